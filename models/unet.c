@@ -87,9 +87,9 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
 
 const kolo_model kolo_model_unet = {
     .name = "unet",
-    .recipe = "optimizer=sgd lr=0.01 momentum=0.99 schedule=poly lr-power=0.9 augment=flip",
-    .recipe_source =
-        "Isensee et al., 2021 (nnU-Net), methods; momentum of Ronneberger et al., 2015",
+    .recipe = "optimizer=nesterov lr=0.01 momentum=0.99 weight-decay=3e-5 schedule=poly "
+              "lr-power=0.9 augment=flip",
+    .recipe_source = "Isensee et al., 2021 (nnU-Net), methods",
     .summary = "U-Net with batch normalization (Ronneberger et al., 2015)",
     .options_help = "width=64 (channels of the first level), classes",
     .sample = {3, {3, 128, 128}},

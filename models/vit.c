@@ -105,25 +105,24 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, vit m) {
     return kolo_graph_check(g);
 }
 
-#define VIT(id, help, n_layers, n_width, n_heads, n_mlp, rate, decay, source)                    \
-    static kolo_status build_##id(kolo_graph *g, const kolo_model_opts *opts) {                  \
-        return build(g, opts, (vit){#id, n_layers, n_width, n_heads, n_mlp, 16, 0});             \
-    }                                                                                            \
-    const kolo_model kolo_model_##id = {                                                         \
-        .name = #id,                                                                             \
-        .recipe = "optimizer=adamw lr=" rate " weight-decay=" decay " decay-matrices-only=true " \
-                  "clip=1 schedule=cosine warmup-epochs=5/300 augment=flip",                     \
-        .recipe_source = source,                                                                 \
-        .summary = help,                                                                         \
-        .options_help =                                                                          \
-            "layers=" #n_layers ", width=" #n_width ", heads=" #n_heads ", mlp=" #n_mlp          \
-            ", patch=16 (pixels of a side), dropout=0 (percent), classes",                       \
-        .sample = {3, {3, 224, 224}},                                                            \
-        .classes = 1000,                                                                         \
-        .build = build_##id,                                                                     \
+#define VIT(id, help, n_layers, n_width, n_heads, n_mlp)                                       \
+    static kolo_status build_##id(kolo_graph *g, const kolo_model_opts *opts) {                \
+        return build(g, opts, (vit){#id, n_layers, n_width, n_heads, n_mlp, 16, 0});           \
+    }                                                                                          \
+    const kolo_model kolo_model_##id = {                                                       \
+        .name = #id,                                                                           \
+        .recipe = "optimizer=adamw lr=5e-4 scale-lr=512 weight-decay=0.05 "                    \
+                  "decay-matrices-only=true schedule=cosine warmup-epochs=5/300 augment=flip", \
+        .recipe_source = "Touvron et al., 2021, table 9",                                      \
+        .summary = help,                                                                       \
+        .options_help =                                                                        \
+            "layers=" #n_layers ", width=" #n_width ", heads=" #n_heads ", mlp=" #n_mlp        \
+            ", patch=16 (pixels of a side), dropout=0 (percent), classes",                     \
+        .sample = {3, {3, 224, 224}},                                                          \
+        .classes = 1000,                                                                       \
+        .build = build_##id,                                                                   \
     }
 
 VIT(vit_b_16, "vision transformer, base, patches of 16x16 (Dosovitskiy et al., 2021)", 12, 768, 12,
-    3072, "5e-4", "0.05", "Touvron et al., 2021, table 9");
-VIT(vit_tiny, "vision transformer, tiny, patches of 16x16 (Touvron et al., 2021)", 12, 192, 3, 768,
-    "5e-4", "0.05", "Touvron et al., 2021, table 9");
+    3072);
+VIT(vit_tiny, "vision transformer, tiny, patches of 16x16 (Touvron et al., 2021)", 12, 192, 3, 768);
