@@ -63,7 +63,7 @@ static const struct {
 
 static void begin(void) {
     notices[0] = '\0';
-    assert_int_equal(system("rm -rf first run other"), 0);
+    assert_int_equal(system("rm -rf first run other third"), 0);
 }
 
 /* Whether a tensor is bitwise the same in two files. */
@@ -186,6 +186,7 @@ static void what_fits_is_loaded(void **state) {
     o.model_options = "hidden=16,layers=3";
     o.init = "first/checkpoint-final.safetensors";
     o.init_partial = true;
+    o.algorithm = KOLO_ALGORITHM_DIRECT;
     o.optimizer.freeze = "fc1.*,fc2.*";
     o.out_dir = "run";
     o.notice = note;
@@ -196,10 +197,18 @@ static void what_fits_is_loaded(void **state) {
                          "fc3.weight f32 [10,16], not [16,16], fc3.bias f32 [10], not [16]\n")) {
         fail_msg("%s", notices);
     }
+    /* Every rank reads its ranges of sharded parameters. */
+    o.zero = 3;
+    o.out_dir = "other";
+    (void)train_well(2, &o);
+    assert_true(same_tensor(o.init, "other/checkpoint-final.safetensors", "fc2.bias"));
+    assert_true(same_tensor("run/checkpoint-final.safetensors",
+                            "other/checkpoint-final.safetensors", "fc3.bias"));
+    o.zero = 0;
     o.model = "resnet20";
     o.model_options = "width=2";
     o.optimizer.freeze = NULL;
-    o.out_dir = "other";
+    o.out_dir = "third";
     const train_outcome *outcome = train_job(2, RANKS_THREAD, &o);
     assert_int_equal(outcome->status, KOLO_ERR_FORMAT);
     if (!strstr(outcome->error, "no tensor of first/")) fail_msg("%s", outcome->error);
