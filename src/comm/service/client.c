@@ -24,9 +24,9 @@ enum { EVENTS = 16, DRIVE_MS = 100 };
 /* The connection to a server. `broken` and `why` are protected by the mutex, `fd` is written while
  * it is held, by the driver, which owns the rest. */
 typedef struct server_link {
-    int fd; /* -1: none */
-    bool mapped;
-    kolo_status broken; /* OK: not broken */
+    int fd;              /* -1: none */
+    bool serves, mapped; /* constant after attaching */
+    kolo_status broken;  /* OK: not broken */
     char why[200];
     uint64_t serial;                    /* of the latest request sent */
     kolo_service_request *queue, **end; /* to be sent */
@@ -300,7 +300,7 @@ static uint64_t handle_of(kolo_client *c, const server_link *l, const void *data
 }
 
 static kolo_status check_request(const kolo_client *c, const kolo_service_request *q) {
-    if (q->server < 0 || q->server >= c->size || c->links[q->server].end == NULL) {
+    if (q->server < 0 || q->server >= c->size || !c->links[q->server].serves) {
         return KOLO_FAIL(KOLO_ERR_ARG, "rank %d is no server", q->server);
     }
     if ((q->input_bytes > 0 && !q->input) || (q->output_bytes > 0 && !q->output)) {
@@ -431,6 +431,7 @@ kolo_status kolo_client_attach(kolo_client *c, int server, int fd, bool mapped) 
         return status;
     }
     l->fd = fd;
+    l->serves = true;
     l->mapped = mapped;
     l->end = &l->queue;
     return KOLO_OK;
