@@ -5,6 +5,7 @@
 #include "support/support.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
@@ -22,6 +23,19 @@ typedef struct scene {
     int victim;
 } scene;
 
+/* A rank's flag, in memory that all ranks share, side by side: it has created its parameters. */
+typedef struct flag {
+    _Alignas(64) _Atomic int created;
+} flag;
+
+static void wait_for_all(flag *own, int rank) {
+    for (int r = 0; r < RANKS; r++) {
+        while (!atomic_load(&own[r - rank].created)) {
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        }
+    }
+}
+
 /* Workers add ones. The victim dies, in the middle of a step if it is a worker. */
 static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     const scene *s = arg;
@@ -31,6 +45,8 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     kolo_parameters_opts opts = {
         .servers = 1, .staleness = s->staleness, .update = update, .timeout_ms = 20000};
     KOLO_TRY(kolo_parameters_create(comm, values, COUNT, &opts, &p));
+    atomic_store(&((flag *)result)->created, 1);
+    if (rank == s->victim) wait_for_all(result, rank); /* nobody is in a collective any more */
     if (rank == OWNER && s->victim == OWNER) {
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
         raise(SIGKILL);
@@ -61,11 +77,14 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
 static void check(const scene *s) {
     for (size_t t = 0; t < sizeof transports / sizeof *transports; t++) {
         rank_outcome outcomes[RANKS];
+        flag flags[RANKS];
         rank_job job = {.n = RANKS,
                         .transport = transports[t],
                         .body = body,
                         .arg = s,
                         .arg_bytes = sizeof *s,
+                        .results = flags,
+                        .result_bytes = sizeof flags[0],
                         .outcomes = outcomes};
         (void)run_rank_job(&job);
         for (int r = 0; r < RANKS; r++) {
