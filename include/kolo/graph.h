@@ -237,6 +237,8 @@ KOLO_API kolo_value kolo_hardswish(kolo_graph *g, kolo_value x);
 KOLO_API kolo_value kolo_hardsigmoid(kolo_graph *g, kolo_value x);
 KOLO_API kolo_value kolo_tanh(kolo_graph *g, kolo_value x);
 KOLO_API kolo_value kolo_sigmoid(kolo_graph *g, kolo_value x);
+/* The error function, 2 / sqrt(pi) times the integral of e^(-t^2) from 0 to x. */
+KOLO_API kolo_value kolo_erf(kolo_graph *g, kolo_value x);
 /* GELU (Hendrycks, Gimpel, 2016): x times the normal cumulative distribution function of x; with
  * `tanh` the approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
 KOLO_API kolo_value kolo_gelu(kolo_graph *g, kolo_value x, bool tanh);

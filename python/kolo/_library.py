@@ -288,6 +288,7 @@ kolo_value kolo_hardswish(kolo_graph *g, kolo_value x);
 kolo_value kolo_hardsigmoid(kolo_graph *g, kolo_value x);
 kolo_value kolo_tanh(kolo_graph *g, kolo_value x);
 kolo_value kolo_sigmoid(kolo_graph *g, kolo_value x);
+kolo_value kolo_erf(kolo_graph *g, kolo_value x);
 kolo_value kolo_gelu(kolo_graph *g, kolo_value x, bool tanh);
 kolo_value kolo_silu(kolo_graph *g, kolo_value x);
 kolo_value kolo_reduce_sum(kolo_graph *g, kolo_value x, const int *axes, int n, bool keep);

@@ -315,6 +315,11 @@ def tanh(x: Value) -> Value:
     return call("tanh", x)
 
 
+def erf(x: Value) -> Value:
+    """The error function of each element."""
+    return call("erf", x)
+
+
 def sigmoid(x: Value) -> Value:
     """1 / (1 + e^-x)."""
     return call("sigmoid", x)

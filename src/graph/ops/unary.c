@@ -116,3 +116,4 @@ kolo_value kolo_hardsigmoid(kolo_graph *g, kolo_value x) {
 kolo_value kolo_silu(kolo_graph *g, kolo_value x) { return apply(g, &kolo_op_silu, x, 0, 0); }
 kolo_value kolo_sigmoid(kolo_graph *g, kolo_value x) { return apply(g, &kolo_op_sigmoid, x, 0, 0); }
 kolo_value kolo_tanh(kolo_graph *g, kolo_value x) { return apply(g, &kolo_op_tanh, x, 0, 0); }
+kolo_value kolo_erf(kolo_graph *g, kolo_value x) { return apply(g, &kolo_op_erf, x, 0, 0); }

@@ -11,8 +11,8 @@
  * The row declares the ops `name` and `name_bwd` (dy, v -> dx), their reference kernels and their
  * vector kernels. The formulas are compiled for doubles (kernel/ref/unary.c) and for vectors
  * (kernel/simd/unary.isa.c), which define N(number), IF(condition, a, b), EXP, EXPM1 (below 1),
- * LOG, SQRT, POW, SIGMOID, SOFTPLUS and TANH. Both evaluate both sides of an IF. Comparisons are
- * combined with &. A comparison with a NaN is false: formulas pass NaN on.
+ * LOG, SQRT, POW, SIGMOID, SOFTPLUS, ERF and TANH. Both evaluate both sides of an IF. Comparisons
+ * are combined with &. A comparison with a NaN is false: formulas pass NaN on.
  *
  * hardtanh differs from clamp in the gradient at the bounds, which is 0, as in PyTorch. silu:
  * Elfwing et al., "Sigmoid-weighted linear units", 2018; elu: Clevert et al., 2016; hardswish:
@@ -44,6 +44,7 @@
         IF((v > N(-3)) & (v < N(3)), dy / N(6), N(0)))                                          \
     ROW(X, silu, NULL, NULL, INPUT, SIGMOID(x) * x,                                             \
         (dy * SIGMOID(v)) * (N(1) + v * (N(1) - SIGMOID(v))))                                   \
+    ROW(X, erf, NULL, NULL, INPUT, ERF(x), dy *N(1.1283791670955126) * EXP(-v * v))             \
     ROW(X, sigmoid, NULL, NULL, OUTPUT, SIGMOID(x), (dy * v) * (N(1) - v))                      \
     ROW(X, tanh, NULL, NULL, OUTPUT, TANH(x), (N(1) - v * v) * dy)
 

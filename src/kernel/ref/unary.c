@@ -17,6 +17,7 @@ static double softplus(double x) { return (x > 0 ? x : 0) + log1p(exp(-fabs(x)))
 #define POW pow
 #define SIGMOID sigmoid
 #define SOFTPLUS softplus
+#define ERF erf
 #define TANH tanh
 
 typedef double function(double x, double p, double q);

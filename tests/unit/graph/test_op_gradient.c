@@ -194,6 +194,7 @@ static const gradient_case cases[] = {
     {"erf", &kolo_op_gelu, 1, .in = {S3(2, 3, 5)}, .attr = {{0}}},
     {"tanh", &kolo_op_gelu, 1, .in = {S3(2, 3, 5)}, .attr = {{1}}},
     {"odd", &kolo_op_silu, 1, .in = {S2(3, 5)}, .attr = {{0}}},
+    {"odd", &kolo_op_erf, 1, .in = {S2(3, 5)}},
     {"odd", &kolo_op_sigmoid, 1, .in = {S2(3, 5)}, .attr = {{0}}},
     {"odd", &kolo_op_tanh, 1, .in = {S2(3, 5)}, .attr = {{0}}},
     {"odd", &kolo_op_exp, 1, .in = {S2(3, 5)}},
