@@ -5,6 +5,8 @@
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
 static const char *const no_attrs[] = {NULL};
 static const char *const reshape_attrs[] = {"rank", "d0", "d1", "d2", "d3", "d4", "d5", NULL};
@@ -34,6 +36,43 @@ static kolo_status reshape_shape(kolo_shape_query *q) {
     if (kolo_shape_count(&shape) == kolo_shape_count(&q->in[0].shape)) return KOLO_OK;
     char text[KOLO_SHAPE_TEXT];
     return KOLO_RULE_FAIL(q, "%s has another number of elements", kolo_shape_text(&shape, text));
+}
+
+/* Whether a reshape of x puts a 1 before four dimensions or more, or takes it away, and does
+ * nothing else. With fewer, a leading 1 is a single sample. */
+static bool leads_with_1(const kolo_shape *small, const int64_t *large, int rank) {
+    if (small->rank < 4 || rank != small->rank + 1 || large[0] != 1) return false;
+    return memcmp(small->dim, large + 1, (size_t)small->rank * sizeof *large) == 0;
+}
+
+/* "abAn#->abn#": dimensions that stay, some of size 1 that come or go, then one that stays
+ * outermost of the others, alone or merged with them, as samples do. */
+static const char *reshape_index(const kolo_attr *attr, const kolo_shape *in, char *text) {
+    kolo_shape out = {.rank = (int)attr[KOLO_RESHAPE_RANK].i};
+    for (int d = 0; d < out.rank; d++) out.dim[d] = attr[KOLO_RESHAPE_DIM + d].i;
+    const bool before = leads_with_1(in, out.dim, out.rank);
+    const bool gone = leads_with_1(&out, in->dim, in->rank);
+    char from[KOLO_MAX_RANK + 2], to[KOLO_MAX_RANK + 2];
+    int i = 0, j = 0, n_from = 0, n_to = 0;
+    char letter = 'a', one = 'A';
+    while (i < in->rank && j < out.rank) {
+        const int64_t x = in->dim[i], y = out.dim[j];
+        if ((x != y && y == 1 && j > 0) || (j == 0 && before)) {
+            to[n_to++] = one++;
+            j++;
+        } else if ((x != y && x == 1 && i > 0) || (i == 0 && gone)) {
+            from[n_from++] = one++;
+            i++;
+        } else {
+            from[n_from++] = to[n_to++] = letter++;
+            i++;
+            j++;
+            if (x != y) break;
+        }
+    }
+    from[n_from] = to[n_to] = 0;
+    snprintf(text, KOLO_NOTATION, "%s#->%s#", from, to);
+    return text;
 }
 
 static kolo_status reorder_shape(kolo_shape_query *q) {
@@ -72,7 +111,7 @@ const kolo_op kolo_op_flatten = {
 };
 const kolo_op kolo_op_reshape = {
     .name = "reshape",
-    .index = "n#->n#|#->#", /* samples stay outermost, alone or merged with others */
+    .index_of = reshape_index,
     .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
