@@ -39,8 +39,9 @@ typedef struct kolo_store_entry {
     int versions;         /* of a LOCAL state: `tensor` is a stack of those of all ranks; else 0 */
     kolo_shape canon;     /* the shape in files */
     kolo_init init;
-    bool single;   /* one version: updates overwrite it */
-    size_t offset; /* in each bank, or in the memory of single entries */
+    const float *initial; /* instead of `init`; borrowed until kolo_store_init; NULL: none */
+    bool single;          /* one version: updates overwrite it */
+    size_t offset;        /* in each bank, or in the memory of single entries */
 } kolo_store_entry;
 
 kolo_status kolo_store_create(kolo_store **store);

@@ -89,6 +89,7 @@ kolo_status kolo_store_add(kolo_store *s, const kolo_graph *g, kolo_value v) {
         .tensor = kolo_flat_range(g, v, &first, &count) ? value->whole : value->tensor,
         .canon = value->canon,
         .init = value->init,
+        .initial = value->initial,
         .single = single,
         .unit = value->unit,
         .place = value->place,
@@ -255,12 +256,14 @@ kolo_status kolo_store_init(kolo_store *s, uint64_t seed) {
         const kolo_store_entry *entry = &s->entries[e];
         int64_t count = kolo_shape_count(&entry->tensor.shape);
         size_t bytes = (size_t)count * kolo_dtype_bytes(entry->tensor.dtype);
-        if (entry->cuts && entry->init.kind == KOLO_INIT_ZERO) continue; /* as mapped */
+        bool zero = !entry->initial && entry->init.kind == KOLO_INIT_ZERO;
+        if (entry->cuts && zero) continue; /* as mapped */
         void *canonical = kolo_zalloc(bytes);
         if (!canonical) return KOLO_NOMEM(bytes);
         kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_INIT, kolo_hash_text(entry->name) >> 8);
         for (int64_t i = 0; i < count; i++) {
-            double number = draw(&entry->init, &rng, (uint64_t)i);
+            double number =
+                entry->initial ? (double)entry->initial[i] : draw(&entry->init, &rng, (uint64_t)i);
             if (entry->tensor.dtype == KOLO_DTYPE_F64) {
                 ((double *)canonical)[i] = number;
             } else {
