@@ -108,7 +108,8 @@ function(kolo_isa_sources objects source)
 endfunction()
 
 # kolo_objects(NAME FOLDERS a b): an object library of src/a/**/*.c and src/b/**/*.c. Leaves out folders
-# named dnn without oneDNN, and *_module.c, which are loaded at run time.
+# named dnn without oneDNN, those that read ONNX files without protobuf-c, and *_module.c, which are loaded
+# at run time.
 function(kolo_objects name)
   cmake_parse_arguments(arg "" "" "FOLDERS" ${ARGN})
   add_library(${name} OBJECT)
@@ -118,6 +119,11 @@ function(kolo_objects name)
     list(FILTER sources EXCLUDE REGEX "/[^/]*_module\\.c$")
     if(NOT KOLO_DNNL)
       list(FILTER sources EXCLUDE REGEX "/dnn/")
+    endif()
+    if(NOT KOLO_ONNX_FOUND)
+      list(FILTER sources EXCLUDE REGEX "/onnx/import/")
+    elseif(folder STREQUAL "onnx")
+      list(APPEND sources ${onnx_folder}/onnx.pb-c.c)
     endif()
     foreach(source ${sources})
       if(source MATCHES "\\.isa\\.c$")

@@ -57,6 +57,26 @@ if(KOLO_DNNL)
   target_link_libraries(kolo_dependencies INTERFACE ${DNNL_LIBRARY} gomp)
   target_compile_definitions(kolo_dependencies INTERFACE KOLO_HAS_DNNL=1)
 endif()
+# ONNX files: C code that protobuf-c generates of the message definition in libonnx-dev.
+if(KOLO_ONNX)
+  pkg_check_modules(protobuf_c QUIET IMPORTED_TARGET libprotobuf-c)
+  find_program(PROTOC_C protoc-c)
+  find_path(ONNX_PROTO onnx/onnx.proto)
+  if(protobuf_c_FOUND AND PROTOC_C AND ONNX_PROTO)
+    set(KOLO_ONNX_FOUND ON)
+    set(onnx_folder ${PROJECT_BINARY_DIR}/onnx)
+    file(MAKE_DIRECTORY ${onnx_folder})
+    add_custom_command(OUTPUT ${onnx_folder}/onnx.pb-c.c ${onnx_folder}/onnx.pb-c.h
+      COMMAND ${PROTOC_C} --proto_path=${ONNX_PROTO}/onnx --c_out=${onnx_folder} onnx.proto
+      DEPENDS ${ONNX_PROTO}/onnx/onnx.proto VERBATIM)
+    set_source_files_properties(${onnx_folder}/onnx.pb-c.c PROPERTIES COMPILE_OPTIONS "-w;-fvisibility=hidden")
+    target_link_libraries(kolo_dependencies INTERFACE PkgConfig::protobuf_c)
+    target_include_directories(kolo_dependencies SYSTEM INTERFACE ${onnx_folder})
+    target_compile_definitions(kolo_dependencies INTERFACE KOLO_HAS_ONNX=1)
+  else()
+    message(STATUS "no ONNX: libprotobuf-c-dev, protobuf-c-compiler or libonnx-dev is missing")
+  endif()
+endif()
 
 add_library(kolo_cli_dependencies INTERFACE)
 target_link_libraries(kolo_cli_dependencies INTERFACE

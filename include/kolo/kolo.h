@@ -12,6 +12,7 @@
 #include "kolo/metric.h"
 #include "kolo/models.h"
 #include "kolo/named.h"
+#include "kolo/onnx.h"
 #include "kolo/parameters.h"
 #include "kolo/pass.h"
 #include "kolo/phase.h"

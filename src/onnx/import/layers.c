@@ -1,0 +1,363 @@
+/* Convolutions, pooling, normalization. 1-D layers are 2-D ones of height 1. */
+#include "graph/ops/ops.h"
+#include "onnx/import/ops.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- windows ---- */
+
+typedef struct window {
+    int dims; /* 1 or 2 */
+    int64_t kernel[2], stride[2], dilation[2],
+        pad[4]; /* height, width; pad: both before, both after */
+} window;
+
+static kolo_status pair(onnx_call *c, const char *name, int dims, int64_t preset, int64_t *out) {
+    int64_t list[2];
+    int n;
+    KOLO_TRY(onnx_ints(c, name, list, 2, &n));
+    if (n >= 0 && n != dims)
+        return ONNX_FAIL(c, "attribute %s has %d numbers, not %d", name, n, dims);
+    out[0] = 1;
+    for (int k = 0; k < dims; k++) {
+        const int64_t number = n < 0 ? preset : list[k];
+        if (number < 1 || number > INT32_MAX)
+            return ONNX_FAIL(c, "attribute %s: %" PRId64, name, number);
+        out[2 - dims + k] = number;
+    }
+    return KOLO_OK;
+}
+
+/* Reads strides, dilations and pads; the kernel is set. `size`: height and width of x. */
+static kolo_status read_window(onnx_call *c, const int64_t *size, window *w) {
+    int64_t pads[4];
+    int n;
+    KOLO_TRY(pair(c, "strides", w->dims, 1, w->stride));
+    KOLO_TRY(pair(c, "dilations", w->dims, 1, w->dilation));
+    KOLO_TRY(onnx_ints(c, "pads", pads, 4, &n));
+    if (n >= 0 && n != 2 * w->dims) return ONNX_FAIL(c, "attribute pads has %d numbers", n);
+    memset(w->pad, 0, sizeof w->pad);
+    for (int k = 0; k < n; k++) {
+        if (pads[k] < 0 || pads[k] > INT32_MAX)
+            return ONNX_FAIL(c, "attribute pads: %" PRId64, pads[k]);
+        w->pad[w->dims == 2 ? k : 1 + 2 * k] = pads[k];
+    }
+    if (onnx_text_is(c, "auto_pad", "NOTSET", true) || onnx_text_is(c, "auto_pad", "VALID", true)) {
+        return KOLO_OK;
+    }
+    const bool lower = onnx_text_is(c, "auto_pad", "SAME_LOWER", false);
+    for (int d = 2 - w->dims; d < 2; d++) {
+        const int64_t places = (size[d] + w->stride[d] - 1) / w->stride[d];
+        int64_t all =
+            (places - 1) * w->stride[d] + (w->kernel[d] - 1) * w->dilation[d] + 1 - size[d];
+        all = all > 0 ? all : 0;
+        w->pad[d] = lower ? (all + 1) / 2 : all / 2;
+        w->pad[2 + d] = all - w->pad[d];
+    }
+    return KOLO_OK;
+}
+
+static kolo_status image_of(onnx_call *c, kolo_value *x, int *dims) {
+    const kolo_shape s = kolo_value_shape(c->g, *x);
+    if (s.rank != 3 && s.rank != 4) {
+        char text[KOLO_SHAPE_TEXT];
+        return ONNX_FAIL(c, "an input of %s; [N,C,W] and [N,C,H,W] are supported",
+                         kolo_shape_text(&s, text));
+    }
+    *dims = s.rank - 2;
+    if (s.rank == 3) *x = onnx_as(c, *x, kolo_shape_4(s.dim[0], s.dim[1], 1, s.dim[2]));
+    return KOLO_OK;
+}
+
+/* [N,C,1,W] -> [N,C,W] for layers of one dimension. */
+static kolo_value as_before(onnx_call *c, kolo_value y, int dims) {
+    const kolo_shape s = kolo_value_shape(c->g, y);
+    return dims == 2 ? y : onnx_as(c, y, kolo_shape_3(s.dim[0], s.dim[1], s.dim[3]));
+}
+
+static bool is_even(const window *w) { return w->pad[0] == w->pad[2] && w->pad[1] == w->pad[3]; }
+
+/* x with its padding, which the window then lacks. */
+static kolo_value padded(onnx_call *c, kolo_value x, window *w) {
+    for (int d = 0; d < 2; d++) {
+        if (w->pad[d] || w->pad[2 + d]) x = kolo_pad(c->g, x, 2 + d, w->pad[d], w->pad[2 + d]);
+    }
+    memset(w->pad, 0, sizeof w->pad);
+    return x;
+}
+
+/* ---- convolution ---- */
+
+static kolo_status add_bias(onnx_call *c, kolo_value *y) {
+    kolo_value b;
+    if (!onnx_has(c, 2)) return KOLO_OK;
+    KOLO_TRY(onnx_value(c, 2, &b));
+    *y = kolo_bias(c->g, *y, b);
+    return KOLO_OK;
+}
+
+static kolo_status read_weights(onnx_call *c, kolo_value *x, kolo_value *w, window *win) {
+    int dims;
+    KOLO_TRY(onnx_value(c, 0, x));
+    KOLO_TRY(onnx_value(c, 1, w));
+    KOLO_TRY(image_of(c, x, &win->dims));
+    const kolo_shape s = kolo_value_shape(c->g, *w);
+    KOLO_TRY(image_of(c, w, &dims));
+    if (dims != win->dims) return ONNX_FAIL(c, "weights of %d dimensions", s.rank);
+    const kolo_shape of_w = kolo_value_shape(c->g, *w), of_x = kolo_value_shape(c->g, *x);
+    memcpy(win->kernel, of_w.dim + 2, sizeof win->kernel);
+    int64_t stated[2];
+    KOLO_TRY(pair(c, "kernel_shape", dims, win->kernel[1], stated));
+    if (onnx_attribute(c, "kernel_shape") && memcmp(stated, win->kernel, sizeof stated) != 0) {
+        return ONNX_FAIL(c, "attribute kernel_shape differs from the weights");
+    }
+    return read_window(c, of_x.dim + 2, win);
+}
+
+kolo_status onnx_map_conv(onnx_call *c) {
+    kolo_value x, w;
+    window win;
+    KOLO_TRY(read_weights(c, &x, &w, &win));
+    if (!is_even(&win)) x = padded(c, x, &win);
+    const kolo_conv2d_opts opts = {
+        .stride_h = win.stride[0],
+        .stride_w = win.stride[1],
+        .pad_h = win.pad[0],
+        .pad_w = win.pad[1],
+        .dilation_h = win.dilation[0],
+        .dilation_w = win.dilation[1],
+        .groups = onnx_int(c, "group", 1),
+    };
+    kolo_value y = kolo_conv2d(c->g, x, w, &opts);
+    KOLO_TRY(add_bias(c, &y));
+    return onnx_set(c, 0, as_before(c, y, win.dims));
+}
+
+kolo_status onnx_map_conv_transpose(onnx_call *c) {
+    kolo_value x, w;
+    window win;
+    int64_t more[2] = {0, 0}, list[2], shape[2];
+    int n, n_shape;
+    KOLO_TRY(read_weights(c, &x, &w, &win));
+    KOLO_TRY(onnx_ints(c, "output_padding", list, 2, &n));
+    KOLO_TRY(onnx_ints(c, "output_shape", shape, 2, &n_shape));
+    for (int k = 0; k < n && n == win.dims; k++) more[2 - n + k] = list[k];
+    const bool same =
+        !onnx_text_is(c, "auto_pad", "NOTSET", true) && !onnx_text_is(c, "auto_pad", "VALID", true);
+    if (same || n_shape >= 0)
+        return ONNX_FAIL(c, "attribute %s", same ? "auto_pad" : "output_shape");
+    const window cut = win; /* uneven padding is cut off afterwards */
+    if (!is_even(&win)) memset(win.pad, 0, sizeof win.pad);
+    const kolo_conv_transpose2d_opts opts = {
+        .stride_h = win.stride[0],
+        .stride_w = win.stride[1],
+        .pad_h = win.pad[0],
+        .pad_w = win.pad[1],
+        .dilation_h = win.dilation[0],
+        .dilation_w = win.dilation[1],
+        .groups = onnx_int(c, "group", 1),
+        .output_pad_h = more[0],
+        .output_pad_w = more[1],
+    };
+    kolo_value y = kolo_conv_transpose2d(c->g, x, w, &opts);
+    for (int d = 0; d < 2 && !is_even(&cut); d++) {
+        const int64_t size = kolo_value_shape(c->g, y).dim[2 + d] - cut.pad[d] - cut.pad[2 + d];
+        y = kolo_slice(c->g, y, 2 + d, cut.pad[d], size);
+    }
+    KOLO_TRY(kolo_graph_check(c->g));
+    KOLO_TRY(add_bias(c, &y));
+    return onnx_set(c, 0, as_before(c, y, win.dims));
+}
+
+/* ---- pooling ---- */
+
+/* Pads an image with numbers that are never a maximum. */
+static kolo_status pad_below(onnx_call *c, kolo_value *x, window *w) {
+    const kolo_shape s = kolo_value_shape(c->g, *x);
+    const int64_t before_h = w->pad[0], before_w = w->pad[1];
+    const kolo_shape big =
+        kolo_shape_2(s.dim[2] + w->pad[0] + w->pad[2], s.dim[3] + w->pad[1] + w->pad[3]);
+    const int64_t count = host_count(&big, HOST_MOST);
+    float *low;
+    kolo_value border;
+    KOLO_TRY(onnx_floats(c, count, &low));
+    for (int64_t k = 0; k < count; k++) {
+        const int64_t i = k / big.dim[1] - before_h, j = k % big.dim[1] - before_w;
+        low[k] = i < 0 || i >= s.dim[2] || j < 0 || j >= s.dim[3] ? -1e38f : 0;
+    }
+    KOLO_TRY(onnx_table(c, c->node->output[0], &big, low, &border));
+    *x = kolo_add(c->g, padded(c, *x, w), border);
+    return kolo_graph_check(c->g);
+}
+
+kolo_status onnx_map_pool(onnx_call *c) {
+    const bool max = c->node->op_type[0] == 'M';
+    kolo_value x;
+    window w;
+    KOLO_TRY(onnx_value(c, 0, &x));
+    KOLO_TRY(image_of(c, &x, &w.dims));
+    const kolo_shape s = kolo_value_shape(c->g, x);
+    if (!onnx_attribute(c, "kernel_shape"))
+        return ONNX_FAIL(c, "attribute kernel_shape is missing");
+    KOLO_TRY(pair(c, "kernel_shape", w.dims, 1, w.kernel));
+    KOLO_TRY(read_window(c, s.dim + 2, &w));
+    if (w.dilation[0] != 1 || w.dilation[1] != 1) return ONNX_FAIL(c, "attribute dilations");
+    if (c->n_out > 1 && *c->node->output[1]) return ONNX_FAIL(c, "the indices, its second output");
+    const bool include = onnx_int(c, "count_include_pad", 0) != 0;
+    const bool wide = w.pad[0] > w.kernel[0] / 2 || w.pad[1] > w.kernel[1] / 2;
+    if (!is_even(&w) || wide) {
+        if (max) {
+            KOLO_TRY(pad_below(c, &x, &w));
+        } else if (include) {
+            x = padded(c, x, &w);
+        } else {
+            return ONNX_FAIL(c, "attribute pads: uneven padding that does not count");
+        }
+    }
+    const kolo_pool2d_opts opts = {
+        .kernel_h = w.kernel[0],
+        .kernel_w = w.kernel[1],
+        .stride_h = w.stride[0],
+        .stride_w = w.stride[1],
+        .pad_h = w.pad[0],
+        .pad_w = w.pad[1],
+        .ceil = onnx_int(c, "ceil_mode", 0) != 0,
+        .exclude_padding = !max && !include,
+    };
+    kolo_value y = max ? kolo_max_pool2d(c->g, x, &opts) : kolo_avg_pool2d(c->g, x, &opts);
+    return onnx_set(c, 0, as_before(c, y, w.dims));
+}
+
+kolo_status onnx_map_global_pool(onnx_call *c) {
+    const int axes[] = {2, 3, 4, 5};
+    kolo_value x;
+    KOLO_TRY(onnx_value(c, 0, &x));
+    const kolo_shape s = kolo_value_shape(c->g, x);
+    if (s.rank < 3) return ONNX_FAIL(c, "an input of %d dimensions", s.rank);
+    if (c->node->op_type[6] == 'M')
+        return onnx_set(c, 0, kolo_reduce_max(c->g, x, axes, s.rank - 2, true));
+    if (s.rank == 4) return onnx_set(c, 0, kolo_global_avg_pool2d(c->g, x));
+    return onnx_set(c, 0, kolo_reduce_mean(c->g, x, axes, s.rank - 2, true));
+}
+
+/* ---- normalization ---- */
+
+/* v [C] as [C,1,...], for the channels of a tensor of `rank` dimensions. */
+static kolo_value by_channel(onnx_call *c, kolo_value v, int rank) {
+    kolo_shape shape = {.rank = rank - 1, .dim = {kolo_value_shape(c->g, v).dim[0], 1, 1, 1, 1, 1}};
+    return rank > 2 ? onnx_as(c, v, shape) : v;
+}
+
+/* A running statistic as a state of this layer. */
+static kolo_status statistic(onnx_call *c, int i, kolo_value gamma, kolo_value *v) {
+    const onnx_item *item = c->in[i];
+    char *name = onnx_leaf_name(c->m, item->name);
+    if (!name) return KOLO_NOMEM(64);
+    *v = kolo_graph_state(c->g, name, gamma);
+    KOLO_TRY(kolo_graph_check(c->g));
+    kolo_info(c->g, *v)->initial = item->tensor.f;
+    return KOLO_OK;
+}
+
+static bool is_vector(const onnx_call *c, int i, int64_t channels) {
+    const onnx_item *item = c->in[i];
+    return item->constant && !item->tensor.integer && item->tensor.shape.rank == 1 &&
+           item->tensor.count == channels;
+}
+
+kolo_status onnx_map_batch_norm(onnx_call *c) {
+    kolo_value x, v[5];
+    KOLO_TRY(onnx_value(c, 0, &x));
+    const kolo_shape s = kolo_value_shape(c->g, x);
+    const double eps = onnx_float(c, "epsilon", 1e-5), keep = onnx_float(c, "momentum", 0.9);
+    bool learns = s.rank >= 2 && c->in[1]->trained;
+    for (int i = 1; i < 5; i++) learns = learns && is_vector(c, i, s.dim[1]);
+    if (!learns) { /* by statistics that are inputs or computed */
+        if (onnx_int(c, "training_mode", 0)) return ONNX_FAIL(c, "attribute training_mode");
+        for (int i = 1; i < 5; i++) {
+            KOLO_TRY(onnx_value(c, i, &v[i]));
+            v[i] = by_channel(c, v[i], s.rank);
+        }
+        kolo_value factor =
+            kolo_mul(c->g, v[1], kolo_rsqrt(c->g, kolo_add_number(c->g, v[4], eps)));
+        x = kolo_mul(c->g, kolo_sub(c->g, x, v[3]), factor);
+        return onnx_set(c, 0, kolo_add(c->g, x, v[2]));
+    }
+    v[0] = x;
+    KOLO_TRY(onnx_value(c, 1, &v[1]));
+    KOLO_TRY(onnx_value(c, 2, &v[2]));
+    KOLO_TRY(statistic(c, 3, v[1], &v[3]));
+    KOLO_TRY(statistic(c, 4, v[1], &v[4]));
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_NORM_EPS].f = eps, [KOLO_NORM_MOMENTUM].f = 1 - keep};
+    return onnx_set(c, 0, kolo_graph_add1(c->g, &kolo_op_batch_norm, v, 5, attr));
+}
+
+/* x - mean, divided by its standard deviation, over `axes`; without the mean: RMS. */
+static kolo_value normalized(kolo_graph *g, kolo_value x, const int *axes, int n, double eps,
+                             bool centre) {
+    if (centre) x = kolo_sub(g, x, kolo_reduce_mean(g, x, axes, n, true));
+    kolo_value square = kolo_reduce_mean(g, kolo_square(g, x), axes, n, true);
+    return kolo_mul(g, x, kolo_rsqrt(g, kolo_add_number(g, square, eps)));
+}
+
+/* LayerNormalization and RMSNormalization. */
+kolo_status onnx_map_layer_norm(onnx_call *c) {
+    const bool centre = c->node->op_type[0] == 'L';
+    const double eps = onnx_float(c, "epsilon", 1e-5);
+    kolo_value x, scale, offset = KOLO_NONE;
+    int axis, axes[KOLO_MAX_RANK];
+    KOLO_TRY(onnx_value(c, 0, &x));
+    KOLO_TRY(onnx_value(c, 1, &scale));
+    if (onnx_has(c, 2)) KOLO_TRY(onnx_value(c, 2, &offset));
+    const kolo_shape s = kolo_value_shape(c->g, x), of_scale = kolo_value_shape(c->g, scale);
+    KOLO_TRY(onnx_axis(c, onnx_int(c, "axis", -1), s.rank, &axis));
+    for (int i = 1; i < c->n_out; i++) {
+        if (*c->node->output[i]) return ONNX_FAIL(c, "its output %d, a statistic", i);
+    }
+    const bool fast = centre && axis == s.rank - 1 && s.rank >= 2 && offset.id >= 0 &&
+                      of_scale.rank == 1 && of_scale.dim[0] == s.dim[axis];
+    if (fast) {
+        const kolo_value in[] = {x, scale, offset};
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_LAYER_NORM_EPS].f = eps};
+        return onnx_set(c, 0, kolo_graph_add1(c->g, &kolo_op_layer_norm, in, 3, attr));
+    }
+    for (int d = axis; d < s.rank; d++) axes[d - axis] = d;
+    kolo_value y = kolo_mul(c->g, normalized(c->g, x, axes, s.rank - axis, eps, centre), scale);
+    return onnx_set(c, 0, offset.id >= 0 ? kolo_add(c->g, y, offset) : y);
+}
+
+/* GroupNormalization and InstanceNormalization. */
+kolo_status onnx_map_group_norm(onnx_call *c) {
+    kolo_value x, scale, offset;
+    KOLO_TRY(onnx_value(c, 0, &x));
+    KOLO_TRY(onnx_value(c, 1, &scale));
+    KOLO_TRY(onnx_value(c, 2, &offset));
+    const kolo_shape s = kolo_value_shape(c->g, x);
+    if (s.rank < 2) return ONNX_FAIL(c, "an input of %d dimensions", s.rank);
+    const int64_t groups = c->node->op_type[0] == 'I' ? s.dim[1] : onnx_int(c, "num_groups", 1);
+    kolo_value y = kolo_group_norm(c->g, x, NULL, groups, onnx_float(c, "epsilon", 1e-5));
+    if (kolo_value_shape(c->g, scale).dim[0] == groups && groups != s.dim[1]) { /* opset 18 */
+        const int64_t each = s.dim[1] / groups;
+        const kolo_shape wide = kolo_shape_2(groups, each), column = kolo_shape_2(groups, 1);
+        KOLO_TRY(onnx_expand(c, onnx_as(c, scale, column), &wide, &scale));
+        KOLO_TRY(onnx_expand(c, onnx_as(c, offset, column), &wide, &offset));
+        scale = onnx_as(c, scale, kolo_shape_1(s.dim[1]));
+        offset = onnx_as(c, offset, kolo_shape_1(s.dim[1]));
+    }
+    y = kolo_mul(c->g, y, by_channel(c, scale, s.rank));
+    return onnx_set(c, 0, kolo_add(c->g, y, by_channel(c, offset, s.rank)));
+}
+
+kolo_status onnx_map_lrn(onnx_call *c) {
+    const kolo_lrn_opts opts = {.size = onnx_int(c, "size", 5),
+                                .alpha = onnx_float(c, "alpha", 1e-4),
+                                .beta = onnx_float(c, "beta", 0.75),
+                                .k = onnx_float(c, "bias", 1)};
+    kolo_value x;
+    KOLO_TRY(onnx_value(c, 0, &x));
+    if (opts.size % 2 == 0) return ONNX_FAIL(c, "attribute size: %" PRId64 " channels", opts.size);
+    return onnx_set(c, 0, kolo_lrn(c->g, x, &opts));
+}

@@ -1,0 +1,49 @@
+#pragma once
+/* The operators that add ops to the graph, by family. ops.c is their table. */
+#include "onnx/import/import.h"
+
+/* pointwise.c */
+kolo_status onnx_map_unary(onnx_call *c);
+kolo_status onnx_map_binary(onnx_call *c);
+kolo_status onnx_map_compare(onnx_call *c);
+kolo_status onnx_map_logic(onnx_call *c);
+kolo_status onnx_map_where(onnx_call *c);
+kolo_status onnx_map_pow(onnx_call *c);
+kolo_status onnx_map_clip(onnx_call *c);
+kolo_status onnx_map_cast(onnx_call *c);
+kolo_status onnx_map_is_nan(onnx_call *c);
+kolo_status onnx_map_prelu(onnx_call *c);
+kolo_status onnx_map_dropout(onnx_call *c);
+
+/* shape.c */
+kolo_status onnx_map_reshape(onnx_call *c);
+kolo_status onnx_map_identity(onnx_call *c);
+kolo_status onnx_map_transpose(onnx_call *c);
+kolo_status onnx_map_concat(onnx_call *c);
+kolo_status onnx_map_split(onnx_call *c);
+kolo_status onnx_map_slice(onnx_call *c);
+kolo_status onnx_map_gather(onnx_call *c);
+kolo_status onnx_map_expand(onnx_call *c);
+kolo_status onnx_map_tile(onnx_call *c);
+kolo_status onnx_map_pad(onnx_call *c);
+kolo_status onnx_map_trilu(onnx_call *c);
+kolo_status onnx_map_depth_to_space(onnx_call *c);
+kolo_status onnx_map_resize(onnx_call *c);
+
+/* layers.c */
+kolo_status onnx_map_conv(onnx_call *c);
+kolo_status onnx_map_conv_transpose(onnx_call *c);
+kolo_status onnx_map_pool(onnx_call *c);
+kolo_status onnx_map_global_pool(onnx_call *c);
+kolo_status onnx_map_batch_norm(onnx_call *c);
+kolo_status onnx_map_layer_norm(onnx_call *c);
+kolo_status onnx_map_group_norm(onnx_call *c);
+kolo_status onnx_map_lrn(onnx_call *c);
+
+/* products.c */
+kolo_status onnx_map_matmul(onnx_call *c);
+kolo_status onnx_map_gemm(onnx_call *c);
+kolo_status onnx_map_softmax(onnx_call *c);
+kolo_status onnx_map_reduce(onnx_call *c);
+kolo_status onnx_map_lp_norm(onnx_call *c);
+kolo_status onnx_map_mean_variance_norm(onnx_call *c);

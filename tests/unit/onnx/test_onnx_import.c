@@ -1,0 +1,286 @@
+/* ONNX import: networks of PyTorch give ONNX Runtime's outputs; what cannot be read is named in one
+ * line. */
+#include "support/support.h"
+
+#ifdef KOLO_HAS_ONNX
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "graph/graph.h"
+#include "kolo/kolo.h"
+#include "onnx/import/file.h"
+#include "support/onnx_case.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NETS KOLO_SOURCE_DIR "/tests/onnx/nets/"
+
+static void nets_give_the_outputs_of_onnx_runtime(void **state) {
+    static const char *const nets[] = {"mlp", "cnn", "vit", "gpt"};
+    for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
+        char op[ONNX_CASE_OP], *folder = kolo_format(NETS "%s", nets[i]);
+        ASSERT_OK(onnx_case_run(folder, 1e-5, op));
+        kolo_free(folder);
+    }
+}
+
+/* ---- sessions ---- */
+
+static void sessions_begin_with_the_weights_of_the_file(void **state) {
+    kolo_onnx *net;
+    kolo_session *s;
+    kolo_shape shape;
+    float x[8 * 64], logits[8 * 4], again[3 * 4];
+    for (int k = 0; k < 8 * 64; k++) x[k] = (float)(k % 7) / 7;
+    ASSERT_OK(kolo_onnx_open(NETS "cnn/model.onnx", NULL, &net));
+    const kolo_session_opts opts = {.batch = 8};
+    ASSERT_OK(kolo_session_create(NULL, &opts, kolo_onnx_build, net, &s));
+    kolo_field fields[] = {{.name = "x", .dtype = KOLO_DTYPE_F32, .shape = {3, {1, 8, 8}}}};
+    kolo_batch batch = {.count = 8, .n_fields = 1, .fields = fields, .data = {x}};
+    ASSERT_OK(kolo_session_predict(s, &batch, "logits", logits, sizeof logits, &shape));
+    batch.count = 3; /* other sizes of the batch have the same parameters */
+    ASSERT_OK(kolo_session_predict(s, &batch, "logits", again, sizeof again, &shape));
+    assert_true(shape.rank == 2 && shape.dim[0] == 3 && shape.dim[1] == 4);
+    for (int k = 0; k < 12; k++) assert_true(fabsf(again[k] - logits[k]) < 1e-5f);
+    float mean[4];
+    ASSERT_OK(kolo_session_get(s, "first.1.running_mean", mean, sizeof mean));
+    assert_true(mean[0] != 0 && fabsf(mean[0]) <= 0.5f);
+    kolo_session_destroy(s);
+    kolo_onnx_close(net);
+}
+
+/* ---- errors ---- */
+
+/* A graph y = Relu(x) + w of [1,2], which each case damages. */
+typedef struct small_net {
+    Onnx__ModelProto model;
+    Onnx__GraphProto graph;
+    Onnx__OperatorSetIdProto opset, *opsets[1];
+    Onnx__NodeProto node[2], *nodes[2];
+    Onnx__TensorProto w, *initializers[1];
+    Onnx__ValueInfoProto x, y, *inputs[1], *outputs[1];
+    Onnx__TypeProto type;
+    Onnx__TypeProto__Tensor tensor;
+    Onnx__TensorShapeProto shape;
+    Onnx__TensorShapeProto__Dimension dim[2], *dims[2];
+    Onnx__AttributeProto attribute, *attributes[1];
+    Onnx__StringStringEntryProto entry, *entries[1];
+    char *in0[1], *out0[1], *in1[2], *out1[1];
+    int64_t w_dims[2];
+    float w_data[2];
+} small_net;
+
+static void make(small_net *n) {
+    memset(n, 0, sizeof *n);
+    onnx__model_proto__init(&n->model);
+    onnx__graph_proto__init(&n->graph);
+    onnx__operator_set_id_proto__init(&n->opset);
+    onnx__tensor_proto__init(&n->w);
+    onnx__value_info_proto__init(&n->x);
+    onnx__value_info_proto__init(&n->y);
+    onnx__type_proto__init(&n->type);
+    onnx__type_proto__tensor__init(&n->tensor);
+    onnx__tensor_shape_proto__init(&n->shape);
+    onnx__attribute_proto__init(&n->attribute);
+    onnx__string_string_entry_proto__init(&n->entry);
+    for (int k = 0; k < 2; k++) {
+        onnx__node_proto__init(&n->node[k]);
+        onnx__tensor_shape_proto__dimension__init(&n->dim[k]);
+        n->dim[k].value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+        n->dim[k].dim_value = k + 1;
+        n->nodes[k] = &n->node[k];
+        n->dims[k] = &n->dim[k];
+        n->w_data[k] = (float)k;
+        n->w_dims[k] = k + 1;
+    }
+    n->model.graph = &n->graph;
+    n->model.n_opset_import = 1;
+    n->model.opset_import = n->opsets;
+    n->opsets[0] = &n->opset;
+    n->opset.has_version = 1;
+    n->opset.version = 18;
+    n->graph.n_node = 2;
+    n->graph.node = n->nodes;
+    n->graph.n_initializer = 1;
+    n->graph.initializer = n->initializers;
+    n->initializers[0] = &n->w;
+    n->graph.n_input = n->graph.n_output = 1;
+    n->graph.input = n->inputs;
+    n->graph.output = n->outputs;
+    n->inputs[0] = &n->x;
+    n->outputs[0] = &n->y;
+    n->x.name = (char *)"x";
+    n->y.name = (char *)"y";
+    n->x.type = &n->type;
+    n->type.value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+    n->type.tensor_type = &n->tensor;
+    n->tensor.has_elem_type = 1;
+    n->tensor.elem_type = ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
+    n->tensor.shape = &n->shape;
+    n->shape.n_dim = 2;
+    n->shape.dim = n->dims;
+    n->w.name = (char *)"w";
+    n->w.has_data_type = 1;
+    n->w.data_type = ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
+    n->w.n_dims = 2;
+    n->w.dims = n->w_dims;
+    n->w.n_float_data = 2;
+    n->w.float_data = n->w_data;
+    n->in0[0] = (char *)"x";
+    n->out0[0] = n->in1[0] = (char *)"h";
+    n->in1[1] = (char *)"w";
+    n->out1[0] = (char *)"y";
+    n->node[0].op_type = (char *)"Relu";
+    n->node[1].op_type = (char *)"Add";
+    n->node[0].name = (char *)"first";
+    n->node[1].name = (char *)"second";
+    n->node[0].n_input = n->node[0].n_output = n->node[1].n_output = 1;
+    n->node[1].n_input = 2;
+    n->node[0].input = n->in0;
+    n->node[0].output = n->out0;
+    n->node[1].input = n->in1;
+    n->node[1].output = n->out1;
+    n->attributes[0] = &n->attribute;
+    n->entries[0] = &n->entry;
+    n->entry.key = (char *)"location";
+}
+
+static kolo_status open_net(const small_net *n, size_t cut, kolo_onnx **onnx) {
+    const size_t bytes = onnx__model_proto__get_packed_size(&n->model);
+    uint8_t *packed = malloc(bytes);
+    onnx__model_proto__pack(&n->model, packed);
+    kolo_status status =
+        onnx_open_bytes(packed, bytes - cut, "net.onnx", &(kolo_onnx_opts){.no_loss = true}, onnx);
+    free(packed);
+    return status;
+}
+
+typedef void damage(small_net *n);
+static void other_op(small_net *n) { n->node[0].op_type = (char *)"Frobnicate"; }
+static void other_domain(small_net *n) { n->node[0].domain = (char *)"com.microsoft"; }
+static void no_initializer(small_net *n) { n->graph.n_initializer = 0; }
+static void cycle(small_net *n) { n->in0[0] = (char *)"y"; }
+static void twice(small_net *n) { n->out1[0] = (char *)"h"; }
+static void no_output(small_net *n) { n->y.name = (char *)"z"; }
+static void short_data(small_net *n) { n->w.n_float_data = 1; }
+static void huge(small_net *n) { n->w_dims[0] = n->w_dims[1] = INT64_C(1) << 40; }
+static void negative(small_net *n) { n->w_dims[0] = -1; }
+static void huge_input(small_net *n) { n->dim[0].dim_value = n->dim[1].dim_value = INT64_MAX; }
+static void nan_weight(small_net *n) { n->w_data[1] = NAN; }
+static void misfit(small_net *n) { n->dim[1].dim_value = 3; }
+static void opset_99(small_net *n) { n->opset.version = 99; }
+static void text_input(small_net *n) { n->tensor.elem_type = 8; }
+static void outside(small_net *n) {
+    n->w.n_external_data = 1;
+    n->w.external_data = n->entries;
+    n->w.has_data_location = 1;
+    n->w.data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+    n->entry.value = (char *)"a/../../passwd";
+}
+static void absolute(small_net *n) {
+    outside(n);
+    n->entry.value = (char *)"/etc/passwd";
+}
+static void missing_file(small_net *n) {
+    outside(n);
+    n->entry.value = (char *)"no.such.data";
+}
+static void attribute(small_net *n) {
+    n->attribute.name = (char *)"shiny";
+    n->node[0].n_attribute = 1;
+    n->node[0].attribute = n->attributes;
+}
+static void open_dim(small_net *n) {
+    n->dim[1].value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
+    n->dim[1].dim_param = (char *)"tokens";
+}
+
+static void what_cannot_be_read_is_named(void **state) {
+    static const struct {
+        damage *by;
+        const char *text[2];
+    } cases[] = {
+        {other_op, {"node \"first\" (Frobnicate)", "no operator"}},
+        {other_domain, {"com.microsoft.Relu", "first"}},
+        {no_initializer, {"reads \"w\"", "second"}},
+        {cycle, {"reads \"y\"", "cycle"}},
+        {twice, {"\"h\" is defined twice", ""}},
+        {no_output, {"nothing computes", "\"z\""}},
+        {short_data, {"initializer \"w\"", "4 bytes of data for the shape [1,2], which needs 8"}},
+        {huge, {"initializer \"w\"", "impossible dimensions"}},
+        {negative, {"initializer \"w\"", "impossible dimensions"}},
+        {huge_input, {"too many elements", ""}},
+        {nan_weight, {"initializer \"w\"", "NaN"}},
+        {misfit, {"node \"second\" (Add)", "sizes differ"}},
+        {opset_99, {"opset 99", "7 to"}},
+        {text_input, {"input \"x\"", "type 8"}},
+        {outside, {"\"a/../../passwd\"", "not a file in the folder"}},
+        {absolute, {"\"/etc/passwd\"", "not a file in the folder"}},
+        {missing_file, {"no.such.data", "external data"}},
+        {attribute, {"node \"first\" (Relu)", "attribute shiny"}},
+        {open_dim, {"dimension 1 of the input \"x\" is open", ""}},
+    };
+    small_net n;
+    kolo_onnx *onnx;
+    make(&n);
+    ASSERT_OK(open_net(&n, 0, &onnx));
+    kolo_onnx_close(onnx);
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        make(&n);
+        cases[i].by(&n);
+        assert_int_not_equal(open_net(&n, 0, &onnx), KOLO_OK);
+        for (int k = 0; k < 2; k++) {
+            if (!strstr(kolo_last_error(), cases[i].text[k])) {
+                fail_msg("\"%s\" lacks \"%s\"", kolo_last_error(), cases[i].text[k]);
+            }
+        }
+        assert_null(strchr(kolo_last_error(), '\n'));
+    }
+    make(&n);
+    assert_int_equal(open_net(&n, 3, &onnx), KOLO_ERR_FORMAT); /* truncated */
+}
+
+static void deep_nesting_is_refused(void **state) {
+    enum { DEEP = 20000 };
+    /* node > attribute > graph > node > ..., each a field of length-delimited data */
+    static uint8_t bytes[16 * DEEP];
+    size_t end = sizeof bytes, at = end;
+    static const uint8_t fields[] = {0x0a, 0x2a, 0x32}; /* node 1, attribute 5, g 6 */
+    for (int k = 0; k < DEEP; k++) {
+        uint64_t length = end - at;
+        uint8_t varint[10];
+        int n = 0;
+        do {
+            varint[n++] = (uint8_t)((length & 0x7f) | (length > 0x7f ? 0x80 : 0));
+            length >>= 7;
+        } while (length);
+        at -= (size_t)n;
+        memcpy(bytes + at, varint, (size_t)n);
+        bytes[--at] = k == DEEP - 1 ? 0x3a : fields[(DEEP - 2 - k) % 3]; /* graph 7 */
+    }
+    kolo_onnx *onnx;
+    assert_int_equal(onnx_open_bytes(bytes + at, end - at, "net.onnx", NULL, &onnx),
+                     KOLO_ERR_FORMAT);
+    assert_non_null(strstr(kolo_last_error(), "nested"));
+}
+
+TEST_MAIN(test_onnx_import) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nets_give_the_outputs_of_onnx_runtime),
+        cmocka_unit_test(sessions_begin_with_the_weights_of_the_file),
+        cmocka_unit_test(what_cannot_be_read_is_named),
+        cmocka_unit_test(deep_nesting_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#else
+
+TEST_MAIN(test_onnx_import) {
+    printf("skip: built without ONNX\n");
+    return 77;
+}
+
+#endif

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Writes the ONNX files of tests/onnx/nets: small PyTorch networks, an input and ONNX Runtime's output each.
+
+    make_onnx_nets.py FOLDER    needs torch, onnx, onnxscript, onnxruntime
+"""
+import os
+import sys
+
+import numpy as np
+import onnxruntime
+import torch
+from onnx import numpy_helper
+from torch import nn
+from torch.nn import functional
+
+
+class Cnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU6())
+        self.deep = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, groups=4, bias=False), nn.BatchNorm2d(4), nn.Hardswish())
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x):
+        x = functional.max_pool2d(self.first(x), 2)
+        x = torch.cat([x, x + self.deep(x)], 1)
+        return self.head(functional.dropout(functional.adaptive_avg_pool2d(x, 1).flatten(1), 0.1, self.training))
+
+
+class Vit(nn.Module):
+    def __init__(self, width=8, heads=2):
+        super().__init__()
+        self.patches = nn.Conv2d(1, width, 4, 4)
+        self.token = nn.Parameter(torch.randn(1, 1, width))
+        self.position = nn.Parameter(torch.randn(1, 5, width))
+        layer = nn.TransformerEncoderLayer(width, heads, 2 * width, 0.0, "gelu", batch_first=True, norm_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.head = nn.Linear(width, 4)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1) + self.position
+        return self.head(self.encoder(x)[:, 0])
+
+
+class Gpt(nn.Module):
+    def __init__(self, vocabulary=16, tokens=6, width=8, heads=2):
+        super().__init__()
+        self.heads = heads
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.position = nn.Embedding(tokens, width)
+        self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, ids):
+        x = self.embedding(ids) + self.position(torch.arange(ids.shape[1]))
+        n, t, c = x.shape
+        q, k, v = (y.view(n, t, self.heads, -1).transpose(1, 2) for y in self.qkv(self.before(x)).split(c, 2))
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(n, t, c))
+        return self.head(self.after(x))
+
+
+def main():
+    torch.manual_seed(1)
+    image = torch.randn(1, 1, 8, 8)
+    mlp = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 4))
+    nets = {"mlp": (mlp, image), "cnn": (Cnn(), image), "vit": (Vit(), image), "gpt": (Gpt(), torch.randint(0, 16, (1, 6)))}
+    for name, (net, x) in nets.items():
+        for module in net.modules():  # as after training
+            if isinstance(module, nn.BatchNorm2d):
+                nn.init.uniform_(module.weight, 0.5, 1.5)
+                nn.init.uniform_(module.bias, -0.5, 0.5)
+                nn.init.uniform_(module.running_mean, -0.5, 0.5)
+                nn.init.uniform_(module.running_var, 0.5, 1.5)
+        folder = os.path.join(sys.argv[1], name)
+        data = os.path.join(folder, "test_data_set_0")
+        os.makedirs(data, exist_ok=True)
+        path = os.path.join(folder, "model.onnx")
+        # The first keeps batch normalization, the second is today's exporter.
+        if name == "cnn":
+            torch.onnx.export(net.eval(), (x,), path, dynamo=False, do_constant_folding=False,
+                              training=torch.onnx.TrainingMode.PRESERVE, dynamic_axes={"x": {0: "n"}}, input_names=["x"])
+        else:
+            torch.onnx.export(net.eval(), (x,), path, dynamo=True, external_data=False, verbose=False)
+        import onnx
+        model = onnx.load(path)
+        for node in model.graph.node:  # source lines of PyTorch
+            node.doc_string = ""
+            del node.metadata_props[:]
+        del model.graph.value_info[:]
+        del model.metadata_props[:]
+        onnx.save(model, path)
+        session = onnxruntime.InferenceSession(path)
+        first, out = session.get_inputs()[0].name, session.get_outputs()[0].name
+        y = session.run(None, {first: x.numpy()})[0]
+        for what, array, of in (("input", x.numpy(), first), ("output", np.asarray(y), out)):
+            with open(os.path.join(data, f"{what}_0.pb"), "wb") as file:
+                file.write(numpy_helper.from_array(array, of).SerializeToString())
+
+
+if __name__ == "__main__":
+    main()
