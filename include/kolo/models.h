@@ -45,6 +45,11 @@ typedef struct kolo_model {
     /* Adds the model to an empty graph. ARG: an unsupported shape of the sample, or an invalid
      * option. */
     kolo_status (*build)(kolo_graph *g, const kolo_model_opts *opts);
+    /* The same of models in files, which have no `build`. */
+    kolo_status (*build_file)(const struct kolo_model *model, kolo_graph *g,
+                              const kolo_model_opts *opts);
+    const void *file;
+    kolo_dataset_opts window; /* of language models in files: as `windows` would fill it */
 } kolo_model;
 
 /* The zoo, NULL-terminated; static storage. */
@@ -53,8 +58,19 @@ KOLO_API const kolo_model *const *kolo_models(void);
  * an invalid option. */
 KOLO_API kolo_status kolo_model_sample(const kolo_model *model, const char *options,
                                        kolo_shape *sample, int64_t *classes);
-/* Finds a model by name. ARG, with a suggestion: unknown name. */
+/* Adds a model to an empty graph. Errors as of its builder. */
+KOLO_API kolo_status kolo_model_add(const kolo_model *model, kolo_graph *g,
+                                    const kolo_model_opts *opts);
+/* The windows that a language model takes; of other models zero. ARG: an invalid option. */
+KOLO_API kolo_status kolo_model_window(const kolo_model *model, const char *options,
+                                       kolo_dataset_opts *windows);
+/* Finds a model by name. A name that ends with ".onnx" is the path of a file (kolo/onnx.h), which
+ * stays in memory until the process ends. ARG, with a suggestion: unknown name; errors of
+ * kolo_onnx_open. */
 KOLO_API kolo_status kolo_model_find(const char *name, const kolo_model **model);
+
+/* The model of an ONNX file, as kolo_model_find gives it. Any thread. Errors of kolo_onnx_open. */
+KOLO_API kolo_status kolo_model_open_onnx(const char *path, const kolo_model **model);
 
 #ifdef __cplusplus
 }

@@ -126,7 +126,8 @@ typedef kolo_status kolo_model_build(kolo_graph *g, const kolo_model_opts *opts)
 struct kolo_model {
     const char *name, *summary, *recipe, *recipe_source, *options_help; kolo_shape sample;
     int64_t classes;
-    bool label_maps; kolo_model_windows *windows; kolo_model_build *build;
+    bool label_maps; kolo_model_windows *windows; kolo_model_build *build; void *build_file;
+    const void *file; kolo_dataset_opts window;
 };
 
 struct kolo_optimizer_opts {

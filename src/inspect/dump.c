@@ -13,7 +13,7 @@ static kolo_status build(const kolo_dump_opts *o, kolo_graph **graph) {
     kolo_graph *g;
     KOLO_TRY(kolo_graph_create(NULL, &g));
     kolo_model_opts opts = {o->batch, o->sample, o->classes, o->model_options};
-    kolo_status status = model->build(g, &opts);
+    kolo_status status = kolo_model_add(model, g, &opts);
     if (status == KOLO_OK) status = kolo_graph_check(g);
     if (status != KOLO_OK) {
         kolo_graph_destroy(g);

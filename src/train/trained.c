@@ -62,7 +62,7 @@ static kolo_status open_alone(const kolo_eval_opts *opts, kolo_trained *t) {
     const kolo_eval_opts *o = &t->opts;
     KOLO_TRY(choose_model(t, &name, &options));
     KOLO_TRY(kolo_model_find(name, &model));
-    if (model->windows) KOLO_TRY(model->windows(options, &windows));
+    KOLO_TRY(kolo_model_window(model, options, &windows));
     KOLO_TRY(kolo_dataset_open_for(o->data, o->split_train ? KOLO_SPLIT_TRAIN : KOLO_SPLIT_TEST,
                                    &windows, &t->dataset));
     const kolo_dataset_info *data = kolo_dataset_describe(t->dataset);

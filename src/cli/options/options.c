@@ -55,14 +55,19 @@ static const kolo_choice transports[] = {KOLO_TRANSPORT_LIST(CHOICE_TRANSPORT) {
 /* Where values hold paths. */
 static const char *whole(const char *text) { return text; }
 static const char *whole_file(const char *text) { return strcmp(text, "-") == 0 ? NULL : text; }
+static const char *model_file(const char *text) {
+    size_t length = strlen(text);
+    return length > 5 && strcmp(text + length - 5, ".onnx") == 0 ? text : NULL;
+}
 
 /* A row is a few lines here, not one line for each field. */
 /* clang-format off */
 const kolo_option cli_options[] = {
     {.section = "model and data",
-     .name = "model", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:KEY=VALUE,...]",
+     .name = "model", .type = KOLO_OPTION_TEXT, .path = model_file, .metavar = "NAME[:KEY=VALUE,...]",
      .commands = MODEL, .required = MODEL,
-     .help = "model, such as lenet, resnet18 or mlp:hidden=256; 'kolo help models' lists all"},
+     .help = "model, such as lenet, resnet18 or mlp:hidden=256, or an ONNX file; 'kolo help models' "
+             "lists all"},
     {.name = "checkpoint", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE",
      .commands = TRAINED, .required = TRAINED,
      .help = "checkpoint, or with --model weights of another program; a .safetensors file"},

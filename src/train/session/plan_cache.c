@@ -17,8 +17,8 @@ kolo_status kolo_session_build(const kolo_session_config *opts, int64_t batch, k
         .classes = opts->classes,
         .options = opts->model_options,
     };
-    kolo_status status =
-        opts->build ? opts->build(g, batch, opts->build_arg) : model->build(g, &model_opts);
+    kolo_status status = opts->build ? opts->build(g, batch, opts->build_arg)
+                                     : kolo_model_add(model, g, &model_opts);
     if (status == KOLO_OK) status = kolo_graph_check(g);
     if (status == KOLO_OK) status = kolo_model_check(opts, batch, g);
     if (status != KOLO_OK) {

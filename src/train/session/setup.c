@@ -194,7 +194,7 @@ static kolo_status open_data(kolo_setup *s, const kolo_model *model) {
     int64_t classes;
     KOLO_TRY(kolo_model_sample(model, o->model_options, &sample, &classes));
     kolo_dataset_opts opts = {0};
-    if (model->windows) KOLO_TRY(model->windows(o->model_options, &opts));
+    KOLO_TRY(kolo_model_window(model, o->model_options, &opts));
     KOLO_TRY(o->data ? kolo_dataset_open_for(o->data, KOLO_SPLIT_TRAIN, &opts, &s->own[0])
                      : open_synthetic(&sample, classes, model->label_maps, &opts, s->global_batch,
                                       &s->own[0]));
