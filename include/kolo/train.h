@@ -87,8 +87,8 @@ typedef struct kolo_train_opts {
                              product of batch, accumulate and workers */
     /* ZeRO (Rajbhandari et al., 2020): 1 divides the optimizer state over the workers, 2 the
      * gradients too, 3 the parameters too, which are gathered where they are read; each worker
-     * updates a range of every parameter. 0: each has all. ARG with
-     * row-sparse gradients or logical shards */
+     * updates a range of every parameter. 0: each has all. With `reproducible` 2 is as 1, and 3
+     * UNSUPPORTED, as any level is with row-sparse gradients. */
     int zero;
     /* Logical shards of a reproducible run; 0: none. They divide the global batch, which must be
      * given. The bits of all results then depend on the shards, not on the number of workers, with

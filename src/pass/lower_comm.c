@@ -228,7 +228,8 @@ static kolo_status find_readers(const lowerer *b, int32_t *last_reader) {
 }
 
 /* Sums of which one leads to the other cannot share a bucket. Those inside the passes lead to no
- * other of them. stage: by value, zeroed. */
+ * other of them. Sums of an update, such as norms, have a stage of at least 1. stage: by value,
+ * zeroed. */
 static void find_stages(const lowerer *b, int *stage) {
     const kolo_graph *g = b->g;
     for (int32_t i = 0; i < g->n_nodes; i++) {
@@ -238,6 +239,8 @@ static void find_stages(const lowerer *b, int *stage) {
             if (stage[n->in[k].id] > own) own = stage[n->in[k].id];
         }
         int m = n->op->comm == KOLO_OP_REDISTRIBUTE ? b->member_of[n->out[0].id] : -1;
+        int32_t producer = m >= 0 ? kolo_info(g, n->in[0])->producer : -1;
+        if (own == 0 && producer >= 0 && kolo_node_is_update(g, g->nodes[producer])) own = 1;
         if (m >= 0) b->members[m].stage = own;
         if (m >= 0 && !b->members[m].inside) own++;
         for (int k = 0; k < n->n_out; k++) stage[n->out[k].id] = own;
@@ -266,7 +269,7 @@ static bool starts(const member *m, const member *first, const member *previous,
     case SUM:
         return full || m->stage != previous->stage || m->early != previous->early;
     case METRIC:
-        return previous->early;
+        return previous->early || m->stage != previous->stage;
     case ROWS:
         return true;
     case SCATTER:
@@ -304,6 +307,11 @@ static void cut(lowerer *b, size_t bucket_bytes) {
     }
 }
 
+/* Whether a bucket is a sum over the samples, of which each logical shard has a summand. */
+static bool is_of_samples(const member *m) {
+    return m->stage == 0 && (m->class == SUM || m->class == METRIC || m->class == SCATTER);
+}
+
 static kolo_collective collective_of(member_class class) {
     if (class == SCATTER) return KOLO_COLLECTIVE_REDUCE_SCATTER;
     return class == GATHER || class == ROWS ? KOLO_COLLECTIVE_ALLGATHER : KOLO_COLLECTIVE_ALLREDUCE;
@@ -318,6 +326,8 @@ static kolo_status add_bucket(lowerer *b, int first, int end, kolo_value *values
         [KOLO_COMM_BUCKET].i = m->bucket,
         [KOLO_COMM_COLLECTIVE].i = collective_of(m->class),
         [KOLO_COMM_INSIDE].i = m->inside,
+        [KOLO_COMM_OF_SAMPLES].i = is_of_samples(m),
+        [KOLO_COMM_IN_PLACE].i = m->class == SCATTER && b->in_flight == SIZE_MAX,
     };
     for (int i = 0; i < n; i++) {
         values[i] = m[i].value;

@@ -236,7 +236,9 @@ static kolo_status measure_bucket(planner *p, region *rg, int32_t i, const kolo_
     for (int k = 0; k < f.n; k++) bucket->bytes += align_value(p->g, f.wholes[k]);
     if (!f.shards) return KOLO_OK;
     KOLO_TRY(find_ends(p->g, &f, bucket));
-    if (bucket->collective != KOLO_COLLECTIVE_REDUCE_SCATTER) return KOLO_OK;
+    bucket->in_place = post->attr[KOLO_COMM_IN_PLACE].i != 0;
+    bool apart = bucket->collective == KOLO_COLLECTIVE_REDUCE_SCATTER && !bucket->in_place;
+    if (!apart) return KOLO_OK;
     bucket->slice = place_slice(p, rg, &f, bucket, i);
     locate_ranges(p, &f, bucket, bucket->slice, false);
     return KOLO_OK;
@@ -247,11 +249,12 @@ static void place_bucket(planner *p, region *rg, const kolo_node *post, const ko
     kolo_bucket *bucket = bucket_of(p, post);
     const flat f = values_of(p, post, wait);
     bool gathers = f.shards && bucket->collective == KOLO_COLLECTIVE_ALLGATHER;
+    bool inside = gathers || (f.shards && bucket->in_place); /* ranges are where they are in it */
     room r = {0};
     for (int k = 0; k < f.n; k++) {
         hold(p, &r, post->in[k]);
         r.bytes = bucket->bytes;
-        if (gathers) hold(p, &r, wait->out[k]);
+        if (inside) hold(p, &r, wait->out[k]);
     }
     bucket->offset = place_room(p, rg, r)->offset;
     size_t at = bucket->offset;
@@ -259,7 +262,7 @@ static void place_bucket(planner *p, region *rg, const kolo_node *post, const ko
         locate(p, f.wholes[k], at);
         at += align_value(p->g, f.wholes[k]);
     }
-    if (gathers) locate_ranges(p, &f, bucket, bucket->offset, true);
+    if (inside) locate_ranges(p, &f, bucket, bucket->offset, true);
 }
 
 /* Places a value in a room of its own, in use from node `first` on. */

@@ -140,7 +140,8 @@ kolo_status kolo_pass_compress(kolo_graph *g, const kolo_codec *codec, size_t mi
  * buckets. Gathered rows (row-sparse gradients) are in buckets of their own after those. Sums
  * inside the forward and backward passes, which nodes other than updates read, run in every
  * micro-batch. Flat shards are scattered and gathered by unit; at most `in_flight` bytes of these
- * are between post and wait, or one unit. UNSUPPORTED: a redistribution that is none of these. */
+ * are between post and wait, or one unit. SIZE_MAX: there is no limit, and gradients are scattered
+ * in place. UNSUPPORTED: a redistribution that is none of these. */
 kolo_status kolo_pass_lower_comm(kolo_graph *g, size_t bucket_bytes, size_t in_flight);
 
 /* ---- memory ---- */
@@ -162,7 +163,8 @@ typedef struct kolo_location {
 
 typedef struct kolo_bucket {
     size_t offset, bytes; /* in the bucket region */
-    size_t slice;         /* reduce-scatter: where the result of this rank is */
+    bool in_place;        /* reduce-scatter: the result of this rank is where it was */
+    size_t slice;         /* reduce-scatter not in place: where the result of this rank is */
     size_t *ends;         /* of flat shards: by rank, the end of its slice, from offset on */
     int n_values;
     kolo_collective collective;

@@ -307,7 +307,7 @@ static void shard_request(const kolo_plan *p, const kolo_bucket *bucket, size_t 
     }
     opts->kind = bucket->collective;
     opts->counts = counts;
-    if (bucket->collective != KOLO_COLLECTIVE_REDUCE_SCATTER) return; /* in place */
+    if (bucket->collective != KOLO_COLLECTIVE_REDUCE_SCATTER || bucket->in_place) return;
     opts->input = opts->output;
     opts->output = p->gradients + bucket->slice;
 }
@@ -345,12 +345,12 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
     char *site = kolo_format("bucket %d", i);
     kolo_status status = counts && site ? KOLO_OK : KOLO_NOMEM(32);
     if (status == KOLO_OK) {
-        if (bucket->ends) {
+        if (p->sum && post->attr[KOLO_COMM_OF_SAMPLES].i) {
+            kolo_shard_sum_request(p->sum, p->gradients, bucket->offset, &opts, parts);
+        } else if (bucket->ends) {
             shard_request(p, bucket, element, &opts, counts);
         } else if (bucket->collective == KOLO_COLLECTIVE_ALLGATHER) {
             rows_request(p, post, arrives, &opts);
-        } else if (p->sum) {
-            kolo_shard_sum_request(p->sum, p->gradients, bucket->offset, &opts, parts);
         }
         opts.site = site;
         status = kolo_request_create(p->comm, &opts, &p->requests[i]);
@@ -411,7 +411,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .keep_gradients = o->keep_gradients,
         .most_samples = o->most_samples,
         .mesh = o->mesh,
-        .zero = o->zero,
+        .zero = o->shards > 0 && o->zero == 2 ? 1 : o->zero, /* shards are summed as wholes */
         .lag = o->lag,
         .codec = o->codec,
         .compress_bytes = o->compress_bytes,

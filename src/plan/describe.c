@@ -77,8 +77,11 @@ static const char *parameter_of(const kolo_graph *g, const kolo_node *n) {
 
 static kolo_step_info describe(const kolo_plan *p, const kolo_step *step, kolo_phase phase) {
     const kolo_node *n = p->graph->nodes[step->node];
-    kolo_step_info info = {
-        .kind = step->kind, .phase = phase, .bucket = step->bucket, .op = n->op->name};
+    kolo_step_info info = {.kind = step->kind,
+                           .phase = phase,
+                           .once = step->once_per_step,
+                           .bucket = step->bucket,
+                           .op = n->op->name};
     if (step->kind != KOLO_STEP_KERNEL) return info;
     const kolo_kernel *kernel = step->kernel;
     info.kernel = kernel->name;

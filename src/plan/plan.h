@@ -208,6 +208,7 @@ typedef enum kolo_step_kind { KOLO_STEP_KERNEL, KOLO_STEP_POST, KOLO_STEP_WAIT }
 typedef struct kolo_step_info {
     kolo_step_kind kind;
     kolo_phase phase; /* never INPUT */
+    bool once;        /* per step: updates, and what depends on sums */
     int bucket;       /* POST, WAIT */
     /* KERNEL only: */
     const char *op, *kernel;

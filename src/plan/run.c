@@ -71,6 +71,12 @@ static void clear_gradient(const kolo_plan *p, const kolo_step *step) {
     memset(kolo_plan_data(p, n->in[0]), 0, kolo_tensor_bytes(&info->tensor));
 }
 
+/* Whether a POST is of a sum over logical shards. */
+static bool is_shard_sum(const kolo_plan *p, const kolo_step *step) {
+    return p->sum && step->kind == KOLO_STEP_POST &&
+           p->graph->nodes[step->node]->attr[KOLO_COMM_OF_SAMPLES].i;
+}
+
 static kolo_status wait(kolo_plan *p, int bucket) {
     int64_t begin = p->sum ? kolo_now_ns() : 0;
     KOLO_TRY(kolo_request_wait(owner_of(p)->requests[bucket], 0));
@@ -87,7 +93,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, int b
         step->kernel->run(&step->calls[bank]);
         return *in_flight ? kolo_comm_progress(owner->comm) : KOLO_OK;
     case KOLO_STEP_POST:
-        if (p->sum && run.compute) finish_bucket(p, step->bucket, run);
+        if (is_shard_sum(p, step) && run.compute) finish_bucket(p, step->bucket, run);
         if (!(run.complete || step->inside) || !owner->requests) return KOLO_OK;
         if (run.empty) clear_posted(p, step);
         ++*in_flight;
@@ -102,7 +108,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, int b
 
 /* A POST completes the gradients of a shard, and starts the sum over the ranks once per step. */
 static bool is_due(const kolo_plan *p, const kolo_step *step, part run) {
-    bool folds = step->kind == KOLO_STEP_POST && p->sum && run.compute;
+    bool folds = is_shard_sum(p, step) && run.compute;
     return folds || step->inside || (step->once_per_step ? run.complete : run.compute);
 }
 
@@ -166,7 +172,9 @@ void kolo_plan_skip_shard(kolo_plan *p, int shard) {
     if (!p->sum) return;
     kolo_shard_sum_begin(p->sum, shard);
     memset(gradients_of(p), 0, p->map.bucket_bytes);
-    for (int i = 0; i < p->map.n_buckets; i++) fold(p, i);
+    for (int i = 0; i < p->n_steps; i++) {
+        if (is_shard_sum(p, &p->steps[i])) fold(p, p->steps[i].bucket);
+    }
 }
 
 /* Adds zero to the sum over the micro-batches that an accumulate node keeps. */

@@ -318,11 +318,18 @@ kolo_value kolo_sum_over_samples(kolo_graph *g, kolo_value v, kolo_value x);
  * results of the collective (kolo_collective). Both are views, output i of input i, and an
  * allreduce is in place. The result of an allgather is separate memory; in it lies what is posted,
  * if that is a flat shard, and else the values of all ranks are concatenated along dimension 0. The
- * ranges that a reduce-scatter leaves to this rank are separate memory too. With `inside` both are
- * part of the forward or backward pass and run in every micro-batch. Added by the pass lower_comm.
+ * ranges that a reduce-scatter leaves to this rank are separate memory too, unless it is in place.
+ * With `inside` both are part of the forward or backward pass and run in every micro-batch. Added
+ * by the pass lower_comm.
  */
 enum { KOLO_RANGE_FIRST };
-enum { KOLO_COMM_BUCKET, KOLO_COMM_COLLECTIVE, KOLO_COMM_INSIDE };
+enum {
+    KOLO_COMM_BUCKET,
+    KOLO_COMM_COLLECTIVE,
+    KOLO_COMM_INSIDE,
+    KOLO_COMM_OF_SAMPLES, /* a sum over the samples: no other sum leads to it */
+    KOLO_COMM_IN_PLACE    /* a reduce-scatter: the own range stays where it is in the bucket */
+};
 
 /* All ops. A row X(name) declares the op kolo_op_<name>, defined in this folder, and its reference
  * kernel kolo_ref_<name>, defined in src/kernel/ref/. */

@@ -174,7 +174,8 @@ kolo_status kolo_job_create_session(kolo_job *j) {
     j->session = j->own;
     KOLO_TRY(kolo_agree(j->comm, kolo_session_check_memory(j->session, j->comm)));
     if (j->setup.opts.reproducible > 0)
-        KOLO_TRY(kolo_agree_kernels(j->comm, kolo_session_plan(j->session)));
+        KOLO_TRY(
+            kolo_agree_kernels(j->comm, kolo_session_plan(j->session), j->setup.opts.zero > 0));
     kolo_status recorded = KOLO_OK;
     if (j->files) recorded = kolo_tuning_record(&j->setup, j->setup.opts.out_dir);
     KOLO_TRY(kolo_agree(j->comm, recorded));

@@ -112,6 +112,49 @@ static void sharded_state_gives_the_same_bits(void **state) {
     }
 }
 
+/* ---- logical shards ---- */
+
+static kolo_train_opts reproducible_options(size_t i) {
+    kolo_train_opts opts = options_of(i);
+    opts.algorithm = KOLO_ALGORITHM_AUTO;
+    opts.accumulate = 0;
+    opts.batch = 0;
+    opts.global_batch = 12;
+    opts.reproducible = 6;
+    opts.steps = 6;
+    return opts;
+}
+
+/* The bits of one rank, for any number of ranks and any parts. */
+static void reproducible_runs_are_sharded(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_train_opts opts = reproducible_options(i);
+        const kolo_train_result plain = train_well(1, &opts);
+        for (int ranks = 2; ranks <= 5; ranks++) {
+            if (!getenv("KOLO_SOAK") && ranks != cases[i].ranks + (int)i % 2) continue;
+            for (opts.zero = 1; opts.zero <= 2; opts.zero++) {
+                const kolo_train_result sharded = train_well(ranks, &opts);
+                assert_same_run(cases[i].name, &plain, &sharded);
+            }
+        }
+    }
+}
+
+static void unequal_and_audited_parts_give_the_same_bits(void **state) {
+    kolo_train_opts opts = reproducible_options(0);
+    const kolo_train_result plain = train_well(1, &opts);
+    opts.zero = 1;
+    opts.worker_weights = "1,0.2,2";
+    opts.audit = 2;
+    opts.check_replicas = 3;
+    const kolo_train_result sharded = train_well(3, &opts);
+    assert_same_run("1, 0.2, 2", &plain, &sharded);
+    opts.zero = 3;
+    const train_outcome *o = train_job(3, RANKS_THREAD, &opts);
+    assert_int_equal(o->status, KOLO_ERR_UNSUPPORTED);
+    assert_non_null(strstr(o->error, "--zero 2"));
+}
+
 /* ---- processes ---- */
 
 static kolo_status process_body(kolo_comm *comm, const void *arg, void *result) {
@@ -273,6 +316,8 @@ static void what_cannot_be_sharded_is_refused(void **state) {
 TEST_MAIN(test_zero) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sharded_state_gives_the_same_bits),
+        cmocka_unit_test(reproducible_runs_are_sharded),
+        cmocka_unit_test(unequal_and_audited_parts_give_the_same_bits),
         cmocka_unit_test(processes_give_the_same_bits),
         cmocka_unit_test(checkpoints_do_not_depend_on_shards),
         cmocka_unit_test(sharded_parameters_are_saved),
