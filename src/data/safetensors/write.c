@@ -176,8 +176,8 @@ kolo_status kolo_safetensors_hashes_of(kolo_safetensors_writer *w, uint64_t **ha
 /* Sets the hashes in the header; those of a file begun in parts replace zeros. */
 static kolo_status set_hashes(kolo_safetensors_writer *w) {
     kolo_text text = {0};
-    uint64_t hash, *hashes;
-    size_t count;
+    uint64_t hash, *hashes = NULL;
+    size_t count = 0;
     KOLO_TRY(kolo_safetensors_hashes_of(w, &hashes, &count));
     kolo_safetensors_drop_hashes(w->header);
     if (!kolo_safetensors_hash_header(w->header, &hash)) return KOLO_NOMEM(w->n_pieces);
@@ -197,20 +197,20 @@ static kolo_status set_hashes(kolo_safetensors_writer *w) {
 /* The beginning of the file, with its hashes, for kolo_free. */
 static kolo_status make_header(kolo_safetensors_writer *w, char **header, size_t *bytes) {
     KOLO_TRY(set_hashes(w));
-    char *text = json_dumps(w->header, JSON_COMPACT);
-    if (!text) return KOLO_NOMEM(json_object_size(w->header));
-    const size_t length = strlen(text), all = kolo_round_up(8 + length, DATA_ALIGNMENT);
+    const size_t length = json_dumpb(w->header, NULL, 0, JSON_COMPACT);
+    const size_t all = kolo_round_up(8 + length, DATA_ALIGNMENT);
     const uint64_t header_bytes = all - 8;
-    char *made = kolo_alloc(all);
-    if (made) {
-        memcpy(made, &header_bytes, sizeof header_bytes);
-        memcpy(made + 8, text, length);
-        memset(made + 8 + length, ' ', all - 8 - length);
+    char *made = length > 0 ? kolo_alloc(all) : NULL;
+    if (!made) return KOLO_NOMEM(all);
+    memcpy(made, &header_bytes, sizeof header_bytes);
+    memset(made + 8, ' ', all - 8);
+    if (json_dumpb(w->header, made + 8, length, JSON_COMPACT) != length) {
+        kolo_free(made);
+        return KOLO_NOMEM(length);
     }
-    free(text);
     *header = made;
     *bytes = all;
-    return made ? KOLO_OK : KOLO_NOMEM(all);
+    return KOLO_OK;
 }
 
 /* ---- in parts ---- */

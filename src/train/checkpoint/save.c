@@ -22,6 +22,7 @@ typedef struct saving {
     const kolo_checkpoint_info *info;
     kolo_comm *comm; /* of the ranks that write; NULL: only this process */
     int rank, ranks;
+    bool training; /* with optimizer state */
     kolo_safetensors_writer *writer;
     kolo_safetensors_place place;
 } saving;
@@ -69,7 +70,7 @@ static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_chec
 /* Entry i if it is saved, else NULL. */
 static const kolo_store_entry *saved(const saving *s, int i) {
     const kolo_store_entry *entry = kolo_store_entry_at(s->store, i);
-    return s->info->options || kolo_store_entry_is_model(entry) ? entry : NULL;
+    return s->training || kolo_store_entry_is_model(entry) ? entry : NULL;
 }
 
 static kolo_status declare_all(saving *s) {
@@ -130,6 +131,7 @@ static saving start(kolo_comm *comm, const kolo_store *store, const kolo_checkpo
     return (saving){
         .store = store,
         .info = info,
+        .training = info && info->options,
         .comm = comm,
         .rank = comm ? kolo_comm_rank(comm) : 0,
         .ranks = comm ? kolo_comm_size(comm) : 1,
