@@ -31,10 +31,11 @@ KOLO_API kolo_status kolo_checkpoint_compare(const char *a, const char *b, bool 
                                              char **text);
 
 /* The list of naming conventions for tensors: code, name, description. */
-#define KOLO_CHECKPOINT_FORMAT_LIST(X)                                             \
-    X(KOLO_FORMAT_NATIVE, "native", "Kolo's names and metadata")                   \
-    X(KOLO_FORMAT_TORCHVISION, "torchvision", "the names of torchvision's models") \
-    X(KOLO_FORMAT_HUGGINGFACE, "huggingface", "the names of Hugging Face's models")
+#define KOLO_CHECKPOINT_FORMAT_LIST(X)                                              \
+    X(KOLO_FORMAT_NATIVE, "native", "Kolo's names and metadata")                    \
+    X(KOLO_FORMAT_TORCHVISION, "torchvision", "the names of torchvision's models")  \
+    X(KOLO_FORMAT_HUGGINGFACE, "huggingface", "the names of Hugging Face's models") \
+    X(KOLO_FORMAT_ONNX, "onnx", "an ONNX file: the network for evaluation, with its weights")
 
 typedef enum kolo_checkpoint_format {
 #define KOLO_CHECKPOINT_FORMAT_ENUM(code, name, help) code,
@@ -43,8 +44,9 @@ typedef enum kolo_checkpoint_format {
         KOLO_FORMAT_COUNT
 } kolo_checkpoint_format;
 
-/* Writes the parameters of a checkpoint of Kolo to the file `to`, with tensors named by `format`.
- * ARG: the format is unknown or does not support the model; FORMAT, IO. */
+/* Writes the parameters of a checkpoint of Kolo to the file `to`, with tensors named by `format`,
+ * or its network as an ONNX file (docs/onnx.md). UNSUPPORTED: an op that ONNX does not have. ARG:
+ * the format is unknown or does not support the model; FORMAT, IO. */
 KOLO_API kolo_status kolo_checkpoint_export(const char *from, const char *to,
                                             kolo_checkpoint_format format);
 

@@ -221,6 +221,10 @@ KOLO_API kolo_status kolo_session_get_gradient(const kolo_session *session, cons
  * rank 0, with `zero` on all ranks; the file is replaced at once when it is complete. Collective.
  * IO; DIVERGED: a value is not finite; the file is then not written. */
 KOLO_API kolo_status kolo_session_save(kolo_session *session, const char *path);
+/* Writes the output "logits" of the graph with its parameters, for evaluation and any number of
+ * samples, to an ONNX file, on rank 0. Collective. UNSUPPORTED: an op that ONNX does not have, or a
+ * build without protobuf-c. IO, NOMEM. */
+KOLO_API kolo_status kolo_session_export_onnx(kolo_session *session, const char *path);
 /* Reads such a file on rank 0 and sets all ranks to it: training continues as if it had not been
  * interrupted, with the same bits if batches and ranks are the same. With `zero` all
  * ranks read the file. Of a file without optimizer state, such as one of PyTorch with the names

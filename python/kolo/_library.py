@@ -27,7 +27,7 @@ ENUMS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
     "kolo_precision": ("KOLO_PRECISION_", ("f32", "bf16")),
     "kolo_recompute": ("KOLO_RECOMPUTE_", ("none", "cheap", "full")),
     "kolo_notice_kind": ("KOLO_NOTICE_", ("transient", "info", "warning")),
-    "kolo_checkpoint_format": ("KOLO_FORMAT_", ("native", "torchvision", "huggingface")),
+    "kolo_checkpoint_format": ("KOLO_FORMAT_", ("native", "torchvision", "huggingface", "onnx")),
 }
 # Enumerations whose names the library parses.
 PARSED = {"kolo_algorithm": "kolo_algorithm_parse",

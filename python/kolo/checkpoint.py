@@ -39,6 +39,6 @@ def compare(a: Path, b: Path) -> Tuple[bool, str]:
 
 def export(source: Path, to: Path, names: str = "native") -> None:
     """Writes the parameters of a checkpoint with the tensor names of "native", "torchvision" or
-    "huggingface"."""
+    "huggingface", or as an "onnx" file."""
     _lib.kolo_checkpoint_export(os.fsencode(source), os.fsencode(to),
                                 enumerator("kolo_checkpoint_format", "names", names))

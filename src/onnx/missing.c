@@ -1,6 +1,7 @@
 /* ONNX files without protobuf-c. */
 #include "base/status.h"
 #include "kolo/onnx.h"
+#include "onnx/export/export.h"
 
 #ifndef KOLO_HAS_ONNX
 
@@ -11,6 +12,10 @@ static kolo_status missing(void) {
         "and libonnx-dev, and build again");
 }
 
+kolo_status kolo_onnx_write(const char *path, onnx_build_fn *build, void *build_arg,
+                            onnx_read_fn *read, void *read_arg) {
+    return missing();
+}
 kolo_status kolo_onnx_open(const char *path, const kolo_onnx_opts *opts, kolo_onnx **onnx) {
     return missing();
 }

@@ -214,6 +214,9 @@ static kolo_status add_loss(onnx_import *m, kolo_value logits) {
         if (!m->items[i]->constant) first = m->items[i];
     }
     bool tokens = first && kolo_value_dtype(g, first->value) == KOLO_DTYPE_I32;
+    if (tokens && s.rank == 2 && s.dim[0] > m->samples && s.dim[0] % m->samples == 0) {
+        s = kolo_shape_3(m->samples, s.dim[0] / m->samples, s.dim[1]); /* [N T,C] */
+    }
     if (s.rank < 2 || s.dim[0] != m->samples) {
         char text[KOLO_SHAPE_TEXT];
         return KOLO_FAIL(

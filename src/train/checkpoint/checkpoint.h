@@ -66,3 +66,7 @@ void kolo_checkpoint_close(kolo_checkpoint *checkpoint);
 kolo_status kolo_checkpoint_load(const kolo_checkpoint *checkpoint, kolo_store *store);
 /* The same with the optimizer state, from a resumable checkpoint. */
 kolo_status kolo_checkpoint_load_training(const kolo_checkpoint *checkpoint, kolo_store *store);
+
+/* Writes the network of a checkpoint with its parameters as an ONNX file. ARG: it names no model;
+ * UNSUPPORTED, with the op: ONNX cannot express it; IO, NOMEM. */
+kolo_status kolo_checkpoint_export_onnx(kolo_checkpoint *checkpoint, const char *to);

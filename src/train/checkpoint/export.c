@@ -91,6 +91,11 @@ kolo_status kolo_checkpoint_export(const char *from, const char *to,
     kolo_safetensors_writer *writer = NULL;
     kolo_arena arena = {0};
     KOLO_TRY(kolo_checkpoint_open(from, &c));
+    if (format == KOLO_FORMAT_ONNX) {
+        kolo_status exported = kolo_checkpoint_export_onnx(&c, to);
+        kolo_checkpoint_close(&c);
+        return exported;
+    }
     kolo_status status = find_names(&c, format, &names);
     if (status == KOLO_OK) status = kolo_safetensors_create(to, &writer);
     if (status == KOLO_OK) status = add_metadata(writer, &c, names);

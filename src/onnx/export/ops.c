@@ -1,0 +1,526 @@
+/* How each op is written in ONNX (opset 18): a row of `rows`. */
+#include "graph/ops/ops.h"
+
+#include "onnx/export/writer.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A node while it is written. */
+typedef struct call {
+    onnx_writer *w;
+    const kolo_node *n, *other; /* of the graphs for 2 and 3 samples */
+    const char *in[KOLO_MAX_IO], *out;
+    const kolo_shape *x, *y; /* of input 0 and output 0 */
+} call;
+
+static const kolo_shape *shape_of(const call *c, int i) {
+    return &kolo_info(c->w->g, c->n->in[i])->tensor.shape;
+}
+static int64_t integer(const call *c, int attribute) { return c->n->attr[attribute].i; }
+static double real(const call *c, int attribute) { return c->n->attr[attribute].f; }
+
+/* An op of ONNX with the inputs of the node. */
+static kolo_status same(call *c, const char *op) {
+    onnx_emit(c->w, op, c->out, c->in[0], c->n->n_in > 1 ? c->in[1] : NULL,
+              c->n->n_in > 2 ? c->in[2] : NULL);
+    return KOLO_OK;
+}
+
+/* ---- layers ---- */
+
+static void window(call *c, int64_t kh, int64_t kw) {
+    const kolo_attr *a = c->n->attr;
+    const int64_t kernel[] = {kh, kw},
+                  stride[] = {a[KOLO_CONV_STRIDE_H].i, a[KOLO_CONV_STRIDE_W].i};
+    const int64_t h = a[KOLO_CONV_PAD_H].i, v = a[KOLO_CONV_PAD_W].i, pads[] = {h, v, h, v};
+    const int64_t dilation[] = {a[KOLO_CONV_DILATION_H].i, a[KOLO_CONV_DILATION_W].i};
+    onnx_add_ints(c->w, "kernel_shape", kernel, 2);
+    onnx_add_ints(c->w, "strides", stride, 2);
+    onnx_add_ints(c->w, "pads", pads, 4);
+    onnx_add_ints(c->w, "dilations", dilation, 2);
+    onnx_add_int(c->w, "group", a[KOLO_CONV_GROUPS].i);
+}
+
+static kolo_status conv(call *c) {
+    (void)same(c, "Conv");
+    window(c, shape_of(c, 1)->dim[2], shape_of(c, 1)->dim[3]);
+    return KOLO_OK;
+}
+
+/* The forward pass of a transposed convolution. */
+static kolo_status conv_transpose(call *c) {
+    int64_t more[2];
+    const kolo_shape *k = shape_of(c, 1);
+    for (int d = 0; d < 2; d++) {
+        const int64_t stride = integer(c, KOLO_CONV_STRIDE_H + d),
+                      pad = integer(c, KOLO_CONV_PAD_H + d);
+        const int64_t dilation = integer(c, KOLO_CONV_DILATION_H + d);
+        more[d] = c->y->dim[2 + d] -
+                  ((c->x->dim[2 + d] - 1) * stride - 2 * pad + dilation * (k->dim[2 + d] - 1) + 1);
+    }
+    (void)same(c, "ConvTranspose");
+    window(c, k->dim[2], k->dim[3]);
+    onnx_add_ints(c->w, "output_padding", more, 2);
+    return KOLO_OK;
+}
+
+static kolo_status pool(call *c, const char *op) {
+    const kolo_attr *a = c->n->attr;
+    const int64_t kernel[] = {a[KOLO_POOL_KERNEL_H].i, a[KOLO_POOL_KERNEL_W].i};
+    const int64_t stride[] = {a[KOLO_POOL_STRIDE_H].i, a[KOLO_POOL_STRIDE_W].i};
+    const int64_t h = a[KOLO_POOL_PAD_H].i, v = a[KOLO_POOL_PAD_W].i, pads[] = {h, v, h, v};
+    onnx_emit(c->w, op, c->out, c->in[0], NULL, NULL);
+    onnx_add_ints(c->w, "kernel_shape", kernel, 2);
+    onnx_add_ints(c->w, "strides", stride, 2);
+    onnx_add_ints(c->w, "pads", pads, 4);
+    onnx_add_int(c->w, "ceil_mode", a[KOLO_POOL_CEIL].i);
+    return KOLO_OK;
+}
+static kolo_status max_pool(call *c) { return pool(c, "MaxPool"); }
+static kolo_status avg_pool(call *c) {
+    (void)pool(c, "AveragePool");
+    onnx_add_int(c->w, "count_include_pad", !integer(c, KOLO_POOL_EXCLUDE_PADDING));
+    return KOLO_OK;
+}
+
+/* The matrix [size,places], or its transpose, of the weights of each window's mean. */
+static const char *means(call *c, int64_t size, int64_t places, bool transposed) {
+    const kolo_shape shape = transposed ? kolo_shape_2(places, size) : kolo_shape_2(size, places);
+    float *data;
+    const char *name = onnx_tensor(c->w, NULL, &shape, &data);
+    for (int64_t i = 0; i < places && !c->w->failed; i++) {
+        const int64_t first = i * size / places, end = ((i + 1) * size + places - 1) / places;
+        for (int64_t k = first; k < end; k++) {
+            data[transposed ? i * size + k : k * places + i] = 1.0f / (float)(end - first);
+        }
+    }
+    return name;
+}
+static kolo_status adaptive_avg_pool(call *c) {
+    const char *rows = onnx_emit(c->w, "MatMul", NULL, c->in[0],
+                                 means(c, c->x->dim[3], c->y->dim[3], false), NULL);
+    const char *left = means(c, c->x->dim[2], c->y->dim[2], true);
+    onnx_emit(c->w, "MatMul", c->out, left, rows, NULL);
+    return KOLO_OK;
+}
+
+static kolo_status resize(call *c) {
+    const int64_t axes[] = {2, 3}, sizes[] = {c->y->dim[2], c->y->dim[3]};
+    const char *list = onnx_int_list(c->w, sizes, 2);
+    onnx_emit(c->w, "Resize", c->out, c->in[0], "", "");
+    onnx_add_input(c->w, list);
+    onnx_add_ints(c->w, "axes", axes, 2);
+    onnx_add_text(c->w, "mode", "linear");
+    onnx_add_text(c->w, "coordinate_transformation_mode",
+                  integer(c, KOLO_SIZE_ALIGN) ? "align_corners" : "half_pixel");
+    return KOLO_OK;
+}
+
+static kolo_status lrn(call *c) {
+    onnx_emit(c->w, "LRN", c->out, c->in[0], NULL, NULL);
+    onnx_add_int(c->w, "size", integer(c, KOLO_LRN_SIZE));
+    onnx_add_float(c->w, "alpha", real(c, KOLO_LRN_ALPHA));
+    onnx_add_float(c->w, "beta", real(c, KOLO_LRN_BETA));
+    onnx_add_float(c->w, "bias", real(c, KOLO_LRN_K));
+    return KOLO_OK;
+}
+
+static kolo_status linear(call *c) {
+    const bool bias = c->n->n_in > 2;
+    if (c->x->rank == 2) {
+        (void)same(c, "Gemm");
+        onnx_add_int(c->w, "transB", 1);
+        return KOLO_OK;
+    }
+    const char *w = onnx_emit(c->w, "Transpose", NULL, c->in[1], NULL, NULL);
+    const char *y = onnx_emit(c->w, "MatMul", bias ? NULL : c->out, c->in[0], w, NULL);
+    if (bias) onnx_emit(c->w, "Add", c->out, y, c->in[2], NULL);
+    return KOLO_OK;
+}
+
+static kolo_status bias(call *c) {
+    int64_t shape[KOLO_MAX_RANK] = {c->x->dim[1], 1, 1, 1, 1, 1};
+    const char *b = c->in[1];
+    if (c->x->rank > 2) {
+        b = onnx_emit(c->w, "Reshape", NULL, b, onnx_int_list(c->w, shape, c->x->rank - 1), NULL);
+    }
+    onnx_emit(c->w, "Add", c->out, c->in[0], b, NULL);
+    return KOLO_OK;
+}
+
+static kolo_status batch_norm(call *c) {
+    onnx_emit(c->w, "BatchNormalization", c->out, c->in[0], c->in[1], c->in[2]);
+    onnx_add_input(c->w, c->in[3]);
+    onnx_add_input(c->w, c->in[4]);
+    onnx_add_float(c->w, "epsilon", real(c, KOLO_NORM_EPS));
+    onnx_add_float(c->w, "momentum", 1 - real(c, KOLO_NORM_MOMENTUM));
+    return KOLO_OK;
+}
+
+static kolo_status layer_norm(call *c) {
+    (void)same(c, "LayerNormalization");
+    onnx_add_float(c->w, "epsilon", real(c, KOLO_LAYER_NORM_EPS));
+    onnx_add_int(c->w, "axis", -1);
+    return KOLO_OK;
+}
+
+static kolo_status embedding(call *c) {
+    const bool positions = c->n->n_in > 2;
+    const char *y = onnx_emit(c->w, "Gather", positions ? NULL : c->out, c->in[0], c->in[1], NULL);
+    if (!positions) return KOLO_OK;
+    const int64_t first = 0, end = c->y->dim[1];
+    const char *p = onnx_emit(c->w, "Slice", NULL, c->in[2], onnx_int_list(c->w, &first, 1),
+                              onnx_int_list(c->w, &end, 1));
+    onnx_emit(c->w, "Add", c->out, y, p, NULL);
+    return KOLO_OK;
+}
+
+/* ---- products ---- */
+
+static const char *transposed(call *c, const char *x, const int64_t *order, int rank) {
+    const char *y = onnx_emit(c->w, "Transpose", NULL, x, NULL, NULL);
+    onnx_add_ints(c->w, "perm", order, rank);
+    return y;
+}
+
+static kolo_status matmul(call *c) {
+    static const int64_t turn[] = {0, 2, 1};
+    const char *a =
+        integer(c, KOLO_MATMUL_TRANSPOSE_A) ? transposed(c, c->in[0], turn, 3) : c->in[0];
+    const char *b =
+        integer(c, KOLO_MATMUL_TRANSPOSE_B) ? transposed(c, c->in[1], turn, 3) : c->in[1];
+    onnx_emit(c->w, "MatMul", c->out, a, b, NULL);
+    return KOLO_OK;
+}
+
+/* [rows,columns] with `fill` where a column is after the row's own. */
+static const char *later(call *c, int64_t rows, int64_t columns, double fill) {
+    const kolo_shape shape = kolo_shape_2(rows, columns);
+    float *data;
+    const char *name = onnx_tensor(c->w, NULL, &shape, &data);
+    for (int64_t k = 0; k < rows * columns && !c->w->failed; k++) {
+        data[k] = k % columns > k / columns + columns - rows ? (float)fill : 0;
+    }
+    return name;
+}
+static const double lowest = -1e30; /* a score that softmax makes 0 */
+
+static kolo_status causal_mask(call *c) {
+    const kolo_shape *s = c->x;
+    onnx_emit(c->w, "Add", c->out, c->in[0],
+              later(c, s->dim[s->rank - 2], s->dim[s->rank - 1], lowest), NULL);
+    return KOLO_OK;
+}
+
+/* softmax(q k^T / sqrt(D)) v by heads. */
+static kolo_status attention(call *c) {
+    static const int64_t by_head[] = {0, 2, 1, 3}, keys[] = {0, 2, 3, 1};
+    const int64_t heads = integer(c, KOLO_ATTENTION_HEADS), tokens = c->x->dim[1];
+    const int64_t width = c->y->dim[2] / heads,
+                  parts[] = {c->y->dim[2], c->y->dim[2], c->y->dim[2]};
+    const int64_t cut[] = {0, tokens, heads, width}, whole[] = {0, tokens, heads * width};
+    if (c->n->n_in > KOLO_ATTENTION_INPUTS + kolo_attention_draws(c->n->attr)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "attention with a mask cannot be exported to ONNX");
+    }
+    const char *sizes = onnx_int_list(c->w, parts, 3), *shape = onnx_int_list(c->w, cut, 4),
+               *part[3];
+    part[0] = onnx_emit(c->w, "Split", NULL, c->in[0], sizes, NULL);
+    onnx_add_int(c->w, "axis", 2);
+    part[1] = onnx_add_output(c->w, NULL);
+    part[2] = onnx_add_output(c->w, NULL);
+    for (int k = 0; k < 3; k++) {
+        part[k] = onnx_emit(c->w, "Reshape", NULL, part[k], shape, NULL);
+        part[k] = transposed(c, part[k], k == 1 ? keys : by_head, 4);
+    }
+    const char *p = onnx_emit(c->w, "MatMul", NULL, part[0], part[1], NULL);
+    p = onnx_emit(c->w, "Mul", NULL, p, onnx_number_constant(c->w, 1 / sqrt((double)width)), NULL);
+    if (integer(c, KOLO_ATTENTION_CAUSAL)) {
+        p = onnx_emit(c->w, "Add", NULL, p, later(c, tokens, tokens, lowest), NULL);
+    }
+    p = onnx_emit(c->w, "Softmax", NULL, p, NULL, NULL);
+    onnx_add_int(c->w, "axis", -1);
+    const char *y = transposed(c, onnx_emit(c->w, "MatMul", NULL, p, part[2], NULL), by_head, 4);
+    onnx_emit(c->w, "Reshape", c->out, y, onnx_int_list(c->w, whole, 3), NULL);
+    return KOLO_OK;
+}
+
+/* Gates in ONNX's order, input, output, forget, cell, of rows in ours. */
+static const char *gates(call *c, const char *rows, int64_t hidden) {
+    static const int order[] = {0, 3, 1, 2};
+    const int64_t axis = 0;
+    const char *part[4], *axes = onnx_int_list(c->w, &axis, 1);
+    for (int k = 0; k < 4; k++) {
+        const int64_t first = order[k] * hidden, end = first + hidden;
+        part[k] = onnx_emit(c->w, "Slice", NULL, rows, onnx_int_list(c->w, &first, 1),
+                            onnx_int_list(c->w, &end, 1));
+        onnx_add_input(c->w, axes);
+    }
+    const char *y = onnx_emit(c->w, "Concat", NULL, part[0], part[1], part[2]);
+    onnx_add_input(c->w, part[3]);
+    onnx_add_int(c->w, "axis", 0);
+    return y;
+}
+
+/* The contributions of the input are gx already: its weights are the identity. */
+static kolo_status lstm(call *c) {
+    static const int64_t time_first[] = {1, 0, 2}, batch_first[] = {1, 0, 2};
+    const int64_t hidden = c->y->dim[2], wide = 4 * hidden, zero = 0, one = 1;
+    const kolo_shape square = kolo_shape_2(wide, wide);
+    float *data, *none;
+    const char *identity = onnx_tensor(c->w, NULL, &square, &data);
+    for (int64_t k = 0; k < wide && !c->w->failed; k++) data[k * wide + k] = 1;
+    const kolo_shape row = kolo_shape_1(wide);
+    const char *zeros = onnx_tensor(c->w, NULL, &row, &none), *axis = onnx_int_list(c->w, &zero, 1);
+    const char *w = onnx_emit(c->w, "Unsqueeze", NULL, gates(c, identity, hidden), axis, NULL);
+    const char *r = onnx_emit(c->w, "Unsqueeze", NULL, gates(c, c->in[1], hidden), axis, NULL);
+    const char *own = gates(c, c->in[2], hidden);
+    const char *both = onnx_emit(c->w, "Concat", NULL, own, zeros, NULL);
+    onnx_add_int(c->w, "axis", 0);
+    const char *b = onnx_emit(c->w, "Unsqueeze", NULL, both, axis, NULL);
+    const char *y = onnx_emit(c->w, "LSTM", NULL, transposed(c, c->in[0], time_first, 3), w, r);
+    (void)y;
+    /* the three inputs come first */
+    onnx_add_input(c->w, b);
+    onnx_add_int(c->w, "hidden_size", hidden);
+    const char *flat = onnx_emit(c->w, "Squeeze", NULL, y, onnx_int_list(c->w, &one, 1), NULL);
+    onnx_emit(c->w, "Transpose", c->out, flat, NULL, NULL);
+    onnx_add_ints(c->w, "perm", batch_first, 3);
+    return KOLO_OK;
+}
+
+/* ---- shapes ---- */
+
+static kolo_status flatten(call *c) {
+    onnx_emit(c->w, "Flatten", c->out, c->in[0], NULL, NULL);
+    onnx_add_int(c->w, "axis", 1);
+    return KOLO_OK;
+}
+
+/* The dimension that grows with the batch is open. */
+static kolo_status reshape(call *c) {
+    int64_t shape[KOLO_MAX_RANK];
+    int open = 0;
+    for (int d = 0; d < c->y->rank; d++) {
+        const int64_t two = integer(c, KOLO_RESHAPE_DIM + d);
+        const bool fixed = two == c->other->attr[KOLO_RESHAPE_DIM + d].i;
+        shape[d] = fixed ? two : -1;
+        open += !fixed;
+    }
+    if (open > 1)
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "reshape: two dimensions depend on the batch");
+    onnx_emit(c->w, "Reshape", c->out, c->in[0], onnx_int_list(c->w, shape, c->y->rank), NULL);
+    return KOLO_OK;
+}
+
+static kolo_status permute(call *c) {
+    int64_t order[KOLO_MAX_RANK];
+    for (int d = 0; d < c->x->rank; d++) order[d] = integer(c, d);
+    onnx_emit(c->w, "Transpose", c->out, c->in[0], NULL, NULL);
+    onnx_add_ints(c->w, "perm", order, c->x->rank);
+    return KOLO_OK;
+}
+
+static kolo_status concat(call *c) {
+    onnx_emit(c->w, "Concat", c->out, c->in[0], NULL, NULL);
+    for (int k = 1; k < c->n->n_in; k++) onnx_add_input(c->w, c->in[k]);
+    onnx_add_int(c->w, "axis", 1);
+    return KOLO_OK;
+}
+
+/* Channels of x, with zeros outside it. */
+static kolo_status channel_window(call *c) {
+    const int64_t axis = 1, size = c->x->dim[1], first = integer(c, KOLO_WINDOW_FIRST);
+    const int64_t end = first + integer(c, KOLO_WINDOW_COUNT);
+    const int64_t from = first > 0 ? first : 0, to = end < size ? end : size;
+    const int64_t pads[] = {from - first, end - to};
+    const bool padded = pads[0] || pads[1];
+    const char *axes = onnx_int_list(c->w, &axis, 1);
+    if (from >= to)
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "channel_window: no channel of its input");
+    const char *y = onnx_emit(c->w, "Slice", padded ? NULL : c->out, c->in[0],
+                              onnx_int_list(c->w, &from, 1), onnx_int_list(c->w, &to, 1));
+    onnx_add_input(c->w, axes);
+    if (!padded) return KOLO_OK;
+    const char *zero = onnx_number_constant(c->w, 0);
+    onnx_emit(c->w, "Pad", c->out, y, onnx_int_list(c->w, pads, 2), zero);
+    onnx_add_input(c->w, axes);
+    return KOLO_OK;
+}
+
+/* ---- functions ---- */
+
+static kolo_status scale(call *c) {
+    if (c->n->n_in > 1) return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "scale by a scalar of training");
+    onnx_emit(c->w, "Mul", c->out, c->in[0], onnx_number_constant(c->w, real(c, KOLO_SCALE_FACTOR)),
+              NULL);
+    return KOLO_OK;
+}
+
+static kolo_status gelu(call *c) {
+    onnx_writer *w = c->w;
+    const char *inner, *x = c->in[0];
+    if (integer(c, KOLO_GELU_TANH)) {
+        inner = onnx_emit(w, "Mul", NULL, x, onnx_emit(w, "Mul", NULL, x, x, NULL), NULL);
+        inner = onnx_emit(w, "Mul", NULL, inner, onnx_number_constant(w, 0.044715), NULL);
+        inner = onnx_emit(w, "Add", NULL, inner, x, NULL);
+        inner = onnx_emit(w, "Mul", NULL, inner, onnx_number_constant(w, 0.7978845608028654), NULL);
+        inner = onnx_emit(w, "Tanh", NULL, inner, NULL, NULL);
+    } else {
+        inner = onnx_emit(w, "Mul", NULL, x, onnx_number_constant(w, 0.7071067811865476), NULL);
+        inner = onnx_emit(w, "Erf", NULL, inner, NULL, NULL);
+    }
+    inner = onnx_emit(w, "Add", NULL, inner, onnx_number_constant(w, 1), NULL);
+    inner = onnx_emit(w, "Mul", NULL, inner, onnx_number_constant(w, 0.5), NULL);
+    onnx_emit(w, "Mul", c->out, x, inner, NULL);
+    return KOLO_OK;
+}
+
+static kolo_status softmax(call *c) {
+    onnx_emit(c->w, integer(c, KOLO_SOFTMAX_LOG) ? "LogSoftmax" : "Softmax", c->out, c->in[0], NULL,
+              NULL);
+    onnx_add_int(c->w, "axis", 1);
+    return KOLO_OK;
+}
+
+static kolo_status reduce(call *c, const char *op) {
+    int64_t axes[KOLO_MAX_RANK];
+    int n = 0;
+    for (int d = 0; d < c->x->rank; d++) {
+        if (kolo_sum_over(c->n->attr, d)) axes[n++] = d;
+    }
+    onnx_emit(c->w, op, c->out, c->in[0], onnx_int_list(c->w, axes, n), NULL);
+    onnx_add_int(c->w, "keepdims", integer(c, KOLO_SUM_KEEP) != 0);
+    return KOLO_OK;
+}
+static kolo_status sum(call *c) {
+    return reduce(c, integer(c, KOLO_SUM_MEAN) ? "ReduceMean" : "ReduceSum");
+}
+static kolo_status extremum(call *c) {
+    return reduce(c, integer(c, KOLO_REDUCE_MIN) ? "ReduceMin" : "ReduceMax");
+}
+
+/* With one attribute. */
+static kolo_status with_attribute(call *c, const char *op, const char *name) {
+    onnx_emit(c->w, op, c->out, c->in[0], NULL, NULL);
+    onnx_add_float(c->w, name, real(c, KOLO_UNARY_P));
+    return KOLO_OK;
+}
+static kolo_status leaky_relu(call *c) { return with_attribute(c, "LeakyRelu", "alpha"); }
+static kolo_status elu(call *c) { return with_attribute(c, "Elu", "alpha"); }
+static kolo_status hardsigmoid(call *c) {
+    onnx_emit(c->w, "HardSigmoid", c->out, c->in[0], NULL, NULL);
+    onnx_add_float(c->w, "alpha", 1.0 / 6);
+    return KOLO_OK;
+}
+static kolo_status power(call *c) {
+    onnx_emit(c->w, "Pow", c->out, c->in[0], onnx_number_constant(c->w, real(c, KOLO_UNARY_P)),
+              NULL);
+    return KOLO_OK;
+}
+static kolo_status offset(call *c) {
+    onnx_emit(c->w, "Add", c->out, c->in[0], onnx_number_constant(c->w, real(c, KOLO_UNARY_P)),
+              NULL);
+    return KOLO_OK;
+}
+static kolo_status clamp(call *c) {
+    const char *low = onnx_number_constant(c->w, real(c, KOLO_UNARY_P));
+    onnx_emit(c->w, "Clip", c->out, c->in[0], low,
+              onnx_number_constant(c->w, real(c, KOLO_UNARY_Q)));
+    return KOLO_OK;
+}
+static kolo_status rsqrt(call *c) {
+    const char *root = onnx_emit(c->w, "Sqrt", NULL, c->in[0], NULL, NULL);
+    onnx_emit(c->w, "Reciprocal", c->out, root, NULL, NULL);
+    return KOLO_OK;
+}
+static kolo_status silu(call *c) {
+    const char *s = onnx_emit(c->w, "Sigmoid", NULL, c->in[0], NULL, NULL);
+    onnx_emit(c->w, "Mul", c->out, c->in[0], s, NULL);
+    return KOLO_OK;
+}
+/* log(1 + e^(beta x)) / beta */
+static kolo_status softplus(call *c) {
+    const double beta = real(c, KOLO_UNARY_P);
+    const char *x = onnx_emit(c->w, "Mul", NULL, c->in[0], onnx_number_constant(c->w, beta), NULL);
+    x = onnx_emit(c->w, "Softplus", NULL, x, NULL, NULL);
+    onnx_emit(c->w, "Mul", c->out, x, onnx_number_constant(c->w, 1 / beta), NULL);
+    return KOLO_OK;
+}
+
+/* ---- the table ---- */
+
+/* `write`, or an op of ONNX with the same inputs. */
+static const struct {
+    const kolo_op *op;
+    kolo_status (*write)(call *c);
+    const char *same;
+} rows[] = {
+    {&kolo_op_conv2d, conv, NULL},
+    {&kolo_op_conv2d_bwd_data, conv_transpose, NULL},
+    {&kolo_op_max_pool2d, max_pool, NULL},
+    {&kolo_op_avg_pool2d, avg_pool, NULL},
+    {&kolo_op_adaptive_avg_pool2d, adaptive_avg_pool, NULL},
+    {&kolo_op_resize, resize, NULL},
+    {&kolo_op_lrn, lrn, NULL},
+    {&kolo_op_linear, linear, NULL},
+    {&kolo_op_bias, bias, NULL},
+    {&kolo_op_batch_norm_infer, batch_norm, NULL},
+    {&kolo_op_layer_norm, layer_norm, NULL},
+    {&kolo_op_embedding, embedding, NULL},
+    {&kolo_op_matmul, matmul, NULL},
+    {&kolo_op_causal_mask, causal_mask, NULL},
+    {&kolo_op_attention, attention, NULL},
+    {&kolo_op_lstm, lstm, NULL},
+    {&kolo_op_flatten, flatten, NULL},
+    {&kolo_op_reshape, reshape, NULL},
+    {&kolo_op_permute, permute, NULL},
+    {&kolo_op_concat, concat, NULL},
+    {&kolo_op_channel_window, channel_window, NULL},
+    {&kolo_op_scale, scale, NULL},
+    {&kolo_op_gelu, gelu, NULL},
+    {&kolo_op_softmax, softmax, NULL},
+    {&kolo_op_sum, sum, NULL},
+    {&kolo_op_reduce_max, extremum, NULL},
+    {&kolo_op_leaky_relu, leaky_relu, NULL},
+    {&kolo_op_elu, elu, NULL},
+    {&kolo_op_hardsigmoid, hardsigmoid, NULL},
+    {&kolo_op_pow, power, NULL},
+    {&kolo_op_offset, offset, NULL},
+    {&kolo_op_clamp, clamp, NULL},
+    {&kolo_op_hardtanh, clamp, NULL},
+    {&kolo_op_rsqrt, rsqrt, NULL},
+    {&kolo_op_silu, silu, NULL},
+    {&kolo_op_softplus, softplus, NULL},
+    {&kolo_op_relu, NULL, "Relu"},
+    {&kolo_op_add, NULL, "Add"},
+    {&kolo_op_broadcast_add, NULL, "Add"},
+    {&kolo_op_mul, NULL, "Mul"},
+    {&kolo_op_broadcast_mul, NULL, "Mul"},
+    {&kolo_op_sub, NULL, "Sub"},
+    {&kolo_op_div, NULL, "Div"},
+    {&kolo_op_minimum, NULL, "Min"},
+    {&kolo_op_maximum, NULL, "Max"},
+    {&kolo_op_exp, NULL, "Exp"},
+    {&kolo_op_log, NULL, "Log"},
+    {&kolo_op_sqrt, NULL, "Sqrt"},
+    {&kolo_op_reciprocal, NULL, "Reciprocal"},
+    {&kolo_op_abs, NULL, "Abs"},
+    {&kolo_op_erf, NULL, "Erf"},
+    {&kolo_op_sigmoid, NULL, "Sigmoid"},
+    {&kolo_op_tanh, NULL, "Tanh"},
+    {&kolo_op_hardswish, NULL, "HardSwish"},
+    {&kolo_op_stop_gradient, NULL, "Identity"},
+};
+
+kolo_status onnx_write_node(onnx_writer *w, const kolo_node *n, const kolo_node *other) {
+    call c = {.w = w, .n = n, .other = other, .out = onnx_name(w, n->out[0])};
+    c.x = shape_of(&c, 0);
+    c.y = &kolo_info(w->g, n->out[0])->tensor.shape;
+    for (int k = 0; k < n->n_in; k++) c.in[k] = onnx_name(w, n->in[k]);
+    for (size_t r = 0; r < KOLO_COUNT(rows); r++) {
+        if (rows[r].op != n->op) continue;
+        return rows[r].write ? rows[r].write(&c) : same(&c, rows[r].same);
+    }
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "the op %s cannot be exported to ONNX", n->op->name);
+}

@@ -1,0 +1,104 @@
+/* ONNX export: networks that are exported and read again give the same logits. */
+#include "support/support.h"
+
+#ifdef KOLO_HAS_ONNX
+
+#include "base/compiler.h"
+#include "kolo/kolo.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FILE_NAME "test_onnx_export.onnx"
+
+typedef struct net {
+    const char *model, *options;
+    kolo_shape sample;
+    int64_t classes;
+    bool tokens;
+    int64_t values; /* logits of a sample */
+} net;
+
+static kolo_status build(kolo_graph *g, int64_t samples, void *arg) {
+    const net *n = arg;
+    const kolo_model *model;
+    const kolo_model_opts opts = {samples, n->sample, n->classes, n->options};
+    kolo_status status = kolo_model_find(n->model, &model);
+    return status == KOLO_OK ? kolo_model_add(model, g, &opts) : status;
+}
+
+enum { BATCH = 3, MOST = 1 << 17 };
+
+/* The logits of a session for the same samples. */
+static void predict(kolo_session *s, const net *n, const char *input, float *logits,
+                    kolo_shape *shape) {
+    static int32_t ids[MOST];
+    static float image[MOST];
+    for (int k = 0; k < MOST; k++) {
+        ids[k] = (int32_t)(k * 7 % n->classes);
+        image[k] = (float)(k * 37 % 101) / 50 - 1;
+    }
+    kolo_field fields[] = {
+        {.name = input, .dtype = n->tokens ? KOLO_DTYPE_I32 : KOLO_DTYPE_F32, .shape = n->sample}};
+    kolo_batch batch = {.count = BATCH, .n_fields = 1, .fields = fields};
+    batch.data[0] = n->tokens ? (const void *)ids : image;
+    ASSERT_OK(kolo_session_predict(s, &batch, "logits", logits,
+                                   BATCH * (size_t)n->values * sizeof *logits, shape));
+}
+
+static void exported_nets_give_the_same_logits(void **state) {
+    static net nets[] = {
+        {"mlp", "hidden=16", {3, {1, 8, 8}}, 5, false, 5},
+        {"lenet", "", {3, {1, 28, 28}}, 10, false, 10},
+        {"resnet20", "", {3, {3, 16, 16}}, 10, false, 10},
+        {"alexnet", "", {3, {3, 64, 64}}, 4, false, 4},
+        {"googlenet", "aux=0", {3, {3, 64, 64}}, 4, false, 4},
+        {"mobilenet_v2", "", {3, {3, 32, 32}}, 4, false, 4},
+        {"vit_tiny", "patch=7", {3, {1, 28, 28}}, 10, false, 10},
+        {"gpt2_tiny", "", {1, {64}}, 256, true, 128 * 256},
+        {"deeplabv3_resnet101", "", {3, {3, 33, 33}}, 3, false, 3 * 33 * 33},
+    };
+    static float first[MOST], second[MOST];
+    const kolo_session_opts opts = {.batch = BATCH, .evaluate_only = true, .seed = 5};
+    for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
+        net *n = &nets[i];
+        kolo_session *s;
+        kolo_onnx *onnx;
+        kolo_shape shape, again;
+        const kolo_model *model;
+        ASSERT_OK(kolo_model_find(n->model, &model));
+        if (n->tokens) ASSERT_OK(kolo_model_sample(model, n->options, &n->sample, &n->classes));
+        ASSERT_OK(kolo_session_create(NULL, &opts, build, n, &s));
+        predict(s, n, "x", first, &shape);
+        ASSERT_OK(kolo_session_export_onnx(s, FILE_NAME));
+        kolo_session_destroy(s);
+        ASSERT_OK(kolo_onnx_open(FILE_NAME, NULL, &onnx));
+        ASSERT_OK(kolo_session_create(NULL, &opts, kolo_onnx_build, onnx, &s));
+        predict(s, n, "x", second, &again);
+        assert_true(kolo_shape_equal(&shape, &again));
+        for (int64_t k = 0; k < kolo_shape_count(&shape); k++) {
+            if (fabsf(first[k] - second[k]) <= 1e-4f * (1 + fabsf(first[k]))) continue;
+            fail_msg("%s: logit %lld is %g, not %g", n->model, (long long)k, (double)second[k],
+                     (double)first[k]);
+        }
+        kolo_session_destroy(s);
+        kolo_onnx_close(onnx);
+    }
+    unlink(FILE_NAME);
+}
+
+TEST_MAIN(test_onnx_export) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(exported_nets_give_the_same_logits)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#else
+
+TEST_MAIN(test_onnx_export) {
+    printf("skip: built without ONNX\n");
+    return 77;
+}
+
+#endif
