@@ -162,6 +162,12 @@ typedef struct kolo_op {
     const char *index;
     const char *(*index_of)(const kolo_attr *attr, const kolo_shape *in, char *text);
     unsigned linear; /* bit i: linear in input i; those of all addends at once */
+    /* An attribute that counts along an index: a shard has its part. KOLO_ATTR of that number, of
+     * where the part begins, and of the whole. 0: none. */
+    struct {
+        char index;
+        int size, first, all;
+    } part;
 
     /* Memory layout of each input and output, a letter each. Required unless `view`.
      *   a  activation: images (4-D) of one size share a layout, which the layout pass chooses

@@ -19,19 +19,26 @@ int kolo_index_find(const kolo_index_term *term, int code) {
 /* Reads the dimensions of a term from its text [p, end); false: another number of them. */
 static bool read_dimensions(const char *p, const char *end, const kolo_shape *shape,
                             kolo_index_term *term) {
-    int letters = (int)(end - p);
-    bool any = memchr(p, '*', (size_t)letters) || memchr(p, '#', (size_t)letters);
+    int letters = 0;
+    for (const char *c = p; c < end; c++) letters += !isdigit((unsigned char)*c);
+    bool any = memchr(p, '*', (size_t)(end - p)) || memchr(p, '#', (size_t)(end - p));
     int extra = shape->rank - (letters - any); /* dimensions of * or # */
     if (extra < 0 || (!any && extra != 0)) return false;
     term->is_star = letters == 1 && *p == '*';
-    for (; p < end; p++) {
+    for (int parts = 1; p < end; p++) {
+        if (isdigit((unsigned char)*p)) {
+            parts = *p - '0';
+            continue;
+        }
         int copies = *p == '*' || *p == '#' ? extra : 1;
         const unsigned char letter = (unsigned char)*p;
         for (int i = 0; i < copies; i++) {
+            term->parts[term->n] = parts;
             term->code[term->n++] = letter == '*'     ? KOLO_INDEX_STAR + i
                                     : islower(letter) ? letter
                                                       : KOLO_INDEX_WHOLE;
         }
+        parts = 1;
     }
     return true;
 }

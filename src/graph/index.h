@@ -10,6 +10,8 @@
  *     a..z  an index. The op does the same for each value of it: a slice of the inputs gives the
  *           slice of the outputs that have it; outputs without it are sums over it.
  *     A..Z  a dimension that must be whole; one letter may stand for different sizes
+ *     2..9  before an index: the dimension consists of that many parts, each of which has it.
+ *           Dimensions with one index may differ in size, such as heads and their channels
  *     *     any number of indices; those of all terms are the same
  *     #     any number of whole dimensions
  *     s     first in a term: no dimension. The value belongs to a shard of the samples, as the mean
@@ -28,9 +30,10 @@ enum {
 };
 
 typedef struct kolo_index_term {
-    int n;                   /* dimensions */
-    int code[KOLO_MAX_RANK]; /* a letter, KOLO_INDEX_STAR + i, or KOLO_INDEX_WHOLE */
-    int n_without;           /* outputs: indices after '/' */
+    int n;                    /* dimensions */
+    int code[KOLO_MAX_RANK];  /* a letter, KOLO_INDEX_STAR + i, or KOLO_INDEX_WHOLE */
+    int parts[KOLO_MAX_RANK]; /* by dimension; 1 without a digit */
+    int n_without;            /* outputs: indices after '/' */
     int without[KOLO_MAX_RANK];
     bool by_shard; /* s */
     bool is_star;  /* the term is * alone */

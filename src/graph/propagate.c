@@ -68,6 +68,18 @@ static int dimension_of(const kolo_index_term *term, int code) {
     return kolo_index_find(term, code);
 }
 
+/* The placement of a tensor that is cut along dimension `to` of a term as another one is along its
+ * dimension `from`; whether the parts that dimensions consist of allow it. */
+static bool cut_alike(const kolo_placement *cut, const kolo_index_term *term, int from,
+                      const kolo_index_term *other, int to, kolo_placement *placement) {
+    *placement = *cut;
+    placement->dim = to;
+    if (from == KOLO_DIM_FLAT || to == KOLO_DIM_FLAT) return true;
+    int blocks = cut->blocks > 0 ? cut->blocks : 1;
+    placement->blocks = blocks / term->parts[from] * other->parts[to];
+    return blocks % term->parts[from] == 0 && (!cut->cuts || term->parts[from] == other->parts[to]);
+}
+
 static bool is_independent(const kolo_index_term *term, int code) {
     for (int i = 0; i < term->n_without; i++) {
         if (term->without[i] == code) return true;
@@ -76,7 +88,8 @@ static bool is_independent(const kolo_index_term *term, int code) {
 }
 
 /* Whether every input that has the index is cut along it, alike, and no other is cut. */
-static kolo_status check_cut(const axis_query *q, int code, const kolo_placement *cut) {
+static kolo_status check_cut(const axis_query *q, int code, int first) {
+    const kolo_placement *cut = &q->in[first];
     for (int k = 0; k < q->n->n_in; k++) {
         int d = dimension_of(&q->index->in[k], code);
         if (d < 0) {
@@ -85,8 +98,10 @@ static kolo_status check_cut(const axis_query *q, int code, const kolo_placement
             if (q->in[k].kind == KOLO_PLACEMENT_PARTIAL) continue; /* see check_addends */
             return refuse(q, k, "it has to be whole beside the sharded inputs");
         }
-        kolo_placement want = *cut;
-        want.dim = d;
+        kolo_placement want;
+        if (!cut_alike(cut, &q->index->in[first], cut->dim, &q->index->in[k], d, &want)) {
+            return refuse(q, first, "each part of the dimension has to be sharded");
+        }
         if (!kolo_placement_equal(&want, &q->in[k], q->axis->size)) {
             return refuse(q, k, "it has to be sharded as the other inputs are");
         }
@@ -125,15 +140,15 @@ static kolo_status sharded(axis_query *q) {
     while (q->in[first].kind != KOLO_PLACEMENT_SHARDED) first++;
     int code = cut_index(q, first);
     if (!code) return refuse(q, first, "the op needs this dimension whole");
-    KOLO_TRY(check_cut(q, code, &q->in[first]));
+    KOLO_TRY(check_cut(q, code, first));
     bool partial = has(q, KOLO_PLACEMENT_PARTIAL);
     for (int k = 0; k < q->n->n_out; k++) {
         const kolo_index_term *term = &q->index->out[k];
         int d = dimension_of(term, code);
         if (d >= 0) {
             if (partial) return refuse(q, first, "it is cut where another input is a summand");
-            q->out[k] = q->in[first];
-            q->out[k].dim = d;
+            (void)cut_alike(&q->in[first], &q->index->in[first], q->in[first].dim, term, d,
+                            &q->out[k]);
         } else if (term->by_shard) {
             q->out[k].kind = KOLO_PLACEMENT_LOCAL;
         } else if (!is_independent(term, code)) {

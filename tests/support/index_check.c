@@ -11,6 +11,7 @@
 /* The inputs and outputs of one run, in plain layout. */
 typedef struct run {
     kolo_kernel_spec spec;
+    kolo_attr attr[KOLO_MAX_ATTRS]; /* of a slice */
     void *in[KOLO_MAX_IO], *out[KOLO_MAX_IO];
 } run;
 
@@ -21,22 +22,24 @@ static void run_init(run *r, const graph_eval *e, const kolo_node *n) {
 
 static size_t bytes_of(const kolo_tensor *t) { return kolo_tensor_bytes(t); }
 
-/* Copies elements [first, first + count) of dimension d, or all of it for d < 0. */
-static void *slice(const kolo_tensor *whole, const char *data, int d, int64_t first, int64_t count,
-                   kolo_tensor *part) {
+/* Copies elements [first, first + count) of dimension d, or all of it for d < 0; of each of `parts`
+ * equal parts of it. */
+static void *slice(const kolo_tensor *whole, const char *data, int d, int parts, int64_t first,
+                   int64_t count, kolo_tensor *part) {
     kolo_shape shape = whole->shape;
     size_t element = kolo_dtype_bytes(whole->dtype);
     int64_t outer = 1, inner = 1;
-    if (d >= 0) shape.dim[d] = count;
+    if (d >= 0) shape.dim[d] = parts * count;
     *part = kolo_tensor_plain(whole->dtype, shape);
     char *copy = kolo_zalloc(bytes_of(part) + 1);
     assert_non_null(copy);
     if (d < 0) return memcpy(copy, data, bytes_of(part));
     for (int i = 0; i < d; i++) outer *= shape.dim[i];
+    outer *= parts;
     for (int i = d + 1; i < shape.rank; i++) inner *= shape.dim[i];
     size_t row = (size_t)(count * inner) * element;
     for (int64_t i = 0; i < outer; i++) {
-        int64_t from = (i * whole->shape.dim[d] + first) * inner;
+        int64_t from = (i * (whole->shape.dim[d] / parts) + first) * inner;
         memcpy(copy + (size_t)i * row, data + (size_t)from * element, row);
     }
     return copy;
@@ -129,18 +132,39 @@ static bool addend_has(const kolo_index *index, int n_in, int addend, int code) 
     return false;
 }
 
+/* Elements of one part of dimension d for each value of its index, of which there are `size`. */
+static int64_t elements_each(const kolo_tensor *t, const kolo_index_term *term, int d,
+                             int64_t size) {
+    return d < 0 ? 1 : t->shape.dim[d] / term->parts[d] / size;
+}
+
+static int parts_of(const kolo_index_term *term, int d) { return d < 0 ? 1 : term->parts[d]; }
+
+/* An attribute that counts along the index is that of the slice. */
+static void slice_attributes(run *r, const kolo_node *n, int code, int64_t first, int64_t count) {
+    if (n->op->part.size == 0 || n->op->part.index != code) return;
+    memcpy(r->attr, n->attr, sizeof r->attr);
+    r->attr[n->op->part.size - 1].i = count;
+    r->attr[n->op->part.first - 1].i = first;
+    r->attr[n->op->part.all - 1].i = n->attr[n->op->part.size - 1].i;
+    r->spec.attr = r->attr;
+}
+
 /* The inputs of one slice. Addends without the index are kept by the first slice. */
 static void slice_inputs(run *r, const graph_eval *e, const kolo_node *n, const kolo_index *index,
-                         int code, int64_t first, int64_t count) {
+                         int code, int64_t size, int64_t first, int64_t count) {
     for (int k = 0; k < n->n_in; k++) {
         const kolo_tensor *whole = &kolo_info(e->g, n->in[k])->tensor;
         int d = kolo_index_find(&index->in[k], code);
-        r->in[k] = slice(whole, e->data[n->in[k].id], d, first, count, &r->spec.in[k]);
+        int64_t each = elements_each(whole, &index->in[k], d, size);
+        r->in[k] = slice(whole, e->data[n->in[k].id], d, parts_of(&index->in[k], d), first * each,
+                         count * each, &r->spec.in[k]);
         bool elsewhere = !addend_has(index, n->n_in, index->in[k].addend, code);
         if (elsewhere && is_summed(n, index, code) && index->n_addends > 1 && first > 0) {
             memset(r->in[k], 0, bytes_of(&r->spec.in[k]));
         }
-        bool position = index->in[k].by_shard && whole->dtype == KOLO_DTYPE_I64;
+        bool samples = kolo_index_find(&index->in[0], code) == 0;
+        bool position = samples && index->in[k].by_shard && whole->dtype == KOLO_DTYPE_I64;
         if (position) *(int64_t *)r->in[k] += first; /* of the first sample */
     }
 }
@@ -167,7 +191,7 @@ static bool sums_nonlinear(const kolo_node *n, const kolo_index *index, int code
 }
 
 static void check_outputs(const graph_eval *e, const kolo_node *n, const kolo_index *index,
-                          int code, const run *parts, const int64_t *firsts) {
+                          int code, int64_t size, const run *parts, const int64_t *firsts) {
     for (int k = 0; k < n->n_out; k++) {
         const kolo_tensor *whole = &kolo_info(e->g, n->out[k])->tensor;
         const kolo_index_term *term = &index->out[k];
@@ -183,9 +207,10 @@ static void check_outputs(const graph_eval *e, const kolo_node *n, const kolo_in
                 }
                 continue;
             }
-            int64_t count = d >= 0 ? have->shape.dim[d] : 0;
-            void *want =
-                slice(whole, e->data[n->out[k].id], d, d >= 0 ? firsts[p] : 0, count, &part);
+            int64_t each = elements_each(whole, term, d, size);
+            int64_t count = d >= 0 ? have->shape.dim[d] / term->parts[d] : 0;
+            void *want = slice(whole, e->data[n->out[k].id], d, parts_of(term, d),
+                               d >= 0 ? firsts[p] * each : 0, count, &part);
             assert_true(kolo_shape_equal(&part.shape, &have->shape));
             double *expected = numbers(&part, want);
             check_equal(e, n, "a slice", have, parts[p].out[k], expected);
@@ -205,10 +230,11 @@ static bool check_code(const graph_eval *e, const kolo_node *n, const kolo_index
     bool runs = true;
     for (int p = 0; p < 2; p++) run_init(&parts[p], e, n);
     for (int p = 0; p < 2 && runs; p++) {
-        slice_inputs(&parts[p], e, n, index, code, firsts[p], counts[p]);
+        slice_inputs(&parts[p], e, n, index, code, size, firsts[p], counts[p]);
+        slice_attributes(&parts[p], n, code, firsts[p], counts[p]);
         runs = run_kernel(&parts[p]);
     }
-    if (runs) check_outputs(e, n, index, code, parts, firsts);
+    if (runs) check_outputs(e, n, index, code, size, parts, firsts);
     for (int p = 0; p < 2; p++) run_fini(&parts[p]);
     return runs;
 }
@@ -221,7 +247,7 @@ static void check_linear(const graph_eval *e, const kolo_node *n, const kolo_ind
         run r;
         bool doubled[KOLO_MAX_IO] = {false}, any = false;
         run_init(&r, e, n);
-        slice_inputs(&r, e, n, index, 0, 0, 0);
+        slice_inputs(&r, e, n, index, 0, 1, 0, 0);
         for (int k = 0; k < n->n_in;
              k++) { /* input `which` of its addend, the first of the others */
             int addend = index->in[k].addend;
@@ -253,6 +279,21 @@ static void check_linear(const graph_eval *e, const kolo_node *n, const kolo_ind
     }
 }
 
+/* Values of an index: the dimensions that have it are multiples of that. */
+static int64_t index_size(const graph_eval *e, const kolo_node *n, const kolo_index *index,
+                          int code) {
+    int64_t size = INT64_MAX;
+    for (int k = 0; k < n->n_in + n->n_out; k++) {
+        const kolo_index_term *term = k < n->n_in ? &index->in[k] : &index->out[k - n->n_in];
+        kolo_value v = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
+        int d = kolo_index_find(term, code);
+        if (d < 0) continue;
+        int64_t own = kolo_info(e->g, v)->tensor.shape.dim[d] / term->parts[d];
+        if (own < size) size = own;
+    }
+    return size;
+}
+
 int test_index_of_node(const graph_eval *e, const kolo_node *n) {
     int checked = 0;
     kolo_index index;
@@ -262,7 +303,7 @@ int test_index_of_node(const graph_eval *e, const kolo_node *n) {
     for (int k = 0; k < n->n_in; k++) {
         for (int d = 0; d < index.in[k].n; d++) {
             int code = index.in[k].code[d];
-            int64_t size = kolo_info(e->g, n->in[k])->tensor.shape.dim[d];
+            int64_t size = index_size(e, n, &index, code);
             bool seen = false;
             for (int j = 0; j < k; j++) seen |= kolo_index_find(&index.in[j], code) >= 0;
             if (seen || code == KOLO_INDEX_WHOLE || size < 2) continue;

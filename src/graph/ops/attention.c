@@ -9,7 +9,8 @@
 
 #include <inttypes.h>
 
-static const char *const attrs[] = {"heads", "causal", "%p", "layer", NULL};
+static const char *const attrs[] = {"heads",      "causal",    "%p", "layer",
+                                    "first_head", "all_heads", NULL};
 
 /* Input `qkv` is [N,T,3C] with heads that divide C. From input `more` on: rng_key and first_sample
  * with dropout, then the optional mask [N,T]. */
@@ -101,9 +102,15 @@ static kolo_status attention_evaluate(const kolo_graph *g, kolo_node *n, kolo_va
     return KOLO_OK;
 }
 
+#define ATTENTION_PART                                                              \
+    {                                                                               \
+        'h', KOLO_ATTR(KOLO_ATTENTION_HEADS), KOLO_ATTR(KOLO_ATTENTION_FIRST_HEAD), \
+            KOLO_ATTR(KOLO_ATTENTION_ALL_HEADS)                                     \
+    }
+
 const kolo_op kolo_op_attention = {
     .name = "attention",
-    .index = "nTQ,,s,nT->nTC,nHT|nTQ,nT->nTC,nHT",
+    .index = "nT3h,,s,nT->nTh,nhT|nT3h,nT->nTh,nhT",
     .min_in = 1,
     .max_in = 4,
     .layout = {.in = "appp", .out = "aa"},
@@ -111,18 +118,20 @@ const kolo_op kolo_op_attention = {
     .shape = attention_shape,
     .grad = attention_grad,
     .cost = attention_cost,
+    .part = ATTENTION_PART,
     .bf16 = 1u << 0,
     .evaluate = attention_evaluate,
 };
 const kolo_op kolo_op_attention_bwd = {
     .name = "attention_bwd",
-    .index = "nTC,nTQ,nTC,nHT,,s,nT->nTQ|nTC,nTQ,nTC,nHT,nT->nTQ",
+    .index = "nTh,nT3h,nTh,nhT,,s,nT->nT3h|nTh,nT3h,nTh,nhT,nT->nT3h",
     .min_in = 4,
     .max_in = 7,
     .layout = {.in = "aaaappp", .out = "a"},
     .attrs = attrs,
     .shape = bwd_shape,
     .cost = bwd_cost,
+    .part = ATTENTION_PART,
     .bf16 = 1u << 0 | 1u << 1 | 1u << 2,
 };
 

@@ -140,18 +140,26 @@ enum { KOLO_MASK_COUNT, KOLO_MASK_ID, KOLO_MASK_VOCABULARY, KOLO_MASK_PAIRS };
  * the logarithm of the softmax denominator, infinite without keys (then o is 0). With p > 0 a
  * weight of the softmax is zeroed if its random number, of 16 bits, is below p, else divided by 1 -
  * p; p is rounded to a multiple of 2^-16. Random numbers as for dropout: those of query i, head h
- * of window n are lanes j % 8 of Philox's numbers at counter ((n heads + h) T + i) ceil(T / 8) + j
- * / 8, lane l being the lower half of number l, or from 4 on the upper half of number l - 4.
- * attention_bwd: do, qkv, o, lse, when p > 0 rng_key, first_sample, then [mask] -> dqkv.
+ * of window n are lanes j % 8 of Philox's numbers at counter ((n all_heads + first_head + h) T + i)
+ * ceil(T / 8) + j / 8, lane l being the lower half of number l, or from 4 on the upper half of
+ * number l - 4. attention_bwd: do, qkv, o, lse, when p > 0 rng_key, first_sample, then [mask] ->
+ * dqkv.
  */
 enum {
     KOLO_ATTENTION_HEADS,
     KOLO_ATTENTION_CAUSAL,
     KOLO_ATTENTION_P,
     KOLO_ATTENTION_LAYER,
+    KOLO_ATTENTION_FIRST_HEAD, /* the number of head 0 among all_heads heads; 0 of 0: all */
+    KOLO_ATTENTION_ALL_HEADS,
     KOLO_ATTENTION_INPUTS = 1, /* of attention, before rng_key or mask */
     KOLO_ATTENTION_BWD_INPUTS = 4,
 };
+/* Heads of the whole op, of which this one has some. */
+static inline int64_t kolo_attention_all_heads(const kolo_attr *attr) {
+    int64_t all = attr[KOLO_ATTENTION_ALL_HEADS].i;
+    return all > 0 ? all : attr[KOLO_ATTENTION_HEADS].i;
+}
 /* Weights with 16-bit random numbers below this are dropped. */
 static inline uint32_t kolo_attention_limit(const kolo_attr *attr) {
     return (uint32_t)(attr[KOLO_ATTENTION_P].f * 0x1p16 + 0.5);

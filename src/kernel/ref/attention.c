@@ -31,11 +31,12 @@ static head head_of(const kolo_call *call, int qkv, int more, int64_t n, int64_t
     draws dice = {0};
     if (mask > more) {
         const int64_t *key = call->in[more], *first = call->in[more + 1];
-        int64_t window = *first + n, heads = spec->attr[KOLO_ATTENTION_HEADS].i;
+        int64_t window = *first + n, all = kolo_attention_all_heads(spec->attr);
+        int64_t number = spec->attr[KOLO_ATTENTION_FIRST_HEAD].i + h;
         dice.limit = kolo_attention_limit(spec->attr);
         dice.rng = kolo_rng_make((uint64_t)*key, KOLO_RNG_ATTENTION,
                                  (uint64_t)spec->attr[KOLO_ATTENTION_LAYER].i);
-        dice.first = (uint64_t)((window * heads + h) * spec->in[qkv].shape.dim[1]);
+        dice.first = (uint64_t)((window * all + number) * spec->in[qkv].shape.dim[1]);
     }
     const int64_t *dim = spec->in[qkv].shape.dim;
     int64_t channels = dim[2] / 3, width = channels / spec->attr[KOLO_ATTENTION_HEADS].i;

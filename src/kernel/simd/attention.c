@@ -62,6 +62,8 @@ static kolo_simd_attention_job job_of(const kolo_call *call, int qkv, int more) 
         .stream = rng.stream,
         .first = draws ? *first : 0,
         .heads = spec->attr[KOLO_ATTENTION_HEADS].i,
+        .first_head = spec->attr[KOLO_ATTENTION_FIRST_HEAD].i,
+        .all_heads = kolo_attention_all_heads(spec->attr),
         .length = dim[1],
         .channels = dim[2] / 3,
         .causal = spec->attr[KOLO_ATTENTION_CAUSAL].i != 0,

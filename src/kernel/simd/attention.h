@@ -7,6 +7,7 @@ enum { KOLO_SIMD_QUERIES = 48, KOLO_SIMD_KEYS = 128 }; /* block sizes; keys in w
 
 typedef struct kolo_simd_attention_job {
     int64_t heads, length, channels; /* over all heads */
+    int64_t first_head, all_heads;   /* the number of head 0, of those of all shards */
     bool causal;
     const float *qkv;
     const int32_t *mask;        /* may be NULL */

@@ -45,7 +45,7 @@ static head head_of(const kolo_simd_attention_job *job, int64_t item) {
         .scale = 1.0f / sqrtf((float)width),
         .causal = job->causal,
         .job = job,
-        .row = (uint64_t)((job->first * job->heads + item) * job->length),
+        .row = (uint64_t)(((job->first + n) * job->all_heads + job->first_head + h) * job->length),
     };
 }
 
