@@ -44,8 +44,9 @@ typedef struct kolo_dump_opts {
     const char *tuning;       /* NULL: no file */
     kolo_train_notice notice; /* warnings: the file is unusable, an option has no effect here */
     void *notice_arg;
-    int zero;                 /* level of ZeRO; 0: none */
-    int ranks;                /* SCHEDULE, and all with zero: size of the group; default 2 */
+    const char *mesh; /* axes of the workers, "dp=2,tp=2"; NULL: dp alone */
+    int zero;         /* level of ZeRO; 0: none */
+    int ranks; /* SCHEDULE, and all with zero: size of the group; default 2, or that of mesh */
     kolo_algorithm algorithm; /* SCHEDULE */
 } kolo_dump_opts;
 

@@ -67,7 +67,7 @@ typedef struct kolo_session_opts {
     int64_t accumulate;   /* micro-batches of a full step; default 1 */
     int64_t global_batch; /* samples of a full step over all ranks, in the place of `batch` */
     int64_t reproducible; /* logical shards, see kolo_train_opts; needs global_batch; 0: none */
-    const char *mesh;     /* see kolo_train_opts */
+    const char *mesh;     /* see kolo_train_opts; of the axis dp alone */
     uint64_t seed;        /* of the initial parameters, dropout and loaders */
     int threads;          /* of kernels, per rank; default 1 */
     kolo_optimizer_opts optimizer; /* default SGD */

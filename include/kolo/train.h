@@ -78,10 +78,10 @@ typedef struct kolo_train_opts {
     const char *init;     /* initial weights: a safetensors file with the tensor names of Kolo,
                              torchvision or Hugging Face; NULL: drawn from the seed */
     bool init_partial;    /* load the tensors of `init` that fit the model; notices list the rest */
-    const char *mesh;     /* axes of the workers, "dp=4": their sizes multiply to the number of
-                             workers, and one may be "*". Only the axis dp may have more than one.
-                             NULL: all are on dp */
-    int64_t batch;        /* per worker; default 64 */
+    const char *mesh;     /* axes of the workers, "dp=2,tp=2": their sizes multiply to the number of
+                             workers, and one may be "*". dp: data parallelism; tp: tensor
+                             parallelism, which divides the layers. NULL: all are on dp */
+    int64_t batch;        /* per worker, or place on the axis dp; default 64 */
     int64_t accumulate;   /* micro-batches of `batch` samples per worker and step; default 1 */
     int64_t global_batch; /* samples of a step over all workers, in the place of `batch`; 0: the
                              product of batch, accumulate and workers */

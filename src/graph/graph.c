@@ -256,6 +256,8 @@ kolo_value kolo_graph_state(kolo_graph *g, const char *name, kolo_value like) {
         kolo_info(g, v)->tensor.layout = info.tensor.layout;
         kolo_info(g, v)->canon = info.canon;
         kolo_info(g, v)->in_place = info.in_place;
+        kolo_info(g, v)->placements = info.placements;
+        kolo_info(g, v)->whole = info.whole;
     }
     return v;
 }

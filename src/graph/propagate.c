@@ -213,6 +213,14 @@ bool kolo_placements_same_data(const kolo_mesh *mesh, const kolo_placements *a,
     return true;
 }
 
+bool kolo_redistribution_is_local(const kolo_mesh *mesh, const kolo_redistribution *move) {
+    for (int i = 0; i < mesh->n_axes; i++) {
+        const kolo_placement *from = &move->from.axis[i], *to = &move->to.axis[i];
+        if (!is_whole(from) && !same_data(from, to, mesh->axes[i].size)) return false;
+    }
+    return true;
+}
+
 static const kolo_placements *placements_of(const kolo_graph *g, kolo_value v) {
     return &kolo_info(g, v)->placements;
 }
@@ -284,6 +292,7 @@ static kolo_status propagate(kolo_graph *g, const kolo_node *n) {
         take_over(g, n);
         return KOLO_OK;
     case KOLO_OP_LOCAL:
+        if (n->move) return redistribute(g, n); /* a pad */
         break;
     }
     return compute(g, n);

@@ -23,12 +23,19 @@ static kolo_status build(const kolo_dump_opts *o, kolo_graph **graph) {
     return KOLO_OK;
 }
 
+/* The mesh of a plan; one axis of one rank where nothing depends on it. */
+static kolo_mesh mesh_of(const kolo_dump_opts *o) {
+    kolo_mesh mesh;
+    if (o->mesh && kolo_mesh_parse(o->mesh, 0, &mesh) == KOLO_OK) return mesh;
+    return (kolo_mesh){o->zero > 0 || o->sync_bn, {{"dp", o->ranks}}};
+}
+
 static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
     return (kolo_plan_opts){
         .train = !o->evaluate,
         .optimizer = o->optimizer,
         .sparse_embedding = o->sparse_embedding,
-        .mesh = {o->zero > 0 || o->sync_bn, {{"dp", o->ranks}}},
+        .mesh = mesh_of(o),
         .zero = o->zero,
         .sync_batch_norm = o->sync_bn,
         .recompute = o->recompute,
@@ -67,7 +74,7 @@ static kolo_status dump_graph(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_t
  * compiling is local to each rank. */
 static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
     bool schedule = o->what == KOLO_DUMP_SCHEDULE;
-    int ranks = schedule || o->zero > 0 ? o->ranks : 1;
+    int ranks = schedule || o->zero > 0 || o->mesh ? o->ranks : 1;
     kolo_graph *g;
     kolo_store *store = NULL;
     kolo_plan *plan = NULL;
@@ -98,6 +105,9 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     if (!out->model) return KOLO_FAIL(KOLO_ERR_ARG, "no model: give its name, such as lenet");
     const kolo_model *model;
     KOLO_TRY(kolo_model_find(out->model, &model));
+    kolo_mesh mesh;
+    if (out->mesh) KOLO_TRY(kolo_mesh_parse(out->mesh, 0, &mesh));
+    if (out->mesh) out->ranks = kolo_mesh_size(&mesh);
     kolo_shape sample;
     int64_t classes;
     KOLO_TRY(kolo_model_sample(model, out->model_options, &sample, &classes));

@@ -21,6 +21,7 @@
 
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* In the order of their buckets. */
 typedef enum member_class {
@@ -41,9 +42,10 @@ typedef struct member {
     int32_t read; /* the first reader; INT32_MAX: none */
     int stage;    /* sums and gathers that lead to it, one after another */
     int unit, place;
-    bool early;   /* it is there before the step: nothing delays its POST */
-    bool of_leaf; /* a parameter, which is there at any time */
-    bool inside;  /* the forward or backward pass reads it, or the sum over micro-batches */
+    kolo_axes axes; /* of the ranks that communicate */
+    bool early;     /* it is there before the step: nothing delays its POST */
+    bool of_leaf;   /* a parameter, which is there at any time */
+    bool inside;    /* the forward or backward pass reads it, or the sum over micro-batches */
     int bucket;
     const kolo_redistribution *move;
 } member;
@@ -132,15 +134,23 @@ static bool class_on(const kolo_placement *from, const kolo_placement *to, membe
     return true;
 }
 
+/* Whether a redistribution changes nothing along an axis. */
+static bool is_same(const kolo_placement *from, const kolo_placement *to, int size) {
+    return (is_whole(from) && is_whole(to)) || kolo_placement_equal(from, to, size);
+}
+
 /* What a redistribution becomes; METRIC unless a node reads the sum. UNSUPPORTED: nothing that a
  * plan has, or of different kinds on several axes. */
-static kolo_status class_of(const kolo_graph *g, const kolo_node *n, member_class *class) {
+static kolo_status class_of(const kolo_graph *g, const kolo_node *n, member_class *class,
+                            kolo_axes *among) {
     int axes = 0;
     *class = METRIC;
+    *among = 0;
     for (int a = 0; a < g->mesh.n_axes; a++) {
         const kolo_placement *from = &n->move->from.axis[a], *to = &n->move->to.axis[a];
         member_class on_axis;
-        if (is_whole(from) && is_whole(to)) continue;
+        if (is_same(from, to, g->mesh.axes[a].size)) continue;
+        if (g->mesh.axes[a].size > 1) *among |= (kolo_axes)1 << a;
         if (!class_on(from, to, &on_axis)) {
             if (g->mesh.axes[a].size > 1) return refuse(g, n->move);
             continue;
@@ -150,6 +160,34 @@ static kolo_status class_of(const kolo_graph *g, const kolo_node *n, member_clas
         *class = on_axis;
     }
     return KOLO_OK;
+}
+
+/* Whether a redistribution only states which gradient the ranks compute; makes it a view. */
+static bool make_view(const kolo_graph *g, kolo_node *n) {
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        const kolo_placement *from = &n->move->from.axis[a], *to = &n->move->to.axis[a];
+        if (!is_same(from, to, g->mesh.axes[a].size)) return false;
+    }
+    n->op = &kolo_op_own_range;
+    n->attr[KOLO_RANGE_FIRST].i = 0;
+    return true;
+}
+
+/* Whether a redistribution makes a summand of a whole; all ranks but one multiply it by 0. */
+static bool make_pad(const kolo_graph *g, kolo_node *n) {
+    bool keeps = true, pads = false;
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        const kolo_placement *from = &n->move->from.axis[a], *to = &n->move->to.axis[a];
+        if (is_same(from, to, g->mesh.axes[a].size)) continue;
+        if (!is_whole(from) || to->kind != KOLO_PLACEMENT_PARTIAL) return false;
+        pads = true;
+        keeps &= kolo_mesh_coordinate(&g->mesh, g->rank, a) == 0;
+    }
+    if (!pads) return false;
+    n->op = &kolo_op_scale;
+    memset(n->attr, 0, sizeof n->attr);
+    n->attr[KOLO_SCALE_FACTOR].f = keeps;
+    return true;
 }
 
 /* Whether a redistribution only drops what other ranks hold; makes it a view. */
@@ -170,7 +208,8 @@ static kolo_status collect(lowerer *b) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         kolo_node *n = g->nodes[i];
         for (int k = 0; k < n->n_in; k++) b->reads[n->in[k].id]++;
-        bool moves = n->op->comm == KOLO_OP_REDISTRIBUTE && !make_slice(g, n);
+        bool moves = n->op->comm == KOLO_OP_REDISTRIBUTE && !make_view(g, n) && !make_pad(g, n) &&
+                     !make_slice(g, n);
         if (!moves) continue;
         member m = {.value = n->in[0], .synced = n->out[0], .move = n->move};
         m.of_leaf = kolo_info(g, m.value)->producer < 0;
@@ -179,7 +218,7 @@ static kolo_status collect(lowerer *b) {
         m.unit = (int)n->attr[KOLO_REDISTRIBUTE_UNIT].i;
         m.place = (int)n->attr[KOLO_REDISTRIBUTE_PLACE].i;
         m.early = n->attr[KOLO_REDISTRIBUTE_EARLY].i;
-        KOLO_TRY(class_of(g, n, &m.class));
+        KOLO_TRY(class_of(g, n, &m.class, &m.axes));
         b->member_of[m.synced.id] = b->n_members;
         b->members[b->n_members++] = m;
     }
@@ -252,6 +291,7 @@ static void find_stages(const lowerer *b, int *stage) {
 static int by_class(const void *a, const void *b) {
     const member *x = a, *y = b;
     if (x->class != y->class) return x->class < y->class ? -1 : 1;
+    if (x->axes != y->axes) return x->axes < y->axes ? -1 : 1;
     if (x->class == METRIC) return x->synced.id < y->synced.id ? -1 : 1; /* as outputs */
     if (x->early != y->early) return x->early ? -1 : 1;
     if (x->unit != y->unit) return x->unit < y->unit ? -1 : 1;
@@ -264,7 +304,7 @@ static int by_class(const void *a, const void *b) {
 /* Whether a member starts a bucket. `first`: the first member of the bucket before, which is full
  * or not. */
 static bool starts(const member *m, const member *first, const member *previous, bool full) {
-    if (!first) return true;
+    if (!first || m->axes != previous->axes) return true;
     switch (m->class) {
     case SUM:
         return full || m->stage != previous->stage || m->early != previous->early;
@@ -326,6 +366,7 @@ static kolo_status add_bucket(lowerer *b, int first, int end, kolo_value *values
         [KOLO_COMM_BUCKET].i = m->bucket,
         [KOLO_COMM_COLLECTIVE].i = collective_of(m->class),
         [KOLO_COMM_INSIDE].i = m->inside,
+        [KOLO_COMM_AXES].i = (int64_t)m->axes,
         [KOLO_COMM_OF_SAMPLES].i = is_of_samples(m),
         [KOLO_COMM_IN_PLACE].i = m->class == SCATTER && b->in_flight == SIZE_MAX,
     };

@@ -84,8 +84,35 @@ static bool is_scaled(const kolo_graph *g, kolo_value w, const kolo_optimizer_op
     return !kolo_name_matches(opts->no_scale, kolo_info(g, w)->name);
 }
 
-static kolo_value square_blocks(kolo_graph *g, kolo_value v) {
-    return kolo_graph_add1(g, &kolo_op_square_blocks, &v, 1, NULL);
+/* Elements of the largest slice of a parameter. */
+static int64_t largest_slice(const kolo_graph *g, kolo_value w) {
+    kolo_shape shape = kolo_info(g, w)->whole.shape;
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        const kolo_placement *p = &kolo_info(g, w)->placements.axis[a];
+        const int64_t blocks = p->blocks > 0 ? p->blocks : 1, ranks = g->mesh.axes[a].size;
+        if (p->kind != KOLO_PLACEMENT_SHARDED) continue;
+        shape.dim[p->dim] = blocks * ((shape.dim[p->dim] / blocks + ranks - 1) / ranks);
+    }
+    return kolo_shape_count(&shape);
+}
+
+/* The squares of v, a gradient or parameter like w. The ranks that have slices of w fill blocks of
+ * their own. */
+static kolo_value square_blocks(kolo_graph *g, kolo_value v, kolo_value w) {
+    const kolo_placements *is = &kolo_info(g, w)->placements;
+    kolo_attr attr[KOLO_MAX_ATTRS] = {{0}};
+    int64_t parts = 1, own = 0;
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        if (is->axis[a].kind != KOLO_PLACEMENT_SHARDED) continue;
+        own = own * g->mesh.axes[a].size + kolo_mesh_coordinate(&g->mesh, g->rank, a);
+        parts *= g->mesh.axes[a].size;
+    }
+    if (parts > 1) {
+        int64_t most = kolo_square_blocks(largest_slice(g, w));
+        attr[KOLO_SQUARE_FIRST].i = own * most;
+        attr[KOLO_SQUARE_ALL].i = parts * most;
+    }
+    return kolo_graph_add1(g, &kolo_op_square_blocks, &v, 1, attr);
 }
 
 static kolo_status add_sgd(kolo_graph *g, kolo_value w, kolo_value gradient,
@@ -136,8 +163,8 @@ static kolo_status add_lars(kolo_graph *g, kolo_value w, kolo_value gradient,
                              gradient,
                              scalar(g, "lr"),
                              state_of(g, "velocity", w),
-                             scaled ? square_blocks(g, w) : KOLO_NONE,
-                             scaled ? square_blocks(g, gradient) : KOLO_NONE};
+                             scaled ? square_blocks(g, w, w) : KOLO_NONE,
+                             scaled ? square_blocks(g, gradient, w) : KOLO_NONE};
     const kolo_attr attr[KOLO_MAX_ATTRS] = {
         [KOLO_LARS_MOMENTUM].f = opts->momentum,
         [KOLO_LARS_WEIGHT_DECAY].f = decay_of(g, w, opts),
@@ -167,8 +194,9 @@ static kolo_status add_lamb(kolo_graph *g, kolo_value w, kolo_value gradient,
     kolo_info(g, out[0])->next_of = in[3];
     kolo_info(g, out[1])->next_of = in[4];
     const bool scaled = is_scaled(g, w, opts);
-    const kolo_value step[] = {w, out[2], scalar(g, "lr"), scaled ? square_blocks(g, w) : KOLO_NONE,
-                               scaled ? square_blocks(g, out[2]) : KOLO_NONE};
+    const kolo_value step[] = {w, out[2], scalar(g, "lr"),
+                               scaled ? square_blocks(g, w, w) : KOLO_NONE,
+                               scaled ? square_blocks(g, out[2], w) : KOLO_NONE};
     kolo_value next = kolo_graph_add1(g, &kolo_op_lamb_step, step, scaled ? 5 : 3, NULL);
     KOLO_TRY(kolo_graph_check(g));
     kolo_info(g, next)->next_of = w;
@@ -245,7 +273,7 @@ static kolo_value add_clip(kolo_graph *g, double norm) {
     kolo_value sum = KOLO_NONE;
     for (int32_t v = 0; v < n_values; v++) {
         if (!is_trained(g, v)) continue;
-        const kolo_value in[] = {square_blocks(g, g->values[v].grad), sum};
+        const kolo_value in[] = {square_blocks(g, g->values[v].grad, (kolo_value){.id = v}), sum};
         sum = kolo_graph_add1(g, &kolo_op_square_sum, in, kolo_value_ok(sum) ? 2 : 1, NULL);
     }
     if (!kolo_value_ok(sum)) return KOLO_NONE; /* no trainable parameter */

@@ -25,6 +25,14 @@ kolo_status kolo_pass_shard(kolo_graph *g, const kolo_mesh *mesh);
 /* Gives a leaf that a later pass adds its placements; returns it. */
 kolo_value kolo_shard_leaf(kolo_graph *g, kolo_value leaf);
 
+/* Tensor parallelism on the axes of the mesh but dp: shards the parameters that the recipe names
+ * and what is computed from them, makes shapes those of this rank, and inserts the redistributions
+ * that ops need. Runs after the pass shard; in evaluation plans too. ARG: a dimension or heads that
+ * do not divide. UNSUPPORTED: the recipe names nothing, or an op needs whole what it shards. */
+kolo_status kolo_pass_partition(kolo_graph *g);
+/* Whether an axis of more than one rank is not dp. */
+bool kolo_mesh_has_model_axis(const kolo_mesh *mesh);
+
 /* Makes each batch normalization one by the samples of all ranks of a micro-batch; the scalar
  * "sample_weight" is one over their number. Runs between the passes shard and statistics. ARG:
  * there is none. UNSUPPORTED: the graph reads the statistics of one. */

@@ -70,6 +70,11 @@ static kolo_status shard(kolo_graph *g, const kolo_pipeline_opts *opts) {
     g->rank = opts->rank;
     return kolo_pass_shard(g, opts->mesh.n_axes > 0 ? &opts->mesh : &alone);
 }
+static kolo_status partition(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    g->mesh = opts->mesh;
+    g->rank = opts->rank;
+    return kolo_pass_partition(g);
+}
 static kolo_status synchronise(kolo_graph *g, const kolo_pipeline_opts *opts) {
     (void)opts;
     return kolo_pass_synchronise(g);
@@ -160,7 +165,12 @@ static bool has_layers(const kolo_pipeline_opts *o) { return !o->updates_only; }
 static bool is_local(const kolo_pipeline_opts *o) { return trains(o) && o->versions > 0; }
 static bool evaluates(const kolo_pipeline_opts *o) { return !o->train; }
 static bool is_zero(const kolo_pipeline_opts *o) { return o->zero > (o->train ? 0 : 2); }
-static bool communicates(const kolo_pipeline_opts *o) { return o->train || is_zero(o); }
+static bool is_partitioned(const kolo_pipeline_opts *o) {
+    return kolo_mesh_has_model_axis(&o->mesh);
+}
+static bool communicates(const kolo_pipeline_opts *o) {
+    return o->train || is_zero(o) || is_partitioned(o);
+}
 static bool freezes(const kolo_pipeline_opts *o) {
     return o->optimizer.freeze && *o->optimizer.freeze;
 }
@@ -193,6 +203,7 @@ static const struct {
     {"objective", add_objective, trains},
     {"outputs", drop_outputs, has_layers},
     {"shard", shard, trains},
+    {"partition", partition, is_partitioned},
     {"sync_batch_norm", sync_batch_norm, synchronises_norms},
     {"statistics", statistics, trains},
     {"gradient", gradient, trains},

@@ -17,7 +17,7 @@
  * nets with sublinear memory cost", 2016: with n layers, 2 sqrt(n) of the memory. A segment ends
  * where the fewest bytes cross, once a budget is full; of several budgets, the one with the least
  * memory for crossing values and the largest segment is chosen. */
-#include "graph/graph.h"
+#include "graph/propagate.h"
 #include "pass/pass.h"
 
 #include <stdlib.h>
@@ -96,6 +96,7 @@ static kolo_status copy_node(recomputer *r, const kolo_node *n, int32_t target, 
     kolo_node *copy = kolo_graph_add_raw(r->g, op, in, n->n_in, n_out, out, n->attr);
     if (!copy) return kolo_graph_check(r->g);
     copy->recomputed = true;
+    copy->move = n->move;
     for (int k = 0; k < n_out; k++) alias[n->out[k].id] = copy->out[k];
     if (!KOLO_GROW(r->copies, r->n_copies, r->cap_copies)) return KOLO_NOMEM(sizeof *r->copies);
     r->copies[r->n_copies++] = (copied){.node = copy, .target = target};
@@ -263,9 +264,11 @@ typedef struct cutter {
     int32_t n;         /* forward nodes */
 } cutter;
 
-/* Outputs that the recomputation of output 0 reads, such as the mean and variance of a batch. */
+/* Outputs that the recomputation of output 0 reads, such as the mean and variance of a batch; and
+ * what was communicated. */
 static bool is_kept(const recomputer *r, kolo_value v) {
     const kolo_node *maker = maker_of(r, v);
+    if (maker->move && !kolo_redistribution_is_local(&r->g->mesh, maker->move)) return true;
     return maker->op->kept || (maker->op->recompute.op && v.id != maker->out[0].id);
 }
 

@@ -5,6 +5,8 @@
 #include "graph/propagate.h"
 #include "pass/pass.h"
 
+#include <string.h>
+
 typedef struct synchroniser {
     kolo_graph *g;
     kolo_value *synced; /* by value: redistributed, or KOLO_NONE */
@@ -22,14 +24,24 @@ static bool is_sharded(const synchroniser *s, kolo_value v) {
     return false;
 }
 
-/* v where all ranks hold it. The node stands where the walk is. */
+/* Whether an axis divides the samples: what is sharded along it is no slice of a parameter. */
+static bool is_of_samples(const synchroniser *s, int axis) {
+    return strcmp(s->g->mesh.axes[axis].name, "dp") == 0;
+}
+
+/* v where all ranks hold it, or each its slice. The node stands where the walk is. */
 static kolo_value synchronised(synchroniser *s, kolo_value v) {
-    const kolo_placements is = kolo_info(s->g, v)->placements, whole = {0};
-    if (v.id >= s->n_values || is_sharded(s, v) ||
-        kolo_placements_same_data(&s->g->mesh, &is, &whole))
+    const kolo_placements is = kolo_info(s->g, v)->placements;
+    kolo_placements to = {0};
+    for (int a = 0; a < s->g->mesh.n_axes; a++) { /* of parameters of tensor parallelism */
+        if (is.axis[a].kind == KOLO_PLACEMENT_SHARDED && !is_of_samples(s, a)) {
+            to.axis[a] = is.axis[a];
+        }
+    }
+    if (v.id >= s->n_values || is_sharded(s, v) || kolo_placements_same_data(&s->g->mesh, &is, &to))
         return v;
     if (kolo_value_ok(s->synced[v.id])) return s->synced[v.id];
-    kolo_value by = kolo_redistribute(s->g, v, &is, &whole);
+    kolo_value by = kolo_redistribute(s->g, v, &is, &to);
     if (!kolo_value_ok(by)) return v;
     s->order[s->n++] = s->g->nodes[kolo_info(s->g, by)->producer];
     return s->synced[v.id] = by;

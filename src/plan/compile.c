@@ -14,7 +14,9 @@
 static bool layout_in_store(void *arg, const char *name, kolo_tensor *tensor) {
     const kolo_store_entry *entry = kolo_store_find(arg, name);
     if (!entry) return false;
-    *tensor = entry->versions > 0 ? kolo_tensor_unstack(&entry->tensor) : entry->tensor;
+    *tensor = entry->mesh           ? entry->slice
+              : entry->versions > 0 ? kolo_tensor_unstack(&entry->tensor)
+                                    : entry->tensor;
     return true;
 }
 
@@ -35,6 +37,12 @@ static bool is_entry(const kolo_graph *g, const kolo_store_entry *entry, kolo_va
     int64_t first, count;
     bool sharded = kolo_flat_range(g, v, &first, &count);
     const kolo_tensor *tensor = sharded ? &info->whole : &info->tensor;
+    if (kolo_is_slice(g, v) != (entry->mesh != NULL)) return false;
+    if (entry->mesh) {
+        return kolo_shape_equal(&entry->tensor.shape, &info->whole.shape) &&
+               kolo_shape_equal(&entry->slice.shape, &info->tensor.shape) &&
+               kolo_layout_equal(&entry->slice.layout, &info->tensor.layout);
+    }
     return kolo_shape_equal(&entry->tensor.shape, &tensor->shape) &&
            kolo_layout_equal(&entry->tensor.layout, &tensor->layout) &&
            sharded == (entry->cuts != NULL) &&
@@ -57,7 +65,7 @@ static kolo_status tie_store(kolo_plan *p) {
         }
         p->entries[v] = (int)(entry - kolo_store_entry_at(p->store, 0));
     }
-    if (p->train && p->comm) p->store->comm = p->comm;
+    if (p->comm) p->store->comm = p->comm;
     return kolo_store_grow(p->store);
 }
 
@@ -341,6 +349,10 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
         .algorithm = p->algorithm,
     };
     kolo_part parts[KOLO_SHARD_NODES];
+    kolo_comm *group = p->comm;
+    if (p->groups) {
+        KOLO_TRY(kolo_mesh_comms_get(p->groups, (kolo_axes)post->attr[KOLO_COMM_AXES].i, &group));
+    }
     size_t *counts = kolo_alloc((size_t)kolo_comm_size(p->comm) * sizeof *counts);
     char *site = kolo_format("bucket %d", i);
     kolo_status status = counts && site ? KOLO_OK : KOLO_NOMEM(32);
@@ -353,7 +365,7 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
             rows_request(p, post, arrives, &opts);
         }
         opts.site = site;
-        status = kolo_request_create(p->comm, &opts, &p->requests[i]);
+        status = kolo_request_create(group, &opts, &p->requests[i]);
     }
     kolo_free(site);
     kolo_free(counts);
@@ -436,7 +448,9 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     p->graph = graph;
     p->store = store;
     KOLO_TRY_GOTO(resolve(opts, &o), fail);
-    p->comm = o.train || o.zero > 2 ? comm : NULL;
+    const bool model_axes = kolo_mesh_has_model_axis(&o.mesh);
+    p->comm = o.train || o.zero > 2 || model_axes ? comm : NULL;
+    p->groups = o.groups;
     p->train = o.train;
     p->updates_only = o.updates_only;
     p->accumulates = o.micro_batches > 1;

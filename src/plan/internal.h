@@ -23,6 +23,7 @@ struct kolo_plan {
     kolo_graph *graph;
     kolo_store *store;       /* borrowed */
     kolo_comm *comm;         /* borrowed; NULL: no communication */
+    kolo_mesh_comms *groups; /* borrowed; NULL: all communicate in comm */
     kolo_request **requests; /* by bucket */
     bool train;
     bool updates_only;        /* of some entries of the store: the others stay where they are */

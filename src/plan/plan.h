@@ -22,6 +22,7 @@
 #include "kolo/comm.h"
 #include "kolo/pass.h"
 #include "kolo/phase.h"
+#include "mesh/link.h"
 #include "pass/pass.h"
 
 /* ---- the store: parameters, optimizer state, and memory shared by its plans ---- */
@@ -34,10 +35,16 @@ typedef struct kolo_store_entry {
     kolo_tensor tensor;   /* in the layout of the store; its shape may split dimensions of canon */
     const int64_t *cuts;  /* of a flat shard: by rank, where its range of the elements in memory
                              begins, and their number; NULL: each rank has the whole tensor */
-    int64_t first, count; /* the range of this rank */
-    int unit, place;      /* see kolo_zero_cut */
-    int versions;         /* of a LOCAL state: `tensor` is a stack of those of all ranks; else 0 */
-    kolo_shape canon;     /* the shape in files */
+    int64_t first, count; /* the range of this rank; count: also of a slice */
+    /* A slice of tensor parallelism: the tensor of this rank in the layout of the store, whose
+     * whole is `tensor` in row-major order. mesh NULL: none. */
+    kolo_tensor slice;
+    const kolo_mesh *mesh;
+    const kolo_placements *placements;
+    int rank;         /* in the mesh */
+    int unit, place;  /* see kolo_zero_cut */
+    int versions;     /* of a LOCAL state: `tensor` is a stack of those of all ranks; else 0 */
+    kolo_shape canon; /* the shape in files */
     kolo_init init;
     const float *initial; /* instead of `init`; borrowed until kolo_store_init; NULL: none */
     bool single;          /* one version: updates overwrite it */
@@ -52,6 +59,8 @@ void kolo_store_destroy(kolo_store *store);
 int kolo_store_count(const kolo_store *store);
 const kolo_store_entry *kolo_store_entry_at(const kolo_store *store, int i);
 const kolo_store_entry *kolo_store_find(const kolo_store *store, const char *name);
+/* Whether the ranks hold ranges or slices of it. */
+bool kolo_store_entry_is_sharded(const kolo_store_entry *entry);
 /* Bytes of an entry on this rank. */
 size_t kolo_store_entry_bytes(const kolo_store_entry *entry);
 /* Whether ranks hold ranges of some entries (kolo_pass_zero). */
@@ -92,6 +101,8 @@ typedef struct kolo_plan_opts {
     /* The training graph consists of updates of some entries of the store, placed and laid out; the
      * plan commits these in the current bank. */
     bool updates_only;
+    /* The communicators of the groups of a mesh with several axes; borrowed. NULL: one axis. */
+    kolo_mesh_comms *groups;
     int versions; /* ranks that have optimizer state of their own (plan/rounds.h); 0: none has */
     int version;  /* this rank's */
     kolo_optimizer_opts optimizer;

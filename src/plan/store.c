@@ -74,6 +74,28 @@ static kolo_status add_cuts(kolo_store *s, const kolo_graph *g, kolo_value v,
     return KOLO_OK;
 }
 
+bool kolo_store_entry_is_sharded(const kolo_store_entry *entry) {
+    return entry->cuts || entry->mesh;
+}
+
+/* Describes a slice of tensor parallelism. */
+static kolo_status add_slice(kolo_store *s, const kolo_graph *g, kolo_value v,
+                             kolo_store_entry *entry) {
+    const kolo_value_info *value = kolo_info(g, v);
+    kolo_mesh *mesh = kolo_arena_alloc(&s->names, sizeof *mesh);
+    kolo_placements *placements = kolo_arena_alloc(&s->names, sizeof *placements);
+    if (!mesh || !placements) return KOLO_NOMEM(sizeof *placements);
+    *mesh = g->mesh;
+    *placements = value->placements;
+    entry->tensor = kolo_tensor_plain(value->whole.dtype, value->whole.shape);
+    entry->slice = value->tensor;
+    entry->count = kolo_tensor_elements(&value->tensor);
+    entry->mesh = mesh;
+    entry->placements = placements;
+    entry->rank = g->rank;
+    return KOLO_OK;
+}
+
 size_t kolo_store_entry_bytes(const kolo_store_entry *entry) {
     return (size_t)entry->count * kolo_dtype_bytes(entry->tensor.dtype);
 }
@@ -97,6 +119,7 @@ kolo_status kolo_store_add(kolo_store *s, const kolo_graph *g, kolo_value v) {
     };
     if (!name || !KOLO_GROW(s->entries, s->n_entries, s->capacity)) return KOLO_NOMEM(64);
     KOLO_TRY(add_cuts(s, g, v, &entry));
+    if (kolo_is_slice(g, v)) KOLO_TRY(add_slice(s, g, v, &entry));
     if (!kolo_name_index_add(&s->index, name, (int32_t)s->n_entries)) return KOLO_NOMEM(64);
     size_t *bytes = single ? &s->single_bytes : &s->bytes;
     entry.offset = *bytes;
@@ -194,8 +217,76 @@ static kolo_status gather_ranges(const kolo_store *s, const kolo_store_entry *en
     return status;
 }
 
+/* Copies the elements of the slice out of the whole or, with `back`, into it; both in row-major
+ * order. */
+static kolo_status copy_slice(const kolo_store_entry *entry, char *slice, char *whole, bool back) {
+    const kolo_shape *of = &entry->tensor.shape;
+    const size_t element = kolo_dtype_bytes(entry->tensor.dtype);
+    kolo_mesh_region r;
+    kolo_arena arena = {0};
+    kolo_status status =
+        kolo_mesh_region_of(entry->mesh, entry->placements, of, entry->rank, false, &arena, &r);
+    int at[KOLO_MAX_RANK] = {0}; /* the interval of each dimension but the last */
+    int64_t index[KOLO_MAX_RANK] = {0};
+    const int last = of->rank - 1;
+    for (int d = 0; status == KOLO_OK && d < last; d++) index[d] = r.intervals[d][0].first;
+    for (bool more = status == KOLO_OK; more;) {
+        int64_t row = 0;
+        for (int d = 0; d < last; d++) row = (row + index[d]) * of->dim[d + 1];
+        for (int i = 0; i < r.n[last]; i++) {
+            const kolo_interval *run = &r.intervals[last][i];
+            size_t bytes = (size_t)(run->end - run->first) * element;
+            char *in_whole = whole + (size_t)(row + run->first) * element;
+            memcpy(back ? in_whole : slice, back ? slice : in_whole, bytes);
+            slice += bytes;
+        }
+        more = false;
+        for (int d = last - 1; d >= 0 && !more; d--) {
+            more = true;
+            if (++index[d] < r.intervals[d][at[d]].end) break;
+            if (++at[d] == r.n[d]) {
+                at[d] = 0;
+                more = false;
+            }
+            index[d] = r.intervals[d][at[d]].first;
+        }
+    }
+    kolo_arena_fini(&arena);
+    return status;
+}
+
+/* The whole from the slices of all ranks, in row-major order: each sets its own bits. Collective.
+ */
+static kolo_status gather_slices(const kolo_store *s, const kolo_store_entry *entry, void *whole) {
+    const size_t bytes = kolo_store_entry_bytes(entry), all = kolo_tensor_bytes(&entry->tensor);
+    const kolo_tensor plain = kolo_tensor_plain(entry->slice.dtype, entry->slice.shape);
+    char *slice = kolo_alloc(bytes + 1);
+    memset(whole, 0, all);
+    kolo_status status = slice ? KOLO_OK : KOLO_NOMEM(bytes);
+    if (status == KOLO_OK) {
+        kolo_tensor_reorder(&plain, slice, &entry->slice, kolo_store_data(s, entry));
+        status = copy_slice(entry, slice, whole, true);
+    }
+    kolo_free(slice);
+    if (status != KOLO_OK || !s->comm) return status;
+    return kolo_allreduce(s->comm, whole, all, KOLO_DTYPE_U8, KOLO_OR);
+}
+
+static kolo_status write_slice(kolo_store *s, const kolo_store_entry *entry, const void *whole) {
+    const kolo_tensor plain = kolo_tensor_plain(entry->slice.dtype, entry->slice.shape);
+    char *slice = kolo_alloc(kolo_tensor_bytes(&plain) + 1);
+    if (!slice) return KOLO_NOMEM(kolo_tensor_bytes(&plain));
+    kolo_status status = copy_slice(entry, slice, (char *)(uintptr_t)whole, false);
+    for (int b = 0; status == KOLO_OK && b < (entry->single ? 1 : 2); b++) {
+        kolo_tensor_reorder(&entry->slice, kolo_store_at(s, entry, b), &plain, slice);
+    }
+    kolo_free(slice);
+    return status;
+}
+
 kolo_status kolo_store_read(const kolo_store *s, const kolo_store_entry *entry, void *canonical) {
     kolo_tensor plain = canonical_of(entry);
+    if (entry->mesh) return gather_slices(s, entry, canonical);
     if (!entry->cuts) {
         kolo_tensor_reorder(&plain, canonical, &entry->tensor, kolo_store_data(s, entry));
         return KOLO_OK;
@@ -220,6 +311,7 @@ static void write_range(kolo_store *s, const kolo_store_entry *entry, const char
 
 kolo_status kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const void *canonical) {
     kolo_tensor plain = canonical_of(entry);
+    if (entry->mesh) return write_slice(s, entry, canonical);
     for (int b = 0; !entry->cuts && b < (entry->single ? 1 : 2); b++) {
         kolo_tensor_reorder(&entry->tensor, kolo_store_at(s, entry, b), &plain, canonical);
     }
@@ -257,7 +349,7 @@ kolo_status kolo_store_init(kolo_store *s, uint64_t seed) {
         int64_t count = kolo_shape_count(&entry->tensor.shape);
         size_t bytes = (size_t)count * kolo_dtype_bytes(entry->tensor.dtype);
         bool zero = !entry->initial && entry->init.kind == KOLO_INIT_ZERO;
-        if (entry->cuts && zero) continue; /* as mapped */
+        if (kolo_store_entry_is_sharded(entry) && zero) continue; /* as mapped */
         void *canonical = kolo_zalloc(bytes);
         if (!canonical) return KOLO_NOMEM(bytes);
         kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_INIT, kolo_hash_text(entry->name) >> 8);
@@ -304,7 +396,7 @@ static kolo_status broadcast_wholes(kolo_store *s, kolo_comm *comm) {
         const kolo_store_entry *entry = &s->entries[e];
         char *current = kolo_store_at(s, entry, s->current);
         size_t bytes = kolo_store_entry_bytes(entry);
-        if (entry->cuts || bytes == 0) continue;
+        if (kolo_store_entry_is_sharded(entry) || bytes == 0) continue;
         KOLO_TRY(kolo_broadcast(comm, current, bytes, KOLO_DTYPE_U8, 0));
         if (!entry->single) memcpy(kolo_store_at(s, entry, !s->current), current, bytes);
     }
@@ -365,7 +457,7 @@ uint64_t kolo_store_hash(const kolo_store *s) {
     uint64_t hash = 0;
     for (size_t i = 0; i < s->n_entries; i++) {
         const kolo_store_entry *entry = &s->entries[i];
-        KOLO_ASSERT(!entry->cuts);
+        KOLO_ASSERT(!kolo_store_entry_is_sharded(entry));
         hash = hash_entry(entry, kolo_store_data(s, entry), hash);
     }
     return hash;
@@ -375,13 +467,14 @@ kolo_status kolo_store_hash_shards(const kolo_store *s, uint64_t *hash) {
     *hash = 0;
     for (size_t i = 0; i < s->n_entries; i++) {
         const kolo_store_entry *entry = &s->entries[i];
-        if (!entry->cuts) {
+        if (!kolo_store_entry_is_sharded(entry)) {
             *hash = hash_entry(entry, kolo_store_data(s, entry), *hash);
             continue;
         }
         char *whole = kolo_alloc(kolo_tensor_bytes(&entry->tensor));
         if (!whole) return KOLO_NOMEM(kolo_tensor_bytes(&entry->tensor));
-        kolo_status status = gather_ranges(s, entry, whole);
+        kolo_status status =
+            entry->mesh ? gather_slices(s, entry, whole) : gather_ranges(s, entry, whole);
         if (status == KOLO_OK) *hash = hash_entry(entry, whole, *hash);
         kolo_free(whole);
         KOLO_TRY(status);
@@ -391,7 +484,7 @@ kolo_status kolo_store_hash_shards(const kolo_store *s, uint64_t *hash) {
 
 bool kolo_store_is_sharded(const kolo_store *s) {
     for (size_t i = 0; i < s->n_entries; i++) {
-        if (s->entries[i].cuts) return true;
+        if (kolo_store_entry_is_sharded(&s->entries[i])) return true;
     }
     return false;
 }

@@ -81,8 +81,21 @@ static kolo_status sum_tensor(kolo_comm *comm, tensor_sum *t) {
                           KOLO_SUM);
 }
 
-static kolo_status sum_ranks(kolo_comm *comm, bool tokens, total *t, kolo_evaluation *evaluation) {
+/* Another rank has the same samples. */
+static void clear(total *t) {
+    t->sums = (kolo_sums){0};
+    for (int i = 0; i < KOLO_MAX_METRICS; i++) {
+        tensor_sum *sum = &t->tensors[i];
+        int64_t n = sum->data ? kolo_shape_count(&sum->shape) : 0;
+        for (int64_t k = 0; k < n; k++) sum->data[k] = 0;
+    }
+}
+
+static kolo_status sum_ranks(kolo_comm *comm, const kolo_session *session, total *t,
+                             kolo_evaluation *evaluation) {
     const kolo_metric *m = kolo_metric_table();
+    const bool tokens = kolo_session_has_tokens(session);
+    if (!kolo_session_counts(session)) clear(t);
     double sums[KOLO_MAX_METRICS + 2];
     memcpy(sums, t->sums.metric, sizeof t->sums.metric);
     sums[KOLO_MAX_METRICS] = (double)t->sums.samples;
@@ -107,10 +120,10 @@ kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
                                       kolo_evaluation *evaluation) {
     kolo_loader_opts loader_opts = {
         .dataset = dataset,
-        .global_batch = batch * size_of(comm),
+        .global_batch = batch * kolo_session_data_ranks(session),
         .no_shuffle = true,
-        .rank = rank_of(comm),
-        .world = size_of(comm),
+        .rank = kolo_session_data_rank(session),
+        .world = kolo_session_data_ranks(session),
     };
     if (kolo_session_is_reproducible(session)) { /* the same batches for any number of ranks */
         loader_opts.shards = size_of(comm);
@@ -123,8 +136,7 @@ kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
     if (status == KOLO_OK) status = evaluate_share(session, loader, loader_opts.global_batch, &t);
     kolo_loader_destroy(loader);
     status = kolo_agree(comm, status);
-    bool tokens = kolo_session_has_tokens(session);
-    if (status == KOLO_OK) status = sum_ranks(comm, tokens, &t, evaluation);
+    if (status == KOLO_OK) status = sum_ranks(comm, session, &t, evaluation);
     for (int i = 0; i < KOLO_MAX_METRICS; i++) kolo_free(t.tensors[i].data);
     return status;
 }

@@ -115,7 +115,7 @@ const kolo_option cli_options[] = {
      .help = "consecutive ranks that share a host and its link"},
     {.name = "ranks", .letter = 'n', .type = KOLO_OPTION_INT, .metavar = "N", .preset = "2",
      .min = 1, .max = MAX_RANKS, .commands = CMD_DUMP,
-     .help = "group size of the printed schedule, and of plans with --zero"},
+     .help = "group size of the printed schedule, and of plans with --zero; with --mesh: its size"},
     {.name = "workers", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,
      .max = MAX_RANKS, .commands = WORK,
      .help = "number of local data-parallel workers, one process each"},
@@ -141,9 +141,9 @@ const kolo_option cli_options[] = {
      .help = "samples of a step over all workers, whatever their number; in the place of --batch. "
              "Given alone on the command line, either replaces that of a config file"},
     {.name = "mesh", .type = KOLO_OPTION_TEXT, .metavar = "AXIS=SIZE,...",
-     .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "dp=WORKERS",
-     .help = "axes of the workers: dp is data parallelism, whose size may be *. Others are not "
-             "available yet and have the size 1"},
+     .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "dp=WORKERS",
+     .help = "axes of the workers: dp is data parallelism, tp tensor parallelism, which divides the "
+             "layers; the sizes multiply to the workers, and one may be *"},
     {.name = "zero", .type = KOLO_OPTION_INT, .metavar = "LEVEL", .min = 1, .max = 3,
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "every worker has all of it",
      .help = "divide over the workers: 1 the optimizer state, 2 gradients too, 3 parameters too. "

@@ -8,7 +8,7 @@
 
 static const char *const redistribute_attrs[] = {"unit", "place", "early", NULL};
 static const char *const range_attrs[] = {"first", NULL};
-static const char *const attrs[] = {"bucket", "collective", "inside", NULL};
+static const char *const attrs[] = {"bucket", "collective", "inside", "axes", NULL};
 
 /* The gradient of from -> to is gradient(to) -> gradient(from). */
 static void redistribute_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
@@ -117,6 +117,15 @@ bool kolo_flat_range(const kolo_graph *g, kolo_value v, int64_t *first, int64_t 
         *first = p->cuts[c];
         *count = p->cuts[c + 1] - p->cuts[c];
         return true;
+    }
+    return false;
+}
+
+bool kolo_is_slice(const kolo_graph *g, kolo_value v) {
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        const kolo_placement *p = &kolo_info(g, v)->placements.axis[a];
+        bool leaf = kolo_info(g, v)->whole.shape.rank > 0;
+        if (leaf && p->kind == KOLO_PLACEMENT_SHARDED && p->dim != KOLO_DIM_FLAT) return true;
     }
     return false;
 }

@@ -317,6 +317,9 @@ bool kolo_flat_range(const kolo_graph *g, kolo_value v, int64_t *first, int64_t 
 /* Makes a state LOCAL: this rank has `version` of `versions`, which files hold as one tensor with
  * the ranks as dimension 0. */
 void kolo_graph_make_local(kolo_graph *g, kolo_value state, int versions, int version);
+/* Whether v is a leaf of which this rank has a slice, in tensor parallelism; `whole` is all of it.
+ */
+bool kolo_is_slice(const kolo_graph *g, kolo_value v);
 /* The sum over the ranks of v, which each computes as a sum over its samples of x, on all ranks; v
  * where they are not sharded. */
 kolo_value kolo_sum_over_samples(kolo_graph *g, kolo_value v, kolo_value x);
@@ -327,14 +330,15 @@ kolo_value kolo_sum_over_samples(kolo_graph *g, kolo_value v, kolo_value x);
  * allreduce is in place. The result of an allgather is separate memory; in it lies what is posted,
  * if that is a flat shard, and else the values of all ranks are concatenated along dimension 0. The
  * ranges that a reduce-scatter leaves to this rank are separate memory too, unless it is in place.
- * With `inside` both are part of the forward or backward pass and run in every micro-batch. Added
- * by the pass lower_comm.
+ * With `inside` both are part of the forward or backward pass and run in every micro-batch; `axes`
+ * are those of the mesh whose groups communicate, a bit each. Added by the pass lower_comm.
  */
 enum { KOLO_RANGE_FIRST };
 enum {
     KOLO_COMM_BUCKET,
     KOLO_COMM_COLLECTIVE,
     KOLO_COMM_INSIDE,
+    KOLO_COMM_AXES,
     KOLO_COMM_OF_SAMPLES, /* a sum over the samples: no other sum leads to it */
     KOLO_COMM_IN_PLACE    /* a reduce-scatter: the own range stays where it is in the bucket */
 };

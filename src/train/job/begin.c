@@ -27,8 +27,8 @@ static kolo_loader_opts loader_opts(const kolo_job *j) {
         .dataset = j->setup.train,
         .global_batch = j->setup.global_batch,
         .seed = j->setup.opts.seed,
-        .rank = j->rank,
-        .world = j->size,
+        .rank = kolo_session_data_rank(j->session),
+        .world = kolo_session_data_ranks(j->session),
         .first = j->state.steps,
         .end = j->setup.total_steps,
         .augment = j->setup.augment,
@@ -52,7 +52,9 @@ kolo_status kolo_job_open_audit(kolo_job *j, int64_t from) {
 
 static kolo_status open_batches(kolo_job *j) {
     KOLO_TRY(kolo_step_times_init(&j->times, j->end));
-    if (j->setup.opts.in_memory) return kolo_resident_batch_load(&j->setup, j->rank, &j->resident);
+    if (j->setup.opts.in_memory)
+        return kolo_resident_batch_load(&j->setup, kolo_session_data_rank(j->session),
+                                        &j->resident);
     kolo_loader_opts opts = loader_opts(j);
     kolo_job_add_shards(j, &opts);
     KOLO_TRY(kolo_job_open_audit(j, j->state.steps));
@@ -146,7 +148,8 @@ kolo_status kolo_job_load_weights(const kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     kolo_store *store = kolo_session_store(j->session);
     if (!o->init || j->resume.here) return KOLO_OK;
-    bool reads = j->rank == 0 || (o->zero > 2 && kolo_store_is_sharded(store));
+    const bool slices = kolo_mesh_has_model_axis(&j->setup.mesh);
+    bool reads = j->rank == 0 || slices || (o->zero > 2 && kolo_store_is_sharded(store));
     kolo_text rest = {0};
     kolo_text *partial = o->init_partial ? &rest : NULL;
     kolo_status status = reads ? kolo_weights_load(o->init, o->model, store, partial) : KOLO_OK;

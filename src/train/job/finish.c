@@ -12,7 +12,8 @@
 static int64_t largest_batch(const kolo_job *j) {
     int64_t samples =
         kolo_min_i64(j->setup.global_batch, kolo_dataset_describe(j->setup.train)->count);
-    return kolo_min_i64(j->setup.opts.batch, (samples - 1) / j->size + 1);
+    return kolo_min_i64(j->setup.opts.batch,
+                        (samples - 1) / kolo_session_data_ranks(j->session) + 1);
 }
 
 kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
@@ -62,8 +63,8 @@ static kolo_status step_by_loader(kolo_job *j, double lr, kolo_sums *sums) {
         .dataset = j->setup.train,
         .global_batch = j->setup.global_batch,
         .no_shuffle = true,
-        .rank = j->rank,
-        .world = j->size,
+        .rank = kolo_session_data_rank(j->session),
+        .world = kolo_session_data_ranks(j->session),
         .end = 1,
     };
     kolo_loader *loader = NULL;

@@ -103,5 +103,6 @@ kolo_status kolo_session_sum_labels(const kolo_session *s, const kolo_batch *bat
     const bool known = is_label_each(s);
     *labels = known ? batch->global_count : kolo_session_count_labels(s, batch);
     if (known || !s->comm) return KOLO_OK;
+    if (!counts_samples(s)) *labels = 0;
     return kolo_allreduce(s->comm, labels, 1, KOLO_DTYPE_I64, KOLO_SUM);
 }

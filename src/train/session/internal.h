@@ -7,6 +7,8 @@
 #include "train/session/model_check.h"
 #include "train/session/session.h"
 
+#include <string.h>
+
 typedef enum kolo_purpose {
     FINISH,   /* a step, or its last micro-batch: global samples are the key */
     ADD,      /* an earlier micro-batch of another size than the last: global samples */
@@ -41,6 +43,7 @@ struct kolo_session {
     int n_inputs;
     int field_of[KOLO_MAX_FIELDS]; /* by input, of the current batch; -1: zeros fill it */
     kolo_comm *comm;
+    kolo_mesh_comms *groups; /* of a mesh with other axes than dp; else NULL */
     kolo_store *store;
     kolo_rounds *rounds;        /* ranks train on their own between these; NULL: they do not */
     uint64_t seed, steps;       /* steps: completed */
@@ -80,11 +83,31 @@ static inline int64_t part_count(int64_t n, int64_t parts, int64_t i) {
     return n / parts + (i < n % parts);
 }
 
-/* Ranks that make a step together, and the place of this one among them. */
-static inline int step_ranks(const kolo_session *s) {
-    return kolo_consistency_has_rounds(&s->opts.consistency) ? 1 : ranks_of(s);
+/* The coordinate of this rank on the axis dp of the mesh, and its size. */
+static inline int data_ranks(const kolo_session *s) {
+    int dp = kolo_mesh_find(&s->opts.plan.mesh, "dp");
+    return dp >= 0 ? s->opts.plan.mesh.axes[dp].size : ranks_of(s);
 }
-static inline int step_rank(const kolo_session *s) { return step_ranks(s) > 1 ? rank_of(s) : 0; }
+static inline int data_rank(const kolo_session *s) {
+    int dp = kolo_mesh_find(&s->opts.plan.mesh, "dp");
+    return dp >= 0 ? kolo_mesh_coordinate(&s->opts.plan.mesh, rank_of(s), dp) : rank_of(s);
+}
+
+/* Whether this rank is the first of those that have the same samples. */
+static inline bool counts_samples(const kolo_session *s) {
+    const kolo_mesh *mesh = &s->opts.plan.mesh;
+    for (int a = 0; a < mesh->n_axes; a++) {
+        if (strcmp(mesh->axes[a].name, "dp") == 0) continue;
+        if (kolo_mesh_coordinate(mesh, rank_of(s), a) > 0) return false;
+    }
+    return true;
+}
+
+/* The same of the ranks that make a step together. */
+static inline int step_ranks(const kolo_session *s) {
+    return kolo_consistency_has_rounds(&s->opts.consistency) ? 1 : data_ranks(s);
+}
+static inline int step_rank(const kolo_session *s) { return step_ranks(s) > 1 ? data_rank(s) : 0; }
 
 /* Micro-batches of a step: as many as the largest share needs, the same on all its ranks. */
 static inline int64_t micro_batches(const kolo_session *s, int64_t global) {
@@ -93,7 +116,8 @@ static inline int64_t micro_batches(const kolo_session *s, int64_t global) {
 
 /* Whether ranks take part in each other's evaluation: each has a range of the parameters. */
 static inline bool evaluates_together(const kolo_session *s) {
-    return s->opts.plan.zero > 2 && ranks_of(s) > 1;
+    return ranks_of(s) > 1 &&
+           (s->opts.plan.zero > 2 || kolo_mesh_has_model_axis(&s->opts.plan.mesh));
 }
 
 /* plan_cache.c */

@@ -157,6 +157,11 @@ kolo_status kolo_session_create(kolo_comm *comm, const kolo_session_opts *opts, 
     const int ranks = comm ? kolo_comm_size(comm) : 1;
     const kolo_train_opts job = job_options(&o);
     kolo_status status = open_alone(&o, &job, ranks, build, arg, &setup, &graph);
+    if (status == KOLO_OK && kolo_mesh_has_model_axis(&setup.mesh)) {
+        status = KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                           "mesh %s: the sessions of a program are data-parallel: give dp=%d",
+                           o.mesh, ranks);
+    }
     status = kolo_agree(comm, status);
     if (status == KOLO_OK) status = compare_ranks(comm, &o, &setup, graph);
     if (status == KOLO_OK) status = kolo_session_create_for(&setup.session, comm, &s);

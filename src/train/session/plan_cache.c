@@ -155,7 +155,8 @@ static kolo_status compile(kolo_session *s, cached *c) {
         opts.versions = ranks_of(s);
         opts.version = rank_of(s);
     }
-    if (c->purpose == FINISH) opts.most_samples = divide_up(c->key, ranks_of(s));
+    if (c->purpose == FINISH) opts.most_samples = divide_up(c->key, data_ranks(s));
+    opts.groups = s->groups;
     if (c->purpose == ADD)
         opts.adds_to = kolo_session_find_plan(s, FINISH, finished_by(s, c->key))->plan;
     bool collective =

@@ -10,7 +10,7 @@
 static void hash_entries(const kolo_store *store, uint64_t *hashes) {
     for (int i = 0; i < kolo_store_count(store); i++) {
         const kolo_store_entry *entry = kolo_store_entry_at(store, i);
-        bool replicated = !entry->cuts;
+        bool replicated = !kolo_store_entry_is_sharded(entry);
         hashes[i] = replicated ? kolo_hash_bytes(kolo_store_data(store, entry),
                                                  kolo_store_entry_bytes(entry))
                                : 0;

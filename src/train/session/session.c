@@ -28,8 +28,8 @@ static kolo_status compile_first(kolo_session *s) {
     const int64_t batch = s->opts.batch, global = s->opts.global_batch;
     if (s->opts.evaluate_only) return kolo_session_get_plan(s, EVALUATE, batch, batch, &unused);
     if (s->opts.shards > 0) return compile_shards(s);
-    int64_t share = part_count(global, ranks_of(s), rank_of(s));
-    int64_t key = step_ranks(s) == ranks_of(s) ? global : kolo_max_i64(share, 1);
+    int64_t share = part_count(global, data_ranks(s), data_rank(s));
+    int64_t key = step_ranks(s) == data_ranks(s) ? global : kolo_max_i64(share, 1);
     int64_t n = micro_batches(s, key);
     return kolo_session_get_plan(s, FINISH, key, part_count(share, n, n - 1), &unused);
 }
@@ -85,7 +85,10 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
     KOLO_TRY_GOTO(kolo_store_create(&s->store), fail);
     if (ranks_of(s) == 1) kolo_store_set_alone(s->store);
     if (s->opts.global_batch == 0)
-        s->opts.global_batch = opts->batch * s->opts.accumulate * ranks_of(s);
+        s->opts.global_batch = opts->batch * s->opts.accumulate * data_ranks(s);
+    if (comm && kolo_mesh_has_model_axis(&s->opts.plan.mesh)) {
+        KOLO_TRY_GOTO(kolo_mesh_comms_create(&s->opts.plan.mesh, comm, &s->groups), fail);
+    }
     KOLO_TRY_GOTO(compile_first(s), fail);
     KOLO_TRY_GOTO(create_rounds(s), fail);
     *session = s;
@@ -98,6 +101,7 @@ fail:
 void kolo_session_destroy(kolo_session *s) {
     if (!s) return;
     kolo_session_destroy_plans(s);
+    kolo_mesh_comms_destroy(s->groups);
     kolo_rounds_destroy(s->rounds);
     kolo_store_destroy(s->store);
     kolo_free(s->counts);
@@ -181,6 +185,12 @@ kolo_status kolo_session_deal(kolo_session *s, const int *counts) {
 int64_t kolo_session_busy_ns(const kolo_session *s) { return s->busy_ns; }
 
 bool kolo_session_evaluates_together(const kolo_session *s) { return evaluates_together(s); }
+
+int kolo_session_data_ranks(const kolo_session *s) { return data_ranks(s); }
+
+int kolo_session_data_rank(const kolo_session *s) { return data_rank(s); }
+
+bool kolo_session_counts(const kolo_session *s) { return counts_samples(s); }
 
 bool kolo_session_is_reproducible(const kolo_session *s) { return s->opts.shards > 0; }
 

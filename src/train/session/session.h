@@ -71,6 +71,12 @@ int64_t kolo_session_busy_ns(const kolo_session *session);
 /* Deals the shards anew: counts[rank]. Between steps. Collective. ARG: other ranks have other
  * counts, or not all shards. */
 kolo_status kolo_session_deal(kolo_session *session, const int *counts);
+/* The shares of the samples of a batch, and which this rank has. Ranks that differ on the other
+ * axes of the mesh only have the same. */
+int kolo_session_data_ranks(const kolo_session *session);
+int kolo_session_data_rank(const kolo_session *session);
+/* Whether this rank is the first of those that have the same samples. */
+bool kolo_session_counts(const kolo_session *session);
 /* Whether the steps have logical shards. */
 bool kolo_session_is_reproducible(const kolo_session *session);
 /* The shards of a rank, [*first, *end); none without logical shards. */

@@ -283,19 +283,50 @@ static kolo_status deal_shards(kolo_setup *s, int workers) {
     return status;
 }
 
-/* All workers are on the axis dp: the recipes of other axes do not exist yet. */
+/* What tensor parallelism does not go with. */
+static kolo_status check_tensor_parallel(const kolo_train_opts *o, const kolo_mesh *mesh) {
+    const struct {
+        bool given;
+        const char *option;
+    } others[] = {
+        {o->zero > 0, "--zero"},
+        {o->reproducible > 0, "--reproducible"},
+        {o->sparse_embedding, "--sparse-embedding"},
+        {o->sync_bn, "--sync-bn"},
+        {o->consistency && strcmp(o->consistency, "bsp") != 0, "--consistency"},
+        {o->compress && strcmp(o->compress, "none") != 0, "--compress"},
+    };
+    char text[KOLO_MESH_TEXT];
+    for (size_t i = 0; i < KOLO_COUNT(others); i++) {
+        if (!others[i].given) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "%s is for data parallelism, and the mesh is %s: omit one of the two",
+                         others[i].option, kolo_mesh_text(mesh, text));
+    }
+    return KOLO_OK;
+}
+
+/* The mesh of all workers; it gets an axis dp if it has none. */
 static kolo_status choose_mesh(const kolo_train_opts *o, int workers, kolo_mesh *mesh) {
     *mesh = (kolo_mesh){1, {{"dp", workers}}};
     if (!o->mesh) return KOLO_OK;
     KOLO_TRY(kolo_mesh_parse(o->mesh, workers, mesh));
     for (int a = 0; a < mesh->n_axes; a++) {
-        if (mesh->axes[a].size == 1 || strcmp(mesh->axes[a].name, "dp") == 0) continue;
+        const char *name = mesh->axes[a].name;
+        if (mesh->axes[a].size == 1 || strcmp(name, "dp") == 0 || strcmp(name, "tp") == 0) continue;
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "mesh %s: only data parallelism is available, the axis dp: give dp=%d",
+                         "mesh %s: the axes are dp, data parallelism, and tp, tensor parallelism: "
+                         "give dp=%d",
                          o->mesh, workers);
     }
-    if (kolo_mesh_find(mesh, "dp") >= 0) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "mesh %s has no axis dp: give dp=%d", o->mesh, workers);
+    if (kolo_mesh_find(mesh, "dp") < 0) {
+        if (mesh->n_axes == KOLO_MESH_AXES) {
+            return KOLO_FAIL(KOLO_ERR_ARG, "mesh %s has no axis dp: give dp=%d", o->mesh, workers);
+        }
+        memmove(mesh->axes + 1, mesh->axes, (size_t)mesh->n_axes++ * sizeof mesh->axes[0]);
+        mesh->axes[0] = (kolo_mesh_axis){"dp", 1};
+    }
+    return kolo_mesh_has_model_axis(mesh) ? check_tensor_parallel(o, mesh) : KOLO_OK;
 }
 
 /* Samples of the shard in the last batch of an epoch that is not full; 0: there is none. */
@@ -383,6 +414,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
     KOLO_TRY(choose_codec(&s->opts, &consistency, &codec));
     s->workers = workers;
     KOLO_TRY(choose_mesh(&s->opts, workers, &s->mesh));
+    s->workers = s->mesh.axes[kolo_mesh_find(&s->mesh, "dp")].size;
     compute_batches(s);
     KOLO_TRY(deal_shards(s, workers));
     s->session = (kolo_session_config){
@@ -423,7 +455,7 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
         return KOLO_FAIL(KOLO_ERR_ARG, "a benchmark on a resident batch has no augmentation");
     }
     KOLO_TRY(open_data(s, model));
-    KOLO_TRY(compute_steps(s, workers));
+    KOLO_TRY(compute_steps(s, s->workers));
     const kolo_dataset_info *info = kolo_dataset_describe(s->train);
     if (kolo_augment_any(&s->augment) && info->fields[KOLO_FIELD_X].dtype != KOLO_DTYPE_U8) {
         return KOLO_FAIL(KOLO_ERR_ARG, "augmentation is for images, and %s has none", info->name);

@@ -1,0 +1,374 @@
+/* Partitioning: tensor parallelism. A recipe shards parameters along dimensions; the pass shards
+ * what is computed from them, makes shapes and attributes those of this rank, and inserts the
+ * redistributions that ops need.
+ *
+ *     linear(x, w sharded in o)            ->  y sharded in o
+ *     linear(y sharded, w sharded in i, b)  ->  redistribute(linear(y, w, pad(b)))
+ *
+ * Values are whole or sharded between nodes: sums over a sharded index are reduced where they are
+ * computed. A node with a sharded input reads its whole inputs as REPLICATED: each rank computes a
+ * summand of their gradient. The node in front of it that states so moves nothing, and its gradient
+ * is an allreduce. Shoeybi et al., "Megatron-LM", 2019: that node is f, the sum behind is g. */
+#include "graph/index.h"
+#include "graph/ops/ops.h"
+#include "graph/ops/rules.h"
+#include "graph/propagate.h"
+#include "pass/pass.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct partitioner {
+    kolo_graph *g;
+    kolo_value *now;                    /* by value: what later nodes read */
+    kolo_value (*read)[KOLO_MESH_AXES]; /* by value: as REPLICATED on an axis; or none */
+    bool *used;                         /* by value: a node read it */
+    int32_t n_values, most;             /* values before and after values are added */
+    kolo_node **order;
+    int32_t n;
+} partitioner;
+
+/* ---- recipes ---- */
+
+/* What a name pattern places, on the axis tp. */
+typedef struct recipe_row {
+    const char *pattern; /* of parameter names (kolo/pass.h) */
+    int dim, blocks;
+} recipe_row;
+
+/* Biases follow the weights that they are added to. */
+static const recipe_row recipe[] = {
+    {"*.attn.c_attn.weight", 0, 3}, /* gpt2 */
+    {"*.attn.c_proj.weight", 1, 0},
+    {"*.mlp.c_fc.weight", 0, 0},
+    {"*.mlp.c_proj.weight", 1, 0},
+    {"*.attention.self.qkv.weight", 0, 3}, /* bert */
+    {"*.attention.output.dense.weight", 1, 0},
+    {"*.intermediate.dense.weight", 0, 0},
+    {"bert.encoder.layer.*.output.dense.weight", 1, 0},
+    {"fc1.weight", 0, 0}, /* mlp, lenet */
+    {"fc2.weight", 1, 0},
+};
+
+static const recipe_row *row_of(const char *name) {
+    for (size_t i = 0; i < KOLO_COUNT(recipe); i++) {
+        if (kolo_name_matches(recipe[i].pattern, name)) return &recipe[i];
+    }
+    return NULL;
+}
+
+/* ---- leaves ---- */
+
+static bool is_cut(const kolo_placement *p) { return p->kind == KOLO_PLACEMENT_SHARDED; }
+
+static int64_t local_length(int64_t length, int blocks, int size, int coordinate) {
+    int64_t part = length / blocks;
+    return blocks * (part / size + (coordinate < part % size));
+}
+
+/* Places a leaf on an axis; its tensor becomes local. ARG: it cannot be divided. */
+static kolo_status cut_leaf(const partitioner *p, int axis, kolo_value leaf,
+                            const kolo_placement *cut) {
+    kolo_value_info *info = kolo_info(p->g, leaf);
+    const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
+    int64_t *length = &info->tensor.shape.dim[cut->dim];
+    const int blocks = cut->blocks > 0 ? cut->blocks : 1;
+    if (cut->dim >= info->tensor.shape.rank || *length % blocks != 0 ||
+        *length / blocks < of->size) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s cannot be divided into %d parts along dimension %d",
+                         info->name, of->size, cut->dim);
+    }
+    if (info->whole.shape.rank == 0) info->whole = info->tensor;
+    *length = local_length(*length, blocks, of->size,
+                           kolo_mesh_coordinate(&p->g->mesh, p->g->rank, axis));
+    info->tensor = kolo_tensor_plain(info->tensor.dtype, info->tensor.shape);
+    info->placements.axis[axis] = *cut;
+    return KOLO_OK;
+}
+
+static kolo_status apply_recipe(const partitioner *p, int axis) {
+    int placed = 0;
+    for (int32_t v = 0; v < p->n_values; v++) {
+        const kolo_value_info *info = &p->g->values[v];
+        if (info->kind != KOLO_VALUE_PARAM) continue;
+        const recipe_row *row = row_of(info->name);
+        if (!row) continue;
+        const kolo_placement cut = {
+            .kind = KOLO_PLACEMENT_SHARDED, .dim = row->dim, .blocks = row->blocks};
+        KOLO_TRY(cut_leaf(p, axis, (kolo_value){.id = v}, &cut));
+        placed++;
+    }
+    if (placed > 0) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "the recipe of tensor parallelism names no parameter of this model: choose "
+                     "another mesh than %s=%d",
+                     p->g->mesh.axes[axis].name, p->g->mesh.axes[axis].size);
+}
+
+/* ---- redistributions ---- */
+
+static kolo_placement *placed(const partitioner *p, kolo_value v, int axis) {
+    return &kolo_info(p->g, v)->placements.axis[axis];
+}
+
+/* v under another placement on one axis, of this local shape. */
+static kolo_value moved(partitioner *p, kolo_value v, int axis, const kolo_placement *to,
+                        const kolo_shape *shape) {
+    kolo_placements from = kolo_info(p->g, v)->placements, target = from;
+    const kolo_tensor tensor = kolo_tensor_plain(kolo_info(p->g, v)->tensor.dtype, *shape);
+    target.axis[axis] = *to;
+    kolo_value by = kolo_redistribute_as(p->g, v, &from, &target, &tensor);
+    if (kolo_value_ok(by)) p->order[p->n++] = p->g->nodes[kolo_info(p->g, by)->producer];
+    return by;
+}
+
+static kolo_value moved_to(partitioner *p, kolo_value v, int axis, kolo_placement_kind kind) {
+    const kolo_placement to = {.kind = kind};
+    const kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
+    return moved(p, v, axis, &to, &shape);
+}
+
+/* A whole activation, each rank of the axis computing a summand of its gradient. */
+static kolo_value replicated(partitioner *p, kolo_value v, int axis) {
+    if (!kolo_value_ok(p->read[v.id][axis])) {
+        p->read[v.id][axis] = moved_to(p, v, axis, KOLO_PLACEMENT_REPLICATED);
+    }
+    return p->read[v.id][axis];
+}
+
+/* Whether v may have a gradient that is computed inside the graph. */
+static bool is_activation(const partitioner *p, kolo_value v) {
+    const kolo_value_info *info = kolo_info(p->g, v);
+    return info->kind == KOLO_VALUE_TEMP && info->producer >= 0 &&
+           kolo_dtype_wide(info->tensor.dtype) == p->g->dtype;
+}
+
+/* ---- nodes ---- */
+
+static kolo_status refuse(const partitioner *p, const kolo_node *n, int input, int axis,
+                          const char *what) {
+    const char *name = kolo_info(p->g, n->in[input])->name;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%s: input %d (%s) on the axis %s: %s", n->op->name,
+                     input, name ? name : "an activation", p->g->mesh.axes[axis].name, what);
+}
+
+static bool is_parameter(const partitioner *p, kolo_value v) {
+    return kolo_info(p->g, v)->kind == KOLO_VALUE_PARAM;
+}
+
+/* The input whose cut the node follows: a sharded parameter, else the first sharded input; -1: all
+ * are whole. */
+static int leader(const partitioner *p, const kolo_node *n, int axis) {
+    int first = -1;
+    for (int k = 0; k < n->n_in; k++) {
+        if (!is_cut(placed(p, n->in[k], axis))) continue;
+        if (is_parameter(p, n->in[k])) return k;
+        if (first < 0) first = k;
+    }
+    return first;
+}
+
+/* One node on one axis, where input `lead` is cut along index `code`. */
+typedef struct cut_node {
+    kolo_node *n;
+    const kolo_index *index;
+    int axis, lead, code;
+    bool summed; /* an output lacks the index */
+} cut_node;
+
+static kolo_placement cut_of(const partitioner *p, const cut_node *c, const kolo_index_term *term,
+                             int d) {
+    kolo_placement cut = *placed(p, c->n->in[c->lead], c->axis);
+    const kolo_index_term *own = &c->index->in[c->lead];
+    int blocks = cut.blocks > 0 ? cut.blocks : 1;
+    cut.blocks = blocks / own->parts[cut.dim] * term->parts[d];
+    cut.dim = d;
+    return cut;
+}
+
+/* Inputs that have the index have to be cut too; parameters become so. */
+static kolo_status follow_cut(partitioner *p, const cut_node *c, int k) {
+    kolo_value v = c->n->in[k];
+    int d = kolo_index_find(&c->index->in[k], c->code);
+    const kolo_placement want = cut_of(p, c, &c->index->in[k], d);
+    if (kolo_placement_equal(placed(p, v, c->axis), &want, p->g->mesh.axes[c->axis].size)) {
+        return KOLO_OK;
+    }
+    if (!is_parameter(p, v) || is_cut(placed(p, v, c->axis)) || p->used[v.id]) {
+        return refuse(p, c->n, k, c->axis, "it is not sharded as the other inputs are");
+    }
+    return cut_leaf(p, c->axis, v, &want);
+}
+
+static bool addend_is_summed(const cut_node *c, int addend) {
+    for (int k = 0; k < c->n->n_in; k++) {
+        if (c->index->in[k].addend != addend) continue;
+        if (kolo_index_find(&c->index->in[k], c->code) >= 0) return true;
+    }
+    return false;
+}
+
+/* One rank adds what all have, such as the bias of a sum. */
+static kolo_status pad_addend(partitioner *p, const cut_node *c, int k) {
+    if (!(c->n->op->linear >> k & 1)) {
+        return refuse(p, c->n, k, c->axis, "each rank would add it to its summand");
+    }
+    c->n->in[k] = moved_to(p, c->n->in[k], c->axis, KOLO_PLACEMENT_PARTIAL);
+    return kolo_graph_check(p->g);
+}
+
+static kolo_status place_inputs(partitioner *p, const cut_node *c) {
+    bool padded[KOLO_MAX_IO] = {false};
+    for (int k = 0; k < c->n->n_in; k++) {
+        int addend = c->index->in[k].addend;
+        if (kolo_index_find(&c->index->in[k], c->code) >= 0) {
+            KOLO_TRY(follow_cut(p, c, k));
+        } else if (is_cut(placed(p, c->n->in[k], c->axis))) {
+            return refuse(p, c->n, k, c->axis, "the op needs it whole here");
+        } else if (c->summed && !addend_is_summed(c, addend)) {
+            if (padded[addend]) continue;
+            padded[addend] = true;
+            KOLO_TRY(pad_addend(p, c, k));
+        } else if (is_activation(p, c->n->in[k])) {
+            c->n->in[k] = replicated(p, c->n->in[k], c->axis);
+        }
+    }
+    return kolo_graph_check(p->g);
+}
+
+/* An attribute that counts along the index. ARG: it does not divide. */
+static kolo_status make_part(const partitioner *p, const cut_node *c) {
+    kolo_node *n = c->n;
+    if (n->op->part.size == 0 || n->op->part.index != c->code) return KOLO_OK;
+    const kolo_mesh *mesh = &p->g->mesh;
+    const int size = mesh->axes[c->axis].size;
+    int64_t *count = &kolo_node_attr(n, n->op->part.size)->i;
+    int64_t *all = &kolo_node_attr(n, n->op->part.all)->i;
+    if (*count % size != 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: %" PRId64 " %s cannot be divided over %s=%d",
+                         n->op->name, *count, n->op->attrs[n->op->part.size - 1],
+                         mesh->axes[c->axis].name, size);
+    }
+    if (*all == 0) *all = *count;
+    *count /= size;
+    kolo_node_attr(n, n->op->part.first)->i +=
+        *count * kolo_mesh_coordinate(mesh, p->g->rank, c->axis);
+    return KOLO_OK;
+}
+
+static kolo_status cut_on(partitioner *p, kolo_node *n, int axis, bool *summed) {
+    int lead = leader(p, n, axis);
+    kolo_index index;
+    if (lead < 0) return KOLO_OK;
+    KOLO_TRY(kolo_index_of(p->g, n, &index));
+    cut_node c = {n,    &index, axis, lead, index.in[lead].code[placed(p, n->in[lead], axis)->dim],
+                  false};
+    if (c.code & KOLO_INDEX_WHOLE) {
+        return refuse(p, n, lead, axis, "the op needs the sharded dimension whole");
+    }
+    for (int k = 0; k < n->n_out; k++) {
+        c.summed |= kolo_index_find(&index.out[k], c.code) < 0;
+    }
+    *summed |= c.summed;
+    KOLO_TRY(place_inputs(p, &c));
+    return make_part(p, &c);
+}
+
+/* The outputs' shapes on this rank. */
+static kolo_status infer_shapes(const partitioner *p, const kolo_node *n) {
+    kolo_tensor in[KOLO_MAX_IO], out[KOLO_MAX_IO];
+    kolo_shape_query q = kolo_node_query(p->g, n, in, out);
+    KOLO_TRY(n->op->shape(&q));
+    for (int k = 0; k < n->n_out; k++) kolo_info(p->g, n->out[k])->tensor = out[k];
+    return KOLO_OK;
+}
+
+/* Sums over the ranks what a node leaves as summands. */
+static kolo_value reduced(partitioner *p, kolo_value v) {
+    for (int a = 0; a < p->g->mesh.n_axes; a++) {
+        if (placed(p, v, a)->kind != KOLO_PLACEMENT_PARTIAL) continue;
+        if (strcmp(p->g->mesh.axes[a].name, "dp") == 0) continue;
+        v = moved_to(p, v, a, KOLO_PLACEMENT_INVARIANT);
+    }
+    return v;
+}
+
+/* Takes a fused ReLU out of a node that computes summands; whether there was one. */
+static bool take_relu(kolo_node *n) {
+    if (n->op->fuse.relu == 0 || !kolo_node_attr(n, n->op->fuse.relu)->i) return false;
+    kolo_node_attr(n, n->op->fuse.relu)->i = 0;
+    return true;
+}
+
+static kolo_status visit(partitioner *p, kolo_node *n) {
+    bool summed = false;
+    for (int k = 0; k < n->n_in; k++) n->in[k] = p->now[n->in[k].id];
+    for (int a = 0; a < p->g->mesh.n_axes; a++) {
+        bool model = p->g->mesh.axes[a].size > 1 && strcmp(p->g->mesh.axes[a].name, "dp") != 0;
+        if (model) KOLO_TRY(cut_on(p, n, a, &summed));
+    }
+    for (int k = 0; k < n->n_in; k++) {
+        if (n->in[k].id < p->n_values) p->used[n->in[k].id] = true;
+    }
+    const bool relu = summed && take_relu(n);
+    p->order[p->n++] = n;
+    if (n->op->comm != KOLO_OP_LOCAL) return kolo_node_propagate(p->g, n);
+    KOLO_TRY(infer_shapes(p, n));
+    KOLO_TRY(kolo_node_propagate(p->g, n));
+    for (int k = 0; k < n->n_out; k++) p->now[n->out[k].id] = reduced(p, n->out[k]);
+    if (relu) {
+        kolo_value sum = p->now[n->out[0].id], y = kolo_relu(p->g, sum);
+        KOLO_TRY(kolo_graph_check(p->g));
+        kolo_info(p->g, y)->placements = kolo_info(p->g, sum)->placements;
+        p->order[p->n++] = p->g->nodes[kolo_info(p->g, y)->producer];
+        p->now[n->out[0].id] = y;
+    }
+    return kolo_graph_check(p->g);
+}
+
+static kolo_status walk(partitioner *p) {
+    kolo_graph *g = p->g;
+    const int32_t n_nodes = g->n_nodes;
+    for (int32_t v = 0; v < p->n_values; v++) p->now[v] = (kolo_value){.id = v};
+    for (int32_t v = 0; v < p->most; v++) {
+        for (int a = 0; a < KOLO_MESH_AXES; a++) p->read[v][a] = KOLO_NONE;
+    }
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        bool model = g->mesh.axes[a].size > 1 && strcmp(g->mesh.axes[a].name, "dp") != 0;
+        if (model) KOLO_TRY(apply_recipe(p, a));
+    }
+    for (int32_t i = 0; i < n_nodes; i++) KOLO_TRY(visit(p, g->nodes[i]));
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        kolo_value *v = &g->outputs[i].value;
+        *v = p->now[v->id];
+        for (int a = 0; a < g->mesh.n_axes; a++) {
+            if (strcmp(g->mesh.axes[a].name, "dp") == 0 || !is_cut(placed(p, *v, a))) continue;
+            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "the output %s is sharded on the axis %s",
+                             g->outputs[i].name, g->mesh.axes[a].name);
+        }
+    }
+    return kolo_graph_set_nodes(g, p->order, p->n);
+}
+
+bool kolo_mesh_has_model_axis(const kolo_mesh *mesh) {
+    for (int a = 0; a < mesh->n_axes; a++) {
+        if (mesh->axes[a].size > 1 && strcmp(mesh->axes[a].name, "dp") != 0) return true;
+    }
+    return false;
+}
+
+kolo_status kolo_pass_partition(kolo_graph *g) {
+    const size_t values = (size_t)g->n_values + 1;
+    const size_t nodes = (size_t)g->n_nodes * (2 + 2 * KOLO_MAX_IO * KOLO_MESH_AXES) + 1;
+    partitioner p = {.g = g, .n_values = g->n_values, .most = (int32_t)(values + nodes)};
+    kolo_arena arena = {0};
+    p.now = kolo_arena_alloc(&arena, values * sizeof *p.now);
+    p.read = kolo_arena_alloc(&arena, (size_t)p.most * sizeof *p.read);
+    p.used = kolo_arena_alloc(&arena, values * sizeof *p.used);
+    p.order = kolo_arena_alloc(&arena, nodes * sizeof *p.order);
+    kolo_status status =
+        p.now && p.read && p.used && p.order ? walk(&p) : KOLO_NOMEM(nodes * sizeof *p.order);
+    kolo_arena_fini(&arena);
+    return status == KOLO_OK ? KOLO_OK
+                             : kolo_fail_in(status, "the model cannot be divided over the mesh");
+}

@@ -1,0 +1,327 @@
+/* Tensor parallelism: the ranks of any mesh compute what one rank does, in f64 with the reference
+ * kernels to rounding: losses and parameters, with dropout, clipping, norms of whole tensors,
+ * accumulation, tied weights, uneven slices. Files are those of one rank. */
+#include "graph/ops/ops.h"
+#include "kolo/session.h"
+#include "plan/internal.h"
+#include "support/support.h"
+#include "support/train_job.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STEPS = 50, RANKS = 8, TOKENS = 6, WIDTH = 24, WORDS = 11, SAMPLES = 4, NUMBERS = 6500 };
+
+typedef struct setting {
+    char mesh[32];
+    int ranks, heads;
+    int64_t hidden, micro_batches;
+    kolo_optimizer_opts optimizer;
+    kolo_recompute recompute;
+} setting;
+
+typedef struct outcome {
+    double losses[STEPS], first[NUMBERS], last[NUMBERS];
+} outcome;
+
+/* ---- the model ---- */
+
+static kolo_value linear(kolo_graph *g, const char *name, kolo_value x, int64_t in, int64_t out) {
+    char text[64];
+    snprintf(text, sizeof text, "%s.weight", name);
+    kolo_value w = kolo_param(g, text, kolo_shape_2(out, in), kolo_init_fan_in(in));
+    snprintf(text, sizeof text, "%s.bias", name);
+    kolo_value b = kolo_param(g, text, kolo_shape_1(out), (kolo_init){KOLO_INIT_UNIFORM, 0.3});
+    return kolo_linear_bias(g, x, w, b);
+}
+
+/* A transformer layer with tied embeddings, and an MLP whose sum goes into a ReLU. */
+static kolo_status build(kolo_graph *g, int64_t n, const setting *s) {
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_I32, kolo_shape_2(n, TOKENS));
+    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_2(n, TOKENS));
+    kolo_value wte = kolo_param(g, "wte", kolo_shape_2(WORDS, WIDTH), kolo_init_fan_in(9));
+    kolo_value wpe = kolo_param(g, "wpe", kolo_shape_2(TOKENS, WIDTH), kolo_init_fan_in(9));
+    kolo_value h = kolo_dropout(g, kolo_embedding(g, wte, x, wpe), 0.1);
+    kolo_value a = kolo_layer_norm(g, h, "ln_1", 0);
+    a = linear(g, "h.0.attn.c_attn", a, WIDTH, (int64_t)3 * WIDTH);
+    a = kolo_attention(g, a,
+                       &(kolo_attention_opts){.heads = s->heads, .causal = true, .dropout = 0.2});
+    a = linear(g, "h.0.attn.c_proj", a, WIDTH, WIDTH);
+    h = kolo_add(g, h, kolo_dropout(g, a, 0.1));
+    a = kolo_layer_norm(g, h, "ln_2", 0);
+    a = kolo_gelu(g, linear(g, "h.0.mlp.c_fc", a, WIDTH, s->hidden), true);
+    h = kolo_add(g, h, linear(g, "h.0.mlp.c_proj", a, s->hidden, WIDTH));
+    h = kolo_reshape(g, h, kolo_shape_2(n * TOKENS, WIDTH));
+    a = kolo_relu(g, linear(g, "fc1", h, WIDTH, s->hidden));
+    h = kolo_relu(g, linear(g, "fc2", a, s->hidden, WIDTH));
+    kolo_value logits = kolo_linear(g, h, wte);
+    kolo_value labels = kolo_reshape(g, y, kolo_shape_1(n * TOKENS));
+    kolo_output(g, "loss", kolo_softmax_xent(g, logits, labels));
+    return kolo_graph_check(g);
+}
+
+static void feed(kolo_plan *p, int step, int64_t first, int64_t count) {
+    int32_t *x = kolo_plan_input(p, "x", &(kolo_tensor){0});
+    int32_t *y = kolo_plan_input(p, "y", &(kolo_tensor){0});
+    for (int64_t i = 0; i < count * TOKENS; i++) {
+        int64_t at = step % 3 * 1000 + first * TOKENS + i;
+        x[i] = (int32_t)(at * 7 % WORDS);
+        y[i] = (int32_t)(at * at % WORDS);
+    }
+}
+
+/* ---- running it ---- */
+
+/* All parameters, which is collective. */
+static kolo_status read_store(const kolo_store *store, double *to) {
+    int64_t used = 0;
+    for (int i = 0; i < kolo_store_count(store); i++) {
+        const kolo_store_entry *entry = kolo_store_entry_at(store, i);
+        if (!kolo_store_entry_is_model(entry)) continue;
+        if (used + kolo_shape_count(&entry->canon) > NUMBERS) return KOLO_ERR_NOMEM;
+        KOLO_TRY(kolo_store_read(store, entry, to + used));
+        used += kolo_shape_count(&entry->canon);
+    }
+    return KOLO_OK;
+}
+
+/* One step on SAMPLES samples in each micro-batch. dp: the place of this rank among `ranks`. */
+static kolo_status run_step(kolo_plan *p, const setting *s, int dp, int ranks, int step) {
+    const int64_t count = SAMPLES / ranks, first = dp * count;
+    kolo_plan_set(p, kolo_plan_find_scalar(p, "lr"), 0.05);
+    kolo_plan_set(p, kolo_plan_find_scalar(p, "update"), step + 1);
+    kolo_plan_set(p, kolo_plan_find_scalar(p, "grad_scale"),
+                  1.0 / (double)(SAMPLES * TOKENS * s->micro_batches));
+    kolo_plan_set_integer(p, kolo_plan_find_scalar(p, "rng_key"), 77 + step);
+    for (int64_t m = 0; m < s->micro_batches; m++) {
+        const int64_t from = m * SAMPLES + first;
+        feed(p, step, from, count);
+        kolo_plan_set_integer(p, kolo_plan_find_scalar(p, "first_sample"), from);
+        kolo_plan_set(p, kolo_plan_find_scalar(p, "fresh"), m == 0);
+        KOLO_TRY(m == s->micro_batches - 1 ? kolo_plan_run(p) : kolo_plan_accumulate(p));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s,
+                         kolo_mesh_comms *groups, const kolo_mesh *mesh, kolo_plan **plan,
+                         outcome *o) {
+    const int axis = kolo_mesh_find(mesh, "dp"), ranks = mesh->axes[axis].size;
+    const int dp = kolo_mesh_coordinate(mesh, kolo_comm_rank(comm), axis);
+    kolo_graph *g;
+    KOLO_TRY(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &g));
+    kolo_status status = build(g, SAMPLES / ranks, s);
+    if (status != KOLO_OK) {
+        kolo_graph_destroy(g);
+        return status;
+    }
+    const kolo_plan_opts opts = {.train = true,
+                                 .optimizer = s->optimizer,
+                                 .micro_batches = s->micro_batches,
+                                 .recompute = s->recompute,
+                                 .mesh = *mesh,
+                                 .groups = groups,
+                                 .kernels = KOLO_KERNELS_REF,
+                                 .bucket_bytes = 2000};
+    KOLO_TRY(kolo_plan_compile(g, &opts, store, comm, plan));
+    KOLO_TRY(kolo_store_init(store, 5));
+    for (int k = 0; k < STEPS; k++) {
+        KOLO_TRY(run_step(*plan, s, dp, ranks, k));
+        o->losses[k] = kolo_plan_scalar(*plan, "loss");
+        if (k == 0) KOLO_TRY(read_store(store, o->first));
+    }
+    return read_store(store, o->last);
+}
+
+static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
+    const setting *s = arg;
+    kolo_mesh mesh;
+    kolo_mesh_comms *groups;
+    kolo_store *store;
+    kolo_plan *plan = NULL;
+    KOLO_TRY(kolo_mesh_parse(s->mesh, kolo_comm_size(comm), &mesh));
+    KOLO_TRY(kolo_mesh_comms_create(&mesh, comm, &groups));
+    KOLO_TRY(kolo_store_create(&store));
+    kolo_status status = train(comm, store, s, groups, &mesh, &plan, result);
+    kolo_plan_destroy(plan);
+    kolo_store_destroy(store);
+    kolo_mesh_comms_destroy(groups);
+    return status;
+}
+
+static const outcome *run(const setting *s, rank_transport transport) {
+    static outcome results[2][RANKS];
+    static int turn;
+    outcome *own = results[turn ^= 1];
+    memset(own, 0, sizeof results[0]);
+    rank_job job = {
+        .n = s->ranks,
+        .transport = transport,
+        .body = body,
+        .arg = s,
+        .arg_bytes = sizeof *s,
+        .results = own,
+        .result_bytes = sizeof *own,
+    };
+    ASSERT_OK(run_rank_job(&job));
+    for (int rank = 1; rank < s->ranks; rank++) {
+        assert_memory_equal(&own[rank], &own[0], sizeof *own);
+    }
+    return own;
+}
+
+/* ---- against one rank ---- */
+
+static void assert_close(const outcome *a, const outcome *b, const setting *s) {
+    double loss = fabs(a->losses[0] - b->losses[0]) / b->losses[0];
+    double losses = test_relative_l2_f64(a->losses, b->losses, STEPS);
+    double first = test_relative_l2_f64(a->first, b->first, NUMBERS);
+    double last = test_relative_l2_f64(a->last, b->last, NUMBERS);
+    if (loss < 1e-12 && first < 1e-12 && losses < 1e-10 && last < 1e-10) return;
+    fail_msg("%s: losses differ by %g, then %g; parameters by %g, then %g", s->mesh, loss, losses,
+             first, last);
+}
+
+static const struct {
+    setting s;
+    bool soak;
+} cases[] = {
+    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0}, false},
+    {{"dp=2,tp=2", 4, 4, 32, 2, {.momentum = 0.9, .clip = 0.5}, KOLO_RECOMPUTE_FULL}, false},
+    {{"tp=3,dp=2", 6, 6, 10, 1, {.kind = KOLO_OPTIMIZER_LAMB, .weight_decay = 0.01}, 0}, false},
+    {{"dp=1,tp=4", 4, 4, 30, 1, {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3, .clip = 0.5}, 0}, true},
+    {{"dp=4,tp=2", 8, 2, 32, 3, {.kind = KOLO_OPTIMIZER_LARS, .momentum = 0.9}, 0}, true},
+    {{"dp=1,tp=8", 8, 8, 35, 1, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP}, true},
+};
+
+static void any_mesh_computes_what_one_rank_does(void **state) {
+    static outcome expected;
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        setting alone = cases[i].s;
+        if (cases[i].soak && !getenv("KOLO_SOAK")) continue;
+        snprintf(alone.mesh, sizeof alone.mesh, "dp=1");
+        alone.ranks = 1;
+        expected = *run(&alone, RANKS_THREAD);
+        assert_true(expected.losses[STEPS - 1] < expected.losses[0]);
+        assert_close(run(&cases[i].s, RANKS_THREAD), &expected, &cases[i].s);
+        if (i == 0) assert_close(run(&cases[i].s, RANKS_SHM), &expected, &cases[i].s);
+    }
+}
+
+/* ---- jobs ---- */
+
+static const kolo_train_opts gpt2 = {
+    .model = "gpt2_tiny",
+    .model_options = "layers=2,width=32,heads=4,context=8,vocab=50,dropout=0.1",
+    .data = "synthetic-tokens:N=67,test=10",
+    .optimizer.kind = KOLO_OPTIMIZER_ADAMW,
+    .optimizer.clip = 1,
+    .lr = 0.01,
+    .global_batch = 4,
+    .steps = 20,
+    .epochs = 20,
+};
+
+static void assert_near(const char *what, double one, double other, double bound) {
+    if (!(fabs(one - other) <= bound * fabs(one))) fail_msg("%s: %.9g, but %.9g", what, other, one);
+}
+
+static void assert_near_run(const char *what, const kolo_train_result *a,
+                            const kolo_train_result *b) {
+    assert_near(what, a->first_loss, b->first_loss, 1e-5);
+    assert_near(what, a->final.value[KOLO_METRIC_LOSS], b->final.value[KOLO_METRIC_LOSS], 1e-3);
+    assert_near(what, a->test.value[KOLO_METRIC_LOSS], b->test.value[KOLO_METRIC_LOSS], 1e-3);
+    assert_int_equal(a->samples, b->samples);
+    assert_int_equal(a->parameters, b->parameters);
+}
+
+static void jobs_train_and_evaluate(void **state) {
+    static const char images[] = "synthetic:N=37,test=11,shape=1x28x28,seed=2";
+    static const struct {
+        kolo_train_opts opts;
+        const char *mesh;
+        int ranks;
+    } jobs[] = {
+        {gpt2, "tp=2", 2},
+        {gpt2, "dp=2,tp=2", 4},
+        {{.model = "bert_tiny",
+          .model_options = "layers=1",
+          .data = "synthetic-tokens:N=20,test=5",
+          .global_batch = 4,
+          .lr = 0.05,
+          .steps = 5},
+         "tp=2",
+         2},
+        {{.model = "mlp", .data = images, .global_batch = 8, .steps = 9, .epochs = 3}, "tp=3", 3},
+        {{.model = "lenet", .data = images, .global_batch = 6, .steps = 9, .epochs = 3},
+         "dp=2,tp=2",
+         4},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(jobs); i++) {
+        kolo_train_opts opts = jobs[i].opts;
+        const kolo_train_result alone = train_well(1, &opts);
+        opts.mesh = jobs[i].mesh;
+        const kolo_train_result meshed = train_well(jobs[i].ranks, &opts);
+        assert_near_run(jobs[i].mesh, &alone, &meshed);
+    }
+}
+
+static void checkpoints_are_those_of_one_rank(void **state) {
+    char folder[] = "tensor-parallel-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    kolo_train_opts opts = gpt2;
+    opts.out_dir = folder;
+    opts.steps = 10;
+    opts.mesh = "tp=2";
+    opts.checkpoint_steps = 5;
+    const kolo_train_result two = train_well(2, &opts);
+    /* On one rank, and on another mesh. */
+    opts.resume = folder;
+    opts.steps = 20;
+    opts.mesh = NULL;
+    opts.out_dir = folder;
+    const kolo_train_result alone = train_well(1, &opts);
+    kolo_train_opts whole = gpt2;
+    const kolo_train_result expected = train_well(1, &whole);
+    assert_int_equal(two.parameters, alone.parameters);
+    assert_near_run("resumed", &expected, &alone);
+}
+
+static void what_cannot_be_divided_is_named(void **state) {
+    static const struct {
+        const char *model_options, *mesh, *text;
+        int ranks;
+        int zero;
+    } bad[] = {
+        {"layers=1,width=30,heads=3,context=8,vocab=50", "tp=2", "cannot be divided", 2, 0},
+        {"layers=1,width=32,heads=4,context=8,vocab=50", "pp=2", "tensor parallelism", 2, 0},
+        {"layers=1,width=32,heads=4,context=8,vocab=50", "tp=2", "--zero", 2, 1},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(bad); i++) {
+        kolo_train_opts opts = gpt2;
+        opts.model_options = bad[i].model_options;
+        opts.mesh = bad[i].mesh;
+        opts.zero = bad[i].zero;
+        const train_outcome *o = train_job(bad[i].ranks, RANKS_THREAD, &opts);
+        assert_int_not_equal(o->status, KOLO_OK);
+        if (!strstr(o->error, bad[i].text)) fail_msg("\"%s\" lacks \"%s\"", o->error, bad[i].text);
+    }
+    kolo_train_opts resnet = {
+        .model = "resnet20", .data = "synthetic:N=37,shape=1x28x28", .mesh = "tp=2"};
+    const train_outcome *o = train_job(2, RANKS_THREAD, &resnet);
+    assert_int_equal(o->status, KOLO_ERR_UNSUPPORTED);
+    assert_non_null(strstr(o->error, "names no parameter"));
+}
+
+TEST_MAIN(test_tensor_parallel) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_mesh_computes_what_one_rank_does),
+        cmocka_unit_test(jobs_train_and_evaluate),
+        cmocka_unit_test(checkpoints_are_those_of_one_rank),
+        cmocka_unit_test(what_cannot_be_divided_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
