@@ -43,9 +43,10 @@ typedef struct member {
     int stage;    /* sums and gathers that lead to it, one after another */
     int unit, place;
     kolo_axes axes; /* of the ranks that communicate */
-    bool early;     /* it is there before the step: nothing delays its POST */
-    bool of_leaf;   /* a parameter, which is there at any time */
-    bool inside;    /* the forward or backward pass reads it, or the sum over micro-batches */
+    kolo_dtype dtype;
+    bool early;   /* it is there before the step: nothing delays its POST */
+    bool of_leaf; /* a parameter, which is there at any time */
+    bool inside;  /* the forward or backward pass reads it, or the sum over micro-batches */
     int bucket;
     const kolo_redistribution *move;
 } member;
@@ -218,6 +219,7 @@ static kolo_status collect(lowerer *b) {
         m.unit = (int)n->attr[KOLO_REDISTRIBUTE_UNIT].i;
         m.place = (int)n->attr[KOLO_REDISTRIBUTE_PLACE].i;
         m.early = n->attr[KOLO_REDISTRIBUTE_EARLY].i;
+        m.dtype = kolo_info(g, m.value)->tensor.dtype;
         KOLO_TRY(class_of(g, n, &m.class, &m.axes));
         b->member_of[m.synced.id] = b->n_members;
         b->members[b->n_members++] = m;
@@ -292,6 +294,7 @@ static int by_class(const void *a, const void *b) {
     const member *x = a, *y = b;
     if (x->class != y->class) return x->class < y->class ? -1 : 1;
     if (x->axes != y->axes) return x->axes < y->axes ? -1 : 1;
+    if (x->class == INSIDE && x->dtype != y->dtype) return x->dtype < y->dtype ? -1 : 1;
     if (x->class == METRIC) return x->synced.id < y->synced.id ? -1 : 1; /* as outputs */
     if (x->early != y->early) return x->early ? -1 : 1;
     if (x->unit != y->unit) return x->unit < y->unit ? -1 : 1;
@@ -320,7 +323,7 @@ static bool starts(const member *m, const member *first, const member *previous,
     }
     int32_t read = INT32_MAX; /* of any in the bucket */
     for (const member *i = first; i <= previous; i++) read = i->read < read ? i->read : read;
-    return previous->class != INSIDE || m->made > read;
+    return previous->class != INSIDE || m->made > read || m->dtype != previous->dtype;
 }
 
 /* Divides the members into buckets. */

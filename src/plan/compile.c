@@ -339,10 +339,12 @@ static void rows_request(const kolo_plan *p, const kolo_node *post, kolo_value a
 static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value arrives) {
     int i = (int)post->attr[KOLO_COMM_BUCKET].i;
     const kolo_bucket *bucket = &p->map.buckets[i];
-    size_t element = kolo_dtype_bytes(p->graph->dtype);
+    const bool sum = bucket->collective == KOLO_COLLECTIVE_ALLREDUCE; /* activations: maybe bf16 */
+    const kolo_dtype dtype = sum ? kolo_info(p->graph, post->in[0])->tensor.dtype : p->graph->dtype;
+    size_t element = kolo_dtype_bytes(dtype);
     kolo_request_opts opts = {
         .kind = KOLO_COLLECTIVE_ALLREDUCE,
-        .dtype = p->graph->dtype,
+        .dtype = dtype,
         .op = KOLO_SUM,
         .output = p->gradients + bucket->offset,
         .count = bucket->bytes / element,

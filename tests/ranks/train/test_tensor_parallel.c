@@ -1,7 +1,9 @@
 /* Tensor parallelism: the ranks of any mesh compute what one rank does, in f64 with the reference
  * kernels to rounding: losses and parameters, with dropout, clipping, norms of whole tensors,
  * accumulation, tied weights, uneven slices. Files are those of one rank. */
+#include "base/isa.h"
 #include "graph/ops/ops.h"
+#include "kernel/select/families.h"
 #include "kolo/session.h"
 #include "plan/internal.h"
 #include "support/support.h"
@@ -269,6 +271,19 @@ static void jobs_train_and_evaluate(void **state) {
     }
 }
 
+/* Activations are summed in bf16: as near as that allows. */
+static void activations_in_bf16(void **state) {
+    kolo_train_opts opts = gpt2;
+    if (kolo_kernel_check_bf16(kolo_isa_best()) != KOLO_OK) skip();
+    opts.precision = KOLO_PRECISION_BF16;
+    const kolo_train_result alone = train_well(1, &opts);
+    opts.mesh = "tp=2";
+    const kolo_train_result two = train_well(2, &opts);
+    assert_near("bf16", alone.first_loss, two.first_loss, 1e-3);
+    assert_near("bf16", alone.final.value[KOLO_METRIC_LOSS], two.final.value[KOLO_METRIC_LOSS],
+                1e-2);
+}
+
 static void checkpoints_are_those_of_one_rank(void **state) {
     char folder[] = "tensor-parallel-XXXXXX";
     assert_non_null(mkdtemp(folder));
@@ -320,6 +335,7 @@ TEST_MAIN(test_tensor_parallel) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_mesh_computes_what_one_rank_does),
         cmocka_unit_test(jobs_train_and_evaluate),
+        cmocka_unit_test(activations_in_bf16),
         cmocka_unit_test(checkpoints_are_those_of_one_rank),
         cmocka_unit_test(what_cannot_be_divided_is_named),
     };
