@@ -343,13 +343,23 @@ static double draw(const kolo_init *init, const kolo_rng *rng, uint64_t i) {
     return 0;
 }
 
+/* Sets what this rank holds to zero, without a copy of the whole. */
+static void clear(kolo_store *s, const kolo_store_entry *entry) {
+    for (int b = 0; b < (entry->single ? 1 : 2); b++) {
+        memset(kolo_store_at(s, entry, b), 0, kolo_store_entry_bytes(entry));
+    }
+}
+
 kolo_status kolo_store_init(kolo_store *s, uint64_t seed) {
     for (size_t e = 0; e < s->n_entries; e++) {
         const kolo_store_entry *entry = &s->entries[e];
         int64_t count = kolo_shape_count(&entry->tensor.shape);
         size_t bytes = (size_t)count * kolo_dtype_bytes(entry->tensor.dtype);
         bool zero = !entry->initial && entry->init.kind == KOLO_INIT_ZERO;
-        if (kolo_store_entry_is_sharded(entry) && zero) continue; /* as mapped */
+        if (kolo_store_entry_is_sharded(entry) && zero) {
+            clear(s, entry);
+            continue;
+        }
         void *canonical = kolo_zalloc(bytes);
         if (!canonical) return KOLO_NOMEM(bytes);
         kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_INIT, kolo_hash_text(entry->name) >> 8);

@@ -271,6 +271,20 @@ static void jobs_train_and_evaluate(void **state) {
     }
 }
 
+/* A benchmark repeats its first steps from the same parameters, zeros included. */
+static void sharded_parameters_start_anew(void **state) {
+    kolo_train_opts opts = gpt2;
+    opts.data = NULL;
+    opts.in_memory = true;
+    opts.steps = 3;
+    opts.epochs = 0;
+    opts.mesh = "tp=2";
+    assert_int_equal(train_well(2, &opts).losses_checked, 2);
+    opts.mesh = NULL;
+    opts.zero = 3;
+    assert_int_equal(train_well(2, &opts).losses_checked, 2);
+}
+
 /* Activations are summed in bf16: as near as that allows. */
 static void activations_in_bf16(void **state) {
     kolo_train_opts opts = gpt2;
@@ -335,6 +349,7 @@ TEST_MAIN(test_tensor_parallel) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_mesh_computes_what_one_rank_does),
         cmocka_unit_test(jobs_train_and_evaluate),
+        cmocka_unit_test(sharded_parameters_start_anew),
         cmocka_unit_test(activations_in_bf16),
         cmocka_unit_test(checkpoints_are_those_of_one_rank),
         cmocka_unit_test(what_cannot_be_divided_is_named),
