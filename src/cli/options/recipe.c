@@ -13,12 +13,13 @@
 
 enum { NAME = 32, VALUE = 64 };
 
-/* `option` is used if `other` has this value, or with NULL that of the recipe. Rows of the same
- * option must all hold. */
+/* `option` is used if `other` has this value, which holds unless the recipe sets it, or with NULL
+ * that of the recipe. Rows of the same option must all hold. */
 static const struct {
     const char *option, *other, *value;
 } needs[] = {
     {"optimizer", "sparse-embedding", "false"},
+    {"optimizer", "momentum", "0"}, /* else the optimizer is one that has none */
     {"lr", "optimizer", NULL},
     {"momentum", "optimizer", NULL},
     {"beta2", "optimizer", NULL},
@@ -61,7 +62,7 @@ static bool fits(const kolo_options *o, const char *recipe, const char *name) {
         char value[VALUE];
         const char *wanted = needs[i].value;
         if (strcmp(needs[i].option, name) != 0) continue;
-        if (!wanted && !find(recipe, needs[i].other, value)) continue;
+        if (!wanted != find(recipe, needs[i].other, value)) continue;
         if (!is_same(o, needs[i].other, wanted ? wanted : value)) return false;
     }
     return true;

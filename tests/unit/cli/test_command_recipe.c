@@ -50,14 +50,17 @@ static void what_is_unsaid_is_filled(void **state) {
           NULL}},
         {"--schedule step --momentum 0.5",
          {"schedule: \"step\"", "momentum: 0.5", "lr: 0.05", NULL}},
+        {"--model mlp --optimizer adam", {"lr: 0.001", "momentum: 0", NULL}},
+        {"--model mlp --momentum 0.5", /* which Adam, of the recipe, has not */
+         {"optimizer: \"sgd\"", "lr: 0.01", "momentum: 0.5", NULL}},
         {"--config some.yaml", {"lr: 0.2", "schedule: \"poly\"", "momentum: 0.9", NULL}},
     };
     ASSERT_OK(kolo_file_write("some.yaml", "lr: 0.2\nschedule: poly\n", 23));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char arguments[256];
         assert_int_equal(system("rm -rf run"), 0);
-        snprintf(arguments, sizeof arguments, "train --model lenet --out run " DATA "%s",
-                 cases[i].arguments);
+        snprintf(arguments, sizeof arguments, "train %s --out run " DATA "%s",
+                 strstr(cases[i].arguments, "--model") ? "" : "--model lenet", cases[i].arguments);
         assert_int_equal(test_run(arguments), 0);
         check_config(cases[i].lines);
     }
