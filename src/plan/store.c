@@ -268,8 +268,10 @@ static kolo_status gather_slices(const kolo_store *s, const kolo_store_entry *en
         status = copy_slice(entry, slice, whole, true);
     }
     kolo_free(slice);
-    if (status != KOLO_OK || !s->comm) return status;
-    return kolo_allreduce(s->comm, whole, all, KOLO_DTYPE_U8, KOLO_OR);
+    if (!s->comm) return status;
+    kolo_status sum =
+        kolo_allreduce(s->comm, whole, all, KOLO_DTYPE_U8, KOLO_OR); /* all take part */
+    return status == KOLO_OK ? sum : status;
 }
 
 static kolo_status write_slice(kolo_store *s, const kolo_store_entry *entry, const void *whole) {

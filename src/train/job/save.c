@@ -26,9 +26,11 @@ kolo_status kolo_job_save(const kolo_job *j, const char *path, bool training) {
         info.options = options.text;
         info.progress = progress.text;
     }
-    kolo_status status = !options.failed && !progress.failed
-                             ? kolo_checkpoint_save(path, kolo_session_store(j->session), &info)
-                             : KOLO_NOMEM(options.length + progress.length);
+    const kolo_store *store = kolo_session_store(j->session);
+    kolo_status status = KOLO_OK;
+    if (options.failed || progress.failed) status = KOLO_NOMEM(options.length + progress.length);
+    if (kolo_store_is_sharded(store)) status = kolo_agree(j->comm, status); /* all are here */
+    if (status == KOLO_OK) status = kolo_checkpoint_save(path, store, &info);
     kolo_text_fini(&options);
     kolo_text_fini(&progress);
     return status;
@@ -47,16 +49,16 @@ kolo_status kolo_job_save_resumable(const kolo_job *j) {
     if (!wants_checkpoint(j)) return KOLO_OK;
     KOLO_TRY(kolo_session_settle(j->session));
     KOLO_TRY(kolo_job_check_parameters(j));
-    kolo_status status = KOLO_OK;
-    if (j->rank == 0) {
-        char *path = kolo_checkpoint_folder_path(o->out_dir, j->state.steps);
-        status = path ? kolo_job_save(j, path, true) : KOLO_NOMEM(strlen(o->out_dir));
-        kolo_free(path);
-        if (status == KOLO_OK)
-            status = kolo_checkpoint_folder_commit(o->out_dir, j->state.steps, o->keep);
-    } else if (kolo_store_is_sharded(kolo_session_store(j->session))) {
-        status = kolo_job_save(j, NULL, true);
+    char *path = NULL;
+    if (j->rank == 0) path = kolo_checkpoint_folder_path(o->out_dir, j->state.steps);
+    kolo_status status =
+        kolo_agree(j->comm, j->rank == 0 && !path ? KOLO_NOMEM(strlen(o->out_dir)) : KOLO_OK);
+    const bool writes = j->rank == 0 || kolo_store_is_sharded(kolo_session_store(j->session));
+    if (status == KOLO_OK && writes) status = kolo_job_save(j, path, true);
+    if (status == KOLO_OK && j->rank == 0) {
+        status = kolo_checkpoint_folder_commit(o->out_dir, j->state.steps, o->keep);
     }
+    kolo_free(path);
     kolo_session_unsettle(j->session);
     return kolo_agree(j->comm, status);
 }
