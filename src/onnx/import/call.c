@@ -104,8 +104,9 @@ static kolo_status constant_value(onnx_call *c, onnx_item *item) {
     }
     const int64_t count = equal ? each : t->count;
     if (equal) shape.dim[0] = 1;
-    float *f;
+    float *f = NULL;
     KOLO_TRY(onnx_floats(c, count, &f));
+    KOLO_ASSERT(f);
     for (int64_t k = 0; k < count; k++) f[k] = finite(host_number(t, k));
     return onnx_table(c, item->name, &shape, f, &item->value);
 }
@@ -196,6 +197,7 @@ kolo_status onnx_list(onnx_call *c, int i, int64_t *out, int most, int *n) {
     *n = -1;
     if (!onnx_has(c, i)) return KOLO_OK;
     KOLO_TRY(onnx_constant(c, i, &t));
+    KOLO_ASSERT(t);
     if (!t->integer || t->count > most) {
         return ONNX_FAIL(c, "input %d must hold at most %d integers", i, most);
     }
@@ -214,6 +216,7 @@ kolo_status onnx_number(onnx_call *c, int i, double preset, double *number) {
     *number = preset;
     if (!onnx_has(c, i)) return KOLO_OK;
     KOLO_TRY(onnx_constant(c, i, &t));
+    KOLO_ASSERT(t);
     if (t->count != 1) return ONNX_FAIL(c, "input %d must be one number", i);
     *number = host_number(t, 0);
     return KOLO_OK;
@@ -374,8 +377,9 @@ kolo_status onnx_expand(onnx_call *c, kolo_value x, const kolo_shape *shape, kol
             *y = kolo_add(c->g, zero_of_batch(c, full.rank), *y);
             continue;
         }
-        kolo_value *copies;
+        kolo_value *copies = NULL;
         KOLO_TRY(onnx_copies(c, shape->dim[d], &copies));
+        KOLO_ASSERT(copies);
         for (int64_t k = 0; k < shape->dim[d]; k++) copies[k] = *y;
         *y = kolo_concat_along(c->g, copies, (int)shape->dim[d], d);
     }
@@ -404,7 +408,7 @@ kolo_status onnx_pick(onnx_call *c, kolo_value x, int axis, const int64_t *index
     const bool inside = c->in[0]->batched && s.rank > 2 && s.dim[0] != c->m->samples;
     if (inside && axis != 1) return pick_swapped(c, x, axis, index, n, y);
     int64_t runs = 0;
-    kolo_value *part;
+    kolo_value *part = NULL;
     for (int64_t k = 0; k < n; k++) {
         if (index[k] >= 0 && index[k] < s.dim[axis]) continue;
         return ONNX_FAIL(c, "index %" PRId64 " outside [0, %" PRId64 ")", index[k], s.dim[axis]);
@@ -412,6 +416,7 @@ kolo_status onnx_pick(onnx_call *c, kolo_value x, int axis, const int64_t *index
     for (int64_t k = 0; k < n; k = run_end(index, k, n)) runs++;
     if (runs < 1) return ONNX_FAIL(c, "an empty selection along dimension %d", axis);
     KOLO_TRY(onnx_copies(c, runs, &part));
+    KOLO_ASSERT(part);
     for (int64_t k = 0, r = 0; k < n; r++) {
         const int64_t end = run_end(index, k, n);
         const bool all = end - k == s.dim[axis];

@@ -46,7 +46,7 @@ struct kolo_onnx {
 
 /* Unpacks a model and reads its initializers. `path` is for errors and external data. */
 kolo_status onnx_parse(const uint8_t *bytes, size_t length, const char *path,
-                       const kolo_onnx_opts *opts, kolo_onnx **onnx);
+                       const kolo_onnx_opts *opts, kolo_onnx **result);
 /* The tensor of a message; converted elements are in `arena`. The text of an error begins with
  * `what`. */
 kolo_status onnx_read_tensor(kolo_onnx *onnx, const Onnx__TensorProto *t, const char *what,
@@ -55,4 +55,4 @@ kolo_status onnx_read_tensor(kolo_onnx *onnx, const Onnx__TensorProto *t, const 
 int64_t host_count(const kolo_shape *shape, int64_t most);
 /* kolo_onnx_open from memory. */
 kolo_status onnx_open_bytes(const uint8_t *bytes, size_t length, const char *path,
-                            const kolo_onnx_opts *opts, kolo_onnx **onnx);
+                            const kolo_onnx_opts *opts, kolo_onnx **result);

@@ -39,7 +39,7 @@ static kolo_status gather_strided(onnx_call *c, const host_tensor *x, const kolo
 
 /* Strides that repeat a tensor of shape x to a shape. */
 static void broadcast_strides(const kolo_shape *x, const kolo_shape *shape, int64_t *stride) {
-    int64_t own[KOLO_MAX_RANK];
+    int64_t own[KOLO_MAX_RANK] = {0};
     strides_of(x, own);
     for (int d = 0; d < shape->rank; d++) {
         int from = d - (shape->rank - x->rank);
@@ -372,7 +372,7 @@ kolo_status onnx_fold_identity(onnx_call *c) { return onnx_set_constant(c, 0, &c
 
 kolo_status onnx_fold_transpose(onnx_call *c) {
     const host_tensor *x = &c->in[0]->tensor;
-    int64_t order[KOLO_MAX_RANK], own[KOLO_MAX_RANK], stride[KOLO_MAX_RANK] = {0};
+    int64_t order[KOLO_MAX_RANK] = {0}, own[KOLO_MAX_RANK] = {0}, stride[KOLO_MAX_RANK] = {0};
     int n;
     KOLO_TRY(onnx_ints(c, "perm", order, KOLO_MAX_RANK, &n));
     kolo_shape shape = {.rank = x->shape.rank};
@@ -467,8 +467,9 @@ kolo_status onnx_slice_ranges(onnx_call *c, const kolo_shape *x, int64_t *first,
 
 kolo_status onnx_fold_slice(onnx_call *c) {
     const host_tensor *x = &c->in[0]->tensor;
-    int64_t first[KOLO_MAX_RANK], stride[KOLO_MAX_RANK], own[KOLO_MAX_RANK], at = 0;
-    kolo_shape shape;
+    int64_t first[KOLO_MAX_RANK] = {0}, stride[KOLO_MAX_RANK] = {0}, own[KOLO_MAX_RANK] = {0};
+    int64_t at = 0;
+    kolo_shape shape = {0};
     KOLO_TRY(onnx_slice_ranges(c, &x->shape, first, stride, &shape));
     strides_of(&x->shape, own);
     for (int d = 0; d < shape.rank; d++) {
@@ -516,8 +517,8 @@ kolo_status onnx_fold_gather(onnx_call *c) {
 /* Expand, and Tile by way of repeated indices. */
 kolo_status onnx_fold_expand(onnx_call *c) {
     const host_tensor *x = &c->in[0]->tensor;
-    int64_t want[KOLO_MAX_RANK], stride[KOLO_MAX_RANK];
-    kolo_shape shape, to = {0};
+    int64_t want[KOLO_MAX_RANK] = {0}, stride[KOLO_MAX_RANK] = {0};
+    kolo_shape shape = {0}, to = {0};
     KOLO_TRY(onnx_list(c, 1, want, KOLO_MAX_RANK, &to.rank));
     if (to.rank < 0) return ONNX_FAIL(c, "input 1 is missing");
     memcpy(to.dim, want, (size_t)to.rank * sizeof *want);
@@ -584,8 +585,8 @@ kolo_status onnx_fold_fill(onnx_call *c) {
     KOLO_TRY(onnx_new_constant(c, &shape, fill.integer, &y, &f, &i));
     y.boolean = fill.boolean;
     for (int64_t k = 0; k < y.count; k++) {
-        if (i) i[k] = fill.i[0];
-        if (f) f[k] = fill.f[0];
+        if (i && fill.i) i[k] = fill.i[0];
+        if (f && fill.f) f[k] = fill.f[0];
     }
     return onnx_set_constant(c, 0, &y);
 }

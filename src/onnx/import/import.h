@@ -63,7 +63,7 @@ extern const onnx_op onnx_ops[]; /* ends with a name of NULL */
 
 /* The item of a name, or NULL; a new one, FORMAT: the name has one. */
 onnx_item *onnx_find_item(const onnx_import *m, const char *name);
-kolo_status onnx_add_item(onnx_import *m, const char *name, onnx_item **item);
+kolo_status onnx_add_item(onnx_import *m, const char *name, onnx_item **out);
 
 /* A text of the file, which may lack it. */
 static inline const char *onnx_text(const char *text) { return text ? text : ""; }
@@ -131,7 +131,7 @@ kolo_status onnx_floats(onnx_call *c, int64_t count, float **f);
 kolo_status onnx_indices(onnx_call *c, int64_t count, int64_t **i);
 kolo_status onnx_copies(onnx_call *c, int64_t count, kolo_value **v);
 /* A frozen parameter. The elements are copied. */
-kolo_status onnx_table(onnx_call *c, const char *name, const kolo_shape *shape, const float *f,
+kolo_status onnx_table(onnx_call *c, const char *wanted, const kolo_shape *shape, const float *f,
                        kolo_value *v);
 /* x repeated to a shape that it can be broadcast to. */
 kolo_status onnx_expand(onnx_call *c, kolo_value x, const kolo_shape *shape, kolo_value *y);

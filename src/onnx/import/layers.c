@@ -17,10 +17,10 @@ typedef struct window {
 static kolo_status pair(onnx_call *c, const char *name, int dims, int64_t preset, int64_t *out) {
     int64_t list[2];
     int n;
+    out[0] = out[1] = 1;
     KOLO_TRY(onnx_ints(c, name, list, 2, &n));
     if (n >= 0 && n != dims)
         return ONNX_FAIL(c, "attribute %s has %d numbers, not %d", name, n, dims);
-    out[0] = 1;
     for (int k = 0; k < dims; k++) {
         const int64_t number = n < 0 ? preset : list[k];
         if (number < 1 || number > INT32_MAX)
@@ -99,7 +99,7 @@ static kolo_status add_bias(onnx_call *c, kolo_value *y) {
 }
 
 static kolo_status read_weights(onnx_call *c, kolo_value *x, kolo_value *w, window *win) {
-    int dims;
+    int dims = 0;
     KOLO_TRY(onnx_value(c, 0, x));
     KOLO_TRY(onnx_value(c, 1, w));
     KOLO_TRY(image_of(c, x, &win->dims));
@@ -118,7 +118,7 @@ static kolo_status read_weights(onnx_call *c, kolo_value *x, kolo_value *w, wind
 
 kolo_status onnx_map_conv(onnx_call *c) {
     kolo_value x, w;
-    window win;
+    window win = {0};
     KOLO_TRY(read_weights(c, &x, &w, &win));
     if (!is_even(&win)) x = padded(c, x, &win);
     const kolo_conv2d_opts opts = {
@@ -137,7 +137,7 @@ kolo_status onnx_map_conv(onnx_call *c) {
 
 kolo_status onnx_map_conv_transpose(onnx_call *c) {
     kolo_value x, w;
-    window win;
+    window win = {0};
     int64_t more[2] = {0, 0}, list[2], shape[2];
     int n, n_shape;
     KOLO_TRY(read_weights(c, &x, &w, &win));
@@ -195,7 +195,7 @@ static kolo_status pad_below(onnx_call *c, kolo_value *x, window *w) {
 kolo_status onnx_map_pool(onnx_call *c) {
     const bool max = c->node->op_type[0] == 'M';
     kolo_value x;
-    window w;
+    window w = {0};
     KOLO_TRY(onnx_value(c, 0, &x));
     KOLO_TRY(image_of(c, &x, &w.dims));
     const kolo_shape s = kolo_value_shape(c->g, x);

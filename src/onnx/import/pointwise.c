@@ -277,7 +277,7 @@ static kolo_status where_constant(onnx_call *c, int side, kolo_value *y) {
 
 kolo_status onnx_map_where(onnx_call *c) {
     const onnx_item *condition = c->in[0];
-    kolo_value y, w, a, b;
+    kolo_value y = KOLO_NONE, w = KOLO_NONE, a = KOLO_NONE, b = KOLO_NONE;
     if (condition->tested && condition->tested == c->in[2]) { /* replaces NaN */
         KOLO_TRY(onnx_value(c, 2, &y));
         return onnx_set(c, 0, y);

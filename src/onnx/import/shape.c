@@ -320,7 +320,7 @@ static kolo_status resize_sizes(onnx_call *c, const kolo_shape *x, int64_t *size
 static kolo_status resized(onnx_call *c, const kolo_shape *x, kolo_shape *y) {
     const bool upsample = c->node->op_type[0] == 'U';
     const host_tensor *scales = NULL;
-    int64_t sizes[KOLO_MAX_RANK];
+    int64_t sizes[KOLO_MAX_RANK] = {0};
     *y = *x;
     if (upsample || !onnx_has(c, 3)) {
         const int at = upsample || c->opset < 11 ? 1 : 2;

@@ -242,7 +242,7 @@ static kolo_status compute_steps(kolo_setup *s, int workers) {
 static void compute_batches(kolo_setup *s) {
     kolo_train_opts *o = &s->opts;
     s->global_batch = o->global_batch ? o->global_batch : o->batch * o->accumulate * s->workers;
-    int64_t parts = o->reproducible ? o->reproducible : s->workers * o->accumulate;
+    int64_t parts = kolo_max_i64(o->reproducible ? o->reproducible : s->workers * o->accumulate, 1);
     o->batch = (s->global_batch - 1) / parts + 1;
 }
 
