@@ -1,10 +1,10 @@
 #pragma once
 /* Parameters on servers: training whose workers push gradients to the owners of the parameters and
- * pull what these have made of them.
+ * pull the updated values.
  *
- * The parameters are one vector of floats. Each server owns a range of it; all ranges are equal, so
- * large tensors are split. The owner updates its range with the program's own rule. In each step a
- * worker pulls the parameters, computes a gradient, and pushes it:
+ * The parameters are one vector of floats. Each server owns a range of it; ranges differ by at
+ * most one element, so large tensors are split. The owner updates its range with the program's own
+ * rule. In each step a worker pulls the parameters, computes a gradient, and pushes it:
  *
  *     KOLO_TRY(kolo_parameters_create(comm, initial, count, &opts, &p));
  *     for (...) {

@@ -13,10 +13,10 @@
  *     kolo_service_request push = {.server = 0, .key = 7, .input = gradient, .input_bytes = n};
  *     KOLO_TRY(kolo_service_run(service, &push, 0));                 // at a client
  *
- * Every rank of the group is a client of every server, also of itself. A service has connections of
- * its own, so it works while collectives are in flight and after its communicator has failed. The
- * loss of a client or server concerns only the two sides of a connection: the server gets an event,
- * and at the client all requests to that server fail.
+ * Every rank of the group is a client of every server, including its own. A service has connections
+ * of its own, so it works while collectives are in flight and after its communicator has failed.
+ * The loss of a client or server concerns only the two sides of a connection: the server gets an
+ * event, and at the client all requests to that server fail.
  *
  * Data. Inside a host a server reads the input of a request in place, and writes its reply in
  * place, if the memory is registered (kolo_comm_alloc; between threads: any memory). Other data is
@@ -25,10 +25,10 @@
  * Limits. A server holds at most `credits` requests and `client_bytes` bytes of each client. Then
  * it stops reading from that client, which blocks nobody else. Invalid messages end the connection.
  *
- * Threads. A service has one thread for its clients, which calls `serve` and `lost`, and one that
- * makes progress on requests that this rank has started. Requests may be started and waited for by
- * any threads. kolo_comm_alloc must not run at the same time as kolo_service_start in another
- * thread. */
+ * Threads. On a rank that serves, one thread calls `serve` and `lost`. Another makes progress on
+ * the requests that this rank has started, while no caller waits for one. Requests may be started
+ * and waited for by any threads. kolo_comm_alloc must not run at the same time as
+ * kolo_service_start in another thread. */
 
 #include "kolo/comm.h"
 

@@ -5,10 +5,11 @@
  *     linear(x, w sharded in o)            ->  y sharded in o
  *     linear(y sharded, w sharded in i, b)  ->  redistribute(linear(y, w, pad(b)))
  *
- * Values are whole or sharded between nodes: sums over a sharded index are reduced where they are
- * computed. A node with a sharded input reads its whole inputs as REPLICATED: each rank computes a
- * summand of their gradient. The node in front of it that states so moves nothing, and its gradient
- * is an allreduce. Shoeybi et al., "Megatron-LM", 2019: that node is f, the sum behind is g. */
+ * Between two nodes every value is whole or sharded: sums over a sharded index are reduced where
+ * they are computed. A node with a sharded input reads its whole inputs as REPLICATED: each rank
+ * computes a summand of their gradient. The redistribution inserted before it moves nothing, and
+ * its gradient is an allreduce. Shoeybi et al., "Megatron-LM", 2019: that node is f, the sum behind
+ * is g. */
 #include "graph/index.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"

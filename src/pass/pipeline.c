@@ -242,7 +242,7 @@ kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
     for (size_t i = 0; i < KOLO_COUNT(passes); i++) {
         if (!passes[i].when(opts)) continue;
         KOLO_TRY(passes[i].run(g, opts));
-        placed |= passes[i].run == synchronise;
+        placed |= passes[i].run == (opts->train ? synchronise : partition);
         kolo_status status = kolo_graph_verify(g);
         if (status == KOLO_OK && placed) status = verify_placements(g);
         if (status != KOLO_OK) return kolo_fail_in(status, "after the pass %s", passes[i].name);

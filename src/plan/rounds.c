@@ -1,4 +1,4 @@
-/* The plans of rounds, built from what a training plan updates. */
+/* Rounds: compiles the plans that combine what a training plan updates. */
 #include "plan/rounds.h"
 
 #include "graph/ops/ops.h"
@@ -74,9 +74,8 @@ static kolo_value scale(const builder *b, kolo_value x, double factor, kolo_valu
     return add_node(b, &kolo_op_scale, (kolo_value[]){x, by}, kolo_value_ok(by) ? 2 : 1, attr, out);
 }
 
-/* The mean over the ranks of a LOCAL value; `of`: the parameter whose gradient it counts as, or
- * none.
- */
+/* The mean over the ranks of a LOCAL value; `of`: the parameter whose gradient the result stands
+ * for, so that it is compressed as one; or none. */
 static kolo_value mean(const builder *b, kolo_value x, kolo_value of) {
     const kolo_placements from = on_ranks(KOLO_PLACEMENT_PARTIAL);
     const kolo_placements to = on_ranks(KOLO_PLACEMENT_INVARIANT);

@@ -10,7 +10,7 @@
  */
 typedef struct part {
     bool compute, complete;
-    uint64_t *hash; /* of the gradients of a shard is updated; or NULL */
+    uint64_t *hash; /* updated with a hash of the shard's gradients; NULL: none */
     bool apart;     /* the gradients of the shard are not summed */
     bool empty;     /* a micro-batch without samples: this rank adds nothing to what it posts */
 } part;

@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-/* This rank's shards. The last one completes the step, as above, if it is a full one. */
+/* This rank's shards. The last one, if it is full, also completes the step. */
 static kolo_status run_shards(kolo_session *s, const kolo_batch *batch, const kolo_step_scalars *x,
                               const cached **finish) {
     const int64_t begin = kolo_now_ns(), size = s->opts.batch;
