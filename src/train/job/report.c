@@ -4,6 +4,8 @@
 #include "train/job/job.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 
 static const int64_t report_ns = 100000000;
 
@@ -83,6 +85,18 @@ static bool wants_evaluation(const kolo_job *j, int64_t done) {
     return (epochs > 0 && done % epochs == 0) || (steps > 0 && done % steps == 0);
 }
 
+/* Parameters may be finite and give no finite loss, and data may have a NaN. The run goes on. */
+static void notify_nan(const kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    char text[160];
+    if (j->rank != 0 || !o->notice || !isnan(j->evaluation.metrics.value[KOLO_METRIC_LOSS])) return;
+    snprintf(text, sizeof text,
+             "the test loss is NaN after step %" PRId64
+             ": training diverged, or the test data have samples that are not finite",
+             j->state.steps);
+    o->notice(o->notice_arg, text, KOLO_NOTICE_WARNING);
+}
+
 kolo_status kolo_job_evaluate(kolo_job *j) {
     if (!j->setup.test) return KOLO_OK;
     j->evaluated = true;
@@ -90,6 +104,7 @@ kolo_status kolo_job_evaluate(kolo_job *j) {
     KOLO_TRY(kolo_session_evaluate_all(j->session, j->comm, j->setup.test, j->setup.opts.batch,
                                        &j->evaluation));
     kolo_session_unsettle(j->session);
+    notify_nan(j);
     return KOLO_OK;
 }
 

@@ -268,6 +268,44 @@ static void runs_that_cannot_be_are_refused(void **state) {
     kolo_dataset_close(other);
 }
 
+/* x -> w x, against 1. */
+static kolo_status build_product(kolo_graph *g, int64_t samples, void *arg) {
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_2(samples, 1));
+    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_F32, kolo_shape_2(samples, 1));
+    kolo_value w = kolo_param(g, "w", kolo_shape_2(1, 1), (kolo_init){KOLO_INIT_ONE, 0});
+    kolo_output(g, "loss", kolo_mse_loss(g, kolo_linear(g, x, w), y));
+    return kolo_graph_check(g);
+}
+
+static void find_nan(void *arg, const char *text, kolo_notice_kind kind) {
+    bool found = kind == KOLO_NOTICE_WARNING && strstr(text, "test loss is NaN");
+    *(int *)arg += found;
+}
+
+static void a_test_loss_of_nan_is_no_secret(void **state) {
+    static const float x[] = {1, 2, 3, 4}, y[] = {1, 1, 1, 1}, bad[] = {1, NAN, 1, 1};
+    static const kolo_field fields[] = {
+        {.name = "x", .dtype = KOLO_DTYPE_F32, .shape = {1, {1}}},
+        {.name = "y", .dtype = KOLO_DTYPE_F32, .shape = {1, {1}}},
+    };
+    kolo_source source = {.count = 4, .n_fields = 2, .fields = fields, .data = {x, y}};
+    kolo_dataset *train, *test;
+    kolo_session *session;
+    int warnings = 0;
+    ASSERT_OK(kolo_dataset_create(&source, &train));
+    source.data[0] = bad;
+    ASSERT_OK(kolo_dataset_create(&source, &test));
+    const kolo_session_opts opts = {.batch = 4, .lr = 0.01};
+    ASSERT_OK(kolo_session_create(NULL, &opts, build_product, NULL, &session));
+    const kolo_fit_opts fit = {
+        .steps = 4, .epochs = 4, .eval_steps = 2, .notice = find_nan, .notice_arg = &warnings};
+    ASSERT_OK(kolo_fit(session, train, test, &fit, NULL));
+    assert_int_equal(warnings, 2);
+    kolo_session_destroy(session);
+    kolo_dataset_close(train);
+    kolo_dataset_close(test);
+}
+
 TEST_MAIN(test_fit) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_are_those_of_training_jobs),
@@ -275,6 +313,7 @@ TEST_MAIN(test_fit) {
         cmocka_unit_test(interruptions_end_runs),
         cmocka_unit_test(runs_resume_with_the_same_bits),
         cmocka_unit_test(a_session_has_several_runs),
+        cmocka_unit_test(a_test_loss_of_nan_is_no_secret),
         cmocka_unit_test(runs_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
