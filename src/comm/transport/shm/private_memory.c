@@ -56,6 +56,9 @@ kolo_status kolo_private_memory_read(const kolo_control_block *block, int peer, 
     struct iovec here = {to, bytes}, there = {(void *)(uintptr_t)from, bytes};
     while (here.iov_len > 0) {
         ssize_t n = process_vm_readv(block->pid, &here, 1, &there, 1, 0);
+        if (n < 0 && errno == ESRCH) {
+            return KOLO_FAIL(KOLO_ERR_PEER, "rank %d is gone: its process has ended", peer);
+        }
         if (n <= 0) {
             return KOLO_FAIL(KOLO_ERR_PEER, "cannot read the memory of rank %d: %s", peer,
                              kolo_errno_text(n < 0 ? errno : EFAULT));
