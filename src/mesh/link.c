@@ -6,6 +6,8 @@
  * copied. */
 #include "mesh/link.h"
 
+#include "comm/engine/failure.h"
+
 #include <string.h>
 
 /* ---- communicators ---- */
@@ -58,6 +60,12 @@ kolo_status kolo_mesh_comms_get(kolo_mesh_comms *comms, kolo_axes axes, kolo_com
     comms->groups[comms->n_groups++] = (group_comm){axes, made};
     *comm = made;
     return KOLO_OK;
+}
+
+void kolo_mesh_comms_fail(kolo_mesh_comms *comms, kolo_status status) {
+    for (size_t i = 0; i < comms->n_groups; i++) {
+        (void)kolo_comm_break_one(comms->groups[i].comm, status, "%s", kolo_last_error());
+    }
 }
 
 void kolo_mesh_comms_destroy(kolo_mesh_comms *comms) {

@@ -13,7 +13,7 @@ kolo_status kolo_comm_break(kolo_comm *comm, kolo_status status, const char *fmt
  * others continue. */
 kolo_status kolo_comm_break_lost(kolo_comm *comm, int peer, const char *fmt, ...) KOLO_PRINTF(3, 4);
 /* The same for this communicator alone. */
-kolo_status kolo_comm_break_one(kolo_comm *comm, kolo_status status, const char *fmt, ...)
-    KOLO_PRINTF(3, 4);
+KOLO_SHARED kolo_status kolo_comm_break_one(kolo_comm *comm, kolo_status status, const char *fmt,
+                                            ...) KOLO_PRINTF(3, 4);
 /* OK, or the failure that broke the communicator. */
 kolo_status kolo_comm_check(kolo_comm *comm);

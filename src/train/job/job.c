@@ -43,6 +43,7 @@ kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_
         .observer_arg = arg,
     };
     kolo_status status = train(&j, opts, result);
+    if (status != KOLO_OK) kolo_session_fail(j.session, status);
     kolo_job_end(&j);
     return status;
 }

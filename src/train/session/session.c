@@ -98,6 +98,10 @@ fail:
     return status;
 }
 
+void kolo_session_fail(kolo_session *s, kolo_status status) {
+    if (s && s->groups) kolo_mesh_comms_fail(s->groups, status);
+}
+
 void kolo_session_destroy(kolo_session *s) {
     if (!s) return;
     kolo_session_destroy_plans(s);

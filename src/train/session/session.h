@@ -111,13 +111,17 @@ int64_t kolo_session_batch(const kolo_session *session);
 /* Elements of all parameters. */
 int64_t kolo_session_parameters(const kolo_session *session);
 
+/* Before a session is destroyed because of an error, the last one: the ranks that wait for this one
+ * in groups of a mesh get it. */
+void kolo_session_fail(kolo_session *session, kolo_status status);
+
 /* One optimizer step on a global batch of which `batch` is this rank's share; `sums` is over all
  * ranks. Collective. PEER, TIMEOUT: the group broke; parameters are those before the step. */
 kolo_status kolo_session_step_batch(kolo_session *session, const kolo_batch *batch, double lr,
                                     kolo_sums *sums);
 
-/* Where ranks train on their own, puts the version of this one aside and makes the parameters the
- * mean over the ranks, for evaluation, files and comparisons; otherwise does nothing. Collective.
+/* Where ranks train on their own, saves the version of this one and makes the parameters the mean
+ * over the ranks, for evaluation, files and comparisons; otherwise does nothing. Collective.
  * PEER, TIMEOUT. */
 kolo_status kolo_session_settle(kolo_session *session);
 /* Continues with the rank's own version, after kolo_session_settle or from a checkpoint. */
