@@ -86,6 +86,30 @@ static kolo_status fail_difference(const char *path, const char *theirs, const c
     return status;
 }
 
+/* Whether a text has a line with the key of `line`. */
+static bool has_key(const char *text, const char *line) {
+    const size_t key = strcspn(line, ":\n") + 1;
+    for (; *text; text += strcspn(text, "\n"), text += *text == '\n') {
+        if (strncmp(text, line, key) == 0) return true;
+    }
+    return false;
+}
+
+/* One of the two has a line that the other lacks. */
+static kolo_status fail_missing(const char *path, const char *line, bool of_run) {
+    kolo_text text = {0};
+    kolo_text_add(&text, "%s belongs to a run ", path);
+    kolo_text_add(&text, of_run ? "with " : "without ");
+    add_line(&text, line, (int)strcspn(line, "\n"));
+    kolo_text_add(&text, of_run ? ", which this job lacks" : ", which this job has");
+    kolo_text_add(&text, ": use the options of the run, or start a new run from its weights with "
+                         "--init");
+    kolo_status status =
+        text.failed ? KOLO_NOMEM(text.length) : KOLO_FAIL(KOLO_ERR_ARG, "%s", text.text);
+    kolo_text_fini(&text);
+    return status;
+}
+
 /* ARG with the first line that differs. */
 static kolo_status compare(const char *path, const char *theirs, const char *ours,
                            bool normalizes) {
@@ -96,6 +120,8 @@ static kolo_status compare(const char *path, const char *theirs, const char *our
         bool same = read_samples(a, &one) && read_samples(b, &other)
                         ? one.all == other.all
                         : n == m && memcmp(a, b, n) == 0;
+        if (!same && *a && !has_key(b, a)) return fail_missing(path, a, true);
+        if (!same && *b && !has_key(a, b)) return fail_missing(path, b, false);
         if (!same) return fail_difference(path, a, b, normalizes);
         a += n + (a[n] == '\n');
         b += m + (b[m] == '\n');

@@ -134,6 +134,30 @@ static void compressed_runs_resume_bitwise(void **state) {
     }
 }
 
+/* Lines that only some runs have: the option that the other lacks is the one named. */
+static void another_policy_is_named_on_resume(void **state) {
+    kolo_train_opts opts = options("lag:2");
+    assert_int_equal(system("rm -rf run"), 0);
+    opts.compress = "f16";
+    opts.compress_min_bytes = 512;
+    opts.out_dir = "run";
+    opts.checkpoint_steps = 2;
+    opts.steps = 4;
+    (void)train_well(2, &opts);
+    opts.resume = "run";
+    opts.steps = 6;
+    opts.consistency = "bsp";
+    const train_outcome *o = train_job(2, RANKS_THREAD, &opts);
+    assert_non_null(strstr(o->error, "with --consistency lag:2, which this job lacks"));
+    opts.consistency = "lag:1";
+    o = train_job(2, RANKS_THREAD, &opts);
+    assert_non_null(strstr(o->error, "with --consistency lag:2, this job has --consistency lag:1"));
+    opts.consistency = "lag:2";
+    opts.compress = NULL;
+    o = train_job(2, RANKS_THREAD, &opts);
+    assert_non_null(strstr(o->error, "with --compress f16, which this job lacks"));
+}
+
 /* ---- what is communicated ---- */
 
 typedef struct traffic_case {
@@ -260,6 +284,7 @@ TEST_MAIN(test_consistency) {
         cmocka_unit_test(threads_and_processes_agree_bitwise),
         cmocka_unit_test(a_run_resumes_within_a_round),
         cmocka_unit_test(compressed_runs_resume_bitwise),
+        cmocka_unit_test(another_policy_is_named_on_resume),
         cmocka_unit_test(rounds_and_codecs_cut_the_bytes),
         cmocka_unit_test(combinations_without_meaning_are_refused),
         cmocka_unit_test(policies_are_parsed),
