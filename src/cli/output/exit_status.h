@@ -3,6 +3,8 @@
 
 #include "kolo/status.h"
 
+#include <stdbool.h>
+
 enum {
     EXIT_STATUS_FAILED = 1,
     EXIT_STATUS_USAGE = 2, /* a request that cannot be met: options, config file, model, data */
@@ -13,5 +15,6 @@ enum {
 
 static inline int exit_status_of(kolo_status status) {
     if (status == KOLO_OK) return 0;
-    return status == KOLO_ERR_ARG ? EXIT_STATUS_USAGE : EXIT_STATUS_FAILED;
+    bool request = status == KOLO_ERR_ARG || status == KOLO_ERR_UNSUPPORTED;
+    return request ? EXIT_STATUS_USAGE : EXIT_STATUS_FAILED;
 }
