@@ -14,8 +14,8 @@
  * Running statistics are averaged in both. The outer update is the op of SGD on the anchor; anchor
  * and v are state of the store, equal on all ranks. docs/consistency.md has the algorithms.
  *
- * Within a round the parameters are settled for evaluation and files: each rank puts its version
- * aside, in the LOCAL state "optimizer.replica.NAME", and holds the mean instead. */
+ * Within a round the parameters are settled for evaluation and files: each rank saves its version
+ * in the LOCAL state "optimizer.replica.NAME" and holds the mean instead. */
 
 #include "plan/plan.h"
 
@@ -43,8 +43,8 @@ void kolo_rounds_destroy(kolo_rounds *rounds);
 void kolo_rounds_begin(kolo_rounds *rounds);
 /* Combines the versions of all ranks. Collective; blocks. PEER, TIMEOUT: the store is as before. */
 kolo_status kolo_rounds_combine(kolo_rounds *rounds);
-/* Puts this rank's version aside; `equal`: right after a round, when all are. Else the parameters
+/* Saves this rank's version; `equal`: right after a round, when all are. Else the parameters
  * become the mean over the ranks. Collective; blocks. PEER, TIMEOUT. */
 kolo_status kolo_rounds_settle(kolo_rounds *rounds, bool equal);
-/* Takes the version that was put aside, or loaded from a file. */
+/* Restores the version that was saved, or loaded from a file. */
 void kolo_rounds_unsettle(kolo_rounds *rounds);
