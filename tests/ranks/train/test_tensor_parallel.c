@@ -227,6 +227,16 @@ static const kolo_train_opts gpt2 = {
     .epochs = 20,
 };
 
+/* The last step of an epoch, and the test set, have a sample for one of two places on dp. */
+static const kolo_train_opts few = {
+    .model = "gpt2_tiny",
+    .model_options = "layers=1,width=32,heads=4,context=8,vocab=50,dropout=0.1",
+    .data = "synthetic-tokens:N=13,test=1",
+    .lr = 0.01,
+    .global_batch = 4,
+    .epochs = 2,
+};
+
 static void assert_near(const char *what, double one, double other, double bound) {
     if (!(fabs(one - other) <= bound * fabs(one))) fail_msg("%s: %.9g, but %.9g", what, other, one);
 }
@@ -249,6 +259,7 @@ static void jobs_train_and_evaluate(void **state) {
     } jobs[] = {
         {gpt2, "tp=2", 2},
         {gpt2, "dp=2,tp=2", 4},
+        {few, "dp=2,tp=2", 4},
         {{.model = "bert_tiny",
           .model_options = "layers=1",
           .data = "synthetic-tokens:N=20,test=5",
@@ -288,7 +299,10 @@ static void sharded_parameters_start_anew(void **state) {
 /* Activations are summed in bf16: as near as that allows. */
 static void activations_in_bf16(void **state) {
     kolo_train_opts opts = gpt2;
-    if (kolo_kernel_check_bf16(kolo_isa_best()) != KOLO_OK) skip();
+    if (kolo_kernel_check_bf16(kolo_isa_best()) != KOLO_OK) {
+        print_message("skip: %s\n", kolo_last_error());
+        skip();
+    }
     opts.precision = KOLO_PRECISION_BF16;
     const kolo_train_result alone = train_well(1, &opts);
     opts.mesh = "tp=2";
