@@ -272,8 +272,8 @@ typedef struct kolo_predict_opts {
 } kolo_predict_opts;
 
 /* Computes an output of a trained model for the samples of a data set, as in evaluation, on this
- * process alone. The errors of kolo_evaluate; ARG: no such output, or one that is no value of
- * each sample (the loss); IO: `out` cannot be written. */
+ * process alone. The errors of kolo_evaluate; FORMAT: a value is NaN; ARG: no such output, or one
+ * that is no value of each sample (the loss); IO: `out` cannot be written. */
 KOLO_API kolo_status kolo_predict(const kolo_eval_opts *model, const kolo_predict_opts *opts);
 
 #ifdef __cplusplus

@@ -6,6 +6,7 @@
 #include "train/trained.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 typedef struct prediction {
@@ -49,6 +50,19 @@ static kolo_status allocate(prediction *p, const kolo_shape *sample, int64_t cou
     return KOLO_OK;
 }
 
+/* Probabilities and JSON would hide it. */
+static kolo_status check_numbers(const prediction *p, int64_t each) {
+    const kolo_prediction *now = &p->now;
+    for (int64_t i = 0; i < now->count * each; i++) {
+        if (!isnan(now->values[i])) continue;
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: output \"%s\" of sample %" PRId64
+                         " has NaN: the run diverged, or the weights are damaged",
+                         p->trained.opts.checkpoint, p->opts.output, now->first + i / each);
+    }
+    return KOLO_OK;
+}
+
 static kolo_status predict_batch(prediction *p, const kolo_batch *batch) {
     kolo_session *session = p->trained.session;
     kolo_prediction *now = &p->now;
@@ -63,6 +77,7 @@ static kolo_status predict_batch(prediction *p, const kolo_batch *batch) {
     now->count = batch->count;
     size_t bytes = (size_t)(batch->count * each) * sizeof *to;
     KOLO_TRY(kolo_session_predict(session, batch, p->opts.output, to, bytes, NULL));
+    KOLO_TRY(check_numbers(p, each));
     if (p->file) {
         memcpy(p->labels + now->first * labels, now->labels,
                (size_t)(batch->count * labels) * sizeof *p->labels);

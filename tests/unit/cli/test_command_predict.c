@@ -131,10 +131,38 @@ static void weights_need_a_model_that_fits(void **state) {
         "another, such as logits\n");
 }
 
+/* Copies weights with every number near the largest float: finite, but sums are not. */
+static void write_huge(void) {
+    kolo_safetensors *from;
+    kolo_safetensors_writer *to;
+    ASSERT_OK(kolo_safetensors_open("w.safetensors", &from));
+    ASSERT_OK(kolo_safetensors_create("huge.safetensors", &to));
+    static float data[64 * 16];
+    for (int k = 0; k < 64 * 16; k++) data[k] = k % 3 ? 3e38f : -3e38f;
+    for (int i = 0; i < kolo_safetensors_count(from); i++) {
+        const kolo_safetensors_entry *e = kolo_safetensors_get(from, i);
+        assert_true(kolo_shape_count(&e->shape) <= 64 * 16);
+        ASSERT_OK(kolo_safetensors_add(to, e->name, e->dtype, &e->shape, data));
+    }
+    ASSERT_OK(kolo_safetensors_finish(to));
+    kolo_safetensors_destroy(to);
+    kolo_safetensors_close(from);
+}
+
+static void predictions_of_nan_are_refused(void **state) {
+    train_once();
+    write_huge();
+    test_run_fails(
+        "predict --model mlp:hidden=16 --checkpoint huge.safetensors --data " IMAGES, 1,
+        "kolo: huge.safetensors: output \"logits\" of sample 0 has NaN: the run diverged, or the "
+        "weights are damaged\n");
+}
+
 TEST_MAIN(test_command_predict) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(predictions_agree_with_evaluation),
         cmocka_unit_test(sequences_predict_the_next_token),
+        cmocka_unit_test(predictions_of_nan_are_refused),
         cmocka_unit_test(weights_need_a_model_that_fits),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
