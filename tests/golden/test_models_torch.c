@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "pass/pass.h"
 #include "support/fewer.h"
+#include "support/formula.h"
 #include "support/graph_eval.h"
 #include "support/support.h"
 #include "train/checkpoint/weights.h"
@@ -24,40 +25,6 @@ static json_t *golden;
 
 static double setting(const char *key) {
     return json_number_value(json_object_get(json_object_get(golden, "settings"), key));
-}
-
-/* ---- the formula: splitmix64 from the name's FNV-1a ---- */
-
-static uint64_t hash_name(const char *prefix, const char *name) {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (const char *c = prefix; *c; c++) h = (h ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
-    for (const char *c = name; *c; c++) h = (h ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
-    return h;
-}
-
-static uint64_t bits(uint64_t hash, int64_t i) {
-    uint64_t z = hash + (uint64_t)(i + 1) * UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
-static double uniform(uint64_t hash, int64_t i) { return (double)(bits(hash, i) >> 40) * 0x1p-24; }
-
-static bool ends_with(const char *text, const char *end) {
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
-static float start_of(const char *name, const kolo_shape *s, int64_t i) {
-    double v = 2 * uniform(hash_name("", name), i) - 1;
-    if (s->rank > 1) {
-        return (float)(sqrt(6.0 / (double)(kolo_shape_count(s) / s->dim[0])) * v);
-    }
-    if (ends_with(name, "running_var")) return (float)(1 + 0.25 * v);
-    if (!ends_with(name, ".weight")) return (float)(0.125 * v);
-    bool in_block = strstr(name, "layer") && !strstr(name, "downsample");
-    return (float)((in_block ? 0.125 : 0.75) * (1 + 0.25 * v));
 }
 
 /* ---- one network ---- */
@@ -98,14 +65,15 @@ static network network_of(const json_t *json) {
     n.samples = kolo_alloc((size_t)elements * kolo_dtype_bytes(x->dtype));
     n.labels = kolo_alloc((size_t)labels * sizeof *n.labels);
     assert_true(n.samples && n.labels);
-    uint64_t hash = hash_name("", tokens ? "tokens" : "images"),
-             of_labels = hash_name("", "labels");
+    uint64_t hash = formula_hash("", tokens ? "tokens" : "images"),
+             of_labels = formula_hash("", "labels");
     for (int64_t i = 0; i < elements; i++) {
-        if (tokens) ((int32_t *)n.samples)[i] = (int32_t)floor(uniform(hash, i) * n.classes);
-        if (!tokens) ((uint8_t *)n.samples)[i] = (uint8_t)(bits(hash, i) >> 56);
+        if (tokens)
+            ((int32_t *)n.samples)[i] = (int32_t)floor(formula_uniform(hash, i) * n.classes);
+        if (!tokens) ((uint8_t *)n.samples)[i] = (uint8_t)(formula_bits(hash, i) >> 56);
     }
     for (int64_t i = 0; i < labels; i++) {
-        n.labels[i] = (int32_t)floor(uniform(of_labels, i) * n.classes);
+        n.labels[i] = (int32_t)floor(formula_uniform(of_labels, i) * n.classes);
     }
     return n;
 }
@@ -136,10 +104,10 @@ static void counts_are_those_of_the_references(void) {
 static void check_pair(const network *n, const json_t *pair, const char *name, const double *got,
                        int64_t count) {
     double squares = 0, sum = 0;
-    uint64_t probe = hash_name("probe.", name);
+    uint64_t probe = formula_hash("probe.", name);
     for (int64_t i = 0; i < count; i++) {
         squares += got[i] * got[i];
-        sum += got[i] * (2 * uniform(probe, i) - 1);
+        sum += got[i] * (2 * formula_uniform(probe, i) - 1);
     }
     double norm = json_number_value(json_array_get(pair, 0));
     double want = json_number_value(json_array_get(pair, 1));
@@ -159,7 +127,7 @@ static void fill(const graph_eval *e, const network *n) {
         int64_t count = graph_eval_count(e, value);
         if (info->kind == KOLO_VALUE_PARAM || info->kind == KOLO_VALUE_STATE) {
             for (int64_t i = 0; i < count; i++) {
-                graph_eval_f64(e, value)[i] = (double)start_of(info->name, &info->canon, i);
+                graph_eval_f64(e, value)[i] = (double)formula_start(info->name, &info->canon, i);
             }
         }
         if (info->kind != KOLO_VALUE_INPUT) continue;
@@ -231,7 +199,7 @@ static void set_start(kolo_store *store) {
         int64_t count = kolo_shape_count(&entry->canon);
         float *start = kolo_alloc((size_t)count * sizeof *start);
         assert_non_null(start);
-        for (int64_t i = 0; i < count; i++) start[i] = start_of(entry->name, &entry->canon, i);
+        for (int64_t i = 0; i < count; i++) start[i] = formula_start(entry->name, &entry->canon, i);
         kolo_store_write(store, entry, start);
         kolo_free(start);
     }

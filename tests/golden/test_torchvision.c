@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "kolo/checkpoint.h"
 #include "support/folder.h"
+#include "support/formula.h"
 #include "support/support.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/name_conventions.h"
@@ -22,14 +23,9 @@ enum { SIZE = 64, BATCH = 2, CLASSES = 5, PIXELS = 3 * SIZE * SIZE };
 #define GOLDEN KOLO_SOURCE_DIR "/tests/golden/torchvision"
 #define SCRIPT "/usr/bin/python3 -B '" KOLO_SOURCE_DIR "/tools/golden/make_torchvision.py' "
 
-/* The images of make_zoo.py: splitmix64 from the FNV-1a of "images". */
+/* The images of make_zoo.py. */
 static uint8_t pixel(int64_t i) {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (const char *c = "images"; *c; c++) h = (h ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
-    uint64_t z = h + (uint64_t)(i + 1) * UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (uint8_t)((z ^ (z >> 31)) >> 56);
+    return (uint8_t)(formula_bits(formula_hash("", "images"), i) >> 56);
 }
 
 static kolo_session *session_of(const char *model, const char *options) {

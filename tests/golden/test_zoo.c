@@ -5,6 +5,7 @@
  * sides draw from one formula. */
 #include "base/file.h"
 #include "support/fewer.h"
+#include "support/formula.h"
 #include "support/support.h"
 #include "train/session/session.h"
 
@@ -19,41 +20,6 @@ static json_t *golden;
 
 static double setting(const char *key) {
     return json_number_value(json_object_get(json_object_get(golden, "settings"), key));
-}
-
-/* ---- the formula: splitmix64 from the name's FNV-1a ---- */
-
-static uint64_t hash_name(const char *prefix, const char *name) {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (const char *c = prefix; *c; c++) h = (h ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
-    for (const char *c = name; *c; c++) h = (h ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
-    return h;
-}
-
-static uint64_t bits(uint64_t hash, int64_t i) {
-    uint64_t z = hash + (uint64_t)(i + 1) * UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
-static double uniform(uint64_t hash, int64_t i) { return (double)(bits(hash, i) >> 40) * 0x1p-24; }
-
-static bool ends_with(const char *text, const char *end) {
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
-static float start_of(const kolo_store_entry *entry, uint64_t hash, int64_t i) {
-    double v = 2 * uniform(hash, i) - 1;
-    const kolo_shape *s = &entry->canon;
-    if (s->rank > 1) {
-        return (float)(sqrt(6.0 / (double)(kolo_shape_count(s) / s->dim[0])) * v);
-    }
-    if (ends_with(entry->name, "running_var")) return (float)(1 + 0.25 * v);
-    if (!ends_with(entry->name, ".weight")) return (float)(0.125 * v);
-    bool in_block = strstr(entry->name, "layer") && !strstr(entry->name, "downsample");
-    return (float)((in_block ? 0.125 : 0.75) * (1 + 0.25 * v));
 }
 
 /* ---- one network ---- */
@@ -89,10 +55,10 @@ static network network_of(const json_t *json) {
     n.images = kolo_alloc((size_t)pixels);
     n.labels = kolo_alloc((size_t)labels * sizeof *n.labels);
     assert_true(n.images && n.labels);
-    uint64_t image_hash = hash_name("", "images"), label_hash = hash_name("", "labels");
-    for (int64_t i = 0; i < pixels; i++) n.images[i] = (uint8_t)(bits(image_hash, i) >> 56);
+    uint64_t image_hash = formula_hash("", "images"), label_hash = formula_hash("", "labels");
+    for (int64_t i = 0; i < pixels; i++) n.images[i] = (uint8_t)(formula_bits(image_hash, i) >> 56);
     for (int64_t i = 0; i < labels; i++) {
-        double u = uniform(label_hash, i);
+        double u = formula_uniform(label_hash, i);
         n.labels[i] =
             maps ? (int32_t)floor(u * (n.classes + 1)) - 1 : (int32_t)floor(u * n.classes);
     }
@@ -122,9 +88,8 @@ static void set_start(kolo_store *store) {
         const kolo_store_entry *entry = kolo_store_entry_at(store, e);
         if (!kolo_store_entry_is_model(entry)) continue;
         float *start = read_entry(NULL, entry);
-        uint64_t hash = hash_name("", entry->name);
         for (int64_t i = 0; i < kolo_shape_count(&entry->canon); i++) {
-            start[i] = start_of(entry, hash, i);
+            start[i] = formula_start(entry->name, &entry->canon, i);
         }
         kolo_store_write(store, entry, start);
         kolo_free(start);
@@ -140,11 +105,11 @@ static void measure_moves(const kolo_store *store, kolo_value_kind kind, double 
         const kolo_store_entry *entry = kolo_store_entry_at(store, e);
         if (!kolo_store_entry_is_model(entry) || entry->kind != kind) continue;
         float *end = read_entry(store, entry);
-        uint64_t hash = hash_name("", entry->name), probes = hash_name("probe.", entry->name);
+        uint64_t probes = formula_hash("probe.", entry->name);
         for (int64_t i = 0; i < kolo_shape_count(&entry->canon); i++) {
-            double change = (double)end[i] - (double)start_of(entry, hash, i);
+            double change = (double)end[i] - (double)formula_start(entry->name, &entry->canon, i);
             squares += change * change;
-            sum += change * (2 * uniform(probes, i) - 1);
+            sum += change * (2 * formula_uniform(probes, i) - 1);
         }
         kolo_free(end);
     }
