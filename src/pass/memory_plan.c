@@ -5,7 +5,9 @@
  * groups may overlap only if they are not alive at the same time. Groups are placed largest first,
  * each in the smallest sufficient gap between groups alive with it. What is communicated is in a
  * region of its own, contiguous by bucket; buckets overlap only if they are not alive at the same
- * time, which is so on all ranks once a WAIT has returned. Scalars are in the table, parameters and
+ * time, which is so on all ranks once a WAIT has returned. Activations that ranks exchange along
+ * axes without samples have another region: their size depends on the micro-batch, and gradients of
+ * all micro-batches share one place. Scalars are in the table, parameters and
  * state in the store. */
 #include "base/integer.h"
 #include "graph/ops/ops.h"
@@ -99,6 +101,8 @@ typedef struct room {
 } room;
 
 typedef struct region {
+    kolo_region which;
+    size_t *bytes; /* of the memory map */
     room *rooms;
     int n;
 } region;
@@ -114,7 +118,7 @@ static void hold(planner *p, room *r, kolo_value v) {
 }
 
 /* Places a room behind the earlier ones that are in use with it, in the lowest gap. */
-static room *place_room(planner *p, region *rg, room r) {
+static room *place_room(region *rg, room r) {
     bool moved = true;
     while (moved) {
         moved = false;
@@ -128,17 +132,17 @@ static room *place_room(planner *p, region *rg, room r) {
             moved = true;
         }
     }
-    if (r.offset + r.bytes > p->map->bucket_bytes) p->map->bucket_bytes = r.offset + r.bytes;
+    if (r.offset + r.bytes > *rg->bytes) *rg->bytes = r.offset + r.bytes;
     rg->rooms[rg->n] = r;
     return &rg->rooms[rg->n++];
 }
 
-/* Fixes a value's group in the region. */
-static void locate(planner *p, kolo_value v, size_t offset) {
+/* Fixes a value's group in a region. */
+static void locate(planner *p, kolo_region where, kolo_value v, size_t offset) {
     int32_t r = root_of(p, v.id);
     KOLO_ASSERT(!p->groups[r].fixed);
     p->groups[r].fixed = true;
-    p->map->locations[r] = (kolo_location){.region = KOLO_REGION_BUCKET, .offset = offset};
+    p->map->locations[r] = (kolo_location){.region = where, .offset = offset};
 }
 
 static size_t bytes_at(const kolo_graph *g, kolo_value v, int64_t elements) {
@@ -194,7 +198,7 @@ static void locate_ranges(planner *p, const flat *f, const kolo_bucket *bucket, 
         int64_t first, count;
         (void)kolo_flat_range(p->g, f->shards[k], &first, &count);
         size_t offset = at + bytes_at(p->g, f->shards[k], first);
-        locate(p, f->shards[k], count > 0 ? base + offset - begin : base);
+        locate(p, KOLO_REGION_BUCKET, f->shards[k], count > 0 ? base + offset - begin : base);
         at += align_value(p->g, f->wholes[k]);
     }
 }
@@ -209,7 +213,7 @@ static size_t place_slice(planner *p, region *rg, const flat *f, const kolo_buck
         if (of->last > r.last) r.last = of->last;
     }
     r.bytes = bucket->ends[c] - (c > 0 ? bucket->ends[c - 1] : 0) + 1; /* never empty */
-    return place_room(p, rg, r)->offset;
+    return place_room(rg, r)->offset;
 }
 
 static kolo_bucket *bucket_of(const planner *p, const kolo_node *post) {
@@ -256,10 +260,10 @@ static void place_bucket(planner *p, region *rg, const kolo_node *post, const ko
         r.bytes = bucket->bytes;
         if (inside) hold(p, &r, wait->out[k]);
     }
-    bucket->offset = place_room(p, rg, r)->offset;
+    bucket->offset = place_room(rg, r)->offset;
     size_t at = bucket->offset;
     for (int k = 0; k < f.n; k++) {
-        locate(p, f.wholes[k], at);
+        locate(p, rg->which, f.wholes[k], at);
         at += align_value(p->g, f.wholes[k]);
     }
     if (inside) locate_ranges(p, &f, bucket, bucket->offset, true);
@@ -271,12 +275,19 @@ static void place_alone(planner *p, region *rg, kolo_value v, int32_t first) {
     hold(p, &r, v);
     r.first = (int32_t)kolo_min_i64(r.first, first);
     r.bytes = align_value(p->g, v);
-    locate(p, v, place_room(p, rg, r)->offset);
+    locate(p, rg->which, v, place_room(rg, r)->offset);
+}
+
+/* Whether no rank of a bucket's groups has other samples. */
+static bool is_of_model(const kolo_graph *g, const kolo_node *post) {
+    const int dp = kolo_mesh_find(&g->mesh, "dp");
+    const kolo_axes axes = (kolo_axes)post->attr[KOLO_COMM_AXES].i;
+    return axes != 0 && (dp < 0 || !(axes >> dp & 1));
 }
 
 /* Places the buckets; then gathered rows, and sums over micro-batches of what is in no bucket,
  * which are kept as those in buckets are. */
-static kolo_status place_all(planner *p, region *rg, const kolo_node **waits) {
+static kolo_status place_all(planner *p, region *rg, region *model, const kolo_node **waits) {
     const kolo_graph *g = p->g;
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
@@ -290,7 +301,9 @@ static kolo_status place_all(planner *p, region *rg, const kolo_node **waits) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
         if (n->op->comm != KOLO_OP_POST) continue;
-        place_bucket(p, rg, n, waits[n->attr[KOLO_COMM_BUCKET].i]);
+        bucket_of(p, n)->of_model = is_of_model(p->g, n);
+        place_bucket(p, bucket_of(p, n)->of_model ? model : rg, n,
+                     waits[n->attr[KOLO_COMM_BUCKET].i]);
     }
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
@@ -311,11 +324,14 @@ static kolo_status place_buckets(planner *p) {
         rooms += 1 + (g->nodes[i]->op == &kolo_op_accumulate);
     }
     kolo_arena arena = {0};
-    region rg = {.rooms = kolo_arena_alloc(&arena, 2 * rooms * sizeof *rg.rooms)};
+    region rg = {.which = KOLO_REGION_BUCKET, .bytes = &map->bucket_bytes};
+    region model = {.which = KOLO_REGION_MODEL, .bytes = &map->model_bytes};
+    rg.rooms = kolo_arena_alloc(&arena, 2 * rooms * sizeof *rg.rooms);
+    model.rooms = kolo_arena_alloc(&arena, rooms * sizeof *model.rooms);
     const kolo_node **waits = kolo_arena_alloc(&arena, rooms * sizeof(const kolo_node *));
     map->buckets = kolo_zalloc((size_t)(map->n_buckets + 1) * sizeof *map->buckets);
-    kolo_status status = rg.rooms && waits && map->buckets
-                             ? place_all(p, &rg, waits)
+    kolo_status status = rg.rooms && model.rooms && waits && map->buckets
+                             ? place_all(p, &rg, &model, waits)
                              : KOLO_NOMEM(2 * rooms * sizeof *rg.rooms);
     kolo_arena_fini(&arena);
     return status;

@@ -157,7 +157,8 @@ kolo_status kolo_pass_lower_comm(kolo_graph *g, size_t bucket_bytes, size_t in_f
 /* The region of memory that a value is in. */
 typedef enum kolo_region {
     KOLO_REGION_ARENA,  /* inputs, activations, local gradients; reused within the step */
-    KOLO_REGION_BUCKET, /* what is communicated, contiguous by bucket */
+    KOLO_REGION_BUCKET, /* what is communicated over the samples, contiguous by bucket */
+    KOLO_REGION_MODEL,  /* the same along other axes of the mesh, of one micro-batch */
     KOLO_REGION_TABLE,  /* scalars */
     KOLO_REGION_STORE,  /* current version of a parameter or state */
     KOLO_REGION_NEXT,   /* its next version, in the other bank */
@@ -170,7 +171,8 @@ typedef struct kolo_location {
 } kolo_location;
 
 typedef struct kolo_bucket {
-    size_t offset, bytes; /* in the bucket region */
+    size_t offset, bytes; /* in its region */
+    bool of_model;        /* in KOLO_REGION_MODEL, else in KOLO_REGION_BUCKET */
     bool in_place;        /* reduce-scatter: the result of this rank is where it was */
     size_t slice;         /* reduce-scatter not in place: where the result of this rank is */
     size_t *ends;         /* of flat shards: by rank, the end of its slice, from offset on */
@@ -180,7 +182,7 @@ typedef struct kolo_bucket {
 
 typedef struct kolo_memory_map {
     kolo_location *locations; /* by value id */
-    size_t arena_bytes, bucket_bytes, table_bytes;
+    size_t arena_bytes, bucket_bytes, model_bytes, table_bytes;
     kolo_bucket *buckets;
     int n_buckets;
 } kolo_memory_map;

@@ -104,6 +104,8 @@ static char *base_of(const kolo_plan *p, const kolo_location *location, int bank
         return p->store->arena + location->offset;
     case KOLO_REGION_BUCKET:
         return (p->gradients ? p->gradients : p->store->gradients) + location->offset;
+    case KOLO_REGION_MODEL:
+        return p->model + location->offset;
     case KOLO_REGION_TABLE:
         return p->table + location->offset;
     case KOLO_REGION_STORE:
@@ -270,7 +272,8 @@ static bool gradients_agree(const kolo_plan *p, const kolo_plan *other) {
     const kolo_memory_map *a = &p->map, *b = &other->map;
     if (a->bucket_bytes != b->bucket_bytes || a->n_buckets != b->n_buckets) return false;
     for (int i = 0; i < a->n_buckets; i++) {
-        if (a->buckets[i].offset != b->buckets[i].offset) return false;
+        bool gradients = !a->buckets[i].of_model;
+        if (gradients && a->buckets[i].offset != b->buckets[i].offset) return false;
     }
     for (int32_t v = 0; v < p->graph->n_values; v++) {
         const kolo_value_info *mine = &p->graph->values[v];
@@ -299,6 +302,11 @@ static kolo_status map_memory(kolo_plan *p, int shards) {
     KOLO_TRY(kolo_store_reserve(p->store, p->values_bytes + p->scratch_bytes + 1));
     p->table = kolo_zalloc(p->map.table_bytes + 1);
     if (!p->table) return KOLO_NOMEM(p->map.table_bytes);
+    if (p->map.model_bytes > 0) {
+        void *memory;
+        KOLO_TRY(kolo_comm_alloc(p->comm, p->map.model_bytes, &memory));
+        p->model = memory;
+    }
     if (p->map.bucket_bytes == 0) return KOLO_OK;
     KOLO_TRY(kolo_store_reserve_gradients(p->store, p->comm, p->map.bucket_bytes));
     if (!p->store->own_gradients) p->gradients = p->store->gradients;
@@ -346,7 +354,7 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
         .kind = KOLO_COLLECTIVE_ALLREDUCE,
         .dtype = dtype,
         .op = KOLO_SUM,
-        .output = p->gradients + bucket->offset,
+        .output = (bucket->of_model ? p->model : p->gradients) + bucket->offset,
         .count = bucket->bytes / element,
         .algorithm = p->algorithm,
     };
@@ -388,6 +396,8 @@ static kolo_status make_requests(kolo_plan *p) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         if (g->nodes[i]->op->comm != KOLO_OP_WAIT) continue;
         const kolo_node *post = g->nodes[kolo_info(g, g->nodes[i]->in[0])->producer];
+        bool own = p->map.buckets[post->attr[KOLO_COMM_BUCKET].i].of_model || !p->adds_to;
+        if (!own) continue; /* those of adds_to */
         KOLO_TRY(make_request(p, post, g->nodes[i]->out[0]));
     }
     return KOLO_OK;
@@ -459,7 +469,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     p->adds_to = o.adds_to;
     p->algorithm = o.algorithm;
     if (o.adds_to) p->sum = o.adds_to->sum;
-    KOLO_ASSERT(!o.adds_to || ((p->accumulates || p->sum) && !p->comm));
+    KOLO_ASSERT(!o.adds_to || ((p->accumulates || p->sum) && (!p->comm || model_axes)));
     if (o.shards > 0 && o.sparse_embedding) {
         status = KOLO_FAIL(
             KOLO_ERR_ARG,

@@ -34,6 +34,7 @@ struct kolo_plan {
     kolo_memory_map map;
     bool *shared;    /* by node: it runs in micro-batches without samples too */
     int *entries;    /* by value id: store entry of a parameter or state */
+    char *model;     /* KOLO_REGION_MODEL, registered memory */
     char *gradients; /* registered memory, at a fixed address; NULL: that of the store */
     char *table;
     size_t values_bytes, scratch_bytes; /* in the arena of the store: values, then scratch */

@@ -35,8 +35,14 @@ static void finish_bucket(const kolo_plan *p, int bucket, part run) {
     if (!run.apart) fold(p, bucket);
 }
 
-/* The plan whose requests a plan starts. */
+/* The plan whose requests a plan starts, but for those of activations, which are its own. */
 static const kolo_plan *owner_of(const kolo_plan *p) { return p->adds_to ? p->adds_to : p; }
+
+/* NULL: a single rank. */
+static kolo_request *request_of(const kolo_plan *p, int bucket) {
+    const kolo_plan *owner = p->map.buckets[bucket].of_model ? p : owner_of(p);
+    return owner->requests ? owner->requests[bucket] : NULL;
+}
 
 /* Zeros in the place of what is summed, but for what this rank has accumulated. */
 static void clear_posted(const kolo_plan *p, const kolo_step *step) {
@@ -79,7 +85,7 @@ static bool is_shard_sum(const kolo_plan *p, const kolo_step *step) {
 
 static kolo_status wait(kolo_plan *p, int bucket) {
     int64_t begin = p->sum ? kolo_now_ns() : 0;
-    KOLO_TRY(kolo_request_wait(owner_of(p)->requests[bucket], 0));
+    KOLO_TRY(kolo_request_wait(request_of(p, bucket), 0));
     if (p->sum) p->waited_ns += kolo_now_ns() - begin;
     return KOLO_OK;
 }
@@ -94,12 +100,12 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, int b
         return *in_flight ? kolo_comm_progress(owner->comm) : KOLO_OK;
     case KOLO_STEP_POST:
         if (is_shard_sum(p, step) && run.compute) finish_bucket(p, step->bucket, run);
-        if (!(run.complete || step->inside) || !owner->requests) return KOLO_OK;
+        if (!(run.complete || step->inside) || !request_of(p, step->bucket)) return KOLO_OK;
         if (run.empty) clear_posted(p, step);
         ++*in_flight;
-        return kolo_request_start(owner->requests[step->bucket]);
+        return kolo_request_start(request_of(p, step->bucket));
     case KOLO_STEP_WAIT:
-        if (!owner->requests) return KOLO_OK;
+        if (!request_of(p, step->bucket)) return KOLO_OK;
         --*in_flight;
         return wait(p, step->bucket);
     }

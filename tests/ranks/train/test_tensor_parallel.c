@@ -237,6 +237,17 @@ static const kolo_train_opts few = {
     .epochs = 2,
 };
 
+/* Micro-batches of 4 and 3 samples, and of 2 and 1 in the last step of an epoch. */
+static const kolo_train_opts uneven = {
+    .model = "gpt2_tiny",
+    .model_options = "layers=1,width=32,heads=4,context=8,vocab=50,dropout=0.1",
+    .data = "synthetic-tokens:N=31,test=3",
+    .lr = 0.01,
+    .global_batch = 7,
+    .accumulate = 2,
+    .epochs = 2,
+};
+
 static void assert_near(const char *what, double one, double other, double bound) {
     if (!(fabs(one - other) <= bound * fabs(one))) fail_msg("%s: %.9g, but %.9g", what, other, one);
 }
@@ -260,6 +271,8 @@ static void jobs_train_and_evaluate(void **state) {
         {gpt2, "tp=2", 2},
         {gpt2, "dp=2,tp=2", 4},
         {few, "dp=2,tp=2", 4},
+        {uneven, "tp=2", 2},
+        {uneven, "dp=2,tp=2", 4},
         {{.model = "bert_tiny",
           .model_options = "layers=1",
           .data = "synthetic-tokens:N=20,test=5",
