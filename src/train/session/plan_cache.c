@@ -159,9 +159,9 @@ static kolo_status compile(kolo_session *s, cached *c) {
     opts.groups = s->groups;
     if (c->purpose == ADD)
         opts.adds_to = kolo_session_find_plan(s, FINISH, finished_by(s, c->key))->plan;
-    bool collective =
-        (c->purpose == FINISH && !alone) || (c->purpose == EVALUATE && evaluates_together(s)) ||
-        (c->purpose == ADD && s->groups);
+    bool collective = (c->purpose == FINISH && !alone) ||
+                      (c->purpose == EVALUATE && evaluates_together(s)) ||
+                      (c->purpose == ADD && s->groups);
     return kolo_plan_compile(graph, &opts, s->store, collective ? s->comm : NULL, &c->plan);
 }
 
