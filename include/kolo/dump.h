@@ -10,11 +10,12 @@ extern "C" {
 #endif
 
 /* The list of what can be printed: code, name, description. */
-#define KOLO_DUMP_LIST(X)                                                                    \
-    X(KOLO_DUMP_GRAPH, "graph", "the graph as the model builds it")                          \
-    X(KOLO_DUMP_PASSES, "passes", "the graph after all passes: gradients, layouts, buckets") \
-    X(KOLO_DUMP_PLAN, "plan", "memory, buckets, and the kernel of each step")                \
-    X(KOLO_DUMP_SCHEDULE, "schedule", "each collective of a step: algorithm, chunk, schedules")
+#define KOLO_DUMP_LIST(X)                                                                       \
+    X(KOLO_DUMP_GRAPH, "graph", "the graph as the model builds it")                             \
+    X(KOLO_DUMP_PASSES, "passes", "the graph after all passes: gradients, layouts, buckets")    \
+    X(KOLO_DUMP_PLAN, "plan", "memory, buckets, and the kernel of each step")                   \
+    X(KOLO_DUMP_SCHEDULE, "schedule", "each collective of a step: algorithm, chunk, schedules") \
+    X(KOLO_DUMP_PROGRAM, "program", "the order of passes and messages on the stages of a pipeline")
 
 typedef enum kolo_dump_what {
 #define KOLO_DUMP_ENUM(code, name, help) code,
@@ -44,8 +45,9 @@ typedef struct kolo_dump_opts {
     const char *tuning;       /* NULL: no file */
     kolo_train_notice notice; /* warnings: the file is unusable, an option has no effect here */
     void *notice_arg;
-    const char *mesh; /* axes of the workers, "dp=2,tp=2"; NULL: dp alone */
-    int zero;         /* level of ZeRO; 0: none */
+    const char *mesh;     /* axes of the workers, "dp=2,tp=2"; NULL: dp alone */
+    const char *pipeline; /* PROGRAM: schedule of the axis pp, see kolo_train_opts */
+    int zero;             /* level of ZeRO; 0: none */
     int ranks; /* SCHEDULE, and all with zero: size of the group; default 2, or that of mesh */
     kolo_algorithm algorithm; /* SCHEDULE */
 } kolo_dump_opts;

@@ -5,6 +5,7 @@
 #include "kernel/select/families.h"
 #include "kolo/train.h"
 #include "plan/plan.h"
+#include "plan/program.h"
 #include "train/session/tuning.h"
 
 static kolo_status build(const kolo_dump_opts *o, kolo_graph **graph) {
@@ -100,6 +101,27 @@ done:
     return status;
 }
 
+/* The program of the axis pp, which has a step's micro-batches, --accumulate. */
+static kolo_status dump_program(const kolo_dump_opts *o, kolo_text *text) {
+    const kolo_program_schedule *schedule;
+    kolo_program *program;
+    int chunks;
+    kolo_mesh mesh = {0};
+    if (o->mesh) KOLO_TRY(kolo_mesh_parse(o->mesh, 0, &mesh));
+    const int axis = kolo_mesh_find(&mesh, "pp");
+    const int64_t micro_batches = o->accumulate > 0 ? o->accumulate : 1;
+    if (axis < 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a program needs the stages of a pipeline: give --mesh "
+                                       "pp=4, for example");
+    }
+    KOLO_TRY(kolo_program_find(o->pipeline, &schedule, &chunks));
+    KOLO_TRY(
+        kolo_program_create(schedule, mesh.axes[axis].size, chunks, (int)micro_batches, &program));
+    kolo_status status = kolo_program_print(program, text);
+    kolo_program_destroy(program);
+    return status;
+}
+
 static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     *out = *in;
     if (!out->model) return KOLO_FAIL(KOLO_ERR_ARG, "no model: give its name, such as lenet");
@@ -126,6 +148,7 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
 }
 
 static kolo_status dump_what(const kolo_dump_opts *o, kolo_text *text) {
+    if (o->what == KOLO_DUMP_PROGRAM) return dump_program(o, text);
     kolo_setup setup = {.opts = {.tuning = o->tuning,
                                  .autotune = o->cached ? KOLO_AUTOTUNE_CACHED : KOLO_AUTOTUNE_OFF,
                                  .reference_kernels = o->reference_kernels,
