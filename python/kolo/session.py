@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import (Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple, Union)
 
-from . import _arrays, _errors, _options
+from . import _arrays, _errors, _options, _signals
 from ._arrays import Array
 from ._library import c, finalize
 from ._library import lib as _comm
@@ -217,6 +217,7 @@ class Session:
         self._comm, self._build, self._lock = comm, _Build(build), threading.RLock()
         self._loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
         self._handle: Any = ctypes.c_void_p()
+        _signals.use_alternate_stack()
         with self._building():
             _lib.kolo_session_create(comm.handle() if comm else None, ctypes.byref(opts),
                                      self._build.function, None, ctypes.byref(self._handle))

@@ -1,6 +1,7 @@
 """Sessions of own networks: values and gradients against numpy, loops, data sets, files, errors."""
 # needs numpy; ranks 0
 
+import ctypes
 import gc
 import os
 import tempfile
@@ -330,6 +331,14 @@ def test_models():
     assert kolo.Session(model, batch=20).fit(data, epochs=1).steps == 2
     expect(kolo.ArgumentError, "did you mean", kolo.Model, "lenett")
     expect(kolo.ArgumentError, "", kolo.Session, kolo.Model("lenet", sample=(1, 2, 2)))
+
+
+def test_signal_handlers():
+    """A handler must not run on the stack of a kernel, which may be a buffer on the heap."""
+    stack = (ctypes.c_void_p * 3)()  # stack_t: memory, flags, bytes
+    kolo.Session(two_layers, batch=2)
+    assert ctypes.CDLL(None).sigaltstack(None, stack) == 0
+    assert stack[0] and not stack[1] and stack[2] >= 1 << 15
 
 
 for name, check in list(globals().items()):
