@@ -169,13 +169,23 @@ static void handle_stop(int signal) {
     _exit(128 + signal);
 }
 
+/* Gives the handler a stack of its own: while a matrix multiplication of oneDNN runs, the stack
+ * pointer may point to a buffer on the heap. An alternate stack that exists, such as that of a
+ * sanitizer, stays. */
+static void use_alternate_stack(void) {
+    static char memory[1 << 16];
+    stack_t now, own = {.ss_sp = memory, .ss_size = sizeof memory};
+    if (sigaltstack(NULL, &now) == 0 && now.ss_flags & SS_DISABLE) sigaltstack(&own, NULL);
+}
+
 /* Signals that the parent set to be ignored, as nohup does, stay ignored. */
 static void catch_stops(const char *folder) {
     int length = folder ? snprintf(resumable, sizeof resumable, "%s%s", folder, LAUNCH_LATEST) : 0;
     if (length >= (int)sizeof resumable) *resumable = '\0';
+    use_alternate_stack();
     static const int signals[] = {SIGHUP, SIGINT, SIGTERM};
     for (size_t i = 0; i < KOLO_COUNT(signals); i++) {
-        struct sigaction now, stop = {.sa_handler = handle_stop};
+        struct sigaction now, stop = {.sa_handler = handle_stop, .sa_flags = SA_ONSTACK};
         sigaction(signals[i], NULL, &now);
         if (now.sa_handler != SIG_IGN) sigaction(signals[i], &stop, NULL);
     }
