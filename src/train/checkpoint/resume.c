@@ -110,16 +110,32 @@ static kolo_status fail_missing(const char *path, const char *line, bool of_run)
     return status;
 }
 
+/* What a line of n characters states, without the folder of a model in a file: the same file may be
+ * given by several paths. */
+static const char *statement(const char *line, size_t *n) {
+    const char *at = line + *n;
+    if (strncmp(line, "model: ", 7) != 0) return line;
+    while (at > line + 7 && at[-1] != '/') at--;
+    *n -= (size_t)(at - line);
+    return at;
+}
+
+static bool is_same(const char *a, size_t n, const char *b, size_t m) {
+    step_samples one, other;
+    if (read_samples(a, &one) && read_samples(b, &other)) return one.all == other.all;
+    bool same_key = n > 0 && m > 0 && *a == *b;
+    a = statement(a, &n);
+    b = statement(b, &m);
+    return same_key && n == m && memcmp(a, b, n) == 0;
+}
+
 /* ARG with the first line that differs. */
 static kolo_status compare(const char *path, const char *theirs, const char *ours,
                            bool normalizes) {
     const char *a = theirs, *b = ours;
     while (*a || *b) {
         size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
-        step_samples one, other;
-        bool same = read_samples(a, &one) && read_samples(b, &other)
-                        ? one.all == other.all
-                        : n == m && memcmp(a, b, n) == 0;
+        bool same = is_same(a, n, b, m);
         if (!same && *a && !has_key(b, a)) return fail_missing(path, a, true);
         if (!same && *b && !has_key(a, b)) return fail_missing(path, b, false);
         if (!same) return fail_difference(path, a, b, normalizes);
