@@ -32,7 +32,7 @@ typedef struct bert_size {
 } bert_size;
 
 static kolo_status parse(bert_size *m, const char *options) {
-    const model_option table[] = {
+    const kolo_model_option table[] = {
         {"layers", 1, 1000, &m->layers, 0},
         {"width", 1, 1 << 16, &m->width, 0},
         {"heads", 1, 1 << 12, &m->heads, 0},
@@ -45,7 +45,7 @@ static kolo_status parse(bert_size *m, const char *options) {
         {"cls", 0, 1 << 24, &m->first, 0},
         {"sep", 0, 1 << 24, &m->separator, 0},
     };
-    kolo_status status = model_options_parse(m->name, options, table, 11);
+    kolo_status status = kolo_model_options_parse(m->name, options, table, 11);
     if (status == KOLO_OK && m->width % m->heads != 0) {
         return kolo_error_set(KOLO_ERR_ARG, "model %s: width %d is not a multiple of %d heads",
                               m->name, (int)m->width, (int)m->heads);

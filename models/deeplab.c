@@ -71,12 +71,12 @@ static int64_t eighth(int64_t size) {
 
 static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
     int64_t width = 64, aux = 0, dropout = 50, aux_dropout = 10, classes = opts->classes;
-    const model_option table[] = {{"aux", 0, 1, &aux, 0},
-                                  {"width", 2, 1 << 10, &width, width},
-                                  {"dropout", 0, 99, &dropout, 100},
-                                  {"aux_dropout", 0, 99, &aux_dropout, 100},
-                                  {"classes", 1, 1 << 12, &classes, 0}};
-    kolo_status status = model_options_parse(model_name, opts->options, table, 5);
+    const kolo_model_option table[] = {{"aux", 0, 1, &aux, 0},
+                                       {"width", 2, 1 << 10, &width, width},
+                                       {"dropout", 0, 99, &dropout, 100},
+                                       {"aux_dropout", 0, 99, &aux_dropout, 100},
+                                       {"classes", 1, 1 << 12, &classes, 0}};
+    kolo_status status = kolo_model_options_parse(model_name, opts->options, table, 5);
     if (status == KOLO_OK) status = model_check_classes(model_name, classes, opts);
     kolo_value x;
     if (status == KOLO_OK) status = model_images(g, model_name, opts, &x);

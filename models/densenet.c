@@ -61,13 +61,13 @@ static kolo_value transition(kolo_graph *g, int number, kolo_value x, int64_t in
 
 static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
     int64_t growth = 32, width = 64, share = 100, classes = opts->classes;
-    const model_option table[] = {{"growth", 1, 1 << 10, &growth, 0},
-                                  {"width", 2, 1 << 12, &width, width},
-                                  {"layers", 1, 100, &share, 100},
-                                  {"classes", 1, 1 << 20, &classes, 0}};
+    const kolo_model_option table[] = {{"growth", 1, 1 << 10, &growth, 0},
+                                       {"width", 2, 1 << 12, &width, width},
+                                       {"layers", 1, 100, &share, 100},
+                                       {"classes", 1, 1 << 20, &classes, 0}};
     const kolo_pool2d_opts pool = {
         .kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1};
-    kolo_status status = model_options_parse("densenet121", opts->options, table, 4);
+    kolo_status status = kolo_model_options_parse("densenet121", opts->options, table, 4);
     if (status == KOLO_OK) status = model_check_classes("densenet121", classes, opts);
     kolo_value x;
     if (status == KOLO_OK) status = model_images(g, "densenet121", opts, &x);

@@ -157,12 +157,12 @@ static kolo_value body(const net *n, kolo_value x, kolo_value y, int64_t *channe
 static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
     net n = {.g = g, .percent = 100, .classes = opts->classes, .aux = 1};
     int64_t dropout = 20, aux_dropout = 70, channels;
-    const model_option table[] = {{"aux", 0, 1, &n.aux, 0},
-                                  {"width", 1, 400, &n.percent, 100},
-                                  {"dropout", 0, 99, &dropout, 100},
-                                  {"aux_dropout", 0, 99, &aux_dropout, 100},
-                                  {"classes", 1, 1 << 20, &n.classes, 0}};
-    kolo_status status = model_options_parse(model_name, opts->options, table, 5);
+    const kolo_model_option table[] = {{"aux", 0, 1, &n.aux, 0},
+                                       {"width", 1, 400, &n.percent, 100},
+                                       {"dropout", 0, 99, &dropout, 100},
+                                       {"aux_dropout", 0, 99, &aux_dropout, 100},
+                                       {"classes", 1, 1 << 20, &n.classes, 0}};
+    kolo_status status = kolo_model_options_parse(model_name, opts->options, table, 5);
     if (status == KOLO_OK) status = model_check_classes(model_name, n.classes, opts);
     kolo_value x;
     if (status == KOLO_OK) status = model_images(g, model_name, opts, &x);

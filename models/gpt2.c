@@ -21,13 +21,13 @@ typedef struct gpt2_size {
 } gpt2_size;
 
 static kolo_status parse(gpt2_size *m, const char *options) {
-    const model_option table[] = {
+    const kolo_model_option table[] = {
         {"layers", 1, 1000, &m->layers, 0},       {"width", 1, 1 << 16, &m->width, 0},
         {"heads", 1, 1 << 12, &m->heads, 0},      {"context", 1, 1 << 20, &m->context, 0},
         {"vocab", 1, 1 << 24, &m->vocabulary, 0}, {"tied", 0, 1, &m->tied, 0},
         {"dropout", 0, 99, &m->dropout, 100},
     };
-    kolo_status status = model_options_parse(m->name, options, table, 7);
+    kolo_status status = kolo_model_options_parse(m->name, options, table, 7);
     if (status == KOLO_OK && m->width % m->heads != 0) {
         return kolo_error_set(KOLO_ERR_ARG, "model %s: width %d is not a multiple of %d heads",
                               m->name, (int)m->width, (int)m->heads);

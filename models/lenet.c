@@ -18,7 +18,7 @@ static kolo_value relu_pool(kolo_graph *g, kolo_value x) {
 }
 
 static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
-    kolo_status status = model_options_parse("lenet", opts->options, NULL, 0);
+    kolo_status status = kolo_model_options_parse("lenet", opts->options, NULL, 0);
     if (status != KOLO_OK) return status;
     const kolo_shape *s = &opts->sample;
     if (s->rank != 3 || s->dim[1] < SMALLEST || s->dim[2] < SMALLEST) {

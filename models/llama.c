@@ -24,14 +24,14 @@ typedef struct llama_size {
 } llama_size;
 
 static kolo_status parse(llama_size *m, const char *options) {
-    const model_option table[] = {
+    const kolo_model_option table[] = {
         {"layers", 1, 1000, &m->layers, 0},       {"width", 2, 1 << 16, &m->width, 0},
         {"heads", 1, 1 << 12, &m->heads, 0},      {"kv_heads", 1, 1 << 12, &m->kv_heads, 0},
         {"mlp", 1, 1 << 20, &m->mlp, 0},          {"context", 1, 1 << 20, &m->context, 0},
         {"vocab", 1, 1 << 24, &m->vocabulary, 0}, {"base", 1, INT32_MAX, &m->base, 0},
         {"eps", 1, 1000000, &m->eps, 0},          {"tied", 0, 1, &m->tied, 0},
     };
-    kolo_status status = model_options_parse(m->name, options, table, 10);
+    kolo_status status = kolo_model_options_parse(m->name, options, table, 10);
     if (status == KOLO_OK && m->width % (2 * m->heads) != 0) {
         return kolo_error_set(KOLO_ERR_ARG,
                               "model %s: width %d is not a multiple of twice %d heads", m->name,

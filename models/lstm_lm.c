@@ -16,13 +16,13 @@ typedef struct lstm_lm {
 
 static kolo_status parse(lstm_lm *m, const char *options) {
     *m = (lstm_lm){.layers = 2, .hidden = 512, .embedding = 0, .context = 64, .vocabulary = 10000};
-    const model_option table[] = {
+    const kolo_model_option table[] = {
         {"layers", 1, 100, &m->layers, 0},        {"hidden", 1, 1 << 16, &m->hidden, 0},
         {"width", 1, 1 << 16, &m->embedding, 0},  {"context", 1, 1 << 20, &m->context, 0},
         {"vocab", 1, 1 << 24, &m->vocabulary, 0}, {"tied", 0, 1, &m->tied, 0},
         {"dropout", 0, 99, &m->dropout, 100},
     };
-    kolo_status status = model_options_parse("lstm_lm", options, table, 7);
+    kolo_status status = kolo_model_options_parse("lstm_lm", options, table, 7);
     if (status != KOLO_OK) return status;
     if (m->embedding == 0) m->embedding = m->hidden;
     if (m->tied && m->embedding != m->hidden) {

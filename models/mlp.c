@@ -14,9 +14,9 @@ static kolo_value linear(kolo_graph *g, int64_t number, kolo_value x, int64_t in
 
 static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
     int64_t hidden = 128, layers = 2;
-    const model_option table[] = {{"hidden", 1, 1 << 20, &hidden, 0},
-                                  {"layers", 0, 64, &layers, 0}};
-    kolo_status status = model_options_parse("mlp", opts->options, table, 2);
+    const kolo_model_option table[] = {{"hidden", 1, 1 << 20, &hidden, 0},
+                                       {"layers", 0, 64, &layers, 0}};
+    kolo_status status = kolo_model_options_parse("mlp", opts->options, table, 2);
     if (status != KOLO_OK) return status;
 
     kolo_shape batch = {opts->sample.rank + 1, {opts->batch}};

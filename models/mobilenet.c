@@ -64,10 +64,10 @@ static kolo_value block(kolo_graph *g, int number, kolo_value x, int64_t inputs,
 
 static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
     int64_t width = 100, dropout = 20, classes = opts->classes;
-    const model_option table[] = {{"width", 1, 400, &width, 100},
-                                  {"dropout", 0, 99, &dropout, 100},
-                                  {"classes", 1, 1 << 20, &classes, 0}};
-    kolo_status status = model_options_parse("mobilenet_v2", opts->options, table, 3);
+    const kolo_model_option table[] = {{"width", 1, 400, &width, 100},
+                                       {"dropout", 0, 99, &dropout, 100},
+                                       {"classes", 1, 1 << 20, &classes, 0}};
+    kolo_status status = kolo_model_options_parse("mobilenet_v2", opts->options, table, 3);
     if (status == KOLO_OK) status = model_check_classes("mobilenet_v2", classes, opts);
     kolo_value x;
     if (status == KOLO_OK) status = model_images(g, "mobilenet_v2", opts, &x);

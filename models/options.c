@@ -12,13 +12,13 @@
 enum { MAX_OPTIONS = 16 };
 
 /* The closest option name. */
-static const char *suggest(const char *name, const model_option *table, int n) {
+static const char *suggest(const char *name, const kolo_model_option *table, int n) {
     const char *names[MAX_OPTIONS + 1] = {NULL};
     for (int i = 0; i < n; i++) names[i] = table[i].name;
     return kolo_closest(name, names);
 }
 
-static kolo_status fail_unknown(const char *model, const char *name, const model_option *table,
+static kolo_status fail_unknown(const char *model, const char *name, const kolo_model_option *table,
                                 int n) {
     if (n == 0)
         return kolo_error_set(KOLO_ERR_ARG, "model %s has no options: drop \"%s\"", model, name);
@@ -61,7 +61,7 @@ static bool read_number(const char *text, size_t length, int64_t one, int64_t *n
 }
 
 static kolo_status fail_value(const char *model, const char *text, size_t length,
-                              const model_option *o) {
+                              const kolo_model_option *o) {
     char share[64] = "";
     if (o->one == 100) {
         snprintf(share, sizeof share, " of percent, or a share as 0.5,");
@@ -77,7 +77,7 @@ static kolo_status fail_value(const char *model, const char *text, size_t length
 
 /* One option, text[0..length). */
 static kolo_status parse_one(const char *model, const char *text, size_t length,
-                             const model_option *table, int n, unsigned *seen) {
+                             const kolo_model_option *table, int n, unsigned *seen) {
     const char *equals = memchr(text, '=', length);
     size_t name_length = equals ? (size_t)(equals - text) : length;
     char name[32];
@@ -87,7 +87,7 @@ static kolo_status parse_one(const char *model, const char *text, size_t length,
     int i = 0;
     while (i < n && strcmp(table[i].name, name) != 0) i++;
     if (i == n) return fail_unknown(model, name, table, n);
-    const model_option *o = &table[i];
+    const kolo_model_option *o = &table[i];
     if (*seen >> i & 1) {
         return kolo_error_set(KOLO_ERR_ARG, "model %s: option %s is given twice", model, name);
     }
@@ -101,8 +101,8 @@ static kolo_status parse_one(const char *model, const char *text, size_t length,
     return KOLO_OK;
 }
 
-kolo_status model_options_parse(const char *model, const char *text, const model_option *table,
-                                int n) {
+kolo_status kolo_model_options_parse(const char *model, const char *text,
+                                     const kolo_model_option *table, int n) {
     unsigned seen = 0;
     while (text && *text) {
         size_t length = strcspn(text, ",");

@@ -120,9 +120,9 @@ resnet_body resnet_add(kolo_graph *g, const resnet *net, kolo_value x, int64_t c
 static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, const resnet *net) {
     resnet wanted = *net;
     int64_t classes = opts->classes;
-    const model_option table[] = {{"width", 2, 1 << 12, &wanted.width, net->width},
-                                  {"classes", 1, 1 << 20, &classes, 0}};
-    kolo_status status = model_options_parse(net->name, opts->options, table, 2);
+    const kolo_model_option table[] = {{"width", 2, 1 << 12, &wanted.width, net->width},
+                                       {"classes", 1, 1 << 20, &classes, 0}};
+    kolo_status status = kolo_model_options_parse(net->name, opts->options, table, 2);
     if (status == KOLO_OK) status = model_check_classes(net->name, classes, opts);
     kolo_value x;
     if (status == KOLO_OK) status = model_images(g, net->name, opts, &x);

@@ -72,11 +72,11 @@ static int64_t size_after(const plain_net *net, int64_t size) {
 
 static kolo_status build(kolo_graph *g, const kolo_model_opts *opts, const plain_net *net) {
     int64_t units = net->units, drop = 50, percent = 100, classes = opts->classes;
-    const model_option table[] = {{"width", 1, 400, &percent, 100},
-                                  {"units", 1, 1 << 16, &units, 0},
-                                  {"dropout", 0, 99, &drop, 100},
-                                  {"classes", 1, 1 << 20, &classes, 0}};
-    kolo_status status = model_options_parse(net->name, opts->options, table, 4);
+    const kolo_model_option table[] = {{"width", 1, 400, &percent, 100},
+                                       {"units", 1, 1 << 16, &units, 0},
+                                       {"dropout", 0, 99, &drop, 100},
+                                       {"classes", 1, 1 << 20, &classes, 0}};
+    kolo_status status = kolo_model_options_parse(net->name, opts->options, table, 4);
     if (status == KOLO_OK) status = model_check_classes(net->name, classes, opts);
     if (status != KOLO_OK) return status;
     const kolo_shape *s = &opts->sample;

@@ -51,11 +51,11 @@ static kolo_value up(kolo_graph *g, int number, kolo_value x, kolo_value beside,
 
 static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
     int64_t width = 64, classes = opts->classes;
-    const model_option table[] = {{"width", 1, 1 << 10, &width, width},
-                                  {"classes", 1, 1 << 12, &classes, 0}};
+    const kolo_model_option table[] = {{"width", 1, 1 << 10, &width, width},
+                                       {"classes", 1, 1 << 12, &classes, 0}};
     const kolo_pool2d_opts halve = {.kernel_h = 2, .kernel_w = 2};
     const kolo_shape *s = &opts->sample;
-    kolo_status status = model_options_parse("unet", opts->options, table, 2);
+    kolo_status status = kolo_model_options_parse("unet", opts->options, table, 2);
     if (status == KOLO_OK) status = model_check_classes("unet", classes, opts);
     kolo_value levels[LEVELS], x;
     if (status == KOLO_OK) status = model_images(g, "unet", opts, &x);

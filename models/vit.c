@@ -68,13 +68,13 @@ static kolo_value tokens_of(kolo_graph *g, const vit *m, kolo_value x, const kol
 }
 
 static kolo_status parse(vit *m, const kolo_model_opts *opts, int64_t *classes) {
-    const model_option table[] = {
+    const kolo_model_option table[] = {
         {"layers", 1, 1000, &m->layers, 0},  {"width", 1, 1 << 16, &m->width, 0},
         {"heads", 1, 1 << 12, &m->heads, 0}, {"mlp", 1, 1 << 20, &m->mlp, 0},
         {"patch", 1, 1 << 12, &m->patch, 0}, {"dropout", 0, 99, &m->dropout, 100},
         {"classes", 1, 1 << 20, classes, 0},
     };
-    kolo_status status = model_options_parse(m->name, opts->options, table, 7);
+    kolo_status status = kolo_model_options_parse(m->name, opts->options, table, 7);
     if (status == KOLO_OK && m->width % m->heads != 0) {
         return kolo_error_set(KOLO_ERR_ARG, "model %s: width %d is not a multiple of %d heads",
                               m->name, (int)m->width, (int)m->heads);

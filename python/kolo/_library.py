@@ -349,6 +349,9 @@ const kolo_metric *kolo_metric_table(void);
 const kolo_model *const *kolo_models(void);
 kolo_status kolo_model_sample(const kolo_model *model, const char *options, kolo_shape *sample,
                               int64_t *classes);
+kolo_status kolo_model_add(const kolo_model *model, kolo_graph *g, const kolo_model_opts *opts);
+kolo_status kolo_model_window(const kolo_model *model, const char *options,
+                              kolo_dataset_opts *windows);
 kolo_status kolo_model_find(const char *name, const kolo_model **model);
 kolo_status kolo_session_create(kolo_comm *comm, const kolo_session_opts *opts,
                                 kolo_build *build, void *arg, kolo_session **session);

@@ -1,11 +1,10 @@
-"""The zoo: well-known networks, by name."""
+"""The zoo: well-known networks by name, and networks in files."""
 
 from __future__ import annotations
 
 import ctypes
 from typing import List, Optional, Sequence, Tuple
 
-from . import _errors
 from ._library import c
 from ._library import training as _lib
 from .data import Dataset
@@ -22,7 +21,8 @@ def models() -> List[str]:
 
 
 class Model:
-    """A network of the zoo for samples of a shape, as builder of a session:
+    """A network of the zoo, of an ONNX file or of a shared object (docs/library.md) for samples of a shape,
+    as builder of a session:
 
         Session(Model("resnet18", classes=10), ...)
 
@@ -51,17 +51,11 @@ class Model:
     def __call__(self, g: Graph) -> None:
         opts = c.kolo_model_opts(g.samples, make_shape(self.sample), self.classes,
                                  self.options.encode())
-        build = self._model.contents.build
-        status = build(g.handle(), ctypes.byref(opts))
-        if status != 0:
-            _errors.fail(status)
+        _lib.kolo_model_add(self._model, g.handle(), ctypes.byref(opts))
         g.check()
 
     def open(self, spec: str, split: str = "train") -> Dataset:
         """A data set of the command for this model: of text and tokens, windows of its length."""
         opts = c.kolo_dataset_opts()
-        if self._model.contents.windows:
-            status = self._model.contents.windows(self.options.encode(), ctypes.byref(opts))
-            if status != 0:
-                _errors.fail(status)
+        _lib.kolo_model_window(self._model, self.options.encode(), ctypes.byref(opts))
         return Dataset._open(spec, split, opts)  # pylint: disable=protected-access

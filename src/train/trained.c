@@ -41,16 +41,17 @@ static kolo_status resolve(const kolo_eval_opts *given, kolo_eval_opts *opts) {
 }
 
 /* The model and its options, of the file or of the caller. */
-static kolo_status choose_model(kolo_trained *t, const char **name, const char **options) {
+static kolo_status choose_model(kolo_trained *t, const char **name, const char **options,
+                                const kolo_model **model) {
     if (t->opts.model) {
         *name = t->opts.model;
         *options = t->opts.model_options ? t->opts.model_options : "";
-        return KOLO_OK;
+        return kolo_model_find(*name, model);
     }
     KOLO_TRY(kolo_checkpoint_open(t->opts.checkpoint, &t->checkpoint));
     *name = t->checkpoint.info.model;
     *options = t->checkpoint.info.model_options;
-    return KOLO_OK;
+    return kolo_checkpoint_model(&t->checkpoint, model);
 }
 
 /* Everything that needs no other rank. */
@@ -60,8 +61,7 @@ static kolo_status open_alone(const kolo_eval_opts *opts, kolo_trained *t) {
     kolo_dataset_opts windows = {0};
     KOLO_TRY(resolve(opts, &t->opts));
     const kolo_eval_opts *o = &t->opts;
-    KOLO_TRY(choose_model(t, &name, &options));
-    KOLO_TRY(kolo_model_find(name, &model));
+    KOLO_TRY(choose_model(t, &name, &options, &model));
     KOLO_TRY(kolo_model_window(model, options, &windows));
     KOLO_TRY(kolo_dataset_open_for(o->data, o->split_train ? KOLO_SPLIT_TRAIN : KOLO_SPLIT_TEST,
                                    &windows, &t->dataset));

@@ -56,4 +56,5 @@ if [ -x "$prefix/bin/kolo" ]; then
     "$prefix/bin/kolo" info
     "$prefix/bin/kolo" run -n 2 -- "$work/comm"
     "$prefix/bin/kolo" run -n 3 -- "$work/cmake/own_net"
+    "$prefix/bin/kolo" train --model "$work/cmake/mine.so" --data synthetic:N=32,test=8 --steps 2 --threads 1
 fi

@@ -329,6 +329,9 @@ def test_models():
     model = kolo.Model("lenet", data=data)
     assert (model.sample, model.classes) == ((1, 28, 28), 7)
     assert kolo.Session(model, batch=20).fit(data, epochs=1).steps == 2
+    own = kolo.Model(os.path.join(os.path.dirname(os.environ["KOLO_LIBRARY"]), "examples", "mine.so"),
+                     data=data, options="hidden=8")
+    assert kolo.Session(own, batch=20).fit(data, epochs=1).steps == 2
     expect(kolo.ArgumentError, "did you mean", kolo.Model, "lenett")
     expect(kolo.ArgumentError, "", kolo.Session, kolo.Model("lenet", sample=(1, 2, 2)))
 

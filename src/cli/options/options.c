@@ -56,8 +56,13 @@ static const kolo_choice transports[] = {KOLO_TRANSPORT_LIST(CHOICE_TRANSPORT) {
 static const char *whole(const char *text) { return text; }
 static const char *whole_file(const char *text) { return strcmp(text, "-") == 0 ? NULL : text; }
 static const char *model_file(const char *text) {
-    size_t length = strlen(text);
-    return length > 5 && strcmp(text + length - 5, ".onnx") == 0 ? text : NULL;
+    const char *const ends[] = {".onnx", ".so"};
+    const size_t length = strcspn(text, ":"); /* options follow */
+    for (size_t i = 0; i < KOLO_COUNT(ends); i++) {
+        const size_t n = strlen(ends[i]);
+        if (length > n && strncmp(text + length - n, ends[i], n) == 0) return text;
+    }
+    return NULL;
 }
 
 /* A row is a few lines here, not one line for each field. */
@@ -66,13 +71,13 @@ const kolo_option cli_options[] = {
     {.section = "model and data",
      .name = "model", .type = KOLO_OPTION_TEXT, .path = model_file, .metavar = "NAME[:KEY=VALUE,...]",
      .commands = MODEL, .required = MODEL,
-     .help = "model, such as lenet, resnet18 or mlp:hidden=256, or an ONNX file; 'kolo help models' "
-             "lists all"},
+     .help = "model, such as lenet, resnet18 or mlp:hidden=256; an ONNX file; or a shared object "
+             "(./mine.so); 'kolo help models' lists all"},
     {.name = "checkpoint", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE",
      .commands = TRAINED, .required = TRAINED,
      .help = "checkpoint, or with --model weights of another program; a .safetensors file"},
-    {.name = "model", .type = KOLO_OPTION_TEXT, .metavar = "NAME[:KEY=VALUE,...]",
-     .commands = TRAINED, .unset = "that of the checkpoint",
+    {.name = "model", .type = KOLO_OPTION_TEXT, .path = model_file,
+     .metavar = "NAME[:KEY=VALUE,...]", .commands = TRAINED, .unset = "that of the checkpoint",
      .help = "model of weights with the names of Kolo, torchvision or Hugging Face"},
     {.name = "data", .type = KOLO_OPTION_TEXT, .path = kolo_dataset_path, .metavar = "NAME[:ARG]",
      .commands = CMD_TRAIN | TRAINED, .required = CMD_TRAIN | TRAINED,

@@ -121,7 +121,10 @@ static kolo_status fill(kolo_options *o, const char *recipe, const char *where, 
     for (const char *at = recipe; *at; at += strspn(at, " ")) {
         char name[NAME], value[VALUE];
         snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "="), at);
-        KOLO_ASSERT(find(recipe, name, value));
+        if (!find(recipe, name, value) || !kolo_options_has(o, name)) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: \"%.*s\": give OPTION=VALUE of kolo train",
+                             where, (int)strcspn(at, " "), at);
+        }
         at += strcspn(at, " ");
         if (kolo_options_given(o, name) || !fits(o, recipe, name) || !to_epochs(o, name, value))
             continue;
@@ -144,8 +147,8 @@ kolo_status recipe_apply(kolo_options *o, const char **line) {
     kolo_text set = {0}, where = {0};
     kolo_text_add(&where, "recipe of %s", model->name);
     kolo_status status = fill(o, model->recipe, where.text, &set);
-    kolo_text_add(&where, " (%s):%s; --no-recipe omits it", model->recipe_source,
-                  set.text ? set.text : "");
+    if (model->recipe_source) kolo_text_add(&where, " (%s)", model->recipe_source);
+    kolo_text_add(&where, ":%s; --no-recipe omits it", set.text ? set.text : "");
     if (status == KOLO_OK && set.text) {
         *line = kolo_arena_strdup(&o->arena, where.text);
         if (!*line) status = KOLO_NOMEM(where.length);

@@ -114,6 +114,22 @@ kolo_status kolo_checkpoint_open(const char *path, kolo_checkpoint *checkpoint) 
     return KOLO_OK;
 }
 
+kolo_status kolo_checkpoint_model(const kolo_checkpoint *checkpoint, const kolo_model **model) {
+    const char *name = checkpoint->info.model;
+    const size_t length = name ? strlen(name) : 0;
+    if (length == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s names no model: use it in the program that has its graph",
+                         checkpoint->path);
+    }
+    if (length > 3 && strcmp(name + length - 3, ".so") == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s is of the model %s, which is code: name it yourself, --model %s",
+                         checkpoint->path, name, name);
+    }
+    return kolo_model_find(name, model);
+}
+
 void kolo_checkpoint_close(kolo_checkpoint *checkpoint) {
     kolo_safetensors_close(checkpoint->file);
     kolo_free(checkpoint->path);

@@ -19,6 +19,7 @@
  * Writing is atomic: the file has its old contents or the new ones. */
 
 #include "data/safetensors/safetensors.h"
+#include "kolo/train.h"
 #include "plan/plan.h"
 
 typedef struct kolo_checkpoint_info {
@@ -58,6 +59,9 @@ typedef struct kolo_checkpoint {
 /* Opens a checkpoint, verifies its hashes and reads its metadata. IO: no such file; FORMAT: not a
  * safetensors file, not written by Kolo, or damaged. */
 kolo_status kolo_checkpoint_open(const char *path, kolo_checkpoint *checkpoint);
+/* The model that it names. ARG: it names none, or a shared object, which the caller must name: a
+ * file of weights does not decide which code is executed. Errors of kolo_model_find. */
+kolo_status kolo_checkpoint_model(const kolo_checkpoint *checkpoint, const kolo_model **model);
 /* Zeroed or closed is allowed. */
 void kolo_checkpoint_close(kolo_checkpoint *checkpoint);
 

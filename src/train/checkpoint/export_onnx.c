@@ -8,9 +8,10 @@
 #include <string.h>
 
 static kolo_status build(kolo_graph *g, int64_t samples, void *arg) {
-    const kolo_checkpoint_info *info = arg;
+    const kolo_checkpoint *c = arg;
+    const kolo_checkpoint_info *info = &c->info;
     const kolo_model *model;
-    KOLO_TRY(kolo_model_find(info->model, &model));
+    KOLO_TRY(kolo_checkpoint_model(c, &model));
     const kolo_model_opts opts = {.batch = samples,
                                   .sample = info->sample,
                                   .classes = info->classes,
@@ -36,6 +37,6 @@ kolo_status kolo_checkpoint_export_onnx(kolo_checkpoint *c, const char *to) {
                          "(kolo_session_export_onnx)",
                          c->path);
     }
-    kolo_status status = kolo_onnx_write(to, build, &c->info, read_tensor, c);
+    kolo_status status = kolo_onnx_write(to, build, c, read_tensor, c);
     return status == KOLO_OK ? status : kolo_fail_in(status, "%s", c->path);
 }

@@ -109,7 +109,8 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
          "cosine?\n"},
         {"train --data fashion-mnist",
          "kolo: 'kolo train' needs --model NAME[:KEY=VALUE,...] (model, such as lenet, "
-         "resnet18 or mlp:hidden=256, or an ONNX file; 'kolo help models' lists all)\n"},
+         "resnet18 or mlp:hidden=256; an ONNX file; or a shared object (./mine.so); 'kolo help "
+         "models' lists all)\n"},
         {"train lenet",
          "kolo: unexpected argument 'lenet': options of 'kolo train' start with --\n"},
         {"train --checkpoint x",

@@ -75,6 +75,34 @@ static const size_case sizes[] = {
     {"resnet20", "width=4", {3, {1, 28, 28}}, 10, 17254},
 };
 
+/* A program's own model by name, and what cannot be registered. */
+static void models_can_be_registered(void **state) {
+    const kolo_model *lenet, *found;
+    ASSERT_OK(kolo_model_find("lenet", &lenet));
+    static kolo_model own, other;
+    own = other = *lenet;
+    own.name = "lenet_of_mine";
+    ASSERT_OK(kolo_model_register(&own));
+    ASSERT_OK(kolo_model_find("lenet_of_mine", &found));
+    assert_ptr_equal(found, &own);
+    const struct {
+        const char *name, *text;
+    } refused[] = {{"lenet_of_mine", "there is a model"},
+                   {"lenet", "there is a model"},
+                   {"a:b", "omit colons"},
+                   {"a.so", "omit colons"},
+                   {"", "lacks a name"},
+                   {NULL, "lacks a name"}};
+    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
+        other.name = refused[i].name;
+        assert_int_equal(kolo_model_register(&other), KOLO_ERR_ARG);
+        assert_non_null(strstr(kolo_last_error(), refused[i].text));
+    }
+    assert_int_equal(kolo_model_register(NULL), KOLO_ERR_ARG);
+    assert_int_equal(kolo_model_find("lenet_of_min", &found), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "did you mean \"lenet_of_mine\"?"));
+}
+
 static void models_have_their_sizes(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(sizes); i++) {
         const size_case *c = &sizes[i];
@@ -494,6 +522,7 @@ static void options_match_their_documentation(void **state) {
 
 TEST_MAIN(test_models) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(models_can_be_registered),
         cmocka_unit_test(models_have_their_sizes),
         cmocka_unit_test(lenet_is_named_and_drawn_as_in_pytorch),
         cmocka_unit_test(what_does_not_suit_is_refused_in_words),
