@@ -155,15 +155,20 @@ typedef struct kolo_op {
     /* Rewrites a node for evaluation. Sets *by to a value that replaces output 0, if the node is
      * not needed. NULL: training and evaluation compute the same. */
     kolo_status (*evaluate)(const kolo_graph *g, kolo_node *n, kolo_value *by);
+    /* Replaces a node that needs dimension 1 of input 0 whole, of `size` elements, where that is
+     * sharded: adds nodes that take the shard, and sets by[i] to what replaces output i, or to
+     * none. NULL: it stays as it is. */
+    void (*divide)(kolo_graph *g, const kolo_node *n, int64_t size, kolo_value *by);
 
     /* What the op does along each dimension, in index notation (graph/index.h): placements follow
      * from it. index_of: it depends on attributes and ranks; returns a constant or `text`, in which
      * it has written up to KOLO_NOTATION bytes. */
     const char *index;
     const char *(*index_of)(const kolo_attr *attr, const kolo_shape *in, char *text);
-    unsigned linear; /* bit i: linear in input i; those of all addends at once */
-    /* An attribute that counts along an index: a shard has its part. KOLO_ATTR of that number, of
-     * where the part begins, and of the whole. 0: none. */
+    unsigned linear;        /* bit i: linear in input i; those of all addends at once */
+    kolo_reduce_op combine; /* what outputs without an index are over it; default: sums */
+    /* Attributes of a shard along an index: KOLO_ATTR of the number of its elements, of where they
+     * begin, and of the number of the whole. 0: none. */
     struct {
         char index;
         int size, first, all;

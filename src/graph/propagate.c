@@ -155,6 +155,7 @@ static kolo_status sharded(axis_query *q) {
             if (is_nonlinear(q->n)) return refuse(q, first, "the op is no sum over this index");
             KOLO_TRY(check_addends(q, code));
             q->out[k].kind = KOLO_PLACEMENT_PARTIAL;
+            q->out[k].op = q->n->op->combine;
         }
     }
     return KOLO_OK;

@@ -43,6 +43,7 @@ typedef struct member {
     int stage;    /* sums and gathers that lead to it, one after another */
     int unit, place;
     kolo_axes axes; /* of the ranks that communicate */
+    kolo_reduce_op op;
     kolo_dtype dtype;
     bool early;   /* it is there before the step: nothing delays its POST */
     bool of_leaf; /* a parameter, which is there at any time */
@@ -121,7 +122,7 @@ static bool is_flat(const kolo_placement *p) {
 /* What a redistribution becomes along one axis. False: nothing that a plan has. */
 static bool class_on(const kolo_placement *from, const kolo_placement *to, member_class *class) {
     bool sum = from->kind == KOLO_PLACEMENT_PARTIAL && from->op == KOLO_SUM;
-    if (is_whole(to) && sum) {
+    if (is_whole(to) && from->kind == KOLO_PLACEMENT_PARTIAL) {
         *class = METRIC;
     } else if (is_whole(to) && from->kind == KOLO_PLACEMENT_LOCAL) {
         *class = ROWS;
@@ -143,15 +144,20 @@ static bool is_same(const kolo_placement *from, const kolo_placement *to, int si
 /* What a redistribution becomes; METRIC unless a node reads the sum. UNSUPPORTED: nothing that a
  * plan has, or of different kinds on several axes. */
 static kolo_status class_of(const kolo_graph *g, const kolo_node *n, member_class *class,
-                            kolo_axes *among) {
+                            kolo_axes *among, kolo_reduce_op *op) {
     int axes = 0;
     *class = METRIC;
     *among = 0;
+    *op = KOLO_SUM;
     for (int a = 0; a < g->mesh.n_axes; a++) {
         const kolo_placement *from = &n->move->from.axis[a], *to = &n->move->to.axis[a];
         member_class on_axis;
         if (is_same(from, to, g->mesh.axes[a].size)) continue;
-        if (g->mesh.axes[a].size > 1) *among |= (kolo_axes)1 << a;
+        if (g->mesh.axes[a].size > 1) {
+            if (*among && *op != from->op) return refuse(g, n->move);
+            *among |= (kolo_axes)1 << a;
+            *op = from->op;
+        }
         if (!class_on(from, to, &on_axis)) {
             if (g->mesh.axes[a].size > 1) return refuse(g, n->move);
             continue;
@@ -220,7 +226,7 @@ static kolo_status collect(lowerer *b) {
         m.place = (int)n->attr[KOLO_REDISTRIBUTE_PLACE].i;
         m.early = n->attr[KOLO_REDISTRIBUTE_EARLY].i;
         m.dtype = kolo_info(g, m.value)->tensor.dtype;
-        KOLO_TRY(class_of(g, n, &m.class, &m.axes));
+        KOLO_TRY(class_of(g, n, &m.class, &m.axes, &m.op));
         b->member_of[m.synced.id] = b->n_members;
         b->members[b->n_members++] = m;
     }
@@ -294,6 +300,7 @@ static int by_class(const void *a, const void *b) {
     const member *x = a, *y = b;
     if (x->class != y->class) return x->class < y->class ? -1 : 1;
     if (x->axes != y->axes) return x->axes < y->axes ? -1 : 1;
+    if (x->op != y->op) return x->op < y->op ? -1 : 1;
     if (x->class == INSIDE && x->dtype != y->dtype) return x->dtype < y->dtype ? -1 : 1;
     if (x->class == METRIC) return x->synced.id < y->synced.id ? -1 : 1; /* as outputs */
     if (x->early != y->early) return x->early ? -1 : 1;
@@ -307,7 +314,7 @@ static int by_class(const void *a, const void *b) {
 /* Whether a member starts a bucket. `first`: the first member of the bucket before, which is full
  * or not. */
 static bool starts(const member *m, const member *first, const member *previous, bool full) {
-    if (!first || m->axes != previous->axes) return true;
+    if (!first || m->axes != previous->axes || m->op != previous->op) return true;
     switch (m->class) {
     case SUM:
         return full || m->stage != previous->stage || m->early != previous->early;
@@ -372,6 +379,7 @@ static kolo_status add_bucket(lowerer *b, int first, int end, kolo_value *values
         [KOLO_COMM_AXES].i = (int64_t)m->axes,
         [KOLO_COMM_OF_SAMPLES].i = is_of_samples(m),
         [KOLO_COMM_IN_PLACE].i = m->class == SCATTER && b->in_flight == SIZE_MAX,
+        [KOLO_COMM_OP].i = m->op,
     };
     for (int i = 0; i < n; i++) {
         values[i] = m[i].value;

@@ -21,9 +21,10 @@
 
 typedef struct partitioner {
     kolo_graph *g;
-    kolo_value *now;                    /* by value: what later nodes read */
+    kolo_value *now;                    /* by value: what later nodes read; or none */
     kolo_value (*read)[KOLO_MESH_AXES]; /* by value: as REPLICATED on an axis; or none */
     bool *used;                         /* by value: a node read it */
+    kolo_shape *whole;                  /* by value that was there before: its shape */
     int32_t n_values, most;             /* values before and after values are added */
     kolo_node **order;
     int32_t n;
@@ -39,17 +40,24 @@ typedef struct recipe_row {
 
 /* Biases follow the weights that they are added to. */
 static const recipe_row recipe[] = {
-    {"*.attn.c_attn.weight", 0, 3}, /* gpt2 */
+    {"wte.weight", 0, 0}, /* gpt2 */
+    {"lm_head.weight", 0, 0},
+    {"*.attn.c_attn.weight", 0, 3},
     {"*.attn.c_proj.weight", 1, 0},
     {"*.mlp.c_fc.weight", 0, 0},
     {"*.mlp.c_proj.weight", 1, 0},
-    {"*.attention.self.qkv.weight", 0, 3}, /* bert */
+    {"bert.embeddings.word_embeddings.weight", 0, 0}, /* bert */
+    {"*.attention.self.qkv.weight", 0, 3},
     {"*.attention.output.dense.weight", 1, 0},
     {"*.intermediate.dense.weight", 0, 0},
     {"bert.encoder.layer.*.output.dense.weight", 1, 0},
     {"fc1.weight", 0, 0}, /* mlp, lenet */
     {"fc2.weight", 1, 0},
 };
+
+static bool is_of_samples(const partitioner *p, int axis) {
+    return strcmp(p->g->mesh.axes[axis].name, "dp") == 0;
+}
 
 static const recipe_row *row_of(const char *name) {
     for (size_t i = 0; i < KOLO_COUNT(recipe); i++) {
@@ -237,11 +245,31 @@ static kolo_status place_inputs(partitioner *p, const cut_node *c) {
     return kolo_graph_check(p->g);
 }
 
-/* An attribute that counts along the index. ARG: it does not divide. */
+/* Where the slice of the leading input begins along the index, in what the axes before this one
+ * leave of it. */
+static int64_t first_of(const partitioner *p, const cut_node *c) {
+    const kolo_mesh *mesh = &p->g->mesh;
+    const kolo_value lead = c->n->in[c->lead];
+    const int d = placed(p, lead, c->axis)->dim;
+    int64_t length = p->whole[lead.id].dim[d], first = 0;
+    for (int a = 0; a <= c->axis; a++) {
+        if (!is_cut(placed(p, lead, a)) || placed(p, lead, a)->dim != d) continue;
+        const int size = mesh->axes[a].size, at = kolo_mesh_coordinate(mesh, p->g->rank, a);
+        first = at * (length / size) + (at < length % size ? at : length % size);
+        length = local_length(length, 1, size, at);
+    }
+    return first;
+}
+
+/* Attributes that count along the index. ARG: they do not divide. */
 static kolo_status make_part(const partitioner *p, const cut_node *c) {
     kolo_node *n = c->n;
-    if (n->op->part.size == 0 || n->op->part.index != c->code) return KOLO_OK;
     const kolo_mesh *mesh = &p->g->mesh;
+    if (n->op->part.index == 0 || n->op->part.index != c->code) return KOLO_OK;
+    if (n->op->part.size == 0) {
+        kolo_node_attr(n, n->op->part.first)->i += first_of(p, c);
+        return KOLO_OK;
+    }
     const int size = mesh->axes[c->axis].size;
     int64_t *count = &kolo_node_attr(n, n->op->part.size)->i;
     int64_t *all = &kolo_node_attr(n, n->op->part.all)->i;
@@ -288,7 +316,7 @@ static kolo_status infer_shapes(const partitioner *p, const kolo_node *n) {
 static kolo_value reduced(partitioner *p, kolo_value v) {
     for (int a = 0; a < p->g->mesh.n_axes; a++) {
         if (placed(p, v, a)->kind != KOLO_PLACEMENT_PARTIAL) continue;
-        if (strcmp(p->g->mesh.axes[a].name, "dp") == 0) continue;
+        if (is_of_samples(p, a)) continue;
         v = moved_to(p, v, a, KOLO_PLACEMENT_INVARIANT);
     }
     return v;
@@ -301,12 +329,48 @@ static bool take_relu(kolo_node *n) {
     return true;
 }
 
+/* Whether an op cannot take what is sharded along dimension 1 of its first input, but nodes that
+ * replace it can. */
+static bool is_divided(const partitioner *p, const kolo_node *n) {
+    if (!n->op->divide) return false;
+    for (int a = 0; a < p->g->mesh.n_axes; a++) {
+        const kolo_placement *x = placed(p, n->in[0], a);
+        if (is_cut(x) && x->dim == 1 && !is_of_samples(p, a)) return true;
+    }
+    return false;
+}
+
+static kolo_status visit(partitioner *p, kolo_node *n);
+
+static kolo_status divide(partitioner *p, const kolo_node *n) {
+    kolo_value by[KOLO_MAX_IO];
+    const int32_t first = p->g->n_nodes;
+    n->op->divide(p->g, n, p->whole[n->in[0].id].dim[1], by);
+    KOLO_TRY(kolo_graph_check(p->g));
+    for (int32_t i = first, end = p->g->n_nodes; i < end; i++) KOLO_TRY(visit(p, p->g->nodes[i]));
+    for (int k = 0; k < n->n_out; k++) {
+        p->now[n->out[k].id] = kolo_value_ok(by[k]) ? p->now[by[k].id] : KOLO_NONE;
+    }
+    return KOLO_OK;
+}
+
+/* Takes what replaces the inputs of a node. */
+static kolo_status take_inputs(const partitioner *p, kolo_node *n) {
+    for (int k = 0; k < n->n_in; k++) {
+        n->in[k] = p->now[n->in[k].id];
+        if (kolo_value_ok(n->in[k])) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%s: no rank has all of its input %d", n->op->name,
+                         k);
+    }
+    return KOLO_OK;
+}
+
 static kolo_status visit(partitioner *p, kolo_node *n) {
     bool summed = false;
-    for (int k = 0; k < n->n_in; k++) n->in[k] = p->now[n->in[k].id];
+    KOLO_TRY(take_inputs(p, n));
+    if (is_divided(p, n)) return divide(p, n);
     for (int a = 0; a < p->g->mesh.n_axes; a++) {
-        bool model = p->g->mesh.axes[a].size > 1 && strcmp(p->g->mesh.axes[a].name, "dp") != 0;
-        if (model) KOLO_TRY(cut_on(p, n, a, &summed));
+        if (p->g->mesh.axes[a].size > 1 && !is_of_samples(p, a)) KOLO_TRY(cut_on(p, n, a, &summed));
     }
     for (int k = 0; k < n->n_in; k++) {
         if (n->in[k].id < p->n_values) p->used[n->in[k].id] = true;
@@ -327,27 +391,35 @@ static kolo_status visit(partitioner *p, kolo_node *n) {
     return kolo_graph_check(p->g);
 }
 
+/* Outputs that are sharded go: of logits that no rank has as a whole, the loss is reported. */
+static void drop_sharded_outputs(const partitioner *p) {
+    kolo_graph *g = p->g;
+    int32_t kept = 0;
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        kolo_named_value output = g->outputs[i];
+        bool whole = true;
+        output.value = p->now[output.value.id];
+        for (int a = 0; kolo_value_ok(output.value) && a < g->mesh.n_axes; a++) {
+            whole &= is_of_samples(p, a) || !is_cut(placed(p, output.value, a));
+        }
+        if (whole && kolo_value_ok(output.value)) g->outputs[kept++] = output;
+    }
+    g->n_outputs = kept;
+}
+
 static kolo_status walk(partitioner *p) {
     kolo_graph *g = p->g;
     const int32_t n_nodes = g->n_nodes;
-    for (int32_t v = 0; v < p->n_values; v++) p->now[v] = (kolo_value){.id = v};
     for (int32_t v = 0; v < p->most; v++) {
+        p->now[v] = (kolo_value){.id = v};
         for (int a = 0; a < KOLO_MESH_AXES; a++) p->read[v][a] = KOLO_NONE;
     }
+    for (int32_t v = 0; v < p->n_values; v++) p->whole[v] = g->values[v].tensor.shape;
     for (int a = 0; a < g->mesh.n_axes; a++) {
-        bool model = g->mesh.axes[a].size > 1 && strcmp(g->mesh.axes[a].name, "dp") != 0;
-        if (model) KOLO_TRY(apply_recipe(p, a));
+        if (g->mesh.axes[a].size > 1 && !is_of_samples(p, a)) KOLO_TRY(apply_recipe(p, a));
     }
     for (int32_t i = 0; i < n_nodes; i++) KOLO_TRY(visit(p, g->nodes[i]));
-    for (int32_t i = 0; i < g->n_outputs; i++) {
-        kolo_value *v = &g->outputs[i].value;
-        *v = p->now[v->id];
-        for (int a = 0; a < g->mesh.n_axes; a++) {
-            if (strcmp(g->mesh.axes[a].name, "dp") == 0 || !is_cut(placed(p, *v, a))) continue;
-            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "the output %s is sharded on the axis %s",
-                             g->outputs[i].name, g->mesh.axes[a].name);
-        }
-    }
+    drop_sharded_outputs(p);
     return kolo_graph_set_nodes(g, p->order, p->n);
 }
 
@@ -363,12 +435,14 @@ kolo_status kolo_pass_partition(kolo_graph *g) {
     const size_t nodes = (size_t)g->n_nodes * (2 + 2 * KOLO_MAX_IO * KOLO_MESH_AXES) + 1;
     partitioner p = {.g = g, .n_values = g->n_values, .most = (int32_t)(values + nodes)};
     kolo_arena arena = {0};
-    p.now = kolo_arena_alloc(&arena, values * sizeof *p.now);
+    p.now = kolo_arena_alloc(&arena, (size_t)p.most * sizeof *p.now);
+    p.whole = kolo_arena_alloc(&arena, (size_t)p.most * sizeof *p.whole);
     p.read = kolo_arena_alloc(&arena, (size_t)p.most * sizeof *p.read);
     p.used = kolo_arena_alloc(&arena, values * sizeof *p.used);
     p.order = kolo_arena_alloc(&arena, nodes * sizeof *p.order);
-    kolo_status status =
-        p.now && p.read && p.used && p.order ? walk(&p) : KOLO_NOMEM(nodes * sizeof *p.order);
+    kolo_status status = p.now && p.whole && p.read && p.used && p.order
+                             ? walk(&p)
+                             : KOLO_NOMEM(nodes * sizeof *p.order);
     kolo_arena_fini(&arena);
     return status == KOLO_OK ? KOLO_OK
                              : kolo_fail_in(status, "the model cannot be divided over the mesh");

@@ -353,7 +353,7 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
     kolo_request_opts opts = {
         .kind = KOLO_COLLECTIVE_ALLREDUCE,
         .dtype = dtype,
-        .op = KOLO_SUM,
+        .op = (kolo_reduce_op)post->attr[KOLO_COMM_OP].i,
         .output = (bucket->of_model ? p->model : p->gradients) + bucket->offset,
         .count = bucket->bytes / element,
         .algorithm = p->algorithm,

@@ -142,11 +142,12 @@ static int parts_of(const kolo_index_term *term, int d) { return d < 0 ? 1 : ter
 
 /* An attribute that counts along the index is that of the slice. */
 static void slice_attributes(run *r, const kolo_node *n, int code, int64_t first, int64_t count) {
-    if (n->op->part.size == 0 || n->op->part.index != code) return;
+    const int of_size = n->op->part.size, of_all = n->op->part.all;
+    if (n->op->part.index == 0 || n->op->part.index != code) return;
     memcpy(r->attr, n->attr, sizeof r->attr);
-    r->attr[n->op->part.size - 1].i = count;
-    r->attr[n->op->part.first - 1].i = first;
-    r->attr[n->op->part.all - 1].i = n->attr[n->op->part.size - 1].i;
+    if (of_size > 0) r->attr[of_size - 1].i = count;
+    r->attr[n->op->part.first - 1].i += first;
+    if (of_all > 0) r->attr[of_all - 1].i = n->attr[of_size - 1].i;
     r->spec.attr = r->attr;
 }
 
@@ -203,7 +204,8 @@ static void check_outputs(const graph_eval *e, const kolo_node *n, const kolo_in
             const kolo_tensor *have = &parts[p].spec.out[k];
             if (sum) {
                 for (int64_t i = 0; p && i < kolo_shape_count(&whole->shape); i++) {
-                    total[i] += number(have, parts[p].out[k], i);
+                    double x = number(have, parts[p].out[k], i);
+                    total[i] = n->op->combine == KOLO_MAX ? fmax(total[i], x) : total[i] + x;
                 }
                 continue;
             }

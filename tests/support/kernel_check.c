@@ -34,7 +34,8 @@ static kolo_dtype dtype_of(const kolo_op *op, const kolo_attr *attr, int input) 
                   op == &kolo_op_accuracy || op == &kolo_op_confusion;
     bool ids = op == &kolo_op_embedding || op == &kolo_op_embedding_bwd ||
                op == &kolo_op_embedding_bwd_rows || op == &kolo_op_merge_rows;
-    if (input == 2 && op->in_place) return KOLO_DTYPE_I32;
+    if (input == 2 && (op->in_place || op == &kolo_op_class_sums)) return KOLO_DTYPE_I32;
+    if (input == 3 && op == &kolo_op_class_sums_bwd) return KOLO_DTYPE_I32;
     if (input > 0 && op == &kolo_op_dropout) return KOLO_DTYPE_I64;
     if (input == 1 && (labels || ids)) return KOLO_DTYPE_I32;
     if (op == &kolo_op_attention || op == &kolo_op_attention_bwd) {

@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-static const char *const no_attrs[] = {NULL}, *const rows_attrs[] = {"rows", NULL};
+static const char *const attrs[] = {"rows", "first", NULL};
 
 static kolo_status embedding_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "fif"));
@@ -32,11 +32,15 @@ static kolo_status check_rows(const kolo_shape_query *q, int64_t least) {
 }
 
 static kolo_status embedding_bwd_shape(kolo_shape_query *q) {
-    KOLO_TRY(kolo_rule_types(q, "fi"));
+    KOLO_TRY(kolo_rule_types(q, "fif"));
     KOLO_TRY(check_rows(q, 1));
     const int64_t *dy = q->in[0].shape.dim;
     kolo_shape ids = kolo_shape_2(dy[0], dy[1]);
+    kolo_shape table = kolo_shape_2(q->attr[KOLO_EMBEDDING_ROWS].i, dy[2]);
     if (!kolo_shape_equal(&q->in[1].shape, &ids)) return KOLO_RULE_FAIL(q, "the ids must be N,T");
+    if (q->n_in > 2 && !kolo_shape_equal(&q->in[2].shape, &table)) {
+        return KOLO_RULE_FAIL(q, "the table must be rows,C");
+    }
     return kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype),
                          kolo_shape_2(q->attr[KOLO_EMBEDDING_ROWS].i, dy[2]));
 }
@@ -64,9 +68,13 @@ static void embedding_grad(kolo_graph *g, const kolo_node *n, const kolo_value *
         d_in[0] = kolo_graph_add1(g, &kolo_op_embedding_bwd_rows,
                                   (kolo_value[]){d_out[0], n->in[1]}, 2, attr);
     } else if (wants[0]) {
-        const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_EMBEDDING_ROWS] = rows_of(g, n->in[0])};
-        d_in[0] =
-            kolo_graph_add1(g, &kolo_op_embedding_bwd, (kolo_value[]){d_out[0], n->in[1]}, 2, attr);
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {
+            [KOLO_EMBEDDING_ROWS] = rows_of(g, n->in[0]),
+            [KOLO_EMBEDDING_FIRST] = n->attr[KOLO_EMBEDDING_FIRST],
+        };
+        const kolo_value in[] = {d_out[0], n->in[1], n->in[0]};
+        d_in[0] = kolo_graph_add1(g, &kolo_op_embedding_bwd, in, kolo_is_slice(g, n->in[0]) ? 3 : 2,
+                                  attr);
     }
     if (n->n_in == 3 && wants[2]) {
         const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_EMBEDDING_ROWS] = rows_of(g, n->in[2])};
@@ -78,7 +86,8 @@ static void embedding_grad(kolo_graph *g, const kolo_node *n, const kolo_value *
 static void embedding_bwd_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
                                const bool *wants, kolo_value *d_in) {
     const kolo_value in[] = {d_out[0], n->in[1]};
-    if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_embedding, in, 2, NULL);
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_EMBEDDING_FIRST] = n->attr[KOLO_EMBEDDING_FIRST]};
+    if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_embedding, in, 2, attr);
 }
 
 /* What is read of the tables are the rows that occur, no more than there are tokens. */
@@ -89,12 +98,13 @@ static kolo_cost embedding_cost(const kolo_shape_query *q) {
 
 const kolo_op kolo_op_embedding = {
     .name = "embedding",
-    .index = "Vc,nT+Pc->nTc",
+    .index = "vc,nT+Pc->nTc",
     .linear = 0x5u,
+    .part = {.index = 'v', .first = KOLO_ATTR(KOLO_EMBEDDING_FIRST)},
     .min_in = 2,
     .max_in = 3,
     .layout = {.in = "ppp", .out = "a"},
-    .attrs = no_attrs,
+    .attrs = attrs,
     .shape = embedding_shape,
     .grad = embedding_grad,
     .cost = embedding_cost,
@@ -102,12 +112,13 @@ const kolo_op kolo_op_embedding = {
 };
 const kolo_op kolo_op_embedding_bwd = {
     .name = "embedding_bwd",
-    .index = "ntc,nt->Vc",
+    .index = "ntc,nt,vc->vc",
     .linear = 0x1u,
+    .part = {.index = 'v', .first = KOLO_ATTR(KOLO_EMBEDDING_FIRST)},
     .min_in = 2,
-    .max_in = 2,
-    .layout = {.in = "ap", .out = "p"},
-    .attrs = rows_attrs,
+    .max_in = 3,
+    .layout = {.in = "app", .out = "p"},
+    .attrs = attrs,
     .shape = embedding_bwd_shape,
     .grad = embedding_bwd_grad,
     .bf16 = 1u << 0,
@@ -119,7 +130,7 @@ const kolo_op kolo_op_position_bwd = {
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "a", .out = "p"},
-    .attrs = rows_attrs,
+    .attrs = attrs,
     .shape = position_bwd_shape,
     .bf16 = 1u << 0,
 };

@@ -84,6 +84,7 @@ const kolo_op kolo_op_softmax_xent = {
     .attrs = xent_attrs,
     .shape = softmax_xent_shape,
     .grad = softmax_xent_grad,
+    .divide = kolo_divide_xent,
     .overwrite = 1u << 0,
     .overwriter = 1, /* the probabilities */
     .bf16 = 1u << 0,

@@ -105,9 +105,10 @@ enum { KOLO_GELU_TANH, KOLO_GELU_BWD_BIAS };
 enum { KOLO_LAYER_NORM_EPS };
 
 /* embedding: w [V,C], ids i32 [N,T], [p [P,C]] -> y [N,T,C] with y[n,t] = w[ids[n,t]] + p[t]. An id
- * outside [0, V) selects a row of zeros. embedding_bwd: dy, ids -> dw [rows,C].
- * position_bwd: dy [N,T,C] -> dp [rows,C], zero from T on. */
-enum { KOLO_EMBEDDING_ROWS };
+ * outside [0, V) selects a row of zeros. embedding_bwd: dy, ids, [w] -> dw [rows,C]; w states that
+ * the table is sharded and is not read. position_bwd: dy [N,T,C] -> dp [rows,C], zero from T on.
+ * Row 0 of a sharded table is that of id `first`. embedding has no rows. */
+enum { KOLO_EMBEDDING_ROWS, KOLO_EMBEDDING_FIRST };
 
 /* Row-sparse gradients, {rows [R,C], ids i32 [R]}, of tables [V,C]: ids are unique and
  * ascending, followed by -1 with rows of zeros. embedding_bwd_rows: dy [N,T,C], ids i32 [N,T] ->
@@ -234,8 +235,20 @@ enum {
     KOLO_LOSS_HAS_IGNORE_INDEX,
     KOLO_LOSS_IGNORE_INDEX,
     KOLO_LOSS_SMOOTHING,
-    KOLO_LOSS_COUNT /* xent */
+    KOLO_LOSS_COUNT,  /* xent */
+    KOLO_LOSS_CLASSES /* sums_xent */
 };
+
+/* Softmax cross-entropy of logits that are sharded along the classes, of which a rank has those
+ * from `first` on. class_max: logits [N,C,...] -> m [N,...], the largest. class_sums: logits, m,
+ * labels -> sums [4,N,...]: of e^(logit - m); the logit of the label, less m; of logit - m; and how
+ * many logits show that the label is not the first largest: 0 if it is. class_sums_bwd: dsums,
+ * logits, m, labels -> dlogits; the last row has no gradient. sums_xent: sums, labels -> loss [],
+ * [count []], as of softmax_xent for all `classes`. sums_xent_bwd: sums, labels, dloss [] -> dsums.
+ * kolo_divide_xent adds the nodes that replace a softmax_xent (kolo_op.divide). */
+enum { KOLO_CLASS_SUMS = 4 };
+enum { KOLO_CLASS_FIRST };
+void kolo_divide_xent(kolo_graph *g, const kolo_node *n, int64_t classes, kolo_value *by);
 
 /* elementwise_loss: x, target like x -> loss [], the sum of the losses of all elements
  * (elementwise_loss.c has the formulas). elementwise_loss_bwd: x, target, dloss [] -> dx. */
@@ -340,7 +353,8 @@ enum {
     KOLO_COMM_INSIDE,
     KOLO_COMM_AXES,
     KOLO_COMM_OF_SAMPLES, /* a sum over the samples: no other sum leads to it */
-    KOLO_COMM_IN_PLACE    /* a reduce-scatter: the own range stays where it is in the bucket */
+    KOLO_COMM_IN_PLACE,   /* a reduce-scatter: the own range stays where it is in the bucket */
+    KOLO_COMM_OP          /* of a reduction */
 };
 
 /* All ops. A row X(name) declares the op kolo_op_<name>, defined in this folder, and its reference
@@ -412,6 +426,11 @@ enum {
     X(dropout)                          \
     X(softmax_xent)                     \
     X(softmax_xent_bwd)                 \
+    X(class_max)                        \
+    X(class_sums)                       \
+    X(class_sums_bwd)                   \
+    X(sums_xent)                        \
+    X(sums_xent_bwd)                    \
     X(elementwise_loss)                 \
     X(elementwise_loss_bwd)             \
     X(accuracy)                         \

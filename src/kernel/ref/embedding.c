@@ -11,10 +11,11 @@ static void embedding(const kolo_call *call) {
     int64_t length = dim[1], channels = dim[2];
     double *y = call->out[0];
     for (int64_t i = 0; i < dim[0] * length; i++) {
-        bool known = ids[i] >= 0 && ids[i] < rows;
+        int64_t id = ids[i] - spec->attr[KOLO_EMBEDDING_FIRST].i;
+        bool known = id >= 0 && id < rows;
         for (int64_t c = 0; c < channels; c++) {
             y[i * channels + c] =
-                (known ? w[ids[i] * channels + c] : 0) + (p ? p[i % length * channels + c] : 0);
+                (known ? w[id * channels + c] : 0) + (p ? p[i % length * channels + c] : 0);
         }
     }
 }
@@ -26,8 +27,9 @@ static void embedding_bwd(const kolo_call *call) {
     double *dw = call->out[0];
     memset(dw, 0, sizeof(double) * (size_t)(table[0] * table[1]));
     for (int64_t i = 0; i < dim[0] * dim[1]; i++) {
-        if (ids[i] < 0 || ids[i] >= table[0]) continue;
-        for (int64_t c = 0; c < dim[2]; c++) dw[ids[i] * dim[2] + c] += dy[i * dim[2] + c];
+        int64_t id = ids[i] - call->spec->attr[KOLO_EMBEDDING_FIRST].i;
+        if (id < 0 || id >= table[0]) continue;
+        for (int64_t c = 0; c < dim[2]; c++) dw[id * dim[2] + c] += dy[i * dim[2] + c];
     }
 }
 

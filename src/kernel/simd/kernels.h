@@ -31,6 +31,9 @@
     X(bias_bwd)                         \
     X(softmax_xent)                     \
     X(softmax_xent_bwd)                 \
+    X(class_max)                        \
+    X(class_sums)                       \
+    X(class_sums_bwd)                   \
     X(elementwise_loss)                 \
     X(elementwise_loss_bwd)             \
     X(accuracy)                         \

@@ -129,7 +129,7 @@ static void embedding(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_embedding_job *job = arg;
     int64_t n = job->channels;
     for (int64_t i = begin; i < end; i++) {
-        int64_t id = job->ids[i];
+        int64_t id = job->ids[i] - job->first;
         const float *p = job->positions ? job->positions + i % job->length * n : NULL;
         float *y = job->out + i * n;
         if (id >= 0 && id < job->rows) {
@@ -151,7 +151,7 @@ static void embedding_bwd(const void *arg, int part, int64_t begin, int64_t end)
         memset(job->out + r * n + first, 0, sizeof(float) * (size_t)lanes);
     }
     for (int64_t i = 0; i < job->tokens; i++) {
-        int64_t id = job->ids[i];
+        int64_t id = job->ids[i] - job->first;
         if (id < 0 || id >= job->rows) continue;
         add_row(job->out + id * n + first, job->dy + i * n + first, lanes);
     }

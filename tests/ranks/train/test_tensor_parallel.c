@@ -44,7 +44,7 @@ static kolo_value linear(kolo_graph *g, const char *name, kolo_value x, int64_t 
 static kolo_status build(kolo_graph *g, int64_t n, const setting *s) {
     kolo_value x = kolo_input(g, "x", KOLO_DTYPE_I32, kolo_shape_2(n, TOKENS));
     kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_2(n, TOKENS));
-    kolo_value wte = kolo_param(g, "wte", kolo_shape_2(WORDS, WIDTH), kolo_init_fan_in(9));
+    kolo_value wte = kolo_param(g, "wte.weight", kolo_shape_2(WORDS, WIDTH), kolo_init_fan_in(9));
     kolo_value wpe = kolo_param(g, "wpe", kolo_shape_2(TOKENS, WIDTH), kolo_init_fan_in(9));
     kolo_value h = kolo_dropout(g, kolo_embedding(g, wte, x, wpe), 0.1);
     kolo_value a = kolo_layer_norm(g, h, "ln_1", 0);

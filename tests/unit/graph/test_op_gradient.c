@@ -33,6 +33,12 @@ typedef struct gradient_case {
     }
 
 static const gradient_case cases[] = {
+    {"some classes", &kolo_op_class_sums, 3, .in = {S3(2, 5, 3), S2(2, 3), S2(2, 3)}, .attr = {{1}},
+     .skip = 6, .input = 2, .below = 9},
+    {"plain", &kolo_op_sums_xent, 2, .in = {S2(4, 5), S1(5)},
+     .attr = {{0}, {0}, {.f = 0}, {0}, {6}}, .skip = 2, .shift = 2, .input = 1, .below = 7},
+    {"smoothing, ignored", &kolo_op_sums_xent, 2, .in = {S2(4, 5), S1(5)},
+     .attr = {{1}, {2}, {.f = 0.1}, {0}, {6}}, .skip = 2, .shift = 2, .input = 1, .below = 7},
     {"one pixel", &kolo_op_conv2d, 2, .in = {S4(1, 1, 1, 1), S4(1, 1, 1, 1)},
      .attr = CONV(1, 1, 0, 0, 1, 1, 1, 0)},
     {"plain", &kolo_op_conv2d, 2, .in = {S4(2, 3, 7, 5), S4(4, 3, 3, 3)},

@@ -156,6 +156,30 @@ static void losses_of_maps_are_the_reference(void **state) {
     }
 }
 
+static void sharded_losses_are_the_reference(void **state) {
+    enum { N = 9 };
+    static const int64_t classes[] = {1, 8, 21, 40};
+    static const int32_t labels[N] = {0, 3, 4, 8, 20, 43, -1, 44, 7};
+    const void *const sums[] = {NULL, NULL, labels}, *const bwd[] = {NULL, NULL, NULL, labels};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_CLASS_FIRST].i = 4};
+    for (size_t i = 0; i < KOLO_COUNT(classes); i++) {
+        const kolo_shape x = kolo_shape_2(N, classes[i]), places = kolo_shape_1(N);
+        const kolo_shape of_sums[] = {x, places, places};
+        const kolo_shape of_bwd[] = {kolo_shape_2(KOLO_CLASS_SUMS, N), x, places, places};
+        kolo_kernel_spec spec;
+        for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
+            kolo_isa_pin(isa);
+            test_kernel_spec(&spec, &kolo_op_class_max, attr, 1, &x, NULL, 1, NULL, 3);
+            test_kernel_on(&kolo_simd_class_max, &spec, sums, 0);
+            test_kernel_spec(&spec, &kolo_op_class_sums, attr, 3, of_sums, NULL, 1, NULL, 3);
+            test_kernel_on(&kolo_simd_class_sums, &spec, sums, 2e-6);
+            test_kernel_spec(&spec, &kolo_op_class_sums_bwd, attr, 4, of_bwd, NULL, 1, NULL, 3);
+            test_kernel_on(&kolo_simd_class_sums_bwd, &spec, bwd, 2e-6);
+        }
+    }
+    kolo_isa_pin(-1);
+}
+
 TEST_MAIN(test_simd_vision) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pools_are_the_reference),
@@ -163,6 +187,7 @@ TEST_MAIN(test_simd_vision) {
         cmocka_unit_test(resizing_is_the_reference),
         cmocka_unit_test(lrn_is_the_reference),
         cmocka_unit_test(losses_of_maps_are_the_reference),
+        cmocka_unit_test(sharded_losses_are_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
