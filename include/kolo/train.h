@@ -16,6 +16,7 @@
 #include "kolo/metric.h"
 #include "kolo/models.h"
 #include "kolo/pass.h"
+#include "kolo/phase.h"
 #include "kolo/status.h"
 
 #include <stdbool.h>
@@ -167,7 +168,18 @@ typedef struct kolo_train_opts {
     bool in_memory; /* benchmark: each rank trains on its share of the first global batch in every
                        step (synthetic images without `data`). No loader and no evaluation; `epochs`
                        is ignored and `steps` defaults to 100 */
+    kolo_step_time *times_by_rank; /* room for a row per worker, which the run fills; borrowed;
+                                      NULL: not wanted */
 } kolo_train_opts;
+
+/* Where the steps of a run, or a part of it, spent their time. */
+typedef struct kolo_time_report {
+    int64_t steps;       /* that the means cover; 0: none, and the rest is not valid */
+    kolo_step_time mean; /* over the ranks */
+    int slowest;         /* the rank that the others waited for: the one with the least idle time */
+    int ranks;
+    const kolo_step_time *by_rank; /* NULL: not kept */
+} kolo_time_report;
 
 /* Progress of a run; passed to the observer on rank 0. */
 typedef struct kolo_train_progress {
@@ -181,6 +193,8 @@ typedef struct kolo_train_progress {
         seconds_left; /* elapsed since the first step, including evaluation; estimated remaining */
     bool epoch_end;   /* the last step of an epoch or of the run; `train` covers the epoch */
     bool evaluated;
+    kolo_time_report times; /* with epoch_end of the epoch, else since the last line of
+                               metrics.jsonl; by_rank is valid during the call */
 } kolo_train_progress;
 
 enum { KOLO_LAST_STEPS = 20 }; /* steps that the final metrics are averaged over */
@@ -204,6 +218,8 @@ typedef struct kolo_train_result {
     uint64_t parameter_hash;   /* of the final parameters and optimizer state */
     int64_t losses_checked;    /* in_memory: number of initial steps repeated with batches of the
                                   loader, whose losses were bitwise equal; else 0 */
+    kolo_time_report times; /* of this process, not of the run that it resumed; by_rank: the option
+                               times_by_rank */
 } kolo_train_result;
 
 /* Called on rank 0 about ten times a second and at the end of epochs; must return quickly. */

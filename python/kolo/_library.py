@@ -33,7 +33,7 @@ ENUMS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
 PARSED = {"kolo_algorithm": "kolo_algorithm_parse",
           "kolo_transport_choice": "kolo_transport_parse"}
 # Enumerations without names here.
-NUMBERS = ("kolo_status", "kolo_codec_kind", "kolo_metric_denominator", "kolo_metric_format")
+NUMBERS = ("kolo_status", "kolo_codec_kind", "kolo_metric_denominator", "kolo_metric_format", "kolo_time")
 
 STATUSES = ("KOLO_OK", "KOLO_ERR_ARG", "KOLO_ERR_NOMEM", "KOLO_ERR_IO", "KOLO_ERR_FORMAT",
             "KOLO_ERR_UNSUPPORTED", "KOLO_ERR_TIMEOUT", "KOLO_ERR_PEER", "KOLO_ERR_DIVERGED")
@@ -135,16 +135,20 @@ struct kolo_optimizer_opts {
     bool decay_matrices_only; const char *no_decay; bool scale_matrices_only;
     const char *no_scale; double clip; const char *freeze;
 };
+struct kolo_step_time { double ms[9]; };
+struct kolo_time_report {
+    int64_t steps; kolo_step_time mean; int slowest, ranks; const kolo_step_time *by_rank;
+};
 struct kolo_train_progress {
     int64_t epoch, step, total_steps; kolo_metrics train; int64_t samples;
     double samples_per_second; kolo_metrics test; double lr, seconds, seconds_left;
-    bool epoch_end, evaluated;
+    bool epoch_end, evaluated; kolo_time_report times;
 };
 struct kolo_train_result {
     char model[128]; int workers, threads; int64_t batch, parameters, steps, epochs, samples;
     double first_loss; kolo_metrics final; bool evaluated; kolo_metrics test;
     double train_seconds, samples_per_second, step_ms_median; int64_t peak_rss_bytes;
-    uint64_t parameter_hash; int64_t losses_checked;
+    uint64_t parameter_hash; int64_t losses_checked; kolo_time_report times;
 };
 typedef void kolo_train_observer(void *arg, const kolo_train_progress *progress);
 typedef void kolo_train_notice(void *arg, const char *line, kolo_notice_kind kind);
@@ -346,6 +350,7 @@ kolo_status kolo_dataset_gather(const kolo_dataset *dataset, const int64_t *indi
 kolo_status kolo_loader_next(kolo_loader *loader, kolo_batch *batch);
 void kolo_loader_destroy(kolo_loader *loader);
 const kolo_metric *kolo_metric_table(void);
+const char *kolo_time_name(kolo_time time);
 const kolo_model *const *kolo_models(void);
 kolo_status kolo_model_sample(const kolo_model *model, const char *options, kolo_shape *sample,
                               int64_t *classes);

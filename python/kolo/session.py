@@ -84,11 +84,18 @@ class Result(NamedTuple):
     step_ms_median: float
     peak_rss_bytes: int
     parameter_hash: int  # of the final parameters and optimizer state
+    ms_per_step: Dict[str, float]  # where a step spent its time; the mean over workers
+    slowest_rank: int  # the worker that the others waited for
 
     def __str__(self) -> str:
         test = "  " + _text(self.test, "test ") if self.test else ""
         return (f"{self.steps} steps, {self.epochs} epochs, {self.train_seconds:.1f} s  "
                 f"{_text(self.final)}{test}")
+
+
+def _read_times(times: Any) -> Dict[str, float]:
+    names = (_lib.kolo_time_name(i) for i in range(len(times.ms)))
+    return {name.decode(): ms for name, ms in zip(names, times.ms)}
 
 
 def _progress(p: Any) -> Progress:
@@ -371,7 +378,9 @@ class Session:
                       train_seconds=result.train_seconds,
                       samples_per_second=result.samples_per_second,
                       step_ms_median=result.step_ms_median,
-                      peak_rss_bytes=result.peak_rss_bytes, parameter_hash=result.parameter_hash)
+                      peak_rss_bytes=result.peak_rss_bytes, parameter_hash=result.parameter_hash,
+                      ms_per_step=_read_times(result.times.mean),
+                      slowest_rank=result.times.slowest)
 
     # ---- evaluation ----
 

@@ -204,7 +204,7 @@ static kolo_status prepare(profiler *p) {
     if (!p->infos || !p->ms || !p->step_ms || !p->phase_ms || !p->alone_ms || !p->times) {
         return KOLO_NOMEM(n * runs * sizeof *p->ms);
     }
-    KOLO_TRY(kolo_plan_describe(p->plan, p->infos));
+    kolo_plan_describe(p->plan, p->infos);
     kolo_plan_memory memory = kolo_plan_memory_of(p->plan);
     size_t touched = memory.arena + memory.scratch + memory.gradients + memory.store;
     KOLO_TRY(

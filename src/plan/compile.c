@@ -468,6 +468,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     p->accumulates = o.micro_batches > 1;
     p->adds_to = o.adds_to;
     p->algorithm = o.algorithm;
+    p->times = o.times;
     if (o.adds_to) p->sum = o.adds_to->sum;
     KOLO_ASSERT(!o.adds_to || ((p->accumulates || p->sum) && (!p->comm || model_axes)));
     if (o.shards > 0 && o.sparse_embedding) {
@@ -497,6 +498,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     KOLO_TRY_GOTO(tie_store(p), fail);
     KOLO_TRY_GOTO(check_overwrites(p), fail);
     KOLO_TRY_GOTO(add_steps(p, &o, &selections), fail);
+    KOLO_TRY_GOTO(kolo_plan_set_phases(p), fail);
     KOLO_TRY_GOTO(map_memory(p, o.shards), fail);
     KOLO_TRY_GOTO(kolo_plan_bind(p), fail);
     if (!p->sum) KOLO_TRY_GOTO(make_requests(p), fail);

@@ -17,6 +17,18 @@ const char *kolo_phase_name(kolo_phase phase) {
     return names[phase];
 }
 
+#define NAME(code, name, help) [code] = name,
+#define HELP(code, name, help) [code] = help,
+const char *kolo_time_name(kolo_time time) {
+    static const char *const names[KOLO_TIMES] = {KOLO_TIME_LIST(NAME)};
+    return names[time];
+}
+
+const char *kolo_time_help(kolo_time time) {
+    static const char *const texts[KOLO_TIMES] = {KOLO_TIME_LIST(HELP)};
+    return texts[time];
+}
+
 static const kolo_phase nobody = (kolo_phase)KOLO_PHASES; /* no reader: after all phases */
 
 /* The seed of the gradient; KOLO_NONE in evaluation plans. */
@@ -75,10 +87,10 @@ static const char *parameter_of(const kolo_graph *g, const kolo_node *n) {
     return NULL;
 }
 
-static kolo_step_info describe(const kolo_plan *p, const kolo_step *step, kolo_phase phase) {
+static kolo_step_info describe(const kolo_plan *p, const kolo_step *step) {
     const kolo_node *n = p->graph->nodes[step->node];
     kolo_step_info info = {.kind = step->kind,
-                           .phase = phase,
+                           .phase = step->phase,
                            .once = step->once_per_step,
                            .bucket = step->bucket,
                            .op = n->op->name};
@@ -97,7 +109,7 @@ int kolo_plan_n_steps(const kolo_plan *p) { return p->n_steps; }
 int kolo_plan_n_requests(const kolo_plan *p) { return p->requests ? p->map.n_buckets : 0; }
 kolo_request *kolo_plan_request(const kolo_plan *p, int bucket) { return p->requests[bucket]; }
 
-kolo_status kolo_plan_describe(const kolo_plan *p, kolo_step_info *infos) {
+kolo_status kolo_plan_set_phases(kolo_plan *p) {
     const kolo_graph *g = p->graph;
     kolo_phase *phases = kolo_alloc(((size_t)g->n_nodes + 1) * sizeof *phases);
     kolo_phase *of_value = kolo_alloc(((size_t)g->n_values + 1) * sizeof *of_value);
@@ -106,13 +118,15 @@ kolo_status kolo_plan_describe(const kolo_plan *p, kolo_step_info *infos) {
         status = KOLO_NOMEM((size_t)(g->n_nodes + g->n_values) * sizeof *phases);
     } else {
         find_phases(g, phases, of_value);
-        for (int i = 0; i < p->n_steps; i++) {
-            infos[i] = describe(p, &p->steps[i], phases[p->steps[i].node]);
-        }
+        for (int i = 0; i < p->n_steps; i++) p->steps[i].phase = phases[p->steps[i].node];
     }
     kolo_free(phases);
     kolo_free(of_value);
     return status;
+}
+
+void kolo_plan_describe(const kolo_plan *p, kolo_step_info *infos) {
+    for (int i = 0; i < p->n_steps; i++) infos[i] = describe(p, &p->steps[i]);
 }
 
 void kolo_plan_repeat(const kolo_plan *p, int step) {

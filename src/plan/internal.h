@@ -8,8 +8,9 @@
 
 typedef struct kolo_step {
     kolo_step_kind kind;
-    int32_t node;       /* in the graph */
-    int bucket;         /* POST, WAIT */
+    int32_t node; /* in the graph */
+    int bucket;   /* POST, WAIT */
+    kolo_phase phase;
     bool once_per_step; /* runs in the last micro-batch of a step only */
     bool inside; /* runs in every micro-batch, also without samples: a POST or WAIT inside the
                     passes, or what no sample is needed for */
@@ -40,12 +41,14 @@ struct kolo_plan {
     size_t values_bytes, scratch_bytes; /* in the arena of the store: values, then scratch */
     kolo_step *steps;
     int n_steps;
-    int bound_at;      /* store->moves when the steps were bound */
-    int64_t waited_ns; /* for other ranks, in the latest run; with shards only */
-    int ran_bank;      /* the store's bank in the latest run */
+    int bound_at;           /* store->moves when the steps were bound */
+    kolo_plan_times *times; /* borrowed; NULL: not measured */
+    int ran_bank;           /* the store's bank in the latest run */
     kolo_plan_observer observer;
     void *observer_arg;
 };
 
+/* Sets the phase of every step. NOMEM. */
+kolo_status kolo_plan_set_phases(kolo_plan *plan);
 /* Binds every step to the current addresses. */
 kolo_status kolo_plan_bind(kolo_plan *plan);

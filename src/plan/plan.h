@@ -95,6 +95,12 @@ kolo_status kolo_store_hash_shards(const kolo_store *store, uint64_t *hash);
 
 typedef struct kolo_plan kolo_plan;
 
+/* Where runs of plans spent their time; each run adds to it. */
+typedef struct kolo_plan_times {
+    int64_t phase_ns[KOLO_PHASES]; /* SYNCHRONISE: communication that no kernel overlaps */
+    int64_t communication_ns;      /* with a collective in flight */
+} kolo_plan_times;
+
 /* Zero means the default. */
 typedef struct kolo_plan_opts {
     bool train; /* forward, backward and update; else the forward pass alone */
@@ -127,6 +133,7 @@ typedef struct kolo_plan_opts {
     int64_t most_samples;     /* largest batch of any rank; default the batch of the graph */
     size_t bucket_bytes;      /* minimum bytes of a bucket; default 1 MiB */
     kolo_algorithm algorithm;
+    kolo_plan_times *times; /* borrowed, until the plan is destroyed; NULL: not measured */
     kolo_kernel_set kernels;
     struct kolo_tuner *tuner; /* borrowed until the plan is compiled; NULL: estimates */
     int threads;              /* of kernels; default 1 */
@@ -205,8 +212,6 @@ void kolo_plan_skip_shard(kolo_plan *plan, int shard);
 /* Completes a step after the shards: for a rank that has none, or that ran its last one on a plan
  * of another size or skipped it. */
 kolo_status kolo_plan_complete(kolo_plan *plan);
-/* How long the latest run waited for other ranks. */
-int64_t kolo_plan_waited_ns(const kolo_plan *plan);
 
 /* Appends the plan as text: memory, buckets, then one line per step. */
 void kolo_plan_print(const kolo_plan *plan, kolo_text *text);
@@ -234,8 +239,8 @@ int kolo_plan_n_steps(const kolo_plan *plan);
 /* The collectives of a step, one per bucket; none without a group. */
 int kolo_plan_n_requests(const kolo_plan *plan);
 kolo_request *kolo_plan_request(const kolo_plan *plan, int bucket);
-/* Fills infos[0..kolo_plan_n_steps). NOMEM. */
-kolo_status kolo_plan_describe(const kolo_plan *plan, kolo_step_info *infos);
+/* Fills infos[0..kolo_plan_n_steps). */
+void kolo_plan_describe(const kolo_plan *plan, kolo_step_info *infos);
 /* Repeats the kernel of a step on the current contents of memory, to measure it; call it from the
  * observer, for that step. In-place kernels change their results. */
 void kolo_plan_repeat(const kolo_plan *plan, int step);

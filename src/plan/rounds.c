@@ -159,6 +159,7 @@ static kolo_status compile(kolo_rounds *r, const kolo_plan *step, bool outer, ko
         .compress_bytes = r->opts.compress_bytes,
         .bucket_bytes = r->opts.bucket_bytes,
         .threads = r->opts.threads,
+        .times = r->opts.times,
     };
     kolo_graph *g;
     KOLO_TRY(kolo_graph_create(&(kolo_graph_opts){step->graph->dtype}, &g));

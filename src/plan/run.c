@@ -1,6 +1,8 @@
 /* The step loop. */
 #include "base/clock.h"
+#include "base/integer.h"
 #include "base/rng.h"
+#include "comm/engine/request.h"
 #include "graph/ops/ops.h"
 #include "plan/internal.h"
 
@@ -83,31 +85,63 @@ static bool is_shard_sum(const kolo_plan *p, const kolo_step *step) {
            p->graph->nodes[step->node]->attr[KOLO_COMM_OF_SAMPLES].i;
 }
 
-static kolo_status wait(kolo_plan *p, int bucket) {
-    int64_t begin = p->sum ? kolo_now_ns() : 0;
-    KOLO_TRY(kolo_request_wait(request_of(p, bucket), 0));
-    if (p->sum) p->waited_ns += kolo_now_ns() - begin;
-    return KOLO_OK;
+/* A run. */
+typedef struct progress {
+    int bank, in_flight;
+    kolo_phase phase;        /* since since_ns */
+    int64_t since_ns;        /* with times only */
+    int64_t communicated_ns; /* until when collectives in flight were counted */
+} progress;
+
+/* The time from now on is of `phase`. */
+static void enter(const kolo_plan *p, progress *now, kolo_phase phase) {
+    if (phase == now->phase || !p->times) return;
+    const int64_t ns = kolo_now_ns();
+    p->times->phase_ns[now->phase] += ns - now->since_ns;
+    now->phase = phase;
+    now->since_ns = ns;
 }
 
-static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, int bank,
-                            int *in_flight) {
-    const kolo_plan *owner = owner_of(p);
+/* Adds the time of a complete collective, but for what it shares with those before. */
+static void count_communication(const kolo_plan *p, const kolo_request *request, progress *now) {
+    int64_t begin, end;
+    if (!p->times) return;
+    kolo_request_interval(request, &begin, &end);
+    begin = kolo_max_i64(begin, now->communicated_ns);
+    if (end <= begin) return;
+    p->times->communication_ns += end - begin;
+    now->communicated_ns = end;
+}
+
+static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progress *now) {
+    kolo_request *request;
     switch (step->kind) {
     case KOLO_STEP_KERNEL:
+        enter(p, now, step->phase);
         if (run.empty) clear_gradient(p, step);
-        step->kernel->run(&step->calls[bank]);
-        return *in_flight ? kolo_comm_progress(owner->comm) : KOLO_OK;
+        step->kernel->run(&step->calls[now->bank]);
+        if (!now->in_flight) return KOLO_OK;
+        enter(p, now, KOLO_PHASE_SYNCHRONISE);
+        return kolo_comm_progress(owner_of(p)->comm);
     case KOLO_STEP_POST:
-        if (is_shard_sum(p, step) && run.compute) finish_bucket(p, step->bucket, run);
-        if (!(run.complete || step->inside) || !request_of(p, step->bucket)) return KOLO_OK;
+        if (is_shard_sum(p, step) && run.compute) {
+            enter(p, now, KOLO_PHASE_BACKWARD);
+            finish_bucket(p, step->bucket, run);
+        }
+        request = request_of(p, step->bucket);
+        if (!(run.complete || step->inside) || !request) return KOLO_OK;
         if (run.empty) clear_posted(p, step);
-        ++*in_flight;
-        return kolo_request_start(request_of(p, step->bucket));
+        now->in_flight++;
+        enter(p, now, KOLO_PHASE_SYNCHRONISE);
+        return kolo_request_start(request);
     case KOLO_STEP_WAIT:
-        if (!request_of(p, step->bucket)) return KOLO_OK;
-        --*in_flight;
-        return wait(p, step->bucket);
+        request = request_of(p, step->bucket);
+        if (!request) return KOLO_OK;
+        now->in_flight--;
+        enter(p, now, KOLO_PHASE_SYNCHRONISE);
+        KOLO_TRY(kolo_request_wait(request, 0));
+        count_communication(p, request, now);
+        return KOLO_OK;
     }
     return KOLO_OK;
 }
@@ -134,19 +168,20 @@ static void commit(kolo_plan *p) {
 
 static kolo_status run_steps(kolo_plan *p, part run) {
     if (p->bound_at != p->store->moves) KOLO_TRY(kolo_plan_bind(p));
-    int bank = p->store->current, in_flight = 0;
-    p->ran_bank = bank;
-    p->waited_ns = 0;
+    progress now = {.bank = p->store->current, .phase = KOLO_PHASE_FORWARD};
+    p->ran_bank = now.bank;
+    if (p->times) now.since_ns = kolo_now_ns();
     for (int i = 0; i < p->n_steps; i++) {
         const kolo_step *step = &p->steps[i];
         if (!is_due(p, step, run)) continue;
         int64_t begin = p->observer ? kolo_now_ns() : 0;
-        KOLO_TRY(run_step(p, step, run, bank, &in_flight));
+        KOLO_TRY(run_step(p, step, run, &now));
         if (p->observer) {
             p->observer(p->observer_arg, i, step->kind, step->bucket, begin, kolo_now_ns());
         }
     }
     if (p->train && run.complete) commit(p);
+    if (p->times) p->times->phase_ns[now.phase] += kolo_now_ns() - now.since_ns;
     return KOLO_OK;
 }
 
@@ -218,8 +253,6 @@ kolo_status kolo_plan_complete(kolo_plan *p) {
     KOLO_ASSERT(!p->adds_to);
     return run_steps(p, (part){.complete = true});
 }
-
-int64_t kolo_plan_waited_ns(const kolo_plan *p) { return p->waited_ns; }
 
 void kolo_plan_observe(kolo_plan *p, kolo_plan_observer observer, void *arg) {
     p->observer = observer;

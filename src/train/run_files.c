@@ -113,6 +113,32 @@ static void add_metrics(kolo_json *j, const char *prefix, const kolo_metrics *me
     }
 }
 
+static void add_times(kolo_json *j, const char *key, const kolo_step_time *time) {
+    kolo_json_object(j, key);
+    for (int i = 0; i < KOLO_TIMES; i++) {
+        kolo_json_double(j, kolo_time_name((kolo_time)i), time->ms[i]);
+    }
+    kolo_json_close(j);
+}
+
+/* Where the steps spent their time: the mean over ranks; with several, the slowest one, how long
+ * each idled, and at the end of an epoch all times of each. */
+static void add_time_report(kolo_json *j, const kolo_time_report *times, bool epoch_end) {
+    if (times->steps == 0) return;
+    add_times(j, "ms_per_step", &times->mean);
+    if (times->ranks == 1) return;
+    kolo_json_int(j, "slowest_rank", times->slowest);
+    kolo_json_array(j, epoch_end ? "ms_per_step_by_rank" : "idle_ms_by_rank");
+    for (int r = 0; r < times->ranks; r++) {
+        if (epoch_end) {
+            add_times(j, NULL, &times->by_rank[r]);
+        } else {
+            kolo_json_double(j, NULL, times->by_rank[r].ms[KOLO_TIME_IDLE]);
+        }
+    }
+    kolo_json_close(j);
+}
+
 static void print_report(const kolo_train_progress *p, kolo_text *line) {
     kolo_json j = {.out = line};
     kolo_json_object(&j, NULL);
@@ -124,6 +150,7 @@ static void print_report(const kolo_train_progress *p, kolo_text *line) {
     kolo_json_double(&j, "samples_per_second", p->samples_per_second);
     kolo_json_double(&j, "seconds", p->seconds);
     if (p->evaluated) add_metrics(&j, "test_", &p->test);
+    add_time_report(&j, &p->times, p->epoch_end);
     kolo_json_close(&j);
     kolo_text_add(line, "\n");
 }

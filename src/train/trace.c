@@ -41,11 +41,11 @@ kolo_status kolo_trace_create(kolo_plan *plan, kolo_trace **trace) {
     t->events = kolo_zalloc(CAPACITY * sizeof *t->events);
     t->steps = kolo_zalloc(((size_t)kolo_plan_n_steps(plan) + 1) * sizeof *t->steps);
     kolo_status status = t->events && t->steps ? KOLO_OK : KOLO_NOMEM(CAPACITY * sizeof(event));
-    if (status == KOLO_OK) status = kolo_plan_describe(plan, t->steps);
     if (status != KOLO_OK) {
         kolo_trace_destroy(t);
         return status;
     }
+    kolo_plan_describe(plan, t->steps);
     t->plan = plan;
     kolo_plan_observe(plan, observe, t);
     *trace = t;

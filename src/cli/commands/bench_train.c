@@ -13,6 +13,7 @@ static kolo_status bench_train_as_rank(kolo_comm *comm, int threads, kolo_option
     opts.steps = kolo_options_int(o, "steps");
     opts.lr = kolo_options_float(o, "lr");
     opts.seed = (uint64_t)kolo_options_int(o, "seed");
+    opts.times_by_rank = train_opts_rows(o, comm);
     KOLO_TRY(kolo_train(comm, &opts, NULL, NULL, &result));
     if (kolo_comm_rank(comm) != 0) return KOLO_OK;
     result_about about = {.data = opts.data,

@@ -84,6 +84,10 @@ int train_opts_threads(const kolo_options *o) {
     return one ? 1 : (int)kolo_options_int(o, "threads");
 }
 
+kolo_step_time *train_opts_rows(kolo_options *o, const kolo_comm *comm) {
+    return kolo_arena_alloc(&o->arena, (size_t)kolo_comm_size(comm) * sizeof(kolo_step_time));
+}
+
 #define BIT(choice) (1U << (choice))
 #define ADAMS (BIT(KOLO_OPTIMIZER_ADAM) | BIT(KOLO_OPTIMIZER_ADAMW) | BIT(KOLO_OPTIMIZER_LAMB))
 #define SCALING (BIT(KOLO_OPTIMIZER_LARS) | BIT(KOLO_OPTIMIZER_LAMB))

@@ -49,6 +49,9 @@ void train_opts_prepare(kolo_options *o);
  * the share depends on the number of workers. */
 int train_opts_threads(const kolo_options *o);
 
+/* Room for the times of each worker (times_by_rank), valid as long as `o`; NULL: out of memory. */
+kolo_step_time *train_opts_rows(kolo_options *o, const kolo_comm *comm);
+
 /* ARG: an option of the command line has no effect with the values of the others, as --beta1
  * without Adam. */
 kolo_status train_opts_check_effects(const kolo_options *o);

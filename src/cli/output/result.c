@@ -68,6 +68,25 @@ static void describe_batch(const result_about *about, int64_t each, char *text, 
     }
 }
 
+/* "step, mean        1.310 ms: 0.020 input, 0.412 forward, ..." */
+static void add_times(kolo_text *t, const kolo_time_report *times) {
+    const double *ms = times->mean.ms, exposed = ms[KOLO_TIME_EXPOSED];
+    const double communication = ms[KOLO_TIME_COMMUNICATION];
+    if (times->steps == 0) return;
+    kolo_text_add(t, "%-18s%.3f ms: %.3f input, %.3f forward, %.3f backward, ", "step, mean",
+                  ms[KOLO_TIME_STEP], ms[KOLO_TIME_INPUT], ms[KOLO_TIME_FORWARD],
+                  ms[KOLO_TIME_BACKWARD]);
+    if (times->ranks > 1) kolo_text_add(t, "%.3f communication, ", exposed);
+    kolo_text_add(t, "%.3f update, %.3f other\n", ms[KOLO_TIME_UPDATE], ms[KOLO_TIME_OTHER]);
+    if (times->ranks == 1) return;
+    double hidden = communication > exposed ? 1 - exposed / communication : 0;
+    double idle = ms[KOLO_TIME_IDLE] * times->ranks / (times->ranks - 1);
+    add_row(t, "communication", "%.3f ms in flight per step, %.0f %% behind computation",
+            communication, 100 * hidden);
+    add_row(t, "slowest worker", "rank %d: the others wait %.3f ms per step for it (%.0f %%)",
+            times->slowest, idle, 100 * idle / ms[KOLO_TIME_STEP]);
+}
+
 static void add_table(kolo_text *t, const kolo_train_result *r, const result_about *about) {
     add_row(t, "model", "%s, %" PRId64 " parameters", r->model, r->parameters);
     if (about->data) add_row(t, "data", "%s", about->data);
@@ -88,6 +107,7 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
     if (about->trained) {
         add_row(t, "training time", "%.2f s", r->train_seconds);
         if (r->step_ms_median > 0) add_row(t, "step, median", "%.3f ms", r->step_ms_median);
+        add_times(t, &r->times);
     }
     add_row(t, "samples/s", "%.0f", r->samples_per_second);
     add_row(t, "peak memory", "%.0f MiB", (double)r->peak_rss_bytes / (1 << 20));
@@ -102,6 +122,26 @@ static void add_metrics(kolo_json *j, const char *prefix, const kolo_metrics *va
         snprintf(key, sizeof key, "%s%s", prefix, m[i].name);
         kolo_json_double(j, key, values->value[i]);
     }
+}
+
+static void add_json_times(kolo_json *j, const char *key, const kolo_step_time *time) {
+    kolo_json_object(j, key);
+    for (int i = 0; i < KOLO_TIMES; i++) {
+        kolo_json_double(j, kolo_time_name((kolo_time)i), time->ms[i]);
+    }
+    kolo_json_close(j);
+}
+
+static void add_json_report(kolo_json *j, const kolo_time_report *times) {
+    if (times->steps == 0) return;
+    add_json_times(j, "ms_per_step", &times->mean);
+    if (times->ranks == 1) return;
+    kolo_json_int(j, "slowest_rank", times->slowest);
+    kolo_json_array(j, "ms_per_step_by_rank");
+    for (int r = 0; r < times->ranks && times->by_rank; r++) {
+        add_json_times(j, NULL, &times->by_rank[r]);
+    }
+    kolo_json_close(j);
 }
 
 static void add_json(kolo_text *t, const kolo_train_result *r, const result_about *about) {
@@ -134,6 +174,7 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
         kolo_json_double(&j, "train_seconds", r->train_seconds);
         kolo_json_double(&j, "step_ms_median", r->step_ms_median > 0 ? r->step_ms_median : NAN);
     }
+    add_json_report(&j, &r->times);
     kolo_json_double(&j, "samples_per_second", r->samples_per_second);
     kolo_json_int(&j, "peak_rss_bytes", r->peak_rss_bytes);
     kolo_json_string(&j, "parameter_hash", hash);

@@ -25,6 +25,11 @@ bool kolo_request_in_flight(const kolo_request *q) {
     KOLO_COMM_LOCK_SCOPE(q->comm);
     return q->state != REQUEST_IDLE;
 }
+void kolo_request_interval(const kolo_request *q, int64_t *start_ns, int64_t *end_ns) {
+    KOLO_COMM_LOCK_SCOPE(q->comm);
+    *start_ns = q->started_ns;
+    *end_ns = q->ended_ns;
+}
 kolo_traffic kolo_request_traffic(const kolo_request *q) {
     KOLO_COMM_LOCK_SCOPE(q->comm);
     return q->traffic;

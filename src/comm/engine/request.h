@@ -75,7 +75,8 @@ struct kolo_request {
     const void **from;     /* [size]: pointers of a sweep */
     void **to;             /* [size] */
     kolo_traffic traffic;
-    uint64_t trace_id; /* of the latest start */
+    uint64_t trace_id;            /* of the latest start */
+    int64_t started_ns, ended_ns; /* of the latest start and its completion; not of messages */
 };
 
 static inline bool kolo_collective_is_message(kolo_collective kind) {
@@ -98,6 +99,9 @@ KOLO_SHARED kolo_dtype kolo_request_dtype(const kolo_request *request);
 KOLO_SHARED uint64_t kolo_request_sequence(const kolo_request *request);
 KOLO_SHARED const char *kolo_request_site(const kolo_request *request);
 KOLO_SHARED bool kolo_request_in_flight(const kolo_request *request);
+/* When the latest collective started and completed, ns; call it when it is complete. */
+KOLO_SHARED void kolo_request_interval(const kolo_request *request, int64_t *start_ns,
+                                       int64_t *end_ns);
 
 /* Whether `rank` may access the memory of `owner`, in a schedule that uses windows. */
 bool kolo_request_reads_from(const kolo_request *q, int rank, int owner);

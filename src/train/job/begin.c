@@ -14,7 +14,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { LOADER_SLOTS = 4 };
+enum { LOADER_SLOTS = 4, MOST_STEPS = 256 /* between two exchanges of their times */ };
 
 /* Lets the loader read this rank's shards. */
 void kolo_job_add_shards(const kolo_job *j, kolo_loader_opts *opts) {
@@ -52,6 +52,7 @@ kolo_status kolo_job_open_audit(kolo_job *j, int64_t from) {
 
 static kolo_status open_batches(kolo_job *j) {
     KOLO_TRY(kolo_step_times_init(&j->times, j->end));
+    KOLO_TRY(kolo_rank_times_create(j->comm, MOST_STEPS, &j->rank_times));
     if (j->setup.opts.in_memory)
         return kolo_resident_batch_load(&j->setup, kolo_session_data_rank(j->session),
                                         &j->resident);
@@ -221,5 +222,6 @@ void kolo_job_end(kolo_job *j) {
     kolo_resume_close(&j->resume);
     kolo_setup_close(&j->setup);
     kolo_step_times_fini(&j->times);
+    kolo_rank_times_destroy(j->rank_times);
     kolo_resident_batch_fini(&j->resident);
 }

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Samples of the largest micro-batch: a step has no more than the data. */
 static int64_t largest_batch(const kolo_job *j) {
@@ -50,7 +51,11 @@ kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
         .step_ms_median = times[2],
         .peak_rss_bytes = kolo_peak_rss_bytes(),
         .parameter_hash = hash,
+        .times = kolo_rank_times_report(j->rank_times, KOLO_TIMES_RUN),
     };
+    kolo_step_time *rows = j->setup.opts.times_by_rank;
+    if (rows) memcpy(rows, result->times.by_rank, (size_t)j->size * sizeof *rows);
+    result->times.by_rank = rows;
     const char *options = j->setup.opts.model_options;
     snprintf(result->model, sizeof result->model, "%s%s%s", j->setup.opts.model,
              options && *options ? ":" : "", options ? options : "");

@@ -5,6 +5,7 @@
 #include "kolo/session.h"
 #include "train/checkpoint/resume.h"
 #include "train/evaluate.h"
+#include "train/rank_times.h"
 #include "train/run_files.h"
 #include "train/session/balance.h"
 #include "train/session/metrics.h"
@@ -45,6 +46,7 @@ typedef struct kolo_job {
     kolo_accumulator report; /* since the last report to the observer */
     kolo_accumulator line;   /* since the last line of metrics.jsonl */
     kolo_step_times times;
+    kolo_rank_times *rank_times;
     kolo_evaluation evaluation;
     bool evaluated; /* `evaluation` is valid */
 } kolo_job;

@@ -24,6 +24,7 @@ kolo_sums kolo_job_last_steps(const kolo_job *j, int64_t n) {
 /* The progress after step k, with the means of `sums`. */
 static kolo_train_progress progress_at(const kolo_job *j, int64_t k, const kolo_sums *sums,
                                        double rate, bool epoch_end, bool evaluated) {
+    const kolo_times_window window = epoch_end ? KOLO_TIMES_EPOCH : KOLO_TIMES_LINE;
     int64_t done = k + 1;
     double step_seconds = (double)j->state.run.ns / 1e9 / (double)done;
     return (kolo_train_progress){
@@ -39,6 +40,7 @@ static kolo_train_progress progress_at(const kolo_job *j, int64_t k, const kolo_
         .seconds_left = step_seconds * (double)(j->setup.total_steps - done),
         .epoch_end = epoch_end,
         .evaluated = evaluated,
+        .times = kolo_rank_times_report(j->rank_times, window),
     };
 }
 
@@ -57,6 +59,7 @@ static kolo_status write_lines(kolo_job *j, int64_t k, bool epoch_end, bool eval
         double rate = kolo_accumulator_rate(&j->line);
         kolo_train_progress line = progress_at(j, k, &sums, rate, false, within);
         j->line = (kolo_accumulator){0};
+        kolo_rank_times_reset(j->rank_times, KOLO_TIMES_LINE);
         KOLO_TRY(kolo_run_files_report(j->files, &line));
     }
     if (!epoch_end) return KOLO_OK;
@@ -127,6 +130,11 @@ static kolo_status check_interrupted(const kolo_job *j, int64_t k) {
     return KOLO_FAIL(KOLO_ERR_PEER, "interrupted by the user after step %" PRId64, k + 1);
 }
 
+/* Whether a line of metrics.jsonl is due after a step. */
+static bool is_line_due(const kolo_job *j, int64_t done, bool evaluated) {
+    return j->setup.opts.out_dir && (evaluated || done % j->setup.opts.log_every == 0);
+}
+
 /* After step k: evaluation and reports where they are due. */
 kolo_status kolo_job_after_step(kolo_job *j, int64_t k) {
     int64_t done = k + 1;
@@ -142,11 +150,17 @@ kolo_status kolo_job_after_step(kolo_job *j, int64_t k) {
         if (!due) KOLO_TRY(kolo_job_evaluate(j));
         due = j->setup.test != NULL;
     }
+    if (epoch_end || is_line_due(j, done, due) || kolo_rank_times_is_full(j->rank_times)) {
+        KOLO_TRY(kolo_rank_times_exchange(j->rank_times));
+    }
     kolo_status status = KOLO_OK;
     if (j->rank == 0) {
         status = write_lines(j, k, epoch_end, due);
         inform(j, k, epoch_end, due);
     }
-    if (whole) j->state.epoch = (kolo_accumulator){0};
+    if (whole) {
+        j->state.epoch = (kolo_accumulator){0};
+        kolo_rank_times_reset(j->rank_times, KOLO_TIMES_EPOCH);
+    }
     return status;
 }

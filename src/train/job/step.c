@@ -107,6 +107,23 @@ static kolo_status prepare_audit(kolo_job *j, int64_t k) {
     return KOLO_OK;
 }
 
+/* Records where the step that took `ns` spent its time; wait_ns: waiting for the batch. */
+static void record_times(const kolo_job *j, int64_t ns, int64_t wait_ns) {
+    const kolo_plan_times *t = kolo_session_times(j->session);
+    int64_t row[KOLO_TIMES] = {
+        [KOLO_TIME_STEP] = ns,
+        [KOLO_TIME_INPUT] = wait_ns + t->phase_ns[KOLO_PHASE_INPUT],
+        [KOLO_TIME_FORWARD] = t->phase_ns[KOLO_PHASE_FORWARD],
+        [KOLO_TIME_BACKWARD] = t->phase_ns[KOLO_PHASE_BACKWARD],
+        [KOLO_TIME_EXPOSED] = t->phase_ns[KOLO_PHASE_SYNCHRONISE],
+        [KOLO_TIME_UPDATE] = t->phase_ns[KOLO_PHASE_UPDATE],
+        [KOLO_TIME_COMMUNICATION] = t->communication_ns,
+    };
+    row[KOLO_TIME_OTHER] = ns - wait_ns;
+    for (int i = 0; i < KOLO_PHASES; i++) row[KOLO_TIME_OTHER] -= t->phase_ns[i];
+    kolo_rank_times_add(j->rank_times, row);
+}
+
 kolo_status kolo_job_step(kolo_job *j, int64_t k) {
     int64_t start = kolo_now_ns();
     double lr = kolo_session_lr_at(j->session, k);
@@ -116,7 +133,8 @@ kolo_status kolo_job_step(kolo_job *j, int64_t k) {
     /* The next batch. */
     if (j->loader) KOLO_TRY(kolo_loader_next(j->loader, &batch));
     KOLO_TRY(prepare_audit(j, k));
-    if (j->trace) kolo_trace_add(j->trace, "next batch", start, kolo_now_ns());
+    const int64_t ready = kolo_now_ns();
+    if (j->trace) kolo_trace_add(j->trace, "next batch", start, ready);
     /* Forward, backward, allreduce of the gradients, update. */
     KOLO_TRY(kolo_session_step_batch(j->session, &batch, lr, &sums));
     if (j->state.run.sums.samples == 0) j->state.first_loss = kolo_sums_loss(&sums);
@@ -126,6 +144,7 @@ kolo_status kolo_job_step(kolo_job *j, int64_t k) {
     /* Record the time and the metrics. */
     int64_t ns = kolo_now_ns() - start;
     kolo_step_times_add(&j->times, ns);
+    record_times(j, ns, ready - start);
     kolo_accumulator_add(&j->state.run, &sums, ns);
     kolo_accumulator_add(&j->state.epoch, &sums, ns);
     kolo_accumulator_add(&j->report, &sums, ns);

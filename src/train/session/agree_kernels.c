@@ -11,17 +11,16 @@ static kolo_status describe(const kolo_plan *plan, bool shards, kolo_text *text)
     int n = kolo_plan_n_steps(plan);
     kolo_step_info *steps = kolo_alloc((size_t)n * sizeof *steps);
     if (!steps) return KOLO_NOMEM((size_t)n * sizeof *steps);
-    kolo_status status = kolo_plan_describe(plan, steps);
+    kolo_plan_describe(plan, steps);
     kolo_text_add(text, "instruction set: %s\n", kolo_isa_describe(kolo_isa_now())->label);
-    for (int i = 0; i < n && status == KOLO_OK; i++) {
+    for (int i = 0; i < n; i++) {
         const kolo_step_info *s = &steps[i];
         if (s->kind != KOLO_STEP_KERNEL || (shards && s->once)) continue;
         kolo_text_add(text, "kernel of %s%s%s: %s %s\n", s->op, s->parameter ? " with " : "",
                       s->parameter ? s->parameter : "", s->kernel, s->implementation);
     }
-    if (status == KOLO_OK && text->failed) status = KOLO_NOMEM(text->length);
     kolo_free(steps);
-    return status;
+    return text->failed ? KOLO_NOMEM(text->length) : KOLO_OK;
 }
 
 kolo_status kolo_agree_kernels(kolo_comm *comm, const kolo_plan *plan, bool shards) {

@@ -51,7 +51,8 @@ struct kolo_session {
     int *counts;                /* of shards, by rank; NULL: none */
     kolo_batch audited;         /* by this rank in the next step; global_count 0: none */
     kolo_label_rule rule;       /* the labels that count */
-    int64_t busy_ns;            /* in the latest step */
+    kolo_plan_times times;      /* of the latest step, with the copies of its inputs */
+    int64_t busy_ns;            /* in the latest step with shards */
     const kolo_plan *evaluated; /* the plan that evaluated last */
     const kolo_plan *trained;   /* the plan that completed the latest step */
     kolo_needs *needs;          /* of the outputs */
@@ -148,7 +149,7 @@ typedef struct kolo_step_scalars {
 kolo_step_scalars kolo_session_scalars(const kolo_session *s, double lr, int64_t labels);
 /* Sets the inputs and scalars of a plan for `part` of `samples` whose statistics are summed. fresh,
  * first: the first part of this rank, and of all ranks. */
-void kolo_session_prepare(const kolo_session *s, const cached *c, const kolo_batch *part,
+void kolo_session_prepare(kolo_session *s, const cached *c, const kolo_batch *part,
                           const kolo_step_scalars *x, int64_t samples, bool fresh, bool first);
 /* Samples of shard k. */
 int64_t kolo_session_shard_count(const kolo_session *s, int64_t global, int k);
@@ -157,6 +158,8 @@ kolo_status kolo_session_prepare_shard(kolo_session *s, const kolo_batch *batch,
                                        const kolo_step_scalars *x, const cached *finish,
                                        const cached **c);
 kolo_status kolo_session_complete_step(const cached *finish, const kolo_step_scalars *x);
+/* Adds a blocking collective of the step, from begin_ns until now, to its times. */
+void kolo_session_count_communication(kolo_session *s, int64_t begin_ns);
 
 /* audited_step.c */
 /* The step with shards, each computed by two ranks. */

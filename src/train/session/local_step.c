@@ -1,5 +1,6 @@
 /* Steps of ranks that train on their own, and the rounds that combine what they have learned
  * (plan/rounds.h). */
+#include "base/clock.h"
 #include "train/session/internal.h"
 
 #include <math.h>
@@ -41,7 +42,9 @@ kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, do
         *sums = kolo_session_read_sums(finish, own.count, labels);
         s->trained = finish->plan;
     }
+    const int64_t begin = kolo_now_ns();
     KOLO_TRY(sum_metrics(s, sums));
+    kolo_session_count_communication(s, begin);
     s->evaluated = NULL;
     s->steps++;
     return s->steps % (uint64_t)s->opts.consistency.steps == 0 ? kolo_rounds_combine(s->rounds)

@@ -157,6 +157,7 @@ static kolo_status compile(kolo_session *s, cached *c) {
     }
     if (c->purpose == FINISH) opts.most_samples = divide_up(c->key, data_ranks(s));
     opts.groups = s->groups;
+    opts.times = opts.train ? &s->times : NULL;
     if (c->purpose == ADD)
         opts.adds_to = kolo_session_find_plan(s, FINISH, finished_by(s, c->key))->plan;
     bool collective = (c->purpose == FINISH && !alone) ||

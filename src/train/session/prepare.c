@@ -1,4 +1,5 @@
 /* The inputs and scalars of the plans of a step. */
+#include "base/clock.h"
 #include "base/integer.h"
 #include "base/rng.h"
 #include "train/session/internal.h"
@@ -20,9 +21,11 @@ kolo_step_scalars kolo_session_scalars(const kolo_session *s, double lr, int64_t
 
 /* Sets the inputs and scalars of a plan for `part` of `samples` whose statistics are
  * summed. fresh, first: the first part of this rank, and of all ranks. */
-void kolo_session_prepare(const kolo_session *s, const cached *c, const kolo_batch *part,
+void kolo_session_prepare(kolo_session *s, const cached *c, const kolo_batch *part,
                           const kolo_step_scalars *x, int64_t samples, bool fresh, bool first) {
+    const int64_t begin = kolo_now_ns();
     kolo_session_feed(s, c, part);
+    s->times.phase_ns[KOLO_PHASE_INPUT] += kolo_now_ns() - begin;
     kolo_plan_set(c->plan, c->lr, x->lr);
     kolo_plan_set(c->plan, c->update, x->update);
     kolo_plan_set(c->plan, c->grad_scale, x->grad_scale);
@@ -55,4 +58,11 @@ kolo_status kolo_session_complete_step(const cached *finish, const kolo_step_sca
     kolo_plan_set(finish->plan, finish->lr, x->lr);
     kolo_plan_set(finish->plan, finish->update, x->update);
     return kolo_plan_complete(finish->plan);
+}
+
+void kolo_session_count_communication(kolo_session *s, int64_t begin_ns) {
+    const int64_t ns = kolo_now_ns() - begin_ns;
+    if (!s->comm) return;
+    s->times.phase_ns[KOLO_PHASE_SYNCHRONISE] += ns;
+    s->times.communication_ns += ns;
 }

@@ -49,6 +49,7 @@ static kolo_status create_rounds(kolo_session *s) {
         .compress_bytes = plan->compress_bytes,
         .bucket_bytes = plan->bucket_bytes,
         .threads = plan->threads,
+        .times = &s->times,
     };
     if (!kolo_consistency_has_rounds(c) || s->opts.evaluate_only) return KOLO_OK;
     return kolo_rounds_create(s->plans[0]->plan, &opts, s->store, s->comm, &s->rounds);
@@ -185,6 +186,8 @@ kolo_status kolo_session_deal(kolo_session *s, const int *counts) {
     kolo_session_shards(s, (int)rank_of(s), &s->first_shard, &s->end_shard);
     return KOLO_OK;
 }
+
+const kolo_plan_times *kolo_session_times(const kolo_session *s) { return &s->times; }
 
 int64_t kolo_session_busy_ns(const kolo_session *s) { return s->busy_ns; }
 

@@ -66,6 +66,8 @@ kolo_status kolo_session_init(kolo_session *session, uint64_t seed);
  * it. */
 void kolo_session_set_steps(kolo_session *session, int64_t steps);
 
+/* Where the latest step spent its time; INPUT: copying the batch. Valid as long as the session. */
+const kolo_plan_times *kolo_session_times(const kolo_session *session);
 /* How long this rank computed in the latest step with shards, without waits for others. */
 int64_t kolo_session_busy_ns(const kolo_session *session);
 /* Deals the shards anew: counts[rank]. Between steps. Collective. ARG: other ranks have other

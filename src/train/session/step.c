@@ -5,10 +5,17 @@
 
 #include <inttypes.h>
 
+/* The time of this rank alone in the current step. */
+static int64_t busy_ns(const kolo_session *s) {
+    const int64_t *ns = s->times.phase_ns;
+    return ns[KOLO_PHASE_INPUT] + ns[KOLO_PHASE_FORWARD] + ns[KOLO_PHASE_BACKWARD] +
+           ns[KOLO_PHASE_UPDATE];
+}
+
 /* This rank's shards. The last one, if it is full, also completes the step. */
 static kolo_status run_shards(kolo_session *s, const kolo_batch *batch, const kolo_step_scalars *x,
                               const cached **finish) {
-    const int64_t begin = kolo_now_ns(), size = s->opts.batch;
+    const int64_t size = s->opts.batch;
     bool complete = false;
     KOLO_TRY(kolo_session_get_plan(s, FINISH, size, size, finish));
     for (int k = s->first_shard; k < s->end_shard; k++) {
@@ -23,7 +30,7 @@ static kolo_status run_shards(kolo_session *s, const kolo_batch *batch, const ko
         KOLO_TRY(kolo_plan_run_shard(c->plan, k, complete));
     }
     if (!complete) KOLO_TRY(kolo_session_complete_step(*finish, x));
-    s->busy_ns = kolo_now_ns() - begin - kolo_plan_waited_ns((*finish)->plan);
+    s->busy_ns = busy_ns(s);
     return KOLO_OK;
 }
 
@@ -46,10 +53,13 @@ kolo_status kolo_session_step_batch(kolo_session *s, const kolo_batch *batch, do
     const bool shards = s->opts.shards > 0;
     const cached *finish; /* the plan that ends the step */
     int64_t labels;
+    s->times = (kolo_plan_times){0};
     if (shards) KOLO_TRY(check_shards(s, batch));
     KOLO_TRY(kolo_session_check_batch(s, batch, UINT32_MAX));
     if (s->rounds) return kolo_session_step_alone(s, batch, lr, sums);
+    const int64_t begin = kolo_now_ns();
     KOLO_TRY(kolo_session_sum_labels(s, batch, &labels));
+    kolo_session_count_communication(s, begin);
     const kolo_step_scalars x = kolo_session_scalars(s, lr, labels);
     const bool audited = shards && s->comm && s->audited.global_count > 0;
     if (audited) {

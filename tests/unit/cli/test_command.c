@@ -363,6 +363,7 @@ static void a_config_reproduces_its_run(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(numbers); i++) {
         assert_true(json_is_number(json_object_get(a, numbers[i])));
     }
+    assert_true(json_is_number(json_object_get(json_object_get(a, "ms_per_step"), "forward")));
     assert_int_equal(test_run("train --config first/config.yaml --out second --json -"), 0);
     json_t *b = test_json("out"); /* standard output has nothing else */
     assert_string_equal(json_string_value(json_object_get(a, "parameter_hash")),

@@ -22,6 +22,13 @@ static void reports_are_lines_of_json(void **state) {
     kolo_train_progress train = {.epoch = 1, .step = 5, .train = kolo_metrics_none(), .lr = 0.1};
     set(&train.train, "loss", 0.5);
     set(&train.train, "accuracy", 0.25);
+    const kolo_step_time by_rank[] = {{.ms = {[KOLO_TIME_STEP] = 4, [KOLO_TIME_IDLE] = 1.5}},
+                                      {.ms = {[KOLO_TIME_STEP] = 4}}};
+    train.times = (kolo_time_report){.steps = 5,
+                                     .mean = {.ms = {[KOLO_TIME_STEP] = 4}},
+                                     .slowest = 1,
+                                     .ranks = 2,
+                                     .by_rank = by_rank};
     kolo_train_progress epoch = {.epoch = 1,
                                  .step = 9,
                                  .epoch_end = true,
@@ -39,6 +46,7 @@ static void reports_are_lines_of_json(void **state) {
     set(&epoch.test, "masked_loss", 3.25);
     set(&epoch.test, "next_loss", 0.75);
     set(&epoch.test, "next_accuracy", 0.875);
+    epoch.times = train.times;
     ASSERT_OK(kolo_run_files_report(files, &train));
     ASSERT_OK(kolo_run_files_report(files, &epoch));
     /* Both lines are readable during the run. */
@@ -73,6 +81,14 @@ static void reports_are_lines_of_json(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(pairs); i++) {
         assert_true(json_number_value(json_object_get(last, pairs[i].key)) == pairs[i].number);
     }
+    assert_true(json_number_value(json_object_get(json_object_get(first, "ms_per_step"), "step")) ==
+                4);
+    assert_int_equal(json_integer_value(json_object_get(first, "slowest_rank")), 1);
+    const json_t *idle = json_object_get(first, "idle_ms_by_rank");
+    const json_t *rows = json_object_get(last, "ms_per_step_by_rank");
+    assert_int_equal(json_array_size(rows), 2);
+    assert_true(json_number_value(json_array_get(idle, 0)) == 1.5);
+    assert_true(json_number_value(json_object_get(json_array_get(rows, 0), "idle")) == 1.5);
     json_decref(first);
     json_decref(last);
     kolo_free(text);
