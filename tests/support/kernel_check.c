@@ -2,8 +2,10 @@
 #include "support/kernel_check.h"
 
 #include "base/bf16.h"
+#include "base/isa.h"
 #include "base/rng.h"
 #include "kernel/select/select.h"
+#include "support/fewer.h"
 
 #include <string.h>
 
@@ -315,4 +317,15 @@ double test_kernel_error(const kolo_kernel *kernel, const kolo_kernel_spec *spec
     kolo_free(expected);
     kolo_free(got);
     return error;
+}
+
+void test_each_set(void (*body)(int threads)) {
+    for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
+        kolo_isa_pin(isa);
+        for (int threads = 1; threads <= 3; threads += 2) {
+            if (TEST_FEWER(isa % 2 != threads / 2, false)) continue;
+            body(threads);
+        }
+    }
+    kolo_isa_pin(-1);
 }

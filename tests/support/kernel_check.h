@@ -30,6 +30,9 @@ void test_kernel_against_reference(const kolo_kernel *kernel, const kolo_kernel_
 /* The same with the given inputs, in plain layout; NULL: random numbers. */
 void test_kernel_on(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
                     const void *const *inputs, double tolerance);
+/* Runs `body` with each instruction set that this machine has, with one thread and with three;
+ * under sanitizers with one and three in turn. */
+void test_each_set(void (*body)(int threads));
 /* Runs a kernel that fits the spec once on random numbers in its layouts; returns output 0 in its
  * layout, which the caller frees. */
 void *test_kernel_result(const kolo_kernel *kernel, const kolo_kernel_spec *spec);

@@ -203,7 +203,7 @@ static void run_matrix(const matrix *given) {
             if (!ranks_have((rank_transport)t)) continue;
             int most = m->all_types ? 3 : TEST_FEWER(3, 5); /* what is new there */
             if (t >= RANKS_TCP && n > most) continue;
-            if (t == RANKS_SHM && n > TEST_FEWER(3, 8)) continue; /* processes: no thread races */
+            if (t == RANKS_SHM && n > (full.all_algorithms ? 8 : 3)) continue; /* processes */
             ASSERT_OK(run_rank_job(&(rank_job){.n = n,
                                                .transport = (rank_transport)t,
                                                .body = matrix_body,

@@ -2,18 +2,9 @@
  * machine has, against the reference: functions of two inputs with broadcasting, reductions; over
  * layouts and threads. */
 #include "base/bf16.h"
-#include "base/isa.h"
 #include "kernel/simd/kernels.h"
 #include "support/kernel_check.h"
 #include "support/shapes.h"
-
-static void each_set(void (*body)(int threads)) {
-    for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
-        kolo_isa_pin(isa);
-        for (int threads = 1; threads <= 3; threads += 2) body(threads);
-    }
-    kolo_isa_pin(-1);
-}
 
 static void check(const kolo_kernel *kernel, kolo_kernel_spec *spec, const void *const *inputs,
                   double tolerance) {
@@ -71,7 +62,7 @@ static void binary(int threads) {
     }
 }
 
-static void functions_of_two_inputs_are_the_reference(void **state) { each_set(binary); }
+static void functions_of_two_inputs_are_the_reference(void **state) { test_each_set(binary); }
 
 /* An output may lie on an input of its size, so these must have one order. */
 static void inputs_of_another_order_are_refused(void **state) {
@@ -109,7 +100,7 @@ static void permutations(int threads) {
     }
 }
 
-static void permutations_are_the_reference(void **state) { each_set(permutations); }
+static void permutations_are_the_reference(void **state) { test_each_set(permutations); }
 
 static void softmaxes(int threads) {
     static const kolo_shape shapes[] = {S2(5, 1), S2(3, 7), S2(4, 50), S3(2, 5, 3), S4(2, 3, 5, 7)};
@@ -128,7 +119,7 @@ static void softmaxes(int threads) {
     }
 }
 
-static void softmaxes_are_the_reference(void **state) { each_set(softmaxes); }
+static void softmaxes_are_the_reference(void **state) { test_each_set(softmaxes); }
 
 static void positions(int threads) {
     static const struct {
@@ -152,7 +143,7 @@ static void positions(int threads) {
     }
 }
 
-static void positions_are_the_reference(void **state) { each_set(positions); }
+static void positions_are_the_reference(void **state) { test_each_set(positions); }
 
 /* ---- reductions ---- */
 
@@ -186,7 +177,7 @@ static void reductions(int threads) {
     }
 }
 
-static void reductions_are_the_reference(void **state) { each_set(reductions); }
+static void reductions_are_the_reference(void **state) { test_each_set(reductions); }
 
 TEST_MAIN(test_simd_broadcast) {
     const struct CMUnitTest tests[] = {

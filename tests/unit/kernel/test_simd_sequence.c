@@ -2,7 +2,6 @@
  * activations, layer normalization, embedding, attention, LSTM; over shapes with and without rests
  * of vectors, tiles and blocks, and over threads. */
 #include "base/bf16.h"
-#include "base/isa.h"
 #include "base/rng.h"
 #include "kernel/select/select.h"
 #include "kernel/simd/kernels.h"
@@ -10,14 +9,6 @@
 
 #include <math.h>
 #include <string.h>
-
-static void each_set(void (*body)(int threads)) {
-    for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
-        kolo_isa_pin(isa);
-        for (int threads = 1; threads <= 3; threads += 2) body(threads);
-    }
-    kolo_isa_pin(-1);
-}
 
 static void check(const kolo_kernel *kernel, kolo_kernel_spec *spec, const void *const *inputs,
                   double tolerance) {
@@ -71,7 +62,7 @@ static void activations(int threads) {
     }
 }
 
-static void activations_are_the_reference(void **state) { each_set(activations); }
+static void activations_are_the_reference(void **state) { test_each_set(activations); }
 
 /* ---- functions of one input ---- */
 
@@ -118,7 +109,7 @@ static void unary(int threads) {
     }
 }
 
-static void unary_functions_are_the_reference(void **state) { each_set(unary); }
+static void unary_functions_are_the_reference(void **state) { test_each_set(unary); }
 
 /* NaN, infinities, zeros, subnormal numbers and the ends of exponentials. */
 static void unary_specials(int threads) {
@@ -155,7 +146,7 @@ static void unary_specials(int threads) {
     }
 }
 
-static void unary_functions_of_special_numbers(void **state) { each_set(unary_specials); }
+static void unary_functions_of_special_numbers(void **state) { test_each_set(unary_specials); }
 
 /* A layout with padding is taken where zeros stay zeros. */
 static void unary_padding(int threads) {
@@ -177,7 +168,7 @@ static void unary_padding(int threads) {
     assert_true(padded > 20 && padded < 2 * (int)KOLO_COUNT(functions));
 }
 
-static void unary_functions_keep_padding(void **state) { each_set(unary_padding); }
+static void unary_functions_keep_padding(void **state) { test_each_set(unary_padding); }
 
 /* gelu within a linear layer, and its gradient with the bias's. */
 static void gelu_of_linear(int threads) {
@@ -207,7 +198,7 @@ static void gelu_of_linear(int threads) {
     }
 }
 
-static void gelu_of_linear_is_the_reference(void **state) { each_set(gelu_of_linear); }
+static void gelu_of_linear_is_the_reference(void **state) { test_each_set(gelu_of_linear); }
 
 /* ---- layer normalization ---- */
 
@@ -227,7 +218,7 @@ static void layer_norm(int threads) {
     }
 }
 
-static void layer_norm_is_the_reference(void **state) { each_set(layer_norm); }
+static void layer_norm_is_the_reference(void **state) { test_each_set(layer_norm); }
 
 /* ---- embedding ---- */
 
@@ -252,7 +243,7 @@ static void embedding(int threads) {
     }
 }
 
-static void embedding_is_the_reference(void **state) { each_set(embedding); }
+static void embedding_is_the_reference(void **state) { test_each_set(embedding); }
 
 /* ---- row-sparse gradients ---- */
 
@@ -278,7 +269,7 @@ static void rows(int threads) {
     }
 }
 
-static void rows_are_the_reference(void **state) { each_set(rows); }
+static void rows_are_the_reference(void **state) { test_each_set(rows); }
 
 static void row_updates(int threads) {
     static const int32_t ids[] = {0, 3, 4, 9, 17, -1, -1};
@@ -299,7 +290,7 @@ static void row_updates(int threads) {
     }
 }
 
-static void row_updates_are_the_reference(void **state) { each_set(row_updates); }
+static void row_updates_are_the_reference(void **state) { test_each_set(row_updates); }
 
 /* ---- attention ---- */
 
@@ -399,7 +390,7 @@ static void weights_are_dropped_at_the_given_rate(void **state) {
     assert_memory_not_equal(o, again, sizeof o);
 }
 
-static void attention_is_the_reference(void **state) { each_set(attention); }
+static void attention_is_the_reference(void **state) { test_each_set(attention); }
 
 /* ---- LSTM ---- */
 
@@ -427,7 +418,7 @@ static void lstm(int threads) {
     }
 }
 
-static void lstm_is_the_reference(void **state) { each_set(lstm); }
+static void lstm_is_the_reference(void **state) { test_each_set(lstm); }
 
 /* ---- updates ---- */
 
@@ -506,7 +497,7 @@ static void norms_do_not_depend_on_layouts(void **state) {
     assert_true(sums[0][0] > 0 && sums[0][2] > 0);
 }
 
-static void updates_are_the_reference(void **state) { each_set(updates); }
+static void updates_are_the_reference(void **state) { test_each_set(updates); }
 
 /* ---- elementwise losses ---- */
 
@@ -524,7 +515,9 @@ static void elementwise_losses(int threads) {
     }
 }
 
-static void elementwise_losses_are_the_reference(void **state) { each_set(elementwise_losses); }
+static void elementwise_losses_are_the_reference(void **state) {
+    test_each_set(elementwise_losses);
+}
 
 TEST_MAIN(test_simd_sequence) {
     const struct CMUnitTest tests[] = {
