@@ -130,9 +130,10 @@ static kolo_status check_interrupted(const kolo_job *j, int64_t k) {
     return KOLO_FAIL(KOLO_ERR_PEER, "interrupted by the user after step %" PRId64, k + 1);
 }
 
-/* Whether a line of metrics.jsonl is due after a step. */
+/* Whether a line of metrics.jsonl is due after a step: the same on all ranks, though rank 0 alone
+ * may have the folder. */
 static bool is_line_due(const kolo_job *j, int64_t done, bool evaluated) {
-    return j->setup.opts.out_dir && (evaluated || done % j->setup.opts.log_every == 0);
+    return evaluated || done % j->setup.opts.log_every == 0;
 }
 
 /* After step k: evaluation and reports where they are due. */

@@ -624,9 +624,9 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
                   o->bucket_bytes);
     kolo_text_add(text,
                   "recompute: %s\neval: %d\neval-every: %" PRId64 " epochs, %" PRId64
-                  " steps\nin memory: %d\n",
+                  " steps\nlog-every: %" PRId64 "\nin memory: %d\n",
                   kolo_recompute_name(o->recompute), !o->no_eval, o->eval_every, o->eval_steps,
-                  o->in_memory);
+                  o->log_every, o->in_memory);
     kolo_text_add(text, "checkpoint-every: %" PRId64 " steps, %" PRId64 " epochs\nresume: %s\n",
                   o->checkpoint_steps, o->checkpoint_epochs, o->resume ? o->resume : "");
 }

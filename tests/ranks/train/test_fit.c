@@ -234,6 +234,37 @@ static void a_session_has_several_runs(void **state) {
     kolo_dataset_close(set);
 }
 
+static kolo_status fit_line(kolo_comm *comm, const void *arg, void *result) {
+    const bool rank0 = kolo_comm_rank(comm) == 0, lines_differ = *(const bool *)arg;
+    static const float x[POINTS] = {1, 2, 3};
+    const kolo_source source = {.count = POINTS, .n_fields = 2, .fields = line, .data = {x, x}};
+    const kolo_session_opts opts = {.batch = 2};
+    const kolo_fit_opts fit = {.epochs = 1,
+                               .out_dir = rank0 && !lines_differ ? "lines" : NULL,
+                               .log_every = lines_differ && rank0 ? 3 : 2};
+    kolo_dataset *set = NULL;
+    kolo_session *s = NULL;
+    kolo_status status;
+    KOLO_TRY_GOTO(kolo_dataset_create(&source, &set), done);
+    KOLO_TRY_GOTO(kolo_session_create(comm, &opts, build_line, NULL, &s), done);
+    KOLO_TRY_GOTO(kolo_fit(s, set, NULL, &fit, NULL), done);
+done:
+    kolo_session_destroy(s);
+    kolo_dataset_close(set);
+    return status;
+}
+
+static void rank_0_alone_needs_a_folder(void **state) {
+    bool lines_differ = false;
+    ASSERT_OK(run_ranks(2, RANKS_THREAD, fit_line, &lines_differ, sizeof lines_differ));
+    char *lines = test_contents("lines/metrics.jsonl");
+    assert_non_null(strstr(lines, "ms_per_step"));
+    kolo_free(lines);
+    lines_differ = true;
+    assert_int_equal(run_ranks(2, RANKS_THREAD, fit_line, &lines_differ, sizeof lines_differ),
+                     KOLO_ERR_ARG);
+}
+
 #define REFUSES(call, text)                                                      \
     do {                                                                         \
         assert_int_equal(call, KOLO_ERR_ARG);                                    \
@@ -314,6 +345,7 @@ TEST_MAIN(test_fit) {
         cmocka_unit_test(runs_resume_with_the_same_bits),
         cmocka_unit_test(a_session_has_several_runs),
         cmocka_unit_test(a_test_loss_of_nan_is_no_secret),
+        cmocka_unit_test(rank_0_alone_needs_a_folder),
         cmocka_unit_test(runs_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
