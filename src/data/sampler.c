@@ -22,10 +22,9 @@ kolo_share kolo_sampler_share(const kolo_sampler_opts *opts, int64_t step, int r
     KOLO_ASSERT(step >= 0 && step < kolo_sampler_steps(opts));
     int64_t start = step * opts->global_batch;
     int64_t taken = kolo_min_i64(opts->global_batch, opts->samples - start);
-    int64_t each = taken / world, larger = taken % world; /* ranks with one sample more */
     return (kolo_share){
-        .first = start + rank * each + kolo_min_i64(rank, larger),
-        .count = each + (rank < larger),
+        .first = start + kolo_part_first(taken, world, rank),
+        .count = kolo_part_count(taken, world, rank),
         .global_count = taken,
     };
 }

@@ -14,10 +14,19 @@
  * The permutation is a Fisher-Yates shuffle of 0 .. n-1: for i from 0, position i is swapped with
  * position i + (draw i of stream (seed, KOLO_RNG_SHUFFLE, e), below n - i). */
 
+#include "base/integer.h"
 #include "kolo/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* Divides n samples among `parts`: where part i begins, and its size. */
+static inline int64_t kolo_part_first(int64_t n, int64_t parts, int64_t i) {
+    return i * (n / parts) + kolo_min_i64(i, n % parts);
+}
+static inline int64_t kolo_part_count(int64_t n, int64_t parts, int64_t i) {
+    return n / parts + (i < n % parts);
+}
 
 typedef struct kolo_sampler_opts {
     int64_t samples;      /* in the data set, at least 1 */

@@ -1,4 +1,5 @@
-/* Detection of lost peers: by their process, their heartbeat, or their own report. */
+/* Turns a peer that its transport found lost, or that reports a failure, into the error of the
+ * requests that need it. Each transport decides when a peer is lost (`peer_state`). */
 #include "comm/engine/watch.h"
 
 #include "base/status.h"

@@ -1,5 +1,5 @@
 /* The table of operators. A row: name, what it adds to a graph, what it computes of constants,
- * inputs, attributes. docs/onnx.md is written from it. */
+ * inputs, attributes. docs/onnx.md lists the rows. */
 #include "onnx/import/ops.h"
 
 #include "onnx/import/fold.h"

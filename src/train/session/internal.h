@@ -3,6 +3,7 @@
 
 #include "base/integer.h"
 #include "data/normalize.h"
+#include "data/sampler.h"
 #include "plan/rounds.h"
 #include "train/session/model_check.h"
 #include "train/session/session.h"
@@ -75,14 +76,6 @@ static inline int ranks_of(const kolo_session *s) { return s->comm ? kolo_comm_s
 static inline int rank_of(const kolo_session *s) { return s->comm ? kolo_comm_rank(s->comm) : 0; }
 
 static inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-/* Splits `n` samples into `parts`: the first n % parts have one more. */
-static inline int64_t part_first(int64_t n, int64_t parts, int64_t i) {
-    return i * (n / parts) + kolo_min_i64(i, n % parts);
-}
-static inline int64_t part_count(int64_t n, int64_t parts, int64_t i) {
-    return n / parts + (i < n % parts);
-}
 
 /* The coordinate of this rank on the axis dp of the mesh, and its size. */
 static inline int data_ranks(const kolo_session *s) {

@@ -8,14 +8,14 @@
 static int64_t micro_global(const kolo_session *s, int64_t global, int64_t parts, int64_t i) {
     int64_t ranks = step_ranks(s), larger = global % ranks, share = global / ranks;
     if (parts == 1) return global;
-    return larger * part_count(share + 1, parts, i) +
-           (ranks - larger) * part_count(share, parts, i);
+    return larger * kolo_part_count(share + 1, parts, i) +
+           (ranks - larger) * kolo_part_count(share, parts, i);
 }
 
 /* With micro-batches, shares must be the sampler's: the sizes of the other ranks' follow from it.
  */
 static kolo_status check_share(const kolo_session *s, const kolo_batch *batch) {
-    int64_t rank = step_rank(s), share = part_count(batch->global_count, step_ranks(s), rank);
+    int64_t rank = step_rank(s), share = kolo_part_count(batch->global_count, step_ranks(s), rank);
     if (batch->count == share) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "%" PRId64 " samples of %" PRId64 " on rank %" PRId64
@@ -26,13 +26,14 @@ static kolo_status check_share(const kolo_session *s, const kolo_batch *batch) {
 kolo_status kolo_session_run_micro_batches(kolo_session *s, const kolo_batch *batch,
                                            const kolo_step_scalars *x, const cached **finish) {
     const int64_t global = batch->global_count, n = micro_batches(s, global);
-    const int64_t last = part_count(batch->count, n, n - 1); /* samples of the last micro-batch */
+    const int64_t last =
+        kolo_part_count(batch->count, n, n - 1); /* samples of the last micro-batch */
     if (n > 1) KOLO_TRY(check_share(s, batch));
     KOLO_TRY(kolo_session_get_plan(s, FINISH, global, last, finish));
     for (int64_t i = 0; i < n; i++) {
         const cached *c = *finish;
-        int64_t count = part_count(batch->count, n, i);
-        kolo_batch micro = kolo_batch_part(batch, part_first(batch->count, n, i), count);
+        int64_t count = kolo_part_count(batch->count, n, i);
+        kolo_batch micro = kolo_batch_part(batch, kolo_part_first(batch->count, n, i), count);
         if (count != last) KOLO_TRY(kolo_session_get_plan(s, ADD, global, count, &c));
         kolo_session_prepare(s, c, &micro, x, micro_global(s, global, n, i), i == 0,
                              i == 0 && step_rank(s) == 0);
