@@ -46,7 +46,8 @@ enum { KOLO_STALENESS_ANY = -1 };
 typedef struct kolo_parameters_update {
     size_t first, count;   /* the elements of the whole vector that this rank owns */
     float *values;         /* [count] */
-    const float *gradient; /* [count]: one worker's, or with bsp the sum of all workers' */
+    const float *gradient; /* [count], or of a part its own number: one worker's, or with bsp the
+                              sum of all workers' */
     int workers;           /* how many gradients it is the sum of */
     int worker;            /* whose it is; bsp: -1 */
     uint64_t clock;        /* at which it was computed, from 0 */
@@ -62,13 +63,31 @@ typedef struct kolo_parameters_event {
     int workers;
 } kolo_parameters_event;
 
+/* What an owner has, where owners have other things than equal ranges of one vector. In numbers. */
+typedef struct kolo_parameters_part {
+    size_t values;   /* that workers pull */
+    size_t gradient; /* that workers push */
+    size_t state;    /* that the owner keeps, such as momentum; see kolo_parameters_read_state */
+} kolo_parameters_part;
+
 /* A zero field takes its default. All ranks pass the same numbers. */
 typedef struct kolo_parameters_opts {
-    int servers;   /* the last ranks, which then only serve; default: every rank is a worker and
-                      owns a range */
-    int staleness; /* see above; default 0, bsp */
-    /* Called at the owner, in the service's thread. Required. */
+    int servers; /* the last ranks, which then only serve; default: every rank is a worker and
+                    owns a range */
+    /* By owner; copied. Workers then pull and push the parts of all owners, one after the other,
+     * and the initial values are the values and the state of each. NULL: equal ranges. */
+    const kolo_parameters_part *parts;
+    bool needs_all; /* a lost worker ends the job: all requests fail with an error that names it */
+    int staleness;  /* see above; default 0, bsp */
+    /* Called at the owner, in the service's thread. Required there. */
     void (*update)(void *arg, const kolo_parameters_update *update);
+    /* Called once at the owner, before the first update, with its initial values and then its
+     * state. May be NULL. */
+    void (*load)(void *arg, const float *initial);
+    /* Copies the state of the owner to `state`; in the service's thread. Required there with a
+     * state.
+     */
+    void (*save)(void *arg, float *state);
     /* Called at the owner, in the service's thread, for each event in order. May be NULL. */
     void (*observe)(void *arg, const kolo_parameters_event *event);
     void *arg;
@@ -86,14 +105,17 @@ typedef struct kolo_parameters_stats {
 } kolo_parameters_stats;
 
 /* Creates the parameters of a group from rank 0's initial values. A collective call; blocks.
- * `initial` [count] is read on rank 0 only. Destroy them before `comm`. ARG: invalid options;
- * NOMEM; the errors of kolo_service_create. */
+ * `initial` [count] is read on rank 0 only; with parts, `count` is that of all values and states.
+ * Destroy them before `comm`. ARG: invalid options; NOMEM; the errors of kolo_service_create. */
 KOLO_API kolo_status kolo_parameters_create(kolo_comm *comm, const float *initial, size_t count,
                                             const kolo_parameters_opts *opts,
                                             kolo_parameters **parameters);
 /* Finishes, if that was not done, and frees them. A rank that owns a range first waits until all
  * workers have finished or are lost. NULL is allowed. Blocks. */
 KOLO_API void kolo_parameters_destroy(kolo_parameters *parameters);
+/* After an error of this rank: kolo_parameters_destroy then does not wait, and this rank is lost to
+ * the others. */
+KOLO_API void kolo_parameters_abandon(kolo_parameters *parameters);
 
 /* Whether this rank is a worker. */
 KOLO_API bool kolo_parameters_works(const kolo_parameters *parameters);
@@ -107,6 +129,12 @@ KOLO_API kolo_status kolo_parameters_push(kolo_parameters *parameters, const flo
 /* Waits for this worker's latest push and leaves: nobody waits for it any longer. With bsp the
  * others go on without its gradients. Reading is still allowed. Blocks. PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_finish(kolo_parameters *parameters);
+/* Reads the state of all owners into `state`, as it is after this worker's latest push that a pull
+ * has completed. A worker. Blocks. PEER; TIMEOUT. */
+KOLO_API kolo_status kolo_parameters_read_state(kolo_parameters *parameters, float *state);
+/* The reads of this worker by staleness: adds them to counts[KOLO_STALENESS_BINS]. The staleness of
+ * a read is the largest over the owners. */
+KOLO_API void kolo_parameters_count_reads(const kolo_parameters *parameters, uint64_t *counts);
 /* Copies what this rank's range has seen. ARG: it owns none. */
 KOLO_API kolo_status kolo_parameters_stats_get(kolo_parameters *parameters,
                                                kolo_parameters_stats *stats);

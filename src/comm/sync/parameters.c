@@ -7,6 +7,7 @@
  * never sees half an update, and needs no version to be pinned. */
 #include "kolo/parameters.h"
 
+#include "base/compiler.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/engine/comm.h"
@@ -16,7 +17,17 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PULL, PUSH, FINISH }; /* kinds of requests */
+enum { PULL, PUSH, FINISH, STATE }; /* kinds of requests */
+
+/* A part of a vector, in numbers. */
+typedef struct span {
+    size_t first, count;
+} span;
+
+/* What an owner has, as parts of the vectors of all owners. */
+typedef struct owned {
+    span values, gradient, state;
+} owned;
 
 /* A worker, as an owner sees it. */
 typedef struct worker {
@@ -28,13 +39,15 @@ typedef struct worker {
 /* The owner of a range. The service's thread owns all but what the mutex protects. */
 typedef struct owner {
     const kolo_parameters_opts *opts;
-    size_t first, count;
+    owned has;
     int n_workers, n_present;
-    float *values, *sum;       /* [count]; sum: bsp only */
+    float *values, *state;     /* one after the other */
+    float *sum;                /* of gradients; bsp only */
     worker *workers;           /* [n_workers] */
     uint64_t *pushes;          /* [n_workers]: taken by updates */
     kolo_service_call **taken; /* [n_workers]: of the clock that is being completed */
     uint64_t version;
+    int missing;           /* a lost worker that ends the job; -1: none */
     pthread_mutex_t mutex; /* protects the following */
     pthread_cond_t all_gone;
     bool ended; /* no worker is present */
@@ -45,19 +58,41 @@ struct kolo_parameters {
     kolo_comm *comm;
     kolo_parameters_opts opts;
     kolo_service *service;
-    size_t count;
+    size_t count; /* of the initial values */
     int n_workers, n_servers;
-    bool works, pushing, finished;
+    bool works, pushing, finished, abandoned;
     uint64_t clock;
     owner *owner;                         /* NULL: owns nothing */
+    owned *owned;                         /* [n_servers] */
     kolo_service_request *pushes, *pulls; /* [n_servers] */
+    uint64_t reads[KOLO_STALENESS_BINS];  /* of this worker, by staleness */
 };
 
-/* The range of server i: [*first, *first + *n). */
-static void range_of(size_t count, int n_servers, int i, size_t *first, size_t *n) {
+/* The range of server i of one vector. */
+static span range_of(size_t count, int n_servers, int i) {
     size_t s = (size_t)i, all = (size_t)n_servers, left = count % all;
-    *first = count / all * s + (s < left ? s : left);
-    *n = count / all + (s < left);
+    return (span){count / all * s + (s < left ? s : left), count / all + (s < left)};
+}
+
+/* What each server owns. */
+static void divide(kolo_parameters *p) {
+    size_t values = 0, gradient = 0, state = 0;
+    for (int i = 0; i < p->n_servers; i++) {
+        const kolo_parameters_part *part = p->opts.parts ? &p->opts.parts[i] : NULL;
+        const span range = range_of(p->count, p->n_servers, i);
+        p->owned[i] = (owned){range, range, {0, 0}};
+        if (!part) continue;
+        p->owned[i] =
+            (owned){{values, part->values}, {gradient, part->gradient}, {state, part->state}};
+        values += part->values;
+        gradient += part->gradient;
+        state += part->state;
+    }
+    p->opts.parts = NULL; /* of the caller */
+}
+
+static int bin_of(uint64_t stale) {
+    return stale < KOLO_STALENESS_BINS ? (int)stale : KOLO_STALENESS_BINS - 1;
 }
 
 /* ---- the owner ---- */
@@ -77,13 +112,14 @@ static void observe(const owner *o, bool read, int w, uint64_t clock) {
     if (o->opts->observe) o->opts->observe(o->opts->arg, &event);
 }
 
-static void count_read(owner *o, uint64_t clock) {
+/* Counts a read; returns its staleness. */
+static uint64_t count_read(owner *o, uint64_t clock) {
     uint64_t least = slowest(o), stale = least < clock ? clock - least : 0;
-    int bin = stale < KOLO_STALENESS_BINS ? (int)stale : KOLO_STALENESS_BINS - 1;
     pthread_mutex_lock(&o->mutex);
-    o->stats.reads[bin]++;
+    o->stats.reads[bin_of(stale)]++;
     if ((int)stale > o->stats.largest) o->stats.largest = (int)stale;
     pthread_mutex_unlock(&o->mutex);
+    return stale;
 }
 
 /* Whether a worker at this clock may read now. */
@@ -97,22 +133,22 @@ static void answer_pull(owner *o, int w) {
     kolo_service_call *call = o->workers[w].pull;
     if (!call || !may_read(o, call->clock)) return;
     o->workers[w].pull = NULL;
-    count_read(o, call->clock);
+    uint64_t stale = count_read(o, call->clock);
     observe(o, true, w, call->clock);
-    kolo_service_reply(call, KOLO_OK, o->version, o->values, o->count * sizeof(float));
+    kolo_service_reply(call, KOLO_OK, stale, o->values, o->has.values.count * sizeof(float));
 }
 
 /* Changes the values by a gradient: that of worker w, or if w is -1 the sum of n. */
 static void apply(owner *o, const float *gradient, int n, int w, uint64_t clock) {
-    kolo_parameters_update u = {.first = o->first,
-                                .count = o->count,
+    kolo_parameters_update u = {.first = o->has.values.first,
+                                .count = o->has.values.count,
                                 .values = o->values,
                                 .gradient = gradient,
                                 .workers = n,
                                 .worker = w,
                                 .clock = clock,
                                 .version = o->version};
-    if (o->count > 0) o->opts->update(o->opts->arg, &u);
+    if (o->has.values.count > 0) o->opts->update(o->opts->arg, &u);
     o->version++;
     pthread_mutex_lock(&o->mutex);
     o->stats.version = o->version;
@@ -123,6 +159,7 @@ static void apply(owner *o, const float *gradient, int n, int w, uint64_t clock)
 static void complete_clock(owner *o) {
     int n = 0;
     uint64_t clock = 0;
+    const size_t count = o->has.gradient.count;
     for (int w = 0; w < o->n_workers; w++) {
         if (!o->workers[w].gone && !o->workers[w].push) return;
     }
@@ -130,10 +167,10 @@ static void complete_clock(owner *o) {
         kolo_service_call *call = o->workers[w].push;
         if (!call) continue;
         clock = call->clock;
-        if (n++ == 0 && o->count > 0) {
-            memcpy(o->sum, call->input, o->count * sizeof(float));
-        } else if (o->count > 0) {
-            (void)kolo_combine(o->sum, call->input, o->count, KOLO_DTYPE_F32, KOLO_SUM);
+        if (n++ == 0 && count > 0) {
+            memcpy(o->sum, call->input, count * sizeof(float));
+        } else if (count > 0) {
+            (void)kolo_combine(o->sum, call->input, count, KOLO_DTYPE_F32, KOLO_SUM);
         }
     }
     if (n == 0) return;
@@ -166,6 +203,21 @@ static void leave(owner *o, int w, bool lost) {
     pthread_mutex_unlock(&o->mutex);
 }
 
+static void refuse(const owner *o, kolo_service_call *call) {
+    kolo_status status = KOLO_FAIL(KOLO_ERR_PEER, "worker %d is lost", o->missing);
+    kolo_service_reply(call, status, 0, NULL, 0);
+}
+
+/* The job ends: what is kept will not be answered. */
+static void refuse_kept(owner *o) {
+    for (int i = 0; i < o->n_workers; i++) {
+        worker *w = &o->workers[i];
+        if (w->push) refuse(o, w->push);
+        if (w->pull) refuse(o, w->pull);
+        w->push = w->pull = NULL;
+    }
+}
+
 static void lost(void *arg, int client, bool left, const char *reason) {
     owner *o = arg;
     if (client >= o->n_workers) return;
@@ -173,23 +225,33 @@ static void lost(void *arg, int client, bool left, const char *reason) {
     if (w->push) kolo_service_reply(w->push, KOLO_OK, 0, NULL, 0); /* goes nowhere */
     if (w->pull) kolo_service_reply(w->pull, KOLO_OK, 0, NULL, 0);
     w->push = w->pull = NULL;
+    bool present = !w->gone;
     leave(o, client, !left);
-    go_on(o);
+    if (o->opts->needs_all && present) {
+        o->missing = client;
+        refuse_kept(o);
+    } else {
+        go_on(o);
+    }
 }
 
 static bool is_valid(const owner *o, const kolo_service_call *call) {
     if (call->client >= o->n_workers) return false;
     const worker *w = &o->workers[call->client];
-    size_t bytes = o->count * sizeof(float);
+    const size_t input = call->input_bytes / sizeof(float);
+    const size_t output = call->output_bytes / sizeof(float);
+    if (call->input_bytes % sizeof(float) || call->output_bytes % sizeof(float)) return false;
     switch (call->kind) {
     case PULL:
-        return call->input_bytes == 0 && call->output_bytes == bytes && !w->pull;
+        return input == 0 && output == o->has.values.count && !w->pull;
+    case STATE:
+        return input == 0 && output == o->has.state.count;
     case PUSH:
-        return call->input_bytes == bytes && call->output_bytes == 0 && !w->gone && !w->push &&
+        return input == o->has.gradient.count && output == 0 && !w->gone && !w->push &&
                call->clock == o->pushes[call->client] &&
                (uintptr_t)call->input % sizeof(float) == 0;
     default:
-        return call->kind == FINISH && call->input_bytes == 0 && call->output_bytes == 0;
+        return call->kind == FINISH && input == 0 && output == 0;
     }
 }
 
@@ -201,9 +263,14 @@ static void serve(void *arg, kolo_service_call *call) {
             KOLO_ERR_ARG, "an invalid request: kind %u, clock %llu, %zu and %zu bytes", call->kind,
             (unsigned long long)call->clock, call->input_bytes, call->output_bytes);
         kolo_service_reply(call, status, 0, NULL, 0);
+    } else if (o->missing >= 0 && call->kind != FINISH) {
+        refuse(o, call);
     } else if (call->kind == PULL) {
         o->workers[w].pull = call;
         answer_pull(o, w);
+    } else if (call->kind == STATE) {
+        if (o->has.state.count > 0) o->opts->save(o->opts->arg, o->state);
+        kolo_service_reply(call, KOLO_OK, 0, o->state, o->has.state.count * sizeof(float));
     } else if (call->kind == FINISH) {
         kolo_service_reply(call, KOLO_OK, 0, NULL, 0);
         leave(o, w, false);
@@ -240,10 +307,13 @@ static kolo_status owner_create(const kolo_parameters *p, int server, owner **ma
     pthread_cond_init(&o->all_gone, NULL);
     o->opts = &p->opts;
     o->n_workers = o->n_present = p->n_workers;
-    range_of(p->count, p->n_servers, server, &o->first, &o->count);
-    size_t bytes = (o->count + 1) * sizeof(float);
+    o->missing = -1;
+    o->has = p->owned[server];
+    size_t bytes = (o->has.values.count + o->has.state.count + 1) * sizeof(float);
+    size_t sum_bytes = (o->has.gradient.count + 1) * sizeof(float);
     o->values = kolo_alloc(bytes);
-    o->sum = p->opts.staleness == 0 ? kolo_alloc(bytes) : NULL;
+    o->state = o->values ? o->values + o->has.values.count : NULL;
+    o->sum = p->opts.staleness == 0 ? kolo_alloc(sum_bytes) : NULL;
     o->workers = kolo_zalloc(n * sizeof *o->workers);
     o->pushes = kolo_zalloc(n * sizeof *o->pushes);
     o->taken = kolo_zalloc(n * sizeof *o->taken);
@@ -258,8 +328,9 @@ static kolo_status owner_create(const kolo_parameters *p, int server, owner **ma
 
 /* ---- creation ---- */
 
-static kolo_status check_opts(const kolo_parameters_opts *o, int ranks) {
-    if (!o->update) return KOLO_FAIL(KOLO_ERR_ARG, "parameters without an update");
+static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int ranks, int rank) {
+    const bool owns = rank >= ranks - o->servers || o->servers <= 0;
+    if (owns && !o->update) return KOLO_FAIL(KOLO_ERR_ARG, "parameters without an update");
     if (o->servers < 0 || o->servers >= ranks) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%d servers of %d ranks: there must be a worker", o->servers,
                          ranks);
@@ -269,7 +340,17 @@ static kolo_status check_opts(const kolo_parameters_opts *o, int ranks) {
                          "a staleness of %d: must be KOLO_STALENESS_ANY or at least 0",
                          o->staleness);
     }
-    return KOLO_OK;
+    if (!o->parts) return KOLO_OK;
+    const int owners = o->servers > 0 ? o->servers : ranks;
+    size_t all = 0;
+    for (int i = 0; i < owners; i++) {
+        all += o->parts[i].values + o->parts[i].state;
+        if (owns && o->parts[i].state > 0 && !o->save) {
+            return KOLO_FAIL(KOLO_ERR_ARG, "parameters with a state that nothing saves");
+        }
+    }
+    if (all == count) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "parts of %zu numbers of %zu initial ones", all, count);
 }
 
 static kolo_status allocate(kolo_parameters *p, const float *initial, float **all) {
@@ -280,7 +361,9 @@ static kolo_status allocate(kolo_parameters *p, const float *initial, float **al
     size_t bytes = (size_t)p->n_servers * sizeof *p->pushes;
     p->pushes = kolo_zalloc(bytes);
     p->pulls = kolo_zalloc(bytes);
-    if (!p->pushes || !p->pulls) return KOLO_NOMEM(bytes);
+    p->owned = kolo_zalloc((size_t)p->n_servers * sizeof *p->owned);
+    if (!p->pushes || !p->pulls || !p->owned) return KOLO_NOMEM(bytes);
+    divide(p);
     if (rank >= first_server) KOLO_TRY(owner_create(p, rank - first_server, &p->owner));
     bytes = (p->count + 1) * sizeof **all;
     *all = kolo_alloc(bytes);
@@ -303,7 +386,10 @@ static kolo_status distribute(kolo_parameters *p, const float *initial, float *a
     if (initial && kolo_comm_rank(p->comm) == 0) memcpy(all, initial, p->count * sizeof(float));
     KOLO_TRY(kolo_broadcast(p->comm, all, p->count, KOLO_DTYPE_F32, 0));
     const owner *o = p->owner;
-    if (o) memcpy(o->values, all + o->first, o->count * sizeof(float));
+    if (!o) return KOLO_OK;
+    const size_t first = o->has.values.first + o->has.state.first;
+    memcpy(o->values, all + first, (o->has.values.count + o->has.state.count) * sizeof(float));
+    if (o->opts->load) o->opts->load(o->opts->arg, o->values);
     return KOLO_OK;
 }
 
@@ -313,7 +399,14 @@ static kolo_status build(kolo_parameters *p, const float *initial) {
     if (status == KOLO_OK) status = distribute(p, initial, all);
     kolo_free(all);
     KOLO_TRY(status);
-    size_t range = (p->count / (size_t)p->n_servers + 1) * sizeof(float);
+    size_t range = 1;
+    for (int i = 0; i < p->n_servers; i++) {
+        const owned *has = &p->owned[i];
+        const size_t counts[] = {has->values.count, has->gradient.count, has->state.count};
+        for (size_t k = 0; k < KOLO_COUNT(counts); k++) {
+            if ((counts[k] + 1) * sizeof(float) > range) range = (counts[k] + 1) * sizeof(float);
+        }
+    }
     kolo_service_opts service = {.serve = p->owner ? serve : NULL,
                                  .lost = lost,
                                  .arg = p->owner,
@@ -327,6 +420,7 @@ static void free_parameters(kolo_parameters *p) {
     owner_destroy(p->owner);
     kolo_free(p->pushes);
     kolo_free(p->pulls);
+    kolo_free(p->owned);
     kolo_free(p);
 }
 
@@ -334,7 +428,7 @@ kolo_status kolo_parameters_create(kolo_comm *comm, const float *initial, size_t
                                    const kolo_parameters_opts *opts, kolo_parameters **parameters) {
     int ranks = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
     if (!opts) return KOLO_FAIL(KOLO_ERR_ARG, "parameters without options");
-    KOLO_TRY(check_opts(opts, ranks));
+    KOLO_TRY(check_opts(opts, count, ranks, rank));
     kolo_parameters *p = kolo_zalloc(sizeof *p);
     if (!p) return KOLO_NOMEM(sizeof *p);
     *p = (kolo_parameters){.comm = comm,
@@ -379,8 +473,11 @@ static kolo_status wait_all(kolo_parameters *p, kolo_service_request *requests, 
 static kolo_status start_all(kolo_parameters *p, kolo_service_request *requests, uint32_t kind,
                              const float *input, float *output) {
     for (int i = 0; i < p->n_servers; i++) {
-        size_t first, n;
-        range_of(p->count, p->n_servers, i, &first, &n);
+        const owned *has = &p->owned[i];
+        const span *part = kind == PUSH   ? &has->gradient
+                           : kind == PULL ? &has->values
+                                          : &has->state;
+        const size_t first = part->first, n = part->count;
         kolo_service_request *q = &requests[i];
         *q = (kolo_service_request){.server = kolo_service_server_rank(p->service, i),
                                     .kind = kind,
@@ -410,7 +507,22 @@ kolo_status kolo_parameters_pull(kolo_parameters *p, float *values) {
     KOLO_TRY(check_worker(p));
     KOLO_TRY(start_all(p, p->pulls, PULL, NULL, values));
     KOLO_TRY(wait_all(p, p->pulls, p->n_servers));
+    uint64_t stale = 0;
+    for (int i = 0; i < p->n_servers; i++) {
+        if (p->pulls[i].reply_clock > stale) stale = p->pulls[i].reply_clock;
+    }
+    p->reads[bin_of(stale)]++;
     return end_push(p);
+}
+
+kolo_status kolo_parameters_read_state(kolo_parameters *p, float *state) {
+    KOLO_TRY(check_worker(p));
+    KOLO_TRY(start_all(p, p->pulls, STATE, NULL, state));
+    return wait_all(p, p->pulls, p->n_servers);
+}
+
+void kolo_parameters_count_reads(const kolo_parameters *p, uint64_t *counts) {
+    for (int i = 0; i < KOLO_STALENESS_BINS; i++) counts[i] += p->reads[i];
 }
 
 kolo_status kolo_parameters_push(kolo_parameters *p, const float *gradient) {
@@ -454,11 +566,13 @@ kolo_status kolo_parameters_stats_get(kolo_parameters *p, kolo_parameters_stats 
     return KOLO_OK;
 }
 
+void kolo_parameters_abandon(kolo_parameters *p) { p->abandoned = true; }
+
 void kolo_parameters_destroy(kolo_parameters *p) {
     if (!p || p->comm->inherited) return;
     owner *o = p->owner;
-    if (p->works) (void)kolo_parameters_finish(p);
-    if (o) {
+    if (p->works && !p->abandoned) (void)kolo_parameters_finish(p);
+    if (o && !p->abandoned) {
         pthread_mutex_lock(&o->mutex);
         while (!o->ended) pthread_cond_wait(&o->all_gone, &o->mutex);
         pthread_mutex_unlock(&o->mutex);
