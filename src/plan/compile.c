@@ -482,7 +482,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     if (p->comm && o.mesh.n_axes == 0) {
         pipeline.mesh = (kolo_mesh){1, {{"dp", kolo_comm_size(p->comm)}}};
     }
-    pipeline.rank = comm ? kolo_comm_rank(comm) : 0;
+    pipeline.rank = comm ? kolo_comm_rank(comm) : o.rank;
     if (o.adds_to) pipeline.rank = o.adds_to->graph->rank;
     pipeline.selections = &selections;
     pipeline.fixed = layout_in_store;

@@ -121,6 +121,7 @@ typedef struct kolo_plan_opts {
      * gradients, and only the other plan completes steps. It must outlive this one. */
     const kolo_plan *adds_to;
     kolo_mesh mesh;           /* of the job; default: all ranks of the communicator are on dp */
+    int rank;                 /* in the mesh, where there is no communicator */
     int zero;                 /* level of ZeRO: 1 to 3; see kolo_pass_zero; 0: none */
     int lag;                  /* of gradients, in steps; see kolo_pass_lag */
     kolo_codec codec;         /* of gradients; default none. See kolo_pass_compress */
@@ -186,6 +187,11 @@ kolo_status kolo_plan_run(kolo_plan *plan);
  * without updates; communicates only inside the passes. PEER, TIMEOUT. kolo_plan_run runs the last
  * one. */
 kolo_status kolo_plan_accumulate(kolo_plan *plan);
+/* Runs the last micro-batch, but not the rest of the step: no update, and nothing is summed over
+ * the ranks. See plan/sums.h. */
+kolo_status kolo_plan_gradients(kolo_plan *plan);
+/* The rest of such a step: the updates, from the sums. */
+kolo_status kolo_plan_update(kolo_plan *plan);
 /* In the place of running a micro-batch without samples: every gradient and sum of this rank is
  * zero, whatever the forward pass would compute. `last`: and the rest of the step. PEER, TIMEOUT.
  */

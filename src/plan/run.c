@@ -15,6 +15,7 @@ typedef struct part {
     uint64_t *hash; /* updated with a hash of the shard's gradients; NULL: none */
     bool apart;     /* the gradients of the shard are not summed */
     bool empty;     /* a micro-batch without samples: this rank adds nothing to what it posts */
+    bool outside;   /* nothing inside the passes */
 } part;
 
 static char *gradients_of(const kolo_plan *p) {
@@ -149,6 +150,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
 /* A POST completes the gradients of a shard, and starts the sum over the ranks once per step. */
 static bool is_due(const kolo_plan *p, const kolo_step *step, part run) {
     bool folds = is_shard_sum(p, step) && run.compute;
+    if (step->inside && run.outside) return false;
     return folds || step->inside || (step->once_per_step ? run.complete : run.compute);
 }
 
@@ -193,6 +195,16 @@ kolo_status kolo_plan_run(kolo_plan *p) {
 kolo_status kolo_plan_accumulate(kolo_plan *p) {
     KOLO_ASSERT(p->accumulates);
     return run_steps(p, (part){.compute = true});
+}
+
+kolo_status kolo_plan_gradients(kolo_plan *p) {
+    KOLO_ASSERT(!p->comm);
+    return run_steps(p, (part){.compute = true});
+}
+
+kolo_status kolo_plan_update(kolo_plan *p) {
+    KOLO_ASSERT(!p->comm && !p->adds_to);
+    return run_steps(p, (part){.complete = true, .outside = true});
 }
 
 kolo_status kolo_plan_run_shard(kolo_plan *p, int shard, bool complete) {

@@ -1,0 +1,24 @@
+#pragma once
+/* What the ranks of a training plan sum once per step, by name: where a rank puts its summand, and
+ * where the update reads the sum. For exchanges that the plan does not make itself, such as those
+ * with parameter servers: a plan without a communicator, whose mesh has several ranks, computes
+ * with kolo_plan_gradients on one rank what it completes with kolo_plan_update on another. */
+
+#include "plan/plan.h"
+
+typedef enum kolo_sum_kind {
+    KOLO_SUM_GRADIENT,  /* of a parameter */
+    KOLO_SUM_STATISTIC, /* of a state that is not the optimizer's */
+    KOLO_SUM_METRIC,    /* an output */
+} kolo_sum_kind;
+
+typedef struct kolo_plan_sum {
+    kolo_sum_kind kind;
+    const char *name;           /* of the parameter, state or output; the plan's */
+    kolo_value posted, arrived; /* see kolo_plan_data */
+    int64_t posts, arrives;     /* elements: all, and of the range that this rank updates */
+} kolo_plan_sum;
+
+/* Lists the sums in the order of their exchange; `sums` is freed with kolo_free. UNSUPPORTED: the
+ * plan exchanges something else, such as norms of ranges; NOMEM. */
+kolo_status kolo_plan_find_sums(const kolo_plan *plan, kolo_plan_sum **sums, int *count);
