@@ -60,6 +60,20 @@ typedef enum kolo_autotune {
 /* The name in the list; "unknown" outside it. Static storage. */
 KOLO_API const char *kolo_autotune_name(kolo_autotune autotune);
 
+/* The list of ways to sum gradients and update parameters: code, name, description. */
+#define KOLO_SYNC_LIST(X)                                                                     \
+    X(KOLO_SYNC_ALLREDUCE, "allreduce", "the workers sum gradients, each updates everything") \
+    X(KOLO_SYNC_PS, "ps", "parameter servers: owners of parameters sum gradients and update")
+
+typedef enum kolo_sync {
+#define KOLO_SYNC_ENUM(code, name, help) code,
+    KOLO_SYNC_LIST(KOLO_SYNC_ENUM)
+#undef KOLO_SYNC_ENUM
+        KOLO_SYNC_COUNT
+} kolo_sync;
+/* The name in the list; "unknown" outside it. Static storage. */
+KOLO_API const char *kolo_sync_name(kolo_sync sync);
+
 typedef enum kolo_notice_kind {
     KOLO_NOTICE_TRANSIENT, /* replaced by the next notice */
     KOLO_NOTICE_INFO,
@@ -101,14 +115,21 @@ typedef struct kolo_train_opts {
     int64_t audit; /* of a reproducible run: steps between audits, in which the gradient of each
                       shard is also computed by another rank and compared; an error names the rank
                       that was wrong. 0: none */
-    int64_t check_replicas;  /* steps between comparisons of parameters and optimizer state over all
-                                ranks; an error names the rank that differs. 0: at the end only */
+    int64_t check_replicas; /* steps between comparisons of parameters and optimizer state over all
+                               ranks; an error names the rank that differs. 0: at the end only */
+    /* With KOLO_SYNC_PS: the last ranks, which hold the parameters and do not compute; 0: each
+     * worker owns a part. UNSUPPORTED: with `zero`, `reproducible`, `sparse_embedding`, `sync_bn`,
+     * `compress`, `in_memory` or tensor parallelism; several owners with `clip`, LARS or LAMB. */
+    int servers;
+    kolo_sync sync;          /* default KOLO_SYNC_ALLREDUCE */
     const char *consistency; /* when the workers exchange what they have learned: "bsp", in every
                                 step; "lag:S", in every step, for the update S steps later;
                                 "local:H", "bmuf:H" or "diloco:H": every H steps, between which each
-                                trains on its own (docs/consistency.md). NULL: bsp. The others:
-                                UNSUPPORTED with `zero`, `reproducible` and `sparse_embedding`,
-                                those with rounds also with `sync_bn` */
+                                trains on its own (docs/consistency.md); with servers also "ssp:S":
+                                a worker is at most S steps ahead of another, and "asp": without a
+                                bound (docs/servers.md). NULL: bsp. The others: UNSUPPORTED with
+                                `zero`, `reproducible` and `sparse_embedding`, those with rounds
+                                also with `sync_bn` */
     const char *compress; /* codec of gradients, with error feedback: "f16", "bf16", "int8", "1bit"
                              or "topk:R" (kolo/codec.h); under bmuf and diloco, of the changes of a
                              round. Each rank sends its code to all others. NULL: none. UNSUPPORTED
@@ -214,6 +235,9 @@ typedef struct kolo_train_result {
     double train_seconds;      /* in steps, including waits for data, on rank 0 */
     double samples_per_second; /* samples / train_seconds */
     double step_ms_median;     /* on rank 0 */
+    int servers;               /* ranks that only serve */
+    uint64_t reads[32];        /* with servers: reads of the parameters by all workers, by staleness
+                                  (docs/servers.md); the last: that and above */
     int64_t peak_rss_bytes;    /* of this process */
     uint64_t parameter_hash;   /* of the final parameters and optimizer state */
     int64_t losses_checked;    /* in_memory: number of initial steps repeated with batches of the

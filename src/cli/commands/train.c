@@ -81,7 +81,9 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
     if (!kolo_options_given(o, "threads")) KOLO_TRY(record(o, "threads", threads));
     if (opts.batch > 0 && !kolo_options_given(o, "batch"))
         KOLO_TRY(record(o, "batch", (int)opts.batch));
-    if (!kolo_options_typed(o, "workers")) KOLO_TRY(record(o, "workers", kolo_comm_size(comm)));
+    if (!kolo_options_typed(o, "workers")) {
+        KOLO_TRY(record(o, "workers", kolo_comm_size(comm) - opts.servers));
+    }
     if (opts.out_dir && opts.autotune != KOLO_AUTOTUNE_OFF && !kolo_options_given(o, "tuning")) {
         char *path =
             kolo_format("%s/tuning.txt", opts.out_dir); /* so that the config reproduces the run */
@@ -127,7 +129,7 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
 static kolo_status check_job(kolo_options *o, int workers) {
     kolo_train_opts opts;
     KOLO_TRY(resolve(o, train_opts_threads(o), &opts));
-    return kolo_train_check(&opts, workers);
+    return kolo_train_check(&opts, workers - opts.servers);
 }
 
 /* Checks usage before any rank is started. */
@@ -168,6 +170,7 @@ int cmd_train(kolo_options *o) {
     opts.threads = train_opts_threads(o);
     opts.no_bind = !kolo_options_flag(o, "bind");
     opts.check = check_job;
+    if (opts.workers > 0) opts.workers += (int)kolo_options_int(o, "servers");
     if (kolo_options_text(o, "checkpoint-every")) opts.resumable = kolo_options_text(o, "out");
     return run_on_ranks(o, &opts, train_as_rank);
 }

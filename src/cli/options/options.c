@@ -34,6 +34,7 @@ enum {
 #define CHOICE_DTYPE(code, name, bytes) {name, NULL},
 /* clang-format off */
 static const kolo_choice schedules[] = {KOLO_LR_SCHEDULE_LIST(CHOICE) {0}};
+static const kolo_choice syncs[] = {KOLO_SYNC_LIST(CHOICE) {0}};
 static const kolo_choice optimizers[] = {KOLO_OPTIMIZER_LIST(CHOICE) {0}};
 static const kolo_choice recomputes[] = {KOLO_RECOMPUTE_LIST(CHOICE) {0}};
 static const kolo_choice precisions[] = {KOLO_PRECISION_LIST(CHOICE) {0}};
@@ -158,12 +159,20 @@ const kolo_option cli_options[] = {
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "every worker has all of it",
      .help = "divide over the workers: 1 the optimizer state, 2 gradients too, 3 parameters too. "
              "Each worker updates a range of every parameter (ZeRO)"},
+    {.name = "sync", .type = KOLO_OPTION_CHOICE, .choices = syncs, .preset = "allreduce",
+     .commands = CMD_TRAIN,
+     .help = "how gradients become updates (docs/servers.md)"},
+    {.name = "servers", .type = KOLO_OPTION_INT, .metavar = "S", .preset = "0", .min = 0,
+     .max = 1024, .commands = CMD_TRAIN,
+     .help = "with --sync ps: processes beside the workers that hold the parameters and do nothing "
+             "else; 0: each worker holds a part"},
     {.name = "consistency", .type = KOLO_OPTION_TEXT, .metavar = "POLICY",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "bsp",
      .help = "when the workers exchange what they have learned: bsp, gradients in every step; "
              "lag:S, the same for the update S steps later, so that the exchange overlaps with the "
              "next step; local:H, bmuf:H or diloco:H, parameters every H steps, between which each trains on "
-             "its own (docs/consistency.md)"},
+             "its own (docs/consistency.md); with --sync ps also ssp:S, gradients as they come from workers "
+             "that are at most S steps apart, and asp, without a bound (docs/servers.md)"},
     {.name = "compress", .type = KOLO_OPTION_TEXT, .metavar = "CODEC",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "none",
      .help = "compress gradients, with error feedback: f16, bf16, int8, 1bit, topk:R (the part R of "

@@ -69,6 +69,10 @@ void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
     opts->compress = kolo_options_text(o, "compress");
     opts->compress_min_bytes = kolo_options_int(o, "compress-min-bytes");
     opts->zero = (int)kolo_options_int(o, "zero");
+    if (kolo_options_has(o, "sync")) {
+        opts->sync = (kolo_sync)kolo_options_choice(o, "sync");
+        opts->servers = (int)kolo_options_int(o, "servers");
+    }
     opts->worker_weights = kolo_options_text(o, "worker-weights");
     if (opts->batch == 0 && opts->global_batch == 0) opts->batch = DEFAULT_BATCH;
 }

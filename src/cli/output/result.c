@@ -87,12 +87,30 @@ static void add_times(kolo_text *t, const kolo_time_report *times) {
             times->slowest, idle, 100 * idle / ms[KOLO_TIME_STEP]);
 }
 
+/* How many reads had which staleness; returns the number of those up to the largest. */
+static int count_reads(const kolo_train_result *r) {
+    int n = (int)KOLO_COUNT(r->reads);
+    while (n > 0 && r->reads[n - 1] == 0) n--;
+    return n;
+}
+
+static void add_reads(kolo_text *t, const kolo_train_result *r) {
+    kolo_text line = {0};
+    const int n = count_reads(r);
+    for (int s = 0; s < n; s++) {
+        kolo_text_add(&line, "%s%d: %" PRIu64, s > 0 ? "  " : "", s, r->reads[s]);
+    }
+    if (n > 0 && !line.failed) add_row(t, "reads, staleness", "%s", line.text);
+    kolo_text_fini(&line);
+}
+
 static void add_table(kolo_text *t, const kolo_train_result *r, const result_about *about) {
     add_row(t, "model", "%s, %" PRId64 " parameters", r->model, r->parameters);
     if (about->data) add_row(t, "data", "%s", about->data);
     char batch[96];
     describe_batch(about, r->batch, batch, sizeof batch);
     add_row(t, "workers", "%d, threads %d each, %s", r->workers, r->threads, batch);
+    if (r->servers > 0) add_row(t, "servers", "%d", r->servers);
     if (about->trained) {
         add_row(t, "trained", "%" PRId64 " steps, %" PRId64 " epochs, %" PRId64 " samples",
                 r->steps, r->epochs, r->samples);
@@ -106,6 +124,7 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
     if (r->evaluated) add_test(t, &r->test);
     if (about->trained) {
         add_row(t, "training time", "%.2f s", r->train_seconds);
+        add_reads(t, r);
         if (r->step_ms_median > 0) add_row(t, "step, median", "%.3f ms", r->step_ms_median);
         add_times(t, &r->times);
     }
@@ -153,6 +172,7 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
     kolo_json_string(&j, "data", about->data);
     kolo_json_int(&j, "workers", r->workers);
     kolo_json_int(&j, "threads", r->threads);
+    if (r->servers > 0) kolo_json_int(&j, "servers", r->servers);
     if (about->global_batch > 0) {
         kolo_json_int(&j, "global_batch", about->global_batch);
     } else {
@@ -175,6 +195,11 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
         kolo_json_double(&j, "step_ms_median", r->step_ms_median > 0 ? r->step_ms_median : NAN);
     }
     add_json_report(&j, &r->times);
+    if (count_reads(r) > 0) {
+        kolo_json_array(&j, "reads_by_staleness");
+        for (int s = 0; s < count_reads(r); s++) kolo_json_int(&j, NULL, (int64_t)r->reads[s]);
+        kolo_json_close(&j);
+    }
     kolo_json_double(&j, "samples_per_second", r->samples_per_second);
     kolo_json_int(&j, "peak_rss_bytes", r->peak_rss_bytes);
     kolo_json_string(&j, "parameter_hash", hash);

@@ -52,7 +52,8 @@ kolo_status kolo_job_open_audit(kolo_job *j, int64_t from) {
 
 static kolo_status open_batches(kolo_job *j) {
     KOLO_TRY(kolo_step_times_init(&j->times, j->end));
-    KOLO_TRY(kolo_rank_times_create(j->comm, MOST_STEPS, &j->rank_times));
+    KOLO_TRY(kolo_rank_times_create(kolo_job_is_asynchronous(j) ? NULL : j->comm, MOST_STEPS,
+                                    &j->rank_times));
     if (j->setup.opts.in_memory)
         return kolo_resident_batch_load(&j->setup, kolo_session_data_rank(j->session),
                                         &j->resident);
@@ -91,8 +92,9 @@ static kolo_status begin_files(const kolo_job *j) {
 static kolo_status compare_options(const kolo_job *j) {
     kolo_text text = {0};
     kolo_setup_describe(&j->setup, &text);
-    kolo_status status = kolo_agree(j->comm, text.failed ? KOLO_NOMEM(text.length) : KOLO_OK);
-    if (status == KOLO_OK) status = kolo_agree_text(j->comm, text.text);
+    kolo_comm *all = j->world ? j->world : j->comm;
+    kolo_status status = kolo_agree(all, text.failed ? KOLO_NOMEM(text.length) : KOLO_OK);
+    if (status == KOLO_OK) status = kolo_agree_text(all, text.text);
     kolo_text_fini(&text);
     return status;
 }
@@ -163,6 +165,7 @@ kolo_status kolo_job_load_weights(const kolo_job *j) {
 /* What is open before a session exists: the checkpoint to resume from, and the files. */
 kolo_status kolo_job_open(kolo_job *j) {
     KOLO_TRY(compare_options(j));
+    if (j->serves) return KOLO_OK;
     KOLO_TRY(kolo_resume_open(&j->setup, j->comm, &j->resume));
     j->state = j->resume.state;
     KOLO_TRY(kolo_agree(j->comm, open_files(j)));
@@ -173,7 +176,6 @@ kolo_status kolo_job_open(kolo_job *j) {
 }
 
 kolo_status kolo_job_create_session(kolo_job *j) {
-    KOLO_TRY(kolo_tuning_begin(&j->setup, j->comm));
     KOLO_TRY(kolo_session_create_for(&j->setup.session, j->comm, &j->own));
     j->session = j->own;
     KOLO_TRY(kolo_agree(j->comm, kolo_session_check_memory(j->session, j->comm)));
@@ -224,4 +226,5 @@ void kolo_job_end(kolo_job *j) {
     kolo_step_times_fini(&j->times);
     kolo_rank_times_destroy(j->rank_times);
     kolo_resident_batch_fini(&j->resident);
+    kolo_comm_destroy(j->own_comm);
 }

@@ -1,6 +1,7 @@
 /* Runs: the result. */
 #include "base/integer.h"
 #include "base/process.h"
+#include "kolo/parameters.h"
 #include "train/job/job.h"
 #include "train/session/agree.h"
 #include "train/session/replicas.h"
@@ -17,9 +18,19 @@ static int64_t largest_batch(const kolo_job *j) {
                         (samples - 1) / kolo_session_data_ranks(j->session) + 1);
 }
 
+/* The reads of all workers by staleness. */
+static kolo_status sum_reads(const kolo_job *j, uint64_t *reads) {
+    kolo_session_count_reads(j->session, reads);
+    if (!j->comm) return KOLO_OK;
+    return kolo_allreduce(j->comm, reads, KOLO_STALENESS_BINS, KOLO_DTYPE_I64, KOLO_SUM);
+}
+
 kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
     uint64_t hash;
     KOLO_TRY(kolo_session_settle(j->session));
+    kolo_session_add_rest(j->session, &j->state.run.sums);
+    uint64_t reads[KOLO_STALENESS_BINS] = {0};
+    KOLO_TRY(sum_reads(j, reads));
     KOLO_TRY(kolo_store_hash_shards(kolo_session_store(j->session), &hash));
     KOLO_TRY(kolo_compare_replicas(j->comm, kolo_session_store(j->session), "at the end"));
     KOLO_TRY(kolo_job_check_parameters(j));
@@ -52,9 +63,11 @@ kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
         .peak_rss_bytes = kolo_peak_rss_bytes(),
         .parameter_hash = hash,
         .times = kolo_rank_times_report(j->rank_times, KOLO_TIMES_RUN),
+        .servers = j->setup.opts.servers,
     };
+    memcpy(result->reads, reads, sizeof result->reads);
     kolo_step_time *rows = j->setup.opts.times_by_rank;
-    if (rows) memcpy(rows, result->times.by_rank, (size_t)j->size * sizeof *rows);
+    if (rows) memcpy(rows, result->times.by_rank, (size_t)result->times.ranks * sizeof *rows);
     result->times.by_rank = rows;
     const char *options = j->setup.opts.model_options;
     snprintf(result->model, sizeof result->model, "%s%s%s", j->setup.opts.model,

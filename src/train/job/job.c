@@ -11,10 +11,11 @@
 
 #include "base/clock.h"
 #include "train/session/agree.h"
+#include "train/session/tuning.h"
 
 /* The steps, from a session that is ready. */
 kolo_status kolo_job_run(kolo_job *j, kolo_train_result *result) {
-    KOLO_TRY(kolo_job_start(j));
+    KOLO_TRY(kolo_job_connect(j, kolo_job_start(j)));
     j->started = j->reported = kolo_now_ns();
     if (j->state.steps >= j->end) KOLO_TRY(kolo_job_evaluate(j)); /* nothing to train */
     for (int64_t k = j->state.steps; k < j->end; k++) {
@@ -25,9 +26,20 @@ kolo_status kolo_job_run(kolo_job *j, kolo_train_result *result) {
     return kolo_job_finish(j, result);
 }
 
+/* What workers and servers do alike, before the session. */
+static kolo_status open_all(kolo_job *j) {
+    kolo_status status = kolo_job_open(j);
+    if (j->own_comm) status = kolo_agree(j->world, status);
+    KOLO_TRY(status);
+    return kolo_tuning_begin(&j->setup, j->world);
+}
+
 static kolo_status train(kolo_job *j, const kolo_train_opts *opts, kolo_train_result *result) {
-    KOLO_TRY(kolo_agree(j->comm, kolo_setup_open(opts, j->size, &j->setup)));
-    KOLO_TRY(kolo_job_open(j));
+    KOLO_TRY(kolo_job_divide(j, opts));
+    KOLO_TRY(kolo_agree(j->world, kolo_setup_open(opts, j->size, &j->setup)));
+    KOLO_TRY(open_all(j));
+    if (j->serves) return kolo_job_serve(j, result);
+    j->serves_wait = true;
     KOLO_TRY(kolo_job_create_session(j));
     KOLO_TRY(kolo_job_run(j, result));
     return j->setup.opts.in_memory ? kolo_job_check_losses(j, result) : KOLO_OK;
@@ -36,6 +48,7 @@ static kolo_status train(kolo_job *j, const kolo_train_opts *opts, kolo_train_re
 kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_observer observer,
                        void *arg, kolo_train_result *result) {
     kolo_job j = {
+        .world = comm,
         .comm = comm,
         .rank = comm ? kolo_comm_rank(comm) : 0,
         .size = comm ? kolo_comm_size(comm) : 1,
@@ -43,6 +56,7 @@ kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_
         .observer_arg = arg,
     };
     kolo_status status = train(&j, opts, result);
+    if (status != KOLO_OK && j.own_comm) status = kolo_job_connect(&j, status);
     if (status != KOLO_OK) kolo_session_fail(j.session, status);
     kolo_job_end(&j);
     return status;

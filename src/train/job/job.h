@@ -18,8 +18,12 @@
 enum { CHECKED_STEPS = 2 }; /* repeated after a benchmark: a loss before and one after an update */
 
 typedef struct kolo_job {
-    kolo_comm *comm;
-    int rank, size;
+    kolo_comm *world;    /* workers, then servers */
+    kolo_comm *comm;     /* of the workers */
+    kolo_comm *own_comm; /* that of workers, where there are servers; else NULL */
+    int rank, size;      /* among the workers */
+    bool serves;         /* this rank is a server */
+    bool serves_wait;    /* the owners of parameters wait for workers to connect */
     kolo_train_observer observer;
     void *observer_arg;
     kolo_setup setup;
@@ -85,13 +89,24 @@ kolo_status kolo_job_evaluate(kolo_job *j);
  * what is sharded. */
 kolo_status kolo_job_save(const kolo_job *j, const char *path, bool training);
 /* Writes a resumable checkpoint if one is due, on rank 0. Collective. */
-kolo_status kolo_job_save_resumable(const kolo_job *j);
+kolo_status kolo_job_save_resumable(kolo_job *j);
 
 /* finish.c */
 /* Compares the replicas, writes the final checkpoint and fills the result. Collective. */
 kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result);
 /* Repeats the first steps of a benchmark as training. Collective. */
 kolo_status kolo_job_check_losses(kolo_job *j, kolo_train_result *result);
+
+/* serve.c */
+/* Divides the ranks into workers and servers. Collective. */
+kolo_status kolo_job_divide(kolo_job *j, const kolo_train_opts *opts);
+/* A server, until all workers have ended. */
+kolo_status kolo_job_serve(kolo_job *j, kolo_train_result *result);
+/* Whether workers make steps without each other: they meet in evaluations and checkpoints only. */
+bool kolo_job_is_asynchronous(const kolo_job *j);
+/* A worker, before the first step: connects to the owners of the parameters. `status`: its error so
+ * far. No effect without owners. Collective over all ranks. */
+kolo_status kolo_job_connect(kolo_job *j, kolo_status status);
 
 /* job.c */
 /* The steps, from a session that is ready. Collective. */

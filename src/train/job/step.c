@@ -33,6 +33,9 @@ static kolo_status check_loss(const kolo_job *j, int64_t k, const kolo_sums *sum
     if (isfinite(loss) && loss <= most_loss(j)) return KOLO_OK;
     /* The sum is equal on all ranks, so all ranks fail here. */
     kolo_snprintf(what, sizeof what, "the loss is %.4g", isnan(loss) ? NAN : loss); /* never -nan */
+    if (kolo_job_is_asynchronous(j)) {
+        return fail_diverged(j, what, k); /* workers see different sums */
+    }
     return kolo_agree(j->comm, j->rank == 0 ? fail_diverged(j, what, k) : KOLO_OK);
 }
 

@@ -4,6 +4,7 @@
 #include "base/compiler.h"
 #include "base/number.h"
 #include "base/option.h"
+#include "kolo/parameters.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -18,21 +19,30 @@ static const double block_momentum = -1; /* 1 - 1 / ranks */
 static const struct {
     const char *name;
     int64_t most;       /* steps that it may be given; 0: none */
+    bool alone;         /* the step of a rank has its own samples only */
+    bool ring, servers; /* what can have it: an allreduce, servers */
     bool rounds, outer; /* outer: the update of a round has parameters */
     double lr, momentum;
     bool nesterov;
 } policies[] = {
-    [KOLO_CONSISTENCY_BSP] = {.name = "bsp"},
-    [KOLO_CONSISTENCY_LAG] = {.name = "lag", .most = 64},
-    [KOLO_CONSISTENCY_LOCAL] = {.name = "local", .most = MANY, .rounds = true},
+    [KOLO_CONSISTENCY_BSP] = {.name = "bsp", .ring = true, .servers = true},
+    [KOLO_CONSISTENCY_SSP] = {.name = "ssp", .most = 1 << 20, .alone = true, .servers = true},
+    [KOLO_CONSISTENCY_ASP] = {.name = "asp", .alone = true, .servers = true},
+    [KOLO_CONSISTENCY_LAG] = {.name = "lag", .most = 64, .ring = true},
+    [KOLO_CONSISTENCY_LOCAL] =
+        {.name = "local", .most = MANY, .alone = true, .ring = true, .rounds = true},
     [KOLO_CONSISTENCY_BMUF] = {.name = "bmuf",
                                .most = MANY,
+                               .alone = true,
+                               .ring = true,
                                .rounds = true,
                                .outer = true,
                                .lr = 1,
                                .momentum = block_momentum},
     [KOLO_CONSISTENCY_DILOCO] = {.name = "diloco",
                                  .most = MANY,
+                                 .alone = true,
+                                 .ring = true,
                                  .rounds = true,
                                  .outer = true,
                                  .lr = 0.7,
@@ -50,8 +60,8 @@ static kolo_status find(const char *text, size_t length, kolo_consistency_kind *
     }
     return KOLO_FAIL(
         KOLO_ERR_ARG,
-        "consistency \"%s\": choose one of bsp, lag:S, local:H, bmuf:H, diloco:H, with "
-        "the lag or the steps between rounds",
+        "consistency \"%s\": choose one of bsp, ssp:S, asp, lag:S, local:H, bmuf:H, diloco:H, with "
+        "the bound, the lag or the steps between rounds",
         text);
 }
 
@@ -80,12 +90,13 @@ static kolo_status parse_value(const char *text, const char **at, kolo_consisten
     return KOLO_OK;
 }
 
-static kolo_status parse_steps(const char *text, const char **at, int64_t most, int64_t *steps) {
+static kolo_status parse_steps(const char *text, const char **at, int64_t least, int64_t most,
+                               int64_t *steps) {
     char *end = (char *)*at;
     errno = 0;
-    *steps = **at >= '0' && **at <= '9' ? strtoll(*at, &end, 10) : 0;
+    *steps = **at >= '0' && **at <= '9' ? strtoll(*at, &end, 10) : -1;
     *at = end;
-    if (*steps >= 1 && *steps <= most && (*end == ',' || *end == '\0')) return KOLO_OK;
+    if (*steps >= least && *steps <= most && (*end == ',' || *end == '\0')) return KOLO_OK;
     return KOLO_FAIL(
         KOLO_ERR_ARG,
         "consistency \"%s\": give a number of steps, such as %.*s:1, of at most %" PRId64, text,
@@ -98,7 +109,10 @@ kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency
     const char *at = text + strcspn(text, ":");
     KOLO_TRY(find(text, (size_t)(at - text), &c.kind));
     if (policies[c.kind].most == 0) {
-        if (*at) return KOLO_FAIL(KOLO_ERR_ARG, "consistency \"%s\": bsp has no parameters", text);
+        if (*at) {
+            return KOLO_FAIL(KOLO_ERR_ARG, "consistency \"%s\": %s has no parameters", text,
+                             policies[c.kind].name);
+        }
         *consistency = c;
         return KOLO_OK;
     }
@@ -107,7 +121,9 @@ kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency
     c.nesterov = policies[c.kind].nesterov;
     if (c.momentum == block_momentum) c.momentum = 1 - 1.0 / ranks;
     at += *at == ':';
-    KOLO_TRY(parse_steps(text, &at, policies[c.kind].most, &c.steps));
+    const bool ssp = c.kind == KOLO_CONSISTENCY_SSP;
+    KOLO_TRY(parse_steps(text, &at, ssp ? 0 : 1, policies[c.kind].most, &c.steps));
+    if (ssp && c.steps == 0) c.kind = KOLO_CONSISTENCY_BSP; /* the same: all read equal values */
     while (*at == ',' && policies[c.kind].outer) {
         at++;
         KOLO_TRY(parse_value(text, &at, &c));
@@ -122,3 +138,13 @@ kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency
 }
 
 bool kolo_consistency_has_rounds(const kolo_consistency *c) { return policies[c->kind].rounds; }
+
+bool kolo_consistency_is_alone(const kolo_consistency *c) { return policies[c->kind].alone; }
+
+bool kolo_consistency_is_for(const kolo_consistency *c, bool servers) {
+    return servers ? policies[c->kind].servers : policies[c->kind].ring;
+}
+
+int kolo_consistency_staleness(const kolo_consistency *c) {
+    return c->kind == KOLO_CONSISTENCY_ASP ? KOLO_STALENESS_ANY : (int)c->steps;
+}

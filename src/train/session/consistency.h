@@ -2,6 +2,8 @@
 /* The policy of updates: when the ranks exchange what they have learned (docs/consistency.md).
  *
  *     bsp         the sum of all gradients, in every step
+ *     ssp:S       with servers: each gradient at once; a rank is at most S steps ahead of another
+ *     asp         with servers: each gradient at once
  *     lag:S       the sum of all gradients, S steps later
  *     local:H     every rank trains on its own; parameters are averaged every H steps
  *     bmuf:H      the same; a momentum of the averages is added
@@ -14,6 +16,8 @@
 
 typedef enum kolo_consistency_kind {
     KOLO_CONSISTENCY_BSP,
+    KOLO_CONSISTENCY_SSP,
+    KOLO_CONSISTENCY_ASP,
     KOLO_CONSISTENCY_LAG,
     KOLO_CONSISTENCY_LOCAL,
     KOLO_CONSISTENCY_BMUF,
@@ -22,15 +26,21 @@ typedef enum kolo_consistency_kind {
 
 typedef struct kolo_consistency {
     kolo_consistency_kind kind;
-    int64_t steps; /* of a lag, or between rounds */
+    int64_t steps; /* of a lag, ahead of another rank, or between rounds */
     /* Of the update of a round, where there is one. */
     double lr, momentum;
     bool nesterov;
 } kolo_consistency;
 
-/* Parses "bsp", "lag:1", "local:8", "bmuf:8,momentum=0.5,lr=1,nesterov=1",
+/* Parses "bsp", "ssp:3", "asp", "lag:1", "local:8", "bmuf:8,momentum=0.5,lr=1,nesterov=1",
  * "diloco:50,lr=0.7,momentum=0.9". NULL: bsp. `ranks` determines the default momentum of bmuf. ARG:
  * names what is wrong. */
 kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency *consistency);
 /* Whether rounds combine what ranks have learned on their own. */
 bool kolo_consistency_has_rounds(const kolo_consistency *consistency);
+/* Whether a rank's step has its own samples only. */
+bool kolo_consistency_is_alone(const kolo_consistency *consistency);
+/* Whether servers can have the policy, and whether an allreduce can. */
+bool kolo_consistency_is_for(const kolo_consistency *consistency, bool servers);
+/* With servers: the bound of kolo/parameters.h. */
+int kolo_consistency_staleness(const kolo_consistency *consistency);

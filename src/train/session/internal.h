@@ -6,6 +6,7 @@
 #include "data/sampler.h"
 #include "plan/rounds.h"
 #include "train/session/model_check.h"
+#include "train/session/served.h"
 #include "train/session/session.h"
 
 #include <string.h>
@@ -47,6 +48,7 @@ struct kolo_session {
     kolo_mesh_comms *groups; /* of a mesh with other axes than dp; else NULL */
     kolo_store *store;
     kolo_rounds *rounds;        /* ranks train on their own between these; NULL: they do not */
+    kolo_served *served;        /* the exchange with owners of parameters; NULL: there are none */
     uint64_t seed, steps;       /* steps: completed */
     int first_shard, end_shard; /* of this rank */
     int *counts;                /* of shards, by rank; NULL: none */
@@ -99,7 +101,7 @@ static inline bool counts_samples(const kolo_session *s) {
 
 /* The same of the ranks that make a step together. */
 static inline int step_ranks(const kolo_session *s) {
-    return kolo_consistency_has_rounds(&s->opts.consistency) ? 1 : data_ranks(s);
+    return kolo_consistency_is_alone(&s->opts.consistency) ? 1 : data_ranks(s);
 }
 static inline int step_rank(const kolo_session *s) { return step_ranks(s) > 1 ? data_rank(s) : 0; }
 
@@ -168,3 +170,8 @@ kolo_status kolo_session_run_micro_batches(kolo_session *s, const kolo_batch *ba
 /* A step of this rank alone, and the round that is due after it. Collective. */
 kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, double lr,
                                     kolo_sums *sums);
+
+/* served.c */
+/* A step whose update the owners of the parameters make. */
+kolo_status kolo_session_step_served(kolo_session *s, const kolo_batch *batch, double lr,
+                                     kolo_sums *sums);

@@ -52,6 +52,10 @@ kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, do
 }
 
 kolo_status kolo_session_settle(kolo_session *s) {
+    if (s->served) { /* each worker has waited for its pushes */
+        if (s->comm) KOLO_TRY(kolo_barrier(s->comm));
+        return kolo_served_read_all(s->served, s);
+    }
     if (!s->rounds) return KOLO_OK;
     return kolo_rounds_settle(s->rounds, s->steps % (uint64_t)s->opts.consistency.steps == 0);
 }

@@ -151,6 +151,7 @@ static kolo_status compile(kolo_session *s, cached *c) {
     }
     const bool alone = kolo_consistency_has_rounds(&s->opts.consistency);
     if (alone) opts.mesh = (kolo_mesh){1, {{"dp", 1}}};
+    if (s->opts.served) opts.mesh = (kolo_mesh){1, {{"dp", 2}}}; /* owners sum */
     if (alone && ranks_of(s) > 1) {
         opts.versions = ranks_of(s);
         opts.version = rank_of(s);
@@ -160,7 +161,7 @@ static kolo_status compile(kolo_session *s, cached *c) {
     opts.times = opts.train ? &s->times : NULL;
     if (c->purpose == ADD)
         opts.adds_to = kolo_session_find_plan(s, FINISH, finished_by(s, c->key))->plan;
-    bool collective = (c->purpose == FINISH && !alone) ||
+    bool collective = (c->purpose == FINISH && !alone && !s->opts.served) ||
                       (c->purpose == EVALUATE && evaluates_together(s)) ||
                       (c->purpose == ADD && s->groups);
     return kolo_plan_compile(graph, &opts, s->store, collective ? s->comm : NULL, &c->plan);

@@ -84,7 +84,7 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
         return KOLO_NOMEM(64);
     }
     KOLO_TRY_GOTO(kolo_store_create(&s->store), fail);
-    if (ranks_of(s) == 1) kolo_store_set_alone(s->store);
+    if (ranks_of(s) == 1 || opts->served) kolo_store_set_alone(s->store);
     if (s->opts.global_batch == 0)
         s->opts.global_batch = opts->batch * s->opts.accumulate * data_ranks(s);
     if (comm && kolo_mesh_has_model_axis(&s->opts.plan.mesh)) {
@@ -101,10 +101,12 @@ fail:
 
 void kolo_session_fail(kolo_session *s, kolo_status status) {
     if (s && s->groups) kolo_mesh_comms_fail(s->groups, status);
+    if (s && s->served) kolo_served_abandon(s->served);
 }
 
 void kolo_session_destroy(kolo_session *s) {
     if (!s) return;
+    kolo_served_destroy(s->served);
     kolo_session_destroy_plans(s);
     kolo_mesh_comms_destroy(s->groups);
     kolo_rounds_destroy(s->rounds);
@@ -127,6 +129,10 @@ kolo_status kolo_session_init(kolo_session *s, uint64_t seed) {
 }
 
 void kolo_session_set_steps(kolo_session *s, int64_t steps) { s->steps = (uint64_t)steps; }
+
+void kolo_session_count_reads(const kolo_session *s, uint64_t *counts) {
+    if (s->served) kolo_served_count_reads(s->served, counts);
+}
 
 kolo_store *kolo_session_store(const kolo_session *s) { return s->store; }
 

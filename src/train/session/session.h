@@ -47,6 +47,7 @@ typedef struct kolo_session_config {
     int64_t short_shard;  /* samples of the shorter shard of the last batch; 0: there is none */
     bool evaluate_only;   /* forward pass alone: no gradients, optimizer or collectives */
     kolo_consistency consistency;
+    bool served;         /* owners of the parameters update them; see kolo_session_connect */
     kolo_plan_opts plan; /* the session sets `train` */
 } kolo_session_config;
 
@@ -113,6 +114,14 @@ int64_t kolo_session_batch(const kolo_session *session);
 /* Elements of all parameters. */
 int64_t kolo_session_parameters(const kolo_session *session);
 
+/* Where owners update the parameters (train/session/served.h), connects to them before the first
+ * step. `status`: an error of this rank so far. The learning rates are those of the schedule.
+ * Collective over `world`: all workers and servers. The errors of kolo_served_create. */
+kolo_status kolo_session_connect(kolo_session *session, kolo_comm *world, int servers,
+                                 kolo_status status);
+/* The reads of this worker by staleness: adds them to counts[KOLO_STALENESS_BINS]. */
+void kolo_session_count_reads(const kolo_session *session, uint64_t *counts);
+
 /* Before a session is destroyed because of an error, the last one: the ranks that wait for this one
  * in groups of a mesh get it. */
 void kolo_session_fail(kolo_session *session, kolo_status status);
@@ -122,10 +131,14 @@ void kolo_session_fail(kolo_session *session, kolo_status status);
 kolo_status kolo_session_step_batch(kolo_session *session, const kolo_batch *batch, double lr,
                                     kolo_sums *sums);
 
-/* Where ranks train on their own, saves the version of this one and makes the parameters the mean
- * over the ranks, for evaluation, files and comparisons; otherwise does nothing. Collective.
- * PEER, TIMEOUT. */
+/* For evaluation, files and comparisons. Where ranks train on their own, saves the version of this
+ * one and makes the parameters the mean over the ranks; with owners, reads their values and state,
+ * when they have all gradients so far; otherwise does nothing. A collective must follow before the
+ * next step. Collective. PEER, TIMEOUT. */
 kolo_status kolo_session_settle(kolo_session *session);
+/* With owners, after kolo_session_settle: adds what other workers have done and no step of this one
+ * has reported. */
+void kolo_session_add_rest(kolo_session *session, kolo_sums *sums);
 /* Continues with the rank's own version, after kolo_session_settle or from a checkpoint. */
 void kolo_session_unsettle(kolo_session *session);
 

@@ -135,6 +135,8 @@ static kolo_status check_ranges(const kolo_train_opts *o) {
         KOLO_TRY(kolo_kernel_check_bf16(kolo_isa_best()));
     }
     KOLO_TRY(kolo_check_count("algorithm", o->algorithm, 0, KOLO_ALGORITHM_COUNT - 1));
+    KOLO_TRY(kolo_check_count("sync", o->sync, 0, KOLO_SYNC_COUNT - 1));
+    KOLO_TRY(kolo_check_count("servers", o->servers, 0, 1 << 16));
     KOLO_TRY(kolo_check_count("recomputation", o->recompute, 0, KOLO_RECOMPUTE_COUNT - 1));
     return kolo_check_count("learning-rate schedule", o->schedule, 0, KOLO_LR_SCHEDULE_COUNT - 1);
 }
@@ -371,6 +373,47 @@ static kolo_status check_consistency(const kolo_train_opts *o,
     return KOLO_OK;
 }
 
+/* What servers cannot do. */
+static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistency *consistency,
+                                 int workers) {
+    const bool several = (o->servers > 0 ? o->servers : workers) > 1;
+    const bool scales = kolo_optimizer_scales(o->optimizer.kind);
+    const struct {
+        bool given;
+        const char *option, *why;
+    } refused[] = {
+        {o->zero > 0, "--zero", "owners have the optimizer state already"},
+        {o->reproducible > 0, "--reproducible", "owners sum over the workers"},
+        {o->sync_bn, "--sync-bn", "workers do not communicate within a step"},
+        {o->sparse_embedding, "--sparse-embedding", "owners have dense parameters"},
+        {o->compress && strcmp(o->compress, "none") != 0, "--compress",
+         "gradients are pushed whole"},
+        {o->mesh && strstr(o->mesh, "tp"), "--mesh", "workers are data-parallel"},
+        {o->in_memory, "a benchmark", "its first steps are repeated on the workers"},
+        {several && o->optimizer.clip > 0, "--clip",
+         "an owner has only a part of the gradient, whose norm is needed: give --servers 1"},
+        {several && scales, "--optimizer lars or lamb",
+         "an owner has only parts of tensors, whose norms are needed: give --servers 1"},
+    };
+    if (o->sync == KOLO_SYNC_ALLREDUCE && o->servers > 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%d servers without --sync ps: give it too", o->servers);
+    }
+    if (!kolo_consistency_is_for(consistency, o->sync == KOLO_SYNC_PS)) {
+        return KOLO_FAIL(
+            KOLO_ERR_UNSUPPORTED, "consistency %s cannot be combined with --sync %s: %s",
+            o->consistency, kolo_sync_name(o->sync),
+            o->sync == KOLO_SYNC_PS
+                ? "owners apply gradients as they arrive: take bsp, ssp:S or asp"
+                : "in an allreduce no worker runs ahead: give --sync ps, or take lag:S");
+    }
+    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
+        if (o->sync == KOLO_SYNC_ALLREDUCE || !refused[i].given) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "--sync ps cannot be combined with %s: %s",
+                         refused[i].option, refused[i].why);
+    }
+    return KOLO_OK;
+}
+
 /* The codec of gradients. */
 static kolo_status choose_codec(const kolo_train_opts *o, const kolo_consistency *consistency,
                                 kolo_codec *codec) {
@@ -410,6 +453,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
     KOLO_TRY(resolve(given, &s->opts));
     KOLO_TRY(kolo_check_count("number of workers", workers, 1, 1 << 16));
     KOLO_TRY(kolo_consistency_parse(s->opts.consistency, workers, &consistency));
+    KOLO_TRY(check_servers(&s->opts, &consistency, workers));
     KOLO_TRY(check_consistency(&s->opts, &consistency));
     KOLO_TRY(choose_codec(&s->opts, &consistency, &codec));
     s->workers = workers;
@@ -424,6 +468,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
         .shards = (int)s->opts.reproducible,
         .counts = s->counts,
         .consistency = consistency,
+        .served = s->opts.sync == KOLO_SYNC_PS,
         .plan =
             {
                 .mesh = s->mesh,
@@ -466,7 +511,13 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
     s->session.label = info->fields[KOLO_FIELD_Y].shape;
     s->session.classes = info->classes;
     s->session.short_shard = short_shard(s);
-    return try_model(s);
+    KOLO_TRY(try_model(s));
+    if (s->session.served && s->normalizes && s->opts.accumulate > 1) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "--sync ps cannot be combined with --accumulate for a model with running "
+                         "statistics: how a step weights them depends on its micro-batches");
+    }
+    return KOLO_OK;
 }
 
 static kolo_status open_fit(kolo_setup *s, const kolo_train_opts *given,
@@ -522,8 +573,13 @@ const char *kolo_lr_schedule_name(kolo_lr_schedule schedule) {
 
 const char *kolo_autotune_name(kolo_autotune autotune) {
     static const char *const names[] = {KOLO_AUTOTUNE_LIST(NAME)};
-#undef NAME
     return (size_t)autotune < KOLO_COUNT(names) ? names[autotune] : "unknown";
+}
+
+const char *kolo_sync_name(kolo_sync sync) {
+    static const char *const names[] = {KOLO_SYNC_LIST(NAME)};
+#undef NAME
+    return (size_t)sync < KOLO_COUNT(names) ? names[sync] : "unknown";
 }
 
 static void add_number(kolo_text *text, const char *name, double number) {
@@ -611,7 +667,8 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
                   "\nsteps: %" PRId64 "\n",
                   o->batch, o->accumulate, o->epochs, o->steps);
     char mesh[KOLO_MESH_TEXT];
-    kolo_text_add(text, "mesh: %s\nzero: %d\n", kolo_mesh_text(&setup->mesh, mesh), o->zero);
+    kolo_text_add(text, "mesh: %s\nzero: %d\nsync: %s\nservers: %d\n",
+                  kolo_mesh_text(&setup->mesh, mesh), o->zero, kolo_sync_name(o->sync), o->servers);
     kolo_text_add(text, "global-batch: %" PRId64 "\nworker-weights: %s\n", o->global_batch,
                   o->worker_weights ? o->worker_weights : "");
     kolo_text_add(text, "check-replicas: %" PRId64 "\naudit: %" PRId64 "\n", o->check_replicas,

@@ -171,7 +171,8 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
          "tokens:FILE or synthetic-tokens, or a model without them (nsp=0)\n"},
         {"help bench tarin", "kolo: unknown command 'bench tarin': did you mean 'bench train'?\n"},
         {"bench", "kolo: 'bench' needs one of: train, allreduce, ps, compress, sim\n"},
-        {"train --sync ps", "kolo: unknown option --sync: 'kolo train --help' lists the options\n"},
+        {"train --follow ps",
+         "kolo: unknown option --follow: 'kolo train --help' lists the options\n"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         test_run_fails(cases[i].arguments, 2, cases[i].text);

@@ -1,0 +1,191 @@
+#include "train/session/division.h"
+
+#include "base/memory.h"
+#include "base/rng.h"
+#include "base/status.h"
+
+#include <string.h>
+
+enum { NAME, KIND, LAYOUT, CUTS };
+
+static size_t width_of(const kolo_division *d) { return CUTS + (size_t)d->owners + 1; }
+
+static int64_t *row_of(const kolo_division *d, int row) {
+    return d->numbers + (size_t)row * width_of(d);
+}
+
+static int64_t name_of(const char *name) { return (int64_t)(kolo_hash_text(name) >> 1); }
+
+static int64_t layout_of(const kolo_tensor *t) {
+    char shape[KOLO_SHAPE_TEXT], layout[KOLO_LAYOUT_TEXT];
+    (void)kolo_shape_text(&t->shape, shape);
+    (void)kolo_layout_text(&t->layout, layout);
+    const uint64_t of[] = {kolo_hash_text(shape), kolo_hash_text(layout)};
+    return (int64_t)(kolo_hash_bytes(of, sizeof of) >> 1);
+}
+
+/* ---- rows ---- */
+
+/* Adds a row; an entry without cuts, or none, belongs to owner 0. */
+static void add_row(kolo_division *d, const char *name, kolo_row_kind kind,
+                    const kolo_store_entry *entry, int64_t elements) {
+    int64_t *row = row_of(d, d->n_rows++);
+    row[NAME] = name_of(name);
+    row[KIND] = kind;
+    row[LAYOUT] = entry ? layout_of(&entry->tensor) : 0;
+    for (int o = 0; o <= d->owners; o++) {
+        const bool cut = entry && entry->cuts;
+        row[CUTS + o] = cut ? entry->cuts[o] : o > 0 ? elements : 0;
+    }
+    d->n_metrics += kind == KOLO_ROW_METRIC;
+}
+
+static kolo_status check_dtype(const kolo_store_entry *entry) {
+    if (entry->tensor.dtype == KOLO_DTYPE_F32) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "servers have f32 only, and %s is %s", entry->name,
+                     kolo_dtype_name(entry->tensor.dtype));
+}
+
+static kolo_status add_rows(kolo_division *d, const kolo_store *store, const kolo_plan_sum *sums,
+                            int n_sums) {
+    for (int i = 0; i < n_sums; i++) {
+        const bool metric = sums[i].kind == KOLO_SUM_METRIC;
+        const kolo_store_entry *entry = metric ? NULL : kolo_store_find(store, sums[i].name);
+        KOLO_ASSERT(metric || entry);
+        if (entry) KOLO_TRY(check_dtype(entry));
+        add_row(d, sums[i].name, (kolo_row_kind)sums[i].kind, entry, sums[i].arrives);
+    }
+    for (int i = 0; i < kolo_store_count(store); i++) {
+        const kolo_store_entry *entry = kolo_store_entry_at(store, i);
+        if (!kolo_name_is_optimizer(entry->name)) continue;
+        KOLO_TRY(check_dtype(entry));
+        add_row(d, entry->name, KOLO_ROW_STATE, entry, entry->count);
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_division_make(int owners, const kolo_store *store, const kolo_plan_sum *sums,
+                               int n_sums, kolo_division *division) {
+    kolo_division d = {.owners = owners};
+    const size_t rows = (size_t)n_sums + (size_t)kolo_store_count(store);
+    const size_t bytes = (rows + 1) * width_of(&d) * sizeof *d.numbers;
+    d.numbers = kolo_zalloc(bytes);
+    kolo_status status = d.numbers ? add_rows(&d, store, sums, n_sums) : KOLO_NOMEM(bytes);
+    if (status != KOLO_OK) {
+        kolo_division_fini(&d);
+        return status;
+    }
+    *division = d;
+    return KOLO_OK;
+}
+
+kolo_status kolo_division_broadcast(kolo_division *d, kolo_comm *comm) {
+    const int last = kolo_comm_size(comm) - 1;
+    int64_t sizes[] = {d->owners, d->n_rows, d->n_metrics};
+    KOLO_TRY(kolo_broadcast(comm, sizes, KOLO_COUNT(sizes), KOLO_DTYPE_I64, last));
+    d->owners = (int)sizes[0];
+    d->n_rows = (int)sizes[1];
+    d->n_metrics = (int)sizes[2];
+    const size_t numbers = (size_t)d->n_rows * width_of(d);
+    int64_t *all = kolo_alloc((numbers + 1) * sizeof *all);
+    if (!all) return KOLO_NOMEM(numbers * sizeof *all);
+    if (kolo_comm_rank(comm) == last) memcpy(all, d->numbers, numbers * sizeof *all);
+    kolo_free(d->numbers);
+    d->numbers = all;
+    return kolo_broadcast(comm, d->numbers, numbers, KOLO_DTYPE_I64, last);
+}
+
+void kolo_division_fini(kolo_division *d) {
+    kolo_free(d->numbers);
+    *d = (kolo_division){0};
+}
+
+kolo_row_kind kolo_division_kind(const kolo_division *d, int row) {
+    return (kolo_row_kind)row_of(d, row)[KIND];
+}
+
+int kolo_division_find(const kolo_division *d, const char *name) {
+    const int64_t hash = name_of(name);
+    for (int i = 0; i < d->n_rows; i++) {
+        if (row_of(d, i)[NAME] == hash) return i;
+    }
+    return -1;
+}
+
+int64_t kolo_division_elements(const kolo_division *d, int row) {
+    return row_of(d, row)[CUTS + d->owners];
+}
+
+bool kolo_division_fits(const kolo_division *d, int row, const kolo_store_entry *entry) {
+    return layout_of(&entry->tensor) == row_of(d, row)[LAYOUT] &&
+           entry->count == kolo_division_elements(d, row);
+}
+
+/* ---- vectors ---- */
+
+static size_t range_of(const kolo_division *d, int row, int owner) {
+    const int64_t *cuts = row_of(d, row) + CUTS;
+    return (size_t)(cuts[owner + 1] - cuts[owner]);
+}
+
+static bool is_among(const kolo_division *d, int row, unsigned kinds) {
+    return (kinds >> row_of(d, row)[KIND] & 1) != 0;
+}
+
+static size_t sum_of(const kolo_division *d, int owner, unsigned kinds) {
+    size_t n = 0;
+    for (int i = 0; i < d->n_rows; i++) n += is_among(d, i, kinds) ? range_of(d, i, owner) : 0;
+    return n;
+}
+
+size_t kolo_division_totals(const kolo_division *d) {
+    return (2 + (size_t)d->n_metrics) * (sizeof(double) / sizeof(float));
+}
+
+kolo_parameters_part kolo_division_part(const kolo_division *d, int owner) {
+    return (kolo_parameters_part){
+        .values = kolo_division_totals(d) + sum_of(d, owner, KOLO_ROWS_PULLED),
+        .gradient = KOLO_SUMMED_HEAD + sum_of(d, owner, KOLO_ROWS_PUSHED),
+        .state = sum_of(d, owner, KOLO_ROWS_STATE),
+    };
+}
+
+/* The range of an owner in a place. */
+static float *range_at(const kolo_division *d, int row, int owner, bool own, float *place) {
+    return own ? place : place + row_of(d, row)[CUTS + owner];
+}
+
+void kolo_division_gather(const kolo_division *d, int owner, unsigned kinds, bool own,
+                          float *const *places, float *part) {
+    for (int i = 0; i < d->n_rows; i++) {
+        const size_t n = range_of(d, i, owner);
+        if (!is_among(d, i, kinds)) continue;
+        if (n > 0 && places[i]) {
+            memcpy(part, range_at(d, i, owner, own, places[i]), n * sizeof *part);
+        }
+        part += n;
+    }
+}
+
+void kolo_division_scatter(const kolo_division *d, int owner, unsigned kinds, bool own,
+                           const float *part, float *const *places) {
+    for (int i = 0; i < d->n_rows; i++) {
+        const size_t n = range_of(d, i, owner);
+        if (!is_among(d, i, kinds)) continue;
+        if (n > 0 && places[i]) {
+            memcpy(range_at(d, i, owner, own, places[i]), part, n * sizeof *part);
+        }
+        part += n;
+    }
+}
+
+enum { LOW = 1 << 12 }; /* sums of up to 4,096 workers are below 2^24 */
+
+void kolo_summed_set(float *summed, int64_t number) {
+    summed[0] = (float)(number / LOW);
+    summed[1] = (float)(number % LOW);
+}
+
+int64_t kolo_summed_get(const float *summed) {
+    return (int64_t)summed[0] * LOW + (int64_t)summed[1];
+}

@@ -1,0 +1,74 @@
+#pragma once
+/* How the owners of a run with parameter servers divide what workers exchange with them.
+ *
+ * A row is a tensor: of a gradient and its parameter, of a running statistic, of a metric, or of
+ * optimizer state. Owners have ranges of its memory, as the pass zero cuts it; statistics and
+ * metrics belong to owner 0. An owner makes the rows, and all ranks get them.
+ *
+ * The vectors of kolo/parameters.h follow from the rows. An owner's part of
+ *
+ *     a gradient    what was summed over (KOLO_SUMMED_*), then its ranges of gradients, statistics
+ *                   and metrics
+ *     the values    totals of the run, in f64: samples, labels, and the sum of each metric; then
+ *                   its ranges of parameters and statistics
+ *     the state     its ranges of optimizer state */
+
+#include "kolo/comm.h"
+#include "kolo/parameters.h"
+#include "plan/plan.h"
+#include "plan/sums.h"
+
+typedef enum kolo_row_kind {
+    KOLO_ROW_GRADIENT, /* as kolo_sum_kind */
+    KOLO_ROW_STATISTIC,
+    KOLO_ROW_METRIC,
+    KOLO_ROW_STATE,
+} kolo_row_kind;
+
+enum {
+    KOLO_ROWS_PUSHED = 1 << KOLO_ROW_GRADIENT | 1 << KOLO_ROW_STATISTIC | 1 << KOLO_ROW_METRIC,
+    KOLO_ROWS_PULLED = 1 << KOLO_ROW_GRADIENT | 1 << KOLO_ROW_STATISTIC,
+    KOLO_ROWS_STATE = 1 << KOLO_ROW_STATE,
+};
+
+/* What precedes a part of a gradient: samples and labels, each in two numbers whose sums over the
+ * workers are exact, and padding. */
+enum { KOLO_SUMMED_SAMPLES, KOLO_SUMMED_LABELS = 2, KOLO_SUMMED_HEAD = 4 };
+
+typedef struct kolo_division {
+    int owners, n_rows, n_metrics;
+    int64_t *numbers; /* of row i: name, kind, layout, and owners + 1 cuts */
+} kolo_division;
+
+/* The rows of owner `index` of `owners`, whose plan has these sums. UNSUPPORTED: not in f32;
+ * NOMEM. */
+kolo_status kolo_division_make(int owners, const kolo_store *store, const kolo_plan_sum *sums,
+                               int n_sums, kolo_division *division);
+/* Sends the rows of the last rank to all. Collective; PEER, TIMEOUT, NOMEM. */
+kolo_status kolo_division_broadcast(kolo_division *division, kolo_comm *comm);
+void kolo_division_fini(kolo_division *division);
+
+kolo_row_kind kolo_division_kind(const kolo_division *division, int row);
+/* The row of a name; -1: there is none. Optimizer state and all else have different names. */
+int kolo_division_find(const kolo_division *division, const char *name);
+/* Elements of a row. */
+int64_t kolo_division_elements(const kolo_division *division, int row);
+/* Whether an entry of a store has the layout and the size that the owners have. */
+bool kolo_division_fits(const kolo_division *division, int row, const kolo_store_entry *entry);
+
+/* The part of an owner. */
+kolo_parameters_part kolo_division_part(const kolo_division *division, int owner);
+/* Numbers of f32 that precede the tensors in the values. */
+size_t kolo_division_totals(const kolo_division *division);
+
+/* Copies the ranges that an owner has of the rows of some kinds between its part of a vector and
+ * places, by row: where the whole tensor is or, if `own`, the owner's range. NULL: that row is left
+ * out. */
+void kolo_division_gather(const kolo_division *division, int owner, unsigned kinds, bool own,
+                          float *const *places, float *part);
+void kolo_division_scatter(const kolo_division *division, int owner, unsigned kinds, bool own,
+                           const float *part, float *const *places);
+
+/* An exact number in two floats whose sums over the workers stay exact. */
+void kolo_summed_set(float *summed, int64_t number);
+int64_t kolo_summed_get(const float *summed);

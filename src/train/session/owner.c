@@ -1,0 +1,158 @@
+#include "train/session/owner.h"
+
+#include "base/integer.h"
+#include "base/memory.h"
+#include "base/status.h"
+
+#include <string.h>
+
+struct kolo_owner {
+    kolo_owner_opts opts;
+    kolo_store *store;
+    kolo_plan *plan;
+    kolo_value lr, update;
+    kolo_plan_sum *sums;
+    int n_sums;
+    const kolo_division *division;
+    float **sum_at, **value_at; /* by row: where sums arrive; where parameters and state are */
+    uint64_t updates;
+    double *totals; /* samples, labels, and each metric */
+};
+
+/* ---- creation ---- */
+
+/* Samples of the plan whose layouts the workers have. */
+static int64_t samples_of(const kolo_session_config *config) {
+    const int64_t ranks = config->plan.mesh.axes[0].size;
+    const int64_t share = (config->global_batch - 1) / ranks + 1;
+    const int64_t parts = (share - 1) / config->batch + 1;
+    return share / parts;
+}
+
+static kolo_status compile(kolo_owner *o, const kolo_session_config *config) {
+    const int owners = o->opts.owners;
+    kolo_graph *graph;
+    KOLO_TRY(kolo_session_build(config, samples_of(config), &graph));
+    kolo_plan_opts opts = config->plan;
+    opts.train = true;
+    opts.mesh = (kolo_mesh){1, {{"dp", owners > 1 ? owners : 2}}}; /* of one rank: no sums */
+    opts.zero = owners > 1 ? 3 : 0;
+    opts.rank = o->opts.index;
+    opts.bucket_bytes = (size_t)1 << 40; /* one unit: no sum shares memory with another */
+    KOLO_TRY(kolo_plan_compile(graph, &opts, o->store, NULL, &o->plan));
+    o->lr = kolo_plan_find_scalar(o->plan, "lr");
+    o->update = kolo_plan_find_scalar(o->plan, "update");
+    return kolo_plan_find_sums(o->plan, &o->sums, &o->n_sums);
+}
+
+kolo_status kolo_owner_create(const kolo_session_config *config, const kolo_owner_opts *opts,
+                              kolo_owner **owner) {
+    kolo_owner *o = kolo_zalloc(sizeof *o);
+    if (!o) return KOLO_NOMEM(sizeof *o);
+    o->opts = *opts;
+    kolo_status status = kolo_store_create(&o->store);
+    if (status == KOLO_OK) {
+        kolo_store_set_alone(o->store);
+        status = compile(o, config);
+    }
+    if (status != KOLO_OK) {
+        kolo_owner_destroy(o);
+        return status;
+    }
+    *owner = o;
+    return KOLO_OK;
+}
+
+void kolo_owner_destroy(kolo_owner *o) {
+    if (!o) return;
+    kolo_plan_destroy(o->plan);
+    kolo_store_destroy(o->store);
+    kolo_free(o->sums);
+    kolo_free((void *)o->sum_at);
+    kolo_free((void *)o->value_at);
+    kolo_free(o->totals);
+    kolo_free(o);
+}
+
+kolo_status kolo_owner_divide(const kolo_owner *o, kolo_division *division) {
+    return kolo_division_make(o->opts.owners, o->store, o->sums, o->n_sums, division);
+}
+
+/* ---- serving, in the thread of the service ---- */
+
+static void load(void *arg, const float *initial) {
+    kolo_owner *o = arg;
+    const kolo_parameters_part part = kolo_division_part(o->division, o->opts.index);
+    kolo_division_scatter(o->division, o->opts.index, KOLO_ROWS_PULLED, true,
+                          initial + kolo_division_totals(o->division), o->value_at);
+    kolo_division_scatter(o->division, o->opts.index, KOLO_ROWS_STATE, true, initial + part.values,
+                          o->value_at);
+}
+
+static void save(void *arg, float *state) {
+    const kolo_owner *o = arg;
+    kolo_division_gather(o->division, o->opts.index, KOLO_ROWS_STATE, true, o->value_at, state);
+}
+
+static void add_totals(const kolo_owner *o, const float *gradient) {
+    const kolo_division *d = o->division;
+    int metric = 0;
+    o->totals[0] += (double)kolo_summed_get(gradient + KOLO_SUMMED_SAMPLES);
+    o->totals[1] += (double)kolo_summed_get(gradient + KOLO_SUMMED_LABELS);
+    for (int i = 0; i < d->n_rows; i++) {
+        if (kolo_division_kind(d, i) != KOLO_ROW_METRIC) continue;
+        if (o->opts.index == 0) o->totals[2 + metric] += (double)*o->sum_at[i];
+        metric++;
+    }
+}
+
+/* Runs the updates of the plan on sums, or on what one worker has. A worker without samples changes
+ * nothing. */
+static void update(void *arg, const kolo_parameters_update *u) {
+    kolo_owner *o = arg;
+    const int index = o->opts.index;
+    const int64_t samples = kolo_summed_get(u->gradient + KOLO_SUMMED_SAMPLES);
+    if (samples == 0) return;
+    kolo_division_scatter(o->division, index, KOLO_ROWS_PUSHED, true,
+                          u->gradient + KOLO_SUMMED_HEAD, o->sum_at);
+    add_totals(o, u->gradient);
+    const int64_t step = o->opts.steps + (int64_t)u->clock;
+    kolo_plan_set(o->plan, o->lr,
+                  kolo_lr_at(&o->opts.schedule, kolo_min_i64(step, o->opts.schedule.total - 1)));
+    kolo_plan_set(o->plan, o->update, (double)++o->updates);
+    kolo_status status = kolo_plan_update(o->plan);
+    KOLO_ASSERT(status == KOLO_OK); /* it communicates with nobody */
+    memcpy(u->values, o->totals, kolo_division_totals(o->division) * sizeof(float));
+    kolo_division_gather(o->division, index, KOLO_ROWS_PULLED, true, o->value_at,
+                         u->values + kolo_division_totals(o->division));
+}
+
+/* Finds where the plan has the rows. */
+static void find_places(kolo_owner *o) {
+    for (int i = 0; i < o->n_sums; i++) {
+        int row = kolo_division_find(o->division, o->sums[i].name);
+        o->sum_at[row] = kolo_plan_data(o->plan, o->sums[i].arrived);
+    }
+    for (int i = 0; i < kolo_store_count(o->store); i++) {
+        const kolo_store_entry *entry = kolo_store_entry_at(o->store, i);
+        int row = kolo_division_find(o->division, entry->name);
+        if (row >= 0) o->value_at[row] = kolo_store_data(o->store, entry);
+    }
+}
+
+kolo_status kolo_owner_serve(kolo_owner *o, const kolo_division *division,
+                             kolo_parameters_opts *opts) {
+    const size_t rows = (size_t)division->n_rows + 1;
+    o->division = division;
+    o->sum_at = kolo_zalloc(rows * sizeof *o->sum_at);
+    o->value_at = kolo_zalloc(rows * sizeof *o->value_at);
+    o->totals = kolo_zalloc(kolo_division_totals(division) * sizeof(float));
+    if (!o->sum_at || !o->value_at || !o->totals) return KOLO_NOMEM(rows * sizeof *o->sum_at);
+    find_places(o);
+    o->updates = (uint64_t)o->opts.steps * (o->opts.every_push ? (uint64_t)o->opts.workers : 1);
+    opts->load = load;
+    opts->save = save;
+    opts->update = update;
+    opts->arg = o;
+    return KOLO_OK;
+}

@@ -1,0 +1,31 @@
+#pragma once
+/* An owner of parameters in a run with parameter servers: a range of every parameter, its optimizer
+ * state, and the plan that updates both.
+ *
+ * The plan is the training plan of a worker, of which the owner runs what follows the sums over the
+ * ranks (plan/sums.h). With several owners it is that of ZeRO 3, whose ranks update ranges. So the
+ * same nodes and kernels update parameters with and without servers. */
+
+#include "train/session/division.h"
+#include "train/session/session.h"
+
+typedef struct kolo_owner kolo_owner;
+
+typedef struct kolo_owner_opts {
+    int index, owners;
+    bool every_push; /* update at each push of a worker, else at their sum */
+    int64_t steps;   /* of each worker, made before */
+    int workers;
+    kolo_lr schedule; /* of steps */
+} kolo_owner_opts;
+
+/* Compiles the plan. UNSUPPORTED: an update reads more than a range of gradients; the errors of
+ * kolo_plan_compile. */
+kolo_status kolo_owner_create(const kolo_session_config *config, const kolo_owner_opts *opts,
+                              kolo_owner **owner);
+void kolo_owner_destroy(kolo_owner *owner);
+/* What it and the other owners have. The caller frees it. NOMEM. */
+kolo_status kolo_owner_divide(const kolo_owner *owner, kolo_division *division);
+/* Completes the options of the parameters, which call the owner. `division` is borrowed. NOMEM. */
+kolo_status kolo_owner_serve(kolo_owner *owner, const kolo_division *division,
+                             kolo_parameters_opts *opts);

@@ -1,0 +1,31 @@
+#pragma once
+/* Steps with parameter servers: a worker computes gradients, pushes them to the owners of the
+ * parameters, and pulls what these have made of them. Owners are the workers themselves, each of a
+ * part, or ranks of their own (docs/servers.md). */
+
+#include "kolo/parameters.h"
+#include "train/session/session.h"
+
+typedef struct kolo_served kolo_served;
+
+/* Where the run is, and who takes part. */
+typedef struct kolo_served_opts {
+    kolo_comm *world; /* workers, then servers */
+    int servers;      /* 0: each worker owns a part */
+    int64_t steps;    /* made before; that of rank 0 counts */
+    kolo_lr schedule;
+} kolo_served_opts;
+
+/* Connects workers and owners. A worker passes its session, whose parameters on rank 0 are the
+ * initial ones; a server passes NULL. Collective over `world`; `status` is an error of this rank
+ * so far, with which all fail. PEER, TIMEOUT, UNSUPPORTED, NOMEM; ARG: layouts differ. */
+kolo_status kolo_served_create(const kolo_session_config *config, const kolo_served_opts *opts,
+                               kolo_session *session, kolo_status status, kolo_served **served);
+/* Waits for all workers if this rank owns a part, unless it is abandoned. */
+void kolo_served_destroy(kolo_served *served);
+/* After an error of this rank: the others get an error too. */
+void kolo_served_abandon(kolo_served *served);
+/* Copies the values of the owners, and their optimizer state, to the session. */
+kolo_status kolo_served_read_all(kolo_served *served, kolo_session *session);
+/* Of this worker: see kolo_parameters_count_reads. */
+void kolo_served_count_reads(const kolo_served *served, uint64_t *counts);

@@ -1,0 +1,221 @@
+/* Training with parameter servers, apart from the workers or not: what equals an allreduce bitwise,
+ * what each policy allows, files, and what is refused. */
+#include "base/compiler.h"
+#include "support/folder.h"
+#include "support/support.h"
+#include "support/train_job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char small[] = "synthetic:N=61,test=10,shape=1x8x8,seed=2";
+
+/* Running statistics, and steps in which a rank has no samples. */
+static kolo_train_opts options(kolo_sync sync, int servers) {
+    return (kolo_train_opts){
+        .model = "resnet20",
+        .model_options = "width=4",
+        .data = small,
+        .optimizer.momentum = 0.9,
+        .batch = 4,
+        .epochs = 20,
+        .steps = 9,
+        .lr = 0.02,
+        .sync = sync,
+        .servers = servers,
+        .algorithm = KOLO_ALGORITHM_DIRECT,
+    };
+}
+
+/* The result does not state who trained. */
+static void assert_same(const char *what, const kolo_train_result *plain,
+                        const kolo_train_result *served) {
+    assert_same_run(what, plain, served);
+    assert_int_equal(plain->workers, served->workers);
+    assert_true(plain->samples == served->samples);
+}
+
+static void bsp_equals_a_direct_allreduce(void **state) {
+    static const struct {
+        const char *what, *model;
+        kolo_optimizer optimizer;
+        double momentum, clip;
+        int workers, servers;
+        int64_t accumulate;
+    } cases[] = {
+        {"sgd, one server", "resnet20", KOLO_OPTIMIZER_SGD, 0, 0, 3, 1, 1},
+        {"momentum, one server", "resnet20", KOLO_OPTIMIZER_SGD, 0.9, 0, 2, 1, 1},
+        {"adam, one server", "mlp", KOLO_OPTIMIZER_ADAM, 0, 0, 2, 1, 2},
+        {"lamb and clipping, one server", "mlp", KOLO_OPTIMIZER_LAMB, 0, 1, 2, 1, 1},
+        {"momentum, three servers", "resnet20", KOLO_OPTIMIZER_SGD, 0.9, 0, 2, 3, 1},
+        {"adam, workers serve", "resnet20", KOLO_OPTIMIZER_ADAM, 0, 0, 3, 0, 1},
+        {"momentum, workers serve", "mlp", KOLO_OPTIMIZER_SGD, 0.9, 0, 4, 0, 2},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_train_opts opts = options(KOLO_SYNC_ALLREDUCE, 0);
+        opts.optimizer = (kolo_optimizer_opts){
+            .kind = cases[i].optimizer, .momentum = cases[i].momentum, .clip = cases[i].clip};
+        opts.accumulate = cases[i].accumulate;
+        opts.model = cases[i].model;
+        if (strcmp(opts.model, "mlp") == 0) opts.model_options = NULL;
+        const kolo_train_result plain = train_well(cases[i].workers, &opts);
+        opts.sync = KOLO_SYNC_PS;
+        opts.servers = cases[i].servers;
+        const kolo_train_result served = train_well(cases[i].workers + cases[i].servers, &opts);
+        assert_same(cases[i].what, &plain, &served);
+    }
+}
+
+static void one_worker_trains_as_without_servers(void **state) {
+    static const char *const policies[] = {"asp", "ssp:2", "ssp:0"};
+    kolo_train_opts opts = options(KOLO_SYNC_ALLREDUCE, 0);
+    opts.eval_steps = 2;
+    const kolo_train_result plain = train_well(1, &opts);
+    for (size_t i = 0; i < KOLO_COUNT(policies); i++) {
+        opts.sync = KOLO_SYNC_PS;
+        opts.servers = (int)i; /* also by itself */
+        opts.consistency = policies[i];
+        const kolo_train_result served = train_well(1 + opts.servers, &opts);
+        assert_same(policies[i], &plain, &served);
+    }
+}
+
+static void a_bound_of_zero_is_bsp(void **state) {
+    kolo_train_opts opts = options(KOLO_SYNC_PS, 2);
+    const kolo_train_result bsp = train_well(5, &opts);
+    opts.consistency = "ssp:0";
+    const kolo_train_result ssp = train_well(5, &opts);
+    assert_same("ssp:0", &bsp, &ssp);
+    assert_true(bsp.reads[0] > 0 && bsp.reads[1] == 0);
+}
+
+/* Gradients are used as they arrive: each once. */
+static void stale_runs_use_all_samples(void **state) {
+    static const struct {
+        const char *policy;
+        int servers, bound;
+    } cases[] = {{"ssp:1", 1, 1}, {"ssp:3", 0, 3}, {"asp", 2, 31}};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_train_opts opts = options(KOLO_SYNC_PS, cases[i].servers);
+        opts.consistency = cases[i].policy;
+        opts.steps = 12; /* two epochs */
+        opts.check_replicas = 6;
+        const kolo_train_result r = train_well(3 + cases[i].servers, &opts);
+        uint64_t reads = 0;
+        for (size_t s = 0; s < KOLO_COUNT(r.reads); s++) {
+            reads += r.reads[s];
+            if ((int)s > cases[i].bound && r.reads[s] > 0) fail_msg("staleness %zu", s);
+        }
+        assert_int_equal(r.samples, 2 * 61);
+        assert_true(reads >= 3 * 12);
+        assert_true(r.evaluated && r.workers == 3 && r.servers == cases[i].servers);
+    }
+}
+
+/* The files are those of any run: with servers they resume bitwise, and without. */
+static void runs_resume_with_and_without_servers(void **state) {
+    static const struct {
+        kolo_sync sync[2];
+        int servers[2];
+    } cases[] = {{{KOLO_SYNC_PS, KOLO_SYNC_PS}, {2, 2}},
+                 {{KOLO_SYNC_PS, KOLO_SYNC_ALLREDUCE}, {0, 0}},
+                 {{KOLO_SYNC_ALLREDUCE, KOLO_SYNC_PS}, {0, 1}}};
+    kolo_train_opts plain = options(KOLO_SYNC_ALLREDUCE, 0);
+    plain.optimizer = (kolo_optimizer_opts){.kind = KOLO_OPTIMIZER_ADAM};
+    const kolo_train_result whole = train_well(2, &plain);
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_train_opts opts = plain;
+        assert_int_equal(system("rm -rf run"), 0);
+        opts.out_dir = "run";
+        opts.checkpoint_steps = 2;
+        opts.steps = 4;
+        opts.sync = cases[i].sync[0];
+        opts.servers = cases[i].servers[0];
+        (void)train_well(2 + opts.servers, &opts);
+        opts.resume = "run";
+        opts.steps = plain.steps;
+        opts.sync = cases[i].sync[1];
+        opts.servers = cases[i].servers[1];
+        const kolo_train_result resumed = train_well(2 + opts.servers, &opts);
+        assert_same("resumed", &whole, &resumed);
+        const kolo_train_result again = train_well(2 + opts.servers, &opts); /* of no step */
+        assert_same("resumed at the end", &whole, &again);
+    }
+}
+
+static void assert_refused(const kolo_train_opts *opts, int ranks, const char *why) {
+    const train_outcome *o = train_job(ranks, RANKS_THREAD, opts);
+    for (int r = 0; r < ranks; r++) {
+        bool right = o[r].status == KOLO_ERR_UNSUPPORTED || o[r].status == KOLO_ERR_ARG;
+        if (!right || !strstr(o[r].error, why)) fail_msg("rank %d: %s", r, o[r].error);
+    }
+}
+
+static void what_servers_cannot_do_is_refused(void **state) {
+    static const struct {
+        const char *consistency, *compress, *mesh, *why;
+        int zero, servers;
+        double clip;
+        int64_t accumulate;
+        bool sync_bn, sparse, allreduce;
+    } cases[] = {
+        {.zero = 1, .why = "--zero"},
+        {.compress = "f16", .why = "--compress"},
+        {.mesh = "tp=3", .why = "--mesh"},
+        {.sync_bn = true, .why = "--sync-bn"},
+        {.sparse = true, .why = "--sparse-embedding"},
+        {.clip = 1, .why = "--servers 1"},
+        {.clip = 1, .servers = 2, .why = "--servers 1"},
+        {.accumulate = 2, .why = "--accumulate"},
+        {.consistency = "lag:1", .why = "--sync ps"},
+        {.consistency = "local:4", .why = "--sync ps"},
+        {.consistency = "ssp:3", .allreduce = true, .why = "--sync allreduce"},
+        {.consistency = "asp", .allreduce = true, .why = "--sync allreduce"},
+        {.consistency = "asp:1", .why = "no parameters"},
+        {.consistency = "ssp", .why = "number of steps"},
+        {.servers = 3, .why = "there must be a worker"},
+        {.servers = 1, .allreduce = true, .why = "without --sync ps"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_train_opts opts =
+            options(cases[i].allreduce ? KOLO_SYNC_ALLREDUCE : KOLO_SYNC_PS, cases[i].servers);
+        opts.consistency = cases[i].consistency;
+        opts.compress = cases[i].compress;
+        opts.mesh = cases[i].mesh;
+        opts.zero = cases[i].zero;
+        opts.optimizer.clip = cases[i].clip;
+        opts.accumulate = cases[i].accumulate;
+        opts.sync_bn = cases[i].sync_bn;
+        opts.sparse_embedding = cases[i].sparse;
+        assert_refused(&opts, 3, cases[i].why);
+    }
+}
+
+static void a_run_that_diverges_ends_on_all_ranks(void **state) {
+    static const char *const policies[] = {"bsp", "ssp:1", "asp"};
+    for (size_t i = 0; i < KOLO_COUNT(policies); i++) {
+        kolo_train_opts opts = options(KOLO_SYNC_PS, i == 1 ? 1 : 0);
+        opts.consistency = policies[i];
+        opts.lr = 1e6;
+        const train_outcome *o = train_job(2 + opts.servers, RANKS_THREAD, &opts);
+        int diverged = 0;
+        for (int r = 0; r < 2; r++) {
+            diverged += o[r].status == KOLO_ERR_DIVERGED;
+            if (o[r].status == KOLO_OK) fail_msg("%s: rank %d trained", policies[i], r);
+        }
+        assert_true(diverged > 0);
+    }
+}
+
+TEST_MAIN(test_servers) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_worker_trains_as_without_servers),
+        cmocka_unit_test(a_bound_of_zero_is_bsp),
+        cmocka_unit_test(stale_runs_use_all_samples),
+        cmocka_unit_test(runs_resume_with_and_without_servers),
+        cmocka_unit_test(what_servers_cannot_do_is_refused),
+        cmocka_unit_test(a_run_that_diverges_ends_on_all_ranks),
+        cmocka_unit_test(bsp_equals_a_direct_allreduce),
+    };
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
+}
