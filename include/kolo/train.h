@@ -122,7 +122,7 @@ typedef struct kolo_train_opts {
      * `compress`, `in_memory` or tensor parallelism; several owners with `clip`, LARS or LAMB. */
     int servers;
     kolo_sync sync;          /* default KOLO_SYNC_ALLREDUCE */
-    const char *consistency; /* when the workers exchange what they have learned: "bsp", in every
+    const char *consistency; /* when the workers synchronize: "bsp", in every
                                 step; "lag:S", in every step, for the update S steps later;
                                 "local:H", "bmuf:H" or "diloco:H": every H steps, between which each
                                 trains on its own (docs/consistency.md); with servers also "ssp:S":

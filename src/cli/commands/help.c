@@ -57,11 +57,11 @@ static int print_manual(const kolo_option_table *table, bool man) {
         kolo_options_man(table, kolo_version(), exit_statuses, &text);
     } else {
         kolo_text_add(&text,
-                      "# The command line\n\nMade from the option table by "
+                      "# The command line\n\nGenerated from the option table by "
                       "`kolo help --markdown`. Every option of a command that takes\n`--config` "
-                      "can also stand in a YAML file, without the dashes; flags win. A file may "
-                      "serve several\ncommands: each passes over the options of others, so the "
-                      "`config.yaml` of a run is good for `eval`\nand `bench train` too.\n\n"
+                      "can also be set in a YAML file, without the dashes; flags take precedence. "
+                      "Several commands may\nshare a file: each ignores the options of others, so "
+                      "the `config.yaml` of a run also serves `eval`\nand `bench train`.\n\n"
                       "Exit status: %s.\n",
                       exit_statuses);
         kolo_options_markdown(table, &text);

@@ -168,7 +168,7 @@ const kolo_option cli_options[] = {
              "else; 0: each worker holds a part"},
     {.name = "consistency", .type = KOLO_OPTION_TEXT, .metavar = "POLICY",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "bsp",
-     .help = "when the workers exchange what they have learned: bsp, gradients in every step; "
+     .help = "when the workers synchronize: bsp, gradients in every step; "
              "lag:S, the same for the update S steps later, so that the exchange overlaps with the "
              "next step; local:H, bmuf:H or diloco:H, parameters every H steps, between which each trains on "
              "its own (docs/consistency.md); with --sync ps also ssp:S, gradients as they come from workers "

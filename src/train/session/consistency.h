@@ -1,5 +1,5 @@
 #pragma once
-/* The policy of updates: when the ranks exchange what they have learned (docs/consistency.md).
+/* The policy of updates: when the ranks synchronize (docs/consistency.md).
  *
  *     bsp         the sum of all gradients, in every step
  *     ssp:S       with servers: each gradient at once; a rank is at most S steps ahead of another
