@@ -158,6 +158,9 @@ typedef struct kolo_fit_opts {
     int64_t audit, check_replicas;
     const char *worker_weights;
     const char *trace;
+    const char *tensorboard;
+    int metrics_port;
+    const char *metrics_address;
     kolo_train_notice notice;
     void *notice_arg;
 } kolo_fit_opts;

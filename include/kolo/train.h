@@ -175,6 +175,14 @@ typedef struct kolo_train_opts {
     const char *recipe; /* a line on where options come from: a notice at the start; NULL: none */
     const char *trace;  /* output file: the latest steps on full batches of all ranks as a Chrome
                            trace (open it in Perfetto); NULL: none */
+    const char
+        *tensorboard; /* output folder of a TensorBoard event file, with the numbers of
+                         metrics.jsonl; NULL: none. UNSUPPORTED in a build without protobuf-c */
+    /* Rank 0 serves the latest numbers at http://ADDRESS:PORT/metrics, for Prometheus. -1: a free
+     * port, of which a notice informs; 0: not served. Default address: 127.0.0.1, so that only
+     * programs of the same host can read them. UNSUPPORTED in a build without libmicrohttpd */
+    int metrics_port;
+    const char *metrics_address;
     /* Interval of resumable checkpoints, checkpoint-STEP.safetensors in out_dir, in steps or in
      * epochs; both 0: none. The last step writes one too. The file "latest" names the newest; the
      * newest `keep` are kept, 0: all. */

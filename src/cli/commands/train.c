@@ -55,6 +55,12 @@ static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) 
     opts->init_partial = kolo_options_flag(o, "init-partial");
     opts->seed = (uint64_t)kolo_options_int(o, "seed");
     opts->out_dir = kolo_options_text(o, "out");
+    opts->tensorboard = kolo_options_text(o, "tensorboard");
+    if (kolo_options_given(o, "metrics-port")) {
+        int port = (int)kolo_options_int(o, "metrics-port");
+        opts->metrics_port = port > 0 ? port : -1;
+        opts->metrics_address = kolo_options_text(o, "metrics-address");
+    }
     opts->eval_every = kolo_options_int(o, "eval-every");
     opts->eval_steps = kolo_options_int(o, "eval-every-steps");
     opts->log_every = kolo_options_int(o, "log-every");
@@ -146,6 +152,15 @@ static kolo_status check_usage(kolo_options *o) {
     bool writes = every.checkpoint_steps || every.checkpoint_epochs;
     if (kolo_options_typed(o, "keep") && !writes) {
         return KOLO_FAIL(KOLO_ERR_ARG, "--keep requires --checkpoint-every N");
+    }
+    bool port = kolo_options_given(o, "metrics-port");
+    if (kolo_options_typed(o, "metrics-address") && !port) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "--metrics-address requires --metrics-port N");
+    }
+    bool lines = port || kolo_options_text(o, "out") || kolo_options_text(o, "tensorboard");
+    if (kolo_options_typed(o, "log-every") && !lines) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "--log-every has no effect without --out DIR, --tensorboard "
+                                       "DIR or --metrics-port N: remove it, or give one");
     }
     if ((writes || latest) && !kolo_options_text(o, "out")) {
         return KOLO_FAIL(KOLO_ERR_ARG, "--%s needs --out DIR, the folder of the checkpoints",

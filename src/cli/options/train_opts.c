@@ -117,7 +117,6 @@ static const struct {
     {"init-partial", "init", 0, "--init FILE"},
     {"eval-every", "eval", 0, "--eval"},
     {"eval-every-steps", "eval", 0, "--eval"},
-    {"log-every", "out", 0, "--out DIR"},
 };
 
 /* Whether an option is set to something other than nothing, zero or false. */

@@ -146,6 +146,19 @@ kolo_status kolo_socket_listen_tcp(const char *address, int port, int *fd) {
     return KOLO_OK;
 }
 
+kolo_status kolo_socket_listen_only(const char *address, int port, int *fd) {
+    any_address where;
+    socklen_t n;
+    KOLO_TRY(tcp_address(address, port, &where, &n));
+    int made = listen_at(&where, n);
+    if (made < 0) {
+        return KOLO_FAIL(KOLO_ERR_IO, "cannot listen on %s:%d: %s: choose another address or port",
+                         address, port, kolo_errno_text(errno));
+    }
+    *fd = made;
+    return KOLO_OK;
+}
+
 kolo_status kolo_socket_connect_tcp(const char *address, int port, int64_t deadline_ns, int *fd) {
     any_address where;
     socklen_t n;

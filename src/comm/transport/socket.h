@@ -1,6 +1,7 @@
 #pragma once
 /* Stream sockets with deadlines. All are close-on-exec and non-blocking; no call raises SIGPIPE. */
 
+#include "base/compiler.h"
 #include "kolo/status.h"
 
 #include <stdbool.h>
@@ -12,11 +13,14 @@ enum { KOLO_ADDRESS_BYTES = 64 }; /* of a numeric address, IPv4 or IPv6 with its
 /* Listens at an address or name of this host; port 0: chosen by the kernel. If the name has no
  * address of this host (a service in front of it), listens at all addresses. ARG, IO. */
 kolo_status kolo_socket_listen_tcp(const char *address, int port, int *fd);
+/* Listens at an address of this host, never at others. ARG, IO. */
+KOLO_SHARED kolo_status kolo_socket_listen_only(const char *address, int port, int *fd);
 /* Makes one attempt to connect to an address or name. PEER if the connection is refused or the
  * address unreachable, TIMEOUT, IO. */
 kolo_status kolo_socket_connect_tcp(const char *address, int port, int64_t deadline_ns, int *fd);
 /* Gets the local address and port of a socket. IO. */
-kolo_status kolo_socket_own_address(int fd, char address[KOLO_ADDRESS_BYTES], int *port);
+KOLO_SHARED kolo_status kolo_socket_own_address(int fd, char address[KOLO_ADDRESS_BYTES],
+                                                int *port);
 /* Gets the address of the other end of a TCP connection; false for other sockets. */
 bool kolo_socket_peer_address(int fd, char address[KOLO_ADDRESS_BYTES]);
 /* True if both ends of a connection have the same address, so are on this host. */

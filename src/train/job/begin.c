@@ -83,6 +83,28 @@ static kolo_status open_files(kolo_job *j) {
     return kolo_run_files_open(o->out_dir, step, &j->files);
 }
 
+/* Informs the user where the metrics are, unless the port was given. */
+static void notify_server(const kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    char line[96];
+    if (o->metrics_port > 0 || !o->notice) return;
+    snprintf(line, sizeof line, "metrics at http://%s:%d/metrics",
+             o->metrics_address ? o->metrics_address : "127.0.0.1",
+             kolo_metrics_server_port(j->server));
+    o->notice(o->notice_arg, line, KOLO_NOTICE_INFO);
+}
+
+/* What viewers read during the run, on rank 0. */
+static kolo_status open_viewers(kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    if (j->rank != 0) return KOLO_OK;
+    if (o->tensorboard) KOLO_TRY(kolo_event_file_create(o->tensorboard, &j->events));
+    if (o->metrics_port == 0) return KOLO_OK;
+    KOLO_TRY(kolo_metrics_server_create(o->metrics_address, o->metrics_port, &j->server));
+    notify_server(j);
+    return KOLO_OK;
+}
+
 /* Replaces config.yaml and the metrics of an earlier run: after everything that can fail. */
 static kolo_status begin_files(const kolo_job *j) {
     int64_t step = j->resume.here ? j->state.steps : 0;
@@ -210,6 +232,7 @@ kolo_status kolo_job_start(kolo_job *j) {
         KOLO_TRY(kolo_agree(j->comm, kolo_trace_create(plan, &j->trace)));
     }
     KOLO_TRY(kolo_agree(j->comm, begin_files(j)));
+    KOLO_TRY(kolo_agree(j->comm, open_viewers(j)));
     KOLO_TRY(kolo_agree(j->comm, open_batches(j)));
     return kolo_agree(j->comm, open_balance(j));
 }
@@ -221,6 +244,8 @@ void kolo_job_end(kolo_job *j) {
     kolo_trace_destroy(j->trace);
     kolo_session_destroy(j->own);
     kolo_run_files_close(j->files);
+    kolo_event_file_close(j->events);
+    kolo_metrics_server_destroy(j->server);
     kolo_resume_close(&j->resume);
     kolo_setup_close(&j->setup);
     kolo_step_times_fini(&j->times);

@@ -13,6 +13,9 @@ static kolo_train_opts options_of(const kolo_session *session, const kolo_fit_op
     o.check_replicas = fit->check_replicas;
     o.out_dir = fit->out_dir;
     o.trace = fit->trace;
+    o.tensorboard = fit->tensorboard;
+    o.metrics_port = fit->metrics_port;
+    o.metrics_address = fit->metrics_address;
     o.checkpoint_steps = fit->checkpoint_steps;
     o.checkpoint_epochs = fit->checkpoint_epochs;
     o.keep = fit->keep;

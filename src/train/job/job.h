@@ -5,6 +5,8 @@
 #include "kolo/session.h"
 #include "train/checkpoint/resume.h"
 #include "train/evaluate.h"
+#include "train/event_file.h"
+#include "train/metrics_server.h"
 #include "train/rank_times.h"
 #include "train/run_files.h"
 #include "train/session/balance.h"
@@ -27,7 +29,9 @@ typedef struct kolo_job {
     kolo_train_observer observer;
     void *observer_arg;
     kolo_setup setup;
-    kolo_run_files *files; /* rank 0, with out_dir */
+    kolo_run_files *files;       /* rank 0, with out_dir */
+    kolo_event_file *events;     /* rank 0, with tensorboard */
+    kolo_metrics_server *server; /* rank 0, with metrics_port */
     kolo_session *session;
     kolo_session *own;              /* of kolo_train: the session; else NULL */
     kolo_fit_stop *stop;            /* rank 0; may be NULL */

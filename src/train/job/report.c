@@ -49,22 +49,36 @@ static kolo_train_progress epoch_progress(const kolo_job *j, int64_t k, bool eva
     return progress_at(j, k, &epoch->sums, kolo_accumulator_rate(epoch), true, evaluated);
 }
 
-/* Writes the lines of metrics.jsonl that are due after step k. They depend on steps only. */
+/* Whether lines are written at all. */
+static bool has_lines(const kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    return o->out_dir || o->tensorboard || o->metrics_port != 0;
+}
+
+static kolo_status write_line(kolo_job *j, const kolo_train_progress *line) {
+    if (j->files) KOLO_TRY(kolo_run_files_report(j->files, line));
+    if (j->events) KOLO_TRY(kolo_event_file_report(j->events, line));
+    if (j->server) kolo_metrics_server_report(j->server, line);
+    return KOLO_OK;
+}
+
+/* Writes the lines that are due after step k to metrics.jsonl and for viewers. They depend on steps
+ * only. */
 static kolo_status write_lines(kolo_job *j, int64_t k, bool epoch_end, bool evaluated) {
     int64_t every = j->setup.opts.log_every;
     bool within = evaluated && !epoch_end; /* evaluated within an epoch */
-    if (!j->files) return KOLO_OK;
+    if (!has_lines(j)) return KOLO_OK;
     if ((k + 1) % every == 0 || within) {
         kolo_sums sums = kolo_job_last_steps(j, every);
         double rate = kolo_accumulator_rate(&j->line);
         kolo_train_progress line = progress_at(j, k, &sums, rate, false, within);
         j->line = (kolo_accumulator){0};
         kolo_rank_times_reset(j->rank_times, KOLO_TIMES_LINE);
-        KOLO_TRY(kolo_run_files_report(j->files, &line));
+        KOLO_TRY(write_line(j, &line));
     }
     if (!epoch_end) return KOLO_OK;
     kolo_train_progress line = epoch_progress(j, k, evaluated);
-    return kolo_run_files_report(j->files, &line);
+    return write_line(j, &line);
 }
 
 /* Informs the observer, about ten times a second. */
