@@ -15,7 +15,9 @@ extern "C" {
     X(KOLO_DUMP_PASSES, "passes", "the graph after all passes: gradients, layouts, buckets")    \
     X(KOLO_DUMP_PLAN, "plan", "memory, buckets, and the kernel of each step")                   \
     X(KOLO_DUMP_SCHEDULE, "schedule", "each collective of a step: algorithm, chunk, schedules") \
-    X(KOLO_DUMP_PROGRAM, "program", "the order of passes and messages on the stages of a pipeline")
+    X(KOLO_DUMP_PROGRAM, "program",                                                             \
+      "the order of passes and messages on the stages of a pipeline")                           \
+    X(KOLO_DUMP_SERVERS, "servers", "the parameters that each parameter server has")
 
 typedef enum kolo_dump_what {
 #define KOLO_DUMP_ENUM(code, name, help) code,
@@ -48,7 +50,8 @@ typedef struct kolo_dump_opts {
     const char *mesh;     /* axes of the workers, "dp=2,tp=2"; NULL: dp alone */
     const char *pipeline; /* PROGRAM: schedule of the axis pp, see kolo_train_opts */
     int zero;             /* level of ZeRO; 0: none */
-    int ranks; /* SCHEDULE, and all with zero: size of the group; default 2, or that of mesh */
+    int ranks; /* SERVERS: of these; SCHEDULE, and all with zero: size of the group; default 2, or
+                  that of mesh */
     kolo_algorithm algorithm; /* SCHEDULE */
 } kolo_dump_opts;
 

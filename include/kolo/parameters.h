@@ -117,6 +117,10 @@ KOLO_API void kolo_parameters_destroy(kolo_parameters *parameters);
  * the others. */
 KOLO_API void kolo_parameters_abandon(kolo_parameters *parameters);
 
+/* Waits until all workers have finished or are lost, as kolo_parameters_destroy does. A rank that
+ * owns a part. Blocks. PEER: with needs_all, the worker that was lost. */
+KOLO_API kolo_status kolo_parameters_wait(kolo_parameters *parameters);
+
 /* Whether this rank is a worker. */
 KOLO_API bool kolo_parameters_works(const kolo_parameters *parameters);
 /* Reads all parameters into `values` [count], as new as the policy demands. A worker. Blocks; then

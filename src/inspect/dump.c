@@ -6,6 +6,7 @@
 #include "kolo/train.h"
 #include "plan/plan.h"
 #include "plan/program.h"
+#include "train/session/owner.h"
 #include "train/session/tuning.h"
 
 static kolo_status build(const kolo_dump_opts *o, kolo_graph **graph) {
@@ -122,6 +123,18 @@ static kolo_status dump_program(const kolo_dump_opts *o, kolo_text *text) {
     return status;
 }
 
+static kolo_status dump_servers(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
+    const kolo_owner_opts opts = {.owners = o->ranks};
+    kolo_plan_opts plan = plan_opts(o, tuner);
+    kolo_owner *owner;
+    kolo_graph *g;
+    KOLO_TRY(build(o, &g));
+    KOLO_TRY(kolo_owner_create(g, &plan, &opts, &owner));
+    kolo_status status = kolo_owner_print(owner, text);
+    kolo_owner_destroy(owner);
+    return status;
+}
+
 static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     *out = *in;
     if (!out->model) return KOLO_FAIL(KOLO_ERR_ARG, "no model: give its name, such as lenet");
@@ -156,7 +169,9 @@ static kolo_status dump_what(const kolo_dump_opts *o, kolo_text *text) {
                                  .notice_arg = o->notice_arg}};
     KOLO_TRY(kolo_tuning_begin(&setup, NULL));
     bool graph = o->what == KOLO_DUMP_GRAPH || o->what == KOLO_DUMP_PASSES;
-    kolo_status status = graph ? dump_graph(o, setup.tuner, text) : dump_plan(o, setup.tuner, text);
+    kolo_status status = graph                          ? dump_graph(o, setup.tuner, text)
+                         : o->what == KOLO_DUMP_SERVERS ? dump_servers(o, setup.tuner, text)
+                                                        : dump_plan(o, setup.tuner, text);
     kolo_setup_close(&setup);
     return status;
 }

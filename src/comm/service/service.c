@@ -284,10 +284,13 @@ kolo_status kolo_service_create(kolo_comm *comm, const kolo_service_opts *opts,
 
 void kolo_service_destroy(kolo_service *service) {
     if (!service || service->comm->inherited) return;
+    char error[512]; /* the caller may be reporting it; peers that are gone cause others here */
+    snprintf(error, sizeof error, "%s", kolo_last_error());
     kolo_fork_remove_service(service->comm, &service->link);
     kolo_client_destroy(service->client);
     kolo_server_destroy(service->server);
     kolo_free(service);
+    if (*error) (void)KOLO_FAIL(KOLO_ERR_PEER, "%s", error);
 }
 
 int kolo_service_server_count(const kolo_service *service) { return service->n_servers; }

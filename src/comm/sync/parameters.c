@@ -48,7 +48,8 @@ typedef struct owner {
     kolo_service_call **taken; /* [n_workers]: of the clock that is being completed */
     uint64_t version;
     int missing;           /* a lost worker that ends the job; -1: none */
-    pthread_mutex_t mutex; /* protects the following */
+    char why[160];         /* it is missing */
+    pthread_mutex_t mutex; /* protects the following; the others are constant once `ended` */
     pthread_cond_t all_gone;
     bool ended; /* no worker is present */
     kolo_parameters_stats stats;
@@ -203,9 +204,12 @@ static void leave(owner *o, int w, bool lost) {
     pthread_mutex_unlock(&o->mutex);
 }
 
+static kolo_status fail_missing(const owner *o) {
+    return KOLO_FAIL(KOLO_ERR_PEER, "worker %d is lost: %s", o->missing, o->why);
+}
+
 static void refuse(const owner *o, kolo_service_call *call) {
-    kolo_status status = KOLO_FAIL(KOLO_ERR_PEER, "worker %d is lost", o->missing);
-    kolo_service_reply(call, status, 0, NULL, 0);
+    kolo_service_reply(call, fail_missing(o), 0, NULL, 0);
 }
 
 /* The job ends: what is kept will not be answered. */
@@ -225,10 +229,12 @@ static void lost(void *arg, int client, bool left, const char *reason) {
     if (w->push) kolo_service_reply(w->push, KOLO_OK, 0, NULL, 0); /* goes nowhere */
     if (w->pull) kolo_service_reply(w->pull, KOLO_OK, 0, NULL, 0);
     w->push = w->pull = NULL;
-    bool present = !w->gone;
-    leave(o, client, !left);
-    if (o->opts->needs_all && present) {
+    if (o->opts->needs_all && !w->gone && o->missing < 0) {
         o->missing = client;
+        snprintf(o->why, sizeof o->why, "%s", left ? "it ended after an error" : reason);
+    }
+    leave(o, client, !left);
+    if (o->missing >= 0) {
         refuse_kept(o);
     } else {
         go_on(o);
@@ -566,16 +572,26 @@ kolo_status kolo_parameters_stats_get(kolo_parameters *p, kolo_parameters_stats 
     return KOLO_OK;
 }
 
+static void await_end(owner *o) {
+    pthread_mutex_lock(&o->mutex);
+    while (!o->ended) pthread_cond_wait(&o->all_gone, &o->mutex);
+    pthread_mutex_unlock(&o->mutex);
+}
+
+kolo_status kolo_parameters_wait(kolo_parameters *p) {
+    if (!p->owner) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "rank %d owns no parameters", kolo_comm_rank(p->comm));
+    }
+    await_end(p->owner);
+    return p->owner->missing >= 0 ? fail_missing(p->owner) : KOLO_OK;
+}
+
 void kolo_parameters_abandon(kolo_parameters *p) { p->abandoned = true; }
 
 void kolo_parameters_destroy(kolo_parameters *p) {
     if (!p || p->comm->inherited) return;
     owner *o = p->owner;
     if (p->works && !p->abandoned) (void)kolo_parameters_finish(p);
-    if (o && !p->abandoned) {
-        pthread_mutex_lock(&o->mutex);
-        while (!o->ended) pthread_cond_wait(&o->all_gone, &o->mutex);
-        pthread_mutex_unlock(&o->mutex);
-    }
+    if (o && !p->abandoned) await_end(o);
     free_parameters(p);
 }

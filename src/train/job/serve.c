@@ -26,7 +26,9 @@ kolo_status kolo_job_serve(kolo_job *j, kolo_train_result *result) {
         .schedule = kolo_lr_make(&s->opts, s->global_batch, s->epoch_steps, s->total_steps),
     };
     KOLO_TRY(kolo_served_create(&s->session, &opts, NULL, KOLO_OK, &served));
-    kolo_served_destroy(served); /* once all workers have ended */
+    kolo_status status = kolo_served_wait(served);
+    kolo_served_destroy(served);
+    KOLO_TRY(status);
     *result = (kolo_train_result){.workers = j->size, .servers = s->opts.servers};
     return KOLO_OK;
 }

@@ -116,6 +116,11 @@ int64_t kolo_division_elements(const kolo_division *d, int row) {
     return row_of(d, row)[CUTS + d->owners];
 }
 
+void kolo_division_range(const kolo_division *d, int row, int owner, int64_t *first, int64_t *end) {
+    *first = row_of(d, row)[CUTS + owner];
+    *end = row_of(d, row)[CUTS + owner + 1];
+}
+
 bool kolo_division_fits(const kolo_division *d, int row, const kolo_store_entry *entry) {
     return layout_of(&entry->tensor) == row_of(d, row)[LAYOUT] &&
            entry->count == kolo_division_elements(d, row);

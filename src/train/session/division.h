@@ -53,6 +53,9 @@ kolo_row_kind kolo_division_kind(const kolo_division *division, int row);
 int kolo_division_find(const kolo_division *division, const char *name);
 /* Elements of a row. */
 int64_t kolo_division_elements(const kolo_division *division, int row);
+/* The elements of a row that an owner has: [*first, *end). */
+void kolo_division_range(const kolo_division *division, int row, int owner, int64_t *first,
+                         int64_t *end);
 /* Whether an entry of a store has the layout and the size that the owners have. */
 bool kolo_division_fits(const kolo_division *division, int row, const kolo_store_entry *entry);
 

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 struct kolo_owner {
@@ -21,19 +22,9 @@ struct kolo_owner {
 
 /* ---- creation ---- */
 
-/* Samples of the plan whose layouts the workers have. */
-static int64_t samples_of(const kolo_session_config *config) {
-    const int64_t ranks = config->plan.mesh.axes[0].size;
-    const int64_t share = (config->global_batch - 1) / ranks + 1;
-    const int64_t parts = (share - 1) / config->batch + 1;
-    return share / parts;
-}
-
-static kolo_status compile(kolo_owner *o, const kolo_session_config *config) {
+static kolo_status compile(kolo_owner *o, kolo_graph *graph, const kolo_plan_opts *plan) {
     const int owners = o->opts.owners;
-    kolo_graph *graph;
-    KOLO_TRY(kolo_session_build(config, samples_of(config), &graph));
-    kolo_plan_opts opts = config->plan;
+    kolo_plan_opts opts = *plan;
     opts.train = true;
     opts.mesh = (kolo_mesh){1, {{"dp", owners > 1 ? owners : 2}}}; /* of one rank: no sums */
     opts.zero = owners > 1 ? 3 : 0;
@@ -45,15 +36,16 @@ static kolo_status compile(kolo_owner *o, const kolo_session_config *config) {
     return kolo_plan_find_sums(o->plan, &o->sums, &o->n_sums);
 }
 
-kolo_status kolo_owner_create(const kolo_session_config *config, const kolo_owner_opts *opts,
-                              kolo_owner **owner) {
+kolo_status kolo_owner_create(kolo_graph *graph, const kolo_plan_opts *plan,
+                              const kolo_owner_opts *opts, kolo_owner **owner) {
     kolo_owner *o = kolo_zalloc(sizeof *o);
-    if (!o) return KOLO_NOMEM(sizeof *o);
-    o->opts = *opts;
-    kolo_status status = kolo_store_create(&o->store);
+    kolo_status status = o ? kolo_store_create(&o->store) : KOLO_NOMEM(sizeof *o);
     if (status == KOLO_OK) {
+        o->opts = *opts;
         kolo_store_set_alone(o->store);
-        status = compile(o, config);
+        status = compile(o, graph, plan);
+    } else {
+        kolo_graph_destroy(graph);
     }
     if (status != KOLO_OK) {
         kolo_owner_destroy(o);
@@ -76,6 +68,32 @@ void kolo_owner_destroy(kolo_owner *o) {
 
 kolo_status kolo_owner_divide(const kolo_owner *o, kolo_division *division) {
     return kolo_division_make(o->opts.owners, o->store, o->sums, o->n_sums, division);
+}
+
+static void print_row(const kolo_division *d, int owner, int row, const char *name,
+                      kolo_text *text) {
+    int64_t first, end;
+    kolo_division_range(d, row, owner, &first, &end);
+    if (first < end) {
+        kolo_text_add(text, "  %s [%" PRId64 ", %" PRId64 ") of %" PRId64 "\n", name, first, end,
+                      kolo_division_elements(d, row));
+    }
+}
+
+kolo_status kolo_owner_print(const kolo_owner *o, kolo_text *text) {
+    kolo_division d;
+    KOLO_TRY(kolo_owner_divide(o, &d));
+    for (int i = 0; i < o->opts.owners; i++) {
+        const kolo_parameters_part part = kolo_division_part(&d, i);
+        kolo_text_add(text, "server %d: pulled %zu bytes, pushed %zu, state %zu\n", i,
+                      part.values * sizeof(float), part.gradient * sizeof(float),
+                      part.state * sizeof(float));
+        for (int s = 0; s < o->n_sums; s++) {
+            print_row(&d, i, kolo_division_find(&d, o->sums[s].name), o->sums[s].name, text);
+        }
+    }
+    kolo_division_fini(&d);
+    return KOLO_OK;
 }
 
 /* ---- serving, in the thread of the service ---- */

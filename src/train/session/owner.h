@@ -7,7 +7,7 @@
  * same nodes and kernels update parameters with and without servers. */
 
 #include "train/session/division.h"
-#include "train/session/session.h"
+#include "train/session/learning_rate.h"
 
 typedef struct kolo_owner kolo_owner;
 
@@ -19,11 +19,14 @@ typedef struct kolo_owner_opts {
     kolo_lr schedule; /* of steps */
 } kolo_owner_opts;
 
-/* Compiles the plan. UNSUPPORTED: an update reads more than a range of gradients; the errors of
- * kolo_plan_compile. */
-kolo_status kolo_owner_create(const kolo_session_config *config, const kolo_owner_opts *opts,
-                              kolo_owner **owner);
+/* Compiles a graph, of as many samples as the first plan of a worker, and takes ownership of it,
+ * even on failure. `plan`: the options of a worker's plans. UNSUPPORTED: an update reads more than
+ * a range of gradients; the errors of kolo_plan_compile. */
+kolo_status kolo_owner_create(kolo_graph *graph, const kolo_plan_opts *plan,
+                              const kolo_owner_opts *opts, kolo_owner **owner);
 void kolo_owner_destroy(kolo_owner *owner);
+/* Appends what each owner has: a line with its bytes, and a line for each tensor. NOMEM. */
+kolo_status kolo_owner_print(const kolo_owner *owner, kolo_text *text);
 /* What it and the other owners have. The caller frees it. NOMEM. */
 kolo_status kolo_owner_divide(const kolo_owner *owner, kolo_division *division);
 /* Completes the options of the parameters, which call the owner. `division` is borrowed. NOMEM. */

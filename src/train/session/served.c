@@ -32,6 +32,14 @@ struct kolo_served {
 
 /* ---- creation ---- */
 
+/* Samples of the plan whose layouts the workers have. */
+static int64_t samples_of(const kolo_session_config *config) {
+    const int64_t ranks = config->plan.mesh.axes[0].size;
+    const int64_t share = (config->global_batch - 1) / ranks + 1;
+    const int64_t parts = (share - 1) / config->batch + 1;
+    return share / parts;
+}
+
 static kolo_status make_owner(kolo_served *v, const kolo_session_config *config,
                               const kolo_served_opts *o) {
     const int ranks = kolo_comm_size(o->world), rank = kolo_comm_rank(o->world);
@@ -45,7 +53,9 @@ static kolo_status make_owner(kolo_served *v, const kolo_session_config *config,
         .schedule = o->schedule,
     };
     if (opts.index < 0) return KOLO_OK;
-    KOLO_TRY(kolo_owner_create(config, &opts, &v->owner));
+    kolo_graph *graph;
+    KOLO_TRY(kolo_session_build(config, samples_of(config), &graph));
+    KOLO_TRY(kolo_owner_create(graph, &config->plan, &opts, &v->owner));
     return kolo_owner_divide(v->owner, &v->division);
 }
 
@@ -182,6 +192,8 @@ void kolo_served_destroy(kolo_served *v) {
     kolo_free(v->before);
     kolo_free(v);
 }
+
+kolo_status kolo_served_wait(kolo_served *v) { return kolo_parameters_wait(v->parameters); }
 
 void kolo_served_abandon(kolo_served *v) {
     if (v->parameters) kolo_parameters_abandon(v->parameters);

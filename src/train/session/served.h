@@ -21,6 +21,8 @@ typedef struct kolo_served_opts {
  * so far, with which all fail. PEER, TIMEOUT, UNSUPPORTED, NOMEM; ARG: layouts differ. */
 kolo_status kolo_served_create(const kolo_session_config *config, const kolo_served_opts *opts,
                                kolo_session *session, kolo_status status, kolo_served **served);
+/* A server: waits until all workers have ended. PEER: one was lost. */
+kolo_status kolo_served_wait(kolo_served *served);
 /* Waits for all workers if this rank owns a part, unless it is abandoned. */
 void kolo_served_destroy(kolo_served *served);
 /* After an error of this rank: the others get an error too. */

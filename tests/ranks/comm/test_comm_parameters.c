@@ -294,13 +294,84 @@ static void a_bound_is_reached_and_kept(void **state) {
     }
 }
 
+/* ---- parts ---- */
+
+enum { OWNERS = 2 };
+
+/* Of an owner: the sum of all gradients, of which only the first number is a value. */
+typedef struct kept {
+    float loaded[2], total[3];
+} kept;
+
+static void load_part(void *arg, const float *initial) {
+    memcpy(((kept *)arg)->loaded, initial, sizeof((kept *)arg)->loaded);
+}
+
+static void update_part(void *arg, const kolo_parameters_update *u) {
+    kept *k = arg;
+    for (int i = 0; i < 3; i++) k->total[i] += u->gradient[i];
+    u->values[0] = k->total[0];
+}
+
+static void save_part(void *arg, float *state) { state[0] = ((kept *)arg)->total[2]; }
+
+/* Two workers, and two owners with a value, a state and three numbers of a gradient each. */
+static kolo_status parts_body(kolo_comm *comm, const void *arg, void *result) {
+    static const float initial[] = {1, 2, 3, 4};
+    const int rank = kolo_comm_rank(comm);
+    const kolo_parameters_part parts[OWNERS] = {{1, 3, 1}, {1, 3, 1}};
+    kept own = {{0}, {0}};
+    kolo_parameters_opts opts = {.servers = OWNERS,
+                                 .parts = parts,
+                                 .needs_all = true,
+                                 .load = load_part,
+                                 .update = update_part,
+                                 .save = save_part,
+                                 .arg = &own};
+    kolo_parameters *p;
+    const float *loaded = own.loaded;
+    KOLO_TRY(kolo_parameters_create(comm, initial, 4, &opts, &p));
+    if (rank < 2) {
+        const float gradient[] = {1, 10, 100, 2, 20, 200};
+        uint64_t reads[KOLO_STALENESS_BINS] = {0};
+        float values[OWNERS] = {0}, state[OWNERS] = {0};
+        KOLO_TRY(kolo_parameters_pull(p, values));
+        bool right = values[0] == 1 && values[1] == 3;
+        KOLO_TRY(kolo_parameters_push(p, gradient));
+        KOLO_TRY(kolo_parameters_pull(p, values));
+        KOLO_TRY(kolo_parameters_read_state(p, state));
+        kolo_parameters_count_reads(p, reads);
+        right &= values[0] == 2 && values[1] == 4 && state[0] == 200 && state[1] == 400;
+        if (!right || reads[0] != 2) return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d", rank);
+        KOLO_TRY(kolo_barrier(comm));
+        if (rank == 1) kolo_parameters_abandon(p); /* ends after an error */
+    } else {
+        KOLO_TRY(kolo_barrier(comm));
+        kolo_status status = kolo_parameters_wait(p);
+        bool named = status == KOLO_ERR_PEER && strstr(kolo_last_error(), "worker 1");
+        bool right = loaded[0] == (rank == 2 ? 1 : 3) && loaded[1] == (rank == 2 ? 2 : 4);
+        if (!named || !right) return KOLO_FAIL(KOLO_ERR_FORMAT, "%s", kolo_last_error());
+    }
+    kolo_parameters_destroy(p);
+    return KOLO_OK;
+}
+
+static void owners_have_parts_and_state(void **state) {
+    ASSERT_OK(run_ranks(4, RANKS_THREAD, parts_body, NULL, 0));
+    ASSERT_OK(run_ranks(4, RANKS_TCP, parts_body, NULL, 0));
+}
+
 static kolo_status invalid_body(kolo_comm *comm, const void *arg, void *result) {
     kolo_parameters *p;
     float value = 0;
+    static const kolo_parameters_part large[] = {{1, 1, 0}, {1, 1, 0}},
+                                      unsaved[] = {{0, 1, 1}, {0}};
     static const kolo_parameters_opts cases[] = {{.servers = 0},
                                                  {.update = no_update, .servers = 2},
+                                                 {.update = no_update, .parts = large},
+                                                 {.update = no_update, .parts = unsaved},
                                                  {.update = no_update, .staleness = -2}};
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 5; i++) {
         kolo_status status = kolo_parameters_create(comm, &value, 1, &cases[i], &p);
         if (status != KOLO_ERR_ARG) return KOLO_FAIL(KOLO_ERR_FORMAT, "case %zu", i);
     }
@@ -319,6 +390,7 @@ TEST_MAIN(test_comm_parameters) {
         cmocka_unit_test(bsp_equals_direct_bitwise),
         cmocka_unit_test(asp_with_one_worker_is_plain_training),
         cmocka_unit_test(a_bound_is_reached_and_kept),
+        cmocka_unit_test(owners_have_parts_and_state),
         cmocka_unit_test(invalid_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

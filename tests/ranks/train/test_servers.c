@@ -1,10 +1,12 @@
 /* Training with parameter servers, apart from the workers or not: what equals an allreduce bitwise,
  * what each policy allows, files, and what is refused. */
 #include "base/compiler.h"
+#include "kolo/dump.h"
 #include "support/folder.h"
 #include "support/support.h"
 #include "support/train_job.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -207,8 +209,24 @@ static void a_run_that_diverges_ends_on_all_ranks(void **state) {
     }
 }
 
+/* Large tensors are split, and owners have equal bytes to within a block of 4,096 elements. */
+static void the_division_is_printed(void **state) {
+    const kolo_dump_opts opts = {.what = KOLO_DUMP_SERVERS, .model = "lenet", .ranks = 3};
+    char *text;
+    int servers = 0;
+    ASSERT_OK(kolo_dump(&opts, &text));
+    for (const char *at = text; (at = strstr(at, "pulled ")); servers++) {
+        double bytes = strtod(at += strlen("pulled "), NULL);
+        if (fabs(bytes - 61706 * 4 / 3.0) > 4096 * 4) fail_msg("%s", text);
+    }
+    assert_int_equal(servers, 3);
+    assert_non_null(strstr(text, "  fc1.weight [8192, 28672) of 48000\n"));
+    kolo_dump_free(text);
+}
+
 TEST_MAIN(test_servers) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_division_is_printed),
         cmocka_unit_test(one_worker_trains_as_without_servers),
         cmocka_unit_test(a_bound_of_zero_is_bsp),
         cmocka_unit_test(stale_runs_use_all_samples),
