@@ -127,6 +127,18 @@ typedef struct kolo_conv1d_opts {
 KOLO_API kolo_value kolo_conv1d(kolo_graph *g, kolo_value x, kolo_value w,
                                 const kolo_conv1d_opts *opts);
 
+/* A zero field takes its default: stride 1, no padding, dilation 1, one group. */
+typedef struct kolo_conv3d_opts {
+    int64_t stride_d, stride_h, stride_w, pad_d, pad_h, pad_w;
+    int64_t dilation_d, dilation_h, dilation_w, groups;
+} kolo_conv3d_opts;
+
+/* Convolution of x [N,C,D,H,W] with w [O,C/groups,KD,KH,KW] -> [N,O,D',H',W'], as PyTorch's Conv3d
+ * without bias. It is a 2-D convolution that reads KD copies of x. KD is at most 64. `opts` may be
+ * NULL. */
+KOLO_API kolo_value kolo_conv3d(kolo_graph *g, kolo_value x, kolo_value w,
+                                const kolo_conv3d_opts *opts);
+
 /* Pixel shuffle (Shi et al., 2016): [N,C factor^2,H,W] -> [N,C,H factor,W factor]. */
 KOLO_API kolo_value kolo_pixel_shuffle(kolo_graph *g, kolo_value x, int64_t factor);
 /* Nearest-neighbour enlargement by a whole factor: [N,C,H,W] -> [N,C,H factor,W factor]. */
@@ -184,6 +196,8 @@ KOLO_API void kolo_split_along(kolo_graph *g, kolo_value x, int axis, const int6
 KOLO_API kolo_value kolo_permute(kolo_graph *g, kolo_value x, const int *order);
 /* x with two dimensions exchanged. */
 KOLO_API kolo_value kolo_transpose(kolo_graph *g, kolo_value x, int a, int b);
+/* x with the elements along a dimension in reverse order. */
+KOLO_API kolo_value kolo_flip(kolo_graph *g, kolo_value x, int axis);
 /* Softmax of x over a dimension, and its logarithm. */
 KOLO_API kolo_value kolo_softmax(kolo_graph *g, kolo_value x, int axis);
 KOLO_API kolo_value kolo_log_softmax(kolo_graph *g, kolo_value x, int axis);
@@ -335,6 +349,7 @@ typedef struct kolo_cross_attention_opts {
     int64_t heads;    /* required */
     int64_t kv_heads; /* heads of k and v, each of heads / kv_heads heads of q; 0: heads */
     bool causal;      /* query i of T sees the keys up to i + S - T */
+    int64_t window;   /* with causal: only the last that many of them; 0: all */
     double scale;     /* of scores; 0: 1 / sqrt(D) */
     kolo_value bias;  /* added to the scores [N,heads,T,S], broadcast; used if use_bias */
     bool use_bias;
@@ -361,6 +376,24 @@ KOLO_API kolo_value kolo_matmul(kolo_graph *g, kolo_value a, kolo_value b, bool 
  * gates in the order input, forget, cell, output, all uniform within 1/sqrt(H). */
 KOLO_API kolo_value kolo_lstm(kolo_graph *g, kolo_value x, const char *name, int layer,
                               int64_t hidden);
+
+/* A zero field takes its default. */
+typedef struct kolo_recurrent_opts {
+    bool reverse;       /* from the last step to the first; names end with _reverse */
+    bool bidirectional; /* in both directions -> [N,T,2 hidden]: forwards, then backwards */
+    kolo_value h, c;    /* the state before the first step, [N,hidden], bidirectional [N,2 hidden];
+                           c of lstm alone; used if use_state, else zero */
+    bool use_state;
+} kolo_recurrent_opts;
+
+/* kolo_lstm with options, which may be NULL. */
+KOLO_API kolo_value kolo_lstm_opts(kolo_graph *g, kolo_value x, const char *name, int layer,
+                                   int64_t hidden, const kolo_recurrent_opts *opts);
+/* One layer of gated recurrent units (Cho et al., 2014) over x [N,T,I] -> [N,T,hidden], as
+ * PyTorch's nn.GRU, with its parameters: those of kolo_lstm with gates in the order reset, update,
+ * new. `opts` may be NULL. */
+KOLO_API kolo_value kolo_gru(kolo_graph *g, kolo_value x, const char *name, int layer,
+                             int64_t hidden, const kolo_recurrent_opts *opts);
 
 /* x, through which no gradient flows. */
 KOLO_API kolo_value kolo_stop_gradient(kolo_graph *g, kolo_value x);
@@ -401,6 +434,9 @@ KOLO_API kolo_value kolo_soft_xent(kolo_graph *g, kolo_value logits, kolo_value 
 KOLO_API kolo_value kolo_kl_div(kolo_graph *g, kolo_value log_q, kolo_value p);
 /* The number of positions whose largest logit (the first of equals) is that of the label: -> []. */
 KOLO_API kolo_value kolo_accuracy(kolo_graph *g, kolo_value logits, kolo_value labels);
+/* The same without ignored labels: give the options of the loss, which may be NULL. */
+KOLO_API kolo_value kolo_accuracy_opts(kolo_graph *g, kolo_value logits, kolo_value labels,
+                                       const kolo_loss_opts *opts);
 /* Confusion matrix: counts [C,C] of labels i whose largest logit is j (the first of equals) at
  * [i,j]. Matrices of parts of a batch can be added; the intersection over union of each class
  * follows from them. */

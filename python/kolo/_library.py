@@ -78,6 +78,11 @@ struct kolo_conv_transpose2d_opts {
     int64_t output_pad_h, output_pad_w;
 };
 struct kolo_conv1d_opts { int64_t stride, pad, dilation, groups; };
+struct kolo_conv3d_opts {
+    int64_t stride_d, stride_h, stride_w, pad_d, pad_h, pad_w;
+    int64_t dilation_d, dilation_h, dilation_w, groups;
+};
+struct kolo_recurrent_opts { bool reverse, bidirectional; kolo_value h, c; bool use_state; };
 struct kolo_pool2d_opts {
     int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w; bool ceil, exclude_padding;
 };
@@ -88,7 +93,7 @@ struct kolo_attention_opts {
     int64_t heads; bool causal; kolo_value mask; bool use_mask; double dropout;
 };
 struct kolo_cross_attention_opts {
-    int64_t heads, kv_heads; bool causal; double scale; kolo_value bias; bool use_bias;
+    int64_t heads, kv_heads; bool causal; int64_t window; double scale; kolo_value bias; bool use_bias;
 };
 struct kolo_loss_opts { bool has_ignore_index; int32_t ignore_index; double smoothing; };
 
@@ -247,6 +252,8 @@ kolo_value kolo_conv2d(kolo_graph *g, kolo_value x, kolo_value w, const kolo_con
 kolo_value kolo_conv_transpose2d(kolo_graph *g, kolo_value x, kolo_value w,
                                  const kolo_conv_transpose2d_opts *opts);
 kolo_value kolo_conv1d(kolo_graph *g, kolo_value x, kolo_value w, const kolo_conv1d_opts *opts);
+kolo_value kolo_conv3d(kolo_graph *g, kolo_value x, kolo_value w, const kolo_conv3d_opts *opts);
+kolo_value kolo_flip(kolo_graph *g, kolo_value x, int axis);
 kolo_value kolo_pixel_shuffle(kolo_graph *g, kolo_value x, int64_t factor);
 kolo_value kolo_repeat_pixels(kolo_graph *g, kolo_value x, int64_t factor);
 kolo_value kolo_max_pool2d(kolo_graph *g, kolo_value x, const kolo_pool2d_opts *opts);
@@ -323,7 +330,10 @@ kolo_value kolo_cross_attention(kolo_graph *g, kolo_value q, kolo_value k, kolo_
 kolo_value kolo_rotary(kolo_graph *g, kolo_value x, int64_t heads, double base, int64_t first);
 kolo_value kolo_matmul(kolo_graph *g, kolo_value a, kolo_value b, bool transpose_a,
                        bool transpose_b);
-kolo_value kolo_lstm(kolo_graph *g, kolo_value x, const char *name, int layer, int64_t hidden);
+kolo_value kolo_lstm_opts(kolo_graph *g, kolo_value x, const char *name, int layer, int64_t hidden,
+                          const kolo_recurrent_opts *opts);
+kolo_value kolo_gru(kolo_graph *g, kolo_value x, const char *name, int layer, int64_t hidden,
+                    const kolo_recurrent_opts *opts);
 kolo_value kolo_stop_gradient(kolo_graph *g, kolo_value x);
 kolo_value kolo_reshape(kolo_graph *g, kolo_value x, kolo_shape shape);
 kolo_value kolo_flatten(kolo_graph *g, kolo_value x);
@@ -335,7 +345,8 @@ kolo_value kolo_huber_loss(kolo_graph *g, kolo_value x, kolo_value target, doubl
 kolo_value kolo_bce_with_logits(kolo_graph *g, kolo_value x, kolo_value target);
 kolo_value kolo_soft_xent(kolo_graph *g, kolo_value logits, kolo_value target);
 kolo_value kolo_kl_div(kolo_graph *g, kolo_value log_q, kolo_value p);
-kolo_value kolo_accuracy(kolo_graph *g, kolo_value logits, kolo_value labels);
+kolo_value kolo_accuracy_opts(kolo_graph *g, kolo_value logits, kolo_value labels,
+                              const kolo_loss_opts *opts);
 kolo_value kolo_confusion(kolo_graph *g, kolo_value logits, kolo_value labels);
 """
 

@@ -12,6 +12,7 @@ from ._library import training as _lib
 from .graph import Value, call, make_shape
 
 Pair = Union[int, Tuple[int, int]]
+Triple = Union[int, Tuple[int, int, int]]
 
 
 def _pair(size: Pair) -> Tuple[int, int]:
@@ -49,6 +50,13 @@ def conv1d(x: Value, w: Value, stride: int = 1, pad: int = 0, dilation: int = 1,
            groups: int = 1) -> Value:
     """Convolution of x [N,C,W] with w [O,C/groups,K] -> [N,O,W']."""
     return call("conv1d", x, w, c.kolo_conv1d_opts(stride, pad, dilation, groups))
+
+
+def conv3d(x: Value, w: Value, stride: Triple = 1, pad: Triple = 0, dilation: Triple = 1,
+           groups: int = 1) -> Value:
+    """Convolution of x [N,C,D,H,W] with w [O,C/groups,KD,KH,KW] -> [N,O,D',H',W']."""
+    sizes = [(n, n, n) if isinstance(n, int) else n for n in (stride, pad, dilation)]
+    return call("conv3d", x, w, c.kolo_conv3d_opts(*[n for size in sizes for n in size], groups))
 
 
 def _pool(name: str, x: Value, kernel: Pair, stride: Optional[Pair], pad: Pair, ceil: bool,
@@ -142,6 +150,11 @@ def permute(x: Value, order: Sequence[int]) -> Value:
 def transpose(x: Value, a: int, b: int) -> Value:
     """Exchanges two dimensions."""
     return call("transpose", x, a, b)
+
+
+def flip(x: Value, axis: int) -> Value:
+    """The elements along a dimension in reverse order."""
+    return call("flip", x, axis)
 
 
 def reshape(x: Value, shape: Sequence[int]) -> Value:
@@ -471,11 +484,13 @@ def attention(qkv: Value, heads: int, causal: bool = False, mask: Optional[Value
 
 def cross_attention(q: Value, k: Value, v: Value, heads: int, kv_heads: int = 0,
                     causal: bool = False, scale: float = 0,  # pylint: disable=redefined-outer-name
-                    bias: Optional[Value] = None) -> Value:  # pylint: disable=redefined-outer-name
+                    bias: Optional[Value] = None,  # pylint: disable=redefined-outer-name
+                    window: int = 0) -> Value:
     """Attention: q [N,T,heads D], k [N,S,kv_heads D], v [N,S,kv_heads E] -> [N,T,heads E]; ``bias`` is
-    added to the scores [N,heads,T,S]; ``scale`` 0: 1 / sqrt(D)."""
+    added to the scores [N,heads,T,S]; ``scale`` 0: 1 / sqrt(D); ``window``: with ``causal``, only that
+    many keys up to the query."""
     opts = c.kolo_cross_attention_opts(heads=heads, kv_heads=kv_heads, causal=causal, scale=scale,
-                                       use_bias=bias is not None)
+                                       window=window, use_bias=bias is not None)
     if bias is not None:
         opts.bias = bias.of(q.graph)
     return call("cross_attention", q, k, v, opts)
@@ -486,9 +501,29 @@ def rotary(x: Value, heads: int, base: float = 10000, first: int = 0) -> Value:
     return call("rotary", x, heads, base, first)
 
 
-def lstm(x: Value, hidden: int, name: Optional[str] = None, layer: int = 0) -> Value:
-    """One LSTM layer over x [N,T,I] -> [N,T,hidden], with the parameters of PyTorch's nn.LSTM."""
-    return call("lstm", x, (name or x.graph.unique("lstm")).encode(), layer, hidden)
+def _recurrent(kind: str, x: Value, hidden: int, name: Optional[str], layer: int, reverse: bool,
+               bidirectional: bool, state: Sequence[Value]) -> Value:
+    opts = c.kolo_recurrent_opts(reverse=reverse, bidirectional=bidirectional, use_state=bool(state))
+    for field, value in zip("hc", state):
+        setattr(opts, field, value.of(x.graph))
+    return call(kind, x, (name or x.graph.unique(kind.split("_", maxsplit=1)[0])).encode(), layer,
+                hidden, opts)
+
+
+def lstm(x: Value, hidden: int, name: Optional[str] = None, layer: int = 0, reverse: bool = False,
+         bidirectional: bool = False, state: Optional[Tuple[Value, Value]] = None) -> Value:
+    """One LSTM layer over x [N,T,I] -> [N,T,hidden], with the parameters of PyTorch's nn.LSTM.
+    ``state``: h and c [N,hidden] before the first step. ``bidirectional``: -> [N,T,2 hidden], with a
+    state of [N,2 hidden]. ``reverse``: from the last step to the first."""
+    return _recurrent("lstm_opts", x, hidden, name, layer, reverse, bidirectional, state or ())
+
+
+def gru(x: Value, hidden: int, name: Optional[str] = None, layer: int = 0, reverse: bool = False,
+        bidirectional: bool = False, state: Optional[Value] = None) -> Value:
+    """One layer of gated recurrent units, as ``lstm``, with the parameters of PyTorch's nn.GRU and the
+    state h."""
+    return _recurrent("gru", x, hidden, name, layer, reverse, bidirectional,
+                      () if state is None else (state,))
 
 
 # ---- losses and metrics: sums over the batch ----
@@ -531,9 +566,10 @@ def kl_div(log_q: Value, p: Value) -> Value:
     return call("kl_div", log_q, p)
 
 
-def accuracy(logits: Value, labels: Value) -> Value:
-    """The number of labels that have the largest logit."""
-    return call("accuracy", logits, labels)
+def accuracy(logits: Value, labels: Value, ignore_index: Optional[int] = None) -> Value:
+    """The number of labels that have the largest logit; ``ignore_index``: that of the loss."""
+    return call("accuracy_opts", logits, labels,
+                c.kolo_loss_opts(ignore_index is not None, ignore_index or 0, 0))
 
 
 def confusion(logits: Value, labels: Value) -> Value:

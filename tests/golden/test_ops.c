@@ -89,6 +89,27 @@ CASE(attention_bias,
      kolo_cross_attention(g, x[0], x[1], x[2],
                           &(kolo_cross_attention_opts){
                               .heads = 2, .scale = 0.3, .bias = x[3], .use_bias = true}))
+CASE(attention_window,
+     kolo_cross_attention(g, x[0], x[1], x[2],
+                          &(kolo_cross_attention_opts){.heads = 2, .causal = true, .window = 2}))
+CASE(flip, kolo_flip(g, x[0], 1))
+CASE(conv3d, kolo_conv3d(g, x[0], x[1],
+                         &(kolo_conv3d_opts){
+                             .stride_d = 2, .pad_d = 1, .pad_w = 1, .dilation_h = 2, .groups = 2}))
+CASE(conv3d_dilated,
+     kolo_conv3d(g, x[0], x[1],
+                 &(kolo_conv3d_opts){
+                     .stride_d = 3, .stride_h = 2, .pad_h = 1, .pad_w = 1, .dilation_d = 3}))
+CASE(gru, kolo_gru(g, x[0], "r", 0, 2, NULL))
+CASE(gru_bidirectional,
+     kolo_gru(g, x[0], "r", 0, 2,
+              &(kolo_recurrent_opts){.bidirectional = true, .h = x[1], .use_state = true}))
+CASE(lstm_state, kolo_lstm_opts(g, x[0], "r", 0, 2,
+                                &(kolo_recurrent_opts){.h = x[1], .c = x[2], .use_state = true}))
+CASE(lstm_bidirectional,
+     kolo_lstm_opts(g, x[0], "r", 0, 2,
+                    &(kolo_recurrent_opts){
+                        .bidirectional = true, .h = x[1], .c = x[2], .use_state = true}))
 CASE(rotary, kolo_rotary(g, x[0], 2, 100, 1))
 
 static kolo_value of_split(kolo_graph *g, const kolo_value *x) {
@@ -174,6 +195,14 @@ static const struct {
      {S3(1, 3, 4), S3(1, 3, 4), S3(1, 3, 4), S3(2, 3, 3)},
      4,
      0},
+    {"attention_window", of_attention_window, {S3(1, 4, 4), S3(1, 6, 4), S3(1, 6, 4)}, 3, 0},
+    {"flip", of_flip, {X}, 1, 0},
+    {"conv3d", of_conv3d, {{5, {2, 4, 5, 4, 3}}, {5, {6, 2, 3, 2, 3}}}, 2, 0},
+    {"conv3d_dilated", of_conv3d_dilated, {{5, {1, 2, 6, 3, 3}}, {5, {2, 2, 2, 3, 3}}}, 2, 0},
+    {"gru", of_gru, {X}, 1, 0},
+    {"gru_bidirectional", of_gru_bidirectional, {X, S2(2, 4)}, 2, 0},
+    {"lstm_state", of_lstm_state, {X, S2(2, 2), S2(2, 2)}, 3, 0},
+    {"lstm_bidirectional", of_lstm_bidirectional, {X, S2(2, 4), S2(2, 4)}, 3, 0},
     {"rotary", of_rotary, {S3(2, 3, 8)}, 1, 0},
 };
 
@@ -258,7 +287,8 @@ static void run_case(const kolo_safetensors *golden, size_t c, kolo_dtype dtype,
     int n = 0;
     for (int32_t v = 0; v < n_values; v++) {
         if (g->values[v].kind != KOLO_VALUE_PARAM) continue;
-        const char what[] = {'d', (char)('0' + n++), 0};
+        char what[16];
+        snprintf(what, sizeof what, "d%d", n++);
         compare(golden, &e, cases[c].name, what, g->values[v].grad, tolerance);
     }
     graph_eval_fini(&e);

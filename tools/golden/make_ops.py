@@ -27,7 +27,7 @@ def tensor(seed, shape, shift=0.0):
 IDS = torch.tensor([3, 0, 3, 1, 2, 0])
 
 
-def attention(q, k, v, heads, groups, causal=False, bias=None, scale=None):
+def attention(q, k, v, heads, groups, causal=False, bias=None, scale=None, window=None):
     def split(x, n):
         return x.reshape(x.shape[0], x.shape[1], n, -1).transpose(1, 2)
 
@@ -39,6 +39,8 @@ def attention(q, k, v, heads, groups, causal=False, bias=None, scale=None):
     if causal:
         t, n = s.shape[2:]
         s = s.masked_fill(torch.ones(t, n, dtype=torch.bool).triu(n - t + 1), -math.inf)
+    if window:
+        s = s.masked_fill(torch.ones(*s.shape[2:], dtype=torch.bool).tril(s.shape[3] - s.shape[2] - window), -math.inf)
     return (s.softmax(-1) @ v).transpose(1, 2).reshape(q.shape[0], q.shape[2], -1)
 
 
@@ -57,7 +59,22 @@ def rms_norm(x, w):
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w
 
 
+def recurrent(kind, x, *parameters, bidirectional=False, state=None):
+    """PyTorch's layer with these parameters, in its order: w_ih, w_hh, b_ih, b_hh."""
+    hidden = parameters[1].shape[1]
+    layer = getattr(torch.nn, kind)(x.shape[2], hidden, batch_first=True, bidirectional=bidirectional).double()
+    names = [name for name, _ in layer.named_parameters()]
+    return torch.func.functional_call(layer, dict(zip(names, parameters)), (x,) + (() if state is None else (state,)))[0]
+
+
+def half(x, n):
+    """The state of two directions, [N,2H] as [2,N,H]."""
+    return x.reshape(x.shape[0], n, -1).transpose(0, 1).contiguous()
+
+
 X = (2, 3, 4)
+GRU = [(6, 4), (6, 2), (6,), (6,)]
+LSTM = [(8, 4), (8, 2), (8,), (8,)]
 # name: the shapes of the parameters, the function of them, and what is added to the numbers of all
 CASES = {
     "exp": ([X], torch.exp),
@@ -116,6 +133,21 @@ CASES = {
                         lambda q, k, v: attention(q, k, v, 4, 2, causal=True)),
     "attention_bias": ([(1, 3, 4), (1, 3, 4), (1, 3, 4), (2, 3, 3)],
                        lambda q, k, v, b: attention(q, k, v, 2, 2, bias=b, scale=0.3)),
+    "attention_window": ([(1, 4, 4), (1, 6, 4), (1, 6, 4)],
+                         lambda q, k, v: attention(q, k, v, 2, 2, causal=True, window=2)),
+    "flip": ([X], lambda x: x.flip(1)),
+    "conv3d": ([(2, 4, 5, 4, 3), (6, 2, 3, 2, 3)],
+               lambda x, w: F.conv3d(x, w, None, (2, 1, 1), (1, 0, 1), (1, 2, 1), 2)),
+    "conv3d_dilated": ([(1, 2, 6, 3, 3), (2, 2, 2, 3, 3)],
+                       lambda x, w: F.conv3d(x, w, None, (3, 2, 1), (0, 1, 1), (3, 1, 1))),
+    "gru": ([X, *GRU], lambda x, *p: recurrent("GRU", x, *p)),
+    "gru_bidirectional": ([X, (2, 4), *GRU, *GRU],
+                          lambda x, h, *p: recurrent("GRU", x, *p, bidirectional=True, state=half(h, 2))),
+    "lstm_state": ([X, (2, 2), (2, 2), *LSTM],
+                   lambda x, h, c, *p: recurrent("LSTM", x, *p, state=(half(h, 1), half(c, 1)))),
+    "lstm_bidirectional": ([X, (2, 4), (2, 4), *LSTM, *LSTM],
+                           lambda x, h, c, *p: recurrent("LSTM", x, *p, bidirectional=True,
+                                                         state=(half(h, 2), half(c, 2)))),
     "rotary": ([(2, 3, 8)], lambda x: rotary(x, 2, 100.0, 1)),
 }
 

@@ -1,4 +1,5 @@
 /* Layers and losses that consist of other ops. */
+#include "base/integer.h"
 #include "graph/ops/ops.h"
 
 #include <math.h>
@@ -81,6 +82,48 @@ kolo_value kolo_conv1d(kolo_graph *g, kolo_value x, kolo_value w, const kolo_con
                                kolo_reshape(g, w, with_height_1(of_w)), &flat);
     const kolo_shape s = kolo_value_shape(g, y);
     return kolo_reshape(g, y, kolo_shape_3(s.dim[0], s.dim[1], s.dim[3]));
+}
+
+/* Planes first, first + stride, ... of x [N,D,C,H,W], `count` of them -> [N,count,C,1,H,W]. */
+static kolo_value every(kolo_graph *g, kolo_value x, int64_t first, int64_t stride, int64_t count) {
+    const kolo_shape s = kolo_value_shape(g, x);
+    x = kolo_slice(g, x, 1, first, count * stride);
+    x = kolo_reshape(g, x,
+                     (kolo_shape){6, {s.dim[0], count, stride, s.dim[2], s.dim[3], s.dim[4]}});
+    x = kolo_slice(g, x, 2, 0, 1);
+    return kolo_reshape(g, x, (kolo_shape){6, {s.dim[0], count, s.dim[2], 1, s.dim[3], s.dim[4]}});
+}
+
+/* The planes under a kernel become channels of a convolution over [N D',C KD,H,W]. */
+kolo_value kolo_conv3d(kolo_graph *g, kolo_value x, kolo_value w, const kolo_conv3d_opts *opts) {
+    enum { MOST = 64 };
+    const kolo_shape of_x = kolo_value_shape(g, x), of_w = kolo_value_shape(g, w);
+    const kolo_conv3d_opts o = opts ? *opts : (kolo_conv3d_opts){0};
+    const int64_t stride = o.stride_d ? o.stride_d : 1, dilation = o.dilation_d ? o.dilation_d : 1;
+    if (kolo_graph_check(g) != KOLO_OK) return KOLO_NONE;
+    if (of_x.rank != 5 || of_w.rank != 5 || of_w.dim[2] > MOST || stride < 1 || dilation < 1 ||
+        o.pad_d < 0) {
+        return refuse(g, "conv3d: give x of [N,C,D,H,W], w of [O,C/groups,KD,KH,KW] with KD at "
+                         "most 64, positive strides and dilations, and no negative padding");
+    }
+    const int64_t n = of_x.dim[0], kernel = of_w.dim[2], reach = dilation * (kernel - 1) + 1;
+    const int64_t padded = of_x.dim[2] + 2 * o.pad_d, depth = (padded - reach) / stride + 1;
+    if (padded < reach) return refuse(g, "conv3d: the kernel is deeper than x with its padding");
+    const int64_t more = reach - 1 + depth * stride - padded; /* read by strides, not used */
+    x = kolo_permute(g, x, (const int[]){0, 2, 1, 3, 4});
+    if (o.pad_d > 0 || more > 0) x = kolo_pad(g, x, 1, o.pad_d, o.pad_d + kolo_max_i64(more, 0));
+    kolo_value planes[MOST];
+    for (int64_t k = 0; k < kernel; k++) planes[k] = every(g, x, k * dilation, stride, depth);
+    x = kernel > 1 ? kolo_concat_along(g, planes, (int)kernel, 3) : planes[0];
+    x = kolo_reshape(g, x, kolo_shape_4(n * depth, of_x.dim[1] * kernel, of_x.dim[3], of_x.dim[4]));
+    w = kolo_reshape(g, w,
+                     kolo_shape_4(of_w.dim[0], of_w.dim[1] * kernel, of_w.dim[3], of_w.dim[4]));
+    kolo_value y = kolo_conv2d(g, x, w,
+                               &(kolo_conv2d_opts){o.stride_h, o.stride_w, o.pad_h, o.pad_w,
+                                                   o.dilation_h, o.dilation_w, o.groups});
+    const kolo_shape s = kolo_value_shape(g, y);
+    y = kolo_reshape(g, y, (kolo_shape){5, {n, depth, s.dim[1], s.dim[2], s.dim[3]}});
+    return kolo_permute(g, y, (const int[]){0, 2, 1, 3, 4});
 }
 
 kolo_value kolo_pixel_shuffle(kolo_graph *g, kolo_value x, int64_t factor) {
@@ -184,8 +227,12 @@ kolo_value kolo_cross_attention(kolo_graph *g, kolo_value q, kolo_value k, kolo_
     scores = kolo_scale(g, scores, o.scale != 0 ? o.scale : 1 / sqrt(width));
     scores = kolo_reshape(g, scores, kolo_shape_4(n, heads, rows, keys));
     if (o.use_bias) scores = kolo_add(g, scores, o.bias);
+    if (o.window < 0 || (o.window > 0 && !o.causal)) {
+        return refuse(g, "cross_attention: a window must be positive, and needs causal");
+    }
     if (o.causal) {
-        const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_CAUSAL_FILL].f = -INFINITY};
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {
+            [KOLO_CAUSAL_FILL].f = -INFINITY, [KOLO_CAUSAL_WINDOW].i = o.window};
         scores = kolo_graph_add1(g, &kolo_op_causal_mask, &scores, 1, attr);
     }
     kolo_value p =

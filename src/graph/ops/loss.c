@@ -126,25 +126,36 @@ const kolo_op kolo_op_confusion = {
     .samples = {.in = 0x3u, .sums = 0x1u},
 };
 
-kolo_value kolo_softmax_xent_opts(kolo_graph *g, kolo_value logits, kolo_value labels,
-                                  const kolo_loss_opts *opts) {
-    kolo_loss_opts o = opts ? *opts : (kolo_loss_opts){0};
+/* A loss, or a count that has no smoothing. */
+static kolo_value with_labels(kolo_graph *g, const kolo_op *op, kolo_value logits,
+                              kolo_value labels, const kolo_loss_opts *opts, double smoothing) {
+    const kolo_loss_opts o = opts ? *opts : (kolo_loss_opts){0};
     const kolo_attr attr[KOLO_MAX_ATTRS] = {
         [KOLO_LOSS_HAS_IGNORE_INDEX].i = o.has_ignore_index,
         [KOLO_LOSS_IGNORE_INDEX].i = o.has_ignore_index ? o.ignore_index : 0,
-        [KOLO_LOSS_SMOOTHING].f = o.smoothing,
+        [KOLO_LOSS_SMOOTHING].f = smoothing,
     };
-    return kolo_graph_add1(g, &kolo_op_softmax_xent, (kolo_value[]){logits, labels}, 2, attr);
+    return kolo_graph_add1(g, op, (kolo_value[]){logits, labels}, 2, attr);
+}
+
+kolo_value kolo_softmax_xent_opts(kolo_graph *g, kolo_value logits, kolo_value labels,
+                                  const kolo_loss_opts *opts) {
+    return with_labels(g, &kolo_op_softmax_xent, logits, labels, opts, opts ? opts->smoothing : 0);
 }
 
 kolo_value kolo_softmax_xent(kolo_graph *g, kolo_value logits, kolo_value labels) {
     return kolo_softmax_xent_opts(g, logits, labels, NULL);
 }
 
+kolo_value kolo_accuracy_opts(kolo_graph *g, kolo_value logits, kolo_value labels,
+                              const kolo_loss_opts *opts) {
+    return with_labels(g, &kolo_op_accuracy, logits, labels, opts, 0);
+}
+
 kolo_value kolo_accuracy(kolo_graph *g, kolo_value logits, kolo_value labels) {
-    return kolo_graph_add1(g, &kolo_op_accuracy, (kolo_value[]){logits, labels}, 2, NULL);
+    return kolo_accuracy_opts(g, logits, labels, NULL);
 }
 
 kolo_value kolo_confusion(kolo_graph *g, kolo_value logits, kolo_value labels) {
-    return kolo_graph_add1(g, &kolo_op_confusion, (kolo_value[]){logits, labels}, 2, NULL);
+    return with_labels(g, &kolo_op_confusion, logits, labels, NULL, 0);
 }

@@ -174,22 +174,28 @@ static inline int kolo_attention_draws(const kolo_attr *attr) {
 enum { KOLO_MATMUL_TRANSPOSE_A, KOLO_MATMUL_TRANSPOSE_B };
 
 /* lstm: gx [N,T,4H] (gate contributions of the input: input, forget, cell, output), w [4H,H], b
- * [4H]
- * -> h [N,T,H], gates [N,T,4H] (after sigmoid or tanh), c [N,T,H]; state before the first is zero.
- * lstm_bwd: dh, gates, c, w -> dgx. shift: x [N,T,C] -> y[n,t] = x[n,t-1], zero for t = 0;
- * back: y[n,t] = x[n,t+1], zero for the last. */
+ * [4H], [h0, c0 [N,H]: the state before the first step, else zero] -> h [N,T,H], gates [N,T,4H]
+ * (after sigmoid or tanh), c [N,T,H]. lstm_bwd: dh, gates, c, w, [c0] -> dgx, [dh0, dc0 with c0].
+ * gru: gx [N,T,3H] (reset, update, new), w [3H,H], b [3H], [h0] -> h, gates [N,T,3H], q [N,T,H]:
+ * the part of h[t-1] in the new gate before the reset. gru_bwd: dh, gates, q, h, w, [h0] -> dgx,
+ * dgh (of w h[t-1] + b), [dh0 with h0]. shift: x [N,T,C] -> y[n,t] = x[n,t-1], zero for t = 0;
+ * back: y[n,t] = x[n,t+1], zero for the last.
+ */
 enum { KOLO_SHIFT_BACK };
 
 /* rotary: x [N,T,C] -> y: in each head at position t + first the pairs (i, i + D / 2) of its D
  * channels are rotated by (t + first) base^(-2 i / D), `inverse` backwards. causal_mask: x
  * [...,T,S]
- * -> y: `fill` where key j is after query i, j > i + S - T. */
+ * -> y: `fill` where key j is after query i, j > i + S - T, and with a `window` where it is that
+ * many or more before it. */
 enum { KOLO_ROTARY_HEADS, KOLO_ROTARY_BASE, KOLO_ROTARY_FIRST, KOLO_ROTARY_INVERSE };
-enum { KOLO_CAUSAL_FILL };
+enum { KOLO_CAUSAL_FILL, KOLO_CAUSAL_WINDOW };
 
-/* permute: x -> y, dimension d of y being dimension attr[d] of x. softmax: x [N,C,...] -> y, e^x
+/* permute: x -> y, dimension d of y being dimension attr[d] of x. flip: x -> y, the elements along
+ * dimension `axis` in reverse order. softmax: x [N,C,...] -> y, e^x
  * divided by its sum over C; log: the logarithm of that. softmax_bwd: dy, y -> dx. stop_gradient: x
  * -> x, a view without a gradient. */
+enum { KOLO_FLIP_AXIS };
 enum { KOLO_SOFTMAX_LOG };
 
 /* sum: x -> y, the sum over the dimensions of x in `axes`, as bits; 0: all. Those have size 1 in y
@@ -411,11 +417,14 @@ enum {
     X(matmul)                           \
     X(lstm)                             \
     X(lstm_bwd)                         \
+    X(gru)                              \
+    X(gru_bwd)                          \
     X(shift)                            \
     X(sum)                              \
     X(rotary)                           \
     X(causal_mask)                      \
     X(permute)                          \
+    X(flip)                             \
     X(softmax)                          \
     X(softmax_bwd)                      \
     X(reduce_max)                       \

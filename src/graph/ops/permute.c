@@ -1,8 +1,10 @@
-/* Permutation of dimensions; its gradient is the inverse permutation. */
+/* Permutation of dimensions, and of the elements along one of them; the gradient is the inverse
+ * permutation. */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 static const char *const attrs[] = {"d0", "d1", "d2", "d3", "d4", "d5", NULL};
+static const char *const flip_attrs[] = {"axis", NULL};
 
 static kolo_status permute_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "f"));
@@ -41,6 +43,45 @@ static void permute_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_
     if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_permute, d_out, 1, attr);
 }
 
+static kolo_status flip_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "f"));
+    const int64_t axis = q->attr[KOLO_FLIP_AXIS].i;
+    if (axis < 0 || axis >= q->in[0].shape.rank) {
+        return KOLO_RULE_FAIL(q, "x has no dimension %d", (int)axis);
+    }
+    return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
+}
+
+/* "aBc->aBc" */
+static const char *flip_index(const kolo_attr *attr, const kolo_shape *in, char *text) {
+    const int rank = in[0].rank;
+    for (int d = 0; d < rank; d++) {
+        text[d] = text[rank + 2 + d] = (char)((d == attr[KOLO_FLIP_AXIS].i ? 'A' : 'a') + d);
+    }
+    text[rank] = '-';
+    text[rank + 1] = '>';
+    text[2 * rank + 2] = 0;
+    return text;
+}
+
+static void flip_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
+                      kolo_value *d_in) {
+    if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_flip, d_out, 1, n->attr);
+}
+
+const kolo_op kolo_op_flip = {
+    .name = "flip",
+    .index_of = flip_index,
+    .linear = 0x1u,
+    .min_in = 1,
+    .max_in = 1,
+    .layout = {.in = "p", .out = "p"},
+    .attrs = flip_attrs,
+    .shape = flip_shape,
+    .grad = flip_grad,
+    .cheap = true,
+    .bf16 = 1u << 0,
+};
 const kolo_op kolo_op_permute = {
     .name = "permute",
     .index_of = permute_index,
@@ -73,4 +114,10 @@ kolo_value kolo_transpose(kolo_graph *g, kolo_value x, int a, int b) {
         order[b] = a;
     }
     return kolo_permute(g, x, fits ? order : (const int[KOLO_MAX_RANK]){-1 - rank}); /* refused */
+}
+
+kolo_value kolo_flip(kolo_graph *g, kolo_value x, int axis) {
+    const int rank = kolo_value_shape(g, x).rank;
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_FLIP_AXIS].i = axis < 0 ? axis + rank : axis};
+    return kolo_graph_add1(g, &kolo_op_flip, &x, 1, attr);
 }

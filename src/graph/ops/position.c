@@ -6,7 +6,7 @@
 #include <inttypes.h>
 
 static const char *const rotary_attrs[] = {"heads", "%base", "first", "inverse", NULL};
-static const char *const causal_attrs[] = {"%fill", NULL};
+static const char *const causal_attrs[] = {"%fill", "window", NULL};
 
 static kolo_status rotary_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "f"));
@@ -34,13 +34,14 @@ static kolo_status causal_shape(kolo_shape_query *q) {
     if (q->in[0].shape.rank < 2) {
         return KOLO_RULE_FAIL(q, "x must have two or more dimensions: ...,T,S");
     }
+    if (q->attr[KOLO_CAUSAL_WINDOW].i < 0) return KOLO_RULE_FAIL(q, "window must not be negative");
     return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
 }
 
 static void causal_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
                         const bool *wants, kolo_value *d_in) {
-    static const kolo_attr zero[KOLO_MAX_ATTRS] = {{0}};
-    if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_causal_mask, d_out, 1, zero);
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_CAUSAL_WINDOW].i = n->attr[KOLO_CAUSAL_WINDOW].i};
+    if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_causal_mask, d_out, 1, attr);
 }
 
 const kolo_op kolo_op_rotary = {

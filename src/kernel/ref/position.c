@@ -22,10 +22,12 @@ static void rotary(const kolo_call *call) {
 static void causal_mask(const kolo_call *call) {
     const kolo_shape *s = &call->spec->in[0].shape;
     const int64_t keys = s->dim[s->rank - 1], rows = s->dim[s->rank - 2];
+    const int64_t window = call->spec->attr[KOLO_CAUSAL_WINDOW].i;
     const double *x = call->in[0];
     double *y = call->out[0];
     for (int64_t k = 0; k < kolo_shape_count(s); k++) {
-        bool seen = k % keys <= k / keys % rows + keys - rows;
+        const int64_t last = k / keys % rows + keys - rows, key = k % keys;
+        bool seen = key <= last && (window == 0 || key > last - window);
         y[k] = seen ? x[k] : call->spec->attr[KOLO_CAUSAL_FILL].f;
     }
 }

@@ -22,6 +22,7 @@
     X(rotary)                           \
     X(causal_mask)                      \
     X(permute)                          \
+    X(flip)                             \
     X(softmax)                          \
     X(softmax_bwd)                      \
     X(reduce_max)                       \
@@ -91,6 +92,8 @@
     X(attention_bwd)                    \
     X(lstm)                             \
     X(lstm_bwd)                         \
+    X(gru)                              \
+    X(gru_bwd)                          \
     X(shift)
 
 #define KOLO_SIMD_EXTERN(name) extern const kolo_kernel kolo_simd_##name;

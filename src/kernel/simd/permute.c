@@ -1,6 +1,6 @@
 /* Permutations of the dimensions of plain f32 or bf16 tensors. Rows that stay together are copied;
  * else two dimensions, the innermost of each side, are transposed in tiles. Parallel over bands of
- * tiles. */
+ * tiles. Reversals along a dimension copy what is behind it, or reverse rows. */
 #include "base/integer.h"
 #include "kernel/simd/nest.h"
 
@@ -112,3 +112,57 @@ static void run(const kolo_call *call) {
 }
 
 KOLO_SIMD_KERNEL(permute, run);
+
+/* ---- flip ---- */
+
+typedef struct flip_job {
+    const char *x;
+    char *y;
+    int64_t length, inner, size; /* of the dimension; elements behind it; bytes of an element */
+} flip_job;
+
+static double fit_flip(kolo_kernel_spec *spec) {
+    if (!kolo_simd_supports(spec) || !kolo_spec_is_plain(spec)) return -1;
+    return kolo_kernel_seconds(0, 2 * (double)kolo_tensor_bytes(&spec->out[0]), 1);
+}
+
+static void reverse_4(const uint32_t *x, uint32_t *y, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] = x[n - 1 - i];
+}
+static void reverse_2(const uint16_t *x, uint16_t *y, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] = x[n - 1 - i];
+}
+
+static void flip_rows(const void *arg, int part, int64_t begin, int64_t end) {
+    const flip_job *job = arg;
+    const int64_t bytes = job->inner * job->size, all = job->length * bytes;
+    for (int64_t row = begin; row < end; row++) {
+        const char *x = job->x + row * all;
+        char *y = job->y + row * all;
+        if (job->inner > 1) {
+            for (int64_t i = 0; i < job->length; i++) {
+                memcpy(y + i * bytes, x + (job->length - 1 - i) * bytes, (size_t)bytes);
+            }
+        } else if (job->size == 4) {
+            reverse_4((const uint32_t *)(const void *)x, (uint32_t *)(void *)y, job->length);
+        } else {
+            reverse_2((const uint16_t *)(const void *)x, (uint16_t *)(void *)y, job->length);
+        }
+    }
+}
+
+static void run_flip(const kolo_call *call) {
+    const kolo_shape *s = &call->spec->in[0].shape;
+    const int axis = (int)call->spec->attr[KOLO_FLIP_AXIS].i;
+    flip_job job = {.x = call->in[0],
+                    .y = call->out[0],
+                    .length = s->dim[axis],
+                    .inner = 1,
+                    .size = (int64_t)kolo_dtype_bytes(call->spec->out[0].dtype)};
+    for (int d = axis + 1; d < s->rank; d++) job.inner *= s->dim[d];
+    kolo_kernel_parallel(call->spec->threads, kolo_shape_count(s) / (job.length * job.inner),
+                         flip_rows, &job);
+}
+
+const kolo_kernel kolo_simd_flip = {
+    .name = "simd_flip", .op = &kolo_op_flip, .fit = fit_flip, .run = run_flip};

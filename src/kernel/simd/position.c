@@ -72,17 +72,20 @@ static double fit_mask(kolo_kernel_spec *spec) {
     return kolo_kernel_seconds(0, 2 * (double)kolo_tensor_bytes(&spec->out[0]), 2);
 }
 
-/* Rows: the keys up to the query's own are copied, the others filled. */
+/* Rows: the keys up to the query's own, of the window, are copied, the others filled. */
 static void mask_rows(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_call *call = arg;
     const kolo_shape *s = &call->spec->in[0].shape;
     const int64_t keys = s->dim[s->rank - 1], queries = s->dim[s->rank - 2];
     const float fill = (float)call->spec->attr[KOLO_CAUSAL_FILL].f;
+    const int64_t window = call->spec->attr[KOLO_CAUSAL_WINDOW].i;
     for (int64_t row = begin; row < end; row++) {
         const float *x = (const float *)call->in[0] + row * keys;
         float *y = (float *)call->out[0] + row * keys;
         const int64_t seen = kolo_max_i64(0, row % queries + 1 + keys - queries);
-        if (y != x) memcpy(y, x, sizeof *y * (size_t)seen);
+        const int64_t first = window > 0 ? kolo_max_i64(0, seen - window) : 0;
+        for (int64_t k = 0; k < first; k++) y[k] = fill;
+        if (y != x) memcpy(y + first, x + first, sizeof *y * (size_t)(seen - first));
         for (int64_t k = seen; k < keys; k++) y[k] = fill;
     }
 }

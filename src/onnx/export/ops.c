@@ -194,13 +194,15 @@ static kolo_status matmul(call *c) {
     return KOLO_OK;
 }
 
-/* [rows,columns] with `fill` where a column is after the row's own. */
-static const char *later(call *c, int64_t rows, int64_t columns, double fill) {
+/* [rows,columns] with `fill` where a column is after the row's own, or `window` (0: none) or more
+ * before it. */
+static const char *unseen(call *c, int64_t rows, int64_t columns, int64_t window, double fill) {
     const kolo_shape shape = kolo_shape_2(rows, columns);
     float *data;
     const char *name = onnx_tensor(c->w, NULL, &shape, &data);
     for (int64_t k = 0; k < rows * columns && !c->w->failed; k++) {
-        data[k] = k % columns > k / columns + columns - rows ? (float)fill : 0;
+        const int64_t own = k / columns + columns - rows, at = k % columns;
+        data[k] = at > own || (window > 0 && at <= own - window) ? (float)fill : 0;
     }
     return name;
 }
@@ -208,8 +210,10 @@ static const double lowest = -1e30; /* a score that softmax makes 0 */
 
 static kolo_status causal_mask(call *c) {
     const kolo_shape *s = c->x;
-    onnx_emit(c->w, "Add", c->out, c->in[0],
-              later(c, s->dim[s->rank - 2], s->dim[s->rank - 1], lowest), NULL);
+    onnx_emit(
+        c->w, "Add", c->out, c->in[0],
+        unseen(c, s->dim[s->rank - 2], s->dim[s->rank - 1], integer(c, KOLO_CAUSAL_WINDOW), lowest),
+        NULL);
     return KOLO_OK;
 }
 
@@ -236,12 +240,52 @@ static kolo_status attention(call *c) {
     const char *p = onnx_emit(c->w, "MatMul", NULL, part[0], part[1], NULL);
     p = onnx_emit(c->w, "Mul", NULL, p, onnx_number_constant(c->w, 1 / sqrt((double)width)), NULL);
     if (integer(c, KOLO_ATTENTION_CAUSAL)) {
-        p = onnx_emit(c->w, "Add", NULL, p, later(c, tokens, tokens, lowest), NULL);
+        p = onnx_emit(c->w, "Add", NULL, p, unseen(c, tokens, tokens, 0, lowest), NULL);
     }
     p = onnx_emit(c->w, "Softmax", NULL, p, NULL, NULL);
     onnx_add_int(c->w, "axis", -1);
     const char *y = transposed(c, onnx_emit(c->w, "MatMul", NULL, p, part[2], NULL), by_head, 4);
     onnx_emit(c->w, "Reshape", c->out, y, onnx_int_list(c->w, whole, 3), NULL);
+    return KOLO_OK;
+}
+
+/* Halves a, b of each head: a cos - b sin, b cos + a sin. */
+static kolo_status rotary(call *c) {
+    const int64_t heads = integer(c, KOLO_ROTARY_HEADS), tokens = c->x->dim[1];
+    const int64_t width = c->x->dim[2] / heads, half = width / 2, parts[] = {half, half};
+    const int64_t cut[] = {0, tokens, heads, width}, whole[] = {0, tokens, heads * width};
+    const double sign = integer(c, KOLO_ROTARY_INVERSE) ? -1 : 1;
+    const kolo_shape table = kolo_shape_3(tokens, 1, half);
+    float *cosines, *sines;
+    const char *cosine = onnx_tensor(c->w, NULL, &table, &cosines);
+    const char *sine = onnx_tensor(c->w, NULL, &table, &sines);
+    for (int64_t k = 0; k < tokens * half && !c->w->failed; k++) {
+        const double t = (double)(k / half + integer(c, KOLO_ROTARY_FIRST));
+        const double angle = t * pow(real(c, KOLO_ROTARY_BASE), -(double)(k % half) / (double)half);
+        cosines[k] = (float)cos(angle);
+        sines[k] = (float)(sign * sin(angle));
+    }
+    const char *x = onnx_emit(c->w, "Reshape", NULL, c->in[0], onnx_int_list(c->w, cut, 4), NULL);
+    const char *a = onnx_emit(c->w, "Split", NULL, x, onnx_int_list(c->w, parts, 2), NULL);
+    onnx_add_int(c->w, "axis", 3);
+    const char *b = onnx_add_output(c->w, NULL);
+    const char *first = onnx_emit(c->w, "Sub", NULL, onnx_emit(c->w, "Mul", NULL, a, cosine, NULL),
+                                  onnx_emit(c->w, "Mul", NULL, b, sine, NULL), NULL);
+    const char *second = onnx_emit(c->w, "Add", NULL, onnx_emit(c->w, "Mul", NULL, b, cosine, NULL),
+                                   onnx_emit(c->w, "Mul", NULL, a, sine, NULL), NULL);
+    const char *y = onnx_emit(c->w, "Concat", NULL, first, second, NULL);
+    onnx_add_int(c->w, "axis", 3);
+    onnx_emit(c->w, "Reshape", c->out, y, onnx_int_list(c->w, whole, 3), NULL);
+    return KOLO_OK;
+}
+
+/* Tokens that are masked already, in a single segment. */
+static kolo_status mask_tokens(call *c) {
+    onnx_emit(c->w, "Identity", c->out, c->in[2], NULL, NULL);
+    const int64_t zero = 0;
+    const char *shape = onnx_emit(c->w, "Shape", NULL, c->in[2], NULL, NULL);
+    onnx_emit(c->w, "Expand", onnx_name(c->w, c->n->out[2]), onnx_int_list(c->w, &zero, 1), shape,
+              NULL);
     return KOLO_OK;
 }
 
@@ -278,10 +322,15 @@ static kolo_status lstm(call *c) {
     const char *both = onnx_emit(c->w, "Concat", NULL, own, zeros, NULL);
     onnx_add_int(c->w, "axis", 0);
     const char *b = onnx_emit(c->w, "Unsqueeze", NULL, both, axis, NULL);
-    const char *y = onnx_emit(c->w, "LSTM", NULL, transposed(c, c->in[0], time_first, 3), w, r);
-    (void)y;
-    /* the three inputs come first */
+    const char *state[2];
+    for (int k = 3; k < c->n->n_in; k++) {
+        state[k - 3] = onnx_emit(c->w, "Unsqueeze", NULL, c->in[k], axis, NULL);
+    }
+    const char *x = transposed(c, c->in[0], time_first, 3);
+    const char *y = onnx_emit(c->w, "LSTM", NULL, x, w, r);
     onnx_add_input(c->w, b);
+    if (c->n->n_in > 3) onnx_add_input(c->w, ""); /* all sequences have the same length */
+    for (int k = 3; k < c->n->n_in; k++) onnx_add_input(c->w, state[k - 3]);
     onnx_add_int(c->w, "hidden_size", hidden);
     const char *flat = onnx_emit(c->w, "Squeeze", NULL, y, onnx_int_list(c->w, &one, 1), NULL);
     onnx_emit(c->w, "Transpose", c->out, flat, NULL, NULL);
@@ -318,6 +367,15 @@ static kolo_status permute(call *c) {
     for (int d = 0; d < c->x->rank; d++) order[d] = integer(c, d);
     onnx_emit(c->w, "Transpose", c->out, c->in[0], NULL, NULL);
     onnx_add_ints(c->w, "perm", order, c->x->rank);
+    return KOLO_OK;
+}
+
+static kolo_status flip(call *c) {
+    const int64_t first = -1, end = INT64_MIN, axis = integer(c, KOLO_FLIP_AXIS), step = -1;
+    onnx_emit(c->w, "Slice", c->out, c->in[0], onnx_int_list(c->w, &first, 1),
+              onnx_int_list(c->w, &end, 1));
+    onnx_add_input(c->w, onnx_int_list(c->w, &axis, 1));
+    onnx_add_input(c->w, onnx_int_list(c->w, &step, 1));
     return KOLO_OK;
 }
 
@@ -475,6 +533,9 @@ static const struct {
     {&kolo_op_flatten, flatten, NULL},
     {&kolo_op_reshape, reshape, NULL},
     {&kolo_op_permute, permute, NULL},
+    {&kolo_op_flip, flip, NULL},
+    {&kolo_op_rotary, rotary, NULL},
+    {&kolo_op_mask_tokens, mask_tokens, NULL},
     {&kolo_op_concat, concat, NULL},
     {&kolo_op_channel_window, channel_window, NULL},
     {&kolo_op_scale, scale, NULL},

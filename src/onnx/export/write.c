@@ -2,12 +2,28 @@
  */
 #include "base/file.h"
 #include "base/text.h"
+#include "graph/ops/ops.h"
 #include "onnx/export/writer.h"
 #include "pass/pass.h"
 
 #include <string.h>
 
 enum { IR_VERSION = 8, OPSET = 18 };
+
+/* The caller of the file masks tokens, so that it needs neither random numbers nor labels. What is
+ * left of mask_tokens reads the ids alone, and is for writing only. */
+static kolo_status mask_no_tokens(kolo_graph *g) {
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        kolo_node *n = g->nodes[i];
+        if (n->op != &kolo_op_mask_tokens) continue;
+        if (n->attr[KOLO_MASK_PAIRS].i) {
+            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                             "mask_tokens: pairs of sentences cannot be exported to ONNX");
+        }
+        for (int k = 0; k < n->n_in; k++) n->in[k] = n->in[2];
+    }
+    return KOLO_OK;
+}
 
 /* A graph for evaluation whose only output are the logits. */
 static kolo_status build_for(onnx_build_fn *build, void *arg, int64_t samples, kolo_graph **graph) {
@@ -25,6 +41,7 @@ static kolo_status build_for(onnx_build_fn *build, void *arg, int64_t samples, k
         status = kolo_graph_prune(g);
     }
     if (status == KOLO_OK) status = kolo_pass_inference(g);
+    if (status == KOLO_OK) status = mask_no_tokens(g);
     if (status == KOLO_OK) status = kolo_graph_prune(g);
     if (status != KOLO_OK) {
         kolo_graph_destroy(g);

@@ -97,6 +97,12 @@ static void permutations(int threads) {
         check(&kolo_simd_permute, &spec, NULL, 0);
         test_kernel_in_bf16(&spec, -1);
         check(&kolo_simd_permute, &spec, NULL, -2e-3); /* bitwise */
+        const kolo_attr axis[KOLO_MAX_ATTRS] = {{cases[c].x.rank - 1 - (int64_t)c % 2}};
+        if (axis[0].i < 0) continue;
+        test_kernel_spec(&spec, &kolo_op_flip, axis, 1, &cases[c].x, NULL, 1, NULL, threads);
+        check(&kolo_simd_flip, &spec, NULL, 0);
+        test_kernel_in_bf16(&spec, -1);
+        check(&kolo_simd_flip, &spec, NULL, -2e-3);
     }
 }
 
@@ -136,9 +142,10 @@ static void positions(int threads) {
         test_kernel_in_bf16(&spec, -1);
         check(&kolo_simd_rotary, &spec, NULL, 1e-6);
     }
-    for (size_t c = 0; c < KOLO_COUNT(masks); c++) {
-        const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = -2}};
-        test_kernel_spec(&spec, &kolo_op_causal_mask, attr, 1, &masks[c], NULL, 1, NULL, threads);
+    for (size_t c = 0; c < 2 * KOLO_COUNT(masks); c++) {
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = -2}, {c % 2 ? 3 : 0}};
+        test_kernel_spec(&spec, &kolo_op_causal_mask, attr, 1, &masks[c / 2], NULL, 1, NULL,
+                         threads);
         check(&kolo_simd_causal_mask, &spec, NULL, 0);
     }
 }

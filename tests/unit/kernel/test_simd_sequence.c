@@ -392,24 +392,37 @@ static void weights_are_dropped_at_the_given_rate(void **state) {
 
 static void attention_is_the_reference(void **state) { test_each_set(attention); }
 
-/* ---- LSTM ---- */
+/* ---- recurrent layers ---- */
 
-static void lstm(int threads) {
+/* Layers without and with an initial state. */
+static void recurrent(int threads) {
     static const int64_t shapes[][3] = {{1, 1, 1}, {2, 5, 8}, {7, 4, 33}, {3, 6, 64}, {13, 3, 20}};
     static float gates[4 * 4096], c[4096];
-    for (size_t i = 0; i < KOLO_COUNT(shapes); i++) {
-        int64_t n = shapes[i][0], t = shapes[i][1], h = shapes[i][2];
-        kolo_shape gx = {3, {n, t, 4 * h}}, y = {3, {n, t, h}}, w = kolo_shape_2(4 * h, h);
-        const kolo_shape in[] = {gx, w, kolo_shape_1(4 * h)}, bwd[] = {y, gx, y, w};
+    for (size_t i = 0; i < 2 * KOLO_COUNT(shapes); i++) {
+        const int64_t n = shapes[i / 2][0], t = shapes[i / 2][1], h = shapes[i / 2][2];
+        const int state = (int)i % 2;
+        const kolo_shape y = {3, {n, t, h}}, s = kolo_shape_2(n, h);
+        const kolo_shape gx4 = {3, {n, t, 4 * h}}, w4 = kolo_shape_2(4 * h, h);
+        const kolo_shape gx3 = {3, {n, t, 3 * h}}, w3 = kolo_shape_2(3 * h, h);
+        const kolo_shape lstm[] = {gx4, w4, kolo_shape_1(4 * h), s, s};
+        const kolo_shape gru[] = {gx3, w3, kolo_shape_1(3 * h), s};
+        const kolo_shape lstm_bwd[] = {y, gx4, y, w4, s}, gru_bwd[] = {y, gx3, y, y, w3, s};
         kolo_kernel_spec spec;
-        test_kernel_spec(&spec, &kolo_op_lstm, NULL, 3, in, NULL, 3, NULL, threads);
+        test_kernel_spec(&spec, &kolo_op_lstm, NULL, 3 + 2 * state, lstm, NULL, 3, NULL, threads);
         check(&kolo_simd_lstm, &spec, NULL, 1e-5);
+        test_kernel_spec(&spec, &kolo_op_gru, NULL, 3 + state, gru, NULL, 3, NULL, threads);
+        check(&kolo_simd_gru, &spec, NULL, 1e-5);
         kolo_rng rng = kolo_rng_make(i, KOLO_RNG_TEST, 2);
         for (int64_t k = 0; k < 4 * n * t * h; k++) gates[k] = kolo_rng_uniform(&rng, (uint64_t)k);
         for (int64_t k = 0; k < n * t * h; k++) c[k] = kolo_rng_normal(&rng, (uint64_t)k);
-        const void *data[] = {NULL, gates, c, NULL};
-        test_kernel_spec(&spec, &kolo_op_lstm_bwd, NULL, 4, bwd, NULL, 1, NULL, threads);
+        const void *data[] = {NULL, gates, c, NULL, NULL, NULL};
+        test_kernel_spec(&spec, &kolo_op_lstm_bwd, NULL, 4 + state, lstm_bwd, NULL, 1 + 2 * state,
+                         NULL, threads);
         check(&kolo_simd_lstm_bwd, &spec, data, 1e-5);
+        test_kernel_spec(&spec, &kolo_op_gru_bwd, NULL, 5 + state, gru_bwd, NULL, 2 + state, NULL,
+                         threads);
+        check(&kolo_simd_gru_bwd, &spec, data, 1e-5);
+        if (state) continue;
         for (int64_t back = 0; back < 2; back++) {
             const kolo_attr attr[KOLO_MAX_ATTRS] = {{back}};
             test_kernel_spec(&spec, &kolo_op_shift, attr, 1, &y, NULL, 1, NULL, threads);
@@ -418,7 +431,7 @@ static void lstm(int threads) {
     }
 }
 
-static void lstm_is_the_reference(void **state) { test_each_set(lstm); }
+static void recurrent_layers_are_the_reference(void **state) { test_each_set(recurrent); }
 
 /* ---- updates ---- */
 
@@ -532,7 +545,7 @@ TEST_MAIN(test_simd_sequence) {
         cmocka_unit_test(row_updates_are_the_reference),
         cmocka_unit_test(attention_is_the_reference),
         cmocka_unit_test(weights_are_dropped_at_the_given_rate),
-        cmocka_unit_test(lstm_is_the_reference),
+        cmocka_unit_test(recurrent_layers_are_the_reference),
         cmocka_unit_test(elementwise_losses_are_the_reference),
         cmocka_unit_test(updates_are_the_reference),
         cmocka_unit_test(norms_do_not_depend_on_layouts),

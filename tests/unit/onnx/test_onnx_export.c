@@ -21,6 +21,7 @@ typedef struct net {
     bool tokens;
     int64_t values; /* logits of a sample */
     bool large;     /* files of more than 100 MB */
+    int32_t mask;   /* all tokens are this one, which masking leaves as it is; 0: they are not */
 } net;
 
 static kolo_status build(kolo_graph *g, int64_t samples, void *arg) {
@@ -33,34 +34,44 @@ static kolo_status build(kolo_graph *g, int64_t samples, void *arg) {
 
 enum { BATCH = 3, MOST = 1 << 17 };
 
-/* The logits of a session for the same samples. */
-static void predict(kolo_session *s, const net *n, const char *input, float *logits,
-                    kolo_shape *shape) {
+/* The logits of a session for the same samples. A net that `masks` tokens reads labels for that. */
+static void predict(kolo_session *s, const net *n, bool masks, float *logits, kolo_shape *shape) {
     static int32_t ids[MOST];
     static float image[MOST];
     for (int k = 0; k < MOST; k++) {
-        ids[k] = (int32_t)(k * 7 % n->classes);
+        ids[k] = n->mask ? n->mask : (int32_t)(k * 7 % n->classes);
         image[k] = (float)(k * 37 % 101) / 50 - 1;
     }
     kolo_field fields[] = {
-        {.name = input, .dtype = n->tokens ? KOLO_DTYPE_I32 : KOLO_DTYPE_F32, .shape = n->sample}};
-    kolo_batch batch = {.count = BATCH, .n_fields = 1, .fields = fields};
+        {.name = "x", .dtype = n->tokens ? KOLO_DTYPE_I32 : KOLO_DTYPE_F32, .shape = n->sample},
+        {.name = "y", .dtype = KOLO_DTYPE_I32, .shape = n->sample}};
+    kolo_batch batch = {.count = BATCH, .n_fields = 1 + (n->mask && masks), .fields = fields};
     batch.data[0] = n->tokens ? (const void *)ids : image;
+    batch.data[1] = ids;
     ASSERT_OK(kolo_session_predict(s, &batch, "logits", logits,
                                    BATCH * (size_t)n->values * sizeof *logits, shape));
 }
 
 static void exported_nets_give_the_same_logits(void **state) {
     static net nets[] = {
-        {"mlp", "hidden=16", {3, {1, 8, 8}}, 5, false, 5},
-        {"lenet", "", {3, {1, 28, 28}}, 10, false, 10},
-        {"resnet20", "", {3, {3, 16, 16}}, 10, false, 10},
-        {"alexnet", "", {3, {3, 64, 64}}, 4, false, 4, .large = true},
-        {"googlenet", "aux=0", {3, {3, 64, 64}}, 4, false, 4},
-        {"mobilenet_v2", "", {3, {3, 32, 32}}, 4, false, 4},
-        {"vit_tiny", "patch=7", {3, {1, 28, 28}}, 10, false, 10},
-        {"gpt2_tiny", "", {1, {64}}, 256, true, 128 * 256},
-        {"deeplabv3_resnet101", "", {3, {3, 33, 33}}, 3, false, 3 * 33 * 33, .large = true},
+        {"mlp", "hidden=16", {3, {1, 8, 8}}, 5, false, 5, false, 0},
+        {"lenet", "", {3, {1, 28, 28}}, 10, false, 10, false, 0},
+        {"resnet20", "", {3, {3, 16, 16}}, 10, false, 10, false, 0},
+        {"alexnet", "", {3, {3, 64, 64}}, 4, false, 4, true, 0},
+        {"googlenet", "aux=0", {3, {3, 64, 64}}, 4, false, 4, false, 0},
+        {"mobilenet_v2", "", {3, {3, 32, 32}}, 4, false, 4, false, 0},
+        {"vit_tiny", "patch=7", {3, {1, 28, 28}}, 10, false, 10, false, 0},
+        {"gpt2_tiny", "", {1, {64}}, 256, true, 128 * 256, false, 0},
+        {"bert_tiny",
+         "vocab=128,mask=3,percent=1,context=32",
+         {1, {32}},
+         128,
+         true,
+         32 * 128,
+         false,
+         3},
+        {"llama_tiny", "layers=2", {1, {64}}, 256, true, 128 * 256, false, 0},
+        {"deeplabv3_resnet101", "", {3, {3, 33, 33}}, 3, false, 3 * 33 * 33, true, 0},
     };
     static float first[MOST], second[MOST];
     const kolo_session_opts opts = {.batch = BATCH, .evaluate_only = true, .seed = 5};
@@ -74,12 +85,12 @@ static void exported_nets_give_the_same_logits(void **state) {
         ASSERT_OK(kolo_model_find(n->model, &model));
         if (n->tokens) ASSERT_OK(kolo_model_sample(model, n->options, &n->sample, &n->classes));
         ASSERT_OK(kolo_session_create(NULL, &opts, build, n, &s));
-        predict(s, n, "x", first, &shape);
+        predict(s, n, true, first, &shape);
         ASSERT_OK(kolo_session_export_onnx(s, FILE_NAME));
         kolo_session_destroy(s);
         ASSERT_OK(kolo_onnx_open(FILE_NAME, NULL, &onnx));
         ASSERT_OK(kolo_session_create(NULL, &opts, kolo_onnx_build, onnx, &s));
-        predict(s, n, "x", second, &again);
+        predict(s, n, false, second, &again);
         assert_true(kolo_shape_equal(&shape, &again));
         for (int64_t k = 0; k < kolo_shape_count(&shape); k++) {
             if (fabsf(first[k] - second[k]) <= 1e-4f * (1 + fabsf(first[k]))) continue;

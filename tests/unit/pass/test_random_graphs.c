@@ -163,15 +163,36 @@ static kolo_value some_broadcast(maker *m, kolo_value x) {
     }
 }
 
+/* A layer of a few units over x, cut into steps, with or without a state. */
+static kolo_value some_recurrent(maker *m, kolo_value x) {
+    const kolo_shape s = *shape_of(m, x);
+    const int64_t units = 1 + below(m, 2), inputs = s.dim[s.rank - 1];
+    const int64_t steps = kolo_shape_count(&s) / s.dim[0] / inputs;
+    char name[16];
+    if (steps > 12) return some_function(m, x);
+    snprintf(name, sizeof name, "r%d", m->n_params++);
+    kolo_recurrent_opts o = {.reverse = below(m, 2), .use_state = below(m, 2)};
+    kolo_value h = kolo_reshape(m->g, x, kolo_shape_3(s.dim[0], steps, inputs));
+    if (o.use_state) {
+        kolo_value first = kolo_reduce_mean(m->g, h, (int[]){1, 2}, 2, false);
+        first = kolo_reshape(m->g, first, kolo_shape_2(s.dim[0], 1));
+        o.h = o.c = units == 1 ? first : kolo_concat(m->g, (kolo_value[]){first, first}, 2);
+    }
+    return below(m, 2) ? kolo_gru(m->g, h, name, 0, units, &o)
+                       : kolo_lstm_opts(m->g, h, name, 0, units, &o);
+}
+
 /* Another order or part of x, with its samples first; or a softmax. */
 static kolo_value some_view(maker *m, kolo_value x) {
     const kolo_shape shape = *shape_of(m, x);
     const int axis = 1 + (int)below(m, shape.rank - 1);
     const int64_t size = shape.dim[axis], first = below(m, size);
     kolo_value part;
-    switch (below(m, 4)) {
+    switch (below(m, 5)) {
     case 0:
         return kolo_transpose(m->g, x, axis, shape.rank - 1);
+    case 3:
+        return kolo_flip(m->g, x, axis);
     case 1:
         return kolo_softmax(m->g, x, axis);
     case 2:
@@ -185,7 +206,7 @@ static kolo_value some_view(maker *m, kolo_value x) {
 
 static kolo_value grow(maker *m, kolo_value x) {
     bool image = shape_of(m, x)->rank == 4;
-    switch (below(m, image ? 14 : 9)) {
+    switch (below(m, image ? 15 : 10)) {
     case 0:
         return some_bias(m, x);
     case 1:
@@ -204,10 +225,12 @@ static kolo_value grow(maker *m, kolo_value x) {
     case 8:
         return some_view(m, x);
     case 9:
-        return some_pool(m, x);
+        return some_recurrent(m, x);
     case 10:
-        return some_pool(m, kolo_relu(m->g, x));
+        return some_pool(m, x);
     case 11:
+        return some_pool(m, kolo_relu(m->g, x));
+    case 12:
         return kolo_flatten(m->g, x);
     default:
         return some_conv(m, x);
@@ -486,6 +509,7 @@ static void gradients_equal_differences(void **state) {
         &kolo_op_sum_bwd,
         &kolo_op_reduce_max,
         &kolo_op_permute,
+        &kolo_op_flip,
         &kolo_op_softmax_bwd,
         &kolo_op_concat,
         &kolo_op_channel_window,
@@ -499,6 +523,8 @@ static void gradients_equal_differences(void **state) {
         &kolo_op_sqrt_bwd,
         &kolo_op_exp_bwd,
         &kolo_op_pow_bwd,
+        &kolo_op_lstm_bwd,
+        &kolo_op_gru_bwd,
     };
     for (size_t i = 0; i < KOLO_COUNT(wanted); i++) {
         for (int k = 0; kolo_ops[k]; k++) {
@@ -694,22 +720,26 @@ static void folding_keeps_what_gelu_needs(void **state) {
     }
 }
 
-/* The loss counts what it is right about, where the count is of the same logits and labels. */
+/* The loss counts what it is right about, where the count is of the same logits and labels, with
+ * the same ones ignored. */
 static void folding_counts_with_the_loss(void **state) {
-    for (int ignored = 0; ignored < 2; ignored++) {
+    const kolo_loss_opts ignoring = {.has_ignore_index = true, .ignore_index = 3};
+    for (int c = 0; c < 4; c++) {
+        const kolo_loss_opts *of_loss = c % 2 ? &ignoring : NULL;
+        const kolo_loss_opts *of_count = c / 2 ? &ignoring : NULL;
+        const bool folded = of_loss == of_count;
         kolo_graph *g;
         ASSERT_OK(kolo_graph_create(NULL, &g));
         kolo_value x = kolo_param(g, "x", kolo_shape_2(5, 7), kolo_init_fan_in(7));
         kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(5));
-        kolo_loss_opts opts = {.has_ignore_index = ignored, .ignore_index = 3};
-        kolo_output(g, "loss", kolo_softmax_xent_opts(g, x, y, &opts));
-        kolo_output(g, "correct", kolo_accuracy(g, x, y));
+        kolo_output(g, "loss", kolo_softmax_xent_opts(g, x, y, of_loss));
+        kolo_output(g, "correct", kolo_accuracy_opts(g, x, y, of_count));
         ASSERT_OK(kolo_pass_fold(g, true));
         ASSERT_OK(kolo_graph_verify(g));
-        assert_int_equal(g->n_nodes, ignored ? 2 : 1);
-        assert_int_equal(g->nodes[0]->n_out, ignored ? 2 : 3);
+        assert_int_equal(g->n_nodes, folded ? 1 : 2);
+        assert_int_equal(g->nodes[0]->n_out, folded ? 3 : 2);
         assert_int_equal(kolo_graph_output(g, "correct").id,
-                         ignored ? g->nodes[1]->out[0].id : g->nodes[0]->out[2].id);
+                         folded ? g->nodes[0]->out[2].id : g->nodes[1]->out[0].id);
         kolo_graph_destroy(g);
     }
 }
