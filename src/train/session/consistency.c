@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,29 +66,45 @@ static kolo_status find(const char *text, size_t length, kolo_consistency_kind *
         text);
 }
 
+/* Whether each push of a rank is an update at a server, which has parameters. */
+static bool updates_at_push(kolo_consistency_kind kind) {
+    return policies[kind].servers && policies[kind].alone;
+}
+
 /* Parses one "key=value" up to a comma or the end, which *at becomes. */
 static kolo_status parse_value(const char *text, const char **at, kolo_consistency *c) {
+    const bool outer = policies[c->kind].outer;
+    const struct {
+        const char *key;
+        bool outer, above; /* outer: of the update of a round; above: more than 0 */
+        double most;
+        double *number;
+        bool *flag;
+    } keys[] = {
+        {"lr", true, true, 10, &c->lr, NULL},
+        {"momentum", true, false, nextafter(1, 0), &c->momentum, NULL},
+        {"nesterov", true, false, 1, NULL, &c->nesterov},
+        {"dc", false, false, 10, &c->compensation, NULL},
+        {"scale", false, false, 1, NULL, &c->scale},
+    };
     const char *key = *at;
     size_t length = strcspn(key, "=,");
     char *end = (char *)key + length;
-    double number = *end == '=' ? kolo_parse_double(end + 1, &end) : 0;
-    bool whole = end > key + length + 1 && (*end == ',' || *end == '\0');
+    double number = *end == '=' ? kolo_parse_double(end + 1, &end) : -1;
+    bool complete = end > key + length + 1 && (*end == ',' || *end == '\0');
     *at = end;
-    if (whole && length == 2 && strncmp(key, "lr", 2) == 0 && number > 0 && number <= 10) {
-        c->lr = number;
-    } else if (whole && length == 8 && strncmp(key, "momentum", 8) == 0 && number >= 0 &&
-               number < 1) {
-        c->momentum = number;
-    } else if (whole && length == 8 && strncmp(key, "nesterov", 8) == 0 &&
-               (number == 0 || number == 1)) {
-        c->nesterov = number == 1;
-    } else {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "consistency \"%s\": \"%s\" is none of lr=X (up to 10), momentum=X "
-                         "(below 1) and nesterov=0 or 1",
-                         text, key);
+    for (size_t i = 0; i < KOLO_COUNT(keys) && complete; i++) {
+        bool named = strlen(keys[i].key) == length && strncmp(key, keys[i].key, length) == 0;
+        bool fits = number >= 0 && number <= keys[i].most && !(keys[i].above && number == 0) &&
+                    (!keys[i].flag || number == 0 || number == 1);
+        if (!named || !fits || keys[i].outer != outer) continue;
+        if (keys[i].number) *keys[i].number = number;
+        if (keys[i].flag) *keys[i].flag = number == 1;
+        return KOLO_OK;
     }
-    return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "consistency \"%s\": \"%s\" is none of %s", text, key,
+                     outer ? "lr=X (up to 10), momentum=X (below 1) and nesterov=0 or 1"
+                           : "dc=X (up to 10) and scale=0 or 1");
 }
 
 static kolo_status parse_steps(const char *text, const char **at, int64_t least, int64_t most,
@@ -106,25 +123,22 @@ static kolo_status parse_steps(const char *text, const char **at, int64_t least,
 kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency *consistency) {
     kolo_consistency c = {0};
     if (!text) text = "bsp";
-    const char *at = text + strcspn(text, ":");
+    const char *at = text + strcspn(text, ":,");
     KOLO_TRY(find(text, (size_t)(at - text), &c.kind));
-    if (policies[c.kind].most == 0) {
-        if (*at) {
-            return KOLO_FAIL(KOLO_ERR_ARG, "consistency \"%s\": %s has no parameters", text,
-                             policies[c.kind].name);
-        }
-        *consistency = c;
-        return KOLO_OK;
-    }
     c.lr = policies[c.kind].lr;
     c.momentum = policies[c.kind].momentum;
     c.nesterov = policies[c.kind].nesterov;
     if (c.momentum == block_momentum) c.momentum = 1 - 1.0 / ranks;
-    at += *at == ':';
     const bool ssp = c.kind == KOLO_CONSISTENCY_SSP;
-    KOLO_TRY(parse_steps(text, &at, ssp ? 0 : 1, policies[c.kind].most, &c.steps));
+    if (policies[c.kind].most > 0) {
+        at += *at == ':';
+        KOLO_TRY(parse_steps(text, &at, ssp ? 0 : 1, policies[c.kind].most, &c.steps));
+    } else if (*at == ':') {
+        return KOLO_FAIL(KOLO_ERR_ARG, "consistency \"%s\": %s has no number of steps", text,
+                         policies[c.kind].name);
+    }
     if (ssp && c.steps == 0) c.kind = KOLO_CONSISTENCY_BSP; /* the same: all read equal values */
-    while (*at == ',' && policies[c.kind].outer) {
+    while (*at == ',' && (policies[c.kind].outer || updates_at_push(c.kind))) {
         at++;
         KOLO_TRY(parse_value(text, &at, &c));
     }

@@ -4,6 +4,7 @@
  *     bsp         the sum of all gradients, in every step
  *     ssp:S       with servers: each gradient at once; a rank is at most S steps ahead of another
  *     asp         with servers: each gradient at once
+ *                 both: ",dc=L", delay compensation; ",scale=1", smaller rates for stale gradients
  *     lag:S       the sum of all gradients, S steps later
  *     local:H     every rank trains on its own; parameters are averaged every H steps
  *     bmuf:H      the same; a momentum of the averages is added
@@ -30,11 +31,15 @@ typedef struct kolo_consistency {
     /* Of the update of a round, where there is one. */
     double lr, momentum;
     bool nesterov;
+    /* With servers, of ssp and asp: delay compensation of gradients, and learning rates divided by
+     * the updates since the gradient's read. */
+    double compensation;
+    bool scale;
 } kolo_consistency;
 
-/* Parses "bsp", "ssp:3", "asp", "lag:1", "local:8", "bmuf:8,momentum=0.5,lr=1,nesterov=1",
- * "diloco:50,lr=0.7,momentum=0.9". NULL: bsp. `ranks` determines the default momentum of bmuf. ARG:
- * names what is wrong. */
+/* Parses "bsp", "ssp:3,dc=0.04", "asp,scale=1", "lag:1", "local:8",
+ * "bmuf:8,momentum=0.5,lr=1,nesterov=1", "diloco:50,lr=0.7,momentum=0.9". NULL: bsp. `ranks`
+ * determines the default momentum of bmuf. ARG: names what is wrong. */
 kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency *consistency);
 /* Whether rounds combine what ranks have learned on their own. */
 bool kolo_consistency_has_rounds(const kolo_consistency *consistency);

@@ -7,6 +7,12 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* What a worker has read last. */
+typedef struct reader {
+    uint64_t updates; /* that had been made */
+    float *values;    /* of parameters; NULL: not needed */
+} reader;
+
 struct kolo_owner {
     kolo_owner_opts opts;
     kolo_store *store;
@@ -17,7 +23,8 @@ struct kolo_owner {
     const kolo_division *division;
     float **sum_at, **value_at; /* by row: where sums arrive; where parameters and state are */
     uint64_t updates;
-    double *totals; /* samples, labels, and each metric */
+    reader *readers; /* by worker */
+    double *totals;  /* samples, labels, and each metric */
 };
 
 /* ---- creation ---- */
@@ -63,6 +70,8 @@ void kolo_owner_destroy(kolo_owner *o) {
     kolo_free((void *)o->sum_at);
     kolo_free((void *)o->value_at);
     kolo_free(o->totals);
+    for (int w = 0; w < o->opts.workers && o->readers; w++) kolo_free(o->readers[w].values);
+    kolo_free(o->readers);
     kolo_free(o);
 }
 
@@ -98,6 +107,14 @@ kolo_status kolo_owner_print(const kolo_owner *o, kolo_text *text) {
 
 /* ---- serving, in the thread of the service ---- */
 
+static void take_values(const kolo_owner *o, int worker) {
+    reader *r = &o->readers[worker];
+    r->updates = o->updates;
+    if (!r->values) return;
+    kolo_division_gather(o->division, o->opts.index, 1 << KOLO_ROW_GRADIENT, true, o->value_at,
+                         r->values);
+}
+
 static void load(void *arg, const float *initial) {
     kolo_owner *o = arg;
     const kolo_parameters_part part = kolo_division_part(o->division, o->opts.index);
@@ -105,6 +122,38 @@ static void load(void *arg, const float *initial) {
                           initial + kolo_division_totals(o->division), o->value_at);
     kolo_division_scatter(o->division, o->opts.index, KOLO_ROWS_STATE, true, initial + part.values,
                           o->value_at);
+    for (int w = 0; w < o->opts.workers; w++) take_values(o, w);
+}
+
+static void observe(void *arg, const kolo_parameters_event *event) {
+    if (event->read) take_values(arg, event->worker);
+}
+
+/* Delay compensation: the gradient at the parameters now, w, from that at the ones that were read,
+ * b, to first order, with the diagonal of the outer product of the gradient in the place of the
+ * Hessian: g + L g^2 (w - b). Zheng et al., "Asynchronous stochastic gradient descent with delay
+ * compensation", ICML 2017. */
+static void compensate(const kolo_owner *o, int worker) {
+    const kolo_division *d = o->division;
+    const float *read = o->readers[worker].values, factor = (float)o->opts.compensation;
+    for (int row = 0; row < d->n_rows && read; row++) {
+        int64_t first, end;
+        if (kolo_division_kind(d, row) != KOLO_ROW_GRADIENT) continue;
+        kolo_division_range(d, row, o->opts.index, &first, &end);
+        float *g = o->sum_at[row];
+        const float *w = o->value_at[row];
+        for (int64_t i = 0; i < end - first; i++) g[i] += factor * g[i] * g[i] * (w[i] - *read++);
+    }
+}
+
+/* The learning rate of a push. Zhang et al., "Staleness-aware async-SGD for distributed deep
+ * learning", IJCAI 2016: divided by the updates since the read, if there are any. */
+static double rate_of(const kolo_owner *o, const kolo_parameters_update *u) {
+    const int64_t step = o->opts.steps + (int64_t)u->clock;
+    double lr = kolo_lr_at(&o->opts.schedule, kolo_min_i64(step, o->opts.schedule.total - 1));
+    if (!o->opts.scale || u->worker < 0) return lr;
+    const uint64_t stale = o->updates - o->readers[u->worker].updates;
+    return stale > 1 ? lr / (double)stale : lr;
 }
 
 static void save(void *arg, float *state) {
@@ -134,9 +183,8 @@ static void update(void *arg, const kolo_parameters_update *u) {
     kolo_division_scatter(o->division, index, KOLO_ROWS_PUSHED, true,
                           u->gradient + KOLO_SUMMED_HEAD, o->sum_at);
     add_totals(o, u->gradient);
-    const int64_t step = o->opts.steps + (int64_t)u->clock;
-    kolo_plan_set(o->plan, o->lr,
-                  kolo_lr_at(&o->opts.schedule, kolo_min_i64(step, o->opts.schedule.total - 1)));
+    if (u->worker >= 0) compensate(o, u->worker);
+    kolo_plan_set(o->plan, o->lr, rate_of(o, u));
     kolo_plan_set(o->plan, o->update, (double)++o->updates);
     kolo_status status = kolo_plan_update(o->plan);
     KOLO_ASSERT(status == KOLO_OK); /* it communicates with nobody */
@@ -158,6 +206,17 @@ static void find_places(kolo_owner *o) {
     }
 }
 
+static kolo_status add_readers(kolo_owner *o) {
+    const size_t bytes = kolo_division_part(o->division, o->opts.index).values * sizeof(float);
+    o->readers = kolo_zalloc((size_t)o->opts.workers * sizeof *o->readers);
+    if (!o->readers) return KOLO_NOMEM((size_t)o->opts.workers * sizeof *o->readers);
+    for (int w = 0; w < o->opts.workers && o->opts.compensation > 0; w++) {
+        o->readers[w].values = kolo_zalloc(bytes);
+        if (!o->readers[w].values) return KOLO_NOMEM(bytes);
+    }
+    return KOLO_OK;
+}
+
 kolo_status kolo_owner_serve(kolo_owner *o, const kolo_division *division,
                              kolo_parameters_opts *opts) {
     const size_t rows = (size_t)division->n_rows + 1;
@@ -167,10 +226,12 @@ kolo_status kolo_owner_serve(kolo_owner *o, const kolo_division *division,
     o->totals = kolo_zalloc(kolo_division_totals(division) * sizeof(float));
     if (!o->sum_at || !o->value_at || !o->totals) return KOLO_NOMEM(rows * sizeof *o->sum_at);
     find_places(o);
+    KOLO_TRY(add_readers(o));
     o->updates = (uint64_t)o->opts.steps * (o->opts.every_push ? (uint64_t)o->opts.workers : 1);
     opts->load = load;
     opts->save = save;
     opts->update = update;
+    opts->observe = observe;
     opts->arg = o;
     return KOLO_OK;
 }

@@ -17,6 +17,9 @@ typedef struct kolo_owner_opts {
     int64_t steps;   /* of each worker, made before */
     int workers;
     kolo_lr schedule; /* of steps */
+    /* With every_push: of the delay of gradients, see docs/servers.md. 0: none. */
+    double compensation;
+    bool scale; /* learning rates by staleness */
 } kolo_owner_opts;
 
 /* Compiles a graph, of as many samples as the first plan of a worker, and takes ownership of it,

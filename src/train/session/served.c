@@ -51,6 +51,8 @@ static kolo_status make_owner(kolo_served *v, const kolo_session_config *config,
         .steps = o->steps,
         .workers = ranks - o->servers,
         .schedule = o->schedule,
+        .compensation = config->consistency.compensation,
+        .scale = config->consistency.scale,
     };
     if (opts.index < 0) return KOLO_OK;
     kolo_graph *graph;

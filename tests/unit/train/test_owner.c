@@ -1,0 +1,169 @@
+/* An owner of parameters against a simulation in f64: reads and pushes of workers in random order,
+ * with momentum, delay compensation, and learning rates by staleness. */
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "kolo/models.h"
+#include "support/support.h"
+#include "train/session/owner.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { WORKERS = 3, EVENTS = 40 };
+
+static const double rate = 0.05;
+
+typedef struct setting {
+    const char *what;
+    int index, owners;
+    double momentum, compensation;
+    bool scale;
+} setting;
+
+/* The simulation: the part of an owner. */
+typedef struct simulation {
+    size_t n;
+    double *w, *m, *read[WORKERS];
+    int updates, updates_at[WORKERS];
+} simulation;
+
+static kolo_graph *build(void) {
+    const kolo_model *model;
+    kolo_graph *g;
+    const kolo_model_opts opts = {
+        .batch = 4, .sample = kolo_shape_3(1, 8, 8), .classes = 10, .options = NULL};
+    ASSERT_OK(kolo_model_find("mlp", &model));
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    ASSERT_OK(kolo_model_add(model, g, &opts));
+    ASSERT_OK(kolo_graph_check(g));
+    return g;
+}
+
+static double *zeros(size_t n) {
+    double *numbers = kolo_zalloc((n + 1) * sizeof *numbers);
+    assert_non_null(numbers);
+    return numbers;
+}
+
+static void simulate_push(simulation *s, const setting *c, int worker, const float *gradient) {
+    const int stale = s->updates - s->updates_at[worker];
+    const double lr = c->scale && stale > 1 ? rate / stale : rate;
+    for (size_t i = 0; i < s->n; i++) {
+        double g = (double)gradient[i];
+        g += c->compensation * g * g * (s->w[i] - s->read[worker][i]);
+        s->m[i] = c->momentum * s->m[i] + g;
+        s->w[i] -= lr * s->m[i];
+    }
+    s->updates++;
+}
+
+static void simulate_read(simulation *s, int worker) {
+    memcpy(s->read[worker], s->w, s->n * sizeof *s->w);
+    s->updates_at[worker] = s->updates;
+}
+
+/* The values of an owner begin with totals, a gradient with a head; metrics are before or after the
+ * gradients of parameters. */
+static void run(const setting *c) {
+    const kolo_plan_opts plan = {.optimizer.momentum = c->momentum};
+    const kolo_owner_opts opts = {
+        .index = c->index,
+        .owners = c->owners,
+        .every_push = true,
+        .workers = WORKERS,
+        .schedule = {.kind = KOLO_LR_CONSTANT, .lr = rate, .total = 1000, .step_every = 1},
+        .compensation = c->compensation,
+        .scale = c->scale,
+    };
+    kolo_owner *owner;
+    kolo_division d;
+    kolo_parameters_opts calls = {0};
+    ASSERT_OK(kolo_owner_create(build(), &plan, &opts, &owner));
+    ASSERT_OK(kolo_owner_divide(owner, &d));
+    ASSERT_OK(kolo_owner_serve(owner, &d, &calls));
+    const kolo_parameters_part part = kolo_division_part(&d, c->index);
+    const size_t totals = kolo_division_totals(&d), n = part.values - totals;
+    const bool before = kolo_division_kind(&d, 0) == KOLO_ROW_METRIC;
+    const size_t metrics = before ? part.gradient - KOLO_SUMMED_HEAD - n : 0;
+    simulation s = {.n = n, .w = zeros(n), .m = zeros(n)};
+    float *values = kolo_zalloc((part.values + part.state) * sizeof *values);
+    float *gradient = kolo_zalloc(part.gradient * sizeof *gradient);
+    assert_true(values && gradient && n > 4096);
+    const kolo_rng rng = kolo_rng_make(7, KOLO_RNG_INIT, 3);
+    uint64_t drawn = 0, clocks[WORKERS] = {0};
+    for (size_t i = 0; i < n; i++) {
+        values[totals + i] = kolo_rng_normal(&rng, drawn++);
+        s.w[i] = (double)values[totals + i];
+    }
+    for (int w = 0; w < WORKERS; w++) {
+        s.read[w] = zeros(n);
+        simulate_read(&s, w);
+    }
+    calls.load(calls.arg, values);
+    for (int e = 0; e < EVENTS; e++) {
+        const int worker = (int)(kolo_rng_uniform(&rng, drawn++) * WORKERS);
+        if (kolo_rng_uniform(&rng, drawn++) < 0.5F) {
+            calls.observe(calls.arg, &(kolo_parameters_event){.read = true, .worker = worker});
+            simulate_read(&s, worker);
+            continue;
+        }
+        kolo_summed_set(gradient + KOLO_SUMMED_SAMPLES, 4);
+        kolo_summed_set(gradient + KOLO_SUMMED_LABELS, 4);
+        float *g = gradient + KOLO_SUMMED_HEAD + metrics;
+        for (size_t i = 0; i < n; i++) g[i] = 0.3F * kolo_rng_normal(&rng, drawn++);
+        const kolo_parameters_update u = {.count = part.values,
+                                          .values = values,
+                                          .gradient = gradient,
+                                          .workers = 1,
+                                          .worker = worker,
+                                          .clock = clocks[worker]++,
+                                          .version = (uint64_t)s.updates};
+        calls.update(calls.arg, &u);
+        simulate_push(&s, c, worker, g);
+    }
+    double samples;
+    memcpy(&samples, values, sizeof samples);
+    assert_true(samples == 4.0 * s.updates && s.updates > 10);
+    for (size_t i = 0; i < n; i++) {
+        if (fabs((double)values[totals + i] - s.w[i]) < 1e-5 * (1 + fabs(s.w[i]))) continue;
+        fail_msg("%s: element %zu is %.9g, not %.9g", c->what, i, (double)values[totals + i],
+                 s.w[i]);
+    }
+    for (int w = 0; w < WORKERS; w++) kolo_free(s.read[w]);
+    kolo_free(s.w);
+    kolo_free(s.m);
+    kolo_free(values);
+    kolo_free(gradient);
+    kolo_owner_destroy(owner);
+    kolo_division_fini(&d);
+}
+
+static void owners_follow_the_equations(void **state) {
+    static const setting settings[] = {
+        {"plain", 0, 1, 0, 0, false},
+        {"momentum", 1, 2, 0.9, 0, false},
+        {"compensated", 0, 2, 0, 0.5, false},
+        {"scaled", 0, 1, 0.5, 0, true},
+        {"compensated and scaled", 1, 2, 0.9, 0.2, true},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(settings); i++) run(&settings[i]);
+}
+
+static void sums_of_counts_are_exact(void **state) {
+    float sum[2] = {0, 0}, one[2];
+    for (int w = 0; w < 4096; w++) {
+        kolo_summed_set(one, 4095 + w);
+        sum[0] += one[0];
+        sum[1] += one[1];
+    }
+    assert_true(kolo_summed_get(sum) == 4096 * 4095 + 4095 * 2048);
+}
+
+TEST_MAIN(test_owner) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(owners_follow_the_equations),
+        cmocka_unit_test(sums_of_counts_are_exact),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
