@@ -172,7 +172,8 @@ const kolo_option cli_options[] = {
              "lag:S, the same for the update S steps later, so that the exchange overlaps with the "
              "next step; local:H, bmuf:H or diloco:H, parameters every H steps, between which each trains on "
              "its own (docs/consistency.md); with --sync ps also ssp:S, gradients as they come from workers "
-             "that are at most S steps apart, and asp, without a bound (docs/servers.md)"},
+             "that are at most S steps apart, and asp, without a bound; both with ,dc=L or ,scale=1 against staleness "
+             "(docs/servers.md)"},
     {.name = "compress", .type = KOLO_OPTION_TEXT, .metavar = "CODEC",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "none",
      .help = "compress gradients, with error feedback: f16, bf16, int8, 1bit, topk:R (the part R of "

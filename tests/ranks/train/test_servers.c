@@ -173,7 +173,7 @@ static void what_servers_cannot_do_is_refused(void **state) {
         {.consistency = "local:4", .why = "--sync ps"},
         {.consistency = "ssp:3", .allreduce = true, .why = "--sync allreduce"},
         {.consistency = "asp", .allreduce = true, .why = "--sync allreduce"},
-        {.consistency = "asp:1", .why = "no number of steps"},
+        {.consistency = "asp:1", .why = "is without steps"},
         {.consistency = "asp,lr=1", .why = "none of dc=X"},
         {.consistency = "ssp:2,scale=2", .why = "none of dc=X"},
         {.consistency = "bsp,dc=1", .why = "no other parameters"},

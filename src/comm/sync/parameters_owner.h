@@ -1,0 +1,51 @@
+#pragma once
+/* The owner of a part of the parameters: what it does with the requests of workers, whatever brings
+ * them. Calls and replies are those of kolo/service.h; a test may make both.
+ *
+ * What the owner may not answer yet it keeps: with bsp the pushes of a clock until all workers have
+ * sent theirs, which are then added where they lie, in the workers' memory if that is mapped; with
+ * any bound the reads of workers that are too far ahead. An update releases them. One thread does
+ * it all, so a read never sees half an update, and needs no version to be pinned. */
+
+#include "kolo/parameters.h"
+#include "kolo/service.h"
+
+typedef enum kolo_owner_request {
+    KOLO_OWNER_PULL,
+    KOLO_OWNER_PUSH,
+    KOLO_OWNER_FINISH,
+    KOLO_OWNER_STATE,
+} kolo_owner_request;
+
+/* A part of a vector, in numbers. */
+typedef struct kolo_owned_span {
+    size_t first, count;
+} kolo_owned_span;
+
+/* What an owner has, as parts of the vectors of all owners. */
+typedef struct kolo_owned {
+    kolo_owned_span values, gradient, state;
+} kolo_owned;
+
+typedef struct kolo_parameters_owner kolo_parameters_owner;
+
+/* As kolo_service_reply. */
+typedef void kolo_owner_reply(kolo_service_call *call, kolo_status status, uint64_t clock,
+                              const void *data, size_t bytes);
+
+/* `opts` is borrowed. The values are undefined; see kolo_parameters_owner_load. NOMEM. */
+kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const kolo_owned *has,
+                                         int workers, kolo_owner_reply *reply,
+                                         kolo_parameters_owner **owner);
+void kolo_parameters_owner_destroy(kolo_parameters_owner *owner);
+/* Sets values and state from the initial values of all owners. */
+void kolo_parameters_owner_load(kolo_parameters_owner *owner, const float *all);
+/* The calls of a service; `owner`: a kolo_parameters_owner. */
+void kolo_parameters_owner_serve(void *owner, kolo_service_call *call);
+void kolo_parameters_owner_lost(void *owner, int client, bool left, const char *reason);
+/* Blocks until no worker is present. PEER: a worker that the job needs was lost. Any thread. */
+kolo_status kolo_parameters_owner_wait(kolo_parameters_owner *owner);
+/* Any thread. */
+void kolo_parameters_owner_stats(kolo_parameters_owner *owner, kolo_parameters_stats *stats);
+/* The bin of a staleness. */
+int kolo_staleness_bin(uint64_t stale);
