@@ -47,9 +47,10 @@ typedef struct kolo_dump_opts {
     const char *tuning;       /* NULL: no file */
     kolo_train_notice notice; /* warnings: the file is unusable, an option has no effect here */
     void *notice_arg;
-    const char *mesh;     /* axes of the workers, "dp=2,tp=2"; NULL: dp alone */
-    const char *pipeline; /* PROGRAM: schedule of the axis pp, see kolo_train_opts */
-    int zero;             /* level of ZeRO; 0: none */
+    const char *mesh;      /* axes of the workers, "dp=2,tp=2"; NULL: dp alone */
+    const char *placement; /* see kolo_train_opts */
+    const char *pipeline;  /* PROGRAM: schedule of the axis pp, see kolo_train_opts */
+    int zero;              /* level of ZeRO; 0: none */
     int ranks; /* SERVERS: of these; SCHEDULE, and all with zero: size of the group; default 2, or
                   that of mesh */
     kolo_algorithm algorithm; /* SCHEDULE */

@@ -89,17 +89,19 @@ typedef void (*kolo_train_notice)(void *arg, const char *line, kolo_notice_kind 
  * gives. */
 typedef struct kolo_train_opts {
     const char *model, *model_options; /* name of the model; its options */
-    const char *data;     /* "fashion-mnist", "mnist:DIR", ...; required unless in_memory */
-    const char *init;     /* initial weights: a safetensors file with the tensor names of Kolo,
-                             torchvision or Hugging Face; NULL: drawn from the seed */
-    bool init_partial;    /* load the tensors of `init` that fit the model; notices list the rest */
-    const char *mesh;     /* axes of the workers, "dp=2,tp=2": their sizes multiply to the number of
-                             workers, and one may be "*". dp: data parallelism; tp: tensor
-                             parallelism, which divides the layers. NULL: all are on dp */
-    int64_t batch;        /* per worker, or place on the axis dp; default 64 */
-    int64_t accumulate;   /* micro-batches of `batch` samples per worker and step; default 1 */
-    int64_t global_batch; /* samples of a step over all workers, in the place of `batch`; 0: the
-                             product of batch, accumulate and workers */
+    const char *data;  /* "fashion-mnist", "mnist:DIR", ...; required unless in_memory */
+    const char *init;  /* initial weights: a safetensors file with the tensor names of Kolo,
+                          torchvision or Hugging Face; NULL: drawn from the seed */
+    bool init_partial; /* load the tensors of `init` that fit the model; notices list the rest */
+    const char *mesh;  /* axes of the workers, "dp=2,tp=2": their sizes multiply to the number of
+                          workers, and one may be "*". dp: data parallelism; tp: tensor
+                          parallelism, which divides the layers. NULL: all are on dp */
+    const char *placement; /* which parameters the axis tp divides, and how: "megatron", "owt", or a
+                              file of rules (docs/parallelism.md). NULL: those of the model */
+    int64_t batch;         /* per worker, or place on the axis dp; default 64 */
+    int64_t accumulate;    /* micro-batches of `batch` samples per worker and step; default 1 */
+    int64_t global_batch;  /* samples of a step over all workers, in the place of `batch`; 0: the
+                              product of batch, accumulate and workers */
     /* ZeRO (Rajbhandari et al., 2020): 1 divides the optimizer state over the workers, 2 the
      * gradients too, 3 the parameters too, which are gathered where they are read; each worker
      * updates a range of every parameter. 0: each has all. With `reproducible` 2 is as 1, and 3

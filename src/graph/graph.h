@@ -168,10 +168,11 @@ typedef struct kolo_op {
     unsigned linear;        /* bit i: linear in input i; those of all addends at once */
     kolo_reduce_op combine; /* what outputs without an index are over it; default: sums */
     /* Attributes of a shard along an index: KOLO_ATTR of the number of its elements, of where they
-     * begin, and of the number of the whole. 0: none. */
+     * begin, of the number of the whole, and, of index '*' for any dimension of input 0, of that
+     * dimension. dims: of the first of those that are the dimensions of output 0. 0: none. */
     struct {
         char index;
-        int size, first, all;
+        int size, first, all, dim, dims;
     } part;
 
     /* Memory layout of each input and output, a letter each. Required unless `view`.

@@ -4,6 +4,7 @@
 #include "inspect/dump_requests.h"
 #include "kernel/select/families.h"
 #include "kolo/train.h"
+#include "pass/placement_rules.h"
 #include "plan/plan.h"
 #include "plan/program.h"
 #include "train/session/owner.h"
@@ -38,6 +39,7 @@ static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
         .optimizer = o->optimizer,
         .sparse_embedding = o->sparse_embedding,
         .mesh = mesh_of(o),
+        .placement = o->placement, /* read by dump_what */
         .zero = o->zero,
         .sync_batch_norm = o->sync_bn,
         .recompute = o->recompute,
@@ -167,11 +169,18 @@ static kolo_status dump_what(const kolo_dump_opts *o, kolo_text *text) {
                                  .reference_kernels = o->reference_kernels,
                                  .notice = o->notice,
                                  .notice_arg = o->notice_arg}};
-    KOLO_TRY(kolo_tuning_begin(&setup, NULL));
+    kolo_dump_opts ruled = *o;
+    kolo_status status = kolo_tuning_begin(&setup, NULL);
+    if (status == KOLO_OK && o->placement) {
+        status = kolo_placement_rules_read(o->placement, &setup.placement);
+    }
+    ruled.placement = setup.placement;
     bool graph = o->what == KOLO_DUMP_GRAPH || o->what == KOLO_DUMP_PASSES;
-    kolo_status status = graph                          ? dump_graph(o, setup.tuner, text)
-                         : o->what == KOLO_DUMP_SERVERS ? dump_servers(o, setup.tuner, text)
-                                                        : dump_plan(o, setup.tuner, text);
+    if (status == KOLO_OK) {
+        status = graph                          ? dump_graph(&ruled, setup.tuner, text)
+                 : o->what == KOLO_DUMP_SERVERS ? dump_servers(&ruled, setup.tuner, text)
+                                                : dump_plan(&ruled, setup.tuner, text);
+    }
     kolo_setup_close(&setup);
     return status;
 }

@@ -13,6 +13,9 @@
  * Flat shards (zero.c) form a bucket for each unit: a reduce-scatter of gradients, an allgather of
  * parameters.
  *
+ * Slices of the samples that the passes read as a whole, and sums of which each rank gets such a
+ * slice, form buckets of one.
+ *
  * Rows and ids of row-sparse gradients are gathered instead of summed: each forms its own bucket,
  * to which all ranks contribute slices of equal size. */
 #include "graph/ops/ops.h"
@@ -31,6 +34,8 @@ typedef enum member_class {
     SCATTER, /* sums of which each rank gets its range */
     GATHER,  /* ranges */
     INSIDE,  /* sums that the forward or backward pass reads */
+    COLLECT, /* slices of the samples that it reads as a whole */
+    DEAL,    /* sums of which each rank gets a slice of the samples */
 } member_class;
 
 typedef struct member {
@@ -74,7 +79,7 @@ static bool owns_memory(const lowerer *b, kolo_value v, member_class class) {
     for (;;) {
         int32_t producer = kolo_info(b->g, v)->producer;
         if (producer < 0 || b->posted[v.id] >= 0) return false;
-        if (class == INSIDE && b->reads[v.id] > 1) return false;
+        if (class >= INSIDE && b->reads[v.id] > 1) return false;
         if (!b->g->nodes[producer]->op->view) return true;
         v = b->g->nodes[producer]->in[0];
     }
@@ -119,6 +124,11 @@ static bool is_flat(const kolo_placement *p) {
     return p->kind == KOLO_PLACEMENT_SHARDED && p->dim == KOLO_DIM_FLAT && p->cuts;
 }
 
+/* Equal slices of dimension 0, which lie one behind the other. */
+static bool is_rows(const kolo_placement *p) {
+    return p->kind == KOLO_PLACEMENT_SHARDED && p->dim == 0 && !p->cuts && p->blocks < 2;
+}
+
 /* What a redistribution becomes along one axis. False: nothing that a plan has. */
 static bool class_on(const kolo_placement *from, const kolo_placement *to, member_class *class) {
     bool sum = from->kind == KOLO_PLACEMENT_PARTIAL && from->op == KOLO_SUM;
@@ -130,6 +140,10 @@ static bool class_on(const kolo_placement *from, const kolo_placement *to, membe
         *class = SCATTER;
     } else if (is_whole(to) && is_flat(from)) {
         *class = GATHER;
+    } else if (is_whole(to) && is_rows(from)) {
+        *class = COLLECT;
+    } else if (is_rows(to) && sum) {
+        *class = DEAL;
     } else {
         return false;
     }
@@ -199,12 +213,14 @@ static bool make_pad(const kolo_graph *g, kolo_node *n) {
 
 /* Whether a redistribution only drops what other ranks hold; makes it a view. */
 static bool make_slice(const kolo_graph *g, kolo_node *n) {
-    int64_t first, count;
+    int64_t first = -1, count = kolo_tensor_elements(&kolo_info(g, n->out[0])->tensor);
     for (int a = 0; a < g->mesh.n_axes; a++) {
         const kolo_placement *from = &n->move->from.axis[a], *to = &n->move->to.axis[a];
-        if (!is_whole(from) || !(is_whole(to) || is_flat(to))) return false;
+        if (is_same(from, to, g->mesh.axes[a].size)) continue;
+        if (!is_whole(from) || !(is_rows(to) || is_flat(to))) return false;
+        if (is_rows(to)) first = kolo_mesh_coordinate(&g->mesh, g->rank, a) * count;
     }
-    if (!kolo_flat_range(g, n->out[0], &first, &count)) return false;
+    if (first < 0 && !kolo_flat_range(g, n->out[0], &first, &count)) return false;
     n->op = &kolo_op_own_range;
     n->attr[KOLO_RANGE_FIRST].i = first;
     return true;
@@ -325,6 +341,9 @@ static bool starts(const member *m, const member *first, const member *previous,
     case SCATTER:
     case GATHER:
         return m->class != previous->class || m->unit != previous->unit;
+    case COLLECT:
+    case DEAL:
+        return true;
     case INSIDE:
         break;
     }
@@ -363,8 +382,9 @@ static bool is_of_samples(const member *m) {
 }
 
 static kolo_collective collective_of(member_class class) {
-    if (class == SCATTER) return KOLO_COLLECTIVE_REDUCE_SCATTER;
-    return class == GATHER || class == ROWS ? KOLO_COLLECTIVE_ALLGATHER : KOLO_COLLECTIVE_ALLREDUCE;
+    if (class == SCATTER || class == DEAL) return KOLO_COLLECTIVE_REDUCE_SCATTER;
+    if (class == GATHER || class == ROWS || class == COLLECT) return KOLO_COLLECTIVE_ALLGATHER;
+    return KOLO_COLLECTIVE_ALLREDUCE;
 }
 
 /* Adds POST and WAIT of the bucket of members [first, end). */

@@ -278,11 +278,12 @@ static void place_alone(planner *p, region *rg, kolo_value v, int32_t first) {
     locate(p, rg->which, v, place_room(rg, r)->offset);
 }
 
-/* Whether no rank of a bucket's groups has other samples. */
+/* Whether a bucket is of the activations of one micro-batch, of which no rank of its groups has
+ * other samples. */
 static bool is_of_model(const kolo_graph *g, const kolo_node *post) {
     const int dp = kolo_mesh_find(&g->mesh, "dp");
     const kolo_axes axes = (kolo_axes)post->attr[KOLO_COMM_AXES].i;
-    return axes != 0 && (dp < 0 || !(axes >> dp & 1));
+    return post->attr[KOLO_COMM_INSIDE].i && axes != 0 && (dp < 0 || !(axes >> dp & 1));
 }
 
 /* Places the buckets; then gathered rows, and sums over micro-batches of what is in no bucket,
@@ -310,7 +311,9 @@ static kolo_status place_all(planner *p, region *rg, region *model, const kolo_n
         bool arrives = n->op->comm == KOLO_OP_WAIT;
         bool fixed = p->groups[root_of(p, n->out[0].id)].fixed;
         if (fixed || !(arrives || n->op == &kolo_op_accumulate)) continue;
-        place_alone(p, rg, n->out[0], arrives ? kolo_info(g, n->in[0])->producer : i);
+        const bool of_model = arrives && p->map->buckets[n->attr[KOLO_COMM_BUCKET].i].of_model;
+        place_alone(p, of_model ? model : rg, n->out[0],
+                    arrives ? kolo_info(g, n->in[0])->producer : i);
     }
     return KOLO_OK;
 }
@@ -475,9 +478,12 @@ kolo_status kolo_pass_memory(const kolo_graph *g, kolo_memory_map *map) {
     for (int32_t v = 0; v < g->n_values; v++) map->locations[v] = map->locations[root_of(&p, v)];
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *node = g->nodes[i];
-        if (node->op != &kolo_op_own_range) continue;
-        map->locations[node->out[0].id].skip =
-            bytes_at(g, node->in[0], node->attr[KOLO_RANGE_FIRST].i);
+        kolo_location *location = &map->locations[node->out[0].id];
+        if (node->op == &kolo_op_own_range) {
+            location->skip = bytes_at(g, node->in[0], node->attr[KOLO_RANGE_FIRST].i);
+        } else if (node->op->view && node->op->comm == KOLO_OP_LOCAL) {
+            location->skip = map->locations[node->in[0].id].skip;
+        }
     }
 done:
     kolo_free(p.root);

@@ -1,4 +1,4 @@
-/* Partitioning: tensor parallelism. A recipe shards parameters along dimensions; the pass shards
+/* Partitioning: tensor parallelism. Rules shard parameters along dimensions; the pass shards
  * what is computed from them, makes shapes and attributes those of this rank, and inserts the
  * redistributions that ops need.
  *
@@ -15,6 +15,7 @@
 #include "graph/ops/rules.h"
 #include "graph/propagate.h"
 #include "pass/pass.h"
+#include "pass/placement_rules.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -24,46 +25,31 @@ typedef struct partitioner {
     kolo_value *now;                    /* by value: what later nodes read; or none */
     kolo_value (*read)[KOLO_MESH_AXES]; /* by value: as REPLICATED on an axis; or none */
     bool *used;                         /* by value: a node read it */
-    kolo_shape *whole;                  /* by value that was there before: its shape */
-    int32_t n_values, most;             /* values before and after values are added */
+    int32_t *origin;    /* by sharded value: the parameter or input that it is so by */
+    kolo_shape *whole;  /* by value: its shape on a rank of the axis dp */
+    kolo_axes *varying; /* by value: axes on which each rank computes a summand of
+                           the gradient, though all hold the same */
+    const char *rules;
+    kolo_axes by_samples;   /* axes that divide the samples of some layers */
+    int32_t n_values, most; /* values before and after values are added */
     kolo_node **order;
     int32_t n;
 } partitioner;
-
-/* ---- recipes ---- */
-
-/* What a name pattern places, on the axis tp. */
-typedef struct recipe_row {
-    const char *pattern; /* of parameter names (kolo/pass.h) */
-    int dim, blocks;
-} recipe_row;
-
-/* Biases follow the weights that they are added to. */
-static const recipe_row recipe[] = {
-    {"wte.weight", 0, 0}, /* gpt2 */
-    {"lm_head.weight", 0, 0},
-    {"*.attn.c_attn.weight", 0, 3},
-    {"*.attn.c_proj.weight", 1, 0},
-    {"*.mlp.c_fc.weight", 0, 0},
-    {"*.mlp.c_proj.weight", 1, 0},
-    {"bert.embeddings.word_embeddings.weight", 0, 0}, /* bert */
-    {"*.attention.self.qkv.weight", 0, 3},
-    {"*.attention.output.dense.weight", 1, 0},
-    {"*.intermediate.dense.weight", 0, 0},
-    {"bert.encoder.layer.*.output.dense.weight", 1, 0},
-    {"fc1.weight", 0, 0}, /* mlp, lenet */
-    {"fc2.weight", 1, 0},
-};
 
 static bool is_of_samples(const partitioner *p, int axis) {
     return strcmp(p->g->mesh.axes[axis].name, "dp") == 0;
 }
 
-static const recipe_row *row_of(const char *name) {
-    for (size_t i = 0; i < KOLO_COUNT(recipe); i++) {
-        if (kolo_name_matches(recipe[i].pattern, name)) return &recipe[i];
+/* The rule of a parameter; its dim is KOLO_PLACE_WHOLE where there is none. FORMAT. */
+static kolo_status rule_of(const partitioner *p, const char *name, kolo_placement_rule *rule) {
+    const char *text = p->rules;
+    int line = 0;
+    for (bool found = true; found;) {
+        KOLO_TRY(kolo_placement_rule_next(&text, &line, rule, &found));
+        if (found && kolo_name_matches(rule->pattern, name)) return KOLO_OK;
     }
-    return NULL;
+    rule->dim = KOLO_PLACE_WHOLE;
+    return KOLO_OK;
 }
 
 /* ---- leaves ---- */
@@ -84,33 +70,40 @@ static kolo_status cut_leaf(const partitioner *p, int axis, kolo_value leaf,
     const int blocks = cut->blocks > 0 ? cut->blocks : 1;
     if (cut->dim >= info->tensor.shape.rank || *length % blocks != 0 ||
         *length / blocks < of->size) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s cannot be divided into %d parts along dimension %d",
-                         info->name, of->size, cut->dim);
+        char text[KOLO_SHAPE_TEXT];
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s %s cannot be divided over %s=%d along dimension %d in %d equal "
+                         "parts: choose a smaller %s, or a rule for it with --placement",
+                         info->name, kolo_shape_text(&info->tensor.shape, text), of->name, of->size,
+                         cut->dim, blocks, of->name);
     }
     if (info->whole.shape.rank == 0) info->whole = info->tensor;
     *length = local_length(*length, blocks, of->size,
                            kolo_mesh_coordinate(&p->g->mesh, p->g->rank, axis));
     info->tensor = kolo_tensor_plain(info->tensor.dtype, info->tensor.shape);
     info->placements.axis[axis] = *cut;
+    p->origin[leaf.id] = leaf.id;
     return KOLO_OK;
 }
 
-static kolo_status apply_recipe(const partitioner *p, int axis) {
+static kolo_status apply_rules(partitioner *p, int axis) {
     int placed = 0;
     for (int32_t v = 0; v < p->n_values; v++) {
         const kolo_value_info *info = &p->g->values[v];
+        kolo_placement_rule rule;
         if (info->kind != KOLO_VALUE_PARAM) continue;
-        const recipe_row *row = row_of(info->name);
-        if (!row) continue;
+        KOLO_TRY(rule_of(p, info->name, &rule));
+        if (rule.dim == KOLO_PLACE_SAMPLES) p->by_samples |= (kolo_axes)1 << axis;
+        if (rule.dim < 0) continue;
         const kolo_placement cut = {
-            .kind = KOLO_PLACEMENT_SHARDED, .dim = row->dim, .blocks = row->blocks};
+            .kind = KOLO_PLACEMENT_SHARDED, .dim = rule.dim, .blocks = rule.blocks};
         KOLO_TRY(cut_leaf(p, axis, (kolo_value){.id = v}, &cut));
         placed++;
     }
     if (placed > 0) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                     "the recipe of tensor parallelism names no parameter of this model: choose "
-                     "another mesh than %s=%d",
+                     "no rule of tensor parallelism names a parameter of this model: give rules of "
+                     "your own with --placement, or another mesh than %s=%d",
                      p->g->mesh.axes[axis].name, p->g->mesh.axes[axis].size);
 }
 
@@ -127,7 +120,11 @@ static kolo_value moved(partitioner *p, kolo_value v, int axis, const kolo_place
     const kolo_tensor tensor = kolo_tensor_plain(kolo_info(p->g, v)->tensor.dtype, *shape);
     target.axis[axis] = *to;
     kolo_value by = kolo_redistribute_as(p->g, v, &from, &target, &tensor);
-    if (kolo_value_ok(by)) p->order[p->n++] = p->g->nodes[kolo_info(p->g, by)->producer];
+    if (!kolo_value_ok(by)) return by;
+    p->order[p->n++] = p->g->nodes[kolo_info(p->g, by)->producer];
+    p->whole[by.id] = p->whole[v.id];
+    p->origin[by.id] = p->origin[v.id];
+    p->varying[by.id] = p->varying[v.id];
     return by;
 }
 
@@ -145,6 +142,20 @@ static kolo_value replicated(partitioner *p, kolo_value v, int axis) {
     return p->read[v.id][axis];
 }
 
+/* What the ranks of an axis have samples of, as a whole, each computing a summand of its gradient.
+ */
+static kolo_value collected(partitioner *p, kolo_value v, int axis) {
+    const kolo_placement to = {.kind = KOLO_PLACEMENT_REPLICATED};
+    kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
+    shape.dim[0] *= p->g->mesh.axes[axis].size;
+    if (!kolo_value_ok(p->read[v.id][axis])) p->read[v.id][axis] = moved(p, v, axis, &to, &shape);
+    return p->read[v.id][axis];
+}
+
+static bool is_varying(const partitioner *p, kolo_value v, int axis) {
+    return p->varying[v.id] >> axis & 1;
+}
+
 /* Whether v may have a gradient that is computed inside the graph. */
 static bool is_activation(const partitioner *p, kolo_value v) {
     const kolo_value_info *info = kolo_info(p->g, v);
@@ -156,9 +167,16 @@ static bool is_activation(const partitioner *p, kolo_value v) {
 
 static kolo_status refuse(const partitioner *p, const kolo_node *n, int input, int axis,
                           const char *what) {
-    const char *name = kolo_info(p->g, n->in[input])->name;
-    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%s: input %d (%s) on the axis %s: %s", n->op->name,
-                     input, name ? name : "an activation", p->g->mesh.axes[axis].name, what);
+    const char *name = kolo_info(p->g, n->in[input])->name, *origin = NULL;
+    for (int k = 0; k < n->n_in && !origin; k++) {
+        if (is_cut(placed(p, n->in[k], axis))) origin = p->g->values[p->origin[n->in[k].id]].name;
+    }
+    return KOLO_FAIL(
+        KOLO_ERR_UNSUPPORTED,
+        "%s: input %d (%s) on the axis %s: %s. It is sharded as %s is: shard that along "
+        "another dimension, or leave it whole (--placement)",
+        n->op->name, input, name ? name : "an activation", p->g->mesh.axes[axis].name, what,
+        origin ? origin : "another input");
 }
 
 static bool is_parameter(const partitioner *p, kolo_value v) {
@@ -232,13 +250,16 @@ static kolo_status place_inputs(partitioner *p, const cut_node *c) {
         int addend = c->index->in[k].addend;
         if (kolo_index_find(&c->index->in[k], c->code) >= 0) {
             KOLO_TRY(follow_cut(p, c, k));
+        } else if (is_cut(placed(p, c->n->in[k], c->axis)) && is_activation(p, c->n->in[k]) &&
+                   placed(p, c->n->in[k], c->axis)->dim == 0) {
+            c->n->in[k] = collected(p, c->n->in[k], c->axis);
         } else if (is_cut(placed(p, c->n->in[k], c->axis))) {
             return refuse(p, c->n, k, c->axis, "the op needs it whole here");
         } else if (c->summed && !addend_is_summed(c, addend)) {
             if (padded[addend]) continue;
             padded[addend] = true;
             KOLO_TRY(pad_addend(p, c, k));
-        } else if (is_activation(p, c->n->in[k])) {
+        } else if (is_activation(p, c->n->in[k]) && !is_varying(p, c->n->in[k], c->axis)) {
             c->n->in[k] = replicated(p, c->n->in[k], c->axis);
         }
     }
@@ -253,7 +274,8 @@ static int64_t first_of(const partitioner *p, const cut_node *c) {
     const int d = placed(p, lead, c->axis)->dim;
     int64_t length = p->whole[lead.id].dim[d], first = 0;
     for (int a = 0; a <= c->axis; a++) {
-        if (!is_cut(placed(p, lead, a)) || placed(p, lead, a)->dim != d) continue;
+        if (is_of_samples(p, a) || !is_cut(placed(p, lead, a)) || placed(p, lead, a)->dim != d)
+            continue;
         const int size = mesh->axes[a].size, at = kolo_mesh_coordinate(mesh, p->g->rank, a);
         first = at * (length / size) + (at < length % size ? at : length % size);
         length = local_length(length, 1, size, at);
@@ -261,10 +283,25 @@ static int64_t first_of(const partitioner *p, const cut_node *c) {
     return first;
 }
 
+/* Attributes of a shard along any dimension of the leading input. */
+static kolo_status make_any_part(const partitioner *p, const cut_node *c) {
+    const kolo_placement *cut = placed(p, c->n->in[c->lead], c->axis);
+    int64_t *all = &kolo_node_attr(c->n, c->n->op->part.all)->i;
+    int64_t *dim = &kolo_node_attr(c->n, c->n->op->part.dim)->i;
+    if (cut->blocks > 1 || (*all > 0 && *dim != cut->dim)) {
+        return refuse(p, c->n, c->lead, c->axis, "it is sharded along two dimensions, or in parts");
+    }
+    *all = p->whole[c->n->in[c->lead].id].dim[cut->dim];
+    *dim = cut->dim;
+    kolo_node_attr(c->n, c->n->op->part.first)->i += first_of(p, c);
+    return KOLO_OK;
+}
+
 /* Attributes that count along the index. ARG: they do not divide. */
 static kolo_status make_part(const partitioner *p, const cut_node *c) {
     kolo_node *n = c->n;
     const kolo_mesh *mesh = &p->g->mesh;
+    if (n->op->part.index == '*') return make_any_part(p, c);
     if (n->op->part.index == 0 || n->op->part.index != c->code) return KOLO_OK;
     if (n->op->part.size == 0) {
         kolo_node_attr(n, n->op->part.first)->i += first_of(p, c);
@@ -274,9 +311,12 @@ static kolo_status make_part(const partitioner *p, const cut_node *c) {
     int64_t *count = &kolo_node_attr(n, n->op->part.size)->i;
     int64_t *all = &kolo_node_attr(n, n->op->part.all)->i;
     if (*count % size != 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: %" PRId64 " %s cannot be divided over %s=%d",
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s: %" PRId64 " %s cannot be divided over %s=%d: choose a divisor of "
+                         "%" PRId64 " for %s, or leave %s whole (--placement)",
                          n->op->name, *count, n->op->attrs[n->op->part.size - 1],
-                         mesh->axes[c->axis].name, size);
+                         mesh->axes[c->axis].name, size, *count, mesh->axes[c->axis].name,
+                         p->g->values[p->origin[n->in[c->lead].id]].name);
     }
     if (*all == 0) *all = *count;
     *count /= size;
@@ -285,10 +325,22 @@ static kolo_status make_part(const partitioner *p, const cut_node *c) {
     return KOLO_OK;
 }
 
+/* A node whose inputs are whole: its outputs vary if one of these does. */
+static kolo_status vary(partitioner *p, kolo_node *n, int axis) {
+    bool any = false;
+    for (int k = 0; k < n->n_in; k++) any |= is_varying(p, n->in[k], axis);
+    for (int k = 0; any && k < n->n_in; k++) {
+        if (!is_activation(p, n->in[k]) || is_varying(p, n->in[k], axis)) continue;
+        n->in[k] = replicated(p, n->in[k], axis);
+    }
+    for (int k = 0; any && k < n->n_out; k++) p->varying[n->out[k].id] |= (kolo_axes)1 << axis;
+    return kolo_graph_check(p->g);
+}
+
 static kolo_status cut_on(partitioner *p, kolo_node *n, int axis, bool *summed) {
     int lead = leader(p, n, axis);
     kolo_index index;
-    if (lead < 0) return KOLO_OK;
+    if (lead < 0) return vary(p, n, axis);
     KOLO_TRY(kolo_index_of(p->g, n, &index));
     cut_node c = {n,    &index, axis, lead, index.in[lead].code[placed(p, n->in[lead], axis)->dim],
                   false};
@@ -299,6 +351,7 @@ static kolo_status cut_on(partitioner *p, kolo_node *n, int axis, bool *summed) 
         c.summed |= kolo_index_find(&index.out[k], c.code) < 0;
     }
     *summed |= c.summed;
+    for (int k = 0; k < n->n_out; k++) p->origin[n->out[k].id] = p->origin[n->in[lead].id];
     KOLO_TRY(place_inputs(p, &c));
     return make_part(p, &c);
 }
@@ -407,6 +460,33 @@ static void drop_sharded_outputs(const partitioner *p) {
     g->n_outputs = kept;
 }
 
+/* Gives each rank of the axes by samples some of them. Where they do not divide, all ranks compute
+ * all, and each a summand of the gradient nevertheless. */
+static kolo_status divide_samples(partitioner *p) {
+    for (int a = 0; a < p->g->mesh.n_axes; a++) {
+        const int size = p->g->mesh.axes[a].size;
+        for (int32_t v = 0; v < p->n_values && (p->by_samples >> a & 1); v++) {
+            const kolo_value_info *info = &p->g->values[v];
+            const kolo_value now = p->now[v];
+            kolo_shape shape = kolo_info(p->g, now)->tensor.shape;
+            if (info->kind != KOLO_VALUE_INPUT || info->tensor.dtype != p->g->dtype) continue;
+            if (shape.dim[0] % size == 0) {
+                const kolo_placement cut = {.kind = KOLO_PLACEMENT_SHARDED, .depth = 1 + a};
+                shape.dim[0] /= size;
+                p->now[v] = moved(p, now, a, &cut, &shape);
+                KOLO_TRY(kolo_graph_check(p->g));
+                p->origin[p->now[v].id] = v;
+            } else {
+                p->now[v] = moved_to(p, now, a, KOLO_PLACEMENT_REPLICATED);
+                KOLO_TRY(kolo_graph_check(p->g));
+                p->varying[p->now[v].id] |= (kolo_axes)1 << a;
+            }
+            KOLO_TRY(kolo_graph_check(p->g));
+        }
+    }
+    return KOLO_OK;
+}
+
 static kolo_status walk(partitioner *p) {
     kolo_graph *g = p->g;
     const int32_t n_nodes = g->n_nodes;
@@ -416,9 +496,17 @@ static kolo_status walk(partitioner *p) {
     }
     for (int32_t v = 0; v < p->n_values; v++) p->whole[v] = g->values[v].tensor.shape;
     for (int a = 0; a < g->mesh.n_axes; a++) {
-        if (g->mesh.axes[a].size > 1 && !is_of_samples(p, a)) KOLO_TRY(apply_recipe(p, a));
+        if (g->mesh.axes[a].size > 1 && !is_of_samples(p, a)) KOLO_TRY(apply_rules(p, a));
     }
+    KOLO_TRY(divide_samples(p));
     for (int32_t i = 0; i < n_nodes; i++) KOLO_TRY(visit(p, g->nodes[i]));
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        const kolo_value v = p->now[g->outputs[i].value.id];
+        if (!kolo_value_ok(v) || p->varying[v.id] == 0) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "layers have samples of their own on each rank, but no later layer is "
+                         "sharded");
+    }
     drop_sharded_outputs(p);
     return kolo_graph_set_nodes(g, p->order, p->n);
 }
@@ -430,17 +518,22 @@ bool kolo_mesh_has_model_axis(const kolo_mesh *mesh) {
     return false;
 }
 
-kolo_status kolo_pass_partition(kolo_graph *g) {
+kolo_status kolo_pass_partition(kolo_graph *g, const char *rules) {
     const size_t values = (size_t)g->n_values + 1;
     const size_t nodes = (size_t)g->n_nodes * (2 + 2 * KOLO_MAX_IO * KOLO_MESH_AXES) + 1;
-    partitioner p = {.g = g, .n_values = g->n_values, .most = (int32_t)(values + nodes)};
+    partitioner p = {.g = g,
+                     .rules = rules ? rules : kolo_placement_rules(NULL),
+                     .n_values = g->n_values,
+                     .most = (int32_t)(values + nodes)};
     kolo_arena arena = {0};
     p.now = kolo_arena_alloc(&arena, (size_t)p.most * sizeof *p.now);
     p.whole = kolo_arena_alloc(&arena, (size_t)p.most * sizeof *p.whole);
+    p.origin = kolo_arena_alloc(&arena, (size_t)p.most * sizeof *p.origin);
+    p.varying = kolo_arena_alloc(&arena, (size_t)p.most * sizeof *p.varying);
     p.read = kolo_arena_alloc(&arena, (size_t)p.most * sizeof *p.read);
     p.used = kolo_arena_alloc(&arena, values * sizeof *p.used);
     p.order = kolo_arena_alloc(&arena, nodes * sizeof *p.order);
-    kolo_status status = p.now && p.whole && p.read && p.used && p.order
+    kolo_status status = p.now && p.whole && p.origin && p.varying && p.read && p.used && p.order
                              ? walk(&p)
                              : KOLO_NOMEM(nodes * sizeof *p.order);
     kolo_arena_fini(&arena);

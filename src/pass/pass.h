@@ -27,9 +27,10 @@ kolo_value kolo_shard_leaf(kolo_graph *g, kolo_value leaf);
 
 /* Tensor parallelism on the axes of the mesh but dp: shards the parameters that the recipe names
  * and what is computed from them, makes shapes those of this rank, and inserts the redistributions
- * that ops need. Runs after the pass shard; in evaluation plans too. ARG: a dimension or heads that
- * do not divide. UNSUPPORTED: the recipe names nothing, or an op needs whole what it shards. */
-kolo_status kolo_pass_partition(kolo_graph *g);
+ * that ops need. `rules` is text (placement_rules.h); NULL: the built-in ones. Runs after the pass
+ * shard; in evaluation plans too. ARG: a dimension or heads that do not divide. UNSUPPORTED: the
+ * rules name no parameter, or an op needs whole what they shard. */
+kolo_status kolo_pass_partition(kolo_graph *g, const char *rules);
 /* Whether an axis of more than one rank is not dp. */
 bool kolo_mesh_has_model_axis(const kolo_mesh *mesh);
 
@@ -205,13 +206,14 @@ typedef struct kolo_pipeline_opts {
     kolo_precision precision;
     bool sparse_embedding;
     bool sync_batch_norm;
-    bool keep_gradients;  /* see kolo_plan_opts */
-    int64_t most_samples; /* see kolo_sparse_opts */
-    kolo_mesh mesh;       /* of the job; no axes: dp=1 */
-    int rank;             /* in the mesh */
-    int zero;             /* level of ZeRO; 0: none */
-    int lag;              /* of gradients, in steps */
-    kolo_codec codec;     /* of gradients of at least compress_bytes */
+    bool keep_gradients;   /* see kolo_plan_opts */
+    int64_t most_samples;  /* see kolo_sparse_opts */
+    kolo_mesh mesh;        /* of the job; no axes: dp=1 */
+    const char *placement; /* rules of tensor parallelism, see kolo_pass_partition; borrowed */
+    int rank;              /* in the mesh */
+    int zero;              /* level of ZeRO; 0: none */
+    int lag;               /* of gradients, in steps */
+    kolo_codec codec;      /* of gradients of at least compress_bytes */
     size_t compress_bytes;
     int64_t micro_batches; /* per step; above 1: gradient accumulation */
     size_t bucket_bytes;

@@ -73,7 +73,7 @@ static kolo_status shard(kolo_graph *g, const kolo_pipeline_opts *opts) {
 static kolo_status partition(kolo_graph *g, const kolo_pipeline_opts *opts) {
     g->mesh = opts->mesh;
     g->rank = opts->rank;
-    return kolo_pass_partition(g);
+    return kolo_pass_partition(g, opts->placement);
 }
 static kolo_status synchronise(kolo_graph *g, const kolo_pipeline_opts *opts) {
     (void)opts;

@@ -343,12 +343,24 @@ static void rows_request(const kolo_plan *p, const kolo_node *post, kolo_value a
     };
 }
 
+/* The reduce-scatter of an activation, of which each rank gets an equal slice of the samples. */
+static void slices_request(const kolo_plan *p, kolo_value arrives, int ranks,
+                           kolo_request_opts *opts, size_t *counts) {
+    const kolo_tensor *slice = &kolo_info(p->graph, arrives)->tensor;
+    for (int r = 0; r < ranks; r++) counts[r] = (size_t)kolo_tensor_elements(slice);
+    opts->kind = KOLO_COLLECTIVE_REDUCE_SCATTER;
+    opts->counts = counts;
+    opts->input = opts->output;
+    opts->output = address_of(p, arrives.id, 0);
+}
+
 /* The collective of a POST; `arrives` is the output of its WAIT. */
 static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value arrives) {
     int i = (int)post->attr[KOLO_COMM_BUCKET].i;
     const kolo_bucket *bucket = &p->map.buckets[i];
-    const bool sum = bucket->collective == KOLO_COLLECTIVE_ALLREDUCE; /* activations: maybe bf16 */
-    const kolo_dtype dtype = sum ? kolo_info(p->graph, post->in[0])->tensor.dtype : p->graph->dtype;
+    /* Activations may be bf16. */
+    const kolo_dtype dtype =
+        bucket->ends ? p->graph->dtype : kolo_info(p->graph, post->in[0])->tensor.dtype;
     size_t element = kolo_dtype_bytes(dtype);
     kolo_request_opts opts = {
         .kind = KOLO_COLLECTIVE_ALLREDUCE,
@@ -373,6 +385,8 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
             shard_request(p, bucket, element, &opts, counts);
         } else if (bucket->collective == KOLO_COLLECTIVE_ALLGATHER) {
             rows_request(p, post, arrives, &opts);
+        } else if (bucket->collective == KOLO_COLLECTIVE_REDUCE_SCATTER) {
+            slices_request(p, arrives, kolo_comm_size(group), &opts, counts);
         }
         opts.site = site;
         status = kolo_request_create(group, &opts, &p->requests[i]);
@@ -435,6 +449,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .keep_gradients = o->keep_gradients,
         .most_samples = o->most_samples,
         .mesh = o->mesh,
+        .placement = o->placement,
         .zero = o->shards > 0 && o->zero == 2 ? 1 : o->zero, /* shards are summed as wholes */
         .lag = o->lag,
         .codec = o->codec,

@@ -122,6 +122,7 @@ typedef struct kolo_plan_opts {
     const kolo_plan *adds_to;
     kolo_mesh mesh;           /* of the job; default: all ranks of the communicator are on dp */
     int rank;                 /* in the mesh, where there is no communicator */
+    const char *placement;    /* rules of its axes but dp, see kolo_pass_partition; borrowed */
     int zero;                 /* level of ZeRO: 1 to 3; see kolo_pass_zero; 0: none */
     int lag;                  /* of gradients, in steps; see kolo_pass_lag */
     kolo_codec codec;         /* of gradients; default none. See kolo_pass_compress */

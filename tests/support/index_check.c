@@ -141,13 +141,16 @@ static int64_t elements_each(const kolo_tensor *t, const kolo_index_term *term, 
 static int parts_of(const kolo_index_term *term, int d) { return d < 0 ? 1 : term->parts[d]; }
 
 /* An attribute that counts along the index is that of the slice. */
-static void slice_attributes(run *r, const kolo_node *n, int code, int64_t first, int64_t count) {
+static void slice_attributes(run *r, const kolo_node *n, int code, int dim, int64_t size,
+                             int64_t first, int64_t count) {
     const int of_size = n->op->part.size, of_all = n->op->part.all;
-    if (n->op->part.index == 0 || n->op->part.index != code) return;
+    const bool any = n->op->part.index == '*' && code >= KOLO_INDEX_STAR;
+    if (n->op->part.index == 0 || (n->op->part.index != code && !any)) return;
     memcpy(r->attr, n->attr, sizeof r->attr);
     if (of_size > 0) r->attr[of_size - 1].i = count;
     r->attr[n->op->part.first - 1].i += first;
-    if (of_all > 0) r->attr[of_all - 1].i = n->attr[of_size - 1].i;
+    if (of_all > 0) r->attr[of_all - 1].i = any ? size : n->attr[of_size - 1].i;
+    if (any) r->attr[n->op->part.dim - 1].i = dim;
     r->spec.attr = r->attr;
 }
 
@@ -233,7 +236,8 @@ static bool check_code(const graph_eval *e, const kolo_node *n, const kolo_index
     for (int p = 0; p < 2; p++) run_init(&parts[p], e, n);
     for (int p = 0; p < 2 && runs; p++) {
         slice_inputs(&parts[p], e, n, index, code, size, firsts[p], counts[p]);
-        slice_attributes(&parts[p], n, code, firsts[p], counts[p]);
+        slice_attributes(&parts[p], n, code, kolo_index_find(&index->in[0], code), size, firsts[p],
+                         counts[p]);
         runs = run_kernel(&parts[p]);
     }
     if (runs) check_outputs(e, n, index, code, size, parts, firsts);

@@ -35,6 +35,7 @@ int cmd_dump(kolo_options *o) {
         .reference_kernels = kolo_options_choice(o, "kernels") == KERNEL_SET_REF,
         .no_winograd = !kolo_options_flag(o, "winograd"),
         .mesh = kolo_options_text(o, "mesh"),
+        .placement = kolo_options_text(o, "placement"),
         .pipeline = kolo_options_text(o, "pipeline"),
         .zero = (int)kolo_options_int(o, "zero"),
         .ranks = (int)kolo_options_int(o, "ranks"),

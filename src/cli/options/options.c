@@ -124,7 +124,7 @@ const kolo_option cli_options[] = {
      .help = "group size of the printed schedule, and of plans with --zero; with --mesh: its size"},
     {.name = "workers", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,
      .max = MAX_RANKS, .commands = WORK,
-     .help = "number of local data-parallel workers, one process each"},
+     .help = "number of local workers, one process each; with --mesh: its size"},
     {.name = "threads", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MAX_THREADS,
      .commands = WORK | CMD_DUMP | CMD_PREDICT, .unset = "an equal share of the processors",
      .help = "compute threads per worker"},
@@ -150,6 +150,10 @@ const kolo_option cli_options[] = {
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "dp=WORKERS",
      .help = "axes of the workers: dp is data parallelism, tp tensor parallelism, which divides the "
              "layers; the sizes multiply to the workers, and one may be *"},
+    {.name = "placement", .type = KOLO_OPTION_TEXT, .metavar = "NAME|FILE",
+     .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "rules for the models here",
+     .help = "which parameters the axis tp divides: megatron (layers in pairs), owt (convolutions by "
+             "samples, classifiers divided), or a file of rules (docs/parallelism.md)"},
     {.name = "pipeline", .type = KOLO_OPTION_TEXT, .metavar = "SCHEDULE", .commands = CMD_DUMP,
      .preset = "1f1b",
      .help = "order of the passes on the stages of a pipeline, the axis pp of the mesh: gpipe, "

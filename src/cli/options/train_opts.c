@@ -6,6 +6,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { DEFAULT_BATCH = 64 };
@@ -61,8 +62,21 @@ kolo_optimizer_opts train_opts_optimizer(const kolo_options *o) {
     };
 }
 
+int train_opts_mesh_size(const kolo_options *o) {
+    const char *mesh = kolo_options_text(o, "mesh");
+    int64_t size = 1;
+    for (const char *at = mesh; at && *at; at++) {
+        if (*at != '=') continue;
+        const int64_t axis = strtol(at + 1, NULL, 10);
+        if (axis < 1 || axis > INT32_MAX / size) return 0; /* "*", or reported later */
+        size *= axis;
+    }
+    return mesh ? (int)size : 0;
+}
+
 void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
     opts->mesh = kolo_options_text(o, "mesh");
+    opts->placement = kolo_options_text(o, "placement");
     opts->global_batch = kolo_options_int(o, "global-batch");
     opts->reproducible = kolo_options_int(o, "reproducible");
     opts->consistency = kolo_options_text(o, "consistency");

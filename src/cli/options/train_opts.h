@@ -41,6 +41,8 @@ void train_opts_warning(void *arg, const char *line, kolo_notice_kind kind);
 /* The optimizer and its hyperparameters. */
 kolo_optimizer_opts train_opts_optimizer(const kolo_options *o);
 
+/* The number of workers of --mesh; 0: it states none. */
+int train_opts_mesh_size(const kolo_options *o);
 /* Adds the global batch and its division into logical shards, which train and bench train have. */
 void train_opts_shards(const kolo_options *o, kolo_train_opts *opts);
 /* Options of which one, typed alone, replaces the other in a config file: before they are read. */

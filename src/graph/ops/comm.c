@@ -58,13 +58,24 @@ const kolo_op kolo_op_wait = {
     .comm = KOLO_OP_WAIT,
 };
 
+static bool is_slice(const kolo_placement *p) {
+    return p->kind == KOLO_PLACEMENT_SHARDED && p->dim != KOLO_DIM_FLAT;
+}
+
 /* The tensor that a rank holds afterwards: the versions of all ranks, one after the other, where a
- * LOCAL tensor is gathered. */
+ * LOCAL tensor is gathered; of equal slices. */
 static kolo_tensor moved(const kolo_graph *g, kolo_value v, const kolo_redistribution *move) {
     kolo_tensor tensor = kolo_info(g, v)->tensor;
     for (int a = 0; a < g->mesh.n_axes; a++) {
-        if (move->from.axis[a].kind != KOLO_PLACEMENT_LOCAL) continue;
+        const kolo_placement *from = &move->from.axis[a], *to = &move->to.axis[a];
         kolo_shape all = tensor.shape;
+        if (is_slice(from) != is_slice(to)) {
+            int64_t *length = &all.dim[is_slice(from) ? from->dim : to->dim];
+            const int size = g->mesh.axes[a].size;
+            *length = is_slice(from) ? *length * size : *length / size;
+            tensor = kolo_tensor_plain(tensor.dtype, all);
+        }
+        if (from->kind != KOLO_PLACEMENT_LOCAL) continue;
         all.dim[0] *= g->mesh.axes[a].size;
         tensor = kolo_tensor_plain(tensor.dtype, all);
     }

@@ -7,7 +7,7 @@
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
-static const char *const attrs[] = {"%p", "layer", NULL};
+static const char *const attrs[] = {"%p", "layer", "first", "all", "dim", NULL};
 
 static kolo_status dropout_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "fll"));
@@ -33,10 +33,33 @@ static kolo_status dropout_evaluate(const kolo_graph *g, kolo_node *n, kolo_valu
     return KOLO_OK;
 }
 
+kolo_dropout_places kolo_dropout_places_of(const kolo_attr *attr, const kolo_shape *x,
+                                           int64_t first_sample) {
+    const int64_t all = attr[KOLO_DROPOUT_ALL].i, first = attr[KOLO_DROPOUT_FIRST].i;
+    const int64_t count = kolo_shape_count(x), row = count / x->dim[0];
+    const int dim = (int)attr[KOLO_DROPOUT_DIM].i;
+    kolo_dropout_places p = {.rows = 1, .count = count, .first = first_sample * row};
+    if (all == 0) return p;
+    if (dim == 0) { /* of the samples */
+        p.first += first * row;
+        return p;
+    }
+    for (int d = 0; d < dim; d++) p.rows *= x->dim[d];
+    const int64_t each = count / p.rows / x->dim[dim]; /* numbers for one step along dim */
+    p.count = x->dim[dim] * each;
+    p.stride = all * each;
+    p.first = first_sample * (row / x->dim[dim] * all) + first * each;
+    return p;
+}
+
 const kolo_op kolo_op_dropout = {
     .name = "dropout",
-    .index = "n#,,s->n#",
+    .index = "n*,,s->n*",
     .linear = 0x1u,
+    .part = {.index = '*',
+             .first = KOLO_ATTR(KOLO_DROPOUT_FIRST),
+             .all = KOLO_ATTR(KOLO_DROPOUT_ALL),
+             .dim = KOLO_ATTR(KOLO_DROPOUT_DIM)},
     .min_in = 3,
     .max_in = 3,
     .layout = {.in = "app", .out = "a"},

@@ -227,8 +227,22 @@ enum { KOLO_WINDOW_FIRST, KOLO_WINDOW_COUNT };
  * element is below p, else x / (1 - p). The numbers are those of kolo_rng_make(rng_key,
  * KOLO_RNG_DROPOUT, layer), indexed by the place of the element in the global batch, in which row 0
  * of x is row first_sample. All 64 bits of rng_key count. The gradient is the same dropout of dy.
+ * With `all`, x has the elements from `first` on of `all` along dimension `dim`.
  */
-enum { KOLO_DROPOUT_P, KOLO_DROPOUT_LAYER };
+enum {
+    KOLO_DROPOUT_P,
+    KOLO_DROPOUT_LAYER,
+    KOLO_DROPOUT_FIRST,
+    KOLO_DROPOUT_ALL,
+    KOLO_DROPOUT_DIM,
+};
+/* What is contiguous in the order of the random numbers: `rows` times `count` elements, which are
+ * `stride` numbers apart; the first has number `first`. */
+typedef struct kolo_dropout_places {
+    int64_t rows, count, stride, first;
+} kolo_dropout_places;
+kolo_dropout_places kolo_dropout_places_of(const kolo_attr *attr, const kolo_shape *x,
+                                           int64_t first_sample);
 
 /* softmax_xent: logits [N,C,...], labels i32 [N,...] -> loss [] (sum over all labels), probs
  * [N,C,...]. With the target t = (1 - smoothing) onehot + smoothing / C a label's loss is

@@ -7,11 +7,11 @@ static void dropout(const kolo_call *call) {
     const double *x = call->in[0];
     const int64_t *key = call->in[1], *first = call->in[2];
     double *y = call->out[0], p = spec->attr[KOLO_DROPOUT_P].f;
-    int64_t count = kolo_shape_count(&spec->in[0].shape), row = count / spec->in[0].shape.dim[0];
+    const kolo_dropout_places at = kolo_dropout_places_of(spec->attr, &spec->in[0].shape, *first);
     kolo_rng rng =
         kolo_rng_make((uint64_t)*key, KOLO_RNG_DROPOUT, (uint64_t)spec->attr[KOLO_DROPOUT_LAYER].i);
-    for (int64_t i = 0; i < count; i++) {
-        uint64_t place = (uint64_t)(*first * row + i);
+    for (int64_t i = 0; i < at.rows * at.count; i++) {
+        uint64_t place = (uint64_t)(at.first + i / at.count * at.stride + i % at.count);
         y[i] = (double)kolo_rng_uniform(&rng, place) < p ? 0 : x[i] / (1 - p);
     }
 }

@@ -10,7 +10,8 @@ static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image image;
     const kolo_tensor *x = &spec->in[0];
     bool plain = kolo_spec_is_plain(spec);
-    if (!kolo_simd_supports(spec)) return -1;
+    bool inner = spec->attr[KOLO_DROPOUT_ALL].i > 0 && spec->attr[KOLO_DROPOUT_DIM].i > 0;
+    if (!kolo_simd_supports(spec) || (inner && !plain)) return -1;
     if (!plain && (x->dtype != KOLO_DTYPE_F32 || !kolo_simd_image_of(x, &image) ||
                    !kolo_layout_equal(&x->layout, &spec->out[0].layout))) {
         return -1;
@@ -32,7 +33,7 @@ static void drop_image(const dice *d, const kolo_simd_image *v, uint64_t place, 
         int64_t at = kolo_simd_channel(v, c);
         for (int64_t p = 0; p < pixels; p++) {
             int64_t i = at + p * v->inner;
-            uint32_t four[4];
+            uint32_t four[4] = {0};
             uint64_t of = place + (uint64_t)(c * pixels + p);
             if (c < v->c) kolo_rng_draw(&d->rng, of / 4, four);
             y[i] = c >= v->c || four[of % 4] >> 8 < d->limit ? 0 : x[i] * d->scale;
@@ -55,7 +56,8 @@ static dice dice_of(const kolo_call *call) {
 static uint64_t place_of(const kolo_call *call, int64_t n) {
     const kolo_shape *s = &call->spec->in[0].shape;
     const int64_t *first = call->in[2];
-    return (uint64_t)((*first + n) * (kolo_shape_count(s) / s->dim[0]));
+    return (uint64_t)(kolo_dropout_places_of(call->spec->attr, s, *first).first +
+                      n * (kolo_shape_count(s) / s->dim[0]));
 }
 
 static void drop_images(const void *arg, int part, int64_t begin, int64_t end) {
@@ -80,6 +82,25 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     return KOLO_OK;
 }
 
+/* What each row of places needs. */
+typedef struct rows_job {
+    kolo_simd_dropout_job job;
+    kolo_kernel_loop loop;
+    int64_t count, stride;
+} rows_job;
+
+static void drop_rows(const void *arg, int part, int64_t begin, int64_t end) {
+    const rows_job *rows = arg;
+    for (int64_t i = begin; i < end; i++) {
+        kolo_simd_dropout_job job = rows->job;
+        const size_t at = (size_t)(i * rows->count) * (job.bf16 ? 2 : 4);
+        job.x = (const char *)job.x + at;
+        job.y = (char *)job.y + at;
+        job.place += (uint64_t)(i * rows->stride);
+        rows->loop(&job, part, 0, rows->count);
+    }
+}
+
 static void run(const kolo_call *call) {
     const kolo_kernel_spec *spec = call->spec;
     const kolo_tensor *x = &spec->in[0];
@@ -88,18 +109,25 @@ static void run(const kolo_call *call) {
         return;
     }
     dice d = dice_of(call);
+    const kolo_dropout_places places =
+        kolo_dropout_places_of(spec->attr, &x->shape, *(const int64_t *)call->in[2]);
     kolo_simd_dropout_job job = {
         .x = call->in[0],
         .y = call->out[0],
         .bf16 = kolo_simd_is_bf16(spec),
         .seed = d.rng.seed,
         .stream = d.rng.stream,
-        .place = place_of(call, 0),
+        .place = (uint64_t)places.first,
         .limit = d.limit,
         .scale = d.scale,
     };
-    kolo_kernel_parallel(spec->threads, kolo_shape_count(&x->shape),
-                         *(kolo_kernel_loop *)call->state, &job);
+    const kolo_kernel_loop loop = *(kolo_kernel_loop *)call->state;
+    if (places.rows == 1) {
+        kolo_kernel_parallel(spec->threads, places.count, loop, &job);
+        return;
+    }
+    const rows_job rows = {job, loop, places.count, places.stride};
+    kolo_kernel_parallel(spec->threads, places.rows, drop_rows, &rows);
 }
 
 const kolo_kernel kolo_simd_dropout = {

@@ -7,6 +7,7 @@
 #include "base/range.h"
 #include "data/sampler.h"
 #include "kernel/select/families.h"
+#include "pass/placement_rules.h"
 #include "train/session/learning_rate.h"
 
 #include <inttypes.h>
@@ -331,6 +332,18 @@ static kolo_status choose_mesh(const kolo_train_opts *o, int workers, kolo_mesh 
     return kolo_mesh_has_model_axis(mesh) ? check_tensor_parallel(o, mesh) : KOLO_OK;
 }
 
+/* The rules of --placement. */
+static kolo_status read_placement(kolo_setup *s) {
+    if (!s->opts.placement) return KOLO_OK;
+    if (kolo_mesh_has_model_axis(&s->mesh)) {
+        return kolo_placement_rules_read(s->opts.placement, &s->placement);
+    }
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "placement %s is of the layers that an axis tp divides: give "
+                     "--mesh dp=*,tp=2, for example",
+                     s->opts.placement);
+}
+
 /* Samples of the shard in the last batch of an epoch that is not full; 0: there is none. */
 static int64_t short_shard(const kolo_setup *s) {
     bool all = s->opts.reproducible > 0 && !s->opts.in_memory && s->total_steps >= s->epoch_steps;
@@ -458,6 +471,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
     KOLO_TRY(choose_codec(&s->opts, &consistency, &codec));
     s->workers = workers;
     KOLO_TRY(choose_mesh(&s->opts, workers, &s->mesh));
+    KOLO_TRY(read_placement(s));
     s->workers = s->mesh.axes[kolo_mesh_find(&s->mesh, "dp")].size;
     compute_batches(s);
     KOLO_TRY(deal_shards(s, workers));
@@ -472,6 +486,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
         .plan =
             {
                 .mesh = s->mesh,
+                .placement = s->placement,
                 .zero = s->opts.zero,
                 .lag = consistency.kind == KOLO_CONSISTENCY_LAG ? (int)consistency.steps : 0,
                 .codec = codec,
@@ -667,8 +682,9 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
                   "\nsteps: %" PRId64 "\n",
                   o->batch, o->accumulate, o->epochs, o->steps);
     char mesh[KOLO_MESH_TEXT];
-    kolo_text_add(text, "mesh: %s\nzero: %d\nsync: %s\nservers: %d\n",
-                  kolo_mesh_text(&setup->mesh, mesh), o->zero, kolo_sync_name(o->sync), o->servers);
+    kolo_text_add(text, "mesh: %s\nplacement: %s\nzero: %d\nsync: %s\nservers: %d\n",
+                  kolo_mesh_text(&setup->mesh, mesh), o->placement ? o->placement : "", o->zero,
+                  kolo_sync_name(o->sync), o->servers);
     kolo_text_add(text, "global-batch: %" PRId64 "\nworker-weights: %s\n", o->global_batch,
                   o->worker_weights ? o->worker_weights : "");
     kolo_text_add(text, "check-replicas: %" PRId64 "\naudit: %" PRId64 "\n", o->check_replicas,
@@ -693,5 +709,6 @@ void kolo_setup_close(kolo_setup *setup) {
     kolo_dataset_close(setup->own[1]);
     kolo_tuner_destroy(setup->tuner);
     kolo_free(setup->counts);
+    kolo_free(setup->placement);
     *setup = (kolo_setup){0};
 }

@@ -19,10 +19,11 @@ enum { STEPS = 50, RANKS = 8, TOKENS = 6, WIDTH = 24, WORDS = 11, SAMPLES = 4, N
 
 typedef struct setting {
     char mesh[32];
-    int ranks, heads;
+    int ranks, heads; /* no heads: a convolutional network */
     int64_t hidden, micro_batches;
     kolo_optimizer_opts optimizer;
     kolo_recompute recompute;
+    int64_t samples; /* of a micro-batch; 0: SAMPLES */
 } setting;
 
 typedef struct outcome {
@@ -40,8 +41,31 @@ static kolo_value linear(kolo_graph *g, const char *name, kolo_value x, int64_t 
     return kolo_linear_bias(g, x, w, b);
 }
 
+/* Convolutions of some samples, then linear layers of all of them, with dropout on both sides of
+ * each border. */
+static kolo_status build_images(kolo_graph *g, int64_t n, const setting *s) {
+    enum { SIZE = 6, CHANNELS = 5 };
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F64, kolo_shape_4(n, 2, SIZE, SIZE));
+    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(n));
+    kolo_value w =
+        kolo_param(g, "features.0.weight", kolo_shape_4(CHANNELS, 2, 3, 3), kolo_init_fan_in(9));
+    kolo_value b = kolo_param(g, "features.0.bias", kolo_shape_1(CHANNELS), kolo_init_fan_in(9));
+    kolo_value h =
+        kolo_bias(g, kolo_conv2d(g, x, w, &(kolo_conv2d_opts){.pad_h = 1, .pad_w = 1}), b);
+    h = kolo_max_pool2d(
+        g, kolo_relu(g, h),
+        &(kolo_pool2d_opts){.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2});
+    h = kolo_dropout(g, kolo_flatten(g, h), 0.2);
+    h = kolo_relu(g, linear(g, "classifier.1", h, CHANNELS * SIZE * SIZE / 4, s->hidden));
+    h = kolo_relu(g, linear(g, "classifier.4", kolo_dropout(g, h, 0.3), s->hidden, WIDTH));
+    h = linear(g, "classifier.6", kolo_dropout(g, h, 0.1), WIDTH, WORDS);
+    kolo_output(g, "loss", kolo_softmax_xent(g, h, y));
+    return kolo_graph_check(g);
+}
+
 /* A transformer layer with tied embeddings, and an MLP whose sum goes into a ReLU. */
 static kolo_status build(kolo_graph *g, int64_t n, const setting *s) {
+    if (s->heads == 0) return build_images(g, n, s);
     kolo_value x = kolo_input(g, "x", KOLO_DTYPE_I32, kolo_shape_2(n, TOKENS));
     kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_2(n, TOKENS));
     kolo_value wte = kolo_param(g, "wte.weight", kolo_shape_2(WORDS, WIDTH), kolo_init_fan_in(9));
@@ -55,6 +79,7 @@ static kolo_status build(kolo_graph *g, int64_t n, const setting *s) {
     h = kolo_add(g, h, kolo_dropout(g, a, 0.1));
     a = kolo_layer_norm(g, h, "ln_2", 0);
     a = kolo_gelu(g, linear(g, "h.0.mlp.c_fc", a, WIDTH, s->hidden), true);
+    a = kolo_dropout(g, a, 0.1); /* of a shard */
     h = kolo_add(g, h, linear(g, "h.0.mlp.c_proj", a, s->hidden, WIDTH));
     h = kolo_reshape(g, h, kolo_shape_2(n * TOKENS, WIDTH));
     a = kolo_relu(g, linear(g, "fc1", h, WIDTH, s->hidden));
@@ -65,7 +90,23 @@ static kolo_status build(kolo_graph *g, int64_t n, const setting *s) {
     return kolo_graph_check(g);
 }
 
-static void feed(kolo_plan *p, int step, int64_t first, int64_t count) {
+static void feed_images(kolo_plan *p, int step, int64_t first, int64_t count) {
+    kolo_tensor tensor;
+    double *x = kolo_plan_input(p, "x", &tensor);
+    int32_t *y = kolo_plan_input(p, "y", &(kolo_tensor){0});
+    const int64_t each = kolo_shape_count(&tensor.shape) / count;
+    for (int64_t i = 0; i < count * each; i++) {
+        const int64_t at = first * each + i;
+        x[i] = sin((double)((step % 3 * 1000 + at) * (at + 3)));
+    }
+    for (int64_t i = 0; i < count; i++) y[i] = (int32_t)((step % 3 + first + i) * 7 % WORDS);
+}
+
+static void feed(kolo_plan *p, const setting *s, int step, int64_t first, int64_t count) {
+    if (s->heads == 0) {
+        feed_images(p, step, first, count);
+        return;
+    }
     int32_t *x = kolo_plan_input(p, "x", &(kolo_tensor){0});
     int32_t *y = kolo_plan_input(p, "y", &(kolo_tensor){0});
     for (int64_t i = 0; i < count * TOKENS; i++) {
@@ -90,17 +131,19 @@ static kolo_status read_store(const kolo_store *store, double *to) {
     return KOLO_OK;
 }
 
-/* One step on SAMPLES samples in each micro-batch. dp: the place of this rank among `ranks`. */
+static int64_t samples_of(const setting *s) { return s->samples > 0 ? s->samples : SAMPLES; }
+
+/* One step. dp: the place of this rank among `ranks`. */
 static kolo_status run_step(kolo_plan *p, const setting *s, int dp, int ranks, int step) {
-    const int64_t count = SAMPLES / ranks, first = dp * count;
+    const int64_t count = samples_of(s) / ranks, first = dp * count;
     kolo_plan_set(p, kolo_plan_find_scalar(p, "lr"), 0.05);
     kolo_plan_set(p, kolo_plan_find_scalar(p, "update"), step + 1);
     kolo_plan_set(p, kolo_plan_find_scalar(p, "grad_scale"),
-                  1.0 / (double)(SAMPLES * TOKENS * s->micro_batches));
+                  1.0 / (double)(samples_of(s) * (s->heads > 0 ? TOKENS : 1) * s->micro_batches));
     kolo_plan_set_integer(p, kolo_plan_find_scalar(p, "rng_key"), 77 + step);
     for (int64_t m = 0; m < s->micro_batches; m++) {
-        const int64_t from = m * SAMPLES + first;
-        feed(p, step, from, count);
+        const int64_t from = m * samples_of(s) + first;
+        feed(p, s, step, from, count);
         kolo_plan_set_integer(p, kolo_plan_find_scalar(p, "first_sample"), from);
         kolo_plan_set(p, kolo_plan_find_scalar(p, "fresh"), m == 0);
         KOLO_TRY(m == s->micro_batches - 1 ? kolo_plan_run(p) : kolo_plan_accumulate(p));
@@ -115,7 +158,7 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s,
     const int dp = kolo_mesh_coordinate(mesh, kolo_comm_rank(comm), axis);
     kolo_graph *g;
     KOLO_TRY(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &g));
-    kolo_status status = build(g, SAMPLES / ranks, s);
+    kolo_status status = build(g, samples_of(s) / ranks, s);
     if (status != KOLO_OK) {
         kolo_graph_destroy(g);
         return status;
@@ -191,12 +234,16 @@ static const struct {
     setting s;
     bool soak;
 } cases[] = {
-    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0}, false},
-    {{"dp=2,tp=2", 4, 4, 32, 2, {.momentum = 0.9, .clip = 0.5}, KOLO_RECOMPUTE_FULL}, false},
-    {{"tp=3,dp=2", 6, 6, 10, 1, {.kind = KOLO_OPTIMIZER_LAMB, .weight_decay = 0.01}, 0}, false},
-    {{"dp=1,tp=4", 4, 4, 30, 1, {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3, .clip = 0.5}, 0}, true},
-    {{"dp=4,tp=2", 8, 2, 32, 3, {.kind = KOLO_OPTIMIZER_LARS, .momentum = 0.9}, 0}, true},
-    {{"dp=1,tp=8", 8, 8, 35, 1, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP}, true},
+    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0}, false},
+    {{"dp=2,tp=2", 4, 4, 32, 2, {.momentum = 0.9, .clip = 0.5}, KOLO_RECOMPUTE_FULL, 0}, false},
+    {{"tp=3,dp=2", 6, 6, 10, 1, {.kind = KOLO_OPTIMIZER_LAMB, .weight_decay = 0.01}, 0, 0}, false},
+    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9, .clip = 0.5}, 0, 4}, false},
+    {{"tp=2,dp=2", 4, 0, 9, 1, {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3}, 0, 4}, false},
+    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 3}, false},
+    {{"dp=1,tp=4", 4, 4, 30, 1, {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3, .clip = 0.5}, 0, 0},
+     true},
+    {{"dp=4,tp=2", 8, 2, 32, 3, {.kind = KOLO_OPTIMIZER_LARS, .momentum = 0.9}, 0, 0}, true},
+    {{"dp=1,tp=8", 8, 8, 35, 1, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 0}, true},
 };
 
 static void any_mesh_computes_what_one_rank_does(void **state) {
@@ -279,6 +326,20 @@ static void jobs_train_and_evaluate(void **state) {
           .global_batch = 4,
           .lr = 0.05,
           .steps = 5},
+         "tp=2",
+         2},
+        {{.model = "alexnet",
+          .model_options = "width=4,units=24",
+          .data = "synthetic:N=13,test=5,shape=3x63x63,classes=10,seed=2",
+          .global_batch = 4,
+          .steps = 4},
+         "dp=2,tp=2",
+         4},
+        {{.model = "vit_tiny",
+          .model_options = "layers=1,heads=4,width=32,mlp=40,dropout=10",
+          .data = "synthetic:N=13,test=5,shape=3x32x32,classes=10,seed=2",
+          .global_batch = 4,
+          .steps = 4},
          "tp=2",
          2},
         {{.model = "mlp", .data = images, .global_batch = 8, .steps = 9, .epochs = 3}, "tp=3", 3},
@@ -365,11 +426,40 @@ static void what_cannot_be_divided_is_named(void **state) {
         assert_int_not_equal(o->status, KOLO_OK);
         if (!strstr(o->error, bad[i].text)) fail_msg("\"%s\" lacks \"%s\"", o->error, bad[i].text);
     }
+    static const struct {
+        const char *rules, *text;
+    } wrong[] = {
+        {"*.mlp.c_fc.weight\n", "line 1"},
+        {"# none\n\n", "no placement rule"},
+        {"wpe.weight 1\n", "layer_norm: input 0 (an activation) on the axis tp: the op needs"},
+        {"wpe.weight 1\n", "sharded as wpe.weight is"},
+        {"h.0.ln_1.weight 0\n", "layer_norm: input 1 (h.0.ln_1.weight)"},
+        {"ln_f.bias 1\n", "ln_f.bias [32] cannot be divided"},
+        {"attn 0\n", "no rule of tensor parallelism"},
+        {"features.* samples\n", "no rule of tensor parallelism"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(wrong); i++) {
+        char path[] = "placement-XXXXXX";
+        int file = mkstemp(path);
+        assert_true(file >= 0);
+        assert_int_equal(write(file, wrong[i].rules, strlen(wrong[i].rules)),
+                         strlen(wrong[i].rules));
+        close(file);
+        kolo_train_opts opts = gpt2;
+        opts.mesh = "tp=2";
+        opts.placement = path;
+        const train_outcome *o = train_job(2, RANKS_THREAD, &opts);
+        unlink(path);
+        assert_int_not_equal(o->status, KOLO_OK);
+        if (!strstr(o->error, wrong[i].text)) {
+            fail_msg("\"%s\" lacks \"%s\"", o->error, wrong[i].text);
+        }
+    }
     kolo_train_opts resnet = {
         .model = "resnet20", .data = "synthetic:N=37,shape=1x28x28", .mesh = "tp=2"};
     const train_outcome *o = train_job(2, RANKS_THREAD, &resnet);
     assert_int_equal(o->status, KOLO_ERR_UNSUPPORTED);
-    assert_non_null(strstr(o->error, "names no parameter"));
+    assert_non_null(strstr(o->error, "no rule of tensor parallelism"));
 }
 
 TEST_MAIN(test_tensor_parallel) {

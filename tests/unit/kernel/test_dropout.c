@@ -12,22 +12,28 @@
 
 enum { ROWS = 40, COLUMNS = 500 };
 
-/* Runs the best kernel on rows [first, first + rows) of ones. */
-static void drop(float *y, int64_t rows, int64_t key, int64_t first, double p, int64_t layer) {
-    const kolo_shape in[] = {kolo_shape_2(rows, COLUMNS), kolo_shape_0(), kolo_shape_0()};
-    const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = p}, {layer}};
-    static float ones[ROWS * COLUMNS];
-    for (int i = 0; i < ROWS * COLUMNS; i++) ones[i] = 1;
+/* Runs the best kernel. */
+static void run_dropout(const kolo_shape *in, const kolo_attr *attr, const float *x, int64_t key,
+                        int64_t first, float *y) {
     kolo_kernel_spec spec;
     test_kernel_spec(&spec, &kolo_op_dropout, attr, 3, in, NULL, 1, NULL, 1);
     const kolo_kernel *kernel;
     ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_BEST, &spec, &kernel, NULL));
     assert_ptr_equal(kernel, &kolo_simd_dropout);
-    kolo_call call = {.spec = &spec, .in = {ones, &key, &first}, .out = {y}};
+    kolo_call call = {.spec = &spec, .in = {(void *)x, &key, &first}, .out = {y}};
     size_t scratch_bytes;
     ASSERT_OK(kernel->prepare(&spec, &call.state, &scratch_bytes));
     kernel->run(&call);
     kernel->release(call.state);
+}
+
+/* Drops of rows [first, first + rows) of ones. */
+static void drop(float *y, int64_t rows, int64_t key, int64_t first, double p, int64_t layer) {
+    const kolo_shape in[] = {kolo_shape_2(rows, COLUMNS), kolo_shape_0(), kolo_shape_0()};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = p}, {layer}};
+    static float ones[ROWS * COLUMNS];
+    for (int i = 0; i < ROWS * COLUMNS; i++) ones[i] = 1;
+    run_dropout(in, attr, ones, key, first, y);
 }
 
 static void the_share_is_p_and_the_mean_stays(void **state) {
@@ -90,6 +96,37 @@ static void ours_is_the_reference(void **state) {
     }
 }
 
+/* A shard along any dimension drops what the whole does. */
+static void shards_drop_what_the_whole_drops(void **state) {
+    enum { N = 3, A = 10, B = 7, FIRST = 3, SOME = 4 };
+    static float ones[N * A * B], all[N * A * B], part[N * A * B];
+    const int64_t key = 9, first = 5;
+    for (int i = 0; i < N * A * B; i++) ones[i] = 1;
+    for (int dim = 0; dim < 3; dim++) {
+        const kolo_shape whole = kolo_shape_3(N, A, B);
+        kolo_shape some = whole;
+        const int64_t from = dim == 1 ? FIRST : 1;
+        some.dim[dim] = dim == 1 ? SOME : 2;
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 0.5}, {2}};
+        const kolo_attr sharded[KOLO_MAX_ATTRS] = {
+            {.f = 0.5}, {2}, {from}, {whole.dim[dim]}, {dim}};
+        const kolo_shape in[] = {whole, kolo_shape_0(), kolo_shape_0()};
+        const kolo_shape in_some[] = {some, kolo_shape_0(), kolo_shape_0()};
+        run_dropout(in, attr, ones, key, first, all);
+        run_dropout(in_some, sharded, ones, key, first, part);
+        int64_t at[3], i = 0;
+        for (at[0] = 0; at[0] < some.dim[0]; at[0]++) {
+            for (at[1] = 0; at[1] < some.dim[1]; at[1]++) {
+                for (at[2] = 0; at[2] < some.dim[2]; at[2]++, i++) {
+                    int64_t of[3] = {at[0], at[1], at[2]};
+                    of[dim] += from;
+                    assert_true(part[i] == all[(of[0] * A + of[1]) * B + of[2]]);
+                }
+            }
+        }
+    }
+}
+
 /* Each set draws what kolo_rng_draw draws, bitwise, from any place on; across and beyond where
  * the counter's lower half is full (2^32 counters are 134217728 rows of 128). */
 static void each_set_draws_the_same(void **state) {
@@ -105,7 +142,7 @@ static void each_set_draws_the_same(void **state) {
             int64_t key = 77, first = firsts[f];
             kolo_kernel_spec spec;
             test_kernel_spec(&spec, &kolo_op_dropout, attr, 3, in, NULL, 1, NULL, 1 + (int)f % 3);
-            kolo_call call = {.spec = &spec, .in = {x, &key, &first}, .out = {y}};
+            kolo_call call = {.spec = &spec, .in = {(void *)x, &key, &first}, .out = {y}};
             size_t scratch_bytes;
             ASSERT_OK(kolo_simd_dropout.prepare(&spec, &call.state, &scratch_bytes));
             kolo_simd_dropout.run(&call);
@@ -142,6 +179,7 @@ TEST_MAIN(test_dropout) {
         cmocka_unit_test(draws_depend_on_step_layer_and_place_alone),
         cmocka_unit_test(all_bits_of_the_key_count),
         cmocka_unit_test(ours_is_the_reference),
+        cmocka_unit_test(shards_drop_what_the_whole_drops),
         cmocka_unit_test(each_set_draws_the_same),
         cmocka_unit_test(evaluation_drops_nothing),
     };

@@ -1,0 +1,119 @@
+/* Rules of tensor parallelism: the built-in ones, and reading them. */
+#include "pass/placement_rules.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "tensor/tensor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Pairs of layers of which the first is sharded by outputs and the second by inputs; tables and
+ * output layers by words. Biases follow the weights that they are added to. Shoeybi et al.,
+ * "Megatron-LM", 2019. */
+#define MEGATRON                                   \
+    "wte.weight 0 # gpt2\n"                        \
+    "lm_head.weight 0\n"                           \
+    "*.attn.c_attn.weight 0 3\n"                   \
+    "*.attn.c_proj.weight 1\n"                     \
+    "*.mlp.c_fc.weight 0\n"                        \
+    "*.mlp.c_proj.weight 1\n"                      \
+    "bert.embeddings.word_embeddings.weight 0\n"   \
+    "*.attention.self.qkv.weight 0 3\n"            \
+    "*.attention.output.dense.weight 1\n"          \
+    "*.intermediate.dense.weight 0\n"              \
+    "bert.encoder.layer.*.output.dense.weight 1\n" \
+    "*.self_attention.in_proj_weight 0 3 # vit\n"  \
+    "*.self_attention.out_proj.weight 1\n"         \
+    "encoder.layers.*.mlp.0.weight 0\n"            \
+    "encoder.layers.*.mlp.3.weight 1\n"            \
+    "fc1.weight 0 # mlp, lenet\n"                  \
+    "fc2.weight 1\n"
+
+/* Convolutions by samples, linear layers as above. Krizhevsky, "One weird trick for parallelizing
+ * convolutional neural networks", 2014. */
+#define OWT                                        \
+    "features.?.weight samples # alexnet, vgg16\n" \
+    "features.??.weight samples\n"                 \
+    "classifier.1.weight 0 # alexnet\n"            \
+    "classifier.4.weight 1\n"                      \
+    "classifier.0.weight 0 # vgg16\n"              \
+    "classifier.3.weight 1\n"
+
+static const struct {
+    const char *name, *text;
+} built_in[] = {{"megatron", MEGATRON}, {"owt", OWT}};
+
+const char *kolo_placement_rules(const char *name) {
+    if (!name) return MEGATRON OWT;
+    for (size_t i = 0; i < KOLO_COUNT(built_in); i++) {
+        if (strcmp(built_in[i].name, name) == 0) return built_in[i].text;
+    }
+    return NULL;
+}
+
+/* Reads the placement of a rule from the words after its pattern. */
+static bool read_placement(const char *dim, const char *blocks, kolo_placement_rule *rule) {
+    char *end;
+    rule->blocks = 0;
+    rule->dim = strcmp(dim, "whole") == 0     ? KOLO_PLACE_WHOLE
+                : strcmp(dim, "samples") == 0 ? KOLO_PLACE_SAMPLES
+                                              : 0;
+    if (rule->dim < 0) return *blocks == 0;
+    if (dim[0] < '0' || dim[0] >= '0' + KOLO_MAX_RANK || dim[1] != 0) return false;
+    rule->dim = dim[0] - '0';
+    if (*blocks == 0) return true;
+    rule->blocks = (int)strtol(blocks, &end, 10);
+    return *end == 0 && rule->blocks > 0 && rule->blocks <= 1024;
+}
+
+kolo_status kolo_placement_rule_next(const char **text, int *line, kolo_placement_rule *rule,
+                                     bool *found) {
+    for (*found = false; **text && !*found; ++*line) {
+        char copy[256], dim[16] = "", blocks[16] = "", rest[2] = "";
+        const size_t length = strcspn(*text, "\n"), used = strcspn(*text, "#\n");
+        snprintf(copy, sizeof copy, "%.*s", (int)used, *text);
+        *text += length + ((*text)[length] == '\n');
+        int words = sscanf(copy, "%127s %15s %15s %1s", rule->pattern, dim, blocks, rest);
+        if (words <= 0) continue;
+        *found = true;
+        if (used < sizeof copy && words > 1 && words < 4 && read_placement(dim, blocks, rule)) {
+            continue;
+        }
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "line %d of the placement rules, \"%s\": give a pattern and a dimension "
+                         "with its number of parts, if there are several, or \"samples\" or "
+                         "\"whole\": *.attn.c_attn.weight 0 3",
+                         *line + 1, copy);
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_placement_rules_read(const char *name, char **text) {
+    kolo_placement_rule rule;
+    const char *built = kolo_placement_rules(name);
+    int line = 0, rules = 0;
+    size_t bytes;
+    char *read = NULL;
+    if (built) {
+        read = kolo_format("%s", built);
+        if (!read) return KOLO_NOMEM(strlen(built));
+    } else if (kolo_file_read(name, 1 << 20, &read, &bytes) != KOLO_OK) {
+        return kolo_fail_in(KOLO_ERR_ARG, "placement %s is neither megatron, owt nor a file", name);
+    }
+    const char *at = read;
+    for (bool found = true; found; rules += found) {
+        kolo_status status = kolo_placement_rule_next(&at, &line, &rule, &found);
+        if (status == KOLO_OK) continue;
+        kolo_free(read);
+        return kolo_fail_in(status, "%s", name);
+    }
+    if (rules > 0) {
+        *text = read;
+        return KOLO_OK;
+    }
+    kolo_free(read);
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s contains no placement rule", name);
+}
