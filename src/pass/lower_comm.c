@@ -21,6 +21,7 @@
 #include "graph/ops/ops.h"
 #include "pass/comm_order.h"
 #include "pass/pass.h"
+#include "pass/slices.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -124,9 +125,10 @@ static bool is_flat(const kolo_placement *p) {
     return p->kind == KOLO_PLACEMENT_SHARDED && p->dim == KOLO_DIM_FLAT && p->cuts;
 }
 
-/* Equal slices of dimension 0, which lie one behind the other. */
+/* Equal slices, which lie one behind the other: of dimension 0, or stacked (slices.c). */
 static bool is_rows(const kolo_placement *p) {
-    return p->kind == KOLO_PLACEMENT_SHARDED && p->dim == 0 && !p->cuts && p->blocks < 2;
+    return p->kind == KOLO_PLACEMENT_SHARDED && p->dim != KOLO_DIM_FLAT && !p->cuts &&
+           p->blocks < 2;
 }
 
 /* What a redistribution becomes along one axis. False: nothing that a plan has. */
@@ -150,6 +152,15 @@ static bool class_on(const kolo_placement *from, const kolo_placement *to, membe
     return true;
 }
 
+/* Whether dimensions of slices are counted anew, where slices of another axis are stacked along a
+ * dimension of their own (slices.c). */
+static bool is_shifted(const kolo_graph *g, const kolo_node *n, int axis) {
+    const kolo_placement *from = &n->move->from.axis[axis], *to = &n->move->to.axis[axis];
+    return kolo_info(g, n->in[0])->tensor.shape.rank !=
+               kolo_info(g, n->out[0])->tensor.shape.rank &&
+           from->kind == KOLO_PLACEMENT_SHARDED && to->kind == KOLO_PLACEMENT_SHARDED;
+}
+
 /* Whether a redistribution changes nothing along an axis. */
 static bool is_same(const kolo_placement *from, const kolo_placement *to, int size) {
     return (is_whole(from) && is_whole(to)) || kolo_placement_equal(from, to, size);
@@ -166,7 +177,7 @@ static kolo_status class_of(const kolo_graph *g, const kolo_node *n, member_clas
     for (int a = 0; a < g->mesh.n_axes; a++) {
         const kolo_placement *from = &n->move->from.axis[a], *to = &n->move->to.axis[a];
         member_class on_axis;
-        if (is_same(from, to, g->mesh.axes[a].size)) continue;
+        if (is_same(from, to, g->mesh.axes[a].size) || is_shifted(g, n, a)) continue;
         if (g->mesh.axes[a].size > 1) {
             if (*among && *op != from->op) return refuse(g, n->move);
             *among |= (kolo_axes)1 << a;
@@ -517,6 +528,7 @@ static kolo_status lower(lowerer *b, size_t bucket_bytes, kolo_arena *arena) {
 }
 
 kolo_status kolo_pass_lower_comm(kolo_graph *g, size_t bucket_bytes, size_t in_flight) {
+    KOLO_TRY(kolo_pass_slices(g));
     lowerer b = {.g = g, .in_flight = in_flight};
     kolo_arena arena = {0};
     kolo_status status = lower(&b, bucket_bytes, &arena);

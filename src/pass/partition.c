@@ -30,6 +30,8 @@ typedef struct partitioner {
     kolo_axes *varying; /* by value: axes on which each rank computes a summand of
                            the gradient, though all hold the same */
     const char *rules;
+    int sums;               /* the dimension along which activations that are sums are sharded, or
+                               KOLO_PLACE_WHOLE */
     kolo_axes by_samples;   /* axes that divide the samples of some layers */
     int32_t n_values, most; /* values before and after values are added */
     kolo_node **order;
@@ -88,6 +90,9 @@ static kolo_status cut_leaf(const partitioner *p, int axis, kolo_value leaf,
 
 static kolo_status apply_rules(partitioner *p, int axis) {
     int placed = 0;
+    kolo_placement_rule sums;
+    KOLO_TRY(rule_of(p, "sums", &sums));
+    p->sums = sums.dim;
     for (int32_t v = 0; v < p->n_values; v++) {
         const kolo_value_info *info = &p->g->values[v];
         kolo_placement_rule rule;
@@ -142,13 +147,19 @@ static kolo_value replicated(partitioner *p, kolo_value v, int axis) {
     return p->read[v.id][axis];
 }
 
-/* What the ranks of an axis have samples of, as a whole, each computing a summand of its gradient.
- */
-static kolo_value collected(partitioner *p, kolo_value v, int axis) {
-    const kolo_placement to = {.kind = KOLO_PLACEMENT_REPLICATED};
+/* An activation of which the ranks of an axis have equal slices, as a whole. */
+static kolo_value collected(partitioner *p, kolo_value v, int axis, kolo_placement_kind kind) {
+    const kolo_placement to = {.kind = kind};
     kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
-    shape.dim[0] *= p->g->mesh.axes[axis].size;
-    if (!kolo_value_ok(p->read[v.id][axis])) p->read[v.id][axis] = moved(p, v, axis, &to, &shape);
+    shape.dim[placed(p, v, axis)->dim] *= p->g->mesh.axes[axis].size;
+    return moved(p, v, axis, &to, &shape);
+}
+
+/* The same, each rank of the axis computing a summand of its gradient. */
+static kolo_value collected_once(partitioner *p, kolo_value v, int axis) {
+    if (!kolo_value_ok(p->read[v.id][axis])) {
+        p->read[v.id][axis] = collected(p, v, axis, KOLO_PLACEMENT_REPLICATED);
+    }
     return p->read[v.id][axis];
 }
 
@@ -161,6 +172,14 @@ static bool is_activation(const partitioner *p, kolo_value v) {
     const kolo_value_info *info = kolo_info(p->g, v);
     return info->kind == KOLO_VALUE_TEMP && info->producer >= 0 &&
            kolo_dtype_wide(info->tensor.dtype) == p->g->dtype;
+}
+
+/* Whether an activation has equal slices along an axis that divides samples or positions, not what
+ * a layer computes. */
+static bool is_divided_batch(const partitioner *p, kolo_value v, int axis) {
+    const kolo_placement *cut = placed(p, v, axis);
+    if (!is_cut(cut) || !is_activation(p, v)) return false;
+    return (cut->dim == 0 && p->by_samples >> axis & 1) || cut->dim == p->sums;
 }
 
 /* ---- nodes ---- */
@@ -221,6 +240,13 @@ static kolo_status follow_cut(partitioner *p, const cut_node *c, int k) {
     if (kolo_placement_equal(placed(p, v, c->axis), &want, p->g->mesh.axes[c->axis].size)) {
         return KOLO_OK;
     }
+    if (is_divided_batch(p, c->n->in[c->lead], c->axis) && is_activation(p, v) &&
+        !is_cut(placed(p, v, c->axis))) {
+        kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
+        shape.dim[d] /= p->g->mesh.axes[c->axis].size;
+        c->n->in[k] = moved(p, v, c->axis, &want, &shape);
+        return kolo_graph_check(p->g);
+    }
     if (!is_parameter(p, v) || is_cut(placed(p, v, c->axis)) || p->used[v.id]) {
         return refuse(p, c->n, k, c->axis, "it is not sharded as the other inputs are");
     }
@@ -250,9 +276,8 @@ static kolo_status place_inputs(partitioner *p, const cut_node *c) {
         int addend = c->index->in[k].addend;
         if (kolo_index_find(&c->index->in[k], c->code) >= 0) {
             KOLO_TRY(follow_cut(p, c, k));
-        } else if (is_cut(placed(p, c->n->in[k], c->axis)) && is_activation(p, c->n->in[k]) &&
-                   placed(p, c->n->in[k], c->axis)->dim == 0) {
-            c->n->in[k] = collected(p, c->n->in[k], c->axis);
+        } else if (is_divided_batch(p, c->n->in[k], c->axis)) {
+            c->n->in[k] = collected_once(p, c->n->in[k], c->axis);
         } else if (is_cut(placed(p, c->n->in[k], c->axis))) {
             return refuse(p, c->n, k, c->axis, "the op needs it whole here");
         } else if (c->summed && !addend_is_summed(c, addend)) {
@@ -344,6 +369,11 @@ static kolo_status cut_on(partitioner *p, kolo_node *n, int axis, bool *summed) 
     KOLO_TRY(kolo_index_of(p->g, n, &index));
     cut_node c = {n,    &index, axis, lead, index.in[lead].code[placed(p, n->in[lead], axis)->dim],
                   false};
+    if (c.code & KOLO_INDEX_WHOLE && is_divided_batch(p, n->in[lead], axis)) {
+        n->in[lead] = collected(p, n->in[lead], axis, KOLO_PLACEMENT_INVARIANT);
+        KOLO_TRY(kolo_graph_check(p->g));
+        return cut_on(p, n, axis, summed);
+    }
     if (c.code & KOLO_INDEX_WHOLE) {
         return refuse(p, n, lead, axis, "the op needs the sharded dimension whole");
     }
@@ -365,12 +395,27 @@ static kolo_status infer_shapes(const partitioner *p, const kolo_node *n) {
     return KOLO_OK;
 }
 
+/* Whether a sum is an activation [N,T,C], of which the rules give each rank equal positions. */
+static bool is_shardable(const partitioner *p, kolo_value v, int axis) {
+    const kolo_shape *shape = &kolo_info(p->g, v)->tensor.shape;
+    return p->sums >= 0 && placed(p, v, axis)->op == KOLO_SUM && shape->rank == 3 &&
+           shape->dim[p->sums] % p->g->mesh.axes[axis].size == 0;
+}
+
+static kolo_value sharded_sum(partitioner *p, kolo_value v, int axis) {
+    const kolo_placement to = {.kind = KOLO_PLACEMENT_SHARDED, .dim = p->sums};
+    kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
+    shape.dim[p->sums] /= p->g->mesh.axes[axis].size;
+    return moved(p, v, axis, &to, &shape);
+}
+
 /* Sums over the ranks what a node leaves as summands. */
 static kolo_value reduced(partitioner *p, kolo_value v) {
     for (int a = 0; a < p->g->mesh.n_axes; a++) {
         if (placed(p, v, a)->kind != KOLO_PLACEMENT_PARTIAL) continue;
         if (is_of_samples(p, a)) continue;
-        v = moved_to(p, v, a, KOLO_PLACEMENT_INVARIANT);
+        v = is_shardable(p, v, a) ? sharded_sum(p, v, a)
+                                  : moved_to(p, v, a, KOLO_PLACEMENT_INVARIANT);
     }
     return v;
 }

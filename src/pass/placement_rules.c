@@ -44,7 +44,11 @@
 
 static const struct {
     const char *name, *text;
-} built_in[] = {{"megatron", MEGATRON}, {"owt", OWT}};
+} built_in[] = {
+    {"megatron", MEGATRON},
+    {"megatron-sp", "sums 1\n" MEGATRON}, /* Korthikanti et al., 2022 */
+    {"owt", OWT},
+};
 
 const char *kolo_placement_rules(const char *name) {
     if (!name) return MEGATRON OWT;

@@ -152,7 +152,8 @@ const kolo_option cli_options[] = {
              "layers; the sizes multiply to the workers, and one may be *"},
     {.name = "placement", .type = KOLO_OPTION_TEXT, .metavar = "NAME|FILE",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "rules for the models here",
-     .help = "which parameters the axis tp divides: megatron (layers in pairs), owt (convolutions by "
+     .help = "which parameters the axis tp divides: megatron (layers in pairs), "
+             "megatron-sp (with sequence parallelism), owt (convolutions by "
              "samples, classifiers divided), or a file of rules (docs/parallelism.md)"},
     {.name = "pipeline", .type = KOLO_OPTION_TEXT, .metavar = "SCHEDULE", .commands = CMD_DUMP,
      .preset = "1f1b",

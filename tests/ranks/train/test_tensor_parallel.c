@@ -5,6 +5,7 @@
 #include "graph/ops/ops.h"
 #include "kernel/select/families.h"
 #include "kolo/session.h"
+#include "pass/placement_rules.h"
 #include "plan/internal.h"
 #include "support/support.h"
 #include "support/train_job.h"
@@ -24,6 +25,7 @@ typedef struct setting {
     kolo_optimizer_opts optimizer;
     kolo_recompute recompute;
     int64_t samples; /* of a micro-batch; 0: SAMPLES */
+    bool sequence;   /* activations between layers are sharded along the positions */
 } setting;
 
 typedef struct outcome {
@@ -168,6 +170,8 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s,
                                  .micro_batches = s->micro_batches,
                                  .recompute = s->recompute,
                                  .mesh = *mesh,
+                                 .placement =
+                                     s->sequence ? kolo_placement_rules("megatron-sp") : NULL,
                                  .groups = groups,
                                  .kernels = KOLO_KERNELS_REF,
                                  .bucket_bytes = 2000};
@@ -234,16 +238,37 @@ static const struct {
     setting s;
     bool soak;
 } cases[] = {
-    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0}, false},
-    {{"dp=2,tp=2", 4, 4, 32, 2, {.momentum = 0.9, .clip = 0.5}, KOLO_RECOMPUTE_FULL, 0}, false},
-    {{"tp=3,dp=2", 6, 6, 10, 1, {.kind = KOLO_OPTIMIZER_LAMB, .weight_decay = 0.01}, 0, 0}, false},
-    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9, .clip = 0.5}, 0, 4}, false},
-    {{"tp=2,dp=2", 4, 0, 9, 1, {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3}, 0, 4}, false},
-    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 3}, false},
-    {{"dp=1,tp=4", 4, 4, 30, 1, {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3, .clip = 0.5}, 0, 0},
+    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, false}, false},
+    {{"dp=2,tp=2", 4, 4, 32, 2, {.momentum = 0.9, .clip = 0.5}, KOLO_RECOMPUTE_FULL, 0, false},
+     false},
+    {{"tp=3,dp=2", 6, 6, 10, 1, {.kind = KOLO_OPTIMIZER_LAMB, .weight_decay = 0.01}, 0, 0, false},
+     false},
+    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9, .clip = 0.5}, 0, 4, false}, false},
+    {{"tp=2,dp=2", 4, 0, 9, 1, {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3}, 0, 4, false}, false},
+    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 3, false}, false},
+    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, true}, false},
+    {{"tp=3,dp=2",
+      6,
+      6,
+      10,
+      2,
+      {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3},
+      KOLO_RECOMPUTE_CHEAP,
+      0,
+      true},
+     false},
+    {{"dp=1,tp=4",
+      4,
+      4,
+      30,
+      1,
+      {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3, .clip = 0.5},
+      0,
+      0,
+      false},
      true},
-    {{"dp=4,tp=2", 8, 2, 32, 3, {.kind = KOLO_OPTIMIZER_LARS, .momentum = 0.9}, 0, 0}, true},
-    {{"dp=1,tp=8", 8, 8, 35, 1, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 0}, true},
+    {{"dp=4,tp=2", 8, 2, 32, 3, {.kind = KOLO_OPTIMIZER_LARS, .momentum = 0.9}, 0, 0, false}, true},
+    {{"dp=1,tp=8", 8, 8, 35, 1, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 0, false}, true},
 };
 
 static void any_mesh_computes_what_one_rank_does(void **state) {
@@ -314,12 +339,14 @@ static void jobs_train_and_evaluate(void **state) {
         kolo_train_opts opts;
         const char *mesh;
         int ranks;
+        const char *placement;
     } jobs[] = {
-        {gpt2, "tp=2", 2},
-        {gpt2, "dp=2,tp=2", 4},
-        {few, "dp=2,tp=2", 4},
-        {uneven, "tp=2", 2},
-        {uneven, "dp=2,tp=2", 4},
+        {gpt2, "tp=2", 2, NULL},
+        {gpt2, "dp=2,tp=2", 4, NULL},
+        {gpt2, "dp=2,tp=2", 4, "megatron-sp"},
+        {few, "dp=2,tp=2", 4, NULL},
+        {uneven, "tp=2", 2, NULL},
+        {uneven, "dp=2,tp=2", 4, NULL},
         {{.model = "bert_tiny",
           .model_options = "layers=1",
           .data = "synthetic-tokens:N=20,test=5",
@@ -327,30 +354,38 @@ static void jobs_train_and_evaluate(void **state) {
           .lr = 0.05,
           .steps = 5},
          "tp=2",
-         2},
+         2,
+         "megatron-sp"},
         {{.model = "alexnet",
           .model_options = "width=4,units=24",
           .data = "synthetic:N=13,test=5,shape=3x63x63,classes=10,seed=2",
           .global_batch = 4,
           .steps = 4},
          "dp=2,tp=2",
-         4},
+         4,
+         NULL},
         {{.model = "vit_tiny",
           .model_options = "layers=1,heads=4,width=32,mlp=40,dropout=10",
           .data = "synthetic:N=13,test=5,shape=3x32x32,classes=10,seed=2",
           .global_batch = 4,
           .steps = 4},
          "tp=2",
-         2},
-        {{.model = "mlp", .data = images, .global_batch = 8, .steps = 9, .epochs = 3}, "tp=3", 3},
+         2,
+         NULL},
+        {{.model = "mlp", .data = images, .global_batch = 8, .steps = 9, .epochs = 3},
+         "tp=3",
+         3,
+         NULL},
         {{.model = "lenet", .data = images, .global_batch = 6, .steps = 9, .epochs = 3},
          "dp=2,tp=2",
-         4},
+         4,
+         NULL},
     };
     for (size_t i = 0; i < KOLO_COUNT(jobs); i++) {
         kolo_train_opts opts = jobs[i].opts;
         const kolo_train_result alone = train_well(1, &opts);
         opts.mesh = jobs[i].mesh;
+        opts.placement = jobs[i].placement;
         const kolo_train_result meshed = train_well(jobs[i].ranks, &opts);
         assert_near_run(jobs[i].mesh, &alone, &meshed);
     }
