@@ -326,6 +326,33 @@ typedef struct kolo_predict_opts {
  * that is no value of each sample (the loss); IO: `out` cannot be written. */
 KOLO_API kolo_status kolo_predict(const kolo_eval_opts *model, const kolo_predict_opts *opts);
 
+/* Receives generated tokens one by one. An error ends kolo_generate with it. */
+typedef kolo_status kolo_token_sink(void *arg, int32_t token);
+
+/* A zero field takes its default. */
+typedef struct kolo_generate_opts {
+    const char *checkpoint; /* required */
+    const char *model,
+        *model_options;    /* of weights of another program; default: the checkpoint's */
+    const int32_t *prompt; /* [prompt_length], required */
+    int64_t prompt_length;
+    bool bytes;         /* tokens are bytes: ARG if the vocabulary is not of 256 */
+    int64_t tokens;     /* to generate; default 100 */
+    double temperature; /* logits are divided by it; 0: the most probable token is taken */
+    int64_t top_k;      /* tokens to draw from, the most probable ones; default all */
+    uint64_t seed;
+    int threads; /* default 1 */
+    kolo_token_sink *sink;
+    void *arg;
+} kolo_generate_opts;
+
+/* Continues a prompt with a trained language model (gpt2, llama, lstm_lm), on this process alone:
+ * each token is drawn from softmax(logits / temperature) of the token before it, and depends on the
+ * options only. Of a longer text the model sees its window. Each token costs a forward pass of the
+ * window. IO, FORMAT: the checkpoint cannot be read, or a logit is NaN; ARG: it is of no language
+ * model, or an option is out of range. */
+KOLO_API kolo_status kolo_generate(const kolo_generate_opts *opts);
+
 #ifdef __cplusplus
 }
 #endif

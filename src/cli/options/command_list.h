@@ -12,6 +12,8 @@
       "Evaluates a checkpoint, or weights of another program, on a data set")                    \
     X(CMD_PREDICT, cmd_predict, "predict", NULL,                                                 \
       "Predicts classes, or any output of a trained model, for the samples of a data set")      \
+    X(CMD_GENERATE, cmd_generate, "generate", NULL,                                              \
+      "Continues a text with a trained language model")                                          \
     X(CMD_BENCH_TRAIN, cmd_bench_train, "bench train", NULL,                                     \
       "Measures training steps on a batch in memory")                                            \
     X(CMD_BENCH_ALLREDUCE, cmd_bench_allreduce, "bench allreduce", NULL,                         \
