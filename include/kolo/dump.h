@@ -51,8 +51,10 @@ typedef struct kolo_dump_opts {
     const char *placement; /* see kolo_train_opts */
     const char *pipeline;  /* PROGRAM: schedule of the axis pp, see kolo_train_opts */
     int zero;              /* level of ZeRO; 0: none */
-    int ranks; /* SERVERS: of these; SCHEDULE, and all with zero: size of the group; default 2, or
-                  that of mesh */
+    bool share;            /* the plan of workers of a host that share parameters, where the options
+                              allow it; not of SCHEDULE */
+    int ranks; /* SERVERS: of these; SCHEDULE, and all with zero or share: size of the group;
+                  default 2, or that of mesh */
     kolo_algorithm algorithm; /* SCHEDULE */
 } kolo_dump_opts;
 

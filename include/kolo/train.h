@@ -107,6 +107,10 @@ typedef struct kolo_train_opts {
      * updates a range of every parameter. 0: each has all. With `reproducible` 2 is as 1, and 3
      * UNSUPPORTED, as any level is with row-sparse gradients. */
     int zero;
+    /* Each worker has a copy of the parameters and of the optimizer state. Else the workers of a
+     * host have one copy of the parameters in shared memory, each has a part of the state and
+     * updates a range, where that leaves every bit as it is (docs/parallelism.md). */
+    bool no_share;
     /* Logical shards of a reproducible run; 0: none. They divide the global batch, which must be
      * given. The bits of all results then depend on the shards, not on the number of workers, with
      * equal threads, kernels and processors; shards are also the micro-batches. */
@@ -230,7 +234,15 @@ typedef struct kolo_train_progress {
 
 enum { KOLO_LAST_STEPS = 20 }; /* steps that the final metrics are averaged over */
 
-/* The result of a run; the same on every rank except peak_rss_bytes. */
+/* What a worker allocates for its steps, in bytes: the plan of a full batch. */
+typedef struct kolo_train_memory {
+    int64_t store;     /* parameters and optimizer state that it alone has, all versions */
+    int64_t shared;    /* parameters that the workers of the host have once, all versions */
+    int64_t exchanged; /* gradients, and what else the workers exchange */
+    int64_t values;    /* activations and workspace */
+} kolo_train_memory;
+
+/* The result of a run; the same on every rank except peak_rss_bytes and memory. */
 typedef struct kolo_train_result {
     char model[128]; /* "mlp:hidden=4"; cut off if it is longer */
     int workers, threads;
@@ -248,12 +260,14 @@ typedef struct kolo_train_result {
     int servers;               /* ranks that only serve */
     uint64_t reads[32];        /* with servers: reads of the parameters by all workers, by staleness
                                   (docs/servers.md); the last: that and above */
-    int64_t peak_rss_bytes;    /* of this process */
+    int64_t peak_rss_bytes;    /* of this process, with what it has used of `memory.shared` */
     uint64_t parameter_hash;   /* of the final parameters and optimizer state */
     int64_t losses_checked;    /* in_memory: number of initial steps repeated with batches of the
                                   loader, whose losses were bitwise equal; else 0 */
     kolo_time_report times; /* of this process, not of the run that it resumed; by_rank: the option
                                times_by_rank */
+    kolo_train_memory memory;
+    char unshared[80]; /* why the workers share no parameters; "": they do, or there is one */
 } kolo_train_result;
 
 /* Called on rank 0 about ten times a second and at the end of epochs; must return quickly. */

@@ -30,7 +30,7 @@ static kolo_status build(const kolo_dump_opts *o, kolo_graph **graph) {
 static kolo_mesh mesh_of(const kolo_dump_opts *o) {
     kolo_mesh mesh;
     if (o->mesh && kolo_mesh_parse(o->mesh, 0, &mesh) == KOLO_OK) return mesh;
-    return (kolo_mesh){o->zero > 0 || o->sync_bn, {{"dp", o->ranks}}};
+    return (kolo_mesh){o->zero > 0 || o->share || o->sync_bn, {{"dp", o->ranks}}};
 }
 
 static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
@@ -41,6 +41,7 @@ static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
         .mesh = mesh_of(o),
         .placement = o->placement, /* read by dump_what */
         .zero = o->zero,
+        .share = o->share,
         .sync_batch_norm = o->sync_bn,
         .recompute = o->recompute,
         .precision = o->precision,
@@ -78,7 +79,7 @@ static kolo_status dump_graph(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_t
  * compiling is local to each rank. */
 static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
     bool schedule = o->what == KOLO_DUMP_SCHEDULE;
-    int ranks = schedule || o->zero > 0 || o->mesh ? o->ranks : 1;
+    int ranks = schedule || o->zero > 0 || o->share || o->mesh ? o->ranks : 1;
     kolo_graph *g;
     kolo_store *store = NULL;
     kolo_plan *plan = NULL;
@@ -154,6 +155,8 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     if (!out->bucket_bytes) out->bucket_bytes = KOLO_BUCKET_BYTES;
     if (!out->threads) out->threads = 1;
     if (!out->ranks) out->ranks = 2;
+    out->share &= out->what != KOLO_DUMP_SCHEDULE && out->zero < 3 && !out->mesh &&
+                  !out->sparse_embedding && !out->evaluate;
     if (out->batch < 0 || out->classes < 0 || out->bucket_bytes < 0 || out->threads < 0 ||
         out->ranks < 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,

@@ -11,7 +11,8 @@
  * posted before the first of them is read.
  *
  * Flat shards (zero.c) form a bucket for each unit: a reduce-scatter of gradients, an allgather of
- * parameters.
+ * parameters. Ranges of parameters that the ranks share are not gathered: one bucket of all, a
+ * barrier, makes the ranks wait until each has written its own.
  *
  * Slices of the samples that the passes read as a whole, and sums of which each rank gets such a
  * slice, form buckets of one.
@@ -34,6 +35,7 @@ typedef enum member_class {
     ROWS,    /* gathered */
     SCATTER, /* sums of which each rank gets its range */
     GATHER,  /* ranges */
+    JOIN,    /* ranges in memory that the ranks share */
     INSIDE,  /* sums that the forward or backward pass reads */
     COLLECT, /* slices of the samples that it reads as a whole */
     DEAL,    /* sums of which each rank gets a slice of the samples */
@@ -254,6 +256,8 @@ static kolo_status collect(lowerer *b) {
         m.early = n->attr[KOLO_REDISTRIBUTE_EARLY].i;
         m.dtype = kolo_info(g, m.value)->tensor.dtype;
         KOLO_TRY(class_of(g, n, &m.class, &m.axes, &m.op));
+        bool in_place = m.class == GATHER && kolo_value_ok(kolo_info(g, m.synced)->next_of);
+        if (in_place) m.class = JOIN;
         b->member_of[m.synced.id] = b->n_members;
         b->members[b->n_members++] = m;
     }
@@ -352,6 +356,8 @@ static bool starts(const member *m, const member *first, const member *previous,
     case SCATTER:
     case GATHER:
         return m->class != previous->class || m->unit != previous->unit;
+    case JOIN:
+        return m->class != previous->class;
     case COLLECT:
     case DEAL:
         return true;
@@ -395,7 +401,7 @@ static bool is_of_samples(const member *m) {
 static kolo_collective collective_of(member_class class) {
     if (class == SCATTER || class == DEAL) return KOLO_COLLECTIVE_REDUCE_SCATTER;
     if (class == GATHER || class == ROWS || class == COLLECT) return KOLO_COLLECTIVE_ALLGATHER;
-    return KOLO_COLLECTIVE_ALLREDUCE;
+    return class == JOIN ? KOLO_COLLECTIVE_BARRIER : KOLO_COLLECTIVE_ALLREDUCE;
 }
 
 /* Adds POST and WAIT of the bucket of members [first, end). */
@@ -429,7 +435,12 @@ static kolo_status add_bucket(lowerer *b, int first, int end, kolo_value *values
     if (!wait) return kolo_graph_check(b->g);
     b->buckets[m->bucket].post = post;
     b->buckets[m->bucket].wait = wait;
-    for (int i = 0; i < n; i++) b->arrived[first + i] = wait->out[i];
+    for (int i = 0; i < n; i++) {
+        b->arrived[first + i] = wait->out[i];
+        if (m->class != JOIN) continue;
+        kolo_info(b->g, wait->out[i])->next_of = kolo_info(b->g, m[i].synced)->next_of;
+        kolo_info(b->g, m[i].synced)->next_of = KOLO_NONE;
+    }
     return KOLO_OK;
 }
 

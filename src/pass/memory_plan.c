@@ -55,6 +55,7 @@ static bool is_apart(const kolo_graph *g, const kolo_node *n) {
     kolo_value posted = g->nodes[kolo_info(g, n->in[0])->producer]->in[0];
     switch ((kolo_collective)n->attr[KOLO_COMM_COLLECTIVE].i) {
     case KOLO_COLLECTIVE_REDUCE_SCATTER:
+    case KOLO_COLLECTIVE_BARRIER:
         return true;
     case KOLO_COLLECTIVE_ALLGATHER: /* rows of one rank are in place */
         if (kolo_flat_range(g, posted, &first, &count)) return true;
@@ -236,6 +237,7 @@ static kolo_status measure_bucket(planner *p, region *rg, int32_t i, const kolo_
     kolo_bucket *bucket = bucket_of(p, post);
     bucket->collective = (kolo_collective)post->attr[KOLO_COMM_COLLECTIVE].i;
     bucket->n_values = post->n_in;
+    if (bucket->collective == KOLO_COLLECTIVE_BARRIER) return KOLO_OK;
     const flat f = values_of(p, post, wait);
     for (int k = 0; k < f.n; k++) bucket->bytes += align_value(p->g, f.wholes[k]);
     if (!f.shards) return KOLO_OK;
@@ -248,9 +250,24 @@ static kolo_status measure_bucket(planner *p, region *rg, int32_t i, const kolo_
     return KOLO_OK;
 }
 
+/* Places ranges of next versions inside these. */
+static void place_ranges(planner *p, const kolo_node *post, const kolo_node *wait) {
+    for (int k = 0; k < post->n_in; k++) {
+        int64_t first = 0, count;
+        int32_t r = root_of(p, post->in[k].id);
+        (void)kolo_flat_range(p->g, post->in[k], &first, &count);
+        locate(p, KOLO_REGION_NEXT, post->in[k], (size_t)kolo_info(p->g, wait->out[k])->next_of.id);
+        p->map->locations[r].skip = bytes_at(p->g, post->in[k], first);
+    }
+}
+
 /* Places the values of a post and the results of its wait. */
 static void place_bucket(planner *p, region *rg, const kolo_node *post, const kolo_node *wait) {
     kolo_bucket *bucket = bucket_of(p, post);
+    if (bucket->collective == KOLO_COLLECTIVE_BARRIER) {
+        place_ranges(p, post, wait);
+        return;
+    }
     const flat f = values_of(p, post, wait);
     bool gathers = f.shards && bucket->collective == KOLO_COLLECTIVE_ALLGATHER;
     bool inside = gathers || (f.shards && bucket->in_place); /* ranges are where they are in it */
@@ -338,6 +355,18 @@ static kolo_status place_buckets(planner *p) {
                              : KOLO_NOMEM(2 * rooms * sizeof *rg.rooms);
     kolo_arena_fini(&arena);
     return status;
+}
+
+bool kolo_is_shared(const kolo_graph *g, kolo_value param) {
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        bool joins = n->op->comm == KOLO_OP_WAIT &&
+                     n->attr[KOLO_COMM_COLLECTIVE].i == KOLO_COLLECTIVE_BARRIER;
+        for (int k = 0; k < n->n_out && joins; k++) {
+            if (kolo_info(g, n->out[k])->next_of.id == param.id) return true;
+        }
+    }
+    return false;
 }
 
 static bool same_size(const kolo_tensor *a, const kolo_tensor *b) {

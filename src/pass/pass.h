@@ -117,7 +117,9 @@ typedef struct kolo_zero_cut {
 } kolo_zero_cut;
 
 typedef struct kolo_zero_opts {
-    int level;           /* 1: optimizer state is sharded; 2: gradients too; 3: parameters too */
+    int level;           /* 1: optimizer state is sharded; 2: gradients too; 3: parameters too; 0:
+                            state of those parameters whose updates keep their bits */
+    bool share;          /* the ranks have the parameters in the same memory; not of level 3 */
     size_t bucket_bytes; /* least bytes of the parameters that are cut and exchanged together */
     /* Whether the cuts of a parameter or state are fixed already; sets them. May be NULL. */
     bool (*fixed)(void *arg, const char *name, kolo_zero_cut *cut);
@@ -126,8 +128,9 @@ typedef struct kolo_zero_opts {
 
 /* Shards optimizer state, gradients and parameters over the axis dp: every rank updates a range of
  * each parameter. State, and parameters of level 3, become flat shards of this rank's size; such
- * parameters are gathered where they are read, also in evaluation plans. Runs after the layout
- * pass, before synchronise. ARG: a row-sparse gradient. */
+ * parameters are gathered where they are read, also in evaluation plans. Where parameters are
+ * shared, updates write the next version in place, and the ranks wait for each other. Runs after
+ * the layout pass, before synchronise. ARG: a row-sparse gradient. */
 kolo_status kolo_pass_zero(kolo_graph *g, const kolo_zero_opts *opts);
 
 /* Redistributes what updates and outputs read to where all ranks hold it. Runs before the pass
@@ -192,6 +195,9 @@ typedef struct kolo_memory_map {
  * views share memory; outputs live to the end. Greedy by size, largest first, best fit; Pisarchyk,
  * Lee, "Efficient memory management for deep neural net inference", 2020. */
 kolo_status kolo_pass_memory(const kolo_graph *g, kolo_memory_map *map);
+/* Whether a parameter is in memory that the ranks share: its next version is complete once all have
+ * written their ranges. Of a training graph after lower_comm. */
+bool kolo_is_shared(const kolo_graph *g, kolo_value param);
 void kolo_memory_map_fini(kolo_memory_map *map);
 
 /* ---- the pipeline ---- */
@@ -212,6 +218,7 @@ typedef struct kolo_pipeline_opts {
     const char *placement; /* rules of tensor parallelism, see kolo_pass_partition; borrowed */
     int rank;              /* in the mesh */
     int zero;              /* level of ZeRO; 0: none */
+    bool share;            /* see kolo_zero_opts */
     int lag;               /* of gradients, in steps */
     kolo_codec codec;      /* of gradients of at least compress_bytes */
     size_t compress_bytes;

@@ -133,8 +133,13 @@ static kolo_status local_state(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return KOLO_OK;
 }
 static kolo_status zero(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    const kolo_zero_opts zero_opts = {opts->zero, opts->bucket_bytes, opts->fixed_cut,
-                                      opts->fixed_arg};
+    const kolo_zero_opts zero_opts = {
+        .level = opts->zero,
+        .share = opts->share,
+        .bucket_bytes = opts->bucket_bytes,
+        .fixed = opts->fixed_cut,
+        .fixed_arg = opts->fixed_arg,
+    };
     if (!opts->train) { /* placements are of parameters alone */
         g->mesh = opts->mesh;
         g->rank = opts->rank;
@@ -164,7 +169,9 @@ static bool trains(const kolo_pipeline_opts *o) { return o->train && !o->updates
 static bool has_layers(const kolo_pipeline_opts *o) { return !o->updates_only; }
 static bool is_local(const kolo_pipeline_opts *o) { return trains(o) && o->versions > 0; }
 static bool evaluates(const kolo_pipeline_opts *o) { return !o->train; }
-static bool is_zero(const kolo_pipeline_opts *o) { return o->zero > (o->train ? 0 : 2); }
+static bool is_zero(const kolo_pipeline_opts *o) {
+    return o->zero > (o->train ? 0 : 2) || (o->train && o->share);
+}
 static bool is_partitioned(const kolo_pipeline_opts *o) {
     return kolo_mesh_has_model_axis(&o->mesh);
 }

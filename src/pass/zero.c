@@ -10,6 +10,9 @@
  * keeps a whole gradient. Level 3 cuts the parameters too: they are gathered before the forward and
  * again before the backward pass reads them, and the last allgather is gone.
  *
+ * Ranks of one host may share the parameters: the next version of a range is written where all
+ * ranks have it, so its allgather moves nothing and becomes a barrier.
+ *
  * Parameters are grouped into units of at least bucket_bytes, in the order in which the backward
  * pass computes their gradients. The ranks cut a unit into equal ranges of its storage, so that a
  * rank holds a range, maybe an empty one, of each parameter. Cuts are multiples of
@@ -30,6 +33,7 @@ typedef struct zero {
     kolo_value *shard; /* by value: its own range, or what all ranks have of it; or none */
     int *unit, *place; /* by value: of a parameter: its unit, from 1, and its place in that */
     int n_units;
+    bool *whole;      /* by value: a parameter that is not cut */
     kolo_value *read; /* level 3, by value: a parameter as the current pass reads it; or none */
     int *bucket;      /* by unit: of its parameters in the current pass; 0: none yet */
     int n_buckets;
@@ -119,7 +123,7 @@ static kolo_status cut_all(zero *z, const int64_t **cuts, trained *list) {
     for (int32_t v = 0; v < z->n_values; v++) {
         const kolo_value_info *info = &g->values[v];
         bool trains = info->kind == KOLO_VALUE_PARAM && kolo_value_ok(info->grad);
-        if (!trains || z->unit[v] > 0) continue;
+        if (!trains || z->unit[v] > 0 || z->whole[v]) continue;
         if (info->rows > 0) {
             return KOLO_FAIL(KOLO_ERR_ARG,
                              "%s has a row-sparse gradient, which ZeRO cannot shard: omit "
@@ -215,6 +219,16 @@ static void spread_blocks(zero *z, kolo_node *n, const int64_t *cuts) {
     z->shard[blocks.id] = move(z, blocks, &sum, &whole, &all, 0, -1);
 }
 
+/* The next version of a shared parameter: the ranges of all ranks are in their places. */
+static void join_next(zero *z, kolo_value next, kolo_value w, const int64_t *cuts) {
+    const kolo_tensor whole = kolo_info(z->g, w)->tensor;
+    const kolo_placements from = placed(z, cuts), to = {0};
+    kolo_info(z->g, next)->next_of = KOLO_NONE;
+    kolo_value all = move(z, next, &from, &to, &whole, 0, w.id);
+    if (kolo_graph_check(z->g) != KOLO_OK) return;
+    kolo_info(z->g, all)->next_of = w;
+}
+
 /* The next version of a whole parameter from the ranges of all ranks. */
 static void gather_next(zero *z, kolo_value next, kolo_value w, const int64_t *cuts) {
     const kolo_tensor whole = kolo_info(z->g, w)->tensor;
@@ -249,7 +263,11 @@ static void shard_update(zero *z, kolo_node *n, int32_t owner, const int64_t *cu
         z->owner[n->out[k].id] = owner;
         z->shard[n->out[k].id] = n->out[k];
         bool whole = kolo_value_ok(out->next_of) && out->next_of.id == owner && z->o->level < 3;
-        if (whole) gather_next(z, n->out[k], out->next_of, cuts);
+        if (whole && z->o->share) {
+            join_next(z, n->out[k], out->next_of, cuts);
+        } else if (whole) {
+            gather_next(z, n->out[k], out->next_of, cuts);
+        }
     }
 }
 
@@ -304,6 +322,25 @@ static int32_t find_backward(const kolo_graph *g) {
 
 /* ---- the whole ---- */
 
+/* Whether blocks of the parameter's storage are not those of its norm, whose bits would change. */
+static bool is_blocked(const kolo_graph *g, int32_t param) {
+    return !kolo_layout_is_plain(&g->values[param].tensor.layout);
+}
+
+/* Level 0: chooses the parameters whose updates of ranges give the bits of whole ones. */
+static void keep_whole(zero *z) {
+    const kolo_graph *g = z->g;
+    for (int32_t v = 0; v < z->n_values; v++) {
+        const kolo_value_info *info = &g->values[v];
+        z->whole[v] = z->o->level == 0 && info->kind == KOLO_VALUE_PARAM && info->rows > 0;
+    }
+    for (int32_t i = 0; i < g->n_nodes && z->o->level == 0; i++) {
+        const kolo_node *n = g->nodes[i];
+        int32_t owner = n->op == &kolo_op_square_blocks ? owner_of(z, n) : -1;
+        if (owner >= 0 && is_blocked(g, owner)) z->whole[owner] = true;
+    }
+}
+
 /* Marks the leaves and gradients of each update. */
 static void find_owners(zero *z) {
     const kolo_graph *g = z->g;
@@ -341,6 +378,7 @@ static kolo_status walk(zero *z, const int64_t **cuts) {
         kolo_node *n = g->nodes[i];
         bool update = kolo_node_is_update(g, n);
         int32_t owner = update ? owner_of(z, n) : -1;
+        if (owner >= 0 && z->whole[owner]) owner = -1;
         if (i == backward) begin_pass(z);
         if (owner >= 0) {
             shard_update(z, n, owner, cuts[owner]);
@@ -368,17 +406,19 @@ kolo_status kolo_pass_zero(kolo_graph *g, const kolo_zero_opts *opts) {
     z.shard = kolo_arena_alloc(&arena, values * sizeof *z.shard);
     z.unit = kolo_arena_alloc(&arena, values * sizeof *z.unit);
     z.place = kolo_arena_alloc(&arena, values * sizeof *z.place);
+    z.whole = kolo_arena_alloc(&arena, values * sizeof *z.whole);
     z.read = kolo_arena_alloc(&arena, values * sizeof *z.read);
     z.order = kolo_arena_alloc(&arena, nodes * sizeof *z.order);
     const int64_t **cuts = kolo_arena_alloc(&arena, values * sizeof(const int64_t *));
     trained *list = kolo_arena_alloc(&arena, values * sizeof *list);
     kolo_status status = KOLO_OK;
-    if (!z.owner || !z.grad_of || !z.shard || !z.unit || !z.place || !z.read || !z.order || !cuts ||
-        !list) {
+    if (!z.owner || !z.grad_of || !z.shard || !z.unit || !z.place || !z.whole || !z.read ||
+        !z.order || !cuts || !list) {
         status = KOLO_NOMEM(nodes * sizeof *z.order);
     }
     if (status == KOLO_OK) {
         find_owners(&z);
+        keep_whole(&z);
         status = cut_all(&z, cuts, list);
     }
     if (status == KOLO_OK) {

@@ -381,6 +381,8 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
     if (status == KOLO_OK) {
         if (p->sum && post->attr[KOLO_COMM_OF_SAMPLES].i) {
             kolo_shard_sum_request(p->sum, p->gradients, bucket->offset, &opts, parts);
+        } else if (bucket->collective == KOLO_COLLECTIVE_BARRIER) {
+            opts = (kolo_request_opts){.kind = KOLO_COLLECTIVE_BARRIER};
         } else if (bucket->ends) {
             shard_request(p, bucket, element, &opts, counts);
         } else if (bucket->collective == KOLO_COLLECTIVE_ALLGATHER) {
@@ -451,6 +453,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .mesh = o->mesh,
         .placement = o->placement,
         .zero = o->shards > 0 && o->zero == 2 ? 1 : o->zero, /* shards are summed as wholes */
+        .share = o->share,
         .lag = o->lag,
         .codec = o->codec,
         .compress_bytes = o->compress_bytes,

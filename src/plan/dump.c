@@ -41,11 +41,15 @@ void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
     if (store->single_bytes) kolo_text_add(text, "1 x %zu", store->single_bytes);
     if (store->single_bytes && store->bytes) kolo_text_add(text, " + ");
     if (store->bytes) kolo_text_add(text, "2 x %zu", store->bytes);
+    if (store->shared_bytes) {
+        kolo_text_add(text, "%s2 x %zu shared", store->bytes ? " + " : "", store->shared_bytes);
+    }
     kolo_text_add(text, " bytes\n");
     static const char *const what[KOLO_COLLECTIVE_COUNT] = {
         [KOLO_COLLECTIVE_ALLREDUCE] = "",
         [KOLO_COLLECTIVE_ALLGATHER] = ", gathered",
         [KOLO_COLLECTIVE_REDUCE_SCATTER] = ", reduce-scattered",
+        [KOLO_COLLECTIVE_BARRIER] = ", shared: barrier",
     };
     for (int i = 0; i < p->map.n_buckets; i++) {
         const kolo_bucket *bucket = &p->map.buckets[i];

@@ -48,7 +48,8 @@ typedef struct kolo_store_entry {
     kolo_init init;
     const float *initial; /* instead of `init`; borrowed until kolo_store_init; NULL: none */
     bool single;          /* one version: updates overwrite it */
-    size_t offset;        /* in each bank, or in the memory of single entries */
+    bool shared;          /* the ranks have it in the same memory */
+    size_t offset;        /* in each bank, or in the memory of single or shared entries */
 } kolo_store_entry;
 
 kolo_status kolo_store_create(kolo_store **store);
@@ -74,7 +75,8 @@ void *kolo_store_data(const kolo_store *store, const kolo_store_entry *entry);
 kolo_status kolo_store_read(const kolo_store *store, const kolo_store_entry *entry,
                             void *canonical);
 /* Sets an entry in both banks from the whole tensor in row-major order; of a shard, the range of
- * this rank. NOMEM: no change. */
+ * this rank. Rank 0 writes shared entries, the others do nothing; kolo_store_broadcast then waits
+ * for it. NOMEM: no change. */
 kolo_status kolo_store_write(kolo_store *store, const kolo_store_entry *entry,
                              const void *canonical);
 /* True for parameters and running statistics, false for optimizer state, whose names start with
@@ -83,6 +85,10 @@ bool kolo_store_entry_is_model(const kolo_store_entry *entry);
 bool kolo_name_is_optimizer(const char *name);
 /* Initializes every entry, in both banks, from random numbers keyed by `seed` and its name. */
 kolo_status kolo_store_init(kolo_store *store, uint64_t seed);
+/* Gives all ranks the same memory for shared entries, which are zero afterwards. Between the first
+ * plan and kolo_store_init; later plans cannot add shared entries. The memory is that of `comm`.
+ * Collective. UNSUPPORTED: the ranks do not share memory; NOMEM, PEER, TIMEOUT. */
+kolo_status kolo_store_share(kolo_store *store, kolo_comm *comm);
 /* Broadcasts the current bank of rank 0, but for shards, to both banks of all ranks. Collective.
  * ARG: the ranks have different layouts. PEER, TIMEOUT. */
 kolo_status kolo_store_broadcast(kolo_store *store, kolo_comm *comm);
@@ -124,6 +130,8 @@ typedef struct kolo_plan_opts {
     int rank;                 /* in the mesh, where there is no communicator */
     const char *placement;    /* rules of its axes but dp, see kolo_pass_partition; borrowed */
     int zero;                 /* level of ZeRO: 1 to 3; see kolo_pass_zero; 0: none */
+    bool share;               /* the ranks share the parameters; call kolo_store_share before the
+                                 first run. Not with level 3 of zero */
     int lag;                  /* of gradients, in steps; see kolo_pass_lag */
     kolo_codec codec;         /* of gradients; default none. See kolo_pass_compress */
     size_t compress_bytes;    /* least size of a gradient that is compressed */
@@ -254,6 +262,7 @@ void kolo_plan_repeat(const kolo_plan *plan, int step);
 
 typedef struct kolo_plan_memory {
     size_t arena, scratch, gradients, store; /* bytes; store: all of it, its banks both */
+    size_t shared;                           /* bytes of `store` that all ranks share */
 } kolo_plan_memory;
 kolo_plan_memory kolo_plan_memory_of(const kolo_plan *plan);
 

@@ -7,6 +7,7 @@
 
 #include "base/integer.h"
 #include "base/rng.h"
+#include "kolo/host_memory.h"
 
 #include <string.h>
 
@@ -24,7 +25,10 @@ void kolo_store_set_alone(kolo_store *s) {
 
 void kolo_store_destroy(kolo_store *s) {
     if (!s) return;
-    for (int b = 0; b < 2; b++) kolo_pages_unmap(s->bank[b], s->mapped[b]);
+    for (int b = 0; b < 2; b++) {
+        kolo_pages_unmap(s->bank[b], s->mapped[b]);
+        if (!s->is_shared) kolo_pages_unmap(s->shared[b], s->shared_mapped[b]);
+    }
     kolo_pages_unmap(s->single, s->single_mapped);
     kolo_pages_unmap(s->arena, s->arena_bytes);
     if (s->own_gradients) kolo_pages_unmap(s->gradients, s->gradient_bytes);
@@ -113,6 +117,7 @@ kolo_status kolo_store_add(kolo_store *s, const kolo_graph *g, kolo_value v) {
         .init = value->init,
         .initial = value->initial,
         .single = single,
+        .shared = kolo_is_shared(g, v),
         .unit = value->unit,
         .place = value->place,
         .versions = value->versions,
@@ -121,7 +126,7 @@ kolo_status kolo_store_add(kolo_store *s, const kolo_graph *g, kolo_value v) {
     KOLO_TRY(add_cuts(s, g, v, &entry));
     if (kolo_is_slice(g, v)) KOLO_TRY(add_slice(s, g, v, &entry));
     if (!kolo_name_index_add(&s->index, name, (int32_t)s->n_entries)) return KOLO_NOMEM(64);
-    size_t *bytes = single ? &s->single_bytes : &s->bytes;
+    size_t *bytes = single ? &s->single_bytes : entry.shared ? &s->shared_bytes : &s->bytes;
     entry.offset = *bytes;
     s->entries[s->n_entries++] = entry;
     *bytes += kolo_round_up(kolo_store_entry_bytes(&entry), 64);
@@ -144,12 +149,37 @@ static kolo_status grow(kolo_store *s, char **memory, size_t *mapped, size_t byt
 
 kolo_status kolo_store_grow(kolo_store *s) {
     KOLO_TRY(grow(s, &s->single, &s->single_mapped, s->single_bytes, true));
-    KOLO_TRY(grow(s, &s->bank[0], &s->mapped[0], s->bytes, true));
-    return grow(s, &s->bank[1], &s->mapped[1], s->bytes, true);
+    for (int b = 0; b < 2; b++) {
+        KOLO_TRY(grow(s, &s->bank[b], &s->mapped[b], s->bytes, true));
+        if (s->shared_bytes <= s->shared_mapped[b]) continue;
+        if (s->is_shared) {
+            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                             "a later plan has other parameters that the ranks of the host share");
+        }
+        KOLO_TRY(grow(s, &s->shared[b], &s->shared_mapped[b], s->shared_bytes, true));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_store_share(kolo_store *s, kolo_comm *comm) {
+    const size_t bytes = kolo_round_up(s->shared_bytes, 4096);
+    void *memory;
+    KOLO_ASSERT(!s->is_shared);
+    if (bytes == 0) return KOLO_OK;
+    KOLO_TRY(kolo_comm_alloc_shared(comm, 2 * bytes, &memory));
+    for (int b = 0; b < 2; b++) {
+        kolo_pages_unmap(s->shared[b], s->shared_mapped[b]);
+        s->shared[b] = (char *)memory + (size_t)b * bytes;
+    }
+    s->is_shared = true;
+    s->follows = kolo_comm_rank(comm) > 0;
+    s->moves++;
+    return KOLO_OK;
 }
 
 char *kolo_store_at(const kolo_store *s, const kolo_store_entry *entry, int bank) {
-    return (entry->single ? s->single : s->bank[bank]) + entry->offset;
+    char *base = entry->single ? s->single : entry->shared ? s->shared[bank] : s->bank[bank];
+    return base + entry->offset;
 }
 
 kolo_status kolo_store_reserve(kolo_store *s, size_t bytes) {
@@ -313,6 +343,7 @@ static void write_range(kolo_store *s, const kolo_store_entry *entry, const char
 
 kolo_status kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const void *canonical) {
     kolo_tensor plain = canonical_of(entry);
+    if (entry->shared && s->follows) return KOLO_OK;
     if (entry->mesh) return write_slice(s, entry, canonical);
     for (int b = 0; !entry->cuts && b < (entry->single ? 1 : 2); b++) {
         kolo_tensor_reorder(&entry->tensor, kolo_store_at(s, entry, b), &plain, canonical);
@@ -408,7 +439,7 @@ static kolo_status broadcast_wholes(kolo_store *s, kolo_comm *comm) {
         const kolo_store_entry *entry = &s->entries[e];
         char *current = kolo_store_at(s, entry, s->current);
         size_t bytes = kolo_store_entry_bytes(entry);
-        if (kolo_store_entry_is_sharded(entry) || bytes == 0) continue;
+        if (kolo_store_entry_is_sharded(entry) || entry->shared || bytes == 0) continue;
         KOLO_TRY(kolo_broadcast(comm, current, bytes, KOLO_DTYPE_U8, 0));
         if (!entry->single) memcpy(kolo_store_at(s, entry, !s->current), current, bytes);
     }

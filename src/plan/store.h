@@ -11,7 +11,11 @@ struct kolo_store {
     char *bank[2];
     size_t bytes;     /* of one bank, required by the entries */
     size_t mapped[2]; /* of each bank, allocated */
-    char *single;     /* entries with one version */
+    char *shared[2];  /* banks of shared entries, the ranks' or, until there is one, its own */
+    size_t shared_bytes, shared_mapped[2]; /* required, and allocated by this rank */
+    bool is_shared;                        /* `shared` is the ranks' */
+    bool follows; /* another rank writes shared entries, except for its own ranges in steps */
+    char *single; /* entries with one version */
     size_t single_bytes, single_mapped;
     bool alone;  /* all entries have one version */
     int current; /* the bank that holds the committed version */

@@ -38,6 +38,7 @@ int cmd_dump(kolo_options *o) {
         .placement = kolo_options_text(o, "placement"),
         .pipeline = kolo_options_text(o, "pipeline"),
         .zero = (int)kolo_options_int(o, "zero"),
+        .share = kolo_options_flag(o, "share") && kolo_options_typed(o, "ranks"),
         .ranks = (int)kolo_options_int(o, "ranks"),
         .algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm"),
         .cached = kolo_options_choice(o, "autotune") == KOLO_AUTOTUNE_CACHED,

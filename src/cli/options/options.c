@@ -121,7 +121,7 @@ const kolo_option cli_options[] = {
      .help = "consecutive ranks that share a host and its link"},
     {.name = "ranks", .letter = 'n', .type = KOLO_OPTION_INT, .metavar = "N", .preset = "2",
      .min = 1, .max = MAX_RANKS, .commands = CMD_DUMP,
-     .help = "group size of the printed schedule, and of plans with --zero; with --mesh: its size"},
+     .help = "group size of the printed schedule, and of plans if given or with --zero; with --mesh: its size"},
     {.name = "workers", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,
      .max = MAX_RANKS, .commands = WORK,
      .help = "number of local workers, one process each; with --mesh: its size"},
@@ -172,6 +172,10 @@ const kolo_option cli_options[] = {
      .max = 1024, .commands = CMD_TRAIN,
      .help = "with --sync ps: processes beside the workers that hold the parameters and do nothing "
              "else; 0: each worker holds a part"},
+    {.name = "share", .type = KOLO_OPTION_FLAG, .preset = "true",
+     .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP,
+     .help = "every worker has its own copy of parameters and optimizer state; else the workers of "
+             "a host share one, where that changes no bit"},
     {.name = "consistency", .type = KOLO_OPTION_TEXT, .metavar = "POLICY",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "bsp",
      .help = "when the workers synchronize: bsp, gradients in every step; "

@@ -104,6 +104,23 @@ static void add_reads(kolo_text *t, const kolo_train_result *r) {
     kolo_text_fini(&line);
 }
 
+/* What the steps of a worker need by their plan. */
+static void add_memory(kolo_text *t, const kolo_train_result *r) {
+    const kolo_train_memory *m = &r->memory;
+    const double mib = 1 << 20;
+    const int64_t all = m->store + m->shared + m->exchanged + m->values;
+    if (all == 0) return;
+    add_row(t, "planned memory",
+            "%.1f MiB: parameters and optimizer %.1f, exchanged %.1f, values of a step %.1f",
+            (double)all / mib, (double)(m->store + m->shared) / mib, (double)m->exchanged / mib,
+            (double)m->values / mib);
+    if (r->workers > 1 && m->shared > 0) {
+        add_row(t, "shared by workers", "%.1f MiB of parameters", (double)m->shared / mib);
+    } else if (r->workers > 1) {
+        add_row(t, "shared by workers", "nothing: %s", r->unshared);
+    }
+}
+
 static void add_table(kolo_text *t, const kolo_train_result *r, const result_about *about) {
     add_row(t, "model", "%s, %" PRId64 " parameters", r->model, r->parameters);
     if (about->data) add_row(t, "data", "%s", about->data);
@@ -130,6 +147,7 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
     }
     add_row(t, "samples/s", "%.0f", r->samples_per_second);
     add_row(t, "peak memory", "%.0f MiB", (double)r->peak_rss_bytes / (1 << 20));
+    add_memory(t, r);
     if (about->out) add_row(t, "written to", "%s", about->out);
 }
 
@@ -202,6 +220,12 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
     }
     kolo_json_double(&j, "samples_per_second", r->samples_per_second);
     kolo_json_int(&j, "peak_rss_bytes", r->peak_rss_bytes);
+    if (about->trained) {
+        kolo_json_int(&j, "store_bytes", r->memory.store);
+        kolo_json_int(&j, "shared_bytes", r->memory.shared);
+        kolo_json_int(&j, "exchanged_bytes", r->memory.exchanged);
+        kolo_json_int(&j, "value_bytes", r->memory.values);
+    }
     kolo_json_string(&j, "parameter_hash", hash);
     kolo_json_close(&j);
 }

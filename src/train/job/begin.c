@@ -201,9 +201,10 @@ kolo_status kolo_job_create_session(kolo_job *j) {
     KOLO_TRY(kolo_session_create_for(&j->setup.session, j->comm, &j->own));
     j->session = j->own;
     KOLO_TRY(kolo_agree(j->comm, kolo_session_check_memory(j->session, j->comm)));
+    const int zero = j->setup.opts.zero;
     if (j->setup.opts.reproducible > 0)
-        KOLO_TRY(
-            kolo_agree_kernels(j->comm, kolo_session_plan(j->session), j->setup.opts.zero > 0));
+        KOLO_TRY(kolo_agree_kernels(j->comm, kolo_session_plan(j->session),
+                                    kolo_session_config_of(j->session)->plan.share || zero > 0));
     kolo_status recorded = KOLO_OK;
     if (j->files) recorded = kolo_tuning_record(&j->setup, j->setup.opts.out_dir);
     KOLO_TRY(kolo_agree(j->comm, recorded));

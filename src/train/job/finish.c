@@ -5,6 +5,7 @@
 #include "train/job/job.h"
 #include "train/session/agree.h"
 #include "train/session/replicas.h"
+#include "train/session/share.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,6 +24,25 @@ static kolo_status sum_reads(const kolo_job *j, uint64_t *reads) {
     kolo_session_count_reads(j->session, reads);
     if (!j->comm) return KOLO_OK;
     return kolo_allreduce(j->comm, reads, KOLO_STALENESS_BINS, KOLO_DTYPE_I64, KOLO_SUM);
+}
+
+static kolo_train_memory memory_of(const kolo_job *j) {
+    const kolo_plan_memory m = kolo_plan_memory_of(kolo_session_plan(j->session));
+    return (kolo_train_memory){
+        .store = (int64_t)(m.store - m.shared),
+        .shared = (int64_t)m.shared,
+        .exchanged = (int64_t)m.gradients,
+        .values = (int64_t)(m.arena + m.scratch),
+    };
+}
+
+/* Why the ranks share no parameters. */
+static void state_sharing(const kolo_job *j, kolo_train_result *result) {
+    const kolo_session_config *config = kolo_session_config_of(j->session);
+    if (j->size == 1) return;
+    const char *why = kolo_session_unshared(config, j->comm);
+    if (!why && !config->share) why = "--no-share, or a session of a program";
+    snprintf(result->unshared, sizeof result->unshared, "%s", why ? why : "");
 }
 
 kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
@@ -64,11 +84,13 @@ kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
         .parameter_hash = hash,
         .times = kolo_rank_times_report(j->rank_times, KOLO_TIMES_RUN),
         .servers = j->setup.opts.servers,
+        .memory = memory_of(j),
     };
     memcpy(result->reads, reads, sizeof result->reads);
     kolo_step_time *rows = j->setup.opts.times_by_rank;
     if (rows) memcpy(rows, result->times.by_rank, (size_t)result->times.ranks * sizeof *rows);
     result->times.by_rank = rows;
+    state_sharing(j, result);
     const char *options = j->setup.opts.model_options;
     snprintf(result->model, sizeof result->model, "%s%s%s", j->setup.opts.model,
              options && *options ? ":" : "", options ? options : "");

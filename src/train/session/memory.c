@@ -8,8 +8,8 @@ kolo_status kolo_session_check_memory(const kolo_session *session, kolo_comm *co
     kolo_plan_memory m = kolo_plan_memory_of(kolo_session_plan(session));
     int ranks = comm ? kolo_comm_local_size(comm) : 1;
     double one = (double)m.store + (double)m.gradients + (double)m.arena + (double)m.scratch;
-    double limit = (double)kolo_memory_limit();
-    if (limit <= 0 || one * ranks <= limit) return KOLO_OK;
+    double limit = (double)kolo_memory_limit(), twice = (double)m.shared * (ranks - 1);
+    if (limit <= 0 || one * ranks - twice <= limit) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_NOMEM,
                      "%d worker%s %.1f GiB (parameters and optimizer %.1f, gradients "
                      "%.1f, values of a step %.1f), and this machine has %.1f GiB for them: take a "

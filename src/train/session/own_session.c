@@ -61,6 +61,7 @@ static kolo_status open_alone(const kolo_session_opts *o, const kolo_train_opts 
     setup->session.build_arg = arg;
     setup->session.evaluate_only = o->evaluate_only;
     setup->session.plan.keep_gradients = o->keep_gradients;
+    setup->session.share = false; /* any rank may set parameters */
     return kolo_session_build(&setup->session, 1, graph);
 }
 

@@ -5,6 +5,7 @@
 #include "data/sampler.h"
 #include "kolo/train.h"
 #include "train/session/internal.h"
+#include "train/session/share.h"
 
 #include <string.h>
 
@@ -90,7 +91,9 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
     if (comm && kolo_mesh_has_model_axis(&s->opts.plan.mesh)) {
         KOLO_TRY_GOTO(kolo_mesh_comms_create(&s->opts.plan.mesh, comm, &s->groups), fail);
     }
+    s->opts.plan.share = s->opts.share && !kolo_session_unshared(&s->opts, comm);
     KOLO_TRY_GOTO(compile_first(s), fail);
+    if (s->opts.plan.share) KOLO_TRY_GOTO(kolo_store_share(s->store, comm), fail);
     KOLO_TRY_GOTO(create_rounds(s), fail);
     *session = s;
     return KOLO_OK;
@@ -124,6 +127,7 @@ void kolo_session_destroy(kolo_session *s) {
 kolo_status kolo_session_init(kolo_session *s, uint64_t seed) {
     s->seed = seed;
     s->steps = 0;
+    if (s->opts.plan.share) KOLO_TRY(kolo_barrier(s->comm)); /* nobody reads shared parameters */
     KOLO_TRY(kolo_store_init(s->store, seed));
     return s->comm ? kolo_store_broadcast(s->store, s->comm) : KOLO_OK;
 }

@@ -48,7 +48,9 @@ typedef struct kolo_session_config {
     bool evaluate_only;   /* forward pass alone: no gradients, optimizer or collectives */
     kolo_consistency consistency;
     bool served;         /* owners of the parameters update them; see kolo_session_connect */
-    kolo_plan_opts plan; /* the session sets `train` */
+    bool share;          /* the ranks have the parameters in the same memory, if they can with equal
+                            bits (share.h) */
+    kolo_plan_opts plan; /* the session sets `train` and `share` */
 } kolo_session_config;
 
 /* Builds the model and compiles the plan of a full batch, which fixes the layout of every

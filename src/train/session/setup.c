@@ -483,6 +483,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
         .counts = s->counts,
         .consistency = consistency,
         .served = s->opts.sync == KOLO_SYNC_PS,
+        .share = !s->opts.no_share,
         .plan =
             {
                 .mesh = s->mesh,
@@ -682,9 +683,9 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
                   "\nsteps: %" PRId64 "\n",
                   o->batch, o->accumulate, o->epochs, o->steps);
     char mesh[KOLO_MESH_TEXT];
-    kolo_text_add(text, "mesh: %s\nplacement: %s\nzero: %d\nsync: %s\nservers: %d\n",
+    kolo_text_add(text, "mesh: %s\nplacement: %s\nzero: %d\nno-share: %d\nsync: %s\nservers: %d\n",
                   kolo_mesh_text(&setup->mesh, mesh), o->placement ? o->placement : "", o->zero,
-                  kolo_sync_name(o->sync), o->servers);
+                  o->no_share, kolo_sync_name(o->sync), o->servers);
     kolo_text_add(text, "global-batch: %" PRId64 "\nworker-weights: %s\n", o->global_batch,
                   o->worker_weights ? o->worker_weights : "");
     kolo_text_add(text, "check-replicas: %" PRId64 "\naudit: %" PRId64 "\n", o->check_replicas,
