@@ -2,6 +2,7 @@
  * number of ranks, and take the memory that they should. Every job is compared with plain data
  * parallelism. */
 #include "base/compiler.h"
+#include "base/status.h"
 #include "data/safetensors/safetensors.h"
 #include "kolo/dump.h"
 #include "support/support.h"
@@ -80,6 +81,7 @@ static const struct {
 static kolo_train_opts options_of(size_t i) {
     kolo_train_opts opts = cases[i].opts;
     opts.algorithm = KOLO_ALGORITHM_DIRECT;
+    opts.no_share = true; /* see test_share */
     opts.lr = 0.02;
     opts.steps = 9;
     opts.epochs = 20;
@@ -300,6 +302,86 @@ static void memory_is_divided(void **state) {
     assert_true(store < 0.78 * parameters && gradients < 0.9 * whole); /* 3 / 4 */
 }
 
+/* ---- bytes ---- */
+
+typedef struct wire_job {
+    int level, steps;
+} wire_job;
+
+typedef struct wire_result {
+    train_outcome outcome;
+    double sent; /* bytes of this rank */
+} wire_result;
+
+static kolo_status wire_body(kolo_comm *comm, const void *arg, void *result) {
+    const wire_job *job = arg;
+    wire_result *r = result;
+    kolo_train_opts opts = {
+        .model = "gpt2_tiny", /* whose backward pass reads nearly all parameters */
+        .model_options = "layers=2,width=128,heads=2,context=8,vocab=100",
+        .data = "synthetic-tokens:N=67,test=10",
+        .batch = 2,
+        .steps = job->steps,
+        .epochs = 100,
+        .zero = job->level,
+        .no_eval = true,
+        .bucket_bytes = 200000,
+    };
+    kolo_peer_traffic traffic;
+    KOLO_TRY(train_body(comm, &opts, &r->outcome));
+    for (int p = 0; p < kolo_comm_size(comm); p++) {
+        KOLO_TRY(kolo_comm_peer_traffic(comm, p, &traffic));
+        r->sent += (double)traffic.sent_bytes;
+    }
+    return KOLO_OK;
+}
+
+/* What the ranks send in runs of so many steps, and the parameters of the model. */
+static double bytes_sent(int ranks, int level, int steps, double *parameters) {
+    static wire_result results[4];
+    const wire_job arg = {level, steps};
+    double sent = 0;
+    rank_job job = {
+        .n = ranks,
+        .transport = RANKS_TCP,
+        .body = wire_body,
+        .arg = &arg,
+        .arg_bytes = sizeof arg,
+        .results = results,
+        .result_bytes = sizeof *results,
+    };
+    ASSERT_OK(run_rank_job(&job));
+    for (int r = 0; r < ranks; r++) {
+        if (results[r].outcome.status != KOLO_OK) fail_msg("%s", results[r].outcome.error);
+        sent += results[r].sent;
+    }
+    *parameters = (double)results[0].outcome.result.parameters;
+    return sent;
+}
+
+/* A step of N ranks with P parameters: an allreduce sends 2 (N - 1) / N x 4 P bytes per rank, a
+ * reduce-scatter and the allgather of levels 1 and 2 as many, those of level 3 half as many again.
+ */
+static void bytes_on_the_wire_are_those_of_theory(void **state) {
+    static const double parts[] = {2, 2, 2, 3};
+    (void)state;
+    for (int level = 0; level <= 3; level++) {
+        for (int ranks = 2; ranks <= 4; ranks++) {
+            if (!getenv("KOLO_SOAK") && ranks != 3) continue;
+            double p;
+            double few = bytes_sent(ranks, level, 1, &p), more = bytes_sent(ranks, level, 4, &p);
+            double theory = parts[level] * (ranks - 1) * 4 * p; /* of all ranks */
+            double measured = (more - few) / 3;
+            print_message("level %d, %d ranks: %.0f bytes a step, theory %.0f: %.4f\n", level,
+                          ranks, measured, theory, measured / theory);
+            if (fabs(measured / theory - 1) > 0.01) {
+                fail_msg("level %d, %d ranks: %.0f bytes a step, not %.0f", level, ranks, measured,
+                         theory);
+            }
+        }
+    }
+}
+
 static void what_cannot_be_sharded_is_refused(void **state) {
     kolo_train_opts opts = options_of(3);
     opts.zero = 1;
@@ -322,6 +404,7 @@ TEST_MAIN(test_zero) {
         cmocka_unit_test(checkpoints_do_not_depend_on_shards),
         cmocka_unit_test(sharded_parameters_are_saved),
         cmocka_unit_test(memory_is_divided),
+        cmocka_unit_test(bytes_on_the_wire_are_those_of_theory),
         cmocka_unit_test(what_cannot_be_sharded_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
