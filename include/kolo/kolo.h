@@ -23,5 +23,6 @@
 #include "kolo/session.h"
 #include "kolo/sim.h"
 #include "kolo/status.h"
+#include "kolo/step_model.h"
 #include "kolo/tensor.h"
 #include "kolo/train.h"

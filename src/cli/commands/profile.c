@@ -6,6 +6,7 @@
 #include "cli/launcher/run_on_ranks.h"
 #include "cli/options/train_opts.h"
 #include "cli/output/output.h"
+#include "cli/output/step_model.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -220,10 +221,23 @@ static kolo_status report(const kolo_profile *p, kolo_options *o) {
     return status;
 }
 
+static kolo_status predict(kolo_comm *comm, const kolo_train_opts *train, kolo_options *o) {
+    kolo_step_model *prediction;
+    KOLO_TRY(kolo_step_model_measure(comm, train, kolo_options_int(o, "steps"), &prediction));
+    kolo_status status = KOLO_OK;
+    if (kolo_comm_rank(comm) == 0) {
+        status = step_model_report(prediction, kolo_options_text(o, "model"),
+                                   kolo_options_text(o, "json"));
+    }
+    kolo_step_model_destroy(prediction);
+    return status;
+}
+
 static kolo_status profile_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
     kolo_train_opts train;
     kolo_profile *profile;
     KOLO_TRY(train_opts_make(o, threads, &train));
+    if (kolo_options_flag(o, "predict")) return predict(comm, &train, o);
     kolo_profile_opts opts = {.steps = kolo_options_int(o, "steps")};
     KOLO_TRY(kolo_profile_train(comm, &train, &opts, &profile));
     kolo_status status = kolo_comm_rank(comm) == 0 ? report(profile, o) : KOLO_OK;

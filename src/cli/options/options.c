@@ -470,6 +470,9 @@ const kolo_option cli_options[] = {
     {.name = "trace", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE", .not_kept = true,
      .commands = STEPS,
      .help = "write a trace of the last steps for Perfetto or chrome://tracing"},
+    {.name = "predict", .type = KOLO_OPTION_FLAG, .commands = CMD_PROFILE,
+     .help = "instead of a profile, predict the step of several workers from its parts, measure it, "
+             "and compare divisions of the gradients into buckets"},
     {.name = "progress", .type = KOLO_OPTION_CHOICE, .choices = progress_styles, .preset = "auto",
      .commands = CMD_TRAIN, .help = "progress on standard error"},
     {.name = "config", .type = KOLO_OPTION_TEXT, .metavar = "FILE",

@@ -1,0 +1,99 @@
+/* Predicted and measured times of a step. */
+#include "cli/output/step_model.h"
+
+#include "base/json.h"
+#include "cli/output/output.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* Of the measured time, in percent; NaN where nothing was measured. */
+static double error_of(double predicted, double measured) {
+    return measured > 0 ? 100 * (predicted / measured - 1) : NAN;
+}
+
+static void add_times(kolo_text *t, const kolo_step_model *p) {
+    kolo_text_add(t, "%-22s %12s %12s %9s\n", "ms", "predicted", "measured", "error");
+    for (int i = 0; i < KOLO_TIMES; i++) {
+        if (i == KOLO_TIME_IDLE || i == KOLO_TIME_OTHER) continue; /* not predicted */
+        double a = p->predicted.ms[i], b = p->measured.ms[i];
+        kolo_text_add(t, "%-22s %12.3f %12.3f %8.1f%%\n", kolo_time_name((kolo_time)i), a, b,
+                      error_of(a, b));
+    }
+    double step = p->predicted.ms[KOLO_TIME_STEP];
+    kolo_text_add(t, "%-22s %12.3f %12.3f %8.1f%%\n", "step, median", step, p->measured_median_ms,
+                  error_of(step, p->measured_median_ms));
+}
+
+static void add_buckets(kolo_text *t, const kolo_step_model *p) {
+    kolo_text_add(t, "\n%-22s %8s %12s %12s %12s\n", "buckets, predicted", "n", "sums", "exposed",
+                  "step");
+    for (int i = 0; i < KOLO_MODELLED_BUCKETS; i++) {
+        const kolo_modelled_buckets *b = &p->buckets[i];
+        kolo_text_add(t, "%-22s %8d %12.3f %12.3f %12.3f\n", b->name, b->buckets, b->sums_ms,
+                      b->exposed_ms, b->step_ms);
+    }
+    kolo_text_add(t, "best, bytes:");
+    for (int i = 0; i < p->n_best; i++) kolo_text_add(t, " %zu", p->best_bytes[i]);
+    kolo_text_add(t, "\n");
+}
+
+static void add_table(kolo_text *t, const kolo_step_model *p, const char *model) {
+    kolo_text_add(t, "model             %s, batch %" PRId64 " each\n", model, p->batch);
+    kolo_text_add(t, "workers           %d, threads %d each\n", p->workers, p->threads);
+    kolo_text_add(t, "sums              %.1f us + %.1f us per MiB, %s\n\n", p->fixed_us,
+                  p->us_per_mib,
+                  p->overlaps ? "while kernels run" : "by the processors that run kernels");
+    add_times(t, p);
+    add_buckets(t, p);
+}
+
+static void add_json_times(kolo_json *j, const char *key, const kolo_step_time *time) {
+    kolo_json_object(j, key);
+    for (int i = 0; i < KOLO_TIMES; i++) {
+        kolo_json_double(j, kolo_time_name((kolo_time)i), time->ms[i]);
+    }
+    kolo_json_close(j);
+}
+
+static void add_json(kolo_text *t, const kolo_step_model *p, const char *model) {
+    kolo_json j = {.out = t, .indent = 2};
+    kolo_json_object(&j, NULL);
+    kolo_json_string(&j, "model", model);
+    kolo_json_int(&j, "batch", p->batch);
+    kolo_json_int(&j, "workers", p->workers);
+    kolo_json_int(&j, "threads", p->threads);
+    kolo_json_double(&j, "sum_fixed_us", p->fixed_us);
+    kolo_json_double(&j, "sum_us_per_mib", p->us_per_mib);
+    kolo_json_bool(&j, "overlaps", p->overlaps);
+    add_json_times(&j, "predicted_ms", &p->predicted);
+    add_json_times(&j, "measured_ms", &p->measured);
+    kolo_json_double(&j, "measured_step_ms_median", p->measured_median_ms);
+    kolo_json_array(&j, "buckets");
+    for (int i = 0; i < KOLO_MODELLED_BUCKETS; i++) {
+        const kolo_modelled_buckets *b = &p->buckets[i];
+        kolo_json_object(&j, NULL);
+        kolo_json_string(&j, "name", b->name);
+        kolo_json_int(&j, "buckets", b->buckets);
+        kolo_json_double(&j, "sums_ms", b->sums_ms);
+        kolo_json_double(&j, "exposed_ms", b->exposed_ms);
+        kolo_json_double(&j, "step_ms", b->step_ms);
+        kolo_json_close(&j);
+    }
+    kolo_json_close(&j);
+    kolo_json_array(&j, "best_bytes");
+    for (int i = 0; i < p->n_best; i++) kolo_json_int(&j, NULL, (int64_t)p->best_bytes[i]);
+    kolo_json_close(&j);
+    kolo_json_close(&j);
+}
+
+kolo_status step_model_report(const kolo_step_model *prediction, const char *model,
+                              const char *json) {
+    kolo_text table = {0}, text = {0};
+    add_table(&table, prediction, model);
+    add_json(&text, prediction, model);
+    kolo_status status = output_result(&table, json, &text);
+    kolo_text_fini(&table);
+    kolo_text_fini(&text);
+    return status;
+}

@@ -1,0 +1,38 @@
+"""bench/report.py: fits, and a small report."""
+# needs json; ranks 0
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SCRIPT = os.path.join(HERE, "bench", "report.py")
+KOLO = os.path.join(os.path.dirname(os.environ["KOLO_LIBRARY"]), "kolo")
+
+spec = importlib.util.spec_from_file_location("report", SCRIPT)
+report = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(report)
+
+# Times and speed-ups that follow the laws give their fractions back.
+for s in (0.0, 0.05, 0.5, 1.0):
+    times = {n: 80 * (s + (1 - s) / n) for n in (1, 2, 4, 8)}
+    assert abs(report.serial_fraction(times) - s) < 1e-12
+    assert abs(report.scaled_fraction({n: n - s * (n - 1) for n in (1, 2, 4)}) - s) < 1e-12
+assert report.serial_fraction({1: 3.0}) is None and report.scaled_fraction({}) is None
+assert report.serial_fraction({1: 10.0, 2: 2.0}) == 0 and report.serial_fraction({1: 1.0, 2: 9.0}) == 1
+
+with tempfile.TemporaryDirectory() as folder:
+    out = os.path.join(folder, "r")
+    subprocess.run([sys.executable, SCRIPT, "--kolo", KOLO, "--nets", "mlp:4,nonsense:4", "--workers", "1,2", "--modes", "shm",
+                    "--steps", "2", "--out", out], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with open(out + ".md", encoding="utf-8") as f:
+        text = f.read()
+    for line in ("| mlp, 4 | 1 | shm |", "| mlp, 4 | 2 | shm |", "| mlp, 2 | 2 | shm |", "### Weak scaling", "| mlp, shm | 2 |",
+                 "Mean of the absolute errors", "Not measured: nonsense, 1 workers, shm, auto: "):
+        assert line in text, (line, text)
+    for kind in ("weak", "strong"):
+        with open(f"{out}-{kind}.svg", encoding="utf-8") as f:
+            assert "mlp, shm" in f.read()
+print("ok")
