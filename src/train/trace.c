@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/integer.h"
 #include "base/json.h"
+#include "train/clock_offset.h"
 #include "train/session/agree.h"
 
 #include <stdio.h>
@@ -20,8 +21,9 @@ typedef struct event {
 struct kolo_trace {
     kolo_plan *plan;
     kolo_step_info *steps;
-    event *events; /* ring */
-    int64_t count; /* of all events recorded */
+    event *events;     /* ring */
+    int64_t count;     /* of all events recorded */
+    int64_t offset_ns; /* to the clock of rank 0, once it is known */
 };
 
 static void record(kolo_trace *t, event e) { t->events[t->count++ % CAPACITY] = e; }
@@ -64,6 +66,14 @@ void kolo_trace_destroy(kolo_trace *t) {
 
 /* The format has microseconds. */
 static double us(int64_t ns) { return (double)ns / 1e3; }
+
+/* Event i with the times of rank 0. */
+static event event_at(const kolo_trace *t, int64_t i) {
+    event e = t->events[i % CAPACITY];
+    e.begin_ns += t->offset_ns;
+    e.end_ns += t->offset_ns;
+    return e;
+}
 
 static void begin_event(kolo_json *j, const char *phase, int rank, int track) {
     kolo_json_object(j, NULL);
@@ -144,14 +154,14 @@ static void print_events(const kolo_trace *t, int rank, kolo_text *out) {
     add_name(&j, "thread_name", rank, 0, "steps");
     int64_t first = t->count > CAPACITY ? t->count - CAPACITY : 0;
     for (int64_t i = first; i < t->count; i++) {
-        const event *e = &t->events[i % CAPACITY];
-        if (e->name) {
-            add_other(&j, rank, e);
+        const event e = event_at(t, i);
+        if (e.name) {
+            add_other(&j, rank, &e);
             continue;
         }
-        const kolo_step_info *s = &t->steps[e->step];
-        add_step(&j, rank, s, e, &name);
-        if (s->kind != KOLO_STEP_KERNEL) add_flight(&j, rank, s, e);
+        const kolo_step_info *s = &t->steps[e.step];
+        add_step(&j, rank, s, &e, &name);
+        if (s->kind != KOLO_STEP_KERNEL) add_flight(&j, rank, s, &e);
     }
     kolo_json_close(&j);
     kolo_text_fini(&name);
@@ -184,12 +194,14 @@ static kolo_status append(kolo_file_writer *file, char *events, bool first) {
     return kolo_file_append(file, events + 1, length - 2);
 }
 
-kolo_status kolo_trace_write(const kolo_trace *t, kolo_comm *comm, const char *path) {
+kolo_status kolo_trace_write(kolo_trace *t, kolo_comm *comm, const char *path) {
     static const char head[] = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n",
                       tail[] = "\n]}\n";
     int rank = comm ? kolo_comm_rank(comm) : 0, size = comm ? kolo_comm_size(comm) : 1;
     kolo_text own = {0};
     kolo_file_writer *file = NULL;
+    int64_t error_ns;
+    KOLO_TRY(kolo_clock_offset(comm, &t->offset_ns, &error_ns));
     print_events(t, rank, &own);
     kolo_status status = own.failed ? KOLO_NOMEM(own.length) : KOLO_OK, written = KOLO_OK;
     if (status == KOLO_OK && rank == 0) status = kolo_file_create(path, &file);

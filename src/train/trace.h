@@ -3,7 +3,8 @@
  * latest events. Written in Chrome's trace event format (open it in Perfetto): one process per
  * rank, with one track for steps and one for collectives in flight.
  *
- * Times are those of the host's monotonic clock, so the ranks of one host share one axis. */
+ * Times are those of rank 0's monotonic clock; those of other hosts are converted when the trace is
+ * written (clock_offset.h), so all ranks share one axis. */
 
 #include "kolo/comm.h"
 #include "plan/plan.h"
@@ -21,4 +22,4 @@ void kolo_trace_add(kolo_trace *trace, const char *name, int64_t begin_ns, int64
 
 /* Writes the events of all ranks of `comm` (NULL: a single rank) into one file, on rank 0.
  * Collective. IO, on every rank: the file cannot be written. */
-kolo_status kolo_trace_write(const kolo_trace *trace, kolo_comm *comm, const char *path);
+kolo_status kolo_trace_write(kolo_trace *trace, kolo_comm *comm, const char *path);
