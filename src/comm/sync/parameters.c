@@ -15,7 +15,8 @@ struct kolo_parameters {
     kolo_comm *comm;
     kolo_parameters_opts opts;
     kolo_service *service;
-    size_t count; /* of the initial values */
+    size_t count;   /* of the initial values */
+    size_t largest; /* part of a vector */
     int n_workers, n_servers;
     bool works, pushing, finished, abandoned;
     uint64_t clock;
@@ -38,7 +39,12 @@ static void divide(kolo_parameters *p) {
         const kolo_parameters_part *part = p->opts.parts ? &p->opts.parts[i] : NULL;
         const kolo_owned_span range = range_of(p->count, p->n_servers, i);
         p->owned[i] = (kolo_owned){range, range, {0, 0}};
+        if (range.count > p->largest && !part) p->largest = range.count;
         if (!part) continue;
+        const size_t counts[] = {part->values, part->gradient, part->state};
+        for (size_t k = 0; k < KOLO_COUNT(counts); k++) {
+            if (counts[k] > p->largest) p->largest = counts[k];
+        }
         p->owned[i] =
             (kolo_owned){{values, part->values}, {gradient, part->gradient}, {state, part->state}};
         values += part->values;
@@ -120,18 +126,10 @@ static kolo_status build(kolo_parameters *p, const float *initial) {
     if (status == KOLO_OK) status = distribute(p, initial, all);
     kolo_free(all);
     KOLO_TRY(status);
-    size_t range = 1;
-    for (int i = 0; i < p->n_servers; i++) {
-        const kolo_owned *has = &p->owned[i];
-        const size_t counts[] = {has->values.count, has->gradient.count, has->state.count};
-        for (size_t k = 0; k < KOLO_COUNT(counts); k++) {
-            if ((counts[k] + 1) * sizeof(float) > range) range = (counts[k] + 1) * sizeof(float);
-        }
-    }
     kolo_service_opts service = {.serve = p->owner ? kolo_parameters_owner_serve : NULL,
                                  .lost = kolo_parameters_owner_lost,
                                  .arg = p->owner,
-                                 .client_bytes = 4 * range + (1 << 20),
+                                 .client_bytes = 4 * p->largest * sizeof(float) + (1 << 20),
                                  .timeout_ms = p->opts.timeout_ms};
     return kolo_service_create(p->comm, &service, &p->service);
 }

@@ -36,13 +36,13 @@ typedef void kolo_owner_reply(kolo_service_call *call, kolo_status status, uint6
 /* `opts` is borrowed. The values are undefined; see kolo_parameters_owner_load. NOMEM. */
 kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const kolo_owned *has,
                                          int workers, kolo_owner_reply *reply,
-                                         kolo_parameters_owner **owner);
+                                         kolo_parameters_owner **made);
 void kolo_parameters_owner_destroy(kolo_parameters_owner *owner);
 /* Sets values and state from the initial values of all owners. */
 void kolo_parameters_owner_load(kolo_parameters_owner *owner, const float *all);
-/* The calls of a service; `owner`: a kolo_parameters_owner. */
-void kolo_parameters_owner_serve(void *owner, kolo_service_call *call);
-void kolo_parameters_owner_lost(void *owner, int client, bool left, const char *reason);
+/* The calls of a service; `arg`: a kolo_parameters_owner. */
+void kolo_parameters_owner_serve(void *arg, kolo_service_call *call);
+void kolo_parameters_owner_lost(void *arg, int client, bool left, const char *reason);
 /* Blocks until no worker is present. PEER: a worker that the job needs was lost. Any thread. */
 kolo_status kolo_parameters_owner_wait(kolo_parameters_owner *owner);
 /* Any thread. */

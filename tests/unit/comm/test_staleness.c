@@ -110,11 +110,10 @@ static void reply(kolo_service_call *call, kolo_status status, uint64_t clock, c
 static void init(world *x, int workers, int owners, int clocks, int bound) {
     const kolo_owned has = {{0, 1}, {0, 1}, {0, 0}};
     const float zero[1] = {0};
-    const size_t pairs = (size_t)(workers * owners),
-                 events = (size_t)(workers * MESSAGES + workers);
+    const size_t n = (size_t)workers, pairs = n * (size_t)owners, events = n * (MESSAGES + 1);
     *x = (world){.workers = workers, .owners = owners, .clocks = clocks, .bound = bound};
     x->delivered = kolo_zalloc(pairs * sizeof *x->delivered);
-    x->lost = kolo_zalloc((size_t)workers * sizeof *x->lost);
+    x->lost = kolo_zalloc(n * sizeof *x->lost);
     x->messages = kolo_zalloc(pairs * MESSAGES * sizeof *x->messages);
     assert_true(x->delivered && x->lost && x->messages);
     for (int o = 0; o < owners; o++) {
@@ -288,7 +287,7 @@ static size_t state_of(const search *s, const world *x) {
 /* Visits the state at the end of the path, and all that follow. */
 static void visit(search *s) {
     world x;
-    bool due[FEW * OWNERS];
+    bool due[FEW * OWNERS] = {false};
     init(&x, FEW, s->owners, s->clocks, s->bound);
     for (int i = 0; i < s->n; i++) deliver(&x, s->path[i] / s->owners, s->path[i] % s->owners);
     const size_t at = state_of(s, &x);
