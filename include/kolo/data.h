@@ -10,6 +10,13 @@
  *     fashion-mnist        the folder of Debian's package dataset-fashion-mnist
  *     fashion-mnist:DIR    the four IDX files in another folder, gzipped or not
  *     mnist:DIR            the handwritten digits, in the same format
+ *     cifar10:DIR          data_batch_1.bin to data_batch_5.bin and test_batch.bin
+ *     cifar100:DIR         train.bin and test.bin, with the fine labels
+ *
+ *     csv:FILE[,KEY=VALUE,...]
+ *         a table of numbers, a sample in each row; or a folder with train.csv and test.csv. Keys
+ *         target (name or number of its column; default the last), type (class or value), classes,
+ *         split (part of the rows that is the test split, drawn by seed; default 0.1), seed
  *
  *     synthetic[:KEY=VALUE,...]
  *         synthetic images in memory, the same in every run; keys N (training samples), test (test
@@ -65,13 +72,15 @@ enum { KOLO_FIELD_X, KOLO_FIELD_Y };
 /* Description of a data set. Fields of the data sets below:
  *
  *     images    "x" u8 [C,H,W]; "y" i32 [], or [H,W] per pixel
+ *     tables    "x" f32 [F]; "y" i32 [], or f32 [] where targets are numbers
  *     tokens    "x" i32 [T]; "y" i32 [T] */
 typedef struct kolo_dataset_info {
     const char *name;  /* "fashion-mnist" */
     const char *place; /* its folder or argument */
     kolo_split split;
     int64_t count; /* samples, at least 1 */
-    int classes;   /* labels and tokens are 0 .. classes-1; -1: a pixel without a label */
+    int classes;   /* labels and tokens are 0 .. classes-1; -1: a pixel without a label; 1 where
+                      targets are numbers */
     int n_fields;
     kolo_field fields[KOLO_MAX_FIELDS];
 } kolo_dataset_info;

@@ -319,7 +319,7 @@ typedef struct kolo_prediction {
     kolo_shape shape;      /* of one sample's values: [classes]; [T,classes] of a language model */
     const float *values;   /* [count, shape] */
     kolo_shape label;      /* of one sample's labels: [], [T], [H,W] */
-    const int32_t *labels; /* [count, label] */
+    const int32_t *labels; /* [count, label]; NULL where targets are numbers */
 } kolo_prediction;
 
 /* Receives the predictions batch by batch. An error ends kolo_predict with it. */

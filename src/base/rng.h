@@ -22,6 +22,7 @@ typedef enum kolo_rng_use {
     KOLO_RNG_PAIR = 10,      /* pairing of sentences; index: split */
     KOLO_RNG_ATTENTION = 11, /* dropout masks of attention weights; index: layer */
     KOLO_RNG_TOKEN = 12,     /* generated tokens; index: 0 */
+    KOLO_RNG_SPLIT = 13,     /* samples of the test split; index: 0 */
 } kolo_rng_use;
 
 typedef struct kolo_rng {

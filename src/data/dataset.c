@@ -47,15 +47,16 @@ kolo_status kolo_dataset_open_with(const kolo_reader *reader, kolo_reader_open *
     kolo_status status = open(reader, argument, d);
     if (status == KOLO_OK) {
         const kolo_field *x = &d->info.fields[KOLO_FIELD_X];
-        bool tokens = x->dtype == KOLO_DTYPE_I32;
+        bool images = x->dtype == KOLO_DTYPE_U8;
         KOLO_ASSERT(d->info.count > 0 && d->info.classes > 0 && d->info.place);
-        KOLO_ASSERT(d->info.n_fields == 2 && x->shape.rank == (tokens ? 1 : 3));
-        KOLO_ASSERT(tokens || x->shape.dim[0] <= KOLO_MAX_CHANNELS);
+        KOLO_ASSERT(d->info.n_fields == 2 && x->shape.rank == (images ? 3 : 1));
+        KOLO_ASSERT(!images || x->shape.dim[0] <= KOLO_MAX_CHANNELS);
         KOLO_ASSERT(d->gather || (d->data[KOLO_FIELD_X] && d->data[KOLO_FIELD_Y]));
         for (int f = 0; f < d->info.n_fields; f++) {
             d->bytes[f] = kolo_field_bytes(&d->info.fields[f]);
         }
-        if (!d->gather) status = check_labels(d, KOLO_FIELD_Y);
+        bool labels = d->info.fields[KOLO_FIELD_Y].dtype == KOLO_DTYPE_I32;
+        if (!d->gather && labels) status = check_labels(d, KOLO_FIELD_Y);
     }
     if (status != KOLO_OK) {
         kolo_dataset_close(d);

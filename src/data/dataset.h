@@ -40,9 +40,9 @@ struct kolo_reader {
     const char *help;
     kolo_reader_open *open;
     int token_bytes; /* token readers */
-    /* MNIST-like readers. */
+    /* Of published sets of images: */
     int classes;
-    float mean, std;
+    float mean[3], std[3];        /* of the channels, over the training samples */
     const char *folder, *package; /* default folder and the Debian package that installs it */
 };
 

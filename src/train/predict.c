@@ -73,12 +73,13 @@ static kolo_status predict_batch(prediction *p, const kolo_batch *batch) {
     const int64_t each = kolo_shape_count(&sample), labels = kolo_shape_count(&now->label);
     float *to = p->values + (p->file ? now->first * each : 0);
     now->values = to;
-    now->labels = batch->data[KOLO_FIELD_Y];
+    bool classes = batch->fields[KOLO_FIELD_Y].dtype == KOLO_DTYPE_I32;
+    now->labels = classes ? batch->data[KOLO_FIELD_Y] : NULL;
     now->count = batch->count;
     size_t bytes = (size_t)(batch->count * each) * sizeof *to;
     KOLO_TRY(kolo_session_predict(session, batch, p->opts.output, to, bytes, NULL));
     KOLO_TRY(check_numbers(p, each));
-    if (p->file) {
+    if (p->file && classes) {
         memcpy(p->labels + now->first * labels, now->labels,
                (size_t)(batch->count * labels) * sizeof *p->labels);
     }
@@ -99,7 +100,9 @@ static kolo_status write_file(prediction *p) {
     kolo_shape values = stacked(p->opts.samples, &p->now.shape);
     kolo_shape labels = stacked(p->opts.samples, &p->now.label);
     KOLO_TRY(kolo_safetensors_add(p->file, p->opts.output, KOLO_DTYPE_F32, &values, p->values));
-    KOLO_TRY(kolo_safetensors_add(p->file, "labels", KOLO_DTYPE_I32, &labels, p->labels));
+    if (p->now.labels) {
+        KOLO_TRY(kolo_safetensors_add(p->file, "labels", KOLO_DTYPE_I32, &labels, p->labels));
+    }
     return kolo_safetensors_finish(p->file);
 }
 

@@ -77,6 +77,7 @@ static kolo_status open_alone(const kolo_eval_opts *opts, kolo_trained *t) {
                     .model_options = options,
                     .sample = data->fields[KOLO_FIELD_X].shape,
                     .label = data->fields[KOLO_FIELD_Y].shape,
+                    .numeric = data->fields[KOLO_FIELD_Y].dtype == KOLO_DTYPE_F32,
                     .classes = data->classes,
                     .batch = o->batch,
                     .evaluate_only = true,

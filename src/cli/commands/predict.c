@@ -89,7 +89,7 @@ static void print_sample(printer *p, const kolo_prediction *now, int64_t i) {
     kolo_json_object(&j, NULL);
     kolo_json_int(&j, "sample", now->first + i);
     bool last = p->top > 0 && now->label.rank == 1;
-    if (now->label.rank == 0 || last) {
+    if (now->labels && (now->label.rank == 0 || last)) {
         kolo_json_int(&j, "label", now->labels[(i + 1) * labels - 1]);
     }
     if (p->top > 0) {

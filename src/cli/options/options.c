@@ -82,7 +82,8 @@ const kolo_option cli_options[] = {
      .help = "model of weights with the names of Kolo, torchvision or Hugging Face"},
     {.name = "data", .type = KOLO_OPTION_TEXT, .path = kolo_dataset_path, .metavar = "NAME[:ARG]",
      .commands = CMD_TRAIN | TRAINED, .required = CMD_TRAIN | TRAINED,
-     .help = "data set: fashion-mnist[:DIR], mnist:DIR, text:FILE, tokens:FILE; or synthetic: "
+     .help = "data set (docs/data.md): fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, cifar100:DIR, "
+             "csv:FILE, text:FILE, tokens:FILE; or synthetic: "
              "synthetic[:KEY=VALUE,...] with the keys N, test, shape (1x28x28), classes and seed, "
              "synthetic-seg with the same keys and a label for each pixel, synthetic-tokens with "
              "the keys N, test and seed"},

@@ -6,7 +6,6 @@
 #include "data/readers/idx.h"
 #include "data/readers/readers.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -24,21 +23,6 @@ static void close_mnist(kolo_dataset *d) {
     kolo_idx_fini(&m->labels);
     kolo_free(m->wide_labels);
     kolo_free(m);
-}
-
-static kolo_status check_folder(const kolo_reader *reader, const char *folder, bool given) {
-    struct stat st;
-    if (stat(folder, &st) == 0) {
-        if (S_ISDIR(st.st_mode)) return KOLO_OK;
-        return KOLO_FAIL(KOLO_ERR_IO, "%s: not a folder: give the folder that holds the IDX files",
-                         folder);
-    }
-    const char *why = kolo_errno_text(errno);
-    if (!given) {
-        return KOLO_FAIL(KOLO_ERR_IO, "%s: %s: apt-get install %s, or give another folder: %s:DIR",
-                         folder, why, reader->package, reader->name);
-    }
-    return KOLO_FAIL(KOLO_ERR_IO, "%s: %s: give the folder that holds the IDX files", folder, why);
 }
 
 /* Opens folder/file, else folder/file.gz. */
@@ -63,17 +47,11 @@ static kolo_status open_one(const char *folder, const char *file, kolo_idx_kind 
 }
 
 kolo_status kolo_read_mnist(const kolo_reader *reader, const char *argument, kolo_dataset *d) {
-    const char *folder = argument ? argument : reader->folder;
-    if (!folder || !*folder) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "data set %s needs a folder: write %s:DIR", reader->name,
-                         reader->name);
-    }
-    KOLO_TRY(check_folder(reader, folder, argument != NULL));
+    KOLO_TRY(kolo_reader_folder(reader, argument, "the IDX files", d));
+    const char *folder = d->place;
     d->close = close_mnist;
-    d->place = kolo_strdup(folder);
     mnist *m = d->own = kolo_zalloc(sizeof *m);
-    if (!d->place || !m) return KOLO_NOMEM(sizeof *m);
-    d->info.place = d->place;
+    if (!m) return KOLO_NOMEM(sizeof *m);
 
     bool train = d->info.split == KOLO_SPLIT_TRAIN;
     const char *images = train ? "train-images-idx3-ubyte" : "t10k-images-idx3-ubyte";
@@ -98,7 +76,6 @@ kolo_status kolo_read_mnist(const kolo_reader *reader, const char *argument, kol
     d->info.count = count;
     d->info.classes = reader->classes;
     kolo_dataset_set_fields(&d->info, KOLO_DTYPE_U8, image, kolo_shape_0());
-    d->info.fields[KOLO_FIELD_X].mean[0] = reader->mean;
-    d->info.fields[KOLO_FIELD_X].std[0] = reader->std;
+    kolo_reader_moments(reader, &d->info.fields[KOLO_FIELD_X]);
     return KOLO_OK;
 }

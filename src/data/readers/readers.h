@@ -6,7 +6,8 @@
 /* All readers, ended by a row without a name. */
 extern const kolo_reader kolo_readers[];
 
-kolo_reader_open kolo_read_mnist, kolo_read_synthetic, kolo_read_synthetic_seg;
+kolo_reader_open kolo_read_mnist, kolo_read_cifar10, kolo_read_cifar100, kolo_read_csv;
+kolo_reader_open kolo_read_synthetic, kolo_read_synthetic_seg;
 kolo_reader_open kolo_read_tokens, kolo_read_synthetic_tokens;
 
 /* Opens pairs of sentences from the tokens of `reader`, for models that require pairs. */
@@ -14,3 +15,11 @@ kolo_reader_open kolo_pairs_open;
 
 /* Sets what all token data sets have in common: shapes and classes as the model requires. */
 kolo_status kolo_tokens_describe(const kolo_reader *reader, kolo_dataset *dataset);
+
+/* Sets the place of a data set to the folder `argument`, or that of the reader. `holds` names its
+ * contents in errors. ARG: there is none; IO: it does not exist, or is a file; NOMEM. */
+kolo_status kolo_reader_folder(const kolo_reader *reader, const char *argument, const char *holds,
+                               kolo_dataset *dataset);
+
+/* Copies the moments of a reader's channels to a field of images. */
+void kolo_reader_moments(const kolo_reader *reader, kolo_field *images);

@@ -6,86 +6,38 @@
 #include "base/integer.h"
 #include "base/memory.h"
 #include "base/rng.h"
+#include "data/readers/keys.h"
 #include "data/readers/readers.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const size_t max_bytes = (size_t)16 << 30;
 
-/* Parses a number in [1, max] that ends at `end`. */
-static bool parse_count(const char *text, const char *end, int64_t max, int64_t *value) {
-    char *stop;
-    errno = 0;
-    long long n = strtoll(text, &stop, 10);
-    if (stop != end || stop == text || errno || n < 1 || n > max) return false;
-    *value = n;
-    return true;
-}
-
-static bool parse_shape(const char *text, const char *end, kolo_synthetic *s) {
+static bool parse_shape(const kolo_data_key *key, const char *text, const char *end) {
+    kolo_synthetic *s = key->value;
     int64_t *const dims[3] = {&s->channels, &s->height, &s->width};
     for (int i = 0; i < 3; i++) {
         const char *stop = i < 2 ? memchr(text, 'x', (size_t)(end - text)) : end;
-        int64_t max = i == 0 ? KOLO_MAX_CHANNELS : 65536;
-        if (!stop || !parse_count(text, stop, max, dims[i])) return false;
+        kolo_data_key dim = {.value = dims[i], .min = 1, .max = i == 0 ? KOLO_MAX_CHANNELS : 65536};
+        if (!stop || !kolo_key_count(&dim, text, stop)) return false;
         text = stop + 1;
     }
     return true;
 }
 
-static bool parse_seed(const char *text, const char *end, uint64_t *seed) {
-    char *stop;
-    errno = 0;
-    unsigned long long n = strtoull(text, &stop, 10);
-    if (stop != end || stop == text || errno || *text == '-') return false;
-    *seed = n;
-    return true;
-}
-
-static const char *const keys[] = {"N", "test", "shape", "classes", "seed", NULL};
-
-static kolo_status parse_one(const char *name, const char *text, const char *end,
-                             kolo_synthetic *s) {
-    const char *equals = memchr(text, '=', (size_t)(end - text));
-    char key[16] = "";
-    size_t length = (size_t)((equals ? equals : end) - text);
-    if (length < sizeof key) memcpy(key, text, length);
-    const char *value = equals ? equals + 1 : end;
-    bool good;
-    if (!strcmp(key, "N")) {
-        good = parse_count(value, end, INT64_C(1) << 40, &s->n);
-    } else if (!strcmp(key, "test")) {
-        good = parse_count(value, end, INT64_C(1) << 40, &s->test);
-    } else if (!strcmp(key, "shape")) {
-        good = parse_shape(value, end, s);
-    } else if (!strcmp(key, "classes")) {
-        good = parse_count(value, end, 1 << 20, &s->classes);
-    } else if (!strcmp(key, "seed")) {
-        good = parse_seed(value, end, &s->seed);
-    } else {
-        const char *closest = kolo_closest(key, keys);
-        return KOLO_FAIL(KOLO_ERR_ARG, "data set %s: unknown key \"%.*s\": %s%s", name, (int)length,
-                         text,
-                         closest ? "did you mean " : "known are N, test, shape, classes, seed",
-                         closest ? closest : "");
-    }
-    if (good) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "data set %s: bad value in \"%.*s\": write %s", name,
-                     (int)(end - text), text,
-                     !strcmp(key, "shape") ? "shape=CxHxW, as in shape=1x28x28, C at most 16"
-                                           : "a whole number, at least 1 (seed: 0)");
-}
-
 kolo_status kolo_synthetic_parse(const char *name, const char *text, kolo_synthetic *s) {
-    while (text && *text) {
-        const char *end = text + strcspn(text, ",");
-        KOLO_TRY(parse_one(name, text, end, s));
-        text = *end ? end + 1 : end;
-    }
+    static const char whole[] = "a whole number, at least 1";
+    const double many = 1099511627776; /* 2^40 */
+    const kolo_data_key keys[] = {
+        {"N", kolo_key_count, &s->n, 1, many, whole},
+        {"test", kolo_key_count, &s->test, 1, many, whole},
+        {"shape", parse_shape, s, .write = "shape=CxHxW, as in shape=1x28x28, C at most 16"},
+        {"classes", kolo_key_count, &s->classes, 1, 1 << 20, whole},
+        {"seed", kolo_key_seed, &s->seed, .write = "a whole number, at least 0"},
+        {NULL},
+    };
+    KOLO_TRY(kolo_keys_parse(name, text, keys));
     if (s->test == 0) s->test = (s->n + 5) / 6;
     return KOLO_OK;
 }

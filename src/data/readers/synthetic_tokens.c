@@ -5,12 +5,8 @@
  * and the tokens before it. */
 #include "base/memory.h"
 #include "base/rng.h"
+#include "data/readers/keys.h"
 #include "data/readers/readers.h"
-
-#include <errno.h>
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { FOLLOWS = 16, TRAIN, TEST }; /* random streams, distinct from those of synthetic images */
 
@@ -42,44 +38,18 @@ static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t
     return KOLO_OK;
 }
 
-/* Parses one KEY=VALUE that ends at `end`. */
-static kolo_status parse_one(const char *text, const char *end, int64_t *n, int64_t *test,
-                             int64_t *seed) {
-    static const char *const keys[] = {"N", "test", "seed", NULL};
-    int64_t *const values[] = {n, test, seed};
-    const char *equals = memchr(text, '=', (size_t)(end - text));
-    size_t length = (size_t)((equals ? equals : end) - text);
-    for (int k = 0; keys[k]; k++) {
-        if (strlen(keys[k]) != length || strncmp(keys[k], text, length) != 0) continue;
-        char *stop = NULL;
-        errno = 0;
-        long long value = equals ? strtoll(equals + 1, &stop, 10) : -1;
-        int64_t least = values[k] == seed ? 0 : 1;
-        if (!equals || stop != end || stop == equals + 1 || errno || value < least ||
-            value > INT64_C(1) << 40) {
-            return KOLO_FAIL(
-                KOLO_ERR_ARG,
-                "data set synthetic-tokens: bad value in \"%.*s\": write %s=NUMBER, at "
-                "least %" PRId64,
-                (int)(end - text), text, keys[k], least);
-        }
-        *values[k] = value;
-        return KOLO_OK;
-    }
-    return KOLO_FAIL(KOLO_ERR_ARG,
-                     "data set synthetic-tokens: unknown key \"%.*s\": known are N, test, seed",
-                     (int)length, text);
-}
-
 kolo_status kolo_read_synthetic_tokens(const kolo_reader *reader, const char *argument,
                                        kolo_dataset *d) {
     int64_t n = 65536, test = 1024, seed = 0;
+    const double many = 1099511627776; /* 2^40 */
+    const kolo_data_key keys[] = {
+        {"N", kolo_key_count, &n, 1, many, "N=NUMBER, at least 1"},
+        {"test", kolo_key_count, &test, 1, many, "test=NUMBER, at least 1"},
+        {"seed", kolo_key_count, &seed, 0, many, "seed=NUMBER, at least 0"},
+        {NULL},
+    };
     KOLO_TRY(kolo_tokens_describe(reader, d));
-    for (const char *text = argument; text && *text;) {
-        const char *end = text + strcspn(text, ",");
-        KOLO_TRY(parse_one(text, end, &n, &test, &seed));
-        text = *end ? end + 1 : end;
-    }
+    KOLO_TRY(kolo_keys_parse(reader->name, argument, keys));
     bool train = d->info.split == KOLO_SPLIT_TRAIN;
     d->close = close_tokens;
     d->info.place = d->place = kolo_strdup(argument ? argument : "");

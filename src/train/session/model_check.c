@@ -36,8 +36,8 @@ static kolo_status check_samples(const kolo_session_config *opts, int64_t batch,
     if (typed && kolo_shape_equal(&x->shape, &want)) return KOLO_OK;
     return KOLO_FAIL(
         KOLO_ERR_ARG,
-        "model %s: the input \"x\" is %s %s; for a batch of these samples it must be f32 (images) "
-        "or i32 (tokens) %s",
+        "model %s: the input \"x\" is %s %s; for a batch of these samples it must be f32 (images, "
+        "tables) or i32 (tokens) %s",
         name_of(opts), kolo_dtype_name(x->dtype), kolo_shape_text(&x->shape, have),
         kolo_shape_text(&want, needed));
 }
@@ -46,12 +46,13 @@ static kolo_status check_labels(const kolo_session_config *opts, int64_t batch,
                                 const kolo_tensor *y) {
     kolo_shape want = batch_of(batch, &opts->label), each = {y->shape.rank - 1, {0}};
     char model[KOLO_SHAPE_TEXT], data[KOLO_SHAPE_TEXT];
-    if (y->dtype == KOLO_DTYPE_I32 && kolo_shape_equal(&y->shape, &want)) return KOLO_OK;
-    if (y->dtype != KOLO_DTYPE_I32 || y->shape.rank < 1 || y->shape.dim[0] != batch) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "model %s: the input \"y\" is %s %s; labels are i32, %s for this batch",
-                         name_of(opts), kolo_dtype_name(y->dtype),
-                         kolo_shape_text(&y->shape, model), kolo_shape_text(&want, data));
+    const kolo_dtype dtype = opts->numeric ? KOLO_DTYPE_F32 : KOLO_DTYPE_I32;
+    if (y->dtype == dtype && kolo_shape_equal(&y->shape, &want)) return KOLO_OK;
+    if (y->dtype != dtype || y->shape.rank < 1 || y->shape.dim[0] != batch) {
+        return KOLO_FAIL(
+            KOLO_ERR_ARG, "model %s: the input \"y\" is %s %s; labels are %s, %s for this batch",
+            name_of(opts), kolo_dtype_name(y->dtype), kolo_shape_text(&y->shape, model),
+            kolo_dtype_name(dtype), kolo_shape_text(&want, data));
     }
     for (int i = 0; i < each.rank; i++) each.dim[i] = y->shape.dim[i + 1];
     return KOLO_FAIL(

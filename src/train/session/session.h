@@ -38,6 +38,7 @@ typedef struct kolo_session_config {
     void *build_arg;
     kolo_shape sample; /* of the data set; rank 0: any field may fill an input */
     kolo_shape label;  /* of the labels of one sample, as in kolo/data.h */
+    bool numeric;      /* labels are numbers, f32, not classes */
     int64_t classes;
     int64_t batch;        /* samples of this rank in a micro-batch; of a logical shard */
     int64_t accumulate;   /* micro-batches of a full step; default 1 */

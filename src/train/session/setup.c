@@ -525,6 +525,7 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
     s->session.model_options = s->opts.model_options;
     s->session.sample = info->fields[KOLO_FIELD_X].shape;
     s->session.label = info->fields[KOLO_FIELD_Y].shape;
+    s->session.numeric = info->fields[KOLO_FIELD_Y].dtype == KOLO_DTYPE_F32;
     s->session.classes = info->classes;
     s->session.short_shard = short_shard(s);
     KOLO_TRY(try_model(s));

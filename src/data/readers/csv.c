@@ -1,0 +1,327 @@
+/* The CSV reader. Cells are separated by commas, or by tabs or semicolons where the first line has
+ * those and no comma. A first line with a cell that is no number is a header. Two passes: the first
+ * counts the rows, of which the test split takes a fixed number by selection sampling (Knuth,
+ * volume 2, algorithm S), drawn by row from the seed. */
+#include "data/readers/csv.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/number.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "data/readers/keys.h"
+#include "data/readers/readers.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct span {
+    const char *at, *end;
+} span;
+
+/* What is left of a table, and where it stands. */
+typedef struct scanner {
+    span rest;
+    int64_t line; /* of the last row, from 1 */
+    char separator;
+    const char *where;
+} scanner;
+
+static span trim(span s) {
+    while (s.at < s.end && (*s.at == ' ' || *s.at == '\t')) s.at++;
+    while (s.at < s.end && (s.end[-1] == ' ' || s.end[-1] == '\t' || s.end[-1] == '\r')) s.end--;
+    if (s.end - s.at >= 2 && *s.at == '"' && s.end[-1] == '"') {
+        s.at++;
+        s.end--;
+    }
+    return s;
+}
+
+/* The next row that is not blank; false: there is none. */
+static bool next_row(scanner *s, span *row) {
+    while (s->rest.at < s->rest.end) {
+        const char *end = memchr(s->rest.at, '\n', (size_t)(s->rest.end - s->rest.at));
+        *row = (span){s->rest.at, end ? end : s->rest.end};
+        s->rest.at = end ? end + 1 : s->rest.end;
+        s->line++;
+        span text = trim(*row);
+        if (text.at < text.end) return true;
+    }
+    return false;
+}
+
+/* The next cell of a row, whose `at` is NULL after the last one. */
+static bool next_cell(const scanner *s, span *row, span *cell) {
+    if (!row->at) return false;
+    const char *end = memchr(row->at, s->separator, (size_t)(row->end - row->at));
+    *cell = trim((span){row->at, end ? end : row->end});
+    row->at = end ? end + 1 : NULL;
+    return true;
+}
+
+static bool number_of(span cell, double *value) {
+    char text[64], *end;
+    size_t length = (size_t)(cell.end - cell.at);
+    if (length == 0 || length >= sizeof text) return false;
+    memcpy(text, cell.at, length);
+    text[length] = '\0';
+    *value = kolo_parse_double(text, &end);
+    return end == text + length && isfinite((float)*value);
+}
+
+static char separator_of(span row) {
+    const char *others = "\t;";
+    size_t length = (size_t)(row.end - row.at);
+    if (memchr(row.at, ',', length)) return ',';
+    for (; *others; others++) {
+        if (memchr(row.at, *others, length)) return *others;
+    }
+    return ',';
+}
+
+/* ---- columns ---- */
+
+typedef struct columns {
+    int64_t count, target; /* target: its index */
+    bool header;
+} columns;
+
+static kolo_status find_target(const scanner *s, span row, const kolo_csv_opts *opts, columns *c) {
+    span cell;
+    if (!opts->target || !*opts->target) {
+        c->target = c->count - 1;
+        return KOLO_OK;
+    }
+    size_t length = strlen(opts->target);
+    for (int64_t i = 0; c->header && next_cell(s, &row, &cell); i++) {
+        if ((size_t)(cell.end - cell.at) != length) continue;
+        if (memcmp(cell.at, opts->target, length) != 0) continue;
+        c->target = i;
+        return KOLO_OK;
+    }
+    char *end;
+    long long number = strtoll(opts->target, &end, 10);
+    if (*end || number < 1 || number > c->count) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s: no column \"%s\" for target=: give a name of its header or a number, "
+                         "1 to %" PRId64,
+                         s->where, opts->target, c->count);
+    }
+    c->target = number - 1;
+    return KOLO_OK;
+}
+
+static kolo_status read_columns(scanner *s, const kolo_csv_opts *opts, columns *c) {
+    scanner ahead = *s;
+    span row, cell, rest;
+    double value;
+    if (!next_row(&ahead, &row)) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: no rows: give a table of numbers", s->where);
+    }
+    s->separator = ahead.separator = separator_of(row);
+    *c = (columns){0};
+    for (rest = row; next_cell(s, &rest, &cell); c->count++) {
+        c->header = c->header || !number_of(cell, &value);
+    }
+    if (c->count < 2) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: line %" PRId64 " has one column: a table has features and a target, "
+                         "separated by commas, tabs or semicolons",
+                         s->where, ahead.line);
+    }
+    KOLO_TRY(find_target(s, row, opts, c));
+    if (c->header) *s = ahead;
+    return KOLO_OK;
+}
+
+/* ---- rows ---- */
+
+static kolo_status bad_cell(const scanner *s, int64_t column, span cell, const char *problem) {
+    int shown = cell.end - cell.at < 32 ? (int)(cell.end - cell.at) : 32;
+    char text[33] = "";
+    for (int i = 0; i < shown; i++)
+        text[i] = cell.at[i] >= ' ' && cell.at[i] <= '~' ? cell.at[i] : '?';
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: line %" PRId64 ", column %" PRId64 ": \"%s\" %s",
+                     s->where, s->line, column + 1, text, problem);
+}
+
+/* Reads the features of a row into `x`, unless it is NULL, and its target into *y. */
+static kolo_status read_row(const scanner *s, const columns *c, const kolo_csv_opts *opts, span row,
+                            float *x, double *y) {
+    span cell;
+    double value;
+    int64_t column = 0, most = opts->classes ? opts->classes - 1 : (1 << 24) - 1;
+    for (; next_cell(s, &row, &cell); column++) {
+        if (!number_of(cell, &value)) {
+            return bad_cell(s, column, cell, "is no finite number: correct or remove the row");
+        }
+        if (column != c->target) {
+            if (x) *x++ = (float)value;
+            continue;
+        }
+        *y = value;
+        if (opts->values || (value >= 0 && value <= (double)most && value == floor(value)))
+            continue;
+        return bad_cell(s, column, cell,
+                        opts->classes ? "is no class below classes=: classes are 0, 1, ..."
+                                      : "is no class 0, 1, ...: for targets that are numbers, "
+                                        "write type=value");
+    }
+    return KOLO_OK;
+}
+
+static kolo_status check_length(const scanner *s, const columns *c, span row) {
+    span cell;
+    int64_t cells = 0;
+    while (next_cell(s, &row, &cell)) cells++;
+    if (cells == c->count) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT,
+                     "%s: line %" PRId64 " has %" PRId64 " columns and the first %" PRId64
+                     ": correct or remove the row",
+                     s->where, s->line, cells, c->count);
+}
+
+/* Counts the rows, of which `test` are the test split. */
+static kolo_status count_rows(const scanner *start, const columns *c, const kolo_csv_opts *opts,
+                              int64_t *count, int64_t *test) {
+    scanner s = *start;
+    span row;
+    *count = *test = 0;
+    for (; next_row(&s, &row); ++*count) KOLO_TRY(check_length(&s, c, row));
+    if (opts->test > 0) {
+        *test = (int64_t)((double)*count * opts->test + 0.5);
+        if (*test < 1) *test = 1;
+    }
+    if (*count > *test) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: %" PRId64 " rows, too few for the %s: give more",
+                     s.where, *count, opts->test > 0 ? "training and the test split" : "split");
+}
+
+static kolo_status allocate(kolo_csv *csv) {
+    int64_t most = PTRDIFF_MAX / (int64_t)sizeof(float) / csv->features;
+    if (csv->count <= most)
+        csv->x = kolo_alloc((size_t)(csv->count * csv->features) * sizeof(float));
+    csv->y = kolo_alloc((size_t)csv->count * sizeof(int32_t));
+    return csv->x && csv->y ? KOLO_OK : KOLO_NOMEM((size_t)csv->count * (size_t)csv->features * 4);
+}
+
+static kolo_status read_rows(scanner *s, const columns *c, const kolo_csv_opts *opts,
+                             kolo_csv *csv) {
+    int64_t count, test, kept = 0;
+    KOLO_TRY(count_rows(s, c, opts, &count, &test));
+    bool wants_test = opts->split == KOLO_SPLIT_TEST;
+    csv->features = c->count - 1;
+    csv->count = test == 0 ? count : wants_test ? test : count - test;
+    csv->classes = opts->classes ? (int)opts->classes : 1;
+    KOLO_TRY(allocate(csv));
+    kolo_rng rng = kolo_rng_make(opts->seed, KOLO_RNG_SPLIT, 0);
+    span row;
+    for (int64_t i = 0, left = test; next_row(s, &row); i++) {
+        double target = 0;
+        bool tests =
+            left > 0 && (int64_t)kolo_rng_below(&rng, (uint64_t)i, (uint64_t)(count - i)) < left;
+        bool keeps = test == 0 || tests == wants_test;
+        float *x = keeps ? csv->x + kept * csv->features : NULL;
+        KOLO_TRY(read_row(s, c, opts, row, x, &target));
+        left -= tests;
+        if (!opts->values && target >= csv->classes) csv->classes = (int)target + 1;
+        if (!keeps) continue;
+        if (opts->values)
+            ((float *)csv->y)[kept] = (float)target;
+        else
+            ((int32_t *)csv->y)[kept] = (int32_t)target;
+        kept++;
+    }
+    KOLO_ASSERT(kept == csv->count);
+    return KOLO_OK;
+}
+
+kolo_status kolo_csv_parse(const char *text, size_t length, const char *where,
+                           const kolo_csv_opts *opts, kolo_csv *csv) {
+    static const char mark[] = "\xef\xbb\xbf"; /* byte order mark */
+    size_t skip = length >= 3 && memcmp(text, mark, 3) == 0 ? 3 : 0;
+    scanner s = {.rest = {text + skip, text + length}, .where = where};
+    columns c;
+    kolo_csv read = {0};
+    KOLO_TRY(read_columns(&s, opts, &c));
+    kolo_status status = read_rows(&s, &c, opts, &read);
+    if (status != KOLO_OK) {
+        kolo_csv_fini(&read);
+        return status;
+    }
+    *csv = read;
+    return KOLO_OK;
+}
+
+void kolo_csv_fini(kolo_csv *csv) {
+    kolo_free(csv->x);
+    kolo_free(csv->y);
+    *csv = (kolo_csv){0};
+}
+
+/* ---- data set ---- */
+
+static void close_csv(kolo_dataset *d) {
+    kolo_csv *own = d->own;
+    if (own) kolo_csv_fini(own);
+    kolo_free(own);
+}
+
+static kolo_status parse_file(const char *path, const kolo_csv_opts *opts, kolo_csv *csv) {
+    kolo_file_view view = {0};
+    KOLO_TRY(kolo_file_map(path, &view));
+    kolo_status status = kolo_csv_parse(view.data, view.bytes, path, opts, csv);
+    kolo_file_unmap(&view);
+    return status;
+}
+
+/* A folder has a file for each split. */
+static kolo_status choose_file(kolo_dataset *d, kolo_csv_opts *opts) {
+    struct stat st;
+    d->info.place = d->place;
+    if (stat(d->place, &st) != 0 || !S_ISDIR(st.st_mode)) return KOLO_OK;
+    const char *file = opts->split == KOLO_SPLIT_TRAIN ? "train" : "test";
+    char *path = kolo_format("%s/%s.csv", d->place, file);
+    if (!path) return KOLO_NOMEM(strlen(d->place));
+    kolo_free(d->place);
+    d->info.place = d->place = path;
+    opts->test = 0;
+    return KOLO_OK;
+}
+
+static bool parse_type(const kolo_data_key *key, const char *text, const char *end) {
+    char type[KOLO_KEY_TEXT];
+    kolo_data_key word = {.value = type};
+    if (!kolo_key_text(&word, text, end)) return false;
+    *(bool *)key->value = strcmp(type, "value") == 0;
+    return *(bool *)key->value || strcmp(type, "class") == 0;
+}
+
+kolo_status kolo_read_csv(const kolo_reader *reader, const char *argument, kolo_dataset *d) {
+    char target[KOLO_KEY_TEXT] = "";
+    kolo_csv_opts opts = {.target = target, .test = 0.1, .split = d->info.split};
+    const kolo_data_key keys[] = {
+        {"target", kolo_key_text, target, .write = "target=COLUMN, a name or a number from 1"},
+        {"type", parse_type, &opts.values, .write = "type=class or type=value"},
+        {"classes", kolo_key_count, &opts.classes, 1, 1 << 24, "classes=NUMBER, at least 1"},
+        {"split", kolo_key_real, &opts.test, 1e-6, 1 - 1e-6, "split=PART, between 0 and 1"},
+        {"seed", kolo_key_seed, &opts.seed, .write = "seed=NUMBER, at least 0"},
+        {NULL},
+    };
+    KOLO_TRY(kolo_keys_parse_after(reader->name, "FILE", argument, keys, &d->place));
+    KOLO_TRY(choose_file(d, &opts));
+    kolo_csv *own = d->own = kolo_zalloc(sizeof *own);
+    if (!own) return KOLO_NOMEM(sizeof *own);
+    d->close = close_csv;
+    KOLO_TRY(parse_file(d->place, &opts, own));
+    d->info.count = own->count;
+    d->info.classes = own->classes;
+    d->data[KOLO_FIELD_X] = own->x;
+    d->data[KOLO_FIELD_Y] = own->y;
+    kolo_dataset_set_fields(&d->info, KOLO_DTYPE_F32, kolo_shape_1(own->features), kolo_shape_0());
+    if (opts.values) d->info.fields[KOLO_FIELD_Y].dtype = KOLO_DTYPE_F32;
+    return KOLO_OK;
+}

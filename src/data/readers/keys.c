@@ -1,0 +1,105 @@
+/* Keys of a data set's argument. */
+#include "data/readers/keys.h"
+
+#include "base/memory.h"
+#include "base/number.h"
+#include "base/status.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool kolo_key_count(const kolo_data_key *key, const char *text, const char *end) {
+    char *stop;
+    errno = 0;
+    long long n = strtoll(text, &stop, 10);
+    if (stop != end || stop == text || errno || (double)n < key->min || (double)n > key->max) {
+        return false;
+    }
+    *(int64_t *)key->value = n;
+    return true;
+}
+
+bool kolo_key_real(const kolo_data_key *key, const char *text, const char *end) {
+    char *stop;
+    double x = kolo_parse_double(text, &stop);
+    if (stop != end || stop == text || !(x >= key->min && x <= key->max)) return false;
+    *(double *)key->value = x;
+    return true;
+}
+
+bool kolo_key_seed(const kolo_data_key *key, const char *text, const char *end) {
+    char *stop;
+    errno = 0;
+    unsigned long long n = strtoull(text, &stop, 10);
+    if (stop != end || stop == text || errno || *text == '-') return false;
+    *(uint64_t *)key->value = n;
+    return true;
+}
+
+bool kolo_key_text(const kolo_data_key *key, const char *text, const char *end) {
+    size_t length = (size_t)(end - text);
+    char *to = key->value;
+    if (length == 0 || length >= KOLO_KEY_TEXT) return false;
+    memcpy(to, text, length);
+    to[length] = '\0';
+    return true;
+}
+
+static kolo_status unknown_key(const char *name, const char *key, int length,
+                               const kolo_data_key *keys) {
+    const char *names[16] = {NULL};
+    kolo_text known = {0};
+    for (int i = 0; keys[i].name; i++) {
+        KOLO_ASSERT(i < 15);
+        names[i] = keys[i].name;
+        kolo_text_add(&known, "%s%s", i ? ", " : "", names[i]);
+    }
+    char shown[32] = "";
+    if ((size_t)length < sizeof shown) memcpy(shown, key, (size_t)length);
+    const char *closest = kolo_closest(shown, names);
+    const char *all = known.failed ? names[0] : known.text;
+    kolo_status status = KOLO_FAIL(KOLO_ERR_ARG, "data set %s: unknown key \"%.*s\": %s%s%s", name,
+                                   length, key, closest ? "did you mean " : "known are ",
+                                   closest ? closest : all, closest ? "?" : "");
+    kolo_text_fini(&known);
+    return status;
+}
+
+static kolo_status parse_one(const char *name, const char *text, const char *end,
+                             const kolo_data_key *keys) {
+    const char *equals = memchr(text, '=', (size_t)(end - text));
+    size_t length = (size_t)((equals ? equals : end) - text);
+    const kolo_data_key *key = keys;
+    while (key->name && (strlen(key->name) != length || strncmp(key->name, text, length) != 0)) {
+        key++;
+    }
+    if (!key->name) return unknown_key(name, text, (int)length, keys);
+    if (equals && key->parse(key, equals + 1, end)) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "data set %s: bad value in \"%.*s\": write %s", name,
+                     (int)(end - text), text, key->write);
+}
+
+kolo_status kolo_keys_parse(const char *name, const char *text, const kolo_data_key *keys) {
+    while (text && *text) {
+        const char *end = text + strcspn(text, ",");
+        KOLO_TRY(parse_one(name, text, end, keys));
+        text = *end ? end + 1 : end;
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_keys_parse_after(const char *name, const char *what, const char *argument,
+                                  const kolo_data_key *keys, char **path) {
+    size_t length = argument ? strcspn(argument, ",") : 0;
+    if (length == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "data set %s needs a path: write %s:%s", name, name, what);
+    }
+    if (argument[length]) KOLO_TRY(kolo_keys_parse(name, argument + length + 1, keys));
+    char *copy = kolo_strdup(argument);
+    if (!copy) return KOLO_NOMEM(strlen(argument));
+    copy[length] = '\0';
+    *path = copy;
+    return KOLO_OK;
+}

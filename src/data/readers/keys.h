@@ -1,0 +1,33 @@
+#pragma once
+/* Keys of a data set's argument: "KEY=VALUE,KEY=VALUE". A reader lists its keys in a table. */
+
+#include "kolo/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct kolo_data_key kolo_data_key;
+struct kolo_data_key {
+    const char *name;
+    /* Parses the text from `text` to `end` into key->value; false: it is malformed. */
+    bool (*parse)(const kolo_data_key *key, const char *text, const char *end);
+    void *value;
+    double min, max;   /* of numbers */
+    const char *write; /* what to write, for errors */
+};
+
+/* Values: int64_t in [min, max]; double in [min, max]; uint64_t; char[KOLO_KEY_TEXT]. */
+enum { KOLO_KEY_TEXT = 64 };
+bool kolo_key_count(const kolo_data_key *key, const char *text, const char *end);
+bool kolo_key_real(const kolo_data_key *key, const char *text, const char *end);
+bool kolo_key_seed(const kolo_data_key *key, const char *text, const char *end);
+bool kolo_key_text(const kolo_data_key *key, const char *text, const char *end);
+
+/* Parses `text` (NULL: nothing) by `keys`, ended by a row without a name. ARG, naming the data set
+ * `name` and the item. */
+kolo_status kolo_keys_parse(const char *name, const char *text, const kolo_data_key *keys);
+
+/* Divides "PATH,KEY=VALUE,..." at its first comma: parses the keys and returns the path in *path,
+ * for kolo_free. ARG, also if there is no path: `what` it names ("FILE"); NOMEM. */
+kolo_status kolo_keys_parse_after(const char *name, const char *what, const char *argument,
+                                  const kolo_data_key *keys, char **path);

@@ -1,0 +1,43 @@
+/* What readers of published sets have in common: the folder and the moments of the channels. */
+#include "base/file.h"
+#include "base/memory.h"
+#include "data/readers/readers.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static kolo_status check_folder(const kolo_reader *reader, const char *folder, bool given,
+                                const char *holds) {
+    struct stat st;
+    if (stat(folder, &st) == 0) {
+        if (S_ISDIR(st.st_mode)) return KOLO_OK;
+        return KOLO_FAIL(KOLO_ERR_IO, "%s: not a folder: give the folder that holds %s", folder,
+                         holds);
+    }
+    const char *why = kolo_errno_text(errno);
+    if (!given) {
+        return KOLO_FAIL(KOLO_ERR_IO, "%s: %s: apt-get install %s, or give another folder: %s:DIR",
+                         folder, why, reader->package, reader->name);
+    }
+    return KOLO_FAIL(KOLO_ERR_IO, "%s: %s: give the folder that holds %s", folder, why, holds);
+}
+
+kolo_status kolo_reader_folder(const kolo_reader *reader, const char *argument, const char *holds,
+                               kolo_dataset *d) {
+    const char *folder = argument ? argument : reader->folder;
+    if (!folder || !*folder) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "data set %s needs a folder: write %s:DIR", reader->name,
+                         reader->name);
+    }
+    KOLO_TRY(check_folder(reader, folder, argument != NULL, holds));
+    d->info.place = d->place = kolo_strdup(folder);
+    return d->place ? KOLO_OK : KOLO_NOMEM(strlen(folder));
+}
+
+void kolo_reader_moments(const kolo_reader *reader, kolo_field *images) {
+    for (int64_t c = 0; c < images->shape.dim[0]; c++) {
+        images->mean[c] = reader->mean[c];
+        images->std[c] = reader->std[c];
+    }
+}
