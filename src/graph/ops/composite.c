@@ -102,7 +102,7 @@ kolo_value kolo_conv3d(kolo_graph *g, kolo_value x, kolo_value w, const kolo_con
     const int64_t stride = o.stride_d ? o.stride_d : 1, dilation = o.dilation_d ? o.dilation_d : 1;
     if (kolo_graph_check(g) != KOLO_OK) return KOLO_NONE;
     if (of_x.rank != 5 || of_w.rank != 5 || of_w.dim[2] > MOST || stride < 1 || dilation < 1 ||
-        o.pad_d < 0) {
+        stride > INT32_MAX || dilation > INT32_MAX || o.pad_d < 0 || o.pad_d > INT32_MAX) {
         return refuse(g, "conv3d: give x of [N,C,D,H,W], w of [O,C/groups,KD,KH,KW] with KD at "
                          "most 64, positive strides and dilations, and no negative padding");
     }
@@ -112,7 +112,7 @@ kolo_value kolo_conv3d(kolo_graph *g, kolo_value x, kolo_value w, const kolo_con
     const int64_t more = reach - 1 + depth * stride - padded; /* read by strides, not used */
     x = kolo_permute(g, x, (const int[]){0, 2, 1, 3, 4});
     if (o.pad_d > 0 || more > 0) x = kolo_pad(g, x, 1, o.pad_d, o.pad_d + kolo_max_i64(more, 0));
-    kolo_value planes[MOST];
+    kolo_value planes[MOST] = {{0}};
     for (int64_t k = 0; k < kernel; k++) planes[k] = every(g, x, k * dilation, stride, depth);
     x = kernel > 1 ? kolo_concat_along(g, planes, (int)kernel, 3) : planes[0];
     x = kolo_reshape(g, x, kolo_shape_4(n * depth, of_x.dim[1] * kernel, of_x.dim[3], of_x.dim[4]));

@@ -72,12 +72,12 @@ static void lstm_sample_bwd(const double *dh, const double *gates, const double 
     for (int64_t t = length - 1; t >= 0; t--) {
         const double *gate = gates + t * LSTM_GATES * hidden;
         const double *after = t + 1 < length ? dgx + (t + 1) * LSTM_GATES * hidden : NULL;
-        const double *before = t > 0 ? c + (t - 1) * hidden : c0;
         double *d = dgx + t * LSTM_GATES * hidden;
         for (int64_t i = 0; i < hidden; i++) {
             double in = gate[INPUT * hidden + i], forget = gate[FORGET * hidden + i];
             double cell = gate[CELL * hidden + i], out = gate[OUTPUT * hidden + i];
-            double old = before ? before[i] : 0, th = tanh(c[t * hidden + i]);
+            double old = t > 0 ? c[(t - 1) * hidden + i] : c0 ? c0[i] : 0;
+            double th = tanh(c[t * hidden + i]);
             double to_h = dh[t * hidden + i] + dot_column(after, w, LSTM_GATES * hidden, i, hidden);
             double to_c = dc[i] + to_h * out * (1 - th * th);
             d[INPUT * hidden + i] = to_c * cell * in * (1 - in);

@@ -42,6 +42,14 @@ static void multiply_step(const void *arg, int part, int64_t begin, int64_t end)
     multiply(&p, begin, end);
 }
 
+/* The state before this step at channels from c on: `row` is that of this step, `first` that before
+ * the first one of all samples; NULL: zero. */
+INLINE vf state_before(const kolo_simd_recurrent_job *job, const float *row, const float *first,
+                       int64_t i, int64_t c, int64_t n) {
+    if (job->step > 0) return get(row - job->hidden + c, n);
+    return first ? get(first + i * job->hidden + c, n) : splat(0);
+}
+
 /* The pre-activation of gate `gate` for channels from c on. */
 INLINE vf raw(const kolo_simd_recurrent_job *job, const float *gx, const float *of_h, int gate,
               int64_t c, int64_t n) {
@@ -59,14 +67,13 @@ static void lstm_gates(const void *arg, int part, int64_t begin, int64_t end) {
         const float *of_h = job->step > 0 || job->h0 ? job->product + i * job->pitch : NULL;
         float *gate = job->gates + token * 4 * hidden, *cell = job->c + token * hidden;
         float *h = job->h + token * hidden;
-        const float *before = job->step > 0 ? cell - hidden : job->c0 ? job->c0 + i * hidden : NULL;
         for (int64_t c = 0; c < hidden; c += VL) {
             int64_t n = hidden - c;
             vf in = sigmoid(raw(job, gx, of_h, INPUT, c, n));
             vf forget = sigmoid(raw(job, gx, of_h, FORGET, c, n));
             vf new = hyperbolic_tangent(raw(job, gx, of_h, CELL, c, n));
             vf out = sigmoid(raw(job, gx, of_h, OUTPUT, c, n));
-            vf old = before ? get(before + c, n) : splat(0);
+            vf old = state_before(job, cell, job->c0, i, c, n);
             vf now = mul_add(forget, old, in * new);
             put(gate + INPUT * hidden + c, in, n);
             put(gate + FORGET * hidden + c, forget, n);
@@ -113,12 +120,11 @@ static void lstm_gates_bwd(const void *arg, int part, int64_t begin, int64_t end
         const float *gate = job->gates + token * 4 * hidden, *cell = job->c + token * hidden;
         const float *from_after = job->product + i * job->pitch;
         float *d = job->dgx + token * 4 * hidden, *dc = job->carry + i * hidden;
-        const float *before = job->step > 0 ? cell - hidden : job->c0 ? job->c0 + i * hidden : NULL;
         for (int64_t c = 0; c < hidden; c += VL) {
             int64_t n = hidden - c;
             vf in = get(gate + INPUT * hidden + c, n), forget = get(gate + FORGET * hidden + c, n);
             vf new = get(gate + CELL * hidden + c, n), out = get(gate + OUTPUT * hidden + c, n);
-            vf old = before ? get(before + c, n) : splat(0);
+            vf old = state_before(job, cell, job->c0, i, c, n);
             vf th = hyperbolic_tangent(get(cell + c, n)),
                to_h = get(job->dh + token * hidden + c, n);
             if (!last) to_h += get(from_after + c, n);
@@ -135,20 +141,13 @@ static void lstm_gates_bwd(const void *arg, int part, int64_t begin, int64_t end
 
 /* ---- GRU ---- */
 
-/* The state before a step of sample i; NULL: zero. */
-INLINE const float *gru_before(const kolo_simd_recurrent_job *job, int64_t i, int64_t token) {
-    if (job->step > 0) return job->h + (token - 1) * job->hidden;
-    return job->h0 ? job->h0 + i * job->hidden : NULL;
-}
-
 static void gru_gates(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_recurrent_job *job = arg;
     const int64_t hidden = job->hidden;
     for (int64_t i = begin; i < end; i++) {
         const int64_t token = i * job->length + job->step;
         const float *gx = job->gx + token * GRU_GATES * hidden;
-        const float *before = gru_before(job, i, token);
-        const float *of_h = before ? job->product + i * job->pitch : NULL;
+        const float *of_h = job->step > 0 || job->h0 ? job->product + i * job->pitch : NULL;
         float *gate = job->gates + token * GRU_GATES * hidden;
         float *h = job->h + token * hidden, *q = job->q + token * hidden;
         for (int64_t c = 0; c < hidden; c += VL) {
@@ -158,7 +157,7 @@ static void gru_gates(const void *arg, int part, int64_t begin, int64_t end) {
             vf of_state = get(job->b + at, n);
             if (of_h) of_state += get(of_h + at, n);
             vf new = hyperbolic_tangent(mul_add(reset, of_state, get(gx + at, n)));
-            vf old = before ? get(before + c, n) : splat(0);
+            vf old = state_before(job, h, job->h0, i, c, n);
             put(gate + RESET * hidden + c, reset, n);
             put(gate + UPDATE * hidden + c, update, n);
             put(gate + at, new, n);
@@ -175,7 +174,7 @@ static void gru_gates_bwd(const void *arg, int part, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i++) {
         const int64_t token = i * job->length + job->step;
         const float *gate = job->gates + token * GRU_GATES * hidden;
-        const float *before = gru_before(job, i, token), *q = job->q + token * hidden;
+        const float *h = job->h + token * hidden, *q = job->q + token * hidden;
         const float *from_after = job->product + i * job->pitch;
         float *dx = job->dgx + token * GRU_GATES * hidden, *carry = job->carry + i * hidden;
         float *dh = job->dgh + token * GRU_GATES * hidden;
@@ -184,7 +183,7 @@ static void gru_gates_bwd(const void *arg, int part, int64_t begin, int64_t end)
             vf reset = get(gate + RESET * hidden + c, n),
                update = get(gate + UPDATE * hidden + c, n);
             vf new = get(gate + NEW * hidden + c, n);
-            vf old = before ? get(before + c, n) : splat(0);
+            vf old = state_before(job, h, job->h0, i, c, n);
             vf to_h = get(job->dh + token * hidden + c, n);
             if (!last) to_h += get(from_after + c, n) + get(carry + c, n);
             vf d_new = to_h * (1.0f - update) * (1.0f - new *new);
