@@ -53,21 +53,6 @@ kolo_status kolo_program_find(const char *text, const kolo_program_schedule **sc
     return refuse(text);
 }
 
-void kolo_program_write(kolo_program_writer *w, kolo_program_op op, int micro_batch, int chunk) {
-    w->rows[w->n_rows++] = (kolo_program_row){.op = op, .micro_batch = micro_batch, .chunk = chunk};
-}
-
-int kolo_program_part(const kolo_program *p, int stage, int chunk) {
-    bool back = p->schedule->path == KOLO_PROGRAM_V && chunk % 2 == 1;
-    return chunk * p->stages + (back ? p->stages - 1 - stage : stage);
-}
-
-int kolo_program_stage_of(const kolo_program *p, int part, int *chunk) {
-    *chunk = part / p->stages;
-    bool back = p->schedule->path == KOLO_PROGRAM_V && *chunk % 2 == 1;
-    return back ? p->stages - 1 - part % p->stages : part % p->stages;
-}
-
 /* Whether another stage has the part that a message goes to or comes from. */
 static bool has_peer(const kolo_program *p, int stage, int chunk, int step) {
     int other, part = kolo_program_part(p, stage, chunk) + step;

@@ -182,7 +182,7 @@ static int find(const kolo_program *p, int stage, kolo_program_op op, int micro_
     return -1;
 }
 
-static void errors_say_what_is_wrong(void **state) {
+static void errors_name_the_row(void **state) {
     kolo_program *p = make("1f1b", 2, 4);
     kolo_stage_program *first = &p->stage[0], *second = &p->stage[1];
     int send = find(p, 1, KOLO_PROGRAM_SEND, 0), b = find(p, 0, KOLO_PROGRAM_BACKWARD, 0);
@@ -256,7 +256,7 @@ TEST_MAIN(test_program) {
         cmocka_unit_test(bubbles_are_those_of_the_papers),
         cmocka_unit_test(small_programs_pass),
         cmocka_unit_test(a_moved_row_is_found),
-        cmocka_unit_test(errors_say_what_is_wrong),
+        cmocka_unit_test(errors_name_the_row),
         cmocka_unit_test(requests_are_checked),
         cmocka_unit_test(the_diagram_is_readable),
     };
