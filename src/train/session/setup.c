@@ -409,7 +409,7 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
          "an owner has only parts of tensors, whose norms are needed: give --servers 1"},
     };
     if (o->sync == KOLO_SYNC_ALLREDUCE && o->servers > 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%d servers without --sync ps: give it too", o->servers);
+        return KOLO_FAIL(KOLO_ERR_ARG, "--servers %d without --sync ps: give it too", o->servers);
     }
     if (!kolo_consistency_is_for(consistency, o->sync == KOLO_SYNC_PS)) {
         return KOLO_FAIL(
