@@ -198,8 +198,10 @@ static kolo_status refuse(const partitioner *p, const kolo_node *n, int input, i
         origin ? origin : "another input");
 }
 
+/* Parameters, and statistics of the same size. */
 static bool is_parameter(const partitioner *p, kolo_value v) {
-    return kolo_info(p->g, v)->kind == KOLO_VALUE_PARAM;
+    const kolo_value_kind kind = kolo_info(p->g, v)->kind;
+    return kind == KOLO_VALUE_PARAM || kind == KOLO_VALUE_STATE;
 }
 
 /* The input whose cut the node follows: a sharded parameter, else the first sharded input; -1: all
@@ -232,7 +234,7 @@ static kolo_placement cut_of(const partitioner *p, const cut_node *c, const kolo
     return cut;
 }
 
-/* Inputs that have the index have to be cut too; parameters become so. */
+/* Inputs that have the index have to be cut too; parameters and statistics become so. */
 static kolo_status follow_cut(partitioner *p, const cut_node *c, int k) {
     kolo_value v = c->n->in[k];
     int d = kolo_index_find(&c->index->in[k], c->code);
@@ -362,6 +364,22 @@ static kolo_status vary(partitioner *p, kolo_node *n, int axis) {
     return kolo_graph_check(p->g);
 }
 
+/* Attributes that are the dimensions of the output become those of this rank. */
+static kolo_status make_dims(const partitioner *p, const cut_node *c) {
+    const kolo_value lead = c->n->in[c->lead];
+    const int from = placed(p, lead, c->axis)->dim,
+              to = kolo_index_find(&c->index->out[0], c->code);
+    const int64_t whole = p->whole[lead.id].dim[from];
+    if (c->n->op->part.dims == 0 || to < 0) return KOLO_OK;
+    int64_t *length = &kolo_node_attr(c->n, c->n->op->part.dims + to)->i;
+    const int64_t part = *length * kolo_info(p->g, lead)->tensor.shape.dim[from];
+    if (part % whole != 0) {
+        return refuse(p, c->n, c->lead, c->axis, "its slices do not divide the new dimensions");
+    }
+    *length = part / whole;
+    return KOLO_OK;
+}
+
 static kolo_status cut_on(partitioner *p, kolo_node *n, int axis, bool *summed) {
     int lead = leader(p, n, axis);
     kolo_index index;
@@ -383,6 +401,7 @@ static kolo_status cut_on(partitioner *p, kolo_node *n, int axis, bool *summed) 
     *summed |= c.summed;
     for (int k = 0; k < n->n_out; k++) p->origin[n->out[k].id] = p->origin[n->in[lead].id];
     KOLO_TRY(place_inputs(p, &c));
+    KOLO_TRY(make_dims(p, &c));
     return make_part(p, &c);
 }
 

@@ -13,23 +13,31 @@
 /* Pairs of layers of which the first is sharded by outputs and the second by inputs; tables and
  * output layers by words. Biases follow the weights that they are added to. Shoeybi et al.,
  * "Megatron-LM", 2019. */
-#define MEGATRON                                   \
-    "wte.weight 0 # gpt2\n"                        \
-    "lm_head.weight 0\n"                           \
-    "*.attn.c_attn.weight 0 3\n"                   \
-    "*.attn.c_proj.weight 1\n"                     \
-    "*.mlp.c_fc.weight 0\n"                        \
-    "*.mlp.c_proj.weight 1\n"                      \
-    "bert.embeddings.word_embeddings.weight 0\n"   \
-    "*.attention.self.qkv.weight 0 3\n"            \
-    "*.attention.output.dense.weight 1\n"          \
-    "*.intermediate.dense.weight 0\n"              \
-    "bert.encoder.layer.*.output.dense.weight 1\n" \
-    "*.self_attention.in_proj_weight 0 3 # vit\n"  \
-    "*.self_attention.out_proj.weight 1\n"         \
-    "encoder.layers.*.mlp.0.weight 0\n"            \
-    "encoder.layers.*.mlp.3.weight 1\n"            \
-    "fc1.weight 0 # mlp, lenet\n"                  \
+#define MEGATRON                                                        \
+    "wte.weight 0 # gpt2\n"                                             \
+    "lm_head.weight 0\n"                                                \
+    "*.attn.c_attn.weight 0 3\n"                                        \
+    "*.attn.c_proj.weight 1\n"                                          \
+    "*.mlp.c_fc.weight 0\n"                                             \
+    "*.mlp.c_proj.weight 1\n"                                           \
+    "bert.embeddings.word_embeddings.weight 0\n"                        \
+    "*.attention.self.qkv.weight 0 3\n"                                 \
+    "*.attention.output.dense.weight 1\n"                               \
+    "*.intermediate.dense.weight 0\n"                                   \
+    "bert.encoder.layer.*.output.dense.weight 1\n"                      \
+    "*.self_attention.in_proj_weight 0 3 # vit\n"                       \
+    "*.self_attention.out_proj.weight 1\n"                              \
+    "encoder.layers.*.mlp.0.weight 0\n"                                 \
+    "encoder.layers.*.mlp.3.weight 1\n"                                 \
+    "model.embed_tokens.weight 0 # llama: attention stays whole\n"      \
+    "*.mlp.gate_proj.weight 0\n"                                        \
+    "*.mlp.up_proj.weight 0\n"                                          \
+    "*.mlp.down_proj.weight 1\n"                                        \
+    "encoder.weight 0 # lstm_lm: tables\n"                              \
+    "decoder.weight 0\n"                                                \
+    "layer?.*.conv1.weight 0 # resnet: channels between convolutions\n" \
+    "layer?.*.conv2.weight 1\n"                                         \
+    "fc1.weight 0 # mlp, lenet\n"                                       \
     "fc2.weight 1\n"
 
 /* Convolutions by samples, linear layers as above. Krizhevsky, "One weird trick for parallelizing

@@ -113,6 +113,7 @@ const kolo_op kolo_op_reshape = {
     .name = "reshape",
     .index_of = reshape_index,
     .linear = 0x1u,
+    .part = {.dims = KOLO_ATTR(KOLO_RESHAPE_DIM)},
     .min_in = 1,
     .max_in = 1,
     .attrs = reshape_attrs,

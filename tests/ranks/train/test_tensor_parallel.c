@@ -372,6 +372,30 @@ static void jobs_train_and_evaluate(void **state) {
          "tp=2",
          2,
          NULL},
+        {{.model = "llama_tiny",
+          .model_options = "layers=1,width=32,heads=4,kv_heads=2,mlp=48,context=8,vocab=50",
+          .data = "synthetic-tokens:N=13,test=5",
+          .global_batch = 4,
+          .steps = 4},
+         "tp=2",
+         2,
+         "megatron-sp"},
+        {{.model = "lstm_lm",
+          .model_options = "layers=1,width=12,hidden=16,context=8,vocab=51",
+          .data = "synthetic-tokens:N=13,test=5",
+          .global_batch = 4,
+          .steps = 4},
+         "tp=2",
+         2,
+         NULL},
+        {{.model = "resnet20",
+          .model_options = "width=50",
+          .data = "synthetic:N=13,test=5,shape=3x16x16,classes=10,seed=2",
+          .global_batch = 4,
+          .steps = 4},
+         "tp=2",
+         2,
+         NULL},
         {{.model = "mlp", .data = images, .global_batch = 8, .steps = 9, .epochs = 3},
          "tp=3",
          3,
@@ -490,9 +514,9 @@ static void what_cannot_be_divided_is_named(void **state) {
             fail_msg("\"%s\" lacks \"%s\"", o->error, wrong[i].text);
         }
     }
-    kolo_train_opts resnet = {
-        .model = "resnet20", .data = "synthetic:N=37,shape=1x28x28", .mesh = "tp=2"};
-    const train_outcome *o = train_job(2, RANKS_THREAD, &resnet);
+    kolo_train_opts densenet = {
+        .model = "densenet121", .data = "synthetic:N=7,shape=3x32x32", .mesh = "tp=2"};
+    const train_outcome *o = train_job(2, RANKS_THREAD, &densenet);
     assert_int_equal(o->status, KOLO_ERR_UNSUPPORTED);
     assert_non_null(strstr(o->error, "no rule of tensor parallelism"));
 }
