@@ -189,6 +189,8 @@ static kolo_status class_of(const kolo_graph *g, const kolo_node *n, member_clas
             if (g->mesh.axes[a].size > 1) return refuse(g, n->move);
             continue;
         }
+        bool slices = on_axis == COLLECT || on_axis == DEAL;
+        if (slices && g->mesh.axes[a].size == 1) continue; /* one rank has all of them */
         bool sums = *class == METRIC && on_axis == METRIC;
         if (axes++ > 0 && !sums) return refuse(g, n->move);
         *class = on_axis;
