@@ -89,13 +89,15 @@ typedef void (*kolo_train_notice)(void *arg, const char *line, kolo_notice_kind 
  * gives. */
 typedef struct kolo_train_opts {
     const char *model, *model_options; /* name of the model; its options */
-    const char *data;  /* "fashion-mnist", "mnist:DIR", ...; required unless in_memory */
-    const char *init;  /* initial weights: a safetensors file with the tensor names of Kolo,
-                          torchvision or Hugging Face; NULL: drawn from the seed */
-    bool init_partial; /* load the tensors of `init` that fit the model; notices list the rest */
-    const char *mesh;  /* axes of the workers, "dp=2,tp=2": their sizes multiply to the number of
-                          workers, and one may be "*". dp: data parallelism; tp: tensor
-                          parallelism, which divides the layers. NULL: all are on dp */
+    const char *data;     /* "fashion-mnist", "mnist:DIR", ...; required unless in_memory */
+    const char *init;     /* initial weights: a safetensors file with the tensor names of Kolo,
+                             torchvision or Hugging Face; NULL: drawn from the seed */
+    bool init_partial;    /* load the tensors of `init` that fit the model; notices list the rest */
+    const char *mesh;     /* axes of the workers, "dp=2,tp=2": their sizes multiply to the number of
+                             workers, and one may be "*". dp: data parallelism; tp: tensor
+                             parallelism, which divides the layers; pp: stages of a pipeline, which
+                             have some of the layers each. NULL: all are on dp */
+    const char *pipeline; /* schedule of the stages: gpipe, 1f1b or zb-h1; NULL: 1f1b */
     const char *placement; /* which parameters the axis tp divides, and how: "megatron", "owt", or a
                               file of rules (docs/parallelism.md). NULL: those of the model */
     int64_t batch;         /* per worker, or place on the axis dp; default 64 */

@@ -258,6 +258,7 @@ kolo_value kolo_graph_state(kolo_graph *g, const char *name, kolo_value like) {
         kolo_info(g, v)->in_place = info.in_place;
         kolo_info(g, v)->placements = info.placements;
         kolo_info(g, v)->whole = info.whole;
+        kolo_info(g, v)->holders = info.holders;
     }
     return v;
 }
@@ -274,7 +275,7 @@ void kolo_output(kolo_graph *g, const char *name, kolo_value value) {
         kolo_graph_set_failed(g, KOLO_NOMEM(sizeof *g->outputs));
         return;
     }
-    g->outputs[g->n_outputs++] = (kolo_named_value){copy, value};
+    g->outputs[g->n_outputs++] = (kolo_named_value){copy, value, {0}, KOLO_NONE};
 }
 
 kolo_value kolo_graph_find(const kolo_graph *g, const char *name) {

@@ -30,6 +30,22 @@ typedef enum kolo_value_kind {
     KOLO_VALUE_STATE,  /* optimizer state and running statistics; two versions too */
 } kolo_value_kind;
 
+/* A value that passes between two stages of a pipeline: activations to the next stage, or their
+ * gradient to the one before (pass/stages.c). Number 0: no such value. */
+typedef struct kolo_crossing {
+    int number; /* the same on both sides */
+    bool gradient;
+    bool wants; /* activations: their gradient comes back */
+} kolo_crossing;
+
+/* The part of a step that a node runs in, on a stage of a pipeline. */
+typedef enum kolo_step_segment {
+    KOLO_SEGMENT_FORWARD,
+    KOLO_SEGMENT_BACKWARD,
+    KOLO_SEGMENT_WEIGHTS, /* gradients that no other stage waits for */
+    KOLO_SEGMENT_UPDATE,  /* once per step */
+} kolo_step_segment;
+
 typedef struct kolo_value_info {
     const char *name; /* NULL for a TEMP without one */
     kolo_value_kind kind;
@@ -51,6 +67,8 @@ typedef struct kolo_value_info {
      * parameter stands among those that are cut together (pass/zero.c). */
     kolo_tensor whole;
     int unit, place;
+    uint64_t holders;       /* PARAM, STATE: the stages that have it, a bit each; 0: all ranks */
+    kolo_crossing crossing; /* INPUT: received */
     /* STATE of which each rank has a version of its own: their number, and which is this rank's.
      * `whole` has all of them, one behind the other. 0: not such a state. */
     int versions, version;
@@ -66,7 +84,8 @@ typedef struct kolo_node {
     int n_in, n_out;
     kolo_value *in, *out;
     kolo_attr attr[KOLO_MAX_ATTRS];
-    bool recomputed;                        /* a copy of a forward node, for the backward pass */
+    bool recomputed; /* a copy of a forward node, for the backward pass */
+    kolo_step_segment segment;
     const struct kolo_redistribution *move; /* of a redistribute or own_range; of a post or encode
                                                one for each input; else NULL */
 } kolo_node;
@@ -79,6 +98,8 @@ typedef struct kolo_redistribution {
 typedef struct kolo_named_value {
     const char *name;
     kolo_value value;
+    kolo_crossing crossing; /* sent, not reported */
+    kolo_value gradient;    /* of what is sent and `wants`: the leaf that receives it */
 } kolo_named_value;
 
 struct kolo_graph {
@@ -86,6 +107,8 @@ struct kolo_graph {
     kolo_dtype dtype;
     kolo_mesh mesh; /* of the ranks that run it; no axes: one rank, placements are not used */
     int rank;       /* of this one in the mesh */
+    int stages;     /* of the pipeline that this graph is one stage of; 0: it is whole */
+    int stage;      /* which one */
     kolo_value_info *values;
     int32_t n_values;
     kolo_name_index names; /* of the leaves */
@@ -99,6 +122,14 @@ struct kolo_graph {
 };
 
 #define KOLO_NONE ((kolo_value){.id = -1})
+
+/* Whether this stage has a parameter or state, and whether it is the first one that has it. */
+static inline bool kolo_is_held(const kolo_graph *g, const kolo_value_info *leaf) {
+    return leaf->holders == 0 || (leaf->holders >> g->stage & 1);
+}
+static inline bool kolo_is_held_first(const kolo_graph *g, const kolo_value_info *leaf) {
+    return kolo_is_held(g, leaf) && (leaf->holders & ((UINT64_C(1) << g->stage) - 1)) == 0;
+}
 
 static inline bool kolo_value_ok(kolo_value v) { return v.id >= 0; }
 /* Whether v is a value of g. */

@@ -105,6 +105,16 @@ done:
     return status;
 }
 
+/* Where the model is cut into the parts of the stages. */
+static kolo_status dump_cuts(const kolo_dump_opts *o, int parts, kolo_text *text) {
+    kolo_graph *g;
+    KOLO_TRY(build(o, &g));
+    kolo_status status = kolo_pass_fold(g, true);
+    if (status == KOLO_OK) status = kolo_stages_print(g, parts, text);
+    kolo_graph_destroy(g);
+    return status;
+}
+
 /* The program of the axis pp, which has a step's micro-batches, --accumulate. */
 static kolo_status dump_program(const kolo_dump_opts *o, kolo_text *text) {
     const kolo_program_schedule *schedule;
@@ -122,6 +132,7 @@ static kolo_status dump_program(const kolo_dump_opts *o, kolo_text *text) {
     KOLO_TRY(
         kolo_program_create(schedule, mesh.axes[axis].size, chunks, (int)micro_batches, &program));
     kolo_status status = kolo_program_print(program, text);
+    if (status == KOLO_OK) status = dump_cuts(o, program->stages * program->chunks, text);
     kolo_program_destroy(program);
     return status;
 }

@@ -7,10 +7,11 @@
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 
-/* needs[v]: a parameter that is trained reaches v. */
+/* needs[v]: a parameter that is trained reaches v, on this stage or one before. */
 static void mark_needs(const kolo_graph *g, bool *needs) {
     for (int32_t v = 0; v < g->n_values; v++) {
         needs[v] = g->values[v].kind == KOLO_VALUE_PARAM && !g->values[v].frozen;
+        needs[v] |= g->values[v].crossing.wants;
     }
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
@@ -52,11 +53,52 @@ static kolo_status differentiate(kolo_graph *g, const kolo_node *n, const bool *
     return kolo_graph_check(g);
 }
 
+/* A leaf for the gradient of each value that later stages read: a seed. */
+static kolo_status add_seeds(kolo_graph *g) {
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        const kolo_crossing crossing = g->outputs[i].crossing;
+        if (!crossing.wants) continue;
+        const kolo_value_info *info = kolo_info(g, g->outputs[i].value);
+        kolo_placements placements;
+        KOLO_TRY(kolo_placements_gradient(&g->mesh, &info->placements, &placements));
+        char name[KOLO_CROSSING_NAME];
+        kolo_value seed = kolo_input(g, kolo_crossing_name("gradient", crossing.number, name),
+                                     info->tensor.dtype, info->tensor.shape);
+        KOLO_TRY(kolo_graph_check(g));
+        kolo_info(g, seed)->placements = placements;
+        kolo_info(g, seed)->crossing = (kolo_crossing){crossing.number, true, false};
+        g->outputs[i].gradient = seed;
+    }
+    return KOLO_OK;
+}
+
+/* The gradients that the stage before waits for, as outputs. */
+static kolo_status add_sent(kolo_graph *g, int32_t n_values, const kolo_value *grad) {
+    for (int32_t v = 0; v < n_values; v++) {
+        const kolo_crossing crossing = g->values[v].crossing;
+        if (!crossing.wants) continue;
+        if (!kolo_value_ok(grad[v])) {
+            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                             "stage %d of the pipeline reads a value of the one before and has no "
+                             "gradient for it: choose another number of stages",
+                             g->stage);
+        }
+        char name[KOLO_CROSSING_NAME];
+        kolo_output(g, kolo_crossing_name("gradient to the stage before", crossing.number, name),
+                    grad[v]);
+        KOLO_TRY(kolo_graph_check(g));
+        g->outputs[g->n_outputs - 1].crossing = (kolo_crossing){crossing.number, true, false};
+    }
+    return KOLO_OK;
+}
+
 kolo_status kolo_pass_gradient(kolo_graph *g, kolo_value loss, kolo_value seed) {
     KOLO_TRY(kolo_graph_check(g));
-    if (!kolo_value_ok(loss) || !kolo_value_ok(seed)) {
+    bool seeded = (kolo_value_ok(loss) || g->stages > 0) && kolo_value_ok(seed);
+    if (!seeded) {
         return KOLO_FAIL(KOLO_ERR_ARG, "the gradient needs a loss and a seed, both scalars");
     }
+    KOLO_TRY(add_seeds(g));
     const int32_t n_values = g->n_values, n_nodes = g->n_nodes; /* of the forward graph */
     bool *needs = kolo_zalloc((size_t)n_values);
     kolo_value *grad = kolo_alloc((size_t)n_values * sizeof *grad);
@@ -67,13 +109,18 @@ kolo_status kolo_pass_gradient(kolo_graph *g, kolo_value loss, kolo_value seed) 
     }
     mark_needs(g, needs);
     for (int32_t v = 0; v < n_values; v++) grad[v] = KOLO_NONE;
-    grad[loss.id] = seed;
+    if (kolo_value_ok(loss)) grad[loss.id] = seed;
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        const kolo_named_value *sent = &g->outputs[i];
+        if (sent->crossing.wants) accumulate(g, &grad[sent->value.id], sent->gradient);
+    }
     for (int32_t i = n_nodes - 1; i >= 0; i--) {
         KOLO_TRY_GOTO(differentiate(g, g->nodes[i], needs, grad), done);
     }
     for (int32_t v = 0; v < n_values; v++) {
         if (g->values[v].kind == KOLO_VALUE_PARAM) g->values[v].grad = grad[v];
     }
+    status = add_sent(g, n_values, grad);
 done:
     kolo_free(needs);
     kolo_free(grad);

@@ -64,6 +64,7 @@ kolo_status kolo_layout_find_components(layouter *l, kolo_fixed_layout fixed, vo
         l->root[v] = v;
         l->components[v].is_param = kind == KOLO_VALUE_PARAM || kind == KOLO_VALUE_STATE;
         l->components[v].is_input = kind == KOLO_VALUE_INPUT;
+        l->components[v].is_plain = g->values[v].crossing.number > 0;
     }
     for (int32_t i = 0; i < g->n_nodes; i++) join_node(l, g->nodes[i]);
     for (int32_t v = 0; v < g->n_values; v++) {

@@ -11,7 +11,8 @@ static kolo_value reorder_of(kolo_graph *g, kolo_value v) {
 /* The builder appends new nodes at the end of the graph; `order` is the order they belong in. */
 kolo_status kolo_layout_add_borders(kolo_graph *g) {
     int32_t n_old = g->n_nodes, n = 0;
-    kolo_node **order = kolo_alloc(((size_t)n_old * 3 + (size_t)g->n_outputs + 1) * sizeof *order);
+    const size_t most = (size_t)n_old * 3 + (size_t)g->n_outputs + (size_t)g->n_values + 1;
+    kolo_node **order = kolo_alloc(most * sizeof *order);
     kolo_value *alias = kolo_alloc(((size_t)g->n_values + 1) * sizeof *alias);
     kolo_status status = KOLO_OK;
     if (!order || !alias) {
@@ -20,6 +21,12 @@ kolo_status kolo_layout_add_borders(kolo_graph *g) {
     }
     int32_t n_values = g->n_values;
     for (int32_t v = 0; v < n_values; v++) alias[v] = (kolo_value){.id = v};
+    for (int32_t v = 0; v < n_values; v++) { /* from another stage: in row-major order */
+        if (g->values[v].crossing.number == 0 || g->values[v].tensor.shape.rank != 4) continue;
+        alias[v] = reorder_of(g, (kolo_value){.id = v});
+        KOLO_TRY_GOTO(kolo_graph_check(g), done);
+        order[n++] = g->nodes[g->n_nodes - 1];
+    }
     for (int32_t i = 0; i < n_old; i++) {
         kolo_node *node = g->nodes[i];
         for (int k = 0; k < node->n_in; k++) node->in[k] = alias[node->in[k].id];

@@ -22,6 +22,8 @@ typedef struct group {
     int32_t first, last; /* node indices: alive in [first, last] */
     size_t bytes;
     bool fixed; /* placed outside the arena */
+    bool slot;  /* placed in the slot of a micro-batch */
+    bool sent;  /* to another stage */
 } group;
 
 typedef struct planner {
@@ -369,6 +371,17 @@ bool kolo_is_shared(const kolo_graph *g, kolo_value param) {
     return false;
 }
 
+/* What is sent to another stage is in memory of its own: it may still be on its way when the next
+ * micro-batch takes the slot. */
+static void mark_sent(planner *p) {
+    for (int32_t i = 0; i < p->g->n_outputs; i++) {
+        if (p->g->outputs[i].crossing.number == 0) continue;
+        group *gr = &p->groups[root_of(p, p->g->outputs[i].value.id)];
+        KOLO_ASSERT(!gr->fixed);
+        gr->sent = true;
+    }
+}
+
 static bool same_size(const kolo_tensor *a, const kolo_tensor *b) {
     return a->dtype == b->dtype && kolo_tensor_elements(a) == kolo_tensor_elements(b);
 }
@@ -379,7 +392,7 @@ static void overwrite(planner *p) {
         const kolo_node *n = p->g->nodes[i];
         if (!n->op->overwrite || n->op->overwriter >= n->n_out) continue;
         kolo_value v = n->out[n->op->overwriter];
-        if (p->groups[root_of(p, v.id)].fixed) continue;
+        if (p->groups[root_of(p, v.id)].fixed || p->groups[root_of(p, v.id)].sent) continue;
         for (int k = 0; k < n->n_in; k++) {
             int32_t r = root_of(p, n->in[k].id), out = root_of(p, v.id);
             kolo_value_kind kind = p->g->values[r].kind;
@@ -457,7 +470,25 @@ static void insert(const block **placed, int32_t n, const block *b) {
     placed[low] = b;
 }
 
-static kolo_status place_arena(planner *p) {
+/* On a stage of a pipeline the segments of several micro-batches run in turn: the arena is for
+ * values of one segment. What crosses to another stage is there as long as the micro-batch. */
+static void find_slots(planner *p) {
+    const kolo_graph *g = p->g;
+    for (int32_t v = 0; g->stages > 0 && v < g->n_values; v++) {
+        group *gr = &p->groups[v];
+        if (p->root[v] != v || gr->fixed || gr->first == NEVER) continue;
+        const int32_t last = (int32_t)kolo_max_i64(gr->last, gr->first);
+        bool input = g->values[v].kind == KOLO_VALUE_INPUT;
+        gr->slot =
+            input || (last < g->n_nodes && g->nodes[gr->first]->segment != g->nodes[last]->segment);
+        if (g->values[v].crossing.number > 0) gr->last = g->n_nodes;
+        gr->slot |= gr->sent;
+        if (gr->sent) gr->first = 0;
+    }
+}
+
+/* Places the values of the arena, or of a slot. */
+static kolo_status place_values(planner *p, bool slot) {
     int32_t n_values = p->g->n_values, n = 0;
     block *blocks = kolo_alloc((size_t)(n_values + 1) * sizeof *blocks);
     const block **placed = kolo_alloc((size_t)(n_values + 1) * sizeof(const block *));
@@ -468,18 +499,19 @@ static kolo_status place_arena(planner *p) {
     }
     for (int32_t v = 0; v < n_values; v++) {
         const group *gr = &p->groups[v];
-        if (p->root[v] != v || gr->fixed || gr->first == NEVER) continue;
+        if (p->root[v] != v || gr->fixed || gr->first == NEVER || gr->slot != slot) continue;
         blocks[n++] =
             (block){gr->bytes, 0, gr->first, (int32_t)kolo_max_i64(gr->last, gr->first), v};
     }
+    size_t *bytes = slot ? &p->map->slot_bytes : &p->map->arena_bytes;
     qsort(blocks, (size_t)n, sizeof *blocks, largest_first);
     for (int32_t i = 0; i < n; i++) {
         blocks[i].offset = best_gap(&blocks[i], placed, i);
         insert(placed, i, &blocks[i]);
-        p->map->locations[blocks[i].root] =
-            (kolo_location){.region = KOLO_REGION_ARENA, .offset = blocks[i].offset};
+        p->map->locations[blocks[i].root] = (kolo_location){
+            .region = slot ? KOLO_REGION_SLOT : KOLO_REGION_ARENA, .offset = blocks[i].offset};
         size_t end = blocks[i].offset + blocks[i].bytes;
-        if (end > p->map->arena_bytes) p->map->arena_bytes = end;
+        if (end > *bytes) *bytes = end;
     }
 done:
     kolo_free(blocks);
@@ -502,8 +534,12 @@ kolo_status kolo_pass_memory(const kolo_graph *g, kolo_memory_map *map) {
     find_lifetimes(&p);
     place_fixed(&p);
     KOLO_TRY_GOTO(place_buckets(&p), done);
+    mark_sent(&p);
     overwrite(&p);
-    KOLO_TRY_GOTO(place_arena(&p), done);
+    find_slots(&p);
+    KOLO_TRY_GOTO(place_values(&p, false), done);
+    KOLO_TRY_GOTO(place_values(&p, true), done);
+    map->slot_bytes = kolo_round_up(map->slot_bytes, ALIGN);
     for (int32_t v = 0; v < g->n_values; v++) map->locations[v] = map->locations[root_of(&p, v)];
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *node = g->nodes[i];

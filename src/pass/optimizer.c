@@ -207,6 +207,17 @@ static bool is_trained(const kolo_graph *g, int32_t v) {
     return g->values[v].kind == KOLO_VALUE_PARAM && kolo_value_ok(g->values[v].grad);
 }
 
+/* The state of a parameter that another stage has, in the order of all. */
+static void add_foreign_state(kolo_graph *g, kolo_value w, const kolo_optimizer_opts *opts) {
+    bool momentum = optimizers[opts->kind].momentum;
+    if (momentum && (opts->momentum != 0 || optimizers[opts->kind].scales)) {
+        (void)state_of(g, "velocity", w);
+    } else if (!momentum) {
+        (void)state_of(g, "mean", w);
+        (void)state_of(g, "square", w);
+    }
+}
+
 /* ---- row-sparse gradients ---- */
 
 static kolo_status check_rows(const kolo_graph *g, kolo_value w, const kolo_optimizer_opts *opts) {
@@ -267,16 +278,28 @@ static kolo_status add_rows_update(kolo_graph *g, kolo_value w, kolo_value rows,
 
 /* ---- the whole ---- */
 
+/* A summand of the sum over all stages: times 1, which is their summand of a scalar. */
+static kolo_value over_stages(kolo_graph *g, kolo_value sum) {
+    if (g->stages == 0 || !kolo_value_ok(sum)) return sum;
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_SCALE_FACTOR].f = 1};
+    kolo_value one = scalar(g, "stage");
+    if (!kolo_value_ok(one)) return KOLO_NONE;
+    kolo_info(g, one)->placements.axis[kolo_mesh_find(&g->mesh, "pp")].kind =
+        KOLO_PLACEMENT_PARTIAL;
+    return kolo_graph_add1(g, &kolo_op_scale, (kolo_value[]){sum, one}, 2, attr);
+}
+
 /* The factor of all gradients. */
 static kolo_value add_clip(kolo_graph *g, double norm) {
     const int32_t n_values = g->n_values;
     kolo_value sum = KOLO_NONE;
     for (int32_t v = 0; v < n_values; v++) {
-        if (!is_trained(g, v)) continue;
+        if (!is_trained(g, v) || !kolo_is_held_first(g, &g->values[v])) continue;
         const kolo_value in[] = {square_blocks(g, g->values[v].grad, (kolo_value){.id = v}), sum};
         sum = kolo_graph_add1(g, &kolo_op_square_sum, in, kolo_value_ok(sum) ? 2 : 1, NULL);
     }
     if (!kolo_value_ok(sum)) return KOLO_NONE; /* no trainable parameter */
+    sum = over_stages(g, sum);
     const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_CLIP_NORM].f = norm};
     return kolo_graph_add1(g, &kolo_op_clip_factor, &sum, 1, attr);
 }
@@ -293,8 +316,17 @@ kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts) 
     }
     KOLO_TRY(kolo_graph_check(g));
     kolo_value factor = opts->clip > 0 ? add_clip(g, opts->clip) : KOLO_NONE;
+    if (opts->clip > 0 && g->stages > 0 && !kolo_value_ok(factor)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "stage %d of the pipeline has no parameter that is trained, and clipping "
+                         "needs the gradients of all stages: take fewer stages",
+                         g->stage);
+    }
     (void)scalar(g, "lr"); /* even without a trainable parameter */
     for (int32_t v = 0; v < n_values; v++) {
+        bool foreign = g->values[v].kind == KOLO_VALUE_PARAM && !g->values[v].frozen &&
+                       !kolo_is_held(g, &g->values[v]);
+        if (foreign) add_foreign_state(g, (kolo_value){.id = v}, opts);
         if (!is_trained(g, v)) continue;
         kolo_value w = {.id = v}, gradient = g->values[v].grad;
         if (kolo_value_ok(factor)) {

@@ -34,6 +34,36 @@ kolo_status kolo_pass_partition(kolo_graph *g, const char *rules);
 /* Whether an axis of more than one rank is not dp. */
 bool kolo_mesh_has_model_axis(const kolo_mesh *mesh);
 
+/* Where a model is cut: the name of the parameter that begins each stage but the first. */
+typedef struct kolo_stage_cuts {
+    int n; /* 0: not decided yet */
+    const char **names;
+} kolo_stage_cuts;
+
+enum { KOLO_STAGES_MOST = 64, KOLO_CROSSING_NAME = 64 };
+
+/* "activations 3"; gives `text` back. */
+const char *kolo_crossing_name(const char *what, int number, char text[KOLO_CROSSING_NAME]);
+
+/* The number of stages of a pipeline, the axis pp; 1: there is none. */
+int kolo_mesh_stages(const kolo_mesh *mesh);
+/* Keeps of the graph what the stage of `rank` computes. Values that come from the stage before
+ * become inputs, those that later ones read outputs; each is passed on from stage to stage. The
+ * other leaves stay, so that every stage lists all parameters. `cuts` is used, or decided and
+ * allocated in `names` if it is empty. Runs before the pass statistics; in evaluation plans too.
+ * ARG: fewer layers with parameters than stages; NOMEM. */
+kolo_status kolo_pass_stages(kolo_graph *g, const kolo_mesh *mesh, int rank, kolo_stage_cuts *cuts,
+                             kolo_arena *names);
+/* Appends a line for each part that `g`, after the pass fold, is cut into. The errors of
+ * kolo_pass_stages. */
+kolo_status kolo_stages_print(const kolo_graph *g, int stages, kolo_text *text);
+/* Gives each node of a stage its segment and puts them in the order of segments. `splits`: the
+ * gradients of weights are a segment of their own. Runs last. */
+kolo_status kolo_pass_segments(kolo_graph *g, bool splits);
+/* Whether node i runs once per step, in the last micro-batch: POST after backward, updates, what
+ * reads LOCAL state, and nodes that depend on them. `once` has the result for earlier nodes. */
+bool kolo_node_is_once_per_step(const kolo_graph *g, int32_t i, const bool *once);
+
 /* Makes each batch normalization one by the samples of all ranks of a micro-batch; the scalar
  * "sample_weight" is one over their number. Runs between the passes shard and statistics. ARG:
  * there is none. UNSUPPORTED: the graph reads the statistics of one. */
@@ -163,6 +193,7 @@ typedef enum kolo_region {
     KOLO_REGION_ARENA,  /* inputs, activations, local gradients; reused within the step */
     KOLO_REGION_BUCKET, /* what is communicated over the samples, contiguous by bucket */
     KOLO_REGION_MODEL,  /* the same along other axes of the mesh, of one micro-batch */
+    KOLO_REGION_SLOT,   /* of a micro-batch on a stage: what later segments read, and crossings */
     KOLO_REGION_TABLE,  /* scalars */
     KOLO_REGION_STORE,  /* current version of a parameter or state */
     KOLO_REGION_NEXT,   /* its next version, in the other bank */
@@ -186,7 +217,7 @@ typedef struct kolo_bucket {
 
 typedef struct kolo_memory_map {
     kolo_location *locations; /* by value id */
-    size_t arena_bytes, bucket_bytes, model_bytes, table_bytes;
+    size_t arena_bytes, bucket_bytes, model_bytes, table_bytes, slot_bytes;
     kolo_bucket *buckets;
     int n_buckets;
 } kolo_memory_map;
@@ -217,6 +248,9 @@ typedef struct kolo_pipeline_opts {
     kolo_mesh mesh;        /* of the job; no axes: dp=1 */
     const char *placement; /* rules of tensor parallelism, see kolo_pass_partition; borrowed */
     int rank;              /* in the mesh */
+    bool splits;           /* on a stage: the gradients of weights are computed apart */
+    kolo_stage_cuts *cuts; /* of a pipeline; borrowed */
+    kolo_arena *cut_names; /* for those; borrowed */
     int zero;              /* level of ZeRO; 0: none */
     bool share;            /* see kolo_zero_opts */
     int lag;               /* of gradients, in steps */

@@ -75,6 +75,12 @@ static kolo_status partition(kolo_graph *g, const kolo_pipeline_opts *opts) {
     g->rank = opts->rank;
     return kolo_pass_partition(g, opts->placement);
 }
+static kolo_status stages(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    return kolo_pass_stages(g, &opts->mesh, opts->rank, opts->cuts, opts->cut_names);
+}
+static kolo_status segments(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    return kolo_pass_segments(g, opts->splits);
+}
 static kolo_status synchronise(kolo_graph *g, const kolo_pipeline_opts *opts) {
     (void)opts;
     return kolo_pass_synchronise(g);
@@ -147,7 +153,8 @@ static kolo_status zero(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_zero(g, &zero_opts);
 }
 static kolo_status accumulate(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    return kolo_pass_accumulate(g, opts->micro_batches, opts->zero > 1);
+    int64_t parts = opts->micro_batches > 1 ? opts->micro_batches : 1;
+    return kolo_pass_accumulate(g, parts, opts->zero > 1);
 }
 static kolo_status sync_batch_norm(kolo_graph *g, const kolo_pipeline_opts *opts) {
     (void)opts;
@@ -172,8 +179,9 @@ static bool evaluates(const kolo_pipeline_opts *o) { return !o->train; }
 static bool is_zero(const kolo_pipeline_opts *o) {
     return o->zero > (o->train ? 0 : 2) || (o->train && o->share);
 }
+static bool is_staged(const kolo_pipeline_opts *o) { return kolo_mesh_stages(&o->mesh) > 1; }
 static bool is_partitioned(const kolo_pipeline_opts *o) {
-    return kolo_mesh_has_model_axis(&o->mesh);
+    return kolo_mesh_has_model_axis(&o->mesh) && !is_staged(o);
 }
 static bool communicates(const kolo_pipeline_opts *o) {
     return o->train || is_zero(o) || is_partitioned(o);
@@ -194,7 +202,9 @@ static bool recomputes(const kolo_pipeline_opts *o) {
 }
 static bool is_mixed(const kolo_pipeline_opts *o) { return o->precision == KOLO_PRECISION_BF16; }
 static bool keeps_gradients(const kolo_pipeline_opts *o) { return o->train && o->keep_gradients; }
-static bool accumulates(const kolo_pipeline_opts *o) { return o->train && o->micro_batches > 1; }
+static bool accumulates(const kolo_pipeline_opts *o) {
+    return o->train && (o->micro_batches > 1 || is_staged(o));
+}
 
 /* ---- the table ---- */
 
@@ -211,6 +221,7 @@ static const struct {
     {"outputs", drop_outputs, has_layers},
     {"shard", shard, trains},
     {"partition", partition, is_partitioned},
+    {"stages", stages, is_staged},
     {"sync_batch_norm", sync_batch_norm, synchronises_norms},
     {"statistics", statistics, trains},
     {"gradient", gradient, trains},
@@ -228,6 +239,7 @@ static const struct {
     {"lag", lag, lags},
     {"compress", compress, compresses},
     {"lower_comm", lower_comm, communicates},
+    {"segments", segments, is_staged},
 };
 
 /* Every op can run on what its rank holds, and all ranks hold what is reported. */
@@ -236,6 +248,7 @@ static kolo_status verify_placements(kolo_graph *g) {
     for (int32_t i = 0; i < g->n_outputs; i++) {
         const kolo_placements *is = &kolo_info(g, g->outputs[i].value)->placements;
         if (kolo_placements_same_data(&g->mesh, is, &(kolo_placements){0})) continue;
+        if (g->outputs[i].crossing.number > 0) continue;
         char text[KOLO_PLACEMENT_TEXT];
         return KOLO_FAIL(KOLO_ERR_FORMAT, "output \"%s\" is placed [%s]", g->outputs[i].name,
                          kolo_placements_text(&g->mesh, is, text));

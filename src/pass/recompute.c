@@ -68,6 +68,7 @@ static kolo_status begin(recomputer *r, kolo_value seed) {
     if (!r->backward || !r->replaced || !reached) return KOLO_NOMEM(n_values * sizeof *r->replaced);
     identity(r->replaced, g->n_values);
     reached[seed.id] = true;
+    for (int32_t v = 0; v < g->n_values; v++) reached[v] |= g->values[v].crossing.gradient;
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *node = g->nodes[i];
         r->backward[i] = kolo_node_is_update(g, node);

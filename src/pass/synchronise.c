@@ -29,6 +29,14 @@ static bool is_of_samples(const synchroniser *s, int axis) {
     return strcmp(s->g->mesh.axes[axis].name, "dp") == 0;
 }
 
+/* Whether v is the scalar that makes a summand of what a stage has: its readers are summed. */
+static bool is_of_stage(const synchroniser *s, kolo_value v) {
+    const int axis = kolo_mesh_find(&s->g->mesh, "pp");
+    const kolo_value_info *info = kolo_info(s->g, v);
+    return axis >= 0 && info->kind == KOLO_VALUE_SCALAR &&
+           info->placements.axis[axis].kind == KOLO_PLACEMENT_PARTIAL;
+}
+
 /* v where all ranks hold it, or each its slice. The node stands where the walk is. */
 static kolo_value synchronised(synchroniser *s, kolo_value v) {
     const kolo_placements is = kolo_info(s->g, v)->placements;
@@ -38,7 +46,8 @@ static kolo_value synchronised(synchroniser *s, kolo_value v) {
             to.axis[a] = is.axis[a];
         }
     }
-    if (v.id >= s->n_values || is_sharded(s, v) || kolo_placements_same_data(&s->g->mesh, &is, &to))
+    if (v.id >= s->n_values || is_sharded(s, v) || is_of_stage(s, v) ||
+        kolo_placements_same_data(&s->g->mesh, &is, &to))
         return v;
     if (kolo_value_ok(s->synced[v.id])) return s->synced[v.id];
     kolo_value by = kolo_redistribute(s->g, v, &is, &to);
@@ -62,6 +71,7 @@ static kolo_status walk(synchroniser *s) {
     for (int32_t v = 0; v < s->n_values; v++) s->synced[v] = KOLO_NONE;
     for (int32_t i = 0; i < n_nodes; i++) KOLO_TRY(visit(s, g->nodes[i]));
     for (int32_t i = 0; i < g->n_outputs; i++) {
+        if (g->outputs[i].crossing.number > 0) continue;
         g->outputs[i].value = synchronised(s, g->outputs[i].value);
     }
     KOLO_TRY(kolo_graph_check(g));

@@ -5,6 +5,7 @@
  * communicator, post and wait need no step either. */
 #include "base/integer.h"
 #include "kernel/select/cache.h"
+#include "plan/crossings.h"
 #include "plan/internal.h"
 
 #include <string.h>
@@ -27,10 +28,6 @@ static bool cut_in_store(void *arg, const char *name, kolo_zero_cut *cut) {
     return true;
 }
 
-static const kolo_store_entry *entry_of(const kolo_plan *p, int32_t v) {
-    return kolo_store_entry_at(p->store, p->entries[v]);
-}
-
 /* Whether an entry is the parameter or state v, sharded alike. */
 static bool is_entry(const kolo_graph *g, const kolo_store_entry *entry, kolo_value v) {
     const kolo_value_info *info = kolo_info(g, v);
@@ -38,6 +35,9 @@ static bool is_entry(const kolo_graph *g, const kolo_store_entry *entry, kolo_va
     bool sharded = kolo_flat_range(g, v, &first, &count);
     const kolo_tensor *tensor = sharded ? &info->whole : &info->tensor;
     if (kolo_is_slice(g, v) != (entry->mesh != NULL)) return false;
+    if ((info->holders != 0) != entry->staged || kolo_is_held(g, info) == entry->elsewhere) {
+        return false;
+    }
     if (entry->mesh) {
         return kolo_shape_equal(&entry->tensor.shape, &info->whole.shape) &&
                kolo_shape_equal(&entry->slice.shape, &info->tensor.shape) &&
@@ -82,7 +82,7 @@ static kolo_status check_overwrites(const kolo_plan *p) {
     kolo_status status = KOLO_OK;
     for (int32_t v = 0; status == KOLO_OK && v < g->n_values; v++) {
         kolo_value old = g->values[v].next_of;
-        if (!kolo_value_ok(old) || !entry_of(p, old.id)->single) continue;
+        if (!kolo_value_ok(old) || !kolo_plan_entry(p, old.id)->single) continue;
         if (wait > g->values[v].producer) {
             status = KOLO_FAIL(KOLO_ERR_FORMAT, "%s is overwritten before the last WAIT",
                                kolo_info(g, old)->name);
@@ -95,36 +95,11 @@ static kolo_status check_overwrites(const kolo_plan *p) {
     return status;
 }
 
-/* ---- addresses ---- */
+/* ---- binding ---- */
 
-/* The address of the region's value at a location while `bank` of the store is current. */
-static char *base_of(const kolo_plan *p, const kolo_location *location, int bank) {
-    switch (location->region) {
-    case KOLO_REGION_ARENA:
-        return p->store->arena + location->offset;
-    case KOLO_REGION_BUCKET:
-        return (p->gradients ? p->gradients : p->store->gradients) + location->offset;
-    case KOLO_REGION_MODEL:
-        return p->model + location->offset;
-    case KOLO_REGION_TABLE:
-        return p->table + location->offset;
-    case KOLO_REGION_STORE:
-        return kolo_store_at(p->store, entry_of(p, (int32_t)location->offset), bank);
-    case KOLO_REGION_NEXT:
-        return kolo_store_at(p->store, entry_of(p, (int32_t)location->offset), !bank);
-    }
-    return NULL;
-}
-
-/* The address of value v while `bank` of the store is current. */
-static void *address_of(const kolo_plan *p, int32_t v, int bank) {
-    const kolo_location *location = &p->map.locations[v];
-    return base_of(p, location, bank) + location->skip;
-}
-
-static void unbind(kolo_step *step) {
-    for (int bank = 0; bank < 2; bank++) {
-        kolo_call *call = &step->calls[bank];
+static void unbind(const kolo_plan *p, kolo_step *step) {
+    for (int i = 0; step->calls && i < 2 * p->slots; i++) {
+        kolo_call *call = &step->calls[i];
         if (step->kernel && step->kernel->unbind && call->bound) step->kernel->unbind(call->bound);
         call->bound = NULL;
     }
@@ -132,16 +107,20 @@ static void unbind(kolo_step *step) {
 
 static kolo_status bind_step(kolo_plan *p, kolo_step *step) {
     const kolo_node *n = p->graph->nodes[step->node];
-    unbind(step);
-    for (int bank = 0; bank < 2; bank++) {
-        kolo_call *call = &step->calls[bank];
+    const int slot = p->slot;
+    unbind(p, step);
+    for (int i = 0; i < 2 * p->slots; i++) {
+        const int bank = i % 2;
+        kolo_call *call = &step->calls[i];
+        p->slot = i / 2;
         *call = (kolo_call){.spec = &step->spec,
                             .state = step->state,
                             .scratch = p->store->arena + p->values_bytes};
-        for (int k = 0; k < n->n_in; k++) call->in[k] = address_of(p, n->in[k].id, bank);
-        for (int k = 0; k < n->n_out; k++) call->out[k] = address_of(p, n->out[k].id, bank);
+        for (int k = 0; k < n->n_in; k++) call->in[k] = kolo_plan_address(p, n->in[k].id, bank);
+        for (int k = 0; k < n->n_out; k++) call->out[k] = kolo_plan_address(p, n->out[k].id, bank);
         if (step->kernel->bind) KOLO_TRY(step->kernel->bind(call));
     }
+    p->slot = slot;
     return KOLO_OK;
 }
 
@@ -170,22 +149,9 @@ static kolo_status add_kernel(kolo_plan *p, int32_t node, const kolo_plan_opts *
     return KOLO_OK;
 }
 
-/* Whether node i runs once per step, in the last micro-batch: POST after backward, updates, what
- * reads LOCAL state, and nodes that depend on them. `once` has the result for earlier nodes. */
-static bool is_once_per_step(const kolo_graph *g, int32_t i, const bool *once) {
-    const kolo_node *n = g->nodes[i];
-    bool posts = n->op->comm == KOLO_OP_POST && !n->attr[KOLO_COMM_INSIDE].i;
-    bool is = posts || kolo_node_is_update(g, n);
-    for (int k = 0; !is && k < n->n_in; k++) {
-        const kolo_value_info *in = kolo_info(g, n->in[k]);
-        is = in->versions > 0 || (in->producer >= 0 && once[in->producer]);
-    }
-    return is;
-}
-
 static void mark_once_per_step(kolo_plan *p, bool *once) {
     for (int32_t i = 0, s = 0; i < p->graph->n_nodes; i++) {
-        once[i] = is_once_per_step(p->graph, i, once);
+        once[i] = kolo_node_is_once_per_step(p->graph, i, once);
         if (s < p->n_steps && p->steps[s].node == i) p->steps[s++].once_per_step = once[i];
     }
 }
@@ -239,6 +205,18 @@ static bool is_empty(const kolo_graph *g, const kolo_node *n) {
     return kolo_shape_count(&kolo_info(g, n->out[0])->tensor.shape) == 0;
 }
 
+/* The calls of all steps, once their number is known. */
+static kolo_status make_calls(kolo_plan *p) {
+    const size_t each = 2 * (size_t)p->slots, n = ((size_t)p->n_steps + 1) * each;
+    p->calls = kolo_zalloc(n * sizeof *p->calls);
+    if (!p->calls) return KOLO_NOMEM(n * sizeof *p->calls);
+    for (int i = 0; i < p->n_steps; i++) {
+        p->steps[i].calls = p->calls + (size_t)i * each;
+        p->steps[i].segment = p->graph->nodes[p->steps[i].node]->segment;
+    }
+    return KOLO_OK;
+}
+
 static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts,
                              kolo_selections *selections) {
     const kolo_graph *g = p->graph;
@@ -258,6 +236,7 @@ static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts,
             if (status != KOLO_OK) return status;
         }
     }
+    KOLO_TRY(make_calls(p));
     bool *once = kolo_alloc((size_t)g->n_nodes + 1);
     if (!once) return KOLO_NOMEM(g->n_nodes);
     mark_once_per_step(p, once);
@@ -302,6 +281,12 @@ static kolo_status map_memory(kolo_plan *p, int shards) {
     KOLO_TRY(kolo_store_reserve(p->store, p->values_bytes + p->scratch_bytes + 1));
     p->table = kolo_zalloc(p->map.table_bytes + 1);
     if (!p->table) return KOLO_NOMEM(p->map.table_bytes);
+    kolo_value stage = kolo_plan_find_scalar(p, "stage"); /* its summand */
+    kolo_plan_set(p, stage, 1);
+    if (p->map.slot_bytes > 0) {
+        p->slot_memory = kolo_pages_map((size_t)p->slots * p->map.slot_bytes);
+        if (!p->slot_memory) return KOLO_NOMEM((size_t)p->slots * p->map.slot_bytes);
+    }
     if (p->map.model_bytes > 0) {
         void *memory;
         KOLO_TRY(kolo_comm_alloc(p->comm, p->map.model_bytes, &memory));
@@ -332,8 +317,8 @@ static void shard_request(const kolo_plan *p, const kolo_bucket *bucket, size_t 
 static void rows_request(const kolo_plan *p, const kolo_node *post, kolo_value arrives,
                          kolo_request_opts *opts) {
     const kolo_tensor *first = &kolo_info(p->graph, post->in[0])->tensor;
-    const void *own = address_of(p, post->in[0].id, 0);
-    void *all = address_of(p, arrives.id, 0);
+    const void *own = kolo_plan_address(p, post->in[0].id, 0);
+    void *all = kolo_plan_address(p, arrives.id, 0);
     *opts = (kolo_request_opts){
         .kind = KOLO_COLLECTIVE_ALLGATHER,
         .dtype = first->dtype,
@@ -351,7 +336,7 @@ static void slices_request(const kolo_plan *p, kolo_value arrives, int ranks,
     opts->kind = KOLO_COLLECTIVE_REDUCE_SCATTER;
     opts->counts = counts;
     opts->input = opts->output;
-    opts->output = address_of(p, arrives.id, 0);
+    opts->output = kolo_plan_address(p, arrives.id, 0);
 }
 
 /* The collective of a POST; `arrives` is the output of its WAIT. */
@@ -376,7 +361,11 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
         KOLO_TRY(kolo_mesh_comms_get(p->groups, (kolo_axes)post->attr[KOLO_COMM_AXES].i, &group));
     }
     size_t *counts = kolo_alloc((size_t)kolo_comm_size(p->comm) * sizeof *counts);
-    char *site = kolo_format("bucket %d", i);
+    /* Stages have different numbers of buckets. */
+    const int pp = kolo_mesh_find(&p->graph->mesh, "pp");
+    const bool over_stages =
+        p->graph->stages > 0 && (kolo_axes)post->attr[KOLO_COMM_AXES].i == (kolo_axes)1 << pp;
+    char *site = over_stages ? kolo_format("sum over the stages") : kolo_format("bucket %d", i);
     kolo_status status = counts && site ? KOLO_OK : KOLO_NOMEM(32);
     if (status == KOLO_OK) {
         if (p->sum && post->attr[KOLO_COMM_OF_SAMPLES].i) {
@@ -419,6 +408,17 @@ static kolo_status make_requests(kolo_plan *p) {
     return KOLO_OK;
 }
 
+/* The messages to and from the stages before and behind. */
+static kolo_status make_crossings(kolo_plan *p) {
+    const kolo_graph *g = p->graph;
+    const int axis = kolo_mesh_find(&g->mesh, "pp");
+    if (!p->comm) return KOLO_OK; /* nothing runs it */
+    int before = g->stage > 0 ? kolo_mesh_neighbour(&g->mesh, g->rank, axis, g->stage - 1) : -1;
+    int behind =
+        g->stage + 1 < g->stages ? kolo_mesh_neighbour(&g->mesh, g->rank, axis, g->stage + 1) : -1;
+    return kolo_crossings_create(p, before, behind);
+}
+
 kolo_status kolo_plan_deal(kolo_plan *p, const int *counts) {
     KOLO_ASSERT(!p->adds_to);
     if (!p->sum) return KOLO_OK; /* nothing to sum */
@@ -452,6 +452,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .most_samples = o->most_samples,
         .mesh = o->mesh,
         .placement = o->placement,
+        .splits = o->splits,
         .zero = o->shards > 0 && o->zero == 2 ? 1 : o->zero, /* shards are summed as wholes */
         .share = o->share,
         .lag = o->lag,
@@ -483,7 +484,9 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     p->groups = o.groups;
     p->train = o.train;
     p->updates_only = o.updates_only;
-    p->accumulates = o.micro_batches > 1;
+    const int stages = kolo_mesh_stages(&o.mesh);
+    p->accumulates = o.micro_batches > 1 || stages > 1;
+    p->slots = o.slots > 0 ? o.slots : 1;
     p->adds_to = o.adds_to;
     p->algorithm = o.algorithm;
     p->times = o.times;
@@ -502,6 +505,8 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     }
     pipeline.rank = comm ? kolo_comm_rank(comm) : o.rank;
     if (o.adds_to) pipeline.rank = o.adds_to->graph->rank;
+    pipeline.cuts = &store->cuts;
+    pipeline.cut_names = &store->names;
     pipeline.selections = &selections;
     pipeline.fixed = layout_in_store;
     pipeline.fixed_cut = cut_in_store;
@@ -520,6 +525,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     KOLO_TRY_GOTO(map_memory(p, o.shards), fail);
     KOLO_TRY_GOTO(kolo_plan_bind(p), fail);
     if (!p->sum) KOLO_TRY_GOTO(make_requests(p), fail);
+    if (stages > 1) KOLO_TRY_GOTO(make_crossings(p), fail);
     kolo_selections_fini(&selections);
     *plan = p;
     return KOLO_OK;
@@ -532,13 +538,16 @@ fail:
 void kolo_plan_destroy(kolo_plan *p) {
     if (!p) return;
     destroy_requests(p);
+    kolo_crossings_destroy(p);
     if (!p->adds_to) kolo_shard_sum_destroy(p->sum);
     for (int i = 0; i < p->n_steps; i++) {
-        unbind(&p->steps[i]);
+        unbind(p, &p->steps[i]);
         const kolo_kernel *kernel = p->steps[i].kernel;
         if (kernel && kernel->release && p->steps[i].state) kernel->release(p->steps[i].state);
     }
+    kolo_pages_unmap(p->slot_memory, (size_t)p->slots * p->map.slot_bytes);
     kolo_free(p->table);
+    kolo_free(p->calls);
     kolo_free(p->steps);
     kolo_free(p->entries);
     kolo_free(p->shared);
@@ -558,8 +567,6 @@ kolo_value kolo_plan_find_input(const kolo_plan *p, const char *name) {
     return find_leaf(p, name, KOLO_VALUE_INPUT);
 }
 
-void *kolo_plan_data(const kolo_plan *p, kolo_value input) { return address_of(p, input.id, 0); }
-
 void *kolo_plan_input(const kolo_plan *p, const char *name, kolo_tensor *tensor) {
     kolo_value v = kolo_plan_find_input(p, name);
     KOLO_ASSERT(kolo_value_ok(v));
@@ -577,7 +584,7 @@ kolo_value kolo_plan_find_output(const kolo_plan *p, const char *name) {
 
 void kolo_plan_set(kolo_plan *p, kolo_value scalar, double number) {
     if (!kolo_value_ok(scalar)) return;
-    void *data = address_of(p, scalar.id, 0);
+    void *data = kolo_plan_address(p, scalar.id, 0);
     kolo_dtype dtype = kolo_info(p->graph, scalar)->tensor.dtype;
     KOLO_ASSERT(dtype == KOLO_DTYPE_F32 || dtype == KOLO_DTYPE_F64);
     if (dtype == KOLO_DTYPE_F64) {
@@ -590,7 +597,7 @@ void kolo_plan_set(kolo_plan *p, kolo_value scalar, double number) {
 void kolo_plan_set_integer(kolo_plan *p, kolo_value scalar, int64_t number) {
     if (!kolo_value_ok(scalar)) return;
     KOLO_ASSERT(kolo_info(p->graph, scalar)->tensor.dtype == KOLO_DTYPE_I64);
-    *(int64_t *)address_of(p, scalar.id, 0) = number;
+    *(int64_t *)kolo_plan_address(p, scalar.id, 0) = number;
 }
 
 void kolo_plan_set_scalar(kolo_plan *p, const char *name, double number) {
@@ -603,7 +610,7 @@ const void *kolo_plan_output(const kolo_plan *p, const char *name, kolo_tensor *
     kolo_value v = kolo_graph_output(p->graph, name);
     if (!kolo_value_ok(v)) return NULL;
     *tensor = kolo_info(p->graph, v)->tensor;
-    return address_of(p, v.id, p->ran_bank);
+    return kolo_plan_address(p, v.id, p->ran_bank);
 }
 
 const void *kolo_plan_gradient(const kolo_plan *p, const char *parameter, kolo_tensor *tensor) {
@@ -616,7 +623,7 @@ const void *kolo_plan_gradient(const kolo_plan *p, const char *parameter, kolo_t
 double kolo_plan_get(const kolo_plan *p, kolo_value output) {
     const kolo_tensor *tensor = &kolo_info(p->graph, output)->tensor;
     KOLO_ASSERT(kolo_shape_count(&tensor->shape) == 1);
-    const void *data = address_of(p, output.id, p->ran_bank);
+    const void *data = kolo_plan_address(p, output.id, p->ran_bank);
     return tensor->dtype == KOLO_DTYPE_F64 ? *(const double *)data : (double)*(const float *)data;
 }
 

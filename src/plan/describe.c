@@ -37,7 +37,9 @@ static kolo_value seed_of(const kolo_graph *g) { return kolo_graph_find(g, "grad
 /* The phase of each node. of_value: by value, allocated by the caller. */
 static void find_phases(const kolo_graph *g, kolo_phase *phases, kolo_phase *of_value) {
     kolo_value seed = seed_of(g);
-    for (int32_t v = 0; v < g->n_values; v++) of_value[v] = KOLO_PHASE_FORWARD;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        of_value[v] = g->values[v].crossing.gradient ? KOLO_PHASE_BACKWARD : KOLO_PHASE_FORWARD;
+    }
     if (kolo_value_ok(seed)) of_value[seed.id] = KOLO_PHASE_BACKWARD;
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
@@ -131,12 +133,12 @@ void kolo_plan_describe(const kolo_plan *p, kolo_step_info *infos) {
 
 void kolo_plan_repeat(const kolo_plan *p, int step) {
     const kolo_step *s = &p->steps[step];
-    if (s->kind == KOLO_STEP_KERNEL) s->kernel->run(&s->calls[p->ran_bank]);
+    if (s->kind == KOLO_STEP_KERNEL) s->kernel->run(&s->calls[2 * p->slot + p->ran_bank]);
 }
 
 kolo_plan_memory kolo_plan_memory_of(const kolo_plan *p) {
     return (kolo_plan_memory){
-        .arena = p->values_bytes,
+        .arena = p->values_bytes + (size_t)p->slots * p->map.slot_bytes,
         .scratch = p->scratch_bytes,
         .gradients = p->map.bucket_bytes + p->map.model_bytes,
         .store = p->store->single_bytes + 2 * (p->store->bytes + p->store->shared_bytes),

@@ -16,8 +16,9 @@ typedef struct kolo_step {
                     passes, or what no sample is needed for */
     const kolo_kernel *kernel;
     kolo_kernel_spec spec;
-    void *state;        /* of the kernel */
-    kolo_call calls[2]; /* by the store's current bank */
+    void *state; /* of the kernel */
+    kolo_step_segment segment;
+    kolo_call *calls; /* by slot, then by the store's current bank */
 } kolo_step;
 
 struct kolo_plan {
@@ -38,6 +39,11 @@ struct kolo_plan {
     char *model;     /* KOLO_REGION_MODEL, registered memory */
     char *gradients; /* registered memory, at a fixed address; NULL: that of the store */
     char *table;
+    int slots, slot;   /* micro-batches of a stage in flight; of the pass that runs */
+    char *slot_memory; /* of all slots */
+    kolo_call *calls;  /* of all steps */
+    struct kolo_plan_crossing *crossings;
+    int n_crossings;
     size_t values_bytes, scratch_bytes; /* in the arena of the store: values, then scratch */
     kolo_step *steps;
     int n_steps;
@@ -50,5 +56,11 @@ struct kolo_plan {
 
 /* Sets the phase of every step. NOMEM. */
 kolo_status kolo_plan_set_phases(kolo_plan *plan);
+/* Runs the steps of a segment of the plan's current slot. */
+kolo_status kolo_plan_run_segment(kolo_plan *plan, kolo_step_segment segment);
+/* The store's entry of a parameter or state. */
+const kolo_store_entry *kolo_plan_entry(const kolo_plan *plan, int32_t value);
+/* The address of a value, in the current slot, while `bank` of the store is current. */
+void *kolo_plan_address(const kolo_plan *plan, int32_t value, int bank);
 /* Binds every step to the current addresses. */
 kolo_status kolo_plan_bind(kolo_plan *plan);

@@ -44,6 +44,8 @@ typedef struct kolo_store_entry {
     int rank;         /* in the mesh */
     int unit, place;  /* see kolo_zero_cut */
     int versions;     /* of a LOCAL state: `tensor` is a stack of those of all ranks; else 0 */
+    bool staged;      /* some stages of a pipeline have it, which is all of it; */
+    bool elsewhere;   /* and this rank does not: count is 0 */
     kolo_shape canon; /* the shape in files */
     kolo_init init;
     const float *initial; /* instead of `init`; borrowed until kolo_store_init; NULL: none */
@@ -60,7 +62,7 @@ void kolo_store_destroy(kolo_store *store);
 int kolo_store_count(const kolo_store *store);
 const kolo_store_entry *kolo_store_entry_at(const kolo_store *store, int i);
 const kolo_store_entry *kolo_store_find(const kolo_store *store, const char *name);
-/* Whether the ranks hold ranges or slices of it. */
+/* Whether ranks hold ranges or slices of it, or some nothing. */
 bool kolo_store_entry_is_sharded(const kolo_store_entry *entry);
 /* Bytes of an entry on this rank. */
 size_t kolo_store_entry_bytes(const kolo_store_entry *entry);
@@ -126,9 +128,13 @@ typedef struct kolo_plan_opts {
     /* Another training plan of the same model and micro_batches or shards: this plan adds to its
      * gradients, and only the other plan completes steps. It must outlive this one. */
     const kolo_plan *adds_to;
-    kolo_mesh mesh;           /* of the job; default: all ranks of the communicator are on dp */
-    int rank;                 /* in the mesh, where there is no communicator */
-    const char *placement;    /* rules of its axes but dp, see kolo_pass_partition; borrowed */
+    kolo_mesh mesh;        /* of the job; default: all ranks of the communicator are on dp */
+    int rank;              /* in the mesh, where there is no communicator */
+    const char *placement; /* rules of its axes but dp, see kolo_pass_partition; borrowed */
+    /* On a stage of a pipeline, the axis pp of the mesh: micro-batches in flight (default 1), and
+     * whether the gradients of weights are computed apart. See plan/program_run.h. */
+    int slots;
+    bool splits;
     int zero;                 /* level of ZeRO: 1 to 3; see kolo_pass_zero; 0: none */
     bool share;               /* the ranks share the parameters; call kolo_store_share before the
                                  first run. Not with level 3 of zero */
@@ -261,8 +267,9 @@ void kolo_plan_describe(const kolo_plan *plan, kolo_step_info *infos);
 void kolo_plan_repeat(const kolo_plan *plan, int step);
 
 typedef struct kolo_plan_memory {
-    size_t arena, scratch, gradients, store; /* bytes; store: all of it, its banks both */
-    size_t shared;                           /* bytes of `store` that all ranks share */
+    /* Bytes. arena: with the slots of a stage; store: all of it, its banks both. */
+    size_t arena, scratch, gradients, store;
+    size_t shared; /* bytes of `store` that all ranks share */
 } kolo_plan_memory;
 kolo_plan_memory kolo_plan_memory_of(const kolo_plan *plan);
 

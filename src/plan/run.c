@@ -12,10 +12,11 @@
  */
 typedef struct part {
     bool compute, complete;
-    uint64_t *hash; /* updated with a hash of the shard's gradients; NULL: none */
-    bool apart;     /* the gradients of the shard are not summed */
-    bool empty;     /* a micro-batch without samples: this rank adds nothing to what it posts */
-    bool outside;   /* nothing inside the passes */
+    uint64_t *hash;    /* updated with a hash of the shard's gradients; NULL: none */
+    bool apart;        /* the gradients of the shard are not summed */
+    bool empty;        /* a micro-batch without samples: this rank adds nothing to what it posts */
+    bool outside;      /* nothing inside the passes */
+    unsigned segments; /* of these alone, a bit each; 0: all */
 } part;
 
 static char *gradients_of(const kolo_plan *p) {
@@ -120,7 +121,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
     case KOLO_STEP_KERNEL:
         enter(p, now, step->phase);
         if (run.empty) clear_gradient(p, step);
-        step->kernel->run(&step->calls[now->bank]);
+        step->kernel->run(&step->calls[2 * p->slot + now->bank]);
         if (!now->in_flight) return KOLO_OK;
         enter(p, now, KOLO_PHASE_SYNCHRONISE);
         return kolo_comm_progress(owner_of(p)->comm);
@@ -149,6 +150,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
 
 /* A POST completes the gradients of a shard, and starts the sum over the ranks once per step. */
 static bool is_due(const kolo_plan *p, const kolo_step *step, part run) {
+    if (run.segments && !(run.segments >> step->segment & 1)) return false;
     bool folds = is_shard_sum(p, step) && run.compute;
     if (step->inside && run.outside) return false;
     return folds || step->inside || (step->once_per_step ? run.complete : run.compute);
@@ -205,6 +207,10 @@ kolo_status kolo_plan_gradients(kolo_plan *p) {
 kolo_status kolo_plan_update(kolo_plan *p) {
     KOLO_ASSERT(!p->comm && !p->adds_to);
     return run_steps(p, (part){.complete = true, .outside = true});
+}
+
+kolo_status kolo_plan_run_segment(kolo_plan *p, kolo_step_segment segment) {
+    return run_steps(p, (part){.compute = true, .segments = 1u << segment});
 }
 
 kolo_status kolo_plan_run_shard(kolo_plan *p, int shard, bool complete) {

@@ -79,7 +79,7 @@ static kolo_status add_cuts(kolo_store *s, const kolo_graph *g, kolo_value v,
 }
 
 bool kolo_store_entry_is_sharded(const kolo_store_entry *entry) {
-    return entry->cuts || entry->mesh;
+    return entry->cuts || entry->mesh || entry->staged;
 }
 
 /* Describes a slice of tensor parallelism. */
@@ -121,10 +121,13 @@ kolo_status kolo_store_add(kolo_store *s, const kolo_graph *g, kolo_value v) {
         .unit = value->unit,
         .place = value->place,
         .versions = value->versions,
+        .staged = value->holders != 0,
+        .elsewhere = !kolo_is_held(g, value),
     };
     if (!name || !KOLO_GROW(s->entries, s->n_entries, s->capacity)) return KOLO_NOMEM(64);
     KOLO_TRY(add_cuts(s, g, v, &entry));
     if (kolo_is_slice(g, v)) KOLO_TRY(add_slice(s, g, v, &entry));
+    if (entry.elsewhere) entry.count = 0;
     if (!kolo_name_index_add(&s->index, name, (int32_t)s->n_entries)) return KOLO_NOMEM(64);
     size_t *bytes = single ? &s->single_bytes : entry.shared ? &s->shared_bytes : &s->bytes;
     entry.offset = *bytes;
@@ -316,9 +319,21 @@ static kolo_status write_slice(kolo_store *s, const kolo_store_entry *entry, con
     return status;
 }
 
+/* The whole from the stages that have it: all of them have the same bits. Collective. */
+static kolo_status gather_staged(const kolo_store *s, const kolo_store_entry *entry, void *whole) {
+    const kolo_tensor plain = canonical_of(entry);
+    const size_t bytes = kolo_tensor_bytes(&plain);
+    memset(whole, 0, bytes);
+    if (!entry->elsewhere) {
+        kolo_tensor_reorder(&plain, whole, &entry->tensor, kolo_store_data(s, entry));
+    }
+    return s->comm ? kolo_allreduce(s->comm, whole, bytes, KOLO_DTYPE_U8, KOLO_OR) : KOLO_OK;
+}
+
 kolo_status kolo_store_read(const kolo_store *s, const kolo_store_entry *entry, void *canonical) {
     kolo_tensor plain = canonical_of(entry);
     if (entry->mesh) return gather_slices(s, entry, canonical);
+    if (entry->staged) return gather_staged(s, entry, canonical);
     if (!entry->cuts) {
         kolo_tensor_reorder(&plain, canonical, &entry->tensor, kolo_store_data(s, entry));
         return KOLO_OK;
@@ -345,6 +360,7 @@ kolo_status kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const
     kolo_tensor plain = canonical_of(entry);
     if (entry->shared && s->follows) return KOLO_OK;
     if (entry->mesh) return write_slice(s, entry, canonical);
+    if (entry->elsewhere) return KOLO_OK;
     for (int b = 0; !entry->cuts && b < (entry->single ? 1 : 2); b++) {
         kolo_tensor_reorder(&entry->tensor, kolo_store_at(s, entry, b), &plain, canonical);
     }
@@ -420,8 +436,10 @@ static uint64_t hash_layouts(const kolo_store *s) {
         const kolo_store_entry *entry = &s->entries[e];
         size_t cuts = entry->cuts ? (size_t)kolo_comm_size(s->comm) * sizeof *entry->cuts : 0;
         char shape[KOLO_SHAPE_TEXT], layout[KOLO_LAYOUT_TEXT];
-        (void)kolo_shape_text(&entry->tensor.shape, shape);
-        (void)kolo_layout_text(&entry->tensor.layout, layout);
+        const kolo_tensor plain = kolo_tensor_plain(entry->tensor.dtype, entry->canon);
+        const kolo_tensor *t = entry->staged ? &plain : &entry->tensor; /* stages have their own */
+        (void)kolo_shape_text(&t->shape, shape);
+        (void)kolo_layout_text(&t->layout, layout);
         const uint64_t of_entry[] = {hash,
                                      kolo_hash_text(entry->name),
                                      (uint64_t)entry->tensor.dtype,
@@ -481,8 +499,7 @@ static void gather(const kolo_tensor *t, const char *data, int64_t *index, int64
     }
 }
 
-static uint64_t hash_entry(const kolo_store_entry *entry, const char *data, uint64_t hash) {
-    const kolo_tensor *t = &entry->tensor;
+static uint64_t hash_entry(const kolo_tensor *t, const char *data, uint64_t hash) {
     char gathered[HASHED * sizeof(double)];
     int64_t index[KOLO_MAX_RANK] = {0}, count = kolo_shape_count(&t->shape);
     bool plain = kolo_layout_is_plain(&t->layout);
@@ -501,7 +518,7 @@ uint64_t kolo_store_hash(const kolo_store *s) {
     for (size_t i = 0; i < s->n_entries; i++) {
         const kolo_store_entry *entry = &s->entries[i];
         KOLO_ASSERT(!kolo_store_entry_is_sharded(entry));
-        hash = hash_entry(entry, kolo_store_data(s, entry), hash);
+        hash = hash_entry(&entry->tensor, kolo_store_data(s, entry), hash);
     }
     return hash;
 }
@@ -511,14 +528,17 @@ kolo_status kolo_store_hash_shards(const kolo_store *s, uint64_t *hash) {
     for (size_t i = 0; i < s->n_entries; i++) {
         const kolo_store_entry *entry = &s->entries[i];
         if (!kolo_store_entry_is_sharded(entry)) {
-            *hash = hash_entry(entry, kolo_store_data(s, entry), *hash);
+            *hash = hash_entry(&entry->tensor, kolo_store_data(s, entry), *hash);
             continue;
         }
         char *whole = kolo_alloc(kolo_tensor_bytes(&entry->tensor));
         if (!whole) return KOLO_NOMEM(kolo_tensor_bytes(&entry->tensor));
-        kolo_status status =
-            entry->mesh ? gather_slices(s, entry, whole) : gather_ranges(s, entry, whole);
-        if (status == KOLO_OK) *hash = hash_entry(entry, whole, *hash);
+        const kolo_tensor plain = canonical_of(entry);
+        kolo_status status = entry->mesh     ? gather_slices(s, entry, whole)
+                             : entry->staged ? gather_staged(s, entry, whole)
+                                             : gather_ranges(s, entry, whole);
+        const kolo_tensor *t = entry->staged ? &plain : &entry->tensor;
+        if (status == KOLO_OK) *hash = hash_entry(t, whole, *hash);
         kolo_free(whole);
         KOLO_TRY(status);
     }

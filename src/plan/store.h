@@ -24,8 +24,9 @@ struct kolo_store {
     size_t arena_bytes;
     char *gradients; /* shared by the plans */
     size_t gradient_bytes;
-    bool own_gradients; /* else the communicator's */
-    kolo_comm *comm;    /* borrowed: of the ranks that flat shards are of; NULL: one rank */
+    bool own_gradients;   /* else the communicator's */
+    kolo_stage_cuts cuts; /* of a pipeline; allocated in `names` */
+    kolo_comm *comm;      /* borrowed: of the ranks that flat shards are of; NULL: one rank */
 };
 
 /* The address of an entry while `bank` is current. */

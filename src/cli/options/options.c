@@ -151,17 +151,18 @@ const kolo_option cli_options[] = {
     {.name = "mesh", .type = KOLO_OPTION_TEXT, .metavar = "AXIS=SIZE,...",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "dp=WORKERS",
      .help = "axes of the workers: dp is data parallelism, tp tensor parallelism, which divides the "
-             "layers; the sizes multiply to the workers, and one may be *"},
+             "layers, pp the stages of a pipeline, which have some of the layers each; the sizes "
+             "multiply to the workers, and one may be *"},
     {.name = "placement", .type = KOLO_OPTION_TEXT, .metavar = "NAME|FILE",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "rules for the models here",
      .help = "which parameters the axis tp divides: megatron (layers in pairs), "
              "megatron-sp (with sequence parallelism), owt (convolutions by "
              "samples, classifiers divided), or a file of rules (docs/parallelism.md)"},
-    {.name = "pipeline", .type = KOLO_OPTION_TEXT, .metavar = "SCHEDULE", .commands = CMD_DUMP,
-     .preset = "1f1b",
+    {.name = "pipeline", .type = KOLO_OPTION_TEXT, .metavar = "SCHEDULE",
+     .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "1f1b",
      .help = "order of the passes on the stages of a pipeline, the axis pp of the mesh: gpipe, "
-             "1f1b, interleaved:CHUNKS, zb-h1 or zbv; --accumulate is the number of micro-batches "
-             "(docs/parallelism.md)"},
+             "1f1b or zb-h1, in dumps also interleaved:CHUNKS or zbv; --accumulate is the "
+             "number of micro-batches (docs/parallelism.md)"},
     {.name = "zero", .type = KOLO_OPTION_INT, .metavar = "LEVEL", .min = 1, .max = 3,
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "every worker has all of it",
      .help = "divide over the workers: 1 the optimizer state, 2 gradients too, 3 parameters too. "

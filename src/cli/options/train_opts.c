@@ -77,6 +77,7 @@ int train_opts_mesh_size(const kolo_options *o) {
 void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
     opts->mesh = kolo_options_text(o, "mesh");
     opts->placement = kolo_options_text(o, "placement");
+    opts->pipeline = kolo_options_text(o, "pipeline");
     opts->global_batch = kolo_options_int(o, "global-batch");
     opts->reproducible = kolo_options_int(o, "reproducible");
     opts->consistency = kolo_options_text(o, "consistency");

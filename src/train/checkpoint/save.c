@@ -169,7 +169,7 @@ static kolo_status put_copy(saving *s, int i, const kolo_store_entry *entry, boo
 /* Whether the ranges of all ranks are whole blocks in the order of files. */
 static bool is_in_blocks(const saving *s, const kolo_store_entry *entry) {
     const int64_t n = kolo_shape_count(&entry->canon);
-    bool in_blocks = !entry->mesh && kolo_layout_is_plain(&entry->tensor.layout);
+    bool in_blocks = !entry->mesh && !entry->staged && kolo_layout_is_plain(&entry->tensor.layout);
     for (int r = 0; r < s->ranks && entry->cuts; r++) {
         in_blocks &= entry->cuts[r] % KOLO_SAFETENSORS_BLOCK == 0 || entry->cuts[r] == n;
     }

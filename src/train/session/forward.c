@@ -1,4 +1,5 @@
 /* Evaluation of one batch. */
+#include "plan/program_run.h"
 #include "train/session/internal.h"
 
 /* Runs the evaluation plan for a checked batch. */
@@ -9,7 +10,8 @@ static kolo_status forward(kolo_session *s, const kolo_batch *batch, const cache
     kolo_session_feed(s, *c, batch);
     kolo_plan_set_integer((*c)->plan, (*c)->first_sample, batch->first);
     s->evaluated = (*c)->plan;
-    return kolo_plan_run((*c)->plan);
+    return kolo_session_stages(s) > 1 ? kolo_program_evaluate((*c)->plan)
+                                      : kolo_plan_run((*c)->plan);
 }
 
 kolo_status kolo_session_forward(kolo_session *s, const kolo_batch *batch) {
@@ -27,7 +29,7 @@ kolo_status kolo_session_evaluate_batch(kolo_session *s, const kolo_batch *batch
         return KOLO_OK;
     }
     *sums = kolo_session_read_sums(c, batch->count, kolo_session_count_labels(s, batch));
-    return KOLO_OK;
+    return kolo_session_share_sums(s, sums);
 }
 
 const float *kolo_session_output(const kolo_session *s, const char *name, kolo_tensor *tensor) {

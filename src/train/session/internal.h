@@ -47,18 +47,19 @@ struct kolo_session {
     kolo_comm *comm;
     kolo_mesh_comms *groups; /* of a mesh with other axes than dp; else NULL */
     kolo_store *store;
-    kolo_rounds *rounds;        /* ranks train on their own between these; NULL: they do not */
-    kolo_served *served;        /* the exchange with owners of parameters; NULL: there are none */
-    uint64_t seed, steps;       /* steps: completed */
-    int first_shard, end_shard; /* of this rank */
-    int *counts;                /* of shards, by rank; NULL: none */
-    kolo_batch audited;         /* by this rank in the next step; global_count 0: none */
-    kolo_label_rule rule;       /* the labels that count */
-    kolo_plan_times times;      /* of the latest step, with the copies of its inputs */
-    int64_t busy_ns;            /* in the latest step with shards */
-    const kolo_plan *evaluated; /* the plan that evaluated last */
-    const kolo_plan *trained;   /* the plan that completed the latest step */
-    kolo_needs *needs;          /* of the outputs */
+    kolo_rounds *rounds;          /* ranks train on their own between these; NULL: they do not */
+    kolo_served *served;          /* the exchange with owners of parameters; NULL: there are none */
+    uint64_t seed, steps;         /* steps: completed */
+    int first_shard, end_shard;   /* of this rank */
+    int *counts;                  /* of shards, by rank; NULL: none */
+    kolo_batch audited;           /* by this rank in the next step; global_count 0: none */
+    kolo_label_rule rule;         /* the labels that count */
+    kolo_plan_times times;        /* of the latest step, with the copies of its inputs */
+    int64_t busy_ns;              /* in the latest step with shards */
+    const kolo_plan *evaluated;   /* the plan that evaluated last */
+    const kolo_plan *trained;     /* the plan that completed the latest step */
+    kolo_needs *needs;            /* of the outputs */
+    struct kolo_program *program; /* of the latest step of a pipeline; NULL: none yet */
     int n_needs;
     kolo_lr schedule;
     kolo_train_opts job; /* what a program gave, without strings */
@@ -110,6 +111,16 @@ static inline int64_t micro_batches(const kolo_session *s, int64_t global) {
     return divide_up(divide_up(global, step_ranks(s)), s->opts.batch);
 }
 
+/* Samples of all ranks in micro-batch i of `parts`. Shares have one of two sizes (data/sampler.h).
+ */
+static inline int64_t micro_global(const kolo_session *s, int64_t global, int64_t parts,
+                                   int64_t i) {
+    int64_t ranks = step_ranks(s), larger = global % ranks, share = global / ranks;
+    if (parts == 1) return global;
+    return larger * kolo_part_count(share + 1, parts, i) +
+           (ranks - larger) * kolo_part_count(share, parts, i);
+}
+
 /* Whether ranks take part in each other's evaluation: each has a range of the parameters. */
 static inline bool evaluates_together(const kolo_session *s) {
     return ranks_of(s) > 1 &&
@@ -146,6 +157,9 @@ kolo_step_scalars kolo_session_scalars(const kolo_session *s, double lr, int64_t
  * first: the first part of this rank, and of all ranks. */
 void kolo_session_prepare(kolo_session *s, const cached *c, const kolo_batch *part,
                           const kolo_step_scalars *x, int64_t samples, bool fresh, bool first);
+/* The same without the inputs. */
+void kolo_session_set_scalars(const cached *c, const kolo_batch *part, const kolo_step_scalars *x,
+                              int64_t samples, bool fresh, bool first);
 /* Samples of shard k. */
 int64_t kolo_session_shard_count(const kolo_session *s, int64_t global, int k);
 /* Prepares the plan for shard k, which has samples, of a batch that contains it. */
@@ -165,6 +179,23 @@ kolo_status kolo_session_run_audited(kolo_session *s, const kolo_batch *batch,
 /* A step of the ranks that make it together, in micro-batches. */
 kolo_status kolo_session_run_micro_batches(kolo_session *s, const kolo_batch *batch,
                                            const kolo_step_scalars *x, const cached **finish);
+
+/* stages.c */
+/* The stages of the pipeline that this rank is one of; 1: there is none. */
+int kolo_session_stages(const kolo_session *s);
+int kolo_session_stage(const kolo_session *s);
+/* Makes the communicators of the mesh's groups, in one order on all stages. Collective. */
+kolo_status kolo_session_make_groups(kolo_session *s);
+/* Makes the program for a number of micro-batches the current one. ARG, NOMEM. */
+kolo_status kolo_session_find_program(kolo_session *s, int64_t micro_batches);
+/* Gives all stages the metrics, each of which one stage has. Collective among the stages; PEER,
+ * TIMEOUT. */
+kolo_status kolo_session_share_sums(const kolo_session *s, kolo_sums *sums);
+
+/* pipeline.c */
+/* A step on a stage. `finish`: the plan that completes it. */
+kolo_status kolo_session_run_stage(kolo_session *s, const kolo_batch *batch,
+                                   const kolo_step_scalars *x, const cached *finish);
 
 /* local_step.c */
 /* A step of this rank alone, and the round that is due after it. Collective. */

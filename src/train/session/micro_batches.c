@@ -4,14 +4,6 @@
 
 #include <inttypes.h>
 
-/* Samples of all ranks in micro-batch i. Shares have one of two sizes (data/sampler.h). */
-static int64_t micro_global(const kolo_session *s, int64_t global, int64_t parts, int64_t i) {
-    int64_t ranks = step_ranks(s), larger = global % ranks, share = global / ranks;
-    if (parts == 1) return global;
-    return larger * kolo_part_count(share + 1, parts, i) +
-           (ranks - larger) * kolo_part_count(share, parts, i);
-}
-
 /* With micro-batches, shares must be the sampler's: the sizes of the other ranks' follow from it.
  */
 static kolo_status check_share(const kolo_session *s, const kolo_batch *batch) {
@@ -30,6 +22,7 @@ kolo_status kolo_session_run_micro_batches(kolo_session *s, const kolo_batch *ba
         kolo_part_count(batch->count, n, n - 1); /* samples of the last micro-batch */
     if (n > 1) KOLO_TRY(check_share(s, batch));
     KOLO_TRY(kolo_session_get_plan(s, FINISH, global, last, finish));
+    if (kolo_session_stages(s) > 1) return kolo_session_run_stage(s, batch, x, *finish);
     for (int64_t i = 0; i < n; i++) {
         const cached *c = *finish;
         int64_t count = kolo_part_count(batch->count, n, i);

@@ -1,6 +1,7 @@
 /* The plans of a session: one for each purpose and size of a batch, compiled when it is first
  * needed. */
 #include "base/integer.h"
+#include "plan/program.h"
 #include "train/session/internal.h"
 
 #include <inttypes.h>
@@ -159,6 +160,15 @@ static kolo_status compile(kolo_session *s, cached *c) {
     if (c->purpose == FINISH) opts.most_samples = divide_up(c->key, data_ranks(s));
     opts.groups = s->groups;
     opts.times = opts.train ? &s->times : NULL;
+    if (opts.train && kolo_session_stages(s) > 1) {
+        status = kolo_session_find_program(s, opts.micro_batches);
+        if (status != KOLO_OK) {
+            kolo_graph_destroy(graph);
+            return status;
+        }
+        opts.slots = s->program->stage[kolo_session_stage(s)].slots[0];
+        opts.splits = s->program->schedule->splits;
+    }
     if (c->purpose == ADD)
         opts.adds_to = kolo_session_find_plan(s, FINISH, finished_by(s, c->key))->plan;
     bool collective = (c->purpose == FINISH && !alone && !s->opts.served) ||

@@ -26,6 +26,11 @@ void kolo_session_prepare(kolo_session *s, const cached *c, const kolo_batch *pa
     const int64_t begin = kolo_now_ns();
     kolo_session_feed(s, c, part);
     s->times.phase_ns[KOLO_PHASE_INPUT] += kolo_now_ns() - begin;
+    kolo_session_set_scalars(c, part, x, samples, fresh, first);
+}
+
+void kolo_session_set_scalars(const cached *c, const kolo_batch *part, const kolo_step_scalars *x,
+                              int64_t samples, bool fresh, bool first) {
     kolo_plan_set(c->plan, c->lr, x->lr);
     kolo_plan_set(c->plan, c->update, x->update);
     kolo_plan_set(c->plan, c->grad_scale, x->grad_scale);

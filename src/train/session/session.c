@@ -4,6 +4,7 @@
 #include "base/integer.h"
 #include "data/sampler.h"
 #include "kolo/train.h"
+#include "plan/program.h"
 #include "train/session/internal.h"
 #include "train/session/share.h"
 
@@ -92,6 +93,7 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
         KOLO_TRY_GOTO(kolo_mesh_comms_create(&s->opts.plan.mesh, comm, &s->groups), fail);
     }
     s->opts.plan.share = s->opts.share && !kolo_session_unshared(&s->opts, comm);
+    if (kolo_session_stages(s) > 1) KOLO_TRY_GOTO(kolo_session_make_groups(s), fail);
     KOLO_TRY_GOTO(compile_first(s), fail);
     if (s->opts.plan.share) KOLO_TRY_GOTO(kolo_store_share(s->store, comm), fail);
     KOLO_TRY_GOTO(create_rounds(s), fail);
@@ -113,6 +115,7 @@ void kolo_session_destroy(kolo_session *s) {
     kolo_session_destroy_plans(s);
     kolo_mesh_comms_destroy(s->groups);
     kolo_rounds_destroy(s->rounds);
+    kolo_program_destroy(s->program);
     kolo_store_destroy(s->store);
     kolo_free(s->counts);
     for (int i = 0; i < s->n_needs; i++) kolo_free(s->needs[i].output);

@@ -46,7 +46,8 @@ typedef struct kolo_session_config {
     int shards;           /* logical shards of a reproducible step; 0: none */
     const int *counts;    /* of shards, by rank; copied; NULL: equal ones */
     int64_t short_shard;  /* samples of the shorter shard of the last batch; 0: there is none */
-    bool evaluate_only;   /* forward pass alone: no gradients, optimizer or collectives */
+    const struct kolo_program_schedule *schedule; /* of the stages of a pipeline; NULL: 1f1b */
+    bool evaluate_only; /* forward pass alone: no gradients, optimizer or collectives */
     kolo_consistency consistency;
     bool served;         /* owners of the parameters update them; see kolo_session_connect */
     bool share;          /* the ranks have the parameters in the same memory, if they can with equal

@@ -8,6 +8,7 @@
 #include "data/sampler.h"
 #include "kernel/select/families.h"
 #include "pass/placement_rules.h"
+#include "plan/program.h"
 #include "train/session/learning_rate.h"
 
 #include <inttypes.h>
@@ -286,8 +287,8 @@ static kolo_status deal_shards(kolo_setup *s, int workers) {
     return status;
 }
 
-/* What tensor parallelism does not go with. */
-static kolo_status check_tensor_parallel(const kolo_train_opts *o, const kolo_mesh *mesh) {
+/* What stages and tensor parallelism do not go with. */
+static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *mesh) {
     const struct {
         bool given;
         const char *option;
@@ -309,6 +310,19 @@ static kolo_status check_tensor_parallel(const kolo_train_opts *o, const kolo_me
     return KOLO_OK;
 }
 
+/* The schedule of the pipeline. */
+static kolo_status choose_schedule(kolo_setup *s) {
+    kolo_session_config *c = &s->session;
+    int chunks;
+    KOLO_TRY(kolo_program_find(s->opts.pipeline, &c->schedule, &chunks));
+    if (kolo_mesh_stages(&s->mesh) == 1 || chunks == 1) return KOLO_OK;
+    return KOLO_FAIL(
+        KOLO_ERR_UNSUPPORTED,
+        "schedule %s: a worker trains one chunk of the model; kolo dump --what program "
+        "shows schedules of several: take gpipe, 1f1b or zb-h1",
+        s->opts.pipeline);
+}
+
 /* The mesh of all workers; it gets an axis dp if it has none. */
 static kolo_status choose_mesh(const kolo_train_opts *o, int workers, kolo_mesh *mesh) {
     *mesh = (kolo_mesh){1, {{"dp", workers}}};
@@ -316,10 +330,13 @@ static kolo_status choose_mesh(const kolo_train_opts *o, int workers, kolo_mesh 
     KOLO_TRY(kolo_mesh_parse(o->mesh, workers, mesh));
     for (int a = 0; a < mesh->n_axes; a++) {
         const char *name = mesh->axes[a].name;
-        if (mesh->axes[a].size == 1 || strcmp(name, "dp") == 0 || strcmp(name, "tp") == 0) continue;
+        if (mesh->axes[a].size == 1 || strcmp(name, "dp") == 0 || strcmp(name, "tp") == 0 ||
+            strcmp(name, "pp") == 0) {
+            continue;
+        }
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "mesh %s: the axes are dp, data parallelism, and tp, tensor parallelism: "
-                         "give dp=%d",
+                         "mesh %s: the axes are dp, data parallelism, tp, tensor parallelism, and "
+                         "pp, the stages of a pipeline: give dp=%d",
                          o->mesh, workers);
     }
     if (kolo_mesh_find(mesh, "dp") < 0) {
@@ -329,7 +346,14 @@ static kolo_status choose_mesh(const kolo_train_opts *o, int workers, kolo_mesh 
         memmove(mesh->axes + 1, mesh->axes, (size_t)mesh->n_axes++ * sizeof mesh->axes[0]);
         mesh->axes[0] = (kolo_mesh_axis){"dp", 1};
     }
-    return kolo_mesh_has_model_axis(mesh) ? check_tensor_parallel(o, mesh) : KOLO_OK;
+    if (!kolo_mesh_has_model_axis(mesh)) return KOLO_OK;
+    KOLO_TRY(check_model_axes(o, mesh));
+    const int tp = kolo_mesh_find(mesh, "tp");
+    if (kolo_mesh_stages(mesh) == 1 || tp < 0 || mesh->axes[tp].size == 1) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "mesh %s: stages of a pipeline are not divided further: give dp and pp, or dp "
+                     "and tp",
+                     o->mesh);
 }
 
 /* The rules of --placement. */
@@ -361,8 +385,15 @@ static kolo_status try_model(kolo_setup *s) {
         s->normalizes |= kolo_info(graph, (kolo_value){.id = v})->kind == KOLO_VALUE_STATE;
     }
     s->zero = kolo_sums_zero(graph);
+    kolo_status status = KOLO_OK;
+    if (kolo_mesh_stages(&s->mesh) > 1 && kolo_value_ok(kolo_graph_output(graph, "confusion"))) {
+        status = KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                           "model %s counts confusions, which stages of a pipeline do not: give "
+                           "dp=%d",
+                           s->session.model, s->workers * kolo_mesh_stages(&s->mesh));
+    }
     kolo_graph_destroy(graph);
-    return KOLO_OK;
+    return status;
 }
 
 /* What policies other than bsp cannot do. */
@@ -401,7 +432,8 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
         {o->sparse_embedding, "--sparse-embedding", "owners have dense parameters"},
         {o->compress && strcmp(o->compress, "none") != 0, "--compress",
          "gradients are pushed whole"},
-        {o->mesh && strstr(o->mesh, "tp"), "--mesh", "workers are data-parallel"},
+        {o->mesh && (strstr(o->mesh, "tp") || strstr(o->mesh, "pp")), "--mesh",
+         "workers are data-parallel"},
         {o->in_memory, "a benchmark", "its first steps are repeated on the workers"},
         {several && o->optimizer.clip > 0, "--clip",
          "an owner has only a part of the gradient, whose norm is needed: give --servers 1"},
@@ -503,7 +535,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
                 .precision = s->opts.precision,
             },
     };
-    return KOLO_OK;
+    return choose_schedule(s);
 }
 
 static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int workers) {
@@ -687,6 +719,9 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
     kolo_text_add(text, "mesh: %s\nplacement: %s\nzero: %d\nno-share: %d\nsync: %s\nservers: %d\n",
                   kolo_mesh_text(&setup->mesh, mesh), o->placement ? o->placement : "", o->zero,
                   o->no_share, kolo_sync_name(o->sync), o->servers);
+    if (kolo_mesh_stages(&setup->mesh) > 1) {
+        kolo_text_add(text, "pipeline: %s\n", setup->session.schedule->name);
+    }
     kolo_text_add(text, "global-batch: %" PRId64 "\nworker-weights: %s\n", o->global_batch,
                   o->worker_weights ? o->worker_weights : "");
     kolo_text_add(text, "check-replicas: %" PRId64 "\naudit: %" PRId64 "\n", o->check_replicas,

@@ -74,6 +74,7 @@ kolo_status kolo_session_step_batch(kolo_session *s, const kolo_batch *batch, do
     s->trained = finish->plan;
     s->evaluated = NULL;
     *sums = kolo_session_read_sums(finish, batch->global_count, labels);
+    KOLO_TRY(kolo_session_share_sums(s, sums));
     s->steps++; /* a failed step repeats its draws */
     return KOLO_OK;
 }

@@ -32,6 +32,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .data = "synthetic-tokens:N=4000,test=1",
         .mesh = s->mesh,
         .batch = 4,
+        .accumulate = 2,
         .lr = 0.01,
         .epochs = 100000,
         .no_eval = true,
@@ -44,10 +45,8 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
 
 static void survivors_name_the_rank(void **state) {
     static const setting settings[] = {
-        {"dp=2,tp=2", 0, 400000},
-        {"dp=2,tp=2", 3, 430000},
-        {"tp=2,dp=2", 1, 450000},
-        {"tp=4", 2, 410000},
+        {"dp=2,tp=2", 0, 400000}, {"dp=2,tp=2", 3, 430000}, {"tp=2,dp=2", 1, 450000},
+        {"tp=4", 2, 410000},      {"dp=2,pp=2", 2, 440000}, {"pp=4", 3, 420000},
     };
     static const rank_transport transports[] = {RANKS_SHM, RANKS_TCP};
     for (size_t i = 0; i < KOLO_COUNT(settings) * KOLO_COUNT(transports); i++) {

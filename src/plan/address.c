@@ -1,0 +1,37 @@
+/* Where the values of a plan are. */
+#include "plan/internal.h"
+
+const kolo_store_entry *kolo_plan_entry(const kolo_plan *p, int32_t v) {
+    return kolo_store_entry_at(p->store, p->entries[v]);
+}
+
+/* The address of the region's value at a location while `bank` of the store is current. */
+static char *base_of(const kolo_plan *p, const kolo_location *location, int bank) {
+    switch (location->region) {
+    case KOLO_REGION_ARENA:
+        return p->store->arena + location->offset;
+    case KOLO_REGION_BUCKET:
+        return (p->gradients ? p->gradients : p->store->gradients) + location->offset;
+    case KOLO_REGION_MODEL:
+        return p->model + location->offset;
+    case KOLO_REGION_SLOT:
+        return p->slot_memory + (size_t)p->slot * p->map.slot_bytes + location->offset;
+    case KOLO_REGION_TABLE:
+        return p->table + location->offset;
+    case KOLO_REGION_STORE:
+        return kolo_store_at(p->store, kolo_plan_entry(p, (int32_t)location->offset), bank);
+    case KOLO_REGION_NEXT:
+        return kolo_store_at(p->store, kolo_plan_entry(p, (int32_t)location->offset), !bank);
+    }
+    return NULL;
+}
+
+/* The address of value v while `bank` of the store is current. */
+void *kolo_plan_address(const kolo_plan *p, int32_t v, int bank) {
+    const kolo_location *location = &p->map.locations[v];
+    return base_of(p, location, bank) + location->skip;
+}
+
+void *kolo_plan_data(const kolo_plan *p, kolo_value input) {
+    return kolo_plan_address(p, input.id, 0);
+}

@@ -1,0 +1,160 @@
+/* The messages of a stage: an activation goes to the stage behind, its gradient comes back. Both
+ * sides number the values alike, so the number is the tag. A parameter that several stages have is
+ * summed by the first of them, in the order of stages, which sends the sum to the others. */
+#include "plan/crossings.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct kolo_plan_crossing {
+    kolo_value value;
+    kolo_crossing crossing;
+    bool sends;
+    kolo_request **requests; /* by slot */
+    bool *in_flight;
+};
+
+enum { FIRST_TAG = 1 << 20 };
+
+static int tag_of(const kolo_crossing *c) { return FIRST_TAG + 2 * c->number + c->gradient; }
+
+static kolo_status add(kolo_plan *p, kolo_value value, const kolo_crossing *crossing, bool sends,
+                       int peer) {
+    const size_t slots = (size_t)p->slots;
+    struct kolo_plan_crossing *c = &p->crossings[p->n_crossings++];
+    *c = (struct kolo_plan_crossing){.value = value, .crossing = *crossing, .sends = sends};
+    c->requests = kolo_zalloc(slots * sizeof(kolo_request *));
+    c->in_flight = kolo_zalloc(slots);
+    if (!c->requests || !c->in_flight) return KOLO_NOMEM(slots * sizeof(kolo_request *));
+    const kolo_tensor *t = &kolo_info(p->graph, value)->tensor;
+    char site[KOLO_CROSSING_NAME];
+    for (int slot = 0; slot < p->slots; slot++) {
+        p->slot = slot;
+        void *data = kolo_plan_data(p, value);
+        const kolo_request_opts opts = {
+            .kind = sends ? KOLO_COLLECTIVE_SEND : KOLO_COLLECTIVE_RECV,
+            .dtype = t->dtype,
+            .input = sends ? data : NULL,
+            .output = sends ? NULL : data,
+            .count = kolo_tensor_bytes(t) / kolo_dtype_bytes(t->dtype),
+            .root = peer,
+            .tag = tag_of(crossing),
+            .site = kolo_crossing_name(crossing->gradient ? "gradient" : "activations",
+                                       crossing->number, site),
+        };
+        KOLO_TRY(kolo_request_create(p->comm, &opts, &c->requests[slot]));
+    }
+    p->slot = 0;
+    return KOLO_OK;
+}
+
+kolo_status kolo_crossings_create(kolo_plan *p, int before, int behind) {
+    const kolo_graph *g = p->graph;
+    size_t n = 1;
+    for (int32_t v = 0; v < g->n_values; v++) n += g->values[v].crossing.number > 0;
+    for (int32_t i = 0; i < g->n_outputs; i++) n += g->outputs[i].crossing.number > 0;
+    p->crossings = kolo_zalloc(n * sizeof *p->crossings);
+    if (!p->crossings) return KOLO_NOMEM(n * sizeof *p->crossings);
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_crossing *c = &g->values[v].crossing;
+        if (c->number == 0) continue;
+        KOLO_TRY(add(p, (kolo_value){.id = v}, c, false, c->gradient ? behind : before));
+    }
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        const kolo_crossing *c = &g->outputs[i].crossing;
+        if (c->number == 0) continue;
+        KOLO_TRY(add(p, g->outputs[i].value, c, true, c->gradient ? before : behind));
+    }
+    return KOLO_OK;
+}
+
+void kolo_crossings_destroy(kolo_plan *p) {
+    for (int i = 0; i < p->n_crossings; i++) {
+        struct kolo_plan_crossing *c = &p->crossings[i];
+        for (int slot = 0; c->requests && slot < p->slots; slot++) {
+            kolo_request_destroy(c->requests[slot]);
+        }
+        kolo_free((void *)c->requests);
+        kolo_free(c->in_flight);
+    }
+    kolo_free(p->crossings);
+}
+
+kolo_status kolo_crossings_start(kolo_plan *p, int slot, bool sends, bool gradient) {
+    for (int i = 0; i < p->n_crossings; i++) {
+        struct kolo_plan_crossing *c = &p->crossings[i];
+        if (c->sends != sends || c->crossing.gradient != gradient) continue;
+        KOLO_TRY(kolo_request_start(c->requests[slot]));
+        c->in_flight[slot] = true;
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_crossings_wait(kolo_plan *p, int slot, bool sends, bool gradient) {
+    for (int i = 0; i < p->n_crossings; i++) {
+        struct kolo_plan_crossing *c = &p->crossings[i];
+        bool waits = c->sends == sends && c->crossing.gradient == gradient && c->in_flight[slot];
+        if (!waits) continue;
+        const int64_t begin = kolo_now_ns();
+        KOLO_TRY(kolo_request_wait(c->requests[slot], 0));
+        if (p->times) p->times->phase_ns[KOLO_PHASE_SYNCHRONISE] += kolo_now_ns() - begin;
+        c->in_flight[slot] = false;
+    }
+    return KOLO_OK;
+}
+
+/* ---- parameters of several stages ---- */
+
+/* The rank of another stage that has the same samples. */
+static int rank_at(const kolo_plan *p, int stage) {
+    const kolo_mesh *mesh = &p->graph->mesh;
+    return kolo_mesh_neighbour(mesh, p->graph->rank, kolo_mesh_find(mesh, "pp"), stage);
+}
+
+/* The first stage of a parameter: adds the gradients of the others and sends the sum to them. */
+static kolo_status gather(kolo_plan *p, uint64_t others, void *sum, size_t count, void *room) {
+    const kolo_dtype dtype = p->graph->dtype;
+    for (int stage = 0; stage < p->graph->stages; stage++) {
+        if (!(others >> stage & 1)) continue;
+        KOLO_TRY(kolo_recv(p->comm, room, count, dtype, rank_at(p, stage), FIRST_TAG));
+        KOLO_TRY(kolo_combine(sum, room, count, dtype, KOLO_SUM));
+    }
+    for (int stage = 0; stage < p->graph->stages; stage++) {
+        if (!(others >> stage & 1)) continue;
+        KOLO_TRY(kolo_send(p->comm, sum, count, dtype, rank_at(p, stage), FIRST_TAG));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status tie(kolo_plan *p, const kolo_value_info *param) {
+    const kolo_graph *g = p->graph;
+    const kolo_dtype dtype = g->dtype;
+    const uint64_t others = param->holders & ~(UINT64_C(1) << g->stage);
+    const size_t bytes = kolo_tensor_bytes(&kolo_info(g, param->grad)->tensor);
+    const size_t count = bytes / kolo_dtype_bytes(dtype);
+    void *sum = kolo_plan_data(p, param->grad);
+    if (kolo_is_held_first(g, param)) {
+        void *room = kolo_alloc(bytes);
+        if (!room) return KOLO_NOMEM(bytes);
+        kolo_status status = gather(p, others, sum, count, room);
+        kolo_free(room);
+        return status;
+    }
+    int first = 0;
+    while (!(others >> first & 1)) first++;
+    KOLO_TRY(kolo_send(p->comm, sum, count, dtype, rank_at(p, first), FIRST_TAG));
+    return kolo_recv(p->comm, sum, count, dtype, rank_at(p, first), FIRST_TAG);
+}
+
+kolo_status kolo_crossings_tie(kolo_plan *p) {
+    const kolo_graph *g = p->graph;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_value_info *param = &g->values[v];
+        if (param->kind != KOLO_VALUE_PARAM || !kolo_value_ok(param->grad)) continue;
+        bool shared = kolo_is_held(g, param) && (param->holders & (param->holders - 1)) != 0;
+        if (shared) KOLO_TRY(tie(p, param));
+    }
+    return KOLO_OK;
+}

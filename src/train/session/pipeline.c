@@ -1,0 +1,70 @@
+/* Sessions of a pipeline: each rank has the plans of its stage and executes its part of a program.
+ */
+#include "plan/program_run.h"
+#include "train/session/internal.h"
+
+/* The step, for its passes. */
+typedef struct staged_step {
+    kolo_session *s;
+    const kolo_batch *batch;
+    const kolo_step_scalars *x;
+    const cached **plans; /* by micro-batch */
+    kolo_plan **compiled; /* the same */
+    int64_t n;            /* micro-batches */
+} staged_step;
+
+static void prepare(void *arg, int i, bool forward) {
+    const staged_step *t = arg;
+    const kolo_session *s = t->s;
+    const int64_t first = kolo_part_first(t->batch->count, t->n, i);
+    const kolo_batch micro =
+        kolo_batch_part(t->batch, first, kolo_part_count(t->batch->count, t->n, i));
+    const int64_t samples = micro_global(s, t->batch->global_count, t->n, i);
+    if (forward) kolo_session_feed(s, t->plans[i], &micro);
+    kolo_session_set_scalars(t->plans[i], &micro, t->x, samples, i == 0,
+                             i == 0 && step_rank(s) == 0);
+}
+
+static kolo_status find_plans(staged_step *t, const cached *finish) {
+    for (int64_t i = 0; i < t->n; i++) {
+        const int64_t count = kolo_part_count(t->batch->count, t->n, i);
+        t->plans[i] = finish;
+        if (count != finish->local) {
+            KOLO_TRY(kolo_session_get_plan(t->s, ADD, t->batch->global_count, count, &t->plans[i]));
+        }
+        t->compiled[i] = t->plans[i]->plan;
+    }
+    return KOLO_OK;
+}
+
+/* The micro-batches that have samples; then zeros for the others, and the update. */
+static kolo_status run(staged_step *t, const cached *finish) {
+    const int64_t full = t->batch->count < t->n ? t->batch->count : t->n;
+    KOLO_TRY(find_plans(t, finish));
+    if (full > 0) {
+        KOLO_TRY(kolo_session_find_program(t->s, full));
+        const kolo_program_job job = {.program = t->s->program,
+                                      .stage = kolo_session_stage(t->s),
+                                      .plans = t->compiled,
+                                      .prepare = prepare,
+                                      .arg = t};
+        KOLO_TRY(kolo_program_run_stage(&job));
+    }
+    for (int64_t i = full; i < t->n; i++) {
+        prepare(t, (int)i, false);
+        KOLO_TRY(kolo_plan_skip(t->compiled[i], i == t->n - 1));
+    }
+    return full == t->n ? kolo_session_complete_step(finish, t->x) : KOLO_OK;
+}
+
+kolo_status kolo_session_run_stage(kolo_session *s, const kolo_batch *batch,
+                                   const kolo_step_scalars *x, const cached *finish) {
+    staged_step t = {.s = s, .batch = batch, .x = x, .n = micro_batches(s, batch->global_count)};
+    kolo_arena arena = {0};
+    t.plans = kolo_arena_alloc(&arena, (size_t)t.n * sizeof(cached *));
+    t.compiled = kolo_arena_alloc(&arena, (size_t)t.n * sizeof(kolo_plan *));
+    kolo_status status =
+        t.plans && t.compiled ? run(&t, finish) : KOLO_NOMEM((size_t)t.n * sizeof(cached *));
+    kolo_arena_fini(&arena);
+    return status;
+}

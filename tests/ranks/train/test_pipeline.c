@@ -1,0 +1,434 @@
+/* Pipelines: the stages of any mesh compute what one rank does in as many micro-batches, in f64
+ * with the reference kernels to rounding: losses and parameters, with dropout, clipping, tied
+ * weights, values that skip stages, batch normalization. Files are those of one rank. */
+#include "kolo/session.h"
+#include "plan/internal.h"
+#include "plan/program_run.h"
+#include "support/support.h"
+#include "support/train_job.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STEPS = 50, RANKS = 6, TOKENS = 4, WIDTH = 8, WORDS = 7, SAMPLES = 2, NUMBERS = 2200 };
+
+typedef struct setting {
+    char mesh[32], schedule[16];
+    int ranks;
+    int micro_batches;
+    kolo_optimizer_opts optimizer;
+    kolo_recompute recompute;
+} setting;
+
+typedef struct outcome {
+    double loss, losses[STEPS], first[NUMBERS], last[NUMBERS];
+    int slots;
+} outcome;
+
+/* ---- the model ---- */
+
+static kolo_value param(kolo_graph *g, const char *layer, const char *name, kolo_shape shape) {
+    char text[64];
+    snprintf(text, sizeof text, "%s.%s", layer, name);
+    return kolo_param(g, text, shape, (kolo_init){KOLO_INIT_UNIFORM, 0.3});
+}
+
+static kolo_value linear(kolo_graph *g, const char *name, kolo_value x, int64_t in, int64_t out) {
+    kolo_value w = param(g, name, "weight", kolo_shape_2(out, in));
+    return kolo_linear_bias(g, x, w, param(g, name, "bias", kolo_shape_1(out)));
+}
+
+/* Embeddings are tied, and the sum of the first layer is read by the last one, too. */
+static kolo_status build(kolo_graph *g, int64_t n) {
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_I32, kolo_shape_2(n, TOKENS));
+    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_2(n, TOKENS));
+    kolo_value wte = kolo_param(g, "wte", kolo_shape_2(WORDS, WIDTH), kolo_init_fan_in(9));
+    kolo_value wpe = kolo_param(g, "wpe", kolo_shape_2(TOKENS, WIDTH), kolo_init_fan_in(9));
+    kolo_value h = kolo_dropout(g, kolo_embedding(g, wte, x, wpe), 0.1), skip = h;
+    for (int i = 0; i < 3; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "ln_%d", i);
+        kolo_value a = kolo_layer_norm(g, h, name, 0);
+        snprintf(name, sizeof name, "qkv_%d", i);
+        a = linear(g, name, a, WIDTH, (int64_t)3 * WIDTH);
+        a = kolo_attention(g, a,
+                           &(kolo_attention_opts){.heads = 2, .causal = true, .dropout = 0.2});
+        snprintf(name, sizeof name, "out_%d", i);
+        h = kolo_add(g, h, kolo_dropout(g, linear(g, name, a, WIDTH, WIDTH), 0.1));
+    }
+    h = kolo_add(g, kolo_layer_norm(g, h, "last", 0), skip);
+    h = kolo_relu(
+        g, linear(g, "fc", kolo_reshape(g, h, kolo_shape_2(n * TOKENS, WIDTH)), WIDTH, WIDTH));
+    kolo_value labels = kolo_reshape(g, y, kolo_shape_1(n * TOKENS));
+    kolo_output(g, "loss", kolo_softmax_xent(g, kolo_linear(g, h, wte), labels));
+    return kolo_graph_check(g);
+}
+
+/* ---- running it ---- */
+
+typedef struct stage_run {
+    kolo_plan *plan;
+    const setting *s;
+    int dp, ranks, step;
+} stage_run;
+
+/* Micro-batch m of this place among the `ranks` that divide the samples. */
+static void prepare(void *arg, int m, bool forward) {
+    const stage_run *r = arg;
+    kolo_plan *p = r->plan;
+    const int64_t count = SAMPLES / r->ranks, first = (int64_t)m * SAMPLES + r->dp * count;
+    kolo_plan_set(p, kolo_plan_find_scalar(p, "lr"), 0.05);
+    kolo_plan_set(p, kolo_plan_find_scalar(p, "update"), r->step + 1);
+    kolo_plan_set(p, kolo_plan_find_scalar(p, "grad_scale"),
+                  1.0 / (double)(SAMPLES * TOKENS * r->s->micro_batches));
+    kolo_plan_set_integer(p, kolo_plan_find_scalar(p, "rng_key"), 77 + r->step);
+    kolo_plan_set_integer(p, kolo_plan_find_scalar(p, "first_sample"), first);
+    kolo_plan_set(p, kolo_plan_find_scalar(p, "fresh"), m == 0);
+    if (!forward) return;
+    int32_t *x = kolo_plan_input(p, "x", &(kolo_tensor){0});
+    int32_t *y = kolo_plan_input(p, "y", &(kolo_tensor){0});
+    for (int64_t i = 0; i < count * TOKENS; i++) {
+        int64_t at = r->step % 3 * 1000 + first * TOKENS + i;
+        x[i] = (int32_t)(at * 5 % WORDS);
+        y[i] = (int32_t)(at * at % WORDS);
+    }
+}
+
+static kolo_status run_step(stage_run *r, const kolo_program *program, int stage) {
+    kolo_plan *plans[16];
+    if (!program) {
+        for (int m = 0; m < r->s->micro_batches; m++) {
+            prepare(r, m, true);
+            KOLO_TRY(m < r->s->micro_batches - 1 ? kolo_plan_accumulate(r->plan)
+                                                 : kolo_plan_run(r->plan));
+        }
+        return KOLO_OK;
+    }
+    for (int m = 0; m < r->s->micro_batches; m++) plans[m] = r->plan;
+    const kolo_program_job job = {
+        .program = program, .stage = stage, .plans = plans, .prepare = prepare, .arg = r};
+    KOLO_TRY(kolo_program_run_stage(&job));
+    return kolo_plan_complete(r->plan);
+}
+
+static kolo_status read_store(const kolo_store *store, double *to) {
+    int64_t used = 0;
+    for (int i = 0; i < kolo_store_count(store); i++) {
+        const kolo_store_entry *entry = kolo_store_entry_at(store, i);
+        if (used + kolo_shape_count(&entry->canon) > NUMBERS) continue;
+        if (!kolo_store_entry_is_model(entry)) continue;
+        KOLO_TRY(kolo_store_read(store, entry, to + used));
+        used += kolo_shape_count(&entry->canon);
+    }
+    return KOLO_OK;
+}
+
+/* The loss, which the last stage has, on all ranks. */
+static kolo_status share_loss(kolo_comm *comm, const kolo_plan *plan, int copies, double *loss) {
+    kolo_value v = kolo_plan_find_output(plan, "loss");
+    *loss = kolo_value_ok(v) ? kolo_plan_get(plan, v) / copies : 0;
+    return kolo_allreduce(comm, loss, 1, KOLO_DTYPE_F64, KOLO_SUM);
+}
+
+static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s,
+                         kolo_mesh_comms *groups, const kolo_mesh *mesh, kolo_plan **plan,
+                         kolo_program *program, outcome *o) {
+    const int axis = kolo_mesh_find(mesh, "dp"), pp = kolo_mesh_find(mesh, "pp");
+    const int rank = kolo_comm_rank(comm), ranks = mesh->axes[axis].size;
+    const int stage = pp < 0 ? 0 : kolo_mesh_coordinate(mesh, rank, pp);
+    stage_run r = {.s = s, .dp = kolo_mesh_coordinate(mesh, rank, axis), .ranks = ranks};
+    kolo_graph *g;
+    KOLO_TRY(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &g));
+    kolo_status status = build(g, SAMPLES / ranks);
+    if (status != KOLO_OK) {
+        kolo_graph_destroy(g);
+        return status;
+    }
+    const kolo_plan_opts opts = {.train = true,
+                                 .optimizer = s->optimizer,
+                                 .micro_batches = s->micro_batches,
+                                 .slots = program ? program->stage[stage].slots[0] : 0,
+                                 .splits = program && program->schedule->splits,
+                                 .recompute = s->recompute,
+                                 .mesh = *mesh,
+                                 .groups = groups,
+                                 .kernels = KOLO_KERNELS_REF,
+                                 .bucket_bytes = 2000};
+    KOLO_TRY(kolo_plan_compile(g, &opts, store, comm, plan));
+    KOLO_TRY(kolo_store_init(store, 5));
+    r.plan = *plan;
+    o->slots = (*plan)->slots;
+    for (r.step = 0; r.step < STEPS; r.step++) {
+        KOLO_TRY(run_step(&r, program, stage));
+        KOLO_TRY(share_loss(comm, *plan, ranks, &o->losses[r.step]));
+        if (r.step == 0) KOLO_TRY(read_store(store, o->first));
+    }
+    o->loss = o->losses[0];
+    return read_store(store, o->last);
+}
+
+static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
+    const setting *s = arg;
+    const kolo_program_schedule *schedule;
+    kolo_mesh mesh;
+    kolo_mesh_comms *groups;
+    kolo_store *store;
+    kolo_plan *plan = NULL;
+    kolo_program *program = NULL;
+    int chunks;
+    KOLO_TRY(kolo_mesh_parse(s->mesh, kolo_comm_size(comm), &mesh));
+    if (kolo_mesh_stages(&mesh) > 1) {
+        KOLO_TRY(kolo_program_find(s->schedule, &schedule, &chunks));
+        KOLO_TRY(kolo_program_create(schedule, kolo_mesh_stages(&mesh), chunks, s->micro_batches,
+                                     &program));
+    }
+    KOLO_TRY(kolo_mesh_comms_create(&mesh, comm, &groups));
+    KOLO_TRY(kolo_store_create(&store));
+    kolo_status status = train(comm, store, s, groups, &mesh, &plan, program, result);
+    kolo_plan_destroy(plan);
+    kolo_store_destroy(store);
+    kolo_mesh_comms_destroy(groups);
+    kolo_program_destroy(program);
+    return status;
+}
+
+static const outcome *run(const setting *s, rank_transport transport) {
+    static outcome results[2][RANKS];
+    static int turn;
+    outcome *own = results[turn ^= 1];
+    memset(own, 0, sizeof results[0]);
+    rank_job job = {
+        .n = s->ranks,
+        .transport = transport,
+        .body = body,
+        .arg = s,
+        .arg_bytes = sizeof *s,
+        .results = own,
+        .result_bytes = sizeof *own,
+    };
+    ASSERT_OK(run_rank_job(&job));
+    for (int rank = 1; rank < s->ranks; rank++) {
+        assert_memory_equal(own[rank].losses, own[0].losses, sizeof own->losses);
+        assert_memory_equal(own[rank].last, own[0].last, sizeof own->last);
+    }
+    return own;
+}
+
+/* ---- against one rank ---- */
+
+static void assert_close(const outcome *a, const outcome *b, const setting *s) {
+    double loss = fabs(a->loss - b->loss) / b->loss;
+    double losses = test_relative_l2_f64(a->losses, b->losses, STEPS);
+    double first = test_relative_l2_f64(a->first, b->first, NUMBERS);
+    double last = test_relative_l2_f64(a->last, b->last, NUMBERS);
+    if (loss < 1e-12 && first < 1e-12 && losses < 1e-10 && last < 1e-10) return;
+    fail_msg("%s: losses differ by %g, then %g; parameters by %g, then %g", s->mesh, loss, losses,
+             first, last);
+}
+
+static const struct {
+    setting s;
+    bool soak;
+} cases[] = {
+    {{"dp=1,pp=2", "1f1b", 2, 3, {.momentum = 0.9, .clip = 0.1}, 0}, false},
+    {{"dp=1,pp=3", "zb-h1", 3, 4, {.kind = KOLO_OPTIMIZER_ADAMW, .eps = 1e-3}, 0}, false},
+    {{"dp=2,pp=2", "gpipe", 4, 3, {.momentum = 0.9, .clip = 0.1}, KOLO_RECOMPUTE_FULL}, false},
+    {{"dp=1,pp=4", "1f1b", 4, 6, {.kind = KOLO_OPTIMIZER_LAMB, .clip = 0.1}, 0}, true},
+    {{"pp=3,dp=2", "zb-h1", 6, 5, {.kind = KOLO_OPTIMIZER_LARS, .momentum = 0.9}, 0}, true},
+    {{"dp=1,pp=2", "1f1b", 2, 1, {.momentum = 0.9, .clip = 0.1}, KOLO_RECOMPUTE_CHEAP}, true},
+};
+
+static void any_pipeline_computes_what_one_rank_does(void **state) {
+    static outcome expected;
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        setting alone = cases[i].s;
+        if (cases[i].soak && !getenv("KOLO_SOAK")) continue;
+        snprintf(alone.mesh, sizeof alone.mesh, "dp=1");
+        alone.ranks = 1;
+        expected = *run(&alone, RANKS_THREAD);
+        assert_true(expected.losses[STEPS - 1] < expected.losses[0]);
+        const outcome *o = run(&cases[i].s, RANKS_THREAD);
+        assert_close(o, &expected, &cases[i].s);
+        if (i == 0) assert_close(run(&cases[i].s, RANKS_SHM), &expected, &cases[i].s);
+    }
+}
+
+/* 1F1B has slots for as many micro-batches as there are stages behind, this one included. */
+static void slots_are_those_of_the_program(void **state) {
+    const setting s = {"dp=1,pp=3", "1f1b", 3, 6, {.momentum = 0.9}, 0};
+    const outcome *o = run(&s, RANKS_THREAD);
+    for (int r = 0; r < 3; r++) assert_int_equal(o[r].slots, 3 - r);
+}
+
+/* ---- jobs ---- */
+
+static const kolo_train_opts gpt2 = {
+    .model = "gpt2_tiny",
+    .model_options = "layers=2,width=32,heads=4,context=8,vocab=50,dropout=0.1",
+    .data = "synthetic-tokens:N=67,test=10",
+    .optimizer.kind = KOLO_OPTIMIZER_ADAMW,
+    .optimizer.clip = 1,
+    .lr = 0.01,
+    .global_batch = 8,
+    .accumulate = 2,
+    .steps = 20,
+    .epochs = 20,
+};
+
+static void assert_near(const char *what, double one, double other, double bound) {
+    if (!(fabs(one - other) <= bound * fabs(one))) fail_msg("%s: %.9g, but %.9g", what, other, one);
+}
+
+static void assert_near_run(const char *what, const kolo_train_result *a,
+                            const kolo_train_result *b) {
+    assert_near(what, a->first_loss, b->first_loss, 1e-5);
+    assert_near(what, a->final.value[KOLO_METRIC_LOSS], b->final.value[KOLO_METRIC_LOSS], 1e-3);
+    assert_near(what, a->test.value[KOLO_METRIC_LOSS], b->test.value[KOLO_METRIC_LOSS], 1e-3);
+    assert_int_equal(a->samples, b->samples);
+    assert_int_equal(a->parameters, b->parameters);
+}
+
+/* Uneven micro-batches, last batches of an epoch with fewer samples than micro-batches or places on
+ * dp, metrics of several stages, convolutions and batch normalization in micro-batches. */
+static void jobs_train_and_evaluate(void **state) {
+    static const struct {
+        kolo_train_opts opts;
+        const char *mesh, *schedule;
+        int ranks, dp;
+    } jobs[] = {
+        {gpt2, "pp=2", "1f1b", 2, 1},
+        {gpt2, "pp=2,dp=2", "zb-h1", 4, 2},
+        {{.model = "gpt2_tiny",
+          .model_options = "layers=1,width=32,heads=4,context=8,vocab=50,dropout=0.1",
+          .data = "synthetic-tokens:N=29,test=1",
+          .lr = 0.01,
+          .global_batch = 7,
+          .accumulate = 3,
+          .epochs = 2},
+         "dp=2,pp=2",
+         "gpipe",
+         4,
+         2},
+        {{.model = "bert_tiny",
+          .model_options = "layers=1,width=32,vocab=60,context=8,nsp=1",
+          .data = "synthetic-tokens:N=20,test=5",
+          .optimizer.clip = 1,
+          .global_batch = 4,
+          .accumulate = 2,
+          .lr = 0.05,
+          .steps = 5},
+         "pp=3",
+         "1f1b",
+         3,
+         1},
+        {{.model = "lenet",
+          .data = "synthetic:N=37,test=11,shape=1x28x28,seed=2",
+          .global_batch = 6,
+          .accumulate = 3,
+          .steps = 9,
+          .epochs = 3},
+         "pp=3",
+         "zb-h1",
+         3,
+         1},
+        {{.model = "resnet20",
+          .model_options = "width=0.25",
+          .data = "synthetic:N=16,test=5,shape=3x8x8,seed=2",
+          .optimizer.momentum = 0.9,
+          .global_batch = 8,
+          .accumulate = 2,
+          .steps = 4,
+          .epochs = 3},
+         "pp=2",
+         "1f1b",
+         2,
+         1},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(jobs); i++) {
+        kolo_train_opts opts = jobs[i].opts;
+        const kolo_train_result alone = train_well(jobs[i].dp, &opts);
+        opts.mesh = jobs[i].mesh;
+        opts.pipeline = jobs[i].schedule;
+        const kolo_train_result staged = train_well(jobs[i].ranks, &opts);
+        assert_near_run(jobs[i].mesh, &alone, &staged);
+    }
+}
+
+/* A benchmark repeats its first steps from the same parameters. */
+static void parameters_start_anew(void **state) {
+    kolo_train_opts opts = gpt2;
+    opts.data = NULL;
+    opts.in_memory = true;
+    opts.steps = 3;
+    opts.epochs = 0;
+    opts.mesh = "pp=2";
+    assert_int_equal(train_well(2, &opts).losses_checked, 2);
+}
+
+static void checkpoints_are_those_of_one_rank(void **state) {
+    char folder[] = "pipeline-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    kolo_train_opts opts = gpt2, whole = gpt2;
+    opts.out_dir = opts.resume = NULL;
+    opts.out_dir = folder;
+    opts.steps = 5;
+    opts.mesh = "pp=2";
+    opts.checkpoint_steps = 5;
+    const kolo_train_result two = train_well(2, &opts);
+    opts.resume = folder; /* with other stages, then on one rank */
+    opts.steps = 10;
+    opts.mesh = "pp=3";
+    train_well(3, &opts);
+    opts.steps = 20;
+    opts.mesh = NULL;
+    const kolo_train_result alone = train_well(1, &opts);
+    const kolo_train_result expected = train_well(1, &whole);
+    assert_int_equal(two.parameters, alone.parameters);
+    assert_near_run("resumed", &expected, &alone);
+}
+
+static void what_stages_cannot_do_is_named(void **state) {
+    static const struct {
+        const char *mesh, *schedule, *text;
+        int ranks, zero;
+        bool sync_bn;
+    } bad[] = {
+        {"pp=2", "zbv", "one chunk", 2, 0, false},
+        {"pp=2", "2f2b", "no schedule", 2, 0, false},
+        {"tp=2,pp=2", NULL, "not divided further", 4, 0, false},
+        {"pp=2", NULL, "--zero", 2, 1, false},
+        {"pp=2", NULL, "--sync-bn", 2, 0, true},
+        {"sp=2", NULL, "the axes are dp", 2, 0, false},
+        {"dp=1,pp=3", NULL, "too few layers", 3, 0, false},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(bad); i++) {
+        kolo_train_opts opts = gpt2;
+        opts.mesh = bad[i].mesh;
+        opts.pipeline = bad[i].schedule;
+        opts.zero = bad[i].zero;
+        opts.sync_bn = bad[i].sync_bn;
+        if (bad[i].ranks == 3) {
+            opts.model = "mlp";
+            opts.model_options = "layers=1";
+            opts.data = "synthetic:N=37,test=11,shape=1x28x28";
+        }
+        const train_outcome *o = train_job(bad[i].ranks, RANKS_THREAD, &opts);
+        assert_int_not_equal(o->status, KOLO_OK);
+        if (!strstr(o->error, bad[i].text)) fail_msg("\"%s\" lacks \"%s\"", o->error, bad[i].text);
+    }
+}
+
+TEST_MAIN(test_pipeline) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_pipeline_computes_what_one_rank_does),
+        cmocka_unit_test(slots_are_those_of_the_program),
+        cmocka_unit_test(jobs_train_and_evaluate),
+        cmocka_unit_test(parameters_start_anew),
+        cmocka_unit_test(checkpoints_are_those_of_one_rank),
+        cmocka_unit_test(what_stages_cannot_do_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
