@@ -161,7 +161,9 @@ function include(name, quoted,    top, own, other) {
         if (!(tag in tag_at)) tag_at[tag] = FILENAME ":" FNR
         if (shared) tag_shared[tag] = 1
     }
-    if (calls(code, unsafe)) breach("banned call: " code)
+    # libjpeg reports errors by a callback that must not return.
+    jumps = FILENAME ~ /data\/images\/jpeg\.c$/ && calls(code, "setjmp|longjmp")
+    if (calls(code, unsafe) && !jumps) breach("banned call: " code)
     if (calls(code, "strtod"))
         breach("kolo_parse_double parses numbers in every locale: " code)
     if (folder != "cli" && calls(code, "snprintf|vsnprintf") && $0 ~ /%[0-9.*+-]*l?[efgEFG]/)

@@ -13,6 +13,10 @@
  *     cifar10:DIR          data_batch_1.bin to data_batch_5.bin and test_batch.bin
  *     cifar100:DIR         train.bin and test.bin, with the fine labels
  *
+ *     folder:DIR[,KEY=VALUE,...]
+ *         JPEG and PNG images, in a folder for each class; DIR may have the folders train and val
+ * (or test). Keys size (HxW of a sample; default 224), split and seed as below
+ *
  *     csv:FILE[,KEY=VALUE,...]
  *         a table of numbers, a sample in each row; or a folder with train.csv and test.csv. Keys
  *         target (name or number of its column; default the last), type (class or value), classes,
@@ -106,13 +110,17 @@ KOLO_API const char *kolo_dataset_path(const char *spec);
  * FORMAT: a file is damaged, or files do not match; NOMEM. */
 KOLO_API kolo_status kolo_dataset_open(const char *spec, kolo_split split, kolo_dataset **dataset);
 
-/* Requirements of a model on token data; zero: none. */
+/* Requirements of a model on token data, and what happens to damaged images; zero: none. */
 typedef struct kolo_dataset_opts {
     int64_t context;    /* tokens of a window */
     int64_t vocabulary; /* number of distinct tokens */
     bool pairs;         /* windows are pairs of sentences, with the two tokens below */
     int64_t first;      /* token before a pair */
     int64_t separator;  /* token after each sentence */
+    /* Receives a line on each damaged image, once, whose place the next one takes; any thread.
+     * NULL: a damaged image is an error. */
+    void (*warn)(void *arg, const char *line);
+    void *warn_arg;
 } kolo_dataset_opts;
 
 /* Labels of pairs: the label of a token is the sum of these flags; of the inserted tokens, which

@@ -110,6 +110,7 @@ struct kolo_batch {
 };
 struct kolo_dataset_opts {
     int64_t context, vocabulary; bool pairs; int64_t first, separator;
+    void *warn; void *warn_arg;
 };
 typedef kolo_status kolo_read_samples(void *arg, const int64_t *indices, int64_t n,
                                       void *const *data);

@@ -23,6 +23,7 @@ typedef enum kolo_rng_use {
     KOLO_RNG_ATTENTION = 11, /* dropout masks of attention weights; index: layer */
     KOLO_RNG_TOKEN = 12,     /* generated tokens; index: 0 */
     KOLO_RNG_SPLIT = 13,     /* samples of the test split; index: 0 */
+    KOLO_RNG_CROP = 14,      /* random resized crops; index: epoch */
 } kolo_rng_use;
 
 typedef struct kolo_rng {

@@ -3,15 +3,15 @@
  * {flip, dy, dx, -} and {centre y, centre x, -, -}. */
 #include "data/augment.h"
 
+#include "base/number.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "data/batch.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *const parts[] = {"flip", "crop", "erase", NULL};
 
 static bool parse_pixels(const char *value, const char *end, int *pixels) {
     char *stop;
@@ -22,27 +22,44 @@ static bool parse_pixels(const char *value, const char *end, int *pixels) {
     return true;
 }
 
+static bool parse_area(const char *value, const char *end, double *area) {
+    char *stop;
+    *area = kolo_parse_double(value, &stop);
+    return stop == end && stop != value && *area > 0 && *area <= 1;
+}
+
+static kolo_status unknown_part(const char *text, const char *name, int length) {
+    static const char *const parts[] = {"resized-crop", "flip", "crop", "erase", NULL};
+    const char *closest = kolo_closest(name, parts);
+    return KOLO_FAIL(KOLO_ERR_ARG, "augment: unknown \"%.*s\": %s%s", length, text,
+                     closest ? "did you mean "
+                             : "known are flip, crop=PIXELS, erase=PIXELS, resized-crop",
+                     closest ? closest : "");
+}
+
 static kolo_status parse_part(const char *text, const char *end, kolo_augment *augment) {
     size_t n = (size_t)(end - text), key = strcspn(text, "=,");
+    const char *value = key < n ? text + key + 1 : NULL, *write;
     char name[16] = "";
     if (key < sizeof name) memcpy(name, text, key);
-    int *pixels = !strcmp(name, "crop") ? &augment->crop : &augment->erase;
+    bool good;
     if (!strcmp(name, "flip")) {
-        if (key == n) {
-            augment->flip = true;
-            return KOLO_OK;
-        }
-        return KOLO_FAIL(KOLO_ERR_ARG, "augment: \"%.*s\": flip takes no value", (int)n, text);
+        augment->flip = good = !value;
+        write = "flip takes no value";
+    } else if (!strcmp(name, "resized-crop")) {
+        augment->least_area = 0.08;
+        good = !value || parse_area(value, end, &augment->least_area);
+        write = "write resized-crop=AREA, the least part of the image, at most 1";
+    } else if (!strcmp(name, "crop")) {
+        good = value && parse_pixels(value, end, &augment->crop);
+        write = "write crop=PIXELS, 1 to 4096";
+    } else if (!strcmp(name, "erase")) {
+        good = value && parse_pixels(value, end, &augment->erase);
+        write = "write erase=PIXELS, 1 to 4096";
+    } else {
+        return unknown_part(text, name, (int)key);
     }
-    if (strcmp(name, "crop") != 0 && strcmp(name, "erase") != 0) {
-        const char *closest = kolo_closest(name, parts);
-        return KOLO_FAIL(KOLO_ERR_ARG, "augment: unknown \"%.*s\": %s%s", (int)key, text,
-                         closest ? "did you mean " : "known are flip, crop=PIXELS, erase=PIXELS",
-                         closest ? closest : "");
-    }
-    if (key < n && parse_pixels(text + key + 1, end, pixels)) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "augment: \"%.*s\": write %s=PIXELS, 1 to 4096", (int)n, text,
-                     name);
+    return good ? KOLO_OK : KOLO_FAIL(KOLO_ERR_ARG, "augment: \"%.*s\": %s", (int)n, text, write);
 }
 
 kolo_status kolo_augment_parse(const char *text, kolo_augment *augment) {
@@ -58,6 +75,30 @@ kolo_status kolo_augment_parse(const char *text, kolo_augment *augment) {
 /* Maps a draw to [0, bound). */
 static int64_t below(uint32_t draw, int64_t bound) {
     return (int64_t)((uint64_t)draw * (uint64_t)bound >> 32);
+}
+
+enum { TRIES = 10 };
+
+kolo_box kolo_augment_box(const kolo_draw *by, int64_t index, int64_t height, int64_t width) {
+    const kolo_rng rng = kolo_rng_make(by->seed, KOLO_RNG_CROP, (uint64_t)by->epoch);
+    const double least = by->augment->least_area, widest = log(4.0 / 3);
+    for (uint64_t i = 0; i < TRIES; i++) {
+        uint32_t draw[4]; /* area, ratio, y, x */
+        kolo_rng_draw(&rng, TRIES * (uint64_t)index + i, draw);
+        const double area = (double)(height * width) * (least + (1 - least) * draw[0] * 0x1p-32);
+        const double ratio = exp(widest * (2 * draw[1] * 0x1p-32 - 1));
+        const int64_t w = (int64_t)(sqrt(area * ratio) + 0.5);
+        const int64_t h = (int64_t)(sqrt(area / ratio) + 0.5);
+        if (w < 1 || h < 1 || w > width || h > height) continue;
+        return (kolo_box){below(draw[2], height - h + 1), below(draw[3], width - w + 1), h, w};
+    }
+    /* The largest part in the centre with an aspect ratio in the range. */
+    kolo_box box = {0, 0, height, width};
+    if (3 * width > 4 * height) box.width = (4 * height + 1) / 3;
+    if (3 * height > 4 * width) box.height = (4 * width + 1) / 3;
+    box.y = (height - box.height) / 2;
+    box.x = (width - box.width) / 2;
+    return box;
 }
 
 /* Shifts one plane of elements of `size` bytes, to[y][x] = from[y + dy][x + dx], then mirrors it.

@@ -5,19 +5,34 @@
  * The draws of a sample depend on (seed, epoch, sample) only, so an epoch has the same images for
  * any number of ranks and threads and any batch size.
  *
+ *     resized-crop[=A]  a part of A (default 0.08) to 1 of the area of an image, of a random aspect
+ *                 ratio of 3/4 to 4/3, resized to the sample (Szegedy et al., 2015, section 6); for
+ *                 data sets of images of their own sizes, whose readers do it
  *     flip        mirrors left and right with probability 1/2
  *     crop=P      shifts by up to P pixels each way, uniformly, and fills with 0: padding by P and
  *                 random cropping (He et al., 2016, section 4.2)
  *     erase=S     sets an S x S square, centred anywhere in the image, to the channel means: cutout
  *                 (DeVries, Taylor, 2017) */
 
+#include "data/images/image.h"
 #include "kolo/data.h"
 
 /* Zero: no augmentation. */
 typedef struct kolo_augment {
     bool flip;
-    int crop, erase; /* pixels */
+    int crop, erase;   /* pixels */
+    double least_area; /* of resized-crop */
 } kolo_augment;
+
+/* What the random transforms of a training sample depend on, with its index. */
+typedef struct kolo_draw {
+    const kolo_augment *augment;
+    uint64_t seed;
+    int64_t epoch;
+} kolo_draw;
+
+/* The part of an image of height x width that is the resized crop of sample `index`. */
+kolo_box kolo_augment_box(const kolo_draw *by, int64_t index, int64_t height, int64_t width);
 
 /* Parses a list such as "flip,crop=2,erase=8"; NULL or empty: none. ARG, naming the item. */
 kolo_status kolo_augment_parse(const char *text, kolo_augment *augment);
@@ -31,5 +46,5 @@ size_t kolo_augment_work(const kolo_field *fields);
 
 /* True if any transform is enabled. */
 static inline bool kolo_augment_any(const kolo_augment *augment) {
-    return augment->flip || augment->crop > 0 || augment->erase > 0;
+    return augment->flip || augment->crop > 0 || augment->erase > 0 || augment->least_area > 0;
 }

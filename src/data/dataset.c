@@ -69,7 +69,7 @@ kolo_status kolo_dataset_open_with(const kolo_reader *reader, kolo_reader_open *
 /* ---- samples of a program ---- */
 
 static kolo_status gather_by_program(const kolo_dataset *d, const int64_t *indices, int64_t n,
-                                     void *const *data) {
+                                     const kolo_draw *draw, void *const *data) {
     return d->by_program(d->own, indices, n, data);
 }
 
@@ -171,13 +171,18 @@ const kolo_dataset_info *kolo_dataset_describe(const kolo_dataset *dataset) {
 
 kolo_status kolo_dataset_gather(const kolo_dataset *dataset, const int64_t *indices, int64_t n,
                                 void *const *data) {
+    return kolo_dataset_gather_for(dataset, indices, n, NULL, data);
+}
+
+kolo_status kolo_dataset_gather_for(const kolo_dataset *dataset, const int64_t *indices, int64_t n,
+                                    const kolo_draw *draw, void *const *data) {
     for (int64_t i = 0; i < n; i++) {
         if (indices[i] < 0 || indices[i] >= dataset->info.count) {
             return KOLO_FAIL(KOLO_ERR_ARG, "sample %" PRId64 " of %s, which has %" PRId64,
                              indices[i], dataset->info.name, dataset->info.count);
         }
     }
-    if (dataset->gather) return dataset->gather(dataset, indices, n, data);
+    if (dataset->gather) return dataset->gather(dataset, indices, n, draw, data);
     for (int f = 0; f < dataset->info.n_fields; f++) {
         const char *from = dataset->data[f];
         char *to = data[f];

@@ -1,10 +1,12 @@
 #pragma once
 /* Inside of a data set: what a reader fills in, and the row that describes a reader.
  *
- * The folder from the bottom up: dataset (this file); readers/, one file and one row of the table
- * in readers.c each; sampler, augment, batch and normalize, which a batch passes through in this
- * order; prefetch, which runs them ahead of training. safetensors/ is apart. */
+ * The folder from the bottom up: images/, which decodes and resizes; augment; dataset (this file);
+ * readers/, one file and one row of the table in readers.c each; sampler, batch and normalize,
+ * which a batch passes through; prefetch, which runs them ahead of training. safetensors/ is apart.
+ */
 
+#include "data/augment.h"
 #include "kolo/data.h"
 
 #include <stdint.h>
@@ -16,9 +18,10 @@ struct kolo_dataset {
     size_t bytes[KOLO_MAX_FIELDS];     /* of one sample, by field; set by dataset.c */
     kolo_dataset_opts opts;            /* what the model requires */
     const void *data[KOLO_MAX_FIELDS]; /* by field: [count, shape] */
-    /* As kolo_dataset_gather, with valid indices. Any thread. */
+    /* As kolo_dataset_gather_for, with valid indices. Any thread. */
     kolo_status (*gather)(const kolo_dataset *dataset, const int64_t *indices, int64_t n,
-                          void *const *data);
+                          const kolo_draw *draw, void *const *data);
+    bool crops; /* `gather` does the random resized crop, from images of their own sizes */
     void (*close)(kolo_dataset *dataset); /* NULL: nothing to free; also called after a failure */
     void *own;
     char *place;                   /* info.place */
@@ -49,6 +52,10 @@ struct kolo_reader {
 /* Describes samples "x" and i32 labels "y". */
 void kolo_dataset_set_fields(kolo_dataset_info *info, kolo_dtype dtype, kolo_shape sample,
                              kolo_shape label);
+
+/* As kolo_dataset_gather, for training; `draw` NULL: as in evaluation. */
+kolo_status kolo_dataset_gather_for(const kolo_dataset *dataset, const int64_t *indices, int64_t n,
+                                    const kolo_draw *draw, void *const *data);
 
 /* Opens a data set with `open` and checks what it filled in, labels included. */
 kolo_status kolo_dataset_open_with(const kolo_reader *reader, kolo_reader_open *open,

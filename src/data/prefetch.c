@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/integer.h"
 #include "base/memory.h"
+#include "data/dataset.h"
 #include "data/sampler.h"
 
 #include <errno.h>
@@ -104,7 +105,8 @@ static kolo_status fill(kolo_loader *l, int64_t number, slot *s) {
     for (int f = 0; f < info->n_fields; f++) s->batch.data[f] = s->data[f];
     if (share.count == 0) return KOLO_OK;
     const int64_t *indices = kolo_sampler_epoch(l->sampler, epoch) + share.first;
-    KOLO_TRY(kolo_dataset_gather(l->opts.dataset, indices, share.count, s->data));
+    const kolo_draw draw = {&l->opts.augment, l->opts.seed, epoch};
+    KOLO_TRY(kolo_dataset_gather_for(l->opts.dataset, indices, share.count, &draw, s->data));
     if (!kolo_augment_any(&l->opts.augment)) return KOLO_OK;
     uint8_t *x = s->data[KOLO_FIELD_X];
     int32_t *y = s->data[KOLO_FIELD_Y];
@@ -176,6 +178,12 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
                          "%s cannot be augmented: that takes images as the first field, u8 [C,H,W] "
                          "with at most %d channels, and i32 labels as the second",
                          info->name, KOLO_MAX_CHANNELS);
+    }
+    if (o.augment.least_area > 0 && !o.dataset->crops) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "augment: resized-crop is for images of their own sizes, such as "
+                         "folder:DIR, and those of %s have one",
+                         info->name);
     }
     if (o.slots < 2 || o.slots > 1024) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%d loader slots: choose 2 to 1024", o.slots);

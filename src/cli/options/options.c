@@ -83,7 +83,7 @@ const kolo_option cli_options[] = {
     {.name = "data", .type = KOLO_OPTION_TEXT, .path = kolo_dataset_path, .metavar = "NAME[:ARG]",
      .commands = CMD_TRAIN | TRAINED, .required = CMD_TRAIN | TRAINED,
      .help = "data set (docs/data.md): fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, cifar100:DIR, "
-             "csv:FILE, text:FILE, tokens:FILE; or synthetic: "
+             "folder:DIR (images), csv:FILE, text:FILE, tokens:FILE; or synthetic: "
              "synthetic[:KEY=VALUE,...] with the keys N, test, shape (1x28x28), classes and seed, "
              "synthetic-seg with the same keys and a label for each pixel, synthetic-tokens with "
              "the keys N, test and seed"},
@@ -359,7 +359,7 @@ const kolo_option cli_options[] = {
      .help = "epochs of linear learning-rate warm-up; may be fractional"},
     {.name = "augment", .type = KOLO_OPTION_TEXT, .metavar = "NAME,...", .commands = CMD_TRAIN,
      .unset = "none",
-     .help = "random augmentation of training images: flip (horizontally), crop=P (shift by up to "
+     .help = "random augmentation of training images: resized-crop (a part of the image, for folder), flip (horizontally), crop=P (shift by up to "
              "P pixels), erase=S (blank a square of S pixels)"},
     {.name = "seed", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "0", .min = 0,
      .max = MAX_SEED, .commands = CMD_TRAIN | CMD_BENCH_TRAIN,

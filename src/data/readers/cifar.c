@@ -47,7 +47,7 @@ static const uint8_t *record_of(const cifar *own, int64_t sample) {
 }
 
 static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
-                          void *const *data) {
+                          const kolo_draw *draw, void *const *data) {
     const cifar *own = d->own;
     uint8_t *x = data[KOLO_FIELD_X];
     int32_t *y = data[KOLO_FIELD_Y];

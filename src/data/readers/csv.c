@@ -1,13 +1,11 @@
 /* The CSV reader. Cells are separated by commas, or by tabs or semicolons where the first line has
- * those and no comma. A first line with a cell that is no number is a header. Two passes: the first
- * counts the rows, of which the test split takes a fixed number by selection sampling (Knuth,
- * volume 2, algorithm S), drawn by row from the seed. */
+ * those and no comma. A first line with a cell that is no number is a header. The first of
+ * two passes counts the rows. */
 #include "data/readers/csv.h"
 
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/number.h"
-#include "base/rng.h"
 #include "base/text.h"
 #include "data/readers/keys.h"
 #include "data/readers/readers.h"
@@ -217,16 +215,13 @@ static kolo_status read_rows(scanner *s, const columns *c, const kolo_csv_opts *
     csv->count = test == 0 ? count : wants_test ? test : count - test;
     csv->classes = opts->classes ? (int)opts->classes : 1;
     KOLO_TRY(allocate(csv));
-    kolo_rng rng = kolo_rng_make(opts->seed, KOLO_RNG_SPLIT, 0);
     span row;
     for (int64_t i = 0, left = test; next_row(s, &row); i++) {
         double target = 0;
-        bool tests =
-            left > 0 && (int64_t)kolo_rng_below(&rng, (uint64_t)i, (uint64_t)(count - i)) < left;
+        bool tests = kolo_split_takes(opts->seed, i, count, &left);
         bool keeps = test == 0 || tests == wants_test;
         float *x = keeps ? csv->x + kept * csv->features : NULL;
         KOLO_TRY(read_row(s, c, opts, row, x, &target));
-        left -= tests;
         if (!opts->values && target >= csv->classes) csv->classes = (int)target + 1;
         if (!keeps) continue;
         if (opts->values)

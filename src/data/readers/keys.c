@@ -103,3 +103,14 @@ kolo_status kolo_keys_parse_after(const char *name, const char *what, const char
     *path = copy;
     return KOLO_OK;
 }
+
+bool kolo_key_size(const kolo_data_key *key, const char *text, const char *end) {
+    int64_t *size = key->value;
+    const char *by = memchr(text, 'x', (size_t)(end - text));
+    kolo_data_key height = *key, width = *key;
+    width.value = &size[1];
+    if (!kolo_key_count(&height, text, by ? by : end)) return false;
+    if (by) return kolo_key_count(&width, by + 1, end);
+    size[1] = size[0];
+    return true;
+}

@@ -23,6 +23,9 @@ bool kolo_key_real(const kolo_data_key *key, const char *text, const char *end);
 bool kolo_key_seed(const kolo_data_key *key, const char *text, const char *end);
 bool kolo_key_text(const kolo_data_key *key, const char *text, const char *end);
 
+/* "HxW", or "N" for NxN, into int64_t[2]; each in [min, max]. */
+bool kolo_key_size(const kolo_data_key *key, const char *text, const char *end);
+
 /* Parses `text` (NULL: nothing) by `keys`, ended by a row without a name. ARG, naming the data set
  * `name` and the item. */
 kolo_status kolo_keys_parse(const char *name, const char *text, const kolo_data_key *keys);

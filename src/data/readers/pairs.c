@@ -44,7 +44,7 @@ static void make_pair(const kolo_dataset *d, const int32_t *window, const int32_
 }
 
 static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
-                          void *const *data) {
+                          const kolo_draw *draw, void *const *data) {
     const kolo_dataset *base = d->own;
     int64_t length = d->info.fields[KOLO_FIELD_X].shape.dim[0], tokens = length - ADDED;
     int32_t *x = data[KOLO_FIELD_X], *y = data[KOLO_FIELD_Y];
@@ -54,9 +54,9 @@ static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t
     for (int64_t i = 0; i < n && status == KOLO_OK; i++) {
         const int64_t pair[] = {indices[i], second_of(d, indices[i])};
         int32_t *second = pair[1] != pair[0] ? room + tokens : room;
-        status = base->gather(base, &pair[0], 1, (void *[]){room, room + 2 * tokens});
+        status = base->gather(base, &pair[0], 1, NULL, (void *[]){room, room + 2 * tokens});
         if (status == KOLO_OK && second != room) {
-            status = base->gather(base, &pair[1], 1, (void *[]){second, room + 2 * tokens});
+            status = base->gather(base, &pair[1], 1, NULL, (void *[]){second, room + 2 * tokens});
         }
         if (status == KOLO_OK) make_pair(d, room, second, x + i * length, y + i * length);
     }

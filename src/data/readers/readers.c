@@ -51,6 +51,13 @@ const kolo_reader kolo_readers[] = {
         .std = {0.2673F, 0.2564F, 0.2762F},
     },
     {
+        .name = "folder",
+        .argument = ":DIR[,size=224,split=0.1,seed=0]",
+        .path = true,
+        .help = "JPEG and PNG images in a folder for each class; in train and val, if there",
+        .open = kolo_read_folder,
+    },
+    {
         .name = "csv",
         .argument = ":FILE[,target=COLUMN,type=class,classes=N,split=0.1,seed=0] or :DIR",
         .path = true,

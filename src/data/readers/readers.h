@@ -7,6 +7,7 @@
 extern const kolo_reader kolo_readers[];
 
 kolo_reader_open kolo_read_mnist, kolo_read_cifar10, kolo_read_cifar100, kolo_read_csv;
+kolo_reader_open kolo_read_folder;
 kolo_reader_open kolo_read_synthetic, kolo_read_synthetic_seg;
 kolo_reader_open kolo_read_tokens, kolo_read_synthetic_tokens;
 
@@ -23,3 +24,8 @@ kolo_status kolo_reader_folder(const kolo_reader *reader, const char *argument, 
 
 /* Copies the moments of a reader's channels to a field of images. */
 void kolo_reader_moments(const kolo_reader *reader, kolo_field *images);
+
+/* Whether sample i of `count` is in the test split, which has *left samples of those from i on: a
+ * fixed number of them, drawn by `seed`. Called for each sample in order (Knuth, volume 2, section
+ * 3.4.2, algorithm S). */
+bool kolo_split_takes(uint64_t seed, int64_t i, int64_t count, int64_t *left);

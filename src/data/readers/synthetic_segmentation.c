@@ -99,7 +99,7 @@ static void paint(const synthetic_seg *own, int64_t index, const int32_t *labels
 }
 
 static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
-                          void *const *data) {
+                          const kolo_draw *draw, void *const *data) {
     const synthetic_seg *own = d->own;
     int64_t pixels = own->settings.height * own->settings.width;
     uint8_t *x = data[KOLO_FIELD_X];

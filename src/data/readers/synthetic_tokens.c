@@ -17,7 +17,7 @@ typedef struct synthetic_tokens {
 static void close_tokens(kolo_dataset *d) { kolo_free(d->own); }
 
 static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
-                          void *const *data) {
+                          const kolo_draw *by, void *const *data) {
     const synthetic_tokens *own = d->own;
     int64_t length = d->info.fields[KOLO_FIELD_X].shape.dim[0];
     uint64_t vocabulary = (uint64_t)d->info.classes;

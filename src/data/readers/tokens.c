@@ -35,7 +35,7 @@ static uint32_t token_at(const tokens *t, int64_t i) {
 }
 
 static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
-                          void *const *data) {
+                          const kolo_draw *draw, void *const *data) {
     const tokens *own = d->own;
     int64_t length = d->info.fields[KOLO_FIELD_X].shape.dim[0];
     int32_t *x = data[KOLO_FIELD_X], *labels = data[KOLO_FIELD_Y];

@@ -27,7 +27,7 @@ typedef struct fake {
 enum { SAMPLE = 4 };
 
 static kolo_status fake_gather(const kolo_dataset *dataset, const int64_t *indices, int64_t n,
-                               void *const *data) {
+                               const kolo_draw *draw, void *const *data) {
     uint8_t *samples = data[KOLO_FIELD_X];
     int32_t *labels = data[KOLO_FIELD_Y];
     fake *f = dataset->own;

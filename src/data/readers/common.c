@@ -1,6 +1,7 @@
-/* What readers of published sets have in common: the folder and the moments of the channels. */
+/* What readers have in common. */
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/rng.h"
 #include "data/readers/readers.h"
 
 #include <errno.h>
@@ -40,4 +41,11 @@ void kolo_reader_moments(const kolo_reader *reader, kolo_field *images) {
         images->mean[c] = reader->mean[c];
         images->std[c] = reader->std[c];
     }
+}
+
+bool kolo_split_takes(uint64_t seed, int64_t i, int64_t count, int64_t *left) {
+    kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_SPLIT, 0);
+    bool takes = (int64_t)kolo_rng_below(&rng, (uint64_t)i, (uint64_t)(count - i)) < *left;
+    *left -= takes;
+    return takes;
 }

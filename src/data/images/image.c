@@ -1,0 +1,104 @@
+/* Encoded images: choice of the decoder, limits, orientation. */
+#include "data/images/image.h"
+
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "data/images/formats.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <string.h>
+
+typedef struct format {
+    const char *magic;
+    size_t length;
+    kolo_image_decoder *decode;
+} format;
+
+#ifdef KOLO_HAS_IMAGES
+bool kolo_image_supported(void) { return true; }
+static const format formats[] = {
+    {"\xff\xd8\xff", 3, kolo_jpeg_decode},
+    {"\x89PNG\r\n\x1a\n", 8, kolo_png_decode},
+};
+#else
+bool kolo_image_supported(void) { return false; }
+static kolo_status missing(const uint8_t *bytes, size_t length, const char *where,
+                           kolo_image *image, int *orientation) {
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "%s: this build reads no images: install libjpeg62-turbo-dev and libpng-dev, "
+                     "and build again",
+                     where);
+}
+static const format formats[] = {{"", 0, missing}};
+#endif
+
+kolo_status kolo_image_allocate(int64_t height, int64_t width, size_t length, const char *where,
+                                kolo_image *image) {
+    const bool sides =
+        height > 0 && width > 0 && height <= KOLO_IMAGE_MAX_SIDE && width <= KOLO_IMAGE_MAX_SIDE;
+    const int64_t pixels = sides ? height * width : 0;
+    if (!sides || pixels > KOLO_IMAGE_MAX_PIXELS) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: an image of %" PRId64 "x%" PRId64 " pixels: at most %d in all and %d "
+                         "a side are decoded",
+                         where, width, height, (int)KOLO_IMAGE_MAX_PIXELS,
+                         (int)KOLO_IMAGE_MAX_SIDE);
+    }
+    if (pixels > KOLO_IMAGE_FREE_PIXELS && (size_t)pixels / KOLO_IMAGE_MAX_RATIO > length) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: %" PRId64 "x%" PRId64 " pixels in %zu bytes: more than %d in each "
+                         "are not decoded",
+                         where, width, height, length, (int)KOLO_IMAGE_MAX_RATIO);
+    }
+    image->pixels = kolo_alloc(3 * (size_t)pixels);
+    if (!image->pixels) return KOLO_NOMEM(3 * (size_t)pixels);
+    image->height = height;
+    image->width = width;
+    return KOLO_OK;
+}
+
+/* Turns an image as EXIF says: bit 2 of orientation - 1 exchanges rows and columns, and the table
+ * has the stored corner that is shown at the top left. */
+static void turn(kolo_image *image, int orientation) {
+    static const struct {
+        bool bottom, right; /* the corner */
+    } corners[] = {{0, 0}, {0, 1}, {1, 1}, {1, 0}, {0, 0}, {1, 0}, {1, 1}, {0, 1}};
+    const int i = orientation >= 1 && orientation <= 8 ? orientation - 1 : 0;
+    ptrdiff_t column = 3, row = 3 * (ptrdiff_t)image->width;
+    image->origin = image->pixels + (corners[i].bottom ? (image->height - 1) * row : 0) +
+                    (corners[i].right ? (image->width - 1) * column : 0);
+    if (corners[i].bottom) row = -row;
+    if (corners[i].right) column = -column;
+    const bool exchanges = i & 4;
+    image->row = exchanges ? column : row;
+    image->column = exchanges ? row : column;
+    if (!exchanges) return;
+    int64_t height = image->height;
+    image->height = image->width;
+    image->width = height;
+}
+
+kolo_status kolo_image_decode(const uint8_t *bytes, size_t length, const char *where,
+                              kolo_image *image) {
+    for (size_t f = 0; f < KOLO_COUNT(formats); f++) {
+        if (length < formats[f].length) continue;
+        if (memcmp(bytes, formats[f].magic, formats[f].length) != 0) continue;
+        kolo_image read = {0};
+        int orientation = 1;
+        kolo_status status = formats[f].decode(bytes, length, where, &read, &orientation);
+        if (status != KOLO_OK) {
+            kolo_image_fini(&read);
+            return status;
+        }
+        turn(&read, orientation);
+        *image = read;
+        return KOLO_OK;
+    }
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: neither a JPEG nor a PNG image", where);
+}
+
+void kolo_image_fini(kolo_image *image) {
+    kolo_free(image->pixels);
+    *image = (kolo_image){0};
+}

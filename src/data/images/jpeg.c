@@ -1,0 +1,110 @@
+/* JPEG by libjpeg-turbo, whose errors leave through longjmp: what a failure has to free belongs to
+ * the caller's image or to the decompressor. A file that ends early is damaged; other warnings,
+ * such as stray bytes between markers, are not. */
+#include "base/memory.h"
+#include "data/images/formats.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+
+/* After stdio.h. */
+#include <jerror.h>
+#include <jpeglib.h>
+
+enum { MAX_SCANS = 100 }; /* each scan of a progressive image takes time for all its pixels */
+
+typedef struct decoder {
+    struct jpeg_decompress_struct jpeg;
+    struct jpeg_error_mgr errors;
+    struct jpeg_progress_mgr progress;
+    jmp_buf failed;
+    bool scans; /* too many of them */
+    char text[JMSG_LENGTH_MAX];
+} decoder;
+
+static void fail(j_common_ptr jpeg) {
+    decoder *d = jpeg->client_data;
+    jpeg->err->format_message(jpeg, d->text);
+    longjmp(d->failed, 1);
+}
+
+static void warn(j_common_ptr jpeg, int level) {
+    const int code = jpeg->err->msg_code;
+    if (level < 0 && (code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER)) fail(jpeg);
+}
+
+static void watch(j_common_ptr jpeg) {
+    decoder *d = jpeg->client_data;
+    if (d->jpeg.input_scan_number <= MAX_SCANS) return;
+    snprintf(d->text, sizeof d->text, "more than %d scans", MAX_SCANS);
+    longjmp(d->failed, 1);
+}
+
+/* In place, from the end: a pixel of four bytes becomes one of three. Adobe stores inverted inks.
+ */
+static void from_cmyk(const uint8_t *inks, int64_t width, bool inverted, uint8_t *row) {
+    for (int64_t x = 0; x < width; x++) {
+        int black = inverted ? inks[4 * x + 3] : 255 - inks[4 * x + 3];
+        for (int c = 0; c < 3; c++) {
+            int ink = inverted ? inks[4 * x + c] : 255 - inks[4 * x + c];
+            row[3 * x + c] = (uint8_t)((ink * black + 127) / 255);
+        }
+    }
+}
+
+static void read_header(decoder *d, const uint8_t *bytes, size_t length, int *orientation) {
+    struct jpeg_decompress_struct *j = &d->jpeg;
+    jpeg_mem_src(j, bytes, (unsigned long)length);
+    jpeg_save_markers(j, JPEG_APP0 + 1, 0xffff);
+    jpeg_read_header(j, TRUE);
+    for (jpeg_saved_marker_ptr m = j->marker_list; m; m = m->next) {
+        if (m->marker != JPEG_APP0 + 1) continue;
+        *orientation = kolo_exif_orientation(m->data, m->data_length);
+        if (*orientation != 1) break;
+    }
+    const bool inks = j->jpeg_color_space == JCS_CMYK || j->jpeg_color_space == JCS_YCCK;
+    j->out_color_space = inks ? JCS_CMYK : JCS_RGB;
+}
+
+static void read_rows(decoder *d, kolo_image *image) {
+    struct jpeg_decompress_struct *j = &d->jpeg;
+    const size_t stride = 3 * (size_t)image->width;
+    JSAMPARRAY inks = NULL;
+    jpeg_start_decompress(j);
+    if (j->out_color_space == JCS_CMYK) {
+        inks = j->mem->alloc_sarray((j_common_ptr)j, JPOOL_IMAGE, 4 * j->output_width, 1);
+    }
+    while (j->output_scanline < j->output_height) {
+        JSAMPROW row = image->pixels + j->output_scanline * stride;
+        jpeg_read_scanlines(j, inks ? inks : &row, 1);
+        if (inks) from_cmyk(inks[0], image->width, j->saw_Adobe_marker, row);
+    }
+    jpeg_finish_decompress(j);
+}
+
+/* Nothing that changes after setjmp is read after longjmp, but through pointers. */
+static kolo_status decode(decoder *d, const uint8_t *bytes, size_t length, const char *where,
+                          kolo_image *image, int *orientation) {
+    if (setjmp(d->failed)) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: damaged JPEG: %s", where, d->text);
+    }
+    read_header(d, bytes, length, orientation);
+    KOLO_TRY(kolo_image_allocate(d->jpeg.image_height, d->jpeg.image_width, length, where, image));
+    read_rows(d, image);
+    return KOLO_OK;
+}
+
+kolo_status kolo_jpeg_decode(const uint8_t *bytes, size_t length, const char *where,
+                             kolo_image *image, int *orientation) {
+    decoder d = {.progress = {.progress_monitor = watch}};
+    d.jpeg.err = jpeg_std_error(&d.errors);
+    d.errors.error_exit = fail;
+    d.errors.emit_message = warn;
+    d.jpeg.client_data = &d;
+    if (setjmp(d.failed)) return KOLO_NOMEM(sizeof d);
+    jpeg_create_decompress(&d.jpeg); /* keeps err and client_data */
+    d.jpeg.progress = &d.progress;
+    kolo_status status = decode(&d, bytes, length, where, image, orientation);
+    jpeg_destroy_decompress(&d.jpeg);
+    return status;
+}

@@ -1,0 +1,118 @@
+/* Antialiased bilinear resizing: the triangle filter, stretched by the ratio where an image
+ * shrinks, first along rows, then along columns, with 8-bit results and fixed-point weights of 22
+ * bits, which makes the bytes those of Pillow. Only the rows and columns of the window are
+ * computed. */
+#include "base/integer.h"
+#include "base/memory.h"
+#include "data/images/image.h"
+
+#include <math.h>
+
+enum { BITS = 22 };
+
+/* The weights of a dimension: output i is the sum of weight[i * taps + k] * input[first[i] + k], k
+ * < count[i]. */
+typedef struct filter {
+    int64_t taps;
+    int32_t *first, *count, *weight;
+} filter;
+
+static void filter_fini(filter *f) {
+    kolo_free(f->first);
+    *f = (filter){0};
+}
+
+/* Output `from` to `from` + `n` of `out`, from `in` inputs. */
+static kolo_status filter_init(int64_t in, int64_t out, int64_t from, int64_t n, filter *f) {
+    const double scale = (double)in / (double)out, stretch = scale > 1 ? scale : 1;
+    f->taps = (int64_t)ceil(stretch) * 2 + 1;
+    f->first = kolo_alloc((size_t)(n * (f->taps + 2)) * sizeof *f->first);
+    if (!f->first) return KOLO_NOMEM((size_t)(n * (f->taps + 2)) * sizeof *f->first);
+    f->count = f->first + n;
+    f->weight = f->count + n;
+    for (int64_t i = 0; i < n; i++) {
+        const double centre = ((double)(from + i) + 0.5) * scale;
+        const int64_t low = kolo_max_i64((int64_t)(centre - stretch + 0.5), 0);
+        const int64_t high = kolo_min_i64((int64_t)(centre + stretch + 0.5), in);
+        double sum = 0;
+        for (int64_t k = low; k < high; k++) {
+            sum += fmax(0, 1 - fabs(((double)k - centre + 0.5) * (1 / stretch)));
+        }
+        f->first[i] = (int32_t)low;
+        f->count[i] = (int32_t)(high - low);
+        for (int64_t k = low; k < high; k++) {
+            double w = fmax(0, 1 - fabs(((double)k - centre + 0.5) * (1 / stretch)));
+            if (sum != 0) w /= sum;
+            f->weight[i * f->taps + k - low] = (int32_t)(0.5 + w * (1 << BITS));
+        }
+    }
+    return KOLO_OK;
+}
+
+static uint8_t to_byte(int32_t sum) {
+    sum >>= BITS;
+    return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
+}
+
+/* One row of pixels to three rows of `n` bytes. */
+static void along_row(const uint8_t *from, ptrdiff_t column, const filter *f, int64_t n,
+                      uint8_t *to) {
+    for (int64_t i = 0; i < n; i++) {
+        const uint8_t *pixel = from + f->first[i] * column;
+        const int32_t *weight = f->weight + i * f->taps;
+        int32_t sum[3] = {1 << (BITS - 1), 1 << (BITS - 1), 1 << (BITS - 1)};
+        for (int32_t k = 0; k < f->count[i]; k++, pixel += column) {
+            for (int c = 0; c < 3; c++) sum[c] += pixel[c] * weight[k];
+        }
+        for (int c = 0; c < 3; c++) to[c * n + i] = to_byte(sum[c]);
+    }
+}
+
+/* Row i of the result of one plane, from rows `stride` bytes apart, of which the first is `top`. */
+static void along_column(const uint8_t *restrict from, int64_t stride, int64_t top, const filter *f,
+                         int64_t i, int64_t n, int32_t *restrict sums, uint8_t *restrict to) {
+    for (int64_t x = 0; x < n; x++) sums[x] = 1 << (BITS - 1);
+    for (int32_t k = 0; k < f->count[i]; k++) {
+        const uint8_t *row = from + (f->first[i] + k - top) * stride;
+        const int32_t weight = f->weight[i * f->taps + k];
+        for (int64_t x = 0; x < n; x++) sums[x] += row[x] * weight;
+    }
+    for (int64_t x = 0; x < n; x++) to[x] = to_byte(sums[x]);
+}
+
+static kolo_status resize_by(const kolo_image *image, kolo_box from, const filter *rows,
+                             const filter *columns, kolo_box window, uint8_t *to) {
+    const int64_t n = window.width, last = window.height - 1;
+    const int64_t top = rows->first[0], bottom = rows->first[last] + rows->count[last];
+    const size_t bytes = (size_t)(3 * n * (bottom - top));
+    uint8_t *between = kolo_alloc(bytes); /* [row, 3, n] */
+    int32_t *sums = kolo_alloc((size_t)n * sizeof *sums);
+    if (between && sums) {
+        const uint8_t *corner = image->origin + from.y * image->row + from.x * image->column;
+        for (int64_t y = top; y < bottom; y++) {
+            along_row(corner + y * image->row, image->column, columns, n,
+                      between + (y - top) * 3 * n);
+        }
+        for (int64_t i = 0; i < 3 * window.height; i++) {
+            const int64_t c = i / window.height, y = i % window.height;
+            along_column(between + c * n, 3 * n, top, rows, y, n, sums, to + i * n);
+        }
+    }
+    const bool good = between && sums;
+    kolo_free(between);
+    kolo_free(sums);
+    return good ? KOLO_OK : KOLO_NOMEM(bytes);
+}
+
+kolo_status kolo_image_resize(const kolo_image *image, kolo_box from, int64_t height, int64_t width,
+                              kolo_box window, uint8_t *to) {
+    filter rows = {0}, columns = {0};
+    kolo_status status = filter_init(from.height, height, window.y, window.height, &rows);
+    if (status == KOLO_OK) {
+        status = filter_init(from.width, width, window.x, window.width, &columns);
+    }
+    if (status == KOLO_OK) status = resize_by(image, from, &rows, &columns, window, to);
+    filter_fini(&rows);
+    filter_fini(&columns);
+    return status;
+}

@@ -1,0 +1,47 @@
+#pragma once
+/* What data sets of encoded images have in common: images are decoded as they are gathered, cropped
+ * and resized to the size of a sample. A damaged image is an error, or is skipped: the next one
+ * takes its place. */
+
+#include "data/dataset.h"
+#include "data/readers/keys.h"
+
+#include <stdatomic.h>
+
+/* The bytes of an image. */
+typedef struct kolo_encoded {
+    const uint8_t *bytes;
+    size_t length;
+    char *name;  /* for messages */
+    char *owned; /* the bytes, or NULL: they stay */
+} kolo_encoded;
+
+typedef struct kolo_images kolo_images;
+/* Reads the bytes of image `index`; the caller frees name and owned. Any thread. */
+typedef kolo_status kolo_images_fetch(const kolo_images *images, int64_t index, kolo_encoded *e);
+
+/* The first member of what a reader of images keeps in `own`. */
+struct kolo_images {
+    int64_t size[2];       /* of a sample: height, width */
+    double test;           /* part of the samples that is the test split */
+    uint64_t seed;         /* which these are */
+    int32_t *labels;       /* by sample */
+    atomic_uchar *damaged; /* by sample: found to be */
+    atomic_llong skipped;
+    kolo_images_fetch *fetch;
+};
+
+/* Rows of a table of keys, for kolo_keys_parse. */
+#define KOLO_IMAGES_KEYS(images)                                                                  \
+    {"size", kolo_key_size, (images)->size, 1, 8192, "size=HxW, or size=N for a square"},         \
+        {"split", kolo_key_real, &(images)->test, 1e-6, 1 - 1e-6, "split=PART, between 0 and 1"}, \
+    {                                                                                             \
+        "seed", kolo_key_seed, &(images)->seed, .write = "seed=NUMBER, at least 0"                \
+    }
+
+/* The defaults of the keys. */
+void kolo_images_init(kolo_images *images);
+
+/* Completes a data set whose `own` begins with images, count, labels and fetch set. */
+kolo_status kolo_images_open(kolo_dataset *dataset, int classes);
+void kolo_images_fini(kolo_images *images);
