@@ -1,5 +1,5 @@
 /* The CSV reader. Cells are separated by commas, or by tabs or semicolons where the first line has
- * those and no comma. A first line with a cell that is no number is a header. The first of
+ * those and no comma. A first line with a cell that is not numeric is a header. The first of
  * two passes counts the rows. */
 #include "data/readers/csv.h"
 
