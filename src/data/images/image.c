@@ -58,8 +58,8 @@ kolo_status kolo_image_allocate(int64_t height, int64_t width, size_t length, co
     return KOLO_OK;
 }
 
-/* Turns an image as EXIF says: bit 2 of orientation - 1 exchanges rows and columns, and the table
- * has the stored corner that is shown at the top left. */
+/* Rotates an image by its EXIF orientation: bit 2 of orientation - 1 exchanges rows and columns,
+ * and the table has the stored corner that is shown at the top left. */
 static void turn(kolo_image *image, int orientation) {
     static const struct {
         bool bottom, right; /* the corner */

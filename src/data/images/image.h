@@ -2,7 +2,7 @@
 /* Encoded images: decoding JPEG and PNG to RGB, and resizing.
  *
  * Grey, palette, transparent, 16-bit and CMYK images become RGB; transparency is dropped. A JPEG is
- * turned as its EXIF orientation says. Sizes are checked before pixels are decoded. */
+ * rotated by its EXIF orientation. Sizes are checked before pixels are decoded. */
 
 #include "kolo/status.h"
 
