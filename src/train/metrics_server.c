@@ -1,5 +1,7 @@
 /* Metrics over HTTP, by libmicrohttpd, whose thread answers. The caller leaves each new text in
- * `fresh`, from where the thread takes it (atomic, acquire and release). */
+ * `fresh`, from where the thread takes it (atomic, acquire and release).
+ *
+ * The library is loaded on demand: it brings a TLS library along, which no other process needs. */
 #include "train/metrics_server.h"
 
 #include "base/status.h"
@@ -17,14 +19,17 @@ void kolo_metrics_server_destroy(kolo_metrics_server *server) {}
 
 #else
 
+#include "base/compiler.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "comm/transport/socket.h"
 #include "train/scalars.h"
 
+#include <dlfcn.h>
 #include <microhttpd.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST_CONNECTIONS = 16, IDLE_SECONDS = 10, CONNECTION_BYTES = 8192 };
 
@@ -34,7 +39,18 @@ typedef struct scalar {
     double value;
 } scalar;
 
+/* Functions of the library: MHD_start_daemon and so on. */
+typedef struct calls {
+    __typeof__(&MHD_start_daemon) start_daemon;
+    __typeof__(&MHD_stop_daemon) stop_daemon;
+    __typeof__(&MHD_create_response_from_buffer) create_response_from_buffer;
+    __typeof__(&MHD_add_response_header) add_response_header;
+    __typeof__(&MHD_queue_response) queue_response;
+    __typeof__(&MHD_destroy_response) destroy_response;
+} calls;
+
 struct kolo_metrics_server {
+    calls mhd;
     struct MHD_Daemon *daemon;
     int port;
     _Atomic(char *) fresh; /* the next text; NULL: none since `text` */
@@ -45,13 +61,14 @@ struct kolo_metrics_server {
 
 /* ---- the server's thread ---- */
 
-static enum MHD_Result answer(struct MHD_Connection *connection, unsigned code, const char *text) {
+static enum MHD_Result answer(const kolo_metrics_server *s, struct MHD_Connection *connection,
+                              unsigned code, const char *text) {
     struct MHD_Response *response =
-        MHD_create_response_from_buffer(strlen(text), (void *)text, MHD_RESPMEM_MUST_COPY);
+        s->mhd.create_response_from_buffer(strlen(text), (void *)text, MHD_RESPMEM_MUST_COPY);
     if (!response) return MHD_NO;
-    (void)MHD_add_response_header(response, "Content-Type", "text/plain; version=0.0.4");
-    enum MHD_Result result = MHD_queue_response(connection, code, response);
-    MHD_destroy_response(response);
+    (void)s->mhd.add_response_header(response, "Content-Type", "text/plain; version=0.0.4");
+    enum MHD_Result result = s->mhd.queue_response(connection, code, response);
+    s->mhd.destroy_response(response);
     return result;
 }
 
@@ -61,10 +78,10 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
     kolo_metrics_server *s = arg;
     static int seen; /* its address marks a request whose head has been read */
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
-        return answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "GET /metrics\n");
+        return answer(s, connection, MHD_HTTP_METHOD_NOT_ALLOWED, "GET /metrics\n");
     }
     if (strcmp(url, "/metrics") != 0) {
-        return answer(connection, MHD_HTTP_NOT_FOUND, "see /metrics\n");
+        return answer(s, connection, MHD_HTTP_NOT_FOUND, "see /metrics\n");
     }
     if (!*state) {
         *state = &seen;
@@ -76,24 +93,51 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
         kolo_free(s->text);
         s->text = fresh;
     }
-    return answer(connection, MHD_HTTP_OK, s->text ? s->text : "");
+    return answer(s, connection, MHD_HTTP_OK, s->text ? s->text : "");
 }
 
 /* ---- creation ---- */
 
+static kolo_status load(calls *mhd) {
+    struct {
+        const char *name;
+        void *call;
+    } wanted[] = {
+        {"MHD_start_daemon", &mhd->start_daemon},
+        {"MHD_stop_daemon", &mhd->stop_daemon},
+        {"MHD_create_response_from_buffer", &mhd->create_response_from_buffer},
+        {"MHD_add_response_header", &mhd->add_response_header},
+        {"MHD_queue_response", &mhd->queue_response},
+        {"MHD_destroy_response", &mhd->destroy_response},
+    };
+    void *library = dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    for (size_t i = 0; i < KOLO_COUNT(wanted); i++) {
+        void *call = library ? dlsym(library, wanted[i].name) : NULL;
+        if (!call) {
+            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                             "no metrics can be served: %s: install libmicrohttpd12", dlerror());
+        }
+        memcpy(wanted[i].call, &call, sizeof call);
+    }
+    return KOLO_OK;
+}
+
 static kolo_status start(kolo_metrics_server *s, const char *address, int port) {
     char own[KOLO_ADDRESS_BYTES];
     int fd;
+    KOLO_TRY(load(&s->mhd));
     KOLO_TRY(kolo_socket_listen_only(address, port, &fd));
     kolo_status status = kolo_socket_own_address(fd, own, &s->port);
-    s->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, handle, s,
-                                 MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-                                 (unsigned)MOST_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
-                                 (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                                 (size_t)CONNECTION_BYTES, MHD_OPTION_END);
-    if (status == KOLO_OK && !s->daemon) {
+    if (status == KOLO_OK) {
+        s->daemon = s->mhd.start_daemon(MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, handle, s,
+                                        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+                                        (unsigned)MOST_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
+                                        (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                                        (size_t)CONNECTION_BYTES, MHD_OPTION_END);
+        if (s->daemon) return KOLO_OK; /* which closes the socket */
         status = KOLO_FAIL(KOLO_ERR_IO, "the thread that serves metrics cannot be started");
     }
+    close(fd);
     return status;
 }
 
@@ -114,7 +158,7 @@ int kolo_metrics_server_port(const kolo_metrics_server *s) { return s->port; }
 
 void kolo_metrics_server_destroy(kolo_metrics_server *s) {
     if (!s) return;
-    if (s->daemon) MHD_stop_daemon(s->daemon);
+    if (s->daemon) s->mhd.stop_daemon(s->daemon);
     kolo_free(atomic_load_explicit(&s->fresh, memory_order_relaxed));
     kolo_free(s->text);
     kolo_free(s->scalars);
