@@ -1,0 +1,30 @@
+/* Limits of decoded images, and memory for their pixels. */
+#include "base/memory.h"
+#include "data/images/formats.h"
+
+#include <inttypes.h>
+
+kolo_status kolo_image_allocate(int64_t height, int64_t width, size_t length, const char *where,
+                                kolo_image *image) {
+    const bool sides =
+        height > 0 && width > 0 && height <= KOLO_IMAGE_MAX_SIDE && width <= KOLO_IMAGE_MAX_SIDE;
+    const int64_t pixels = sides ? height * width : 0;
+    if (!sides || pixels > KOLO_IMAGE_MAX_PIXELS) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: an image of %" PRId64 "x%" PRId64 " pixels: at most %d in all and %d "
+                         "a side are decoded",
+                         where, width, height, (int)KOLO_IMAGE_MAX_PIXELS,
+                         (int)KOLO_IMAGE_MAX_SIDE);
+    }
+    if (pixels > KOLO_IMAGE_FREE_PIXELS && (size_t)pixels / KOLO_IMAGE_MAX_RATIO > length) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: %" PRId64 "x%" PRId64 " pixels in %zu bytes: more than %d in each "
+                         "are not decoded",
+                         where, width, height, length, (int)KOLO_IMAGE_MAX_RATIO);
+    }
+    image->pixels = kolo_alloc(3 * (size_t)pixels);
+    if (!image->pixels) return KOLO_NOMEM(3 * (size_t)pixels);
+    image->height = height;
+    image->width = width;
+    return KOLO_OK;
+}
