@@ -350,9 +350,10 @@ kolo_status kolo_store_read(const kolo_store *s, const kolo_store_entry *entry, 
 
 /* Sets the range of this rank from the whole tensor in the layout of the store. */
 static void write_range(kolo_store *s, const kolo_store_entry *entry, const char *whole) {
-    size_t skip = (size_t)entry->first * kolo_dtype_bytes(entry->tensor.dtype);
-    for (int b = 0; b < (entry->single ? 1 : 2); b++) {
-        memcpy(kolo_store_at(s, entry, b), whole + skip, kolo_store_entry_bytes(entry));
+    const size_t skip = (size_t)entry->first * kolo_dtype_bytes(entry->tensor.dtype);
+    const size_t bytes = kolo_store_entry_bytes(entry);
+    for (int b = 0; bytes > 0 && b < (entry->single ? 1 : 2); b++) {
+        memcpy(kolo_store_at(s, entry, b), whole + skip, bytes);
     }
 }
 
@@ -394,8 +395,9 @@ static double draw(const kolo_init *init, const kolo_rng *rng, uint64_t i) {
 
 /* Sets what this rank holds to zero, without a copy of the whole. */
 static void clear(kolo_store *s, const kolo_store_entry *entry) {
-    for (int b = 0; b < (entry->single ? 1 : 2); b++) {
-        memset(kolo_store_at(s, entry, b), 0, kolo_store_entry_bytes(entry));
+    const size_t bytes = kolo_store_entry_bytes(entry);
+    for (int b = 0; bytes > 0 && b < (entry->single ? 1 : 2); b++) { /* a range may be empty */
+        memset(kolo_store_at(s, entry, b), 0, bytes);
     }
 }
 
