@@ -29,7 +29,6 @@ void kolo_metrics_server_destroy(kolo_metrics_server *server) {}
 #include <microhttpd.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { MOST_CONNECTIONS = 16, IDLE_SECONDS = 10, CONNECTION_BYTES = 8192 };
 
@@ -137,7 +136,7 @@ static kolo_status start(kolo_metrics_server *s, const char *address, int port) 
         if (s->daemon) return KOLO_OK; /* which closes the socket */
         status = KOLO_FAIL(KOLO_ERR_IO, "the thread that serves metrics cannot be started");
     }
-    close(fd);
+    kolo_socket_close(fd);
     return status;
 }
 

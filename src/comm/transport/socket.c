@@ -399,6 +399,8 @@ bool kolo_socket_readable(int fd, int64_t deadline_ns) {
     return wait_for(fd, POLLIN, deadline_ns) == KOLO_OK;
 }
 
+void kolo_socket_close(int fd) { close(fd); }
+
 bool kolo_socket_closed(int fd) {
     char byte;
     ssize_t n = recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK);

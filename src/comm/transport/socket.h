@@ -53,6 +53,7 @@ kolo_status kolo_socket_recv(int fd, void *data, size_t bytes, int *passed, int6
 /* Waits until there is something to receive, which may be the end of the connection; false at the
  * deadline. */
 bool kolo_socket_readable(int fd, int64_t deadline_ns);
+KOLO_SHARED void kolo_socket_close(int fd);
 /* True if the other side has closed the connection. Never blocks. */
 bool kolo_socket_closed(int fd);
 /* True if the other end of a local socket belongs to this process's user. */
