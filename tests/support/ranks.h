@@ -64,6 +64,9 @@ kolo_status run_rank_job(const rank_job *job);
 kolo_status run_ranks(int n, rank_transport transport, rank_body body, const void *arg,
                       size_t arg_bytes);
 
+/* Ends the process of the rank by SIGALRM after some time. */
+void ranks_die_after(int64_t us);
+
 /* In a bare body: this process's rank, and the options to create its communicator with. */
 int ranks_own_rank(void);
 kolo_comm_opts ranks_own_opts(void);

@@ -2,6 +2,7 @@
 
 #include "support/support.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -49,5 +50,28 @@ void assert_same_run(const char *what, const kolo_train_result *a, const kolo_tr
         fail_msg("%s: %.17g %.17g %.17g, but %.17g %.17g %.17g", what, b->first_loss,
                  b->final.value[KOLO_METRIC_LOSS], b->test.value[KOLO_METRIC_LOSS], a->first_loss,
                  a->final.value[KOLO_METRIC_LOSS], a->test.value[KOLO_METRIC_LOSS]);
+    }
+}
+
+void assert_near(const char *what, double one, double other, double bound) {
+    if (!(fabs(one - other) <= bound * fabs(one))) fail_msg("%s: %.9g, but %.9g", what, other, one);
+}
+
+void assert_near_run(const char *what, const kolo_train_result *a, const kolo_train_result *b) {
+    assert_near(what, a->first_loss, b->first_loss, 1e-5);
+    assert_near(what, a->final.value[KOLO_METRIC_LOSS], b->final.value[KOLO_METRIC_LOSS], 1e-3);
+    assert_near(what, a->test.value[KOLO_METRIC_LOSS], b->test.value[KOLO_METRIC_LOSS], 1e-3);
+    assert_int_equal(a->samples, b->samples);
+    assert_int_equal(a->parameters, b->parameters);
+}
+
+void assert_job_refused(int ranks, const kolo_train_opts *opts, const char *text) {
+    const train_outcome *o = train_job(ranks, RANKS_THREAD, opts);
+    for (int r = 0; r < ranks; r++) {
+        const kolo_status status = o[r].status;
+        bool right =
+            status == KOLO_ERR_UNSUPPORTED || status == KOLO_ERR_ARG || status == KOLO_ERR_FORMAT;
+        if (right && strstr(o[r].error, text)) continue;
+        fail_msg("rank %d: \"%s\" lacks \"%s\"", r, o[r].error, text);
     }
 }

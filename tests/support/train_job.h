@@ -21,3 +21,9 @@ const train_outcome *train_job(int ranks, rank_transport transport, const kolo_t
 kolo_train_result train_well(int ranks, const kolo_train_opts *opts);
 /* Fails unless losses, metrics and parameters of two runs are bitwise equal. */
 void assert_same_run(const char *what, const kolo_train_result *a, const kolo_train_result *b);
+/* Fails unless two values differ by at most `bound`, relative to the first. */
+void assert_near(const char *what, double one, double other, double bound);
+/* Fails unless two f32 runs differ by rounding only: 1e-5 in the first loss, 1e-3 in the last. */
+void assert_near_run(const char *what, const kolo_train_result *a, const kolo_train_result *b);
+/* Fails unless all ranks, which are threads, refuse the job with this text. */
+void assert_job_refused(int ranks, const kolo_train_opts *opts, const char *text);

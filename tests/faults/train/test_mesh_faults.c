@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/time.h>
 
 enum { RANKS = 4 };
 
@@ -18,11 +17,6 @@ typedef struct setting {
     int victim;
     int64_t us; /* of training before it is killed */
 } setting;
-
-static void die_after(int64_t us) {
-    struct itimerval timer = {.it_value = {.tv_sec = us / 1000000, .tv_usec = us % 1000000}};
-    setitimer(ITIMER_REAL, &timer, NULL); /* nothing catches SIGALRM */
-}
 
 static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     const setting *s = arg;
@@ -38,8 +32,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .no_eval = true,
     };
     kolo_train_result unused;
-    (void)result;
-    if (kolo_comm_rank(comm) == s->victim) die_after(s->us);
+    if (kolo_comm_rank(comm) == s->victim) ranks_die_after(s->us);
     return kolo_train(comm, &opts, NULL, NULL, &unused);
 }
 

@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/time.h>
 
 enum { RANKS = 3, VICTIM = 1, WINDOWS = 60, BATCH = 4, TIMEOUT_MS = 30000 };
 
@@ -22,11 +21,6 @@ typedef struct outcome {
     int64_t steps;          /* completed */
     uint64_t before, after; /* hashes of the store: before the step that failed, behind it */
 } outcome;
-
-static void die_after(int64_t us) {
-    struct itimerval timer = {.it_value = {.tv_sec = us / 1000000, .tv_usec = us % 1000000}};
-    setitimer(ITIMER_REAL, &timer, NULL); /* nothing catches SIGALRM */
-}
 
 static kolo_status train(kolo_comm *comm, const setting *s, kolo_session *session,
                          const kolo_dataset *set, outcome *result) {
@@ -51,7 +45,7 @@ static kolo_status train(kolo_comm *comm, const setting *s, kolo_session *sessio
             .data = {samples, labels},
         };
         kolo_sums sums;
-        if (victim && s->us && result->steps == 2) die_after(s->us);
+        if (victim && s->us && result->steps == 2) ranks_die_after(s->us);
         if (victim && !s->us && result->steps == 4) raise(SIGKILL);
         result->before = kolo_store_hash(store);
         kolo_status status = kolo_session_step_batch(session, &batch, 0.05, &sums);

@@ -4,16 +4,15 @@
 #include "kolo/session.h"
 #include "plan/internal.h"
 #include "plan/program_run.h"
+#include "support/folder.h"
+#include "support/mesh_run.h"
 #include "support/support.h"
 #include "support/train_job.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-enum { STEPS = 50, RANKS = 6, TOKENS = 4, WIDTH = 8, WORDS = 7, SAMPLES = 2, NUMBERS = 2200 };
+enum { STEPS = MESH_STEPS, TOKENS = 4, WIDTH = 8, WORDS = 7, SAMPLES = 2 };
 
 typedef struct setting {
     char mesh[32], schedule[16];
@@ -22,11 +21,6 @@ typedef struct setting {
     kolo_optimizer_opts optimizer;
     kolo_recompute recompute;
 } setting;
-
-typedef struct outcome {
-    double loss, losses[STEPS], first[NUMBERS], last[NUMBERS];
-    int slots;
-} outcome;
 
 /* ---- the model ---- */
 
@@ -114,18 +108,6 @@ static kolo_status run_step(stage_run *r, const kolo_program *program, int stage
     return kolo_plan_complete(r->plan);
 }
 
-static kolo_status read_store(const kolo_store *store, double *to) {
-    int64_t used = 0;
-    for (int i = 0; i < kolo_store_count(store); i++) {
-        const kolo_store_entry *entry = kolo_store_entry_at(store, i);
-        if (used + kolo_shape_count(&entry->canon) > NUMBERS) continue;
-        if (!kolo_store_entry_is_model(entry)) continue;
-        KOLO_TRY(kolo_store_read(store, entry, to + used));
-        used += kolo_shape_count(&entry->canon);
-    }
-    return KOLO_OK;
-}
-
 /* The loss, which the last stage has, on all ranks. */
 static kolo_status share_loss(kolo_comm *comm, const kolo_plan *plan, int copies, double *loss) {
     kolo_value v = kolo_plan_find_output(plan, "loss");
@@ -135,7 +117,7 @@ static kolo_status share_loss(kolo_comm *comm, const kolo_plan *plan, int copies
 
 static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s,
                          kolo_mesh_comms *groups, const kolo_mesh *mesh, kolo_plan **plan,
-                         kolo_program *program, outcome *o) {
+                         kolo_program *program, mesh_outcome *o) {
     const int axis = kolo_mesh_find(mesh, "dp"), pp = kolo_mesh_find(mesh, "pp");
     const int rank = kolo_comm_rank(comm), ranks = mesh->axes[axis].size;
     const int stage = pp < 0 ? 0 : kolo_mesh_coordinate(mesh, rank, pp);
@@ -164,10 +146,9 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s,
     for (r.step = 0; r.step < STEPS; r.step++) {
         KOLO_TRY(run_step(&r, program, stage));
         KOLO_TRY(share_loss(comm, *plan, ranks, &o->losses[r.step]));
-        if (r.step == 0) KOLO_TRY(read_store(store, o->first));
+        if (r.step == 0) KOLO_TRY(mesh_read_parameters(store, o->first));
     }
-    o->loss = o->losses[0];
-    return read_store(store, o->last);
+    return mesh_read_parameters(store, o->last);
 }
 
 static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
@@ -195,38 +176,10 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     return status;
 }
 
-static const outcome *run(const setting *s, rank_transport transport) {
-    static outcome results[2][RANKS];
-    static int turn;
-    outcome *own = results[turn ^= 1];
-    memset(own, 0, sizeof results[0]);
-    rank_job job = {
-        .n = s->ranks,
-        .transport = transport,
-        .body = body,
-        .arg = s,
-        .arg_bytes = sizeof *s,
-        .results = own,
-        .result_bytes = sizeof *own,
-    };
-    ASSERT_OK(run_rank_job(&job));
-    for (int rank = 1; rank < s->ranks; rank++) {
-        assert_memory_equal(own[rank].losses, own[0].losses, sizeof own->losses);
-        assert_memory_equal(own[rank].last, own[0].last, sizeof own->last);
-    }
-    return own;
-}
-
 /* ---- against one rank ---- */
 
-static void assert_close(const outcome *a, const outcome *b, const setting *s) {
-    double loss = fabs(a->loss - b->loss) / b->loss;
-    double losses = test_relative_l2_f64(a->losses, b->losses, STEPS);
-    double first = test_relative_l2_f64(a->first, b->first, NUMBERS);
-    double last = test_relative_l2_f64(a->last, b->last, NUMBERS);
-    if (loss < 1e-12 && first < 1e-12 && losses < 1e-10 && last < 1e-10) return;
-    fail_msg("%s: losses differ by %g, then %g; parameters by %g, then %g", s->mesh, loss, losses,
-             first, last);
+static const mesh_outcome *run(const setting *s, rank_transport transport) {
+    return mesh_run(s->ranks, transport, body, s, sizeof *s);
 }
 
 static const struct {
@@ -242,7 +195,7 @@ static const struct {
 };
 
 static void any_pipeline_computes_what_one_rank_does(void **state) {
-    static outcome expected;
+    static mesh_outcome expected;
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         setting alone = cases[i].s;
         if (cases[i].soak && !getenv("KOLO_SOAK")) continue;
@@ -250,16 +203,16 @@ static void any_pipeline_computes_what_one_rank_does(void **state) {
         alone.ranks = 1;
         expected = *run(&alone, RANKS_THREAD);
         assert_true(expected.losses[STEPS - 1] < expected.losses[0]);
-        const outcome *o = run(&cases[i].s, RANKS_THREAD);
-        assert_close(o, &expected, &cases[i].s);
-        if (i == 0) assert_close(run(&cases[i].s, RANKS_SHM), &expected, &cases[i].s);
+        const setting *s = &cases[i].s;
+        mesh_assert_close(s->mesh, run(s, RANKS_THREAD), &expected);
+        if (i == 0) mesh_assert_close(s->mesh, run(s, RANKS_SHM), &expected);
     }
 }
 
 /* 1F1B has slots for as many micro-batches as there are stages behind, this one included. */
 static void slots_are_those_of_the_program(void **state) {
     const setting s = {"dp=1,pp=3", "1f1b", 3, 6, {.momentum = 0.9}, 0};
-    const outcome *o = run(&s, RANKS_THREAD);
+    const mesh_outcome *o = run(&s, RANKS_THREAD);
     for (int r = 0; r < 3; r++) assert_int_equal(o[r].slots, 3 - r);
 }
 
@@ -277,19 +230,6 @@ static const kolo_train_opts gpt2 = {
     .steps = 20,
     .epochs = 20,
 };
-
-static void assert_near(const char *what, double one, double other, double bound) {
-    if (!(fabs(one - other) <= bound * fabs(one))) fail_msg("%s: %.9g, but %.9g", what, other, one);
-}
-
-static void assert_near_run(const char *what, const kolo_train_result *a,
-                            const kolo_train_result *b) {
-    assert_near(what, a->first_loss, b->first_loss, 1e-5);
-    assert_near(what, a->final.value[KOLO_METRIC_LOSS], b->final.value[KOLO_METRIC_LOSS], 1e-3);
-    assert_near(what, a->test.value[KOLO_METRIC_LOSS], b->test.value[KOLO_METRIC_LOSS], 1e-3);
-    assert_int_equal(a->samples, b->samples);
-    assert_int_equal(a->parameters, b->parameters);
-}
 
 /* Uneven micro-batches, last batches of an epoch with fewer samples than micro-batches or places on
  * dp, metrics of several stages, convolutions and batch normalization in micro-batches. */
@@ -369,16 +309,13 @@ static void parameters_start_anew(void **state) {
 }
 
 static void checkpoints_are_those_of_one_rank(void **state) {
-    char folder[] = "pipeline-XXXXXX";
-    assert_non_null(mkdtemp(folder));
     kolo_train_opts opts = gpt2, whole = gpt2;
-    opts.out_dir = opts.resume = NULL;
-    opts.out_dir = folder;
+    opts.out_dir = "run";
     opts.steps = 5;
     opts.mesh = "pp=2";
     opts.checkpoint_steps = 5;
     const kolo_train_result two = train_well(2, &opts);
-    opts.resume = folder; /* with other stages, then on one rank */
+    opts.resume = "run"; /* with other stages, then on one rank */
     opts.steps = 10;
     opts.mesh = "pp=3";
     train_well(3, &opts);
@@ -415,9 +352,7 @@ static void what_stages_cannot_do_is_named(void **state) {
             opts.model_options = "layers=1";
             opts.data = "synthetic:N=37,test=11,shape=1x28x28";
         }
-        const train_outcome *o = train_job(bad[i].ranks, RANKS_THREAD, &opts);
-        assert_int_not_equal(o->status, KOLO_OK);
-        if (!strstr(o->error, bad[i].text)) fail_msg("\"%s\" lacks \"%s\"", o->error, bad[i].text);
+        assert_job_refused(bad[i].ranks, &opts, bad[i].text);
     }
 }
 
@@ -430,5 +365,5 @@ TEST_MAIN(test_pipeline) {
         cmocka_unit_test(checkpoints_are_those_of_one_rank),
         cmocka_unit_test(what_stages_cannot_do_is_named),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }

@@ -145,14 +145,6 @@ static void runs_resume_with_and_without_servers(void **state) {
     }
 }
 
-static void assert_refused(const kolo_train_opts *opts, int ranks, const char *why) {
-    const train_outcome *o = train_job(ranks, RANKS_THREAD, opts);
-    for (int r = 0; r < ranks; r++) {
-        bool right = o[r].status == KOLO_ERR_UNSUPPORTED || o[r].status == KOLO_ERR_ARG;
-        if (!right || !strstr(o[r].error, why)) fail_msg("rank %d: %s", r, o[r].error);
-    }
-}
-
 static void what_servers_cannot_do_is_refused(void **state) {
     static const struct {
         const char *consistency, *compress, *mesh, *why;
@@ -192,7 +184,7 @@ static void what_servers_cannot_do_is_refused(void **state) {
         opts.accumulate = cases[i].accumulate;
         opts.sync_bn = cases[i].sync_bn;
         opts.sparse_embedding = cases[i].sparse;
-        assert_refused(&opts, 3, cases[i].why);
+        assert_job_refused(3, &opts, cases[i].why);
     }
 }
 

@@ -2,6 +2,7 @@
  * own, whatever dies leaves nothing behind, and what cannot be shared is trained as without. */
 #include "base/compiler.h"
 #include "kolo/dump.h"
+#include "support/folder.h"
 #include "support/support.h"
 #include "support/train_job.h"
 
@@ -9,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
-#include <unistd.h>
 
 static const char images[] = "synthetic:N=61,test=20,shape=1x28x28,seed=2";
 
@@ -98,7 +97,6 @@ static kolo_train_opts options_of(size_t i) {
 }
 
 static void shared_parameters_give_the_same_bits(void **state) {
-    (void)state;
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         for (int ranks = 2; ranks <= 5; ranks++) {
             if (!getenv("KOLO_SOAK") && ranks != cases[i].ranks) continue;
@@ -118,7 +116,6 @@ static void shared_parameters_give_the_same_bits(void **state) {
 
 /* Runs that cannot be shared with equal bits: the rule keeps them apart. */
 static void others_train_as_without(void **state) {
-    (void)state;
     static const char *const reasons[] = {"direct", "--consistency", "--compress"};
     for (int i = 0; i < 3; i++) {
         kolo_train_opts opts = options_of(1);
@@ -151,7 +148,6 @@ static kolo_status process_body(kolo_comm *comm, const void *arg, void *result) 
 
 static void processes_share_memory(void **state) {
     static const rank_transport transports[] = {RANKS_SHM, RANKS_TCP};
-    (void)state;
     for (size_t t = 0; t < KOLO_COUNT(transports); t++) {
         static train_outcome outcomes[3];
         kolo_train_result plain = {0};
@@ -179,7 +175,6 @@ static void processes_share_memory(void **state) {
 /* ---- checkpoints ---- */
 
 static void runs_resume_with_and_without(void **state) {
-    (void)state;
     kolo_train_opts opts = options_of(0);
     opts.checkpoint_steps = 3;
     opts.out_dir = "shared";
@@ -199,7 +194,6 @@ static void runs_resume_with_and_without(void **state) {
     opts.no_share = true;
     const kolo_train_result plain = train_well(3, &opts);
     assert_same_run("initial weights", &plain, &shared);
-    assert_int_equal(system("rm -rf shared"), 0);
 }
 
 /* ---- a lost rank ---- */
@@ -208,20 +202,15 @@ static kolo_status dying_body(kolo_comm *comm, const void *arg, void *result) {
     const int victim = *(const int *)arg;
     kolo_train_opts opts = options_of(0);
     kolo_train_result unused;
-    (void)result;
     opts.steps = 0;
     opts.epochs = 1000000;
     opts.no_eval = true;
-    if (kolo_comm_rank(comm) == victim) { /* nothing catches SIGALRM */
-        const struct itimerval timer = {.it_value = {.tv_usec = 400000 + 20000 * victim}};
-        setitimer(ITIMER_REAL, &timer, NULL);
-    }
+    if (kolo_comm_rank(comm) == victim) ranks_die_after(400000 + 20000 * victim);
     return kolo_train(comm, &opts, NULL, NULL, &unused);
 }
 
 /* Rank 0 provides the memory: the others keep it. Nothing has a name in the file system. */
 static void survivors_name_a_lost_rank(void **state) {
-    (void)state;
     for (int victim = 0; victim < 2; victim++) {
         rank_outcome outcomes[3];
         char name[24];
@@ -258,7 +247,6 @@ static void plans_show_what_is_shared(void **state) {
                                  .ranks = 4};
     char *text;
     size_t own = 0, shared = 0;
-    (void)state;
     ASSERT_OK(kolo_dump(&opts, &text));
     const char *at = strstr(text, "store 2 x ");
     if (!at || sscanf(at, "store 2 x %zu + 2 x %zu shared", &own, &shared) != 2) {
@@ -280,5 +268,5 @@ TEST_MAIN(test_share) {
         cmocka_unit_test(survivors_name_a_lost_rank),
         cmocka_unit_test(plans_show_what_is_shared),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }

@@ -7,16 +7,16 @@
 #include "kolo/session.h"
 #include "pass/placement_rules.h"
 #include "plan/internal.h"
+#include "support/folder.h"
+#include "support/mesh_run.h"
 #include "support/support.h"
 #include "support/train_job.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-enum { STEPS = 50, RANKS = 8, TOKENS = 6, WIDTH = 24, WORDS = 11, SAMPLES = 4, NUMBERS = 6500 };
+enum { STEPS = MESH_STEPS, TOKENS = 6, WIDTH = 24, WORDS = 11, SAMPLES = 4 };
 
 typedef struct setting {
     char mesh[32];
@@ -27,10 +27,6 @@ typedef struct setting {
     int64_t samples; /* of a micro-batch; 0: SAMPLES */
     bool sequence;   /* activations between layers are sharded along the positions */
 } setting;
-
-typedef struct outcome {
-    double losses[STEPS], first[NUMBERS], last[NUMBERS];
-} outcome;
 
 /* ---- the model ---- */
 
@@ -120,19 +116,6 @@ static void feed(kolo_plan *p, const setting *s, int step, int64_t first, int64_
 
 /* ---- running it ---- */
 
-/* All parameters, which is collective. */
-static kolo_status read_store(const kolo_store *store, double *to) {
-    int64_t used = 0;
-    for (int i = 0; i < kolo_store_count(store); i++) {
-        const kolo_store_entry *entry = kolo_store_entry_at(store, i);
-        if (!kolo_store_entry_is_model(entry)) continue;
-        if (used + kolo_shape_count(&entry->canon) > NUMBERS) return KOLO_ERR_NOMEM;
-        KOLO_TRY(kolo_store_read(store, entry, to + used));
-        used += kolo_shape_count(&entry->canon);
-    }
-    return KOLO_OK;
-}
-
 static int64_t samples_of(const setting *s) { return s->samples > 0 ? s->samples : SAMPLES; }
 
 /* One step. dp: the place of this rank among `ranks`. */
@@ -155,7 +138,7 @@ static kolo_status run_step(kolo_plan *p, const setting *s, int dp, int ranks, i
 
 static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s,
                          kolo_mesh_comms *groups, const kolo_mesh *mesh, kolo_plan **plan,
-                         outcome *o) {
+                         mesh_outcome *o) {
     const int axis = kolo_mesh_find(mesh, "dp"), ranks = mesh->axes[axis].size;
     const int dp = kolo_mesh_coordinate(mesh, kolo_comm_rank(comm), axis);
     kolo_graph *g;
@@ -180,9 +163,9 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s,
     for (int k = 0; k < STEPS; k++) {
         KOLO_TRY(run_step(*plan, s, dp, ranks, k));
         o->losses[k] = kolo_plan_scalar(*plan, "loss");
-        if (k == 0) KOLO_TRY(read_store(store, o->first));
+        if (k == 0) KOLO_TRY(mesh_read_parameters(store, o->first));
     }
-    return read_store(store, o->last);
+    return mesh_read_parameters(store, o->last);
 }
 
 static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
@@ -201,37 +184,10 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     return status;
 }
 
-static const outcome *run(const setting *s, rank_transport transport) {
-    static outcome results[2][RANKS];
-    static int turn;
-    outcome *own = results[turn ^= 1];
-    memset(own, 0, sizeof results[0]);
-    rank_job job = {
-        .n = s->ranks,
-        .transport = transport,
-        .body = body,
-        .arg = s,
-        .arg_bytes = sizeof *s,
-        .results = own,
-        .result_bytes = sizeof *own,
-    };
-    ASSERT_OK(run_rank_job(&job));
-    for (int rank = 1; rank < s->ranks; rank++) {
-        assert_memory_equal(&own[rank], &own[0], sizeof *own);
-    }
-    return own;
-}
-
 /* ---- against one rank ---- */
 
-static void assert_close(const outcome *a, const outcome *b, const setting *s) {
-    double loss = fabs(a->losses[0] - b->losses[0]) / b->losses[0];
-    double losses = test_relative_l2_f64(a->losses, b->losses, STEPS);
-    double first = test_relative_l2_f64(a->first, b->first, NUMBERS);
-    double last = test_relative_l2_f64(a->last, b->last, NUMBERS);
-    if (loss < 1e-12 && first < 1e-12 && losses < 1e-10 && last < 1e-10) return;
-    fail_msg("%s: losses differ by %g, then %g; parameters by %g, then %g", s->mesh, loss, losses,
-             first, last);
+static const mesh_outcome *run(const setting *s, rank_transport transport) {
+    return mesh_run(s->ranks, transport, body, s, sizeof *s);
 }
 
 static const struct {
@@ -272,7 +228,7 @@ static const struct {
 };
 
 static void any_mesh_computes_what_one_rank_does(void **state) {
-    static outcome expected;
+    static mesh_outcome expected;
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         setting alone = cases[i].s;
         if (cases[i].soak && !getenv("KOLO_SOAK")) continue;
@@ -280,8 +236,9 @@ static void any_mesh_computes_what_one_rank_does(void **state) {
         alone.ranks = 1;
         expected = *run(&alone, RANKS_THREAD);
         assert_true(expected.losses[STEPS - 1] < expected.losses[0]);
-        assert_close(run(&cases[i].s, RANKS_THREAD), &expected, &cases[i].s);
-        if (i == 0) assert_close(run(&cases[i].s, RANKS_SHM), &expected, &cases[i].s);
+        const setting *s = &cases[i].s;
+        mesh_assert_close(s->mesh, run(s, RANKS_THREAD), &expected);
+        if (i == 0) mesh_assert_close(s->mesh, run(s, RANKS_SHM), &expected);
     }
 }
 
@@ -319,19 +276,6 @@ static const kolo_train_opts uneven = {
     .accumulate = 2,
     .epochs = 2,
 };
-
-static void assert_near(const char *what, double one, double other, double bound) {
-    if (!(fabs(one - other) <= bound * fabs(one))) fail_msg("%s: %.9g, but %.9g", what, other, one);
-}
-
-static void assert_near_run(const char *what, const kolo_train_result *a,
-                            const kolo_train_result *b) {
-    assert_near(what, a->first_loss, b->first_loss, 1e-5);
-    assert_near(what, a->final.value[KOLO_METRIC_LOSS], b->final.value[KOLO_METRIC_LOSS], 1e-3);
-    assert_near(what, a->test.value[KOLO_METRIC_LOSS], b->test.value[KOLO_METRIC_LOSS], 1e-3);
-    assert_int_equal(a->samples, b->samples);
-    assert_int_equal(a->parameters, b->parameters);
-}
 
 static void jobs_train_and_evaluate(void **state) {
     static const char images[] = "synthetic:N=37,test=11,shape=1x28x28,seed=2";
@@ -446,19 +390,16 @@ static void activations_in_bf16(void **state) {
 }
 
 static void checkpoints_are_those_of_one_rank(void **state) {
-    char folder[] = "tensor-parallel-XXXXXX";
-    assert_non_null(mkdtemp(folder));
     kolo_train_opts opts = gpt2;
-    opts.out_dir = folder;
+    opts.out_dir = "run";
     opts.steps = 10;
     opts.mesh = "tp=2";
     opts.checkpoint_steps = 5;
     const kolo_train_result two = train_well(2, &opts);
     /* On one rank, and on another mesh. */
-    opts.resume = folder;
+    opts.resume = "run";
     opts.steps = 20;
     opts.mesh = NULL;
-    opts.out_dir = folder;
     const kolo_train_result alone = train_well(1, &opts);
     kolo_train_opts whole = gpt2;
     const kolo_train_result expected = train_well(1, &whole);
@@ -481,9 +422,7 @@ static void what_cannot_be_divided_is_named(void **state) {
         opts.model_options = bad[i].model_options;
         opts.mesh = bad[i].mesh;
         opts.zero = bad[i].zero;
-        const train_outcome *o = train_job(bad[i].ranks, RANKS_THREAD, &opts);
-        assert_int_not_equal(o->status, KOLO_OK);
-        if (!strstr(o->error, bad[i].text)) fail_msg("\"%s\" lacks \"%s\"", o->error, bad[i].text);
+        assert_job_refused(bad[i].ranks, &opts, bad[i].text);
     }
     static const struct {
         const char *rules, *text;
@@ -498,27 +437,17 @@ static void what_cannot_be_divided_is_named(void **state) {
         {"features.* samples\n", "no rule of tensor parallelism"},
     };
     for (size_t i = 0; i < KOLO_COUNT(wrong); i++) {
-        char path[] = "placement-XXXXXX";
-        int file = mkstemp(path);
-        assert_true(file >= 0);
-        assert_int_equal(write(file, wrong[i].rules, strlen(wrong[i].rules)),
-                         strlen(wrong[i].rules));
-        close(file);
+        FILE *file = fopen("rules", "w");
+        assert_non_null(file);
+        assert_true(fputs(wrong[i].rules, file) >= 0 && fclose(file) == 0);
         kolo_train_opts opts = gpt2;
         opts.mesh = "tp=2";
-        opts.placement = path;
-        const train_outcome *o = train_job(2, RANKS_THREAD, &opts);
-        unlink(path);
-        assert_int_not_equal(o->status, KOLO_OK);
-        if (!strstr(o->error, wrong[i].text)) {
-            fail_msg("\"%s\" lacks \"%s\"", o->error, wrong[i].text);
-        }
+        opts.placement = "rules";
+        assert_job_refused(2, &opts, wrong[i].text);
     }
     kolo_train_opts densenet = {
         .model = "densenet121", .data = "synthetic:N=7,shape=3x32x32", .mesh = "tp=2"};
-    const train_outcome *o = train_job(2, RANKS_THREAD, &densenet);
-    assert_int_equal(o->status, KOLO_ERR_UNSUPPORTED);
-    assert_non_null(strstr(o->error, "no rule of tensor parallelism"));
+    assert_job_refused(2, &densenet, "no rule of tensor parallelism");
 }
 
 TEST_MAIN(test_tensor_parallel) {
@@ -530,5 +459,5 @@ TEST_MAIN(test_tensor_parallel) {
         cmocka_unit_test(checkpoints_are_those_of_one_rank),
         cmocka_unit_test(what_cannot_be_divided_is_named),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
