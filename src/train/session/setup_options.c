@@ -1,0 +1,151 @@
+/* Options of a training job: defaults and ranges. */
+#include "base/integer.h"
+#include "base/range.h"
+#include "kernel/select/families.h"
+#include "train/session/setup_parts.h"
+
+#include <inttypes.h>
+
+static void fill_defaults(kolo_train_opts *o) {
+    if (o->batch == 0 && o->global_batch == 0) o->batch = 64;
+    if (o->accumulate == 0) o->accumulate = 1;
+    if (o->in_memory) {
+        o->epochs = 0;
+        if (o->steps == 0) o->steps = 100;
+        o->no_eval = true;
+    }
+    if (o->epochs == 0 && o->steps == 0) o->epochs = 1;
+    if (o->lr == 0) o->lr = 0.01;
+    if (o->log_every == 0) o->log_every = 10;
+    if (o->lr_power == 0) o->lr_power = 2;
+    if (o->lr_step_factor == 0) o->lr_step_factor = 0.1;
+    if (o->lr_step_epochs == 0) o->lr_step_epochs = 30;
+    if (o->threads == 0) o->threads = 1;
+    if (o->bucket_bytes == 0) o->bucket_bytes = KOLO_BUCKET_BYTES;
+    if (o->compress_min_bytes == 0) o->compress_min_bytes = 1 << 16;
+}
+
+static kolo_status check_checkpoints(const kolo_train_opts *o) {
+    if (o->checkpoint_steps > 0 && o->checkpoint_epochs > 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "checkpoints every %" PRId64 " steps and every %" PRId64
+                         " epochs: choose one of the two",
+                         o->checkpoint_steps, o->checkpoint_epochs);
+    }
+    if ((o->checkpoint_steps > 0 || o->checkpoint_epochs > 0) && !o->out_dir) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "checkpoints need a folder: give --out");
+    }
+    if (o->in_memory && (o->checkpoint_steps || o->checkpoint_epochs || o->resume)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "a benchmark neither writes checkpoints nor resumes from one");
+    }
+    return KOLO_OK;
+}
+
+static kolo_status check_batches(const kolo_train_opts *o) {
+    if (o->global_batch > 0 && o->batch > 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "a batch of %" PRId64 " per worker and a global batch of %" PRId64
+                         ": choose one of the two",
+                         o->batch, o->global_batch);
+    }
+    if (o->worker_weights && o->reproducible == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "worker weights distribute the logical shards of a "
+                                       "reproducible run: give --reproducible too");
+    }
+    if (o->audit > 0 && o->reproducible == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "an audit compares the gradients of logical shards: give "
+                                       "--reproducible too");
+    }
+    if (o->zero > 0 && o->sparse_embedding) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "ZeRO shards sums over the workers: omit --zero, or "
+                                               "--sparse-embedding");
+    }
+    if (o->zero > 2 && o->reproducible > 0) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "--zero 3 gathers parameters in every micro-batch, and workers may have "
+                         "different numbers of logical shards: give --zero 2, or omit "
+                         "--reproducible");
+    }
+    if (o->reproducible == 0) return KOLO_OK;
+    if (o->global_batch == 0 || o->global_batch % o->reproducible != 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%" PRId64 " logical shards need a global batch that is a multiple of "
+                         "them: give --global-batch %" PRId64 ", for example",
+                         o->reproducible,
+                         o->reproducible * kolo_max_i64(o->global_batch / o->reproducible, 8));
+    }
+    if (o->accumulate > 1) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "logical shards are the micro-batches of a reproducible "
+                                       "run: omit --accumulate, and give more shards");
+    }
+    if (o->sync_bn) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "logical shards run one after the other, so batch normalization cannot be "
+                         "synchronised over them: omit --sync-bn or --reproducible");
+    }
+    if (o->sparse_embedding) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "row-sparse gradients cannot be summed over logical shards: "
+                                       "omit --sparse-embedding or --reproducible");
+    }
+    return KOLO_OK;
+}
+
+static kolo_status check_ranges(const kolo_train_opts *o) {
+    const int64_t many = INT64_C(1) << 40;
+    KOLO_TRY(kolo_check_count("batch", o->batch, o->global_batch == 0, 1 << 24));
+    KOLO_TRY(kolo_check_count("global batch", o->global_batch, 0, many));
+    KOLO_TRY(kolo_check_count("steps between audits", o->audit, 0, many));
+    KOLO_TRY(kolo_check_count("steps between comparisons of replicas", o->check_replicas, 0, many));
+    KOLO_TRY(kolo_check_count("level of ZeRO", o->zero, 0, 3));
+    KOLO_TRY(kolo_check_count("logical shards", o->reproducible, 0, 1 << 16));
+    KOLO_TRY(kolo_check_count("micro-batches", o->accumulate, 1, 1 << 20));
+    KOLO_TRY(kolo_check_count("epochs", o->epochs, 0, 1 << 30));
+    KOLO_TRY(kolo_check_count("steps", o->steps, 0, many));
+    KOLO_TRY(kolo_check_count("threads", o->threads, 1, 1024));
+    KOLO_TRY(kolo_check_count("bucket bytes", o->bucket_bytes, 1, many));
+    KOLO_TRY(kolo_check_count("epochs between evaluations", o->eval_every, 0, 1 << 30));
+    KOLO_TRY(kolo_check_count("steps between evaluations", o->eval_steps, 0, many));
+    KOLO_TRY(kolo_check_count("steps between lines", o->log_every, 1, many));
+    KOLO_TRY(kolo_check_count("steps between checkpoints", o->checkpoint_steps, 0, many));
+    KOLO_TRY(kolo_check_count("epochs between checkpoints", o->checkpoint_epochs, 0, 1 << 30));
+    KOLO_TRY(kolo_check_count("checkpoints to keep", o->keep, 0, many));
+    KOLO_TRY(check_checkpoints(o));
+    KOLO_TRY(check_batches(o));
+    KOLO_TRY(kolo_check_count("epochs between learning-rate steps", o->lr_step_epochs, 1, 1 << 30));
+    KOLO_TRY(kolo_check_real("learning rate", o->lr, 0, true, 1e6));
+    KOLO_TRY(kolo_check_real("minimum learning rate", o->lr_min, 0, false, o->lr));
+    KOLO_TRY(kolo_check_real("learning-rate power", o->lr_power, 0, true, 100));
+    KOLO_TRY(kolo_check_count("batch that the learning rate is for", o->scale_lr, 0, many));
+    KOLO_TRY(kolo_check_real("learning-rate factor", o->lr_step_factor, 0, true, 1));
+    KOLO_TRY(kolo_check_real("warm-up epochs", o->warmup_epochs, 0, false, 1e6));
+    KOLO_TRY(kolo_check_count("precision", o->precision, 0, KOLO_PRECISION_COUNT - 1));
+    if (o->precision == KOLO_PRECISION_BF16 && !o->reference_kernels) {
+        KOLO_TRY(kolo_kernel_check_bf16(kolo_isa_best()));
+    }
+    KOLO_TRY(kolo_check_count("algorithm", o->algorithm, 0, KOLO_ALGORITHM_COUNT - 1));
+    KOLO_TRY(kolo_check_count("sync", o->sync, 0, KOLO_SYNC_COUNT - 1));
+    KOLO_TRY(kolo_check_count("servers", o->servers, 0, 1 << 16));
+    KOLO_TRY(kolo_check_count("recomputation", o->recompute, 0, KOLO_RECOMPUTE_COUNT - 1));
+    return kolo_check_count("learning-rate schedule", o->schedule, 0, KOLO_LR_SCHEDULE_COUNT - 1);
+}
+
+kolo_status kolo_setup_check_names(const kolo_train_opts *o) {
+    if (!o) return KOLO_FAIL(KOLO_ERR_ARG, "no options: give at least a model and data");
+    if (!o->model || !*o->model) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "no model: choose one, such as lenet");
+    }
+    if (!o->in_memory && (!o->data || !*o->data)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "no data set: choose one, such as fashion-mnist");
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_setup_resolve(const kolo_train_opts *given, kolo_train_opts *opts) {
+    kolo_train_opts o = *given;
+    fill_defaults(&o);
+    KOLO_TRY(check_ranges(&o));
+    KOLO_TRY(kolo_optimizer_resolve(&o.optimizer, &o.optimizer));
+    *opts = o;
+    return KOLO_OK;
+}

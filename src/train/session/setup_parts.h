@@ -1,0 +1,20 @@
+#pragma once
+/* Parts of the set-up of a training job (setup.c). */
+
+#include "plan/program.h"
+#include "train/session/setup.h"
+
+/* ARG: no model or data. */
+kolo_status kolo_setup_check_names(const kolo_train_opts *opts);
+/* Fills in defaults and checks ranges. ARG, UNSUPPORTED. */
+kolo_status kolo_setup_resolve(const kolo_train_opts *given, kolo_train_opts *opts);
+
+typedef struct kolo_strategy {
+    kolo_consistency consistency;
+    kolo_codec codec;
+    const kolo_program_schedule *schedule; /* of the axis pp */
+} kolo_strategy;
+
+/* Sets the mesh and its placement rules, and the strategy, from the resolved options. ARG, FORMAT,
+ * IO; UNSUPPORTED: options that cannot be combined. */
+kolo_status kolo_setup_choose_strategy(kolo_setup *setup, int workers, kolo_strategy *strategy);

@@ -1,0 +1,196 @@
+/* What the workers divide and when they synchronize: mesh, placement, schedule, policy, servers,
+ * compression; and what cannot be combined. */
+#include "base/range.h"
+#include "pass/placement_rules.h"
+#include "train/session/setup_parts.h"
+
+#include <string.h>
+
+/* ---- mesh ---- */
+
+/* What stages and tensor parallelism do not go with. */
+static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *mesh) {
+    const struct {
+        bool given;
+        const char *option;
+    } others[] = {
+        {o->zero > 0, "--zero"},
+        {o->reproducible > 0, "--reproducible"},
+        {o->sparse_embedding, "--sparse-embedding"},
+        {o->sync_bn, "--sync-bn"},
+        {o->consistency && strcmp(o->consistency, "bsp") != 0, "--consistency"},
+        {o->compress && strcmp(o->compress, "none") != 0, "--compress"},
+    };
+    char text[KOLO_MESH_TEXT];
+    for (size_t i = 0; i < KOLO_COUNT(others); i++) {
+        if (!others[i].given) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "%s is for data parallelism, and the mesh is %s: omit one of the two",
+                         others[i].option, kolo_mesh_text(mesh, text));
+    }
+    return KOLO_OK;
+}
+
+/* The schedule of the pipeline. */
+static kolo_status choose_schedule(const kolo_setup *s, const kolo_program_schedule **schedule) {
+    int chunks;
+    KOLO_TRY(kolo_program_find(s->opts.pipeline, schedule, &chunks));
+    if (kolo_mesh_stages(&s->mesh) == 1 || chunks == 1) return KOLO_OK;
+    return KOLO_FAIL(
+        KOLO_ERR_UNSUPPORTED,
+        "schedule %s: a worker trains one chunk of the model; kolo dump --what program "
+        "shows schedules of several: take gpipe, 1f1b or zb-h1",
+        s->opts.pipeline);
+}
+
+/* The mesh of all workers; it gets an axis dp if it has none. */
+static kolo_status choose_mesh(const kolo_train_opts *o, int workers, kolo_mesh *mesh) {
+    *mesh = (kolo_mesh){1, {{"dp", workers}}};
+    if (!o->mesh) return KOLO_OK;
+    KOLO_TRY(kolo_mesh_parse(o->mesh, workers, mesh));
+    for (int a = 0; a < mesh->n_axes; a++) {
+        const char *name = mesh->axes[a].name;
+        if (mesh->axes[a].size == 1 || strcmp(name, "dp") == 0 || strcmp(name, "tp") == 0 ||
+            strcmp(name, "pp") == 0) {
+            continue;
+        }
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "mesh %s: the axes are dp, data parallelism, tp, tensor parallelism, and "
+                         "pp, the stages of a pipeline: give dp=%d",
+                         o->mesh, workers);
+    }
+    if (kolo_mesh_find(mesh, "dp") < 0) {
+        if (mesh->n_axes == KOLO_MESH_AXES) {
+            return KOLO_FAIL(KOLO_ERR_ARG, "mesh %s has no axis dp: give dp=%d", o->mesh, workers);
+        }
+        memmove(mesh->axes + 1, mesh->axes, (size_t)mesh->n_axes++ * sizeof mesh->axes[0]);
+        mesh->axes[0] = (kolo_mesh_axis){"dp", 1};
+    }
+    if (!kolo_mesh_has_model_axis(mesh)) return KOLO_OK;
+    KOLO_TRY(check_model_axes(o, mesh));
+    const int tp = kolo_mesh_find(mesh, "tp");
+    if (kolo_mesh_stages(mesh) == 1 || tp < 0 || mesh->axes[tp].size == 1) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "mesh %s: stages of a pipeline are not divided further: give dp and pp, or dp "
+                     "and tp",
+                     o->mesh);
+}
+
+/* The rules of --placement. */
+static kolo_status read_placement(kolo_setup *s) {
+    if (!s->opts.placement) return KOLO_OK;
+    if (kolo_mesh_has_model_axis(&s->mesh)) {
+        return kolo_placement_rules_read(s->opts.placement, &s->placement);
+    }
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "placement %s is of the layers that an axis tp divides: give "
+                     "--mesh dp=*,tp=2, for example",
+                     s->opts.placement);
+}
+
+/* ---- synchronization ---- */
+
+/* What policies other than bsp cannot do. */
+static kolo_status check_consistency(const kolo_train_opts *o,
+                                     const kolo_consistency *consistency) {
+    const struct {
+        bool given;
+        const char *option, *why;
+    } refused[] = {
+        {o->zero > 0, "--zero", "every worker keeps all of its own state"},
+        {o->reproducible > 0, "--reproducible", "results depend on the number of workers"},
+        {o->sync_bn && kolo_consistency_has_rounds(consistency), "--sync-bn",
+         "steps of different workers do not communicate"},
+        {o->sparse_embedding, "--sparse-embedding", "whole tables are exchanged or kept"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
+        if (consistency->kind == KOLO_CONSISTENCY_BSP || !refused[i].given) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "consistency %s cannot be combined with %s: %s",
+                         o->consistency, refused[i].option, refused[i].why);
+    }
+    return KOLO_OK;
+}
+
+/* What servers cannot do. */
+static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistency *consistency,
+                                 const kolo_mesh *mesh, int workers) {
+    const bool several = (o->servers > 0 ? o->servers : workers) > 1;
+    const bool scales = kolo_optimizer_scales(o->optimizer.kind);
+    const struct {
+        bool given;
+        const char *option, *why;
+    } refused[] = {
+        {o->zero > 0, "--zero", "owners have the optimizer state already"},
+        {o->reproducible > 0, "--reproducible", "owners sum over the workers"},
+        {o->sync_bn, "--sync-bn", "workers do not communicate within a step"},
+        {o->sparse_embedding, "--sparse-embedding", "owners have dense parameters"},
+        {o->compress && strcmp(o->compress, "none") != 0, "--compress",
+         "gradients are pushed whole"},
+        {kolo_mesh_has_model_axis(mesh), "--mesh", "workers are data-parallel"},
+        {o->in_memory, "a benchmark", "its first steps are repeated on the workers"},
+        {several && o->optimizer.clip > 0, "--clip",
+         "an owner has only a part of the gradient, whose norm is needed: give --servers 1"},
+        {several && scales, "--optimizer lars or lamb",
+         "an owner has only parts of tensors, whose norms are needed: give --servers 1"},
+    };
+    if (o->sync == KOLO_SYNC_ALLREDUCE && o->servers > 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "--servers %d without --sync ps: give it too", o->servers);
+    }
+    if (!kolo_consistency_is_for(consistency, o->sync == KOLO_SYNC_PS)) {
+        return KOLO_FAIL(
+            KOLO_ERR_UNSUPPORTED, "consistency %s cannot be combined with --sync %s: %s",
+            o->consistency, kolo_sync_name(o->sync),
+            o->sync == KOLO_SYNC_PS
+                ? "owners apply gradients as they arrive: take bsp, ssp:S or asp"
+                : "in an allreduce no worker runs ahead: give --sync ps, or take lag:S");
+    }
+    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
+        if (o->sync == KOLO_SYNC_ALLREDUCE || !refused[i].given) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "--sync ps cannot be combined with %s: %s",
+                         refused[i].option, refused[i].why);
+    }
+    return KOLO_OK;
+}
+
+/* The codec of gradients. */
+static kolo_status choose_codec(const kolo_train_opts *o, const kolo_consistency *consistency,
+                                kolo_codec *codec) {
+    const char *text = o->compress ? o->compress : "none";
+    const struct {
+        bool given;
+        const char *option, *why;
+    } refused[] = {
+        {o->zero > 0, "--zero", "each worker gets a range of the sums"},
+        {o->reproducible > 0, "--reproducible", "errors depend on the number of workers"},
+        {consistency->kind == KOLO_CONSISTENCY_LOCAL, "--consistency local",
+         "it averages parameters; take bmuf or diloco"},
+    };
+    KOLO_TRY(kolo_codec_parse(strcmp(text, "1bit") == 0 ? "onebit" : text, codec));
+    KOLO_TRY(kolo_check_count("least bytes to compress", o->compress_min_bytes, 0, INT64_MAX));
+    if (codec->kind == KOLO_CODEC_NONE) return KOLO_OK;
+    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
+        if (!refused[i].given) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "compression %s cannot be combined with %s: %s",
+                         text, refused[i].option, refused[i].why);
+    }
+    bool rounds = kolo_consistency_has_rounds(consistency); /* SGD gets what is compressed */
+    if (codec->kind == KOLO_CODEC_ONEBIT && !rounds &&
+        !kolo_optimizer_has_momentum(o->optimizer.kind)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "1-bit gradients have no second moments, which %s needs: take sgd, "
+                         "nesterov or lars, or another --compress",
+                         kolo_optimizer_name(o->optimizer.kind));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_setup_choose_strategy(kolo_setup *s, int workers, kolo_strategy *strategy) {
+    const kolo_train_opts *o = &s->opts;
+    KOLO_TRY(kolo_consistency_parse(o->consistency, workers, &strategy->consistency));
+    KOLO_TRY(choose_mesh(o, workers, &s->mesh));
+    KOLO_TRY(check_servers(o, &strategy->consistency, &s->mesh, workers));
+    KOLO_TRY(check_consistency(o, &strategy->consistency));
+    KOLO_TRY(choose_codec(o, &strategy->consistency, &strategy->codec));
+    KOLO_TRY(read_placement(s));
+    return choose_schedule(s, &strategy->schedule);
+}
