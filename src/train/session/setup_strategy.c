@@ -79,7 +79,8 @@ static kolo_status choose_mesh(const kolo_train_opts *o, int workers, kolo_mesh 
 /* The rules of --placement. */
 static kolo_status read_placement(kolo_setup *s) {
     if (!s->opts.placement) return KOLO_OK;
-    if (kolo_mesh_has_model_axis(&s->mesh)) {
+    const int tp = kolo_mesh_find(&s->mesh, "tp");
+    if (tp >= 0 && s->mesh.axes[tp].size > 1) {
         return kolo_placement_rules_read(s->opts.placement, &s->placement);
     }
     return KOLO_FAIL(KOLO_ERR_ARG,

@@ -354,6 +354,10 @@ static void what_stages_cannot_do_is_named(void **state) {
         }
         assert_job_refused(bad[i].ranks, &opts, bad[i].text);
     }
+    kolo_train_opts placed = gpt2;
+    placed.mesh = "pp=2";
+    placed.placement = "megatron";
+    assert_job_refused(2, &placed, "an axis tp divides");
 }
 
 TEST_MAIN(test_pipeline) {
