@@ -131,14 +131,17 @@ static const struct {
     {"decay-matrices-only", "weight-decay", 0, "--weight-decay X"},
     {"no-decay", "weight-decay", 0, "--weight-decay X"},
     {"init-partial", "init", 0, "--init FILE"},
+    {"pipeline", "mesh", 0, "--mesh pp=2"},
+    {"compress-min-bytes", "compress", 0, "--compress CODEC"},
     {"eval-every", "eval", 0, "--eval"},
     {"eval-every-steps", "eval", 0, "--eval"},
 };
 
-/* Whether an option is set to something other than nothing, zero or false. */
+/* Whether an option is set to something other than nothing, zero, none or false. */
 static bool is_on(const kolo_options *o, const char *name) {
     const char *text = kolo_options_value_text(o, name);
-    return text && strcmp(text, "0") != 0 && strcmp(text, "false") != 0;
+    return text && strcmp(text, "0") != 0 && strcmp(text, "none") != 0 &&
+           strcmp(text, "false") != 0;
 }
 
 kolo_status train_opts_check_effects(const kolo_options *o) {

@@ -159,6 +159,11 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
          "--schedule cosine or poly\n"},
         {"train --model mlp --data synthetic --no-eval --eval-every 2",
          "kolo: --eval-every has no effect without --eval: remove it, or give --eval\n"},
+        {"train --model mlp --data synthetic --pipeline gpipe",
+         "kolo: --pipeline has no effect without --mesh pp=2: remove it, or give --mesh pp=2\n"},
+        {"train --model mlp --data synthetic --compress-min-bytes 10",
+         "kolo: --compress-min-bytes has no effect without --compress CODEC: remove it, or give "
+         "--compress CODEC\n"},
         {"train --model mlp --data synthetic --keep 3 --out o",
          "kolo: --keep requires --checkpoint-every N\n"},
         {"train --resume .",
