@@ -215,9 +215,10 @@ kolo_status kolo_job_create_session(kolo_job *j) {
 }
 
 /* With sharded state all ranks write checkpoints: detects a folder that they do not share. */
-static kolo_status try_shared_folder(const kolo_job *j) {
-    bool all = j->setup.opts.out_dir && kolo_store_is_sharded(kolo_session_store(j->session));
-    if (!all) return KOLO_OK;
+static kolo_status try_shared_folder(kolo_job *j) {
+    j->saves = j->files != NULL;
+    if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, &j->saves, sizeof j->saves, KOLO_DTYPE_U8, 0));
+    if (!j->saves || !kolo_store_is_sharded(kolo_session_store(j->session))) return KOLO_OK;
     return kolo_checkpoint_try_folder(j->files ? kolo_run_files_checkpoint(j->files) : NULL,
                                       j->comm);
 }

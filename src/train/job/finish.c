@@ -59,8 +59,7 @@ kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
     if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, times, 3, KOLO_DTYPE_F64, 0));
     const kolo_sums last = kolo_job_last_steps(j, KOLO_LAST_STEPS);
     const char *final = j->files ? kolo_run_files_checkpoint(j->files) : NULL;
-    bool takes_part =
-        j->setup.opts.out_dir && kolo_store_is_sharded(kolo_session_store(j->session));
+    bool takes_part = j->saves && kolo_store_is_sharded(kolo_session_store(j->session));
     kolo_status status = final || takes_part ? kolo_job_save(j, final, false) : KOLO_OK;
     if (status == KOLO_OK && j->files) status = kolo_run_files_draw(j->files);
     KOLO_TRY(kolo_agree(j->comm, status));

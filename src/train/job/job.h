@@ -30,6 +30,7 @@ typedef struct kolo_job {
     void *observer_arg;
     kolo_setup setup;
     kolo_run_files *files;       /* rank 0, with out_dir */
+    bool saves;                  /* rank 0 has `files`; the same on all ranks */
     kolo_event_file *events;     /* rank 0, with tensorboard */
     kolo_metrics_server *server; /* rank 0, with metrics_port */
     kolo_session *session;

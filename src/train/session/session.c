@@ -5,6 +5,7 @@
 #include "data/sampler.h"
 #include "kolo/train.h"
 #include "plan/program.h"
+#include "train/session/agree.h"
 #include "train/session/internal.h"
 #include "train/session/share.h"
 
@@ -94,8 +95,10 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
     }
     s->opts.plan.share = s->opts.share && !kolo_session_unshared(&s->opts, comm);
     if (kolo_session_stages(s) > 1) KOLO_TRY_GOTO(kolo_session_make_groups(s), fail);
-    KOLO_TRY_GOTO(compile_first(s), fail);
-    if (s->opts.plan.share) KOLO_TRY_GOTO(kolo_store_share(s->store, comm), fail);
+    status = compile_first(s);
+    if (s->opts.plan.share) status = kolo_agree(comm, status);
+    if (status == KOLO_OK && s->opts.plan.share) status = kolo_store_share(s->store, comm);
+    if (status != KOLO_OK) goto fail;
     KOLO_TRY_GOTO(create_rounds(s), fail);
     *session = s;
     return KOLO_OK;

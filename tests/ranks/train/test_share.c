@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char images[] = "synthetic:N=61,test=20,shape=1x28x28,seed=2";
 
@@ -196,6 +197,28 @@ static void runs_resume_with_and_without(void **state) {
     assert_same_run("initial weights", &plain, &shared);
 }
 
+static kolo_status folder_body(kolo_comm *comm, const void *arg, void *result) {
+    kolo_train_opts opts = options_of(0);
+    if (kolo_comm_rank(comm) == 0) opts.out_dir = "of rank 0";
+    return train_body(comm, &opts, result);
+}
+
+/* All ranks write checkpoints, to where rank 0 has its files. */
+static void rank_0_alone_needs_a_folder(void **state) {
+    static train_outcome outcomes[3];
+    rank_job job = {
+        .n = 3,
+        .body = folder_body,
+        .results = outcomes,
+        .result_bytes = sizeof *outcomes,
+    };
+    ASSERT_OK(run_rank_job(&job));
+    for (int r = 0; r < 3; r++) {
+        if (outcomes[r].status != KOLO_OK) fail_msg("rank %d: %s", r, outcomes[r].error);
+    }
+    assert_int_equal(access("of rank 0/checkpoint-final.safetensors", F_OK), 0);
+}
+
 /* ---- a lost rank ---- */
 
 static kolo_status dying_body(kolo_comm *comm, const void *arg, void *result) {
@@ -265,6 +288,7 @@ TEST_MAIN(test_share) {
         cmocka_unit_test(others_train_as_without),
         cmocka_unit_test(processes_share_memory),
         cmocka_unit_test(runs_resume_with_and_without),
+        cmocka_unit_test(rank_0_alone_needs_a_folder),
         cmocka_unit_test(survivors_name_a_lost_rank),
         cmocka_unit_test(plans_show_what_is_shared),
     };
