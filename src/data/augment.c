@@ -33,7 +33,7 @@ static kolo_status unknown_part(const char *text, const char *name, int length) 
     const char *closest = kolo_closest(name, parts);
     return KOLO_FAIL(KOLO_ERR_ARG, "augment: unknown \"%.*s\": %s%s", length, text,
                      closest ? "did you mean "
-                             : "known are flip, crop=PIXELS, erase=PIXELS, resized-crop",
+                             : "known are flip, crop=PIXELS, erase=PIXELS, resized-crop[=AREA]",
                      closest ? closest : "");
 }
 
@@ -86,7 +86,7 @@ kolo_box kolo_augment_box(const kolo_draw *by, int64_t index, int64_t height, in
         uint32_t draw[4]; /* area, ratio, y, x */
         kolo_rng_draw(&rng, TRIES * (uint64_t)index + i, draw);
         const double area = (double)(height * width) * (least + (1 - least) * draw[0] * 0x1p-32);
-        const double ratio = exp(widest * (2 * draw[1] * 0x1p-32 - 1));
+        const double ratio = exp(widest * (draw[1] * 0x1p-31 - 1));
         const int64_t w = (int64_t)(sqrt(area * ratio) + 0.5);
         const int64_t h = (int64_t)(sqrt(area / ratio) + 0.5);
         if (w < 1 || h < 1 || w > width || h > height) continue;

@@ -5,6 +5,7 @@
 #include "data/prefetch.h"
 #include "support/support.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { HEIGHT = 5, WIDTH = 7, PIXELS = HEIGHT * WIDTH, BYTES = 2 * PIXELS };
@@ -160,6 +161,40 @@ static void ranks_see_the_images_of_one(void **state) {
     kolo_dataset_close(dataset);
 }
 
+/* Areas and aspect ratios are uniform in their ranges; the ratio's logarithm is. */
+static void crops_are_of_all_shapes(void **state) {
+    const kolo_augment augment = {.least_area = 0.25};
+    const kolo_draw by = {.augment = &augment, .seed = 5, .epoch = 2};
+    enum { SIDE = 1000, BOXES = 4000, BINS = 4 };
+    int ratios[BINS] = {0}, areas[BINS] = {0}, boxes = 0;
+    for (int64_t i = 0; i < BOXES; i++) {
+        const kolo_box box = kolo_augment_box(&by, i, SIDE, SIDE);
+        assert_true(box.y >= 0 && box.x >= 0 && box.height > 0 && box.width > 0);
+        assert_true(box.y + box.height <= SIDE && box.x + box.width <= SIDE);
+        const double ratio = log((double)box.width / (double)box.height) / log(4.0 / 3);
+        const double area = (double)(box.height * box.width) / SIDE / SIDE;
+        assert_true(fabs(ratio) <= 1.01 && area >= 0.249 && area <= 1);
+        if (area > 0.75) continue; /* of a wide or a tall part, which may not fit */
+        ratios[(int)fmin(BINS - 1, (ratio + 1) / 2 * BINS)]++;
+        areas[(int)fmin(BINS - 1, (area - 0.25) / 0.5 * BINS)]++;
+        boxes++;
+    }
+    for (int k = 0; k < BINS; k++) {
+        assert_in_range(ratios[k], boxes / BINS * 4 / 5, boxes / BINS * 5 / 4);
+        assert_in_range(areas[k], boxes / BINS * 4 / 5, boxes / BINS * 5 / 4);
+    }
+}
+
+/* Where no such part fits, the largest one in the centre is taken. */
+static void crops_of_narrow_images_fit(void **state) {
+    const kolo_augment augment = {.least_area = 1};
+    const kolo_draw by = {.augment = &augment};
+    const kolo_box tall = kolo_augment_box(&by, 0, 900, 30),
+                   wide = kolo_augment_box(&by, 0, 30, 900);
+    assert_true(tall.height == 40 && tall.width == 30 && tall.y == 430 && tall.x == 0);
+    assert_true(wide.height == 30 && wide.width == 40 && wide.y == 0 && wide.x == 430);
+}
+
 static void texts_are_checked(void **state) {
     kolo_augment a;
     ASSERT_OK(kolo_augment_parse("flip,crop=4,erase=8", &a));
@@ -190,6 +225,8 @@ TEST_MAIN(test_augment) {
         cmocka_unit_test(a_square_is_set_to_the_mean),
         cmocka_unit_test(epochs_and_seeds_differ),
         cmocka_unit_test(ranks_see_the_images_of_one),
+        cmocka_unit_test(crops_are_of_all_shapes),
+        cmocka_unit_test(crops_of_narrow_images_fit),
         cmocka_unit_test(texts_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
