@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "data/readers/readers.h"
 
 #include <errno.h>
@@ -34,6 +35,17 @@ kolo_status kolo_reader_folder(const kolo_reader *reader, const char *argument, 
     KOLO_TRY(check_folder(reader, folder, argument != NULL, holds));
     d->info.place = d->place = kolo_strdup(folder);
     return d->place ? KOLO_OK : KOLO_NOMEM(strlen(folder));
+}
+
+kolo_status kolo_reader_file(const char *folder, const char *name, const char *hint, char **path) {
+    char *whole = kolo_format("%s/%s", folder, name);
+    if (!whole) return KOLO_NOMEM(strlen(folder) + strlen(name));
+    if (kolo_file_exists(whole)) {
+        *path = whole;
+        return KOLO_OK;
+    }
+    kolo_free(whole);
+    return KOLO_FAIL(KOLO_ERR_IO, "%s: no file %s: %s", folder, name, hint);
 }
 
 void kolo_reader_moments(const kolo_reader *reader, kolo_field *images) {

@@ -1,6 +1,6 @@
 /* The CSV reader. Cells are separated by commas, or by tabs or semicolons where the first line has
- * those and no comma. A first line with a cell that is not numeric is a header. The first of
- * two passes counts the rows. */
+ * those and no comma. A first line with a cell that is text, neither empty nor a number (nan and
+ * inf are), is a header. The first of two passes counts the rows. */
 #include "data/readers/csv.h"
 
 #include "base/file.h"
@@ -14,7 +14,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 typedef struct span {
     const char *at, *end;
@@ -60,14 +59,15 @@ static bool next_cell(const scanner *s, span *row, span *cell) {
     return true;
 }
 
+/* Any number, also one that is not finite. */
 static bool number_of(span cell, double *value) {
-    char text[64], *end;
+    char text[512], *end;
     size_t length = (size_t)(cell.end - cell.at);
     if (length == 0 || length >= sizeof text) return false;
     memcpy(text, cell.at, length);
     text[length] = '\0';
     *value = kolo_parse_double(text, &end);
-    return end == text + length && isfinite((float)*value);
+    return end == text + length;
 }
 
 static char separator_of(span row) {
@@ -122,7 +122,7 @@ static kolo_status read_columns(scanner *s, const kolo_csv_opts *opts, columns *
     s->separator = ahead.separator = separator_of(row);
     *c = (columns){0};
     for (rest = row; next_cell(s, &rest, &cell); c->count++) {
-        c->header = c->header || !number_of(cell, &value);
+        c->header = c->header || (cell.at < cell.end && !number_of(cell, &value));
     }
     if (c->count < 2) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,
@@ -153,7 +153,7 @@ static kolo_status read_row(const scanner *s, const columns *c, const kolo_csv_o
     double value;
     int64_t column = 0, most = opts->classes ? opts->classes - 1 : (1 << 24) - 1;
     for (; next_cell(s, &row, &cell); column++) {
-        if (!number_of(cell, &value)) {
+        if (!number_of(cell, &value) || !isfinite((float)value)) {
             return bad_cell(s, column, cell, "is no finite number: correct or remove the row");
         }
         if (column != c->target) {
@@ -275,12 +275,12 @@ static kolo_status parse_file(const char *path, const kolo_csv_opts *opts, kolo_
 
 /* A folder has a file for each split. */
 static kolo_status choose_file(kolo_dataset *d, kolo_csv_opts *opts) {
-    struct stat st;
+    char *path;
     d->info.place = d->place;
-    if (stat(d->place, &st) != 0 || !S_ISDIR(st.st_mode)) return KOLO_OK;
-    const char *file = opts->split == KOLO_SPLIT_TRAIN ? "train" : "test";
-    char *path = kolo_format("%s/%s.csv", d->place, file);
-    if (!path) return KOLO_NOMEM(strlen(d->place));
+    if (!kolo_folder_exists(d->place)) return KOLO_OK;
+    KOLO_TRY(kolo_reader_file(d->place, opts->split == KOLO_SPLIT_TRAIN ? "train.csv" : "test.csv",
+                              "a folder has train.csv and test.csv; else give the path of a table",
+                              &path));
     kolo_free(d->place);
     d->info.place = d->place = path;
     opts->test = 0;

@@ -22,6 +22,10 @@ kolo_status kolo_tokens_describe(const kolo_reader *reader, kolo_dataset *datase
 kolo_status kolo_reader_folder(const kolo_reader *reader, const char *argument, const char *holds,
                                kolo_dataset *dataset);
 
+/* The path of a file in a folder, for kolo_free. IO, with `hint` as what to do: there is no such
+ * file; NOMEM. */
+kolo_status kolo_reader_file(const char *folder, const char *name, const char *hint, char **path);
+
 /* Copies the moments of a reader's channels to a field of images. */
 void kolo_reader_moments(const kolo_reader *reader, kolo_field *images);
 

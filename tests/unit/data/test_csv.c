@@ -32,6 +32,7 @@ static void forms_of_a_table_are_read(void **state) {
         {"\xef\xbb\xbf"
          "a,b,class\n1,2.5,0\n\n-3,4e1,2\n\n",
          {0}},
+        {",1,class\n1,2.5,0\n-3,40,2\n", {0}}, /* an index without a name, as of pandas */
         {"a,class,b\n1,0,2.5\n-3,2,40\n", {.target = "class"}},
         {"0;1;2.5\n2;-3;40\n", {.target = "1"}},
         {"0\t1\t2.5\n2\t-3\t40\n", {.target = "1"}},
@@ -73,6 +74,10 @@ static void bad_tables_are_refused(void **state) {
         {"a,b\n1,2\n3\n", {0}, KOLO_ERR_FORMAT, "line 3 has 1 columns"},
         {"1,2\nx\x01,4\n", {0}, KOLO_ERR_FORMAT, "t.csv: line 2, column 1: \"x?\" is no finite"},
         {"1,2\n,4\n", {0}, KOLO_ERR_FORMAT, "line 2, column 1: \"\" is no finite number"},
+        {",2\n3,4\n", {0}, KOLO_ERR_FORMAT, "line 1, column 1: \"\" is no finite number"},
+        {"nan,2\n3,4\n", {0}, KOLO_ERR_FORMAT, "line 1, column 1: \"nan\" is no finite"},
+        {"1,1e39\n3,4\n", {.values = true}, KOLO_ERR_FORMAT, "line 1, column 2: \"1e39\" is no"},
+        {",\n3,4\n", {0}, KOLO_ERR_FORMAT, "line 1, column 1: \"\" is no finite number"},
         {"1,2\nnan,4\n", {0}, KOLO_ERR_FORMAT, "\"nan\" is no finite"},
         {"1,2\n1e39,4\n", {0}, KOLO_ERR_FORMAT, "\"1e39\" is no finite"},
         {"1,2\n1,4.5\n", {0}, KOLO_ERR_FORMAT, "line 2, column 2: \"4.5\" is no class 0, 1"},
@@ -146,7 +151,8 @@ static void folders_have_a_file_for_each_split(void **state) {
         const char *spec, *text;
     } bad[] = {{"csv", "write csv:FILE"},
                {"csv:,split=0.1", "write csv:FILE"},
-               {"csv:" FOLDER, "test.csv"},
+               {"csv:" FOLDER, FOLDER ": no file test.csv: a folder has train.csv and test.csv"},
+               {"csv:" FOLDER "/none.csv", "none.csv"},
                {"csv:" FOLDER "/train.csv,splt=1", "did you mean split?"},
                {"csv:" FOLDER "/train.csv,split=1", "between 0 and 1"},
                {"csv:" FOLDER "/train.csv,type=classes", "type=class or type=value"},
