@@ -3,7 +3,6 @@
  * all labels are checked on opening. */
 #include "base/file.h"
 #include "base/memory.h"
-#include "base/text.h"
 #include "data/readers/readers.h"
 
 #include <inttypes.h>
@@ -78,7 +77,8 @@ static kolo_status add_file(kolo_dataset *d, cifar *own, const char *path, int c
     KOLO_TRY(kolo_file_map(path, &own->view[f]));
     own->files++;
     size_t bytes = own->view[f].bytes;
-    if (bytes == 0 || bytes % record != 0) {
+    if (bytes == 0) return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: an empty file: download it again", path);
+    if (bytes % record != 0) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,
                          "%s: %zu bytes are not a multiple of %zu, the bytes of a sample: the file "
                          "is truncated, or not of the binary version: download it again",
@@ -99,8 +99,9 @@ static kolo_status read_form(const kolo_reader *reader, const form *files, const
     own->labels = files->labels;
     const char *const *file = d->info.split == KOLO_SPLIT_TRAIN ? files->train : files->test;
     for (; *file; file++) {
-        char *path = kolo_format("%s/%s", d->place, *file);
-        if (!path) return KOLO_NOMEM(strlen(d->place));
+        char *path;
+        KOLO_TRY(kolo_reader_file(
+            d->place, *file, "give the folder of the binary version, as it is unpacked", &path));
         kolo_status status = add_file(d, own, path, reader->classes);
         kolo_free(path);
         if (status != KOLO_OK) return status;

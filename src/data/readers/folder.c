@@ -120,8 +120,8 @@ static kolo_status choose_root(const kolo_dataset *d, folder *own, char **train,
         if (kolo_folder_exists(own->root)) return KOLO_OK;
     }
     return KOLO_FAIL(KOLO_ERR_IO,
-                     "%s: a folder train, but neither val nor test for the test split: add one, or "
-                     "train with --no-eval",
+                     "%s: a folder train, but neither val nor test for the test split: add one, "
+                     "train with --no-eval, or evaluate and predict with --split train",
                      d->place);
 }
 

@@ -39,7 +39,10 @@ static kolo_status open_one(const char *folder, const char *file, kolo_idx_kind 
     } else if (stat(packed, &st) == 0) {
         status = kolo_idx_open(packed, kind, idx);
     } else {
-        status = KOLO_FAIL(KOLO_ERR_IO, "%s: neither %s nor %s.gz exists", folder, file, file);
+        status =
+            KOLO_FAIL(KOLO_ERR_IO,
+                      "%s: neither %s nor %s.gz exists: give the folder that holds the IDX files",
+                      folder, file, file);
     }
     kolo_free(plain);
     kolo_free(packed);

@@ -7,12 +7,10 @@
  * mapped, and all tokens are checked against the vocabulary on opening. */
 #include "base/file.h"
 #include "base/memory.h"
-#include "base/text.h"
 #include "data/readers/readers.h"
 
 #include <inttypes.h>
 #include <string.h>
-#include <sys/stat.h>
 
 typedef struct tokens {
     kolo_file_view view;
@@ -51,14 +49,20 @@ static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t
 /* The file of a split; *whole: the split is all of it. Free *path with kolo_free. */
 static kolo_status find_file(const kolo_reader *reader, const char *argument, kolo_split split,
                              char **path, bool *whole) {
-    struct stat st;
     if (!argument || !*argument) {
         return KOLO_FAIL(KOLO_ERR_ARG, "data set %s needs a file: write %s:FILE", reader->name,
                          reader->name);
     }
-    *whole = reader->token_bytes > 1 && stat(argument, &st) == 0 && S_ISDIR(st.st_mode);
-    *path = *whole ? kolo_format("%s/%s.bin", argument, split == KOLO_SPLIT_TRAIN ? "train" : "val")
-                   : kolo_strdup(argument);
+    *whole = kolo_folder_exists(argument);
+    if (*whole && reader->token_bytes == 1) {
+        return KOLO_FAIL(KOLO_ERR_IO, "%s: a folder: give a file", argument);
+    }
+    if (*whole) {
+        return kolo_reader_file(argument, split == KOLO_SPLIT_TRAIN ? "train.bin" : "val.bin",
+                                "a folder has train.bin and val.bin; else give the path of a file",
+                                path);
+    }
+    *path = kolo_strdup(argument);
     return *path ? KOLO_OK : KOLO_NOMEM(strlen(argument));
 }
 

@@ -78,11 +78,13 @@ static void damaged_files_are_refused(void **state) {
     put_ten();
     refuses("cifar10", KOLO_SPLIT_TRAIN, KOLO_ERR_ARG, "write cifar10:DIR");
     refuses("cifar10:" FOLDER "/none", KOLO_SPLIT_TRAIN, KOLO_ERR_IO, "holds the *.bin files");
+    refuses("cifar10:" FOLDER "/test_batch.bin", KOLO_SPLIT_TRAIN, KOLO_ERR_IO, "not a folder");
     put("data_batch_4.bin", 1, 2, 4, 1);
     refuses("cifar10:" FOLDER, KOLO_SPLIT_TRAIN, KOLO_ERR_FORMAT,
             FOLDER "/data_batch_4.bin: 6145 bytes are not a multiple of 3073");
     put("data_batch_4.bin", 1, 0, 0, 0);
-    refuses("cifar10:" FOLDER, KOLO_SPLIT_TRAIN, KOLO_ERR_FORMAT, "data_batch_4.bin: 0 bytes");
+    refuses("cifar10:" FOLDER, KOLO_SPLIT_TRAIN, KOLO_ERR_FORMAT,
+            "data_batch_4.bin: an empty file");
     put("data_batch_4.bin", 1, 2, 9, 0);
     refuses("cifar10:" FOLDER, KOLO_SPLIT_TRAIN, KOLO_ERR_FORMAT,
             "data_batch_4.bin: label 10 of sample 1 is outside 0..9");
