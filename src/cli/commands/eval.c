@@ -13,7 +13,9 @@ static kolo_status evaluate_as_rank(kolo_comm *comm, int threads, kolo_options *
     KOLO_TRY(train_opts_trained(o, &opts));
     KOLO_TRY(kolo_evaluate(comm, &opts, &result));
     if (kolo_comm_rank(comm) != 0) return KOLO_OK;
-    result_about about = {.data = opts.data, .quiet = kolo_options_flag(o, "quiet")};
+    result_about about = {.data = opts.data,
+                          .split = opts.split_train ? "train" : NULL,
+                          .quiet = kolo_options_flag(o, "quiet")};
     return result_report(&result, &about, kolo_options_text(o, "json"));
 }
 

@@ -129,7 +129,6 @@ static kolo_status predict_lines(const kolo_eval_opts *model, kolo_predict_opts 
 static kolo_status predict(kolo_options *o) {
     const char *out = kolo_options_text(o, "out");
     kolo_eval_opts model = {.threads = (int)kolo_options_int(o, "threads"),
-                            .split_train = kolo_options_choice(o, "split") == SPLIT_TRAIN,
                             .notice = train_opts_warning};
     kolo_predict_opts opts = {.output = kolo_options_text(o, "output"),
                               .samples = kolo_options_int(o, "samples")};

@@ -91,7 +91,7 @@ const kolo_option cli_options[] = {
      .commands = CMD_BENCH_TRAIN | CMD_PROFILE,
      .unset = "synthetic samples of the model's usual shape", .help = "data set"},
     {.name = "split", .type = KOLO_OPTION_CHOICE, .choices = splits, .preset = "test",
-     .commands = CMD_PREDICT, .help = "samples of the data set"},
+     .commands = TRAINED, .help = "samples of the data set"},
     {.name = "init", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE", .commands = CMD_TRAIN,
      .unset = "random, from the seed",
      .help = "initial weights: a .safetensors file with the names of Kolo, torchvision or Hugging "
@@ -359,8 +359,9 @@ const kolo_option cli_options[] = {
      .help = "epochs of linear learning-rate warm-up; may be fractional"},
     {.name = "augment", .type = KOLO_OPTION_TEXT, .metavar = "NAME,...", .commands = CMD_TRAIN,
      .unset = "none",
-     .help = "random augmentation of training images: resized-crop (a part of the image, for folder), flip (horizontally), crop=P (shift by up to "
-             "P pixels), erase=S (blank a square of S pixels)"},
+     .help = "random augmentation of training images: resized-crop[=A] (a part of A, default 0.08, "
+             "to 1 of the area, for images of their own sizes), flip (horizontally), crop=P (shift "
+             "by up to P pixels), erase=S (blank a square of S pixels)"},
     {.name = "seed", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "0", .min = 0,
      .max = MAX_SEED, .commands = CMD_TRAIN | CMD_BENCH_TRAIN,
      .help = "seed of the initial weights and the sample order"},

@@ -161,6 +161,7 @@ kolo_status train_opts_check_effects(const kolo_options *o) {
 kolo_status train_opts_trained(kolo_options *o, kolo_eval_opts *opts) {
     opts->checkpoint = kolo_options_text(o, "checkpoint");
     opts->data = kolo_options_text(o, "data");
+    opts->split_train = kolo_options_choice(o, "split") == SPLIT_TRAIN;
     opts->batch = kolo_options_int(o, "batch");
     opts->autotune = (kolo_autotune)kolo_options_choice(o, "autotune");
     KOLO_TRY(train_opts_tuning(o, &opts->tuning));

@@ -34,19 +34,26 @@ static void add_loss(kolo_text *t, const char *name, const kolo_metrics *values,
     kolo_text_add(t, "\n");
 }
 
-/* A row for each test metric: "test accuracy", or "of next sentences" for those of a group. */
-static void add_test(kolo_text *t, const kolo_metrics *values) {
+/* "test", or the split that was evaluated instead. */
+static const char *split_of(const result_about *about) {
+    return about->split ? about->split : "test";
+}
+
+/* A row for each metric of a split: "test accuracy", or "of next sentences" for those of a group.
+ */
+static void add_evaluation(kolo_text *t, const char *split, const kolo_metrics *values) {
     const kolo_metric *m = kolo_metric_table();
-    add_loss(t, "test loss", values, 0);
+    char name[64];
+    snprintf(name, sizeof name, "%s loss", split);
+    add_loss(t, name, values, 0);
     for (int i = 0; m[i].name; i++) {
         bool shown = i != KOLO_METRIC_LOSS && m[i].label && !m[i].part_of_loss;
         if (!shown || isnan(values->value[i])) continue;
-        char name[64];
         if (m[i].group) {
             snprintf(name, sizeof name, "of %ss", m[i].group);
             kolo_text_add(t, "%-18s%s ", name, m[i].label);
         } else {
-            snprintf(name, sizeof name, "test %s", m[i].label);
+            snprintf(name, sizeof name, "%s %s", split, m[i].label);
             kolo_text_add(t, "%-18s", name);
         }
         metric_add_value(t, &m[i], values->value[i]);
@@ -138,7 +145,7 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
                     r->losses_checked);
         }
     }
-    if (r->evaluated) add_test(t, &r->test);
+    if (r->evaluated) add_evaluation(t, split_of(about), &r->test);
     if (about->trained) {
         add_row(t, "training time", "%.2f s", r->train_seconds);
         add_reads(t, r);
@@ -207,7 +214,9 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
         add_metrics(&j, "final_", &r->final, true);
         if (r->losses_checked > 0) kolo_json_int(&j, "losses_checked", r->losses_checked);
     }
-    add_metrics(&j, "test_", &r->test, false);
+    char prefix[16];
+    snprintf(prefix, sizeof prefix, "%s_", split_of(about));
+    add_metrics(&j, prefix, &r->test, false);
     if (about->trained) {
         kolo_json_double(&j, "train_seconds", r->train_seconds);
         kolo_json_double(&j, "step_ms_median", r->step_ms_median > 0 ? r->step_ms_median : NAN);

@@ -80,6 +80,13 @@ static void predictions_agree_with_evaluation(void **state) {
     json_t *eval = test_json("eval.json");
     assert_true(fabs(test_json_number(eval, "test_accuracy") - right / 50.0) < 1e-12);
     json_decref(eval);
+    assert_int_equal(test_run("eval --checkpoint run/checkpoint-final.safetensors --data " IMAGES
+                              " --split train --json eval.json"),
+                     0);
+    eval = test_json("eval.json");
+    assert_int_equal((int)test_json_number(eval, "samples"), 200);
+    assert_true(test_json_number(eval, "train_accuracy") > 0);
+    json_decref(eval);
     /* The same as a file, and as numbers on standard output. */
     assert_int_equal(
         test_run("predict --model mlp:hidden=16 --checkpoint w.safetensors --data " IMAGES
