@@ -39,6 +39,8 @@ typedef struct kolo_dump_opts {
     bool sparse_embedding; /* see kolo_train_opts */
     bool sync_bn;          /* see kolo_train_opts */
     int64_t bucket_bytes;  /* default KOLO_BUCKET_BYTES */
+    const char *buckets;   /* PLAN: bytes of the first buckets of gradients, "1M,400K", of workers
+                              that do not share parameters; NULL: all of bucket_bytes */
     int threads;           /* default 1 */
     bool reference_kernels, no_winograd;
     kolo_recompute recompute; /* default none */

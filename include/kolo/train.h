@@ -173,7 +173,12 @@ typedef struct kolo_train_opts {
                            that were used are also written to tuning.txt in out_dir */
     kolo_train_notice notice; /* called on rank 0; may be NULL */
     void *notice_arg;
-    int64_t bucket_bytes;     /* default KOLO_BUCKET_BYTES */
+    int64_t bucket_bytes; /* default KOLO_BUCKET_BYTES */
+    const char *buckets;  /* of gradients: the bytes of the first ones, "1M,400K", or "auto": the
+                             best by a model of the step, from times of the first steps
+                             (docs/performance.md). NULL: all of bucket_bytes. UNSUPPORTED with
+                             one worker, `zero`, `reproducible`, servers, a policy other than
+                             bsp, or a mesh of other axes than dp */
     kolo_recompute recompute; /* default none */
     kolo_precision precision; /* default f32 */
     kolo_algorithm algorithm;

@@ -7,8 +7,11 @@
 #include "pass/placement_rules.h"
 #include "plan/plan.h"
 #include "plan/program.h"
+#include "train/session/buckets.h"
 #include "train/session/owner.h"
 #include "train/session/tuning.h"
+
+#include <string.h>
 
 static kolo_status build(const kolo_dump_opts *o, kolo_graph **graph) {
     const kolo_model *model;
@@ -84,12 +87,17 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_te
     kolo_store *store = NULL;
     kolo_plan *plan = NULL;
     kolo_status status = KOLO_OK;
+    size_t *sizes = NULL;
+    int n_sizes = 0;
     kolo_comm **comms = kolo_zalloc((size_t)ranks * sizeof *comms);
     if (!comms) return KOLO_NOMEM((size_t)ranks * sizeof *comms);
+    if (o->buckets) KOLO_TRY_GOTO(kolo_bucket_sizes_parse(o->buckets, &sizes, &n_sizes), done);
     KOLO_TRY_GOTO(kolo_store_create(&store), done);
     KOLO_TRY_GOTO(kolo_comm_create_threads(ranks, NULL, comms), done);
     KOLO_TRY_GOTO(build(o, &g), done);
     kolo_plan_opts opts = plan_opts(o, tuner);
+    opts.bucket_sizes = sizes;
+    opts.n_bucket_sizes = n_sizes;
     if (schedule) opts.algorithm = o->algorithm;
     KOLO_TRY_GOTO(kolo_plan_compile(g, &opts, store, comms[0], &plan), done);
     if (schedule) {
@@ -100,6 +108,7 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_te
 done:
     kolo_plan_destroy(plan);
     kolo_store_destroy(store);
+    kolo_free(sizes);
     for (int r = 0; r < ranks; r++) kolo_comm_destroy(comms[r]);
     kolo_free((void *)comms);
     return status;
@@ -149,6 +158,18 @@ static kolo_status dump_servers(const kolo_dump_opts *o, kolo_tuner *tuner, kolo
     return status;
 }
 
+static kolo_status check_buckets(const kolo_dump_opts *o) {
+    if (strcmp(o->buckets, KOLO_BUCKETS_MEASURED) == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "kolo train measures the buckets auto: give the sizes that it printed");
+    }
+    const bool sums = (o->what == KOLO_DUMP_PLAN || o->what == KOLO_DUMP_SCHEDULE) &&
+                      o->zero == 0 && !o->mesh && !o->evaluate;
+    if (sums) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "--buckets is for --what plan or schedule of data-parallel "
+                                   "training without --zero: omit it");
+}
+
 static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     *out = *in;
     if (!out->model) return KOLO_FAIL(KOLO_ERR_ARG, "no model: give its name, such as lenet");
@@ -166,7 +187,8 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     if (!out->bucket_bytes) out->bucket_bytes = KOLO_BUCKET_BYTES;
     if (!out->threads) out->threads = 1;
     if (!out->ranks) out->ranks = 2;
-    out->share &= out->what != KOLO_DUMP_SCHEDULE && out->zero < 3 && !out->mesh &&
+    if (out->buckets) KOLO_TRY(check_buckets(out));
+    out->share &= !out->buckets && out->what != KOLO_DUMP_SCHEDULE && out->zero < 3 && !out->mesh &&
                   !out->sparse_embedding && !out->evaluate;
     if (out->batch < 0 || out->classes < 0 || out->bucket_bytes < 0 || out->threads < 0 ||
         out->ranks < 0) {

@@ -4,10 +4,10 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/engine/request.h"
-#include "kolo/bench.h"
 #include "kolo/profile.h"
 #include "pass/bucket_plan.h"
 #include "train/session/agree.h"
+#include "train/session/buckets.h"
 #include "train/session/setup.h"
 #include "train/session/tuning.h"
 
@@ -53,40 +53,6 @@ static kolo_status measure_kernels(predictor *p, int64_t steps) {
     KOLO_TRY(kolo_barrier(p->comm));
     return kolo_agree(p->comm,
                       kolo_profile_train(NULL, &alone, &(kolo_profile_opts){steps}, &p->profile));
-}
-
-/* The line through the measured sums with the least squares of relative errors, above zero. */
-static kolo_sum_time fit(const kolo_bench_row *rows, int n) {
-    double w = 0, x = 0, y = 0, xx = 0, xy = 0;
-    for (int i = 0; i < n; i++) {
-        const double weight = 1 / (rows[i].us_median * rows[i].us_median);
-        const double bytes = (double)rows[i].bytes, us = rows[i].us_median;
-        w += weight;
-        x += weight * bytes;
-        y += weight * us;
-        xx += weight * bytes * bytes;
-        xy += weight * bytes * us;
-    }
-    const double below = w * xx - x * x;
-    const double slope = below > 0 ? fmax(0, (w * xy - x * y) / below) : 0;
-    return (kolo_sum_time){.fixed_ms = fmax(0, (y - slope * x) / w) / 1e3,
-                           .ms_per_byte = slope / 1e3};
-}
-
-static kolo_status measure_sums(predictor *p) {
-    static const size_t sizes[] = {1 << 14, 1 << 18, 1 << 20, 1 << 23};
-    enum { N = KOLO_COUNT(sizes) };
-    const kolo_bench_allreduce_opts opts = {.sizes = sizes,
-                                            .n_sizes = N,
-                                            .algorithm = p->opts.algorithm,
-                                            .dirty = true,
-                                            .budget_ms = SUM_MS};
-    kolo_bench_row rows[N];
-    int n = N;
-    KOLO_TRY(kolo_bench_allreduce(p->comm, &opts, rows, &n));
-    p->sum = fit(rows, n);
-    p->sum.overlaps = kolo_comm_host_count(p->comm) > 1;
-    return KOLO_OK;
 }
 
 /* The gradients, in the order of the POSTs of a plan with a bucket for each. The backward kernels
@@ -206,7 +172,7 @@ static kolo_status run(predictor *p, int64_t steps, owned_model *o) {
     kolo_train_result measured;
     KOLO_TRY(tune(p));
     KOLO_TRY(measure_kernels(p, steps));
-    KOLO_TRY(measure_sums(p));
+    KOLO_TRY(kolo_sum_time_measure(p->comm, p->opts.algorithm, SUM_MS, &p->sum));
     KOLO_TRY(find_gradients(p));
     KOLO_TRY(kolo_agree(p->comm, predict_all(p, o)));
     p->opts.steps = steps;

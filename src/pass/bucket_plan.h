@@ -28,6 +28,13 @@ typedef struct kolo_sum_time {
     bool overlaps; /* kernels run meanwhile; else sums take the processors' time too */
 } kolo_sum_time;
 
+/* Where buckets of gradients end. */
+typedef struct kolo_bucket_sizes {
+    size_t least;       /* once a bucket holds so many bytes; */
+    const size_t *each; /* of the first n buckets, so many; borrowed */
+    int n;
+} kolo_bucket_sizes;
+
 /* The sums of a plan of buckets. */
 typedef struct kolo_bucket_times {
     int buckets;

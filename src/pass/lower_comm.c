@@ -1,7 +1,7 @@
 /* Lowers redistributions to communication: groups them into buckets, each with a POST and a WAIT.
  *
  * Sums that only updates read, the gradients of data parallelism, are taken in the order in which
- * the backward pass computes them; a bucket is closed once it holds bucket_bytes. Its POST follows
+ * the backward pass computes them; a bucket is closed once it holds enough bytes. Its POST follows
  * the last producer of its gradients *and* the last reader of their parameters: once all ranks have
  * posted, shared parameters may be overwritten. Updates stand behind the WAITs, bucket by bucket.
  * The first buckets thus overlap with the rest of the backward pass, the last ones with the first
@@ -372,16 +372,17 @@ static bool starts(const member *m, const member *first, const member *previous,
 }
 
 /* Divides the members into buckets. */
-static void cut(lowerer *b, size_t bucket_bytes) {
-    size_t filled = 0;
+static void cut(lowerer *b, const kolo_bucket_sizes *sizes) {
+    size_t filled = 0, size = 0;
     const member *first = NULL;
     qsort(b->members, (size_t)b->n_members, sizeof *b->members, by_class);
     for (int i = 0; i < b->n_members; i++) {
         member *m = &b->members[i];
         b->member_of[m->synced.id] = i;
         const kolo_tensor *tensor = &kolo_info(b->g, m->value)->tensor;
-        bool full = filled >= bucket_bytes && tensor->shape.rank > 0;
+        bool full = filled >= size && tensor->shape.rank > 0;
         if (starts(m, first, m - 1, full)) {
+            size = b->n_buckets < sizes->n ? sizes->each[b->n_buckets] : sizes->least;
             b->n_buckets++;
             filled = 0;
             first = m;
@@ -511,7 +512,7 @@ static kolo_status place(lowerer *b, int32_t n_nodes, kolo_arena *arena) {
     return kolo_comm_order(b->g, &opts);
 }
 
-static kolo_status lower(lowerer *b, size_t bucket_bytes, kolo_arena *arena) {
+static kolo_status lower(lowerer *b, const kolo_bucket_sizes *sizes, kolo_arena *arena) {
     kolo_graph *g = b->g;
     const size_t most = (size_t)g->n_nodes + 1;
     const size_t values = (size_t)g->n_values + 3 * most; /* with copies, posts and waits */
@@ -533,18 +534,18 @@ static kolo_status lower(lowerer *b, size_t bucket_bytes, kolo_arena *arena) {
     KOLO_TRY(find_readers(b, last_reader));
     find_stages(b, stage);
     KOLO_TRY(choose_values(b));
-    cut(b, bucket_bytes);
+    cut(b, sizes);
     const int32_t n_nodes = g->n_nodes;
     KOLO_TRY(add_buckets(b, arena));
     redirect(b, n_nodes);
     return place(b, n_nodes, arena);
 }
 
-kolo_status kolo_pass_lower_comm(kolo_graph *g, size_t bucket_bytes, size_t in_flight) {
+kolo_status kolo_pass_lower_comm(kolo_graph *g, const kolo_bucket_sizes *sizes, size_t in_flight) {
     KOLO_TRY(kolo_pass_slices(g));
     lowerer b = {.g = g, .in_flight = in_flight};
     kolo_arena arena = {0};
-    kolo_status status = lower(&b, bucket_bytes, &arena);
+    kolo_status status = lower(&b, sizes, &arena);
     kolo_arena_fini(&arena);
     return status;
 }

@@ -5,6 +5,7 @@
 #include "kernel/kernel.h"
 #include "kolo/codec.h"
 #include "kolo/pass.h"
+#include "pass/bucket_plan.h"
 
 /* Folds chains of forward nodes into one node with the same results: flatten, bias, ReLU and GELU
  * into linear layers and convolutions, residual sums and ReLU into batch normalization, the count
@@ -177,14 +178,14 @@ kolo_status kolo_pass_lag(kolo_graph *g, int steps);
 kolo_status kolo_pass_compress(kolo_graph *g, const kolo_codec *codec, size_t min_bytes);
 
 /* Lowers redistributions to communication: a post and a wait for each bucket (comm_order.h). Groups
- * the sums that updates read into buckets of at least bucket_bytes, in the order in which they are
+ * the sums that updates read into buckets of the given sizes, in the order in which they are
  * computed; their posts follow the last reader of the parameters. Outputs share the last of these
  * buckets. Gathered rows (row-sparse gradients) are in buckets of their own after those. Sums
  * inside the forward and backward passes, which nodes other than updates read, run in every
  * micro-batch. Flat shards are scattered and gathered by unit; at most `in_flight` bytes of these
  * are between post and wait, or one unit. SIZE_MAX: there is no limit, and gradients are scattered
  * in place. UNSUPPORTED: a redistribution that is none of these. */
-kolo_status kolo_pass_lower_comm(kolo_graph *g, size_t bucket_bytes, size_t in_flight);
+kolo_status kolo_pass_lower_comm(kolo_graph *g, const kolo_bucket_sizes *sizes, size_t in_flight);
 
 /* ---- memory ---- */
 
@@ -258,6 +259,8 @@ typedef struct kolo_pipeline_opts {
     size_t compress_bytes;
     int64_t micro_batches; /* per step; above 1: gradient accumulation */
     size_t bucket_bytes;
+    const size_t *bucket_sizes; /* of the first buckets of gradients instead; borrowed */
+    int n_bucket_sizes;
     kolo_kernel_set kernels;
     struct kolo_tuner *tuner;           /* borrowed; NULL: estimates */
     struct kolo_selections *selections; /* borrowed; NULL: not kept */

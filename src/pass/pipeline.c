@@ -168,7 +168,8 @@ static kolo_status compress(kolo_graph *g, const kolo_pipeline_opts *opts) {
 }
 static kolo_status lower_comm(kolo_graph *g, const kolo_pipeline_opts *opts) {
     size_t in_flight = opts->zero > 1 ? 4 * opts->bucket_bytes : SIZE_MAX;
-    return kolo_pass_lower_comm(g, opts->bucket_bytes, in_flight);
+    const kolo_bucket_sizes sizes = {opts->bucket_bytes, opts->bucket_sizes, opts->n_bucket_sizes};
+    return kolo_pass_lower_comm(g, &sizes, in_flight);
 }
 
 static bool always(const kolo_pipeline_opts *o) { return o != NULL; }

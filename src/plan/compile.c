@@ -397,7 +397,10 @@ static kolo_status make_requests(kolo_plan *p) {
     const kolo_graph *g = p->graph;
     if (!p->comm || p->map.n_buckets == 0) return KOLO_OK;
     p->requests = kolo_zalloc((size_t)p->map.n_buckets * sizeof(kolo_request *));
-    if (!p->requests) return KOLO_NOMEM((size_t)p->map.n_buckets * sizeof(kolo_request *));
+    if (!p->ready_ns) p->ready_ns = kolo_zalloc((size_t)p->map.n_buckets * sizeof *p->ready_ns);
+    if (!p->requests || !p->ready_ns) {
+        return KOLO_NOMEM((size_t)p->map.n_buckets * sizeof(kolo_request *));
+    }
     for (int32_t i = 0; i < g->n_nodes; i++) {
         if (g->nodes[i]->op->comm != KOLO_OP_WAIT) continue;
         const kolo_node *post = g->nodes[kolo_info(g, g->nodes[i]->in[0])->producer];
@@ -460,6 +463,8 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .compress_bytes = o->compress_bytes,
         .micro_batches = o->micro_batches,
         .bucket_bytes = o->bucket_bytes,
+        .bucket_sizes = o->bucket_sizes,
+        .n_bucket_sizes = o->n_bucket_sizes,
         .kernels = o->kernels,
         .tuner = o->tuner,
         .threads = o->threads,
@@ -546,6 +551,7 @@ void kolo_plan_destroy(kolo_plan *p) {
         if (kernel && kernel->release && p->steps[i].state) kernel->release(p->steps[i].state);
     }
     kolo_pages_unmap(p->slot_memory, (size_t)p->slots * p->map.slot_bytes);
+    kolo_free(p->ready_ns);
     kolo_free(p->table);
     kolo_free(p->calls);
     kolo_free(p->steps);

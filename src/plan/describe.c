@@ -111,6 +111,33 @@ int kolo_plan_n_steps(const kolo_plan *p) { return p->n_steps; }
 int kolo_plan_n_requests(const kolo_plan *p) { return p->requests ? p->map.n_buckets : 0; }
 kolo_request *kolo_plan_request(const kolo_plan *p, int bucket) { return p->requests[bucket]; }
 
+/* Bytes of tensors that a POST starts to sum over the samples; 0: none. */
+static size_t summed_bytes(const kolo_plan *p, const kolo_step *step) {
+    const kolo_node *n = p->graph->nodes[step->node];
+    size_t bytes = 0;
+    if (step->kind != KOLO_STEP_POST || !n->attr[KOLO_COMM_OF_SAMPLES].i ||
+        n->attr[KOLO_COMM_COLLECTIVE].i != KOLO_COLLECTIVE_ALLREDUCE) {
+        return 0;
+    }
+    for (int k = 0; k < n->n_in; k++) {
+        const kolo_tensor *t = &kolo_info(p->graph, n->in[k])->tensor;
+        if (t->shape.rank > 0) bytes += kolo_tensor_bytes(t);
+    }
+    return bytes;
+}
+
+int kolo_plan_list_gradients(const kolo_plan *p, kolo_ready_gradient *gradients) {
+    int n = 0;
+    for (int i = 0; i < p->n_steps && p->ready_ns; i++) {
+        const size_t bytes = summed_bytes(p, &p->steps[i]);
+        const int bucket = p->steps[i].bucket;
+        if (bytes == 0) continue;
+        gradients[bucket] = (kolo_ready_gradient){(double)p->ready_ns[bucket] / 1e6, bytes};
+        n = n > bucket + 1 ? n : bucket + 1;
+    }
+    return n;
+}
+
 kolo_status kolo_plan_set_phases(kolo_plan *p) {
     const kolo_graph *g = p->graph;
     kolo_phase *phases = kolo_alloc(((size_t)g->n_nodes + 1) * sizeof *phases);

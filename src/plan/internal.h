@@ -27,6 +27,7 @@ struct kolo_plan {
     kolo_comm *comm;         /* borrowed; NULL: no communication */
     kolo_mesh_comms *groups; /* borrowed; NULL: all communicate in comm */
     kolo_request **requests; /* by bucket */
+    int64_t *ready_ns;       /* by bucket: in backward kernels before its latest POST */
     bool train;
     bool updates_only;        /* of some entries of the store: the others stay where they are */
     bool accumulates;         /* several micro-batches per step */

@@ -135,19 +135,22 @@ typedef struct kolo_plan_opts {
      * whether the gradients of weights are computed apart. See plan/program_run.h. */
     int slots;
     bool splits;
-    int zero;                 /* level of ZeRO: 1 to 3; see kolo_pass_zero; 0: none */
-    bool share;               /* the ranks share the parameters; call kolo_store_share before the
-                                 first run. Not with level 3 of zero */
-    int lag;                  /* of gradients, in steps; see kolo_pass_lag */
-    kolo_codec codec;         /* of gradients; default none. See kolo_pass_compress */
-    size_t compress_bytes;    /* least size of a gradient that is compressed */
-    kolo_recompute recompute; /* default none */
-    kolo_precision precision; /* default f32 */
-    bool sparse_embedding;    /* see kolo_pass_sparse; the same for all plans of a store */
-    bool sync_batch_norm;     /* see kolo_pass_sync_batch_norm; not with shards */
-    bool keep_gradients;      /* until the next run, for kolo_plan_gradient */
-    int64_t most_samples;     /* largest batch of any rank; default the batch of the graph */
-    size_t bucket_bytes;      /* minimum bytes of a bucket; default 1 MiB */
+    int zero;                   /* level of ZeRO: 1 to 3; see kolo_pass_zero; 0: none */
+    bool share;                 /* the ranks share the parameters; call kolo_store_share before the
+                                   first run. Not with level 3 of zero */
+    int lag;                    /* of gradients, in steps; see kolo_pass_lag */
+    kolo_codec codec;           /* of gradients; default none. See kolo_pass_compress */
+    size_t compress_bytes;      /* least size of a gradient that is compressed */
+    kolo_recompute recompute;   /* default none */
+    kolo_precision precision;   /* default f32 */
+    bool sparse_embedding;      /* see kolo_pass_sparse; the same for all plans of a store */
+    bool sync_batch_norm;       /* see kolo_pass_sync_batch_norm; not with shards */
+    bool keep_gradients;        /* until the next run, for kolo_plan_gradient */
+    int64_t most_samples;       /* largest batch of any rank; default the batch of the graph */
+    size_t bucket_bytes;        /* minimum bytes of a bucket; default 1 MiB */
+    const size_t *bucket_sizes; /* of the first buckets of gradients instead, in the order of the
+                                   backward pass; borrowed until the plan is compiled */
+    int n_bucket_sizes;
     kolo_algorithm algorithm;
     kolo_plan_times *times; /* borrowed, until the plan is destroyed; NULL: not measured */
     kolo_kernel_set kernels;
@@ -260,6 +263,10 @@ int kolo_plan_n_steps(const kolo_plan *plan);
 /* The collectives of a step, one per bucket; none without a group. */
 int kolo_plan_n_requests(const kolo_plan *plan);
 kolo_request *kolo_plan_request(const kolo_plan *plan, int bucket);
+/* The buckets of gradients that are summed over the ranks, in their order, which come first;
+ * returns their number, at most that of requests. ready_ms: the time in backward kernels before the
+ * latest POST, where times are measured. */
+int kolo_plan_list_gradients(const kolo_plan *plan, kolo_ready_gradient *gradients);
 /* Fills infos[0..kolo_plan_n_steps). */
 void kolo_plan_describe(const kolo_plan *plan, kolo_step_info *infos);
 /* Repeats the kernel of a step on the current contents of memory, to measure it; call it from the

@@ -135,6 +135,9 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
         if (run.empty) clear_posted(p, step);
         now->in_flight++;
         enter(p, now, KOLO_PHASE_SYNCHRONISE);
+        if (p->times && p->ready_ns) {
+            p->ready_ns[step->bucket] = p->times->phase_ns[KOLO_PHASE_BACKWARD];
+        }
         return kolo_request_start(request);
     case KOLO_STEP_WAIT:
         request = request_of(p, step->bucket);

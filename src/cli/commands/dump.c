@@ -31,6 +31,7 @@ int cmd_dump(kolo_options *o) {
         .sparse_embedding = kolo_options_flag(o, "sparse-embedding"),
         .sync_bn = kolo_options_flag(o, "sync-bn"),
         .bucket_bytes = kolo_options_int(o, "bucket-bytes"),
+        .buckets = kolo_options_text(o, "buckets"),
         .threads = threads ? threads : kolo_processors(),
         .reference_kernels = kolo_options_choice(o, "kernels") == KERNEL_SET_REF,
         .no_winograd = !kolo_options_flag(o, "winograd"),

@@ -380,6 +380,12 @@ const kolo_option cli_options[] = {
     {.name = "bucket-bytes", .type = KOLO_OPTION_BYTES, .metavar = "BYTES", .preset = "1M",
      .min = 1, .max = 1LL << 40, .commands = MODEL,
      .help = "minimum size of a gradient bucket"},
+    {.name = "buckets", .type = KOLO_OPTION_TEXT, .metavar = "SIZES", .commands = CMD_TRAIN | CMD_BENCH_TRAIN,
+     .unset = "all of --bucket-bytes",
+     .help = "sizes of the first gradient buckets, 1M,400K, or auto: the best by a model of the step, from "
+             "times of the first steps (docs/performance.md)"},
+    {.name = "buckets", .type = KOLO_OPTION_TEXT, .metavar = "SIZES", .commands = CMD_DUMP,
+     .unset = "all of --bucket-bytes", .help = "sizes of the first gradient buckets, 1M,400K"},
     {.name = "kernels", .type = KOLO_OPTION_CHOICE, .choices = kernel_sets, .preset = "best",
      .commands = MODEL, .help = "kernel implementations"},
     {.name = "autotune", .type = KOLO_OPTION_CHOICE, .choices = autotunes, .preset = "cached",

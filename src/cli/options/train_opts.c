@@ -89,6 +89,7 @@ void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
         opts->servers = (int)kolo_options_int(o, "servers");
     }
     opts->no_share = !kolo_options_flag(o, "share");
+    if (kolo_options_has(o, "buckets")) opts->buckets = kolo_options_text(o, "buckets");
     opts->worker_weights = kolo_options_text(o, "worker-weights");
     if (opts->batch == 0 && opts->global_batch == 0) opts->batch = DEFAULT_BATCH;
 }

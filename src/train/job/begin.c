@@ -223,16 +223,19 @@ static kolo_status try_shared_folder(kolo_job *j) {
                                       j->comm);
 }
 
+kolo_status kolo_job_open_trace(kolo_job *j) {
+    if (!j->setup.opts.trace) return KOLO_OK;
+    kolo_plan *plan = kolo_session_plan(j->session);
+    return kolo_agree(j->comm, kolo_trace_create(plan, &j->trace));
+}
+
 kolo_status kolo_job_start(kolo_job *j) {
     KOLO_TRY(try_shared_folder(j));
     KOLO_TRY(kolo_resume_load(&j->resume, j->session, j->comm));
     if (j->resume.state.steps > 0) kolo_session_unsettle(j->session);
     j->state.steps = kolo_session_steps(j->session);
     j->end = j->setup.total_steps;
-    if (j->setup.opts.trace) {
-        kolo_plan *plan = kolo_session_plan(j->session);
-        KOLO_TRY(kolo_agree(j->comm, kolo_trace_create(plan, &j->trace)));
-    }
+    KOLO_TRY(kolo_job_open_trace(j));
     KOLO_TRY(kolo_agree(j->comm, begin_files(j)));
     KOLO_TRY(kolo_agree(j->comm, open_viewers(j)));
     KOLO_TRY(kolo_agree(j->comm, open_batches(j)));

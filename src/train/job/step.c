@@ -127,7 +127,29 @@ static void record_times(const kolo_job *j, int64_t ns, int64_t wait_ns) {
     kolo_rank_times_add(j->rank_times, row);
 }
 
+/* Informs the user of the chosen buckets: "buckets of gradients from step 6 on: 1048576,400". */
+static void notify_buckets(const kolo_job *j, int64_t k) {
+    const kolo_train_opts *o = &j->setup.opts;
+    if (j->rank != 0 || !o->notice) return;
+    kolo_text text = {0};
+    kolo_text_add(&text, "buckets of gradients from step %" PRId64 " on: ", k + 1);
+    kolo_session_describe_buckets(j->session, &text);
+    if (!text.failed) o->notice(o->notice_arg, text.text, KOLO_NOTICE_INFO);
+    kolo_text_fini(&text);
+}
+
+/* Before step k, once the session has measured enough: it compiles its plans anew. */
+static kolo_status choose_buckets(kolo_job *j, int64_t k) {
+    if (!kolo_session_has_measured_buckets(j->session)) return KOLO_OK;
+    kolo_trace_destroy(j->trace); /* of the old plan */
+    j->trace = NULL;
+    KOLO_TRY(kolo_session_choose_buckets(j->session));
+    notify_buckets(j, k);
+    return kolo_job_open_trace(j);
+}
+
 kolo_status kolo_job_step(kolo_job *j, int64_t k) {
+    KOLO_TRY(choose_buckets(j, k));
     int64_t start = kolo_now_ns();
     double lr = kolo_session_lr_at(j->session, k);
     kolo_batch batch = j->resident.batch;

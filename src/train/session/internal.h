@@ -38,6 +38,16 @@ typedef struct kolo_needs {
 } kolo_needs;
 _Static_assert(KOLO_MAX_FIELDS <= 32, "a bit for each input");
 
+/* The measurement of when gradients are complete, in plans with a bucket for each. */
+typedef struct kolo_bucket_search {
+    bool measures; /* the plans are such */
+    int steps;     /* measured */
+    kolo_ready_gradient *gradients;
+    int n;
+    kolo_sum_time sum;
+    size_t *sizes; /* chosen */
+} kolo_bucket_search;
+
 struct kolo_session {
     kolo_session_config opts; /* strings are copied */
     char *model, *model_options;
@@ -68,6 +78,7 @@ struct kolo_session {
     int64_t *sizes;      /* room for a number of each rank */
     cached **plans;
     size_t n_plans, cap_plans;
+    kolo_bucket_search buckets;
 };
 
 /* Finds the field of each input in `inputs`, a bit each; the others are filled with zeros. */
@@ -133,7 +144,13 @@ const cached *kolo_session_find_plan(const kolo_session *s, kolo_purpose use, in
 /* The same, compiled if it is missing. `local`: samples of this rank, which a key determines. */
 kolo_status kolo_session_get_plan(kolo_session *s, kolo_purpose use, int64_t key, int64_t local,
                                   const cached **found);
+/* The plan of full batches, which fixes the layouts. Collective as kolo_session_get_plan. */
+kolo_status kolo_session_compile_first(kolo_session *s);
 void kolo_session_destroy_plans(kolo_session *s);
+
+/* buckets.c */
+/* After a step: adds its times. */
+kolo_status kolo_session_measure_buckets(kolo_session *s, const cached *finish);
 
 /* inputs.c */
 /* Copies a checked batch into the inputs of a plan. */

@@ -145,6 +145,7 @@ static kolo_status compile(kolo_session *s, cached *c) {
     }
     kolo_plan_opts opts = s->opts.plan;
     opts.train = c->purpose != EVALUATE;
+    if (opts.train && s->buckets.measures) opts.bucket_bytes = 1;
     opts.shards = opts.train ? s->opts.shards : 0;
     if (opts.train && !opts.shards) opts.micro_batches = micro_batches(s, c->key);
     if (opts.mesh.n_axes == 0) {
@@ -218,4 +219,11 @@ kolo_status kolo_session_get_plan(kolo_session *s, kolo_purpose use, int64_t key
 void kolo_session_destroy_plans(kolo_session *s) {
     for (size_t i = 0; i < s->n_plans; i++) destroy_cached(s->plans[i]);
     kolo_free((void *)s->plans);
+    for (int i = 0; i < s->n_needs; i++) kolo_free(s->needs[i].output);
+    kolo_free(s->needs);
+    s->plans = NULL;
+    s->needs = NULL;
+    s->n_plans = s->cap_plans = 0;
+    s->n_inputs = s->n_needs = 0; /* the first plan lists them */
+    s->trained = s->evaluated = NULL;
 }

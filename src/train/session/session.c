@@ -25,8 +25,7 @@ static kolo_status compile_shards(kolo_session *s) {
     return status;
 }
 
-/* The plan of full batches, which fixes the layouts. */
-static kolo_status compile_first(kolo_session *s) {
+kolo_status kolo_session_compile_first(kolo_session *s) {
     const cached *unused;
     const int64_t batch = s->opts.batch, global = s->opts.global_batch;
     if (s->opts.evaluate_only) return kolo_session_get_plan(s, EVALUATE, batch, batch, &unused);
@@ -95,7 +94,8 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
     }
     s->opts.plan.share = s->opts.share && !kolo_session_unshared(&s->opts, comm);
     if (kolo_session_stages(s) > 1) KOLO_TRY_GOTO(kolo_session_make_groups(s), fail);
-    status = compile_first(s);
+    s->buckets.measures = opts->measure_buckets && ranks_of(s) > 1;
+    status = kolo_session_compile_first(s);
     if (s->opts.plan.share) status = kolo_agree(comm, status);
     if (status == KOLO_OK && s->opts.plan.share) status = kolo_store_share(s->store, comm);
     if (status != KOLO_OK) goto fail;
@@ -121,8 +121,8 @@ void kolo_session_destroy(kolo_session *s) {
     kolo_program_destroy(s->program);
     kolo_store_destroy(s->store);
     kolo_free(s->counts);
-    for (int i = 0; i < s->n_needs; i++) kolo_free(s->needs[i].output);
-    kolo_free(s->needs);
+    kolo_free(s->buckets.gradients);
+    kolo_free(s->buckets.sizes);
     kolo_free(s->sizes);
     for (size_t i = 0; i < KOLO_COUNT(s->patterns); i++) kolo_free(s->patterns[i]);
     kolo_free(s->model);

@@ -49,7 +49,8 @@ typedef struct kolo_session_config {
     const struct kolo_program_schedule *schedule; /* of the stages of a pipeline; NULL: 1f1b */
     bool evaluate_only; /* forward pass alone: no gradients, optimizer or collectives */
     kolo_consistency consistency;
-    bool served;         /* owners of the parameters update them; see kolo_session_connect */
+    bool served;          /* owners of the parameters update them; see kolo_session_connect */
+    bool measure_buckets; /* of gradients, see kolo_session_choose_buckets */
     bool share;          /* the ranks have the parameters in the same memory, if they can with equal
                             bits (share.h) */
     kolo_plan_opts plan; /* the session sets `train` and `share` */
@@ -70,6 +71,16 @@ kolo_status kolo_session_init(kolo_session *session, uint64_t seed);
 /* Sets the number of completed steps. Per-step random draws and Adam's bias correction depend on
  * it. */
 void kolo_session_set_steps(kolo_session *session, int64_t steps);
+
+/* With measure_buckets: whether enough full steps have been measured to choose the buckets of
+ * gradients. */
+bool kolo_session_has_measured_buckets(const kolo_session *session);
+/* Then, between two steps: the ranks take the buckets that rank 0 finds the best by its times
+ * (pass/bucket_plan.h), and compile their plans anew: kolo_session_plan is another then.
+ * Collective; NOMEM, PEER, TIMEOUT. */
+kolo_status kolo_session_choose_buckets(kolo_session *session);
+/* Appends what was chosen: "1048576,400 by ...". */
+void kolo_session_describe_buckets(const kolo_session *session, kolo_text *text);
 
 /* Where the latest step spent its time; INPUT: copying the batch. Valid as long as the session. */
 const kolo_plan_times *kolo_session_times(const kolo_session *session);

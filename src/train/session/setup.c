@@ -182,6 +182,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
         .consistency = strategy.consistency,
         .served = s->opts.sync == KOLO_SYNC_PS,
         .share = !s->opts.no_share,
+        .measure_buckets = strategy.measure_buckets,
         .schedule = strategy.schedule,
         .plan =
             {
@@ -197,6 +198,8 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
                 .sparse_embedding = s->opts.sparse_embedding,
                 .sync_batch_norm = s->opts.sync_bn,
                 .bucket_bytes = (size_t)s->opts.bucket_bytes,
+                .bucket_sizes = s->bucket_sizes,
+                .n_bucket_sizes = strategy.n_bucket_sizes,
                 .algorithm = s->opts.algorithm,
                 .kernels = kolo_kernel_set_of(s->opts.reference_kernels, s->opts.no_winograd),
                 .threads = s->opts.threads,
@@ -288,5 +291,6 @@ void kolo_setup_close(kolo_setup *setup) {
     kolo_tuner_destroy(setup->tuner);
     kolo_free(setup->counts);
     kolo_free(setup->placement);
+    kolo_free(setup->bucket_sizes);
     *setup = (kolo_setup){0};
 }

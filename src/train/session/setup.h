@@ -15,8 +15,9 @@ typedef struct kolo_setup {
     kolo_tuner *tuner; /* see tuning.h; NULL: cost formulas */
     kolo_session_config session;
     int workers;
-    kolo_mesh mesh;  /* of all workers */
-    char *placement; /* rules of its axes; NULL: the built-in ones */
+    kolo_mesh mesh;       /* of all workers */
+    char *placement;      /* rules of its axes; NULL: the built-in ones */
+    size_t *bucket_sizes; /* given; NULL: none */
     int64_t global_batch;
     int *counts;         /* of logical shards, by rank; NULL: none */
     bool measured;       /* they follow the measured speeds of the ranks */

@@ -121,12 +121,13 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
                   o->worker_weights ? o->worker_weights : "");
     kolo_text_add(text, "check-replicas: %" PRId64 "\naudit: %" PRId64 "\n", o->check_replicas,
                   o->audit);
-    kolo_text_add(text, "kernels: %s\nalgorithm: %s\nautotune: %s\nbucket-bytes: %" PRId64 "\n",
-                  o->reference_kernels ? "ref"
-                  : o->no_winograd     ? "direct"
-                                       : "best",
-                  kolo_algorithm_name(o->algorithm), kolo_autotune_name(o->autotune),
-                  o->bucket_bytes);
+    kolo_text_add(
+        text, "kernels: %s\nalgorithm: %s\nautotune: %s\nbucket-bytes: %" PRId64 "\nbuckets: %s\n",
+        o->reference_kernels ? "ref"
+        : o->no_winograd     ? "direct"
+                             : "best",
+        kolo_algorithm_name(o->algorithm), kolo_autotune_name(o->autotune), o->bucket_bytes,
+        o->buckets ? o->buckets : "");
     kolo_text_add(text,
                   "recompute: %s\neval: %d\neval-every: %" PRId64 " epochs, %" PRId64
                   " steps\nlog-every: %" PRId64 "\nin memory: %d\n",

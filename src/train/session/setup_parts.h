@@ -12,6 +12,8 @@ kolo_status kolo_setup_resolve(const kolo_train_opts *given, kolo_train_opts *op
 typedef struct kolo_strategy {
     kolo_consistency consistency;
     kolo_codec codec;
+    bool measure_buckets;
+    int n_bucket_sizes;
     const kolo_program_schedule *schedule; /* of the axis pp */
 } kolo_strategy;
 

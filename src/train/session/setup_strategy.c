@@ -2,6 +2,7 @@
  * compression; and what cannot be combined. */
 #include "base/range.h"
 #include "pass/placement_rules.h"
+#include "train/session/buckets.h"
 #include "train/session/setup_parts.h"
 
 #include <string.h>
@@ -185,6 +186,34 @@ static kolo_status choose_codec(const kolo_train_opts *o, const kolo_consistency
     return KOLO_OK;
 }
 
+/* The buckets of gradients. */
+static kolo_status choose_buckets(kolo_setup *s, kolo_strategy *strategy, int workers) {
+    const kolo_train_opts *o = &s->opts;
+    const struct {
+        bool given;
+        const char *option, *why;
+    } refused[] = {
+        {workers == 1, "one worker", "it sums nothing over workers"},
+        {o->zero > 0, "--zero", "it divides units of --bucket-bytes"},
+        {o->reproducible > 0, "--reproducible", "logical shards have buckets of --bucket-bytes"},
+        {o->sync == KOLO_SYNC_PS, "--sync ps", "owners sum ranges of the parameters"},
+        {kolo_mesh_has_model_axis(&s->mesh), "--mesh", "it is for data parallelism"},
+        {strategy->consistency.kind != KOLO_CONSISTENCY_BSP, "--consistency",
+         "its sums do not follow the backward pass"},
+    };
+    strategy->measure_buckets = false;
+    strategy->n_bucket_sizes = 0;
+    if (!o->buckets) return KOLO_OK;
+    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
+        if (!refused[i].given) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "--buckets cannot be combined with %s: %s",
+                         refused[i].option, refused[i].why);
+    }
+    strategy->measure_buckets = strcmp(o->buckets, KOLO_BUCKETS_MEASURED) == 0;
+    if (strategy->measure_buckets) return KOLO_OK;
+    return kolo_bucket_sizes_parse(o->buckets, &s->bucket_sizes, &strategy->n_bucket_sizes);
+}
+
 kolo_status kolo_setup_choose_strategy(kolo_setup *s, int workers, kolo_strategy *strategy) {
     const kolo_train_opts *o = &s->opts;
     KOLO_TRY(kolo_consistency_parse(o->consistency, workers, &strategy->consistency));
@@ -193,5 +222,6 @@ kolo_status kolo_setup_choose_strategy(kolo_setup *s, int workers, kolo_strategy
     KOLO_TRY(check_consistency(o, &strategy->consistency));
     KOLO_TRY(choose_codec(o, &strategy->consistency, &strategy->codec));
     KOLO_TRY(read_placement(s));
+    KOLO_TRY(choose_buckets(s, strategy, workers));
     return choose_schedule(s, &strategy->schedule);
 }

@@ -18,6 +18,7 @@ const char *kolo_session_unshared(const kolo_session_config *c, const kolo_comm 
         {c->plan.codec.kind != KOLO_CODEC_NONE, "--compress keeps errors of whole gradients"},
         {c->plan.sparse_embedding, "--sparse-embedding updates tables in place"},
         {c->plan.keep_gradients, "the program reads whole gradients"},
+        {c->measure_buckets || c->plan.n_bucket_sizes > 0, "--buckets sums whole gradients"},
         {hosts, "there are several hosts"},
         {ranks > 1 && !kolo_comm_shares_memory(comm), "the transport has no shared memory"},
         {ranks > 1 && !trees && !kolo_comm_sums_in_rank_order(comm, c->plan.algorithm),

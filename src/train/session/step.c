@@ -76,5 +76,5 @@ kolo_status kolo_session_step_batch(kolo_session *s, const kolo_batch *batch, do
     *sums = kolo_session_read_sums(finish, batch->global_count, labels);
     KOLO_TRY(kolo_session_share_sums(s, sums));
     s->steps++; /* a failed step repeats its draws */
-    return KOLO_OK;
+    return kolo_session_measure_buckets(s, finish);
 }

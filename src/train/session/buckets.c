@@ -1,0 +1,160 @@
+/* Buckets of gradients by measured times.
+ *
+ * The first steps run plans with a bucket for each gradient, whose POSTs show when the backward
+ * pass completes it. Then the ranks measure sums of a few sizes, rank 0 computes the best buckets
+ * (pass/bucket_plan.h), and all ranks compile their plans with these. */
+#include "train/session/buckets.h"
+
+#include "base/option.h"
+#include "base/text.h"
+#include "kolo/bench.h"
+#include "train/session/agree.h"
+#include "train/session/internal.h"
+
+#include <math.h>
+
+enum { WARM_UP = 1, MEASURED = 4 /* steps */, SUM_MS = 50 /* to measure sums of one size */ };
+
+/* ---- sums ---- */
+
+/* The line through the measured sums with the least squares of relative errors, above zero. */
+static kolo_sum_time fit(const kolo_bench_row *rows, int n) {
+    double w = 0, x = 0, y = 0, xx = 0, xy = 0;
+    for (int i = 0; i < n; i++) {
+        const double weight = 1 / (rows[i].us_median * rows[i].us_median);
+        const double bytes = (double)rows[i].bytes, us = rows[i].us_median;
+        w += weight;
+        x += weight * bytes;
+        y += weight * us;
+        xx += weight * bytes * bytes;
+        xy += weight * bytes * us;
+    }
+    const double below = w * xx - x * x;
+    const double slope = below > 0 ? fmax(0, (w * xy - x * y) / below) : 0;
+    return (kolo_sum_time){.fixed_ms = fmax(0, (y - slope * x) / w) / 1e3,
+                           .ms_per_byte = slope / 1e3};
+}
+
+kolo_status kolo_sum_time_measure(kolo_comm *comm, kolo_algorithm algorithm, int64_t ms,
+                                  kolo_sum_time *sum) {
+    static const size_t sizes[] = {1 << 14, 1 << 18, 1 << 20, 1 << 23};
+    enum { N = KOLO_COUNT(sizes) };
+    const kolo_bench_allreduce_opts opts = {
+        .sizes = sizes, .n_sizes = N, .algorithm = algorithm, .dirty = true, .budget_ms = ms};
+    kolo_bench_row rows[N];
+    int n = N;
+    KOLO_TRY(kolo_bench_allreduce(comm, &opts, rows, &n));
+    *sum = fit(rows, n);
+    sum->overlaps = kolo_comm_host_count(comm) > 1;
+    return KOLO_OK;
+}
+
+/* ---- sizes ---- */
+
+/* The number of sizes; 0: not a list of positive ones. `sizes` NULL: counts them. */
+static int read_sizes(const char *text, size_t *sizes) {
+    int n = 0;
+    for (const char *at = text;; n++) {
+        char one[32];
+        int64_t bytes;
+        const size_t length = strcspn(at, ",");
+        if (length >= sizeof one) return 0;
+        memcpy(one, at, length);
+        one[length] = '\0';
+        if (!kolo_parse_bytes(one, &bytes) || bytes < 1) return 0;
+        if (sizes) sizes[n] = (size_t)bytes;
+        at += length;
+        if (!*at++) return n + 1;
+    }
+}
+
+kolo_status kolo_bucket_sizes_parse(const char *text, size_t **sizes, int *n) {
+    const int count = read_sizes(text, NULL);
+    if (count == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "buckets \"%s\": must be auto or the bytes of each, such as 1M,400K",
+                         text);
+    }
+    size_t *list = kolo_alloc((size_t)count * sizeof *list);
+    if (!list) return KOLO_NOMEM((size_t)count * sizeof *list);
+    *n = read_sizes(text, list);
+    *sizes = list;
+    return KOLO_OK;
+}
+
+/* ---- measurement ---- */
+
+/* Keeps the least times of a few steps. */
+kolo_status kolo_session_measure_buckets(kolo_session *s, const cached *finish) {
+    kolo_bucket_search *b = &s->buckets;
+    if (!b->measures || finish != s->plans[0] || b->steps == WARM_UP + MEASURED) return KOLO_OK;
+    const size_t bytes = ((size_t)kolo_plan_n_requests(finish->plan) + 1) * sizeof *b->gradients;
+    kolo_ready_gradient *now = kolo_zalloc(bytes);
+    if (!b->gradients) b->gradients = kolo_zalloc(bytes);
+    if (!now || !b->gradients) {
+        kolo_free(now);
+        return KOLO_NOMEM(bytes);
+    }
+    b->n = kolo_plan_list_gradients(finish->plan, now);
+    for (int i = 0; i < b->n; i++) {
+        if (b->steps > WARM_UP) now[i].ready_ms = fmin(now[i].ready_ms, b->gradients[i].ready_ms);
+        b->gradients[i] = now[i];
+    }
+    b->steps++;
+    kolo_free(now);
+    return KOLO_OK;
+}
+
+/* Rank 0: the best sizes. */
+static kolo_status find_sizes(kolo_bucket_search *b, uint64_t *n) {
+    bool *ends = kolo_alloc((size_t)b->n + 1);
+    if (!ends) return KOLO_NOMEM((size_t)b->n + 1);
+    for (int i = 1; i < b->n; i++) { /* a POST may also wait for the last reader of a parameter */
+        b->gradients[i].ready_ms = fmax(b->gradients[i].ready_ms, b->gradients[i - 1].ready_ms);
+    }
+    kolo_status status = kolo_bucket_plan_best(b->gradients, b->n, &b->sum, ends);
+    *n = 0;
+    for (int i = 0; i < b->n && status == KOLO_OK; i++) {
+        b->sizes[*n] += b->gradients[i].bytes;
+        *n += ends[i];
+    }
+    kolo_free(ends);
+    return status;
+}
+
+/* Gives all ranks the sizes of rank 0. */
+static kolo_status agree_on_sizes(kolo_session *s) {
+    kolo_bucket_search *b = &s->buckets;
+    uint64_t n = 0;
+    b->sizes = kolo_zalloc(((size_t)b->n + 1) * sizeof *b->sizes);
+    kolo_status status = b->sizes ? KOLO_OK : KOLO_NOMEM((size_t)b->n * sizeof *b->sizes);
+    if (status == KOLO_OK && rank_of(s) == 0) status = find_sizes(b, &n);
+    KOLO_TRY(kolo_agree(s->comm, status));
+    KOLO_TRY(kolo_broadcast(s->comm, &n, sizeof n, KOLO_DTYPE_U8, 0));
+    KOLO_TRY(kolo_broadcast(s->comm, b->sizes, n * sizeof *b->sizes, KOLO_DTYPE_U8, 0));
+    s->opts.plan.bucket_sizes = b->sizes;
+    s->opts.plan.n_bucket_sizes = (int)n;
+    return KOLO_OK;
+}
+
+bool kolo_session_has_measured_buckets(const kolo_session *s) {
+    return s->buckets.measures && s->buckets.steps == WARM_UP + MEASURED;
+}
+
+kolo_status kolo_session_choose_buckets(kolo_session *s) {
+    kolo_bucket_search *b = &s->buckets;
+    b->measures = false;
+    KOLO_TRY(kolo_sum_time_measure(s->comm, s->opts.plan.algorithm, SUM_MS, &b->sum));
+    KOLO_TRY(agree_on_sizes(s));
+    kolo_session_destroy_plans(s);
+    return kolo_agree(s->comm, kolo_session_compile_first(s));
+}
+
+void kolo_session_describe_buckets(const kolo_session *s, kolo_text *text) {
+    const kolo_plan_opts *o = &s->opts.plan;
+    for (int i = 0; i < o->n_bucket_sizes; i++) {
+        kolo_text_add(text, "%s%zu", i > 0 ? "," : "", o->bucket_sizes[i]);
+    }
+    kolo_text_add(text, " (a sum takes %.3g ms and %.3g ms per MiB)", s->buckets.sum.fixed_ms,
+                  s->buckets.sum.ms_per_byte * (1 << 20));
+}

@@ -1,0 +1,111 @@
+/* Buckets of gradients of given or measured sizes: the same bits, new plans in the middle of a run,
+ * and what is refused. */
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "kolo/dump.h"
+#include "support/folder.h"
+#include "support/support.h"
+#include "support/train_job.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The last batch of an epoch is short, and the plans of both sizes are compiled again. */
+static const kolo_train_opts base = {.model = "mlp",
+                                     .model_options = "hidden=32",
+                                     .data = "synthetic:N=61,test=20,shape=1x28x28,seed=2",
+                                     .optimizer.kind = KOLO_OPTIMIZER_ADAM,
+                                     .optimizer.clip = 0.5,
+                                     .batch = 3,
+                                     .accumulate = 2,
+                                     .lr = 0.01,
+                                     .steps = 16,
+                                     .epochs = 20,
+                                     .check_replicas = 2,
+                                     .eval_steps = 3,
+                                     .algorithm = KOLO_ALGORITHM_DIRECT};
+
+static void given_and_measured_sizes_give_the_same_bits(void **state) {
+    static const char *const buckets[] = {"auto", "1", "400,90K,7"};
+    kolo_train_result plain = train_well(3, &base);
+    for (size_t i = 0; i < KOLO_COUNT(buckets); i++) {
+        kolo_train_opts opts = base;
+        opts.buckets = buckets[i];
+        kolo_train_result r = train_well(3, &opts);
+        assert_same_run(buckets[i], &plain, &r);
+        assert_string_equal(r.unshared, "--buckets sums whole gradients");
+    }
+}
+
+static void keep_line(void *arg, const char *line, kolo_notice_kind kind) {
+    if (strstr(line, "buckets of gradients")) snprintf(arg, 256, "%s", line);
+}
+
+/* A notice has the sizes; a trace continues with the new plan. One host has no overlap: one bucket
+ * of all 26,506 gradients. */
+static void the_chosen_sizes_are_reported(void **state) {
+    kolo_train_opts opts = base;
+    char line[256] = "";
+    opts.buckets = "auto";
+    opts.trace = "trace.json";
+    opts.notice = keep_line;
+    opts.notice_arg = line;
+    train_well(2, &opts);
+    assert_non_null(strstr(line, "from step 6 on: 106024 (a sum takes"));
+    char *text = test_contents("trace.json");
+    assert_non_null(strstr(text, "allreduce"));
+    kolo_free(text);
+}
+
+static void a_dump_has_the_given_buckets(void **state) {
+    kolo_dump_opts opts = {
+        .what = KOLO_DUMP_PLAN, .model = "mlp", .model_options = "hidden=32", .buckets = "40,1"};
+    char *text;
+    ASSERT_OK(kolo_dump(&opts, &text));
+    assert_non_null(strstr(text, "bucket 0: 1 values, 1280 bytes"));
+    assert_non_null(strstr(text, "bucket 1: 1 values, 64 bytes"));
+    assert_non_null(strstr(text, "bucket 2: 6 values"));
+    kolo_dump_free(text);
+    opts.buckets = "auto";
+    assert_int_equal(kolo_dump(&opts, &text), KOLO_ERR_ARG);
+    opts.buckets = "1M";
+    opts.zero = 1;
+    assert_int_equal(kolo_dump(&opts, &text), KOLO_ERR_ARG);
+}
+
+static void what_has_other_buckets_is_refused(void **state) {
+    const struct {
+        kolo_train_opts opts;
+        const char *text;
+    } cases[] = {
+        {{.zero = 1}, "--buckets cannot be combined with --zero"},
+        {{.global_batch = 12, .reproducible = 4}, "--buckets cannot be combined with --repr"},
+        {{.sync = KOLO_SYNC_PS}, "--buckets cannot be combined with --sync ps"},
+        {{.consistency = "lag:1"}, "--buckets cannot be combined with --consistency"},
+        {{.mesh = "tp=2"}, "--buckets cannot be combined with --mesh"},
+        {{.buckets = "1M,"}, "must be auto or the bytes of each"},
+        {{.buckets = "0"}, "must be auto or the bytes of each"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_train_opts opts = cases[i].opts;
+        opts.model = base.model;
+        opts.data = base.data;
+        opts.steps = 1;
+        if (!opts.buckets) opts.buckets = "auto";
+        if (!opts.global_batch) opts.batch = 2;
+        assert_job_refused(2, &opts, cases[i].text);
+    }
+    kolo_train_opts alone = base;
+    alone.buckets = "auto";
+    assert_job_refused(1, &alone, "--buckets cannot be combined with one worker");
+}
+
+TEST_MAIN(test_buckets) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(given_and_measured_sizes_give_the_same_bits),
+        cmocka_unit_test(the_chosen_sizes_are_reported),
+        cmocka_unit_test(a_dump_has_the_given_buckets),
+        cmocka_unit_test(what_has_other_buckets_is_refused),
+    };
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
+}
