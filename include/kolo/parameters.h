@@ -18,7 +18,9 @@
  * (docs/servers.md):
  *
  *     bsp    staleness 0: the owner waits for the pushes of a clock from all workers, adds them in
- *            the order of ranks, and updates once. All workers read the same values.
+ *            the order of ranks, and updates once. All workers read the same values. With drop = m
+ *            it waits for all but m of them; one that comes later is added to the next one of its
+ *            worker, or discarded.
  *     ssp:s  staleness s > 0: each push updates at once. A worker at clock c reads when all workers
  *            have reached clock c - s.
  *     asp    staleness KOLO_STALENESS_ANY: each push updates at once, and nobody waits.
@@ -50,16 +52,17 @@ typedef struct kolo_parameters_update {
                               sum of all workers' */
     int workers;           /* how many gradients it is the sum of */
     int worker;            /* whose it is; bsp: -1 */
-    uint64_t clock;        /* at which it was computed, from 0 */
+    uint64_t clock;        /* at which it was computed, from 0; with drop the largest */
     uint64_t version;      /* updates of this range so far */
 } kolo_parameters_update;
 
 /* A read or an update, for the log of a run. */
 typedef struct kolo_parameters_event {
-    bool read; /* otherwise a push that an update has taken */
+    bool read; /* otherwise a push that an update has taken, or a late one */
+    bool late; /* a push with `drop` whose step was over */
     int worker;
     uint64_t clock;         /* of the worker; of a push: before it */
-    const uint64_t *pushes; /* [workers]: of each worker, that updates have taken so far */
+    const uint64_t *pushes; /* [workers]: of each worker, that have been taken so far */
     int workers;
 } kolo_parameters_event;
 
@@ -79,6 +82,8 @@ typedef struct kolo_parameters_opts {
     const kolo_parameters_part *parts;
     bool needs_all; /* a lost worker ends the job: all requests fail with an error that names it */
     int staleness;  /* see above; default 0, bsp */
+    int drop;       /* bsp: gradients that a step does not wait for; less than the workers */
+    bool discard;   /* those that come later are discarded, instead of kept */
     /* Called at the owner, in the service's thread. Required there. */
     void (*update)(void *arg, const kolo_parameters_update *update);
     /* Called once at the owner, before the first update, with its initial values and then its
@@ -139,6 +144,14 @@ KOLO_API kolo_status kolo_parameters_read_state(kolo_parameters *parameters, flo
 /* The reads of this worker by staleness: adds them to counts[KOLO_STALENESS_BINS]. The staleness of
  * a read is the largest over the owners. */
 KOLO_API void kolo_parameters_count_reads(const kolo_parameters *parameters, uint64_t *counts);
+/* The gradients of this worker by delay, which is the number of updates between their read and
+ * their arrival: adds them to counts[KOLO_STALENESS_BINS]. The largest over the owners. */
+KOLO_API void kolo_parameters_count_delays(const kolo_parameters *parameters, uint64_t *counts);
+/* Before this worker waits for the others by other means, as in an evaluation: no step waits for it
+ * until all workers have called this or left. With `drop` only, the owners then also apply what
+ * they have kept of late gradients. A worker. Blocks. ARG: the latest push was not followed by a
+ * pull; PEER; TIMEOUT. */
+KOLO_API kolo_status kolo_parameters_rest(kolo_parameters *parameters);
 /* Copies what this rank's range has seen. ARG: it owns none. */
 KOLO_API kolo_status kolo_parameters_stats_get(kolo_parameters *parameters,
                                                kolo_parameters_stats *stats);

@@ -133,7 +133,8 @@ typedef struct kolo_train_opts {
     const char *consistency; /* when the workers synchronize: "bsp", in every
                                 step; "lag:S", in every step, for the update S steps later;
                                 "local:H", "bmuf:H" or "diloco:H": every H steps, between which each
-                                trains on its own (docs/consistency.md); with servers also "ssp:S":
+                                trains on its own (docs/consistency.md); with servers also
+                                "bsp:drop=M": without the M latest gradients of a step, "ssp:S":
                                 a worker is at most S steps ahead of another, and "asp": without a
                                 bound (docs/servers.md). NULL: bsp. The others: UNSUPPORTED with
                                 `zero`, `reproducible` and `sparse_embedding`, those with rounds
@@ -267,6 +268,7 @@ typedef struct kolo_train_result {
     int servers;               /* ranks that only serve */
     uint64_t reads[32];        /* with servers: reads of the parameters by all workers, by staleness
                                   (docs/servers.md); the last: that and above */
+    uint64_t delays[32];       /* and their gradients, by the updates since their read */
     int64_t peak_rss_bytes;    /* of this process, with what it has used of `memory.shared` */
     uint64_t parameter_hash;   /* of the final parameters and optimizer state */
     int64_t losses_checked;    /* in_memory: number of initial steps repeated with batches of the

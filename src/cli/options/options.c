@@ -183,7 +183,9 @@ const kolo_option cli_options[] = {
      .help = "when the workers synchronize: bsp, gradients in every step; "
              "lag:S, the same for the update S steps later, so that the exchange overlaps with the "
              "next step; local:H, bmuf:H or diloco:H, parameters every H steps, between which each trains on "
-             "its own (docs/consistency.md); with --sync ps also ssp:S, gradients as they come from workers "
+             "its own (docs/consistency.md); with --sync ps also bsp:drop=M, steps that do not wait for "
+             "the M latest gradients, which join the next ones of their workers or, with ,discard, are not used, and "
+             "ssp:S, gradients as they come from workers "
              "that are at most S steps apart, and asp, without a bound; both with ,dc=L or ,scale=1 against staleness "
              "(docs/servers.md)"},
     {.name = "compress", .type = KOLO_OPTION_TEXT, .metavar = "CODEC",

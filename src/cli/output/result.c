@@ -94,20 +94,20 @@ static void add_times(kolo_text *t, const kolo_time_report *times) {
             times->slowest, idle, 100 * idle / ms[KOLO_TIME_STEP]);
 }
 
-/* How many reads had which staleness; returns the number of those up to the largest. */
-static int count_reads(const kolo_train_result *r) {
-    int n = (int)KOLO_COUNT(r->reads);
-    while (n > 0 && r->reads[n - 1] == 0) n--;
+/* The number of bins of a histogram of a run with servers up to the largest that is not empty. */
+static int count_bins(const uint64_t *bins) {
+    int n = (int)KOLO_COUNT(((kolo_train_result *)NULL)->reads);
+    while (n > 0 && bins[n - 1] == 0) n--;
     return n;
 }
 
-static void add_reads(kolo_text *t, const kolo_train_result *r) {
+static void add_histogram(kolo_text *t, const char *name, const uint64_t *bins) {
     kolo_text line = {0};
-    const int n = count_reads(r);
-    for (int s = 0; s < n; s++) {
-        kolo_text_add(&line, "%s%d: %" PRIu64, s > 0 ? "  " : "", s, r->reads[s]);
+    const int n = count_bins(bins);
+    for (int i = 0; i < n; i++) {
+        kolo_text_add(&line, "%s%d: %" PRIu64, i > 0 ? "  " : "", i, bins[i]);
     }
-    if (n > 0 && !line.failed) add_row(t, "reads, staleness", "%s", line.text);
+    if (n > 0 && !line.failed) add_row(t, name, "%s", line.text);
     kolo_text_fini(&line);
 }
 
@@ -148,7 +148,8 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
     if (r->evaluated) add_evaluation(t, split_of(about), &r->test);
     if (about->trained) {
         add_row(t, "training time", "%.2f s", r->train_seconds);
-        add_reads(t, r);
+        add_histogram(t, "reads, staleness", r->reads);
+        add_histogram(t, "gradients, delay", r->delays);
         if (r->step_ms_median > 0) add_row(t, "step, median", "%.3f ms", r->step_ms_median);
         add_times(t, &r->times);
     }
@@ -188,6 +189,14 @@ static void add_json_report(kolo_json *j, const kolo_time_report *times) {
     kolo_json_close(j);
 }
 
+static void add_json_histogram(kolo_json *j, const char *key, const uint64_t *bins) {
+    const int n = count_bins(bins);
+    if (n == 0) return;
+    kolo_json_array(j, key);
+    for (int i = 0; i < n; i++) kolo_json_int(j, NULL, (int64_t)bins[i]);
+    kolo_json_close(j);
+}
+
 static void add_json(kolo_text *t, const kolo_train_result *r, const result_about *about) {
     kolo_json j = {.out = t, .indent = 2};
     char hash[24];
@@ -222,11 +231,8 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
         kolo_json_double(&j, "step_ms_median", r->step_ms_median > 0 ? r->step_ms_median : NAN);
     }
     add_json_report(&j, &r->times);
-    if (count_reads(r) > 0) {
-        kolo_json_array(&j, "reads_by_staleness");
-        for (int s = 0; s < count_reads(r); s++) kolo_json_int(&j, NULL, (int64_t)r->reads[s]);
-        kolo_json_close(&j);
-    }
+    add_json_histogram(&j, "reads_by_staleness", r->reads);
+    add_json_histogram(&j, "gradients_by_delay", r->delays);
     kolo_json_double(&j, "samples_per_second", r->samples_per_second);
     kolo_json_int(&j, "peak_rss_bytes", r->peak_rss_bytes);
     if (about->trained) {

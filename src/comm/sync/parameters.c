@@ -24,6 +24,7 @@ struct kolo_parameters {
     kolo_owned *owned;                    /* [n_servers] */
     kolo_service_request *pushes, *pulls; /* [n_servers] */
     uint64_t reads[KOLO_STALENESS_BINS];  /* of this worker, by staleness */
+    uint64_t delays[KOLO_STALENESS_BINS]; /* of its gradients */
 };
 
 /* The range of server i of one vector. */
@@ -56,6 +57,16 @@ static void divide(kolo_parameters *p) {
 
 /* ---- creation ---- */
 
+static kolo_status check_drop(const kolo_parameters_opts *o, int workers) {
+    if ((o->drop != 0 && o->staleness != 0) || (o->discard && o->drop == 0)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "gradients are dropped with a staleness of 0, and discarded "
+                                       "if they are dropped");
+    }
+    if (o->drop >= 0 && o->drop < workers) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "steps without %d of %d gradients: at least one is needed",
+                     o->drop, workers);
+}
+
 static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int ranks, int rank) {
     const bool owns = rank >= ranks - o->servers || o->servers <= 0;
     if (owns && !o->update) return KOLO_FAIL(KOLO_ERR_ARG, "parameters without an update");
@@ -68,6 +79,7 @@ static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int r
                          "a staleness of %d: must be KOLO_STALENESS_ANY or at least 0",
                          o->staleness);
     }
+    KOLO_TRY(check_drop(o, o->servers > 0 ? ranks - o->servers : ranks));
     if (!o->parts) return KOLO_OK;
     const int owners = o->servers > 0 ? o->servers : ranks;
     size_t all = 0;
@@ -216,21 +228,42 @@ static kolo_status start_all(kolo_parameters *p, kolo_service_request *requests,
     return KOLO_OK;
 }
 
+/* The largest clock that the owners have replied. */
+static uint64_t largest_reply(const kolo_parameters *p, const kolo_service_request *requests) {
+    uint64_t largest = 0;
+    for (int i = 0; i < p->n_servers; i++) {
+        if (requests[i].reply_clock > largest) largest = requests[i].reply_clock;
+    }
+    return largest;
+}
+
 static kolo_status end_push(kolo_parameters *p) {
     if (!p->pushing) return KOLO_OK;
     p->pushing = false;
-    return wait_all(p, p->pushes, p->n_servers);
+    KOLO_TRY(wait_all(p, p->pushes, p->n_servers));
+    p->delays[kolo_staleness_bin(largest_reply(p, p->pushes))]++;
+    return KOLO_OK;
+}
+
+/* Sends a request without data to each owner; also if one is lost: the others wait for it. */
+static kolo_status signal_all(kolo_parameters *p, uint32_t kind, kolo_status first) {
+    char text[256];
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    for (int i = 0; i < p->n_servers; i++) {
+        kolo_service_request q = {.server = kolo_service_server_rank(p->service, i), .kind = kind};
+        kolo_status status = kolo_service_run(p->service, &q, 0);
+        if (status == KOLO_OK || first != KOLO_OK) continue;
+        first = status;
+        snprintf(text, sizeof text, "%s", kolo_last_error());
+    }
+    return first == KOLO_OK ? first : KOLO_FAIL(first, "%s", text);
 }
 
 kolo_status kolo_parameters_pull(kolo_parameters *p, float *values) {
     KOLO_TRY(check_worker(p));
     KOLO_TRY(start_all(p, p->pulls, KOLO_OWNER_PULL, NULL, values));
     KOLO_TRY(wait_all(p, p->pulls, p->n_servers));
-    uint64_t stale = 0;
-    for (int i = 0; i < p->n_servers; i++) {
-        if (p->pulls[i].reply_clock > stale) stale = p->pulls[i].reply_clock;
-    }
-    p->reads[kolo_staleness_bin(stale)]++;
+    p->reads[kolo_staleness_bin(largest_reply(p, p->pulls))]++;
     return end_push(p);
 }
 
@@ -242,6 +275,10 @@ kolo_status kolo_parameters_read_state(kolo_parameters *p, float *state) {
 
 void kolo_parameters_count_reads(const kolo_parameters *p, uint64_t *counts) {
     for (int i = 0; i < KOLO_STALENESS_BINS; i++) counts[i] += p->reads[i];
+}
+
+void kolo_parameters_count_delays(const kolo_parameters *p, uint64_t *counts) {
+    for (int i = 0; i < KOLO_STALENESS_BINS; i++) counts[i] += p->delays[i];
 }
 
 kolo_status kolo_parameters_push(kolo_parameters *p, const float *gradient) {
@@ -261,18 +298,15 @@ kolo_status kolo_parameters_finish(kolo_parameters *p) {
     KOLO_TRY(check_worker(p));
     if (p->finished) return KOLO_OK;
     p->finished = true;
-    kolo_status first = end_push(p);
-    char text[256];
-    snprintf(text, sizeof text, "%s", kolo_last_error());
-    for (int i = 0; i < p->n_servers; i++) { /* also if one is lost: the others wait for it */
-        kolo_service_request q = {.server = kolo_service_server_rank(p->service, i),
-                                  .kind = KOLO_OWNER_FINISH};
-        kolo_status status = kolo_service_run(p->service, &q, 0);
-        if (status == KOLO_OK || first != KOLO_OK) continue;
-        first = status;
-        snprintf(text, sizeof text, "%s", kolo_last_error());
+    return signal_all(p, KOLO_OWNER_FINISH, end_push(p));
+}
+
+kolo_status kolo_parameters_rest(kolo_parameters *p) {
+    KOLO_TRY(check_worker(p));
+    if (p->pushing) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a rest after a push: pull the parameters first");
     }
-    return first == KOLO_OK ? first : KOLO_FAIL(first, "%s", text);
+    return signal_all(p, KOLO_OWNER_REST, KOLO_OK);
 }
 
 kolo_status kolo_parameters_stats_get(kolo_parameters *p, kolo_parameters_stats *stats) {

@@ -11,8 +11,13 @@
 /* A worker, as an owner sees it. */
 typedef struct worker {
     bool gone;               /* has finished or is lost */
-    kolo_service_call *push; /* kept until the clock is complete; bsp only */
+    bool rests;              /* waits for the other workers elsewhere */
+    uint64_t read_at;        /* the version that it has read last */
+    kolo_service_call *push; /* kept until the step is complete; bsp only */
     kolo_service_call *pull; /* kept until the others have caught up */
+    float *late;             /* the sum of n_late gradients that came after their steps */
+    int n_late;
+    uint64_t late_clock; /* of the latest of them */
 } worker;
 
 /* The service's thread owns all but what the mutex protects. */
@@ -24,8 +29,9 @@ struct kolo_parameters_owner {
     float *values, *state;     /* one after the other */
     float *sum;                /* of gradients; bsp only */
     worker *workers;           /* [n_workers] */
-    uint64_t *pushes;          /* [n_workers]: taken by updates */
-    kolo_service_call **taken; /* [n_workers]: of the clock that is being completed */
+    float *late;               /* of all workers; only if late gradients are kept */
+    uint64_t *pushes;          /* [n_workers]: taken */
+    kolo_service_call **taken; /* [n_workers]: of the step that is being completed */
     uint64_t version;
     int missing;           /* a lost worker that ends the job; -1: none */
     char why[160];         /* it is missing */
@@ -50,9 +56,9 @@ static uint64_t slowest(const owner *o) {
     return least;
 }
 
-static void observe(const owner *o, bool read, int w, uint64_t clock) {
-    kolo_parameters_event event = {
-        .read = read, .worker = w, .clock = clock, .pushes = o->pushes, .workers = o->n_workers};
+static void observe(const owner *o, kolo_parameters_event event) {
+    event.pushes = o->pushes;
+    event.workers = o->n_workers;
     if (o->opts->observe) o->opts->observe(o->opts->arg, &event);
 }
 
@@ -66,19 +72,21 @@ static uint64_t count_read(owner *o, uint64_t clock) {
     return stale;
 }
 
-/* Whether a worker at this clock may read now. */
-static bool may_read(const owner *o, uint64_t clock) {
+/* Whether worker w, at this clock, may read now. */
+static bool may_read(const owner *o, int w, uint64_t clock) {
     uint64_t bound = (uint64_t)o->opts->staleness;
+    if (o->opts->drop > 0) return !o->workers[w].push;
     if (o->opts->staleness == KOLO_STALENESS_ANY || clock <= bound) return true;
     return slowest(o) >= clock - bound;
 }
 
 static void answer_pull(owner *o, int w) {
     kolo_service_call *call = o->workers[w].pull;
-    if (!call || !may_read(o, call->clock)) return;
+    if (!call || !may_read(o, w, call->clock)) return;
     o->workers[w].pull = NULL;
+    o->workers[w].read_at = o->version;
     uint64_t stale = count_read(o, call->clock);
-    observe(o, true, w, call->clock);
+    observe(o, (kolo_parameters_event){.read = true, .worker = w, .clock = call->clock});
     o->reply(call, KOLO_OK, stale, o->values, o->has.values.count * sizeof(float));
 }
 
@@ -99,40 +107,100 @@ static void apply(owner *o, const float *gradient, int n, int w, uint64_t clock)
     pthread_mutex_unlock(&o->mutex);
 }
 
-/* Bsp: updates once the pushes of all workers are in. */
-static void complete_clock(owner *o) {
-    int n = 0;
-    uint64_t clock = 0;
+/* ---- bsp ---- */
+
+/* Adds n gradients to `total` of them in `sum`. */
+static void add_gradients(const owner *o, float *sum, int *total, const float *gradient, int n) {
     const size_t count = o->has.gradient.count;
-    for (int w = 0; w < o->n_workers; w++) {
-        if (!o->workers[w].gone && !o->workers[w].push) return;
+    if (*total == 0 && count > 0) {
+        memcpy(sum, gradient, count * sizeof *sum);
+    } else if (count > 0) {
+        (void)kolo_combine(sum, gradient, count, KOLO_DTYPE_F32, KOLO_SUM);
     }
+    *total += n;
+}
+
+/* Whether steps wait for a worker, unless they drop it. */
+static bool is_active(const worker *w) { return !w->gone && !w->rests; }
+
+/* Whether the gradients that a step waits for are in. Without any active worker: whether gradients
+ * of earlier steps are left. */
+static bool is_complete(const owner *o) {
+    int active = 0, in = 0;
+    bool left = false;
     for (int w = 0; w < o->n_workers; w++) {
-        kolo_service_call *call = o->workers[w].push;
-        if (!call) continue;
-        clock = call->clock;
-        if (n++ == 0 && count > 0) {
-            memcpy(o->sum, call->input, count * sizeof(float));
-        } else if (count > 0) {
-            (void)kolo_combine(o->sum, call->input, count, KOLO_DTYPE_F32, KOLO_SUM);
+        const worker *x = &o->workers[w];
+        in += x->push != NULL;
+        active += is_active(x);
+        left |= x->n_late > 0;
+    }
+    if (active == 0) return left;
+    const int needed = active - o->opts->drop;
+    return in >= (needed > 1 ? needed : 1);
+}
+
+/* The sum of the gradients that are in, each after the late ones of its worker, and of the late
+ * ones of workers that are not active. Returns how many gradients that is. */
+static int sum_gradients(owner *o, uint64_t *clock) {
+    int n = 0;
+    *clock = 0;
+    for (int w = 0; w < o->n_workers; w++) {
+        worker *x = &o->workers[w];
+        if (x->n_late > 0 && (x->push || !is_active(x))) {
+            add_gradients(o, o->sum, &n, x->late, x->n_late);
+            if (x->late_clock > *clock) *clock = x->late_clock;
+            x->n_late = 0;
         }
+        if (!x->push) continue;
+        add_gradients(o, o->sum, &n, x->push->input, 1);
+        if (x->push->clock > *clock) *clock = x->push->clock;
     }
-    if (n == 0) return;
+    return n;
+}
+
+static void complete_step(owner *o) {
+    uint64_t clock;
+    if (!is_complete(o)) return;
+    const int n = sum_gradients(o, &clock);
     apply(o, o->sum, n, -1, clock);
     for (int w = 0; w < o->n_workers; w++) { /* all, before a reply detects a lost worker */
-        o->taken[w] = o->workers[w].push;
+        kolo_service_call *call = o->taken[w] = o->workers[w].push;
         o->workers[w].push = NULL;
-        o->pushes[w] += o->taken[w] != NULL;
-        if (o->taken[w]) observe(o, false, w, clock);
+        o->pushes[w] += call != NULL;
+        if (call) observe(o, (kolo_parameters_event){.worker = w, .clock = call->clock});
     }
     for (int w = 0; w < o->n_workers; w++) {
-        if (o->taken[w]) o->reply(o->taken[w], KOLO_OK, o->version, NULL, 0);
+        if (o->taken[w]) o->reply(o->taken[w], KOLO_OK, 0, NULL, 0);
     }
 }
 
-/* After a push, or after a worker has gone. */
+/* A gradient whose step is over: it waits for the next one of its worker, or is discarded. */
+static void take_late(owner *o, int w, kolo_service_call *call) {
+    worker *x = &o->workers[w];
+    const uint64_t delay = o->version - x->read_at;
+    if (!o->opts->discard) {
+        add_gradients(o, x->late, &x->n_late, call->input, 1);
+        x->late_clock = call->clock;
+    }
+    o->pushes[w]++;
+    observe(o, (kolo_parameters_event){.late = true, .worker = w, .clock = call->clock});
+    o->reply(call, KOLO_OK, delay, NULL, 0);
+}
+
+/* Once no worker is active, those that rest begin the next step together. */
+static void end_rest(owner *o) {
+    for (int w = 0; w < o->n_workers; w++) {
+        if (is_active(&o->workers[w])) return;
+    }
+    for (int w = 0; w < o->n_workers; w++) o->workers[w].rests = false;
+}
+
+/* ---- requests ---- */
+
+/* After a push, or after a worker has gone or rests. */
 static void go_on(owner *o) {
-    if (o->opts->staleness == 0) complete_clock(o);
+    if (o->opts->staleness == 0) complete_step(o);
+    end_rest(o);
     for (int w = 0; w < o->n_workers; w++) answer_pull(o, w);
 }
 
@@ -200,8 +268,26 @@ static bool is_valid(const owner *o, const kolo_service_call *call) {
                call->clock == o->pushes[call->client] &&
                (uintptr_t)call->input % sizeof(float) == 0;
     default:
-        return call->kind == KOLO_OWNER_FINISH && input == 0 && output == 0;
+        return input == 0 && output == 0 &&
+               (call->kind == KOLO_OWNER_FINISH || (call->kind == KOLO_OWNER_REST && !w->push));
     }
+}
+
+static void push(owner *o, int w, kolo_service_call *call) {
+    worker *x = &o->workers[w];
+    x->rests = false;
+    if (o->opts->drop > 0 && x->read_at < o->version) {
+        take_late(o, w, call);
+    } else if (o->opts->staleness == 0) {
+        x->push = call;
+    } else {
+        const uint64_t delay = o->version - x->read_at;
+        apply(o, call->input, 1, w, call->clock);
+        o->pushes[w]++;
+        observe(o, (kolo_parameters_event){.worker = w, .clock = call->clock});
+        o->reply(call, KOLO_OK, delay, NULL, 0);
+    }
+    go_on(o);
 }
 
 void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
@@ -224,15 +310,12 @@ void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
         o->reply(call, KOLO_OK, 0, NULL, 0);
         leave(o, w, false);
         go_on(o);
-    } else if (o->opts->staleness == 0) {
-        o->workers[w].push = call;
+    } else if (call->kind == KOLO_OWNER_REST) {
+        o->workers[w].rests = true;
         go_on(o);
+        o->reply(call, KOLO_OK, 0, NULL, 0);
     } else {
-        apply(o, call->input, 1, w, call->clock);
-        o->pushes[w]++;
-        observe(o, false, w, call->clock);
-        o->reply(call, KOLO_OK, o->version, NULL, 0);
-        go_on(o);
+        push(o, w, call);
     }
 }
 
@@ -242,6 +325,7 @@ void kolo_parameters_owner_destroy(owner *o) {
     pthread_mutex_destroy(&o->mutex);
     kolo_free(o->values);
     kolo_free(o->sum);
+    kolo_free(o->late);
     kolo_free(o->workers);
     kolo_free(o->pushes);
     kolo_free(o->taken);
@@ -268,8 +352,13 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     o->workers = kolo_zalloc(n * sizeof *o->workers);
     o->pushes = kolo_zalloc(n * sizeof *o->pushes);
     o->taken = kolo_zalloc(n * sizeof *o->taken);
-    bool all = o->values && (o->sum || opts->staleness != 0);
+    const bool keeps = opts->drop > 0 && !opts->discard;
+    o->late = keeps ? kolo_alloc(n * sum_bytes) : NULL;
+    bool all = o->values && (o->sum || opts->staleness != 0) && (o->late || !keeps);
     if (all && o->workers && o->pushes && o->taken) {
+        for (size_t w = 0; w < n && keeps; w++) {
+            o->workers[w].late = o->late + w * has->gradient.count;
+        }
         *made = o;
         return KOLO_OK;
     }

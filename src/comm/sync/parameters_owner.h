@@ -2,10 +2,10 @@
 /* The owner of a part of the parameters: what it does with the requests of workers, whatever brings
  * them. Calls and replies are those of kolo/service.h; a test may make both.
  *
- * What the owner may not answer yet it keeps: with bsp the pushes of a clock until all workers have
- * sent theirs, which are then added where they lie, in the workers' memory if that is mapped; with
- * any bound the reads of workers that are too far ahead. An update releases them. One thread does
- * it all, so a read never sees half an update, and needs no version to be pinned. */
+ * What the owner may not answer yet it keeps: with bsp the pushes of a step until it is complete,
+ * which are then added where they lie, in the workers' memory if that is mapped; with any bound the
+ * reads of workers that are too far ahead. An update releases them. One thread does it all, so a
+ * read never sees half an update, and needs no version to be pinned. */
 
 #include "kolo/parameters.h"
 #include "kolo/service.h"
@@ -15,6 +15,7 @@ typedef enum kolo_owner_request {
     KOLO_OWNER_PUSH,
     KOLO_OWNER_FINISH,
     KOLO_OWNER_STATE,
+    KOLO_OWNER_REST,
 } kolo_owner_request;
 
 /* A part of a vector, in numbers. */

@@ -19,11 +19,16 @@ static int64_t largest_batch(const kolo_job *j) {
                         (samples - 1) / kolo_session_data_ranks(j->session) + 1);
 }
 
-/* The reads of all workers by staleness. */
-static kolo_status sum_reads(const kolo_job *j, uint64_t *reads) {
-    kolo_session_count_reads(j->session, reads);
+/* Of all workers, the reads by staleness and the gradients by delay. */
+typedef struct histograms {
+    uint64_t reads[KOLO_STALENESS_BINS], delays[KOLO_STALENESS_BINS];
+} histograms;
+
+static kolo_status sum_histograms(const kolo_job *j, histograms *h) {
+    kolo_session_count_reads(j->session, h->reads);
+    kolo_session_count_delays(j->session, h->delays);
     if (!j->comm) return KOLO_OK;
-    return kolo_allreduce(j->comm, reads, KOLO_STALENESS_BINS, KOLO_DTYPE_I64, KOLO_SUM);
+    return kolo_allreduce(j->comm, h, sizeof *h / sizeof h->reads[0], KOLO_DTYPE_I64, KOLO_SUM);
 }
 
 static kolo_train_memory memory_of(const kolo_job *j) {
@@ -49,8 +54,8 @@ kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
     uint64_t hash;
     KOLO_TRY(kolo_session_settle(j->session));
     kolo_session_add_rest(j->session, &j->state.run.sums);
-    uint64_t reads[KOLO_STALENESS_BINS] = {0};
-    KOLO_TRY(sum_reads(j, reads));
+    histograms h = {{0}, {0}};
+    KOLO_TRY(sum_histograms(j, &h));
     KOLO_TRY(kolo_store_hash_shards(kolo_session_store(j->session), &hash));
     KOLO_TRY(kolo_compare_replicas(j->comm, kolo_session_store(j->session), "at the end"));
     KOLO_TRY(kolo_job_check_parameters(j));
@@ -85,7 +90,8 @@ kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
         .servers = j->setup.opts.servers,
         .memory = memory_of(j),
     };
-    memcpy(result->reads, reads, sizeof result->reads);
+    memcpy(result->reads, h.reads, sizeof result->reads);
+    memcpy(result->delays, h.delays, sizeof result->delays);
     kolo_step_time *rows = j->setup.opts.times_by_rank;
     if (rows) memcpy(rows, result->times.by_rank, (size_t)result->times.ranks * sizeof *rows);
     result->times.by_rank = rows;

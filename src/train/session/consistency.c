@@ -22,13 +22,16 @@ static const struct {
     int64_t most;       /* steps that it may be given; 0: none */
     bool alone;         /* the step of a rank has its own samples only */
     bool ring, servers; /* what can have it: an allreduce, servers */
+    bool at_push;       /* each push is an update, which has parameters */
     bool rounds, outer; /* outer: the update of a round has parameters */
     double lr, momentum;
     bool nesterov;
 } policies[] = {
     [KOLO_CONSISTENCY_BSP] = {.name = "bsp", .ring = true, .servers = true},
-    [KOLO_CONSISTENCY_SSP] = {.name = "ssp", .most = 1 << 20, .alone = true, .servers = true},
-    [KOLO_CONSISTENCY_ASP] = {.name = "asp", .alone = true, .servers = true},
+    [KOLO_CONSISTENCY_DROP] = {.name = "bsp:drop", .alone = true, .servers = true},
+    [KOLO_CONSISTENCY_SSP] =
+        {.name = "ssp", .most = 1 << 20, .alone = true, .servers = true, .at_push = true},
+    [KOLO_CONSISTENCY_ASP] = {.name = "asp", .alone = true, .servers = true, .at_push = true},
     [KOLO_CONSISTENCY_LAG] = {.name = "lag", .most = 64, .ring = true},
     [KOLO_CONSISTENCY_LOCAL] =
         {.name = "local", .most = MANY, .alone = true, .ring = true, .rounds = true},
@@ -61,14 +64,9 @@ static kolo_status find(const char *text, size_t length, kolo_consistency_kind *
     }
     return KOLO_FAIL(
         KOLO_ERR_ARG,
-        "consistency \"%s\": choose one of bsp, ssp:S, asp, lag:S, local:H, bmuf:H, diloco:H, with "
-        "the bound, the lag or the steps between rounds",
+        "consistency \"%s\": choose one of bsp, bsp:drop=M, ssp:S, asp, lag:S, local:H, bmuf:H, "
+        "diloco:H, with the bound, the lag or the steps between rounds",
         text);
-}
-
-/* Whether each push of a rank is an update at a server, which has parameters. */
-static bool updates_at_push(kolo_consistency_kind kind) {
-    return policies[kind].servers && policies[kind].alone;
 }
 
 /* Parses one "key=value" up to a comma or the end, which *at becomes. */
@@ -120,6 +118,24 @@ static kolo_status parse_steps(const char *text, const char **at, int64_t least,
         (int)strcspn(text, ":"), text, most);
 }
 
+/* The rest of "bsp:drop=M" and "bsp:drop=M,discard". */
+static kolo_status parse_drop(const char *text, const char *at, kolo_consistency *c) {
+    static const char key[] = "drop=";
+    const bool named = strncmp(at, key, sizeof key - 1) == 0;
+    char *end = (char *)at;
+    errno = 0;
+    if (named) at = end = (char *)at + sizeof key - 1;
+    const long drop = named && *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : -1;
+    c->kind = KOLO_CONSISTENCY_DROP;
+    c->drop = (int)drop;
+    c->discard = strcmp(end, ",discard") == 0;
+    if (drop >= 1 && drop <= 1 << 16 && (c->discard || *end == '\0')) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "consistency \"%s\": give the gradients that a step does not wait for, at "
+                     "least 1, as in bsp:drop=1 or bsp:drop=1,discard",
+                     text);
+}
+
 kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency *consistency) {
     kolo_consistency c = {0};
     if (!text) text = "bsp";
@@ -130,7 +146,10 @@ kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency
     c.nesterov = policies[c.kind].nesterov;
     if (c.momentum == block_momentum) c.momentum = 1 - 1.0 / ranks;
     const bool ssp = c.kind == KOLO_CONSISTENCY_SSP;
-    if (policies[c.kind].most > 0) {
+    if (c.kind == KOLO_CONSISTENCY_BSP && *at == ':') {
+        KOLO_TRY(parse_drop(text, at + 1, &c));
+        at += strlen(at);
+    } else if (policies[c.kind].most > 0) {
         at += *at == ':';
         KOLO_TRY(parse_steps(text, &at, ssp ? 0 : 1, policies[c.kind].most, &c.steps));
     } else if (*at == ':') {
@@ -138,7 +157,7 @@ kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency
                          policies[c.kind].name);
     }
     if (ssp && c.steps == 0) c.kind = KOLO_CONSISTENCY_BSP; /* the same: all read equal values */
-    while (*at == ',' && (policies[c.kind].outer || updates_at_push(c.kind))) {
+    while (*at == ',' && (policies[c.kind].outer || policies[c.kind].at_push)) {
         at++;
         KOLO_TRY(parse_value(text, &at, &c));
     }
@@ -154,6 +173,10 @@ kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency
 bool kolo_consistency_has_rounds(const kolo_consistency *c) { return policies[c->kind].rounds; }
 
 bool kolo_consistency_is_alone(const kolo_consistency *c) { return policies[c->kind].alone; }
+
+bool kolo_consistency_updates_at_push(const kolo_consistency *c) {
+    return policies[c->kind].at_push;
+}
 
 bool kolo_consistency_is_for(const kolo_consistency *c, bool servers) {
     return servers ? policies[c->kind].servers : policies[c->kind].ring;

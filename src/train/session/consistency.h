@@ -2,9 +2,10 @@
 /* The policy of updates: when the ranks synchronize (docs/consistency.md).
  *
  *     bsp         the sum of all gradients, in every step
- *     ssp:S       with servers: each gradient at once; a rank is at most S steps ahead of another
- *     asp         with servers: each gradient at once
- *                 both: ",dc=L", delay compensation; ",scale=1", smaller rates for stale gradients
+ *     bsp:drop=M  with servers: a step does not wait for M of the gradients, which join the next
+ * one of their ranks; "bsp:drop=M,discard": they are discarded ssp:S       with servers: each
+ * gradient at once; a rank is at most S steps ahead of another asp         with servers: each
+ * gradient at once both: ",dc=L", delay compensation; ",scale=1", smaller rates for stale gradients
  *     lag:S       the sum of all gradients, S steps later
  *     local:H     every rank trains on its own; parameters are averaged every H steps
  *     bmuf:H      the same; a momentum of the averages is added
@@ -17,6 +18,7 @@
 
 typedef enum kolo_consistency_kind {
     KOLO_CONSISTENCY_BSP,
+    KOLO_CONSISTENCY_DROP,
     KOLO_CONSISTENCY_SSP,
     KOLO_CONSISTENCY_ASP,
     KOLO_CONSISTENCY_LAG,
@@ -28,6 +30,8 @@ typedef enum kolo_consistency_kind {
 typedef struct kolo_consistency {
     kolo_consistency_kind kind;
     int64_t steps; /* of a lag, ahead of another rank, or between rounds */
+    int drop;      /* gradients that a step does not wait for */
+    bool discard;  /* they are not used */
     /* Of the update of a round, where there is one. */
     double lr, momentum;
     bool nesterov;
@@ -37,7 +41,7 @@ typedef struct kolo_consistency {
     bool scale;
 } kolo_consistency;
 
-/* Parses "bsp", "ssp:3,dc=0.04", "asp,scale=1", "lag:1", "local:8",
+/* Parses "bsp", "bsp:drop=1", "ssp:3,dc=0.04", "asp,scale=1", "lag:1", "local:8",
  * "bmuf:8,momentum=0.5,lr=1,nesterov=1", "diloco:50,lr=0.7,momentum=0.9". NULL: bsp. `ranks`
  * determines the default momentum of bmuf. ARG: names what is wrong. */
 kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency *consistency);
@@ -45,6 +49,8 @@ kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency
 bool kolo_consistency_has_rounds(const kolo_consistency *consistency);
 /* Whether a rank's step has its own samples only. */
 bool kolo_consistency_is_alone(const kolo_consistency *consistency);
+/* Whether each push of a rank is an update at a server. */
+bool kolo_consistency_updates_at_push(const kolo_consistency *consistency);
 /* Whether servers can have the policy, and whether an allreduce can. */
 bool kolo_consistency_is_for(const kolo_consistency *consistency, bool servers);
 /* With servers: the bound of kolo/parameters.h. */

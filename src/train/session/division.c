@@ -184,6 +184,19 @@ void kolo_division_scatter(const kolo_division *d, int owner, unsigned kinds, bo
     }
 }
 
+void kolo_division_scale(const kolo_division *d, int owner, double gradients, double statistics,
+                         float *part) {
+    for (int i = 0; i < d->n_rows; i++) {
+        const size_t n = range_of(d, i, owner);
+        if (!is_among(d, i, KOLO_ROWS_PUSHED)) continue;
+        const bool is_gradient = row_of(d, i)[KIND] == KOLO_ROW_GRADIENT;
+        const bool is_statistic = row_of(d, i)[KIND] == KOLO_ROW_STATISTIC;
+        const double factor = is_gradient ? gradients : is_statistic ? statistics : 1;
+        for (size_t k = 0; k < n && factor != 1; k++) part[k] = (float)(factor * (double)part[k]);
+        part += n;
+    }
+}
+
 enum { LOW = 1 << 12 }; /* sums of up to 4,096 workers are below 2^24 */
 
 void kolo_summed_set(float *summed, int64_t number) {

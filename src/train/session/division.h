@@ -72,6 +72,11 @@ void kolo_division_gather(const kolo_division *division, int owner, unsigned kin
 void kolo_division_scatter(const kolo_division *division, int owner, unsigned kinds, bool own,
                            const float *part, float *const *places);
 
+/* Multiplies the gradients and the statistics in a part that an owner is pushed, without its head.
+ */
+void kolo_division_scale(const kolo_division *division, int owner, double gradients,
+                         double statistics, float *part);
+
 /* An exact number in two floats whose sums over the workers stay exact. */
 void kolo_summed_set(float *summed, int64_t number);
 int64_t kolo_summed_get(const float *summed);

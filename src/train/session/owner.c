@@ -173,6 +173,22 @@ static void add_totals(const kolo_owner *o, const float *gradient) {
     }
 }
 
+/* The sums become means over the labels and samples that are in them. */
+static void average(const kolo_owner *o, const float *gradient) {
+    const kolo_division *d = o->division;
+    const double labels = (double)kolo_summed_get(gradient + KOLO_SUMMED_LABELS);
+    const double samples = (double)kolo_summed_get(gradient + KOLO_SUMMED_SAMPLES);
+    for (int row = 0; row < d->n_rows; row++) {
+        int64_t first, end;
+        const kolo_row_kind kind = kolo_division_kind(d, row);
+        const double by = kind == KOLO_ROW_GRADIENT ? labels : samples;
+        if ((kind != KOLO_ROW_GRADIENT && kind != KOLO_ROW_STATISTIC) || by == 0) continue;
+        kolo_division_range(d, row, o->opts.index, &first, &end);
+        float *sum = o->sum_at[row];
+        for (int64_t i = 0; i < end - first; i++) sum[i] = (float)((double)sum[i] / by);
+    }
+}
+
 /* Runs the updates of the plan on sums, or on what one worker has. A worker without samples changes
  * nothing. */
 static void update(void *arg, const kolo_parameters_update *u) {
@@ -183,6 +199,7 @@ static void update(void *arg, const kolo_parameters_update *u) {
     kolo_division_scatter(o->division, index, KOLO_ROWS_PUSHED, true,
                           u->gradient + KOLO_SUMMED_HEAD, o->sum_at);
     add_totals(o, u->gradient);
+    if (o->opts.weighted) average(o, u->gradient);
     if (u->worker >= 0) compensate(o, u->worker);
     kolo_plan_set(o->plan, o->lr, rate_of(o, u));
     kolo_plan_set(o->plan, o->update, (double)++o->updates);

@@ -14,7 +14,10 @@ typedef struct kolo_owner kolo_owner;
 typedef struct kolo_owner_opts {
     int index, owners;
     bool every_push; /* update at each push of a worker, else at their sum */
-    int64_t steps;   /* of each worker, made before */
+    /* Of a sum over any number of workers: they push gradients times their labels and statistics
+     * times their samples, and the sums are divided by those of all. */
+    bool weighted;
+    int64_t steps; /* of each worker, made before */
     int workers;
     kolo_lr schedule; /* of steps */
     /* With every_push: of the delay of gradients, see docs/servers.md. 0: none. */

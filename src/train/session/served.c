@@ -21,6 +21,7 @@ struct kolo_served {
     kolo_parameters *parameters;
     kolo_parameters_part *parts; /* by owner */
     size_t values, gradient, state;
+    bool weighted;          /* pushes are weighted by labels and samples: see kolo_owner_opts */
     float *pushed, *pulled; /* [gradient], [values]; registered memory */
     float *states;          /* [state] */
     int *entries;           /* by row: of the session's store; -1: none */
@@ -47,7 +48,8 @@ static kolo_status make_owner(kolo_served *d, const kolo_session_config *config,
     const kolo_owner_opts opts = {
         .index = rank - (ranks - owners),
         .owners = owners,
-        .every_push = kolo_consistency_is_alone(&config->consistency),
+        .every_push = kolo_consistency_updates_at_push(&config->consistency),
+        .weighted = config->consistency.drop > 0,
         .steps = o->steps,
         .workers = ranks - o->servers,
         .schedule = o->schedule,
@@ -136,6 +138,8 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
         .parts = d->parts,
         .needs_all = true,
         .staleness = kolo_consistency_staleness(c),
+        .drop = c->drop,
+        .discard = c->discard,
     };
     if (initial) fill_initial(d, session, initial);
     kolo_status status = d->owner ? kolo_owner_serve(d->owner, &d->division, &opts) : KOLO_OK;
@@ -143,7 +147,9 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
     return kolo_parameters_create(o->world, initial, d->values + d->state, &opts, &d->parameters);
 }
 
-static kolo_status prepare(kolo_served *d, const kolo_served_opts *o, kolo_session *session) {
+static kolo_status prepare(kolo_served *d, const kolo_session_config *config,
+                           const kolo_served_opts *o, kolo_session *session) {
+    d->weighted = config->consistency.drop > 0;
     KOLO_TRY(allocate(d, o->world));
     return session ? find_entries(d, session) : KOLO_OK;
 }
@@ -155,7 +161,7 @@ static kolo_status create(kolo_served *d, const kolo_session_config *config,
     KOLO_TRY(kolo_broadcast(o->world, &all.steps, 1, KOLO_DTYPE_I64, 0));
     KOLO_TRY(kolo_agree(o->world, make_owner(d, config, &all)));
     KOLO_TRY(kolo_division_broadcast(&d->division, o->world));
-    KOLO_TRY(kolo_agree(o->world, prepare(d, o, session)));
+    KOLO_TRY(kolo_agree(o->world, prepare(d, config, o, session)));
     const size_t bytes = (d->values + d->state) * sizeof(float);
     float *initial = session && rank_of(session) == 0 ? kolo_zalloc(bytes) : NULL;
     const bool failed = session && rank_of(session) == 0 && !initial;
@@ -205,6 +211,12 @@ void kolo_served_count_reads(const kolo_served *d, uint64_t *counts) {
     kolo_parameters_count_reads(d->parameters, counts);
 }
 
+void kolo_served_count_delays(const kolo_served *d, uint64_t *counts) {
+    kolo_parameters_count_delays(d->parameters, counts);
+}
+
+kolo_status kolo_served_rest(kolo_served *d) { return kolo_parameters_rest(d->parameters); }
+
 /* ---- the exchange of a step ---- */
 
 static kolo_status add_exchange(kolo_served *d, const kolo_plan *plan) {
@@ -252,6 +264,10 @@ static kolo_status push(kolo_served *d, const kolo_plan *plan, int64_t samples, 
         if (plan) {
             kolo_division_gather(&d->division, i, KOLO_ROWS_PUSHED, false, d->places,
                                  part + KOLO_SUMMED_HEAD);
+        }
+        if (d->weighted) {
+            kolo_division_scale(&d->division, i, (double)labels, (double)samples,
+                                part + KOLO_SUMMED_HEAD);
         }
         part += d->parts[i].gradient;
     }

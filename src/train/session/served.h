@@ -29,5 +29,8 @@ void kolo_served_destroy(kolo_served *served);
 void kolo_served_abandon(kolo_served *served);
 /* Copies the values of the owners, and their optimizer state, to the session. */
 kolo_status kolo_served_read_all(kolo_served *served, kolo_session *session);
-/* Of this worker: see kolo_parameters_count_reads. */
+/* Of this worker: see kolo_parameters_count_reads and kolo_parameters_count_delays. */
 void kolo_served_count_reads(const kolo_served *served, uint64_t *counts);
+void kolo_served_count_delays(const kolo_served *served, uint64_t *counts);
+/* Before this worker waits for the others: see kolo_parameters_rest. */
+kolo_status kolo_served_rest(kolo_served *served);

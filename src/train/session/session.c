@@ -140,6 +140,10 @@ kolo_status kolo_session_init(kolo_session *s, uint64_t seed) {
 
 void kolo_session_set_steps(kolo_session *s, int64_t steps) { s->steps = (uint64_t)steps; }
 
+void kolo_session_count_delays(const kolo_session *s, uint64_t *counts) {
+    if (s->served) kolo_served_count_delays(s->served, counts);
+}
+
 void kolo_session_count_reads(const kolo_session *s, uint64_t *counts) {
     if (s->served) kolo_served_count_reads(s->served, counts);
 }

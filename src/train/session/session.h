@@ -136,6 +136,8 @@ kolo_status kolo_session_connect(kolo_session *session, kolo_comm *world, int se
                                  kolo_status status);
 /* The reads of this worker by staleness: adds them to counts[KOLO_STALENESS_BINS]. */
 void kolo_session_count_reads(const kolo_session *session, uint64_t *counts);
+/* The same of its gradients by delay. */
+void kolo_session_count_delays(const kolo_session *session, uint64_t *counts);
 
 /* Before a session is destroyed because of an error, the last one: the ranks that wait for this one
  * in groups of a mesh get it. */

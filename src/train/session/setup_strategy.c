@@ -143,8 +143,15 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
             KOLO_ERR_UNSUPPORTED, "consistency %s cannot be combined with --sync %s: %s",
             o->consistency, kolo_sync_name(o->sync),
             o->sync == KOLO_SYNC_PS
-                ? "owners apply gradients as they arrive: take bsp, ssp:S or asp"
+                ? "owners apply gradients as they arrive: take bsp, bsp:drop=M, ssp:S or asp"
+            : consistency->drop > 0
+                ? "an allreduce needs the gradients of all workers: give --sync ps"
                 : "in an allreduce no worker runs ahead: give --sync ps, or take lag:S");
+    }
+    if (consistency->drop >= workers) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "consistency %s: a step needs at least one gradient of %d workers",
+                         o->consistency, workers);
     }
     for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
         if (o->sync == KOLO_SYNC_ALLREDUCE || !refused[i].given) continue;

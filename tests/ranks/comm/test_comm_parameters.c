@@ -370,8 +370,11 @@ static kolo_status invalid_body(kolo_comm *comm, const void *arg, void *result) 
                                                  {.update = no_update, .servers = 2},
                                                  {.update = no_update, .parts = large},
                                                  {.update = no_update, .parts = unsaved},
-                                                 {.update = no_update, .staleness = -2}};
-    for (size_t i = 0; i < 5; i++) {
+                                                 {.update = no_update, .staleness = -2},
+                                                 {.update = no_update, .drop = 2},
+                                                 {.update = no_update, .drop = 1, .staleness = 1},
+                                                 {.update = no_update, .discard = true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         kolo_status status = kolo_parameters_create(comm, &value, 1, &cases[i], &p);
         if (status != KOLO_ERR_ARG) return KOLO_FAIL(KOLO_ERR_FORMAT, "case %zu", i);
     }

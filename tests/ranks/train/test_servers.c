@@ -114,6 +114,31 @@ static void stale_runs_use_all_samples(void **state) {
     }
 }
 
+/* Late gradients are kept, also at an evaluation and at the end, or they are not used. */
+static void steps_without_the_latest_gradients(void **state) {
+    static const struct {
+        const char *policy;
+        int workers, servers;
+        bool all;
+    } cases[] = {{"bsp:drop=1", 3, 1, true},
+                 {"bsp:drop=2", 4, 0, true},
+                 {"bsp:drop=1,discard", 3, 2, false}};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_train_opts opts = options(KOLO_SYNC_PS, cases[i].servers);
+        opts.consistency = cases[i].policy;
+        opts.steps = 12; /* two epochs */
+        opts.eval_steps = 5;
+        opts.check_replicas = 4;
+        const kolo_train_result r = train_well(cases[i].workers + cases[i].servers, &opts);
+        int64_t pushes = 0;
+        for (size_t d = 0; d < KOLO_COUNT(r.delays); d++) pushes += (int64_t)r.delays[d];
+        assert_int_equal(pushes, cases[i].workers * 12);
+        const int64_t all = cases[i].workers == 3 ? 2 * 61 : 3 * 61;
+        if (cases[i].all) assert_int_equal(r.samples, all);
+        assert_true(r.samples > 0 && r.samples <= all && r.evaluated);
+    }
+}
+
 /* The files are those of any run: with servers they resume bitwise, and without. */
 static void runs_resume_with_and_without_servers(void **state) {
     static const struct {
@@ -170,6 +195,11 @@ static void what_servers_cannot_do_is_refused(void **state) {
         {.consistency = "ssp:2,scale=2", .why = "none of dc=X"},
         {.consistency = "bsp,dc=1", .why = "no other parameters"},
         {.consistency = "ssp", .why = "number of steps"},
+        {.consistency = "bsp:drop=3", .why = "at least one gradient"},
+        {.consistency = "bsp:drop=1", .allreduce = true, .why = "an allreduce needs"},
+        {.consistency = "bsp:drop=0", .why = "as in bsp:drop=1"},
+        {.consistency = "bsp:drop=1,scale=1", .why = "as in bsp:drop=1"},
+        {.consistency = "bsp:drop=1", .zero = 1, .why = "--zero"},
         {.servers = 3, .why = "there must be a worker"},
         {.servers = 1, .allreduce = true, .why = "without --sync ps"},
     };
@@ -225,6 +255,7 @@ TEST_MAIN(test_servers) {
         cmocka_unit_test(one_worker_trains_as_without_servers),
         cmocka_unit_test(a_bound_of_zero_is_bsp),
         cmocka_unit_test(stale_runs_use_all_samples),
+        cmocka_unit_test(steps_without_the_latest_gradients),
         cmocka_unit_test(runs_resume_with_and_without_servers),
         cmocka_unit_test(what_servers_cannot_do_is_refused),
         cmocka_unit_test(a_run_that_diverges_ends_on_all_ranks),

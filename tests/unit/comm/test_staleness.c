@@ -107,7 +107,7 @@ static void reply(kolo_service_call *call, kolo_status status, uint64_t clock, c
     m->answered = true;
 }
 
-static void init(world *x, int workers, int owners, int clocks, int bound) {
+static void init(world *x, int workers, int owners, int clocks, int bound, int drop) {
     const kolo_owned has = {{0, 1}, {0, 1}, {0, 0}};
     const float zero[1] = {0};
     const size_t n = (size_t)workers, pairs = n * (size_t)owners, events = n * (MESSAGES + 1);
@@ -120,7 +120,12 @@ static void init(world *x, int workers, int owners, int clocks, int bound) {
         x->logs[o].entries = kolo_zalloc(events * sizeof *x->logs[o].entries);
         assert_non_null(x->logs[o].entries);
         x->opts[o] = (kolo_parameters_opts){
-            .staleness = bound, .update = update, .observe = observe, .arg = &x->logs[o]};
+
+            .staleness = bound,
+            .drop = drop,
+            .update = update,
+            .observe = observe,
+            .arg = &x->logs[o]};
         ASSERT_OK(kolo_parameters_owner_create(&x->opts[o], &has, workers, reply, &x->owner[o]));
         kolo_parameters_owner_load(x->owner[o], zero);
     }
@@ -222,10 +227,11 @@ static int draw(dice *d, int bound) {
 
 /* Runs workers to their ends; returns the largest staleness. Each order has slow workers: a message
  * of theirs that is due is often passed over. */
-static int run_order(dice *d, int workers, int bound, bool loses) {
+static int run_order(dice *d, int workers, int bound, int drop, bool loses) {
     world x;
     int weight[16], idle = 0;
-    init(&x, workers, 1 + draw(d, OWNERS), 2 + draw(d, MOST_CLOCKS - 1), bound);
+    init(&x, workers, 1 + draw(d, OWNERS), 2 + draw(d, MOST_CLOCKS - 1), bound, drop);
+    if (drop > 0) x.bound = KOLO_STALENESS_ANY; /* of the checker */
     for (size_t i = 0; i < KOLO_COUNT(weight); i++) weight[i] = draw(d, 3) == 0 ? 2 : 100;
     for (;;) {
         int w = draw(d, workers), o = draw(d, x.owners);
@@ -252,7 +258,7 @@ static void random_orders_keep_the_bound(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(bounds); i++) {
         int largest = 0;
         for (int k = 0; k < orders; k++) {
-            int found = run_order(&d, 2 + draw(&d, 5), bounds[i], k % 4 == 3);
+            int found = run_order(&d, 2 + draw(&d, 5), bounds[i], 0, k % 4 == 3);
             if (found > largest) largest = found;
         }
         if (bounds[i] == KOLO_STALENESS_ANY) {
@@ -261,7 +267,21 @@ static void random_orders_keep_the_bound(void **state) {
             assert_int_equal(largest, bounds[i]); /* reached, and no more */
         }
     }
-    for (int k = 0; k < (soak ? 10 : 0); k++) (void)run_order(&d, MOST_WORKERS, 1 + k % 2, false);
+    for (int k = 0; k < (soak ? 10 : 0); k++)
+        (void)run_order(&d, MOST_WORKERS, 1 + k % 2, 0, false);
+}
+
+/* Several owners, of which each drops other gradients. */
+static void workers_of_dropped_gradients_reach_their_end(void **state) {
+    const int orders = getenv("KOLO_SOAK") ? 4000 : 100;
+    dice d = {.rng = kolo_rng_make(11, KOLO_RNG_INIT, 6)};
+    int largest = 0;
+    for (int k = 0; k < orders; k++) {
+        const int workers = 2 + draw(&d, 5), drop = 1 + draw(&d, workers - 1);
+        const int found = run_order(&d, workers, 0, drop, k % 4 == 3);
+        if (found > largest) largest = found;
+    }
+    assert_true(largest > 0);
 }
 
 /* ---- all orders ---- */
@@ -288,7 +308,7 @@ static size_t state_of(const search *s, const world *x) {
 static void visit(search *s) {
     world x;
     bool due[FEW * OWNERS] = {false};
-    init(&x, FEW, s->owners, s->clocks, s->bound);
+    init(&x, FEW, s->owners, s->clocks, s->bound, 0);
     for (int i = 0; i < s->n; i++) deliver(&x, s->path[i] / s->owners, s->path[i] % s->owners);
     const size_t at = state_of(s, &x);
     const bool known = s->seen[at];
@@ -332,6 +352,7 @@ static void all_states_keep_the_bound(void **state) {
 TEST_MAIN(test_staleness) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_orders_keep_the_bound),
+        cmocka_unit_test(workers_of_dropped_gradients_reach_their_end),
         cmocka_unit_test(all_states_keep_the_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,6 +19,7 @@ typedef struct setting {
     int index, owners;
     double momentum, compensation;
     bool scale;
+    int labels; /* of a weighted sum; 0: the gradient of a worker */
 } setting;
 
 /* The simulation: the part of an owner. */
@@ -50,7 +51,7 @@ static void simulate_push(simulation *s, const setting *c, int worker, const flo
     const int stale = s->updates - s->updates_at[worker];
     const double lr = c->scale && stale > 1 ? rate / stale : rate;
     for (size_t i = 0; i < s->n; i++) {
-        double g = (double)gradient[i];
+        double g = (double)gradient[i] / (c->labels > 0 ? c->labels : 1);
         g += c->compensation * g * g * (s->w[i] - s->read[worker][i]);
         s->m[i] = c->momentum * s->m[i] + g;
         s->w[i] -= lr * s->m[i];
@@ -70,7 +71,8 @@ static void run(const setting *c) {
     const kolo_owner_opts opts = {
         .index = c->index,
         .owners = c->owners,
-        .every_push = true,
+        .every_push = c->labels == 0,
+        .weighted = c->labels > 0,
         .workers = WORKERS,
         .schedule = {.kind = KOLO_LR_CONSTANT, .lr = rate, .total = 1000, .step_every = 1},
         .compensation = c->compensation,
@@ -109,14 +111,14 @@ static void run(const setting *c) {
             continue;
         }
         kolo_summed_set(gradient + KOLO_SUMMED_SAMPLES, 4);
-        kolo_summed_set(gradient + KOLO_SUMMED_LABELS, 4);
+        kolo_summed_set(gradient + KOLO_SUMMED_LABELS, c->labels);
         float *g = gradient + KOLO_SUMMED_HEAD + metrics;
         for (size_t i = 0; i < n; i++) g[i] = 0.3F * kolo_rng_normal(&rng, drawn++);
         const kolo_parameters_update u = {.count = part.values,
                                           .values = values,
                                           .gradient = gradient,
                                           .workers = 1,
-                                          .worker = worker,
+                                          .worker = c->labels > 0 ? -1 : worker,
                                           .clock = clocks[worker]++,
                                           .version = (uint64_t)s.updates};
         calls.update(calls.arg, &u);
@@ -141,11 +143,12 @@ static void run(const setting *c) {
 
 static void owners_follow_the_equations(void **state) {
     static const setting settings[] = {
-        {"plain", 0, 1, 0, 0, false},
-        {"momentum", 1, 2, 0.9, 0, false},
-        {"compensated", 0, 2, 0, 0.5, false},
-        {"scaled", 0, 1, 0.5, 0, true},
-        {"compensated and scaled", 1, 2, 0.9, 0.2, true},
+        {"plain", 0, 1, 0, 0, false, 0},
+        {"momentum", 1, 2, 0.9, 0, false, 0},
+        {"compensated", 0, 2, 0, 0.5, false, 0},
+        {"scaled", 0, 1, 0.5, 0, true, 0},
+        {"compensated and scaled", 1, 2, 0.9, 0.2, true, 0},
+        {"weighted", 1, 2, 0.9, 0, false, 7},
     };
     for (size_t i = 0; i < KOLO_COUNT(settings); i++) run(&settings[i]);
 }
