@@ -173,13 +173,16 @@ KOLO_API kolo_status kolo_dataset_gather(const kolo_dataset *dataset, const int6
 
 /* ---- loaders ---- */
 
-/* Gathers batches ahead of training, in a thread (kolo_session_loader). Every sample is in exactly
+/* Gathers batches ahead of training, in threads (kolo_session_loader). Every sample is in exactly
  * one batch of an epoch, on one rank, in an order that depends on seed and epoch only. */
 typedef struct kolo_loader kolo_loader;
+
+enum { KOLO_LOADER_NO_THREAD = -1, KOLO_LOADER_MAX_THREADS = 1024 };
+
 /* The next batch, valid until the next call; global_count 0: the end. Blocks until it is ready. One
  * thread at a time. TIMEOUT; or the error of the data set, then also in every later call. */
 KOLO_API kolo_status kolo_loader_next(kolo_loader *loader, kolo_batch *batch);
-/* Ends the thread; waits for at most one batch to be gathered. NULL is allowed. */
+/* Ends the threads; waits for what they are reading, at most one batch. NULL is allowed. */
 KOLO_API void kolo_loader_destroy(kolo_loader *loader);
 
 #ifdef __cplusplus

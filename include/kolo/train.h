@@ -167,6 +167,10 @@ typedef struct kolo_train_opts {
     const char *augment;  /* of training images, such as "flip,crop=2,erase=8"; NULL: none */
     uint64_t seed;        /* 0 */
     int threads;          /* of kernels, per rank; default 1 */
+    /* That read samples ahead of training: of each host, divided among its ranks, which have at
+     * least one each. 0: one per rank; KOLO_LOADER_NO_THREAD: none, a rank reads when it needs a
+     * batch. No bit depends on them. */
+    int loader_threads;
     bool reference_kernels;
     bool no_winograd; /* direct convolutions only */
     kolo_autotune autotune;
@@ -309,6 +313,7 @@ typedef struct kolo_eval_opts {
     bool split_train;       /* the training split of the data instead of the test split */
     int64_t batch;          /* samples per rank; 64 */
     int threads;            /* of kernels, per rank; 1 */
+    int loader_threads;     /* as in kolo_train_opts */
     kolo_autotune autotune; /* this and the rest as in kolo_train_opts */
     const char *tuning;
     kolo_train_notice notice;

@@ -1,9 +1,12 @@
-/* Prefetching: one producer thread and one consumer with a ring of slots between them.
+/* Prefetching: loader threads and one consumer with a ring of slots between them.
  *
- * Slot i % slots holds batch i. The producer fills batch `made` while made - used < slots. The
- * consumer takes batch `used` once used < made, and returns it in its next call by incrementing
- * `used`. `made` and `used` are protected by `lock` and determine the owner of a slot: the producer
- * until `made` passes it, then the consumer until `used` does. */
+ * Slot i % slots holds batch i. Batches begin in order, one after the other: a thread takes the
+ * samples of batch `begun` from the sampler while begun - used < slots. All threads then take parts
+ * of the newest batch, whose samples go to fixed places, so batches do not depend on the threads.
+ * The next one begins when no part is left. The consumer takes batch `used` once all its samples
+ * are there, and returns it in its next call by incrementing `used`.
+ *
+ * Without threads the consumer does the same work in kolo_loader_next. */
 #include "data/prefetch.h"
 
 #include "base/file.h"
@@ -19,10 +22,18 @@
 #include <string.h>
 #include <time.h>
 
+enum { PARTS = 4 }; /* of a batch, for each thread */
+
 typedef struct slot {
     kolo_batch batch;
     int64_t room;                /* samples */
+    int64_t *indices;            /* of the samples in the data set */
     void *data[KOLO_MAX_FIELDS]; /* what the batch points to */
+    /* Under lock: */
+    int64_t taken, done; /* samples that threads have taken, and completed */
+    kolo_status failed;  /* the error of the first part that failed, at sample failed_at */
+    int64_t failed_at;
+    char *failed_text;
 } slot;
 
 /* The shards of this rank from a step on. */
@@ -31,31 +42,41 @@ typedef struct deal {
     int first, end;
 } deal;
 
-struct kolo_loader {
-    kolo_loader_opts opts; /* resolved; constant while the thread runs */
-    kolo_sampler_opts order;
-    kolo_sampler *sampler; /* the producer's */
-    slot *ring;
-    deal now;      /* the producer's */
-    uint8_t *work; /* the producer's: scratch memory of augmentation */
+/* A thread, or the consumer where there is none. */
+typedef struct worker {
+    kolo_loader *loader;
     pthread_t thread;
-    bool started;
-    bool lent; /* the consumer's: it owns slot `used` */
+    uint8_t *scratch; /* of augmentation */
+} worker;
+
+struct kolo_loader {
+    kolo_loader_opts opts; /* resolved; constant while threads run */
+    kolo_sampler_opts order;
+    kolo_sampler *sampler; /* of the thread that begins a batch */
+    slot *ring;
+    deal now; /* of the thread that begins a batch */
+    worker *workers;
+    int started; /* threads */
+    bool lent;   /* the consumer's: it owns slot `used` */
 
     pthread_mutex_t lock;
-    pthread_cond_t filled; /* made, failed; the consumer waits */
-    pthread_cond_t freed;  /* used, stop; the producer waits */
-    int64_t made, used;    /* under lock: batches filled, batches returned */
+    pthread_cond_t filled; /* a batch is complete; the consumer waits */
+    pthread_cond_t work;   /* used, stop, begun; threads wait */
+    int64_t begun, used;   /* under lock: batches begun, batches returned */
+    bool beginning;        /* under lock: a thread begins batch `begun` */
+    bool failed;           /* under lock: a batch has; none begins after it */
     deal next;             /* under lock: replaces `now` when its step comes */
     bool stop;             /* under lock: destroy was called */
-    kolo_status failed;    /* under lock: the error that ended the producer */
-    char *failed_text;     /* under lock */
 };
 
-/* ---- producer ---- */
+/* ---- work ---- */
 
 static int64_t batches_of(const kolo_loader *l) {
     return (l->opts.end - l->opts.first + l->opts.every - 1) / l->opts.every;
+}
+
+static slot *slot_of(const kolo_loader *l, int64_t batch) {
+    return &l->ring[batch % l->opts.slots];
 }
 
 static kolo_share share_of(const kolo_loader *l, int64_t step, deal d) {
@@ -64,19 +85,22 @@ static kolo_share share_of(const kolo_loader *l, int64_t step, deal d) {
                          : kolo_sampler_share(&l->order, step, o->rank, o->world);
 }
 
-/* Gives a slot room for `count` samples. Slots begin on cache lines: the two threads never write to
+/* Gives a slot room for `count` samples. Slots begin on cache lines: two threads rarely write to
  * the same one. */
 static kolo_status reserve(const kolo_loader *l, slot *s, int64_t count) {
     const kolo_dataset_info *info = kolo_dataset_describe(l->opts.dataset);
     const size_t n = (size_t)count;
-    size_t sample = 0;
-    if (s->data[0] && count <= s->room) return KOLO_OK;
+    size_t sample = sizeof *s->indices;
+    if (s->indices && count <= s->room) return KOLO_OK;
     for (int f = 0; f < info->n_fields; f++) sample += kolo_field_bytes(&info->fields[f]);
-    if (sample > 0 && n > PTRDIFF_MAX / (size_t)l->opts.slots / sample) {
+    if (n > PTRDIFF_MAX / (size_t)l->opts.slots / sample) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a batch of %zu samples of %zu bytes: choose a smaller one",
                          n, sample);
     }
     s->room = count;
+    kolo_free(s->indices);
+    s->indices = kolo_alloc((n + 1) * sizeof *s->indices);
+    if (!s->indices) return KOLO_NOMEM(n * sample);
     for (int f = 0; f < info->n_fields; f++) {
         kolo_free(s->data[f]);
         s->data[f] = kolo_alloc(kolo_round_up(n * kolo_field_bytes(&info->fields[f]) + 1, 64));
@@ -85,64 +109,136 @@ static kolo_status reserve(const kolo_loader *l, slot *s, int64_t count) {
     return KOLO_OK;
 }
 
-static kolo_status fill(kolo_loader *l, int64_t number, slot *s) {
-    int64_t steps = kolo_sampler_steps(&l->order), epoch = number / steps, step = number % steps;
-    pthread_mutex_lock(&l->lock);
-    if (l->next.from <= number) l->now = l->next;
-    pthread_mutex_unlock(&l->lock);
-    kolo_share share = share_of(l, step, l->now);
-    KOLO_TRY(reserve(l, s, share.count));
+/* Takes the samples of step `number` from the sampler. */
+static kolo_status begin(kolo_loader *l, int64_t number, slot *s) {
+    const int64_t steps = kolo_sampler_steps(&l->order), epoch = number / steps;
+    const int64_t step = number % steps;
+    const kolo_share share = share_of(l, step, l->now);
     const kolo_dataset_info *info = kolo_dataset_describe(l->opts.dataset);
     s->batch = (kolo_batch){
         .epoch = epoch,
         .step = step,
-        .count = share.count,
         .first = share.first - step * l->order.global_batch,
         .global_count = share.global_count,
         .n_fields = info->n_fields,
         .fields = info->fields,
     };
+    KOLO_TRY(reserve(l, s, share.count));
+    s->batch.count = share.count;
     for (int f = 0; f < info->n_fields; f++) s->batch.data[f] = s->data[f];
     if (share.count == 0) return KOLO_OK;
-    const int64_t *indices = kolo_sampler_epoch(l->sampler, epoch) + share.first;
-    const kolo_draw draw = {&l->opts.augment, l->opts.seed, epoch};
-    KOLO_TRY(kolo_dataset_gather_for(l->opts.dataset, indices, share.count, &draw, s->data));
+    memcpy(s->indices, kolo_sampler_epoch(l->sampler, epoch) + share.first,
+           (size_t)share.count * sizeof *s->indices);
+    return KOLO_OK;
+}
+
+/* Reads and augments samples [first, first + n) of a batch. */
+static kolo_status fill(const kolo_loader *l, const slot *s, int64_t first, int64_t n,
+                        uint8_t *scratch) {
+    const kolo_dataset_info *info = kolo_dataset_describe(l->opts.dataset);
+    const kolo_draw draw = {&l->opts.augment, l->opts.seed, s->batch.epoch};
+    const int64_t *indices = s->indices + first;
+    size_t bytes[KOLO_MAX_FIELDS];
+    void *data[KOLO_MAX_FIELDS];
+    for (int f = 0; f < info->n_fields; f++) {
+        bytes[f] = kolo_field_bytes(&info->fields[f]);
+        data[f] = (char *)s->data[f] + (size_t)first * bytes[f];
+    }
+    KOLO_TRY(kolo_dataset_gather_for(l->opts.dataset, indices, n, &draw, data));
     if (!kolo_augment_any(&l->opts.augment)) return KOLO_OK;
-    uint8_t *x = s->data[KOLO_FIELD_X];
-    int32_t *y = s->data[KOLO_FIELD_Y];
-    int64_t bytes = kolo_shape_count(&info->fields[KOLO_FIELD_X].shape);
-    int64_t each = kolo_shape_count(&info->fields[KOLO_FIELD_Y].shape);
-    for (int64_t i = 0; i < share.count; i++) {
-        kolo_augment_apply(&l->opts.augment, l->opts.seed, epoch, indices[i], info->fields,
-                           x + i * bytes, y + i * each, l->work);
+    uint8_t *x = data[KOLO_FIELD_X], *y = data[KOLO_FIELD_Y];
+    for (int64_t i = 0; i < n; i++) {
+        kolo_augment_apply(&l->opts.augment, l->opts.seed, s->batch.epoch, indices[i], info->fields,
+                           x, (int32_t *)(void *)y, scratch);
+        x += bytes[KOLO_FIELD_X];
+        y += bytes[KOLO_FIELD_Y];
     }
     return KOLO_OK;
 }
 
-/* Waits for a free slot; false if the loader is being destroyed. */
-static bool wait_for_room(kolo_loader *l) {
-    pthread_mutex_lock(&l->lock);
-    while (!l->stop && l->made - l->used == l->opts.slots) pthread_cond_wait(&l->freed, &l->lock);
-    bool go_on = !l->stop;
-    pthread_mutex_unlock(&l->lock);
-    return go_on;
+/* ---- threads ---- */
+
+/* All samples are there, or failed. Under lock, as the following. */
+static bool is_complete(const kolo_loader *l, int64_t batch) {
+    const slot *s = slot_of(l, batch);
+    return batch < l->begun && s->done == s->batch.count;
 }
 
-static void *produce(void *arg) {
-    kolo_loader *l = arg;
-    kolo_status status = KOLO_OK;
-    int64_t total = batches_of(l);
-    for (int64_t i = 0; i < total && status == KOLO_OK && wait_for_room(l); i++) {
-        status = fill(l, l->opts.first + i * l->opts.every, &l->ring[i % l->opts.slots]);
-        /* The error text is thread-local, so it is copied for the consumer. */
-        char *text = status == KOLO_OK ? NULL : kolo_strdup(kolo_last_error());
-        pthread_mutex_lock(&l->lock);
-        if (status == KOLO_OK) l->made++;
-        l->failed = status;
-        l->failed_text = text;
-        pthread_cond_signal(&l->filled);
-        pthread_mutex_unlock(&l->lock);
+static bool has_parts(const kolo_loader *l) {
+    if (l->begun == 0) return false;
+    const slot *s = slot_of(l, l->begun - 1);
+    return s->taken < s->batch.count;
+}
+
+static bool can_begin(const kolo_loader *l) {
+    return !l->beginning && !l->failed && l->begun < batches_of(l) &&
+           l->begun - l->used < l->opts.slots;
+}
+
+/* Records the first failure of a batch. The text of an error is thread-local, so it is copied. */
+static void record_failure(kolo_loader *l, slot *s, int64_t at, kolo_status status) {
+    if (status == KOLO_OK || (s->failed && s->failed_at < at)) return;
+    kolo_free(s->failed_text);
+    s->failed_text = kolo_strdup(kolo_last_error());
+    s->failed = status;
+    s->failed_at = at;
+    l->failed = true;
+}
+
+static void begin_next(kolo_loader *l) {
+    const int64_t number = l->opts.first + l->begun * l->opts.every;
+    slot *s = slot_of(l, l->begun);
+    if (l->next.from <= number) l->now = l->next;
+    l->beginning = true;
+    pthread_mutex_unlock(&l->lock);
+    kolo_status status = begin(l, number, s);
+    pthread_mutex_lock(&l->lock);
+    s->taken = s->done = 0;
+    record_failure(l, s, 0, status);
+    l->beginning = false;
+    l->begun++;
+    if (s->batch.count == 0) pthread_cond_signal(&l->filled);
+    pthread_cond_broadcast(&l->work);
+}
+
+/* Samples of a part: all for one thread, else few enough that none waits long for another. */
+static int64_t part_of(const kolo_loader *l, int64_t count) {
+    return l->opts.threads <= 1 ? count : (count - 1) / (PARTS * l->opts.threads) + 1;
+}
+
+static void take_part(kolo_loader *l, uint8_t *scratch) {
+    slot *s = slot_of(l, l->begun - 1);
+    const int64_t first = s->taken;
+    const int64_t n = kolo_min_i64(s->batch.count - first, part_of(l, s->batch.count));
+    s->taken += n;
+    pthread_mutex_unlock(&l->lock);
+    kolo_status status = fill(l, s, first, n, scratch);
+    pthread_mutex_lock(&l->lock);
+    record_failure(l, s, first, status);
+    s->done += n;
+    if (s->done == s->batch.count) pthread_cond_signal(&l->filled);
+}
+
+/* Does one piece of work, if there is one. */
+static bool work_once(kolo_loader *l, uint8_t *scratch) {
+    if (has_parts(l)) {
+        take_part(l, scratch);
+    } else if (can_begin(l)) {
+        begin_next(l);
+    } else {
+        return false;
     }
+    return true;
+}
+
+static void *run(void *arg) {
+    const worker *w = arg;
+    kolo_loader *l = w->loader;
+    pthread_mutex_lock(&l->lock);
+    while (!l->stop) {
+        if (!work_once(l, w->scratch)) pthread_cond_wait(&l->work, &l->lock);
+    }
+    pthread_mutex_unlock(&l->lock);
     return NULL;
 }
 
@@ -153,6 +249,7 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
     KOLO_ASSERT(o.dataset != NULL);
     if (o.world == 0) o.world = 1;
     if (o.slots == 0) o.slots = 4;
+    if (o.threads == 0) o.threads = 1;
     if (o.every == 0) o.every = 1;
     if (o.timeout_ms == 0) o.timeout_ms = 300000;
     if (o.world < 1 || o.rank < 0 || o.rank >= o.world) {
@@ -188,6 +285,10 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
     if (o.slots < 2 || o.slots > 1024) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%d loader slots: choose 2 to 1024", o.slots);
     }
+    if (o.threads < KOLO_LOADER_NO_THREAD || o.threads > KOLO_LOADER_MAX_THREADS) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%d loader threads: choose at most %d", o.threads,
+                         KOLO_LOADER_MAX_THREADS);
+    }
     if (o.timeout_ms < 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "loader timeout of %" PRId64 " ms: choose at least 1",
                          o.timeout_ms);
@@ -211,25 +312,41 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
 static kolo_status make_ring(kolo_loader *l) {
     size_t slots = (size_t)l->opts.slots;
     l->ring = kolo_zalloc(slots * sizeof *l->ring);
-    bool augments = kolo_augment_any(&l->opts.augment);
-    const kolo_field *fields = kolo_dataset_describe(l->opts.dataset)->fields;
-    if (augments) l->work = kolo_alloc(kolo_augment_work(fields));
-    if (!l->ring || (augments && !l->work)) return KOLO_NOMEM(slots * sizeof *l->ring);
+    if (!l->ring) return KOLO_NOMEM(slots * sizeof *l->ring);
     for (size_t i = 0; i < slots; i++) KOLO_TRY(reserve(l, &l->ring[i], kolo_loader_largest(l)));
+    return KOLO_OK;
+}
+
+static int workers_of(const kolo_loader *l) { return l->opts.threads > 0 ? l->opts.threads : 1; }
+
+static kolo_status make_workers(kolo_loader *l) {
+    const int n = workers_of(l);
+    const kolo_field *fields = kolo_dataset_describe(l->opts.dataset)->fields;
+    const size_t bytes = kolo_augment_any(&l->opts.augment) ? kolo_augment_work(fields) : 0;
+    l->workers = kolo_zalloc((size_t)n * sizeof *l->workers);
+    if (!l->workers) return KOLO_NOMEM((size_t)n * sizeof *l->workers);
+    for (int i = 0; i < n; i++) {
+        l->workers[i].loader = l;
+        if (bytes > 0) l->workers[i].scratch = kolo_alloc(bytes);
+        if (bytes > 0 && !l->workers[i].scratch) return KOLO_NOMEM(bytes);
+    }
     return KOLO_OK;
 }
 
 static kolo_status start(kolo_loader *l) {
     /* Signals are delivered to the program's own threads. */
     sigset_t all, before;
+    int rc = 0;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&l->thread, NULL, produce, l);
+    while (rc == 0 && l->started < l->opts.threads) {
+        worker *w = &l->workers[l->started];
+        rc = pthread_create(&w->thread, NULL, run, w);
+        if (rc == 0) l->started++;
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc)
-        return KOLO_FAIL(KOLO_ERR_IO, "cannot start the loader thread: %s", kolo_errno_text(rc));
-    l->started = true;
-    return KOLO_OK;
+    if (rc == 0) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_IO, "cannot start a loader thread: %s", kolo_errno_text(rc));
 }
 
 kolo_status kolo_loader_create(const kolo_loader_opts *opts, kolo_loader **loader) {
@@ -241,12 +358,13 @@ kolo_status kolo_loader_create(const kolo_loader_opts *opts, kolo_loader **loade
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->filled, &clock);
-    pthread_cond_init(&l->freed, NULL);
+    pthread_cond_init(&l->work, NULL);
     pthread_condattr_destroy(&clock);
 
     KOLO_TRY_GOTO(resolve(opts, l), fail);
     KOLO_TRY_GOTO(kolo_sampler_create(&l->order, &l->sampler), fail);
     KOLO_TRY_GOTO(make_ring(l), fail);
+    KOLO_TRY_GOTO(make_workers(l), fail);
     KOLO_TRY_GOTO(start(l), fail);
     *loader = l;
     return KOLO_OK;
@@ -255,25 +373,29 @@ fail:
     return status;
 }
 
+static void free_slot(slot *s) {
+    for (int f = 0; f < KOLO_MAX_FIELDS; f++) kolo_free(s->data[f]);
+    kolo_free(s->indices);
+    kolo_free(s->failed_text);
+}
+
 void kolo_loader_destroy(kolo_loader *loader) {
     if (!loader) return;
-    if (loader->started) {
-        pthread_mutex_lock(&loader->lock);
-        loader->stop = true;
-        pthread_cond_signal(&loader->freed);
-        pthread_mutex_unlock(&loader->lock);
-        pthread_join(loader->thread, NULL);
-    }
-    pthread_cond_destroy(&loader->freed);
+    pthread_mutex_lock(&loader->lock);
+    loader->stop = true;
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->lock);
+    for (int i = 0; i < loader->started; i++) pthread_join(loader->workers[i].thread, NULL);
+    pthread_cond_destroy(&loader->work);
     pthread_cond_destroy(&loader->filled);
     pthread_mutex_destroy(&loader->lock);
     kolo_sampler_destroy(loader->sampler);
-    kolo_free(loader->failed_text);
-    for (int i = 0; loader->ring && i < loader->opts.slots; i++) {
-        for (int f = 0; f < KOLO_MAX_FIELDS; f++) kolo_free(loader->ring[i].data[f]);
-    }
+    for (int i = 0; loader->ring && i < loader->opts.slots; i++) free_slot(&loader->ring[i]);
     kolo_free(loader->ring);
-    kolo_free(loader->work);
+    for (int i = 0; loader->workers && i < workers_of(loader); i++) {
+        kolo_free(loader->workers[i].scratch);
+    }
+    kolo_free(loader->workers);
     kolo_free(loader);
 }
 
@@ -306,36 +428,48 @@ static struct timespec deadline_in(int64_t ms) {
     return t;
 }
 
+/* Waits until batch `used` is complete, or makes it. Under lock; false: the time is over. */
+static bool wait_for_batch(kolo_loader *l) {
+    const struct timespec deadline = deadline_in(l->opts.timeout_ms);
+    int rc = 0;
+    while (!is_complete(l, l->used) && rc != ETIMEDOUT) {
+        if (l->opts.threads > 0) {
+            rc = pthread_cond_timedwait(&l->filled, &l->lock, &deadline);
+        } else if (!work_once(l, l->workers[0].scratch)) {
+            break;
+        }
+    }
+    return is_complete(l, l->used);
+}
+
+static kolo_status take_batch(kolo_loader *l, kolo_batch *batch) {
+    const slot *s = slot_of(l, l->used);
+    if (!wait_for_batch(l)) {
+        return KOLO_FAIL(KOLO_ERR_TIMEOUT,
+                         "no batch within %" PRId64 " ms: is the storage of %s reachable?",
+                         l->opts.timeout_ms, kolo_dataset_describe(l->opts.dataset)->name);
+    }
+    if (s->failed) {
+        return KOLO_FAIL(s->failed, "%s", s->failed_text ? s->failed_text : "the loader failed");
+    }
+    l->lent = true;
+    *batch = s->batch;
+    return KOLO_OK;
+}
+
 kolo_status kolo_loader_next(kolo_loader *l, kolo_batch *batch) {
-    int64_t total = batches_of(l);
-    struct timespec deadline = deadline_in(l->opts.timeout_ms);
     kolo_status status = KOLO_OK;
     pthread_mutex_lock(&l->lock);
     if (l->lent) {
         l->used++;
         l->lent = false;
-        pthread_cond_signal(&l->freed);
+        pthread_cond_signal(&l->work);
     }
-    int64_t number = l->used;
-    int rc = 0;
-    while (number < total && l->made == number && !l->failed && rc != ETIMEDOUT) {
-        rc = pthread_cond_timedwait(&l->filled, &l->lock, &deadline);
-    }
-    if (number < total && l->made == number) {
-        status =
-            l->failed
-                ? KOLO_FAIL(l->failed, "%s", l->failed_text ? l->failed_text : "the loader failed")
-                : KOLO_FAIL(KOLO_ERR_TIMEOUT,
-                            "no batch within %" PRId64 " ms: is the storage of %s reachable?",
-                            l->opts.timeout_ms, kolo_dataset_describe(l->opts.dataset)->name);
+    if (l->used < batches_of(l)) {
+        status = take_batch(l, batch);
+    } else {
+        *batch = (kolo_batch){0};
     }
     pthread_mutex_unlock(&l->lock);
-    if (status != KOLO_OK) return status;
-    if (number == total) {
-        *batch = (kolo_batch){0};
-    } else {
-        l->lent = true;
-        *batch = l->ring[number % l->opts.slots].batch;
-    }
-    return KOLO_OK;
+    return status;
 }

@@ -1,6 +1,7 @@
 #pragma once
-/* Data loader with prefetching. A thread walks the sampler and gathers this rank's samples of each
- * step into a ring of slots, while the consumer trains on an earlier batch:
+/* Data loader with prefetching. Threads walk the sampler and gather this rank's samples of each
+ * step into a ring of slots, while the consumer trains on an earlier batch. Batches are the same
+ * for any number of threads:
  *
  *     kolo_batch batch;
  *     for (;;) {
@@ -27,11 +28,12 @@ typedef struct kolo_loader_opts {
     int shards;         /* logical shards of the global batch (data/sampler.h); 0: none */
     int first_shard, end_shard; /* of this rank */
     int slots;                  /* batches in memory, with the consumer's; default 4, at least 2 */
+    int threads;                /* default 1; KOLO_LOADER_NO_THREAD: kolo_loader_next reads */
     bool no_shuffle;            /* data set order in every epoch: for evaluation */
     kolo_augment augment;       /* drawn from `seed` */
 } kolo_loader_opts;
 
-/* Starts the thread. ARG: contradictory options; NOMEM; IO: the thread cannot be created. */
+/* Starts the threads. ARG: contradictory options; NOMEM; IO: a thread cannot be created. */
 kolo_status kolo_loader_create(const kolo_loader_opts *opts, kolo_loader **loader);
 /* Deals this rank other shards. Takes effect in `from`, counted as opts.first, which is a step that
  * the loader has not begun: at least `slots` after the latest batch; earlier calls have been for

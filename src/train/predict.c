@@ -117,6 +117,7 @@ static kolo_status predict_all(prediction *p) {
         .dataset = p->trained.dataset,
         .global_batch = kolo_min_i64(p->trained.opts.batch, p->opts.samples),
         .no_shuffle = true,
+        .threads = p->trained.opts.loader_threads,
     };
     kolo_loader *loader;
     KOLO_TRY(kolo_loader_create(&loader_opts, &loader));

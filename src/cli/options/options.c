@@ -130,6 +130,10 @@ const kolo_option cli_options[] = {
      .commands = WORK | CMD_DUMP | CMD_PREDICT | CMD_GENERATE,
      .unset = "an equal share of the processors",
      .help = "compute threads per worker"},
+    {.name = "loader-threads", .type = KOLO_OPTION_INT, .metavar = "N", .min = 0,
+     .max = KOLO_LOADER_MAX_THREADS, .commands = CMD_TRAIN | TRAINED, .unset = "one for each worker",
+     .help = "threads of a host that read samples ahead, divided among its workers; 0: none, a "
+             "worker reads when it needs a batch. Results do not depend on them"},
     {.name = "bind", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = WORK,
      .help = "do not bind each local worker to cores of its own"},
     {.name = "threads", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MAX_THREADS,

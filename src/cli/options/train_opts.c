@@ -159,9 +159,16 @@ kolo_status train_opts_check_effects(const kolo_options *o) {
     return KOLO_OK;
 }
 
+int train_opts_loader_threads(const kolo_options *o) {
+    if (!kolo_options_given(o, "loader-threads")) return 0;
+    const int n = (int)kolo_options_int(o, "loader-threads");
+    return n > 0 ? n : KOLO_LOADER_NO_THREAD;
+}
+
 kolo_status train_opts_trained(kolo_options *o, kolo_eval_opts *opts) {
     opts->checkpoint = kolo_options_text(o, "checkpoint");
     opts->data = kolo_options_text(o, "data");
+    opts->loader_threads = train_opts_loader_threads(o);
     opts->split_train = kolo_options_choice(o, "split") == SPLIT_TRAIN;
     opts->batch = kolo_options_int(o, "batch");
     opts->autotune = (kolo_autotune)kolo_options_choice(o, "autotune");

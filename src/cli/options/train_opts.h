@@ -51,6 +51,9 @@ void train_opts_prepare(kolo_options *o);
  * the share depends on the number of workers. */
 int train_opts_threads(const kolo_options *o);
 
+/* --loader-threads, as in kolo_train_opts. */
+int train_opts_loader_threads(const kolo_options *o);
+
 /* Room for the times of each worker (times_by_rank), valid as long as `o`; NULL: out of memory. */
 kolo_step_time *train_opts_rows(kolo_options *o, const kolo_comm *comm);
 

@@ -39,6 +39,7 @@ static kolo_train_opts job_options(const kolo_session_opts *o) {
         .warmup_epochs = (double)o->warmup_steps,
         .seed = o->seed,
         .threads = o->threads,
+        .loader_threads = o->loader_threads,
         .reference_kernels = o->reference_kernels,
         .no_winograd = o->no_winograd,
         .bucket_bytes = o->bucket_bytes,
@@ -227,6 +228,7 @@ kolo_status kolo_session_loader(const kolo_session *s, const kolo_dataset *datas
                              .world = ranks,
                              .first = (int64_t)s->steps,
                              .end = epochs * each,
+                             .threads = kolo_session_loader_threads(s),
                              .shards = s->opts.shards};
     kolo_session_shards(s, rank, &opts.first_shard, &opts.end_shard);
     if (opts.first >= opts.end) {

@@ -47,6 +47,7 @@ typedef struct kolo_session_config {
     const int *counts;    /* of shards, by rank; copied; NULL: equal ones */
     int64_t short_shard;  /* samples of the shorter shard of the last batch; 0: there is none */
     const struct kolo_program_schedule *schedule; /* of the stages of a pipeline; NULL: 1f1b */
+    int loader_threads;                           /* of a host, see kolo_train_opts */
     bool evaluate_only; /* forward pass alone: no gradients, optimizer or collectives */
     kolo_consistency consistency;
     bool served;          /* owners of the parameters update them; see kolo_session_connect */
@@ -93,6 +94,8 @@ kolo_status kolo_session_deal(kolo_session *session, const int *counts);
  * axes of the mesh only have the same. */
 int kolo_session_data_ranks(const kolo_session *session);
 int kolo_session_data_rank(const kolo_session *session);
+/* This rank's loader threads, for kolo_loader_opts. */
+int kolo_session_loader_threads(const kolo_session *session);
 /* Whether this rank is the first of those that have the same samples. */
 bool kolo_session_counts(const kolo_session *session);
 /* Whether the steps have logical shards. */

@@ -181,6 +181,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
         .counts = s->counts,
         .consistency = strategy.consistency,
         .served = s->opts.sync == KOLO_SYNC_PS,
+        .loader_threads = s->opts.loader_threads,
         .share = !s->opts.no_share,
         .measure_buckets = strategy.measure_buckets,
         .schedule = strategy.schedule,

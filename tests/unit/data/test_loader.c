@@ -74,6 +74,9 @@ static void open_gate(fake *f) {
     pthread_mutex_unlock(&f->lock);
 }
 
+/* Numbers of threads; batches are the same with each. */
+static const int threads[] = {1, KOLO_LOADER_NO_THREAD, 2, 4};
+
 /* Compares every batch of a loader with a sampler. */
 static void check_batches(fake *f, const kolo_loader_opts *opts, int64_t first, int64_t end) {
     kolo_loader *loader;
@@ -122,6 +125,7 @@ static void batches_come_in_the_samplers_order(void **state) {
                 .dataset = &f.dataset, .global_batch = 24, .seed = 5, .rank = rank, .world = world};
             opts.end = 15; /* three epochs of five steps */
             opts.slots = 2 + rank % 3;
+            opts.threads = threads[(world + rank) % 4];
             check_batches(&f, &opts, 0, 15);
         }
     }
@@ -141,14 +145,15 @@ static void batches_come_in_the_samplers_order(void **state) {
     fake_fini(&f);
 }
 
-/* While the consumer holds batch 0, the thread fills the other slots and then waits. */
-static void thread_runs_ahead_by_the_slots(void **state) {
+/* While the consumer holds batch 0, threads fill the other slots and then wait. */
+static void run_ahead(int n) {
     fake f;
     fake_init(&f, 1000);
     kolo_loader_opts opts = {.dataset = &f.dataset, .global_batch = 1, .no_shuffle = true};
     kolo_loader *loader;
     kolo_batch batch;
     opts.slots = 3;
+    opts.threads = n;
     ASSERT_OK(kolo_loader_create(&opts, &loader));
     int64_t batches = 0;
     while (batches < 3) {
@@ -170,11 +175,18 @@ static void thread_runs_ahead_by_the_slots(void **state) {
     fake_fini(&f);
 }
 
-static void failures_of_the_thread_reach_the_consumer(void **state) {
+static void threads_run_ahead_by_the_slots(void **state) {
+    run_ahead(1);
+    run_ahead(3);
+}
+
+/* All batches before the first one that fails are there, and of its errors the first. */
+static void fail_at_57(int n) {
     fake f;
     fake_init(&f, 100);
     f.fails_at = 57;
-    kolo_loader_opts opts = {.dataset = &f.dataset, .global_batch = 10, .no_shuffle = true};
+    kolo_loader_opts opts = {
+        .dataset = &f.dataset, .global_batch = 10, .no_shuffle = true, .threads = n};
     kolo_loader *loader;
     kolo_batch batch;
     ASSERT_OK(kolo_loader_create(&opts, &loader));
@@ -189,6 +201,44 @@ static void failures_of_the_thread_reach_the_consumer(void **state) {
     assert_int_equal(batch.step, 4); /* untouched */
     kolo_loader_destroy(loader);
     fake_fini(&f);
+}
+
+static void failures_of_threads_reach_the_consumer(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(threads); i++) fail_at_57(threads[i]);
+}
+
+/* The bytes of some epochs of augmented images, without and with shards. */
+static void images_do_not_depend_on_threads(void **state) {
+    enum { EACH = 3 * 6 * 5, ROOM = 24 * EACH };
+    kolo_dataset *d;
+    ASSERT_OK(kolo_dataset_open("synthetic:N=50,test=1,shape=3x6x5", KOLO_SPLIT_TRAIN, &d));
+    for (int shards = 0; shards <= 8; shards += 8) {
+        kolo_loader *loader[KOLO_COUNT(threads)];
+        kolo_loader_opts opts = {.dataset = d,
+                                 .global_batch = 24,
+                                 .seed = 4,
+                                 .end = 9,
+                                 .shards = shards,
+                                 .end_shard = shards,
+                                 .augment = {.flip = true, .crop = 2, .erase = 2}};
+        for (size_t i = 0; i < KOLO_COUNT(threads); i++) {
+            opts.threads = threads[i];
+            ASSERT_OK(kolo_loader_create(&opts, &loader[i]));
+        }
+        for (int k = 0; k < 9; k++) {
+            kolo_batch first, other;
+            ASSERT_OK(kolo_loader_next(loader[0], &first));
+            assert_in_range(first.count, 1, 24);
+            for (size_t i = 1; i < KOLO_COUNT(threads); i++) {
+                ASSERT_OK(kolo_loader_next(loader[i], &other));
+                assert_int_equal(other.count, first.count);
+                assert_memory_equal(other.data[0], first.data[0], (size_t)first.count * EACH);
+                assert_memory_equal(other.data[1], first.data[1], (size_t)first.count * 4);
+            }
+        }
+        for (size_t i = 0; i < KOLO_COUNT(threads); i++) kolo_loader_destroy(loader[i]);
+    }
+    kolo_dataset_close(d);
 }
 
 static void waiting_has_a_deadline(void **state) {
@@ -220,6 +270,7 @@ static void loaders_end_at_any_moment(void **state) {
     for (int taken = 0; taken < 40; taken++) {
         f.fails_at = taken % 4 == 3 ? 33 : -1;
         kolo_loader_opts opts = {.dataset = &f.dataset, .global_batch = 2, .rank = 1, .world = 2};
+        opts.threads = threads[taken / 4 % 4];
         kolo_loader *loader;
         ASSERT_OK(kolo_loader_create(&opts, &loader));
         kolo_batch batch;
@@ -244,6 +295,8 @@ static void bad_options_and_failing_memory_are_reported(void **state) {
         {.dataset = d, .global_batch = 8, .first = -1},
         {.dataset = d, .global_batch = 8, .first = 5, .end = 4},
         {.dataset = d, .global_batch = 8, .timeout_ms = -1},
+        {.dataset = d, .global_batch = 8, .threads = -2},
+        {.dataset = d, .global_batch = 8, .threads = KOLO_LOADER_MAX_THREADS + 1},
     };
     kolo_loader *loader = NULL;
     for (size_t i = 0; i < KOLO_COUNT(bad); i++) {
@@ -341,8 +394,9 @@ static void shards_are_dealt_anew_between_steps(void **state) {
 TEST_MAIN(test_loader) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_come_in_the_samplers_order),
-        cmocka_unit_test(thread_runs_ahead_by_the_slots),
-        cmocka_unit_test(failures_of_the_thread_reach_the_consumer),
+        cmocka_unit_test(threads_run_ahead_by_the_slots),
+        cmocka_unit_test(failures_of_threads_reach_the_consumer),
+        cmocka_unit_test(images_do_not_depend_on_threads),
         cmocka_unit_test(waiting_has_a_deadline),
         cmocka_unit_test(loaders_end_at_any_moment),
         cmocka_unit_test(bad_options_and_failing_memory_are_reported),
