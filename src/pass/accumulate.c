@@ -112,6 +112,7 @@ kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches, bool scat
         if (kolo_node_is_update(g, g->nodes[i])) sum_for_update(&a, g->nodes[i], micro_batches);
     }
     for (int32_t i = 0; i < g->n_outputs; i++) {
+        if (g->outputs[i].crossing.number > 0) continue; /* of each micro-batch */
         sum_redistributed(&a, &g->outputs[i].value, 1);
     }
     for (int32_t v = 0; v < n_values; v++) {

@@ -6,9 +6,9 @@
  * each in the smallest sufficient gap between groups alive with it. What is communicated is in a
  * region of its own, contiguous by bucket; buckets overlap only if they are not alive at the same
  * time, which is so on all ranks once a WAIT has returned. Activations that ranks exchange along
- * axes without samples have another region: their size depends on the micro-batch, and gradients of
- * all micro-batches share one place. Scalars are in the table, parameters and
- * state in the store. */
+ * axes without samples have another region, one for each slot of a stage: their size depends on the
+ * micro-batch, and gradients of all micro-batches share one place. Scalars are in the table,
+ * parameters and state in the store. */
 #include "base/integer.h"
 #include "graph/ops/ops.h"
 #include "pass/pass.h"

@@ -42,6 +42,12 @@ static bool is_of_samples(const partitioner *p, int axis) {
     return strcmp(p->g->mesh.axes[axis].name, "dp") == 0;
 }
 
+/* Whether an axis divides layers: it has several ranks, and is no axis of samples or stages. */
+static bool divides_layers(const kolo_mesh *mesh, int axis) {
+    const char *name = mesh->axes[axis].name;
+    return mesh->axes[axis].size > 1 && strcmp(name, "dp") != 0 && strcmp(name, "pp") != 0;
+}
+
 /* The rule of a parameter; its dim is KOLO_PLACE_WHOLE where there is none. FORMAT. */
 static kolo_status rule_of(const partitioner *p, const char *name, kolo_placement_rule *rule) {
     const char *text = p->rules;
@@ -487,7 +493,7 @@ static kolo_status visit(partitioner *p, kolo_node *n) {
     KOLO_TRY(take_inputs(p, n));
     if (is_divided(p, n)) return divide(p, n);
     for (int a = 0; a < p->g->mesh.n_axes; a++) {
-        if (p->g->mesh.axes[a].size > 1 && !is_of_samples(p, a)) KOLO_TRY(cut_on(p, n, a, &summed));
+        if (divides_layers(&p->g->mesh, a)) KOLO_TRY(cut_on(p, n, a, &summed));
     }
     for (int k = 0; k < n->n_in; k++) {
         if (n->in[k].id < p->n_values) p->used[n->in[k].id] = true;
@@ -560,7 +566,7 @@ static kolo_status walk(partitioner *p) {
     }
     for (int32_t v = 0; v < p->n_values; v++) p->whole[v] = g->values[v].tensor.shape;
     for (int a = 0; a < g->mesh.n_axes; a++) {
-        if (g->mesh.axes[a].size > 1 && !is_of_samples(p, a)) KOLO_TRY(apply_rules(p, a));
+        if (divides_layers(&g->mesh, a)) KOLO_TRY(apply_rules(p, a));
     }
     KOLO_TRY(divide_samples(p));
     for (int32_t i = 0; i < n_nodes; i++) KOLO_TRY(visit(p, g->nodes[i]));
@@ -578,6 +584,13 @@ static kolo_status walk(partitioner *p) {
 bool kolo_mesh_has_model_axis(const kolo_mesh *mesh) {
     for (int a = 0; a < mesh->n_axes; a++) {
         if (mesh->axes[a].size > 1 && strcmp(mesh->axes[a].name, "dp") != 0) return true;
+    }
+    return false;
+}
+
+bool kolo_mesh_divides_layers(const kolo_mesh *mesh) {
+    for (int a = 0; a < mesh->n_axes; a++) {
+        if (divides_layers(mesh, a)) return true;
     }
     return false;
 }

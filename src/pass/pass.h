@@ -34,6 +34,8 @@ kolo_value kolo_shard_leaf(kolo_graph *g, kolo_value leaf);
 kolo_status kolo_pass_partition(kolo_graph *g, const char *rules);
 /* Whether an axis of more than one rank is not dp. */
 bool kolo_mesh_has_model_axis(const kolo_mesh *mesh);
+/* Whether such an axis divides layers: it is not pp either. */
+bool kolo_mesh_divides_layers(const kolo_mesh *mesh);
 
 /* Where a model is cut: the name of the parameter that begins each stage but the first. */
 typedef struct kolo_stage_cuts {
@@ -48,18 +50,22 @@ const char *kolo_crossing_name(const char *what, int number, char text[KOLO_CROS
 
 /* The number of stages of a pipeline, the axis pp; 1: there is none. */
 int kolo_mesh_stages(const kolo_mesh *mesh);
+/* Decides where to cut, unless `cuts` says it; allocates the names in `names`. Runs on the whole
+ * graph, before it is sharded. ARG: fewer layers with parameters than stages; NOMEM. */
+kolo_status kolo_pass_cuts(const kolo_graph *g, int stages, kolo_stage_cuts *cuts,
+                           kolo_arena *names);
 /* Keeps of the graph what the stage of `rank` computes. Values that come from the stage before
  * become inputs, those that later ones read outputs; each is passed on from stage to stage. The
- * other leaves stay, so that every stage lists all parameters. `cuts` is used, or decided and
- * allocated in `names` if it is empty. Runs before the pass statistics; in evaluation plans too.
- * ARG: fewer layers with parameters than stages; NOMEM. */
-kolo_status kolo_pass_stages(kolo_graph *g, const kolo_mesh *mesh, int rank, kolo_stage_cuts *cuts,
-                             kolo_arena *names);
+ * other leaves stay, so that every stage lists all parameters. Runs after the pass partition and
+ * before statistics; in evaluation plans too. UNSUPPORTED: the graph lacks a cut; NOMEM. */
+kolo_status kolo_pass_stages(kolo_graph *g, const kolo_mesh *mesh, int rank,
+                             const kolo_stage_cuts *cuts);
 /* Appends a line for each part that `g`, after the pass fold, is cut into. The errors of
- * kolo_pass_stages. */
+ * kolo_pass_cuts. */
 kolo_status kolo_stages_print(const kolo_graph *g, int stages, kolo_text *text);
 /* Gives each node of a stage its segment and puts them in the order of segments. `splits`: the
- * gradients of weights are a segment of their own. Runs last. */
+ * gradients of weights are a segment of their own. What is sent gets memory of its own. Runs last.
+ */
 kolo_status kolo_pass_segments(kolo_graph *g, bool splits);
 /* Whether node i runs once per step, in the last micro-batch: POST after backward, updates, what
  * reads LOCAL state, and nodes that depend on them. `once` has the result for earlier nodes. */

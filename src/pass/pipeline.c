@@ -75,8 +75,11 @@ static kolo_status partition(kolo_graph *g, const kolo_pipeline_opts *opts) {
     g->rank = opts->rank;
     return kolo_pass_partition(g, opts->placement);
 }
+static kolo_status cuts(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    return kolo_pass_cuts(g, kolo_mesh_stages(&opts->mesh), opts->cuts, opts->cut_names);
+}
 static kolo_status stages(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    return kolo_pass_stages(g, &opts->mesh, opts->rank, opts->cuts, opts->cut_names);
+    return kolo_pass_stages(g, &opts->mesh, opts->rank, opts->cuts);
 }
 static kolo_status segments(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_segments(g, opts->splits);
@@ -182,7 +185,7 @@ static bool is_zero(const kolo_pipeline_opts *o) {
 }
 static bool is_staged(const kolo_pipeline_opts *o) { return kolo_mesh_stages(&o->mesh) > 1; }
 static bool is_partitioned(const kolo_pipeline_opts *o) {
-    return kolo_mesh_has_model_axis(&o->mesh) && !is_staged(o);
+    return kolo_mesh_divides_layers(&o->mesh);
 }
 static bool communicates(const kolo_pipeline_opts *o) {
     return o->train || is_zero(o) || is_partitioned(o);
@@ -220,6 +223,7 @@ static const struct {
     {"fold", fold, has_layers}, /* before outputs go: all plans then see parameters in one shape */
     {"objective", add_objective, trains},
     {"outputs", drop_outputs, has_layers},
+    {"cuts", cuts, is_staged},
     {"shard", shard, trains},
     {"partition", partition, is_partitioned},
     {"stages", stages, is_staged},

@@ -161,7 +161,27 @@ static kolo_status decide(cutter *c, kolo_stage_cuts *cuts, kolo_arena *names) {
     return KOLO_OK;
 }
 
+/* What is only read otherwise, not moved, belongs to the stage that reads it first: so a value
+ * crosses the cut before it. first: by value, the first stage that reads it. */
+static void follow_readers(cutter *c, int *first) {
+    const kolo_graph *g = c->g;
+    for (int32_t v = 0; v < g->n_values; v++) first[v] = c->stages;
+    for (int32_t i = g->n_nodes - 1; i >= 0; i--) {
+        const kolo_node *n = g->nodes[i];
+        const bool local =
+            n->op->comm == KOLO_OP_REDISTRIBUTE && kolo_redistribution_is_local(&g->mesh, n->move);
+        if (local && first[n->out[0].id] < c->stages) c->stage_of[i] = first[n->out[0].id];
+        for (int k = 0; k < n->n_in; k++) {
+            int *of = &first[n->in[k].id];
+            if (c->stage_of[i] < *of) *of = c->stage_of[i];
+        }
+    }
+}
+
 static kolo_status assign(cutter *c, const kolo_stage_cuts *cuts) {
+    const size_t bytes = ((size_t)c->g->n_values + 1) * sizeof(int);
+    int *first = kolo_arena_alloc(&c->arena, bytes);
+    if (!first) return KOLO_NOMEM(bytes);
     int stage = 0;
     for (int32_t i = 0; i < c->g->n_nodes; i++) {
         bool begins =
@@ -169,11 +189,14 @@ static kolo_status assign(cutter *c, const kolo_stage_cuts *cuts) {
         stage += begins;
         c->stage_of[i] = stage;
     }
-    if (stage == cuts->n) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                     "the graph of this batch has another order of parameters: stage %d of the "
-                     "pipeline does not begin with %s",
-                     stage + 1, cuts->names[stage]);
+    if (stage < cuts->n) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "the graph of this batch has another order of parameters: stage %d of the "
+                         "pipeline does not begin with %s",
+                         stage + 1, cuts->names[stage]);
+    }
+    follow_readers(c, first);
+    return KOLO_OK;
 }
 
 /* ---- one stage ---- */
@@ -319,16 +342,25 @@ static kolo_status check_stages(int stages) {
     return KOLO_FAIL(KOLO_ERR_ARG, "a pipeline has at most %d stages", KOLO_STAGES_MOST);
 }
 
-kolo_status kolo_pass_stages(kolo_graph *g, const kolo_mesh *mesh, int rank, kolo_stage_cuts *cuts,
-                             kolo_arena *names) {
+kolo_status kolo_pass_cuts(const kolo_graph *g, int stages, kolo_stage_cuts *cuts,
+                           kolo_arena *names) {
+    cutter c = {.g = g, .stages = stages};
+    if (cuts->n > 0) return KOLO_OK;
+    KOLO_TRY(check_stages(stages));
+    kolo_status status = prepare(&c);
+    if (status == KOLO_OK) status = decide(&c, cuts, names);
+    kolo_arena_fini(&c.arena);
+    return status;
+}
+
+kolo_status kolo_pass_stages(kolo_graph *g, const kolo_mesh *mesh, int rank,
+                             const kolo_stage_cuts *cuts) {
     cutter c = {.g = g, .stages = kolo_mesh_stages(mesh)};
-    KOLO_TRY(check_stages(c.stages));
     g->mesh = *mesh;
     g->rank = rank;
     g->stages = c.stages;
     g->stage = kolo_mesh_coordinate(mesh, rank, kolo_mesh_find(mesh, "pp"));
     kolo_status status = prepare(&c);
-    if (status == KOLO_OK && cuts->n == 0) status = decide(&c, cuts, names);
     if (status == KOLO_OK) status = assign(&c, cuts);
     if (status == KOLO_OK) status = keep_stage(g, &c);
     kolo_arena_fini(&c.arena);
@@ -354,6 +386,33 @@ kolo_status kolo_stages_print(const kolo_graph *g, int stages, kolo_text *text) 
     }
     kolo_arena_fini(&c.arena);
     return status;
+}
+
+/* ---- what is sent ---- */
+
+/* Whether the memory of v is that of a collective, through views. */
+static bool is_exchanged(const kolo_graph *g, kolo_value v) {
+    for (;;) {
+        const int32_t producer = kolo_info(g, v)->producer;
+        if (producer < 0 || !g->nodes[producer]->op->view) return false;
+        if (g->nodes[producer]->op->comm == KOLO_OP_WAIT) return true;
+        v = g->nodes[producer]->in[0];
+    }
+}
+
+/* What is sent is in memory of its own until it has gone: of a result of a collective, a copy. */
+static kolo_status copy_exchanged(kolo_graph *g) {
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        kolo_value *v = &g->outputs[i].value;
+        if (g->outputs[i].crossing.number == 0 || !is_exchanged(g, *v)) continue;
+        const kolo_value_info info = *kolo_info(g, *v);
+        const kolo_value copy = kolo_graph_add1(g, &kolo_op_reorder, v, 1, NULL);
+        KOLO_TRY(kolo_graph_check(g));
+        kolo_info(g, copy)->tensor = info.tensor;
+        kolo_info(g, copy)->placements = info.placements;
+        *v = copy;
+    }
+    return KOLO_OK;
 }
 
 /* ---- segments ---- */
@@ -408,6 +467,7 @@ static void mark_weights(const kolo_graph *g, bool *awaited) {
 }
 
 kolo_status kolo_pass_segments(kolo_graph *g, bool splits) {
+    KOLO_TRY(copy_exchanged(g));
     const size_t n_nodes = (size_t)g->n_nodes + 1;
     kolo_arena arena = {0};
     bool *once = kolo_arena_alloc(&arena, n_nodes);

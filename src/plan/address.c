@@ -13,7 +13,7 @@ static char *base_of(const kolo_plan *p, const kolo_location *location, int bank
     case KOLO_REGION_BUCKET:
         return (p->gradients ? p->gradients : p->store->gradients) + location->offset;
     case KOLO_REGION_MODEL:
-        return p->model + location->offset;
+        return p->model + (size_t)p->slot * p->map.model_bytes + location->offset;
     case KOLO_REGION_SLOT:
         return p->slot_memory + (size_t)p->slot * p->map.slot_bytes + location->offset;
     case KOLO_REGION_TABLE:

@@ -289,7 +289,7 @@ static kolo_status map_memory(kolo_plan *p, int shards) {
     }
     if (p->map.model_bytes > 0) {
         void *memory;
-        KOLO_TRY(kolo_comm_alloc(p->comm, p->map.model_bytes, &memory));
+        KOLO_TRY(kolo_comm_alloc(p->comm, (size_t)p->slots * p->map.model_bytes, &memory));
         p->model = memory;
     }
     if (p->map.bucket_bytes == 0) return KOLO_OK;
@@ -339,7 +339,7 @@ static void slices_request(const kolo_plan *p, kolo_value arrives, int ranks,
     opts->output = kolo_plan_address(p, arrives.id, 0);
 }
 
-/* The collective of a POST; `arrives` is the output of its WAIT. */
+/* The collective of a POST in the plan's current slot; `arrives` is the output of its WAIT. */
 static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value arrives) {
     int i = (int)post->attr[KOLO_COMM_BUCKET].i;
     const kolo_bucket *bucket = &p->map.buckets[i];
@@ -347,11 +347,13 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
     const kolo_dtype dtype =
         bucket->ends ? p->graph->dtype : kolo_info(p->graph, post->in[0])->tensor.dtype;
     size_t element = kolo_dtype_bytes(dtype);
+    char *memory =
+        bucket->of_model ? p->model + (size_t)p->slot * p->map.model_bytes : p->gradients;
     kolo_request_opts opts = {
         .kind = KOLO_COLLECTIVE_ALLREDUCE,
         .dtype = dtype,
         .op = (kolo_reduce_op)post->attr[KOLO_COMM_OP].i,
-        .output = (bucket->of_model ? p->model : p->gradients) + bucket->offset,
+        .output = memory + bucket->offset,
         .count = bucket->bytes / element,
         .algorithm = p->algorithm,
     };
@@ -380,7 +382,7 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
             slices_request(p, arrives, kolo_comm_size(group), &opts, counts);
         }
         opts.site = site;
-        status = kolo_request_create(group, &opts, &p->requests[i]);
+        status = kolo_request_create(group, &opts, &p->requests[p->slot * p->map.n_buckets + i]);
     }
     kolo_free(site);
     kolo_free(counts);
@@ -388,27 +390,37 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
 }
 
 static void destroy_requests(kolo_plan *p) {
-    for (int i = 0; p->requests && i < p->map.n_buckets; i++) kolo_request_destroy(p->requests[i]);
+    const int n = p->slots * p->map.n_buckets;
+    for (int i = 0; p->requests && i < n; i++) kolo_request_destroy(p->requests[i]);
     kolo_free((void *)p->requests);
     p->requests = NULL;
 }
 
-static kolo_status make_requests(kolo_plan *p) {
+/* Those of the current slot: slots share the sums over micro-batches. */
+static kolo_status make_slot_requests(kolo_plan *p) {
     const kolo_graph *g = p->graph;
-    if (!p->comm || p->map.n_buckets == 0) return KOLO_OK;
-    p->requests = kolo_zalloc((size_t)p->map.n_buckets * sizeof(kolo_request *));
-    if (!p->ready_ns) p->ready_ns = kolo_zalloc((size_t)p->map.n_buckets * sizeof *p->ready_ns);
-    if (!p->requests || !p->ready_ns) {
-        return KOLO_NOMEM((size_t)p->map.n_buckets * sizeof(kolo_request *));
-    }
     for (int32_t i = 0; i < g->n_nodes; i++) {
         if (g->nodes[i]->op->comm != KOLO_OP_WAIT) continue;
         const kolo_node *post = g->nodes[kolo_info(g, g->nodes[i]->in[0])->producer];
-        bool own = p->map.buckets[post->attr[KOLO_COMM_BUCKET].i].of_model || !p->adds_to;
-        if (!own) continue; /* those of adds_to */
+        const bool of_model = p->map.buckets[post->attr[KOLO_COMM_BUCKET].i].of_model;
+        if (!of_model && (p->slot > 0 || p->adds_to)) continue; /* of the first; of adds_to */
         KOLO_TRY(make_request(p, post, g->nodes[i]->out[0]));
     }
     return KOLO_OK;
+}
+
+static kolo_status make_requests(kolo_plan *p) {
+    const size_t n = (size_t)p->slots * (size_t)p->map.n_buckets;
+    if (!p->comm || n == 0) return KOLO_OK;
+    p->requests = kolo_zalloc(n * sizeof(kolo_request *));
+    if (!p->ready_ns) p->ready_ns = kolo_zalloc((size_t)p->map.n_buckets * sizeof *p->ready_ns);
+    if (!p->requests || !p->ready_ns) return KOLO_NOMEM(n * sizeof(kolo_request *));
+    kolo_status status = KOLO_OK;
+    for (p->slot = 0; status == KOLO_OK && p->slot < p->slots; p->slot++) {
+        status = make_slot_requests(p);
+    }
+    p->slot = 0;
+    return status;
 }
 
 /* The messages to and from the stages before and behind. */

@@ -167,7 +167,7 @@ kolo_plan_memory kolo_plan_memory_of(const kolo_plan *p) {
     return (kolo_plan_memory){
         .arena = p->values_bytes + (size_t)p->slots * p->map.slot_bytes,
         .scratch = p->scratch_bytes,
-        .gradients = p->map.bucket_bytes + p->map.model_bytes,
+        .gradients = p->map.bucket_bytes + (size_t)p->slots * p->map.model_bytes,
         .store = p->store->single_bytes + 2 * (p->store->bytes + p->store->shared_bytes),
         .shared = 2 * p->store->shared_bytes,
     };

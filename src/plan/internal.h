@@ -26,7 +26,7 @@ struct kolo_plan {
     kolo_store *store;       /* borrowed */
     kolo_comm *comm;         /* borrowed; NULL: no communication */
     kolo_mesh_comms *groups; /* borrowed; NULL: all communicate in comm */
-    kolo_request **requests; /* by bucket */
+    kolo_request **requests; /* by slot, for those of activations, and bucket */
     int64_t *ready_ns;       /* by bucket: in backward kernels before its latest POST */
     bool train;
     bool updates_only;        /* of some entries of the store: the others stay where they are */
@@ -37,7 +37,7 @@ struct kolo_plan {
     kolo_memory_map map;
     bool *shared;    /* by node: it runs in micro-batches without samples too */
     int *entries;    /* by value id: store entry of a parameter or state */
-    char *model;     /* KOLO_REGION_MODEL, registered memory */
+    char *model;     /* KOLO_REGION_MODEL of all slots, registered memory */
     char *gradients; /* registered memory, at a fixed address; NULL: that of the store */
     char *table;
     int slots, slot;   /* micro-batches of a stage in flight; of the pass that runs */

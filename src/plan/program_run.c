@@ -3,6 +3,18 @@
 
 #include "plan/crossings.h"
 
+kolo_status kolo_program_make_groups(kolo_mesh_comms *groups, const kolo_mesh *mesh) {
+    const kolo_axes stages = (kolo_axes)1 << kolo_mesh_find(mesh, "pp");
+    kolo_axes several = 0; /* axes of more than one rank */
+    for (int a = 0; a < mesh->n_axes; a++) several |= (kolo_axes)(mesh->axes[a].size > 1) << a;
+    for (kolo_axes axes = 0; axes <= several; axes++) {
+        kolo_comm *unused;
+        const bool used = (axes & ~several) == 0 && (!(axes & stages) || axes == stages);
+        if (used) KOLO_TRY(kolo_mesh_comms_get(groups, axes, &unused));
+    }
+    return KOLO_OK;
+}
+
 static kolo_status run_pass(const kolo_program_job *job, kolo_plan *plan,
                             const kolo_program_row *row) {
     static const kolo_step_segment segments[] = {

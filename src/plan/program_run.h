@@ -13,6 +13,9 @@ typedef struct kolo_program_job {
     void *arg;
 } kolo_program_job;
 
+/* Makes the communicators that the plans of all stages use, in one order: of the axis pp, and of
+ * each set of the others. Collective; the errors of kolo_mesh_comms_get. */
+kolo_status kolo_program_make_groups(kolo_mesh_comms *groups, const kolo_mesh *mesh);
 /* Runs the micro-batches of a step up to their accumulated gradients; kolo_plan_complete does the
  * rest. Blocks; PEER, TIMEOUT, NOMEM. */
 kolo_status kolo_program_run_stage(const kolo_program_job *job);

@@ -44,8 +44,10 @@ static const kolo_plan *owner_of(const kolo_plan *p) { return p->adds_to ? p->ad
 
 /* NULL: a single rank. */
 static kolo_request *request_of(const kolo_plan *p, int bucket) {
-    const kolo_plan *owner = p->map.buckets[bucket].of_model ? p : owner_of(p);
-    return owner->requests ? owner->requests[bucket] : NULL;
+    const bool own = p->map.buckets[bucket].of_model;
+    const kolo_plan *owner = own ? p : owner_of(p);
+    const int slot = own ? p->slot : 0;
+    return owner->requests ? owner->requests[slot * p->map.n_buckets + bucket] : NULL;
 }
 
 /* Zeros in the place of what is summed, but for what this rank has accumulated. */

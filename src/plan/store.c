@@ -296,7 +296,7 @@ static kolo_status gather_slices(const kolo_store *s, const kolo_store_entry *en
     char *slice = kolo_alloc(bytes + 1);
     memset(whole, 0, all);
     kolo_status status = slice ? KOLO_OK : KOLO_NOMEM(bytes);
-    if (status == KOLO_OK) {
+    if (status == KOLO_OK && !entry->elsewhere) {
         kolo_tensor_reorder(&plain, slice, &entry->slice, kolo_store_data(s, entry));
         status = copy_slice(entry, slice, whole, true);
     }
@@ -360,8 +360,8 @@ static void write_range(kolo_store *s, const kolo_store_entry *entry, const char
 kolo_status kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const void *canonical) {
     kolo_tensor plain = canonical_of(entry);
     if (entry->shared && s->follows) return KOLO_OK;
-    if (entry->mesh) return write_slice(s, entry, canonical);
     if (entry->elsewhere) return KOLO_OK;
+    if (entry->mesh) return write_slice(s, entry, canonical);
     for (int b = 0; !entry->cuts && b < (entry->single ? 1 : 2); b++) {
         kolo_tensor_reorder(&entry->tensor, kolo_store_at(s, entry, b), &plain, canonical);
     }

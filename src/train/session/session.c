@@ -5,6 +5,7 @@
 #include "data/sampler.h"
 #include "kolo/train.h"
 #include "plan/program.h"
+#include "plan/program_run.h"
 #include "train/session/agree.h"
 #include "train/session/internal.h"
 #include "train/session/share.h"
@@ -93,7 +94,9 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
         KOLO_TRY_GOTO(kolo_mesh_comms_create(&s->opts.plan.mesh, comm, &s->groups), fail);
     }
     s->opts.plan.share = s->opts.share && !kolo_session_unshared(&s->opts, comm);
-    if (kolo_session_stages(s) > 1) KOLO_TRY_GOTO(kolo_session_make_groups(s), fail);
+    if (kolo_session_stages(s) > 1) {
+        KOLO_TRY_GOTO(kolo_program_make_groups(s->groups, &s->opts.plan.mesh), fail);
+    }
     s->buckets.measures = opts->measure_buckets && ranks_of(s) > 1;
     status = kolo_session_compile_first(s);
     if (s->opts.plan.share) status = kolo_agree(comm, status);

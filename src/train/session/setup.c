@@ -158,7 +158,7 @@ static kolo_status try_model(kolo_setup *s) {
         status = KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                            "model %s counts confusions, which stages of a pipeline do not: give "
                            "dp=%d",
-                           s->session.model, s->workers * kolo_mesh_stages(&s->mesh));
+                           s->session.model, kolo_mesh_size(&s->mesh));
     }
     kolo_graph_destroy(graph);
     return status;

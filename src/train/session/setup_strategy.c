@@ -68,13 +68,7 @@ static kolo_status choose_mesh(const kolo_train_opts *o, int workers, kolo_mesh 
         mesh->axes[0] = (kolo_mesh_axis){"dp", 1};
     }
     if (!kolo_mesh_has_model_axis(mesh)) return KOLO_OK;
-    KOLO_TRY(check_model_axes(o, mesh));
-    const int tp = kolo_mesh_find(mesh, "tp");
-    if (kolo_mesh_stages(mesh) == 1 || tp < 0 || mesh->axes[tp].size == 1) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                     "mesh %s: stages of a pipeline are not divided further: give dp and pp, or dp "
-                     "and tp",
-                     o->mesh);
+    return check_model_axes(o, mesh);
 }
 
 /* The rules of --placement. */

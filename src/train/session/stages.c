@@ -17,15 +17,6 @@ static kolo_axes stage_axis(const kolo_session *s) {
     return (kolo_axes)1 << kolo_mesh_find(&s->opts.plan.mesh, "pp");
 }
 
-kolo_status kolo_session_make_groups(kolo_session *s) {
-    kolo_comm *unused;
-    KOLO_TRY(kolo_mesh_comms_get(s->groups, 0, &unused));
-    for (int a = 0; a < s->opts.plan.mesh.n_axes; a++) {
-        KOLO_TRY(kolo_mesh_comms_get(s->groups, (kolo_axes)1 << a, &unused));
-    }
-    return KOLO_OK;
-}
-
 kolo_status kolo_session_find_program(kolo_session *s, int64_t micro_batches) {
     const kolo_program_schedule *schedule =
         s->opts.schedule ? s->opts.schedule : &kolo_program_1f1b;

@@ -38,7 +38,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
 
 static void survivors_name_the_rank(void **state) {
     static const setting settings[] = {
-        {"dp=2,tp=2", 0, 400000}, {"dp=2,tp=2", 3, 430000}, {"tp=2,dp=2", 1, 450000},
+        {"dp=2,tp=2", 0, 400000}, {"dp=2,tp=2", 3, 430000}, {"tp=2,pp=2", 1, 450000},
         {"tp=4", 2, 410000},      {"dp=2,pp=2", 2, 440000}, {"pp=4", 3, 420000},
     };
     static const rank_transport transports[] = {RANKS_SHM, RANKS_TCP};
