@@ -221,6 +221,11 @@ void *kolo_store_data(const kolo_store *s, const kolo_store_entry *entry) {
     return kolo_store_at(s, entry, s->current);
 }
 
+/* Whether this rank has a range of an entry that is in row-major order. */
+static bool is_canonical_range(const kolo_store_entry *entry) {
+    return entry->cuts && entry->versions == 0 && kolo_layout_is_plain(&entry->tensor.layout);
+}
+
 /* The tensor of an entry in files. */
 static kolo_tensor canonical_of(const kolo_store_entry *entry) {
     return kolo_tensor_plain(entry->tensor.dtype, entry->tensor.shape);
@@ -401,31 +406,53 @@ static void clear(kolo_store *s, const kolo_store_entry *entry) {
     }
 }
 
+/* Draws `count` elements from `first` on, in canonical order. */
+static void draw_elements(const kolo_store_entry *entry, uint64_t seed, int64_t first,
+                          int64_t count, void *to) {
+    const kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_INIT, kolo_hash_text(entry->name) >> 8);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t at = first + i;
+        double number =
+            entry->initial ? (double)entry->initial[at] : draw(&entry->init, &rng, (uint64_t)at);
+        if (entry->tensor.dtype == KOLO_DTYPE_F64) {
+            ((double *)to)[i] = number;
+        } else {
+            ((float *)to)[i] = (float)number;
+        }
+    }
+}
+
+/* Draws the range of this rank of an entry in canonical order. */
+static void init_range(kolo_store *s, const kolo_store_entry *entry, uint64_t seed) {
+    char *range = kolo_store_at(s, entry, 0);
+    const size_t bytes = kolo_store_entry_bytes(entry);
+    draw_elements(entry, seed, entry->first, entry->count, range);
+    if (bytes > 0 && !entry->single) memcpy(kolo_store_at(s, entry, 1), range, bytes);
+}
+
+static kolo_status init_whole(kolo_store *s, const kolo_store_entry *entry, uint64_t seed) {
+    const int64_t count = kolo_shape_count(&entry->tensor.shape);
+    const size_t bytes = (size_t)count * kolo_dtype_bytes(entry->tensor.dtype);
+    void *canonical = kolo_zalloc(bytes);
+    if (!canonical) return KOLO_NOMEM(bytes);
+    draw_elements(entry, seed, 0, count, canonical);
+    kolo_status status = kolo_store_write(s, entry, canonical);
+    kolo_free(canonical);
+    return status;
+}
+
 kolo_status kolo_store_init(kolo_store *s, uint64_t seed) {
     for (size_t e = 0; e < s->n_entries; e++) {
         const kolo_store_entry *entry = &s->entries[e];
-        int64_t count = kolo_shape_count(&entry->tensor.shape);
-        size_t bytes = (size_t)count * kolo_dtype_bytes(entry->tensor.dtype);
         bool zero = !entry->initial && entry->init.kind == KOLO_INIT_ZERO;
+        if (entry->shared && s->follows) continue; /* rank 0 writes it */
         if (kolo_store_entry_is_sharded(entry) && zero) {
             clear(s, entry);
-            continue;
+        } else if (is_canonical_range(entry)) {
+            init_range(s, entry, seed);
+        } else {
+            KOLO_TRY(init_whole(s, entry, seed));
         }
-        void *canonical = kolo_zalloc(bytes);
-        if (!canonical) return KOLO_NOMEM(bytes);
-        kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_INIT, kolo_hash_text(entry->name) >> 8);
-        for (int64_t i = 0; i < count; i++) {
-            double number =
-                entry->initial ? (double)entry->initial[i] : draw(&entry->init, &rng, (uint64_t)i);
-            if (entry->tensor.dtype == KOLO_DTYPE_F64) {
-                ((double *)canonical)[i] = number;
-            } else {
-                ((float *)canonical)[i] = (float)number;
-            }
-        }
-        kolo_status status = kolo_store_write(s, entry, canonical);
-        kolo_free(canonical);
-        KOLO_TRY(status);
     }
     return KOLO_OK;
 }
@@ -501,6 +528,7 @@ static void gather(const kolo_tensor *t, const char *data, int64_t *index, int64
     }
 }
 
+/* Appends an entry to a hash, which is a polynomial in 31 of the hashes of all blocks. */
 static uint64_t hash_entry(const kolo_tensor *t, const char *data, uint64_t hash) {
     char gathered[HASHED * sizeof(double)];
     int64_t index[KOLO_MAX_RANK] = {0}, count = kolo_shape_count(&t->shape);
@@ -525,25 +553,74 @@ uint64_t kolo_store_hash(const kolo_store *s) {
     return hash;
 }
 
+/* Appends the whole of an entry whose blocks are not those of memory. Collective. */
+static kolo_status hash_gathered(const kolo_store *s, const kolo_store_entry *entry,
+                                 uint64_t *hash) {
+    char *whole = kolo_alloc(kolo_tensor_bytes(&entry->tensor));
+    if (!whole) return KOLO_NOMEM(kolo_tensor_bytes(&entry->tensor));
+    const kolo_tensor plain = canonical_of(entry);
+    kolo_status status = entry->mesh     ? gather_slices(s, entry, whole)
+                         : entry->staged ? gather_staged(s, entry, whole)
+                                         : gather_ranges(s, entry, whole);
+    const kolo_tensor *t = entry->staged ? &plain : &entry->tensor;
+    if (status == KOLO_OK) *hash = hash_entry(t, whole, *hash);
+    kolo_free(whole);
+    return status;
+}
+
+/* Appends zeros in the place of the hashes of `elements`. */
+static uint64_t skip_blocks(uint64_t hash, int64_t elements) {
+    for (int64_t i = 0; i < elements; i += HASHED) hash *= 31;
+    return hash;
+}
+
+/* Appends an entry of which this rank has a range; zeros in the place of the others. */
+static uint64_t hash_range(const kolo_store *s, const kolo_store_entry *entry, uint64_t hash) {
+    const int64_t all = kolo_tensor_elements(&entry->tensor), end = entry->first + entry->count;
+    const kolo_tensor range = kolo_tensor_plain(entry->tensor.dtype, kolo_shape_1(entry->count));
+    KOLO_ASSERT(entry->count == 0 || entry->first % HASHED == 0);
+    KOLO_ASSERT(end % HASHED == 0 || end == all);
+    hash = hash_entry(&range, kolo_store_data(s, entry), skip_blocks(hash, entry->first));
+    return skip_blocks(hash, all - end);
+}
+
+/* Adds up the hashes of all ranks. Collective. */
+static kolo_status sum_hashes(kolo_comm *comm, uint64_t *hash) {
+    const size_t ranks = comm ? (size_t)kolo_comm_size(comm) : 1, bytes = ranks * sizeof *hash;
+    uint64_t *all = kolo_alloc(bytes), sum = 0;
+    if (!all) return KOLO_NOMEM(bytes);
+    all[0] = *hash;
+    kolo_status status =
+        comm ? kolo_allgather(comm, hash, all, sizeof *hash, KOLO_DTYPE_U8) : KOLO_OK;
+    for (size_t r = 0; r < ranks; r++) sum += all[r];
+    kolo_free(all);
+    *hash = sum;
+    return status;
+}
+
+/* The hash is linear in those of blocks, so the ranks add up those of their ranges; what has other
+ * blocks in memory is gathered. */
 kolo_status kolo_store_hash_shards(const kolo_store *s, uint64_t *hash) {
-    *hash = 0;
+    uint64_t of_all = 0, of_ranges = 0;
+    bool any = false;
     for (size_t i = 0; i < s->n_entries; i++) {
         const kolo_store_entry *entry = &s->entries[i];
-        if (!kolo_store_entry_is_sharded(entry)) {
-            *hash = hash_entry(&entry->tensor, kolo_store_data(s, entry), *hash);
+        const int64_t elements = kolo_shape_count(&entry->tensor.shape);
+        if (is_canonical_range(entry)) {
+            any = true;
+            of_all = skip_blocks(of_all, elements);
+            of_ranges = hash_range(s, entry, of_ranges);
             continue;
         }
-        char *whole = kolo_alloc(kolo_tensor_bytes(&entry->tensor));
-        if (!whole) return KOLO_NOMEM(kolo_tensor_bytes(&entry->tensor));
-        const kolo_tensor plain = canonical_of(entry);
-        kolo_status status = entry->mesh     ? gather_slices(s, entry, whole)
-                             : entry->staged ? gather_staged(s, entry, whole)
-                                             : gather_ranges(s, entry, whole);
-        const kolo_tensor *t = entry->staged ? &plain : &entry->tensor;
-        if (status == KOLO_OK) *hash = hash_entry(t, whole, *hash);
-        kolo_free(whole);
-        KOLO_TRY(status);
+        of_ranges = skip_blocks(of_ranges, elements);
+        if (kolo_store_entry_is_sharded(entry)) {
+            KOLO_TRY(hash_gathered(s, entry, &of_all));
+        } else {
+            of_all = hash_entry(&entry->tensor, kolo_store_data(s, entry), of_all);
+        }
     }
+    if (any) KOLO_TRY(sum_hashes(s->comm, &of_ranges));
+    *hash = of_all + of_ranges;
     return KOLO_OK;
 }
 

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Memory of data-parallel workers on one host, planned and measured: plain, ZeRO, one copy per host.
+
+    bench/worker_memory.py [MODEL [WORKERS [BUILD]]]     default: gpt2:context=32 4 build/release
+
+Planned: what the result of a run states for a worker (parameters and optimizer, exchanged, values of a step), times
+the workers; shared parameters count once. Measured: the largest sum over the workers of their proportional set sizes
+(Pss: a shared page counts once), of whole runs, sampled ten times a second.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+CASES = ["--no-share", "--zero 1 --no-share", "--zero 2 --no-share", "--zero 3", ""]
+
+
+def children(pid):
+    """The descendants of a process."""
+    found = []
+    for path in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [int(child) for child in path.read_text().split()]
+        except OSError:
+            pass
+    return found + [below for child in found for below in children(child)]
+
+
+def pss(pid):
+    try:
+        for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+def run(command):
+    """The result of a run and the peak of its processes."""
+    peak = 0
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as out:
+        with subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL) as process:
+            while process.poll() is None:
+                peak = max(peak, sum(pss(p) for p in children(process.pid)))
+                time.sleep(0.1)
+        if process.returncode != 0:
+            sys.exit(f"{' '.join(command)}: exit status {process.returncode}")
+        out.seek(0)
+        return json.load(out), peak
+
+
+def main():
+    model, workers, build = (sys.argv[1:] + ["gpt2:context=32", "4", "build/release"][len(sys.argv) - 1:])[:3]
+    mib = 1 << 20
+    print(f"{'options':<22} {'worker':>8} {'shared':>8} {'planned':>8} {'measured':>8} {'ratio':>6}   MiB")
+    for options in CASES:
+        result, peak = run([f"{build}/kolo", "train", "--workers", workers, "--threads", "1", "--batch", "1",
+                            "--steps", "2", "--optimizer", "adamw", "--lr", "1e-4", "--no-recipe", "--no-eval",
+                            "--json", "-", "--model", model, "--data", "synthetic-tokens:N=64,test=4",
+                            *options.split()])
+        own = result["store_bytes"] + result["exchanged_bytes"] + result["value_bytes"]
+        planned = own * int(workers) + result["shared_bytes"]
+        print(f"{options or 'one copy per host':<22} {own / mib:8.0f} {result['shared_bytes'] / mib:8.0f} "
+              f"{planned / mib:8.0f} {peak / mib:8.0f} {peak / planned:6.3f}", flush=True)
+
+
+main()
