@@ -100,6 +100,7 @@ typedef struct kolo_batch {
     int64_t global_count; /* samples of all ranks; 0 in a batch of a loader: end of the data */
     int64_t first;        /* index of the first sample in the global batch */
     int64_t epoch, step;  /* step within the epoch */
+    int64_t damaged;      /* samples of `count` that took the place of damaged ones */
 } kolo_batch;
 
 /* The path in a spec, "DIR" of "mnist:DIR"; NULL: it holds none. Points into `spec`. */
@@ -117,8 +118,8 @@ typedef struct kolo_dataset_opts {
     bool pairs;         /* windows are pairs of sentences, with the two tokens below */
     int64_t first;      /* token before a pair */
     int64_t separator;  /* token after each sentence */
-    /* Receives a line on each damaged image, once, whose place the next one takes; any thread.
-     * NULL: a damaged image is an error. */
+    /* Receives a line on each damaged image, once; any thread. Its place takes the next image, in
+     * the order of the data set, that is not damaged. NULL: a damaged image is an error. */
     void (*warn)(void *arg, const char *line);
     void *warn_arg;
 } kolo_dataset_opts;

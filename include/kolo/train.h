@@ -165,8 +165,12 @@ typedef struct kolo_train_opts {
     double warmup_epochs; /* linear warm-up to the learning rate, from the one before scaling where
                              scale_lr raises it, else from lr / steps; default 0 */
     const char *augment;  /* of training images, such as "flip,crop=2,erase=8"; NULL: none */
-    uint64_t seed;        /* 0 */
-    int threads;          /* of kernels, per rank; default 1 */
+    /* A damaged image ends the run. Else the next one takes its place (kolo_dataset_opts), a
+     * warning names it, and the result counts them. ARG with data that are checked when they are
+     * opened. */
+    bool strict;
+    uint64_t seed; /* 0 */
+    int threads;   /* of kernels, per rank; default 1 */
     /* That read samples ahead of training: of each host, divided among its ranks, which have at
      * least one each. 0: one per rank; KOLO_LOADER_NO_THREAD: none, a rank reads when it needs a
      * batch. No bit depends on them. */
@@ -176,7 +180,8 @@ typedef struct kolo_train_opts {
     kolo_autotune autotune;
     const char *tuning; /* file of measured times, read and written by rank 0; NULL: none. The times
                            that were used are also written to tuning.txt in out_dir */
-    kolo_train_notice notice; /* called on rank 0; may be NULL */
+    kolo_train_notice notice; /* called on rank 0, on damaged images on any rank and by any thread;
+                                 may be NULL */
     void *notice_arg;
     int64_t bucket_bytes; /* default KOLO_BUCKET_BYTES */
     const char *buckets;  /* of gradients: the bytes of the first ones, "1M,400K", or "auto": the
@@ -234,6 +239,7 @@ typedef struct kolo_train_progress {
     kolo_metrics train;               /* since the last report; with epoch_end, over the epoch */
     int64_t samples;                  /* that `train` covers */
     double samples_per_second;
+    int64_t damaged;   /* as in the result, so far; with owners of parameters at checkpoints */
     kolo_metrics test; /* if `evaluated` */
     double lr;         /* of this step */
     double seconds,
@@ -262,6 +268,7 @@ typedef struct kolo_train_result {
     int64_t parameters, steps;
     int64_t epochs;            /* completed */
     int64_t samples;           /* trained on, over all ranks and epochs */
+    int64_t damaged;           /* of them: took the place of a damaged one */
     double first_loss;         /* training loss of the first step */
     kolo_metrics final;        /* training metrics over the last KOLO_LAST_STEPS steps */
     bool evaluated;            /* `test` was measured */

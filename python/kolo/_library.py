@@ -106,7 +106,7 @@ struct kolo_dataset_info {
 };
 struct kolo_batch {
     int64_t count; int n_fields; const kolo_field *fields; const void *data[32];
-    int64_t global_count, first, epoch, step;
+    int64_t global_count, first, epoch, step, damaged;
 };
 struct kolo_dataset_opts {
     int64_t context, vocabulary; bool pairs; int64_t first, separator;
@@ -147,14 +147,14 @@ struct kolo_time_report {
 };
 struct kolo_train_progress {
     int64_t epoch, step, total_steps; kolo_metrics train; int64_t samples;
-    double samples_per_second; kolo_metrics test; double lr, seconds, seconds_left;
+    double samples_per_second; int64_t damaged; kolo_metrics test; double lr, seconds, seconds_left;
     bool epoch_end, evaluated; kolo_time_report times;
 };
 struct kolo_train_memory {
     int64_t store, shared, exchanged, values;
 };
 struct kolo_train_result {
-    char model[128]; int workers, threads; int64_t batch, parameters, steps, epochs, samples;
+    char model[128]; int workers, threads; int64_t batch, parameters, steps, epochs, samples, damaged;
     double first_loss; kolo_metrics final; bool evaluated; kolo_metrics test;
     double train_seconds, samples_per_second, step_ms_median; int servers; uint64_t reads[32], delays[32];
     int64_t peak_rss_bytes; uint64_t parameter_hash; int64_t losses_checked; kolo_time_report times;

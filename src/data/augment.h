@@ -29,6 +29,7 @@ typedef struct kolo_draw {
     const kolo_augment *augment;
     uint64_t seed;
     int64_t epoch;
+    int64_t *damaged; /* counts the samples whose place others take; NULL: they are not counted */
 } kolo_draw;
 
 /* The part of an image of height x width that is the resized crop of sample `index`. */

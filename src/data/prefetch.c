@@ -134,9 +134,9 @@ static kolo_status begin(kolo_loader *l, int64_t number, slot *s) {
 
 /* Reads and augments samples [first, first + n) of a batch. */
 static kolo_status fill(const kolo_loader *l, const slot *s, int64_t first, int64_t n,
-                        uint8_t *scratch) {
+                        uint8_t *scratch, int64_t *damaged) {
     const kolo_dataset_info *info = kolo_dataset_describe(l->opts.dataset);
-    const kolo_draw draw = {&l->opts.augment, l->opts.seed, s->batch.epoch};
+    const kolo_draw draw = {&l->opts.augment, l->opts.seed, s->batch.epoch, damaged};
     const int64_t *indices = s->indices + first;
     size_t bytes[KOLO_MAX_FIELDS];
     void *data[KOLO_MAX_FIELDS];
@@ -212,8 +212,10 @@ static void take_part(kolo_loader *l, uint8_t *scratch) {
     const int64_t n = kolo_min_i64(s->batch.count - first, part_of(l, s->batch.count));
     s->taken += n;
     pthread_mutex_unlock(&l->lock);
-    kolo_status status = fill(l, s, first, n, scratch);
+    int64_t damaged = 0;
+    kolo_status status = fill(l, s, first, n, scratch, &damaged);
     pthread_mutex_lock(&l->lock);
+    s->batch.damaged += damaged;
     record_failure(l, s, first, status);
     s->done += n;
     if (s->done == s->batch.count) pthread_cond_signal(&l->filled);
@@ -276,7 +278,7 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
                          "with at most %d channels, and i32 labels as the second",
                          info->name, KOLO_MAX_CHANNELS);
     }
-    if (o.augment.least_area > 0 && !o.dataset->crops) {
+    if (o.augment.least_area > 0 && !o.dataset->encoded) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "augment: resized-crop is for images of their own sizes, such as "
                          "folder:DIR, and those of %s have one",

@@ -149,6 +149,7 @@ static void print_report(const kolo_train_progress *p, kolo_text *line) {
     kolo_json_double(&j, "lr", p->lr);
     kolo_json_double(&j, "samples_per_second", p->samples_per_second);
     kolo_json_double(&j, "seconds", p->seconds);
+    if (p->damaged > 0) kolo_json_int(&j, "damaged_samples", p->damaged);
     if (p->evaluated) add_metrics(&j, "test_", &p->test);
     add_time_report(&j, &p->times, p->epoch_end);
     kolo_json_close(&j);

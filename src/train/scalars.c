@@ -31,5 +31,6 @@ void kolo_scalars_of(const kolo_train_progress *p, kolo_scalar_fn *add, void *ar
     add(arg, "progress", "step", -1, (double)p->step);
     add(arg, "progress", "lr", -1, p->lr);
     add(arg, "progress", "samples_per_second", -1, p->samples_per_second);
+    if (p->damaged > 0) add(arg, "progress", "damaged_samples", -1, (double)p->damaged);
     if (!p->epoch_end) add_times(&p->times, add, arg);
 }

@@ -52,6 +52,7 @@ static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) 
     opts->warmup_epochs = kolo_options_float(o, "warmup-epochs");
     opts->loader_threads = train_opts_loader_threads(o);
     opts->augment = kolo_options_text(o, "augment");
+    opts->strict = kolo_options_flag(o, "strict");
     opts->init = kolo_options_text(o, "init");
     opts->init_partial = kolo_options_flag(o, "init-partial");
     opts->seed = (uint64_t)kolo_options_int(o, "seed");

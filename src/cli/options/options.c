@@ -368,6 +368,9 @@ const kolo_option cli_options[] = {
      .help = "random augmentation of training images: resized-crop[=A] (a part of A, default 0.08, "
              "to 1 of the area, for images of their own sizes), flip (horizontally), crop=P (shift "
              "by up to P pixels), erase=S (blank a square of S pixels)"},
+    {.name = "strict", .type = KOLO_OPTION_FLAG, .commands = CMD_TRAIN,
+     .help = "end at a damaged image; else the next one takes its place, a warning names it, and the "
+             "result counts them"},
     {.name = "seed", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "0", .min = 0,
      .max = MAX_SEED, .commands = CMD_TRAIN | CMD_BENCH_TRAIN,
      .help = "seed of the initial weights and the sample order"},

@@ -138,6 +138,9 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
     if (about->trained) {
         add_row(t, "trained", "%" PRId64 " steps, %" PRId64 " epochs, %" PRId64 " samples",
                 r->steps, r->epochs, r->samples);
+        if (r->damaged > 0) {
+            add_row(t, "damaged samples", "%" PRId64 ", whose places others took", r->damaged);
+        }
         add_loss(t, "training loss", &r->final, kolo_min_i64(r->steps, KOLO_LAST_STEPS));
         if (r->losses_checked > 0) {
             add_row(t, "losses checked",
@@ -218,6 +221,7 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
     kolo_json_int(&j, "steps", r->steps);
     kolo_json_int(&j, "epochs", r->epochs);
     kolo_json_int(&j, "samples", r->samples);
+    if (about->trained) kolo_json_int(&j, "damaged_samples", r->damaged);
     if (about->trained) {
         kolo_json_double(&j, "first_loss", r->first_loss);
         add_metrics(&j, "final_", &r->final, true);

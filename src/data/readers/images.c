@@ -57,19 +57,21 @@ static void report(const kolo_dataset *d, kolo_images *images, int64_t index) {
     if (atomic_exchange(&images->damaged[index], 1)) return;
     const long long skipped = atomic_fetch_add(&images->skipped, 1) + 1;
     char line[1024];
-    snprintf(line, sizeof line, "%s: skipped, the next image takes its place; %lld skipped so far",
+    snprintf(line, sizeof line,
+             "%s: skipped, the next image takes its place; %lld skipped by this worker so far",
              kolo_last_error(), skipped);
     d->opts.warn(d->opts.warn_arg, line);
 }
 
-/* Image `index`, or the next one that is not damaged. */
+/* Image `index`, or the next one that is not damaged: image *from. */
 static kolo_status read_one(const kolo_dataset *d, int64_t index, const kolo_draw *draw, uint8_t *x,
-                            int32_t *y) {
+                            int32_t *y, int64_t *from) {
     kolo_images *images = d->own;
     kolo_status status = KOLO_ERR_FORMAT;
     for (int64_t k = 0; k < kolo_min_i64(d->info.count, MAX_DAMAGED); k++) {
         const int64_t i = (index + k) % d->info.count;
         kolo_encoded e = {0};
+        *from = i;
         *y = images->labels[i];
         if (atomic_load(&images->damaged[i])) continue;
         status = decode(images, i, draw, &e, x);
@@ -89,9 +91,14 @@ static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t
                           const kolo_draw *draw, void *const *data) {
     uint8_t *x = data[KOLO_FIELD_X];
     int32_t *y = data[KOLO_FIELD_Y];
+    int64_t damaged = 0;
     for (int64_t i = 0; i < n; i++) {
-        KOLO_TRY(read_one(d, indices[i], draw, x + (size_t)i * d->bytes[KOLO_FIELD_X], &y[i]));
+        int64_t from;
+        KOLO_TRY(
+            read_one(d, indices[i], draw, x + (size_t)i * d->bytes[KOLO_FIELD_X], &y[i], &from));
+        damaged += from != indices[i];
     }
+    if (draw && draw->damaged) *draw->damaged += damaged;
     return KOLO_OK;
 }
 
@@ -110,7 +117,7 @@ kolo_status kolo_images_open(kolo_dataset *d, int classes) {
     images->damaged = kolo_zalloc((size_t)d->info.count * sizeof *images->damaged);
     if (!images->damaged) return KOLO_NOMEM((size_t)d->info.count * sizeof *images->damaged);
     d->gather = gather;
-    d->crops = true;
+    d->encoded = true;
     d->info.classes = classes;
     kolo_dataset_set_fields(&d->info, KOLO_DTYPE_U8, shape, kolo_shape_0());
     memcpy(d->info.fields[KOLO_FIELD_X].mean, mean, sizeof mean); /* of ImageNet */

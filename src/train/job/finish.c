@@ -56,6 +56,7 @@ kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
     kolo_session_add_rest(j->session, &j->state.run.sums);
     histograms h = {{0}, {0}};
     KOLO_TRY(sum_histograms(j, &h));
+    KOLO_TRY(kolo_job_sum_damaged(j));
     KOLO_TRY(kolo_store_hash_shards(kolo_session_store(j->session), &hash));
     KOLO_TRY(kolo_compare_replicas(j->comm, kolo_session_store(j->session), "at the end"));
     KOLO_TRY(kolo_job_check_parameters(j));
@@ -77,6 +78,7 @@ kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
         .steps = j->end,
         .epochs = j->setup.opts.in_memory ? 0 : j->end / j->setup.epoch_steps,
         .samples = j->state.run.sums.samples,
+        .damaged = j->state.damaged,
         .first_loss = j->state.first_loss,
         .final = kolo_sums_metrics(&last, kolo_session_has_tokens(j->session)),
         .evaluated = j->evaluated,

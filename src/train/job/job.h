@@ -46,6 +46,7 @@ typedef struct kolo_job {
 
     kolo_loader *loader;
     kolo_loader *audit;           /* of the shards of the next rank in audited steps; or NULL */
+    int64_t damaged;              /* of this rank's samples, not yet in state.damaged */
     kolo_resident_batch resident; /* in_memory */
     double first_losses[CHECKED_STEPS]; /* in_memory */
 
@@ -85,6 +86,8 @@ kolo_status kolo_job_step(kolo_job *j, int64_t k);
 kolo_status kolo_job_check_parameters(const kolo_job *j);
 
 /* report.c */
+/* Adds the damaged samples of all ranks to the state. Collective. */
+kolo_status kolo_job_sum_damaged(kolo_job *j);
 /* The sums of the last `n` steps, at most KOLO_LAST_STEPS and those done. */
 kolo_sums kolo_job_last_steps(const kolo_job *j, int64_t n);
 /* After step k: evaluation and reports where they are due. Collective. */

@@ -1,6 +1,7 @@
 /* Runs: reports and evaluation after a step. */
 #include "base/clock.h"
 #include "base/integer.h"
+#include "data/dataset.h"
 #include "train/job/job.h"
 
 #include <inttypes.h>
@@ -34,6 +35,7 @@ static kolo_train_progress progress_at(const kolo_job *j, int64_t k, const kolo_
         .train = kolo_sums_metrics(sums, kolo_session_has_tokens(j->session)),
         .samples = sums->samples,
         .samples_per_second = rate,
+        .damaged = j->state.damaged,
         .test = evaluated ? j->evaluation.metrics : kolo_metrics_none(),
         .lr = kolo_session_lr_at(j->session, k),
         .seconds = (double)(kolo_now_ns() - j->started) / 1e9,
@@ -150,6 +152,15 @@ static bool is_line_due(const kolo_job *j, int64_t done, bool evaluated) {
     return evaluated || done % j->setup.opts.log_every == 0;
 }
 
+kolo_status kolo_job_sum_damaged(kolo_job *j) {
+    if (!j->setup.train->encoded) return KOLO_OK;
+    int64_t here = j->damaged;
+    j->damaged = 0;
+    if (j->comm) KOLO_TRY(kolo_allreduce(j->comm, &here, 1, KOLO_DTYPE_I64, KOLO_SUM));
+    j->state.damaged += here;
+    return KOLO_OK;
+}
+
 /* After step k: evaluation and reports where they are due. */
 kolo_status kolo_job_after_step(kolo_job *j, int64_t k) {
     int64_t done = k + 1;
@@ -167,6 +178,7 @@ kolo_status kolo_job_after_step(kolo_job *j, int64_t k) {
     }
     if (epoch_end || is_line_due(j, done, due) || kolo_rank_times_is_full(j->rank_times)) {
         KOLO_TRY(kolo_rank_times_exchange(j->rank_times));
+        if (!kolo_job_is_asynchronous(j)) KOLO_TRY(kolo_job_sum_damaged(j));
     }
     kolo_status status = KOLO_OK;
     if (j->rank == 0) {

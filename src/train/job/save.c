@@ -49,6 +49,7 @@ kolo_status kolo_job_save_resumable(kolo_job *j) {
     if (!wants_checkpoint(j)) return KOLO_OK;
     KOLO_TRY(kolo_session_settle(j->session));
     kolo_session_add_rest(j->session, &j->state.run.sums);
+    KOLO_TRY(kolo_job_sum_damaged(j));
     KOLO_TRY(kolo_job_check_parameters(j));
     char *path = NULL;
     if (j->rank == 0) path = kolo_checkpoint_folder_path(o->out_dir, j->state.steps);

@@ -157,6 +157,7 @@ kolo_status kolo_job_step(kolo_job *j, int64_t k) {
     KOLO_TRY(deal(j, k));
     /* The next batch. */
     if (j->loader) KOLO_TRY(kolo_loader_next(j->loader, &batch));
+    if (kolo_session_counts(j->session)) j->damaged += batch.damaged;
     KOLO_TRY(prepare_audit(j, k));
     const int64_t ready = kolo_now_ns();
     if (j->trace) kolo_trace_add(j->trace, "next batch", start, ready);

@@ -10,6 +10,7 @@ typedef struct kolo_run_state {
     double first_loss;                 /* of the run's first step */
     kolo_accumulator run, epoch;       /* over the run, and over the current epoch */
     kolo_sums recent[KOLO_LAST_STEPS]; /* step k is at k % KOLO_LAST_STEPS */
+    int64_t damaged; /* samples of all ranks that took the place of damaged ones */
 } kolo_run_state;
 
 /* Appends the state as one line of numbers. Reading it back is exact. */

@@ -4,6 +4,7 @@
 #include "base/integer.h"
 #include "base/number.h"
 #include "base/range.h"
+#include "data/dataset.h"
 #include "data/sampler.h"
 #include "kernel/select/families.h"
 #include "train/session/setup_parts.h"
@@ -45,6 +46,36 @@ static kolo_status check_test(const kolo_dataset_info *train, const kolo_dataset
                      kolo_shape_text(&other->shape, b), test->classes);
 }
 
+/* Where lines on damaged samples go: it stays where it is, unlike the set-up. */
+typedef struct kolo_damage_notice {
+    kolo_train_notice notice;
+    void *arg;
+} kolo_damage_notice;
+
+static void warn_of_damage(void *arg, const char *line) {
+    const kolo_damage_notice *to = arg;
+    if (to->notice) to->notice(to->arg, line, KOLO_NOTICE_WARNING);
+}
+
+static kolo_status skip_damaged(kolo_setup *s, kolo_dataset_opts *opts) {
+    if (s->opts.strict) return KOLO_OK;
+    s->damage = kolo_alloc(sizeof *s->damage);
+    if (!s->damage) return KOLO_NOMEM(sizeof *s->damage);
+    *s->damage = (kolo_damage_notice){s->opts.notice, s->opts.notice_arg};
+    opts->warn = warn_of_damage;
+    opts->warn_arg = s->damage;
+    return KOLO_OK;
+}
+
+static kolo_status check_strict(const kolo_setup *s) {
+    if (!s->opts.strict || s->train->encoded) return KOLO_OK;
+    return KOLO_FAIL(
+        KOLO_ERR_ARG,
+        "strict has no effect on %s, whose samples are checked when it is opened: leave "
+        "it out",
+        kolo_dataset_describe(s->train)->name);
+}
+
 static kolo_status open_data(kolo_setup *s, const kolo_model *model) {
     const kolo_train_opts *o = &s->opts;
     kolo_shape sample;
@@ -52,10 +83,12 @@ static kolo_status open_data(kolo_setup *s, const kolo_model *model) {
     KOLO_TRY(kolo_model_sample(model, o->model_options, &sample, &classes));
     kolo_dataset_opts opts = {0};
     KOLO_TRY(kolo_model_window(model, o->model_options, &opts));
+    KOLO_TRY(skip_damaged(s, &opts));
     KOLO_TRY(o->data ? kolo_dataset_open_for(o->data, KOLO_SPLIT_TRAIN, &opts, &s->own[0])
                      : open_synthetic(&sample, classes, model->label_maps, &opts, s->global_batch,
                                       &s->own[0]));
     s->train = s->own[0];
+    KOLO_TRY(check_strict(s));
     if (o->no_eval) return KOLO_OK;
     KOLO_TRY(kolo_dataset_open_for(o->data, KOLO_SPLIT_TEST, &opts, &s->own[1]));
     s->test = s->own[1];
@@ -290,6 +323,7 @@ void kolo_setup_close(kolo_setup *setup) {
     kolo_dataset_close(setup->own[0]);
     kolo_dataset_close(setup->own[1]);
     kolo_tuner_destroy(setup->tuner);
+    kolo_free(setup->damage);
     kolo_free(setup->counts);
     kolo_free(setup->placement);
     kolo_free(setup->bucket_sizes);

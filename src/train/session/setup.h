@@ -8,9 +8,10 @@
 #include "train/session/session.h"
 
 typedef struct kolo_setup {
-    kolo_train_opts opts;             /* resolved; strings belong to the caller */
-    const kolo_dataset *train, *test; /* test NULL: no evaluation */
-    kolo_dataset *own[2];             /* those that the set-up opened */
+    kolo_train_opts opts;              /* resolved; strings belong to the caller */
+    const kolo_dataset *train, *test;  /* test NULL: no evaluation */
+    kolo_dataset *own[2];              /* those that the set-up opened */
+    struct kolo_damage_notice *damage; /* receives the warnings of these; NULL: there are none */
     kolo_augment augment;
     kolo_tuner *tuner; /* see tuning.h; NULL: cost formulas */
     kolo_session_config session;

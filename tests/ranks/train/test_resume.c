@@ -660,6 +660,11 @@ static void run_states_are_read_back_exactly(void **state) {
         assert_int_equal(kolo_run_state_read("here", text.text, &zero, &t), KOLO_ERR_FORMAT);
         assert_int_equal(kolo_run_state_read("here", "", &zero, &t), KOLO_ERR_FORMAT);
         kolo_text_fini(&text);
+        s.damaged = 3;
+        kolo_run_state_write(&s, &text);
+        ASSERT_OK(kolo_run_state_read("here", text.text, &zero, &t));
+        assert_memory_equal(&s, &t, sizeof s);
+        kolo_text_fini(&text);
     }
 }
 

@@ -210,7 +210,7 @@ static int warnings;
 static void warn(void *arg, const char *line) {
     warnings++;
     assert_non_null(strstr(line, "train/cat/b.JPEG: damaged JPEG"));
-    assert_non_null(strstr(line, "1 skipped so far"));
+    assert_non_null(strstr(line, "1 skipped by this worker so far"));
 }
 
 static void sample_is(const kolo_dataset *d, int64_t i, int grey, int label) {
