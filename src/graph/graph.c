@@ -360,7 +360,8 @@ void kolo_graph_add(kolo_graph *g, const kolo_op *op, const kolo_value *in, int 
     KOLO_ASSERT(n_in >= op->min_in && n_in <= op->max_in && op->max_in <= KOLO_MAX_IO);
     kolo_tensor in_desc[KOLO_MAX_IO], out_desc[KOLO_MAX_IO];
     for (int i = 0; i < n_in; i++) in_desc[i] = kolo_info(g, in[i])->tensor;
-    kolo_shape_query q = {.attr = attr ? attr : none, .n_in = n_in, .in = in_desc, .out = out_desc};
+    kolo_shape_query q = {
+        .attr = attr ? attr : none, .n_in = n_in, .in = in_desc, .out = out_desc, .op = op};
     kolo_status status = op->shape(&q);
     if (status != KOLO_OK) {
         fail_rule(g, status, op, in, n_in);
@@ -429,7 +430,7 @@ kolo_shape_query kolo_node_query(const kolo_graph *g, const kolo_node *n, kolo_t
     KOLO_ASSERT(n->n_in <= KOLO_MAX_IO && n->n_out <= KOLO_MAX_IO);
     for (int i = 0; i < n->n_in; i++) in[i] = kolo_info(g, n->in[i])->tensor;
     for (int i = 0; i < n->n_out; i++) out[i] = kolo_info(g, n->out[i])->tensor;
-    return (kolo_shape_query){n->attr, n->n_in, in, n->n_out, out};
+    return (kolo_shape_query){n->attr, n->n_in, in, n->n_out, out, n->op};
 }
 
 kolo_cost kolo_node_cost(const kolo_graph *g, const kolo_node *n) {

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/name_index.h"
 #include "base/text.h"
+#include "kolo/custom_op.h"
 #include "kolo/graph.h"
 #include "mesh/placement.h"
 #include "tensor/tensor.h"
@@ -149,6 +150,7 @@ typedef struct kolo_shape_query {
     const kolo_tensor *in;
     int n_out;
     kolo_tensor *out; /* [KOLO_MAX_IO] */
+    const struct kolo_op *op;
 } kolo_shape_query;
 
 /* Work of one run of a node. */
@@ -255,6 +257,8 @@ typedef struct kolo_op {
     struct {
         unsigned in, out, sums;
     } samples;
+
+    const kolo_custom_op *custom; /* an op of the program: its descriptor; else NULL */
 } kolo_op;
 
 /* Adds a node of `op` and stores its outputs in out[0..n_out), of size KOLO_MAX_IO. On an invalid

@@ -44,7 +44,7 @@ static bool read_dimensions(const char *p, const char *end, const kolo_shape *sh
 }
 
 static void read_without(const char *p, const char *end, kolo_index_term *term) {
-    for (; p < end; p++) {
+    for (; p < end && term->n_without < KOLO_MAX_RANK; p++) {
         if (*p != '*') {
             term->without[term->n_without++] = (unsigned char)*p;
             continue;

@@ -45,6 +45,8 @@ typedef struct kolo_index {
     kolo_index_term in[KOLO_MAX_IO], out[KOLO_MAX_IO];
 } kolo_index;
 
+/* Whether an op has a notation; ops of a program need not. */
+static inline bool kolo_op_has_index(const kolo_op *op) { return op->index || op->index_of; }
 /* The notation of an op with these attributes for inputs of these ranks, a constant or in `text`;
  * NULL: it has none. */
 const char *kolo_op_notation(const kolo_op *op, const kolo_attr *attr, const kolo_shape *in,

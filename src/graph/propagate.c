@@ -181,7 +181,17 @@ static kolo_status at(axis_query *q) {
     return KOLO_OK;
 }
 
+/* An op without a notation needs whole inputs. */
+static kolo_status whole(const axis_query *q) {
+    for (int k = 0; k < q->n->n_in; k++) {
+        if (is_whole(&q->in[k])) continue;
+        return refuse(q, k, "the op has no index notation, so it needs its inputs whole");
+    }
+    return KOLO_OK;
+}
+
 static kolo_status propagate_axis(axis_query *q) {
+    if (!q->index) return whole(q);
     if (has(q, KOLO_PLACEMENT_AT)) return at(q);
     if (has(q, KOLO_PLACEMENT_SHARDED)) return sharded(q);
     if (has(q, KOLO_PLACEMENT_PARTIAL)) return partial(q);
@@ -268,9 +278,11 @@ static kolo_status compute(kolo_graph *g, const kolo_node *n) {
     kolo_index index;
     for (int k = 0; k < n->n_out; k++) kolo_info(g, n->out[k])->placements = (kolo_placements){0};
     if (all_whole(g, n)) return KOLO_OK;
-    KOLO_TRY(kolo_index_of(g, n, &index));
+    const bool has_index = kolo_op_has_index(n->op);
+    if (has_index) KOLO_TRY(kolo_index_of(g, n, &index));
     for (int a = 0; a < g->mesh.n_axes; a++) {
-        axis_query q = {.g = g, .n = n, .index = &index, .axis = &g->mesh.axes[a]};
+        axis_query q = {.g = g, .n = n, .axis = &g->mesh.axes[a]};
+        if (has_index) q.index = &index;
         for (int k = 0; k < n->n_in; k++) q.in[k] = placements_of(g, n->in[k])->axis[a];
         kolo_status status = propagate_axis(&q);
         if (status != KOLO_OK && q.axis->size > 1) return status;

@@ -82,7 +82,7 @@ static kolo_status complete_sum(sharder *s, kolo_node *n, int axis) {
     for (int k = 0; k < n->n_in; k++) {
         summand |= kind_on(s, n->in[k], axis) == KOLO_PLACEMENT_PARTIAL;
     }
-    if (!summand) return KOLO_OK;
+    if (!summand || !kolo_op_has_index(n->op)) return KOLO_OK;
     KOLO_TRY(kolo_index_of(s->g, n, &index));
     for (int a = 0; a < index.n_addends; a++) {
         if (!is_whole(s, n, &index, a, axis, &linear) || linear < 0) continue;

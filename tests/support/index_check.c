@@ -48,8 +48,11 @@ static void *slice(const kolo_tensor *whole, const char *data, int d, int parts,
 /* Infers the outputs and runs the reference kernel; false: the op rejects the slice. */
 static bool run_kernel(run *r) {
     const kolo_kernel *kernel;
-    kolo_shape_query q = {
-        .attr = r->spec.attr, .n_in = r->spec.n_in, .in = r->spec.in, .out = r->spec.out};
+    kolo_shape_query q = {.attr = r->spec.attr,
+                          .n_in = r->spec.n_in,
+                          .in = r->spec.in,
+                          .out = r->spec.out,
+                          .op = r->spec.op};
     size_t scratch = 0;
     if (r->spec.op->shape(&q) != KOLO_OK) return false;
     ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_REF, &r->spec, &kernel, NULL));

@@ -7,7 +7,7 @@
 static double fit(kolo_kernel_spec *spec) {
     if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32) || !kolo_spec_is_plain(spec)) return -1;
     kolo_cost cost = spec->op->cost(
-        &(kolo_shape_query){spec->attr, spec->n_in, spec->in, spec->n_out, spec->out});
+        &(kolo_shape_query){spec->attr, spec->n_in, spec->in, spec->n_out, spec->out, spec->op});
     return 1e-7 * (double)spec->out[0].shape.dim[0] +
            kolo_kernel_seconds(cost.flops, cost.bytes, 0.8);
 }

@@ -7,7 +7,7 @@
 double kolo_ref_seconds(const kolo_kernel_spec *spec) {
     kolo_tensor out[KOLO_MAX_IO];
     for (int i = 0; i < spec->n_out; i++) out[i] = spec->out[i];
-    kolo_shape_query q = {spec->attr, spec->n_in, spec->in, spec->n_out, out};
+    kolo_shape_query q = {spec->attr, spec->n_in, spec->in, spec->n_out, out, spec->op};
     double bytes = 0;
     for (int i = 0; i < spec->n_in; i++) bytes += (double)kolo_tensor_bytes(&spec->in[i]);
     for (int i = 0; i < spec->n_out; i++) bytes += (double)kolo_tensor_bytes(&out[i]);

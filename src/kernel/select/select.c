@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "kernel/select/custom.h"
 #include "kernel/select/via_f32.h"
 
 /* "f32 [8,1,28,28] abcd, f32 [6,1,5,5] any". */
@@ -91,6 +92,7 @@ kolo_status kolo_kernel_select_tuned(kolo_kernel_set set, kolo_tuner *tuner, kol
         if (bf16 && candidate->bf16 && !kolo_kernel_has_bf16()) continue;
         consider(candidate, spec, &best);
     }
+    if (spec->op->custom) consider(&kolo_custom_kernel, spec, &best);
     if (bf16 && set != KOLO_KERNELS_REF) consider_via_f32(spec, &best);
     if (!best.kernel) return none_fits(set, spec);
     *spec = best.spec;

@@ -94,8 +94,11 @@ static int64_t samples_of(const kolo_kernel_spec *spec) {
  * not change when they get one. */
 static bool computes(const kolo_kernel_spec *spec) {
     double bytes = 0;
-    kolo_shape_query q = {
-        .attr = spec->attr, .n_in = spec->n_in, .in = spec->in, .n_out = spec->n_out};
+    kolo_shape_query q = {.attr = spec->attr,
+                          .n_in = spec->n_in,
+                          .in = spec->in,
+                          .n_out = spec->n_out,
+                          .op = spec->op};
     q.out = (kolo_tensor *)spec->out; /* cost functions only read them */
     for (int i = 0; i < spec->n_in + spec->n_out; i++) bytes += (double)plain_bytes(spec, i);
     return spec->op->cost && spec->op->cost(&q).flops >= FLOPS_A_BYTE * bytes;

@@ -21,8 +21,8 @@ static double fit(kolo_kernel_spec *spec) {
     if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32) || !kolo_spec_is_plain(spec)) return -1;
     kolo_tensor out[KOLO_MAX_IO];
     for (int i = 0; i < spec->n_out; i++) out[i] = spec->out[i];
-    kolo_cost cost =
-        spec->op->cost(&(kolo_shape_query){spec->attr, spec->n_in, spec->in, spec->n_out, out});
+    kolo_cost cost = spec->op->cost(
+        &(kolo_shape_query){spec->attr, spec->n_in, spec->in, spec->n_out, out, spec->op});
     return kolo_kernel_seconds(cost.flops, cost.bytes, 0.5);
 }
 

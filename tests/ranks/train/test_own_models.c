@@ -4,6 +4,7 @@
 #include "graph/graph.h"
 #include "kolo/models.h"
 #include "support/ranks.h"
+#include "support/snake.h"
 #include "support/support.h"
 #include "train/session/session.h"
 
@@ -119,6 +120,19 @@ static kolo_status build_various(kolo_graph *g, int64_t n, void *arg) {
     kolo_value logits = kolo_linear(g, h, weight(g, "out", kolo_shape_2(CLASSES, WIDTH), WIDTH));
     kolo_output(g, "loss", kolo_softmax_xent(g, logits, classes_of(g, n)));
     return KOLO_OK;
+}
+
+/* With an op of the program, `arg`: one without index notation. */
+static kolo_status build_snake(kolo_graph *g, int64_t n, void *arg) {
+    kolo_value alpha = kolo_param(g, "alpha", kolo_shape_1(7), (kolo_init){KOLO_INIT_ONE, 0});
+    kolo_value h = dense(g, kolo_flatten(g, images(g, n)), "in", ELEMENTS, 7);
+    kolo_value logits = dense(g, snake_of(g, h, alpha, arg != NULL), "out", 7, CLASSES);
+    kolo_output(g, "loss", kolo_softmax_xent(g, logits, classes_of(g, n)));
+    return KOLO_OK;
+}
+
+static kolo_status build_whole_snake(kolo_graph *g, int64_t n, void *arg) {
+    return build_snake(g, n, g);
 }
 
 /* ---- training ---- */
@@ -316,6 +330,32 @@ static void layers_agree_over_ranks_and_kernels(void **state) {
     assert_true(fabs(half.loss - alone.loss) < 1e-2 * alone.loss);
 }
 
+static void ops_of_a_program_agree_over_ranks(void **state) {
+    outcome alone = run((setting){build_snake, 1, 15, 1, 15});
+    outcome whole = run((setting){build_whole_snake, 1, 15, 1, 15});
+    outcome ranks = run((setting){build_snake, 2, 8, 1, 15});
+    assert_close(&ranks, &alone);
+    assert_memory_equal(&whole, &alone, sizeof alone);
+    plan.precision = KOLO_PRECISION_BF16;
+    outcome half = run((setting){build_snake, 2, 8, 1, 15});
+    plan.precision = KOLO_PRECISION_F32;
+    assert_true(fabs(half.loss - alone.loss) < 1e-2 * alone.loss);
+
+    static outcome results[2];
+    setting divided = {build_whole_snake, 2, 8, 1, 15};
+    rank_job job = {.n = 2,
+                    .transport = RANKS_THREAD,
+                    .body = body,
+                    .arg = &divided,
+                    .arg_bytes = sizeof divided,
+                    .results = results,
+                    .result_bytes = sizeof *results};
+    assert_int_equal(run_rank_job(&job), KOLO_ERR_ARG);
+    if (!strstr(kolo_last_error(), "snake_whole: input 0 (an activation) is placed dp:")) {
+        fail_msg("%s", kolo_last_error());
+    }
+}
+
 /* ---- graphs that a session refuses ---- */
 
 typedef struct flaw {
@@ -428,6 +468,7 @@ TEST_MAIN(test_own_models) {
         cmocka_unit_test(losses_without_parameters_are_summed),
         cmocka_unit_test(penalties_are_counted_once),
         cmocka_unit_test(layers_agree_over_ranks_and_kernels),
+        cmocka_unit_test(ops_of_a_program_agree_over_ranks),
         cmocka_unit_test(means_leave_out_ignored_labels),
         cmocka_unit_test(other_graphs_are_refused),
         cmocka_unit_test(other_samples_are_refused),
