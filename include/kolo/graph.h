@@ -407,13 +407,17 @@ typedef struct kolo_loss_opts {
     bool has_ignore_index; /* `ignore_index` is in use */
     int32_t ignore_index;  /* labels of this value are ignored, even if it is a valid class */
     double smoothing;      /* label smoothing in [0, 1); Szegedy et al., 2016 */
+    kolo_value weights; /* of the classes, [C], such as a frozen parameter; used if use_weights */
+    bool use_weights;   /* each class's part of a loss is multiplied by its weight */
 } kolo_loss_opts;
 
 /* Cross-entropy: the *sum* over all labels of -log softmax(logits)[label]; logits [N,C,...], labels
  * i32 [N,...] -> []. A sum, not a mean, so that ranks can add their parts of a batch; divide by the
  * global count. A label outside [0, C) contributes nothing. */
 KOLO_API kolo_value kolo_softmax_xent(kolo_graph *g, kolo_value logits, kolo_value labels);
-/* The same with options, which may be NULL. */
+/* The same with options, which may be NULL. Weights have no gradient (UNSUPPORTED if one depends on
+ * a trained parameter), and training divides by the number of labels, not by the sum of their
+ * weights: PyTorch's cross_entropy with reduction="sum". */
 KOLO_API kolo_value kolo_softmax_xent_opts(kolo_graph *g, kolo_value logits, kolo_value labels,
                                            const kolo_loss_opts *opts);
 /* Losses of a prediction x and a target of equal shape -> [], summed over all elements as the
@@ -432,6 +436,20 @@ KOLO_API kolo_value kolo_soft_xent(kolo_graph *g, kolo_value logits, kolo_value 
 /* Kullback-Leibler divergence of log-probabilities log_q from probabilities p, of equal shapes:
  * sum p (log p - log_q), as PyTorch's kl_div with reduction="sum". */
 KOLO_API kolo_value kolo_kl_div(kolo_graph *g, kolo_value log_q, kolo_value p);
+/* A zero field takes its default. */
+typedef struct kolo_ctc_opts {
+    int64_t blank;      /* the class that stands for no label */
+    kolo_value lengths; /* i32 [N]: time steps of each sample; used if use_lengths, else T */
+    bool use_lengths;
+} kolo_ctc_opts;
+
+/* Connectionist temporal classification (Graves et al., 2006): the sum over the samples of -log of
+ * the probability that logits [N,T,C], without their blanks and repetitions, read labels i32 [N,S]
+ * -> []. A row of labels ends before the first one that is the blank or outside [0, C), such as -1.
+ * Samples with fewer steps than their labels need contribute nothing. PyTorch's ctc_loss of the
+ * log-softmax with reduction="sum" and zero_infinity. `opts` may be NULL. */
+KOLO_API kolo_value kolo_ctc_loss(kolo_graph *g, kolo_value logits, kolo_value labels,
+                                  const kolo_ctc_opts *opts);
 /* The number of positions whose largest logit (the first of equals) is that of the label: -> []. */
 KOLO_API kolo_value kolo_accuracy(kolo_graph *g, kolo_value logits, kolo_value labels);
 /* The same without ignored labels: give the options of the loss, which may be NULL. */

@@ -95,7 +95,10 @@ struct kolo_attention_opts {
 struct kolo_cross_attention_opts {
     int64_t heads, kv_heads; bool causal; int64_t window; double scale; kolo_value bias; bool use_bias;
 };
-struct kolo_loss_opts { bool has_ignore_index; int32_t ignore_index; double smoothing; };
+struct kolo_loss_opts {
+    bool has_ignore_index; int32_t ignore_index; double smoothing; kolo_value weights; bool use_weights;
+};
+struct kolo_ctc_opts { int64_t blank; kolo_value lengths; bool use_lengths; };
 
 struct kolo_field {
     const char *name; kolo_dtype dtype; kolo_shape shape; float mean[16], std[16];
@@ -344,6 +347,8 @@ kolo_value kolo_reshape(kolo_graph *g, kolo_value x, kolo_shape shape);
 kolo_value kolo_flatten(kolo_graph *g, kolo_value x);
 kolo_value kolo_softmax_xent_opts(kolo_graph *g, kolo_value logits, kolo_value labels,
                                   const kolo_loss_opts *opts);
+kolo_value kolo_ctc_loss(kolo_graph *g, kolo_value logits, kolo_value labels,
+                         const kolo_ctc_opts *opts);
 kolo_value kolo_mse_loss(kolo_graph *g, kolo_value x, kolo_value target);
 kolo_value kolo_l1_loss(kolo_graph *g, kolo_value x, kolo_value target);
 kolo_value kolo_huber_loss(kolo_graph *g, kolo_value x, kolo_value target, double delta);

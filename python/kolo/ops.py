@@ -530,10 +530,22 @@ def gru(x: Value, hidden: int, name: Optional[str] = None, layer: int = 0, rever
 
 
 def softmax_xent(logits: Value, labels: Value, ignore_index: Optional[int] = None,
-                 smoothing: float = 0) -> Value:
-    """Cross-entropy of logits [N,C,...] and labels i32 [N,...], summed over the labels."""
+                 smoothing: float = 0, weights: Optional[Value] = None) -> Value:
+    """Cross-entropy of logits [N,C,...] and labels i32 [N,...], summed over the labels. ``weights``:
+    of the classes, [C], such as a frozen parameter."""
     opts = c.kolo_loss_opts(ignore_index is not None, ignore_index or 0, smoothing)
+    if weights is not None:
+        opts.weights, opts.use_weights = weights.of(logits.graph), True
     return call("softmax_xent_opts", logits, labels, opts)
+
+
+def ctc_loss(logits: Value, labels: Value, blank: int = 0, lengths: Optional[Value] = None) -> Value:
+    """Connectionist temporal classification of logits [N,T,C] and labels i32 [N,S], which end before the
+    first negative one; ``lengths``: i32 [N], time steps of each sample."""
+    opts = c.kolo_ctc_opts(blank=blank)
+    if lengths is not None:
+        opts.lengths, opts.use_lengths = lengths.of(logits.graph), True
+    return call("ctc_loss", logits, labels, opts)
 
 
 def soft_xent(logits: Value, target: Value) -> Value:

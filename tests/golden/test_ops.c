@@ -131,6 +131,27 @@ static kolo_value target_of(kolo_graph *g) {
 CASE(soft_xent, kolo_soft_xent(g, x[0], kolo_softmax(g, target_of(g), 1)))
 CASE(kl_div, kolo_kl_div(g, x[0], target_of(g)))
 
+/* Weights, an ignored label, and smoothing. */
+static kolo_value weighted_xent(kolo_graph *g, kolo_value logits, double smoothing) {
+    kolo_value weights = kolo_input(g, "target", g->dtype, kolo_shape_1(3));
+    const kolo_loss_opts opts = {.has_ignore_index = true,
+                                 .ignore_index = 0,
+                                 .smoothing = smoothing,
+                                 .weights = weights,
+                                 .use_weights = true};
+    return kolo_softmax_xent_opts(g, logits, ids_of(g, kolo_shape_2(3, 2)), &opts);
+}
+CASE(weighted, weighted_xent(g, x[0], 0))
+CASE(weighted_smoothed, weighted_xent(g, x[0], 0.2))
+CASE(ctc, kolo_ctc_loss(g, x[0], ids_of(g, kolo_shape_2(2, 3)), &(kolo_ctc_opts){.blank = 4}))
+
+static kolo_value of_ctc_lengths(kolo_graph *g, const kolo_value *x) {
+    const kolo_ctc_opts opts = {.lengths =
+                                    kolo_reshape(g, ids_of(g, kolo_shape_2(6, 1)), kolo_shape_1(6)),
+                                .use_lengths = true};
+    return kolo_ctc_loss(g, x[0], kolo_input(g, "read", KOLO_DTYPE_I32, kolo_shape_2(6, 1)), &opts);
+}
+
 #define X S3(2, 3, 4)
 static const struct {
     const char *name;
@@ -188,6 +209,10 @@ static const struct {
     {"embedding_bag", of_embedding_bag, {S2(4, 3)}, 1, 0},
     {"soft_xent", of_soft_xent, {S2(2, 4)}, 1, 0},
     {"kl_div", of_kl_div, {S2(2, 4)}, 1, 0},
+    {"weighted", of_weighted, {S3(3, 3, 2)}, 1, 0},
+    {"weighted_smoothed", of_weighted_smoothed, {S3(3, 3, 2)}, 1, 0},
+    {"ctc", of_ctc, {S3(2, 7, 5)}, 1, 0},
+    {"ctc_lengths", of_ctc_lengths, {S3(6, 3, 4)}, 1, 0},
     {"cross_attention", of_cross_attention, {S3(2, 3, 8), S3(2, 5, 8), S3(2, 5, 4)}, 3, 0},
     {"grouped_queries", of_grouped_queries, {S3(1, 3, 8), S3(1, 5, 4), S3(1, 5, 6)}, 3, 0},
     {"attention_bias",
@@ -229,6 +254,10 @@ static void fill(const graph_eval *e, double shift) {
         const kolo_value v = {.id = i};
         bool is_param = info->kind == KOLO_VALUE_PARAM;
         if (!info->name) continue;
+        if (strcmp(info->name, "read") == 0) {
+            for (int k = 0; k < 6; k++) graph_eval_i32(e, v)[k] = k % 3 + 1;
+            continue;
+        }
         if (strcmp(info->name, "ids") == 0) {
             memcpy(graph_eval_i32(e, v), ids, sizeof ids);
             continue;

@@ -72,6 +72,15 @@ def half(x, n):
     return x.reshape(x.shape[0], n, -1).transpose(0, 1).contiguous()
 
 
+def weighted(x, smoothing):
+    labels = IDS.reshape(3, 2) % 3  # what is no class is ignored
+    return F.cross_entropy(x, labels, tensor(7, (3,), 1), ignore_index=0, reduction="sum", label_smoothing=smoothing)
+
+
+def ctc(x, labels, blank, steps, sizes):
+    return F.ctc_loss(x.log_softmax(2).transpose(0, 1), labels, steps, sizes, blank, "sum", True)
+
+
 X = (2, 3, 4)
 GRU = [(6, 4), (6, 2), (6,), (6,)]
 LSTM = [(8, 4), (8, 2), (8,), (8,)]
@@ -128,6 +137,10 @@ CASES = {
     "embedding_bag": ([(4, 3)], lambda w: F.embedding_bag(IDS.reshape(2, 3), w, mode="mean")),
     "soft_xent": ([(2, 4)], lambda x: -(tensor(7, (2, 4), 1).softmax(1) * x.log_softmax(1)).sum()),
     "kl_div": ([(2, 4)], lambda x: F.kl_div(x, tensor(7, (2, 4), 1), reduction="sum")),
+    "weighted": ([(3, 3, 2)], lambda x: weighted(x, 0)),
+    "weighted_smoothed": ([(3, 3, 2)], lambda x: weighted(x, 0.2)),
+    "ctc": ([(2, 7, 5)], lambda x: ctc(x, IDS.reshape(2, 3), 4, [7, 7], [3, 3])),
+    "ctc_lengths": ([(6, 3, 4)], lambda x: ctc(x, torch.arange(6).reshape(6, 1) % 3 + 1, 0, IDS, torch.ones(6).long())),
     "cross_attention": ([(2, 3, 8), (2, 5, 8), (2, 5, 4)], lambda q, k, v: attention(q, k, v, 2, 2)),
     "grouped_queries": ([(1, 3, 8), (1, 5, 4), (1, 5, 6)],
                         lambda q, k, v: attention(q, k, v, 4, 2, causal=True)),

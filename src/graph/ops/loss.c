@@ -14,7 +14,7 @@ static const char *const xent_attrs[] = {"has_ignore_index", "ignore_index", "%s
 
 /* Input 0 is [N,C,...], input 1 the labels [N,...]. */
 static kolo_status check_labels(const kolo_shape_query *q) {
-    KOLO_TRY(kolo_rule_types(q, "fif"));
+    KOLO_TRY(kolo_rule_types(q, "fiff"));
     const kolo_shape *logits = &q->in[0].shape, *labels = &q->in[1].shape;
     if (logits->rank < 2) {
         return KOLO_RULE_FAIL(q, "input 0 has %d dimensions; it must have two or more: N,C,...",
@@ -32,8 +32,18 @@ static kolo_status check_labels(const kolo_shape_query *q) {
     return KOLO_RULE_FAIL(q, "smoothing is %g; it must be in [0, 1)", smoothing);
 }
 
+/* Input i is [C], if it is there. */
+static kolo_status check_weights(const kolo_shape_query *q, int i) {
+    if (q->n_in <= i) return KOLO_OK;
+    KOLO_TRY(kolo_rule_rank(q, i, 1, "C"));
+    if (q->in[i].shape.dim[0] == q->in[0].shape.dim[1]) return KOLO_OK;
+    return KOLO_RULE_FAIL(q, "the weights must be [%" PRId64 "], one for each class",
+                          q->in[0].shape.dim[1]);
+}
+
 static kolo_status softmax_xent_shape(kolo_shape_query *q) {
     KOLO_TRY(check_labels(q));
+    KOLO_TRY(check_weights(q, 2));
     kolo_dtype wide = kolo_dtype_wide(q->in[0].dtype);
     KOLO_TRY(kolo_rule_out(q, 0, wide, kolo_shape_0()));
     KOLO_TRY(kolo_rule_out(q, 1, q->in[0].dtype, q->in[0].shape));
@@ -44,6 +54,7 @@ static kolo_status softmax_xent_shape(kolo_shape_query *q) {
 static kolo_status softmax_xent_bwd_shape(kolo_shape_query *q) {
     KOLO_TRY(check_labels(q));
     KOLO_TRY(kolo_rule_rank(q, 2, 0, "a scalar"));
+    KOLO_TRY(check_weights(q, 3));
     return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
 }
 
@@ -67,20 +78,28 @@ static void softmax_xent_grad(kolo_graph *g, const kolo_node *n, const kolo_valu
                          "the loss"));
         return;
     }
+    const bool weighted = n->n_in > 2;
+    if (weighted && wants[2]) {
+        kolo_graph_set_failed(
+            g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "softmax_xent: the weights depend on a parameter, and have no gradient; "
+                         "freeze it (kolo_freeze)"));
+        return;
+    }
     if (!wants[0] || !kolo_value_ok(d_out[0])) return;
-    const kolo_value in[3] = {n->out[1], n->in[1], d_out[0]};
+    const kolo_value in[] = {n->out[1], n->in[1], d_out[0], weighted ? n->in[2] : KOLO_NONE};
     kolo_attr attr[KOLO_MAX_ATTRS];
     memcpy(attr, n->attr, sizeof attr);
     attr[KOLO_LOSS_COUNT].i = 0;
-    d_in[0] = kolo_graph_add1(g, &kolo_op_softmax_xent_bwd, in, 3, attr);
+    d_in[0] = kolo_graph_add1(g, &kolo_op_softmax_xent_bwd, in, weighted ? 4 : 3, attr);
 }
 
 const kolo_op kolo_op_softmax_xent = {
     .name = "softmax_xent",
-    .index = "nC*,n*->,nC*,",
+    .index = "nC*,n*,C->,nC*,",
     .min_in = 2,
-    .max_in = 2,
-    .layout = {.in = "ap", .out = "pap"},
+    .max_in = 3,
+    .layout = {.in = "app", .out = "pap"},
     .attrs = xent_attrs,
     .shape = softmax_xent_shape,
     .grad = softmax_xent_grad,
@@ -92,11 +111,11 @@ const kolo_op kolo_op_softmax_xent = {
 };
 const kolo_op kolo_op_softmax_xent_bwd = {
     .name = "softmax_xent_bwd",
-    .index = "nC*,n*,->nC*",
+    .index = "nC*,n*,,C->nC*",
     .linear = 0x4u,
     .min_in = 3,
-    .max_in = 3,
-    .layout = {.in = "app", .out = "a"},
+    .max_in = 4,
+    .layout = {.in = "appp", .out = "a"},
     .attrs = attrs,
     .shape = softmax_xent_bwd_shape,
     .overwrite = 1u << 0,
@@ -126,21 +145,23 @@ const kolo_op kolo_op_confusion = {
     .samples = {.in = 0x3u, .sums = 0x1u},
 };
 
-/* A loss, or a count that has no smoothing. */
+/* A loss, or a count, which has neither smoothing nor weights. */
 static kolo_value with_labels(kolo_graph *g, const kolo_op *op, kolo_value logits,
-                              kolo_value labels, const kolo_loss_opts *opts, double smoothing) {
+                              kolo_value labels, const kolo_loss_opts *opts) {
+    const bool is_loss = op == &kolo_op_softmax_xent;
     const kolo_loss_opts o = opts ? *opts : (kolo_loss_opts){0};
     const kolo_attr attr[KOLO_MAX_ATTRS] = {
         [KOLO_LOSS_HAS_IGNORE_INDEX].i = o.has_ignore_index,
         [KOLO_LOSS_IGNORE_INDEX].i = o.has_ignore_index ? o.ignore_index : 0,
-        [KOLO_LOSS_SMOOTHING].f = smoothing,
+        [KOLO_LOSS_SMOOTHING].f = is_loss ? o.smoothing : 0,
     };
-    return kolo_graph_add1(g, op, (kolo_value[]){logits, labels}, 2, attr);
+    const kolo_value in[] = {logits, labels, o.weights};
+    return kolo_graph_add1(g, op, in, is_loss && o.use_weights ? 3 : 2, attr);
 }
 
 kolo_value kolo_softmax_xent_opts(kolo_graph *g, kolo_value logits, kolo_value labels,
                                   const kolo_loss_opts *opts) {
-    return with_labels(g, &kolo_op_softmax_xent, logits, labels, opts, opts ? opts->smoothing : 0);
+    return with_labels(g, &kolo_op_softmax_xent, logits, labels, opts);
 }
 
 kolo_value kolo_softmax_xent(kolo_graph *g, kolo_value logits, kolo_value labels) {
@@ -149,7 +170,7 @@ kolo_value kolo_softmax_xent(kolo_graph *g, kolo_value logits, kolo_value labels
 
 kolo_value kolo_accuracy_opts(kolo_graph *g, kolo_value logits, kolo_value labels,
                               const kolo_loss_opts *opts) {
-    return with_labels(g, &kolo_op_accuracy, logits, labels, opts, 0);
+    return with_labels(g, &kolo_op_accuracy, logits, labels, opts);
 }
 
 kolo_value kolo_accuracy(kolo_graph *g, kolo_value logits, kolo_value labels) {
@@ -157,5 +178,5 @@ kolo_value kolo_accuracy(kolo_graph *g, kolo_value logits, kolo_value labels) {
 }
 
 kolo_value kolo_confusion(kolo_graph *g, kolo_value logits, kolo_value labels) {
-    return with_labels(g, &kolo_op_confusion, logits, labels, NULL, 0);
+    return with_labels(g, &kolo_op_confusion, logits, labels, NULL);
 }

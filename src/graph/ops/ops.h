@@ -244,13 +244,13 @@ typedef struct kolo_dropout_places {
 kolo_dropout_places kolo_dropout_places_of(const kolo_attr *attr, const kolo_shape *x,
                                            int64_t first_sample);
 
-/* softmax_xent: logits [N,C,...], labels i32 [N,...] -> loss [] (sum over all labels), probs
- * [N,C,...]. With the target t = (1 - smoothing) onehot + smoothing / C a label's loss is
- * -sum t log probs. With count, output 2 is that of accuracy. softmax_xent_bwd: probs,
- * labels, dloss [] -> dlogits = (probs - t) * dloss. accuracy: logits, labels -> count [] (of the
- * graph's dtype). confusion: logits, labels -> counts [C,C]: those of label i whose largest logit
- * is j at [i,j]. A label outside [0, C), or the ignore index, contributes no loss, gradient or
- * count. */
+/* softmax_xent: logits [N,C,...], labels i32 [N,...], [weights [C]] -> loss [] (sum over all
+ * labels), probs [N,C,...]. With the target t = weights ((1 - smoothing) onehot + smoothing / C) a
+ * label's loss is -sum t log probs. With count, output 2 is that of accuracy. softmax_xent_bwd:
+ * probs, labels, dloss [], [weights] -> dlogits = (probs sum t - t) * dloss. accuracy: logits,
+ * labels -> count [] (of the graph's dtype). confusion: logits, labels -> counts [C,C]: those of
+ * label i whose largest logit is j at [i,j]. A label outside [0, C), or the ignore index,
+ * contributes no loss, gradient or count. */
 enum {
     KOLO_LOSS_HAS_IGNORE_INDEX,
     KOLO_LOSS_IGNORE_INDEX,
@@ -269,6 +269,10 @@ enum {
 enum { KOLO_CLASS_SUMS = 4 };
 enum { KOLO_CLASS_FIRST };
 void kolo_divide_xent(kolo_graph *g, const kolo_node *n, int64_t classes, kolo_value *by);
+
+/* ctc_loss: logits [N,T,C], labels i32 [N,S], [lengths i32 [N]] -> loss []. ctc_loss_bwd: logits,
+ * labels, dloss [], [lengths] -> dlogits. */
+enum { KOLO_CTC_BLANK };
 
 /* elementwise_loss: x, target like x -> loss [], the sum of the losses of all elements
  * (elementwise_loss.c has the formulas). elementwise_loss_bwd: x, target, dloss [] -> dx. */
@@ -454,6 +458,8 @@ enum {
     X(class_sums_bwd)                   \
     X(sums_xent)                        \
     X(sums_xent_bwd)                    \
+    X(ctc_loss)                         \
+    X(ctc_loss_bwd)                     \
     X(elementwise_loss)                 \
     X(elementwise_loss_bwd)             \
     X(accuracy)                         \

@@ -11,15 +11,18 @@ typedef struct view {
     int64_t n, classes, places;
     const int32_t *labels;
     double smoothing;
+    const double *weights; /* of the classes; NULL: 1 */
     const kolo_attr *attr;
 } view;
 
-static view view_of(const kolo_call *call) {
+/* `weights`: the number of the input that has them, if it is there. */
+static view view_of(const kolo_call *call, int weights) {
     const kolo_shape *s = &call->spec->in[0].shape;
     view v = {
         .n = s->dim[0], .classes = s->dim[1], .labels = call->in[1], .attr = call->spec->attr};
     v.places = kolo_shape_count(s) / (v.n * v.classes);
     v.smoothing = v.attr[KOLO_LOSS_SMOOTHING].f;
+    if (call->spec->n_in > weights) v.weights = call->in[weights];
     return v;
 }
 
@@ -37,11 +40,12 @@ static int64_t place_of(const view *v, int64_t n, int64_t p) {
 }
 
 static double target(const view *v, int64_t label, int64_t c) {
-    return (c == label ? 1 - v->smoothing : 0) + v->smoothing / (double)v->classes;
+    double t = (c == label ? 1 - v->smoothing : 0) + v->smoothing / (double)v->classes;
+    return v->weights ? v->weights[c] * t : t;
 }
 
 static void loss(const kolo_call *call) {
-    view v = view_of(call);
+    view v = view_of(call, 2);
     double *sum_of = call->out[0];
     *sum_of = 0;
     for (int64_t n = 0; n < v.n; n++) {
@@ -61,17 +65,26 @@ static void loss(const kolo_call *call) {
     }
 }
 
+/* The sum of the targets of a label. */
+static double targets(const view *v, int64_t label) {
+    double sum = 0;
+    if (!v->weights || label < 0) return 1;
+    for (int64_t c = 0; c < v->classes; c++) sum += target(v, label, c);
+    return sum;
+}
+
 static void softmax_xent_bwd(const kolo_call *call) {
-    view v = view_of(call);
+    view v = view_of(call, 3);
     double scale = *(const double *)call->in[2];
     for (int64_t n = 0; n < v.n; n++) {
         for (int64_t p = 0; p < v.places; p++) {
             const double *probs = (const double *)call->in[0] + place_of(&v, n, p);
             double *dx = (double *)call->out[0] + place_of(&v, n, p);
             int64_t label = label_of(&v, n, p);
-            double rest = 0, share = v.smoothing / (double)v.classes;
+            double rest = 0, all = targets(&v, label);
             for (int64_t c = 0; c < v.classes; c++) {
-                double d = label >= 0 ? (probs[c * v.places] - share) * scale : 0;
+                double t = label >= 0 ? target(&v, label, c) : 0;
+                double d = label >= 0 ? (probs[c * v.places] * all - t) * scale : 0;
                 dx[c * v.places] = d;
                 rest += c == label ? 0 : d;
             }
@@ -92,7 +105,7 @@ static int64_t largest(const view *v, const double *x) {
 }
 
 static void count_pairs(const kolo_call *call, bool by_class) {
-    view v = view_of(call);
+    view v = view_of(call, 2);
     double *count = call->out[0];
     memset(count, 0, sizeof *count * (size_t)(by_class ? v.classes * v.classes : 1));
     for (int64_t n = 0; n < v.n; n++) {

@@ -96,19 +96,12 @@ static kolo_status prepare_bwd(const kolo_kernel_spec *spec, void **state, size_
     return KOLO_OK;
 }
 
-static double *row_of(const kolo_call *call) {
-    void *none = NULL;
-    size_t offset = 0;
-    (void)kolo_ref_prepare(call->spec, &none, &offset); /* cannot fail: it only counts bytes */
-    return (double *)((char *)call->scratch + offset);
-}
-
 static void lstm_bwd(const kolo_call *call) {
     const int64_t *dim = call->spec->in[0].shape.dim;
     const int64_t sample = dim[1] * dim[2];
     const bool state = call->spec->n_in > 4;
     const double *w = call->in[3];
-    double *dc = row_of(call);
+    double *dc = kolo_ref_scratch(call);
     for (int64_t n = 0; n < dim[0]; n++) {
         double *dgx = (double *)call->out[0] + LSTM_GATES * n * sample;
         lstm_sample_bwd((const double *)call->in[0] + n * sample,
@@ -192,7 +185,7 @@ static void gru_bwd(const kolo_call *call) {
     const int64_t *dim = call->spec->in[0].shape.dim;
     const int64_t sample = dim[1] * dim[2];
     const bool state = call->spec->n_in > 5;
-    double *carry = row_of(call);
+    double *carry = kolo_ref_scratch(call);
     for (int64_t n = 0; n < dim[0]; n++) {
         const gru_pass pass = {
             .dh = (const double *)call->in[0] + n * sample,

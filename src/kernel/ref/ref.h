@@ -15,6 +15,9 @@ kolo_status kolo_ref_prepare(const kolo_kernel_spec *spec, void **state, size_t 
 /* Runs `body` with doubles in place of all floating-point tensors. */
 void kolo_ref_run(const kolo_call *call, void (*body)(const kolo_call *call));
 
+/* The scratch memory of a kernel that asks for more than kolo_ref_prepare does: what is behind. */
+void *kolo_ref_scratch(const kolo_call *call);
+
 /* The estimate of reference kernels: a thousandth of the nominal machine's speed. */
 double kolo_ref_seconds(const kolo_kernel_spec *spec);
 

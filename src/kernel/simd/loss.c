@@ -14,10 +14,17 @@ typedef struct loss_state {
     int64_t places; /* of all images */
 } loss_state;
 
+/* The input that has the weights of the classes; 0: none has. */
+static int weights_of(const kolo_kernel_spec *spec) {
+    const int last = spec->op == &kolo_op_softmax_xent_bwd ? 3 : 2;
+    return spec->n_in > last ? last : 0;
+}
+
 static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image image;
     const kolo_tensor *x = &spec->in[LOGITS];
     if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32) || !kolo_simd_image_of(x, &image)) return -1;
+    if (weights_of(spec) && spec->attr[KOLO_LOSS_SMOOTHING].f > 0) return -1;
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {
         const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
         bool alike = t->shape.rank == x->shape.rank && t->shape.rank > 2;
@@ -44,6 +51,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
 static kolo_simd_loss_job job_of(const kolo_call *call) {
     const loss_state *s = call->state;
     const kolo_attr *attr = call->spec->attr;
+    const int weights = weights_of(call->spec);
     return (kolo_simd_loss_job){
         .image = s->image,
         .in = call->in[LOGITS],
@@ -51,6 +59,7 @@ static kolo_simd_loss_job job_of(const kolo_call *call) {
         .has_ignore_index = attr[KOLO_LOSS_HAS_IGNORE_INDEX].i,
         .ignore_index = (int32_t)attr[KOLO_LOSS_IGNORE_INDEX].i,
         .smoothing = (float)attr[KOLO_LOSS_SMOOTHING].f,
+        .weights = weights ? call->in[weights] : NULL,
         .per_position = call->scratch,
         .predicted = call->scratch,
         .rows = (float *)call->scratch + 2 * s->places,

@@ -10,6 +10,7 @@ typedef struct kolo_simd_loss_job {
     bool has_ignore_index;
     int32_t ignore_index;
     float smoothing;
+    const float *weights; /* of the classes, without smoothing; NULL: 1 */
     const float *dloss;
     float *out;          /* probabilities; dlogits */
     float *per_position; /* loss per position; accuracy: 1 for positions that count */

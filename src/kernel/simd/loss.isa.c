@@ -73,6 +73,7 @@ static void softmax_xent(const void *arg, int part, int64_t begin, int64_t end) 
             float mean = logf(sum) - all / (float)classes;
             loss = (1 - job->smoothing) * loss + job->smoothing * mean;
         }
+        if (job->weights && label >= 0) loss *= job->weights[label];
         job->per_position[place] = label >= 0 ? loss : 0;
         put_row(v, probs, to);
     }
@@ -107,8 +108,9 @@ static void softmax_xent_bwd(const void *arg, int part, int64_t begin, int64_t e
         if (label < 0) {
             memset(dlogits, 0, sizeof(float) * (size_t)classes);
         } else { /* dlogits may overwrite probs */
-            float of_label = (probs[label] - share) * dloss;
-            dlogits[label] = of_label - less_share(probs, share, dloss, classes, dlogits);
+            float by = job->weights ? dloss * job->weights[label] : dloss;
+            float of_label = (probs[label] - share) * by;
+            dlogits[label] = of_label - less_share(probs, share, by, classes, dlogits);
         }
         put_row(v, dlogits, to);
     }

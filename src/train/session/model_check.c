@@ -164,10 +164,11 @@ static kolo_status fail_two_rules(const kolo_graph *g, kolo_value one, kolo_valu
 
 kolo_status kolo_label_rule_find(const kolo_graph *g, kolo_label_rule *rule) {
     kolo_value labels = KOLO_NONE, y = kolo_graph_find(g, "y");
-    bool several = false; /* losses read several inputs: the mean is over the samples */
+    bool several = false; /* losses read several inputs, or sequences: the mean is over samples */
     *rule = (kolo_label_rule){.input = -1};
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
+        several |= n->op == &kolo_op_ctc_loss; /* a sum over the samples */
         if (n->op != &kolo_op_softmax_xent) continue;
         kolo_value from = through_views(g, n->in[1]);
         if (kolo_info(g, from)->kind != KOLO_VALUE_INPUT) continue;

@@ -35,6 +35,10 @@ typedef struct gradient_case {
 static const gradient_case cases[] = {
     {"some classes", &kolo_op_class_sums, 3, .in = {S3(2, 5, 3), S2(2, 3), S2(2, 3)}, .attr = {{1}},
      .skip = 6, .input = 2, .below = 9},
+    {"blank first", &kolo_op_ctc_loss, 2, .in = {S3(4, 5, 4), S2(4, 3)}, .attr = {{0}}, .skip = 2,
+     .input = 1, .below = 5},
+    {"blank last", &kolo_op_ctc_loss, 2, .in = {S3(4, 5, 4), S2(4, 3)}, .attr = {{3}}, .skip = 2,
+     .input = 1, .below = 4},
     {"plain", &kolo_op_sums_xent, 2, .in = {S2(4, 5), S1(5)},
      .attr = {{0}, {0}, {.f = 0}, {0}, {6}}, .skip = 2, .shift = 2, .input = 1, .below = 7},
     {"smoothing, ignored", &kolo_op_sums_xent, 2, .in = {S2(4, 5), S1(5)},
@@ -408,15 +412,17 @@ static void loss_gradient_equals_differences(void **state) {
     const struct {
         kolo_shape logits, labels;
         double scale, smoothing;
-        bool has_ignore_index;
-    } shapes[] = {{S2(1, 1), S1(1), 1, 0, false},
-                  {S2(1, 2), S1(1), 1, 0, false},
-                  {S2(5, 3), S1(5), 2, 0, false},
-                  {S2(3, 11), S1(3), 4, 0.1, false},
-                  {S2(2, 7), S1(2), 30, 0, false},
-                  {S4(2, 3, 4, 2), S3(2, 4, 2), 2, 0, false},
-                  {S4(1, 5, 3, 3), S3(1, 3, 3), 2, 0.2, true},
-                  {S3(2, 4, 5), S2(2, 5), 2, 0, true}};
+        bool has_ignore_index, weights;
+    } shapes[] = {{S2(1, 1), S1(1), 1, 0, false, false},
+                  {S2(1, 2), S1(1), 1, 0, false, false},
+                  {S2(5, 3), S1(5), 2, 0, false, false},
+                  {S2(3, 11), S1(3), 4, 0.1, false, false},
+                  {S2(2, 7), S1(2), 30, 0, false, false},
+                  {S4(2, 3, 4, 2), S3(2, 4, 2), 2, 0, false, false},
+                  {S4(1, 5, 3, 3), S3(1, 3, 3), 2, 0.2, true, false},
+                  {S3(2, 4, 5), S2(2, 5), 2, 0, true, false},
+                  {S3(2, 4, 5), S2(2, 5), 2, 0, true, true},
+                  {S2(5, 3), S1(5), 2, 0.2, false, true}};
     for (size_t k = 0; k < KOLO_COUNT(shapes); k++) {
         rig t = {0};
         ASSERT_OK(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &t.g));
@@ -426,18 +432,21 @@ static void loss_gradient_equals_differences(void **state) {
         int64_t classes = shape.dim[1];
         kolo_loss_opts opts = {.has_ignore_index = shapes[k].has_ignore_index,
                                .ignore_index = 1,
-                               .smoothing = shapes[k].smoothing};
+                               .smoothing = shapes[k].smoothing,
+                               .use_weights = shapes[k].weights};
+        opts.weights = kolo_input(t.g, "weights", KOLO_DTYPE_F64, kolo_shape_1(classes));
         t.y = kolo_softmax_xent_opts(t.g, t.in[0], labels, &opts);
         t.n_forward = 1;
         t.r = kolo_scalar(t.g, "r");
         ASSERT_OK(kolo_graph_check(t.g));
-        const bool wants[2] = {true, false};
+        const bool wants[3] = {true, false, false};
         kolo_value d_out[2] = {t.r, KOLO_NONE};
         t.d_in[0] = t.d_in[1] = KOLO_NONE;
         kolo_op_softmax_xent.grad(t.g, t.g->nodes[0], d_out, wants, t.d_in);
         ASSERT_OK(kolo_graph_verify(t.g));
         ASSERT_OK(graph_eval_init(&t.e, t.g, KOLO_KERNELS_REF));
         graph_eval_fill(&t.e, t.in[0], k, shapes[k].scale);
+        graph_eval_fill(&t.e, opts.weights, k, 1);
         graph_eval_fill_labels(&t.e, labels, k, classes);
         graph_eval_f64(&t.e, t.r)[0] = -0.7;
         if (kolo_shape_count(&shapes[k].labels) > 2)

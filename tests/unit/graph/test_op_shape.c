@@ -300,6 +300,19 @@ static kolo_value loss_smooth(kolo_graph *g) {
     kolo_loss_opts opts = {.smoothing = 1};
     return kolo_softmax_xent_opts(g, matrix(g, "x", 5, 7), labels, &opts);
 }
+static kolo_value loss_weights(kolo_graph *g) {
+    kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_I32, kolo_shape_1(5));
+    kolo_value weights = kolo_input(g, "weights", KOLO_DTYPE_F32, kolo_shape_1(5));
+    kolo_loss_opts opts = {.weights = weights, .use_weights = true};
+    return kolo_softmax_xent_opts(g, matrix(g, "x", 5, 7), labels, &opts);
+}
+static kolo_value ctc_of(kolo_graph *g, int64_t samples, int64_t blank) {
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_3(5, 7, 3));
+    kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_I32, kolo_shape_2(samples, 2));
+    return kolo_ctc_loss(g, x, labels, &(kolo_ctc_opts){.blank = blank});
+}
+static kolo_value ctc_samples(kolo_graph *g) { return ctc_of(g, 4, 0); }
+static kolo_value ctc_blank(kolo_graph *g) { return ctc_of(g, 5, 3); }
 static kolo_value resize_none(kolo_graph *g) {
     return kolo_resize(g, image(g, 2, 4, 9, 7), 0, 5, true);
 }
@@ -356,6 +369,9 @@ static void failures_name_op_and_shapes(void **state) {
         {loss_dtype, "softmax_xent: ", "f32 [5,7], f32 [5]", "must be i32"},
         {accuracy_rank, "accuracy: ", "f32 [2,3,1,1], i32 [2]", "must be [2,1,1]"},
         {loss_smooth, "softmax_xent: ", "f32 [5,7], i32 [5]", "smoothing is 1"},
+        {loss_weights, "softmax_xent: ", "i32 [5], f32 [5]", "the weights must be [7]"},
+        {ctc_samples, "ctc_loss: ", "f32 [5,7,3], i32 [4,2]", "the same number of samples"},
+        {ctc_blank, "ctc_loss: ", "f32 [5,7,3], i32 [5,2]", "the blank is 3"},
         {resize_none, "resize: ", "f32 [2,4,9,7]", "0 x 5 pixels"},
         {adaptive_rank, "adaptive_avg_pool2d: ", "f32 [5,7]", "N,C,H,W"},
         {lrn_power, "lrn: ", "f32 [2,4,9,7]", "beta -1"},

@@ -237,6 +237,28 @@ static kolo_value grow(maker *m, kolo_value x) {
     }
 }
 
+/* The loss: a cross-entropy, by chance with weights of the classes, and by chance with a CTC of
+ * a live value's numbers as time steps and classes: of a function of it, since what is added to all
+ * logits has no gradient. */
+static kolo_value some_loss(maker *m, kolo_value logits) {
+    kolo_loss_opts opts = {.use_weights = below(m, 3) == 0};
+    if (opts.use_weights) {
+        const kolo_init init = {KOLO_INIT_UNIFORM, 1};
+        opts.weights =
+            kolo_exp(m->g, kolo_frozen_param(m->g, "weights", kolo_shape_1(CLASSES), init));
+    }
+    kolo_value loss = kolo_softmax_xent_opts(m->g, logits, m->labels, &opts);
+    const kolo_value x = m->live[below(m, m->n_live)];
+    const int64_t elements = kolo_shape_count(shape_of(m, x)) / m->batch;
+    const int64_t classes = shape_of(m, x)->dim[shape_of(m, x)->rank - 1];
+    const bool cut = shape_of(m, x)->dim[0] == m->batch && shape_of(m, x)->rank > 1;
+    if (!cut || below(m, 2)) return loss;
+    kolo_value steps = kolo_reshape(m->g, x, kolo_shape_3(m->batch, elements / classes, classes));
+    kolo_value read = kolo_input(m->g, "read", KOLO_DTYPE_I32, kolo_shape_2(m->batch, 2));
+    kolo_ctc_opts ctc = {.blank = classes - 1};
+    return kolo_add(m->g, loss, kolo_ctc_loss(m->g, kolo_silu(m->g, steps), read, &ctc));
+}
+
 /* batch 0: drawn. */
 static void make_graph(maker *m, uint64_t seed, int64_t batch) {
     *m = (maker){.rng = kolo_rng_make(seed, KOLO_RNG_TEST, 2)};
@@ -260,7 +282,7 @@ static void make_graph(maker *m, uint64_t seed, int64_t batch) {
         logits = kolo_add(m->g, logits, some_linear(m, other, CLASSES));
     }
     m->labels = kolo_input(m->g, "labels", KOLO_DTYPE_I32, kolo_shape_1(m->batch));
-    m->loss = kolo_softmax_xent(m->g, logits, m->labels);
+    m->loss = some_loss(m, logits);
     kolo_output(m->g, "loss", m->loss);
     kolo_output(m->g, "correct", kolo_accuracy(m->g, logits, m->labels));
     ASSERT_OK(kolo_graph_verify(m->g));
@@ -278,6 +300,10 @@ typedef struct rig {
     uint64_t seed;
 } rig;
 
+static bool is_labels(const kolo_value_info *info) {
+    return info->kind == KOLO_VALUE_INPUT && info->tensor.dtype == KOLO_DTYPE_I32;
+}
+
 static void rig_create(rig *t, uint64_t seed, bool fold) {
     t->seed = seed;
     make_graph(&t->m, seed, 0);
@@ -294,8 +320,8 @@ static void rig_create(rig *t, uint64_t seed, bool fold) {
     for (int32_t v = 0; v < g->n_values; v++) {
         const kolo_value_info *info = &g->values[v];
         bool is_param = info->kind == KOLO_VALUE_PARAM;
-        if (v == t->m.labels.id) {
-            graph_eval_fill_labels(&t->e, t->m.labels, seed, CLASSES);
+        if (is_labels(info)) {
+            graph_eval_fill_labels(&t->e, (kolo_value){.id = v}, seed, CLASSES);
         } else if (is_param || info->kind == KOLO_VALUE_INPUT) {
             uint64_t key = seed ^ kolo_hash_text(info->name);
             graph_eval_fill(&t->e, (kolo_value){.id = v}, key, is_param ? info->init.scale : 1);
@@ -470,8 +496,9 @@ static void gradients_equal_differences(void **state) {
         rig_create(&t, seed, false);
         count_ops(&t, &sum);
         for (int32_t v = 0; v < t.m.g->n_values; v++) {
-            bool is_param = t.m.g->values[v].kind == KOLO_VALUE_PARAM;
-            if (is_param) check_param(&t, (kolo_value){.id = v}, &sum);
+            const kolo_value_info *info = &t.m.g->values[v];
+            bool is_trained = info->kind == KOLO_VALUE_PARAM && !info->frozen;
+            if (is_trained) check_param(&t, (kolo_value){.id = v}, &sum);
         }
         rig_destroy(&t);
     }
@@ -493,6 +520,7 @@ static void gradients_equal_differences(void **state) {
         &kolo_op_bias,
         &kolo_op_linear_bwd_data,
         &kolo_op_softmax_xent_bwd,
+        &kolo_op_ctc_loss_bwd,
         &kolo_op_relu,
         &kolo_op_relu_bwd,
         &kolo_op_bias_bwd,
@@ -661,7 +689,7 @@ static void shards_hold_what_placements_state(void **state) {
         for (int32_t v = 0; v < g->n_values; v++) {
             const kolo_value_info *info = &g->values[v];
             kolo_value value = {.id = v};
-            if (v == whole.m.labels.id) {
+            if (is_labels(info)) {
                 graph_eval_fill_labels(&whole.e, value, seed, CLASSES);
             } else if (info->kind == KOLO_VALUE_PARAM || info->kind == KOLO_VALUE_INPUT) {
                 graph_eval_fill(&whole.e, value, seed ^ kolo_hash_text(info->name), 1);
