@@ -50,7 +50,7 @@ const char *kolo_crossing_name(const char *what, int number, char text[KOLO_CROS
 
 /* The number of stages of a pipeline, the axis pp; 1: there is none. */
 int kolo_mesh_stages(const kolo_mesh *mesh);
-/* Decides where to cut, unless `cuts` says it; allocates the names in `names`. Runs on the whole
+/* Decides where to cut, unless `cuts` has names; allocates these in `names`. Runs on the whole
  * graph, before it is sharded. ARG: fewer layers with parameters than stages; NOMEM. */
 kolo_status kolo_pass_cuts(const kolo_graph *g, int stages, kolo_stage_cuts *cuts,
                            kolo_arena *names);

@@ -46,6 +46,7 @@ typedef struct kolo_store_entry {
     int versions;     /* of a LOCAL state: `tensor` is a stack of those of all ranks; else 0 */
     bool staged;      /* some stages of a pipeline have it, which is all of it; */
     bool elsewhere;   /* and this rank does not: count is 0 */
+    bool copied;      /* an earlier stage has it too: what is read is that one's */
     kolo_shape canon; /* the shape in files */
     kolo_init init;
     const float *initial; /* instead of `init`; borrowed until kolo_store_init; NULL: none */

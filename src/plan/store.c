@@ -123,6 +123,7 @@ kolo_status kolo_store_add(kolo_store *s, const kolo_graph *g, kolo_value v) {
         .versions = value->versions,
         .staged = value->holders != 0,
         .elsewhere = !kolo_is_held(g, value),
+        .copied = value->holders != 0 && !kolo_is_held_first(g, value),
     };
     if (!name || !KOLO_GROW(s->entries, s->n_entries, s->capacity)) return KOLO_NOMEM(64);
     KOLO_TRY(add_cuts(s, g, v, &entry));
@@ -293,15 +294,15 @@ static kolo_status copy_slice(const kolo_store_entry *entry, char *slice, char *
     return status;
 }
 
-/* The whole from the slices of all ranks, in row-major order: each sets its own bits. Collective.
- */
+/* The whole from the slices of all ranks, of the first stage that has it, in row-major order: each
+ * sets its own bits. Collective. */
 static kolo_status gather_slices(const kolo_store *s, const kolo_store_entry *entry, void *whole) {
     const size_t bytes = kolo_store_entry_bytes(entry), all = kolo_tensor_bytes(&entry->tensor);
     const kolo_tensor plain = kolo_tensor_plain(entry->slice.dtype, entry->slice.shape);
     char *slice = kolo_alloc(bytes + 1);
     memset(whole, 0, all);
     kolo_status status = slice ? KOLO_OK : KOLO_NOMEM(bytes);
-    if (status == KOLO_OK && !entry->elsewhere) {
+    if (status == KOLO_OK && !entry->copied) {
         kolo_tensor_reorder(&plain, slice, &entry->slice, kolo_store_data(s, entry));
         status = copy_slice(entry, slice, whole, true);
     }
@@ -324,12 +325,13 @@ static kolo_status write_slice(kolo_store *s, const kolo_store_entry *entry, con
     return status;
 }
 
-/* The whole from the stages that have it: all of them have the same bits. Collective. */
+/* The whole from the first stage that has it. Sums over other axes may round differently on the
+ * others. Collective. */
 static kolo_status gather_staged(const kolo_store *s, const kolo_store_entry *entry, void *whole) {
     const kolo_tensor plain = canonical_of(entry);
     const size_t bytes = kolo_tensor_bytes(&plain);
     memset(whole, 0, bytes);
-    if (!entry->elsewhere) {
+    if (!entry->copied) {
         kolo_tensor_reorder(&plain, whole, &entry->tensor, kolo_store_data(s, entry));
     }
     return s->comm ? kolo_allreduce(s->comm, whole, bytes, KOLO_DTYPE_U8, KOLO_OR) : KOLO_OK;
