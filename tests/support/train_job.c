@@ -1,5 +1,6 @@
 #include "support/train_job.h"
 
+#include "base/status.h"
 #include "support/support.h"
 
 #include <math.h>
@@ -13,7 +14,7 @@ kolo_status train_body(kolo_comm *comm, const kolo_train_opts *opts, void *resul
     return KOLO_OK;
 }
 
-static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
+static kolo_status run_job(kolo_comm *comm, const void *arg, void *result) {
     return train_body(comm, arg, result);
 }
 
@@ -22,7 +23,7 @@ const train_outcome *train_job(int ranks, rank_transport transport, const kolo_t
     rank_job job = {
         .n = ranks,
         .transport = transport,
-        .body = body,
+        .body = run_job,
         .arg = opts,
         .arg_bytes = sizeof *opts,
         .results = outcomes,
@@ -39,6 +40,43 @@ kolo_train_result train_well(int ranks, const kolo_train_opts *opts) {
         if (o[r].status != KOLO_OK) fail_msg("rank %d of %d: %s", r, ranks, o[r].error);
     }
     return o[0].result;
+}
+
+typedef struct traffic_outcome {
+    train_outcome outcome;
+    double sent;
+} traffic_outcome;
+
+kolo_status train_counted(kolo_comm *comm, const kolo_train_opts *opts, void *result) {
+    traffic_outcome *o = result;
+    kolo_peer_traffic traffic;
+    KOLO_TRY(train_body(comm, opts, &o->outcome));
+    for (int p = 0; p < kolo_comm_size(comm); p++) {
+        KOLO_TRY(kolo_comm_peer_traffic(comm, p, &traffic));
+        o->sent += (double)traffic.sent_bytes;
+    }
+    return KOLO_OK;
+}
+
+kolo_train_result train_traffic(int ranks, rank_body body, const void *arg, size_t arg_bytes,
+                                double *sent) {
+    static traffic_outcome outcomes[TRAIN_JOB_RANKS];
+    rank_job job = {
+        .n = ranks,
+        .transport = RANKS_TCP,
+        .body = body,
+        .arg = arg,
+        .arg_bytes = arg_bytes,
+        .results = outcomes,
+        .result_bytes = sizeof *outcomes,
+    };
+    memset(outcomes, 0, sizeof outcomes);
+    ASSERT_OK(run_rank_job(&job));
+    for (int r = 0; r < ranks; r++) {
+        if (outcomes[r].outcome.status != KOLO_OK) fail_msg("%s", outcomes[r].outcome.error);
+        sent[r] = outcomes[r].sent;
+    }
+    return outcomes[0].outcome.result;
 }
 
 void assert_same_run(const char *what, const kolo_train_result *a, const kolo_train_result *b) {

@@ -19,6 +19,12 @@ kolo_status train_body(kolo_comm *comm, const kolo_train_opts *opts, void *resul
 const train_outcome *train_job(int ranks, rank_transport transport, const kolo_train_opts *opts);
 /* The result of rank 0 of ranks that are threads; all must succeed. */
 kolo_train_result train_well(int ranks, const kolo_train_opts *opts);
+/* The bytes that each rank sends over tcp in a job, whose body calls train_counted. Ranks are
+ * processes of their own: the argument contains no pointers. */
+kolo_train_result train_traffic(int ranks, rank_body body, const void *arg, size_t arg_bytes,
+                                double *sent);
+/* Runs kolo_train and counts; `result` is that of a body of train_traffic. */
+kolo_status train_counted(kolo_comm *comm, const kolo_train_opts *opts, void *result);
 /* Fails unless losses, metrics and parameters of two runs are bitwise equal. */
 void assert_same_run(const char *what, const kolo_train_result *a, const kolo_train_result *b);
 /* Fails unless two values differ by at most `bound`, relative to the first. */

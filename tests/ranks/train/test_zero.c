@@ -308,15 +308,9 @@ typedef struct wire_job {
     int level, steps;
 } wire_job;
 
-typedef struct wire_result {
-    train_outcome outcome;
-    double sent; /* bytes of this rank */
-} wire_result;
-
 static kolo_status wire_body(kolo_comm *comm, const void *arg, void *result) {
     const wire_job *job = arg;
-    wire_result *r = result;
-    kolo_train_opts opts = {
+    const kolo_train_opts opts = {
         .model = "gpt2_tiny", /* whose backward pass reads nearly all parameters */
         .model_options = "layers=2,width=128,heads=2,context=8,vocab=100",
         .data = "synthetic-tokens:N=67,test=10",
@@ -327,36 +321,16 @@ static kolo_status wire_body(kolo_comm *comm, const void *arg, void *result) {
         .no_eval = true,
         .bucket_bytes = 200000,
     };
-    kolo_peer_traffic traffic;
-    KOLO_TRY(train_body(comm, &opts, &r->outcome));
-    for (int p = 0; p < kolo_comm_size(comm); p++) {
-        KOLO_TRY(kolo_comm_peer_traffic(comm, p, &traffic));
-        r->sent += (double)traffic.sent_bytes;
-    }
-    return KOLO_OK;
+    return train_counted(comm, &opts, result);
 }
 
 /* What the ranks send in runs of so many steps, and the parameters of the model. */
 static double bytes_sent(int ranks, int level, int steps, double *parameters) {
-    static wire_result results[4];
-    const wire_job arg = {level, steps};
-    double sent = 0;
-    rank_job job = {
-        .n = ranks,
-        .transport = RANKS_TCP,
-        .body = wire_body,
-        .arg = &arg,
-        .arg_bytes = sizeof arg,
-        .results = results,
-        .result_bytes = sizeof *results,
-    };
-    ASSERT_OK(run_rank_job(&job));
-    for (int r = 0; r < ranks; r++) {
-        if (results[r].outcome.status != KOLO_OK) fail_msg("%s", results[r].outcome.error);
-        sent += results[r].sent;
-    }
-    *parameters = (double)results[0].outcome.result.parameters;
-    return sent;
+    const wire_job job = {level, steps};
+    double sent[TRAIN_JOB_RANKS], all = 0;
+    *parameters = (double)train_traffic(ranks, wire_body, &job, sizeof job, sent).parameters;
+    for (int r = 0; r < ranks; r++) all += sent[r];
+    return all;
 }
 
 /* A step of N ranks with P parameters: an allreduce sends 2 (N - 1) / N x 4 P bytes per rank, a

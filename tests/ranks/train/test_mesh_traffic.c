@@ -1,0 +1,101 @@
+/* The bytes that each rank of a mesh sends in a step, by the counters of tcp, against formulas.
+ * With two ranks an allreduce sends as many bytes as the tensor has, any algorithm. */
+#include "base/compiler.h"
+#include "support/support.h"
+#include "support/train_job.h"
+
+#include <math.h>
+
+enum { BATCH = 8, PARTS = 4, TOKENS = 32, WIDTH = 64, LAYERS = 3, MOST = TRAIN_JOB_RANKS };
+
+static const double activation = 4.0 * BATCH * TOKENS * WIDTH; /* bytes, of all micro-batches */
+static const double of_loss = 4.0 * 5 * BATCH * TOKENS;        /* a maximum and four sums */
+
+#define GPT2                                                                                \
+    {                                                                                       \
+        .model = "gpt2_tiny",                                                               \
+        .model_options = "layers=3,width=64,heads=4,context=32,vocab=60,"                   \
+                         "tied=0",                                                          \
+        .data = "synthetic-tokens:N=67,test=1", .batch = BATCH / PARTS, .accumulate = PARTS \
+    }
+
+/* Four allreduces of an activation per layer, one of the embedding, one of the output layer. */
+static double tensor_parallel(int rank) {
+    (void)rank;
+    return (4 * LAYERS + 2) * activation + of_loss;
+}
+
+/* A stage sends activations to the next one and gradients to the one before. */
+static double pipeline(int rank) { return (rank == 1 ? 2 : 1) * activation; }
+
+/* Between two stages of two ranks each. Groups along tp count apart. */
+static double divided_pipeline(int rank) {
+    (void)rank;
+    return activation;
+}
+
+/* One weird trick: gradients of convolutions are summed; features, their gradients and the second
+ * linear layer are exchanged. No channels are padded. */
+static double classic_hybrid(int rank) {
+    const double convolutions = 158928, features = 2304, units = 48;
+    (void)rank;
+    return 4.0 / 2 * (2 * convolutions + 2 * BATCH * features + 2 * BATCH * units);
+}
+
+static const struct {
+    kolo_train_opts opts;
+    const char *mesh;
+    int ranks;
+    double (*formula)(int rank);
+} cases[] = {
+    {GPT2, "tp=2", 2, tensor_parallel},
+    {GPT2, "pp=3", 3, pipeline},
+    {GPT2, "pp=2,tp=2", 4, divided_pipeline},
+    {{.model = "alexnet",
+      .model_options = "width=25,units=48",
+      .data = "synthetic:N=67,test=1,shape=3x63x63,classes=10,seed=2",
+      .batch = BATCH},
+     "tp=2",
+     2,
+     classic_hybrid},
+};
+
+typedef struct traffic_job {
+    size_t row;
+    int64_t steps;
+} traffic_job;
+
+static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
+    const traffic_job *job = arg;
+    kolo_train_opts opts = cases[job->row].opts;
+    opts.mesh = cases[job->row].mesh;
+    opts.no_eval = true;
+    opts.epochs = 100;
+    opts.steps = job->steps;
+    return train_counted(comm, &opts, result);
+}
+
+static void bytes_on_the_wire_are_those_of_the_formulas(void **state) {
+    enum { STEPS = 6 };
+    (void)state;
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        const traffic_job one = {i, 1}, several = {i, STEPS};
+        double few[MOST], more[MOST];
+        (void)train_traffic(cases[i].ranks, body, &one, sizeof one, few);
+        (void)train_traffic(cases[i].ranks, body, &several, sizeof several, more);
+        for (int r = 0; r < cases[i].ranks; r++) {
+            const double measured = (more[r] - few[r]) / (STEPS - 1);
+            const double formula = cases[i].formula(r);
+            print_message("%s, rank %d: %.0f bytes a step, formula %.0f: %.4f\n", cases[i].mesh, r,
+                          measured, formula, measured / formula);
+            if (!(fabs(measured / formula - 1) < 0.01)) fail_msg("more than 1 %%");
+        }
+    }
+}
+
+TEST_MAIN(test_mesh_traffic) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_on_the_wire_are_those_of_the_formulas),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
