@@ -81,6 +81,8 @@ typedef struct kolo_parameters_opts {
      * and the initial values are the values and the state of each. NULL: equal ranges. */
     const kolo_parameters_part *parts;
     bool needs_all; /* a lost worker ends the job: all requests fail with an error that names it */
+    int spared;     /* but the loss of this worker or a later one ends it only if that left after an
+                       error; default: none is spared */
     int staleness;  /* see above; default 0, bsp */
     int drop;       /* bsp: gradients that a step does not wait for; less than the workers */
     bool discard;   /* those that come later are discarded, instead of kept */
@@ -147,11 +149,12 @@ KOLO_API void kolo_parameters_count_reads(const kolo_parameters *parameters, uin
 /* The gradients of this worker by delay, which is the number of updates between their read and
  * their arrival: adds them to counts[KOLO_STALENESS_BINS]. The largest over the owners. */
 KOLO_API void kolo_parameters_count_delays(const kolo_parameters *parameters, uint64_t *counts);
-/* Before this worker waits for the others by other means, as in an evaluation: no step waits for it
- * until all workers have called this or left. With `drop` only, the owners then also apply what
- * they have kept of late gradients. A worker. Blocks. ARG: the latest push was not followed by a
- * pull; PEER; TIMEOUT. */
-KOLO_API kolo_status kolo_parameters_rest(kolo_parameters *parameters);
+/* Waits until all workers have called this, or have left: a barrier that survives lost workers. No
+ * step waits for a worker that is here. With `drop` the owners then apply what they have kept of
+ * late gradients. Fills lost[workers], the same on all workers: 0, or of a worker whose process has
+ * ended 1 more than the pushes that were taken of it; NULL: not needed. A worker. Blocks. ARG: the
+ * latest push was not followed by a pull, or this worker has finished; PEER; TIMEOUT. */
+KOLO_API kolo_status kolo_parameters_rest(kolo_parameters *parameters, uint64_t *lost);
 /* Copies what this rank's range has seen. ARG: it owns none. */
 KOLO_API kolo_status kolo_parameters_stats_get(kolo_parameters *parameters,
                                                kolo_parameters_stats *stats);

@@ -288,6 +288,7 @@ typedef struct kolo_train_result {
                                times_by_rank */
     kolo_train_memory memory;
     char unshared[80]; /* why the workers share no parameters; "": they do, or there is one */
+    char lost[160];    /* workers that died, as in "rank 2 after 113 steps"; "": none */
 } kolo_train_result;
 
 /* Called on rank 0 about ten times a second and at the end of epochs; must return quickly. */
@@ -297,6 +298,10 @@ typedef void (*kolo_train_observer)(void *arg, const kolo_train_progress *progre
  * data set and its fit to the model, the number of samples, write access to out_dir (which is
  * created). Status and message are those of kolo_train. */
 KOLO_API kolo_status kolo_train_check(const kolo_train_opts *opts, int workers);
+
+/* Whether a job goes on without workers that die, other than rank 0: with servers apart from the
+ * workers, and asp, ssp:S or bsp:drop=M. False for invalid options. */
+KOLO_API bool kolo_train_outlives_workers(const kolo_train_opts *opts);
 
 /* Runs a training job as this rank of `comm` (NULL: a single rank) and blocks until it is done.
  * Rank 0 writes config.yaml, metrics.jsonl and checkpoints during the run, and

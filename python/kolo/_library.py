@@ -161,7 +161,7 @@ struct kolo_train_result {
     double first_loss; kolo_metrics final; bool evaluated; kolo_metrics test;
     double train_seconds, samples_per_second, step_ms_median; int servers; uint64_t reads[32], delays[32];
     int64_t peak_rss_bytes; uint64_t parameter_hash; int64_t losses_checked; kolo_time_report times;
-    kolo_train_memory memory; char unshared[80];
+    kolo_train_memory memory; char unshared[80], lost[160];
 };
 typedef void kolo_train_observer(void *arg, const kolo_train_progress *progress);
 typedef void kolo_train_notice(void *arg, const char *line, kolo_notice_kind kind);

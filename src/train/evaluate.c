@@ -120,10 +120,10 @@ kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
                                       kolo_evaluation *evaluation) {
     kolo_loader_opts loader_opts = {
         .dataset = dataset,
-        .global_batch = batch * kolo_session_data_ranks(session),
+        .global_batch = batch * (comm ? kolo_session_data_ranks(session) : 1),
         .no_shuffle = true,
-        .rank = kolo_session_data_rank(session),
-        .world = kolo_session_data_ranks(session),
+        .rank = comm ? kolo_session_data_rank(session) : 0,
+        .world = comm ? kolo_session_data_ranks(session) : 1,
         .threads = kolo_session_loader_threads(session),
     };
     if (kolo_session_is_reproducible(session)) { /* the same batches for any number of ranks */

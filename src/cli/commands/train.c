@@ -192,5 +192,8 @@ int cmd_train(kolo_options *o) {
     opts.check = check_job;
     if (opts.workers > 0) opts.workers += (int)kolo_options_int(o, "servers");
     if (kolo_options_text(o, "checkpoint-every")) opts.resumable = kolo_options_text(o, "out");
+    kolo_train_opts job;
+    const bool valid = resolve(o, opts.threads, &job) == KOLO_OK;
+    if (valid && kolo_train_outlives_workers(&job)) opts.spared = opts.workers - job.servers - 1;
     return run_on_ranks(o, &opts, train_as_rank);
 }

@@ -31,6 +31,7 @@ typedef struct rank {
     kolo_process process;
     line_stream streams[2]; /* standard output and error; fd -1: the rank has the terminal */
     bool started, ended;
+    bool spared; /* the job goes on without it */
     int order; /* number of ranks that ended before */
     kolo_exit how;
     kolo_status reported; /* KOLO_OK: no report */
@@ -170,7 +171,7 @@ static kolo_status print_message(job *j, const char *fmt, ...) {
 /* Ranks failures by how close they are to the root cause: a signal, an error, an exit status
  * without a report, and last the error of a lost or late peer. 0: the rank did not fail. */
 static int severity(const rank *k) {
-    if (!k->ended || (k->how.signal == 0 && k->how.code == 0)) return 0;
+    if (!k->ended || k->spared || (k->how.signal == 0 && k->how.code == 0)) return 0;
     if (k->how.signal) return 4;
     if (k->reported == KOLO_OK) return 2;
     return k->reported == KOLO_ERR_PEER || k->reported == KOLO_ERR_TIMEOUT ? 1 : 3;
@@ -198,6 +199,18 @@ static kolo_status report_job_failure(job *j) {
                          (long)worst->process.pid, how);
 }
 
+/* Whether the job goes on without a rank that is killed. */
+static bool is_spared(const job *j, int r) {
+    return j->phase == RUNNING && r > 0 && r <= j->opts->spared;
+}
+
+static kolo_status report_loss(job *j, int r) {
+    char how[64];
+    kolo_exit_describe(j->ranks[r].how, how, sizeof how);
+    return print_message(j, "rank %d (pid %ld) %s; the others go on", r,
+                         (long)j->ranks[r].process.pid, how);
+}
+
 /* Handles the end of a rank: kills the rest of its process group before the child is reaped, since
  * until then no other group can get its id. */
 static kolo_status handle_end(job *j, rank *k) {
@@ -209,10 +222,13 @@ static kolo_status handle_end(job *j, rank *k) {
     k->order = j->n_ended++;
     for (int i = 0; i < 2; i++) KOLO_TRY(line_stream_read(&k->streams[i], &j->output, true));
     KOLO_TRY(rank_env_read_report(&j->env, (int)(k - j->ranks), &k->reported, &k->report));
+    const int r = (int)(k - j->ranks);
+    k->spared = k->how.signal && is_spared(j, r);
+    if (k->spared) return report_loss(j, r);
     if (severity(k) > 0) {
         j->failed = true;
     } else {
-        rank_env_notify_exit(&j->env, (int)(k - j->ranks));
+        rank_env_notify_exit(&j->env, r);
     }
     return KOLO_OK;
 }

@@ -6,8 +6,8 @@
  * Each rank starts as `kolo __rank`, a shim that requests SIGKILL on the launcher's death and then
  * executes the program (launch_become_rank). It leads its own process group, so that its
  * descendants end with it, also if the launcher is killed (guard.h). When a rank fails, the others
- * have 1 s to fail by themselves on the lost peer, then get SIGTERM, and 2 s later SIGKILL. SIGUSR1
- * is forwarded to the ranks.
+ * have 1 s to fail by themselves on the lost peer, then get SIGTERM, and 2 s later SIGKILL. A job
+ * may go on without ranks that were killed (`spared`). SIGUSR1 is forwarded to the ranks.
  *
  * Environment of the ranks: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
  * MASTER_PORT (a free port for the program's own use); KOLO_SECRET_FILE names the job's secret (an
@@ -39,6 +39,7 @@ typedef struct launch_opts {
      * others goes to standard error, and ranks report their errors. */
     bool own_command;
     const char *resumable; /* folder of checkpoints to resume from after a stop, or NULL */
+    int spared;            /* so many ranks from rank 1 on may be killed: the others go on */
 } launch_opts;
 
 /* Runs a job to its end. `exit_status` is that of the command: 0, that of the rank that failed

@@ -47,7 +47,8 @@ static int start_ranks(kolo_options *o, const ranks_opts *opts) {
                           .threads = opts->threads,
                           .argv = argv,
                           .own_command = true,
-                          .resumable = opts->resumable};
+                          .resumable = opts->resumable,
+                          .spared = opts->spared};
     int exit_status = 1;
     kolo_status status = launch_job(&launch, &exit_status);
     kolo_free(argv);

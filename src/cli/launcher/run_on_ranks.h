@@ -15,6 +15,7 @@ typedef struct ranks_opts {
     int64_t timeout_ms;    /* of communication */
     const char *json;      /* --json */
     const char *resumable; /* folder of checkpoints to resume from after a stop, or NULL */
+    int spared;            /* as launch_opts */
     bool no_bind;          /* do not bind local ranks to cores */
     ranks_check check;     /* run first if there are more ranks than processors; NULL: none */
 } ranks_opts;

@@ -135,6 +135,7 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
     describe_batch(about, r->batch, batch, sizeof batch);
     add_row(t, "workers", "%d, threads %d each, %s", r->workers, r->threads, batch);
     if (r->servers > 0) add_row(t, "servers", "%d", r->servers);
+    if (*r->lost) add_row(t, "lost", "%s", r->lost);
     if (about->trained) {
         add_row(t, "trained", "%" PRId64 " steps, %" PRId64 " epochs, %" PRId64 " samples",
                 r->steps, r->epochs, r->samples);
@@ -210,6 +211,7 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
     kolo_json_int(&j, "workers", r->workers);
     kolo_json_int(&j, "threads", r->threads);
     if (r->servers > 0) kolo_json_int(&j, "servers", r->servers);
+    if (*r->lost) kolo_json_string(&j, "lost", r->lost);
     if (about->global_batch > 0) {
         kolo_json_int(&j, "global_batch", about->global_batch);
     } else {

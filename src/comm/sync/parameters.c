@@ -301,12 +301,41 @@ kolo_status kolo_parameters_finish(kolo_parameters *p) {
     return signal_all(p, KOLO_OWNER_FINISH, end_push(p));
 }
 
-kolo_status kolo_parameters_rest(kolo_parameters *p) {
-    KOLO_TRY(check_worker(p));
-    if (p->pushing) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a rest after a push: pull the parameters first");
+/* Starts a rest at all owners, before it waits for one: their steps may need each other's. */
+static kolo_status rest(kolo_parameters *p, uint64_t *lost) {
+    const size_t n = (size_t)p->n_workers;
+    for (int i = 0; i < p->n_servers; i++) {
+        kolo_service_request *q = &p->pulls[i];
+        *q = (kolo_service_request){.server = kolo_service_server_rank(p->service, i),
+                                    .kind = KOLO_OWNER_REST,
+                                    .output = lost + (size_t)i * n,
+                                    .output_bytes = n * sizeof *lost};
+        kolo_status status = kolo_service_start(p->service, q);
+        if (status == KOLO_OK) continue;
+        char text[256];
+        snprintf(text, sizeof text, "%s", kolo_last_error());
+        (void)wait_all(p, p->pulls, i);
+        return KOLO_FAIL(status, "%s", text);
     }
-    return signal_all(p, KOLO_OWNER_REST, KOLO_OK);
+    return wait_all(p, p->pulls, p->n_servers);
+}
+
+kolo_status kolo_parameters_rest(kolo_parameters *p, uint64_t *lost) {
+    const size_t n = (size_t)p->n_workers, all = n * (size_t)p->n_servers;
+    KOLO_TRY(check_worker(p));
+    if (p->pushing || p->finished) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         p->finished ? "a rest after the end" : "a rest after a push: pull first");
+    }
+    uint64_t *seen = kolo_zalloc(all * sizeof *seen);
+    if (!seen) return KOLO_NOMEM(all * sizeof *seen);
+    kolo_status status = rest(p, seen);
+    for (size_t w = 0; w < n && lost && status == KOLO_OK; w++) {
+        lost[w] = 0;
+        for (size_t at = w; at < all; at += n) lost[w] = seen[at] > lost[w] ? seen[at] : lost[w];
+    }
+    kolo_free(seen);
+    return status;
 }
 
 kolo_status kolo_parameters_stats_get(kolo_parameters *p, kolo_parameters_stats *stats) {

@@ -11,8 +11,8 @@
 /* A worker, as an owner sees it. */
 typedef struct worker {
     bool gone;               /* has finished or is lost */
-    bool rests;              /* waits for the other workers elsewhere */
     uint64_t read_at;        /* the version that it has read last */
+    kolo_service_call *rest; /* it waits until no worker is active */
     kolo_service_call *push; /* kept until the step is complete; bsp only */
     kolo_service_call *pull; /* kept until the others have caught up */
     float *late;             /* the sum of n_late gradients that came after their steps */
@@ -31,6 +31,7 @@ struct kolo_parameters_owner {
     worker *workers;           /* [n_workers] */
     float *late;               /* of all workers; only if late gradients are kept */
     uint64_t *pushes;          /* [n_workers]: taken */
+    uint64_t *lost;            /* [n_workers]: as kolo_parameters_rest gives it */
     kolo_service_call **taken; /* [n_workers]: of the step that is being completed */
     uint64_t version;
     int missing;           /* a lost worker that ends the job; -1: none */
@@ -121,7 +122,7 @@ static void add_gradients(const owner *o, float *sum, int *total, const float *g
 }
 
 /* Whether steps wait for a worker, unless they drop it. */
-static bool is_active(const worker *w) { return !w->gone && !w->rests; }
+static bool is_active(const worker *w) { return !w->gone && !w->rest; }
 
 /* Whether the gradients that a step waits for are in. Without any active worker: whether gradients
  * of earlier steps are left. */
@@ -187,12 +188,16 @@ static void take_late(owner *o, int w, kolo_service_call *call) {
     o->reply(call, KOLO_OK, delay, NULL, 0);
 }
 
-/* Once no worker is active, those that rest begin the next step together. */
+/* Once no worker is active, those that rest go on together. */
 static void end_rest(owner *o) {
     for (int w = 0; w < o->n_workers; w++) {
         if (is_active(&o->workers[w])) return;
     }
-    for (int w = 0; w < o->n_workers; w++) o->workers[w].rests = false;
+    for (int w = 0; w < o->n_workers; w++) {
+        kolo_service_call *call = o->workers[w].rest;
+        o->workers[w].rest = NULL;
+        if (call) o->reply(call, KOLO_OK, 0, o->lost, (size_t)o->n_workers * sizeof *o->lost);
+    }
 }
 
 /* ---- requests ---- */
@@ -229,7 +234,8 @@ static void refuse_kept(owner *o) {
         worker *w = &o->workers[i];
         if (w->push) refuse(o, w->push);
         if (w->pull) refuse(o, w->pull);
-        w->push = w->pull = NULL;
+        if (w->rest) refuse(o, w->rest);
+        w->push = w->pull = w->rest = NULL;
     }
 }
 
@@ -239,8 +245,11 @@ void kolo_parameters_owner_lost(void *arg, int client, bool left, const char *re
     worker *w = &o->workers[client];
     if (w->push) o->reply(w->push, KOLO_OK, 0, NULL, 0); /* goes nowhere */
     if (w->pull) o->reply(w->pull, KOLO_OK, 0, NULL, 0);
-    w->push = w->pull = NULL;
-    if (o->opts->needs_all && !w->gone && o->missing < 0) {
+    if (w->rest) o->reply(w->rest, KOLO_OK, 0, NULL, 0);
+    w->push = w->pull = w->rest = NULL;
+    const bool spared = !left && o->opts->spared > 0 && client >= o->opts->spared;
+    if (!left && !w->gone) o->lost[client] = o->pushes[client] + 1;
+    if (o->opts->needs_all && !spared && !w->gone && o->missing < 0) {
         o->missing = client;
         snprintf(o->why, sizeof o->why, "%s", left ? "it ended after an error" : reason);
     }
@@ -264,18 +273,19 @@ static bool is_valid(const owner *o, const kolo_service_call *call) {
     case KOLO_OWNER_STATE:
         return input == 0 && output == o->has.state.count;
     case KOLO_OWNER_PUSH:
-        return input == o->has.gradient.count && output == 0 && !w->gone && !w->push &&
+        return input == o->has.gradient.count && output == 0 && is_active(w) && !w->push &&
                call->clock == o->pushes[call->client] &&
                (uintptr_t)call->input % sizeof(float) == 0;
+    case KOLO_OWNER_REST:
+        return input == 0 && call->output_bytes == (size_t)o->n_workers * sizeof *o->lost &&
+               is_active(w) && !w->push;
     default:
-        return input == 0 && output == 0 &&
-               (call->kind == KOLO_OWNER_FINISH || (call->kind == KOLO_OWNER_REST && !w->push));
+        return call->kind == KOLO_OWNER_FINISH && input == 0 && output == 0;
     }
 }
 
 static void push(owner *o, int w, kolo_service_call *call) {
     worker *x = &o->workers[w];
-    x->rests = false;
     if (o->opts->drop > 0 && x->read_at < o->version) {
         take_late(o, w, call);
     } else if (o->opts->staleness == 0) {
@@ -311,9 +321,8 @@ void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
         leave(o, w, false);
         go_on(o);
     } else if (call->kind == KOLO_OWNER_REST) {
-        o->workers[w].rests = true;
+        o->workers[w].rest = call;
         go_on(o);
-        o->reply(call, KOLO_OK, 0, NULL, 0);
     } else {
         push(o, w, call);
     }
@@ -328,6 +337,7 @@ void kolo_parameters_owner_destroy(owner *o) {
     kolo_free(o->late);
     kolo_free(o->workers);
     kolo_free(o->pushes);
+    kolo_free(o->lost);
     kolo_free(o->taken);
     kolo_free(o);
 }
@@ -351,11 +361,12 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     o->sum = opts->staleness == 0 ? kolo_alloc(sum_bytes) : NULL;
     o->workers = kolo_zalloc(n * sizeof *o->workers);
     o->pushes = kolo_zalloc(n * sizeof *o->pushes);
+    o->lost = kolo_zalloc(n * sizeof *o->lost);
     o->taken = kolo_zalloc(n * sizeof *o->taken);
     const bool keeps = opts->drop > 0 && !opts->discard;
     o->late = keeps ? kolo_alloc(n * sum_bytes) : NULL;
     bool all = o->values && (o->sum || opts->staleness != 0) && (o->late || !keeps);
-    if (all && o->workers && o->pushes && o->taken) {
+    if (all && o->workers && o->pushes && o->lost && o->taken) {
         for (size_t w = 0; w < n && keeps; w++) {
             o->workers[w].late = o->late + w * has->gradient.count;
         }

@@ -258,4 +258,6 @@ void kolo_job_end(kolo_job *j) {
     kolo_rank_times_destroy(j->rank_times);
     kolo_resident_batch_fini(&j->resident);
     kolo_comm_destroy(j->own_comm);
+    kolo_free(j->lost);
+    kolo_text_fini(&j->losses);
 }

@@ -45,15 +45,13 @@ static kolo_train_memory memory_of(const kolo_job *j) {
 static void state_sharing(const kolo_job *j, kolo_train_result *result) {
     const kolo_session_config *config = kolo_session_config_of(j->session);
     if (j->size == 1) return;
-    const char *why = kolo_session_unshared(config, j->comm);
+    const char *why = kolo_session_unshared(config, kolo_session_comm(j->session));
     if (!why && !config->share) why = "--no-share, or a session of a program";
     snprintf(result->unshared, sizeof result->unshared, "%s", why ? why : "");
 }
 
-kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
+static kolo_status finish(kolo_job *j, kolo_train_result *result) {
     uint64_t hash;
-    KOLO_TRY(kolo_session_settle(j->session));
-    kolo_session_add_rest(j->session, &j->state.run.sums);
     histograms h = {{0}, {0}};
     KOLO_TRY(sum_histograms(j, &h));
     KOLO_TRY(kolo_job_sum_damaged(j));
@@ -98,10 +96,18 @@ kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
     if (rows) memcpy(rows, result->times.by_rank, (size_t)result->times.ranks * sizeof *rows);
     result->times.by_rank = rows;
     state_sharing(j, result);
+    if (j->losses.text) snprintf(result->lost, sizeof result->lost, "%s", j->losses.text);
     const char *options = j->setup.opts.model_options;
     snprintf(result->model, sizeof result->model, "%s%s%s", j->setup.opts.model,
              options && *options ? ":" : "", options ? options : "");
     return KOLO_OK;
+}
+
+kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
+    KOLO_TRY(kolo_job_settle(j));
+    kolo_session_add_rest(j->session, &j->state.run.sums);
+    kolo_status status = finish(j, result);
+    return kolo_job_goes_on(j, status) ? finish(j, result) : status;
 }
 
 /* A step on the resident batch, read through a loader as in training. */

@@ -62,6 +62,13 @@ kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_
     return status;
 }
 
+bool kolo_train_outlives_workers(const kolo_train_opts *opts) {
+    kolo_consistency c;
+    return opts->sync == KOLO_SYNC_PS && opts->servers > 0 &&
+           kolo_consistency_parse(opts->consistency, 2, &c) == KOLO_OK &&
+           kolo_consistency_outlives(&c);
+}
+
 kolo_status kolo_train_check(const kolo_train_opts *opts, int workers) {
     kolo_setup setup;
     KOLO_TRY(kolo_setup_open(opts, workers, &setup));

@@ -21,11 +21,13 @@ enum { CHECKED_STEPS = 2 }; /* repeated after a benchmark: a loss before and one
 
 typedef struct kolo_job {
     kolo_comm *world;    /* workers, then servers */
-    kolo_comm *comm;     /* of the workers */
+    kolo_comm *comm;     /* of the workers; NULL once a worker is lost that the others outlive */
     kolo_comm *own_comm; /* that of workers, where there are servers; else NULL */
     int rank, size;      /* among the workers */
     bool serves;         /* this rank is a server */
     bool serves_wait;    /* the owners of parameters wait for workers to connect */
+    bool *lost;          /* by worker; NULL: none */
+    kolo_text losses;    /* "rank 2 after 113 steps" */
     kolo_train_observer observer;
     void *observer_arg;
     kolo_setup setup;
@@ -114,6 +116,12 @@ kolo_status kolo_job_divide(kolo_job *j, const kolo_train_opts *opts);
 kolo_status kolo_job_serve(kolo_job *j, kolo_train_result *result);
 /* Whether workers make steps without each other: they meet in evaluations and checkpoints only. */
 bool kolo_job_is_asynchronous(const kolo_job *j);
+/* kolo_session_settle. If a worker has died without which the job goes on, there are no collectives
+ * from then on: rank 0 does alone what is left to do. */
+kolo_status kolo_job_settle(kolo_job *j);
+/* Whether collectives failed because a worker has died without which the job goes on. The caller
+ * then repeats what it does, without collectives. */
+bool kolo_job_goes_on(kolo_job *j, kolo_status status);
 /* A worker, before the first step: connects to the owners of the parameters. `status`: its error so
  * far. No effect without owners. Collective over all ranks. */
 kolo_status kolo_job_connect(kolo_job *j, kolo_status status);

@@ -116,12 +116,19 @@ static void notify_nan(const kolo_job *j) {
     o->notice(o->notice_arg, text, KOLO_NOTICE_WARNING);
 }
 
+static kolo_status evaluate(kolo_job *j) {
+    if (!j->comm && j->rank > 0) return KOLO_OK; /* rank 0 does it alone */
+    return kolo_session_evaluate_all(j->session, j->comm, j->setup.test, j->setup.opts.batch,
+                                     &j->evaluation);
+}
+
 kolo_status kolo_job_evaluate(kolo_job *j) {
     if (!j->setup.test) return KOLO_OK;
     j->evaluated = true;
-    KOLO_TRY(kolo_session_settle(j->session));
-    KOLO_TRY(kolo_session_evaluate_all(j->session, j->comm, j->setup.test, j->setup.opts.batch,
-                                       &j->evaluation));
+    KOLO_TRY(kolo_job_settle(j));
+    kolo_status status = evaluate(j);
+    if (kolo_job_goes_on(j, status)) status = evaluate(j);
+    KOLO_TRY(status);
     kolo_session_unsettle(j->session);
     notify_nan(j);
     return KOLO_OK;
@@ -155,8 +162,8 @@ static bool is_line_due(const kolo_job *j, int64_t done, bool evaluated) {
 kolo_status kolo_job_sum_damaged(kolo_job *j) {
     if (!j->setup.train->encoded) return KOLO_OK;
     int64_t here = j->damaged;
-    j->damaged = 0;
     if (j->comm) KOLO_TRY(kolo_allreduce(j->comm, &here, 1, KOLO_DTYPE_I64, KOLO_SUM));
+    j->damaged = 0;
     j->state.damaged += here;
     return KOLO_OK;
 }

@@ -43,12 +43,9 @@ static bool wants_checkpoint(const kolo_job *j) {
     return every > 0 && (done % every == 0 || done == j->end);
 }
 
-/* Writes a resumable checkpoint if one is due. */
-kolo_status kolo_job_save_resumable(kolo_job *j) {
+/* Writes a resumable checkpoint. */
+static kolo_status save_resumable(kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
-    if (!wants_checkpoint(j)) return KOLO_OK;
-    KOLO_TRY(kolo_session_settle(j->session));
-    kolo_session_add_rest(j->session, &j->state.run.sums);
     KOLO_TRY(kolo_job_sum_damaged(j));
     KOLO_TRY(kolo_job_check_parameters(j));
     char *path = NULL;
@@ -61,6 +58,16 @@ kolo_status kolo_job_save_resumable(kolo_job *j) {
         status = kolo_checkpoint_folder_commit(o->out_dir, j->state.steps, o->keep);
     }
     kolo_free(path);
-    kolo_session_unsettle(j->session);
     return kolo_agree(j->comm, status);
+}
+
+/* Writes a resumable checkpoint if one is due. */
+kolo_status kolo_job_save_resumable(kolo_job *j) {
+    if (!wants_checkpoint(j)) return KOLO_OK;
+    KOLO_TRY(kolo_job_settle(j));
+    kolo_session_add_rest(j->session, &j->state.run.sums);
+    kolo_status status = save_resumable(j);
+    if (kolo_job_goes_on(j, status)) status = save_resumable(j);
+    kolo_session_unsettle(j->session);
+    return status;
 }

@@ -1,7 +1,10 @@
 /* Runs with parameter servers: which rank does what. */
+#include "base/memory.h"
 #include "train/job/job.h"
 #include "train/session/agree.h"
 #include "train/session/served.h"
+
+#include <inttypes.h>
 
 kolo_status kolo_job_divide(kolo_job *j, const kolo_train_opts *opts) {
     const int servers = opts && opts->sync == KOLO_SYNC_PS ? opts->servers : 0;
@@ -36,6 +39,51 @@ kolo_status kolo_job_serve(kolo_job *j, kolo_train_result *result) {
 bool kolo_job_is_asynchronous(const kolo_job *j) {
     const kolo_session_config *config = &j->setup.session;
     return config->served && kolo_consistency_is_alone(&config->consistency);
+}
+
+/* ---- lost workers ---- */
+
+static bool outlives_workers(const kolo_job *j) {
+    return kolo_job_is_asynchronous(j) && j->setup.opts.servers > 0;
+}
+
+/* Informs the user that a worker is lost. */
+static void notify_loss(kolo_job *j, int worker, int64_t steps) {
+    const kolo_train_opts *o = &j->setup.opts;
+    kolo_text line = {0};
+    kolo_text_add(&line, "worker %d died after %" PRId64 " of its steps: the others go on", worker,
+                  steps);
+    if (j->rank == 0 && o->notice && !line.failed) {
+        o->notice(o->notice_arg, line.text, KOLO_NOTICE_WARNING);
+    }
+    kolo_text_fini(&line);
+    kolo_text_add(&j->losses, "%srank %d after %" PRId64 " steps", j->losses.length ? ", " : "",
+                  worker, steps);
+}
+
+kolo_status kolo_job_settle(kolo_job *j) {
+    KOLO_TRY(kolo_session_settle(j->session));
+    if (!outlives_workers(j)) return KOLO_OK;
+    if (!j->lost) j->lost = kolo_zalloc((size_t)j->size * sizeof *j->lost);
+    if (!j->lost) return KOLO_NOMEM((size_t)j->size);
+    for (int w = 0; w < j->size; w++) {
+        const int64_t steps = kolo_session_lost(j->session, w);
+        if (steps < 0 || j->lost[w]) continue;
+        j->lost[w] = true;
+        j->comm = NULL;
+        notify_loss(j, w, steps);
+    }
+    return KOLO_OK;
+}
+
+bool kolo_job_goes_on(kolo_job *j, kolo_status status) {
+    if (status != KOLO_ERR_PEER || !j->comm || !outlives_workers(j)) return false;
+    char *text = kolo_strdup(kolo_last_error());
+    const bool broken = kolo_barrier(j->comm) != KOLO_OK; /* else the ranks agreed on the error */
+    if (broken) j->comm = NULL;
+    if (!broken) (void)KOLO_FAIL(status, "%s", text ? text : "");
+    kolo_free(text);
+    return broken;
 }
 
 kolo_status kolo_job_connect(kolo_job *j, kolo_status status) {

@@ -90,13 +90,14 @@ static kolo_status balance(kolo_job *j, int64_t k) {
 }
 
 /* After step k, if it is due: the parameters must be bitwise equal on all ranks. */
-static kolo_status check_replicas(const kolo_job *j, int64_t k) {
+static kolo_status check_replicas(kolo_job *j, int64_t k) {
     int64_t every = j->setup.opts.check_replicas;
     char when[48];
     if (every == 0 || (k + 1) % every != 0) return KOLO_OK;
     snprintf(when, sizeof when, "after step %" PRId64, k + 1);
-    KOLO_TRY(kolo_session_settle(j->session));
-    KOLO_TRY(kolo_compare_replicas(j->comm, kolo_session_store(j->session), when));
+    KOLO_TRY(kolo_job_settle(j));
+    kolo_status status = kolo_compare_replicas(j->comm, kolo_session_store(j->session), when);
+    if (status != KOLO_OK && !kolo_job_goes_on(j, status)) return status;
     kolo_session_unsettle(j->session);
     return KOLO_OK;
 }

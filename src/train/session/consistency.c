@@ -178,6 +178,10 @@ bool kolo_consistency_updates_at_push(const kolo_consistency *c) {
     return policies[c->kind].at_push;
 }
 
+bool kolo_consistency_outlives(const kolo_consistency *c) {
+    return policies[c->kind].servers && policies[c->kind].alone;
+}
+
 bool kolo_consistency_is_for(const kolo_consistency *c, bool servers) {
     return servers ? policies[c->kind].servers : policies[c->kind].ring;
 }

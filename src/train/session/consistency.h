@@ -51,6 +51,8 @@ bool kolo_consistency_has_rounds(const kolo_consistency *consistency);
 bool kolo_consistency_is_alone(const kolo_consistency *consistency);
 /* Whether each push of a rank is an update at a server. */
 bool kolo_consistency_updates_at_push(const kolo_consistency *consistency);
+/* Whether a run with servers apart from the workers goes on when a worker dies. */
+bool kolo_consistency_outlives(const kolo_consistency *consistency);
 /* Whether servers can have the policy, and whether an allreduce can. */
 bool kolo_consistency_is_for(const kolo_consistency *consistency, bool servers);
 /* With servers: the bound of kolo/parameters.h. */

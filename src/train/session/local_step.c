@@ -53,8 +53,11 @@ kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, do
 
 kolo_status kolo_session_settle(kolo_session *s) {
     if (s->served) { /* each worker has waited for its pushes */
-        if (s->opts.consistency.drop > 0) KOLO_TRY(kolo_served_rest(s->served));
-        if (s->comm) KOLO_TRY(kolo_barrier(s->comm));
+        if (kolo_consistency_is_alone(&s->opts.consistency)) {
+            KOLO_TRY(kolo_served_rest(s->served));
+        } else if (s->comm) {
+            KOLO_TRY(kolo_barrier(s->comm));
+        }
         return kolo_served_read_all(s->served, s);
     }
     if (!s->rounds) return KOLO_OK;

@@ -29,6 +29,7 @@ struct kolo_served {
     exchange *exchanges;    /* of the plans that have run */
     size_t n_exchanges, cap_exchanges;
     double *totals, *before; /* of the run: samples, labels, and each metric */
+    uint64_t *lost;          /* by worker: see kolo_parameters_rest */
 };
 
 /* ---- creation ---- */
@@ -101,7 +102,8 @@ static kolo_status allocate(kolo_served *d, kolo_comm *world) {
     d->entries = kolo_zalloc(rows * sizeof *d->entries);
     d->totals = kolo_zalloc(totals);
     d->before = kolo_zalloc(totals);
-    if (!d->parts || !d->places || !d->entries || !d->totals || !d->before)
+    d->lost = kolo_zalloc((size_t)kolo_comm_size(world) * sizeof *d->lost);
+    if (!d->parts || !d->places || !d->entries || !d->totals || !d->before || !d->lost)
         return KOLO_NOMEM(totals);
     for (size_t i = 0; i < owners; i++) {
         d->parts[i] = kolo_division_part(&d->division, (int)i);
@@ -137,6 +139,7 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
         .servers = o->servers,
         .parts = d->parts,
         .needs_all = true,
+        .spared = kolo_consistency_outlives(c) && o->servers > 0 ? 1 : 0,
         .staleness = kolo_consistency_staleness(c),
         .drop = c->drop,
         .discard = c->discard,
@@ -197,6 +200,7 @@ void kolo_served_destroy(kolo_served *d) {
     for (size_t i = 0; i < d->n_exchanges; i++) kolo_free(d->exchanges[i].posted);
     kolo_free(d->exchanges);
     kolo_free(d->totals);
+    kolo_free(d->lost);
     kolo_free(d->before);
     kolo_free(d);
 }
@@ -215,7 +219,11 @@ void kolo_served_count_delays(const kolo_served *d, uint64_t *counts) {
     kolo_parameters_count_delays(d->parameters, counts);
 }
 
-kolo_status kolo_served_rest(kolo_served *d) { return kolo_parameters_rest(d->parameters); }
+kolo_status kolo_served_rest(kolo_served *d) {
+    return kolo_parameters_rest(d->parameters, d->lost);
+}
+
+int64_t kolo_served_lost(const kolo_served *d, int worker) { return (int64_t)d->lost[worker] - 1; }
 
 /* ---- the exchange of a step ---- */
 

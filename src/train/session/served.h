@@ -32,5 +32,7 @@ kolo_status kolo_served_read_all(kolo_served *served, kolo_session *session);
 /* Of this worker: see kolo_parameters_count_reads and kolo_parameters_count_delays. */
 void kolo_served_count_reads(const kolo_served *served, uint64_t *counts);
 void kolo_served_count_delays(const kolo_served *served, uint64_t *counts);
-/* Before this worker waits for the others: see kolo_parameters_rest. */
+/* Waits for the other workers: see kolo_parameters_rest. */
 kolo_status kolo_served_rest(kolo_served *served);
+/* As kolo_session_lost. */
+int64_t kolo_served_lost(const kolo_served *served, int worker);

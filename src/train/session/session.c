@@ -143,6 +143,10 @@ kolo_status kolo_session_init(kolo_session *s, uint64_t seed) {
 
 void kolo_session_set_steps(kolo_session *s, int64_t steps) { s->steps = (uint64_t)steps; }
 
+int64_t kolo_session_lost(const kolo_session *s, int worker) {
+    return s->served ? kolo_served_lost(s->served, worker) : -1;
+}
+
 void kolo_session_count_delays(const kolo_session *s, uint64_t *counts) {
     if (s->served) kolo_served_count_delays(s->served, counts);
 }

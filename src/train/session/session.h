@@ -141,6 +141,9 @@ kolo_status kolo_session_connect(kolo_session *session, kolo_comm *world, int se
 void kolo_session_count_reads(const kolo_session *session, uint64_t *counts);
 /* The same of its gradients by delay. */
 void kolo_session_count_delays(const kolo_session *session, uint64_t *counts);
+/* The steps of a worker that has died, as seen in the latest kolo_session_settle; -1: it has not.
+ * The same on all other workers. */
+int64_t kolo_session_lost(const kolo_session *session, int worker);
 
 /* Before a session is destroyed because of an error, the last one: the ranks that wait for this one
  * in groups of a mesh get it. */

@@ -133,6 +133,43 @@ static void a_killed_rank_is_named_and_the_job_ends(void **state) {
     }
 }
 
+static int64_t size_of_metrics(void) {
+    char *text = test_contents("run/metrics.jsonl");
+    const int64_t size = (int64_t)strlen(text);
+    kolo_free(text);
+    return size;
+}
+
+static bool is_in_errors(const char *part) {
+    char *err = errors();
+    const bool found = strstr(err, part) != NULL;
+    kolo_free(err);
+    return found;
+}
+
+/* With servers apart and without steps that wait for all workers. */
+static void a_job_goes_on_without_a_killed_worker(void **state) {
+    long pids[WORKERS];
+    kolo_process job = start_job("train --model mlp --data synthetic --workers 2 --sync ps "
+                                 "--servers 1 --consistency asp --threads 1 --batch 8 --epochs "
+                                 "100000 --no-eval --out run --progress none");
+    await_ranks(&job, WORKERS, pids);
+    kill((pid_t)pids[1], SIGKILL);
+    char expected[128];
+    snprintf(expected, sizeof expected,
+             "kolo: rank 1 (pid %ld) was killed by signal 9 (Killed); the others go on\n", pids[1]);
+    int64_t hangs = test_hangs_ns();
+    while (!is_in_errors(expected) && kolo_now_ns() < hangs) poll(NULL, 0, 1);
+    for (int64_t size = size_of_metrics(); size_of_metrics() == size; poll(NULL, 0, 1)) {
+        assert_true(kolo_now_ns() < hangs);
+    }
+    kolo_process_signal(&job, SIGINT, false);
+    assert_int_equal(test_job_end(&job).code, 130);
+    assert_true(is_in_errors(expected) && !is_in_errors("rank 1 is gone"));
+    assert_nothing_left(pids);
+    forget_run();
+}
+
 /* A stopped rank is alive but does not respond: the others must time out. */
 static void a_rank_that_hangs_ends_the_job_at_the_deadline(void **state) {
     long pids[WORKERS];
@@ -286,6 +323,7 @@ static void workers_must_match_the_outer_launcher(void **state) {
 TEST_MAIN(test_job) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_rank_is_named_and_the_job_ends),
+        cmocka_unit_test(a_job_goes_on_without_a_killed_worker),
         cmocka_unit_test(a_rank_that_hangs_ends_the_job_at_the_deadline),
         cmocka_unit_test(an_interrupt_ends_the_job),
         cmocka_unit_test(an_interrupt_of_a_single_process_is_reported),

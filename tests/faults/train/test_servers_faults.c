@@ -1,14 +1,21 @@
 /* A worker or a server that dies during training with parameter servers: the job ends on all other
- * ranks, each of which states a rank that is gone, and within the limits of data parallelism. */
+ * ranks, each of which states a rank that is gone, and within the limits of data parallelism. With
+ * servers apart and policies that do not wait for all workers it goes on without the worker. */
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "base/status.h"
 #include "kolo/train.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
+#include <math.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { RANKS = 4 };
 
@@ -40,7 +47,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
 static void survivors_end_and_name_it(void **state) {
     static const setting settings[] = {
         {"bsp", 0, 1, RANKS_SHM, 300000}, {"bsp", 1, 0, RANKS_TCP, 350000},
-        {"bsp", 2, 3, RANKS_SHM, 330000}, {"ssp:2", 1, 2, RANKS_SHM, 320000},
+        {"bsp", 2, 3, RANKS_SHM, 330000}, {"ssp:2", 1, 0, RANKS_SHM, 320000},
         {"asp", 2, 2, RANKS_TCP, 310000}, {"asp", 0, 3, RANKS_SHM, 340000},
     };
     for (size_t i = 0; i < KOLO_COUNT(settings); i++) {
@@ -75,8 +82,125 @@ static void survivors_end_and_name_it(void **state) {
     }
 }
 
+/* ---- survivors that go on ---- */
+
+enum { GO_ON_STEPS = 60 };
+
+/* A rank's part of the memory that all ranks share, side by side. */
+typedef struct shared {
+    _Alignas(64) _Atomic int dies; /* of rank 0: the victim may die; of the victim: it does */
+    kolo_train_result result;
+} shared;
+
+/* One that may be lost, the policy, and how long after the first report. */
+typedef struct departure {
+    char policy[24];
+    int servers, victim;
+    rank_transport transport;
+    int64_t us;
+} departure;
+
+typedef struct scene {
+    const departure *d;
+    shared *own;
+    int rank;
+} scene;
+
+static void sleep_us(int64_t us) {
+    nanosleep(&(struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000}, NULL);
+}
+
+static void *die_when_told(void *arg) {
+    const scene *s = arg;
+    while (!atomic_load(&s->own[-s->rank].dies)) sleep_us(1000);
+    sleep_us(s->d->us);
+    atomic_store(&s->own->dies, 1);
+    raise(SIGKILL);
+    return NULL;
+}
+
+/* Rank 0 goes on once the victim dies: its last step is not before. */
+static void await_death(void *arg, const kolo_train_progress *progress) {
+    const scene *s = arg;
+    (void)progress;
+    atomic_store(&s->own->dies, 1);
+    while (!atomic_load(&s->own[s->d->victim].dies)) sleep_us(1000);
+}
+
+static kolo_status departing_body(kolo_comm *comm, const void *arg, void *result) {
+    static scene s;
+    pthread_t thread;
+    s = (scene){.d = arg, .own = result, .rank = kolo_comm_rank(comm)};
+    const kolo_train_opts opts = {
+        .model = "mlp",
+        .data = "synthetic:N=61,test=10,shape=1x8x8,seed=2",
+        .sync = KOLO_SYNC_PS,
+        .servers = s.d->servers,
+        .consistency = s.d->policy,
+        .batch = 4,
+        .lr = 0.01,
+        .epochs = 1000,
+        .steps = GO_ON_STEPS,
+        .eval_steps = 7,
+        .check_replicas = 20,
+    };
+    if (s.rank == s.d->victim && pthread_create(&thread, NULL, die_when_told, &s) != 0) {
+        return KOLO_FAIL(KOLO_ERR_IO, "no thread");
+    }
+    return kolo_train(comm, &opts, await_death, &s, &s.own->result);
+}
+
+static void depart(const departure *d) {
+    static shared results[RANKS];
+    rank_outcome outcomes[RANKS];
+    rank_job job = {
+        .n = RANKS,
+        .transport = d->transport,
+        .body = departing_body,
+        .arg = d,
+        .arg_bytes = sizeof *d,
+        .results = results,
+        .result_bytes = sizeof results[0],
+        .outcomes = outcomes,
+        .timeout_ms = 30000,
+    };
+    const kolo_train_result *result = &results[0].result;
+    char lost[32];
+    snprintf(lost, sizeof lost, "rank %d after ", d->victim);
+    memset(results, 0, sizeof results);
+    (void)run_rank_job(&job);
+    for (int r = 0; r < RANKS; r++) {
+        if (r == d->victim) {
+            assert_int_equal(outcomes[r].signal, SIGKILL);
+        } else if (outcomes[r].status != KOLO_OK || outcomes[r].signal) {
+            fail_msg("%s, rank %d: signal %d: %s", d->policy, r, outcomes[r].signal,
+                     outcomes[r].error);
+        }
+    }
+    assert_int_equal(result->steps, GO_ON_STEPS);
+    assert_true(result->evaluated && isfinite(result->test.value[KOLO_METRIC_LOSS]));
+    if (strncmp(result->lost, lost, strlen(lost)) != 0) fail_msg("%s: %s", d->policy, result->lost);
+}
+
+static void survivors_go_on(void **state) {
+    static const departure departures[] = {
+        {"asp", 1, 2, RANKS_TCP, 0},
+        {"ssp:2", 2, 1, RANKS_SHM, 0},
+        {"bsp:drop=1", 1, 1, RANKS_SHM, 0},
+    };
+    const int rounds = getenv("KOLO_SOAK") ? 67 : 1; /* 201 deaths */
+    for (int k = 0; k < rounds; k++) {
+        for (size_t i = 0; i < KOLO_COUNT(departures); i++) {
+            departure d = departures[i];
+            d.us = k * 137 % 5000;
+            depart(&d);
+        }
+    }
+}
+
 TEST_MAIN(test_servers_faults) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(survivors_go_on),
         cmocka_unit_test(survivors_end_and_name_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -111,7 +111,7 @@ typedef struct world {
     simulation s;
     kolo_parameters_opts opts;
     kolo_parameters_owner *owner;
-    message push[WORKERS], pull[WORKERS], other;
+    message push[WORKERS], pull[WORKERS], rest[WORKERS], other;
     uint64_t clocks[WORKERS];
 } world;
 
@@ -120,7 +120,8 @@ static void init(world *x, int workers, int drop, bool discard) {
     const float initial[COUNT] = {1, 2, 3};
     *x = (world){.s = {.n = workers, .drop = drop, .discard = discard, .w = {1, 2, 3}}};
     x->opts = (kolo_parameters_opts){.update = update, .drop = drop, .discard = discard};
-    for (int w = 0; w < workers; w++) x->push[w].answered = x->pull[w].answered = true;
+    for (int w = 0; w < workers; w++)
+        x->push[w].answered = x->pull[w].answered = x->rest[w].answered = true;
     ASSERT_OK(kolo_parameters_owner_create(&x->opts, &has, workers, reply, &x->owner));
     kolo_parameters_owner_load(x->owner, initial);
 }
@@ -131,6 +132,8 @@ static void send(const world *x, message *m, int w, kolo_owner_request kind) {
     if (kind == KOLO_OWNER_PUSH) {
         m->call.input = m->gradient;
         m->call.input_bytes = sizeof m->gradient;
+    } else if (kind == KOLO_OWNER_REST) {
+        m->call.output_bytes = (size_t)x->s.n * sizeof(uint64_t);
     } else if (kind == KOLO_OWNER_PULL) {
         m->call.output = m->values;
         m->call.output_bytes = sizeof m->values;
@@ -142,6 +145,7 @@ static void send(const world *x, message *m, int w, kolo_owner_request kind) {
 static void check_reads(world *x) {
     for (int w = 0; w < x->s.n; w++) {
         simulated *y = &x->s.worker[w];
+        if (!y->gone) assert_true(x->rest[w].answered == !y->rests);
         if (y->gone || y->version >= 0) continue;
         assert_int_equal(x->pull[w].answered, !y->in);
         assert_int_equal(x->push[w].answered, !y->in);
@@ -193,7 +197,7 @@ static int run(int workers, int drop, bool discard, const kolo_rng *rng) {
         } else if (!y->in && what >= 0.8F && what < 0.9F) {
             y->rests = true;
             simulate_step(&x.s);
-            send(&x, &x.other, w, KOLO_OWNER_REST);
+            send(&x, &x.rest[w], w, KOLO_OWNER_REST);
         } else if (what > 0.995F) {
             leave(&x, w, y->in);
         }
