@@ -17,6 +17,10 @@
  *         JPEG and PNG images, in a folder for each class; DIR may have the folders train and val
  * (or test). Keys size (HxW of a sample; default 224), split and seed as below
  *
+ *     webdataset:PATTERN[,KEY=VALUE,...]
+ *         JPEG and PNG images in the tar shards of a file name pattern, as KEY.jpg and KEY.cls;
+ * keys test (the pattern of the test split, in the same folder), classes, and those of folder
+ *
  *     csv:FILE[,KEY=VALUE,...]
  *         a table of numbers, a sample in each row; or a folder with train.csv and test.csv. Keys
  *         target (name or number of its column; default the last), type (class or value), classes,

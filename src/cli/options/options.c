@@ -83,7 +83,7 @@ const kolo_option cli_options[] = {
     {.name = "data", .type = KOLO_OPTION_TEXT, .path = kolo_dataset_path, .metavar = "NAME[:ARG]",
      .commands = CMD_TRAIN | TRAINED, .required = CMD_TRAIN | TRAINED,
      .help = "data set (docs/data.md): fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, cifar100:DIR, "
-             "folder:DIR (images), csv:FILE, text:FILE, tokens:FILE; or synthetic: "
+             "folder:DIR (images), webdataset:PATTERN, csv:FILE, text:FILE, tokens:FILE; or synthetic: "
              "synthetic[:KEY=VALUE,...] with the keys N, test, shape (1x28x28), classes and seed, "
              "synthetic-seg with the same keys and a label for each pixel, synthetic-tokens with "
              "the keys N, test and seed"},

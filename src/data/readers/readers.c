@@ -58,6 +58,13 @@ const kolo_reader kolo_readers[] = {
         .open = kolo_read_folder,
     },
     {
+        .name = "webdataset",
+        .argument = ":PATTERN[,test=PATTERN,size=224,classes=N,split=0.1,seed=0]",
+        .path = true,
+        .help = "JPEG and PNG images with their classes in tar shards",
+        .open = kolo_read_webdataset,
+    },
+    {
         .name = "csv",
         .argument = ":FILE[,target=COLUMN,type=class,classes=N,split=0.1,seed=0] or :DIR",
         .path = true,

@@ -1,0 +1,248 @@
+/* WebDataset: images and classes in tar shards, as KEY.jpg (or .jpeg, .png) and KEY.cls, where KEY
+ * is the member's name up to the first dot of its last part. Members of a sample follow each other;
+ * those of other kinds are passed over. Shards are mapped, and indexed once on opening, which reads
+ * one page of each member. */
+#include "base/compiler.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "data/readers/images.h"
+#include "data/readers/readers.h"
+#include "data/readers/tar.h"
+
+#include <glob.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { MAX_CLASS = 1 << 24 };
+
+typedef struct shard {
+    kolo_file_view view;
+    char *path;
+} shard;
+
+typedef struct sample {
+    size_t shard, at, length; /* where its image lies */
+    int32_t label;
+} sample;
+
+typedef struct webdataset {
+    kolo_images images;
+    int64_t classes; /* 0: the largest label, plus 1 */
+    shard *shards;
+    size_t n_shards, cap_shards;
+    sample *samples; /* of both splits, until take_split */
+    size_t n_samples, cap_samples;
+    size_t n_train; /* samples of PATTERN; those of test= follow */
+    /* While shards are indexed: the members of one key so far. */
+    char *key; /* NULL: none yet */
+    sample next;
+    bool has_image, has_class;
+} webdataset;
+
+static void close_webdataset(kolo_dataset *d) {
+    webdataset *own = d->own;
+    if (!own) return;
+    kolo_images_fini(&own->images);
+    for (size_t i = 0; i < own->n_shards; i++) {
+        kolo_file_unmap(&own->shards[i].view);
+        kolo_free(own->shards[i].path);
+    }
+    kolo_free(own->shards);
+    kolo_free(own->samples);
+    kolo_free(own->key);
+    kolo_free(own);
+}
+
+static kolo_status fetch(const kolo_images *images, int64_t index, kolo_encoded *e) {
+    const webdataset *own = (const webdataset *)images;
+    const sample *s = &own->samples[index];
+    const shard *from = &own->shards[s->shard];
+    e->name = kolo_format("%s: offset %zu", from->path, s->at);
+    if (!e->name) return KOLO_NOMEM(strlen(from->path));
+    e->bytes = (const uint8_t *)from->view.data + s->at;
+    e->length = s->length;
+    return KOLO_OK;
+}
+
+/* ---- index ---- */
+
+static const shard *newest(const webdataset *own) { return &own->shards[own->n_shards - 1]; }
+
+/* Ends the members of one key. */
+static kolo_status add_sample(webdataset *own) {
+    const bool any = own->has_image || own->has_class, both = own->has_image && own->has_class;
+    own->has_image = own->has_class = false;
+    if (!any) return KOLO_OK;
+    if (!both) {
+        return KOLO_FAIL(
+            KOLO_ERR_FORMAT,
+            "%s: sample \"%s\" lacks an image (.jpg, .jpeg, .png) or a class (.cls): a "
+            "sample has both, one after the other",
+            newest(own)->path, own->key);
+    }
+    if (!KOLO_GROW(own->samples, own->n_samples, own->cap_samples)) {
+        return KOLO_NOMEM(2 * own->cap_samples * sizeof *own->samples);
+    }
+    own->samples[own->n_samples++] = own->next;
+    return KOLO_OK;
+}
+
+/* Ends the sample of another key; `length` bytes of `name` are the new one. */
+static kolo_status choose_key(webdataset *own, const char *name, size_t length) {
+    if (own->key && strlen(own->key) == length && !memcmp(own->key, name, length)) return KOLO_OK;
+    if (own->key) KOLO_TRY(add_sample(own));
+    kolo_free(own->key);
+    own->key = kolo_format("%.*s", (int)length, name);
+    return own->key ? KOLO_OK : KOLO_NOMEM(length);
+}
+
+static kolo_status read_class(webdataset *own, const kolo_tar_member *m) {
+    const char *text = (const char *)newest(own)->view.data + m->at;
+    size_t n = m->length, i = 0;
+    int32_t label = 0;
+    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r' || text[n - 1] == ' ')) n--;
+    for (; i < n && text[i] >= '0' && text[i] <= '9' && label < MAX_CLASS; i++) {
+        label = label * 10 + (text[i] - '0');
+    }
+    if (n == 0 || i < n || label >= MAX_CLASS) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: offset %zu: %s is no class 0, 1, ...",
+                         newest(own)->path, m->at, m->name);
+    }
+    own->next.label = label;
+    return KOLO_OK;
+}
+
+static bool is_image(const char *kind) {
+    return !strcasecmp(kind, "jpg") || !strcasecmp(kind, "jpeg") || !strcasecmp(kind, "png");
+}
+
+static kolo_status add_member(void *arg, const kolo_tar_member *m) {
+    webdataset *own = arg;
+    const char *slash = strrchr(m->name, '/'), *base = slash ? slash + 1 : m->name;
+    const char *dot = strchr(base, '.');
+    if (!dot || dot == base) return KOLO_OK; /* no key */
+    const bool image = is_image(dot + 1), class = !strcasecmp(dot + 1, "cls");
+    KOLO_TRY(choose_key(own, m->name, (size_t)(dot - m->name)));
+    if ((image && own->has_image) || (class && own->has_class)) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: offset %zu: %s: sample \"%s\" has two %s",
+                         newest(own)->path, m->at, m->name, own->key, image ? "images" : "classes");
+    }
+    own->has_image |= image;
+    own->has_class |= class;
+    if (class) return read_class(own, m);
+    if (!image) return KOLO_OK;
+    own->next.shard = own->n_shards - 1;
+    own->next.at = m->at;
+    own->next.length = m->length;
+    return KOLO_OK;
+}
+
+static kolo_status add_shard(webdataset *own, const char *path) {
+    if (!KOLO_GROW(own->shards, own->n_shards, own->cap_shards)) {
+        return KOLO_NOMEM(2 * own->cap_shards * sizeof *own->shards);
+    }
+    shard *s = &own->shards[own->n_shards];
+    *s = (shard){.path = kolo_strdup(path)};
+    if (!s->path) return KOLO_NOMEM(strlen(path));
+    own->n_shards++;
+    KOLO_TRY(kolo_file_map(path, &s->view));
+    KOLO_TRY(kolo_tar_each(s->view.data, s->view.bytes, path, add_member, own));
+    KOLO_TRY(add_sample(own));
+    kolo_free(own->key);
+    own->key = NULL;
+    return KOLO_OK;
+}
+
+static kolo_status add_shards(webdataset *own, const char *pattern) {
+    glob_t found = {0};
+    int rc = glob(pattern, 0, NULL, &found);
+    kolo_status status = KOLO_OK;
+    if (rc == GLOB_NOMATCH) {
+        status = KOLO_FAIL(KOLO_ERR_IO,
+                           "%s: no such shards: give a pattern of *, ? and [0-9], such as "
+                           "train-*.tar",
+                           pattern);
+    } else if (rc != 0) {
+        status = KOLO_FAIL(KOLO_ERR_IO, "%s: cannot be searched for shards", pattern);
+    }
+    for (size_t i = 0; i < found.gl_pathc && status == KOLO_OK; i++) {
+        status = add_shard(own, found.gl_pathv[i]);
+    }
+    globfree(&found);
+    return status;
+}
+
+/* The pattern test=, in the folder of the training shards. */
+static kolo_status add_test_shards(webdataset *own, const char *train, const char *test) {
+    const char *slash = strrchr(train, '/');
+    char *pattern =
+        slash ? kolo_format("%.*s/%s", (int)(slash - train), train, test) : kolo_strdup(test);
+    if (!pattern) return KOLO_NOMEM(strlen(train));
+    kolo_status status = add_shards(own, pattern);
+    kolo_free(pattern);
+    return status;
+}
+
+static kolo_status count_classes(const webdataset *own, const char *place, int *classes) {
+    int32_t most = 0;
+    for (size_t i = 0; i < own->n_samples; i++) {
+        if (own->samples[i].label > most) most = own->samples[i].label;
+    }
+    *classes = own->classes ? (int)own->classes : most + 1;
+    if (most < *classes) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT,
+                     "%s: class %" PRId32 " is outside 0..%d: give classes=%" PRId32, place, most,
+                     *classes - 1, most + 1);
+}
+
+/* Moves the samples of the split to the front, and labels them. */
+static kolo_status take_split(kolo_dataset *d, webdataset *own) {
+    const int64_t count = (int64_t)own->n_samples, train = (int64_t)own->n_train;
+    const bool apart = train < count; /* the test split has shards of its own */
+    int64_t test = apart ? count - train : (int64_t)((double)count * own->images.test + 0.5);
+    if (test < 1) test = 1;
+    if (count <= test) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: %" PRId64 " samples (.jpg or .png, with .cls) are too few for a "
+                         "training and a test split",
+                         d->place, count);
+    }
+    own->images.labels = kolo_alloc((size_t)count * sizeof *own->images.labels);
+    if (!own->images.labels) return KOLO_NOMEM((size_t)count * sizeof *own->images.labels);
+    int64_t kept = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const bool tests = apart ? i >= train : kolo_split_takes(own->images.seed, i, count, &test);
+        if (tests != (d->info.split == KOLO_SPLIT_TEST)) continue;
+        own->images.labels[kept] = own->samples[i].label;
+        own->samples[kept++] = own->samples[i];
+    }
+    d->info.count = kept;
+    return KOLO_OK;
+}
+
+kolo_status kolo_read_webdataset(const kolo_reader *reader, const char *argument, kolo_dataset *d) {
+    webdataset *own = d->own = kolo_zalloc(sizeof *own);
+    if (!own) return KOLO_NOMEM(sizeof *own);
+    d->close = close_webdataset;
+    char test[KOLO_KEY_TEXT] = "";
+    kolo_images_init(&own->images);
+    const kolo_data_key keys[] = {
+        KOLO_IMAGES_KEYS(&own->images),
+        {"classes", kolo_key_count, &own->classes, 1, 1 << 24, "classes=NUMBER, at least 1"},
+        {"test", kolo_key_text, test, .write = "test=PATTERN, in the folder of the others"},
+        {NULL},
+    };
+    int classes;
+    KOLO_TRY(kolo_keys_parse_after(reader->name, "PATTERN", argument, keys, &d->place));
+    d->info.place = d->place;
+    KOLO_TRY(add_shards(own, d->place));
+    own->n_train = own->n_samples;
+    if (*test) KOLO_TRY(add_test_shards(own, d->place, test));
+    KOLO_TRY(count_classes(own, d->place, &classes));
+    KOLO_TRY(take_split(d, own));
+    own->images.fetch = fetch;
+    return kolo_images_open(d, classes);
+}

@@ -1,0 +1,201 @@
+/* Tar shards: members of damaged archives, samples, splits. Archives that Python's tarfile writes
+ * are read in tests/python/test_webdataset.py. */
+#include "base/compiler.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "data/readers/tar.h"
+#include "kolo/data.h"
+#include "support/folder.h"
+#include "support/support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK = 512, ROOM = 64 };
+
+/* An archive that is written member by member. */
+typedef struct archive {
+    uint8_t bytes[ROOM * BLOCK];
+    size_t length;
+} archive;
+
+static void add(archive *a, const char *name, char type, const char *contents, size_t length) {
+    uint8_t *header = a->bytes + a->length;
+    unsigned sum = 0;
+    assert_true(a->length + 2 * BLOCK + length <= sizeof a->bytes);
+    memset(header, 0, BLOCK);
+    snprintf((char *)header, 100, "%s", name);
+    snprintf((char *)header + 124, 12, "%011o", (unsigned)length);
+    memcpy(header + 257,
+           "ustar\0"
+           "00",
+           8);
+    header[156] = (uint8_t)type;
+    memset(header + 148, ' ', 8);
+    for (int i = 0; i < BLOCK; i++) sum += header[i];
+    snprintf((char *)header + 148, 8, "%06o", sum);
+    memset(header + BLOCK, 0, (length + BLOCK - 1) / BLOCK * BLOCK);
+    memcpy(header + BLOCK, contents, length);
+    a->length += BLOCK + (length + BLOCK - 1) / BLOCK * BLOCK;
+}
+
+static void add_text(archive *a, const char *name, char type, const char *contents) {
+    add(a, name, type, contents, strlen(contents));
+}
+
+static void end(archive *a) {
+    memset(a->bytes + a->length, 0, 2 * BLOCK);
+    a->length += 2 * BLOCK;
+}
+
+static kolo_status list(void *arg, const kolo_tar_member *m) {
+    kolo_text_add(arg, "%s@%zu+%zu ", m->name, m->at, m->length);
+    return KOLO_OK;
+}
+
+/* In a block of its own length, for the address sanitizer. */
+static kolo_status scan(const archive *a, size_t length, kolo_text *names) {
+    uint8_t *copy = malloc(length ? length : 1);
+    memcpy(copy, a->bytes, length);
+    kolo_status status = kolo_tar_each(copy, length, "a.tar", list, names);
+    free(copy);
+    return status;
+}
+
+static void names_and_sizes_come_from_all_headers(void **state) {
+    static archive a;
+    kolo_text names = {0};
+    add_text(&a, "plain", '0', "abc");
+    add_text(&a, "old", '\0', "");
+    add_text(&a, "folder/", '5', "");
+    add_text(&a, "././@LongLink", 'L', "gnu/long");
+    add_text(&a, "cut", '0', "d");
+    add_text(&a, "pax", 'x', "12 path=p/q\n20 mtime=1700000.25\n10 size=2\n");
+    add_text(&a, "short", '0', "e");
+    add_text(&a, "global", 'g', "11 path=no\n");
+    add_text(&a, "last", '0', "f");
+    end(&a);
+    a.bytes[a.length - 2 * BLOCK - 1] = 7; /* behind the contents: ignored */
+    ASSERT_OK(scan(&a, a.length, &names));
+    assert_string_equal(names.text,
+                        "plain@512+3 old@1536+0 gnu/long@3584+1 p/q@5632+2 last@7680+1 ");
+    kolo_text_fini(&names);
+}
+
+static void damaged_archives_are_refused(void **state) {
+    static archive a, b;
+    kolo_text names = {0};
+    add_text(&a, "one", '0', "abc");
+    add_text(&a, "two", '0', "def");
+    end(&a);
+    ASSERT_OK(scan(&a, 5 * BLOCK, &names)); /* one of the two empty blocks suffices */
+    for (size_t length = 0; length < 5 * BLOCK; length++) {
+        assert_int_equal(scan(&a, length, &names), KOLO_ERR_FORMAT);
+        assert_non_null(strstr(kolo_last_error(), "a.tar: offset "));
+    }
+    const struct {
+        size_t at;
+        const char *bytes, *error;
+    } cases[] = {
+        {2 * BLOCK, "T", "a.tar: offset 1024: no header of a member"},
+        {2 * BLOCK + 124, "\xff", "offset 1024: no header"},
+        {2 * BLOCK + 148, "x", "offset 1024: no header"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        b = a;
+        memcpy(b.bytes + cases[i].at, cases[i].bytes, 1);
+        assert_int_equal(scan(&b, b.length, &names), KOLO_ERR_FORMAT);
+        if (!strstr(kolo_last_error(), cases[i].error)) fail_msg("%s", kolo_last_error());
+    }
+    static const char *const pax[] = {
+        "9 path=a", "x path=a\n", "99 path=a\n", "9 path=ab", "0 \n", "10 size=x\n", "9"};
+    for (size_t i = 0; i < KOLO_COUNT(pax); i++) {
+        b.length = 0;
+        add_text(&b, "pax", 'x', pax[i]);
+        add_text(&b, "next", '0', "a");
+        end(&b);
+        assert_int_equal(scan(&b, b.length, &names), KOLO_ERR_FORMAT);
+        if (!strstr(kolo_last_error(), "offset 0: a damaged pax"))
+            fail_msg("%s", kolo_last_error());
+    }
+    kolo_text_fini(&names);
+}
+
+static void put(const char *path, const archive *a) {
+    ASSERT_OK(kolo_file_write(path, a->bytes, a->length));
+}
+
+static void refuses(const char *spec, const char *text) {
+    kolo_dataset *d = NULL;
+    assert_int_not_equal(kolo_dataset_open(spec, KOLO_SPLIT_TRAIN, &d), KOLO_OK);
+    assert_null(d);
+    if (!strstr(kolo_last_error(), text)) fail_msg("\"%s\" lacks \"%s\"", kolo_last_error(), text);
+}
+
+static void incomplete_samples_are_refused(void **state) {
+    static const struct {
+        const char *names[4], *class, *spec, *error;
+    } cases[] = {
+        {{"a.jpg", "b.jpg", "b.cls"},
+         "1",
+         "webdataset:a.tar",
+         "a.tar: sample \"a\" lacks an image"},
+        {{"a.cls"}, "1", "webdataset:a.tar", "sample \"a\" lacks"},
+        {{"a.jpg", "a.png", "a.cls"}, "1", "webdataset:a.tar", "sample \"a\" has two images"},
+        {{"a.jpg", "a.cls", "a.cls"}, "1", "webdataset:a.tar", "sample \"a\" has two classes"},
+        {{"a.jpg", "a.cls"}, "x", "webdataset:a.tar", "a.cls is no class 0, 1, ..."},
+        {{"a.jpg", "a.cls"}, "-1", "webdataset:a.tar", "a.cls is no class"},
+        {{"a.jpg", "a.cls"}, "99999999999", "webdataset:a.tar", "a.cls is no class"},
+        {{"a.jpg", "a.cls"},
+         "3",
+         "webdataset:a.tar",
+         "1 samples (.jpg or .png, with .cls) are too few"},
+        {{"a.jpg", "a.cls", "b.jpg", "b.cls"},
+         "3",
+         "webdataset:a.tar,classes=3",
+         "class 3 is outside 0..2: give classes=4"},
+        {{"a.jpg", "a.cls"}, "3", "webdataset:b*.tar", "b*.tar: no such shards"},
+        {{".cls", "x"}, "3", "webdataset:a.tar,test=c.tar", "c.tar: no such shards"},
+        {{"a"}, "3", "webdataset", "write webdataset:PATTERN"},
+    };
+    static archive a;
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        a.length = 0;
+        for (int k = 0; k < 4 && cases[i].names[k]; k++) {
+            add_text(&a, cases[i].names[k], '0', cases[i].class);
+        }
+        end(&a);
+        put("a.tar", &a);
+        refuses(cases[i].spec, cases[i].error);
+    }
+}
+
+/* Damaged images name shard and offset. */
+static void images_lie_in_their_shards(void **state) {
+    static archive a;
+    add_text(&a, "a.jpg", '0', "no image");
+    add_text(&a, "a.cls", '0', "1\n");
+    end(&a);
+    put("t-0.tar", &a);
+    put("t-1.tar", &a);
+    kolo_dataset *d;
+    ASSERT_OK(kolo_dataset_open("webdataset:t-?.tar,size=2,test=t-1.tar", KOLO_SPLIT_TRAIN, &d));
+    assert_int_equal(kolo_dataset_describe(d)->count, 2);
+    assert_int_equal(kolo_dataset_describe(d)->classes, 2);
+    uint8_t x[3 * 2 * 2];
+    int32_t y;
+    assert_int_equal(kolo_dataset_gather(d, &(int64_t){1}, 1, (void *[]){x, &y}), KOLO_ERR_FORMAT);
+    assert_non_null(strstr(kolo_last_error(), "t-1.tar: offset 512: neither a JPEG nor a PNG"));
+    kolo_dataset_close(d);
+}
+
+TEST_MAIN(test_webdataset) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_and_sizes_come_from_all_headers),
+        cmocka_unit_test(damaged_archives_are_refused),
+        cmocka_unit_test(incomplete_samples_are_refused),
+        cmocka_unit_test(images_lie_in_their_shards),
+    };
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
+}
