@@ -140,6 +140,12 @@ static kolo_status check_job(kolo_options *o, int workers) {
     return kolo_train_check(&opts, workers - opts.servers);
 }
 
+static int count_spared(kolo_options *o, int workers) {
+    kolo_train_opts opts;
+    const bool valid = resolve(o, train_opts_threads(o), &opts) == KOLO_OK;
+    return valid && kolo_train_outlives_workers(&opts) ? workers - opts.servers - 1 : 0;
+}
+
 /* Checks usage before any rank is started. */
 static kolo_status check_usage(kolo_options *o) {
     kolo_train_opts every = {0};
@@ -192,8 +198,6 @@ int cmd_train(kolo_options *o) {
     opts.check = check_job;
     if (opts.workers > 0) opts.workers += (int)kolo_options_int(o, "servers");
     if (kolo_options_text(o, "checkpoint-every")) opts.resumable = kolo_options_text(o, "out");
-    kolo_train_opts job;
-    const bool valid = resolve(o, opts.threads, &job) == KOLO_OK;
-    if (valid && kolo_train_outlives_workers(&job)) opts.spared = opts.workers - job.servers - 1;
+    opts.spared = count_spared;
     return run_on_ranks(o, &opts, train_as_rank);
 }

@@ -32,7 +32,7 @@ typedef struct rank {
     line_stream streams[2]; /* standard output and error; fd -1: the rank has the terminal */
     bool started, ended;
     bool spared; /* the job goes on without it */
-    int order; /* number of ranks that ended before */
+    int order;   /* number of ranks that ended before */
     kolo_exit how;
     kolo_status reported; /* KOLO_OK: no report */
     char *report;

@@ -48,7 +48,7 @@ static int start_ranks(kolo_options *o, const ranks_opts *opts) {
                           .argv = argv,
                           .own_command = true,
                           .resumable = opts->resumable,
-                          .spared = opts->spared};
+                          .spared = opts->spared ? opts->spared(o, opts->workers) : 0};
     int exit_status = 1;
     kolo_status status = launch_job(&launch, &exit_status);
     kolo_free(argv);

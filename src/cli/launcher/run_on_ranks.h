@@ -8,6 +8,9 @@
 /* Checks options for that many workers without starting them. */
 typedef kolo_status (*ranks_check)(kolo_options *o, int workers);
 
+/* How many ranks may be killed: see launch_opts. */
+typedef int (*ranks_spared)(kolo_options *o, int workers);
+
 typedef struct ranks_opts {
     const char *option;    /* the option with the number of ranks: "workers" */
     int workers;           /* 0: as many as the outer launcher started */
@@ -15,9 +18,9 @@ typedef struct ranks_opts {
     int64_t timeout_ms;    /* of communication */
     const char *json;      /* --json */
     const char *resumable; /* folder of checkpoints to resume from after a stop, or NULL */
-    int spared;            /* as launch_opts */
     bool no_bind;          /* do not bind local ranks to cores */
     ranks_check check;     /* run first if there are more ranks than processors; NULL: none */
+    ranks_spared spared;   /* run by the launcher; NULL: none may be killed */
 } ranks_opts;
 
 /* From --timeout, --json and the option with the number of ranks. */

@@ -110,7 +110,7 @@ static void sleep_us(int64_t us) {
     nanosleep(&(struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000}, NULL);
 }
 
-static void *die_when_told(void *arg) {
+static void *die_when_due(void *arg) {
     const scene *s = arg;
     while (!atomic_load(&s->own[-s->rank].dies)) sleep_us(1000);
     sleep_us(s->d->us);
@@ -144,7 +144,7 @@ static kolo_status departing_body(kolo_comm *comm, const void *arg, void *result
         .eval_steps = 7,
         .check_replicas = 20,
     };
-    if (s.rank == s.d->victim && pthread_create(&thread, NULL, die_when_told, &s) != 0) {
+    if (s.rank == s.d->victim && pthread_create(&thread, NULL, die_when_due, &s) != 0) {
         return KOLO_FAIL(KOLO_ERR_IO, "no thread");
     }
     return kolo_train(comm, &opts, await_death, &s, &s.own->result);
