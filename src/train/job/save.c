@@ -47,6 +47,7 @@ static bool wants_checkpoint(const kolo_job *j) {
 static kolo_status save_resumable(kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     KOLO_TRY(kolo_job_sum_damaged(j));
+    j->state.updates = kolo_session_updates(j->session);
     KOLO_TRY(kolo_job_check_parameters(j));
     char *path = NULL;
     if (j->rank == 0) path = kolo_checkpoint_folder_path(o->out_dir, j->state.steps);

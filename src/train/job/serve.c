@@ -90,5 +90,6 @@ kolo_status kolo_job_connect(kolo_job *j, kolo_status status) {
     if (!j->setup.session.served || !j->serves_wait) return status;
     j->serves_wait = false;
     if (!j->session) return kolo_agree(j->world, status);
-    return kolo_session_connect(j->session, j->world, j->setup.opts.servers, status);
+    return kolo_session_connect(j->session, j->world, j->setup.opts.servers,
+                                j->resume.state.updates, status);
 }

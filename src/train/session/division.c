@@ -144,8 +144,10 @@ static size_t sum_of(const kolo_division *d, int owner, unsigned kinds) {
 }
 
 size_t kolo_division_totals(const kolo_division *d) {
-    return (2 + (size_t)d->n_metrics) * (sizeof(double) / sizeof(float));
+    return ((size_t)kolo_division_updates(d) + 1) * (sizeof(double) / sizeof(float));
 }
+
+int kolo_division_updates(const kolo_division *d) { return 2 + d->n_metrics; }
 
 kolo_parameters_part kolo_division_part(const kolo_division *d, int owner) {
     return (kolo_parameters_part){

@@ -9,8 +9,8 @@
  *
  *     a gradient    what was summed over (KOLO_SUMMED_*), then its ranges of gradients, statistics
  *                   and metrics
- *     the values    totals of the run, in f64: samples, labels, and the sum of each metric; then
- *                   its ranges of parameters and statistics
+ *     the values    totals of the run, in f64: samples, labels, the sum of each metric, and
+ *                   updates; then its ranges of parameters and statistics
  *     the state     its ranges of optimizer state */
 
 #include "kolo/comm.h"
@@ -63,6 +63,8 @@ bool kolo_division_fits(const kolo_division *division, int row, const kolo_store
 kolo_parameters_part kolo_division_part(const kolo_division *division, int owner);
 /* Numbers of f32 that precede the tensors in the values. */
 size_t kolo_division_totals(const kolo_division *division);
+/* Of the totals, the place of the updates. */
+int kolo_division_updates(const kolo_division *division);
 
 /* Copies the ranges that an owner has of the rows of some kinds between its part of a vector and
  * places, by row: where the whole tensor is or, if `own`, the owner's range. NULL: that row is left

@@ -24,7 +24,7 @@ struct kolo_owner {
     float **sum_at, **value_at; /* by row: where sums arrive; where parameters and state are */
     uint64_t updates;
     reader *readers; /* by worker */
-    double *totals;  /* samples, labels, and each metric */
+    double *totals;  /* samples, labels, each metric, and updates */
 };
 
 /* ---- creation ---- */
@@ -118,6 +118,8 @@ static void take_values(const kolo_owner *o, int worker) {
 static void load(void *arg, const float *initial) {
     kolo_owner *o = arg;
     const kolo_parameters_part part = kolo_division_part(o->division, o->opts.index);
+    memcpy(o->totals, initial, kolo_division_totals(o->division) * sizeof *initial);
+    o->updates = (uint64_t)o->totals[kolo_division_updates(o->division)];
     kolo_division_scatter(o->division, o->opts.index, KOLO_ROWS_PULLED, true,
                           initial + kolo_division_totals(o->division), o->value_at);
     kolo_division_scatter(o->division, o->opts.index, KOLO_ROWS_STATE, true, initial + part.values,
@@ -203,6 +205,7 @@ static void update(void *arg, const kolo_parameters_update *u) {
     if (u->worker >= 0) compensate(o, u->worker);
     kolo_plan_set(o->plan, o->lr, rate_of(o, u));
     kolo_plan_set(o->plan, o->update, (double)++o->updates);
+    o->totals[kolo_division_updates(o->division)] = (double)o->updates;
     kolo_status status = kolo_plan_update(o->plan);
     KOLO_ASSERT(status == KOLO_OK); /* it communicates with nobody */
     memcpy(u->values, o->totals, kolo_division_totals(o->division) * sizeof(float));
@@ -244,7 +247,6 @@ kolo_status kolo_owner_serve(kolo_owner *o, const kolo_division *division,
     if (!o->sum_at || !o->value_at || !o->totals) return KOLO_NOMEM(rows * sizeof *o->sum_at);
     find_places(o);
     KOLO_TRY(add_readers(o));
-    o->updates = (uint64_t)o->opts.steps * (o->opts.every_push ? (uint64_t)o->opts.workers : 1);
     opts->load = load;
     opts->save = save;
     opts->update = update;

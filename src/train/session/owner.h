@@ -13,14 +13,13 @@ typedef struct kolo_owner kolo_owner;
 
 typedef struct kolo_owner_opts {
     int index, owners;
-    bool every_push; /* update at each push of a worker, else at their sum */
     /* Of a sum over any number of workers: they push gradients times their labels and statistics
      * times their samples, and the sums are divided by those of all. */
     bool weighted;
     int64_t steps; /* of each worker, made before */
     int workers;
     kolo_lr schedule; /* of steps */
-    /* With every_push: of the delay of gradients, see docs/servers.md. 0: none. */
+    /* Where each push is an update: of the delay of gradients, see docs/servers.md. 0: none. */
     double compensation;
     bool scale; /* learning rates by staleness */
 } kolo_owner_opts;

@@ -1,6 +1,6 @@
 /* The state of a run as text: integers, and doubles in the shortest form that reads back exactly,
  * in a fixed order, each followed by a blank. Sums that only some models report stand at the end,
- * then the number of damaged samples, unless it is 0. */
+ * then the number of damaged samples and that of updates; zeros at the end are left out. */
 #include "train/session/run_state.h"
 
 #include "base/number.h"
@@ -56,7 +56,8 @@ void kolo_run_state_write(const kolo_run_state *s, kolo_text *text) {
     add_metrics(text, &s->run.sums, zero, false);
     add_metrics(text, &s->epoch.sums, zero, false);
     for (int i = 0; i < KOLO_LAST_STEPS; i++) add_metrics(text, &s->recent[i], zero, false);
-    if (s->damaged > 0) add_int(text, s->damaged);
+    if (s->damaged > 0 || s->updates > 0) add_int(text, s->damaged);
+    if (s->updates > 0) add_int(text, s->updates);
 }
 
 /* ---- reading ---- */
@@ -122,6 +123,7 @@ kolo_status kolo_run_state_read(const char *where, const char *text, const kolo_
     next_metrics(&r, zero, false, &s.epoch.sums);
     for (int i = 0; i < KOLO_LAST_STEPS; i++) next_metrics(&r, zero, false, &s.recent[i]);
     s.damaged = *r.at ? next_int(&r) : 0;
+    s.updates = *r.at ? next_int(&r) : 0;
     if (r.failed || *r.at) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,
                          "%s: the metadata have an invalid run state: the file is "

@@ -7,6 +7,7 @@
 
 typedef struct kolo_run_state {
     int64_t steps;                     /* completed; sampler, learning rate and draws follow it */
+    int64_t updates;                   /* of the owners: see kolo_session_updates */
     double first_loss;                 /* of the run's first step */
     kolo_accumulator run, epoch;       /* over the run, and over the current epoch */
     kolo_sums recent[KOLO_LAST_STEPS]; /* step k is at k % KOLO_LAST_STEPS */

@@ -28,7 +28,7 @@ struct kolo_served {
     float **places;         /* by row */
     exchange *exchanges;    /* of the plans that have run */
     size_t n_exchanges, cap_exchanges;
-    double *totals, *before; /* of the run: samples, labels, and each metric */
+    double *totals, *before; /* of the run: see train/session/division.h */
     uint64_t *lost;          /* by worker: see kolo_parameters_rest */
 };
 
@@ -49,7 +49,6 @@ static kolo_status make_owner(kolo_served *d, const kolo_session_config *config,
     const kolo_owner_opts opts = {
         .index = rank - (ranks - owners),
         .owners = owners,
-        .every_push = kolo_consistency_updates_at_push(&config->consistency),
         .weighted = config->consistency.drop > 0,
         .steps = o->steps,
         .workers = ranks - o->servers,
@@ -120,11 +119,21 @@ static kolo_status allocate(kolo_served *d, kolo_comm *world) {
     return KOLO_OK;
 }
 
+/* Updates that were made before. Earlier versions did not store them. */
+static double updates_before(const kolo_session *s, const kolo_served_opts *o) {
+    const bool at_push = kolo_consistency_updates_at_push(&s->opts.consistency);
+    const int64_t derived = o->steps * (at_push ? ranks_of(s) : 1);
+    return (double)(o->updates > 0 ? o->updates : derived);
+}
+
 /* The values and states of all owners, from the session of rank 0. */
-static void fill_initial(const kolo_served *d, const kolo_session *s, float *initial) {
+static void fill_initial(const kolo_served *d, const kolo_session *s, double updates,
+                         float *initial) {
+    const size_t at = (size_t)kolo_division_updates(&d->division) * sizeof updates;
     place_entries(d, s);
     for (int i = 0; i < d->division.owners; i++) {
         float *state = initial + d->parts[i].values;
+        memcpy((char *)initial + at, &updates, sizeof updates);
         kolo_division_gather(&d->division, i, KOLO_ROWS_PULLED, false, d->places,
                              initial + kolo_division_totals(&d->division));
         kolo_division_gather(&d->division, i, KOLO_ROWS_STATE, false, d->places, state);
@@ -144,7 +153,7 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
         .drop = c->drop,
         .discard = c->discard,
     };
-    if (initial) fill_initial(d, session, initial);
+    if (initial) fill_initial(d, session, updates_before(session, o), initial);
     kolo_status status = d->owner ? kolo_owner_serve(d->owner, &d->division, &opts) : KOLO_OK;
     KOLO_TRY(kolo_agree(o->world, status));
     return kolo_parameters_create(o->world, initial, d->values + d->state, &opts, &d->parameters);
@@ -349,18 +358,24 @@ kolo_status kolo_session_step_served(kolo_session *s, const kolo_batch *batch, d
     return KOLO_OK;
 }
 
+int64_t kolo_session_updates(const kolo_session *s) {
+    const bool counts = s->served && kolo_consistency_is_alone(&s->opts.consistency);
+    return counts ? (int64_t)s->served->totals[kolo_division_updates(&s->served->division)] : 0;
+}
+
 void kolo_session_add_rest(kolo_session *s, kolo_sums *sums) {
     if (!s->served) return;
     const kolo_sums rest = take_sums(s->served, s);
     kolo_sums_add(sums, &rest);
 }
 
-kolo_status kolo_session_connect(kolo_session *s, kolo_comm *world, int servers,
+kolo_status kolo_session_connect(kolo_session *s, kolo_comm *world, int servers, int64_t updates,
                                  kolo_status status) {
     const kolo_served_opts opts = {
         .world = world,
         .servers = servers,
         .steps = (int64_t)s->steps,
+        .updates = updates,
         .schedule = s->schedule,
     };
     return kolo_served_create(&s->opts, &opts, s, status, &s->served);

@@ -13,6 +13,7 @@ typedef struct kolo_served_opts {
     kolo_comm *world; /* workers, then servers */
     int servers;      /* 0: each worker owns a part */
     int64_t steps;    /* made before; that of rank 0 counts */
+    int64_t updates;  /* made before, on rank 0; 0: follows from the steps */
     kolo_lr schedule;
 } kolo_served_opts;
 

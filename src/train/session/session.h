@@ -133,10 +133,14 @@ int64_t kolo_session_batch(const kolo_session *session);
 int64_t kolo_session_parameters(const kolo_session *session);
 
 /* Where owners update the parameters (train/session/served.h), connects to them before the first
- * step. `status`: an error of this rank so far. The learning rates are those of the schedule.
- * Collective over `world`: all workers and servers. The errors of kolo_served_create. */
+ * step. `updates`: made before, as kolo_session_updates counts them; 0: follows from the steps.
+ * `status`: an error of this rank so far. The learning rates are those of the schedule. Collective
+ * over `world`: all workers and servers. The errors of kolo_served_create. */
 kolo_status kolo_session_connect(kolo_session *session, kolo_comm *world, int servers,
-                                 kolo_status status);
+                                 int64_t updates, kolo_status status);
+/* Updates that owners have made so far where these do not follow from the steps, as a worker
+ * without samples causes none; else 0. Of the values that were pulled last. */
+int64_t kolo_session_updates(const kolo_session *session);
 /* The reads of this worker by staleness: adds them to counts[KOLO_STALENESS_BINS]. */
 void kolo_session_count_reads(const kolo_session *session, uint64_t *counts);
 /* The same of its gradients by delay. */

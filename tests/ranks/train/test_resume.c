@@ -646,6 +646,7 @@ static void run_states_are_read_back_exactly(void **state) {
         s.recent[7].metric[row("loss")] = 5e-324;
         s.recent[7].metric[row("accuracy")] = 1.0 / 3;
         s.recent[7].samples = 9;
+        s.updates = next * 12;
         s.recent[7].labels = 81;
         s.epoch.sums.metric[row("loss")] = 1.7976931348623157e308;
         if (next) s.run.sums.metric[row("next_accuracy")] = 7;

@@ -170,6 +170,45 @@ static void runs_resume_with_and_without_servers(void **state) {
     }
 }
 
+/* The loss after a run of 8 steps, in every other of which one worker alone has samples. Samples
+ * are equal, so that the order of pushes does not count. `split`: the run is interrupted. */
+static double loss_of(const char *policy, double lr, bool split) {
+    kolo_train_opts opts = {
+        .model = "mlp",
+        .model_options = "hidden=4,layers=1",
+        .data = "csv:rows",
+        .optimizer = {.kind = KOLO_OPTIMIZER_ADAM, .beta1 = 1e-3},
+        .batch = 4,
+        .epochs = split ? 2 : 4,
+        .lr = lr,
+        .sync = KOLO_SYNC_PS,
+        .servers = 1,
+        .consistency = policy,
+    };
+    assert_int_equal(system("rm -rf run"), 0);
+    if (split) {
+        opts.out_dir = "run";
+        opts.checkpoint_epochs = 2;
+        (void)train_well(4, &opts);
+        opts.resume = "run";
+        opts.epochs = 4;
+    }
+    return train_well(4, &opts).test.value[KOLO_METRIC_LOSS];
+}
+
+/* Adam's bias correction counts the updates, and pushes without samples are none. */
+static void a_resumed_run_counts_its_updates(void **state) {
+    static const char *const policies[] = {"ssp:1", "asp"};
+    assert_int_equal(system("mkdir rows && cd rows && yes 1,2,1 | head -13 >train.csv && "
+                            "cp train.csv test.csv"),
+                     0);
+    for (size_t i = 0; i < KOLO_COUNT(policies); i++) {
+        const double start = loss_of(policies[i], 1e-12, false);
+        const double whole = loss_of(policies[i], 1e-4, false) - start;
+        assert_near(policies[i], whole, loss_of(policies[i], 1e-4, true) - start, 0.02);
+    }
+}
+
 static void what_servers_cannot_do_is_refused(void **state) {
     static const struct {
         const char *consistency, *compress, *mesh, *why;
@@ -257,6 +296,7 @@ TEST_MAIN(test_servers) {
         cmocka_unit_test(stale_runs_use_all_samples),
         cmocka_unit_test(steps_without_the_latest_gradients),
         cmocka_unit_test(runs_resume_with_and_without_servers),
+        cmocka_unit_test(a_resumed_run_counts_its_updates),
         cmocka_unit_test(what_servers_cannot_do_is_refused),
         cmocka_unit_test(a_run_that_diverges_ends_on_all_ranks),
         cmocka_unit_test(bsp_equals_a_direct_allreduce),

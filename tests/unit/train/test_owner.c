@@ -71,7 +71,6 @@ static void run(const setting *c) {
     const kolo_owner_opts opts = {
         .index = c->index,
         .owners = c->owners,
-        .every_push = c->labels == 0,
         .weighted = c->labels > 0,
         .workers = WORKERS,
         .schedule = {.kind = KOLO_LR_CONSTANT, .lr = rate, .total = 1000, .step_every = 1},
@@ -102,6 +101,8 @@ static void run(const setting *c) {
         s.read[w] = zeros(n);
         simulate_read(&s, w);
     }
+    double made = 5; /* before */
+    memcpy(values + totals - 2, &made, sizeof made);
     calls.load(calls.arg, values);
     for (int e = 0; e < EVENTS; e++) {
         const int worker = (int)(kolo_rng_uniform(&rng, drawn++) * WORKERS);
@@ -127,6 +128,8 @@ static void run(const setting *c) {
     double samples;
     memcpy(&samples, values, sizeof samples);
     assert_true(samples == 4.0 * s.updates && s.updates > 10);
+    memcpy(&made, values + totals - 2, sizeof made);
+    assert_true(made == 5 + s.updates);
     for (size_t i = 0; i < n; i++) {
         if (fabs((double)values[totals + i] - s.w[i]) < 1e-5 * (1 + fabs(s.w[i]))) continue;
         fail_msg("%s: element %zu is %.9g, not %.9g", c->what, i, (double)values[totals + i],
