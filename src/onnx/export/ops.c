@@ -88,7 +88,7 @@ static kolo_status avg_pool(call *c) {
 static const char *means(call *c, int64_t size, int64_t places, bool transposed) {
     const kolo_shape shape = transposed ? kolo_shape_2(places, size) : kolo_shape_2(size, places);
     float *data;
-    const char *name = onnx_tensor(c->w, NULL, &shape, &data);
+    const char *name = onnx_add_constant(c->w, NULL, &shape, &data);
     for (int64_t i = 0; i < places && !c->w->failed; i++) {
         const int64_t first = i * size / places, end = ((i + 1) * size + places - 1) / places;
         for (int64_t k = first; k < end; k++) {
@@ -199,7 +199,7 @@ static kolo_status matmul(call *c) {
 static const char *unseen(call *c, int64_t rows, int64_t columns, int64_t window, double fill) {
     const kolo_shape shape = kolo_shape_2(rows, columns);
     float *data;
-    const char *name = onnx_tensor(c->w, NULL, &shape, &data);
+    const char *name = onnx_add_constant(c->w, NULL, &shape, &data);
     for (int64_t k = 0; k < rows * columns && !c->w->failed; k++) {
         const int64_t own = k / columns + columns - rows, at = k % columns;
         data[k] = at > own || (window > 0 && at <= own - window) ? (float)fill : 0;
@@ -257,8 +257,8 @@ static kolo_status rotary(call *c) {
     const double sign = integer(c, KOLO_ROTARY_INVERSE) ? -1 : 1;
     const kolo_shape table = kolo_shape_3(tokens, 1, half);
     float *cosines, *sines;
-    const char *cosine = onnx_tensor(c->w, NULL, &table, &cosines);
-    const char *sine = onnx_tensor(c->w, NULL, &table, &sines);
+    const char *cosine = onnx_add_constant(c->w, NULL, &table, &cosines);
+    const char *sine = onnx_add_constant(c->w, NULL, &table, &sines);
     for (int64_t k = 0; k < tokens * half && !c->w->failed; k++) {
         const double t = (double)(k / half + integer(c, KOLO_ROTARY_FIRST));
         const double angle = t * pow(real(c, KOLO_ROTARY_BASE), -(double)(k % half) / (double)half);
@@ -312,10 +312,11 @@ static kolo_status lstm(call *c) {
     const int64_t hidden = c->y->dim[2], wide = 4 * hidden, zero = 0, one = 1;
     const kolo_shape square = kolo_shape_2(wide, wide);
     float *data, *none;
-    const char *identity = onnx_tensor(c->w, NULL, &square, &data);
+    const char *identity = onnx_add_constant(c->w, NULL, &square, &data);
     for (int64_t k = 0; k < wide && !c->w->failed; k++) data[k * wide + k] = 1;
     const kolo_shape row = kolo_shape_1(wide);
-    const char *zeros = onnx_tensor(c->w, NULL, &row, &none), *axis = onnx_int_list(c->w, &zero, 1);
+    const char *zeros = onnx_add_constant(c->w, NULL, &row, &none),
+               *axis = onnx_int_list(c->w, &zero, 1);
     const char *w = onnx_emit(c->w, "Unsqueeze", NULL, gates(c, identity, hidden), axis, NULL);
     const char *r = onnx_emit(c->w, "Unsqueeze", NULL, gates(c, c->in[1], hidden), axis, NULL);
     const char *own = gates(c, c->in[2], hidden);

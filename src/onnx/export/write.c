@@ -62,7 +62,7 @@ static kolo_status add_leaf(onnx_writer *w, const kolo_value_info *info, onnx_re
         return KOLO_OK;
     case KOLO_VALUE_PARAM:
     case KOLO_VALUE_STATE:
-        onnx_tensor(w, info->name, &info->canon, &data);
+        (info->frozen ? onnx_add_constant : onnx_add_parameter)(w, info->name, &info->canon, &data);
         return w->failed ? KOLO_OK : read(arg, info->name, &info->canon, data);
     default:
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "the scalar %s cannot be exported to ONNX",
@@ -91,6 +91,7 @@ static kolo_status fill(onnx_writer *w, onnx_read_fn *read, void *arg) {
     w->graph.output[0] = onnx_value_info(w, "logits", info->tensor.dtype, &info->tensor.shape);
     w->graph.n_output = 1;
     w->graph.name = (char *)"kolo";
+    onnx_finish_nodes(w);
     return w->failed ? KOLO_NOMEM(64) : KOLO_OK;
 }
 
@@ -123,8 +124,8 @@ static kolo_status save(onnx_writer *w, const char *path) {
 kolo_status kolo_onnx_write(const char *path, onnx_build_fn *build, void *build_arg,
                             onnx_read_fn *read, void *read_arg) {
     kolo_graph *g = NULL, *other = NULL;
-    KOLO_TRY(build_for(build, build_arg, 2, &g));
-    kolo_status status = build_for(build, build_arg, 3, &other);
+    KOLO_TRY(build_for(build, build_arg, ONNX_SAMPLES, &g));
+    kolo_status status = build_for(build, build_arg, ONNX_SAMPLES + 1, &other);
     onnx_writer w = {.g = g, .other = other};
     onnx__graph_proto__init(&w.graph);
     if (status == KOLO_OK && other->n_nodes != g->n_nodes) {
@@ -132,7 +133,8 @@ kolo_status kolo_onnx_write(const char *path, onnx_build_fn *build, void *build_
     }
     if (status == KOLO_OK) status = fill(&w, read, read_arg);
     if (status == KOLO_OK) status = save(&w, path);
-    kolo_free((void *)w.graph.node);
+    kolo_free((void *)w.nodes);
+    kolo_free((void *)w.constants);
     kolo_free((void *)w.graph.initializer);
     kolo_arena_fini(&w.arena);
     kolo_graph_destroy(g);

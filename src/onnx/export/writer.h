@@ -5,11 +5,15 @@
 
 #include <onnx.pb-c.h>
 
+enum { ONNX_SAMPLES = 2 };
+
 typedef struct onnx_writer {
-    const kolo_graph *g, *other; /* for 2 and for 3 samples: what differs depends on the batch */
+    const kolo_graph *g, *other; /* for ONNX_SAMPLES and one more: what differs depends on them */
     kolo_arena arena;
     Onnx__GraphProto graph;
-    size_t cap_nodes, cap_initializers;
+    Onnx__NodeProto **nodes, **constants;
+    size_t n_nodes, n_constants;
+    size_t cap_nodes, cap_constants, cap_initializers;
     int n_names;
     bool failed; /* out of memory */
 } onnx_writer;
@@ -31,9 +35,16 @@ const char *onnx_add_output(onnx_writer *w, const char *name);
 /* Constants. */
 const char *onnx_int_list(onnx_writer *w, const int64_t *i, int n);
 const char *onnx_number_constant(onnx_writer *w, double number);
-/* A tensor under `name` (NULL: a fresh one), whose elements the caller fills. */
-const char *onnx_tensor(onnx_writer *w, const char *name, const kolo_shape *shape, float **data);
-/* An input or output of the graph with an open first dimension. */
+/* Tensors whose elements the caller fills: an initializer, and a constant, which is not trained by
+ * those who read the file. `name` NULL: a fresh one. */
+const char *onnx_add_parameter(onnx_writer *w, const char *name, const kolo_shape *shape,
+                               float **data);
+const char *onnx_add_constant(onnx_writer *w, const char *name, const kolo_shape *shape,
+                              float **data);
+/* The nodes of the graph: constants, then the others. */
+void onnx_finish_nodes(onnx_writer *w);
+/* An input or output of the graph with an open first dimension: the samples, or rows of
+ * each. */
 Onnx__ValueInfoProto *onnx_value_info(onnx_writer *w, const char *name, kolo_dtype dtype,
                                       const kolo_shape *shape);
 

@@ -254,7 +254,8 @@ kolo_status onnx_set(onnx_call *c, int i, kolo_value v) {
     item->value = v;
     for (int k = 0; k < c->n_in; k++) item->batched |= c->in[k] && c->in[k]->batched;
     kolo_shape shape = kolo_value_shape(c->g, v);
-    bool batch = item->batched && shape.rank > 0 && shape.dim[0] == c->m->samples;
+    const int batch =
+        onnx_decide(c->m, item->batched && shape.rank > 0 && shape.dim[0] == c->m->samples);
     if (batch && kolo_value_dtype(c->g, v) == KOLO_DTYPE_F32) c->m->batch_of = v;
     return KOLO_OK;
 }
@@ -358,8 +359,11 @@ static kolo_value zero_of_batch(onnx_call *c, int rank) {
 
 kolo_status onnx_expand(onnx_call *c, kolo_value x, const kolo_shape *shape, kolo_value *y) {
     kolo_shape have = kolo_value_shape(c->g, x), joined;
+    const bool differs = have.rank < shape->rank || (have.rank == shape->rank && have.rank > 0 &&
+                                                     have.dim[0] != shape->dim[0]);
+    const int batch = onnx_decide(c->m, differs && shape->dim[0] == c->m->samples);
     *y = x;
-    if (kolo_shape_equal(&have, shape)) return KOLO_OK;
+    if (!batch && kolo_shape_equal(&have, shape)) return KOLO_OK;
     if (!onnx_broadcast(&have, shape, &joined) || !kolo_shape_equal(&joined, shape)) {
         char a[KOLO_SHAPE_TEXT], b[KOLO_SHAPE_TEXT];
         return ONNX_FAIL(c, "%s cannot be repeated to %s", kolo_shape_text(&have, a),
@@ -372,11 +376,11 @@ kolo_status onnx_expand(onnx_call *c, kolo_value x, const kolo_shape *shape, kol
     }
     if (full.rank != have.rank) *y = kolo_reshape(c->g, x, full);
     for (int d = 0; d < full.rank; d++) {
-        if (full.dim[d] == shape->dim[d]) continue;
-        if (d == 0 && shape->dim[0] == c->m->samples && c->m->batch_of.id >= 0) {
+        if (d == 0 && batch && c->m->batch_of.id >= 0) {
             *y = kolo_add(c->g, zero_of_batch(c, full.rank), *y);
             continue;
         }
+        if (full.dim[d] == shape->dim[d]) continue;
         kolo_value *copies = NULL;
         KOLO_TRY(onnx_copies(c, shape->dim[d], &copies));
         KOLO_ASSERT(copies);
@@ -405,7 +409,8 @@ static int64_t run_end(const int64_t *index, int64_t k, int64_t n) {
 kolo_status onnx_pick(onnx_call *c, kolo_value x, int axis, const int64_t *index, int64_t n,
                       kolo_value *y) {
     const kolo_shape s = kolo_value_shape(c->g, x);
-    const bool inside = c->in[0]->batched && s.rank > 2 && s.dim[0] != c->m->samples;
+    const int inside =
+        onnx_decide(c->m, c->in[0]->batched && s.rank > 2 && s.dim[0] != c->m->samples);
     if (inside && axis != 1) return pick_swapped(c, x, axis, index, n, y);
     int64_t runs = 0;
     kolo_value *part = NULL;

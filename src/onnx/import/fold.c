@@ -291,7 +291,8 @@ static kolo_status reshape_to(onnx_call *c, const kolo_shape *x, kolo_shape *y) 
             known *= y->dim[d];
         }
     }
-    const int batch = s != b && c->in[0]->batched ? batch_dim(c, x, y, open) : -1;
+    const int batch =
+        onnx_decide(c->m, s != b && c->in[0]->batched ? batch_dim(c, x, y, open) : -1);
     if (batch >= 0) {
         y->dim[batch] = y->dim[batch] / b * s;
         known = known / b * s;

@@ -101,6 +101,10 @@ static kolo_status map_node(onnx_import *m, const Onnx__NodeProto *node) {
 
 /* ---- inputs and outputs of the graph ---- */
 
+/* Attention masks hold minus infinity, or a number that exp turns into 0: -1e30, -3.4e38. No
+ * weight is as large. */
+#define LEAST_OF_MASKS 1e9F
+
 static kolo_status add_initializers(onnx_import *m) {
     for (size_t k = 0; k < m->onnx->n_initializers; k++) {
         const onnx_initializer *of = &m->onnx->initializers[k];
@@ -114,7 +118,7 @@ static kolo_status add_initializers(onnx_import *m) {
                 return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: initializer \"%.200s\" contains NaN",
                                  m->onnx->path, of->name);
             }
-            item->trained = isfinite(of->tensor.f[i]); /* a mask */
+            item->trained = fabsf(of->tensor.f[i]) < LEAST_OF_MASKS;
         }
     }
     return KOLO_OK;
@@ -217,7 +221,8 @@ static kolo_status add_loss(onnx_import *m, kolo_value logits) {
         if (!m->items[i]->constant) first = m->items[i];
     }
     bool tokens = first && kolo_value_dtype(g, first->value) == KOLO_DTYPE_I32;
-    if (tokens && s.rank == 2 && s.dim[0] > m->samples && s.dim[0] % m->samples == 0) {
+    const bool rows = s.rank == 2 && s.dim[0] > m->samples && s.dim[0] % m->samples == 0;
+    if (tokens && onnx_decide(m, rows)) {
         s = kolo_shape_3(m->samples, s.dim[0] / m->samples, s.dim[1]); /* [N T,C] */
     }
     if (s.rank < 2 || s.dim[0] != m->samples) {
@@ -287,12 +292,51 @@ static kolo_status walk(onnx_import *m) {
     return kolo_graph_prune(m->g);
 }
 
-static kolo_status build(kolo_onnx *onnx, kolo_graph *g, int64_t samples) {
-    onnx_import m = {.onnx = onnx, .g = g, .samples = samples, .stated = 1, .batch_of = KOLO_NONE};
+int onnx_decide(onnx_import *m, int own) {
+    onnx_decisions *d = m->decisions;
+    if (!m->decide) return m->decided < d->n ? d->value[m->decided++] : own;
+    if (!KOLO_GROW(d->value, d->n, d->cap)) {
+        m->failed = true;
+        return own;
+    }
+    return d->value[d->n++] = own;
+}
+
+static kolo_status walk_for(kolo_onnx *onnx, kolo_graph *g, int64_t samples, bool decide,
+                            onnx_decisions *decisions) {
+    onnx_import m = {.onnx = onnx,
+                     .g = g,
+                     .samples = samples,
+                     .stated = 1,
+                     .decisions = decisions,
+                     .decide = decide,
+                     .batch_of = KOLO_NONE};
     kolo_status status = walk(&m);
+    if (status == KOLO_OK && m.failed) status = KOLO_NOMEM(decisions->cap * sizeof(int));
     kolo_arena_fini(&m.arena);
     kolo_name_index_fini(&m.index);
     kolo_free(m.items);
+    return status;
+}
+
+/* A prime that dimensions hardly have. */
+enum { DISTINCT = 1009 };
+
+/* A file that does not allow this number of samples may allow another: it is mapped without
+ * decisions. */
+static void decide(kolo_onnx *onnx, onnx_decisions *decisions) {
+    kolo_graph *g = NULL;
+    kolo_status status = kolo_graph_create(NULL, &g);
+    if (status == KOLO_OK) status = walk_for(onnx, g, DISTINCT, true, decisions);
+    if (status != KOLO_OK) decisions->n = 0;
+    kolo_graph_destroy(g);
+}
+
+static kolo_status build(kolo_onnx *onnx, kolo_graph *g, int64_t samples) {
+    onnx_decisions decisions = {0};
+    decide(onnx, &decisions);
+    kolo_status status = walk_for(onnx, g, samples, false, &decisions);
+    kolo_free(decisions.value);
     return status;
 }
 

@@ -8,7 +8,9 @@
  *
  * The batch: the file states one size b of the first dimension of its inputs, or names it (then b
  * is 1). A graph for n samples replaces it in the inputs, and in constant shapes where the elements
- * of a batch are rearranged (onnx_reshape). */
+ * of a batch are rearranged (onnx_reshape). Which dimension is the batch shows in sizes, and n may
+ * equal others: 3 samples and 3 colours. So the nodes are first mapped for a number of samples that
+ * nothing else equals, and what that decided holds for n too. */
 
 #include "graph/graph.h"
 #include "onnx/import/file.h"
@@ -26,6 +28,12 @@ typedef struct onnx_item {
     const struct onnx_item *tested; /* this is IsNaN of that value, or NULL */
 } onnx_item;
 
+/* Decisions in the order of the walk. */
+typedef struct onnx_decisions {
+    int *value;
+    size_t n, cap;
+} onnx_decisions;
+
 typedef struct onnx_import {
     kolo_onnx *onnx;
     kolo_graph *g;
@@ -35,10 +43,18 @@ typedef struct onnx_import {
     onnx_item **items;
     size_t n_items, cap_items;
     int64_t computed; /* elements of constants that the importer has made, and copies of values */
+    onnx_decisions *decisions;
+    bool decide; /* records them; else follows those from `decided` on */
+    bool failed; /* no memory for them */
+    size_t decided;
     kolo_value batch_of; /* a value with the batch as first dimension; none: not yet */
 } onnx_import;
 
 enum { ONNX_MAX_IN = 64 };
+
+/* A decision about the batch: `own` with the sizes of this walk, or what was decided before. Every
+ * walk must make the same ones in the same order. */
+int onnx_decide(onnx_import *m, int own);
 
 /* A node while it is mapped. */
 typedef struct onnx_call {

@@ -70,7 +70,8 @@ kolo_status onnx_map_concat(onnx_call *c) {
     for (int i = 0; i < c->n_in; i++) {
         KOLO_TRY(onnx_value(c, i, &x[i]));
         kolo_shape s = kolo_value_shape(c->g, x[i]);
-        if (batch != c->m->samples || axis == 0 || s.rank == 0 || s.dim[0] != 1) continue;
+        const bool one = axis > 0 && s.rank > 0 && s.dim[0] == 1;
+        if (!onnx_decide(c->m, one && batch == c->m->samples)) continue;
         s.dim[0] = batch;
         KOLO_TRY(onnx_expand(c, x[i], &s, &x[i]));
     }
@@ -158,7 +159,8 @@ kolo_status onnx_map_gather(onnx_call *c) {
     for (int64_t k = 0; k < at->count; k++) {
         index[k] = at->i[k] < 0 ? at->i[k] + s.dim[axis] : at->i[k];
     }
-    const bool inside = c->in[0]->batched && s.rank > 2 && s.dim[0] != c->m->samples;
+    const int inside =
+        onnx_decide(c->m, c->in[0]->batched && s.rank > 2 && s.dim[0] != c->m->samples);
     if (axis == 0 && inside &&
         at->shape.rank == 0) { /* the dimension goes while it is the second */
         x = kolo_transpose(c->g, x, 0, 1);

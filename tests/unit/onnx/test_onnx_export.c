@@ -34,6 +34,16 @@ static kolo_status build(kolo_graph *g, int64_t samples, void *arg) {
 
 enum { BATCH = 3, MOST = 1 << 17 };
 
+/* What is trained: the parameters, not the masks of attention. */
+static int64_t trained(kolo_status (*builder)(kolo_graph *, int64_t, void *), void *arg) {
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    ASSERT_OK(builder(g, BATCH, arg));
+    int64_t n = kolo_graph_parameters(g);
+    kolo_graph_destroy(g);
+    return n;
+}
+
 /* The logits of a session for the same samples. A net that `masks` tokens reads labels for that. */
 static void predict(kolo_session *s, const net *n, bool masks, float *logits, kolo_shape *shape) {
     static int32_t ids[MOST];
@@ -92,6 +102,7 @@ static void exported_nets_give_the_same_logits(void **state) {
         ASSERT_OK(kolo_session_create(NULL, &opts, kolo_onnx_build, onnx, &s));
         predict(s, n, false, second, &again);
         assert_true(kolo_shape_equal(&shape, &again));
+        assert_int_equal(trained(kolo_onnx_build, onnx), trained(build, n));
         for (int64_t k = 0; k < kolo_shape_count(&shape); k++) {
             if (fabsf(first[k] - second[k]) <= 1e-4f * (1 + fabsf(first[k]))) continue;
             fail_msg("%s: logit %lld is %g, not %g", n->model, (long long)k, (double)second[k],

@@ -51,6 +51,31 @@ static void sessions_begin_with_the_weights_of_the_file(void **state) {
     kolo_onnx_close(net);
 }
 
+/* The number of samples may equal another dimension: the three of q, k, v. */
+static void any_number_of_samples_gives_the_same_nodes(void **state) {
+    static const char *const nets[] = {"cnn", "vit", "gpt"};
+    for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
+        kolo_onnx *net;
+        kolo_graph *want, *got;
+        char *path = kolo_format(NETS "%s/model.onnx", nets[i]);
+        ASSERT_OK(kolo_onnx_open(path, NULL, &net));
+        ASSERT_OK(kolo_graph_create(NULL, &want));
+        ASSERT_OK(kolo_onnx_build(want, 11, net));
+        for (int64_t n = 2; n < 9; n++) {
+            ASSERT_OK(kolo_graph_create(NULL, &got));
+            ASSERT_OK(kolo_onnx_build(got, n, net));
+            if (got->n_nodes != want->n_nodes) fail_msg("%s, %d samples", nets[i], (int)n);
+            for (int32_t k = 0; k < want->n_nodes; k++) {
+                assert_ptr_equal(got->nodes[k]->op, want->nodes[k]->op);
+            }
+            kolo_graph_destroy(got);
+        }
+        kolo_graph_destroy(want);
+        kolo_onnx_close(net);
+        kolo_free(path);
+    }
+}
+
 /* ---- errors ---- */
 
 /* A graph y = Relu(x) + w of [1,2], which each case damages. */
@@ -270,6 +295,7 @@ TEST_MAIN(test_onnx_import) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nets_give_the_outputs_of_onnx_runtime),
         cmocka_unit_test(sessions_begin_with_the_weights_of_the_file),
+        cmocka_unit_test(any_number_of_samples_gives_the_same_nodes),
         cmocka_unit_test(what_cannot_be_read_is_named),
         cmocka_unit_test(deep_nesting_is_refused),
     };
