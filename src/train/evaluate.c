@@ -118,12 +118,17 @@ static kolo_status sum_ranks(kolo_comm *comm, const kolo_session *session, total
 kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
                                       const kolo_dataset *dataset, int64_t batch,
                                       kolo_evaluation *evaluation) {
+    int world = size_of(comm), rank = rank_of(comm); /* of ranks with a session each */
+    if (comm && kolo_session_comm(session)) {
+        world = kolo_session_data_ranks(session);
+        rank = kolo_session_data_rank(session);
+    }
     kolo_loader_opts loader_opts = {
         .dataset = dataset,
-        .global_batch = batch * (comm ? kolo_session_data_ranks(session) : 1),
+        .global_batch = batch * world,
         .no_shuffle = true,
-        .rank = comm ? kolo_session_data_rank(session) : 0,
-        .world = comm ? kolo_session_data_ranks(session) : 1,
+        .rank = rank,
+        .world = world,
         .threads = kolo_session_loader_threads(session),
     };
     if (kolo_session_is_reproducible(session)) { /* the same batches for any number of ranks */

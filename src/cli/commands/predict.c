@@ -126,6 +126,16 @@ static kolo_status predict_lines(const kolo_eval_opts *model, kolo_predict_opts 
     return status;
 }
 
+/* The predictions must not replace what they are made of. */
+static kolo_status check_out(const char *out, const kolo_eval_opts *model) {
+    const char *const read[] = {model->checkpoint, kolo_dataset_path(model->data)};
+    for (size_t i = 0; out && i < KOLO_COUNT(read); i++) {
+        if (!read[i] || !kolo_file_same(out, read[i])) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG, "--out %s is the file that is read: choose another", out);
+    }
+    return KOLO_OK;
+}
+
 static kolo_status predict(kolo_options *o) {
     const char *out = kolo_options_text(o, "out");
     kolo_eval_opts model = {.threads = (int)kolo_options_int(o, "threads"),
@@ -133,6 +143,7 @@ static kolo_status predict(kolo_options *o) {
     kolo_predict_opts opts = {.output = kolo_options_text(o, "output"),
                               .samples = kolo_options_int(o, "samples")};
     KOLO_TRY(train_opts_trained(o, &model));
+    KOLO_TRY(check_out(out, &model));
     if (model.threads == 0) model.threads = kolo_processors();
     size_t length = out ? strlen(out) : 0, tail = sizeof extension - 1;
     if (length > tail && strcmp(out + length - tail, extension) == 0) {

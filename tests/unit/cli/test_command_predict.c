@@ -106,6 +106,39 @@ static void predictions_agree_with_evaluation(void **state) {
     assert_int_equal(each_line("out", check_logits), 9);
 }
 
+/* Every sample counts once, whatever the number of workers. */
+static void workers_share_the_samples(void **state) {
+    double loss[2];
+    train_once();
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(
+            test_run(i ? "eval --checkpoint run/checkpoint-final.safetensors --data " IMAGES
+                         " --batch 7 --threads 1 --workers 3 --json eval.json"
+                       : "eval --checkpoint run/checkpoint-final.safetensors --data " IMAGES
+                         " --batch 7 --threads 1 --json eval.json"),
+            0);
+        json_t *eval = test_json("eval.json");
+        assert_int_equal(test_json_int(eval, "samples"), 50);
+        loss[i] = test_json_number(eval, "test_loss");
+        json_decref(eval);
+    }
+    assert_true(fabs(loss[0] - loss[1]) < 1e-6 * loss[0]);
+}
+
+static void files_that_are_read_are_not_replaced(void **state) {
+    train_once();
+    test_run_fails("predict --checkpoint run/checkpoint-final.safetensors --data " IMAGES
+                   " --out run/../run/checkpoint-final.safetensors",
+                   2,
+                   "kolo: --out run/../run/checkpoint-final.safetensors is the file that is read: "
+                   "choose another\n");
+    assert_int_equal(test_run("checkpoint verify run/checkpoint-final.safetensors"), 0);
+    ASSERT_OK(kolo_file_write("data.csv", "1,2,0\n3,4,1\n", 12));
+    test_run_fails("predict --checkpoint run/checkpoint-final.safetensors --data csv:data.csv "
+                   "--out data.csv",
+                   2, "kolo: --out data.csv is the file that is read: choose another\n");
+}
+
 static void check_token(const json_t *line, int i) {
     assert_int_equal(json_array_size(json_object_get(line, "top")), 2);
     (void)test_json_int(line, "label"); /* of the last token */
@@ -116,6 +149,7 @@ static void sequences_predict_the_next_token(void **state) {
     assert_int_equal(test_run("train --model gpt2_tiny:layers=1,width=16,heads=2,context=8,vocab=30"
                               " --steps 1 --threads 1 --out tokens" TOKENS),
                      0);
+    assert_int_equal(test_run("checkpoint verify tokens/checkpoint-final.safetensors"), 0);
     assert_int_equal(
         test_run("predict --checkpoint tokens/checkpoint-final.safetensors --top 2" TOKENS), 0);
     assert_int_equal(each_line("out", check_token), 3);
@@ -168,6 +202,8 @@ static void predictions_of_nan_are_refused(void **state) {
 TEST_MAIN(test_command_predict) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(predictions_agree_with_evaluation),
+        cmocka_unit_test(workers_share_the_samples),
+        cmocka_unit_test(files_that_are_read_are_not_replaced),
         cmocka_unit_test(sequences_predict_the_next_token),
         cmocka_unit_test(predictions_of_nan_are_refused),
         cmocka_unit_test(weights_need_a_model_that_fits),
