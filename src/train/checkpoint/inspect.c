@@ -1,5 +1,6 @@
 /* Inspecting weight files: description, verification, comparison. */
 #include "data/safetensors/safetensors.h"
+#include "graph/graph.h"
 #include "kolo/checkpoint.h"
 #include "kolo/train.h"
 #include "train/checkpoint/checkpoint.h"
@@ -100,6 +101,24 @@ static kolo_status check_finite(const kolo_safetensors *file, const char *path) 
     return KOLO_OK;
 }
 
+/* The labels that a model takes; none leaves the options as they are. */
+static kolo_status find_labels(const kolo_model *model, kolo_session_config *opts) {
+    kolo_graph *g;
+    KOLO_TRY(kolo_graph_create(NULL, &g));
+    const kolo_model_opts build = {1, opts->sample, opts->classes, opts->model_options};
+    kolo_status status = kolo_model_add(model, g, &build);
+    if (status == KOLO_OK) status = kolo_graph_check(g);
+    const kolo_value y = status == KOLO_OK ? kolo_graph_find(g, "y") : KOLO_NONE;
+    if (kolo_value_ok(y)) {
+        const kolo_tensor *t = &kolo_info(g, y)->tensor;
+        opts->numeric = t->dtype == KOLO_DTYPE_F32;
+        opts->label = (kolo_shape){t->shape.rank > 0 ? t->shape.rank - 1 : 0, {0}};
+        for (int d = 0; d < opts->label.rank; d++) opts->label.dim[d] = t->shape.dim[d + 1];
+    }
+    kolo_graph_destroy(g);
+    return status;
+}
+
 /* Builds the model that the file names and loads the parameters. */
 static kolo_status try_loading(const char *path) {
     kolo_checkpoint c;
@@ -116,7 +135,7 @@ static kolo_status try_loading(const char *path) {
         .batch = 1,
         .evaluate_only = true,
     };
-    if (model->label_maps) opts.label = kolo_shape_2(opts.sample.dim[1], opts.sample.dim[2]);
+    KOLO_TRY_GOTO(find_labels(model, &opts), done);
     KOLO_TRY_GOTO(kolo_session_create_for(&opts, NULL, &session), done);
     status = kolo_checkpoint_load(&c, kolo_session_store(session));
 done:
@@ -131,9 +150,8 @@ kolo_status kolo_checkpoint_verify(const char *path, char **out) {
     kolo_text text = {0};
     KOLO_TRY(kolo_safetensors_open(path, &file));
     const char *model = kolo_safetensors_metadata(file, "model");
-    const size_t length = model ? strlen(model) : 0;
-    bool code = length > 3 && strcmp(model + length - 3, ".so") == 0; /* is not executed here */
-    if (length == 0 || code) model = NULL; /* of a program's own session */
+    const bool code = kolo_checkpoint_model_is_code(model); /* is not executed here */
+    if (code || (model && !*model)) model = NULL;           /* of a program's own session */
     kolo_status status = model ? try_loading(path) : kolo_safetensors_check(file);
     if (status == KOLO_OK) status = check_finite(file, path);
     if (status == KOLO_OK) {

@@ -59,8 +59,9 @@ static kolo_status check_labels(const kolo_session_config *opts, int64_t batch,
         KOLO_ERR_ARG,
         "model %s takes labels of shape %s for each sample, and the data has %s: choose %s",
         name_of(opts), kolo_shape_text(&each, model), kolo_shape_text(&opts->label, data),
-        each.rank > 0 ? "data with a label for each pixel, such as synthetic-seg"
-                      : "data with one label a sample, or a model for segmentation");
+        each.rank > 1    ? "data with a label for each pixel, such as synthetic-seg"
+        : each.rank == 1 ? "data with a label for each token, such as text:FILE"
+                         : "data with one label a sample, or a model for segmentation");
 }
 
 /* An input that any field of a batch may fill. */
