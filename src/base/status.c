@@ -11,6 +11,7 @@
 static _Thread_local struct {
     char text[1024];
     char place[128];
+    uint64_t count;
 } slot;
 
 const char *kolo_status_text(kolo_status status) {
@@ -41,6 +42,7 @@ static void set_text(const char *fmt, va_list args) {
     kolo_vsnprintf(text, sizeof text, fmt, args);
     make_one_line(text);
     memcpy(slot.text, text, sizeof text);
+    slot.count++;
 }
 
 kolo_status kolo_fail(kolo_status status, const char *file, int line, const char *fmt, ...) {
@@ -72,6 +74,14 @@ kolo_status kolo_fail_in(kolo_status status, const char *fmt, ...) {
     text[sizeof slot.text - 1] = '\0';
     memcpy(slot.text, text, sizeof slot.text);
     return status;
+}
+
+uint64_t kolo_error_count(void) { return slot.count; }
+
+kolo_status kolo_callback_status(kolo_status status, uint64_t count, const char *callback) {
+    if (status == KOLO_OK || slot.count != count) return status;
+    return KOLO_FAIL(status, "%s: %s, without an error text: its code should call kolo_error_set",
+                     callback, kolo_status_text(status));
 }
 
 void kolo_assert_failed(const char *text, const char *file, int line) {

@@ -8,11 +8,19 @@
 #include "base/compiler.h"
 #include "kolo/status.h"
 
+#include <stdint.h>
+
 /* Sets this thread's last error and returns `status`. */
 KOLO_SHARED kolo_status kolo_fail(kolo_status status, const char *file, int line, const char *fmt,
                                   ...) KOLO_PRINTF(4, 5);
 /* Prepends "context: " to this thread's last error; returns `status`. */
 KOLO_SHARED kolo_status kolo_fail_in(kolo_status status, const char *fmt, ...) KOLO_PRINTF(2, 3);
+/* The number of times that this thread set the last error. */
+KOLO_SHARED uint64_t kolo_error_count(void);
+/* The status of a callback of a program. Sets the last error if it failed without doing so since
+ * `count`. */
+KOLO_SHARED kolo_status kolo_callback_status(kolo_status status, uint64_t count,
+                                             const char *callback);
 /* "file:line" of this thread's last error, for logs. */
 KOLO_SHARED const char *kolo_last_error_place(void);
 

@@ -19,7 +19,9 @@ static kolo_status build(const kolo_dump_opts *o, kolo_graph **graph) {
     kolo_graph *g;
     KOLO_TRY(kolo_graph_create(NULL, &g));
     kolo_model_opts opts = {o->batch, o->sample, o->classes, o->model_options};
+    const uint64_t errors = kolo_error_count();
     kolo_status status = kolo_model_add(model, g, &opts);
+    status = kolo_callback_status(status, errors, o->model);
     if (status == KOLO_OK) status = kolo_graph_check(g);
     if (status != KOLO_OK) {
         kolo_graph_destroy(g);
@@ -63,8 +65,13 @@ static kolo_status dump_graph(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_t
     if (o->what == KOLO_DUMP_PASSES) {
         kolo_plan_opts plan = plan_opts(o, tuner);
         kolo_pipeline_opts passes = kolo_plan_passes(&plan);
+        kolo_stage_cuts cuts = {0};
+        kolo_arena names = {0};
+        passes.cuts = &cuts;
+        passes.cut_names = &names;
         kolo_pipeline_print(&passes, text);
         status = kolo_pipeline_run(g, &passes);
+        kolo_arena_fini(&names);
     }
     if (status == KOLO_OK) kolo_graph_print(g, text);
     kolo_graph_destroy(g);

@@ -18,8 +18,10 @@ kolo_status kolo_session_build(const kolo_session_config *opts, int64_t batch, k
         .classes = opts->classes,
         .options = opts->model_options,
     };
+    const uint64_t errors = kolo_error_count();
     kolo_status status = opts->build ? opts->build(g, batch, opts->build_arg)
                                      : kolo_model_add(model, g, &model_opts);
+    status = kolo_callback_status(status, errors, opts->build ? "builder" : opts->model);
     if (status == KOLO_OK) status = kolo_graph_check(g);
     if (status == KOLO_OK) status = kolo_model_check(opts, batch, g);
     if (status != KOLO_OK) {

@@ -663,6 +663,9 @@ static void what_fits_is_loaded_and_the_rest_listed(void **state) {
 static kolo_status build_error(kolo_graph *g, int64_t n, void *arg) {
     return kolo_error_set(KOLO_ERR_ARG, "of the builder");
 }
+static kolo_status build_silently_fails(kolo_graph *g, int64_t n, void *arg) {
+    return KOLO_ERR_ARG;
+}
 static kolo_status build_nothing(kolo_graph *g, int64_t n, void *arg) { return KOLO_OK; }
 static kolo_status build_fixed(kolo_graph *g, int64_t n, void *arg) {
     return build_sum(g, 4, arg); /* for another number of samples */
@@ -685,6 +688,8 @@ static void sessions_that_cannot_be_are_refused(void **state) {
     REFUSES(kolo_session_create(NULL, NULL, NULL, NULL, &s), "without a builder");
     REFUSES(kolo_session_create(NULL, NULL, build_sum, NULL, NULL), "no place for the session");
     REFUSES(kolo_session_create(NULL, NULL, build_error, NULL, &s), "of the builder");
+    REFUSES(kolo_session_create(NULL, NULL, build_silently_fails, NULL, &s),
+            "builder: invalid argument, without an error text");
     REFUSES(kolo_session_create(NULL, NULL, build_nothing, NULL, &s), "no output \"loss\"");
     REFUSES(kolo_session_create(NULL, NULL, build_fixed, NULL, &s), "first dimension must be");
     REFUSES(kolo_session_create(NULL, &cosine, build_sum, NULL, &s), "give `steps`");
