@@ -1,6 +1,7 @@
 /* Text generation: a language model predicts the token after its window, which is then part of the
  * window. Each token costs a forward pass of the whole window. */
 #include "base/rng.h"
+#include "graph/ops/ops.h"
 #include "kolo/session.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/weights.h"
@@ -74,6 +75,20 @@ static kolo_status choose_model(generator *g, kolo_session_config *config) {
     return KOLO_OK;
 }
 
+/* Models that predict masked tokens, as bert, do not continue a text. */
+static kolo_status check_continues(const kolo_session_config *config) {
+    kolo_graph *g;
+    bool masks = false;
+    KOLO_TRY(kolo_session_build(config, 1, &g));
+    for (int32_t i = 0; i < g->n_nodes; i++) masks |= g->nodes[i]->op == &kolo_op_mask_tokens;
+    kolo_graph_destroy(g);
+    if (!masks) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%s predicts masked tokens, not the next one: choose a model that does, such "
+                     "as gpt2_tiny",
+                     config->model);
+}
+
 static kolo_status open_model(generator *g) {
     kolo_session_config config = {
         .batch = 1,
@@ -86,6 +101,7 @@ static kolo_status open_model(generator *g) {
                          "%s has %" PRId64 " tokens, not bytes: give the prompt as their numbers",
                          config.model, g->vocabulary);
     }
+    KOLO_TRY(check_continues(&config));
     KOLO_TRY(kolo_session_create_for(&config, NULL, &g->session));
     kolo_store *store = kolo_session_store(g->session);
     if (g->opts.model) return kolo_weights_load(g->opts.checkpoint, config.model, store, NULL);

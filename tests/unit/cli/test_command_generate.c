@@ -81,6 +81,9 @@ static void what_does_not_fit_is_refused(void **state) {
                    "kolo: token 1 of the prompt is 256: choose numbers from 0 to 255\n");
     test_run_fails(GENERATE "--model lenet --prompt a", 2,
                    "kolo: lenet is no language model: choose one, such as gpt2_tiny\n");
+    test_run_fails(GENERATE "--model bert_tiny:vocab=256 --prompt a", 2,
+                   "kolo: bert_tiny predicts masked tokens, not the next one: choose a model that "
+                   "does, such as gpt2_tiny\n");
     test_run_fails(GENERATE "--model gpt2 --prompt a", 2,
                    "kolo: gpt2 has 50257 tokens, not bytes: give the prompt as their numbers\n");
 }
