@@ -409,6 +409,7 @@ kolo_status kolo_session_set(kolo_session *session, const char *name, const void
 kolo_status kolo_session_get_gradient(const kolo_session *session, const char *name, void *data,
                                       size_t bytes);
 kolo_status kolo_session_save(kolo_session *session, const char *path);
+kolo_status kolo_session_export_onnx(kolo_session *session, const char *path);
 kolo_status kolo_session_load(kolo_session *session, const char *path);
 kolo_status kolo_session_load_partial(kolo_session *session, const char *path, char **rest);
 kolo_status kolo_checkpoint_describe(const char *path, char **text);

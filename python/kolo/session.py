@@ -459,6 +459,12 @@ class Session:
         with self._use() as handle:
             _lib.kolo_session_save(handle, os.fsencode(path))
 
+    def export_onnx(self, path: Union[str, os.PathLike[str]]) -> None:
+        """Writes the output "logits" with the parameters, for evaluation and any number of samples,
+        to an ONNX file, on rank 0. Collective."""
+        with self._use() as handle:
+            _lib.kolo_session_export_onnx(handle, os.fsencode(path))
+
     def load(self, path: Union[str, os.PathLike[str]]) -> None:
         """Loads such a file, to go on as if not interrupted; of a file without optimizer state, the
         weights. Collective."""

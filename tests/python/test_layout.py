@@ -16,7 +16,6 @@ from kolo._library import c
 # Public functions without a binding: short forms of others, and texts.
 UNBOUND = """
 kolo_model_open_onnx kolo_model_open_library kolo_model_entry kolo_model_options_parse kolo_model_register
-kolo_session_export_onnx
 kolo_reduce_op_name kolo_collective_name kolo_algorithm_name kolo_algorithm_description
 kolo_transport_name kolo_comm_launched kolo_comm_launchers kolo_comm_has_ucx
 kolo_comm_create_threads kolo_comm_local_processors kolo_comm_host_count kolo_tree_range_nodes

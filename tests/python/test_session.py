@@ -173,6 +173,8 @@ def test_files(folder):
     one.save(path)
     two = kolo.Session(two_layers, batch=10, optimizer="adam", lr=0.01, seed=9)
     two.load(path)
+    one.export_onnx(path + ".onnx")
+    assert os.path.getsize(path + ".onnx") > 100
     assert two.steps == 1 and one.step(x=x, y=y) == two.step(x=x, y=y)
     assert "linear1.weight" in kolo.checkpoint.describe(path) and kolo.checkpoint.verify(path)
     assert kolo.checkpoint.compare(path, path)[0] is True
