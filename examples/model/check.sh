@@ -14,12 +14,16 @@ small=--model\ ./mine.so:hidden=8
 "$kolo" train $small $data --workers 2 --batch 4 --steps 8 --checkpoint-every 4 --out run
 "$kolo" train --resume run --steps 16 --threads 1 --quiet # the model is in config.yaml
 grep -q '^model: .*mine.so:hidden=8' run/config.yaml
+grep -q '^lr: 0.002' run/config.yaml # of its recipe
 final=run/checkpoint-final.safetensors
 "$kolo" eval $small --checkpoint $final $data
 "$kolo" predict $small --checkpoint $final --data synthetic:N=64,test=16,shape=1x8x8,classes=4 --samples 1 --top 1
 "$kolo" dump $small --what plan >plan
 grep -q silu plan
 "$kolo" checkpoint verify $final
+# A recipe of options without defaults.
+LC_ALL=C sed 's/optimizer=adam lr=0.002/batch=16 augment=flip  /' mine.so >other.so
+"$kolo" train --model ./other.so --data synthetic:N=64,test=16,shape=1x8x8,classes=4 --threads 1 --epochs 1 2>&1 | grep -q -- "--batch 16 --augment flip"
 
 # refused STATUS TEXT COMMAND...: prints one line with the text and exits with the status.
 refused() {
@@ -32,6 +36,7 @@ refused() {
     exit 1
 }
 refused 2 "code: name it yourself" eval --checkpoint $final $data
+refused 2 "kolo_session_export_onnx" checkpoint export $final --format onnx --out net.onnx
 refused 2 "no option \"hiden\"" train --model ./mine.so:hiden=8 $data --steps 1
 echo "int main(void) { return 0; }" >text.so
 refused 1 "not a shared object" train --model ./text.so $data --steps 1

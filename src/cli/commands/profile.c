@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "cli/commands/commands.h"
+#include "cli/launcher/error_report.h"
 #include "cli/launcher/run_on_ranks.h"
 #include "cli/options/train_opts.h"
 #include "cli/output/output.h"
@@ -245,7 +246,19 @@ static kolo_status profile_as_rank(kolo_comm *comm, int threads, kolo_options *o
     return status;
 }
 
+static kolo_status check(const kolo_options *o) {
+    static const char *const of_profiles[] = {"rows", "trace"};
+    for (size_t i = 0; kolo_options_flag(o, "predict") && i < KOLO_COUNT(of_profiles); i++) {
+        if (!kolo_options_typed(o, of_profiles[i])) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG, "--%s has no effect with --predict: remove one of them",
+                         of_profiles[i]);
+    }
+    return KOLO_OK;
+}
+
 int cmd_profile(kolo_options *o) {
+    kolo_status status = check(o);
+    if (status != KOLO_OK) return report_failure(status);
     ranks_opts opts = ranks_opts_of(o, "workers");
     opts.threads = (int)kolo_options_int(o, "threads");
     return run_on_ranks(o, &opts, profile_as_rank);

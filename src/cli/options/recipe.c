@@ -87,13 +87,15 @@ static bool to_epochs(const kolo_options *o, const char *name, char value[VALUE]
  * lacks was unset there. */
 static bool is_record(const kolo_options *o, const char *recipe) {
     char value[VALUE];
-    bool all = true;
+    bool any = false, all = true;
     for (size_t i = 0; i < o->table->n_rows; i++) {
         const kolo_option *row = &o->table->rows[i];
         if (!(row->commands & o->command->bit) || !row->preset) continue;
-        if (find(recipe, row->name, value)) all &= o->values[i].source == KOLO_OPTION_FILE;
+        if (!find(recipe, row->name, value)) continue;
+        all &= o->values[i].source == KOLO_OPTION_FILE;
+        any = true;
     }
-    return all;
+    return any && all;
 }
 
 /* Whether --resume latest continues a run of an earlier version, or one with --no-recipe. */

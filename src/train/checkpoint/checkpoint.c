@@ -114,15 +114,19 @@ kolo_status kolo_checkpoint_open(const char *path, kolo_checkpoint *checkpoint) 
     return KOLO_OK;
 }
 
+bool kolo_checkpoint_model_is_code(const char *model) {
+    const size_t length = model ? strlen(model) : 0;
+    return length > 3 && strcmp(model + length - 3, ".so") == 0;
+}
+
 kolo_status kolo_checkpoint_model(const kolo_checkpoint *checkpoint, const kolo_model **model) {
     const char *name = checkpoint->info.model;
-    const size_t length = name ? strlen(name) : 0;
-    if (length == 0) {
+    if (!name || !*name) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "%s names no model: use it in the program that has its graph",
                          checkpoint->path);
     }
-    if (length > 3 && strcmp(name + length - 3, ".so") == 0) {
+    if (kolo_checkpoint_model_is_code(name)) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "%s is of the model %s, which is code: name it yourself, --model %s",
                          checkpoint->path, name, name);

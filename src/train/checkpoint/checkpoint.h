@@ -59,6 +59,8 @@ typedef struct kolo_checkpoint {
 /* Opens a checkpoint, verifies its hashes and reads its metadata. IO: no such file; FORMAT: not a
  * safetensors file, not written by Kolo, or damaged. */
 kolo_status kolo_checkpoint_open(const char *path, kolo_checkpoint *checkpoint);
+/* Whether a checkpoint's model is a shared object, code that a file of weights does not choose. */
+bool kolo_checkpoint_model_is_code(const char *model);
 /* The model that it names. ARG: it names none, or a shared object, which the caller must name: a
  * file of weights does not decide which code is executed. Errors of kolo_model_find. */
 kolo_status kolo_checkpoint_model(const kolo_checkpoint *checkpoint, const kolo_model **model);

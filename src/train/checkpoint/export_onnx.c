@@ -31,11 +31,12 @@ static kolo_status read_tensor(void *arg, const char *name, const kolo_shape *sh
 }
 
 kolo_status kolo_checkpoint_export_onnx(kolo_checkpoint *c, const char *to) {
-    if (!c->info.model || !*c->info.model) {
+    const bool code = kolo_checkpoint_model_is_code(c->info.model);
+    if (code || !c->info.model || !*c->info.model) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "%s names no model: export it from the program that has its graph "
+                         "%s %s: export it from the program that has its graph "
                          "(kolo_session_export_onnx)",
-                         c->path);
+                         c->path, code ? "is of a model in a shared object" : "names no model");
     }
     kolo_status status = kolo_onnx_write(to, build, c, read_tensor, c);
     return status == KOLO_OK ? status : kolo_fail_in(status, "%s", c->path);
