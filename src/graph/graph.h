@@ -202,10 +202,11 @@ typedef struct kolo_op {
     kolo_reduce_op combine; /* what outputs without an index are over it; default: sums */
     /* Attributes of a shard along an index: KOLO_ATTR of the number of its elements, of where they
      * begin, of the number of the whole, and, of index '*' for any dimension of input 0, of that
-     * dimension. dims: of the first of those that are the dimensions of output 0. 0: none. */
+     * dimension. dims: of the first of those that are the dimensions of output 0. sample: of where
+     * the samples begin, along index 'n'. 0: none. */
     struct {
         char index;
-        int size, first, all, dim, dims;
+        int size, first, all, dim, dims, sample;
     } part;
 
     /* Memory layout of each input and output, a letter each. Required unless `view`.

@@ -330,10 +330,13 @@ static kolo_status make_any_part(const partitioner *p, const cut_node *c) {
     return KOLO_OK;
 }
 
-/* Attributes that count along the index. ARG: they do not divide. */
+/* Attributes that count samples, or along the index. ARG: they do not divide. */
 static kolo_status make_part(const partitioner *p, const cut_node *c) {
     kolo_node *n = c->n;
     const kolo_mesh *mesh = &p->g->mesh;
+    if (n->op->part.sample && c->code == 'n') {
+        kolo_node_attr(n, n->op->part.sample)->i += first_of(p, c);
+    }
     if (n->op->part.index == '*') return make_any_part(p, c);
     if (n->op->part.index == 0 || n->op->part.index != c->code) return KOLO_OK;
     if (n->op->part.size == 0) {

@@ -9,8 +9,8 @@
 
 #include <inttypes.h>
 
-static const char *const attrs[] = {"heads",      "causal",    "%p", "layer",
-                                    "first_head", "all_heads", NULL};
+static const char *const attrs[] = {"heads",      "causal",    "%p",     "layer",
+                                    "first_head", "all_heads", "sample", NULL};
 
 /* Input `qkv` is [N,T,3C] with heads that divide C. From input `more` on: rng_key and first_sample
  * with dropout, then the optional mask [N,T]. */
@@ -102,10 +102,11 @@ static kolo_status attention_evaluate(const kolo_graph *g, kolo_node *n, kolo_va
     return KOLO_OK;
 }
 
-#define ATTENTION_PART                                                              \
-    {                                                                               \
-        'h', KOLO_ATTR(KOLO_ATTENTION_HEADS), KOLO_ATTR(KOLO_ATTENTION_FIRST_HEAD), \
-            KOLO_ATTR(KOLO_ATTENTION_ALL_HEADS)                                     \
+#define ATTENTION_PART                                                                             \
+    {                                                                                              \
+        .index = 'h', .size = KOLO_ATTR(KOLO_ATTENTION_HEADS),                                     \
+        .first = KOLO_ATTR(KOLO_ATTENTION_FIRST_HEAD), .all = KOLO_ATTR(KOLO_ATTENTION_ALL_HEADS), \
+        .sample = KOLO_ATTR(KOLO_ATTENTION_SAMPLE)                                                 \
     }
 
 const kolo_op kolo_op_attention = {

@@ -153,6 +153,7 @@ enum {
     KOLO_ATTENTION_LAYER,
     KOLO_ATTENTION_FIRST_HEAD, /* the number of head 0 among all_heads heads; 0 of 0: all */
     KOLO_ATTENTION_ALL_HEADS,
+    KOLO_ATTENTION_SAMPLE,     /* window 0 has number first_sample + this */
     KOLO_ATTENTION_INPUTS = 1, /* of attention, before rng_key or mask */
     KOLO_ATTENTION_BWD_INPUTS = 4,
 };

@@ -31,7 +31,8 @@ static head head_of(const kolo_call *call, int qkv, int more, int64_t n, int64_t
     draws dice = {0};
     if (mask > more) {
         const int64_t *key = call->in[more], *first = call->in[more + 1];
-        int64_t window = *first + n, all = kolo_attention_all_heads(spec->attr);
+        int64_t window = *first + spec->attr[KOLO_ATTENTION_SAMPLE].i + n,
+                all = kolo_attention_all_heads(spec->attr);
         int64_t number = spec->attr[KOLO_ATTENTION_FIRST_HEAD].i + h;
         dice.limit = kolo_attention_limit(spec->attr);
         dice.rng = kolo_rng_make((uint64_t)*key, KOLO_RNG_ATTENTION,

@@ -60,7 +60,7 @@ static kolo_simd_attention_job job_of(const kolo_call *call, int qkv, int more) 
         .limit = draws ? kolo_attention_limit(spec->attr) : 0,
         .seed = rng.seed,
         .stream = rng.stream,
-        .first = draws ? *first : 0,
+        .first = draws ? *first + spec->attr[KOLO_ATTENTION_SAMPLE].i : 0,
         .heads = spec->attr[KOLO_ATTENTION_HEADS].i,
         .first_head = spec->attr[KOLO_ATTENTION_FIRST_HEAD].i,
         .all_heads = kolo_attention_all_heads(spec->attr),

@@ -24,8 +24,8 @@ typedef struct setting {
     int64_t hidden, micro_batches;
     kolo_optimizer_opts optimizer;
     kolo_recompute recompute;
-    int64_t samples; /* of a micro-batch; 0: SAMPLES */
-    bool sequence;   /* activations between layers are sharded along the positions */
+    int64_t samples;       /* of a micro-batch; 0: SAMPLES */
+    const char *placement; /* a name, or rules; NULL: the built-in rules */
 } setting;
 
 /* ---- the model ---- */
@@ -148,13 +148,13 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s,
         kolo_graph_destroy(g);
         return status;
     }
+    const char *built_in = kolo_placement_rules(s->placement);
     const kolo_plan_opts opts = {.train = true,
                                  .optimizer = s->optimizer,
                                  .micro_batches = s->micro_batches,
                                  .recompute = s->recompute,
                                  .mesh = *mesh,
-                                 .placement =
-                                     s->sequence ? kolo_placement_rules("megatron-sp") : NULL,
+                                 .placement = built_in ? built_in : s->placement,
                                  .groups = groups,
                                  .kernels = KOLO_KERNELS_REF,
                                  .bucket_bytes = 2000};
@@ -194,15 +194,15 @@ static const struct {
     setting s;
     bool soak;
 } cases[] = {
-    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, false}, false},
-    {{"dp=2,tp=2", 4, 4, 32, 2, {.momentum = 0.9, .clip = 0.5}, KOLO_RECOMPUTE_FULL, 0, false},
+    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, NULL}, false},
+    {{"dp=2,tp=2", 4, 4, 32, 2, {.momentum = 0.9, .clip = 0.5}, KOLO_RECOMPUTE_FULL, 0, NULL},
      false},
-    {{"tp=3,dp=2", 6, 6, 10, 1, {.kind = KOLO_OPTIMIZER_LAMB, .weight_decay = 0.01}, 0, 0, false},
+    {{"tp=3,dp=2", 6, 6, 10, 1, {.kind = KOLO_OPTIMIZER_LAMB, .weight_decay = 0.01}, 0, 0, NULL},
      false},
-    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9, .clip = 0.5}, 0, 4, false}, false},
-    {{"tp=2,dp=2", 4, 0, 9, 1, {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3}, 0, 4, false}, false},
-    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 3, false}, false},
-    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, true}, false},
+    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9, .clip = 0.5}, 0, 4, NULL}, false},
+    {{"tp=2,dp=2", 4, 0, 9, 1, {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3}, 0, 4, NULL}, false},
+    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 3, NULL}, false},
+    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, "megatron-sp"}, false},
     {{"tp=3,dp=2",
       6,
       6,
@@ -211,8 +211,9 @@ static const struct {
       {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3},
       KOLO_RECOMPUTE_CHEAP,
       0,
-      true},
+      "megatron-sp"},
      false},
+    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9}, 0, 0, "sums 0\nwte.weight 0\n"}, false},
     {{"dp=1,tp=4",
       4,
       4,
@@ -221,10 +222,10 @@ static const struct {
       {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3, .clip = 0.5},
       0,
       0,
-      false},
+      NULL},
      true},
-    {{"dp=4,tp=2", 8, 2, 32, 3, {.kind = KOLO_OPTIMIZER_LARS, .momentum = 0.9}, 0, 0, false}, true},
-    {{"dp=1,tp=8", 8, 8, 35, 1, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 0, false}, true},
+    {{"dp=4,tp=2", 8, 2, 32, 3, {.kind = KOLO_OPTIMIZER_LARS, .momentum = 0.9}, 0, 0, NULL}, true},
+    {{"dp=1,tp=8", 8, 8, 35, 1, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 0, NULL}, true},
 };
 
 static void any_mesh_computes_what_one_rank_does(void **state) {
