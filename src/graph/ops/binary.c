@@ -53,8 +53,10 @@ static kolo_value sum_to(kolo_graph *g, const kolo_node *n, int i, kolo_value d)
     for (int k = 0; k < rank; k++) {
         if (kolo_binary_dim(n->attr, i, &in, rank, k) < 0) axes[count++] = k;
     }
-    if (count > 0) d = kolo_reduce_sum(g, d, axes, count, true);
-    return rank == in.rank ? d : kolo_reshape(g, d, in);
+    const bool same_rank = rank == in.rank;
+    if (count > 0) d = kolo_reduce_sum(g, d, axes, count, same_rank);
+    const bool fits = same_rank || kolo_value_shape(g, d).rank == in.rank;
+    return fits ? d : kolo_reshape(g, d, in);
 }
 
 typedef void part(kolo_graph *g, const kolo_node *n, kolo_value dy, const bool *wants,

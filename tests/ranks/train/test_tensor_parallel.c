@@ -80,7 +80,9 @@ static kolo_status build(kolo_graph *g, int64_t n, const setting *s) {
     a = kolo_dropout(g, a, 0.1); /* of a shard */
     h = kolo_add(g, h, linear(g, "h.0.mlp.c_proj", a, s->hidden, WIDTH));
     h = kolo_reshape(g, h, kolo_shape_2(n * TOKENS, WIDTH));
-    a = kolo_relu(g, linear(g, "fc1", h, WIDTH, s->hidden));
+    kolo_value w = kolo_param(g, "fc1.weight", kolo_shape_2(s->hidden, WIDTH), kolo_init_fan_in(9));
+    kolo_value b = kolo_param(g, "fc1.bias", kolo_shape_1(s->hidden), kolo_init_fan_in(9));
+    a = kolo_relu(g, kolo_add(g, kolo_linear(g, h, w), b));
     h = kolo_relu(g, linear(g, "fc2", a, s->hidden, WIDTH));
     kolo_value logits = kolo_linear(g, h, wte);
     kolo_value labels = kolo_reshape(g, y, kolo_shape_1(n * TOKENS));
