@@ -389,6 +389,17 @@ static kolo_status make_dims(const partitioner *p, const cut_node *c) {
     return KOLO_OK;
 }
 
+/* Whether the op needs the dimension whole: by its notation, or for statistics of the samples,
+ * which are those of all ranks of a model axis. */
+static bool needs_whole(const cut_node *c) {
+    bool whole = c->code & KOLO_INDEX_WHOLE;
+    for (int k = 0; k < c->n->n_out; k++) {
+        const kolo_index_term *out = &c->index->out[k];
+        whole |= out->by_shard && kolo_index_find(out, c->code) < 0;
+    }
+    return whole;
+}
+
 static kolo_status cut_on(partitioner *p, kolo_node *n, int axis, bool *summed) {
     int lead = leader(p, n, axis);
     kolo_index index;
@@ -396,12 +407,12 @@ static kolo_status cut_on(partitioner *p, kolo_node *n, int axis, bool *summed) 
     KOLO_TRY(kolo_index_of(p->g, n, &index));
     cut_node c = {n,    &index, axis, lead, index.in[lead].code[placed(p, n->in[lead], axis)->dim],
                   false};
-    if (c.code & KOLO_INDEX_WHOLE && is_divided_batch(p, n->in[lead], axis)) {
+    if (needs_whole(&c) && is_divided_batch(p, n->in[lead], axis)) {
         n->in[lead] = collected(p, n->in[lead], axis, KOLO_PLACEMENT_INVARIANT);
         KOLO_TRY(kolo_graph_check(p->g));
         return cut_on(p, n, axis, summed);
     }
-    if (c.code & KOLO_INDEX_WHOLE) {
+    if (needs_whole(&c)) {
         return refuse(p, n, lead, axis, "the op needs the sharded dimension whole");
     }
     for (int k = 0; k < n->n_out; k++) {

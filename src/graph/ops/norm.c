@@ -124,6 +124,7 @@ const kolo_op kolo_op_batch_norm = {
 const kolo_op kolo_op_batch_norm_bwd = {
     .name = "batch_norm_bwd",
     .index = "nc#,nc#,c,sc,sc,c->nc#,c,c",
+    .linear = 1u << 0,
     .min_in = 5,
     .max_in = 6,
     .layout = {.in = "aapppp", .out = "app"},

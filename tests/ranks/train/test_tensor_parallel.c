@@ -15,6 +15,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { STEPS = MESH_STEPS, TOKENS = 6, WIDTH = 24, WORDS = 11, SAMPLES = 4 };
 
@@ -280,13 +281,21 @@ static const kolo_train_opts uneven = {
     .epochs = 2,
 };
 
+/* A file of placement rules; its name. */
+static const char *rules_file(const char *rules) {
+    FILE *file = fopen("rules", "w");
+    assert_non_null(file);
+    assert_true(fputs(rules, file) >= 0 && fclose(file) == 0);
+    return "rules";
+}
+
 static void jobs_train_and_evaluate(void **state) {
     static const char images[] = "synthetic:N=37,test=11,shape=1x28x28,seed=2";
     static const struct {
         kolo_train_opts opts;
         const char *mesh;
         int ranks;
-        const char *placement;
+        const char *placement; /* a name, or rules */
     } jobs[] = {
         {gpt2, "tp=2", 2, NULL},
         {gpt2, "dp=2,tp=2", 4, NULL},
@@ -343,6 +352,15 @@ static void jobs_train_and_evaluate(void **state) {
          "tp=2",
          2,
          NULL},
+        {{.model = "resnet20", /* batch normalization is of all samples */
+          .model_options = "width=4",
+          .data = "synthetic:N=11,test=5,shape=3x8x8,classes=10,seed=2",
+          .global_batch = 4,
+          .lr = 0.01,
+          .steps = 3},
+         "tp=2",
+         2,
+         "conv1.weight samples\nfc.weight 0\n"},
         {{.model = "mlp", .data = images, .global_batch = 8, .steps = 9, .epochs = 3},
          "tp=3",
          3,
@@ -356,7 +374,8 @@ static void jobs_train_and_evaluate(void **state) {
         kolo_train_opts opts = jobs[i].opts;
         const kolo_train_result alone = train_well(1, &opts);
         opts.mesh = jobs[i].mesh;
-        opts.placement = jobs[i].placement;
+        const bool rules = jobs[i].placement && strchr(jobs[i].placement, '\n');
+        opts.placement = rules ? rules_file(jobs[i].placement) : jobs[i].placement;
         const kolo_train_result meshed = train_well(jobs[i].ranks, &opts);
         assert_near_run(jobs[i].mesh, &alone, &meshed);
     }
