@@ -48,7 +48,7 @@ static bool divides_layers(const kolo_mesh *mesh, int axis) {
     return mesh->axes[axis].size > 1 && strcmp(name, "dp") != 0 && strcmp(name, "pp") != 0;
 }
 
-/* The rule of a parameter; its dim is KOLO_PLACE_WHOLE where there is none. FORMAT. */
+/* The rule of a parameter; its dim is KOLO_PLACE_WHOLE where there is none. ARG. */
 static kolo_status rule_of(const partitioner *p, const char *name, kolo_placement_rule *rule) {
     const char *text = p->rules;
     int line = 0;
@@ -112,10 +112,18 @@ static kolo_status apply_rules(partitioner *p, int axis) {
         placed++;
     }
     if (placed > 0) return KOLO_OK;
+    const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
+    if (p->by_samples >> axis & 1) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "the rules divide layers by samples alone, which is data parallelism: "
+                         "shard the parameters of a later layer too (--placement), or give "
+                         "--mesh dp=%d in the place of %s=%d",
+                         of->size, of->name, of->size);
+    }
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                      "no rule of tensor parallelism names a parameter of this model: give rules of "
                      "your own with --placement, or another mesh than %s=%d",
-                     p->g->mesh.axes[axis].name, p->g->mesh.axes[axis].size);
+                     of->name, of->size);
 }
 
 /* ---- redistributions ---- */

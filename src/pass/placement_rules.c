@@ -66,6 +66,12 @@ const char *kolo_placement_rules(const char *name) {
     return NULL;
 }
 
+/* Whether sums of activations [N,T,C] can be placed so: by samples or positions. */
+static bool fits_sums(const kolo_placement_rule *rule) {
+    return rule->dim == KOLO_PLACE_WHOLE ||
+           ((rule->dim == 0 || rule->dim == 1) && rule->blocks == 0);
+}
+
 /* Reads the placement of a rule from the words after its pattern. */
 static bool read_placement(const char *dim, const char *blocks, kolo_placement_rule *rule) {
     char *end;
@@ -92,9 +98,13 @@ kolo_status kolo_placement_rule_next(const char **text, int *line, kolo_placemen
         if (words <= 0) continue;
         *found = true;
         if (used < sizeof copy && words > 1 && words < 4 && read_placement(dim, blocks, rule)) {
-            continue;
+            if (strcmp(rule->pattern, "sums") != 0 || fits_sums(rule)) continue;
+            return KOLO_FAIL(KOLO_ERR_ARG,
+                             "line %d of the placement rules, \"%s\": sums are sharded along "
+                             "dimension 0, the samples, or 1, the positions",
+                             *line + 1, copy);
         }
-        return KOLO_FAIL(KOLO_ERR_FORMAT,
+        return KOLO_FAIL(KOLO_ERR_ARG,
                          "line %d of the placement rules, \"%s\": give a pattern and a dimension "
                          "with its number of parts, if there are several, or \"samples\" or "
                          "\"whole\": *.attn.c_attn.weight 0 3",
@@ -113,7 +123,8 @@ kolo_status kolo_placement_rules_read(const char *name, char **text) {
         read = kolo_format("%s", built);
         if (!read) return KOLO_NOMEM(strlen(built));
     } else if (kolo_file_read(name, 1 << 20, &read, &bytes) != KOLO_OK) {
-        return kolo_fail_in(KOLO_ERR_ARG, "placement %s is neither megatron, owt nor a file", name);
+        return kolo_fail_in(KOLO_ERR_ARG,
+                            "placement %s is neither megatron, megatron-sp, owt nor a file", name);
     }
     const char *at = read;
     for (bool found = true; found; rules += found) {
@@ -127,5 +138,5 @@ kolo_status kolo_placement_rules_read(const char *name, char **text) {
         return KOLO_OK;
     }
     kolo_free(read);
-    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s contains no placement rule", name);
+    return KOLO_FAIL(KOLO_ERR_ARG, "%s contains no placement rule", name);
 }

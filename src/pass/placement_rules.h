@@ -6,8 +6,9 @@
  *     features.*          samples  # whole; each rank computes the layer for some of the samples
  *     lm_head.weight      whole    # as without a rule
  *
- *     sums                1        # activations that are sums over the ranks: each has a slice of
- *                                  # dimension 1, the positions (sequence parallelism)
+ *     sums                1        # activations [N,T,C] that are sums over the ranks: each has a
+ *                                  # slice of dimension 1, the positions (sequence parallelism),
+ *                                  # or of dimension 0, the samples
  *
  * A line for each rule: a pattern of parameter names (kolo/pass.h), a placement, and a comment
  * after '#'. The first rule that matches a parameter holds. */
@@ -25,12 +26,12 @@ typedef struct kolo_placement_rule {
 } kolo_placement_rule;
 
 /* Reads the rule at *text and moves *text behind it; false at the end. `line` counts lines, from 0.
- * FORMAT: a line that is none, with its number. */
+ * ARG: a line that is none, with its number. */
 kolo_status kolo_placement_rule_next(const char **text, int *line, kolo_placement_rule *rule,
                                      bool *found);
 /* The built-in rules "megatron", "megatron-sp" and "owt", and those of all models: NULL. NULL: no
  * such name. */
 const char *kolo_placement_rules(const char *name);
 /* The built-in rules of that name, else those of the file, which are checked; free *text with
- * kolo_free. ARG: neither. FORMAT, NOMEM, IO. */
+ * kolo_free. ARG: neither, or no rules. NOMEM. */
 kolo_status kolo_placement_rules_read(const char *name, char **text);

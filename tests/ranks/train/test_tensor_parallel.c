@@ -457,14 +457,15 @@ static void what_cannot_be_divided_is_named(void **state) {
         {"ln_f.bias 1\n", "ln_f.bias [32] cannot be divided"},
         {"attn 0\n", "no rule of tensor parallelism"},
         {"features.* samples\n", "no rule of tensor parallelism"},
+        {"wte.weight samples\n", "divide layers by samples alone"},
+        {"sums 2\nwte.weight 0\n", "sums are sharded along"},
+        {"sums 1 2\nwte.weight 0\n", "sums are sharded along"},
+        {"sums samples\nwte.weight 0\n", "sums are sharded along"},
     };
     for (size_t i = 0; i < KOLO_COUNT(wrong); i++) {
-        FILE *file = fopen("rules", "w");
-        assert_non_null(file);
-        assert_true(fputs(wrong[i].rules, file) >= 0 && fclose(file) == 0);
         kolo_train_opts opts = gpt2;
         opts.mesh = "tp=2";
-        opts.placement = "rules";
+        opts.placement = rules_file(wrong[i].rules);
         assert_job_refused(2, &opts, wrong[i].text);
     }
     kolo_train_opts densenet = {
