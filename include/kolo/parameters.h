@@ -98,6 +98,11 @@ typedef struct kolo_parameters_opts {
     /* Called at the owner, in the service's thread, for each event in order. May be NULL. */
     void (*observe)(void *arg, const kolo_parameters_event *event);
     void *arg;
+    /* Files, with ".0" appended for the first owner and so on, of the order in which owners take
+     * requests; they are read and written at the owner. With `replay` owners take them in the order
+     * of an earlier run with `record`, whose bits they then have; one of the two.
+     * kolo_parameters_wait completes a record. */
+    const char *record, *replay;
     int64_t timeout_ms; /* of creation and of each wait; default the communicator's */
 } kolo_parameters_opts;
 
@@ -124,8 +129,9 @@ KOLO_API void kolo_parameters_destroy(kolo_parameters *parameters);
  * the others. */
 KOLO_API void kolo_parameters_abandon(kolo_parameters *parameters);
 
-/* Waits until all workers have finished or are lost, as kolo_parameters_destroy does. A rank that
- * owns a part. Blocks. PEER: with needs_all, the worker that was lost. */
+/* Waits until all workers have finished or are lost, as kolo_parameters_destroy does, and completes
+ * a record. A rank that owns a part; once. Blocks. PEER: with needs_all, the worker that was lost;
+ * ARG: recorded requests were not made in the replay; IO: the record cannot be written. */
 KOLO_API kolo_status kolo_parameters_wait(kolo_parameters *parameters);
 
 /* Whether this rank is a worker. */

@@ -129,6 +129,11 @@ typedef struct kolo_train_opts {
      * worker owns a part. UNSUPPORTED: with `zero`, `reproducible`, `sparse_embedding`, `sync_bn`,
      * `compress`, `in_memory` or tensor parallelism; several owners with `clip`, LARS or LAMB. */
     int servers;
+    /* With `servers` and a policy other than "bsp": files in which each server records the order of
+     * the requests that it takes, or from which it takes them in the same order, so that the run
+     * has the bits of the recorded one (docs/servers.md). The path of server i ends in ".i". NULL:
+     * neither. */
+    const char *record, *replay;
     kolo_sync sync;          /* default KOLO_SYNC_ALLREDUCE */
     const char *consistency; /* when the workers synchronize: "bsp", in every
                                 step; "lag:S", in every step, for the update S steps later;
@@ -300,7 +305,7 @@ typedef void (*kolo_train_observer)(void *arg, const kolo_train_progress *progre
 KOLO_API kolo_status kolo_train_check(const kolo_train_opts *opts, int workers);
 
 /* Whether a job goes on without workers that die, other than rank 0: with servers apart from the
- * workers, and asp, ssp:S or bsp:drop=M. False for invalid options. */
+ * workers, and asp, ssp:S or bsp:drop=M, unless it is a replay. False for invalid options. */
 KOLO_API bool kolo_train_outlives_workers(const kolo_train_opts *opts);
 
 /* Runs a training job as this rank of `comm` (NULL: a single rank) and blocks until it is done.

@@ -182,6 +182,13 @@ const kolo_option cli_options[] = {
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP,
      .help = "every worker has its own copy of parameters and optimizer state; else the workers of "
              "a host share one, where that changes no bit"},
+    {.name = "record", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE",
+     .not_kept = true, .commands = CMD_TRAIN,
+     .help = "with --servers and a --consistency other than bsp: record the order of updates and reads, "
+             "server 0 in FILE.0 and so on"},
+    {.name = "replay", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE",
+     .not_kept = true, .commands = CMD_TRAIN,
+     .help = "repeat a recorded run bitwise (docs/servers.md)"},
     {.name = "consistency", .type = KOLO_OPTION_TEXT, .metavar = "POLICY",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "bsp",
      .help = "when the workers synchronize: bsp, gradients in every step; "

@@ -87,6 +87,8 @@ void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
     if (kolo_options_has(o, "sync")) {
         opts->sync = (kolo_sync)kolo_options_choice(o, "sync");
         opts->servers = (int)kolo_options_int(o, "servers");
+        opts->record = kolo_options_text(o, "record");
+        opts->replay = kolo_options_text(o, "replay");
     }
     opts->no_share = !kolo_options_flag(o, "share");
     if (kolo_options_has(o, "buckets")) opts->buckets = kolo_options_text(o, "buckets");

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/engine/comm.h"
+#include "comm/sync/parameters_order.h"
 #include "comm/sync/parameters_owner.h"
 #include "kolo/service.h"
 
@@ -21,6 +22,7 @@ struct kolo_parameters {
     bool works, pushing, finished, abandoned;
     uint64_t clock;
     kolo_parameters_owner *owner;         /* NULL: owns nothing */
+    kolo_order *order;                    /* recorded or replayed; NULL: neither */
     kolo_owned *owned;                    /* [n_servers] */
     kolo_service_request *pushes, *pulls; /* [n_servers] */
     uint64_t reads[KOLO_STALENESS_BINS];  /* of this worker, by staleness */
@@ -79,6 +81,9 @@ static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int r
                          "a staleness of %d: must be KOLO_STALENESS_ANY or at least 0",
                          o->staleness);
     }
+    if (o->record && o->replay) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a run is recorded or replayed, not both");
+    }
     KOLO_TRY(check_drop(o, o->servers > 0 ? ranks - o->servers : ranks));
     if (!o->parts) return KOLO_OK;
     const int owners = o->servers > 0 ? o->servers : ranks;
@@ -91,6 +96,19 @@ static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int r
     }
     if (all == count) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG, "parts of %zu numbers of %zu initial ones", all, count);
+}
+
+/* The order of the requests to owner i, if this rank has it. */
+static kolo_status open_order(kolo_parameters *p, int i) {
+    const char *path = p->opts.record ? p->opts.record : p->opts.replay;
+    if (!path || !p->owner) return KOLO_OK;
+    char *own = kolo_format("%s.%d", path, i);
+    if (!own) return KOLO_NOMEM(strlen(path));
+    const bool records = p->opts.record != NULL;
+    kolo_status status = kolo_order_create(records ? own : NULL, records ? NULL : own, p->n_workers,
+                                           kolo_service_reply, p->owner, &p->order);
+    kolo_free(own);
+    return status;
 }
 
 static kolo_status allocate(kolo_parameters *p, const float *initial, float **all) {
@@ -108,6 +126,7 @@ static kolo_status allocate(kolo_parameters *p, const float *initial, float **al
         KOLO_TRY(kolo_parameters_owner_create(&p->opts, &p->owned[rank - first_server],
                                               p->n_workers, kolo_service_reply, &p->owner));
     }
+    KOLO_TRY(open_order(p, rank - first_server));
     bytes = (p->count + 1) * sizeof **all;
     *all = kolo_alloc(bytes);
     return *all ? KOLO_OK : KOLO_NOMEM(bytes);
@@ -138,9 +157,11 @@ static kolo_status build(kolo_parameters *p, const float *initial) {
     if (status == KOLO_OK) status = distribute(p, initial, all);
     kolo_free(all);
     KOLO_TRY(status);
-    kolo_service_opts service = {.serve = p->owner ? kolo_parameters_owner_serve : NULL,
-                                 .lost = kolo_parameters_owner_lost,
-                                 .arg = p->owner,
+    kolo_service_opts service = {.serve = p->order   ? kolo_order_serve
+                                          : p->owner ? kolo_parameters_owner_serve
+                                                     : NULL,
+                                 .lost = p->order ? kolo_order_lost : kolo_parameters_owner_lost,
+                                 .arg = p->order ? (void *)p->order : p->owner,
                                  .client_bytes = 4 * p->largest * sizeof(float) + (1 << 20),
                                  .timeout_ms = p->opts.timeout_ms};
     return kolo_service_create(p->comm, &service, &p->service);
@@ -148,6 +169,7 @@ static kolo_status build(kolo_parameters *p, const float *initial) {
 
 static void free_parameters(kolo_parameters *p) {
     kolo_service_destroy(p->service);
+    kolo_order_destroy(p->order);
     kolo_parameters_owner_destroy(p->owner);
     kolo_free(p->pushes);
     kolo_free(p->pulls);
@@ -350,7 +372,8 @@ kolo_status kolo_parameters_wait(kolo_parameters *p) {
     if (!p->owner) {
         return KOLO_FAIL(KOLO_ERR_ARG, "rank %d owns no parameters", kolo_comm_rank(p->comm));
     }
-    return kolo_parameters_owner_wait(p->owner);
+    KOLO_TRY(kolo_parameters_owner_wait(p->owner));
+    return p->order ? kolo_order_finish(p->order) : KOLO_OK;
 }
 
 void kolo_parameters_abandon(kolo_parameters *p) { p->abandoned = true; }

@@ -64,7 +64,7 @@ kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_
 
 bool kolo_train_outlives_workers(const kolo_train_opts *opts) {
     kolo_consistency c;
-    return opts->sync == KOLO_SYNC_PS && opts->servers > 0 &&
+    return opts->sync == KOLO_SYNC_PS && opts->servers > 0 && !opts->replay &&
            kolo_consistency_parse(opts->consistency, 2, &c) == KOLO_OK &&
            kolo_consistency_outlives(&c);
 }

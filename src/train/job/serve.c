@@ -27,6 +27,8 @@ kolo_status kolo_job_serve(kolo_job *j, kolo_train_result *result) {
         .world = j->world,
         .servers = s->opts.servers,
         .schedule = kolo_lr_make(&s->opts, s->global_batch, s->epoch_steps, s->total_steps),
+        .record = s->opts.record,
+        .replay = s->opts.replay,
     };
     KOLO_TRY(kolo_served_create(&s->session, &opts, NULL, KOLO_OK, &served));
     kolo_status status = kolo_served_wait(served);

@@ -148,10 +148,12 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
         .servers = o->servers,
         .parts = d->parts,
         .needs_all = true,
-        .spared = kolo_consistency_outlives(c) && o->servers > 0 ? 1 : 0,
+        .spared = kolo_consistency_outlives(c) && o->servers > 0 && !o->replay ? 1 : 0,
         .staleness = kolo_consistency_staleness(c),
         .drop = c->drop,
         .discard = c->discard,
+        .record = o->record,
+        .replay = o->replay,
     };
     if (initial) fill_initial(d, session, updates_before(session, o), initial);
     kolo_status status = d->owner ? kolo_owner_serve(d->owner, &d->division, &opts) : KOLO_OK;

@@ -15,6 +15,7 @@ typedef struct kolo_served_opts {
     int64_t steps;    /* made before; that of rank 0 counts */
     int64_t updates;  /* made before, on rank 0; 0: follows from the steps */
     kolo_lr schedule;
+    const char *record, *replay; /* as in kolo_parameters_opts; on servers */
 } kolo_served_opts;
 
 /* Connects workers and owners. A worker passes its session, whose parameters on rank 0 are the

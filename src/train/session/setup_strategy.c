@@ -107,6 +107,25 @@ static kolo_status check_consistency(const kolo_train_opts *o,
     return KOLO_OK;
 }
 
+/* --record and --replay. */
+static kolo_status check_order(const kolo_train_opts *o, const kolo_consistency *consistency) {
+    const char *option = o->record ? "--record" : "--replay";
+    if (!o->record && !o->replay) return KOLO_OK;
+    if (o->record && o->replay) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a run is recorded or replayed: omit --record or --replay");
+    }
+    if (o->sync == KOLO_SYNC_ALLREDUCE || o->servers == 0) {
+        return KOLO_FAIL(
+            KOLO_ERR_ARG,
+            "%s is for servers apart from the workers: give --sync ps --servers 1, for "
+            "example",
+            option);
+    }
+    if (consistency->kind != KOLO_CONSISTENCY_BSP) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%s with --consistency bsp: these runs repeat bitwise without it", option);
+}
+
 /* What servers cannot do. */
 static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistency *consistency,
                                  const kolo_mesh *mesh, int workers) {
@@ -132,6 +151,7 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
     if (o->sync == KOLO_SYNC_ALLREDUCE && o->servers > 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "--servers %d without --sync ps: give it too", o->servers);
     }
+    KOLO_TRY(check_order(o, consistency));
     if (!kolo_consistency_is_for(consistency, o->sync == KOLO_SYNC_PS)) {
         return KOLO_FAIL(
             KOLO_ERR_UNSUPPORTED, "consistency %s cannot be combined with --sync %s: %s",

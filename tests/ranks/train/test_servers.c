@@ -139,6 +139,36 @@ static void steps_without_the_latest_gradients(void **state) {
     }
 }
 
+static void recorded_runs_repeat_bitwise(void **state) {
+    static const struct {
+        const char *policy;
+        int servers;
+    } cases[] = {{"asp", 2}, {"ssp:2,dc=0.1", 1}, {"bsp:drop=1", 1}};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_train_opts opts = options(KOLO_SYNC_PS, cases[i].servers);
+        opts.model = "mlp";
+        opts.model_options = NULL;
+        opts.steps = 40;
+        opts.eval_steps = 15;
+        opts.consistency = cases[i].policy;
+        opts.record = "order";
+        const kolo_train_result recorded = train_well(3 + cases[i].servers, &opts);
+        opts.record = NULL;
+        opts.replay = "order";
+        const kolo_train_result replayed = train_well(3 + cases[i].servers, &opts);
+        assert_int_equal(recorded.parameter_hash, replayed.parameter_hash);
+        assert_memory_equal(&recorded.test, &replayed.test, sizeof replayed.test);
+        assert_memory_equal(recorded.delays, replayed.delays, sizeof replayed.delays);
+        assert_memory_equal(recorded.reads, replayed.reads, sizeof replayed.reads);
+    }
+    kolo_train_opts other = options(KOLO_SYNC_PS, 1);
+    other.consistency = "asp";
+    other.replay = "order";
+    const train_outcome *o = train_job(3, RANKS_THREAD, &other);
+    for (int r = 0; r < 3; r++) assert_int_equal(o[r].status, KOLO_ERR_ARG);
+    assert_non_null(strstr(o[2].error, "is of a run with 3 workers")); /* the server */
+}
+
 /* The files are those of any run: with servers they resume bitwise, and without. */
 static void runs_resume_with_and_without_servers(void **state) {
     static const struct {
@@ -211,7 +241,7 @@ static void a_resumed_run_counts_its_updates(void **state) {
 
 static void what_servers_cannot_do_is_refused(void **state) {
     static const struct {
-        const char *consistency, *compress, *mesh, *why;
+        const char *consistency, *compress, *mesh, *why, *record, *replay;
         int zero, servers;
         double clip;
         int64_t accumulate;
@@ -239,6 +269,10 @@ static void what_servers_cannot_do_is_refused(void **state) {
         {.consistency = "bsp:drop=0", .why = "as in bsp:drop=1"},
         {.consistency = "bsp:drop=1,scale=1", .why = "as in bsp:drop=1"},
         {.consistency = "bsp:drop=1", .zero = 1, .why = "--zero"},
+        {.record = "a", .why = "repeat bitwise without", .servers = 1},
+        {.record = "a", .why = "--servers 1", .consistency = "asp"},
+        {.record = "a", .replay = "a", .why = "omit", .servers = 1},
+        {.replay = "a", .why = "--servers 1", .allreduce = true},
         {.servers = 3, .why = "there must be a worker"},
         {.servers = 1, .allreduce = true, .why = "without --sync ps"},
     };
@@ -248,6 +282,8 @@ static void what_servers_cannot_do_is_refused(void **state) {
         opts.consistency = cases[i].consistency;
         opts.compress = cases[i].compress;
         opts.mesh = cases[i].mesh;
+        opts.record = cases[i].record;
+        opts.replay = cases[i].replay;
         opts.zero = cases[i].zero;
         opts.optimizer.clip = cases[i].clip;
         opts.accumulate = cases[i].accumulate;
@@ -295,6 +331,7 @@ TEST_MAIN(test_servers) {
         cmocka_unit_test(a_bound_of_zero_is_bsp),
         cmocka_unit_test(stale_runs_use_all_samples),
         cmocka_unit_test(steps_without_the_latest_gradients),
+        cmocka_unit_test(recorded_runs_repeat_bitwise),
         cmocka_unit_test(runs_resume_with_and_without_servers),
         cmocka_unit_test(a_resumed_run_counts_its_updates),
         cmocka_unit_test(what_servers_cannot_do_is_refused),

@@ -1,0 +1,198 @@
+#include "comm/sync/parameters_order.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "base/status.h"
+
+#include <string.h>
+
+/* Of a client: its push and its read; one more would be an error of the program. */
+enum { EARLY = 4, MOST_BYTES = 1 << 30 };
+
+/* The file: this, and the worker of each request. */
+typedef struct header {
+    char name[8];
+    uint32_t workers, lost; /* lost: any */
+    uint64_t count, hash;   /* of the requests */
+} header;
+
+static const char name[8] = {'k', 'o', 'l', 'o', 'o', 'r', 'd', '1'};
+
+/* Requests of a client that wait for their turn, in their order. */
+typedef struct early {
+    kolo_service_call *call[EARLY];
+    int n;
+} early;
+
+struct kolo_order {
+    kolo_parameters_owner *owner;
+    kolo_owner_reply *reply;
+    int workers;
+    kolo_file_writer *file; /* of a record; NULL: a replay */
+    bool lost;
+    uint16_t *worker; /* of each request */
+    size_t count, capacity, next;
+    early *early; /* [workers]; of a replay */
+    char *data;   /* the file of a replay */
+    bool failed;  /* no memory */
+    bool ends;    /* a worker is lost whose requests a replay needs: it cannot go on */
+};
+
+/* ---- record ---- */
+
+static void record(kolo_order *r, int client) {
+    if (!r->failed && !KOLO_GROW(r->worker, r->count, r->capacity)) r->failed = true;
+    if (!r->failed) r->worker[r->count++] = (uint16_t)client;
+}
+
+static kolo_status write(kolo_order *r) {
+    const size_t bytes = r->count * sizeof *r->worker;
+    header h = {.workers = (uint32_t)r->workers, .lost = r->lost, .count = r->count};
+    if (r->failed) return KOLO_NOMEM(bytes);
+    memcpy(h.name, name, sizeof name);
+    h.hash = kolo_hash_bytes(r->worker, bytes);
+    KOLO_TRY(kolo_file_append(r->file, &h, sizeof h));
+    if (bytes > 0) KOLO_TRY(kolo_file_append(r->file, r->worker, bytes));
+    kolo_status status = kolo_file_commit(r->file);
+    r->file = NULL;
+    return status;
+}
+
+/* ---- replay ---- */
+
+static kolo_status read(kolo_order *r, const char *path) {
+    size_t bytes;
+    header h;
+    KOLO_TRY(kolo_file_read(path, MOST_BYTES, &r->data, &bytes));
+    bool right = bytes >= sizeof h;
+    if (right) memcpy(&h, r->data, sizeof h);
+    right = right && memcmp(h.name, name, sizeof name) == 0 &&
+            h.count == (bytes - sizeof h) / sizeof *r->worker &&
+            h.hash == kolo_hash_bytes(r->data + sizeof h, bytes - sizeof h);
+    if (!right) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: no record of a run, or a damaged one: record it again", path);
+    }
+    if ((int)h.workers != r->workers) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s is of a run with %u workers, not %d: start as many",
+                         path, h.workers, r->workers);
+    }
+    if (h.lost) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s is of a run that lost a worker: it cannot be replayed",
+                         path);
+    }
+    r->count = (size_t)h.count;
+    r->worker = kolo_alloc((r->count + 1) * sizeof *r->worker);
+    if (!r->worker) return KOLO_NOMEM(bytes);
+    if (r->count > 0) memcpy(r->worker, r->data + sizeof h, r->count * sizeof *r->worker);
+    return KOLO_OK;
+}
+
+static void refuse(const kolo_order *r, kolo_service_call *call) {
+    kolo_status status =
+        KOLO_FAIL(KOLO_ERR_ARG,
+                  "worker %d makes another request than in the recorded run: replay it "
+                  "with the same options",
+                  call->client);
+    r->reply(call, status, 0, NULL, 0);
+}
+
+/* The owner takes the requests whose turn it is. */
+static void replay(kolo_order *r) {
+    while (r->next < r->count && r->worker[r->next] < r->workers) {
+        early *e = &r->early[r->worker[r->next]];
+        if (e->n == 0) return;
+        kolo_service_call *call = e->call[0];
+        memmove(e->call, e->call + 1, (size_t)--e->n * sizeof e->call[0]);
+        r->next++;
+        kolo_parameters_owner_serve(r->owner, call);
+    }
+}
+
+static bool is_needed(const kolo_order *r, int client) {
+    for (size_t i = r->next; i < r->count && !r->file; i++) {
+        if (r->worker[i] == client) return true;
+    }
+    return false;
+}
+
+/* The owner takes all requests that wait, in any order. */
+static void release(const kolo_order *r) {
+    for (int w = 0; w < r->workers; w++) {
+        early *e = &r->early[w];
+        for (int i = 0; i < e->n; i++) kolo_parameters_owner_serve(r->owner, e->call[i]);
+        e->n = 0;
+    }
+}
+
+/* ---- both ---- */
+
+void kolo_order_serve(void *arg, kolo_service_call *call) {
+    kolo_order *r = arg;
+    if (call->client >= r->workers) { /* the owner refuses it */
+        kolo_parameters_owner_serve(r->owner, call);
+    } else if (r->file) {
+        record(r, call->client);
+        kolo_parameters_owner_serve(r->owner, call);
+    } else {
+        early *e = &r->early[call->client];
+        const bool reads = r->next == r->count && call->kind != KOLO_OWNER_PUSH;
+        if (reads || r->ends) {
+            kolo_parameters_owner_serve(r->owner, call);
+        } else if (r->next == r->count || e->n == EARLY) {
+            refuse(r, call);
+        } else {
+            e->call[e->n++] = call;
+            replay(r);
+        }
+    }
+}
+
+void kolo_order_lost(void *arg, int client, bool left, const char *reason) {
+    kolo_order *r = arg;
+    early *e = client < r->workers ? &r->early[client] : NULL;
+    r->lost |= !left;
+    for (int i = 0; e && i < e->n; i++) r->reply(e->call[i], KOLO_OK, 0, NULL, 0); /* nowhere */
+    if (e) e->n = 0;
+    r->ends |= is_needed(r, client);
+    kolo_parameters_owner_lost(r->owner, client, left, reason);
+    if (r->ends) release(r);
+}
+
+kolo_status kolo_order_finish(kolo_order *r) {
+    if (r->file) return write(r);
+    if (r->next == r->count) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%zu of %zu recorded requests were not made: replay a run with the same "
+                     "options",
+                     r->count - r->next, r->count);
+}
+
+void kolo_order_destroy(kolo_order *r) {
+    if (!r) return;
+    kolo_file_abandon(r->file);
+    kolo_free(r->worker);
+    kolo_free(r->early);
+    kolo_free(r->data);
+    kolo_free(r);
+}
+
+kolo_status kolo_order_create(const char *record_path, const char *replay_path, int workers,
+                              kolo_owner_reply *reply, kolo_parameters_owner *owner,
+                              kolo_order **order) {
+    kolo_order *r = kolo_zalloc(sizeof *r);
+    if (!r) return KOLO_NOMEM(sizeof *r);
+    *r = (kolo_order){.owner = owner, .reply = reply, .workers = workers};
+    r->early = kolo_zalloc((size_t)workers * sizeof *r->early);
+    kolo_status status = r->early ? KOLO_OK : KOLO_NOMEM((size_t)workers * sizeof *r->early);
+    if (status == KOLO_OK) {
+        status = record_path ? kolo_file_create(record_path, &r->file) : read(r, replay_path);
+    }
+    if (status != KOLO_OK) {
+        kolo_order_destroy(r);
+        return status;
+    }
+    *order = r;
+    return KOLO_OK;
+}

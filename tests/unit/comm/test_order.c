@@ -1,0 +1,156 @@
+/* A recorded order of requests to an owner: another order of their arrival in the replay gives the
+ * same bits. */
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "comm/sync/parameters_order.h"
+#include "support/folder.h"
+#include "support/support.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { WORKERS = 4, COUNT = 5, STEPS = 12, SENT = 2 * STEPS + 1 };
+
+/* A request of a worker. */
+typedef struct message {
+    kolo_service_call call;
+    bool answered;
+    kolo_status status;
+    float gradient[COUNT], values[COUNT];
+} message;
+
+typedef struct world {
+    kolo_parameters_opts opts;
+    kolo_parameters_owner *owner;
+    kolo_order *order;
+    message sent[WORKERS][SENT];
+    int n[WORKERS];
+    float values[COUNT];
+} world;
+
+/* The order of updates matters: what is subtracted depends on the values. */
+static void update(void *arg, const kolo_parameters_update *u) {
+    world *x = arg;
+    for (size_t i = 0; i < u->count; i++) {
+        u->values[i] = 0.9F * u->values[i] - 0.1F * u->gradient[i] * u->gradient[i];
+    }
+    memcpy(x->values, u->values, sizeof x->values);
+}
+
+static void reply(kolo_service_call *call, kolo_status status, uint64_t clock, const void *data,
+                  size_t bytes) {
+    message *m = (message *)(void *)call; /* its first member */
+    (void)clock;
+    m->answered = true;
+    m->status = status;
+    if (data && bytes == sizeof m->values) memcpy(m->values, data, bytes);
+}
+
+static kolo_status init(world *x, const char *record, const char *replay) {
+    static const float initial[COUNT] = {1, 2, 3, 4, 5};
+    const kolo_owned has = {{0, COUNT}, {0, COUNT}, {0, 0}};
+    *x = (world){.opts = {.staleness = KOLO_STALENESS_ANY, .update = update}};
+    x->opts.arg = x;
+    ASSERT_OK(kolo_parameters_owner_create(&x->opts, &has, WORKERS, reply, &x->owner));
+    kolo_parameters_owner_load(x->owner, initial);
+    return kolo_order_create(record, replay, WORKERS, reply, x->owner, &x->order);
+}
+
+static void fini(world *x) {
+    kolo_order_destroy(x->order);
+    kolo_parameters_owner_destroy(x->owner);
+}
+
+/* A worker's gradient depends on what it has read last. */
+static void send(world *x, int w) {
+    const int i = x->n[w]++;
+    message *m = &x->sent[w][i];
+    m->call = (kolo_service_call){.client = w, .clock = (uint64_t)i / 2};
+    if (i == 2 * STEPS) {
+        m->call.kind = KOLO_OWNER_FINISH;
+    } else if (i % 2 == 0) {
+        m->call.kind = KOLO_OWNER_PULL;
+        m->call.output = m->values;
+        m->call.output_bytes = sizeof m->values;
+    } else {
+        m->call.kind = KOLO_OWNER_PUSH;
+        for (int k = 0; k < COUNT; k++) {
+            m->gradient[k] = 0.1F * x->sent[w][i - 1].values[k] + (float)(w + k) / 7;
+        }
+        m->call.input = m->gradient;
+        m->call.input_bytes = sizeof m->gradient;
+    }
+    kolo_order_serve(x->order, &m->call);
+}
+
+/* All workers to their ends, in an order that the seed determines. */
+static void run(world *x, uint64_t seed) {
+    const kolo_rng rng = kolo_rng_make(3, KOLO_RNG_INIT, seed);
+    for (uint64_t drawn = 0, left = WORKERS; left > 0; drawn++) {
+        const int w = (int)(kolo_rng_uniform(&rng, drawn) * WORKERS);
+        const int n = x->n[w];
+        if (n == SENT || (n > 0 && !x->sent[w][n - 1].answered)) continue;
+        send(x, w);
+        left -= x->n[w] == SENT;
+    }
+}
+
+static void a_replay_has_the_same_bits(void **state) {
+    static world recorded, other, replayed;
+    ASSERT_OK(init(&recorded, "order", NULL));
+    run(&recorded, 1);
+    ASSERT_OK(kolo_order_finish(recorded.order));
+    ASSERT_OK(init(&other, "other", NULL));
+    run(&other, 2);
+    assert_memory_not_equal(other.values, recorded.values, sizeof other.values);
+    for (uint64_t seed = 2; seed < 6; seed++) {
+        ASSERT_OK(init(&replayed, NULL, "order"));
+        run(&replayed, seed);
+        ASSERT_OK(kolo_order_finish(replayed.order));
+        assert_memory_equal(replayed.values, recorded.values, sizeof recorded.values);
+        fini(&replayed);
+    }
+    fini(&recorded);
+    fini(&other);
+}
+
+static void other_files_and_runs_are_refused(void **state) {
+    static world x;
+    char *data;
+    size_t bytes;
+    ASSERT_OK(init(&x, "order", NULL));
+    for (int i = 0; i < 3; i++) send(&x, 1);
+    ASSERT_OK(kolo_order_finish(x.order));
+    fini(&x);
+    ASSERT_OK(init(&x, NULL, "order"));
+    for (int i = 0; i < 2; i++) send(&x, 1);
+    assert_int_equal(kolo_order_finish(x.order), KOLO_ERR_ARG); /* one is missing */
+    for (int i = 0; i < 2; i++) send(&x, 1);
+    assert_int_equal(x.sent[1][2].status, KOLO_OK);
+    assert_int_equal(x.sent[1][3].status, KOLO_ERR_ARG); /* one more */
+    fini(&x);
+    ASSERT_OK(kolo_file_read("order", 1 << 20, &data, &bytes));
+    ASSERT_OK(kolo_file_write("short", data, bytes - 1));
+    data[bytes - 1] ^= 1;
+    ASSERT_OK(kolo_file_write("damaged", data, bytes));
+    assert_int_equal(init(&x, NULL, "short"), KOLO_ERR_FORMAT);
+    fini(&x);
+    assert_int_equal(init(&x, NULL, "damaged"), KOLO_ERR_FORMAT);
+    fini(&x);
+    kolo_free(data);
+    ASSERT_OK(init(&x, "order", NULL));
+    kolo_order_lost(x.order, 2, false, "a test");
+    ASSERT_OK(kolo_order_finish(x.order));
+    fini(&x);
+    assert_int_equal(init(&x, NULL, "order"), KOLO_ERR_ARG); /* it lost a worker */
+    fini(&x);
+}
+
+TEST_MAIN(test_order) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_replay_has_the_same_bits),
+        cmocka_unit_test(other_files_and_runs_are_refused),
+    };
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
+}
