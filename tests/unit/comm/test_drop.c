@@ -220,7 +220,8 @@ static void steps_follow_the_equations(void **state) {
         for (int drop = 1; drop < workers; drop++) {
             int late = 0;
             for (int k = 0; k < 8; k++) {
-                const kolo_rng rng = kolo_rng_make(5, KOLO_RNG_INIT, (uint64_t)(workers * 64 + k));
+                const uint64_t seed = (uint64_t)workers * 64 + (uint64_t)k;
+                const kolo_rng rng = kolo_rng_make(5, KOLO_RNG_INIT, seed);
                 late += run(workers, drop, k % 2 == 1, &rng);
             }
             assert_true(late > 0);
