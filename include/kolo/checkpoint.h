@@ -10,8 +10,9 @@
 extern "C" {
 #endif
 
-/* Lists the metadata, and name, type and shape of each tensor, of any safetensors file. The tensor
- * data are not read (see kolo_checkpoint_check). Free *text with kolo_checkpoint_text_free. IO: the
+/* Lists the metadata, and name, type and shape of each tensor, of any safetensors file; of one that
+ * a mesh of workers wrote, also the stages and slices of each. The tensor data are not read (see
+ * kolo_checkpoint_check). Free *text with kolo_checkpoint_text_free. IO: the
  * file cannot be read; FORMAT: it is not a safetensors file. */
 KOLO_API kolo_status kolo_checkpoint_describe(const char *path, char **text);
 

@@ -41,13 +41,15 @@ typedef struct kolo_store_entry {
     kolo_tensor slice;
     const kolo_mesh *mesh;
     const kolo_placements *placements;
-    int rank;         /* in the mesh */
-    int unit, place;  /* see kolo_zero_cut */
-    int versions;     /* of a LOCAL state: `tensor` is a stack of those of all ranks; else 0 */
-    bool staged;      /* some stages of a pipeline have it, which is all of it; */
-    bool elsewhere;   /* and this rank does not: count is 0 */
-    bool copied;      /* an earlier stage has it too: what is read is that one's */
-    kolo_shape canon; /* the shape in files */
+    int rank;            /* in the mesh */
+    int unit, place;     /* see kolo_zero_cut */
+    int versions;        /* of a LOCAL state: `tensor` is a stack of those of all ranks; else 0 */
+    bool staged;         /* some stages of a pipeline have it, which is all of it; */
+    bool elsewhere;      /* and this rank does not: count is 0 */
+    bool copied;         /* an earlier stage has it too: what is read is that one's */
+    const char *holders; /* "pp:0,1 tp:sharded0": the stages that have it, and its slices; NULL:
+                            all ranks of a mesh have it, but for ranges of ZeRO */
+    kolo_shape canon;    /* the shape in files */
     kolo_init init;
     const float *initial; /* instead of `init`; borrowed until kolo_store_init; NULL: none */
     bool single;          /* one version: updates overwrite it */
@@ -67,6 +69,8 @@ const kolo_store_entry *kolo_store_find(const kolo_store *store, const char *nam
 bool kolo_store_entry_is_sharded(const kolo_store_entry *entry);
 /* Bytes of an entry on this rank. */
 size_t kolo_store_entry_bytes(const kolo_store_entry *entry);
+/* The mesh whose stages or slices some entries are in, "dp=1,tp=2"; NULL: none. */
+const char *kolo_store_mesh(const kolo_store *store);
 /* Whether ranks hold ranges of some entries (kolo_pass_zero). */
 bool kolo_store_is_sharded(const kolo_store *store);
 /* The communicator of the ranks that hold the shards; NULL: nothing is sharded. Borrowed. */

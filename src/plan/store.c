@@ -129,6 +129,7 @@ kolo_status kolo_store_add(kolo_store *s, const kolo_graph *g, kolo_value v) {
     KOLO_TRY(add_cuts(s, g, v, &entry));
     if (kolo_is_slice(g, v)) KOLO_TRY(add_slice(s, g, v, &entry));
     if (entry.elsewhere) entry.count = 0;
+    KOLO_TRY(kolo_store_describe_holders(s, g, v, &entry.holders));
     if (!kolo_name_index_add(&s->index, name, (int32_t)s->n_entries)) return KOLO_NOMEM(64);
     size_t *bytes = single ? &s->single_bytes : entry.shared ? &s->shared_bytes : &s->bytes;
     entry.offset = *bytes;

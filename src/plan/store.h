@@ -26,6 +26,7 @@ struct kolo_store {
     size_t gradient_bytes;
     bool own_gradients;   /* else the communicator's */
     kolo_stage_cuts cuts; /* of a pipeline; allocated in `names` */
+    const char *mesh;     /* that divides entries; NULL: none does */
     kolo_comm *comm;      /* borrowed: of the ranks that flat shards are of; NULL: one rank */
 };
 
@@ -33,6 +34,9 @@ struct kolo_store {
 char *kolo_store_at(const kolo_store *store, const kolo_store_entry *entry, int bank);
 /* Adds an entry for a PARAM or STATE of a graph; call kolo_store_grow after the last. */
 kolo_status kolo_store_add(kolo_store *store, const kolo_graph *g, kolo_value v);
+/* Sets `holders` (kolo_store_entry) of a PARAM or STATE; the text is of the store. NOMEM. */
+kolo_status kolo_store_describe_holders(kolo_store *store, const kolo_graph *g, kolo_value v,
+                                        const char **holders);
 /* Grows the banks to the size of the entries; new entries are zero. NOMEM. */
 kolo_status kolo_store_grow(kolo_store *store);
 /* Grows the arena to at least `bytes`; its contents are lost. NOMEM: no change. */

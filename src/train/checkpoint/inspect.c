@@ -41,6 +41,20 @@ static void describe_training(const kolo_safetensors *file, kolo_text *text) {
     }
 }
 
+/* Which ranks held a tensor when it was saved, with two spaces before; nothing: all did. */
+static void describe_holders(const kolo_safetensors *file, const char *name, kolo_text *text) {
+    const char *line = kolo_safetensors_metadata(file, "holders");
+    const size_t length = strlen(name);
+    while (line && *line) {
+        const size_t all = strcspn(line, "\n");
+        if (all > length && memcmp(line, name, length) == 0 && line[length] == ' ') {
+            kolo_text_add(text, "  %.*s", (int)(all - length - 1), line + length + 1);
+            return;
+        }
+        line += all + (line[all] == '\n');
+    }
+}
+
 kolo_status kolo_checkpoint_describe(const char *path, char **out) {
     kolo_safetensors *file;
     kolo_text text = {0};
@@ -61,8 +75,10 @@ kolo_status kolo_checkpoint_describe(const char *path, char **out) {
     for (int i = 0; i < kolo_safetensors_count(file); i++) {
         const kolo_safetensors_entry *e = kolo_safetensors_get(file, i);
         char shape[KOLO_SHAPE_TEXT];
-        kolo_text_add(&text, "%-5s %-20s %s\n", kolo_dtype_name(e->dtype),
+        kolo_text_add(&text, "%-5s %-20s %s", kolo_dtype_name(e->dtype),
                       kolo_shape_text(&e->shape, shape), e->name);
+        describe_holders(file, e->name, &text);
+        kolo_text_add(&text, "\n");
     }
     kolo_safetensors_close(file);
     return give(&text, out);

@@ -27,6 +27,12 @@ typedef struct saving {
     kolo_safetensors_place place;
 } saving;
 
+/* Entry i if it is saved, else NULL. */
+static const kolo_store_entry *saved(const saving *s, int i) {
+    const kolo_store_entry *entry = kolo_store_entry_at(s->store, i);
+    return s->training || kolo_store_entry_is_model(entry) ? entry : NULL;
+}
+
 /* ---- metadata ---- */
 
 /* "1x28x28"; "" without dimensions. */
@@ -44,6 +50,22 @@ static kolo_status set_number(kolo_safetensors_writer *writer, const char *key, 
     char text[24];
     snprintf(text, sizeof text, "%" PRIu64, number);
     return kolo_safetensors_set(writer, key, text);
+}
+
+/* The mesh, and which ranks of it hold each tensor that not all of them hold. */
+static kolo_status add_holders(const saving *s) {
+    kolo_text text = {0};
+    for (int i = 0; i < kolo_store_count(s->store); i++) {
+        const kolo_store_entry *entry = saved(s, i);
+        if (entry && entry->holders) kolo_text_add(&text, "%s %s\n", entry->name, entry->holders);
+    }
+    kolo_status status = KOLO_OK;
+    if (text.text) {
+        status = kolo_safetensors_set(s->writer, "mesh", kolo_store_mesh(s->store));
+        if (status == KOLO_OK) status = kolo_safetensors_set(s->writer, "holders", text.text);
+    }
+    kolo_text_fini(&text);
+    return status;
 }
 
 static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_checkpoint_info *info) {
@@ -67,12 +89,6 @@ static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_chec
 
 /* ---- the file, created by rank 0 and joined by the others ---- */
 
-/* Entry i if it is saved, else NULL. */
-static const kolo_store_entry *saved(const saving *s, int i) {
-    const kolo_store_entry *entry = kolo_store_entry_at(s->store, i);
-    return s->training || kolo_store_entry_is_model(entry) ? entry : NULL;
-}
-
 static kolo_status declare_all(saving *s) {
     for (int i = 0; s->store && i < kolo_store_count(s->store); i++) {
         const kolo_store_entry *entry = saved(s, i);
@@ -86,6 +102,7 @@ static kolo_status declare_all(saving *s) {
 static kolo_status create(saving *s, const char *path) {
     KOLO_TRY(kolo_safetensors_create(path, &s->writer));
     if (s->info) KOLO_TRY(add_metadata(s->writer, s->info));
+    if (s->store) KOLO_TRY(add_holders(s));
     KOLO_TRY(declare_all(s));
     return kolo_safetensors_begin(s->writer, &s->place);
 }

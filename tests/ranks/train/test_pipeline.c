@@ -1,6 +1,7 @@
 /* Pipelines: the stages of any mesh compute what one rank does in as many micro-batches, in f64
  * with the reference kernels to rounding: losses and parameters, with dropout, clipping, tied
  * weights, values that skip stages, batch normalization. Files are those of one rank. */
+#include "kolo/checkpoint.h"
 #include "kolo/session.h"
 #include "pass/placement_rules.h"
 #include "plan/internal.h"
@@ -399,6 +400,15 @@ static void checkpoints_are_those_of_one_rank(void **state) {
     opts.steps = 10;
     opts.mesh = "pp=2,tp=2";
     train_well(4, &opts);
+    char *text = NULL;
+    ASSERT_OK(kolo_checkpoint_describe("run/checkpoint-10.safetensors", &text));
+    static const char *const lines[] = {
+        "mesh           dp=1,pp=2,tp=2\n", " wte.weight  pp:0,1 tp:sharded0\n",
+        " h.0.ln_1.weight  pp:0\n", " optimizer.mean.h.0.mlp.c_fc.bias  pp:0 tp:sharded0\n"};
+    for (size_t i = 0; i < KOLO_COUNT(lines); i++) {
+        if (!strstr(text, lines[i])) fail_msg("\"%s\" is not in\n%s", lines[i], text);
+    }
+    kolo_checkpoint_text_free(text);
     opts.steps = 20;
     opts.mesh = NULL;
     const kolo_train_result alone = train_well(1, &opts);
