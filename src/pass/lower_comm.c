@@ -71,6 +71,7 @@ typedef struct lowerer {
     kolo_comm_bucket *buckets;
     int n_buckets;
     size_t in_flight;
+    bool keep; /* what is summed over logical shards */
 } lowerer;
 
 /* ---- members ---- */
@@ -391,7 +392,7 @@ static void cut(lowerer *b, const kolo_bucket_sizes *sizes) {
         const kolo_tensor *whole = &kolo_info(b->g, m->synced)->tensor;
         filled += kolo_tensor_bytes(m->class == GATHER ? whole : tensor);
         b->buckets[m->bucket].bytes = filled;
-        b->buckets[m->bucket].limited = m->class == SCATTER || m->class == GATHER;
+        b->buckets[m->bucket].limited = (m->class == SCATTER && !b->keep) || m->class == GATHER;
         b->buckets[m->bucket].on_demand = m->class == GATHER && m->of_leaf;
     }
 }
@@ -418,7 +419,8 @@ static kolo_status add_bucket(lowerer *b, int first, int end, kolo_value *values
         [KOLO_COMM_INSIDE].i = m->inside,
         [KOLO_COMM_AXES].i = (int64_t)m->axes,
         [KOLO_COMM_OF_SAMPLES].i = is_of_samples(m),
-        [KOLO_COMM_IN_PLACE].i = m->class == SCATTER && b->in_flight == SIZE_MAX,
+        [KOLO_COMM_IN_PLACE].i = m->class == SCATTER && (b->keep || b->in_flight == SIZE_MAX),
+        [KOLO_COMM_KEPT].i = b->keep && is_of_samples(m),
         [KOLO_COMM_OP].i = m->op,
     };
     for (int i = 0; i < n; i++) {
@@ -541,9 +543,10 @@ static kolo_status lower(lowerer *b, const kolo_bucket_sizes *sizes, kolo_arena 
     return place(b, n_nodes, arena);
 }
 
-kolo_status kolo_pass_lower_comm(kolo_graph *g, const kolo_bucket_sizes *sizes, size_t in_flight) {
+kolo_status kolo_pass_lower_comm(kolo_graph *g, const kolo_bucket_sizes *sizes, size_t in_flight,
+                                 bool keep) {
     KOLO_TRY(kolo_pass_slices(g));
-    lowerer b = {.g = g, .in_flight = in_flight};
+    lowerer b = {.g = g, .in_flight = in_flight, .keep = keep};
     kolo_arena arena = {0};
     kolo_status status = lower(&b, sizes, &arena);
     kolo_arena_fini(&arena);

@@ -279,6 +279,10 @@ static void place_bucket(planner *p, region *rg, const kolo_node *post, const ko
         r.bytes = bucket->bytes;
         if (inside) hold(p, &r, wait->out[k]);
     }
+    if (post->attr[KOLO_COMM_KEPT].i) {
+        r.first = 0;
+        r.last = p->g->n_nodes;
+    }
     bucket->offset = place_room(rg, r)->offset;
     size_t at = bucket->offset;
     for (int k = 0; k < f.n; k++) {

@@ -190,8 +190,10 @@ kolo_status kolo_pass_compress(kolo_graph *g, const kolo_codec *codec, size_t mi
  * inside the forward and backward passes, which nodes other than updates read, run in every
  * micro-batch. Flat shards are scattered and gathered by unit; at most `in_flight` bytes of these
  * are between post and wait, or one unit. SIZE_MAX: there is no limit, and gradients are scattered
- * in place. UNSUPPORTED: a redistribution that is none of these. */
-kolo_status kolo_pass_lower_comm(kolo_graph *g, const kolo_bucket_sizes *sizes, size_t in_flight);
+ * in place; so they are with `keep`, and buckets of sums over the samples then share no memory.
+ * UNSUPPORTED: a redistribution that is none of these. */
+kolo_status kolo_pass_lower_comm(kolo_graph *g, const kolo_bucket_sizes *sizes, size_t in_flight,
+                                 bool keep);
 
 /* ---- memory ---- */
 
@@ -259,6 +261,7 @@ typedef struct kolo_pipeline_opts {
     kolo_stage_cuts *cuts; /* of a pipeline; borrowed */
     kolo_arena *cut_names; /* for those; borrowed */
     int zero;              /* level of ZeRO; 0: none */
+    bool keep_sums;        /* level 3: gradients are summed over logical shards, as wholes */
     bool share;            /* see kolo_zero_opts */
     int lag;               /* of gradients, in steps */
     kolo_codec codec;      /* of gradients of at least compress_bytes */

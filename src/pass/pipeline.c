@@ -170,9 +170,9 @@ static kolo_status compress(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_compress(g, &opts->codec, opts->compress_bytes);
 }
 static kolo_status lower_comm(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    size_t in_flight = opts->zero > 1 ? 4 * opts->bucket_bytes : SIZE_MAX;
+    const size_t in_flight = opts->zero > 1 ? 4 * opts->bucket_bytes : SIZE_MAX;
     const kolo_bucket_sizes sizes = {opts->bucket_bytes, opts->bucket_sizes, opts->n_bucket_sizes};
-    return kolo_pass_lower_comm(g, &sizes, in_flight);
+    return kolo_pass_lower_comm(g, &sizes, in_flight, opts->keep_sums);
 }
 
 static bool always(const kolo_pipeline_opts *o) { return o != NULL; }

@@ -469,6 +469,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .placement = o->placement,
         .splits = o->splits,
         .zero = o->shards > 0 && o->zero == 2 ? 1 : o->zero, /* shards are summed as wholes */
+        .keep_sums = o->shards > 0 && o->zero > 2,
         .share = o->share,
         .lag = o->lag,
         .codec = o->codec,

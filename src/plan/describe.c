@@ -96,8 +96,10 @@ static kolo_step_info describe(const kolo_plan *p, const kolo_step *step) {
                            .once = step->once_per_step,
                            .bucket = step->bucket,
                            .op = n->op->name};
+    int64_t first, count;
     if (step->kind != KOLO_STEP_KERNEL) return info;
     const kolo_kernel *kernel = step->kernel;
+    info.range = kolo_flat_range(p->graph, n->out[0], &first, &count);
     info.kernel = kernel->name;
     info.implementation = kernel->implementation ? kernel->implementation(step->state) : "";
     info.slow = kolo_kernel_is_ref(kernel) || strncmp(info.implementation, "ref", 3) == 0;
@@ -167,7 +169,8 @@ kolo_plan_memory kolo_plan_memory_of(const kolo_plan *p) {
     return (kolo_plan_memory){
         .arena = p->values_bytes + (size_t)p->slots * p->map.slot_bytes,
         .scratch = p->scratch_bytes,
-        .gradients = p->map.bucket_bytes + (size_t)p->slots * p->map.model_bytes,
+        .gradients = p->map.bucket_bytes + (size_t)p->slots * p->map.model_bytes +
+                     (p->sum ? (size_t)p->sum->most * p->sum->bytes : 0),
         .store = p->store->single_bytes + 2 * (p->store->bytes + p->store->shared_bytes),
         .shared = 2 * p->store->shared_bytes,
     };

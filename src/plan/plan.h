@@ -236,7 +236,10 @@ kolo_status kolo_plan_run_shard(kolo_plan *plan, int shard, bool complete);
 /* The same, without the rest of the step; sets a hash of the shard's gradients, as they were before
  * they were summed. `shard` -1: a shard of another rank, which is not summed. */
 kolo_status kolo_plan_hash_shard(kolo_plan *plan, int shard, uint64_t *hash);
-/* In the place of running a shard without samples. */
+/* In the place of running a shard, while other ranks run one: takes part in what is communicated
+ * inside the passes. `complete`: and in the rest of the step, as with kolo_plan_run_shard. */
+kolo_status kolo_plan_follow(kolo_plan *plan, bool complete);
+/* The sum of a shard without samples. */
 void kolo_plan_skip_shard(kolo_plan *plan, int shard);
 /* Completes a step after the shards: for a rank that has none, or that ran its last one on a plan
  * of another size or skipped it. */
@@ -254,6 +257,7 @@ typedef struct kolo_step_info {
     kolo_step_kind kind;
     kolo_phase phase; /* never INPUT */
     bool once;        /* per step: updates, and what depends on sums */
+    bool range;       /* of a flat shard: other ranks have no such step if theirs is empty */
     int bucket;       /* POST, WAIT */
     /* KERNEL only: */
     const char *op, *kernel;

@@ -272,9 +272,14 @@ kolo_status kolo_plan_skip(kolo_plan *p, bool last) {
     return run_steps(p, (part){.complete = last, .empty = true});
 }
 
+kolo_status kolo_plan_follow(kolo_plan *p, bool complete) {
+    KOLO_ASSERT(!p->adds_to);
+    return run_steps(p, (part){.complete = complete});
+}
+
 kolo_status kolo_plan_complete(kolo_plan *p) {
     KOLO_ASSERT(!p->adds_to);
-    return run_steps(p, (part){.complete = true});
+    return run_steps(p, (part){.complete = true, .outside = true});
 }
 
 void kolo_plan_observe(kolo_plan *p, kolo_plan_observer observer, void *arg) {

@@ -379,6 +379,8 @@ enum {
     KOLO_COMM_AXES,
     KOLO_COMM_OF_SAMPLES, /* a sum over the samples: no other sum leads to it */
     KOLO_COMM_IN_PLACE,   /* a reduce-scatter: the own range stays where it is in the bucket */
+    KOLO_COMM_KEPT,       /* from the first logical shard of a step to the last, in memory that no
+                             other bucket uses */
     KOLO_COMM_OP          /* of a reduction */
 };
 

@@ -5,8 +5,8 @@
 #include "base/memory.h"
 #include "train/session/agree.h"
 
-/* With `shards`, updates are of ranges, which may be empty on some ranks: they go element by
- * element and round alike in any kernel. */
+/* With `shards`, updates, and copies of parameters that are gathered, are of ranges, which may be
+ * empty on some ranks: they go element by element and round alike in any kernel. */
 static kolo_status describe(const kolo_plan *plan, bool shards, kolo_text *text) {
     int n = kolo_plan_n_steps(plan);
     kolo_step_info *steps = kolo_alloc((size_t)n * sizeof *steps);
@@ -15,7 +15,9 @@ static kolo_status describe(const kolo_plan *plan, bool shards, kolo_text *text)
     kolo_text_add(text, "instruction set: %s\n", kolo_isa_describe(kolo_isa_now())->label);
     for (int i = 0; i < n; i++) {
         const kolo_step_info *s = &steps[i];
-        if (s->kind != KOLO_STEP_KERNEL || (shards && s->once)) continue;
+        if (s->kind != KOLO_STEP_KERNEL || (shards && (s->once || s->range))) {
+            continue;
+        };
         kolo_text_add(text, "kernel of %s%s%s: %s %s\n", s->op, s->parameter ? " with " : "",
                       s->parameter ? s->parameter : "", s->kernel, s->implementation);
     }

@@ -9,12 +9,14 @@
 static kolo_status hash_shards(kolo_session *s, const kolo_batch *batch, int64_t rank,
                                const kolo_step_scalars *x, const cached *finish, uint64_t *hashes) {
     const bool own = rank == rank_of(s);
+    const int rounds = kolo_session_shard_rounds(s, (int)rank);
     int first, end;
     kolo_session_shards(s, (int)rank, &first, &end);
-    for (int k = first; k < end; k++) {
+    for (int k = first; k < first + rounds; k++) {
         const cached *c;
-        if (kolo_session_shard_count(s, batch->global_count, k) == 0) {
-            if (own) kolo_plan_skip_shard(finish->plan, k);
+        if (k >= end || kolo_session_shard_count(s, batch->global_count, k) == 0) {
+            if (own && k < end) kolo_plan_skip_shard(finish->plan, k);
+            KOLO_TRY(kolo_session_follow(s, finish, x, false));
             continue;
         }
         KOLO_TRY(kolo_session_prepare_shard(s, batch, k, x, finish, &c));

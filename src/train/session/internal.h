@@ -132,10 +132,15 @@ static inline int64_t micro_global(const kolo_session *s, int64_t global, int64_
            (ranks - larger) * kolo_part_count(share, parts, i);
 }
 
+/* Whether all ranks gather parameters in every micro-batch. */
+static inline bool gathers_parameters(const kolo_session *s) {
+    return ranks_of(s) > 1 && s->opts.plan.zero > 2;
+}
+
 /* Whether ranks take part in each other's evaluation: each has a range of the parameters. */
 static inline bool evaluates_together(const kolo_session *s) {
-    return ranks_of(s) > 1 &&
-           (s->opts.plan.zero > 2 || kolo_mesh_has_model_axis(&s->opts.plan.mesh));
+    return gathers_parameters(s) ||
+           (ranks_of(s) > 1 && kolo_mesh_has_model_axis(&s->opts.plan.mesh));
 }
 
 /* plan_cache.c */
@@ -183,6 +188,13 @@ int64_t kolo_session_shard_count(const kolo_session *s, int64_t global, int k);
 kolo_status kolo_session_prepare_shard(kolo_session *s, const kolo_batch *batch, int k,
                                        const kolo_step_scalars *x, const cached *finish,
                                        const cached **c);
+/* How often a rank computes a shard in a step, or follows the others: as often as it has shards or,
+ * if all ranks gather parameters in each, as the rank with most shards. */
+int kolo_session_shard_rounds(const kolo_session *s, int rank);
+/* In the place of computing a shard: takes part in what the others gather, if they do. `complete`:
+ * and in the rest of the step. PEER, TIMEOUT. */
+kolo_status kolo_session_follow(const kolo_session *s, const cached *finish,
+                                const kolo_step_scalars *x, bool complete);
 kolo_status kolo_session_complete_step(const cached *finish, const kolo_step_scalars *x);
 /* Adds a blocking collective of the step, from begin_ns until now, to its times. */
 void kolo_session_count_communication(kolo_session *s, int64_t begin_ns);

@@ -59,9 +59,28 @@ kolo_status kolo_session_prepare_shard(kolo_session *s, const kolo_batch *batch,
     return KOLO_OK;
 }
 
-kolo_status kolo_session_complete_step(const cached *finish, const kolo_step_scalars *x) {
+int kolo_session_shard_rounds(const kolo_session *s, int rank) {
+    int most = 0;
+    for (int r = 0; r < ranks_of(s) && gathers_parameters(s); r++) {
+        most = s->counts[r] > most ? s->counts[r] : most;
+    }
+    return gathers_parameters(s) ? most : s->counts[rank];
+}
+
+static void set_update(const cached *finish, const kolo_step_scalars *x) {
     kolo_plan_set(finish->plan, finish->lr, x->lr);
     kolo_plan_set(finish->plan, finish->update, x->update);
+}
+
+kolo_status kolo_session_follow(const kolo_session *s, const cached *finish,
+                                const kolo_step_scalars *x, bool complete) {
+    if (!gathers_parameters(s)) return KOLO_OK;
+    set_update(finish, x);
+    return kolo_plan_follow(finish->plan, complete);
+}
+
+kolo_status kolo_session_complete_step(const cached *finish, const kolo_step_scalars *x) {
+    set_update(finish, x);
     return kolo_plan_complete(finish->plan);
 }
 

@@ -61,12 +61,6 @@ static kolo_status check_batches(const kolo_train_opts *o) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "ZeRO shards sums over the workers: omit --zero, or "
                                                "--sparse-embedding");
     }
-    if (o->zero > 2 && o->reproducible > 0) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "--zero 3 gathers parameters in every micro-batch, and workers may have "
-                         "different numbers of logical shards: give --zero 2, or omit "
-                         "--reproducible");
-    }
     if (o->reproducible == 0) return KOLO_OK;
     if (o->global_batch == 0 || o->global_batch % o->reproducible != 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,

@@ -12,21 +12,29 @@ static int64_t busy_ns(const kolo_session *s) {
            ns[KOLO_PHASE_UPDATE];
 }
 
-/* This rank's shards. The last one, if it is full, also completes the step. */
+/* This rank's shards. The last one also completes the step, if it is full; if all ranks gather
+ * parameters in each, they complete the step in the last round, or none of them does. */
 static kolo_status run_shards(kolo_session *s, const kolo_batch *batch, const kolo_step_scalars *x,
                               const cached **finish) {
     const int64_t size = s->opts.batch;
+    const bool together = gathers_parameters(s);
+    const bool full = batch->global_count == s->opts.shards * size;
+    const int rounds = kolo_session_shard_rounds(s, rank_of(s));
     bool complete = false;
     KOLO_TRY(kolo_session_get_plan(s, FINISH, size, size, finish));
-    for (int k = s->first_shard; k < s->end_shard; k++) {
+    for (int i = 0; i < rounds; i++) {
         const cached *c;
-        int64_t count = kolo_session_shard_count(s, batch->global_count, k);
+        const int k = s->first_shard + i;
+        const bool own = k < s->end_shard, last = i == rounds - 1;
+        int64_t count = own ? kolo_session_shard_count(s, batch->global_count, k) : 0;
         if (count == 0) {
-            kolo_plan_skip_shard((*finish)->plan, k);
+            complete = together && last && full;
+            if (own) kolo_plan_skip_shard((*finish)->plan, k);
+            KOLO_TRY(kolo_session_follow(s, *finish, x, complete));
             continue;
         }
         KOLO_TRY(kolo_session_prepare_shard(s, batch, k, x, *finish, &c));
-        complete = k == s->end_shard - 1 && count == size;
+        complete = last && (together ? full : count == size);
         KOLO_TRY(kolo_plan_run_shard(c->plan, k, complete));
     }
     if (!complete) KOLO_TRY(kolo_session_complete_step(*finish, x));

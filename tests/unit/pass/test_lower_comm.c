@@ -42,7 +42,7 @@ static net build(kolo_placement_kind from, bool reports_sum) {
 static void lower(kolo_graph *g) {
     ASSERT_OK(kolo_pass_synchronise(g));
     ASSERT_OK(kolo_graph_propagate(g));
-    ASSERT_OK(kolo_pass_lower_comm(g, &one_each, SIZE_MAX));
+    ASSERT_OK(kolo_pass_lower_comm(g, &one_each, SIZE_MAX, false));
     ASSERT_OK(kolo_graph_verify(g));
     ASSERT_OK(kolo_graph_propagate(g));
 }
@@ -96,7 +96,7 @@ static void a_summand_with_another_reader_is_copied(void **state) {
 
 static void what_is_no_sum_is_refused(void **state) {
     net m = build(KOLO_PLACEMENT_LOCAL, false);
-    assert_int_equal(kolo_pass_lower_comm(m.g, &one_each, SIZE_MAX), KOLO_ERR_UNSUPPORTED);
+    assert_int_equal(kolo_pass_lower_comm(m.g, &one_each, SIZE_MAX, false), KOLO_ERR_UNSUPPORTED);
     assert_non_null(strstr(kolo_last_error(), "dp:local"));
     kolo_graph_destroy(m.g);
 }
