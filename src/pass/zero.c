@@ -124,12 +124,6 @@ static kolo_status cut_all(zero *z, const int64_t **cuts, trained *list) {
         const kolo_value_info *info = &g->values[v];
         bool trains = info->kind == KOLO_VALUE_PARAM && kolo_value_ok(info->grad);
         if (!trains || z->unit[v] > 0 || z->whole[v]) continue;
-        if (info->rows > 0) {
-            return KOLO_FAIL(KOLO_ERR_ARG,
-                             "%s has a row-sparse gradient, which ZeRO cannot shard: omit "
-                             "--sparse-embedding or --zero",
-                             info->name);
-        }
         list[n++] = (trained){v, kolo_info(g, info->grad)->producer};
     }
     qsort(list, (size_t)n, sizeof *list, by_made);
@@ -327,12 +321,13 @@ static bool is_blocked(const kolo_graph *g, int32_t param) {
     return !kolo_layout_is_plain(&g->values[param].tensor.layout);
 }
 
-/* Level 0: chooses the parameters whose updates of ranges give the bits of whole ones. */
+/* Chooses the parameters that are not cut: tables with row-sparse gradients, of which all ranks
+ * gather and update the same rows; and, at level 0, those whose norms would get other bits. */
 static void keep_whole(zero *z) {
     const kolo_graph *g = z->g;
     for (int32_t v = 0; v < z->n_values; v++) {
         const kolo_value_info *info = &g->values[v];
-        z->whole[v] = z->o->level == 0 && info->kind == KOLO_VALUE_PARAM && info->rows > 0;
+        z->whole[v] = info->kind == KOLO_VALUE_PARAM && info->rows > 0;
     }
     for (int32_t i = 0; i < g->n_nodes && z->o->level == 0; i++) {
         const kolo_node *n = g->nodes[i];

@@ -57,10 +57,6 @@ static kolo_status check_batches(const kolo_train_opts *o) {
         return KOLO_FAIL(KOLO_ERR_ARG, "an audit compares the gradients of logical shards: give "
                                        "--reproducible too");
     }
-    if (o->zero > 0 && o->sparse_embedding) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "ZeRO shards sums over the workers: omit --zero, or "
-                                               "--sparse-embedding");
-    }
     if (o->reproducible == 0) return KOLO_OK;
     if (o->global_batch == 0 || o->global_batch % o->reproducible != 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,
