@@ -198,9 +198,35 @@ kolo_status kolo_job_open(kolo_job *j) {
     return KOLO_OK;
 }
 
+/* The plans of a smaller batch; the error names its size. */
+static kolo_status compile_size(const kolo_job *j, int64_t samples, const char *what,
+                                kolo_status (*compile)(kolo_session *, int64_t)) {
+    kolo_status status = samples > 0 ? compile(j->session, samples) : KOLO_OK;
+    return status == KOLO_OK ? KOLO_OK
+                             : kolo_fail_in(status, "%s of %" PRId64 " samples", what, samples);
+}
+
+/* The layers of a model may be divisible over the mesh with some sizes of a batch only: compiles
+ * the plans of all sizes that the run has, before its first step. */
+static kolo_status compile_sizes(const kolo_job *j) {
+    const kolo_setup *s = &j->setup;
+    if (!kolo_mesh_divides_layers(&s->mesh)) return KOLO_OK;
+    if (!s->opts.in_memory && s->total_steps >= s->epoch_steps) {
+        const int64_t rest = kolo_dataset_describe(s->train)->count % s->global_batch;
+        KOLO_TRY(compile_size(j, rest, "the last step of an epoch,", kolo_session_compile_step));
+    }
+    if (!s->test) return KOLO_OK;
+    const int64_t batch = s->opts.batch * kolo_session_data_ranks(j->session);
+    const int64_t tests = kolo_dataset_describe(s->test)->count;
+    KOLO_TRY(
+        compile_size(j, tests < batch ? 0 : batch, "evaluation", kolo_session_compile_evaluation));
+    return compile_size(j, tests % batch, "evaluation", kolo_session_compile_evaluation);
+}
+
 kolo_status kolo_job_create_session(kolo_job *j) {
     KOLO_TRY(kolo_session_create_for(&j->setup.session, j->comm, &j->own));
     j->session = j->own;
+    KOLO_TRY(compile_sizes(j));
     KOLO_TRY(kolo_agree(j->comm, kolo_session_check_memory(j->session, j->comm)));
     const int zero = j->setup.opts.zero;
     if (j->setup.opts.reproducible > 0)

@@ -37,6 +37,22 @@ kolo_status kolo_session_compile_first(kolo_session *s) {
     return kolo_session_get_plan(s, FINISH, key, kolo_part_count(share, n, n - 1), &unused);
 }
 
+kolo_status kolo_session_compile_step(kolo_session *s, int64_t global) {
+    const cached *unused;
+    const int64_t share = kolo_part_count(global, step_ranks(s), step_rank(s));
+    const int64_t n = micro_batches(s, global), last = kolo_part_count(share, n, n - 1);
+    KOLO_TRY(kolo_session_get_plan(s, FINISH, global, last, &unused));
+    const int64_t first = kolo_part_count(share, n, 0); /* the largest: sizes differ by one */
+    return first == last ? KOLO_OK : kolo_session_get_plan(s, ADD, global, first, &unused);
+}
+
+kolo_status kolo_session_compile_evaluation(kolo_session *s, int64_t global) {
+    const cached *unused;
+    const int64_t share = kolo_part_count(global, data_ranks(s), data_rank(s));
+    return kolo_session_get_plan(s, EVALUATE, evaluates_together(s) ? global : share, share,
+                                 &unused);
+}
+
 /* Where ranks train on their own, the plans that combine what they have learned. */
 static kolo_status create_rounds(kolo_session *s) {
     const kolo_consistency *c = &s->opts.consistency;

@@ -69,6 +69,11 @@ kolo_status kolo_session_build(const kolo_session_config *opts, int64_t batch, k
 /* Draws the parameters from `seed` on every rank, then broadcasts those of rank 0. Collective. */
 kolo_status kolo_session_init(kolo_session *session, uint64_t seed);
 
+/* Compiles the plans of a step, or of the evaluation of a batch, of `global` samples of all ranks,
+ * which the first such step or batch would do. Collective. The errors of kolo_plan_compile. */
+kolo_status kolo_session_compile_step(kolo_session *session, int64_t global);
+kolo_status kolo_session_compile_evaluation(kolo_session *session, int64_t global);
+
 /* Sets the number of completed steps. Per-step random draws and Adam's bias correction depend on
  * it. */
 void kolo_session_set_steps(kolo_session *session, int64_t steps);

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { STEPS = MESH_STEPS, TOKENS = 6, WIDTH = 24, WORDS = 11, SAMPLES = 4 };
 
@@ -473,6 +474,26 @@ static void what_cannot_be_divided_is_named(void **state) {
     assert_job_refused(2, &densenet, "no rule of tensor parallelism");
 }
 
+/* Steps of 5 samples cannot be sharded by samples, so these rules divide other layers only; the
+ * last step of an epoch has 4, of which the labels would have to be sharded too. */
+static void sizes_are_checked_before_the_first_step(void **state) {
+    kolo_train_opts opts = few;
+    opts.data = "synthetic-tokens:N=9,test=5";
+    opts.global_batch = 5;
+    opts.epochs = 1;
+    opts.mesh = "tp=2";
+    opts.out_dir = "early";
+    opts.checkpoint_steps = 1;
+    opts.placement = rules_file("sums 0\n*.c_fc.weight 0\n*.mlp.c_proj.weight 1\n");
+    assert_job_refused(2, &opts, "the last step of an epoch, of 4 samples");
+    assert_int_not_equal(access("early/latest", F_OK), 0);
+    opts.data = "synthetic-tokens:N=5,test=9";
+    assert_job_refused(2, &opts, "evaluation of 4 samples");
+    assert_int_not_equal(access("early/latest", F_OK), 0);
+    opts.no_eval = true;
+    assert_int_equal(train_well(2, &opts).steps, 1);
+}
+
 TEST_MAIN(test_tensor_parallel) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_mesh_computes_what_one_rank_does),
@@ -481,6 +502,7 @@ TEST_MAIN(test_tensor_parallel) {
         cmocka_unit_test(activations_in_bf16),
         cmocka_unit_test(checkpoints_are_those_of_one_rank),
         cmocka_unit_test(what_cannot_be_divided_is_named),
+        cmocka_unit_test(sizes_are_checked_before_the_first_step),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
