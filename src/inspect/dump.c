@@ -185,6 +185,12 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     kolo_mesh mesh;
     if (out->mesh) KOLO_TRY(kolo_mesh_parse(out->mesh, 0, &mesh));
     if (out->mesh) out->ranks = kolo_mesh_size(&mesh);
+    if (out->mesh && out->what == KOLO_DUMP_SERVERS) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "servers are for data parallelism: give their number with "
+                         "--ranks in the place of --mesh %s",
+                         out->mesh);
+    }
     kolo_shape sample;
     int64_t classes;
     KOLO_TRY(kolo_model_sample(model, out->model_options, &sample, &classes));

@@ -18,6 +18,14 @@ static kolo_status print_dump(const kolo_dump_opts *opts) {
     return status;
 }
 
+/* Options that have no effect on what is dumped. */
+static kolo_status check_options(const kolo_options *o) {
+    const char *mesh = kolo_options_text(o, "mesh");
+    KOLO_TRY(train_opts_check_effects(o));
+    if (!mesh || !kolo_options_typed(o, "ranks")) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "--mesh %s sets the number of ranks: remove --ranks", mesh);
+}
+
 int cmd_dump(kolo_options *o) {
     int threads = (int)kolo_options_int(o, "threads");
     kolo_dump_opts opts = {
@@ -45,7 +53,8 @@ int cmd_dump(kolo_options *o) {
         .cached = kolo_options_choice(o, "autotune") == KOLO_AUTOTUNE_CACHED,
         .notice = train_opts_notice,
     };
-    kolo_status status = train_opts_tuning(o, &opts.tuning);
+    kolo_status status = check_options(o);
+    if (status == KOLO_OK) status = train_opts_tuning(o, &opts.tuning);
     if (status == KOLO_OK) status = train_opts_model(o, &opts.model, &opts.model_options);
     if (status == KOLO_OK) status = print_dump(&opts);
     return status == KOLO_OK ? 0 : report_failure(status);

@@ -134,17 +134,34 @@ static const struct {
     {"decay-matrices-only", "weight-decay", 0, "--weight-decay X"},
     {"no-decay", "weight-decay", 0, "--weight-decay X"},
     {"init-partial", "init", 0, "--init FILE"},
-    {"pipeline", "mesh", 0, "--mesh pp=2"},
     {"compress-min-bytes", "compress", 0, "--compress CODEC"},
     {"eval-every", "eval", 0, "--eval"},
     {"eval-every-steps", "eval", 0, "--eval"},
 };
+
+/* Options of one axis of the mesh. */
+static const struct {
+    const char *option, *axis;
+} axes[] = {{"pipeline", "pp"}, {"placement", "tp"}};
 
 /* Whether an option is set to something other than nothing, zero, none or false. */
 static bool is_on(const kolo_options *o, const char *name) {
     const char *text = kolo_options_value_text(o, name);
     return text && strcmp(text, "0") != 0 && strcmp(text, "none") != 0 &&
            strcmp(text, "false") != 0;
+}
+
+static kolo_status check_axes(const kolo_options *o) {
+    const char *mesh = kolo_options_text(o, "mesh");
+    for (size_t i = 0; i < KOLO_COUNT(axes); i++) {
+        const char *option = axes[i].option, *axis = axes[i].axis;
+        const bool given = kolo_options_has(o, option) && kolo_options_typed(o, option);
+        if (!given || (mesh && strstr(mesh, axis))) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--%s has no effect without --mesh %s=2: remove it, or give --mesh %s=2",
+                         option, axis, axis);
+    }
+    return KOLO_OK;
 }
 
 kolo_status train_opts_check_effects(const kolo_options *o) {
@@ -158,7 +175,7 @@ kolo_status train_opts_check_effects(const kolo_options *o) {
         return KOLO_FAIL(KOLO_ERR_ARG, "--%s has no effect without %s: remove it, or give %s",
                          option, effects[i].advice, effects[i].advice);
     }
-    return KOLO_OK;
+    return kolo_options_has(o, "mesh") ? check_axes(o) : KOLO_OK;
 }
 
 int train_opts_loader_threads(const kolo_options *o) {

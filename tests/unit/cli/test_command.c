@@ -161,6 +161,15 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
          "kolo: --eval-every has no effect without --eval: remove it, or give --eval\n"},
         {"train --model mlp --data synthetic --pipeline gpipe",
          "kolo: --pipeline has no effect without --mesh pp=2: remove it, or give --mesh pp=2\n"},
+        {"train --model mlp --data synthetic --mesh tp=2 --pipeline zb-h1",
+         "kolo: --pipeline has no effect without --mesh pp=2: remove it, or give --mesh pp=2\n"},
+        {"dump --model mlp --what plan --placement megatron",
+         "kolo: --placement has no effect without --mesh tp=2: remove it, or give --mesh tp=2\n"},
+        {"dump --model mlp --what plan --mesh tp=2 -n 3",
+         "kolo: --mesh tp=2 sets the number of ranks: remove --ranks\n"},
+        {"dump --model mlp --what servers --mesh tp=2",
+         "kolo: servers are for data parallelism: give their number with --ranks in the place of "
+         "--mesh tp=2\n"},
         {"train --model mlp --data synthetic --compress-min-bytes 10",
          "kolo: --compress-min-bytes has no effect without --compress CODEC: remove it, or give "
          "--compress CODEC\n"},
