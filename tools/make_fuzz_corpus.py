@@ -3,10 +3,14 @@
 
 They are committed; run this again only to add one.
 """
+import base64
 import gzip
+import io
 import json
 import pathlib
 import struct
+import tarfile
+import zlib
 
 CORPUS = pathlib.Path(__file__).resolve().parent.parent / "tests/fuzz/corpus"
 
@@ -33,7 +37,55 @@ def tensor(dtype, shape, begin, end):
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
+def archive(form, *names):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=form) as tar:
+        for name in names:
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = 3, 1.25
+            tar.addfile(info, io.BytesIO(b"123"))
+    return file.getvalue()[:512 * (4 * len(names) + 3)]
+
+
+def png(colour, channels, depth=8):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    row = b"\0" + bytes(range(5 * channels * depth // 8))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 5, 4, depth, colour, 0, 0, 0)) +
+            (chunk(b"PLTE", bytes(range(30))) if colour == 3 else b"") +
+            chunk(b"IDAT", zlib.compress(row * 4)) + chunk(b"IEND", b""))
+
+
 SEEDS = {
+    "tar/pax": archive(tarfile.PAX_FORMAT, "a.jpg", "a.cls"),
+    "tar/gnu": archive(tarfile.GNU_FORMAT, "d" * 101 + "/a.jpg", "a.cls"),
+    "tar/ustar": archive(tarfile.USTAR_FORMAT, "d" * 90 + "/" + "e" * 90 + ".png", "b"),
+    "image/grey.png": png(0, 1),
+    "image/rgb16.png": png(2, 3, 16),
+    "image/palette.png": png(3, 1),
+    "image/rgba.png": png(6, 4),
+    # 9 x 7 pixels, by libjpeg.
+    "image/baseline.jpg": base64.b64decode(
+        "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAA0JCgsKCA0LCgsODg0PEyAVExISEyccHhcgLikxMC4pLSwzOko+MzZGNywtQFdBRkxO"
+        "UlNSMj5aYVpQYEpRUk//2wBDAQ4ODhMREyYVFSZPNS01T09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09P"
+        "T09PT09PT0//wAARCAAHAAkDASIAAhEBAxEB/8QAFgABAQEAAAAAAAAAAAAAAAAAAAIG/8QAHBAAAQMFAAAAAAAAAAAAAAAAAAEC"
+        "BQYWISJR/8QAFAEBAAAAAAAAAAAAAAAAAAAAAv/EABQRAQAAAAAAAAAAAAAAAAAAAAD/2gAMAwEAAhEDEQA/AJgadbrhDU263iAC"
+        "F//Z"),
+    "image/progressive.jpg": base64.b64decode(
+        "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAA0JCgsKCA0LCgsODg0PEyAVExISEyccHhcgLikxMC4pLSwzOko+MzZGNywtQFdBRkxO"
+        "UlNSMj5aYVpQYEpRUk//2wBDAQ4ODhMREyYVFSZPNS01T09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09P"
+        "T09PT09PT0//wgARCAAHAAkDASIAAhEBAxEB/8QAFgABAQEAAAAAAAAAAAAAAAAAAAEF/8QAFAEBAAAAAAAAAAAAAAAAAAAAAf/a"
+        "AAwDAQACEAMQAAABmoJ//8QAFxABAAMAAAAAAAAAAAAAAAAAAAMEFP/aAAgBAQABBQKCuzv/xAAUEQEAAAAAAAAAAAAAAAAAAAAA"
+        "/9oACAEDAQE/AX//xAAUEQEAAAAAAAAAAAAAAAAAAAAA/9oACAECAQE/AX//xAAUEAEAAAAAAAAAAAAAAAAAAAAQ/9oACAEBAAY/"
+        "Aj//xAAXEAEAAwAAAAAAAAAAAAAAAAAAAREh/9oACAEBAAE/IY8Vf//aAAwDAQACAAMAAAAQc//EABQRAQAAAAAAAAAAAAAAAAAA"
+        "AAD/2gAIAQMBAT8Qf//EABQRAQAAAAAAAAAAAAAAAAAAAAD/2gAIAQIBAT8Qf//EABcQAAMBAAAAAAAAAAAAAAAAAAABQWH/2gAI"
+        "AQEAAT8QgIwR/9k="),
+    "image/cmyk.jpg": base64.b64decode(
+        "/9j/7gAOQWRvYmUAZAAAAAAA/9sAQwANCQoLCggNCwoLDg4NDxMgFRMSEhMnHB4XIC4pMTAuKS0sMzpKPjM2RjcsLUBXQUZMTlJT"
+        "UjI+WmFaUGBKUVJP/8AAFAgABwAJBEMRAE0RAFkRAEsRAP/EABYAAQEBAAAAAAAAAAAAAAAAAAEDBP/EACEQAAEEAgAHAAAAAAAA"
+        "AAAAAAECAwQRAAUGFiExVJPS/9oADgRDAE0AWQBLAAA/AHQaaPEirlSCEMsoLjiqukgWTQ69hlNBpo8SKuVIIQyyguOKq6SBZNDr"
+        "2GX0GmjxIq5UghDLKC44qrpIFk0OvYZq0GmjxIq5UghDLKC44qrpIFk0OvYY86cPeFsfW39486cPeFsfW39486cPeFsfW39486cP"
+        "eFsfW395/9k="),
     "idx/images": idx(2, 3, 4),
     "idx/images.gz": packed(idx(2, 3, 4)),
     "idx/labels": idx(5),

@@ -1,0 +1,21 @@
+/* JPEG and PNG images of any bytes: they decode to pixels that can be read, or are refused. */
+#include "base/status.h"
+#include "data/images/image.h"
+#include "fuzz/fuzz.h"
+
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
+    kolo_image image;
+    kolo_status status = kolo_image_decode(bytes, length, "input", &image);
+    if (status != KOLO_OK) {
+        KOLO_ASSERT(kolo_last_error()[0] && !strchr(kolo_last_error(), '\n'));
+        return 0;
+    }
+    uint8_t small[3 * 3 * 2];
+    const kolo_box whole = {0, 0, image.height, image.width};
+    KOLO_ASSERT(image.height > 0 && image.width > 0);
+    KOLO_ASSERT(!kolo_image_resize(&image, whole, 3, 2, (kolo_box){0, 0, 3, 2}, small));
+    kolo_image_fini(&image);
+    return 0;
+}
