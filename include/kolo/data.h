@@ -187,6 +187,43 @@ enum { KOLO_LOADER_NO_THREAD = -1, KOLO_LOADER_MAX_THREADS = 1024 };
 /* The next batch, valid until the next call; global_count 0: the end. Blocks until it is ready. One
  * thread at a time. TIMEOUT; or the error of the data set, then also in every later call. */
 KOLO_API kolo_status kolo_loader_next(kolo_loader *loader, kolo_batch *batch);
+/* The list of a loader's stages: code, name, description. */
+#define KOLO_LOADER_STAGE_LIST(X)                                         \
+    X(KOLO_LOADER_READ, "read", "the bytes of a sample")                  \
+    X(KOLO_LOADER_DECODE, "decode", "JPEG or PNG to pixels")              \
+    X(KOLO_LOADER_RESIZE, "resize", "the crop of an image to the sample") \
+    X(KOLO_LOADER_AUGMENT, "augment", "the other random transforms")      \
+    X(KOLO_LOADER_CONVERT, "convert", "to normalized f32, by the training thread")
+
+typedef enum kolo_loader_stage {
+#define KOLO_LOADER_STAGE_ENUM(code, name, help) code,
+    KOLO_LOADER_STAGE_LIST(KOLO_LOADER_STAGE_ENUM)
+#undef KOLO_LOADER_STAGE_ENUM
+        KOLO_LOADER_STAGES
+} kolo_loader_stage;
+/* The name in the list; "unknown" outside it. Static storage. */
+KOLO_API const char *kolo_loader_stage_name(kolo_loader_stage stage);
+
+/* A zero field takes its default. */
+typedef struct kolo_loader_bench_opts {
+    const char *augment; /* as in kolo_session_loader; NULL: none */
+    int64_t batch;       /* default 64 */
+    int threads;         /* of the loader; default 1, or KOLO_LOADER_NO_THREAD */
+    int64_t budget_ms;   /* of each of the two measurements; default 1000 */
+} kolo_loader_bench_opts;
+
+typedef struct kolo_loader_bench {
+    int64_t samples;                    /* measured by stage, on one thread */
+    double seconds[KOLO_LOADER_STAGES]; /* of all of them in each stage; 0: there is none */
+    double loader_samples_per_second;   /* of a loader with `threads`, without `convert` */
+} kolo_loader_bench;
+
+/* Measures what the stages of a loader cost, in shuffled epochs. `opts` may be NULL. Blocks. ARG: a
+ * bad option; IO: no thread; the errors of reading samples. */
+KOLO_API kolo_status kolo_bench_loader(const kolo_dataset *dataset,
+                                       const kolo_loader_bench_opts *opts,
+                                       kolo_loader_bench *result);
+
 /* Ends the threads; waits for what they are reading, at most one batch. NULL is allowed. */
 KOLO_API void kolo_loader_destroy(kolo_loader *loader);
 

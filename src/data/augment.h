@@ -29,7 +29,8 @@ typedef struct kolo_draw {
     const kolo_augment *augment;
     uint64_t seed;
     int64_t epoch;
-    int64_t *damaged; /* counts the samples whose place others take; NULL: they are not counted */
+    int64_t *damaged;  /* counts the samples whose place others take; NULL: they are not counted */
+    int64_t *stage_ns; /* adds the times of stages, by kolo_loader_stage; NULL: they are not kept */
 } kolo_draw;
 
 /* The part of an image of height x width that is the resized crop of sample `index`. */

@@ -136,7 +136,7 @@ static kolo_status begin(kolo_loader *l, int64_t number, slot *s) {
 static kolo_status fill(const kolo_loader *l, const slot *s, int64_t first, int64_t n,
                         uint8_t *scratch, int64_t *damaged) {
     const kolo_dataset_info *info = kolo_dataset_describe(l->opts.dataset);
-    const kolo_draw draw = {&l->opts.augment, l->opts.seed, s->batch.epoch, damaged};
+    const kolo_draw draw = {&l->opts.augment, l->opts.seed, s->batch.epoch, damaged, NULL};
     const int64_t *indices = s->indices + first;
     size_t bytes[KOLO_MAX_FIELDS];
     void *data[KOLO_MAX_FIELDS];

@@ -22,6 +22,8 @@
       "Measures pushes to servers and pulls from them")                                          \
     X(CMD_BENCH_COMPRESS, cmd_bench_compress, "bench compress", NULL,                            \
       "Measures codecs: speed, compression ratio and error")                                     \
+    X(CMD_BENCH_LOADER, cmd_bench_loader, "bench loader", NULL,                                  \
+      "Measures reading, decoding and augmenting samples")                                       \
     X(CMD_BENCH_SIM, cmd_bench_sim, "bench sim", NULL,                                           \
       "Predicts allreduces on a modelled network")                           \
     X(CMD_PROFILE, cmd_profile, "profile", NULL,                                                 \

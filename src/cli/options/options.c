@@ -81,7 +81,8 @@ const kolo_option cli_options[] = {
      .metavar = "NAME[:KEY=VALUE,...]", .commands = TRAINED | CMD_GENERATE, .unset = "that of the checkpoint",
      .help = "model of weights with the names of Kolo, torchvision or Hugging Face"},
     {.name = "data", .type = KOLO_OPTION_TEXT, .path = kolo_dataset_path, .metavar = "NAME[:ARG]",
-     .commands = CMD_TRAIN | TRAINED, .required = CMD_TRAIN | TRAINED,
+     .commands = CMD_TRAIN | TRAINED | CMD_BENCH_LOADER,
+     .required = CMD_TRAIN | TRAINED | CMD_BENCH_LOADER,
      .help = "data set (docs/data.md): fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, cifar100:DIR, "
              "folder:DIR (images), webdataset:PATTERN, csv:FILE, text:FILE, tokens:FILE; or synthetic: "
              "synthetic[:KEY=VALUE,...] with the keys N, test, shape (1x28x28), classes and seed, "
@@ -131,7 +132,8 @@ const kolo_option cli_options[] = {
      .unset = "an equal share of the processors",
      .help = "compute threads per worker"},
     {.name = "loader-threads", .type = KOLO_OPTION_INT, .metavar = "N", .min = 0,
-     .max = KOLO_LOADER_MAX_THREADS, .commands = CMD_TRAIN | TRAINED, .unset = "one for each worker",
+     .max = KOLO_LOADER_MAX_THREADS, .commands = CMD_TRAIN | TRAINED | CMD_BENCH_LOADER,
+     .unset = "one for each worker",
      .help = "threads of a host that read samples ahead, divided among its workers; 0: none, a "
              "worker reads when it needs a batch. Results do not depend on them"},
     {.name = "bind", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = WORK,
@@ -143,7 +145,8 @@ const kolo_option cli_options[] = {
 
     {.section = "amount of work",
      .name = "batch", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "64", .min = 1,
-     .max = 1 << 20, .commands = (MODEL | TRAINED) & ~(CMD_TRAIN | CMD_BENCH_TRAIN),
+     .max = 1 << 20,
+     .commands = (MODEL | TRAINED | CMD_BENCH_LOADER) & ~(CMD_TRAIN | CMD_BENCH_TRAIN),
      .help = "samples per worker in a step, or in each micro-batch of it"},
     {.name = "batch", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 1 << 20,
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "64 unless --global-batch is given",
@@ -253,6 +256,8 @@ const kolo_option cli_options[] = {
      .max = 3600, .commands = CMD_BENCH_ALLREDUCE | CMD_BENCH_PS, .help = "time per size"},
     {.name = "seconds", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.5", .min = 0.01,
      .max = 3600, .commands = CMD_BENCH_COMPRESS, .help = "time per codec"},
+    {.name = "seconds", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "1", .min = 0.01,
+     .max = 3600, .commands = CMD_BENCH_LOADER, .help = "time for the stages, and for the loader"},
     {.name = "codecs", .type = KOLO_OPTION_TEXT, .metavar = "NAME,...",
      .preset = "f16,bf16,int8,onebit,topk:0.01,topk:0.001", .commands = CMD_BENCH_COMPRESS,
      .help = "codecs; topk:R keeps the fraction R of the elements"},
@@ -370,7 +375,8 @@ const kolo_option cli_options[] = {
     {.name = "warmup-epochs", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0", .min = 0,
      .max = 1e6, .commands = CMD_TRAIN,
      .help = "epochs of linear learning-rate warm-up; may be fractional"},
-    {.name = "augment", .type = KOLO_OPTION_TEXT, .metavar = "NAME,...", .commands = CMD_TRAIN,
+    {.name = "augment", .type = KOLO_OPTION_TEXT, .metavar = "NAME,...",
+     .commands = CMD_TRAIN | CMD_BENCH_LOADER,
      .unset = "none",
      .help = "random augmentation of training images: resized-crop[=A] (a part of A, default 0.08, "
              "to 1 of the area, for images of their own sizes), flip (horizontally), crop=P (shift "
@@ -490,7 +496,7 @@ const kolo_option cli_options[] = {
      .help = "resume the run in this folder, with its options, from its latest intact checkpoint "
              "or from this one; latest: resume the run in --out, or start it if there is none"},
     {.name = "json", .type = KOLO_OPTION_TEXT, .path = whole_file, .metavar = "FILE", .not_kept = true,
-     .commands = JOB | CMD_BENCH_COMPRESS | CMD_BENCH_SIM,
+     .commands = JOB | CMD_BENCH_COMPRESS | CMD_BENCH_SIM | CMD_BENCH_LOADER,
      .help = "write the result as JSON; -: to standard output"},
     {.name = "trace", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE", .not_kept = true,
      .commands = STEPS,
@@ -501,7 +507,7 @@ const kolo_option cli_options[] = {
     {.name = "progress", .type = KOLO_OPTION_CHOICE, .choices = progress_styles, .preset = "auto",
      .commands = CMD_TRAIN, .help = "progress on standard error"},
     {.name = "config", .type = KOLO_OPTION_TEXT, .metavar = "FILE",
-     .commands = JOB | CMD_DUMP | CMD_PREDICT | CMD_BENCH_COMPRESS | CMD_BENCH_SIM,
+     .commands = JOB | CMD_DUMP | CMD_PREDICT | CMD_BENCH_COMPRESS | CMD_BENCH_SIM | CMD_BENCH_LOADER,
      .not_in_file = true,
      .help = "YAML file with any of these options; the command line takes precedence. Relative "
              "paths in it refer to its folder"},

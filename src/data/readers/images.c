@@ -1,6 +1,7 @@
 /* Data sets of encoded images. */
 #include "data/readers/images.h"
 
+#include "base/clock.h"
 #include "base/integer.h"
 #include "base/memory.h"
 #include "data/images/image.h"
@@ -36,12 +37,24 @@ static kolo_status take_centre(const kolo_image *image, const int64_t *size, uin
     return kolo_image_resize(image, (kolo_box){0, 0, h, w}, height, width, window, to);
 }
 
+/* Adds the time since *since to a stage, if it is kept. */
+static void add_time(const kolo_draw *draw, kolo_loader_stage stage, int64_t *since) {
+    if (!draw || !draw->stage_ns) return;
+    const int64_t now = kolo_now_ns();
+    if (*since > 0) draw->stage_ns[stage] += now - *since;
+    *since = now;
+}
+
 static kolo_status decode(const kolo_images *images, int64_t index, const kolo_draw *draw,
                           kolo_encoded *e, uint8_t *to) {
     const int64_t H = images->size[0], W = images->size[1];
     kolo_image image = {0};
+    int64_t since = 0;
+    add_time(draw, KOLO_LOADER_READ, &since); /* begins */
     KOLO_TRY(images->fetch(images, index, e));
+    add_time(draw, KOLO_LOADER_READ, &since);
     KOLO_TRY(kolo_image_decode(e->bytes, e->length, e->name, &image));
+    add_time(draw, KOLO_LOADER_DECODE, &since);
     kolo_status status;
     if (draw && draw->augment->least_area > 0) {
         const kolo_box box = kolo_augment_box(draw, index, image.height, image.width);
@@ -49,6 +62,7 @@ static kolo_status decode(const kolo_images *images, int64_t index, const kolo_d
     } else {
         status = take_centre(&image, images->size, to);
     }
+    add_time(draw, KOLO_LOADER_RESIZE, &since);
     kolo_image_fini(&image);
     return status;
 }

@@ -54,6 +54,28 @@ static long spins_of_command(void) {
 }
 
 /* A single process also sets a sleeping wait policy for OpenMP, unless the user sets one. */
+/* Stages that a data set has, and no others. */
+static void stages_of_loaders_are_measured(void **state) {
+    assert_int_equal(test_run("bench loader --data synthetic:N=40,test=4,shape=3x8x8 --batch 16 "
+                              "--augment flip --seconds 0.02 --loader-threads 2 --json out.json"),
+                     0);
+    json_t *all = test_json("out.json");
+    const json_t *stages = json_object_get(all, "stages");
+    static const char *const names[] = {"read", "augment", "convert", "all"};
+    assert_int_equal(json_array_size(stages), KOLO_COUNT(names));
+    for (size_t i = 0; i < KOLO_COUNT(names); i++) {
+        const json_t *row = json_array_get(stages, i);
+        assert_string_equal(json_string_value(json_object_get(row, "stage")), names[i]);
+        assert_true(test_json_number(row, "samples_per_second_per_core") > 0);
+    }
+    assert_int_equal(test_json_int(all, "loader_threads"), 2);
+    assert_true(test_json_number(all, "loader_samples_per_second") > 0);
+    json_decref(all);
+    test_run_fails("bench loader --data synthetic --augment resized-crop", 2,
+                   "kolo: augment: resized-crop is for images of their own sizes, such as "
+                   "folder:DIR, and those of synthetic have one\n");
+}
+
 static void waiting_threads_sleep(void **state) {
     unsetenv("OMP_WAIT_POLICY");
     unsetenv("GOMP_SPINCOUNT");
@@ -249,6 +271,7 @@ static void training_steps_are_measured(void **state) {
 TEST_MAIN(test_command_bench) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_benchmark_checks_its_losses),
+        cmocka_unit_test(stages_of_loaders_are_measured),
         cmocka_unit_test(waiting_threads_sleep),
         cmocka_unit_test(measured_times_are_stored),
         cmocka_unit_test(allreduces_are_measured),
