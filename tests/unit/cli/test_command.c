@@ -184,7 +184,7 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
          "kolo: data set synthetic has no pairs of sentences: choose data such as text:FILE, "
          "tokens:FILE or synthetic-tokens, or a model without them (nsp=0)\n"},
         {"help bench tarin", "kolo: unknown command 'bench tarin': did you mean 'bench train'?\n"},
-        {"bench", "kolo: 'bench' needs one of: train, allreduce, ps, compress, sim\n"},
+        {"bench", "kolo: 'bench' needs one of: train, allreduce, ps, compress, loader, sim\n"},
         {"train --follow ps",
          "kolo: unknown option --follow: 'kolo train --help' lists the options\n"},
     };
