@@ -24,6 +24,7 @@ typedef enum kolo_rng_use {
     KOLO_RNG_TOKEN = 12,     /* generated tokens; index: 0 */
     KOLO_RNG_SPLIT = 13,     /* samples of the test split; index: 0 */
     KOLO_RNG_CROP = 14,      /* random resized crops; index: epoch */
+    KOLO_RNG_COLOUR = 15,    /* colour jitter; index: epoch */
 } kolo_rng_use;
 
 typedef struct kolo_rng {

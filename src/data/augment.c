@@ -1,12 +1,13 @@
-/* Augmentation. Flip and crop are one copy of the sample through `work`; erasing then overwrites a
- * square. Sample `index` uses draws 2 index and 2 index + 1 of the epoch's stream:
- * {flip, dy, dx, -} and {centre y, centre x, -, -}. */
+/* Augmentation. Flip and crop are one copy of the sample through `work`; then colours change, and
+ * erasing overwrites a square. Sample `index` uses draws 2 index and 2 index + 1 of the epoch's
+ * stream: {flip, dy, dx, -} and {centre y, centre x, -, -}. */
 #include "data/augment.h"
 
 #include "base/number.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "data/batch.h"
+#include "data/images/colour.h"
 
 #include <errno.h>
 #include <math.h>
@@ -28,12 +29,27 @@ static bool parse_area(const char *value, const char *end, double *area) {
     return stop == end && stop != value && *area > 0 && *area <= 1;
 }
 
+/* "B:C:S:H" up to `end`, of which the last ones may be missing; not all 0. */
+static bool parse_jitter(const char *value, const char *end, kolo_augment *augment) {
+    for (int i = 0; i < KOLO_COLOUR_CHANGES; i++) {
+        char *stop;
+        const double most = i == KOLO_HUE ? 0.5 : 10, x = kolo_parse_double(value, &stop);
+        if (stop == value || !(x >= 0 && x <= most)) return false;
+        augment->jitter[i] = x;
+        if (stop == end) return kolo_augment_jitters(augment);
+        if (*stop != ':') return false;
+        value = stop + 1;
+    }
+    return false;
+}
+
 static kolo_status unknown_part(const char *text, const char *name, int length) {
-    static const char *const parts[] = {"resized-crop", "flip", "crop", "erase", NULL};
+    static const char *const parts[] = {"resized-crop", "flip", "crop", "jitter", "erase", NULL};
     const char *closest = kolo_closest(name, parts);
     return KOLO_FAIL(KOLO_ERR_ARG, "augment: unknown \"%.*s\": %s%s", length, text,
                      closest ? "did you mean "
-                             : "known are flip, crop=PIXELS, erase=PIXELS, resized-crop[=AREA]",
+                             : "known are flip, crop=PIXELS, jitter=B:C:S:H, erase=PIXELS, "
+                               "resized-crop[=AREA]",
                      closest ? closest : "");
 }
 
@@ -53,6 +69,10 @@ static kolo_status parse_part(const char *text, const char *end, kolo_augment *a
     } else if (!strcmp(name, "crop")) {
         good = value && parse_pixels(value, end, &augment->crop);
         write = "write crop=PIXELS, 1 to 4096";
+    } else if (!strcmp(name, "jitter")) {
+        good = value && parse_jitter(value, end, augment);
+        write = "write jitter=B:C:S:H, the strengths of brightness, contrast and saturation, 0 to "
+                "10, and of hue, 0 to 0.5; the last ones may be left out";
     } else if (!strcmp(name, "erase")) {
         good = value && parse_pixels(value, end, &augment->erase);
         write = "write erase=PIXELS, 1 to 4096";
@@ -122,6 +142,32 @@ static void move_plane(const uint8_t *from, int64_t height, int64_t width, int64
     }
 }
 
+static void jitter_colours(const kolo_augment *augment, uint64_t seed, int64_t epoch, int64_t index,
+                           const kolo_shape *image, uint8_t *sample) {
+    static kolo_colour_change *const changes[] = {
+        [KOLO_BRIGHTNESS] = kolo_colour_brightness,
+        [KOLO_CONTRAST] = kolo_colour_contrast,
+        [KOLO_SATURATION] = kolo_colour_saturation,
+        [KOLO_HUE] = kolo_colour_hue,
+    };
+    const kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_COLOUR, (uint64_t)epoch);
+    uint32_t amounts[4], turns[4];
+    int order[] = {KOLO_BRIGHTNESS, KOLO_CONTRAST, KOLO_SATURATION, KOLO_HUE};
+    kolo_rng_draw(&rng, 2 * (uint64_t)index, amounts);
+    kolo_rng_draw(&rng, 2 * (uint64_t)index + 1, turns);
+    for (int i = 0; i < KOLO_COLOUR_CHANGES; i++) {
+        const int64_t other = i + below(turns[i], KOLO_COLOUR_CHANGES - i);
+        const int change = order[other];
+        order[other] = order[i];
+        order[i] = change;
+        const double strength = augment->jitter[change], middle = change == KOLO_HUE ? 0 : 1;
+        const double least = change == KOLO_HUE ? -strength : fmax(0, middle - strength);
+        const double amount = least + (middle + strength - least) * amounts[change] * 0x1p-32;
+        if (strength == 0) continue;
+        changes[change](sample, image->dim[0], image->dim[1] * image->dim[2], amount);
+    }
+}
+
 static void erase_square(const kolo_field *image, int64_t cy, int64_t cx, int64_t side,
                          uint8_t *sample) {
     int64_t height = image->shape.dim[1], width = image->shape.dim[2];
@@ -170,6 +216,9 @@ void kolo_augment_apply(const kolo_augment *augment, uint64_t seed, int64_t epoc
     if (moves && is_map(fields)) { /* all bytes 0xff: -1, no label */
         memcpy(work, labels, (size_t)pixels * sizeof *labels);
         move_plane(work, height, width, sizeof *labels, 0xff, dy, dx, flip, (uint8_t *)labels);
+    }
+    if (kolo_augment_jitters(augment)) {
+        jitter_colours(augment, seed, epoch, index, &image->shape, sample);
     }
     if (augment->erase == 0) return;
     kolo_rng_draw(&rng, 2 * (uint64_t)index + 1, draw);

@@ -11,17 +11,23 @@
  *     flip        mirrors left and right with probability 1/2
  *     crop=P      shifts by up to P pixels each way, uniformly, and fills with 0: padding by P and
  *                 random cropping (He et al., 2016, section 4.2)
- *     erase=S     sets an S x S square, centred anywhere in the image, to the channel means: cutout
- *                 (DeVries, Taylor, 2017) */
+ *     jitter=B[:C[:S[:H]]]  changes brightness, contrast and saturation by factors of 1-B to 1+B
+ * (at least 0), ..., and the hue by up to H of the circle each way, all uniform, in random order:
+ * ColorJitter of torchvision, whose bytes each change has erase=S     sets an S x S square, centred
+ * anywhere in the image, to the channel means: cutout (DeVries, Taylor, 2017) */
 
 #include "data/images/image.h"
 #include "kolo/data.h"
+
+/* What jitter changes. */
+enum { KOLO_BRIGHTNESS, KOLO_CONTRAST, KOLO_SATURATION, KOLO_HUE, KOLO_COLOUR_CHANGES };
 
 /* Zero: no augmentation. */
 typedef struct kolo_augment {
     bool flip;
     int crop, erase;   /* pixels */
     double least_area; /* of resized-crop */
+    double jitter[KOLO_COLOUR_CHANGES];
 } kolo_augment;
 
 /* What the random transforms of a training sample depend on, with its index. */
@@ -46,7 +52,15 @@ void kolo_augment_apply(const kolo_augment *augment, uint64_t seed, int64_t epoc
                         const kolo_field *fields, uint8_t *sample, int32_t *labels, uint8_t *work);
 size_t kolo_augment_work(const kolo_field *fields);
 
+/* True if colours change. */
+static inline bool kolo_augment_jitters(const kolo_augment *augment) {
+    for (int i = 0; i < KOLO_COLOUR_CHANGES; i++) {
+        if (augment->jitter[i] > 0) return true;
+    }
+    return false;
+}
 /* True if any transform is enabled. */
 static inline bool kolo_augment_any(const kolo_augment *augment) {
-    return augment->flip || augment->crop > 0 || augment->erase > 0 || augment->least_area > 0;
+    return augment->flip || augment->crop > 0 || augment->erase > 0 || augment->least_area > 0 ||
+           kolo_augment_jitters(augment);
 }

@@ -138,8 +138,8 @@ static kolo_status fill(const kolo_loader *l, const slot *s, int64_t first, int6
     const kolo_dataset_info *info = kolo_dataset_describe(l->opts.dataset);
     const kolo_draw draw = {&l->opts.augment, l->opts.seed, s->batch.epoch, damaged, NULL};
     const int64_t *indices = s->indices + first;
-    size_t bytes[KOLO_MAX_FIELDS];
-    void *data[KOLO_MAX_FIELDS];
+    size_t bytes[KOLO_MAX_FIELDS] = {0};
+    void *data[KOLO_MAX_FIELDS] = {NULL};
     for (int f = 0; f < info->n_fields; f++) {
         bytes[f] = kolo_field_bytes(&info->fields[f]);
         data[f] = (char *)s->data[f] + (size_t)first * bytes[f];
@@ -277,6 +277,15 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
                          "%s cannot be augmented: that takes images as the first field, u8 [C,H,W] "
                          "with at most %d channels, and i32 labels as the second",
                          info->name, KOLO_MAX_CHANNELS);
+    }
+    const int64_t channels = x->shape.dim[0];
+    const bool colours = o.augment.jitter[KOLO_SATURATION] > 0 || o.augment.jitter[KOLO_HUE] > 0;
+    if (kolo_augment_jitters(&o.augment) && channels != 3 && (channels != 1 || colours)) {
+        return KOLO_FAIL(
+            KOLO_ERR_ARG,
+            "augment: jitter is for images of 3 channels, red, green and blue; of grey "
+            "ones brightness and contrast alone (jitter=B:C): those of %s have %" PRId64,
+            info->name, channels);
     }
     if (o.augment.least_area > 0 && !o.dataset->encoded) {
         return KOLO_FAIL(KOLO_ERR_ARG,

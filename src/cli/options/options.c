@@ -379,7 +379,8 @@ const kolo_option cli_options[] = {
      .commands = CMD_TRAIN | CMD_BENCH_LOADER,
      .unset = "none",
      .help = "random augmentation of training images: resized-crop[=A] (a part of A, default 0.08, "
-             "to 1 of the area, for images of their own sizes), flip (horizontally), crop=P (shift "
+             "to 1 of the area, for images of their own sizes), flip (horizontally), "
+             "jitter=B:C:S:H (brightness, contrast, saturation, hue), crop=P (shift "
              "by up to P pixels), erase=S (blank a square of S pixels)"},
     {.name = "strict", .type = KOLO_OPTION_FLAG, .commands = CMD_TRAIN,
      .help = "end at a damaged image; else the next one takes its place, a warning names it, and the "

@@ -2,6 +2,7 @@
  * options. */
 #include "base/compiler.h"
 #include "data/augment.h"
+#include "data/images/colour.h"
 #include "data/prefetch.h"
 #include "support/support.h"
 
@@ -195,6 +196,118 @@ static void crops_of_narrow_images_fit(void **state) {
     assert_true(wide.height == 30 && wide.width == 40 && wide.y == 0 && wide.x == 430);
 }
 
+/* Bytes of torchvision 0.29.2, functional.adjust_* of a tensor a[c, y, x] = (37 y + 11 x + 85 c +
+ * 29 x y c) % 256. */
+static void colours_are_those_of_torchvision(void **state) {
+    enum { N = 4 * 5 };
+    static const struct {
+        kolo_colour_change *change;
+        int64_t channels;
+        double amount;
+        uint8_t want[3 * N];
+    } cases[] = {
+        {kolo_colour_brightness, 3, 1.3, {0,   14,  28,  42,  57,  48,  62,  76,  91,  105,
+                                          96,  110, 124, 139, 153, 144, 158, 172, 187, 201,
+                                          110, 124, 139, 153, 167, 158, 210, 255, 255, 33,
+                                          206, 255, 53,  143, 232, 254, 49,  176, 255, 98,
+                                          220, 235, 249, 255, 255, 255, 26,  115, 205, 255,
+                                          255, 149, 255, 146, 255, 32,  255, 180, 88,  255}},
+        {kolo_colour_contrast, 3, 0.6, {48,  54,  61,  67,  74,  70,  76,  83,  90,  96,
+                                        92,  99,  105, 112, 118, 114, 121, 127, 134, 141,
+                                        99,  105, 112, 118, 125, 121, 145, 169, 193, 63,
+                                        143, 184, 72,  114, 155, 165, 70,  129, 188, 93,
+                                        150, 156, 163, 169, 176, 172, 60,  101, 142, 184,
+                                        194, 117, 193, 115, 192, 63,  174, 131, 88,  199}},
+        {kolo_colour_saturation, 3, 1.7, {0,   0,   0,   0,   0,   0,   3,   0,   0,   92,
+                                          25,  24,  107, 105, 83,  83,  150, 131, 113, 180,
+                                          96,  107, 118, 129, 140, 133, 197, 241, 255, 0,
+                                          170, 255, 13,  110, 187, 227, 7,   136, 255, 45,
+                                          240, 251, 255, 255, 255, 255, 0,   49,  142, 255,
+                                          255, 75,  255, 115, 255, 0,   255, 141, 0,   255}},
+        {kolo_colour_hue, 3, 0.2, {119, 130, 141, 152, 163, 156, 20,  59,  70,  227, 193, 85,
+                                   242, 111, 204, 25,  210, 137, 68,  253, 0,   11,  22,  33,
+                                   44,  37,  162, 143, 120, 26,  74,  170, 41,  107, 118, 196,
+                                   38,  133, 234, 76,  170, 181, 192, 203, 214, 207, 162, 202,
+                                   242, 132, 244, 228, 147, 113, 240, 144, 91,  139, 191, 139}},
+        {kolo_colour_hue, 3, -0.4, {153, 164, 175, 186, 197, 190, 162, 202, 242, 51,  227, 228,
+                                    66,  112, 228, 196, 38,  138, 234, 76,  170, 181, 192, 203,
+                                    214, 207, 20,  59,  89,  227, 244, 85,  242, 113, 240, 25,
+                                    210, 139, 68,  253, 0,   11,  22,  33,  44,  37,  105, 86,
+                                    70,  26,  74,  112, 41,  107, 118, 180, 53,  133, 211, 84}},
+        {kolo_colour_contrast, 1, 1.5, {0,  0,  0,   10,  27,  16,  33,  49,  66,  82,
+                                        72, 88, 105, 121, 138, 127, 144, 160, 177, 193}},
+    };
+    for (size_t k = 0; k < KOLO_COUNT(cases); k++) {
+        uint8_t image[3 * N];
+        for (int i = 0; i < 3 * N; i++) {
+            const int c = i / N, y = i % N / 5, x = i % 5;
+            image[i] = (uint8_t)(37 * y + 11 * x + 85 * c + 29 * x * y * c);
+        }
+        cases[k].change(image, cases[k].channels, N, cases[k].amount);
+        assert_memory_equal(image, cases[k].want, (size_t)cases[k].channels * N);
+    }
+    uint8_t grey[] = {1, 200};
+    kolo_colour_saturation(grey, 1, 2, 0);
+    kolo_colour_hue(grey, 1, 2, 0.3);
+    assert_true(grey[0] == 1 && grey[1] == 200);
+}
+
+/* A grey pixel of 100 gets each brightness from 60 to 140 about equally often. */
+static void jitter_is_uniform(void **state) {
+    const kolo_augment a = {.jitter = {0.4}};
+    const kolo_field grey[] = {{"x", KOLO_DTYPE_U8, {3, {1, 1, 1}}, .mean = {0}}, fields[1]};
+    enum { DRAWS = 4000, BINS = 4 };
+    int seen[BINS] = {0};
+    for (int i = 0; i < DRAWS; i++) {
+        uint8_t x = 100, work[4];
+        kolo_augment_apply(&a, 3, 1, i, grey, &x, NULL, work);
+        assert_in_range(x, 60, 140);
+        seen[x >= 140 ? BINS - 1 : (x - 60) / 20]++;
+    }
+    for (int k = 0; k < BINS; k++)
+        assert_in_range(seen[k], DRAWS / BINS * 4 / 5, DRAWS / BINS * 5 / 4);
+}
+
+/* The same draws give the same bytes, and those of samples differ. */
+static void samples_jitter_on_their_own(void **state) {
+    const kolo_augment a = {.jitter = {1, 1, 1, 0.5}};
+    const kolo_field colour[] = {{"x", KOLO_DTYPE_U8, {3, {3, 1, 2}}, .mean = {0}}, fields[1]};
+    uint8_t first[6] = {0}, work[8];
+    int kinds = 0;
+    for (int i = 0; i < 50; i++) {
+        uint8_t x[] = {10, 200, 100, 40, 250, 90}, again[] = {10, 200, 100, 40, 250, 90};
+        kolo_augment_apply(&a, 3, 1, i, colour, x, NULL, work);
+        kolo_augment_apply(&a, 3, 1, i, colour, again, NULL, work);
+        assert_memory_equal(x, again, sizeof x);
+        kinds += memcmp(x, first, sizeof x) != 0;
+        memcpy(first, x, sizeof x);
+    }
+    assert_true(kinds > 40);
+}
+
+static void jitter_needs_colours(void **state) {
+    static const struct {
+        const char *data, *augment;
+        bool good;
+    } cases[] = {
+        {"synthetic:N=8,test=1,shape=3x4x4", "jitter=0.4:0.4:0.4:0.1", true},
+        {"synthetic:N=8,test=1,shape=1x4x4", "jitter=0.4:0.4", true},
+        {"synthetic:N=8,test=1,shape=1x4x4", "jitter=0.4:0:0.1", false},
+        {"synthetic:N=8,test=1,shape=2x4x4", "jitter=0.4", false},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_dataset *d;
+        kolo_loader *loader = NULL;
+        ASSERT_OK(kolo_dataset_open(cases[i].data, KOLO_SPLIT_TRAIN, &d));
+        kolo_loader_opts opts = {.dataset = d, .global_batch = 2};
+        ASSERT_OK(kolo_augment_parse(cases[i].augment, &opts.augment));
+        kolo_status status = kolo_loader_create(&opts, &loader);
+        assert_int_equal(status, cases[i].good ? KOLO_OK : KOLO_ERR_ARG);
+        kolo_loader_destroy(loader);
+        kolo_dataset_close(d);
+    }
+}
+
 static void texts_are_checked(void **state) {
     kolo_augment a;
     ASSERT_OK(kolo_augment_parse("flip,crop=4,erase=8", &a));
@@ -204,11 +317,14 @@ static void texts_are_checked(void **state) {
     const struct {
         const char *text, *error;
     } bad[] = {
-        {"flop", "did you mean flip"}, {"crop", "write crop=PIXELS"},
-        {"crop=", "write crop="},      {"crop=0", "write crop="},
-        {"erase=x", "write erase="},   {"flip=1", "takes no value"},
-        {"crop=9999", "1 to 4096"},    {"zoom=2", "known are flip"},
-        {"flip,,", "unknown \"\""},    {"crop=2x,flip", "\"crop=2x\""},
+        {"flop", "did you mean flip"},    {"crop", "write crop=PIXELS"},
+        {"crop=", "write crop="},         {"crop=0", "write crop="},
+        {"erase=x", "write erase="},      {"flip=1", "takes no value"},
+        {"jitter", "write jitter="},      {"jitter=0", "write jitter="},
+        {"jitter=1:1:1:0.6", "to 0.5"},   {"jitter=1:1:1:0.1:1", "write jitter="},
+        {"jitter=0.1:", "write jitter="}, {"jitter=nan", "write jitter="},
+        {"crop=9999", "1 to 4096"},       {"zoom=2", "known are flip"},
+        {"flip,,", "unknown \"\""},       {"crop=2x,flip", "\"crop=2x\""},
     };
     for (size_t i = 0; i < KOLO_COUNT(bad); i++) {
         assert_int_equal(kolo_augment_parse(bad[i].text, &a), KOLO_ERR_ARG);
@@ -227,6 +343,10 @@ TEST_MAIN(test_augment) {
         cmocka_unit_test(ranks_see_the_images_of_one),
         cmocka_unit_test(crops_are_of_all_shapes),
         cmocka_unit_test(crops_of_narrow_images_fit),
+        cmocka_unit_test(colours_are_those_of_torchvision),
+        cmocka_unit_test(jitter_is_uniform),
+        cmocka_unit_test(samples_jitter_on_their_own),
+        cmocka_unit_test(jitter_needs_colours),
         cmocka_unit_test(texts_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
