@@ -248,6 +248,16 @@ static kolo_status output_item(onnx_call *c, int i, onnx_item **item) {
     return onnx_add_item(c->m, c->node->output[i], item);
 }
 
+int onnx_decide(onnx_import *m, int own) {
+    onnx_decisions *d = m->decisions;
+    if (!m->decide) return m->decided < d->n ? d->value[m->decided++] : own;
+    if (!KOLO_GROW(d->value, d->n, d->cap)) {
+        m->failed = true;
+        return own;
+    }
+    return d->value[d->n++] = own;
+}
+
 kolo_status onnx_set(onnx_call *c, int i, kolo_value v) {
     onnx_item *item;
     KOLO_TRY(output_item(c, i, &item));

@@ -292,16 +292,6 @@ static kolo_status walk(onnx_import *m) {
     return kolo_graph_prune(m->g);
 }
 
-int onnx_decide(onnx_import *m, int own) {
-    onnx_decisions *d = m->decisions;
-    if (!m->decide) return m->decided < d->n ? d->value[m->decided++] : own;
-    if (!KOLO_GROW(d->value, d->n, d->cap)) {
-        m->failed = true;
-        return own;
-    }
-    return d->value[d->n++] = own;
-}
-
 static kolo_status walk_for(kolo_onnx *onnx, kolo_graph *g, int64_t samples, bool decide,
                             onnx_decisions *decisions) {
     onnx_import m = {.onnx = onnx,
