@@ -328,8 +328,15 @@ kolo_status kolo_options_set_from_file(kolo_options *o, const char *where, const
 
 void kolo_options_unset(kolo_options *o, const char *name) {
     const kolo_option *row = find_row(o, name);
-    KOLO_ASSERT(row && !row->preset);
-    *value_of(o, row) = (kolo_option_value){0};
+    kolo_option_value v = {0};
+    KOLO_ASSERT(row);
+    if (row->preset) {
+        const bool valid = parse_value(row, row->preset, &v);
+        KOLO_ASSERT(valid);
+        v.source = KOLO_OPTION_PRESET;
+        v.text = row->preset;
+    }
+    *value_of(o, row) = v;
 }
 
 kolo_status kolo_options_check(const kolo_options *o) {

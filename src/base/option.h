@@ -118,7 +118,7 @@ KOLO_SHARED kolo_status kolo_options_parse(kolo_options *o, int argc, char **arg
  * file may serve several commands. */
 KOLO_SHARED kolo_status kolo_options_set_from_file(kolo_options *o, const char *where,
                                                    const char *name, const char *text);
-/* Removes the value of an option without a preset. */
+/* Removes the value of an option: it has its preset again, if any. */
 KOLO_SHARED void kolo_options_unset(kolo_options *o, const char *name);
 /* ARG: a required option is missing. */
 KOLO_SHARED kolo_status kolo_options_check(const kolo_options *o);

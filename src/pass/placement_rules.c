@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "kolo/pass.h"
 #include "tensor/tensor.h"
 
 #include <stdio.h>
@@ -70,6 +71,10 @@ const char *kolo_placement_rules(const char *name) {
 static bool fits_sums(const kolo_placement_rule *rule) {
     return rule->dim == KOLO_PLACE_WHOLE ||
            ((rule->dim == 0 || rule->dim == 1) && rule->blocks == 0);
+}
+
+const char *kolo_placement_path(const char *placement) {
+    return kolo_placement_rules(placement) ? NULL : placement;
 }
 
 /* Reads the placement of a rule from the words after its pattern. */

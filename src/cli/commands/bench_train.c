@@ -27,9 +27,7 @@ static kolo_status bench_train_as_rank(kolo_comm *comm, int threads, kolo_option
 int cmd_bench_train(kolo_options *o) {
     train_opts_prepare(o);
     ranks_opts opts = ranks_opts_of(o, "workers");
-    if (opts.workers > 0 && !kolo_options_given(o, "workers") && train_opts_mesh_size(o) > 0) {
-        opts.workers = train_opts_mesh_size(o);
-    }
+    opts.workers = train_opts_workers(o, opts.workers);
     opts.threads = train_opts_threads(o);
     opts.no_bind = !kolo_options_flag(o, "bind");
     return run_on_ranks(o, &opts, bench_train_as_rank);

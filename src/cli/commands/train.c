@@ -190,9 +190,7 @@ int cmd_train(kolo_options *o) {
     kolo_status status = check_usage(o);
     if (status != KOLO_OK) return report_failure(status);
     ranks_opts opts = ranks_opts_of(o, "workers");
-    if (opts.workers > 0 && !kolo_options_given(o, "workers") && train_opts_mesh_size(o) > 0) {
-        opts.workers = train_opts_mesh_size(o);
-    }
+    opts.workers = train_opts_workers(o, opts.workers);
     opts.threads = train_opts_threads(o);
     opts.no_bind = !kolo_options_flag(o, "bind");
     opts.check = check_job;

@@ -159,8 +159,9 @@ const kolo_option cli_options[] = {
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "dp=WORKERS",
      .help = "axes of the workers: dp is data parallelism, tp tensor parallelism, which divides the "
              "layers, pp the stages of a pipeline, which have some of the layers each; the sizes "
-             "multiply to the workers, and one may be *"},
-    {.name = "placement", .type = KOLO_OPTION_TEXT, .metavar = "NAME|FILE",
+             "multiply to the workers, and one may be *. Of --mesh, --workers, --zero and --sync, what "
+             "is on the command line replaces what excludes it in a config file or a resumed run"},
+    {.name = "placement", .type = KOLO_OPTION_TEXT, .path = kolo_placement_path, .metavar = "NAME|FILE",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "rules for the models here",
      .help = "which parameters the axis tp divides: megatron (layers in pairs), "
              "megatron-sp (with sequence parallelism), owt (convolutions by "
@@ -170,10 +171,10 @@ const kolo_option cli_options[] = {
      .help = "order of the passes on the stages of a pipeline, the axis pp of the mesh: gpipe, "
              "1f1b or zb-h1, in dumps also interleaved:CHUNKS or zbv; --accumulate is the "
              "number of micro-batches (docs/parallelism.md)"},
-    {.name = "zero", .type = KOLO_OPTION_INT, .metavar = "LEVEL", .min = 1, .max = 3,
+    {.name = "zero", .type = KOLO_OPTION_INT, .metavar = "LEVEL", .min = 0, .max = 3,
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "every worker has all of it",
      .help = "divide over the workers: 1 the optimizer state, 2 gradients too, 3 parameters too. "
-             "Each worker updates a range of every parameter (ZeRO)"},
+             "Each worker updates a range of every parameter (ZeRO). 0: every worker has all of it"},
     {.name = "sync", .type = KOLO_OPTION_CHOICE, .choices = syncs, .preset = "allreduce",
      .commands = CMD_TRAIN,
      .help = "how gradients become updates (docs/servers.md)"},
@@ -184,7 +185,8 @@ const kolo_option cli_options[] = {
     {.name = "share", .type = KOLO_OPTION_FLAG, .preset = "true",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP,
      .help = "every worker has its own copy of parameters and optimizer state; else the workers of "
-             "a host share one, where that changes no bit"},
+             "a host share one, where that changes no bit. --share: the latter, where a config file says "
+             "otherwise"},
     {.name = "record", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE",
      .not_kept = true, .commands = CMD_TRAIN,
      .help = "with --servers and a --consistency other than bsp: record the order of updates and reads, "

@@ -96,10 +96,77 @@ void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
     if (opts->batch == 0 && opts->global_batch == 0) opts->batch = DEFAULT_BATCH;
 }
 
+/* Whether an option is set to something other than nothing, zero, none or false. */
+static bool is_on(const kolo_options *o, const char *name) {
+    const char *text = kolo_options_value_text(o, name);
+    return text && strcmp(text, "0") != 0 && strcmp(text, "none") != 0 &&
+           strcmp(text, "false") != 0;
+}
+
+int train_opts_workers(const kolo_options *o, int workers) {
+    const int size = train_opts_mesh_size(o);
+    const bool file = kolo_options_typed(o, "workers") ||
+                      (kolo_options_given(o, "workers") && !kolo_options_typed(o, "mesh"));
+    return workers > 0 && size > 0 && !file ? size : workers;
+}
+
+/* Whether the mesh has an axis of this name with several workers. */
+static bool has_axis(const kolo_options *o, const char *axis) {
+    const char *at = kolo_options_text(o, "mesh");
+    const size_t length = strlen(axis);
+    for (; at && *at; at += strcspn(at, ","), at += *at == ',') {
+        if (strncmp(at, axis, length) == 0 && at[length] == '=') {
+            return strtol(at + length + 1, NULL, 10) != 1;
+        }
+    }
+    return false;
+}
+
+static bool divides_model(const kolo_options *o) { return has_axis(o, "tp") || has_axis(o, "pp"); }
+
+static bool types_servers(const kolo_options *o) {
+    return kolo_options_has(o, "sync") && kolo_options_typed(o, "sync") &&
+           kolo_options_choice(o, "sync") == KOLO_SYNC_PS;
+}
+
+/* Removes what a file says. */
+static void drop(kolo_options *o, const char *option) {
+    if (kolo_options_has(o, option) && !kolo_options_typed(o, option)) {
+        kolo_options_unset(o, option);
+    }
+}
+
+/* A mesh of a file, unless what is typed goes with it. */
+static bool drops_mesh(const kolo_options *o) {
+    const int size = train_opts_mesh_size(o);
+    if (!kolo_options_given(o, "mesh") || kolo_options_typed(o, "mesh")) return false;
+    if (kolo_options_typed(o, "workers") && size > 0 && size != kolo_options_int(o, "workers")) {
+        return true;
+    }
+    const bool zero = kolo_options_typed(o, "zero") && is_on(o, "zero");
+    return divides_model(o) && (zero || types_servers(o));
+}
+
+/* Options that say how the workers divide the model. */
+static void replace_layout(kolo_options *o) {
+    const bool other = drops_mesh(o), mesh = other || kolo_options_typed(o, "mesh");
+    if (other) drop(o, "mesh");
+    if (mesh && !has_axis(o, "tp")) drop(o, "placement");
+    if ((mesh && divides_model(o)) || types_servers(o)) drop(o, "zero");
+    if ((mesh && divides_model(o)) || (kolo_options_typed(o, "zero") && is_on(o, "zero"))) {
+        drop(o, "sync");
+        drop(o, "servers");
+    }
+    if (kolo_options_has(o, "sync") && kolo_options_typed(o, "sync") && !types_servers(o)) {
+        drop(o, "servers");
+    }
+}
+
 void train_opts_prepare(kolo_options *o) {
     bool batch = kolo_options_typed(o, "batch"), global = kolo_options_typed(o, "global-batch");
     if (batch && !global) kolo_options_unset(o, "global-batch");
     if (global && !batch) kolo_options_unset(o, "batch");
+    replace_layout(o);
 }
 
 int train_opts_threads(const kolo_options *o) {
@@ -143,13 +210,6 @@ static const struct {
 static const struct {
     const char *option, *axis;
 } axes[] = {{"pipeline", "pp"}, {"placement", "tp"}};
-
-/* Whether an option is set to something other than nothing, zero, none or false. */
-static bool is_on(const kolo_options *o, const char *name) {
-    const char *text = kolo_options_value_text(o, name);
-    return text && strcmp(text, "0") != 0 && strcmp(text, "none") != 0 &&
-           strcmp(text, "false") != 0;
-}
 
 static kolo_status check_axes(const kolo_options *o) {
     const char *mesh = kolo_options_text(o, "mesh");

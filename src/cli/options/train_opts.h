@@ -43,9 +43,13 @@ kolo_optimizer_opts train_opts_optimizer(const kolo_options *o);
 
 /* The number of workers of --mesh; 0: it states none. */
 int train_opts_mesh_size(const kolo_options *o);
+/* The number of workers: that of the mesh if it is given alone on the command line, or at all. 0 is
+ * kept: a launcher has started them. */
+int train_opts_workers(const kolo_options *o, int workers);
 /* Adds the global batch and its division into logical shards, which train and bench train have. */
 void train_opts_shards(const kolo_options *o, kolo_train_opts *opts);
-/* Options of which one, typed alone, replaces the other in a config file: before they are read. */
+/* Removes what a config file says where the command line says what excludes it: before options are
+ * read. */
 void train_opts_prepare(kolo_options *o);
 /* --threads; 0: an equal share of the processors. Reproducible runs have one unless it is given:
  * the share depends on the number of workers. */

@@ -393,6 +393,43 @@ static void a_config_reproduces_its_run(void **state) {
     kolo_free(first);
 }
 
+/* What is typed replaces what the file of the run says where the two exclude each other. */
+static void a_run_resumes_on_another_layout(void **state) {
+    static const char run[] = "train --model gpt2_tiny:layers=1,width=8,heads=2,context=4,vocab=10 "
+                              "--data synthetic-tokens:N=16,test=1 --no-recipe --no-eval -q "
+                              "--threads 1 --steps 1 --checkpoint-every 1";
+    static const struct {
+        const char *run, *resume, *has, *lacks;
+    } cases[] = {
+        {"--zero 3 --workers 2 --batch 4", "--zero 0", "zero: 0\n", "mesh"},
+        {"--zero 1 --workers 2 --batch 4", "--mesh tp=2 --batch 8", "workers: 2\n", "zero"},
+        {"--zero 2 --workers 2 --batch 4", "--sync ps", "sync: \"ps\"\n", "zero"},
+        {"--mesh tp=2 --placement megatron --batch 8", "--workers 1", "workers: 1\n", "mesh"},
+        {"--mesh tp=2 --placement megatron --batch 8", "--mesh pp=2", "mesh: \"pp=2\"\n",
+         "placement"},
+        {"--mesh tp=2 --batch 8", "--zero 1 --batch 4", "zero: 1\n", "mesh"},
+        {"--batch 8", "--mesh tp=2", "workers: 2\n", "zero"},
+        {"--sync ps --servers 1 --batch 8", "--mesh tp=2", "sync: \"allreduce\"\n", "servers: 1"},
+        {"--sync ps --servers 1 --batch 8", "--sync allreduce", "workers: 1\n", "servers: 1"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        char text[512];
+        assert_int_equal(system("rm -rf one two"), 0);
+        snprintf(text, sizeof text, "%s %s --out one", run, cases[i].run);
+        assert_int_equal(test_run(text), 0);
+        snprintf(text, sizeof text, "train --resume one %s --steps 2 --out two", cases[i].resume);
+        if (test_run(text) != 0) fail_msg("%s: %s", text, test_contents("err"));
+        char *config = test_contents("two/config.yaml");
+        if (!strstr(config, cases[i].has) || strstr(config, cases[i].lacks)) {
+            fail_msg("%s:\n%s", text, config);
+        }
+        kolo_free(config);
+    }
+    test_run_fails("train --resume two --zero 1 --mesh tp=2 --workers 2", 2,
+                   "kolo: --zero is for data parallelism, and the mesh is dp=1,tp=2: omit one of "
+                   "the two\n");
+}
+
 /* Relative paths refer to the folder of the file: the config of a run repeats it from any working
  * folder, and a file may be written beside its data. */
 static void paths_in_a_config_refer_to_its_folder(void **state) {
@@ -411,6 +448,13 @@ static void paths_in_a_config_refer_to_its_folder(void **state) {
     json_t *a = test_json("a.json"), *b = test_json("deep/er/b.json");
     assert_string_equal(json_string_value(json_object_get(a, "parameter_hash")),
                         json_string_value(json_object_get(b, "parameter_hash")));
+    ASSERT_OK(kolo_file_write("deep/rules.txt", "fc1.weight 0\n", 13));
+    yaml = "model: mlp\nmesh: tp=2\nplacement: rules.txt\n";
+    ASSERT_OK(kolo_file_write("deep/mesh.yaml", yaml, strlen(yaml)));
+    assert_int_equal(test_run("dump --config deep/mesh.yaml --what plan"), 0);
+    yaml = "model: mlp\nmesh: tp=2\nplacement: megatron\n"; /* no path */
+    ASSERT_OK(kolo_file_write("deep/mesh.yaml", yaml, strlen(yaml)));
+    assert_int_equal(test_run("dump --config deep/mesh.yaml --what plan"), 0);
     json_decref(a);
     json_decref(b);
     test_run_fails("train --config deep/found/config.yaml", 2,
@@ -704,6 +748,7 @@ TEST_MAIN(test_command) {
         cmocka_unit_test(families_and_man_pages),
         cmocka_unit_test(config_errors_have_line_and_column),
         cmocka_unit_test(a_config_reproduces_its_run),
+        cmocka_unit_test(a_run_resumes_on_another_layout),
         cmocka_unit_test(paths_in_a_config_refer_to_its_folder),
         cmocka_unit_test(nested_aliases_are_not_expanded),
         cmocka_unit_test(the_command_line_sets_the_length_of_a_run),
