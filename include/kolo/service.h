@@ -95,7 +95,8 @@ KOLO_API void kolo_service_reply(kolo_service_call *call, kolo_status status, ui
 
 /* A request as its client describes it; the caller's memory, from start to completion. */
 typedef struct kolo_service_request {
-    int server; /* rank */
+    int server;       /* rank */
+    const char *name; /* in errors, with the clock; borrowed; NULL: they have kind and key */
     uint32_t kind;
     uint64_t key, clock;
     const void *input; /* borrowed until completion, as is `output` */

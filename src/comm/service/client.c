@@ -11,6 +11,7 @@
 #include "comm/service/thread.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -344,11 +345,15 @@ static void wait_changed(kolo_client *c, int64_t deadline_ns) {
 
 /* The deadline has passed: closes the connection, once nobody drives it. */
 static void time_out(kolo_client *c, const kolo_service_request *q, int64_t timeout_ms) {
-    char why[160];
+    char what[80], why[200];
+    if (q->name) {
+        snprintf(what, sizeof what, "%s, clock %" PRIu64 ",", q->name, q->clock);
+    } else {
+        snprintf(what, sizeof what, "request kind %u, key %" PRIu64, q->kind, q->key);
+    }
     snprintf(why, sizeof why,
-             "has not replied to request kind %u, key %llu within %.1f s: check that rank, or "
-             "allow more time",
-             q->kind, (unsigned long long)q->key, (double)timeout_ms * 1e-3);
+             "has not replied to %s within %.1f s: check that rank, or allow more time", what,
+             (double)timeout_ms * 1e-3);
     while (c->driven) {
         kick(c);
         wait_changed(c, kolo_now_ns() + kolo_ms_to_ns(DRIVE_MS));

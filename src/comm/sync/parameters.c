@@ -209,6 +209,21 @@ static kolo_status check_worker(const kolo_parameters *p) {
                      kolo_comm_rank(p->comm));
 }
 
+/* A request without data, as errors name it. */
+static kolo_service_request request_of(const kolo_parameters *p, int server, uint32_t kind) {
+    static const char *const names[] = {
+        [KOLO_OWNER_PULL] = "a pull of parameters",
+        [KOLO_OWNER_PUSH] = "a push of gradients",
+        [KOLO_OWNER_FINISH] = "the end of this worker",
+        [KOLO_OWNER_STATE] = "a read of optimizer state",
+        [KOLO_OWNER_REST] = "the wait for all workers",
+    };
+    return (kolo_service_request){.server = kolo_service_server_rank(p->service, server),
+                                  .name = names[kind],
+                                  .kind = kind,
+                                  .clock = p->clock};
+}
+
 /* Waits for all of `n` requests; returns the first error. */
 static kolo_status wait_all(kolo_parameters *p, kolo_service_request *requests, int n) {
     kolo_status first = KOLO_OK;
@@ -232,13 +247,11 @@ static kolo_status start_all(kolo_parameters *p, kolo_service_request *requests,
                                                                 : &has->state;
         const size_t first = part->first, n = part->count;
         kolo_service_request *q = &requests[i];
-        *q = (kolo_service_request){.server = kolo_service_server_rank(p->service, i),
-                                    .kind = kind,
-                                    .clock = p->clock,
-                                    .input = input ? input + first : NULL,
-                                    .input_bytes = input ? n * sizeof(float) : 0,
-                                    .output = output ? output + first : NULL,
-                                    .output_bytes = output ? n * sizeof(float) : 0};
+        *q = request_of(p, i, kind);
+        q->input = input ? input + first : NULL;
+        q->input_bytes = input ? n * sizeof(float) : 0;
+        q->output = output ? output + first : NULL;
+        q->output_bytes = output ? n * sizeof(float) : 0;
         kolo_status status = kolo_service_start(p->service, q);
         if (status != KOLO_OK) {
             char text[256];
@@ -272,7 +285,7 @@ static kolo_status signal_all(kolo_parameters *p, uint32_t kind, kolo_status fir
     char text[256];
     snprintf(text, sizeof text, "%s", kolo_last_error());
     for (int i = 0; i < p->n_servers; i++) {
-        kolo_service_request q = {.server = kolo_service_server_rank(p->service, i), .kind = kind};
+        kolo_service_request q = request_of(p, i, kind);
         kolo_status status = kolo_service_run(p->service, &q, 0);
         if (status == KOLO_OK || first != KOLO_OK) continue;
         first = status;
@@ -328,10 +341,9 @@ static kolo_status rest(kolo_parameters *p, uint64_t *lost) {
     const size_t n = (size_t)p->n_workers;
     for (int i = 0; i < p->n_servers; i++) {
         kolo_service_request *q = &p->pulls[i];
-        *q = (kolo_service_request){.server = kolo_service_server_rank(p->service, i),
-                                    .kind = KOLO_OWNER_REST,
-                                    .output = lost + (size_t)i * n,
-                                    .output_bytes = n * sizeof *lost};
+        *q = request_of(p, i, KOLO_OWNER_REST);
+        q->output = lost + (size_t)i * n;
+        q->output_bytes = n * sizeof *lost;
         kolo_status status = kolo_service_start(p->service, q);
         if (status == KOLO_OK) continue;
         char text[256];
