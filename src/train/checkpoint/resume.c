@@ -25,11 +25,14 @@ static bool read_samples(const char *line, step_samples *s) {
     return n == 1 || n == 4;
 }
 
-/* Suggests one option that makes the products equal. */
+/* Suggests one option that makes the products equal. `fixed`: the number of workers is. */
 static void add_advice(kolo_text *text, const step_samples *theirs, const step_samples *ours,
-                       bool normalizes) {
+                       bool normalizes, bool fixed) {
     int64_t least = ours->batch * ours->workers, step = ours->accumulate * ours->workers;
-    if (theirs->batch == ours->batch && theirs->all % least == 0) {
+    if (fixed && theirs->workers > 0 && theirs->workers != ours->workers) {
+        kolo_text_add(text, "it needs the same number of workers: give --workers %" PRId64,
+                      theirs->workers);
+    } else if (theirs->batch == ours->batch && theirs->all % least == 0) {
         kolo_text_add(text, "give --accumulate %" PRId64, theirs->all / least);
     } else if (!normalizes && theirs->all % step == 0) {
         kolo_text_add(text, "give --batch %" PRId64, theirs->all / step);
@@ -63,7 +66,7 @@ static void add_line(kolo_text *text, const char *line, int length) {
 }
 
 static kolo_status fail_difference(const char *path, const char *theirs, const char *ours,
-                                   bool normalizes) {
+                                   bool normalizes, bool fixed) {
     kolo_text text = {0};
     step_samples a, b;
     kolo_text_add(&text, "%s belongs to a run with ", path);
@@ -72,7 +75,7 @@ static kolo_status fail_difference(const char *path, const char *theirs, const c
         kolo_text_add(&text, ", this job has ");
         add_samples(&text, &b);
         kolo_text_add(&text, ": ");
-        add_advice(&text, &a, &b, normalizes);
+        add_advice(&text, &a, &b, normalizes, fixed);
     } else {
         add_line(&text, theirs, (int)strcspn(theirs, "\n"));
         kolo_text_add(&text, ", this job has ");
@@ -138,7 +141,7 @@ static kolo_status compare(const char *path, const char *theirs, const char *our
         bool same = is_same(a, n, b, m);
         if (!same && *a && !has_key(b, a)) return fail_missing(path, a, true);
         if (!same && *b && !has_key(a, b)) return fail_missing(path, b, false);
-        if (!same) return fail_difference(path, a, b, normalizes);
+        if (!same) return fail_difference(path, a, b, normalizes, has_key(theirs, "workers:"));
         a += n + (a[n] == '\n');
         b += m + (b[m] == '\n');
     }

@@ -200,7 +200,7 @@ static kolo_status try_model(kolo_setup *s) {
 /* Everything that needs neither the model nor the data. */
 static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int workers) {
     kolo_strategy strategy;
-    KOLO_TRY(kolo_setup_resolve(given, &s->opts));
+    KOLO_TRY(kolo_setup_resolve(given, workers, &s->opts));
     KOLO_TRY(kolo_check_count("number of workers", workers, 1, 1 << 16));
     KOLO_TRY(kolo_setup_choose_strategy(s, workers, &strategy));
     s->workers = s->mesh.axes[kolo_mesh_find(&s->mesh, "dp")].size;

@@ -42,7 +42,12 @@ static kolo_status check_checkpoints(const kolo_train_opts *o) {
     return KOLO_OK;
 }
 
-static kolo_status check_batches(const kolo_train_opts *o) {
+/* The multiple of `unit` that is nearest to n, at least one. */
+static int64_t near_multiple(int64_t unit, int64_t n) {
+    return unit * kolo_max_i64((n + unit / 2) / unit, 1);
+}
+
+static kolo_status check_batches(const kolo_train_opts *o, int workers) {
     if (o->global_batch > 0 && o->batch > 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "a batch of %" PRId64 " per worker and a global batch of %" PRId64
@@ -58,12 +63,18 @@ static kolo_status check_batches(const kolo_train_opts *o) {
                                        "--reproducible too");
     }
     if (o->reproducible == 0) return KOLO_OK;
-    if (o->global_batch == 0 || o->global_batch % o->reproducible != 0) {
+    if (o->global_batch == 0) {
+        return KOLO_FAIL(
+            KOLO_ERR_ARG,
+            "%" PRId64 " logical shards divide the samples of all workers, and a batch "
+            "of %" PRId64 " is of each: give --global-batch %" PRId64 " instead, for example",
+            o->reproducible, o->batch, near_multiple(o->reproducible, o->batch * workers));
+    }
+    if (o->global_batch % o->reproducible != 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "%" PRId64 " logical shards need a global batch that is a multiple of "
                          "them: give --global-batch %" PRId64 ", for example",
-                         o->reproducible,
-                         o->reproducible * kolo_max_i64(o->global_batch / o->reproducible, 8));
+                         o->reproducible, near_multiple(o->reproducible, o->global_batch));
     }
     if (o->accumulate > 1) {
         return KOLO_FAIL(KOLO_ERR_ARG, "logical shards are the micro-batches of a reproducible "
@@ -81,7 +92,7 @@ static kolo_status check_batches(const kolo_train_opts *o) {
     return KOLO_OK;
 }
 
-static kolo_status check_ranges(const kolo_train_opts *o) {
+static kolo_status check_ranges(const kolo_train_opts *o, int workers) {
     const int64_t many = INT64_C(1) << 40;
     KOLO_TRY(kolo_check_count("batch", o->batch, o->global_batch == 0, 1 << 24));
     KOLO_TRY(kolo_check_count("global batch", o->global_batch, 0, many));
@@ -103,7 +114,7 @@ static kolo_status check_ranges(const kolo_train_opts *o) {
     KOLO_TRY(kolo_check_count("epochs between checkpoints", o->checkpoint_epochs, 0, 1 << 30));
     KOLO_TRY(kolo_check_count("checkpoints to keep", o->keep, 0, many));
     KOLO_TRY(check_checkpoints(o));
-    KOLO_TRY(check_batches(o));
+    KOLO_TRY(check_batches(o, workers));
     KOLO_TRY(kolo_check_count("epochs between learning-rate steps", o->lr_step_epochs, 1, 1 << 30));
     KOLO_TRY(kolo_check_real("learning rate", o->lr, 0, true, 1e6));
     KOLO_TRY(kolo_check_real("minimum learning rate", o->lr_min, 0, false, o->lr));
@@ -133,10 +144,10 @@ kolo_status kolo_setup_check_names(const kolo_train_opts *o) {
     return KOLO_OK;
 }
 
-kolo_status kolo_setup_resolve(const kolo_train_opts *given, kolo_train_opts *opts) {
+kolo_status kolo_setup_resolve(const kolo_train_opts *given, int workers, kolo_train_opts *opts) {
     kolo_train_opts o = *given;
     fill_defaults(&o);
-    KOLO_TRY(check_ranges(&o));
+    KOLO_TRY(check_ranges(&o, workers));
     KOLO_TRY(kolo_optimizer_resolve(&o.optimizer, &o.optimizer));
     *opts = o;
     return KOLO_OK;

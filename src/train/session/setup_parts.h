@@ -7,7 +7,7 @@
 /* ARG: no model or data. */
 kolo_status kolo_setup_check_names(const kolo_train_opts *opts);
 /* Fills in defaults and checks ranges. ARG, UNSUPPORTED. */
-kolo_status kolo_setup_resolve(const kolo_train_opts *given, kolo_train_opts *opts);
+kolo_status kolo_setup_resolve(const kolo_train_opts *given, int workers, kolo_train_opts *opts);
 
 typedef struct kolo_strategy {
     kolo_consistency consistency;

@@ -255,6 +255,18 @@ static void other_workers_go_on_where_the_mathematics_allows(void **state) {
         if (!strstr(o->error, others[i].advice)) fail_msg("%s", o->error);
     }
     forget();
+    kolo_train_opts coded = {.model = "mlp",
+                             .data = images,
+                             .batch = 5,
+                             .steps = 1,
+                             .no_eval = true,
+                             .compress = "bf16",
+                             .out_dir = "run",
+                             .checkpoint_steps = 1};
+    train_well(3, &coded);
+    coded.resume = "run";
+    assert_job_refused(2, &coded, "it needs the same number of workers: give --workers 3, or");
+    forget();
     kolo_train_opts net = {.model = "resnet20",
                            .model_options = "width=2",
                            .data = images,

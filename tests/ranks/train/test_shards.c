@@ -176,8 +176,8 @@ static void contradictory_options_are_refused(void **state) {
         const char *error;
     } wrong[] = {
         {{.batch = 8, .global_batch = 16}, "choose one of the two"},
-        {{.reproducible = 4}, "give --global-batch 32"},
-        {{.reproducible = 4, .global_batch = 18}, "give --global-batch 32"},
+        {{.reproducible = 4}, "give --global-batch 128"},
+        {{.reproducible = 4, .global_batch = 18}, "give --global-batch 20"},
         {{.reproducible = 4, .global_batch = 16, .accumulate = 2}, "omit --accumulate"},
         {{.reproducible = 4, .global_batch = 16, .sparse_embedding = true}, "row-sparse"},
         {{.global_batch = 16, .worker_weights = "1,1"}, "give --reproducible too"},
