@@ -20,6 +20,7 @@ static kolo_status bench_train_as_rank(kolo_comm *comm, int threads, kolo_option
                           .accumulate = opts.accumulate,
                           .global_batch = opts.global_batch,
                           .shards = opts.reproducible,
+                          .together = train_opts_together(o, result.workers),
                           .trained = true};
     return result_report(&result, &about, kolo_options_text(o, "json"));
 }

@@ -89,9 +89,8 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
     if (!kolo_options_given(o, "threads")) KOLO_TRY(record(o, "threads", threads));
     if (opts.batch > 0 && !kolo_options_given(o, "batch"))
         KOLO_TRY(record(o, "batch", (int)opts.batch));
-    if (!kolo_options_typed(o, "workers")) {
-        KOLO_TRY(record(o, "workers", kolo_comm_size(comm) - opts.servers));
-    }
+    const int workers = kolo_comm_size(comm) - opts.servers; /* below 1: kolo_train refuses it */
+    if (workers > 0 && !kolo_options_typed(o, "workers")) KOLO_TRY(record(o, "workers", workers));
     if (opts.out_dir && opts.autotune != KOLO_AUTOTUNE_OFF && !kolo_options_given(o, "tuning")) {
         char *path =
             kolo_format("%s/tuning.txt", opts.out_dir); /* so that the config reproduces the run */
@@ -129,6 +128,7 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
                           .accumulate = opts.accumulate,
                           .global_batch = opts.global_batch,
                           .shards = opts.reproducible,
+                          .together = train_opts_together(o, result.workers),
                           .trained = true,
                           .quiet = quiet};
     return result_report(&result, &about, kolo_options_text(o, "json"));

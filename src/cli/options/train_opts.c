@@ -122,6 +122,21 @@ static bool has_axis(const kolo_options *o, const char *axis) {
     return false;
 }
 
+int train_opts_together(const kolo_options *o, int workers) {
+    const char *at = kolo_options_text(o, "mesh");
+    int64_t others = 1, data = 1;
+    for (; at && *at; at += strcspn(at, ","), at += *at == ',') {
+        const char *size = at + strcspn(at, "=");
+        const int64_t n = *size ? strtol(size + 1, NULL, 10) : 0;
+        if (strncmp(at, "dp=", 3) == 0) {
+            data = n; /* "*": 0 */
+        } else {
+            others *= n;
+        }
+    }
+    return (int)(others > 0 ? others : workers / (data > 0 ? data : 1));
+}
+
 static bool divides_model(const kolo_options *o) { return has_axis(o, "tp") || has_axis(o, "pp"); }
 
 static bool types_servers(const kolo_options *o) {
@@ -202,6 +217,8 @@ static const struct {
     {"no-decay", "weight-decay", 0, "--weight-decay X"},
     {"init-partial", "init", 0, "--init FILE"},
     {"compress-min-bytes", "compress", 0, "--compress CODEC"},
+    {"algorithm", "sync", BIT(KOLO_SYNC_ALLREDUCE), "--sync allreduce"},
+    {"share", "sync", BIT(KOLO_SYNC_ALLREDUCE), "--sync allreduce"},
     {"eval-every", "eval", 0, "--eval"},
     {"eval-every-steps", "eval", 0, "--eval"},
 };

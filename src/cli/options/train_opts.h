@@ -46,6 +46,8 @@ int train_opts_mesh_size(const kolo_options *o);
 /* The number of workers: that of the mesh if it is given alone on the command line, or at all. 0 is
  * kept: a launcher has started them. */
 int train_opts_workers(const kolo_options *o, int workers);
+/* The workers of a mesh that train on the same samples. */
+int train_opts_together(const kolo_options *o, int workers);
 /* Adds the global batch and its division into logical shards, which train and bench train have. */
 void train_opts_shards(const kolo_options *o, kolo_train_opts *opts);
 /* Removes what a config file says where the command line says what excludes it: before options are

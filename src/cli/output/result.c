@@ -68,10 +68,13 @@ static void describe_batch(const result_about *about, int64_t each, char *text, 
                  about->shards);
     } else if (about->global_batch > 0) {
         snprintf(text, bytes, "global batch %" PRId64, about->global_batch);
-    } else if (times > 1) {
-        snprintf(text, bytes, "batch %" PRId64 " x %" PRId64 " each", times, each);
     } else {
-        snprintf(text, bytes, "batch %" PRId64 " each", each);
+        char factor[32] = "", whose[48] = "each";
+        if (times > 1) snprintf(factor, sizeof factor, "%" PRId64 " x ", times);
+        if (about->together > 1) {
+            snprintf(whose, sizeof whose, "for %d workers together", about->together);
+        }
+        snprintf(text, bytes, "batch %s%" PRId64 " %s", factor, each, whose);
     }
 }
 

@@ -11,6 +11,7 @@ typedef struct result_about {
     int64_t accumulate;   /* micro-batches per step; 0: no steps */
     int64_t global_batch; /* 0: a batch per worker is given */
     int64_t shards;       /* logical shards of the global batch; 0: none */
+    int together;         /* workers that train on the same samples */
     const char *split;    /* that was evaluated; NULL: the test split */
     bool trained;         /* false: an evaluation */
     bool quiet;           /* no table */

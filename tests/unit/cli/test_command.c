@@ -550,6 +550,30 @@ static void bf16_matches_info(void **state) {
 }
 
 /* Figures are those of the run: the samples that a step has, the model of a checkpoint. */
+/* What has no effect with servers, and too few processes for them. */
+static void servers_refuse_what_they_ignore(void **state) {
+    static const char *const options[] = {"--algorithm ring", "--no-share"};
+    for (size_t i = 0; i < KOLO_COUNT(options); i++) {
+        char arguments[256], text[256];
+        snprintf(arguments, sizeof arguments,
+                 "train --model mlp --data synthetic:N=16,test=8 --sync ps %s", options[i]);
+        snprintf(text, sizeof text,
+                 "kolo: --%s has no effect without --sync allreduce: remove it, or give --sync "
+                 "allreduce\n",
+                 i == 0 ? "algorithm" : "share");
+        test_run_fails(arguments, 2, text);
+    }
+    assert_int_equal(test_run("run -n 1 -- '" KOLO_COMMAND "' train --model mlp --data "
+                              "synthetic:N=16,test=8 --sync ps --servers 1"),
+                     1);
+    assert_true(test_contains("err", "1 servers of 1 processes: there must be a worker"));
+    test_run_fails("train --model mlp --data synthetic:N=64,test=8 --batch 5 --workers 2 "
+                   "--threads 1 --reproducible 2",
+                   2,
+                   "kolo: 2 logical shards divide the samples of all workers, and a batch of 5 is "
+                   "of each: give --global-batch 10 instead, for example\n");
+}
+
 static void results_show_what_ran(void **state) {
     assert_int_equal(test_run("train --model mlp:hidden=4 --data synthetic:N=640,test=8 --batch "
                               "100000 --epochs 2 --eval-every-steps 1 --log-every 2 --out huge"),
@@ -570,6 +594,10 @@ static void results_show_what_ran(void **state) {
     assert_int_equal(test_run("eval --checkpoint huge/checkpoint-final.safetensors --data "
                               "synthetic:N=640,test=8 --quiet"),
                      0);
+    assert_int_equal(test_run("train --model mlp:hidden=4 --data synthetic:N=16,test=8 --batch 4 "
+                              "--threads 1 --mesh dp=1,tp=2"),
+                     0);
+    assert_true(test_contains("out", "2, threads 1 each, batch 4 for 2 workers together\n"));
     assert_int_equal(test_run("train --model mlp --data synthetic:N=64,test=8 -q --json q.json"),
                      0);
     assert_int_equal(system("test ! -s out && test ! -s err && test -s q.json"), 0);
@@ -755,6 +783,7 @@ TEST_MAIN(test_command) {
         cmocka_unit_test(models_of_tokens_report_perplexity),
         cmocka_unit_test(bf16_matches_info),
         cmocka_unit_test(results_show_what_ran),
+        cmocka_unit_test(servers_refuse_what_they_ignore),
         cmocka_unit_test(commands_options_and_values_are_completed),
         cmocka_unit_test(long_lines_of_ranks_stay_whole),
         cmocka_unit_test(weights_go_in_and_out),
