@@ -99,7 +99,8 @@ static kolo_status record_steps(profiler *p) {
     }
     kolo_plan_observe(p->plan, NULL, NULL);
     if (trace) {
-        KOLO_TRY(kolo_trace_create(p->plan, &p->trace));
+        KOLO_TRY(kolo_trace_create(&p->trace));
+        KOLO_TRY(kolo_trace_follow(p->trace, p->plan));
         for (int64_t i = 0; i < p->runs; i++) KOLO_TRY(one_step(p, &unused));
         KOLO_TRY(kolo_trace_write(p->trace, p->comm, trace));
         kolo_trace_destroy(p->trace);

@@ -14,13 +14,20 @@ enum { CAPACITY = 1 << 14 };
 
 typedef struct event {
     int64_t begin_ns, end_ns;
-    const char *name; /* of an interval outside the plan; else NULL */
-    int step;
+    const char *name; /* of an interval outside the plans; else NULL */
+    const kolo_step_info *step;
 } event;
 
-struct kolo_trace {
+/* A plan whose steps are recorded. */
+typedef struct followed {
+    kolo_trace *trace;
     kolo_plan *plan;
     kolo_step_info *steps;
+    struct followed *next;
+} followed;
+
+struct kolo_trace {
+    followed *plans;
     event *events;     /* ring */
     int64_t count;     /* of all events recorded */
     int64_t offset_ns; /* to the clock of rank 0, once it is known */
@@ -30,35 +37,53 @@ static void record(kolo_trace *t, event e) { t->events[t->count++ % CAPACITY] = 
 
 static void observe(void *arg, int step, kolo_step_kind kind, int bucket, int64_t begin_ns,
                     int64_t end_ns) {
-    record(arg, (event){.begin_ns = begin_ns, .end_ns = end_ns, .step = step});
+    const followed *f = arg;
+    record(f->trace, (event){.begin_ns = begin_ns, .end_ns = end_ns, .step = &f->steps[step]});
 }
 
 void kolo_trace_add(kolo_trace *t, const char *name, int64_t begin_ns, int64_t end_ns) {
     record(t, (event){.begin_ns = begin_ns, .end_ns = end_ns, .name = name});
 }
 
-kolo_status kolo_trace_create(kolo_plan *plan, kolo_trace **trace) {
+kolo_status kolo_trace_create(kolo_trace **trace) {
     kolo_trace *t = kolo_zalloc(sizeof *t);
     if (!t) return KOLO_NOMEM(sizeof *t);
     t->events = kolo_zalloc(CAPACITY * sizeof *t->events);
-    t->steps = kolo_zalloc(((size_t)kolo_plan_n_steps(plan) + 1) * sizeof *t->steps);
-    kolo_status status = t->events && t->steps ? KOLO_OK : KOLO_NOMEM(CAPACITY * sizeof(event));
-    if (status != KOLO_OK) {
+    if (!t->events) {
         kolo_trace_destroy(t);
-        return status;
+        return KOLO_NOMEM(CAPACITY * sizeof(event));
     }
-    kolo_plan_describe(plan, t->steps);
-    t->plan = plan;
-    kolo_plan_observe(plan, observe, t);
     *trace = t;
+    return KOLO_OK;
+}
+
+kolo_status kolo_trace_follow(kolo_trace *t, kolo_plan *plan) {
+    const size_t bytes = ((size_t)kolo_plan_n_steps(plan) + 1) * sizeof(kolo_step_info);
+    followed *f = kolo_zalloc(sizeof *f);
+    if (!f) return KOLO_NOMEM(sizeof *f);
+    f->steps = kolo_zalloc(bytes);
+    if (!f->steps) {
+        kolo_free(f);
+        return KOLO_NOMEM(bytes);
+    }
+    kolo_plan_describe(plan, f->steps);
+    f->trace = t;
+    f->plan = plan;
+    f->next = t->plans;
+    t->plans = f;
+    kolo_plan_observe(plan, observe, f);
     return KOLO_OK;
 }
 
 void kolo_trace_destroy(kolo_trace *t) {
     if (!t) return;
-    if (t->plan) kolo_plan_observe(t->plan, NULL, NULL);
+    for (followed *next, *f = t->plans; f; f = next) {
+        next = f->next;
+        kolo_plan_observe(f->plan, NULL, NULL);
+        kolo_free(f->steps);
+        kolo_free(f);
+    }
     kolo_free(t->events);
-    kolo_free(t->steps);
     kolo_free(t);
 }
 
@@ -159,9 +184,8 @@ static void print_events(const kolo_trace *t, int rank, kolo_text *out) {
             add_other(&j, rank, &e);
             continue;
         }
-        const kolo_step_info *s = &t->steps[e.step];
-        add_step(&j, rank, s, &e, &name);
-        if (s->kind != KOLO_STEP_KERNEL) add_flight(&j, rank, s, &e);
+        add_step(&j, rank, e.step, &e, &name);
+        if (e.step->kind != KOLO_STEP_KERNEL) add_flight(&j, rank, e.step, &e);
     }
     kolo_json_close(&j);
     kolo_text_fini(&name);

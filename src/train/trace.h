@@ -11,9 +11,10 @@
 
 typedef struct kolo_trace kolo_trace;
 
-/* Records `plan`, as its observer, until the trace is destroyed; both must outlive the last step.
- * NOMEM. */
-kolo_status kolo_trace_create(kolo_plan *plan, kolo_trace **trace);
+/* A trace of no plan yet. NOMEM. */
+kolo_status kolo_trace_create(kolo_trace **trace);
+/* Records `plan` too, as its observer, until the trace is destroyed, before the plan. NOMEM. */
+kolo_status kolo_trace_follow(kolo_trace *trace, kolo_plan *plan);
 /* NULL is allowed. */
 void kolo_trace_destroy(kolo_trace *trace);
 

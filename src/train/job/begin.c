@@ -250,10 +250,19 @@ static kolo_status try_shared_folder(kolo_job *j) {
                                       j->comm);
 }
 
+static kolo_status follow(void *trace, kolo_plan *plan) { return kolo_trace_follow(trace, plan); }
+
 kolo_status kolo_job_open_trace(kolo_job *j) {
     if (!j->setup.opts.trace) return KOLO_OK;
-    kolo_plan *plan = kolo_session_plan(j->session);
-    return kolo_agree(j->comm, kolo_trace_create(plan, &j->trace));
+    kolo_status status = kolo_trace_create(&j->trace);
+    if (status == KOLO_OK) status = kolo_session_watch_plans(j->session, follow, j->trace);
+    return kolo_agree(j->comm, status);
+}
+
+void kolo_job_close_trace(kolo_job *j) {
+    if (j->trace) (void)kolo_session_watch_plans(j->session, NULL, NULL);
+    kolo_trace_destroy(j->trace);
+    j->trace = NULL;
 }
 
 kolo_status kolo_job_start(kolo_job *j) {
@@ -273,7 +282,7 @@ void kolo_job_end(kolo_job *j) {
     kolo_loader_destroy(j->loader);
     kolo_loader_destroy(j->audit);
     kolo_balance_destroy(j->balance);
-    kolo_trace_destroy(j->trace);
+    kolo_job_close_trace(j);
     kolo_session_destroy(j->own);
     kolo_run_files_close(j->files);
     kolo_event_file_close(j->events);

@@ -76,8 +76,10 @@ kolo_status kolo_job_load_weights(const kolo_job *j);
 kolo_status kolo_job_open(kolo_job *j);
 /* Creates the session of kolo_train. Collective. */
 kolo_status kolo_job_create_session(kolo_job *j);
-/* Records the steps of the current plan, if that is wanted. Collective. */
+/* Records all steps from now on, if that is wanted. Collective. */
 kolo_status kolo_job_open_trace(kolo_job *j);
+/* Before plans of the session are destroyed. */
+void kolo_job_close_trace(kolo_job *j);
 /* Resumes, and opens the batches. Collective. */
 kolo_status kolo_job_start(kolo_job *j);
 void kolo_job_end(kolo_job *j);

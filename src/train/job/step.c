@@ -142,8 +142,7 @@ static void notify_buckets(const kolo_job *j, int64_t k) {
 /* Before step k, once the session has measured enough: it compiles its plans anew. */
 static kolo_status choose_buckets(kolo_job *j, int64_t k) {
     if (!kolo_session_has_measured_buckets(j->session)) return KOLO_OK;
-    kolo_trace_destroy(j->trace); /* of the old plan */
-    j->trace = NULL;
+    kolo_job_close_trace(j); /* of the old plans */
     KOLO_TRY(kolo_session_choose_buckets(j->session));
     notify_buckets(j, k);
     return kolo_job_open_trace(j);

@@ -72,10 +72,12 @@ struct kolo_session {
     struct kolo_program *program; /* of the latest step of a pipeline; NULL: none yet */
     int n_needs;
     kolo_lr schedule;
-    kolo_train_opts job; /* what a program gave, without strings */
-    char *patterns[3];   /* strings of the optimizer */
-    double fixed_lr;     /* in the place of the schedule; 0: none */
-    int64_t *sizes;      /* room for a number of each rank */
+    kolo_train_opts job;                              /* what a program gave, without strings */
+    char *patterns[3];                                /* strings of the optimizer */
+    double fixed_lr;                                  /* in the place of the schedule; 0: none */
+    int64_t *sizes;                                   /* room for a number of each rank */
+    kolo_status (*watch)(void *arg, kolo_plan *plan); /* of new plans; may be NULL */
+    void *watch_arg;
     cached **plans;
     size_t n_plans, cap_plans;
     kolo_bucket_search buckets;

@@ -185,6 +185,19 @@ static void destroy_cached(cached *c) {
     kolo_free(c);
 }
 
+static kolo_status watch(const kolo_session *s, const cached *c) {
+    return s->watch && c->purpose != EVALUATE ? s->watch(s->watch_arg, c->plan) : KOLO_OK;
+}
+
+kolo_status kolo_session_watch_plans(kolo_session *s,
+                                     kolo_status (*function)(void *arg, kolo_plan *plan),
+                                     void *arg) {
+    s->watch = function;
+    s->watch_arg = arg;
+    for (size_t i = 0; i < s->n_plans; i++) KOLO_TRY(watch(s, s->plans[i]));
+    return KOLO_OK;
+}
+
 /* Compiles a plan into the cache. */
 static kolo_status add_plan(kolo_session *s, kolo_purpose use, int64_t key, int64_t local,
                             const cached **made) {
@@ -194,6 +207,7 @@ static kolo_status add_plan(kolo_session *s, kolo_purpose use, int64_t key, int6
     *c = (cached){.purpose = use, .key = key, .local = local};
     kolo_status status = compile(s, c);
     if (status == KOLO_OK) status = describe_inputs(s, c);
+    if (status == KOLO_OK) status = watch(s, c);
     if (status != KOLO_OK) {
         destroy_cached(c);
         return status;

@@ -100,8 +100,29 @@ static void what_has_other_buckets_is_refused(void **state) {
     assert_job_refused(1, &alone, "--buckets cannot be combined with one worker");
 }
 
+/* Also those of batches that are shorter than the others. */
+static void a_trace_has_all_steps(void **state) {
+    static const char loss[] = "\"name\": \"softmax_xent\"";
+    const kolo_train_opts opts = {.model = "mlp",
+                                  .model_options = "hidden=4,layers=1",
+                                  .data = "synthetic:N=10,test=2",
+                                  .batch = 4,
+                                  .epochs = 2,
+                                  .no_eval = true,
+                                  .trace = "trace.json"};
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        const int64_t steps = train_well(ranks, &opts).steps;
+        char *text = test_contents("trace.json");
+        int64_t losses = 0;
+        for (const char *at = text; (at = strstr(at, loss)); at++) losses++;
+        assert_int_equal(losses, ranks * steps);
+        kolo_free(text);
+    }
+}
+
 TEST_MAIN(test_buckets) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_trace_has_all_steps),
         cmocka_unit_test(given_and_measured_sizes_give_the_same_bits),
         cmocka_unit_test(the_chosen_sizes_are_reported),
         cmocka_unit_test(a_dump_has_the_given_buckets),
