@@ -145,10 +145,11 @@ typedef struct kolo_train_opts {
                                 `zero`, `reproducible` and `sparse_embedding`, those with rounds
                                 also with `sync_bn` */
     const char *compress; /* codec of gradients, with error feedback: "f16", "bf16", "int8", "1bit"
-                             or "topk:R" (kolo/codec.h); under bmuf and diloco, of the changes of a
-                             round. Each rank sends its code to all others. NULL: none. UNSUPPORTED
-                             with `zero`, `reproducible`, local rounds, and 1bit with optimizers
-                             that have second moments */
+                             or "topk:R" (kolo/codec.h); or "powersgd:R", sums of factors of rank R,
+                             1 to 4 (docs/consistency.md); under bmuf and diloco, of the changes of
+                             a round. Each rank sends its code to all others. NULL: none.
+                             UNSUPPORTED with `zero`, `reproducible`, local rounds, and 1bit with
+                             optimizers that have second moments */
     int64_t compress_min_bytes; /* smaller gradients are not compressed; default 64 KiB */
     int64_t epochs, steps;      /* the run ends at the first limit reached; both 0: one epoch */
     double lr;                  /* default 0.01 */

@@ -179,9 +179,19 @@ kolo_status kolo_pass_synchronise(kolo_graph *g);
  * gradient to the optimizer state. Runs after the pass accumulate. */
 kolo_status kolo_pass_lag(kolo_graph *g, int steps);
 
+/* How gradients are compressed: by a codec, or by factors of PowerSGD. */
+typedef struct kolo_compression {
+    kolo_codec codec;
+    int power_rank;   /* of the factors, at most KOLO_POWER_RANKS; 0: the codec */
+    size_t min_bytes; /* of a gradient */
+} kolo_compression;
+static inline bool kolo_compresses(const kolo_compression *c) {
+    return c->codec.kind != KOLO_CODEC_NONE || c->power_rank > 0;
+}
+
 /* Compresses the gradients of parameters, of at least min_bytes, that are summed over the ranks of
  * the axis dp. Adds a residual for each to the optimizer state. Runs before lower_comm. */
-kolo_status kolo_pass_compress(kolo_graph *g, const kolo_codec *codec, size_t min_bytes);
+kolo_status kolo_pass_compress(kolo_graph *g, const kolo_compression *how);
 
 /* Lowers redistributions to communication: a post and a wait for each bucket (comm_order.h). Groups
  * the sums that updates read into buckets of the given sizes, in the order in which they are
@@ -264,8 +274,7 @@ typedef struct kolo_pipeline_opts {
     bool keep_sums;        /* level 3: gradients are summed over logical shards, as wholes */
     bool share;            /* see kolo_zero_opts */
     int lag;               /* of gradients, in steps */
-    kolo_codec codec;      /* of gradients of at least compress_bytes */
-    size_t compress_bytes;
+    kolo_compression compression;
     int64_t micro_batches; /* per step; above 1: gradient accumulation */
     size_t bucket_bytes;
     const size_t *bucket_sizes; /* of the first buckets of gradients instead; borrowed */

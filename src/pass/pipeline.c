@@ -167,7 +167,7 @@ static kolo_status lag(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_lag(g, opts->lag);
 }
 static kolo_status compress(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    return kolo_pass_compress(g, &opts->codec, opts->compress_bytes);
+    return kolo_pass_compress(g, &opts->compression);
 }
 static kolo_status lower_comm(kolo_graph *g, const kolo_pipeline_opts *opts) {
     const size_t in_flight = opts->zero > 1 ? 4 * opts->bucket_bytes : SIZE_MAX;
@@ -195,7 +195,7 @@ static bool freezes(const kolo_pipeline_opts *o) {
 }
 static bool lags(const kolo_pipeline_opts *o) { return trains(o) && o->lag > 0; }
 static bool compresses(const kolo_pipeline_opts *o) {
-    return o->train && o->codec.kind != KOLO_CODEC_NONE;
+    return o->train && kolo_compresses(&o->compression);
 }
 static bool is_sparse(const kolo_pipeline_opts *o) { return o->sparse_embedding; }
 static bool synchronises_norms(const kolo_pipeline_opts *o) {

@@ -69,7 +69,7 @@ static void find_phases(const kolo_graph *g, kolo_phase *phases, kolo_phase *of_
         bool is_comm = phases[i] == KOLO_PHASE_SYNCHRONISE; /* output k is input k */
         for (int k = 0; k < n->n_in; k++) {
             kolo_phase *in = &of_value[n->in[k].id];
-            kolo_phase reader = is_comm ? of_value[n->out[k].id] : phases[i];
+            kolo_phase reader = is_comm && k < n->n_out ? of_value[n->out[k].id] : phases[i];
             if (reader < *in) *in = reader;
         }
     }

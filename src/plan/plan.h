@@ -140,21 +140,20 @@ typedef struct kolo_plan_opts {
      * whether the gradients of weights are computed apart. See plan/program_run.h. */
     int slots;
     bool splits;
-    int zero;                   /* level of ZeRO: 1 to 3; see kolo_pass_zero; 0: none */
-    bool share;                 /* the ranks share the parameters; call kolo_store_share before the
-                                   first run. Not with level 3 of zero */
-    int lag;                    /* of gradients, in steps; see kolo_pass_lag */
-    kolo_codec codec;           /* of gradients; default none. See kolo_pass_compress */
-    size_t compress_bytes;      /* least size of a gradient that is compressed */
-    kolo_recompute recompute;   /* default none */
-    kolo_precision precision;   /* default f32 */
-    bool sparse_embedding;      /* see kolo_pass_sparse; the same for all plans of a store */
-    bool sync_batch_norm;       /* see kolo_pass_sync_batch_norm; not with shards */
-    bool keep_gradients;        /* until the next run, for kolo_plan_gradient */
-    int64_t most_samples;       /* largest batch of any rank; default the batch of the graph */
-    size_t bucket_bytes;        /* minimum bytes of a bucket; default 1 MiB */
-    const size_t *bucket_sizes; /* of the first buckets of gradients instead, in the order of the
-                                   backward pass; borrowed until the plan is compiled */
+    int zero;   /* level of ZeRO: 1 to 3; see kolo_pass_zero; 0: none */
+    bool share; /* the ranks share the parameters; call kolo_store_share before the
+                   first run. Not with level 3 of zero */
+    int lag;    /* of gradients, in steps; see kolo_pass_lag */
+    kolo_compression compression; /* of gradients; default none. See kolo_pass_compress */
+    kolo_recompute recompute;     /* default none */
+    kolo_precision precision;     /* default f32 */
+    bool sparse_embedding;        /* see kolo_pass_sparse; the same for all plans of a store */
+    bool sync_batch_norm;         /* see kolo_pass_sync_batch_norm; not with shards */
+    bool keep_gradients;          /* until the next run, for kolo_plan_gradient */
+    int64_t most_samples;         /* largest batch of any rank; default the batch of the graph */
+    size_t bucket_bytes;          /* minimum bytes of a bucket; default 1 MiB */
+    const size_t *bucket_sizes;   /* of the first buckets of gradients instead, in the order of the
+                                     backward pass; borrowed until the plan is compiled */
     int n_bucket_sizes;
     kolo_algorithm algorithm;
     kolo_plan_times *times; /* borrowed, until the plan is destroyed; NULL: not measured */

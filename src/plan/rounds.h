@@ -25,11 +25,10 @@ typedef struct kolo_round_opts {
     bool nesterov;
     kolo_algorithm algorithm;
     kolo_kernel_set kernels;
-    kolo_codec codec; /* of d, in outer rounds */
-    size_t compress_bytes;
-    size_t bucket_bytes;    /* default 1 MiB */
-    int threads;            /* default 1 */
-    kolo_plan_times *times; /* as in kolo_plan_opts */
+    kolo_compression compression; /* of d, in outer rounds */
+    size_t bucket_bytes;          /* default 1 MiB */
+    int threads;                  /* default 1 */
+    kolo_plan_times *times;       /* as in kolo_plan_opts */
 } kolo_round_opts;
 
 typedef struct kolo_rounds kolo_rounds;

@@ -79,7 +79,7 @@ static void clear_gradient(const kolo_plan *p, const kolo_step *step) {
     const kolo_value_info *info = kolo_info(g, n->in[0]);
     if (!takes_gradient(g, n) || info->producer < 0 || p->shared[info->producer]) return;
     const kolo_op *op = g->nodes[info->producer]->op;
-    if (op == &kolo_op_accumulate || op == &kolo_op_encode) return;
+    if (op == &kolo_op_accumulate || op->comm == KOLO_OP_ENCODE) return;
     memset(kolo_plan_data(p, n->in[0]), 0, kolo_tensor_bytes(&info->tensor));
 }
 

@@ -207,7 +207,7 @@ const kolo_option cli_options[] = {
     {.name = "compress", .type = KOLO_OPTION_TEXT, .metavar = "CODEC",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "none",
      .help = "compress gradients, with error feedback: f16, bf16, int8, 1bit, topk:R (the part R of "
-             "the elements, the largest); with --consistency bmuf or diloco, the changes of a "
+             "the elements, the largest), powersgd:R (sums of factors of rank R, 1 to 4); with --consistency bmuf or diloco, the changes of a "
              "round (docs/consistency.md)"},
     {.name = "compress-min-bytes", .type = KOLO_OPTION_BYTES, .metavar = "BYTES", .preset = "64K",
      .min = 1, .max = 1LL << 40, .commands = CMD_TRAIN | CMD_BENCH_TRAIN,

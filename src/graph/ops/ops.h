@@ -333,6 +333,17 @@ enum { KOLO_CODE_KIND, KOLO_CODE_RATIO };
 kolo_codec kolo_node_codec(const kolo_attr *attr);
 int64_t kolo_code_bytes(const kolo_codec *codec, int64_t count);
 
+/* PowerSGD (Vogels, Karimireddy, Jaggi, 2019), of a gradient g as a matrix [n, m]: its first
+ * dimension, and all others. power_project: g, error e, q [r, m] -> p [n, r] = (g + e) q^T; a row
+ * of q that is zero is replaced by kolo_power_start of its places. power_basis: p -> b [n, r],
+ * orthonormal columns; one that depends on those before is 0. power_back: g, e, b -> q [r, m] = b^T
+ * (g + e), e' = g + e - b q. power_sum: b, q -> b q. Added by the pass compress. */
+enum { KOLO_POWER_RANKS = 4 /* the largest r */ };
+/* The norm, relative to its column, below which what is left of a column of p is rounding. */
+#define KOLO_POWER_LEAST 1e-6
+/* Place i of the first q, row-major: from -1 to 1, pseudo-random. */
+double kolo_power_start(int64_t i);
+
 /* convert: x -> x in another dtype, f32 or bf16. Added by the precision pass. */
 enum { KOLO_CONVERT_DTYPE };
 
@@ -478,6 +489,10 @@ enum {
     X(accumulate)                       \
     X(encode)                           \
     X(decode)                           \
+    X(power_project)                    \
+    X(power_basis)                      \
+    X(power_back)                       \
+    X(power_sum)                        \
     X(reorder)                          \
     X(convert)
 

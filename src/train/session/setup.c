@@ -226,8 +226,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
                 .lag = strategy.consistency.kind == KOLO_CONSISTENCY_LAG
                            ? (int)strategy.consistency.steps
                            : 0,
-                .codec = strategy.codec,
-                .compress_bytes = (size_t)s->opts.compress_min_bytes,
+                .compression = strategy.compression,
                 .optimizer = s->opts.optimizer,
                 .sparse_embedding = s->opts.sparse_embedding,
                 .sync_batch_norm = s->opts.sync_bn,

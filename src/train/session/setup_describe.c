@@ -89,7 +89,7 @@ void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
     kolo_text_add(text, "sparse-embedding: %s\n", o->sparse_embedding ? "true" : "false");
     if (o->sync_bn) kolo_text_add(text, "sync-bn: true\n");
     bool policy = setup->session.consistency.kind != KOLO_CONSISTENCY_BSP;
-    bool codes = setup->session.plan.codec.kind != KOLO_CODEC_NONE;
+    bool codes = kolo_compresses(&setup->session.plan.compression);
     if (policy) kolo_text_add(text, "consistency: %s\n", o->consistency);
     if (codes) {
         kolo_text_add(text, "compress: %s\ncompress-min-bytes: %" PRId64 "\n", o->compress,

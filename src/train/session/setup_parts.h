@@ -11,7 +11,7 @@ kolo_status kolo_setup_resolve(const kolo_train_opts *given, int workers, kolo_t
 
 typedef struct kolo_strategy {
     kolo_consistency consistency;
-    kolo_codec codec;
+    kolo_compression compression;
     bool measure_buckets;
     int n_bucket_sizes;
     const kolo_program_schedule *schedule; /* of the axis pp */

@@ -1,6 +1,7 @@
 /* What the workers divide and when they synchronize: mesh, placement, schedule, policy, servers,
  * compression; and what cannot be combined. */
 #include "base/range.h"
+#include "graph/ops/ops.h"
 #include "pass/placement_rules.h"
 #include "train/session/buckets.h"
 #include "train/session/setup_parts.h"
@@ -175,9 +176,24 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
     return KOLO_OK;
 }
 
-/* The codec of gradients. */
+static kolo_status parse_compression(const char *text, kolo_compression *c) {
+    static const char power[] = "powersgd";
+    const size_t length = sizeof power - 1;
+    if (strncmp(text, power, length) != 0) {
+        return kolo_codec_parse(strcmp(text, "1bit") == 0 ? "onebit" : text, &c->codec);
+    }
+    c->power_rank = 2;
+    if (!text[length]) return KOLO_OK;
+    const bool digit = text[length] == ':' && strlen(text) == length + 2;
+    c->power_rank = digit ? text[length + 1] - '0' : 0;
+    if (c->power_rank >= 1 && c->power_rank <= KOLO_POWER_RANKS) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "compression %s: give powersgd:R with a rank R from 1 to %d",
+                     text, KOLO_POWER_RANKS);
+}
+
+/* How gradients are compressed. */
 static kolo_status choose_codec(const kolo_train_opts *o, const kolo_consistency *consistency,
-                                kolo_codec *codec) {
+                                kolo_compression *compression) {
     const char *text = o->compress ? o->compress : "none";
     const struct {
         bool given;
@@ -188,16 +204,17 @@ static kolo_status choose_codec(const kolo_train_opts *o, const kolo_consistency
         {consistency->kind == KOLO_CONSISTENCY_LOCAL, "--consistency local",
          "it averages parameters; take bmuf or diloco"},
     };
-    KOLO_TRY(kolo_codec_parse(strcmp(text, "1bit") == 0 ? "onebit" : text, codec));
+    *compression = (kolo_compression){.min_bytes = (size_t)o->compress_min_bytes};
     KOLO_TRY(kolo_check_count("least bytes to compress", o->compress_min_bytes, 0, INT64_MAX));
-    if (codec->kind == KOLO_CODEC_NONE) return KOLO_OK;
+    KOLO_TRY(parse_compression(text, compression));
+    if (!kolo_compresses(compression)) return KOLO_OK;
     for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
         if (!refused[i].given) continue;
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "compression %s cannot be combined with %s: %s",
                          text, refused[i].option, refused[i].why);
     }
     bool rounds = kolo_consistency_has_rounds(consistency); /* SGD gets what is compressed */
-    if (codec->kind == KOLO_CODEC_ONEBIT && !rounds &&
+    if (compression->codec.kind == KOLO_CODEC_ONEBIT && !rounds &&
         !kolo_optimizer_has_momentum(o->optimizer.kind)) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "1-bit gradients have no second moments, which %s needs: take sgd, "
@@ -241,7 +258,7 @@ kolo_status kolo_setup_choose_strategy(kolo_setup *s, int workers, kolo_strategy
     KOLO_TRY(choose_mesh(o, workers, &s->mesh));
     KOLO_TRY(check_servers(o, &strategy->consistency, &s->mesh, workers));
     KOLO_TRY(check_consistency(o, &strategy->consistency));
-    KOLO_TRY(choose_codec(o, &strategy->consistency, &strategy->codec));
+    KOLO_TRY(choose_codec(o, &strategy->consistency, &strategy->compression));
     KOLO_TRY(read_placement(s));
     KOLO_TRY(choose_buckets(s, strategy, workers));
     return choose_schedule(s, &strategy->schedule);

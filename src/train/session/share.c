@@ -15,7 +15,7 @@ const char *kolo_session_unshared(const kolo_session_config *c, const kolo_comm 
         {c->served, "parameter servers have them"},
         {kolo_mesh_has_model_axis(&c->plan.mesh), "the mesh divides layers"},
         {c->consistency.kind != KOLO_CONSISTENCY_BSP, "--consistency lets them differ"},
-        {c->plan.codec.kind != KOLO_CODEC_NONE, "--compress keeps errors of whole gradients"},
+        {kolo_compresses(&c->plan.compression), "--compress keeps errors of whole gradients"},
         {c->plan.sparse_embedding, "--sparse-embedding updates tables in place"},
         {c->plan.keep_gradients, "the program reads whole gradients"},
         {c->measure_buckets || c->plan.n_bucket_sizes > 0, "--buckets sums whole gradients"},

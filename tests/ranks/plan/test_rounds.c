@@ -1,5 +1,6 @@
 /* Rounds of ranks that train on their own, and compressed gradients: against a simulation of the
  * equations of docs/consistency.md for all ranks in one loop, in f64 with the reference kernels. */
+#include "graph/ops/ops.h"
 #include "plan/rounds.h"
 #include "support/ranks.h"
 #include "support/support.h"
@@ -17,6 +18,7 @@ typedef struct setting {
     double outer_lr, outer_momentum;
     double momentum; /* of the steps */
     kolo_codec codec;
+    int power_rank;   /* 0: no PowerSGD */
     int lag;          /* in steps; with every 0 */
     bool has_nothing; /* the last rank, in every third step; with every 0 */
 } setting;
@@ -70,7 +72,8 @@ typedef struct simulation {
     double w[RANKS][NUMBERS], v[RANKS][NUMBERS]; /* by rank */
     double anchor[NUMBERS], outer[NUMBERS];
     float residual[RANKS][NUMBERS];
-    double past[RANKS][STEPS][NUMBERS]; /* gradients */
+    double lost[RANKS][NUMBERS], q[KOLO_POWER_RANKS][NUMBERS]; /* of PowerSGD; q: by tensor */
+    double past[RANKS][STEPS][NUMBERS];                        /* gradients */
 } simulation;
 
 /* Adds what arrives of a rank's numbers to sum, for each tensor. */
@@ -88,6 +91,63 @@ static void add_decoded(simulation *s, const kolo_codec *codec, int rank, const 
     }
 }
 
+/* Adds the sum over the ranks of x[rank] as PowerSGD finds it, for one tensor of n x m numbers from
+ * `first` on. */
+static void add_factored(simulation *s, const setting *o, double x[RANKS][NUMBERS], int first,
+                         int n, int m, double *sum) {
+    double p[NUMBERS][KOLO_POWER_RANKS] = {{0}}, q[KOLO_POWER_RANKS][NUMBERS] = {{0}};
+    for (int r = 0; r < o->ranks; r++) {
+        for (int i = first; i < first + n * m; i++) s->lost[r][i] += x[r][i]; /* g + e */
+    }
+    for (int k = 0; k < o->power_rank; k++) {
+        bool zero = true;
+        for (int j = 0; j < m; j++) zero &= s->q[k][first + j] == 0;
+        for (int j = 0; j < m && zero; j++) s->q[k][first + j] = kolo_power_start(k * m + j);
+        for (int i = 0; i < n; i++) {
+            for (int r = 0; r < o->ranks; r++) {
+                for (int j = 0; j < m; j++) {
+                    p[i][k] += s->lost[r][first + i * m + j] * s->q[k][first + j];
+                }
+            }
+        }
+        for (int l = 0; l < k; l++) {
+            double dot = 0;
+            for (int i = 0; i < n; i++) dot += p[i][k] * p[i][l];
+            for (int i = 0; i < n; i++) p[i][k] -= dot * p[i][l];
+        }
+        double norm = 0;
+        for (int i = 0; i < n; i++) norm += p[i][k] * p[i][k];
+        for (int i = 0; i < n && norm > 0; i++) p[i][k] /= sqrt(norm);
+    }
+    for (int r = 0; r < o->ranks; r++) {
+        double *lost = s->lost[r] + first, own[KOLO_POWER_RANKS][NUMBERS] = {{0}};
+        for (int k = 0; k < o->power_rank; k++) {
+            for (int j = 0; j < m; j++) {
+                for (int i = 0; i < n; i++) own[k][j] += p[i][k] * lost[i * m + j];
+                q[k][j] += own[k][j];
+            }
+        }
+        for (int k = 0; k < o->power_rank; k++) {
+            for (int i = 0; i < n * m; i++) lost[i] -= p[i / m][k] * own[k][i % m];
+        }
+    }
+    for (int k = 0; k < o->power_rank; k++) {
+        for (int i = 0; i < n * m; i++) sum[first + i] += p[i / m][k] * q[k][i % m];
+        for (int j = 0; j < m; j++) s->q[k][first + j] = q[k][j];
+    }
+}
+
+static void add_factors(simulation *s, const setting *o, double x[RANKS][NUMBERS], double *sum) {
+    add_factored(s, o, x, 0, HIDDEN, IN, sum);
+    if (o->power_rank == 1) { /* else the factors of w2 have more numbers than it */
+        add_factored(s, o, x, W1, CLASSES, HIDDEN, sum);
+        return;
+    }
+    for (int r = 0; r < o->ranks; r++) {
+        for (int i = W1; i < NUMBERS; i++) sum[i] += x[r][i];
+    }
+}
+
 static double mean_of(const simulation *s, int ranks, int i) {
     double sum = 0;
     for (int r = 0; r < ranks; r++) sum += s->w[r][i];
@@ -96,16 +156,19 @@ static double mean_of(const simulation *s, int ranks, int i) {
 
 /* The mean distance of the ranks from the anchor. */
 static void mean_delta(simulation *s, const setting *o, double *delta) {
+    double all[RANKS][NUMBERS];
     memset(delta, 0, NUMBERS * sizeof *delta);
     for (int r = 0; r < o->ranks; r++) {
-        double own[NUMBERS];
+        double *own = all[r];
         for (int i = 0; i < NUMBERS; i++) own[i] = (s->anchor[i] - s->w[r][i]) / o->ranks;
+        if (o->power_rank > 0) continue;
         if (o->codec.kind != KOLO_CODEC_NONE) {
             add_decoded(s, &o->codec, r, own, delta);
         } else {
             for (int i = 0; i < NUMBERS; i++) delta[i] += own[i];
         }
     }
+    if (o->power_rank > 0) add_factors(s, o, all, delta);
 }
 
 static void combine(simulation *s, const setting *o) {
@@ -129,18 +192,21 @@ static bool is_empty(const setting *o, int rank, int step) {
 
 /* All make the same update, with the gradients of `lag` steps ago, compressed or not. */
 static void step_together(simulation *s, const setting *o, int step) {
-    double sum[NUMBERS] = {0}, g[NUMBERS];
+    double sum[NUMBERS] = {0}, all[RANKS][NUMBERS];
     for (int r = 0; r < o->ranks; r++) {
+        double *g = all[r];
         if (!is_empty(o, r, step)) gradient(s->w[r], r, step, s->past[r][step]);
         for (int i = 0; i < NUMBERS; i++) {
             g[i] = step >= o->lag ? s->past[r][step - o->lag][i] / o->ranks : 0;
         }
+        if (o->power_rank > 0) continue;
         if (o->codec.kind != KOLO_CODEC_NONE) {
             add_decoded(s, &o->codec, r, g, sum);
         } else {
             for (int i = 0; i < NUMBERS; i++) sum[i] += g[i];
         }
     }
+    if (o->power_rank > 0) add_factors(s, o, all, sum);
     for (int i = 0; i < NUMBERS; i++) {
         s->v[0][i] = o->momentum * s->v[0][i] + sum[i];
         for (int r = 0; r < o->ranks; r++) s->w[r][i] -= lr * s->v[0][i];
@@ -217,14 +283,14 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *o, k
                                  .optimizer = {.momentum = o->momentum},
                                  .versions = alone ? o->ranks : 0,
                                  .version = rank,
-                                 .codec = o->codec,
+                                 .compression = {o->codec, o->power_rank, 0},
                                  .lag = o->lag,
                                  .kernels = KOLO_KERNELS_REF};
     const kolo_round_opts round_opts = {.outer = o->outer,
                                         .lr = o->outer_lr,
                                         .momentum = o->outer_momentum,
                                         .nesterov = o->nesterov,
-                                        .codec = o->codec,
+                                        .compression = {o->codec, o->power_rank, 0},
                                         .bucket_bytes = 64,
                                         .kernels = KOLO_KERNELS_REF};
     kolo_graph *g;
@@ -341,6 +407,25 @@ static void compressed_gradients_follow_the_equations(void **state) {
     }
 }
 
+static void sums_of_low_rank_follow_the_equations(void **state) {
+    static const setting powers[] = {
+        {.ranks = 3, .momentum = 0.9, .power_rank = 1},
+        {.ranks = 2, .momentum = 0.9, .power_rank = 2},
+        {.ranks = 3, .power_rank = 2, .has_nothing = true},
+        {.ranks = 3, .momentum = 0.9, .lag = 2, .power_rank = 1},
+        {.ranks = 2,
+         .every = 3,
+         .outer = true,
+         .outer_lr = 0.8,
+         .nesterov = true,
+         .outer_momentum = 0.5,
+         .power_rank = 1},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(powers); i++) {
+        assert_follows(&powers[i], "low rank", (int)i, 1e-12);
+    }
+}
+
 static void lagging_updates_follow_the_equations(void **state) {
     static const setting lags[] = {
         {.ranks = 3, .momentum = 0.9, .lag = 1},
@@ -383,6 +468,7 @@ TEST_MAIN(test_rounds) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rounds_follow_the_equations),
         cmocka_unit_test(compressed_gradients_follow_the_equations),
+        cmocka_unit_test(sums_of_low_rank_follow_the_equations),
         cmocka_unit_test(lagging_updates_follow_the_equations),
         cmocka_unit_test(threads_and_processes_agree_bitwise),
         cmocka_unit_test(versions_are_one_tensor_in_files),

@@ -114,7 +114,7 @@ static void a_run_resumes_within_a_round(void **state) {
 
 /* Residuals are state; a rank without samples sends what is left of earlier steps. */
 static void compressed_runs_resume_bitwise(void **state) {
-    static const char *const codecs[] = {"f16", "int8", "1bit", "topk:0.1"};
+    static const char *const codecs[] = {"f16", "int8", "1bit", "topk:0.1", "powersgd:2"};
     for (size_t i = 0; i < KOLO_COUNT(codecs); i++) {
         kolo_train_opts opts = options(i == 1 ? "diloco:3" : i == 3 ? "lag:2" : NULL);
         opts.accumulate = i == 2 ? 2 : 1;
@@ -210,9 +210,13 @@ static void rounds_and_codecs_cut_the_bytes(void **state) {
     static const struct {
         const char *consistency, *compress;
         double part; /* of the bytes of f32 in every step */
-    } rows[] = {{"local:8", NULL, 1.0 / 8},    {"diloco:8", NULL, 1.0 / 8},
-                {NULL, "f16", 1.0 / 2},        {NULL, "int8", (1 + 4.0 / 256) / 4},
-                {NULL, "1bit", 1.0 / 32},      {NULL, "topk:0.01", 0.02},
+    } rows[] = {{"local:8", NULL, 1.0 / 8},
+                {"diloco:8", NULL, 1.0 / 8},
+                {NULL, "f16", 1.0 / 2},
+                {NULL, "int8", (1 + 4.0 / 256) / 4},
+                {NULL, "1bit", 1.0 / 32},
+                {NULL, "topk:0.01", 0.02},
+                {NULL, "powersgd:4", 4296 / 61706.0}, /* 4 (n + m) of each matrix, and vectors */
                 {"diloco:8", "int8", 1 / 31.5}};
     const double all = bytes_of(NULL, NULL);
     assert_true(all > 8 * 61706 * 4.0);
@@ -250,8 +254,12 @@ static void combinations_without_meaning_are_refused(void **state) {
         codecs[i].compress = "1bit";
         assert_int_equal(kolo_train_check(&codecs[i], 2), KOLO_ERR_UNSUPPORTED);
     }
-    codecs[3].compress = "int9";
-    assert_int_equal(kolo_train_check(&codecs[3], 2), KOLO_ERR_ARG);
+    static const char *const wrong[] = {"int9", "powersgd:0", "powersgd:5",
+                                        "powersgd:", "powersgdx"};
+    for (size_t i = 0; i < KOLO_COUNT(wrong); i++) {
+        codecs[3].compress = wrong[i];
+        assert_int_equal(kolo_train_check(&codecs[3], 2), KOLO_ERR_ARG);
+    }
 }
 
 static void policies_are_parsed(void **state) {
