@@ -53,3 +53,5 @@ int launch_become_rank(int argc, char **argv);
 
 /* Threads for each of `n_ranks`: an equal share of the processors, at least 1. */
 int launch_thread_share(int processors, int n_ranks);
+/* Warns that ranks have more threads than there are processors. */
+void launch_warn(int ranks, int threads, int processors);

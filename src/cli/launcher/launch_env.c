@@ -82,6 +82,13 @@ int launch_thread_share(int processors, int n_ranks) {
     return (int)kolo_max_i64(1, processors / n_ranks);
 }
 
+void launch_warn(int ranks, int threads, int processors) {
+    fprintf(stderr,
+            "kolo: warning: %d ranks of %d threads share %d processors: use fewer ranks or "
+            "threads\n",
+            ranks, threads, processors);
+}
+
 /* Threads of OpenMP programs. Waiting threads sleep instead of using a core that another rank
  * needs; they spin briefly first if every thread has its own core. */
 static kolo_status set_openmp(kolo_env *env, const launch_opts *opts) {

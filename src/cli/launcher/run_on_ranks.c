@@ -5,8 +5,10 @@
 #include "base/process.h"
 #include "cli/launcher/error_report.h"
 #include "cli/launcher/launch.h"
+#include "cli/launcher/run_on_threads.h"
 #include "cli/launcher/topology.h"
 #include "cli/options/costs_file.h"
+#include "cli/options/train_opts.h"
 #include "cli/output/output.h"
 
 #include <limits.h>
@@ -73,15 +75,15 @@ static int running_others(void) {
 
 /* OpenMP reads its wait policy when it is loaded. Unless the environment sets one, this process
  * executes itself again with the policy that the launcher sets for its ranks. If that fails,
- * threads spin longer. */
-static void set_openmp_policy(const kolo_options *o, const ranks_opts *opts) {
+ * threads spin longer. `workers`: in this process. */
+static void set_openmp_policy(const kolo_options *o, const ranks_opts *opts, int workers) {
     if (opts->threads == 1 || getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
     char self[PATH_MAX], spins[16], *words, **argv;
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     if (length <= 0 || !(argv = same_command(o, &words))) return;
     self[length] = '\0';
     argv[0] = self; /* the name in process lists */
-    int threads = opts->threads ? opts->threads : kolo_processors();
+    int threads = opts->threads ? opts->threads * workers : kolo_processors();
     bool own_cores =
         threads <= kolo_processors() && threads + running_others() <= sysconf(_SC_NPROCESSORS_ONLN);
     snprintf(spins, sizeof spins, "%d", own_cores ? LAUNCH_SPINS : 0);
@@ -111,12 +113,7 @@ static kolo_status check_world(const kolo_comm *comm, const ranks_opts *opts) {
 static void bind_rank(const kolo_comm *comm, const ranks_opts *opts, int ranks, int threads) {
     int processors = kolo_comm_local_processors(comm);
     bool oversubscribed = ranks * threads > processors;
-    if (oversubscribed && kolo_comm_rank(comm) == 0) {
-        fprintf(stderr,
-                "kolo: warning: %d ranks of %d threads share %d processors: use fewer ranks or "
-                "threads\n",
-                ranks, threads, processors);
-    }
+    if (oversubscribed && kolo_comm_rank(comm) == 0) launch_warn(ranks, threads, processors);
     bool ours = ranks > 1 && report_to_launcher();
     if (ours && !oversubscribed && !opts->no_bind) topology_bind(kolo_comm_local_rank(comm), ranks);
 }
@@ -211,17 +208,44 @@ static kolo_status check_before(kolo_options *o, const ranks_opts *opts) {
     return check ? opts->check(o, opts->workers) : KOLO_OK;
 }
 
+/* Whether workers are threads of this process. ARG: they cannot be. */
+static kolo_status choose_threads(const kolo_options *o, const ranks_opts *opts, bool rank,
+                                  bool *threads) {
+    const bool typed = kolo_options_has(o, "workers-as") && kolo_options_typed(o, "workers-as");
+    *threads = kolo_options_has(o, "workers-as") &&
+               kolo_options_choice(o, "workers-as") == WORKERS_AS_THREADS;
+    if (*threads && !typed && (rank || opts->workers < 2)) *threads = false; /* of another job */
+    if (!*threads) return KOLO_OK;
+    if (rank) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--workers-as threads: a launcher has started the workers as "
+                         "processes: omit it");
+    }
+    static const char *const network[] = {"transport", "interface", "heartbeat", "insecure"};
+    for (size_t i = 0; i < KOLO_COUNT(network); i++) {
+        if (!kolo_options_typed(o, network[i])) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--workers-as threads cannot be combined with --%s: threads of one "
+                         "process have no connections",
+                         network[i]);
+    }
+    if (opts->workers > 1) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "--workers-as threads has no effect with one worker: give --workers N");
+}
+
 int run_on_ranks(kolo_options *o, const ranks_opts *opts, rank_body body) {
-    bool rank = is_rank(o);
+    bool rank = is_rank(o), threads;
+    if (choose_threads(o, opts, rank, &threads) != KOLO_OK) return report_failure(KOLO_ERR_ARG);
     kolo_status status = rank ? KOLO_OK : check_before(o, opts);
     if (status != KOLO_OK) return report_failure(status);
-    if (!rank && opts->workers > 1) return start_ranks(o, opts);
-    set_openmp_policy(o, opts);
+    if (!rank && opts->workers > 1 && !threads) return start_ranks(o, opts);
+    set_openmp_policy(o, opts, threads ? opts->workers : 1);
     /* Rank 0 writes to the terminal from a background process group. */
     if (rank) signal(SIGTTOU, SIG_IGN);
     if (rank) end_with_launcher();
     if (!rank) catch_stops(opts->resumable);
-    status = run_as_rank(o, opts, body);
+    status = threads ? run_on_threads(o, opts, body) : run_as_rank(o, opts, body);
     return status == KOLO_OK ? 0 : report_failure(status);
 }
 

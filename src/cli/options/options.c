@@ -40,6 +40,7 @@ static const kolo_choice recomputes[] = {KOLO_RECOMPUTE_LIST(CHOICE) {0}};
 static const kolo_choice precisions[] = {KOLO_PRECISION_LIST(CHOICE) {0}};
 static const kolo_choice autotunes[] = {KOLO_AUTOTUNE_LIST(CHOICE) {0}};
 static const kolo_choice kernel_sets[] = {KERNEL_SET_LIST(CHOICE) {0}};
+static const kolo_choice worker_kinds[] = {WORKERS_AS_LIST(CHOICE) {0}};
 static const kolo_choice splits[] = {SPLIT_LIST(CHOICE) {0}};
 static const kolo_choice dumps[] = {KOLO_DUMP_LIST(CHOICE) {0}};
 static const kolo_choice formats[] = {KOLO_CHECKPOINT_FORMAT_LIST(CHOICE) {0}};
@@ -127,6 +128,9 @@ const kolo_option cli_options[] = {
     {.name = "workers", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,
      .max = MAX_RANKS, .commands = WORK,
      .help = "number of local workers, one process each; with --mesh: its size"},
+    {.name = "workers-as", .type = KOLO_OPTION_CHOICE, .choices = worker_kinds,
+     .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "processes",
+     .help = "what the local workers are"},
     {.name = "threads", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MAX_THREADS,
      .commands = WORK | CMD_DUMP | CMD_PREDICT | CMD_GENERATE,
      .unset = "an equal share of the processors",

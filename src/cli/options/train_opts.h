@@ -15,6 +15,18 @@ typedef enum kernel_set {
 #undef KERNEL_SET_ENUM
 } kernel_set;
 
+/* The list of what local workers are: code, name, description. */
+#define WORKERS_AS_LIST(X)                                 \
+    X(WORKERS_AS_PROCESSES, "processes", "a process each") \
+    X(WORKERS_AS_THREADS, "threads",                       \
+      "threads of one process, with the bits of processes; no SIGUSR1 report and no --transport")
+
+typedef enum workers_as {
+#define WORKERS_AS_ENUM(code, name, help) code,
+    WORKERS_AS_LIST(WORKERS_AS_ENUM)
+#undef WORKERS_AS_ENUM
+} workers_as;
+
 /* The list of splits of a data set: code, name, description. */
 #define SPLIT_LIST(X)                         \
     X(SPLIT_TEST, "test", "the test samples") \
