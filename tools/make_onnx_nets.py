@@ -62,11 +62,29 @@ class Gpt(nn.Module):
         return self.head(self.after(x))
 
 
+class Rnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gru = nn.GRU(3, 4, 2, batch_first=True, bidirectional=True)
+        self.lstm = nn.LSTM(8, 3, batch_first=True)
+        self.start = nn.Linear(3, 3)
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x):
+        x = x.squeeze(1)  # an image of one channel, its rows as steps
+        h = torch.tanh(self.start(x[:, 0])).unsqueeze(0)
+        y, _ = self.gru(x)
+        y, (h, c) = self.lstm(y, (h, h * 0.5))
+        return self.head(torch.cat([h[-1], y.mean(1)], 1))
+
+
 def main():
     torch.manual_seed(1)
     image = torch.randn(1, 1, 8, 8)
     mlp = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 4))
     nets = {"mlp": (mlp, image), "cnn": (Cnn(), image), "vit": (Vit(), image), "gpt": (Gpt(), torch.randint(0, 16, (1, 6)))}
+    with torch.random.fork_rng():  # leaves the numbers of the others
+        nets["rnn"] = (Rnn(), torch.randn(1, 1, 5, 3))
     for name, (net, x) in nets.items():
         for module in net.modules():  # as after training
             if isinstance(module, nn.BatchNorm2d):

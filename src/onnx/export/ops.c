@@ -289,27 +289,33 @@ static kolo_status mask_tokens(call *c) {
     return KOLO_OK;
 }
 
-/* Gates in ONNX's order, input, output, forget, cell, of rows in ours. */
-static const char *gates(call *c, const char *rows, int64_t hidden) {
-    static const int order[] = {0, 3, 1, 2};
+/* A recurrent layer: gate k of ONNX is our gate order[k]. */
+typedef struct recurrent {
+    const char *op;
+    int gates, order[4];
+} recurrent;
+
+/* Rows [gates H,...] with the gates in ONNX's order. */
+static const char *gates(call *c, const recurrent *r, const char *rows, int64_t hidden) {
+    const int *order = r->order;
     const int64_t axis = 0;
     const char *part[4], *axes = onnx_int_list(c->w, &axis, 1);
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < r->gates; k++) {
         const int64_t first = order[k] * hidden, end = first + hidden;
         part[k] = onnx_emit(c->w, "Slice", NULL, rows, onnx_int_list(c->w, &first, 1),
                             onnx_int_list(c->w, &end, 1));
         onnx_add_input(c->w, axes);
     }
     const char *y = onnx_emit(c->w, "Concat", NULL, part[0], part[1], part[2]);
-    onnx_add_input(c->w, part[3]);
+    if (r->gates > 3) onnx_add_input(c->w, part[3]);
     onnx_add_int(c->w, "axis", 0);
     return y;
 }
 
 /* The contributions of the input are gx already: its weights are the identity. */
-static kolo_status lstm(call *c) {
+static kolo_status recurrent_layer(call *c, const recurrent *layer) {
     static const int64_t time_first[] = {1, 0, 2}, batch_first[] = {1, 0, 2};
-    const int64_t hidden = c->y->dim[2], wide = 4 * hidden, zero = 0, one = 1;
+    const int64_t hidden = c->y->dim[2], wide = layer->gates * hidden, zero = 0, one = 1;
     const kolo_shape square = kolo_shape_2(wide, wide);
     float *data, *none;
     const char *identity = onnx_add_constant(c->w, NULL, &square, &data);
@@ -317,10 +323,12 @@ static kolo_status lstm(call *c) {
     const kolo_shape row = kolo_shape_1(wide);
     const char *zeros = onnx_add_constant(c->w, NULL, &row, &none),
                *axis = onnx_int_list(c->w, &zero, 1);
-    const char *w = onnx_emit(c->w, "Unsqueeze", NULL, gates(c, identity, hidden), axis, NULL);
-    const char *r = onnx_emit(c->w, "Unsqueeze", NULL, gates(c, c->in[1], hidden), axis, NULL);
-    const char *own = gates(c, c->in[2], hidden);
-    const char *both = onnx_emit(c->w, "Concat", NULL, own, zeros, NULL);
+    const char *w =
+        onnx_emit(c->w, "Unsqueeze", NULL, gates(c, layer, identity, hidden), axis, NULL);
+    const char *r =
+        onnx_emit(c->w, "Unsqueeze", NULL, gates(c, layer, c->in[1], hidden), axis, NULL);
+    const char *own = gates(c, layer, c->in[2], hidden);
+    const char *both = onnx_emit(c->w, "Concat", NULL, zeros, own, NULL); /* W, R */
     onnx_add_int(c->w, "axis", 0);
     const char *b = onnx_emit(c->w, "Unsqueeze", NULL, both, axis, NULL);
     const char *state[2];
@@ -328,16 +336,25 @@ static kolo_status lstm(call *c) {
         state[k - 3] = onnx_emit(c->w, "Unsqueeze", NULL, c->in[k], axis, NULL);
     }
     const char *x = transposed(c, c->in[0], time_first, 3);
-    const char *y = onnx_emit(c->w, "LSTM", NULL, x, w, r);
+    const char *y = onnx_emit(c->w, layer->op, NULL, x, w, r);
     onnx_add_input(c->w, b);
     if (c->n->n_in > 3) onnx_add_input(c->w, ""); /* all sequences have the same length */
     for (int k = 3; k < c->n->n_in; k++) onnx_add_input(c->w, state[k - 3]);
     onnx_add_int(c->w, "hidden_size", hidden);
+    if (layer->gates == 3) onnx_add_int(c->w, "linear_before_reset", 1);
     const char *flat = onnx_emit(c->w, "Squeeze", NULL, y, onnx_int_list(c->w, &one, 1), NULL);
     onnx_emit(c->w, "Transpose", c->out, flat, NULL, NULL);
     onnx_add_ints(c->w, "perm", batch_first, 3);
     return KOLO_OK;
 }
+
+/* Input, output, forget, cell. */
+static kolo_status lstm(call *c) {
+    return recurrent_layer(c, &(recurrent){"LSTM", 4, {0, 3, 1, 2}});
+}
+
+/* Update, reset, new. */
+static kolo_status gru(call *c) { return recurrent_layer(c, &(recurrent){"GRU", 3, {1, 0, 2}}); }
 
 /* ---- shapes ---- */
 
@@ -531,6 +548,7 @@ static const struct {
     {&kolo_op_causal_mask, causal_mask, NULL},
     {&kolo_op_attention, attention, NULL},
     {&kolo_op_lstm, lstm, NULL},
+    {&kolo_op_gru, gru, NULL},
     {&kolo_op_flatten, flatten, NULL},
     {&kolo_op_reshape, reshape, NULL},
     {&kolo_op_permute, permute, NULL},

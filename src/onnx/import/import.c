@@ -77,9 +77,9 @@ static kolo_status map_node(onnx_import *m, const Onnx__NodeProto *node) {
         return ONNX_FAIL(&c, "Kolo has no operator %.60s%s%.60s", onnx_text(node->domain),
                          *onnx_text(node->domain) ? "." : "", onnx_text(node->op_type));
     }
-    if (node->n_output == 0 || !*onnx_text(node->output[0])) {
-        return ONNX_FAIL(&c, "it has no output");
-    }
+    bool any = false;
+    for (size_t i = 0; i < node->n_output; i++) any |= *onnx_text(node->output[i]) != 0;
+    if (!any) return ONNX_FAIL(&c, "it has no output");
     KOLO_TRY(find_inputs(&c));
     KOLO_TRY(check_call(&c, op));
     bool constant = op->fold;

@@ -12,6 +12,7 @@
     { name, onnx_map_compare, onnx_fold_arithmetic, 2, 2, "" }
 #define REDUCE(name) \
     { name, onnx_map_reduce, onnx_fold_reduce, 1, 2, "axes keepdims noop_with_empty_axes " }
+#define RECURRENT "activations direction hidden_size layout "
 #define WINDOW "auto_pad dilations kernel_shape pads strides "
 
 const onnx_op onnx_ops[] = {
@@ -31,6 +32,8 @@ const onnx_op onnx_ops[] = {
     {"LRN", onnx_map_lrn, NULL, 1, 1, "alpha beta bias size "},
     {"LpNormalization", onnx_map_lp_norm, NULL, 1, 1, "axis p "},
     {"MeanVarianceNormalization", onnx_map_mean_variance_norm, NULL, 1, 1, "axes "},
+    {"LSTM", onnx_map_recurrent, NULL, 3, 7, RECURRENT "input_forget "},
+    {"GRU", onnx_map_recurrent, NULL, 3, 6, RECURRENT "linear_before_reset "},
     {"Dropout", onnx_map_dropout, NULL, 1, 3, "ratio seed "},
     {"Gemm", onnx_map_gemm, NULL, 2, 3, "alpha beta transA transB "},
     {"MatMul", onnx_map_matmul, NULL, 2, 2, ""},

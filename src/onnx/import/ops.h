@@ -40,6 +40,9 @@ kolo_status onnx_map_layer_norm(onnx_call *c);
 kolo_status onnx_map_group_norm(onnx_call *c);
 kolo_status onnx_map_lrn(onnx_call *c);
 
+/* recurrent.c */
+kolo_status onnx_map_recurrent(onnx_call *c);
+
 /* products.c */
 kolo_status onnx_map_matmul(onnx_call *c);
 kolo_status onnx_map_gemm(onnx_call *c);

@@ -18,12 +18,36 @@ kolo_status onnx_map_identity(onnx_call *c) {
     return onnx_set(c, 0, x);
 }
 
+/* Whether `large` is `small` behind a dimension of 1, with the samples first in `small`. */
+static bool is_behind_1(const onnx_call *c, const kolo_shape *small, const kolo_shape *large) {
+    return small->rank > 0 && large->rank == small->rank + 1 && large->dim[0] == 1 &&
+           c->in[0]->batched && small->dim[0] == c->m->samples &&
+           memcmp(small->dim, large->dim + 1, (size_t)small->rank * sizeof *small->dim) == 0;
+}
+
+/* What a reshape does with a dimension of 1 before the samples. */
+enum { LEFT, TAKEN_AWAY, PUT_BEFORE };
+
+/* x under another shape. A dimension of 1 before the samples comes and goes behind them, so that
+ * workers can have a part of the samples each. */
+static kolo_value reshaped(onnx_call *c, kolo_value x, const kolo_shape *y, int what) {
+    kolo_shape second = *y;
+    if (what == LEFT) return onnx_as(c, x, *y);
+    if (what == TAKEN_AWAY) return onnx_as(c, kolo_transpose(c->g, x, 0, 1), *y);
+    second.dim[0] = y->dim[1];
+    second.dim[1] = 1;
+    return kolo_transpose(c->g, onnx_as(c, x, second), 0, 1);
+}
+
 kolo_status onnx_map_reshape(onnx_call *c) {
     kolo_value x;
     kolo_shape y;
     KOLO_TRY(onnx_value(c, 0, &x));
     const kolo_shape have = kolo_value_shape(c->g, x);
     KOLO_TRY(onnx_new_shape(c, &have, &y));
+    const int what = onnx_decide(c->m, is_behind_1(c, &y, &have)   ? TAKEN_AWAY
+                                       : is_behind_1(c, &have, &y) ? PUT_BEFORE
+                                                                   : LEFT);
     const kolo_value rows = c->in[0]->rows;
     const kolo_shape of_rows = kolo_value_shape(c->g, rows);
     if (rows.id >= 0 && kolo_shape_equal(&of_rows, &y)) return onnx_set(c, 0, rows);
@@ -31,7 +55,7 @@ kolo_status onnx_map_reshape(onnx_call *c) {
         y = kolo_shape_3(have.dim[0], y.dim[0] / have.dim[0], y.dim[1]);
         return onnx_set_rows(c, kolo_shape_equal(&have, &y) ? x : kolo_reshape(c->g, x, y));
     }
-    return onnx_set(c, 0, kolo_shape_equal(&have, &y) ? x : kolo_reshape(c->g, x, y));
+    return onnx_set(c, 0, kolo_shape_equal(&have, &y) ? x : reshaped(c, x, &y, what));
 }
 
 kolo_status onnx_map_transpose(onnx_call *c) {

@@ -41,6 +41,7 @@ static void two_workers_compute_what_one_does(void **state) {
         {NETS "mlp/model.onnx", IMAGES},
         {NETS "vit/model.onnx", IMAGES},
         {NETS "gpt/model.onnx", "synthetic-tokens:N=32,test=8"},
+        {NETS "rnn/model.onnx", "synthetic:N=32,test=8,shape=1x5x3,classes=4"},
     };
     for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
         outcome alone[1], two[2];
