@@ -463,9 +463,7 @@ void kolo_client_destroy(kolo_client *c) {
     for (int r = 0; r < c->size; r++) {
         server_link *l = &c->links[r];
         kolo_call_head head = {.type = KOLO_MESSAGE_LEAVE};
-        kolo_outgoing m = {.head = &head, .head_bytes = sizeof head};
-        bool sent;
-        if (l->fd >= 0 && !l->sending) (void)kolo_message_send(l->fd, &m, &sent);
+        if (l->fd >= 0 && !l->sending) kolo_message_send_leave(l->fd, &head, sizeof head);
         break_link(c, l, KOLO_ERR_ARG, "is not connected: this rank has left the service");
     }
     pthread_mutex_unlock(&c->mutex);

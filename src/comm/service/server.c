@@ -531,9 +531,7 @@ void kolo_server_abandon(kolo_server *s) {
 /* Sends that the server leaves, where the socket takes it. */
 static void send_leave(const client *c) {
     kolo_reply_head head = {.type = KOLO_MESSAGE_LEAVE};
-    kolo_outgoing m = {.head = &head, .head_bytes = sizeof head};
-    bool complete;
-    if (c->fd >= 0 && !c->first) (void)kolo_message_send(c->fd, &m, &complete);
+    if (c->fd >= 0 && !c->first) kolo_message_send_leave(c->fd, &head, sizeof head);
 }
 
 void kolo_server_destroy(kolo_server *s) {
