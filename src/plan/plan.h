@@ -61,6 +61,9 @@ kolo_status kolo_store_create(kolo_store **store);
 /* Keeps one version of every entry. For a single rank, whose steps cannot fail. Call it before the
  * first plan. */
 void kolo_store_set_alone(kolo_store *store);
+/* Decides where the stages of a pipeline begin, unless they are decided, on a model's graph. Ranks
+ * must give equal graphs. The errors of kolo_pass_cuts. */
+kolo_status kolo_store_cut_stages(kolo_store *store, const kolo_graph *g, int stages);
 void kolo_store_destroy(kolo_store *store);
 int kolo_store_count(const kolo_store *store);
 const kolo_store_entry *kolo_store_entry_at(const kolo_store *store, int i);

@@ -134,8 +134,24 @@ static int64_t finished_by(const kolo_session *s, int64_t key) {
     return s->opts.shards > 0 ? s->opts.batch : key;
 }
 
+/* Ranks may have parts of the batch of different sizes: all decide where the stages begin for the
+ * largest. */
+static kolo_status cut_stages(kolo_session *s, int64_t key) {
+    const int stages = kolo_session_stages(s);
+    const int64_t share = divide_up(key, data_ranks(s)),
+                  most = divide_up(share, micro_batches(s, key));
+    kolo_graph *graph;
+    if (stages <= 1) return KOLO_OK;
+    KOLO_TRY(kolo_session_build(&s->opts, kolo_max_i64(most, 1), &graph));
+    kolo_status status = kolo_pass_fold(graph, true);
+    if (status == KOLO_OK) status = kolo_store_cut_stages(s->store, graph, stages);
+    kolo_graph_destroy(graph);
+    return status;
+}
+
 static kolo_status compile(kolo_session *s, cached *c) {
     kolo_graph *graph;
+    if (s->n_plans == 0) KOLO_TRY(cut_stages(s, c->key));
     KOLO_TRY(kolo_session_build(&s->opts, kolo_max_i64(c->local, 1), &graph));
     const bool first = s->n_plans == 0;
     kolo_status status = first ? find_inputs(s, graph) : KOLO_OK;
