@@ -64,11 +64,11 @@ static kolo_status check_batches(const kolo_train_opts *o, int workers) {
     }
     if (o->reproducible == 0) return KOLO_OK;
     if (o->global_batch == 0) {
-        return KOLO_FAIL(
-            KOLO_ERR_ARG,
-            "%" PRId64 " logical shards divide the samples of all workers, and a batch "
-            "of %" PRId64 " is of each: give --global-batch %" PRId64 " instead, for example",
-            o->reproducible, o->batch, near_multiple(o->reproducible, o->batch * workers));
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%" PRId64
+                         " logical shards need a global batch, not a batch per worker: give "
+                         "--global-batch %" PRId64 ", for example",
+                         o->reproducible, near_multiple(o->reproducible, o->batch * workers));
     }
     if (o->global_batch % o->reproducible != 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,
