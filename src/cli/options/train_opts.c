@@ -62,7 +62,8 @@ kolo_optimizer_opts train_opts_optimizer(const kolo_options *o) {
     };
 }
 
-int train_opts_mesh_size(const kolo_options *o) {
+/* The number of workers of --mesh; 0: it states none. */
+static int mesh_size(const kolo_options *o) {
     const char *mesh = kolo_options_text(o, "mesh");
     int64_t size = 1;
     for (const char *at = mesh; at && *at; at++) {
@@ -104,7 +105,7 @@ static bool is_on(const kolo_options *o, const char *name) {
 }
 
 int train_opts_workers(const kolo_options *o, int workers) {
-    const int size = train_opts_mesh_size(o);
+    const int size = mesh_size(o);
     const bool file = kolo_options_typed(o, "workers") ||
                       (kolo_options_given(o, "workers") && !kolo_options_typed(o, "mesh"));
     return workers > 0 && size > 0 && !file ? size : workers;
@@ -144,7 +145,7 @@ static bool types_servers(const kolo_options *o) {
            kolo_options_choice(o, "sync") == KOLO_SYNC_PS;
 }
 
-/* Removes what a file says. */
+/* Removes a value of a file. */
 static void drop(kolo_options *o, const char *option) {
     if (kolo_options_has(o, option) && !kolo_options_typed(o, option)) {
         kolo_options_unset(o, option);
@@ -153,7 +154,7 @@ static void drop(kolo_options *o, const char *option) {
 
 /* A mesh of a file, unless what is typed goes with it. */
 static bool drops_mesh(const kolo_options *o) {
-    const int size = train_opts_mesh_size(o);
+    const int size = mesh_size(o);
     if (!kolo_options_given(o, "mesh") || kolo_options_typed(o, "mesh")) return false;
     if (kolo_options_typed(o, "workers") && size > 0 && size != kolo_options_int(o, "workers")) {
         return true;
@@ -162,7 +163,7 @@ static bool drops_mesh(const kolo_options *o) {
     return divides_model(o) && (zero || types_servers(o));
 }
 
-/* Options that say how the workers divide the model. */
+/* Options that determine how the workers divide the model. */
 static void replace_layout(kolo_options *o) {
     const bool other = drops_mesh(o), mesh = other || kolo_options_typed(o, "mesh");
     if (other) drop(o, "mesh");

@@ -53,8 +53,6 @@ void train_opts_warning(void *arg, const char *line, kolo_notice_kind kind);
 /* The optimizer and its hyperparameters. */
 kolo_optimizer_opts train_opts_optimizer(const kolo_options *o);
 
-/* The number of workers of --mesh; 0: it states none. */
-int train_opts_mesh_size(const kolo_options *o);
 /* The number of workers: that of the mesh if it is given alone on the command line, or at all. 0 is
  * kept: a launcher has started them. */
 int train_opts_workers(const kolo_options *o, int workers);
@@ -62,7 +60,7 @@ int train_opts_workers(const kolo_options *o, int workers);
 int train_opts_together(const kolo_options *o, int workers);
 /* Adds the global batch and its division into logical shards, which train and bench train have. */
 void train_opts_shards(const kolo_options *o, kolo_train_opts *opts);
-/* Removes what a config file says where the command line says what excludes it: before options are
+/* Removes values of a config file that the command line excludes: before options are
  * read. */
 void train_opts_prepare(kolo_options *o);
 /* --threads; 0: an equal share of the processors. Reproducible runs have one unless it is given:

@@ -393,7 +393,7 @@ static void a_config_reproduces_its_run(void **state) {
     kolo_free(first);
 }
 
-/* What is typed replaces what the file of the run says where the two exclude each other. */
+/* What is typed replaces what it excludes in the file of the run. */
 static void a_run_resumes_on_another_layout(void **state) {
     static const char run[] = "train --model gpt2_tiny:layers=1,width=8,heads=2,context=4,vocab=10 "
                               "--data synthetic-tokens:N=16,test=1 --no-recipe --no-eval -q "
@@ -570,8 +570,8 @@ static void servers_refuse_what_they_ignore(void **state) {
     test_run_fails("train --model mlp --data synthetic:N=64,test=8 --batch 5 --workers 2 "
                    "--threads 1 --reproducible 2",
                    2,
-                   "kolo: 2 logical shards divide the samples of all workers, and a batch of 5 is "
-                   "of each: give --global-batch 10 instead, for example\n");
+                   "kolo: 2 logical shards need a global batch, not a batch per worker: give "
+                   "--global-batch 10, for example\n");
 }
 
 static void results_show_what_ran(void **state) {
