@@ -8,7 +8,9 @@
 #include "cli/options/costs_file.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct worker {
     pthread_t thread;
@@ -37,11 +39,37 @@ static kolo_status work(worker *w) {
     return w->body(w->comm, w->opts->threads, &w->options);
 }
 
+/* A worker that leaves is lost to the others: they do not wait for it until the timeout. */
+static void leave(worker *w) {
+    kolo_comm_destroy(w->comm);
+    w->comm = NULL;
+}
+
 static void *run(void *arg) {
     worker *w = arg;
     w->status = work(w);
     if (w->status != KOLO_OK) w->error = kolo_strdup(kolo_last_error());
+    leave(w);
     return NULL;
+}
+
+static void have_no_report(int signal) {
+    static const char line[] = "kolo: no report: the workers are threads (--workers-as threads)\n";
+    (void)signal;
+    (void)!write(STDERR_FILENO, line, sizeof line - 1);
+}
+
+/* The calling thread alone handles these signals, on its own stack: see run_on_ranks.c. Returns the
+ * mask before. */
+static sigset_t block_signals(void) {
+    sigset_t handled, before;
+    sigemptyset(&handled);
+    sigaddset(&handled, SIGHUP);
+    sigaddset(&handled, SIGINT);
+    sigaddset(&handled, SIGTERM);
+    sigaddset(&handled, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &handled, &before);
+    return before;
 }
 
 /* Others fail because one has. */
@@ -60,10 +88,12 @@ static kolo_status first_failure(const worker *workers, int n) {
 
 static kolo_status run_all(worker *workers, int n) {
     int started = 0, error = 0;
+    const sigset_t before = block_signals();
     for (; started < n && !error; started += !error) {
         error = pthread_create(&workers[started].thread, NULL, run, &workers[started]);
     }
-    /* Without the others, those that run fail at the timeout. */
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    for (int r = started; r < n; r++) leave(&workers[r]);
     for (int r = 0; r < started; r++) pthread_join(workers[r].thread, NULL);
     if (error)
         return KOLO_FAIL(KOLO_ERR_NOMEM, "cannot start thread %d: %s", started, strerror(error));
@@ -98,6 +128,8 @@ kolo_status run_on_threads(const kolo_options *o, const ranks_opts *opts, rank_b
             (worker){.opts = &own, .body = body, .comm = comms[r], .binds = fit && !own.no_bind};
         KOLO_TRY_GOTO(copy_options(o, &workers[r].options), done);
     }
+    for (int r = 0; r < n; r++) comms[r] = NULL; /* each worker destroys its own */
+    signal(SIGUSR1, have_no_report);
     status = run_all(workers, n);
 done:
     for (int r = 0; r < n && workers && comms; r++) {

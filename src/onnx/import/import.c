@@ -303,6 +303,7 @@ static kolo_status walk_for(kolo_onnx *onnx, kolo_graph *g, int64_t samples, boo
                      .batch_of = KOLO_NONE};
     kolo_status status = walk(&m);
     if (status == KOLO_OK && m.failed) status = KOLO_NOMEM(decisions->cap * sizeof(int));
+    KOLO_ASSERT(status != KOLO_OK || decide || m.decided == decisions->n);
     kolo_arena_fini(&m.arena);
     kolo_name_index_fini(&m.index);
     kolo_free(m.items);
