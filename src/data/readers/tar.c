@@ -20,7 +20,7 @@ typedef struct scanner {
 } scanner;
 
 static kolo_status damaged(const scanner *s, const char *what) {
-    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: offset %zu: %s: is it a whole, uncompressed tar file?",
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: offset %zu: %s: is it one whole, uncompressed tar file?",
                      s->where, s->at, what);
 }
 
@@ -149,6 +149,13 @@ read_member(scanner *s, kolo_status (*each)(void *arg, const kolo_tar_member *me
     return KOLO_OK;
 }
 
+/* What follows the end mark, padding, must be zero: a hole, or an appended archive, would hide the
+ * members behind it. */
+static kolo_status check_padding(scanner *s) {
+    while (s->at < s->length && !s->bytes[s->at]) s->at++;
+    return s->at == s->length ? KOLO_OK : damaged(s, "data after the end mark");
+}
+
 kolo_status kolo_tar_each(const uint8_t *bytes, size_t length, const char *where,
                           kolo_status (*each)(void *arg, const kolo_tar_member *member),
                           void *arg) {
@@ -157,7 +164,7 @@ kolo_status kolo_tar_each(const uint8_t *bytes, size_t length, const char *where
         if (s.at > length || length - s.at < BLOCK) {
             return damaged(&s, "the file ends without an end mark");
         }
-        if (is_empty(bytes + s.at)) return KOLO_OK;
+        if (is_empty(bytes + s.at)) return check_padding(&s);
         KOLO_TRY(read_member(&s, each, arg));
     }
 }
