@@ -122,8 +122,8 @@ typedef struct kolo_dataset_opts {
     bool pairs;         /* windows are pairs of sentences, with the two tokens below */
     int64_t first;      /* token before a pair */
     int64_t separator;  /* token after each sentence */
-    /* Receives a line on each damaged image, once; any thread. Its place takes the next image, in
-     * the order of the data set, that is not damaged. NULL: a damaged image is an error. */
+    /* Receives a line on each damaged image, once; any thread. The next undamaged image, in the
+     * order of the data set, takes its place. NULL: a damaged image is an error. */
     void (*warn)(void *arg, const char *line);
     void *warn_arg;
 } kolo_dataset_opts;

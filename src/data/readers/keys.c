@@ -90,6 +90,14 @@ kolo_status kolo_keys_parse(const char *name, const char *text, const kolo_data_
     return KOLO_OK;
 }
 
+bool kolo_keys_set(const char *argument, const char *key) {
+    const size_t length = strlen(key);
+    for (const char *at = strchr(argument, ','); at; at = strchr(at + 1, ',')) {
+        if (strncmp(at + 1, key, length) == 0 && at[1 + length] == '=') return true;
+    }
+    return false;
+}
+
 kolo_status kolo_keys_parse_after(const char *name, const char *what, const char *argument,
                                   const kolo_data_key *keys, char **path) {
     size_t length = argument ? strcspn(argument, ",") : 0;

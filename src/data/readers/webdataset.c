@@ -33,11 +33,14 @@ typedef struct webdataset {
     int64_t classes; /* 0: the largest label, plus 1 */
     shard *shards;
     size_t n_shards, cap_shards;
-    sample *samples; /* of both splits, until take_split */
+    size_t n_train_shards; /* of PATTERN; those of test= follow */
+    sample *samples;       /* of both splits, until take_split */
     size_t n_samples, cap_samples;
     size_t n_train; /* samples of PATTERN; those of test= follow */
+    bool has_test;  /* test= is set */
     /* While shards are indexed: the members of one key so far. */
-    char *key; /* NULL: none yet */
+    char *key;    /* NULL: none yet */
+    size_t begin; /* contents of the first one */
     sample next;
     bool has_image, has_class;
 } webdataset;
@@ -79,9 +82,9 @@ static kolo_status add_sample(webdataset *own) {
     if (!both) {
         return KOLO_FAIL(
             KOLO_ERR_FORMAT,
-            "%s: sample \"%s\" lacks an image (.jpg, .jpeg, .png) or a class (.cls): a "
+            "%s: offset %zu: sample \"%s\" lacks an image (.jpg, .jpeg, .png) or a class (.cls): a "
             "sample has both, one after the other",
-            newest(own)->path, own->key);
+            newest(own)->path, own->begin, own->key);
     }
     if (!KOLO_GROW(own->samples, own->n_samples, own->cap_samples)) {
         return KOLO_NOMEM(2 * own->cap_samples * sizeof *own->samples);
@@ -90,12 +93,15 @@ static kolo_status add_sample(webdataset *own) {
     return KOLO_OK;
 }
 
-/* Ends the sample of another key; `length` bytes of `name` are the new one. */
-static kolo_status choose_key(webdataset *own, const char *name, size_t length) {
-    if (own->key && strlen(own->key) == length && !memcmp(own->key, name, length)) return KOLO_OK;
+/* Ends the sample of another key; `length` bytes of the member's name are the new one. */
+static kolo_status choose_key(webdataset *own, const kolo_tar_member *m, size_t length) {
+    if (own->key && strlen(own->key) == length && !memcmp(own->key, m->name, length)) {
+        return KOLO_OK;
+    }
     if (own->key) KOLO_TRY(add_sample(own));
     kolo_free(own->key);
-    own->key = kolo_format("%.*s", (int)length, name);
+    own->key = kolo_format("%.*s", (int)length, m->name);
+    own->begin = m->at;
     return own->key ? KOLO_OK : KOLO_NOMEM(length);
 }
 
@@ -125,7 +131,7 @@ static kolo_status add_member(void *arg, const kolo_tar_member *m) {
     const char *dot = strchr(base, '.');
     if (!dot || dot == base) return KOLO_OK; /* no key */
     const bool image = is_image(dot + 1), class = !strcasecmp(dot + 1, "cls");
-    KOLO_TRY(choose_key(own, m->name, (size_t)(dot - m->name)));
+    KOLO_TRY(choose_key(own, m, (size_t)(dot - m->name)));
     if ((image && own->has_image) || (class && own->has_class)) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: offset %zu: %s: sample \"%s\" has two %s",
                          newest(own)->path, m->at, m->name, own->key, image ? "images" : "classes");
@@ -157,6 +163,7 @@ static kolo_status add_shard(webdataset *own, const char *path) {
 }
 
 static kolo_status add_shards(webdataset *own, const char *pattern) {
+    const size_t before = own->n_samples;
     glob_t found = {0};
     int rc = glob(pattern, 0, NULL, &found);
     kolo_status status = KOLO_OK;
@@ -172,7 +179,24 @@ static kolo_status add_shards(webdataset *own, const char *pattern) {
         status = add_shard(own, found.gl_pathv[i]);
     }
     globfree(&found);
+    if (status == KOLO_OK && own->n_samples == before) {
+        status = KOLO_FAIL(KOLO_ERR_FORMAT, "%s: no samples (.jpg or .png, with .cls)", pattern);
+    }
     return status;
+}
+
+/* Both patterns may match a shard. */
+static kolo_status check_disjoint(const webdataset *own) {
+    for (size_t i = own->n_train_shards; i < own->n_shards; i++) {
+        for (size_t k = 0; k < own->n_train_shards; k++) {
+            if (strcmp(own->shards[i].path, own->shards[k].path) != 0) continue;
+            return KOLO_FAIL(KOLO_ERR_ARG,
+                             "%s: the patterns of both the training and the test shards match this "
+                             "shard: give patterns that do not overlap",
+                             own->shards[i].path);
+        }
+    }
+    return KOLO_OK;
 }
 
 /* The pattern test=, in the folder of the training shards. */
@@ -182,6 +206,7 @@ static kolo_status add_test_shards(webdataset *own, const char *train, const cha
         slash ? kolo_format("%.*s/%s", (int)(slash - train), train, test) : kolo_strdup(test);
     if (!pattern) return KOLO_NOMEM(strlen(train));
     kolo_status status = add_shards(own, pattern);
+    if (status == KOLO_OK) status = check_disjoint(own);
     kolo_free(pattern);
     return status;
 }
@@ -201,8 +226,8 @@ static kolo_status count_classes(const webdataset *own, const char *place, int *
 /* Moves the samples of the split to the front, and labels them. */
 static kolo_status take_split(kolo_dataset *d, webdataset *own) {
     const int64_t count = (int64_t)own->n_samples, train = (int64_t)own->n_train;
-    const bool apart = train < count; /* the test split has shards of its own */
-    int64_t test = apart ? count - train : (int64_t)((double)count * own->images.test + 0.5);
+    int64_t test =
+        own->has_test ? count - train : (int64_t)((double)count * own->images.test + 0.5);
     if (test < 1) test = 1;
     if (count <= test) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,
@@ -214,12 +239,26 @@ static kolo_status take_split(kolo_dataset *d, webdataset *own) {
     if (!own->images.labels) return KOLO_NOMEM((size_t)count * sizeof *own->images.labels);
     int64_t kept = 0;
     for (int64_t i = 0; i < count; i++) {
-        const bool tests = apart ? i >= train : kolo_split_takes(own->images.seed, i, count, &test);
+        const bool tests =
+            own->has_test ? i >= train : kolo_split_takes(own->images.seed, i, count, &test);
         if (tests != (d->info.split == KOLO_SPLIT_TEST)) continue;
         own->images.labels[kept] = own->samples[i].label;
         own->samples[kept++] = own->samples[i];
     }
     d->info.count = kept;
+    return KOLO_OK;
+}
+
+/* Keys that only divide samples without test=. */
+static kolo_status check_keys(const kolo_reader *reader, const char *argument) {
+    static const char *const unused[] = {"split", "seed"};
+    for (size_t i = 0; i < KOLO_COUNT(unused); i++) {
+        if (!kolo_keys_set(argument, unused[i])) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "data set %s: %s= has no effect with test=, whose shards are the test "
+                         "split: omit one of the two",
+                         reader->name, unused[i]);
+    }
     return KOLO_OK;
 }
 
@@ -238,9 +277,12 @@ kolo_status kolo_read_webdataset(const kolo_reader *reader, const char *argument
     int classes;
     KOLO_TRY(kolo_keys_parse_after(reader->name, "PATTERN", argument, keys, &d->place));
     d->info.place = d->place;
+    own->has_test = *test != '\0';
+    if (own->has_test) KOLO_TRY(check_keys(reader, argument));
     KOLO_TRY(add_shards(own, d->place));
     own->n_train = own->n_samples;
-    if (*test) KOLO_TRY(add_test_shards(own, d->place, test));
+    own->n_train_shards = own->n_shards;
+    if (own->has_test) KOLO_TRY(add_test_shards(own, d->place, test));
     KOLO_TRY(count_classes(own, d->place, &classes));
     KOLO_TRY(take_split(d, own));
     own->images.fetch = fetch;

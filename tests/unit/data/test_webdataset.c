@@ -108,6 +108,18 @@ static void damaged_archives_are_refused(void **state) {
         assert_int_equal(scan(&b, b.length, &names), KOLO_ERR_FORMAT);
         if (!strstr(kolo_last_error(), cases[i].error)) fail_msg("%s", kolo_last_error());
     }
+    b = a;
+    end(&b);
+    ASSERT_OK(scan(&b, b.length, &names)); /* padding */
+    b.bytes[b.length - 1] = 1;
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(scan(&b, b.length, &names), KOLO_ERR_FORMAT);
+        const char *error = k ? "offset 3072: data after the" : "offset 4095: data after the";
+        if (!strstr(kolo_last_error(), error)) fail_msg("%s", kolo_last_error());
+        b = a;
+        add_text(&b, "three", '0', "ghi"); /* behind the end mark */
+        end(&b);
+    }
     static const char *const pax[] = {
         "9 path=a", "x path=a\n", "99 path=a\n", "9 path=ab", "0 \n", "10 size=x\n", "9"};
     for (size_t i = 0; i < KOLO_COUNT(pax); i++) {
@@ -140,7 +152,7 @@ static void incomplete_samples_are_refused(void **state) {
         {{"a.jpg", "b.jpg", "b.cls"},
          "1",
          "webdataset:a.tar",
-         "a.tar: sample \"a\" lacks an image"},
+         "a.tar: offset 512: sample \"a\" lacks an image"},
         {{"a.cls"}, "1", "webdataset:a.tar", "sample \"a\" lacks"},
         {{"a.jpg", "a.png", "a.cls"}, "1", "webdataset:a.tar", "sample \"a\" has two images"},
         {{"a.jpg", "a.cls", "a.cls"}, "1", "webdataset:a.tar", "sample \"a\" has two classes"},
@@ -156,10 +168,29 @@ static void incomplete_samples_are_refused(void **state) {
          "webdataset:a.tar,classes=3",
          "class 3 is outside 0..2: give classes=4"},
         {{"a.jpg", "a.cls"}, "3", "webdataset:b*.tar", "b*.tar: no such shards"},
-        {{".cls", "x"}, "3", "webdataset:a.tar,test=c.tar", "c.tar: no such shards"},
+        {{"a.jpg", "a.cls"}, "3", "webdataset:a.tar,test=c.tar", "c.tar: no such shards"},
+        {{".cls", "x"}, "3", "webdataset:a.tar,test=c.tar", "a.tar: no samples"},
         {{"a"}, "3", "webdataset", "write webdataset:PATTERN"},
+        {{"a.jpg", "a.cls"},
+         "3",
+         "webdataset:?.tar,test=a.tar",
+         "a.tar: the patterns of both the training and the test shards match"},
+        {{"a.jpg", "a.cls", "b.jpg", "b.cls"},
+         "3",
+         "webdataset:a.tar,test=empty-?.tar",
+         "empty-?.tar: no samples (.jpg or .png, with .cls)"},
+        {{"a.jpg", "a.cls"},
+         "3",
+         "webdataset:a.tar,split=0.1,test=b.tar",
+         "split= has no effect with test="},
+        {{"a.jpg", "a.cls"},
+         "3",
+         "webdataset:a.tar,test=b.tar,seed=0",
+         "seed= has no effect with test="},
     };
     static archive a;
+    end(&a);
+    put("empty-0.tar", &a);
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         a.length = 0;
         for (int k = 0; k < 4 && cases[i].names[k]; k++) {
@@ -180,12 +211,12 @@ static void images_lie_in_their_shards(void **state) {
     put("t-0.tar", &a);
     put("t-1.tar", &a);
     kolo_dataset *d;
-    ASSERT_OK(kolo_dataset_open("webdataset:t-?.tar,size=2,test=t-1.tar", KOLO_SPLIT_TRAIN, &d));
-    assert_int_equal(kolo_dataset_describe(d)->count, 2);
+    ASSERT_OK(kolo_dataset_open("webdataset:t-0.tar,size=2,test=t-1.tar", KOLO_SPLIT_TEST, &d));
+    assert_int_equal(kolo_dataset_describe(d)->count, 1);
     assert_int_equal(kolo_dataset_describe(d)->classes, 2);
     uint8_t x[3 * 2 * 2];
     int32_t y;
-    assert_int_equal(kolo_dataset_gather(d, &(int64_t){1}, 1, (void *[]){x, &y}), KOLO_ERR_FORMAT);
+    assert_int_equal(kolo_dataset_gather(d, &(int64_t){0}, 1, (void *[]){x, &y}), KOLO_ERR_FORMAT);
     assert_non_null(strstr(kolo_last_error(), "t-1.tar: offset 512: neither a JPEG nor a PNG"));
     kolo_dataset_close(d);
 }
