@@ -16,14 +16,17 @@ int kolo_index_find(const kolo_index_term *term, int code) {
     return -1;
 }
 
-/* Reads the dimensions of a term from its text [p, end); false: another number of them. */
+/* Reads the dimensions of a term from its text [p, end); false: another number of them, or
+ * more than one * or #. */
 static bool read_dimensions(const char *p, const char *end, const kolo_shape *shape,
                             kolo_index_term *term) {
-    int letters = 0;
-    for (const char *c = p; c < end; c++) letters += !isdigit((unsigned char)*c);
-    bool any = memchr(p, '*', (size_t)(end - p)) || memchr(p, '#', (size_t)(end - p));
+    int letters = 0, any = 0;
+    for (const char *c = p; c < end; c++) {
+        letters += !isdigit((unsigned char)*c);
+        any += *c == '*' || *c == '#';
+    }
     int extra = shape->rank - (letters - any); /* dimensions of * or # */
-    if (extra < 0 || (!any && extra != 0)) return false;
+    if (any > 1 || extra < 0 || (any == 0 && extra != 0)) return false;
     term->is_star = letters == 1 && *p == '*';
     for (int parts = 1; p < end; p++) {
         if (isdigit((unsigned char)*p)) {
@@ -32,6 +35,7 @@ static bool read_dimensions(const char *p, const char *end, const kolo_shape *sh
         }
         int copies = *p == '*' || *p == '#' ? extra : 1;
         const unsigned char letter = (unsigned char)*p;
+        KOLO_ASSERT(term->n + copies <= KOLO_MAX_RANK);
         for (int i = 0; i < copies; i++) {
             term->parts[term->n] = parts;
             term->code[term->n++] = letter == '*'     ? KOLO_INDEX_STAR + i

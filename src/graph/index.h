@@ -13,7 +13,7 @@
  *     2..9  before an index: the dimension consists of that many parts, each of which has it.
  *           Dimensions with one index may differ in size, such as heads and their channels
  *     *     any number of indices; those of all terms are the same
- *     #     any number of whole dimensions
+ *     #     any number of whole dimensions. A term has one * or # at most
  *     s     first in a term: no dimension. The value belongs to a shard of the samples, as the mean
  *           of a batch does, or the number of the first sample. Nothing else is called s.
  *     ,     between factors     +   between addends, each of which has the factors up to the next
