@@ -81,9 +81,9 @@ static kolo_status shape(kolo_shape_query *q) {
     kolo_custom_tensors(q->in, q->n_in, in);
     kolo_custom_attrs(q->attr, attr);
     for (int i = 0; i < KOLO_MAX_IO; i++) out[i] = (kolo_custom_tensor){q->in[0].dtype, {-1, {0}}};
-    (void)KOLO_FAIL(KOLO_ERR_ARG,
-                    "its shape rule refuses the inputs"); /* unless it states a reason */
-    KOLO_TRY(op->shape(&(kolo_custom_shapes){attr, in, out}));
+    const uint64_t errors = kolo_error_count();
+    const kolo_status status = op->shape(&(kolo_custom_shapes){attr, in, out});
+    KOLO_TRY(kolo_callback_status(status, errors, "its shape rule refuses the inputs"));
     for (int i = 0; i < op->n_out; i++) KOLO_TRY(take_output(q, i, &out[i]));
     return check_index(q);
 }

@@ -125,6 +125,9 @@ static kolo_status empty(const kolo_custom_shapes *s) {
     return KOLO_OK;
 }
 static kolo_status refuse(const kolo_custom_shapes *s) { return KOLO_ERR_UNSUPPORTED; }
+static kolo_status explain(const kolo_custom_shapes *s) {
+    return kolo_error_set(KOLO_ERR_ARG, "x has no pairs");
+}
 static void whole_gradient(kolo_graph *g, const kolo_custom_node *n, const kolo_value *d_out,
                            const bool *wants, kolo_value *d_in) {
     d_in[0] = kolo_sum(g, d_out[0]);
@@ -144,8 +147,11 @@ static void nodes_are_checked(void **state) {
         {OP("unset", .shape = unset), "unset: its shape rule sets no shape of output 0"},
         {OP("of_f16", .shape = of_f16), "output 0 the dtype 2; choose f32"},
         {OP("empty", .shape = empty), "empty: its shape rule sets no shape of output 0"},
-        {OP("refuse", .shape = refuse), "refuse: its shape rule refuses the inputs: x"},
+        {OP("refuse", .shape = refuse), "refuse: its shape rule refuses the inputs: not supp"},
+        {OP("explain", .shape = explain), "explain: x has no pairs: x"},
         {OP("misread", .shape = same, .index = "n->n"), "\"n->n\" does not fit its tensors"},
+        {OP("stars", .shape = same, .index = "n*c*->n*c*"), "\"n*c*->n*c*\" does not fit"},
+        {OP("wholes", .shape = same, .index = "#n#->#n#"), "\"#n#->#n#\" does not fit"},
         {OP("no_gradient", .shape = same), "no_gradient has no gradient rule"},
         {OP("whole_gradient", .shape = same, .grad = whole_gradient),
          "whole_gradient: its gradient rule gives f32 [] for input 0, which is f32 [2,3]"},
@@ -161,6 +167,36 @@ static void nodes_are_checked(void **state) {
         if (!strstr(kolo_last_error(), cases[i].text)) fail_msg("%s", kolo_last_error());
         kolo_graph_destroy(g);
     }
+}
+
+static void several_stars_are_refused_at_any_rank(void **state) {
+    static const kolo_custom_op op = OP("two_stars", .shape = same, .index = "a*b*->a*b*");
+    ASSERT_OK(kolo_custom_op_register(&op));
+    for (int rank = 0; rank <= KOLO_MAX_RANK; rank++) {
+        kolo_graph *g;
+        kolo_value y;
+        kolo_shape shape = {.rank = rank};
+        for (int d = 0; d < rank; d++) shape.dim[d] = 2;
+        ASSERT_OK(kolo_graph_create(NULL, &g));
+        kolo_value x = kolo_param(g, "x", shape, one);
+        kolo_custom(g, op.name, &x, 1, NULL, &y);
+        assert_int_not_equal(kolo_graph_check(g), KOLO_OK);
+        assert_non_null(strstr(kolo_last_error(), "does not fit its tensors"));
+        kolo_graph_destroy(g);
+    }
+}
+
+static void a_right_shape_rule_sets_no_error(void **state) {
+    kolo_graph *g;
+    kolo_value y;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    kolo_value x = kolo_param(g, "x", kolo_shape_2(2, 3), one);
+    ASSERT_OK(kolo_custom_op_register(&right));
+    (void)kolo_error_set(KOLO_ERR_ARG, "an earlier error");
+    kolo_custom(g, "right", &x, 1, NULL, &y);
+    ASSERT_OK(kolo_graph_check(g));
+    assert_string_equal(kolo_last_error(), "an earlier error");
+    kolo_graph_destroy(g);
 }
 
 static void calls_are_checked(void **state) {
@@ -182,6 +218,8 @@ TEST_MAIN(test_custom_op) {
         cmocka_unit_test(gradients_equal_differences),
         cmocka_unit_test(descriptors_are_checked),
         cmocka_unit_test(nodes_are_checked),
+        cmocka_unit_test(several_stars_are_refused_at_any_rank),
+        cmocka_unit_test(a_right_shape_rule_sets_no_error),
         cmocka_unit_test(calls_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
