@@ -63,6 +63,14 @@ static void observe(const owner *o, kolo_parameters_event event) {
     if (o->opts->observe) o->opts->observe(o->opts->arg, &event);
 }
 
+/* Removes a kept call. Before the reply: one that fails ends its worker, whose calls get replies.
+ */
+static kolo_service_call *take(kolo_service_call **kept) {
+    kolo_service_call *call = *kept;
+    *kept = NULL;
+    return call;
+}
+
 /* Counts a read; returns its staleness. */
 static uint64_t count_read(owner *o, uint64_t clock) {
     uint64_t least = slowest(o), stale = least < clock ? clock - least : 0;
@@ -82,9 +90,8 @@ static bool may_read(const owner *o, int w, uint64_t clock) {
 }
 
 static void answer_pull(owner *o, int w) {
-    kolo_service_call *call = o->workers[w].pull;
-    if (!call || !may_read(o, w, call->clock)) return;
-    o->workers[w].pull = NULL;
+    if (!o->workers[w].pull || !may_read(o, w, o->workers[w].pull->clock)) return;
+    kolo_service_call *call = take(&o->workers[w].pull);
     o->workers[w].read_at = o->version;
     uint64_t stale = count_read(o, call->clock);
     observe(o, (kolo_parameters_event){.read = true, .worker = w, .clock = call->clock});
@@ -165,8 +172,7 @@ static void complete_step(owner *o) {
     const int n = sum_gradients(o, &clock);
     apply(o, o->sum, n, -1, clock);
     for (int w = 0; w < o->n_workers; w++) { /* all, before a reply detects a lost worker */
-        kolo_service_call *call = o->taken[w] = o->workers[w].push;
-        o->workers[w].push = NULL;
+        const kolo_service_call *call = o->taken[w] = take(&o->workers[w].push);
         o->pushes[w] += call != NULL;
         if (call) observe(o, (kolo_parameters_event){.worker = w, .clock = call->clock});
     }
@@ -194,8 +200,7 @@ static void end_rest(owner *o) {
         if (is_active(&o->workers[w])) return;
     }
     for (int w = 0; w < o->n_workers; w++) {
-        kolo_service_call *call = o->workers[w].rest;
-        o->workers[w].rest = NULL;
+        kolo_service_call *call = take(&o->workers[w].rest);
         if (call) o->reply(call, KOLO_OK, 0, o->lost, (size_t)o->n_workers * sizeof *o->lost);
     }
 }
@@ -225,28 +230,31 @@ static kolo_status fail_missing(const owner *o) {
 }
 
 static void refuse(const owner *o, kolo_service_call *call) {
-    o->reply(call, fail_missing(o), 0, NULL, 0);
+    if (call) o->reply(call, fail_missing(o), 0, NULL, 0);
 }
 
 /* The job ends: what is kept will not be answered. */
 static void refuse_kept(owner *o) {
     for (int i = 0; i < o->n_workers; i++) {
         worker *w = &o->workers[i];
-        if (w->push) refuse(o, w->push);
-        if (w->pull) refuse(o, w->pull);
-        if (w->rest) refuse(o, w->rest);
-        w->push = w->pull = w->rest = NULL;
+        refuse(o, take(&w->push));
+        refuse(o, take(&w->pull));
+        refuse(o, take(&w->rest));
     }
+}
+
+/* The connection is closed: the reply only frees the call. */
+static void free_call(const owner *o, kolo_service_call *call) {
+    if (call) o->reply(call, KOLO_OK, 0, NULL, 0);
 }
 
 void kolo_parameters_owner_lost(void *arg, int client, bool left, const char *reason) {
     owner *o = arg;
     if (client >= o->n_workers) return;
     worker *w = &o->workers[client];
-    if (w->push) o->reply(w->push, KOLO_OK, 0, NULL, 0); /* goes nowhere */
-    if (w->pull) o->reply(w->pull, KOLO_OK, 0, NULL, 0);
-    if (w->rest) o->reply(w->rest, KOLO_OK, 0, NULL, 0);
-    w->push = w->pull = w->rest = NULL;
+    free_call(o, take(&w->push));
+    free_call(o, take(&w->pull));
+    free_call(o, take(&w->rest));
     const bool spared = !left && o->opts->spared > 0 && client >= o->opts->spared;
     if (!left && !w->gone) o->lost[client] = o->pushes[client] + 1;
     if (o->opts->needs_all && !spared && !w->gone && o->missing < 0) {
