@@ -101,7 +101,8 @@ typedef struct kolo_parameters_opts {
     /* Files, with ".0" appended for the first owner and so on, of the order in which owners take
      * requests; they are read and written at the owner. With `replay` owners take them in the order
      * of an earlier run with `record`, whose bits they then have; one of the two.
-     * kolo_parameters_wait completes a record. */
+     * kolo_parameters_wait completes a record. ARG: a file to record exists, or one to replay is of
+     * other options. */
     const char *record, *replay;
     int64_t timeout_ms; /* of creation and of each wait; default the communicator's */
 } kolo_parameters_opts;
@@ -130,8 +131,9 @@ KOLO_API void kolo_parameters_destroy(kolo_parameters *parameters);
 KOLO_API void kolo_parameters_abandon(kolo_parameters *parameters);
 
 /* Waits until all workers have finished or are lost, as kolo_parameters_destroy does, and completes
- * a record. A rank that owns a part; once. Blocks. PEER: with needs_all, the worker that was lost;
- * ARG: recorded requests were not made in the replay; IO: the record cannot be written. */
+ * a record, after which no request is possible. A rank that owns a part; once. Blocks. PEER: with
+ * needs_all, the worker that was lost; ARG: recorded requests were not made in the replay; IO: the
+ * record cannot be written. */
 KOLO_API kolo_status kolo_parameters_wait(kolo_parameters *parameters);
 
 /* Whether this rank is a worker. */

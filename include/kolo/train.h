@@ -131,8 +131,8 @@ typedef struct kolo_train_opts {
     int servers;
     /* With `servers` and a policy other than "bsp": files in which each server records the order of
      * the requests that it takes, or from which it takes them in the same order, so that the run
-     * has the bits of the recorded one (docs/servers.md). The path of server i ends in ".i". NULL:
-     * neither. */
+     * has the bits of the recorded one (docs/servers.md). The path of server i ends in ".i". An
+     * existing file is not recorded over. NULL: neither. */
     const char *record, *replay;
     kolo_sync sync;          /* default KOLO_SYNC_ALLREDUCE */
     const char *consistency; /* when the workers synchronize: "bsp", in every

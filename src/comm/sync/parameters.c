@@ -104,9 +104,18 @@ static kolo_status open_order(kolo_parameters *p, int i) {
     if (!path || !p->owner) return KOLO_OK;
     char *own = kolo_format("%s.%d", path, i);
     if (!own) return KOLO_NOMEM(strlen(path));
-    const bool records = p->opts.record != NULL;
-    kolo_status status = kolo_order_create(records ? own : NULL, records ? NULL : own, p->n_workers,
-                                           kolo_service_reply, p->owner, &p->order);
+    const kolo_order_opts opts = {
+        .record = p->opts.record ? own : NULL,
+        .replay = p->opts.record ? NULL : own,
+        .workers = p->n_workers,
+        .owners = p->n_servers,
+        .index = i,
+        .staleness = p->opts.staleness,
+        .drop = p->opts.drop,
+        .reply = kolo_service_reply,
+        .owner = p->owner,
+    };
+    kolo_status status = kolo_order_create(&opts, &p->order);
     kolo_free(own);
     return status;
 }
@@ -204,7 +213,8 @@ kolo_status kolo_parameters_create(kolo_comm *comm, const float *initial, size_t
 bool kolo_parameters_works(const kolo_parameters *p) { return p->works; }
 
 static kolo_status check_worker(const kolo_parameters *p) {
-    if (p->works) return KOLO_OK;
+    if (p->works && p->service) return KOLO_OK;
+    if (p->works) return KOLO_FAIL(KOLO_ERR_ARG, "a request after the wait for all workers");
     return KOLO_FAIL(KOLO_ERR_ARG, "rank %d is a server only: workers push and pull",
                      kolo_comm_rank(p->comm));
 }
@@ -385,7 +395,10 @@ kolo_status kolo_parameters_wait(kolo_parameters *p) {
         return KOLO_FAIL(KOLO_ERR_ARG, "rank %d owns no parameters", kolo_comm_rank(p->comm));
     }
     KOLO_TRY(kolo_parameters_owner_wait(p->owner));
-    return p->order ? kolo_order_finish(p->order) : KOLO_OK;
+    if (!p->order) return KOLO_OK;
+    kolo_service_destroy(p->service); /* its thread changes the order until then */
+    p->service = NULL;
+    return kolo_order_finish(p->order);
 }
 
 void kolo_parameters_abandon(kolo_parameters *p) { p->abandoned = true; }

@@ -11,17 +11,22 @@
 
 typedef struct kolo_order kolo_order;
 
-/* For the requests of `workers` workers to `owner`, which is borrowed. Creates the file `record`,
- * or reads `replay`: one of them. ARG: the file is of another number of workers, or of a run that
- * lost one; FORMAT: it is no record, or damaged; IO; NOMEM. */
-kolo_status kolo_order_create(const char *record, const char *replay, int workers,
-                              kolo_owner_reply *reply, kolo_parameters_owner *owner,
-                              kolo_order **order);
+typedef struct kolo_order_opts {
+    const char *record, *replay;  /* a file to create or one to read: one of them; not kept */
+    int workers, owners, index;   /* index: of the owner */
+    int staleness, drop;          /* as in kolo_parameters_opts */
+    kolo_owner_reply *reply;      /* refuses requests */
+    kolo_parameters_owner *owner; /* gets the requests; borrowed */
+} kolo_order_opts;
+
+/* ARG: the file to create exists, or the one to read is of another owner or of a run with other
+ * options, or one that lost a worker; FORMAT: it is no record, or damaged; IO; NOMEM. */
+kolo_status kolo_order_create(const kolo_order_opts *opts, kolo_order **order);
 /* The calls of a service, which pass them on to the owner; `arg`: a kolo_order. */
 void kolo_order_serve(void *arg, kolo_service_call *call);
 void kolo_order_lost(void *arg, int client, bool left, const char *reason);
-/* After the last request, in any thread: completes the file. ARG: a replay without some of the
- * recorded requests; IO. */
+/* Once the service that calls the above is destroyed: completes the file. ARG: a replay without
+ * some of the recorded requests; IO. */
 kolo_status kolo_order_finish(kolo_order *order);
 /* Without kolo_order_finish discards the record. NULL is allowed. */
 void kolo_order_destroy(kolo_order *order);

@@ -141,9 +141,9 @@ static void steps_without_the_latest_gradients(void **state) {
 
 static void recorded_runs_repeat_bitwise(void **state) {
     static const struct {
-        const char *policy;
+        const char *file, *policy;
         int servers;
-    } cases[] = {{"asp", 2}, {"ssp:2,dc=0.1", 1}, {"bsp:drop=1", 1}};
+    } cases[] = {{"asp", "asp", 2}, {"ssp", "ssp:2,dc=0.1", 1}, {"drop", "bsp:drop=1", 1}};
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_train_opts opts = options(KOLO_SYNC_PS, cases[i].servers);
         opts.model = "mlp";
@@ -151,22 +151,32 @@ static void recorded_runs_repeat_bitwise(void **state) {
         opts.steps = 40;
         opts.eval_steps = 15;
         opts.consistency = cases[i].policy;
-        opts.record = "order";
+        opts.record = cases[i].file;
         const kolo_train_result recorded = train_well(3 + cases[i].servers, &opts);
         opts.record = NULL;
-        opts.replay = "order";
+        opts.replay = cases[i].file;
         const kolo_train_result replayed = train_well(3 + cases[i].servers, &opts);
         assert_int_equal(recorded.parameter_hash, replayed.parameter_hash);
         assert_memory_equal(&recorded.test, &replayed.test, sizeof replayed.test);
         assert_memory_equal(recorded.delays, replayed.delays, sizeof replayed.delays);
         assert_memory_equal(recorded.reads, replayed.reads, sizeof replayed.reads);
     }
-    kolo_train_opts other = options(KOLO_SYNC_PS, 1);
-    other.consistency = "asp";
-    other.replay = "order";
-    const train_outcome *o = train_job(3, RANKS_THREAD, &other);
-    for (int r = 0; r < 3; r++) assert_int_equal(o[r].status, KOLO_ERR_ARG);
-    assert_non_null(strstr(o[2].error, "is of a run with 3 workers")); /* the server */
+    static const struct {
+        const char *record, *replay, *why;
+    } refused[] = {
+        {NULL, "drop", "is of a run with 3 workers"},
+        {NULL, "asp", "2 owners"},
+        {"drop", NULL, "exists"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
+        kolo_train_opts other = options(KOLO_SYNC_PS, 1);
+        other.consistency = "asp";
+        other.record = refused[i].record;
+        other.replay = refused[i].replay;
+        const train_outcome *o = train_job(3, RANKS_THREAD, &other);
+        for (int r = 0; r < 3; r++) assert_int_equal(o[r].status, KOLO_ERR_ARG);
+        assert_non_null(strstr(o[2].error, refused[i].why)); /* the server */
+    }
 }
 
 /* The files are those of any run: with servers they resume bitwise, and without. */
