@@ -117,10 +117,11 @@ void kolo_session_audit(kolo_session *session, const kolo_batch *other);
 kolo_store *kolo_session_store(const kolo_session *session);
 /* The training plan of full batches. */
 kolo_plan *kolo_session_plan(const kolo_session *session);
-/* Calls `watch` for each plan of training steps: those that are compiled, then each new one, with
- * whose error its first step ends. NULL: no longer. The errors of `watch`. */
+/* Calls `function` for each plan of training steps: those that are compiled, then each new one,
+ * whose first step ends with its error. NULL: no longer. The errors of `function`. */
 kolo_status kolo_session_watch_plans(kolo_session *session,
-                                     kolo_status (*watch)(void *arg, kolo_plan *plan), void *arg);
+                                     kolo_status (*function)(void *arg, kolo_plan *plan),
+                                     void *arg);
 /* Whether the samples are tokens with a label each, which have a perplexity. */
 bool kolo_session_has_tokens(const kolo_session *session);
 /* Sets the schedule of the learning rate, and its value for step k. */
