@@ -32,6 +32,7 @@ struct kolo_parameters_owner {
     float *late;               /* of all workers; only if late gradients are kept */
     uint64_t *pushes;          /* [n_workers]: taken */
     uint64_t *lost;            /* [n_workers]: as kolo_parameters_rest gives it */
+    uint64_t *reported;        /* [n_workers]: the same, at the end of a rest */
     kolo_service_call **taken; /* [n_workers]: of the step that is being completed */
     uint64_t version;
     int missing;           /* a lost worker that ends the job; -1: none */
@@ -194,14 +195,16 @@ static void take_late(owner *o, int w, kolo_service_call *call) {
     o->reply(call, KOLO_OK, delay, NULL, 0);
 }
 
-/* Once no worker is active, those that rest go on together. */
+/* Once no worker is active, those that rest go on together, with the same report. */
 static void end_rest(owner *o) {
+    const size_t bytes = (size_t)o->n_workers * sizeof *o->lost;
     for (int w = 0; w < o->n_workers; w++) {
         if (is_active(&o->workers[w])) return;
     }
+    memcpy(o->reported, o->lost, bytes); /* a reply may detect another loss */
     for (int w = 0; w < o->n_workers; w++) {
         kolo_service_call *call = take(&o->workers[w].rest);
-        if (call) o->reply(call, KOLO_OK, 0, o->lost, (size_t)o->n_workers * sizeof *o->lost);
+        if (call) o->reply(call, KOLO_OK, 0, o->reported, bytes);
     }
 }
 
@@ -346,6 +349,7 @@ void kolo_parameters_owner_destroy(owner *o) {
     kolo_free(o->workers);
     kolo_free(o->pushes);
     kolo_free(o->lost);
+    kolo_free(o->reported);
     kolo_free(o->taken);
     kolo_free(o);
 }
@@ -370,11 +374,12 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     o->workers = kolo_zalloc(n * sizeof *o->workers);
     o->pushes = kolo_zalloc(n * sizeof *o->pushes);
     o->lost = kolo_zalloc(n * sizeof *o->lost);
+    o->reported = kolo_zalloc(n * sizeof *o->reported);
     o->taken = kolo_zalloc(n * sizeof *o->taken);
     const bool keeps = opts->drop > 0 && !opts->discard;
     o->late = keeps ? kolo_alloc(n * sum_bytes) : NULL;
     bool all = o->values && (o->sum || opts->staleness != 0) && (o->late || !keeps);
-    if (all && o->workers && o->pushes && o->lost && o->taken) {
+    if (all && o->workers && o->pushes && o->lost && o->reported && o->taken) {
         for (size_t w = 0; w < n && keeps; w++) {
             o->workers[w].late = o->late + w * has->gradient.count;
         }

@@ -20,6 +20,7 @@ typedef struct message {
     bool answered;
     kolo_status status;
     float gradient[COUNT], values[COUNT];
+    uint64_t lost[WORKERS];
 } message;
 
 typedef struct world {
@@ -50,6 +51,7 @@ static void reply(kolo_service_call *call, kolo_status status, uint64_t clock, c
     m->answered = true;
     m->status = status;
     if (data && bytes == sizeof m->values) memcpy(m->values, data, bytes);
+    if (data && bytes == sizeof m->lost) memcpy(m->lost, data, bytes);
     if (!x->dead[call->client] || x->ended[call->client]) return;
     x->ended[call->client] = true;
     kolo_order_lost(x->order, call->client, false, "its connection is closed");
@@ -222,11 +224,33 @@ static void calls_of_workers_that_die_together_get_one_reply(void **state) {
     }
 }
 
+/* A loss that a reply to one of them detects is in the next report of all. */
+static void workers_that_wait_get_the_same_report(void **state) {
+    static const uint64_t none[WORKERS], second[WORKERS] = {0, 1};
+    static world x;
+    ASSERT_OK(init(&x, "report", NULL));
+    for (int again = 0; again < 2; again++) {
+        x.dead[1] = true;
+        for (int w = 0; w < WORKERS; w++) {
+            x.sent[w][0].answered = false;
+            if (!x.ended[w]) rest(&x, w);
+        }
+        for (int w = 0; w < WORKERS; w++) {
+            const message *m = &x.sent[w][0];
+            if (w == 1) continue;
+            assert_true(m->answered);
+            assert_memory_equal(m->lost, again ? second : none, sizeof none);
+        }
+    }
+    fini(&x);
+}
+
 TEST_MAIN(test_order) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_replay_has_the_same_bits),
         cmocka_unit_test(other_files_and_runs_are_refused),
         cmocka_unit_test(records_of_other_runs_are_refused),
+        cmocka_unit_test(workers_that_wait_get_the_same_report),
         cmocka_unit_test(calls_of_workers_that_die_together_get_one_reply),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
