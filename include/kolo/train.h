@@ -294,7 +294,9 @@ typedef struct kolo_train_result {
                                times_by_rank */
     kolo_train_memory memory;
     char unshared[80]; /* why the workers share no parameters; "": they do, or there is one */
-    char lost[160];    /* workers that died, as in "rank 2 after 113 steps"; "": none */
+    /* Workers that died, as in "rank 2 after 113 steps"; "": none. Then `damaged`, `reads` and
+     * `delays` are those of rank 0 from the loss on, and replicas are not compared any more. */
+    char lost[160];
 } kolo_train_result;
 
 /* Called on rank 0 about ten times a second and at the end of epochs; must return quickly. */

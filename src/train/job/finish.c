@@ -103,11 +103,18 @@ static kolo_status finish(kolo_job *j, kolo_train_result *result) {
     return KOLO_OK;
 }
 
-kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
+static kolo_status settle(kolo_job *j) {
     KOLO_TRY(kolo_job_settle(j));
     kolo_session_add_rest(j->session, &j->state.run.sums);
-    kolo_status status = finish(j, result);
-    return kolo_job_goes_on(j, status) ? finish(j, result) : status;
+    return KOLO_OK;
+}
+
+kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
+    KOLO_TRY(settle(j));
+    const kolo_status status = finish(j, result);
+    if (!kolo_job_goes_on(j, status)) return status;
+    KOLO_TRY(settle(j)); /* which worker is lost */
+    return finish(j, result);
 }
 
 /* A step on the resident batch, read through a loader as in training. */

@@ -73,7 +73,7 @@ kolo_status kolo_job_settle(kolo_job *j) {
         if (steps < 0 || j->lost[w]) continue;
         j->lost[w] = true;
         j->comm = NULL;
-        notify_loss(j, w, steps);
+        notify_loss(j, w, j->resume.state.steps + steps);
     }
     return KOLO_OK;
 }
