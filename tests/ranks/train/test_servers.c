@@ -1,6 +1,7 @@
 /* Training with parameter servers, apart from the workers or not: what equals an allreduce bitwise,
  * what each policy allows, files, and what is refused. */
 #include "base/compiler.h"
+#include "comm/sync/parameters_order.h"
 #include "kolo/dump.h"
 #include "support/folder.h"
 #include "support/support.h"
@@ -136,6 +137,55 @@ static void steps_without_the_latest_gradients(void **state) {
         const int64_t all = cases[i].workers == 3 ? 2 * 61 : 3 * 61;
         if (cases[i].all) assert_int_equal(r.samples, all);
         assert_true(r.samples > 0 && r.samples <= all && r.evaluated);
+    }
+}
+
+static void refuse(kolo_service_call *call, kolo_status status, uint64_t clock, const void *data,
+                   size_t bytes) {
+    (void)call, (void)status, (void)clock, (void)data, (void)bytes;
+}
+
+enum { LATE_STEPS = 12 };
+
+static void record(kolo_order *order, int worker) {
+    kolo_service_call call = {.client = worker, .kind = UINT32_MAX}; /* the owner refuses it */
+    kolo_order_serve(order, &call);
+}
+
+/* The record late.0 of a run in which the gradients of worker 0 come after those of the others. */
+static void record_late_worker(void) {
+    static const int workers[] = {1, 2, 1, 2, 0, 0}; /* pushes and pulls */
+    const kolo_parameters_opts opts = {.drop = 1};
+    const kolo_owned has = {{0, 1}, {0, 1}, {0, 0}};
+    kolo_order_opts order = {
+        .record = "late.0", .workers = 3, .owners = 1, .drop = 1, .reply = refuse};
+    kolo_order *made;
+    ASSERT_OK(kolo_parameters_owner_create(&opts, &has, 3, refuse, &order.owner));
+    ASSERT_OK(kolo_order_create(&order, &made));
+    for (size_t i = 0; i < LATE_STEPS * KOLO_COUNT(workers); i++) {
+        record(made, workers[i % KOLO_COUNT(workers)]);
+    }
+    for (int w = 0; w < 3; w++) record(made, w); /* they wait for each other; then any order */
+    ASSERT_OK(kolo_order_finish(made));
+    kolo_order_destroy(made);
+    kolo_parameters_owner_destroy(order.owner);
+}
+
+/* All gradients of worker 0 come late: they are held until the end, or not used. */
+static void steps_go_on_without_a_slow_worker(void **state) {
+    static const char *const policies[] = {"bsp:drop=1", "bsp:drop=1,discard"};
+    record_late_worker();
+    for (size_t i = 0; i < KOLO_COUNT(policies); i++) {
+        kolo_train_opts opts = options(KOLO_SYNC_PS, 1);
+        opts.consistency = policies[i];
+        opts.replay = "late";
+        opts.steps = LATE_STEPS; /* two epochs */
+        const kolo_train_result r = train_well(4, &opts);
+        assert_int_equal(r.delays[0], 2 * LATE_STEPS);
+        assert_int_equal(r.delays[1], LATE_STEPS);
+        const int64_t unused = 2 * 61 - r.samples; /* its third is 20 or 21 of 61 */
+        if (i == 0) assert_int_equal(unused, 0);
+        if (i == 1) assert_true(unused >= 2 * 20 && unused <= 2 * 21);
     }
 }
 
@@ -341,6 +391,7 @@ TEST_MAIN(test_servers) {
         cmocka_unit_test(a_bound_of_zero_is_bsp),
         cmocka_unit_test(stale_runs_use_all_samples),
         cmocka_unit_test(steps_without_the_latest_gradients),
+        cmocka_unit_test(steps_go_on_without_a_slow_worker),
         cmocka_unit_test(recorded_runs_repeat_bitwise),
         cmocka_unit_test(runs_resume_with_and_without_servers),
         cmocka_unit_test(a_resumed_run_counts_its_updates),
