@@ -207,8 +207,7 @@ static bool is_spared(const job *j, int r) {
 static kolo_status report_loss(job *j, int r) {
     char how[64];
     kolo_exit_describe(j->ranks[r].how, how, sizeof how);
-    return print_message(j, "rank %d (pid %ld) %s; the others go on", r,
-                         (long)j->ranks[r].process.pid, how);
+    return print_message(j, "rank %d (pid %ld) %s", r, (long)j->ranks[r].process.pid, how);
 }
 
 /* Handles the end of a rank: kills the rest of its process group before the child is reaped, since
