@@ -61,7 +61,9 @@ typedef struct kolo_service_opts {
     void (*serve)(void *arg, kolo_service_call *call);
     /* Called once when a client has ended: `left` if it destroyed its service in order, otherwise
      * its process ended, its host does not answer, or it sent an invalid message, which `reason`
-     * states. Its calls that have no reply yet still need one, which goes nowhere. May be NULL. */
+     * states. Its calls that have no reply yet still need one, which only frees the call. May be
+     * NULL.
+     */
     void (*lost)(void *arg, int client, bool left, const char *reason);
     void *arg;
     int credits;          /* requests of a client without reply; default 64 */

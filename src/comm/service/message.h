@@ -43,8 +43,8 @@ typedef struct kolo_outgoing {
 
 /* Sends as much as the socket accepts. PEER: the connection is closed. */
 kolo_status kolo_message_send(int fd, kolo_outgoing *m, bool *complete);
-/* Sends the head of LEAVE where the socket takes it. The last error stays: this is part of the
- * clean-up after one. */
+/* Sends the head of LEAVE where the socket takes it. The last error is unchanged, since the
+ * caller may end because of it. */
 void kolo_message_send_leave(int fd, const void *head, size_t bytes);
 /* Receives up to `bytes` in total at `to`, `*filled` of which have arrived before. `*ended`: the
  * other side has closed the connection. PEER: the connection is lost. */

@@ -120,7 +120,7 @@ static void credits_bound_the_calls_in_progress(void **state) {
     kolo_service_reply(s.kept[2], KOLO_OK, 0, NULL, 0);
     poll_all(&s);
     assert_int_equal(s.served[0], CREDITS + 1);
-    close(s.fds[0]); /* lost while it has calls: their replies go nowhere */
+    close(s.fds[0]); /* lost while it has calls: their replies only free them */
     s.fds[0] = -1;
     poll_all(&s);
     assert_int_equal(s.lost[0], 1);

@@ -119,13 +119,11 @@ static void init(world *x, int workers, int owners, int clocks, int bound, int d
     for (int o = 0; o < owners; o++) {
         x->logs[o].entries = kolo_zalloc(events * sizeof *x->logs[o].entries);
         assert_non_null(x->logs[o].entries);
-        x->opts[o] = (kolo_parameters_opts){
-
-            .staleness = bound,
-            .drop = drop,
-            .update = update,
-            .observe = observe,
-            .arg = &x->logs[o]};
+        x->opts[o] = (kolo_parameters_opts){.staleness = bound,
+                                            .drop = drop,
+                                            .update = update,
+                                            .observe = observe,
+                                            .arg = &x->logs[o]};
         ASSERT_OK(kolo_parameters_owner_create(&x->opts[o], &has, workers, reply, &x->owner[o]));
         kolo_parameters_owner_load(x->owner[o], zero);
     }
