@@ -187,6 +187,10 @@ enum { KOLO_LOADER_NO_THREAD = -1, KOLO_LOADER_MAX_THREADS = 1024 };
 /* The next batch, valid until the next call; global_count 0: the end. Blocks until it is ready. One
  * thread at a time. TIMEOUT; or the error of the data set, then also in every later call. */
 KOLO_API kolo_status kolo_loader_next(kolo_loader *loader, kolo_batch *batch);
+
+/* Ends the threads; waits for what they are reading, at most one batch. NULL is allowed. */
+KOLO_API void kolo_loader_destroy(kolo_loader *loader);
+
 /* The list of a loader's stages: code, name, description. */
 #define KOLO_LOADER_STAGE_LIST(X)                                         \
     X(KOLO_LOADER_READ, "read", "the bytes of a sample")                  \
@@ -223,9 +227,6 @@ typedef struct kolo_loader_bench {
 KOLO_API kolo_status kolo_bench_loader(const kolo_dataset *dataset,
                                        const kolo_loader_bench_opts *opts,
                                        kolo_loader_bench *result);
-
-/* Ends the threads; waits for what they are reading, at most one batch. NULL is allowed. */
-KOLO_API void kolo_loader_destroy(kolo_loader *loader);
 
 #ifdef __cplusplus
 }

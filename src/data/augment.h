@@ -11,10 +11,13 @@
  *     flip        mirrors left and right with probability 1/2
  *     crop=P      shifts by up to P pixels each way, uniformly, and fills with 0: padding by P and
  *                 random cropping (He et al., 2016, section 4.2)
- *     jitter=B[:C[:S[:H]]]  changes brightness, contrast and saturation by factors of 1-B to 1+B
- * (at least 0), ..., and the hue by up to H of the circle each way, all uniform, in random order:
- * ColorJitter of torchvision, whose bytes each change has erase=S     sets an S x S square, centred
- * anywhere in the image, to the channel means: cutout (DeVries, Taylor, 2017) */
+ *     jitter=B[:C[:S[:H]]]
+ *                 changes brightness, contrast and saturation by factors of 1-B to 1+B (at least
+ *                 0), ..., and the hue by up to H of the circle each way, all uniform, in random
+ *                 order: ColorJitter of torchvision, whose bytes each change has
+ *
+ *     erase=S     sets an S x S square, centred anywhere in the image, to the channel means: cutout
+ *                 (DeVries, Taylor, 2017) */
 
 #include "data/images/image.h"
 #include "kolo/data.h"
