@@ -72,8 +72,10 @@ static void report(const kolo_dataset *d, kolo_images *images, int64_t index) {
     const long long skipped = atomic_fetch_add(&images->skipped, 1) + 1;
     char line[1024];
     snprintf(line, sizeof line,
-             "%s: skipped, the next image takes its place; %lld skipped by this worker so far",
-             kolo_last_error(), skipped);
+             "%s: skipped, the next image takes its place%s; %lld skipped by this worker so far",
+             kolo_last_error(),
+             d->info.split == KOLO_SPLIT_TEST ? " in the test split and counts twice" : "",
+             skipped);
     d->opts.warn(d->opts.warn_arg, line);
 }
 
