@@ -129,7 +129,7 @@ kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
         .no_shuffle = true,
         .rank = rank,
         .world = world,
-        .threads = kolo_session_loader_threads(session),
+        .threads = kolo_session_loader_threads(session, comm),
     };
     if (kolo_session_is_reproducible(session)) { /* the same batches for any number of ranks */
         loader_opts.shards = size_of(comm);

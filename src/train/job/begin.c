@@ -32,7 +32,7 @@ static kolo_loader_opts loader_opts(const kolo_job *j) {
         .first = j->state.steps,
         .end = j->setup.total_steps,
         .augment = j->setup.augment,
-        .threads = kolo_session_loader_threads(j->session),
+        .threads = kolo_session_loader_threads(j->session, kolo_session_comm(j->session)),
         .slots = LOADER_SLOTS,
     };
 }

@@ -228,7 +228,7 @@ kolo_status kolo_session_loader(const kolo_session *s, const kolo_dataset *datas
                              .world = ranks,
                              .first = (int64_t)s->steps,
                              .end = epochs * each,
-                             .threads = kolo_session_loader_threads(s),
+                             .threads = kolo_session_loader_threads(s, s->comm),
                              .shards = s->opts.shards};
     kolo_session_shards(s, rank, &opts.first_shard, &opts.end_shard);
     if (opts.first >= opts.end) {

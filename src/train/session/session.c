@@ -239,11 +239,11 @@ int kolo_session_data_ranks(const kolo_session *s) { return data_ranks(s); }
 
 int kolo_session_data_rank(const kolo_session *s) { return data_rank(s); }
 
-int kolo_session_loader_threads(const kolo_session *s) {
+int kolo_session_loader_threads(const kolo_session *s, const kolo_comm *comm) {
     const int all = s->opts.loader_threads;
-    if (!s->comm || all <= 0) return all;
+    if (!comm || all <= 0) return all;
     return (int)kolo_max_i64(
-        kolo_part_count(all, kolo_comm_local_size(s->comm), kolo_comm_local_rank(s->comm)), 1);
+        kolo_part_count(all, kolo_comm_local_size(comm), kolo_comm_local_rank(comm)), 1);
 }
 
 bool kolo_session_counts(const kolo_session *s) { return counts_samples(s); }

@@ -99,8 +99,9 @@ kolo_status kolo_session_deal(kolo_session *session, const int *counts);
  * axes of the mesh only have the same. */
 int kolo_session_data_ranks(const kolo_session *session);
 int kolo_session_data_rank(const kolo_session *session);
-/* This rank's loader threads, for kolo_loader_opts. */
-int kolo_session_loader_threads(const kolo_session *session);
+/* This rank's loader threads, for kolo_loader_opts: its part of those of the host, which the ranks
+ * of `comm` share; NULL: all of them. */
+int kolo_session_loader_threads(const kolo_session *session, const kolo_comm *comm);
 /* Whether this rank is the first of those that have the same samples. */
 bool kolo_session_counts(const kolo_session *session);
 /* Whether the steps have logical shards. */
