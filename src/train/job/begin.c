@@ -46,6 +46,7 @@ kolo_status kolo_job_open_audit(kolo_job *j, int64_t from) {
     if (opts.first >= opts.end) return KOLO_OK;
     opts.every = every;
     opts.slots = 2;
+    if (opts.threads > 1) opts.threads = 1; /* it reads few of the batches */
     opts.shards = (int)j->setup.opts.reproducible;
     kolo_session_shards(j->session, (j->rank + 1) % j->size, &opts.first_shard, &opts.end_shard);
     return kolo_loader_create(&opts, &j->audit);
