@@ -52,13 +52,20 @@ kolo_status kolo_job_open_audit(kolo_job *j, int64_t from) {
     return kolo_loader_create(&opts, &j->audit);
 }
 
+/* Its damaged images count once, not in every step. */
+static kolo_status load_resident(kolo_job *j) {
+    kolo_batch *batch = &j->resident.batch;
+    KOLO_TRY(kolo_resident_batch_load(&j->setup, kolo_session_data_rank(j->session), &j->resident));
+    if (kolo_session_counts(j->session)) j->damaged += batch->damaged;
+    batch->damaged = 0;
+    return KOLO_OK;
+}
+
 static kolo_status open_batches(kolo_job *j) {
     KOLO_TRY(kolo_step_times_init(&j->times, j->end));
     KOLO_TRY(kolo_rank_times_create(kolo_job_is_asynchronous(j) ? NULL : j->comm, MOST_STEPS,
                                     &j->rank_times));
-    if (j->setup.opts.in_memory)
-        return kolo_resident_batch_load(&j->setup, kolo_session_data_rank(j->session),
-                                        &j->resident);
+    if (j->setup.opts.in_memory) return load_resident(j);
     kolo_loader_opts opts = loader_opts(j);
     kolo_job_add_shards(j, &opts);
     KOLO_TRY(kolo_job_open_audit(j, j->state.steps));

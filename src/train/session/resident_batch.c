@@ -1,6 +1,7 @@
 /* Loading the resident batch. */
 #include "train/session/resident_batch.h"
 
+#include "data/dataset.h"
 #include "data/sampler.h"
 
 /* This rank's part of the first global batch. */
@@ -33,7 +34,8 @@ kolo_status kolo_resident_batch_load(const kolo_setup *setup, int rank,
     }
     if (status == KOLO_OK) {
         for (int64_t i = 0; i < n; i++) indices[i] = share.first + i;
-        status = kolo_dataset_gather(setup->train, indices, n, r.data);
+        const kolo_draw draw = {.augment = &setup->augment, .damaged = &r.batch.damaged};
+        status = kolo_dataset_gather_for(setup->train, indices, n, &draw, r.data);
     }
     kolo_free(indices);
     if (status != KOLO_OK) {

@@ -87,6 +87,29 @@ static void damage_is_counted_for_all_ranks(void **state) {
     }
 }
 
+static void a_resident_batch_counts_them_once(void **state) {
+    make_images();
+    kolo_train_opts opts = job;
+    opts.augment = NULL;
+    opts.epochs = 0;
+    opts.steps = 3;
+    opts.in_memory = opts.no_eval = true;
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        opts.batch = 8 / ranks;
+        assert_int_equal(train_well(ranks, &opts).damaged, 1);
+    }
+}
+
+/* Evaluations do not count them. */
+static void damaged_test_images_are_named(void **state) {
+    make_images();
+    ASSERT_OK(kolo_file_write("data/val/a/0.png", "\x89PNG\r\n\x1a\n", 8));
+    warnings[0] = '\0';
+    train_well(1, &job);
+    assert_non_null(strstr(warnings, "data/val/a/0.png: damaged PNG"));
+    assert_non_null(strstr(warnings, "takes its place in the test split and counts twice"));
+}
+
 static void strict_runs_end(void **state) {
     make_images();
     kolo_train_opts opts = job;
@@ -102,6 +125,8 @@ static void strict_runs_end(void **state) {
 TEST_MAIN(test_damaged) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(damage_is_counted_for_all_ranks),
+        cmocka_unit_test(a_resident_batch_counts_them_once),
+        cmocka_unit_test(damaged_test_images_are_named),
         cmocka_unit_test(strict_runs_end),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
