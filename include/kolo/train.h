@@ -147,7 +147,7 @@ typedef struct kolo_train_opts {
     const char *compress; /* codec of gradients, with error feedback: "f16", "bf16", "int8", "1bit"
                              or "topk:R" (kolo/codec.h); or "powersgd:R", sums of factors of rank R,
                              1 to 4 (docs/consistency.md); under bmuf and diloco, of the changes of
-                             a round. Each rank sends its code to all others. NULL: none.
+                             a round. Codecs: each rank sends its code to all others. NULL: none.
                              UNSUPPORTED with `zero`, `reproducible`, local rounds, and 1bit with
                              optimizers that have second moments */
     int64_t compress_min_bytes; /* smaller gradients are not compressed; default 64 KiB */
@@ -194,7 +194,8 @@ typedef struct kolo_train_opts {
                              best by a model of the step, from times of the first steps
                              (docs/performance.md). NULL: all of bucket_bytes. UNSUPPORTED with
                              one worker, `zero`, `reproducible`, servers, a policy other than
-                             bsp, or a mesh of other axes than dp */
+                             bsp, `compress`, or a mesh of other axes than dp. ARG: auto, and the
+                             run has fewer than 6 full steps */
     kolo_recompute recompute; /* default none */
     kolo_precision precision; /* default f32 */
     kolo_algorithm algorithm;

@@ -231,7 +231,21 @@ static kolo_status compile_sizes(const kolo_job *j) {
     return compile_size(j, tests % batch, "evaluation", kolo_session_compile_evaluation);
 }
 
+/* A resumed run may end before buckets are measured: it trains with those of a fixed size. */
+static void skip_measured_buckets(kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    bool *measures = &j->setup.session.measure_buckets;
+    if (!*measures || kolo_setup_chooses_buckets(&j->setup, j->state.steps)) return;
+    *measures = false;
+    if (j->rank != 0 || !o->notice) return;
+    o->notice(o->notice_arg,
+              "--buckets auto: too few full steps are left to measure: the buckets have "
+              "--bucket-bytes",
+              KOLO_NOTICE_INFO);
+}
+
 kolo_status kolo_job_create_session(kolo_job *j) {
+    skip_measured_buckets(j);
     KOLO_TRY(kolo_session_create_for(&j->setup.session, j->comm, &j->own));
     j->session = j->own;
     KOLO_TRY(compile_sizes(j));

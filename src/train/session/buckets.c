@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-enum { WARM_UP = 1, MEASURED = 4 /* steps */, SUM_MS = 50 /* to measure sums of one size */ };
+enum { WARM_UP = 1 /* step */, SUM_MS = 50 /* to measure sums of one size */ };
 
 /* ---- sums ---- */
 
@@ -87,7 +87,7 @@ kolo_status kolo_bucket_sizes_parse(const char *text, size_t **sizes, int *n) {
 /* Keeps the least times of a few steps. */
 kolo_status kolo_session_measure_buckets(kolo_session *s, const cached *finish) {
     kolo_bucket_search *b = &s->buckets;
-    if (!b->measures || finish != s->plans[0] || b->steps == WARM_UP + MEASURED) return KOLO_OK;
+    if (!b->measures || finish != s->plans[0] || b->steps == KOLO_BUCKETS_STEPS) return KOLO_OK;
     const size_t bytes = ((size_t)kolo_plan_n_requests(finish->plan) + 1) * sizeof *b->gradients;
     kolo_ready_gradient *now = kolo_zalloc(bytes);
     if (!b->gradients) b->gradients = kolo_zalloc(bytes);
@@ -138,7 +138,7 @@ static kolo_status agree_on_sizes(kolo_session *s) {
 }
 
 bool kolo_session_has_measured_buckets(const kolo_session *s) {
-    return s->buckets.measures && s->buckets.steps == WARM_UP + MEASURED;
+    return s->buckets.measures && s->buckets.steps == KOLO_BUCKETS_STEPS;
 }
 
 kolo_status kolo_session_choose_buckets(kolo_session *s) {

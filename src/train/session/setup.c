@@ -7,6 +7,7 @@
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "kernel/select/families.h"
+#include "train/session/buckets.h"
 #include "train/session/setup_parts.h"
 
 #include <inttypes.h>
@@ -122,6 +123,27 @@ static kolo_status compute_steps(kolo_setup *s, int workers) {
     }
     s->total_steps = s->opts.steps > 0 ? kolo_min_i64(s->opts.steps, by_epochs) : by_epochs;
     return KOLO_OK;
+}
+
+/* Full steps among the first k. */
+static int64_t full_steps(const kolo_setup *s, int64_t k) {
+    int64_t full = s->epoch_steps; /* of an epoch */
+    if (!s->opts.in_memory) full = kolo_dataset_describe(s->train)->count / s->global_batch;
+    return k / s->epoch_steps * full + kolo_min_i64(k % s->epoch_steps, full);
+}
+
+bool kolo_setup_chooses_buckets(const kolo_setup *s, int64_t from) {
+    return s->session.measure_buckets &&
+           full_steps(s, s->total_steps) - full_steps(s, from) > KOLO_BUCKETS_STEPS;
+}
+
+static kolo_status check_buckets(const kolo_setup *s) {
+    if (!s->session.measure_buckets || kolo_setup_chooses_buckets(s, 0)) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "--buckets auto chooses the buckets after %d full steps of %" PRId64
+                     " samples, and the run has %" PRId64
+                     ": train longer, choose a smaller batch, or give sizes",
+                     (int)KOLO_BUCKETS_STEPS, s->global_batch, full_steps(s, s->total_steps));
 }
 
 /* The samples of a step, and of a worker's micro-batch or a logical shard. */
@@ -254,6 +276,7 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
     }
     KOLO_TRY(open_data(s, model));
     KOLO_TRY(compute_steps(s, s->workers));
+    KOLO_TRY(check_buckets(s));
     const kolo_dataset_info *info = kolo_dataset_describe(s->train);
     if (kolo_augment_any(&s->augment) && info->fields[KOLO_FIELD_X].dtype != KOLO_DTYPE_U8) {
         return KOLO_FAIL(KOLO_ERR_ARG, "augmentation is for images, and %s has none", info->name);

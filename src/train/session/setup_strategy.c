@@ -238,6 +238,8 @@ static kolo_status choose_buckets(kolo_setup *s, kolo_strategy *strategy, int wo
         {kolo_mesh_has_model_axis(&s->mesh), "--mesh", "it is for data parallelism"},
         {strategy->consistency.kind != KOLO_CONSISTENCY_BSP, "--consistency",
          "its sums do not follow the backward pass"},
+        {kolo_compresses(&strategy->compression), "--compress",
+         "it exchanges each gradient on its own"},
     };
     strategy->measure_buckets = false;
     strategy->n_bucket_sizes = 0;

@@ -82,6 +82,7 @@ static void what_has_other_buckets_is_refused(void **state) {
         {{.global_batch = 12, .reproducible = 4}, "--buckets cannot be combined with --repr"},
         {{.sync = KOLO_SYNC_PS}, "--buckets cannot be combined with --sync ps"},
         {{.consistency = "lag:1"}, "--buckets cannot be combined with --consistency"},
+        {{.compress = "f16"}, "--buckets cannot be combined with --compress"},
         {{.mesh = "tp=2"}, "--buckets cannot be combined with --mesh"},
         {{.buckets = "1M,"}, "must be auto or the bytes of each"},
         {{.buckets = "0"}, "must be auto or the bytes of each"},
@@ -98,6 +99,43 @@ static void what_has_other_buckets_is_refused(void **state) {
     kolo_train_opts alone = base;
     alone.buckets = "auto";
     assert_job_refused(1, &alone, "--buckets cannot be combined with one worker");
+}
+
+static void runs_that_are_too_short_are_refused(void **state) {
+    kolo_train_opts opts = base;
+    opts.buckets = "auto";
+    opts.steps = 6; /* the last of which is short */
+    assert_job_refused(2, &opts, "after 5 full steps of 12 samples, and the run has 5:");
+    opts.steps = 100;
+    opts.batch = 16; /* a step has all samples */
+    assert_job_refused(2, &opts, "full steps of 64 samples, and the run has 0:");
+    opts.buckets = "1K";
+    opts.steps = 1;
+    train_well(2, &opts);
+}
+
+static void keep_short_line(void *arg, const char *line, kolo_notice_kind kind) {
+    if (strstr(line, "too few full steps")) snprintf(arg, 256, "%s", line);
+}
+
+/* Three full steps are left. */
+static void a_resumed_run_may_be_too_short(void **state) {
+    kolo_train_opts opts = base;
+    char line[256] = "";
+    opts.buckets = "auto";
+    opts.steps = 12;
+    opts.out_dir = "run";
+    opts.checkpoint_steps = 8;
+    opts.notice = keep_short_line;
+    opts.notice_arg = line;
+    const kolo_train_result whole = train_well(2, &opts);
+    assert_string_equal(line, "");
+    opts.out_dir = NULL;
+    opts.checkpoint_steps = 0;
+    opts.resume = "run/checkpoint-8.safetensors";
+    kolo_train_result resumed = train_well(2, &opts);
+    assert_non_null(strstr(line, "too few full steps are left"));
+    assert_int_equal(resumed.parameter_hash, whole.parameter_hash);
 }
 
 /* Also those of batches that are shorter than the others. */
@@ -127,6 +165,8 @@ TEST_MAIN(test_buckets) {
         cmocka_unit_test(the_chosen_sizes_are_reported),
         cmocka_unit_test(a_dump_has_the_given_buckets),
         cmocka_unit_test(what_has_other_buckets_is_refused),
+        cmocka_unit_test(runs_that_are_too_short_are_refused),
+        cmocka_unit_test(a_resumed_run_may_be_too_short),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
