@@ -10,9 +10,10 @@
 #include <string.h>
 
 static const char exit_statuses[] =
-    "0 on success; 2 if the request is invalid (options, config file,\n"
-    "model or data); 126 or 127 if 'kolo run' cannot execute or find the program;\n"
-    "128 + N if signal N ended the command; 1 for all other failures";
+    "0 on success; 2 if the request is invalid (options, alone or for this\n"
+    "model and data); 126 or 127 if 'kolo run' cannot execute or find the program;\n"
+    "128 + N if signal N ended the command; 1 for all other failures, such as files\n"
+    "that are missing or damaged";
 
 /* Prints a text and frees it. */
 static int print(kolo_text *text) {

@@ -7,7 +7,7 @@
 
 enum {
     EXIT_STATUS_FAILED = 1,
-    EXIT_STATUS_USAGE = 2, /* a request that cannot be met: options, config file, model, data */
+    EXIT_STATUS_USAGE = 2,            /* options that are invalid, or with this model and data */
     EXIT_STATUS_NOT_EXECUTABLE = 126, /* the program of 'kolo run', as shells report it */
     EXIT_STATUS_NOT_FOUND = 127,
     EXIT_STATUS_SIGNAL = 128,
