@@ -72,7 +72,7 @@ void kolo_split_along(kolo_graph *g, kolo_value x, int axis, const int64_t *size
     const int dim = axis < 0 ? axis + shape.rank : axis;
     for (int i = 0; i < n; i++) {
         out[i] = kolo_slice(g, x, axis, first, sizes[i]);
-        first += sizes[i];
+        if (kolo_graph_check(g) == KOLO_OK) first += sizes[i]; /* otherwise any number */
     }
     if (kolo_graph_check(g) == KOLO_OK && n > 0 && first != shape.dim[dim]) {
         kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG, "split: sizes that add up to %lld of %lld",
