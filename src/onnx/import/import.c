@@ -303,7 +303,12 @@ static kolo_status walk_for(kolo_onnx *onnx, kolo_graph *g, int64_t samples, boo
                      .batch_of = KOLO_NONE};
     kolo_status status = walk(&m);
     if (status == KOLO_OK && m.failed) status = KOLO_NOMEM(decisions->cap * sizeof(int));
-    KOLO_ASSERT(status != KOLO_OK || decide || m.decided == decisions->n);
+    if (status == KOLO_OK && m.decided != decisions->n && !decide && decisions->n > 0) {
+        status = KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                           "%s: what its nodes compute depends on the number of samples in a way "
+                           "that is not supported",
+                           onnx->path);
+    }
     kolo_arena_fini(&m.arena);
     kolo_name_index_fini(&m.index);
     kolo_free(m.items);
