@@ -3,6 +3,7 @@
  * losses, parameters and running statistics. Without it they do not. */
 #include "graph/ops/ops.h"
 #include "plan/internal.h"
+#include "support/mesh_run.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
@@ -10,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STEPS = 50, MAX_RANKS = 3, SIDE = 4, PIXELS = 2 * SIDE * SIDE, CLASSES = 3, NUMBERS = 400 };
+enum { SIDE = 4, PIXELS = 2 * SIDE * SIDE, CLASSES = 3 };
 
 typedef struct setting {
     int ranks;
@@ -19,10 +20,6 @@ typedef struct setting {
     bool sync;
     kolo_recompute recompute;
 } setting;
-
-typedef struct outcome {
-    double losses[STEPS], first[NUMBERS], last[NUMBERS]; /* parameters and statistics */
-} outcome;
 
 /* ---- the model ---- */
 
@@ -65,17 +62,6 @@ static int64_t share_first(int64_t n, int64_t ranks, int64_t rank) {
     return rank * (n / ranks) + (rank < n % ranks ? rank : n % ranks);
 }
 
-static void read_store(const kolo_store *store, double *to) {
-    int64_t used = 0;
-    for (int i = 0; i < kolo_store_count(store); i++) {
-        const kolo_store_entry *entry = kolo_store_entry_at(store, i);
-        if (!kolo_store_entry_is_model(entry)) continue;
-        if (used + kolo_shape_count(&entry->canon) > NUMBERS) return;
-        kolo_store_read(store, entry, (void *)(to + used));
-        used += kolo_shape_count(&entry->canon);
-    }
-}
-
 static kolo_status run_step(kolo_plan *p, const setting *s, int rank, int step) {
     const int64_t first = share_first(s->samples, s->ranks, rank);
     const int64_t count = share_first(s->samples, s->ranks, rank + 1) - first;
@@ -99,7 +85,7 @@ static kolo_status run_step(kolo_plan *p, const setting *s, int rank, int step) 
 }
 
 static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s, kolo_plan **plan,
-                         outcome *o) {
+                         mesh_outcome *o) {
     const int rank = kolo_comm_rank(comm);
     kolo_graph *g;
     int64_t count =
@@ -119,13 +105,12 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s, k
                                  .bucket_bytes = 512};
     KOLO_TRY(kolo_plan_compile(g, &opts, store, comm, plan));
     KOLO_TRY(kolo_store_init(store, 5));
-    for (int k = 0; k < STEPS; k++) {
+    for (int k = 0; k < MESH_STEPS; k++) {
         KOLO_TRY(run_step(*plan, s, rank, k));
         o->losses[k] = kolo_plan_scalar(*plan, "loss");
-        if (k == 0) read_store(store, o->first);
+        if (k == 0) KOLO_TRY(mesh_read_parameters(store, o->first));
     }
-    read_store(store, o->last);
-    return KOLO_OK;
+    return mesh_read_parameters(store, o->last);
 }
 
 static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
@@ -139,37 +124,10 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     return status;
 }
 
-static const outcome *run(setting s, rank_transport transport) {
-    static outcome results[2][MAX_RANKS];
-    static int turn;
-    outcome *own = results[turn ^= 1];
-    memset(own, 0, sizeof results[0]);
-    rank_job job = {
-        .n = s.ranks,
-        .transport = transport,
-        .body = body,
-        .arg = &s,
-        .arg_bytes = sizeof s,
-        .results = own,
-        .result_bytes = sizeof *own,
-    };
-    ASSERT_OK(run_rank_job(&job));
-    for (int rank = 1; rank < s.ranks; rank++) {
-        assert_memory_equal(&own[rank], &own[0], sizeof *own);
-    }
-    return own;
-}
-
 /* ---- tests ---- */
 
-static void assert_close(const outcome *a, const outcome *b, const char *what) {
-    double loss = fabs(a->losses[0] - b->losses[0]) / b->losses[0];
-    double losses = test_relative_l2_f64(a->losses, b->losses, STEPS);
-    double first = test_relative_l2_f64(a->first, b->first, NUMBERS);
-    double last = test_relative_l2_f64(a->last, b->last, NUMBERS);
-    if (loss < 1e-12 && first < 1e-12 && losses < 1e-10 && last < 1e-10) return;
-    fail_msg("%s: losses differ by %g, then %g; parameters by %g, then %g", what, loss, losses,
-             first, last);
+static const mesh_outcome *run(setting s, rank_transport transport) {
+    return mesh_run(s.ranks, transport, body, &s, sizeof s);
 }
 
 static void ranks_compute_what_one_does(void **state) {
@@ -183,25 +141,25 @@ static void ranks_compute_what_one_does(void **state) {
         {.ranks = 3, .samples = 8, .micro_batches = 2, .recompute = KOLO_RECOMPUTE_FULL},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
-        static outcome expected;
+        static mesh_outcome expected;
         setting alone = cases[i], shared = cases[i];
         char what[64];
         alone.ranks = 1;
         shared.sync = alone.sync = true;
         expected = *run(alone, RANKS_THREAD);
-        assert_true(expected.losses[STEPS - 1] < expected.losses[0]);
+        assert_true(expected.losses[MESH_STEPS - 1] < expected.losses[0]);
         snprintf(what, sizeof what, "case %d", (int)i);
-        assert_close(run(shared, RANKS_THREAD), &expected, what);
-        if (i == 1) assert_close(run(shared, RANKS_SHM), &expected, "processes");
+        mesh_assert_close(what, run(shared, RANKS_THREAD), &expected);
+        if (i == 1) mesh_assert_close("processes", run(shared, RANKS_SHM), &expected);
     }
 }
 
 static void without_it_they_do_not(void **state) {
     const setting alone = {.ranks = 1, .samples = 6, .micro_batches = 1};
     const setting shared = {.ranks = 2, .samples = 6, .micro_batches = 1};
-    static outcome expected;
+    static mesh_outcome expected;
     expected = *run(alone, RANKS_THREAD);
-    const outcome *o = run(shared, RANKS_THREAD);
+    const mesh_outcome *o = run(shared, RANKS_THREAD);
     assert_true(fabs(o->losses[0] - expected.losses[0]) > 1e-4);
 }
 
