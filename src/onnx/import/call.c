@@ -250,12 +250,17 @@ static kolo_status output_item(onnx_call *c, int i, onnx_item **item) {
 
 int onnx_decide(onnx_import *m, int own) {
     onnx_decisions *d = m->decisions;
-    if (!m->decide) return m->decided < d->n ? d->value[m->decided++] : own;
-    if (!KOLO_GROW(d->value, d->n, d->cap)) {
+    if (!m->decide) {
+        while (m->decided < d->n && d->items[m->decided].node < m->node) m->decided++;
+        const bool before = m->decided < d->n && d->items[m->decided].node == m->node;
+        return before ? d->items[m->decided++].value : own;
+    }
+    if (!KOLO_GROW(d->items, d->n, d->cap)) {
         m->failed = true;
         return own;
     }
-    return d->value[d->n++] = own;
+    d->items[d->n++] = (onnx_decision){m->node, own};
+    return own;
 }
 
 kolo_status onnx_set(onnx_call *c, int i, kolo_value v) {

@@ -287,8 +287,8 @@ static kolo_status walk(onnx_import *m) {
     const Onnx__GraphProto *graph = m->onnx->model->graph;
     KOLO_TRY(add_initializers(m));
     KOLO_TRY(add_inputs(m));
-    for (size_t i = 0; i < graph->n_node; i++) KOLO_TRY(map_node(m, graph->node[i]));
-    KOLO_TRY(add_outputs(m));
+    for (; m->node < graph->n_node; m->node++) KOLO_TRY(map_node(m, graph->node[m->node]));
+    KOLO_TRY(add_outputs(m)); /* as of one more node */
     return kolo_graph_prune(m->g);
 }
 
@@ -302,13 +302,7 @@ static kolo_status walk_for(kolo_onnx *onnx, kolo_graph *g, int64_t samples, boo
                      .decide = decide,
                      .batch_of = KOLO_NONE};
     kolo_status status = walk(&m);
-    if (status == KOLO_OK && m.failed) status = KOLO_NOMEM(decisions->cap * sizeof(int));
-    if (status == KOLO_OK && m.decided != decisions->n && !decide && decisions->n > 0) {
-        status = KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                           "%s: what its nodes compute depends on the number of samples in a way "
-                           "that is not supported",
-                           onnx->path);
-    }
+    if (m.failed) status = KOLO_NOMEM(decisions->cap * sizeof *decisions->items);
     kolo_arena_fini(&m.arena);
     kolo_name_index_fini(&m.index);
     kolo_free(m.items);
@@ -318,21 +312,23 @@ static kolo_status walk_for(kolo_onnx *onnx, kolo_graph *g, int64_t samples, boo
 /* A prime that dimensions hardly have. */
 enum { DISTINCT = 1009 };
 
-/* A file that does not allow this number of samples may allow another: it is mapped without
- * decisions. */
-static void decide(kolo_onnx *onnx, onnx_decisions *decisions) {
-    kolo_graph *g = NULL;
-    kolo_status status = kolo_graph_create(NULL, &g);
-    if (status == KOLO_OK) status = walk_for(onnx, g, DISTINCT, true, decisions);
-    if (status != KOLO_OK) decisions->n = 0;
+/* A file that does not allow this number of samples may allow another: it is mapped by its sizes.
+ */
+static kolo_status decide(kolo_onnx *onnx, onnx_decisions *decisions) {
+    kolo_graph *g;
+    KOLO_TRY(kolo_graph_create(NULL, &g));
+    kolo_status status = walk_for(onnx, g, DISTINCT, true, decisions);
     kolo_graph_destroy(g);
+    if (status == KOLO_OK || status == KOLO_ERR_NOMEM) return status;
+    decisions->n = 0;
+    return KOLO_OK;
 }
 
 static kolo_status build(kolo_onnx *onnx, kolo_graph *g, int64_t samples) {
     onnx_decisions decisions = {0};
-    decide(onnx, &decisions);
-    kolo_status status = walk_for(onnx, g, samples, false, &decisions);
-    kolo_free(decisions.value);
+    kolo_status status = decide(onnx, &decisions);
+    if (status == KOLO_OK) status = walk_for(onnx, g, samples, false, &decisions);
+    kolo_free(decisions.items);
     return status;
 }
 

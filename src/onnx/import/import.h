@@ -28,9 +28,13 @@ typedef struct onnx_item {
     const struct onnx_item *tested; /* this is IsNaN of that value, or NULL */
 } onnx_item;
 
-/* Decisions in the order of the walk. */
+/* Decisions in the order of the walk, each with the number of its node. */
+typedef struct onnx_decision {
+    size_t node;
+    int value;
+} onnx_decision;
 typedef struct onnx_decisions {
-    int *value;
+    onnx_decision *items;
     size_t n, cap;
 } onnx_decisions;
 
@@ -47,13 +51,14 @@ typedef struct onnx_import {
     bool decide; /* records them; else follows those from `decided` on */
     bool failed; /* no memory for them */
     size_t decided;
+    size_t node;         /* the number of the one that is mapped */
     kolo_value batch_of; /* a value with the batch as first dimension; none: not yet */
 } onnx_import;
 
 enum { ONNX_MAX_IN = 64 };
 
-/* A decision about the batch: `own` with the sizes of this walk, or what was decided before. Every
- * walk must make the same ones in the same order. */
+/* A decision about the batch: what was decided for this node before, in the same order; `own`, by
+ * the sizes of this walk, where nothing was. */
 int onnx_decide(onnx_import *m, int own);
 
 /* A node while it is mapped. */

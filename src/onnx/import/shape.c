@@ -51,7 +51,8 @@ kolo_status onnx_map_reshape(onnx_call *c) {
     const kolo_value rows = c->in[0]->rows;
     const kolo_shape of_rows = kolo_value_shape(c->g, rows);
     if (rows.id >= 0 && kolo_shape_equal(&of_rows, &y)) return onnx_set(c, 0, rows);
-    if (have.rank >= 3 && y.rank == 2 && y.dim[0] != have.dim[0] && y.dim[0] % have.dim[0] == 0) {
+    const bool merges = have.rank >= 3 && y.rank == 2 && y.dim[0] % have.dim[0] == 0;
+    if (onnx_decide(c->m, merges && y.dim[0] != have.dim[0]) && merges) {
         y = kolo_shape_3(have.dim[0], y.dim[0] / have.dim[0], y.dim[1]);
         return onnx_set_rows(c, kolo_shape_equal(&have, &y) ? x : kolo_reshape(c->g, x, y));
     }
