@@ -171,10 +171,10 @@ static kolo_status check_buckets(const kolo_dump_opts *o) {
                          "kolo train measures the buckets auto: give the sizes that it printed");
     }
     const bool sums = (o->what == KOLO_DUMP_PLAN || o->what == KOLO_DUMP_SCHEDULE) &&
-                      o->zero == 0 && !o->mesh && !o->evaluate;
+                      o->zero == 0 && !o->mesh && !o->evaluate && o->ranks > 1;
     if (sums) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG, "--buckets is for --what plan or schedule of data-parallel "
-                                   "training without --zero: omit it");
+                                   "training on several ranks without --zero: omit it");
 }
 
 static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
@@ -190,6 +190,10 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
                          "servers are for data parallelism: give their number with "
                          "--ranks in the place of --mesh %s",
                          out->mesh);
+    }
+    if (out->pipeline && out->what != KOLO_DUMP_PROGRAM) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "--pipeline %s is for --what program: omit it",
+                         out->pipeline);
     }
     kolo_shape sample;
     int64_t classes;

@@ -1,5 +1,6 @@
 /* kolo bench train: training steps on a batch in memory. */
 #include "cli/commands/commands.h"
+#include "cli/launcher/error_report.h"
 #include "cli/launcher/run_on_ranks.h"
 #include "cli/options/train_opts.h"
 #include "cli/output/result.h"
@@ -26,7 +27,8 @@ static kolo_status bench_train_as_rank(kolo_comm *comm, int threads, kolo_option
 }
 
 int cmd_bench_train(kolo_options *o) {
-    train_opts_prepare(o);
+    kolo_status status = train_opts_prepare(o);
+    if (status != KOLO_OK) return report_failure(status);
     ranks_opts opts = ranks_opts_of(o, "workers");
     opts.workers = train_opts_workers(o, opts.workers);
     opts.threads = train_opts_threads(o);

@@ -186,8 +186,8 @@ static void resolve_length(kolo_options *o) {
 
 int cmd_train(kolo_options *o) {
     resolve_length(o);
-    train_opts_prepare(o);
-    kolo_status status = check_usage(o);
+    kolo_status status = train_opts_prepare(o);
+    if (status == KOLO_OK) status = check_usage(o);
     if (status != KOLO_OK) return report_failure(status);
     ranks_opts opts = ranks_opts_of(o, "workers");
     opts.workers = train_opts_workers(o, opts.workers);

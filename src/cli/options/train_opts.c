@@ -163,10 +163,20 @@ static bool drops_mesh(const kolo_options *o) {
     return divides_model(o) && (zero || types_servers(o));
 }
 
+/* Removes a mesh of a file; its size remains the number of workers. */
+static kolo_status drop_mesh(kolo_options *o) {
+    const int size = mesh_size(o);
+    char text[16];
+    snprintf(text, sizeof text, "%d", size);
+    drop(o, "mesh");
+    if (kolo_options_given(o, "workers") || size == 0) return KOLO_OK;
+    return kolo_options_set_from_file(o, "mesh", "workers", text);
+}
+
 /* Options that determine how the workers divide the model. */
-static void replace_layout(kolo_options *o) {
+static kolo_status replace_layout(kolo_options *o) {
     const bool other = drops_mesh(o), mesh = other || kolo_options_typed(o, "mesh");
-    if (other) drop(o, "mesh");
+    if (other) KOLO_TRY(drop_mesh(o));
     if (mesh && !has_axis(o, "tp")) drop(o, "placement");
     if ((mesh && divides_model(o)) || types_servers(o)) drop(o, "zero");
     if ((mesh && divides_model(o)) || (kolo_options_typed(o, "zero") && is_on(o, "zero"))) {
@@ -176,13 +186,14 @@ static void replace_layout(kolo_options *o) {
     if (kolo_options_has(o, "sync") && kolo_options_typed(o, "sync") && !types_servers(o)) {
         drop(o, "servers");
     }
+    return KOLO_OK;
 }
 
-void train_opts_prepare(kolo_options *o) {
+kolo_status train_opts_prepare(kolo_options *o) {
     bool batch = kolo_options_typed(o, "batch"), global = kolo_options_typed(o, "global-batch");
     if (batch && !global) kolo_options_unset(o, "global-batch");
     if (global && !batch) kolo_options_unset(o, "batch");
-    replace_layout(o);
+    return replace_layout(o);
 }
 
 int train_opts_threads(const kolo_options *o) {
@@ -230,11 +241,10 @@ static const struct {
 } axes[] = {{"pipeline", "pp"}, {"placement", "tp"}};
 
 static kolo_status check_axes(const kolo_options *o) {
-    const char *mesh = kolo_options_text(o, "mesh");
     for (size_t i = 0; i < KOLO_COUNT(axes); i++) {
         const char *option = axes[i].option, *axis = axes[i].axis;
         const bool given = kolo_options_has(o, option) && kolo_options_typed(o, option);
-        if (!given || (mesh && strstr(mesh, axis))) continue;
+        if (!given || has_axis(o, axis)) continue;
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "--%s has no effect without --mesh %s=2: remove it, or give --mesh %s=2",
                          option, axis, axis);

@@ -60,9 +60,9 @@ int train_opts_workers(const kolo_options *o, int workers);
 int train_opts_together(const kolo_options *o, int workers);
 /* Adds the global batch and its division into logical shards, which train and bench train have. */
 void train_opts_shards(const kolo_options *o, kolo_train_opts *opts);
-/* Removes values of a config file that the command line excludes: before options are
- * read. */
-void train_opts_prepare(kolo_options *o);
+/* Removes values of a config file that the command line excludes: before options are read. ARG: a
+ * mesh of more workers than are possible. */
+kolo_status train_opts_prepare(kolo_options *o);
 /* --threads; 0: an equal share of the processors. Reproducible runs have one unless it is given:
  * the share depends on the number of workers. */
 int train_opts_threads(const kolo_options *o);

@@ -161,7 +161,7 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
          "kolo: --eval-every has no effect without --eval: remove it, or give --eval\n"},
         {"train --model mlp --data synthetic --pipeline gpipe",
          "kolo: --pipeline has no effect without --mesh pp=2: remove it, or give --mesh pp=2\n"},
-        {"train --model mlp --data synthetic --mesh tp=2 --pipeline zb-h1",
+        {"train --model mlp --data synthetic --mesh tp=2,pp=1 --pipeline zb-h1",
          "kolo: --pipeline has no effect without --mesh pp=2: remove it, or give --mesh pp=2\n"},
         {"dump --model mlp --what plan --placement megatron",
          "kolo: --placement has no effect without --mesh tp=2: remove it, or give --mesh tp=2\n"},
@@ -425,6 +425,15 @@ static void a_run_resumes_on_another_layout(void **state) {
         }
         kolo_free(config);
     }
+    const char *yaml = "mesh: tp=2\n"; /* whose size is the number of workers */
+    ASSERT_OK(kolo_file_write("mesh.yaml", yaml, strlen(yaml)));
+    char text[512];
+    snprintf(text, sizeof text,
+             "%s --config mesh.yaml --zero 1 --batch 4 --out zero --json zero.json", run);
+    assert_int_equal(test_run(text), 0);
+    json_t *result = test_json("zero.json");
+    assert_int_equal(test_json_int(result, "workers"), 2);
+    json_decref(result);
     test_run_fails("train --resume two --zero 1 --mesh tp=2 --workers 2", 2,
                    "kolo: --zero is for data parallelism, and the mesh is dp=1,tp=2: omit one of "
                    "the two\n");
