@@ -161,8 +161,8 @@ static kolo_status decide(cutter *c, kolo_stage_cuts *cuts, kolo_arena *names) {
     return KOLO_OK;
 }
 
-/* What is only read otherwise, not moved, belongs to the stage that reads it first: so a value
- * crosses the cut before it. first: by value, the first stage that reads it. */
+/* A redistribution that moves nothing runs in the first stage that reads its result, so that its
+ * input crosses the cut. first: by value, the first stage that reads it. */
 static void follow_readers(cutter *c, int *first) {
     const kolo_graph *g = c->g;
     for (int32_t v = 0; v < g->n_values; v++) first[v] = c->stages;

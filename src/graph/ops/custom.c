@@ -259,6 +259,7 @@ void kolo_custom(kolo_graph *g, const char *name, const kolo_value *in, int n_in
     const registered_op *r = find(name ? name : "");
     kolo_value outputs[KOLO_MAX_IO];
     kolo_attr numbers[KOLO_MAX_ATTRS] = {{0}};
+    out[0] = KOLO_NONE;
     if (!r) {
         kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG,
                                            "no op \"%.80s\": register it with "
@@ -266,7 +267,7 @@ void kolo_custom(kolo_graph *g, const char *name, const kolo_value *in, int n_in
                                            name ? name : ""));
         return;
     }
-    for (int i = 0; i < r->op.custom->n_out; i++) out[i] = KOLO_NONE;
+    for (int i = 1; i < r->op.custom->n_out; i++) out[i] = KOLO_NONE;
     if (n_in != r->op.min_in) {
         kolo_graph_set_failed(
             g, KOLO_FAIL(KOLO_ERR_ARG, "%s: %d inputs instead of %d", name, n_in, r->op.min_in));

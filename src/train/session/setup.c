@@ -72,8 +72,7 @@ static kolo_status check_strict(const kolo_setup *s) {
     if (!s->opts.strict || s->train->encoded) return KOLO_OK;
     return KOLO_FAIL(
         KOLO_ERR_ARG,
-        "strict has no effect on %s, whose samples are checked when it is opened: leave "
-        "it out",
+        "--strict has no effect on %s, whose samples are checked when it is opened: omit it",
         kolo_dataset_describe(s->train)->name);
 }
 

@@ -104,7 +104,7 @@ static kolo_status check_ranges(const kolo_train_opts *o, int workers) {
     KOLO_TRY(kolo_check_count("epochs", o->epochs, 0, 1 << 30));
     KOLO_TRY(kolo_check_count("steps", o->steps, 0, many));
     KOLO_TRY(kolo_check_count("threads", o->threads, 1, 1024));
-    KOLO_TRY(kolo_check_count("loader_threads", o->loader_threads, KOLO_LOADER_NO_THREAD,
+    KOLO_TRY(kolo_check_count("loader threads", o->loader_threads, KOLO_LOADER_NO_THREAD,
                               KOLO_LOADER_MAX_THREADS));
     KOLO_TRY(kolo_check_count("bucket bytes", o->bucket_bytes, 1, many));
     KOLO_TRY(kolo_check_count("epochs between evaluations", o->eval_every, 0, 1 << 30));
