@@ -21,6 +21,7 @@ typedef struct fault {
     bool stays; /* in all later ones too */
     size_t byte;
     const char *error; /* NULL: no fault */
+    int clean;         /* audited steps without a fault before; 0: the first of STEPS - 1 */
 } fault;
 
 typedef struct outcome {
@@ -73,12 +74,13 @@ static kolo_status run(kolo_session *session, const kolo_dataset *data, kolo_com
     injector in = {f, kolo_session_plan(session), 0};
     const kolo_store *store = kolo_session_store(session);
     KOLO_TRY(kolo_session_init(session, 1));
-    for (int64_t k = 0; k < STEPS - 1; k++) {
-        KOLO_TRY(take_step(session, data, rank, ranks, k, k == 0));
+    const int64_t steps = f->clean > 0 ? f->clean : STEPS - 1;
+    for (int64_t k = 0; k < steps; k++) {
+        KOLO_TRY(take_step(session, data, rank, ranks, k, f->clean > 0 || k == 0));
     }
     if (f->error && rank == f->rank) kolo_plan_observe(in.plan, inject, &in);
     o->before = kolo_store_hash(store);
-    o->status = take_step(session, data, rank, ranks, STEPS - 1, true);
+    o->status = take_step(session, data, rank, ranks, steps, true);
     o->after = kolo_store_hash(store);
     if (o->status != KOLO_OK) snprintf(o->error, sizeof o->error, "%s", kolo_last_error());
     kolo_plan_observe(in.plan, NULL, NULL);
@@ -151,6 +153,10 @@ static void no_fault_is_missed(void **state) {
     }
 }
 
+static void clean_steps_raise_no_alarm(void **state) {
+    check(&(fault){.ranks = 3, .clean = getenv("KOLO_SOAK") ? 9999 : 20});
+}
+
 static void a_verdict_needs_a_majority(void **state) {
     static const struct {
         uint64_t of_owner, of_auditor, again[4];
@@ -181,6 +187,7 @@ TEST_MAIN(test_audit) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wrong_gradient_is_found_and_its_rank_named),
         cmocka_unit_test(no_fault_is_missed),
+        cmocka_unit_test(clean_steps_raise_no_alarm),
         cmocka_unit_test(a_verdict_needs_a_majority),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
