@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-CASES = ["--no-share", "--zero 1 --no-share", "--zero 2 --no-share", "--zero 3", ""]
+CASES = ["--no-share", "--zero 1 --no-share", "--zero 2 --no-share", "--zero 3 --no-share", "", "--zero 3"]
 
 
 def children(pid):

@@ -106,8 +106,8 @@ typedef struct kolo_train_opts {
                               product of batch, accumulate and workers */
     /* ZeRO (Rajbhandari et al., 2020): 1 divides the optimizer state over the workers, 2 the
      * gradients too, 3 the parameters too, which are gathered where they are read; each worker
-     * updates a range of every parameter. 0: each has all. With `reproducible` 2 is as 1, and 3
-     * UNSUPPORTED, as any level is with row-sparse gradients. */
+     * updates a range of every parameter. 0: each has all. With `reproducible` 2 is as 1. Where the
+     * workers of a host share the parameters, 3 is as 2. */
     int zero;
     /* Each worker has a copy of the parameters and of the optimizer state. Else the workers of a
      * host have one copy of the parameters in shared memory, each has a part of the state and

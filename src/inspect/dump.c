@@ -205,7 +205,7 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     if (!out->threads) out->threads = 1;
     if (!out->ranks) out->ranks = 2;
     if (out->buckets) KOLO_TRY(check_buckets(out));
-    out->share &= !out->buckets && out->what != KOLO_DUMP_SCHEDULE && out->zero < 3 && !out->mesh &&
+    out->share &= !out->buckets && out->what != KOLO_DUMP_SCHEDULE && !out->mesh &&
                   !out->sparse_embedding && !out->evaluate;
     if (out->batch < 0 || out->classes < 0 || out->bucket_bytes < 0 || out->threads < 0 ||
         out->ranks < 0) {

@@ -156,7 +156,7 @@ typedef struct kolo_zero_cut {
 typedef struct kolo_zero_opts {
     int level;           /* 1: optimizer state is sharded; 2: gradients too; 3: parameters too; 0:
                             state of those parameters whose updates keep their bits */
-    bool share;          /* the ranks have the parameters in the same memory; not of level 3 */
+    bool share;          /* the ranks have the parameters in the same memory; not with level 3 */
     size_t bucket_bytes; /* least bytes of the parameters that are cut and exchanged together */
     /* Whether the cuts of a parameter or state are fixed already; sets them. May be NULL. */
     bool (*fixed)(void *arg, const char *name, kolo_zero_cut *cut);

@@ -468,8 +468,8 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .mesh = o->mesh,
         .placement = o->placement,
         .splits = o->splits,
-        .zero = o->shards > 0 && o->zero == 2 ? 1 : o->zero, /* shards are summed as wholes */
-        .keep_sums = o->shards > 0 && o->zero > 2,
+        .zero = kolo_plan_level(o),
+        .keep_sums = o->shards > 0 && kolo_plan_level(o) > 2,
         .share = o->share,
         .lag = o->lag,
         .compression = o->compression,
@@ -497,7 +497,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     p->store = store;
     KOLO_TRY_GOTO(resolve(opts, &o), fail);
     const bool model_axes = kolo_mesh_has_model_axis(&o.mesh);
-    p->comm = o.train || o.zero > 2 || model_axes ? comm : NULL;
+    p->comm = o.train || kolo_plan_level(&o) > 2 || model_axes ? comm : NULL;
     p->groups = o.groups;
     p->train = o.train;
     p->updates_only = o.updates_only;

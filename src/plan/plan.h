@@ -145,7 +145,7 @@ typedef struct kolo_plan_opts {
     bool splits;
     int zero;   /* level of ZeRO: 1 to 3; see kolo_pass_zero; 0: none */
     bool share; /* the ranks share the parameters; call kolo_store_share before the
-                   first run. Not with level 3 of zero */
+                   first run. Level 3 of zero is then 2: the host has one copy of them */
     int lag;    /* of gradients, in steps; see kolo_pass_lag */
     kolo_compression compression; /* of gradients; default none. See kolo_pass_compress */
     kolo_recompute recompute;     /* default none */
@@ -164,6 +164,12 @@ typedef struct kolo_plan_opts {
     struct kolo_tuner *tuner; /* borrowed until the plan is compiled; NULL: estimates */
     int threads;              /* of kernels; default 1 */
 } kolo_plan_opts;
+
+/* The level of ZeRO that a plan has. */
+static inline int kolo_plan_level(const kolo_plan_opts *o) {
+    const int level = o->share && o->zero > 2 ? 2 : o->zero;
+    return o->shards > 0 && level == 2 ? 1 : level; /* shards are summed as wholes */
+}
 
 /* The pipeline options of a plan on one rank. */
 kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *opts);

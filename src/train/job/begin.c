@@ -183,7 +183,8 @@ kolo_status kolo_job_load_weights(const kolo_job *j) {
     kolo_store *store = kolo_session_store(j->session);
     if (!o->init || j->resume.here) return KOLO_OK;
     const bool slices = kolo_mesh_has_model_axis(&j->setup.mesh);
-    bool reads = j->rank == 0 || slices || (o->zero > 2 && kolo_store_is_sharded(store));
+    bool reads =
+        j->rank == 0 || slices || kolo_plan_level(&kolo_session_config_of(j->session)->plan) > 2;
     kolo_text rest = {0};
     kolo_text *partial = o->init_partial ? &rest : NULL;
     kolo_status status = reads ? kolo_weights_load(o->init, o->model, store, partial) : KOLO_OK;

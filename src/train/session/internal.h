@@ -136,7 +136,7 @@ static inline int64_t micro_global(const kolo_session *s, int64_t global, int64_
 
 /* Whether all ranks gather parameters in every micro-batch. */
 static inline bool gathers_parameters(const kolo_session *s) {
-    return ranks_of(s) > 1 && s->opts.plan.zero > 2;
+    return ranks_of(s) > 1 && kolo_plan_level(&s->opts.plan) > 2;
 }
 
 /* Whether ranks take part in each other's evaluation: each has a range of the parameters. */

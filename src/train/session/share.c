@@ -11,7 +11,6 @@ const char *kolo_session_unshared(const kolo_session_config *c, const kolo_comm 
         const char *text;
     } reasons[] = {
         {ranks == 1 || c->evaluate_only, "one worker has them"},
-        {c->plan.zero > 2, "--zero 3 divides them"},
         {c->served, "parameter servers have them"},
         {kolo_mesh_has_model_axis(&c->plan.mesh), "the mesh divides layers"},
         {c->consistency.kind != KOLO_CONSISTENCY_BSP, "--consistency lets them differ"},

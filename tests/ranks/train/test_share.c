@@ -67,12 +67,12 @@ static const struct {
       .optimizer.weight_decay = 0.1,
       .optimizer.clip = 1},
      2},
-    {"zero 2",
+    {"zero 3", /* shared, it is level 2 */
      {.model = "mlp",
       .model_options = "hidden=64",
       .optimizer.kind = KOLO_OPTIMIZER_ADAM,
       .bucket_bytes = 100000,
-      .zero = 2},
+      .zero = 3},
      3},
     {"reproducible, audited",
      {.model = "mlp",
@@ -282,6 +282,25 @@ static void plans_show_what_is_shared(void **state) {
     kolo_dump_free(text);
 }
 
+/* Nothing is gathered on a host that has one copy of the parameters. */
+static void level_3_is_level_2_where_parameters_are_shared(void **state) {
+    char *plans[2];
+    for (int i = 0; i < 2; i++) {
+        const kolo_dump_opts opts = {.what = KOLO_DUMP_PLAN,
+                                     .model = "mlp",
+                                     .model_options = "hidden=64",
+                                     .batch = 4,
+                                     .optimizer.kind = KOLO_OPTIMIZER_ADAM,
+                                     .share = true,
+                                     .zero = 2 + i,
+                                     .ranks = 4};
+        ASSERT_OK(kolo_dump(&opts, &plans[i]));
+    }
+    assert_non_null(strstr(plans[1], "shared: barrier"));
+    assert_string_equal(plans[0], plans[1]);
+    for (int i = 0; i < 2; i++) kolo_dump_free(plans[i]);
+}
+
 TEST_MAIN(test_share) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shared_parameters_give_the_same_bits),
@@ -291,6 +310,7 @@ TEST_MAIN(test_share) {
         cmocka_unit_test(rank_0_alone_needs_a_folder),
         cmocka_unit_test(survivors_name_a_lost_rank),
         cmocka_unit_test(plans_show_what_is_shared),
+        cmocka_unit_test(level_3_is_level_2_where_parameters_are_shared),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
