@@ -43,9 +43,9 @@ typedef struct kolo_reducer_opts {
 
 /* Creates a reducer. A collective call: all ranks pass buffers of the same counts (tree_node is
  * ignored). Blocks for a small exchange. The buffers are borrowed until the reducer is destroyed.
- * ARG: no buffers, or a codec with a type other than f32; on all ranks, if they disagree on the
- * buffers, their type or an option: the error shows the first difference, and the communicator
- * remains usable. NOMEM; the errors of an allgather. */
+ * ARG: no buffers, or a codec with a type other than f32; or the ranks disagree on the buffers,
+ * their type or an option: the error shows the first difference. Invalid arguments of one rank are
+ * an error on all ranks, and the communicator remains usable. NOMEM; the errors of an allgather. */
 KOLO_API kolo_status kolo_reducer_create(kolo_comm *comm, const kolo_part *buffers, int n,
                                          kolo_dtype dtype, const kolo_reducer_opts *opts,
                                          kolo_reducer **reducer);

@@ -55,6 +55,11 @@ struct kolo_reducer {
     bool ordered;           /* the order is that of rank 0's first step */
 };
 
+/* Breaks the communicator with the last error: the other ranks wait for this one, or will. */
+static kolo_status fail_on_all(const kolo_reducer *r, kolo_status status) {
+    return kolo_failed(kolo_comm_break(r->comm, status, "reducer: %s", kolo_last_error()));
+}
+
 /* ---- buckets ---- */
 
 static void free_buckets(kolo_reducer *r) {
@@ -153,17 +158,18 @@ static kolo_status create_request(kolo_reducer *r, bucket *k) {
     return status;
 }
 
+/* A rank on which this fails breaks the communicator: the others will wait for its buckets. */
 static kolo_status create_buckets(kolo_reducer *r) {
     KOLO_COMM_LOCK_SCOPE(r->comm);
-    KOLO_TRY(divide(r));
-    for (int b = 0; b < r->n_buckets; b++) {
-        KOLO_TRY(alloc_memory(r, &r->buckets[b]));
-        KOLO_TRY(create_request(r, &r->buckets[b]));
+    kolo_status status = divide(r);
+    for (int b = 0; b < r->n_buckets && status == KOLO_OK; b++) {
+        status = alloc_memory(r, &r->buckets[b]);
+        if (status == KOLO_OK) status = create_request(r, &r->buckets[b]);
     }
-    return KOLO_OK;
+    return status == KOLO_OK ? status : fail_on_all(r, status);
 }
 
-/* ---- creation ---- */
+/* ---- arguments ---- */
 
 static kolo_status check(const kolo_part *buffers, int n, kolo_dtype dtype,
                          const kolo_reducer_opts *opts) {
@@ -202,7 +208,7 @@ static method method_of(const kolo_reducer_opts *opts) {
 
 /* ---- agreement of the ranks ---- */
 
-/* What a rank gives to a reducer; equal on all ranks, except for the last one. */
+/* What a rank gives to a reducer. */
 typedef enum term {
     TERM_BUFFERS,
     TERM_DTYPE,
@@ -210,10 +216,16 @@ typedef enum term {
     TERM_BUCKET,
     TERM_CODEC,
     TERM_RATIO,
-    TERM_COUNTS,     /* hash of the buffers' counts */
-    TERM_REGISTERED, /* all buffers are in registered memory */
     TERMS
 } term;
+
+typedef struct offer {
+    uint64_t terms[TERMS];
+    uint64_t counts;    /* hash of the buffers' counts */
+    int32_t registered; /* all buffers are in registered memory */
+    int32_t status;     /* whether the rank accepts its own arguments */
+    char reason[160];   /* if not */
+} offer;
 
 static bool all_registered(const kolo_reducer *r) {
     kolo_transport *t = r->comm->transport;
@@ -224,15 +236,30 @@ static bool all_registered(const kolo_reducer *r) {
     return true;
 }
 
-static void set_terms(const kolo_reducer *r, const uint64_t *counts, uint64_t terms[TERMS]) {
-    terms[TERM_BUFFERS] = (uint64_t)r->n;
-    terms[TERM_DTYPE] = r->dtype;
-    terms[TERM_OP] = r->opts.sum ? KOLO_SUM : KOLO_MEAN;
-    terms[TERM_BUCKET] = r->opts.bucket_bytes;
-    terms[TERM_CODEC] = r->opts.codec.kind;
-    memcpy(&terms[TERM_RATIO], &r->opts.codec.ratio, sizeof(double));
-    terms[TERM_COUNTS] = kolo_hash_bytes(counts, (size_t)r->n * sizeof *counts);
-    terms[TERM_REGISTERED] = all_registered(r);
+static uint64_t hash_counts(const kolo_reducer *r) {
+    uint64_t pair[2] = {0};
+    for (int i = 0; i < r->n; i++) {
+        pair[1] = r->buffers[i].count;
+        pair[0] = kolo_hash_bytes(pair, sizeof pair);
+    }
+    return pair[0];
+}
+
+/* A rank whose arguments are invalid gives the reason, which is in the error slot. */
+static void make_offer(const kolo_reducer *r, kolo_status status, offer *own) {
+    *own = (offer){.terms = {[TERM_BUFFERS] = (uint64_t)r->n,
+                             [TERM_DTYPE] = (uint64_t)r->dtype,
+                             [TERM_OP] = r->opts.sum ? KOLO_SUM : KOLO_MEAN,
+                             [TERM_BUCKET] = r->opts.bucket_bytes,
+                             [TERM_CODEC] = (uint64_t)r->opts.codec.kind},
+                   .status = (int32_t)status};
+    memcpy(&own->terms[TERM_RATIO], &r->opts.codec.ratio, sizeof(double));
+    if (status != KOLO_OK) {
+        snprintf(own->reason, sizeof own->reason, "%.150s", kolo_last_error());
+    } else {
+        own->counts = hash_counts(r);
+        own->registered = all_registered(r);
+    }
 }
 
 /* Writes a term as the caller gave it. */
@@ -241,7 +268,8 @@ static void print_term(term which, uint64_t value, char *text, size_t bytes) {
     memcpy(&ratio, &value, sizeof ratio);
     switch (which) {
     case TERM_DTYPE:
-        snprintf(text, bytes, "type %s", kolo_dtype_name((kolo_dtype)value));
+        snprintf(text, bytes, "type %s",
+                 value < KOLO_DTYPE_COUNT ? kolo_dtype_name((kolo_dtype)value) : "unknown");
         break;
     case TERM_OP:
         snprintf(text, bytes, "operation %s", kolo_reduce_op_name((kolo_reduce_op)value));
@@ -256,7 +284,7 @@ static void print_term(term which, uint64_t value, char *text, size_t bytes) {
         kolo_snprintf(text, bytes, "codec ratio %g", ratio);
         break;
     default:
-        snprintf(text, bytes, "%llu buffers", (unsigned long long)value);
+        snprintf(text, bytes, "%lld buffers", (long long)value);
     }
 }
 
@@ -268,77 +296,108 @@ static kolo_status disagree(const kolo_reducer *r, int rank, const char *first, 
                      other);
 }
 
-static kolo_status gather_terms(kolo_reducer *r, const uint64_t *own, uint64_t *all, size_t count) {
+static kolo_status gather(kolo_reducer *r, const void *own, void *all, size_t bytes) {
     kolo_request_opts o = {.kind = KOLO_COLLECTIVE_ALLGATHER,
-                           .dtype = KOLO_DTYPE_I64,
+                           .dtype = KOLO_DTYPE_U8,
                            .input = own,
                            .output = all,
-                           .count = count,
+                           .count = bytes,
                            .site = "reducer"};
     return kolo_request_run(r->comm, &o, 0);
 }
 
-/* Finds the first buffer whose count differs from rank 0's; `all` has room for TERMS per rank. */
-static kolo_status compare_counts(kolo_reducer *r, const uint64_t *counts, uint64_t *all) {
+/* A buffer whose count differs from rank 0's; no buffer: `index` is their number. */
+typedef struct count_pair {
+    uint64_t index, own, first;
+} count_pair;
+
+/* `first` has room for the counts of rank 0, `all` for a pair of each rank. */
+static kolo_status exchange_counts(kolo_reducer *r, uint64_t *first, count_pair *all) {
     size_t n = (size_t)r->n, i = 0;
-    uint64_t *first = kolo_alloc(n * sizeof *first);
-    if (!first) {
-        return kolo_comm_break(r->comm, KOLO_ERR_NOMEM, "no memory to compare %d buffers", r->n);
-    }
-    memcpy(first, counts, n * sizeof *first);
-    kolo_status status = kolo_broadcast(r->comm, first, n, KOLO_DTYPE_I64, 0);
-    while (i < n && first[i] == counts[i]) i++;
-    uint64_t own[3] = {i, i < n ? counts[i] : 0, i < n ? first[i] : 0};
-    kolo_free(first);
-    KOLO_TRY(status);
-    KOLO_TRY(gather_terms(r, own, all, 3));
+    for (size_t b = 0; b < n; b++) first[b] = r->buffers[b].count;
+    KOLO_TRY(kolo_broadcast(r->comm, first, n, KOLO_DTYPE_I64, 0));
+    while (i < n && first[i] == r->buffers[i].count) i++;
+    count_pair own = {.index = i};
+    if (i < n) own = (count_pair){i, r->buffers[i].count, first[i]};
+    KOLO_TRY(gather(r, &own, all, sizeof own));
     for (int p = 1; p < r->comm->size; p++) {
-        const uint64_t *other = all + (size_t)p * 3;
         char text[2][64];
-        if (other[0] >= n) continue;
+        if (all[p].index >= n) continue;
         for (int side = 0; side < 2; side++) {
             snprintf(text[side], sizeof text[side], "%llu elements in buffer %llu",
-                     (unsigned long long)other[2 - side], (unsigned long long)other[0]);
+                     (unsigned long long)(side ? all[p].own : all[p].first),
+                     (unsigned long long)all[p].index);
         }
         return disagree(r, p, text[0], text[1]);
     }
     return KOLO_OK;
 }
 
-static kolo_status compare_terms(kolo_reducer *r, const uint64_t *counts, uint64_t *all) {
-    bool registered = true, same_counts = true;
-    uint64_t own[TERMS];
-    set_terms(r, counts, own);
-    KOLO_TRY(gather_terms(r, own, all, TERMS));
-    for (int p = 0; p < r->comm->size; p++) {
-        const uint64_t *other = all + (size_t)p * TERMS;
-        for (int t = 0; t < TERM_COUNTS; t++) {
-            char text[2][64];
-            if (other[t] == all[t]) continue;
-            print_term((term)t, all[t], text[0], sizeof text[0]);
-            print_term((term)t, other[t], text[1], sizeof text[1]);
-            return disagree(r, p, text[0], text[1]);
-        }
-        same_counts = same_counts && other[TERM_COUNTS] == all[TERM_COUNTS];
-        registered = registered && other[TERM_REGISTERED];
-    }
-    if (registered && r->method == METHOD_COPY) r->method = METHOD_IN_PLACE;
-    return same_counts ? KOLO_OK : compare_counts(r, counts, all);
-}
-
-/* Compares what the ranks give. Buffers that are registered on all of them are reduced in place. */
-static kolo_status agree(kolo_reducer *r) {
-    uint64_t *all = kolo_alloc((size_t)r->comm->size * TERMS * sizeof *all);
-    uint64_t *counts = kolo_alloc((size_t)r->n * sizeof *counts);
-    kolo_status status = all && counts ? KOLO_OK : KOLO_NOMEM((size_t)r->n * sizeof *counts);
-    for (int i = 0; i < r->n && status == KOLO_OK; i++) counts[i] = r->buffers[i].count;
-    if (status == KOLO_OK) status = compare_terms(r, counts, all);
+/* Finds the first buffer whose count differs from rank 0's. */
+static kolo_status compare_counts(kolo_reducer *r) {
+    size_t n = (size_t)r->n;
+    uint64_t *first = kolo_alloc(n * sizeof *first);
+    count_pair *all = kolo_alloc((size_t)r->comm->size * sizeof *all);
+    kolo_status status = first && all ? exchange_counts(r, first, all)
+                                      : fail_on_all(r, KOLO_NOMEM(n * sizeof *first));
+    kolo_free(first);
     kolo_free(all);
-    kolo_free(counts);
     return status;
 }
 
-static kolo_status open_reducer(kolo_reducer *r, const kolo_part *buffers) {
+/* Finds the first difference between the terms of the ranks. */
+static kolo_status compare_terms(const kolo_reducer *r, const offer *all) {
+    for (int p = 1; p < r->comm->size; p++) {
+        for (int t = 0; t < TERMS; t++) {
+            char text[2][64];
+            if (all[p].terms[t] == all[0].terms[t]) continue;
+            print_term((term)t, all[0].terms[t], text[0], sizeof text[0]);
+            print_term((term)t, all[p].terms[t], text[1], sizeof text[1]);
+            return disagree(r, p, text[0], text[1]);
+        }
+    }
+    return KOLO_OK;
+}
+
+/* Finds the first rank whose arguments are invalid. */
+static kolo_status find_invalid(const kolo_reducer *r, const offer *all) {
+    for (int p = 0; p < r->comm->size; p++) {
+        if (all[p].status == KOLO_OK) continue;
+        return KOLO_FAIL((kolo_status)all[p].status, "rank %d: %.*s",
+                         kolo_comm_whole_rank(r->comm, p), (int)sizeof all[p].reason,
+                         all[p].reason);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status compare(kolo_reducer *r, kolo_status status, const offer *own, offer *all) {
+    bool registered = true, same_counts = true;
+    KOLO_TRY(gather(r, own, all, sizeof *own));
+    KOLO_TRY(compare_terms(r, all));
+    if (status != KOLO_OK) return KOLO_FAIL(status, "%s", own->reason);
+    KOLO_TRY(find_invalid(r, all));
+    for (int p = 0; p < r->comm->size; p++) {
+        same_counts = same_counts && all[p].counts == all[0].counts;
+        registered = registered && all[p].registered;
+    }
+    if (registered && r->method == METHOD_COPY) r->method = METHOD_IN_PLACE;
+    return same_counts ? KOLO_OK : compare_counts(r);
+}
+
+/* Compares what the ranks give; `status` is that of this rank's arguments. Buffers that are
+ * registered on all ranks are reduced in place. */
+static kolo_status agree(kolo_reducer *r, kolo_status status) {
+    offer own, *all = kolo_alloc((size_t)r->comm->size * sizeof *all);
+    make_offer(r, status, &own);
+    if (!all) return fail_on_all(r, KOLO_NOMEM((size_t)r->comm->size * sizeof *all));
+    status = compare(r, status, &own, all);
+    kolo_free(all);
+    return status;
+}
+
+/* ---- creation ---- */
+
+static kolo_status copy_buffers(kolo_reducer *r, const kolo_part *buffers) {
     size_t n = (size_t)r->n;
     r->buffers = kolo_alloc(n * sizeof *r->buffers);
     r->offsets = kolo_zalloc(n * sizeof *r->offsets);
@@ -351,25 +410,34 @@ static kolo_status open_reducer(kolo_reducer *r, const kolo_part *buffers) {
     }
     memcpy(r->buffers, buffers, n * sizeof *buffers);
     for (int i = 0; i < r->n; i++) r->order[i] = r->n - 1 - i;
-    KOLO_TRY(agree(r));
-    return create_buckets(r);
+    return KOLO_OK;
+}
+
+/* A rank whose arguments are invalid takes part in the exchange, since the others wait for it. */
+static kolo_status open_reducer(kolo_reducer *r, const kolo_part *buffers) {
+    kolo_status status = check(buffers, r->n, r->dtype, &r->opts);
+    if (status == KOLO_OK) {
+        r->element_bytes = kolo_dtype_bytes(r->dtype);
+        r->method = method_of(&r->opts);
+        status = copy_buffers(r, buffers);
+    }
+    status = agree(r, status);
+    return status == KOLO_OK ? create_buckets(r) : status;
 }
 
 kolo_status kolo_reducer_create(kolo_comm *comm, const kolo_part *buffers, int n, kolo_dtype dtype,
                                 const kolo_reducer_opts *opts, kolo_reducer **reducer) {
     if (!comm || !reducer)
         return KOLO_FAIL(KOLO_ERR_ARG, "kolo_reducer_create: an argument is NULL");
+    KOLO_COMM_CLAIM(comm);
     kolo_reducer_opts o = opts ? *opts : (kolo_reducer_opts){0};
     if (o.bucket_bytes == 0) o.bucket_bytes = 1 << 20;
-    KOLO_TRY(check(buffers, n, dtype, &o));
     kolo_reducer *r = kolo_zalloc(sizeof *r);
-    if (!r) return KOLO_NOMEM(sizeof *r);
-    *r = (kolo_reducer){.comm = comm,
-                        .opts = o,
-                        .dtype = dtype,
-                        .element_bytes = kolo_dtype_bytes(dtype),
-                        .method = method_of(&o),
-                        .n = n};
+    if (!r) {
+        kolo_status status = KOLO_NOMEM(sizeof *r);
+        return kolo_comm_break(comm, status, "reducer: %s", kolo_last_error());
+    }
+    *r = (kolo_reducer){.comm = comm, .opts = o, .dtype = dtype, .n = n};
     kolo_status status = open_reducer(r, buffers);
     if (status == KOLO_OK) {
         *reducer = r;
@@ -477,7 +545,7 @@ static kolo_status reorder(kolo_reducer *r) {
     int *bucket_of = kolo_zalloc(n * sizeof *bucket_of);
     kolo_status status = KOLO_OK;
     if (!offsets || !bucket_of) {
-        status = KOLO_NOMEM(n * sizeof *offsets);
+        status = fail_on_all(r, KOLO_NOMEM(n * sizeof *offsets));
     } else if (!is_order(r->arrived, r->n, bucket_of)) {
         status = KOLO_FAIL(KOLO_ERR_FORMAT,
                            "the order of %d buffers received from rank 0 is no permutation", r->n);

@@ -210,7 +210,8 @@ static void wrong_use_is_refused_and_harmless(void **state) {
 /* ---- ranks that disagree ---- */
 
 typedef struct disagreement {
-    int buffers, count; /* of the last rank; the others have 3 buffers of 8 elements */
+    int buffers; /* of the last rank; the others have 3 buffers of 8 elements of f32 */
+    size_t count;
     kolo_dtype dtype;
     kolo_reducer_opts opts;
     const char text[96];
@@ -223,6 +224,11 @@ static const disagreement disagreements[] = {
     {3, 8, KOLO_DTYPE_F32, {.bucket_bytes = 7}, "bucket_bytes 1048576, rank 2 has bucket_bytes 7"},
     {3, 8, KOLO_DTYPE_F32, {.codec.kind = KOLO_CODEC_INT8}, "codec none, rank 2 has codec int8"},
     {3, 9, KOLO_DTYPE_F32, {0}, "has 8 elements in buffer 1, rank 2 has 9 elements in buffer 1"},
+    /* Arguments that are invalid by themselves. */
+    {0, 8, KOLO_DTYPE_F32, {0}, "rank 0 has 3 buffers, rank 2 has 0 buffers"},
+    {3, 8, KOLO_DTYPE_COUNT, {0}, "rank 0 has type f32, rank 2 has type unknown"},
+    {3, 8, KOLO_DTYPE_F64, {.codec.kind = KOLO_CODEC_INT8}, "type f32, rank 2 has type f64"},
+    {3, SIZE_MAX / 4, KOLO_DTYPE_F32, {0}, "buffer 1 of a reducer, of 4611686018427387903 el"},
 };
 
 static kolo_status disagreement_body(kolo_comm *comm, const void *arg, void *result) {
@@ -231,7 +237,7 @@ static kolo_status disagreement_body(kolo_comm *comm, const void *arg, void *res
     for (size_t i = 0; i < KOLO_COUNT(disagreements); i++) {
         const disagreement *d = &disagreements[i];
         float x[3][9] = {{0}};
-        kolo_part parts[3] = {{0, x[0], 8}, {0, x[1], last ? (size_t)d->count : 8}, {0, x[2], 8}};
+        kolo_part parts[3] = {{0, x[0], 8}, {0, x[1], last ? d->count : 8}, {0, x[2], 8}};
         kolo_reducer *r;
         kolo_status status =
             kolo_reducer_create(comm, parts, last ? d->buffers : 3,
