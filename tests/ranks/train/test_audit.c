@@ -126,17 +126,23 @@ static void check(const fault *f) {
 
 static void a_wrong_gradient_is_found_and_its_rank_named(void **state) {
     static const fault faults[] = {
-        {2, 0, 0, false, 0, NULL},
-        {3, 0, 0, false, 0, NULL},
-        {3, 1, 2, false, 0, "step 3: rank 1 computed a wrong gradient of logical shard 2, though"},
-        {3, 1, 3, false, 77, "step 3: rank 1 computed a wrong gradient of logical shard 3, though"},
-        {3, 1, 0, false, 13, "step 3: rank 1 computed a wrong gradient of logical shard 4, though"},
-        {3, 2, 1, false, 1, "step 3: rank 2 computed a wrong gradient of logical shard 1, though"},
-        {3, 2, 2, true, 5,
-         "step 3: rank 2 computed a wrong gradient of logical shard 4, and again"},
-        {2, 0, 3, false, 9, "step 3: rank 0 computed a wrong gradient of logical shard 0, though"},
-        {2, 1, 1, false, 9, "step 3: rank 1 computed a wrong gradient of logical shard 1, though"},
-        {2, 1, 3, true, 9, "rank 1 and rank 0 compute different gradients of logical shard 3"},
+        {2, 0, 0, false, 0, NULL, 0},
+        {3, 0, 0, false, 0, NULL, 0},
+        {3, 1, 2, false, 0, "step 3: rank 1 computed a wrong gradient of logical shard 2, though",
+         0},
+        {3, 1, 3, false, 77, "step 3: rank 1 computed a wrong gradient of logical shard 3, though",
+         0},
+        {3, 1, 0, false, 13, "step 3: rank 1 computed a wrong gradient of logical shard 4, though",
+         0},
+        {3, 2, 1, false, 1, "step 3: rank 2 computed a wrong gradient of logical shard 1, though",
+         0},
+        {3, 2, 2, true, 5, "step 3: rank 2 computed a wrong gradient of logical shard 4, and again",
+         0},
+        {2, 0, 3, false, 9, "step 3: rank 0 computed a wrong gradient of logical shard 0, though",
+         0},
+        {2, 1, 1, false, 9, "step 3: rank 1 computed a wrong gradient of logical shard 1, though",
+         0},
+        {2, 1, 3, true, 9, "rank 1 and rank 0 compute different gradients of logical shard 3", 0},
     };
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) check(&faults[i]);
 }
