@@ -101,10 +101,11 @@ typedef struct kolo_batch {
     const kolo_field *fields;
     const void *data[KOLO_MAX_FIELDS]; /* of each field: [count, shape], row-major */
     /* Of a loader; else 0. */
-    int64_t global_count; /* samples of all ranks; 0 in a batch of a loader: end of the data */
-    int64_t first;        /* index of the first sample in the global batch */
-    int64_t epoch, step;  /* step within the epoch */
-    int64_t damaged;      /* samples of `count` that took the place of damaged ones */
+    int64_t global_count;   /* samples of all ranks; 0 in a batch of a loader: end of the data */
+    int64_t first;          /* index of the first sample in the global batch */
+    int64_t epoch, step;    /* step within the epoch */
+    int64_t damaged;        /* samples of `count` that took the place of damaged ones */
+    const int64_t *indices; /* [count]: of the samples in the data set */
 } kolo_batch;
 
 /* The path in a spec, "DIR" of "mnist:DIR"; NULL: it holds none. Points into `spec`. */
@@ -175,6 +176,17 @@ KOLO_API const kolo_dataset_info *kolo_dataset_describe(const kolo_dataset *data
  * index out of range; IO, FORMAT: a sample cannot be read. */
 KOLO_API kolo_status kolo_dataset_gather(const kolo_dataset *dataset, const int64_t *indices,
                                          int64_t n, void *const *data);
+
+/* ---- ledgers ---- */
+
+/* Checks the ledgers PATH.0, PATH.1, ... that the workers of a run and of those that resumed it
+ * have written (`ledger` in kolo_train_opts): whether each sample was used exactly once in each
+ * epoch. *exact: no sample was used twice in an epoch, and none is missing in those that have
+ * ended. *text has a line for each epoch, with the samples that are missing or were used more
+ * often; free it with kolo_ledger_text_free. IO: a file is missing or cannot be read; FORMAT: one
+ * is damaged, or of another run; NOMEM. */
+KOLO_API kolo_status kolo_ledger_check(const char *path, bool *exact, char **text);
+KOLO_API void kolo_ledger_text_free(char *text);
 
 /* ---- loaders ---- */
 

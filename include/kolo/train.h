@@ -134,6 +134,10 @@ typedef struct kolo_train_opts {
      * has the bits of the recorded one (docs/servers.md). The path of server i ends in ".i". An
      * existing file is not recorded over. NULL: neither. */
     const char *record, *replay;
+    /* File in which each worker records the samples that it has used, for kolo_ledger_check; the
+     * path of worker i ends in ".i". An existing one is refused, unless the run resumes: then it
+     * goes on. NULL: none. UNSUPPORTED: with `in_memory`, or gradients that are discarded. */
+    const char *ledger;
     kolo_sync sync;          /* default KOLO_SYNC_ALLREDUCE */
     const char *consistency; /* when the workers synchronize: "bsp", in every
                                 step; "lag:S", in every step, for the update S steps later;

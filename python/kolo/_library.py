@@ -109,7 +109,7 @@ struct kolo_dataset_info {
 };
 struct kolo_batch {
     int64_t count; int n_fields; const kolo_field *fields; const void *data[32];
-    int64_t global_count, first, epoch, step, damaged;
+    int64_t global_count, first, epoch, step, damaged; const int64_t *indices;
 };
 struct kolo_dataset_opts {
     int64_t context, vocabulary; bool pairs; int64_t first, separator;

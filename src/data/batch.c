@@ -13,6 +13,7 @@ kolo_batch kolo_batch_part(const kolo_batch *batch, int64_t first, int64_t count
     kolo_batch part = *batch;
     part.count = count;
     part.first += first;
+    if (batch->indices) part.indices += first;
     for (int f = 0; f < batch->n_fields && count > 0; f++) {
         part.data[f] =
             (const char *)batch->data[f] + (size_t)first * kolo_field_bytes(&batch->fields[f]);

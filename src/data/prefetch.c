@@ -28,6 +28,7 @@ typedef struct slot {
     kolo_batch batch;
     int64_t room;                /* samples */
     int64_t *indices;            /* of the samples in the data set */
+    int64_t *used;               /* the same, but where another takes the place of a damaged one */
     void *data[KOLO_MAX_FIELDS]; /* what the batch points to */
     /* Under lock: */
     int64_t taken, done; /* samples that threads have taken, and completed */
@@ -90,7 +91,7 @@ static kolo_share share_of(const kolo_loader *l, int64_t step, deal d) {
 static kolo_status reserve(const kolo_loader *l, slot *s, int64_t count) {
     const kolo_dataset_info *info = kolo_dataset_describe(l->opts.dataset);
     const size_t n = (size_t)count;
-    size_t sample = sizeof *s->indices;
+    size_t sample = 2 * sizeof *s->indices;
     if (s->indices && count <= s->room) return KOLO_OK;
     for (int f = 0; f < info->n_fields; f++) sample += kolo_field_bytes(&info->fields[f]);
     if (n > PTRDIFF_MAX / (size_t)l->opts.slots / sample) {
@@ -99,8 +100,9 @@ static kolo_status reserve(const kolo_loader *l, slot *s, int64_t count) {
     }
     s->room = count;
     kolo_free(s->indices);
-    s->indices = kolo_alloc((n + 1) * sizeof *s->indices);
+    s->indices = kolo_alloc(2 * (n + 1) * sizeof *s->indices);
     if (!s->indices) return KOLO_NOMEM(n * sample);
+    s->used = s->indices + n;
     for (int f = 0; f < info->n_fields; f++) {
         kolo_free(s->data[f]);
         s->data[f] = kolo_alloc(kolo_round_up(n * kolo_field_bytes(&info->fields[f]) + 1, 64));
@@ -126,9 +128,11 @@ static kolo_status begin(kolo_loader *l, int64_t number, slot *s) {
     KOLO_TRY(reserve(l, s, share.count));
     s->batch.count = share.count;
     for (int f = 0; f < info->n_fields; f++) s->batch.data[f] = s->data[f];
+    s->batch.indices = s->used;
     if (share.count == 0) return KOLO_OK;
-    memcpy(s->indices, kolo_sampler_epoch(l->sampler, epoch) + share.first,
-           (size_t)share.count * sizeof *s->indices);
+    const size_t bytes = (size_t)share.count * sizeof *s->indices;
+    memcpy(s->indices, kolo_sampler_epoch(l->sampler, epoch) + share.first, bytes);
+    memcpy(s->used, s->indices, bytes);
     return KOLO_OK;
 }
 
@@ -136,7 +140,11 @@ static kolo_status begin(kolo_loader *l, int64_t number, slot *s) {
 static kolo_status fill(const kolo_loader *l, const slot *s, int64_t first, int64_t n,
                         uint8_t *scratch, int64_t *damaged) {
     const kolo_dataset_info *info = kolo_dataset_describe(l->opts.dataset);
-    const kolo_draw draw = {&l->opts.augment, l->opts.seed, s->batch.epoch, damaged, NULL};
+    const kolo_draw draw = {.augment = &l->opts.augment,
+                            .seed = l->opts.seed,
+                            .epoch = s->batch.epoch,
+                            .damaged = damaged,
+                            .used = s->used + first};
     const int64_t *indices = s->indices + first;
     size_t bytes[KOLO_MAX_FIELDS] = {0};
     void *data[KOLO_MAX_FIELDS] = {NULL};

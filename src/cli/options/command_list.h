@@ -38,6 +38,8 @@
       "Compares two weights files; exits with 1 if they differ")                                 \
     X(CMD_CHECKPOINT_EXPORT, cmd_checkpoint_export, "checkpoint export", "FILE",                 \
       "Writes a checkpoint's weights for another framework")                                     \
+    X(CMD_DATA_LEDGER, cmd_data_ledger, "data ledger", "FILE",                                   \
+      "Checks that a run has used each sample of an epoch once; exits with 1 if not")            \
     X(CMD_DUMP, cmd_dump, "dump", NULL,                                                          \
       "Prints a model's graph, plan or allreduce schedule")                 \
     X(CMD_INFO, cmd_info, "info", NULL,                                                          \

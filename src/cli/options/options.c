@@ -197,6 +197,11 @@ const kolo_option cli_options[] = {
     {.name = "replay", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE",
      .not_kept = true, .commands = CMD_TRAIN,
      .help = "repeat a recorded run bitwise (docs/servers.md)"},
+    {.name = "ledger", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE",
+     .commands = CMD_TRAIN, .unset = "none",
+     .help = "record which samples are used in which step, worker 0 in FILE.0 and so on; a resumed "
+             "run goes on with these files. kolo data ledger FILE checks that each sample of an "
+             "epoch is used once (docs/data.md)"},
     {.name = "consistency", .type = KOLO_OPTION_TEXT, .metavar = "POLICY",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "bsp",
      .help = "when the workers synchronize: bsp, gradients in every step; "

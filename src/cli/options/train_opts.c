@@ -91,6 +91,7 @@ void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
         opts->record = kolo_options_text(o, "record");
         opts->replay = kolo_options_text(o, "replay");
     }
+    if (kolo_options_has(o, "ledger")) opts->ledger = kolo_options_text(o, "ledger");
     opts->no_share = !kolo_options_flag(o, "share");
     if (kolo_options_has(o, "buckets")) opts->buckets = kolo_options_text(o, "buckets");
     opts->worker_weights = kolo_options_text(o, "worker-weights");

@@ -113,6 +113,7 @@ static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t
         KOLO_TRY(
             read_one(d, indices[i], draw, x + (size_t)i * d->bytes[KOLO_FIELD_X], &y[i], &from));
         damaged += from != indices[i];
+        if (draw && draw->used) draw->used[i] = from;
     }
     if (draw && draw->damaged) *draw->damaged += damaged;
     return KOLO_OK;

@@ -13,6 +13,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 
 enum { LOADER_SLOTS = 4, MOST_STEPS = 256 /* between two exchanges of their times */ };
 
@@ -59,6 +60,33 @@ static kolo_status load_resident(kolo_job *j) {
     if (kolo_session_counts(j->session)) j->damaged += batch->damaged;
     batch->damaged = 0;
     return KOLO_OK;
+}
+
+/* Opens the ledger. `number`: of the run. */
+static kolo_status open_ledger(kolo_job *j, int64_t number) {
+    const kolo_setup *s = &j->setup;
+    const kolo_consistency *c = &s->session.consistency;
+    if (!s->opts.ledger || !kolo_session_counts(j->session)) return KOLO_OK;
+    const kolo_ledger_run run = {
+        .number = number,
+        .first = j->state.steps,
+        .rank = kolo_session_data_rank(j->session),
+        .ranks = kolo_session_data_ranks(j->session),
+        .samples = kolo_dataset_describe(s->train)->count,
+        .steps = s->epoch_steps,
+        .lag = c->kind == KOLO_CONSISTENCY_LAG ? c->steps : 0,
+    };
+    return kolo_ledger_open(s->opts.ledger, &run, s->opts.resume != NULL, &j->ledger);
+}
+
+/* Opens the ledgers of all workers. Collective. */
+static kolo_status open_ledgers(kolo_job *j) {
+    struct timespec now;
+    if (!j->setup.opts.ledger) return KOLO_OK;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t number = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, &number, 1, KOLO_DTYPE_I64, 0));
+    return kolo_agree(j->comm, open_ledger(j, number));
 }
 
 static kolo_status open_batches(kolo_job *j) {
@@ -295,6 +323,7 @@ kolo_status kolo_job_start(kolo_job *j) {
     j->state.steps = kolo_session_steps(j->session);
     j->end = j->setup.total_steps;
     KOLO_TRY(kolo_job_open_trace(j));
+    KOLO_TRY(open_ledgers(j));
     KOLO_TRY(kolo_agree(j->comm, begin_files(j)));
     KOLO_TRY(kolo_agree(j->comm, open_viewers(j)));
     KOLO_TRY(kolo_agree(j->comm, open_batches(j)));
@@ -302,6 +331,7 @@ kolo_status kolo_job_start(kolo_job *j) {
 }
 
 void kolo_job_end(kolo_job *j) {
+    kolo_ledger_close(j->ledger);
     kolo_loader_destroy(j->loader);
     kolo_loader_destroy(j->audit);
     kolo_balance_destroy(j->balance);

@@ -1,6 +1,7 @@
 #pragma once
 /* A run, as the files of this folder that implement it see it. */
 
+#include "data/ledger.h"
 #include "data/prefetch.h"
 #include "kolo/session.h"
 #include "train/checkpoint/resume.h"
@@ -48,6 +49,7 @@ typedef struct kolo_job {
 
     kolo_loader *loader;
     kolo_loader *audit;           /* of the shards of the next rank in audited steps; or NULL */
+    kolo_ledger *ledger;          /* of the samples that count here, with `ledger`; else NULL */
     int64_t damaged;              /* of this rank's samples, not yet in state.damaged */
     kolo_resident_batch resident; /* in_memory */
     double first_losses[CHECKED_STEPS]; /* in_memory */

@@ -49,6 +49,7 @@ static kolo_status save_resumable(kolo_job *j) {
     KOLO_TRY(kolo_job_sum_damaged(j));
     j->state.updates = kolo_session_updates(j->session);
     KOLO_TRY(kolo_job_check_parameters(j));
+    if (j->setup.opts.ledger) KOLO_TRY(kolo_agree(j->comm, kolo_ledger_sync(j->ledger)));
     char *path = NULL;
     if (j->rank == 0) path = kolo_checkpoint_folder_path(o->out_dir, j->state.steps);
     kolo_status status =

@@ -163,6 +163,7 @@ kolo_status kolo_job_step(kolo_job *j, int64_t k) {
     if (j->trace) kolo_trace_add(j->trace, "next batch", start, ready);
     /* Forward, backward, allreduce of the gradients, update. */
     KOLO_TRY(kolo_session_step_batch(j->session, &batch, lr, &sums));
+    if (j->ledger) KOLO_TRY(kolo_ledger_add(j->ledger, &batch));
     if (j->state.run.sums.samples == 0) j->state.first_loss = kolo_sums_loss(&sums);
     KOLO_TRY(check_loss(j, k, &sums));
     KOLO_TRY(check_replicas(j, k));

@@ -127,6 +127,20 @@ static kolo_status check_order(const kolo_train_opts *o, const kolo_consistency 
                      "%s with --consistency bsp: these runs repeat bitwise without it", option);
 }
 
+/* --ledger: a worker must learn which of its samples are used. */
+static kolo_status check_ledger(const kolo_train_opts *o, const kolo_consistency *consistency) {
+    if (!o->ledger) return KOLO_OK;
+    if (o->in_memory) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "--ledger cannot be combined with a benchmark: it repeats one batch");
+    }
+    if (!consistency->discard) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "--ledger cannot be combined with consistency %s: each owner of parameters "
+                     "decides which gradients it discards; bsp:drop=%d uses all",
+                     o->consistency, consistency->drop);
+}
+
 /* What servers cannot do. */
 static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistency *consistency,
                                  const kolo_mesh *mesh, int workers) {
@@ -260,6 +274,7 @@ kolo_status kolo_setup_choose_strategy(kolo_setup *s, int workers, kolo_strategy
     KOLO_TRY(choose_mesh(o, workers, &s->mesh));
     KOLO_TRY(check_servers(o, &strategy->consistency, &s->mesh, workers));
     KOLO_TRY(check_consistency(o, &strategy->consistency));
+    KOLO_TRY(check_ledger(o, &strategy->consistency));
     KOLO_TRY(choose_codec(o, &strategy->consistency, &strategy->compression));
     KOLO_TRY(read_placement(s));
     KOLO_TRY(choose_buckets(s, strategy, workers));

@@ -3,6 +3,7 @@
 #include "base/compiler.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "kolo/data.h"
 #include "kolo/train.h"
 #include "support/folder.h"
 #include "support/support.h"
@@ -53,6 +54,16 @@ static const kolo_train_opts job = {.model = "mlp",
                                     .epochs = 2,
                                     .notice = note};
 
+/* The sample in the place of a damaged one is recorded. */
+static void assert_ledger(const char *begins) {
+    bool exact;
+    char *text;
+    ASSERT_OK(kolo_ledger_check("ledger", &exact, &text));
+    assert_false(exact);
+    if (strncmp(text, begins, strlen(begins)) != 0) fail_msg("%s", text);
+    kolo_ledger_text_free(text);
+}
+
 static void damage_is_counted_for_all_ranks(void **state) {
     make_images();
     for (int ranks = 1; ranks <= 3; ranks++) {
@@ -61,11 +72,14 @@ static void damage_is_counted_for_all_ranks(void **state) {
         opts.log_every = 1;
         opts.out_dir = "run";
         opts.checkpoint_steps = 1;
+        opts.ledger = "ledger";
         warnings[0] = '\0';
         kolo_train_result straight = train_well(ranks, &opts);
         assert_int_equal(straight.damaged, 2); /* in each epoch */
         assert_int_equal(straight.samples, 2 * IMAGES);
         assert_non_null(strstr(warnings, "data/train/b/3.png: damaged PNG"));
+        assert_ledger("epoch 1: 9 samples; 1 missing (6); 1 used more than once (7)\n");
+        opts.ledger = NULL;
         opts.loader_threads = 4;
         opts.out_dir = NULL;
         opts.checkpoint_steps = 0;
@@ -83,7 +97,7 @@ static void damage_is_counted_for_all_ranks(void **state) {
         kolo_train_result resumed = train_well(ranks, &opts);
         assert_same_run("resumed", &straight, &resumed);
         assert_int_equal(resumed.damaged, 2);
-        assert_int_equal(system("rm -r run"), 0);
+        assert_int_equal(system("rm -r run ledger.*"), 0);
     }
 }
 

@@ -53,6 +53,7 @@ static void every_command_has_help(void **state) {
                                            "checkpoint verify",
                                            "checkpoint diff",
                                            "checkpoint export",
+                                           "data ledger",
                                            "bench sim",
                                            "predict"};
     assert_int_equal(test_run("--help"), 0);

@@ -1,0 +1,41 @@
+#pragma once
+/* The ledger of a run: which samples each worker has used, by epoch and step.
+ *
+ * A worker appends lines to a file of its own, one when the run starts and one for each step:
+ *
+ *     kolo ledger 1
+ *     run 1700000000123456789 from step 0, rank 1 of 2, 50 samples, 5 steps, lag 0
+ *     epoch 0 step 3 of 10: 17 4 23 8 41
+ *
+ * The number of a run is the time of its start, the same on all workers. `50 samples` and `5 steps`
+ * are those of an epoch, `of 10` the samples of the step over all workers. A resumed run appends
+ * to the files. What earlier runs have recorded of the steps from which it starts, or of later
+ * ones, is in no parameters: kolo_ledger_check leaves it out. With a lag of S steps the gradients
+ * of the last S steps of the last run are in none either. */
+
+#include "kolo/data.h"
+
+typedef struct kolo_ledger kolo_ledger;
+
+static const char kolo_ledger_head[] = "kolo ledger 1\n";
+
+typedef struct kolo_ledger_run {
+    int64_t number;         /* of the run */
+    int64_t first;          /* steps made before, from the start of epoch 0 */
+    int rank, ranks;        /* workers with different samples */
+    int64_t samples, steps; /* of an epoch */
+    int64_t lag;            /* steps after which a gradient is used */
+} kolo_ledger_run;
+
+/* Opens the file PATH.RANK, and appends the line of a run. An incomplete line at its end is
+ * removed. ARG: the file exists, and the run does not resume one; FORMAT: it is no
+ * ledger; IO: it cannot be written, or
+ * another process does; NOMEM. */
+kolo_status kolo_ledger_open(const char *path, const kolo_ledger_run *run, bool resumes,
+                             kolo_ledger **ledger);
+/* Appends the samples of a batch of a loader. IO, NOMEM. */
+kolo_status kolo_ledger_add(const kolo_ledger *ledger, const kolo_batch *batch);
+/* Makes all lines durable: before a checkpoint. NULL is allowed. IO. */
+kolo_status kolo_ledger_sync(const kolo_ledger *ledger);
+/* NULL is allowed. */
+void kolo_ledger_close(kolo_ledger *ledger);
