@@ -90,8 +90,8 @@ static kolo_status begin_run(check *c) {
     kolo_ledger_run r;
     if (!read_run(c, &r)) return fail_line(c, "is no line of a run: the ledger is damaged");
     if (c->rank == 0 && !c->counts) {
-        const kolo_ledger_run *first = &c->runs[0].head;
-        if (c->n_runs > 0 && (r.samples != first->samples || r.steps != first->steps)) {
+        const run *first = c->runs;
+        if (first && (r.samples != first->head.samples || r.steps != first->head.steps)) {
             return fail_line(c, "begins a run with other data or another global batch");
         }
         if (!KOLO_GROW(c->runs, c->n_runs, c->cap_runs)) return KOLO_NOMEM(sizeof r);
@@ -155,7 +155,7 @@ static kolo_status read_samples(check *c, epoch *e) {
 static kolo_status take_step(check *c, int64_t most) {
     step s;
     epoch *e = NULL;
-    if (!read_step(c, &s) || c->n_runs == 0) {
+    if (!read_step(c, &s) || c->now >= c->n_runs) {
         return fail_line(c, "is no line of a step: the ledger is damaged");
     }
     run *r = &c->runs[c->now];
@@ -173,6 +173,7 @@ static kolo_status take_step(check *c, int64_t most) {
 
 static kolo_status read_lines(check *c, int64_t most) {
     c->line = 1;
+    c->now = c->n_runs; /* none */
     if (!skip(c, kolo_ledger_head)) return fail_line(c, "is not that of a ledger");
     while (c->at < c->end) {
         c->line++;

@@ -93,6 +93,7 @@ static void damaged_ledgers_are_refused(void **state) {
         {HEAD RUN(1, 0, 0, 1) "run 2 from step 0, rank 0 of 1, 6 samples, 2 steps, lag 0\n", NULL,
          "other data"},
         {HEAD RUN(1, 0, 0, 2), NULL, "b.1"},
+        {HEAD RUN(1, 0, 0, 2), HEAD "epoch 0 step 0 of 1: 1\n", "b.1: line 2"},
         {HEAD RUN(1, 0, 0, 2), HEAD RUN(3, 0, 1, 2), "not in the ledger of rank 0"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
