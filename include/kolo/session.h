@@ -153,6 +153,7 @@ typedef struct kolo_fit_opts {
     const char *augment;
     const char *out_dir; /* metrics.jsonl, loss.svg, checkpoints; NULL: no files */
     int64_t checkpoint_steps, checkpoint_epochs, keep;
+    kolo_save_error save_error;
     const char *resume;
     bool resume_if_any;
     int64_t eval_every, eval_steps, log_every;

@@ -74,13 +74,29 @@ typedef enum kolo_sync {
 /* The name in the list; "unknown" outside it. Static storage. */
 KOLO_API const char *kolo_sync_name(kolo_sync sync);
 
+/* The list of what a run does when a file of its folder cannot be written, as on a full disk: code,
+ * name, description. */
+#define KOLO_SAVE_ERROR_LIST(X)                                    \
+    X(KOLO_SAVE_ERROR_STOP, "stop", "the run ends with the error") \
+    X(KOLO_SAVE_ERROR_CONTINUE, "continue",                        \
+      "a warning states the error, and the run goes on to the next checkpoint")
+
+typedef enum kolo_save_error {
+#define KOLO_SAVE_ERROR_ENUM(code, name, help) code,
+    KOLO_SAVE_ERROR_LIST(KOLO_SAVE_ERROR_ENUM)
+#undef KOLO_SAVE_ERROR_ENUM
+        KOLO_SAVE_ERROR_COUNT
+} kolo_save_error;
+/* The name in the list; "unknown" outside it. Static storage. */
+KOLO_API const char *kolo_save_error_name(kolo_save_error save_error);
+
 typedef enum kolo_notice_kind {
     KOLO_NOTICE_TRANSIENT, /* replaced by the next notice */
     KOLO_NOTICE_INFO,
     KOLO_NOTICE_WARNING, /* a problem that the job works around */
 } kolo_notice_kind;
 
-/* Receives status lines for the user before the first step. */
+/* Receives status lines for the user: before the first step, and warnings during the run. */
 typedef void (*kolo_train_notice)(void *arg, const char *line, kolo_notice_kind kind);
 
 #define KOLO_WEIGHTS_MEASURED "measured"
@@ -221,6 +237,10 @@ typedef struct kolo_train_opts {
      * epochs; both 0: none. The last step writes one too. The file "latest" names the newest; the
      * newest `keep` are kept, 0: all. */
     int64_t checkpoint_steps, checkpoint_epochs, keep;
+    /* Of files during the run: checkpoints, metrics.jsonl, TensorBoard's. Earlier checkpoints stay,
+     * and no file is left half written. That the final checkpoint cannot be written is an error in
+     * any case. Default: stop */
+    kolo_save_error save_error;
     const char *resume; /* a resumable checkpoint, or a folder: its latest. The run continues after
                            that step, bitwise equal to an uninterrupted run. If out_dir is the same
                            folder, later output of the run is replaced. NULL: start a new run */

@@ -24,6 +24,7 @@ ENUMS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
     "kolo_split": ("KOLO_SPLIT_", ("train", "test")),
     "kolo_optimizer": ("KOLO_OPTIMIZER_", ("sgd", "nesterov", "adam", "adamw", "lars", "lamb")),
     "kolo_lr_schedule": ("KOLO_LR_", ("constant", "step", "cosine", "poly")),
+    "kolo_save_error": ("KOLO_SAVE_ERROR_", ("stop", "continue")),
     "kolo_precision": ("KOLO_PRECISION_", ("f32", "bf16")),
     "kolo_recompute": ("KOLO_RECOMPUTE_", ("none", "cheap", "full")),
     "kolo_notice_kind": ("KOLO_NOTICE_", ("transient", "info", "warning")),
@@ -180,7 +181,7 @@ struct kolo_fit_opts {
     int64_t epochs, steps; kolo_train_observer *observer; kolo_fit_stop *stop;
     interrupted *interrupted; void *arg;
     const char *augment, *out_dir; int64_t checkpoint_steps, checkpoint_epochs, keep;
-    const char *resume; bool resume_if_any; int64_t eval_every, eval_steps, log_every;
+    kolo_save_error save_error; const char *resume; bool resume_if_any; int64_t eval_every, eval_steps, log_every;
     int64_t audit, check_replicas; const char *worker_weights, *trace;
     const char *tensorboard; int metrics_port; const char *metrics_address;
     kolo_train_notice *notice; void *notice_arg;

@@ -284,16 +284,22 @@ kolo_status kolo_file_join(const char *temporary, uint64_t mark, kolo_file_write
     return KOLO_FAIL(KOLO_ERR_IO, "cannot open %s: there is another file of this name", temporary);
 }
 
-kolo_status kolo_file_put(kolo_file_writer *w, uint64_t offset, const void *data, size_t bytes) {
+/* Writes all of `data` at an offset; false with errno set on failure. */
+static bool put_all(int fd, uint64_t offset, const void *data, size_t bytes) {
     for (const char *next = data; bytes > 0;) {
-        ssize_t n = pwrite(w->fd, next, bytes, (off_t)offset);
+        ssize_t n = pwrite(fd, next, bytes, (off_t)offset);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return kolo_file_fail("write", w->path, errno);
+        if (n < 0) return false;
         next += n;
         offset += (uint64_t)n;
         bytes -= (size_t)n;
     }
-    return KOLO_OK;
+    return true;
+}
+
+kolo_status kolo_file_put(kolo_file_writer *w, uint64_t offset, const void *data, size_t bytes) {
+    if (put_all(w->fd, offset, data, bytes)) return KOLO_OK;
+    return kolo_file_fail("write", w->path, errno);
 }
 
 kolo_status kolo_file_sync(kolo_file_writer *w) {
@@ -362,6 +368,16 @@ kolo_status kolo_file_truncate(FILE *file, const char *path, size_t bytes) {
         return kolo_file_fail("write", path, errno);
     }
     return KOLO_OK;
+}
+
+kolo_status kolo_file_extend(FILE *file, const char *path, const void *data, size_t bytes) {
+    const int fd = fileno(file);
+    struct stat info;
+    if (fstat(fd, &info) != 0) return kolo_file_fail("write", path, errno);
+    if (put_all(fd, (uint64_t)info.st_size, data, bytes)) return KOLO_OK;
+    const int error = errno;
+    (void)!ftruncate(fd, info.st_size);
+    return kolo_file_fail("write", path, error);
 }
 
 kolo_status kolo_file_remove(const char *path) {

@@ -72,6 +72,10 @@ KOLO_SHARED kolo_status kolo_folder_make(const char *path);
 KOLO_SHARED kolo_status kolo_file_open_locked(const char *path, FILE **file);
 /* Truncates an open file to `bytes` and seeks to its end. `path` is for errors. */
 KOLO_SHARED kolo_status kolo_file_truncate(FILE *file, const char *path, size_t bytes);
+/* Appends to an open file, past the stream's buffer, which must be empty. IO: the file is as
+ * before. */
+KOLO_SHARED kolo_status kolo_file_extend(FILE *file, const char *path, const void *data,
+                                         size_t bytes);
 /* Removes a file; a missing one is not an error. */
 KOLO_SHARED kolo_status kolo_file_remove(const char *path);
 

@@ -28,7 +28,7 @@ void kolo_event_file_close(kolo_event_file *file) {}
 #include <string.h>
 #include <time.h>
 
-enum { POLYNOMIAL_BITS = 8 };
+enum { POLYNOMIAL_BITS = 8, HEAD = 12, TAIL = 4 /* bytes of a record around its data */ };
 
 struct kolo_event_file {
     char *path;
@@ -61,17 +61,12 @@ static void put(uint8_t *to, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++) to[i] = (uint8_t)(value >> 8 * i);
 }
 
-static kolo_status write_record(kolo_event_file *f, const uint8_t *data, size_t bytes) {
-    uint8_t head[12], tail[4];
-    put(head, bytes, 8);
-    put(head + 8, masked_crc(f, head, 8), 4);
-    put(tail, masked_crc(f, data, bytes), 4);
-    if (fwrite(head, 1, sizeof head, f->out) != sizeof head ||
-        fwrite(data, 1, bytes, f->out) != bytes ||
-        fwrite(tail, 1, sizeof tail, f->out) != sizeof tail || fflush(f->out) != 0) {
-        return kolo_file_fail("write", f->path, errno);
-    }
-    return KOLO_OK;
+/* `record` has room for HEAD bytes before the data and TAIL bytes behind them. */
+static kolo_status write_record(kolo_event_file *f, uint8_t *record, size_t bytes) {
+    put(record, bytes, 8);
+    put(record + 8, masked_crc(f, record, 8), 4);
+    put(record + HEAD + bytes, masked_crc(f, record + HEAD, bytes), TAIL);
+    return kolo_file_extend(f->out, f->path, record, HEAD + bytes + TAIL);
 }
 
 static kolo_status write_event(kolo_event_file *f, Tensorboard__Event *event) {
@@ -79,11 +74,11 @@ static kolo_status write_event(kolo_event_file *f, Tensorboard__Event *event) {
     (void)clock_gettime(CLOCK_REALTIME, &now);
     event->wall_time = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
     size_t bytes = tensorboard__event__get_packed_size(event);
-    uint8_t *data = kolo_alloc(bytes + 1);
-    if (!data) return KOLO_NOMEM(bytes);
-    (void)tensorboard__event__pack(event, data);
-    kolo_status status = write_record(f, data, bytes);
-    kolo_free(data);
+    uint8_t *record = kolo_alloc(HEAD + bytes + TAIL);
+    if (!record) return KOLO_NOMEM(bytes);
+    (void)tensorboard__event__pack(event, record + HEAD);
+    kolo_status status = write_record(f, record, bytes);
+    kolo_free(record);
     return status;
 }
 

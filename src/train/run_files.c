@@ -10,7 +10,6 @@
 #include "train/checkpoint/folder.h"
 #include "train/loss_curve.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,13 +158,9 @@ static void print_report(const kolo_train_progress *p, kolo_text *line) {
 kolo_status kolo_run_files_report(kolo_run_files *files, const kolo_train_progress *progress) {
     kolo_text line = {0};
     print_report(progress, &line);
-    kolo_status status = KOLO_OK;
-    if (line.failed) {
-        status = KOLO_NOMEM(line.capacity);
-    } else if (fwrite(line.text, 1, line.length, files->lines) != line.length ||
-               fflush(files->lines) != 0) {
-        status = kolo_file_fail("write", files->metrics, errno);
-    }
+    kolo_status status =
+        line.failed ? KOLO_NOMEM(line.capacity)
+                    : kolo_file_extend(files->lines, files->metrics, line.text, line.length);
     kolo_text_fini(&line);
     return status;
 }

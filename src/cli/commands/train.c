@@ -68,6 +68,7 @@ static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) 
     opts->log_every = kolo_options_int(o, "log-every");
     opts->no_eval = !kolo_options_flag(o, "eval");
     opts->keep = kolo_options_int(o, "keep");
+    opts->save_error = (kolo_save_error)kolo_options_choice(o, "on-save-error");
     opts->resume = kolo_options_text(o, "resume");
     if (opts->resume && strcmp(opts->resume, "latest") == 0) {
         opts->resume = opts->out_dir;
@@ -160,6 +161,11 @@ static kolo_status check_usage(kolo_options *o) {
     bool writes = every.checkpoint_steps || every.checkpoint_epochs;
     if (kolo_options_typed(o, "keep") && !writes) {
         return KOLO_FAIL(KOLO_ERR_ARG, "--keep requires --checkpoint-every N");
+    }
+    if (kolo_options_typed(o, "on-save-error") && !kolo_options_text(o, "out") &&
+        !kolo_options_text(o, "tensorboard")) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "--on-save-error has no effect without files: give --out "
+                                       "DIR, or remove it");
     }
     bool port = kolo_options_given(o, "metrics-port");
     if (kolo_options_typed(o, "metrics-address") && !port) {

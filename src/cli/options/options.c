@@ -35,6 +35,7 @@ enum {
 /* clang-format off */
 static const kolo_choice schedules[] = {KOLO_LR_SCHEDULE_LIST(CHOICE) {0}};
 static const kolo_choice syncs[] = {KOLO_SYNC_LIST(CHOICE) {0}};
+static const kolo_choice save_errors[] = {KOLO_SAVE_ERROR_LIST(CHOICE) {0}};
 static const kolo_choice optimizers[] = {KOLO_OPTIMIZER_LIST(CHOICE) {0}};
 static const kolo_choice recomputes[] = {KOLO_RECOMPUTE_LIST(CHOICE) {0}};
 static const kolo_choice precisions[] = {KOLO_PRECISION_LIST(CHOICE) {0}};
@@ -502,6 +503,10 @@ const kolo_option cli_options[] = {
     {.name = "keep", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "2", .min = 0, .max = MANY,
      .commands = CMD_TRAIN,
      .help = "number of newest checkpoints of --checkpoint-every to keep; 0: all"},
+    {.name = "on-save-error", .type = KOLO_OPTION_CHOICE, .choices = save_errors, .preset = "stop",
+     .commands = CMD_TRAIN,
+     .help = "what a run does that cannot write a checkpoint or metrics.jsonl, as on a full disk; "
+             "earlier checkpoints are kept"},
     {.name = "resume", .type = KOLO_OPTION_TEXT, .metavar = "DIR|FILE|latest",
      .commands = CMD_TRAIN, .not_in_file = true, .unset = "start a new run",
      .help = "resume the run in this folder, with its options, from its latest intact checkpoint "

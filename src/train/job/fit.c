@@ -19,6 +19,7 @@ static kolo_train_opts options_of(const kolo_session *session, const kolo_fit_op
     o.checkpoint_steps = fit->checkpoint_steps;
     o.checkpoint_epochs = fit->checkpoint_epochs;
     o.keep = fit->keep;
+    o.save_error = fit->save_error;
     o.resume = fit->resume;
     o.resume_if_any = fit->resume_if_any;
     o.eval_every = fit->eval_every;

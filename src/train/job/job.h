@@ -34,6 +34,8 @@ typedef struct kolo_job {
     kolo_setup setup;
     kolo_run_files *files;       /* rank 0, with out_dir */
     bool saves;                  /* rank 0 has `files`; the same on all ranks */
+    int64_t saved;               /* step of the newest checkpoint in the folder; 0: none */
+    bool lines_fail;             /* the latest line of metrics.jsonl could not be written */
     kolo_event_file *events;     /* rank 0, with tensorboard */
     kolo_metrics_server *server; /* rank 0, with metrics_port */
     kolo_session *session;
@@ -106,6 +108,12 @@ kolo_status kolo_job_evaluate(kolo_job *j);
 kolo_status kolo_job_save(const kolo_job *j, const char *path, bool training);
 /* Writes a resumable checkpoint if one is due, on rank 0. Collective. */
 kolo_status kolo_job_save_resumable(kolo_job *j);
+/* After a checkpoint that may not have been written, on all ranks: adds to the error which one is
+ * kept. */
+kolo_status kolo_job_name_kept(const kolo_job *j, kolo_status status);
+/* Decides what an error of writing a file means, IO: OK after a warning if the run goes on without
+ * the file, and is to. */
+kolo_status kolo_job_decide(const kolo_job *j, kolo_status status);
 
 /* finish.c */
 /* Compares the replicas, writes the final checkpoint and fills the result. Collective. */

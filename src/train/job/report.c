@@ -3,6 +3,7 @@
 #include "base/integer.h"
 #include "data/dataset.h"
 #include "train/job/job.h"
+#include "train/session/agree.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -58,10 +59,14 @@ static bool has_lines(const kolo_job *j) {
 }
 
 static kolo_status write_line(kolo_job *j, const kolo_train_progress *line) {
-    if (j->files) KOLO_TRY(kolo_run_files_report(j->files, line));
-    if (j->events) KOLO_TRY(kolo_event_file_report(j->events, line));
     if (j->server) kolo_metrics_server_report(j->server, line);
-    return KOLO_OK;
+    const kolo_status written = j->files ? kolo_run_files_report(j->files, line) : KOLO_OK;
+    const kolo_status event = j->events ? kolo_event_file_report(j->events, line) : KOLO_OK;
+    const kolo_status status = event != KOLO_OK ? event : written;
+    const bool known = status == KOLO_ERR_IO && j->lines_fail; /* one warning */
+    j->lines_fail = status == KOLO_ERR_IO;
+    if (known && j->setup.opts.save_error == KOLO_SAVE_ERROR_CONTINUE) return KOLO_OK;
+    return kolo_job_decide(j, status);
 }
 
 /* Writes the lines that are due after step k to metrics.jsonl and for viewers. They depend on steps
@@ -183,7 +188,8 @@ kolo_status kolo_job_after_step(kolo_job *j, int64_t k) {
         if (!due) KOLO_TRY(kolo_job_evaluate(j));
         due = j->setup.test != NULL;
     }
-    if (epoch_end || is_line_due(j, done, due) || kolo_rank_times_is_full(j->rank_times)) {
+    const bool line_due = epoch_end || is_line_due(j, done, due);
+    if (line_due || kolo_rank_times_is_full(j->rank_times)) {
         KOLO_TRY(kolo_rank_times_exchange(j->rank_times));
         if (!kolo_job_is_asynchronous(j)) KOLO_TRY(kolo_job_sum_damaged(j));
     }
@@ -192,6 +198,7 @@ kolo_status kolo_job_after_step(kolo_job *j, int64_t k) {
         status = write_lines(j, k, epoch_end, due);
         inform(j, k, epoch_end, due);
     }
+    if (line_due && !kolo_job_is_asynchronous(j)) status = kolo_agree(j->comm, status);
     if (whole) {
         j->state.epoch = (kolo_accumulator){0};
         kolo_rank_times_reset(j->rank_times, KOLO_TIMES_EPOCH);

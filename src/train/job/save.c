@@ -4,6 +4,8 @@
 #include "train/job/job.h"
 #include "train/session/agree.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Saves the store to `path`, on rank 0. With shards the other ranks, which give no path, write too.
@@ -36,6 +38,31 @@ kolo_status kolo_job_save(const kolo_job *j, const char *path, bool training) {
     return status;
 }
 
+kolo_status kolo_job_name_kept(const kolo_job *j, kolo_status status) {
+    char kept[64] = "there is no earlier checkpoint";
+    if (status != KOLO_ERR_IO) return status;
+    if (j->saved > 0) {
+        snprintf(kept, sizeof kept, "the checkpoint of step %" PRId64 " is kept", j->saved);
+    }
+    char *error = kolo_strdup(kolo_last_error());
+    if (error) (void)KOLO_FAIL(status, "%s; %s", error, kept);
+    kolo_free(error);
+    return status;
+}
+
+kolo_status kolo_job_decide(const kolo_job *j, kolo_status status) {
+    const kolo_train_opts *o = &j->setup.opts;
+    if (status != KOLO_ERR_IO || o->save_error != KOLO_SAVE_ERROR_CONTINUE) return status;
+    kolo_text line = {0};
+    kolo_text_add(&line, "%s; the run goes on after step %" PRId64, kolo_last_error(),
+                  j->state.steps);
+    if (j->rank == 0 && o->notice && !line.failed) {
+        o->notice(o->notice_arg, line.text, KOLO_NOTICE_WARNING);
+    }
+    kolo_text_fini(&line);
+    return KOLO_OK;
+}
+
 static bool wants_checkpoint(const kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     int64_t done = j->state.steps;
@@ -60,7 +87,9 @@ static kolo_status save_resumable(kolo_job *j) {
         status = kolo_checkpoint_folder_commit(o->out_dir, j->state.steps, o->keep);
     }
     kolo_free(path);
-    return kolo_agree(j->comm, status);
+    status = kolo_agree(j->comm, status);
+    if (status == KOLO_OK) j->saved = j->state.steps;
+    return status;
 }
 
 /* Writes a resumable checkpoint if one is due. */
@@ -71,5 +100,5 @@ kolo_status kolo_job_save_resumable(kolo_job *j) {
     kolo_status status = save_resumable(j);
     if (kolo_job_goes_on(j, status)) status = save_resumable(j);
     kolo_session_unsettle(j->session);
-    return status;
+    return kolo_job_decide(j, kolo_job_name_kept(j, status));
 }

@@ -22,8 +22,13 @@ const char *kolo_autotune_name(kolo_autotune autotune) {
 
 const char *kolo_sync_name(kolo_sync sync) {
     static const char *const names[] = {KOLO_SYNC_LIST(NAME)};
-#undef NAME
     return (size_t)sync < KOLO_COUNT(names) ? names[sync] : "unknown";
+}
+
+const char *kolo_save_error_name(kolo_save_error save_error) {
+    static const char *const names[] = {KOLO_SAVE_ERROR_LIST(NAME)};
+#undef NAME
+    return (size_t)save_error < KOLO_COUNT(names) ? names[save_error] : "unknown";
 }
 
 static void add_number(kolo_text *text, const char *name, double number) {
@@ -136,6 +141,9 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
     kolo_text_add(text, "strict: %d\nrecord: %s\nreplay: %s\nledger: %s\n", o->strict,
                   o->record ? o->record : "", o->replay ? o->replay : "",
                   o->ledger ? o->ledger : "");
-    kolo_text_add(text, "checkpoint-every: %" PRId64 " steps, %" PRId64 " epochs\nresume: %s\n",
-                  o->checkpoint_steps, o->checkpoint_epochs, o->resume ? o->resume : "");
+    kolo_text_add(text,
+                  "checkpoint-every: %" PRId64 " steps, %" PRId64 " epochs\nresume: %s\n"
+                  "on-save-error: %s\n",
+                  o->checkpoint_steps, o->checkpoint_epochs, o->resume ? o->resume : "",
+                  kolo_save_error_name(o->save_error));
 }

@@ -113,6 +113,7 @@ static kolo_status check_ranges(const kolo_train_opts *o, int workers) {
     KOLO_TRY(kolo_check_count("steps between checkpoints", o->checkpoint_steps, 0, many));
     KOLO_TRY(kolo_check_count("epochs between checkpoints", o->checkpoint_epochs, 0, 1 << 30));
     KOLO_TRY(kolo_check_count("checkpoints to keep", o->keep, 0, many));
+    KOLO_TRY(kolo_check_count("save error", o->save_error, 0, KOLO_SAVE_ERROR_COUNT - 1));
     KOLO_TRY(check_checkpoints(o));
     KOLO_TRY(check_batches(o, workers));
     KOLO_TRY(kolo_check_count("epochs between learning-rate steps", o->lr_step_epochs, 1, 1 << 30));

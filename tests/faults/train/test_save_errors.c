@@ -1,0 +1,236 @@
+/* Runs whose files cannot be written: a full disk, a read-only folder, a write that fails in the
+ * middle. The run names path and cause in one line, keeps the last good checkpoint, and ends or
+ * goes on as asked; no file is left half written. Calls fail in a preloaded library
+ * (tests/preload/fail_writes.c), or on a small file system. */
+#define _GNU_SOURCE
+#include "base/file.h"
+#include "base/memory.h"
+#include "support/command.h"
+#include "support/folder.h"
+#include "support/support.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define JOB                                                                                        \
+    "train --model mlp:hidden=64 --data synthetic:N=480,test=16 --batch 16 --threads 1 --steps 6 " \
+    "--no-recipe --momentum 0.9 --progress none "
+#define RUN JOB "--out run --checkpoint-every 2 --keep 0 --log-every 1 "
+
+static void forget_run(void) { assert_int_equal(system("rm -rf run"), 0); }
+
+/* Makes a call of the commands that follow fail; see the library. `rank` NULL: of any rank. */
+static void set_fault(const char *fault, const char *rank) {
+    char sanitizer[512];
+    const char *options = getenv("ASAN_OPTIONS");
+    setenv("LD_PRELOAD", KOLO_FAIL_WRITES, 1);
+    setenv("KOLO_FAIL", fault, 1);
+    if (rank) setenv("KOLO_FAIL_RANK", rank, 1);
+    if (!options || strstr(options, "link_order")) return;
+    snprintf(sanitizer, sizeof sanitizer, "%s:verify_asan_link_order=0", options);
+    setenv("ASAN_OPTIONS", sanitizer, 1);
+}
+
+static void clear_fault(void) {
+    unsetenv("LD_PRELOAD");
+    unsetenv("KOLO_FAIL");
+    unsetenv("KOLO_FAIL_RANK");
+}
+
+/* Runs the command with a fault; returns its exit status. */
+static int run_with(const char *fault, const char *rank, const char *arguments) {
+    set_fault(fault, rank);
+    const int code = test_run(arguments);
+    clear_fault();
+    return code;
+}
+
+static kolo_status count_temporary(void *arg, const char *name) {
+    const size_t length = strlen(name);
+    *(int *)arg += length > 4 && strcmp(name + length - 4, ".tmp") == 0;
+    return KOLO_OK;
+}
+
+/* All checkpoints are whole, `step` has one or not, and nothing temporary is left. */
+static void assert_folder(const char *what, int step, bool written) {
+    char path[64];
+    int temporary = 0;
+    ASSERT_OK(kolo_folder_each("run", count_temporary, &temporary));
+    if (temporary > 0) fail_msg("%s: a temporary file is left", what);
+    for (int k = 2; k <= 6; k += 2) {
+        snprintf(path, sizeof path, "run/checkpoint-%d.safetensors", k);
+        if (!kolo_file_exists(path)) continue;
+        snprintf(path, sizeof path, "checkpoint verify run/checkpoint-%d.safetensors", k);
+        if (test_run(path) != 0) fail_msg("%s: %s", what, test_contents("err"));
+    }
+    snprintf(path, sizeof path, "run/checkpoint-%d.safetensors", step);
+    if (kolo_file_exists(path) != written) fail_msg("%s: %s", what, path);
+}
+
+static void assert_reports(const char *what, const char *text) {
+    char *err = test_contents("err");
+    const char *at = strstr(err, text);
+    if (!at || strstr(at + 1, text)) fail_msg("%s: not once \"%s\" in %s", what, text, err);
+    kolo_free(err);
+}
+
+/* Each line of metrics.jsonl is JSON; returns their number. */
+static int count_lines(void) {
+    char *text = test_contents("run/metrics.jsonl");
+    int n = 0;
+    for (char *line = text, *end; *line; line = end + 1, n++) {
+        end = strchr(line, '\n');
+        assert_non_null(end);
+        *end = '\0';
+        json_t *json = json_loads(line, 0, NULL);
+        if (!json) fail_msg("no JSON: %s", line);
+        json_decref(json);
+    }
+    kolo_free(text);
+    return n;
+}
+
+static char *hash_of(const char *path) {
+    json_t *json = test_json(path);
+    char *hash = kolo_strdup(json_string_value(json_object_get(json, "parameter_hash")));
+    json_decref(json);
+    return hash;
+}
+
+/* A row: what fails, of which rank, while the checkpoint of step 4 is written. */
+typedef struct fault_case {
+    const char *workers, *fault, *rank, *error; /* workers and rank: NULL: one; any */
+    bool whole;                                 /* the checkpoint itself is complete */
+} fault_case;
+
+static const fault_case cases[] = {
+    {.fault = "pwrite .checkpoint-4. 3 28", .error = "-4.safetensors: No space left on device"},
+    {.fault = "open .checkpoint-4. 1 30", .error = "-4.safetensors: Read-only file system"},
+    {.fault = "fsync .checkpoint-4. 2 5", .error = "-4.safetensors: Input/output error"},
+    {.fault = "rename .checkpoint-4. 1 122", .error = "-4.safetensors: Disk quota exceeded"},
+    {.fault = "open .latest. 2 28", .error = "run/latest: No space left on device", .whole = true},
+    {.workers = "--workers 2",
+     .fault = "pwrite .checkpoint-4. 3 28",
+     .error = "-4.safetensors: No space left on device"},
+    {.workers = "--workers 3 --zero 1",
+     .fault = "pwrite .checkpoint-4. 1 28",
+     .rank = "2",
+     .error = "tmp: No space left on device"},
+};
+
+static const char *workers_of(const fault_case *c) { return c->workers ? c->workers : ""; }
+
+/* A failed save changes no bit of a run that goes on, and no earlier checkpoint. */
+static void a_run_goes_on_after_a_failed_save(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        const fault_case *c = &cases[i];
+        char line[512];
+        forget_run();
+        if (i == 0 || c->workers) {
+            snprintf(line, sizeof line, JOB "--json straight.json %s", workers_of(c));
+            assert_int_equal(test_run(line), 0);
+        }
+        snprintf(line, sizeof line, RUN "--on-save-error continue --json run.json %s",
+                 workers_of(c));
+        if (run_with(c->fault, c->rank, line) != 0)
+            fail_msg("%s: %s", c->fault, test_contents("err"));
+        assert_true(test_contains("err", c->error));
+        assert_reports(c->fault, "the checkpoint of step 2 is kept; the run goes on after step 4");
+        assert_folder(c->fault, 4, c->whole);
+        assert_folder(c->fault, 6, true);
+        char *straight = hash_of("straight.json"), *hash = hash_of("run.json");
+        assert_string_equal(hash, straight);
+        kolo_free(straight);
+        kolo_free(hash);
+    }
+}
+
+/* The run ends, and resumes once the disk has space. */
+static void a_run_stops_at_a_failed_save(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        const fault_case *c = &cases[i];
+        char line[512];
+        if (i > 0 && !c->workers) continue; /* of one worker they end alike */
+        forget_run();
+        snprintf(line, sizeof line, RUN "%s", workers_of(c));
+        assert_int_equal(run_with(c->fault, c->rank, line), 1);
+        assert_reports(c->fault, c->error);
+        assert_reports(c->fault, "the checkpoint of step 2 is kept");
+        assert_folder(c->fault, 2, true);
+        assert_folder(c->fault, 4, c->whole);
+        snprintf(line, sizeof line, RUN "--resume latest %s", workers_of(c));
+        if (test_run(line) != 0) fail_msg("%s: %s", c->fault, test_contents("err"));
+        assert_int_equal(count_lines(), 7); /* the end of the epoch has its own */
+    }
+}
+
+static void lines_are_whole_or_missing(void **state) {
+    static const char fault[] = "pwrite metrics.jsonl 3 28";
+    for (int workers = 1; workers <= 2; workers++) {
+        char line[512];
+        forget_run();
+        snprintf(line, sizeof line, RUN "--workers %d --on-save-error continue", workers);
+        assert_int_equal(run_with(fault, NULL, line), 0);
+        assert_reports(fault, "run/metrics.jsonl: No space left on device");
+        assert_int_equal(count_lines(), 2);
+        forget_run();
+        snprintf(line, sizeof line, RUN "--workers %d", workers);
+        assert_int_equal(run_with(fault, NULL, line), 1);
+        assert_reports(fault, "run/metrics.jsonl: No space left on device");
+        assert_int_equal(count_lines(), 2);
+    }
+}
+
+static void files_of_the_start_and_the_end_are_needed(void **state) {
+    forget_run();
+    assert_int_equal(run_with("open .config.yaml 1 28", NULL, RUN "--on-save-error continue"), 1);
+    assert_reports("config", "run/config.yaml: No space left on device");
+    assert_folder("config", 2, false);
+    forget_run();
+    const char *final = "fsync .checkpoint-final 1 5";
+    assert_int_equal(run_with(final, NULL, RUN "--on-save-error continue"), 1);
+    assert_reports(final, "checkpoint-final.safetensors: Input/output error");
+    assert_reports(final, "the checkpoint of step 6 is kept");
+    assert_folder(final, 6, true);
+    forget_run();
+    assert_int_equal(run_with("open .loss.svg 1 28", NULL, RUN "--on-save-error continue"), 0);
+    assert_reports("loss.svg", "run/loss.svg: No space left on device");
+}
+
+/* The first checkpoint and the final weights fit, a second checkpoint does not. */
+static void a_full_file_system_keeps_what_it_has(void **state) {
+    if (system("unshare --mount true 2>/dev/null") != 0) {
+        print_message("skipped: mounting needs privileges\n");
+        skip();
+    }
+    forget_run();
+    assert_int_equal(system("mkdir small"), 0);
+    assert_int_equal(system("unshare --mount sh -c 'mount -t tmpfs -o size=800k none small && "
+                            "\"" KOLO_COMMAND "\" " JOB
+                            "--out small/run --checkpoint-every 2 --keep 0 --log-every 1 "
+                            "--on-save-error continue >out 2>err && cp -r small/run run && "
+                            "mount -o remount,ro small && \"" KOLO_COMMAND "\" " JOB
+                            "--out small/run --resume latest >out 2>err2; test $? = 1'"),
+                     0);
+    assert_int_equal(system("rmdir small"), 0);
+    assert_reports("full", "small/run/checkpoint-4.safetensors: No space left on device");
+    assert_reports("full", "the checkpoint of step 2 is kept; the run goes on after step 6");
+    assert_folder("full", 2, true);
+    assert_folder("full", 6, false);
+    assert_true(kolo_file_exists("run/checkpoint-final.safetensors"));
+    assert_true(test_contains("err2", "small/run/metrics.jsonl: Read-only file system"));
+}
+
+TEST_MAIN(test_save_errors) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_goes_on_after_a_failed_save),
+        cmocka_unit_test(a_run_stops_at_a_failed_save),
+        cmocka_unit_test(lines_are_whole_or_missing),
+        cmocka_unit_test(files_of_the_start_and_the_end_are_needed),
+        cmocka_unit_test(a_full_file_system_keeps_what_it_has),
+    };
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
+}

@@ -1,0 +1,91 @@
+/* A library to preload: system calls on files fail as on a full or broken disk. KOLO_FAIL is
+ * "CALL PATH N ERRNO": from the N-th call of CALL (open, pwrite, fsync or rename) on a file whose
+ * path contains PATH, counted from 1, all fail with ERRNO. A pwrite first writes half of its bytes.
+ * With KOLO_FAIL_RANK only that rank's fail. One thread at a time writes a file. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+typedef struct fault {
+    char call[16], path[128];
+    int from, error;
+} fault;
+
+/* The fault that is asked for, if it is of this rank. */
+static bool read_fault(fault *f) {
+    const char *text = getenv("KOLO_FAIL"), *only = getenv("KOLO_FAIL_RANK"),
+               *rank = getenv("RANK");
+    if (!text || (only && strcmp(only, rank ? rank : "") != 0)) return false;
+    return sscanf(text, "%15s %127s %d %d", f->call, f->path, &f->from, &f->error) == 4;
+}
+
+/* The errno of this call, 0 if it does not fail; *first: it is the first that fails. */
+static int error_of(const char *call, const char *path, bool *first) {
+    static atomic_int calls;
+    fault f;
+    if (!read_fault(&f) || strcmp(call, f.call) != 0 || !strstr(path, f.path)) return 0;
+    const int n = atomic_fetch_add(&calls, 1) + 1;
+    *first = n == f.from;
+    return n >= f.from ? f.error : 0;
+}
+
+static int error_of_open_file(const char *call, int fd, bool *first) {
+    char link[32], path[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t n = readlink(link, path, sizeof path - 1);
+    if (n < 0) return 0;
+    path[n] = '\0';
+    return error_of(call, path, first);
+}
+
+static int fail(int error) {
+    errno = error;
+    return -1;
+}
+
+ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset) {
+    bool first = false;
+    const int error = error_of_open_file("pwrite", fd, &first);
+    ssize_t (*real)(int, const void *, size_t, off_t);
+    *(void **)&real = dlsym(RTLD_NEXT, "pwrite");
+    if (error && first && bytes > 1) return real(fd, data, bytes / 2, offset);
+    return error ? fail(error) : real(fd, data, bytes, offset);
+}
+
+int fsync(int fd) {
+    bool first;
+    const int error = error_of_open_file("fsync", fd, &first);
+    int (*real)(int);
+    *(void **)&real = dlsym(RTLD_NEXT, "fsync");
+    return error ? fail(error) : real(fd);
+}
+
+int rename(const char *from, const char *to) {
+    bool first;
+    const int error = error_of("rename", from, &first);
+    int (*real)(const char *, const char *);
+    *(void **)&real = dlsym(RTLD_NEXT, "rename");
+    return error ? fail(error) : real(from, to);
+}
+
+int open(const char *path, int flags, ...) {
+    bool first;
+    va_list args;
+    va_start(args, flags);
+    const mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    const int error = error_of("open", path, &first);
+    int (*real)(const char *, int, ...);
+    *(void **)&real = dlsym(RTLD_NEXT, "open");
+    return error ? fail(error) : real(path, flags, mode);
+}
