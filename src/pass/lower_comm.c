@@ -11,8 +11,9 @@
  * posted before the first of them is read.
  *
  * Flat shards (zero.c) form a bucket for each unit: a reduce-scatter of gradients, an allgather of
- * parameters. Ranges of parameters that the ranks share are not gathered: one bucket of all, a
- * barrier, makes the ranks wait until each has written its own.
+ * parameters. That of next versions is in place in the store. Ranges of parameters that the ranks
+ * share are not gathered: one bucket of all, a barrier, makes the ranks wait until each has written
+ * its own.
  *
  * Slices of the samples that the passes read as a whole, and sums of which each rank gets such a
  * slice, form buckets of one.
@@ -35,7 +36,7 @@ typedef enum member_class {
     ROWS,    /* gathered */
     SCATTER, /* sums of which each rank gets its range */
     GATHER,  /* ranges */
-    JOIN,    /* ranges in memory that the ranks share */
+    JOIN,    /* ranges, each in its place in the next version of a parameter */
     INSIDE,  /* sums that the forward or backward pass reads */
     COLLECT, /* slices of the samples that it reads as a whole */
     DEAL,    /* sums of which each rank gets a slice of the samples */
@@ -358,9 +359,8 @@ static bool starts(const member *m, const member *first, const member *previous,
         return true;
     case SCATTER:
     case GATHER:
-        return m->class != previous->class || m->unit != previous->unit;
     case JOIN:
-        return m->class != previous->class;
+        return m->class != previous->class || m->unit != previous->unit;
     case COLLECT:
     case DEAL:
         return true;
@@ -402,10 +402,23 @@ static bool is_of_samples(const member *m) {
     return m->stage == 0 && (m->class == SUM || m->class == METRIC || m->class == SCATTER);
 }
 
-static kolo_collective collective_of(member_class class) {
-    if (class == SCATTER || class == DEAL) return KOLO_COLLECTIVE_REDUCE_SCATTER;
-    if (class == GATHER || class == ROWS || class == COLLECT) return KOLO_COLLECTIVE_ALLGATHER;
-    return class == JOIN ? KOLO_COLLECTIVE_BARRIER : KOLO_COLLECTIVE_ALLREDUCE;
+static kolo_collective collective_of(const member *m) {
+    switch (m->class) {
+    case SCATTER:
+    case DEAL:
+        return KOLO_COLLECTIVE_REDUCE_SCATTER;
+    case GATHER:
+    case ROWS:
+    case COLLECT:
+        return KOLO_COLLECTIVE_ALLGATHER;
+    case JOIN:
+        return m->unit > 0 ? KOLO_COLLECTIVE_ALLGATHER : KOLO_COLLECTIVE_BARRIER; /* shared */
+    case SUM:
+    case METRIC:
+    case INSIDE:
+        break;
+    }
+    return KOLO_COLLECTIVE_ALLREDUCE;
 }
 
 /* Adds POST and WAIT of the bucket of members [first, end). */
@@ -415,7 +428,7 @@ static kolo_status add_bucket(lowerer *b, int first, int end, kolo_value *values
     const int n = end - first;
     kolo_attr attr[KOLO_MAX_ATTRS] = {
         [KOLO_COMM_BUCKET].i = m->bucket,
-        [KOLO_COMM_COLLECTIVE].i = collective_of(m->class),
+        [KOLO_COMM_COLLECTIVE].i = collective_of(m),
         [KOLO_COMM_INSIDE].i = m->inside,
         [KOLO_COMM_AXES].i = (int64_t)m->axes,
         [KOLO_COMM_OF_SAMPLES].i = is_of_samples(m),

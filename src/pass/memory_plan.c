@@ -239,6 +239,7 @@ static kolo_status measure_bucket(planner *p, region *rg, int32_t i, const kolo_
     kolo_bucket *bucket = bucket_of(p, post);
     bucket->collective = (kolo_collective)post->attr[KOLO_COMM_COLLECTIVE].i;
     bucket->n_values = post->n_in;
+    bucket->joins = kolo_info(p->g, wait->out[0])->next_of;
     if (bucket->collective == KOLO_COLLECTIVE_BARRIER) return KOLO_OK;
     const flat f = values_of(p, post, wait);
     for (int k = 0; k < f.n; k++) bucket->bytes += align_value(p->g, f.wholes[k]);
@@ -266,7 +267,7 @@ static void place_ranges(planner *p, const kolo_node *post, const kolo_node *wai
 /* Places the values of a post and the results of its wait. */
 static void place_bucket(planner *p, region *rg, const kolo_node *post, const kolo_node *wait) {
     kolo_bucket *bucket = bucket_of(p, post);
-    if (bucket->collective == KOLO_COLLECTIVE_BARRIER) {
+    if (kolo_value_ok(bucket->joins)) {
         place_ranges(p, post, wait);
         return;
     }
@@ -363,16 +364,14 @@ static kolo_status place_buckets(planner *p) {
     return status;
 }
 
-bool kolo_is_shared(const kolo_graph *g, kolo_value param) {
+const kolo_node *kolo_find_join(const kolo_graph *g, kolo_value param) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        bool joins = n->op->comm == KOLO_OP_WAIT &&
-                     n->attr[KOLO_COMM_COLLECTIVE].i == KOLO_COLLECTIVE_BARRIER;
-        for (int k = 0; k < n->n_out && joins; k++) {
-            if (kolo_info(g, n->out[k])->next_of.id == param.id) return true;
+        for (int k = 0; k < n->n_out && n->op->comm == KOLO_OP_WAIT; k++) {
+            if (kolo_info(g, n->out[k])->next_of.id == param.id) return n;
         }
     }
-    return false;
+    return NULL;
 }
 
 /* What is sent to another stage is in memory of its own: it may still be on its way when the next

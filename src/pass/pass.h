@@ -231,6 +231,7 @@ typedef struct kolo_bucket {
     size_t slice;         /* reduce-scatter not in place: where the result of this rank is */
     size_t *ends;         /* of flat shards: by rank, the end of its slice, from offset on */
     int n_values;
+    kolo_value joins; /* the first parameter whose next version it completes in the store; NONE */
     kolo_collective collective;
 } kolo_bucket;
 
@@ -245,9 +246,9 @@ typedef struct kolo_memory_map {
  * views share memory; outputs live to the end. Greedy by size, largest first, best fit; Pisarchyk,
  * Lee, "Efficient memory management for deep neural net inference", 2020. */
 kolo_status kolo_pass_memory(const kolo_graph *g, kolo_memory_map *map);
-/* Whether a parameter is in memory that the ranks share: its next version is complete once all have
- * written their ranges. Of a training graph after lower_comm. */
-bool kolo_is_shared(const kolo_graph *g, kolo_value param);
+/* The node whose WAIT completes the next version of a parameter from the ranges of all ranks; NULL:
+ * there is none. Of a training graph after lower_comm. */
+const kolo_node *kolo_find_join(const kolo_graph *g, kolo_value param);
 void kolo_memory_map_fini(kolo_memory_map *map);
 
 /* ---- the pipeline ---- */

@@ -10,8 +10,8 @@
  * keeps a whole gradient. Level 3 cuts the parameters too: they are gathered before the forward and
  * again before the backward pass reads them, and the last allgather is gone.
  *
- * Ranks of one host may share the parameters: the next version of a range is written where all
- * ranks have it, so its allgather moves nothing and becomes a barrier.
+ * The next version of a range is written in its place in the next version of the whole. Ranks of
+ * one host may share the parameters: the allgather then moves nothing and becomes a barrier.
  *
  * Parameters are grouped into units of at least bucket_bytes, in the order in which the backward
  * pass computes their gradients. The ranks cut a unit into equal ranges of its storage, so that a
@@ -213,27 +213,16 @@ static void spread_blocks(zero *z, kolo_node *n, const int64_t *cuts) {
     z->shard[blocks.id] = move(z, blocks, &sum, &whole, &all, 0, -1);
 }
 
-/* The next version of a shared parameter: the ranges of all ranks are in their places. */
+/* The next version of a whole parameter from the ranges of all ranks, which are in their places. */
 static void join_next(zero *z, kolo_value next, kolo_value w, const int64_t *cuts) {
     const kolo_tensor whole = kolo_info(z->g, w)->tensor;
     const kolo_placements from = placed(z, cuts), to = {0};
     kolo_info(z->g, next)->next_of = KOLO_NONE;
-    kolo_value all = move(z, next, &from, &to, &whole, 0, w.id);
+    kolo_info(z->g, w)->unit = z->unit[w.id];
+    kolo_info(z->g, w)->place = z->place[w.id];
+    kolo_value all = move(z, next, &from, &to, &whole, z->o->share ? 0 : z->unit[w.id], w.id);
     if (kolo_graph_check(z->g) != KOLO_OK) return;
     kolo_info(z->g, all)->next_of = w;
-}
-
-/* The next version of a whole parameter from the ranges of all ranks. */
-static void gather_next(zero *z, kolo_value next, kolo_value w, const int64_t *cuts) {
-    const kolo_tensor whole = kolo_info(z->g, w)->tensor;
-    const kolo_placements from = placed(z, cuts), to = {0};
-    kolo_info(z->g, next)->next_of = KOLO_NONE;
-    kolo_value all = move(z, next, &from, &to, &whole, z->n_units + z->unit[w.id], w.id);
-    kolo_value copy = kolo_graph_add1(z->g, &kolo_op_reorder, &all, 1, NULL);
-    if (!kolo_value_ok(copy)) return;
-    z->order[z->n++] = z->g->nodes[kolo_info(z->g, copy)->producer];
-    kolo_info(z->g, copy)->tensor = whole;
-    kolo_info(z->g, copy)->next_of = w;
 }
 
 static void shard_update(zero *z, kolo_node *n, int32_t owner, const int64_t *cuts) {
@@ -257,11 +246,7 @@ static void shard_update(zero *z, kolo_node *n, int32_t owner, const int64_t *cu
         z->owner[n->out[k].id] = owner;
         z->shard[n->out[k].id] = n->out[k];
         bool whole = kolo_value_ok(out->next_of) && out->next_of.id == owner && z->o->level < 3;
-        if (whole && z->o->share) {
-            join_next(z, n->out[k], out->next_of, cuts);
-        } else if (whole) {
-            gather_next(z, n->out[k], out->next_of, cuts);
-        }
+        if (whole) join_next(z, n->out[k], out->next_of, cuts);
     }
 }
 

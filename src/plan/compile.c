@@ -23,8 +23,8 @@ static bool layout_in_store(void *arg, const char *name, kolo_tensor *tensor) {
 
 static bool cut_in_store(void *arg, const char *name, kolo_zero_cut *cut) {
     const kolo_store_entry *entry = kolo_store_find(arg, name);
-    if (!entry || !entry->cuts || entry->versions > 0) return false;
-    *cut = (kolo_zero_cut){entry->cuts, entry->unit, entry->place};
+    if (!entry || entry->versions > 0 || !(entry->cuts || entry->joins)) return false;
+    *cut = (kolo_zero_cut){entry->cuts ? entry->cuts : entry->joins, entry->unit, entry->place};
     return true;
 }
 
@@ -65,8 +65,13 @@ static kolo_status tie_store(kolo_plan *p) {
         }
         p->entries[v] = (int)(entry - kolo_store_entry_at(p->store, 0));
     }
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        bool joins = n->op->comm == KOLO_OP_WAIT && kolo_value_ok(kolo_info(g, n->out[0])->next_of);
+        if (joins) KOLO_TRY(kolo_store_join(p->store, g, n));
+    }
     if (p->comm) p->store->comm = p->comm;
-    return kolo_store_grow(p->store);
+    return kolo_store_grow(p->store, p->comm);
 }
 
 /* In-place updates follow all readers of the old version and, with other ranks, every WAIT. */
@@ -339,21 +344,31 @@ static void slices_request(const kolo_plan *p, kolo_value arrives, int ranks,
     opts->output = kolo_plan_address(p, arrives.id, 0);
 }
 
-/* The collective of a POST in the plan's current slot; `arrives` is the output of its WAIT. */
-static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value arrives) {
+/* Where the values of a bucket are in the plan's current slot while `bank` of the store is current.
+ */
+static char *bucket_memory(const kolo_plan *p, const kolo_bucket *bucket, int bank) {
+    if (kolo_value_ok(bucket->joins)) {
+        return kolo_store_at(p->store, kolo_plan_entry(p, bucket->joins.id), !bank);
+    }
+    char *memory =
+        bucket->of_model ? p->model + (size_t)p->slot * p->map.model_bytes : p->gradients;
+    return memory + bucket->offset;
+}
+
+/* The collective of a POST in the plan's current slot, while `bank` of the store is current;
+ * `arrives` is the output of its WAIT. */
+static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value arrives, int bank) {
     int i = (int)post->attr[KOLO_COMM_BUCKET].i;
     const kolo_bucket *bucket = &p->map.buckets[i];
     /* Activations may be bf16. */
     const kolo_dtype dtype =
         bucket->ends ? p->graph->dtype : kolo_info(p->graph, post->in[0])->tensor.dtype;
     size_t element = kolo_dtype_bytes(dtype);
-    char *memory =
-        bucket->of_model ? p->model + (size_t)p->slot * p->map.model_bytes : p->gradients;
     kolo_request_opts opts = {
         .kind = KOLO_COLLECTIVE_ALLREDUCE,
         .dtype = dtype,
         .op = (kolo_reduce_op)post->attr[KOLO_COMM_OP].i,
-        .output = memory + bucket->offset,
+        .output = bucket_memory(p, bucket, bank),
         .count = bucket->bytes / element,
         .algorithm = p->algorithm,
     };
@@ -382,7 +397,7 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
             slices_request(p, arrives, kolo_comm_size(group), &opts, counts);
         }
         opts.site = site;
-        status = kolo_request_create(group, &opts, &p->requests[p->slot * p->map.n_buckets + i]);
+        status = kolo_request_create(group, &opts, kolo_plan_request_at(p, p->slot, i, bank));
     }
     kolo_free(site);
     kolo_free(counts);
@@ -390,7 +405,7 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
 }
 
 static void destroy_requests(kolo_plan *p) {
-    const int n = p->slots * p->map.n_buckets;
+    const int n = 2 * p->slots * p->map.n_buckets;
     for (int i = 0; p->requests && i < n; i++) kolo_request_destroy(p->requests[i]);
     kolo_free((void *)p->requests);
     p->requests = NULL;
@@ -402,15 +417,17 @@ static kolo_status make_slot_requests(kolo_plan *p) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         if (g->nodes[i]->op->comm != KOLO_OP_WAIT) continue;
         const kolo_node *post = g->nodes[kolo_info(g, g->nodes[i]->in[0])->producer];
-        const bool of_model = p->map.buckets[post->attr[KOLO_COMM_BUCKET].i].of_model;
-        if (!of_model && (p->slot > 0 || p->adds_to)) continue; /* of the first; of adds_to */
-        KOLO_TRY(make_request(p, post, g->nodes[i]->out[0]));
+        const kolo_bucket *bucket = &p->map.buckets[post->attr[KOLO_COMM_BUCKET].i];
+        if (!bucket->of_model && (p->slot > 0 || p->adds_to)) continue; /* of the first; its own */
+        for (int bank = 0; bank <= kolo_value_ok(bucket->joins); bank++) {
+            KOLO_TRY(make_request(p, post, g->nodes[i]->out[0], bank));
+        }
     }
     return KOLO_OK;
 }
 
 static kolo_status make_requests(kolo_plan *p) {
-    const size_t n = (size_t)p->slots * (size_t)p->map.n_buckets;
+    const size_t n = 2 * (size_t)p->slots * (size_t)p->map.n_buckets;
     if (!p->comm || n == 0) return KOLO_OK;
     p->requests = kolo_zalloc(n * sizeof(kolo_request *));
     if (!p->ready_ns) p->ready_ns = kolo_zalloc((size_t)p->map.n_buckets * sizeof *p->ready_ns);

@@ -111,7 +111,9 @@ static kolo_step_info describe(const kolo_plan *p, const kolo_step *step) {
 
 int kolo_plan_n_steps(const kolo_plan *p) { return p->n_steps; }
 int kolo_plan_n_requests(const kolo_plan *p) { return p->requests ? p->map.n_buckets : 0; }
-kolo_request *kolo_plan_request(const kolo_plan *p, int bucket) { return p->requests[bucket]; }
+kolo_request *kolo_plan_request(const kolo_plan *p, int bucket) {
+    return *kolo_plan_request_at(p, 0, bucket, p->ran_bank);
+}
 
 /* Bytes of tensors that a POST starts to sum over the samples; 0: none. */
 static size_t summed_bytes(const kolo_plan *p, const kolo_step *step) {
@@ -171,7 +173,7 @@ kolo_plan_memory kolo_plan_memory_of(const kolo_plan *p) {
         .scratch = p->scratch_bytes,
         .gradients = p->map.bucket_bytes + (size_t)p->slots * p->map.model_bytes +
                      (p->sum ? (size_t)p->sum->most * p->sum->bytes : 0),
-        .store = p->store->single_bytes + 2 * (p->store->bytes + p->store->shared_bytes),
-        .shared = 2 * p->store->shared_bytes,
+        .store = p->store->single_bytes + 2 * (p->store->bytes + p->store->joined_bytes),
+        .shared = p->store->shares ? 2 * p->store->joined_bytes : 0,
     };
 }

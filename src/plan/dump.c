@@ -39,10 +39,11 @@ void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
     kolo_text_add(text, "memory: arena %zu, scratch %zu, gradients %zu, store ", p->map.arena_bytes,
                   p->scratch_bytes, p->map.bucket_bytes);
     if (store->single_bytes) kolo_text_add(text, "1 x %zu", store->single_bytes);
-    if (store->single_bytes && store->bytes) kolo_text_add(text, " + ");
-    if (store->bytes) kolo_text_add(text, "2 x %zu", store->bytes);
-    if (store->shared_bytes) {
-        kolo_text_add(text, "%s2 x %zu shared", store->bytes ? " + " : "", store->shared_bytes);
+    const size_t own = store->bytes + (store->shares ? 0 : store->joined_bytes);
+    if (store->single_bytes && own) kolo_text_add(text, " + ");
+    if (own) kolo_text_add(text, "2 x %zu", own);
+    if (store->shares) {
+        kolo_text_add(text, "%s2 x %zu shared", own ? " + " : "", store->joined_bytes);
     }
     kolo_text_add(text, " bytes\n");
     static const char *const what[KOLO_COLLECTIVE_COUNT] = {
@@ -53,8 +54,10 @@ void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
     };
     for (int i = 0; i < p->map.n_buckets; i++) {
         const kolo_bucket *bucket = &p->map.buckets[i];
-        kolo_text_add(text, "bucket %d: %d values, %zu bytes at %zu%s\n", i, bucket->n_values,
-                      bucket->bytes, bucket->offset, what[bucket->collective]);
+        bool in_store = kolo_value_ok(bucket->joins) && bucket->bytes > 0;
+        kolo_text_add(text, "bucket %d: %d values, %zu bytes at %zu%s%s\n", i, bucket->n_values,
+                      bucket->bytes, bucket->offset, what[bucket->collective],
+                      in_store ? " in the store" : "");
     }
     print_reorders(p, text);
     for (int i = 0; i < p->n_steps; i++) print_step(p, i, text);

@@ -26,7 +26,7 @@ struct kolo_plan {
     kolo_store *store;       /* borrowed */
     kolo_comm *comm;         /* borrowed; NULL: no communication */
     kolo_mesh_comms *groups; /* borrowed; NULL: all communicate in comm */
-    kolo_request **requests; /* by slot, for those of activations, and bucket */
+    kolo_request **requests; /* see kolo_plan_request_at */
     int64_t *ready_ns;       /* by bucket: in backward kernels before its latest POST */
     bool train;
     bool updates_only;        /* of some entries of the store: the others stay where they are */
@@ -59,6 +59,14 @@ struct kolo_plan {
 kolo_status kolo_plan_set_phases(kolo_plan *plan);
 /* Runs the steps of a segment of the plan's current slot. */
 kolo_status kolo_plan_run_segment(kolo_plan *plan, kolo_step_segment segment);
+/* The place of a bucket's request: of each slot for activations, else of the first; of each current
+ * bank where it joins next versions, else of the first. */
+static inline kolo_request **kolo_plan_request_at(const kolo_plan *p, int slot, int bucket,
+                                                  int bank) {
+    const kolo_bucket *b = &p->map.buckets[bucket];
+    const int i = (b->of_model ? slot : 0) * p->map.n_buckets + bucket;
+    return &p->requests[2 * i + (kolo_value_ok(b->joins) ? bank : 0)];
+}
 /* The store's entry of a parameter or state. */
 const kolo_store_entry *kolo_plan_entry(const kolo_plan *plan, int32_t value);
 /* The address of a value, in the current slot, while `bank` of the store is current. */

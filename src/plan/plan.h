@@ -53,8 +53,10 @@ typedef struct kolo_store_entry {
     kolo_init init;
     const float *initial; /* instead of `init`; borrowed until kolo_store_init; NULL: none */
     bool single;          /* one version: updates overwrite it */
-    bool shared;          /* the ranks have it in the same memory */
-    size_t offset;        /* in each bank, or in the memory of single or shared entries */
+    /* Each rank updates a range, and what the others do is joined in place (zero.c); by rank, where
+     * the ranges begin. NULL: it is not joined. */
+    const int64_t *joins;
+    size_t offset; /* in each bank, or in the memory of single or joined entries */
 } kolo_store_entry;
 
 kolo_status kolo_store_create(kolo_store **store);

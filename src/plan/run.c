@@ -43,11 +43,9 @@ static void finish_bucket(const kolo_plan *p, int bucket, part run) {
 static const kolo_plan *owner_of(const kolo_plan *p) { return p->adds_to ? p->adds_to : p; }
 
 /* NULL: a single rank. */
-static kolo_request *request_of(const kolo_plan *p, int bucket) {
-    const bool own = p->map.buckets[bucket].of_model;
-    const kolo_plan *owner = own ? p : owner_of(p);
-    const int slot = own ? p->slot : 0;
-    return owner->requests ? owner->requests[slot * p->map.n_buckets + bucket] : NULL;
+static kolo_request *request_of(const kolo_plan *p, int bucket, int bank) {
+    const kolo_plan *owner = p->map.buckets[bucket].of_model ? p : owner_of(p);
+    return owner->requests ? *kolo_plan_request_at(owner, p->slot, bucket, bank) : NULL;
 }
 
 /* Zeros in the place of what is summed, but for what this rank has accumulated. */
@@ -132,7 +130,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
             enter(p, now, KOLO_PHASE_BACKWARD);
             finish_bucket(p, step->bucket, run);
         }
-        request = request_of(p, step->bucket);
+        request = request_of(p, step->bucket, now->bank);
         if (!(run.complete || step->inside) || !request) return KOLO_OK;
         if (run.empty) clear_posted(p, step);
         now->in_flight++;
@@ -142,7 +140,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
         }
         return kolo_request_start(request);
     case KOLO_STEP_WAIT:
-        request = request_of(p, step->bucket);
+        request = request_of(p, step->bucket, now->bank);
         if (!request) return KOLO_OK;
         now->in_flight--;
         enter(p, now, KOLO_PHASE_SYNCHRONISE);

@@ -31,7 +31,7 @@ void kolo_store_destroy(kolo_store *s) {
     if (!s) return;
     for (int b = 0; b < 2; b++) {
         kolo_pages_unmap(s->bank[b], s->mapped[b]);
-        if (!s->is_shared) kolo_pages_unmap(s->shared[b], s->shared_mapped[b]);
+        if (!s->registered) kolo_pages_unmap(s->joined[b], s->joined_mapped[b]);
     }
     kolo_pages_unmap(s->single, s->single_mapped);
     kolo_pages_unmap(s->arena, s->arena_bytes);
@@ -65,11 +65,8 @@ static kolo_status add_version_cuts(kolo_store *s, kolo_store_entry *entry) {
 }
 
 /* Copies the cuts of a flat shard. */
-static kolo_status add_cuts(kolo_store *s, const kolo_graph *g, kolo_value v,
-                            kolo_store_entry *entry) {
-    entry->count = kolo_tensor_elements(&entry->tensor);
-    if (!kolo_flat_range(g, v, &entry->first, &entry->count)) return KOLO_OK;
-    if (entry->versions > 0) return add_version_cuts(s, entry);
+static kolo_status copy_cuts(kolo_store *s, const kolo_graph *g, kolo_value v,
+                             const int64_t **copies) {
     for (int a = 0; a < g->mesh.n_axes; a++) {
         const int64_t *cuts = kolo_info(g, v)->placements.axis[a].cuts;
         size_t bytes = ((size_t)g->mesh.axes[a].size + 1) * sizeof *cuts;
@@ -77,9 +74,16 @@ static kolo_status add_cuts(kolo_store *s, const kolo_graph *g, kolo_value v,
         int64_t *copy = kolo_arena_alloc(&s->names, bytes);
         if (!copy) return KOLO_NOMEM(bytes);
         memcpy(copy, cuts, bytes);
-        entry->cuts = copy;
+        *copies = copy;
     }
     return KOLO_OK;
+}
+
+static kolo_status add_cuts(kolo_store *s, const kolo_graph *g, kolo_value v,
+                            kolo_store_entry *entry) {
+    entry->count = kolo_tensor_elements(&entry->tensor);
+    if (!kolo_flat_range(g, v, &entry->first, &entry->count)) return KOLO_OK;
+    return entry->versions > 0 ? add_version_cuts(s, entry) : copy_cuts(s, g, v, &entry->cuts);
 }
 
 bool kolo_store_entry_is_sharded(const kolo_store_entry *entry) {
@@ -121,7 +125,6 @@ kolo_status kolo_store_add(kolo_store *s, const kolo_graph *g, kolo_value v) {
         .init = value->init,
         .initial = value->initial,
         .single = single,
-        .shared = kolo_is_shared(g, v),
         .unit = value->unit,
         .place = value->place,
         .versions = value->versions,
@@ -135,10 +138,24 @@ kolo_status kolo_store_add(kolo_store *s, const kolo_graph *g, kolo_value v) {
     if (entry.elsewhere) entry.count = 0;
     KOLO_TRY(kolo_store_describe_holders(s, g, v, &entry.holders));
     if (!kolo_name_index_add(&s->index, name, (int32_t)s->n_entries)) return KOLO_NOMEM(64);
-    size_t *bytes = single ? &s->single_bytes : entry.shared ? &s->shared_bytes : &s->bytes;
+    size_t *bytes = single ? &s->single_bytes : &s->bytes;
     entry.offset = *bytes;
     s->entries[s->n_entries++] = entry;
-    *bytes += kolo_round_up(kolo_store_entry_bytes(&entry), 64);
+    if (!kolo_find_join(g, v)) *bytes += kolo_round_up(kolo_store_entry_bytes(&entry), 64);
+    return KOLO_OK;
+}
+
+kolo_status kolo_store_join(kolo_store *s, const kolo_graph *g, const kolo_node *wait) {
+    const kolo_node *post = g->nodes[kolo_info(g, wait->in[0])->producer];
+    s->shares = wait->attr[KOLO_COMM_COLLECTIVE].i == KOLO_COLLECTIVE_BARRIER;
+    for (int k = 0; k < wait->n_out; k++) {
+        const char *name = kolo_info(g, kolo_info(g, wait->out[k])->next_of)->name;
+        kolo_store_entry *entry = &s->entries[kolo_name_index_find(&s->index, name)];
+        if (entry->joins) continue;
+        KOLO_TRY(copy_cuts(s, g, post->in[k], &entry->joins));
+        entry->offset = s->joined_bytes;
+        s->joined_bytes += kolo_round_up(kolo_store_entry_bytes(entry), 64);
+    }
     return KOLO_OK;
 }
 
@@ -156,38 +173,56 @@ static kolo_status grow(kolo_store *s, char **memory, size_t *mapped, size_t byt
     return KOLO_OK;
 }
 
-kolo_status kolo_store_grow(kolo_store *s) {
-    KOLO_TRY(grow(s, &s->single, &s->single_mapped, s->single_bytes, true));
+/* Makes memory of the communicator, of `bytes` for each, the banks of joined entries. */
+static void take_joined(kolo_store *s, void *memory, size_t bytes) {
     for (int b = 0; b < 2; b++) {
-        KOLO_TRY(grow(s, &s->bank[b], &s->mapped[b], s->bytes, true));
-        if (s->shared_bytes <= s->shared_mapped[b]) continue;
-        if (s->is_shared) {
-            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                             "a later plan has other parameters that the ranks of the host share");
-        }
-        KOLO_TRY(grow(s, &s->shared[b], &s->shared_mapped[b], s->shared_bytes, true));
+        kolo_pages_unmap(s->joined[b], s->joined_mapped[b]);
+        s->joined[b] = (char *)memory + (size_t)b * bytes;
+        s->joined_mapped[b] = bytes;
+    }
+    s->registered = true;
+    s->moves++;
+}
+
+static kolo_status grow_joined(kolo_store *s, kolo_comm *comm) {
+    const size_t bytes = kolo_round_up(s->joined_bytes, 4096);
+    void *memory;
+    if (bytes <= s->joined_mapped[0]) return KOLO_OK;
+    if (s->registered) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "a later plan updates parameters that the first one does not");
+    }
+    if (comm && !s->shares && s->joined_mapped[0] == 0) {
+        KOLO_TRY(kolo_comm_alloc(comm, 2 * bytes, &memory));
+        take_joined(s, memory, bytes);
+    }
+    for (int b = 0; b < 2; b++) {
+        KOLO_TRY(grow(s, &s->joined[b], &s->joined_mapped[b], bytes, true));
     }
     return KOLO_OK;
 }
 
+kolo_status kolo_store_grow(kolo_store *s, kolo_comm *comm) {
+    KOLO_TRY(grow(s, &s->single, &s->single_mapped, s->single_bytes, true));
+    for (int b = 0; b < 2; b++) {
+        KOLO_TRY(grow(s, &s->bank[b], &s->mapped[b], s->bytes, true));
+    }
+    return grow_joined(s, comm);
+}
+
 kolo_status kolo_store_share(kolo_store *s, kolo_comm *comm) {
-    const size_t bytes = kolo_round_up(s->shared_bytes, 4096);
+    const size_t bytes = s->joined_mapped[0];
     void *memory;
-    KOLO_ASSERT(!s->is_shared);
+    KOLO_ASSERT(!s->registered);
     if (bytes == 0) return KOLO_OK;
     KOLO_TRY(kolo_comm_alloc_shared(comm, 2 * bytes, &memory));
-    for (int b = 0; b < 2; b++) {
-        kolo_pages_unmap(s->shared[b], s->shared_mapped[b]);
-        s->shared[b] = (char *)memory + (size_t)b * bytes;
-    }
-    s->is_shared = true;
+    take_joined(s, memory, bytes);
     s->follows = kolo_comm_rank(comm) > 0;
-    s->moves++;
     return KOLO_OK;
 }
 
 char *kolo_store_at(const kolo_store *s, const kolo_store_entry *entry, int bank) {
-    char *base = entry->single ? s->single : entry->shared ? s->shared[bank] : s->bank[bank];
+    char *base = entry->single ? s->single : entry->joins ? s->joined[bank] : s->bank[bank];
     return base + entry->offset;
 }
 
@@ -371,7 +406,7 @@ static void write_range(kolo_store *s, const kolo_store_entry *entry, const char
 
 kolo_status kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const void *canonical) {
     kolo_tensor plain = canonical_of(entry);
-    if (entry->shared && s->follows) return KOLO_OK;
+    if (entry->joins && s->follows) return KOLO_OK;
     if (entry->elsewhere) return KOLO_OK;
     if (entry->mesh) return write_slice(s, entry, canonical);
     for (int b = 0; !entry->cuts && b < (entry->single ? 1 : 2); b++) {
@@ -452,7 +487,7 @@ kolo_status kolo_store_init(kolo_store *s, uint64_t seed) {
     for (size_t e = 0; e < s->n_entries; e++) {
         const kolo_store_entry *entry = &s->entries[e];
         bool zero = !entry->initial && entry->init.kind == KOLO_INIT_ZERO;
-        if (entry->shared && s->follows) continue; /* rank 0 writes it */
+        if (entry->joins && s->follows) continue; /* rank 0 writes it */
         if (kolo_store_entry_is_sharded(entry) && zero) {
             clear(s, entry);
         } else if (is_canonical_range(entry)) {
@@ -493,7 +528,8 @@ static kolo_status broadcast_wholes(kolo_store *s, kolo_comm *comm) {
         const kolo_store_entry *entry = &s->entries[e];
         char *current = kolo_store_at(s, entry, s->current);
         size_t bytes = kolo_store_entry_bytes(entry);
-        if (kolo_store_entry_is_sharded(entry) || entry->shared || bytes == 0) continue;
+        bool shared = entry->joins && s->shares;
+        if (kolo_store_entry_is_sharded(entry) || shared || bytes == 0) continue;
         KOLO_TRY(kolo_broadcast(comm, current, bytes, KOLO_DTYPE_U8, 0));
         if (!entry->single) memcpy(kolo_store_at(s, entry, !s->current), current, bytes);
     }
@@ -513,7 +549,7 @@ kolo_status kolo_store_broadcast(kolo_store *s, kolo_comm *comm) {
             "(other processors or options?); give all the same",
             kolo_comm_rank(comm));
     }
-    if (kolo_store_is_sharded(s)) return broadcast_wholes(s, comm);
+    if (kolo_store_is_sharded(s) || s->joined_bytes) return broadcast_wholes(s, comm);
     if (s->single_bytes) {
         KOLO_TRY(kolo_broadcast(comm, s->single, s->single_bytes, KOLO_DTYPE_U8, 0));
     }

@@ -11,11 +11,13 @@ struct kolo_store {
     char *bank[2];
     size_t bytes;     /* of one bank, required by the entries */
     size_t mapped[2]; /* of each bank, allocated */
-    char *shared[2];  /* banks of shared entries, the ranks' or, until there is one, its own */
-    size_t shared_bytes, shared_mapped[2]; /* required, and allocated by this rank */
-    bool is_shared;                        /* `shared` is the ranks' */
-    bool follows; /* another rank writes shared entries, except for its own ranges in steps */
-    char *single; /* entries with one version */
+    /* Banks of joined entries: the ranks' or this rank's own, registered with a communicator. */
+    char *joined[2];
+    size_t joined_bytes, joined_mapped[2]; /* required, and allocated */
+    bool shares;     /* the ranks share them, once kolo_store_share has been called */
+    bool registered; /* `joined` is the communicator's: requests may point to it */
+    bool follows;    /* another rank writes shared entries, except for its own ranges in steps */
+    char *single;    /* entries with one version */
     size_t single_bytes, single_mapped;
     bool alone;  /* all entries have one version */
     int current; /* the bank that holds the committed version */
@@ -37,8 +39,13 @@ kolo_status kolo_store_add(kolo_store *store, const kolo_graph *g, kolo_value v)
 /* Sets `holders` (kolo_store_entry) of a PARAM or STATE; the text is of the store. NOMEM. */
 kolo_status kolo_store_describe_holders(kolo_store *store, const kolo_graph *g, kolo_value v,
                                         const char **holders);
-/* Grows the banks to the size of the entries; new entries are zero. NOMEM. */
-kolo_status kolo_store_grow(kolo_store *store);
+/* Places the entries whose next versions a WAIT joins, one behind the other, unless they have a
+ * place. NOMEM. */
+kolo_status kolo_store_join(kolo_store *store, const kolo_graph *g, const kolo_node *wait);
+/* Grows the banks to the size of the entries; new entries are zero. Banks of joined entries that
+ * ranks do not share are registered with `comm` if it is not NULL. NOMEM; UNSUPPORTED: joined
+ * entries are added to those of requests. */
+kolo_status kolo_store_grow(kolo_store *store, kolo_comm *comm);
 /* Grows the arena to at least `bytes`; its contents are lost. NOMEM: no change. */
 kolo_status kolo_store_reserve(kolo_store *store, size_t bytes);
 /* Grows the region of gradients to at least `bytes`, in memory registered with `comm` if it is not
