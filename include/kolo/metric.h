@@ -32,6 +32,9 @@ typedef enum kolo_metric_format {
     KOLO_METRIC_DIGITS,   /* four significant digits: 1234 */
 } kolo_metric_format;
 
+/* Which of two values is better. */
+typedef enum kolo_metric_better { KOLO_BETTER_LESS = 1, KOLO_BETTER_MORE } kolo_metric_better;
+
 typedef struct kolo_metric {
     const char *name; /* JSON key; "test_" and "final_" are put before it */
     /* Graph output with the sum over a batch: a scalar, in training and evaluation; with `reduce` a
@@ -42,13 +45,14 @@ typedef struct kolo_metric {
     double (*reduce)(const double *sum, const kolo_shape *shape);
     /* The value from those of other rows. */
     double (*derive)(const kolo_metrics *metrics);
-    bool tokens_only;  /* measured on token data alone */
-    bool every_model;  /* has this output; JSON has null where there was no evaluation */
-    bool final;        /* part of the training figures of a result */
-    bool part_of_loss; /* a summand of "loss" */
-    const char *group; /* terminal: heading that adjacent rows share; NULL: none */
-    const char *label; /* terminal; NULL: not shown on its own */
-    const char *bar;   /* label on the progress bar; NULL: not there */
+    kolo_metric_better better; /* for --keep-best and --patience */
+    bool tokens_only;          /* measured on token data alone */
+    bool every_model;          /* has this output; JSON has null where there was no evaluation */
+    bool final;                /* part of the training figures of a result */
+    bool part_of_loss;         /* a summand of "loss" */
+    const char *group;         /* terminal: heading that adjacent rows share; NULL: none */
+    const char *label;         /* terminal; NULL: not shown on its own */
+    const char *bar;           /* label on the progress bar; NULL: not there */
     kolo_metric_format format;
 } kolo_metric;
 

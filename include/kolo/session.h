@@ -153,6 +153,10 @@ typedef struct kolo_fit_opts {
     const char *augment;
     const char *out_dir; /* metrics.jsonl, loss.svg, checkpoints; NULL: no files */
     int64_t checkpoint_steps, checkpoint_epochs, keep;
+    double checkpoint_seconds;
+    bool wait_for_saves;
+    const char *keep_best;
+    int64_t patience;
     kolo_save_error save_error;
     const char *resume;
     bool resume_if_any;

@@ -233,10 +233,22 @@ typedef struct kolo_train_opts {
      * programs of the same host can read them. UNSUPPORTED in a build without libmicrohttpd */
     int metrics_port;
     const char *metrics_address;
-    /* Interval of resumable checkpoints, checkpoint-STEP.safetensors in out_dir, in steps or in
-     * epochs; both 0: none. The last step writes one too. The file "latest" names the newest; the
-     * newest `keep` are kept, 0: all. */
+    /* Interval of resumable checkpoints, checkpoint-STEP.safetensors in out_dir, in steps, in
+     * epochs or in seconds by the clock of rank 0, after the step in which they are over; all 0:
+     * none. The last step writes one too. The file "latest" names the newest; the newest `keep` are
+     * kept, 0: all. UNSUPPORTED: seconds, where workers make steps without each other. */
     int64_t checkpoint_steps, checkpoint_epochs, keep;
+    double checkpoint_seconds;
+    bool wait_for_saves; /* steps wait until a checkpoint is written, as they always do with `zero`,
+                            meshes that divide layers, and workers that make steps without each
+                            other */
+    /* The weights with the best value of this metric in the evaluations so far are kept as
+     * checkpoint-best.safetensors in out_dir. NULL: not. Needs evaluations during the run */
+    const char *keep_best;
+    /* The run ends after so many evaluations in a row without a better value of `keep_best`, or
+     * without it of "loss". 0: not. Needs evaluations during the run; UNSUPPORTED with
+     * kolo_train_outlives_workers */
+    int64_t patience;
     /* Of files during the run: checkpoints, metrics.jsonl, TensorBoard's. Earlier checkpoints stay,
      * and no file is left half written. That the final checkpoint cannot be written is an error in
      * any case. Default: stop */
@@ -315,6 +327,12 @@ typedef struct kolo_train_result {
     uint64_t parameter_hash;   /* of the final parameters and optimizer state */
     int64_t losses_checked;    /* in_memory: number of initial steps repeated with batches of the
                                   loader, whose losses were bitwise equal; else 0 */
+    /* The best evaluation, with `keep_best` or `patience`: name and value of the metric, and the
+     * step, 0: there was none. */
+    char best_metric[32];
+    double best_value;
+    int64_t best_step;
+    bool stopped_early;     /* for lack of patience, before the last step asked for */
     kolo_time_report times; /* of this process, not of the run that it resumed; by_rank: the option
                                times_by_rank */
     kolo_train_memory memory;

@@ -34,7 +34,8 @@ ENUMS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
 PARSED = {"kolo_algorithm": "kolo_algorithm_parse",
           "kolo_transport_choice": "kolo_transport_parse"}
 # Enumerations without names here.
-NUMBERS = ("kolo_status", "kolo_codec_kind", "kolo_metric_denominator", "kolo_metric_format", "kolo_time")
+NUMBERS = ("kolo_status", "kolo_codec_kind", "kolo_metric_denominator", "kolo_metric_format",
+           "kolo_metric_better", "kolo_time")
 
 STATUSES = ("KOLO_OK", "KOLO_ERR_ARG", "KOLO_ERR_NOMEM", "KOLO_ERR_IO", "KOLO_ERR_FORMAT",
             "KOLO_ERR_UNSUPPORTED", "KOLO_ERR_TIMEOUT", "KOLO_ERR_PEER", "KOLO_ERR_DIVERGED")
@@ -126,6 +127,7 @@ struct kolo_source {
 struct kolo_metrics { double value[16]; };
 struct kolo_metric {
     const char *name, *output; kolo_metric_denominator per; void *reduce, *derive;
+    kolo_metric_better better;
     bool tokens_only, every_model, final, part_of_loss; const char *group, *label, *bar;
     kolo_metric_format format;
 };
@@ -161,7 +163,8 @@ struct kolo_train_result {
     char model[128]; int workers, threads; int64_t batch, parameters, steps, epochs, samples, damaged;
     double first_loss; kolo_metrics final; bool evaluated; kolo_metrics test;
     double train_seconds, samples_per_second, step_ms_median; int servers; uint64_t reads[32], delays[32];
-    int64_t peak_rss_bytes; uint64_t parameter_hash; int64_t losses_checked; kolo_time_report times;
+    int64_t peak_rss_bytes; uint64_t parameter_hash; int64_t losses_checked; char best_metric[32];
+    double best_value; int64_t best_step; bool stopped_early; kolo_time_report times;
     kolo_train_memory memory; char unshared[80], lost[160];
 };
 typedef void kolo_train_observer(void *arg, const kolo_train_progress *progress);
@@ -181,7 +184,8 @@ struct kolo_fit_opts {
     int64_t epochs, steps; kolo_train_observer *observer; kolo_fit_stop *stop;
     interrupted *interrupted; void *arg;
     const char *augment, *out_dir; int64_t checkpoint_steps, checkpoint_epochs, keep;
-    kolo_save_error save_error; const char *resume; bool resume_if_any; int64_t eval_every, eval_steps, log_every;
+    double checkpoint_seconds; bool wait_for_saves; const char *keep_best; int64_t patience; kolo_save_error save_error;
+    const char *resume; bool resume_if_any; int64_t eval_every, eval_steps, log_every;
     int64_t audit, check_replicas; const char *worker_weights, *trace;
     const char *tensorboard; int metrics_port; const char *metrics_address;
     kolo_train_notice *notice; void *notice_arg;

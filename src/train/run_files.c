@@ -18,7 +18,7 @@
 static const size_t metrics_most = (size_t)1 << 32; /* bytes */
 
 struct kolo_run_files {
-    char *folder, *config, *metrics, *curve, *checkpoint;
+    char *folder, *config, *metrics, *curve, *checkpoint, *best;
     FILE *lines;
 };
 
@@ -37,7 +37,8 @@ static kolo_status open_files(kolo_run_files *f, const char *folder) {
     f->metrics = kolo_format("%s/metrics.jsonl", folder);
     f->curve = kolo_format("%s/loss.svg", folder);
     f->checkpoint = kolo_format("%s/checkpoint-final.safetensors", folder);
-    if (!f->folder || !f->config || !f->metrics || !f->curve || !f->checkpoint) {
+    f->best = kolo_format("%s/checkpoint-best.safetensors", folder);
+    if (!f->folder || !f->config || !f->metrics || !f->curve || !f->checkpoint || !f->best) {
         return KOLO_NOMEM(strlen(folder));
     }
     KOLO_TRY(kolo_folder_make(folder));
@@ -48,11 +49,12 @@ static kolo_status open_files(kolo_run_files *f, const char *folder) {
 /* A new run does not replace what an earlier one trained. */
 static kolo_status check_new(const kolo_run_files *f) {
     KOLO_TRY(kolo_checkpoint_folder_check_empty(f->folder));
-    if (!kolo_file_exists(f->checkpoint)) return KOLO_OK;
+    const char *found = kolo_file_exists(f->checkpoint) ? f->checkpoint : f->best;
+    if (!kolo_file_exists(found)) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
-                     "%s is of a finished run: choose another folder with --out, or remove %s; "
+                     "%s is of %s run: choose another folder with --out, or remove %s; "
                      "--init with that file starts from its weights",
-                     f->checkpoint, f->folder);
+                     found, found == f->best ? "an earlier" : "a finished", f->folder);
 }
 
 /* Bytes of the complete lines up to `step`; lines are in the order of steps. */
@@ -171,6 +173,8 @@ kolo_status kolo_run_files_draw(const kolo_run_files *files) {
 
 const char *kolo_run_files_checkpoint(const kolo_run_files *files) { return files->checkpoint; }
 
+const char *kolo_run_files_best(const kolo_run_files *files) { return files->best; }
+
 void kolo_run_files_close(kolo_run_files *files) {
     if (!files) return;
     if (files->lines) fclose(files->lines);
@@ -179,5 +183,6 @@ void kolo_run_files_close(kolo_run_files *files) {
     kolo_free(files->metrics);
     kolo_free(files->curve);
     kolo_free(files->checkpoint);
+    kolo_free(files->best);
     kolo_free(files);
 }

@@ -19,7 +19,8 @@ kolo_status kolo_run_files_try(const char *folder, bool resumes);
 kolo_status kolo_run_files_report(kolo_run_files *files, const kolo_train_progress *progress);
 /* Draws the losses in metrics.jsonl as loss.svg. IO, NOMEM. */
 kolo_status kolo_run_files_draw(const kolo_run_files *files);
-/* Path of the final checkpoint. */
+/* Paths of the final checkpoint and of the best weights. */
 const char *kolo_run_files_checkpoint(const kolo_run_files *files);
+const char *kolo_run_files_best(const kolo_run_files *files);
 /* NULL is allowed. */
 void kolo_run_files_close(kolo_run_files *files);

@@ -14,21 +14,28 @@
 
 static const long long many = 1000000000;
 
-/* --checkpoint-every: "500" steps, "2e" epochs. */
+/* --checkpoint-every: "500" steps, "2e" epochs, "90s", "10m", "1h". */
 static kolo_status parse_every(kolo_options *o, kolo_train_opts *opts) {
     const char *text = kolo_options_text(o, "checkpoint-every");
     if (!text) return KOLO_OK;
     char *end;
     errno = 0;
     long long number = strtoll(text, &end, 10);
-    bool epochs = strcmp(end, "e") == 0;
-    if (*text < '0' || *text > '9' || errno || number < 1 || number > many || (*end && !epochs)) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "--checkpoint-every %s: must be a number of steps, such as 500, or of "
-                         "epochs, such as 1e",
-                         text);
+    const char unit = *text >= '0' && *text <= '9' && !errno && *end && !end[1] ? *end : '\0';
+    const int seconds = unit == 's' ? 1 : unit == 'm' ? 60 : unit == 'h' ? 3600 : 0;
+    const bool known = unit == 'e' || seconds > 0 || !*end;
+    if (*text < '0' || *text > '9' || errno || number < 1 || number > many || !known) {
+        return KOLO_FAIL(
+            KOLO_ERR_ARG,
+            "--checkpoint-every %s: must be a number of steps, such as 500, of epochs, "
+            "such as 1e, or a time, such as 10m",
+            text);
     }
-    *(epochs ? &opts->checkpoint_epochs : &opts->checkpoint_steps) = number;
+    if (seconds > 0) {
+        opts->checkpoint_seconds = (double)number * seconds;
+    } else {
+        *(unit == 'e' ? &opts->checkpoint_epochs : &opts->checkpoint_steps) = number;
+    }
     return KOLO_OK;
 }
 
@@ -68,6 +75,8 @@ static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) 
     opts->log_every = kolo_options_int(o, "log-every");
     opts->no_eval = !kolo_options_flag(o, "eval");
     opts->keep = kolo_options_int(o, "keep");
+    opts->keep_best = kolo_options_text(o, "keep-best");
+    opts->patience = kolo_options_int(o, "patience");
     opts->save_error = (kolo_save_error)kolo_options_choice(o, "on-save-error");
     opts->resume = kolo_options_text(o, "resume");
     if (opts->resume && strcmp(opts->resume, "latest") == 0) {
@@ -158,7 +167,7 @@ static kolo_status check_usage(kolo_options *o) {
                          "--resume loads the weights of the checkpoint: remove --init");
     }
     KOLO_TRY(train_opts_check_effects(o));
-    bool writes = every.checkpoint_steps || every.checkpoint_epochs;
+    bool writes = kolo_options_text(o, "checkpoint-every") != NULL;
     if (kolo_options_typed(o, "keep") && !writes) {
         return KOLO_FAIL(KOLO_ERR_ARG, "--keep requires --checkpoint-every N");
     }

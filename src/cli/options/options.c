@@ -497,12 +497,20 @@ const kolo_option cli_options[] = {
     {.name = "metrics-address", .type = KOLO_OPTION_TEXT, .metavar = "ADDRESS",
      .preset = "127.0.0.1", .commands = CMD_TRAIN, .not_kept = true,
      .help = "where --metrics-port listens; 0.0.0.0: on all interfaces, without protection"},
-    {.name = "checkpoint-every", .type = KOLO_OPTION_TEXT, .metavar = "N|Ne", .commands = CMD_TRAIN,
-     .unset = "only the final weights",
-     .help = "steps (or with an e: epochs) between checkpoints to resume from"},
+    {.name = "checkpoint-every", .type = KOLO_OPTION_TEXT, .metavar = "N|Ne|Nm",
+     .commands = CMD_TRAIN, .unset = "only the final weights",
+     .help = "steps (or with an e: epochs, with s, m or h: seconds, minutes or hours) between "
+             "checkpoints to resume from"},
     {.name = "keep", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "2", .min = 0, .max = MANY,
      .commands = CMD_TRAIN,
      .help = "number of newest checkpoints of --checkpoint-every to keep; 0: all"},
+    {.name = "keep-best", .type = KOLO_OPTION_TEXT, .metavar = "METRIC", .commands = CMD_TRAIN,
+     .unset = "not kept",
+     .help = "keep the weights of the best evaluation as checkpoint-best.safetensors: loss, accuracy, "
+             "perplexity, mean_iou, ... as in metrics.jsonl without \"test_\""},
+    {.name = "patience", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MANY,
+     .commands = CMD_TRAIN, .unset = "to the last step",
+     .help = "end the run after N evaluations without a better metric of --keep-best, or else loss"},
     {.name = "on-save-error", .type = KOLO_OPTION_CHOICE, .choices = save_errors, .preset = "stop",
      .commands = CMD_TRAIN,
      .help = "what a run does that cannot write a checkpoint or metrics.jsonl, as on a full disk; "

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static void add_row(kolo_text *t, const char *name, const char *fmt, ...) KOLO_PRINTF(3, 4);
 static void add_row(kolo_text *t, const char *name, const char *fmt, ...) {
@@ -131,6 +132,22 @@ static void add_memory(kolo_text *t, const kolo_train_result *r) {
     }
 }
 
+/* The best evaluation of a run that keeps a record of it. */
+static void add_best(kolo_text *t, const kolo_train_result *r) {
+    const kolo_metric *m = kolo_metric_table();
+    if (r->best_step > 0) {
+        kolo_text_add(t, "%-18s", "best evaluation");
+        while (m->name && strcmp(m->name, r->best_metric) != 0) m++;
+        kolo_text_add(t, "%s ", r->best_metric);
+        metric_add_value(t, m, r->best_value);
+        kolo_text_add(t, " at step %" PRId64 "\n", r->best_step);
+    }
+    if (r->stopped_early) {
+        add_row(t, "stopped early", "at step %" PRId64 ", as evaluations improved no more",
+                r->steps);
+    }
+}
+
 static void add_table(kolo_text *t, const kolo_train_result *r, const result_about *about) {
     add_row(t, "model", "%s, %" PRId64 " parameters", r->model, r->parameters);
     if (about->data) add_row(t, "data", "%s", about->data);
@@ -153,6 +170,7 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
         }
     }
     if (r->evaluated) add_evaluation(t, split_of(about), &r->test);
+    add_best(t, r);
     if (about->trained) {
         add_row(t, "training time", "%.2f s", r->train_seconds);
         add_histogram(t, "reads, staleness", r->reads);
@@ -227,6 +245,12 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
     kolo_json_int(&j, "epochs", r->epochs);
     kolo_json_int(&j, "samples", r->samples);
     if (about->trained) kolo_json_int(&j, "damaged_samples", r->damaged);
+    if (r->best_step > 0) {
+        kolo_json_string(&j, "best_metric", r->best_metric);
+        kolo_json_double(&j, "best_value", r->best_value);
+        kolo_json_int(&j, "best_step", r->best_step);
+    }
+    if (r->stopped_early) kolo_json_bool(&j, "stopped_early", true);
     if (about->trained) {
         kolo_json_double(&j, "first_loss", r->first_loss);
         add_metrics(&j, "final_", &r->final, true);

@@ -7,6 +7,7 @@
  *     kolo           version that wrote the file
  *     model, model_options, sample (1x28x28), classes
  *     data, epochs, steps, seed
+ *     best           of the weights of --keep-best: metric and value
  *
  * A resumable checkpoint also holds the optimizer state ("optimizer.*") and the metadata
  *
@@ -29,6 +30,7 @@ typedef struct kolo_checkpoint_info {
     const char *data; /* NULL: unknown */
     int64_t epochs, steps;
     uint64_t seed;
+    const char *best;               /* "accuracy 0.9": the best metric so far, of these weights */
     const char *options, *progress; /* both NULL: parameters only */
 } kolo_checkpoint_info;
 

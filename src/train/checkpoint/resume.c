@@ -262,6 +262,7 @@ kolo_status kolo_resume_open(kolo_setup *setup, kolo_comm *comm, kolo_resume *re
     if (!setup->opts.resume) return KOLO_OK;
     KOLO_TRY(kolo_agree(comm, reads ? read_checkpoint(setup, resume) : KOLO_OK));
     if (!comm) return KOLO_OK;
+    KOLO_TRY(kolo_broadcast(comm, &resume->here, sizeof resume->here, KOLO_DTYPE_U8, 0));
     return kolo_broadcast(comm, &resume->state, sizeof resume->state, KOLO_DTYPE_U8, 0);
 }
 

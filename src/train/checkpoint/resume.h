@@ -10,7 +10,7 @@ typedef struct kolo_resume {
     kolo_run_state state;       /* to continue from; zeroed in a new run */
     kolo_checkpoint checkpoint; /* rank 0's, open until it is loaded */
     char *tuning;               /* rank 0's: file of the times that the run selected kernels by */
-    bool here;                  /* rank 0's: the checkpoint is in out_dir */
+    bool here;                  /* the checkpoint is in rank 0's out_dir */
 } kolo_resume;
 
 /* Opens the checkpoint setup->opts.resume, and makes the job select kernels by the file tuning.txt

@@ -19,6 +19,10 @@ static kolo_train_opts options_of(const kolo_session *session, const kolo_fit_op
     o.checkpoint_steps = fit->checkpoint_steps;
     o.checkpoint_epochs = fit->checkpoint_epochs;
     o.keep = fit->keep;
+    o.checkpoint_seconds = fit->checkpoint_seconds;
+    o.wait_for_saves = fit->wait_for_saves;
+    o.keep_best = fit->keep_best;
+    o.patience = fit->patience;
     o.save_error = fit->save_error;
     o.resume = fit->resume;
     o.resume_if_any = fit->resume_if_any;

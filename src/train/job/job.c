@@ -16,7 +16,8 @@
 /* The steps, from a session that is ready. */
 kolo_status kolo_job_run(kolo_job *j, kolo_train_result *result) {
     KOLO_TRY(kolo_job_connect(j, kolo_job_start(j)));
-    j->started = j->reported = kolo_now_ns();
+    kolo_job_begin_best(j);
+    j->started = j->reported = j->saved_ns = kolo_now_ns();
     if (j->state.steps >= j->end) KOLO_TRY(kolo_job_evaluate(j)); /* nothing to train */
     for (int64_t k = j->state.steps; k < j->end; k++) {
         KOLO_TRY(kolo_job_step(j, k));
@@ -60,13 +61,6 @@ kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_
     if (status != KOLO_OK) kolo_session_fail(j.session, status);
     kolo_job_end(&j);
     return status;
-}
-
-bool kolo_train_outlives_workers(const kolo_train_opts *opts) {
-    kolo_consistency c;
-    return opts->sync == KOLO_SYNC_PS && opts->servers > 0 && !opts->replay &&
-           kolo_consistency_parse(opts->consistency, 2, &c) == KOLO_OK &&
-           kolo_consistency_outlives(&c);
 }
 
 kolo_status kolo_train_check(const kolo_train_opts *opts, int workers) {

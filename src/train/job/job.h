@@ -34,6 +34,7 @@ typedef struct kolo_job {
     kolo_setup setup;
     kolo_run_files *files;       /* rank 0, with out_dir */
     bool saves;                  /* rank 0 has `files`; the same on all ranks */
+    int64_t saved_ns;            /* when the newest was written, or the first step began */
     int64_t saved;               /* step of the newest checkpoint in the folder; 0: none */
     bool lines_fail;             /* the latest line of metrics.jsonl could not be written */
     kolo_event_file *events;     /* rank 0, with tensorboard */
@@ -65,6 +66,7 @@ typedef struct kolo_job {
     kolo_rank_times *rank_times;
     kolo_evaluation evaluation;
     bool evaluated; /* `evaluation` is valid */
+    bool stopped;   /* the run ends before its last step, by patience */
 } kolo_job;
 
 /* begin.c */
@@ -92,10 +94,10 @@ void kolo_job_end(kolo_job *j);
 kolo_status kolo_job_step(kolo_job *j, int64_t k);
 /* Parameters, statistics and optimizer state must be finite. Collective. */
 kolo_status kolo_job_check_parameters(const kolo_job *j);
-
-/* report.c */
 /* Adds the damaged samples of all ranks to the state. Collective. */
 kolo_status kolo_job_sum_damaged(kolo_job *j);
+
+/* report.c */
 /* The sums of the last `n` steps, at most KOLO_LAST_STEPS and those done. */
 kolo_sums kolo_job_last_steps(const kolo_job *j, int64_t n);
 /* After step k: evaluation and reports where they are due. Collective. */
@@ -103,9 +105,9 @@ kolo_status kolo_job_after_step(kolo_job *j, int64_t k);
 kolo_status kolo_job_evaluate(kolo_job *j);
 
 /* save.c */
-/* Saves the store to `path`, on rank 0. The other ranks, which give no path, take part in reading
- * what is sharded. */
-kolo_status kolo_job_save(const kolo_job *j, const char *path, bool training);
+/* Saves the store to `path`, on rank 0; `best`: see kolo_checkpoint_info. The other ranks, which
+ * give no path, take part in reading what is sharded. */
+kolo_status kolo_job_save(const kolo_job *j, const char *path, const char *best, bool training);
 /* Writes a resumable checkpoint if one is due, on rank 0. Collective. */
 kolo_status kolo_job_save_resumable(kolo_job *j);
 /* After a checkpoint that may not have been written, on all ranks: adds to the error which one is
@@ -114,6 +116,18 @@ kolo_status kolo_job_name_kept(const kolo_job *j, kolo_status status);
 /* Decides what an error of writing a file means, IO: OK after a warning if the run goes on without
  * the file, and is to. */
 kolo_status kolo_job_decide(const kolo_job *j, kolo_status status);
+
+/* best.c */
+/* Before the first step: begins the record of the best evaluation, or goes on with that of the run
+ * that is resumed. */
+void kolo_job_begin_best(kolo_job *j);
+/* After an evaluation: compares it with the best one, and keeps the weights of a better one if that
+ * is asked for. The session is settled. Collective. */
+kolo_status kolo_job_compare_best(kolo_job *j);
+/* Whether there were too many evaluations without a better one. */
+bool kolo_job_lacks_patience(const kolo_job *j);
+/* Fills in the fields of the best evaluation. */
+void kolo_job_report_best(const kolo_job *j, kolo_train_result *result);
 
 /* finish.c */
 /* Compares the replicas, writes the final checkpoint and fills the result. Collective. */

@@ -123,8 +123,9 @@ static void notify_nan(const kolo_job *j) {
 
 static kolo_status evaluate(kolo_job *j) {
     if (!j->comm && j->rank > 0) return KOLO_OK; /* rank 0 does it alone */
-    return kolo_session_evaluate_all(j->session, j->comm, j->setup.test, j->setup.opts.batch,
-                                     &j->evaluation);
+    KOLO_TRY(kolo_session_evaluate_all(j->session, j->comm, j->setup.test, j->setup.opts.batch,
+                                       &j->evaluation));
+    return kolo_job_compare_best(j);
 }
 
 kolo_status kolo_job_evaluate(kolo_job *j) {
@@ -164,15 +165,6 @@ static bool is_line_due(const kolo_job *j, int64_t done, bool evaluated) {
     return evaluated || done % j->setup.opts.log_every == 0;
 }
 
-kolo_status kolo_job_sum_damaged(kolo_job *j) {
-    if (!j->setup.train->encoded) return KOLO_OK;
-    int64_t here = j->damaged;
-    if (j->comm) KOLO_TRY(kolo_allreduce(j->comm, &here, 1, KOLO_DTYPE_I64, KOLO_SUM));
-    j->damaged = 0;
-    j->state.damaged += here;
-    return KOLO_OK;
-}
-
 /* After step k: evaluation and reports where they are due. */
 kolo_status kolo_job_after_step(kolo_job *j, int64_t k) {
     int64_t done = k + 1;
@@ -182,6 +174,7 @@ kolo_status kolo_job_after_step(kolo_job *j, int64_t k) {
     KOLO_TRY(check_interrupted(j, k));
     bool stops = false;
     if (epoch_end || due) KOLO_TRY(ask_to_stop(j, k, epoch_end, due, &stops));
+    if (due && done < j->end && kolo_job_lacks_patience(j)) j->stopped = stops = true;
     if (stops) {
         j->end = done;
         epoch_end = true;

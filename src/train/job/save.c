@@ -1,4 +1,5 @@
 /* Runs: checkpoints. */
+#include "base/clock.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/folder.h"
 #include "train/job/job.h"
@@ -10,7 +11,7 @@
 
 /* Saves the store to `path`, on rank 0. With shards the other ranks, which give no path, write too.
  */
-kolo_status kolo_job_save(const kolo_job *j, const char *path, bool training) {
+kolo_status kolo_job_save(const kolo_job *j, const char *path, const char *best, bool training) {
     kolo_text options = {0}, progress = {0};
     kolo_checkpoint_info info = {
         .model = j->setup.opts.model,
@@ -21,6 +22,7 @@ kolo_status kolo_job_save(const kolo_job *j, const char *path, bool training) {
         .epochs = j->state.steps / j->setup.epoch_steps,
         .steps = j->state.steps,
         .seed = j->setup.opts.seed,
+        .best = best,
     };
     if (training) {
         kolo_setup_describe_learning(&j->setup, &options);
@@ -63,11 +65,15 @@ kolo_status kolo_job_decide(const kolo_job *j, kolo_status status) {
     return KOLO_OK;
 }
 
-static bool wants_checkpoint(const kolo_job *j) {
+/* Whether a checkpoint is due: by the number of steps, or by the clock of rank 0. */
+static kolo_status is_due(kolo_job *j, bool *due) {
     const kolo_train_opts *o = &j->setup.opts;
-    int64_t done = j->state.steps;
-    int64_t every = o->checkpoint_steps + o->checkpoint_epochs * j->setup.epoch_steps;
-    return every > 0 && (done % every == 0 || done == j->end);
+    const int64_t done = j->state.steps;
+    const int64_t every = o->checkpoint_steps + o->checkpoint_epochs * j->setup.epoch_steps;
+    *due = every > 0 && (done % every == 0 || done == j->end);
+    if (o->checkpoint_seconds <= 0) return KOLO_OK;
+    *due = done == j->end || (double)(kolo_now_ns() - j->saved_ns) / 1e9 >= o->checkpoint_seconds;
+    return j->comm ? kolo_broadcast(j->comm, due, sizeof *due, KOLO_DTYPE_U8, 0) : KOLO_OK;
 }
 
 /* Writes a resumable checkpoint. */
@@ -82,7 +88,7 @@ static kolo_status save_resumable(kolo_job *j) {
     kolo_status status =
         kolo_agree(j->comm, j->rank == 0 && !path ? KOLO_NOMEM(strlen(o->out_dir)) : KOLO_OK);
     const bool writes = j->rank == 0 || kolo_store_is_sharded(kolo_session_store(j->session));
-    if (status == KOLO_OK && writes) status = kolo_job_save(j, path, true);
+    if (status == KOLO_OK && writes) status = kolo_job_save(j, path, NULL, true);
     if (status == KOLO_OK && j->rank == 0) {
         status = kolo_checkpoint_folder_commit(o->out_dir, j->state.steps, o->keep);
     }
@@ -94,11 +100,14 @@ static kolo_status save_resumable(kolo_job *j) {
 
 /* Writes a resumable checkpoint if one is due. */
 kolo_status kolo_job_save_resumable(kolo_job *j) {
-    if (!wants_checkpoint(j)) return KOLO_OK;
+    bool due;
+    KOLO_TRY(is_due(j, &due));
+    if (!due) return KOLO_OK;
     KOLO_TRY(kolo_job_settle(j));
     kolo_session_add_rest(j->session, &j->state.run.sums);
     kolo_status status = save_resumable(j);
     if (kolo_job_goes_on(j, status)) status = save_resumable(j);
     kolo_session_unsettle(j->session);
+    j->saved_ns = kolo_now_ns(); /* also of one that failed */
     return kolo_job_decide(j, kolo_job_name_kept(j, status));
 }

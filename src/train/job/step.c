@@ -1,6 +1,7 @@
 /* Runs: one step, its checks, and shards that move between the ranks. */
 #include "base/clock.h"
 #include "base/number.h"
+#include "data/dataset.h"
 #include "train/checkpoint/finite.h"
 #include "train/job/job.h"
 #include "train/session/agree.h"
@@ -146,6 +147,15 @@ static kolo_status choose_buckets(kolo_job *j, int64_t k) {
     KOLO_TRY(kolo_session_choose_buckets(j->session));
     notify_buckets(j, k);
     return kolo_job_open_trace(j);
+}
+
+kolo_status kolo_job_sum_damaged(kolo_job *j) {
+    if (!j->setup.train->encoded) return KOLO_OK;
+    int64_t here = j->damaged;
+    if (j->comm) KOLO_TRY(kolo_allreduce(j->comm, &here, 1, KOLO_DTYPE_I64, KOLO_SUM));
+    j->damaged = 0;
+    j->state.damaged += here;
+    return KOLO_OK;
 }
 
 kolo_status kolo_job_step(kolo_job *j, int64_t k) {

@@ -39,35 +39,45 @@ static double mean_iou(const double *confusion, const kolo_shape *shape) {
 
 static const kolo_metric table[] = {
     {.name = "loss",
+     .better = KOLO_BETTER_LESS,
      .output = "loss",
      .every_model = true,
      .final = true,
      .label = "loss",
      .bar = "loss"},
     {.name = "accuracy",
+     .better = KOLO_BETTER_MORE,
      .output = "correct",
      .every_model = true,
      .label = "accuracy",
      .bar = "acc"},
     {.name = "perplexity",
+     .better = KOLO_BETTER_LESS,
      .derive = perplexity,
      .tokens_only = true,
      .label = "perplexity",
      .bar = "ppl",
      .format = KOLO_METRIC_DIGITS},
-    {.name = "mean_iou", .output = "confusion", .reduce = mean_iou, .label = "mean IoU"},
+    {.name = "mean_iou",
+     .better = KOLO_BETTER_MORE,
+     .output = "confusion",
+     .reduce = mean_iou,
+     .label = "mean IoU"},
     {.name = "masked_loss",
+     .better = KOLO_BETTER_LESS,
      .derive = masked_loss,
      .final = true,
      .part_of_loss = true,
      .group = "token"},
     {.name = "next_loss",
+     .better = KOLO_BETTER_LESS,
      .output = "next_loss",
      .final = true,
      .part_of_loss = true,
      .group = "next sentence",
      .label = "loss"},
     {.name = "next_accuracy",
+     .better = KOLO_BETTER_MORE,
      .output = "next_correct",
      .final = true,
      .group = "next sentence",
@@ -78,11 +88,19 @@ _Static_assert(KOLO_COUNT(table) <= KOLO_MAX_METRICS + 1, "a value for each row"
 
 const kolo_metric *kolo_metric_table(void) { return table; }
 
+int kolo_metric_row(const char *name) {
+    int i = 0;
+    while (table[i].name && strcmp(table[i].name, name) != 0) i++;
+    return table[i].name ? i : -1;
+}
+
 double kolo_metrics_get(const kolo_metrics *metrics, const char *name) {
-    for (int i = 0; table[i].name; i++) {
-        if (strcmp(table[i].name, name) == 0) return metrics->value[i];
-    }
-    return NAN;
+    const int row = kolo_metric_row(name);
+    return row >= 0 ? metrics->value[row] : NAN;
+}
+
+bool kolo_metric_is_better(int row, double one, double other) {
+    return table[row].better == KOLO_BETTER_MORE ? one > other : one < other;
 }
 
 void kolo_metrics_derive(kolo_metrics *metrics) {

@@ -15,6 +15,10 @@ typedef struct kolo_sums {
 kolo_sums kolo_sums_zero(const kolo_graph *graph);
 /* Adds `more`. A zeroed `to` is allowed. */
 void kolo_sums_add(kolo_sums *to, const kolo_sums *more);
+/* The index of a row by its name; -1: there is none. */
+int kolo_metric_row(const char *name);
+/* Whether value `one` of a row is better than `other`; NaN is not. */
+bool kolo_metric_is_better(int row, double one, double other);
 /* NaN for each metric. */
 kolo_metrics kolo_metrics_none(void);
 /* The values of all metrics but those of tensors. `tokens`: the data are tokens. */

@@ -1,6 +1,7 @@
 /* The state of a run as text: integers, and doubles in the shortest form that reads back exactly,
  * in a fixed order, each followed by a blank. Sums that only some models report stand at the end,
- * then the number of damaged samples and that of updates; zeros at the end are left out. */
+ * then the number of damaged samples, that of updates, and the best evaluation: its step, value,
+ * the evaluations since then, and its metric by name. Zeros at the end are left out. */
 #include "train/session/run_state.h"
 
 #include "base/number.h"
@@ -9,6 +10,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Rows whose sums are stored: of every model with the other numbers of an accumulator, the others
  * at the end. */
@@ -56,8 +58,14 @@ void kolo_run_state_write(const kolo_run_state *s, kolo_text *text) {
     add_metrics(text, &s->run.sums, zero, false);
     add_metrics(text, &s->epoch.sums, zero, false);
     for (int i = 0; i < KOLO_LAST_STEPS; i++) add_metrics(text, &s->recent[i], zero, false);
-    if (s->damaged > 0 || s->updates > 0) add_int(text, s->damaged);
-    if (s->updates > 0) add_int(text, s->updates);
+    const bool has_best = s->best_step > 0;
+    if (s->damaged > 0 || s->updates > 0 || has_best) add_int(text, s->damaged);
+    if (s->updates > 0 || has_best) add_int(text, s->updates);
+    if (!has_best) return;
+    add_int(text, s->best_step);
+    add_double(text, s->best);
+    add_int(text, s->stale);
+    kolo_text_add(text, "%s ", kolo_metric_table()[s->best_row].name);
 }
 
 /* ---- reading ---- */
@@ -91,6 +99,27 @@ static double next_double(reader *r) {
     return number;
 }
 
+/* The row of a metric, by name. */
+static int64_t next_row(reader *r) {
+    const kolo_metric *m = kolo_metric_table();
+    const size_t length = strcspn(r->at, " ");
+    errno = 0;
+    for (int64_t i = 0; m[i].name; i++) {
+        if (strlen(m[i].name) != length || strncmp(m[i].name, r->at, length) != 0) continue;
+        pass(r, r->at + length);
+        return i;
+    }
+    r->failed = true;
+    return 0;
+}
+
+static void next_best(reader *r, kolo_run_state *s) {
+    s->best_step = next_int(r);
+    s->best = next_double(r);
+    s->stale = next_int(r);
+    s->best_row = next_row(r);
+}
+
 static void next_metrics(reader *r, const kolo_sums *zero, bool every_model, kolo_sums *sums) {
     const kolo_metric *m = kolo_metric_table();
     for (int i = 0; m[i].name; i++) {
@@ -111,7 +140,7 @@ static kolo_sums next_sums(reader *r, const kolo_sums *zero) {
 kolo_status kolo_run_state_read(const char *where, const char *text, const kolo_sums *zero,
                                 kolo_run_state *state) {
     reader r = {.at = text};
-    kolo_run_state s;
+    kolo_run_state s = {0};
     s.steps = next_int(&r);
     s.first_loss = next_double(&r);
     s.run.sums = next_sums(&r, zero);
@@ -124,6 +153,7 @@ kolo_status kolo_run_state_read(const char *where, const char *text, const kolo_
     for (int i = 0; i < KOLO_LAST_STEPS; i++) next_metrics(&r, zero, false, &s.recent[i]);
     s.damaged = *r.at ? next_int(&r) : 0;
     s.updates = *r.at ? next_int(&r) : 0;
+    if (*r.at) next_best(&r, &s);
     if (r.failed || *r.at) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,
                          "%s: the metadata have an invalid run state: the file is "

@@ -6,11 +6,14 @@
 #include "train/session/metrics.h"
 
 typedef struct kolo_run_state {
-    int64_t steps;                     /* completed; sampler, learning rate and draws follow it */
-    int64_t updates;                   /* of the owners: see kolo_session_updates */
-    double first_loss;                 /* of the run's first step */
-    kolo_accumulator run, epoch;       /* over the run, and over the current epoch */
-    kolo_sums recent[KOLO_LAST_STEPS]; /* step k is at k % KOLO_LAST_STEPS */
+    int64_t steps;                      /* completed; sampler, learning rate and draws follow it */
+    int64_t updates;                    /* of the owners: see kolo_session_updates */
+    double first_loss;                  /* of the run's first step */
+    kolo_accumulator run, epoch;        /* over the run, and over the current epoch */
+    kolo_sums recent[KOLO_LAST_STEPS];  /* step k is at k % KOLO_LAST_STEPS */
+    int64_t best_step, best_row, stale; /* of the best evaluation, 0: none; of its metric in the
+                                           table; evaluations since then */
+    double best;                        /* its value */
     int64_t damaged; /* samples of all ranks that took the place of damaged ones */
 } kolo_run_state;
 

@@ -11,6 +11,7 @@
 #include "train/session/setup_parts.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -199,6 +200,23 @@ static int64_t short_shard(const kolo_setup *s) {
 
 /* ---- opening ---- */
 
+/* The metric of --keep-best must be one that an evaluation of the model has. */
+static kolo_status check_metric(const kolo_setup *s, const kolo_graph *graph) {
+    if (!s->opts.keep_best) return KOLO_OK;
+    const int row = kolo_metric_row(s->opts.keep_best);
+    const kolo_metric *m = &kolo_metric_table()[row];
+    const kolo_dataset_info *info = kolo_dataset_describe(s->train);
+    const bool tokens = info->fields[KOLO_FIELD_X].dtype == KOLO_DTYPE_I32;
+    const kolo_metrics some = kolo_sums_metrics(&s->zero, tokens);
+    const bool there =
+        m->output ? kolo_value_ok(kolo_graph_output(graph, m->output)) : !isnan(some.value[row]);
+    if (there) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "--keep-best %s: evaluations of this model and data have no %s: give "
+                     "--keep-best loss, for example",
+                     m->name, m->name);
+}
+
 /* Detects samples that the model does not accept, on all ranks alike, before any collective. */
 static kolo_status try_model(kolo_setup *s) {
     kolo_graph *graph;
@@ -207,8 +225,9 @@ static kolo_status try_model(kolo_setup *s) {
         s->normalizes |= kolo_info(graph, (kolo_value){.id = v})->kind == KOLO_VALUE_STATE;
     }
     s->zero = kolo_sums_zero(graph);
-    kolo_status status = KOLO_OK;
-    if (kolo_mesh_stages(&s->mesh) > 1 && kolo_value_ok(kolo_graph_output(graph, "confusion"))) {
+    kolo_status status = check_metric(s, graph);
+    if (status == KOLO_OK && kolo_mesh_stages(&s->mesh) > 1 &&
+        kolo_value_ok(kolo_graph_output(graph, "confusion"))) {
         status = KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                            "model %s counts confusions, which stages of a pipeline do not: give "
                            "dp=%d",
@@ -224,6 +243,13 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
     KOLO_TRY(kolo_setup_resolve(given, workers, &s->opts));
     KOLO_TRY(kolo_check_count("number of workers", workers, 1, 1 << 16));
     KOLO_TRY(kolo_setup_choose_strategy(s, workers, &strategy));
+    if (s->opts.checkpoint_seconds > 0 && s->opts.sync == KOLO_SYNC_PS &&
+        kolo_consistency_is_alone(&strategy.consistency)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "checkpoints by time need workers that make steps together, and with "
+                         "--consistency %s they do not: give --checkpoint-every in steps",
+                         s->opts.consistency);
+    }
     s->workers = s->mesh.axes[kolo_mesh_find(&s->mesh, "dp")].size;
     compute_batches(s);
     KOLO_TRY(deal_shards(s, workers));

@@ -143,7 +143,9 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
                   o->ledger ? o->ledger : "");
     kolo_text_add(text,
                   "checkpoint-every: %" PRId64 " steps, %" PRId64 " epochs\nresume: %s\n"
-                  "on-save-error: %s\n",
+                  "on-save-error: %s\nwait-for-saves: %d\nkeep-best: %s\npatience: %" PRId64 "\n",
                   o->checkpoint_steps, o->checkpoint_epochs, o->resume ? o->resume : "",
-                  kolo_save_error_name(o->save_error));
+                  kolo_save_error_name(o->save_error), o->wait_for_saves,
+                  o->keep_best ? o->keep_best : "", o->patience);
+    add_number(text, "seconds between checkpoints", o->checkpoint_seconds);
 }

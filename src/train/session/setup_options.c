@@ -2,6 +2,7 @@
 #include "base/integer.h"
 #include "base/range.h"
 #include "kernel/select/families.h"
+#include "train/session/metrics.h"
 #include "train/session/setup_parts.h"
 
 #include <inttypes.h>
@@ -25,17 +26,51 @@ static void fill_defaults(kolo_train_opts *o) {
     if (o->compress_min_bytes == 0) o->compress_min_bytes = 1 << 16;
 }
 
-static kolo_status check_checkpoints(const kolo_train_opts *o) {
-    if (o->checkpoint_steps > 0 && o->checkpoint_epochs > 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "checkpoints every %" PRId64 " steps and every %" PRId64
-                         " epochs: choose one of the two",
-                         o->checkpoint_steps, o->checkpoint_epochs);
+/* What watches the evaluations of a run. */
+static kolo_status check_best(const kolo_train_opts *o) {
+    const char *option = o->keep_best ? "--keep-best" : "--patience";
+    if (!o->keep_best && o->patience == 0) return KOLO_OK;
+    if (o->keep_best && kolo_metric_row(o->keep_best) < 0) {
+        kolo_text names = {0};
+        const kolo_metric *m = kolo_metric_table();
+        for (int i = 0; m[i].name; i++) kolo_text_add(&names, "%s%s", i ? ", " : "", m[i].name);
+        kolo_status status =
+            KOLO_FAIL(KOLO_ERR_ARG, "--keep-best %s: there is no such metric: choose one of %s",
+                      o->keep_best, names.text ? names.text : "those in kolo help");
+        kolo_text_fini(&names);
+        return status;
     }
-    if ((o->checkpoint_steps > 0 || o->checkpoint_epochs > 0) && !o->out_dir) {
+    if (o->keep_best && !o->out_dir) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--keep-best needs --out DIR, the folder of the checkpoints");
+    }
+    if (o->no_eval || (o->eval_every == 0 && o->eval_steps == 0)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s compares evaluations, and the run has %s: give --eval-every N or "
+                         "--eval-every-steps N",
+                         option, o->no_eval ? "none" : "one at its end");
+    }
+    if (o->patience > 0 && kolo_train_outlives_workers(o)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "--patience ends all workers at one step, and these go on without each "
+                         "other: omit it, or --servers");
+    }
+    return KOLO_OK;
+}
+
+static kolo_status check_checkpoints(const kolo_train_opts *o) {
+    const bool steps = o->checkpoint_steps > 0, epochs = o->checkpoint_epochs > 0;
+    const bool seconds = o->checkpoint_seconds > 0;
+    if (steps + epochs + seconds > 1) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "checkpoints by two of steps (%" PRId64 "), epochs (%" PRId64
+                         ") and seconds (%g): choose one of them",
+                         o->checkpoint_steps, o->checkpoint_epochs, o->checkpoint_seconds);
+    }
+    if ((steps || epochs || seconds) && !o->out_dir) {
         return KOLO_FAIL(KOLO_ERR_ARG, "checkpoints need a folder: give --out");
     }
-    if (o->in_memory && (o->checkpoint_steps || o->checkpoint_epochs || o->resume)) {
+    if (o->in_memory && (steps || epochs || seconds || o->resume)) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "a benchmark neither writes checkpoints nor resumes from one");
     }
@@ -114,7 +149,10 @@ static kolo_status check_ranges(const kolo_train_opts *o, int workers) {
     KOLO_TRY(kolo_check_count("epochs between checkpoints", o->checkpoint_epochs, 0, 1 << 30));
     KOLO_TRY(kolo_check_count("checkpoints to keep", o->keep, 0, many));
     KOLO_TRY(kolo_check_count("save error", o->save_error, 0, KOLO_SAVE_ERROR_COUNT - 1));
+    KOLO_TRY(kolo_check_real("seconds between checkpoints", o->checkpoint_seconds, 0, false, 1e9));
+    KOLO_TRY(kolo_check_count("evaluations without improvement", o->patience, 0, many));
     KOLO_TRY(check_checkpoints(o));
+    KOLO_TRY(check_best(o));
     KOLO_TRY(check_batches(o, workers));
     KOLO_TRY(kolo_check_count("epochs between learning-rate steps", o->lr_step_epochs, 1, 1 << 30));
     KOLO_TRY(kolo_check_real("learning rate", o->lr, 0, true, 1e6));

@@ -280,3 +280,10 @@ kolo_status kolo_setup_choose_strategy(kolo_setup *s, int workers, kolo_strategy
     KOLO_TRY(choose_buckets(s, strategy, workers));
     return choose_schedule(s, &strategy->schedule);
 }
+
+bool kolo_train_outlives_workers(const kolo_train_opts *opts) {
+    kolo_consistency c;
+    return opts->sync == KOLO_SYNC_PS && opts->servers > 0 && !opts->replay &&
+           kolo_consistency_parse(opts->consistency, 2, &c) == KOLO_OK &&
+           kolo_consistency_outlives(&c);
+}

@@ -678,6 +678,58 @@ static void run_states_are_read_back_exactly(void **state) {
         ASSERT_OK(kolo_run_state_read("here", text.text, &zero, &t));
         assert_memory_equal(&s, &t, sizeof s);
         kolo_text_fini(&text);
+        s.best_step = 70;
+        s.best = 1.0 / 3;
+        s.stale = 2;
+        s.best_row = row("mean_iou");
+        kolo_run_state_write(&s, &text);
+        ASSERT_OK(kolo_run_state_read("here", text.text, &zero, &t));
+        assert_memory_equal(&s, &t, sizeof s);
+        text.text[text.length - 3] = 'x'; /* another metric */
+        assert_int_equal(kolo_run_state_read("here", text.text, &zero, &t), KOLO_ERR_FORMAT);
+        kolo_text_fini(&text);
+    }
+}
+
+/* The checkpoint in the folder comes before --init, on all ranks. */
+static void a_run_from_weights_resumes(void **state) {
+    kolo_train_opts opts = {.model = "mlp",
+                            .model_options = "hidden=4",
+                            .data = images,
+                            .batch = 8,
+                            .steps = 2,
+                            .out_dir = "run",
+                            .checkpoint_steps = 2};
+    (void)train_well(1, &opts);
+    opts.init = "run/checkpoint-final.safetensors";
+    opts.out_dir = opts.resume = "other";
+    opts.resume_if_any = true;
+    (void)train_well(2, &opts);
+    opts.steps = 4;
+    assert_int_equal(train_well(2, &opts).steps, 4);
+    assert_int_equal(system("rm -r other"), 0);
+    forget();
+}
+
+/* An interval that is always over, and one that never is: the last step has a checkpoint anyway. */
+static void checkpoints_by_time(void **state) {
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        for (int often = 0; often < 2; often++) {
+            kolo_train_opts opts = {.model = "mlp",
+                                    .model_options = "hidden=4",
+                                    .data = images,
+                                    .batch = 8,
+                                    .steps = 3,
+                                    .out_dir = "run",
+                                    .checkpoint_seconds = often ? 1e-9 : 1e9};
+            (void)train_well(ranks, &opts);
+            for (int step = 1; step <= 3; step++) {
+                char path[64];
+                snprintf(path, sizeof path, "run/checkpoint-%d.safetensors", step);
+                assert_int_equal(kolo_file_exists(path), often || step == 3);
+            }
+            forget();
+        }
     }
 }
 
@@ -722,6 +774,8 @@ TEST_MAIN(test_resume) {
         cmocka_unit_test(an_older_one_stands_in),
         cmocka_unit_test(parameters_are_read_without_the_state),
         cmocka_unit_test(run_states_are_read_back_exactly),
+        cmocka_unit_test(a_run_from_weights_resumes),
+        cmocka_unit_test(checkpoints_by_time),
         cmocka_unit_test(the_newest_stay),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);

@@ -146,9 +146,8 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
          "--out: "
          "repeat the command that started it, or resume by its folder alone with --resume DIR\n"},
         {"train --model mlp --data synthetic --checkpoint-every 2x --out o",
-         "kolo: --checkpoint-every 2x: must be a number of steps, such as 500, or of epochs, such "
-         "as "
-         "1e\n"},
+         "kolo: --checkpoint-every 2x: must be a number of steps, such as 500, of epochs, such as "
+         "1e, or a time, such as 10m\n"},
         {"train --model mlp --data synthetic --resume o/latest --init f.safetensors",
          "kolo: --resume loads the weights of the checkpoint: remove --init\n"},
         {"train --model mlp --data synthetic --no-eval=true", "kolo: --no-eval takes no value\n"},

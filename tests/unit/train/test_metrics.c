@@ -40,6 +40,7 @@ static void rows_are_whole(void **state) {
         assert_int_equal(row(m[i].name), i); /* names are unique */
         assert_true((m[i].output != NULL) != (m[i].derive != NULL));
         assert_true(!m[i].reduce || m[i].output);
+        assert_true(m[i].better == KOLO_BETTER_LESS || m[i].better == KOLO_BETTER_MORE);
         assert_true(m[i].label || (m[i].part_of_loss && m[i].group));
     }
 }
