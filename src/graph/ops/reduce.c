@@ -5,6 +5,7 @@
 #include "graph/ops/rules.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const char *const sum_attrs[] = {"axes", "keep", "mean", NULL};
 
@@ -15,7 +16,7 @@ static kolo_status sum_bwd_shape(kolo_shape_query *q) {
     if (!kolo_shape_equal(&q->in[0].shape, &want)) {
         return KOLO_RULE_FAIL(q, "dy must be %s", kolo_shape_text(&want, text));
     }
-    return kolo_rule_out(q, 0, q->in[1].dtype, q->in[1].shape);
+    return kolo_rule_out(q, 0, kolo_dtype_wide(q->in[1].dtype), q->in[1].shape);
 }
 
 static const char *sum_index(const kolo_attr *attr, const kolo_shape *in, char *text) {
@@ -28,9 +29,31 @@ static const char *sum_bwd_index(const kolo_attr *attr, const kolo_shape *in, ch
     return text;
 }
 
+/* Whether the gradient of the op reads input 0, which therefore lives until then. */
+static bool keeps_input(const kolo_op *op) {
+#define ROW(X, name, p, q, reads, forward, backward) {&kolo_op_##name, #reads},
+    static const struct {
+        const kolo_op *op;
+        const char *reads;
+    } rows[] = {KOLO_UNARY_LIST(ROW, )};
+#undef ROW
+    for (size_t i = 0; i < KOLO_COUNT(rows); i++) {
+        if (rows[i].op == op) return strcmp(rows[i].reads, "INPUT") == 0;
+    }
+    return op == &kolo_op_mul;
+}
+
+/* A value like x, of which sum_bwd reads the shape only: what x is made from, if that is kept for
+ * the backward pass anyway, so that x is not. */
+static kolo_value kept_like(const kolo_graph *g, kolo_value x) {
+    const int32_t producer = kolo_info(g, x)->producer;
+    if (producer < 0 || !keeps_input(g->nodes[producer]->op)) return x;
+    return g->nodes[producer]->in[0];
+}
+
 static void sum_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
                      kolo_value *d_in) {
-    const kolo_value in[] = {d_out[0], n->in[0]};
+    const kolo_value in[] = {d_out[0], kept_like(g, n->in[0])};
     if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_sum_bwd, in, 2, n->attr);
 }
 
@@ -55,6 +78,8 @@ const kolo_op kolo_op_sum_bwd = {
     .attrs = sum_attrs,
     .shape = sum_bwd_shape,
     .overwrite = 1u << 1,
+    .bf16 = 1u << 1, /* not read */
+    .bf16_joins = true,
 };
 kolo_value kolo_sum(kolo_graph *g, kolo_value x) { return kolo_reduce_sum(g, x, NULL, 0, false); }
 kolo_value kolo_reduce_sum(kolo_graph *g, kolo_value x, const int *axes, int n, bool keep) {

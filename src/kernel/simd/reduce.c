@@ -139,7 +139,8 @@ static bool init_nest(const kolo_kernel_spec *spec, kolo_simd_nest *nest) {
 
 static double fit_bwd(kolo_kernel_spec *spec) {
     kolo_simd_nest nest;
-    if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32) || !is_dense(&spec->out[0])) return -1;
+    const bool f32 = spec->in[0].dtype == KOLO_DTYPE_F32 && spec->out[0].dtype == KOLO_DTYPE_F32;
+    if (!f32 || !is_dense(&spec->out[0])) return -1;
     if (!is_full(spec) && !init_nest(spec, &nest)) return -1;
     return kolo_kernel_seconds(0, (double)kolo_tensor_bytes(&spec->out[0]), 2);
 }

@@ -208,12 +208,34 @@ static void frozen_parameters_have_no_gradient(void **state) {
     kolo_graph_destroy(g);
 }
 
+/* The gradient of a sum reads the shape of what is summed: squares and products need not be kept.
+ */
+static void sums_keep_nothing(void **state) {
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    const kolo_value w = kolo_param(g, "w", kolo_shape_2(2, 3), kolo_init_fan_in(1));
+    const kolo_value e = kolo_exp(g, w);
+    const kolo_value terms[] = {kolo_square(g, w), kolo_mul(g, e, e), e};
+    const kolo_value kept[] = {w, e, e};
+    kolo_value loss = kolo_scalar(g, "none");
+    for (size_t i = 0; i < KOLO_COUNT(terms); i++) loss = kolo_add(g, loss, kolo_sum(g, terms[i]));
+    ASSERT_OK(kolo_pass_gradient(g, loss, kolo_scalar(g, "seed")));
+    int found = 0;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        if (strcmp(g->nodes[i]->op->name, "sum_bwd") != 0) continue;
+        assert_int_equal(g->nodes[i]->in[1].id, kept[KOLO_COUNT(kept) - 1 - (size_t)found++].id);
+    }
+    assert_int_equal(found, KOLO_COUNT(kept));
+    kolo_graph_destroy(g);
+}
+
 TEST_MAIN(test_op_builders) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_come_out),
         cmocka_unit_test(refusals_name_op_and_reason),
         cmocka_unit_test(frozen_parameters_have_no_gradient),
         cmocka_unit_test(values_have_shape_and_dtype),
+        cmocka_unit_test(sums_keep_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
