@@ -86,6 +86,9 @@ typedef struct kolo_parameters_opts {
     int staleness;  /* see above; default 0, bsp */
     int drop;       /* bsp: gradients that a step does not wait for; less than the workers */
     bool discard;   /* those that come later are discarded, instead of kept */
+    bool leases;    /* workers take parts of the work, see kolo_parameters_lease; they make
+                       different numbers of pushes: with KOLO_STALENESS_ANY only */
+    uint64_t first_lease; /* the number of the first */
     /* Called at the owner, in the service's thread. Required there. */
     void (*update)(void *arg, const kolo_parameters_update *update);
     /* Called once at the owner, before the first update, with its initial values and then its
@@ -160,9 +163,28 @@ KOLO_API void kolo_parameters_count_delays(const kolo_parameters *parameters, ui
 /* Waits until all workers have called this, or have left: a barrier that survives lost workers. No
  * step waits for a worker that is here. With `drop` the owners then apply what they have kept of
  * late gradients. Fills lost[workers], the same on all workers: 0, or of a worker whose process has
- * ended 1 more than the pushes that were taken of it; NULL: not needed. A worker. Blocks. ARG: the
- * latest push was not followed by a pull, or this worker has finished; PEER; TIMEOUT. */
+ * ended 1 more than the pushes that the first owner has taken of it; NULL: not needed. A worker.
+ * Blocks. ARG: the latest push was not followed by a pull, or this worker has finished; PEER;
+ * TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_rest(kolo_parameters *parameters, uint64_t *lost);
+/* With `leases` the work has numbered parts, such as ranges of samples, that workers take from one
+ * counter at the first owner:
+ *
+ *     KOLO_TRY(kolo_parameters_ask(p, end));
+ *     KOLO_TRY(kolo_parameters_lease(p, &number));
+ *     ...                                          // gradient of part `number`
+ *     KOLO_TRY(kolo_parameters_push(p, gradient));
+ *
+ * A push acknowledges the oldest lease of its worker. The leases of a lost worker that its pushes
+ * have not acknowledged are given to others, so that each part is used once. */
+/* Asks for a lease below `end`. A worker may ask for the next ones before it has pushed, and have
+ * up to 4 leases. Does not block. ARG: the answer to an earlier request was not taken; PEER. */
+KOLO_API kolo_status kolo_parameters_ask(kolo_parameters *parameters, uint64_t end);
+/* Takes the answer: a lease, and `given`; otherwise there is none now, if this worker has others,
+ * or all below `end` are acknowledged. Until that is so, a worker that has none waits for one that
+ * returns. Blocks. ARG: it has not asked; PEER; TIMEOUT. */
+KOLO_API kolo_status kolo_parameters_lease(kolo_parameters *parameters, bool *given,
+                                           uint64_t *number);
 /* Copies what this rank's range has seen. ARG: it owns none. */
 KOLO_API kolo_status kolo_parameters_stats_get(kolo_parameters *parameters,
                                                kolo_parameters_stats *stats);

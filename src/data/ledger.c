@@ -90,6 +90,11 @@ kolo_status kolo_ledger_add(const kolo_ledger *l, const kolo_batch *batch) {
     return flush(l);
 }
 
+kolo_status kolo_ledger_add_loss(const kolo_ledger *l, int rank, int64_t steps) {
+    fprintf(l->file, "lost %d after %" PRId64 " steps\n", rank, steps);
+    return flush(l);
+}
+
 kolo_status kolo_ledger_sync(const kolo_ledger *l) {
     if (!l || fsync(fileno(l->file)) == 0) return KOLO_OK;
     return kolo_file_fail("write", l->path, errno);

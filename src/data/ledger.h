@@ -6,9 +6,12 @@
  *     kolo ledger 1
  *     run 1700000000123456789 from step 0, rank 1 of 2, 50 samples, 5 steps, lag 0
  *     epoch 0 step 3 of 10: 17 4 23 8 41
+ *     lost 2 after 113 steps
  *
  * The number of a run is the time of its start, the same on all workers. `50 samples` and `5 steps`
- * are those of an epoch, `of 10` the samples of the step over all workers. A resumed run appends
+ * are those of an epoch, `of 10` the samples of the step over all workers. Where a run goes on when
+ * a worker dies, the lines of steps are written before the steps, and worker 0 states how many of
+ * another's have been made. A resumed run appends
  * to the files. What earlier runs have recorded of the steps from which it starts, or of later
  * ones, is in no parameters: kolo_ledger_check leaves it out. With a lag of S steps the gradients
  * of the last S steps of the last run are in none either. */
@@ -35,6 +38,9 @@ kolo_status kolo_ledger_open(const char *path, const kolo_ledger_run *run, bool 
                              kolo_ledger **ledger);
 /* Appends the samples of a batch of a loader. IO, NOMEM. */
 kolo_status kolo_ledger_add(const kolo_ledger *ledger, const kolo_batch *batch);
+/* Appends that a worker is lost, which has made `steps` in this run: its later lines do not count.
+ * Of worker 0. IO. */
+kolo_status kolo_ledger_add_loss(const kolo_ledger *ledger, int rank, int64_t steps);
 /* Makes all lines durable: before a checkpoint. NULL is allowed. IO. */
 kolo_status kolo_ledger_sync(const kolo_ledger *ledger);
 /* NULL is allowed. */

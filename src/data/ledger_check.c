@@ -22,6 +22,12 @@ typedef struct epoch {
     int64_t used;   /* samples, as often as they were used */
 } epoch;
 
+/* A worker that is lost in a run, after so many steps of it. */
+typedef struct loss {
+    size_t run;
+    int64_t rank, steps;
+} loss;
+
 typedef struct check {
     const char *path;
     char *file; /* that is read */
@@ -30,7 +36,10 @@ typedef struct check {
     int64_t line;
     run *runs; /* those of worker 0, which takes part in all */
     size_t n_runs, cap_runs;
-    size_t now; /* the run whose steps are read */
+    size_t now;   /* the run whose steps are read */
+    int64_t made; /* steps of it that are read */
+    loss *losses;
+    size_t n_losses, cap_losses;
     bool counts;
     epoch *epochs;
     size_t n_epochs, cap_epochs;
@@ -97,6 +106,7 @@ static kolo_status begin_run(check *c) {
         if (!KOLO_GROW(c->runs, c->n_runs, c->cap_runs)) return KOLO_NOMEM(sizeof r);
         c->runs[c->n_runs++] = (run){.head = r};
     }
+    c->made = 0;
     c->now = 0;
     while (c->now < c->n_runs && c->runs[c->now].head.number != r.number) c->now++;
     if (c->now < c->n_runs && c->runs[c->now].head.ranks == r.ranks) return KOLO_OK;
@@ -119,6 +129,27 @@ static int64_t steps_used(const check *c) {
     }
     end -= c->runs[c->n_runs - 1].head.lag;
     return end > 0 ? end : 0;
+}
+
+/* Worker 0 states the losses. */
+static kolo_status take_loss(check *c) {
+    loss l = {.run = c->now};
+    const bool read = number(c, &l.rank) && skip(c, " after ") && number(c, &l.steps) &&
+                      skip(c, " steps\n") && c->rank == 0 && c->now < c->n_runs;
+    if (!read) return fail_line(c, "is no line of a loss: the ledger is damaged");
+    if (c->counts) return KOLO_OK;
+    if (!KOLO_GROW(c->losses, c->n_losses, c->cap_losses)) return KOLO_NOMEM(sizeof l);
+    c->losses[c->n_losses++] = l;
+    return KOLO_OK;
+}
+
+/* Whether the next step of this worker was made. */
+static bool is_made(const check *c) {
+    for (size_t i = 0; i < c->n_losses; i++) {
+        const loss *l = &c->losses[i];
+        if (l->run == c->now && l->rank == c->rank && c->made >= l->steps) return false;
+    }
+    return true;
 }
 
 /* ---- samples ---- */
@@ -164,8 +195,10 @@ static kolo_status take_step(check *c, int64_t most) {
         return fail_line(c, "is of a step that the run does not have: the ledger is damaged");
     }
     const int64_t at = s.epoch * steps + s.number;
-    if (!c->counts && at >= r->end) r->end = at + 1;
-    if (c->counts && at < r->until && at < most) KOLO_TRY(epoch_of(c, s.epoch, &e));
+    const bool made = is_made(c);
+    c->made++;
+    if (!c->counts && made && at >= r->end) r->end = at + 1;
+    if (c->counts && made && at < r->until && at < most) KOLO_TRY(epoch_of(c, s.epoch, &e));
     return read_samples(c, e);
 }
 
@@ -182,8 +215,10 @@ static kolo_status read_lines(check *c, int64_t most) {
             KOLO_TRY(begin_run(c));
         } else if (skip(c, "epoch ")) {
             KOLO_TRY(take_step(c, most));
+        } else if (skip(c, "lost ")) {
+            KOLO_TRY(take_loss(c));
         } else {
-            return fail_line(c, "is neither of a run nor of a step: the ledger is damaged");
+            return fail_line(c, "is of no run, step or loss: the ledger is damaged");
         }
     }
     return KOLO_OK;
@@ -307,6 +342,7 @@ kolo_status kolo_ledger_check(const char *path, bool *exact, char **text) {
     for (size_t i = 0; i < c.n_epochs; i++) kolo_free(c.epochs[i].times);
     kolo_free(c.epochs);
     kolo_free(c.runs);
+    kolo_free(c.losses);
     if (status != KOLO_OK) {
         kolo_text_fini(&made);
         return status;

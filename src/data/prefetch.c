@@ -26,6 +26,8 @@ enum { PARTS = 4 }; /* of a batch, for each thread */
 
 typedef struct slot {
     kolo_batch batch;
+    int64_t step; /* on demand, with `part`: under lock until the batch begins */
+    int part;
     int64_t room;                /* samples */
     int64_t *indices;            /* of the samples in the data set */
     int64_t *used;               /* the same, but where another takes the place of a damaged one */
@@ -64,6 +66,7 @@ struct kolo_loader {
     pthread_cond_t filled; /* a batch is complete; the consumer waits */
     pthread_cond_t work;   /* used, stop, begun; threads wait */
     int64_t begun, used;   /* under lock: batches begun, batches returned */
+    int64_t asked;         /* under lock: batches that were asked for, on demand */
     bool beginning;        /* under lock: a thread begins batch `begun` */
     bool failed;           /* under lock: a batch has; none begins after it */
     deal next;             /* under lock: replaces `now` when its step comes */
@@ -72,7 +75,9 @@ struct kolo_loader {
 
 /* ---- work ---- */
 
+/* Under lock if on demand. */
 static int64_t batches_of(const kolo_loader *l) {
+    if (l->opts.on_demand) return l->asked;
     return (l->opts.end - l->opts.first + l->opts.every - 1) / l->opts.every;
 }
 
@@ -80,10 +85,10 @@ static slot *slot_of(const kolo_loader *l, int64_t batch) {
     return &l->ring[batch % l->opts.slots];
 }
 
-static kolo_share share_of(const kolo_loader *l, int64_t step, deal d) {
+static kolo_share share_of(const kolo_loader *l, int64_t step, int part, deal d) {
     const kolo_loader_opts *o = &l->opts;
     return o->shards > 0 ? kolo_sampler_shards(&l->order, step, o->shards, d.first, d.end)
-                         : kolo_sampler_share(&l->order, step, o->rank, o->world);
+                         : kolo_sampler_share(&l->order, step, part, o->world);
 }
 
 /* Gives a slot room for `count` samples. Slots begin on cache lines: two threads rarely write to
@@ -115,7 +120,8 @@ static kolo_status reserve(const kolo_loader *l, slot *s, int64_t count) {
 static kolo_status begin(kolo_loader *l, int64_t number, slot *s) {
     const int64_t steps = kolo_sampler_steps(&l->order), epoch = number / steps;
     const int64_t step = number % steps;
-    const kolo_share share = share_of(l, step, l->now);
+    const int part = l->opts.on_demand ? s->part : l->opts.rank;
+    const kolo_share share = share_of(l, step, part, l->now);
     const kolo_dataset_info *info = kolo_dataset_describe(l->opts.dataset);
     s->batch = (kolo_batch){
         .epoch = epoch,
@@ -194,8 +200,9 @@ static void record_failure(kolo_loader *l, slot *s, int64_t at, kolo_status stat
 }
 
 static void begin_next(kolo_loader *l) {
-    const int64_t number = l->opts.first + l->begun * l->opts.every;
     slot *s = slot_of(l, l->begun);
+    const int64_t next = l->opts.first + l->begun * l->opts.every;
+    const int64_t number = l->opts.on_demand ? s->step : next;
     if (l->next.from <= number) l->now = l->next;
     l->beginning = true;
     pthread_mutex_unlock(&l->lock);
@@ -421,7 +428,7 @@ void kolo_loader_destroy(kolo_loader *loader) {
 int64_t kolo_loader_steps(const kolo_loader *loader) { return kolo_sampler_steps(&loader->order); }
 
 int64_t kolo_loader_largest(const kolo_loader *loader) {
-    return share_of(loader, 0,
+    return share_of(loader, 0, loader->opts.on_demand ? 0 : loader->opts.rank,
                     (deal){.first = loader->opts.first_shard, .end = loader->opts.end_shard})
         .count;
 }
@@ -433,6 +440,17 @@ void kolo_loader_deal(kolo_loader *l, int64_t from, int first_shard, int end_sha
     pthread_mutex_lock(&l->lock);
     KOLO_ASSERT(number >= l->used + l->opts.slots);
     l->next = (deal){from, first_shard, end_shard};
+    pthread_mutex_unlock(&l->lock);
+}
+
+void kolo_loader_ask(kolo_loader *l, int64_t step, int part) {
+    KOLO_ASSERT(l->opts.on_demand && step >= 0 && part >= 0 && part < l->opts.world);
+    pthread_mutex_lock(&l->lock);
+    KOLO_ASSERT(l->asked - l->used < l->opts.slots);
+    slot *s = slot_of(l, l->asked++);
+    s->step = step;
+    s->part = part;
+    pthread_cond_signal(&l->work);
     pthread_mutex_unlock(&l->lock);
 }
 

@@ -29,6 +29,7 @@ typedef struct kolo_loader_opts {
     int first_shard, end_shard; /* of this rank */
     int slots;                  /* batches in memory, with the consumer's; default 4, at least 2 */
     int threads;                /* default 1; KOLO_LOADER_NO_THREAD: kolo_loader_next reads */
+    bool on_demand;             /* reads the batches that kolo_loader_ask names */
     bool no_shuffle;            /* data set order in every epoch: for evaluation */
     kolo_augment augment;       /* drawn from `seed` */
 } kolo_loader_opts;
@@ -39,6 +40,10 @@ kolo_status kolo_loader_create(const kolo_loader_opts *opts, kolo_loader **loade
  * the loader has not begun: at least `slots` after the latest batch; earlier calls have been for
  * earlier steps and are replaced. */
 void kolo_loader_deal(kolo_loader *loader, int64_t from, int first_shard, int end_shard);
+
+/* On demand: the batch after those that were asked for has the share of `part` of `world` in step
+ * `step`. At most `slots` may be asked for and not taken. */
+void kolo_loader_ask(kolo_loader *loader, int64_t step, int part);
 
 /* Steps of an epoch, and the samples of this rank in a full step: the size of its largest batch. */
 int64_t kolo_loader_steps(const kolo_loader *loader);

@@ -25,6 +25,8 @@ struct kolo_parameters {
     kolo_order *order;                    /* recorded or replayed; NULL: neither */
     kolo_owned *owned;                    /* [n_servers] */
     kolo_service_request *pushes, *pulls; /* [n_servers] */
+    kolo_service_request lease;           /* in flight if `asked` */
+    bool asked;
     uint64_t reads[KOLO_STALENESS_BINS];  /* of this worker, by staleness */
     uint64_t delays[KOLO_STALENESS_BINS]; /* of its gradients */
 };
@@ -83,6 +85,12 @@ static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int r
     }
     if (o->record && o->replay) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a run is recorded or replayed, not both");
+    }
+    if (o->leases && o->staleness != KOLO_STALENESS_ANY) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "leases with a staleness of %d: workers with leases make different "
+                         "numbers of pushes, so that it must be KOLO_STALENESS_ANY",
+                         o->staleness);
     }
     KOLO_TRY(check_drop(o, o->servers > 0 ? ranks - o->servers : ranks));
     if (!o->parts) return KOLO_OK;
@@ -227,6 +235,7 @@ static kolo_service_request request_of(const kolo_parameters *p, int server, uin
         [KOLO_OWNER_FINISH] = "the end of this worker",
         [KOLO_OWNER_STATE] = "a read of optimizer state",
         [KOLO_OWNER_REST] = "the wait for all workers",
+        [KOLO_OWNER_LEASE] = "a request for a lease",
     };
     return (kolo_service_request){.server = kolo_service_server_rank(p->service, server),
                                   .name = names[kind],
@@ -375,11 +384,36 @@ kolo_status kolo_parameters_rest(kolo_parameters *p, uint64_t *lost) {
     if (!seen) return KOLO_NOMEM(all * sizeof *seen);
     kolo_status status = rest(p, seen);
     for (size_t w = 0; w < n && lost && status == KOLO_OK; w++) {
-        lost[w] = 0;
-        for (size_t at = w; at < all; at += n) lost[w] = seen[at] > lost[w] ? seen[at] : lost[w];
+        /* One that dies in the rest is lost to some owners only, after all its pushes. */
+        lost[w] = seen[w];
+        for (size_t at = w; at < all && lost[w] == 0; at += n) lost[w] = seen[at];
     }
     kolo_free(seen);
     return status;
+}
+
+kolo_status kolo_parameters_ask(kolo_parameters *p, uint64_t end) {
+    KOLO_TRY(check_worker(p));
+    if (!p->opts.leases || p->asked || p->finished) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s",
+                         p->asked ? "the answer to an earlier request for a lease is not taken"
+                                  : "a request for a lease after the end, or without `leases`");
+    }
+    p->lease = request_of(p, 0, KOLO_OWNER_LEASE);
+    p->lease.clock = end;
+    KOLO_TRY(kolo_service_start(p->service, &p->lease));
+    p->asked = true;
+    return KOLO_OK;
+}
+
+kolo_status kolo_parameters_lease(kolo_parameters *p, bool *given, uint64_t *number) {
+    KOLO_TRY(check_worker(p));
+    if (!p->asked) return KOLO_FAIL(KOLO_ERR_ARG, "no lease was asked for");
+    p->asked = false;
+    KOLO_TRY(kolo_service_wait(p->service, &p->lease, 0));
+    *given = p->lease.reply_clock > 0;
+    if (*given) *number = p->lease.reply_clock - 1;
+    return KOLO_OK;
 }
 
 kolo_status kolo_parameters_stats_get(kolo_parameters *p, kolo_parameters_stats *stats) {

@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-/* Of a client: its push and its read; one more would be an error of the program. */
-enum { EARLY = 4, MOST_BYTES = 1 << 30 };
+/* Of a client: its push, its read and a lease; one more would be an error of the program. */
+enum { EARLY = 5, MOST_BYTES = 1 << 30 };
 
 /* The file: this, and the worker of each request. */
 typedef struct header {

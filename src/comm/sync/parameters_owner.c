@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/sync/leases.h"
 #include "kolo/comm.h"
 
 #include <pthread.h>
@@ -10,12 +11,13 @@
 
 /* A worker, as an owner sees it. */
 typedef struct worker {
-    bool gone;               /* has finished or is lost */
-    uint64_t read_at;        /* the version that it has read last */
-    kolo_service_call *rest; /* it waits until no worker is active */
-    kolo_service_call *push; /* kept until the step is complete; bsp only */
-    kolo_service_call *pull; /* kept until the others have caught up */
-    float *late;             /* the sum of n_late gradients that came after their steps */
+    bool gone;                /* has finished or is lost */
+    uint64_t read_at;         /* the version that it has read last */
+    kolo_service_call *rest;  /* it waits until no worker is active */
+    kolo_service_call *push;  /* kept until the step is complete; bsp only */
+    kolo_service_call *pull;  /* kept until the others have caught up */
+    kolo_service_call *lease; /* kept until one returns, or all are acknowledged */
+    float *late;              /* the sum of n_late gradients that came after their steps */
     int n_late;
     uint64_t late_clock; /* of the latest of them */
 } worker;
@@ -34,6 +36,7 @@ struct kolo_parameters_owner {
     uint64_t *lost;            /* [n_workers]: as kolo_parameters_rest gives it */
     uint64_t *reported;        /* [n_workers]: the same, at the end of a rest */
     kolo_service_call **taken; /* [n_workers]: of the step that is being completed */
+    kolo_leases *leases;       /* NULL: none */
     uint64_t version;
     int missing;           /* a lost worker that ends the job; -1: none */
     char why[160];         /* it is missing */
@@ -208,18 +211,34 @@ static void end_rest(owner *o) {
     }
 }
 
+/* ---- leases ---- */
+
+/* A worker that has leases goes on with these. */
+static void answer_lease(owner *o, int w) {
+    kolo_service_call *call = o->workers[w].lease;
+    uint64_t number;
+    if (!call) return;
+    if (kolo_leases_take(o->leases, w, call->clock, &number)) {
+        o->reply(take(&o->workers[w].lease), KOLO_OK, number + 1, NULL, 0);
+    } else if (kolo_leases_of(o->leases, w) > 0 || kolo_leases_out(o->leases) == 0) {
+        o->reply(take(&o->workers[w].lease), KOLO_OK, 0, NULL, 0);
+    }
+}
+
 /* ---- requests ---- */
 
 /* After a push, or after a worker has gone or rests. */
 static void go_on(owner *o) {
     if (o->opts->staleness == 0) complete_step(o);
     end_rest(o);
+    for (int w = 0; w < o->n_workers; w++) answer_lease(o, w);
     for (int w = 0; w < o->n_workers; w++) answer_pull(o, w);
 }
 
 static void leave(owner *o, int w, bool lost) {
     if (o->workers[w].gone) return;
     o->workers[w].gone = true;
+    if (o->leases) kolo_leases_return(o->leases, w);
     o->n_present--;
     pthread_mutex_lock(&o->mutex);
     o->stats.lost += lost;
@@ -243,6 +262,7 @@ static void refuse_kept(owner *o) {
         refuse(o, take(&w->push));
         refuse(o, take(&w->pull));
         refuse(o, take(&w->rest));
+        refuse(o, take(&w->lease));
     }
 }
 
@@ -258,6 +278,7 @@ void kolo_parameters_owner_lost(void *arg, int client, bool left, const char *re
     free_call(o, take(&w->push));
     free_call(o, take(&w->pull));
     free_call(o, take(&w->rest));
+    free_call(o, take(&w->lease));
     const bool spared = !left && o->opts->spared > 0 && client >= o->opts->spared;
     if (!left && !w->gone) o->lost[client] = o->pushes[client] + 1;
     if (o->opts->needs_all && !spared && !w->gone && o->missing < 0) {
@@ -290,6 +311,9 @@ static bool is_valid(const owner *o, const kolo_service_call *call) {
     case KOLO_OWNER_REST:
         return input == 0 && call->output_bytes == (size_t)o->n_workers * sizeof *o->lost &&
                is_active(w) && !w->push;
+    case KOLO_OWNER_LEASE:
+        return o->leases && input == 0 && output == 0 && is_active(w) && !w->lease &&
+               kolo_leases_of(o->leases, call->client) < KOLO_LEASES_MOST;
     default:
         return call->kind == KOLO_OWNER_FINISH && input == 0 && output == 0;
     }
@@ -297,6 +321,7 @@ static bool is_valid(const owner *o, const kolo_service_call *call) {
 
 static void push(owner *o, int w, kolo_service_call *call) {
     worker *x = &o->workers[w];
+    if (o->leases) kolo_leases_acknowledge(o->leases, w);
     if (o->opts->drop > 0 && x->read_at < o->version) {
         take_late(o, w, call);
     } else if (o->opts->staleness == 0) {
@@ -324,6 +349,9 @@ void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
     } else if (call->kind == KOLO_OWNER_PULL) {
         o->workers[w].pull = call;
         answer_pull(o, w);
+    } else if (call->kind == KOLO_OWNER_LEASE) {
+        o->workers[w].lease = call;
+        answer_lease(o, w);
     } else if (call->kind == KOLO_OWNER_STATE) {
         if (o->has.state.count > 0) o->opts->save(o->opts->arg, o->state);
         o->reply(call, KOLO_OK, 0, o->state, o->has.state.count * sizeof(float));
@@ -351,6 +379,7 @@ void kolo_parameters_owner_destroy(owner *o) {
     kolo_free(o->lost);
     kolo_free(o->reported);
     kolo_free(o->taken);
+    kolo_leases_destroy(o->leases);
     kolo_free(o);
 }
 
@@ -379,6 +408,9 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     const bool keeps = opts->drop > 0 && !opts->discard;
     o->late = keeps ? kolo_alloc(n * sum_bytes) : NULL;
     bool all = o->values && (o->sum || opts->staleness != 0) && (o->late || !keeps);
+    if (opts->leases && kolo_leases_create(workers, opts->first_lease, &o->leases) != KOLO_OK) {
+        all = false;
+    }
     if (all && o->workers && o->pushes && o->lost && o->reported && o->taken) {
         for (size_t w = 0; w < n && keeps; w++) {
             o->workers[w].late = o->late + w * has->gradient.count;

@@ -16,6 +16,7 @@ typedef enum kolo_owner_request {
     KOLO_OWNER_FINISH,
     KOLO_OWNER_STATE,
     KOLO_OWNER_REST,
+    KOLO_OWNER_LEASE, /* the clock of the request is the end; that of the reply the number and 1 */
 } kolo_owner_request;
 
 /* A part of a vector, in numbers. */

@@ -35,6 +35,7 @@ static kolo_loader_opts loader_opts(const kolo_job *j) {
         .augment = j->setup.augment,
         .threads = kolo_session_loader_threads(j->session, kolo_session_comm(j->session)),
         .slots = LOADER_SLOTS,
+        .on_demand = kolo_session_leases(j->session),
     };
 }
 

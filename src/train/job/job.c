@@ -19,8 +19,10 @@ kolo_status kolo_job_run(kolo_job *j, kolo_train_result *result) {
     kolo_job_begin_best(j);
     j->started = j->reported = j->saved_ns = kolo_now_ns();
     if (j->state.steps >= j->end) KOLO_TRY(kolo_job_evaluate(j)); /* nothing to train */
+    if (kolo_session_leases(j->session)) KOLO_TRY(kolo_job_run_leases(j));
     for (int64_t k = j->state.steps; k < j->end; k++) {
         KOLO_TRY(kolo_job_step(j, k));
+        KOLO_TRY(kolo_job_check_replicas(j, k));
         KOLO_TRY(kolo_job_after_step(j, k));
         KOLO_TRY(kolo_job_save_resumable(j));
     }

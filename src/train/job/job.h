@@ -50,6 +50,9 @@ typedef struct kolo_job {
     kolo_balance *balance; /* worker weights are measured; else NULL */
     int64_t dealt_from;    /* the step from which its counts hold; 0: already */
 
+    int64_t leases[2]; /* whose batches the loader reads */
+    int n_leases;
+    bool asked; /* for the next one */
     kolo_loader *loader;
     kolo_loader *audit;           /* of the shards of the next rank in audited steps; or NULL */
     kolo_ledger *ledger;          /* of the samples that count here, with `ledger`; else NULL */
@@ -92,12 +95,20 @@ void kolo_job_end(kolo_job *j);
 
 /* step.c */
 kolo_status kolo_job_step(kolo_job *j, int64_t k);
+/* If it is due after step k: all workers must have the same parameters. Collective. */
+kolo_status kolo_job_check_replicas(kolo_job *j, int64_t k);
 /* Parameters, statistics and optimizer state must be finite. Collective. */
 kolo_status kolo_job_check_parameters(const kolo_job *j);
 /* Adds the damaged samples of all ranks to the state. Collective. */
 kolo_status kolo_job_sum_damaged(kolo_job *j);
 
+/* leases.c */
+/* All steps, if workers take their samples from one counter. Collective. */
+kolo_status kolo_job_run_leases(kolo_job *j);
+
 /* report.c */
+/* Whether an evaluation is due once `done` steps are made. */
+bool kolo_job_wants_evaluation(const kolo_job *j, int64_t done);
 /* The sums of the last `n` steps, at most KOLO_LAST_STEPS and those done. */
 kolo_sums kolo_job_last_steps(const kolo_job *j, int64_t n);
 /* After step k: evaluation and reports where they are due. Collective. */
@@ -108,6 +119,8 @@ kolo_status kolo_job_evaluate(kolo_job *j);
 /* Saves the store to `path`, on rank 0; `best`: see kolo_checkpoint_info. The other ranks, which
  * give no path, take part in reading what is sharded. */
 kolo_status kolo_job_save(const kolo_job *j, const char *path, const char *best, bool training);
+/* Whether a resumable checkpoint is due once `done` steps are made, by their number. */
+bool kolo_job_wants_checkpoint(const kolo_job *j, int64_t done);
 /* Writes a resumable checkpoint if one is due, on rank 0. Collective. */
 kolo_status kolo_job_save_resumable(kolo_job *j);
 /* After a checkpoint that may not have been written, on all ranks: adds to the error which one is
@@ -142,6 +155,8 @@ kolo_status kolo_job_divide(kolo_job *j, const kolo_train_opts *opts);
 kolo_status kolo_job_serve(kolo_job *j, kolo_train_result *result);
 /* Whether workers make steps without each other: they meet in evaluations and checkpoints only. */
 bool kolo_job_is_asynchronous(const kolo_job *j);
+/* Whether the run goes on if a worker dies. */
+bool kolo_job_outlives_workers(const kolo_job *j);
 /* kolo_session_settle. If a worker has died without which the job goes on, there are no collectives
  * from then on: rank 0 does alone what is left to do. */
 kolo_status kolo_job_settle(kolo_job *j);

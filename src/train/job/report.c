@@ -101,7 +101,7 @@ static void inform(kolo_job *j, int64_t k, bool epoch_end, bool evaluated) {
     if (j->observer) j->observer(j->observer_arg, &p);
 }
 
-static bool wants_evaluation(const kolo_job *j, int64_t done) {
+bool kolo_job_wants_evaluation(const kolo_job *j, int64_t done) {
     if (!j->setup.test) return false;
     if (done == j->end) return true;
     int64_t epochs = j->setup.opts.eval_every * j->setup.epoch_steps;
@@ -169,7 +169,7 @@ static bool is_line_due(const kolo_job *j, int64_t done, bool evaluated) {
 kolo_status kolo_job_after_step(kolo_job *j, int64_t k) {
     int64_t done = k + 1;
     bool whole = done % j->setup.epoch_steps == 0;
-    bool epoch_end = whole || done == j->end, due = wants_evaluation(j, done);
+    bool epoch_end = whole || done == j->end, due = kolo_job_wants_evaluation(j, done);
     if (due) KOLO_TRY(kolo_job_evaluate(j));
     KOLO_TRY(check_interrupted(j, k));
     bool stops = false;

@@ -65,12 +65,17 @@ kolo_status kolo_job_decide(const kolo_job *j, kolo_status status) {
     return KOLO_OK;
 }
 
+bool kolo_job_wants_checkpoint(const kolo_job *j, int64_t done) {
+    const kolo_train_opts *o = &j->setup.opts;
+    const int64_t every = o->checkpoint_steps + o->checkpoint_epochs * j->setup.epoch_steps;
+    return every > 0 && (done % every == 0 || done == j->end);
+}
+
 /* Whether a checkpoint is due: by the number of steps, or by the clock of rank 0. */
 static kolo_status is_due(kolo_job *j, bool *due) {
     const kolo_train_opts *o = &j->setup.opts;
     const int64_t done = j->state.steps;
-    const int64_t every = o->checkpoint_steps + o->checkpoint_epochs * j->setup.epoch_steps;
-    *due = every > 0 && (done % every == 0 || done == j->end);
+    *due = kolo_job_wants_checkpoint(j, done);
     if (o->checkpoint_seconds <= 0) return KOLO_OK;
     *due = done == j->end || (double)(kolo_now_ns() - j->saved_ns) / 1e9 >= o->checkpoint_seconds;
     return j->comm ? kolo_broadcast(j->comm, due, sizeof *due, KOLO_DTYPE_U8, 0) : KOLO_OK;

@@ -45,7 +45,7 @@ bool kolo_job_is_asynchronous(const kolo_job *j) {
 
 /* ---- lost workers ---- */
 
-static bool outlives_workers(const kolo_job *j) {
+bool kolo_job_outlives_workers(const kolo_job *j) {
     return kolo_job_is_asynchronous(j) && j->setup.opts.servers > 0;
 }
 
@@ -65,7 +65,7 @@ static void notify_loss(kolo_job *j, int worker, int64_t steps) {
 
 kolo_status kolo_job_settle(kolo_job *j) {
     KOLO_TRY(kolo_session_settle(j->session));
-    if (!outlives_workers(j)) return KOLO_OK;
+    if (!kolo_job_outlives_workers(j)) return KOLO_OK;
     if (!j->lost) j->lost = kolo_zalloc((size_t)j->size * sizeof *j->lost);
     if (!j->lost) return KOLO_NOMEM((size_t)j->size);
     for (int w = 0; w < j->size; w++) {
@@ -73,13 +73,14 @@ kolo_status kolo_job_settle(kolo_job *j) {
         if (steps < 0 || j->lost[w]) continue;
         j->lost[w] = true;
         j->comm = NULL;
+        if (j->rank == 0 && j->ledger) KOLO_TRY(kolo_ledger_add_loss(j->ledger, w, steps));
         notify_loss(j, w, j->resume.state.steps + steps);
     }
     return KOLO_OK;
 }
 
 bool kolo_job_goes_on(kolo_job *j, kolo_status status) {
-    if (status != KOLO_ERR_PEER || !j->comm || !outlives_workers(j)) return false;
+    if (status != KOLO_ERR_PEER || !j->comm || !kolo_job_outlives_workers(j)) return false;
     char *text = kolo_strdup(kolo_last_error());
     const bool broken = kolo_barrier(j->comm) != KOLO_OK; /* else the ranks agreed on the error */
     if (broken) j->comm = NULL;

@@ -91,7 +91,7 @@ static kolo_status balance(kolo_job *j, int64_t k) {
 }
 
 /* After step k, if it is due: the parameters must be bitwise equal on all ranks. */
-static kolo_status check_replicas(kolo_job *j, int64_t k) {
+kolo_status kolo_job_check_replicas(kolo_job *j, int64_t k) {
     int64_t every = j->setup.opts.check_replicas;
     char when[48];
     if (every == 0 || (k + 1) % every != 0) return KOLO_OK;
@@ -169,14 +169,18 @@ kolo_status kolo_job_step(kolo_job *j, int64_t k) {
     if (j->loader) KOLO_TRY(kolo_loader_next(j->loader, &batch));
     if (kolo_session_counts(j->session)) j->damaged += batch.damaged;
     KOLO_TRY(prepare_audit(j, k));
+    if (kolo_session_leases(j->session)) {
+        kolo_session_seek(j->session, batch.epoch * j->setup.epoch_steps + batch.step);
+    }
     const int64_t ready = kolo_now_ns();
     if (j->trace) kolo_trace_add(j->trace, "next batch", start, ready);
     /* Forward, backward, allreduce of the gradients, update. */
+    const bool before = kolo_job_outlives_workers(j);
+    if (j->ledger && before) KOLO_TRY(kolo_ledger_add(j->ledger, &batch));
     KOLO_TRY(kolo_session_step_batch(j->session, &batch, lr, &sums));
-    if (j->ledger) KOLO_TRY(kolo_ledger_add(j->ledger, &batch));
+    if (j->ledger && !before) KOLO_TRY(kolo_ledger_add(j->ledger, &batch));
     if (j->state.run.sums.samples == 0) j->state.first_loss = kolo_sums_loss(&sums);
     KOLO_TRY(check_loss(j, k, &sums));
-    KOLO_TRY(check_replicas(j, k));
     KOLO_TRY(balance(j, k));
     /* Record the time and the metrics. */
     int64_t ns = kolo_now_ns() - start;
@@ -186,7 +190,9 @@ kolo_status kolo_job_step(kolo_job *j, int64_t k) {
     kolo_accumulator_add(&j->state.epoch, &sums, ns);
     kolo_accumulator_add(&j->report, &sums, ns);
     kolo_accumulator_add(&j->line, &sums, ns);
-    j->state.recent[k % KOLO_LAST_STEPS] = sums;
+    kolo_sums *recent = &j->state.recent[k % KOLO_LAST_STEPS];
+    if (j->state.steps == k) *recent = (kolo_sums){0}; /* else another lease of the step */
+    kolo_sums_add(recent, &sums);
     j->state.steps = k + 1;
     if (k < CHECKED_STEPS) j->first_losses[k] = sums.metric[KOLO_METRIC_LOSS];
     return KOLO_OK;

@@ -84,6 +84,7 @@ static kolo_status parse_value(const char *text, const char **at, kolo_consisten
         {"nesterov", true, false, 1, NULL, &c->nesterov},
         {"dc", false, false, 10, &c->compensation, NULL},
         {"scale", false, false, 1, NULL, &c->scale},
+        {"lease", false, false, 1, NULL, &c->lease},
     };
     const char *key = *at;
     size_t length = strcspn(key, "=,");
@@ -102,7 +103,7 @@ static kolo_status parse_value(const char *text, const char **at, kolo_consisten
     }
     return KOLO_FAIL(KOLO_ERR_ARG, "consistency \"%s\": \"%s\" is none of %s", text, key,
                      outer ? "lr=X (up to 10), momentum=X (below 1) and nesterov=0 or 1"
-                           : "dc=X (up to 10) and scale=0 or 1");
+                           : "dc=X (up to 10), scale=0 or 1 and lease=0 or 1");
 }
 
 static kolo_status parse_steps(const char *text, const char **at, int64_t least, int64_t most,

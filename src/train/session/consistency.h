@@ -5,7 +5,9 @@
  *     bsp:drop=M  with servers: a step does not wait for M of the gradients, which join the next
  * one of their ranks; "bsp:drop=M,discard": they are discarded ssp:S       with servers: each
  * gradient at once; a rank is at most S steps ahead of another asp         with servers: each
- * gradient at once both: ",dc=L", delay compensation; ",scale=1", smaller rates for stale gradients
+ * gradient at once both: ",dc=L", delay compensation; ",scale=1", smaller rates for stale
+ * gradients;
+ * ",lease=1", samples from one counter
  *     lag:S       the sum of all gradients, S steps later
  *     local:H     every rank trains on its own; parameters are averaged every H steps
  *     bmuf:H      the same; a momentum of the averages is added
@@ -39,6 +41,7 @@ typedef struct kolo_consistency {
      * the updates since the gradient's read. */
     double compensation;
     bool scale;
+    bool lease; /* workers take ranges of samples from one counter */
 } kolo_consistency;
 
 /* Parses "bsp", "bsp:drop=1", "ssp:3,dc=0.04", "asp,scale=1", "lag:1", "local:8",

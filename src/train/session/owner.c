@@ -23,6 +23,7 @@ struct kolo_owner {
     const kolo_division *division;
     float **sum_at, **value_at; /* by row: where sums arrive; where parameters and state are */
     uint64_t updates;
+    int64_t pushes;  /* of all workers, since the start; where each is an update */
     reader *readers; /* by worker */
     double *totals;  /* samples, labels, each metric, and updates */
 };
@@ -148,10 +149,12 @@ static void compensate(const kolo_owner *o, int worker) {
     }
 }
 
-/* The learning rate of a push. Zhang et al., "Staleness-aware async-SGD for distributed deep
- * learning", IJCAI 2016: divided by the updates since the read, if there are any. */
-static double rate_of(const kolo_owner *o, const kolo_parameters_update *u) {
-    const int64_t step = o->opts.steps + (int64_t)u->clock;
+/* The learning rate of a push; `pushes`: before it. Zhang et al., "Staleness-aware async-SGD for
+ * distributed deep learning", IJCAI 2016: divided by the updates since the read, if there are any.
+ */
+static double rate_of(const kolo_owner *o, const kolo_parameters_update *u, int64_t pushes) {
+    const int64_t made = o->opts.lease ? pushes / o->opts.workers : (int64_t)u->clock;
+    const int64_t step = o->opts.steps + made;
     double lr = kolo_lr_at(&o->opts.schedule, kolo_min_i64(step, o->opts.schedule.total - 1));
     if (!o->opts.scale || u->worker < 0) return lr;
     const uint64_t stale = o->updates - o->readers[u->worker].updates;
@@ -197,13 +200,14 @@ static void update(void *arg, const kolo_parameters_update *u) {
     kolo_owner *o = arg;
     const int index = o->opts.index;
     const int64_t samples = kolo_summed_get(u->gradient + KOLO_SUMMED_SAMPLES);
+    const int64_t pushes = o->pushes++;
     if (samples == 0) return;
     kolo_division_scatter(o->division, index, KOLO_ROWS_PUSHED, true,
                           u->gradient + KOLO_SUMMED_HEAD, o->sum_at);
     add_totals(o, u->gradient);
     if (o->opts.weighted) average(o, u->gradient);
     if (u->worker >= 0) compensate(o, u->worker);
-    kolo_plan_set(o->plan, o->lr, rate_of(o, u));
+    kolo_plan_set(o->plan, o->lr, rate_of(o, u, pushes));
     kolo_plan_set(o->plan, o->update, (double)++o->updates);
     o->totals[kolo_division_updates(o->division)] = (double)o->updates;
     kolo_status status = kolo_plan_update(o->plan);

@@ -55,6 +55,7 @@ static kolo_status make_owner(kolo_served *d, const kolo_session_config *config,
         .schedule = o->schedule,
         .compensation = config->consistency.compensation,
         .scale = config->consistency.scale,
+        .lease = config->consistency.lease,
     };
     if (opts.index < 0) return KOLO_OK;
     kolo_graph *graph;
@@ -152,6 +153,8 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
         .staleness = kolo_consistency_staleness(c),
         .drop = c->drop,
         .discard = c->discard,
+        .leases = c->lease,
+        .first_lease = (uint64_t)(o->steps * (kolo_comm_size(o->world) - o->servers)),
         .record = o->record,
         .replay = o->replay,
     };
@@ -180,7 +183,7 @@ static kolo_status create(kolo_served *d, const kolo_session_config *config,
     float *initial = session && rank_of(session) == 0 ? kolo_zalloc(bytes) : NULL;
     const bool failed = session && rank_of(session) == 0 && !initial;
     status = kolo_agree(o->world, failed ? KOLO_NOMEM(bytes) : KOLO_OK);
-    if (status == KOLO_OK) status = connect(d, config, o, session, initial);
+    if (status == KOLO_OK) status = connect(d, config, &all, session, initial);
     kolo_free(initial);
     return status;
 }
@@ -357,6 +360,22 @@ kolo_status kolo_session_step_served(kolo_session *s, const kolo_batch *batch, d
     *sums = take_sums(s->served, s);
     s->evaluated = NULL;
     s->steps++;
+    return KOLO_OK;
+}
+
+bool kolo_session_leases(const kolo_session *s) { return s->opts.consistency.lease; }
+
+void kolo_session_seek(kolo_session *s, int64_t step) { s->steps = (uint64_t)step; }
+
+kolo_status kolo_session_ask(kolo_session *s, int64_t end) {
+    return kolo_parameters_ask(s->served->parameters, (uint64_t)end);
+}
+
+kolo_status kolo_session_lease(kolo_session *s, int64_t *lease) {
+    bool given;
+    uint64_t number = 0;
+    KOLO_TRY(kolo_parameters_lease(s->served->parameters, &given, &number));
+    *lease = given ? (int64_t)number : -1;
     return KOLO_OK;
 }
 

@@ -160,6 +160,15 @@ void kolo_session_count_delays(const kolo_session *session, uint64_t *counts);
  * The same on all other workers. */
 int64_t kolo_session_lost(const kolo_session *session, int worker);
 
+/* Whether workers take their samples from one counter: lease L is the share of worker L % n in step
+ * L / n, with n workers. */
+bool kolo_session_leases(const kolo_session *session);
+/* See kolo_parameters_ask and kolo_parameters_lease; no lease is -1. */
+kolo_status kolo_session_ask(kolo_session *session, int64_t end);
+kolo_status kolo_session_lease(kolo_session *session, int64_t *lease);
+/* Before a step on a lease: its random draws are those of step `step`. */
+void kolo_session_seek(kolo_session *session, int64_t step);
+
 /* Before a session is destroyed because of an error, the last one: the ranks that wait for this one
  * in groups of a mesh get it. */
 void kolo_session_fail(kolo_session *session, kolo_status status);

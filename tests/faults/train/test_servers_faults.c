@@ -4,7 +4,9 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/status.h"
+#include "kolo/data.h"
 #include "kolo/train.h"
+#include "support/folder.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
@@ -149,11 +151,22 @@ static kolo_status departing_body(kolo_comm *comm, const void *arg, void *result
         .steps = GO_ON_STEPS,
         .eval_steps = 7,
         .check_replicas = 20,
+        .ledger = strstr(s.d->policy, "lease") ? "ledger" : NULL,
     };
     if (is_victim(s.d, s.rank) && pthread_create(&thread, NULL, die_when_due, &s) != 0) {
         return KOLO_FAIL(KOLO_ERR_IO, "no thread");
     }
     return kolo_train(comm, &opts, await_death, &s, &s.own->result);
+}
+
+/* Each sample of an epoch is used once, also those that a victim was to use. */
+static void assert_ledger(void) {
+    bool exact;
+    char *text;
+    ASSERT_OK(kolo_ledger_check("ledger", &exact, &text));
+    if (!exact || !strstr(text, "epoch 7: 61 samples, each once")) fail_msg("%s", text);
+    kolo_ledger_text_free(text);
+    assert_int_equal(system("rm ledger.*"), 0);
 }
 
 static void depart(const departure *d) {
@@ -185,17 +198,17 @@ static void depart(const departure *d) {
         }
     }
     assert_int_equal(result->steps, GO_ON_STEPS);
+    if (strstr(d->policy, "lease")) assert_ledger();
     assert_true(result->evaluated && isfinite(result->test.value[KOLO_METRIC_LOSS]));
 }
 
 static void survivors_go_on(void **state) {
     static const departure departures[] = {
-        {"asp", 1, 2, 1, RANKS_TCP, 0},
-        {"ssp:2", 2, 1, 1, RANKS_SHM, 0},
-        {"bsp:drop=1", 1, 1, 1, RANKS_SHM, 0},
-        {"ssp:2", 1, 1, 2, RANKS_SHM, 0},
+        {"asp", 1, 2, 1, RANKS_TCP, 0},           {"asp,lease=1", 1, 1, 2, RANKS_SHM, 0},
+        {"asp,lease=1", 2, 1, 1, RANKS_TCP, 500}, {"ssp:2", 2, 1, 1, RANKS_SHM, 0},
+        {"bsp:drop=1", 1, 1, 1, RANKS_SHM, 0},    {"ssp:2", 1, 1, 2, RANKS_SHM, 0},
     };
-    const int rounds = getenv("KOLO_SOAK") ? 67 : 1; /* 335 deaths */
+    const int rounds = getenv("KOLO_SOAK") ? 67 : 1; /* 536 deaths */
     for (int k = 0; k < rounds; k++) {
         for (size_t i = 0; i < KOLO_COUNT(departures); i++) {
             departure d = departures[i];
@@ -210,5 +223,5 @@ TEST_MAIN(test_servers_faults) {
         cmocka_unit_test(survivors_go_on),
         cmocka_unit_test(survivors_end_and_name_it),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }

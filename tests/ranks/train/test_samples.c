@@ -66,6 +66,7 @@ static void every_sample_is_used_once(void **state) {
         {"ps", 5, 4, .sync = KOLO_SYNC_PS, .servers = 1},
         {"drop", 4, 3, .sync = KOLO_SYNC_PS, .servers = 1, .consistency = "bsp:drop=1"},
         {"ssp", 3, 3, .sync = KOLO_SYNC_PS, .consistency = "ssp:2"},
+        {"leases", 5, 3, .sync = KOLO_SYNC_PS, .servers = 2, .consistency = "asp,lease=1"},
         {"asp", 5, 3, .sync = KOLO_SYNC_PS, .servers = 2, .consistency = "asp"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
@@ -108,6 +109,26 @@ static void resumed_runs_repeat_no_sample(void **state) {
     }
 }
 
+/* The counter goes on where it was. */
+static void leases_are_resumed(void **state) {
+    kolo_train_opts opts = job;
+    clear();
+    opts.sync = KOLO_SYNC_PS;
+    opts.servers = 1;
+    opts.consistency = "asp,lease=1";
+    opts.out_dir = "run";
+    opts.checkpoint_steps = 3;
+    opts.check_replicas = 5;
+    opts.steps = 7;
+    (void)train_well(4, &opts);
+    assert_int_equal(remove("run/checkpoint-7.safetensors"), 0);
+    opts.resume = "run";
+    opts.steps = 0;
+    const kolo_train_result r = train_well(4, &opts);
+    assert_exact("leases", 2, 3);
+    assert_int_equal(r.samples, 2 * 61);
+}
+
 /* Gradients that the last steps have computed are not used, unless a later run does. */
 static void lagging_gradients_are_used_later(void **state) {
     kolo_train_opts opts = job;
@@ -143,6 +164,7 @@ TEST_MAIN(test_samples) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_sample_is_used_once),
         cmocka_unit_test(resumed_runs_repeat_no_sample),
+        cmocka_unit_test(leases_are_resumed),
         cmocka_unit_test(lagging_gradients_are_used_later),
         cmocka_unit_test(what_a_ledger_cannot_hold_is_refused),
     };

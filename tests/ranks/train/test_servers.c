@@ -70,7 +70,7 @@ static void bsp_equals_a_direct_allreduce(void **state) {
 }
 
 static void one_worker_trains_as_without_servers(void **state) {
-    static const char *const policies[] = {"asp", "ssp:2", "ssp:0"};
+    static const char *const policies[] = {"asp", "ssp:2", "ssp:0", "asp,lease=1"};
     kolo_train_opts opts = options(KOLO_SYNC_ALLREDUCE, 0);
     opts.eval_steps = 2;
     const kolo_train_result plain = train_well(1, &opts);
@@ -193,7 +193,10 @@ static void recorded_runs_repeat_bitwise(void **state) {
     static const struct {
         const char *file, *policy;
         int servers;
-    } cases[] = {{"asp", "asp", 2}, {"ssp", "ssp:2,dc=0.1", 1}, {"drop", "bsp:drop=1", 1}};
+    } cases[] = {{"asp", "asp", 2},
+                 {"leases", "asp,lease=1", 2},
+                 {"ssp", "ssp:2,dc=0.1", 1},
+                 {"drop", "bsp:drop=1", 1}};
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_train_opts opts = options(KOLO_SYNC_PS, cases[i].servers);
         opts.model = "mlp";
@@ -319,6 +322,8 @@ static void what_servers_cannot_do_is_refused(void **state) {
         {.consistency = "local:4", .why = "--sync ps"},
         {.consistency = "ssp:3", .allreduce = true, .why = "--sync allreduce"},
         {.consistency = "asp", .allreduce = true, .why = "--sync allreduce"},
+        {.consistency = "asp,lease=1", .why = "--servers 1"},
+        {.consistency = "ssp:2,lease=1", .servers = 1, .why = "asp,lease=1"},
         {.consistency = "asp:1", .why = "is without steps"},
         {.consistency = "asp,lr=1", .why = "none of dc=X"},
         {.consistency = "ssp:2,scale=2", .why = "none of dc=X"},

@@ -33,6 +33,11 @@ static void the_check_counts_each_sample(void **state) {
          HEAD RUN(1, 0, 1, 2),
          "epoch 1: 5 samples; 3 missing (0, 2, 3); 1 used more than once (4)\n"
          "1 run, 2 steps, at most 2 workers\n"},
+        /* The last step of a worker that died was made by another. */
+        {HEAD RUN(1, 0, 0, 2) "epoch 0 step 0 of 3: 4 0\nepoch 0 step 1 of 2: 1\n"
+                              "epoch 0 step 1 of 2: 3\nlost 1 after 1 steps\n",
+         HEAD RUN(1, 0, 1, 2) "epoch 0 step 0 of 3: 2\nepoch 0 step 1 of 2: 3\n",
+         "epoch 1: 5 samples, each once\n1 run, 2 steps, at most 2 workers\n"},
         /* An epoch that has not ended, and a line that was not completed. */
         {HEAD RUN(1, 0, 0, 1) "epoch 0 step 0 of 3: 4 0 2\nepoch 0 step 1 of 2: 1 ", NULL,
          "epoch 1: 3 of 5 samples so far, none twice\n1 run, 1 steps, at most 1 workers\n"},
@@ -92,6 +97,8 @@ static void damaged_ledgers_are_refused(void **state) {
         {HEAD RUN(1, 0, 0, 1) "Epoch 0\n", NULL, "b.0: line 3"},
         {HEAD RUN(1, 0, 0, 1) "run 2 from step 0, rank 0 of 1, 6 samples, 2 steps, lag 0\n", NULL,
          "other data"},
+        {HEAD "lost 1 after 1 steps\n", NULL, "b.0: line 2"},
+        {HEAD RUN(1, 0, 0, 1) "lost 1 after steps\n", NULL, "b.0: line 3"},
         {HEAD RUN(1, 0, 0, 2), NULL, "b.1"},
         {HEAD RUN(1, 0, 0, 2), HEAD "epoch 0 step 0 of 1: 1\n", "b.1: line 2"},
         {HEAD RUN(1, 0, 0, 2), HEAD RUN(3, 0, 1, 2), "not in the ledger of rank 0"},

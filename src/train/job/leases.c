@@ -1,0 +1,69 @@
+/* Runs whose workers take their samples from one counter, at a server. With n workers lease L is
+ * the share of worker L % n in step L / n, whoever uses it. Between two points where the workers
+ * wait for each other, a worker makes as many steps as it gets leases. The batch of the next lease
+ * is read during a step, and the one after it asked for; in an order that does not depend on the
+ * time, so that a replay gets the same ones. */
+#include "base/integer.h"
+#include "train/job/job.h"
+
+/* The step before which the workers wait for each other next, after step k. */
+static int64_t next_rest(const kolo_job *j, int64_t k) {
+    const int64_t replicas = j->setup.opts.check_replicas;
+    int64_t done = k + 1;
+    while (done < j->end && !kolo_job_wants_evaluation(j, done) &&
+           !kolo_job_wants_checkpoint(j, done) && !(replicas > 0 && done % replicas == 0)) {
+        done++;
+    }
+    return done;
+}
+
+/* Takes the answer to a request, and lets the loader read the batch. */
+static kolo_status take_answer(kolo_job *j) {
+    int64_t lease;
+    j->asked = false;
+    KOLO_TRY(kolo_session_lease(j->session, &lease));
+    if (lease < 0) return KOLO_OK;
+    kolo_loader_ask(j->loader, lease / j->size, (int)(lease % j->size));
+    j->leases[j->n_leases++] = lease;
+    return KOLO_OK;
+}
+
+/* The next lease of steps before `rest`; -1: all of them are used. */
+static kolo_status next_lease(kolo_job *j, int64_t rest, int64_t *lease) {
+    const int64_t end = rest * j->size;
+    if (j->asked) KOLO_TRY(take_answer(j));
+    *lease = -1;
+    if (j->n_leases == 0) { /* it waits for the others, whose leases may return */
+        KOLO_TRY(kolo_session_ask(j->session, end));
+        KOLO_TRY(take_answer(j));
+    }
+    if (j->n_leases == 0) return KOLO_OK;
+    *lease = j->leases[0];
+    j->leases[0] = j->leases[1];
+    j->n_leases--;
+    KOLO_TRY(kolo_session_ask(j->session, end));
+    j->asked = true;
+    return KOLO_OK;
+}
+
+/* This worker has no more leases of step k, or had none. */
+static kolo_status pass_step(kolo_job *j, int64_t k) {
+    if (j->state.steps == k) j->state.recent[k % KOLO_LAST_STEPS] = (kolo_sums){0};
+    j->state.steps = k + 1;
+    KOLO_TRY(kolo_job_check_replicas(j, k));
+    KOLO_TRY(kolo_job_after_step(j, k));
+    return kolo_job_save_resumable(j);
+}
+
+kolo_status kolo_job_run_leases(kolo_job *j) {
+    int64_t k = j->state.steps;
+    while (k < j->end) {
+        int64_t lease;
+        const int64_t rest = next_rest(j, k);
+        KOLO_TRY(next_lease(j, rest, &lease));
+        const int64_t step = lease < 0 ? rest : kolo_max_i64(lease / j->size, k);
+        for (; k < step; k++) KOLO_TRY(pass_step(j, k));
+        if (lease >= 0) KOLO_TRY(kolo_job_step(j, k));
+    }
+    return KOLO_OK;
+}
