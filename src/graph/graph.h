@@ -194,19 +194,21 @@ typedef struct kolo_op {
     void (*divide)(kolo_graph *g, const kolo_node *n, int64_t size, kolo_value *by);
 
     /* What the op does along each dimension, in index notation (graph/index.h): placements follow
-     * from it. index_of: it depends on attributes and ranks; returns a constant or `text`, in which
-     * it has written up to KOLO_NOTATION bytes. */
+     * from it. index_of: it depends on attributes and shapes; returns a constant or `text`, in
+     * which it has written up to KOLO_NOTATION bytes. */
     const char *index;
-    const char *(*index_of)(const kolo_attr *attr, const kolo_shape *in, char *text);
+    const char *(*index_of)(const kolo_attr *attr, int n_in, const kolo_shape *in, char *text);
     unsigned linear;        /* bit i: linear in input i; those of all addends at once */
     kolo_reduce_op combine; /* what outputs without an index are over it; default: sums */
     /* Attributes of a shard along an index: KOLO_ATTR of the number of its elements, of where they
      * begin, of the number of the whole, and, of index '*' for any dimension of input 0, of that
-     * dimension. dims: of the first of those that are the dimensions of output 0. sample: of where
-     * the samples begin, along index 'n'. 0: none. */
+     * dimension. lengths: bits of attributes that are lengths or distances along the index. dims:
+     * of the first of those that are the dimensions of output 0. sample: of where the samples
+     * begin, along index 'n'. 0: none. */
     struct {
         char index;
         int size, first, all, dim, dims, sample;
+        unsigned lengths;
     } part;
 
     /* Memory layout of each input and output, a letter each. Required unless `view`.

@@ -4,9 +4,9 @@
 #include <ctype.h>
 #include <string.h>
 
-const char *kolo_op_notation(const kolo_op *op, const kolo_attr *attr, const kolo_shape *in,
-                             char text[KOLO_NOTATION]) {
-    return op->index_of ? op->index_of(attr, in, text) : op->index;
+const char *kolo_op_notation(const kolo_op *op, const kolo_attr *attr, int n_in,
+                             const kolo_shape *in, char text[KOLO_NOTATION]) {
+    return op->index_of ? op->index_of(attr, n_in, in, text) : op->index;
 }
 
 int kolo_index_find(const kolo_index_term *term, int code) {
@@ -106,7 +106,7 @@ kolo_status kolo_index_read(const kolo_op *op, const kolo_attr *attr, int n_in,
                             const kolo_shape *in, int n_out, const kolo_shape *out,
                             kolo_index *index) {
     char text[KOLO_NOTATION];
-    const char *notation = kolo_op_notation(op, attr, in, text);
+    const char *notation = kolo_op_notation(op, attr, n_in, in, text);
     if (!notation) return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%s has no index notation", op->name);
     KOLO_ASSERT(n_in > 0 && n_in <= KOLO_MAX_IO && n_out <= KOLO_MAX_IO);
     for (const char *p = notation; p; p = strchr(p, '|') ? strchr(p, '|') + 1 : NULL) {

@@ -47,10 +47,10 @@ typedef struct kolo_index {
 
 /* Whether an op has a notation; ops of a program need not. */
 static inline bool kolo_op_has_index(const kolo_op *op) { return op->index || op->index_of; }
-/* The notation of an op with these attributes for inputs of these ranks, a constant or in `text`;
+/* The notation of an op with these attributes for inputs of these shapes, a constant or in `text`;
  * NULL: it has none. */
-const char *kolo_op_notation(const kolo_op *op, const kolo_attr *attr, const kolo_shape *in,
-                             char text[KOLO_NOTATION]);
+const char *kolo_op_notation(const kolo_op *op, const kolo_attr *attr, int n_in,
+                             const kolo_shape *in, char text[KOLO_NOTATION]);
 /* Reads the notation of an op for these shapes. FORMAT: no alternative fits, or the notation is
  * malformed; UNSUPPORTED: the op has none. */
 kolo_status kolo_index_read(const kolo_op *op, const kolo_attr *attr, int n_in,

@@ -338,6 +338,22 @@ static kolo_status make_any_part(const partitioner *p, const cut_node *c) {
     return KOLO_OK;
 }
 
+/* Attributes that are lengths along the index become those of this rank. */
+static kolo_status make_lengths(const partitioner *p, const cut_node *c) {
+    const kolo_value lead = c->n->in[c->lead];
+    const int d = placed(p, lead, c->axis)->dim;
+    const int64_t whole = p->whole[lead.id].dim[d];
+    for (int i = 0; i < KOLO_MAX_ATTRS; i++) {
+        if (!(c->n->op->part.lengths >> i & 1)) continue;
+        const int64_t part = c->n->attr[i].i * kolo_info(p->g, lead)->tensor.shape.dim[d];
+        if (part % whole != 0) {
+            return refuse(p, c->n, c->lead, c->axis, "its slices do not divide the window");
+        }
+        c->n->attr[i].i = part / whole;
+    }
+    return KOLO_OK;
+}
+
 /* Attributes that count samples, or along the index. ARG: they do not divide. */
 static kolo_status make_part(const partitioner *p, const cut_node *c) {
     kolo_node *n = c->n;
@@ -347,13 +363,13 @@ static kolo_status make_part(const partitioner *p, const cut_node *c) {
     }
     if (n->op->part.index == '*') return make_any_part(p, c);
     if (n->op->part.index == 0 || n->op->part.index != c->code) return KOLO_OK;
+    if (n->op->part.lengths) return make_lengths(p, c);
     if (n->op->part.size == 0) {
         kolo_node_attr(n, n->op->part.first)->i += first_of(p, c);
         return KOLO_OK;
     }
     const int size = mesh->axes[c->axis].size;
     int64_t *count = &kolo_node_attr(n, n->op->part.size)->i;
-    int64_t *all = &kolo_node_attr(n, n->op->part.all)->i;
     if (*count % size != 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "%s: %" PRId64 " %s cannot be divided over %s=%d: choose a divisor of "
@@ -362,8 +378,10 @@ static kolo_status make_part(const partitioner *p, const cut_node *c) {
                          mesh->axes[c->axis].name, size, *count, mesh->axes[c->axis].name,
                          p->g->values[p->origin[n->in[c->lead].id]].name);
     }
-    if (*all == 0) *all = *count;
+    const int64_t all = *count;
     *count /= size;
+    if (n->op->part.first == 0) return KOLO_OK;
+    if (kolo_node_attr(n, n->op->part.all)->i == 0) kolo_node_attr(n, n->op->part.all)->i = all;
     kolo_node_attr(n, n->op->part.first)->i +=
         *count * kolo_mesh_coordinate(mesh, p->g->rank, c->axis);
     return KOLO_OK;

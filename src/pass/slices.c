@@ -97,13 +97,12 @@ static kolo_status scatter(slicer *s, kolo_node *n, int axis, int dim) {
 /* The slice of a whole. */
 static kolo_status take(slicer *s, kolo_node *n, int axis, int dim) {
     const int64_t count = kolo_info(s->g, n->out[0])->tensor.shape.dim[dim];
-    if (dim != 1) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "a slice of dimension %d of an activation", dim);
-    }
+    if (dim == 0) return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "a slice of the samples");
     memset(n->attr, 0, sizeof n->attr);
-    n->op = &kolo_op_channel_window;
+    n->op = &kolo_op_window;
     n->attr[KOLO_WINDOW_FIRST].i = kolo_mesh_coordinate(&s->g->mesh, s->g->rank, axis) * count;
     n->attr[KOLO_WINDOW_COUNT].i = count;
+    n->attr[KOLO_WINDOW_AXIS].i = dim;
     s->order[s->n++] = n;
     return KOLO_OK;
 }

@@ -100,7 +100,7 @@ static void check_equal(const graph_eval *e, const kolo_node *n, const char *wha
         double a = number(t, have, i), b = want[i];
         if (a == b || fabs(a - b) <= 1e-9 * fmax(1, fabs(b))) continue;
         fail_msg("%s, notation \"%s\": %s: element %d is %g, not %g", n->op->name,
-                 kolo_op_notation(n->op, n->attr, in, text), what, (int)i, a, b);
+                 kolo_op_notation(n->op, n->attr, n->n_in, in, text), what, (int)i, a, b);
     }
 }
 
@@ -150,11 +150,14 @@ static void slice_attributes(run *r, const kolo_node *n, int code, int dim, int6
     const bool any = n->op->part.index == '*' && code >= KOLO_INDEX_STAR;
     if (n->op->part.index == 0 || (n->op->part.index != code && !any)) return;
     memcpy(r->attr, n->attr, sizeof r->attr);
+    r->spec.attr = r->attr;
+    for (int i = 0; i < KOLO_MAX_ATTRS; i++) {
+        if (n->op->part.lengths >> i & 1) r->attr[i].i = n->attr[i].i * count / size;
+    }
     if (of_size > 0) r->attr[of_size - 1].i = count;
-    r->attr[n->op->part.first - 1].i += first;
+    if (n->op->part.first > 0) r->attr[n->op->part.first - 1].i += first;
     if (of_all > 0) r->attr[of_all - 1].i = any ? size : n->attr[of_size - 1].i;
     if (any) r->attr[n->op->part.dim - 1].i = dim;
-    r->spec.attr = r->attr;
 }
 
 /* The inputs of one slice. Addends without the index are kept by the first slice. */
@@ -300,6 +303,8 @@ static int64_t index_size(const graph_eval *e, const kolo_node *n, const kolo_in
         int64_t own = kolo_info(e->g, v)->tensor.shape.dim[d] / term->parts[d];
         if (own < size) size = own;
     }
+    const bool counted = n->op->part.size > 0 && n->op->part.index == code;
+    if (counted && n->attr[n->op->part.size - 1].i < size) size = n->attr[n->op->part.size - 1].i;
     return size;
 }
 

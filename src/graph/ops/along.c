@@ -1,14 +1,22 @@
-/* Slices, padding, splits and concatenation along any dimension, and softmax over any: views as
- * [outer,size,inner] of the ops on dimension 1. Images along dimension 1 need no view. */
+/* Slices, padding, splits and concatenation along any dimension, and softmax over any: where the
+ * op does not take the dimension, it sees a view as [outer,size,inner]. */
 #include "graph/ops/ops.h"
 
-/* A value seen as [outer,size,inner]. Errors are those of `what`, by `op`. */
+/* A value as an op sees it. */
 typedef struct along {
     kolo_value x;
     kolo_shape shape; /* its own */
-    int axis;
+    int axis;         /* of its own shape */
+    int seen;         /* of that of x */
 } along;
 
+/* Whether an op takes a dimension as it is: softmax dimension 1, the others all but the samples.
+ * Those of images, whose layouts have blocks of channels, are seen as planes. */
+static bool takes(const kolo_op *op, const kolo_shape *shape, int axis) {
+    return axis == 1 || (axis > 1 && op != &kolo_op_softmax && shape->rank != 4);
+}
+
+/* Errors are those of `what`, by `op`. */
 static bool view(kolo_graph *g, const char *what, const kolo_op *op, kolo_value x, int axis,
                  along *v) {
     if (!kolo_value_is_of(g, x)) {
@@ -16,13 +24,16 @@ static bool view(kolo_graph *g, const char *what, const kolo_op *op, kolo_value 
         return false;
     }
     const kolo_shape shape = kolo_value_shape(g, x);
-    *v = (along){x, shape, axis < 0 ? axis + shape.rank : axis};
+    *v = (along){x, shape, axis < 0 ? axis + shape.rank : axis, 1};
     if (v->axis < 0 || v->axis >= shape.rank) {
         kolo_graph_set_failed(
             g, KOLO_FAIL(KOLO_ERR_ARG, "%s: no dimension %d of %d", what, axis, shape.rank));
         return false;
     }
-    if (v->axis == 1) return true;
+    if (takes(op, &shape, v->axis)) {
+        v->seen = v->axis;
+        return true;
+    }
     kolo_shape seen = {.rank = 2, .dim = {1, shape.dim[v->axis], 1}};
     for (int d = 0; d < v->axis; d++) seen.dim[0] *= shape.dim[d];
     for (int d = v->axis + 1; d < shape.rank; d++) seen.dim[2] *= shape.dim[d];
@@ -32,15 +43,24 @@ static bool view(kolo_graph *g, const char *what, const kolo_op *op, kolo_value 
 }
 
 /* y under the shape of v with `size` along the dimension. */
-static kolo_value unview(kolo_graph *g, const along *v, kolo_value y, int64_t size) {
+static kolo_value unview(kolo_graph *g, const along *v, const kolo_op *op, kolo_value y,
+                         int64_t size) {
     kolo_shape shape = v->shape;
     shape.dim[v->axis] = size;
-    return v->axis == 1 ? y : kolo_reshape(g, y, shape);
+    return takes(op, &v->shape, v->axis) ? y : kolo_reshape(g, y, shape);
+}
+
+static kolo_value window(kolo_graph *g, const along *v, int64_t first, int64_t count) {
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_WINDOW_FIRST].i = first,
+                                            [KOLO_WINDOW_COUNT].i = count,
+                                            [KOLO_WINDOW_AXIS].i = v->seen};
+    const kolo_value y = kolo_graph_add1(g, &kolo_op_window, &v->x, 1, attr);
+    return unview(g, v, &kolo_op_window, y, count);
 }
 
 kolo_value kolo_slice(kolo_graph *g, kolo_value x, int axis, int64_t first, int64_t count) {
     along v;
-    if (!view(g, "slice", &kolo_op_channel_window, x, axis, &v)) return KOLO_NONE;
+    if (!view(g, "slice", &kolo_op_window, x, axis, &v)) return KOLO_NONE;
     const int64_t size = v.shape.dim[v.axis];
     if (first < 0) first += size;
     if (first < 0 || count < 1 || count > size - first) {
@@ -49,12 +69,12 @@ kolo_value kolo_slice(kolo_graph *g, kolo_value x, int axis, int64_t first, int6
                          (long long)count, (long long)first, (long long)size));
         return KOLO_NONE;
     }
-    return unview(g, &v, kolo_channel_window(g, v.x, first, count), count);
+    return window(g, &v, first, count);
 }
 
 kolo_value kolo_pad(kolo_graph *g, kolo_value x, int axis, int64_t before, int64_t after) {
     along v;
-    if (!view(g, "pad", &kolo_op_channel_window, x, axis, &v)) return KOLO_NONE;
+    if (!view(g, "pad", &kolo_op_window, x, axis, &v)) return KOLO_NONE;
     const int64_t most = INT32_MAX - v.shape.dim[v.axis];
     if (before < 0 || after < 0 || before > most || after > most - before) {
         kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG, "pad: by %lld and %lld; give 0 or more",
@@ -62,7 +82,7 @@ kolo_value kolo_pad(kolo_graph *g, kolo_value x, int axis, int64_t before, int64
         return KOLO_NONE;
     }
     const int64_t size = v.shape.dim[v.axis] + before + after;
-    return unview(g, &v, kolo_channel_window(g, v.x, -before, size), size);
+    return window(g, &v, -before, size);
 }
 
 void kolo_split_along(kolo_graph *g, kolo_value x, int axis, const int64_t *sizes, int n,
@@ -81,16 +101,17 @@ void kolo_split_along(kolo_graph *g, kolo_value x, int axis, const int64_t *size
 }
 
 /* Concatenates by eights. */
-static kolo_value join(kolo_graph *g, kolo_value *x, int n) {
+static kolo_value join(kolo_graph *g, kolo_value *x, int n, int axis) {
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_CONCAT_AXIS].i = axis};
     while (n > KOLO_MAX_IO) {
         int left = 0;
         for (int i = 0; i < n; i += KOLO_MAX_IO) {
             int some = n - i < KOLO_MAX_IO ? n - i : KOLO_MAX_IO;
-            x[left++] = some == 1 ? x[i] : kolo_graph_add1(g, &kolo_op_concat, x + i, some, NULL);
+            x[left++] = some == 1 ? x[i] : kolo_graph_add1(g, &kolo_op_concat, x + i, some, attr);
         }
         n = left;
     }
-    return kolo_graph_add1(g, &kolo_op_concat, x, n, NULL);
+    return kolo_graph_add1(g, &kolo_op_concat, x, n, attr);
 }
 
 kolo_value kolo_concat_along(kolo_graph *g, const kolo_value *x, int n, int axis) {
@@ -110,7 +131,7 @@ kolo_value kolo_concat_along(kolo_graph *g, const kolo_value *x, int n, int axis
         if (!view(g, "concat", &kolo_op_concat, x[i], axis, &v)) return KOLO_NONE;
         kolo_shape same = v.shape;
         if (i > 0 && same.rank == first.rank) same.dim[v.axis] = first.dim[v.axis];
-        bool fits = i == 0 || v.axis == 1 || kolo_shape_equal(&same, &first); /* 1: the rule */
+        bool fits = i == 0 || v.seen == v.axis || kolo_shape_equal(&same, &first); /* or the rule */
         if (!fits) {
             kolo_graph_set_failed(
                 g,
@@ -121,7 +142,7 @@ kolo_value kolo_concat_along(kolo_graph *g, const kolo_value *x, int n, int axis
         size += v.shape.dim[v.axis];
         parts[i] = v.x;
     }
-    return unview(g, &v, join(g, parts, n), size);
+    return unview(g, &v, &kolo_op_concat, join(g, parts, n, v.seen), size);
 }
 
 kolo_value kolo_concat(kolo_graph *g, const kolo_value *x, int n) {
@@ -133,7 +154,7 @@ static kolo_value softmax(kolo_graph *g, kolo_value x, int axis, bool log) {
     const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_SOFTMAX_LOG].i = log};
     if (!view(g, "softmax", &kolo_op_softmax, x, axis, &v)) return KOLO_NONE;
     kolo_value y = kolo_graph_add1(g, &kolo_op_softmax, &v.x, 1, attr);
-    return unview(g, &v, y, v.shape.dim[v.axis]);
+    return unview(g, &v, &kolo_op_softmax, y, v.shape.dim[v.axis]);
 }
 kolo_value kolo_softmax(kolo_graph *g, kolo_value x, int axis) {
     return softmax(g, x, axis, false);

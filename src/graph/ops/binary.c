@@ -131,26 +131,27 @@ static kolo_cost binary_cost(const kolo_shape_query *q) {
     return (kolo_cost){(double)kolo_shape_count(&q->out[0].shape), kolo_query_bytes(q)};
 }
 
-#define BINARY(X, op_name, join, is_linear, forward)                                              \
-    static const char *op_name##_index(const kolo_attr *attr, const kolo_shape *in, char *text) { \
-        write_index(attr, in, join, text);                                                        \
-        return text;                                                                              \
-    }                                                                                             \
-    const kolo_op kolo_op_##op_name = {                                                           \
-        .name = #op_name,                                                                         \
-        .index_of = op_name##_index,                                                              \
-        .linear = is_linear,                                                                      \
-        .min_in = 2,                                                                              \
-        .max_in = 2,                                                                              \
-        .layout = {.in = "aa", .out = "a"},                                                       \
-        .attrs = attrs,                                                                           \
-        .shape = binary_shape,                                                                    \
-        .grad = op_name##_grad,                                                                   \
-        .cost = binary_cost,                                                                      \
-        .overwrite = 1u << 0 | 1u << 1,                                                           \
-        .cheap = true,                                                                            \
-        .bf16 = 1u << 0 | 1u << 1,                                                                \
-        .bf16_joins = true,                                                                       \
+#define BINARY(X, op_name, join, is_linear, forward)                                          \
+    static const char *op_name##_index(const kolo_attr *attr, int n_in, const kolo_shape *in, \
+                                       char *text) {                                          \
+        write_index(attr, in, join, text);                                                    \
+        return text;                                                                          \
+    }                                                                                         \
+    const kolo_op kolo_op_##op_name = {                                                       \
+        .name = #op_name,                                                                     \
+        .index_of = op_name##_index,                                                          \
+        .linear = is_linear,                                                                  \
+        .min_in = 2,                                                                          \
+        .max_in = 2,                                                                          \
+        .layout = {.in = "aa", .out = "a"},                                                   \
+        .attrs = attrs,                                                                       \
+        .shape = binary_shape,                                                                \
+        .grad = op_name##_grad,                                                               \
+        .cost = binary_cost,                                                                  \
+        .overwrite = 1u << 0 | 1u << 1,                                                       \
+        .cheap = true,                                                                        \
+        .bf16 = 1u << 0 | 1u << 1,                                                            \
+        .bf16_joins = true,                                                                   \
     };
 KOLO_BINARY_LIST(BINARY, )
 

@@ -156,13 +156,15 @@ static kolo_cost bwd_weights_cost(const kolo_shape_query *q) {
 }
 
 /* With groups, channels are not summed over as a whole. */
-static const char *conv_index(const kolo_attr *attr, const kolo_shape *in, char *text) {
+static const char *conv_index(const kolo_attr *attr, int n_in, const kolo_shape *in, char *text) {
     return attr[KOLO_CONV_GROUPS].i > 1 ? "nCHW,OCKL,O->nOPQ" : "ncHW,ocKL+o->noPQ";
 }
-static const char *conv_bwd_data_index(const kolo_attr *attr, const kolo_shape *in, char *text) {
+static const char *conv_bwd_data_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
+                                       char *text) {
     return attr[KOLO_CONV_GROUPS].i > 1 ? "nOPQ,OCKL->nCHW" : "noPQ,ocKL->ncHW";
 }
-static const char *conv_bwd_weights_index(const kolo_attr *attr, const kolo_shape *in, char *text) {
+static const char *conv_bwd_weights_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
+                                          char *text) {
     return attr[KOLO_CONV_GROUPS].i > 1 ? "nOPQ,nCHW->OCKL,O" : "noPQ,ncHW->ocKL,o/c";
 }
 

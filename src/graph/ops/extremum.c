@@ -4,7 +4,7 @@
 
 static const char *const max_attrs[] = {"axes", "keep", "min", NULL};
 
-static const char *max_index(const kolo_attr *attr, const kolo_shape *in, char *text) {
+static const char *max_index(const kolo_attr *attr, int n_in, const kolo_shape *in, char *text) {
     return kolo_axes_index(attr, in, text, true);
 }
 

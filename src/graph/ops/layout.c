@@ -45,33 +45,58 @@ static bool leads_with_1(const kolo_shape *small, const int64_t *large, int rank
     return memcmp(small->dim, large + 1, (size_t)small->rank * sizeof *large) == 0;
 }
 
-/* "abAn#->abn#": dimensions that stay, some of size 1 that come or go, then one that stays
- * outermost of the others, alone or merged with them, as samples do. */
-static const char *reshape_index(const kolo_attr *attr, const kolo_shape *in, char *text) {
-    kolo_shape out = {.rank = (int)attr[KOLO_RESHAPE_RANK].i};
-    for (int d = 0; d < out.rank; d++) out.dim[d] = attr[KOLO_RESHAPE_DIM + d].i;
-    const bool before = leads_with_1(in, out.dim, out.rank);
-    const bool gone = leads_with_1(&out, in->dim, in->rank);
-    char from[KOLO_MAX_RANK + 2], to[KOLO_MAX_RANK + 2];
-    int i = 0, j = 0, n_from = 0, n_to = 0;
-    char letter = 'a', one = 'A';
-    while (i < in->rank && j < out.rank) {
-        const int64_t x = in->dim[i], y = out.dim[j];
-        if ((x != y && y == 1 && j > 0) || (j == 0 && before)) {
-            to[n_to++] = one++;
+/* The dimensions of x and y = reshape(x) that have one index: by dimension of y, in octal digits, 1
+ * + that of x, or 0. They are dimensions that stay, beside some of size 1 that come or go, and the
+ * outermost of dimensions that are merged or split, as samples are. */
+static int64_t paired_dims(const kolo_shape *x, const kolo_shape *y) {
+    const bool before = leads_with_1(x, y->dim, y->rank);
+    const bool gone = leads_with_1(y, x->dim, x->rank);
+    int64_t paired = 0;
+    for (int i = 0, j = 0; i < x->rank && j < y->rank;) {
+        int64_t of_x = x->dim[i], of_y = y->dim[j];
+        if ((of_x != of_y && of_y == 1 && j > 0) || (j == 0 && before)) {
             j++;
-        } else if ((x != y && x == 1 && i > 0) || (i == 0 && gone)) {
-            from[n_from++] = one++;
+            continue;
+        }
+        if ((of_x != of_y && of_x == 1 && i > 0) || (i == 0 && gone)) {
             i++;
-        } else {
-            from[n_from++] = to[n_to++] = letter++;
-            i++;
-            j++;
-            if (x != y) break;
+            continue;
+        }
+        paired |= (int64_t)(++i) << 3 * j++;
+        while (of_x != of_y && (of_x < of_y ? i < x->rank : j < y->rank)) {
+            if (of_x < of_y) {
+                of_x *= x->dim[i++];
+            } else {
+                of_y *= y->dim[j++];
+            }
         }
     }
-    from[n_from] = to[n_to] = 0;
-    snprintf(text, KOLO_NOTATION, "%s#->%s#", from, to);
+    return paired;
+}
+
+static int pair_of(int64_t paired, int dim) { return (int)(paired >> 3 * dim & 7) - 1; }
+
+/* "abAcB->abcC", where c is split. A dimension of a shard may have size 1, so the pairs are those
+ * of the whole tensors, where these are known. */
+static const char *reshape_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
+                                 char *text) {
+    kolo_shape out = {.rank = (int)attr[KOLO_RESHAPE_RANK].i};
+    for (int d = 0; d < out.rank; d++) out.dim[d] = attr[KOLO_RESHAPE_DIM + d].i;
+    int64_t paired = attr[KOLO_RESHAPE_PAIRED].i;
+    if (paired == 0) paired = paired_dims(in, &out);
+    char *end = text;
+    for (int d = 0; d < in->rank; d++) end[d] = (char)('A' + d);
+    for (int d = 0; d < out.rank; d++) {
+        const int pair = pair_of(paired, d);
+        if (pair >= 0 && pair < in->rank) end[pair] = (char)('a' + d);
+    }
+    end += in->rank;
+    *end++ = '-';
+    *end++ = '>';
+    for (int d = 0; d < out.rank; d++) {
+        *end++ = (char)((pair_of(paired, d) >= 0 ? 'a' : 'A') + d);
+    }
+    *end = 0;
     return text;
 }
 
@@ -87,11 +112,30 @@ static kolo_status convert_shape(kolo_shape_query *q) {
     return kolo_rule_out(q, 0, to, q->in[0].shape);
 }
 
-/* Of both views: dy under the shape of x. */
-static void view_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
-                      kolo_value *d_in) {
-    if (!wants[0]) return;
-    d_in[0] = kolo_reshape(g, d_out[0], kolo_info(g, n->in[0])->tensor.shape);
+static kolo_value reshape(kolo_graph *g, kolo_value x, const kolo_shape *shape, int64_t paired) {
+    kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_RESHAPE_RANK].i = shape->rank, [KOLO_RESHAPE_PAIRED].i = paired};
+    for (int d = 0; d < shape->rank && d < KOLO_MAX_RANK; d++) {
+        attr[KOLO_RESHAPE_DIM + d].i = shape->dim[d];
+    }
+    return kolo_graph_add1(g, &kolo_op_reshape, &x, 1, attr);
+}
+
+/* dy under the shape of x. */
+static void flatten_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                         const bool *wants, kolo_value *d_in) {
+    if (wants[0]) d_in[0] = kolo_reshape(g, d_out[0], kolo_info(g, n->in[0])->tensor.shape);
+}
+
+static void reshape_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                         const bool *wants, kolo_value *d_in) {
+    const kolo_shape x = kolo_info(g, n->in[0])->tensor.shape;
+    int64_t paired = 0;
+    for (int d = 0; d < KOLO_MAX_RANK; d++) {
+        const int pair = pair_of(n->attr[KOLO_RESHAPE_PAIRED].i, d);
+        if (pair >= 0) paired |= (int64_t)(d + 1) << 3 * pair;
+    }
+    if (wants[0]) d_in[0] = reshape(g, d_out[0], &x, paired);
 }
 
 /* Of stop_gradient. */
@@ -106,7 +150,7 @@ const kolo_op kolo_op_flatten = {
     .max_in = 1,
     .attrs = no_attrs,
     .shape = flatten_shape,
-    .grad = view_grad,
+    .grad = flatten_grad,
     .view = true,
 };
 const kolo_op kolo_op_reshape = {
@@ -118,7 +162,7 @@ const kolo_op kolo_op_reshape = {
     .max_in = 1,
     .attrs = reshape_attrs,
     .shape = reshape_shape,
-    .grad = view_grad,
+    .grad = reshape_grad,
     .view = true,
 };
 const kolo_op kolo_op_stop_gradient = {
@@ -165,9 +209,7 @@ kolo_value kolo_flatten(kolo_graph *g, kolo_value x) {
 }
 
 kolo_value kolo_reshape(kolo_graph *g, kolo_value x, kolo_shape shape) {
-    kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_RESHAPE_RANK].i = shape.rank};
-    for (int d = 0; d < shape.rank && d < KOLO_MAX_RANK; d++) {
-        attr[KOLO_RESHAPE_DIM + d].i = shape.dim[d];
-    }
-    return kolo_graph_add1(g, &kolo_op_reshape, &x, 1, attr);
+    const bool known = kolo_value_is_of(g, x) && shape.rank >= 0 && shape.rank <= KOLO_MAX_RANK;
+    const kolo_shape from = known ? kolo_info(g, x)->tensor.shape : shape;
+    return reshape(g, x, &shape, known ? paired_dims(&from, &shape) : 0);
 }

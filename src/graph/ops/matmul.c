@@ -35,7 +35,7 @@ static kolo_cost matmul_cost(const kolo_shape_query *q) {
     return (kolo_cost){2 * inner * (double)kolo_shape_count(&q->out[0].shape), kolo_query_bytes(q)};
 }
 
-static const char *matmul_index(const kolo_attr *attr, const kolo_shape *in, char *text) {
+static const char *matmul_index(const kolo_attr *attr, int n_in, const kolo_shape *in, char *text) {
     static const char *const notations[2][2] = {{"bmk,bkn->bmn", "bmk,bnk->bmn"},
                                                 {"bkm,bkn->bmn", "bkm,bnk->bmn"}};
     return notations[attr[KOLO_MATMUL_TRANSPOSE_A].i != 0][attr[KOLO_MATMUL_TRANSPOSE_B].i != 0];

@@ -70,9 +70,10 @@ enum { KOLO_LINEAR_GELU_TANH, KOLO_LINEAR_GELU_KEEP };
 /* bias: x [N,C,...], b [C] -> y. bias_bwd: dy -> db (sum over all but dimension 1).
  * relu: x -> y. relu_bwd: dy, y, [dy2] -> dx = y > 0 ? dy + dy2 : 0. add: a, b -> a + b; relu:
  * max(0, a + b). flatten: x [N,...] -> [N, rest], a view. reshape: x -> the shape in the
- * attributes, a view. */
+ * attributes, a view; `paired`, which is not printed: the dimensions of both that have one index
+ * (layout.c), or 0. */
 enum { KOLO_ADD_RELU };
-enum { KOLO_RESHAPE_RANK, KOLO_RESHAPE_DIM /* first of six */ };
+enum { KOLO_RESHAPE_RANK, KOLO_RESHAPE_DIM /* first of six */, KOLO_RESHAPE_PAIRED = 7 };
 
 /* batch_norm: x [N,C,...], gamma, beta, running_mean, running_var [C], [r like x] -> y, mean, var
  * [C]: mean and biased variance of the batch; y = gamma (x - mean) / sqrt(var + eps) + beta + r;
@@ -219,10 +220,11 @@ static inline int kolo_sum_dim(const kolo_attr *attr, int d) {
 /* scale: x, [s []] -> x * s * factor. */
 enum { KOLO_SCALE_FACTOR };
 
-/* concat: x0, x1, ... [N,Ci,...] -> [N, sum of Ci, ...].
- * channel_window: x [N,C,...] -> [N,count,...]: channel i is channel first + i of x, zero outside
- * x. Its gradient is a channel_window too. */
-enum { KOLO_WINDOW_FIRST, KOLO_WINDOW_COUNT };
+/* concat: x0, x1, ... [...,Ci,...] -> [..., sum of Ci, ...], along a dimension from 1 on.
+ * window: x [...,C,...] -> [...,count,...]: element i along a dimension from 1 on is element
+ * first + i of x, zero outside x. Its gradient is a window too. */
+enum { KOLO_CONCAT_AXIS };
+enum { KOLO_WINDOW_FIRST, KOLO_WINDOW_COUNT, KOLO_WINDOW_AXIS };
 
 /* dropout: x [N,...], rng_key i64 [], first_sample i64 [] -> y: 0 where the random number of the
  * element is below p, else x / (1 - p). The numbers are those of kolo_rng_make(rng_key,
@@ -463,7 +465,7 @@ enum {
     X(sum_bwd)                          \
     X(scale)                            \
     X(concat)                           \
-    X(channel_window)                   \
+    X(window)                           \
     X(dropout)                          \
     X(softmax_xent)                     \
     X(softmax_xent_bwd)                 \

@@ -23,7 +23,8 @@ static kolo_status permute_shape(kolo_shape_query *q) {
 }
 
 /* "abc->cab" */
-static const char *permute_index(const kolo_attr *attr, const kolo_shape *in, char *text) {
+static const char *permute_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
+                                 char *text) {
     const int rank = in[0].rank;
     for (int d = 0; d < rank; d++) {
         text[d] = (char)('a' + d);
@@ -53,7 +54,7 @@ static kolo_status flip_shape(kolo_shape_query *q) {
 }
 
 /* "aBc->aBc" */
-static const char *flip_index(const kolo_attr *attr, const kolo_shape *in, char *text) {
+static const char *flip_index(const kolo_attr *attr, int n_in, const kolo_shape *in, char *text) {
     const int rank = in[0].rank;
     for (int d = 0; d < rank; d++) {
         text[d] = text[rank + 2 + d] = (char)((d == attr[KOLO_FLIP_AXIS].i ? 'A' : 'a') + d);

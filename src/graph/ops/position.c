@@ -46,8 +46,9 @@ static void causal_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_o
 
 const kolo_op kolo_op_rotary = {
     .name = "rotary",
-    .index = "nTC->nTC",
+    .index = "nTh->nTh",
     .linear = 0x1u,
+    .part = {.index = 'h', .size = KOLO_ATTR(KOLO_ROTARY_HEADS)},
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "p", .out = "p"},

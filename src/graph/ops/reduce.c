@@ -19,10 +19,11 @@ static kolo_status sum_bwd_shape(kolo_shape_query *q) {
     return kolo_rule_out(q, 0, kolo_dtype_wide(q->in[1].dtype), q->in[1].shape);
 }
 
-static const char *sum_index(const kolo_attr *attr, const kolo_shape *in, char *text) {
+static const char *sum_index(const kolo_attr *attr, int n_in, const kolo_shape *in, char *text) {
     return kolo_axes_index(attr, in, text, attr[KOLO_SUM_MEAN].i != 0);
 }
-static const char *sum_bwd_index(const kolo_attr *attr, const kolo_shape *in, char *text) {
+static const char *sum_bwd_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
+                                 char *text) {
     char x[KOLO_AXES_TERM], y[KOLO_AXES_TERM];
     kolo_axes_terms(attr, &in[1], attr[KOLO_SUM_MEAN].i != 0, x, y);
     snprintf(text, KOLO_NOTATION, "%s,%s->%s", y, x, x);

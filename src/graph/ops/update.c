@@ -100,7 +100,8 @@ const kolo_op kolo_op_adam = {
     .with_updates = true,
 };
 /* Ranges of x give summands of the blocks. */
-static const char *square_blocks_index(const kolo_attr *attr, const kolo_shape *in, char *buffer) {
+static const char *square_blocks_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
+                                       char *buffer) {
     return attr[KOLO_SQUARE_ALL].i > 0 ? "*->B" : "#->B";
 }
 

@@ -60,7 +60,7 @@
     X(sync_norm_statistics)             \
     X(scale)                            \
     X(concat)                           \
-    X(channel_window)                   \
+    X(window)                           \
     X(dropout)                          \
     X(conv2d)                           \
     X(conv2d_bwd_data)                  \

@@ -400,20 +400,20 @@ static kolo_status flip(call *c) {
 static kolo_status concat(call *c) {
     onnx_emit(c->w, "Concat", c->out, c->in[0], NULL, NULL);
     for (int k = 1; k < c->n->n_in; k++) onnx_add_input(c->w, c->in[k]);
-    onnx_add_int(c->w, "axis", 1);
+    onnx_add_int(c->w, "axis", integer(c, KOLO_CONCAT_AXIS));
     return KOLO_OK;
 }
 
-/* Channels of x, with zeros outside it. */
-static kolo_status channel_window(call *c) {
-    const int64_t axis = 1, size = c->x->dim[1], first = integer(c, KOLO_WINDOW_FIRST);
+/* Elements of x along a dimension, with zeros outside it. */
+static kolo_status padded_slice(call *c) {
+    const int64_t axis = integer(c, KOLO_WINDOW_AXIS), size = c->x->dim[axis];
+    const int64_t first = integer(c, KOLO_WINDOW_FIRST);
     const int64_t end = first + integer(c, KOLO_WINDOW_COUNT);
     const int64_t from = first > 0 ? first : 0, to = end < size ? end : size;
     const int64_t pads[] = {from - first, end - to};
     const bool padded = pads[0] || pads[1];
     const char *axes = onnx_int_list(c->w, &axis, 1);
-    if (from >= to)
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "channel_window: no channel of its input");
+    if (from >= to) return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "window: no element of its input");
     const char *y = onnx_emit(c->w, "Slice", padded ? NULL : c->out, c->in[0],
                               onnx_int_list(c->w, &from, 1), onnx_int_list(c->w, &to, 1));
     onnx_add_input(c->w, axes);
@@ -556,7 +556,7 @@ static const struct {
     {&kolo_op_rotary, rotary, NULL},
     {&kolo_op_mask_tokens, mask_tokens, NULL},
     {&kolo_op_concat, concat, NULL},
-    {&kolo_op_channel_window, channel_window, NULL},
+    {&kolo_op_window, padded_slice, NULL},
     {&kolo_op_scale, scale, NULL},
     {&kolo_op_gelu, gelu, NULL},
     {&kolo_op_softmax, softmax, NULL},

@@ -63,7 +63,7 @@ static void every_op_but_communication_has_one(void **state) {
     for (const kolo_op *const *op = kolo_ops; *op; op++) {
         const kolo_shape in[KOLO_MAX_IO] = {S2(2, 2), S2(2, 2)};
         char text[KOLO_NOTATION];
-        const char *notation = kolo_op_notation(*op, attr, in, text);
+        const char *notation = kolo_op_notation(*op, attr, 2, in, text);
         if ((*op)->comm) continue;
         if (!notation || !strstr(notation, "->")) fail_msg("%s: no notation", (*op)->name);
     }

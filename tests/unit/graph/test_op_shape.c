@@ -363,7 +363,7 @@ static void failures_name_op_and_shapes(void **state) {
         {global_rank, "avg_pool2d: ", "f32 [5,7]", "N,C,H,W"},
         {concat_rows, "concat: ", "f32 [5,7], f32 [4,7]", "differ in more than dimension 1"},
         {concat_ranks, "concat: ", "f32 [2,3], f32 [2,3,1,1]", "differ in more than dimension 1"},
-        {window_beside, "channel_window: ", "f32 [5,7]", "2 channels from 7 on"},
+        {window_beside, "window: ", "f32 [5,7]", "2 elements from 7 on"},
         {dropout_all, "dropout: ", "f32 [5,7], i64 [], i64 []", "p is 1; it must be in [0, 1)"},
         {loss_labels, "softmax_xent: ", "f32 [5,7], i32 [4]", "must be [5]"},
         {loss_dtype, "softmax_xent: ", "f32 [5,7], f32 [5]", "must be i32"},

@@ -66,7 +66,7 @@ static const via_case cases[] = {
     {&kolo_op_resize, 1, 1, .in = {S4(6, 3, 4, 6)}, .attr = {{.i = 8}, {.i = 8}}},
     {&kolo_op_lrn, 1, 2, .in = {S4(6, 8, 2, 3)},
      .attr = {{.i = 5}, {.f = 1e-4}, {.f = 0.75}, {.f = 2}}},
-    {&kolo_op_channel_window, 1, 1, .in = {S4(6, 8, 2, 3)}, .attr = {{.i = 3}, {.i = 2}}},
+    {&kolo_op_window, 1, 1, .in = {S4(6, 8, 2, 3)}, .attr = {{.i = 3}, {.i = 2}, {.i = 1}}},
 };
 
 /* A label for each place, one of them of no class. */

@@ -540,7 +540,7 @@ static void gradients_equal_differences(void **state) {
         &kolo_op_flip,
         &kolo_op_softmax_bwd,
         &kolo_op_concat,
-        &kolo_op_channel_window,
+        &kolo_op_window,
         &kolo_op_equal,
         &kolo_op_tanh_bwd,
         &kolo_op_leaky_relu_bwd,

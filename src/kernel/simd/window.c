@@ -1,10 +1,30 @@
-/* concat and channel_window on f32 or bf16 images in any layout of kolo_simd_image. Copies runs
- * of channels that are adjacent on both sides, whole planes where possible. Parallel over images.
- */
+/* concat and window on f32 or bf16, along the channels of images in any layout of kolo_simd_image,
+ * or along any dimension of plain tensors, which are images of that many channels. Copies runs of
+ * channels that are adjacent on both sides, whole planes where possible. Parallel over images. */
 #include "base/integer.h"
 #include "kernel/simd/simd.h"
 
 #include <string.h>
+
+static int64_t axis_of(const kolo_kernel_spec *spec) {
+    const bool joins = spec->op == &kolo_op_concat;
+    return spec->attr[joins ? KOLO_CONCAT_AXIS : KOLO_WINDOW_AXIS].i;
+}
+
+/* A tensor as images whose channels are dimension `axis`; false: its layout does not allow it. */
+static bool image_of(const kolo_tensor *tensor, int64_t axis, kolo_simd_image *image) {
+    if (axis == 1) return kolo_simd_image_of(tensor, image);
+    if (!kolo_layout_is_plain(&tensor->layout)) return false;
+    kolo_simd_image v = {.n = 1, .c = tensor->shape.dim[axis], .h = 1, .w = 1};
+    for (int d = 0; d < tensor->shape.rank; d++) {
+        if (d < axis) v.n *= tensor->shape.dim[d];
+        if (d > axis) v.w *= tensor->shape.dim[d];
+    }
+    v.inner = v.w == 1 ? v.c : 1;
+    v.planes = v.c / v.inner;
+    *image = v;
+    return true;
+}
 
 static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image image;
@@ -12,7 +32,7 @@ static double fit(kolo_kernel_spec *spec) {
     if (!kolo_simd_supports(spec)) return -1;
     for (int i = 0; i < spec->n_in + spec->n_out; i++) {
         const kolo_tensor *t = i < spec->n_in ? &spec->in[i] : &spec->out[i - spec->n_in];
-        if (!kolo_simd_image_of(t, &image)) return -1;
+        if (!image_of(t, axis_of(spec), &image)) return -1;
         bytes += (double)kolo_tensor_bytes(t);
     }
     return kolo_kernel_seconds(0, bytes, 1);
@@ -25,9 +45,9 @@ typedef struct picture {
     int64_t size;
 } picture;
 
-static picture picture_of(const kolo_tensor *tensor, void *bytes, int64_t n) {
+static picture picture_of(const kolo_tensor *tensor, int64_t axis, void *bytes, int64_t n) {
     picture p = {.size = (int64_t)kolo_dtype_bytes(tensor->dtype)};
-    KOLO_ASSERT(kolo_simd_image_of(tensor, &p.image));
+    KOLO_ASSERT(image_of(tensor, axis, &p.image));
     p.bytes = (char *)bytes + n * kolo_simd_image_size(&p.image) * p.size;
     return p;
 }
@@ -60,11 +80,12 @@ static void copy(picture y, int64_t to_c, const picture *x, int64_t from_c, int6
 static void concat(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_call *call = arg;
     const kolo_kernel_spec *spec = call->spec;
+    const int64_t axis = axis_of(spec);
     for (int64_t n = begin; n < end; n++) {
-        picture y = picture_of(&spec->out[0], call->out[0], n);
+        picture y = picture_of(&spec->out[0], axis, call->out[0], n);
         int64_t c = 0;
         for (int i = 0; i < spec->n_in; i++) {
-            picture x = picture_of(&spec->in[i], call->in[i], n);
+            picture x = picture_of(&spec->in[i], axis, call->in[i], n);
             copy(y, c, &x, 0, x.image.c);
             c += x.image.c;
         }
@@ -74,10 +95,11 @@ static void concat(const void *arg, int part, int64_t begin, int64_t end) {
 
 static void window(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_call *call = arg;
+    const int64_t axis = axis_of(call->spec);
     int64_t first = call->spec->attr[KOLO_WINDOW_FIRST].i, before = kolo_max_i64(-first, 0);
     for (int64_t n = begin; n < end; n++) {
-        picture y = picture_of(&call->spec->out[0], call->out[0], n);
-        picture x = picture_of(&call->spec->in[0], call->in[0], n);
+        picture y = picture_of(&call->spec->out[0], axis, call->out[0], n);
+        picture x = picture_of(&call->spec->in[0], axis, call->in[0], n);
         const kolo_simd_image *to = &y.image;
         int64_t inside = kolo_min_i64(to->c - before, x.image.c - kolo_max_i64(first, 0));
         copy(y, 0, NULL, 0, before);
@@ -87,12 +109,14 @@ static void window(const void *arg, int part, int64_t begin, int64_t end) {
 }
 
 static void run(const kolo_call *call) {
-    bool joins = call->spec->op == &kolo_op_concat;
-    kolo_kernel_parallel(call->spec->threads, call->spec->out[0].shape.dim[0],
-                         joins ? concat : window, call);
+    const kolo_kernel_spec *spec = call->spec;
+    kolo_simd_image image;
+    KOLO_ASSERT(image_of(&spec->out[0], axis_of(spec), &image));
+    kolo_kernel_parallel(spec->threads, image.n, spec->op == &kolo_op_concat ? concat : window,
+                         call);
 }
 
 const kolo_kernel kolo_simd_concat = {
     .name = "simd_concat", .op = &kolo_op_concat, .fit = fit, .run = run};
-const kolo_kernel kolo_simd_channel_window = {
-    .name = "simd_channel_window", .op = &kolo_op_channel_window, .fit = fit, .run = run};
+const kolo_kernel kolo_simd_window = {
+    .name = "simd_window", .op = &kolo_op_window, .fit = fit, .run = run};

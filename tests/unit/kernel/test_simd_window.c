@@ -1,4 +1,4 @@
-/* Our concat and channel_window against the reference, bitwise, over layouts whose blocks do and
+/* Our concat and window against the reference, bitwise, over layouts whose blocks do and
  * do not meet. */
 #include "base/isa.h"
 #include "kernel/simd/kernels.h"
@@ -25,7 +25,8 @@ static void concat_is_the_reference(void **state) {
             kolo_shape in[3];
             for (int k = 0; k < 3; k++) in[k] = kolo_shape_4(3, channels[i][k], 4, 5);
             kolo_kernel_spec spec;
-            test_kernel_spec(&spec, &kolo_op_concat, NULL, 3, in, in_layouts, 1, &to,
+            const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_CONCAT_AXIS].i = 1};
+            test_kernel_spec(&spec, &kolo_op_concat, attr, 3, in, in_layouts, 1, &to,
                              l % 2 ? 3 : 1);
             check(&kolo_simd_concat, &spec);
         }
@@ -40,20 +41,40 @@ static void window_is_the_reference(void **state) {
         for (size_t l = 0; l < KOLO_COUNT(layouts) * KOLO_COUNT(layouts); l++) {
             const char *from = layouts[l / KOLO_COUNT(layouts)],
                        *to = layouts[l % KOLO_COUNT(layouts)];
-            const kolo_attr attr[KOLO_MAX_ATTRS] = {{windows[i][1]}, {windows[i][2]}};
+            const kolo_attr attr[KOLO_MAX_ATTRS] = {{windows[i][1]}, {windows[i][2]}, {1}};
             kolo_shape x = kolo_shape_4(3, windows[i][0], 4, 5);
             kolo_kernel_spec spec;
-            test_kernel_spec(&spec, &kolo_op_channel_window, attr, 1, &x, &from, 1, &to,
-                             l % 2 ? 3 : 1);
-            check(&kolo_simd_channel_window, &spec);
+            test_kernel_spec(&spec, &kolo_op_window, attr, 1, &x, &from, 1, &to, l % 2 ? 3 : 1);
+            check(&kolo_simd_window, &spec);
         }
     }
 }
 
-TEST_MAIN(test_simd_channels) {
+static void any_dimension_is_the_reference(void **state) {
+    for (int axis = 1; axis < 5; axis++) {
+        kolo_shape in[3], x = {5, {2, 6, 3, 4, 5}};
+        const char *const plain[] = {"abcde", "abcde", "abcde"};
+        kolo_kernel_spec spec;
+        for (int k = 0; k < 3; k++) {
+            in[k] = x;
+            in[k].dim[axis] = k + 1;
+        }
+        const kolo_attr joins[KOLO_MAX_ATTRS] = {[KOLO_CONCAT_AXIS].i = axis};
+        test_kernel_spec(&spec, &kolo_op_concat, joins, 3, in, plain, 1, plain, 1 + axis % 2);
+        check(&kolo_simd_concat, &spec);
+        const kolo_attr cuts[KOLO_MAX_ATTRS] = {[KOLO_WINDOW_FIRST].i = axis - 2,
+                                                [KOLO_WINDOW_COUNT].i = 4,
+                                                [KOLO_WINDOW_AXIS].i = axis};
+        test_kernel_spec(&spec, &kolo_op_window, cuts, 1, &x, plain, 1, plain, 1 + axis % 2);
+        check(&kolo_simd_window, &spec);
+    }
+}
+
+TEST_MAIN(test_simd_window) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(concat_is_the_reference),
         cmocka_unit_test(window_is_the_reference),
+        cmocka_unit_test(any_dimension_is_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
