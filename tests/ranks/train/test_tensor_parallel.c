@@ -28,6 +28,7 @@ typedef struct setting {
     kolo_recompute recompute;
     int64_t samples;       /* of a micro-batch; 0: SAMPLES */
     const char *placement; /* a name, or rules; NULL: the built-in rules */
+    int kv_heads;          /* 0: one matrix for queries, keys and values */
 } setting;
 
 /* ---- the model ---- */
@@ -63,6 +64,29 @@ static kolo_status build_images(kolo_graph *g, int64_t n, const setting *s) {
     return kolo_graph_check(g);
 }
 
+/* Repeats each head of x for its group of queries. */
+static kolo_value repeated(kolo_graph *g, const setting *s, kolo_value x) {
+    const kolo_shape shape = kolo_value_shape(g, x);
+    const int64_t n = shape.dim[0], each = WIDTH / s->heads, groups = s->heads / s->kv_heads;
+    x = kolo_reshape(g, x, (kolo_shape){5, {n, TOKENS, s->kv_heads, 1, each}});
+    const kolo_value parts[] = {x, x, x, x};
+    x = kolo_concat_along(g, parts, (int)groups, 3);
+    return kolo_reshape(g, x, kolo_shape_3(n, TOKENS, WIDTH));
+}
+
+/* Queries, keys and values of rotary positions. */
+static kolo_value heads_of(kolo_graph *g, const setting *s, kolo_value h) {
+    if (s->kv_heads == 0) return linear(g, "h.0.attn.c_attn", h, WIDTH, (int64_t)3 * WIDTH);
+    const int64_t few = WIDTH / s->heads * s->kv_heads;
+    kolo_value q = linear(g, "h.0.self_attn.q_proj", h, WIDTH, WIDTH);
+    kolo_value k = linear(g, "h.0.self_attn.k_proj", h, WIDTH, few);
+    kolo_value v = linear(g, "h.0.self_attn.v_proj", h, WIDTH, few);
+    const kolo_value qkv[] = {kolo_rotary(g, q, s->heads, 0, 0),
+                              repeated(g, s, kolo_rotary(g, k, s->kv_heads, 0, 0)),
+                              repeated(g, s, v)};
+    return kolo_concat_along(g, qkv, 3, 2);
+}
+
 /* A transformer layer with tied embeddings, and an MLP whose sum goes into a ReLU. */
 static kolo_status build(kolo_graph *g, int64_t n, const setting *s) {
     if (s->heads == 0) return build_images(g, n, s);
@@ -72,8 +96,7 @@ static kolo_status build(kolo_graph *g, int64_t n, const setting *s) {
     kolo_value wpe = kolo_param(g, "wpe", kolo_shape_2(TOKENS, WIDTH), kolo_init_fan_in(9));
     kolo_value h = kolo_dropout(g, kolo_embedding(g, wte, x, wpe), 0.1);
     kolo_value a = kolo_layer_norm(g, h, "ln_1", 0);
-    a = linear(g, "h.0.attn.c_attn", a, WIDTH, (int64_t)3 * WIDTH);
-    a = kolo_attention(g, a,
+    a = kolo_attention(g, heads_of(g, s, a),
                        &(kolo_attention_opts){.heads = s->heads, .causal = true, .dropout = 0.2});
     a = linear(g, "h.0.attn.c_proj", a, WIDTH, WIDTH);
     h = kolo_add(g, h, kolo_dropout(g, a, 0.1));
@@ -198,15 +221,15 @@ static const struct {
     setting s;
     bool soak;
 } cases[] = {
-    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, NULL}, false},
-    {{"dp=2,tp=2", 4, 4, 32, 2, {.momentum = 0.9, .clip = 0.5}, KOLO_RECOMPUTE_FULL, 0, NULL},
+    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, NULL, 0}, false},
+    {{"dp=2,tp=2", 4, 4, 32, 2, {.momentum = 0.9, .clip = 0.5}, KOLO_RECOMPUTE_FULL, 0, NULL, 0},
      false},
-    {{"tp=3,dp=2", 6, 6, 10, 1, {.kind = KOLO_OPTIMIZER_LAMB, .weight_decay = 0.01}, 0, 0, NULL},
+    {{"tp=3,dp=2", 6, 6, 10, 1, {.kind = KOLO_OPTIMIZER_LAMB, .weight_decay = 0.01}, 0, 0, NULL, 0},
      false},
-    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9, .clip = 0.5}, 0, 4, NULL}, false},
-    {{"tp=2,dp=2", 4, 0, 9, 1, {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3}, 0, 4, NULL}, false},
-    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 3, NULL}, false},
-    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, "megatron-sp"}, false},
+    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9, .clip = 0.5}, 0, 4, NULL, 0}, false},
+    {{"tp=2,dp=2", 4, 0, 9, 1, {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3}, 0, 4, NULL, 0}, false},
+    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 3, NULL, 0}, false},
+    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, "megatron-sp", 2}, false},
     {{"tp=3,dp=2",
       6,
       6,
@@ -215,9 +238,10 @@ static const struct {
       {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3},
       KOLO_RECOMPUTE_CHEAP,
       0,
-      "megatron-sp"},
+      "megatron-sp",
+      0},
      false},
-    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9}, 0, 0, "sums 0\nwte.weight 0\n"}, false},
+    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9}, 0, 0, "sums 0\nwte.weight 0\n", 0}, false},
     {{"dp=1,tp=4",
       4,
       4,
@@ -226,10 +250,13 @@ static const struct {
       {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3, .clip = 0.5},
       0,
       0,
-      NULL},
+      NULL,
+      0},
      true},
-    {{"dp=4,tp=2", 8, 2, 32, 3, {.kind = KOLO_OPTIMIZER_LARS, .momentum = 0.9}, 0, 0, NULL}, true},
-    {{"dp=1,tp=8", 8, 8, 35, 1, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 0, NULL}, true},
+    {{"dp=2,tp=2", 4, 4, 32, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_FULL, 0, NULL, 4}, true},
+    {{"dp=4,tp=2", 8, 2, 32, 3, {.kind = KOLO_OPTIMIZER_LARS, .momentum = 0.9}, 0, 0, NULL, 0},
+     true},
+    {{"dp=1,tp=8", 8, 8, 35, 1, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 0, NULL, 0}, true},
 };
 
 static void any_mesh_computes_what_one_rank_does(void **state) {
