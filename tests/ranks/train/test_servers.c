@@ -47,7 +47,7 @@ static void bsp_equals_a_direct_allreduce(void **state) {
         int64_t accumulate;
     } cases[] = {
         {"sgd, one server", "resnet20", KOLO_OPTIMIZER_SGD, 0, 0, 3, 1, 1},
-        {"momentum, one server", "resnet20", KOLO_OPTIMIZER_SGD, 0.9, 0, 2, 1, 1},
+        {"momentum, one server", "mlp", KOLO_OPTIMIZER_SGD, 0.9, 0, 2, 1, 1},
         {"adam, one server", "mlp", KOLO_OPTIMIZER_ADAM, 0, 0, 2, 1, 2},
         {"lamb and clipping, one server", "mlp", KOLO_OPTIMIZER_LAMB, 0, 1, 2, 1, 1},
         {"momentum, three servers", "resnet20", KOLO_OPTIMIZER_SGD, 0.9, 0, 2, 3, 1},
@@ -242,6 +242,7 @@ static void runs_resume_with_and_without_servers(void **state) {
                  {{KOLO_SYNC_ALLREDUCE, KOLO_SYNC_PS}, {0, 1}}};
     kolo_train_opts plain = options(KOLO_SYNC_ALLREDUCE, 0);
     plain.optimizer = (kolo_optimizer_opts){.kind = KOLO_OPTIMIZER_ADAM};
+    plain.steps = 6;
     const kolo_train_result whole = train_well(2, &plain);
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_train_opts opts = plain;
@@ -258,6 +259,7 @@ static void runs_resume_with_and_without_servers(void **state) {
         opts.servers = cases[i].servers[1];
         const kolo_train_result resumed = train_well(2 + opts.servers, &opts);
         assert_same("resumed", &whole, &resumed);
+        if (i > 0) continue;
         const kolo_train_result again = train_well(2 + opts.servers, &opts); /* of no step */
         assert_same("resumed at the end", &whole, &again);
     }

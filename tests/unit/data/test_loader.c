@@ -77,6 +77,25 @@ static void open_gate(fake *f) {
 /* Numbers of threads; batches are the same with each. */
 static const int threads[] = {1, KOLO_LOADER_NO_THREAD, 2, 4};
 
+/* Compares a batch with the share of a rank in step k, counted through all epochs. */
+static void assert_share(const kolo_batch *batch, const kolo_sampler_opts *order,
+                         kolo_sampler *sampler, int64_t k, int rank, int world) {
+    const int64_t steps = kolo_sampler_steps(order);
+    const kolo_share share = kolo_sampler_share(order, k % steps, rank, world);
+    const int64_t *perm = kolo_sampler_epoch(sampler, k / steps);
+    assert_int_equal(batch->epoch, k / steps);
+    assert_int_equal(batch->step, k % steps);
+    assert_int_equal(batch->count, share.count);
+    assert_int_equal(batch->global_count, share.global_count);
+    for (int64_t i = 0; i < batch->count; i++) {
+        uint32_t value;
+        memcpy(&value, (const char *)batch->data[KOLO_FIELD_X] + i * SAMPLE, SAMPLE);
+        assert_int_equal(value, perm[share.first + i]);
+        assert_int_equal(batch->indices[i], value);
+        assert_int_equal(((const int32_t *)batch->data[KOLO_FIELD_Y])[i], value % 10);
+    }
+}
+
 /* Compares every batch of a loader with a sampler. */
 static void check_batches(fake *f, const kolo_loader_opts *opts, int64_t first, int64_t end) {
     kolo_loader *loader;
@@ -93,19 +112,8 @@ static void check_batches(fake *f, const kolo_loader_opts *opts, int64_t first, 
     kolo_batch batch;
     for (int64_t k = first; k < end; k++) {
         ASSERT_OK(kolo_loader_next(loader, &batch));
-        kolo_share share = kolo_sampler_share(&order, k % steps, opts->rank, world);
-        const int64_t *perm = kolo_sampler_epoch(sampler, k / steps);
-        assert_int_equal(batch.epoch, k / steps);
-        assert_int_equal(batch.step, k % steps);
-        assert_int_equal(batch.count, share.count);
+        assert_share(&batch, &order, sampler, k, opts->rank, world);
         assert_true(batch.count <= kolo_loader_largest(loader));
-        assert_int_equal(batch.global_count, share.global_count);
-        for (int64_t i = 0; i < batch.count; i++) {
-            uint32_t value;
-            memcpy(&value, (const char *)batch.data[KOLO_FIELD_X] + i * SAMPLE, SAMPLE);
-            assert_int_equal(value, perm[share.first + i]);
-            assert_int_equal(((const int32_t *)batch.data[KOLO_FIELD_Y])[i], value % 10);
-        }
     }
     for (int again = 0; again < 3; again++) { /* the end stays the end */
         ASSERT_OK(kolo_loader_next(loader, &batch));
@@ -172,6 +180,40 @@ static void run_ahead(int n) {
         assert_int_equal(value, k);
     }
     kolo_loader_destroy(loader);
+    fake_fini(&f);
+}
+
+/* In any order, of any rank; the next batch is read while the consumer has one. */
+static void batches_are_read_on_demand(void **state) {
+    static const struct {
+        int64_t step;
+        int part;
+    } asked[] = {{0, 2}, {0, 0}, {4, 1}, {4, 2}, {1, 1}, {9, 0}, {5, 2}, {2, 2}};
+    fake f;
+    fake_init(&f, 101);
+    for (size_t t = 0; t < KOLO_COUNT(threads); t++) {
+        const kolo_loader_opts opts = {.dataset = &f.dataset,
+                                       .global_batch = 24,
+                                       .seed = 5,
+                                       .world = 3,
+                                       .slots = 3,
+                                       .threads = threads[t],
+                                       .on_demand = true};
+        const kolo_sampler_opts order = {.samples = 101, .global_batch = 24, .seed = 5};
+        kolo_loader *loader;
+        kolo_sampler *sampler;
+        kolo_batch batch;
+        ASSERT_OK(kolo_loader_create(&opts, &loader));
+        ASSERT_OK(kolo_sampler_create(&order, &sampler));
+        for (size_t i = 0; i <= KOLO_COUNT(asked); i++) {
+            if (i < KOLO_COUNT(asked)) kolo_loader_ask(loader, asked[i].step, asked[i].part);
+            if (i == 0) continue;
+            ASSERT_OK(kolo_loader_next(loader, &batch));
+            assert_share(&batch, &order, sampler, asked[i - 1].step, asked[i - 1].part, 3);
+        }
+        kolo_sampler_destroy(sampler);
+        kolo_loader_destroy(loader);
+    }
     fake_fini(&f);
 }
 
@@ -394,6 +436,7 @@ static void shards_are_dealt_anew_between_steps(void **state) {
 TEST_MAIN(test_loader) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_come_in_the_samplers_order),
+        cmocka_unit_test(batches_are_read_on_demand),
         cmocka_unit_test(threads_run_ahead_by_the_slots),
         cmocka_unit_test(failures_of_threads_reach_the_consumer),
         cmocka_unit_test(images_do_not_depend_on_threads),
