@@ -11,9 +11,9 @@
 
 static const char exit_statuses[] =
     "0 on success; 2 if the request is invalid (options, alone or for this\n"
-    "model and data); 126 or 127 if 'kolo run' cannot execute or find the program;\n"
-    "128 + N if signal N ended the command; 1 for all other failures, such as files\n"
-    "that are missing or damaged";
+    "model and data); of 'kolo run' that of the rank that failed first, or 126 or 127\n"
+    "if it cannot execute or find the program; 128 + N if signal N ended the command;\n"
+    "1 for all other failures, such as files that are missing or damaged";
 
 /* Prints a text and frees it. */
 static int print(kolo_text *text) {

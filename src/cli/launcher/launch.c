@@ -177,6 +177,13 @@ static int severity(const rank *k) {
     return k->reported == KOLO_ERR_PEER || k->reported == KOLO_ERR_TIMEOUT ? 1 : 3;
 }
 
+/* The launcher's exit status after a rank failed: that of its report, else its own. */
+static int exit_status_after(const rank *k) {
+    if (k->how.signal) return 1;
+    if (k->report) return exit_status_of(k->reported);
+    return k->how.code ? k->how.code : 1;
+}
+
 /* Prints the error of a failed job: that of the rank with the highest severity, the earliest among
  * equals. Ranks that fail together agree on the text, so rank 0's is printed without a prefix. */
 static kolo_status report_job_failure(job *j) {
@@ -188,7 +195,7 @@ static kolo_status report_job_failure(job *j) {
         if (more > 0 || (more == 0 && earlier)) worst = k;
     }
     j->failure_reported = true;
-    j->failed_status = worst->report && !worst->how.signal ? exit_status_of(worst->reported) : 1;
+    j->failed_status = exit_status_after(worst);
     if (worst->report && worst->how.signal == 0) {
         if (worst == j->ranks) return print_message(j, "%s", worst->report);
         return print_message(j, "rank %d: %s", (int)(worst - j->ranks), worst->report);

@@ -279,7 +279,7 @@ static void an_exit_status_is_named_and_ends_the_job(void **state) {
     kolo_process job = start_sleepers(
         3, "echo $$ >pid.$RANK; [ $RANK = 2 ] && { echo last words; exit 3; }; exec sleep 1000",
         pids);
-    assert_int_equal(test_job_end(&job).code, 1);
+    assert_int_equal(test_job_end(&job).code, 3);
     char expected[128];
     snprintf(expected, sizeof expected,
              "kolo: rank 2 (pid %ld) exited with status 3; the job ends\n", pids[2]);
