@@ -274,10 +274,13 @@ static kolo_status parse_file(const char *path, const kolo_csv_opts *opts, kolo_
 }
 
 /* A folder has a file for each split. */
-static kolo_status choose_file(kolo_dataset *d, kolo_csv_opts *opts) {
+static kolo_status choose_file(const kolo_reader *reader, const char *argument, kolo_dataset *d,
+                               kolo_csv_opts *opts) {
     char *path;
     d->info.place = d->place;
     if (!kolo_folder_exists(d->place)) return KOLO_OK;
+    KOLO_TRY(kolo_keys_refuse_split(reader->name, argument,
+                                    "for a folder, which has a file for each split"));
     KOLO_TRY(kolo_reader_file(d->place, opts->split == KOLO_SPLIT_TRAIN ? "train.csv" : "test.csv",
                               "a folder has train.csv and test.csv; else give the path of a table",
                               &path));
@@ -307,7 +310,7 @@ kolo_status kolo_read_csv(const kolo_reader *reader, const char *argument, kolo_
         {NULL},
     };
     KOLO_TRY(kolo_keys_parse_after(reader->name, "FILE", argument, keys, &d->place));
-    KOLO_TRY(choose_file(d, &opts));
+    KOLO_TRY(choose_file(reader, argument, d, &opts));
     kolo_csv *own = d->own = kolo_zalloc(sizeof *own);
     if (!own) return KOLO_NOMEM(sizeof *own);
     d->close = close_csv;

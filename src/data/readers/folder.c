@@ -219,6 +219,10 @@ kolo_status kolo_read_folder(const kolo_reader *reader, const char *argument, ko
     kolo_free(path);
     KOLO_TRY(status);
     status = choose_root(d, own, &train, &whole);
+    if (status == KOLO_OK && whole) {
+        status = kolo_keys_refuse_split(reader->name, argument,
+                                        "for a folder with a folder train, which is a split");
+    }
     if (status == KOLO_OK) status = collect_all(d, own, train, whole);
     kolo_free(train);
     KOLO_TRY(status);

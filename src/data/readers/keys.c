@@ -90,12 +90,23 @@ kolo_status kolo_keys_parse(const char *name, const char *text, const kolo_data_
     return KOLO_OK;
 }
 
-bool kolo_keys_set(const char *argument, const char *key) {
+/* Whether "PATH,KEY=VALUE,..." sets `key`. */
+static bool is_set(const char *argument, const char *key) {
     const size_t length = strlen(key);
     for (const char *at = strchr(argument, ','); at; at = strchr(at + 1, ',')) {
         if (strncmp(at + 1, key, length) == 0 && at[1 + length] == '=') return true;
     }
     return false;
+}
+
+kolo_status kolo_keys_refuse_split(const char *name, const char *argument, const char *why) {
+    static const char *const keys[] = {"split", "seed"};
+    for (size_t i = 0; i < KOLO_COUNT(keys); i++) {
+        if (!is_set(argument, keys[i])) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG, "data set %s: %s= has no effect %s: omit it", name, keys[i],
+                         why);
+    }
+    return KOLO_OK;
 }
 
 kolo_status kolo_keys_parse_after(const char *name, const char *what, const char *argument,

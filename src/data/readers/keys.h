@@ -30,8 +30,9 @@ bool kolo_key_size(const kolo_data_key *key, const char *text, const char *end);
  * `name` and the item. */
 kolo_status kolo_keys_parse(const char *name, const char *text, const kolo_data_key *keys);
 
-/* Whether "PATH,KEY=VALUE,..." sets `key`. */
-bool kolo_keys_set(const char *argument, const char *key);
+/* ARG if "PATH,KEY=VALUE,..." sets split= or seed=, for data whose splits are apart; `why` begins
+ * with "with" or "for". */
+kolo_status kolo_keys_refuse_split(const char *name, const char *argument, const char *why);
 
 /* Divides "PATH,KEY=VALUE,..." at its first comma: parses the keys and returns the path in *path,
  * for kolo_free. ARG, also if there is no path: `what` it names ("FILE"); NOMEM. */

@@ -249,19 +249,6 @@ static kolo_status take_split(kolo_dataset *d, webdataset *own) {
     return KOLO_OK;
 }
 
-/* Keys that only divide samples without test=. */
-static kolo_status check_keys(const kolo_reader *reader, const char *argument) {
-    static const char *const unused[] = {"split", "seed"};
-    for (size_t i = 0; i < KOLO_COUNT(unused); i++) {
-        if (!kolo_keys_set(argument, unused[i])) continue;
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "data set %s: %s= has no effect with test=, whose shards are the test "
-                         "split: omit one of the two",
-                         reader->name, unused[i]);
-    }
-    return KOLO_OK;
-}
-
 kolo_status kolo_read_webdataset(const kolo_reader *reader, const char *argument, kolo_dataset *d) {
     webdataset *own = d->own = kolo_zalloc(sizeof *own);
     if (!own) return KOLO_NOMEM(sizeof *own);
@@ -278,7 +265,10 @@ kolo_status kolo_read_webdataset(const kolo_reader *reader, const char *argument
     KOLO_TRY(kolo_keys_parse_after(reader->name, "PATTERN", argument, keys, &d->place));
     d->info.place = d->place;
     own->has_test = *test != '\0';
-    if (own->has_test) KOLO_TRY(check_keys(reader, argument));
+    if (own->has_test) {
+        KOLO_TRY(kolo_keys_refuse_split(reader->name, argument,
+                                        "with test=, whose shards are the test split"));
+    }
     KOLO_TRY(add_shards(own, d->place));
     own->n_train = own->n_samples;
     own->n_train_shards = own->n_shards;

@@ -153,6 +153,7 @@ static void folders_have_a_file_for_each_split(void **state) {
                {"csv:,split=0.1", "write csv:FILE"},
                {"csv:" FOLDER, FOLDER ": no file test.csv: a folder has train.csv and test.csv"},
                {"csv:" FOLDER "/none.csv", "none.csv"},
+               {"csv:" FOLDER ",split=0.2", "split= has no effect for a folder"},
                {"csv:" FOLDER "/train.csv,splt=1", "did you mean split?"},
                {"csv:" FOLDER "/train.csv,split=1", "between 0 and 1"},
                {"csv:" FOLDER "/train.csv,type=classes", "type=class or type=value"},

@@ -237,6 +237,9 @@ static void folders_are_classes(void **state) {
     assert_int_equal(kolo_dataset_describe(d)->classes, 2);
     sample_is(d, 0, 40, 1);
     kolo_dataset_close(d);
+    assert_int_equal(kolo_dataset_open("folder:" FOLDER ",size=4,seed=3", KOLO_SPLIT_TRAIN, &d),
+                     KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "seed= has no effect for a folder with a folder"));
 }
 
 static void damaged_images_are_skipped(void **state) {
