@@ -4,9 +4,9 @@ Arguments are contiguous, writable objects with the buffer protocol: numpy array
 memoryview, mmap; PyTorch tensors through ``.numpy()``; and kolo.Buffer for memory at an address or of
 type bfloat16. Data is not copied. Booleans are sent as bytes and support only "max" (or) and "min"
 (and). Integers wrap around, and their mean is rounded towards zero. A communicator may be used by one
-thread at a time; a call is refused while another thread is in one. Ctrl-C interrupts a wait and breaks
-the communicator on all ranks. Errors raise kolo.Error with the library's message; after an error that involves
-other ranks the communicator is broken on all ranks.
+thread at a time: a call while another thread is in one fails. So do calls after it, on all ranks:
+after this, after Ctrl-C in a wait, and after any error that involves other ranks the communicator is
+broken on all ranks. Errors raise kolo.Error with the library's message.
 """
 
 from __future__ import annotations
@@ -223,17 +223,21 @@ class Comm:
 
     def close(self) -> None:
         """Leaves the group; closes its sub-groups and sessions. Memory from ``alloc`` becomes invalid."""
-        if not self._handle:
-            return
-        for user in list(self._users):
-            user.close()
-        for reducer in self._owned:
-            reducer.close()
-        if self._named:
-            _lib.kolo_named_destroy(self._named)
-        _lib.kolo_comm_destroy(self._handle)
+        if self._exists():
+            for user in list(self._users):
+                user.close()
+            for reducer in self._owned:
+                reducer.close()
+            if self._named:
+                _lib.kolo_named_destroy(self._named)
+            _lib.kolo_comm_destroy(self._handle)
         self._handle = self._named = None
         self._flying.clear()
+
+    def _exists(self) -> bool:
+        """Whether it is not closed, nor destroyed with its parent: when the garbage collector finds
+        both, the parent may be closed first, and its weak references to users are cleared."""
+        return bool(self._handle) and (self._parent is None or self._parent._exists())
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None) and _lib:
@@ -572,7 +576,7 @@ class Request:
 
     def close(self) -> None:
         """Frees it; not while it is in flight."""
-        if self._handle and self._comm._handle:
+        if self._handle and self._comm._exists():
             _lib.kolo_request_destroy(self._handle)
         self._handle = None
 
@@ -616,7 +620,7 @@ class Reducer:
 
     def close(self) -> None:
         """Frees it; allowed between steps only."""
-        if self._handle and self._comm._handle:
+        if self._handle and self._comm._exists():
             _lib.kolo_reducer_destroy(self._handle)
         self._handle = None
 

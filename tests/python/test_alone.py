@@ -2,6 +2,7 @@
 # needs array; ranks 0
 
 import array
+import gc
 import math
 
 import kolo
@@ -14,6 +15,16 @@ with kolo.init() as comm:
     view[2] = 7
     assert comm.allreduce(view).tolist() == [0, 0, 7, 0]
     assert comm.allreduce_async("x", data).wait() is data
+
+# Garbage that is collected together, the parents of sub-groups first.
+garbage = [kolo.init()]
+garbage += [garbage[0].split(0)]
+garbage += [garbage[1].split(0)]
+garbage += [g.request("allreduce", data) for g in garbage]
+garbage += [kolo.Reducer(g, [data]) for g in garbage[:3]]
+garbage.append(garbage)
+del garbage
+gc.collect()
 
 codec = kolo.Codec("topk:0.25")
 values, residual = array.array("f", [1, -8, 2, 3]), array.array("f", [0, 0, 0, 2])
