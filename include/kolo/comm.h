@@ -8,7 +8,7 @@
  * most `max_in_flight` are accepted without waiting for earlier ones.
  *
  * Threads. A communicator, its sub-groups and their requests may be used by one thread at a time.
- * A call that communicates while another thread is in one is refused (ARG) and changes nothing.
+ * A call while another thread is in one fails with ARG and breaks the communicator on all ranks.
  * Functions block only where documented.
  *
  * Fork. A forked child is not a rank: its copies of communicators are inert. All calls fail with

@@ -67,6 +67,7 @@ struct kolo_comm {
 
     _Atomic uintptr_t user;   /* whole group: the thread that is in a call; acquire, release */
     int claims;               /* calls that it is in */
+    _Atomic bool misused;     /* whole group: a second thread was refused; relaxed */
     _Atomic uint64_t *joined; /* cleared when the communicator is destroyed; NULL: none */
 
     unsigned char service_key[KOLO_SERVICE_KEY_BYTES]; /* derived from the job's secret; 0: none */

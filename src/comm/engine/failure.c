@@ -14,6 +14,10 @@
 #include <string.h>
 
 kolo_status kolo_comm_check(kolo_comm *comm) {
+    kolo_comm *whole = kolo_comm_whole(comm);
+    if (atomic_load_explicit(&whole->misused, memory_order_relaxed) && whole->broken == KOLO_OK) {
+        (void)kolo_comm_break(whole, KOLO_ERR_ARG, KOLO_TWO_THREADS, whole->rank);
+    }
     return comm->broken == KOLO_OK ? KOLO_OK : KOLO_FAIL(comm->broken, "%s", comm->broken_text);
 }
 

@@ -75,10 +75,8 @@ kolo_comm *kolo_comm_claim(kolo_comm *comm) {
     if (atomic_load_explicit(&whole->user, memory_order_relaxed) != own &&
         !atomic_compare_exchange_strong_explicit(&whole->user, &user, own, memory_order_acquire,
                                                  memory_order_relaxed)) {
-        (void)KOLO_FAIL(KOLO_ERR_ARG,
-                        "two threads use the communicator of rank %d at once: use "
-                        "one communicator per thread, or a mutex around all calls",
-                        whole->rank);
+        atomic_store_explicit(&whole->misused, true, memory_order_relaxed);
+        (void)KOLO_FAIL(KOLO_ERR_ARG, KOLO_TWO_THREADS, whole->rank);
         return NULL;
     }
     whole->claims++;

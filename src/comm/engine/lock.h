@@ -6,12 +6,18 @@
  * nothing.
  *
  * A program may use a family in one thread at a time. Functions that communicate claim the family
- * while they run, and fail if another thread of the program has claimed it. */
+ * while they run, and fail if another thread of the program has claimed it. Since each rank could
+ * refuse another one of two calls, and the others would be matched with each other, this breaks the
+ * communicator. */
 
 #include "comm/engine/comm.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+
+#define KOLO_TWO_THREADS                                                         \
+    "two threads use the communicator of rank %d at once: use one communicator " \
+    "per thread, or a mutex around all calls"
 
 typedef struct kolo_comm_lock {
     pthread_mutex_t mutex; /* protects everything but `waiters` */
@@ -33,7 +39,8 @@ void kolo_comm_lock_wake(kolo_comm_lock *lock);
 kolo_comm *kolo_comm_enter(kolo_comm *comm);
 bool kolo_comm_enter_if_free(kolo_comm *comm);
 void kolo_comm_leave(kolo_comm *const *comm);
-/* NULL, with an error text, if another thread of the program is in a call. */
+/* NULL, with an error text, if another thread of the program is in a call. Then the call of that
+ * thread, or the next one, breaks the communicator (kolo_comm_check). */
 kolo_comm *kolo_comm_claim(kolo_comm *comm);
 void kolo_comm_release(kolo_comm *const *comm);
 /* Claims the family until the end of the enclosing block, or returns ARG from the function. */
