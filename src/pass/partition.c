@@ -426,29 +426,55 @@ static bool needs_whole(const cut_node *c) {
     return whole;
 }
 
-static kolo_status cut_on(partitioner *p, kolo_node *n, int axis, bool *summed) {
-    int lead = leader(p, n, axis);
-    kolo_index index;
-    if (lead < 0) return vary(p, n, axis);
-    KOLO_TRY(kolo_index_of(p->g, n, &index));
-    cut_node c = {n,    &index, axis, lead, index.in[lead].code[placed(p, n->in[lead], axis)->dim],
-                  false};
+/* The notation of the whole node: lengths among its attributes are not those of this rank yet. */
+static kolo_status index_of_whole(const partitioner *p, const kolo_node *n, kolo_index *index) {
+    kolo_shape in[KOLO_MAX_IO], out[KOLO_MAX_IO];
+    for (int k = 0; k < n->n_in; k++) {
+        const kolo_shape *whole = &p->whole[n->in[k].id];
+        in[k] = whole->rank > 0 ? *whole : kolo_info(p->g, n->in[k])->tensor.shape;
+    }
+    for (int k = 0; k < n->n_out; k++) out[k] = kolo_info(p->g, n->out[k])->tensor.shape;
+    return kolo_index_read(n->op, n->attr, n->n_in, in, n->n_out, out, index);
+}
+
+static kolo_status cut_on(partitioner *p, kolo_node *n, const kolo_index *index, int axis,
+                          bool *summed) {
+    const int lead = leader(p, n, axis);
+    const int code = index->in[lead].code[placed(p, n->in[lead], axis)->dim];
+    cut_node c = {n, index, axis, lead, code, false};
     if (needs_whole(&c) && is_divided_batch(p, n->in[lead], axis)) {
         n->in[lead] = collected(p, n->in[lead], axis, KOLO_PLACEMENT_INVARIANT);
         KOLO_TRY(kolo_graph_check(p->g));
-        return cut_on(p, n, axis, summed);
+        return leader(p, n, axis) < 0 ? vary(p, n, axis) : cut_on(p, n, index, axis, summed);
     }
     if (needs_whole(&c)) {
         return refuse(p, n, lead, axis, "the op needs the sharded dimension whole");
     }
     for (int k = 0; k < n->n_out; k++) {
-        c.summed |= kolo_index_find(&index.out[k], c.code) < 0;
+        c.summed |= kolo_index_find(&index->out[k], c.code) < 0;
     }
     *summed |= c.summed;
     for (int k = 0; k < n->n_out; k++) p->origin[n->out[k].id] = p->origin[n->in[lead].id];
     KOLO_TRY(place_inputs(p, &c));
     KOLO_TRY(make_dims(p, &c));
     return make_part(p, &c);
+}
+
+/* A node on all axes. */
+static kolo_status cut(partitioner *p, kolo_node *n, bool *summed) {
+    kolo_index index;
+    bool is_read = false;
+    for (int a = 0; a < p->g->mesh.n_axes; a++) {
+        if (!divides_layers(&p->g->mesh, a)) continue;
+        if (leader(p, n, a) < 0) {
+            KOLO_TRY(vary(p, n, a));
+            continue;
+        }
+        if (!is_read) KOLO_TRY(index_of_whole(p, n, &index));
+        is_read = true;
+        KOLO_TRY(cut_on(p, n, &index, a, summed));
+    }
+    return KOLO_OK;
 }
 
 /* The outputs' shapes on this rank. */
@@ -532,9 +558,7 @@ static kolo_status visit(partitioner *p, kolo_node *n) {
     bool summed = false;
     KOLO_TRY(take_inputs(p, n));
     if (is_divided(p, n)) return divide(p, n);
-    for (int a = 0; a < p->g->mesh.n_axes; a++) {
-        if (divides_layers(&p->g->mesh, a)) KOLO_TRY(cut_on(p, n, a, &summed));
-    }
+    KOLO_TRY(cut(p, n, &summed));
     for (int k = 0; k < n->n_in; k++) {
         if (n->in[k].id < p->n_values) p->used[n->in[k].id] = true;
     }
