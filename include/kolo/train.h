@@ -239,9 +239,9 @@ typedef struct kolo_train_opts {
      * kept, 0: all. UNSUPPORTED: seconds, where workers make steps without each other. */
     int64_t checkpoint_steps, checkpoint_epochs, keep;
     double checkpoint_seconds;
-    bool wait_for_saves; /* steps wait until a checkpoint is written, as they always do with `zero`,
-                            meshes that divide layers, and workers that make steps without each
-                            other */
+    bool wait_for_saves; /* steps wait until a checkpoint is written; ARG where they always do, as
+                            workers make steps without each other (asp). Else a thread writes a
+                            copy, a version more in `memory.store` of the result */
     /* The weights with the best value of this metric in the evaluations so far are kept as
      * checkpoint-best.safetensors in out_dir. NULL: not. Needs evaluations during the run */
     const char *keep_best;

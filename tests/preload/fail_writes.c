@@ -1,7 +1,8 @@
 /* A library to preload: system calls on files fail as on a full or broken disk. KOLO_FAIL is
  * "CALL PATH N ERRNO": from the N-th call of CALL (open, pwrite, fsync or rename) on a file whose
  * path contains PATH, counted from 1, all fail with ERRNO. A pwrite first writes half of its bytes.
- * With KOLO_FAIL_RANK only that rank's fail. One thread at a time writes a file. */
+ * "wait-pwrite": they wait until there is a file "go", and succeed. With KOLO_FAIL_RANK only that
+ * rank's fail. One thread at a time writes a file. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -54,10 +55,12 @@ static int fail(int error) {
 }
 
 ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset) {
-    bool first = false;
+    bool first = false, waits = false;
     const int error = error_of_open_file("pwrite", fd, &first);
+    (void)error_of_open_file("wait-pwrite", fd, &waits);
     ssize_t (*real)(int, const void *, size_t, off_t);
     *(void **)&real = dlsym(RTLD_NEXT, "pwrite");
+    while (waits && access("go", F_OK) != 0) usleep(1000);
     if (error && first && bytes > 1) return real(fd, data, bytes / 2, offset);
     return error ? fail(error) : real(fd, data, bytes, offset);
 }

@@ -512,6 +512,9 @@ const kolo_option cli_options[] = {
     {.name = "patience", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MANY,
      .commands = CMD_TRAIN, .unset = "to the last step",
      .help = "end the run after N evaluations without a better metric of --keep-best, or else loss"},
+    {.name = "wait-for-saves", .type = KOLO_OPTION_FLAG, .commands = CMD_TRAIN,
+     .help = "steps wait until a checkpoint is written; else a thread writes a copy of the state, "
+             "which takes the memory of one version of it"},
     {.name = "on-save-error", .type = KOLO_OPTION_CHOICE, .choices = save_errors, .preset = "stop",
      .commands = CMD_TRAIN,
      .help = "what a run does that cannot write a checkpoint or metrics.jsonl, as on a full disk; "

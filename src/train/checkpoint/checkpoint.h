@@ -48,6 +48,27 @@ extern const char *const kolo_checkpoint_keys[];
  * rank cannot see it; NOMEM; PEER, TIMEOUT. The old file is kept then. */
 kolo_status kolo_checkpoint_save(const char *path, const kolo_store *store,
                                  const kolo_checkpoint_info *info);
+/* Writes resumable checkpoints of a run, one after the other, while it goes on: from a copy of what
+ * this rank writes, which it keeps room for. */
+typedef struct kolo_checkpoint_saver kolo_checkpoint_saver;
+kolo_status kolo_checkpoint_saver_create(kolo_checkpoint_saver **saver);
+/* Copies what kolo_checkpoint_save would write and starts to write it, then makes the checkpoint
+ * the latest of the folder (kolo_checkpoint_folder_commit). Called like kolo_checkpoint_save; rank
+ * 0 gives the folder. After the last one is done. IO, NOMEM, PEER, TIMEOUT: as
+ * kolo_checkpoint_save. */
+kolo_status kolo_checkpoint_saver_start(kolo_checkpoint_saver *saver, const char *folder,
+                                        int64_t step, int64_t keep, const kolo_store *store,
+                                        const kolo_checkpoint_info *info);
+/* Whether kolo_checkpoint_saver_advance would wait. */
+bool kolo_checkpoint_saver_is_busy(const kolo_checkpoint_saver *saver);
+/* Waits, and goes on. *done: the checkpoint is complete, or the saver has none; else call it again,
+ * some time later. Collective as kolo_checkpoint_saver_start. Its errors, on all ranks that write:
+ * nothing is left of the checkpoint. */
+kolo_status kolo_checkpoint_saver_advance(kolo_checkpoint_saver *saver, bool *done);
+/* The memory of the copy; 0 for NULL. */
+size_t kolo_checkpoint_saver_bytes(const kolo_checkpoint_saver *saver);
+/* Waits for the thread and removes an incomplete checkpoint. NULL is allowed. */
+void kolo_checkpoint_saver_destroy(kolo_checkpoint_saver *saver);
 /* Whether all ranks can write to the folder of `path`, which rank 0 gives. Collective. IO, naming
  * the rank that cannot. */
 kolo_status kolo_checkpoint_try_folder(const char *path, kolo_comm *comm);

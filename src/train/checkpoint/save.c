@@ -4,9 +4,14 @@
  * blocks, so that the file has the same bytes whatever the number of ranks.
  *
  * Rank 0 creates the file and finishes it after all have written; a rank that fails ends the save
- * on all ranks, and the old file is kept. */
-#include "base/file.h"
+ * on all ranks, and the old file is kept.
+ *
+ * A saver copies the parts first, and a thread of its own writes the copies, so that training goes
+ * on meanwhile. Collectives stay in the thread that trains: it creates the file, and collects the
+ * hashes once all ranks have written their parts. */
+#include "base/task.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/folder.h"
 #include "train/session/agree.h"
 
 #include <inttypes.h>
@@ -25,7 +30,32 @@ typedef struct saving {
     bool training; /* with optimizer state */
     kolo_safetensors_writer *writer;
     kolo_safetensors_place place;
+    kolo_checkpoint_saver *saver; /* takes copies of the parts, to be written later; or NULL */
 } saving;
+
+/* A copy of elements of a tensor. */
+typedef struct piece {
+    int number; /* of the tensor in the file */
+    int64_t first, count;
+    size_t at, bytes;   /* in the saver's buffer */
+    bool reorders;      /* it is the whole tensor in the layout of the store */
+    kolo_tensor tensor; /* with `reorders` */
+} piece;
+
+/* What is under way. */
+typedef enum stage { IDLE, WRITING, FINISHING } stage;
+
+struct kolo_checkpoint_saver {
+    saving s;
+    stage stage;
+    char *folder;
+    int64_t step, keep;
+    char *buffer; /* kept from one save to the next */
+    size_t used, capacity;
+    piece *pieces;
+    size_t n_pieces, cap_pieces;
+    kolo_task *task; /* of the stage; NULL: this rank has none */
+};
 
 /* Entry i if it is saved, else NULL. */
 static const kolo_store_entry *saved(const saving *s, int i) {
@@ -105,6 +135,7 @@ static kolo_status create(saving *s, const char *path) {
     if (s->info) KOLO_TRY(add_metadata(s->writer, s->info));
     if (s->store) KOLO_TRY(add_holders(s));
     KOLO_TRY(declare_all(s));
+    if (s->saver && s->ranks == 1) return KOLO_OK; /* the thread does, as it waits for the disk */
     return kolo_safetensors_begin(s->writer, &s->place);
 }
 
@@ -143,6 +174,8 @@ static kolo_status open_file(saving *s, const char *path) {
 static void close_file(saving *s) {
     kolo_safetensors_destroy(s->writer);
     kolo_free(s->place.temporary);
+    s->writer = NULL;
+    s->place.temporary = NULL;
 }
 
 static saving start(kolo_comm *comm, const kolo_store *store, const kolo_checkpoint_info *info) {
@@ -165,12 +198,39 @@ static int64_t part_at(const saving *s, int64_t n, int r) {
     return at < n ? at : n;
 }
 
+/* Appends a piece of so many bytes to those of the saver. */
+static kolo_status keep_piece(kolo_checkpoint_saver *r, piece p, const void *data) {
+    if (!KOLO_GROW(r->pieces, r->n_pieces, r->cap_pieces)) return KOLO_NOMEM(sizeof p);
+    if (r->used + p.bytes > r->capacity) {
+        const size_t more = r->used + p.bytes + r->capacity / 2;
+        char *grown = kolo_realloc(r->buffer, more);
+        if (!grown) return KOLO_NOMEM(more);
+        r->buffer = grown;
+        r->capacity = more;
+    }
+    p.at = r->used;
+    memcpy(r->buffer + p.at, data, p.bytes);
+    r->pieces[r->n_pieces++] = p;
+    r->used += p.bytes;
+    return KOLO_OK;
+}
+
+/* Elements of tensor i, in row-major order. */
+static kolo_status put(saving *s, int i, const kolo_store_entry *entry, int64_t first,
+                       int64_t count, const char *data) {
+    if (!s->saver) return kolo_safetensors_put(s->writer, i, first, count, data);
+    const size_t bytes = (size_t)count * kolo_dtype_bytes(entry->tensor.dtype);
+    if (bytes == 0) return KOLO_OK;
+    return keep_piece(s->saver,
+                      (piece){.number = i, .first = first, .count = count, .bytes = bytes}, data);
+}
+
 /* Writes this rank's part of tensor i from the whole in row-major order. */
 static kolo_status put_part(saving *s, int i, const kolo_store_entry *entry, const char *whole) {
     const int64_t n = kolo_shape_count(&entry->canon);
     const int64_t first = part_at(s, n, s->rank), end = part_at(s, n, s->rank + 1);
     const size_t skip = (size_t)first * kolo_dtype_bytes(entry->tensor.dtype);
-    return kolo_safetensors_put(s->writer, i, first, end - first, whole + skip);
+    return put(s, i, entry, first, end - first, whole + skip);
 }
 
 /* The same of a tensor that is gathered or reordered before; `failed`: takes part only. */
@@ -196,13 +256,22 @@ static bool is_in_blocks(const saving *s, const kolo_store_entry *entry) {
 
 static kolo_status put_tensor(saving *s, int i, const kolo_store_entry *entry, bool failed) {
     const char *data = kolo_store_data(s->store, entry);
+    const bool whole = s->ranks == 1 && !kolo_store_entry_is_sharded(entry);
+    if (s->saver && whole && !failed && !kolo_layout_is_plain(&entry->tensor.layout)) {
+        const piece raw = {.number = i,
+                           .count = kolo_shape_count(&entry->canon),
+                           .bytes = kolo_tensor_bytes(&entry->tensor),
+                           .reorders = true,
+                           .tensor = entry->tensor};
+        return keep_piece(s->saver, raw, data);
+    }
     if (!is_in_blocks(s, entry)) {
         return failed && !kolo_store_entry_is_sharded(entry) ? KOLO_OK
                                                              : put_copy(s, i, entry, failed);
     }
     if (failed) return KOLO_OK;
     if (!entry->cuts) return put_part(s, i, entry, data);
-    return kolo_safetensors_put(s->writer, i, entry->first, entry->count, data);
+    return put(s, i, entry, entry->first, entry->count, data);
 }
 
 /* Writes what is this rank's. One that fails still takes part in gathering. */
@@ -214,7 +283,7 @@ static kolo_status put_all(saving *s) {
         kolo_status put = put_tensor(s, number++, entry, status != KOLO_OK);
         if (status == KOLO_OK) status = put;
     }
-    if (status == KOLO_OK && s->rank > 0) status = kolo_safetensors_sync(s->writer);
+    if (status == KOLO_OK && s->rank > 0 && !s->saver) status = kolo_safetensors_sync(s->writer);
     return status;
 }
 
@@ -247,4 +316,139 @@ kolo_status kolo_checkpoint_try_folder(const char *path, kolo_comm *comm) {
     kolo_status status = open_file(&s, path);
     close_file(&s);
     return status;
+}
+
+/* ---- in the background ---- */
+
+kolo_status kolo_checkpoint_saver_create(kolo_checkpoint_saver **saver) {
+    kolo_checkpoint_saver *r = kolo_zalloc(sizeof *r);
+    if (!r) return KOLO_NOMEM(sizeof *r);
+    *saver = r;
+    return KOLO_OK;
+}
+
+static kolo_status write_piece(kolo_checkpoint_saver *r, const piece *p) {
+    const char *data = r->buffer + p->at;
+    kolo_safetensors_writer *writer = r->s.writer;
+    if (!p->reorders) return kolo_safetensors_put(writer, p->number, p->first, p->count, data);
+    const kolo_tensor plain = kolo_tensor_plain(p->tensor.dtype, p->tensor.shape);
+    const size_t bytes = kolo_tensor_bytes(&plain);
+    void *copy = kolo_alloc(bytes);
+    if (!copy) return KOLO_NOMEM(bytes);
+    kolo_tensor_reorder(&plain, copy, &p->tensor, data);
+    kolo_status status = kolo_safetensors_put(writer, p->number, 0, p->count, copy);
+    kolo_free(copy);
+    return status;
+}
+
+/* Rank 0, once all parts are in the file. */
+static kolo_status finish(void *saver) {
+    kolo_checkpoint_saver *r = saver;
+    KOLO_TRY(kolo_safetensors_finish(r->s.writer));
+    return kolo_checkpoint_folder_commit(r->folder, r->step, r->keep);
+}
+
+static kolo_status write_pieces(void *saver) {
+    kolo_checkpoint_saver *r = saver;
+    if (r->s.ranks == 1) KOLO_TRY(kolo_safetensors_begin(r->s.writer, &r->s.place));
+    for (size_t i = 0; i < r->n_pieces; i++) KOLO_TRY(write_piece(r, &r->pieces[i]));
+    if (r->s.ranks == 1) return finish(r);
+    return r->s.rank > 0 ? kolo_safetensors_sync(r->s.writer) : KOLO_OK;
+}
+
+static kolo_status start_task(kolo_checkpoint_saver *r, stage next) {
+    r->stage = next;
+    return kolo_task_start(next == WRITING ? write_pieces : finish, r, "writes checkpoints",
+                           &r->task);
+}
+
+/* Waits for the end of the task; its status. */
+static kolo_status join_task(kolo_checkpoint_saver *r) {
+    kolo_task *task = r->task;
+    r->task = NULL;
+    return kolo_task_join(task);
+}
+
+/* Closes the file and keeps the buffer. */
+static void leave(kolo_checkpoint_saver *r) {
+    close_file(&r->s);
+    kolo_free(r->folder);
+    r->folder = NULL;
+    r->n_pieces = r->used = 0;
+    r->stage = IDLE;
+}
+
+/* Gives back what the first save has reserved too much. */
+static void fit_buffer(kolo_checkpoint_saver *r) {
+    char *fitting = r->capacity > r->used ? kolo_realloc(r->buffer, r->used + 1) : NULL;
+    if (!fitting) return;
+    r->buffer = fitting;
+    r->capacity = r->used;
+}
+
+/* Copies everything and starts the thread. */
+static kolo_status begin(kolo_checkpoint_saver *r, const char *path) {
+    saving *s = &r->s;
+    KOLO_TRY(open_file(s, path));
+    KOLO_TRY(kolo_agree(s->comm, put_all(s)));
+    fit_buffer(r);
+    return kolo_agree(s->comm, start_task(r, WRITING));
+}
+
+kolo_status kolo_checkpoint_saver_start(kolo_checkpoint_saver *r, const char *folder, int64_t step,
+                                        int64_t keep, const kolo_store *store,
+                                        const kolo_checkpoint_info *info) {
+    KOLO_ASSERT(r->stage == IDLE);
+    r->s = start(kolo_store_shard_comm(store), store, info);
+    r->s.saver = r;
+    r->step = step;
+    r->keep = keep;
+    char *path = NULL;
+    if (r->s.rank == 0) {
+        r->folder = kolo_strdup(folder);
+        path = kolo_checkpoint_folder_path(folder, step);
+    }
+    const bool missing = r->s.rank == 0 && (!path || !r->folder);
+    kolo_status status = kolo_agree(r->s.comm, missing ? KOLO_NOMEM(strlen(folder)) : KOLO_OK);
+    if (status == KOLO_OK) status = begin(r, path);
+    kolo_free(path);
+    if (status == KOLO_OK) return KOLO_OK;
+    (void)join_task(r);
+    leave(r);
+    return status;
+}
+
+bool kolo_checkpoint_saver_is_busy(const kolo_checkpoint_saver *r) {
+    return r->task && !kolo_task_has_ended(r->task);
+}
+
+/* The stage behind the one that has ended; IDLE after the last. */
+static kolo_status advance(kolo_checkpoint_saver *r) {
+    KOLO_TRY(kolo_agree(r->s.comm, join_task(r)));
+    if (r->s.ranks == 1 || r->stage == FINISHING) {
+        r->stage = IDLE;
+        return KOLO_OK;
+    }
+    KOLO_TRY(collect_hashes(&r->s));
+    r->stage = FINISHING;
+    return kolo_agree(r->s.comm, r->s.rank == 0 ? start_task(r, FINISHING) : KOLO_OK);
+}
+
+kolo_status kolo_checkpoint_saver_advance(kolo_checkpoint_saver *r, bool *done) {
+    kolo_status status = r->stage == IDLE ? KOLO_OK : advance(r);
+    if (status != KOLO_OK) (void)join_task(r);
+    *done = status == KOLO_OK && r->stage == IDLE;
+    if (status != KOLO_OK || *done) leave(r);
+    return status;
+}
+
+size_t kolo_checkpoint_saver_bytes(const kolo_checkpoint_saver *r) { return r ? r->capacity : 0; }
+
+void kolo_checkpoint_saver_destroy(kolo_checkpoint_saver *r) {
+    if (!r) return;
+    (void)join_task(r);
+    leave(r);
+    kolo_free(r->buffer);
+    kolo_free(r->pieces);
+    kolo_free(r);
 }

@@ -333,6 +333,7 @@ kolo_status kolo_job_start(kolo_job *j) {
 }
 
 void kolo_job_end(kolo_job *j) {
+    kolo_checkpoint_saver_destroy(j->saver);
     kolo_ledger_close(j->ledger);
     kolo_loader_destroy(j->loader);
     kolo_loader_destroy(j->audit);

@@ -34,7 +34,7 @@ static kolo_status sum_histograms(const kolo_job *j, histograms *h) {
 static kolo_train_memory memory_of(const kolo_job *j) {
     const kolo_plan_memory m = kolo_plan_memory_of(kolo_session_plan(j->session));
     return (kolo_train_memory){
-        .store = (int64_t)(m.store - m.shared),
+        .store = (int64_t)(m.store - m.shared + kolo_checkpoint_saver_bytes(j->saver)),
         .shared = (int64_t)m.shared,
         .exchanged = (int64_t)m.gradients,
         .values = (int64_t)(m.arena + m.scratch),
@@ -52,6 +52,7 @@ static void state_sharing(const kolo_job *j, kolo_train_result *result) {
 
 static kolo_status finish(kolo_job *j, kolo_train_result *result) {
     uint64_t hash;
+    KOLO_TRY(kolo_job_complete_save(j, true));
     histograms h = {{0}, {0}};
     KOLO_TRY(sum_histograms(j, &h));
     KOLO_TRY(kolo_job_sum_damaged(j));

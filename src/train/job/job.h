@@ -32,13 +32,15 @@ typedef struct kolo_job {
     kolo_train_observer observer;
     void *observer_arg;
     kolo_setup setup;
-    kolo_run_files *files;       /* rank 0, with out_dir */
-    bool saves;                  /* rank 0 has `files`; the same on all ranks */
-    int64_t saved_ns;            /* when the newest was written, or the first step began */
-    int64_t saved;               /* step of the newest checkpoint in the folder; 0: none */
-    bool lines_fail;             /* the latest line of metrics.jsonl could not be written */
-    kolo_event_file *events;     /* rank 0, with tensorboard */
-    kolo_metrics_server *server; /* rank 0, with metrics_port */
+    kolo_run_files *files;               /* rank 0, with out_dir */
+    bool saves;                          /* rank 0 has `files`; the same on all ranks */
+    int64_t saved_ns;                    /* when the newest was written, or the first step began */
+    struct kolo_checkpoint_saver *saver; /* of ranks that write checkpoints; NULL: not used yet */
+    int64_t saving;                      /* step of the checkpoint that is being written; 0: none */
+    int64_t saved;                       /* step of the newest checkpoint in the folder; 0: none */
+    bool lines_fail;                     /* the latest line of metrics.jsonl could not be written */
+    kolo_event_file *events;             /* rank 0, with tensorboard */
+    kolo_metrics_server *server;         /* rank 0, with metrics_port */
     kolo_session *session;
     kolo_session *own;              /* of kolo_train: the session; else NULL */
     kolo_fit_stop *stop;            /* rank 0; may be NULL */
@@ -123,6 +125,9 @@ kolo_status kolo_job_save(const kolo_job *j, const char *path, const char *best,
 bool kolo_job_wants_checkpoint(const kolo_job *j, int64_t done);
 /* Writes a resumable checkpoint if one is due, on rank 0. Collective. */
 kolo_status kolo_job_save_resumable(kolo_job *j);
+/* Completes a checkpoint that is being written in the background. `wait`: else only if no rank
+ * would wait. Collective. */
+kolo_status kolo_job_complete_save(kolo_job *j, bool wait);
 /* After a checkpoint that may not have been written, on all ranks: adds to the error which one is
  * kept. */
 kolo_status kolo_job_name_kept(const kolo_job *j, kolo_status status);

@@ -9,34 +9,56 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What a checkpoint states besides tensors. The texts are those of `info`. */
+typedef struct description {
+    kolo_checkpoint_info info;
+    kolo_text options, progress;
+} description;
+
+static kolo_status describe(const kolo_job *j, const char *best, bool training, description *d) {
+    *d = (description){.info = {
+                           .model = j->setup.opts.model,
+                           .model_options = j->setup.opts.model_options,
+                           .sample = j->setup.session.sample,
+                           .classes = j->setup.session.classes,
+                           .data = j->setup.opts.data,
+                           .epochs = j->state.steps / j->setup.epoch_steps,
+                           .steps = j->state.steps,
+                           .seed = j->setup.opts.seed,
+                           .best = best,
+                       }};
+    if (training) {
+        kolo_setup_describe_learning(&j->setup, &d->options);
+        kolo_run_state_write(&j->state, &d->progress);
+        d->info.options = d->options.text;
+        d->info.progress = d->progress.text;
+    }
+    if (!d->options.failed && !d->progress.failed) return KOLO_OK;
+    return KOLO_NOMEM(d->options.length + d->progress.length);
+}
+
+static void forget(description *d) {
+    kolo_text_fini(&d->options);
+    kolo_text_fini(&d->progress);
+}
+
+/* Describes the checkpoint on all ranks that write it. */
+static kolo_status describe_on_all(const kolo_job *j, const char *best, bool training,
+                                   description *d) {
+    kolo_status status = describe(j, best, training, d);
+    const bool all = kolo_store_is_sharded(kolo_session_store(j->session));
+    return all ? kolo_agree(j->comm, status) : status;
+}
+
 /* Saves the store to `path`, on rank 0. With shards the other ranks, which give no path, write too.
  */
 kolo_status kolo_job_save(const kolo_job *j, const char *path, const char *best, bool training) {
-    kolo_text options = {0}, progress = {0};
-    kolo_checkpoint_info info = {
-        .model = j->setup.opts.model,
-        .model_options = j->setup.opts.model_options,
-        .sample = j->setup.session.sample,
-        .classes = j->setup.session.classes,
-        .data = j->setup.opts.data,
-        .epochs = j->state.steps / j->setup.epoch_steps,
-        .steps = j->state.steps,
-        .seed = j->setup.opts.seed,
-        .best = best,
-    };
-    if (training) {
-        kolo_setup_describe_learning(&j->setup, &options);
-        kolo_run_state_write(&j->state, &progress);
-        info.options = options.text;
-        info.progress = progress.text;
+    description d;
+    kolo_status status = describe_on_all(j, best, training, &d);
+    if (status == KOLO_OK) {
+        status = kolo_checkpoint_save(path, kolo_session_store(j->session), &d.info);
     }
-    const kolo_store *store = kolo_session_store(j->session);
-    kolo_status status = KOLO_OK;
-    if (options.failed || progress.failed) status = KOLO_NOMEM(options.length + progress.length);
-    if (kolo_store_is_sharded(store)) status = kolo_agree(j->comm, status); /* all are here */
-    if (status == KOLO_OK) status = kolo_checkpoint_save(path, store, &info);
-    kolo_text_fini(&options);
-    kolo_text_fini(&progress);
+    forget(&d);
     return status;
 }
 
@@ -81,19 +103,18 @@ static kolo_status is_due(kolo_job *j, bool *due) {
     return j->comm ? kolo_broadcast(j->comm, due, sizeof *due, KOLO_DTYPE_U8, 0) : KOLO_OK;
 }
 
-/* Writes a resumable checkpoint. */
-static kolo_status save_resumable(kolo_job *j) {
+static bool writes(const kolo_job *j) {
+    return j->rank == 0 || kolo_store_is_sharded(kolo_session_store(j->session));
+}
+
+/* Writes a checkpoint and makes it the latest. */
+static kolo_status save_at_once(kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
-    KOLO_TRY(kolo_job_sum_damaged(j));
-    j->state.updates = kolo_session_updates(j->session);
-    KOLO_TRY(kolo_job_check_parameters(j));
-    if (j->setup.opts.ledger) KOLO_TRY(kolo_agree(j->comm, kolo_ledger_sync(j->ledger)));
     char *path = NULL;
     if (j->rank == 0) path = kolo_checkpoint_folder_path(o->out_dir, j->state.steps);
     kolo_status status =
         kolo_agree(j->comm, j->rank == 0 && !path ? KOLO_NOMEM(strlen(o->out_dir)) : KOLO_OK);
-    const bool writes = j->rank == 0 || kolo_store_is_sharded(kolo_session_store(j->session));
-    if (status == KOLO_OK && writes) status = kolo_job_save(j, path, NULL, true);
+    if (status == KOLO_OK && writes(j)) status = kolo_job_save(j, path, NULL, true);
     if (status == KOLO_OK && j->rank == 0) {
         status = kolo_checkpoint_folder_commit(o->out_dir, j->state.steps, o->keep);
     }
@@ -103,10 +124,61 @@ static kolo_status save_resumable(kolo_job *j) {
     return status;
 }
 
+/* Starts to write a checkpoint in the background. */
+static kolo_status start_saving(kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    description d = {0};
+    KOLO_TRY(kolo_agree(j->comm, j->saver || !writes(j) ? KOLO_OK
+                                                        : kolo_checkpoint_saver_create(&j->saver)));
+    kolo_status status = writes(j) ? describe_on_all(j, NULL, true, &d) : KOLO_OK;
+    if (status == KOLO_OK && writes(j)) {
+        status = kolo_checkpoint_saver_start(j->saver, o->out_dir, j->state.steps, o->keep,
+                                             kolo_session_store(j->session), &d.info);
+    }
+    forget(&d);
+    status = kolo_agree(j->comm, status);
+    if (status == KOLO_OK) j->saving = j->state.steps;
+    return status;
+}
+
+kolo_status kolo_job_complete_save(kolo_job *j, bool wait) {
+    bool done = false;
+    while (j->saving > 0 && !done) {
+        int32_t busy = j->saver && kolo_checkpoint_saver_is_busy(j->saver);
+        if (!wait && j->comm) {
+            KOLO_TRY(kolo_allreduce(j->comm, &busy, 1, KOLO_DTYPE_I32, KOLO_MAX));
+        }
+        if (!wait && busy) return KOLO_OK;
+        done = true; /* of ranks that do not write */
+        kolo_status status = j->saver ? kolo_checkpoint_saver_advance(j->saver, &done) : KOLO_OK;
+        status = kolo_agree(j->comm, status);
+        if (status == KOLO_OK && done) j->saved = j->saving;
+        if (status != KOLO_OK || done) j->saving = 0;
+        if (status != KOLO_OK) return kolo_job_decide(j, kolo_job_name_kept(j, status));
+        if (!wait) return KOLO_OK;
+    }
+    return KOLO_OK;
+}
+
+/* Whether steps go on while a checkpoint is written: that takes a collective in each of them. */
+static bool saves_in_background(const kolo_job *j) {
+    return !j->setup.opts.wait_for_saves && !kolo_job_is_asynchronous(j);
+}
+
+/* Writes a resumable checkpoint. */
+static kolo_status save_resumable(kolo_job *j) {
+    KOLO_TRY(kolo_job_sum_damaged(j));
+    j->state.updates = kolo_session_updates(j->session);
+    KOLO_TRY(kolo_job_check_parameters(j));
+    if (j->setup.opts.ledger) KOLO_TRY(kolo_agree(j->comm, kolo_ledger_sync(j->ledger)));
+    return saves_in_background(j) ? start_saving(j) : save_at_once(j);
+}
+
 /* Writes a resumable checkpoint if one is due. */
 kolo_status kolo_job_save_resumable(kolo_job *j) {
     bool due;
     KOLO_TRY(is_due(j, &due));
+    KOLO_TRY(kolo_job_complete_save(j, due)); /* saves do not overlap */
     if (!due) return KOLO_OK;
     KOLO_TRY(kolo_job_settle(j));
     kolo_session_add_rest(j->session, &j->state.run.sums);

@@ -237,18 +237,29 @@ static kolo_status try_model(kolo_setup *s) {
     return status;
 }
 
+/* Options of checkpoints where workers make steps without each other. */
+static kolo_status check_saves_alone(const kolo_train_opts *o) {
+    if (o->checkpoint_seconds > 0) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "checkpoints by time need workers that make steps together, and with "
+                         "--consistency %s they do not: give --checkpoint-every in steps",
+                         o->consistency);
+    }
+    if (!o->wait_for_saves) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "--wait-for-saves has no effect with --consistency %s: the workers wait for "
+                     "checkpoints anyway: omit it",
+                     o->consistency);
+}
+
 /* Everything that needs neither the model nor the data. */
 static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int workers) {
     kolo_strategy strategy;
     KOLO_TRY(kolo_setup_resolve(given, workers, &s->opts));
     KOLO_TRY(kolo_check_count("number of workers", workers, 1, 1 << 16));
     KOLO_TRY(kolo_setup_choose_strategy(s, workers, &strategy));
-    if (s->opts.checkpoint_seconds > 0 && s->opts.sync == KOLO_SYNC_PS &&
-        kolo_consistency_is_alone(&strategy.consistency)) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "checkpoints by time need workers that make steps together, and with "
-                         "--consistency %s they do not: give --checkpoint-every in steps",
-                         s->opts.consistency);
+    if (s->opts.sync == KOLO_SYNC_PS && kolo_consistency_is_alone(&strategy.consistency)) {
+        KOLO_TRY(check_saves_alone(&s->opts));
     }
     s->workers = s->mesh.axes[kolo_mesh_find(&s->mesh, "dp")].size;
     compute_batches(s);

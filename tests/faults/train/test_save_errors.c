@@ -3,6 +3,7 @@
  * goes on as asked; no file is left half written. Calls fail in a preloaded library
  * (tests/preload/fail_writes.c), or on a small file system. */
 #define _GNU_SOURCE
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "support/command.h"
@@ -12,9 +13,11 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define JOB                                                                                        \
     "train --model mlp:hidden=64 --data synthetic:N=480,test=16 --batch 16 --threads 1 --steps 6 " \
@@ -78,18 +81,18 @@ static void assert_reports(const char *what, const char *text) {
     kolo_free(err);
 }
 
-/* Each line of metrics.jsonl is JSON; returns their number. */
-static int count_lines(void) {
-    char *text = test_contents("run/metrics.jsonl");
+/* Each line of metrics.jsonl is JSON; returns their number. `running`: the last one may be half
+ * written. */
+static int count_lines(bool running) {
+    char *text = test_contents("run/metrics.jsonl"), *line = text;
     int n = 0;
-    for (char *line = text, *end; *line; line = end + 1, n++) {
-        end = strchr(line, '\n');
-        assert_non_null(end);
+    for (char *end; (end = strchr(line, '\n')); line = end + 1, n++) {
         *end = '\0';
         json_t *json = json_loads(line, 0, NULL);
         if (!json) fail_msg("no JSON: %s", line);
         json_decref(json);
     }
+    assert_true(running || *line == '\0');
     kolo_free(text);
     return n;
 }
@@ -105,6 +108,7 @@ static char *hash_of(const char *path) {
 typedef struct fault_case {
     const char *workers, *fault, *rank, *error; /* workers and rank: NULL: one; any */
     bool whole;                                 /* the checkpoint itself is complete */
+    bool waits;                                 /* steps wait for it */
 } fault_case;
 
 static const fault_case cases[] = {
@@ -113,13 +117,17 @@ static const fault_case cases[] = {
     {.fault = "fsync .checkpoint-4. 2 5", .error = "-4.safetensors: Input/output error"},
     {.fault = "rename .checkpoint-4. 1 122", .error = "-4.safetensors: Disk quota exceeded"},
     {.fault = "open .latest. 2 28", .error = "run/latest: No space left on device", .whole = true},
-    {.workers = "--workers 2",
-     .fault = "pwrite .checkpoint-4. 3 28",
-     .error = "-4.safetensors: No space left on device"},
-    {.workers = "--workers 3 --zero 1",
+    {.fault = "pwrite .checkpoint-4. 2 28",
+     .error = "-4.safetensors: No space left on device",
+     .waits = true},
+    {.workers = "--workers 2 --zero 1",
      .fault = "pwrite .checkpoint-4. 1 28",
-     .rank = "2",
+     .rank = "1",
      .error = "tmp: No space left on device"},
+    {.workers = "--workers 2 --zero 3",
+     .fault = "fsync .checkpoint-4. 2 5",
+     .rank = "0",
+     .error = "-4.safetensors: Input/output error"},
 };
 
 static const char *workers_of(const fault_case *c) { return c->workers ? c->workers : ""; }
@@ -135,12 +143,14 @@ static void a_run_goes_on_after_a_failed_save(void **state) {
             snprintf(line, sizeof line, JOB "--json straight.json %s", workers_of(c));
             assert_int_equal(test_run(line), 0);
         }
-        snprintf(line, sizeof line, RUN "--on-save-error continue --json run.json %s",
-                 workers_of(c));
+        snprintf(line, sizeof line, RUN "--on-save-error continue --json run.json %s %s",
+                 workers_of(c), c->waits ? "--wait-for-saves" : "");
         if (run_with(c->fault, c->rank, line) != 0)
             fail_msg("%s: %s", c->fault, test_contents("err"));
         assert_true(test_contains("err", c->error));
-        assert_reports(c->fault, "the checkpoint of step 2 is kept; the run goes on after step 4");
+        const char *kept = "the checkpoint of step 2 is kept; the run goes on after step ";
+        assert_true(test_contains("err", kept));
+        if (!c->whole) assert_reports(c->fault, kept); /* else "latest" fails again */
         assert_folder(c->fault, 4, c->whole);
         assert_folder(c->fault, 6, true);
         char *straight = hash_of("straight.json"), *hash = hash_of("run.json");
@@ -165,7 +175,7 @@ static void a_run_stops_at_a_failed_save(void **state) {
         assert_folder(c->fault, 4, c->whole);
         snprintf(line, sizeof line, RUN "--resume latest %s", workers_of(c));
         if (test_run(line) != 0) fail_msg("%s: %s", c->fault, test_contents("err"));
-        assert_int_equal(count_lines(), 7); /* the end of the epoch has its own */
+        assert_int_equal(count_lines(false), 7); /* the end of the epoch has its own */
     }
 }
 
@@ -177,12 +187,12 @@ static void lines_are_whole_or_missing(void **state) {
         snprintf(line, sizeof line, RUN "--workers %d --on-save-error continue", workers);
         assert_int_equal(run_with(fault, NULL, line), 0);
         assert_reports(fault, "run/metrics.jsonl: No space left on device");
-        assert_int_equal(count_lines(), 2);
+        assert_int_equal(count_lines(false), 2);
         forget_run();
         snprintf(line, sizeof line, RUN "--workers %d", workers);
         assert_int_equal(run_with(fault, NULL, line), 1);
         assert_reports(fault, "run/metrics.jsonl: No space left on device");
-        assert_int_equal(count_lines(), 2);
+        assert_int_equal(count_lines(false), 2);
     }
 }
 
@@ -210,13 +220,14 @@ static void a_full_file_system_keeps_what_it_has(void **state) {
     }
     forget_run();
     assert_int_equal(system("mkdir small"), 0);
-    assert_int_equal(system("unshare --mount sh -c 'mount -t tmpfs -o size=800k none small && "
-                            "\"" KOLO_COMMAND "\" " JOB
-                            "--out small/run --checkpoint-every 2 --keep 0 --log-every 1 "
-                            "--on-save-error continue >out 2>err && cp -r small/run run && "
-                            "mount -o remount,ro small && \"" KOLO_COMMAND "\" " JOB
-                            "--out small/run --resume latest >out 2>err2; test $? = 1'"),
-                     0);
+    assert_int_equal(
+        system("unshare --mount sh -c 'mount -t tmpfs -o size=800k none small && "
+               "\"" KOLO_COMMAND "\" " JOB
+               "--out small/run --checkpoint-every 2 --keep 0 --log-every 1 "
+               "--wait-for-saves --on-save-error continue >out 2>err && cp -r small/run run && "
+               "mount -o remount,ro small && \"" KOLO_COMMAND "\" " JOB
+               "--out small/run --resume latest >out 2>err2; test $? = 1'"),
+        0);
     assert_int_equal(system("rmdir small"), 0);
     assert_reports("full", "small/run/checkpoint-4.safetensors: No space left on device");
     assert_reports("full", "the checkpoint of step 2 is kept; the run goes on after step 6");
@@ -226,12 +237,36 @@ static void a_full_file_system_keeps_what_it_has(void **state) {
     assert_true(test_contains("err2", "small/run/metrics.jsonl: Read-only file system"));
 }
 
+/* Steps go on while a checkpoint is written: its writing lasts until the file "go" is there. */
+static void steps_do_not_wait_for_the_disk(void **state) {
+    static const char *const workers[] = {"", "--workers 2 --zero 1"};
+    for (size_t i = 0; i < KOLO_COUNT(workers); i++) {
+        char line[512];
+        const int64_t hangs = test_hangs_ns();
+        forget_run();
+        (void)unlink("go");
+        set_fault("wait-pwrite .checkpoint-2. 2 0", NULL);
+        snprintf(line, sizeof line, "exec '%s' " RUN "%s >out 2>err", KOLO_COMMAND, workers[i]);
+        kolo_process job = test_job_start((char *[]){"sh", "-c", line, NULL});
+        clear_fault();
+        for (int lines = 0; lines < 3; poll(NULL, 0, 1)) {
+            assert_true(kolo_now_ns() < hangs);
+            if (kolo_file_exists("run/metrics.jsonl")) lines = count_lines(true);
+        }
+        assert_false(kolo_file_exists("run/checkpoint-2.safetensors"));
+        ASSERT_OK(kolo_file_write("go", "", 0));
+        assert_int_equal(test_job_end(&job).code, 0);
+        for (int step = 2; step <= 6; step += 2) assert_folder(workers[i], step, true);
+    }
+}
+
 TEST_MAIN(test_save_errors) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_goes_on_after_a_failed_save),
         cmocka_unit_test(a_run_stops_at_a_failed_save),
         cmocka_unit_test(lines_are_whole_or_missing),
         cmocka_unit_test(files_of_the_start_and_the_end_are_needed),
+        cmocka_unit_test(steps_do_not_wait_for_the_disk),
         cmocka_unit_test(a_full_file_system_keeps_what_it_has),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);

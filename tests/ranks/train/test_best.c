@@ -133,6 +133,9 @@ static void options_without_effect_are_refused(void **state) {
          "--patience ends all workers at one step"},
         {"--checkpoint-every 10m --sync ps --workers 2 --consistency asp --out run",
          "give --checkpoint-every in steps"},
+        {"--checkpoint-every 5 --sync ps --workers 2 --consistency asp --out run --wait-for-saves",
+         "--wait-for-saves has no effect"},
+        {"--wait-for-saves --out run", "--wait-for-saves requires --checkpoint-every"},
         {"--checkpoint-every 10m", "--checkpoint-every needs --out DIR"},
         {"--checkpoint-every 10d --out run", "or a time, such as 10m"},
     };

@@ -1,0 +1,17 @@
+#pragma once
+/* A function that runs in a thread of its own, which takes no signals. */
+
+#include "base/compiler.h"
+#include "kolo/status.h"
+
+#include <stdbool.h>
+
+typedef struct kolo_task kolo_task;
+
+/* Starts run(arg). `what` it is, "writes checkpoints", is for the error. NOMEM: no thread. */
+KOLO_SHARED kolo_status kolo_task_start(kolo_status (*run)(void *arg), void *arg, const char *what,
+                                        kolo_task **task);
+/* Whether it has ended, so that joining does not wait. */
+KOLO_SHARED bool kolo_task_has_ended(const kolo_task *task);
+/* Waits for its end and frees it. Returns its status, with its error; OK for NULL. */
+KOLO_SHARED kolo_status kolo_task_join(kolo_task *task);
