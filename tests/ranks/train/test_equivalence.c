@@ -1,6 +1,7 @@
 /* Training computes the same for any division of the global batch: N ranks with batch B against one
  * with N*B, ring against direct, threads against processes, a run against its repetition. lenet on
- * Fashion-MNIST, or on synthetic images where the package is missing, and under sanitizers. */
+ * Fashion-MNIST, or on synthetic images where the package is missing, and under sanitizers. The
+ * reference kernels: test_equivalence_f64. */
 #include "data/prefetch.h"
 #include "support/fewer.h"
 #include "support/ranks.h"
@@ -22,7 +23,6 @@ typedef struct setting {
     int64_t batch; /* of each rank, in a micro-batch */
     int64_t accumulate;
     kolo_algorithm algorithm;
-    kolo_kernel_set kernels;
     char data[64]; /* default: `data` */
 } setting;
 
@@ -83,8 +83,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .classes = kolo_dataset_describe(dataset)->classes,
         .batch = s->batch,
         .accumulate = s->accumulate,
-        .plan = {.kernels = s->kernels,
-                 .algorithm = s->algorithm,
+        .plan = {.algorithm = s->algorithm,
                  .optimizer.momentum = 0.9,
                  .optimizer.weight_decay = 5e-4,
                  .bucket_bytes = 64 << 10},
@@ -138,23 +137,22 @@ static void assert_same_bits(const outcome *a, const outcome *b) {
 
 /* ---- tests ---- */
 
-static void splits_agree(int64_t whole, const int *ranks, int n, kolo_kernel_set kernels) {
-    setting alone = {.ranks = 1, .batch = whole, .kernels = kernels};
+static void splits_agree(int64_t whole, const int *ranks, int n) {
+    setting alone = {.ranks = 1, .batch = whole};
     static outcome expected;
     expected = *run(alone, RANKS_THREAD);
     if (TEST_FEWER(false, true)) assert_true(expected.losses[STEPS - 1] < expected.losses[0]);
     for (int i = 0; i < n; i++) {
-        setting split = {.ranks = ranks[i], .batch = whole / ranks[i], .kernels = kernels};
+        setting split = {.ranks = ranks[i], .batch = whole / ranks[i]};
         char what[64];
-        snprintf(what, sizeof what, "%d ranks on %d, kernels %d", ranks[i], (int)whole, kernels);
+        snprintf(what, sizeof what, "%d ranks on %d", ranks[i], (int)whole);
         assert_close(run(split, RANKS_THREAD), &expected, what);
     }
 }
 
 static void ranks_share_a_batch_without_changing_it(void **state) {
-    splits_agree(64, (const int[]){2, 4}, 2, KOLO_KERNELS_BEST);
-    splits_agree(60, (const int[]){3}, 1, KOLO_KERNELS_BEST);
-    splits_agree(64, (const int[]){2}, 1, KOLO_KERNELS_REF);
+    splits_agree(64, (const int[]){2, 4}, 2);
+    splits_agree(60, (const int[]){3}, 1);
 }
 
 /* Epochs of 7 samples in steps of 6 and 1: two of three ranks have none in every second step. */
@@ -170,11 +168,8 @@ static void ranks_without_samples_add_nothing(void **state) {
 static void micro_batches_add_up_to_one_batch(void **state) {
     static const char *const sets[] = {"synthetic:test=320", "synthetic:test=50"};
     static const setting cut[] = {
-        {.ranks = 1, .batch = 16, .accumulate = 2},
-        {.ranks = 1, .batch = 8, .accumulate = 4},
-        {.ranks = 2, .batch = 8, .accumulate = 2},
-        {.ranks = 2, .batch = 8, .accumulate = 2, .kernels = KOLO_KERNELS_REF},
-        {.ranks = 4, .batch = 4, .accumulate = 2},
+        {.ranks = 1, .batch = 16, .accumulate = 2}, {.ranks = 1, .batch = 8, .accumulate = 4},
+        {.ranks = 2, .batch = 8, .accumulate = 2},  {.ranks = 4, .batch = 4, .accumulate = 2},
         {.ranks = 4, .batch = 1, .accumulate = 8},
     };
     for (size_t d = 0; d < KOLO_COUNT(sets); d++) {
