@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/integer.h"
+#include "base/open_files.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "cli/launcher/guard.h"
@@ -391,8 +392,17 @@ static kolo_status open_signals(kolo_signals *opened) {
     return kolo_signals_open(events, n, opened);
 }
 
+/* Of each rank the launcher has its two streams and its pidfd. */
+static kolo_status allow_files(int n_ranks) {
+    enum { FILES_OF_RANK = 3, OTHERS = 64 };
+    char who[64];
+    snprintf(who, sizeof who, "the launcher of %d ranks", n_ranks);
+    return kolo_open_files_allow(who, FILES_OF_RANK * (uint64_t)n_ranks, OTHERS);
+}
+
 static kolo_status open_job(job *j) {
     size_t n = (size_t)j->opts->n_ranks, n_polls = 2 + 2 * n;
+    KOLO_TRY(allow_files(j->opts->n_ranks));
     j->ranks = kolo_zalloc(n * sizeof *j->ranks);
     j->polls = kolo_zalloc(n_polls * sizeof *j->polls);
     j->polled = kolo_zalloc(n_polls * sizeof *j->polled);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/open_files.h"
 #include "base/process.h"
 #include "base/status.h"
 #include "comm/engine/lifetime.h"
@@ -13,7 +14,6 @@
 
 #include <sodium.h>
 #include <stdio.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 /* Opens a local socket with an unguessable name. */
@@ -29,18 +29,9 @@ static kolo_status open_local(kolo_joining *j) {
 /* Rank 0 has two connections to each rank until the group has formed. */
 kolo_status kolo_joining_allow_files(int world) {
     enum { OTHERS = 128 }; /* files of the program, and connections not yet authenticated */
-    struct rlimit files;
-    rlim_t least = 2 * (rlim_t)world, wanted = least + OTHERS;
-    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted) return KOLO_OK;
-    if (files.rlim_max < least) {
-        return KOLO_FAIL(KOLO_ERR_IO,
-                         "a group of %d ranks needs %llu open files in each process, the limit is "
-                         "%llu: raise it (ulimit -Hn)",
-                         world, (unsigned long long)wanted, (unsigned long long)files.rlim_max);
-    }
-    files.rlim_cur = files.rlim_max < wanted ? files.rlim_max : wanted;
-    (void)setrlimit(RLIMIT_NOFILE, &files);
-    return KOLO_OK;
+    char who[64];
+    snprintf(who, sizeof who, "each process of a group of %d ranks", world);
+    return kolo_open_files_allow(who, 2 * (uint64_t)world, OTHERS);
 }
 
 static kolo_status join_group(kolo_joining *j) {

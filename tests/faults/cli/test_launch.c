@@ -426,6 +426,32 @@ static void usage_errors_are_one_line(void **state) {
     }
 }
 
+/* The launcher has 3 descriptors of each rank; `ulimit` limits them. */
+static void open_files_are_allowed_or_asked_for(void **state) {
+    static const struct {
+        const char *limit, *text;
+        int code;
+    } cases[] = {
+        {"ulimit -Sn 32", "", 0},
+        {"ulimit -n 32",
+         "kolo: the launcher of 12 ranks needs 100 open files, the limit is 32: raise it (ulimit "
+         "-Hn)\n",
+         1},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        char line[256];
+        snprintf(line, sizeof line, "%s; '%s' run -n 12 -- true >out 2>err", cases[i].limit,
+                 KOLO_COMMAND);
+        int status = system(line);
+        char *text = test_contents("err");
+        bool same = strcmp(text, cases[i].text) == 0;
+        if (!same) print_error("%s", text);
+        kolo_free(text);
+        assert_true(same && WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), cases[i].code);
+    }
+}
+
 TEST_MAIN(test_launch) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_get_the_rank_environment),
@@ -450,6 +476,7 @@ TEST_MAIN(test_launch) {
         cmocka_unit_test(a_killed_launcher_leaves_no_descendants),
         cmocka_unit_test(the_end_of_a_rank_before_joining_is_detected),
         cmocka_unit_test(usage_errors_are_one_line),
+        cmocka_unit_test(open_files_are_allowed_or_asked_for),
     };
     return cmocka_run_group_tests(tests, enter_folder, test_folder_leave);
 }
