@@ -574,7 +574,7 @@ static void servers_refuse_what_they_ignore(void **state) {
     }
     assert_int_equal(test_run("run -n 1 -- '" KOLO_COMMAND "' train --model mlp --data "
                               "synthetic:N=16,test=8 --sync ps --servers 1"),
-                     1);
+                     2);
     assert_true(test_contains("err", "1 servers of 1 processes: there must be a worker"));
     test_run_fails("train --model mlp --data synthetic:N=64,test=8 --batch 5 --workers 2 "
                    "--threads 1 --reproducible 2",
