@@ -35,6 +35,8 @@
     X(class_max)                        \
     X(class_sums)                       \
     X(class_sums_bwd)                   \
+    X(ctc_loss)                         \
+    X(ctc_loss_bwd)                     \
     X(elementwise_loss)                 \
     X(elementwise_loss_bwd)             \
     X(accuracy)                         \

@@ -532,6 +532,67 @@ static void elementwise_losses_are_the_reference(void **state) {
     test_each_set(elementwise_losses);
 }
 
+/* ---- connectionist temporal classification ---- */
+
+/* Labels end at the first one that is no class; lengths below 0 and above the steps are those. */
+static void ctc(int threads) {
+    static const struct {
+        int64_t n, steps, classes, labels, blank;
+    } all[] = {{3, 1, 2, 1, 0}, {4, 9, 5, 3, 4}, {5, 40, 17, 8, 3}, {2, 70, 40, 31, 0}};
+    kolo_kernel_spec spec;
+    for (size_t i = 0; i < KOLO_COUNT(all); i++) {
+        const int64_t n = all[i].n, most = all[i].labels, classes = all[i].classes;
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_CTC_BLANK].i = all[i].blank};
+        const kolo_shape x = {3, {n, all[i].steps, classes}}, y = kolo_shape_2(n, most);
+        const kolo_shape in[] = {x, y, kolo_shape_1(n)};
+        const kolo_shape bwd[] = {x, y, kolo_shape_0(), kolo_shape_1(n)};
+        int32_t labels[256], lengths[8];
+        memcpy(labels, integers(n * most, -1, classes, i), sizeof *labels * (size_t)(n * most));
+        memcpy(lengths, integers(n, -1, all[i].steps + 2, i), sizeof *lengths * (size_t)n);
+        if (i == 3) { /* long texts: no end, labels twice in a row */
+            for (int64_t k = 0; k < n * most; k++) labels[k] = (int32_t)(1 + k * k % 7);
+        }
+        const void *numbers[] = {NULL, labels, lengths}, *of_bwd[] = {NULL, labels, NULL, lengths};
+        for (int with = 0; with < 2; with++) {
+            test_kernel_spec(&spec, &kolo_op_ctc_loss, attr, 2 + with, in, NULL, 1, NULL, threads);
+            check(&kolo_simd_ctc_loss, &spec, numbers, 1e-6);
+            test_kernel_spec(&spec, &kolo_op_ctc_loss_bwd, attr, 3 + with, bwd, NULL, 1, NULL,
+                             threads);
+            check(&kolo_simd_ctc_loss_bwd, &spec, of_bwd, 2e-6);
+        }
+    }
+}
+
+static void ctc_is_the_reference(void **state) { test_each_set(ctc); }
+
+/* A label is read in each of 60 steps, each with a probability of e^-40: the likely paths end too
+ * early, and all probabilities together are no float. Then a NaN. */
+static void ctc_specials(int threads) {
+    enum { STEPS = 60, CLASSES = 3 };
+    float x[STEPS * CLASSES] = {0};
+    const float one = 1;
+    int32_t labels[STEPS];
+    const kolo_shape in[] = {{3, {1, STEPS, CLASSES}}, kolo_shape_2(1, STEPS), kolo_shape_0()};
+    const void *numbers[] = {x, labels, &one};
+    kolo_kernel_spec loss, bwd;
+    test_kernel_spec(&loss, &kolo_op_ctc_loss, NULL, 2, in, NULL, 1, NULL, threads);
+    test_kernel_spec(&bwd, &kolo_op_ctc_loss_bwd, NULL, 3, in, NULL, 1, NULL, threads);
+    for (int k = 0; k < STEPS; k++) {
+        labels[k] = 1 + k % 2;
+        x[k * CLASSES] = 40;
+    }
+    check(&kolo_simd_ctc_loss, &loss, numbers, 1e-6);
+    check(&kolo_simd_ctc_loss_bwd, &bwd, numbers, 1e-6);
+    x[7] = NAN;
+    float *sum = test_kernel_result_on(&kolo_simd_ctc_loss, &loss, numbers);
+    float *dx = test_kernel_result_on(&kolo_simd_ctc_loss_bwd, &bwd, numbers);
+    assert_true(isnan(*sum) && isnan(dx[0]) && isnan(dx[7]) && isnan(dx[STEPS * CLASSES - 1]));
+    kolo_free(sum);
+    kolo_free(dx);
+}
+
+static void ctc_of_special_numbers(void **state) { test_each_set(ctc_specials); }
+
 TEST_MAIN(test_simd_sequence) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_are_the_reference),
@@ -547,6 +608,8 @@ TEST_MAIN(test_simd_sequence) {
         cmocka_unit_test(weights_are_dropped_at_the_given_rate),
         cmocka_unit_test(recurrent_layers_are_the_reference),
         cmocka_unit_test(elementwise_losses_are_the_reference),
+        cmocka_unit_test(ctc_is_the_reference),
+        cmocka_unit_test(ctc_of_special_numbers),
         cmocka_unit_test(updates_are_the_reference),
         cmocka_unit_test(norms_do_not_depend_on_layouts),
     };
