@@ -307,6 +307,12 @@ static kolo_status place_inputs(partitioner *p, const cut_node *c) {
     return kolo_graph_check(p->g);
 }
 
+/* Parts that are sharded each, of what has the index once. */
+static int blocks_of(const partitioner *p, const cut_node *c) {
+    const kolo_placement *cut = placed(p, c->n->in[c->lead], c->axis);
+    return (cut->blocks > 0 ? cut->blocks : 1) / c->index->in[c->lead].parts[cut->dim];
+}
+
 /* Where the slice of the leading input begins along the index, in what the axes before this one
  * leave of it. */
 static int64_t first_of(const partitioner *p, const cut_node *c) {
@@ -347,7 +353,7 @@ static kolo_status make_lengths(const partitioner *p, const cut_node *c) {
         if (!(c->n->op->part.lengths >> i & 1)) continue;
         const int64_t part = c->n->attr[i].i * kolo_info(p->g, lead)->tensor.shape.dim[d];
         if (part % whole != 0) {
-            return refuse(p, c->n, c->lead, c->axis, "its slices do not divide the window");
+            return refuse(p, c->n, c->lead, c->axis, "the ranks do not divide the window");
         }
         c->n->attr[i].i = part / whole;
     }
@@ -365,11 +371,13 @@ static kolo_status make_part(const partitioner *p, const cut_node *c) {
     if (n->op->part.index == 0 || n->op->part.index != c->code) return KOLO_OK;
     if (n->op->part.lengths) return make_lengths(p, c);
     if (n->op->part.size == 0) {
+        if (blocks_of(p, c) > 1) return refuse(p, n, c->lead, c->axis, "it is sharded in parts");
         kolo_node_attr(n, n->op->part.first)->i += first_of(p, c);
         return KOLO_OK;
     }
     const int size = mesh->axes[c->axis].size;
     int64_t *count = &kolo_node_attr(n, n->op->part.size)->i;
+    if (blocks_of(p, c) > 1) return refuse(p, n, c->lead, c->axis, "it is sharded in parts");
     if (*count % size != 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "%s: %" PRId64 " %s cannot be divided over %s=%d: choose a divisor of "
@@ -408,17 +416,29 @@ static kolo_status make_dims(const partitioner *p, const cut_node *c) {
     if (c->n->op->part.dims == 0 || to < 0) return KOLO_OK;
     int64_t *length = &kolo_node_attr(c->n, c->n->op->part.dims + to)->i;
     const int64_t part = *length * kolo_info(p->g, lead)->tensor.shape.dim[from];
-    if (part % whole != 0) {
+    const int blocks = blocks_of(p, c), size = p->g->mesh.axes[c->axis].size;
+    const int at = kolo_mesh_coordinate(&p->g->mesh, p->g->rank, c->axis);
+    if (part % whole != 0 || *length % blocks != 0 ||
+        part / whole != local_length(*length, blocks, size, at)) {
         return refuse(p, c->n, c->lead, c->axis, "its slices do not divide the new dimensions");
     }
     *length = part / whole;
     return KOLO_OK;
 }
 
-/* Whether the op needs the dimension whole: by its notation, or for statistics of the samples,
- * which are those of all ranks of a model axis. */
-static bool needs_whole(const cut_node *c) {
+/* Whether a term has the index in several parts of a dimension. */
+static bool has_parts(const kolo_index_term *term, int code) {
+    const int d = kolo_index_find(term, code);
+    return d >= 0 && term->parts[d] > 1;
+}
+
+/* Whether the op needs the dimension whole: by its notation, for statistics of the samples, which
+ * are those of all ranks of a model axis, or because samples or positions are in one part. */
+static bool needs_whole(const partitioner *p, const cut_node *c) {
+    const bool batch = is_divided_batch(p, c->n->in[c->lead], c->axis);
     bool whole = c->code & KOLO_INDEX_WHOLE;
+    for (int k = 0; k < c->n->n_in && batch; k++) whole |= has_parts(&c->index->in[k], c->code);
+    for (int k = 0; k < c->n->n_out && batch; k++) whole |= has_parts(&c->index->out[k], c->code);
     for (int k = 0; k < c->n->n_out; k++) {
         const kolo_index_term *out = &c->index->out[k];
         whole |= out->by_shard && kolo_index_find(out, c->code) < 0;
@@ -442,12 +462,12 @@ static kolo_status cut_on(partitioner *p, kolo_node *n, const kolo_index *index,
     const int lead = leader(p, n, axis);
     const int code = index->in[lead].code[placed(p, n->in[lead], axis)->dim];
     cut_node c = {n, index, axis, lead, code, false};
-    if (needs_whole(&c) && is_divided_batch(p, n->in[lead], axis)) {
+    if (needs_whole(p, &c) && is_divided_batch(p, n->in[lead], axis)) {
         n->in[lead] = collected(p, n->in[lead], axis, KOLO_PLACEMENT_INVARIANT);
         KOLO_TRY(kolo_graph_check(p->g));
         return leader(p, n, axis) < 0 ? vary(p, n, axis) : cut_on(p, n, index, axis, summed);
     }
-    if (needs_whole(&c)) {
+    if (needs_whole(p, &c)) {
         return refuse(p, n, lead, axis, "the op needs the sharded dimension whole");
     }
     for (int k = 0; k < n->n_out; k++) {

@@ -31,8 +31,8 @@
     "encoder.layers.*.mlp.0.weight 0\n"                                 \
     "encoder.layers.*.mlp.3.weight 1\n"                                 \
     "model.embed_tokens.weight 0 # llama\n"                             \
-    "*.self_attn.o_proj.weight 1\n"                                     \
-    "*.self_attn.?_proj.weight 0\n"                                     \
+    "model.layers.*.self_attn.o_proj.weight 1\n"                        \
+    "model.layers.*.self_attn.?_proj.weight 0\n"                        \
     "*.mlp.gate_proj.weight 0\n"                                        \
     "*.mlp.up_proj.weight 0\n"                                          \
     "*.mlp.down_proj.weight 1\n"                                        \

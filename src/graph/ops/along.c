@@ -126,12 +126,15 @@ kolo_value kolo_concat_along(kolo_graph *g, const kolo_value *x, int n, int axis
     }
     along v = {0};
     int64_t size = 0;
+    bool was_direct = false;
     for (int i = 0; i < n; i++) {
         const kolo_shape first = v.shape;
         if (!view(g, "concat", &kolo_op_concat, x[i], axis, &v)) return KOLO_NONE;
         kolo_shape same = v.shape;
         if (i > 0 && same.rank == first.rank) same.dim[v.axis] = first.dim[v.axis];
-        bool fits = i == 0 || v.seen == v.axis || kolo_shape_equal(&same, &first); /* or the rule */
+        const bool direct = v.seen == v.axis; /* the rule of the op compares the shapes */
+        bool fits = i == 0 || (direct && was_direct) || kolo_shape_equal(&same, &first);
+        was_direct = direct;
         if (!fits) {
             kolo_graph_set_failed(
                 g,

@@ -5,7 +5,6 @@
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 static const char *const no_attrs[] = {NULL};

@@ -3,8 +3,6 @@
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
 static const char *const concat_attrs[] = {"axis", NULL};
 static const char *const window_attrs[] = {"first", "count", "axis", NULL};
@@ -44,8 +42,7 @@ static kolo_status window_shape(kolo_shape_query *q) {
     kolo_shape y = q->in[0].shape;
     if (count < 1 || count > INT32_MAX || first <= -count || first >= y.dim[axis]) {
         return KOLO_RULE_FAIL(
-            q, "%" PRId64 " elements from %" PRId64 " on; at least one must be of x's", count,
-            first);
+            q, "%" PRId64 " elements from %" PRId64 " on; at least one must be in x", count, first);
     }
     y.dim[axis] = count;
     return kolo_rule_out(q, 0, q->in[0].dtype, y);

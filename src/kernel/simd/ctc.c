@@ -2,8 +2,6 @@
  * samples are summed in order, so the sum does not depend on the thread count. */
 #include "kernel/simd/ctc.h"
 
-#include <string.h>
-
 enum { LOGITS, LABELS, DLOSS };
 
 static double fit(kolo_kernel_spec *spec) {

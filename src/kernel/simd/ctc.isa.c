@@ -1,9 +1,10 @@
 /* Connectionist temporal classification by the forward-backward algorithm (Graves et al., 2006,
  * section 4). The lanes of a vector are states: the labels with a blank before, between and after
- * them. The variables are logarithms, less the largest one of each time step, so that those that
- * matter are near 0, where f32 is exact to 1e-7: probabilities themselves would leave the range of
- * any float. The logits stand for logarithms of probabilities, whose sums over the classes cancel
- * in the gradient and are subtracted from the loss. */
+ * them. The variables are logarithms, less the largest one of each time step, where f32 is most
+ * exact: probabilities themselves would leave the range of any float. States far behind the
+ * likeliest prefix, by 1000, are exact to 1e-4 a step. The logits stand for logarithms of
+ * probabilities, whose sums over the classes cancel in the gradient and are subtracted from the
+ * loss. */
 #include "kernel/simd/ctc.h"
 
 #include "kernel/simd/math.h"

@@ -83,9 +83,9 @@ static kolo_value heads_of(kolo_graph *g, const setting *s, kolo_value h) {
         kolo_split_along(g, h, 2, (int64_t[]){WIDTH, WIDTH, WIDTH}, 3, qkv);
     } else {
         const int64_t few = WIDTH / s->heads * s->kv_heads;
-        qkv[0] = linear(g, "h.0.self_attn.q_proj", h, WIDTH, WIDTH);
-        qkv[1] = linear(g, "h.0.self_attn.k_proj", h, WIDTH, few);
-        qkv[2] = linear(g, "h.0.self_attn.v_proj", h, WIDTH, few);
+        qkv[0] = linear(g, "model.layers.0.self_attn.q_proj", h, WIDTH, WIDTH);
+        qkv[1] = linear(g, "model.layers.0.self_attn.k_proj", h, WIDTH, few);
+        qkv[2] = linear(g, "model.layers.0.self_attn.v_proj", h, WIDTH, few);
     }
     qkv[0] = kolo_rotary(g, qkv[0], s->heads, 0, 0);
     qkv[1] = kolo_rotary(g, qkv[1], s->kv_heads, 0, 0);
@@ -230,7 +230,7 @@ static const struct {
     bool soak;
 } cases[] = {
     {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, NULL, 0}, false},
-    {{"dp=2,tp=2", 4, 4, 32, 2, {.momentum = 0.9, .clip = 0.5}, KOLO_RECOMPUTE_FULL, 0, NULL, 0},
+    {{"dp=2,tp=2", 4, 4, 32, 2, {.momentum = 0.9, .clip = 0.5}, KOLO_RECOMPUTE_FULL, 0, NULL, 4},
      false},
     {{"tp=3,dp=2", 6, 6, 10, 1, {.kind = KOLO_OPTIMIZER_LAMB, .weight_decay = 0.01}, 0, 0, NULL, 6},
      false},

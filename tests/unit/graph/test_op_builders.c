@@ -108,6 +108,12 @@ static kolo_value concat_nothing(kolo_graph *g, kolo_value x) {
 static kolo_value concat_other(kolo_graph *g, kolo_value x) {
     return kolo_concat_along(g, (kolo_value[]){x, kolo_transpose(g, x, 0, 1)}, 2, 2);
 }
+/* Images are seen as planes: of the first, [6,4,5]. */
+static kolo_value concat_seen(kolo_graph *g, kolo_value x) {
+    kolo_value a = kolo_input(g, "a", KOLO_DTYPE_F32, kolo_shape_4(2, 3, 4, 5));
+    kolo_value b = kolo_input(g, "b", KOLO_DTYPE_F32, kolo_shape_3(6, 4, 7));
+    return kolo_concat_along(g, (kolo_value[]){a, b}, 2, 2);
+}
 static kolo_value permute_twice(kolo_graph *g, kolo_value x) {
     return kolo_permute(g, x, (const int[]){0, 1, 1});
 }
@@ -153,6 +159,7 @@ static void refusals_name_op_and_reason(void **state) {
         {split_short, "split: sizes that add up to 3 of 4"},
         {concat_nothing, "concat: no inputs"},
         {concat_other, "concat: inputs 0 and 1 differ in more than dimension 2"},
+        {concat_seen, "concat: inputs 0 and 1 differ in more than dimension 2"},
         {permute_twice, "permute: dimension 2 of the result"},
         {transpose_beside, "permute: dimension 0 of the result"},
         {group_uneven, "group_norm: give x of [N,C,...] and a number of groups that divides C"},

@@ -538,7 +538,8 @@ static void elementwise_losses_are_the_reference(void **state) {
 static void ctc(int threads) {
     static const struct {
         int64_t n, steps, classes, labels, blank;
-    } all[] = {{3, 1, 2, 1, 0}, {4, 9, 5, 3, 4}, {5, 40, 17, 8, 3}, {2, 70, 40, 31, 0}};
+    } all[] = {
+        {3, 1, 2, 1, 0}, {4, 9, 5, 3, 4}, {5, 40, 17, 8, 3}, {2, 70, 40, 31, 0}, {2, 9, 200, 3, 7}};
     kolo_kernel_spec spec;
     for (size_t i = 0; i < KOLO_COUNT(all); i++) {
         const int64_t n = all[i].n, most = all[i].labels, classes = all[i].classes;
