@@ -11,9 +11,10 @@
 
 static const char exit_statuses[] =
     "0 on success; 2 if the request is invalid (options, alone or for this\n"
-    "model and data); of 'kolo run' that of the rank that failed first, or 126 or 127\n"
-    "if it cannot execute or find the program; 128 + N if signal N ended the command;\n"
-    "1 for all other failures, such as files that are missing or damaged";
+    "model and data); of 'kolo run' that of the rank that it names, 1 if a signal ended\n"
+    "that, or 126 or 127 if it cannot execute or find the program; 128 + N if signal N\n"
+    "ended the command; 1 for all other failures, such as files that are missing or\n"
+    "damaged";
 
 /* Prints a text and frees it. */
 static int print(kolo_text *text) {

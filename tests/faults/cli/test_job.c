@@ -306,7 +306,7 @@ static void workers_must_match_the_outer_launcher(void **state) {
     kolo_process job = start_job("run -n 2 -- '" KOLO_COMMAND
                                  "' train --model mlp --data synthetic --steps 2 --batch 8 "
                                  "--no-eval --workers 3 --progress none");
-    assert_int_equal(test_job_end(&job).code, 1);
+    assert_int_equal(test_job_end(&job).code, 2);
     char *err = errors();
     assert_non_null(strstr(err, "--workers 3, but the launcher started 2: remove --workers"));
     kolo_free(err);
