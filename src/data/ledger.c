@@ -30,11 +30,12 @@ static kolo_status complete_bytes(const kolo_ledger *l, size_t *bytes) {
     return KOLO_OK;
 }
 
-/* Reads from the beginning of a file that holds something. */
+/* Whether a file begins as ledgers do, as far as it goes. */
 static bool is_ledger(const kolo_ledger *l) {
-    char head[sizeof kolo_ledger_head] = "";
+    char head[sizeof kolo_ledger_head - 1];
     rewind(l->file);
-    return fgets(head, sizeof head, l->file) && strcmp(head, kolo_ledger_head) == 0;
+    const size_t n = fread(head, 1, sizeof head, l->file);
+    return memcmp(head, kolo_ledger_head, n) == 0;
 }
 
 /* Writes the lines so far, so that they outlive this process. */
@@ -46,6 +47,10 @@ static kolo_status flush(const kolo_ledger *l) {
 static kolo_status begin(kolo_ledger *l, const kolo_ledger_run *run, bool resumes) {
     size_t bytes = 0;
     KOLO_TRY(kolo_file_open_locked(l->path, &l->file));
+    if (!is_ledger(l)) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s is not a ledger: choose another file with --ledger",
+                         l->path);
+    }
     KOLO_TRY(complete_bytes(l, &bytes));
     if (bytes > 0 && !resumes) {
         return KOLO_FAIL(KOLO_ERR_ARG,
@@ -53,16 +58,13 @@ static kolo_status begin(kolo_ledger *l, const kolo_ledger_run *run, bool resume
                          "remove it",
                          l->path);
     }
-    if (bytes > 0 && !is_ledger(l)) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s is no ledger: choose another file with --ledger",
-                         l->path);
-    }
     KOLO_TRY(kolo_file_truncate(l->file, l->path, bytes));
     if (bytes == 0) fputs(kolo_ledger_head, l->file);
     fprintf(l->file,
-            "run %" PRId64 " from step %" PRId64 ", rank %d of %d, %" PRId64 " samples, %" PRId64
-            " steps, lag %" PRId64 "\n",
-            run->number, run->first, run->rank, run->ranks, run->samples, run->steps, run->lag);
+            "run %" PRId64 " from step %" PRId64 " after run %" PRId64 ", rank %d of %d, %" PRId64
+            " samples, %" PRId64 " steps, lag %" PRId64 "\n",
+            run->number, run->first, run->after, run->rank, run->ranks, run->samples, run->steps,
+            run->lag);
     return flush(l);
 }
 

@@ -4,17 +4,19 @@
  * A worker appends lines to a file of its own, one when the run starts and one for each step:
  *
  *     kolo ledger 1
- *     run 1700000000123456789 from step 0, rank 1 of 2, 50 samples, 5 steps, lag 0
+ *     run 1700000000123456789 from step 0 after run 0, rank 1 of 2, 50 samples, 5 steps, lag 0
  *     epoch 0 step 3 of 10: 17 4 23 8 41
  *     lost 2 after 113 steps
  *
- * The number of a run is the time of its start, the same on all workers. `50 samples` and `5 steps`
- * are those of an epoch, `of 10` the samples of the step over all workers. Where a run goes on when
- * a worker dies, the lines of steps are written before the steps, and worker 0 states how many of
- * another's have been made. A resumed run appends
- * to the files. What earlier runs have recorded of the steps from which it starts, or of later
- * ones, is in no parameters: kolo_ledger_check leaves it out. With a lag of S steps the gradients
- * of the last S steps of the last run are in none either. */
+ * The number of a run is the time of its start, the same on all workers; checkpoints have it, and
+ * `after` names the run that wrote the one from which this run resumed, 0 if none did or that had
+ * no ledger. `50 samples` and `5 steps` are those of an epoch, `of 10` the samples of the step over
+ * all workers. Where a run goes on when a worker dies, the lines of steps are written before the
+ * steps, and worker 0 states how many of another's have been made. A resumed run appends to the
+ * files. kolo_ledger_check reads the last run that made steps and those that it goes on after, each
+ * up to the step from which the next one resumed: what a run has recorded of later steps is in no
+ * parameters of the last. With a lag of S steps the gradients of the last S steps of the last run
+ * are in none either. */
 
 #include "kolo/data.h"
 
@@ -24,6 +26,7 @@ static const char kolo_ledger_head[] = "kolo ledger 1\n";
 
 typedef struct kolo_ledger_run {
     int64_t number;         /* of the run */
+    int64_t after;          /* of the run that it goes on after; 0: none */
     int64_t first;          /* steps made before, from the start of epoch 0 */
     int rank, ranks;        /* workers with different samples */
     int64_t samples, steps; /* of an epoch */
@@ -31,9 +34,8 @@ typedef struct kolo_ledger_run {
 } kolo_ledger_run;
 
 /* Opens the file PATH.RANK, and appends the line of a run. An incomplete line at its end is
- * removed. ARG: the file exists, and the run does not resume one; FORMAT: it is no
- * ledger; IO: it cannot be written, or
- * another process does; NOMEM. */
+ * removed. ARG: the file is a ledger, and the run does not resume one; FORMAT: it is not a ledger;
+ * IO: it cannot be written, or another process does; NOMEM. */
 kolo_status kolo_ledger_open(const char *path, const kolo_ledger_run *run, bool resumes,
                              kolo_ledger **ledger);
 /* Appends the samples of a batch of a loader. IO, NOMEM. */

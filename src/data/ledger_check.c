@@ -12,7 +12,8 @@ enum { NAMED = 10, MOST_TIMES = 255 }; /* samples that a line of the result name
 
 typedef struct run {
     kolo_ledger_run head;
-    int64_t until; /* later runs begin there: what this one has recorded from it on is dropped */
+    int64_t until; /* the next run resumed there: what this one has recorded from it on is not
+                      used; 0: no later run goes on after this one */
     int64_t end;   /* after the last step that is recorded, of those that are not dropped */
 } run;
 
@@ -36,8 +37,11 @@ typedef struct check {
     int64_t line;
     run *runs; /* those of worker 0, which takes part in all */
     size_t n_runs, cap_runs;
-    size_t now;   /* the run whose steps are read */
-    int64_t made; /* steps of it that are read */
+    size_t last;   /* the run whose parameters are asked about */
+    size_t n_used; /* runs whose steps are in these */
+    int64_t first; /* step from which the first of them began */
+    size_t now;    /* the run whose steps are read */
+    int64_t made;  /* steps of it that are read */
     loss *losses;
     size_t n_losses, cap_losses;
     bool counts;
@@ -77,10 +81,10 @@ static bool number(check *c, int64_t *n) {
 static bool read_run(check *c, kolo_ledger_run *r) {
     int64_t rank, ranks;
     const bool read = number(c, &r->number) && skip(c, " from step ") && number(c, &r->first) &&
-                      skip(c, ", rank ") && number(c, &rank) && skip(c, " of ") &&
-                      number(c, &ranks) && skip(c, ", ") && number(c, &r->samples) &&
-                      skip(c, " samples, ") && number(c, &r->steps) && skip(c, " steps, lag ") &&
-                      number(c, &r->lag) && skip(c, "\n");
+                      skip(c, " after run ") && number(c, &r->after) && skip(c, ", rank ") &&
+                      number(c, &rank) && skip(c, " of ") && number(c, &ranks) && skip(c, ", ") &&
+                      number(c, &r->samples) && skip(c, " samples, ") && number(c, &r->steps) &&
+                      skip(c, " steps, lag ") && number(c, &r->lag) && skip(c, "\n");
     if (!read || ranks > INT32_MAX || rank != c->rank || rank >= ranks) return false;
     r->rank = (int)rank;
     r->ranks = (int)ranks;
@@ -97,7 +101,7 @@ static bool read_step(check *c, step *s) {
 /* Worker 0 states the runs; the others take part in those that have enough workers. */
 static kolo_status begin_run(check *c) {
     kolo_ledger_run r;
-    if (!read_run(c, &r)) return fail_line(c, "is no line of a run: the ledger is damaged");
+    if (!read_run(c, &r)) return fail_line(c, "is not the line of a run: the ledger is damaged");
     if (c->rank == 0 && !c->counts) {
         const run *first = c->runs;
         if (first && (r.samples != first->head.samples || r.steps != first->head.steps)) {
@@ -113,21 +117,32 @@ static kolo_status begin_run(check *c) {
     return fail_line(c, "begins a run that is not in the ledger of rank 0");
 }
 
+/* Follows the runs back from the last one that has made a step, to one whose predecessor is not in
+ * this ledger. */
 static void close_runs(check *c) {
-    int64_t until = INT64_MAX;
-    for (size_t i = c->n_runs; i-- > 0;) {
-        c->runs[i].until = until;
-        if (c->runs[i].head.first < until) until = c->runs[i].head.first;
+    int64_t until = INT64_MAX, number;
+    size_t i = c->n_runs;
+    while (i > 1 && c->runs[i - 1].end == 0) i--;
+    c->last = i - 1;
+    number = c->runs[c->last].head.number;
+    for (; i > 0; i--) {
+        run *r = &c->runs[i - 1];
+        if (r->head.number != number) continue;
+        r->until = until;
+        c->first = r->head.first;
+        c->n_used++;
+        if (r->head.first < until) until = r->head.first;
+        number = r->head.after;
     }
 }
 
 /* Steps that are in the parameters at the end of the last run. */
 static int64_t steps_used(const check *c) {
-    int64_t end = c->runs[c->n_runs - 1].head.first;
+    int64_t end = c->runs[c->last].head.first;
     for (size_t i = 0; i < c->n_runs; i++) {
         if (c->runs[i].end > end) end = c->runs[i].end;
     }
-    end -= c->runs[c->n_runs - 1].head.lag;
+    end -= c->runs[c->last].head.lag;
     return end > 0 ? end : 0;
 }
 
@@ -136,7 +151,7 @@ static kolo_status take_loss(check *c) {
     loss l = {.run = c->now};
     const bool read = number(c, &l.rank) && skip(c, " after ") && number(c, &l.steps) &&
                       skip(c, " steps\n") && c->rank == 0 && c->now < c->n_runs;
-    if (!read) return fail_line(c, "is no line of a loss: the ledger is damaged");
+    if (!read) return fail_line(c, "is not the line of a loss: the ledger is damaged");
     if (c->counts) return KOLO_OK;
     if (!KOLO_GROW(c->losses, c->n_losses, c->cap_losses)) return KOLO_NOMEM(sizeof l);
     c->losses[c->n_losses++] = l;
@@ -187,7 +202,7 @@ static kolo_status take_step(check *c, int64_t most) {
     step s;
     epoch *e = NULL;
     if (!read_step(c, &s) || c->now >= c->n_runs) {
-        return fail_line(c, "is no line of a step: the ledger is damaged");
+        return fail_line(c, "is not the line of a step: the ledger is damaged");
     }
     run *r = &c->runs[c->now];
     const int64_t steps = r->head.steps;
@@ -218,7 +233,7 @@ static kolo_status read_lines(check *c, int64_t most) {
         } else if (skip(c, "lost ")) {
             KOLO_TRY(take_loss(c));
         } else {
-            return fail_line(c, "is of no run, step or loss: the ledger is damaged");
+            return fail_line(c, "is not the line of a run, step or loss: the ledger is damaged");
         }
     }
     return KOLO_OK;
@@ -255,9 +270,9 @@ static kolo_status read_files(check *c) {
     if (c->n_runs == 0) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s.0 is the ledger of no run", c->path);
     }
-    close_runs(c);
     const int workers = workers_of(c);
     for (int r = 1; r < workers; r++) KOLO_TRY(read_file(c, r, 0));
+    close_runs(c);
     for (size_t i = 0; i < c->n_runs; i++) {
         run *r = &c->runs[i];
         if (r->end > r->until) r->end = r->until;
@@ -296,7 +311,7 @@ static bool print_samples(const check *c, const epoch *e, const char *what, int 
 static bool print_epoch(const check *c, const epoch *e, kolo_text *text) {
     const kolo_ledger_run *head = &c->runs[0].head;
     const int64_t steps = steps_used(c) - e->number * head->steps;
-    const bool whole = steps >= head->steps && head->first <= e->number * head->steps;
+    const bool whole = steps >= head->steps && c->first <= e->number * head->steps;
     kolo_text_add(text, "epoch %" PRId64 ": ", e->number + 1);
     if (whole) {
         kolo_text_add(text, "%" PRId64 " samples", head->samples);
@@ -319,16 +334,19 @@ static bool print_gap(int64_t first, int64_t end, kolo_text *text) {
 
 static kolo_status print(const check *c, bool *exact, kolo_text *text) {
     const kolo_ledger_run *head = &c->runs[0].head;
-    int64_t next = head->first / head->steps;
+    int64_t next = c->first / head->steps;
     *exact = true;
     for (size_t i = 0; i < c->n_epochs; i++) {
         if (print_gap(next, c->epochs[i].number, text)) *exact = false;
         next = c->epochs[i].number + 1;
         if (!print_epoch(c, &c->epochs[i], text)) *exact = false;
     }
-    const int64_t lag = c->runs[c->n_runs - 1].head.lag;
-    kolo_text_add(text, "%zu run%s, %" PRId64 " steps, at most %d workers", c->n_runs,
-                  c->n_runs == 1 ? "" : "s", steps_used(c), workers_of(c));
+    const int64_t lag = c->runs[c->last].head.lag;
+    kolo_text_add(text, "%zu run%s, %" PRId64 " steps, at most %d workers", c->n_used,
+                  c->n_used == 1 ? "" : "s", steps_used(c), workers_of(c));
+    if (c->first > 0) {
+        kolo_text_add(text, "; steps before %" PRId64 " are not in this ledger", c->first);
+    }
     if (lag > 0) kolo_text_add(text, "; lag:%" PRId64 " drops the last gradients", lag);
     kolo_text_add(text, "\n");
     return text->failed ? KOLO_NOMEM(text->capacity) : KOLO_OK;

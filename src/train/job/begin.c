@@ -70,6 +70,7 @@ static kolo_status open_ledger(kolo_job *j, int64_t number) {
     if (!s->opts.ledger || !kolo_session_counts(j->session)) return KOLO_OK;
     const kolo_ledger_run run = {
         .number = number,
+        .after = j->resume.state.ledger,
         .first = j->state.steps,
         .rank = kolo_session_data_rank(j->session),
         .ranks = kolo_session_data_ranks(j->session),
@@ -83,10 +84,12 @@ static kolo_status open_ledger(kolo_job *j, int64_t number) {
 /* Opens the ledgers of all workers. Collective. */
 static kolo_status open_ledgers(kolo_job *j) {
     struct timespec now;
+    j->state.ledger = 0;
     if (!j->setup.opts.ledger) return KOLO_OK;
     clock_gettime(CLOCK_REALTIME, &now);
     int64_t number = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
     if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, &number, 1, KOLO_DTYPE_I64, 0));
+    j->state.ledger = number;
     return kolo_agree(j->comm, open_ledger(j, number));
 }
 

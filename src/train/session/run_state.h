@@ -15,6 +15,7 @@ typedef struct kolo_run_state {
                                            table; evaluations since then */
     double best;                        /* its value */
     int64_t damaged; /* samples of all ranks that took the place of damaged ones */
+    int64_t ledger;  /* number of the run in its ledger; 0: it has none */
 } kolo_run_state;
 
 /* Appends the state as one line of numbers. Reading it back is exact. */

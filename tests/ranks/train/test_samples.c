@@ -105,7 +105,8 @@ static void resumed_runs_repeat_no_sample(void **state) {
             snprintf(last, sizeof last, "run/checkpoint-%d.safetensors", cases[i].steps[part % 2]);
             if (part < 2) assert_int_equal(remove(last), 0);
         }
-        assert_exact("resumed", 3, i == 0 ? 7 : 8);
+        /* The last run of the second case resumes the first one, as the second did. */
+        assert_exact("resumed", i == 0 ? 3 : 2, i == 0 ? 7 : 8);
     }
 }
 

@@ -10,8 +10,9 @@
 #include <string.h>
 
 #define HEAD "kolo ledger 1\n"
-#define RUN(number, first, rank, ranks)                               \
-    "run " #number " from step " #first ", rank " #rank " of " #ranks \
+#define RUN(number, first, rank, ranks) AFTER(0, number, first, rank, ranks)
+#define AFTER(after, number, first, rank, ranks)                                           \
+    "run " #number " from step " #first " after run " #after ", rank " #rank " of " #ranks \
     ", 5 samples, 2 steps, lag 0\n"
 
 static void put(const char *path, const char *text) {
@@ -45,20 +46,42 @@ static void the_check_counts_each_sample(void **state) {
          "epoch 1: 3 of 5 samples so far; 1 used more than once (4)\n"
          "1 run, 1 steps, at most 1 workers\n"},
         /* Resumed at step 1, by one worker more; what was recorded of later steps is not used. */
-        {HEAD RUN(1, 0, 0, 1) "epoch 0 step 0 of 3: 4 0 2\nepoch 0 step 1 of 2: 1 3\n" RUN(
-             2, 1, 0, 2) "epoch 0 step 1 of 2: 1\n",
-         HEAD RUN(2, 1, 1, 2) "epoch 0 step 1 of 2: 3\n",
+        {HEAD RUN(1, 0, 0, 1) "epoch 0 step 0 of 3: 4 0 2\nepoch 0 step 1 of 2: 1 3\n" AFTER(
+             1, 2, 1, 0, 2) "epoch 0 step 1 of 2: 1\n",
+         HEAD AFTER(1, 2, 1, 1, 2) "epoch 0 step 1 of 2: 3\n",
          "epoch 1: 5 samples, each once\n2 runs, 2 steps, at most 2 workers\n"},
-        /* Resumed twice: at step 3, then at 1. */
-        {HEAD RUN(1, 0, 0, 1) "epoch 0 step 0 of 3: 4 0 2\nepoch 0 step 1 of 2: 1 1\n" RUN(
-             2, 3, 0, 1) "epoch 1 step 1 of 2: 0 1\n" RUN(3, 1, 0, 1) "epoch 0 step 1 of 2: 1 3\n",
-         NULL, "epoch 1: 5 samples, each once\n3 runs, 2 steps, at most 1 workers\n"},
+        /* Resumed twice from the first run: at step 3, then at 1. */
+        {HEAD RUN(1, 0, 0, 1) "epoch 0 step 0 of 3: 4 0 2\nepoch 0 step 1 of 2: 1 1\n" AFTER(
+             1, 2, 3, 0, 1) "epoch 1 step 1 of 2: 0 1\n" AFTER(1, 3, 1, 0, 1) "epoch 0 step 1 of "
+                                                                              "2: 1 3\n",
+         NULL, "epoch 1: 5 samples, each once\n2 runs, 2 steps, at most 1 workers\n"},
+        /* The same, and then a run after the second one: the third is of no use to it. */
+        {HEAD RUN(1, 0, 0, 1) "epoch 0 step 0 of 3: 4 0 2\n" AFTER(
+             1, 2, 1, 0,
+             1) "epoch 0 step 1 of 2: 1 3\n" AFTER(1, 3, 1, 0,
+                                                   1) "epoch 0 step 1 of "
+                                                      "2: 1 1\n" AFTER(
+                                                          2, 4, 2, 0,
+                                                          1) "epoch 1 step 0 of 3: 1 2 3\n",
+         NULL,
+         "epoch 1: 5 samples, each once\nepoch 2: 3 of 5 samples so far, none twice\n"
+         "3 runs, 3 steps, at most 1 workers\n"},
+        /* A run that begins anew, and one that ends before its first step. */
+        {HEAD RUN(1, 0, 0, 1) "epoch 0 step 0 of 3: 4 4 2\n" RUN(
+             2, 0, 0, 1) "epoch 0 step 0 of 3: 4 0 2\n" AFTER(1, 3, 1, 0, 1),
+         NULL, "epoch 1: 3 of 5 samples so far, none twice\n1 run, 1 steps, at most 1 workers\n"},
         /* The first run has no ledger, and then epochs without a line. */
         {HEAD RUN(1, 1, 0, 1) "epoch 0 step 1 of 2: 1 3\nepoch 3 step 1 of 2: 0 1\n", NULL,
          "epoch 1: 2 of 5 samples so far, none twice\nepochs 2 to 3: no samples\n"
-         "epoch 4: 5 samples; 3 missing (2, 3, 4)\n1 run, 8 steps, at most 1 workers\n"},
+         "epoch 4: 5 samples; 3 missing (2, 3, 4)\n1 run, 8 steps, at most 1 workers; steps before "
+         "1 are not in this "
+         "ledger\n"},
+        /* Nor that of the first run, which is in another one. */
+        {HEAD AFTER(7, 2, 1, 0, 1) "epoch 0 step 1 of 2: 1 3\n", NULL,
+         "epoch 1: 2 of 5 samples so far, none twice\n"
+         "1 run, 2 steps, at most 1 workers; steps before 1 are not in this ledger\n"},
         /* The last gradients are dropped. */
-        {HEAD "run 1 from step 0, rank 0 of 1, 5 samples, 2 steps, lag 1\n"
+        {HEAD "run 1 from step 0 after run 0, rank 0 of 1, 5 samples, 2 steps, lag 1\n"
               "epoch 0 step 0 of 3: 4 0 2\nepoch 0 step 1 of 2: 1 3\n",
          NULL,
          "epoch 1: 3 of 5 samples so far, none twice\n"
@@ -95,8 +118,9 @@ static void damaged_ledgers_are_refused(void **state) {
         {HEAD RUN(1, 0, 0, 1) "epoch 9223372036854775807 step 0 of 1: 1\n", NULL, "b.0: line 3"},
         {HEAD RUN(1, 0, 0, 1) "epoch 0 step 0 of 3: 1,2\n", NULL, "b.0: line 3"},
         {HEAD RUN(1, 0, 0, 1) "Epoch 0\n", NULL, "b.0: line 3"},
-        {HEAD RUN(1, 0, 0, 1) "run 2 from step 0, rank 0 of 1, 6 samples, 2 steps, lag 0\n", NULL,
-         "other data"},
+        {HEAD RUN(1, 0, 0,
+                  1) "run 2 from step 0 after run 0, rank 0 of 1, 6 samples, 2 steps, lag 0\n",
+         NULL, "other data"},
         {HEAD "lost 1 after 1 steps\n", NULL, "b.0: line 2"},
         {HEAD RUN(1, 0, 0, 1) "lost 1 after steps\n", NULL, "b.0: line 3"},
         {HEAD RUN(1, 0, 0, 2), NULL, "b.1"},
@@ -127,17 +151,32 @@ static void ledgers_are_continued(void **state) {
     kolo_ledger_close(ledger);
     assert_int_equal(system("printf 'epoch 1 step 2 of 4: 5' >>c.2"), 0);
     assert_int_equal(kolo_ledger_open("c", &run, false, &other), KOLO_ERR_ARG);
-    run =
-        (kolo_ledger_run){.number = 8, .first = 5, .rank = 2, .ranks = 4, .samples = 9, .steps = 3};
+    run = (kolo_ledger_run){
+        .number = 8, .after = 7, .first = 5, .rank = 2, .ranks = 4, .samples = 9, .steps = 3};
     ASSERT_OK(kolo_ledger_open("c", &run, true, &ledger));
     kolo_ledger_close(ledger);
     char *text = test_contents("c.2");
-    assert_string_equal(text, HEAD "run 7 from step 0, rank 2 of 3, 9 samples, 3 steps, lag 0\n"
-                                   "epoch 1 step 1 of 4: 3 1\n"
-                                   "run 8 from step 5, rank 2 of 4, 9 samples, 3 steps, lag 0\n");
+    assert_string_equal(text, HEAD
+                        "run 7 from step 0 after run 0, rank 2 of 3, 9 samples, 3 steps, lag 0\n"
+                        "epoch 1 step 1 of 4: 3 1\n"
+                        "run 8 from step 5 after run 7, rank 2 of 4, 9 samples, 3 steps, lag 0\n");
     kolo_free(text);
-    put("d.2", "data of a user\n");
-    assert_int_equal(kolo_ledger_open("d", &run, true, &other), KOLO_ERR_FORMAT);
+    static const char *const others[] = {"data of a user\n", "data without a newline", "k"};
+    for (size_t i = 0; i < KOLO_COUNT(others); i++) {
+        for (int resumes = 0; resumes < 2; resumes++) {
+            put("d.2", others[i]);
+            kolo_status status = kolo_ledger_open("d", &run, resumes, &other);
+            if (i == 2) { /* a ledger of which little was written */
+                ASSERT_OK(status);
+                kolo_ledger_close(other);
+                continue;
+            }
+            assert_int_equal(status, KOLO_ERR_FORMAT);
+            char *kept = test_contents("d.2");
+            assert_string_equal(kept, others[i]);
+            kolo_free(kept);
+        }
+    }
 }
 
 TEST_MAIN(test_ledger) {
