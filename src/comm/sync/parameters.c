@@ -120,6 +120,7 @@ static kolo_status open_order(kolo_parameters *p, int i) {
         .index = i,
         .staleness = p->opts.staleness,
         .drop = p->opts.drop,
+        .leases = p->opts.leases,
         .reply = kolo_service_reply,
         .owner = p->owner,
     };

@@ -15,11 +15,11 @@ typedef struct header {
     char name[8];
     uint32_t workers, owners, index; /* index: of this owner */
     int32_t staleness, drop;
-    uint32_t lost;        /* any worker */
-    uint64_t count, hash; /* of the requests */
+    uint16_t leases, lost; /* lost: any worker */
+    uint64_t count, hash;  /* of the requests */
 } header;
 
-static const char name[8] = {'k', 'o', 'l', 'o', 'o', 'r', 'd', '2'};
+static const char name[8] = {'k', 'o', 'l', 'o', 'o', 'r', 'd', '3'};
 
 /* Requests of a client that wait for their turn, in their order. */
 typedef struct early {
@@ -53,7 +53,8 @@ static header header_of(const kolo_order_opts *o) {
                 .owners = (uint32_t)o->owners,
                 .index = (uint32_t)o->index,
                 .staleness = o->staleness,
-                .drop = o->drop};
+                .drop = o->drop,
+                .leases = o->leases};
     memcpy(h.name, name, sizeof name);
     return h;
 }
@@ -101,7 +102,7 @@ static kolo_status check_header(const kolo_order_opts *o, const header *h) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s is of server %u, not %d: rename the files back", path,
                          h->index, o->index);
     }
-    if (h->staleness != o->staleness || h->drop != o->drop) {
+    if (h->staleness != o->staleness || h->drop != o->drop || h->leases != o->leases) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s is of a run with another --consistency: use that", path);
     }
     if (!h->lost) return KOLO_OK;

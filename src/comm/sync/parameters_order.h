@@ -15,6 +15,7 @@ typedef struct kolo_order_opts {
     const char *record, *replay;  /* a file to create or one to read: one of them; not kept */
     int workers, owners, index;   /* index: of the owner */
     int staleness, drop;          /* as in kolo_parameters_opts */
+    bool leases;                  /* the same */
     kolo_owner_reply *reply;      /* refuses requests */
     kolo_parameters_owner *owner; /* gets the requests; borrowed */
 } kolo_order_opts;

@@ -238,6 +238,7 @@ static void go_on(owner *o) {
 static void leave(owner *o, int w, bool lost) {
     if (o->workers[w].gone) return;
     o->workers[w].gone = true;
+    if (o->workers[w].lease) o->reply(take(&o->workers[w].lease), KOLO_OK, 0, NULL, 0);
     if (o->leases) kolo_leases_return(o->leases, w);
     o->n_present--;
     pthread_mutex_lock(&o->mutex);

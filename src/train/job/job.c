@@ -21,7 +21,7 @@ kolo_status kolo_job_run(kolo_job *j, kolo_train_result *result) {
     if (j->state.steps >= j->end) KOLO_TRY(kolo_job_evaluate(j)); /* nothing to train */
     if (kolo_session_leases(j->session)) KOLO_TRY(kolo_job_run_leases(j));
     for (int64_t k = j->state.steps; k < j->end; k++) {
-        KOLO_TRY(kolo_job_step(j, k));
+        KOLO_TRY(kolo_job_step(j, k, kolo_now_ns()));
         KOLO_TRY(kolo_job_check_replicas(j, k));
         KOLO_TRY(kolo_job_after_step(j, k));
         KOLO_TRY(kolo_job_save_resumable(j));

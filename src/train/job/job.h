@@ -96,7 +96,8 @@ kolo_status kolo_job_start(kolo_job *j);
 void kolo_job_end(kolo_job *j);
 
 /* step.c */
-kolo_status kolo_job_step(kolo_job *j, int64_t k);
+/* `start`: when it began, before it got a lease. */
+kolo_status kolo_job_step(kolo_job *j, int64_t k, int64_t start);
 /* If it is due after step k: all workers must have the same parameters. Collective. */
 kolo_status kolo_job_check_replicas(kolo_job *j, int64_t k);
 /* Parameters, statistics and optimizer state must be finite. Collective. */

@@ -3,6 +3,7 @@
  * wait for each other, a worker makes as many steps as it gets leases. The batch of the next lease
  * is read during a step, and the one after it asked for; in an order that does not depend on the
  * time, so that a replay gets the same ones. */
+#include "base/clock.h"
 #include "base/integer.h"
 #include "train/job/job.h"
 
@@ -37,6 +38,10 @@ static kolo_status next_lease(kolo_job *j, int64_t rest, int64_t *lease) {
         KOLO_TRY(kolo_session_ask(j->session, end));
         KOLO_TRY(take_answer(j));
     }
+    if (j->n_leases == 1) { /* the batch that is read during the step; it does not wait */
+        KOLO_TRY(kolo_session_ask(j->session, end));
+        KOLO_TRY(take_answer(j));
+    }
     if (j->n_leases == 0) return KOLO_OK;
     *lease = j->leases[0];
     j->leases[0] = j->leases[1];
@@ -48,7 +53,7 @@ static kolo_status next_lease(kolo_job *j, int64_t rest, int64_t *lease) {
 
 /* This worker has no more leases of step k, or had none. */
 static kolo_status pass_step(kolo_job *j, int64_t k) {
-    if (j->state.steps == k) j->state.recent[k % KOLO_LAST_STEPS] = (kolo_sums){0};
+    if (j->state.steps == k) j->state.recent[k % KOLO_LAST_STEPS] = j->setup.zero;
     j->state.steps = k + 1;
     KOLO_TRY(kolo_job_check_replicas(j, k));
     KOLO_TRY(kolo_job_after_step(j, k));
@@ -59,11 +64,16 @@ kolo_status kolo_job_run_leases(kolo_job *j) {
     int64_t k = j->state.steps;
     while (k < j->end) {
         int64_t lease;
-        const int64_t rest = next_rest(j, k);
+        const int64_t start = kolo_now_ns(), rest = next_rest(j, k);
         KOLO_TRY(next_lease(j, rest, &lease));
         const int64_t step = lease < 0 ? rest : kolo_max_i64(lease / j->size, k);
         for (; k < step; k++) KOLO_TRY(pass_step(j, k));
-        if (lease >= 0) KOLO_TRY(kolo_job_step(j, k));
+        if (lease < 0) continue;
+        /* A step may have several leases, and each has a row of times. */
+        if (kolo_rank_times_is_full(j->rank_times)) {
+            KOLO_TRY(kolo_rank_times_exchange(j->rank_times));
+        }
+        KOLO_TRY(kolo_job_step(j, k, start));
     }
     return KOLO_OK;
 }

@@ -158,9 +158,10 @@ kolo_status kolo_job_sum_damaged(kolo_job *j) {
     return KOLO_OK;
 }
 
-kolo_status kolo_job_step(kolo_job *j, int64_t k) {
+kolo_status kolo_job_step(kolo_job *j, int64_t k, int64_t start) {
+    const int64_t begun = kolo_now_ns();
     KOLO_TRY(choose_buckets(j, k));
-    int64_t start = kolo_now_ns();
+    start += kolo_now_ns() - begun;
     double lr = kolo_session_lr_at(j->session, k);
     kolo_batch batch = j->resident.batch;
     kolo_sums sums;

@@ -176,7 +176,7 @@ static void all_combinations_do(void **state) {
     for (int o = 0; o < KOLO_OPTIMIZER_COUNT; o++) {
         for (int a = 0; a < KOLO_ALGORITHM_COUNT; a++) {
             for (int i = 0; i < 4 * 3 * FLAGS; i++) {
-                setting s = {.ranks = 2 + i % 4,
+                setting s = {.ranks = 2 + (i + i / FLAGS) % 4,
                              .optimizer = (kolo_optimizer)o,
                              .algorithm = (kolo_algorithm)a,
                              .zero = i / FLAGS % 4,
