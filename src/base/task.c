@@ -47,6 +47,11 @@ kolo_status kolo_task_start(kolo_status (*body)(void *arg), void *arg, const cha
 
 bool kolo_task_has_ended(const kolo_task *task) { return atomic_load(&task->ended); }
 
+static void destroy(kolo_task *t) {
+    kolo_free(t->error);
+    kolo_free(t);
+}
+
 kolo_status kolo_task_join(kolo_task *task) {
     if (!task) return KOLO_OK;
     pthread_join(task->thread, NULL);
@@ -54,7 +59,12 @@ kolo_status kolo_task_join(kolo_task *task) {
     if (status != KOLO_OK) {
         status = KOLO_FAIL(status, "%s", task->error ? task->error : "out of memory");
     }
-    kolo_free(task->error);
-    kolo_free(task);
+    destroy(task);
     return status;
+}
+
+void kolo_task_destroy(kolo_task *task) {
+    if (!task) return;
+    pthread_join(task->thread, NULL);
+    destroy(task);
 }

@@ -15,3 +15,5 @@ KOLO_SHARED kolo_status kolo_task_start(kolo_status (*run)(void *arg), void *arg
 KOLO_SHARED bool kolo_task_has_ended(const kolo_task *task);
 /* Waits for its end and frees it. Returns its status, with its error; OK for NULL. */
 KOLO_SHARED kolo_status kolo_task_join(kolo_task *task);
+/* The same where another error is returned, which it leaves in place. */
+KOLO_SHARED void kolo_task_destroy(kolo_task *task);

@@ -369,8 +369,10 @@ static kolo_status join_task(kolo_checkpoint_saver *r) {
     return kolo_task_join(task);
 }
 
-/* Closes the file and keeps the buffer. */
+/* Waits for the thread, closes the file and keeps the buffer. */
 static void leave(kolo_checkpoint_saver *r) {
+    kolo_task_destroy(r->task);
+    r->task = NULL;
     close_file(&r->s);
     kolo_free(r->folder);
     r->folder = NULL;
@@ -412,9 +414,7 @@ kolo_status kolo_checkpoint_saver_start(kolo_checkpoint_saver *r, const char *fo
     kolo_status status = kolo_agree(r->s.comm, missing ? KOLO_NOMEM(strlen(folder)) : KOLO_OK);
     if (status == KOLO_OK) status = begin(r, path);
     kolo_free(path);
-    if (status == KOLO_OK) return KOLO_OK;
-    (void)join_task(r);
-    leave(r);
+    if (status != KOLO_OK) leave(r);
     return status;
 }
 
@@ -436,7 +436,6 @@ static kolo_status advance(kolo_checkpoint_saver *r) {
 
 kolo_status kolo_checkpoint_saver_advance(kolo_checkpoint_saver *r, bool *done) {
     kolo_status status = r->stage == IDLE ? KOLO_OK : advance(r);
-    if (status != KOLO_OK) (void)join_task(r);
     *done = status == KOLO_OK && r->stage == IDLE;
     if (status != KOLO_OK || *done) leave(r);
     return status;
@@ -446,7 +445,6 @@ size_t kolo_checkpoint_saver_bytes(const kolo_checkpoint_saver *r) { return r ? 
 
 void kolo_checkpoint_saver_destroy(kolo_checkpoint_saver *r) {
     if (!r) return;
-    (void)join_task(r);
     leave(r);
     kolo_free(r->buffer);
     kolo_free(r->pieces);

@@ -42,6 +42,12 @@ static kolo_status save(kolo_job *j, const kolo_metric *m, double value) {
     return kolo_agree(j->comm, writes ? kolo_job_save(j, path, best, false) : KOLO_OK);
 }
 
+static kolo_status fail_save(kolo_job *j, kolo_status status) {
+    if (status != KOLO_ERR_IO) return status;
+    status = kolo_job_name_kept(status, "checkpoint-best.safetensors", j->state.best_step);
+    return kolo_job_fail_together(j, kolo_job_decide(j, status));
+}
+
 /* A better value that could not be saved counts for patience only. */
 kolo_status kolo_job_compare_best(kolo_job *j) {
     kolo_run_state *s = &j->state;
@@ -56,7 +62,7 @@ kolo_status kolo_job_compare_best(kolo_job *j) {
     s->stale = 0;
     if (j->setup.opts.keep_best) {
         const kolo_status status = save(j, &kolo_metric_table()[row], value);
-        if (status != KOLO_OK) return kolo_job_decide(j, kolo_job_name_kept(j, status));
+        if (status != KOLO_OK) return fail_save(j, status);
     }
     s->best_step = s->steps;
     s->best_row = row;

@@ -66,7 +66,7 @@ static kolo_status finish(kolo_job *j, kolo_train_result *result) {
     const char *final = j->files ? kolo_run_files_checkpoint(j->files) : NULL;
     bool takes_part = j->saves && kolo_store_is_sharded(kolo_session_store(j->session));
     kolo_status status = final || takes_part ? kolo_job_save(j, final, NULL, false) : KOLO_OK;
-    status = kolo_job_name_kept(j, status);
+    status = kolo_job_name_kept(status, "checkpoint", j->saved);
     if (status == KOLO_OK && j->files) status = kolo_job_decide(j, kolo_run_files_draw(j->files));
     KOLO_TRY(kolo_agree(j->comm, status));
     if (j->trace) KOLO_TRY(kolo_trace_write(j->trace, j->comm, j->setup.opts.trace));

@@ -13,12 +13,7 @@
 #include "train/session/agree.h"
 #include "train/session/tuning.h"
 
-/* The steps, from a session that is ready. */
-kolo_status kolo_job_run(kolo_job *j, kolo_train_result *result) {
-    KOLO_TRY(kolo_job_connect(j, kolo_job_start(j)));
-    kolo_job_begin_best(j);
-    j->started = j->reported = j->saved_ns = kolo_now_ns();
-    if (j->state.steps >= j->end) KOLO_TRY(kolo_job_evaluate(j)); /* nothing to train */
+static kolo_status run_steps(kolo_job *j) {
     if (kolo_session_leases(j->session)) KOLO_TRY(kolo_job_run_leases(j));
     for (int64_t k = j->state.steps; k < j->end; k++) {
         KOLO_TRY(kolo_job_step(j, k, kolo_now_ns()));
@@ -26,6 +21,18 @@ kolo_status kolo_job_run(kolo_job *j, kolo_train_result *result) {
         KOLO_TRY(kolo_job_after_step(j, k));
         KOLO_TRY(kolo_job_save_resumable(j));
     }
+    return KOLO_OK;
+}
+
+/* The steps, from a session that is ready. */
+kolo_status kolo_job_run(kolo_job *j, kolo_train_result *result) {
+    KOLO_TRY(kolo_job_connect(j, kolo_job_start(j)));
+    kolo_job_begin_best(j);
+    j->started = j->reported = j->saved_ns = kolo_now_ns();
+    if (j->state.steps >= j->end) KOLO_TRY(kolo_job_evaluate(j)); /* nothing to train */
+    const kolo_status status = run_steps(j);
+    if (status == KOLO_ERR_DIVERGED) return kolo_job_fail_together(j, status);
+    KOLO_TRY(status);
     return kolo_job_finish(j, result);
 }
 

@@ -191,7 +191,9 @@ kolo_status kolo_job_after_step(kolo_job *j, int64_t k) {
         status = write_lines(j, k, epoch_end, due);
         inform(j, k, epoch_end, due);
     }
-    if (line_due && !kolo_job_is_asynchronous(j)) status = kolo_agree(j->comm, status);
+    if (line_due && !kolo_job_is_asynchronous(j)) {
+        status = kolo_job_fail_together(j, kolo_agree(j->comm, status));
+    }
     if (whole) {
         j->state.epoch = (kolo_accumulator){0};
         kolo_rank_times_reset(j->rank_times, KOLO_TIMES_EPOCH);

@@ -62,16 +62,11 @@ kolo_status kolo_job_save(const kolo_job *j, const char *path, const char *best,
     return status;
 }
 
-kolo_status kolo_job_name_kept(const kolo_job *j, kolo_status status) {
-    char kept[64] = "there is no earlier checkpoint";
+kolo_status kolo_job_name_kept(kolo_status status, const char *what, int64_t step) {
     if (status != KOLO_ERR_IO) return status;
-    if (j->saved > 0) {
-        snprintf(kept, sizeof kept, "the checkpoint of step %" PRId64 " is kept", j->saved);
-    }
-    char *error = kolo_strdup(kolo_last_error());
-    if (error) (void)KOLO_FAIL(status, "%s; %s", error, kept);
-    kolo_free(error);
-    return status;
+    if (step == 0) return KOLO_FAIL(status, "%s; there is no earlier %s", kolo_last_error(), what);
+    return KOLO_FAIL(status, "%s; the %s of step %" PRId64 " is kept", kolo_last_error(), what,
+                     step);
 }
 
 kolo_status kolo_job_decide(const kolo_job *j, kolo_status status) {
@@ -154,10 +149,25 @@ kolo_status kolo_job_complete_save(kolo_job *j, bool wait) {
         status = kolo_agree(j->comm, status);
         if (status == KOLO_OK && done) j->saved = j->saving;
         if (status != KOLO_OK || done) j->saving = 0;
-        if (status != KOLO_OK) return kolo_job_decide(j, kolo_job_name_kept(j, status));
+        if (status != KOLO_OK) {
+            return kolo_job_decide(j, kolo_job_name_kept(status, "checkpoint", j->saved));
+        }
         if (!wait) return KOLO_OK;
     }
     return KOLO_OK;
+}
+
+kolo_status kolo_job_fail_together(kolo_job *j, kolo_status status) {
+    if (status == KOLO_OK) return KOLO_OK;
+    char *error = kolo_strdup(kolo_last_error()), kept[64] = "";
+    const kolo_status saved = kolo_job_complete_save(j, true);
+    if (j->saved > 0) {
+        snprintf(kept, sizeof kept, "; the checkpoint of step %" PRId64 " is kept", j->saved);
+    }
+    (void)KOLO_FAIL(status, "%s%s%s", error ? error : "out of memory", saved == KOLO_OK ? "" : "; ",
+                    saved == KOLO_OK ? kept : kolo_last_error());
+    kolo_free(error);
+    return status;
 }
 
 /* Whether steps go on while a checkpoint is written: that takes a collective in each of them. */
@@ -165,13 +175,14 @@ static bool saves_in_background(const kolo_job *j) {
     return !j->setup.opts.wait_for_saves && !kolo_job_is_asynchronous(j);
 }
 
-/* Writes a resumable checkpoint. */
+/* Writes a resumable checkpoint. The run does not go on without its ledger. */
 static kolo_status save_resumable(kolo_job *j) {
     KOLO_TRY(kolo_job_sum_damaged(j));
     j->state.updates = kolo_session_updates(j->session);
     KOLO_TRY(kolo_job_check_parameters(j));
     if (j->setup.opts.ledger) KOLO_TRY(kolo_agree(j->comm, kolo_ledger_sync(j->ledger)));
-    return saves_in_background(j) ? start_saving(j) : save_at_once(j);
+    const kolo_status status = saves_in_background(j) ? start_saving(j) : save_at_once(j);
+    return kolo_job_decide(j, kolo_job_name_kept(status, "checkpoint", j->saved));
 }
 
 /* Writes a resumable checkpoint if one is due. */
@@ -186,5 +197,5 @@ kolo_status kolo_job_save_resumable(kolo_job *j) {
     if (kolo_job_goes_on(j, status)) status = save_resumable(j);
     kolo_session_unsettle(j->session);
     j->saved_ns = kolo_now_ns(); /* also of one that failed */
-    return kolo_job_decide(j, kolo_job_name_kept(j, status));
+    return status;
 }

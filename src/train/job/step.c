@@ -21,11 +21,8 @@ static kolo_status fail_diverged(const kolo_job *j, const char *what, int64_t k)
     return KOLO_FAIL(KOLO_ERR_DIVERGED,
                      "%s at step %" PRId64 " (epoch %" PRId64
                      "): training diverged; lower the learning rate, which is %g here, or warm it "
-                     "up over more epochs%s",
-                     what, k + 1, k / j->setup.epoch_steps + 1, kolo_session_lr_at(j->session, k),
-                     j->setup.opts.checkpoint_steps + j->setup.opts.checkpoint_epochs > 0
-                         ? "; earlier checkpoints are kept"
-                         : "");
+                     "up over more epochs",
+                     what, k + 1, k / j->setup.epoch_steps + 1, kolo_session_lr_at(j->session, k));
 }
 
 static kolo_status check_loss(const kolo_job *j, int64_t k, const kolo_sums *sums) {

@@ -160,6 +160,33 @@ static void a_run_goes_on_after_a_failed_save(void **state) {
     }
 }
 
+/* An error of all ranks comes while several of them write a checkpoint: it is completed. */
+static void a_diverging_run_completes_its_checkpoint(void **state) {
+    forget_run();
+    assert_int_equal(
+        test_run(JOB "--out run --workers 2 --zero 1 --checkpoint-every 1 --lr 1000000"), 1);
+    assert_reports("diverged", "at step 2 (epoch 1): training diverged");
+    assert_reports("diverged", "; the checkpoint of step 1 is kept");
+    assert_int_equal(test_run("checkpoint verify run/checkpoint-1.safetensors"), 0);
+}
+
+/* The best weights have a record of their own. */
+static void a_failed_save_of_the_best_weights_names_those_kept(void **state) {
+    forget_run();
+    assert_int_equal(run_with("open .checkpoint-best. 2 28", NULL,
+                              JOB "--out run --eval-every-steps 1 --keep-best loss --lr 0.01"),
+                     1);
+    assert_reports("best", "run/checkpoint-best.safetensors: No space left on device");
+    assert_reports("best", "; the checkpoint-best.safetensors of step 1 is kept");
+}
+
+static void a_ledger_that_is_not_durable_ends_the_run(void **state) {
+    forget_run();
+    assert_int_equal(
+        run_with("fsync used.0 1 5", NULL, RUN "--on-save-error continue --ledger used"), 1);
+    assert_reports("ledger", "used.0: Input/output error");
+}
+
 /* The run ends, and resumes once the disk has space. */
 static void a_run_stops_at_a_failed_save(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
@@ -264,6 +291,9 @@ TEST_MAIN(test_save_errors) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_goes_on_after_a_failed_save),
         cmocka_unit_test(a_run_stops_at_a_failed_save),
+        cmocka_unit_test(a_diverging_run_completes_its_checkpoint),
+        cmocka_unit_test(a_failed_save_of_the_best_weights_names_those_kept),
+        cmocka_unit_test(a_ledger_that_is_not_durable_ends_the_run),
         cmocka_unit_test(lines_are_whole_or_missing),
         cmocka_unit_test(files_of_the_start_and_the_end_are_needed),
         cmocka_unit_test(steps_do_not_wait_for_the_disk),

@@ -28,6 +28,10 @@ static void a_task_ends_with_its_status(void **state) {
     assert_int_equal(kolo_task_join(task), KOLO_ERR_IO);
     assert_string_equal(kolo_last_error(), "cannot write x");
     ASSERT_OK(kolo_task_join(NULL));
+    ASSERT_OK(kolo_task_start(refuse, "y", "writes a file", &task));
+    kolo_task_destroy(task);
+    assert_string_equal(kolo_last_error(), "cannot write x"); /* of the caller */
+    kolo_task_destroy(NULL);
 }
 
 TEST_MAIN(test_task) {
