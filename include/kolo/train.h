@@ -243,7 +243,8 @@ typedef struct kolo_train_opts {
                             workers make steps without each other (asp). Else a thread writes a
                             copy, a version more in `memory.store` of the result */
     /* The weights with the best value of this metric in the evaluations so far are kept as
-     * checkpoint-best.safetensors in out_dir. NULL: not. Needs evaluations during the run */
+     * checkpoint-best.safetensors in out_dir; a run that is resumed, or with resume_if_any started
+     * again, replaces that file by better ones only. NULL: not. Needs evaluations during the run */
     const char *keep_best;
     /* The run ends after so many evaluations in a row without a better value of `keep_best`, or
      * without it of "loss". 0: not. Needs evaluations during the run; UNSUPPORTED with
@@ -327,8 +328,8 @@ typedef struct kolo_train_result {
     uint64_t parameter_hash;   /* of the final parameters and optimizer state */
     int64_t losses_checked;    /* in_memory: number of initial steps repeated with batches of the
                                   loader, whose losses were bitwise equal; else 0 */
-    /* The best evaluation, with `keep_best` or `patience`: name and value of the metric, and the
-     * step, 0: there was none. */
+    /* The best evaluation, with `keep_best` (that of the weights in the folder) or `patience`: name
+     * and value of the metric, and the step, 0: there was none. */
     char best_metric[32];
     double best_value;
     int64_t best_step;

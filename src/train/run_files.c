@@ -46,10 +46,10 @@ static kolo_status open_files(kolo_run_files *f, const char *folder) {
     return try_checkpoint(f->checkpoint);
 }
 
-/* A new run does not replace what an earlier one trained. */
-static kolo_status check_new(const kolo_run_files *f) {
+/* A new run does not replace what an earlier one trained; `again`: but for its best weights. */
+static kolo_status check_new(const kolo_run_files *f, bool again) {
     KOLO_TRY(kolo_checkpoint_folder_check_empty(f->folder));
-    const char *found = kolo_file_exists(f->checkpoint) ? f->checkpoint : f->best;
+    const char *found = again || kolo_file_exists(f->checkpoint) ? f->checkpoint : f->best;
     if (!kolo_file_exists(found)) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "%s is of %s run: choose another folder with --out, or remove %s; "
@@ -86,16 +86,17 @@ kolo_status kolo_run_files_try(const char *folder, bool resumes) {
     kolo_run_files *f = kolo_zalloc(sizeof *f);
     if (!f) return KOLO_NOMEM(sizeof *f);
     kolo_status status = open_files(f, folder);
-    if (status == KOLO_OK && !resumes) status = check_new(f);
+    if (status == KOLO_OK && !resumes) status = check_new(f, false);
     kolo_run_files_close(f);
     return status;
 }
 
-kolo_status kolo_run_files_open(const char *folder, int64_t step, kolo_run_files **files) {
+kolo_status kolo_run_files_open(const char *folder, int64_t step, bool again,
+                                kolo_run_files **files) {
     kolo_run_files *f = kolo_zalloc(sizeof *f);
     if (!f) return KOLO_NOMEM(sizeof *f);
     kolo_status status = open_files(f, folder);
-    if (status == KOLO_OK && step == 0) status = check_new(f);
+    if (status == KOLO_OK && step == 0) status = check_new(f, again);
     if (status != KOLO_OK) {
         kolo_run_files_close(f);
         return status;

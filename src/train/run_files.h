@@ -7,8 +7,10 @@
 typedef struct kolo_run_files kolo_run_files;
 
 /* Creates the folder and checks that every file can be written; existing files stay. ARG: the run
- * starts at step 0 and the folder holds a checkpoint of an earlier run. IO, naming the path. */
-kolo_status kolo_run_files_open(const char *folder, int64_t step, kolo_run_files **files);
+ * starts at step 0 and the folder holds a checkpoint of an earlier run; `again`: the best weights
+ * may be there, as the run may have been started before. IO, naming the path. */
+kolo_status kolo_run_files_open(const char *folder, int64_t step, bool again,
+                                kolo_run_files **files);
 /* Writes config.yaml (unless `config` is NULL) and removes the lines of metrics.jsonl after `step`.
  * Checkpoints of an earlier run stay until newer ones replace them. IO. */
 kolo_status kolo_run_files_begin(kolo_run_files *files, const char *config, int64_t step);

@@ -121,7 +121,8 @@ static kolo_status open_files(kolo_job *j) {
     int64_t step = j->resume.here ? j->state.steps : 0;
     bool named = j->resume.here && !kolo_folder_exists(o->resume); /* maybe not the latest */
     if (named) KOLO_TRY(kolo_checkpoint_folder_check_latest(o->out_dir, step));
-    return kolo_run_files_open(o->out_dir, step, &j->files);
+    const bool again = o->resume_if_any && o->keep_best;
+    return kolo_run_files_open(o->out_dir, step, again, &j->files);
 }
 
 /* Informs the user where the metrics are, unless the port was given. */

@@ -1,10 +1,14 @@
 /* Runs: the best evaluation, its weights, and patience. Evaluations give the same values on all
- * ranks, so all decide alike. */
+ * ranks, so all decide alike. Patience follows the evaluations of the run; weights are compared
+ * with those in the folder, which may come from steps that a resumed run makes again. */
+#include "base/file.h"
 #include "base/number.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/job/job.h"
 #include "train/session/agree.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static bool is_wanted(const kolo_job *j) {
     return j->setup.opts.keep_best || j->setup.opts.patience > 0;
@@ -15,15 +19,59 @@ static int row_of(const kolo_job *j) {
     return j->setup.opts.keep_best ? kolo_metric_row(j->setup.opts.keep_best) : KOLO_METRIC_LOSS;
 }
 
-/* The record is of the weights in the folder: it begins anew in another one, or with another
- * metric. */
-void kolo_job_begin_best(kolo_job *j) {
+/* Whether weights in the folder of a run that starts anew are of the same one, started before. */
+static kolo_status check_run(const kolo_job *j, const kolo_checkpoint *c) {
+    const kolo_train_opts *o = &j->setup.opts;
+    const char *options = o->model_options ? o->model_options : "";
+    if (j->resume.here) return KOLO_OK; /* its options have been compared */
+    if (strcmp(c->info.model, o->model) == 0 && strcmp(c->info.model_options, options) == 0 &&
+        c->info.seed == o->seed) {
+        return KOLO_OK;
+    }
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%s is of a run with another model or seed: choose another folder with --out, "
+                     "or remove it",
+                     c->path);
+}
+
+/* Reads of which evaluation the weights in the folder are. */
+static void read_record(kolo_job *j, const kolo_checkpoint *c) {
+    const char *text = kolo_safetensors_metadata(c->file, "best");
+    const size_t name = strlen(j->setup.opts.keep_best);
+    char *end;
+    if (!text || strncmp(text, j->setup.opts.keep_best, name) != 0 || text[name] != ' ') return;
+    const double value = kolo_parse_double(text + name + 1, &end);
+    if (*end) return;
+    j->kept = (kolo_best){c->info.steps, value};
+}
+
+/* Weights that are damaged are replaced. */
+static kolo_status read_weights(kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    const char *path = kolo_run_files_best(j->files);
+    kolo_checkpoint c;
+    if (!kolo_file_exists(path)) return KOLO_OK;
+    kolo_status status = kolo_checkpoint_open(path, &c);
+    if (status == KOLO_ERR_FORMAT || status == KOLO_ERR_IO) {
+        if (o->notice) o->notice(o->notice_arg, kolo_last_error(), KOLO_NOTICE_WARNING);
+        return KOLO_OK;
+    }
+    KOLO_TRY(status);
+    status = check_run(j, &c);
+    if (status == KOLO_OK) read_record(j, &c);
+    kolo_checkpoint_close(&c);
+    return status;
+}
+
+kolo_status kolo_job_begin_best(kolo_job *j) {
     kolo_run_state *s = &j->state;
-    const bool same = s->best_row == row_of(j) && (j->resume.here || !j->setup.opts.keep_best);
-    if (!is_wanted(j) || !same) s->best_step = s->best_row = s->stale = 0;
+    if (!is_wanted(j) || s->best_row != row_of(j)) s->best_step = s->best_row = s->stale = 0;
     if (s->best_step == 0) s->best = 0;
     j->stopped = kolo_job_lacks_patience(j) && s->steps < j->end;
     if (j->stopped) j->end = s->steps;
+    if (!j->setup.opts.keep_best) return KOLO_OK;
+    KOLO_TRY(kolo_agree(j->comm, j->files ? read_weights(j) : KOLO_OK));
+    return j->comm ? kolo_broadcast(j->comm, &j->kept, sizeof j->kept, KOLO_DTYPE_U8, 0) : KOLO_OK;
 }
 
 bool kolo_job_lacks_patience(const kolo_job *j) {
@@ -31,10 +79,15 @@ bool kolo_job_lacks_patience(const kolo_job *j) {
     return patience > 0 && j->state.stale >= patience;
 }
 
+static bool is_better(int row, double value, kolo_best than) {
+    return than.step == 0 ? value == value : kolo_metric_is_better(row, value, than.value);
+}
+
 /* Writes the weights; "accuracy 0.9123" stands in their metadata. */
-static kolo_status save(kolo_job *j, const kolo_metric *m, double value) {
-    char best[64];
-    kolo_snprintf(best, sizeof best, "%s %.6g", m->name, value);
+static kolo_status save(kolo_job *j, double value) {
+    char best[64], digits[32];
+    kolo_double_text(value, digits);
+    snprintf(best, sizeof best, "%s %s", j->setup.opts.keep_best, digits);
     KOLO_TRY(kolo_job_check_parameters(j));
     const char *path = j->files ? kolo_run_files_best(j->files) : NULL;
     const bool sharded = kolo_store_is_sharded(kolo_session_store(j->session));
@@ -44,38 +97,42 @@ static kolo_status save(kolo_job *j, const kolo_metric *m, double value) {
 
 static kolo_status fail_save(kolo_job *j, kolo_status status) {
     if (status != KOLO_ERR_IO) return status;
-    status = kolo_job_name_kept(status, "checkpoint-best.safetensors", j->state.best_step);
+    status = kolo_job_name_kept(status, "checkpoint-best.safetensors", j->kept.step);
     return kolo_job_fail_together(j, kolo_job_decide(j, status));
 }
 
-/* A better value that could not be saved counts for patience only. */
+/* Keeps the weights if they are better than those in the folder. */
+static kolo_status keep_weights(kolo_job *j, double value) {
+    const kolo_best now = {j->state.steps, value};
+    if (!is_better(row_of(j), value, j->kept)) return KOLO_OK;
+    const kolo_status status = save(j, value);
+    if (status != KOLO_OK) return fail_save(j, status);
+    j->kept = now;
+    return KOLO_OK;
+}
+
 kolo_status kolo_job_compare_best(kolo_job *j) {
     kolo_run_state *s = &j->state;
     const int row = row_of(j);
     const double value = j->evaluation.metrics.value[row];
     if (!is_wanted(j) || s->steps == j->resume.state.steps) return KOLO_OK; /* no step since then */
-    const bool first = s->best_step == 0 && value == value;
-    if (!first && !kolo_metric_is_better(row, value, s->best)) {
-        s->stale++;
-        return KOLO_OK;
+    s->stale++;
+    if (is_better(row, value, (kolo_best){s->best_step, s->best})) {
+        s->best_step = s->steps;
+        s->best_row = row;
+        s->best = value;
+        s->stale = 0;
     }
-    s->stale = 0;
-    if (j->setup.opts.keep_best) {
-        const kolo_status status = save(j, &kolo_metric_table()[row], value);
-        if (status != KOLO_OK) return fail_save(j, status);
-    }
-    s->best_step = s->steps;
-    s->best_row = row;
-    s->best = value;
-    return KOLO_OK;
+    return j->setup.opts.keep_best ? keep_weights(j, value) : KOLO_OK;
 }
 
 void kolo_job_report_best(const kolo_job *j, kolo_train_result *result) {
     const kolo_run_state *s = &j->state;
+    const kolo_best best = j->setup.opts.keep_best ? j->kept : (kolo_best){s->best_step, s->best};
     result->stopped_early = j->stopped;
-    if (s->best_step == 0) return;
+    if (best.step == 0) return;
     snprintf(result->best_metric, sizeof result->best_metric, "%s",
-             kolo_metric_table()[s->best_row].name);
-    result->best_value = s->best;
-    result->best_step = s->best_step;
+             kolo_metric_table()[row_of(j)].name);
+    result->best_value = best.value;
+    result->best_step = best.step;
 }

@@ -20,6 +20,12 @@
 
 enum { CHECKED_STEPS = 2 }; /* repeated after a benchmark: a loss before and one after an update */
 
+/* An evaluation, after `step`; 0: none. */
+typedef struct kolo_best {
+    int64_t step;
+    double value;
+} kolo_best;
+
 typedef struct kolo_job {
     kolo_comm *world;    /* workers, then servers */
     kolo_comm *comm;     /* of the workers; NULL once a worker is lost that the others outlive */
@@ -71,6 +77,7 @@ typedef struct kolo_job {
     kolo_rank_times *rank_times;
     kolo_evaluation evaluation;
     bool evaluated; /* `evaluation` is valid */
+    kolo_best kept; /* keep_best: of the weights in the folder */
     bool stopped;   /* the run ends before its last step, by patience */
 } kolo_job;
 
@@ -140,9 +147,9 @@ kolo_status kolo_job_name_kept(kolo_status status, const char *what, int64_t ste
 kolo_status kolo_job_decide(const kolo_job *j, kolo_status status);
 
 /* best.c */
-/* Before the first step: begins the record of the best evaluation, or goes on with that of the run
- * that is resumed. */
-void kolo_job_begin_best(kolo_job *j);
+/* Before the first step: begins the record of the best evaluation, or goes on with those of the run
+ * that is resumed and of the weights in the folder. ARG: these are of another run. Collective. */
+kolo_status kolo_job_begin_best(kolo_job *j);
 /* After an evaluation: compares it with the best one, and keeps the weights of a better one if that
  * is asked for. The session is settled. Collective. */
 kolo_status kolo_job_compare_best(kolo_job *j);

@@ -5,6 +5,7 @@
 #include "support/fewer.h"
 #include "support/folder.h"
 #include "support/support.h"
+#include "train/checkpoint/checkpoint.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -120,6 +121,44 @@ static void the_best_is_that_of_the_evaluations(void **state) {
     }
 }
 
+static int best_step(void) {
+    json_t *json = test_json("result.json");
+    const int step = (int)test_json_int(json, "best_step");
+    json_decref(json);
+    return step;
+}
+
+static void assert_weights_of(int step) {
+    kolo_checkpoint c;
+    ASSERT_OK(kolo_checkpoint_open("run/checkpoint-best.safetensors", &c));
+    assert_int_equal(c.info.steps, step);
+    kolo_checkpoint_close(&c);
+    assert_int_equal(best_step(), step);
+}
+
+/* A run that is killed before its first checkpoint, started again, and killed earlier. */
+static void better_weights_of_an_earlier_start_are_kept(void **state) {
+    const best_case *c = &cases[0];
+    forget_run();
+    train(c, STEPS, "");
+    const int best = best_step();
+    assert_true(best > 1);
+    assert_int_equal(unlink("run/checkpoint-final.safetensors"), 0);
+    assert_int_equal(test_run(JOB "--keep-best loss --steps 1 --resume latest --seed 9"), 2);
+    assert_true(test_contains("err", "run/checkpoint-best.safetensors is of a run with another "));
+    train(c, 1, "--checkpoint-every 100 --resume latest");
+    assert_weights_of(best);
+}
+
+/* A run was resumed with --keep-best, which it had not before: the first weights are written. */
+static void a_record_without_weights_does_not_count(void **state) {
+    const best_case without = {"", NULL, false};
+    forget_run();
+    train(&without, STEPS - 1, "--checkpoint-every 100 --patience 100");
+    train(&cases[0], STEPS, "--checkpoint-every 100 --resume latest");
+    assert_weights_of(STEPS);
+}
+
 static void options_without_effect_are_refused(void **state) {
     static const char *const options[][2] = {
         {"--keep-best f1 --out run --eval-every 1", "choose one of loss, accuracy, "},
@@ -158,6 +197,8 @@ static void options_without_effect_are_refused(void **state) {
 TEST_MAIN(test_best) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_best_is_that_of_the_evaluations),
+        cmocka_unit_test(better_weights_of_an_earlier_start_are_kept),
+        cmocka_unit_test(a_record_without_weights_does_not_count),
         cmocka_unit_test(options_without_effect_are_refused),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);

@@ -17,7 +17,7 @@ static void set(kolo_metrics *metrics, const char *name, double value) {
 
 static void reports_are_lines_of_json(void **state) {
     kolo_run_files *files;
-    ASSERT_OK(kolo_run_files_open("test_run_files/a/b", 0, &files));
+    ASSERT_OK(kolo_run_files_open("test_run_files/a/b", 0, false, &files));
     ASSERT_OK(kolo_run_files_begin(files, "model: lenet\n", 0));
     kolo_train_progress train = {.epoch = 1, .step = 5, .train = kolo_metrics_none(), .lr = 0.1};
     set(&train.train, "loss", 0.5);
@@ -107,7 +107,7 @@ static void folders_that_cannot_be_written_are_named(void **state) {
     static const char *const folders[] = {"/proc/kolo", "/dev/null", "/dev/null/run"};
     for (size_t i = 0; i < KOLO_COUNT(folders); i++) {
         kolo_run_files *files;
-        assert_int_equal(kolo_run_files_open(folders[i], 0, &files), KOLO_ERR_IO);
+        assert_int_equal(kolo_run_files_open(folders[i], 0, false, &files), KOLO_ERR_IO);
         assert_non_null(strstr(kolo_last_error(), folders[i]));
     }
 }
