@@ -236,7 +236,8 @@ typedef struct kolo_train_opts {
     /* Interval of resumable checkpoints, checkpoint-STEP.safetensors in out_dir, in steps, in
      * epochs or in seconds by the clock of rank 0, after the step in which they are over; all 0:
      * none. The last step writes one too. The file "latest" names the newest; the newest `keep` are
-     * kept, 0: all. UNSUPPORTED: seconds, where workers make steps without each other. */
+     * kept, 0: all. UNSUPPORTED: seconds, where workers make steps without each other. ARG: `keep`
+     * or `wait_for_saves` without an interval */
     int64_t checkpoint_steps, checkpoint_epochs, keep;
     double checkpoint_seconds;
     bool wait_for_saves; /* steps wait until a checkpoint is written; ARG where they always do, as

@@ -74,7 +74,7 @@ static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) 
     opts->eval_steps = kolo_options_int(o, "eval-every-steps");
     opts->log_every = kolo_options_int(o, "log-every");
     opts->no_eval = !kolo_options_flag(o, "eval");
-    opts->keep = kolo_options_int(o, "keep");
+    if (kolo_options_text(o, "checkpoint-every")) opts->keep = kolo_options_int(o, "keep");
     opts->wait_for_saves = kolo_options_flag(o, "wait-for-saves");
     opts->keep_best = kolo_options_text(o, "keep-best");
     opts->patience = kolo_options_int(o, "patience");
@@ -171,9 +171,6 @@ static kolo_status check_usage(kolo_options *o) {
     bool writes = kolo_options_text(o, "checkpoint-every") != NULL;
     if (kolo_options_typed(o, "keep") && !writes) {
         return KOLO_FAIL(KOLO_ERR_ARG, "--keep requires --checkpoint-every N");
-    }
-    if (kolo_options_typed(o, "wait-for-saves") && !writes) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "--wait-for-saves requires --checkpoint-every N");
     }
     if (kolo_options_typed(o, "on-save-error") && !kolo_options_text(o, "out") &&
         !kolo_options_text(o, "tensorboard")) {

@@ -65,6 +65,8 @@ bool kolo_checkpoint_saver_is_busy(const kolo_checkpoint_saver *saver);
  * some time later. Collective as kolo_checkpoint_saver_start. Its errors, on all ranks that write:
  * nothing is left of the checkpoint. */
 kolo_status kolo_checkpoint_saver_advance(kolo_checkpoint_saver *saver, bool *done);
+/* The memory of the copy that saves of a rank that writes will need. */
+size_t kolo_checkpoint_saver_needs(const kolo_store *store);
 /* The memory of the copy; 0 for NULL. */
 size_t kolo_checkpoint_saver_bytes(const kolo_checkpoint_saver *saver);
 /* Waits for the thread and removes an incomplete checkpoint. NULL is allowed. */

@@ -201,13 +201,7 @@ static int64_t part_at(const saving *s, int64_t n, int r) {
 /* Appends a piece of so many bytes to those of the saver. */
 static kolo_status keep_piece(kolo_checkpoint_saver *r, piece p, const void *data) {
     if (!KOLO_GROW(r->pieces, r->n_pieces, r->cap_pieces)) return KOLO_NOMEM(sizeof p);
-    if (r->used + p.bytes > r->capacity) {
-        const size_t more = r->used + p.bytes + r->capacity / 2;
-        char *grown = kolo_realloc(r->buffer, more);
-        if (!grown) return KOLO_NOMEM(more);
-        r->buffer = grown;
-        r->capacity = more;
-    }
+    KOLO_ASSERT(p.bytes <= r->capacity - r->used);
     p.at = r->used;
     memcpy(r->buffer + p.at, data, p.bytes);
     r->pieces[r->n_pieces++] = p;
@@ -254,10 +248,33 @@ static bool is_in_blocks(const saving *s, const kolo_store_entry *entry) {
     return in_blocks;
 }
 
+/* Whether a saver copies the tensor as it is in the store. */
+static bool is_copied_whole(const saving *s, const kolo_store_entry *entry) {
+    return s->ranks == 1 && !kolo_store_entry_is_sharded(entry) &&
+           !kolo_layout_is_plain(&entry->tensor.layout);
+}
+
+/* What a saver copies of a tensor. */
+static size_t copied_bytes(const saving *s, const kolo_store_entry *entry) {
+    const int64_t n = kolo_shape_count(&entry->canon);
+    int64_t count = part_at(s, n, s->rank + 1) - part_at(s, n, s->rank);
+    if (is_copied_whole(s, entry)) return kolo_tensor_bytes(&entry->tensor);
+    if (entry->cuts && is_in_blocks(s, entry)) count = entry->count;
+    return (size_t)count * kolo_dtype_bytes(entry->tensor.dtype);
+}
+
+static size_t copied_bytes_of_all(const saving *s) {
+    size_t bytes = 0;
+    for (int i = 0; i < kolo_store_count(s->store); i++) {
+        const kolo_store_entry *entry = saved(s, i);
+        if (entry) bytes += copied_bytes(s, entry);
+    }
+    return bytes;
+}
+
 static kolo_status put_tensor(saving *s, int i, const kolo_store_entry *entry, bool failed) {
     const char *data = kolo_store_data(s->store, entry);
-    const bool whole = s->ranks == 1 && !kolo_store_entry_is_sharded(entry);
-    if (s->saver && whole && !failed && !kolo_layout_is_plain(&entry->tensor.layout)) {
+    if (s->saver && !failed && is_copied_whole(s, entry)) {
         const piece raw = {.number = i,
                            .count = kolo_shape_count(&entry->canon),
                            .bytes = kolo_tensor_bytes(&entry->tensor),
@@ -380,20 +397,22 @@ static void leave(kolo_checkpoint_saver *r) {
     r->stage = IDLE;
 }
 
-/* Gives back what the first save has reserved too much. */
-static void fit_buffer(kolo_checkpoint_saver *r) {
-    char *fitting = r->capacity > r->used ? kolo_realloc(r->buffer, r->used + 1) : NULL;
-    if (!fitting) return;
-    r->buffer = fitting;
-    r->capacity = r->used;
+/* Room for the copies; in the first save. */
+static kolo_status reserve(kolo_checkpoint_saver *r) {
+    const size_t bytes = copied_bytes_of_all(&r->s);
+    if (bytes <= r->capacity) return KOLO_OK;
+    kolo_free(r->buffer);
+    r->buffer = kolo_alloc(bytes);
+    r->capacity = r->buffer ? bytes : 0;
+    return r->buffer ? KOLO_OK : KOLO_NOMEM(bytes);
 }
 
 /* Copies everything and starts the thread. */
 static kolo_status begin(kolo_checkpoint_saver *r, const char *path) {
     saving *s = &r->s;
+    KOLO_TRY(kolo_agree(s->comm, reserve(r)));
     KOLO_TRY(open_file(s, path));
     KOLO_TRY(kolo_agree(s->comm, put_all(s)));
-    fit_buffer(r);
     return kolo_agree(s->comm, start_task(r, WRITING));
 }
 
@@ -415,6 +434,8 @@ kolo_status kolo_checkpoint_saver_start(kolo_checkpoint_saver *r, const char *fo
     if (status == KOLO_OK) status = begin(r, path);
     kolo_free(path);
     if (status != KOLO_OK) leave(r);
+    r->s.store = NULL; /* the thread uses neither */
+    r->s.info = NULL;
     return status;
 }
 
@@ -439,6 +460,12 @@ kolo_status kolo_checkpoint_saver_advance(kolo_checkpoint_saver *r, bool *done) 
     *done = status == KOLO_OK && r->stage == IDLE;
     if (status != KOLO_OK || *done) leave(r);
     return status;
+}
+
+size_t kolo_checkpoint_saver_needs(const kolo_store *store) {
+    saving s = start(kolo_store_shard_comm(store), store, NULL);
+    s.training = true;
+    return copied_bytes_of_all(&s);
 }
 
 size_t kolo_checkpoint_saver_bytes(const kolo_checkpoint_saver *r) { return r ? r->capacity : 0; }

@@ -278,12 +278,24 @@ static void skip_measured_buckets(kolo_job *j) {
               KOLO_NOTICE_INFO);
 }
 
+/* The memory on this machine of the copies that checkpoints are written from. */
+static size_t copied_bytes(const kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    const kolo_store *store = kolo_session_store(j->session);
+    const bool saves = o->checkpoint_steps + o->checkpoint_epochs > 0 || o->checkpoint_seconds > 0;
+    const bool sharded = kolo_store_is_sharded(store);
+    if (!saves || o->wait_for_saves || kolo_job_is_asynchronous(j)) return 0;
+    if (!sharded) return j->rank == 0 ? kolo_checkpoint_saver_needs(store) : 0;
+    return kolo_checkpoint_saver_needs(store) *
+           (size_t)(j->comm ? kolo_comm_local_size(j->comm) : 1);
+}
+
 kolo_status kolo_job_create_session(kolo_job *j) {
     skip_measured_buckets(j);
     KOLO_TRY(kolo_session_create_for(&j->setup.session, j->comm, &j->own));
     j->session = j->own;
     KOLO_TRY(compile_sizes(j));
-    KOLO_TRY(kolo_agree(j->comm, kolo_session_check_memory(j->session, j->comm)));
+    KOLO_TRY(kolo_agree(j->comm, kolo_session_check_memory(j->session, j->comm, copied_bytes(j))));
     const int zero = j->setup.opts.zero;
     if (j->setup.opts.reproducible > 0)
         KOLO_TRY(kolo_agree_kernels(j->comm, kolo_session_plan(j->session),

@@ -757,6 +757,12 @@ static void out_of_memory_has_advice(void **state) {
                          1);
         assert_true(test_contains("err", "kolo: 1 worker needs "));
         assert_true(test_contains("err", " GiB for them: take a smaller model or batch, "));
+        assert_int_equal(test_run("train --model mlp:hidden=90000 --data synthetic:N=16,test=1 "
+                                  "--no-recipe --optimizer adam --steps 1 --threads 1 --autotune "
+                                  "off --out copied --checkpoint-every 1"),
+                         1);
+        assert_true(test_contains("err", "), copies for checkpoints "));
+        assert_true(test_contains("err", " --recompute full, or --wait-for-saves\n"));
     }
     if (TEST_FEWER(true, false)) return; /* sanitizers need all of the address space */
     char line[256];
