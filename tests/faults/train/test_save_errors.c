@@ -242,7 +242,7 @@ static void files_of_the_start_and_the_end_are_needed(void **state) {
 /* The first checkpoint and the final weights fit, a second checkpoint does not. */
 static void a_full_file_system_keeps_what_it_has(void **state) {
     if (system("unshare --mount true 2>/dev/null") != 0) {
-        print_message("skipped: mounting needs privileges\n");
+        print_message("skip: mounting needs privileges\n");
         skip();
     }
     forget_run();

@@ -178,7 +178,7 @@ static void a_folder_that_is_not_shared_is_named(void **state) {
                     .result_bytes = sizeof *errors};
     ASSERT_OK(run_rank_job(&run));
     if (errors[0][0] == UNABLE) {
-        print_message("skipped: mounting needs privileges\n");
+        print_message("skip: mounting needs privileges\n");
         skip();
     }
     for (int r = 0; r < 2; r++) {
