@@ -678,6 +678,11 @@ static void run_states_are_read_back_exactly(void **state) {
         ASSERT_OK(kolo_run_state_read("here", text.text, &zero, &t));
         assert_memory_equal(&s, &t, sizeof s);
         kolo_text_fini(&text);
+        s.ledger = INT64_C(1) << 60; /* without a best evaluation, then with one */
+        kolo_run_state_write(&s, &text);
+        ASSERT_OK(kolo_run_state_read("here", text.text, &zero, &t));
+        assert_memory_equal(&s, &t, sizeof s);
+        kolo_text_fini(&text);
         s.best_step = 70;
         s.best = 1.0 / 3;
         s.stale = 2;
@@ -685,7 +690,7 @@ static void run_states_are_read_back_exactly(void **state) {
         kolo_run_state_write(&s, &text);
         ASSERT_OK(kolo_run_state_read("here", text.text, &zero, &t));
         assert_memory_equal(&s, &t, sizeof s);
-        text.text[text.length - 3] = 'x'; /* another metric */
+        text.text[strlen(text.text) - 22] = 'x'; /* another metric */
         assert_int_equal(kolo_run_state_read("here", text.text, &zero, &t), KOLO_ERR_FORMAT);
         kolo_text_fini(&text);
     }

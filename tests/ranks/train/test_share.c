@@ -259,18 +259,19 @@ static void survivors_name_a_lost_rank(void **state) {
 
 /* ---- plans ---- */
 
+static const kolo_dump_opts plan_of_4 = {.what = KOLO_DUMP_PLAN,
+                                         .model = "mlp",
+                                         .model_options = "hidden=64",
+                                         .batch = 4,
+                                         .optimizer.kind = KOLO_OPTIMIZER_ADAM,
+                                         .share = true,
+                                         .ranks = 4};
+
 /* The plan of the first of 4 ranks states what is shared: the parameters alone, in two banks. */
 static void plans_show_what_is_shared(void **state) {
-    const kolo_dump_opts opts = {.what = KOLO_DUMP_PLAN,
-                                 .model = "mlp",
-                                 .model_options = "hidden=64",
-                                 .batch = 4,
-                                 .optimizer.kind = KOLO_OPTIMIZER_ADAM,
-                                 .share = true,
-                                 .ranks = 4};
     char *text;
     size_t own = 0, shared = 0;
-    ASSERT_OK(kolo_dump(&opts, &text));
+    ASSERT_OK(kolo_dump(&plan_of_4, &text));
     const char *at = strstr(text, "store 2 x ");
     if (!at || sscanf(at, "store 2 x %zu + 2 x %zu shared", &own, &shared) != 2) {
         fail_msg("%.200s", text);
@@ -286,14 +287,8 @@ static void plans_show_what_is_shared(void **state) {
 static void level_3_is_level_2_where_parameters_are_shared(void **state) {
     char *plans[2];
     for (int i = 0; i < 2; i++) {
-        const kolo_dump_opts opts = {.what = KOLO_DUMP_PLAN,
-                                     .model = "mlp",
-                                     .model_options = "hidden=64",
-                                     .batch = 4,
-                                     .optimizer.kind = KOLO_OPTIMIZER_ADAM,
-                                     .share = true,
-                                     .zero = 2 + i,
-                                     .ranks = 4};
+        kolo_dump_opts opts = plan_of_4;
+        opts.zero = 2 + i;
         ASSERT_OK(kolo_dump(&opts, &plans[i]));
     }
     assert_non_null(strstr(plans[1], "shared: barrier"));
