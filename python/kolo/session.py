@@ -335,8 +335,8 @@ class Session:
         ends on all ranks. ``progress`` is called on rank 0 about ten times a second, ``notice`` with
         lines for the user. They may read the session (``predict``, ``get``); their exceptions end the
         run. Options are those of kolo_fit_opts: ``steps``, ``augment``, ``out_dir``,
-        ``checkpoint_steps``, ``checkpoint_epochs``, ``keep``,
-        ``checkpoint_seconds``, ``wait_for_saves``, ``keep_best``, ``patience``, ``save_error``, ``resume``, ``resume_if_any``,
+        ``checkpoint_steps``, ``checkpoint_epochs``, ``checkpoint_seconds``, ``keep``,
+        ``wait_for_saves``, ``keep_best``, ``patience``, ``save_error``, ``resume``, ``resume_if_any``,
         ``eval_every``, ``eval_steps``, ``log_every``, ``audit``, ``check_replicas``,
         ``worker_weights``, ``trace``.
         """
