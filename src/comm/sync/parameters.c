@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/engine/comm.h"
+#include "comm/sync/agree.h"
 #include "comm/sync/parameters_order.h"
 #include "comm/sync/parameters_owner.h"
 #include "kolo/service.h"
@@ -150,16 +151,6 @@ static kolo_status allocate(kolo_parameters *p, const float *initial, float **al
     return *all ? KOLO_OK : KOLO_NOMEM(bytes);
 }
 
-/* The ranks agree on success so far. */
-static kolo_status agree(kolo_comm *comm, kolo_status status) {
-    int32_t worst = (int32_t)status;
-    KOLO_TRY(kolo_allreduce(comm, &worst, 1, KOLO_DTYPE_I32, KOLO_MAX));
-    KOLO_TRY(status);
-    if (worst == KOLO_OK) return KOLO_OK;
-    return KOLO_FAIL((kolo_status)worst,
-                     "another rank cannot create the parameters: see its error");
-}
-
 /* Gives the owners rank 0's values, by way of `all` [count]. */
 static kolo_status distribute(kolo_parameters *p, const float *initial, float *all) {
     if (p->count == 0 || !all) return KOLO_OK;
@@ -171,7 +162,7 @@ static kolo_status distribute(kolo_parameters *p, const float *initial, float *a
 
 static kolo_status build(kolo_parameters *p, const float *initial) {
     float *all = NULL;
-    kolo_status status = agree(p->comm, allocate(p, initial, &all));
+    kolo_status status = kolo_agree(p->comm, allocate(p, initial, &all));
     if (status == KOLO_OK) status = distribute(p, initial, all);
     kolo_free(all);
     KOLO_TRY(status);

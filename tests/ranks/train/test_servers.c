@@ -216,19 +216,24 @@ static void recorded_runs_repeat_bitwise(void **state) {
     }
     static const struct {
         const char *record, *replay, *why;
+        int workers, servers;
     } refused[] = {
-        {NULL, "drop", "is of a run with 3 workers"},
-        {NULL, "asp", "2 owners"},
-        {"drop", NULL, "exists"},
+        {NULL, "drop", "is of a run with 3 workers", 2, 1},
+        {NULL, "asp", "2 owners", 2, 1},
+        {NULL, "leases", "another --consistency", 3, 2},
+        {"drop", NULL, "exists", 2, 1},
     };
     for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
-        kolo_train_opts other = options(KOLO_SYNC_PS, 1);
+        const int ranks = refused[i].workers + refused[i].servers;
+        kolo_train_opts other = options(KOLO_SYNC_PS, refused[i].servers);
         other.consistency = "asp";
         other.record = refused[i].record;
         other.replay = refused[i].replay;
-        const train_outcome *o = train_job(3, RANKS_THREAD, &other);
-        for (int r = 0; r < 3; r++) assert_int_equal(o[r].status, KOLO_ERR_ARG);
-        assert_non_null(strstr(o[2].error, refused[i].why)); /* the server */
+        const train_outcome *o = train_job(ranks, RANKS_THREAD, &other);
+        for (int r = 0; r < ranks; r++) { /* the error of a server */
+            assert_int_equal(o[r].status, KOLO_ERR_ARG);
+            assert_non_null(strstr(o[r].error, refused[i].why));
+        }
     }
 }
 
