@@ -113,8 +113,9 @@ static kolo_status begin_run(check *c) {
     c->made = 0;
     c->now = 0;
     while (c->now < c->n_runs && c->runs[c->now].head.number != r.number) c->now++;
-    if (c->now < c->n_runs && c->runs[c->now].head.ranks == r.ranks) return KOLO_OK;
-    return fail_line(c, "begins a run that is not in the ledger of rank 0");
+    /* One that rank 0 refused has no steps. */
+    if (c->now == c->n_runs || c->runs[c->now].head.ranks == r.ranks) return KOLO_OK;
+    return fail_line(c, "begins a run with other workers than in the ledger of rank 0");
 }
 
 /* Follows the runs back from the last one that has made a step, to one whose predecessor is not in
@@ -201,9 +202,8 @@ static kolo_status read_samples(check *c, epoch *e) {
 static kolo_status take_step(check *c, int64_t most) {
     step s;
     epoch *e = NULL;
-    if (!read_step(c, &s) || c->now >= c->n_runs) {
-        return fail_line(c, "is not the line of a step: the ledger is damaged");
-    }
+    if (!read_step(c, &s)) return fail_line(c, "is not the line of a step: the ledger is damaged");
+    if (c->now == c->n_runs) return fail_line(c, "is of a run that is not in the ledger of rank 0");
     run *r = &c->runs[c->now];
     const int64_t steps = r->head.steps;
     if (s.number >= steps || s.epoch > INT64_MAX / steps - 1 || s.of > r->head.samples) {

@@ -66,6 +66,10 @@ static void the_check_counts_each_sample(void **state) {
          NULL,
          "epoch 1: 5 samples, each once\nepoch 2: 3 of 5 samples so far, none twice\n"
          "3 runs, 3 steps, at most 1 workers\n"},
+        /* Another run was refused by worker 0. */
+        {HEAD RUN(1, 0, 0, 2) "epoch 0 step 0 of 3: 4 0\nepoch 0 step 1 of 2: 1\n",
+         HEAD RUN(2, 0, 1, 3) RUN(1, 0, 1, 2) "epoch 0 step 0 of 3: 2\nepoch 0 step 1 of 2: 3\n",
+         "epoch 1: 5 samples, each once\n1 run, 2 steps, at most 2 workers\n"},
         /* A run that begins anew, and one that ends before its first step. */
         {HEAD RUN(1, 0, 0, 1) "epoch 0 step 0 of 3: 4 4 2\n" RUN(
              2, 0, 0, 1) "epoch 0 step 0 of 3: 4 0 2\n" AFTER(1, 3, 1, 0, 1),
@@ -125,7 +129,9 @@ static void damaged_ledgers_are_refused(void **state) {
         {HEAD RUN(1, 0, 0, 1) "lost 1 after steps\n", NULL, "b.0: line 3"},
         {HEAD RUN(1, 0, 0, 2), NULL, "b.1"},
         {HEAD RUN(1, 0, 0, 2), HEAD "epoch 0 step 0 of 1: 1\n", "b.1: line 2"},
-        {HEAD RUN(1, 0, 0, 2), HEAD RUN(3, 0, 1, 2), "not in the ledger of rank 0"},
+        {HEAD RUN(1, 0, 0, 2), HEAD RUN(3, 0, 1, 2) "epoch 0 step 0 of 1: 1\n",
+         "b.1: line 3 is of a run that is not in the ledger of rank 0"},
+        {HEAD RUN(1, 0, 0, 2), HEAD RUN(1, 0, 1, 3), "with other workers"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         bool exact;
