@@ -245,7 +245,8 @@ typedef struct kolo_train_opts {
                             copy, a version more in `memory.store` of the result */
     /* The weights with the best value of this metric in the evaluations so far are kept as
      * checkpoint-best.safetensors in out_dir; a run that is resumed, or with resume_if_any started
-     * again, replaces that file by better ones only. NULL: not. Needs evaluations during the run */
+     * again, replaces that file by better ones only, unless it is of another metric. NULL: not.
+     * Needs evaluations during the run */
     const char *keep_best;
     /* The run ends after so many evaluations in a row without a better value of `keep_best`, or
      * without it of "loss". 0: not. Needs evaluations during the run; UNSUPPORTED with

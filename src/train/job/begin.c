@@ -340,6 +340,7 @@ kolo_status kolo_job_start(kolo_job *j) {
     j->state.steps = kolo_session_steps(j->session);
     j->saved = j->resume.here ? j->resume.state.steps : 0;
     j->end = j->setup.total_steps;
+    KOLO_TRY(kolo_job_begin_best(j)); /* before files of an earlier run are touched */
     KOLO_TRY(kolo_job_open_trace(j));
     KOLO_TRY(open_ledgers(j));
     KOLO_TRY(kolo_agree(j->comm, begin_files(j)));

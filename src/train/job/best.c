@@ -19,19 +19,21 @@ static int row_of(const kolo_job *j) {
     return j->setup.opts.keep_best ? kolo_metric_row(j->setup.opts.keep_best) : KOLO_METRIC_LOSS;
 }
 
+static bool equal(const char *a, const char *b) { return strcmp(a ? a : "", b ? b : "") == 0; }
+
 /* Whether weights in the folder of a run that starts anew are of the same one, started before. */
 static kolo_status check_run(const kolo_job *j, const kolo_checkpoint *c) {
     const kolo_train_opts *o = &j->setup.opts;
-    const char *options = o->model_options ? o->model_options : "";
     if (j->resume.here) return KOLO_OK; /* its options have been compared */
-    if (strcmp(c->info.model, o->model) == 0 && strcmp(c->info.model_options, options) == 0 &&
-        c->info.seed == o->seed) {
+    if (equal(c->info.model, o->model) && equal(c->info.model_options, o->model_options) &&
+        equal(c->info.data, o->data) && c->info.seed == o->seed) {
         return KOLO_OK;
     }
-    return KOLO_FAIL(KOLO_ERR_ARG,
-                     "%s is of a run with another model or seed: choose another folder with --out, "
-                     "or remove it",
-                     c->path);
+    return KOLO_FAIL(
+        KOLO_ERR_ARG,
+        "%s is of a run with another model, data or seed: choose another folder with --out, "
+        "or remove it",
+        c->path);
 }
 
 /* Reads of which evaluation the weights in the folder are. */
@@ -52,7 +54,7 @@ static kolo_status read_weights(kolo_job *j) {
     kolo_checkpoint c;
     if (!kolo_file_exists(path)) return KOLO_OK;
     kolo_status status = kolo_checkpoint_open(path, &c);
-    if (status == KOLO_ERR_FORMAT || status == KOLO_ERR_IO) {
+    if (status == KOLO_ERR_FORMAT) {
         if (o->notice) o->notice(o->notice_arg, kolo_last_error(), KOLO_NOTICE_WARNING);
         return KOLO_OK;
     }

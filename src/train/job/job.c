@@ -27,7 +27,6 @@ static kolo_status run_steps(kolo_job *j) {
 /* The steps, from a session that is ready. */
 kolo_status kolo_job_run(kolo_job *j, kolo_train_result *result) {
     KOLO_TRY(kolo_job_connect(j, kolo_job_start(j)));
-    KOLO_TRY(kolo_job_begin_best(j));
     j->started = j->reported = j->saved_ns = kolo_now_ns();
     if (j->state.steps >= j->end) KOLO_TRY(kolo_job_evaluate(j)); /* nothing to train */
     const kolo_status status = run_steps(j);

@@ -136,8 +136,9 @@ kolo_status kolo_job_save_resumable(kolo_job *j);
 /* Completes a checkpoint that is being written in the background. `wait`: else only if no rank
  * would wait. Collective. */
 kolo_status kolo_job_complete_save(kolo_job *j, bool wait);
-/* After an error that all ranks return in the same step: completes the checkpoint that is being
- * written, and adds to the error which one is kept. Returns `status`. Collective. */
+/* After an error that all ranks return in the same step, unless it is that a rank is lost: completes
+ * the checkpoint that is being written, and adds to the error which one is kept. Returns `status`.
+ * Collective. */
 kolo_status kolo_job_fail_together(kolo_job *j, kolo_status status);
 /* After `what`, "checkpoint", may not have been written: adds to an error of IO of which step the
  * one is that is kept, 0: there is none. Returns `status`. */

@@ -136,7 +136,8 @@ static kolo_status start_saving(kolo_job *j) {
     return status;
 }
 
-kolo_status kolo_job_complete_save(kolo_job *j, bool wait) {
+/* As kolo_job_complete_save; all errors count. */
+static kolo_status complete_save(kolo_job *j, bool wait) {
     bool done = false;
     while (j->saving > 0 && !done) {
         int32_t busy = j->saver && kolo_checkpoint_saver_is_busy(j->saver);
@@ -149,18 +150,21 @@ kolo_status kolo_job_complete_save(kolo_job *j, bool wait) {
         status = kolo_agree(j->comm, status);
         if (status == KOLO_OK && done) j->saved = j->saving;
         if (status != KOLO_OK || done) j->saving = 0;
-        if (status != KOLO_OK) {
-            return kolo_job_decide(j, kolo_job_name_kept(status, "checkpoint", j->saved));
-        }
+        if (status != KOLO_OK) return kolo_job_name_kept(status, "checkpoint", j->saved);
         if (!wait) return KOLO_OK;
     }
     return KOLO_OK;
 }
 
+kolo_status kolo_job_complete_save(kolo_job *j, bool wait) {
+    const kolo_status status = complete_save(j, wait);
+    return status == KOLO_OK ? KOLO_OK : kolo_job_decide(j, status);
+}
+
 kolo_status kolo_job_fail_together(kolo_job *j, kolo_status status) {
-    if (status == KOLO_OK) return KOLO_OK;
+    if (status == KOLO_OK || status == KOLO_ERR_PEER || status == KOLO_ERR_TIMEOUT) return status;
     char *error = kolo_strdup(kolo_last_error()), kept[64] = "";
-    const kolo_status saved = kolo_job_complete_save(j, true);
+    const kolo_status saved = complete_save(j, true);
     if (j->saved > 0) {
         snprintf(kept, sizeof kept, "; the checkpoint of step %" PRId64 " is kept", j->saved);
     }

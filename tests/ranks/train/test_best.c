@@ -144,8 +144,13 @@ static void better_weights_of_an_earlier_start_are_kept(void **state) {
     const int best = best_step();
     assert_true(best > 1);
     assert_int_equal(unlink("run/checkpoint-final.safetensors"), 0);
+    char *lines = test_contents("run/metrics.jsonl");
     assert_int_equal(test_run(JOB "--keep-best loss --steps 1 --resume latest --seed 9"), 2);
     assert_true(test_contains("err", "run/checkpoint-best.safetensors is of a run with another "));
+    char *kept = test_contents("run/metrics.jsonl");
+    assert_string_equal(kept, lines);
+    kolo_free(kept);
+    kolo_free(lines);
     train(c, 1, "--checkpoint-every 100 --resume latest");
     assert_weights_of(best);
 }
