@@ -333,14 +333,17 @@ void kolo_job_close_trace(kolo_job *j) {
     j->trace = NULL;
 }
 
-kolo_status kolo_job_start(kolo_job *j) {
+kolo_status kolo_job_resume(kolo_job *j) {
     KOLO_TRY(try_shared_folder(j));
     KOLO_TRY(kolo_resume_load(&j->resume, j->session, j->comm));
     if (j->resume.state.steps > 0) kolo_session_unsettle(j->session);
     j->state.steps = kolo_session_steps(j->session);
     j->saved = j->resume.here ? j->resume.state.steps : 0;
     j->end = j->setup.total_steps;
-    KOLO_TRY(kolo_job_begin_best(j)); /* before files of an earlier run are touched */
+    return KOLO_OK;
+}
+
+kolo_status kolo_job_start(kolo_job *j) {
     KOLO_TRY(kolo_job_open_trace(j));
     KOLO_TRY(open_ledgers(j));
     KOLO_TRY(kolo_agree(j->comm, begin_files(j)));

@@ -24,9 +24,16 @@ static kolo_status run_steps(kolo_job *j) {
     return KOLO_OK;
 }
 
+/* A run that cannot go on touches no file of an earlier one. */
+static kolo_status start(kolo_job *j) {
+    KOLO_TRY(kolo_job_resume(j));
+    KOLO_TRY(kolo_job_begin_best(j));
+    return kolo_job_start(j);
+}
+
 /* The steps, from a session that is ready. */
 kolo_status kolo_job_run(kolo_job *j, kolo_train_result *result) {
-    KOLO_TRY(kolo_job_connect(j, kolo_job_start(j)));
+    KOLO_TRY(kolo_job_connect(j, start(j)));
     j->started = j->reported = j->saved_ns = kolo_now_ns();
     if (j->state.steps >= j->end) KOLO_TRY(kolo_job_evaluate(j)); /* nothing to train */
     const kolo_status status = run_steps(j);

@@ -98,7 +98,9 @@ kolo_status kolo_job_create_session(kolo_job *j);
 kolo_status kolo_job_open_trace(kolo_job *j);
 /* Before plans of the session are destroyed. */
 void kolo_job_close_trace(kolo_job *j);
-/* Resumes, and opens the batches. Collective. */
+/* Takes the state of the checkpoint to resume from. Collective. */
+kolo_status kolo_job_resume(kolo_job *j);
+/* Begins the files of the run, and opens the batches. Collective. */
 kolo_status kolo_job_start(kolo_job *j);
 void kolo_job_end(kolo_job *j);
 
@@ -136,9 +138,9 @@ kolo_status kolo_job_save_resumable(kolo_job *j);
 /* Completes a checkpoint that is being written in the background. `wait`: else only if no rank
  * would wait. Collective. */
 kolo_status kolo_job_complete_save(kolo_job *j, bool wait);
-/* After an error that all ranks return in the same step, unless it is that a rank is lost: completes
- * the checkpoint that is being written, and adds to the error which one is kept. Returns `status`.
- * Collective. */
+/* After an error that all ranks return in the same step, unless it is that a rank is lost:
+ * completes the checkpoint that is being written, and adds to the error which one is kept. Returns
+ * `status`. Collective. */
 kolo_status kolo_job_fail_together(kolo_job *j, kolo_status status);
 /* After `what`, "checkpoint", may not have been written: adds to an error of IO of which step the
  * one is that is kept, 0: there is none. Returns `status`. */
