@@ -338,6 +338,9 @@ static kolo_status make_any_part(const partitioner *p, const cut_node *c) {
     if (cut->blocks > 1 || (*all > 0 && *dim != cut->dim)) {
         return refuse(p, c->n, c->lead, c->axis, "it is sharded along two dimensions, or in parts");
     }
+    if (c->n->op->part.samples && kolo_node_attr(c->n, c->n->op->part.samples)->i > 0) {
+        return refuse(p, c->n, c->lead, c->axis, "its samples are not along dimension 0");
+    }
     *all = p->whole[c->n->in[c->lead].id].dim[cut->dim];
     *dim = cut->dim;
     kolo_node_attr(c->n, c->n->op->part.first)->i += first_of(p, c);

@@ -91,6 +91,24 @@ static kolo_status complete_sum(sharder *s, kolo_node *n, int axis) {
     return kolo_graph_check(s->g);
 }
 
+/* Where the samples are in input 0, for ops that count them: dimension 1 of [T,N,C], dimension 0 of
+ * [N*T,C], with T rows for each. */
+static void find_samples(const sharder *s, kolo_node *n) {
+    const int dp = kolo_mesh_find(&s->g->mesh, "dp");
+    if (dp < 0 || n->op->part.samples == 0) return;
+    const kolo_value_info *x = kolo_info(s->g, n->in[0]);
+    const kolo_placement *p = &x->placements.axis[dp];
+    if (p->kind != KOLO_PLACEMENT_SHARDED) return;
+    kolo_node_attr(n, n->op->part.samples)->i = p->dim;
+    for (int32_t v = 0; v < s->g->n_values && p->dim == 0; v++) {
+        const kolo_value_info *input = &s->g->values[v];
+        if (input->kind != KOLO_VALUE_INPUT || input->tensor.shape.rank == 0) continue;
+        const int64_t rows = x->tensor.shape.dim[0] / input->tensor.shape.dim[0];
+        kolo_node_attr(n, n->op->part.rows)->i = rows > 1 ? rows : 0;
+        return;
+    }
+}
+
 static kolo_status walk(sharder *s) {
     kolo_graph *g = s->g;
     const int32_t n_nodes = g->n_nodes;
@@ -98,6 +116,7 @@ static kolo_status walk(sharder *s) {
         kolo_node *node = g->nodes[i];
         for (int a = 0; a < g->mesh.n_axes; a++) KOLO_TRY(complete_sum(s, node, a));
         s->order[s->n++] = node;
+        find_samples(s, node);
         KOLO_TRY(kolo_node_propagate(g, node));
     }
     return s->n > n_nodes ? kolo_graph_set_nodes(g, s->order, s->n) : KOLO_OK;

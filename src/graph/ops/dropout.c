@@ -4,10 +4,11 @@
  * The random numbers are a pure function of the step, the layer and the index of the element in the
  * *global* batch. The gradient is therefore the same dropout of dy, without a stored mask, and N
  * ranks drop the same elements as one rank with the whole batch. */
+#include "base/integer.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
-static const char *const attrs[] = {"%p", "layer", "first", "all", "dim", NULL};
+static const char *const attrs[] = {"%p", "layer", "first", "all", "dim", "samples", "rows", NULL};
 
 static kolo_status dropout_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "fll"));
@@ -37,18 +38,28 @@ kolo_dropout_places kolo_dropout_places_of(const kolo_attr *attr, const kolo_sha
                                            int64_t first_sample) {
     const int64_t all = attr[KOLO_DROPOUT_ALL].i, first = attr[KOLO_DROPOUT_FIRST].i;
     const int64_t count = kolo_shape_count(x), row = count / x->dim[0];
-    const int dim = (int)attr[KOLO_DROPOUT_DIM].i;
-    kolo_dropout_places p = {.rows = 1, .count = count, .first = first_sample * row};
+    const int dim = (int)attr[KOLO_DROPOUT_DIM].i, samples = (int)attr[KOLO_DROPOUT_SAMPLES].i;
+    if (samples > 0) { /* all numbers of a sample, then those of the next one */
+        kolo_dropout_places p = {.count = 1, .group = x->dim[samples]};
+        for (int d = samples + 1; d < x->rank; d++) p.count *= x->dim[d];
+        p.rows = count / p.count;
+        p.stride = count / p.group;
+        p.first = first_sample * p.stride;
+        return p;
+    }
+    const int64_t first_row = first_sample * kolo_max_i64(attr[KOLO_DROPOUT_ROWS].i, 1);
+    kolo_dropout_places p = {.rows = 1, .count = count, .group = 1, .first = first_row * row};
     if (all == 0) return p;
     if (dim == 0) { /* of the samples */
         p.first += first * row;
         return p;
     }
     for (int d = 0; d < dim; d++) p.rows *= x->dim[d];
+    p.group = p.rows;
     const int64_t each = count / p.rows / x->dim[dim]; /* numbers for one step along dim */
     p.count = x->dim[dim] * each;
     p.stride = all * each;
-    p.first = first_sample * (row / x->dim[dim] * all) + first * each;
+    p.first = first_row * (row / x->dim[dim] * all) + first * each;
     return p;
 }
 
@@ -59,7 +70,9 @@ const kolo_op kolo_op_dropout = {
     .part = {.index = '*',
              .first = KOLO_ATTR(KOLO_DROPOUT_FIRST),
              .all = KOLO_ATTR(KOLO_DROPOUT_ALL),
-             .dim = KOLO_ATTR(KOLO_DROPOUT_DIM)},
+             .dim = KOLO_ATTR(KOLO_DROPOUT_DIM),
+             .samples = KOLO_ATTR(KOLO_DROPOUT_SAMPLES),
+             .rows = KOLO_ATTR(KOLO_DROPOUT_ROWS)},
     .min_in = 3,
     .max_in = 3,
     .layout = {.in = "app", .out = "a"},

@@ -228,9 +228,11 @@ enum { KOLO_WINDOW_FIRST, KOLO_WINDOW_COUNT, KOLO_WINDOW_AXIS };
 
 /* dropout: x [N,...], rng_key i64 [], first_sample i64 [] -> y: 0 where the random number of the
  * element is below p, else x / (1 - p). The numbers are those of kolo_rng_make(rng_key,
- * KOLO_RNG_DROPOUT, layer), indexed by the place of the element in the global batch, in which row 0
- * of x is row first_sample. All 64 bits of rng_key count. The gradient is the same dropout of dy.
- * With `all`, x has the elements from `first` on of `all` along dimension `dim`.
+ * KOLO_RNG_DROPOUT, layer), indexed by the place of the element in the global batch: that of its
+ * sample, then that in the sample. x begins with sample first_sample; each has `rows` steps (0: 1)
+ * along dimension 0, or one along dimension `samples`. All 64 bits of rng_key count. The gradient
+ * is the same dropout of dy. With `all`, x has the elements from `first` on of `all` along
+ * dimension `dim`.
  */
 enum {
     KOLO_DROPOUT_P,
@@ -238,14 +240,19 @@ enum {
     KOLO_DROPOUT_FIRST,
     KOLO_DROPOUT_ALL,
     KOLO_DROPOUT_DIM,
+    KOLO_DROPOUT_SAMPLES,
+    KOLO_DROPOUT_ROWS,
 };
-/* What is contiguous in the order of the random numbers: `rows` times `count` elements, which are
- * `stride` numbers apart; the first has number `first`. */
+/* What is contiguous in the order of the random numbers: `rows` times `count` elements. The first
+ * of row i has number first + i % group * stride + i / group * count. */
 typedef struct kolo_dropout_places {
-    int64_t rows, count, stride, first;
+    int64_t rows, count, group, stride, first;
 } kolo_dropout_places;
 kolo_dropout_places kolo_dropout_places_of(const kolo_attr *attr, const kolo_shape *x,
                                            int64_t first_sample);
+static inline int64_t kolo_dropout_place(const kolo_dropout_places *p, int64_t row) {
+    return p->first + row % p->group * p->stride + row / p->group * p->count;
+}
 
 /* softmax_xent: logits [N,C,...], labels i32 [N,...], [weights [C]] -> loss [] (sum over all
  * labels), probs [N,C,...]. With the target t = weights ((1 - smoothing) onehot + smoothing / C) a

@@ -11,7 +11,7 @@ static void dropout(const kolo_call *call) {
     kolo_rng rng =
         kolo_rng_make((uint64_t)*key, KOLO_RNG_DROPOUT, (uint64_t)spec->attr[KOLO_DROPOUT_LAYER].i);
     for (int64_t i = 0; i < at.rows * at.count; i++) {
-        uint64_t place = (uint64_t)(at.first + i / at.count * at.stride + i % at.count);
+        uint64_t place = (uint64_t)(kolo_dropout_place(&at, i / at.count) + i % at.count);
         y[i] = (double)kolo_rng_uniform(&rng, place) < p ? 0 : x[i] / (1 - p);
     }
 }

@@ -10,7 +10,8 @@ static double fit(kolo_kernel_spec *spec) {
     kolo_simd_image image;
     const kolo_tensor *x = &spec->in[0];
     bool plain = kolo_spec_is_plain(spec);
-    bool inner = spec->attr[KOLO_DROPOUT_ALL].i > 0 && spec->attr[KOLO_DROPOUT_DIM].i > 0;
+    bool inner = (spec->attr[KOLO_DROPOUT_ALL].i > 0 && spec->attr[KOLO_DROPOUT_DIM].i > 0) ||
+                 spec->attr[KOLO_DROPOUT_SAMPLES].i > 0;
     if (!kolo_simd_supports(spec) || (inner && !plain)) return -1;
     if (!plain && (x->dtype != KOLO_DTYPE_F32 || !kolo_simd_image_of(x, &image) ||
                    !kolo_layout_equal(&x->layout, &spec->out[0].layout))) {
@@ -86,18 +87,18 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
 typedef struct rows_job {
     kolo_simd_dropout_job job;
     kolo_kernel_loop loop;
-    int64_t count, stride;
+    kolo_dropout_places places;
 } rows_job;
 
 static void drop_rows(const void *arg, int part, int64_t begin, int64_t end) {
     const rows_job *rows = arg;
     for (int64_t i = begin; i < end; i++) {
         kolo_simd_dropout_job job = rows->job;
-        const size_t at = (size_t)(i * rows->count) * (job.bf16 ? 2 : 4);
+        const size_t at = (size_t)(i * rows->places.count) * (job.bf16 ? 2 : 4);
         job.x = (const char *)job.x + at;
         job.y = (char *)job.y + at;
-        job.place += (uint64_t)(i * rows->stride);
-        rows->loop(&job, part, 0, rows->count);
+        job.place = (uint64_t)kolo_dropout_place(&rows->places, i);
+        rows->loop(&job, part, 0, rows->places.count);
     }
 }
 
@@ -126,7 +127,7 @@ static void run(const kolo_call *call) {
         kolo_kernel_parallel(spec->threads, places.count, loop, &job);
         return;
     }
-    const rows_job rows = {job, loop, places.count, places.stride};
+    const rows_job rows = {job, loop, places};
     kolo_kernel_parallel(spec->threads, places.rows, drop_rows, &rows);
 }
 

@@ -115,6 +115,9 @@ static kolo_status build_various(kolo_graph *g, int64_t n, void *arg) {
     const kolo_cross_attention_opts opts = {.heads = 4, .kv_heads = 2, .causal = true};
     h = kolo_cross_attention(g, kolo_rotary(g, head[0], 4, 0, 0), kolo_rotary(g, head[1], 2, 0, 0),
                              head[2], &opts);
+    h = kolo_reshape(g, h, kolo_shape_2(n * PIXELS, WIDTH)); /* several rows for each sample */
+    h = kolo_reshape(g, kolo_dropout(g, h, 0.3), kolo_shape_3(n, PIXELS, WIDTH));
+    h = kolo_transpose(g, kolo_dropout(g, kolo_transpose(g, h, 0, 1), 0.2), 0, 1);
     h = kolo_maximum(g, kolo_add(g, x, h), kolo_leaky_relu(g, x, 0.1));
     h = kolo_reduce_max(g, h, (int[]){1}, 1, false);
     kolo_value logits = kolo_linear(g, h, weight(g, "out", kolo_shape_2(CLASSES, WIDTH), WIDTH));
