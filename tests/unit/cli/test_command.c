@@ -552,7 +552,7 @@ static void bf16_matches_info(void **state) {
                         "--threads 1 --progress plain --precision bf16";
     assert_int_equal(test_run("info"), 0);
     bool none = test_contains("out", "bf16              no: ");
-    bool memory_alone = test_contains("out", "multiplied in f32: for memory\n");
+    bool memory_alone = test_contains("out", "computed in f32: saves memory\n");
     assert_int_equal(test_run(train), none ? 2 : 0);
     bool warned = test_contains("err", "precision bf16 saves memory only");
     assert_true(warned == memory_alone && none == test_contains("err", "precision bf16 takes"));
