@@ -41,7 +41,10 @@ typedef struct kolo_dump_opts {
     int64_t bucket_bytes;  /* default KOLO_BUCKET_BYTES */
     const char *buckets;   /* PLAN: bytes of the first buckets of gradients, "1M,400K", of workers
                               that do not share parameters; NULL: all of bucket_bytes */
-    int threads;           /* default 1 */
+    const char *compress;  /* PASSES, PLAN, SCHEDULE: see kolo_train_opts; of workers that do not
+                              share parameters; not auto */
+    int64_t compress_min_bytes; /* default 64 KiB */
+    int threads;                /* default 1 */
     bool reference_kernels, no_winograd;
     kolo_recompute recompute; /* default none */
     kolo_precision precision; /* default f32 */

@@ -164,12 +164,12 @@ typedef struct kolo_train_opts {
                                 bound (docs/servers.md). NULL: bsp. The others: UNSUPPORTED with
                                 `zero`, `reproducible` and `sparse_embedding`, those with rounds
                                 also with `sync_bn` */
-    const char *compress; /* codec of gradients, with error feedback: "f16", "bf16", "int8", "1bit"
-                             or "topk:R" (kolo/codec.h); or "powersgd:R", sums of factors of rank R,
-                             1 to 4 (docs/consistency.md); under bmuf and diloco, of the changes of
-                             a round. Codecs: each rank sends its code to all others. NULL: none.
-                             UNSUPPORTED with `zero`, `reproducible`, local rounds, and 1bit with
-                             optimizers that have second moments */
+    const char *compress; /* gradients, with error feedback: "f16", "bf16", "int8", "1bit", "topk:R"
+                             (kolo/codec.h); "powersgd:R", factors of rank R, 1 to 4; those of some
+                             parameters, "int8,only=A,B"; "auto=int8", where it pays by times of the
+                             first steps (docs/consistency.md); with bmuf and diloco, the changes of
+                             a round. NULL: none. UNSUPPORTED with `zero`, `reproducible`, local
+                             rounds, and 1bit with optimizers that have second moments */
     int64_t compress_min_bytes; /* smaller gradients are not compressed; default 64 KiB */
     int64_t epochs, steps;      /* the run ends at the first limit reached; both 0: one epoch */
     double lr;                  /* default 0.01 */

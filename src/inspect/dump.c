@@ -8,6 +8,7 @@
 #include "plan/plan.h"
 #include "plan/program.h"
 #include "train/session/buckets.h"
+#include "train/session/compression.h"
 #include "train/session/owner.h"
 #include "train/session/tuning.h"
 
@@ -35,10 +36,13 @@ static kolo_status build(const kolo_dump_opts *o, kolo_graph **graph) {
 static kolo_mesh mesh_of(const kolo_dump_opts *o) {
     kolo_mesh mesh;
     if (o->mesh && kolo_mesh_parse(o->mesh, 0, &mesh) == KOLO_OK) return mesh;
-    return (kolo_mesh){o->zero > 0 || o->share || o->sync_bn, {{"dp", o->ranks}}};
+    return (kolo_mesh){o->zero > 0 || o->share || o->sync_bn || o->compress, {{"dp", o->ranks}}};
 }
 
 static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
+    kolo_compression compression = {.min_bytes = (size_t)o->compress_min_bytes};
+    bool measured;
+    if (o->compress) (void)kolo_compression_parse(o->compress, &compression, &measured); /* valid */
     return (kolo_plan_opts){
         .train = !o->evaluate,
         .optimizer = o->optimizer,
@@ -48,6 +52,7 @@ static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
         .zero = o->zero,
         .share = o->share,
         .sync_batch_norm = o->sync_bn,
+        .compression = compression,
         .recompute = o->recompute,
         .precision = o->precision,
         .micro_batches = o->accumulate,
@@ -89,7 +94,7 @@ static kolo_status dump_graph(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_t
  * compiling is local to each rank. */
 static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
     bool schedule = o->what == KOLO_DUMP_SCHEDULE;
-    int ranks = schedule || o->zero > 0 || o->share || o->mesh ? o->ranks : 1;
+    int ranks = schedule || o->zero > 0 || o->share || o->mesh || o->compress ? o->ranks : 1;
     kolo_graph *g;
     kolo_store *store = NULL;
     kolo_plan *plan = NULL;
@@ -171,10 +176,30 @@ static kolo_status check_buckets(const kolo_dump_opts *o) {
                          "kolo train measures the buckets auto: give the sizes that it printed");
     }
     const bool sums = (o->what == KOLO_DUMP_PLAN || o->what == KOLO_DUMP_SCHEDULE) &&
-                      o->zero == 0 && !o->mesh && !o->evaluate && o->ranks > 1;
+                      o->zero == 0 && !o->mesh && !o->evaluate && !o->compress && o->ranks > 1;
     if (sums) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "--buckets is for --what plan or schedule of data-parallel "
-                                   "training on several ranks without --zero: omit it");
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "--buckets is for --what plan or schedule of data-parallel "
+                     "training on several ranks without --zero and --compress: omit it");
+}
+
+static kolo_status check_compression(const kolo_dump_opts *o) {
+    kolo_compression compression;
+    bool measured;
+    KOLO_TRY(kolo_compression_parse(o->compress, &compression, &measured));
+    if (measured) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "kolo train measures where to compress: give what it printed in the place "
+                         "of --compress %s",
+                         o->compress);
+    }
+    const bool exchanges = o->what != KOLO_DUMP_GRAPH && o->what != KOLO_DUMP_PROGRAM &&
+                           o->what != KOLO_DUMP_SERVERS && o->zero == 0 && !o->mesh &&
+                           !o->evaluate && o->ranks > 1;
+    if (exchanges) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "--compress is for --what passes, plan or schedule of data-parallel training "
+                     "on several ranks without --zero: omit it");
 }
 
 static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
@@ -204,9 +229,12 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     if (!out->bucket_bytes) out->bucket_bytes = KOLO_BUCKET_BYTES;
     if (!out->threads) out->threads = 1;
     if (!out->ranks) out->ranks = 2;
+    if (!out->compress_min_bytes) out->compress_min_bytes = KOLO_COMPRESS_MIN_BYTES;
+    if (out->compress && strcmp(out->compress, "none") == 0) out->compress = NULL;
+    if (out->compress) KOLO_TRY(check_compression(out));
     if (out->buckets) KOLO_TRY(check_buckets(out));
-    out->share &= !out->buckets && out->what != KOLO_DUMP_SCHEDULE && !out->mesh &&
-                  !out->sparse_embedding && !out->evaluate;
+    out->share &= !out->buckets && !out->compress && out->what != KOLO_DUMP_SCHEDULE &&
+                  !out->mesh && !out->sparse_embedding && !out->evaluate;
     if (out->batch < 0 || out->classes < 0 || out->bucket_bytes < 0 || out->threads < 0 ||
         out->ranks < 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,

@@ -7,8 +7,8 @@
 #include "kolo/profile.h"
 #include "pass/bucket_plan.h"
 #include "train/session/agree.h"
-#include "train/session/buckets.h"
 #include "train/session/setup.h"
+#include "train/session/sum_time.h"
 #include "train/session/tuning.h"
 
 #include <math.h>

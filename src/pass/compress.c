@@ -43,6 +43,7 @@ static int32_t compresses(const compressor *c, const kolo_node *n) {
     if (param < 0) return -1;
     const kolo_tensor *t = &kolo_info(c->g, n->in[0])->tensor;
     if (kolo_tensor_bytes(t) < c->how->min_bytes) return -1;
+    if (c->how->only && !kolo_name_matches(c->how->only, c->g->values[param].name)) return -1;
     return c->how->power_rank == 0 || has_factors(t, c->how->power_rank) ? param : -1;
 }
 
@@ -224,6 +225,7 @@ kolo_status kolo_pass_compress(kolo_graph *g, const kolo_compression *how) {
     const size_t values = (size_t)g->n_values + 1, nodes = 8 * (size_t)g->n_nodes + 1;
     kolo_arena arena = {0};
     c.axis = kolo_mesh_find(&g->mesh, "dp");
+    KOLO_TRY(kolo_patterns_check(g, "compress", how->only));
     if (c.axis < 0 || g->mesh.axes[c.axis].size == 1) return KOLO_OK; /* nothing is sent */
     c.ranks = g->mesh.axes[c.axis].size;
     c.param_of = kolo_arena_alloc(&arena, values * sizeof *c.param_of);

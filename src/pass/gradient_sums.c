@@ -11,17 +11,32 @@ void kolo_find_gradients(const kolo_graph *g, int32_t *param_of) {
     }
 }
 
+/* What a node that changes a layout reads to make v; KOLO_NONE: none makes it. */
+static kolo_value in_another_layout(const kolo_graph *g, kolo_value v) {
+    const int32_t producer = kolo_info(g, v)->producer;
+    const bool reorders = producer >= 0 && g->nodes[producer]->op == &kolo_op_reorder;
+    return reorders ? g->nodes[producer]->in[0] : KOLO_NONE;
+}
+
 int32_t kolo_summed_gradient(const kolo_graph *g, const kolo_node *n, int axis,
                              const int32_t *param_of) {
     if (n->op->comm != KOLO_OP_REDISTRIBUTE) return -1;
     const kolo_placement *from = &n->move->from.axis[axis], *to = &n->move->to.axis[axis];
     if (from->kind != KOLO_PLACEMENT_PARTIAL || to->kind != KOLO_PLACEMENT_INVARIANT) return -1;
-    for (kolo_value v = n->in[0];;) {
-        int32_t producer = kolo_info(g, v)->producer;
+    for (kolo_value v = n->in[0]; kolo_value_ok(v); v = in_another_layout(g, v)) {
         if (param_of[v.id] >= 0) return param_of[v.id];
-        if (producer < 0 || g->nodes[producer]->op != &kolo_op_reorder) return -1;
-        v = g->nodes[producer]->in[0];
     }
+    return -1;
+}
+
+int32_t kolo_parameter_of_gradient(const kolo_graph *g, kolo_value v) {
+    for (; kolo_value_ok(v); v = in_another_layout(g, v)) {
+        for (int32_t p = 0; p < g->n_values; p++) {
+            const kolo_value_info *info = &g->values[p];
+            if (info->kind == KOLO_VALUE_PARAM && info->grad.id == v.id) return p;
+        }
+    }
+    return -1;
 }
 
 kolo_value kolo_gradient_state(kolo_graph *g, const char *what, kolo_value gradient, int32_t param,

@@ -9,6 +9,8 @@ void kolo_find_gradients(const kolo_graph *g, int32_t *param_of);
  * it is no such node. */
 int32_t kolo_summed_gradient(const kolo_graph *g, const kolo_node *n, int axis,
                              const int32_t *param_of);
+/* The parameter whose gradient a value is, maybe in another layout; -1: none. */
+int32_t kolo_parameter_of_gradient(const kolo_graph *g, kolo_value v);
 /* A state "optimizer.WHAT.PARAMETER" with the tensor of a gradient, of which each rank of the axis
  * has a version of its own. KOLO_NONE: the graph has failed. */
 kolo_value kolo_gradient_state(kolo_graph *g, const char *what, kolo_value gradient, int32_t param,

@@ -184,13 +184,16 @@ typedef struct kolo_compression {
     kolo_codec codec;
     int power_rank;   /* of the factors, at most KOLO_POWER_RANKS; 0: the codec */
     size_t min_bytes; /* of a gradient */
+    const char *only; /* patterns of the parameters whose gradients are compressed, "A,B", borrowed;
+                         "": none are; NULL: all */
 } kolo_compression;
 static inline bool kolo_compresses(const kolo_compression *c) {
     return c->codec.kind != KOLO_CODEC_NONE || c->power_rank > 0;
 }
 
 /* Compresses the gradients of parameters, of at least min_bytes, that are summed over the ranks of
- * the axis dp. Adds a residual for each to the optimizer state. Runs before lower_comm. */
+ * the axis dp. Adds a residual for each to the optimizer state. Runs before lower_comm. ARG: a
+ * pattern matches no parameter. */
 kolo_status kolo_pass_compress(kolo_graph *g, const kolo_compression *how);
 
 /* Lowers redistributions to communication: a post and a wait for each bucket (comm_order.h). Groups

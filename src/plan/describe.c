@@ -4,6 +4,7 @@
  * backward, updates are update. All others are forward if a forward node or
  * an output reads them, else they belong to the phase of their first reader. */
 #include "kernel/select/families.h"
+#include "pass/gradient_sums.h"
 #include "plan/internal.h"
 
 #include <string.h>
@@ -128,6 +129,19 @@ static size_t summed_bytes(const kolo_plan *p, const kolo_step *step) {
         if (t->shape.rank > 0) bytes += kolo_tensor_bytes(t);
     }
     return bytes;
+}
+
+const char *kolo_plan_gradient_name(const kolo_plan *p, int bucket) {
+    for (int i = 0; i < p->n_steps; i++) {
+        const kolo_step *step = &p->steps[i];
+        if (summed_bytes(p, step) == 0 || step->bucket != bucket) continue;
+        const kolo_node *n = p->graph->nodes[step->node];
+        for (int k = 0; k < n->n_in; k++) {
+            const int32_t param = kolo_parameter_of_gradient(p->graph, n->in[k]);
+            if (param >= 0) return p->graph->values[param].name;
+        }
+    }
+    return NULL;
 }
 
 int kolo_plan_list_gradients(const kolo_plan *p, kolo_ready_gradient *gradients) {

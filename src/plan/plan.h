@@ -286,6 +286,9 @@ kolo_request *kolo_plan_request(const kolo_plan *plan, int bucket);
  * returns their number, at most that of requests. ready_ms: the time in backward kernels before the
  * latest POST, where times are measured. */
 int kolo_plan_list_gradients(const kolo_plan *plan, kolo_ready_gradient *gradients);
+/* The parameter of the first gradient of such a bucket; NULL: it has none. Valid as long as the
+ * plan. */
+const char *kolo_plan_gradient_name(const kolo_plan *plan, int bucket);
 /* Fills infos[0..kolo_plan_n_steps). */
 void kolo_plan_describe(const kolo_plan *plan, kolo_step_info *infos);
 /* Repeats the kernel of a step on the current contents of memory, to measure it; call it from the

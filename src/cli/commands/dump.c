@@ -40,6 +40,8 @@ int cmd_dump(kolo_options *o) {
         .sync_bn = kolo_options_flag(o, "sync-bn"),
         .bucket_bytes = kolo_options_int(o, "bucket-bytes"),
         .buckets = kolo_options_text(o, "buckets"),
+        .compress = kolo_options_text(o, "compress"),
+        .compress_min_bytes = kolo_options_int(o, "compress-min-bytes"),
         .threads = threads ? threads : kolo_processors(),
         .reference_kernels = kolo_options_choice(o, "kernels") == KERNEL_SET_REF,
         .no_winograd = !kolo_options_flag(o, "winograd"),

@@ -217,10 +217,14 @@ const kolo_option cli_options[] = {
     {.name = "compress", .type = KOLO_OPTION_TEXT, .metavar = "CODEC",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "none",
      .help = "compress gradients, with error feedback: f16, bf16, int8, 1bit, topk:R (the part R of "
-             "the elements, the largest), powersgd:R (sums of factors of rank R, 1 to 4); with --consistency bmuf or diloco, the changes of a "
+             "the elements, the largest), powersgd:R (sums of factors of rank R, 1 to 4); CODEC,only=A,B: those of the "
+             "parameters of these names, with * and ?; auto=CODEC, or auto for auto=bf16: where it shortens the step, by "
+             "times of the first steps; with --consistency bmuf or diloco, the changes of a "
              "round (docs/consistency.md)"},
+    {.name = "compress", .type = KOLO_OPTION_TEXT, .metavar = "CODEC", .commands = CMD_DUMP, .preset = "none",
+     .help = "compress gradients: a codec as of kolo train, such as int8 or bf16,only=A,B"},
     {.name = "compress-min-bytes", .type = KOLO_OPTION_BYTES, .metavar = "BYTES", .preset = "64K",
-     .min = 1, .max = 1LL << 40, .commands = CMD_TRAIN | CMD_BENCH_TRAIN,
+     .min = 1, .max = 1LL << 40, .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP,
      .help = "gradients of smaller parameters are not compressed"},
     {.name = "reproducible", .type = KOLO_OPTION_INT, .metavar = "L", .min = 1, .max = 1 << 16,
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "sums over the workers",

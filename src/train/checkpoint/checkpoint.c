@@ -95,6 +95,7 @@ static kolo_status read_metadata(kolo_checkpoint *c) {
     }
     info->options = kolo_safetensors_metadata(c->file, "options");
     info->progress = kolo_safetensors_metadata(c->file, "progress");
+    info->compressed = kolo_safetensors_metadata(c->file, "compressed");
     if (info->options && info->progress) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: the metadata have no %s: the file is damaged", c->path,
                      info->options ? "progress" : "options");

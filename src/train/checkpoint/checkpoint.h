@@ -14,6 +14,8 @@
  *     training       version of the following, 1
  *     options        lines "lr: 0.1": the options that a resumed job must have
  *     progress       the state of the run (train/session/run_state.h)
+ *     compressed     with --compress auto, once it is chosen: the parameters whose gradients are
+ *                    compressed, "A,B"
  *
  * Readers of parameters alone (evaluation, export, --init) skip the optimizer state.
  *
@@ -32,6 +34,7 @@ typedef struct kolo_checkpoint_info {
     uint64_t seed;
     const char *best;               /* "accuracy 0.9": the best metric so far, of these weights */
     const char *options, *progress; /* both NULL: parameters only */
+    const char *compressed;         /* NULL: not chosen */
 } kolo_checkpoint_info;
 
 /* The version of the state of training that is written. */

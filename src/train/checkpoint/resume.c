@@ -257,10 +257,23 @@ static kolo_status read_checkpoint(kolo_setup *setup, kolo_resume *r) {
     return status;
 }
 
+/* Gives all ranks what rank 0 has read: what is compressed. */
+static kolo_status share_compressed(kolo_comm *comm, kolo_resume *r) {
+    const char *text = r->checkpoint.info.compressed;
+    uint64_t bytes = text ? strlen(text) + 1 : 0; /* 0: nothing was chosen */
+    if (comm) KOLO_TRY(kolo_broadcast(comm, &bytes, sizeof bytes, KOLO_DTYPE_U8, 0));
+    if (bytes == 0) return KOLO_OK;
+    r->compressed = kolo_zalloc(bytes);
+    KOLO_TRY(kolo_agree(comm, r->compressed ? KOLO_OK : KOLO_NOMEM(bytes)));
+    if (text) memcpy(r->compressed, text, bytes);
+    return comm ? kolo_broadcast(comm, r->compressed, bytes, KOLO_DTYPE_U8, 0) : KOLO_OK;
+}
+
 kolo_status kolo_resume_open(kolo_setup *setup, kolo_comm *comm, kolo_resume *resume) {
     bool reads = !comm || kolo_comm_rank(comm) == 0;
     if (!setup->opts.resume) return KOLO_OK;
     KOLO_TRY(kolo_agree(comm, reads ? read_checkpoint(setup, resume) : KOLO_OK));
+    KOLO_TRY(share_compressed(comm, resume));
     if (!comm) return KOLO_OK;
     KOLO_TRY(kolo_broadcast(comm, &resume->here, sizeof resume->here, KOLO_DTYPE_U8, 0));
     return kolo_broadcast(comm, &resume->state, sizeof resume->state, KOLO_DTYPE_U8, 0);
@@ -306,5 +319,6 @@ kolo_status kolo_resume_load(kolo_resume *resume, kolo_session *session, kolo_co
 void kolo_resume_close(kolo_resume *resume) {
     kolo_checkpoint_close(&resume->checkpoint);
     kolo_free(resume->tuning);
+    kolo_free(resume->compressed);
     *resume = (kolo_resume){0};
 }

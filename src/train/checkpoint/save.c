@@ -115,6 +115,9 @@ static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_chec
     if (!info->options) return KOLO_OK;
     KOLO_TRY(set_number(writer, "training", kolo_checkpoint_training_version));
     KOLO_TRY(kolo_safetensors_set(writer, "options", info->options));
+    if (info->compressed) {
+        KOLO_TRY(kolo_safetensors_set(writer, "compressed", info->compressed));
+    }
     return kolo_safetensors_set(writer, "progress", info->progress);
 }
 

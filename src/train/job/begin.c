@@ -265,16 +265,25 @@ static kolo_status compile_sizes(const kolo_job *j) {
     return compile_size(j, tests % batch, "evaluation", kolo_session_compile_evaluation);
 }
 
-/* A resumed run may end before buckets are measured: it trains with those of a fixed size. */
-static void skip_measured_buckets(kolo_job *j) {
+/* A resumed run may end before gradients are measured: it trains with buckets of a fixed size, or
+ * without compression. One that has chosen what is compressed goes on with that. */
+static void skip_measurements(kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
-    bool *measures = &j->setup.session.measure_buckets;
-    if (!*measures || kolo_setup_chooses_buckets(&j->setup, j->state.steps)) return;
-    *measures = false;
+    kolo_session_config *c = &j->setup.session;
+    const bool buckets = c->measure_buckets, measures = buckets || c->measure_compression;
+    if (c->measure_compression && j->resume.compressed) {
+        c->plan.compression.only = j->resume.compressed;
+        c->measure_compression = false;
+        return;
+    }
+    if (!measures || kolo_setup_chooses_buckets(&j->setup, j->state.steps)) return;
+    c->measure_buckets = c->measure_compression = false;
     if (j->rank != 0 || !o->notice) return;
     o->notice(o->notice_arg,
-              "--buckets auto: too few full steps are left to measure: the buckets have "
-              "--bucket-bytes",
+              buckets ? "--buckets auto: too few full steps are left to measure: the buckets have "
+                        "--bucket-bytes"
+                      : "--compress auto: too few full steps are left to measure: nothing is "
+                        "compressed",
               KOLO_NOTICE_INFO);
 }
 
@@ -291,7 +300,7 @@ static size_t copied_bytes(const kolo_job *j) {
 }
 
 kolo_status kolo_job_create_session(kolo_job *j) {
-    skip_measured_buckets(j);
+    skip_measurements(j);
     KOLO_TRY(kolo_session_create_for(&j->setup.session, j->comm, &j->own));
     j->session = j->own;
     KOLO_TRY(compile_sizes(j));
@@ -313,7 +322,9 @@ kolo_status kolo_job_create_session(kolo_job *j) {
 static kolo_status try_shared_folder(kolo_job *j) {
     j->saves = j->files != NULL;
     if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, &j->saves, sizeof j->saves, KOLO_DTYPE_U8, 0));
-    if (!j->saves || !kolo_store_is_sharded(kolo_session_store(j->session))) return KOLO_OK;
+    const bool sharded = kolo_store_is_sharded(kolo_session_store(j->session)) ||
+                         kolo_session_config_of(j->session)->measure_compression; /* errors */
+    if (!j->saves || !sharded) return KOLO_OK;
     return kolo_checkpoint_try_folder(j->files ? kolo_run_files_checkpoint(j->files) : NULL,
                                       j->comm);
 }

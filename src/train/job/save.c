@@ -32,6 +32,8 @@ static kolo_status describe(const kolo_job *j, const char *best, bool training, 
         kolo_run_state_write(&j->state, &d->progress);
         d->info.options = d->options.text;
         d->info.progress = d->progress.text;
+        d->info.compressed = kolo_session_compressed(j->session);
+        if (!d->info.compressed) d->info.compressed = j->resume.compressed;
     }
     if (!d->options.failed && !d->progress.failed) return KOLO_OK;
     return KOLO_NOMEM(d->options.length + d->progress.length);

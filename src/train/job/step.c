@@ -126,12 +126,15 @@ static void record_times(const kolo_job *j, int64_t ns, int64_t wait_ns) {
     kolo_rank_times_add(j->rank_times, row);
 }
 
-/* Informs the user of the chosen buckets: "buckets of gradients from step 6 on: 1048576,400". */
+/* Informs the user of what was chosen: "buckets of gradients from step 6 on: 1048576,400",
+ * "compression of gradients from step 6 on: bf16,only=fc1.weight". */
 static void notify_buckets(const kolo_job *j, int64_t k) {
     const kolo_train_opts *o = &j->setup.opts;
     if (j->rank != 0 || !o->notice) return;
     kolo_text text = {0};
-    kolo_text_add(&text, "buckets of gradients from step %" PRId64 " on: ", k + 1);
+    kolo_text_add(
+        &text, "%s of gradients from step %" PRId64 " on: ",
+        kolo_session_config_of(j->session)->measure_compression ? "compression" : "buckets", k + 1);
     kolo_session_describe_buckets(j->session, &text);
     if (!text.failed) o->notice(o->notice_arg, text.text, KOLO_NOTICE_INFO);
     kolo_text_fini(&text);

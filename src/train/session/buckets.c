@@ -1,53 +1,21 @@
-/* Buckets of gradients by measured times.
+/* Buckets of gradients, or what of them is compressed, by measured times.
  *
  * The first steps run plans with a bucket for each gradient, whose POSTs show when the backward
  * pass completes it. Then the ranks measure sums of a few sizes, rank 0 computes the best buckets
- * (pass/bucket_plan.h), and all ranks compile their plans with these. */
+ * (pass/bucket_plan.h) or where compression pays (compression.c), and all ranks compile their plans
+ * with these. */
 #include "train/session/buckets.h"
 
 #include "base/option.h"
 #include "base/text.h"
-#include "kolo/bench.h"
 #include "train/session/agree.h"
+#include "train/session/compression.h"
 #include "train/session/internal.h"
+#include "train/session/sum_time.h"
 
 #include <math.h>
 
 enum { WARM_UP = 1 /* step */, SUM_MS = 50 /* to measure sums of one size */ };
-
-/* ---- sums ---- */
-
-/* The line through the measured sums with the least squares of relative errors, above zero. */
-static kolo_sum_time fit(const kolo_bench_row *rows, int n) {
-    double w = 0, x = 0, y = 0, xx = 0, xy = 0;
-    for (int i = 0; i < n; i++) {
-        const double weight = 1 / (rows[i].us_median * rows[i].us_median);
-        const double bytes = (double)rows[i].bytes, us = rows[i].us_median;
-        w += weight;
-        x += weight * bytes;
-        y += weight * us;
-        xx += weight * bytes * bytes;
-        xy += weight * bytes * us;
-    }
-    const double below = w * xx - x * x;
-    const double slope = below > 0 ? fmax(0, (w * xy - x * y) / below) : 0;
-    return (kolo_sum_time){.fixed_ms = fmax(0, (y - slope * x) / w) / 1e3,
-                           .ms_per_byte = slope / 1e3};
-}
-
-kolo_status kolo_sum_time_measure(kolo_comm *comm, kolo_algorithm algorithm, int64_t ms,
-                                  kolo_sum_time *sum) {
-    static const size_t sizes[] = {1 << 14, 1 << 18, 1 << 20, 1 << 23};
-    enum { N = KOLO_COUNT(sizes) };
-    const kolo_bench_allreduce_opts opts = {
-        .sizes = sizes, .n_sizes = N, .algorithm = algorithm, .dirty = true, .budget_ms = ms};
-    kolo_bench_row rows[N];
-    int n = N;
-    KOLO_TRY(kolo_bench_allreduce(comm, &opts, rows, &n));
-    *sum = fit(rows, n);
-    sum->overlaps = kolo_comm_host_count(comm) > 1;
-    return KOLO_OK;
-}
 
 /* ---- sizes ---- */
 
@@ -145,13 +113,29 @@ kolo_status kolo_session_choose_buckets(kolo_session *s) {
     kolo_bucket_search *b = &s->buckets;
     b->measures = false;
     KOLO_TRY(kolo_sum_time_measure(s->comm, s->opts.plan.algorithm, SUM_MS, &b->sum));
-    KOLO_TRY(agree_on_sizes(s));
+    KOLO_TRY(s->opts.measure_compression ? kolo_session_choose_compression(s) : agree_on_sizes(s));
     kolo_session_destroy_plans(s);
     return kolo_agree(s->comm, kolo_session_compile_first(s));
 }
 
+/* "bf16,only=fc1.weight (a step's sums end ...)". */
+static void describe_compression(const kolo_session *s, kolo_text *text) {
+    const kolo_compression_costs *c = &s->buckets.costs;
+    kolo_compression_describe(&s->opts.plan.compression, text);
+    kolo_text_add(text,
+                  " (predicted end of the sums: %.3g ms, uncompressed %.3g ms; per MiB a sum takes "
+                  "%.3g ms, a gather of codes %.3g ms, encoding %.3g ms, decoding %.3g ms)",
+                  s->buckets.end_ms[1], s->buckets.end_ms[0], c->sum.ms_per_byte * (1 << 20),
+                  c->gather.ms_per_byte * (1 << 20), c->encode_ms * (1 << 20),
+                  c->decode_ms * (1 << 20));
+}
+
 void kolo_session_describe_buckets(const kolo_session *s, kolo_text *text) {
     const kolo_plan_opts *o = &s->opts.plan;
+    if (s->opts.measure_compression) {
+        describe_compression(s, text);
+        return;
+    }
     for (int i = 0; i < o->n_bucket_sizes; i++) {
         kolo_text_add(text, "%s%zu", i > 0 ? "," : "", o->bucket_sizes[i]);
     }

@@ -46,6 +46,9 @@ typedef struct kolo_bucket_search {
     int n;
     kolo_sum_time sum;
     size_t *sizes; /* chosen */
+    kolo_compression_costs costs;
+    double end_ms[2]; /* on rank 0: predicted without compression, and with that chosen */
+    char *compressed; /* chosen: parameters whose gradients are compressed, "A,B" */
 } kolo_bucket_search;
 
 struct kolo_session {
@@ -158,6 +161,11 @@ void kolo_session_destroy_plans(kolo_session *s);
 /* buckets.c */
 /* After a step: adds its times. */
 kolo_status kolo_session_measure_buckets(kolo_session *s, const cached *finish);
+
+/* compression.c */
+/* Chooses the gradients that are compressed, by what measure_buckets has measured. Collective;
+ * NOMEM, PEER, TIMEOUT. */
+kolo_status kolo_session_choose_compression(kolo_session *s);
 
 /* inputs.c */
 /* Copies a checked batch into the inputs of a plan. */

@@ -112,7 +112,7 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
     if (kolo_session_stages(s) > 1) {
         KOLO_TRY_GOTO(kolo_program_make_groups(s->groups, &s->opts.plan.mesh), fail);
     }
-    s->buckets.measures = opts->measure_buckets && ranks_of(s) > 1;
+    s->buckets.measures = (opts->measure_buckets || opts->measure_compression) && ranks_of(s) > 1;
     status = kolo_session_compile_first(s);
     if (s->opts.plan.share) status = kolo_agree(comm, status);
     if (status == KOLO_OK && s->opts.plan.share) status = kolo_store_share(s->store, comm);
@@ -141,6 +141,7 @@ void kolo_session_destroy(kolo_session *s) {
     kolo_free(s->counts);
     kolo_free(s->buckets.gradients);
     kolo_free(s->buckets.sizes);
+    kolo_free(s->buckets.compressed);
     kolo_free(s->sizes);
     for (size_t i = 0; i < KOLO_COUNT(s->patterns); i++) kolo_free(s->patterns[i]);
     kolo_free(s->model);

@@ -26,6 +26,7 @@
 
 #include "data/batch.h"
 #include "kolo/session.h"
+#include "pass/compression_plan.h"
 #include "plan/plan.h"
 #include "train/session/consistency.h"
 #include "train/session/learning_rate.h"
@@ -50,8 +51,11 @@ typedef struct kolo_session_config {
     int loader_threads;                           /* of a host, see kolo_train_opts */
     bool evaluate_only; /* forward pass alone: no gradients, optimizer or collectives */
     kolo_consistency consistency;
-    bool served;          /* owners of the parameters update them; see kolo_session_connect */
-    bool measure_buckets; /* of gradients, see kolo_session_choose_buckets */
+    bool served;              /* owners of the parameters update them; see kolo_session_connect */
+    bool measure_buckets;     /* of gradients, see kolo_session_choose_buckets */
+    bool measure_compression; /* the same for the gradients that plan.compression is for; its `only`
+                                 is "" until then */
+    const kolo_compression_costs *costs; /* by these, borrowed; NULL: measured */
     bool share;          /* the ranks have the parameters in the same memory, if they can with equal
                             bits (share.h) */
     kolo_plan_opts plan; /* the session sets `train` and `share` */
@@ -78,14 +82,17 @@ kolo_status kolo_session_compile_evaluation(kolo_session *session, int64_t globa
  * it. */
 void kolo_session_set_steps(kolo_session *session, int64_t steps);
 
-/* With measure_buckets: whether enough full steps have been measured to choose the buckets of
- * gradients. */
+/* With measure_buckets or measure_compression: whether enough full steps have been measured to
+ * choose the buckets of gradients, or what is compressed. */
 bool kolo_session_has_measured_buckets(const kolo_session *session);
-/* Then, between two steps: the ranks take the buckets that rank 0 finds the best by its times
- * (pass/bucket_plan.h), and compile their plans anew: kolo_session_plan is another then.
- * Collective; NOMEM, PEER, TIMEOUT. */
+/* Then, between two steps: the ranks take the buckets, or compress the gradients, that rank 0 finds
+ * the best by its times (pass/bucket_plan.h, pass/compression_plan.h), and compile their plans
+ * anew: kolo_session_plan is another then. Collective; NOMEM, PEER, TIMEOUT. */
 kolo_status kolo_session_choose_buckets(kolo_session *session);
-/* Appends what was chosen: "1048576,400 by ...". */
+/* The parameters whose gradients were chosen to be compressed, "A,B"; NULL: none were chosen yet.
+ */
+const char *kolo_session_compressed(const kolo_session *session);
+/* Appends what was chosen: "1048576,400 (...)", "bf16,only=fc1.weight (...)". */
 void kolo_session_describe_buckets(const kolo_session *session, kolo_text *text);
 
 /* Where the latest step spent its time; INPUT: copying the batch. Valid as long as the session. */

@@ -133,17 +133,21 @@ static int64_t full_steps(const kolo_setup *s, int64_t k) {
 }
 
 bool kolo_setup_chooses_buckets(const kolo_setup *s, int64_t from) {
-    return s->session.measure_buckets &&
+    return (s->session.measure_buckets || s->session.measure_compression) &&
            full_steps(s, s->total_steps) - full_steps(s, from) > KOLO_BUCKETS_STEPS;
 }
 
 static kolo_status check_buckets(const kolo_setup *s) {
-    if (!s->session.measure_buckets || kolo_setup_chooses_buckets(s, 0)) return KOLO_OK;
+    const bool buckets = s->session.measure_buckets;
+    if (!buckets && !s->session.measure_compression) return KOLO_OK;
+    if (kolo_setup_chooses_buckets(s, 0)) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
-                     "--buckets auto chooses the buckets after %d full steps of %" PRId64
+                     "--%s auto chooses %s after %d full steps of %" PRId64
                      " samples, and the run has %" PRId64
-                     ": train longer, choose a smaller batch, or give sizes",
-                     (int)KOLO_BUCKETS_STEPS, s->global_batch, full_steps(s, s->total_steps));
+                     ": train longer, choose a smaller batch, or give %s",
+                     buckets ? "buckets" : "compress", buckets ? "the buckets" : "gradients",
+                     (int)KOLO_BUCKETS_STEPS, s->global_batch, full_steps(s, s->total_steps),
+                     buckets ? "sizes" : "a codec");
 }
 
 /* The samples of a step, and of a worker's micro-batch or a logical shard. */
@@ -275,6 +279,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
         .loader_threads = s->opts.loader_threads,
         .share = !s->opts.no_share,
         .measure_buckets = strategy.measure_buckets,
+        .measure_compression = strategy.measure_compression,
         .schedule = strategy.schedule,
         .plan =
             {

@@ -43,8 +43,8 @@ kolo_status kolo_setup_open_fit(const kolo_train_opts *opts, const kolo_session 
 void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text);
 /* Appends all options that must be equal on all ranks of a job. */
 void kolo_setup_describe(const kolo_setup *setup, kolo_text *text);
-/* Whether `--buckets auto` is set, and the steps from `from` on are enough to measure and to use
- * the buckets. */
+/* Whether `--buckets auto` or `--compress auto` is set, and the steps from `from` on are enough to
+ * measure and to use what is chosen. */
 bool kolo_setup_chooses_buckets(const kolo_setup *setup, int64_t from);
 /* Zeroed is allowed. */
 void kolo_setup_close(kolo_setup *setup);

@@ -2,6 +2,7 @@
 #include "base/integer.h"
 #include "base/range.h"
 #include "kernel/select/families.h"
+#include "train/session/compression.h"
 #include "train/session/metrics.h"
 #include "train/session/setup_parts.h"
 
@@ -23,7 +24,7 @@ static void fill_defaults(kolo_train_opts *o) {
     if (o->lr_step_epochs == 0) o->lr_step_epochs = 30;
     if (o->threads == 0) o->threads = 1;
     if (o->bucket_bytes == 0) o->bucket_bytes = KOLO_BUCKET_BYTES;
-    if (o->compress_min_bytes == 0) o->compress_min_bytes = 1 << 16;
+    if (o->compress_min_bytes == 0) o->compress_min_bytes = KOLO_COMPRESS_MIN_BYTES;
 }
 
 /* What watches the evaluations of a run. */

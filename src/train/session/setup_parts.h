@@ -12,7 +12,7 @@ kolo_status kolo_setup_resolve(const kolo_train_opts *given, int workers, kolo_t
 typedef struct kolo_strategy {
     kolo_consistency consistency;
     kolo_compression compression;
-    bool measure_buckets;
+    bool measure_buckets, measure_compression;
     int n_bucket_sizes;
     const kolo_program_schedule *schedule; /* of the axis pp */
 } kolo_strategy;

@@ -4,6 +4,7 @@
 #include "graph/ops/ops.h"
 #include "pass/placement_rules.h"
 #include "train/session/buckets.h"
+#include "train/session/compression.h"
 #include "train/session/setup_parts.h"
 
 #include <string.h>
@@ -202,40 +203,30 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
     return KOLO_OK;
 }
 
-static kolo_status parse_compression(const char *text, kolo_compression *c) {
-    static const char power[] = "powersgd";
-    const size_t length = sizeof power - 1;
-    if (strncmp(text, power, length) != 0) {
-        return kolo_codec_parse(strcmp(text, "1bit") == 0 ? "onebit" : text, &c->codec);
-    }
-    c->power_rank = 2;
-    if (!text[length]) return KOLO_OK;
-    const bool digit = text[length] == ':' && strlen(text) == length + 2;
-    c->power_rank = digit ? text[length + 1] - '0' : 0;
-    if (c->power_rank >= 1 && c->power_rank <= KOLO_POWER_RANKS) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "compression %s: give powersgd:R with a rank R from 1 to %d",
-                     text, KOLO_POWER_RANKS);
-}
-
 /* How gradients are compressed. */
-static kolo_status choose_codec(const kolo_train_opts *o, const kolo_consistency *consistency,
-                                kolo_compression *compression) {
+static kolo_status choose_codec(const kolo_train_opts *o, int workers, kolo_strategy *strategy) {
+    const kolo_consistency *consistency = &strategy->consistency;
+    kolo_compression *compression = &strategy->compression;
+    bool *measured = &strategy->measure_compression;
     const char *text = o->compress ? o->compress : "none";
     const struct {
-        bool given;
+        bool given, measured; /* measured: with auto only */
         const char *option, *why;
     } refused[] = {
-        {o->zero > 0, "--zero", "each worker gets a range of the sums"},
-        {o->reproducible > 0, "--reproducible", "errors depend on the number of workers"},
-        {consistency->kind == KOLO_CONSISTENCY_LOCAL, "--consistency local",
+        {o->zero > 0, false, "--zero", "each worker gets a range of the sums"},
+        {o->reproducible > 0, false, "--reproducible", "errors depend on the number of workers"},
+        {consistency->kind == KOLO_CONSISTENCY_LOCAL, false, "--consistency local",
          "it averages parameters; take bmuf or diloco"},
+        {consistency->kind != KOLO_CONSISTENCY_BSP, true, "--consistency",
+         "its exchanges do not follow the backward pass; give the codec alone"},
+        {workers == 1, true, "one worker", "it exchanges nothing"},
     };
     *compression = (kolo_compression){.min_bytes = (size_t)o->compress_min_bytes};
     KOLO_TRY(kolo_check_count("least bytes to compress", o->compress_min_bytes, 0, INT64_MAX));
-    KOLO_TRY(parse_compression(text, compression));
+    KOLO_TRY(kolo_compression_parse(text, compression, measured));
     if (!kolo_compresses(compression)) return KOLO_OK;
     for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
-        if (!refused[i].given) continue;
+        if (!refused[i].given || (refused[i].measured && !*measured)) continue;
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "compression %s cannot be combined with %s: %s",
                          text, refused[i].option, refused[i].why);
     }
@@ -287,7 +278,7 @@ kolo_status kolo_setup_choose_strategy(kolo_setup *s, int workers, kolo_strategy
     KOLO_TRY(check_servers(o, &strategy->consistency, &s->mesh, workers));
     KOLO_TRY(check_consistency(o, &strategy->consistency));
     KOLO_TRY(check_ledger(o, &strategy->consistency));
-    KOLO_TRY(choose_codec(o, &strategy->consistency, &strategy->compression));
+    KOLO_TRY(choose_codec(o, workers, strategy));
     KOLO_TRY(read_placement(s));
     KOLO_TRY(choose_buckets(s, strategy, workers));
     return choose_schedule(s, &strategy->schedule);

@@ -283,16 +283,17 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *o, k
                                  .optimizer = {.momentum = o->momentum},
                                  .versions = alone ? o->ranks : 0,
                                  .version = rank,
-                                 .compression = {o->codec, o->power_rank, 0},
+                                 .compression = {.codec = o->codec, .power_rank = o->power_rank},
                                  .lag = o->lag,
                                  .kernels = KOLO_KERNELS_REF};
-    const kolo_round_opts round_opts = {.outer = o->outer,
-                                        .lr = o->outer_lr,
-                                        .momentum = o->outer_momentum,
-                                        .nesterov = o->nesterov,
-                                        .compression = {o->codec, o->power_rank, 0},
-                                        .bucket_bytes = 64,
-                                        .kernels = KOLO_KERNELS_REF};
+    const kolo_round_opts round_opts = {
+        .outer = o->outer,
+        .lr = o->outer_lr,
+        .momentum = o->outer_momentum,
+        .nesterov = o->nesterov,
+        .compression = {.codec = o->codec, .power_rank = o->power_rank},
+        .bucket_bytes = 64,
+        .kernels = KOLO_KERNELS_REF};
     kolo_graph *g;
     double start[NUMBERS];
     KOLO_TRY(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &g));

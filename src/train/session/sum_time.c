@@ -1,0 +1,38 @@
+/* Lines through the measured times of collectives. */
+#include "train/session/sum_time.h"
+
+#include "base/compiler.h"
+#include "base/status.h"
+
+#include <math.h>
+
+kolo_sum_time kolo_sum_time_fit(const kolo_bench_row *rows, int n) {
+    double w = 0, x = 0, y = 0, xx = 0, xy = 0;
+    for (int i = 0; i < n; i++) {
+        const double weight = 1 / (rows[i].us_median * rows[i].us_median);
+        const double bytes = (double)rows[i].bytes, us = rows[i].us_median;
+        w += weight;
+        x += weight * bytes;
+        y += weight * us;
+        xx += weight * bytes * bytes;
+        xy += weight * bytes * us;
+    }
+    const double below = w * xx - x * x;
+    const double slope = below > 0 ? fmax(0, (w * xy - x * y) / below) : 0;
+    return (kolo_sum_time){.fixed_ms = fmax(0, (y - slope * x) / w) / 1e3,
+                           .ms_per_byte = slope / 1e3};
+}
+
+kolo_status kolo_sum_time_measure(kolo_comm *comm, kolo_algorithm algorithm, int64_t ms,
+                                  kolo_sum_time *sum) {
+    static const size_t sizes[] = {1 << 14, 1 << 18, 1 << 20, 1 << 23};
+    enum { N = KOLO_COUNT(sizes) };
+    const kolo_bench_allreduce_opts opts = {
+        .sizes = sizes, .n_sizes = N, .algorithm = algorithm, .dirty = true, .budget_ms = ms};
+    kolo_bench_row rows[N];
+    int n = N;
+    KOLO_TRY(kolo_bench_allreduce(comm, &opts, rows, &n));
+    *sum = kolo_sum_time_fit(rows, n);
+    sum->overlaps = kolo_comm_host_count(comm) > 1;
+    return KOLO_OK;
+}
