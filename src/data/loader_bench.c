@@ -15,6 +15,7 @@ typedef struct bench {
     kolo_loader_bench_opts opts; /* resolved */
     kolo_augment augment;
     kolo_sampler *sampler;
+    int64_t *indices;
     void *data[KOLO_MAX_FIELDS];
     uint8_t *scratch;
     float *input; /* the samples as a network reads them */
@@ -25,6 +26,7 @@ static void bench_fini(bench *b) {
     for (int f = 0; f < KOLO_MAX_FIELDS; f++) kolo_free(b->data[f]);
     kolo_free(b->scratch);
     kolo_free(b->input);
+    kolo_free(b->indices);
     kolo_sampler_destroy(b->sampler);
 }
 
@@ -32,6 +34,8 @@ static kolo_status bench_init(bench *b) {
     const kolo_dataset_info *info = kolo_dataset_describe(b->dataset);
     const size_t n = (size_t)b->opts.batch;
     const kolo_sampler_opts order = {.samples = info->count, .global_batch = b->opts.batch};
+    b->indices = kolo_alloc(n * sizeof *b->indices);
+    if (!b->indices) return KOLO_NOMEM(n * sizeof *b->indices);
     for (int f = 0; f < info->n_fields; f++) {
         const size_t bytes = n * kolo_field_bytes(&info->fields[f]);
         b->data[f] = kolo_alloc(bytes);
@@ -78,10 +82,10 @@ static kolo_status run_batch(bench *b, int64_t epoch, const int64_t *indices, in
 static kolo_status run_stages(bench *b, kolo_loader_bench *result) {
     const int64_t count = kolo_dataset_describe(b->dataset)->count, start = kolo_now_ns();
     for (int64_t epoch = 0;; epoch++) {
-        const int64_t *order = kolo_sampler_epoch(b->sampler, epoch);
         for (int64_t i = 0; i < count; i += b->opts.batch) {
             const int64_t n = kolo_min_i64(b->opts.batch, count - i);
-            KOLO_TRY(run_batch(b, epoch, order + i, n));
+            kolo_sampler_take(b->sampler, epoch, i, n, b->indices);
+            KOLO_TRY(run_batch(b, epoch, b->indices, n));
             result->samples += n;
             if (kolo_now_ns() - start < b->opts.budget_ms * 1000000) continue;
             for (int s = 0; s < KOLO_LOADER_STAGES; s++)

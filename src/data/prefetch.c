@@ -137,7 +137,7 @@ static kolo_status begin(kolo_loader *l, int64_t number, slot *s) {
     s->batch.indices = s->used;
     if (share.count == 0) return KOLO_OK;
     const size_t bytes = (size_t)share.count * sizeof *s->indices;
-    memcpy(s->indices, kolo_sampler_epoch(l->sampler, epoch) + share.first, bytes);
+    kolo_sampler_take(l->sampler, epoch, share.first, share.count, s->indices);
     memcpy(s->used, s->indices, bytes);
     return KOLO_OK;
 }
@@ -323,6 +323,7 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
         .samples = info->count,
         .global_batch = o.global_batch,
         .seed = o.seed,
+        .order = o.order,
         .no_shuffle = o.no_shuffle,
     };
     int64_t steps = kolo_sampler_steps(&l->order);

@@ -20,6 +20,7 @@ typedef struct kolo_loader_opts {
     const kolo_dataset *dataset; /* borrowed until the loader is destroyed */
     int64_t global_batch;        /* samples of a step over all ranks; required */
     uint64_t seed;
+    int order;          /* version of the order of samples (data/sampler.h); 0: the newest */
     int64_t first, end; /* steps, counted from the start of epoch 0 through all epochs; end is
                            exclusive, 0: the end of the epoch of `first` */
     int64_t every;      /* reads every so many steps, from `first` on; default 1 */

@@ -11,8 +11,14 @@
  * an epoch the first shards are full, the next has what is left, and the others are empty. A rank
  * takes consecutive shards. The samples of a shard depend on G, L and the step only.
  *
- * The permutation is a Fisher-Yates shuffle of 0 .. n-1: for i from 0, position i is swapped with
- * position i + (draw i of stream (seed, KOLO_RNG_SHUFFLE, e), below n - i). */
+ * There are two versions of perm_e, and a run keeps the one that it began with:
+ *
+ *     2  a Feistel network of 12 rounds over the bits of the largest index, halves of b/2 and
+ *        b - b/2 bits; a result of n or more is permuted again (cycle walking: Black, Rogaway,
+ *        2002). The key of round r is draw r of stream (seed, KOLO_RNG_SHUFFLE, e). A position
+ *        takes constant time, and an epoch no memory.
+ *     1  a stored Fisher-Yates shuffle of 0 .. n-1: for i from 0, position i is swapped with
+ *        position i + (draw i of that stream, below n - i). Of runs of earlier versions of Kolo. */
 
 #include "base/integer.h"
 #include "kolo/status.h"
@@ -28,10 +34,14 @@ static inline int64_t kolo_part_count(int64_t n, int64_t parts, int64_t i) {
     return n / parts + (i < n % parts);
 }
 
+/* The version of the order of new runs. */
+enum { KOLO_SAMPLE_ORDER = 2 };
+
 typedef struct kolo_sampler_opts {
     int64_t samples;      /* in the data set, at least 1 */
     int64_t global_batch; /* samples of one step over all ranks, at least 1 */
     uint64_t seed;
+    int order;       /* version, 1 or 2; 0: KOLO_SAMPLE_ORDER */
     bool no_shuffle; /* perm_e is 0 .. n-1 in every epoch: for evaluation */
 } kolo_sampler_opts;
 
@@ -55,13 +65,14 @@ int64_t kolo_sampler_steps(const kolo_sampler_opts *opts);
 /* The share of `rank` of `world` in a step, 0 <= step < steps. A pure function of its arguments. */
 kolo_share kolo_sampler_share(const kolo_sampler_opts *opts, int64_t step, int rank, int world);
 
-/* Holds the permutation of one epoch at a time. Not thread-safe. */
+/* The order of one epoch at a time. Not thread-safe. */
 typedef struct kolo_sampler kolo_sampler;
 
-/* ARG: no samples or no batch; NOMEM. */
+/* ARG: no samples, no batch, or an unknown version; NOMEM. */
 kolo_status kolo_sampler_create(const kolo_sampler_opts *opts, kolo_sampler **sampler);
 /* NULL is allowed. */
 void kolo_sampler_destroy(kolo_sampler *sampler);
-/* The permutation of an epoch, `samples` indices; valid until another epoch is requested. Takes
- * about 20 ns per sample. */
-const int64_t *kolo_sampler_epoch(kolo_sampler *sampler, int64_t epoch);
+/* Copies perm_e[first .. first + count) to `indices`. With version 1 the first call for an epoch
+ * takes about 20 ns for each sample of the epoch. */
+void kolo_sampler_take(kolo_sampler *sampler, int64_t epoch, int64_t first, int64_t count,
+                       int64_t *indices);

@@ -42,8 +42,12 @@ kolo_status kolo_session_save(kolo_session *s, const char *path) {
     if (!s) return check(s, path);
     kolo_comm *comm = kolo_session_comm(s);
     const kolo_store *store = kolo_session_store(s);
-    const kolo_checkpoint_info info = {
-        .model = "", .classes = 1, .steps = kolo_session_steps(s), .options = "", .progress = ""};
+    const kolo_checkpoint_info info = {.model = "",
+                                       .classes = 1,
+                                       .steps = kolo_session_steps(s),
+                                       .order = kolo_session_order(s),
+                                       .options = "",
+                                       .progress = ""};
     kolo_status status = check(s, path);
     if (status == KOLO_OK && takes_part(s)) status = check_numbers(store);
     KOLO_TRY(kolo_agree(comm, status));
@@ -53,25 +57,30 @@ kolo_status kolo_session_save(kolo_session *s, const char *path) {
 
 /* ---- loading ---- */
 
-static kolo_status load_training(kolo_session *s, const char *path, int64_t *steps) {
+/* Where a run is: its steps, and the version of its order of samples. */
+typedef struct position {
+    int64_t steps, order;
+} position;
+
+static kolo_status load_training(kolo_session *s, const char *path, position *at) {
     kolo_checkpoint c;
     kolo_store *store = kolo_session_store(s);
     KOLO_TRY(kolo_checkpoint_open(path, &c));
     kolo_status status = kolo_session_trains(s) ? kolo_checkpoint_load_training(&c, store)
                                                 : kolo_checkpoint_load(&c, store);
-    *steps = c.info.steps;
+    *at = (position){c.info.steps, c.info.order};
     kolo_checkpoint_close(&c);
     return status;
 }
 
-/* *steps stays if the file has weights alone. */
-static kolo_status read_file(kolo_session *s, const char *path, int64_t *steps) {
+/* *at stays if the file has weights alone. */
+static kolo_status read_file(kolo_session *s, const char *path, position *at) {
     kolo_safetensors *file;
     KOLO_TRY(check(s, path));
     KOLO_TRY(kolo_safetensors_open(path, &file));
     bool training = kolo_safetensors_metadata(file, "training") != NULL;
     kolo_safetensors_close(file);
-    if (training) return load_training(s, path, steps);
+    if (training) return load_training(s, path, at);
     return kolo_weights_load(path, "of this session", kolo_session_store(s), NULL);
 }
 
@@ -83,10 +92,10 @@ static kolo_status share(kolo_session *s) {
 kolo_status kolo_session_load(kolo_session *s, const char *path) {
     if (!s) return check(s, path);
     kolo_comm *comm = kolo_session_comm(s);
-    int64_t steps = kolo_session_steps(s);
-    KOLO_TRY(kolo_agree(comm, takes_part(s) ? read_file(s, path, &steps) : KOLO_OK));
-    if (comm) KOLO_TRY(kolo_broadcast(comm, &steps, 1, KOLO_DTYPE_I64, 0));
-    kolo_session_set_steps(s, steps);
+    position at = {kolo_session_steps(s), kolo_session_order(s)};
+    KOLO_TRY(kolo_agree(comm, takes_part(s) ? read_file(s, path, &at) : KOLO_OK));
+    if (comm) KOLO_TRY(kolo_broadcast(comm, &at, sizeof at, KOLO_DTYPE_U8, 0));
+    kolo_session_set_steps(s, at.steps, (int)at.order);
     return share(s);
 }
 

@@ -1,6 +1,7 @@
 /* Checkpoints: reading metadata, loading after all tensors are checked. save.c writes them. */
 #include "train/checkpoint/checkpoint.h"
 
+#include "data/sampler.h"
 #include "train/checkpoint/finite.h"
 
 #include <errno.h>
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const uint64_t kolo_checkpoint_training_version = 1;
+const uint64_t kolo_checkpoint_training_version = 2;
 static const int64_t max_dim = 1 << 20, max_count = INT64_C(1) << 32; /* of one sample */
 
 const char *const kolo_checkpoint_keys[] = {
@@ -76,7 +77,7 @@ static kolo_status read_metadata(kolo_checkpoint *c) {
             "damaged",
             c->path, sample);
     }
-    uint64_t classes, epochs, steps, version;
+    uint64_t classes, epochs, steps, version, order = 1;
     KOLO_TRY(get_number(c, "classes", 1, (uint64_t)max_dim, &classes));
     KOLO_TRY(get_number(c, "epochs", 0, INT64_MAX, &epochs));
     KOLO_TRY(get_number(c, "steps", 0, INT64_MAX, &steps));
@@ -93,6 +94,8 @@ static kolo_status read_metadata(kolo_checkpoint *c) {
                          ": use that kolo, or export the parameters with it",
                          c->path, version, kolo_checkpoint_training_version);
     }
+    if (version > 1) KOLO_TRY(get_number(c, "order", 1, KOLO_SAMPLE_ORDER, &order));
+    info->order = (int)order;
     info->options = kolo_safetensors_metadata(c->file, "options");
     info->progress = kolo_safetensors_metadata(c->file, "progress");
     info->compressed = kolo_safetensors_metadata(c->file, "compressed");

@@ -11,7 +11,8 @@
  *
  * A resumable checkpoint also holds the optimizer state ("optimizer.*") and the metadata
  *
- *     training       version of the following, 1
+ *     training       version of the following, 2; 1 has no `order`
+ *     order          version of the order of samples (data/sampler.h); with training 1: 1
  *     options        lines "lr: 0.1": the options that a resumed job must have
  *     progress       the state of the run (train/session/run_state.h)
  *     compressed     with --compress auto, once it is chosen: the parameters whose gradients are
@@ -32,6 +33,7 @@ typedef struct kolo_checkpoint_info {
     const char *data; /* NULL: unknown */
     int64_t epochs, steps;
     uint64_t seed;
+    int order;                      /* of a resumable one: version of the order of samples */
     const char *best;               /* "accuracy 0.9": the best metric so far, of these weights */
     const char *options, *progress; /* both NULL: parameters only */
     const char *compressed;         /* NULL: not chosen */

@@ -31,7 +31,9 @@ static void describe_training(const kolo_safetensors *file, kolo_text *text) {
     const char *version = kolo_safetensors_metadata(file, "training");
     const char *line = kolo_safetensors_metadata(file, "options");
     if (!version || !line) return;
+    const char *order = kolo_safetensors_metadata(file, "order");
     kolo_text_add(text, "%-14s version %s: a run can be resumed from it\n", "training", version);
+    kolo_text_add(text, "%-14s version %s of the order of samples\n", "", order ? order : "1");
     while (*line) {
         size_t length = strcspn(line, "\n");
         const char *colon = memchr(line, ':', length);

@@ -250,6 +250,7 @@ static kolo_status read_checkpoint(kolo_setup *setup, kolo_resume *r) {
     if (status == KOLO_OK) {
         status = kolo_run_state_read(path, r->checkpoint.info.progress, &setup->zero, &r->state);
     }
+    if (status == KOLO_OK) r->order = r->checkpoint.info.order;
     if (status == KOLO_OK) status = check_steps(setup, r);
     if (status == KOLO_OK) status = inspect_folder(setup, path, r);
     if (status == KOLO_OK) notify(setup, r, path);
@@ -276,6 +277,7 @@ kolo_status kolo_resume_open(kolo_setup *setup, kolo_comm *comm, kolo_resume *re
     KOLO_TRY(share_compressed(comm, resume));
     if (!comm) return KOLO_OK;
     KOLO_TRY(kolo_broadcast(comm, &resume->here, sizeof resume->here, KOLO_DTYPE_U8, 0));
+    KOLO_TRY(kolo_broadcast(comm, &resume->order, 1, KOLO_DTYPE_I32, 0));
     return kolo_broadcast(comm, &resume->state, sizeof resume->state, KOLO_DTYPE_U8, 0);
 }
 
@@ -312,7 +314,7 @@ kolo_status kolo_resume_load(kolo_resume *resume, kolo_session *session, kolo_co
         reads ? kolo_checkpoint_load_training(&resume->checkpoint, store) : KOLO_OK;
     kolo_checkpoint_close(&resume->checkpoint);
     KOLO_TRY(kolo_agree(comm, status));
-    kolo_session_set_steps(session, resume->state.steps);
+    kolo_session_set_steps(session, resume->state.steps, resume->order);
     return kolo_store_broadcast(store, comm);
 }
 

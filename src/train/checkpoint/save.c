@@ -114,6 +114,7 @@ static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_chec
     if (info->best) KOLO_TRY(kolo_safetensors_set(writer, "best", info->best));
     if (!info->options) return KOLO_OK;
     KOLO_TRY(set_number(writer, "training", kolo_checkpoint_training_version));
+    KOLO_TRY(set_number(writer, "order", (uint64_t)info->order));
     KOLO_TRY(kolo_safetensors_set(writer, "options", info->options));
     if (info->compressed) {
         KOLO_TRY(kolo_safetensors_set(writer, "compressed", info->compressed));

@@ -28,6 +28,7 @@ static kolo_loader_opts loader_opts(const kolo_job *j) {
         .dataset = j->setup.train,
         .global_batch = j->setup.global_batch,
         .seed = j->setup.opts.seed,
+        .order = kolo_session_order(j->session),
         .rank = kolo_session_data_rank(j->session),
         .world = kolo_session_data_ranks(j->session),
         .first = j->state.steps,

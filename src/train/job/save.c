@@ -25,6 +25,7 @@ static kolo_status describe(const kolo_job *j, const char *best, bool training, 
                            .epochs = j->state.steps / j->setup.epoch_steps,
                            .steps = j->state.steps,
                            .seed = j->setup.opts.seed,
+                           .order = kolo_session_order(j->session),
                            .best = best,
                        }};
     if (training) {

@@ -63,6 +63,7 @@ struct kolo_session {
     kolo_rounds *rounds;          /* ranks train on their own between these; NULL: they do not */
     kolo_served *served;          /* the exchange with owners of parameters; NULL: there are none */
     uint64_t seed, steps;         /* steps: completed */
+    int order;                    /* version of the order of samples, for loaders */
     int first_shard, end_shard;   /* of this rank */
     int *counts;                  /* of shards, by rank; NULL: none */
     kolo_batch audited;           /* by this rank in the next step; global_count 0: none */

@@ -224,6 +224,7 @@ kolo_status kolo_session_loader(const kolo_session *s, const kolo_dataset *datas
     kolo_loader_opts opts = {.dataset = dataset,
                              .global_batch = s->opts.global_batch,
                              .seed = s->seed,
+                             .order = s->order,
                              .rank = rank,
                              .world = ranks,
                              .first = (int64_t)s->steps,

@@ -152,12 +152,18 @@ void kolo_session_destroy(kolo_session *s) {
 kolo_status kolo_session_init(kolo_session *s, uint64_t seed) {
     s->seed = seed;
     s->steps = 0;
+    s->order = KOLO_SAMPLE_ORDER;
     if (s->opts.plan.share) KOLO_TRY(kolo_barrier(s->comm)); /* nobody reads shared parameters */
     KOLO_TRY(kolo_store_init(s->store, seed));
     return s->comm ? kolo_store_broadcast(s->store, s->comm) : KOLO_OK;
 }
 
-void kolo_session_set_steps(kolo_session *s, int64_t steps) { s->steps = (uint64_t)steps; }
+void kolo_session_set_steps(kolo_session *s, int64_t steps, int order) {
+    s->steps = (uint64_t)steps;
+    s->order = order;
+}
+
+int kolo_session_order(const kolo_session *s) { return s->order; }
 
 int64_t kolo_session_lost(const kolo_session *s, int worker) {
     return s->served ? kolo_served_lost(s->served, worker) : -1;

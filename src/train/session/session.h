@@ -78,9 +78,11 @@ kolo_status kolo_session_init(kolo_session *session, uint64_t seed);
 kolo_status kolo_session_compile_step(kolo_session *session, int64_t global);
 kolo_status kolo_session_compile_evaluation(kolo_session *session, int64_t global);
 
-/* Sets the number of completed steps. Per-step random draws and Adam's bias correction depend on
- * it. */
-void kolo_session_set_steps(kolo_session *session, int64_t steps);
+/* Sets the number of completed steps, on which per-step random draws and Adam's bias correction
+ * depend, and the version of the order of samples (data/sampler.h). */
+void kolo_session_set_steps(kolo_session *session, int64_t steps, int order);
+/* That version: of the run that was loaded, or of new ones. */
+int kolo_session_order(const kolo_session *session);
 
 /* With measure_buckets or measure_compression: whether enough full steps have been measured to
  * choose the buckets of gradients, or what is compressed. */

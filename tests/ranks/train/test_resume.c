@@ -424,8 +424,9 @@ static void damage_is_named(void **state) {
     static const struct {
         const char *from, *to, *text; /* of one length, in the metadata */
     } damages[] = {
-        {"\"training\":\"1\"", "\"training\":\"7\"", "has version 7, of a newer kolo"},
-        {"\"training\":\"1\"", "\"training\":\"x\"", "which is not a valid number"},
+        {"\"training\":\"2\"", "\"training\":\"7\"", "has version 7, of a newer kolo"},
+        {"\"training\":\"2\"", "\"training\":\"x\"", "which is not a valid number"},
+        {"\"order\":\"2\"", "\"order\":\"3\"", "order \"3\", which is not a valid number"},
         {"\"progress\":\"4", "\"progress\":\"5", "the metadata contradict each other"},
         {"\"progress\":\"4", "\"progress\":\"-", "an invalid run state"},
         {"\"options\"", "\"optionx\"", "have no options"},
@@ -616,7 +617,8 @@ static void parameters_are_read_without_the_state(void **state) {
     ASSERT_OK(kolo_checkpoint_verify(path, &text));
     kolo_checkpoint_text_free(text);
     ASSERT_OK(kolo_checkpoint_describe(path, &text));
-    assert_non_null(strstr(text, "training       version 1: a run can be resumed from it\n"));
+    assert_non_null(strstr(text, "training       version 2: a run can be resumed from it\n"
+                                 "               version 2 of the order of samples\n"));
     assert_non_null(strstr(text, "optimizer: adam\n"));
     assert_non_null(strstr(text, "steps          4\n"));
     kolo_checkpoint_text_free(text);

@@ -150,6 +150,49 @@ static void lagging_gradients_are_used_later(void **state) {
                 "2 runs, 4 steps, at most 2 workers; lag:2 drops the last gradients\n");
 }
 
+/* Fails unless the lines of steps in a ledger are `wanted`. */
+static void assert_samples(const char *path, const char *wanted) {
+    char line[256], found[2048] = "";
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        if (strncmp(line, "epoch ", 6) == 0) strcat(found, line);
+    }
+    fclose(file);
+    if (strcmp(found, wanted) != 0) fail_msg("%s", found);
+}
+
+/* A checkpoint of an earlier version of Kolo, after 2 of 8 steps; the samples are those that it
+ * used in the others. Checkpoints of the resumed run keep the order. */
+static void runs_keep_the_order_that_they_began_with(void **state) {
+    static const char *const wanted =
+        "epoch 0 step 2 of 18: 7 3 34 31 16 44 24 43 4 14 50 33 57 25 46 38 22 10\n"
+        "epoch 0 step 3 of 7: 11 30 23 21 29 58 39\n"
+        "epoch 1 step 0 of 18: 58 60 31 47 15 7 5 6 12 37 49 55 28 23 2 53 29 52\n"
+        "epoch 1 step 1 of 18: 48 10 42 57 51 25 36 43 24 19 30 20 38 44 39 35 33 26\n"
+        "epoch 1 step 2 of 18: 50 45 13 18 1 3 11 54 4 32 34 8 56 21 46 27 9 0\n"
+        "epoch 1 step 3 of 7: 14 40 59 16 17 41 22\n";
+    static const char *const from[] = {KOLO_SOURCE_DIR "/tests/golden/order_1.safetensors", "run"};
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        kolo_train_opts opts = job;
+        bool exact;
+        char *text;
+        clear();
+        opts.seed = 7;
+        opts.out_dir = "run";
+        opts.checkpoint_steps = 3;
+        for (int part = 0; part < 2; part++) {
+            opts.resume = from[part];
+            opts.steps = part ? 0 : 6;
+            (void)train_well(ranks, &opts);
+        }
+        if (ranks == 1) assert_samples("ledger.0", wanted);
+        ASSERT_OK(kolo_ledger_check("ledger", &exact, &text));
+        assert_non_null(strstr(text, "\nepoch 2: 61 samples, each once\n"));
+        kolo_ledger_text_free(text);
+    }
+}
+
 static void what_a_ledger_cannot_hold_is_refused(void **state) {
     kolo_train_opts opts = job;
     clear();
@@ -167,6 +210,7 @@ TEST_MAIN(test_samples) {
         cmocka_unit_test(resumed_runs_repeat_no_sample),
         cmocka_unit_test(leases_are_resumed),
         cmocka_unit_test(lagging_gradients_are_used_later),
+        cmocka_unit_test(runs_keep_the_order_that_they_began_with),
         cmocka_unit_test(what_a_ledger_cannot_hold_is_refused),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);

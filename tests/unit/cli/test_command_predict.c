@@ -16,7 +16,7 @@
 static void train_once(void) {
     if (kolo_file_exists("run/checkpoint-final.safetensors")) return;
     assert_int_equal(test_run("train --model mlp:hidden=16 --data " IMAGES
-                              " --lr 0.05 --epochs 3 --batch 10 --threads 1 --out run"),
+                              " --lr 0.01 --epochs 3 --batch 10 --threads 1 --out run"),
                      0);
     assert_int_equal(
         test_run("checkpoint export run/checkpoint-final.safetensors --out w.safetensors"), 0);

@@ -5,6 +5,7 @@
 #include "data/sampler.h"
 #include "support/support.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,82 +107,192 @@ static void shards_are_dealt_by_weight(void **state) {
     assert_int_equal(equal[2], 2);
 }
 
+/* Each version of the order, and the order of the data set. */
+static const kolo_sampler_opts kinds[] = {{.order = 1}, {.order = 2}, {.no_shuffle = true}};
+
+/* All n up to 70, the first primes above powers of two, and others. */
 static void epochs_are_permutations(void **state) {
-    for (size_t s = 0; s < KOLO_COUNT(sizes); s++) {
-        kolo_sampler_opts o = {.samples = sizes[s].samples, .global_batch = sizes[s].batch};
-        kolo_sampler *sampler;
-        ASSERT_OK(kolo_sampler_create(&o, &sampler));
-        char *seen = calloc(1, (size_t)o.samples);
-        for (int64_t epoch = 0; epoch < 3; epoch++) {
-            const int64_t *perm = kolo_sampler_epoch(sampler, epoch);
-            for (int64_t i = 0; i < o.samples; i++) {
-                assert_true(perm[i] >= 0 && perm[i] < o.samples);
-                assert_int_equal(seen[perm[i]]++, epoch);
+    static const int64_t more[] = {127, 128, 129, 251, 257, 521, 1000, 1031, 4096, 4099, 20011};
+    for (size_t i = 0; i < 70 + KOLO_COUNT(more); i++) {
+        const int64_t n = i < 70 ? (int64_t)i + 1 : more[i - 70];
+        int64_t *indices = malloc((size_t)n * sizeof *indices);
+        char *seen = calloc(1, (size_t)n);
+        for (size_t k = 0; k < KOLO_COUNT(kinds); k++) {
+            kolo_sampler_opts o = kinds[k];
+            kolo_sampler *sampler;
+            o.samples = n;
+            o.global_batch = 7;
+            o.seed = (uint64_t)i;
+            ASSERT_OK(kolo_sampler_create(&o, &sampler));
+            memset(seen, 0, (size_t)n);
+            for (int64_t epoch = 0; epoch < 3; epoch++) {
+                kolo_sampler_take(sampler, epoch, 0, n, indices);
+                for (int64_t j = 0; j < n; j++) {
+                    assert_true(indices[j] >= 0 && indices[j] < n);
+                    assert_int_equal(seen[indices[j]]++, epoch);
+                }
             }
+            kolo_sampler_destroy(sampler);
         }
         free(seen);
-        kolo_sampler_destroy(sampler);
+        free(indices);
     }
 }
 
-/* Returns the permutation of an epoch, from a sampler that was at another epoch before. */
-static void permute(uint64_t seed, int64_t batch, int64_t epoch, bool no_shuffle, int64_t n,
-                    int64_t *out) {
-    kolo_sampler_opts o = {
-        .samples = n, .global_batch = batch, .seed = seed, .no_shuffle = no_shuffle};
+/* Fills in an epoch by parts, from a sampler that was at another epoch before. */
+static void permute(kolo_sampler_opts o, int64_t epoch, int64_t *out) {
     kolo_sampler *sampler;
     ASSERT_OK(kolo_sampler_create(&o, &sampler));
-    kolo_sampler_epoch(sampler, epoch + 5);
-    memcpy(out, kolo_sampler_epoch(sampler, epoch), (size_t)n * sizeof *out);
+    kolo_sampler_take(sampler, epoch + 5, 0, 1, out);
+    for (int64_t i = o.samples; i > 0;) { /* from the end */
+        const int64_t n = kolo_min_i64(i, o.global_batch);
+        i -= n;
+        kolo_sampler_take(sampler, epoch, i, n, out + i);
+    }
     kolo_sampler_destroy(sampler);
 }
 
 static void order_depends_on_seed_and_epoch_only(void **state) {
     enum { N = 500 };
-    int64_t a[N], b[N];
-    permute(1, 64, 2, false, N, a);
-    permute(1, 7, 2, false, N, b);
-    assert_memory_equal(a, b, sizeof a);
-    permute(2, 64, 2, false, N, b);
-    assert_memory_not_equal(a, b, sizeof a);
-    permute(1, 64, 3, false, N, b);
-    assert_memory_not_equal(a, b, sizeof a);
-    permute(1, 64, 2, true, N, b);
-    for (int64_t i = 0; i < N; i++) assert_int_equal(b[i], i);
-    /* Runs must be reproducible by later versions: this order must never change. */
-    permute(42, 1, 0, false, 8, a);
-    const int64_t known[8] = {4, 5, 0, 3, 1, 7, 2, 6};
-    assert_memory_equal(a, known, sizeof known);
+    for (int version = 1; version <= KOLO_SAMPLE_ORDER; version++) {
+        kolo_sampler_opts o = {.samples = N, .global_batch = 64, .seed = 1, .order = version};
+        int64_t a[N], b[N];
+        permute(o, 2, a);
+        permute(o, 3, b);
+        assert_memory_not_equal(a, b, sizeof a);
+        o.global_batch = 7;
+        permute(o, 2, b);
+        assert_memory_equal(a, b, sizeof a);
+        o.seed = 2;
+        permute(o, 2, b);
+        assert_memory_not_equal(a, b, sizeof a);
+        o.no_shuffle = true;
+        permute(o, 2, b);
+        for (int64_t i = 0; i < N; i++) assert_int_equal(b[i], i);
+    }
 }
 
-/* Each of the n! orders of three samples comes up equally often, and each sample is at each of
- * fifty places equally often (chi squared, 49 degrees of freedom: 100 is 5 sigma). */
+/* Runs must be reproducible by later versions: these orders must never change. */
+static void orders_stay(void **state) {
+    static const int64_t known[][8] = {{4, 5, 0, 3, 1, 7, 2, 6}, {2, 7, 1, 0, 3, 4, 5, 6}};
+    static const int64_t last[] = {599289829, 515278807, 270328086,
+                                   960445560}; /* of 10^9 samples, in version 2 */
+    int64_t order[8];
+    for (int version = 1; version <= KOLO_SAMPLE_ORDER; version++) {
+        permute((kolo_sampler_opts){.samples = 8, .global_batch = 1, .seed = 42, .order = version},
+                0, order);
+        assert_memory_equal(order, known[version - 1], sizeof order);
+    }
+    kolo_sampler *sampler;
+    const kolo_sampler_opts large = {.samples = 1000000000, .global_batch = 256, .seed = 42};
+    ASSERT_OK(kolo_sampler_create(&large, &sampler));
+    kolo_sampler_take(sampler, 7, large.samples - 4, 4, order);
+    assert_memory_equal(order, last, sizeof last);
+    kolo_sampler_destroy(sampler);
+}
+
+/* A step of 10^12 samples, anywhere: one allocation, of the sampler itself. */
+static void large_sets_take_no_memory(void **state) {
+    kolo_sampler *sampler;
+    int64_t a[1000], b[1000];
+    const kolo_sampler_opts o = {.samples = INT64_C(1000000000000), .global_batch = 1000};
+    kolo_alloc_fail_nth(2); /* of the creation and all that follows */
+    ASSERT_OK(kolo_sampler_create(&o, &sampler));
+    const int64_t step = kolo_sampler_steps(&o) - 123456;
+    kolo_sampler_take(sampler, 3, step * 1000, 1000, a);
+    kolo_sampler_take(sampler, 0, 0, 1000, b);
+    kolo_sampler_take(sampler, 3, step * 1000, 1000, b);
+    kolo_alloc_fail_nth(0);
+    assert_memory_equal(a, b, sizeof a);
+    for (int i = 0; i < 1000; i++) assert_true(a[i] >= 0 && a[i] < o.samples);
+    kolo_sampler_destroy(sampler);
+}
+
+/* Chi squared of counts that are to be equal. With d degrees of freedom d + 6 sqrt(2 d) is 6 sigma
+ * above the mean. */
+static void assert_equal_counts(const char *what, const int *counts, int n) {
+    double sum = 0, chi_squared = 0;
+    for (int i = 0; i < n; i++) sum += counts[i];
+    for (int i = 0; i < n; i++) {
+        const double off = counts[i] - sum / n;
+        chi_squared += off * off / (sum / n);
+    }
+    if (chi_squared > n - 1 + 6 * sqrt(2.0 * (n - 1))) fail_msg("%s: %g", what, chi_squared);
+}
+
+/* Over epochs: each order of three and of four samples, and each place of each of 50 samples, and
+ * each pair of neighbours at one place, comes up equally often; and each distance by which a sample
+ * moves from one epoch to the next. */
 static void shuffles_are_uniform(void **state) {
-    enum { EPOCHS = 6000, N = 50 };
-    kolo_sampler *three, *fifty;
-    ASSERT_OK(kolo_sampler_create(&(kolo_sampler_opts){.samples = 3, .global_batch = 1}, &three));
-    ASSERT_OK(kolo_sampler_create(&(kolo_sampler_opts){.samples = N, .global_batch = 1}, &fifty));
-    int orders[27] = {0}, place_of_7[N] = {0};
-    for (int64_t epoch = 0; epoch < EPOCHS; epoch++) {
-        const int64_t *p = kolo_sampler_epoch(three, epoch);
-        orders[p[0] * 9 + p[1] * 3 + p[2]]++;
-        p = kolo_sampler_epoch(fifty, epoch);
-        for (int i = 0; i < N; i++) place_of_7[i] += p[i] == 7;
+    enum { EPOCHS = 20000, N = 50 };
+    static int places[N][N], moves[N], pairs[N * (N - 1)];
+    for (int version = 1; version <= KOLO_SAMPLE_ORDER; version++) {
+        kolo_sampler *small[2], *fifty;
+        int orders[2][24] = {{0}};
+        int64_t p[N], before[N], place[N];
+        const kolo_sampler_opts o = {.samples = N, .global_batch = 1, .order = version};
+        for (int i = 0; i < 2; i++) {
+            kolo_sampler_opts few = o;
+            few.samples = 3 + i;
+            ASSERT_OK(kolo_sampler_create(&few, &small[i]));
+        }
+        ASSERT_OK(kolo_sampler_create(&o, &fifty));
+        memset(places, 0, sizeof places);
+        memset(moves, 0, sizeof moves);
+        memset(pairs, 0, sizeof pairs);
+        for (int64_t epoch = 0; epoch < EPOCHS; epoch++) {
+            for (int i = 0; i < 2; i++) { /* the number of the order, by its inversions */
+                int64_t number = 0;
+                kolo_sampler_take(small[i], epoch, 0, 3 + i, p);
+                for (int k = 0; k < 3 + i; k++) {
+                    int less = 0;
+                    for (int j = k + 1; j < 3 + i; j++) less += p[j] < p[k];
+                    number = number * (3 + i - k) + less;
+                }
+                orders[i][number]++;
+            }
+            kolo_sampler_take(fifty, epoch, 0, N, p);
+            for (int i = 0; i < N; i++) {
+                places[p[i]][i]++;
+                place[p[i]] = i;
+            }
+            pairs[p[20] * (N - 1) + p[21] - (p[21] > p[20])]++;
+            for (int i = 0; i < N && epoch > 0; i++) moves[(place[i] - before[i] + N) % N]++;
+            memcpy(before, place, sizeof place);
+        }
+        assert_equal_counts("orders of 3", orders[0], 6);
+        assert_equal_counts("orders of 4", orders[1], 24);
+        for (int i = 0; i < N; i++) assert_equal_counts("places", places[i], N);
+        assert_equal_counts("moves", moves, N);
+        assert_equal_counts("neighbours", pairs, N * (N - 1));
+        for (int i = 0; i < 2; i++) kolo_sampler_destroy(small[i]);
+        kolo_sampler_destroy(fifty);
     }
-    int kinds = 0;
-    for (int i = 0; i < 27; i++) {
-        kinds += orders[i] > 0;
-        assert_true(orders[i] == 0 || (orders[i] > 850 && orders[i] < 1150));
+}
+
+/* Among a million samples the places of the first ones are uniform in one epoch, too, and those of
+ * equal samples in two epochs are independent. */
+static void places_in_one_epoch_are_uniform(void **state) {
+    enum { N = 1000003, TAKEN = 40000, BINS = 20 };
+    static int64_t p[2][TAKEN];
+    static int one[BINS], two[BINS * BINS];
+    kolo_sampler *sampler;
+    const kolo_sampler_opts o = {.samples = N, .global_batch = 1, .seed = 9};
+    ASSERT_OK(kolo_sampler_create(&o, &sampler));
+    for (int e = 0; e < 2; e++) kolo_sampler_take(sampler, e, 0, TAKEN, p[e]);
+    memset(one, 0, sizeof one);
+    memset(two, 0, sizeof two);
+    int fixed = 0;
+    for (int i = 0; i < TAKEN; i++) {
+        const int64_t a = p[0][i] * BINS / N, b = p[1][i] * BINS / N;
+        one[a]++;
+        two[a * BINS + b]++;
+        fixed += (p[0][i] == i) + (p[0][i] == p[1][i]);
     }
-    assert_int_equal(kinds, 6);
-    double expected = (double)EPOCHS / N, chi_squared = 0;
-    for (int i = 0; i < N; i++) {
-        double off = place_of_7[i] - expected;
-        chi_squared += off * off / expected;
-    }
-    assert_true(chi_squared < 100);
-    kolo_sampler_destroy(three);
-    kolo_sampler_destroy(fifty);
+    assert_equal_counts("one epoch", one, BINS);
+    assert_equal_counts("two epochs", two, BINS * BINS);
+    assert_true(fixed <= 5); /* 0.08 are expected */
+    kolo_sampler_destroy(sampler);
 }
 
 static void bad_options_and_failing_memory_are_reported(void **state) {
@@ -190,9 +301,12 @@ static void bad_options_and_failing_memory_are_reported(void **state) {
     assert_int_equal(kolo_sampler_create(&none, &sampler), KOLO_ERR_ARG);
     assert_int_equal(kolo_sampler_create(&empty, &sampler), KOLO_ERR_ARG);
     assert_non_null(strstr(kolo_last_error(), "global batch 0"));
+    kolo_sampler_opts newer = {.samples = 5, .global_batch = 1, .order = 3};
+    assert_int_equal(kolo_sampler_create(&newer, &sampler), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "version 3"));
     for (long nth = 1; nth <= 2; nth++) {
         kolo_alloc_fail_nth(nth);
-        kolo_sampler_opts good = {.samples = 5, .global_batch = 1};
+        kolo_sampler_opts good = {.samples = 5, .global_batch = 1, .order = 1};
         assert_int_equal(kolo_sampler_create(&good, &sampler), KOLO_ERR_NOMEM);
     }
     kolo_alloc_fail_nth(0);
@@ -207,7 +321,10 @@ TEST_MAIN(test_sampler) {
         cmocka_unit_test(shards_are_dealt_by_weight),
         cmocka_unit_test(epochs_are_permutations),
         cmocka_unit_test(order_depends_on_seed_and_epoch_only),
+        cmocka_unit_test(orders_stay),
+        cmocka_unit_test(large_sets_take_no_memory),
         cmocka_unit_test(shuffles_are_uniform),
+        cmocka_unit_test(places_in_one_epoch_are_uniform),
         cmocka_unit_test(bad_options_and_failing_memory_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
