@@ -133,7 +133,7 @@ static kolo_status resume(const forced *f, kolo_comm *comm, uint64_t *hash) {
     }
     status = kolo_session_init(s, 6);
     if (status == KOLO_OK) status = kolo_checkpoint_load_training(&c, kolo_session_store(s));
-    kolo_session_set_steps(s, SAVED);
+    kolo_session_set_steps(s, SAVED, kolo_session_order(s));
     for (int k = SAVED; k < STEPS && status == KOLO_OK; k++) {
         status = step(s, kolo_comm_rank(comm), kolo_comm_size(comm), k);
     }
