@@ -37,6 +37,12 @@ def tensor(dtype, shape, begin, end):
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
+def clicks(*lines):
+    """The two options of the fuzzer, and lines of Criteo's log with a number and a category each."""
+    text = "".join(f"{y}\t{number}{13 * chr(9)}{category}{25 * chr(9)}\n" for y, number, category in lines)
+    return b"\1\x63" + text.encode()
+
+
 def archive(form, *names):
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=form) as tar:
@@ -57,6 +63,8 @@ def png(colour, channels, depth=8):
 
 
 SEEDS = {
+    "criteo/log": clicks((1, 3, "05db9164"), (0, -1, ""), (0, "", "FFffFFff")),
+    "criteo/blank": clicks((1, 3, "a")) + b"\r\n\n" + clicks((0, 123456789012345, "0"))[2:-1],
     "tar/pax": archive(tarfile.PAX_FORMAT, "a.jpg", "a.cls"),
     "tar/gnu": archive(tarfile.GNU_FORMAT, "d" * 101 + "/a.jpg", "a.cls"),
     "tar/ustar": archive(tarfile.USTAR_FORMAT, "d" * 90 + "/" + "e" * 90 + ".png", "b"),

@@ -46,6 +46,14 @@
  * In the last three a sample is a window of tokens, and the label of a token is the next one. The
  * model sets the length of a window: kolo_dataset_open_for.
  *
+ *     criteo:FILE[,split=PART,seed=N]
+ *         a click log in Criteo's format; split and seed as of tables
+ *
+ *     synthetic-clicks[:KEY=VALUE,...]
+ *         synthetic click logs; keys N, test (samples), seed
+ *
+ * Click logs have the numbers and categories of the model, also by kolo_dataset_open_for.
+ *
  * Programs make data sets of their own samples: kolo_dataset_create. */
 
 #include "kolo/dtype.h"
@@ -81,7 +89,10 @@ enum { KOLO_FIELD_X, KOLO_FIELD_Y };
  *
  *     images    "x" u8 [C,H,W]; "y" i32 [], or [H,W] per pixel
  *     tables    "x" f32 [F]; "y" i32 [], or f32 [] where targets are numbers
- *     tokens    "x" i32 [T]; "y" i32 [T] */
+ *     tokens    "x" i32 [T]; "y" i32 [T]
+ *     clicks    "x" f32 [numbers]; "y" f32 [], 1 of a click, else 0; "ids" i32 [categories], of
+ *               category t a row from t rows on: its table follows those of the categories before
+ */
 typedef struct kolo_dataset_info {
     const char *name;  /* "fashion-mnist" */
     const char *place; /* its folder or argument */
@@ -116,13 +127,16 @@ KOLO_API const char *kolo_dataset_path(const char *spec);
  * FORMAT: a file is damaged, or files do not match; NOMEM. */
 KOLO_API kolo_status kolo_dataset_open(const char *spec, kolo_split split, kolo_dataset **dataset);
 
-/* Requirements of a model on token data, and what happens to damaged images; zero: none. */
+/* Requirements of a model on token data and click logs, and what happens to damaged images; zero:
+ * none. */
 typedef struct kolo_dataset_opts {
     int64_t context;    /* tokens of a window */
     int64_t vocabulary; /* number of distinct tokens */
     bool pairs;         /* windows are pairs of sentences, with the two tokens below */
     int64_t first;      /* token before a pair */
     int64_t separator;  /* token after each sentence */
+    /* Of click logs: the numbers and categories of a sample, and the rows of a category's table. */
+    int64_t numbers, categories, rows;
     /* Receives a line on each damaged image, once; any thread. The next undamaged image, in the
      * order of the data set, takes its place. NULL: a damaged image is an error. */
     void (*warn)(void *arg, const char *line);
@@ -136,8 +150,9 @@ enum {
     KOLO_PAIR_RANDOM = 2, /* the second sentence does not follow the first */
 };
 
-/* As kolo_dataset_open, for a model. Token data require context and vocabulary; other data ignore
- * `opts`. ARG: a token outside the vocabulary, or too few tokens for a window in each split. */
+/* As kolo_dataset_open, for a model. Token data require context and vocabulary, click logs numbers,
+ * categories and rows; other data ignore `opts`. ARG: one that is required is missing; a token
+ * outside the vocabulary, or too few tokens for a window in each split. */
 KOLO_API kolo_status kolo_dataset_open_for(const char *spec, kolo_split split,
                                            const kolo_dataset_opts *opts, kolo_dataset **dataset);
 

@@ -49,7 +49,7 @@ kolo_status kolo_dataset_open_with(const kolo_reader *reader, kolo_reader_open *
         const kolo_field *x = &d->info.fields[KOLO_FIELD_X];
         bool images = x->dtype == KOLO_DTYPE_U8;
         KOLO_ASSERT(d->info.count > 0 && d->info.classes > 0 && d->info.place);
-        KOLO_ASSERT(d->info.n_fields == 2 && x->shape.rank == (images ? 3 : 1));
+        KOLO_ASSERT(d->info.n_fields >= 2 && x->shape.rank == (images ? 3 : 1));
         KOLO_ASSERT(!images || x->shape.dim[0] <= KOLO_MAX_CHANNELS);
         KOLO_ASSERT(d->gather || (d->data[KOLO_FIELD_X] && d->data[KOLO_FIELD_Y]));
         for (int f = 0; f < d->info.n_fields; f++) {

@@ -9,7 +9,8 @@
 
 #include <stdint.h>
 
-enum { WINDOW = 256 }; /* of tokens: the data set needs one */
+/* What data sets require of a model: tokens of a window; of click logs, Criteo's. */
+enum { WINDOW = 256, NUMBERS = 13, CATEGORIES = 26, ROWS = 10000 };
 
 static void add_results(const kolo_loader_bench *b, const kolo_loader_bench_opts *opts,
                         kolo_text *table, kolo_json *json) {
@@ -39,7 +40,11 @@ static void add_results(const kolo_loader_bench *b, const kolo_loader_bench_opts
 }
 
 static kolo_status bench_dataset(kolo_options *o, kolo_text *table, kolo_json *json) {
-    const kolo_dataset_opts windows = {.context = WINDOW, .vocabulary = INT32_MAX};
+    const kolo_dataset_opts windows = {.context = WINDOW,
+                                       .vocabulary = INT32_MAX,
+                                       .numbers = NUMBERS,
+                                       .categories = CATEGORIES,
+                                       .rows = ROWS};
     const int threads = train_opts_loader_threads(o);
     const kolo_loader_bench_opts opts = {
         .augment = kolo_options_text(o, "augment"),

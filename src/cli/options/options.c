@@ -86,10 +86,10 @@ const kolo_option cli_options[] = {
      .commands = CMD_TRAIN | TRAINED | CMD_BENCH_LOADER,
      .required = CMD_TRAIN | TRAINED | CMD_BENCH_LOADER,
      .help = "data set (docs/data.md): fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, cifar100:DIR, "
-             "folder:DIR (images), webdataset:PATTERN, csv:FILE, text:FILE, tokens:FILE; or synthetic: "
-             "synthetic[:KEY=VALUE,...] with the keys N, test, shape (1x28x28), classes and seed, "
-             "synthetic-seg with the same keys and a label for each pixel, synthetic-tokens with "
-             "the keys N, test and seed"},
+             "folder:DIR (images), webdataset:PATTERN, csv:FILE, criteo:FILE, text:FILE, "
+             "tokens:FILE; or synthetic: synthetic[:KEY=VALUE,...] with the keys N, test, shape (1x28x28), classes and seed, "
+             "synthetic-seg with the same keys and a label for each pixel, synthetic-tokens and "
+             "synthetic-clicks with the keys N, test and seed"},
     {.name = "data", .type = KOLO_OPTION_TEXT, .path = kolo_dataset_path, .metavar = "NAME[:ARG]",
      .commands = CMD_BENCH_TRAIN | CMD_PROFILE,
      .unset = "synthetic samples of the model's usual shape", .help = "data set"},

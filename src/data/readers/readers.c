@@ -106,6 +106,19 @@ const kolo_reader kolo_readers[] = {
         .help = "windows of synthetic tokens, most of which follow from the one before",
         .open = kolo_read_synthetic_tokens,
     },
+    {
+        .name = "criteo",
+        .argument = ":FILE[,split=0.1,seed=0]",
+        .path = true,
+        .help = "a click log: label, 13 integers and 26 hexadecimal categories, between tabs",
+        .open = kolo_read_criteo,
+    },
+    {
+        .name = "synthetic-clicks",
+        .argument = "[:N=65536,test=8192,seed=0]",
+        .help = "synthetic click logs, with the numbers and categories of the model",
+        .open = kolo_read_synthetic_clicks,
+    },
     {.name = NULL},
 };
 

@@ -10,6 +10,7 @@ kolo_reader_open kolo_read_mnist, kolo_read_cifar10, kolo_read_cifar100, kolo_re
 kolo_reader_open kolo_read_folder, kolo_read_webdataset;
 kolo_reader_open kolo_read_synthetic, kolo_read_synthetic_seg;
 kolo_reader_open kolo_read_tokens, kolo_read_synthetic_tokens;
+kolo_reader_open kolo_read_criteo, kolo_read_synthetic_clicks;
 
 /* Opens pairs of sentences from the tokens of `reader`, for models that require pairs. */
 kolo_reader_open kolo_pairs_open;
