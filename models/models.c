@@ -29,6 +29,7 @@ kolo_status kolo_model_sample(const kolo_model *model, const char *options, kolo
     *classes = model_options_number(options, "classes", model->classes);
     kolo_dataset_opts windows;
     kolo_status status = kolo_model_window(model, options, &windows);
+    if (windows.numbers > 0) *sample = kolo_shape_1(windows.numbers);
     if (windows.context == 0) return status;
     *sample = kolo_shape_1(windows.context);
     *classes = windows.vocabulary;

@@ -33,7 +33,8 @@
     X(bert_small)          \
     X(bert_medium)         \
     X(bert_base)           \
-    X(bert_large)
+    X(bert_large)          \
+    X(dlrm)
 
 #define KOLO_MODEL_DECLARE(name) extern const kolo_model kolo_model_##name;
 KOLO_MODEL_LIST(KOLO_MODEL_DECLARE)

@@ -11,6 +11,8 @@
  *                       over all tokens
  *     next sentence     "next_loss", which "loss" includes, and "next_correct"; each window
  *                       counts once per token
+ *     click logs        "y" f32 [batch], "logits" [batch,1], and the input "ids" i32
+ *                       [batch,categories]
  */
 
 #include "kolo/data.h"
@@ -39,8 +41,8 @@ typedef struct kolo_model {
                                  defaults of benchmarks and dumps */
     int64_t classes;
     bool label_maps; /* segmentation: a label per pixel, [H,W], instead of one per sample */
-    /* Language models: a sample is a window [T], the classes are the vocabulary. Fills `windows`
-     * from the options. NULL for other models. */
+    /* Language models, whose samples are windows [T], with the vocabulary as classes, and models of
+     * click logs: fills what they require of the data from the options. NULL for other models. */
     kolo_status (*windows)(const char *options, kolo_dataset_opts *windows);
     /* Adds the model to an empty graph. ARG: an unsupported shape of the sample, or an invalid
      * option. */
@@ -61,7 +63,8 @@ KOLO_API kolo_status kolo_model_sample(const kolo_model *model, const char *opti
 /* Adds a model to an empty graph. Errors as of its builder. */
 KOLO_API kolo_status kolo_model_add(const kolo_model *model, kolo_graph *g,
                                     const kolo_model_opts *opts);
-/* The windows that a language model takes; of other models zero. ARG: an invalid option. */
+/* What a model requires of token data or click logs; of other models zero. ARG: an invalid option.
+ */
 KOLO_API kolo_status kolo_model_window(const kolo_model *model, const char *options,
                                        kolo_dataset_opts *windows);
 /* Finds a model of the zoo or a registered one by name. A name that ends with ".onnx" is the path
@@ -95,7 +98,7 @@ KOLO_API kolo_status kolo_model_options_parse(const char *model, const char *tex
 KOLO_API kolo_status kolo_model_register(const kolo_model *model);
 
 /* The version of the structures in this header; it changes when they do. */
-#define KOLO_MODEL_VERSION 1
+#define KOLO_MODEL_VERSION 2
 
 /* Defines the entry point of a shared object with one model, for `kolo train --model ./mine.so`:
  *

@@ -38,6 +38,7 @@
     "*.mlp.down_proj.weight 1\n"                                        \
     "encoder.weight 0 # lstm_lm: tables\n"                              \
     "decoder.weight 0\n"                                                \
+    "emb.weight 0 # dlrm\n"                                             \
     "layer?.*.conv1.weight 0 # resnet: channels between convolutions\n" \
     "layer?.*.conv2.weight 1\n"                                         \
     "fc1.weight 0 # mlp, lenet\n"                                       \

@@ -93,6 +93,7 @@ static kolo_status open_alone(const kolo_eval_opts *opts, kolo_trained *t) {
 static kolo_status load(kolo_trained *t) {
     const char *path = t->opts.checkpoint;
     kolo_status status = kolo_session_create_for(&t->setup.session, NULL, &t->session);
+    if (status == KOLO_OK) status = kolo_session_check_dataset(t->session, t->dataset);
     if (status != KOLO_OK) return kolo_fail_in(status, "%s", path);
     kolo_store *store = kolo_session_store(t->session);
     if (t->opts.model) return kolo_weights_load(path, t->opts.model, store, NULL);

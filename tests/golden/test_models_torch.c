@@ -33,12 +33,31 @@ typedef struct network {
     const json_t *json;
     const char *name, *options;
     const kolo_model *model;
-    kolo_field fields[2];
-    int classes;
+    kolo_field fields[3];
+    int n_fields, classes;
     int64_t batch;
-    void *samples; /* of all steps: images u8, or tokens i32 */
-    int32_t *labels;
+    void *data[3]; /* of all steps, by field: images u8, tokens i32 or numbers f32; labels; ids */
 } network;
+
+/* Element i of a field: what the names draw. */
+static void draw(const network *n, int field, int64_t i) {
+    static const char *const names[][3] = {
+        {"images", "labels"}, {"tokens", "labels"}, {"numbers", "labels", "ids"}};
+    const kolo_field *f = &n->fields[field];
+    const kolo_dtype x = n->fields[KOLO_FIELD_X].dtype;
+    const int kind = x == KOLO_DTYPE_U8 ? 0 : x == KOLO_DTYPE_I32 ? 1 : 2;
+    const uint64_t hash = formula_hash("", names[kind][field]);
+    const double u = formula_uniform(hash, i);
+    int32_t whole = (int32_t)floor(u * n->classes);
+    if (field == 2) whole += n->classes * (int32_t)(i % f->shape.dim[0]); /* in its table */
+    if (f->dtype == KOLO_DTYPE_U8) {
+        ((uint8_t *)n->data[field])[i] = (uint8_t)(formula_bits(hash, i) >> 56);
+    } else if (f->dtype == KOLO_DTYPE_I32) {
+        ((int32_t *)n->data[field])[i] = whole;
+    } else {
+        ((float *)n->data[field])[i] = (float)(field == KOLO_FIELD_X ? 2 * u - 1 : floor(u * 2));
+    }
+}
 
 static network network_of(const json_t *json) {
     network n = {.json = json,
@@ -48,10 +67,18 @@ static network network_of(const json_t *json) {
     const json_t *sample = json_object_get(json, "sample");
     kolo_field *x = &n.fields[KOLO_FIELD_X], *y = &n.fields[KOLO_FIELD_Y];
     ASSERT_OK(kolo_model_find(n.name, &n.model));
-    bool tokens = n.model->windows != NULL;
-    *x = (kolo_field){.name = "x", .dtype = tokens ? KOLO_DTYPE_I32 : KOLO_DTYPE_U8};
-    *y = (kolo_field){.name = "y", .dtype = KOLO_DTYPE_I32};
-    n.classes = (int)setting(tokens ? "vocabulary" : "classes");
+    kolo_dataset_opts data;
+    ASSERT_OK(kolo_model_window(n.model, n.options, &data));
+    const bool tokens = data.context > 0, clicks = data.categories > 0;
+    *x = (kolo_field){.name = "x",
+                      .dtype = tokens   ? KOLO_DTYPE_I32
+                               : clicks ? KOLO_DTYPE_F32
+                                        : KOLO_DTYPE_U8};
+    *y = (kolo_field){.name = "y", .dtype = clicks ? KOLO_DTYPE_F32 : KOLO_DTYPE_I32};
+    n.fields[2] = (kolo_field){
+        .name = "ids", .dtype = KOLO_DTYPE_I32, .shape = kolo_shape_1(data.categories)};
+    n.n_fields = clicks ? 3 : 2;
+    n.classes = clicks ? (int)data.rows : (int)setting(tokens ? "vocabulary" : "classes");
     x->shape.rank = (int)json_array_size(sample);
     for (int i = 0; i < x->shape.rank; i++) {
         x->shape.dim[i] = json_integer_value(json_array_get(sample, (size_t)i));
@@ -60,27 +87,17 @@ static network network_of(const json_t *json) {
     }
     if (tokens) y->shape = x->shape;
     if (n.model->label_maps) y->shape = kolo_shape_2(x->shape.dim[1], x->shape.dim[2]);
-    int64_t elements = STEPS * n.batch * kolo_shape_count(&x->shape);
-    int64_t labels = STEPS * n.batch * kolo_shape_count(&y->shape);
-    n.samples = kolo_alloc((size_t)elements * kolo_dtype_bytes(x->dtype));
-    n.labels = kolo_alloc((size_t)labels * sizeof *n.labels);
-    assert_true(n.samples && n.labels);
-    uint64_t hash = formula_hash("", tokens ? "tokens" : "images"),
-             of_labels = formula_hash("", "labels");
-    for (int64_t i = 0; i < elements; i++) {
-        if (tokens)
-            ((int32_t *)n.samples)[i] = (int32_t)floor(formula_uniform(hash, i) * n.classes);
-        if (!tokens) ((uint8_t *)n.samples)[i] = (uint8_t)(formula_bits(hash, i) >> 56);
-    }
-    for (int64_t i = 0; i < labels; i++) {
-        n.labels[i] = (int32_t)floor(formula_uniform(of_labels, i) * n.classes);
+    for (int f = 0; f < n.n_fields; f++) {
+        const int64_t count = STEPS * n.batch * kolo_shape_count(&n.fields[f].shape);
+        n.data[f] = kolo_alloc((size_t)count * kolo_dtype_bytes(n.fields[f].dtype));
+        assert_non_null(n.data[f]);
+        for (int64_t i = 0; i < count; i++) draw(&n, f, i);
     }
     return n;
 }
 
 static void fini_network(network *n) {
-    kolo_free(n->samples);
-    kolo_free(n->labels);
+    for (int f = 0; f < n->n_fields; f++) kolo_free(n->data[f]);
 }
 
 static void counts_are_those_of_the_references(void) {
@@ -120,7 +137,6 @@ static void check_pair(const network *n, const json_t *pair, const char *name, c
 }
 
 static void fill(const graph_eval *e, const network *n) {
-    const kolo_field *x = &n->fields[KOLO_FIELD_X];
     for (int32_t v = 0; v < e->g->n_values; v++) {
         const kolo_value_info *info = &e->g->values[v];
         const kolo_value value = {.id = v};
@@ -131,15 +147,17 @@ static void fill(const graph_eval *e, const network *n) {
             }
         }
         if (info->kind != KOLO_VALUE_INPUT) continue;
-        if (strcmp(info->name, "y") == 0) {
-            memcpy(graph_eval_i32(e, value), n->labels, (size_t)count * sizeof *n->labels);
-        } else if (x->dtype == KOLO_DTYPE_I32) {
-            memcpy(graph_eval_i32(e, value), n->samples, (size_t)count * sizeof(int32_t));
-        } else {
-            for (int64_t i = 0; i < count; i++) {
-                double pixel = ((const uint8_t *)n->samples)[i];
-                graph_eval_f64(e, value)[i] = (pixel / 255 - setting("mean")) / setting("std");
-            }
+        int f = 0;
+        while (strcmp(n->fields[f].name, info->name) != 0) assert_true(++f < n->n_fields);
+        if (n->fields[f].dtype == KOLO_DTYPE_I32) {
+            memcpy(graph_eval_i32(e, value), n->data[f], (size_t)count * sizeof(int32_t));
+            continue;
+        }
+        const bool bytes = n->fields[f].dtype == KOLO_DTYPE_U8;
+        for (int64_t i = 0; i < count; i++) {
+            const double pixel = bytes ? ((const uint8_t *)n->data[f])[i] : 0;
+            graph_eval_f64(e, value)[i] = bytes ? (pixel / 255 - setting("mean")) / setting("std")
+                                                : (double)((const float *)n->data[f])[i];
         }
     }
 }
@@ -181,15 +199,17 @@ static void compare_gradients(const network *n) {
 /* ---- steps in f32 ---- */
 
 static kolo_batch batch_of(const network *n, int step) {
-    const kolo_field *x = &n->fields[KOLO_FIELD_X], *y = &n->fields[KOLO_FIELD_Y];
-    return (kolo_batch){
+    kolo_batch batch = {
         .count = n->batch,
         .global_count = n->batch,
-        .n_fields = 2,
+        .n_fields = n->n_fields,
         .fields = n->fields,
-        .data = {(const char *)n->samples + (size_t)(step * n->batch) * kolo_field_bytes(x),
-                 (const char *)n->labels + (size_t)(step * n->batch) * kolo_field_bytes(y)},
     };
+    for (int f = 0; f < n->n_fields; f++) {
+        const size_t bytes = (size_t)(step * n->batch) * kolo_field_bytes(&n->fields[f]);
+        batch.data[f] = (const char *)n->data[f] + bytes;
+    }
+    return batch;
 }
 
 static void set_start(kolo_store *store) {
@@ -222,6 +242,7 @@ static void train(const network *n, kolo_kernel_set kernels) {
         .model_options = n->options,
         .sample = n->fields[KOLO_FIELD_X].shape,
         .label = n->fields[KOLO_FIELD_Y].shape,
+        .numeric = n->n_fields > 2,
         .classes = n->classes,
         .batch = n->batch,
         .plan = {.kernels = kernels,
@@ -292,7 +313,7 @@ static void read_file(const network *n) {
 static void networks_are_those_of_pytorch(void **state) {
     golden = json_load_file(GOLDEN ".json", 0, NULL);
     const json_t *networks = json_object_get(golden, "networks");
-    assert_int_equal(json_array_size(networks), 6);
+    assert_int_equal(json_array_size(networks), 7);
     counts_are_those_of_the_references();
     for (size_t i = 0; i < json_array_size(networks); i++) {
         network n = network_of(json_array_get(networks, i));

@@ -1,4 +1,4 @@
-/* Sessions of token models. */
+/* Sessions of token models and models of click logs. */
 #include "support/token_session.h"
 
 #include "base/integer.h"
@@ -20,6 +20,7 @@ kolo_status token_session_open(kolo_comm *comm, const char *data, const kolo_dat
     kolo_session_config filled = *opts;
     filled.sample = info->fields[KOLO_FIELD_X].shape;
     filled.label = info->fields[KOLO_FIELD_Y].shape;
+    filled.numeric = info->fields[KOLO_FIELD_Y].dtype == KOLO_DTYPE_F32;
     filled.classes = info->classes;
     return kolo_session_create_for(&filled, comm, &t->session);
 }

@@ -31,6 +31,7 @@ import make_zoo
 from make_zoo import CLASSES, MEAN, MOMENTUM, STD, WEIGHT_DECAY, bits, draw, start_of, uniform
 
 STEPS, BATCH, VOCABULARY = 5, 4, 17
+TABLES, ROWS, DENSE = 9, 6, 3
 
 
 class UNet(nn.Module):
@@ -112,6 +113,27 @@ class Llama(nn.Module):
         self.reference.load_state_dict(state)
 
 
+class Dlrm(nn.Module):
+    """facebookresearch/dlrm by its parameter names, but with all tables in one, one below the other."""
+
+    def __init__(self, tables, rows, dim, bottom, top):
+        super().__init__()
+        self.emb = nn.Embedding(tables * rows, dim)
+        pairs = (1 + tables) * tables // 2
+        self.bot_l, self.top_l = self.stack([*bottom, dim]), self.stack([dim + pairs, *top, 1])[:-1]
+
+    @staticmethod
+    def stack(sizes):
+        return nn.Sequential(*(m for a, b in zip(sizes, sizes[1:]) for m in (nn.Linear(a, b), nn.ReLU())))
+
+    def forward(self, x):
+        numbers, ids = x
+        x = self.bot_l(numbers)
+        vectors = torch.cat([x[:, None], self.emb(ids)], 1)
+        i, j = torch.tril_indices(vectors.shape[1], vectors.shape[1], -1)
+        return self.top_l(torch.cat([x, (vectors @ vectors.transpose(1, 2))[:, i, j]], 1))
+
+
 def huggingface(size, **opts):
     return LlamaForCausalLM(LlamaConfig(
         vocab_size=size["vocab"], hidden_size=size["width"], intermediate_size=size["mlp"],
@@ -130,7 +152,8 @@ def cases():
 
     with torch.device("meta"):
         full = [count(m) for m in (zoo.mobilenet_v2(), zoo.densenet121(), zoo.vit_b_16(), UNet(64, 2), huggingface(
-            dict(vocab=32000, width=2048, mlp=5632, layers=22, heads=32, kv_heads=4)))]
+            dict(vocab=32000, width=2048, mlp=5632, layers=22, heads=32, kv_heads=4)),
+            Dlrm(26, 10000, 16, (13, 512, 256, 64), (512, 256)))]
     yield case("mobilenet_v2", "width=25,dropout=0", [3, 64, 64], 1e-5,
                zoo.mobilenet_v2(width_mult=0.25, dropout=0, num_classes=CLASSES), full[0])
     yield case("densenet121", "growth=4,width=8,layers=17", [3, 64, 64], 1e-4,
@@ -142,11 +165,19 @@ def cases():
     options = ",".join(f"{k}={v}" for k, v in small.items()) + ",context=8"
     yield case("llama", options, [8], 1e-1, Llama(small, False), full[4])
     yield case("llama", options + ",tied=1", [8], 1e-1, Llama(small, True), full[4])
+    options = f"tables={TABLES},rows={ROWS},dim=4,dense={DENSE},bottom1=8,bottom2=0,bottom3=5,top1=7,top2=6"
+    yield case("dlrm", options, [DENSE], 1e-1, Dlrm(TABLES, ROWS, 4, (DENSE, 8, 5), (7, 6)), full[5])
 
 
 def data(case):
     """x and y of all steps."""
     shape = (STEPS, BATCH, *case["sample"])
+    if case["model"] == "dlrm":
+        ids = np.floor(uniform("ids", STEPS * BATCH * TABLES) * ROWS).reshape(STEPS, BATCH, TABLES)
+        ids = torch.from_numpy(ids.astype(np.int64) + ROWS * np.arange(TABLES))
+        clicks = np.floor(uniform("labels", STEPS * BATCH) * 2).reshape(STEPS, BATCH)
+        numbers = draw("numbers", int(np.prod(shape))).reshape(shape)
+        return list(zip(torch.from_numpy(numbers), ids)), torch.from_numpy(clicks)
     if len(case["sample"]) == 1:
         tokens = np.floor(uniform("tokens", int(np.prod(shape))) * VOCABULARY).reshape(shape)
         labels = np.floor(uniform("labels", int(np.prod(shape))) * VOCABULARY).reshape(shape)
@@ -170,6 +201,8 @@ def load(model):
 
 def loss_of(model, x, y):
     logits = model(x)
+    if isinstance(x, tuple):
+        return F.binary_cross_entropy_with_logits(logits[:, 0], y.to(logits.dtype)), logits
     return F.cross_entropy(logits, y.flatten() if x.dim() == 2 else y), logits
 
 
@@ -182,7 +215,9 @@ def train(case, model, dtype):
     load(model)
     model.to(dtype).train()
     x, y = data(case)
-    x = x.to(dtype) if x.is_floating_point() else x
+    if isinstance(x, list):
+        x = [(numbers.to(dtype), ids) for numbers, ids in x]
+    x = x.to(dtype) if not isinstance(x, list) and x.is_floating_point() else x
     optimizer = torch.optim.SGD(model.parameters(), case["lr"], momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
     losses, first = [], {}
     for step in range(STEPS):

@@ -18,7 +18,7 @@ static const char extension[] = ".safetensors";
 
 typedef struct printer {
     const char *output;
-    int64_t top;            /* most probable classes of a sample; 0: all values */
+    int64_t top;            /* most probable classes of a sample; 0: all values; -1: not given */
     kolo_file_writer *file; /* NULL: standard output */
     kolo_text text;         /* of a batch */
 } printer;
@@ -68,7 +68,13 @@ static const float *print_values(kolo_json *j, const char *key, const float *val
 static kolo_status check_rows(const printer *p, const kolo_prediction *now) {
     char text[64];
     const kolo_shape *s = &now->shape;
-    if (p->top == 0 || s->rank == 1 || s->rank == 2) return KOLO_OK;
+    const bool one = s->rank > 0 && s->dim[s->rank - 1] == 1;
+    if (p->top == 0 || ((s->rank == 1 || s->rank == 2) && !one)) return KOLO_OK;
+    if (one) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "output \"%s\" has one number for each sample, not classes: omit --top",
+                         p->output);
+    }
     kolo_text shape = {0};
     for (int i = 0; i < s->rank; i++) {
         kolo_text_add(&shape, "%s%" PRId64, i ? " x " : "", s->dim[i]);
@@ -104,6 +110,10 @@ static void print_sample(printer *p, const kolo_prediction *now, int64_t i) {
 
 static kolo_status print_batch(void *arg, const kolo_prediction *now) {
     printer *p = arg;
+    if (p->top < 0) { /* logits: classes, if there are several */
+        const int last = now->shape.rank - 1;
+        p->top = last >= 0 && now->shape.dim[last] == 1 ? 0 : 5;
+    }
     KOLO_TRY(check_rows(p, now));
     for (int64_t i = 0; i < now->count; i++) print_sample(p, now, i);
     kolo_status status = p->text.failed ? KOLO_NOMEM(p->text.length) : KOLO_OK;
@@ -151,7 +161,7 @@ static kolo_status predict(kolo_options *o) {
         return kolo_predict(&model, &opts);
     }
     bool classes = strcmp(opts.output, "logits") == 0;
-    printer p = {.output = opts.output, .top = classes ? 5 : 0};
+    printer p = {.output = opts.output, .top = classes ? -1 : 0};
     if (kolo_options_given(o, "top")) p.top = kolo_options_int(o, "top");
     return predict_lines(&model, &opts, &p, out);
 }

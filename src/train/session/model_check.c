@@ -1,6 +1,6 @@
 /* Checks of a model's graph against the data: the session fills "x" with the samples, "y" with the
- * labels, and the scalars below. Any other leaf without a value would be read as leftover memory.
- */
+ * labels, other inputs with the fields of their names, and the scalars below. Any other leaf
+ * without a value would be read as leftover memory. */
 #include "train/session/model_check.h"
 
 #include "graph/ops/ops.h"
@@ -81,10 +81,7 @@ static kolo_status check_leaf(const kolo_session_config *opts, int64_t batch,
         if (opts->sample.rank == 0) return check_input(opts, batch, v);
         if (strcmp(v->name, "x") == 0) return check_samples(opts, batch, &v->tensor);
         if (strcmp(v->name, "y") == 0) return check_labels(opts, batch, &v->tensor);
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "model %s: nothing fills the input \"%s\": samples are the input \"x\", "
-                         "labels \"y\"",
-                         name_of(opts), v->name);
+        return check_input(opts, batch, v);
     }
     if (v->kind != KOLO_VALUE_SCALAR) return KOLO_OK;
     for (size_t i = 0; i < KOLO_COUNT(scalars); i++) {
@@ -94,6 +91,27 @@ static kolo_status check_leaf(const kolo_session_config *opts, int64_t batch,
                      "model %s: nothing sets the scalar \"%s\": use a parameter, or kolo_scale for "
                      "a constant factor",
                      name_of(opts), v->name);
+}
+
+static const kolo_field *field_of(const kolo_dataset_info *data, const char *name) {
+    for (int f = 0; f < data->n_fields; f++) {
+        if (strcmp(data->fields[f].name, name) == 0) return &data->fields[f];
+    }
+    return NULL;
+}
+
+kolo_status kolo_model_check_fields(const kolo_session_config *opts, const kolo_graph *g,
+                                    const kolo_dataset_info *data) {
+    for (int32_t i = 0; i < g->n_values; i++) {
+        const kolo_value_info *v = &g->values[i];
+        if (v->kind != KOLO_VALUE_INPUT) continue;
+        if (!field_of(data, v->name)) {
+            return KOLO_FAIL(KOLO_ERR_ARG,
+                             "model %s: nothing fills the input \"%s\", since %s has no such field",
+                             name_of(opts), v->name, data->name);
+        }
+    }
+    return KOLO_OK;
 }
 
 /* ---- outputs ---- */

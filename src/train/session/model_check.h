@@ -12,10 +12,13 @@ typedef struct kolo_label_rule {
     int32_t ignored;
 } kolo_label_rule;
 
-/* Checks that the session can fill every input and scalar of a graph for `batch` samples, and that
- * the outputs which metrics are computed from are scalars computed from them. ARG, with the name.
- */
+/* Checks that "x", "y" and every scalar of a graph are what the session fills for `batch` samples,
+ * and that the outputs which metrics are computed from are scalars computed from them. ARG, with
+ * the name. */
 kolo_status kolo_model_check(const kolo_session_config *opts, int64_t batch, const kolo_graph *g);
+/* Checks that the data has a field for every input. ARG, naming the input. */
+kolo_status kolo_model_check_fields(const kolo_session_config *opts, const kolo_graph *g,
+                                    const kolo_dataset_info *data);
 /* The labels that cross-entropies read, else an i32 input "y". If they read several inputs, samples
  * count. ARG: two losses ignore different labels. */
 kolo_status kolo_label_rule_find(const kolo_graph *g, kolo_label_rule *rule);

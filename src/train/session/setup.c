@@ -8,6 +8,7 @@
 #include "data/sampler.h"
 #include "kernel/select/families.h"
 #include "train/session/buckets.h"
+#include "train/session/model_check.h"
 #include "train/session/setup_parts.h"
 
 #include <inttypes.h>
@@ -21,7 +22,9 @@ static kolo_status open_synthetic(const kolo_shape *sample, int64_t classes, boo
                                   const kolo_dataset_opts *opts, int64_t samples,
                                   kolo_dataset **dataset) {
     char spec[128];
-    if (sample->rank == 1) {
+    if (opts->categories > 0) {
+        snprintf(spec, sizeof spec, "synthetic-clicks:N=%" PRId64 ",test=1", samples);
+    } else if (sample->rank == 1) {
         snprintf(spec, sizeof spec, "synthetic-tokens:N=%" PRId64 ",test=1", samples);
     } else {
         snprintf(spec, sizeof spec,
@@ -229,7 +232,9 @@ static kolo_status try_model(kolo_setup *s) {
         s->normalizes |= kolo_info(graph, (kolo_value){.id = v})->kind == KOLO_VALUE_STATE;
     }
     s->zero = kolo_sums_zero(graph);
-    kolo_status status = check_metric(s, graph);
+    kolo_status status =
+        kolo_model_check_fields(&s->session, graph, kolo_dataset_describe(s->train));
+    if (status == KOLO_OK) status = check_metric(s, graph);
     if (status == KOLO_OK && kolo_mesh_stages(&s->mesh) > 1 &&
         kolo_value_ok(kolo_graph_output(graph, "confusion"))) {
         status = KOLO_FAIL(KOLO_ERR_UNSUPPORTED,

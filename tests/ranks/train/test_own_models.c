@@ -382,11 +382,6 @@ static kolo_status build_wide_labels(kolo_graph *g, int64_t n, void *arg) {
     return build_norm(g, n, arg);
 }
 
-static kolo_status build_mask(kolo_graph *g, int64_t n, void *arg) {
-    (void)kolo_input(g, "mask", KOLO_DTYPE_F32, kolo_shape_1(n));
-    return build_norm(g, n, arg);
-}
-
 static kolo_status build_temperature(kolo_graph *g, int64_t n, void *arg) {
     (void)kolo_scalar(g, "temperature");
     return build_norm(g, n, arg);
@@ -426,7 +421,6 @@ static void other_graphs_are_refused(void **state) {
         {"the input \"x\" is f32 [2,2,4,3]; for a batch", build_larger},
         {"\"x\" is defined twice", build_bytes},
         {"the input \"y\" is f32 [2]; labels are i32", build_wide_labels},
-        {"nothing fills the input \"mask\"", build_mask},
         {"nothing sets the scalar \"temperature\"", build_temperature},
         {"the output \"loss\" is the leaf \"x\"", build_input_as_loss},
         {"the output \"loss\" is [2,18]; it must be a scalar", build_vector_as_loss},

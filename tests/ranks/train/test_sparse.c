@@ -11,11 +11,21 @@
 
 enum { STEPS = 12, MAX_RANKS = 3, TABLE = 200 * 8 };
 
+typedef enum net { LSTM_LM, GPT2, DLRM } net;
+
+static const struct {
+    const char *model, *data, *table;
+} nets[] = {
+    [LSTM_LM] = {"lstm_lm", "synthetic-tokens", "encoder.weight"},
+    [GPT2] = {"gpt2_tiny", "synthetic-tokens", "wte.weight"},
+    [DLRM] = {"dlrm", "synthetic-clicks", "emb.weight"},
+};
+
 typedef struct setting {
     const char *name, *options;
-    bool gpt2; /* else lstm_lm */
+    net net;
     kolo_plan_opts plan;
-    int64_t windows; /* of the data; 0: 131 */
+    int64_t samples; /* of the data; 0: 131 */
     int ranks;
     int64_t batch, accumulate;
 } setting;
@@ -40,23 +50,23 @@ static kolo_status train(kolo_comm *comm, const setting *s, const token_session 
     }
     kolo_evaluation evaluation;
     kolo_store *store = kolo_session_store(session);
-    const char *table = s->gpt2 ? "wte.weight" : "encoder.weight";
     KOLO_TRY(kolo_session_evaluate_all(session, comm, t->test, s->batch, &evaluation));
     result->evaluated = kolo_metrics_get(&evaluation.metrics, "loss");
     result->hash = kolo_store_hash(store);
-    kolo_store_read(store, kolo_store_find(store, table), result->table);
+    kolo_store_read(store, kolo_store_find(store, nets[s->net].table), result->table);
     return KOLO_OK;
 }
 
 static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     const setting *s = arg;
-    const kolo_dataset_opts windows = {.context = 4, .vocabulary = 200};
+    const kolo_dataset_opts windows = {
+        .context = 4, .vocabulary = 200, .numbers = 3, .categories = 4, .rows = 50};
     char data[64];
     token_session t;
-    snprintf(data, sizeof data, "synthetic-tokens:N=%d,test=17",
-             (int)(s->windows ? s->windows : 131));
+    snprintf(data, sizeof data, "%s:N=%d,test=17", nets[s->net].data,
+             (int)(s->samples ? s->samples : 131));
     kolo_session_config opts = {
-        .model = s->gpt2 ? "gpt2_tiny" : "lstm_lm",
+        .model = nets[s->net].model,
         .model_options = s->options ? s->options : "layers=1,hidden=8,dropout=10",
         .batch = s->batch,
         .accumulate = s->accumulate,
@@ -110,19 +120,24 @@ static void ranks_compute_what_one_does(void **state) {
     static const setting settings[] = {
         {.name = "sgd"},
         {.name = "sgd, clipped", .plan = {.optimizer.clip = 0.05}},
-        {.name = "sgd, tail of one", .windows = 25},
+        {.name = "sgd, tail of one", .samples = 25},
         {.name = "sgd, recomputed", .plan = {.recompute = KOLO_RECOMPUTE_FULL}},
         {.name = "sgd, reference", .plan = {.kernels = KOLO_KERNELS_REF}},
         {.name = "gpt2, sgd, clipped",
-         .gpt2 = true,
+         .net = GPT2,
          .options = "layers=1,width=8,heads=2,context=4,vocab=200,tied=0,dropout=10",
          .plan = {.optimizer.clip = 0.05}},
         {.name = "adam", .plan = {.optimizer.kind = KOLO_OPTIMIZER_ADAM, .optimizer.eps = 1e-3}},
         {.name = "adam, clipped, tail of one",
-         .windows = 25,
+         .samples = 25,
          .plan = {.optimizer.kind = KOLO_OPTIMIZER_ADAM,
                   .optimizer.eps = 1e-3,
                   .optimizer.clip = 0.05}},
+        {.name = "dlrm, sgd, clipped, tail of one",
+         .net = DLRM,
+         .samples = 25,
+         .options = "tables=4,rows=50,dim=8,dense=3,bottom1=5,bottom2=0,bottom3=0,top1=7,top2=6",
+         .plan = {.optimizer.clip = 0.05}},
     };
     static outcome dense[MAX_RANKS], one[MAX_RANKS], many[MAX_RANKS], again[MAX_RANKS];
     for (size_t i = 0; i < KOLO_COUNT(settings); i++) {

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "data/safetensors/safetensors.h"
+#include "kolo/data.h"
 #include "support/command.h"
 #include "support/folder.h"
 #include "support/support.h"
@@ -125,6 +126,76 @@ static void workers_share_the_samples(void **state) {
     assert_true(fabs(loss[0] - loss[1]) < 1e-6 * loss[0]);
 }
 
+static int clicks[40]; /* of the test split: whether the samples were clicks */
+
+static void check_click(const json_t *line, int i) {
+    const json_t *values = json_object_get(line, "logits");
+    assert_int_equal(json_array_size(values), 1);
+    assert_null(json_object_get(line, "top"));
+    right += (json_number_value(json_array_get(values, 0)) > 0) == clicks[i];
+}
+
+/* A log whose clicks depend on its first integer and its last category. */
+static void write_log(void) {
+    kolo_text t = {0};
+    for (int i = 0; i < 120; i++) {
+        kolo_text_add(&t, "%d\t%d", (i % 3 == 0) ^ (i % 5 < 2), 100 * (i % 3));
+        for (int k = 0; k < 37; k++) kolo_text_add(&t, "\t");
+        kolo_text_add(&t, "\t%x\n", i % 5);
+    }
+    ASSERT_OK(kolo_file_write("log.txt", t.text, t.length));
+    kolo_text_fini(&t);
+}
+
+#define LOG "criteo:log.txt,split=0.3333"
+
+static void clicks_have_one_logit(void **state) {
+    static const kolo_dataset_opts opts = {.numbers = 13, .categories = 26, .rows = 9};
+    kolo_dataset *d;
+    write_log();
+    ASSERT_OK(kolo_dataset_open_for(LOG, KOLO_SPLIT_TEST, &opts, &d));
+    assert_int_equal(kolo_dataset_describe(d)->count, KOLO_COUNT(clicks));
+    for (int64_t i = 0; i < (int64_t)KOLO_COUNT(clicks); i++) {
+        float x[13], y;
+        int32_t ids[26];
+        ASSERT_OK(kolo_dataset_gather(d, &i, 1, (void *[]){x, &y, ids}));
+        clicks[i] = (int)y;
+    }
+    kolo_dataset_close(d);
+    assert_int_equal(
+        test_run("train --model dlrm:rows=9,dim=4,bottom1=8,bottom2=0,bottom3=0,top1=8,top2=0 "
+                 "--data " LOG " --workers 2 --threads 1 --batch 4 --epochs 30 --lr 0.1 "
+                 "--sparse-embedding --out clicks"),
+        0);
+    assert_int_equal(test_run("predict --checkpoint clicks/checkpoint-final.safetensors --data " LOG
+                              " --batch 7 --out lines"),
+                     0);
+    right = 0;
+    assert_int_equal(each_line("lines", check_click), KOLO_COUNT(clicks));
+    assert_int_equal(test_run("eval --checkpoint clicks/checkpoint-final.safetensors --data " LOG
+                              " --workers 3 --threads 1 --json eval.json"),
+                     0);
+    json_t *eval = test_json("eval.json");
+    assert_true(fabs(test_json_number(eval, "test_accuracy") - right / 40.0) < 1e-12);
+    assert_true(test_json_number(eval, "test_accuracy") > 0.9);
+    json_decref(eval);
+    ASSERT_OK(kolo_file_write("numbers.csv", "1,2,0\n3,4,1\n5,6,1\n", 18));
+    static const struct {
+        const char *arguments, *error;
+    } refused[] = {
+        {"predict --checkpoint clicks/checkpoint-final.safetensors --top 2 --data " LOG,
+         "output \"logits\" has one number for each sample, not classes: omit --top"},
+        {"eval --checkpoint clicks/checkpoint-final.safetensors --data synthetic:shape=1x1x13",
+         "takes samples [13] in 1 classes"},
+        {"train --model dlrm:dense=2 --data csv:numbers.csv,type=value",
+         "nothing fills the input \"ids\", since csv has no such field"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
+        assert_int_equal(test_run(refused[i].arguments), 2);
+        if (!test_contains("err", refused[i].error)) fail_msg("no \"%s\"", refused[i].error);
+    }
+}
+
 static void files_that_are_read_are_not_replaced(void **state) {
     train_once();
     test_run_fails("predict --checkpoint run/checkpoint-final.safetensors --data " IMAGES
@@ -203,6 +274,7 @@ TEST_MAIN(test_command_predict) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(predictions_agree_with_evaluation),
         cmocka_unit_test(workers_share_the_samples),
+        cmocka_unit_test(clicks_have_one_logit),
         cmocka_unit_test(files_that_are_read_are_not_replaced),
         cmocka_unit_test(sequences_predict_the_next_token),
         cmocka_unit_test(predictions_of_nan_are_refused),

@@ -73,6 +73,18 @@ static const size_case sizes[] = {
     {"lstm_lm", NULL, {1, {64}}, 10000, 5120000 + 2 * 2 * (2048 * 512 + 2048) + 5120000 + 10000},
     {"lstm_lm", "tied=1,hidden=4", {1, {8}}, 5, 20 + 2 * 2 * (16 * 4 + 16) + 5},
     {"resnet20", "width=4", {3, {1, 28, 28}}, 10, 17254},
+    /* the layers of the paper's code for Criteo's logs; and without hidden layers */
+    {"dlrm",
+     "rows=1000",
+     {1, {13}},
+     1,
+     26000 * 16 + (13 * 512 + 512) + (512 * 256 + 256) + (256 * 64 + 64) + (64 * 16 + 16) +
+         (367 * 512 + 512) + (512 * 256 + 256) + 257},
+    {"dlrm",
+     "tables=2,rows=7,dim=3,dense=5,bottom1=0,bottom2=0,bottom3=0,top1=0,top2=0",
+     {1, {5}},
+     1,
+     14 * 3 + (5 * 3 + 3) + 7},
 };
 
 /* A program's own model by name, and what cannot be registered. */
@@ -122,12 +134,15 @@ static void models_have_their_sizes(void **state) {
         if (model->label_maps) {
             expected = kolo_shape_4(4, classes, c->sample.dim[1], c->sample.dim[2]);
         }
-        if (model->windows) expected = kolo_shape_2(4 * c->sample.dim[0], classes);
+        kolo_dataset_opts windows;
+        ASSERT_OK(kolo_model_window(model, c->options, &windows));
+        if (windows.context > 0) expected = kolo_shape_2(4 * c->sample.dim[0], classes);
         assert_true(classes >= c->classes);
         assert_true(kolo_shape_equal(&kolo_info(g, logits)->tensor.shape, &expected));
         assert_int_equal(kolo_info(g, kolo_graph_output(g, "loss"))->tensor.shape.rank, 0);
         assert_int_equal(kolo_info(g, kolo_graph_output(g, "correct"))->tensor.shape.rank, 0);
-        assert_int_equal(kolo_info(g, kolo_graph_find(g, "y"))->tensor.dtype, KOLO_DTYPE_I32);
+        assert_int_equal(kolo_info(g, kolo_graph_find(g, "y"))->tensor.dtype,
+                         windows.categories > 0 ? KOLO_DTYPE_F32 : KOLO_DTYPE_I32);
         kolo_graph_destroy(g);
     }
 }
@@ -183,7 +198,7 @@ static const refusal refusals[] = {
      "alexnet, vgg16, googlenet, mobilenet_v2, densenet121, vit_b_16, vit_tiny, "
      "deeplabv3_resnet101, unet, lstm_lm, gpt2, gpt2_tiny, gpt2_medium, gpt2_large, gpt2_xl, "
      "llama, "
-     "llama_tiny, bert_tiny, bert_mini, bert_small, bert_medium, bert_base, bert_large"},
+     "llama_tiny, bert_tiny, bert_mini, bert_small, bert_medium, bert_base, bert_large, dlrm"},
     {"vit_tiny", "patch=5", {3, {3, 8, 8}}, "images of 8x8 are not whole patches of 5"},
     {"vit_tiny", "heads=5,patch=4", {3, {3, 8, 8}}, "width 192 is not a multiple of 5 heads"},
     {"unet", NULL, {3, {3, 24, 32}}, "24x32 are no multiples of 16"},
@@ -228,6 +243,8 @@ static const refusal refusals[] = {
     {"gpt2", "context=3", {1, {4}}, "[P,768] with P 4 or more"},
     {"lstm_lm", "tied=1,width=7", {1, {4}}, "tied=1 needs a width of 512"},
     {"mlp", NULL, {6, {1, 1, 1, 1, 1, 1}}, "samples have 6 dimensions: at most 5 fit"},
+    {"dlrm", "dense=3", {1, {4}}, "takes samples of 3 numbers and 26 ids, not [4]"},
+    {"dlrm", "tables=100,rows=21474837", {1, {13}}, "give rows=21474836"},
 };
 
 static void what_does_not_suit_is_refused_in_words(void **state) {
@@ -316,7 +333,8 @@ static const struct {
              {"llama_tiny", NULL, true},
              {"gpt2_tiny", "dropout=10", true},
              {"lstm_lm", "dropout=10", true},
-             {"bert_tiny", "dropout=10,nsp=1", true}};
+             {"bert_tiny", "dropout=10,nsp=1", true},
+             {"dlrm", "dense=16,rows=50", true}};
 
 static bool has_dnn(void) {
     for (size_t i = 0; kolo_kernel_at(i); i++) {
@@ -326,9 +344,10 @@ static bool has_dnn(void) {
 }
 
 /* Conversions to f32 in bf16: vit_tiny adds parameters, and the RMS norms and rotary positions of
- * llama_tiny are made of ops that compute in f32. */
+ * llama_tiny and the predictions that dlrm counts are made of ops that compute in f32. */
 static int most_widened(const char *name) {
     if (strcmp(name, "llama_tiny") == 0) return 36;
+    if (strcmp(name, "dlrm") == 0) return 3;
     return strcmp(name, "vit_tiny") == 0 ? 2 : 0;
 }
 
@@ -447,7 +466,7 @@ static void the_zoo_is_complete(void **state) {
         assert_ptr_equal(found, *m);
         assert_true((*m)->summary[0] != '\0' && (*m)->options_help != NULL);
     }
-    assert_int_equal(n, 30);
+    assert_int_equal(n, 31);
 }
 
 /* The names of options in their help, "width=100 (percent of it), classes", as the list of what the

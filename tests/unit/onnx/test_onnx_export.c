@@ -46,7 +46,7 @@ static kolo_status build(kolo_graph *g, int64_t samples, void *arg) {
     return status == KOLO_OK ? kolo_model_add(model, g, &opts) : status;
 }
 
-enum { BATCH = 3, MOST = 1 << 17 };
+enum { BATCH = 3, MOST = 1 << 17, DLRM_TABLES = 10 };
 
 /* What is trained: the parameters, not the masks of attention. */
 static int64_t trained(kolo_status (*builder)(kolo_graph *, int64_t, void *), void *arg) {
@@ -72,6 +72,11 @@ static void predict(kolo_session *s, const net *n, bool masks, float *logits, ko
     kolo_batch batch = {.count = BATCH, .n_fields = 1 + (n->mask && masks), .fields = fields};
     batch.data[0] = n->tokens ? (const void *)ids : image;
     batch.data[1] = ids;
+    if (n->model && strcmp(n->model, "dlrm") == 0) {
+        fields[1] = (kolo_field){
+            .name = "ids", .dtype = KOLO_DTYPE_I32, .shape = kolo_shape_1(DLRM_TABLES)};
+        batch.n_fields = 2;
+    }
     ASSERT_OK(kolo_session_predict(s, &batch, "logits", logits,
                                    BATCH * (size_t)n->values * sizeof *logits, shape));
 }
@@ -104,6 +109,14 @@ static void exported_nets_give_the_same_logits(void **state) {
          0},
         {NULL, "", {2, {5, 6}}, 4, false, 4, false, 0},
         {"llama_tiny", "layers=2", {1, {64}}, 256, true, 128 * 256, false, 0},
+        {"dlrm",
+         "tables=10,rows=7,dim=4,dense=3,bottom1=8,bottom2=0,bottom3=5,top1=6",
+         {1, {3}},
+         60,
+         false,
+         1,
+         false,
+         0},
         {"deeplabv3_resnet101", "", {3, {3, 33, 33}}, 3, false, 3 * 33 * 33, true, 0},
     };
     static float first[MOST], second[MOST];
