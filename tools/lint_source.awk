@@ -161,8 +161,8 @@ function include(name, quoted,    top, own, other) {
         if (!(tag in tag_at)) tag_at[tag] = FILENAME ":" FNR
         if (shared) tag_shared[tag] = 1
     }
-    # libjpeg reports errors by a callback that must not return.
-    jumps = FILENAME ~ /data\/images\/jpeg\.c$/ && calls(code, "setjmp|longjmp")
+    # libjpeg and libpng report errors by a callback that must not return.
+    jumps = FILENAME ~ /data\/images\/(jpeg|png)\.c$/ && calls(code, "setjmp|longjmp")
     if (calls(code, unsafe) && !jumps) breach("banned call: " code)
     if (calls(code, "strtod"))
         breach("kolo_parse_double parses numbers in every locale: " code)

@@ -29,6 +29,17 @@ static bool parse_area(const char *value, const char *end, double *area) {
     return stop == end && stop != value && *area > 0 && *area <= 1;
 }
 
+/* "A:B" */
+static bool parse_scale(const char *value, const char *end, double *scale) {
+    char *stop;
+    scale[0] = kolo_parse_double(value, &stop);
+    if (stop == value || *stop != ':') return false;
+    value = stop + 1;
+    scale[1] = kolo_parse_double(value, &stop);
+    return stop == end && stop != value && scale[0] >= 0.01 && scale[0] <= scale[1] &&
+           scale[1] <= 100;
+}
+
 /* "B:C:S:H" up to `end`, of which the last ones may be missing; not all 0. */
 static bool parse_jitter(const char *value, const char *end, kolo_augment *augment) {
     for (int i = 0; i < KOLO_COLOUR_CHANGES; i++) {
@@ -44,12 +55,13 @@ static bool parse_jitter(const char *value, const char *end, kolo_augment *augme
 }
 
 static kolo_status unknown_part(const char *text, const char *name, int length) {
-    static const char *const parts[] = {"resized-crop", "flip", "crop", "jitter", "erase", NULL};
+    static const char *const parts[] = {"resized-crop", "scale", "flip", "crop",
+                                        "jitter",       "erase", NULL};
     const char *closest = kolo_closest(name, parts);
     return KOLO_FAIL(KOLO_ERR_ARG, "augment: unknown \"%.*s\": %s%s", length, text,
                      closest ? "did you mean "
                              : "known are flip, crop=PIXELS, jitter=B:C:S:H, erase=PIXELS, "
-                               "resized-crop[=AREA]",
+                               "resized-crop[=AREA], scale=LEAST:MOST",
                      closest ? closest : "");
 }
 
@@ -66,6 +78,9 @@ static kolo_status parse_part(const char *text, const char *end, kolo_augment *a
         augment->least_area = 0.08;
         good = !value || parse_area(value, end, &augment->least_area);
         write = "write resized-crop=AREA, the least part of the image, at most 1";
+    } else if (!strcmp(name, "scale")) {
+        good = value && parse_scale(value, end, augment->scale);
+        write = "write scale=LEAST:MOST, factors of 0.01 to 100, such as scale=0.5:2";
     } else if (!strcmp(name, "crop")) {
         good = value && parse_pixels(value, end, &augment->crop);
         write = "write crop=PIXELS, 1 to 4096";
@@ -88,6 +103,10 @@ kolo_status kolo_augment_parse(const char *text, kolo_augment *augment) {
         const char *end = text + strcspn(text, ",");
         KOLO_TRY(parse_part(text, end, augment));
         text = *end ? end + 1 : end;
+    }
+    if (augment->least_area > 0 && augment->scale[1] > 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "augment: resized-crop and scale both choose the part of an "
+                                       "image: give one of them");
     }
     return KOLO_OK;
 }
@@ -119,6 +138,21 @@ kolo_box kolo_augment_box(const kolo_draw *by, int64_t index, int64_t height, in
     box.y = (height - box.height) / 2;
     box.x = (width - box.width) / 2;
     return box;
+}
+
+void kolo_augment_scale(const kolo_draw *by, int64_t index, const int64_t *sample, int64_t *image,
+                        int64_t *at) {
+    const kolo_rng rng = kolo_rng_make(by->seed, KOLO_RNG_CROP, (uint64_t)by->epoch);
+    const double *scale = by->augment->scale;
+    uint32_t draw[4]; /* scale, y, x */
+    kolo_rng_draw(&rng, (uint64_t)index, draw);
+    const double factor = scale[0] + (scale[1] - scale[0]) * draw[0] * 0x1p-32;
+    for (int d = 0; d < 2; d++) {
+        image[d] = (int64_t)((double)image[d] * factor + 0.5);
+        if (image[d] < 1) image[d] = 1;
+        const int64_t room = sample[d] - image[d];
+        at[d] = room >= 0 ? below(draw[1 + d], room + 1) : -below(draw[1 + d], -room + 1);
+    }
 }
 
 /* Shifts one plane of elements of `size` bytes, to[y][x] = from[y + dy][x + dx], then mirrors it.

@@ -8,6 +8,9 @@
  *     resized-crop[=A]  a part of A (default 0.08) to 1 of the area of an image, of a random aspect
  *                 ratio of 3/4 to 4/3, resized to the sample (Szegedy et al., 2015, section 6); for
  *                 data sets of images of their own sizes, whose readers do it
+ *     scale=A:B   resizes the image by a factor of A to B, uniformly, relative to its size in
+ *                 evaluation, and takes a random part of it, or places it at random in black; for
+ *                 the same data sets
  *     flip        mirrors left and right with probability 1/2
  *     crop=P      shifts by up to P pixels each way, uniformly, and fills with 0: padding by P and
  *                 random cropping (He et al., 2016, section 4.2)
@@ -30,6 +33,7 @@ typedef struct kolo_augment {
     bool flip;
     int crop, erase;   /* pixels */
     double least_area; /* of resized-crop */
+    double scale[2];   /* least and largest; 0: none */
     double jitter[KOLO_COLOUR_CHANGES];
 } kolo_augment;
 
@@ -45,6 +49,11 @@ typedef struct kolo_draw {
 
 /* The part of an image of height x width that is the resized crop of sample `index`. */
 kolo_box kolo_augment_box(const kolo_draw *by, int64_t index, int64_t height, int64_t width);
+
+/* The random scale of sample `index`: `image`, height and width of the resized image, is multiplied
+ * by it. at[2]: where its first pixel lies in a sample of the size `sample`; negative: outside. */
+void kolo_augment_scale(const kolo_draw *by, int64_t index, const int64_t *sample, int64_t *image,
+                        int64_t *at);
 
 /* Parses a list such as "flip,crop=2,erase=8"; NULL or empty: none. ARG, naming the item. */
 kolo_status kolo_augment_parse(const char *text, kolo_augment *augment);
@@ -66,5 +75,5 @@ static inline bool kolo_augment_jitters(const kolo_augment *augment) {
 /* True if any transform is enabled. */
 static inline bool kolo_augment_any(const kolo_augment *augment) {
     return augment->flip || augment->crop > 0 || augment->erase > 0 || augment->least_area > 0 ||
-           kolo_augment_jitters(augment);
+           augment->scale[1] > 0 || kolo_augment_jitters(augment);
 }

@@ -21,8 +21,8 @@ struct kolo_dataset {
     /* As kolo_dataset_gather_for, with valid indices. Any thread. */
     kolo_status (*gather)(const kolo_dataset *dataset, const int64_t *indices, int64_t n,
                           const kolo_draw *draw, void *const *data);
-    /* `gather` decodes images of their own sizes: it does the random resized crop, and skips
-     * damaged ones. */
+    /* `gather` decodes images of their own sizes: it does the random resized crop or scale, and
+     * skips damaged ones. */
     bool encoded;
     void (*close)(kolo_dataset *dataset); /* NULL: nothing to free; also called after a failure */
     void *own;

@@ -302,11 +302,11 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
             "ones brightness and contrast alone (jitter=B:C): those of %s have %" PRId64,
             info->name, channels);
     }
-    if (o.augment.least_area > 0 && !o.dataset->encoded) {
+    if ((o.augment.least_area > 0 || o.augment.scale[1] > 0) && !o.dataset->encoded) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "augment: resized-crop is for images of their own sizes, such as "
+                         "augment: %s is for images of their own sizes, such as "
                          "folder:DIR, and those of %s have one",
-                         info->name);
+                         o.augment.least_area > 0 ? "resized-crop" : "scale", info->name);
     }
     if (o.slots < 2 || o.slots > 1024) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%d loader slots: choose 2 to 1024", o.slots);

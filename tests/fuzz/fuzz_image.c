@@ -1,12 +1,27 @@
-/* JPEG and PNG images of any bytes: they decode to pixels that can be read, or are refused. */
+/* JPEG and PNG images, and masks, of any bytes: they decode to pixels that can be read, or are
+ * refused. */
 #include "base/status.h"
 #include "data/images/image.h"
 #include "fuzz/fuzz.h"
 
 #include <string.h>
 
+static void decode_mask(const uint8_t *bytes, size_t length) {
+    kolo_image mask;
+    if (kolo_mask_decode(bytes, length, "input", &mask) != KOLO_OK) {
+        KOLO_ASSERT(kolo_last_error()[0] && !strchr(kolo_last_error(), '\n'));
+        return;
+    }
+    uint8_t small[3 * 2];
+    KOLO_ASSERT(mask.height > 0 && mask.width > 0);
+    kolo_mask_resize(&mask, (kolo_box){0, 0, mask.height, mask.width}, 3, 2, (kolo_box){0, 0, 3, 2},
+                     small);
+    kolo_image_fini(&mask);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     kolo_image image;
+    decode_mask(bytes, length);
     kolo_status status = kolo_image_decode(bytes, length, "input", &image);
     if (status != KOLO_OK) {
         KOLO_ASSERT(kolo_last_error()[0] && !strchr(kolo_last_error(), '\n'));

@@ -395,7 +395,8 @@ const kolo_option cli_options[] = {
      .commands = CMD_TRAIN | CMD_BENCH_LOADER,
      .unset = "none",
      .help = "random augmentation of training images: resized-crop[=A] (a part of A, default 0.08, "
-             "to 1 of the area, for images of their own sizes), flip (horizontally), "
+             "to 1 of the area, for images of their own sizes), scale=A:B (a factor, for the same), "
+             "flip (horizontally), "
              "jitter=B:C:S:H (brightness, contrast, saturation, hue), crop=P (shift "
              "by up to P pixels), erase=S (blank a square of S pixels)"},
     {.name = "strict", .type = KOLO_OPTION_FLAG, .commands = CMD_TRAIN,

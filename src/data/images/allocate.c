@@ -4,8 +4,8 @@
 
 #include <inttypes.h>
 
-kolo_status kolo_image_allocate(int64_t height, int64_t width, size_t length, const char *where,
-                                kolo_image *image) {
+kolo_status kolo_image_allocate(int64_t height, int64_t width, int channels, size_t length,
+                                const char *where, kolo_image *image) {
     const bool sides =
         height > 0 && width > 0 && height <= KOLO_IMAGE_MAX_SIDE && width <= KOLO_IMAGE_MAX_SIDE;
     const int64_t pixels = sides ? height * width : 0;
@@ -22,8 +22,8 @@ kolo_status kolo_image_allocate(int64_t height, int64_t width, size_t length, co
                          "are not decoded",
                          where, width, height, length, (int)KOLO_IMAGE_MAX_RATIO);
     }
-    image->pixels = kolo_alloc(3 * (size_t)pixels);
-    if (!image->pixels) return KOLO_NOMEM(3 * (size_t)pixels);
+    image->pixels = kolo_alloc((size_t)channels * (size_t)pixels);
+    if (!image->pixels) return KOLO_NOMEM((size_t)channels * (size_t)pixels);
     image->height = height;
     image->width = width;
     return KOLO_OK;

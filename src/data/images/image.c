@@ -16,6 +16,8 @@ typedef struct format {
 
 #ifdef KOLO_HAS_IMAGES
 bool kolo_image_supported(void) { return true; }
+static kolo_status (*const decode_mask)(const uint8_t *bytes, size_t length, const char *where,
+                                        kolo_image *mask) = kolo_png_decode_mask;
 static const format formats[] = {
     {"\xff\xd8\xff", 3, kolo_jpeg_decode},
     {"\x89PNG\r\n\x1a\n", 8, kolo_png_decode},
@@ -30,6 +32,10 @@ static kolo_status missing(const uint8_t *bytes, size_t length, const char *wher
                      where);
 }
 static const format formats[] = {{"", 0, missing}};
+static kolo_status decode_mask(const uint8_t *bytes, size_t length, const char *where,
+                               kolo_image *mask) {
+    return missing(bytes, length, where, mask, NULL);
+}
 #endif
 
 /* Rotates an image by its EXIF orientation: bit 2 of orientation - 1 exchanges rows and columns,
@@ -70,6 +76,21 @@ kolo_status kolo_image_decode(const uint8_t *bytes, size_t length, const char *w
         return KOLO_OK;
     }
     return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: neither a JPEG nor a PNG image", where);
+}
+
+kolo_status kolo_mask_decode(const uint8_t *bytes, size_t length, const char *where,
+                             kolo_image *mask) {
+    kolo_image read = {0};
+    const kolo_status status = decode_mask(bytes, length, where, &read);
+    if (status != KOLO_OK) {
+        kolo_image_fini(&read);
+        return status;
+    }
+    read.origin = read.pixels;
+    read.row = (ptrdiff_t)read.width;
+    read.column = 1;
+    *mask = read;
+    return KOLO_OK;
 }
 
 void kolo_image_fini(kolo_image *image) {

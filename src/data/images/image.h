@@ -30,6 +30,11 @@ enum {
  * beyond the limits; UNSUPPORTED: the build lacks the library; NOMEM. Any thread. */
 kolo_status kolo_image_decode(const uint8_t *bytes, size_t length, const char *where,
                               kolo_image *image);
+/* Decodes a PNG of one channel, of a palette or grey, of at most 8 bits: pixel (y,x) is the byte at
+ * origin + y * row + x * column, the number that the file has. Errors as those of
+ * kolo_image_decode. Any thread. */
+kolo_status kolo_mask_decode(const uint8_t *bytes, size_t length, const char *where,
+                             kolo_image *mask);
 /* Zeroed is allowed. */
 void kolo_image_fini(kolo_image *image);
 
@@ -46,3 +51,7 @@ typedef struct kolo_box {
  * those of Pillow's Image.crop, resize (BILINEAR) and crop. NOMEM. Any thread. */
 kolo_status kolo_image_resize(const kolo_image *image, kolo_box from, int64_t height, int64_t width,
                               kolo_box window, uint8_t *to);
+/* The same for a mask: writes [window], each pixel that of the mask in whose place its middle is.
+ */
+void kolo_mask_resize(const kolo_image *mask, kolo_box from, int64_t height, int64_t width,
+                      kolo_box window, uint8_t *to);

@@ -89,7 +89,8 @@ static kolo_status decode(decoder *d, const uint8_t *bytes, size_t length, const
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: damaged JPEG: %s", where, d->text);
     }
     read_header(d, bytes, length, orientation);
-    KOLO_TRY(kolo_image_allocate(d->jpeg.image_height, d->jpeg.image_width, length, where, image));
+    KOLO_TRY(
+        kolo_image_allocate(d->jpeg.image_height, d->jpeg.image_width, 3, length, where, image));
     read_rows(d, image);
     return KOLO_OK;
 }

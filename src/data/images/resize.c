@@ -116,3 +116,15 @@ kolo_status kolo_image_resize(const kolo_image *image, kolo_box from, int64_t he
     filter_fini(&columns);
     return status;
 }
+
+void kolo_mask_resize(const kolo_image *mask, kolo_box from, int64_t height, int64_t width,
+                      kolo_box window, uint8_t *to) {
+    for (int64_t y = 0; y < window.height; y++) {
+        const int64_t at = from.y + (2 * (window.y + y) + 1) * from.height / (2 * height);
+        const uint8_t *row = mask->origin + at * mask->row;
+        for (int64_t x = 0; x < window.width; x++) {
+            const int64_t by = from.x + (2 * (window.x + x) + 1) * from.width / (2 * width);
+            *to++ = row[by * mask->column];
+        }
+    }
+}

@@ -2,6 +2,7 @@
 #include "data/readers/images.h"
 
 #include "base/clock.h"
+#include "base/compiler.h"
 #include "base/integer.h"
 #include "base/memory.h"
 #include "data/images/image.h"
@@ -20,10 +21,18 @@ void kolo_images_init(kolo_images *images) {
 
 /* ---- one image ---- */
 
-/* Evaluation takes the centre of the image after its shorter side, relative to the sample, is
- * resized to 8/7 of the sample's (256 for 224), or is left if it is shorter. An image that is
- * smaller than the sample fills it. */
-static kolo_status take_centre(const kolo_image *image, const int64_t *size, uint8_t *to) {
+/* How a sample comes from an image: `from` is resized to size[0] x size[1], whose first pixel is at
+ * (at[0], at[1]) of the sample. What lies outside is cut off; around it the sample is black, and
+ * has no label. */
+typedef struct view {
+    kolo_box from;
+    int64_t size[2], at[2];
+} view;
+
+/* Evaluation of a class takes the centre of the image after its shorter side, relative to the
+ * sample, is resized to 8/7 of the sample's (256 for 224), or is left if it is shorter. An image
+ * that is smaller than the sample fills it. */
+static view centre(const kolo_image *image, const int64_t *size) {
     const int64_t h = image->height, w = image->width, H = size[0], W = size[1];
     int64_t height, width;
     if (h * W <= w * H) {
@@ -33,8 +42,91 @@ static kolo_status take_centre(const kolo_image *image, const int64_t *size, uin
         width = kolo_min_i64(W * 8 / 7, kolo_max_i64(W, w));
         height = kolo_max_i64(width * h / w, H);
     }
-    const kolo_box window = {(height - H + 1) / 2, (width - W + 1) / 2, H, W};
-    return kolo_image_resize(image, (kolo_box){0, 0, h, w}, height, width, window, to);
+    return (view){{0, 0, h, w}, {height, width}, {-((height - H + 1) / 2), -((width - W + 1) / 2)}};
+}
+
+/* Evaluation of a mask takes all of it: an image that does not fit the sample shrinks until it
+ * does. */
+static view whole(const kolo_image *image, const int64_t *size) {
+    const int64_t h = image->height, w = image->width, H = size[0], W = size[1];
+    int64_t height = h, width = w;
+    if (h > H || w > W) {
+        height = h * W <= w * H ? kolo_max_i64((2 * h * W + w) / (2 * w), 1) : H;
+        width = h * W <= w * H ? W : kolo_max_i64((2 * w * H + h) / (2 * h), 1);
+    }
+    return (view){{0, 0, h, w}, {height, width}, {(H - height) / 2, (W - width) / 2}};
+}
+
+static view choose_view(const kolo_images *images, const kolo_image *image, int64_t index,
+                        const kolo_draw *draw) {
+    const int64_t *size = images->size;
+    if (draw && draw->augment->least_area > 0) {
+        const kolo_box box = kolo_augment_box(draw, index, image->height, image->width);
+        return (view){box, {size[0], size[1]}, {0, 0}};
+    }
+    view v = images->fetch_mask ? whole(image, size) : centre(image, size);
+    if (draw && draw->augment->scale[1] > 0) kolo_augment_scale(draw, index, size, v.size, v.at);
+    return v;
+}
+
+/* The part of the resized image that is in the sample, and where it is there. */
+static kolo_box window_of(const view *v, const int64_t *size, int64_t *to) {
+    int64_t first[2], count[2];
+    for (int d = 0; d < 2; d++) {
+        first[d] = kolo_max_i64(-v->at[d], 0);
+        to[d] = kolo_max_i64(v->at[d], 0);
+        count[d] = kolo_min_i64(v->size[d] - first[d], size[d] - to[d]);
+    }
+    return (kolo_box){first[0], first[1], count[0], count[1]};
+}
+
+static kolo_status take_image(const kolo_images *images, const kolo_image *image, const view *v,
+                              uint8_t *x) {
+    const int64_t H = images->size[0], W = images->size[1];
+    int64_t to[2];
+    const kolo_box w = window_of(v, images->size, to);
+    if (w.height == H && w.width == W) {
+        return kolo_image_resize(image, v->from, v->size[0], v->size[1], w, x);
+    }
+    uint8_t *part = kolo_alloc((size_t)(3 * w.height * w.width));
+    if (!part) return KOLO_NOMEM((size_t)(3 * w.height * w.width));
+    kolo_status status = kolo_image_resize(image, v->from, v->size[0], v->size[1], w, part);
+    memset(x, 0, (size_t)(3 * H * W));
+    for (int64_t i = 0; i < 3 * w.height && status == KOLO_OK; i++) {
+        const int64_t c = i / w.height, y = to[0] + i % w.height;
+        memcpy(x + (c * H + y) * W + to[1], part + i * w.width, (size_t)w.width);
+    }
+    kolo_free(part);
+    return status;
+}
+
+/* A class that the data set does not have is an error of its description, not of the file. */
+static kolo_status take_mask(const kolo_images *images, const kolo_image *mask, const char *name,
+                             const view *v, int32_t *labels) {
+    enum { NONE = 255 };
+    const int64_t W = images->size[1];
+    int64_t to[2];
+    const kolo_box w = window_of(v, images->size, to);
+    uint8_t *part = kolo_alloc((size_t)(w.height * w.width));
+    if (!part) return KOLO_NOMEM((size_t)(w.height * w.width));
+    kolo_mask_resize(mask, v->from, v->size[0], v->size[1], w, part);
+    memset(labels, 0xff, (size_t)(images->size[0] * W) * sizeof *labels); /* -1 */
+    int most = 0;
+    for (int64_t y = 0; y < w.height; y++) {
+        int32_t *row = labels + (to[0] + y) * W + to[1];
+        for (int64_t x = 0; x < w.width; x++) {
+            const uint8_t class = part[y * w.width + x];
+            if (class == NONE) continue;
+            row[x] = class;
+            if (class > most) most = class;
+        }
+    }
+    kolo_free(part);
+    if (most < images->classes) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%s: a pixel of class %d, which is outside 0..%d and is not %d, no label: "
+                     "give classes=%d or more",
+                     name, most, images->classes - 1, NONE, most + 1);
 }
 
 /* Adds the time since *since to a stage, if it is kept. */
@@ -45,26 +137,49 @@ static void add_time(const kolo_draw *draw, kolo_loader_stage stage, int64_t *si
     *since = now;
 }
 
+static kolo_status check_sizes(const kolo_image *image, const kolo_image *mask, const char *name) {
+    if (mask->height == image->height && mask->width == image->width) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT,
+                     "%s: a mask of %" PRId64 "x%" PRId64 " pixels for an image of %" PRId64
+                     "x%" PRId64,
+                     name, mask->width, mask->height, image->width, image->height);
+}
+
+/* The files of a sample, and what is in them. */
+typedef struct source {
+    kolo_encoded image, mask;
+    kolo_image pixels, classes;
+} source;
+
+static void source_fini(source *s) {
+    kolo_encoded *const files[] = {&s->image, &s->mask};
+    for (size_t i = 0; i < KOLO_COUNT(files); i++) {
+        kolo_free(files[i]->name);
+        kolo_free(files[i]->owned);
+    }
+    kolo_image_fini(&s->pixels);
+    kolo_image_fini(&s->classes);
+}
+
 static kolo_status decode(const kolo_images *images, int64_t index, const kolo_draw *draw,
-                          kolo_encoded *e, uint8_t *to) {
-    const int64_t H = images->size[0], W = images->size[1];
-    kolo_image image = {0};
+                          source *s, uint8_t *x, int32_t *y) {
+    const bool masks = images->fetch_mask != NULL;
     int64_t since = 0;
     add_time(draw, KOLO_LOADER_READ, &since); /* begins */
-    KOLO_TRY(images->fetch(images, index, e));
+    KOLO_TRY(images->fetch(images, index, &s->image));
+    if (masks) KOLO_TRY(images->fetch_mask(images, index, &s->mask));
     add_time(draw, KOLO_LOADER_READ, &since);
-    KOLO_TRY(kolo_image_decode(e->bytes, e->length, e->name, &image));
-    add_time(draw, KOLO_LOADER_DECODE, &since);
-    kolo_status status;
-    if (draw && draw->augment->least_area > 0) {
-        const kolo_box box = kolo_augment_box(draw, index, image.height, image.width);
-        status = kolo_image_resize(&image, box, H, W, (kolo_box){0, 0, H, W}, to);
-    } else {
-        status = take_centre(&image, images->size, to);
+    KOLO_TRY(kolo_image_decode(s->image.bytes, s->image.length, s->image.name, &s->pixels));
+    if (masks) {
+        KOLO_TRY(kolo_mask_decode(s->mask.bytes, s->mask.length, s->mask.name, &s->classes));
+        KOLO_TRY(check_sizes(&s->pixels, &s->classes, s->mask.name));
     }
+    add_time(draw, KOLO_LOADER_DECODE, &since);
+    const view v = choose_view(images, &s->pixels, index, draw);
+    KOLO_TRY(take_image(images, &s->pixels, &v, x));
+    if (masks) KOLO_TRY(take_mask(images, &s->classes, s->mask.name, &v, y));
     add_time(draw, KOLO_LOADER_RESIZE, &since);
-    kolo_image_fini(&image);
-    return status;
+    return KOLO_OK;
 }
 
 static void report(const kolo_dataset *d, kolo_images *images, int64_t index) {
@@ -86,13 +201,12 @@ static kolo_status read_one(const kolo_dataset *d, int64_t index, const kolo_dra
     kolo_status status = KOLO_ERR_FORMAT;
     for (int64_t k = 0; k < kolo_min_i64(d->info.count, MAX_DAMAGED); k++) {
         const int64_t i = (index + k) % d->info.count;
-        kolo_encoded e = {0};
+        source s = {0};
         *from = i;
-        *y = images->labels[i];
+        if (images->labels) *y = images->labels[i];
         if (atomic_load(&images->damaged[i])) continue;
-        status = decode(images, i, draw, &e, x);
-        kolo_free(e.name);
-        kolo_free(e.owned);
+        status = decode(images, i, draw, &s, x, y);
+        source_fini(&s);
         if (status != KOLO_ERR_FORMAT) return status;
         if (!d->opts.warn) return status;
         report(d, images, i);
@@ -107,11 +221,12 @@ static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t
                           const kolo_draw *draw, void *const *data) {
     uint8_t *x = data[KOLO_FIELD_X];
     int32_t *y = data[KOLO_FIELD_Y];
+    const size_t labels = d->bytes[KOLO_FIELD_Y] / sizeof *y;
     int64_t damaged = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t from;
-        KOLO_TRY(
-            read_one(d, indices[i], draw, x + (size_t)i * d->bytes[KOLO_FIELD_X], &y[i], &from));
+        KOLO_TRY(read_one(d, indices[i], draw, x + (size_t)i * d->bytes[KOLO_FIELD_X],
+                          y + (size_t)i * labels, &from));
         damaged += from != indices[i];
         if (draw && draw->used) draw->used[i] = from;
     }
@@ -135,8 +250,10 @@ kolo_status kolo_images_open(kolo_dataset *d, int classes) {
     if (!images->damaged) return KOLO_NOMEM((size_t)d->info.count * sizeof *images->damaged);
     d->gather = gather;
     d->encoded = true;
-    d->info.classes = classes;
-    kolo_dataset_set_fields(&d->info, KOLO_DTYPE_U8, shape, kolo_shape_0());
+    d->info.classes = images->classes = classes;
+    kolo_dataset_set_fields(&d->info, KOLO_DTYPE_U8, shape,
+                            images->fetch_mask ? kolo_shape_2(images->size[0], images->size[1])
+                                               : kolo_shape_0());
     memcpy(d->info.fields[KOLO_FIELD_X].mean, mean, sizeof mean); /* of ImageNet */
     memcpy(d->info.fields[KOLO_FIELD_X].std, std, sizeof std);
     return KOLO_OK;

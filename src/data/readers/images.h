@@ -25,10 +25,12 @@ struct kolo_images {
     int64_t size[2];       /* of a sample: height, width */
     double test;           /* part of the samples that is the test split */
     uint64_t seed;         /* which these are */
-    int32_t *labels;       /* by sample */
+    int32_t *labels;       /* by sample; NULL: masks have one for each pixel */
+    int classes;           /* set by kolo_images_open */
     atomic_uchar *damaged; /* by sample: found to be */
     atomic_llong skipped;
     kolo_images_fetch *fetch;
+    kolo_images_fetch *fetch_mask; /* a PNG of the image's size, 255: no label; NULL: `labels` */
 };
 
 /* Rows of a table of keys, for kolo_keys_parse. */
@@ -42,6 +44,7 @@ struct kolo_images {
 /* The defaults of the keys. */
 void kolo_images_init(kolo_images *images);
 
-/* Completes a data set whose `own` begins with images, count, labels and fetch set. */
+/* Completes a data set whose `own` begins with images, count, fetch, and labels or fetch_mask set.
+ */
 kolo_status kolo_images_open(kolo_dataset *dataset, int classes);
 void kolo_images_fini(kolo_images *images);

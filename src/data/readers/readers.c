@@ -58,6 +58,13 @@ const kolo_reader kolo_readers[] = {
         .open = kolo_read_folder,
     },
     {
+        .name = "voc",
+        .argument = ":DIR[,size=512,classes=21,train=train,test=val,masks=SegmentationClass]",
+        .path = true,
+        .help = "JPEG images with a class for each pixel in PNG masks, as Pascal VOC has them",
+        .open = kolo_read_voc,
+    },
+    {
         .name = "webdataset",
         .argument = ":PATTERN[,test=PATTERN,size=224,classes=N,split=0.1,seed=0]",
         .path = true,

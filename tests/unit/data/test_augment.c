@@ -294,6 +294,7 @@ static void jitter_needs_colours(void **state) {
         {"synthetic:N=8,test=1,shape=1x4x4", "jitter=0.4:0.4", true},
         {"synthetic:N=8,test=1,shape=1x4x4", "jitter=0.4:0:0.1", false},
         {"synthetic:N=8,test=1,shape=2x4x4", "jitter=0.4", false},
+        {"synthetic:N=8,test=1,shape=3x4x4", "scale=0.5:2", false},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_dataset *d;
@@ -317,14 +318,27 @@ static void texts_are_checked(void **state) {
     const struct {
         const char *text, *error;
     } bad[] = {
-        {"flop", "did you mean flip"},    {"crop", "write crop=PIXELS"},
-        {"crop=", "write crop="},         {"crop=0", "write crop="},
-        {"erase=x", "write erase="},      {"flip=1", "takes no value"},
-        {"jitter", "write jitter="},      {"jitter=0", "write jitter="},
-        {"jitter=1:1:1:0.6", "to 0.5"},   {"jitter=1:1:1:0.1:1", "write jitter="},
-        {"jitter=0.1:", "write jitter="}, {"jitter=nan", "write jitter="},
-        {"crop=9999", "1 to 4096"},       {"zoom=2", "known are flip"},
-        {"flip,,", "unknown \"\""},       {"crop=2x,flip", "\"crop=2x\""},
+        {"flop", "did you mean flip"},
+        {"crop", "write crop=PIXELS"},
+        {"crop=", "write crop="},
+        {"crop=0", "write crop="},
+        {"erase=x", "write erase="},
+        {"flip=1", "takes no value"},
+        {"jitter", "write jitter="},
+        {"jitter=0", "write jitter="},
+        {"jitter=1:1:1:0.6", "to 0.5"},
+        {"jitter=1:1:1:0.1:1", "write jitter="},
+        {"jitter=0.1:", "write jitter="},
+        {"jitter=nan", "write jitter="},
+        {"crop=9999", "1 to 4096"},
+        {"zoom=2", "known are flip"},
+        {"scale", "write scale="},
+        {"scale=2", "write scale="},
+        {"scale=2:1", "write scale="},
+        {"scale=0:1", "write scale="},
+        {"scale=1:2,resized-crop", "give one of them"},
+        {"flip,,", "unknown \"\""},
+        {"crop=2x,flip", "\"crop=2x\""},
     };
     for (size_t i = 0; i < KOLO_COUNT(bad); i++) {
         assert_int_equal(kolo_augment_parse(bad[i].text, &a), KOLO_ERR_ARG);
