@@ -149,7 +149,8 @@ typedef struct kolo_fit_opts {
     /* Asked after each step, on each rank: true ends the run there with PEER ("interrupted by the
      * user"). NULL: never. Waits for other ranks ask that of kolo_comm_opts. */
     bool (*interrupted)(void *arg);
-    void *arg; /* of the three */
+    bool (*preempted)(void *arg); /* as in kolo_train_opts */
+    void *arg;                    /* of the four */
     const char *augment;
     const char *out_dir; /* metrics.jsonl, loss.svg, checkpoints; NULL: no files */
     int64_t checkpoint_steps, checkpoint_epochs, keep;

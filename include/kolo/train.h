@@ -256,6 +256,12 @@ typedef struct kolo_train_opts {
      * and no file is left half written. That the final checkpoint cannot be written is an error in
      * any case. Default: stop */
     kolo_save_error save_error;
+    /* Asked on each rank, about once a second after a step: true on any ends the run on all, after
+     * the same step, with a resumable checkpoint in out_dir instead of an evaluation and the final
+     * checkpoint. For the signal of a scheduler that takes the machine back. ARG: no out_dir;
+     * UNSUPPORTED: workers make steps without each other. NULL: never */
+    bool (*preempted)(void *arg);
+    void *preempted_arg;
     const char *resume; /* a resumable checkpoint, or a folder: its latest. The run continues after
                            that step, bitwise equal to an uninterrupted run. If out_dir is the same
                            folder, later output of the run is replaced. NULL: start a new run */
@@ -336,6 +342,7 @@ typedef struct kolo_train_result {
     double best_value;
     int64_t best_step;
     bool stopped_early;     /* for lack of patience, before the last step asked for */
+    bool preempted;         /* the run can be resumed: see the option */
     kolo_time_report times; /* of this process, not of the run that it resumed; by_rank: the option
                                times_by_rank */
     kolo_train_memory memory;
@@ -356,6 +363,10 @@ KOLO_API kolo_status kolo_train_check(const kolo_train_opts *opts, int workers);
 /* Whether a job goes on without workers that die, other than rank 0: with servers apart from the
  * workers, and asp, ssp:S or bsp:drop=M, unless it is a replay. False for invalid options. */
 KOLO_API bool kolo_train_outlives_workers(const kolo_train_opts *opts);
+
+/* Whether a run can save and end upon `preempted`: it has out_dir, and workers make steps together.
+ * False for invalid options. */
+KOLO_API bool kolo_train_can_be_preempted(const kolo_train_opts *opts);
 
 /* Runs a training job as this rank of `comm` (NULL: a single rank) and blocks until it is done.
  * Rank 0 writes config.yaml, metrics.jsonl and checkpoints during the run, and

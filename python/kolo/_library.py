@@ -164,7 +164,7 @@ struct kolo_train_result {
     double first_loss; kolo_metrics final; bool evaluated; kolo_metrics test;
     double train_seconds, samples_per_second, step_ms_median; int servers; uint64_t reads[32], delays[32];
     int64_t peak_rss_bytes; uint64_t parameter_hash; int64_t losses_checked; char best_metric[32];
-    double best_value; int64_t best_step; bool stopped_early; kolo_time_report times;
+    double best_value; int64_t best_step; bool stopped_early, preempted; kolo_time_report times;
     kolo_train_memory memory; char unshared[80], lost[160];
 };
 typedef void kolo_train_observer(void *arg, const kolo_train_progress *progress);
@@ -182,7 +182,7 @@ struct kolo_session_opts {
 typedef bool kolo_fit_stop(void *arg, const kolo_train_progress *progress);
 struct kolo_fit_opts {
     int64_t epochs, steps; kolo_train_observer *observer; kolo_fit_stop *stop;
-    interrupted *interrupted; void *arg;
+    interrupted *interrupted, *preempted; void *arg;
     const char *augment, *out_dir; int64_t checkpoint_steps, checkpoint_epochs, keep;
     double checkpoint_seconds; bool wait_for_saves; const char *keep_best; int64_t patience; kolo_save_error save_error;
     const char *resume; bool resume_if_any; int64_t eval_every, eval_steps, log_every;

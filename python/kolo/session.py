@@ -22,8 +22,8 @@ from .graph import DTYPES, Graph, read_shape
 _ERR_ARG = 1
 _OPTIMIZER_OPTIONS = _options.settable("kolo_optimizer_opts", ["kind"])
 _SESSION_OPTIONS = _options.settable("kolo_session_opts", ["optimizer"])
-_FIT_OPTIONS = _options.settable("kolo_fit_opts", ["observer", "stop", "interrupted", "arg",
-                                                   "notice", "notice_arg"])
+_FIT_OPTIONS = _options.settable("kolo_fit_opts", ["observer", "stop", "interrupted",
+                                                   "preempted", "arg", "notice", "notice_arg"])
 
 Builder = Callable[[Graph], Any]
 Metrics = Dict[str, float]

@@ -78,6 +78,9 @@ static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) 
     opts->wait_for_saves = kolo_options_flag(o, "wait-for-saves");
     opts->keep_best = kolo_options_text(o, "keep-best");
     opts->patience = kolo_options_int(o, "patience");
+    const double grace = kolo_options_float(o, "grace");
+    const bool saves = kolo_options_typed(o, "grace") || kolo_train_can_be_preempted(opts);
+    if (grace > 0 && saves) opts->preempted = run_is_preempted;
     opts->save_error = (kolo_save_error)kolo_options_choice(o, "on-save-error");
     opts->resume = kolo_options_text(o, "resume");
     if (opts->resume && strcmp(opts->resume, "latest") == 0) {
@@ -157,6 +160,13 @@ static int count_spared(kolo_options *o, int workers) {
     return valid && kolo_train_outlives_workers(&opts) ? workers - opts.servers - 1 : 0;
 }
 
+/* The time that a run has to save upon SIGTERM, in seconds; 0: it does not. */
+static double grace_of(kolo_options *o) {
+    kolo_train_opts opts;
+    const bool valid = resolve(o, train_opts_threads(o), &opts) == KOLO_OK;
+    return valid && opts.preempted ? kolo_options_float(o, "grace") : 0;
+}
+
 /* Checks usage before any rank is started. */
 static kolo_status check_usage(kolo_options *o) {
     kolo_train_opts every = {0};
@@ -176,6 +186,10 @@ static kolo_status check_usage(kolo_options *o) {
         !kolo_options_text(o, "tensorboard")) {
         return KOLO_FAIL(KOLO_ERR_ARG, "--on-save-error has no effect without files: give --out "
                                        "DIR, or remove it");
+    }
+    if (kolo_options_typed(o, "grace") && !kolo_options_text(o, "out")) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "--grace has no effect without --out DIR, the folder of the "
+                                       "checkpoint: give it, or remove --grace");
     }
     bool port = kolo_options_given(o, "metrics-port");
     if (kolo_options_typed(o, "metrics-address") && !port) {
@@ -213,5 +227,7 @@ int cmd_train(kolo_options *o) {
     if (opts.workers > 0) opts.workers += (int)kolo_options_int(o, "servers");
     if (kolo_options_text(o, "checkpoint-every")) opts.resumable = kolo_options_text(o, "out");
     opts.spared = count_spared;
+    opts.grace = grace_of(o);
+    if (opts.grace > 0) opts.resumable = kolo_options_text(o, "out");
     return run_on_ranks(o, &opts, train_as_rank);
 }

@@ -39,7 +39,7 @@ typedef struct rank {
     char *report;
 } rank;
 
-typedef enum phase { RUNNING, GRACE, TERMINATING, KILLING } phase;
+typedef enum phase { RUNNING, SAVING, GRACE, TERMINATING, KILLING } phase;
 
 typedef struct job {
     const launch_opts *opts;
@@ -232,6 +232,10 @@ static kolo_status handle_end(job *j, rank *k) {
     const int r = (int)(k - j->ranks);
     k->spared = k->how.signal && is_spared(j, r);
     if (k->spared) return report_loss(j, r);
+    if (j->phase == SAVING && k->how.signal == SIGTERM) { /* it has not begun to train */
+        j->stop_signal = SIGTERM;
+        enter_phase(j, GRACE, INTERRUPT_MS);
+    }
     if (severity(k) > 0) {
         j->failed = true;
     } else {
@@ -245,7 +249,7 @@ static kolo_status handle_ends(job *j) {
         rank *k = &j->ranks[r];
         if (k->started && !k->ended && kolo_process_ended(&k->process)) KOLO_TRY(handle_end(j, k));
     }
-    if (j->failed && j->phase == RUNNING) enter_phase(j, GRACE, GRACE_MS);
+    if (j->failed && j->phase < GRACE) enter_phase(j, GRACE, GRACE_MS);
     return KOLO_OK;
 }
 
@@ -256,8 +260,14 @@ static kolo_status advance_phase(job *j) {
     if (j->failed && !j->stop_signal && !j->failure_reported && decided)
         KOLO_TRY(report_job_failure(j));
     if (all_ended || !late) return KOLO_OK;
-    if (j->phase == GRACE)
-        enter_phase(j, TERMINATING, TERM_MS);
+    if (j->phase == SAVING) {
+        j->stop_signal = SIGTERM;
+        enter_phase(j, KILLING, 0);
+        return print_message(j, "no checkpoint was saved within %g s (--grace); the job ends",
+                             (double)j->opts->grace_ms / 1000);
+    }
+    if (j->phase == GRACE) /* ranks that save upon SIGTERM do not end by it */
+        enter_phase(j, j->opts->grace_ms > 0 ? KILLING : TERMINATING, TERM_MS);
     else if (j->phase == TERMINATING)
         enter_phase(j, KILLING, 0);
     return KOLO_OK;
@@ -273,14 +283,22 @@ static bool can_resume(const char *folder) {
     return exists;
 }
 
+/* Asks the ranks to save and to end. */
+static kolo_status preempt_job(job *j) {
+    signal_ranks(j, SIGTERM);
+    enter_phase(j, SAVING, j->opts->grace_ms);
+    return print_message(j, LAUNCH_SAVES);
+}
+
 /* Forwards a stop signal to the ranks; a second one kills them. */
 static kolo_status stop_job(job *j, int signal) {
+    if (signal == SIGTERM && j->phase == RUNNING && j->opts->grace_ms > 0) return preempt_job(j);
     if (j->stop_signal) {
         enter_phase(j, KILLING, 0);
         return KOLO_OK;
     }
     j->stop_signal = signal;
-    if (j->phase == RUNNING) {
+    if (j->phase < GRACE) {
         signal_ranks(j, signal == SIGPIPE ? SIGTERM : signal);
         enter_phase(j, GRACE, INTERRUPT_MS);
     }

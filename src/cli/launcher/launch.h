@@ -7,7 +7,8 @@
  * executes the program (launch_become_rank). It leads its own process group, so that its
  * descendants end with it, also if the launcher is killed (guard.h). When a rank fails, the others
  * have 1 s to fail by themselves on the lost peer, then get SIGTERM, and 2 s later SIGKILL. A job
- * may go on without ranks that were killed (`spared`). SIGUSR1 is forwarded to the ranks.
+ * may go on without ranks that were killed (`spared`). Upon SIGTERM, ranks that save first have
+ * `grace_ms` for it; a second signal ends the job. SIGUSR1 is forwarded to the ranks.
  *
  * Environment of the ranks: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
  * MASTER_PORT (a free port for the program's own use); KOLO_SECRET_FILE names the job's secret (an
@@ -20,10 +21,14 @@
 #include "kolo/status.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* The message after a stop continues with these words and the folder, if it holds the file. */
 #define LAUNCH_RESUME "; resume it with: kolo train --resume "
 #define LAUNCH_LATEST "/latest"
+
+/* The message of a job that saves first. */
+#define LAUNCH_SAVES "signal 15 (Terminated): the run saves a checkpoint and ends"
 
 /* The program of ranks that run this command; process lists show it as "kolo". */
 #define LAUNCH_SELF "/proc/self/exe"
@@ -39,6 +44,7 @@ typedef struct launch_opts {
      * others goes to standard error, and ranks report their errors. */
     bool own_command;
     const char *resumable; /* folder of checkpoints to resume from after a stop, or NULL */
+    int64_t grace_ms;      /* from SIGTERM to the end of a job that saves first; 0: it does not */
     int spared;            /* so many ranks from rank 1 on may be killed: the others go on */
 } launch_opts;
 

@@ -12,6 +12,7 @@
 #include "cli/output/output.h"
 
 #include <limits.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +51,7 @@ static int start_ranks(kolo_options *o, const ranks_opts *opts) {
                           .argv = argv,
                           .own_command = true,
                           .resumable = opts->resumable,
+                          .grace_ms = (int64_t)(opts->grace * 1000),
                           .spared = opts->spared ? opts->spared(o, opts->workers) : 0};
     int exit_status = 1;
     kolo_status status = launch_job(&launch, &exit_status);
@@ -154,6 +156,7 @@ static void handle_stop(int signal) {
         [SIGHUP] = "kolo: stopped by signal 1 (Hangup); the job ends",
         [SIGINT] = "kolo: stopped by signal 2 (Interrupt); the job ends",
         [SIGTERM] = "kolo: stopped by signal 15 (Terminated); the job ends",
+        [SIGALRM] = "kolo: no checkpoint was saved within the time of --grace; the job ends",
     };
     size_t folder = strlen(resumable) - sizeof LAUNCH_LATEST + 1;
     if (isatty(STDERR_FILENO)) write_stop(clear);
@@ -164,7 +167,31 @@ static void handle_stop(int signal) {
         write_stop(resumable);
     }
     write_stop("\n");
-    _exit(128 + signal);
+    _exit(128 + (signal == SIGALRM ? SIGTERM : signal));
+}
+
+static volatile sig_atomic_t preempted, grace_seconds;
+
+/* The first SIGTERM of a process that saves first; the next one ends it. */
+static void handle_preemption(int signal) {
+    (void)signal;
+    preempted = 1;
+    alarm((unsigned)grace_seconds);
+}
+
+static void handle_own_preemption(int signal) {
+    static const char line[] = "kolo: " LAUNCH_SAVES "\n";
+    if (isatty(STDERR_FILENO)) write_stop("\r\033[K");
+    write_stop(line);
+    struct sigaction stop = {.sa_handler = handle_stop, .sa_flags = SA_ONSTACK};
+    sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGALRM, &stop, NULL);
+    handle_preemption(signal);
+}
+
+bool run_is_preempted(void *arg) {
+    (void)arg;
+    return preempted;
 }
 
 /* Gives the handler a stack of its own: while a matrix multiplication of oneDNN runs, the stack
@@ -187,6 +214,16 @@ static void catch_stops(const char *folder) {
         sigaction(signals[i], NULL, &now);
         if (now.sa_handler != SIG_IGN) sigaction(signals[i], &stop, NULL);
     }
+}
+
+/* SIGTERM becomes a request to save. The launcher of ranks has printed so. */
+static void catch_preemption(const ranks_opts *opts, bool rank) {
+    struct sigaction now, save = {.sa_handler = rank ? handle_preemption : handle_own_preemption,
+                                  .sa_flags = SA_ONSTACK | SA_RESTART};
+    if (rank) save.sa_flags |= SA_RESETHAND;
+    grace_seconds = (int)ceil(opts->grace);
+    sigaction(SIGTERM, NULL, &now);
+    if (opts->grace > 0 && now.sa_handler != SIG_IGN) sigaction(SIGTERM, &save, NULL);
 }
 
 /* Whether a launcher started this process as one of several. */
@@ -244,7 +281,9 @@ int run_on_ranks(kolo_options *o, const ranks_opts *opts, rank_body body) {
     /* Rank 0 writes to the terminal from a background process group. */
     if (rank) signal(SIGTTOU, SIG_IGN);
     if (rank) end_with_launcher();
+    if (rank) use_alternate_stack();
     if (!rank) catch_stops(opts->resumable);
+    catch_preemption(opts, rank);
     status = threads ? run_on_threads(o, opts, body) : run_as_rank(o, opts, body);
     return status == KOLO_OK ? 0 : report_failure(status);
 }

@@ -18,10 +18,14 @@ typedef struct ranks_opts {
     int64_t timeout_ms;    /* of communication */
     const char *json;      /* --json */
     const char *resumable; /* folder of checkpoints to resume from after a stop, or NULL */
+    double grace;          /* seconds from SIGTERM to the end of a run that saves; 0: it does not */
     bool no_bind;          /* do not bind local ranks to cores */
     ranks_check check;     /* run first if there are more ranks than processors; NULL: none */
     ranks_spared spared;   /* run by the launcher; NULL: none may be killed */
 } ranks_opts;
+
+/* Whether this process has got SIGTERM, for a job with `grace`. */
+bool run_is_preempted(void *arg);
 
 /* From --timeout, --json and the option with the number of ranks. */
 ranks_opts ranks_opts_of(const kolo_options *o, const char *option);

@@ -181,7 +181,12 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
     add_row(t, "samples/s", "%.0f", r->samples_per_second);
     add_row(t, "peak memory", "%.0f MiB", (double)r->peak_rss_bytes / (1 << 20));
     add_memory(t, r);
-    if (about->out) add_row(t, "written to", "%s", about->out);
+    if (r->preempted) {
+        add_row(t, "preempted", "after step %" PRId64 "; resume it with: kolo train --resume %s",
+                r->steps, about->out);
+    } else if (about->out) {
+        add_row(t, "written to", "%s", about->out);
+    }
 }
 
 static void add_metrics(kolo_json *j, const char *prefix, const kolo_metrics *values, bool final) {
@@ -251,6 +256,7 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
         kolo_json_int(&j, "best_step", r->best_step);
     }
     if (r->stopped_early) kolo_json_bool(&j, "stopped_early", true);
+    if (r->preempted) kolo_json_bool(&j, "preempted", true);
     if (about->trained) {
         kolo_json_double(&j, "first_loss", r->first_loss);
         add_metrics(&j, "final_", &r->final, true);

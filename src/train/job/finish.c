@@ -63,8 +63,9 @@ static kolo_status finish(kolo_job *j, kolo_train_result *result) {
                        kolo_step_times_median_ms(&j->times)};
     if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, times, 3, KOLO_DTYPE_F64, 0));
     const kolo_sums last = kolo_job_last_steps(j, KOLO_LAST_STEPS);
-    const char *final = j->files ? kolo_run_files_checkpoint(j->files) : NULL;
-    bool takes_part = j->saves && kolo_store_is_sharded(kolo_session_store(j->session));
+    const bool ended = !j->preemption.due; /* else it has a checkpoint to resume from */
+    const char *final = j->files && ended ? kolo_run_files_checkpoint(j->files) : NULL;
+    bool takes_part = j->saves && ended && kolo_store_is_sharded(kolo_session_store(j->session));
     kolo_status status = final || takes_part ? kolo_job_save(j, final, NULL, false) : KOLO_OK;
     status = kolo_job_name_kept(status, "checkpoint", j->saved);
     if (status == KOLO_OK && j->files) status = kolo_job_decide(j, kolo_run_files_draw(j->files));
@@ -98,6 +99,7 @@ static kolo_status finish(kolo_job *j, kolo_train_result *result) {
     if (rows) memcpy(rows, result->times.by_rank, (size_t)result->times.ranks * sizeof *rows);
     result->times.by_rank = rows;
     state_sharing(j, result);
+    result->preempted = j->preemption.due;
     kolo_job_report_best(j, result);
     if (j->losses.text) snprintf(result->lost, sizeof result->lost, "%s", j->losses.text);
     const char *options = j->setup.opts.model_options;

@@ -24,6 +24,7 @@ static kolo_train_opts options_of(const kolo_session *session, const kolo_fit_op
     o.keep_best = fit->keep_best;
     o.patience = fit->patience;
     o.save_error = fit->save_error;
+    o.preempted = fit->preempted;
     o.resume = fit->resume;
     o.resume_if_any = fit->resume_if_any;
     o.eval_every = fit->eval_every;
@@ -71,6 +72,8 @@ kolo_status kolo_fit(kolo_session *session, const kolo_dataset *train, const kol
         .observer_arg = o.arg,
         .stop = o.stop,
         .interrupted = o.interrupted,
+        .preempted = o.preempted,
+        .preempted_arg = o.arg,
     };
     kolo_status status = fit_session(&j, train, test, &o, result ? result : &unused);
     kolo_job_end(&j);

@@ -35,6 +35,7 @@ static kolo_status start(kolo_job *j) {
 kolo_status kolo_job_run(kolo_job *j, kolo_train_result *result) {
     KOLO_TRY(kolo_job_connect(j, start(j)));
     j->started = j->reported = j->saved_ns = kolo_now_ns();
+    KOLO_TRY(kolo_job_begin_preemption(j));
     if (j->state.steps >= j->end) KOLO_TRY(kolo_job_evaluate(j)); /* nothing to train */
     const kolo_status status = run_steps(j);
     if (status == KOLO_ERR_DIVERGED) return kolo_job_fail_together(j, status);
@@ -70,6 +71,8 @@ kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_
         .size = comm ? kolo_comm_size(comm) : 1,
         .observer = observer,
         .observer_arg = arg,
+        .preempted = opts->preempted,
+        .preempted_arg = opts->preempted_arg,
     };
     kolo_status status = train(&j, opts, result);
     if (status != KOLO_OK && j.own_comm) status = kolo_job_connect(&j, status);

@@ -26,6 +26,14 @@ typedef struct kolo_best {
     double value;
 } kolo_best;
 
+/* Requests to end the run with a checkpoint (preempt.c). */
+typedef struct kolo_preemption {
+    bool asks;           /* some rank can be asked */
+    bool due;            /* one was: the run ends */
+    int64_t steps, next; /* between agreements, and of the next one */
+    int64_t asked_ns;
+} kolo_preemption;
+
 typedef struct kolo_job {
     kolo_comm *world;    /* workers, then servers */
     kolo_comm *comm;     /* of the workers; NULL once a worker is lost that the others outlive */
@@ -52,8 +60,11 @@ typedef struct kolo_job {
     kolo_fit_stop *stop;            /* rank 0; may be NULL */
     bool asks;                      /* rank 0 has one */
     bool (*interrupted)(void *arg); /* may be NULL */
-    int64_t end;                    /* the run ends after this step, counted from 1 */
-    kolo_trace *trace;              /* NULL: not recorded */
+    bool (*preempted)(void *arg);   /* may be NULL */
+    void *preempted_arg;
+    kolo_preemption preemption;
+    int64_t end;       /* the run ends after this step, counted from 1 */
+    kolo_trace *trace; /* NULL: not recorded */
 
     kolo_balance *balance; /* worker weights are measured; else NULL */
     int64_t dealt_from;    /* the step from which its counts hold; 0: already */
@@ -80,6 +91,11 @@ typedef struct kolo_job {
     kolo_best kept; /* keep_best: of the weights in the folder */
     bool stopped;   /* the run ends before its last step, by patience */
 } kolo_job;
+
+/* preempt.c */
+kolo_status kolo_job_begin_preemption(kolo_job *j);
+/* After a step: if the ranks agree to end the run here, `end` is this step. Collective. */
+kolo_status kolo_job_agree_on_preemption(kolo_job *j);
 
 /* begin.c */
 /* Lets the loader read this rank's shards. */

@@ -95,7 +95,8 @@ bool kolo_job_wants_checkpoint(const kolo_job *j, int64_t done) {
 static kolo_status is_due(kolo_job *j, bool *due) {
     const kolo_train_opts *o = &j->setup.opts;
     const int64_t done = j->state.steps;
-    *due = kolo_job_wants_checkpoint(j, done);
+    *due = kolo_job_wants_checkpoint(j, done) || j->preemption.due;
+    if (j->preemption.due) return KOLO_OK;
     if (o->checkpoint_seconds <= 0) return KOLO_OK;
     *due = done == j->end || (double)(kolo_now_ns() - j->saved_ns) / 1e9 >= o->checkpoint_seconds;
     return j->comm ? kolo_broadcast(j->comm, due, sizeof *due, KOLO_DTYPE_U8, 0) : KOLO_OK;
@@ -188,8 +189,10 @@ static kolo_status save_resumable(kolo_job *j) {
     j->state.updates = kolo_session_updates(j->session);
     KOLO_TRY(kolo_job_check_parameters(j));
     if (j->setup.opts.ledger) KOLO_TRY(kolo_agree(j->comm, kolo_ledger_sync(j->ledger)));
-    const kolo_status status = saves_in_background(j) ? start_saving(j) : save_at_once(j);
-    return kolo_job_decide(j, kolo_job_name_kept(status, "checkpoint", j->saved));
+    const bool starts = saves_in_background(j) && !j->preemption.due;
+    const kolo_status status =
+        kolo_job_name_kept(starts ? start_saving(j) : save_at_once(j), "checkpoint", j->saved);
+    return j->preemption.due ? status : kolo_job_decide(j, status);
 }
 
 /* Writes a resumable checkpoint if one is due. */

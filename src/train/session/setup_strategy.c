@@ -284,6 +284,12 @@ kolo_status kolo_setup_choose_strategy(kolo_setup *s, int workers, kolo_strategy
     return choose_schedule(s, &strategy->schedule);
 }
 
+bool kolo_train_can_be_preempted(const kolo_train_opts *opts) {
+    kolo_consistency c;
+    return opts->out_dir && kolo_consistency_parse(opts->consistency, 2, &c) == KOLO_OK &&
+           !(opts->sync == KOLO_SYNC_PS && kolo_consistency_is_alone(&c));
+}
+
 bool kolo_train_outlives_workers(const kolo_train_opts *opts) {
     kolo_consistency c;
     return opts->sync == KOLO_SYNC_PS && opts->servers > 0 && !opts->replay &&

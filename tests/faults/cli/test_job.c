@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/process.h"
+#include "support/command.h"
 #include "support/folder.h"
 #include "support/support.h"
 
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { WORKERS = 3 };
@@ -133,11 +135,10 @@ static void a_killed_rank_is_named_and_the_job_ends(void **state) {
     }
 }
 
+/* 0: there is no file. */
 static int64_t size_of_metrics(void) {
-    char *text = test_contents("run/metrics.jsonl");
-    const int64_t size = (int64_t)strlen(text);
-    kolo_free(text);
-    return size;
+    struct stat file;
+    return stat("run/metrics.jsonl", &file) == 0 ? (int64_t)file.st_size : 0;
 }
 
 static bool is_in_errors(const char *part) {
@@ -225,6 +226,87 @@ static void interrupt_a_single_process(void) {
 /* Wherever the process is, such as in a kernel that uses a buffer as its stack. */
 static void an_interrupt_of_a_single_process_is_reported(void **state) {
     for (int i = getenv("KOLO_SOAK") ? 100 : 2; i > 0; i--) interrupt_a_single_process();
+}
+
+/* A job with 100 steps an epoch, whose result goes to `json`. */
+static kolo_process start_short(int workers, const char *more, const char *json) {
+    char arguments[384];
+    snprintf(arguments, sizeof arguments,
+             "train --model mlp:hidden=16 --data synthetic:N=%d,test=8 --workers %d --threads 1 "
+             "--batch 4 --steps 3000 --momentum 0.9 --progress none --json %s %s",
+             400 * workers, workers, json, more);
+    return start_job(arguments);
+}
+
+static void assert_same_result(const char *a, const char *b) {
+    static const char *const keys[] = {"parameter_hash", "steps",      "samples",
+                                       "first_loss",     "final_loss", "test_loss"};
+    json_t *one = test_json(a), *other = test_json(b);
+    for (size_t i = 0; i < KOLO_COUNT(keys); i++) {
+        assert_true(json_equal(json_object_get(one, keys[i]), json_object_get(other, keys[i])));
+    }
+    json_decref(one);
+    json_decref(other);
+}
+
+/* Sends SIGTERM to the launcher, or to the last rank alone, as soon as a step is done. */
+static void preempt(int workers, bool rank_alone) {
+    long pids[WORKERS];
+    const int64_t before = size_of_metrics(), hangs = test_hangs_ns();
+    kolo_process job =
+        start_short(workers, "--out run --resume latest --log-every 1", "preempted.json");
+    for (; size_of_metrics() <= before; poll(NULL, 0, 1)) assert_true(kolo_now_ns() < hangs);
+    if (rank_alone) await_ranks(&job, workers, pids);
+    if (rank_alone) {
+        kill((pid_t)pids[workers - 1], SIGTERM);
+    } else {
+        kolo_process_signal(&job, SIGTERM, false);
+    }
+    assert_int_equal(test_job_end(&job).code, 0);
+    if (!rank_alone) {
+        assert_true(is_in_errors("signal 15 (Terminated): the run saves a checkpoint and ends"));
+    }
+    json_t *result = test_json("preempted.json");
+    assert_true(json_is_true(json_object_get(result, "preempted")));
+    assert_true(test_json_int(result, "steps") < 3000);
+    json_decref(result);
+    assert_false(kolo_file_exists("run/checkpoint-final.safetensors"));
+}
+
+/* A run that is preempted saves, and goes on with the bits of one that was not. */
+static void a_preempted_job_can_be_resumed(void **state) {
+    for (int workers = 1; workers <= 2; workers++) {
+        kolo_process job = start_short(workers, "", "straight.json");
+        assert_int_equal(test_job_end(&job).code, 0);
+        preempt(workers, false);
+        if (workers == 2) preempt(workers, true);
+        job = start_short(workers, "--out run --resume latest", "resumed.json");
+        assert_int_equal(test_job_end(&job).code, 0);
+        assert_same_result("straight.json", "resumed.json");
+        assert_true(kolo_file_exists("run/checkpoint-final.safetensors"));
+        forget_run();
+    }
+}
+
+/* With a rank that is stopped no step ends: by a second signal the job does, or by --grace. */
+static void a_job_that_cannot_save_ends(void **state) {
+    for (int again = 0; again < 2; again++) {
+        long pids[WORKERS];
+        kolo_process job = start_workers(WORKERS, again ? "" : "--grace 0.5", pids);
+        kill((pid_t)pids[1], SIGSTOP);
+        kolo_process_signal(&job, SIGTERM, false);
+        const int64_t hangs = test_hangs_ns();
+        while (again && !is_in_errors("saves a checkpoint")) {
+            assert_true(kolo_now_ns() < hangs);
+            poll(NULL, 0, 1);
+        }
+        if (again) kolo_process_signal(&job, SIGTERM, false);
+        assert_int_equal(test_job_end(&job).code, 128 + SIGTERM);
+        assert_true(is_in_errors(again ? "stopped by signal 15"
+                                       : "no checkpoint was saved within 0.5 s (--grace)"));
+        assert_nothing_left(pids);
+        forget_run();
+    }
 }
 
 /* The processors of a process's first thread, as the kernel lists them. */
@@ -327,6 +409,8 @@ TEST_MAIN(test_job) {
         cmocka_unit_test(a_rank_that_hangs_ends_the_job_at_the_deadline),
         cmocka_unit_test(an_interrupt_ends_the_job),
         cmocka_unit_test(an_interrupt_of_a_single_process_is_reported),
+        cmocka_unit_test(a_preempted_job_can_be_resumed),
+        cmocka_unit_test(a_job_that_cannot_save_ends),
         cmocka_unit_test(ranks_are_bound_to_distinct_processors),
         cmocka_unit_test(a_killed_launcher_leaves_no_processes),
         cmocka_unit_test(an_error_of_all_ranks_is_printed_once),
