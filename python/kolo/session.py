@@ -86,6 +86,7 @@ class Result(NamedTuple):
     parameter_hash: int  # of the final parameters and optimizer state
     ms_per_step: Dict[str, float]  # where a step spent its time; the mean over workers
     slowest_rank: int  # the worker that the others waited for
+    preempted: bool = False  # it has a checkpoint in out_dir, to resume from
 
     def __str__(self) -> str:
         test = "  " + _text(self.test, "test ") if self.test else ""
@@ -327,14 +328,17 @@ class Session:
             test: Union[Dataset, Mapping[str, Any], None] = None, *, epochs: int = 0,
             callback: Optional[Callable[[Progress], Any]] = None,
             progress: Optional[Callable[[Progress], Any]] = None,
-            notice: Optional[Callable[[str], Any]] = None, **options: Any) -> Result:
+            notice: Optional[Callable[[str], Any]] = None,
+            preempted: Optional[Callable[[], Any]] = None, **options: Any) -> Result:
         """Trains on a data set or on arrays, as `kolo train` does: ``fit({"x": images, "y": labels},
         epochs=5, callback=print)``. Collective.
 
         ``callback`` is called on rank 0 after each epoch and evaluation; if it returns True the run
         ends on all ranks. ``progress`` is called on rank 0 about ten times a second, ``notice`` with
         lines for the user. They may read the session (``predict``, ``get``); their exceptions end the
-        run. Options are those of kolo_fit_opts: ``steps``, ``augment``, ``out_dir``,
+        run. ``preempted`` is called about once a second on each rank that gives it: if one returns
+        True, as after SIGTERM, the run ends on all ranks with a checkpoint in ``out_dir`` to resume
+        from. Options are those of kolo_fit_opts: ``steps``, ``augment``, ``out_dir``,
         ``checkpoint_steps``, ``checkpoint_epochs``, ``checkpoint_seconds``, ``keep``,
         ``wait_for_saves``, ``keep_best``, ``patience``, ``save_error``, ``resume``, ``resume_if_any``,
         ``eval_every``, ``eval_steps``, ``log_every``, ``audit``, ``check_replicas``,
@@ -358,6 +362,9 @@ class Session:
         if progress:
             opts.observer = c.kolo_train_observer(
                 lambda _, p: None if guarded(progress, _progress(p.contents)) else None)
+        if preempted:
+            opts.preempted = c.interrupted(
+                lambda _: guarded(lambda _: preempted(), None) and not failures)
         if notice:
             opts.notice = c.kolo_train_notice(
                 lambda _, line, kind: None if guarded(notice, line.decode()) else None)
@@ -380,6 +387,7 @@ class Session:
                       samples_per_second=result.samples_per_second,
                       step_ms_median=result.step_ms_median,
                       peak_rss_bytes=result.peak_rss_bytes, parameter_hash=result.parameter_hash,
+                      preempted=result.preempted,
                       ms_per_step=_read_times(result.times.mean),
                       slowest_rank=result.times.slowest)
 

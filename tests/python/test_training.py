@@ -71,6 +71,22 @@ def interrupt():
         assert session.steps > 0
 
 
+def preempt(folder):
+    """A run that is preempted goes on with the bits of one that was not."""
+    data, hashes = kolo.Dataset({"x": np.ones((1000, 2), np.float32)}), []
+    for out in (None, folder):
+        session = kolo.Session(small, batch=10, momentum=0.9)
+        asked = []
+        if out:
+            first = session.fit(data, epochs=30, out_dir=out, preempted=lambda: asked.append(1) or len(asked) > 3)
+            assert first.preempted and 0 < first.steps < 3000, first
+            session = kolo.Session(small, batch=10, momentum=0.9)
+        result = session.fit(data, epochs=30, resume=out)
+        assert result.steps == 3000 and not result.preempted
+        hashes.append(result.parameter_hash)
+    assert hashes[0] == hashes[1]
+
+
 def compare(folder, ranks):
     """The files of a job of the command and of this program."""
     names = [os.path.join(folder, f"{kind}{ranks}") for kind in ("command", "module")]
@@ -98,4 +114,5 @@ else:
     with tempfile.TemporaryDirectory() as temporary:
         compare(temporary, 1)
         compare(temporary, 2)
+        preempt(os.path.join(temporary, "preempted"))
     interrupt()
