@@ -1,6 +1,6 @@
-/* Augmentation. Flip and crop are one copy of the sample through `work`; then colours change, and
- * erasing overwrites a square. Sample `index` uses draws 2 index and 2 index + 1 of the epoch's
- * stream: {flip, dy, dx, -} and {centre y, centre x, -, -}. */
+/* Augmentation. Flip and crop are one copy of the sample through `work`; then colours change, the
+ * operations of RandAugment follow, and erasing overwrites a square. Sample `index` uses draws 2
+ * index and 2 index + 1 of the epoch's stream: {flip, dy, dx, -} and {centre y, centre x, -, -}. */
 #include "data/augment.h"
 
 #include "base/number.h"
@@ -8,11 +8,14 @@
 #include "base/status.h"
 #include "data/batch.h"
 #include "data/images/colour.h"
+#include "data/images/randaugment.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { MOST_OPERATIONS = 16 /* for each sample, so many draws of the stream */ };
 
 static bool parse_pixels(const char *value, const char *end, int *pixels) {
     char *stop;
@@ -40,6 +43,21 @@ static bool parse_scale(const char *value, const char *end, double *scale) {
            scale[1] <= 100;
 }
 
+/* "N:M" */
+static bool parse_operations(const char *value, const char *end, kolo_augment *augment) {
+    char *stop;
+    errno = 0;
+    const long n = strtol(value, &stop, 10);
+    if (stop == value || *stop != ':' || n < 1 || n > MOST_OPERATIONS) return false;
+    value = stop + 1;
+    const long strength = strtol(value, &stop, 10);
+    if (stop != end || stop == value || errno) return false;
+    if (strength < 0 || strength >= KOLO_RANDAUGMENT_STRENGTHS) return false;
+    augment->operations = (int)n;
+    augment->strength = (int)strength;
+    return true;
+}
+
 /* "B:C:S:H" up to `end`, of which the last ones may be missing; not all 0. */
 static bool parse_jitter(const char *value, const char *end, kolo_augment *augment) {
     for (int i = 0; i < KOLO_COLOUR_CHANGES; i++) {
@@ -55,13 +73,13 @@ static bool parse_jitter(const char *value, const char *end, kolo_augment *augme
 }
 
 static kolo_status unknown_part(const char *text, const char *name, int length) {
-    static const char *const parts[] = {"resized-crop", "scale", "flip", "crop",
-                                        "jitter",       "erase", NULL};
+    static const char *const parts[] = {"resized-crop", "scale",       "flip",  "crop",
+                                        "jitter",       "randaugment", "erase", NULL};
     const char *closest = kolo_closest(name, parts);
     return KOLO_FAIL(KOLO_ERR_ARG, "augment: unknown \"%.*s\": %s%s", length, text,
                      closest ? "did you mean "
                              : "known are flip, crop=PIXELS, jitter=B:C:S:H, erase=PIXELS, "
-                               "resized-crop[=AREA], scale=LEAST:MOST",
+                               "resized-crop[=AREA], scale=LEAST:MOST, randaugment[=N:M]",
                      closest ? closest : "");
 }
 
@@ -88,6 +106,11 @@ static kolo_status parse_part(const char *text, const char *end, kolo_augment *a
         good = value && parse_jitter(value, end, augment);
         write = "write jitter=B:C:S:H, the strengths of brightness, contrast and saturation, 0 to "
                 "10, and of hue, 0 to 0.5; the last ones may be left out";
+    } else if (!strcmp(name, "randaugment")) {
+        augment->operations = 2;
+        augment->strength = 9;
+        good = !value || parse_operations(value, end, augment);
+        write = "write randaugment=N:M, 1 to 16 operations of a strength of 0 to 30";
     } else if (!strcmp(name, "erase")) {
         good = value && parse_pixels(value, end, &augment->erase);
         write = "write erase=PIXELS, 1 to 4096";
@@ -202,6 +225,24 @@ static void jitter_colours(const kolo_augment *augment, uint64_t seed, int64_t e
     }
 }
 
+/* Operation k of a sample has draw 16 index + k of a stream of its own: {operation, sign, -, -}. */
+static void apply_operations(const kolo_augment *augment, uint64_t seed, int64_t epoch,
+                             int64_t index, const kolo_shape *image, uint8_t *sample,
+                             uint8_t *work) {
+    const uint64_t stream = (uint64_t)epoch | UINT64_C(1) << 48; /* apart from the epochs */
+    const kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_AUGMENT, stream);
+    const int64_t height = image->dim[1], width = image->dim[2];
+    for (int k = 0; k < augment->operations; k++) {
+        uint32_t draw[4];
+        kolo_rng_draw(&rng, MOST_OPERATIONS * (uint64_t)index + (uint64_t)k, draw);
+        const int op = (int)below(draw[0], KOLO_RANDAUGMENT_OPS);
+        const double strength = kolo_randaugment_strength(op, augment->strength, height, width);
+        const bool negative = kolo_randaugment_is_signed(op) && draw[1] >> 31;
+        kolo_randaugment_apply(op, negative ? -strength : strength, image->dim[0], height, width,
+                               sample, work);
+    }
+}
+
 static void erase_square(const kolo_field *image, int64_t cy, int64_t cx, int64_t side,
                          uint8_t *sample) {
     int64_t height = image->shape.dim[1], width = image->shape.dim[2];
@@ -253,6 +294,9 @@ void kolo_augment_apply(const kolo_augment *augment, uint64_t seed, int64_t epoc
     }
     if (kolo_augment_jitters(augment)) {
         jitter_colours(augment, seed, epoch, index, &image->shape, sample);
+    }
+    if (augment->operations > 0) {
+        apply_operations(augment, seed, epoch, index, &image->shape, sample, work);
     }
     if (augment->erase == 0) return;
     kolo_rng_draw(&rng, 2 * (uint64_t)index + 1, draw);

@@ -18,9 +18,11 @@
  *                 changes brightness, contrast and saturation by factors of 1-B to 1+B (at least
  *                 0), ..., and the hue by up to H of the circle each way, all uniform, in random
  *                 order: ColorJitter of torchvision, whose bytes each change has
- *
- *     erase=S     sets an S x S square, centred anywhere in the image, to the channel means: cutout
- *                 (DeVries, Taylor, 2017) */
+ *     randaugment[=N:M]
+ *                 N operations (default 2) of the 14 of RandAugment (Cubuk et al., 2020), each
+ * drawn at random, with strength M (9) of 30 and a random sign; the bytes of torchvision erase=S
+ * sets an S x S square, centred anywhere in the image, to the channel means: cutout (DeVries,
+ * Taylor, 2017) */
 
 #include "data/images/image.h"
 #include "kolo/data.h"
@@ -35,6 +37,7 @@ typedef struct kolo_augment {
     double least_area; /* of resized-crop */
     double scale[2];   /* least and largest; 0: none */
     double jitter[KOLO_COLOUR_CHANGES];
+    int operations, strength; /* of randaugment; no operations: none */
 } kolo_augment;
 
 /* What the random transforms of a training sample depend on, with its index. */
@@ -75,5 +78,5 @@ static inline bool kolo_augment_jitters(const kolo_augment *augment) {
 /* True if any transform is enabled. */
 static inline bool kolo_augment_any(const kolo_augment *augment) {
     return augment->flip || augment->crop > 0 || augment->erase > 0 || augment->least_area > 0 ||
-           augment->scale[1] > 0 || kolo_augment_jitters(augment);
+           augment->scale[1] > 0 || augment->operations > 0 || kolo_augment_jitters(augment);
 }

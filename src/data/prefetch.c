@@ -302,6 +302,18 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
             "ones brightness and contrast alone (jitter=B:C): those of %s have %" PRId64,
             info->name, channels);
     }
+    if (o.augment.operations > 0 && channels != 3 && channels != 1) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "augment: randaugment is for images of one channel or three: those of %s "
+                         "have %" PRId64,
+                         info->name, channels);
+    }
+    if (o.augment.operations > 0 && y->shape.rank > 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "augment: randaugment moves pixels, and the labels of %s, one for each "
+                         "pixel, would stay: leave it out",
+                         info->name);
+    }
     if ((o.augment.least_area > 0 || o.augment.scale[1] > 0) && !o.dataset->encoded) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "augment: %s is for images of their own sizes, such as "
