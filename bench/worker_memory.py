@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Memory of data-parallel workers on one host, planned and measured: plain, ZeRO, one copy per host.
 
-    bench/worker_memory.py [MODEL [WORKERS [BUILD]]]     default: gpt2:context=32 4 build/release
+    bench/worker_memory.py [MODEL [WORKERS [BUILD [MESH]]]]     default: gpt2:context=32 4 build/release
+
+With a mesh, whose workers have equal parts of the model (dp and tp): without and with --zero 1.
 
 Planned: what the result of a run states for a worker (parameters and optimizer, exchanged, values of a step), times
 the workers; shared parameters count once. Measured: the largest sum over the workers of their proportional set sizes
@@ -14,6 +16,7 @@ import sys
 import tempfile
 import time
 
+MESH_CASES = ["--mesh {}", "--mesh {} --zero 1"]
 CASES = ["--no-share", "--zero 1 --no-share", "--zero 2 --no-share", "--zero 3 --no-share", "", "--zero 3"]
 
 
@@ -53,10 +56,11 @@ def run(command):
 
 
 def main():
-    model, workers, build = (sys.argv[1:] + ["gpt2:context=32", "4", "build/release"][len(sys.argv) - 1:])[:3]
+    defaults = ["gpt2:context=32", "4", "build/release", ""]
+    model, workers, build, mesh = (sys.argv[1:] + defaults[len(sys.argv) - 1:])[:4]
     mib = 1 << 20
     print(f"{'options':<22} {'worker':>8} {'shared':>8} {'planned':>8} {'measured':>8} {'ratio':>6}   MiB")
-    for options in CASES:
+    for options in [case.format(mesh) for case in MESH_CASES] if mesh else CASES:
         result, peak = run([f"{build}/kolo", "train", "--workers", workers, "--threads", "1", "--batch", "1",
                             "--steps", "2", "--optimizer", "adamw", "--lr", "1e-4", "--no-recipe", "--no-eval",
                             "--json", "-", "--model", model, "--data", "synthetic-tokens:N=64,test=4",

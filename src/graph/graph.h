@@ -64,9 +64,10 @@ typedef struct kolo_value_info {
     /* How the ranks of the mesh hold it; of TEMPs as of the last propagation (graph/propagate.h).
      */
     kolo_placements placements;
-    /* PARAM, STATE that is a flat shard: the logical tensor (`tensor` is local), and where the
-     * parameter stands among those that are cut together (pass/zero.c). */
-    kolo_tensor whole;
+    /* PARAM, STATE that is a slice or a flat shard: the logical tensor (`tensor` is local). Of a
+     * flat shard also the slice that it is a range of, which is `whole` where no axis slices that,
+     * and where the parameter stands among those that are cut together (pass/zero.c). */
+    kolo_tensor whole, slice;
     int unit, place;
     uint64_t holders;       /* PARAM, STATE: the stages that have it, a bit each; 0: all ranks */
     kolo_crossing crossing; /* INPUT: received */

@@ -274,6 +274,34 @@ static bool all_whole(const kolo_graph *g, const kolo_node *n) {
     return true;
 }
 
+/* A range of a slice is cut along all of its elements by the axis of the slice too; false: v is
+ * none. */
+static bool is_range_of_slice(const kolo_graph *g, kolo_value v, int axis) {
+    const kolo_placements *p = placements_of(g, v);
+    bool range = false;
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        range |= p->axis[a].kind == KOLO_PLACEMENT_SHARDED && p->axis[a].dim == KOLO_DIM_FLAT;
+    }
+    return range && p->axis[axis].kind == KOLO_PLACEMENT_SHARDED &&
+           p->axis[axis].dim != KOLO_DIM_FLAT;
+}
+
+/* One axis of a node. */
+static kolo_status compute_axis(axis_query *q, int axis) {
+    const kolo_placement *slice = NULL; /* of which inputs are ranges */
+    for (int k = 0; k < q->n->n_in; k++) {
+        q->in[k] = placements_of(q->g, q->n->in[k])->axis[axis];
+        if (!is_range_of_slice(q->g, q->n->in[k], axis)) continue;
+        slice = &placements_of(q->g, q->n->in[k])->axis[axis];
+        q->in[k].dim = KOLO_DIM_FLAT;
+    }
+    KOLO_TRY(propagate_axis(q));
+    for (int k = 0; slice && k < q->n->n_out; k++) {
+        if (q->out[k].kind == KOLO_PLACEMENT_SHARDED) q->out[k] = *slice;
+    }
+    return KOLO_OK;
+}
+
 static kolo_status compute(kolo_graph *g, const kolo_node *n) {
     kolo_index index;
     for (int k = 0; k < n->n_out; k++) kolo_info(g, n->out[k])->placements = (kolo_placements){0};
@@ -283,8 +311,7 @@ static kolo_status compute(kolo_graph *g, const kolo_node *n) {
     for (int a = 0; a < g->mesh.n_axes; a++) {
         axis_query q = {.g = g, .n = n, .axis = &g->mesh.axes[a]};
         if (has_index) q.index = &index;
-        for (int k = 0; k < n->n_in; k++) q.in[k] = placements_of(g, n->in[k])->axis[a];
-        kolo_status status = propagate_axis(&q);
+        kolo_status status = compute_axis(&q, a);
         if (status != KOLO_OK && q.axis->size > 1) return status;
         if (status != KOLO_OK) alone(&q);
         for (int k = 0; k < n->n_out; k++) {

@@ -56,6 +56,11 @@ static void sum_redistributed(accumulator *a, kolo_value *v, double keep) {
     kolo_node *n = a->g->nodes[producer];
     if (n->op->comm != KOLO_OP_REDISTRIBUTE) return;
     kolo_value *in = &n->in[0];
+    const int32_t before = kolo_info(a->g, *in)->producer;
+    if (before >= 0 && a->g->nodes[before]->op->comm == KOLO_OP_REDISTRIBUTE) {
+        sum_redistributed(a, in, keep); /* a range of what is redistributed */
+        return;
+    }
     if (kolo_info(a->g, *in)->producer >= a->n_old || is_of_update(a, *in)) return;
     if (a->scattered && is_scattered(n, a->g->mesh.n_axes)) {
         *v = sum_of(a, *v, keep);

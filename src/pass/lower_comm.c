@@ -279,6 +279,18 @@ static kolo_status find_class(const kolo_graph *g, member *m, int32_t node, bool
     return m->class == ROWS ? refuse(g, m->move) : KOLO_OK;
 }
 
+/* Whether a node is of an update: or a view that makes a range of a sum for one. */
+static bool is_for_update(const kolo_graph *g, const kolo_node *n) {
+    if (n->op != &kolo_op_own_range) return kolo_node_is_update(g, n);
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        for (int k = 0; k < g->nodes[i]->n_in; k++) {
+            const bool reads = g->nodes[i]->in[k].id == n->out[0].id;
+            if (reads && !kolo_node_is_update(g, g->nodes[i])) return false;
+        }
+    }
+    return true;
+}
+
 /* Who reads the results: classes and first readers; and the last readers, in the passes, of the
  * parameters that their readers update. last_reader: by value, zeroed. */
 static kolo_status find_readers(const lowerer *b, int32_t *last_reader) {
@@ -289,7 +301,7 @@ static kolo_status find_readers(const lowerer *b, int32_t *last_reader) {
         for (int k = 0; k < n->n_in; k++) {
             int m = b->member_of[n->in[k].id];
             if (!update && n->op->comm == KOLO_OP_LOCAL) last_reader[n->in[k].id] = i;
-            if (m >= 0) KOLO_TRY(find_class(g, &b->members[m], i, update));
+            if (m >= 0) KOLO_TRY(find_class(g, &b->members[m], i, update || is_for_update(g, n)));
         }
     }
     for (int32_t i = 0; i < g->n_nodes; i++) {

@@ -84,14 +84,16 @@ static bool is_scaled(const kolo_graph *g, kolo_value w, const kolo_optimizer_op
     return !kolo_name_matches(opts->no_scale, kolo_info(g, w)->name);
 }
 
-/* Elements of the largest slice of a parameter. */
-static int64_t largest_slice(const kolo_graph *g, kolo_value w) {
+int64_t kolo_largest_slice(const kolo_graph *g, kolo_value w, int64_t multiple) {
     kolo_shape shape = kolo_info(g, w)->whole.shape;
     for (int a = 0; a < g->mesh.n_axes; a++) {
         const kolo_placement *p = &kolo_info(g, w)->placements.axis[a];
         const int64_t blocks = p->blocks > 0 ? p->blocks : 1, ranks = g->mesh.axes[a].size;
         if (p->kind != KOLO_PLACEMENT_SHARDED) continue;
         shape.dim[p->dim] = blocks * ((shape.dim[p->dim] / blocks + ranks - 1) / ranks);
+    }
+    for (int d = 0; d < shape.rank && d < 2; d++) {
+        shape.dim[d] = (shape.dim[d] + multiple - 1) / multiple * multiple;
     }
     return kolo_shape_count(&shape);
 }
@@ -108,7 +110,7 @@ static kolo_value square_blocks(kolo_graph *g, kolo_value v, kolo_value w) {
         parts *= g->mesh.axes[a].size;
     }
     if (parts > 1) {
-        int64_t most = kolo_square_blocks(largest_slice(g, w));
+        int64_t most = kolo_square_blocks(kolo_largest_slice(g, w, 1));
         attr[KOLO_SQUARE_FIRST].i = own * most;
         attr[KOLO_SQUARE_ALL].i = parts * most;
     }

@@ -32,6 +32,9 @@ kolo_value kolo_shard_leaf(kolo_graph *g, kolo_value leaf);
  * shard; in evaluation plans too. ARG: a dimension or heads that do not divide. UNSUPPORTED: the
  * rules name no parameter, or an op needs whole what they shard. */
 kolo_status kolo_pass_partition(kolo_graph *g, const char *rules);
+/* Elements of the largest slice that a rank has of a parameter, with the first two dimensions
+ * rounded up to a multiple. */
+int64_t kolo_largest_slice(const kolo_graph *g, kolo_value param, int64_t multiple);
 /* Whether an axis of more than one rank is not dp. */
 bool kolo_mesh_has_model_axis(const kolo_mesh *mesh);
 /* Whether such an axis divides layers: it is not pp either. */

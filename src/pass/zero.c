@@ -19,6 +19,7 @@
  * KOLO_SQUARE_BLOCK: norms of sharded gradients are those of whole ones, bitwise, where storage is
  * in row-major order. */
 #include "graph/ops/ops.h"
+#include "graph/propagate.h"
 #include "pass/pass.h"
 
 #include <stdlib.h>
@@ -66,8 +67,9 @@ static int64_t cut_at(const zero *z, int64_t at, int64_t n, int64_t total, int c
     return c == z->ranks || cut > n ? n : cut;
 }
 
-static kolo_placements placed(const zero *z, const int64_t *cuts) {
-    kolo_placements p = {0};
+/* The ranges of a parameter, or of a slice of it that other axes make. */
+static kolo_placements placed(const zero *z, int32_t param, const int64_t *cuts) {
+    kolo_placements p = z->g->values[param].placements;
     p.axis[z->axis] =
         (kolo_placement){.kind = KOLO_PLACEMENT_SHARDED, .dim = KOLO_DIM_FLAT, .cuts = cuts};
     return p;
@@ -163,9 +165,31 @@ static void make_local(const zero *z, int32_t leaf, int32_t param, const int64_t
     kolo_value_info *info = &z->g->values[leaf];
     info->unit = z->unit[param];
     info->place = z->place[param];
-    info->whole = info->tensor;
+    if (!kolo_is_slice(z->g, (kolo_value){.id = leaf})) info->whole = info->tensor;
+    info->slice = info->tensor;
     info->tensor = local_of(z, info->tensor.dtype, cuts);
-    info->placements = placed(z, cuts);
+    info->placements = placed(z, param, cuts);
+}
+
+/* The own range of the sum of a gradient: a reduce-scatter. A sum over other axes too is an
+ * allreduce over all of them. */
+static kolo_value scattered(zero *z, kolo_value v, int32_t owner, const int64_t *cuts) {
+    const kolo_tensor whole = kolo_info(z->g, v)->tensor, local = local_of(z, whole.dtype, cuts);
+    kolo_placements from = kolo_info(z->g, v)->placements;
+    if (z->o->level > 2) from = on_axis(z, KOLO_PLACEMENT_PARTIAL);
+    kolo_placements sum = from, to = from;
+    bool others = false;
+    for (int a = 0; a < z->g->mesh.n_axes; a++) {
+        if (from.axis[a].kind != KOLO_PLACEMENT_PARTIAL) continue;
+        sum.axis[a] = (kolo_placement){0};
+        others |= a != z->axis && z->g->mesh.axes[a].size > 1;
+    }
+    to.axis[z->axis] = placed(z, owner, cuts).axis[z->axis];
+    if (!others) return move(z, v, &from, &to, &local, z->unit[owner], owner);
+    v = move(z, v, &from, &sum, &whole, 0, -1);
+    to = sum;
+    to.axis[z->axis] = placed(z, owner, cuts).axis[z->axis];
+    return move(z, v, &sum, &to, &local, 0, -1);
 }
 
 /* The own range of v, an input of an update of the parameter `owner`. */
@@ -174,15 +198,14 @@ static kolo_value shard_of(zero *z, kolo_value v, int32_t owner, const int64_t *
         return v.id < z->n_values ? z->shard[v.id] : v;
     }
     const kolo_value_info *info = kolo_info(z->g, v);
-    const kolo_placements to = placed(z, cuts), whole = {0};
-    const kolo_placements sum = on_axis(z, KOLO_PLACEMENT_PARTIAL);
+    const kolo_placements to = placed(z, owner, cuts), whole = info->placements;
     const kolo_tensor local = local_of(z, info->tensor.dtype, cuts);
     if (info->kind == KOLO_VALUE_STATE) make_local(z, v.id, owner, cuts);
     bool gradient = z->grad_of[v.id] >= 0;
     bool moves = info->kind == KOLO_VALUE_PARAM && z->o->level < 3;
     z->shard[v.id] = v;
     if (gradient) {
-        z->shard[v.id] = move(z, v, &sum, &to, &local, z->unit[owner], owner);
+        z->shard[v.id] = scattered(z, v, owner, cuts);
     } else if (moves) {
         z->shard[v.id] = move(z, v, &whole, &to, &local, 0, -1);
     }
@@ -200,23 +223,41 @@ static int32_t owner_of(const zero *z, const kolo_node *n) {
     return -1;
 }
 
-/* The sums of squares of the own blocks become those of all. */
-static void spread_blocks(zero *z, kolo_node *n, const int64_t *cuts) {
-    int c = kolo_mesh_coordinate(&z->g->mesh, z->g->rank, z->axis);
+/* The sums of squares of the own blocks become those of all. The ranks that have slices have blocks
+ * of their own, as many for each: of the largest slice, whatever its layout adds to it. */
+static void spread_blocks(zero *z, kolo_node *n, int32_t owner, const int64_t *cuts) {
+    enum { LARGEST_BLOCK = 64 }; /* of a dimension, in layouts */
+    const kolo_mesh *mesh = &z->g->mesh;
+    const kolo_placements *is = &z->g->values[owner].placements;
+    int64_t each = kolo_square_blocks(cuts[z->ranks]), own = 0, parts = 1;
+    kolo_placements sum = on_axis(z, KOLO_PLACEMENT_PARTIAL);
+    const kolo_placements whole = {0};
     kolo_value blocks = n->out[0];
     kolo_tensor *tensor = &kolo_info(z->g, blocks)->tensor;
-    n->attr[KOLO_SQUARE_FIRST].i = cuts[c] / KOLO_SQUARE_BLOCK;
-    n->attr[KOLO_SQUARE_ALL].i = kolo_square_blocks(cuts[z->ranks]);
+    for (int a = 0; a < mesh->n_axes; a++) {
+        if (is->axis[a].kind != KOLO_PLACEMENT_SHARDED) continue;
+        sum.axis[a].kind = KOLO_PLACEMENT_PARTIAL;
+        own = own * mesh->axes[a].size + kolo_mesh_coordinate(mesh, z->g->rank, a);
+        parts *= mesh->axes[a].size;
+    }
+    if (parts > 1) {
+        const int64_t most =
+            kolo_square_blocks(kolo_largest_slice(z->g, (kolo_value){.id = owner}, LARGEST_BLOCK));
+        KOLO_ASSERT(each <= most);
+        each = most;
+    }
+    n->attr[KOLO_SQUARE_FIRST].i =
+        own * each + cuts[kolo_mesh_coordinate(mesh, z->g->rank, z->axis)] / KOLO_SQUARE_BLOCK;
+    n->attr[KOLO_SQUARE_ALL].i = parts * each;
     *tensor = kolo_tensor_plain(tensor->dtype, kolo_shape_1(n->attr[KOLO_SQUARE_ALL].i));
     const kolo_tensor all = *tensor;
-    const kolo_placements sum = on_axis(z, KOLO_PLACEMENT_PARTIAL), whole = {0};
     z->shard[blocks.id] = move(z, blocks, &sum, &whole, &all, 0, -1);
 }
 
 /* The next version of a whole parameter from the ranges of all ranks, which are in their places. */
 static void join_next(zero *z, kolo_value next, kolo_value w, const int64_t *cuts) {
     const kolo_tensor whole = kolo_info(z->g, w)->tensor;
-    const kolo_placements from = placed(z, cuts), to = {0};
+    const kolo_placements from = placed(z, w.id, cuts), to = kolo_info(z->g, w)->placements;
     kolo_info(z->g, next)->next_of = KOLO_NONE;
     kolo_info(z->g, w)->unit = z->unit[w.id];
     kolo_info(z->g, w)->place = z->place[w.id];
@@ -237,7 +278,7 @@ static void shard_update(zero *z, kolo_node *n, int32_t owner, const int64_t *cu
     }
     z->order[z->n++] = n;
     if (n->op == &kolo_op_square_blocks) {
-        spread_blocks(z, n, cuts);
+        spread_blocks(z, n, owner, cuts);
         return;
     }
     for (int k = 0; k < n->n_out; k++) {
@@ -265,7 +306,7 @@ static void follow_blocks(zero *z, kolo_node *n) {
  * order in which they are needed. */
 static kolo_value gathered(zero *z, kolo_value w, const int64_t *cuts) {
     int *bucket = &z->bucket[z->unit[w.id]];
-    const kolo_placements from = placed(z, cuts);
+    const kolo_placements from = placed(z, w.id, cuts);
     const kolo_placements to = on_axis(z, KOLO_PLACEMENT_REPLICATED);
     const kolo_tensor whole = kolo_info(z->g, w)->whole;
     if (kolo_value_ok(z->read[w.id])) return z->read[w.id];
@@ -369,6 +410,7 @@ static kolo_status walk(zero *z, const int64_t **cuts) {
         } else {
             z->order[z->n++] = n;
         }
+        if (!update && !shards) KOLO_TRY(kolo_node_propagate(g, n)); /* where gradients are */
         KOLO_TRY(kolo_graph_check(g));
     }
     return kolo_graph_set_nodes(g, z->order, z->n);
@@ -378,6 +420,13 @@ kolo_status kolo_pass_zero(kolo_graph *g, const kolo_zero_opts *opts) {
     int axis = kolo_mesh_find(&g->mesh, "dp");
     zero z = {.g = g, .o = opts, .axis = axis, .n_values = g->n_values};
     if (axis < 0 || g->mesh.axes[axis].size == 1) return KOLO_OK; /* one rank holds all ranges */
+    if (opts->level > 1 && kolo_mesh_has_model_axis(&g->mesh)) {
+        char text[KOLO_MESH_TEXT];
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "--zero above 1 is for data parallelism, and the mesh is %s: omit one of "
+                         "the two",
+                         kolo_mesh_text(&g->mesh, text));
+    }
     z.ranks = g->mesh.axes[axis].size;
     const size_t values = (size_t)g->n_values + 1, nodes = 8 * ((size_t)g->n_nodes + values);
     kolo_arena arena = {0};

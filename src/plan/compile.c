@@ -33,20 +33,22 @@ static bool is_entry(const kolo_graph *g, const kolo_store_entry *entry, kolo_va
     const kolo_value_info *info = kolo_info(g, v);
     int64_t first, count;
     bool sharded = kolo_flat_range(g, v, &first, &count);
-    const kolo_tensor *tensor = sharded ? &info->whole : &info->tensor;
+    const kolo_tensor *tensor = info->versions > 0 ? &info->whole
+                                : sharded          ? &info->slice
+                                                   : &info->tensor;
+    const bool cut_alike = sharded == (entry->cuts != NULL) &&
+                           (!sharded || (entry->first == first && entry->count == count));
     if (kolo_is_slice(g, v) != (entry->mesh != NULL)) return false;
     if ((info->holders != 0) != entry->staged || kolo_is_held(g, info) == entry->elsewhere) {
         return false;
     }
     if (entry->mesh) {
         return kolo_shape_equal(&entry->tensor.shape, &info->whole.shape) &&
-               kolo_shape_equal(&entry->slice.shape, &info->tensor.shape) &&
-               kolo_layout_equal(&entry->slice.layout, &info->tensor.layout);
+               kolo_shape_equal(&entry->slice.shape, &tensor->shape) &&
+               kolo_layout_equal(&entry->slice.layout, &tensor->layout) && cut_alike;
     }
     return kolo_shape_equal(&entry->tensor.shape, &tensor->shape) &&
-           kolo_layout_equal(&entry->tensor.layout, &tensor->layout) &&
-           sharded == (entry->cuts != NULL) &&
-           (!sharded || (entry->first == first && entry->count == count));
+           kolo_layout_equal(&entry->tensor.layout, &tensor->layout) && cut_alike;
 }
 
 /* Maps parameters and state to the entries of the store; adds missing entries. */
@@ -306,9 +308,9 @@ static kolo_status map_memory(kolo_plan *p, int shards) {
 }
 
 /* The collective of flat shards in a bucket. `counts`: by rank, filled. */
-static void shard_request(const kolo_plan *p, const kolo_bucket *bucket, size_t element,
+static void shard_request(const kolo_plan *p, const kolo_bucket *bucket, size_t element, int ranks,
                           kolo_request_opts *opts, size_t *counts) {
-    for (int r = 0; r < kolo_comm_size(p->comm); r++) {
+    for (int r = 0; r < ranks; r++) {
         counts[r] = (bucket->ends[r] - (r > 0 ? bucket->ends[r - 1] : 0)) / element;
     }
     opts->kind = bucket->collective;
@@ -377,7 +379,7 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
     if (p->groups) {
         KOLO_TRY(kolo_mesh_comms_get(p->groups, (kolo_axes)post->attr[KOLO_COMM_AXES].i, &group));
     }
-    size_t *counts = kolo_alloc((size_t)kolo_comm_size(p->comm) * sizeof *counts);
+    size_t *counts = kolo_zalloc((size_t)kolo_comm_size(p->comm) * sizeof *counts);
     /* Stages have different numbers of buckets. */
     const int pp = kolo_mesh_find(&p->graph->mesh, "pp");
     const bool over_stages =
@@ -390,7 +392,9 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
         } else if (bucket->collective == KOLO_COLLECTIVE_BARRIER) {
             opts = (kolo_request_opts){.kind = KOLO_COLLECTIVE_BARRIER};
         } else if (bucket->ends) {
-            shard_request(p, bucket, element, &opts, counts);
+            const kolo_axes axes = (kolo_axes)post->attr[KOLO_COMM_AXES].i;
+            shard_request(p, bucket, element, kolo_mesh_group_size(&p->graph->mesh, axes), &opts,
+                          counts);
         } else if (bucket->collective == KOLO_COLLECTIVE_ALLGATHER) {
             rows_request(p, post, arrives, &opts);
         } else if (bucket->collective == KOLO_COLLECTIVE_REDUCE_SCATTER) {

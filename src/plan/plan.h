@@ -37,7 +37,8 @@ typedef struct kolo_store_entry {
                              begins, and their number; NULL: each rank has the whole tensor */
     int64_t first, count; /* the range of this rank; count: also of a slice */
     /* A slice of tensor parallelism: the tensor of this rank in the layout of the store, whose
-     * whole is `tensor` in row-major order. mesh NULL: none. */
+     * whole is `tensor` in row-major order. mesh NULL: none. With cuts, of it or, in a pipeline, of
+     * what the stage has, each rank along dp has a range. */
     kolo_tensor slice;
     const kolo_mesh *mesh;
     const kolo_placements *placements;

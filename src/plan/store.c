@@ -70,7 +70,7 @@ static kolo_status copy_cuts(kolo_store *s, const kolo_graph *g, kolo_value v,
     for (int a = 0; a < g->mesh.n_axes; a++) {
         const int64_t *cuts = kolo_info(g, v)->placements.axis[a].cuts;
         size_t bytes = ((size_t)g->mesh.axes[a].size + 1) * sizeof *cuts;
-        if (!cuts) continue;
+        if (!cuts || kolo_info(g, v)->placements.axis[a].dim != KOLO_DIM_FLAT) continue;
         int64_t *copy = kolo_arena_alloc(&s->names, bytes);
         if (!copy) return KOLO_NOMEM(bytes);
         memcpy(copy, cuts, bytes);
@@ -100,8 +100,8 @@ static kolo_status add_slice(kolo_store *s, const kolo_graph *g, kolo_value v,
     *mesh = g->mesh;
     *placements = value->placements;
     entry->tensor = kolo_tensor_plain(value->whole.dtype, value->whole.shape);
-    entry->slice = value->tensor;
-    entry->count = kolo_tensor_elements(&value->tensor);
+    entry->slice = entry->cuts ? value->slice : value->tensor;
+    if (!entry->cuts) entry->count = kolo_tensor_elements(&value->tensor);
     entry->mesh = mesh;
     entry->placements = placements;
     entry->rank = g->rank;
@@ -120,7 +120,9 @@ kolo_status kolo_store_add(kolo_store *s, const kolo_graph *g, kolo_value v) {
     kolo_store_entry entry = {
         .name = name,
         .kind = value->kind,
-        .tensor = kolo_flat_range(g, v, &first, &count) ? value->whole : value->tensor,
+        .tensor = value->versions > 0                     ? value->whole
+                  : kolo_flat_range(g, v, &first, &count) ? value->slice
+                                                          : value->tensor,
         .canon = value->canon,
         .init = value->init,
         .initial = value->initial,
@@ -262,9 +264,16 @@ void *kolo_store_data(const kolo_store *s, const kolo_store_entry *entry) {
     return kolo_store_at(s, entry, s->current);
 }
 
-/* Whether this rank has a range of an entry that is in row-major order. */
+/* Whether this rank has a range of an entry that is in row-major order, and all ranks together have
+ * the entry once. */
 static bool is_canonical_range(const kolo_store_entry *entry) {
+    if (entry->mesh || entry->staged) return false;
     return entry->cuts && entry->versions == 0 && kolo_layout_is_plain(&entry->tensor.layout);
+}
+
+/* What this rank has a range of, if it has one: its slice, or the whole, as in memory. */
+static const kolo_tensor *ranged_by(const kolo_store_entry *entry) {
+    return entry->mesh ? &entry->slice : &entry->tensor;
 }
 
 /* The tensor of an entry in files. */
@@ -334,17 +343,34 @@ static kolo_status copy_slice(const kolo_store_entry *entry, char *slice, char *
     return status;
 }
 
+/* Copies what this rank has of its slice, or of the whole, in row-major order; zeros in the place
+ * of other ranges. */
+static kolo_status read_own(const kolo_store *s, const kolo_store_entry *entry, void *to) {
+    const kolo_tensor *is = ranged_by(entry), plain = kolo_tensor_plain(is->dtype, is->shape);
+    if (!entry->cuts) {
+        kolo_tensor_reorder(&plain, to, is, kolo_store_data(s, entry));
+        return KOLO_OK;
+    }
+    const size_t skip = (size_t)entry->first * kolo_dtype_bytes(is->dtype);
+    const size_t bytes = kolo_store_entry_bytes(entry);
+    char *all = kolo_zalloc(kolo_tensor_bytes(is) + 1);
+    if (!all) return KOLO_NOMEM(kolo_tensor_bytes(is));
+    if (bytes > 0) memcpy(all + skip, kolo_store_data(s, entry), bytes);
+    kolo_tensor_reorder(&plain, to, is, all);
+    kolo_free(all);
+    return KOLO_OK;
+}
+
 /* The whole from the slices of all ranks, of the first stage that has it, in row-major order: each
  * sets its own bits. Collective. */
 static kolo_status gather_slices(const kolo_store *s, const kolo_store_entry *entry, void *whole) {
-    const size_t bytes = kolo_store_entry_bytes(entry), all = kolo_tensor_bytes(&entry->tensor);
-    const kolo_tensor plain = kolo_tensor_plain(entry->slice.dtype, entry->slice.shape);
+    const size_t bytes = kolo_tensor_bytes(&entry->slice), all = kolo_tensor_bytes(&entry->tensor);
     char *slice = kolo_alloc(bytes + 1);
     memset(whole, 0, all);
     kolo_status status = slice ? KOLO_OK : KOLO_NOMEM(bytes);
     if (status == KOLO_OK && !entry->copied) {
-        kolo_tensor_reorder(&plain, slice, &entry->slice, kolo_store_data(s, entry));
-        status = copy_slice(entry, slice, whole, true);
+        status = read_own(s, entry, slice);
+        if (status == KOLO_OK) status = copy_slice(entry, slice, whole, true);
     }
     kolo_free(slice);
     if (!s->comm) return status;
@@ -353,14 +379,30 @@ static kolo_status gather_slices(const kolo_store *s, const kolo_store_entry *en
     return status == KOLO_OK ? sum : status;
 }
 
+/* Sets the range of this rank from the whole tensor, or its slice, in the layout of the store. */
+static void write_range(kolo_store *s, const kolo_store_entry *entry, const char *whole) {
+    const size_t skip = (size_t)entry->first * kolo_dtype_bytes(entry->tensor.dtype);
+    const size_t bytes = kolo_store_entry_bytes(entry);
+    for (int b = 0; bytes > 0 && b < (entry->single ? 1 : 2); b++) {
+        memcpy(kolo_store_at(s, entry, b), whole + skip, bytes);
+    }
+}
+
 static kolo_status write_slice(kolo_store *s, const kolo_store_entry *entry, const void *whole) {
     const kolo_tensor plain = kolo_tensor_plain(entry->slice.dtype, entry->slice.shape);
     char *slice = kolo_alloc(kolo_tensor_bytes(&plain) + 1);
-    if (!slice) return KOLO_NOMEM(kolo_tensor_bytes(&plain));
-    kolo_status status = copy_slice(entry, slice, (char *)(uintptr_t)whole, false);
-    for (int b = 0; status == KOLO_OK && b < (entry->single ? 1 : 2); b++) {
+    char *ranged = entry->cuts ? kolo_zalloc(kolo_tensor_bytes(&entry->slice) + 1) : NULL;
+    kolo_status status = slice && (ranged || !entry->cuts)
+                             ? copy_slice(entry, slice, (char *)(uintptr_t)whole, false)
+                             : KOLO_NOMEM(kolo_tensor_bytes(&entry->slice));
+    for (int b = 0; status == KOLO_OK && !ranged && b < (entry->single ? 1 : 2); b++) {
         kolo_tensor_reorder(&entry->slice, kolo_store_at(s, entry, b), &plain, slice);
     }
+    if (status == KOLO_OK && ranged) {
+        kolo_tensor_reorder(&entry->slice, ranged, &plain, slice);
+        write_range(s, entry, ranged);
+    }
+    kolo_free(ranged);
     kolo_free(slice);
     return status;
 }
@@ -371,10 +413,11 @@ static kolo_status gather_staged(const kolo_store *s, const kolo_store_entry *en
     const kolo_tensor plain = canonical_of(entry);
     const size_t bytes = kolo_tensor_bytes(&plain);
     memset(whole, 0, bytes);
-    if (!entry->copied) {
-        kolo_tensor_reorder(&plain, whole, &entry->tensor, kolo_store_data(s, entry));
-    }
-    return s->comm ? kolo_allreduce(s->comm, whole, bytes, KOLO_DTYPE_U8, KOLO_OR) : KOLO_OK;
+    kolo_status status = entry->copied ? KOLO_OK : read_own(s, entry, whole);
+    if (!s->comm) return status;
+    kolo_status sum =
+        kolo_allreduce(s->comm, whole, bytes, KOLO_DTYPE_U8, KOLO_OR); /* all take part */
+    return status == KOLO_OK ? sum : status;
 }
 
 kolo_status kolo_store_read(const kolo_store *s, const kolo_store_entry *entry, void *canonical) {
@@ -393,15 +436,6 @@ kolo_status kolo_store_read(const kolo_store *s, const kolo_store_entry *entry, 
     if (status == KOLO_OK) kolo_tensor_reorder(&plain, canonical, &entry->tensor, whole);
     kolo_free(whole);
     return status;
-}
-
-/* Sets the range of this rank from the whole tensor in the layout of the store. */
-static void write_range(kolo_store *s, const kolo_store_entry *entry, const char *whole) {
-    const size_t skip = (size_t)entry->first * kolo_dtype_bytes(entry->tensor.dtype);
-    const size_t bytes = kolo_store_entry_bytes(entry);
-    for (int b = 0; bytes > 0 && b < (entry->single ? 1 : 2); b++) {
-        memcpy(kolo_store_at(s, entry, b), whole + skip, bytes);
-    }
 }
 
 kolo_status kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const void *canonical) {
@@ -505,7 +539,8 @@ static uint64_t hash_layouts(const kolo_store *s) {
     uint64_t hash = sharded ? 0 : s->bytes + s->single_bytes;
     for (size_t e = 0; e < s->n_entries; e++) {
         const kolo_store_entry *entry = &s->entries[e];
-        size_t cuts = entry->cuts ? (size_t)kolo_comm_size(s->comm) * sizeof *entry->cuts : 0;
+        const bool same = entry->cuts && !entry->mesh && !entry->staged; /* on all ranks */
+        size_t cuts = same ? (size_t)kolo_comm_size(s->comm) * sizeof *entry->cuts : 0;
         char shape[KOLO_SHAPE_TEXT], layout[KOLO_LAYOUT_TEXT];
         const kolo_tensor plain = kolo_tensor_plain(entry->tensor.dtype, entry->canon);
         const kolo_tensor *t = entry->staged ? &plain : &entry->tensor; /* stages have their own */

@@ -4,12 +4,13 @@
 #include "plan/plan.h"
 #include "support/ranks.h"
 
-enum { MESH_STEPS = 50, MESH_RANKS = 8, MESH_NUMBERS = 6500 };
+enum { MESH_STEPS = 50, MESH_RANKS = 8, MESH_NUMBERS = 33000 };
 
 /* Of a rank: the losses of all steps, and the parameters after the first and the last one. */
 typedef struct mesh_outcome {
     double losses[MESH_STEPS], first[MESH_NUMBERS], last[MESH_NUMBERS];
-    int slots; /* of a stage of a pipeline */
+    int slots;             /* of a stage of a pipeline */
+    double store, trained; /* bytes of the store, and of the parameters of this rank */
 } mesh_outcome;
 
 /* Copies the parameters of a model to `to`, the rest is left. Collective. NOMEM: there are more. */

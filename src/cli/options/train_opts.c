@@ -153,6 +153,13 @@ static void drop(kolo_options *o, const char *option) {
     }
 }
 
+/* Whether ZeRO and the mesh exclude each other: in one that divides the model, several workers on
+ * dp can divide the optimizer state. */
+static bool excludes_zero(const kolo_options *o) {
+    const bool divides = divides_model(o) && is_on(o, "zero");
+    return divides && (kolo_options_int(o, "zero") > 1 || !has_axis(o, "dp"));
+}
+
 /* A mesh of a file, unless what is typed goes with it. */
 static bool drops_mesh(const kolo_options *o) {
     const int size = mesh_size(o);
@@ -160,8 +167,8 @@ static bool drops_mesh(const kolo_options *o) {
     if (kolo_options_typed(o, "workers") && size > 0 && size != kolo_options_int(o, "workers")) {
         return true;
     }
-    const bool zero = kolo_options_typed(o, "zero") && is_on(o, "zero");
-    return divides_model(o) && (zero || types_servers(o));
+    const bool zero = kolo_options_typed(o, "zero") && excludes_zero(o);
+    return zero || (divides_model(o) && types_servers(o));
 }
 
 /* Removes a mesh of a file; its size remains the number of workers. */
@@ -179,7 +186,7 @@ static kolo_status replace_layout(kolo_options *o) {
     const bool other = drops_mesh(o), mesh = other || kolo_options_typed(o, "mesh");
     if (other) KOLO_TRY(drop_mesh(o));
     if (mesh && !has_axis(o, "tp")) drop(o, "placement");
-    if ((mesh && divides_model(o)) || types_servers(o)) drop(o, "zero");
+    if ((mesh && excludes_zero(o)) || types_servers(o)) drop(o, "zero");
     if ((mesh && divides_model(o)) || (kolo_options_typed(o, "zero") && is_on(o, "zero"))) {
         drop(o, "sync");
         drop(o, "servers");

@@ -246,8 +246,8 @@ static kolo_status put_copy(saving *s, int i, const kolo_store_entry *entry, boo
 static bool is_in_blocks(const saving *s, const kolo_store_entry *entry) {
     const int64_t n = kolo_shape_count(&entry->canon);
     bool in_blocks = !entry->mesh && !entry->staged && kolo_layout_is_plain(&entry->tensor.layout);
-    for (int r = 0; r < s->ranks && entry->cuts; r++) {
-        in_blocks &= entry->cuts[r] % KOLO_SAFETENSORS_BLOCK == 0 || entry->cuts[r] == n;
+    for (int r = 0; in_blocks && r < s->ranks && entry->cuts; r++) {
+        in_blocks = entry->cuts[r] % KOLO_SAFETENSORS_BLOCK == 0 || entry->cuts[r] == n;
     }
     return in_blocks;
 }

@@ -17,7 +17,7 @@ static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *m
         bool given;
         const char *option;
     } others[] = {
-        {o->zero > 0, "--zero"},
+        {o->zero > 1, "--zero above 1"},
         {o->reproducible > 0, "--reproducible"},
         {o->sparse_embedding, "--sparse-embedding"},
         {o->sync_bn, "--sync-bn"},
@@ -31,7 +31,12 @@ static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *m
                          "%s is for data parallelism, and the mesh is %s: omit one of the two",
                          others[i].option, kolo_mesh_text(mesh, text));
     }
-    return KOLO_OK;
+    if (o->zero == 0 || mesh->axes[kolo_mesh_find(mesh, "dp")].size > 1) return KOLO_OK;
+    return KOLO_FAIL(
+        KOLO_ERR_UNSUPPORTED,
+        "--zero divides the optimizer state over the axis dp, and the mesh is %s: give "
+        "it a dp above 1, or omit --zero",
+        kolo_mesh_text(mesh, text));
 }
 
 /* The schedule of the pipeline. */

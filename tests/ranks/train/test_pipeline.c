@@ -1,6 +1,9 @@
 /* Pipelines: the stages of any mesh compute what one rank does in as many micro-batches, in f64
  * with the reference kernels to rounding: losses and parameters, with dropout, clipping, tied
  * weights, values that skip stages, batch normalization. Files are those of one rank. */
+#include "base/isa.h"
+#include "graph/ops/ops.h"
+#include "kernel/select/families.h"
 #include "kolo/checkpoint.h"
 #include "kolo/session.h"
 #include "pass/placement_rules.h"
@@ -25,6 +28,8 @@ typedef struct setting {
     kolo_recompute recompute;
     bool sequence; /* activations are sharded along the positions between the layers of tp */
     const char *model, *options; /* of the zoo; NULL: that of `build` */
+    int zero;
+    int64_t hidden; /* units of two more layers, whose weights ZeRO cuts; 0: none */
 } setting;
 
 /* ---- the model ---- */
@@ -52,6 +57,7 @@ static kolo_status build_zoo(kolo_graph *g, int64_t n, const setting *s) {
 static const char *rules_of(const setting *s) {
     if (s->model) return s->sequence ? kolo_placement_rules("megatron-sp") : NULL;
     return s->sequence ? "wte 0\nqkv_*.weight 0 3\nout_*.weight 1\nsums 1\n"
+           : s->hidden ? "wte 0\nqkv_*.weight 0 3\nout_*.weight 1\nup.weight 0\ndown.weight 1\n"
                        : "wte 0\nqkv_*.weight 0 3\nout_*.weight 1\n";
 }
 
@@ -77,6 +83,10 @@ static kolo_status build(kolo_graph *g, int64_t n, const setting *s) {
     h = kolo_add(g, kolo_layer_norm(g, h, "last", 0), skip);
     h = kolo_relu(
         g, linear(g, "fc", kolo_reshape(g, h, kolo_shape_2(n * TOKENS, WIDTH)), WIDTH, WIDTH));
+    if (s->hidden > 0) {
+        skip = kolo_relu(g, linear(g, "up", h, WIDTH, s->hidden));
+        h = kolo_add(g, h, linear(g, "down", skip, s->hidden, WIDTH));
+    }
     kolo_value labels = kolo_reshape(g, y, kolo_shape_1(n * TOKENS));
     kolo_output(g, "loss", kolo_softmax_xent(g, kolo_linear(g, h, wte), labels));
     return kolo_graph_check(g);
@@ -136,6 +146,36 @@ static kolo_status share_loss(kolo_comm *comm, const kolo_plan *plan, int copies
     return kolo_allreduce(comm, loss, 1, KOLO_DTYPE_F64, KOLO_SUM);
 }
 
+/* Adds up the bytes of the parameters of this rank. ARG: with ZeRO, it has no part of the state of
+ * a large one, or all of it. */
+static kolo_status measure_ranges(const kolo_store *store, const setting *s, double *trained) {
+    for (int i = 0; i < kolo_store_count(store); i++) {
+        const kolo_store_entry *entry = kolo_store_entry_at(store, i);
+        const kolo_tensor *slice = entry->mesh ? &entry->slice : &entry->tensor;
+        const int64_t all = kolo_tensor_elements(slice);
+        if (kolo_store_entry_is_model(entry)) *trained += (double)kolo_store_entry_bytes(entry);
+        const bool cut = s->zero > 0 && s->ranks > 1 && !kolo_store_entry_is_model(entry) &&
+                         !entry->elsewhere && all > KOLO_SQUARE_BLOCK;
+        if (!cut || (entry->count > 0 && entry->count < all)) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s is not cut", entry->name);
+    }
+    return KOLO_OK;
+}
+
+/* The ranks along dp have the parameters each, and the state together. */
+static void assert_state_is_shared(const setting *s, const mesh_outcome *o) {
+    double store = 0, trained = 0;
+    kolo_mesh mesh;
+    ASSERT_OK(kolo_mesh_parse(s->mesh, s->ranks, &mesh));
+    const double state = kolo_optimizer_has_momentum(s->optimizer.kind) ? 1 : 2;
+    for (int r = 0; r < s->ranks; r++) {
+        store += o[r].store;
+        trained += o[r].trained;
+    }
+    assert_near(s->mesh, store,
+                2 * trained * (1 + state / mesh.axes[kolo_mesh_find(&mesh, "dp")].size), 0.03);
+}
+
 static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s,
                          kolo_mesh_comms *groups, const kolo_mesh *mesh, kolo_plan **plan,
                          kolo_program *program, mesh_outcome *o) {
@@ -159,6 +199,7 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s,
                                  .recompute = s->recompute,
                                  .mesh = *mesh,
                                  .placement = rules_of(s),
+                                 .zero = s->zero,
                                  .groups = groups,
                                  .kernels = KOLO_KERNELS_REF,
                                  .bucket_bytes = 2000};
@@ -166,6 +207,8 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s,
     KOLO_TRY(kolo_store_init(store, 5));
     r.plan = *plan;
     o->slots = (*plan)->slots;
+    o->store = (double)kolo_plan_memory_of(*plan).store;
+    KOLO_TRY(measure_ranges(store, s, &o->trained));
     for (r.step = 0; r.step < STEPS; r.step++) {
         KOLO_TRY(run_step(&r, program, stage));
         KOLO_TRY(share_loss(comm, *plan, copies, &o->losses[r.step]));
@@ -223,6 +266,17 @@ static const struct {
     {.s = {"dp=1,pp=2,tp=2", "zb-h1", 4, 2, .optimizer = {.momentum = 0.9, .clip = 0.1},
            .sequence = true, .model = "bert_tiny",
            .options = "layers=1,width=8,heads=2,context=4"}},
+    {.s = {"dp=2,pp=2", "1f1b", 4, 3,
+           .optimizer = {KOLO_OPTIMIZER_ADAMW, .eps = 1e-3, .clip = 0.1, .weight_decay = 0.01},
+           .zero = 1, .hidden = 1536}},
+    {.s = {"dp=2,pp=2,tp=2", "zb-h1", 8, 3, .optimizer = {.momentum = 0.9, .clip = 0.1},
+           .recompute = KOLO_RECOMPUTE_FULL, .sequence = true, .zero = 1, .hidden = 1536}},
+    {.s = {"tp=2,dp=2", "", 4, 2, .optimizer = {KOLO_OPTIMIZER_LAMB, .clip = 0.1}, .zero = 1,
+           .hidden = 1530}},
+    {.s = {"pp=2,tp=2,dp=2", "gpipe", 8, 2,
+           .optimizer = {KOLO_OPTIMIZER_LARS, .momentum = 0.9, .clip = 0.1}, .zero = 1,
+           .hidden = 1530},
+     .soak = true},
     {.s = {"dp=1,pp=4", "1f1b", 4, 6, .optimizer = {KOLO_OPTIMIZER_LAMB, .clip = 0.1}},
      .soak = true},
     {.s = {"pp=3,dp=2", "zb-h1", 6, 5, .optimizer = {KOLO_OPTIMIZER_LARS, .momentum = 0.9}},
@@ -248,7 +302,9 @@ static void any_pipeline_computes_what_one_rank_does(void **state) {
         expected = *run(&alone, RANKS_THREAD);
         assert_memory_not_equal(expected.first, expected.last, sizeof expected.last);
         const setting *s = &cases[i].s;
-        mesh_assert_close(s->mesh, run(s, RANKS_THREAD), &expected);
+        const mesh_outcome *meshed = run(s, RANKS_THREAD);
+        mesh_assert_close(s->mesh, meshed, &expected);
+        if (s->zero > 0) assert_state_is_shared(s, meshed);
         if (i == 0) mesh_assert_close(s->mesh, run(s, RANKS_SHM), &expected);
     }
 }
@@ -417,6 +473,78 @@ static void checkpoints_are_those_of_one_rank(void **state) {
     assert_near_run("resumed", &expected, &alone);
 }
 
+/* Optimizer state that the ranks along dp divide is whole in files: one mesh continues what another
+ * has begun, with other ranges, in bf16 with layouts of kernels too. */
+static void divided_state_is_whole_in_files(void **state) {
+    static const struct {
+        const char *mesh, *holders;
+        int ranks, zero;
+    } runs[] = {
+        {"dp=2,tp=2", " optimizer.mean.h.0.mlp.c_fc.weight  tp:sharded0\n", 4, 1},
+        {"pp=2,dp=2", " optimizer.mean.h.0.mlp.c_fc.weight  pp:0\n", 4, 1},
+        {"dp=2,pp=2,tp=2", " optimizer.mean.h.0.mlp.c_fc.weight  pp:0 tp:sharded0\n", 8, 1},
+        {NULL, NULL, 1, 0},
+    };
+    kolo_train_opts opts = gpt2;
+    opts.model_options = "layers=2,width=48,heads=4,context=8,vocab=50,dropout=0.1";
+    kolo_train_opts whole = opts;
+    whole.steps = 12;
+    const kolo_train_result expected = train_well(1, &whole);
+    opts.out_dir = "divided";
+    opts.checkpoint_steps = 3;
+    for (size_t i = 0; i < KOLO_COUNT(runs); i++) {
+        char path[64], *text = NULL;
+        opts.mesh = runs[i].mesh;
+        opts.zero = runs[i].zero;
+        opts.steps = 3 * ((int64_t)i + 1);
+        const kolo_train_result part = train_well(runs[i].ranks, &opts);
+        if (!runs[i].mesh) assert_near_run("divided", &expected, &part);
+        snprintf(path, sizeof path, "divided/checkpoint-%d.safetensors", (int)opts.steps);
+        ASSERT_OK(kolo_checkpoint_describe(path, &text));
+        if (runs[i].holders && !strstr(text, runs[i].holders)) fail_msg("%s", text);
+        kolo_checkpoint_text_free(text);
+        opts.resume = "divided";
+    }
+}
+
+/* The same bits as without ZeRO, where the ranks along dp sum in the same order. */
+static void jobs_divide_their_state(void **state) {
+    static const struct {
+        const char *mesh, *placement;
+        int ranks;
+        kolo_precision precision;
+    } runs[] = {
+        {"dp=2,tp=2", "megatron-sp", 4, KOLO_PRECISION_F32},
+        {"dp=2,pp=2", NULL, 4, KOLO_PRECISION_BF16},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(runs); i++) {
+        kolo_train_opts opts = gpt2;
+        opts.mesh = runs[i].mesh;
+        opts.placement = runs[i].placement;
+        opts.precision = runs[i].precision;
+        if (opts.precision != KOLO_PRECISION_F32 &&
+            kolo_kernel_check_bf16(kolo_isa_best()) != KOLO_OK) {
+            continue;
+        }
+        const kolo_train_result whole = train_well(runs[i].ranks, &opts);
+        opts.zero = 1;
+        const kolo_train_result divided = train_well(runs[i].ranks, &opts);
+        assert_near_run(runs[i].mesh, &whole, &divided);
+    }
+    kolo_train_opts images = {.model = "alexnet",
+                              .model_options = "width=4,units=24",
+                              .data = "synthetic:N=13,test=5,shape=3x63x63,classes=10,seed=2",
+                              .optimizer.momentum = 0.9,
+                              .optimizer.clip = 1,
+                              .global_batch = 4,
+                              .steps = 4};
+    const kolo_train_result alone = train_well(1, &images);
+    images.mesh = "dp=2,tp=2"; /* blocked layouts, convolutions by samples */
+    images.zero = 1;
+    const kolo_train_result divided = train_well(4, &images);
+    assert_near_run(images.mesh, &alone, &divided);
+}
+
 static void what_stages_cannot_do_is_named(void **state) {
     static const struct {
         const char *mesh, *schedule, *text;
@@ -425,7 +553,7 @@ static void what_stages_cannot_do_is_named(void **state) {
     } bad[] = {
         {"pp=2", "zbv", "one chunk", 2, 0, false},
         {"pp=2", "2f2b", "no schedule", 2, 0, false},
-        {"pp=2", NULL, "--zero", 2, 1, false},
+        {"pp=2", NULL, "--zero above 1", 2, 2, false},
         {"pp=2", NULL, "--sync-bn", 2, 0, true},
         {"sp=2", NULL, "the axes are dp", 2, 0, false},
         {"dp=1,pp=3", NULL, "too few layers", 3, 0, false},
@@ -457,6 +585,8 @@ TEST_MAIN(test_pipeline) {
         cmocka_unit_test(jobs_train_and_evaluate),
         cmocka_unit_test(parameters_start_anew),
         cmocka_unit_test(checkpoints_are_those_of_one_rank),
+        cmocka_unit_test(divided_state_is_whole_in_files),
+        cmocka_unit_test(jobs_divide_their_state),
         cmocka_unit_test(what_stages_cannot_do_is_named),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);

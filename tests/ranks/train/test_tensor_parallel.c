@@ -481,7 +481,7 @@ static void what_cannot_be_divided_is_named(void **state) {
     } bad[] = {
         {"layers=1,width=30,heads=3,context=8,vocab=50", "tp=2", "cannot be divided", 2, 0},
         {"layers=1,width=32,heads=4,context=8,vocab=50", "sp=2", "tensor parallelism", 2, 0},
-        {"layers=1,width=32,heads=4,context=8,vocab=50", "tp=2", "--zero", 2, 1},
+        {"layers=1,width=32,heads=4,context=8,vocab=50", "tp=2", "--zero above 1", 2, 2},
     };
     for (size_t i = 0; i < KOLO_COUNT(bad); i++) {
         kolo_train_opts opts = gpt2;

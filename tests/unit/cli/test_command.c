@@ -408,6 +408,7 @@ static void a_run_resumes_on_another_layout(void **state) {
         {"--mesh tp=2 --placement megatron --batch 8", "--mesh pp=2", "mesh: \"pp=2\"\n",
          "placement"},
         {"--mesh tp=2 --batch 8", "--zero 1 --batch 4", "zero: 1\n", "mesh"},
+        {"--mesh dp=2,tp=2 --zero 1 --batch 8", "--mesh dp=2,pp=2", "zero: 1\n", "tp="},
         {"--batch 8", "--mesh tp=2", "workers: 2\n", "zero"},
         {"--sync ps --servers 1 --batch 8", "--mesh tp=2", "sync: \"allreduce\"\n", "servers: 1"},
         {"--sync ps --servers 1 --batch 8", "--sync allreduce", "workers: 1\n", "servers: 1"},
@@ -435,8 +436,8 @@ static void a_run_resumes_on_another_layout(void **state) {
     assert_int_equal(test_json_int(result, "workers"), 2);
     json_decref(result);
     test_run_fails("train --resume two --zero 1 --mesh tp=2 --workers 2", 2,
-                   "kolo: --zero is for data parallelism, and the mesh is dp=1,tp=2: omit one of "
-                   "the two\n");
+                   "kolo: --zero divides the optimizer state over the axis dp, and the mesh is "
+                   "dp=1,tp=2: give it a dp above 1, or omit --zero\n");
 }
 
 /* Relative paths refer to the folder of the file: the config of a run repeats it from any working
