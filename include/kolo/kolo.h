@@ -9,6 +9,7 @@
 #include "kolo/data.h"
 #include "kolo/dtype.h"
 #include "kolo/dump.h"
+#include "kolo/embed.h"
 #include "kolo/graph.h"
 #include "kolo/host_memory.h"
 #include "kolo/metric.h"

@@ -24,27 +24,47 @@ static kolo_status timed_out(kolo_comm *comm, int64_t waited_ns) {
     return status;
 }
 
-static kolo_status wait_for(kolo_request *request, int64_t timeout_ns) {
-    kolo_comm *comm = request->comm;
+/* What a wait is for: a request, or, if it is NULL, room for another collective in flight. */
+static bool waited_for(const kolo_comm *comm, const kolo_request *request) {
+    return request ? request->state == REQUEST_IDLE : comm->n_flight < comm->max_in_flight;
+}
+
+static kolo_status wait_for(kolo_comm *comm, const kolo_request *request, int64_t timeout_ns) {
     KOLO_TRY(kolo_comm_check(comm));
     kolo_idle w = {0};
-    while (request->state != REQUEST_IDLE) {
+    while (!waited_for(comm, request)) {
         bool moved;
         KOLO_TRY(kolo_engine_progress(comm, &moved));
-        if (request->state == REQUEST_IDLE) break;
+        if (waited_for(comm, request)) break;
         KOLO_TRY(kolo_idle_step(comm, &w, moved));
         int64_t waited_ns = w.now_ns - w.started_ns;
         if (waited_ns > timeout_ns) return timed_out(comm, waited_ns);
     }
     kolo_idle_learn(comm, &w);
-    return KOLO_OK;
+    return kolo_comm_check(comm); /* another thread may have broken it */
+}
+
+/* Waits as long as another thread makes progress in a wait of its own; the lock is held. */
+static kolo_status follow(kolo_comm *comm, const kolo_request *request, int64_t timeout_ns) {
+    int64_t since_ns = kolo_now_ns();
+    while (comm->lock->driven && !waited_for(comm, request)) {
+        kolo_comm_follow(comm);
+        KOLO_TRY(kolo_comm_check_interrupted(comm));
+        int64_t waited_ns = kolo_now_ns() - since_ns;
+        if (waited_ns > timeout_ns && !waited_for(comm, request)) return timed_out(comm, waited_ns);
+    }
+    return kolo_comm_check(comm);
 }
 
 /* Waits while the progress thread pauses; the lock is held. */
-static kolo_status wait_driving(kolo_request *request, int64_t timeout_ns) {
-    kolo_progress_drive(request->comm, true);
-    kolo_status status = wait_for(request, timeout_ns);
-    kolo_progress_drive(request->comm, false);
+static kolo_status wait_driving(kolo_comm *comm, const kolo_request *request, int64_t timeout_ns) {
+    if (comm->lock && comm->lock->driven) {
+        KOLO_TRY(follow(comm, request, timeout_ns));
+        if (waited_for(comm, request)) return KOLO_OK;
+    }
+    kolo_progress_drive(comm, true);
+    kolo_status status = wait_for(comm, request, timeout_ns);
+    kolo_progress_drive(comm, false);
     return status;
 }
 
@@ -64,7 +84,7 @@ kolo_status kolo_request_start(kolo_request *q) {
         return kolo_engine_progress(comm, &moved);
     }
     while (comm->n_flight == comm->max_in_flight) {
-        KOLO_TRY(wait_driving(comm->flight[0], comm->timeout_ns));
+        KOLO_TRY(wait_driving(comm, NULL, comm->timeout_ns));
     }
     q->state = REQUEST_QUEUED;
     q->seq = comm->next_seq++;
@@ -84,7 +104,8 @@ kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms) {
     }
     KOLO_COMM_CLAIM(comm);
     KOLO_COMM_LOCK_SCOPE(comm);
-    return wait_driving(request, timeout_ms > 0 ? kolo_ms_to_ns(timeout_ms) : comm->timeout_ns);
+    return wait_driving(comm, request,
+                        timeout_ms > 0 ? kolo_ms_to_ns(timeout_ms) : comm->timeout_ns);
 }
 
 kolo_status kolo_request_test(kolo_request *request, bool *complete) {

@@ -16,6 +16,7 @@
 #include "base/integer.h"
 #include "comm/engine/failure.h"
 #include "comm/engine/family.h"
+#include "comm/engine/lock.h"
 #include "comm/engine/progress_thread.h"
 #include "comm/engine/report.h"
 #include "comm/engine/watch.h"
@@ -42,13 +43,9 @@ static void relax(void) {
 #endif
 }
 
-/* Asks the program whether it has been interrupted. */
-static kolo_status check_interrupted(kolo_comm *comm, int64_t now_ns) {
+kolo_status kolo_comm_check_interrupted(kolo_comm *comm) {
     kolo_comm *whole = kolo_comm_whole(comm);
-    if (!whole->interrupted || now_ns - whole->interrupted_checked_ns < INTERRUPTED_NS) {
-        return KOLO_OK;
-    }
-    whole->interrupted_checked_ns = now_ns;
+    if (!whole->interrupted) return KOLO_OK;
     if (!whole->interrupted(whole->interrupted_arg)) return KOLO_OK;
     const kolo_request *q = kolo_comm_oldest(comm);
     return kolo_comm_break(comm, KOLO_ERR_PEER, "interrupted by the user%s%s",
@@ -59,8 +56,24 @@ kolo_status kolo_comm_watch_sometimes(kolo_comm *comm, int64_t now_ns) {
     if (now_ns - comm->watched_ns < WATCH_NS) return KOLO_OK;
     comm->watched_ns = now_ns;
     kolo_report_if_signalled(comm);
-    KOLO_TRY(check_interrupted(comm, now_ns));
+    kolo_comm *whole = kolo_comm_whole(comm);
+    if (now_ns - whole->interrupted_checked_ns >= INTERRUPTED_NS) {
+        whole->interrupted_checked_ns = now_ns;
+        KOLO_TRY(kolo_comm_check_interrupted(comm));
+    }
     return kolo_family_watch(comm);
+}
+
+static void nap_briefly(void) { nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL); }
+static void yield(void) { sched_yield(); }
+
+/* Releases the processor, and the lock where several threads use the communicator. */
+static void pause_by(kolo_comm *comm, void (*how)(void)) {
+    if (comm->lock && comm->lock->shared) {
+        kolo_progress_let_in(comm, how);
+    } else {
+        how();
+    }
 }
 
 /* Releases the processor for a moment. */
@@ -73,9 +86,9 @@ static void yield_or_nap(kolo_comm *comm, kolo_idle *w) {
         kolo_progress_sleep(comm, t->no_wakeup ? NAP_NS : WATCH_NS);
         nap = true;
     } else if (nap) {
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        pause_by(comm, nap_briefly);
     } else {
-        sched_yield();
+        pause_by(comm, yield);
     }
     w->now_ns = kolo_now_ns();
     if (nap || w->now_ns - before_ns <= LONG_YIELD_NS) return;
@@ -89,7 +102,11 @@ kolo_status kolo_idle_step(kolo_comm *comm, kolo_idle *w, bool moved) {
         w->since_ns = 0;
     }
     if (w->polls++ < comm->spins) {
-        relax();
+        if (kolo_comm_wanted(comm)) {
+            kolo_progress_let_in(comm, yield);
+        } else {
+            relax();
+        }
         return KOLO_OK;
     }
     if (!w->since_ns) {

@@ -14,6 +14,7 @@
 #include "comm/engine/failure.h"
 #include "comm/engine/family.h"
 #include "comm/engine/flight.h"
+#include "comm/engine/lock.h"
 #include "comm/engine/offload.h"
 #include "comm/engine/p2p.h"
 #include "comm/engine/watch.h"
@@ -532,5 +533,6 @@ kolo_status kolo_engine_progress(kolo_comm *comm, bool *moved) {
     if (whole->inherited) return kolo_comm_check(comm);
     (void)progress_one(whole, moved);
     if (whole->children) progress_below(whole, moved);
+    if (*moved) kolo_comm_wake_followers(whole);
     return kolo_comm_check(comm);
 }

@@ -8,6 +8,7 @@
 #include "comm/engine/flight.h"
 #include "comm/engine/lock.h"
 #include "comm/engine/p2p.h"
+#include "kolo/embed.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -31,6 +32,7 @@ static void break_one(kolo_comm *comm, kolo_status status, const char *text) {
     kolo_flight_drop(comm);
     kolo_p2p_drop(comm);
     if (comm->trace) kolo_comm_trace_flush(comm->trace);
+    kolo_comm_wake_followers(comm);
 }
 
 /* `lost` is a rank of the whole group. */
@@ -76,4 +78,8 @@ kolo_status kolo_comm_break_one(kolo_comm *comm, kolo_status status, const char 
     FORMAT_TEXT(text, fmt);
     break_one(comm, status, text);
     return kolo_comm_check(comm);
+}
+
+void kolo_comm_abort(kolo_comm *comm, const char *reason) {
+    (void)kolo_comm_break(comm, KOLO_ERR_PEER, "%s", reason);
 }

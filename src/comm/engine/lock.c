@@ -7,10 +7,14 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/engine/family.h"
+#include "kolo/embed.h"
 
 #include <errno.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { FOLLOW_NS = 20000000 }; /* until a follower checks its deadline and for interruptions */
 
 kolo_status kolo_comm_lock_create(kolo_comm_lock **lock) {
     kolo_comm_lock *l = kolo_zalloc(sizeof *l);
@@ -27,6 +31,7 @@ kolo_status kolo_comm_lock_create(kolo_comm_lock **lock) {
     pthread_mutex_init(&l->mutex, &recursive);
     pthread_mutexattr_destroy(&recursive);
     pthread_cond_init(&l->work, NULL);
+    pthread_cond_init(&l->moved, NULL);
     *lock = l;
     return KOLO_OK;
 }
@@ -35,6 +40,7 @@ void kolo_comm_lock_destroy(kolo_comm_lock *lock) {
     close(lock->wake_fd);
     pthread_mutex_destroy(&lock->mutex);
     pthread_cond_destroy(&lock->work);
+    pthread_cond_destroy(&lock->moved);
     kolo_free(lock);
 }
 
@@ -42,6 +48,29 @@ void kolo_comm_lock_wake(kolo_comm_lock *lock) {
     uint64_t one = 1;
     (void)!write(lock->wake_fd, &one, sizeof one);
     pthread_cond_signal(&lock->work);
+}
+
+void kolo_comm_wake_followers(const kolo_comm *comm) {
+    kolo_comm_lock *l = comm->lock;
+    if (l && l->followers > 0) pthread_cond_broadcast(&l->moved);
+}
+
+void kolo_comm_follow(kolo_comm *comm) {
+    kolo_comm_lock *l = comm->lock;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += FOLLOW_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    l->followers++;
+    (void)pthread_cond_clockwait(&l->moved, &l->mutex, CLOCK_MONOTONIC, &until);
+    l->followers--;
+}
+
+static bool shared(const kolo_comm *comm) { return comm->lock && comm->lock->shared; }
+
+bool kolo_comm_wanted(const kolo_comm *comm) {
+    return shared(comm) && atomic_load_explicit(&comm->lock->waiters, memory_order_relaxed) > 0;
 }
 
 kolo_comm *kolo_comm_enter(kolo_comm *comm) {
@@ -70,6 +99,7 @@ void kolo_comm_leave(kolo_comm *const *comm) {
 }
 
 kolo_comm *kolo_comm_claim(kolo_comm *comm) {
+    if (shared(comm)) return comm;
     kolo_comm *whole = kolo_comm_whole(comm);
     uintptr_t own = (uintptr_t)pthread_self(), user = 0;
     if (atomic_load_explicit(&whole->user, memory_order_relaxed) != own &&
@@ -84,7 +114,17 @@ kolo_comm *kolo_comm_claim(kolo_comm *comm) {
 }
 
 void kolo_comm_release(kolo_comm *const *comm) {
-    if (!*comm) return;
+    if (!*comm || shared(*comm)) return;
     kolo_comm *whole = kolo_comm_whole(*comm);
     if (--whole->claims == 0) atomic_store_explicit(&whole->user, 0, memory_order_release);
+}
+
+kolo_status kolo_comm_allow_threads(kolo_comm *comm) {
+    if (!comm || comm->parent || (comm->size > 1 && !comm->lock)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "kolo_comm_allow_threads: needs a whole group that was "
+                                       "created with progress_thread");
+    }
+    if (!comm->lock) KOLO_TRY(kolo_comm_lock_create(&comm->lock)); /* a group of one */
+    comm->lock->shared = true;
+    return KOLO_OK;
 }

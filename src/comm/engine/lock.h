@@ -8,7 +8,11 @@
  * A program may use a family in one thread at a time. Functions that communicate claim the family
  * while they run, and fail if another thread of the program has claimed it. Since each rank could
  * refuse another one of two calls, and the others would be matched with each other, this breaks the
- * communicator. */
+ * communicator.
+ *
+ * After kolo_comm_allow_threads, several threads may use it: nothing is claimed, and a thread that
+ * waits releases the lock between its polls. One waiting thread makes progress (`driven`), the
+ * others sleep until it reports a completion or leaves. */
 
 #include "comm/engine/comm.h"
 
@@ -23,6 +27,9 @@ typedef struct kolo_comm_lock {
     pthread_mutex_t mutex; /* protects everything but `waiters` */
     pthread_cond_t work;   /* `driven` or `stop` has changed, or something is in flight */
     int wake_fd;           /* an eventfd that ends the thread's sleep */
+    pthread_cond_t moved;  /* something may be complete, or `driven` has changed; for followers */
+    int followers;         /* callers that wait while another one makes progress */
+    bool shared;           /* several threads of the program use the family */
     bool driven;           /* a waiting caller makes progress, so the thread pauses */
     bool stop;
     bool paused;         /* the thread waits for `work` */
@@ -35,6 +42,13 @@ kolo_status kolo_comm_lock_create(kolo_comm_lock **lock);
 void kolo_comm_lock_destroy(kolo_comm_lock *lock);
 /* Ends the thread's sleep or pause. */
 void kolo_comm_lock_wake(kolo_comm_lock *lock);
+
+/* Wakes the followers. The lock is held. */
+void kolo_comm_wake_followers(const kolo_comm *comm);
+/* Waits for `moved`, for a moment at most. The lock is held, and released meanwhile. */
+void kolo_comm_follow(kolo_comm *comm);
+/* Whether callers wait for the lock of a family that several threads use. */
+bool kolo_comm_wanted(const kolo_comm *comm);
 
 kolo_comm *kolo_comm_enter(kolo_comm *comm);
 bool kolo_comm_enter_if_free(kolo_comm *comm);

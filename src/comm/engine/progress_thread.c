@@ -144,16 +144,27 @@ kolo_status kolo_progress_start(kolo_comm *comm, const kolo_comm_opts *opts) {
 void kolo_progress_stop(kolo_comm *comm) {
     kolo_comm_lock *l = comm->lock;
     if (!l) return;
-    pthread_mutex_lock(&l->mutex);
-    l->stop = true;
-    kolo_comm_lock_wake(l);
-    pthread_mutex_unlock(&l->mutex);
-    pthread_join(comm->progress->thread, NULL);
+    if (comm->progress) {
+        pthread_mutex_lock(&l->mutex);
+        l->stop = true;
+        kolo_comm_lock_wake(l);
+        pthread_mutex_unlock(&l->mutex);
+        pthread_join(comm->progress->thread, NULL);
+    }
     free_progress(comm);
 }
 
 void kolo_progress_drive(kolo_comm *comm, bool drive) {
-    if (comm->lock) comm->lock->driven = drive;
+    if (!comm->lock) return;
+    comm->lock->driven = drive;
+    if (!drive) kolo_comm_wake_followers(comm);
+}
+
+void kolo_progress_let_in(kolo_comm *comm, void (*meanwhile)(void)) {
+    kolo_comm_lock *l = comm->lock;
+    pthread_mutex_unlock(&l->mutex);
+    meanwhile();
+    lock_after_callers(l);
 }
 
 void kolo_progress_sleep(kolo_comm *comm, int64_t ns) {

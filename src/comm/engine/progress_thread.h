@@ -11,5 +11,7 @@ void kolo_progress_stop(kolo_comm *comm);
 int64_t kolo_progress_tick_ns(int64_t heartbeat_ms);
 /* While `drive` is set the caller makes progress and the thread pauses. */
 void kolo_progress_drive(kolo_comm *comm, bool drive);
+/* Releases the lock for callers that wait for it, and calls `meanwhile`. */
+void kolo_progress_let_in(kolo_comm *comm, void (*meanwhile)(void));
 /* Sleeps at most `ns`, until the transport has an event; releases the lock meanwhile. */
 void kolo_progress_sleep(kolo_comm *comm, int64_t ns);

@@ -27,6 +27,7 @@ struct kolo_manager {
     int rank, world;
     bool failed;         /* `share` failed; set before `close` */
     bool one_host;       /* all ranks are on this host; false if unknown */
+    bool any_port;       /* KOLO_MASTER_PORT is not for this group, which may be one of several */
     const char *address; /* of rank 0's host, known to all ranks; or NULL */
 };
 

@@ -150,7 +150,8 @@ static kolo_status read_key(const char *secret_file, bool insecure, int64_t dead
 /* Bootstraps through a manager; NULL: the one of the launcher. */
 static kolo_status read_launcher(kolo_manager *m, const kolo_comm_opts *opts, int64_t deadline_ns,
                                  kolo_rank_env *c, kolo_key *key) {
-    KOLO_TRY(env_int("KOLO_MASTER_PORT", 1, PORT_MOST, 0, &c->master_port));
+    bool any_port = m && m->any_port;
+    if (!any_port) KOLO_TRY(env_int("KOLO_MASTER_PORT", 1, PORT_MOST, 0, &c->master_port));
     KOLO_TRY(m ? kolo_bootstrap_with(m, opts, deadline_ns, c, key)
                : kolo_bootstrap(opts, deadline_ns, c, key));
     c->local_world = c->world; /* until the hosts of all ranks are known */

@@ -1,0 +1,46 @@
+#pragma once
+/* Communicators inside a framework that has a key-value store and threads of its own, such as
+ * PyTorch: the ranks find each other by the store, and several threads use one communicator.
+ *
+ *     kolo_comm *comm;
+ *     kolo_comm_opts opts = {.rank = rank, .world = world, .progress_thread = true};
+ *     KOLO_TRY(kolo_comm_create_by(&opts, share, store, &comm));
+ *     KOLO_TRY(kolo_comm_allow_threads(comm));
+ */
+
+#include "kolo/comm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Broadcasts rank 0's text, which holds the secret of the group: rank 0 publishes the
+ * null-terminated `text`; on the other ranks the function waits for it and writes it to `text`, at
+ * most `bytes` with the null. On failure it sets an error (kolo_error_set) and returns its status;
+ * TIMEOUT: not within timeout_ms. */
+typedef kolo_status kolo_share(void *arg, char *text, size_t bytes, int64_t timeout_ms);
+
+/* kolo_comm_create for the ranks opts->rank of opts->world, which exchange the address of rank 0
+ * and a secret by `share`. A process may join any number of groups. Without local_world, or with
+ * one smaller than world, ranks may be on several hosts; otherwise rank 0 listens on the loopback
+ * interface only. master_addr, master_port and secret_file are not used; KOLO_SECRET_FILE,
+ * set on all ranks, replaces the secret that is exchanged. ARG: world is 0; the errors of
+ * kolo_comm_create and of `share`. */
+KOLO_API kolo_status kolo_comm_create_by(const kolo_comm_opts *opts, kolo_share *share, void *arg,
+                                         kolo_comm **comm);
+
+/* From now on several threads may create, start, test, wait for and destroy requests of this
+ * communicator at the same time, each request in one thread at a time; several threads may wait for
+ * one request. Other calls remain for one thread at a time. Requests are started in the order of
+ * the calls: threads that start collectives must agree on an order that is the same on all ranks.
+ * One waiting thread makes progress for all. A local call, made once before a second thread uses
+ * the communicator. ARG: a sub-group, or created without progress_thread; NOMEM, IO. */
+KOLO_API kolo_status kolo_comm_allow_threads(kolo_comm *comm);
+
+/* Breaks the communicator on all ranks with PEER and this reason, also while other threads wait in
+ * it: their calls then return that error. */
+KOLO_API void kolo_comm_abort(kolo_comm *comm, const char *reason);
+
+#ifdef __cplusplus
+}
+#endif
