@@ -59,6 +59,7 @@ struct kolo_request_opts {
     int root, tag; double prescale, postscale; int shards; kolo_algorithm algorithm;
     int priority; const char *site;
 };
+typedef kolo_status kolo_share(void *arg, char *text, size_t bytes, int64_t timeout_ms);
 struct kolo_peer_traffic { uint64_t sent_bytes, received_bytes, sends, receives; };
 struct kolo_message { int from, tag; kolo_dtype dtype; size_t count; };
 
@@ -197,6 +198,10 @@ POINTERS = ("interrupted", "on_stall", "kolo_model_windows", "kolo_model_build",
 
 COMM_FUNCTIONS = """
 kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm);
+kolo_status kolo_comm_create_by(const kolo_comm_opts *opts, kolo_share *share, void *arg,
+                                kolo_comm **comm);
+kolo_status kolo_comm_allow_threads(kolo_comm *comm);
+void kolo_comm_abort(kolo_comm *comm, const char *reason);
 void kolo_comm_destroy(kolo_comm *comm);
 int kolo_comm_rank(const kolo_comm *comm);
 int kolo_comm_size(const kolo_comm *comm);
@@ -220,6 +225,7 @@ kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *opts,
 kolo_status kolo_request_start(kolo_request *request);
 kolo_status kolo_request_test(kolo_request *request, bool *complete);
 kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms);
+int kolo_request_source(const kolo_request *request);
 void kolo_request_destroy(kolo_request *request);
 kolo_status kolo_request_run(kolo_comm *comm, const kolo_request_opts *opts, int64_t timeout_ms);
 kolo_status kolo_barrier(kolo_comm *comm);

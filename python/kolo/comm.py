@@ -4,8 +4,8 @@ Arguments are contiguous, writable objects with the buffer protocol: numpy array
 memoryview, mmap; PyTorch tensors through ``.numpy()``; and kolo.Buffer for memory at an address or of
 type bfloat16. Data is not copied. Booleans are sent as bytes and support only "max" (or) and "min"
 (and). Integers wrap around, and their mean is rounded towards zero. A communicator may be used by one
-thread at a time: a call while another thread is in one fails. So do calls after it, on all ranks:
-after this, after Ctrl-C in a wait, and after any error that involves other ranks the communicator is
+thread at a time, unless it was made with ``threads=True``: a call while another thread is in one fails.
+So do calls after it, on all ranks: after this, after Ctrl-C in a wait, and after any error that involves other ranks the communicator is
 broken on all ranks. Errors raise kolo.Error with the library's message.
 """
 
@@ -15,7 +15,7 @@ import ctypes
 import operator
 import threading
 import weakref
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from . import _errors
 from ._errors import Error
@@ -155,13 +155,21 @@ def init(rank: int = 0, world: int = 0, local_rank: int = 0, local_world: int = 
          secret_file: Optional[str] = None, timeout_s: float = 0, algorithm: str = "auto",
          transport: str = "auto", interface: Optional[str] = None, heartbeat_s: float = 0,
          insecure: bool = False, generation: int = 0, segment_bytes: int = 0,
-         max_in_flight: int = 0, progress_thread: bool = False) -> Comm:
+         max_in_flight: int = 0, progress_thread: bool = False, threads: bool = False,
+         exchange: Optional[Callable[[Optional[str], float], Optional[str]]] = None) -> Comm:
     """Joins a group; blocks until all ranks have joined.
 
     Without ``world`` the group comes from the environment: RANK, WORLD_SIZE, LOCAL_RANK,
     LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, KOLO_SECRET_FILE, or that of mpirun, mpiexec, srun or
     torchrun; without any of them the group has one rank. The arguments are those of kolo_comm_opts;
     ``transport`` is a name of --transport, such as "auto", "tcp" or "shm+ucx".
+
+    ``threads``: several threads may use requests (``Comm.request``) at the same time; the library
+    makes progress in a thread of its own.
+
+    ``exchange`` is for programs with a key-value store, which then need neither a port nor a secret
+    file: ``rank`` and ``world`` are given, and rank 0 calls ``exchange(text, timeout_s)`` to publish a
+    line of text, the others ``exchange(None, timeout_s)``, which returns it.
     """
     way = _parse(_lib.kolo_transport_parse, transport)
     opts = c.kolo_comm_opts(rank=rank, world=world, local_rank=local_rank, local_world=local_world,
@@ -170,21 +178,27 @@ def init(rank: int = 0, world: int = 0, local_rank: int = 0, local_world: int = 
                        algorithm=_algorithm(algorithm), transport=way, interface=_bytes(interface),
                        heartbeat_ms=int(heartbeat_s * 1000), insecure=insecure,
                        generation=generation, segment_bytes=segment_bytes,
-                       max_in_flight=max_in_flight, progress_thread=progress_thread)
+                       max_in_flight=max_in_flight, progress_thread=progress_thread or threads)
     opts.interrupted = c.interrupted(_errors.interrupted([]))
-    comm = Comm(_join(opts))
+    comm = Comm(_join(opts, exchange))
     comm._opts = opts  # keeps the function alive
+    if threads:
+        _lib.kolo_comm_allow_threads(comm.handle())
     return comm
 
 
-def _join(opts: Any) -> ctypes.c_void_p:
+def _join(opts: Any, exchange: Any) -> ctypes.c_void_p:
     """kolo_comm_create in a thread, so that signals interrupt the caller."""
     handle = ctypes.c_void_p()
     failure: List[Error] = []
 
     def create() -> None:
         try:
-            _lib.kolo_comm_create(ctypes.byref(opts), ctypes.byref(handle))
+            if exchange is None:
+                _lib.kolo_comm_create(ctypes.byref(opts), ctypes.byref(handle))
+            else:
+                share = c.kolo_share(_sharing(exchange, opts.rank))
+                _lib.kolo_comm_create_by(ctypes.byref(opts), share, None, ctypes.byref(handle))
         except Error as error:
             failure.append(error)
 
@@ -194,6 +208,22 @@ def _join(opts: Any) -> ctypes.c_void_p:
     if failure:
         raise failure[0]
     return handle
+
+
+def _sharing(exchange: Any, rank: int) -> Callable[[Any, int, int, int], int]:
+    """``exchange`` as a kolo_share."""
+    def share(_arg: Any, text: int, size: int, timeout_ms: int) -> int:
+        try:
+            if rank == 0:
+                exchange(ctypes.string_at(text).decode(), timeout_ms / 1000)
+                return 0
+            found = exchange(None, timeout_ms / 1000).encode() + b"\0"
+            ctypes.memmove(text, found, min(len(found), size))
+            return 0
+        except BaseException as error:  # pylint: disable=broad-except
+            return int(_lib.kolo_error_set(_errors.code("KOLO_ERR_IO"), b"%s",
+                                           f"the exchange of addresses: {error}".encode()))
+    return share
 
 
 class Comm:
@@ -497,6 +527,10 @@ class Comm:
                              _op(op, memory), ctypes.byref(number))
         return Handle(self, number.value, memory, data)
 
+    def abort(self, reason: str = "aborted by the program") -> None:
+        """Breaks the communicator on all ranks, also while other threads wait in it."""
+        _lib.kolo_comm_abort(self._open(), reason.encode())
+
     def progress(self) -> None:
         """Advances communication; does not block."""
         _lib.kolo_comm_progress(self._open())
@@ -573,6 +607,10 @@ class Request:
         """Blocks until it is complete."""
         _lib.kolo_request_wait(self._open(), _milliseconds(timeout_s))
         self._comm._flying.discard(self)
+
+    def source(self) -> int:
+        """The rank from which a receive has taken its message."""
+        return int(_lib.kolo_request_source(self._open()))
 
     def close(self) -> None:
         """Frees it; not while it is in flight."""

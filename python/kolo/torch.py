@@ -10,7 +10,10 @@
         loss(model(samples), labels).backward()  # gradients are averaged while others are computed
         optimizer.step()
 
-With DistributedDataParallel: ``model.register_comm_hook(hvd.init(), hvd.ddp_hook)``. Tensors are in main
+The import also registers the backend "kolo": ``torch.distributed.init_process_group("kolo")`` serves all of
+PyTorch's own data, sharded, tensor and pipeline parallelism.
+
+With DistributedDataParallel over another backend: ``model.register_comm_hook(hvd.init(), hvd.ddp_hook)``. Tensors are in main
 memory and are read and written where they lie. All ranks make the same calls in the same order, except for
 named tensors.
 """
@@ -30,15 +33,43 @@ from .comm import init as _init
 
 __all__ = ["DistributedOptimizer", "allreduce", "allreduce_", "allreduce_async", "allreduce_async_",
            "broadcast", "broadcast_", "broadcast_object", "broadcast_optimizer_state",
-           "broadcast_parameters", "ddp_hook", "init", "local_rank", "local_size", "poll", "rank",
+           "broadcast_parameters", "copies", "ddp_hook", "init", "local_rank", "local_size", "poll", "rank",
            "shutdown", "size", "synchronize"]
 
 _DTYPES = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",
            torch.bfloat16: "bf16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "u8",
            torch.int32: "i32", torch.int64: "i64"}
 
+_LEAST = (2, 15)  # PyTorch that lets a backend be written in Python
+
 _group: Optional[Comm] = None
 _names: Dict[str, int] = {}
+
+
+# ---- the backend of torch.distributed ----
+
+
+def _refuse(*_: Any) -> Any:
+    raise RuntimeError("the backend \"kolo\" needs PyTorch {}.{} or later, and this is {}: use gloo with ddp_hook, "
+                       "or DistributedOptimizer".format(*_LEAST, torch.__version__))
+
+
+def _register() -> None:
+    version = tuple(int(n) for n in torch.__version__.split(".")[:2])
+    if torch.distributed.is_available() and version >= _LEAST:
+        from ._c10d import create  # pylint: disable=import-outside-toplevel
+        torch.distributed.Backend.register_backend("kolo", create, devices=["cpu"])
+    elif torch.distributed.is_available():
+        torch.distributed.Backend.register_backend("kolo", _refuse)
+
+
+_register()
+
+
+def copies() -> Tuple[int, int]:
+    """How many tensors the backend "kolo" has copied because they were not contiguous, and their bytes."""
+    from ._c10d import copied  # pylint: disable=import-outside-toplevel
+    return copied[0], copied[1]
 
 
 # ---- the group ----

@@ -20,13 +20,13 @@ kolo_reduce_op_name kolo_collective_name kolo_algorithm_name kolo_algorithm_desc
 kolo_transport_name kolo_comm_launched kolo_comm_launchers kolo_comm_has_ucx
 kolo_comm_create_threads kolo_comm_local_processors kolo_comm_host_count kolo_tree_range_nodes
 kolo_allreduce_create kolo_broadcast_create kolo_barrier_create kolo_request_algorithm
-kolo_request_source kolo_allreduce kolo_broadcast kolo_reduce kolo_reduce_scatter
+kolo_allreduce kolo_broadcast kolo_reduce kolo_reduce_scatter
 kolo_allgather kolo_gather kolo_scatter kolo_alltoall kolo_send kolo_recv kolo_sendrecv
 kolo_lstm kolo_accuracy kolo_codec_name kolo_status_text kolo_closest kolo_init_fan_in kolo_scalar kolo_named_wait_all
 kolo_named_count kolo_named_progress kolo_concat kolo_softmax_xent kolo_dataset_path
 kolo_bench_loader kolo_ledger_check kolo_ledger_text_free kolo_loader_stage_name kolo_metrics_get kolo_metrics_derive kolo_checkpoint_check
 """.split()
-BOUND = ("checkpoint.h", "codec.h", "comm.h", "data.h", "graph.h", "metric.h", "models.h", "named.h",
+BOUND = ("checkpoint.h", "codec.h", "comm.h", "data.h", "embed.h", "graph.h", "metric.h", "models.h", "named.h",
          "reducer.h", "session.h", "status.h")
 
 compiler = shutil.which("cc")
