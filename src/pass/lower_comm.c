@@ -7,6 +7,9 @@
  * The first buckets thus overlap with the rest of the backward pass, the last ones with the first
  * updates. Li et al., "PyTorch Distributed", VLDB 2020.
  *
+ * A gradient of a parameter that several stages of a pipeline have is a bucket of its own: the
+ * order of a sum may depend on the place in the bucket, and the copies must stay equal.
+ *
  * Sums that the forward or backward pass reads have buckets of their own, with all that can be
  * posted before the first of them is read.
  *
@@ -54,6 +57,7 @@ typedef struct member {
     kolo_axes axes; /* of the ranks that communicate */
     kolo_reduce_op op;
     kolo_dtype dtype;
+    bool tied;    /* the gradient of a parameter that several stages have */
     bool early;   /* it is there before the step: nothing delays its POST */
     bool of_leaf; /* a parameter, which is there at any time */
     bool inside;  /* the forward or backward pass reads it, or the sum over micro-batches */
@@ -341,6 +345,20 @@ static void find_stages(const lowerer *b, int *stage) {
     }
 }
 
+/* Marks gradients of parameters that several stages of a pipeline have. */
+static void find_tied(const lowerer *b) {
+    const kolo_graph *g = b->g;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_value_info *param = &g->values[v];
+        const bool tied = (param->holders & (param->holders - 1)) != 0;
+        if (param->kind != KOLO_VALUE_PARAM || !tied || !kolo_value_ok(param->grad)) continue;
+        for (int i = 0; i < b->n_members; i++) {
+            member *m = &b->members[i];
+            m->tied |= m->value.id == param->grad.id || m->synced.id == param->grad.id;
+        }
+    }
+}
+
 /* ---- buckets ---- */
 
 static int by_class(const void *a, const void *b) {
@@ -364,9 +382,10 @@ static bool starts(const member *m, const member *first, const member *previous,
     if (!first || m->axes != previous->axes || m->op != previous->op) return true;
     switch (m->class) {
     case SUM:
-        return full || m->stage != previous->stage || m->early != previous->early;
+        return full || m->tied || previous->tied || m->stage != previous->stage ||
+               m->early != previous->early;
     case METRIC:
-        return previous->early || m->stage != previous->stage;
+        return previous->early || previous->tied || m->stage != previous->stage;
     case ROWS:
         return true;
     case SCATTER:
@@ -560,6 +579,7 @@ static kolo_status lower(lowerer *b, const kolo_bucket_sizes *sizes, kolo_arena 
     if (b->n_members == 0) return KOLO_OK; /* nothing to communicate */
     KOLO_TRY(find_readers(b, last_reader));
     find_stages(b, stage);
+    find_tied(b);
     KOLO_TRY(choose_values(b));
     cut(b, sizes);
     const int32_t n_nodes = g->n_nodes;
