@@ -259,21 +259,21 @@ void kolo_custom(kolo_graph *g, const char *name, const kolo_value *in, int n_in
     const registered_op *r = find(name ? name : "");
     kolo_value outputs[KOLO_MAX_IO];
     kolo_attr numbers[KOLO_MAX_ATTRS] = {{0}};
-    out[0] = KOLO_NONE;
+    for (int i = 0; i < KOLO_MAX_IO; i++) outputs[i] = KOLO_NONE;
     if (!r) {
+        out[0] = KOLO_NONE;
         kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG,
                                            "no op \"%.80s\": register it with "
                                            "kolo_custom_op_register",
                                            name ? name : ""));
         return;
     }
-    for (int i = 1; i < r->op.custom->n_out; i++) out[i] = KOLO_NONE;
-    if (n_in != r->op.min_in) {
+    for (int i = 0; attr && r->attrs[i]; i++) numbers[i].f = attr[i];
+    if (n_in == r->op.min_in) {
+        kolo_graph_add(g, &r->op, in, n_in, numbers, outputs);
+    } else {
         kolo_graph_set_failed(
             g, KOLO_FAIL(KOLO_ERR_ARG, "%s: %d inputs instead of %d", name, n_in, r->op.min_in));
-        return;
     }
-    for (int i = 0; attr && r->attrs[i]; i++) numbers[i].f = attr[i];
-    kolo_graph_add(g, &r->op, in, n_in, numbers, outputs);
     for (int i = 0; i < r->op.custom->n_out; i++) out[i] = outputs[i];
 }
