@@ -3,12 +3,20 @@
 steps, by a simulation in virtual time that counts nothing but the steps.
 
     bench/stragglers.py [--workers 4] [--probability 0.2] [--factor 8] [--steps 20000]
+    bench/stragglers.py --measure build/release --steps 300 [--ms 50] [--slower 4]
 
-Every step of a worker takes 1 unit, and with the probability the factor. All policies have the same
-draws. docs/servers.md has the table.
+Every step of a worker takes 1 unit, and with the probability the factor; with --slower, those of
+worker 0 always take so many units instead. All policies have the same draws. --measure also trains a
+model whose steps sleep so long (bench/slow_model.c), with a server apart, and prints what was reached
+of each policy's limit. docs/servers.md has the tables.
 """
 import argparse
+import array
+import json
+import os
 import random
+import subprocess
+import tempfile
 
 POLICIES = ("ssp:1", "ssp:3", "ssp:10", "asp", "bsp:drop=1", "bsp:drop=1,discard")
 
@@ -59,6 +67,35 @@ def rate(units, policy):
     return gradients / bounded(units, bound)
 
 
+def measure(build, units, policy, ms):
+    """The gradients that are used per unit of time by a job, until its last worker has finished."""
+    workers, steps = len(units[0]), len(units)
+    with tempfile.TemporaryDirectory() as folder:
+        sleeps, slept, result = (os.path.join(folder, name) for name in ("sleeps", "slept", "json"))
+        with open(sleeps, "wb") as file:
+            array.array("f", [ms * unit for row in units for unit in row]).tofile(file)
+        with open(slept, "wb") as file:
+            file.write(bytes(16 * workers))
+        subprocess.run(
+            [f"{build}/kolo", "train", "--model", f"{build}/bench/slow-model.so", "--data",
+             f"synthetic:N={8 * workers * steps},test=8", "--batch", "8", "--workers", str(workers),
+             "--sync", "ps", "--servers", "1", "--consistency", policy, "--threads", "1", "--steps",
+             str(steps), "--lr", "0.01", "--no-recipe", "--no-eval", "--autotune", "off", "--quiet",
+             "--json", result],
+            check=True, stderr=subprocess.PIPE,
+            env=dict(os.environ, KOLO_SLEEPS=sleeps, KOLO_SLEPT=slept, KOLO_SLEEPERS=str(workers)))
+        with open(result, encoding="utf-8") as file:
+            found = json.load(file)
+        times = array.array("d")
+        with open(slept, "rb") as file:
+            times.fromfile(file, 2 * workers)
+    seconds = max(times[1::2]) - min(times[::2])
+    used = workers * steps
+    if policy.endswith(",discard"):
+        used -= sum(found["gradients_by_delay"][1:])
+    return used / (1000 * seconds / ms)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", 1)[0])
     parser.add_argument("--workers", type=int, default=4)
@@ -66,13 +103,27 @@ def main():
     parser.add_argument("--factor", type=float, default=8)
     parser.add_argument("--steps", type=int, default=20000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--slower", type=float, default=0)
+    parser.add_argument("--measure", metavar="BUILD")
+    parser.add_argument("--ms", type=float, default=50, help="a unit, in milliseconds")
     opts = parser.parse_args()
     draws = random.Random(opts.seed)
     units = [[opts.factor if draws.random() < opts.probability else 1 for _ in range(opts.workers)]
              for _ in range(opts.steps)]
-    print("| `--consistency` | samples/s over bsp, at most |\n| --- | --- |")
+    if opts.slower:
+        units = [[opts.slower] + [1] * (opts.workers - 1) for _ in range(opts.steps)]
+    if not opts.measure:
+        print("| `--consistency` | samples/s over bsp, at most |\n| --- | --- |")
+        for policy in POLICIES:
+            print(f"| `{policy}` | {rate(units, policy) / rate(units, 'bsp'):.2f} |")
+        return
+    print("| `--consistency` | samples/s over bsp, at most | measured | of the limit |\n| --- | --- | --- | --- |")
+    bsp = measure(opts.measure, units, "bsp", opts.ms)
+    print(f"| `bsp` | 1 | 1 | {bsp / rate(units, 'bsp'):.0%} |")
     for policy in POLICIES:
-        print(f"| `{policy}` | {rate(units, policy) / rate(units, 'bsp'):.2f} |")
+        most, reached = rate(units, policy), measure(opts.measure, units, policy, opts.ms)
+        print(f"| `{policy}` | {most / rate(units, 'bsp'):.2f} | {reached / bsp:.2f} | {reached / most:.0%} |",
+              flush=True)
 
 
 main()

@@ -1,0 +1,104 @@
+/* A model whose forward pass sleeps for the times in a file, for bench/stragglers.py: a small
+ * classifier, so that a step is nearly all sleep and more workers than processors do not compete.
+ *
+ * KOLO_SLEEPS names a file of 32-bit floats, milliseconds, a row for each step with a column for
+ * each of KOLO_SLEEPERS workers. Worker r writes when its first sleep began and its latest ended,
+ * in seconds, as two doubles at 16 r in the file KOLO_SLEPT. */
+#include <kolo/custom_op.h>
+#include <kolo/models.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static kolo_status shape(const kolo_custom_shapes *s) {
+    s->out[0] = s->in[0];
+    return KOLO_OK;
+}
+
+static double sleep_of(long step, int worker, int workers) {
+    static FILE *file;
+    float ms;
+    if (!file && !(file = fopen(getenv("KOLO_SLEEPS"), "rb"))) abort();
+    const long at = (step * workers + worker) * (long)sizeof ms;
+    if (fseek(file, at, SEEK_SET) != 0 || fread(&ms, sizeof ms, 1, file) != 1) abort();
+    return (double)ms;
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void report(double begin, int worker) {
+    static FILE *file;
+    static double times[2];
+    if (!file && !(file = fopen(getenv("KOLO_SLEPT"), "r+b"))) abort();
+    if (times[0] == 0) times[0] = begin;
+    times[1] = now();
+    if (fseek(file, worker * (long)sizeof times, SEEK_SET) != 0 ||
+        fwrite(times, sizeof times, 1, file) != 1 || fflush(file) != 0)
+        abort();
+}
+
+/* Once in each step of a worker: there are no micro-batches, evaluations or measured kernels. */
+static void run(const kolo_custom_call *c) {
+    static long step;
+    const char *rank = getenv("RANK");
+    const int worker = rank ? atoi(rank) : 0;
+    const double begin = now(), ms = sleep_of(step++, worker, atoi(getenv("KOLO_SLEEPERS")));
+    struct timespec left = {(time_t)(ms / 1000),
+                            (long)((ms - 1000 * (double)(long)(ms / 1000)) * 1e6)};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;
+    memcpy(c->out_data[0], c->in_data[0], (size_t)kolo_shape_count(&c->in[0].shape) * 4);
+    report(begin, worker);
+}
+
+static void gradient(kolo_graph *g, const kolo_custom_node *n, const kolo_value *d_out,
+                     const bool *wants, kolo_value *d_in) {
+    (void)g, (void)n;
+    if (wants[0]) d_in[0] = d_out[0];
+}
+
+static const kolo_custom_op slow = {
+    .version = KOLO_CUSTOM_OP_VERSION,
+    .name = "slow",
+    .n_in = 1,
+    .n_out = 1,
+    .index = "n*->n*",
+    .shape = shape,
+    .run = run,
+    .grad = gradient,
+};
+
+static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
+    const int64_t n = opts->batch, inputs = kolo_shape_count(&opts->sample), *d = opts->sample.dim;
+    const kolo_status status = kolo_custom_op_register(&slow);
+    if (status != KOLO_OK) return status;
+    if (!getenv("KOLO_SLEEPS") || !getenv("KOLO_SLEEPERS") || !getenv("KOLO_SLEPT") ||
+        opts->sample.rank != 3)
+        return kolo_error_set(KOLO_ERR_ARG, "run bench/stragglers.py --measure");
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_4(n, d[0], d[1], d[2])), h;
+    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(n));
+    kolo_value w =
+        kolo_param(g, "w", kolo_shape_2(opts->classes, inputs), kolo_init_fan_in(inputs));
+    x = kolo_flatten(g, x);
+    kolo_custom(g, "slow", &x, 1, NULL, &h);
+    kolo_value logits = kolo_linear(g, h, w);
+    kolo_output(g, "logits", logits);
+    kolo_output(g, "loss", kolo_softmax_xent(g, logits, y));
+    kolo_output(g, "correct", kolo_accuracy(g, logits, y));
+    return kolo_graph_check(g);
+}
+
+static const kolo_model model = {
+    .name = "slow",
+    .summary = "a linear classifier whose steps sleep",
+    .sample = {3, {1, 28, 28}},
+    .classes = 10,
+    .build = build,
+};
+KOLO_MODEL_ENTRY(model)
