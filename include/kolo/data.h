@@ -21,6 +21,10 @@
  *         JPEG and PNG images in the tar shards of a file name pattern, as KEY.jpg and KEY.cls;
  * keys test (the pattern of the test split, in the same folder), classes, and those of folder
  *
+ *     voc:DIR[,KEY=VALUE,...]
+ *         Pascal VOC segmentation: JPEG images, and PNG masks with a class for each pixel. Keys
+ *         size, classes, train and test (sets of images), masks (their folder)
+ *
  *     csv:FILE[,KEY=VALUE,...]
  *         a table of numbers, a sample in each row; or a folder with train.csv and test.csv. Keys
  *         target (name or number of its column; default the last), type (class or value), classes,
@@ -191,6 +195,27 @@ KOLO_API const kolo_dataset_info *kolo_dataset_describe(const kolo_dataset *data
  * index out of range; IO, FORMAT: a sample cannot be read. */
 KOLO_API kolo_status kolo_dataset_gather(const kolo_dataset *dataset, const int64_t *indices,
                                          int64_t n, void *const *data);
+
+/* ---- inspection ---- */
+
+/* The first n samples of an epoch, in the order in which the loaders of a new run with this seed
+ * take them. ARG: there are fewer; NOMEM. */
+KOLO_API kolo_status kolo_dataset_order(const kolo_dataset *dataset, uint64_t seed, int64_t epoch,
+                                        int64_t n, int64_t *indices);
+
+/* A zero field takes its default. */
+typedef struct kolo_verify_opts {
+    int threads; /* default 1 */
+    /* Receives a line on each sample that cannot be read, with its file, in the order of the data
+     * set. */
+    void (*report)(void *arg, const char *line);
+    void *arg;
+} kolo_verify_opts;
+
+/* Reads and decodes all samples; *damaged is the number of those that cannot be read. `opts` may be
+ * NULL. Blocks. ARG; NOMEM; IO: no thread. */
+KOLO_API kolo_status kolo_dataset_verify(const kolo_dataset *dataset, const kolo_verify_opts *opts,
+                                         int64_t *damaged);
 
 /* ---- ledgers ---- */
 

@@ -38,6 +38,12 @@
       "Compares two weights files; exits with 1 if they differ")                                 \
     X(CMD_CHECKPOINT_EXPORT, cmd_checkpoint_export, "checkpoint export", "FILE",                 \
       "Writes a checkpoint's weights for another framework")                                     \
+    X(CMD_DATA_INFO, cmd_data_info, "data info", "NAME[:ARG]",                                   \
+      "Prints the samples, classes and fields of a data set")                                    \
+    X(CMD_DATA_VERIFY, cmd_data_verify, "data verify", "NAME[:ARG]",                             \
+      "Reads and decodes all samples and names those that are damaged; exits with 1 if there are any") \
+    X(CMD_DATA_HEAD, cmd_data_head, "data head", "NAME[:ARG]",                                   \
+      "Prints the first samples of an epoch: labels and statistics")                             \
     X(CMD_DATA_LEDGER, cmd_data_ledger, "data ledger", "FILE",                                   \
       "Checks that a run has used each sample of an epoch once; exits with 1 if not")            \
     X(CMD_DUMP, cmd_dump, "dump", NULL,                                                          \

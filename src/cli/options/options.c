@@ -43,6 +43,8 @@ static const kolo_choice autotunes[] = {KOLO_AUTOTUNE_LIST(CHOICE) {0}};
 static const kolo_choice kernel_sets[] = {KERNEL_SET_LIST(CHOICE) {0}};
 static const kolo_choice worker_kinds[] = {WORKERS_AS_LIST(CHOICE) {0}};
 static const kolo_choice splits[] = {SPLIT_LIST(CHOICE) {0}};
+static const kolo_choice verified[] = {{"train", "the training samples"}, {"test", "the test samples"},
+                                       {"both", "all samples"}, {0}};
 static const kolo_choice dumps[] = {KOLO_DUMP_LIST(CHOICE) {0}};
 static const kolo_choice formats[] = {KOLO_CHECKPOINT_FORMAT_LIST(CHOICE) {0}};
 static const kolo_choice progress_styles[] = {PROGRESS_STYLE_LIST(CHOICE) {0}};
@@ -95,6 +97,10 @@ const kolo_option cli_options[] = {
      .unset = "synthetic samples of the model's usual shape", .help = "data set"},
     {.name = "split", .type = KOLO_OPTION_CHOICE, .choices = splits, .preset = "test",
      .commands = TRAINED, .help = "samples of the data set"},
+    {.name = "split", .type = KOLO_OPTION_CHOICE, .choices = splits, .preset = "train",
+     .commands = CMD_DATA_HEAD, .help = "samples of the data set"},
+    {.name = "split", .type = KOLO_OPTION_CHOICE, .choices = verified, .preset = "both",
+     .commands = CMD_DATA_VERIFY, .help = "samples of the data set"},
     {.name = "init", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE", .commands = CMD_TRAIN,
      .unset = "random, from the seed",
      .help = "initial weights: a .safetensors file with the names of Kolo, torchvision or Hugging "
@@ -141,6 +147,8 @@ const kolo_option cli_options[] = {
      .unset = "one for each worker",
      .help = "threads of a host that read samples ahead, divided among its workers; 0: none, a "
              "worker reads when it needs a batch. Results do not depend on them"},
+    {.name = "loader-threads", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 256,
+     .preset = "1", .commands = CMD_DATA_VERIFY, .help = "threads that read samples"},
     {.name = "bind", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = WORK,
      .help = "do not bind each local worker to cores of its own"},
     {.name = "threads", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MAX_THREADS,
@@ -406,6 +414,8 @@ const kolo_option cli_options[] = {
      .max = MAX_SEED, .commands = CMD_TRAIN | CMD_BENCH_TRAIN,
      .help = "seed of the initial weights and the sample order"},
     {.name = "seed", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "0", .min = 0,
+     .max = MAX_SEED, .commands = CMD_DATA_HEAD, .help = "seed of the sample order"},
+    {.name = "seed", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "0", .min = 0,
      .max = MAX_SEED, .commands = CMD_GENERATE, .help = "seed of the draws"},
     {.name = "seed", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "0", .min = 0,
      .max = MAX_SEED, .commands = CMD_BENCH_SIM, .help = "seed of the random delays"},
@@ -476,6 +486,8 @@ const kolo_option cli_options[] = {
              "after the window; 0: print all values"},
     {.name = "samples", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MANY,
      .commands = CMD_PREDICT, .unset = "all", .help = "predict the first N samples"},
+    {.name = "samples", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 1e6, .preset = "5",
+     .commands = CMD_DATA_HEAD, .help = "print the first N samples of epoch 1"},
     {.name = "out", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE",
      .commands = CMD_PREDICT, .unset = "standard output",
      .help = "file of JSON lines, one for each sample; or FILE.safetensors: the output of all "

@@ -53,6 +53,9 @@ static void every_command_has_help(void **state) {
                                            "checkpoint verify",
                                            "checkpoint diff",
                                            "checkpoint export",
+                                           "data info",
+                                           "data verify",
+                                           "data head",
                                            "data ledger",
                                            "bench sim",
                                            "predict"};
