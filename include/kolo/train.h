@@ -157,13 +157,13 @@ typedef struct kolo_train_opts {
     kolo_sync sync;          /* default KOLO_SYNC_ALLREDUCE */
     const char *consistency; /* when the workers synchronize: "bsp", in every
                                 step; "lag:S", in every step, for the update S steps later;
-                                "local:H", "bmuf:H" or "diloco:H": every H steps, between which each
-                                trains on its own (docs/consistency.md); with servers also
-                                "bsp:drop=M": without the M latest gradients of a step, "ssp:S":
-                                a worker is at most S steps ahead of another, and "asp": without a
-                                bound (docs/servers.md). NULL: bsp. The others: UNSUPPORTED with
-                                `zero`, `reproducible` and `sparse_embedding`, those with rounds
-                                also with `sync_bn` */
+                                "local:H", "bmuf:H" or "diloco:H,fragments=P": every H steps, in
+                                parts, between which each trains on its own (docs/consistency.md);
+                                servers: "bsp:drop=M": without the M latest gradients of a step,
+                                "ssp:S": a worker is at most S steps ahead of another, and "asp":
+                                without a bound (docs/servers.md). NULL: bsp. The others:
+                                UNSUPPORTED with `zero`, `reproducible` and `sparse_embedding`,
+                                those with rounds also with `sync_bn` */
     const char *compress; /* gradients, with error feedback: "f16", "bf16", "int8", "1bit", "topk:R"
                              (kolo/codec.h); "powersgd:R", factors of rank R, 1 to 4; those of some
                              parameters, "int8,only=A,B"; "auto=int8", where it pays by times of the

@@ -195,8 +195,7 @@ static inline bool kolo_compresses(const kolo_compression *c) {
 }
 
 /* Compresses the gradients of parameters, of at least min_bytes, that are summed over the ranks of
- * the axis dp. Adds a residual for each to the optimizer state. Runs before lower_comm. ARG: a
- * pattern matches no parameter. */
+ * the axis dp. Adds a residual for each to the optimizer state. Runs before lower_comm. */
 kolo_status kolo_pass_compress(kolo_graph *g, const kolo_compression *how);
 
 /* Lowers redistributions to communication: a post and a wait for each bucket (comm_order.h). Groups

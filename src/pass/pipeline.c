@@ -167,6 +167,10 @@ static kolo_status lag(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_lag(g, opts->lag);
 }
 static kolo_status compress(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    /* Updates alone may be of some parameters. */
+    if (!opts->updates_only) {
+        KOLO_TRY(kolo_patterns_check(g, "compress", opts->compression.only));
+    }
     return kolo_pass_compress(g, &opts->compression);
 }
 static kolo_status lower_comm(kolo_graph *g, const kolo_pipeline_opts *opts) {

@@ -9,7 +9,7 @@ const kolo_store_entry *kolo_plan_entry(const kolo_plan *p, int32_t v) {
 static char *base_of(const kolo_plan *p, const kolo_location *location, int bank) {
     switch (location->region) {
     case KOLO_REGION_ARENA:
-        return p->store->arena + location->offset;
+        return kolo_plan_arena(p) + location->offset;
     case KOLO_REGION_BUCKET:
         return (p->gradients ? p->gradients : p->store->gradients) + location->offset;
     case KOLO_REGION_MODEL:

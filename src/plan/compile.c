@@ -122,7 +122,7 @@ static kolo_status bind_step(kolo_plan *p, kolo_step *step) {
         p->slot = i / 2;
         *call = (kolo_call){.spec = &step->spec,
                             .state = step->state,
-                            .scratch = p->store->arena + p->values_bytes};
+                            .scratch = kolo_plan_arena(p) + p->values_bytes};
         for (int k = 0; k < n->n_in; k++) call->in[k] = kolo_plan_address(p, n->in[k].id, bank);
         for (int k = 0; k < n->n_out; k++) call->out[k] = kolo_plan_address(p, n->out[k].id, bank);
         if (step->kernel->bind) KOLO_TRY(step->kernel->bind(call));
@@ -283,9 +283,35 @@ static kolo_status check_gradients(const kolo_plan *p) {
     return KOLO_OK;
 }
 
-static kolo_status map_memory(kolo_plan *p, int shards) {
+/* Memory of its own for the arena and what is communicated. */
+static kolo_status map_apart(kolo_plan *p) {
+    const size_t arena = kolo_round_up(p->values_bytes + p->scratch_bytes + 1, 4096);
+    p->own_bytes = arena + (p->comm ? 0 : p->map.bucket_bytes);
+    p->arena = kolo_pages_map(p->own_bytes);
+    if (!p->arena) return KOLO_NOMEM(p->own_bytes);
+    p->gradients = p->arena + arena;
+    if (!p->comm || p->map.bucket_bytes == 0) return KOLO_OK;
+    void *memory;
+    KOLO_TRY(kolo_comm_alloc(p->comm, p->map.bucket_bytes, &memory));
+    p->gradients = memory;
+    return KOLO_OK;
+}
+
+/* The steps before the first that waits or updates. */
+static int count_first(const kolo_plan *p) {
+    int n = 0;
+    while (n < p->n_steps && p->steps[n].kind != KOLO_STEP_WAIT &&
+           !kolo_node_is_update(p->graph, p->graph->nodes[p->steps[n].node])) {
+        n++;
+    }
+    return n;
+}
+
+static kolo_status map_memory(kolo_plan *p, const kolo_plan_opts *o) {
     p->values_bytes = kolo_round_up(p->map.arena_bytes, 4096);
-    KOLO_TRY(kolo_store_reserve(p->store, p->values_bytes + p->scratch_bytes + 1));
+    if (!o->apart) {
+        KOLO_TRY(kolo_store_reserve(p->store, p->values_bytes + p->scratch_bytes + 1));
+    }
     p->table = kolo_zalloc(p->map.table_bytes + 1);
     if (!p->table) return KOLO_NOMEM(p->map.table_bytes);
     kolo_value stage = kolo_plan_find_scalar(p, "stage"); /* its summand */
@@ -299,12 +325,14 @@ static kolo_status map_memory(kolo_plan *p, int shards) {
         KOLO_TRY(kolo_comm_alloc(p->comm, (size_t)p->slots * p->map.model_bytes, &memory));
         p->model = memory;
     }
+    p->n_first = count_first(p);
+    if (o->apart) return map_apart(p);
     if (p->map.bucket_bytes == 0) return KOLO_OK;
     KOLO_TRY(kolo_store_reserve_gradients(p->store, p->comm, p->map.bucket_bytes));
     if (!p->store->own_gradients) p->gradients = p->store->gradients;
     if (p->adds_to) return check_gradients(p);
-    return shards > 0 ? kolo_shard_sum_create(shards, p->map.bucket_bytes, p->comm, &p->sum)
-                      : KOLO_OK;
+    return o->shards > 0 ? kolo_shard_sum_create(o->shards, p->map.bucket_bytes, p->comm, &p->sum)
+                         : KOLO_OK;
 }
 
 /* The collective of flat shards in a bucket. `counts`: by rank, filled. */
@@ -560,7 +588,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     KOLO_TRY_GOTO(check_overwrites(p), fail);
     KOLO_TRY_GOTO(add_steps(p, &o, &selections), fail);
     KOLO_TRY_GOTO(kolo_plan_set_phases(p), fail);
-    KOLO_TRY_GOTO(map_memory(p, o.shards), fail);
+    KOLO_TRY_GOTO(map_memory(p, &o), fail);
     KOLO_TRY_GOTO(kolo_plan_bind(p), fail);
     if (!p->sum) KOLO_TRY_GOTO(make_requests(p), fail);
     if (stages > 1) KOLO_TRY_GOTO(make_crossings(p), fail);
@@ -583,6 +611,8 @@ void kolo_plan_destroy(kolo_plan *p) {
         const kolo_kernel *kernel = p->steps[i].kernel;
         if (kernel && kernel->release && p->steps[i].state) kernel->release(p->steps[i].state);
     }
+    if (p->begun && --p->store->n_begun == 0) p->store->background = NULL;
+    if (p->arena) kolo_pages_unmap(p->arena, p->own_bytes);
     kolo_pages_unmap(p->slot_memory, (size_t)p->slots * p->map.slot_bytes);
     kolo_free(p->ready_ns);
     kolo_free(p->table);

@@ -39,6 +39,11 @@ struct kolo_plan {
     int *entries;    /* by value id: store entry of a parameter or state */
     char *model;     /* KOLO_REGION_MODEL of all slots, registered memory */
     char *gradients; /* registered memory, at a fixed address; NULL: that of the store */
+    char *arena;     /* of its own, with what is communicated where there is no group; NULL: that of
+                        the store */
+    size_t own_bytes; /* of `arena` */
+    int n_first;      /* steps of kolo_plan_begin */
+    bool begun;       /* kolo_plan_end follows */
     char *table;
     int slots, slot;   /* micro-batches of a stage in flight; of the pass that runs */
     char *slot_memory; /* of all slots */
@@ -69,6 +74,10 @@ static inline kolo_request **kolo_plan_request_at(const kolo_plan *p, int slot, 
 }
 /* The store's entry of a parameter or state. */
 const kolo_store_entry *kolo_plan_entry(const kolo_plan *plan, int32_t value);
+/* Where its arena is: values, then scratch. */
+static inline char *kolo_plan_arena(const kolo_plan *p) {
+    return p->arena ? p->arena : p->store->arena;
+}
 /* The address of a value, in the current slot, while `bank` of the store is current. */
 void *kolo_plan_address(const kolo_plan *plan, int32_t value, int bank);
 /* Binds every step to the current addresses. */

@@ -126,6 +126,7 @@ typedef struct kolo_plan_opts {
     /* The training graph consists of updates of some entries of the store, placed and laid out; the
      * plan commits these in the current bank. */
     bool updates_only;
+    bool apart; /* its values have memory of their own: kolo_plan_begin, kolo_plan_end */
     /* The communicators of the groups of a mesh with several axes; borrowed. NULL: one axis. */
     kolo_mesh_comms *groups;
     int versions; /* ranks that have optimizer state of their own (plan/rounds.h); 0: none has */
@@ -230,6 +231,18 @@ kolo_status kolo_plan_update(kolo_plan *plan);
  * zero, whatever the forward pass would compute. `last`: and the rest of the step. PEER, TIMEOUT.
  */
 kolo_status kolo_plan_skip(kolo_plan *plan, bool last);
+
+/* ---- updates in two parts, between which other plans of the store run ---- */
+
+/* Runs a plan that is `apart` and of updates alone up to its first WAIT or update: starts what it
+ * exchanges. Changes no entry of the store. The plans that run until kolo_plan_end drive what is in
+ * flight, and must not write what this one has read, but for what it updates. PEER, TIMEOUT. */
+kolo_status kolo_plan_begin(kolo_plan *plan);
+/* The rest of it: waits, updates and commits. PEER, TIMEOUT: the store is as before. */
+kolo_status kolo_plan_end(kolo_plan *plan);
+/* Waits for what is in flight, if the plan has begun; kolo_plan_end follows or the plan is
+ * destroyed. PEER, TIMEOUT. */
+kolo_status kolo_plan_drain(kolo_plan *plan);
 
 /* ---- logical shards: reproducible steps ----
  *

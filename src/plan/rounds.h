@@ -14,15 +14,26 @@
  * Running statistics are averaged in both. The outer update is the op of SGD on the anchor; anchor
  * and v are state of the store, equal on all ranks. docs/consistency.md has the algorithms.
  *
+ * In outer rounds the parameters may be in several fragments (plan/fragments.h), which are combined
+ * at different times. With an overlap of T steps a fragment is cut, which keeps what each rank adds
+ * in the LOCAL state "optimizer.cut.NAME"; its sums are in flight during the next T steps, and the
+ * update follows these.
+ *
  * Within a round the parameters are settled for evaluation and files: each rank saves its version
  * in the LOCAL state "optimizer.replica.NAME" and holds the mean instead. */
 
 #include "plan/plan.h"
 
 typedef struct kolo_round_opts {
-    bool outer; /* else averaged */
+    int64_t every; /* steps between two rounds */
+    bool outer;    /* else averaged */
     double lr, momentum;
     bool nesterov;
+    /* Of outer rounds: */
+    int fragments;   /* at most `every`; default 1 */
+    bool strided;    /* see kolo_fragments_assign */
+    int64_t overlap; /* steps between a cut and its update, below `every`; 0: none */
+    double mix;      /* of a rank's own version in the updated one, below 1 */
     kolo_algorithm algorithm;
     kolo_kernel_set kernels;
     kolo_compression compression; /* of d, in outer rounds */
@@ -35,16 +46,20 @@ typedef struct kolo_rounds kolo_rounds;
 
 /* Compiles the plans of rounds over all ranks of `comm` (NULL: one) for what the training plan
  * `step` updates, and adds their state to its store. `step` has to outlive the call only.
- * Collective. The errors of kolo_plan_compile. */
+ * Collective. The errors of kolo_plan_compile; ARG: fewer layers than fragments. */
 kolo_status kolo_rounds_create(const kolo_plan *step, const kolo_round_opts *opts,
                                kolo_store *store, kolo_comm *comm, kolo_rounds **rounds);
 void kolo_rounds_destroy(kolo_rounds *rounds);
 /* Before the first step of a run: the anchors are the parameters. */
 void kolo_rounds_begin(kolo_rounds *rounds);
-/* Combines the versions of all ranks. Collective; blocks. PEER, TIMEOUT: the store is as before. */
-kolo_status kolo_rounds_combine(kolo_rounds *rounds);
-/* Saves this rank's version; `equal`: right after a round, when all are. Else the parameters
- * become the mean over the ranks. Collective; blocks. PEER, TIMEOUT. */
-kolo_status kolo_rounds_settle(kolo_rounds *rounds, bool equal);
+/* Before a step, after `steps` completed ones: starts the sums of fragments that have been cut,
+ * also before a run was resumed. Collective; does not block. PEER, TIMEOUT. */
+kolo_status kolo_rounds_start(kolo_rounds *rounds, int64_t steps);
+/* After a step, the number `steps` counted from 1: updates, combines or cuts what is due.
+ * Collective; blocks. PEER, TIMEOUT: the store is as before. */
+kolo_status kolo_rounds_advance(kolo_rounds *rounds, int64_t steps);
+/* Waits for the sums in flight and saves this rank's version; unless all are equal after `steps`
+ * steps, the parameters become the mean over the ranks. Collective; blocks. PEER, TIMEOUT. */
+kolo_status kolo_rounds_settle(kolo_rounds *rounds, int64_t steps);
 /* Restores the version that was saved, or loaded from a file. */
 void kolo_rounds_unsettle(kolo_rounds *rounds);

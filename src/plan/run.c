@@ -17,6 +17,7 @@ typedef struct part {
     bool empty;        /* a micro-batch without samples: this rank adds nothing to what it posts */
     bool outside;      /* nothing inside the passes */
     unsigned segments; /* of these alone, a bit each; 0: all */
+    bool begins, ends; /* up to the first WAIT or update; from there on */
 } part;
 
 static char *gradients_of(const kolo_plan *p) {
@@ -122,9 +123,9 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
         enter(p, now, step->phase);
         if (run.empty) clear_gradient(p, step);
         step->kernel->run(&step->calls[2 * p->slot + now->bank]);
-        if (!now->in_flight) return KOLO_OK;
+        if (!now->in_flight && !p->store->background) return KOLO_OK;
         enter(p, now, KOLO_PHASE_SYNCHRONISE);
-        return kolo_comm_progress(owner_of(p)->comm);
+        return kolo_comm_progress(now->in_flight ? owner_of(p)->comm : p->store->background);
     case KOLO_STEP_POST:
         if (is_shard_sum(p, step) && run.compute) {
             enter(p, now, KOLO_PHASE_BACKWARD);
@@ -178,7 +179,10 @@ static kolo_status run_steps(kolo_plan *p, part run) {
     progress now = {.bank = p->store->current, .phase = KOLO_PHASE_FORWARD};
     p->ran_bank = now.bank;
     if (p->times) now.since_ns = kolo_now_ns();
-    for (int i = 0; i < p->n_steps; i++) {
+    for (int i = 0; i < p->n_first && run.ends; i++) {
+        now.in_flight += p->steps[i].kind == KOLO_STEP_POST;
+    }
+    for (int i = run.ends ? p->n_first : 0; i < (run.begins ? p->n_first : p->n_steps); i++) {
         const kolo_step *step = &p->steps[i];
         if (!is_due(p, step, run)) continue;
         int64_t begin = p->observer ? kolo_now_ns() : 0;
@@ -187,7 +191,7 @@ static kolo_status run_steps(kolo_plan *p, part run) {
             p->observer(p->observer_arg, i, step->kind, step->bucket, begin, kolo_now_ns());
         }
     }
-    if (p->train && run.complete) commit(p);
+    if (p->train && run.complete && !run.begins) commit(p);
     if (p->times) p->times->phase_ns[now.phase] += kolo_now_ns() - now.since_ns;
     return KOLO_OK;
 }
@@ -195,6 +199,35 @@ static kolo_status run_steps(kolo_plan *p, part run) {
 kolo_status kolo_plan_run(kolo_plan *p) {
     KOLO_ASSERT(!p->adds_to);
     return run_steps(p, (part){.compute = true, .complete = true});
+}
+
+kolo_status kolo_plan_begin(kolo_plan *p) {
+    KOLO_ASSERT(p->arena && p->updates_only && !p->begun);
+    KOLO_TRY(run_steps(p, (part){.compute = true, .complete = true, .begins = true}));
+    p->begun = true;
+    p->store->n_begun++;
+    p->store->background = p->comm;
+    return KOLO_OK;
+}
+
+/* Nothing of the plan is in flight any more. */
+static void leave_background(kolo_plan *p) {
+    p->begun = false;
+    if (--p->store->n_begun == 0) p->store->background = NULL;
+}
+
+kolo_status kolo_plan_end(kolo_plan *p) {
+    KOLO_ASSERT(p->begun);
+    leave_background(p);
+    return run_steps(p, (part){.compute = true, .complete = true, .ends = true});
+}
+
+kolo_status kolo_plan_drain(kolo_plan *p) {
+    for (int i = 0; i < p->n_first && p->begun && p->comm; i++) {
+        if (p->steps[i].kind != KOLO_STEP_POST) continue;
+        KOLO_TRY(kolo_request_wait(request_of(p, p->steps[i].bucket, 0), 0));
+    }
+    return KOLO_OK;
 }
 
 kolo_status kolo_plan_accumulate(kolo_plan *p) {

@@ -26,10 +26,12 @@ struct kolo_store {
     size_t arena_bytes;
     char *gradients; /* shared by the plans */
     size_t gradient_bytes;
-    bool own_gradients;   /* else the communicator's */
-    kolo_stage_cuts cuts; /* of a pipeline; allocated in `names` */
-    const char *mesh;     /* that divides entries; NULL: none does */
-    kolo_comm *comm;      /* borrowed: of the ranks that flat shards are of; NULL: one rank */
+    bool own_gradients;    /* else the communicator's */
+    kolo_stage_cuts cuts;  /* of a pipeline; allocated in `names` */
+    const char *mesh;      /* that divides entries; NULL: none does */
+    kolo_comm *background; /* in which plans that have begun exchange something; NULL: none has */
+    int n_begun;           /* these plans */
+    kolo_comm *comm;       /* borrowed: of the ranks that flat shards are of; NULL: one rank */
 };
 
 /* The address of an entry while `bank` is current. */

@@ -112,7 +112,9 @@ bool kolo_session_has_measured_buckets(const kolo_session *s) {
 kolo_status kolo_session_choose_buckets(kolo_session *s) {
     kolo_bucket_search *b = &s->buckets;
     b->measures = false;
-    KOLO_TRY(kolo_sum_time_measure(s->comm, s->opts.plan.algorithm, SUM_MS, &b->sum));
+    if (!s->opts.costs) {
+        KOLO_TRY(kolo_sum_time_measure(s->comm, s->opts.plan.algorithm, SUM_MS, &b->sum));
+    }
     KOLO_TRY(s->opts.measure_compression ? kolo_session_choose_compression(s) : agree_on_sizes(s));
     kolo_session_destroy_plans(s);
     return kolo_agree(s->comm, kolo_session_compile_first(s));

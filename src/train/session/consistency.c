@@ -15,6 +15,7 @@
 #define MANY (INT64_C(1) << 40)
 
 static const double block_momentum = -1; /* 1 - 1 / ranks */
+static const double overlapped_mix = 0.5;
 
 /* One row for each policy. */
 static const struct {
@@ -78,13 +79,18 @@ static kolo_status parse_value(const char *text, const char **at, kolo_consisten
         double most;
         double *number;
         bool *flag;
+        int64_t *count;
     } keys[] = {
-        {"lr", true, true, 10, &c->lr, NULL},
-        {"momentum", true, false, nextafter(1, 0), &c->momentum, NULL},
-        {"nesterov", true, false, 1, NULL, &c->nesterov},
-        {"dc", false, false, 10, &c->compensation, NULL},
-        {"scale", false, false, 1, NULL, &c->scale},
-        {"lease", false, false, 1, NULL, &c->lease},
+        {"lr", true, true, 10, &c->lr, NULL, NULL},
+        {"momentum", true, false, nextafter(1, 0), &c->momentum, NULL, NULL},
+        {"nesterov", true, false, 1, NULL, &c->nesterov, NULL},
+        {"fragments", true, true, fmin((double)c->steps, 1 << 16), NULL, NULL, &c->fragments},
+        {"strided", true, false, 1, NULL, &c->strided, NULL},
+        {"overlap", true, false, (double)c->steps - 1, NULL, NULL, &c->overlap},
+        {"mix", true, false, nextafter(1, 0), &c->mix, NULL, NULL},
+        {"dc", false, false, 10, &c->compensation, NULL, NULL},
+        {"scale", false, false, 1, NULL, &c->scale, NULL},
+        {"lease", false, false, 1, NULL, &c->lease, NULL},
     };
     const char *key = *at;
     size_t length = strcspn(key, "=,");
@@ -95,14 +101,18 @@ static kolo_status parse_value(const char *text, const char **at, kolo_consisten
     for (size_t i = 0; i < KOLO_COUNT(keys) && complete; i++) {
         bool named = strlen(keys[i].key) == length && strncmp(key, keys[i].key, length) == 0;
         bool fits = number >= 0 && number <= keys[i].most && !(keys[i].above && number == 0) &&
-                    (!keys[i].flag || number == 0 || number == 1);
+                    (!keys[i].flag || number == 0 || number == 1) &&
+                    (!keys[i].count || number == floor(number));
         if (!named || !fits || keys[i].outer != outer) continue;
         if (keys[i].number) *keys[i].number = number;
         if (keys[i].flag) *keys[i].flag = number == 1;
+        if (keys[i].count) *keys[i].count = (int64_t)number;
         return KOLO_OK;
     }
     return KOLO_FAIL(KOLO_ERR_ARG, "consistency \"%s\": \"%s\" is none of %s", text, key,
-                     outer ? "lr=X (up to 10), momentum=X (below 1) and nesterov=0 or 1"
+                     outer ? "lr=X (up to 10), momentum=X (below 1), nesterov=0 or 1, fragments=P "
+                             "(up to the steps of a round), strided=0 or 1, overlap=T (below the "
+                             "steps of a round) and mix=X (below 1)"
                            : "dc=X (up to 10), scale=0 or 1 and lease=0 or 1");
 }
 
@@ -146,6 +156,8 @@ kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency
     c.momentum = policies[c.kind].momentum;
     c.nesterov = policies[c.kind].nesterov;
     if (c.momentum == block_momentum) c.momentum = 1 - 1.0 / ranks;
+    c.fragments = 1;
+    c.mix = -1;
     const bool ssp = c.kind == KOLO_CONSISTENCY_SSP;
     if (c.kind == KOLO_CONSISTENCY_BSP && *at == ':') {
         KOLO_TRY(parse_drop(text, at + 1, &c));
@@ -167,6 +179,7 @@ kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency
                          policies[c.kind].name);
     }
     if (c.momentum == 0) c.nesterov = false; /* the same */
+    if (c.mix < 0) c.mix = c.overlap > 0 ? overlapped_mix : 0;
     *consistency = c;
     return KOLO_OK;
 }

@@ -37,6 +37,10 @@ typedef struct kolo_consistency {
     /* Of the update of a round, where there is one. */
     double lr, momentum;
     bool nesterov;
+    int64_t fragments; /* that are combined at different times; at least 1 */
+    bool strided;      /* their layers, see plan/fragments.h */
+    int64_t overlap;   /* steps during which the sums are in flight */
+    double mix;        /* of a worker's own version in the combined one */
     /* With servers, of ssp and asp: delay compensation of gradients, and learning rates divided by
      * the updates since the gradient's read. */
     double compensation;
@@ -45,8 +49,8 @@ typedef struct kolo_consistency {
 } kolo_consistency;
 
 /* Parses "bsp", "bsp:drop=1", "ssp:3,dc=0.04", "asp,scale=1", "lag:1", "local:8",
- * "bmuf:8,momentum=0.5,lr=1,nesterov=1", "diloco:50,lr=0.7,momentum=0.9". NULL: bsp. `ranks`
- * determines the default momentum of bmuf. ARG: names what is wrong. */
+ * "bmuf:8,momentum=0.5,lr=1,nesterov=1", "diloco:50,fragments=4,strided=1,overlap=5,mix=0.5". NULL:
+ * bsp. `ranks` determines the default momentum of bmuf. ARG: names what is wrong. */
 kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency *consistency);
 /* Whether rounds combine what ranks have learned on their own. */
 bool kolo_consistency_has_rounds(const kolo_consistency *consistency);

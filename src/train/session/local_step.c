@@ -34,6 +34,7 @@ kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, do
     own.global_count = batch->count;
     *sums = no_sums(s);
     if (s->steps == 0) kolo_rounds_begin(s->rounds);
+    KOLO_TRY(kolo_rounds_start(s->rounds, (int64_t)s->steps));
     if (own.count > 0) {
         const cached *finish;
         int64_t labels = kolo_session_count_labels(s, &own);
@@ -47,8 +48,7 @@ kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, do
     kolo_session_count_communication(s, begin);
     s->evaluated = NULL;
     s->steps++;
-    return s->steps % (uint64_t)s->opts.consistency.steps == 0 ? kolo_rounds_combine(s->rounds)
-                                                               : KOLO_OK;
+    return kolo_rounds_advance(s->rounds, (int64_t)s->steps);
 }
 
 kolo_status kolo_session_settle(kolo_session *s) {
@@ -62,7 +62,7 @@ kolo_status kolo_session_settle(kolo_session *s) {
         return kolo_served_read_all(s->served, s);
     }
     if (!s->rounds) return KOLO_OK;
-    return kolo_rounds_settle(s->rounds, s->steps % (uint64_t)s->opts.consistency.steps == 0);
+    return kolo_rounds_settle(s->rounds, (int64_t)s->steps);
 }
 
 void kolo_session_unsettle(kolo_session *s) {

@@ -58,10 +58,15 @@ static kolo_status create_rounds(kolo_session *s) {
     const kolo_consistency *c = &s->opts.consistency;
     const kolo_plan_opts *plan = &s->opts.plan;
     const kolo_round_opts opts = {
+        .every = c->steps,
         .outer = c->kind != KOLO_CONSISTENCY_LOCAL,
         .lr = c->lr,
         .momentum = c->momentum,
         .nesterov = c->nesterov,
+        .fragments = (int)c->fragments,
+        .strided = c->strided,
+        .overlap = c->overlap,
+        .mix = c->mix,
         .algorithm = plan->algorithm,
         .kernels = plan->kernels,
         .compression = plan->compression,

@@ -6,6 +6,8 @@
 #include "support/support.h"
 
 #include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,6 +23,11 @@ typedef struct setting {
     int power_rank;   /* 0: no PowerSGD */
     int lag;          /* in steps; with every 0 */
     bool has_nothing; /* the last rank, in every third step; with every 0 */
+    int fragments;    /* 2: one for each tensor; 0: one */
+    bool strided;
+    int overlap; /* of fragments, in steps */
+    double mix;
+    bool gated; /* rank 1 begins when rank 0 has made the steps of the first overlap */
 } setting;
 
 /* After each step, settled. */
@@ -70,25 +77,26 @@ static void gradient(const double *w, int rank, int step, double *g) {
 
 typedef struct simulation {
     double w[RANKS][NUMBERS], v[RANKS][NUMBERS]; /* by rank */
-    double anchor[NUMBERS], outer[NUMBERS];
+    double anchor[NUMBERS], outer[NUMBERS], away[RANKS][NUMBERS];
     float residual[RANKS][NUMBERS];
     double lost[RANKS][NUMBERS], q[KOLO_POWER_RANKS][NUMBERS]; /* of PowerSGD; q: by tensor */
     double past[RANKS][STEPS][NUMBERS];                        /* gradients */
 } simulation;
 
-/* Adds what arrives of a rank's numbers to sum, for each tensor. */
-static void add_decoded(simulation *s, const kolo_codec *codec, int rank, const double *x,
+/* Where the tensors are. */
+static const int first_of[] = {0, W1, NUMBERS};
+
+/* Adds what arrives of a rank's numbers to sum, for tensor t. */
+static void add_decoded(simulation *s, const kolo_codec *codec, int rank, int t, const double *x,
                         double *sum) {
-    const int first[] = {0, W1, NUMBERS};
-    for (int t = 0; t < 2; t++) {
-        size_t n = (size_t)(first[t + 1] - first[t]), bytes = kolo_codec_bytes(codec, n);
-        float values[NUMBERS], decoded[NUMBERS];
-        char code[8 * NUMBERS + 64];
-        for (size_t i = 0; i < n; i++) values[i] = (float)x[(size_t)first[t] + i];
-        ASSERT_OK(kolo_codec_encode(codec, values, n, s->residual[rank] + first[t], code, bytes));
-        ASSERT_OK(kolo_codec_decode(codec, code, bytes, decoded, n));
-        for (size_t i = 0; i < n; i++) sum[(size_t)first[t] + i] += decoded[i];
-    }
+    const int first = first_of[t];
+    size_t n = (size_t)(first_of[t + 1] - first), bytes = kolo_codec_bytes(codec, n);
+    float values[NUMBERS], decoded[NUMBERS];
+    char code[8 * NUMBERS + 64];
+    for (size_t i = 0; i < n; i++) values[i] = (float)x[(size_t)first + i];
+    ASSERT_OK(kolo_codec_encode(codec, values, n, s->residual[rank] + first, code, bytes));
+    ASSERT_OK(kolo_codec_decode(codec, code, bytes, decoded, n));
+    for (size_t i = 0; i < n; i++) sum[(size_t)first + i] += decoded[i];
 }
 
 /* Adds the sum over the ranks of x[rank] as PowerSGD finds it, for one tensor of n x m numbers from
@@ -137,14 +145,31 @@ static void add_factored(simulation *s, const setting *o, double x[RANKS][NUMBER
     }
 }
 
-static void add_factors(simulation *s, const setting *o, double x[RANKS][NUMBERS], double *sum) {
-    add_factored(s, o, x, 0, HIDDEN, IN, sum);
-    if (o->power_rank == 1) { /* else the factors of w2 have more numbers than it */
+static void add_factors(simulation *s, const setting *o, int t, double x[RANKS][NUMBERS],
+                        double *sum) {
+    if (t == 0) {
+        add_factored(s, o, x, 0, HIDDEN, IN, sum);
+    } else if (o->power_rank == 1) { /* else the factors of w2 have more numbers than it */
         add_factored(s, o, x, W1, CLASSES, HIDDEN, sum);
+    } else {
+        for (int r = 0; r < o->ranks; r++) {
+            for (int i = W1; i < NUMBERS; i++) sum[i] += x[r][i];
+        }
+    }
+}
+
+/* Adds the ranks' numbers of tensor t as they are exchanged. */
+static void add_all(simulation *s, const setting *o, int t, double x[RANKS][NUMBERS], double *sum) {
+    if (o->power_rank > 0) {
+        add_factors(s, o, t, x, sum);
         return;
     }
     for (int r = 0; r < o->ranks; r++) {
-        for (int i = W1; i < NUMBERS; i++) sum[i] += x[r][i];
+        if (o->codec.kind != KOLO_CODEC_NONE) {
+            add_decoded(s, &o->codec, r, t, x[r], sum);
+        } else {
+            for (int i = first_of[t]; i < first_of[t + 1]; i++) sum[i] += x[r][i];
+        }
     }
 }
 
@@ -154,27 +179,14 @@ static double mean_of(const simulation *s, int ranks, int i) {
     return sum / ranks;
 }
 
-/* The mean distance of the ranks from the anchor. */
-static void mean_delta(simulation *s, const setting *o, double *delta) {
-    double all[RANKS][NUMBERS];
-    memset(delta, 0, NUMBERS * sizeof *delta);
+/* The outer update of tensor t, or the mean. */
+static void combine(simulation *s, const setting *o, int t) {
+    double away[RANKS][NUMBERS], deltas[NUMBERS] = {0};
     for (int r = 0; r < o->ranks; r++) {
-        double *own = all[r];
-        for (int i = 0; i < NUMBERS; i++) own[i] = (s->anchor[i] - s->w[r][i]) / o->ranks;
-        if (o->power_rank > 0) continue;
-        if (o->codec.kind != KOLO_CODEC_NONE) {
-            add_decoded(s, &o->codec, r, own, delta);
-        } else {
-            for (int i = 0; i < NUMBERS; i++) delta[i] += own[i];
-        }
+        for (int i = 0; i < NUMBERS; i++) away[r][i] = s->away[r][i] / o->ranks;
     }
-    if (o->power_rank > 0) add_factors(s, o, all, delta);
-}
-
-static void combine(simulation *s, const setting *o) {
-    double deltas[NUMBERS];
-    mean_delta(s, o, deltas);
-    for (int i = 0; i < NUMBERS; i++) {
+    if (o->outer) add_all(s, o, t, away, deltas);
+    for (int i = first_of[t]; i < first_of[t + 1]; i++) {
         double w = mean_of(s, o->ranks, i);
         if (o->outer) {
             double delta = deltas[i];
@@ -182,7 +194,24 @@ static void combine(simulation *s, const setting *o) {
             double by = o->nesterov ? delta + o->outer_momentum * s->outer[i] : s->outer[i];
             s->anchor[i] = w = s->anchor[i] - o->outer_lr * by;
         }
-        for (int r = 0; r < o->ranks; r++) s->w[r][i] = w;
+        for (int r = 0; r < o->ranks; r++) s->w[r][i] = o->mix * s->w[r][i] + (1 - o->mix) * w;
+    }
+}
+
+/* After so many steps: w1 is the first fragment and w2 the second, half of a round before it. */
+static void combine_due(simulation *s, const setting *o, int steps) {
+    for (int t = 0; t < 2; t++) {
+        const int offset = o->fragments == 2 ? t * o->every / 2 : 0;
+        const int cut = steps - o->overlap; /* of what is combined now */
+        const bool due = o->overlap > 0 && cut > 0 && (cut + offset) % o->every == 0;
+        if (due) combine(s, o, t);
+        if ((steps + offset) % o->every != 0) continue;
+        for (int r = 0; r < o->ranks; r++) {
+            for (int i = first_of[t]; i < first_of[t + 1]; i++) {
+                s->away[r][i] = s->anchor[i] - s->w[r][i];
+            }
+        }
+        if (o->overlap == 0) combine(s, o, t);
     }
 }
 
@@ -199,14 +228,8 @@ static void step_together(simulation *s, const setting *o, int step) {
         for (int i = 0; i < NUMBERS; i++) {
             g[i] = step >= o->lag ? s->past[r][step - o->lag][i] / o->ranks : 0;
         }
-        if (o->power_rank > 0) continue;
-        if (o->codec.kind != KOLO_CODEC_NONE) {
-            add_decoded(s, &o->codec, r, g, sum);
-        } else {
-            for (int i = 0; i < NUMBERS; i++) sum[i] += g[i];
-        }
     }
-    if (o->power_rank > 0) add_factors(s, o, all, sum);
+    for (int t = 0; t < 2; t++) add_all(s, o, t, all, sum);
     for (int i = 0; i < NUMBERS; i++) {
         s->v[0][i] = o->momentum * s->v[0][i] + sum[i];
         for (int r = 0; r < o->ranks; r++) s->w[r][i] -= lr * s->v[0][i];
@@ -222,7 +245,7 @@ static void step_alone(simulation *s, const setting *o, int step) {
             s->w[r][i] -= lr * s->v[r][i];
         }
     }
-    if ((step + 1) % o->every == 0) combine(s, o);
+    combine_due(s, o, step + 1);
 }
 
 static void simulate(const setting *o, outcome *result) {
@@ -275,6 +298,19 @@ static kolo_status check_order(const kolo_plan *plan) {
     return KOLO_FAIL(KOLO_ERR_FORMAT, "no sum begins before the forward pass");
 }
 
+static atomic_bool gate; /* of ranks that are threads */
+
+/* Before rank 0 needs the first sums, nothing has to have happened on rank 1. */
+static void pass_gate(const setting *o, int rank, int step) {
+    if (rank == 0 && step == o->every + o->overlap - 1) atomic_store(&gate, true);
+    while (rank == 1 && !atomic_load(&gate)) sched_yield();
+}
+
+static kolo_status read_parameters(const kolo_store *store, double *to) {
+    KOLO_TRY(kolo_store_read(store, kolo_store_find(store, "w1"), to));
+    return kolo_store_read(store, kolo_store_find(store, "w2"), to + W1);
+}
+
 static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *o, kolo_plan **plan,
                          kolo_rounds **rounds, outcome *result) {
     const int rank = kolo_comm_rank(comm);
@@ -287,7 +323,12 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *o, k
                                  .lag = o->lag,
                                  .kernels = KOLO_KERNELS_REF};
     const kolo_round_opts round_opts = {
+        .every = o->every,
         .outer = o->outer,
+        .fragments = o->fragments,
+        .strided = o->strided,
+        .overlap = o->overlap,
+        .mix = o->mix,
         .lr = o->outer_lr,
         .momentum = o->outer_momentum,
         .nesterov = o->nesterov,
@@ -312,18 +353,18 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *o, k
     kolo_plan_set_scalar(*plan, "lr", lr);
     kolo_plan_set_scalar(*plan, "grad_scale", 1.0 / BATCH / (alone ? 1 : o->ranks));
     for (int step = 0; step < STEPS; step++) {
-        bool due = alone && (step + 1) % o->every == 0;
+        if (alone) KOLO_TRY(kolo_rounds_start(*rounds, step));
         feed(*plan, rank, step);
         if (is_empty(o, rank, step)) {
             KOLO_TRY(kolo_plan_skip(*plan, true));
         } else {
             KOLO_TRY(kolo_plan_run(*plan));
         }
-        if (due) KOLO_TRY(kolo_rounds_combine(*rounds));
-        if (alone) KOLO_TRY(kolo_rounds_settle(*rounds, due));
-        double *to = result->parameters[step];
-        KOLO_TRY(kolo_store_read(store, kolo_store_find(store, "w1"), to));
-        KOLO_TRY(kolo_store_read(store, kolo_store_find(store, "w2"), to + W1));
+        if (o->gated) pass_gate(o, rank, step);
+        if (alone) KOLO_TRY(kolo_rounds_advance(*rounds, step + 1));
+        if (o->gated && step < STEPS - 1) continue;
+        if (alone) KOLO_TRY(kolo_rounds_settle(*rounds, step + 1));
+        KOLO_TRY(read_parameters(store, result->parameters[step]));
         if (alone) kolo_rounds_unsettle(*rounds);
     }
     return KOLO_OK;
@@ -379,6 +420,40 @@ static const setting cases[] = {
      .outer_momentum = 0.9},
 };
 
+/* Each fragment at its own time, at once or with an overlap of some steps. */
+static const setting streams[] = {
+    {.ranks = 2, .every = 4, .outer = true, .outer_lr = 1, .fragments = 2},
+    {.ranks = 3,
+     .every = 5,
+     .outer = true,
+     .outer_lr = 0.7,
+     .nesterov = true,
+     .outer_momentum = 0.9,
+     .momentum = 0.9,
+     .fragments = 2,
+     .overlap = 2,
+     .mix = 0.5},
+    {.ranks = 2, /* both are in flight together */
+     .every = 4,
+     .outer = true,
+     .outer_lr = 0.8,
+     .outer_momentum = 0.5,
+     .fragments = 2,
+     .strided = true,
+     .overlap = 3},
+    {.ranks = 2, .every = 3, .outer = true, .outer_lr = 0.8, .overlap = 1, .mix = 0.25},
+    {.ranks = 3, .every = 1, .outer = true, .outer_lr = 0.8, .mix = 0.25},
+    {.ranks = 1,
+     .every = 4,
+     .outer = true,
+     .outer_lr = 0.7,
+     .nesterov = true,
+     .outer_momentum = 0.9,
+     .fragments = 2,
+     .overlap = 1,
+     .mix = 0.5},
+};
+
 /* Values that differ in the last bit may be encoded differently, so codecs have a wider limit. */
 static void assert_follows(const setting *o, const char *what, int i, double limit) {
     static outcome want, have;
@@ -393,6 +468,53 @@ static void assert_follows(const setting *o, const char *what, int i, double lim
 
 static void rounds_follow_the_equations(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) assert_follows(&cases[i], "case", (int)i, 1e-12);
+}
+
+static void fragments_follow_the_equations(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(streams); i++) {
+        assert_follows(&streams[i], "fragments", (int)i, 1e-12);
+    }
+    static const kolo_codec_kind kinds[] = {KOLO_CODEC_BF16, KOLO_CODEC_INT8};
+    for (size_t i = 0; i < KOLO_COUNT(kinds); i++) {
+        for (int k = 0; k < 2; k++) {
+            setting o = streams[k];
+            o.codec.kind = kinds[i];
+            assert_follows(&o, "fragments with codec", (int)kinds[i], 1e-6);
+        }
+    }
+    setting low = streams[1];
+    low.power_rank = 1;
+    assert_follows(&low, "fragments of low rank", 1, 1e-12);
+}
+
+/* Rank 0 cuts, starts the sums and makes the steps of the overlap before rank 1 has done anything.
+ */
+static void steps_do_not_wait_for_what_is_in_flight(void **state) {
+    static outcome want, have;
+    const setting o = {.ranks = 2,
+                       .every = 4,
+                       .outer = true,
+                       .outer_lr = 0.7,
+                       .nesterov = true,
+                       .outer_momentum = 0.9,
+                       .overlap = 3,
+                       .mix = 0.5,
+                       .gated = true};
+    atomic_store(&gate, false);
+    simulate(&o, &want);
+    run(&o, RANKS_THREAD, &have);
+    const double *last = want.parameters[STEPS - 1];
+    assert_true(test_relative_l2_f64(have.parameters[STEPS - 1], last, NUMBERS) < 1e-12);
+}
+
+static void one_fragment_is_the_round_bitwise(void **state) {
+    static outcome whole, one;
+    setting o = cases[4];
+    run(&o, RANKS_THREAD, &whole);
+    o.fragments = 1;
+    o.strided = true;
+    run(&o, RANKS_THREAD, &one);
+    assert_memory_equal(&whole, &one, sizeof whole);
 }
 
 static void compressed_gradients_follow_the_equations(void **state) {
@@ -444,9 +566,12 @@ static void lagging_updates_follow_the_equations(void **state) {
 
 static void threads_and_processes_agree_bitwise(void **state) {
     static outcome threads, processes;
-    run(&cases[4], RANKS_THREAD, &threads);
-    run(&cases[4], RANKS_SHM, &processes);
-    assert_memory_equal(&threads, &processes, sizeof threads);
+    const setting *const both[] = {&cases[4], &streams[1]};
+    for (int i = 0; i < 2; i++) {
+        run(both[i], RANKS_THREAD, &threads);
+        run(both[i], RANKS_SHM, &processes);
+        assert_memory_equal(&threads, &processes, sizeof threads);
+    }
 }
 
 static void versions_are_one_tensor_in_files(void **state) {
@@ -468,6 +593,9 @@ static void versions_are_one_tensor_in_files(void **state) {
 TEST_MAIN(test_rounds) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rounds_follow_the_equations),
+        cmocka_unit_test(fragments_follow_the_equations),
+        cmocka_unit_test(steps_do_not_wait_for_what_is_in_flight),
+        cmocka_unit_test(one_fragment_is_the_round_bitwise),
         cmocka_unit_test(compressed_gradients_follow_the_equations),
         cmocka_unit_test(sums_of_low_rank_follow_the_equations),
         cmocka_unit_test(lagging_updates_follow_the_equations),

@@ -238,13 +238,6 @@ static void runs_report_and_keep_their_choice(void **state) {
     opts.steps = 9; /* five steps are left */
     (void)train_well(2, &opts);
     assert_non_null(strstr(line, "too few full steps are left to measure: nothing is compressed"));
-    opts = base;
-    opts.compress = "auto=f16";
-    opts.compress_min_bytes = 1 << 30; /* nothing can be compressed */
-    const kolo_train_result none = train_well(3, &opts);
-    opts.compress = NULL;
-    const kolo_train_result plain = train_well(3, &opts);
-    assert_same_run("auto=f16", &plain, &none);
 }
 
 /* fc1.weight alone has as many bytes. */

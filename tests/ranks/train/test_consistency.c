@@ -6,6 +6,7 @@
 #include "support/support.h"
 #include "support/train_job.h"
 #include "train/session/consistency.h"
+#include "train/session/session.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -56,7 +57,8 @@ static void a_lag_of_one_rank_delays_its_updates(void **state) {
     assert_true(four.parameter_hash != three.parameter_hash);
 }
 
-static const char *const policies[] = {"local:4", "bmuf:3", "diloco:5,lr=0.8", "lag:2"};
+static const char *const policies[] = {"local:4", "bmuf:3", "diloco:5,lr=0.8", "lag:2",
+                                       "diloco:4,fragments=3,strided=1,overlap=3"};
 
 static void reading_the_parameters_does_not_change_them(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(policies); i++) {
@@ -116,7 +118,9 @@ static void a_run_resumes_within_a_round(void **state) {
 static void compressed_runs_resume_bitwise(void **state) {
     static const char *const codecs[] = {"f16", "int8", "1bit", "topk:0.1", "powersgd:2"};
     for (size_t i = 0; i < KOLO_COUNT(codecs); i++) {
-        kolo_train_opts opts = options(i == 1 ? "diloco:3" : i == 3 ? "lag:2" : NULL);
+        kolo_train_opts opts = options(i == 1   ? "diloco:3,fragments=2,overlap=2"
+                                       : i == 3 ? "lag:2"
+                                                : NULL);
         opts.accumulate = i == 2 ? 2 : 1;
         opts.compress = codecs[i];
         opts.compress_min_bytes = 512;
@@ -212,6 +216,7 @@ static void rounds_and_codecs_cut_the_bytes(void **state) {
         double part; /* of the bytes of f32 in every step */
     } rows[] = {{"local:8", NULL, 1.0 / 8},
                 {"diloco:8", NULL, 1.0 / 8},
+                {"diloco:8,fragments=3,overlap=3", NULL, 1.0 / 8},
                 {NULL, "f16", 1.0 / 2},
                 {NULL, "int8", (1 + 4.0 / 256) / 4},
                 {NULL, "1bit", 1.0 / 32},
@@ -225,6 +230,96 @@ static void rounds_and_codecs_cut_the_bytes(void **state) {
         double within = rows[i].part < 0.1 ? 0.1 : 0.02; /* small tensors, metrics */
         if (fabs(part / rows[i].part - 1) < within) continue;
         fail_msg("%s %s: %g of the bytes", rows[i].consistency, rows[i].compress, part);
+    }
+}
+
+enum { ROUND = 8, SIDE = 8, CLASSES = 10 };
+
+/* The steps of two rounds after the first: bytes received in all and in one of them, by a model of
+ * eight equal layers and a small one. */
+static kolo_status peak_body(kolo_comm *comm, const void *arg, void *result) {
+    static const kolo_field fields[] = {
+        {"x", KOLO_DTYPE_U8, {3, {1, SIDE, SIDE}}, .std = {0.5F}},
+        {"y", KOLO_DTYPE_I32, {0}, .mean = {0}},
+    };
+    const traffic_case *c = arg;
+    double *numbers = result;
+    uint8_t sample[SIDE * SIDE] = {1, 2, 3};
+    const int32_t label = kolo_comm_rank(comm);
+    kolo_session_config opts = {.model = "mlp",
+                                .model_options = "hidden=64,layers=8",
+                                .sample = kolo_shape_3(1, SIDE, SIDE),
+                                .classes = CLASSES,
+                                .batch = 1,
+                                .plan.algorithm = KOLO_ALGORITHM_RING,
+                                .plan.compression.min_bytes = 1};
+    kolo_session *s;
+    uint64_t before = 0;
+    KOLO_TRY(kolo_consistency_parse(c->consistency, 2, &opts.consistency));
+    if (c->compress) KOLO_TRY(kolo_codec_parse(c->compress, &opts.plan.compression.codec));
+    KOLO_TRY(kolo_session_create_for(&opts, comm, &s));
+    kolo_status status = kolo_session_init(s, 1);
+    for (int k = 0; k < 3 * ROUND && status == KOLO_OK; k++) {
+        const kolo_batch batch = {.count = 1,
+                                  .first = kolo_comm_rank(comm),
+                                  .global_count = 2,
+                                  .n_fields = 2,
+                                  .fields = fields,
+                                  .data = {sample, &label}};
+        kolo_sums sums;
+        kolo_peer_traffic traffic = {0};
+        status = kolo_session_step_batch(s, &batch, 0.01, &sums);
+        if (status == KOLO_OK) {
+            status = kolo_comm_peer_traffic(comm, !kolo_comm_rank(comm), &traffic);
+        }
+        const double bytes = (double)(traffic.received_bytes - before);
+        before = traffic.received_bytes;
+        if (k < ROUND) continue;
+        numbers[0] += bytes;
+        numbers[1] = fmax(numbers[1], bytes);
+    }
+    if (status == KOLO_OK) status = kolo_session_settle(s); /* nothing is in flight */
+    kolo_session_destroy(s);
+    return status;
+}
+
+static void measure_peak(const char *consistency, const char *compress, double *all, double *most) {
+    const traffic_case c = {consistency, compress, 0};
+    double numbers[2][2] = {{0}};
+    rank_job job = {.n = 2,
+                    .transport = RANKS_THREAD,
+                    .body = peak_body,
+                    .arg = &c,
+                    .arg_bytes = sizeof c,
+                    .results = numbers,
+                    .result_bytes = sizeof numbers[0]};
+    ASSERT_OK(run_rank_job(&job));
+    *all = numbers[0][0];
+    *most = numbers[0][1];
+}
+
+/* Of a round's bytes, each fragment has a fourth, and codes their part of that. */
+static void fragments_cut_the_peak(void **state) {
+    const double round = 4 * (8 * (64 * 64 + 64) + 650.0), int8 = (1 + 4.0 / 256) / 4;
+    static const struct {
+        const char *consistency, *compress;
+        double most; /* in a step, part of a round */
+    } rows[] = {
+        {"diloco:8", NULL, 1},
+        {"diloco:8,fragments=4", NULL, 1.0 / 4},
+        {"diloco:8,fragments=4,strided=1,overlap=1", NULL, 1.0 / 4},
+        {"diloco:8,fragments=4,overlap=3", "int8", 1.0 / 4},
+    };
+    double metrics, none;
+    measure_peak("local:1000", NULL, &metrics, &none);
+    for (size_t i = 0; i < KOLO_COUNT(rows); i++) {
+        const double code = rows[i].compress ? int8 : 1;
+        double all, most;
+        measure_peak(rows[i].consistency, rows[i].compress, &all, &most);
+        const double part = (all - metrics) / (2 * code * round);
+        const double peak = (most - none) / (code * round);
+        if (!(fabs(part - 1) < 0.02)) fail_msg("%s: %g of the bytes", rows[i].consistency, part);
+        if (!(peak < 1.08 * rows[i].most)) fail_msg("%s: a peak of %g", rows[i].consistency, peak);
     }
 }
 
@@ -262,11 +357,35 @@ static void combinations_without_meaning_are_refused(void **state) {
     }
 }
 
+static void there_are_as_many_layers_as_fragments(void **state) {
+    kolo_train_opts opts = {.model = "mlp", .data = images, .batch = 2, .steps = 2};
+    opts.consistency = "diloco:4,fragments=4";
+    assert_job_refused(2, &opts, "4 fragments of a model that has 3 layers: give fewer fragments");
+}
+
 static void policies_are_parsed(void **state) {
-    static const char *const wrong[] = {
-        "",      "sync",         "local",       "local:0",           "local:x",
-        "bsp:2", "local:4,lr=1", "diloco:4,lr", "bmuf:4,momentum=1", "bmuf:4,nesterov=2",
-        "lag:0", "lag:65",       "lag:1,lr=1",  "bmuf:4,lr=0"};
+    static const char *const wrong[] = {"",
+                                        "sync",
+                                        "local",
+                                        "local:0",
+                                        "local:x",
+                                        "bsp:2",
+                                        "local:4,lr=1",
+                                        "diloco:4,lr",
+                                        "bmuf:4,momentum=1",
+                                        "bmuf:4,nesterov=2",
+                                        "lag:0",
+                                        "lag:65",
+                                        "lag:1,lr=1",
+                                        "bmuf:4,lr=0",
+                                        "local:4,fragments=2",
+                                        "diloco:4,fragments=5",
+                                        "diloco:4,fragments=0",
+                                        "diloco:4,fragments=1.5",
+                                        "diloco:4,overlap=4",
+                                        "diloco:1,overlap=1",
+                                        "diloco:4,mix=1",
+                                        "diloco:4,strided=2"};
     kolo_consistency c;
     for (size_t i = 0; i < KOLO_COUNT(wrong); i++) {
         if (kolo_consistency_parse(wrong[i], 2, &c) == KOLO_OK) fail_msg("\"%s\"", wrong[i]);
@@ -278,6 +397,11 @@ static void policies_are_parsed(void **state) {
     assert_true(c.lr == 2 && c.momentum == 0.5 && c.nesterov);
     ASSERT_OK(kolo_consistency_parse("diloco:50", 4, &c));
     assert_true(c.lr == 0.7 && c.momentum == 0.9 && c.nesterov && c.steps == 50);
+    assert_true(c.fragments == 1 && c.overlap == 0 && c.mix == 0 && !c.strided);
+    ASSERT_OK(kolo_consistency_parse("diloco:50,fragments=50,overlap=49,strided=1", 4, &c));
+    assert_true(c.fragments == 50 && c.overlap == 49 && c.mix == 0.5 && c.strided);
+    ASSERT_OK(kolo_consistency_parse("bmuf:9,overlap=2,mix=0", 4, &c));
+    assert_true(c.overlap == 2 && c.mix == 0);
     ASSERT_OK(kolo_consistency_parse("lag:2", 4, &c));
     assert_true(c.kind == KOLO_CONSISTENCY_LAG && c.steps == 2 && !kolo_consistency_has_rounds(&c));
     ASSERT_OK(kolo_consistency_parse(NULL, 4, &c));
@@ -294,7 +418,9 @@ TEST_MAIN(test_consistency) {
         cmocka_unit_test(compressed_runs_resume_bitwise),
         cmocka_unit_test(another_policy_is_named_on_resume),
         cmocka_unit_test(rounds_and_codecs_cut_the_bytes),
+        cmocka_unit_test(fragments_cut_the_peak),
         cmocka_unit_test(combinations_without_meaning_are_refused),
+        cmocka_unit_test(there_are_as_many_layers_as_fragments),
         cmocka_unit_test(policies_are_parsed),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
