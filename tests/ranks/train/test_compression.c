@@ -2,6 +2,7 @@
  * in checkpoints, names of parameters, and what is refused. */
 #include "base/compiler.h"
 #include "base/memory.h"
+#include "data/sampler.h"
 #include "kolo/dump.h"
 #include "support/folder.h"
 #include "support/support.h"
@@ -92,8 +93,12 @@ static kolo_status check_errors(const kolo_session *s, const char *only) {
 /* Five steps show when gradients are complete; from then on some are compressed. */
 static kolo_status train(kolo_session *s, const forced *f, kolo_comm *comm, uint64_t *hash) {
     const int rank = kolo_comm_rank(comm), ranks = kolo_comm_size(comm);
-    const kolo_checkpoint_info info = {
-        .model = "mlp", .classes = CLASSES, .options = "", .progress = "", .compressed = f->only};
+    const kolo_checkpoint_info info = {.model = "mlp",
+                                       .classes = CLASSES,
+                                       .options = "",
+                                       .progress = "",
+                                       .compressed = f->only,
+                                       .order = KOLO_SAMPLE_ORDER};
     KOLO_TRY(kolo_session_init(s, 5));
     for (int k = 0; k < STEPS; k++) {
         KOLO_TRY(expect(kolo_session_has_measured_buckets(s) == (k == CHOSEN), "measured"));
@@ -133,7 +138,7 @@ static kolo_status resume(const forced *f, kolo_comm *comm, uint64_t *hash) {
     }
     status = kolo_session_init(s, 6);
     if (status == KOLO_OK) status = kolo_checkpoint_load_training(&c, kolo_session_store(s));
-    kolo_session_set_steps(s, SAVED, kolo_session_order(s));
+    kolo_session_set_steps(s, SAVED, c.info.order);
     for (int k = SAVED; k < STEPS && status == KOLO_OK; k++) {
         status = step(s, kolo_comm_rank(comm), kolo_comm_size(comm), k);
     }
