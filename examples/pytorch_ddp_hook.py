@@ -52,7 +52,7 @@ def main():
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")
-    comm = kolo.init()
+    comm = kolo.init(threads=True)
     width, steps = (1024, 30) if bench else (128, 10)
     with_gloo, gloo_ms = train(comm.rank, width, steps)
     with_kolo, kolo_ms = train(comm.rank, width, steps, comm)

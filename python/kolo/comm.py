@@ -184,6 +184,7 @@ def init(rank: int = 0, world: int = 0, local_rank: int = 0, local_world: int = 
     comm._opts = opts  # keeps the function alive
     if threads:
         _lib.kolo_comm_allow_threads(comm.handle())
+        comm.threads = True
     return comm
 
 
@@ -234,6 +235,7 @@ class Comm:
         self._handle: Optional[ctypes.c_void_p] = handle
         self._named: Optional[ctypes.c_void_p] = None
         self._opts: Any = None
+        self.threads = False  # whether several threads may use requests
         self._parent = parent  # which must outlive it
         self.rank: int = _lib.kolo_comm_rank(handle)
         self.size: int = _lib.kolo_comm_size(handle)

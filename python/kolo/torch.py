@@ -76,10 +76,11 @@ def copies() -> Tuple[int, int]:
 
 
 def init(**options: Any) -> Comm:
-    """Joins the group of all workers, with the options of kolo.init; returns its communicator."""
+    """Joins the group of all workers, with the options of kolo.init, of which ``threads`` is True by default;
+    returns its communicator."""
     global _group  # pylint: disable=global-statement
     if _group is None:
-        _group = _init(**options)
+        _group = _init(**{"threads": True, **options})
     return _group
 
 
@@ -304,45 +305,39 @@ def DistributedOptimizer(  # pylint: disable=invalid-name
     return result
 
 
-class _Worker:
-    """A thread that averages the buckets of DistributedDataParallel one after the other."""
-
-    def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        threading.Thread(target=_work, args=(self._jobs,), daemon=True).start()
-        weakref.finalize(self, self._jobs.put, None)
-
-    def average(self, comm: Comm, tensor: torch.Tensor) -> Any:
-        """Starts an average; returns its future."""
-        future: Any = torch.futures.Future()
-        self._jobs.put((comm, tensor, future))
-        return future
-
-
-def _work(jobs: queue.SimpleQueue[Any]) -> None:
+def _complete(jobs: queue.SimpleQueue[Any]) -> None:
     while True:
         job = jobs.get()
         if job is None:
             return
-        comm, tensor, future = job
+        request, tensor, future = job
         try:
-            comm.allreduce(_buffer(tensor), op="mean")
+            request.wait()
             future.set_result(tensor)
         except BaseException as failure:  # pylint: disable=broad-except
             future.set_exception(failure)
-        del job, comm, tensor, future
+        del job, request, tensor, future
 
 
-_workers: weakref.WeakKeyDictionary[Comm, _Worker] = weakref.WeakKeyDictionary()
+_completing: weakref.WeakKeyDictionary[Comm, Any] = weakref.WeakKeyDictionary()
 
 
 def ddp_hook(comm: Comm, bucket: Any) -> Any:
-    """A communication hook of DistributedDataParallel: a thread averages gradients of full buckets
-    while the backward pass computes others. ``comm`` must not be used during the backward pass."""
-    worker = _workers.get(comm)
-    if worker is None:
-        worker = _workers[comm] = _Worker()
-    return worker.average(comm, bucket.buffer())
+    """A communication hook of DistributedDataParallel: starts the average of a full bucket, and returns a
+    future, which completes while the backward pass goes on. ``comm`` is that of init(), or of
+    kolo.init(threads=True)."""
+    if not comm.threads:
+        raise ValueError("ddp_hook uses the communicator in several threads: create it by kolo.torch.init() or "
+                         "kolo.init(threads=True)")
+    jobs = _completing.get(comm)
+    if jobs is None:
+        jobs = _completing[comm] = queue.SimpleQueue()
+        threading.Thread(target=_complete, args=(jobs,), daemon=True).start()
+        weakref.finalize(comm, jobs.put, None)
+    tensor = bucket.buffer()
+    future: Any = torch.futures.Future()
+    jobs.put((comm.request("allreduce", _buffer(tensor), op="mean").start(), tensor, future))
+    return future
 
 
 ddp_hook.__annotations__.clear()  # PyTorch would compare them with classes of its own

@@ -59,6 +59,21 @@ for wrong, kind in ((torch.ones(2, 3).t(), ValueError), (torch.ones(2, dtype=tor
     except kind:
         pass
 
+
+
+# Buckets of the hook: several in flight, completed while nobody waits for them.
+class Bucket:
+    def __init__(self, tensor):
+        self.buffer = lambda: tensor
+
+
+buckets = [torch.full((1000 * i,), rank * i) * 1.0 for i in range(1, 9)]
+futures = [hvd.ddp_hook(hvd.init(), Bucket(b)) for b in buckets]
+assert hvd.allreduce(torch.tensor(1.0)) == 1  # another collective meanwhile
+while not all(f.done() for f in futures):
+    pass
+assert all((f.value() == i / 2).all() for i, f in enumerate(futures, 1))
+
 # Two ranks with half of the samples each are one process with all of them.
 model, reference = make_model(rank), make_model(0)
 hvd.broadcast_parameters(model.state_dict())
