@@ -25,17 +25,22 @@ static void *run(void *arg) {
     return NULL;
 }
 
+int kolo_thread_create(pthread_t *thread, void *(*start)(void *arg), void *arg) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(thread, NULL, start, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
 kolo_status kolo_task_start(kolo_status (*body)(void *arg), void *arg, const char *what,
                             kolo_task **task) {
-    sigset_t all, before;
     kolo_task *t = kolo_zalloc(sizeof *t);
     if (!t) return KOLO_NOMEM(sizeof *t);
     t->run = body;
     t->arg = arg;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&t->thread, NULL, run, t);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int error = kolo_thread_create(&t->thread, run, t);
     if (!error) {
         *task = t;
         return KOLO_OK;

@@ -1,10 +1,16 @@
 #pragma once
-/* A function that runs in a thread of its own, which takes no signals. */
+/* Threads of the library, which take no signals: those are for the threads of the program. */
 
 #include "base/compiler.h"
 #include "kolo/status.h"
 
+#include <pthread.h>
 #include <stdbool.h>
+
+/* pthread_create with all signals blocked in the thread; returns its error number. */
+KOLO_SHARED int kolo_thread_create(pthread_t *thread, void *(*run)(void *arg), void *arg);
+
+/* ---- a function that runs in a thread of its own, with its status ---- */
 
 typedef struct kolo_task kolo_task;
 

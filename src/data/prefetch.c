@@ -12,13 +12,13 @@
 #include "base/file.h"
 #include "base/integer.h"
 #include "base/memory.h"
+#include "base/task.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
@@ -373,17 +373,12 @@ static kolo_status make_workers(kolo_loader *l) {
 }
 
 static kolo_status start(kolo_loader *l) {
-    /* Signals are delivered to the program's own threads. */
-    sigset_t all, before;
     int rc = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (rc == 0 && l->started < l->opts.threads) {
         worker *w = &l->workers[l->started];
-        rc = pthread_create(&w->thread, NULL, run, w);
+        rc = kolo_thread_create(&w->thread, run, w);
         if (rc == 0) l->started++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc == 0) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_IO, "cannot start a loader thread: %s", kolo_errno_text(rc));
 }

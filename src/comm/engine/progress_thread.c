@@ -20,6 +20,7 @@
 #include "base/integer.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/task.h"
 #include "comm/engine/engine.h"
 #include "comm/engine/family.h"
 #include "comm/engine/lock.h"
@@ -27,7 +28,6 @@
 
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -105,16 +105,6 @@ static void *run(void *arg) {
     return NULL;
 }
 
-/* The thread receives no signals of the program. */
-static int create_thread(kolo_comm *comm) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&comm->progress->thread, NULL, run, comm);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 static void free_progress(kolo_comm *comm) {
     if (comm->lock) kolo_comm_lock_destroy(comm->lock);
     kolo_free(comm->progress);
@@ -133,7 +123,7 @@ kolo_status kolo_progress_start(kolo_comm *comm, const kolo_comm_opts *opts) {
     if (!comm->progress) return KOLO_NOMEM(sizeof *comm->progress);
     comm->progress->tick_ns = kolo_progress_tick_ns(opts->heartbeat_ms);
     kolo_status status = kolo_comm_lock_create(&comm->lock);
-    int error = status == KOLO_OK ? create_thread(comm) : 0;
+    int error = status == KOLO_OK ? kolo_thread_create(&comm->progress->thread, run, comm) : 0;
     if (error != 0) {
         status = KOLO_FAIL(KOLO_ERR_IO, "the progress thread: %s", kolo_errno_text(error));
     }

@@ -3,15 +3,10 @@
 
 #include "base/file.h"
 #include "base/status.h"
-
-#include <signal.h>
+#include "base/task.h"
 
 kolo_status kolo_service_thread_start(kolo_service_thread *t, void *(*run)(void *arg), void *arg) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&t->thread, NULL, run, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = kolo_thread_create(&t->thread, run, arg);
     if (error != 0) {
         return KOLO_FAIL(KOLO_ERR_IO, "the thread of a service: %s", kolo_errno_text(error));
     }
