@@ -38,7 +38,7 @@ static bool is_entry(const kolo_graph *g, const kolo_store_entry *entry, kolo_va
                                                    : &info->tensor;
     const bool cut_alike = sharded == (entry->cuts != NULL) &&
                            (!sharded || (entry->first == first && entry->count == count));
-    if (kolo_is_slice(g, v) != (entry->mesh != NULL)) return false;
+    if (kolo_store_slices(g, v) != (entry->mesh != NULL)) return false;
     if ((info->holders != 0) != entry->staged || kolo_is_held(g, info) == entry->elsewhere) {
         return false;
     }

@@ -90,7 +90,14 @@ bool kolo_store_entry_is_sharded(const kolo_store_entry *entry) {
     return entry->cuts || entry->mesh || entry->staged;
 }
 
-/* Describes a slice of tensor parallelism. */
+bool kolo_store_slices(const kolo_graph *g, kolo_value v) {
+    int64_t first, count;
+    if (kolo_is_slice(g, v)) return true;
+    const bool range = kolo_info(g, v)->versions == 0 && kolo_flat_range(g, v, &first, &count);
+    return range && kolo_mesh_has_model_axis(&g->mesh);
+}
+
+/* Describes a slice of tensor parallelism, or what the ranks along dp have ranges of. */
 static kolo_status add_slice(kolo_store *s, const kolo_graph *g, kolo_value v,
                              kolo_store_entry *entry) {
     const kolo_value_info *value = kolo_info(g, v);
@@ -99,6 +106,9 @@ static kolo_status add_slice(kolo_store *s, const kolo_graph *g, kolo_value v,
     if (!mesh || !placements) return KOLO_NOMEM(sizeof *placements);
     *mesh = g->mesh;
     *placements = value->placements;
+    for (int a = 0; a < mesh->n_axes; a++) {
+        if (placements->axis[a].dim == KOLO_DIM_FLAT) placements->axis[a] = (kolo_placement){0};
+    }
     entry->tensor = kolo_tensor_plain(value->whole.dtype, value->whole.shape);
     entry->slice = entry->cuts ? value->slice : value->tensor;
     if (!entry->cuts) entry->count = kolo_tensor_elements(&value->tensor);
@@ -136,7 +146,7 @@ kolo_status kolo_store_add(kolo_store *s, const kolo_graph *g, kolo_value v) {
     };
     if (!name || !KOLO_GROW(s->entries, s->n_entries, s->capacity)) return KOLO_NOMEM(64);
     KOLO_TRY(add_cuts(s, g, v, &entry));
-    if (kolo_is_slice(g, v)) KOLO_TRY(add_slice(s, g, v, &entry));
+    if (kolo_store_slices(g, v)) KOLO_TRY(add_slice(s, g, v, &entry));
     if (entry.elsewhere) entry.count = 0;
     KOLO_TRY(kolo_store_describe_holders(s, g, v, &entry.holders));
     if (!kolo_name_index_add(&s->index, name, (int32_t)s->n_entries)) return KOLO_NOMEM(64);
@@ -312,6 +322,10 @@ static kolo_status copy_slice(const kolo_store_entry *entry, char *slice, char *
     const size_t element = kolo_dtype_bytes(entry->tensor.dtype);
     kolo_mesh_region r;
     kolo_arena arena = {0};
+    if (of->rank == 0) {
+        memcpy(back ? whole : slice, back ? slice : whole, element);
+        return KOLO_OK;
+    }
     kolo_status status =
         kolo_mesh_region_of(entry->mesh, entry->placements, of, entry->rank, false, &arena, &r);
     int at[KOLO_MAX_RANK] = {0}; /* the interval of each dimension but the last */

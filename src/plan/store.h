@@ -38,6 +38,9 @@ struct kolo_store {
 char *kolo_store_at(const kolo_store *store, const kolo_store_entry *entry, int bank);
 /* Adds an entry for a PARAM or STATE of a graph; call kolo_store_grow after the last. */
 kolo_status kolo_store_add(kolo_store *store, const kolo_graph *g, kolo_value v);
+/* Whether an entry for a PARAM or STATE of a graph has a `slice`: the ranks of a mesh have slices
+ * of it, or those along dp ranges of what they have, while other axes divide the model. */
+bool kolo_store_slices(const kolo_graph *g, kolo_value v);
 /* Sets `holders` (kolo_store_entry) of a PARAM or STATE; the text is of the store. NOMEM. */
 kolo_status kolo_store_describe_holders(kolo_store *store, const kolo_graph *g, kolo_value v,
                                         const char **holders);

@@ -11,6 +11,7 @@ typedef struct mesh_outcome {
     double losses[MESH_STEPS], first[MESH_NUMBERS], last[MESH_NUMBERS];
     int slots;             /* of a stage of a pipeline */
     double store, trained; /* bytes of the store, and of the parameters of this rank */
+    double state[64];      /* of each optimizer state, a sum */
 } mesh_outcome;
 
 /* Copies the parameters of a model to `to`, the rest is left. Collective. NOMEM: there are more. */
