@@ -81,7 +81,7 @@ static kolo_status expect(bool holds, const char *what) {
 static kolo_status check_errors(const kolo_session *s, const char *only) {
     const kolo_store *store = kolo_session_store(s);
     for (int i = 1; i <= 3; i++) {
-        char name[16], state[64];
+        char name[32], state[64];
         snprintf(name, sizeof name, "fc%d.weight", i);
         snprintf(state, sizeof state, "optimizer.residual.%s", name);
         const bool has = kolo_store_find(store, state) != NULL;
