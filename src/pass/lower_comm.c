@@ -308,6 +308,11 @@ static kolo_status find_readers(const lowerer *b, int32_t *last_reader) {
             if (m >= 0) KOLO_TRY(find_class(g, &b->members[m], i, update || is_for_update(g, n)));
         }
     }
+    for (int32_t i = 0; i < g->n_outputs; i++) { /* what is sent in each micro-batch */
+        const int m = b->member_of[g->outputs[i].value.id];
+        if (m < 0 || g->outputs[i].crossing.number == 0) continue;
+        KOLO_TRY(find_class(g, &b->members[m], g->n_nodes, false));
+    }
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
         int32_t last = 0;

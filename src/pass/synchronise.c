@@ -65,12 +65,36 @@ static kolo_status visit(synchroniser *s, kolo_node *node) {
     return kolo_node_propagate(s->g, node);
 }
 
+/* The value of another stage whose gradient has this number. */
+static const kolo_value_info *find_received(const kolo_graph *g, int number) {
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_crossing *c = &g->values[v].crossing;
+        if (c->number == number && !c->gradient) return &g->values[v];
+    }
+    return NULL;
+}
+
+/* Redistributes a gradient that is sent to where the stage before expects it: that takes what all
+ * ranks compute alike for INVARIANT, though its samples may be REPLICATED further back. */
+static kolo_status synchronise_sent(synchroniser *s, kolo_named_value *sent) {
+    const kolo_value_info *received = find_received(s->g, sent->crossing.number);
+    kolo_placements is = kolo_info(s->g, sent->value)->placements, to;
+    KOLO_ASSERT(received);
+    KOLO_TRY(kolo_placements_gradient(&s->g->mesh, &received->placements, &to));
+    if (kolo_placements_same_data(&s->g->mesh, &is, &to)) return KOLO_OK;
+    sent->value = kolo_redistribute(s->g, sent->value, &is, &to);
+    KOLO_TRY(kolo_graph_check(s->g));
+    s->order[s->n++] = s->g->nodes[kolo_info(s->g, sent->value)->producer];
+    return KOLO_OK;
+}
+
 static kolo_status walk(synchroniser *s) {
     kolo_graph *g = s->g;
     const int32_t n_nodes = g->n_nodes;
     for (int32_t v = 0; v < s->n_values; v++) s->synced[v] = KOLO_NONE;
     for (int32_t i = 0; i < n_nodes; i++) KOLO_TRY(visit(s, g->nodes[i]));
     for (int32_t i = 0; i < g->n_outputs; i++) {
+        if (g->outputs[i].crossing.gradient) KOLO_TRY(synchronise_sent(s, &g->outputs[i]));
         if (g->outputs[i].crossing.number > 0) continue;
         g->outputs[i].value = synchronised(s, g->outputs[i].value);
     }

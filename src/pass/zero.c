@@ -116,7 +116,14 @@ static void take_cuts(zero *z, const int64_t **cuts) {
     }
 }
 
-/* Divides the trained parameters into units. */
+/* Whether several stages of a pipeline have a parameter: its cuts must be the same on all of them.
+ */
+static bool is_tied(const zero *z, int32_t param) {
+    const uint64_t holders = z->g->values[param].holders;
+    return (holders & (holders - 1)) != 0;
+}
+
+/* Divides the trained parameters into units. One that several stages have is a unit of its own. */
 static kolo_status cut_all(zero *z, const int64_t **cuts, trained *list) {
     const kolo_graph *g = z->g;
     int n = 0, first = 0;
@@ -131,7 +138,8 @@ static kolo_status cut_all(zero *z, const int64_t **cuts, trained *list) {
     qsort(list, (size_t)n, sizeof *list, by_made);
     for (int i = 0; i < n; i++) {
         filled += kolo_tensor_bytes(&g->values[list[i].param].tensor);
-        if (filled < z->o->bucket_bytes && i < n - 1) continue;
+        const bool ends = i == n - 1 || is_tied(z, list[i].param) || is_tied(z, list[i + 1].param);
+        if (filled < z->o->bucket_bytes && !ends) continue;
         KOLO_TRY(cut_unit(z, list + first, list + i + 1, cuts));
         first = i + 1;
         filled = 0;

@@ -385,6 +385,23 @@ static char *bucket_memory(const kolo_plan *p, const kolo_bucket *bucket, int ba
     return memory + bucket->offset;
 }
 
+/* The name of a collective in errors, the same on all ranks of its group: the number of its bucket
+ * among those of these axes. Ranks with slices of different sizes have different numbers of others,
+ * and so have stages. */
+static char *site_of(const kolo_plan *p, const kolo_node *post) {
+    const kolo_graph *g = p->graph;
+    const kolo_axes axes = (kolo_axes)post->attr[KOLO_COMM_AXES].i;
+    const int pp = kolo_mesh_find(&g->mesh, "pp");
+    int number = 0;
+    if (g->stages > 0 && axes == (kolo_axes)1 << pp) return kolo_format("sum over the stages");
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        number += n->op->comm == KOLO_OP_POST && (kolo_axes)n->attr[KOLO_COMM_AXES].i == axes &&
+                  n->attr[KOLO_COMM_BUCKET].i < post->attr[KOLO_COMM_BUCKET].i;
+    }
+    return kolo_format("bucket %d", number);
+}
+
 /* The collective of a POST in the plan's current slot, while `bank` of the store is current;
  * `arrives` is the output of its WAIT. */
 static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value arrives, int bank) {
@@ -408,11 +425,7 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
         KOLO_TRY(kolo_mesh_comms_get(p->groups, (kolo_axes)post->attr[KOLO_COMM_AXES].i, &group));
     }
     size_t *counts = kolo_zalloc((size_t)kolo_comm_size(p->comm) * sizeof *counts);
-    /* Stages have different numbers of buckets. */
-    const int pp = kolo_mesh_find(&p->graph->mesh, "pp");
-    const bool over_stages =
-        p->graph->stages > 0 && (kolo_axes)post->attr[KOLO_COMM_AXES].i == (kolo_axes)1 << pp;
-    char *site = over_stages ? kolo_format("sum over the stages") : kolo_format("bucket %d", i);
+    char *site = site_of(p, post);
     kolo_status status = counts && site ? KOLO_OK : KOLO_NOMEM(32);
     if (status == KOLO_OK) {
         if (p->sum && post->attr[KOLO_COMM_OF_SAMPLES].i) {

@@ -305,6 +305,8 @@ static const struct {
     {.s = {"dp=1,pp=2,tp=2", "zb-h1", 4, 2, .optimizer = {.momentum = 0.9, .clip = 0.1},
            .sequence = true, .model = "bert_tiny",
            .options = "layers=1,width=8,heads=2,context=4"}},
+    {.s = {"dp=1,pp=2,tp=2", "1f1b", 4, 2, .optimizer = {.momentum = 0.9, .clip = 0.1},
+           .model = "lstm_lm", .options = "layers=1,width=8,hidden=8,context=4"}},
     {.s = {"dp=2,pp=2", "1f1b", 4, 3,
            .optimizer = {KOLO_OPTIMIZER_ADAMW, .eps = 1e-3, .clip = 0.1, .weight_decay = 0.01},
            .zero = 1, .hidden = 1536}},
