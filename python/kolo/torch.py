@@ -13,9 +13,9 @@
 The import also registers the backend "kolo": ``torch.distributed.init_process_group("kolo")`` serves all of
 PyTorch's own data, sharded, tensor and pipeline parallelism.
 
-With DistributedDataParallel over another backend: ``model.register_comm_hook(hvd.init(), hvd.ddp_hook)``. Tensors are in main
-memory and are read and written where they lie. All ranks make the same calls in the same order, except for
-named tensors.
+With DistributedDataParallel over another backend: ``model.register_comm_hook(hvd.init(), hvd.ddp_hook)``.
+Tensors are in main memory and are read and written where they lie. All ranks make the same calls in the same
+order, except for named tensors.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ import io
 import queue
 import threading
 import weakref
-from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import torch
 
-from .comm import Buffer, Comm, Handle
+from .comm import Buffer, Comm, Handle, Reducer
 from .comm import init as _init
 
-__all__ = ["DistributedOptimizer", "allreduce", "allreduce_", "allreduce_async", "allreduce_async_",
-           "broadcast", "broadcast_", "broadcast_object", "broadcast_optimizer_state",
-           "broadcast_parameters", "copies", "ddp_hook", "init", "local_rank", "local_size", "poll", "rank",
+__all__ = ["Average", "Compression", "DistributedOptimizer", "Max", "Min", "Product", "Sum",
+           "allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "broadcast",
+           "broadcast_", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters",
+           "copies", "ddp_hook", "init", "join", "local_rank", "local_size", "poll", "rank",
            "shutdown", "size", "synchronize"]
 
 _DTYPES = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",
@@ -70,6 +71,22 @@ def copies() -> Tuple[int, int]:
     """How many tensors the backend "kolo" has copied because they were not contiguous, and their bytes."""
     from ._c10d import copied  # pylint: disable=import-outside-toplevel
     return copied[0], copied[1]
+
+
+# ---- options ----
+
+Average, Sum, Min, Max, Product = "mean", "sum", "min", "max", "prod"
+
+
+class Compression:
+    """Codecs of f32 gradients. All but fp16 and bf16 keep what they lose for the next step."""
+
+    none, fp16, bf16, int8, onebit = "none", "f16", "bf16", "int8", "onebit"
+
+    @staticmethod
+    def topk(ratio: float) -> str:
+        """Sends this part of the values: the largest ones."""
+        return f"topk:{ratio}"
 
 
 # ---- the group ----
@@ -139,15 +156,30 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
-def allreduce_(tensor: torch.Tensor, op: str = "mean") -> torch.Tensor:
-    """Combines a tensor of all ranks in place: "mean", "sum", "min", "max" or "prod"."""
-    _comm().allreduce(_buffer(tensor), op=op)
-    return tensor
+_HALVES = {Compression.none: None, Compression.fp16: torch.float16,
+           Compression.bf16: torch.bfloat16}
 
 
-def allreduce(tensor: torch.Tensor, op: str = "mean") -> torch.Tensor:
+def allreduce_(tensor: torch.Tensor, op: str = "mean", name: Optional[str] = None,
+               compression: str = Compression.none) -> torch.Tensor:
+    """Combines a tensor of all ranks in place: "mean", "sum", "min", "max" or "prod". Errors show ``name``.
+    ``compression``: none, fp16 or bf16."""
+    if compression not in _HALVES:
+        raise ValueError(f"allreduce with compression {compression!r}: fp16 and bf16 are possible; the codecs "
+                         "with error feedback are options of DistributedOptimizer")
+    half = _HALVES[compression]
+    if half is None or tensor.dtype not in (torch.float32, torch.float64):
+        _comm().allreduce(_buffer(tensor), op=op, site=name)
+        return tensor
+    sent = tensor.detach().to(half, memory_format=torch.contiguous_format)
+    _comm().allreduce(_buffer(sent), op=op, site=name)
+    return tensor.copy_(sent)
+
+
+def allreduce(tensor: torch.Tensor, op: str = "mean", name: Optional[str] = None,
+              compression: str = Compression.none) -> torch.Tensor:
     """Like allreduce_, on a copy: ``allreduce(torch.tensor(accuracy))`` averages a metric."""
-    return allreduce_(_copy(tensor), op)
+    return allreduce_(_copy(tensor), op, name, compression)
 
 
 def allreduce_async_(tensor: torch.Tensor, name: Optional[str] = None, op: str = "mean") -> Handle:
@@ -244,6 +276,7 @@ class _Averager:
         self._left: Dict[torch.Tensor, int] = {}  # backward passes until the gradient is posted
         self._posted: Dict[torch.Tensor, Tuple[Handle, torch.Tensor]] = {}
         self._waited = False  # for the gradients of this step
+        self._ended: List[int] = []  # the ranks that have called join
         for parameter in self._parameters:
             parameter.register_post_accumulate_grad_hook(self._ready)
 
@@ -263,22 +296,59 @@ class _Averager:
         gradient = parameter.grad.detach()
         if not gradient.is_contiguous():
             gradient = _copy(gradient)
+        self._post_tensor(parameter, gradient)
+
+    def _post_tensor(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
         name = f"gradient.{self._names[parameter]}"
         self._posted[parameter] = allreduce_async_(gradient, name, self._op), gradient
+
+    def _post_ended(self, ended: bool) -> Handle:
+        """Sends with the gradients of each step whether this rank has called join."""
+        flags = torch.zeros(size())
+        flags[rank()] = float(ended)
+        return allreduce_async_(flags, f"ended.{self._names[self._parameters[0]]}", self._op)
+
+    def _learn_ended(self, handle: Handle) -> List[int]:
+        """The ranks that have called join since the step before."""
+        ended = synchronize(handle).nonzero().flatten().tolist()
+        new = [r for r in ended if r not in self._ended]
+        self._ended = ended if len(ended) < size() else []
+        return new
 
     def synchronize(self) -> None:
         """Waits for all gradients; then, for example, they may be clipped before step()."""
         for parameter in self._parameters:
             if parameter not in self._posted:
                 self._post(parameter)
+        ended = self._post_ended(False)
         for parameter, (handle, gradient) in self._posted.items():
             synchronize(handle)
             assert parameter.grad is not None
             if gradient.data_ptr() != parameter.grad.data_ptr():
                 parameter.grad.copy_(gradient)
+        self._learn_ended(ended)
+        self._end_step()
+
+    def _end_step(self) -> None:
         self._posted.clear()
         self._left.clear()
         self._waited = True
+
+    def join(self) -> int:
+        """Takes part in the steps of the other ranks with gradients of zeros; see join."""
+        if self._posted:
+            raise RuntimeError("join() after backward() without step(): the gradients have not been used")
+        while True:
+            for parameter in self._parameters:
+                self._post_tensor(parameter, torch.zeros_like(parameter,
+                                                              memory_format=torch.contiguous_format))
+            ended = self._post_ended(True)
+            for handle, _ in self._posted.values():
+                synchronize(handle)
+            new = self._learn_ended(ended)
+            self._end_step()
+            if not self._ended:  # all have joined
+                return max(new)
 
     def before_step(self, *_: Any) -> None:
         """Waits, unless the program has."""
@@ -287,22 +357,76 @@ class _Averager:
         self._waited = False
 
 
+class _Compressing(_Averager):
+    """Averages gradients in buckets that a codec compresses."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer,
+                 named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]], op: str,
+                 passes: int, codec: str) -> None:
+        super().__init__(optimizer, named_parameters, op, passes)
+        for parameter in self._parameters:
+            if parameter.dtype != torch.float32:
+                raise TypeError(f"compression {codec!r}: parameter {self._names[parameter]} is "
+                                f"{parameter.dtype}; codecs are for float32")
+        self._buffers = [torch.zeros(p.shape) for p in self._parameters]
+        self._numbers = {p: i for i, p in enumerate(self._parameters)}
+        self._reducer = Reducer(_comm(), [_buffer(b) for b in self._buffers], op=op, codec=codec)
+
+    def _post_tensor(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+        number = self._numbers[parameter]
+        self._buffers[number].copy_(gradient)
+        self._reducer.ready(number)
+        self._posted[parameter] = None, gradient  # type: ignore[assignment]
+
+    def synchronize(self) -> None:
+        for parameter in self._parameters:
+            if parameter not in self._posted:
+                self._post(parameter)
+        self._reducer.wait()
+        for parameter, buffer in zip(self._parameters, self._buffers):
+            assert parameter.grad is not None
+            parameter.grad.copy_(buffer)
+        self._end_step()
+
+    def join(self) -> int:
+        raise ValueError("join() with compression is not supported: give all ranks the same number of steps")
+
+
+_latest: Optional[weakref.ReferenceType[_Averager]] = None
+
+
 def DistributedOptimizer(  # pylint: disable=invalid-name
         optimizer: torch.optim.Optimizer,
         named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]] = None, op: str = "mean",
-        backward_passes_per_step: int = 1) -> Any:
+        backward_passes_per_step: int = 1, compression: str = Compression.none) -> Any:
     """Lets an optimizer average gradients over all ranks, each as soon as it is computed; ``step``
     waits for them. Returns the optimizer, with the additional method ``synchronize``: it waits
     before, for example, gradients are clipped. Gradients are summed over
     ``backward_passes_per_step`` passes before they are averaged. A parameter that a rank has not
-    used counts as a gradient of zeros."""
+    used counts as a gradient of zeros. ``compression`` sends float32 gradients in another form, such as
+    Compression.int8; with it, all ranks make this call at the same time."""
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step {backward_passes_per_step}: give 1 or more")
+    global _latest  # pylint: disable=global-statement
     result: Any = optimizer
-    averager = _Averager(optimizer, named_parameters, op, backward_passes_per_step)
+    averager = (_Averager(optimizer, named_parameters, op, backward_passes_per_step)
+                if compression == Compression.none else
+                _Compressing(optimizer, named_parameters, op, backward_passes_per_step, compression))
+    _latest = weakref.ref(averager)
     result.synchronize = averager.synchronize
     result.register_step_pre_hook(averager.before_step)
     return result
+
+
+def join() -> int:
+    """For a rank that has no more batches: takes part in the steps of the others with gradients of zeros
+    until all ranks have called it; returns the rank that came last, whose parameters are the newest
+    (``broadcast_parameters``). A mean is over all ranks. The steps are those of the DistributedOptimizer made
+    last, and meanwhile the others communicate only by it."""
+    averager = _latest() if _latest else None
+    if averager is None:
+        raise ValueError("join() without a DistributedOptimizer")
+    return averager.join()
 
 
 def _complete(jobs: queue.SimpleQueue[Any]) -> None:

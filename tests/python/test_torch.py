@@ -128,6 +128,55 @@ assert not torch.equal(third.unused.weight, reference.unused.weight)
 assert torch.equal(flat(third), hvd.broadcast(flat(third)))
 
 
+# Rank 0 has two batches, rank 1 five: join stands in with zeros. The newest parameters are those of rank 1.
+model, reference = make_model(0), make_model(0)
+named = [(f"uneven.{n}", p) for n, p in model.named_parameters()]
+optimizer, plain = hvd.DistributedOptimizer(make_optimizer(model), named), make_optimizer(reference)
+for i, (x, y) in enumerate(data[:5]):
+    plain.zero_grad()
+    (torch.nn.functional.cross_entropy(reference(x[:4]), y[:4]) * (i < 2) / 2
+     + torch.nn.functional.cross_entropy(reference(x[4:]), y[4:]) / 2).backward()
+    plain.step()
+    if rank == 1 or i < 2:
+        optimizer.zero_grad()
+        backward(model, x[mine], y[mine])
+        optimizer.step()
+assert hvd.join() == 1
+hvd.broadcast_parameters(model.state_dict(), root_rank=1)
+hvd.broadcast_optimizer_state(optimizer, root_rank=1)
+assert torch.allclose(flat(model), flat(reference), atol=1e-6)
+for x, y in data[:2]:  # training goes on
+    optimizer.zero_grad()
+    backward(model, x[mine], y[mine])
+    optimizer.step()
+assert torch.equal(flat(model), hvd.broadcast(flat(model)))
+
+# Compression: by halves close to the mean, by codecs equal on all ranks.
+assert hvd.allreduce(torch.tensor([1.0, 3 * rank]), compression=hvd.Compression.fp16, name="x").tolist() == [1, 1.5]
+try:
+    hvd.allreduce(torch.ones(1), compression=hvd.Compression.int8)
+    raise AssertionError("int8 without error feedback")
+except ValueError as error:
+    assert "DistributedOptimizer" in str(error)
+for codec in (hvd.Compression.bf16, hvd.Compression.int8, hvd.Compression.topk(0.5)):
+    model, reference = make_model(0), make_model(0)
+    optimizer, plain = hvd.DistributedOptimizer(make_optimizer(model), compression=codec), make_optimizer(reference)
+    for x, y in data:
+        optimizer.zero_grad()
+        backward(model, x[mine], y[mine])
+        optimizer.step()
+        plain.zero_grad()
+        backward(reference, x, y)
+        plain.step()
+    error = (flat(model) - flat(reference)).norm() / flat(reference).norm()
+    assert torch.equal(flat(model), hvd.broadcast(flat(model))) and 0 < error < 0.1, (codec, error)
+try:
+    hvd.join()
+    raise AssertionError("join() with a codec")
+except ValueError as error:
+    assert "join() with compression" in str(error)
+
+
 # PyTorch's tensors as arrays of a session, without copies.
 def net(g):
     x, y = g.input("x", (8,)), g.input("y", dtype="i32")
