@@ -89,7 +89,7 @@ int64_t kolo_largest_slice(const kolo_graph *g, kolo_value w, int64_t multiple) 
     for (int a = 0; a < g->mesh.n_axes; a++) {
         const kolo_placement *p = &kolo_info(g, w)->placements.axis[a];
         const int64_t blocks = p->blocks > 0 ? p->blocks : 1, ranks = g->mesh.axes[a].size;
-        if (p->kind != KOLO_PLACEMENT_SHARDED) continue;
+        if (p->kind != KOLO_PLACEMENT_SHARDED || p->dim == KOLO_DIM_FLAT) continue;
         shape.dim[p->dim] = blocks * ((shape.dim[p->dim] / blocks + ranks - 1) / ranks);
     }
     for (int d = 0; d < shape.rank && d < 2; d++) {

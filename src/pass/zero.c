@@ -243,7 +243,8 @@ static void spread_blocks(zero *z, kolo_node *n, int32_t owner, const int64_t *c
     kolo_value blocks = n->out[0];
     kolo_tensor *tensor = &kolo_info(z->g, blocks)->tensor;
     for (int a = 0; a < mesh->n_axes; a++) {
-        if (is->axis[a].kind != KOLO_PLACEMENT_SHARDED) continue;
+        const bool range = is->axis[a].dim == KOLO_DIM_FLAT; /* level 3 */
+        if (is->axis[a].kind != KOLO_PLACEMENT_SHARDED || range) continue;
         sum.axis[a].kind = KOLO_PLACEMENT_PARTIAL;
         own = own * mesh->axes[a].size + kolo_mesh_coordinate(mesh, z->g->rank, a);
         parts *= mesh->axes[a].size;
