@@ -87,6 +87,10 @@ typedef struct kolo_session_opts {
     int64_t bucket_bytes; /* default KOLO_BUCKET_BYTES */
     bool reference_kernels;
     bool no_winograd;
+    /* Parameters and values in f64, by the reference kernels: to check a network or another
+     * implementation of it. Fields of its f32 inputs are f64, as outputs are. Not for files, data
+     * sets and kolo_fit. */
+    bool f64;
     bool keep_gradients; /* for kolo_session_get_gradient; takes memory for all of them */
     bool evaluate_only;  /* forward passes alone: no step, no gradients, no "loss" needed */
 } kolo_session_opts;
@@ -198,8 +202,9 @@ KOLO_API kolo_status kolo_session_evaluate_dataset(kolo_session *session,
 /* Computes the output `output` of the graph for a batch, as in evaluation, and copies it to `data`,
  * row-major, `bytes` long. Fields that this output does not depend on, such as labels, may be
  * missing. `shape` may be NULL, else it is set to the shape of the output; with `data` NULL that is
- * all. Outputs are f32 unless the graph computes another type. Not collective. ARG: no such output;
- * `bytes` is not its size (the message has shape and size). UNSUPPORTED: with `zero` 3. */
+ * all. Outputs are f32 (with `f64` f64) unless the graph computes another type. Not collective.
+ * ARG: no such output; `bytes` is not its size (the message has shape and size). UNSUPPORTED: with
+ * `zero` 3. */
 KOLO_API kolo_status kolo_session_predict(kolo_session *session, const kolo_batch *batch,
                                           const char *output, void *data, size_t bytes,
                                           kolo_shape *shape);

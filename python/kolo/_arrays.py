@@ -17,7 +17,7 @@ else:
 
 _CPU = 1  # DLPack's device type of main memory
 # The types that networks compute in: other floating-point numbers and integers are converted.
-_NAMES = {"float32": "f32", "uint8": "u8", "int32": "i32"}
+_NAMES = {"float32": "f32", "float64": "f64", "uint8": "u8", "int32": "i32"}
 
 
 def numpy() -> Any:
@@ -41,15 +41,15 @@ def as_array(data: Any) -> Array:
     return np.from_dlpack(data)  # type: ignore[no-any-return]
 
 
-def as_field(name: str, data: Any) -> Array:
-    """Contiguous f32, i32 or u8 values: integers that do not fit into i32 are refused."""
+def as_field(name: str, data: Any, real: str = "float32") -> Array:
+    """Contiguous f32 (or ``real``), i32 or u8 values: integers that do not fit into i32 are refused."""
     np = numpy()
     array = as_array(data)
-    if array.dtype.name in _NAMES:
+    if array.dtype.name in ("uint8", "int32", real):
         return np.ascontiguousarray(array)  # type: ignore[no-any-return]
     if array.dtype.kind not in "fiub":
         raise TypeError(f"field {name!r} has elements of type {array.dtype}: use numbers")
-    wanted = np.float32 if array.dtype.kind == "f" else np.int32
+    wanted = real if array.dtype.kind == "f" else np.int32
     converted = np.ascontiguousarray(array, dtype=wanted)
     if wanted is np.int32 and not (converted == array).all():
         raise ValueError(f"field {name!r} has integers that do not fit into 32 bits")
@@ -86,10 +86,10 @@ class Fields:
     """A kolo_batch or kolo_source of named arrays [samples, ...], which it keeps alive."""
 
     def __init__(self, structure: Any, arrays: Mapping[str, Any],
-                 normalize: Mapping[str, Tuple[Any, Any]]) -> None:
+                 normalize: Mapping[str, Tuple[Any, Any]], real: str = "float32") -> None:
         if not arrays:
             raise ValueError("no arrays: give one for each input")
-        self.arrays: Dict[str, Array] = {n: as_field(n, a) for n, a in arrays.items()}
+        self.arrays: Dict[str, Array] = {n: as_field(n, a, real) for n, a in arrays.items()}
         counts = {n: a.shape[0] if a.ndim else 0 for n, a in self.arrays.items()}
         for name in normalize:
             if name not in counts:

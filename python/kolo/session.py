@@ -209,7 +209,8 @@ class Session:
     ``schedule`` ("constant", "step", "cosine", "poly") with ``steps``, ``warmup_steps``, ``lr_min``,
     ``lr_power``, ``lr_step_factor``, ``lr_step_every``; ``precision`` ("f32", "bf16"), ``recompute``
     ("none", "cheap", "full"), ``algorithm``, ``bucket_bytes``, ``sparse_embedding``, ``sync_bn``,
-    ``keep_gradients``, ``evaluate_only``, ``reference_kernels``, ``no_winograd``.
+    ``keep_gradients``, ``evaluate_only``, ``reference_kernels``, ``no_winograd``; ``f64`` computes in
+    f64, to check a network: with ``step``, ``predict``, ``get``, ``set`` and ``gradient`` alone.
 
     Functions marked *collective* are called by all ranks in one order. A session is used by one thread
     at a time; others wait.
@@ -223,6 +224,7 @@ class Session:
         rest = _options.fill(opts.optimizer, rest, _OPTIMIZER_OPTIONS)
         _options.refuse("Session", rest, [*_SESSION_OPTIONS, *_OPTIMIZER_OPTIONS])
         self._comm, self._build, self._lock = comm, _Build(build), threading.RLock()
+        self._real = "f64" if opts.f64 else "f32"
         self._loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
         self._handle: Any = ctypes.c_void_p()
         _signals.use_alternate_stack()
@@ -275,7 +277,8 @@ class Session:
         if isinstance(batch, Batch):
             yield ctypes.byref(batch.value)
             return
-        held = _arrays.Fields(c.kolo_batch, {**(batch or {}), **fields}, normalize or {})
+        held = _arrays.Fields(c.kolo_batch, {**(batch or {}), **fields}, normalize or {},
+                              _arrays.FORMATS[self._real])
         yield ctypes.byref(held.value)
 
     def share(self, samples: int) -> slice:
@@ -414,7 +417,7 @@ class Session:
         shape, name = c.kolo_shape(), output.encode()
         with self._use() as handle, self._batch(batch, fields, normalize) as held:
             _lib.kolo_session_predict(handle, held, name, None, 0, ctypes.byref(shape))
-            array = _arrays.output(out, "f32", read_shape(shape))
+            array = _arrays.output(out, self._real, read_shape(shape))
             _lib.kolo_session_predict(handle, held, name, _arrays.address(array), array.nbytes,
                                       ctypes.byref(shape))
         return array

@@ -74,6 +74,37 @@ def test_values():
         assert session.share(12) == slice(0, 12)
 
 
+def test_f64():
+    """Values and gradients to the last digits; the parameters after a step; what there is not."""
+    wide, y = samples(6)
+    x = wide.astype(np.float32)
+    wide[:] = x
+    session = kolo.Session(two_layers, batch=6, lr=0.5, f64=True, keep_gradients=True)
+    assert all(dtype == "f64" for dtype, _ in session.tensors().values())
+    names = ("linear1.weight", "linear1.bias", "out.weight", "out.bias")
+    before = [session.get(n) for n in names]
+    loss, gradient, logits = reference(before, wide, y)
+    assert np.abs(session.predict("logits", x=wide) - logits).max() < 1e-14
+    assert abs(session.step(x=x, y=y)["loss"] - loss) < 1e-14  # f32 arrays are converted
+    found = session.gradient("out.weight")
+    assert found.dtype == np.float64 and np.abs(found - gradient).max() < 1e-15
+    assert np.abs(session.get("out.weight") - (before[2] - 0.5 * found)).max() < 1e-15
+    value = before[0] + 1e-12
+    session.set("linear1.weight", value)
+    assert (session.get("linear1.weight") == value).all()
+    text = "a session in f64 has no "
+    for what, call, *arguments in (("files", session.save, "none"), ("files", session.load, "none"),
+                                   ("files", session.load_partial, "none"),
+                                   ("files", session.export_onnx, "none"),
+                                   ("runs", session.fit, {"x": x, "y": y}),
+                                   ("loaders", session.loader, {"x": x, "y": y})):
+        expect(kolo.UnsupportedError, text + what, call, *arguments)
+    expect(kolo.ArgumentError, "u8 [4] for each sample, and the input of model", session.step,
+           x=np.zeros((6, 4), np.uint8), y=y)
+    expect(kolo.UnsupportedError, "f64 cannot be combined with precision bf16", kolo.Session, two_layers,
+           f64=True, precision="bf16")
+
+
 def test_copies():
     """Arrays of the right type and layout are not copied; others are converted."""
     x = np.zeros((3, 4), np.float32)

@@ -40,7 +40,7 @@ static kolo_train_opts job_options(const kolo_session_opts *o) {
         .seed = o->seed,
         .threads = o->threads,
         .loader_threads = o->loader_threads,
-        .reference_kernels = o->reference_kernels,
+        .reference_kernels = o->reference_kernels || o->f64,
         .no_winograd = o->no_winograd,
         .bucket_bytes = o->bucket_bytes,
         .recompute = o->recompute,
@@ -57,10 +57,16 @@ static kolo_status open_alone(const kolo_session_opts *o, const kolo_train_opts 
         return KOLO_FAIL(KOLO_ERR_ARG, "a %s schedule without an end: give `steps`",
                          kolo_lr_schedule_name(o->schedule));
     }
+    if (o->f64 && (o->precision != KOLO_PRECISION_F32 || o->sparse_embedding)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "f64 cannot be combined with %s: omit one of the two",
+                         o->sparse_embedding ? "sparse_embedding" : "precision bf16");
+    }
     KOLO_TRY(kolo_setup_open_steps(job, ranks, setup));
     setup->session.build = build;
     setup->session.build_arg = arg;
     setup->session.evaluate_only = o->evaluate_only;
+    setup->session.f64 = o->f64;
     setup->session.plan.keep_gradients = o->keep_gradients;
     setup->session.share = false; /* any rank may set parameters */
     return kolo_session_build(&setup->session, 1, graph);
@@ -112,6 +118,7 @@ static void describe(const kolo_session_opts *o, const kolo_setup *s, const kolo
         {"bucket_bytes", (double)s->opts.bucket_bytes},
         {"reference_kernels", s->opts.reference_kernels},
         {"no_winograd", s->opts.no_winograd},
+        {"f64", o->f64},
         {"keep_gradients", o->keep_gradients},
         {"evaluate_only", o->evaluate_only},
     };
@@ -209,6 +216,7 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, kolo_met
 kolo_status kolo_session_loader(const kolo_session *s, const kolo_dataset *dataset,
                                 const char *augment, int64_t epochs, kolo_loader **loader) {
     KOLO_TRY(check_session(s));
+    KOLO_TRY(kolo_session_check_f32(s, "loaders"));
     if (!dataset || !loader) {
         return KOLO_FAIL(KOLO_ERR_ARG, "no %s", dataset ? "place for a loader" : "data set");
     }

@@ -11,7 +11,8 @@ kolo_status kolo_session_build(const kolo_session_config *opts, int64_t batch, k
     const kolo_model *model = NULL;
     if (!opts->build) KOLO_TRY(kolo_model_find(opts->model, &model));
     kolo_graph *g;
-    KOLO_TRY(kolo_graph_create(NULL, &g));
+    const kolo_graph_opts graph_opts = {.dtype = opts->f64 ? KOLO_DTYPE_F64 : KOLO_DTYPE_F32};
+    KOLO_TRY(kolo_graph_create(&graph_opts, &g));
     kolo_model_opts model_opts = {
         .batch = batch,
         .sample = opts->sample,

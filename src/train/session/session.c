@@ -154,6 +154,12 @@ void kolo_session_destroy(kolo_session *s) {
     kolo_free(s);
 }
 
+kolo_status kolo_session_check_f32(const kolo_session *s, const char *what) {
+    if (!s->opts.f64) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "a session in f64 has no %s: use kolo_session_step, _get and _set", what);
+}
+
 kolo_status kolo_session_init(kolo_session *s, uint64_t seed) {
     s->seed = seed;
     s->steps = 0;

@@ -50,6 +50,7 @@ typedef struct kolo_session_config {
     const struct kolo_program_schedule *schedule; /* of the stages of a pipeline; NULL: 1f1b */
     int loader_threads;                           /* of a host, see kolo_train_opts */
     bool evaluate_only; /* forward pass alone: no gradients, optimizer or collectives */
+    bool f64;           /* the graph is of f64 */
     kolo_consistency consistency;
     bool served;              /* owners of the parameters update them; see kolo_session_connect */
     bool measure_buckets;     /* of gradients, see kolo_session_choose_buckets */
@@ -69,6 +70,9 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
 /* The graph of a model as its builder makes it, for `batch` samples. ARG: the model does not accept
  * these samples, labels or options. */
 kolo_status kolo_session_build(const kolo_session_config *opts, int64_t batch, kolo_graph **graph);
+
+/* UNSUPPORTED if the session is in f64, of which there is no `what` ("files", "runs"). */
+kolo_status kolo_session_check_f32(const kolo_session *session, const char *what);
 
 /* Draws the parameters from `seed` on every rank, then broadcasts those of rank 0. Collective. */
 kolo_status kolo_session_init(kolo_session *session, uint64_t seed);

@@ -40,7 +40,6 @@ static kolo_optimizer_opts optimizer_of(const setting *s) {
 
 static kolo_status build(kolo_graph *g, int64_t batch, void *arg) {
     const bool *sync = arg;
-    g->dtype = KOLO_DTYPE_F64;
     kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F64, kolo_shape_4(batch, 2, 4, 4));
     kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(batch));
     kolo_value w = kolo_param(g, "conv", kolo_shape_4(4, 2, 3, 3), kolo_init_fan_in(18));
@@ -108,6 +107,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .batch = kolo_part_count(GLOBAL, s->ranks * (s->accumulate ? s->accumulate : 1), 0),
         .accumulate = s->accumulate,
         .share = s->share,
+        .f64 = true,
         .plan = {.kernels = KOLO_KERNELS_REF,
                  .algorithm = s->algorithm,
                  .zero = s->zero,
