@@ -25,6 +25,9 @@
  *         Pascal VOC segmentation: JPEG images, and PNG masks with a class for each pixel. Keys
  *         size, classes, train and test (sets of images), masks (their folder)
  *
+ *     pack:FILE[,size=HxW]
+ *         both splits of another data set in one file: kolo_dataset_pack
+ *
  *     csv:FILE[,KEY=VALUE,...]
  *         a table of numbers, a sample in each row; or a folder with train.csv and test.csv. Keys
  *         target (name or number of its column; default the last), type (class or value), classes,
@@ -216,6 +219,21 @@ typedef struct kolo_verify_opts {
  * NULL. Blocks. ARG; NOMEM; IO: no thread. */
 KOLO_API kolo_status kolo_dataset_verify(const kolo_dataset *dataset, const kolo_verify_opts *opts,
                                          int64_t *damaged);
+
+/* ---- packing ---- */
+
+/* A zero field takes its default. */
+typedef struct kolo_pack_opts {
+    bool decoded;           /* images as they are in evaluation; default: their files */
+    bool no_train, no_test; /* leaves a split out */
+    bool replace;           /* a file that exists */
+} kolo_pack_opts;
+
+/* Packs the data set `spec` into one file, which the data set pack:FILE reads: images and tables,
+ * with a hash of each MiB. The file is complete or not there. ARG: other data; IO: the file exists,
+ * or cannot be written; the errors of opening and reading. */
+KOLO_API kolo_status kolo_dataset_pack(const char *spec, const kolo_pack_opts *opts,
+                                       const char *path);
 
 /* ---- ledgers ---- */
 

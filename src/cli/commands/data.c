@@ -1,4 +1,5 @@
-/* kolo data info | verify | head | ledger: data sets, and the samples that a run has used. */
+/* kolo data info | verify | head | pack | ledger: data sets, and the samples that a run has used.
+ */
 #include "kolo/data.h"
 
 #include "base/memory.h"
@@ -220,6 +221,19 @@ int cmd_data_head(kolo_options *o) {
     kolo_dataset_close(d);
     if (status == KOLO_OK && text.failed) status = KOLO_NOMEM(text.length);
     return print(status, &text);
+}
+
+/* ---- pack ---- */
+
+int cmd_data_pack(kolo_options *o) {
+    const int which = kolo_options_choice(o, "split");
+    const kolo_pack_opts opts = {.decoded = kolo_options_flag(o, "decoded"),
+                                 .no_train = which == KOLO_SPLIT_TEST,
+                                 .no_test = which == KOLO_SPLIT_TRAIN,
+                                 .replace = kolo_options_flag(o, "replace")};
+    if (!has_one(o, "a data set")) return 2;
+    const kolo_status status = kolo_dataset_pack(o->rest[0], &opts, kolo_options_text(o, "out"));
+    return status == KOLO_OK ? 0 : report_failure(status);
 }
 
 /* ---- ledger ---- */

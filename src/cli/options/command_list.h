@@ -44,6 +44,8 @@
       "Reads and decodes all samples and names those that are damaged; exits with 1 if there are any") \
     X(CMD_DATA_HEAD, cmd_data_head, "data head", "NAME[:ARG]",                                   \
       "Prints the first samples of an epoch: labels and statistics")                             \
+    X(CMD_DATA_PACK, cmd_data_pack, "data pack", "NAME[:ARG]",                                   \
+      "Packs a data set into one file with checksums, for --data pack:FILE")                     \
     X(CMD_DATA_LEDGER, cmd_data_ledger, "data ledger", "FILE",                                   \
       "Checks that a run has used each sample of an epoch once; exits with 1 if not")            \
     X(CMD_DUMP, cmd_dump, "dump", NULL,                                                          \

@@ -100,7 +100,11 @@ const kolo_option cli_options[] = {
     {.name = "split", .type = KOLO_OPTION_CHOICE, .choices = splits, .preset = "train",
      .commands = CMD_DATA_HEAD, .help = "samples of the data set"},
     {.name = "split", .type = KOLO_OPTION_CHOICE, .choices = verified, .preset = "both",
-     .commands = CMD_DATA_VERIFY, .help = "samples of the data set"},
+     .commands = CMD_DATA_VERIFY | CMD_DATA_PACK, .help = "samples of the data set"},
+    {.name = "decoded", .type = KOLO_OPTION_FLAG, .commands = CMD_DATA_PACK,
+     .help = "pack images as they are in evaluation, not their files: larger, and read without decoding"},
+    {.name = "replace", .type = KOLO_OPTION_FLAG, .commands = CMD_DATA_PACK,
+     .help = "replace the file --out if it exists"},
     {.name = "init", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE", .commands = CMD_TRAIN,
      .unset = "random, from the seed",
      .help = "initial weights: a .safetensors file with the names of Kolo, torchvision or Hugging "
@@ -489,6 +493,8 @@ const kolo_option cli_options[] = {
      .commands = CMD_PREDICT, .unset = "all", .help = "predict the first N samples"},
     {.name = "samples", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 1e6, .preset = "5",
      .commands = CMD_DATA_HEAD, .help = "print the first N samples of epoch 1"},
+    {.name = "out", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE",
+     .commands = CMD_DATA_PACK, .required = CMD_DATA_PACK, .help = "the file"},
     {.name = "out", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE",
      .commands = CMD_PREDICT, .unset = "standard output",
      .help = "file of JSON lines, one for each sample; or FILE.safetensors: the output of all "

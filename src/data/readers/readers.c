@@ -72,6 +72,13 @@ const kolo_reader kolo_readers[] = {
         .open = kolo_read_webdataset,
     },
     {
+        .name = "pack",
+        .argument = ":FILE[,size=224]",
+        .path = true,
+        .help = "another data set in one file, made by kolo data pack",
+        .open = kolo_read_pack,
+    },
+    {
         .name = "csv",
         .argument = ":FILE[,target=COLUMN,type=class,classes=N,split=0.1,seed=0] or :DIR",
         .path = true,

@@ -7,7 +7,7 @@
 extern const kolo_reader kolo_readers[];
 
 kolo_reader_open kolo_read_mnist, kolo_read_cifar10, kolo_read_cifar100, kolo_read_csv;
-kolo_reader_open kolo_read_folder, kolo_read_voc, kolo_read_webdataset;
+kolo_reader_open kolo_read_folder, kolo_read_pack, kolo_read_voc, kolo_read_webdataset;
 kolo_reader_open kolo_read_synthetic, kolo_read_synthetic_seg;
 kolo_reader_open kolo_read_tokens, kolo_read_synthetic_tokens;
 kolo_reader_open kolo_read_criteo, kolo_read_synthetic_clicks;

@@ -56,6 +56,7 @@ static void every_command_has_help(void **state) {
                                            "data info",
                                            "data verify",
                                            "data head",
+                                           "data pack",
                                            "data ledger",
                                            "bench sim",
                                            "predict"};

@@ -1,0 +1,228 @@
+/* Packed data sets: the samples and batches of the data set itself, damage, files that exist. */
+#include "base/compiler.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "data/batch.h"
+#include "data/dataset.h"
+#include "data/prefetch.h"
+#include "support/command.h"
+#include "support/folder.h"
+#include "support/support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CORPUS KOLO_SOURCE_DIR "/tests/fuzz/corpus/image/"
+
+/* Four images of all kinds for training, two for evaluation; the same as a segmentation set would
+ * have masks of other sizes. */
+static void make_folder(void) {
+    assert_int_equal(system("rm -rf set && mkdir -p set/train/a set/train/b set/val/b && cp " CORPUS
+                            "baseline.jpg " CORPUS "grey.png set/train/a && cp " CORPUS
+                            "cmyk.jpg " CORPUS "palette.png set/train/b && cp " CORPUS
+                            "rgba.png " CORPUS "rgb16.png set/val/b"),
+                     0);
+}
+
+/* A set whose images are its masks. */
+static void make_voc(void) {
+    assert_int_equal(
+        system("rm -rf voc && mkdir -p voc/JPEGImages voc/SegmentationClass "
+               "voc/ImageSets/Segmentation && for i in a b c; do cp " CORPUS
+               "palette.png voc/JPEGImages/$i.jpg; cp " CORPUS
+               "palette.png voc/SegmentationClass/$i.png; done && cd voc/ImageSets/Segmentation && "
+               "printf 'a\\nb\\n' >train.txt && printf 'c\\n' >val.txt"),
+        0);
+}
+
+static kolo_loader *loader_of(const kolo_dataset *d, const char *augment) {
+    kolo_loader_opts opts = {.dataset = d, .global_batch = 3, .seed = 5, .end = 9, .threads = 2};
+    kolo_loader *loader;
+    ASSERT_OK(kolo_augment_parse(augment, &opts.augment));
+    ASSERT_OK(kolo_loader_create(&opts, &loader));
+    return loader;
+}
+
+static void assert_same_batches(const kolo_dataset *one, const kolo_dataset *other,
+                                const char *augment) {
+    kolo_loader *a = loader_of(one, augment), *b = loader_of(other, augment);
+    for (;;) {
+        kolo_batch x, y;
+        ASSERT_OK(kolo_loader_next(a, &x));
+        ASSERT_OK(kolo_loader_next(b, &y));
+        assert_int_equal(x.count, y.count);
+        if (x.global_count == 0) break;
+        for (int f = 0; f < 2; f++) {
+            assert_memory_equal(x.data[f], y.data[f],
+                                (size_t)x.count * kolo_field_bytes(&x.fields[f]));
+        }
+    }
+    kolo_loader_destroy(a);
+    kolo_loader_destroy(b);
+}
+
+static void assert_same(const char *spec, const char *packed, const char *augment) {
+    for (int s = 0; s < 2; s++) {
+        kolo_dataset *one, *other;
+        ASSERT_OK(kolo_dataset_open(spec, (kolo_split)s, &one));
+        ASSERT_OK(kolo_dataset_open(packed, (kolo_split)s, &other));
+        const kolo_dataset_info *a = kolo_dataset_describe(one), *b = kolo_dataset_describe(other);
+        assert_string_equal(a->name, b->name);
+        assert_int_equal(a->count, b->count);
+        assert_int_equal(a->classes, b->classes);
+        for (int f = 0; f < 2; f++) {
+            assert_string_equal(a->fields[f].name, b->fields[f].name);
+            assert_int_equal(a->fields[f].dtype, b->fields[f].dtype);
+            assert_true(kolo_shape_equal(&a->fields[f].shape, &b->fields[f].shape));
+            assert_memory_equal(a->fields[f].mean, b->fields[f].mean, sizeof a->fields[f].mean);
+            assert_memory_equal(a->fields[f].std, b->fields[f].std, sizeof a->fields[f].std);
+        }
+        assert_same_batches(one, other, "");
+        if (augment) assert_same_batches(one, other, augment);
+        kolo_dataset_close(one);
+        kolo_dataset_close(other);
+    }
+}
+
+static void packed_sets_are_the_sets(void **state) {
+    static const struct {
+        const char *spec, *packed, *augment;
+        bool decoded;
+    } cases[] = {
+        {"synthetic:N=20,test=7,shape=1x5x4,classes=3", "pack:p", "flip,crop=1", false},
+        {"synthetic:N=60,test=7,shape=3x100x100,classes=3", "pack:p", "flip", false}, /* 2 blocks */
+        {"synthetic-seg:N=7,test=2,shape=3x12x10,classes=3", "pack:p", "flip,crop=2", false},
+        {"csv:t.csv,split=0.4", "pack:p", NULL, false},
+        {"csv:t.csv,type=value", "pack:p", NULL, true},
+        {"folder:set,size=9", "pack:p", "resized-crop,flip", false},
+        {"folder:set,size=7", "pack:p,size=7", "scale=0.5:2", false}, /* packed with 9 */
+        {"folder:set,size=9", "pack:p", "flip", true},
+        {"voc:voc,size=8x9,classes=255", "pack:p", "scale=0.5:2,flip", false},
+        {"voc:voc,size=8x9,classes=255", "pack:p", "flip", true},
+    };
+    make_folder();
+    make_voc();
+    ASSERT_OK(kolo_file_write("t.csv", "1.5,0\n2.5,1\n3.5,0\n4.5,1\n5.5,0\n", 30));
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        const kolo_pack_opts opts = {.decoded = cases[i].decoded, .replace = true};
+        const bool other = strstr(cases[i].packed, "size");
+        ASSERT_OK(kolo_dataset_pack(other ? "folder:set,size=9" : cases[i].spec, &opts, "p"));
+        assert_same(cases[i].spec, cases[i].packed, cases[i].augment);
+    }
+}
+
+static void fails(const char *spec, kolo_split split, kolo_status status, const char *text) {
+    kolo_dataset *d = NULL;
+    static uint8_t x[1 << 16];
+    static int32_t y[1 << 12];
+    kolo_status found = kolo_dataset_open(spec, split, &d);
+    for (int64_t i = 0; found == KOLO_OK && i < kolo_dataset_describe(d)->count; i++) {
+        found = kolo_dataset_gather(d, &i, 1, (void *const[]){x, y});
+    }
+    assert_int_equal(found, status);
+    if (!strstr(kolo_last_error(), text)) fail_msg("%s", kolo_last_error());
+    kolo_dataset_close(d);
+}
+
+/* Any byte of the data that changes is found when its block is used, and any of the header. */
+static void damage_is_named(void **state) {
+    char *bytes;
+    size_t length;
+    uint64_t header;
+    make_folder();
+    for (int decoded = 0; decoded < 2; decoded++) {
+        const kolo_pack_opts opts = {.decoded = decoded, .replace = true};
+        ASSERT_OK(kolo_dataset_pack("folder:set,size=9", &opts, "p"));
+        ASSERT_OK(kolo_file_read("p", 1 << 20, &bytes, &length));
+        memcpy(&header, bytes, sizeof header);
+        for (size_t at = 8 + header; at < length; at += 1 + length / 40) {
+            bool found = false;
+            bytes[at] ^= 4;
+            ASSERT_OK(kolo_file_write("bad", bytes, length));
+            for (int s = 0; s < 2; s++) {
+                kolo_dataset *d;
+                int64_t damaged = 1;
+                kolo_status status = kolo_dataset_open("pack:bad", (kolo_split)s, &d);
+                if (status == KOLO_OK) ASSERT_OK(kolo_dataset_verify(d, NULL, &damaged));
+                if (status == KOLO_OK) kolo_dataset_close(d);
+                if (status != KOLO_OK) assert_non_null(strstr(kolo_last_error(), "damaged"));
+                found |= status != KOLO_OK || damaged > 0;
+            }
+            assert_true(found);
+            bytes[at] ^= 4;
+        }
+        ASSERT_OK(kolo_file_write("bad", bytes, length - 1));
+        fails("pack:bad", KOLO_SPLIT_TRAIN, KOLO_ERR_FORMAT, "truncated or damaged");
+        char *version = strstr(bytes + 8, "\"kolo_pack\":\"1\"");
+        assert_non_null(version);
+        version[13] = '9';
+        ASSERT_OK(kolo_file_write("bad", bytes, length));
+        fails("pack:bad", KOLO_SPLIT_TRAIN, KOLO_ERR_UNSUPPORTED,
+              "bad: a packed data set of version 9");
+        kolo_free(bytes);
+    }
+    fails("pack:p,size=5", KOLO_SPLIT_TRAIN, KOLO_ERR_ARG, "leave size= out");
+    fails("pack:none", KOLO_SPLIT_TRAIN, KOLO_ERR_IO, "none");
+    fails("pack:" KOLO_SOURCE_DIR "/tests/golden/order_1.safetensors", KOLO_SPLIT_TRAIN,
+          KOLO_ERR_FORMAT, "no packed data set: give a file of kolo data pack");
+}
+
+static void files_are_replaced_on_request_only(void **state) {
+    static const char spec[] = "synthetic:N=4,test=2,shape=1x2x2,classes=2";
+    char *bytes;
+    size_t length;
+    ASSERT_OK(kolo_file_write("mine", "mine", 4));
+    assert_int_equal(kolo_dataset_pack(spec, NULL, "mine"), KOLO_ERR_IO);
+    assert_string_equal(kolo_last_error(),
+                        "mine exists: choose another file, or replace it (--replace)");
+    ASSERT_OK(kolo_file_read("mine", 100, &bytes, &length));
+    assert_string_equal(bytes, "mine");
+    kolo_free(bytes);
+    assert_int_equal(test_run("data pack synthetic:N=4,test=2,shape=1x2x2 --out mine"), 1);
+    assert_int_equal(test_run("data pack synthetic:N=4,test=2,shape=1x2x2 --out mine --replace"),
+                     0);
+    assert_int_equal(test_run("data pack synthetic:N=4,test=2 --out part --split train"), 0);
+    fails("pack:part", KOLO_SPLIT_TEST, KOLO_ERR_ARG, "part: no test split");
+    assert_int_equal(test_run("data verify pack:mine"), 0);
+    /* A data set that cannot be read or packed leaves no file. */
+    make_folder();
+    ASSERT_OK(kolo_file_write("set/train/a/z.png", "none", 4));
+    assert_int_equal(kolo_dataset_pack("folder:set", &(kolo_pack_opts){.decoded = true}, "q"),
+                     KOLO_ERR_FORMAT);
+    ASSERT_OK(kolo_file_write("words", "many words for a window of text", 31));
+    assert_true(kolo_dataset_pack("text:words", NULL, "q") != KOLO_OK);
+    assert_false(kolo_file_exists("q"));
+}
+
+static void failing_memory_is_reported(void **state) {
+    static const char spec[] = "synthetic:N=4,test=2,shape=1x2x2,classes=2";
+    kolo_status status = KOLO_ERR_NOMEM;
+    long nth = 1;
+    for (; status != KOLO_OK && nth < 500; nth++) {
+        kolo_alloc_fail_nth(nth);
+        status = kolo_dataset_pack(spec, &(kolo_pack_opts){.replace = true}, "m");
+        kolo_alloc_fail_nth(0);
+        assert_true(status == KOLO_OK || status == KOLO_ERR_NOMEM || status == KOLO_ERR_IO);
+    }
+    assert_true(status == KOLO_OK && nth > 10);
+    status = KOLO_ERR_NOMEM;
+    for (nth = 1; status == KOLO_ERR_NOMEM && nth < 500; nth++) {
+        kolo_dataset *d;
+        kolo_alloc_fail_nth(nth);
+        status = kolo_dataset_open("pack:m", KOLO_SPLIT_TRAIN, &d);
+        kolo_alloc_fail_nth(0);
+        if (status == KOLO_OK) kolo_dataset_close(d);
+    }
+    assert_true(status == KOLO_OK && nth > 4);
+}
+
+TEST_MAIN(test_pack) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(packed_sets_are_the_sets),
+        cmocka_unit_test(damage_is_named),
+        cmocka_unit_test(files_are_replaced_on_request_only),
+        cmocka_unit_test(failing_memory_is_reported),
+    };
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
+}
