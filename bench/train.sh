@@ -6,8 +6,8 @@
 # Images have the model's usual size unless SIZE is set. PYTHON selects the PyTorch (default /usr/bin/python3).
 # PyTorch's defaults are tried first, then a malloc that keeps its pages, the other layout, and each
 # OPENBLAS_CORETYPE of CORES that this processor supports; the fastest combination is used in the rounds, and every
-# trial is printed. Kolo autotunes its kernels beforehand, as with --autotune on, unless TUNE=0. `gpt` is a gpt2
-# of 6 layers, width 384, 256 tokens, vocabulary 8192.
+# trial is printed. Kolo autotunes its kernels beforehand, as with --autotune on, unless TUNE=0. `gpt` is a gpt2 and
+# `llama` a llama of 6 layers, width 384, 256 tokens, vocabulary 8192.
 set -eu
 model=${1:-lenet} batch=${2:-64} threads=${3:-1} rounds=${4:-5}
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -36,7 +36,10 @@ torch() {
 }
 
 ours=$model
-[ "$model" != gpt ] || ours=gpt2:layers=6,width=384,heads=6,context=256,vocab=8192,dropout=0
+case $model in
+gpt) ours=gpt2:layers=6,width=384,heads=6,context=256,vocab=8192,dropout=0 ;;
+llama) ours=llama:layers=6,width=384,heads=6,kv_heads=6,mlp=1024,context=256,vocab=8192 ;;
+esac
 
 kolo() {
     set -- --model "$ours" --batch "$batch" --threads "$threads" --steps "$1" --momentum 0.9 --json -

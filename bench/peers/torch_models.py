@@ -199,6 +199,116 @@ class Gpt(nn.Module):
         return self.head(self.norm(x)).flatten(0, 1)
 
 
+class InvertedResidual(nn.Module):
+    def __init__(self, i, o, stride, expand):
+        super().__init__()
+        inside = i * expand
+        layer = lambda i, o, k, stride=1, groups=1: nn.Sequential(
+            nn.Conv2d(i, o, k, stride, k // 2, groups=groups, bias=False), nn.BatchNorm2d(o),
+            nn.ReLU6(inplace=True))
+        self.body = nn.Sequential(
+            *([layer(i, inside, 1)] if expand > 1 else []),
+            layer(inside, inside, 3, stride, inside), ConvNorm(inside, o, 1, relu=False))
+        self.add = stride == 1 and i == o
+
+    def forward(self, x):
+        return x + self.body(x) if self.add else self.body(x)
+
+
+def mobilenet_v2(classes=1000):
+    outer = lambda i, o, k, stride: [conv(i, o, k, stride, k // 2), nn.BatchNorm2d(o),
+                                     nn.ReLU6(inplace=True)]
+    layers, inputs = outer(3, 32, 3, 2), 32
+    for expand, outputs, count, stride in ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2),
+                                           (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)):
+        for i in range(count):
+            layers.append(InvertedResidual(inputs, outputs, stride if i == 0 else 1, expand))
+            inputs = outputs
+    return nn.Sequential(*layers, *outer(inputs, 1280, 1, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                         nn.Dropout(0.2), nn.Linear(1280, classes))
+
+
+def attend(qkv, heads, causal):
+    """Of [N,T,3 heads D], by PyTorch's fused attention: [N,T,heads D]."""
+    b, t, c = qkv.shape
+    q, k, v = qkv.view(b, t, 3, heads, c // 3 // heads).permute(2, 0, 3, 1, 4)
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    return y.transpose(1, 2).reshape(b, t, c // 3)
+
+
+class VitBlock(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        x = x + self.proj(attend(self.qkv(self.norm1(x)), self.heads, False))
+        return x + self.mlp(self.norm2(x))
+
+
+class Vit(nn.Module):
+    """vit_tiny: patches of 16x16, 12 layers of width 192."""
+
+    def __init__(self, size=224, width=192, layers=12, heads=3, classes=1000):
+        super().__init__()
+        self.cut = nn.Conv2d(3, width, 16, 16)
+        self.first = nn.Parameter(torch.zeros(1, 1, width))
+        self.places = nn.Parameter(torch.randn(1, 1 + (size // 16) ** 2, width) * 0.02)
+        self.blocks = nn.Sequential(*(VitBlock(width, heads) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, classes)
+
+    def forward(self, x):
+        x = self.cut(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.first.expand(x.shape[0], -1, -1), x], 1) + self.places
+        return self.head(self.norm(self.blocks(x))[:, 0])
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, width, heads, mlp):
+        super().__init__()
+        line = lambda i, o: nn.Linear(i, o, bias=False)
+        self.heads = heads
+        self.norm1, self.norm2 = nn.RMSNorm(width, eps=1e-5), nn.RMSNorm(width, eps=1e-5)
+        self.q, self.k, self.v, self.o = (line(width, width) for _ in range(4))
+        self.gate, self.up, self.down = line(width, mlp), line(width, mlp), line(mlp, width)
+
+    def forward(self, x, cos, sin):
+        b, t, c = x.shape
+        split = lambda y: y.view(b, t, self.heads, c // self.heads).transpose(1, 2)
+
+        def rotated(y):
+            low, high = y.chunk(2, -1)
+            return y * cos + torch.cat([-high, low], -1) * sin
+
+        h = self.norm1(x)
+        y = F.scaled_dot_product_attention(rotated(split(self.q(h))), rotated(split(self.k(h))),
+                                           split(self.v(h)), is_causal=True)
+        x = x + self.o(y.transpose(1, 2).reshape(b, t, c))
+        h = self.norm2(x)
+        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+
+class Llama(nn.Module):
+    def __init__(self, vocab=8192, width=384, layers=6, heads=6, mlp=1024, length=256):
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(vocab, width), nn.Linear(width, vocab, bias=False)
+        self.blocks = nn.ModuleList(LlamaBlock(width, heads, mlp) for _ in range(layers))
+        self.norm = nn.RMSNorm(width, eps=1e-5)
+        each = width // heads
+        angle = torch.outer(torch.arange(length), 10000.0 ** (-torch.arange(0, each, 2) / each))
+        self.register_buffer("cos", torch.cat([angle, angle], -1).cos())
+        self.register_buffer("sin", torch.cat([angle, angle], -1).sin())
+
+    def forward(self, tokens):
+        x = self.tokens(tokens)
+        for block in self.blocks:
+            x = block(x, self.cos, self.sin)
+        return self.head(self.norm(x)).flatten(0, 1)
+
+
 def images(channels, size, classes):
     return lambda b: (torch.randn(b, channels, size, size), torch.randint(classes, (b,)))
 
@@ -225,6 +335,9 @@ def make(name, size=0):
             torch.randint(21, (b, size or 256, size or 256)))),
         "lstm_lm": (LstmLm, tokens(10000, 64)),
         "gpt": (Gpt, tokens(8192, 256)),
+        "llama": (Llama, tokens(8192, 256)),
+        "mobilenet_v2": (mobilenet_v2, photos),
+        "vit_tiny": (lambda: Vit(size or 224), photos),
     }
     if name not in table:
         sys.exit(f"torch_models: no net \"{name}\" here: one of {', '.join(table)}")
@@ -235,7 +348,8 @@ def make(name, size=0):
 if __name__ == "__main__":
     counts = {"lenet": 61706, "alexnet": 61100840, "vgg16": 138357544, "googlenet": 6624904,
               "resnet18": 11689512, "resnet34": 21797672, "resnet50": 25557032,
-              "resnet101": 44549160, "deeplabv3_resnet101": 58630997}
+              "resnet101": 44549160, "deeplabv3_resnet101": 58630997,
+              "mobilenet_v2": 3504872, "vit_tiny": 5717416, "llama": 16913280}
     for name, count in counts.items():
         have = sum(p.numel() for p in make(name)[0].parameters())
         print(name, have, "ok" if have == count else f"WRONG: {count} expected")
