@@ -31,14 +31,6 @@ static kolo_value unit(kolo_graph *g, kolo_value x, double eps) {
     return kolo_mul(g, x, kolo_rsqrt(g, kolo_add_number(g, square, eps)));
 }
 
-kolo_value kolo_rms_norm(kolo_graph *g, kolo_value x, const char *name, double eps) {
-    const kolo_shape shape = kolo_value_shape(g, x);
-    if (!name || shape.rank < 1) return refuse(g, "rms_norm: give a name, and x of [...,C]");
-    const kolo_shape channels = kolo_shape_1(shape.dim[shape.rank - 1]);
-    kolo_value y = unit(g, x, eps != 0 ? eps : 1e-6);
-    return kolo_mul(g, y, vector(g, name, "weight", channels, KOLO_INIT_ONE));
-}
-
 kolo_value kolo_group_norm(kolo_graph *g, kolo_value x, const char *name, int64_t groups,
                            double eps) {
     const kolo_shape shape = kolo_value_shape(g, x);

@@ -1,6 +1,9 @@
 /* Layer normalization over the last dimension: each row has mean 0 and variance 1 before a scale
  * and an offset per channel. Ba, Kiros, Hinton, "Layer normalization", 2016. What the gradient
- * needs of the forward pass are the rows' means and 1 / standard deviations. */
+ * needs of the forward pass are the rows' means and 1 / standard deviations.
+ *
+ * Root mean square normalization: each row has mean square 1 before a scale per channel. Zhang,
+ * Sennrich, "Root mean square layer normalization", 2019. */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
@@ -49,14 +52,40 @@ static kolo_status bwd_shape(kolo_shape_query *q) {
     return kolo_rule_out(q, 2, q->in[2].dtype, q->in[2].shape);
 }
 
+static kolo_status rms_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ff"));
+    KOLO_TRY(check_channels(q, 0, 1));
+    if (!(q->attr[KOLO_LAYER_NORM_EPS].f >= 0)) return KOLO_RULE_FAIL(q, "eps must be 0 or more");
+    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape));
+    return kolo_rule_out(q, 1, kolo_dtype_wide(q->in[0].dtype), rows_of(q->in[0].shape));
+}
+
+static kolo_status rms_bwd_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ffff"));
+    KOLO_TRY(kolo_rule_same(q, 0, 1));
+    KOLO_TRY(check_channels(q, 1, 2));
+    kolo_shape rows = rows_of(q->in[1].shape);
+    if (!kolo_shape_equal(&q->in[3].shape, &rows)) {
+        return KOLO_RULE_FAIL(q, "input 3 must be x without its last dimension");
+    }
+    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, q->in[1].shape));
+    return kolo_rule_out(q, 1, q->in[2].dtype, q->in[2].shape);
+}
+
+/* The statistics, outputs 1 and on, have no gradient. */
+static bool refuse_statistics(kolo_graph *g, const kolo_node *n, const kolo_value *d_out) {
+    bool asked = false;
+    for (int i = 1; i < n->n_out; i++) asked |= kolo_value_ok(d_out[i]);
+    if (!asked) return false;
+    kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                                       "%s: its statistics outputs are not differentiable",
+                                       n->op->name));
+    return true;
+}
+
 static void norm_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
                       kolo_value *d_in) {
-    if (kolo_value_ok(d_out[1]) || kolo_value_ok(d_out[2])) {
-        kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                                           "layer_norm: its statistics outputs are not "
-                                           "differentiable"));
-        return;
-    }
+    if (refuse_statistics(g, n, d_out)) return;
     const kolo_value in[] = {d_out[0], n->in[0], n->in[1], n->out[1], n->out[2]};
     kolo_value out[KOLO_MAX_IO];
     kolo_graph_add(g, &kolo_op_layer_norm_bwd, in, 5, NULL, out);
@@ -65,8 +94,23 @@ static void norm_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out
     }
 }
 
+static void rms_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
+                     kolo_value *d_in) {
+    if (refuse_statistics(g, n, d_out)) return;
+    const kolo_value in[] = {d_out[0], n->in[0], n->in[1], n->out[1]};
+    kolo_value out[KOLO_MAX_IO];
+    kolo_graph_add(g, &kolo_op_rms_norm_bwd, in, 4, NULL, out);
+    for (int i = 0; i < 2; i++) {
+        if (wants[i]) d_in[i] = out[i];
+    }
+}
+
 static kolo_cost norm_cost(const kolo_shape_query *q) {
     return (kolo_cost){8.0 * (double)kolo_shape_count(&q->in[0].shape), kolo_query_bytes(q)};
+}
+
+static kolo_cost rms_cost(const kolo_shape_query *q) {
+    return (kolo_cost){4.0 * (double)kolo_shape_count(&q->in[0].shape), kolo_query_bytes(q)};
 }
 
 const kolo_op kolo_op_layer_norm = {
@@ -97,7 +141,36 @@ const kolo_op kolo_op_layer_norm_bwd = {
     .samples = {.in = 0x1bu, .out = 0x1u, .sums = 0x6u},
 };
 
-/* ---- builder ---- */
+const kolo_op kolo_op_rms_norm = {
+    .name = "rms_norm",
+    .index = "*C,C->*C,*",
+    .min_in = 2,
+    .max_in = 2,
+    .layout = {.in = "ap", .out = "ap"},
+    .attrs = attrs,
+    .shape = rms_shape,
+    .grad = rms_grad,
+    .cost = rms_cost,
+    .cheap = true,
+    .bf16 = 1u << 0,
+    .samples = {.in = 0x1u, .out = 0x3u},
+};
+const kolo_op kolo_op_rms_norm_bwd = {
+    .name = "rms_norm_bwd",
+    .index = "*C,*C,C,*->*C,C",
+    .linear = 0x1u,
+    .min_in = 4,
+    .max_in = 4,
+    .layout = {.in = "aapp", .out = "ap"},
+    .attrs = no_attrs,
+    .shape = rms_bwd_shape,
+    .cost = norm_cost,
+    .overwrite = 1u << 0 | 1u << 1,
+    .bf16 = 1u << 0 | 1u << 1,
+    .samples = {.in = 0xbu, .out = 0x1u, .sums = 0x2u},
+};
+
+/* ---- builders ---- */
 
 static kolo_value vector(kolo_graph *g, const char *name, const char *suffix, int64_t channels,
                          kolo_init_kind init) {
@@ -111,12 +184,23 @@ static kolo_value vector(kolo_graph *g, const char *name, const char *suffix, in
     return v;
 }
 
+/* The last dimension of x; 1 if x has none, which the op's rule refuses. */
+static int64_t channels_of(const kolo_graph *g, kolo_value x) {
+    if (!kolo_value_is_of(g, x)) return 1;
+    const kolo_shape *s = &kolo_info(g, x)->tensor.shape;
+    return s->rank >= 1 ? s->dim[s->rank - 1] : 1;
+}
+
 kolo_value kolo_layer_norm(kolo_graph *g, kolo_value x, const char *name, double eps) {
-    bool known = kolo_value_is_of(g, x) && kolo_info(g, x)->tensor.shape.rank >= 1;
-    kolo_shape s = known ? kolo_info(g, x)->tensor.shape : kolo_shape_1(1); /* the rule refuses x */
-    int64_t channels = s.dim[s.rank - 1];
+    const int64_t channels = channels_of(g, x);
     const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_LAYER_NORM_EPS].f = eps != 0 ? eps : 1e-5};
     const kolo_value in[] = {x, vector(g, name, "weight", channels, KOLO_INIT_ONE),
                              vector(g, name, "bias", channels, KOLO_INIT_ZERO)};
     return kolo_graph_add1(g, &kolo_op_layer_norm, in, 3, attr);
+}
+
+kolo_value kolo_rms_norm(kolo_graph *g, kolo_value x, const char *name, double eps) {
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_LAYER_NORM_EPS].f = eps != 0 ? eps : 1e-6};
+    const kolo_value in[] = {x, vector(g, name, "weight", channels_of(g, x), KOLO_INIT_ONE)};
+    return kolo_graph_add1(g, &kolo_op_rms_norm, in, 2, attr);
 }

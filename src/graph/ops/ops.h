@@ -102,7 +102,8 @@ enum { KOLO_GELU_TANH, KOLO_GELU_BWD_BIAS };
 
 /* layer_norm: x [...,C], gamma, beta [C] -> y = gamma (x - mean) rstd + beta, mean, rstd [...] with
  * rstd = 1 / sqrt(variance + eps). layer_norm_bwd: dy, x, gamma, mean, rstd -> dx, dgamma, dbeta.
- */
+ * rms_norm: x, gamma -> y = gamma x rstd, rstd = 1 / sqrt(mean square + eps). rms_norm_bwd: dy, x,
+ * gamma, rstd -> dx, dgamma. */
 enum { KOLO_LAYER_NORM_EPS };
 
 /* embedding: w [V,C], ids i32 [N,T], [p [P,C]] -> y [N,T,C] with y[n,t] = w[ids[n,t]] + p[t]. An id
@@ -445,6 +446,8 @@ enum {
     X(mul)                              \
     X(layer_norm)                       \
     X(layer_norm_bwd)                   \
+    X(rms_norm)                         \
+    X(rms_norm_bwd)                     \
     X(embedding)                        \
     X(embedding_bwd)                    \
     X(embedding_bwd_rows)               \

@@ -82,6 +82,8 @@
     X(mul)                              \
     X(layer_norm)                       \
     X(layer_norm_bwd)                   \
+    X(rms_norm)                         \
+    X(rms_norm_bwd)                     \
     X(embedding)                        \
     X(embedding_bwd)                    \
     X(embedding_bwd_rows)               \

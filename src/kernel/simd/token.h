@@ -1,18 +1,7 @@
 #pragma once
-/* Kernels on rows of channels, one per token: layer normalization, embeddings, row-sparse
- * updates. */
+/* Kernels on rows of channels, one per token: embeddings, row-sparse updates. */
 
 #include "kernel/simd/simd.h"
-
-/* Parallel over rows; layer_norm_sums: over slices of channels. */
-typedef struct kolo_simd_layer_norm_job {
-    int64_t rows, channels;
-    float eps;
-    const float *x, *gamma, *beta, *dy;
-    float *mean, *rstd;
-    float *out; /* y; dx */
-    float *dgamma, *dbeta;
-} kolo_simd_layer_norm_job;
 
 typedef struct kolo_simd_embedding_job { /* parallel over tokens; embedding_bwd: slices of channels;
                                           * position_bwd: positions */
@@ -36,7 +25,6 @@ typedef struct kolo_simd_rows_job { /* parallel over rows */
 
 typedef struct kolo_simd_token_table {
     kolo_kernel_loop sum_rows, sgd_rows, adam_rows;
-    kolo_kernel_loop layer_norm, layer_norm_bwd, layer_norm_sums;
     kolo_kernel_loop embedding, embedding_bwd, position_bwd;
 } kolo_simd_token_table;
 KOLO_ISA_TABLE(kolo_simd_token_table, kolo_simd_token);

@@ -165,6 +165,20 @@ static kolo_status layer_norm(call *c) {
     return KOLO_OK;
 }
 
+/* Composed: RMSNormalization is of opset 23. */
+static kolo_status rms_norm(call *c) {
+    const int64_t last = -1;
+    const char *m = onnx_emit(c->w, "Mul", NULL, c->in[0], c->in[0], NULL);
+    m = onnx_emit(c->w, "ReduceMean", NULL, m, onnx_int_list(c->w, &last, 1), NULL);
+    onnx_add_int(c->w, "keepdims", 1);
+    const char *eps = onnx_number_constant(c->w, real(c, KOLO_LAYER_NORM_EPS));
+    m = onnx_emit(c->w, "Add", NULL, m, eps, NULL);
+    m = onnx_emit(c->w, "Sqrt", NULL, m, NULL, NULL);
+    m = onnx_emit(c->w, "Div", NULL, c->in[0], m, NULL);
+    onnx_emit(c->w, "Mul", c->out, m, c->in[1], NULL);
+    return KOLO_OK;
+}
+
 static kolo_status embedding(call *c) {
     const bool positions = c->n->n_in > 2;
     const char *y = onnx_emit(c->w, "Gather", positions ? NULL : c->out, c->in[0], c->in[1], NULL);
@@ -543,6 +557,7 @@ static const struct {
     {&kolo_op_bias, bias, NULL},
     {&kolo_op_batch_norm_infer, batch_norm, NULL},
     {&kolo_op_layer_norm, layer_norm, NULL},
+    {&kolo_op_rms_norm, rms_norm, NULL},
     {&kolo_op_embedding, embedding, NULL},
     {&kolo_op_matmul, matmul, NULL},
     {&kolo_op_causal_mask, causal_mask, NULL},

@@ -317,12 +317,13 @@ kolo_status onnx_map_layer_norm(onnx_call *c) {
     for (int i = 1; i < c->n_out; i++) {
         if (*c->node->output[i]) return ONNX_FAIL(c, "its output %d, a statistic", i);
     }
-    const bool fast = centre && axis == s.rank - 1 && s.rank >= 2 && offset.id >= 0 &&
+    const bool fast = axis == s.rank - 1 && s.rank >= 2 && (!centre || offset.id >= 0) &&
                       of_scale.rank == 1 && of_scale.dim[0] == s.dim[axis];
     if (fast) {
         const kolo_value in[] = {x, scale, offset};
         const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_LAYER_NORM_EPS].f = eps};
-        return onnx_set(c, 0, kolo_graph_add1(c->g, &kolo_op_layer_norm, in, 3, attr));
+        const kolo_op *op = centre ? &kolo_op_layer_norm : &kolo_op_rms_norm;
+        return onnx_set(c, 0, kolo_graph_add1(c->g, op, in, centre ? 3 : 2, attr));
     }
     for (int d = axis; d < s.rank; d++) axes[d - axis] = d;
     kolo_value y = kolo_mul(c->g, normalized(c->g, x, axes, s.rank - axis, eps, centre), scale);

@@ -163,7 +163,7 @@ static void refusals_name_op_and_reason(void **state) {
         {permute_twice, "permute: dimension 2 of the result"},
         {transpose_beside, "permute: dimension 0 of the result"},
         {group_uneven, "group_norm: give x of [N,C,...] and a number of groups that divides C"},
-        {rms_nameless, "rms_norm: give a name"},
+        {rms_nameless, "no name; give it one"},
         {shuffle_tokens, "pixel_shuffle: give x of [N,C,H,W]"},
         {heads_uneven, "cross_attention: give q of [N,T,heads D]"},
         {rotary_odd, "rotary: 4 channels do not divide into 4 heads of an even width"},

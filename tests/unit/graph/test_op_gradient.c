@@ -237,6 +237,8 @@ static const gradient_case cases[] = {
      .skip = 1},
     {"positions", &kolo_op_embedding, 3, .in = {S2(5, 3), S2(2, 4), S2(6, 3)}, .attr = {{0}},
      .skip = 2, .input = 1, .below = 6},
+    {"tokens", &kolo_op_rms_norm, 2, .in = {S3(2, 3, 5), S1(5)}, .attr = {{.f = 1e-3}}},
+    {"rows", &kolo_op_rms_norm, 2, .in = {S2(3, 4), S1(4)}, .attr = {{.f = 1e-5}}, .skip = 1},
     {"none", &kolo_op_embedding, 2, .in = {S2(5, 3), S2(3, 2)}, .attr = {{0}}, .skip = 2,
      .input = 1, .below = 5},
     {"only positions", &kolo_op_embedding, 3, .in = {S2(5, 3), S2(2, 4), S2(4, 3)}, .attr = {{0}},

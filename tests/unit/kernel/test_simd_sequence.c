@@ -1,6 +1,6 @@
 /* Our kernels for sequences of every instruction set that this machine has, against the reference:
- * activations, layer normalization, embedding, attention, LSTM; over shapes with and without rests
- * of vectors, tiles and blocks, and over threads. */
+ * activations, normalization of rows, embedding, attention, LSTM; over shapes with and without
+ * rests of vectors, tiles and blocks, and over threads. */
 #include "base/bf16.h"
 #include "base/rng.h"
 #include "kernel/select/select.h"
@@ -200,25 +200,45 @@ static void gelu_of_linear(int threads) {
 
 static void gelu_of_linear_is_the_reference(void **state) { test_each_set(gelu_of_linear); }
 
-/* ---- layer normalization ---- */
+/* ---- normalization of rows ---- */
 
-static void layer_norm(int threads) {
+static void row_norm(int threads) {
     static const kolo_shape shapes[] = {
-        {3, {2, 3, 64}}, {3, {1, 5, 19}}, {2, {7, 130}}, {2, {3, 3}}, {2, {1, 384}}};
+        {3, {2, 3, 64}}, {3, {1, 5, 19}}, {2, {7, 130}}, {2, {3, 3}}, {2, {1, 384}}, {2, {70, 21}},
+    };
     const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_LAYER_NORM_EPS].f = 1e-5};
     kolo_kernel_spec spec;
-    for (size_t i = 0; i < KOLO_COUNT(shapes); i++) {
-        kolo_shape x = shapes[i], rows = x, vector = kolo_shape_1(x.dim[x.rank - 1]);
+    for (size_t i = 0; i < 2 * KOLO_COUNT(shapes); i++) {
+        const kolo_shape x = shapes[i / 2], vector = kolo_shape_1(x.dim[x.rank - 1]);
+        kolo_shape rows = x;
         rows.rank--;
-        const kolo_shape in[] = {x, vector, vector}, bwd[] = {x, x, vector, rows, rows};
-        test_kernel_spec(&spec, &kolo_op_layer_norm, attr, 3, in, NULL, 3, NULL, threads);
-        check(&kolo_simd_layer_norm, &spec, NULL, 2e-6);
-        test_kernel_spec(&spec, &kolo_op_layer_norm_bwd, attr, 5, bwd, NULL, 3, NULL, threads);
-        check(&kolo_simd_layer_norm_bwd, &spec, NULL, 5e-6);
+        const struct {
+            const kolo_op *op;
+            const kolo_kernel *kernel;
+            int n_in, n_out;
+            kolo_shape in[5];
+            double tolerance;
+        } all[] = {
+            {&kolo_op_layer_norm, &kolo_simd_layer_norm, 3, 3, {x, vector, vector}, 2e-6},
+            {&kolo_op_layer_norm_bwd,
+             &kolo_simd_layer_norm_bwd,
+             5,
+             3,
+             {x, x, vector, rows, rows},
+             5e-6},
+            {&kolo_op_rms_norm, &kolo_simd_rms_norm, 2, 2, {x, vector}, 2e-6},
+            {&kolo_op_rms_norm_bwd, &kolo_simd_rms_norm_bwd, 4, 2, {x, x, vector, rows}, 5e-6},
+        };
+        for (size_t k = 0; k < KOLO_COUNT(all); k++) {
+            test_kernel_spec(&spec, all[k].op, attr, all[k].n_in, all[k].in, NULL, all[k].n_out,
+                             NULL, threads);
+            if (i % 2) test_kernel_in_bf16(&spec, -1);
+            check(all[k].kernel, &spec, NULL, all[k].tolerance);
+        }
     }
 }
 
-static void layer_norm_is_the_reference(void **state) { test_each_set(layer_norm); }
+static void row_norm_is_the_reference(void **state) { test_each_set(row_norm); }
 
 /* ---- embedding ---- */
 
@@ -601,7 +621,7 @@ TEST_MAIN(test_simd_sequence) {
         cmocka_unit_test(unary_functions_of_special_numbers),
         cmocka_unit_test(unary_functions_keep_padding),
         cmocka_unit_test(gelu_of_linear_is_the_reference),
-        cmocka_unit_test(layer_norm_is_the_reference),
+        cmocka_unit_test(row_norm_is_the_reference),
         cmocka_unit_test(embedding_is_the_reference),
         cmocka_unit_test(rows_are_the_reference),
         cmocka_unit_test(row_updates_are_the_reference),

@@ -55,6 +55,8 @@ static const via_case cases[] = {
     {&kolo_op_silu, 1, 1, .in = {S2(6, 11)}},
     {&kolo_op_layer_norm, 3, 3, .in = {S3(6, 2, 9), S1(9), S1(9)}, .attr = {{.f = 1e-5}}},
     {&kolo_op_layer_norm_bwd, 5, 3, .in = {S3(6, 2, 9), S3(6, 2, 9), S1(9), S2(6, 2), S2(6, 2)}},
+    {&kolo_op_rms_norm, 2, 2, .in = {S3(6, 2, 9), S1(9)}, .attr = {{.f = 1e-5}}},
+    {&kolo_op_rms_norm_bwd, 4, 2, .in = {S3(6, 2, 9), S3(6, 2, 9), S1(9), S2(6, 2)}},
     {&kolo_op_softmax_xent, 2, 3, .in = {S2(6, 9), S1(6)}, .attr = {[KOLO_LOSS_COUNT].i = 1},
      .labels = 1, .classes = 9},
     {&kolo_op_softmax_xent_bwd, 3, 1, .in = {S2(6, 9), S1(6), {0}}, .labels = 1, .classes = 9},

@@ -343,10 +343,9 @@ static bool has_dnn(void) {
     return false;
 }
 
-/* Conversions to f32 in bf16: vit_tiny adds parameters, and the RMS norms and rotary positions of
- * llama_tiny and the predictions that dlrm counts are made of ops that compute in f32. */
+/* Conversions to f32 in bf16: vit_tiny adds parameters, and the predictions that dlrm counts are
+ * made of ops that compute in f32. */
 static int most_widened(const char *name) {
-    if (strcmp(name, "llama_tiny") == 0) return 36;
     if (strcmp(name, "dlrm") == 0) return 3;
     return strcmp(name, "vit_tiny") == 0 ? 2 : 0;
 }

@@ -96,6 +96,13 @@ static kolo_value some_bias(maker *m, kolo_value x) {
     return kolo_bias(m->g, x, param(m, kolo_shape_1(channels), channels));
 }
 
+/* A normalization of the last dimension; the eps keeps gradients small. */
+static kolo_value some_norm(maker *m, kolo_value x) {
+    char name[16];
+    snprintf(name, sizeof name, "n%d", m->n_params++);
+    return below(m, 2) ? kolo_rms_norm(m->g, x, name, 0.1) : kolo_layer_norm(m->g, x, name, 0.1);
+}
+
 /* x plus any live value of its shape (which may be x itself), or plus max(x, 0). */
 static kolo_value some_add(maker *m, kolo_value x) {
     for (int i = 0; i < m->n_live; i++) {
@@ -208,7 +215,7 @@ static kolo_value grow(maker *m, kolo_value x) {
     bool image = shape_of(m, x)->rank == 4;
     switch (below(m, image ? 15 : 10)) {
     case 0:
-        return some_bias(m, x);
+        return below(m, 2) ? some_bias(m, x) : some_norm(m, x);
     case 1:
         return kolo_relu(m->g, x);
     case 2:
