@@ -2,6 +2,7 @@
  *
  *   bias(conv2d(x, w), b)       -> conv2d(x, w, b)           any op with fuse.bias
  *   relu(conv2d(...))           -> conv2d(...) relu=1        any op with fuse.relu
+ *   hardtanh(batch_norm(...))   -> batch_norm(...) relu=6    from 0 to an integer: ReLU6
  *   gelu(linear(...))           -> linear_gelu(...)          keeps linear's result for training
  *   add(batch_norm(...), r)     -> batch_norm(..., r)        any op with fuse.residual, after r
  *   max_pool2d(relu(x))         -> max_pool2d(x) relu=1      max and ReLU commute; less work
@@ -13,6 +14,7 @@
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct folder {
@@ -121,6 +123,22 @@ static kolo_status fold_relu(const folder *f, kolo_node *n, kolo_value *by) {
     return KOLO_OK;
 }
 
+/* hardtanh(batch_norm(x)) from 0 to `max` -> batch_norm(x) relu=max. */
+static kolo_status fold_clip(const folder *f, kolo_node *n, kolo_value *by) {
+    kolo_node *maker = only_maker(f, n->in[0]);
+    const double max = n->attr[KOLO_UNARY_Q].f;
+    if (!maker || (maker->op != &kolo_op_batch_norm && maker->op != &kolo_op_batch_norm_infer) ||
+        maker->out[0].id != n->in[0].id || has_relu(maker) || maker->n_in == maker->op->max_in) {
+        return KOLO_OK;
+    }
+    if (n->attr[KOLO_UNARY_P].f != 0 || !(max > 1 && max <= INT16_MAX) || max != floor(max)) {
+        return KOLO_OK;
+    }
+    maker->attr[KOLO_NORM_RELU].i = (int64_t)max;
+    *by = n->in[0];
+    return KOLO_OK;
+}
+
 /* gelu(linear(x)) -> linear_gelu(x), which also writes linear's result for training. */
 static kolo_status fold_gelu(const folder *f, kolo_node *n, kolo_value *by) {
     kolo_node *linear = only_maker(f, n->in[0]);
@@ -201,8 +219,8 @@ static const struct {
 } patterns[] = {
     {&kolo_op_linear, fold_flatten},      {&kolo_op_bias, fold_bias},
     {&kolo_op_relu, fold_relu_into_pool}, {&kolo_op_relu, fold_relu},
-    {&kolo_op_gelu, fold_gelu},           {&kolo_op_add, fold_residual},
-    {&kolo_op_accuracy, fold_count},
+    {&kolo_op_hardtanh, fold_clip},       {&kolo_op_gelu, fold_gelu},
+    {&kolo_op_add, fold_residual},        {&kolo_op_accuracy, fold_count},
 };
 
 /* ---- the walk ---- */

@@ -79,7 +79,7 @@ static void norm_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out
     if (!wants[0] && !wants[1] && !wants[2]) return;
     kolo_attr attr[KOLO_MAX_ATTRS];
     memcpy(attr, n->attr, sizeof attr);
-    attr[KOLO_NORM_RELU].i = relu && !residual;
+    if (residual) attr[KOLO_NORM_RELU].i = 0;
     kolo_graph_add(g, &kolo_op_batch_norm_bwd, in, relu && !residual ? 6 : 5, attr, out);
     for (int i = 0; i < 3; i++) {
         if (wants[i]) d_in[i] = out[i];

@@ -77,11 +77,11 @@ enum { KOLO_RESHAPE_RANK, KOLO_RESHAPE_DIM /* first of six */, KOLO_RESHAPE_PAIR
 
 /* batch_norm: x [N,C,...], gamma, beta, running_mean, running_var [C], [r like x] -> y, mean, var
  * [C]: mean and biased variance of the batch; y = gamma (x - mean) / sqrt(var + eps) + beta + r;
- * relu: y = max(0, .). Only passes read the running statistics and the momentum.
- * batch_norm_bwd: dy, x, gamma, mean, var, [beta] -> dx, dgamma, dbeta; with beta (for relu): only
- * dy where y, recomputed, is positive. batch_norm_infer: the inputs of batch_norm
- * -> y by the running statistics. batch_norm_update: running_mean,
- * running_var, mean, var -> the next running statistics, keep old + factor new. */
+ * relu 1: y = max(0, .); above 1: at most relu, too. Only passes read the running statistics and
+ * the momentum. batch_norm_bwd: dy, x, gamma, mean, var, [beta] -> dx, dgamma, dbeta; with beta
+ * (for relu): only dy where y, recomputed, is not clipped. batch_norm_infer: its inputs -> y by the
+ * running statistics. batch_norm_update: running_mean, running_var, mean, var -> the next running
+ * statistics, keep old + factor new. */
 enum { KOLO_NORM_EPS, KOLO_NORM_MOMENTUM, KOLO_NORM_RELU };
 enum { KOLO_NORM_UPDATE_KEEP, KOLO_NORM_UPDATE_FACTOR };
 

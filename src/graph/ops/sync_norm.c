@@ -99,7 +99,7 @@ static void apply_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_ou
     if (!wants[0] && !wants[1] && !wants[2]) return;
     kolo_attr attr[KOLO_MAX_ATTRS];
     memcpy(attr, n->attr, sizeof attr);
-    attr[KOLO_NORM_RELU].i = masked;
+    if (!masked) attr[KOLO_NORM_RELU].i = 0;
     const kolo_value in[] = {dy, x, gamma, n->in[3], n->in[4], beta};
     kolo_graph_add(g, &kolo_op_sync_norm_bwd_sums, in, masked ? 6 : 5, attr, out);
     if (wants[1]) d_in[1] = out[0];

@@ -16,13 +16,13 @@ static rows rows_of(const kolo_tensor *t) {
     return r;
 }
 
-/* y = relu(scale * (x - mean) + beta + residual) for one channel; residual may be NULL. */
+/* y = scale * (x - mean) + beta + residual, clipped, for one channel; residual may be NULL. */
 static void normalize(const rows *r, int64_t c, const double *x, double mean, double scale,
-                      double beta, const double *residual, bool relu, double *y) {
+                      double beta, const double *residual, int64_t relu, double *y) {
     for (int64_t n = 0; n < r->n; n++) {
         for (int64_t i = (n * r->c + c) * r->plane, end = i + r->plane; i < end; i++) {
             double v = scale * (x[i] - mean) + beta + (residual ? residual[i] : 0);
-            y[i] = relu && v < 0 ? 0 : v;
+            y[i] = kolo_ref_clip(v, relu);
         }
     }
 }
@@ -78,12 +78,13 @@ static void batch_norm_bwd(const kolo_call *call) {
     const double *var = call->in[4], *beta = call->spec->n_in > 5 ? call->in[5] : NULL;
     double *dx = call->out[0], *dgamma = call->out[1], *dbeta = call->out[2];
     double count = (double)(r.n * r.plane);
+    const int64_t relu = call->spec->attr[KOLO_NORM_RELU].i;
     for (int64_t c = 0; c < r.c; c++) {
         double rstd = 1 / sqrt(var[c] + call->spec->attr[KOLO_NORM_EPS].f), sum = 0, product = 0;
         for (int64_t n = 0; n < r.n; n++) {
             for (int64_t i = (n * r.c + c) * r.plane, end = i + r.plane; i < end; i++) {
                 double normal = (x[i] - mean[c]) * rstd;
-                double d = beta && !(gamma[c] * normal + beta[c] > 0) ? 0 : dy[i];
+                double d = beta && !kolo_ref_passes(gamma[c] * normal + beta[c], relu) ? 0 : dy[i];
                 sum += d;
                 product += d * normal;
             }
@@ -91,7 +92,7 @@ static void batch_norm_bwd(const kolo_call *call) {
         for (int64_t n = 0; n < r.n; n++) {
             for (int64_t i = (n * r.c + c) * r.plane, end = i + r.plane; i < end; i++) {
                 double normal = (x[i] - mean[c]) * rstd;
-                double d = beta && !(gamma[c] * normal + beta[c] > 0) ? 0 : dy[i];
+                double d = beta && !kolo_ref_passes(gamma[c] * normal + beta[c], relu) ? 0 : dy[i];
                 dx[i] = gamma[c] * rstd * (d - sum / count - normal * product / count);
             }
         }

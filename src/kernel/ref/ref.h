@@ -24,6 +24,16 @@ double kolo_ref_seconds(const kolo_kernel_spec *spec);
 /* GELU of one value. */
 double kolo_ref_gelu_at(double x, bool by_tanh);
 
+/* What `relu` of batch normalization (KOLO_NORM_RELU) makes of v. */
+static inline double kolo_ref_clip(double v, int64_t relu) {
+    if (relu && v < 0) return 0;
+    return relu > 1 && v > (double)relu ? (double)relu : v;
+}
+/* Whether it lets the gradient at v pass. */
+static inline bool kolo_ref_passes(double v, int64_t relu) {
+    return v > 0 && !(relu > 1 && v >= (double)relu);
+}
+
 /* The initializer of a kernel whose `run` calls kolo_ref_run with its body. */
 #define KOLO_REF_KERNEL(kernel_name, kernel_op, kernel_run)                           \
     {                                                                                 \

@@ -58,7 +58,7 @@ static void sync_norm(const kolo_call *call) {
         double scale = gamma[c] / sqrt(var[c] + attr[KOLO_NORM_EPS].f);
         for (int64_t i = k * r.plane; i < (k + 1) * r.plane; i++) {
             double v = scale * (x[i] - mean[c]) + beta[c] + (residual ? residual[i] : 0);
-            y[i] = attr[KOLO_NORM_RELU].i && v < 0 ? 0 : v;
+            y[i] = kolo_ref_clip(v, attr[KOLO_NORM_RELU].i);
         }
     }
 }
@@ -68,12 +68,13 @@ static void sync_norm_bwd_sums(const kolo_call *call) {
     const double *dy = call->in[0], *x = call->in[1], *gamma = call->in[2], *mean = call->in[3];
     const double *var = call->in[4], *beta = call->spec->n_in > 5 ? call->in[5] : NULL;
     double *dgamma = call->out[0], *dbeta = call->out[1], *sums = call->out[2];
+    const int64_t relu = call->spec->attr[KOLO_NORM_RELU].i;
     for (int64_t c = 0; c < r.c; c++) {
         double rstd = 1 / sqrt(var[c] + call->spec->attr[KOLO_NORM_EPS].f), sum = 0, product = 0;
         for (int64_t n = 0; n < r.n; n++) {
             for (int64_t i = (n * r.c + c) * r.plane, end = i + r.plane; i < end; i++) {
                 double normal = (x[i] - mean[c]) * rstd;
-                double d = beta && !(gamma[c] * normal + beta[c] > 0) ? 0 : dy[i];
+                double d = beta && !kolo_ref_passes(gamma[c] * normal + beta[c], relu) ? 0 : dy[i];
                 sum += d;
                 product += d * normal;
             }
@@ -89,12 +90,13 @@ static void sync_norm_bwd_data(const kolo_call *call) {
     const double *mean = call->in[5], *var = call->in[6];
     const double *beta = call->spec->n_in > 7 ? call->in[7] : NULL;
     double *dx = call->out[0], share = *(const double *)call->in[2] / (double)r.plane;
+    const int64_t relu = call->spec->attr[KOLO_NORM_RELU].i;
     for (int64_t k = 0; k < r.n * r.c; k++) {
         int64_t c = k % r.c;
         double rstd = 1 / sqrt(var[c] + call->spec->attr[KOLO_NORM_EPS].f);
         for (int64_t i = k * r.plane; i < (k + 1) * r.plane; i++) {
             double normal = (x[i] - mean[c]) * rstd;
-            double d = beta && !(gamma[c] * normal + beta[c] > 0) ? 0 : dy[i];
+            double d = beta && !kolo_ref_passes(gamma[c] * normal + beta[c], relu) ? 0 : dy[i];
             dx[i] = gamma[c] * rstd * (d - share * (sums[c] + normal * sums[r.c + c]));
         }
     }

@@ -61,6 +61,8 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     return KOLO_OK;
 }
 
+static float ceiling_of(int64_t relu) { return relu > 1 ? (float)relu : NAN; }
+
 /* A job with its buffers in scratch memory; coefficients of padding channels are zero. */
 static kolo_simd_norm_job job_of(const kolo_call *call) {
     const norm_state *s = call->state;
@@ -70,6 +72,7 @@ static kolo_simd_norm_job job_of(const kolo_call *call) {
         .image = s->image,
         .bf16 = kolo_simd_is_bf16(call->spec),
         .eps = call->spec->attr[KOLO_NORM_EPS].f,
+        .ceiling = ceiling_of(call->spec->attr[KOLO_NORM_RELU].i),
         .out = call->out[0],
         .center = scratch,
         .slope = scratch + s->lanes,

@@ -8,7 +8,8 @@ typedef struct kolo_simd_norm_job {
     kolo_simd_image image;
     int64_t first, planes; /* the slab */
     bool relu;
-    bool bf16; /* x, residual, dy and out are bf16 */
+    float ceiling; /* of relu; NaN: none */
+    bool bf16;     /* x, residual, dy and out are bf16 */
     double eps;
     const void *x;
     const void *residual; /* added before ReLU; NULL: none */

@@ -16,10 +16,11 @@ INLINE bool is_flat(const kolo_simd_image *v) { return v->inner <= BLOCK && BLOC
 /* ---- sums ---- */
 
 /* Accumulates v and v * (x - center), where v is x - center (moments: dy is NULL) or dy where y
- * > 0 (masked). y is recomputed, bitwise as in `apply`. */
+ * > 0 and below the ceiling (masked). y is recomputed, bitwise as in `apply`. */
 typedef struct source {
     const void *x, *dy;
     bool bf16; /* bf16 inputs; constant after inlining */
+    float ceiling;
 } source;
 
 /* Coefficients of the current channels. Without a mask only the first is used. */
@@ -42,8 +43,15 @@ INLINE coefficients of_channel(coefficients k, int64_t c) {
     return k;
 }
 
-/* dy where the forward output was positive; x is centered. */
-INLINE vf gated(vf dy, vf x, vf slope, vf beta) { return (vf)((x * slope + beta > 0) & (vi)dy); }
+/* dy where the forward output was not clipped; x is centered. A ceiling of NaN clips nothing. */
+INLINE vf gated(vf dy, vf x, vf slope, vf beta, float ceiling) {
+    vf y = x * slope + beta;
+    return (vf)((y > 0) & ~(y >= ceiling) & (vi)dy);
+}
+INLINE bool passes(float x, float slope, float beta, float ceiling) {
+    float y = x * slope + beta;
+    return y > 0 && !(y >= ceiling);
+}
 
 /* Accumulates sum[0..groups*VL) and product[] over `count` blocks, `stride` apart. */
 INLINE void sum_vectors(source s, int64_t count, int64_t stride, int groups, bool moments,
@@ -64,7 +72,7 @@ INLINE void sum_vectors(source s, int64_t count, int64_t stride, int groups, boo
                 int64_t at = p * stride + g * VL;
                 vf x = load_at(s.x, at, s.bf16) - middle[g], v = x;
                 if (!moments) v = load_at(s.dy, at, s.bf16);
-                if (masked) v = gated(v, x, slope[g], beta[g]);
+                if (masked) v = gated(v, x, slope[g], beta[g], s.ceiling);
                 here[g] += v;
                 here_product[g] = mul_add(v, x, here_product[g]);
             }
@@ -86,7 +94,7 @@ INLINE void sum_lane(source s, int64_t count, int64_t stride, bool moments, bool
     for (int64_t p = 0; p < count; p++) {
         float x = element_at(s.x, p * stride, s.bf16) - *k.center, v = x;
         if (!moments) v = element_at(s.dy, p * stride, s.bf16);
-        if (masked && !(x * *k.gate_slope + *k.beta > 0)) v = 0;
+        if (masked && !passes(x, *k.gate_slope, *k.beta, s.ceiling)) v = 0;
         *sum += v;
         *product += v * x;
     }
@@ -150,7 +158,7 @@ INLINE void moments_of(const kolo_simd_norm_job *job, int64_t i, bool bf16) {
     const kolo_simd_image *v = &job->image;
     int64_t lanes = v->planes * v->inner;
     float *sum = sums_of(job, i / v->planes, i % v->planes), *first = sum + 2 * lanes;
-    source s = at((source){job->x, NULL, bf16}, i * kolo_simd_plane_size(v));
+    source s = at((source){job->x, NULL, bf16, NAN}, i * kolo_simd_plane_size(v));
     for (int64_t c = 0; c < v->inner; c++) first[c] = element_at(s.x, c, bf16);
     sum_plane(v, s, true, false, (coefficients){.center = first}, sum, sum + lanes);
 }
@@ -181,7 +189,7 @@ INLINE void products_of(const kolo_simd_norm_job *job, int64_t i, bool bf16) {
     int64_t plane = i % v->planes, offset = i * kolo_simd_plane_size(v);
     float *sum = sums_of(job, i / v->planes, plane), *product = sum + v->planes * v->inner;
     coefficients k = {job->center, job->gate_slope, job->beta};
-    source s = at((source){job->x, job->dy, bf16}, offset);
+    source s = at((source){job->x, job->dy, bf16, job->ceiling}, offset);
     k = of_channel(k, plane * v->inner);
     if (job->beta) {
         sum_plane(v, s, false, true, k, sum, product);
@@ -286,7 +294,14 @@ typedef struct plane {
     const void *x, *residual;
     void *y;
     bool bf16, relu;
+    float ceiling;
 } plane;
+
+INLINE vf clipped(plane p, vf v) { return p.relu ? smaller(splat(p.ceiling), positive(v)) : v; }
+INLINE float clipped_1(plane p, float v) {
+    if (p.relu && v < 0) return 0;
+    return p.relu && v > p.ceiling ? p.ceiling : v;
+}
 
 INLINE void line(plane p, const float *center, const float *slope, const float *offset, int64_t i,
                  int64_t end) {
@@ -294,12 +309,12 @@ INLINE void line(plane p, const float *center, const float *slope, const float *
     for (; i + VL <= end; i += VL, k += VL) {
         vf v = (load_at(p.x, i, p.bf16) - load(center + k)) * load(slope + k) + load(offset + k);
         if (p.residual) v += load_at(p.residual, i, p.bf16);
-        store_at(p.y, i, p.relu ? positive(v) : v, p.bf16);
+        store_at(p.y, i, clipped(p, v), p.bf16);
     }
     for (; i < end; i++, k++) {
         float v = (element_at(p.x, i, p.bf16) - center[k]) * slope[k] + offset[k];
         if (p.residual) v += element_at(p.residual, i, p.bf16);
-        set_element(p.y, i, p.relu ? positive_1(v) : v, p.bf16);
+        set_element(p.y, i, clipped_1(p, v), p.bf16);
     }
 }
 
@@ -313,13 +328,15 @@ INLINE void tilted(source s, tilts k, bool masked, int64_t i, int64_t end, void 
     int64_t c = 0;
     for (; i + VL <= end; i += VL, c += VL) {
         vf dy = load_at(s.dy, i, s.bf16), x = load_at(s.x, i, s.bf16) - load(k.center + c);
-        if (masked) dy = gated(dy, x, load(k.gate_slope + c), load(k.beta + c));
+        if (masked) {
+            dy = gated(dy, x, load(k.gate_slope + c), load(k.beta + c), s.ceiling);
+        }
         vf v = load(k.slope + c) * (dy - load(k.offset + c) - x * load(k.tilt + c));
         store_at(dx, i, v, s.bf16);
     }
     for (; i < end; i++, c++) {
         float x = element_at(s.x, i, s.bf16) - k.center[c], dy = element_at(s.dy, i, s.bf16);
-        if (masked && !(x * k.gate_slope[c] + k.beta[c] > 0)) dy = 0;
+        if (masked && !passes(x, k.gate_slope[c], k.beta[c], s.ceiling)) dy = 0;
         set_element(dx, i, k.slope[c] * (dy - k.offset[c] - x * k.tilt[c]), s.bf16);
     }
 }
@@ -344,7 +361,8 @@ INLINE void apply_plane(const kolo_simd_norm_job *job, int64_t item, bool relu, 
                .residual = adds ? ahead(job->residual, item * size, bf16) : NULL,
                .y = ahead_to(job->out, item * size, bf16),
                .bf16 = bf16,
-               .relu = relu};
+               .relu = relu,
+               .ceiling = job->ceiling};
     float lanes[3][PATTERN];
     int64_t step = spread(v, job->center + c, lanes[0], &center);
     (void)spread(v, job->slope + c, lanes[1], &slope);
@@ -386,7 +404,7 @@ static void apply(const void *arg, int part, int64_t begin, int64_t end) {
 INLINE void apply_bwd_plane(const kolo_simd_norm_job *job, int64_t item, bool masked, bool bf16) {
     const kolo_simd_image *v = &job->image;
     int64_t size = kolo_simd_plane_size(v), c = item % v->planes * v->inner, i = 0;
-    source s = at((source){job->x, job->dy, bf16}, item * size);
+    source s = at((source){job->x, job->dy, bf16, job->ceiling}, item * size);
     tilts k = {0};
     float lanes[6][PATTERN];
     void *dx = ahead_to(job->out, item * size, bf16);

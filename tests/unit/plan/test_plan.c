@@ -86,7 +86,7 @@ static void net_residual(kolo_graph *g, int64_t batch) {
 
 static void net_mlp(kolo_graph *g, int64_t batch) {
     kolo_value x = images(g, batch, 2, 5), y = labels_of(g, batch);
-    x = kolo_flatten(g, x);
+    x = kolo_rms_norm(g, kolo_flatten(g, x), "rms", 0);
     kolo_value w = kolo_param(g, "w1", kolo_shape_2(50, 50), kolo_init_fan_in(50));
     x = kolo_relu(g, kolo_linear(g, x, w));
     x = kolo_add(g, kolo_relu(g, kolo_linear(g, x, w)), x);
@@ -116,6 +116,29 @@ static void net_norm(kolo_graph *g, int64_t batch) {
     x = kolo_batch_norm(g, kolo_flatten(g, x), "bn3", NULL);
     head(g, x, y);
 }
+
+static kolo_value clip(kolo_graph *g, kolo_value x) {
+    const kolo_attr to_2[KOLO_MAX_ATTRS] = {[KOLO_UNARY_Q].f = 2};
+    return kolo_graph_add1(g, &kolo_op_hardtanh, &x, 1, to_2);
+}
+
+/* Normalization of images and rows, then a ReLU with a ceiling. */
+static void net_clipped(kolo_graph *g, int64_t batch) {
+    kolo_value x = images(g, batch, 3, 9), y = labels_of(g, batch);
+    x = clip(g, kolo_batch_norm(g, bare_conv(g, "stem", x, 8, 3, 1, 1), "bn0", NULL));
+    x = clip(g, kolo_batch_norm(g, kolo_flatten(g, x), "bn1", NULL));
+    head(g, x, y);
+}
+
+/* The same of rows; `apart`: another reader prevents folding. */
+static void clipped_rows(kolo_graph *g, int64_t batch, bool apart) {
+    kolo_value x = images(g, batch, 2, 5), y = labels_of(g, batch);
+    x = kolo_batch_norm(g, kolo_flatten(g, x), "bn", NULL);
+    if (apart) kolo_output(g, "normal", x);
+    head(g, clip(g, x), y);
+}
+static void net_rows(kolo_graph *g, int64_t batch) { clipped_rows(g, batch, false); }
+static void net_rows_apart(kolo_graph *g, int64_t batch) { clipped_rows(g, batch, true); }
 
 /* Branches of channels that are joined, cut and padded. */
 static void net_channels(kolo_graph *g, int64_t batch) {
@@ -157,7 +180,7 @@ static const struct {
     net build;
 } nets[] = {{"lenet", net_lenet},     {"residual", net_residual}, {"mlp", net_mlp},
             {"odd", net_odd},         {"norm", net_norm},         {"channels", net_channels},
-            {"dropout", net_dropout}, {"regions", net_regions}};
+            {"dropout", net_dropout}, {"regions", net_regions},   {"clipped", net_clipped}};
 
 /* ---- running ---- */
 
@@ -333,6 +356,32 @@ static void best_kernels_train_as_the_reference_does(void **state) {
         }
         kolo_free(ref.store);
     }
+}
+
+static int count_nodes(const kolo_plan *plan, const kolo_op *op) {
+    int count = 0;
+    for (int32_t i = 0; i < plan->graph->n_nodes; i++) count += plan->graph->nodes[i]->op == op;
+    return count;
+}
+
+static void a_clip_in_a_normalization_changes_no_bit(void **state) {
+    static const net both[] = {net_rows, net_rows_apart};
+    const kolo_plan_opts opts = {.train = true, .optimizer.momentum = 0.9};
+    outcome o[2];
+    for (int i = 0; i < 2; i++) {
+        kolo_store *store;
+        ASSERT_OK(kolo_store_create(&store));
+        kolo_plan *plan = compile(both[i], BATCH, &opts, store);
+        assert_int_equal(count_nodes(plan, &kolo_op_hardtanh), i);
+        assert_int_equal(count_nodes(plan, &kolo_op_hardtanh_bwd), i);
+        kolo_plan_destroy(plan);
+        kolo_store_destroy(store);
+        o[i] = run(both[i], &opts);
+    }
+    assert_int_equal(o[0].count, o[1].count);
+    assert_memory_equal(o[0].losses, o[1].losses, sizeof o[0].losses);
+    assert_memory_equal(o[0].store, o[1].store, o[0].count * sizeof *o[0].store);
+    for (int i = 0; i < 2; i++) kolo_free(o[i].store);
 }
 
 /* What is made again has the bits of what was not kept; one bank does as well as two. */
@@ -650,6 +699,7 @@ TEST_MAIN(test_plan) {
         cmocka_unit_test(values_that_live_together_do_not_overlap),
         cmocka_unit_test(each_step_agrees_with_its_reference),
         cmocka_unit_test(best_kernels_train_as_the_reference_does),
+        cmocka_unit_test(a_clip_in_a_normalization_changes_no_bit),
         cmocka_unit_test(memory_is_saved_without_changing_a_bit),
         cmocka_unit_test(recomputation_saves_memory),
         cmocka_unit_test(same_seed_gives_the_same_bits),
