@@ -71,8 +71,8 @@ kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_
         .size = comm ? kolo_comm_size(comm) : 1,
         .observer = observer,
         .observer_arg = arg,
-        .preempted = opts->preempted,
-        .preempted_arg = opts->preempted_arg,
+        .preempted = opts ? opts->preempted : NULL,
+        .preempted_arg = opts ? opts->preempted_arg : NULL,
     };
     kolo_status status = train(&j, opts, result);
     if (status != KOLO_OK && j.own_comm) status = kolo_job_connect(&j, status);
