@@ -111,7 +111,8 @@ typedef struct kolo_train_opts {
     bool init_partial;    /* load the tensors of `init` that fit the model; notices list the rest */
     const char *mesh;     /* axes of the workers, "dp=2,tp=2": their sizes multiply to the number of
                              workers, and one may be "*". dp: data parallelism; tp: tensor
-                             parallelism, which divides the layers; pp: stages of a pipeline, which
+                             parallelism, which divides the layers; sp: context parallelism, which
+                             divides the positions of sequences; pp: stages of a pipeline, which
                              have some of the layers each. NULL: all are on dp */
     const char *pipeline; /* schedule of the stages: gpipe, 1f1b or zb-h1; NULL: 1f1b */
     const char *placement; /* which parameters the axis tp divides, and how: "megatron", "owt", or a

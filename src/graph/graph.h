@@ -205,11 +205,12 @@ typedef struct kolo_op {
      * begin, of the number of the whole, and, of index '*' for any dimension of input 0, of that
      * dimension. lengths: bits of attributes that are lengths or distances along the index. dims:
      * of the first of those that are the dimensions of output 0. sample: of where the samples
-     * begin, along index 'n'. samples, rows: of the dimension of input 0 that the samples are
-     * along, and of its steps for each sample. 0: none. */
+     * begin, along index 'n'; position: of where the positions of sequences begin, along index 't'.
+     * samples, rows: of the dimension of input 0 that the samples are along, and of its steps for
+     * each sample. 0: none. */
     struct {
         char index;
-        int size, first, all, dim, dims, sample, samples, rows;
+        int size, first, all, dim, dims, sample, samples, rows, position;
         unsigned lengths;
     } part;
 

@@ -11,9 +11,14 @@ const char *kolo_op_notation(const kolo_op *op, const kolo_attr *attr, int n_in,
 
 int kolo_index_find(const kolo_index_term *term, int code) {
     for (int d = 0; d < term->n; d++) {
-        if (term->code[d] == code) return d;
+        if (term->code[d] == code || (code != 0 && term->inner[d] == code)) return d;
     }
     return -1;
+}
+
+int kolo_index_of_cut(const kolo_index_term *term, const kolo_placement *cut) {
+    const bool inner = term->inner[cut->dim] != 0 && cut->depth == KOLO_DEPTH_POSITIONS;
+    return inner ? term->inner[cut->dim] : term->code[cut->dim];
 }
 
 /* Reads the dimensions of a term from its text [p, end); false: another number of them, or
@@ -22,7 +27,8 @@ static bool read_dimensions(const char *p, const char *end, const kolo_shape *sh
                             kolo_index_term *term) {
     int letters = 0, any = 0;
     for (const char *c = p; c < end; c++) {
-        letters += !isdigit((unsigned char)*c);
+        letters += !isdigit((unsigned char)*c) && *c != '(' && *c != ')';
+        letters -= *c == '('; /* two are one dimension */
         any += *c == '*' || *c == '#';
     }
     int extra = shape->rank - (letters - any); /* dimensions of * or # */
@@ -31,6 +37,14 @@ static bool read_dimensions(const char *p, const char *end, const kolo_shape *sh
     for (int parts = 1; p < end; p++) {
         if (isdigit((unsigned char)*p)) {
             parts = *p - '0';
+            continue;
+        }
+        if (*p == '(') {
+            if (end - p < 4 || !islower((unsigned char)p[2]) || p[3] != ')') return false;
+            term->parts[term->n] = 1;
+            term->code[term->n] = (unsigned char)p[1];
+            term->inner[term->n++] = (unsigned char)p[2];
+            p += 3;
             continue;
         }
         int copies = *p == '*' || *p == '#' ? extra : 1;
@@ -74,6 +88,30 @@ static const char *read_term(const char *p, const kolo_shape *shape, kolo_index_
     return end;
 }
 
+/* The length of a dimension that has the index by itself; 0: there is none. */
+static int64_t length_of(const kolo_index_term *terms, int n, const kolo_shape *shapes, int code) {
+    for (int k = 0; k < n; k++) {
+        const int d = kolo_index_find(&terms[k], code);
+        if (d >= 0 && terms[k].inner[d] == 0 && terms[k].parts[d] == 1) return shapes[k].dim[d];
+    }
+    return 0;
+}
+
+/* Finds the outer lengths of merged dimensions. */
+static bool measure_merged(kolo_index_term *terms, int n, const kolo_index *index, int n_in,
+                           const kolo_shape *in, int n_out, const kolo_shape *out) {
+    for (int k = 0; k < n; k++) {
+        for (int d = 0; d < terms[k].n; d++) {
+            if (terms[k].inner[d] == 0) continue;
+            int64_t length = length_of(index->in, n_in, in, terms[k].code[d]);
+            if (length == 0) length = length_of(index->out, n_out, out, terms[k].code[d]);
+            if (length == 0) return false;
+            terms[k].outer[d] = length;
+        }
+    }
+    return true;
+}
+
 /* Reads one alternative; whether it fits. */
 static bool read_alternative(const char *p, int n_in, const kolo_shape *in, int n_out,
                              const kolo_shape *out, kolo_index *index) {
@@ -99,7 +137,8 @@ static bool read_alternative(const char *p, int n_in, const kolo_shape *in, int 
         if (!last && *p != ',') return false;
         if (!last) p++;
     }
-    return true;
+    return measure_merged(index->in, n_in, index, n_in, in, n_out, out) &&
+           measure_merged(index->out, n_out, index, n_in, in, n_out, out);
 }
 
 kolo_status kolo_index_read(const kolo_op *op, const kolo_attr *attr, int n_in,

@@ -58,7 +58,7 @@ static bool is_linear(const kolo_node *n, int input) {
 static int cut_index(const axis_query *q, int k) {
     const kolo_index_term *term = &q->index->in[k];
     if (q->in[k].dim == KOLO_DIM_FLAT) return term->is_star ? KOLO_DIM_FLAT : 0;
-    int code = term->code[q->in[k].dim];
+    const int code = kolo_index_of_cut(term, &q->in[k]);
     return code & KOLO_INDEX_WHOLE ? 0 : code;
 }
 
@@ -75,9 +75,11 @@ static bool cut_alike(const kolo_placement *cut, const kolo_index_term *term, in
     *placement = *cut;
     placement->dim = to;
     if (from == KOLO_DIM_FLAT || to == KOLO_DIM_FLAT) return true;
-    int blocks = cut->blocks > 0 ? cut->blocks : 1;
-    placement->blocks = blocks / term->parts[from] * other->parts[to];
-    return blocks % term->parts[from] == 0 && (!cut->cuts || term->parts[from] == other->parts[to]);
+    const int code = kolo_index_of_cut(term, cut);
+    const int64_t parts = kolo_index_parts(term, from, code),
+                  others = kolo_index_parts(other, to, code), blocks = cut->blocks;
+    placement->blocks = (int)((blocks > 0 ? blocks : 1) / parts * others);
+    return (blocks > 0 ? blocks : 1) % parts == 0 && (!cut->cuts || parts == others);
 }
 
 static bool is_independent(const kolo_index_term *term, int code) {

@@ -70,6 +70,12 @@ kolo_status kolo_dump_requests(const kolo_plan *plan, kolo_text *text) {
         kolo_text_add(text, "no collectives: only a training step has them\n");
         return KOLO_OK;
     }
+    for (int i = 0; i < n; i++) {
+        if (kolo_plan_request(plan, i)) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "the schedules of exchanges along an axis sp are not printed: give --what "
+                         "plan, or another mesh");
+    }
     kolo_text_add(text, "collectives of a step, %d ranks that share memory\n",
                   kolo_request_spec(kolo_plan_request(plan, 0))->size);
     kolo_text_add(text, "%-10s  %-10s %12s %12s %-5s  %-16s  %-9s %12s\n", "", "kind", "bytes",

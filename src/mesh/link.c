@@ -6,6 +6,7 @@
  * copied. */
 #include "mesh/link.h"
 
+#include "base/integer.h"
 #include "comm/engine/failure.h"
 
 #include <string.h>
@@ -103,6 +104,7 @@ struct kolo_mesh_link {
     int n;
     void *between[KOLO_MOVES_MOST]; /* outputs of all moves but the last */
     int64_t n_copied;               /* elements, where there is no move */
+    size_t borrowed, allocated;     /* bytes of what is packed, unpacked and between moves */
     int running;                    /* the stage that WAIT goes on with */
     bool attached;
 };
@@ -142,9 +144,16 @@ static bool receives_parts(kolo_move_kind kind) {
            kind == KOLO_MOVE_NEIGHBOUR;
 }
 
-static kolo_status buffer(kolo_arena *arena, int64_t elements, size_t element_bytes, void **block) {
-    size_t bytes = (size_t)elements * element_bytes;
-    *block = kolo_arena_alloc(arena, bytes ? bytes : 1);
+static kolo_status buffer(kolo_mesh_link *link, int64_t elements, void **block) {
+    const kolo_mesh_link_opts *o = &link->opts;
+    size_t bytes = (size_t)elements * bytes_of(link), room = kolo_round_up(bytes, 64);
+    if (o->buffers && link->borrowed + room <= o->buffer_bytes) {
+        *block = (char *)o->buffers + link->borrowed;
+        link->borrowed += room;
+        return KOLO_OK;
+    }
+    *block = kolo_arena_alloc(&link->arena, bytes ? bytes : 1);
+    link->allocated += bytes;
     return *block ? KOLO_OK : KOLO_NOMEM(bytes);
 }
 
@@ -205,11 +214,11 @@ static kolo_status prepare(kolo_mesh_link *link, stage *s, const void *input, vo
                                  &after));
     s->n_output = kolo_mesh_region_count(&after);
     if (sends_parts(move->kind) && !in_order(s->out, s->size, true)) {
-        KOLO_TRY(buffer(&link->arena, sum_of(s->out_counts, s->size), bytes_of(link), &s->packed));
+        KOLO_TRY(buffer(link, sum_of(s->out_counts, s->size), &s->packed));
         s->send = s->packed;
     }
     if (receives_parts(move->kind) && !in_order(s->in, s->size, false)) {
-        KOLO_TRY(buffer(&link->arena, sum_of(s->in_counts, s->size), bytes_of(link), &s->unpacked));
+        KOLO_TRY(buffer(link, sum_of(s->in_counts, s->size), &s->unpacked));
         s->receive = s->unpacked;
     }
     return KOLO_OK;
@@ -239,8 +248,7 @@ static kolo_status plan(kolo_mesh_link *link) {
             kolo_mesh_region after;
             KOLO_TRY(kolo_mesh_region_of(o->mesh, &link->moves[i].to, &o->shape, o->rank,
                                          link->moves[i].flat, &link->arena, &after));
-            KOLO_TRY(buffer(&link->arena, kolo_mesh_region_count(&after), bytes_of(link),
-                            &link->between[i]));
+            KOLO_TRY(buffer(link, kolo_mesh_region_count(&after), &link->between[i]));
             output = link->between[i];
         }
         KOLO_TRY(prepare(link, &link->stages[i], input, output));
@@ -393,6 +401,15 @@ void kolo_mesh_link_detach(kolo_mesh_link *link) {
     }
     link->attached = false;
 }
+
+kolo_request *kolo_mesh_link_request(const kolo_mesh_link *link) {
+    for (int i = 0; i < link->n; i++) {
+        if (link->stages[i].n_requests > 0) return link->stages[i].requests[0];
+    }
+    return NULL;
+}
+
+size_t kolo_mesh_link_bytes(const kolo_mesh_link *link) { return link->allocated; }
 
 /* ---- running ---- */
 

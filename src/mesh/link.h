@@ -39,10 +39,12 @@ typedef struct kolo_mesh_link_opts {
     kolo_shape shape; /* of the whole tensor */
     kolo_dtype dtype;
     kolo_placements from, to;
-    const void *source; /* borrowed; never written */
-    void *target;       /* borrowed; does not overlap source */
-    const char *site;   /* names the link in errors ("fc1.weight"); copied */
-    int priority;       /* as kolo_request_opts.priority */
+    const void *source;  /* borrowed; never written */
+    void *target;        /* borrowed; does not overlap source */
+    const char *site;    /* names the link in errors ("fc1.weight"); copied */
+    void *buffers;       /* borrowed, in use from POST to WAIT: for what is packed and unpacked */
+    size_t buffer_bytes; /* their size; what does not fit is allocated */
+    int priority;        /* as kolo_request_opts.priority */
 } kolo_mesh_link_opts;
 
 /* Plans the moves and allocates what lies between them. ARG, as kolo_redistribution_plan; NOMEM. */
@@ -52,6 +54,10 @@ void kolo_mesh_link_destroy(kolo_mesh_link *link);
  * errors of kolo_comm_split. */
 kolo_status kolo_mesh_link_attach(kolo_mesh_link *link, kolo_mesh_comms *comms);
 void kolo_mesh_link_detach(kolo_mesh_link *link);
+/* The request of the first collective; NULL: none, or not attached. Owned by the link. */
+kolo_request *kolo_mesh_link_request(const kolo_mesh_link *link);
+/* Bytes of the buffers that a link has allocated. */
+size_t kolo_mesh_link_bytes(const kolo_mesh_link *link);
 /* Starts; does not block. ARG: not attached. */
 kolo_status kolo_mesh_link_post(kolo_mesh_link *link);
 /* Completes; blocks. The errors of kolo_request_wait. */

@@ -27,6 +27,9 @@
 enum {
     KOLO_DIM_FLAT =
         KOLO_MAX_RANK, /* in the place of a dimension: all elements in row-major order */
+    /* The depth of cuts of the positions of sequences: inside any other, as those of samples where
+     * samples and positions are merged in one dimension. */
+    KOLO_DEPTH_POSITIONS = KOLO_MESH_AXES + 1,
     KOLO_PLACEMENT_TEXT = 256,
 };
 

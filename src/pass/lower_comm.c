@@ -21,6 +21,9 @@
  * Slices of the samples that the passes read as a whole, and sums of which each rank gets such a
  * slice, form buckets of one.
  *
+ * What changes the positions of sequences that a rank has moves by a link (mesh/link.h), alone in
+ * its bucket: any redistribution does.
+ *
  * Rows and ids of row-sparse gradients are gathered instead of summed: each forms its own bucket,
  * to which all ranks contribute slices of equal size. */
 #include "graph/ops/ops.h"
@@ -34,15 +37,16 @@
 
 /* In the order of their buckets. */
 typedef enum member_class {
-    SUM,     /* for updates */
-    METRIC,  /* for outputs alone: in the last bucket of SUM */
-    ROWS,    /* gathered */
-    SCATTER, /* sums of which each rank gets its range */
-    GATHER,  /* ranges */
-    JOIN,    /* ranges, each in its place in the next version of a parameter */
-    INSIDE,  /* sums that the forward or backward pass reads */
-    COLLECT, /* slices of the samples that it reads as a whole */
-    DEAL,    /* sums of which each rank gets a slice of the samples */
+    SUM,      /* for updates */
+    METRIC,   /* for outputs alone: in the last bucket of SUM */
+    ROWS,     /* gathered */
+    SCATTER,  /* sums of which each rank gets its range */
+    GATHER,   /* ranges */
+    JOIN,     /* ranges, each in its place in the next version of a parameter */
+    INSIDE,   /* sums that the forward or backward pass reads */
+    COLLECT,  /* slices of the samples that it reads as a whole */
+    DEAL,     /* sums of which each rank gets a slice of the samples */
+    EXCHANGE, /* moved by a link */
 } member_class;
 
 typedef struct member {
@@ -174,6 +178,10 @@ static bool is_same(const kolo_placement *from, const kolo_placement *to, int si
     return (is_whole(from) && is_whole(to)) || kolo_placement_equal(from, to, size);
 }
 
+static bool cuts_positions(const kolo_placement *p) {
+    return p->kind == KOLO_PLACEMENT_SHARDED && p->depth == KOLO_DEPTH_POSITIONS;
+}
+
 /* What a redistribution becomes; METRIC unless a node reads the sum. UNSUPPORTED: nothing that a
  * plan has, or of different kinds on several axes. */
 static kolo_status class_of(const kolo_graph *g, const kolo_node *n, member_class *class,
@@ -191,7 +199,9 @@ static kolo_status class_of(const kolo_graph *g, const kolo_node *n, member_clas
             *among |= (kolo_axes)1 << a;
             *op = from->op;
         }
-        if (!class_on(from, to, &on_axis)) {
+        if (g->mesh.axes[a].size > 1 && (cuts_positions(from) || cuts_positions(to))) {
+            on_axis = EXCHANGE;
+        } else if (!class_on(from, to, &on_axis)) {
             if (g->mesh.axes[a].size > 1) return refuse(g, n->move);
             continue;
         }
@@ -238,7 +248,7 @@ static bool make_slice(const kolo_graph *g, kolo_node *n) {
     for (int a = 0; a < g->mesh.n_axes; a++) {
         const kolo_placement *from = &n->move->from.axis[a], *to = &n->move->to.axis[a];
         if (is_same(from, to, g->mesh.axes[a].size)) continue;
-        if (!is_whole(from) || !(is_rows(to) || is_flat(to))) return false;
+        if (!is_whole(from) || !(is_rows(to) || is_flat(to)) || cuts_positions(to)) return false;
         if (is_rows(to)) first = kolo_mesh_coordinate(&g->mesh, g->rank, a) * count;
     }
     if (first < 0 && !kolo_flat_range(g, n->out[0], &first, &count)) return false;
@@ -399,6 +409,7 @@ static bool starts(const member *m, const member *first, const member *previous,
         return m->class != previous->class || m->unit != previous->unit;
     case COLLECT:
     case DEAL:
+    case EXCHANGE:
         return true;
     case INSIDE:
         break;
@@ -449,6 +460,8 @@ static kolo_collective collective_of(const member *m) {
         return KOLO_COLLECTIVE_ALLGATHER;
     case JOIN:
         return m->unit > 0 ? KOLO_COLLECTIVE_ALLGATHER : KOLO_COLLECTIVE_BARRIER; /* shared */
+    case EXCHANGE:
+        return KOLO_COLLECTIVE_ALLTOALL;
     case SUM:
     case METRIC:
     case INSIDE:

@@ -58,6 +58,7 @@ static bool is_apart(const kolo_graph *g, const kolo_node *n) {
     switch ((kolo_collective)n->attr[KOLO_COMM_COLLECTIVE].i) {
     case KOLO_COLLECTIVE_REDUCE_SCATTER:
     case KOLO_COLLECTIVE_BARRIER:
+    case KOLO_COLLECTIVE_ALLTOALL:
         return true;
     case KOLO_COLLECTIVE_ALLGATHER: /* rows of one rank are in place */
         if (kolo_flat_range(g, posted, &first, &count)) return true;
@@ -286,6 +287,12 @@ static void place_bucket(planner *p, region *rg, const kolo_node *post, const ko
     }
     bucket->offset = place_room(rg, r)->offset;
     size_t at = bucket->offset;
+    if (bucket->collective == KOLO_COLLECTIVE_ALLTOALL) {
+        r = (room){.first = kolo_info(p->g, post->out[0])->producer,
+                   .last = kolo_info(p->g, wait->out[0])->producer,
+                   .bytes = bucket->bytes + align_value(p->g, wait->out[0])};
+        bucket->slice = place_room(rg, r)->offset;
+    }
     for (int k = 0; k < f.n; k++) {
         locate(p, rg->which, f.wholes[k], at);
         at += align_value(p->g, f.wholes[k]);
@@ -348,7 +355,7 @@ static kolo_status place_buckets(planner *p) {
     size_t rooms = 1;
     for (int32_t i = 0; i < g->n_nodes; i++) {
         map->n_buckets += g->nodes[i]->op->comm == KOLO_OP_POST;
-        rooms += 1 + (g->nodes[i]->op == &kolo_op_accumulate);
+        rooms += 2 + (g->nodes[i]->op == &kolo_op_accumulate);
     }
     kolo_arena arena = {0};
     region rg = {.which = KOLO_REGION_BUCKET, .bytes = &map->bucket_bytes};

@@ -9,7 +9,11 @@
  * they are computed. A node with a sharded input reads its whole inputs as REPLICATED: each rank
  * computes a summand of their gradient. The redistribution inserted before it moves nothing, and
  * its gradient is an allreduce. Shoeybi et al., "Megatron-LM", 2019: that node is f, the sum behind
- * is g. */
+ * is g.
+ *
+ * The axis sp divides the positions of sequences, and no parameter: context parallelism. What an
+ * embedding reads is sliced along dimension 1, and all that follows from it is sharded so; sums
+ * over the positions, such as the loss, stay summands as those over samples do. */
 #include "graph/index.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
@@ -33,6 +37,8 @@ typedef struct partitioner {
     int sums;               /* the dimension along which activations that are sums are sharded, or
                                KOLO_PLACE_WHOLE */
     kolo_axes by_samples;   /* axes that divide the samples of some layers */
+    kolo_axes by_heads;     /* axes along which the node has heads in the place of positions */
+    const char *whole_op;   /* the first op that needs all positions; NULL: none */
     int32_t n_values, most; /* values before and after values are added */
     kolo_node **order;
     int32_t n;
@@ -40,6 +46,11 @@ typedef struct partitioner {
 
 static bool is_of_samples(const partitioner *p, int axis) {
     return strcmp(p->g->mesh.axes[axis].name, "dp") == 0;
+}
+
+/* Whether an axis divides the positions of sequences. */
+static bool is_of_positions(const partitioner *p, int axis) {
+    return strcmp(p->g->mesh.axes[axis].name, "sp") == 0;
 }
 
 /* Whether an axis divides layers: it has several ranks, and is no axis of samples or stages. */
@@ -164,9 +175,24 @@ static kolo_value replicated(partitioner *p, kolo_value v, int axis) {
 /* An activation of which the ranks of an axis have equal slices, as a whole. */
 static kolo_value collected(partitioner *p, kolo_value v, int axis, kolo_placement_kind kind) {
     const kolo_placement to = {.kind = kind};
+    const int d = placed(p, v, axis)->dim;
     kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
-    shape.dim[placed(p, v, axis)->dim] *= p->g->mesh.axes[axis].size;
+    if (is_of_positions(p, axis)) { /* slices may differ; no other axis cuts the dimension */
+        shape.dim[d] = p->whole[v.id].dim[d];
+    } else {
+        shape.dim[d] *= p->g->mesh.axes[axis].size;
+    }
     return moved(p, v, axis, &to, &shape);
+}
+
+/* The slice of v that this rank has under a placement on an axis. */
+static kolo_value sliced(partitioner *p, kolo_value v, int axis, const kolo_placement *cut) {
+    const kolo_mesh *mesh = &p->g->mesh;
+    kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
+    shape.dim[cut->dim] =
+        local_length(shape.dim[cut->dim], cut->blocks > 0 ? cut->blocks : 1, mesh->axes[axis].size,
+                     kolo_mesh_coordinate(mesh, p->g->rank, axis));
+    return moved(p, v, axis, cut, &shape);
 }
 
 /* The same, each rank of the axis computing a summand of its gradient. */
@@ -193,7 +219,8 @@ static bool is_activation(const partitioner *p, kolo_value v) {
 static bool is_divided_batch(const partitioner *p, kolo_value v, int axis) {
     const kolo_placement *cut = placed(p, v, axis);
     if (!is_cut(cut) || !is_activation(p, v)) return false;
-    return (cut->dim == 0 && p->by_samples >> axis & 1) || cut->dim == p->sums;
+    return is_of_positions(p, axis) || (cut->dim == 0 && p->by_samples >> axis & 1) ||
+           cut->dim == p->sums;
 }
 
 /* ---- nodes ---- */
@@ -203,6 +230,13 @@ static kolo_status refuse(const partitioner *p, const kolo_node *n, int input, i
     const char *name = kolo_info(p->g, n->in[input])->name, *origin = NULL;
     for (int k = 0; k < n->n_in && !origin; k++) {
         if (is_cut(placed(p, n->in[k], axis))) origin = p->g->values[p->origin[n->in[k].id]].name;
+    }
+    if (is_of_positions(p, axis)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "%s: input %d (%s) on the axis %s: %s. The positions of sequences are "
+                         "divided here: give another axis, such as tp or dp",
+                         n->op->name, input, name ? name : "an activation",
+                         p->g->mesh.axes[axis].name, what);
     }
     return KOLO_FAIL(
         KOLO_ERR_UNSUPPORTED,
@@ -241,9 +275,9 @@ typedef struct cut_node {
 static kolo_placement cut_of(const partitioner *p, const cut_node *c, const kolo_index_term *term,
                              int d) {
     kolo_placement cut = *placed(p, c->n->in[c->lead], c->axis);
-    const kolo_index_term *own = &c->index->in[c->lead];
-    int blocks = cut.blocks > 0 ? cut.blocks : 1;
-    cut.blocks = blocks / own->parts[cut.dim] * term->parts[d];
+    const int64_t own = kolo_index_parts(&c->index->in[c->lead], cut.dim, c->code);
+    const int64_t blocks = (cut.blocks > 0 ? cut.blocks : 1) / own;
+    cut.blocks = (int)(blocks * kolo_index_parts(term, d, c->code));
     cut.dim = d;
     return cut;
 }
@@ -256,14 +290,14 @@ static kolo_status follow_cut(partitioner *p, const cut_node *c, int k) {
     if (kolo_placement_equal(placed(p, v, c->axis), &want, p->g->mesh.axes[c->axis].size)) {
         return KOLO_OK;
     }
-    if (is_divided_batch(p, c->n->in[c->lead], c->axis) && is_activation(p, v) &&
+    const bool of_positions = is_of_positions(p, c->axis);
+    const bool batch = is_activation(p, v) || (of_positions && !is_parameter(p, v)); /* ids too */
+    if (is_divided_batch(p, c->n->in[c->lead], c->axis) && batch &&
         !is_cut(placed(p, v, c->axis))) {
-        kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
-        shape.dim[d] /= p->g->mesh.axes[c->axis].size;
-        c->n->in[k] = moved(p, v, c->axis, &want, &shape);
+        c->n->in[k] = sliced(p, v, c->axis, &want);
         return kolo_graph_check(p->g);
     }
-    if (!is_parameter(p, v) || is_cut(placed(p, v, c->axis)) || p->used[v.id]) {
+    if (of_positions || !is_parameter(p, v) || is_cut(placed(p, v, c->axis)) || p->used[v.id]) {
         return refuse(p, c->n, k, c->axis, "it is not sharded as the other inputs are");
     }
     return cut_leaf(p, c->axis, v, &want);
@@ -310,7 +344,8 @@ static kolo_status place_inputs(partitioner *p, const cut_node *c) {
 /* Parts that are sharded each, of what has the index once. */
 static int blocks_of(const partitioner *p, const cut_node *c) {
     const kolo_placement *cut = placed(p, c->n->in[c->lead], c->axis);
-    return (cut->blocks > 0 ? cut->blocks : 1) / c->index->in[c->lead].parts[cut->dim];
+    return (cut->blocks > 0 ? cut->blocks : 1) /
+           (int)kolo_index_parts(&c->index->in[c->lead], cut->dim, c->code);
 }
 
 /* Where the slice of the leading input begins along the index, in what the axes before this one
@@ -370,6 +405,9 @@ static kolo_status make_part(const partitioner *p, const cut_node *c) {
     if (n->op->part.sample && c->code == 'n') {
         kolo_node_attr(n, n->op->part.sample)->i += first_of(p, c);
     }
+    if (n->op->part.position && c->code == 't') {
+        kolo_node_attr(n, n->op->part.position)->i += first_of(p, c);
+    }
     if (n->op->part.index == '*') return make_any_part(p, c);
     if (n->op->part.index == 0 || n->op->part.index != c->code) return KOLO_OK;
     if (n->op->part.lengths) return make_lengths(p, c);
@@ -382,6 +420,13 @@ static kolo_status make_part(const partitioner *p, const cut_node *c) {
     int64_t *count = &kolo_node_attr(n, n->op->part.size)->i;
     if (blocks_of(p, c) > 1) return refuse(p, n, c->lead, c->axis, "it is sharded in parts");
     if (*count % size != 0) {
+        if (is_of_positions(p, c->axis)) {
+            return KOLO_FAIL(KOLO_ERR_ARG,
+                             "%s: %" PRId64 " %s cannot be divided over %s=%d: choose a divisor of "
+                             "%" PRId64 " for %s",
+                             n->op->name, *count, n->op->attrs[n->op->part.size - 1],
+                             mesh->axes[c->axis].name, size, *count, mesh->axes[c->axis].name);
+        }
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "%s: %" PRId64 " %s cannot be divided over %s=%d: choose a divisor of "
                          "%" PRId64 " for %s, or leave %s whole (--placement)",
@@ -419,7 +464,8 @@ static kolo_status make_dims(const partitioner *p, const cut_node *c) {
     if (c->n->op->part.dims == 0 || to < 0) return KOLO_OK;
     int64_t *length = &kolo_node_attr(c->n, c->n->op->part.dims + to)->i;
     const int64_t part = *length * kolo_info(p->g, lead)->tensor.shape.dim[from];
-    const int blocks = blocks_of(p, c), size = p->g->mesh.axes[c->axis].size;
+    const int blocks = blocks_of(p, c) * (int)kolo_index_parts(&c->index->out[0], to, c->code);
+    const int size = p->g->mesh.axes[c->axis].size;
     const int at = kolo_mesh_coordinate(&p->g->mesh, p->g->rank, c->axis);
     if (part % whole != 0 || *length % blocks != 0 ||
         part / whole != local_length(*length, blocks, size, at)) {
@@ -435,15 +481,24 @@ static bool has_parts(const kolo_index_term *term, int code) {
     return d >= 0 && term->parts[d] > 1;
 }
 
+/* Whether a term has the index as the inner one of a dimension. */
+static bool is_inner(const kolo_index_term *term, int code) {
+    const int d = kolo_index_find(term, code);
+    return d >= 0 && term->inner[d] == code;
+}
+
 /* Whether the op needs the dimension whole: by its notation, for statistics of the samples, which
- * are those of all ranks of a model axis, or because samples or positions are in one part. */
+ * are those of all ranks of a model axis, because samples or positions are in one part, or because
+ * another dimension would be cut inside it. */
 static bool needs_whole(const partitioner *p, const cut_node *c) {
-    const bool batch = is_divided_batch(p, c->n->in[c->lead], c->axis);
+    const bool heads = p->by_heads >> c->axis & 1;
+    const bool batch = is_divided_batch(p, c->n->in[c->lead], c->axis) && !heads;
     bool whole = c->code & KOLO_INDEX_WHOLE;
     for (int k = 0; k < c->n->n_in && batch; k++) whole |= has_parts(&c->index->in[k], c->code);
     for (int k = 0; k < c->n->n_out && batch; k++) whole |= has_parts(&c->index->out[k], c->code);
     for (int k = 0; k < c->n->n_out; k++) {
         const kolo_index_term *out = &c->index->out[k];
+        whole |= is_inner(out, c->code) && !is_of_positions(p, c->axis);
         whole |= out->by_shard && kolo_index_find(out, c->code) < 0;
     }
     return whole;
@@ -460,12 +515,50 @@ static kolo_status index_of_whole(const partitioner *p, const kolo_node *n, kolo
     return kolo_index_read(n->op, n->attr, n->n_in, in, n->n_out, out, index);
 }
 
+/* Gives an op that needs all positions, but computes heads one by one, some of the heads in the
+ * place of some of the positions: an all-to-all. False: it is no such op. Jacobs et al., "DeepSpeed
+ * Ulysses", 2023. */
+static bool take_heads(partitioner *p, const cut_node *c) {
+    const kolo_value v = c->n->in[c->lead];
+    const kolo_index_term *term = &c->index->in[c->lead];
+    const int d = c->n->op->part.size ? kolo_index_find(term, c->n->op->part.index) : -1;
+    kolo_placement cut = *placed(p, v, c->axis);
+    if (d < 0 || !is_of_positions(p, c->axis)) return false;
+    kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
+    shape.dim[cut.dim] = p->whole[v.id].dim[cut.dim];
+    cut.dim = d;
+    cut.blocks = term->parts[d];
+    shape.dim[d] = local_length(shape.dim[d], cut.blocks, p->g->mesh.axes[c->axis].size,
+                                kolo_mesh_coordinate(&p->g->mesh, p->g->rank, c->axis));
+    c->n->in[c->lead] = moved(p, v, c->axis, &cut, &shape);
+    p->by_heads |= (kolo_axes)1 << c->axis;
+    return true;
+}
+
+/* The other way: positions, dimension 1, in the place of heads. */
+static kolo_value give_heads(partitioner *p, kolo_value v, int axis) {
+    const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
+    kolo_placement cut = *placed(p, v, axis);
+    kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
+    shape.dim[cut.dim] *= of->size; /* equal numbers of heads */
+    cut.dim = 1;
+    cut.blocks = 0;
+    shape.dim[1] = local_length(shape.dim[1], 1, of->size,
+                                kolo_mesh_coordinate(&p->g->mesh, p->g->rank, axis));
+    return moved(p, v, axis, &cut, &shape);
+}
+
 static kolo_status cut_on(partitioner *p, kolo_node *n, const kolo_index *index, int axis,
                           bool *summed) {
     const int lead = leader(p, n, axis);
-    const int code = index->in[lead].code[placed(p, n->in[lead], axis)->dim];
+    const int code = kolo_index_of_cut(&index->in[lead], placed(p, n->in[lead], axis));
     cut_node c = {n, index, axis, lead, code, false};
+    if (needs_whole(p, &c) && take_heads(p, &c)) {
+        KOLO_TRY(kolo_graph_check(p->g));
+        return cut_on(p, n, index, axis, summed);
+    }
     if (needs_whole(p, &c) && is_divided_batch(p, n->in[lead], axis)) {
+        if (is_of_positions(p, axis) && !p->whole_op) p->whole_op = n->op->name;
         n->in[lead] = collected(p, n->in[lead], axis, KOLO_PLACEMENT_INVARIANT);
         KOLO_TRY(kolo_graph_check(p->g));
         return leader(p, n, axis) < 0 ? vary(p, n, axis) : cut_on(p, n, index, axis, summed);
@@ -483,19 +576,64 @@ static kolo_status cut_on(partitioner *p, kolo_node *n, const kolo_index *index,
     return make_part(p, &c);
 }
 
-/* A node on all axes. */
+/* Slices the positions of the ids that an embedding reads. ARG: there are fewer than ranks. */
+static kolo_status begin_positions(partitioner *p, kolo_node *n, int axis) {
+    const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
+    const kolo_placement cut = {
+        .kind = KOLO_PLACEMENT_SHARDED, .dim = 1, .depth = KOLO_DEPTH_POSITIONS};
+    if (!n->op->lookup || is_cut(placed(p, n->in[1], axis))) return KOLO_OK;
+    const kolo_value ids = n->in[1];
+    const int64_t length = kolo_info(p->g, ids)->tensor.shape.dim[1];
+    if (length < of->size) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%" PRId64 " positions cannot be divided over %s=%d: choose longer "
+                         "sequences, or a smaller %s",
+                         length, of->name, of->size, of->name);
+    }
+    n->in[1] = sliced(p, ids, axis, &cut);
+    KOLO_TRY(kolo_graph_check(p->g));
+    p->origin[n->in[1].id] = ids.id;
+    return KOLO_OK;
+}
+
+/* Where an addend of a node is a sum over some of the positions, one rank adds the others. */
+static kolo_status complete_sum(partitioner *p, kolo_node *n, const kolo_index *index, int axis) {
+    const cut_node c = {n, index, axis, 0, 0, false};
+    bool partial[KOLO_MAX_IO] = {false}, padded[KOLO_MAX_IO] = {false}, any = false;
+    for (int k = 0; k < n->n_in; k++) {
+        if (placed(p, n->in[k], axis)->kind != KOLO_PLACEMENT_PARTIAL) continue;
+        partial[index->in[k].addend] = any = true;
+    }
+    for (int k = 0; k < n->n_in && any; k++) {
+        const int addend = index->in[k].addend;
+        if (partial[addend] || padded[addend]) continue;
+        padded[addend] = true;
+        KOLO_TRY(pad_addend(p, &c, k));
+    }
+    return KOLO_OK;
+}
+
+/* A node on one axis. */
+static kolo_status cut_along(partitioner *p, kolo_node *n, const kolo_index *index, int axis,
+                             bool *summed) {
+    if (is_of_positions(p, axis)) {
+        KOLO_TRY(begin_positions(p, n, axis));
+        KOLO_TRY(complete_sum(p, n, index, axis));
+    }
+    return leader(p, n, axis) < 0 ? vary(p, n, axis) : cut_on(p, n, index, axis, summed);
+}
+
+/* A node on all axes: positions after what layers compute, as they are cut inside it. */
 static kolo_status cut(partitioner *p, kolo_node *n, bool *summed) {
-    kolo_index index;
-    bool is_read = false;
-    for (int a = 0; a < p->g->mesh.n_axes; a++) {
-        if (!divides_layers(&p->g->mesh, a)) continue;
-        if (leader(p, n, a) < 0) {
-            KOLO_TRY(vary(p, n, a));
-            continue;
-        }
-        if (!is_read) KOLO_TRY(index_of_whole(p, n, &index));
-        is_read = true;
-        KOLO_TRY(cut_on(p, n, &index, a, summed));
+    kolo_index index = {0};
+    if (n->op->comm == KOLO_OP_LOCAL && kolo_op_has_index(n->op)) {
+        KOLO_TRY(index_of_whole(p, n, &index));
+    }
+    for (int i = 0; i < 2 * p->g->mesh.n_axes; i++) {
+        const int a = i % p->g->mesh.n_axes;
+        const bool later = i >= p->g->mesh.n_axes;
+        if (!divides_layers(&p->g->mesh, a) || is_of_positions(p, a) != later) continue;
+        KOLO_TRY(cut_along(p, n, &index, a, summed));
     }
     return KOLO_OK;
 }
@@ -512,8 +650,8 @@ static kolo_status infer_shapes(const partitioner *p, const kolo_node *n) {
 /* Whether a sum is an activation [N,T,C], of which the rules give each rank equal positions. */
 static bool is_shardable(const partitioner *p, kolo_value v, int axis) {
     const kolo_shape *shape = &kolo_info(p->g, v)->tensor.shape;
-    return p->sums >= 0 && placed(p, v, axis)->op == KOLO_SUM && shape->rank == 3 &&
-           shape->dim[p->sums] % p->g->mesh.axes[axis].size == 0;
+    return p->sums >= 0 && !is_of_positions(p, axis) && placed(p, v, axis)->op == KOLO_SUM &&
+           shape->rank == 3 && shape->dim[p->sums] % p->g->mesh.axes[axis].size == 0;
 }
 
 static kolo_value sharded_sum(partitioner *p, kolo_value v, int axis) {
@@ -527,7 +665,8 @@ static kolo_value sharded_sum(partitioner *p, kolo_value v, int axis) {
 static kolo_value reduced(partitioner *p, kolo_value v) {
     for (int a = 0; a < p->g->mesh.n_axes; a++) {
         if (placed(p, v, a)->kind != KOLO_PLACEMENT_PARTIAL) continue;
-        if (is_of_samples(p, a)) continue;
+        const bool scalar = kolo_info(p->g, v)->tensor.shape.rank == 0;
+        if (is_of_samples(p, a) || (scalar && is_of_positions(p, a))) continue;
         v = is_shardable(p, v, a) ? sharded_sum(p, v, a)
                                   : moved_to(p, v, a, KOLO_PLACEMENT_INVARIANT);
     }
@@ -547,15 +686,22 @@ static bool is_divided(const partitioner *p, const kolo_node *n) {
     if (!n->op->divide) return false;
     for (int a = 0; a < p->g->mesh.n_axes; a++) {
         const kolo_placement *x = placed(p, n->in[0], a);
-        if (is_cut(x) && x->dim == 1 && !is_of_samples(p, a)) return true;
+        if (is_cut(x) && x->dim == 1 && !is_of_samples(p, a) && !is_of_positions(p, a)) return true;
     }
     return false;
 }
 
 static kolo_status visit(partitioner *p, kolo_node *n);
 
-static kolo_status divide(partitioner *p, const kolo_node *n) {
+static kolo_status divide(partitioner *p, kolo_node *n) {
     kolo_value by[KOLO_MAX_IO];
+    kolo_index index;
+    bool summed = false;
+    KOLO_TRY(index_of_whole(p, n, &index));
+    for (int a = 0; a < p->g->mesh.n_axes; a++) { /* the labels of these positions */
+        const bool cuts = is_of_positions(p, a) && leader(p, n, a) >= 0;
+        if (cuts) KOLO_TRY(cut_on(p, n, &index, a, &summed));
+    }
     const int32_t first = p->g->n_nodes;
     n->op->divide(p->g, n, p->whole[n->in[0].id].dim[1], by);
     KOLO_TRY(kolo_graph_check(p->g));
@@ -581,6 +727,7 @@ static kolo_status visit(partitioner *p, kolo_node *n) {
     bool summed = false;
     KOLO_TRY(take_inputs(p, n));
     if (is_divided(p, n)) return divide(p, n);
+    p->by_heads = 0;
     KOLO_TRY(cut(p, n, &summed));
     for (int k = 0; k < n->n_in; k++) {
         if (n->in[k].id < p->n_values) p->used[n->in[k].id] = true;
@@ -591,6 +738,10 @@ static kolo_status visit(partitioner *p, kolo_node *n) {
     KOLO_TRY(infer_shapes(p, n));
     KOLO_TRY(kolo_node_propagate(p->g, n));
     for (int k = 0; k < n->n_out; k++) p->now[n->out[k].id] = reduced(p, n->out[k]);
+    for (int a = 0; a < p->g->mesh.n_axes && kolo_graph_check(p->g) == KOLO_OK; a++) {
+        kolo_value *y = &p->now[n->out[0].id];
+        if (p->by_heads >> a & 1) *y = give_heads(p, *y, a);
+    }
     if (relu) {
         kolo_value sum = p->now[n->out[0].id], y = kolo_relu(p->g, sum);
         KOLO_TRY(kolo_graph_check(p->g));
@@ -644,6 +795,46 @@ static kolo_status divide_samples(partitioner *p) {
     return KOLO_OK;
 }
 
+/* What rules do not go with. */
+static kolo_status check_positions(const partitioner *p, int axis) {
+    const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
+    if (kolo_mesh_stages(&p->g->mesh) > 1) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "stages of a pipeline have all positions of their sequences: give tp in "
+                         "the place of %s, or no pp",
+                         of->name);
+    }
+    if (p->sums < 0 && p->by_samples == 0) return KOLO_OK;
+    return KOLO_FAIL(
+        KOLO_ERR_UNSUPPORTED,
+        "%s=%d divides the positions of all activations, and the placement rules those "
+        "or the samples of some: give rules without \"%s\" (--placement megatron)",
+        of->name, of->size, p->sums >= 0 ? "sums" : "samples");
+}
+
+/* The loss is a sum over the positions of this rank. Evaluation reports those of all, training sums
+ * them with the gradients. */
+static kolo_status finish_positions(partitioner *p, int axis) {
+    kolo_graph *g = p->g;
+    const kolo_mesh_axis *of = &g->mesh.axes[axis];
+    const bool trains = kolo_value_ok(kolo_graph_find(g, "grad_scale"));
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        kolo_value *v = &p->now[g->outputs[i].value.id];
+        const bool sum = kolo_value_ok(*v) && placed(p, *v, axis)->kind == KOLO_PLACEMENT_PARTIAL;
+        if (!sum && strcmp(g->outputs[i].name, "loss") == 0) {
+            return KOLO_FAIL(
+                KOLO_ERR_UNSUPPORTED,
+                "%s=%d divides the positions of sequences of tokens: %s%s. Give another axis, such "
+                "as tp or dp",
+                of->name, of->size, p->whole_op ? p->whole_op : "the model has no embedding",
+                p->whole_op ? " needs them all" : " of tokens");
+        }
+        if (sum && !trains) *v = moved_to(p, *v, axis, KOLO_PLACEMENT_INVARIANT);
+        KOLO_TRY(kolo_graph_check(g));
+    }
+    return KOLO_OK;
+}
+
 static kolo_status walk(partitioner *p) {
     kolo_graph *g = p->g;
     const int32_t n_nodes = g->n_nodes;
@@ -653,7 +844,10 @@ static kolo_status walk(partitioner *p) {
     }
     for (int32_t v = 0; v < p->n_values; v++) p->whole[v] = g->values[v].tensor.shape;
     for (int a = 0; a < g->mesh.n_axes; a++) {
-        if (divides_layers(&g->mesh, a)) KOLO_TRY(apply_rules(p, a));
+        if (divides_layers(&g->mesh, a) && !is_of_positions(p, a)) KOLO_TRY(apply_rules(p, a));
+    }
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        if (divides_layers(&g->mesh, a) && is_of_positions(p, a)) KOLO_TRY(check_positions(p, a));
     }
     KOLO_TRY(divide_samples(p));
     for (int32_t i = 0; i < n_nodes; i++) KOLO_TRY(visit(p, g->nodes[i]));
@@ -663,6 +857,9 @@ static kolo_status walk(partitioner *p) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "layers have samples of their own on each rank, but no later layer is "
                          "sharded");
+    }
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        if (divides_layers(&g->mesh, a) && is_of_positions(p, a)) KOLO_TRY(finish_positions(p, a));
     }
     drop_sharded_outputs(p);
     return kolo_graph_set_nodes(g, p->order, p->n);
@@ -687,6 +884,7 @@ kolo_status kolo_pass_partition(kolo_graph *g, const char *rules) {
     const size_t nodes = (size_t)g->n_nodes * (2 + 2 * KOLO_MAX_IO * KOLO_MESH_AXES) + 1;
     partitioner p = {.g = g,
                      .rules = rules ? rules : kolo_placement_rules(NULL),
+                     .sums = KOLO_PLACE_WHOLE,
                      .n_values = g->n_values,
                      .most = (int32_t)(values + nodes)};
     kolo_arena arena = {0};

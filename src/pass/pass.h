@@ -233,8 +233,9 @@ typedef struct kolo_bucket {
     size_t offset, bytes; /* in its region */
     bool of_model;        /* in KOLO_REGION_MODEL, else in KOLO_REGION_BUCKET */
     bool in_place;        /* reduce-scatter: the result of this rank is where it was */
-    size_t slice;         /* reduce-scatter not in place: where the result of this rank is */
-    size_t *ends;         /* of flat shards: by rank, the end of its slice, from offset on */
+    size_t slice; /* reduce-scatter not in place: where the result of this rank is; exchange:
+                     where it is packed and unpacked, posted bytes, then those that arrive */
+    size_t *ends; /* of flat shards: by rank, the end of its slice, from offset on */
     int n_values;
     kolo_value joins; /* the first parameter whose next version it completes in the store; NONE */
     kolo_collective collective;

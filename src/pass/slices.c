@@ -15,7 +15,7 @@ typedef struct slicer {
 
 static bool is_slice(const kolo_placement *p) {
     return p->kind == KOLO_PLACEMENT_SHARDED && p->dim != KOLO_DIM_FLAT && !p->cuts &&
-           p->blocks < 2;
+           p->blocks < 2 && p->depth != KOLO_DEPTH_POSITIONS;
 }
 
 /* The axis on which a redistribution gathers or makes slices of an inner dimension; -1: none. */

@@ -175,6 +175,21 @@ static bool is_wait(const kolo_graph *g, kolo_value v) {
     return producer >= 0 && g->nodes[producer]->op->comm == KOLO_OP_WAIT;
 }
 
+/* Whether v arrives from ranks that have the same samples, and is of these. */
+static bool is_of_same_samples(const kolo_plan *p, kolo_value v) {
+    const kolo_graph *g = p->graph;
+    if (!is_wait(g, v)) return false;
+    const kolo_node *wait = g->nodes[kolo_info(g, v)->producer];
+    const kolo_node *post = g->nodes[kolo_info(g, wait->in[0])->producer];
+    if (!p->map.buckets[post->attr[KOLO_COMM_BUCKET].i].of_model) return false;
+    for (int k = 0; k < wait->n_out; k++) {
+        if (wait->out[k].id != v.id) continue;
+        const int32_t maker = kolo_info(g, post->in[k])->producer;
+        return maker < 0 || !p->shared[maker];
+    }
+    return false;
+}
+
 /* Whether node i of the passes runs in micro-batches without samples too: their collectives, and
  * what depends on nothing but these, parameters and scalars. p->shared has the result for earlier
  * nodes. */
@@ -189,6 +204,7 @@ static bool is_shared(const kolo_plan *p, int32_t i) {
         const kolo_value_info *in = kolo_info(g, n->in[k]);
         if (in->kind == KOLO_VALUE_INPUT) return false;
         if (in->producer >= 0 && !p->shared[in->producer]) return false;
+        if (is_of_same_samples(p, n->in[k])) return false;
     }
     return !kolo_node_is_update(g, n);
 }
@@ -449,8 +465,56 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
     return status;
 }
 
+/* The tensor that the ranks of the axes along which a move changes placements hold together. A
+ * dimension that is cut on one side is whole on the other. */
+static kolo_shape whole_of(const kolo_shape *from, const kolo_shape *to) {
+    kolo_shape whole = *from;
+    for (int d = 0; d < whole.rank; d++) whole.dim[d] = kolo_max_i64(from->dim[d], to->dim[d]);
+    return whole;
+}
+
+/* The link of a POST in the plan's current slot. Along other axes every group moves its own. */
+static kolo_status make_link(kolo_plan *p, const kolo_node *post, kolo_value arrives) {
+    const int bucket = (int)post->attr[KOLO_COMM_BUCKET].i;
+    const kolo_tensor *from = &kolo_info(p->graph, post->in[0])->tensor;
+    char *site = kolo_format("bucket %d", bucket);
+    kolo_mesh_link **link = &p->links[p->slot * p->map.n_buckets + bucket];
+    char *memory = p->model + (size_t)p->slot * p->map.model_bytes;
+    kolo_mesh_link_opts opts = {
+        .mesh = &p->graph->mesh,
+        .rank = p->graph->rank,
+        .shape = whole_of(&from->shape, &kolo_info(p->graph, arrives)->tensor.shape),
+        .dtype = from->dtype,
+        .source = kolo_plan_address(p, post->in[0].id, 0),
+        .target = kolo_plan_address(p, arrives.id, 0),
+        .buffers = memory + p->map.buckets[bucket].slice,
+        .buffer_bytes = p->map.buckets[bucket].bytes +
+                        kolo_round_up(kolo_tensor_bytes(&kolo_info(p->graph, arrives)->tensor), 64),
+        .site = site,
+    };
+    if (!site) return KOLO_NOMEM(32);
+    for (int a = 0; a < opts.mesh->n_axes; a++) {
+        if (!((kolo_axes)post->attr[KOLO_COMM_AXES].i >> a & 1)) continue;
+        opts.from.axis[a] = post->move->from.axis[a];
+        opts.to.axis[a] = post->move->to.axis[a];
+    }
+    kolo_status status = kolo_mesh_link_create(&opts, link);
+    kolo_free(site);
+    KOLO_TRY(status);
+    p->link_bytes += kolo_mesh_link_bytes(*link);
+    if (!p->groups) return KOLO_OK; /* nothing runs it */
+    KOLO_TRY(kolo_mesh_link_attach(*link, p->groups));
+    return KOLO_OK;
+}
+
 static void destroy_requests(kolo_plan *p) {
     const int n = 2 * p->slots * p->map.n_buckets;
+    for (int i = 0; p->links && i < p->slots * p->map.n_buckets; i++) {
+        kolo_mesh_link_destroy(p->links[i]);
+    }
+    kolo_free((void *)p->links);
+    p->links = NULL;
+    p->link_bytes = 0;
     for (int i = 0; p->requests && i < n; i++) kolo_request_destroy(p->requests[i]);
     kolo_free((void *)p->requests);
     p->requests = NULL;
@@ -464,6 +528,10 @@ static kolo_status make_slot_requests(kolo_plan *p) {
         const kolo_node *post = g->nodes[kolo_info(g, g->nodes[i]->in[0])->producer];
         const kolo_bucket *bucket = &p->map.buckets[post->attr[KOLO_COMM_BUCKET].i];
         if (!bucket->of_model && (p->slot > 0 || p->adds_to)) continue; /* of the first; its own */
+        if (bucket->collective == KOLO_COLLECTIVE_ALLTOALL) {
+            KOLO_TRY(make_link(p, post, g->nodes[i]->out[0]));
+            continue;
+        }
         for (int bank = 0; bank <= kolo_value_ok(bucket->joins); bank++) {
             KOLO_TRY(make_request(p, post, g->nodes[i]->out[0], bank));
         }
@@ -476,7 +544,8 @@ static kolo_status make_requests(kolo_plan *p) {
     if (!p->comm || n == 0) return KOLO_OK;
     p->requests = kolo_zalloc(n * sizeof(kolo_request *));
     if (!p->ready_ns) p->ready_ns = kolo_zalloc((size_t)p->map.n_buckets * sizeof *p->ready_ns);
-    if (!p->requests || !p->ready_ns) return KOLO_NOMEM(n * sizeof(kolo_request *));
+    p->links = kolo_zalloc(n * sizeof(kolo_mesh_link *));
+    if (!p->requests || !p->links || !p->ready_ns) return KOLO_NOMEM(n * sizeof(kolo_request *));
     kolo_status status = KOLO_OK;
     for (p->slot = 0; status == KOLO_OK && p->slot < p->slots; p->slot++) {
         status = make_slot_requests(p);

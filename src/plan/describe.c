@@ -113,7 +113,9 @@ static kolo_step_info describe(const kolo_plan *p, const kolo_step *step) {
 int kolo_plan_n_steps(const kolo_plan *p) { return p->n_steps; }
 int kolo_plan_n_requests(const kolo_plan *p) { return p->requests ? p->map.n_buckets : 0; }
 kolo_request *kolo_plan_request(const kolo_plan *p, int bucket) {
-    return *kolo_plan_request_at(p, 0, bucket, p->ran_bank);
+    kolo_request *request = *kolo_plan_request_at(p, 0, bucket, p->ran_bank);
+    const kolo_mesh_link *link = p->links[bucket];
+    return request || !link ? request : kolo_mesh_link_request(link);
 }
 
 /* Bytes of tensors that a POST starts to sum over the samples; 0: none. */
@@ -185,7 +187,7 @@ kolo_plan_memory kolo_plan_memory_of(const kolo_plan *p) {
     return (kolo_plan_memory){
         .arena = p->values_bytes + (size_t)p->slots * p->map.slot_bytes,
         .scratch = p->scratch_bytes,
-        .gradients = p->map.bucket_bytes + (size_t)p->slots * p->map.model_bytes +
+        .gradients = p->map.bucket_bytes + (size_t)p->slots * p->map.model_bytes + p->link_bytes +
                      (p->sum ? (size_t)p->sum->most * p->sum->bytes : 0),
         .store = p->store->single_bytes + 2 * (p->store->bytes + p->store->joined_bytes),
         .shared = p->store->shares ? 2 * p->store->joined_bytes : 0,

@@ -51,6 +51,7 @@ void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
         [KOLO_COLLECTIVE_ALLGATHER] = ", gathered",
         [KOLO_COLLECTIVE_REDUCE_SCATTER] = ", reduce-scattered",
         [KOLO_COLLECTIVE_BARRIER] = ", shared: barrier",
+        [KOLO_COLLECTIVE_ALLTOALL] = ", exchanged",
     };
     for (int i = 0; i < p->map.n_buckets; i++) {
         const kolo_bucket *bucket = &p->map.buckets[i];

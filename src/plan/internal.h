@@ -27,6 +27,8 @@ struct kolo_plan {
     kolo_comm *comm;         /* borrowed; NULL: no communication */
     kolo_mesh_comms *groups; /* borrowed; NULL: all communicate in comm */
     kolo_request **requests; /* see kolo_plan_request_at */
+    kolo_mesh_link **links;  /* by slot, then bucket: of what a link moves; else NULL */
+    size_t link_bytes;       /* buffers of all links */
     int64_t *ready_ns;       /* by bucket: in backward kernels before its latest POST */
     bool train;
     bool updates_only;        /* of some entries of the store: the others stay where they are */

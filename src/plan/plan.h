@@ -295,6 +295,7 @@ typedef struct kolo_step_info {
 int kolo_plan_n_steps(const kolo_plan *plan);
 /* The collectives of a step, one per bucket; none without a group. */
 int kolo_plan_n_requests(const kolo_plan *plan);
+/* NULL: that of a slice, which needs none, or of a plan without the communicators of its mesh. */
 kolo_request *kolo_plan_request(const kolo_plan *plan, int bucket);
 /* The buckets of gradients that are summed over the ranks, in their order, which come first;
  * returns their number, at most that of requests. ready_ms: the time in backward kernels before the

@@ -49,6 +49,11 @@ static kolo_request *request_of(const kolo_plan *p, int bucket, int bank) {
     return owner->requests ? *kolo_plan_request_at(owner, p->slot, bucket, bank) : NULL;
 }
 
+/* NULL: a bucket that is moved by a request. */
+static kolo_mesh_link *link_of(const kolo_plan *p, int bucket) {
+    return p->links ? p->links[p->slot * p->map.n_buckets + bucket] : NULL;
+}
+
 /* Zeros in the place of what is summed, but for what this rank has accumulated. */
 static void clear_posted(const kolo_plan *p, const kolo_step *step) {
     const kolo_graph *g = p->graph;
@@ -116,8 +121,23 @@ static void count_communication(const kolo_plan *p, const kolo_request *request,
     now->communicated_ns = end;
 }
 
+static kolo_status run_link(const kolo_plan *p, const kolo_step *step, progress *now) {
+    kolo_mesh_link *link = link_of(p, step->bucket);
+    enter(p, now, KOLO_PHASE_SYNCHRONISE);
+    if (step->kind == KOLO_STEP_POST) {
+        now->in_flight++;
+        return kolo_mesh_link_post(link);
+    }
+    now->in_flight--;
+    KOLO_TRY(kolo_mesh_link_wait(link));
+    const kolo_request *request = kolo_mesh_link_request(link);
+    if (request) count_communication(p, request, now);
+    return KOLO_OK;
+}
+
 static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progress *now) {
     kolo_request *request;
+    if (step->kind != KOLO_STEP_KERNEL && link_of(p, step->bucket)) return run_link(p, step, now);
     switch (step->kind) {
     case KOLO_STEP_KERNEL:
         enter(p, now, step->phase);

@@ -143,13 +143,15 @@ static bool addend_has(const kolo_index *index, int n_in, int addend, int code) 
     return false;
 }
 
-/* Elements of one part of dimension d for each value of its index, of which there are `size`. */
-static int64_t elements_each(const kolo_tensor *t, const kolo_index_term *term, int d,
-                             int64_t size) {
-    return d < 0 ? 1 : t->shape.dim[d] / term->parts[d] / size;
+static int parts_of(const kolo_index_term *term, int d, int code) {
+    return d < 0 ? 1 : (int)kolo_index_parts(term, d, code);
 }
 
-static int parts_of(const kolo_index_term *term, int d) { return d < 0 ? 1 : term->parts[d]; }
+/* Elements of one part of dimension d for each value of its index, of which there are `size`. */
+static int64_t elements_each(const kolo_tensor *t, const kolo_index_term *term, int d, int code,
+                             int64_t size) {
+    return d < 0 ? 1 : t->shape.dim[d] / parts_of(term, d, code) / size;
+}
 
 /* An attribute that counts along the index is that of the slice. dim: that of input 0 with the
  * index; to: that of output 0, or -1. */
@@ -160,6 +162,11 @@ static void slice_attributes(run *r, const kolo_node *n, int code, int dim, int 
         r->spec.attr = r->attr;
         int64_t *length = &r->attr[n->op->part.dims - 1 + to].i;
         *length = *length * count / size;
+    }
+    if (n->op->part.position > 0 && code == 't') {
+        memcpy(r->attr, n->attr, sizeof r->attr);
+        r->spec.attr = r->attr;
+        r->attr[n->op->part.position - 1].i += first;
     }
     const int of_size = n->op->part.size, of_all = n->op->part.all;
     const bool any = n->op->part.index == '*' && code >= KOLO_INDEX_STAR;
@@ -181,9 +188,9 @@ static void slice_inputs(run *r, const graph_eval *e, const kolo_node *n, const 
     for (int k = 0; k < n->n_in; k++) {
         const kolo_tensor *whole = &kolo_info(e->g, n->in[k])->tensor;
         int d = kolo_index_find(&index->in[k], code);
-        int64_t each = elements_each(whole, &index->in[k], d, size);
-        r->in[k] = slice(whole, e->data[n->in[k].id], d, parts_of(&index->in[k], d), first * each,
-                         count * each, &r->spec.in[k]);
+        int64_t each = elements_each(whole, &index->in[k], d, code, size);
+        r->in[k] = slice(whole, e->data[n->in[k].id], d, parts_of(&index->in[k], d, code),
+                         first * each, count * each, &r->spec.in[k]);
         bool elsewhere = !addend_has(index, n->n_in, index->in[k].addend, code);
         if (elsewhere && is_summed(n, index, code) && index->n_addends > 1 && first > 0) {
             memset(r->in[k], 0, bytes_of(&r->spec.in[k]));
@@ -233,9 +240,9 @@ static void check_outputs(const graph_eval *e, const kolo_node *n, const kolo_in
                 }
                 continue;
             }
-            int64_t each = elements_each(whole, term, d, size);
-            int64_t count = d >= 0 ? have->shape.dim[d] / term->parts[d] : 0;
-            void *want = slice(whole, e->data[n->out[k].id], d, parts_of(term, d),
+            int64_t each = elements_each(whole, term, d, code, size);
+            int64_t count = d >= 0 ? have->shape.dim[d] / parts_of(term, d, code) : 0;
+            void *want = slice(whole, e->data[n->out[k].id], d, parts_of(term, d, code),
                                d >= 0 ? firsts[p] * each : 0, count, &part);
             assert_true(kolo_shape_equal(&part.shape, &have->shape));
             double *expected = numbers(&part, want);
@@ -315,7 +322,7 @@ static int64_t index_size(const graph_eval *e, const kolo_node *n, const kolo_in
         kolo_value v = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
         int d = kolo_index_find(term, code);
         if (d < 0) continue;
-        int64_t own = kolo_info(e->g, v)->tensor.shape.dim[d] / term->parts[d];
+        int64_t own = kolo_info(e->g, v)->tensor.shape.dim[d] / parts_of(term, d, code);
         if (own < size) size = own;
     }
     const bool counted = n->op->part.size > 0 && n->op->part.index == code;
@@ -330,7 +337,7 @@ int test_index_of_node(const graph_eval *e, const kolo_node *n) {
     check_linear(e, n, &index);
     for (int k = 0; k < n->n_in; k++) {
         for (int d = 0; d < index.in[k].n; d++) {
-            int code = index.in[k].code[d];
+            const int code = index.in[k].code[d];
             int64_t size = index_size(e, n, &index, code);
             bool seen = false;
             for (int j = 0; j < k; j++) seen |= kolo_index_find(&index.in[j], code) >= 0;

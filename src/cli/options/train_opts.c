@@ -139,7 +139,9 @@ int train_opts_together(const kolo_options *o, int workers) {
     return (int)(others > 0 ? others : workers / (data > 0 ? data : 1));
 }
 
-static bool divides_model(const kolo_options *o) { return has_axis(o, "tp") || has_axis(o, "pp"); }
+static bool divides_model(const kolo_options *o) {
+    return has_axis(o, "tp") || has_axis(o, "sp") || has_axis(o, "pp");
+}
 
 static bool types_servers(const kolo_options *o) {
     return kolo_options_has(o, "sync") && kolo_options_typed(o, "sync") &&

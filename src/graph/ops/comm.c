@@ -21,7 +21,11 @@ static void redistribute_grad(kolo_graph *g, const kolo_node *n, const kolo_valu
         kolo_graph_set_failed(g, status);
         return;
     }
-    d_in[0] = kolo_redistribute(g, d_out[0], &from, &to);
+    d_in[0] = d_out[0];
+    if (kolo_placements_same_data(&g->mesh, &from, &to)) return;
+    const kolo_tensor tensor = kolo_tensor_plain(kolo_info(g, d_out[0])->tensor.dtype,
+                                                 kolo_info(g, n->in[0])->tensor.shape);
+    d_in[0] = kolo_redistribute_as(g, d_out[0], &from, &to, &tensor);
 }
 
 const kolo_op kolo_op_redistribute = {

@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-static const char *const attrs[] = {"rows", "first", NULL};
+static const char *const attrs[] = {"rows", "first", "position", NULL};
 
 static kolo_status embedding_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "fif"));
@@ -14,11 +14,10 @@ static kolo_status embedding_shape(kolo_shape_query *q) {
     const int64_t *w = q->in[0].shape.dim, *ids = q->in[1].shape.dim;
     if (q->n_in == 3) {
         KOLO_TRY(kolo_rule_rank(q, 2, 2, "P,C"));
-        const int64_t *p = q->in[2].shape.dim;
-        if (p[0] < ids[1] || p[1] != w[1]) {
+        const int64_t *p = q->in[2].shape.dim, end = q->attr[KOLO_EMBEDDING_POSITION].i + ids[1];
+        if (p[0] < end || p[1] != w[1]) {
             return KOLO_RULE_FAIL(
-                q, "the positions must be [P,%" PRId64 "] with P %" PRId64 " or more", w[1],
-                ids[1]);
+                q, "the positions must be [P,%" PRId64 "] with P %" PRId64 " or more", w[1], end);
         }
     }
     return kolo_rule_out(q, 0, q->in[0].dtype, (kolo_shape){3, {ids[0], ids[1], w[1]}});
@@ -48,7 +47,8 @@ static kolo_status embedding_bwd_shape(kolo_shape_query *q) {
 static kolo_status position_bwd_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "f"));
     const int64_t *dy = q->in[0].shape.dim;
-    KOLO_TRY(check_rows(q, q->in[0].shape.rank == 3 ? dy[1] : 1));
+    const int64_t first = q->attr[KOLO_EMBEDDING_POSITION].i;
+    KOLO_TRY(check_rows(q, q->in[0].shape.rank == 3 ? first + dy[1] : 1));
     return kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype),
                          kolo_shape_2(q->attr[KOLO_EMBEDDING_ROWS].i, dy[2]));
 }
@@ -77,7 +77,10 @@ static void embedding_grad(kolo_graph *g, const kolo_node *n, const kolo_value *
                                   attr);
     }
     if (n->n_in == 3 && wants[2]) {
-        const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_EMBEDDING_ROWS] = rows_of(g, n->in[2])};
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {
+            [KOLO_EMBEDDING_ROWS] = rows_of(g, n->in[2]),
+            [KOLO_EMBEDDING_POSITION] = n->attr[KOLO_EMBEDDING_POSITION],
+        };
         d_in[2] = kolo_graph_add1(g, &kolo_op_position_bwd, d_out, 1, attr);
     }
 }
@@ -98,9 +101,11 @@ static kolo_cost embedding_cost(const kolo_shape_query *q) {
 
 const kolo_op kolo_op_embedding = {
     .name = "embedding",
-    .index = "vc,nT+Pc->nTc",
+    .index = "vc,nt+Pc->ntc",
     .linear = 0x5u,
-    .part = {.index = 'v', .first = KOLO_ATTR(KOLO_EMBEDDING_FIRST)},
+    .part = {.index = 'v',
+             .first = KOLO_ATTR(KOLO_EMBEDDING_FIRST),
+             .position = KOLO_ATTR(KOLO_EMBEDDING_POSITION)},
     .min_in = 2,
     .max_in = 3,
     .layout = {.in = "ppp", .out = "a"},
@@ -125,8 +130,9 @@ const kolo_op kolo_op_embedding_bwd = {
 };
 const kolo_op kolo_op_position_bwd = {
     .name = "position_bwd",
-    .index = "nTc->Pc",
+    .index = "ntc->Pc",
     .linear = 0x1u,
+    .part = {.position = KOLO_ATTR(KOLO_EMBEDDING_POSITION)},
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "a", .out = "p"},

@@ -44,6 +44,9 @@ static bool leads_with_1(const kolo_shape *small, const int64_t *large, int rank
     return memcmp(small->dim, large + 1, (size_t)small->rank * sizeof *large) == 0;
 }
 
+/* Bits of `paired`: dimension d of y merges two of x, or two of y are what d of x is split into. */
+enum { MERGES = 32, SPLITS = 40 };
+
 /* The dimensions of x and y = reshape(x) that have one index: by dimension of y, in octal digits, 1
  * + that of x, or 0. They are dimensions that stay, beside some of size 1 that come or go, and the
  * outermost of dimensions that are merged or split, as samples are. */
@@ -61,6 +64,7 @@ static int64_t paired_dims(const kolo_shape *x, const kolo_shape *y) {
             i++;
             continue;
         }
+        const int64_t first_x = i, first_y = j;
         paired |= (int64_t)(++i) << 3 * j++;
         while (of_x != of_y && (of_x < of_y ? i < x->rank : j < y->rank)) {
             if (of_x < of_y) {
@@ -69,33 +73,55 @@ static int64_t paired_dims(const kolo_shape *x, const kolo_shape *y) {
                 of_y *= y->dim[j++];
             }
         }
+        if (of_x != of_y) continue;
+        if (i == first_x + 2 && j == first_y + 1) paired |= (int64_t)1 << (MERGES + first_y);
+        if (i == first_x + 1 && j == first_y + 2) paired |= (int64_t)1 << (SPLITS + first_x);
     }
     return paired;
 }
 
 static int pair_of(int64_t paired, int dim) { return (int)(paired >> 3 * dim & 7) - 1; }
 
-/* "abAcB->abcC", where c is split. A dimension of a shard may have size 1, so the pairs are those
- * of the whole tensors, where these are known. */
+/* Writes a term: a letter for each dimension, two for those that merge two of the other tensor. */
+static char *write_dims(char *end, int rank, const char *letter, const char *inner,
+                        const bool *merged) {
+    for (int d = 0; d < rank; d++) {
+        if (merged[d]) *end++ = '(';
+        *end++ = letter[d];
+        if (!merged[d]) continue;
+        *end++ = inner[d];
+        *end++ = ')';
+    }
+    return end;
+}
+
+/* "abAcB->abcC", where c is split into more than two; "abc->(av)c" for two that are merged. A
+ * dimension of a shard may have size 1, so the pairs are those of the whole tensors, where these
+ * are known. */
 static const char *reshape_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
                                  char *text) {
     kolo_shape out = {.rank = (int)attr[KOLO_RESHAPE_RANK].i};
     for (int d = 0; d < out.rank; d++) out.dim[d] = attr[KOLO_RESHAPE_DIM + d].i;
     int64_t paired = attr[KOLO_RESHAPE_PAIRED].i;
     if (paired == 0) paired = paired_dims(in, &out);
-    char *end = text;
-    for (int d = 0; d < in->rank; d++) end[d] = (char)('A' + d);
+    char x[KOLO_MAX_RANK + 1], y[KOLO_MAX_RANK + 1], inner[KOLO_MAX_RANK] = {0};
+    char inner_x[KOLO_MAX_RANK] = {0};
+    bool merges[KOLO_MAX_RANK] = {false}, splits[KOLO_MAX_RANK] = {false};
+    for (int d = 0; d <= KOLO_MAX_RANK; d++) x[d] = y[d] = (char)('A' + d);
     for (int d = 0; d < out.rank; d++) {
         const int pair = pair_of(paired, d);
-        if (pair >= 0 && pair < in->rank) end[pair] = (char)('a' + d);
+        if (pair < 0 || pair >= in->rank) continue;
+        x[pair] = y[d] = (char)('a' + d);
+        inner[d] = inner_x[pair] = (char)('u' + d);
+        merges[d] = paired >> (MERGES + d) & 1;
+        splits[pair] = paired >> (SPLITS + pair) & 1;
+        if (merges[d]) x[pair + 1] = inner[d];
+        if (splits[pair]) y[++d] = inner_x[pair];
     }
-    end += in->rank;
+    char *end = write_dims(text, in->rank, x, inner_x, splits);
     *end++ = '-';
     *end++ = '>';
-    for (int d = 0; d < out.rank; d++) {
-        *end++ = (char)((pair_of(paired, d) >= 0 ? 'a' : 'A') + d);
-    }
-    *end = 0;
+    *write_dims(end, out.rank, y, inner, merges) = 0;
     return text;
 }
 
@@ -131,8 +157,11 @@ static void reshape_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_
     const kolo_shape x = kolo_info(g, n->in[0])->tensor.shape;
     int64_t paired = 0;
     for (int d = 0; d < KOLO_MAX_RANK; d++) {
-        const int pair = pair_of(n->attr[KOLO_RESHAPE_PAIRED].i, d);
+        const int64_t own = n->attr[KOLO_RESHAPE_PAIRED].i;
+        const int pair = pair_of(own, d);
         if (pair >= 0) paired |= (int64_t)(d + 1) << 3 * pair;
+        paired |= (own >> (MERGES + d) & 1) << (SPLITS + d);
+        paired |= (own >> (SPLITS + d) & 1) << (MERGES + d);
     }
     if (wants[0]) d_in[0] = reshape(g, d_out[0], &x, paired);
 }

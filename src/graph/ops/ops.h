@@ -106,11 +106,12 @@ enum { KOLO_GELU_TANH, KOLO_GELU_BWD_BIAS };
  * gamma, rstd -> dx, dgamma. */
 enum { KOLO_LAYER_NORM_EPS };
 
-/* embedding: w [V,C], ids i32 [N,T], [p [P,C]] -> y [N,T,C] with y[n,t] = w[ids[n,t]] + p[t]. An id
- * outside [0, V) selects a row of zeros. embedding_bwd: dy, ids, [w] -> dw [rows,C]; w states that
- * the table is sharded and is not read. position_bwd: dy [N,T,C] -> dp [rows,C], zero from T on.
- * Row 0 of a sharded table is that of id `first`. embedding has no rows. */
-enum { KOLO_EMBEDDING_ROWS, KOLO_EMBEDDING_FIRST };
+/* embedding: w [V,C], ids i32 [N,T], [p [P,C]] -> y [N,T,C] with y[n,t] = w[ids[n,t]] + p[position
+ * + t]. An id outside [0, V) selects a row of zeros. embedding_bwd: dy, ids, [w] -> dw [rows,C]; w
+ * states that the table is sharded and is not read. position_bwd: dy [N,T,C] -> dp [rows,C], zero
+ * but for T rows from `position` on. Row 0 of a sharded table is that of id `first`. embedding has
+ * no rows. */
+enum { KOLO_EMBEDDING_ROWS, KOLO_EMBEDDING_FIRST, KOLO_EMBEDDING_POSITION };
 
 /* Row-sparse gradients, {rows [R,C], ids i32 [R]}, of tables [V,C]: ids are unique and
  * ascending, followed by -1 with rows of zeros. embedding_bwd_rows: dy [N,T,C], ids i32 [N,T] ->

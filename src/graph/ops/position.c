@@ -46,9 +46,11 @@ static void causal_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_o
 
 const kolo_op kolo_op_rotary = {
     .name = "rotary",
-    .index = "nTh->nTh",
+    .index = "nth->nth",
     .linear = 0x1u,
-    .part = {.index = 'h', .size = KOLO_ATTR(KOLO_ROTARY_HEADS)},
+    .part = {.index = 'h',
+             .size = KOLO_ATTR(KOLO_ROTARY_HEADS),
+             .position = KOLO_ATTR(KOLO_ROTARY_FIRST)},
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "p", .out = "p"},

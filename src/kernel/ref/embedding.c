@@ -8,14 +8,14 @@ static void embedding(const kolo_call *call) {
     const double *w = call->in[0], *p = spec->n_in == 3 ? call->in[2] : NULL;
     const int32_t *ids = call->in[1];
     const int64_t *dim = spec->out[0].shape.dim, rows = spec->in[0].shape.dim[0];
-    int64_t length = dim[1], channels = dim[2];
+    int64_t length = dim[1], channels = dim[2], at = spec->attr[KOLO_EMBEDDING_POSITION].i;
     double *y = call->out[0];
     for (int64_t i = 0; i < dim[0] * length; i++) {
         int64_t id = ids[i] - spec->attr[KOLO_EMBEDDING_FIRST].i;
         bool known = id >= 0 && id < rows;
         for (int64_t c = 0; c < channels; c++) {
             y[i * channels + c] =
-                (known ? w[id * channels + c] : 0) + (p ? p[i % length * channels + c] : 0);
+                (known ? w[id * channels + c] : 0) + (p ? p[(at + i % length) * channels + c] : 0);
         }
     }
 }
@@ -39,6 +39,7 @@ static void position_bwd(const kolo_call *call) {
     double *dp = call->out[0];
     int64_t sample = dim[1] * dim[2];
     memset(dp, 0, sizeof(double) * (size_t)(table[0] * table[1]));
+    dp += call->spec->attr[KOLO_EMBEDDING_POSITION].i * dim[2];
     for (int64_t n = 0; n < dim[0]; n++) {
         for (int64_t i = 0; i < sample; i++) dp[i] += dy[n * sample + i];
     }

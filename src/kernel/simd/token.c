@@ -36,7 +36,9 @@ static void run_embedding(const kolo_call *call) {
         .first = spec->attr[KOLO_EMBEDDING_FIRST].i,
         .ids = call->in[1],
         .table = call->in[0],
-        .positions = spec->n_in > 2 ? call->in[2] : NULL,
+        .positions = spec->n_in > 2 ? (const float *)call->in[2] +
+                                          spec->attr[KOLO_EMBEDDING_POSITION].i * dim[2]
+                                    : NULL,
         .out = call->out[0],
     };
     kolo_kernel_parallel(spec->threads, job.tokens, (*table)->embedding, &job);
@@ -52,7 +54,7 @@ static void run_embedding_bwd(const kolo_call *call) {
         .length = dim[1],
         .channels = dim[2],
         .rows = spec->out[0].shape.dim[0],
-        .first = ids ? spec->attr[KOLO_EMBEDDING_FIRST].i : 0,
+        .first = spec->attr[ids ? KOLO_EMBEDDING_FIRST : KOLO_EMBEDDING_POSITION].i,
         .ids = ids ? call->in[1] : NULL,
         .dy = call->in[0],
         .out = call->out[0],

@@ -54,8 +54,9 @@ static void position_bwd(const void *arg, int part, int64_t begin, int64_t end) 
     for (int64_t t = begin; t < end; t++) {
         float *to = job->out + t * n;
         memset(to, 0, sizeof(float) * (size_t)n);
-        if (t >= job->length) continue;
-        for (int64_t i = t; i < job->tokens; i += job->length) add_row(to, job->dy + i * n, n);
+        const int64_t at = t - job->first;
+        if (at < 0 || at >= job->length) continue;
+        for (int64_t i = at; i < job->tokens; i += job->length) add_row(to, job->dy + i * n, n);
     }
 }
 

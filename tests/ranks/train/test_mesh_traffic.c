@@ -25,6 +25,15 @@ static double tensor_parallel(int rank) {
     return (4 * LAYERS + 2) * activation + of_loss;
 }
 
+/* Queries, keys and values go one way and the outputs back; of 4 activations a rank has half the
+ * positions and sends half of those. Their gradients move as much. All gradients are summed. */
+static double context_parallel(int rank) {
+    const double parameters =
+        2 * 60 * WIDTH + TOKENS * WIDTH + LAYERS * (12 * WIDTH * WIDTH + 13 * WIDTH) + 2 * WIDTH;
+    (void)rank;
+    return 8 * LAYERS * activation / 4 + 4 * parameters;
+}
+
 /* A stage sends activations to the next one and gradients to the one before. */
 static double pipeline(int rank) { return (rank == 1 ? 2 : 1) * activation; }
 
@@ -49,6 +58,7 @@ static const struct {
     double (*formula)(int rank);
 } cases[] = {
     {GPT2, "tp=2", 2, tensor_parallel},
+    {GPT2, "sp=2", 2, context_parallel},
     {GPT2, "pp=3", 3, pipeline},
     {GPT2, "pp=2,tp=2", 4, divided_pipeline},
     {{.model = "alexnet",

@@ -1,6 +1,6 @@
-/* Tensor parallelism: the ranks of any mesh compute what one rank does, in f64 with the reference
- * kernels to rounding: losses and parameters, with dropout, clipping, norms of whole tensors,
- * accumulation, tied weights, uneven slices. Files are those of one rank. */
+/* Tensor and context parallelism: the ranks of any mesh compute what one rank does, in f64 with the
+ * reference kernels to rounding: losses and parameters, with dropout, clipping, norms of whole
+ * tensors, accumulation, tied weights, uneven slices. Files are those of one rank. */
 #include "base/isa.h"
 #include "graph/ops/ops.h"
 #include "kernel/select/families.h"
@@ -29,6 +29,7 @@ typedef struct setting {
     int64_t samples;       /* of a micro-batch; 0: SAMPLES */
     const char *placement; /* a name, or rules; NULL: the built-in rules */
     int kv_heads;          /* with rotary positions; 0: none, and as many as queries */
+    bool few_drops;        /* no dropout of what is sharded along two dimensions */
 } setting;
 
 /* ---- the model ---- */
@@ -110,7 +111,7 @@ static kolo_status build(kolo_graph *g, int64_t n, const setting *s) {
     h = kolo_add(g, h, kolo_dropout(g, a, 0.1));
     a = kolo_layer_norm(g, h, "ln_2", 0);
     a = kolo_gelu(g, linear(g, "h.0.mlp.c_fc", a, WIDTH, s->hidden), true);
-    a = kolo_dropout(g, a, 0.1); /* of a shard */
+    if (!s->few_drops) a = kolo_dropout(g, a, 0.1); /* of a shard */
     h = kolo_add(g, h, linear(g, "h.0.mlp.c_proj", a, s->hidden, WIDTH));
     h = kolo_reshape(g, h, kolo_shape_2(n * TOKENS, WIDTH));
     kolo_value w = kolo_param(g, "fc1.weight", kolo_shape_2(s->hidden, WIDTH), kolo_init_fan_in(9));
@@ -229,15 +230,37 @@ static const struct {
     setting s;
     bool soak;
 } cases[] = {
-    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, NULL, 0}, false},
-    {{"dp=2,tp=2", 4, 4, 32, 2, {.momentum = 0.9, .clip = 0.5}, KOLO_RECOMPUTE_FULL, 0, NULL, 4},
+    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, NULL, 0, false}, false},
+    {{"dp=2,tp=2",
+      4,
+      4,
+      32,
+      2,
+      {.momentum = 0.9, .clip = 0.5},
+      KOLO_RECOMPUTE_FULL,
+      0,
+      NULL,
+      4,
+      false},
      false},
-    {{"tp=3,dp=2", 6, 6, 10, 1, {.kind = KOLO_OPTIMIZER_LAMB, .weight_decay = 0.01}, 0, 0, NULL, 6},
+    {{"tp=3,dp=2",
+      6,
+      6,
+      10,
+      1,
+      {.kind = KOLO_OPTIMIZER_LAMB, .weight_decay = 0.01},
+      0,
+      0,
+      NULL,
+      6,
+      false},
      false},
-    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9, .clip = 0.5}, 0, 4, NULL, 0}, false},
-    {{"tp=2,dp=2", 4, 0, 9, 1, {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3}, 0, 4, NULL, 0}, false},
-    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 3, NULL, 0}, false},
-    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, "megatron-sp", 2}, false},
+    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9, .clip = 0.5}, 0, 4, NULL, 0, false}, false},
+    {{"tp=2,dp=2", 4, 0, 9, 1, {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3}, 0, 4, NULL, 0, false},
+     false},
+    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 3, NULL, 0, false}, false},
+    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, "megatron-sp", 2, false},
+     false},
     {{"tp=3,dp=2",
       6,
       6,
@@ -247,9 +270,51 @@ static const struct {
       KOLO_RECOMPUTE_CHEAP,
       0,
       "megatron-sp",
-      0},
+      0,
+      false},
      false},
-    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9}, 0, 0, "sums 0\nwte.weight 0\n", 0}, false},
+    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9}, 0, 0, "sums 0\nwte.weight 0\n", 0, false},
+     false},
+    {{"dp=1,sp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, NULL, 0, false}, false},
+    {{"dp=2,sp=2",
+      4,
+      4,
+      10,
+      2,
+      {.momentum = 0.9, .clip = 0.5},
+      KOLO_RECOMPUTE_FULL,
+      0,
+      NULL,
+      2,
+      false},
+     false},
+    {{"sp=3,dp=2",
+      6,
+      6,
+      10,
+      1,
+      {.kind = KOLO_OPTIMIZER_LAMB, .weight_decay = 0.01},
+      0,
+      2,
+      NULL,
+      6,
+      false},
+     false},
+    {{"dp=1,sp=4", 4, 4, 9, 1, {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3}, 0, 1, NULL, 0, false},
+     false},
+    {{"sp=2,tp=2,dp=1",
+      4,
+      4,
+      10,
+      2,
+      {.momentum = 0.9, .clip = 0.5},
+      KOLO_RECOMPUTE_CHEAP,
+      0,
+      NULL,
+      4,
+      true},
+     false},
+    {{"dp=2,tp=2,sp=2", 8, 4, 9, 1, {.momentum = 0.9}, 0, 0, NULL, 2, true}, true},
     {{"dp=1,tp=4",
       4,
       4,
@@ -259,11 +324,22 @@ static const struct {
       0,
       0,
       NULL,
-      0},
+      0,
+      false},
      true},
-    {{"dp=4,tp=2", 8, 2, 32, 3, {.kind = KOLO_OPTIMIZER_LARS, .momentum = 0.9}, 0, 0, NULL, 0},
+    {{"dp=4,tp=2",
+      8,
+      2,
+      32,
+      3,
+      {.kind = KOLO_OPTIMIZER_LARS, .momentum = 0.9},
+      0,
+      0,
+      NULL,
+      0,
+      false},
      true},
-    {{"dp=1,tp=8", 8, 8, 35, 1, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 0, NULL, 0}, true},
+    {{"dp=1,tp=8", 8, 8, 35, 1, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 0, NULL, 0, false}, true},
 };
 
 static void any_mesh_computes_what_one_rank_does(void **state) {
@@ -335,9 +411,39 @@ static void jobs_train_and_evaluate(void **state) {
         {gpt2, "tp=2", 2, NULL},
         {gpt2, "dp=2,tp=2", 4, NULL},
         {gpt2, "dp=2,tp=2", 4, "megatron-sp"},
+        {gpt2, "sp=2", 2, NULL},
+        {gpt2, "dp=2,sp=2", 4, NULL},
         {few, "dp=2,tp=2", 4, NULL},
+        {few, "dp=2,sp=2", 4, NULL},
         {uneven, "tp=2", 2, NULL},
         {uneven, "dp=2,tp=2", 4, NULL},
+        {uneven, "dp=2,sp=2", 4, NULL},
+        {{.model = "bert_tiny",
+          .model_options = "layers=1,width=32,vocab=200,context=20,nsp=1,dropout=10",
+          .data = "synthetic-tokens:N=20,test=5",
+          .global_batch = 4,
+          .lr = 0.05,
+          .steps = 5},
+         "sp=2",
+         2,
+         NULL},
+        {{.model = "bert_tiny",
+          .model_options = "layers=1,width=32,vocab=200,context=21,heads=4,dropout=10",
+          .data = "synthetic-tokens:N=20,test=5",
+          .global_batch = 4,
+          .lr = 0.05,
+          .steps = 5},
+         "tp=2,sp=2",
+         4,
+         NULL},
+        {{.model = "llama_tiny",
+          .model_options = "layers=1,width=32,heads=4,kv_heads=1,mlp=48,context=9,vocab=50",
+          .data = "synthetic-tokens:N=13,test=5",
+          .global_batch = 4,
+          .steps = 4},
+         "sp=2",
+         2,
+         NULL},
         {{.model = "bert_tiny",
           .model_options = "layers=1",
           .data = "synthetic-tokens:N=20,test=5",
@@ -448,11 +554,14 @@ static void activations_in_bf16(void **state) {
     }
     opts.precision = KOLO_PRECISION_BF16;
     const kolo_train_result alone = train_well(1, &opts);
-    opts.mesh = "tp=2";
-    const kolo_train_result two = train_well(2, &opts);
-    assert_near("bf16", alone.first_loss, two.first_loss, 1e-3);
-    assert_near("bf16", alone.final.value[KOLO_METRIC_LOSS], two.final.value[KOLO_METRIC_LOSS],
-                1e-2);
+    static const char *const meshes[] = {"tp=2", "sp=2"};
+    for (size_t i = 0; i < KOLO_COUNT(meshes); i++) {
+        opts.mesh = meshes[i];
+        const kolo_train_result two = train_well(2, &opts);
+        assert_near(opts.mesh, alone.first_loss, two.first_loss, 1e-3);
+        assert_near(opts.mesh, alone.final.value[KOLO_METRIC_LOSS],
+                    two.final.value[KOLO_METRIC_LOSS], 1e-2);
+    }
 }
 
 static void checkpoints_are_those_of_one_rank(void **state) {
@@ -462,8 +571,11 @@ static void checkpoints_are_those_of_one_rank(void **state) {
     opts.mesh = "tp=2";
     opts.checkpoint_steps = 5;
     const kolo_train_result two = train_well(2, &opts);
-    /* On one rank, and on another mesh. */
+    /* On another mesh, and on one rank. */
     opts.resume = "run";
+    opts.steps = 15;
+    opts.mesh = "sp=2";
+    (void)train_well(2, &opts);
     opts.steps = 20;
     opts.mesh = NULL;
     const kolo_train_result alone = train_well(1, &opts);
@@ -480,8 +592,11 @@ static void what_cannot_be_divided_is_named(void **state) {
         int zero;
     } bad[] = {
         {"layers=1,width=30,heads=3,context=8,vocab=50", "tp=2", "cannot be divided", 2, 0},
-        {"layers=1,width=32,heads=4,context=8,vocab=50", "sp=2", "tensor parallelism", 2, 0},
+        {"layers=1,width=32,heads=4,context=8,vocab=50", "ep=2", "tensor parallelism", 2, 0},
         {"layers=1,width=32,heads=4,context=8,vocab=50", "tp=2", "--zero above 1", 2, 2},
+        {"layers=1,width=30,heads=3,context=8,vocab=50", "sp=2", "3 heads cannot be divided", 2, 0},
+        {"layers=1,width=32,heads=4,context=2,vocab=50", "sp=4", "2 positions cannot", 4, 0},
+        {"layers=1,width=32,heads=4,context=8,vocab=50", "dp=2,sp=2", "--zero is for", 4, 1},
     };
     for (size_t i = 0; i < KOLO_COUNT(bad); i++) {
         kolo_train_opts opts = gpt2;
@@ -515,6 +630,17 @@ static void what_cannot_be_divided_is_named(void **state) {
     kolo_train_opts densenet = {
         .model = "densenet121", .data = "synthetic:N=7,shape=3x32x32", .mesh = "tp=2"};
     assert_job_refused(2, &densenet, "no rule of tensor parallelism");
+    densenet.mesh = "sp=2";
+    assert_job_refused(2, &densenet, "the model has no embedding of tokens");
+    kolo_train_opts lstm = {.model = "lstm_lm",
+                            .model_options = "layers=1,width=12,hidden=16,context=8,vocab=51",
+                            .data = "synthetic-tokens:N=13,test=5",
+                            .mesh = "sp=2"};
+    assert_job_refused(2, &lstm, "lstm needs them all");
+    kolo_train_opts slices = gpt2;
+    slices.mesh = "tp=2,sp=2";
+    slices.placement = "megatron-sp";
+    assert_job_refused(4, &slices, "give rules without \"sums\"");
 }
 
 /* Steps of 5 samples cannot be sharded by samples, so these rules divide other layers only; the

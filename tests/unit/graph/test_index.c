@@ -30,6 +30,15 @@ static void terms_name_every_dimension(void **state) {
     assert_int_equal(kolo_index_find(&x.out[0], 'i'), -1);
     assert_int_equal(x.n_addends, 2);
     assert_int_equal(x.in[2].addend, 1);
+    ASSERT_OK(read_as("ntc->(nt)c", 1, (int[]){3}, 1, (int[]){2}, &x));
+    assert_int_equal(kolo_index_find(&x.out[0], 'n'), 0);
+    assert_int_equal(kolo_index_find(&x.out[0], 't'), 0);
+    assert_int_equal(kolo_index_parts(&x.out[0], 0, 'n'), 1);
+    assert_int_equal(kolo_index_parts(&x.out[0], 0, 't'), 2);
+    kolo_placement samples = {.kind = KOLO_PLACEMENT_SHARDED}, positions = samples;
+    positions.depth = KOLO_DEPTH_POSITIONS;
+    assert_int_equal(kolo_index_of_cut(&x.out[0], &samples), 'n');
+    assert_int_equal(kolo_index_of_cut(&x.out[0], &positions), 't');
     ASSERT_OK(read_as("nC#,s->sC,n/q*", 2, (int[]){4, 0}, 2, (int[]){1, 1}, &x));
     assert_int_equal(x.in[0].code[1], KOLO_INDEX_WHOLE);
     assert_int_equal(x.in[0].code[3], KOLO_INDEX_WHOLE);
@@ -55,6 +64,8 @@ static void other_ranks_do_not_fit(void **state) {
     assert_int_equal(read_as("ab*->a", 1, (int[]){1}, 1, (int[]){1}, &x), KOLO_ERR_FORMAT);
     assert_int_equal(read_as("ab->a", 2, (int[]){2, 2}, 1, (int[]){1}, &x), KOLO_ERR_FORMAT);
     assert_int_equal(read_as("ab->a", 1, (int[]){2}, 2, (int[]){1, 1}, &x), KOLO_ERR_FORMAT);
+    assert_int_equal(read_as("tc->(nt)c", 1, (int[]){2}, 1, (int[]){2}, &x), KOLO_ERR_FORMAT);
+    assert_int_equal(read_as("(n->n", 1, (int[]){1}, 1, (int[]){1}, &x), KOLO_ERR_FORMAT);
     assert_int_equal(read_as(NULL, 1, (int[]){2}, 1, (int[]){1}, &x), KOLO_ERR_UNSUPPORTED);
 }
 
@@ -125,6 +136,10 @@ static const index_case cases[] = {
     {&kolo_op_embedding, 3, {S2(3, 4), S2(2, 5), S2(6, 4)}, .attr = {{0}}, .labels = 2},
     {&kolo_op_embedding_bwd, 2, {S3(2, 5, 4), S2(2, 5)}, .labels = 2, .attr = {{3}}},
     {&kolo_op_embedding_bwd, 3, {S3(2, 5, 4), S2(2, 5), S2(3, 4)}, .labels = 2, .attr = {{3}, {0}}},
+    {&kolo_op_position_bwd, 1, {S3(2, 5, 4)}, .attr = {{7}, {0}, {1}}},
+    {&kolo_op_rotary, 1, {S3(2, 5, 8)}, .attr = {{2}, {.f = 100}, {3}}},
+    {&kolo_op_reshape, 1, {S3(2, 5, 4)}, .attr = {{2}, {10}, {4}}},
+    {&kolo_op_reshape, 1, {S2(10, 4)}, .attr = {{3}, {2}, {5}, {4}}},
     {&kolo_op_class_max, 1, {S3(2, 5, 4)}, .attr = {{0}}},
     {&kolo_op_class_sums, 3, {S3(2, 5, 4), S2(2, 4), S2(2, 4)}, .labels = 4, .attr = {{0}}},
     {&kolo_op_class_sums_bwd,

@@ -250,10 +250,11 @@ static void embedding(int threads) {
         kolo_shape y = {3, {n, t, c}};
         const kolo_shape in[] = {kolo_shape_2(rows, c), kolo_shape_2(n, t), kolo_shape_2(9, c)};
         const kolo_shape bwd[] = {y, kolo_shape_2(n, t)};
-        const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_EMBEDDING_ROWS].i = rows};
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {
+            [KOLO_EMBEDDING_ROWS].i = rows, [KOLO_EMBEDDING_POSITION].i = (int64_t)i % 3};
         const void *ids[] = {NULL, integers(n * t, -1, rows + 1, i), NULL};
         for (int n_in = 2; n_in <= 3; n_in++) {
-            test_kernel_spec(&spec, &kolo_op_embedding, NULL, n_in, in, NULL, 1, NULL, threads);
+            test_kernel_spec(&spec, &kolo_op_embedding, attr, n_in, in, NULL, 1, NULL, threads);
             check(&kolo_simd_embedding, &spec, ids, 0);
         }
         test_kernel_spec(&spec, &kolo_op_embedding_bwd, attr, 2, bwd, NULL, 1, NULL, threads);
