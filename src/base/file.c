@@ -236,11 +236,11 @@ kolo_status kolo_file_append(kolo_file_writer *w, const void *data, size_t bytes
     return KOLO_OK;
 }
 
-kolo_status kolo_file_commit(kolo_file_writer *w) {
+static kolo_status commit(kolo_file_writer *w, int (*move)(const char *from, const char *to)) {
     int error = 0;
     if (w->temp) {
         if (fsync(w->fd) != 0) error = errno;
-        if (!error && rename(w->temp, w->path) != 0) error = errno;
+        if (!error && move(w->temp, w->path) != 0) error = errno;
         if (error) unlink(w->temp);
         if (!error) error = sync_folder_of(w->path);
     }
@@ -250,6 +250,17 @@ kolo_status kolo_file_commit(kolo_file_writer *w) {
     destroy_writer(w);
     return status;
 }
+
+kolo_status kolo_file_commit(kolo_file_writer *w) { return commit(w, rename); }
+
+/* Unlike rename(), link() fails if the target exists. */
+static int move_new(const char *from, const char *to) {
+    if (link(from, to) != 0) return -1;
+    unlink(from);
+    return 0;
+}
+
+kolo_status kolo_file_commit_new(kolo_file_writer *w) { return commit(w, move_new); }
 
 void kolo_file_abandon(kolo_file_writer *w) {
     if (!w) return;
@@ -399,6 +410,11 @@ bool kolo_folder_exists(const char *path) {
 bool kolo_file_exists(const char *path) {
     struct stat info;
     return stat(path, &info) == 0;
+}
+
+bool kolo_name_exists(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0;
 }
 
 bool kolo_file_same(const char *a, const char *b) {

@@ -43,6 +43,8 @@ KOLO_SHARED kolo_status kolo_file_create(const char *path, kolo_file_writer **wr
 KOLO_SHARED kolo_status kolo_file_append(kolo_file_writer *writer, const void *data, size_t bytes);
 /* Replaces the target; on failure the old file is kept. Frees the writer in both cases. */
 KOLO_SHARED kolo_status kolo_file_commit(kolo_file_writer *writer);
+/* The same, but a target that exists, be it a link to nothing, is not replaced: IO. */
+KOLO_SHARED kolo_status kolo_file_commit_new(kolo_file_writer *writer);
 /* Discards the data and frees the writer; the old file is kept. NULL is allowed. */
 KOLO_SHARED void kolo_file_abandon(kolo_file_writer *writer);
 
@@ -82,9 +84,11 @@ KOLO_SHARED kolo_status kolo_file_remove(const char *path);
 /* A path that does not depend on the working folder, for kolo_free; NULL: no memory. */
 KOLO_SHARED char *kolo_file_absolute(const char *path);
 
-/* Whether a path is a folder; whether it exists; whether two paths are the same file. */
+/* Whether a path is a folder; whether it exists; the same, and a link to nothing does; whether two
+ * paths are the same file. */
 KOLO_SHARED bool kolo_folder_exists(const char *path);
 KOLO_SHARED bool kolo_file_exists(const char *path);
+KOLO_SHARED bool kolo_name_exists(const char *path);
 KOLO_SHARED bool kolo_file_same(const char *a, const char *b);
 /* Calls `each` with the name of every entry of a folder except . and .., in no particular order,
  * until a call fails. The callback may remove the entry. */

@@ -98,5 +98,7 @@ kolo_status kolo_safetensors_sync(kolo_safetensors_writer *writer);
 /* Hashes and writes everything that was added, syncs the file and renames it to `path`. Call
  * destroy afterwards in any case. IO (disk full, ...): the target is unchanged. */
 kolo_status kolo_safetensors_finish(kolo_safetensors_writer *writer);
+/* The same, but a target that exists stays: IO. */
+kolo_status kolo_safetensors_finish_new(kolo_safetensors_writer *writer);
 /* Frees the writer; deletes the temporary file unless finish succeeded. NULL is allowed. */
 void kolo_safetensors_destroy(kolo_safetensors_writer *writer);

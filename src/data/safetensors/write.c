@@ -279,7 +279,8 @@ static kolo_status hash_pieces(kolo_safetensors_writer *w) {
     return KOLO_OK;
 }
 
-kolo_status kolo_safetensors_finish(kolo_safetensors_writer *writer) {
+static kolo_status finish(kolo_safetensors_writer *writer,
+                          kolo_status (*commit)(kolo_file_writer *file)) {
     KOLO_ASSERT(writer->file != NULL);
     const bool in_parts = writer->data_at > 0;
     if (!in_parts) KOLO_TRY(hash_pieces(writer));
@@ -289,5 +290,13 @@ kolo_status kolo_safetensors_finish(kolo_safetensors_writer *writer) {
     }
     kolo_file_writer *file = writer->file;
     writer->file = NULL;
-    return kolo_file_commit(file);
+    return commit(file);
+}
+
+kolo_status kolo_safetensors_finish(kolo_safetensors_writer *writer) {
+    return finish(writer, kolo_file_commit);
+}
+
+kolo_status kolo_safetensors_finish_new(kolo_safetensors_writer *writer) {
+    return finish(writer, kolo_file_commit_new);
 }

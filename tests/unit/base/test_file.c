@@ -116,6 +116,23 @@ static void writing_is_atomic(void **state) {
     unlink("old");
 }
 
+/* What exists at the end stays, and so does a link to nothing. */
+static void a_new_file_replaces_none(void **state) {
+    kolo_file_writer *w;
+    for (int kind = 0; kind < 3; kind++) {
+        ASSERT_OK(kolo_file_create("new", &w));
+        ASSERT_OK(kolo_file_append(w, "new", 3));
+        assert_false(kolo_name_exists("new"));
+        if (kind == 1) ASSERT_OK(kolo_file_write("new", "old", 3));
+        if (kind == 2) assert_int_equal(symlink("nothing", "new"), 0);
+        assert_int_equal(kolo_file_commit_new(w), kind == 0 ? KOLO_OK : KOLO_ERR_IO);
+        assert_true(kolo_name_exists("new"));
+        assert_int_equal(entries_of("."), 1);
+        if (kind < 2) assert_holds("new", kind == 0 ? "new" : "old");
+        unlink("new");
+    }
+}
+
 static void links_are_followed_and_devices_written_directly(void **state) {
     ASSERT_OK(kolo_file_write("real", "1", 1));
     assert_int_equal(symlink("real", "link"), 0);
@@ -185,6 +202,7 @@ TEST_MAIN(test_file) {
         cmocka_unit_test(files_without_a_size_are_read_to_their_end),
         cmocka_unit_test(errors_name_path_and_reason),
         cmocka_unit_test(writing_is_atomic),
+        cmocka_unit_test(a_new_file_replaces_none),
         cmocka_unit_test(links_are_followed_and_devices_written_directly),
         cmocka_unit_test(only_open_pipes_are_written),
         cmocka_unit_test(folders_are_created_with_their_parents),
