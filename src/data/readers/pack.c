@@ -46,7 +46,8 @@ static void close_pack(kolo_dataset *d) {
 
 /* ---- blocks ---- */
 
-/* Checks the blocks of bytes [first, first + n) that were not checked before. */
+/* Checks the blocks of bytes [first, first + n) that were not checked before. IO, not FORMAT: a
+ * damaged block is no damaged image, which may be skipped. */
 static kolo_status check_blocks(const pack *own, const part *p, size_t first, size_t n) {
     if (n == 0) return KOLO_OK;
     for (size_t b = first / KOLO_PACK_BLOCK; b <= (first + n - 1) / KOLO_PACK_BLOCK; b++) {
@@ -56,7 +57,7 @@ static kolo_status check_blocks(const pack *own, const part *p, size_t first, si
         memcpy(&wanted, p->hashes + b * sizeof wanted, sizeof wanted);
         if (kolo_hash_bytes(p->data + at, rest < KOLO_PACK_BLOCK ? rest : KOLO_PACK_BLOCK) !=
             wanted) {
-            return KOLO_FAIL(KOLO_ERR_FORMAT,
+            return KOLO_FAIL(KOLO_ERR_IO,
                              "%s: block %zu of tensor \"%s\" is damaged: pack the data set again",
                              own->path, b, p->entry->name);
         }
@@ -325,6 +326,18 @@ kolo_status kolo_pack_take(kolo_dataset *d, kolo_safetensors *file, const char *
     return take(d, own, size);
 }
 
+/* The hashes of blocks do not cover the metadata and the shapes. */
+static kolo_status check_header(const kolo_safetensors *file, const char *path) {
+    KOLO_TRY(kolo_safetensors_check_header(file));
+    if (kolo_safetensors_has_hashes(file) || !kolo_safetensors_metadata(file, "kolo_pack")) {
+        return KOLO_OK;
+    }
+    return KOLO_FAIL(KOLO_ERR_FORMAT,
+                     "%s: the header of the packed data set has no hash: damaged: pack the data "
+                     "set again",
+                     path);
+}
+
 kolo_status kolo_read_pack(const kolo_reader *reader, const char *argument, kolo_dataset *d) {
     int64_t size[2] = {0};
     const kolo_data_key keys[] = {
@@ -332,7 +345,8 @@ kolo_status kolo_read_pack(const kolo_reader *reader, const char *argument, kolo
     kolo_safetensors *file;
     KOLO_TRY(kolo_keys_parse_after(reader->name, "FILE", argument, keys, &d->place));
     KOLO_TRY(kolo_safetensors_open(d->place, &file));
-    const kolo_status status = kolo_pack_take(d, file, d->place, size);
+    kolo_status status = check_header(file, d->place);
+    if (status == KOLO_OK) status = kolo_pack_take(d, file, d->place, size);
     if (d->own) {
         ((pack *)d->own)->owns = true;
     } else {

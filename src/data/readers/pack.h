@@ -2,15 +2,17 @@
 /* Packed data sets: a safetensors file with both splits of another data set, which is mapped and
  * read at random. SPLIT is "train" or "test".
  *
- *     metadata        kolo_pack (version, 1), kind (of the data set), classes, mean and std (of the
- *                     channels, numbers with blanks between), size (HxW of a sample, of encoded
- * images) SPLIT.x         decoded: the samples [n, ...] SPLIT.y         their labels [n, ...]
+ *     metadata        kolo_pack (version, 1), kind (of the data set), classes; of images mean
+ *                     and std (of the channels, numbers with blanks between); of encoded ones
+ *                     size (HxW of a sample)
+ *     SPLIT.x         decoded: the samples [n, ...]
+ *     SPLIT.y         their labels [n, ...]
  *     SPLIT.images    encoded: the bytes of all files, one after the other
  *     SPLIT.ends      i64 [n]: where the files end
  *     SPLIT.labels    i32 [n], or masks in SPLIT.masks and SPLIT.mask_ends
  *     NAME.blocks     i64: the XXH3 of each block of 1 MiB of tensor NAME
  *
- * A block is checked when it is first used. */
+ * A block is checked when it is first used, the header when the file is opened. */
 
 #include "data/dataset.h"
 #include "data/safetensors/safetensors.h"
@@ -19,6 +21,6 @@ enum { KOLO_PACK_VERSION = 1, KOLO_PACK_BLOCK = 1 << 20 /* bytes */ };
 
 /* Describes a data set of a file, which must outlive it; `path` names it in errors. `size`: of
  * samples of encoded images, two numbers, or {0}: that of the file. FORMAT: no pack, or a damaged
- * one; ARG; NOMEM. */
+ * one; IO: a damaged block; ARG; NOMEM. */
 kolo_status kolo_pack_take(kolo_dataset *dataset, kolo_safetensors *file, const char *path,
                            const int64_t *size);

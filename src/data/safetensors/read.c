@@ -285,9 +285,31 @@ static bool hash_at(const char *text, int i, uint64_t *hash) {
            strspn(digits, "0123456789abcdef") == KOLO_SAFETENSORS_DIGITS;
 }
 
-/* The header without the hashes. */
-static kolo_status check_header(const kolo_safetensors *file, const char *hashes) {
+/* The text of the hashes, of blocks or of whole tensors; NULL: the file has none. */
+static const char *hashes_of(const kolo_safetensors *file, bool *blocks) {
+    const char *hashes = kolo_safetensors_metadata(file, kolo_safetensors_hashes);
+    *blocks = hashes != NULL;
+    return hashes ? hashes : kolo_safetensors_metadata(file, kolo_safetensors_whole_hashes);
+}
+
+bool kolo_safetensors_has_hashes(const kolo_safetensors *file) {
+    bool blocks;
+    return hashes_of(file, &blocks) != NULL;
+}
+
+kolo_status kolo_safetensors_check_header(const kolo_safetensors *file) {
+    bool blocks;
+    const char *hashes = hashes_of(file, &blocks);
     uint64_t should, hash = 0;
+    if (!hashes) return KOLO_OK;
+    if (strlen(hashes) != ((size_t)file->count + 1) * KOLO_SAFETENSORS_DIGITS) {
+        return KOLO_FAIL(
+            KOLO_ERR_FORMAT,
+            "%s: the metadata do not have one hash for each of %d tensors: the file is "
+            "damaged",
+            file->where, file->count);
+    }
+    /* Without the hashes. */
     json_t *bare = json_deep_copy(file->root);
     bool made = bare != NULL;
     if (made) {
@@ -317,18 +339,10 @@ static kolo_status hash_tensor(const kolo_safetensors_entry *e, bool blocks, uin
 }
 
 kolo_status kolo_safetensors_check(const kolo_safetensors *file) {
-    const char *hashes = kolo_safetensors_metadata(file, kolo_safetensors_hashes);
-    const bool blocks = hashes != NULL;
-    if (!blocks) hashes = kolo_safetensors_metadata(file, kolo_safetensors_whole_hashes);
+    bool blocks;
+    const char *hashes = hashes_of(file, &blocks);
     if (!hashes) return KOLO_OK;
-    if (strlen(hashes) != ((size_t)file->count + 1) * KOLO_SAFETENSORS_DIGITS) {
-        return KOLO_FAIL(
-            KOLO_ERR_FORMAT,
-            "%s: the metadata do not have one hash for each of %d tensors: the file is "
-            "damaged",
-            file->where, file->count);
-    }
-    KOLO_TRY(check_header(file, hashes));
+    KOLO_TRY(kolo_safetensors_check_header(file));
     for (int i = 0; i < file->count; i++) {
         const kolo_safetensors_entry *e = &file->entries[i];
         uint64_t should, hash;

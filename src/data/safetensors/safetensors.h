@@ -39,6 +39,10 @@ kolo_status kolo_safetensors_open(const char *path, kolo_safetensors **file);
 /* The same from memory, which must outlive `file`; `where` names it in errors. */
 kolo_status kolo_safetensors_parse(const uint8_t *bytes, size_t length, const char *where,
                                    kolo_safetensors **file);
+/* Whether the file has hashes. */
+bool kolo_safetensors_has_hashes(const kolo_safetensors *file);
+/* Verifies the hash of the header, and no data; a file without hashes passes. FORMAT, NOMEM. */
+kolo_status kolo_safetensors_check_header(const kolo_safetensors *file);
 /* Reads the whole file and verifies its hashes; a file without hashes passes. FORMAT, naming the
  * damaged tensor; NOMEM. */
 kolo_status kolo_safetensors_check(const kolo_safetensors *file);

@@ -5,13 +5,16 @@
 #include "data/batch.h"
 #include "data/dataset.h"
 #include "data/prefetch.h"
+#include "data/safetensors/safetensors.h"
 #include "support/command.h"
 #include "support/folder.h"
 #include "support/support.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CORPUS KOLO_SOURCE_DIR "/tests/fuzz/corpus/image/"
 
@@ -125,7 +128,18 @@ static void fails(const char *spec, kolo_split split, kolo_status status, const 
     kolo_dataset_close(d);
 }
 
-/* Any byte of the data that changes is found when its block is used, and any of the header. */
+/* Writes a safetensors file with the metadata of a pack of a version. */
+static void write_version(const char *version, const char *path) {
+    kolo_safetensors_writer *w;
+    ASSERT_OK(kolo_safetensors_create(path, &w));
+    ASSERT_OK(kolo_safetensors_set(w, "kolo_pack", version));
+    ASSERT_OK(kolo_safetensors_set(w, "kind", "folder"));
+    ASSERT_OK(kolo_safetensors_finish(w));
+    kolo_safetensors_destroy(w);
+}
+
+/* Any byte of the data that changes is found when its block is used, and any of the header when the
+ * file is opened. */
 static void damage_is_named(void **state) {
     char *bytes;
     size_t length;
@@ -136,6 +150,26 @@ static void damage_is_named(void **state) {
         ASSERT_OK(kolo_dataset_pack("folder:set,size=9", &opts, "p"));
         ASSERT_OK(kolo_file_read("p", 1 << 20, &bytes, &length));
         memcpy(&header, bytes, sizeof header);
+        static const char key[] = "\"kolo_xxh3_blocks\":\"";
+        const char *hashes = strstr(bytes + 8, key);
+        assert_non_null(hashes);
+        /* After that of the header are those of tensors, which blocks replace. */
+        const size_t unused = (size_t)(hashes - bytes) + sizeof key - 1 + 16;
+        const size_t end = unused + strspn(bytes + unused, "0123456789abcdef");
+        ASSERT_OK(kolo_file_write("bad", bytes, length));
+        const int fd = open("bad", O_WRONLY | O_CLOEXEC);
+        for (size_t at = 0; at < 8 + header; at++) {
+            kolo_dataset *d;
+            if (at >= unused && at < end) continue;
+            const char other = (char)(bytes[at] ^ 1);
+            assert_int_equal(pwrite(fd, &other, 1, (off_t)at), 1);
+            kolo_status status = kolo_dataset_open("pack:bad", KOLO_SPLIT_TRAIN, &d);
+            if (status != KOLO_ERR_FORMAT && status != KOLO_ERR_UNSUPPORTED) {
+                fail_msg("byte %zu of the header: %s", at, kolo_last_error());
+            }
+            assert_int_equal(pwrite(fd, &bytes[at], 1, (off_t)at), 1);
+        }
+        close(fd);
         for (size_t at = 8 + header; at < length; at += 1 + length / 40) {
             bool found = false;
             bytes[at] ^= 4;
@@ -154,18 +188,45 @@ static void damage_is_named(void **state) {
         }
         ASSERT_OK(kolo_file_write("bad", bytes, length - 1));
         fails("pack:bad", KOLO_SPLIT_TRAIN, KOLO_ERR_FORMAT, "truncated or damaged");
-        char *version = strstr(bytes + 8, "\"kolo_pack\":\"1\"");
-        assert_non_null(version);
-        version[13] = '9';
+        memcpy(strstr(bytes + 8, key) + 1, "none", 4);
         ASSERT_OK(kolo_file_write("bad", bytes, length));
-        fails("pack:bad", KOLO_SPLIT_TRAIN, KOLO_ERR_UNSUPPORTED,
-              "bad: a packed data set of version 9");
+        fails("pack:bad", KOLO_SPLIT_TRAIN, KOLO_ERR_FORMAT, "the packed data set has no hash");
         kolo_free(bytes);
     }
+    write_version("9", "bad");
+    fails("pack:bad", KOLO_SPLIT_TRAIN, KOLO_ERR_UNSUPPORTED,
+          "bad: a packed data set of version 9");
     fails("pack:p,size=5", KOLO_SPLIT_TRAIN, KOLO_ERR_ARG, "leave size= out");
     fails("pack:none", KOLO_SPLIT_TRAIN, KOLO_ERR_IO, "none");
     fails("pack:" KOLO_SOURCE_DIR "/tests/golden/order_1.safetensors", KOLO_SPLIT_TRAIN,
           KOLO_ERR_FORMAT, "no packed data set: give a file of kolo data pack");
+}
+
+static void count(void *arg, const char *line) { ++*(int *)arg; }
+
+/* Other than a damaged image, it is not skipped. */
+static void a_damaged_block_ends_a_loader(void **state) {
+    int warned = 0;
+    const kolo_dataset_opts opts = {.warn = count, .warn_arg = &warned};
+    char *bytes;
+    size_t length;
+    uint64_t header;
+    kolo_dataset *d;
+    kolo_batch batch;
+    make_folder();
+    ASSERT_OK(kolo_dataset_pack("folder:set,size=9", &(kolo_pack_opts){.replace = true}, "p"));
+    ASSERT_OK(kolo_file_read("p", 1 << 20, &bytes, &length));
+    memcpy(&header, bytes, sizeof header);
+    bytes[8 + header + 50] ^= 4; /* of the images of training, in their only block */
+    ASSERT_OK(kolo_file_write("bad", bytes, length));
+    kolo_free(bytes);
+    ASSERT_OK(kolo_dataset_open_for("pack:bad", KOLO_SPLIT_TRAIN, &opts, &d));
+    kolo_loader *loader = loader_of(d, "");
+    assert_int_equal(kolo_loader_next(loader, &batch), KOLO_ERR_IO);
+    assert_non_null(strstr(kolo_last_error(), "block 0 of tensor \"train.images\" is damaged"));
+    assert_int_equal(warned, 0);
+    kolo_loader_destroy(loader);
+    kolo_dataset_close(d);
 }
 
 static void files_are_replaced_on_request_only(void **state) {
@@ -221,6 +282,7 @@ TEST_MAIN(test_pack) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packed_sets_are_the_sets),
         cmocka_unit_test(damage_is_named),
+        cmocka_unit_test(a_damaged_block_ends_a_loader),
         cmocka_unit_test(files_are_replaced_on_request_only),
         cmocka_unit_test(failing_memory_is_reported),
     };
