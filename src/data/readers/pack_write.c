@@ -237,7 +237,7 @@ static kolo_status write_all(packer *p, const kolo_dataset *const *sets, bool de
         KOLO_TRY(decoded ? write_decoded(p, sets[s]) : write_encoded(p, sets[s]));
         for (int i = 0; i < PARTS; i++) KOLO_TRY(end_stream(p, &p->parts[s][i]));
     }
-    return kolo_safetensors_finish(p->writer);
+    return KOLO_OK;
 }
 
 static kolo_status check(const kolo_dataset *d) {
@@ -249,15 +249,69 @@ static kolo_status check(const kolo_dataset *d) {
                      d->info.name);
 }
 
-/* Packs the splits, of which one may be NULL. */
-static kolo_status write_pack(const kolo_dataset *const *sets, bool decoded, const char *path) {
-    packer p = {0};
-    for (int s = 0; s < 2; s++) {
-        if (sets[s]) KOLO_TRY(check(sets[s]));
-        if (sets[s] && !sets[s]->encoded) decoded = true;
+static bool same_moments(const kolo_field *a, const kolo_field *b) {
+    for (int c = 0; c < KOLO_MAX_CHANNELS; c++) {
+        if (a->mean[c] != b->mean[c] || a->std[c] != b->std[c]) return false;
     }
+    return true;
+}
+
+/* The metadata, and the shape of a sample, are those of both splits. */
+static kolo_status check_match(const kolo_dataset *train, const kolo_dataset *test) {
+    const kolo_dataset_info *a = &train->info, *b = &test->info;
+    const kolo_field *x[] = {&a->fields[KOLO_FIELD_X], &b->fields[KOLO_FIELD_X]};
+    const kolo_field *y[] = {&a->fields[KOLO_FIELD_Y], &b->fields[KOLO_FIELD_Y]};
+    char texts[2][KOLO_SHAPE_TEXT];
+    if (!kolo_shape_equal(&x[0]->shape, &x[1]->shape) ||
+        !kolo_shape_equal(&y[0]->shape, &y[1]->shape) || a->classes != b->classes) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: training samples are %s in %d classes, test samples %s in %d: the "
+                         "files do not match: pack one split (--split)",
+                         a->place, kolo_shape_text(&x[0]->shape, texts[0]), a->classes,
+                         kolo_shape_text(&x[1]->shape, texts[1]), b->classes);
+    }
+    if (strcmp(a->name, b->name) == 0 && train->encoded == test->encoded &&
+        x[0]->dtype == x[1]->dtype && y[0]->dtype == y[1]->dtype && same_moments(x[0], x[1])) {
+        return KOLO_OK;
+    }
+    return KOLO_FAIL(KOLO_ERR_FORMAT,
+                     "%s: the splits differ in their kind, or in mean and std: pack one split "
+                     "(--split)",
+                     a->place);
+}
+
+/* Whether `sets`, of which one may be NULL, can be packed like this. */
+static kolo_status check_sets(const kolo_dataset *const *sets, const kolo_pack_opts *o,
+                              const char *path) {
+    for (int s = 0; s < 2; s++) {
+        if (!sets[s]) continue;
+        KOLO_TRY(check(sets[s]));
+        if (kolo_file_same(path, sets[s]->info.place)) {
+            return KOLO_FAIL(KOLO_ERR_ARG, "%s is the file that is packed: choose another file",
+                             path);
+        }
+        if (o->decoded && !sets[s]->encoded) {
+            return KOLO_FAIL(KOLO_ERR_ARG,
+                             "--decoded has no effect on %s, whose samples are not encoded: omit "
+                             "it",
+                             sets[s]->info.name);
+        }
+    }
+    return sets[0] && sets[1] ? check_match(sets[0], sets[1]) : KOLO_OK;
+}
+
+/* Packs the splits, of which one may be NULL. */
+static kolo_status write_pack(const kolo_dataset *const *sets, const kolo_pack_opts *o,
+                              const char *path) {
+    packer p = {0};
+    KOLO_TRY(check_sets(sets, o, path));
+    const bool decoded = o->decoded || !(sets[0] ? sets[0] : sets[1])->encoded;
     KOLO_TRY(kolo_safetensors_create(path, &p.writer));
-    const kolo_status status = write_all(&p, sets, decoded);
+    kolo_status status = write_all(&p, sets, decoded);
+    if (status == KOLO_OK) {
+        status =
+            o->replace ? kolo_safetensors_finish(p.writer) : kolo_safetensors_finish_new(p.writer);
+    }
     kolo_safetensors_destroy(p.writer);
     for (int s = 0; s < 2; s++) {
         for (int i = 0; i < 2; i++) kolo_free(p.ends[s][i]);
@@ -278,7 +332,7 @@ static kolo_status pack_splits(const char *spec, const kolo_pack_opts *o, const 
             status = kolo_dataset_open(spec, (kolo_split)s, &sets[s]);
         }
     }
-    if (status == KOLO_OK) status = write_pack((const kolo_dataset *const *)sets, o->decoded, path);
+    if (status == KOLO_OK) status = write_pack((const kolo_dataset *const *)sets, o, path);
     for (int s = 0; s < 2; s++) kolo_dataset_close(sets[s]);
     return status;
 }
@@ -288,9 +342,11 @@ kolo_status kolo_dataset_pack(const char *spec, const kolo_pack_opts *opts, cons
     if (!path || !*path || (o.no_train && o.no_test)) {
         return KOLO_FAIL(KOLO_ERR_ARG, "to pack takes a file and a split");
     }
-    if (!o.replace && kolo_file_exists(path)) {
-        return KOLO_FAIL(KOLO_ERR_IO, "%s exists: choose another file, or replace it (--replace)",
-                         path);
-    }
-    return pack_splits(spec, &o, path);
+    bool exists = !o.replace && kolo_name_exists(path);
+    kolo_status status = exists ? KOLO_ERR_IO : pack_splits(spec, &o, path);
+    /* It may have come to exist while the file was written. */
+    if (status == KOLO_ERR_IO && !o.replace) exists = kolo_name_exists(path);
+    if (!exists) return status;
+    return KOLO_FAIL(KOLO_ERR_IO, "%s exists: choose another file, or replace it (--replace)",
+                     path);
 }

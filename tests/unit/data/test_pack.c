@@ -97,7 +97,7 @@ static void packed_sets_are_the_sets(void **state) {
         {"synthetic:N=60,test=7,shape=3x100x100,classes=3", "pack:p", "flip", false}, /* 2 blocks */
         {"synthetic-seg:N=7,test=2,shape=3x12x10,classes=3", "pack:p", "flip,crop=2", false},
         {"csv:t.csv,split=0.4", "pack:p", NULL, false},
-        {"csv:t.csv,type=value", "pack:p", NULL, true},
+        {"csv:t.csv,type=value", "pack:p", NULL, false},
         {"folder:set,size=9", "pack:p", "resized-crop,flip", false},
         {"folder:set,size=7", "pack:p,size=7", "scale=0.5:2", false}, /* packed with 9 */
         {"folder:set,size=9", "pack:p", "flip", true},
@@ -229,6 +229,55 @@ static void a_damaged_block_ends_a_loader(void **state) {
     kolo_dataset_close(d);
 }
 
+static void refuses(const char *spec, const kolo_pack_opts *opts, const char *path,
+                    kolo_status status, const char *text) {
+    assert_int_equal(kolo_dataset_pack(spec, opts, path), status);
+    if (!strstr(kolo_last_error(), text)) fail_msg("%s", kolo_last_error());
+}
+
+/* Not even on request. */
+static void the_source_is_not_replaced(void **state) {
+    static const kolo_pack_opts replace = {.replace = true};
+    static const char table[] = "1.5,0\n2.5,1\n3.5,0\n4.5,1\n5.5,0\n";
+    assert_int_equal(system("mkdir -p tables"), 0);
+    ASSERT_OK(kolo_file_write("t.csv", table, 30));
+    ASSERT_OK(kolo_file_write("tables/train.csv", table, 30));
+    ASSERT_OK(kolo_file_write("tables/test.csv", table, 30));
+    ASSERT_OK(kolo_dataset_pack("csv:t.csv", &replace, "p"));
+    static const char *const cases[][2] = {
+        {"csv:t.csv", "t.csv"},
+        {"csv:t.csv,split=0.4", "./t.csv"},
+        {"csv:tables", "tables/test.csv"},
+        {"pack:p", "p"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        char *before = NULL, *after = NULL;
+        size_t length[2];
+        ASSERT_OK(kolo_file_read(cases[i][1], 1 << 20, &before, &length[0]));
+        refuses(cases[i][0], &replace, cases[i][1], KOLO_ERR_ARG, "is the file that is packed");
+        ASSERT_OK(kolo_file_read(cases[i][1], 1 << 20, &after, &length[1]));
+        assert_int_equal(length[0], length[1]);
+        assert_memory_equal(before, after, length[0]);
+        kolo_free(before);
+        kolo_free(after);
+    }
+}
+
+static void splits_match(void **state) {
+    static const kolo_pack_opts replace = {.replace = true};
+    assert_int_equal(system("mkdir -p wide many && printf '1,0\n2,1\n' >wide/train.csv && "
+                            "printf '1,5,0\n2,5,1\n' >wide/test.csv && "
+                            "cp wide/train.csv many && printf '1,0\n2,2\n' >many/test.csv"),
+                     0);
+    refuses("csv:wide", &replace, "q", KOLO_ERR_FORMAT, "test samples [2] in 2: the files do not");
+    refuses("csv:many", &replace, "q", KOLO_ERR_FORMAT, "test samples [1] in 3: the files do not");
+    refuses("csv:many", &(kolo_pack_opts){.decoded = true}, "q", KOLO_ERR_ARG,
+            "--decoded has no effect on csv");
+    assert_false(kolo_file_exists("q"));
+    ASSERT_OK(kolo_dataset_pack("csv:wide", &(kolo_pack_opts){.no_test = true}, "q"));
+    assert_int_equal(remove("q"), 0);
+}
+
 static void files_are_replaced_on_request_only(void **state) {
     static const char spec[] = "synthetic:N=4,test=2,shape=1x2x2,classes=2";
     char *bytes;
@@ -240,6 +289,8 @@ static void files_are_replaced_on_request_only(void **state) {
     ASSERT_OK(kolo_file_read("mine", 100, &bytes, &length));
     assert_string_equal(bytes, "mine");
     kolo_free(bytes);
+    assert_int_equal(symlink("nothing", "link"), 0);
+    refuses(spec, NULL, "link", KOLO_ERR_IO, "link exists: choose another file");
     assert_int_equal(test_run("data pack synthetic:N=4,test=2,shape=1x2x2 --out mine"), 1);
     assert_int_equal(test_run("data pack synthetic:N=4,test=2,shape=1x2x2 --out mine --replace"),
                      0);
@@ -283,6 +334,8 @@ TEST_MAIN(test_pack) {
         cmocka_unit_test(packed_sets_are_the_sets),
         cmocka_unit_test(damage_is_named),
         cmocka_unit_test(a_damaged_block_ends_a_loader),
+        cmocka_unit_test(the_source_is_not_replaced),
+        cmocka_unit_test(splits_match),
         cmocka_unit_test(files_are_replaced_on_request_only),
         cmocka_unit_test(failing_memory_is_reported),
     };
