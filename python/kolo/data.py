@@ -49,14 +49,16 @@ class Dataset:
         finalize(self, _lib.kolo_dataset_close, handle, owner)
 
     @classmethod
-    def open(cls, spec: str, split: str = "train", context: int = 0,
-             vocabulary: int = 0) -> Dataset:
+    def open(cls, spec: str, split: str = "train", context: int = 0, vocabulary: int = 0,
+             numbers: int = 0, categories: int = 0, rows: int = 0) -> Dataset:
         """A data set of the command, such as "fashion-mnist", "mnist:DIR" or "text:FILE" (kolo help
         data); ``split`` is "train" or "test". Text and tokens need the length of a window,
-        ``context``, and the ``vocabulary`` of the model: kolo.Model.open sets them."""
+        ``context``, and the ``vocabulary`` of the model; click logs need the ``numbers`` and
+        ``categories`` of a sample and the ``rows`` of a category: kolo.Model.open sets them."""
         if split not in _SPLITS:
             raise ValueError(f"split {split!r}: choose \"train\" or \"test\"")
-        opts = c.kolo_dataset_opts(context=context, vocabulary=vocabulary)
+        opts = c.kolo_dataset_opts(context=context, vocabulary=vocabulary, numbers=numbers,
+                                   categories=categories, rows=rows)
         return cls._open(spec, split, opts)
 
     @classmethod

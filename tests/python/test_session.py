@@ -359,6 +359,9 @@ def test_threads():
 def test_models():
     assert "lenet" in kolo.models()
     data = kolo.Dataset.open("synthetic:N=40,test=20,shape=1x28x28,classes=7")
+    clicks = kolo.Dataset.open("synthetic-clicks:N=9,test=5", "test", numbers=3, categories=2,
+                               rows=9)
+    assert clicks.fields["x"][1] == (3,) and clicks.fields["ids"][1] == (2,)
     model = kolo.Model("lenet", data=data)
     assert (model.sample, model.classes) == ((1, 28, 28), 7)
     assert kolo.Session(model, batch=20).fit(data, epochs=1).steps == 2

@@ -9,9 +9,6 @@
 
 #include <stdint.h>
 
-/* What data sets require of a model: tokens of a window; of click logs, Criteo's. */
-enum { WINDOW = 256, NUMBERS = 13, CATEGORIES = 26, ROWS = 10000 };
-
 static void add_results(const kolo_loader_bench *b, const kolo_loader_bench_opts *opts,
                         kolo_text *table, kolo_json *json) {
     const double n = (double)b->samples;
@@ -40,11 +37,7 @@ static void add_results(const kolo_loader_bench *b, const kolo_loader_bench_opts
 }
 
 static kolo_status bench_dataset(kolo_options *o, kolo_text *table, kolo_json *json) {
-    const kolo_dataset_opts windows = {.context = WINDOW,
-                                       .vocabulary = INT32_MAX,
-                                       .numbers = NUMBERS,
-                                       .categories = CATEGORIES,
-                                       .rows = ROWS};
+    const kolo_dataset_opts required = train_opts_no_model();
     const int threads = train_opts_loader_threads(o);
     const kolo_loader_bench_opts opts = {
         .augment = kolo_options_text(o, "augment"),
@@ -55,7 +48,7 @@ static kolo_status bench_dataset(kolo_options *o, kolo_text *table, kolo_json *j
     kolo_dataset *dataset;
     kolo_loader_bench result;
     KOLO_TRY(
-        kolo_dataset_open_for(kolo_options_text(o, "data"), KOLO_SPLIT_TRAIN, &windows, &dataset));
+        kolo_dataset_open_for(kolo_options_text(o, "data"), KOLO_SPLIT_TRAIN, &required, &dataset));
     kolo_status status = kolo_bench_loader(dataset, &opts, &result);
     kolo_dataset_close(dataset);
     KOLO_TRY(status);

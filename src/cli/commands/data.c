@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WINDOW = 256 /* of tokens, whose data sets need one */, SHOWN = 8 /* elements */ };
+enum { SHOWN = 8 /* elements */ };
 
 static const char *const split_names[] = {[KOLO_SPLIT_TRAIN] = "train", [KOLO_SPLIT_TEST] = "test"};
 
@@ -24,8 +24,8 @@ static bool has_one(const kolo_options *o, const char *what) {
 }
 
 static kolo_status open_split(const kolo_options *o, kolo_split which, kolo_dataset **dataset) {
-    const kolo_dataset_opts windows = {.context = WINDOW, .vocabulary = INT32_MAX};
-    return kolo_dataset_open_for(o->rest[0], which, &windows, dataset);
+    const kolo_dataset_opts required = train_opts_no_model();
+    return kolo_dataset_open_for(o->rest[0], which, &required, dataset);
 }
 
 static int print(kolo_status status, kolo_text *text) {
@@ -62,17 +62,18 @@ static void add_fields(const kolo_dataset_info *info, kolo_text *text) {
 
 int cmd_data_info(kolo_options *o) {
     kolo_text text = {0};
+    int opened = 0;
     if (!has_one(o, "a data set")) return 2;
     for (int s = 0; s < 2; s++) {
         kolo_dataset *d;
         kolo_status status = open_split(o, (kolo_split)s, &d);
-        if (status != KOLO_OK && s == 0) return report_failure(status);
-        if (status != KOLO_OK) {
+        if (status == KOLO_ERR_ARG && (s == 0 || opened > 0)) { /* without this split */
             kolo_text_add(&text, "%-10s none: %s\n", split_names[s], kolo_last_error());
             continue;
         }
+        if (status != KOLO_OK) return print(status, &text);
         const kolo_dataset_info *info = kolo_dataset_describe(d);
-        if (s == 0) {
+        if (opened++ == 0) {
             kolo_text_add(&text, "%-10s %s\n", "kind", info->name);
             if (*info->place) kolo_text_add(&text, "%-10s %s\n", "place", info->place);
             if (info->classes < INT32_MAX) {

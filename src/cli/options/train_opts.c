@@ -276,6 +276,11 @@ kolo_status train_opts_check_effects(const kolo_options *o) {
     return kolo_options_has(o, "mesh") ? check_axes(o) : KOLO_OK;
 }
 
+kolo_dataset_opts train_opts_no_model(void) {
+    return (kolo_dataset_opts){
+        .context = 256, .vocabulary = INT32_MAX, .numbers = 13, .categories = 26, .rows = 10000};
+}
+
 int train_opts_loader_threads(const kolo_options *o) {
     if (!kolo_options_given(o, "loader-threads")) return 0;
     const int n = (int)kolo_options_int(o, "loader-threads");

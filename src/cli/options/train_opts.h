@@ -70,6 +70,10 @@ int train_opts_threads(const kolo_options *o);
 /* --loader-threads, as in kolo_train_opts. */
 int train_opts_loader_threads(const kolo_options *o);
 
+/* What data sets require of a model, for commands that have none: windows of 256 tokens, and the
+ * numbers and categories of Criteo's click logs. */
+kolo_dataset_opts train_opts_no_model(void);
+
 /* Room for the times of each worker (times_by_rank), valid as long as `o`; NULL: out of memory. */
 kolo_step_time *train_opts_rows(kolo_options *o, const kolo_comm *comm);
 

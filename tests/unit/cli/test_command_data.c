@@ -87,9 +87,34 @@ static void data_are_described(void **state) {
     assert_non_null(strstr(out, "train      30 samples of 20 bytes"));
     assert_non_null(strstr(out, "test       7 samples of 20 bytes"));
     kolo_free(out);
+    assert_int_equal(test_run("data info synthetic-clicks:N=30,test=7"), 0);
+    assert_true(test_contains("out", "x          f32 [13]\n"));
+    assert_true(test_contains("out", "ids        i32 [26]\n"));
+    assert_int_equal(test_run("data head synthetic-clicks:N=30,test=7 --samples 2"), 0);
+    assert_true(test_contains("out", "  ids "));
+    assert_int_equal(test_run("data verify synthetic-clicks:N=30,test=7"), 0);
+    assert_true(test_contains("out", "train: 30 samples, 0 damaged\ntest: 7 samples, 0 damaged\n"));
     assert_int_equal(test_run("data info"), 2);
     assert_int_equal(test_run("data info nothing"), 2);
     assert_true(test_contains("err", "unknown data set \"nothing\""));
+}
+
+/* A split that the data lack is a line; one that cannot be read is an error. */
+static void one_split_is_described(void **state) {
+    assert_int_equal(test_run("data pack " IMAGES " --out te --split test"), 0);
+    assert_int_equal(test_run("data info pack:te"), 0);
+    assert_true(test_contains("out", "train      none: te: no train split"));
+    assert_true(test_contains("out", "kind       synthetic\n"));
+    assert_true(test_contains("out", "test       7 samples of 20 bytes"));
+    assert_int_equal(test_run("data pack " IMAGES " --out tr --split train"), 0);
+    assert_int_equal(test_run("data info pack:tr"), 0);
+    assert_true(test_contains("out", "train      30 samples of 20 bytes"));
+    assert_true(test_contains("out", "test       none: tr: no test split"));
+    assert_int_equal(system("mkdir -p tables && printf '1,0\n2,1\n' >tables/train.csv && "
+                            "printf '1,0\n2,one\n' >tables/test.csv"),
+                     0);
+    assert_int_equal(test_run("data info csv:tables"), 1);
+    assert_true(test_contains("err", "test.csv"));
 }
 
 /* Numbers as they are in the file, in the order of the epoch. */
@@ -138,6 +163,7 @@ TEST_MAIN(test_command_data) {
         cmocka_unit_test(damaged_samples_are_reported_in_order),
         cmocka_unit_test(the_order_is_that_of_an_epoch),
         cmocka_unit_test(data_are_described),
+        cmocka_unit_test(one_split_is_described),
         cmocka_unit_test(first_samples_are_shown),
         cmocka_unit_test(damage_is_found),
     };
