@@ -59,8 +59,8 @@ static void turn(kolo_image *image, int orientation) {
     image->width = height;
 }
 
-kolo_status kolo_image_decode(const uint8_t *bytes, size_t length, const char *where,
-                              kolo_image *image) {
+static kolo_status decode(const uint8_t *bytes, size_t length, const char *where, bool turned,
+                          kolo_image *image) {
     for (size_t f = 0; f < KOLO_COUNT(formats); f++) {
         if (length < formats[f].length) continue;
         if (memcmp(bytes, formats[f].magic, formats[f].length) != 0) continue;
@@ -71,11 +71,21 @@ kolo_status kolo_image_decode(const uint8_t *bytes, size_t length, const char *w
             kolo_image_fini(&read);
             return status;
         }
-        turn(&read, orientation);
+        turn(&read, turned ? orientation : 1);
         *image = read;
         return KOLO_OK;
     }
     return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: neither a JPEG nor a PNG image", where);
+}
+
+kolo_status kolo_image_decode(const uint8_t *bytes, size_t length, const char *where,
+                              kolo_image *image) {
+    return decode(bytes, length, where, true, image);
+}
+
+kolo_status kolo_image_decode_stored(const uint8_t *bytes, size_t length, const char *where,
+                                     kolo_image *image) {
+    return decode(bytes, length, where, false, image);
 }
 
 kolo_status kolo_mask_decode(const uint8_t *bytes, size_t length, const char *where,

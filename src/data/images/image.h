@@ -30,6 +30,9 @@ enum {
  * beyond the limits; UNSUPPORTED: the build lacks the library; NOMEM. Any thread. */
 kolo_status kolo_image_decode(const uint8_t *bytes, size_t length, const char *where,
                               kolo_image *image);
+/* The same without rotation: as masks are stored. */
+kolo_status kolo_image_decode_stored(const uint8_t *bytes, size_t length, const char *where,
+                                     kolo_image *image);
 /* Decodes a PNG of one channel, of a palette or grey, of at most 8 bits: pixel (y,x) is the byte at
  * origin + y * row + x * column, the number that the file has. Errors as those of
  * kolo_image_decode. Any thread. */

@@ -169,7 +169,9 @@ static kolo_status decode(const kolo_images *images, int64_t index, const kolo_d
     KOLO_TRY(images->fetch(images, index, &s->image));
     if (masks) KOLO_TRY(images->fetch_mask(images, index, &s->mask));
     add_time(draw, KOLO_LOADER_READ, &since);
-    KOLO_TRY(kolo_image_decode(s->image.bytes, s->image.length, s->image.name, &s->pixels));
+    /* Annotators saw the image as it is stored, as the sizes of masks show. */
+    KOLO_TRY((masks ? kolo_image_decode_stored : kolo_image_decode)(s->image.bytes, s->image.length,
+                                                                    s->image.name, &s->pixels));
     if (masks) {
         KOLO_TRY(kolo_mask_decode(s->mask.bytes, s->mask.length, s->mask.name, &s->classes));
         KOLO_TRY(check_sizes(&s->pixels, &s->classes, s->mask.name));

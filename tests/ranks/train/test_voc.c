@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "data/dataset.h"
+#include "data/images/image.h"
 #include "data/prefetch.h"
 #include "kolo/data.h"
 #include "kolo/train.h"
@@ -68,6 +69,44 @@ static void make_set(void) {
     put_text("voc/ImageSets/Segmentation/train.txt", "s0\ns1\r\n\n  s2 \ns3\ns4\ns5");
     put_text("voc/ImageSets/Segmentation/val.txt", "s6\ns7\ns8\n");
     put_text("voc/ImageSets/Segmentation/trainval.txt", "s0\ns1\ns2\ns3\ns4\ns5\ns6\ns7\ns8\n");
+}
+
+/* Masks are not turned, so neither is an image. */
+static void exif_turns_no_image(void **state) {
+    static const char exif[] = {'\xff', '\xe1', 0, 34, 'E', 'x', 'i', 'f', 0, 0,
+                                'M',    'M',    0, 42, 0,   0,   0,   8,   0, 1,
+                                1,      0x12,   0, 3,  0,   0,   0,   1,   0, 6 /* a quarter */,
+                                0,      0,      0, 0,  0,   0};
+    static const char photo[] = "voc/JPEGImages/s6.jpg";
+    static uint8_t x[2][3 * 64 * 64], mask[4096];
+    static int32_t y[64 * 64];
+    const int64_t first = 0;
+    char *file;
+    size_t bytes;
+    kolo_image image;
+    make_set();
+    ASSERT_OK(kolo_file_read(KOLO_SOURCE_DIR "/tests/fuzz/corpus/image/baseline.jpg", 1 << 20,
+                             &file, &bytes));
+    ASSERT_OK(kolo_image_decode((uint8_t *)file, bytes, "baseline.jpg", &image));
+    assert_true(image.height != image.width && image.height * image.width <= (int)sizeof mask);
+    put_png("voc/SegmentationClass/s6.png", (int)image.height, (int)image.width, PNG_FORMAT_GRAY,
+            mask, NULL);
+    kolo_image_fini(&image);
+    for (int turned = 0; turned < 2; turned++) {
+        kolo_dataset *d;
+        char *all = malloc(bytes + sizeof exif);
+        const size_t room = turned ? sizeof exif : 0;
+        memcpy(all, file, 2);
+        memcpy(all + 2, exif, room);
+        memcpy(all + 2 + room, file + 2, bytes - 2);
+        ASSERT_OK(kolo_file_write(photo, all, bytes + room));
+        free(all);
+        ASSERT_OK(kolo_dataset_open("voc:voc,size=64,classes=3", KOLO_SPLIT_TEST, &d));
+        ASSERT_OK(kolo_dataset_gather(d, &first, 1, (void *const[]){x[turned], y}));
+        kolo_dataset_close(d);
+    }
+    assert_memory_equal(x[0], x[1], sizeof x[0]);
+    kolo_free(file);
 }
 
 /* In evaluation the whole image is there, with each label where the mask has it. */
@@ -226,6 +265,7 @@ static void networks_train_and_resume(void **state) {
 
 TEST_MAIN(test_voc) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exif_turns_no_image),
         cmocka_unit_test(samples_are_the_files),
         cmocka_unit_test(images_and_masks_move_together),
         cmocka_unit_test(what_is_wrong_is_named),

@@ -124,6 +124,12 @@ static void exif_turns_images(void **state) {
                                  : image.column;
         assert_int_equal(step, 3);
         kolo_image_fini(&image);
+        ASSERT_OK(kolo_image_decode_stored(file, n, "a.jpg", &image));
+        assert_int_equal(image.height, H);
+        assert_int_equal(image.width, W);
+        assert_ptr_equal(image.origin, image.pixels);
+        assert_int_equal(image.column, 3);
+        kolo_image_fini(&image);
     }
 }
 
