@@ -94,7 +94,14 @@ static kolo_status read_metadata(kolo_checkpoint *c) {
                          ": use that kolo, or export the parameters with it",
                          c->path, version, kolo_checkpoint_training_version);
     }
-    if (version > 1) KOLO_TRY(get_number(c, "order", 1, KOLO_SAMPLE_ORDER, &order));
+    if (version > 1) KOLO_TRY(get_number(c, "order", 1, INT32_MAX, &order));
+    if (order > KOLO_SAMPLE_ORDER) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "%s: the order of the samples has version %" PRIu64
+                         ", of a newer kolo; this one reads up to %d: use that kolo, or export "
+                         "the parameters with it",
+                         c->path, order, KOLO_SAMPLE_ORDER);
+    }
     info->order = (int)order;
     info->options = kolo_safetensors_metadata(c->file, "options");
     info->progress = kolo_safetensors_metadata(c->file, "progress");

@@ -426,7 +426,9 @@ static void damage_is_named(void **state) {
     } damages[] = {
         {"\"training\":\"2\"", "\"training\":\"7\"", "has version 7, of a newer kolo"},
         {"\"training\":\"2\"", "\"training\":\"x\"", "which is not a valid number"},
-        {"\"order\":\"2\"", "\"order\":\"3\"", "order \"3\", which is not a valid number"},
+        {"\"order\":\"2\"", "\"order\":\"3\"",
+         "order of the samples has version 3, of a newer kolo"},
+        {"\"order\":\"2\"", "\"order\":\"0\"", "order \"0\", which is not a valid number"},
         {"\"progress\":\"4", "\"progress\":\"5", "the metadata contradict each other"},
         {"\"progress\":\"4", "\"progress\":\"-", "an invalid run state"},
         {"\"options\"", "\"optionx\"", "have no options"},
