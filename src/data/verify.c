@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/integer.h"
 #include "base/memory.h"
+#include "base/task.h"
 #include "data/batch.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
@@ -57,7 +58,7 @@ static void *read_block(void *arg) {
 static kolo_status read_by(reader *readers, int n) {
     int started = 1, rc = 0;
     while (started < n && rc == 0) {
-        rc = pthread_create(&readers[started].thread, NULL, read_block, &readers[started]);
+        rc = kolo_thread_create(&readers[started].thread, read_block, &readers[started]);
         if (rc == 0) started++;
     }
     if (rc == 0) read_block(&readers[0]);
