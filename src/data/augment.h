@@ -20,9 +20,10 @@
  *                 order: ColorJitter of torchvision, whose bytes each change has
  *     randaugment[=N:M]
  *                 N operations (default 2) of the 14 of RandAugment (Cubuk et al., 2020), each
- * drawn at random, with strength M (9) of 30 and a random sign; the bytes of torchvision erase=S
- * sets an S x S square, centred anywhere in the image, to the channel means: cutout (DeVries,
- * Taylor, 2017) */
+ *                 drawn at random, with strength M (9) of 30 and a random sign; the bytes of
+ *                 torchvision
+ *     erase=S     sets an S x S square, centred anywhere in the image, to the channel means:
+ *                 cutout (DeVries, Taylor, 2017) */
 
 #include "data/images/image.h"
 #include "kolo/data.h"
