@@ -16,7 +16,6 @@ import ctypes
 import datetime
 import functools
 import os
-import queue
 import threading
 import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
@@ -27,6 +26,7 @@ from torch._C import _distributed_c10d
 
 from . import comm as _comm
 from ._errors import Error
+from ._futures import Settler, settle
 from ._library import ENUMS, c
 from .comm import ANY_RANK, Comm, Request
 
@@ -86,8 +86,8 @@ def _moved(tensors: Sequence[torch.Tensor]) -> Tuple[str, List[int]]:
     return "u8", [t.numel() * t.element_size() for t in tensors]
 
 
-def _reduction(op: Any, dtype: torch.dtype) -> Tuple[str, float]:
-    """Kolo's operation, and the factor of each rank's input (0: none)."""
+def _reduction(op: Any, dtype: torch.dtype) -> Tuple[str, Optional[float]]:
+    """Kolo's operation, and the factor of this rank's input."""
     kind = getattr(op, "op", op)
     name = str(kind).rsplit(".", maxsplit=1)[-1]
     found = (_LOGICAL if dtype == torch.bool else _REDUCTIONS).get(name)
@@ -95,7 +95,7 @@ def _reduction(op: Any, dtype: torch.dtype) -> Tuple[str, float]:
         raise TypeError(f"backend kolo: operation {name} on {dtype} is not supported")
     if _TYPES[dtype][1] == 2 and found not in ("sum", "mean"):
         raise TypeError(f"backend kolo: operation {name} on {dtype}: complex numbers have SUM and AVG")
-    factor = 0.0
+    factor = None
     if name == "PREMUL_SUM":
         factor = op.__getstate__()[1]
         if isinstance(factor, torch.Tensor):
@@ -103,6 +103,20 @@ def _reduction(op: Any, dtype: torch.dtype) -> Tuple[str, float]:
         if not dtype.is_floating_point and not dtype.is_complex:
             raise TypeError(f"backend kolo: operation {name} on {dtype}: only on floating point")
     return found, factor
+
+
+def _scale(tensor: torch.Tensor, factor: Optional[float], write: bool) -> Tuple[torch.Tensor, float]:
+    """An input and its factor for the library, to which 0 means none: then the input is multiplied here. ``write``:
+    in place."""
+    if factor != 0:
+        return tensor, factor or 0.0
+    return tensor.mul_(0) if write else tensor * 0, 0.5  # a factor, as on other ranks
+
+
+def _lengths(what: str, length: int, *lists: Sequence[Any]) -> None:
+    for one in lists:
+        if len(one) != length:
+            raise ValueError(f"{what}: a list of length {len(one)}: give {length}")
 
 
 def _seconds(timeout: Any) -> float:
@@ -193,19 +207,8 @@ class Work(_Work):  # type: ignore[misc]
         with self._lock:
             if self._future is None:
                 self._future = torch.futures.Future()
-                self._group.notify(self)
+                self._group.notify(self, self._future)
         return self._future
-
-    def settle(self) -> None:
-        """Waits, then completes the future, if there is one."""
-        try:
-            self.wait()
-        except BaseException as failure:  # pylint: disable=broad-except
-            if self._future is not None:
-                self._future.set_exception(failure)
-            return
-        if self._future is not None:
-            self._future.set_result(self._result)
 
 
 class _Several(Work):
@@ -215,15 +218,6 @@ class _Several(Work):
         super().__init__(group, [r for w in works for r in w._requests],
                          [t for w in works for t in w._result],
                          [w._complete for w in works], max((w._timeout_s for w in works), default=0))
-
-
-def _settle(works: queue.SimpleQueue[Optional[Work]]) -> None:
-    while True:
-        work = works.get()
-        if work is None:
-            return
-        work.settle()
-        del work
 
 
 # ---- requests ----
@@ -236,24 +230,22 @@ class _Engine:
         self.comm = comm
         self._starting = threading.Lock()  # requests are created and started in one order
         self._collectives = 0  # on lists, for their tags
-        self._works: Optional[queue.SimpleQueue[Optional[Work]]] = None
+        self._settler = Settler()
+        weakref.finalize(self, self._settler.close)
 
-    def notify(self, work: Work) -> None:
-        """Completes the work's future when it is complete."""
+    def notify(self, work: Work, future: Any = None) -> None:
+        """Finishes the work when its requests are complete, then completes the future, if there is one."""
         if any(r.kind in ("send", "recv") for r in work._requests):  # may last long
-            threading.Thread(target=work.settle, daemon=True).start()
-            return
-        if self._works is None:
-            self._works = queue.SimpleQueue()
-            threading.Thread(target=_settle, args=(self._works,), daemon=True).start()
-            weakref.finalize(self, self._works.put, None)
-        self._works.put(work)
+            threading.Thread(target=settle, args=(work.wait, work._result, future), daemon=True).start()
+        else:
+            self._settler.put(work.wait, work._result, future)
 
     def close(self, abort: bool) -> None:
         """Leaves the group. Requests in flight fail."""
         if abort:
             self.comm.abort("the process group was aborted")
-        self.comm.close()
+        with self._settler.waiting:
+            self.comm.close()
 
     def opts(self, kind: str, dtype: str, count: int, given: Optional[torch.Tensor] = None,
              output: Optional[torch.Tensor] = None, op: str = "sum", **others: Any) -> Any:
@@ -430,8 +422,9 @@ class ProcessGroup(_Group):  # type: ignore[misc]
         several = []
         for dtype, same in by_type.items():
             op, factor = _reduction(opts.reduceOp, dtype)
+            scale = [_scale(tensor, factor, True)[1] for tensor in same][0]
             name, counts = _moved(same)
-            several.append(self._engine.parts("allreduce", name, same, counts, op, prescale=factor))
+            several.append(self._engine.parts("allreduce", name, same, counts, op, prescale=scale))
         return self._start(several, tensors, finish, opts)
 
     def allreduce_coalesced(self, tensors: List[torch.Tensor], opts: Any = None) -> Work:
@@ -445,10 +438,11 @@ class ProcessGroup(_Group):  # type: ignore[misc]
         several = []
         for tensor in self._use(tensors, finish, write=own):
             op, factor = _reduction(opts.reduceOp, tensor.dtype)
+            tensor, scale = _scale(tensor, factor, own)
             name, (count,) = _moved([tensor])
             memory: Dict[str, Any] = {"output": tensor} if own else {"given": tensor}
             several.append(self._engine.opts("reduce", name, count, op=op, root=opts.rootRank,
-                                             prescale=factor, **memory))
+                                             prescale=scale, **memory))
         return self._start(several, tensors, finish, opts)
 
     def barrier(self, opts: Any = None) -> Work:
@@ -470,6 +464,7 @@ class ProcessGroup(_Group):  # type: ignore[misc]
                              f"{share.numel()}")
 
     def _gathers(self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any) -> Work:
+        _lengths("all_gather_into_tensor", len(inputs), outputs)
         finish: List[Any] = []
         several = []
         for output, given in zip(outputs, inputs):
@@ -497,6 +492,7 @@ class ProcessGroup(_Group):  # type: ignore[misc]
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def _scatters(self, outputs: List[torch.Tensor], inputs: List[torch.Tensor], opts: Any) -> Work:
+        _lengths("reduce_scatter_tensor", len(inputs), outputs)
         opts = dist.ReduceScatterOptions() if opts is None else opts
         finish: List[Any] = []
         several = []
@@ -507,9 +503,10 @@ class ProcessGroup(_Group):  # type: ignore[misc]
             if _overlap(to, source):
                 source = _stage(source, True)
             op, factor = _reduction(opts.reduceOp, source.dtype)
+            source, scale = _scale(source, factor, False)
             name, (count,) = _moved([to])
             several.append(self._engine.opts("reduce_scatter", name, count, source, to, op,
-                                             prescale=factor))
+                                             prescale=scale))
         return self._start(several, outputs, finish, opts)
 
     def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor,
@@ -556,11 +553,15 @@ class ProcessGroup(_Group):  # type: ignore[misc]
     def allgather(self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor],
                   opts: Any = None) -> Work:
         """all_gather; tensors of the ranks may differ in size."""
+        _lengths("all_gather", len(inputs), outputs)
+        _lengths("all_gather", self.size(), *outputs)
         return self.allgather_coalesced(list(map(list, zip(*outputs))), inputs, opts)
 
     def allgather_coalesced(self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor],
                             opts: Any = None) -> Work:
         """all_gather_coalesced: outputs[r] are the inputs of rank r."""
+        _lengths("all_gather", self.size(), outputs)
+        _lengths("all_gather", len(inputs), *outputs)
         finish: List[Any] = []
         for mine, given in zip(outputs[self.rank()], inputs):
             _check(given)
@@ -602,6 +603,8 @@ class ProcessGroup(_Group):  # type: ignore[misc]
     def reduce_scatter(self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]],
                        opts: Any = None) -> Work:
         """reduce_scatter; tensors of the ranks may differ in size."""
+        _lengths("reduce_scatter", len(outputs), inputs)
+        _lengths("reduce_scatter", self.size(), *inputs)
         opts = dist.ReduceScatterOptions() if opts is None else opts
         finish: List[Any] = []
         equal = len({t.numel() for tensors in inputs for t in tensors}) == 1
@@ -625,10 +628,11 @@ class ProcessGroup(_Group):  # type: ignore[misc]
                 elif not own and _overlap(to, given):
                     given = _stage(given, True)
                 op, factor = _reduction(opts.reduceOp, given.dtype)
+                given, scale = _scale(given, factor, False)
                 name, (count,) = _moved([given])
                 same = own and given.data_ptr() == to.data_ptr()
                 several.append(self._engine.opts("reduce", name, count, None if same else given,
-                                                 to if own else None, op, root=rank, prescale=factor))
+                                                 to if own else None, op, root=rank, prescale=scale))
         return self._start(several, outputs, finish, opts)
 
     def _exchange(self, outgoing: Dict[int, torch.Tensor], incoming: Dict[int, torch.Tensor],

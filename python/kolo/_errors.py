@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Callable, Dict, Generator, List, Type
 
 from . import _library as _l
@@ -58,7 +59,7 @@ _CLASSES: Dict[str, Type[Error]] = {
     "KOLO_ERR_DIVERGED": DivergedError,
 }
 
-_interruptions: List[BaseException] = []  # exceptions of signal handlers that ran in a wait
+_interruptions: List[BaseException] = []  # exceptions of signal handlers that ran in a wait of the main thread
 
 
 def _run_signal_handlers(failures: List[BaseException]) -> Generator[bool, Any, None]:
@@ -90,7 +91,7 @@ def code(status: str) -> int:
 
 def fail(number: int) -> None:
     """Raises the exception of a status."""
-    if _interruptions:
+    if _interruptions and threading.current_thread() is threading.main_thread():
         raise _interruptions.pop()
     status = _l.STATUSES[number]
     raise _CLASSES[status](status, _l.lib.kolo_last_error().decode(errors="replace"))

@@ -246,6 +246,7 @@ class Comm:
         self._owned: List[Reducer] = []  # to be closed first
         self._users: weakref.WeakSet[Any] = weakref.WeakSet()  # sub-groups and sessions, the same
         self._flying: Set[Request] = set()  # requests that are started
+        self._destroying = threading.RLock()  # it, and its requests, which other threads may drop meanwhile
 
     def __enter__(self) -> Comm:
         return self
@@ -262,7 +263,9 @@ class Comm:
                 reducer.close()
             if self._named:
                 _lib.kolo_named_destroy(self._named)
-            _lib.kolo_comm_destroy(self._handle)
+            with self._destroying:
+                _lib.kolo_comm_destroy(self._handle)
+                self._handle = None
         self._handle = self._named = None
         self._flying.clear()
 
@@ -616,9 +619,10 @@ class Request:
 
     def close(self) -> None:
         """Frees it; not while it is in flight."""
-        if self._handle and self._comm._exists():
-            _lib.kolo_request_destroy(self._handle)
-        self._handle = None
+        with self._comm._destroying:
+            if self._handle and self._comm._exists():
+                _lib.kolo_request_destroy(self._handle)
+            self._handle = None
 
 
 class Reducer:

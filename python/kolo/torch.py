@@ -21,13 +21,12 @@ order, except for named tensors.
 from __future__ import annotations
 
 import io
-import queue
-import threading
 import weakref
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import torch
 
+from ._futures import Settler
 from .comm import Buffer, Comm, Handle, Reducer
 from .comm import init as _init
 
@@ -79,7 +78,8 @@ Average, Sum, Min, Max, Product = "mean", "sum", "min", "max", "prod"
 
 
 class Compression:
-    """Codecs of f32 gradients. All but fp16 and bf16 keep what they lose for the next step."""
+    """Codecs of f32 gradients. Those of DistributedOptimizer keep what they lose for the next step; an allreduce of
+    fp16 or bf16 does not."""
 
     none, fp16, bf16, int8, onebit = "none", "f16", "bf16", "int8", "onebit"
 
@@ -306,7 +306,7 @@ class _Averager:
         """Sends with the gradients of each step whether this rank has called join."""
         flags = torch.zeros(size())
         flags[rank()] = float(ended)
-        return allreduce_async_(flags, f"ended.{self._names[self._parameters[0]]}", self._op)
+        return allreduce_async_(flags, f"ended.{next(iter(self._names.values()), '')}", "sum")
 
     def _learn_ended(self, handle: Handle) -> List[int]:
         """The ranks that have called join since the step before."""
@@ -429,21 +429,7 @@ def join() -> int:
     return averager.join()
 
 
-def _complete(jobs: queue.SimpleQueue[Any]) -> None:
-    while True:
-        job = jobs.get()
-        if job is None:
-            return
-        request, tensor, future = job
-        try:
-            request.wait()
-            future.set_result(tensor)
-        except BaseException as failure:  # pylint: disable=broad-except
-            future.set_exception(failure)
-        del job, request, tensor, future
-
-
-_completing: weakref.WeakKeyDictionary[Comm, Any] = weakref.WeakKeyDictionary()
+_settlers: weakref.WeakKeyDictionary[Comm, Settler] = weakref.WeakKeyDictionary()
 
 
 def ddp_hook(comm: Comm, bucket: Any) -> Any:
@@ -453,14 +439,13 @@ def ddp_hook(comm: Comm, bucket: Any) -> Any:
     if not comm.threads:
         raise ValueError("ddp_hook uses the communicator in several threads: create it by kolo.torch.init() or "
                          "kolo.init(threads=True)")
-    jobs = _completing.get(comm)
-    if jobs is None:
-        jobs = _completing[comm] = queue.SimpleQueue()
-        threading.Thread(target=_complete, args=(jobs,), daemon=True).start()
-        weakref.finalize(comm, jobs.put, None)
+    settler = _settlers.get(comm)
+    if settler is None:
+        settler = _settlers[comm] = Settler()
+        weakref.finalize(comm, settler.close)
     tensor = bucket.buffer()
     future: Any = torch.futures.Future()
-    jobs.put((comm.request("allreduce", _buffer(tensor), op="mean").start(), tensor, future))
+    settler.put(comm.request("allreduce", _buffer(tensor), op="mean").start().wait, tensor, future)
     return future
 
 

@@ -151,6 +151,15 @@ for x, y in data[:2]:  # training goes on
     optimizer.step()
 assert torch.equal(flat(model), hvd.broadcast(flat(model)))
 
+# Flags of join do not depend on the operation; an optimizer without trainable parameters takes part as well.
+for op, train in ((hvd.Min, True), (hvd.Product, True), (hvd.Average, False)):
+    weight = torch.ones(3).requires_grad_(train)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=0.1), [(f"joined.{op}", weight)], op=op)
+    for _ in range(1 + 2 * rank):
+        (weight.sum() if train else torch.ones(1, requires_grad=True)).backward()
+        optimizer.step()
+    assert hvd.join() == 1
+
 # Compression: by halves close to the mean, by codecs equal on all ranks.
 assert hvd.allreduce(torch.tensor([1.0, 3 * rank]), compression=hvd.Compression.fp16, name="x").tolist() == [1, 1.5]
 try:

@@ -8,6 +8,7 @@ import threading
 import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
+from torch.distributed.algorithms.ddp_comm_hooks.quantization_hooks import quantization_pertensor_hook
 from torch.nn.parallel import DistributedDataParallel
 
 import kolo
@@ -65,9 +66,16 @@ dist.all_gather(uneven := [torch.zeros(2), torch.zeros(5)], full([2, 5][rank], r
 assert values(uneven) == [1, 2]
 
 for op, want in ((ReduceOp.AVG, 1.5), (ReduceOp.PRODUCT, 2), (ReduceOp.MIN, 1), (ReduceOp.MAX, 2),
-                 (dist._make_nccl_premul_sum(0.5), 1.5)):
+                 (dist._make_nccl_premul_sum(0.5), 1.5), (dist._make_nccl_premul_sum(0.0), 0)):
     dist.all_reduce(own := full(9, rank + 1), op)
     assert values([own]) == [want], op
+zero = dist._make_nccl_premul_sum(0.0)
+dist.reduce(own := full(9, rank + 1), 0, zero)
+assert values([own]) == [[0, 2][rank]]
+dist.reduce_scatter_tensor(own, whole := full(18, 3), zero)
+assert values([own, whole]) == [0, 3]
+dist.reduce_scatter(own := full(9, 1), [full(9, 2), full(9, 3)], zero)
+assert values([own]) == [0]
 for op, want in ((ReduceOp.BAND, 1), (ReduceOp.BOR, 7), (ReduceOp.BXOR, 6)):
     dist.all_reduce(own := full(9, [3, 5][rank], torch.int32), op)
     assert values([own]) == [want], op
@@ -108,6 +116,16 @@ assert objects == [{"rank": 0}, {"rank": 1}]
 work = dist.all_reduce(own := torch.ones(50000), async_op=True)
 done = work.get_future().then(lambda future: future.value()[0].sum().item())  # nobody waits for the work
 assert done.wait() == 100000 and work.is_completed() and work.is_success() and work.exception() is None
+def nested(future):  # a callback that waits for a later collective, whose callback does the same
+    inner = dist.all_reduce(future.value()[0], async_op=True).get_future()
+    return inner.then(lambda f: dist.all_reduce(f.value()[0], async_op=True).get_future().wait()[0]).wait()
+
+
+work = dist.all_reduce(own := torch.ones(5), async_op=True)
+assert values([work.get_future().then(nested).wait()]) == [8]
+work = dist.all_reduce(own := torch.ones(4, 6).t()[:, :3], async_op=True)  # through a copy
+assert (work.get_future().wait()[0] == 2).all()
+before = kolo.torch.copies()
 lists = [full(100 * (i + 1), rank + i) for i in range(200)]
 works = [dist.all_reduce(t, async_op=True) for t in lists]
 while not works[-1].is_completed():
@@ -129,14 +147,14 @@ for thread in threads:
 for thread in threads:
     thread.join()
 assert all(results[n, s] == [2 * s + 1] for n in range(2) for s in range(20))
-assert kolo.torch.copies() == (0, 0)  # all tensors were contiguous
+assert kolo.torch.copies() == before  # all tensors were contiguous
 kolo._c10d.LIST_RANKS = 1  # as in large groups
 dist.all_gather(lists := [torch.zeros(2, 3) for _ in range(size)], torch.full((2, 3), rank + 1.0))
 dist.reduce_scatter(own := torch.zeros(7), [full(7, 10 * r + rank) for r in range(size)])
 assert [t.unique().item() for t in lists] == [1, 2] and values([own]) == [20 * rank + 1]
-assert kolo.torch.copies() == (2, 48 + 56)
+assert kolo.torch.copies() == (before[0] + 2, before[1] + 48 + 56)
 dist.all_reduce(own := torch.ones(4, 5).t())
-assert (own == 2).all() and kolo.torch.copies() == (3, 48 + 56 + 80)
+assert (own == 2).all() and kolo.torch.copies() == (before[0] + 3, before[1] + 48 + 56 + 80)
 
 
 # ---- modules ----
@@ -175,6 +193,11 @@ for group in (None, gloo):
     found.append(flat(module))
 assert torch.equal(*found)  # bitwise
 
+parallel = DistributedDataParallel(module := MLP())
+parallel.register_comm_hook(None, quantization_pertensor_hook)  # its callbacks gather and wait
+train(parallel, parallel.parameters())
+assert (flat(module) - found[0]).abs().max() < 0.02
+
 if hasattr(dist.fsdp, "fully_shard"):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -199,6 +222,8 @@ if hasattr(dist.fsdp, "fully_shard"):
 for wrong, text in ((lambda: dist.all_reduce(torch.ones(2, dtype=torch.int16)), "SUM on torch.int16"),
                     (lambda: dist.all_reduce(torch.ones(2, device="meta")), "a tensor on meta"),
                     (lambda: dist.all_gather_into_tensor(torch.ones(3), torch.ones(2)), "3 elements are not 2 times 2"),
+                    (lambda: dist.all_gather([torch.ones(1)], torch.ones(1)), "all_gather: a list of length 1: give 2"),
+                    (lambda: dist.reduce_scatter(torch.ones(1), [torch.ones(1)] * 3), "list of length 3: give 2"),
                     (lambda: dist.send(torch.ones(1), other, tag=-1), "tag -1")):
     try:
         wrong()
