@@ -84,8 +84,9 @@ def compare(program, row, alone, mesh, zero, steps):
 def check(program, row, chosen, steps, everything):
     """Prints the lines of a model; the number of meshes that are wrong."""
     alone = {parts: losses(program, row, "dp=1", steps, 0, parts) for parts in (1, 2)}
-    if isinstance(alone[1], str):
-        sys.exit(f"{row[0]}: {alone[1]}")
+    for got in alone.values():
+        if isinstance(got, str):
+            sys.exit(f"{row[0]}: {got}")
     worst, agree, wrong, refused = [0.0, 0.0], 0, 0, {}
     for mesh, zero in [(mesh, zero) for mesh in chosen if applies(row, mesh) for zero in levels(mesh)]:
         text = mesh + (f" zero {zero}" if zero else "")

@@ -148,6 +148,10 @@ static kolo_status sharded(axis_query *q) {
         const kolo_index_term *term = &q->index->out[k];
         int d = dimension_of(term, code);
         if (d >= 0) {
+            const bool inner = code != KOLO_DIM_FLAT && term->inner[d] == code;
+            if (inner && q->in[first].depth != KOLO_DEPTH_POSITIONS) {
+                return refuse(q, first, "the op needs this dimension whole"); /* to merge it */
+            }
             if (partial) return refuse(q, first, "it is cut where another input is a summand");
             (void)cut_alike(&q->in[first], &q->index->in[first], q->in[first].dim, term, d,
                             &q->out[k]);

@@ -57,8 +57,9 @@ static void sum_redistributed(accumulator *a, kolo_value *v, double keep) {
     if (n->op->comm != KOLO_OP_REDISTRIBUTE) return;
     kolo_value *in = &n->in[0];
     const int32_t before = kolo_info(a->g, *in)->producer;
-    if (before >= 0 && a->g->nodes[before]->op->comm == KOLO_OP_REDISTRIBUTE) {
-        sum_redistributed(a, in, keep); /* a range of what is redistributed */
+    const bool range = is_scattered(n, a->g->mesh.n_axes); /* else a sum of sums: each is its own */
+    if (range && before >= 0 && a->g->nodes[before]->op->comm == KOLO_OP_REDISTRIBUTE) {
+        sum_redistributed(a, in, keep);
         return;
     }
     if (kolo_info(a->g, *in)->producer >= a->n_old || is_of_update(a, *in)) return;

@@ -84,10 +84,10 @@ static bool is_scaled(const kolo_graph *g, kolo_value w, const kolo_optimizer_op
     return !kolo_name_matches(opts->no_scale, kolo_info(g, w)->name);
 }
 
-int64_t kolo_largest_slice(const kolo_graph *g, kolo_value w, int64_t multiple) {
-    kolo_shape shape = kolo_info(g, w)->whole.shape;
+int64_t kolo_largest_slice(const kolo_graph *g, kolo_value param, int64_t multiple) {
+    kolo_shape shape = kolo_info(g, param)->whole.shape;
     for (int a = 0; a < g->mesh.n_axes; a++) {
-        const kolo_placement *p = &kolo_info(g, w)->placements.axis[a];
+        const kolo_placement *p = &kolo_info(g, param)->placements.axis[a];
         const int64_t blocks = p->blocks > 0 ? p->blocks : 1, ranks = g->mesh.axes[a].size;
         if (p->kind != KOLO_PLACEMENT_SHARDED || p->dim == KOLO_DIM_FLAT) continue;
         shape.dim[p->dim] = blocks * ((shape.dim[p->dim] / blocks + ranks - 1) / ranks);

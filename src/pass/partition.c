@@ -493,7 +493,7 @@ static bool is_inner(const kolo_index_term *term, int code) {
 static bool needs_whole(const partitioner *p, const cut_node *c) {
     const bool heads = p->by_heads >> c->axis & 1;
     const bool batch = is_divided_batch(p, c->n->in[c->lead], c->axis) && !heads;
-    bool whole = c->code & KOLO_INDEX_WHOLE;
+    bool whole = c->code & KOLO_INDEX_WHOLE || !kolo_op_has_index(c->n->op);
     for (int k = 0; k < c->n->n_in && batch; k++) whole |= has_parts(&c->index->in[k], c->code);
     for (int k = 0; k < c->n->n_out && batch; k++) whole |= has_parts(&c->index->out[k], c->code);
     for (int k = 0; k < c->n->n_out; k++) {

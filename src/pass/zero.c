@@ -234,7 +234,7 @@ static int32_t owner_of(const zero *z, const kolo_node *n) {
 /* The sums of squares of the own blocks become those of all. The ranks that have slices have blocks
  * of their own, as many for each: of the largest slice, whatever its layout adds to it. */
 static void spread_blocks(zero *z, kolo_node *n, int32_t owner, const int64_t *cuts) {
-    enum { LARGEST_BLOCK = 64 }; /* of a dimension, in layouts */
+    enum { LARGEST_BLOCK = 192 }; /* a multiple of those of dimensions, in layouts */
     const kolo_mesh *mesh = &z->g->mesh;
     const kolo_placements *is = &z->g->values[owner].placements;
     int64_t each = kolo_square_blocks(cuts[z->ranks]), own = 0, parts = 1;

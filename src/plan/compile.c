@@ -477,7 +477,7 @@ static kolo_shape whole_of(const kolo_shape *from, const kolo_shape *to) {
 static kolo_status make_link(kolo_plan *p, const kolo_node *post, kolo_value arrives) {
     const int bucket = (int)post->attr[KOLO_COMM_BUCKET].i;
     const kolo_tensor *from = &kolo_info(p->graph, post->in[0])->tensor;
-    char *site = kolo_format("bucket %d", bucket);
+    char *site = site_of(p, post);
     kolo_mesh_link **link = &p->links[p->slot * p->map.n_buckets + bucket];
     char *memory = p->model + (size_t)p->slot * p->map.model_bytes;
     kolo_mesh_link_opts opts = {
