@@ -48,7 +48,7 @@ refused 1 "missing.so" train --model ./missing.so $data --steps 1
 # A fault, its status and a program that has it.
 for fault in "2|no function kolo_model_entry|int kolo_other;" \
     "2|version 77 of models|const void *kolo_model_entry(int *v) { *v = 77; return 0; }" \
-    "1|has no model|const void *kolo_model_entry(int *v) { *v = 1; return 0; }" \
+    "1|has no model|const void *kolo_model_entry(int *v) { *v = 2; return 0; }" \
     "2|undefined symbol|void kolo_gone(void); const void *kolo_model_entry(int *v) { kolo_gone(); return v; }"; do
     rest=${fault#*|}
     echo "${rest#*|}" | ${CC:-cc} -shared -fPIC -x c - -o fault.so
