@@ -2,6 +2,7 @@
 #include "cli/commands/commands.h"
 #include "cli/launcher/error_report.h"
 #include "cli/launcher/run_on_ranks.h"
+#include "cli/launcher/stop_signals.h"
 #include "cli/options/recipe.h"
 #include "cli/options/train_opts.h"
 #include "cli/output/progress_bar.h"
@@ -80,7 +81,7 @@ static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) 
     opts->patience = kolo_options_int(o, "patience");
     const double grace = kolo_options_float(o, "grace");
     const bool saves = kolo_options_typed(o, "grace") || kolo_train_can_be_preempted(opts);
-    if (grace > 0 && saves) opts->preempted = run_is_preempted;
+    if (grace > 0 && saves) opts->preempted = stop_signals_ask_to_save;
     opts->save_error = (kolo_save_error)kolo_options_choice(o, "on-save-error");
     opts->resume = kolo_options_text(o, "resume");
     if (opts->resume && strcmp(opts->resume, "latest") == 0) {
@@ -162,9 +163,9 @@ static int count_spared(kolo_options *o, int workers) {
 
 /* The time that a run has to save upon SIGTERM, in seconds; 0: it does not. */
 static double grace_of(kolo_options *o) {
-    kolo_train_opts opts;
-    const bool valid = resolve(o, train_opts_threads(o), &opts) == KOLO_OK;
-    return valid && opts.preempted ? kolo_options_float(o, "grace") : 0;
+    kolo_train_opts opts = {.out_dir = kolo_options_text(o, "out")};
+    train_opts_shards(o, &opts);
+    return kolo_train_can_be_preempted(&opts) ? kolo_options_float(o, "grace") : 0;
 }
 
 /* Checks usage before any rank is started. */

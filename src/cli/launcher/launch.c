@@ -51,6 +51,7 @@ typedef struct job {
     line_queue output;
     phase phase;
     int64_t deadline_ns; /* of the phase */
+    int64_t saving_ns;   /* when SAVING began */
     int stop_signal;     /* the signal that stopped the job, or 0 */
     bool failed, failure_reported;
     int failed_status;    /* the exit status of a failed job */
@@ -232,9 +233,11 @@ static kolo_status handle_end(job *j, rank *k) {
     const int r = (int)(k - j->ranks);
     k->spared = k->how.signal && is_spared(j, r);
     if (k->spared) return report_loss(j, r);
-    if (j->phase == SAVING && k->how.signal == SIGTERM) { /* it has not begun to train */
+    if (j->phase == SAVING && k->how.signal == SIGTERM) {
         j->stop_signal = SIGTERM;
         enter_phase(j, GRACE, INTERRUPT_MS);
+        KOLO_TRY(print_message(j, "rank %d had not begun to train: nothing is saved; the job ends",
+                               (int)(k - j->ranks)));
     }
     if (severity(k) > 0) {
         j->failed = true;
@@ -266,9 +269,9 @@ static kolo_status advance_phase(job *j) {
         return print_message(j, "no checkpoint was saved within %g s (--grace); the job ends",
                              (double)j->opts->grace_ms / 1000);
     }
-    if (j->phase == GRACE) /* ranks that save upon SIGTERM do not end by it */
-        enter_phase(j, j->opts->grace_ms > 0 ? KILLING : TERMINATING, TERM_MS);
-    else if (j->phase == TERMINATING)
+    if (j->phase == GRACE && j->opts->grace_ms == 0)
+        enter_phase(j, TERMINATING, TERM_MS);
+    else if (j->phase >= GRACE) /* ranks that save upon SIGTERM do not end by it */
         enter_phase(j, KILLING, 0);
     return KOLO_OK;
 }
@@ -287,12 +290,15 @@ static bool can_resume(const char *folder) {
 static kolo_status preempt_job(job *j) {
     signal_ranks(j, SIGTERM);
     enter_phase(j, SAVING, j->opts->grace_ms);
+    j->saving_ns = kolo_now_ns();
     return print_message(j, LAUNCH_SAVES);
 }
 
 /* Forwards a stop signal to the ranks; a second one kills them. */
 static kolo_status stop_job(job *j, int signal) {
     if (signal == SIGTERM && j->phase == RUNNING && j->opts->grace_ms > 0) return preempt_job(j);
+    const bool repeated = j->phase == SAVING && kolo_now_ns() - j->saving_ns < LAUNCH_REPEAT_NS;
+    if (signal == SIGTERM && repeated) return KOLO_OK;
     if (j->stop_signal) {
         enter_phase(j, KILLING, 0);
         return KOLO_OK;

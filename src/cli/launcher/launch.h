@@ -6,9 +6,10 @@
  * Each rank starts as `kolo __rank`, a shim that requests SIGKILL on the launcher's death and then
  * executes the program (launch_become_rank). It leads its own process group, so that its
  * descendants end with it, also if the launcher is killed (guard.h). When a rank fails, the others
- * have 1 s to fail by themselves on the lost peer, then get SIGTERM, and 2 s later SIGKILL. A job
- * may go on without ranks that were killed (`spared`). Upon SIGTERM, ranks that save first have
- * `grace_ms` for it; a second signal ends the job. SIGUSR1 is forwarded to the ranks.
+ * have 1 s to fail by themselves on the lost peer, then get SIGTERM, and 2 s later SIGKILL; ranks
+ * that save upon SIGTERM get SIGKILL at once. A job may go on without ranks that were killed
+ * (`spared`). Upon SIGTERM, ranks that save first have `grace_ms` for it; a second signal ends the
+ * job. SIGUSR1 is forwarded to the ranks.
  *
  * Environment of the ranks: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
  * MASTER_PORT (a free port for the program's own use); KOLO_SECRET_FILE names the job's secret (an
@@ -29,6 +30,9 @@
 
 /* The message of a job that saves first. */
 #define LAUNCH_SAVES "signal 15 (Terminated): the run saves a checkpoint and ends"
+
+/* A SIGTERM so soon after the first one is the same request. */
+#define LAUNCH_REPEAT_NS INT64_C(1000000000)
 
 /* The program of ranks that run this command; process lists show it as "kolo". */
 #define LAUNCH_SELF "/proc/self/exe"

@@ -6,6 +6,7 @@
 #include "cli/launcher/error_report.h"
 #include "cli/launcher/launch.h"
 #include "cli/launcher/run_on_threads.h"
+#include "cli/launcher/stop_signals.h"
 #include "cli/launcher/topology.h"
 #include "cli/options/costs_file.h"
 #include "cli/options/train_opts.h"
@@ -51,7 +52,7 @@ static int start_ranks(kolo_options *o, const ranks_opts *opts) {
                           .argv = argv,
                           .own_command = true,
                           .resumable = opts->resumable,
-                          .grace_ms = (int64_t)(opts->grace * 1000),
+                          .grace_ms = (int64_t)ceil(opts->grace * 1000),
                           .spared = opts->spared ? opts->spared(o, opts->workers) : 0};
     int exit_status = 1;
     kolo_status status = launch_job(&launch, &exit_status);
@@ -141,91 +142,6 @@ static kolo_status run_as_rank(kolo_options *o, const ranks_opts *opts, rank_bod
     return status;
 }
 
-static char resumable[PATH_MAX]; /* for handle_stop: opts->resumable, or empty */
-
-/* Calls of handle_stop are async-signal-safe. */
-static void write_stop(const char *text) {
-    ssize_t written = write(STDERR_FILENO, text, strlen(text));
-    (void)written;
-}
-
-/* Prints the message that the launcher would print, for a job of one process. */
-static void handle_stop(int signal) {
-    static const char clear[] = "\r\033[K";
-    static const char *const lines[] = {
-        [SIGHUP] = "kolo: stopped by signal 1 (Hangup); the job ends",
-        [SIGINT] = "kolo: stopped by signal 2 (Interrupt); the job ends",
-        [SIGTERM] = "kolo: stopped by signal 15 (Terminated); the job ends",
-        [SIGALRM] = "kolo: no checkpoint was saved within the time of --grace; the job ends",
-    };
-    size_t folder = strlen(resumable) - sizeof LAUNCH_LATEST + 1;
-    if (isatty(STDERR_FILENO)) write_stop(clear);
-    write_stop(lines[signal]);
-    if (*resumable && access(resumable, F_OK) == 0) {
-        resumable[folder] = '\0';
-        write_stop(LAUNCH_RESUME);
-        write_stop(resumable);
-    }
-    write_stop("\n");
-    _exit(128 + (signal == SIGALRM ? SIGTERM : signal));
-}
-
-static volatile sig_atomic_t preempted, grace_seconds;
-
-/* The first SIGTERM of a process that saves first; the next one ends it. */
-static void handle_preemption(int signal) {
-    (void)signal;
-    preempted = 1;
-    alarm((unsigned)grace_seconds);
-}
-
-static void handle_own_preemption(int signal) {
-    static const char line[] = "kolo: " LAUNCH_SAVES "\n";
-    if (isatty(STDERR_FILENO)) write_stop("\r\033[K");
-    write_stop(line);
-    struct sigaction stop = {.sa_handler = handle_stop, .sa_flags = SA_ONSTACK};
-    sigaction(SIGTERM, &stop, NULL);
-    sigaction(SIGALRM, &stop, NULL);
-    handle_preemption(signal);
-}
-
-bool run_is_preempted(void *arg) {
-    (void)arg;
-    return preempted;
-}
-
-/* Gives the handler a stack of its own: while a matrix multiplication of oneDNN runs, the stack
- * pointer may point to a buffer on the heap. An alternate stack that exists, such as that of a
- * sanitizer, stays. */
-static void use_alternate_stack(void) {
-    static char memory[1 << 16];
-    stack_t now, own = {.ss_sp = memory, .ss_size = sizeof memory};
-    if (sigaltstack(NULL, &now) == 0 && now.ss_flags & SS_DISABLE) sigaltstack(&own, NULL);
-}
-
-/* Signals that the parent set to be ignored, as nohup does, stay ignored. */
-static void catch_stops(const char *folder) {
-    int length = folder ? snprintf(resumable, sizeof resumable, "%s%s", folder, LAUNCH_LATEST) : 0;
-    if (length >= (int)sizeof resumable) *resumable = '\0';
-    use_alternate_stack();
-    static const int signals[] = {SIGHUP, SIGINT, SIGTERM};
-    for (size_t i = 0; i < KOLO_COUNT(signals); i++) {
-        struct sigaction now, stop = {.sa_handler = handle_stop, .sa_flags = SA_ONSTACK};
-        sigaction(signals[i], NULL, &now);
-        if (now.sa_handler != SIG_IGN) sigaction(signals[i], &stop, NULL);
-    }
-}
-
-/* SIGTERM becomes a request to save. The launcher of ranks has printed so. */
-static void catch_preemption(const ranks_opts *opts, bool rank) {
-    struct sigaction now, save = {.sa_handler = rank ? handle_preemption : handle_own_preemption,
-                                  .sa_flags = SA_ONSTACK | SA_RESTART};
-    if (rank) save.sa_flags |= SA_RESETHAND;
-    grace_seconds = (int)ceil(opts->grace);
-    sigaction(SIGTERM, NULL, &now);
-    if (opts->grace > 0 && now.sa_handler != SIG_IGN) sigaction(SIGTERM, &save, NULL);
-}
-
 /* Whether a launcher started this process as one of several. */
 static bool is_rank(const kolo_options *o) {
     return kolo_comm_launched() || kolo_options_choice(o, "transport") == KOLO_TRANSPORT_MPI;
@@ -281,9 +197,8 @@ int run_on_ranks(kolo_options *o, const ranks_opts *opts, rank_body body) {
     /* Rank 0 writes to the terminal from a background process group. */
     if (rank) signal(SIGTTOU, SIG_IGN);
     if (rank) end_with_launcher();
-    if (rank) use_alternate_stack();
-    if (!rank) catch_stops(opts->resumable);
-    catch_preemption(opts, rank);
+    if (!rank) stop_signals_catch(opts->resumable);
+    if (opts->grace > 0) stop_signals_save(opts->grace, rank);
     status = threads ? run_on_threads(o, opts, body) : run_as_rank(o, opts, body);
     return status == KOLO_OK ? 0 : report_failure(status);
 }

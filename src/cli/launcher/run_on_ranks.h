@@ -24,9 +24,6 @@ typedef struct ranks_opts {
     ranks_spared spared;   /* run by the launcher; NULL: none may be killed */
 } ranks_opts;
 
-/* Whether this process has got SIGTERM, for a job with `grace`. */
-bool run_is_preempted(void *arg);
-
 /* From --timeout, --json and the option with the number of ranks. */
 ranks_opts ranks_opts_of(const kolo_options *o, const char *option);
 

@@ -59,7 +59,7 @@ static void have_no_report(int signal) {
     (void)!write(STDERR_FILENO, line, sizeof line - 1);
 }
 
-/* The calling thread alone handles these signals, on its own stack: see run_on_ranks.c. Returns the
+/* The calling thread alone handles these signals, on its own stack: see stop_signals.c. Returns the
  * mask before. */
 static sigset_t block_signals(void) {
     sigset_t handled, before;
@@ -68,6 +68,7 @@ static sigset_t block_signals(void) {
     sigaddset(&handled, SIGINT);
     sigaddset(&handled, SIGTERM);
     sigaddset(&handled, SIGUSR1);
+    sigaddset(&handled, SIGALRM);
     pthread_sigmask(SIG_BLOCK, &handled, &before);
     return before;
 }

@@ -540,9 +540,10 @@ const kolo_option cli_options[] = {
      .help = "steps wait until a checkpoint is written; else a thread writes a copy of the state, "
              "which takes the memory of one version of it"},
     {.name = "grace", .type = KOLO_OPTION_FLOAT, .metavar = "SECONDS", .preset = "30", .min = 0,
-     .max = MANY, .commands = CMD_TRAIN, .not_kept = true,
+     .max = 604800, .commands = CMD_TRAIN, .not_kept = true,
      .help = "upon SIGTERM the run ends after a step, saves a checkpoint to resume from in --out, and "
-             "exits with 0, within this time; 0: it ends at once, as upon Ctrl-C"},
+             "exits with 0; after this time, as in a long evaluation, it is killed. 0: it ends at once, as upon "
+             "Ctrl-C. Other launchers than kolo train may wait less"},
     {.name = "on-save-error", .type = KOLO_OPTION_CHOICE, .choices = save_errors, .preset = "stop",
      .commands = CMD_TRAIN,
      .help = "what a run does that cannot write a checkpoint or metrics.jsonl, as on a full disk; "

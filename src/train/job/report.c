@@ -102,7 +102,7 @@ static void inform(kolo_job *j, int64_t k, bool epoch_end, bool evaluated) {
 }
 
 bool kolo_job_wants_evaluation(const kolo_job *j, int64_t done) {
-    if (!j->setup.test || j->preemption.due) return false;
+    if (!j->setup.test) return false;
     if (done == j->end) return true;
     int64_t epochs = j->setup.opts.eval_every * j->setup.epoch_steps;
     int64_t steps = j->setup.opts.eval_steps;
@@ -168,16 +168,16 @@ static bool is_line_due(const kolo_job *j, int64_t done, bool evaluated) {
 /* After step k: evaluation and reports where they are due. */
 kolo_status kolo_job_after_step(kolo_job *j, int64_t k) {
     int64_t done = k + 1;
-    KOLO_TRY(kolo_job_agree_on_preemption(j));
-    const bool ends = done == j->end && !j->preemption.due;
-    bool whole = done % j->setup.epoch_steps == 0;
+    const bool ends = done == j->end, whole = done % j->setup.epoch_steps == 0;
     bool epoch_end = whole || ends, due = kolo_job_wants_evaluation(j, done);
+    KOLO_TRY(kolo_job_agree_on_preemption(j)); /* has no effect on what is due now */
     if (due) KOLO_TRY(kolo_job_evaluate(j));
     KOLO_TRY(check_interrupted(j, k));
     bool stops = false;
     if (epoch_end || due) KOLO_TRY(ask_to_stop(j, k, epoch_end, due, &stops));
-    if (due && done < j->end && kolo_job_lacks_patience(j)) j->stopped = stops = true;
+    if (due && !ends && kolo_job_lacks_patience(j)) j->stopped = stops = true;
     if (stops) {
+        j->preemption.due = false; /* the run is complete */
         j->end = done;
         epoch_end = true;
         if (!due) KOLO_TRY(kolo_job_evaluate(j));

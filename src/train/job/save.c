@@ -85,6 +85,11 @@ kolo_status kolo_job_decide(const kolo_job *j, kolo_status status) {
     return KOLO_OK;
 }
 
+static bool has_interval(const kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    return o->checkpoint_steps + o->checkpoint_epochs > 0 || o->checkpoint_seconds > 0;
+}
+
 bool kolo_job_wants_checkpoint(const kolo_job *j, int64_t done) {
     const kolo_train_opts *o = &j->setup.opts;
     const int64_t every = o->checkpoint_steps + o->checkpoint_epochs * j->setup.epoch_steps;
@@ -95,8 +100,11 @@ bool kolo_job_wants_checkpoint(const kolo_job *j, int64_t done) {
 static kolo_status is_due(kolo_job *j, bool *due) {
     const kolo_train_opts *o = &j->setup.opts;
     const int64_t done = j->state.steps;
-    *due = kolo_job_wants_checkpoint(j, done) || j->preemption.due;
-    if (j->preemption.due) return KOLO_OK;
+    /* A run that was preempted also leaves the checkpoint of its end, so that it is not resumed
+     * from an earlier one. */
+    const bool last = done == j->end && j->saved > 0;
+    *due = kolo_job_wants_checkpoint(j, done) || j->preemption.due || last;
+    if (j->preemption.due || last) return KOLO_OK;
     if (o->checkpoint_seconds <= 0) return KOLO_OK;
     *due = done == j->end || (double)(kolo_now_ns() - j->saved_ns) / 1e9 >= o->checkpoint_seconds;
     return j->comm ? kolo_broadcast(j->comm, due, sizeof *due, KOLO_DTYPE_U8, 0) : KOLO_OK;
@@ -115,7 +123,9 @@ static kolo_status save_at_once(kolo_job *j) {
         kolo_agree(j->comm, j->rank == 0 && !path ? KOLO_NOMEM(strlen(o->out_dir)) : KOLO_OK);
     if (status == KOLO_OK && writes(j)) status = kolo_job_save(j, path, NULL, true);
     if (status == KOLO_OK && j->rank == 0) {
-        status = kolo_checkpoint_folder_commit(o->out_dir, j->state.steps, o->keep);
+        /* Those of preemptions alone are kept as --keep does by default. */
+        const int64_t keep = has_interval(j) ? o->keep : 2;
+        status = kolo_checkpoint_folder_commit(o->out_dir, j->state.steps, keep);
     }
     kolo_free(path);
     status = kolo_agree(j->comm, status);
@@ -189,7 +199,7 @@ static kolo_status save_resumable(kolo_job *j) {
     j->state.updates = kolo_session_updates(j->session);
     KOLO_TRY(kolo_job_check_parameters(j));
     if (j->setup.opts.ledger) KOLO_TRY(kolo_agree(j->comm, kolo_ledger_sync(j->ledger)));
-    const bool starts = saves_in_background(j) && !j->preemption.due;
+    const bool starts = saves_in_background(j) && has_interval(j) && !j->preemption.due;
     const kolo_status status =
         kolo_job_name_kept(starts ? start_saving(j) : save_at_once(j), "checkpoint", j->saved);
     return j->preemption.due ? status : kolo_job_decide(j, status);

@@ -71,10 +71,6 @@ static kolo_status check_checkpoints(const kolo_train_opts *o) {
     if ((steps || epochs || seconds) && !o->out_dir) {
         return KOLO_FAIL(KOLO_ERR_ARG, "checkpoints need a folder: give --out");
     }
-    if (o->preempted && !o->out_dir) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a run that saves when it is preempted needs a folder: give "
-                                       "--out");
-    }
     if (!steps && !epochs && !seconds && (o->keep > 0 || o->wait_for_saves)) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s requires --checkpoint-every N",
                          o->keep > 0 ? "--keep" : "--wait-for-saves");

@@ -234,7 +234,8 @@ static kolo_process start_small(int workers, int64_t steps, const char *more, co
     char arguments[384];
     snprintf(arguments, sizeof arguments,
              "train --model mlp:hidden=16 --data synthetic:N=%d,test=8 --workers %d --threads 1 "
-             "--batch 4 --steps %" PRId64 " --momentum 0.9 --progress none --json %s %s",
+             "--batch 4 --steps %" PRId64
+             " --momentum 0.9 --eval-every-steps 1 --progress none --json %s %s",
              400 * workers, workers, steps, json, more);
     return start_job(arguments);
 }
@@ -250,22 +251,33 @@ static void assert_same_result(const char *a, const char *b) {
     json_decref(other);
 }
 
-/* Sends SIGTERM to the launcher of a job that would take hours, or to the last rank alone, once a
- * step is done; returns how many were. */
-static int64_t preempt(int workers, bool rank_alone) {
+/* In metrics.jsonl. */
+static int evaluations(const char *folder) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+    char *text = test_contents(path);
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, "\"test_loss\"")); at++) n++;
+    kolo_free(text);
+    return n;
+}
+
+typedef enum target { LAUNCHER, LAST_RANK, ALL } target;
+
+/* Sends SIGTERM to processes of a job that would take hours, once a step is done; returns how many
+ * were. */
+static int64_t preempt(int workers, target to) {
     long pids[WORKERS];
     const int64_t before = size_of_metrics(), hangs = test_hangs_ns();
     kolo_process job = start_small(workers, 1000000000, "--out run --resume latest --log-every 1",
                                    "preempted.json");
     for (; size_of_metrics() <= before; poll(NULL, 0, 1)) assert_true(kolo_now_ns() < hangs);
-    if (rank_alone) await_ranks(&job, workers, pids);
-    if (rank_alone) {
-        kill((pid_t)pids[workers - 1], SIGTERM);
-    } else {
-        kolo_process_signal(&job, SIGTERM, false);
-    }
+    if (to != LAUNCHER) await_ranks(&job, workers, pids);
+    if (to == ALL) kill((pid_t)pids[0], SIGTERM);
+    if (to != LAUNCHER) kill((pid_t)pids[workers - 1], SIGTERM);
+    if (to != LAST_RANK) kolo_process_signal(&job, SIGTERM, false);
     assert_int_equal(test_job_end(&job).code, 0);
-    if (!rank_alone) {
+    if (to != LAST_RANK) {
         assert_true(is_in_errors("signal 15 (Terminated): the run saves a checkpoint and ends"));
     }
     json_t *result = test_json("preempted.json");
@@ -279,15 +291,18 @@ static int64_t preempt(int workers, bool rank_alone) {
 /* A run that is preempted saves, and goes on with the bits of one that was not. */
 static void a_preempted_job_can_be_resumed(void **state) {
     for (int workers = 1; workers <= 2; workers++) {
-        int64_t steps = preempt(workers, false);
-        if (workers == 2) steps = preempt(workers, true);
-        kolo_process job =
-            start_small(workers, steps + 50, "--out run --resume latest", "resumed.json");
+        int64_t steps = preempt(workers, LAUNCHER);
+        if (workers == 2) steps = preempt(workers, LAST_RANK);
+        if (workers == 2) steps = preempt(workers, ALL);
+        kolo_process job = start_small(workers, steps + 50,
+                                       "--out run --resume latest --log-every 1", "resumed.json");
         assert_int_equal(test_job_end(&job).code, 0);
         assert_true(kolo_file_exists("run/checkpoint-final.safetensors"));
-        job = start_small(workers, steps + 50, "", "straight.json");
+        job = start_small(workers, steps + 50, "--out straight --log-every 1", "straight.json");
         assert_int_equal(test_job_end(&job).code, 0);
         assert_same_result("straight.json", "resumed.json");
+        assert_int_equal(evaluations("run"), evaluations("straight"));
+        assert_int_equal(system("rm -rf straight"), 0);
         forget_run();
     }
 }
@@ -304,6 +319,7 @@ static void a_job_that_cannot_save_ends(void **state) {
             assert_true(kolo_now_ns() < hangs);
             poll(NULL, 0, 1);
         }
+        if (again) poll(NULL, 0, 1100); /* at once it would be the same request */
         if (again) kolo_process_signal(&job, SIGTERM, false);
         assert_int_equal(test_job_end(&job).code, 128 + SIGTERM);
         assert_true(is_in_errors(again ? "stopped by signal 15"
