@@ -92,6 +92,7 @@ def test_f64():
     value = before[0] + 1e-12
     session.set("linear1.weight", value)
     assert (session.get("linear1.weight") == value).all()
+    expect(kolo.ArgumentError, "not finite", session.set, "linear1.weight", value * np.nan)
     text = "a session in f64 has no "
     for what, call, *arguments in (("files", session.save, "none"), ("files", session.load, "none"),
                                    ("files", session.load_partial, "none"),

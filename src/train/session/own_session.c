@@ -384,9 +384,10 @@ kolo_status kolo_session_get(const kolo_session *s, const char *name, void *data
 
 static kolo_status check_values(const char *name, kolo_dtype dtype, const void *data,
                                 size_t bytes) {
-    const float *values = data;
-    for (size_t i = 0; dtype == KOLO_DTYPE_F32 && i < bytes / sizeof *values; i++) {
-        if (isfinite(values[i])) continue;
+    const bool wide = dtype == KOLO_DTYPE_F64;
+    if (dtype != KOLO_DTYPE_F32 && !wide) return KOLO_OK;
+    for (size_t i = 0; i < bytes / kolo_dtype_bytes(dtype); i++) {
+        if (isfinite(wide ? ((const double *)data)[i] : (double)((const float *)data)[i])) continue;
         return KOLO_FAIL(KOLO_ERR_ARG, "value %zu for \"%s\" is not finite", i, name);
     }
     return KOLO_OK;
