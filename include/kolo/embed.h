@@ -34,7 +34,11 @@ KOLO_API kolo_status kolo_comm_create_by(const kolo_comm_opts *opts, kolo_share 
  * one request. Other calls remain for one thread at a time. Requests are started in the order of
  * the calls: threads that start collectives must agree on an order that is the same on all ranks.
  * One waiting thread makes progress for all. A local call, made once before a second thread uses
- * the communicator. ARG: a sub-group, or created without progress_thread; NOMEM, IO. */
+ * the communicator. `interrupted` is only called in the main thread. kolo_comm_destroy breaks the
+ * communicator for threads that are in a call, whose calls fail with PEER, and returns when they
+ * have ended; no thread may begin another one, or use requests, after that. In a call of
+ * `interrupted` it only breaks the communicator. ARG: a sub-group, or created without
+ * progress_thread; NOMEM, IO. */
 KOLO_API kolo_status kolo_comm_allow_threads(kolo_comm *comm);
 
 /* Breaks the communicator on all ranks with PEER and this reason, also while other threads wait in

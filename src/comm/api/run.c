@@ -29,9 +29,11 @@ static bool waited_for(const kolo_comm *comm, const kolo_request *request) {
     return request ? request->state == REQUEST_IDLE : comm->n_flight < comm->max_in_flight;
 }
 
-static kolo_status wait_for(kolo_comm *comm, const kolo_request *request, int64_t timeout_ns) {
+/* `since_ns` is when the wait began, 0 for now. */
+static kolo_status wait_for(kolo_comm *comm, const kolo_request *request, int64_t timeout_ns,
+                            int64_t since_ns) {
     KOLO_TRY(kolo_comm_check(comm));
-    kolo_idle w = {0};
+    kolo_idle w = {.started_ns = since_ns};
     while (!waited_for(comm, request)) {
         bool moved;
         KOLO_TRY(kolo_engine_progress(comm, &moved));
@@ -45,12 +47,12 @@ static kolo_status wait_for(kolo_comm *comm, const kolo_request *request, int64_
 }
 
 /* Waits as long as another thread makes progress in a wait of its own; the lock is held. */
-static kolo_status follow(kolo_comm *comm, const kolo_request *request, int64_t timeout_ns) {
-    int64_t since_ns = kolo_now_ns();
+static kolo_status follow(kolo_comm *comm, const kolo_request *request, int64_t timeout_ns,
+                          int64_t since_ns) {
     while (comm->lock->driven && !waited_for(comm, request)) {
         kolo_comm_follow(comm);
-        KOLO_TRY(kolo_comm_check_interrupted(comm));
-        int64_t waited_ns = kolo_now_ns() - since_ns;
+        int64_t now_ns = kolo_now_ns(), waited_ns = now_ns - since_ns;
+        KOLO_TRY(kolo_comm_check_interrupted(comm, now_ns));
         if (waited_ns > timeout_ns && !waited_for(comm, request)) return timed_out(comm, waited_ns);
     }
     return kolo_comm_check(comm);
@@ -58,13 +60,15 @@ static kolo_status follow(kolo_comm *comm, const kolo_request *request, int64_t 
 
 /* Waits while the progress thread pauses; the lock is held. */
 static kolo_status wait_driving(kolo_comm *comm, const kolo_request *request, int64_t timeout_ns) {
-    if (comm->lock && comm->lock->driven) {
-        KOLO_TRY(follow(comm, request, timeout_ns));
+    int64_t since_ns = 0;
+    if (comm->lock && comm->lock->driven && kolo_comm_may_release(comm)) {
+        since_ns = kolo_now_ns();
+        KOLO_TRY(follow(comm, request, timeout_ns, since_ns));
         if (waited_for(comm, request)) return KOLO_OK;
     }
-    kolo_progress_drive(comm, true);
-    kolo_status status = wait_for(comm, request, timeout_ns);
-    kolo_progress_drive(comm, false);
+    bool only = kolo_progress_drive(comm);
+    kolo_status status = wait_for(comm, request, timeout_ns, since_ns);
+    kolo_progress_rest(comm, only);
     return status;
 }
 

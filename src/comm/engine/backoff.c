@@ -23,6 +23,7 @@
 
 #include <sched.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     SPINS_MIN = 4,
@@ -43,10 +44,28 @@ static void relax(void) {
 #endif
 }
 
-kolo_status kolo_comm_check_interrupted(kolo_comm *comm) {
+static bool ask_program(kolo_comm *comm) {
     kolo_comm *whole = kolo_comm_whole(comm);
-    if (!whole->interrupted) return KOLO_OK;
-    if (!whole->interrupted(whole->interrupted_arg)) return KOLO_OK;
+    bool release = comm->lock && comm->lock->shared && kolo_comm_may_release(comm);
+    if (release) {
+        comm->lock->asking = gettid();
+        kolo_comm_unlock(comm);
+    }
+    bool interrupted = whole->interrupted(whole->interrupted_arg);
+    if (release) {
+        kolo_comm_relock(comm);
+        comm->lock->asking = 0;
+    }
+    return interrupted;
+}
+
+kolo_status kolo_comm_check_interrupted(kolo_comm *comm, int64_t now_ns) {
+    kolo_comm *whole = kolo_comm_whole(comm);
+    if (!whole->interrupted || now_ns - whole->interrupted_checked_ns < INTERRUPTED_NS)
+        return KOLO_OK;
+    if (comm->lock && comm->lock->shared && gettid() != getpid()) return KOLO_OK;
+    whole->interrupted_checked_ns = now_ns;
+    if (!ask_program(comm)) return KOLO_OK;
     const kolo_request *q = kolo_comm_oldest(comm);
     return kolo_comm_break(comm, KOLO_ERR_PEER, "interrupted by the user%s%s",
                            q ? " while waiting in " : "", q ? q->title : "");
@@ -56,11 +75,7 @@ kolo_status kolo_comm_watch_sometimes(kolo_comm *comm, int64_t now_ns) {
     if (now_ns - comm->watched_ns < WATCH_NS) return KOLO_OK;
     comm->watched_ns = now_ns;
     kolo_report_if_signalled(comm);
-    kolo_comm *whole = kolo_comm_whole(comm);
-    if (now_ns - whole->interrupted_checked_ns >= INTERRUPTED_NS) {
-        whole->interrupted_checked_ns = now_ns;
-        KOLO_TRY(kolo_comm_check_interrupted(comm));
-    }
+    KOLO_TRY(kolo_comm_check_interrupted(comm, now_ns));
     return kolo_family_watch(comm);
 }
 

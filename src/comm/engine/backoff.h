@@ -17,7 +17,9 @@ typedef struct kolo_idle {
 kolo_status kolo_idle_step(kolo_comm *comm, kolo_idle *w, bool moved);
 /* Adapts the number of spins after a wait. */
 void kolo_idle_learn(kolo_comm *comm, const kolo_idle *w);
-/* Asks the program whether it has been interrupted; if so, breaks the communicator. */
-kolo_status kolo_comm_check_interrupted(kolo_comm *comm);
+/* Asks the program now and then whether it has been interrupted; if so, breaks the communicator.
+ * Where several threads use it, only the main thread asks, with the lock released if that may be:
+ * the program may need a lock of its own to answer. */
+kolo_status kolo_comm_check_interrupted(kolo_comm *comm, int64_t now_ns);
 /* Checks the peers and writes a requested report, at a limited rate; called when nothing moves. */
 kolo_status kolo_comm_watch_sometimes(kolo_comm *comm, int64_t now_ns);

@@ -1,4 +1,5 @@
 /* Creation and destruction of communicators and requests. */
+#define _GNU_SOURCE
 #include "comm/engine/lifetime.h"
 
 #include "base/clock.h"
@@ -15,7 +16,10 @@
 #include "comm/engine/p2p.h"
 #include "comm/engine/progress_thread.h"
 
+#include <time.h>
 #include <unistd.h>
+
+enum { LEAVE_NS = 100000 }; /* between checks whether all threads have left */
 
 kolo_status kolo_comm_over(kolo_transport *transport, const kolo_comm_opts *opts, int local_rank,
                            int local_size, int processors, kolo_comm **comm) {
@@ -129,7 +133,34 @@ static void log_traffic(const kolo_comm *comm) {
                   (unsigned long long)all.sent_bytes, (unsigned long long)all.received_bytes);
 }
 
+static bool used(const kolo_comm_lock *l) {
+    return atomic_load_explicit(&l->inside, memory_order_acquire) > 0 ||
+           atomic_load_explicit(&l->waiters, memory_order_relaxed) > 0;
+}
+
+/* Breaks a communicator that other threads use, and waits until they have left it. False if the
+ * caller is in a call itself, which asks the program whether it is interrupted. */
+static bool wait_for_threads(kolo_comm *comm) {
+    kolo_comm_lock *l = comm->lock;
+    if (!l || !l->shared) return true;
+    kolo_comm_relock(comm);
+    bool own = l->asking == gettid();
+    while (used(l)) {
+        if (comm->broken == KOLO_OK) {
+            (void)kolo_comm_break(comm, KOLO_ERR_PEER, "destroyed while a thread waited in it");
+        }
+        if (own) break;
+        kolo_comm_unlock(comm);
+        nanosleep(&(struct timespec){.tv_nsec = LEAVE_NS}, NULL);
+        kolo_comm_relock(comm);
+    }
+    kolo_comm_unlock(comm);
+    return !own;
+}
+
 static void destroy(kolo_comm *comm) {
+    if (!comm->parent && !wait_for_threads(comm))
+        return; /* the call in progress needs its memory */
     while (comm->children) kolo_comm_destroy(comm->children);
     kolo_comm_unlink(comm);
     if (!comm->parent) kolo_fork_forget(comm);

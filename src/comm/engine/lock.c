@@ -52,7 +52,9 @@ void kolo_comm_lock_wake(kolo_comm_lock *lock) {
 
 void kolo_comm_wake_followers(const kolo_comm *comm) {
     kolo_comm_lock *l = comm->lock;
-    if (l && l->followers > 0) pthread_cond_broadcast(&l->moved);
+    if (!l || l->followers == 0) return;
+    l->woken = l->followers;
+    pthread_cond_broadcast(&l->moved);
 }
 
 void kolo_comm_follow(kolo_comm *comm) {
@@ -63,27 +65,56 @@ void kolo_comm_follow(kolo_comm *comm) {
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     l->followers++;
+    l->depth = 0;
     (void)pthread_cond_clockwait(&l->moved, &l->mutex, CLOCK_MONOTONIC, &until);
+    l->depth = 1;
     l->followers--;
+    if (l->woken > 0) l->woken--;
 }
 
 static bool shared(const kolo_comm *comm) { return comm->lock && comm->lock->shared; }
 
 bool kolo_comm_wanted(const kolo_comm *comm) {
-    return shared(comm) && atomic_load_explicit(&comm->lock->waiters, memory_order_relaxed) > 0;
+    if (!shared(comm) || comm->lock->depth > 1) return false;
+    return comm->lock->woken > 0 ||
+           atomic_load_explicit(&comm->lock->waiters, memory_order_relaxed) > 0;
+}
+
+static void lock_mutex(kolo_comm_lock *l) {
+    atomic_fetch_add_explicit(&l->waiters, 1, memory_order_relaxed);
+    pthread_mutex_lock(&l->mutex);
+    atomic_fetch_sub_explicit(&l->waiters, 1, memory_order_relaxed);
+}
+
+bool kolo_comm_may_release(const kolo_comm *comm) { return comm->lock && comm->lock->depth == 1; }
+
+void kolo_comm_unlock(kolo_comm *comm) {
+    comm->lock->depth = 0;
+    pthread_mutex_unlock(&comm->lock->mutex);
+}
+
+void kolo_comm_relock(kolo_comm *comm) {
+    lock_mutex(comm->lock);
+    comm->lock->depth = 1;
+}
+
+static void begin_call(kolo_comm_lock *l) {
+    if (l->depth++ == 0) atomic_fetch_add_explicit(&l->inside, 1, memory_order_relaxed);
 }
 
 kolo_comm *kolo_comm_enter(kolo_comm *comm) {
     kolo_comm_lock *l = comm->lock;
     if (!l) return comm;
-    atomic_fetch_add_explicit(&l->waiters, 1, memory_order_relaxed);
-    pthread_mutex_lock(&l->mutex);
-    atomic_fetch_sub_explicit(&l->waiters, 1, memory_order_relaxed);
+    lock_mutex(l);
+    begin_call(l);
     return comm;
 }
 
 bool kolo_comm_enter_if_free(kolo_comm *comm) {
-    return !comm->lock || pthread_mutex_trylock(&comm->lock->mutex) == 0;
+    if (!comm->lock) return true;
+    if (pthread_mutex_trylock(&comm->lock->mutex) != 0) return false;
+    begin_call(comm->lock);
+    return true;
 }
 
 /* Requests that were started meanwhile need the thread, unless the caller goes on to wait. */
@@ -95,11 +126,15 @@ void kolo_comm_leave(kolo_comm *const *comm) {
     if (needs_thread && l->sleeping_idle && kolo_comm_whole(*comm)->transport->no_wakeup) {
         kolo_comm_lock_wake(l);
     }
+    if (--l->depth == 0) atomic_fetch_sub_explicit(&l->inside, 1, memory_order_relaxed);
     pthread_mutex_unlock(&l->mutex);
 }
 
 kolo_comm *kolo_comm_claim(kolo_comm *comm) {
-    if (shared(comm)) return comm;
+    if (shared(comm)) {
+        atomic_fetch_add_explicit(&comm->lock->inside, 1, memory_order_relaxed);
+        return comm;
+    }
     kolo_comm *whole = kolo_comm_whole(comm);
     uintptr_t own = (uintptr_t)pthread_self(), user = 0;
     if (atomic_load_explicit(&whole->user, memory_order_relaxed) != own &&
@@ -114,7 +149,11 @@ kolo_comm *kolo_comm_claim(kolo_comm *comm) {
 }
 
 void kolo_comm_release(kolo_comm *const *comm) {
-    if (!*comm || shared(*comm)) return;
+    if (!*comm) return;
+    if (shared(*comm)) { /* from here on the communicator may be destroyed */
+        atomic_fetch_sub_explicit(&(*comm)->lock->inside, 1, memory_order_release);
+        return;
+    }
     kolo_comm *whole = kolo_comm_whole(*comm);
     if (--whole->claims == 0) atomic_store_explicit(&whole->user, 0, memory_order_release);
 }

@@ -24,17 +24,21 @@
     "per thread, or a mutex around all calls"
 
 typedef struct kolo_comm_lock {
-    pthread_mutex_t mutex; /* protects everything but `waiters` */
+    pthread_mutex_t mutex; /* protects everything but `waiters` and `inside` */
     pthread_cond_t work;   /* `driven` or `stop` has changed, or something is in flight */
     int wake_fd;           /* an eventfd that ends the thread's sleep */
     pthread_cond_t moved;  /* something may be complete, or `driven` has changed; for followers */
     int followers;         /* callers that wait while another one makes progress */
+    int woken;             /* followers that have been woken and wait for the mutex */
+    int depth;             /* of nested calls of the caller that holds the mutex */
     bool shared;           /* several threads of the program use the family */
     bool driven;           /* a waiting caller makes progress, so the thread pauses */
     bool stop;
     bool paused;         /* the thread waits for `work` */
     bool sleeping_idle;  /* the thread sleeps with nothing in flight */
     _Atomic int waiters; /* callers that wait for the mutex; orders no data */
+    _Atomic int inside;  /* calls in progress where several threads use the family */
+    long asking;         /* the thread that calls `interrupted`; 0: none */
 } kolo_comm_lock;
 
 /* NOMEM, IO. */
@@ -42,6 +46,13 @@ kolo_status kolo_comm_lock_create(kolo_comm_lock **lock);
 void kolo_comm_lock_destroy(kolo_comm_lock *lock);
 /* Ends the thread's sleep or pause. */
 void kolo_comm_lock_wake(kolo_comm_lock *lock);
+
+/* Whether the caller, which holds the lock, may release it in a wait: not in nested calls, whose
+ * callers rely on it. */
+bool kolo_comm_may_release(const kolo_comm *comm);
+/* Releases the lock, which the caller may, and takes it again. */
+void kolo_comm_unlock(kolo_comm *comm);
+void kolo_comm_relock(kolo_comm *comm);
 
 /* Wakes the followers. The lock is held. */
 void kolo_comm_wake_followers(const kolo_comm *comm);

@@ -144,22 +144,32 @@ void kolo_progress_stop(kolo_comm *comm) {
     free_progress(comm);
 }
 
-void kolo_progress_drive(kolo_comm *comm, bool drive) {
-    if (!comm->lock) return;
-    comm->lock->driven = drive;
-    if (!drive) kolo_comm_wake_followers(comm);
+bool kolo_progress_drive(kolo_comm *comm) {
+    if (!comm->lock || comm->lock->driven) return false;
+    comm->lock->driven = true;
+    return true;
+}
+
+void kolo_progress_rest(kolo_comm *comm, bool only) {
+    if (!only) return;
+    comm->lock->driven = false;
+    kolo_comm_wake_followers(comm);
 }
 
 void kolo_progress_let_in(kolo_comm *comm, void (*meanwhile)(void)) {
     kolo_comm_lock *l = comm->lock;
-    pthread_mutex_unlock(&l->mutex);
+    bool release = kolo_comm_may_release(comm);
+    if (release) kolo_comm_unlock(comm);
     meanwhile();
+    if (!release) return;
     lock_after_callers(l);
+    l->depth = 1;
 }
 
 void kolo_progress_sleep(kolo_comm *comm, int64_t ns) {
     bool sleep = may_sleep(comm);
-    pthread_mutex_unlock(&comm->lock->mutex);
+    bool release = kolo_comm_may_release(comm);
+    if (release) kolo_comm_unlock(comm);
     if (sleep) sleep_on(comm, -1, ns);
-    (void)kolo_comm_enter(comm);
+    if (release) kolo_comm_relock(comm);
 }

@@ -9,9 +9,12 @@ kolo_status kolo_progress_start(kolo_comm *comm, const kolo_comm_opts *opts);
 void kolo_progress_stop(kolo_comm *comm);
 /* The longest that the thread sleeps: a fraction of a heartbeat. */
 int64_t kolo_progress_tick_ns(int64_t heartbeat_ms);
-/* While `drive` is set the caller makes progress and the thread pauses. */
-void kolo_progress_drive(kolo_comm *comm, bool drive);
-/* Releases the lock for callers that wait for it, and calls `meanwhile`. */
+/* The caller makes progress from now on, and the thread pauses. Returns whether nobody else did. */
+bool kolo_progress_drive(kolo_comm *comm);
+/* Ends this, if the caller was the only one. */
+void kolo_progress_rest(kolo_comm *comm, bool only);
+/* Calls `meanwhile`, with the lock released if that may be, for callers that wait for it. */
 void kolo_progress_let_in(kolo_comm *comm, void (*meanwhile)(void));
-/* Sleeps at most `ns`, until the transport has an event; releases the lock meanwhile. */
+/* Sleeps at most `ns`, until the transport has an event; releases the lock meanwhile if that may
+ * be. */
 void kolo_progress_sleep(kolo_comm *comm, int64_t ns);

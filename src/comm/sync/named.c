@@ -621,10 +621,10 @@ kolo_status kolo_named_wait(kolo_named *m, int handle, int64_t timeout_ms) {
                          (long long)timeout_ms, handle);
     }
     KOLO_COMM_LOCK_SCOPE(m->comm);
-    kolo_progress_drive(m->comm, true);
+    bool only = kolo_progress_drive(m->comm);
     kolo_status status =
         wait_for(m, handle, timeout_ms > 0 ? kolo_ms_to_ns(timeout_ms) : m->comm->timeout_ns);
-    kolo_progress_drive(m->comm, false);
+    kolo_progress_rest(m->comm, only);
     return status;
 }
 

@@ -3,11 +3,14 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/status.h"
+#include "comm/engine/lock.h"
 #include "kolo/embed.h"
+#include "kolo/named.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -243,6 +246,120 @@ static void failures_end_the_waits_of_all_threads(void **state) {
     }
 }
 
+/* Destruction ends the waits of two threads, one of which makes progress, and returns after them;
+ * other ranks get the reason. */
+static kolo_status destroy_while_threads_wait(kolo_comm *comm, kolo_request *const never[2]) {
+    worker w[2];
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) {
+        w[i] = (worker){.comm = comm, .shared = never[i]};
+        KOLO_TRY(expect(pthread_create(&threads[i], NULL, wait_forever, &w[i]) == 0, "a thread"));
+    }
+    while (atomic_load(&comm->lock->inside) < 4) sched_yield(); /* two for each thread in a wait */
+    kolo_comm_destroy(comm);
+    kolo_status status = KOLO_OK;
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        bool good = w[i].status == KOLO_ERR_PEER && strstr(w[i].error, "destroyed while a thread");
+        if (!good) status = KOLO_FAIL(KOLO_ERR_FORMAT, "the wait ended with: %s", w[i].error);
+    }
+    return status;
+}
+
+/* Rank 0 may be destroyed before the others have started. */
+static kolo_status destroyed_body(kolo_comm *unused, const void *arg, void *result) {
+    kolo_comm *comm;
+    KOLO_TRY(join(result, &(kolo_comm_opts){.progress_thread = true}, &comm));
+    KOLO_TRY(kolo_comm_allow_threads(comm));
+    int32_t data[2];
+    kolo_request *never[2];
+    kolo_status status = start_receives(comm, data, never);
+    if (kolo_comm_rank(comm) == 0) {
+        KOLO_TRY(status);
+        return destroy_while_threads_wait(comm, never);
+    }
+    if (status == KOLO_OK) status = kolo_request_wait(never[0], 0);
+    bool named = status == KOLO_ERR_PEER && strstr(kolo_last_error(), "destroyed while a thread");
+    kolo_comm_destroy(comm);
+    return expect(named, "the error of the other ranks has the reason");
+}
+
+static void destruction_waits_for_other_threads(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(transports); i++) {
+        store results[RANKS];
+        rank_job job = {.n = RANKS,
+                        .transport = transports[i],
+                        .body = destroyed_body,
+                        .results = results,
+                        .result_bytes = sizeof(store),
+                        .bare = true};
+        ASSERT_OK(run_rank_job(&job));
+    }
+}
+
+/* ---- named tensors beside a thread that makes progress ---- */
+
+static kolo_status named_body(kolo_comm *unused, const void *arg, void *result) {
+    kolo_comm *comm;
+    KOLO_TRY(join(result, &(kolo_comm_opts){.progress_thread = true, .max_in_flight = 2}, &comm));
+    KOLO_TRY(kolo_comm_allow_threads(comm));
+    int rank = kolo_comm_rank(comm);
+    int32_t value = rank, got = -1;
+    kolo_request *receive, *send;
+    kolo_request_opts o = {.kind = KOLO_COLLECTIVE_RECV,
+                           .dtype = KOLO_DTYPE_I32,
+                           .output = &got,
+                           .count = 1,
+                           .root = (rank + RANKS - 1) % RANKS};
+    KOLO_TRY(kolo_request_create(comm, &o, &receive));
+    KOLO_TRY(kolo_request_start(receive));
+    worker w = {.comm = comm, .shared = receive};
+    pthread_t thread;
+    KOLO_TRY(expect(pthread_create(&thread, NULL, wait_forever, &w) == 0, "a thread"));
+    while (atomic_load(&comm->lock->inside) < 2) sched_yield(); /* it waits, and makes progress */
+    kolo_named *named;
+    KOLO_TRY(kolo_named_create(comm, &(kolo_named_opts){.fusion_bytes = 1}, &named));
+    int32_t sums[12];
+    char name[32];
+    for (int i = 0; i < 12; i++) {
+        int handle;
+        sums[i] = rank + i;
+        snprintf(name, sizeof name, "tensor %d", i);
+        KOLO_TRY(kolo_named_post(named, name, &sums[i], 1, KOLO_DTYPE_I32, KOLO_SUM, &handle));
+    }
+    KOLO_TRY(kolo_named_wait_all(named, 0));
+    for (int i = 0; i < 12; i++) {
+        KOLO_TRY(expect(sums[i] == RANKS * (RANKS - 1) / 2 + RANKS * i, "a sum"));
+    }
+    kolo_named_destroy(named);
+    o = (kolo_request_opts){.kind = KOLO_COLLECTIVE_SEND,
+                            .dtype = KOLO_DTYPE_I32,
+                            .input = &value,
+                            .count = 1,
+                            .root = (rank + 1) % RANKS};
+    KOLO_TRY(kolo_request_create(comm, &o, &send));
+    KOLO_TRY(kolo_request_start(send));
+    KOLO_TRY(kolo_request_wait(send, 0));
+    pthread_join(thread, NULL);
+    KOLO_TRY(expect(w.status == KOLO_OK && got == (rank + RANKS - 1) % RANKS, "the message"));
+    KOLO_TRY(kolo_barrier(comm));
+    kolo_comm_destroy(comm);
+    return KOLO_OK;
+}
+
+static void named_tensors_beside_a_waiting_thread(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(transports); i++) {
+        store results[RANKS];
+        rank_job job = {.n = RANKS,
+                        .transport = transports[i],
+                        .body = named_body,
+                        .results = results,
+                        .result_bytes = sizeof(store),
+                        .bare = true};
+        ASSERT_OK(run_rank_job(&job));
+    }
+}
+
 static kolo_status refused_share(void *arg, char *text, size_t bytes, int64_t timeout_ms) {
     return kolo_error_set(KOLO_ERR_IO, "the store is closed");
 }
@@ -273,6 +390,8 @@ TEST_MAIN(test_comm_threads) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_share_a_communicator),
         cmocka_unit_test(failures_end_the_waits_of_all_threads),
+        cmocka_unit_test(destruction_waits_for_other_threads),
+        cmocka_unit_test(named_tensors_beside_a_waiting_thread),
         cmocka_unit_test(wrong_calls_are_refused),
     };
     return cmocka_run_group_tests_name("comm_threads", tests, NULL, NULL);
