@@ -183,6 +183,11 @@ void kolo_plan_repeat(const kolo_plan *p, int step) {
     if (s->kind == KOLO_STEP_KERNEL) s->kernel->run(&s->calls[2 * p->slot + p->ran_bank]);
 }
 
+size_t kolo_plan_apart_bytes(const kolo_plan *p) {
+    if (p->own_bytes == 0) return 0;
+    return p->own_bytes + (p->comm ? p->map.bucket_bytes : 0);
+}
+
 kolo_plan_memory kolo_plan_memory_of(const kolo_plan *p) {
     return (kolo_plan_memory){
         .arena = p->values_bytes + (size_t)p->slots * p->map.slot_bytes,

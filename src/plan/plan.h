@@ -316,6 +316,8 @@ typedef struct kolo_plan_memory {
     size_t shared; /* bytes of `store` that all ranks share */
 } kolo_plan_memory;
 kolo_plan_memory kolo_plan_memory_of(const kolo_plan *plan);
+/* Bytes of the memory of its own of a plan that is `apart`; else 0. */
+size_t kolo_plan_apart_bytes(const kolo_plan *plan);
 
 /* Called after each step when set; `step` counts from 0. */
 typedef void (*kolo_plan_observer)(void *arg, int step, kolo_step_kind kind, int bucket,

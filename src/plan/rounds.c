@@ -367,6 +367,14 @@ void kolo_rounds_destroy(kolo_rounds *r) {
     kolo_free(r);
 }
 
+size_t kolo_rounds_bytes(const kolo_rounds *r) {
+    size_t bytes = 0;
+    for (int i = 0; i < r->n_fragments; i++) {
+        bytes += kolo_plan_apart_bytes(r->fragments[i].combine);
+    }
+    return bytes;
+}
+
 void kolo_rounds_begin(kolo_rounds *r) {
     for (int i = 0; i < r->n_members; i++) {
         copy(r->store, r->members[i].own, r->members[i].anchor);

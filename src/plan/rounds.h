@@ -50,6 +50,8 @@ typedef struct kolo_rounds kolo_rounds;
 kolo_status kolo_rounds_create(const kolo_plan *step, const kolo_round_opts *opts,
                                kolo_store *store, kolo_comm *comm, kolo_rounds **rounds);
 void kolo_rounds_destroy(kolo_rounds *rounds);
+/* Bytes of what fragments exchange while steps go on, and of the values of their updates. */
+size_t kolo_rounds_bytes(const kolo_rounds *rounds);
 /* Before the first step of a run: the anchors are the parameters. */
 void kolo_rounds_begin(kolo_rounds *rounds);
 /* Before a step, after `steps` completed ones: starts the sums of fragments that have been cut,

@@ -4,6 +4,7 @@
 #include "kolo/parameters.h"
 #include "train/job/job.h"
 #include "train/session/agree.h"
+#include "train/session/memory.h"
 #include "train/session/replicas.h"
 #include "train/session/share.h"
 
@@ -32,7 +33,7 @@ static kolo_status sum_histograms(const kolo_job *j, histograms *h) {
 }
 
 static kolo_train_memory memory_of(const kolo_job *j) {
-    const kolo_plan_memory m = kolo_plan_memory_of(kolo_session_plan(j->session));
+    const kolo_plan_memory m = kolo_session_memory(j->session);
     return (kolo_train_memory){
         .store = (int64_t)(m.store - m.shared + kolo_checkpoint_saver_bytes(j->saver)),
         .shared = (int64_t)m.shared,

@@ -2,11 +2,19 @@
 
 #include "base/number.h"
 #include "base/process.h"
+#include "plan/rounds.h"
+#include "train/session/internal.h"
 
 static const double gib = 1 << 30;
 
+kolo_plan_memory kolo_session_memory(const kolo_session *s) {
+    kolo_plan_memory m = kolo_plan_memory_of(kolo_session_plan(s));
+    if (s->rounds) m.gradients += kolo_rounds_bytes(s->rounds);
+    return m;
+}
+
 kolo_status kolo_session_check_memory(const kolo_session *session, kolo_comm *comm, size_t copies) {
-    kolo_plan_memory m = kolo_plan_memory_of(kolo_session_plan(session));
+    kolo_plan_memory m = kolo_session_memory(session);
     int ranks = comm ? kolo_comm_local_size(comm) : 1;
     double one = (double)m.store + (double)m.gradients + (double)m.arena + (double)m.scratch;
     double limit = (double)kolo_memory_limit(), twice = (double)m.shared * (ranks - 1);

@@ -346,6 +346,8 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *o, k
     KOLO_TRY(kolo_plan_compile(g, &opts, store, alone ? NULL : comm, plan));
     if (o->lag > 0) KOLO_TRY(check_order(*plan));
     if (alone) KOLO_TRY(kolo_rounds_create(*plan, &round_opts, store, comm, rounds));
+    const bool apart = alone && kolo_rounds_bytes(*rounds) >= NUMBERS * sizeof(double);
+    if (apart != (o->overlap > 0)) return KOLO_FAIL(KOLO_ERR_FORMAT, "memory of fragments");
     for (int i = 0; i < NUMBERS; i++) start[i] = initial(i);
     KOLO_TRY(kolo_store_write(store, kolo_store_find(store, "w1"), start));
     KOLO_TRY(kolo_store_write(store, kolo_store_find(store, "w2"), start + W1));
