@@ -83,6 +83,7 @@ static void save(int signal) {
         clear_line();
         write_text("kolo: " LAUNCH_SAVES "\n");
     } else if (now - first >= LAUNCH_REPEAT_NS) {
+        if (is_rank) _exit(128 + SIGTERM); /* the launcher reports it */
         stop(signal);
     }
 }
