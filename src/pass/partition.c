@@ -38,7 +38,7 @@ typedef struct partitioner {
                                KOLO_PLACE_WHOLE */
     kolo_axes by_samples;   /* axes that divide the samples of some layers */
     kolo_axes by_heads;     /* axes along which the node has heads in the place of positions */
-    const char *whole_op;   /* the first op that needs all positions; NULL: none */
+    const char *whole_op;   /* the first op that needs all positions, or sums over them; or NULL */
     int32_t n_values, most; /* values before and after values are added */
     kolo_node **order;
     int32_t n;
@@ -723,6 +723,16 @@ static kolo_status take_inputs(const partitioner *p, kolo_node *n) {
     return KOLO_OK;
 }
 
+/* Values behind a sum over positions have none. */
+static void find_sum_of_positions(partitioner *p, const kolo_node *n) {
+    for (int a = 0; a < p->g->mesh.n_axes && !p->whole_op; a++) {
+        const kolo_value y = n->out[0];
+        const bool sum = placed(p, y, a)->kind == KOLO_PLACEMENT_PARTIAL;
+        if (!is_of_positions(p, a) || kolo_info(p->g, y)->tensor.shape.rank == 0) continue;
+        if (sum) p->whole_op = n->op->name;
+    }
+}
+
 static kolo_status visit(partitioner *p, kolo_node *n) {
     bool summed = false;
     KOLO_TRY(take_inputs(p, n));
@@ -737,6 +747,7 @@ static kolo_status visit(partitioner *p, kolo_node *n) {
     if (n->op->comm != KOLO_OP_LOCAL) return kolo_node_propagate(p->g, n);
     KOLO_TRY(infer_shapes(p, n));
     KOLO_TRY(kolo_node_propagate(p->g, n));
+    find_sum_of_positions(p, n);
     for (int k = 0; k < n->n_out; k++) p->now[n->out[k].id] = reduced(p, n->out[k]);
     for (int a = 0; a < p->g->mesh.n_axes && kolo_graph_check(p->g) == KOLO_OK; a++) {
         kolo_value *y = &p->now[n->out[0].id];
@@ -827,7 +838,7 @@ static kolo_status finish_positions(partitioner *p, int axis) {
                 "%s=%d divides the positions of sequences of tokens: %s%s. Give another axis, such "
                 "as tp or dp",
                 of->name, of->size, p->whole_op ? p->whole_op : "the model has no embedding",
-                p->whole_op ? " needs them all" : " of tokens");
+                p->whole_op ? " combines all of them" : " of tokens");
         }
         if (sum && !trains) *v = moved_to(p, *v, axis, KOLO_PLACEMENT_INVARIANT);
         KOLO_TRY(kolo_graph_check(g));

@@ -636,7 +636,7 @@ static void what_cannot_be_divided_is_named(void **state) {
                             .model_options = "layers=1,width=12,hidden=16,context=8,vocab=51",
                             .data = "synthetic-tokens:N=13,test=5",
                             .mesh = "sp=2"};
-    assert_job_refused(2, &lstm, "lstm needs them all");
+    assert_job_refused(2, &lstm, "lstm combines all of them");
     kolo_train_opts slices = gpt2;
     slices.mesh = "tp=2,sp=2";
     slices.placement = "megatron-sp";
