@@ -295,7 +295,7 @@ static kolo_status reshape_to(onnx_call *c, const kolo_shape *x, kolo_shape *y) 
         onnx_decide(c->m, s != b && c->in[0]->batched ? batch_dim(c, x, y, open) : -1);
     if (batch >= 0) {
         y->dim[batch] = y->dim[batch] / b * s;
-        known = known / b * s;
+        known = known / b > INT64_MAX / 64 / s ? INT64_MAX / 64 : known / b * s;
     }
     if (open >= 0) y->dim[open] = known > 0 ? count / known : 0;
     if (host_count(y, INT64_MAX / 64) == count) return KOLO_OK;

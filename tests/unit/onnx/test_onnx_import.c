@@ -93,7 +93,7 @@ typedef struct small_net {
     Onnx__AttributeProto attribute, *attributes[1];
     Onnx__StringStringEntryProto entry, *entries[1];
     char *in0[1], *out0[1], *in1[2], *out1[1];
-    int64_t w_dims[2];
+    int64_t w_dims[2], shape_data[3];
     float w_data[2];
 } small_net;
 
@@ -221,6 +221,23 @@ static void open_dim(small_net *n) {
     n->dim[1].value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
     n->dim[1].dim_param = (char *)"tokens";
 }
+/* y = Reshape(x, w), whose sizes overflow once they are scaled to the samples of the graph. */
+static void huge_reshape(small_net *n) {
+    n->node[0].op_type = (char *)"Reshape";
+    n->node[0].n_input = 2;
+    n->node[0].input = n->in1;
+    n->in1[0] = (char *)"x";
+    n->out0[0] = (char *)"y";
+    n->graph.n_node = 1;
+    n->w.data_type = ONNX__TENSOR_PROTO__DATA_TYPE__INT64;
+    n->w.n_dims = 1;
+    n->w_dims[0] = n->w.n_int64_data = 3;
+    n->w.n_float_data = 0;
+    n->w.int64_data = n->shape_data;
+    n->shape_data[0] = 1;
+    n->shape_data[1] = INT64_C(1) << 54;
+    n->shape_data[2] = -1;
+}
 
 static void what_cannot_be_read_is_named(void **state) {
     static const struct {
@@ -245,6 +262,7 @@ static void what_cannot_be_read_is_named(void **state) {
         {absolute, {"\"/etc/passwd\"", "not a file in the folder"}},
         {missing_file, {"no.such.data", "external data"}},
         {attribute, {"node \"first\" (Relu)", "attribute shiny"}},
+        {huge_reshape, {"node \"first\" (Reshape)", "cannot have the shape"}},
         {open_dim, {"dimension 1 of the input \"x\" is open", ""}},
     };
     small_net n;
