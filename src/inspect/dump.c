@@ -90,6 +90,21 @@ static kolo_status dump_graph(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_t
     return status;
 }
 
+/* Level 3 of ZeRO: the plan of training decides which ranges of parameters a rank has; that of
+ * evaluation gathers them. */
+static kolo_status add_ranges(const kolo_dump_opts *o, const kolo_plan_opts *evaluation,
+                              kolo_store *store, kolo_comm *comm) {
+    kolo_graph *g;
+    kolo_plan *plan = NULL;
+    kolo_plan_opts opts = *evaluation;
+    opts.train = true;
+    if (evaluation->train || kolo_plan_level(evaluation) < 3) return KOLO_OK;
+    KOLO_TRY(build(o, &g));
+    kolo_status status = kolo_plan_compile(g, &opts, store, comm, &plan);
+    kolo_plan_destroy(plan);
+    return status;
+}
+
 /* A plan as rank 0 of a group compiles it. The ranks are threads, of which only this one exists:
  * compiling is local to each rank. */
 static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
@@ -106,11 +121,12 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_te
     if (o->buckets) KOLO_TRY_GOTO(kolo_bucket_sizes_parse(o->buckets, &sizes, &n_sizes), done);
     KOLO_TRY_GOTO(kolo_store_create(&store), done);
     KOLO_TRY_GOTO(kolo_comm_create_threads(ranks, NULL, comms), done);
-    KOLO_TRY_GOTO(build(o, &g), done);
     kolo_plan_opts opts = plan_opts(o, tuner);
     opts.bucket_sizes = sizes;
     opts.n_bucket_sizes = n_sizes;
     if (schedule) opts.algorithm = o->algorithm;
+    KOLO_TRY_GOTO(add_ranges(o, &opts, store, comms[0]), done);
+    KOLO_TRY_GOTO(build(o, &g), done);
     KOLO_TRY_GOTO(kolo_plan_compile(g, &opts, store, comms[0], &plan), done);
     if (schedule) {
         status = kolo_dump_requests(plan, text);
@@ -234,7 +250,7 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     if (out->compress) KOLO_TRY(check_compression(out));
     if (out->buckets) KOLO_TRY(check_buckets(out));
     out->share &= !out->buckets && !out->compress && out->what != KOLO_DUMP_SCHEDULE &&
-                  !out->mesh && !out->sparse_embedding && !out->evaluate;
+                  !out->mesh && !out->sparse_embedding && (!out->evaluate || out->zero > 2);
     if (out->batch < 0 || out->classes < 0 || out->bucket_bytes < 0 || out->threads < 0 ||
         out->ranks < 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,

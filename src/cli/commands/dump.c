@@ -28,6 +28,7 @@ static kolo_status check_options(const kolo_options *o) {
 
 int cmd_dump(kolo_options *o) {
     int threads = (int)kolo_options_int(o, "threads");
+    const bool several = kolo_options_typed(o, "ranks") || kolo_options_int(o, "zero") > 0;
     kolo_dump_opts opts = {
         .what = (kolo_dump_what)kolo_options_choice(o, "what"),
         .batch = kolo_options_int(o, "batch"),
@@ -49,7 +50,7 @@ int cmd_dump(kolo_options *o) {
         .placement = kolo_options_text(o, "placement"),
         .pipeline = kolo_options_text(o, "pipeline"),
         .zero = (int)kolo_options_int(o, "zero"),
-        .share = kolo_options_flag(o, "share") && kolo_options_typed(o, "ranks"),
+        .share = kolo_options_flag(o, "share") && several,
         .ranks = (int)kolo_options_int(o, "ranks"),
         .algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm"),
         .cached = kolo_options_choice(o, "autotune") == KOLO_AUTOTUNE_CACHED,

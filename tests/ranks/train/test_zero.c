@@ -311,6 +311,28 @@ static void memory_is_divided(void **state) {
     assert_true(store < 0.78 * parameters && gradients < 0.9 * whole); /* 3 / 4 */
 }
 
+/* Evaluation gathers parameters that training has cut; workers of a host that share them have
+ * whole ones. */
+static void evaluation_gathers_what_is_cut(void **state) {
+    for (int i = 0; i < 4; i++) {
+        const bool cut = i == 3; /* level 3, not shared */
+        const kolo_dump_opts opts = {.what = KOLO_DUMP_PLAN,
+                                     .model = "mlp",
+                                     .model_options = "hidden=64",
+                                     .batch = 2,
+                                     .optimizer.kind = KOLO_OPTIMIZER_ADAM,
+                                     .evaluate = true,
+                                     .zero = i % 2 ? 3 : 2,
+                                     .share = i < 2};
+        char *text;
+        ASSERT_OK(kolo_dump(&opts, &text));
+        if ((strstr(text, ", gathered") != NULL) != cut || (strstr(text, "post ") != NULL) != cut) {
+            fail_msg("%d: %.400s", i, text);
+        }
+        kolo_dump_free(text);
+    }
+}
+
 /* ---- bytes ---- */
 
 typedef struct wire_job {
@@ -380,6 +402,7 @@ TEST_MAIN(test_zero) {
         cmocka_unit_test(checkpoints_do_not_depend_on_shards),
         cmocka_unit_test(sharded_parameters_are_saved),
         cmocka_unit_test(memory_is_divided),
+        cmocka_unit_test(evaluation_gathers_what_is_cut),
         cmocka_unit_test(bytes_on_the_wire_are_those_of_theory),
         cmocka_unit_test(other_levels_are_refused),
     };
