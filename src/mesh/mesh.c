@@ -1,6 +1,8 @@
 /* Meshes: parsing, coordinates, groups. */
 #include "mesh/mesh.h"
 
+#include "kolo/mesh.h"
+
 #include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -87,17 +89,29 @@ static kolo_status resolve_sizes(kolo_mesh *mesh, int world) {
     return KOLO_OK;
 }
 
-kolo_status kolo_mesh_parse(const char *text, int world, kolo_mesh *mesh) {
-    kolo_mesh m = {0};
+static kolo_status parse_axes(const char *text, kolo_mesh *mesh) {
     for (const char *part = text;;) {
         size_t length = strcspn(part, ",");
-        KOLO_TRY(parse_axis(part, length, &m));
-        if (part[length] == '\0') break;
+        KOLO_TRY(parse_axis(part, length, mesh));
+        if (part[length] == '\0') return KOLO_OK;
         part += length + 1;
     }
+}
+
+kolo_status kolo_mesh_parse(const char *text, int world, kolo_mesh *mesh) {
+    kolo_mesh m = {0};
+    KOLO_TRY(parse_axes(text, &m));
     KOLO_TRY(resolve_sizes(&m, world));
     *mesh = m;
     return KOLO_OK;
+}
+
+int kolo_mesh_workers(const char *text, const char *axis) {
+    kolo_mesh mesh = {0};
+    if (parse_axes(text, &mesh) != KOLO_OK) return 0;
+    const int found = axis ? kolo_mesh_find(&mesh, axis) : -1;
+    if (axis) return found < 0 ? 1 : mesh.axes[found].size == SIZE_OPEN ? 0 : mesh.axes[found].size;
+    return resolve_sizes(&mesh, 0) == KOLO_OK ? kolo_mesh_size(&mesh) : 0;
 }
 
 const char *kolo_mesh_text(const kolo_mesh *mesh, char text[KOLO_MESH_TEXT]) {

@@ -3,10 +3,10 @@
 
 #include "cli/options/cache_folder.h"
 #include "cli/output/output.h"
+#include "kolo/mesh.h"
 
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { DEFAULT_BATCH = 64 };
@@ -65,14 +65,7 @@ kolo_optimizer_opts train_opts_optimizer(const kolo_options *o) {
 /* The number of workers of --mesh; 0: it states none. */
 static int mesh_size(const kolo_options *o) {
     const char *mesh = kolo_options_text(o, "mesh");
-    int64_t size = 1;
-    for (const char *at = mesh; at && *at; at++) {
-        if (*at != '=') continue;
-        const int64_t axis = strtol(at + 1, NULL, 10);
-        if (axis < 1 || axis > INT32_MAX / size) return 0; /* "*", or reported later */
-        size *= axis;
-    }
-    return mesh ? (int)size : 0;
+    return mesh ? kolo_mesh_workers(mesh, NULL) : 0;
 }
 
 void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
@@ -112,31 +105,18 @@ int train_opts_workers(const kolo_options *o, int workers) {
     return workers > 0 && size > 0 && !file ? size : workers;
 }
 
-/* Whether the mesh has an axis of this name with several workers. */
-static bool has_axis(const kolo_options *o, const char *axis) {
-    const char *at = kolo_options_text(o, "mesh");
-    const size_t length = strlen(axis);
-    for (; at && *at; at += strcspn(at, ","), at += *at == ',') {
-        if (strncmp(at, axis, length) == 0 && at[length] == '=') {
-            return strtol(at + length + 1, NULL, 10) != 1;
-        }
-    }
-    return false;
+/* The workers along an axis; 0: the mesh does not state them. */
+static int along(const kolo_options *o, const char *axis) {
+    const char *mesh = kolo_options_text(o, "mesh");
+    return mesh ? kolo_mesh_workers(mesh, axis) : 1;
 }
 
+/* Whether the mesh may have several workers along an axis. */
+static bool has_axis(const kolo_options *o, const char *axis) { return along(o, axis) != 1; }
+
 int train_opts_together(const kolo_options *o, int workers) {
-    const char *at = kolo_options_text(o, "mesh");
-    int64_t others = 1, data = 1;
-    for (; at && *at; at += strcspn(at, ","), at += *at == ',') {
-        const char *size = at + strcspn(at, "=");
-        const int64_t n = *size ? strtol(size + 1, NULL, 10) : 0;
-        if (strncmp(at, "dp=", 3) == 0) {
-            data = n; /* "*": 0 */
-        } else {
-            others *= n;
-        }
-    }
-    return (int)(others > 0 ? others : workers / (data > 0 ? data : 1));
+    const int others = along(o, "tp") * along(o, "sp") * along(o, "pp"), data = along(o, "dp");
+    return others > 0 ? others : workers / (data > 0 ? data : 1);
 }
 
 static bool divides_model(const kolo_options *o) {

@@ -1,6 +1,7 @@
 /* Meshes and placements: parsing, coordinates, groups, regions, the gradient's placement, and which
  * moves a redistribution takes. */
 #include "base/memory.h"
+#include "kolo/mesh.h"
 #include "mesh/link.h"
 #include "support/placements.h"
 #include "support/support.h"
@@ -54,6 +55,24 @@ static void a_mesh_is_read_and_printed(void **state) {
                 fail_msg("%s: \"%s\"", cases[i].text, kolo_last_error());
             }
         }
+    }
+}
+
+/* Before the number of workers is known. */
+static void the_text_states_workers(void **state) {
+    static const struct {
+        const char *text;
+        int all, dp, tp;
+    } cases[] = {
+        {"dp=2,tp=3", 6, 2, 3},       {"tp=4", 4, 1, 4},
+        {"dp=*,tp=2", 0, 0, 2},       {"dp=2,tp=", 0, 0, 0},
+        {"dp=1000,tp=8", 0, 1000, 8}, {"tp", 0, 0, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(kolo_mesh_workers(cases[i].text, NULL), cases[i].all);
+        assert_int_equal(kolo_mesh_workers(cases[i].text, "dp"), cases[i].dp);
+        assert_int_equal(kolo_mesh_workers(cases[i].text, "tp"), cases[i].tp);
     }
 }
 
@@ -388,6 +407,7 @@ static void lack_of_memory_is_reported(void **state) {
 TEST_MAIN(test_mesh) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mesh_is_read_and_printed),
+        cmocka_unit_test(the_text_states_workers),
         cmocka_unit_test(the_last_axis_varies_fastest),
         cmocka_unit_test(regions_follow_from_placements),
         cmocka_unit_test(wrong_placements_are_refused),

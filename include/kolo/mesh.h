@@ -1,0 +1,16 @@
+#pragma once
+/* The text of a mesh of workers, "dp=2,tp=4" (docs/parallelism.md). */
+
+#include "kolo/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The workers along an axis, 1 where the mesh has none of that name; axis NULL: of the whole mesh.
+ * 0: the text does not state them, as an axis has the size "*", or it is no mesh. */
+KOLO_API int kolo_mesh_workers(const char *text, const char *axis);
+
+#ifdef __cplusplus
+}
+#endif
