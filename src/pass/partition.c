@@ -11,47 +11,16 @@
  * its gradient is an allreduce. Shoeybi et al., "Megatron-LM", 2019: that node is f, the sum behind
  * is g.
  *
- * The axis sp divides the positions of sequences, and no parameter: context parallelism. What an
- * embedding reads is sliced along dimension 1, and all that follows from it is sharded so; sums
- * over the positions, such as the loss, stay summands as those over samples do. */
-#include "graph/index.h"
+ * The axis sp divides positions instead: partition_positions.c. */
+#include "pass/partition.h"
+
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 #include "graph/propagate.h"
-#include "pass/pass.h"
 #include "pass/placement_rules.h"
 
 #include <inttypes.h>
 #include <string.h>
-
-typedef struct partitioner {
-    kolo_graph *g;
-    kolo_value *now;                    /* by value: what later nodes read; or none */
-    kolo_value (*read)[KOLO_MESH_AXES]; /* by value: as REPLICATED on an axis; or none */
-    bool *used;                         /* by value: a node read it */
-    int32_t *origin;    /* by sharded value: the parameter or input that it is so by */
-    kolo_shape *whole;  /* by value: its shape on a rank of the axis dp */
-    kolo_axes *varying; /* by value: axes on which each rank computes a summand of
-                           the gradient, though all hold the same */
-    const char *rules;
-    int sums;               /* the dimension along which activations that are sums are sharded, or
-                               KOLO_PLACE_WHOLE */
-    kolo_axes by_samples;   /* axes that divide the samples of some layers */
-    kolo_axes by_heads;     /* axes along which the node has heads in the place of positions */
-    const char *whole_op;   /* the first op that needs all positions, or sums over them; or NULL */
-    int32_t n_values, most; /* values before and after values are added */
-    kolo_node **order;
-    int32_t n;
-} partitioner;
-
-static bool is_of_samples(const partitioner *p, int axis) {
-    return strcmp(p->g->mesh.axes[axis].name, "dp") == 0;
-}
-
-/* Whether an axis divides the positions of sequences. */
-static bool is_of_positions(const partitioner *p, int axis) {
-    return strcmp(p->g->mesh.axes[axis].name, "sp") == 0;
-}
 
 /* Whether an axis divides layers: it has several ranks, and is no axis of samples or stages. */
 static bool divides_layers(const kolo_mesh *mesh, int axis) {
@@ -72,13 +41,6 @@ static kolo_status rule_of(const partitioner *p, const char *name, kolo_placemen
 }
 
 /* ---- leaves ---- */
-
-static bool is_cut(const kolo_placement *p) { return p->kind == KOLO_PLACEMENT_SHARDED; }
-
-static int64_t local_length(int64_t length, int blocks, int size, int coordinate) {
-    int64_t part = length / blocks;
-    return blocks * (part / size + (coordinate < part % size));
-}
 
 /* Places a leaf on an axis; its tensor becomes local. ARG: it cannot be divided. */
 static kolo_status cut_leaf(const partitioner *p, int axis, kolo_value leaf,
@@ -135,72 +97,6 @@ static kolo_status apply_rules(partitioner *p, int axis) {
                      "no rule of tensor parallelism names a parameter of this model: give rules of "
                      "your own with --placement, or another mesh than %s=%d",
                      of->name, of->size);
-}
-
-/* ---- redistributions ---- */
-
-static kolo_placement *placed(const partitioner *p, kolo_value v, int axis) {
-    return &kolo_info(p->g, v)->placements.axis[axis];
-}
-
-/* v under another placement on one axis, of this local shape. */
-static kolo_value moved(partitioner *p, kolo_value v, int axis, const kolo_placement *to,
-                        const kolo_shape *shape) {
-    kolo_placements from = kolo_info(p->g, v)->placements, target = from;
-    const kolo_tensor tensor = kolo_tensor_plain(kolo_info(p->g, v)->tensor.dtype, *shape);
-    target.axis[axis] = *to;
-    kolo_value by = kolo_redistribute_as(p->g, v, &from, &target, &tensor);
-    if (!kolo_value_ok(by)) return by;
-    p->order[p->n++] = p->g->nodes[kolo_info(p->g, by)->producer];
-    p->whole[by.id] = p->whole[v.id];
-    p->origin[by.id] = p->origin[v.id];
-    p->varying[by.id] = p->varying[v.id];
-    return by;
-}
-
-static kolo_value moved_to(partitioner *p, kolo_value v, int axis, kolo_placement_kind kind) {
-    const kolo_placement to = {.kind = kind};
-    const kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
-    return moved(p, v, axis, &to, &shape);
-}
-
-/* A whole activation, each rank of the axis computing a summand of its gradient. */
-static kolo_value replicated(partitioner *p, kolo_value v, int axis) {
-    if (!kolo_value_ok(p->read[v.id][axis])) {
-        p->read[v.id][axis] = moved_to(p, v, axis, KOLO_PLACEMENT_REPLICATED);
-    }
-    return p->read[v.id][axis];
-}
-
-/* An activation of which the ranks of an axis have equal slices, as a whole. */
-static kolo_value collected(partitioner *p, kolo_value v, int axis, kolo_placement_kind kind) {
-    const kolo_placement to = {.kind = kind};
-    const int d = placed(p, v, axis)->dim;
-    kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
-    if (is_of_positions(p, axis)) { /* slices may differ; no other axis cuts the dimension */
-        shape.dim[d] = p->whole[v.id].dim[d];
-    } else {
-        shape.dim[d] *= p->g->mesh.axes[axis].size;
-    }
-    return moved(p, v, axis, &to, &shape);
-}
-
-/* The slice of v that this rank has under a placement on an axis. */
-static kolo_value sliced(partitioner *p, kolo_value v, int axis, const kolo_placement *cut) {
-    const kolo_mesh *mesh = &p->g->mesh;
-    kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
-    shape.dim[cut->dim] =
-        local_length(shape.dim[cut->dim], cut->blocks > 0 ? cut->blocks : 1, mesh->axes[axis].size,
-                     kolo_mesh_coordinate(mesh, p->g->rank, axis));
-    return moved(p, v, axis, cut, &shape);
-}
-
-/* The same, each rank of the axis computing a summand of its gradient. */
-static kolo_value collected_once(partitioner *p, kolo_value v, int axis) {
-    if (!kolo_value_ok(p->read[v.id][axis])) {
-        p->read[v.id][axis] = collected(p, v, axis, KOLO_PLACEMENT_REPLICATED);
-    }
-    return p->read[v.id][axis];
 }
 
 static bool is_varying(const partitioner *p, kolo_value v, int axis) {
@@ -264,14 +160,6 @@ static int leader(const partitioner *p, const kolo_node *n, int axis) {
     return first;
 }
 
-/* One node on one axis, where input `lead` is cut along index `code`. */
-typedef struct cut_node {
-    kolo_node *n;
-    const kolo_index *index;
-    int axis, lead, code;
-    bool summed; /* an output lacks the index */
-} cut_node;
-
 static kolo_placement cut_of(const partitioner *p, const cut_node *c, const kolo_index_term *term,
                              int d) {
     kolo_placement cut = *placed(p, c->n->in[c->lead], c->axis);
@@ -294,7 +182,7 @@ static kolo_status follow_cut(partitioner *p, const cut_node *c, int k) {
     const bool batch = is_activation(p, v) || (of_positions && !is_parameter(p, v)); /* ids too */
     if (is_divided_batch(p, c->n->in[c->lead], c->axis) && batch &&
         !is_cut(placed(p, v, c->axis))) {
-        c->n->in[k] = sliced(p, v, c->axis, &want);
+        c->n->in[k] = kolo_partition_slice(p, v, c->axis, &want);
         return kolo_graph_check(p->g);
     }
     if (of_positions || !is_parameter(p, v) || is_cut(placed(p, v, c->axis)) || p->used[v.id]) {
@@ -316,7 +204,7 @@ static kolo_status pad_addend(partitioner *p, const cut_node *c, int k) {
     if (!(c->n->op->linear >> k & 1)) {
         return refuse(p, c->n, k, c->axis, "each rank would add it to its summand");
     }
-    c->n->in[k] = moved_to(p, c->n->in[k], c->axis, KOLO_PLACEMENT_PARTIAL);
+    c->n->in[k] = kolo_partition_move_to(p, c->n->in[k], c->axis, KOLO_PLACEMENT_PARTIAL);
     return kolo_graph_check(p->g);
 }
 
@@ -327,7 +215,7 @@ static kolo_status place_inputs(partitioner *p, const cut_node *c) {
         if (kolo_index_find(&c->index->in[k], c->code) >= 0) {
             KOLO_TRY(follow_cut(p, c, k));
         } else if (is_divided_batch(p, c->n->in[k], c->axis)) {
-            c->n->in[k] = collected_once(p, c->n->in[k], c->axis);
+            c->n->in[k] = kolo_partition_collect_once(p, c->n->in[k], c->axis);
         } else if (is_cut(placed(p, c->n->in[k], c->axis))) {
             return refuse(p, c->n, k, c->axis, "the op needs it whole here");
         } else if (c->summed && !addend_is_summed(c, addend)) {
@@ -335,7 +223,7 @@ static kolo_status place_inputs(partitioner *p, const cut_node *c) {
             padded[addend] = true;
             KOLO_TRY(pad_addend(p, c, k));
         } else if (is_activation(p, c->n->in[k]) && !is_varying(p, c->n->in[k], c->axis)) {
-            c->n->in[k] = replicated(p, c->n->in[k], c->axis);
+            c->n->in[k] = kolo_partition_replicate(p, c->n->in[k], c->axis);
         }
     }
     return kolo_graph_check(p->g);
@@ -449,7 +337,7 @@ static kolo_status vary(partitioner *p, kolo_node *n, int axis) {
     for (int k = 0; k < n->n_in; k++) any |= is_varying(p, n->in[k], axis);
     for (int k = 0; any && k < n->n_in; k++) {
         if (!is_activation(p, n->in[k]) || is_varying(p, n->in[k], axis)) continue;
-        n->in[k] = replicated(p, n->in[k], axis);
+        n->in[k] = kolo_partition_replicate(p, n->in[k], axis);
     }
     for (int k = 0; any && k < n->n_out; k++) p->varying[n->out[k].id] |= (kolo_axes)1 << axis;
     return kolo_graph_check(p->g);
@@ -515,51 +403,18 @@ static kolo_status index_of_whole(const partitioner *p, const kolo_node *n, kolo
     return kolo_index_read(n->op, n->attr, n->n_in, in, n->n_out, out, index);
 }
 
-/* Gives an op that needs all positions, but computes heads one by one, some of the heads in the
- * place of some of the positions: an all-to-all. False: it is no such op. Jacobs et al., "DeepSpeed
- * Ulysses", 2023. */
-static bool take_heads(partitioner *p, const cut_node *c) {
-    const kolo_value v = c->n->in[c->lead];
-    const kolo_index_term *term = &c->index->in[c->lead];
-    const int d = c->n->op->part.size ? kolo_index_find(term, c->n->op->part.index) : -1;
-    kolo_placement cut = *placed(p, v, c->axis);
-    if (d < 0 || !is_of_positions(p, c->axis)) return false;
-    kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
-    shape.dim[cut.dim] = p->whole[v.id].dim[cut.dim];
-    cut.dim = d;
-    cut.blocks = term->parts[d];
-    shape.dim[d] = local_length(shape.dim[d], cut.blocks, p->g->mesh.axes[c->axis].size,
-                                kolo_mesh_coordinate(&p->g->mesh, p->g->rank, c->axis));
-    c->n->in[c->lead] = moved(p, v, c->axis, &cut, &shape);
-    p->by_heads |= (kolo_axes)1 << c->axis;
-    return true;
-}
-
-/* The other way: positions, dimension 1, in the place of heads. */
-static kolo_value give_heads(partitioner *p, kolo_value v, int axis) {
-    const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
-    kolo_placement cut = *placed(p, v, axis);
-    kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
-    shape.dim[cut.dim] *= of->size; /* equal numbers of heads */
-    cut.dim = 1;
-    cut.blocks = 0;
-    shape.dim[1] = local_length(shape.dim[1], 1, of->size,
-                                kolo_mesh_coordinate(&p->g->mesh, p->g->rank, axis));
-    return moved(p, v, axis, &cut, &shape);
-}
-
 static kolo_status cut_on(partitioner *p, kolo_node *n, const kolo_index *index, int axis,
                           bool *summed) {
     const int lead = leader(p, n, axis);
     const int code = kolo_index_of_cut(&index->in[lead], placed(p, n->in[lead], axis));
     cut_node c = {n, index, axis, lead, code, false};
-    if (needs_whole(p, &c) && take_heads(p, &c)) {
+    if (needs_whole(p, &c) && kolo_partition_take_heads(p, &c)) {
         KOLO_TRY(kolo_graph_check(p->g));
         return cut_on(p, n, index, axis, summed);
     }
     if (needs_whole(p, &c) && is_divided_batch(p, n->in[lead], axis)) {
         if (is_of_positions(p, axis) && !p->whole_op) p->whole_op = n->op->name;
-        n->in[lead] = collected(p, n->in[lead], axis, KOLO_PLACEMENT_INVARIANT);
+        n->in[lead] = kolo_partition_collect(p, n->in[lead], axis, KOLO_PLACEMENT_INVARIANT);
         KOLO_TRY(kolo_graph_check(p->g));
         return leader(p, n, axis) < 0 ? vary(p, n, axis) : cut_on(p, n, index, axis, summed);
     }
@@ -574,26 +429,6 @@ static kolo_status cut_on(partitioner *p, kolo_node *n, const kolo_index *index,
     KOLO_TRY(place_inputs(p, &c));
     KOLO_TRY(make_dims(p, &c));
     return make_part(p, &c);
-}
-
-/* Slices the positions of the ids that an embedding reads. ARG: there are fewer than ranks. */
-static kolo_status begin_positions(partitioner *p, kolo_node *n, int axis) {
-    const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
-    const kolo_placement cut = {
-        .kind = KOLO_PLACEMENT_SHARDED, .dim = 1, .depth = KOLO_DEPTH_POSITIONS};
-    if (!n->op->lookup || is_cut(placed(p, n->in[1], axis))) return KOLO_OK;
-    const kolo_value ids = n->in[1];
-    const int64_t length = kolo_info(p->g, ids)->tensor.shape.dim[1];
-    if (length < of->size) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "%" PRId64 " positions cannot be divided over %s=%d: choose longer "
-                         "sequences, or a smaller %s",
-                         length, of->name, of->size, of->name);
-    }
-    n->in[1] = sliced(p, ids, axis, &cut);
-    KOLO_TRY(kolo_graph_check(p->g));
-    p->origin[n->in[1].id] = ids.id;
-    return KOLO_OK;
 }
 
 /* Where an addend of a node is a sum over some of the positions, one rank adds the others. */
@@ -617,7 +452,7 @@ static kolo_status complete_sum(partitioner *p, kolo_node *n, const kolo_index *
 static kolo_status cut_along(partitioner *p, kolo_node *n, const kolo_index *index, int axis,
                              bool *summed) {
     if (is_of_positions(p, axis)) {
-        KOLO_TRY(begin_positions(p, n, axis));
+        KOLO_TRY(kolo_partition_begin_positions(p, n, axis));
         KOLO_TRY(complete_sum(p, n, index, axis));
     }
     return leader(p, n, axis) < 0 ? vary(p, n, axis) : cut_on(p, n, index, axis, summed);
@@ -658,7 +493,7 @@ static kolo_value sharded_sum(partitioner *p, kolo_value v, int axis) {
     const kolo_placement to = {.kind = KOLO_PLACEMENT_SHARDED, .dim = p->sums};
     kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
     shape.dim[p->sums] /= p->g->mesh.axes[axis].size;
-    return moved(p, v, axis, &to, &shape);
+    return kolo_partition_move(p, v, axis, &to, &shape);
 }
 
 /* Sums over the ranks what a node leaves as summands. */
@@ -668,7 +503,7 @@ static kolo_value reduced(partitioner *p, kolo_value v) {
         const bool scalar = kolo_info(p->g, v)->tensor.shape.rank == 0;
         if (is_of_samples(p, a) || (scalar && is_of_positions(p, a))) continue;
         v = is_shardable(p, v, a) ? sharded_sum(p, v, a)
-                                  : moved_to(p, v, a, KOLO_PLACEMENT_INVARIANT);
+                                  : kolo_partition_move_to(p, v, a, KOLO_PLACEMENT_INVARIANT);
     }
     return v;
 }
@@ -723,16 +558,6 @@ static kolo_status take_inputs(const partitioner *p, kolo_node *n) {
     return KOLO_OK;
 }
 
-/* Values behind a sum over positions have none. */
-static void find_sum_of_positions(partitioner *p, const kolo_node *n) {
-    for (int a = 0; a < p->g->mesh.n_axes && !p->whole_op; a++) {
-        const kolo_value y = n->out[0];
-        const bool sum = placed(p, y, a)->kind == KOLO_PLACEMENT_PARTIAL;
-        if (!is_of_positions(p, a) || kolo_info(p->g, y)->tensor.shape.rank == 0) continue;
-        if (sum) p->whole_op = n->op->name;
-    }
-}
-
 static kolo_status visit(partitioner *p, kolo_node *n) {
     bool summed = false;
     KOLO_TRY(take_inputs(p, n));
@@ -747,11 +572,11 @@ static kolo_status visit(partitioner *p, kolo_node *n) {
     if (n->op->comm != KOLO_OP_LOCAL) return kolo_node_propagate(p->g, n);
     KOLO_TRY(infer_shapes(p, n));
     KOLO_TRY(kolo_node_propagate(p->g, n));
-    find_sum_of_positions(p, n);
+    kolo_partition_find_sum(p, n);
     for (int k = 0; k < n->n_out; k++) p->now[n->out[k].id] = reduced(p, n->out[k]);
     for (int a = 0; a < p->g->mesh.n_axes && kolo_graph_check(p->g) == KOLO_OK; a++) {
         kolo_value *y = &p->now[n->out[0].id];
-        if (p->by_heads >> a & 1) *y = give_heads(p, *y, a);
+        if (p->by_heads >> a & 1) *y = kolo_partition_give_heads(p, *y, a);
     }
     if (relu) {
         kolo_value sum = p->now[n->out[0].id], y = kolo_relu(p->g, sum);
@@ -792,56 +617,16 @@ static kolo_status divide_samples(partitioner *p) {
             if (shape.dim[0] % size == 0) {
                 const kolo_placement cut = {.kind = KOLO_PLACEMENT_SHARDED, .depth = 1 + a};
                 shape.dim[0] /= size;
-                p->now[v] = moved(p, now, a, &cut, &shape);
+                p->now[v] = kolo_partition_move(p, now, a, &cut, &shape);
                 KOLO_TRY(kolo_graph_check(p->g));
                 p->origin[p->now[v].id] = v;
             } else {
-                p->now[v] = moved_to(p, now, a, KOLO_PLACEMENT_REPLICATED);
+                p->now[v] = kolo_partition_move_to(p, now, a, KOLO_PLACEMENT_REPLICATED);
                 KOLO_TRY(kolo_graph_check(p->g));
                 p->varying[p->now[v].id] |= (kolo_axes)1 << a;
             }
             KOLO_TRY(kolo_graph_check(p->g));
         }
-    }
-    return KOLO_OK;
-}
-
-/* What rules do not go with. */
-static kolo_status check_positions(const partitioner *p, int axis) {
-    const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
-    if (kolo_mesh_stages(&p->g->mesh) > 1) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "stages of a pipeline have all positions of their sequences: give tp in "
-                         "the place of %s, or no pp",
-                         of->name);
-    }
-    if (p->sums < 0 && p->by_samples == 0) return KOLO_OK;
-    return KOLO_FAIL(
-        KOLO_ERR_UNSUPPORTED,
-        "%s=%d divides the positions of all activations, and the placement rules those "
-        "or the samples of some: give rules without \"%s\" (--placement megatron)",
-        of->name, of->size, p->sums >= 0 ? "sums" : "samples");
-}
-
-/* The loss is a sum over the positions of this rank. Evaluation reports those of all, training sums
- * them with the gradients. */
-static kolo_status finish_positions(partitioner *p, int axis) {
-    kolo_graph *g = p->g;
-    const kolo_mesh_axis *of = &g->mesh.axes[axis];
-    const bool trains = kolo_value_ok(kolo_graph_find(g, "grad_scale"));
-    for (int32_t i = 0; i < g->n_outputs; i++) {
-        kolo_value *v = &p->now[g->outputs[i].value.id];
-        const bool sum = kolo_value_ok(*v) && placed(p, *v, axis)->kind == KOLO_PLACEMENT_PARTIAL;
-        if (!sum && strcmp(g->outputs[i].name, "loss") == 0) {
-            return KOLO_FAIL(
-                KOLO_ERR_UNSUPPORTED,
-                "%s=%d divides the positions of sequences of tokens: %s%s. Give another axis, such "
-                "as tp or dp",
-                of->name, of->size, p->whole_op ? p->whole_op : "the model has no embedding",
-                p->whole_op ? " combines all of them" : " of tokens");
-        }
-        if (sum && !trains) *v = moved_to(p, *v, axis, KOLO_PLACEMENT_INVARIANT);
-        KOLO_TRY(kolo_graph_check(g));
     }
     return KOLO_OK;
 }
@@ -858,7 +643,8 @@ static kolo_status walk(partitioner *p) {
         if (divides_layers(&g->mesh, a) && !is_of_positions(p, a)) KOLO_TRY(apply_rules(p, a));
     }
     for (int a = 0; a < g->mesh.n_axes; a++) {
-        if (divides_layers(&g->mesh, a) && is_of_positions(p, a)) KOLO_TRY(check_positions(p, a));
+        if (divides_layers(&g->mesh, a) && is_of_positions(p, a))
+            KOLO_TRY(kolo_partition_check_positions(p, a));
     }
     KOLO_TRY(divide_samples(p));
     for (int32_t i = 0; i < n_nodes; i++) KOLO_TRY(visit(p, g->nodes[i]));
@@ -870,7 +656,8 @@ static kolo_status walk(partitioner *p) {
                          "sharded");
     }
     for (int a = 0; a < g->mesh.n_axes; a++) {
-        if (divides_layers(&g->mesh, a) && is_of_positions(p, a)) KOLO_TRY(finish_positions(p, a));
+        if (divides_layers(&g->mesh, a) && is_of_positions(p, a))
+            KOLO_TRY(kolo_partition_finish_positions(p, a));
     }
     drop_sharded_outputs(p);
     return kolo_graph_set_nodes(g, p->order, p->n);

@@ -1,0 +1,89 @@
+#pragma once
+/* What the files of the pass partition share: its state, and the redistributions that it
+ * inserts. */
+
+#include "graph/index.h"
+#include "pass/pass.h"
+
+#include <string.h>
+
+typedef struct partitioner {
+    kolo_graph *g;
+    kolo_value *now;                    /* by value: what later nodes read; or none */
+    kolo_value (*read)[KOLO_MESH_AXES]; /* by value: as REPLICATED on an axis; or none */
+    bool *used;                         /* by value: a node read it */
+    int32_t *origin;    /* by sharded value: the parameter or input that it is so by */
+    kolo_shape *whole;  /* by value: its shape on a rank of the axis dp */
+    kolo_axes *varying; /* by value: axes on which each rank computes a summand of
+                           the gradient, though all hold the same */
+    const char *rules;
+    int sums;               /* the dimension along which activations that are sums are sharded, or
+                               KOLO_PLACE_WHOLE */
+    kolo_axes by_samples;   /* axes that divide the samples of some layers */
+    kolo_axes by_heads;     /* axes along which the node has heads in the place of positions */
+    const char *whole_op;   /* the first op that needs all positions, or sums over them; or NULL */
+    int32_t n_values, most; /* values before and after values are added */
+    kolo_node **order;
+    int32_t n;
+} partitioner;
+
+/* One node on one axis, where input `lead` is cut along index `code`. */
+typedef struct cut_node {
+    kolo_node *n;
+    const kolo_index *index;
+    int axis, lead, code;
+    bool summed; /* an output lacks the index */
+} cut_node;
+
+static inline bool is_of_samples(const partitioner *p, int axis) {
+    return strcmp(p->g->mesh.axes[axis].name, "dp") == 0;
+}
+
+/* Whether an axis divides the positions of sequences. */
+static inline bool is_of_positions(const partitioner *p, int axis) {
+    return strcmp(p->g->mesh.axes[axis].name, "sp") == 0;
+}
+
+static inline bool is_cut(const kolo_placement *p) { return p->kind == KOLO_PLACEMENT_SHARDED; }
+
+static inline int64_t local_length(int64_t length, int blocks, int size, int coordinate) {
+    int64_t part = length / blocks;
+    return blocks * (part / size + (coordinate < part % size));
+}
+
+static inline kolo_placement *placed(const partitioner *p, kolo_value v, int axis) {
+    return &kolo_info(p->g, v)->placements.axis[axis];
+}
+
+/* ---- redistributions: partition_moves.c ---- */
+
+/* v under another placement on one axis, of this local shape. */
+kolo_value kolo_partition_move(partitioner *p, kolo_value v, int axis, const kolo_placement *to,
+                               const kolo_shape *shape);
+/* The same, of the same shape. */
+kolo_value kolo_partition_move_to(partitioner *p, kolo_value v, int axis, kolo_placement_kind kind);
+/* A whole activation, each rank of the axis computing a summand of its gradient. */
+kolo_value kolo_partition_replicate(partitioner *p, kolo_value v, int axis);
+/* An activation of which the ranks of an axis have slices, as a whole. */
+kolo_value kolo_partition_collect(partitioner *p, kolo_value v, int axis, kolo_placement_kind kind);
+/* The same, each rank of the axis computing a summand of its gradient. */
+kolo_value kolo_partition_collect_once(partitioner *p, kolo_value v, int axis);
+/* The slice of v that this rank has under a placement on an axis. */
+kolo_value kolo_partition_slice(partitioner *p, kolo_value v, int axis, const kolo_placement *cut);
+
+/* ---- positions of sequences: partition_positions.c ---- */
+
+/* UNSUPPORTED: what rules do not go with. */
+kolo_status kolo_partition_check_positions(const partitioner *p, int axis);
+/* Slices the positions of the ids that an embedding reads. ARG: there are fewer than ranks. */
+kolo_status kolo_partition_begin_positions(partitioner *p, kolo_node *n, int axis);
+/* Gives an op that needs all positions, but computes heads one by one, some of the heads in the
+ * place of some of the positions: an all-to-all. False: it is no such op. */
+bool kolo_partition_take_heads(partitioner *p, const cut_node *c);
+/* The other way: positions, dimension 1, in the place of heads. */
+kolo_value kolo_partition_give_heads(partitioner *p, kolo_value v, int axis);
+/* Notes the first op that sums over the positions. */
+void kolo_partition_find_sum(partitioner *p, const kolo_node *n);
+/* The loss is a sum over the positions of this rank. Evaluation reports those of all, training sums
+ * them with the gradients. UNSUPPORTED: it is no such sum. */
+kolo_status kolo_partition_finish_positions(partitioner *p, int axis);

@@ -1,0 +1,60 @@
+/* The redistributions that partitioning inserts. */
+#include "graph/ops/ops.h"
+#include "pass/partition.h"
+
+kolo_value kolo_partition_move(partitioner *p, kolo_value v, int axis, const kolo_placement *to,
+                               const kolo_shape *shape) {
+    kolo_placements from = kolo_info(p->g, v)->placements, target = from;
+    const kolo_tensor tensor = kolo_tensor_plain(kolo_info(p->g, v)->tensor.dtype, *shape);
+    target.axis[axis] = *to;
+    kolo_value by = kolo_redistribute_as(p->g, v, &from, &target, &tensor);
+    if (!kolo_value_ok(by)) return by;
+    p->order[p->n++] = p->g->nodes[kolo_info(p->g, by)->producer];
+    p->whole[by.id] = p->whole[v.id];
+    p->origin[by.id] = p->origin[v.id];
+    p->varying[by.id] = p->varying[v.id];
+    return by;
+}
+
+kolo_value kolo_partition_move_to(partitioner *p, kolo_value v, int axis,
+                                  kolo_placement_kind kind) {
+    const kolo_placement to = {.kind = kind};
+    const kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
+    return kolo_partition_move(p, v, axis, &to, &shape);
+}
+
+kolo_value kolo_partition_replicate(partitioner *p, kolo_value v, int axis) {
+    if (!kolo_value_ok(p->read[v.id][axis])) {
+        p->read[v.id][axis] = kolo_partition_move_to(p, v, axis, KOLO_PLACEMENT_REPLICATED);
+    }
+    return p->read[v.id][axis];
+}
+
+kolo_value kolo_partition_collect(partitioner *p, kolo_value v, int axis,
+                                  kolo_placement_kind kind) {
+    const kolo_placement to = {.kind = kind};
+    const int d = placed(p, v, axis)->dim;
+    kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
+    if (is_of_positions(p, axis)) { /* slices may differ; no other axis cuts the dimension */
+        shape.dim[d] = p->whole[v.id].dim[d];
+    } else {
+        shape.dim[d] *= p->g->mesh.axes[axis].size;
+    }
+    return kolo_partition_move(p, v, axis, &to, &shape);
+}
+
+kolo_value kolo_partition_slice(partitioner *p, kolo_value v, int axis, const kolo_placement *cut) {
+    const kolo_mesh *mesh = &p->g->mesh;
+    kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
+    shape.dim[cut->dim] =
+        local_length(shape.dim[cut->dim], cut->blocks > 0 ? cut->blocks : 1, mesh->axes[axis].size,
+                     kolo_mesh_coordinate(mesh, p->g->rank, axis));
+    return kolo_partition_move(p, v, axis, cut, &shape);
+}
+
+kolo_value kolo_partition_collect_once(partitioner *p, kolo_value v, int axis) {
+    if (!kolo_value_ok(p->read[v.id][axis])) {
+        p->read[v.id][axis] = kolo_partition_collect(p, v, axis, KOLO_PLACEMENT_REPLICATED);
+    }
+    return p->read[v.id][axis];
+}

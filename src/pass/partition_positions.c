@@ -1,0 +1,102 @@
+/* Context parallelism: the axis sp divides the positions of sequences, and no parameter. What an
+ * embedding reads is sliced along dimension 1, and all that follows from it is sharded so; sums
+ * over the positions, such as the loss, stay summands as those over samples do. Attention gets some
+ * of the heads in the place of some of the positions: Jacobs et al., "DeepSpeed Ulysses", 2023. */
+#include "graph/ops/ops.h"
+#include "pass/partition.h"
+
+#include <inttypes.h>
+
+kolo_status kolo_partition_check_positions(const partitioner *p, int axis) {
+    const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
+    if (kolo_mesh_stages(&p->g->mesh) > 1) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "stages of a pipeline have all positions of their sequences: give tp in "
+                         "the place of %s, or no pp",
+                         of->name);
+    }
+    if (p->sums < 0 && p->by_samples == 0) return KOLO_OK;
+    return KOLO_FAIL(
+        KOLO_ERR_UNSUPPORTED,
+        "%s=%d divides the positions of all activations, and the placement rules those "
+        "or the samples of some: give rules without \"%s\" (--placement megatron)",
+        of->name, of->size, p->sums >= 0 ? "sums" : "samples");
+}
+
+kolo_status kolo_partition_finish_positions(partitioner *p, int axis) {
+    kolo_graph *g = p->g;
+    const kolo_mesh_axis *of = &g->mesh.axes[axis];
+    const bool trains = kolo_value_ok(kolo_graph_find(g, "grad_scale"));
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        kolo_value *v = &p->now[g->outputs[i].value.id];
+        const bool sum = kolo_value_ok(*v) && placed(p, *v, axis)->kind == KOLO_PLACEMENT_PARTIAL;
+        if (!sum && strcmp(g->outputs[i].name, "loss") == 0) {
+            return KOLO_FAIL(
+                KOLO_ERR_UNSUPPORTED,
+                "%s=%d divides the positions of sequences of tokens: %s%s. Give another axis, such "
+                "as tp or dp",
+                of->name, of->size, p->whole_op ? p->whole_op : "the model has no embedding",
+                p->whole_op ? " combines all of them" : " of tokens");
+        }
+        if (sum && !trains) *v = kolo_partition_move_to(p, *v, axis, KOLO_PLACEMENT_INVARIANT);
+        KOLO_TRY(kolo_graph_check(g));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_partition_begin_positions(partitioner *p, kolo_node *n, int axis) {
+    const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
+    const kolo_placement cut = {
+        .kind = KOLO_PLACEMENT_SHARDED, .dim = 1, .depth = KOLO_DEPTH_POSITIONS};
+    if (!n->op->lookup || is_cut(placed(p, n->in[1], axis))) return KOLO_OK;
+    const kolo_value ids = n->in[1];
+    const int64_t length = kolo_info(p->g, ids)->tensor.shape.dim[1];
+    if (length < of->size) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%" PRId64 " positions cannot be divided over %s=%d: choose longer "
+                         "sequences, or a smaller %s",
+                         length, of->name, of->size, of->name);
+    }
+    n->in[1] = kolo_partition_slice(p, ids, axis, &cut);
+    KOLO_TRY(kolo_graph_check(p->g));
+    p->origin[n->in[1].id] = ids.id;
+    return KOLO_OK;
+}
+
+bool kolo_partition_take_heads(partitioner *p, const cut_node *c) {
+    const kolo_value v = c->n->in[c->lead];
+    const kolo_index_term *term = &c->index->in[c->lead];
+    const int d = c->n->op->part.size ? kolo_index_find(term, c->n->op->part.index) : -1;
+    kolo_placement cut = *placed(p, v, c->axis);
+    if (d < 0 || !is_of_positions(p, c->axis)) return false;
+    kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
+    shape.dim[cut.dim] = p->whole[v.id].dim[cut.dim];
+    cut.dim = d;
+    cut.blocks = term->parts[d];
+    shape.dim[d] = local_length(shape.dim[d], cut.blocks, p->g->mesh.axes[c->axis].size,
+                                kolo_mesh_coordinate(&p->g->mesh, p->g->rank, c->axis));
+    c->n->in[c->lead] = kolo_partition_move(p, v, c->axis, &cut, &shape);
+    p->by_heads |= (kolo_axes)1 << c->axis;
+    return true;
+}
+
+kolo_value kolo_partition_give_heads(partitioner *p, kolo_value v, int axis) {
+    const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
+    kolo_placement cut = *placed(p, v, axis);
+    kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
+    shape.dim[cut.dim] *= of->size; /* equal numbers of heads */
+    cut.dim = 1;
+    cut.blocks = 0;
+    shape.dim[1] = local_length(shape.dim[1], 1, of->size,
+                                kolo_mesh_coordinate(&p->g->mesh, p->g->rank, axis));
+    return kolo_partition_move(p, v, axis, &cut, &shape);
+}
+
+void kolo_partition_find_sum(partitioner *p, const kolo_node *n) {
+    for (int a = 0; a < p->g->mesh.n_axes && !p->whole_op; a++) {
+        const kolo_value y = n->out[0];
+        const bool sum = placed(p, y, a)->kind == KOLO_PLACEMENT_PARTIAL;
+        if (!is_of_positions(p, a) || kolo_info(p->g, y)->tensor.shape.rank == 0) continue;
+        if (sum) p->whole_op = n->op->name;
+    }
+}
