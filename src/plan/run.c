@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "comm/engine/request.h"
 #include "graph/ops/ops.h"
+#include "kolo/embed.h"
 #include "plan/internal.h"
 
 #include <string.h>
@@ -135,6 +136,23 @@ static kolo_status run_link(const kolo_plan *p, const kolo_step *step, progress 
     return KOLO_OK;
 }
 
+/* An op of the program has failed. The other ranks would wait for what this one does not post. */
+static kolo_status fail_op(const kolo_plan *p, const kolo_step *step) {
+    kolo_comm *comm = owner_of(p)->comm;
+    kolo_status status = kolo_fail_in(KOLO_ERR_ARG, "op %s", step->spec.op->name);
+    if (!comm) return status;
+    status = kolo_fail_in(status, "rank %d", kolo_comm_rank(comm));
+    kolo_comm_abort(comm, kolo_last_error());
+    return status; /* with the text, as the reason */
+}
+
+static kolo_status run_kernel(const kolo_plan *p, const kolo_step *step, const kolo_call *call) {
+    const uint64_t errors = kolo_error_count();
+    step->kernel->run(call);
+    const bool failed = step->spec.op->custom && kolo_error_count() != errors;
+    return failed ? fail_op(p, step) : KOLO_OK;
+}
+
 static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progress *now) {
     kolo_request *request;
     if (step->kind != KOLO_STEP_KERNEL && link_of(p, step->bucket)) return run_link(p, step, now);
@@ -142,7 +160,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
     case KOLO_STEP_KERNEL:
         enter(p, now, step->phase);
         if (run.empty) clear_gradient(p, step);
-        step->kernel->run(&step->calls[2 * p->slot + now->bank]);
+        KOLO_TRY(run_kernel(p, step, &step->calls[2 * p->slot + now->bank]));
         if (!now->in_flight && !p->store->background) return KOLO_OK;
         enter(p, now, KOLO_PHASE_SYNCHRONISE);
         return kolo_comm_progress(now->in_flight ? owner_of(p)->comm : p->store->background);

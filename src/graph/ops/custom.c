@@ -126,7 +126,11 @@ static void grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, con
                  kolo_value *d_in) {
     double attr[KOLO_MAX_ATTRS];
     kolo_custom_attrs(n->attr, attr);
+    const uint64_t errors = kolo_error_count();
     n->op->custom->grad(g, &(kolo_custom_node){attr, n->in, n->out}, d_out, wants, d_in);
+    if (kolo_error_count() != errors && kolo_graph_check(g) == KOLO_OK) { /* not one of the graph */
+        kolo_graph_set_failed(g, kolo_fail_in(KOLO_ERR_ARG, "op %s", n->op->name));
+    }
     for (int i = 0; i < n->n_in; i++) {
         if (wants[i]) check_gradient(g, n, i, d_in[i]);
     }

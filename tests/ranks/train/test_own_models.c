@@ -9,6 +9,7 @@
 #include "train/session/session.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { CHANNELS = 2, SIDE = 3, ELEMENTS = CHANNELS * SIDE * SIDE, CLASSES = 4, SAMPLES = 16 };
@@ -359,6 +360,108 @@ static void ops_of_a_program_agree_over_ranks(void **state) {
     }
 }
 
+/* The activation of a program that computes zeros alone. */
+static kolo_status limited_shape(const kolo_custom_shapes *s) {
+    s->out[0] = s->in[0];
+    return KOLO_OK;
+}
+
+static void limited_run(const kolo_custom_call *c) {
+    const float *x = c->in_data[0];
+    memcpy(c->out_data[0], x, (size_t)kolo_shape_count(&c->in[0].shape) * sizeof *x);
+    for (int64_t i = 0; i < kolo_shape_count(&c->in[0].shape); i++) {
+        if (x[i] != 0) (void)kolo_error_set(KOLO_ERR_ARG, "cannot compute %g", (double)x[i]);
+    }
+}
+
+static void limited_grad(kolo_graph *g, const kolo_custom_node *n, const kolo_value *d_out,
+                         const bool *wants, kolo_value *d_in) {
+    d_in[0] = d_out[0];
+    if (n->attr[0] != 0) (void)kolo_error_set(KOLO_ERR_ARG, "no gradient for mode %g", n->attr[0]);
+}
+
+static const kolo_custom_op limited = {.version = KOLO_CUSTOM_OP_VERSION,
+                                       .name = "limited",
+                                       .n_in = 1,
+                                       .n_out = 1,
+                                       .index = "*->*",
+                                       .shape = limited_shape,
+                                       .run = limited_run,
+                                       .grad = limited_grad,
+                                       .attrs = (const char *const[]){"mode", NULL}};
+
+/* `arg`: the attribute of the op; NULL: 0. */
+static kolo_status build_limited(kolo_graph *g, int64_t n, void *arg) {
+    kolo_value h = dense(g, kolo_flatten(g, images(g, n)), "in", ELEMENTS, 7), y;
+    KOLO_TRY(kolo_custom_op_register(&limited));
+    kolo_custom(g, "limited", &h, 1, arg, &y);
+    kolo_output(g, "loss", squares(g, y));
+    return KOLO_OK;
+}
+
+typedef struct failure {
+    kolo_status status;
+    uint64_t steps;
+    bool same; /* the parameters, as before the step */
+    char text[256];
+} failure;
+
+/* Only the second rank has other numbers. */
+static kolo_status fail_on_one(kolo_comm *comm, const void *arg, void *result) {
+    const setting *s = arg;
+    failure *f = result;
+    kolo_session_config opts = session_of(s);
+    kolo_session *session;
+    uint8_t x[2 * ELEMENTS] = {0};
+    static _Thread_local float before[PARAMETERS], after[PARAMETERS];
+    kolo_sums sums;
+    KOLO_TRY(kolo_session_create_for(&opts, comm, &session));
+    KOLO_TRY(kolo_session_init(session, 5));
+    const int rank = kolo_comm_rank(comm);
+    read_entries(kolo_session_store(session), before);
+    if (rank == 1) memset(x, 255, ELEMENTS);
+    kolo_batch batch = {.count = 2,
+                        .first = 2 * rank,
+                        .global_count = 4,
+                        .n_fields = 1,
+                        .fields = fields,
+                        .data = {x}};
+    f->status = kolo_session_step_batch(session, &batch, 0.05, &sums);
+    (void)snprintf(f->text, sizeof f->text, "%s", kolo_last_error());
+    read_entries(kolo_session_store(session), after);
+    f->same = true;
+    for (int i = 0; i < PARAMETERS; i++) f->same = f->same && before[i] == after[i];
+    kolo_session_destroy(session);
+    return KOLO_OK;
+}
+
+static void an_op_that_fails_ends_the_step_of_all_ranks(void **state) {
+    static failure results[2];
+    setting s = {build_limited, 2, 2, 1, 4};
+    rank_job job = {.n = 2,
+                    .transport = RANKS_THREAD,
+                    .body = fail_on_one,
+                    .arg = &s,
+                    .arg_bytes = sizeof s,
+                    .results = results,
+                    .result_bytes = sizeof *results};
+    ASSERT_OK(run_rank_job(&job));
+    assert_int_equal(results[0].status, KOLO_ERR_PEER);
+    assert_int_equal(results[1].status, KOLO_ERR_ARG);
+    for (int r = 0; r < 2; r++) {
+        assert_true(results[r].same);
+        if (!strstr(results[r].text, "rank 1: op limited: cannot compute ")) {
+            fail_msg("%s", results[r].text);
+        }
+    }
+    double mode = 3;
+    kolo_session_config opts = session_of(&s);
+    kolo_session *session;
+    opts.build_arg = &mode;
+    assert_int_equal(kolo_session_create_for(&opts, NULL, &session), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "op limited: no gradient for mode 3"));
+}
+
 /* ---- graphs that a session refuses ---- */
 
 typedef struct flaw {
@@ -466,6 +569,7 @@ TEST_MAIN(test_own_models) {
         cmocka_unit_test(penalties_are_counted_once),
         cmocka_unit_test(layers_agree_over_ranks_and_kernels),
         cmocka_unit_test(ops_of_a_program_agree_over_ranks),
+        cmocka_unit_test(an_op_that_fails_ends_the_step_of_all_ranks),
         cmocka_unit_test(means_leave_out_ignored_labels),
         cmocka_unit_test(other_graphs_are_refused),
         cmocka_unit_test(other_samples_are_refused),
