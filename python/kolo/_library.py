@@ -103,6 +103,21 @@ struct kolo_loss_opts {
 };
 struct kolo_ctc_opts { int64_t blank; kolo_value lengths; bool use_lengths; };
 
+struct kolo_custom_tensor { kolo_dtype dtype; kolo_shape shape; };
+struct kolo_custom_shapes { const double *attr; const kolo_custom_tensor *in; kolo_custom_tensor *out; };
+struct kolo_custom_call {
+    const double *attr; const kolo_custom_tensor *in, *out; void **in_data, **out_data; void *scratch; int threads;
+};
+struct kolo_custom_node { const double *attr; const kolo_value *in, *out; };
+typedef kolo_status kolo_custom_shape(const kolo_custom_shapes *s);
+typedef void kolo_custom_run(const kolo_custom_call *call);
+typedef void kolo_custom_grad(kolo_graph *g, const kolo_custom_node *n, const kolo_value *d_out,
+                              const bool *wants, kolo_value *d_in);
+struct kolo_custom_op {
+    int version; const char *name; int n_in, n_out; kolo_custom_shape *shape; kolo_custom_run *run;
+    void *attrs; const char *index; unsigned linear; kolo_custom_grad *grad; void *flops, *scratch_bytes;
+};
+
 struct kolo_field {
     const char *name; kolo_dtype dtype; kolo_shape shape; float mean[16], std[16];
 };
@@ -194,7 +209,8 @@ struct kolo_fit_opts {
 """
 # Pointers to functions that the headers declare otherwise than by a typedef of the function.
 POINTERS = ("interrupted", "on_stall", "kolo_model_windows", "kolo_model_build",
-            "kolo_train_observer", "kolo_train_notice")
+            "kolo_train_observer", "kolo_train_notice", "kolo_custom_shape", "kolo_custom_run",
+            "kolo_custom_grad")
 
 COMM_FUNCTIONS = """
 kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm);
@@ -369,6 +385,9 @@ kolo_value kolo_kl_div(kolo_graph *g, kolo_value log_q, kolo_value p);
 kolo_value kolo_accuracy_opts(kolo_graph *g, kolo_value logits, kolo_value labels,
                               const kolo_loss_opts *opts);
 kolo_value kolo_confusion(kolo_graph *g, kolo_value logits, kolo_value labels);
+kolo_status kolo_custom_op_register(const kolo_custom_op *op);
+void kolo_custom(kolo_graph *g, const char *name, const kolo_value *in, int n_in,
+                 const double *attr, kolo_value *out);
 """
 
 _TRAINING_FUNCTIONS = """
@@ -434,7 +453,7 @@ KOLO_FUNCTIONS = _GRAPH_FUNCTIONS + _TRAINING_FUNCTIONS
 
 # ---- from C to ctypes ----
 
-_SCALARS = {"bool": ctypes.c_bool, "int": ctypes.c_int, "int32_t": ctypes.c_int32,
+_SCALARS = {"bool": ctypes.c_bool, "int": ctypes.c_int, "unsigned": ctypes.c_uint, "int32_t": ctypes.c_int32,
             "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64,
             "size_t": ctypes.c_size_t, "float": ctypes.c_float, "double": ctypes.c_double,
             "char": ctypes.c_char}

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import (Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple, Union)
 
-from . import _arrays, _errors, _options, _signals
+from . import _arrays, _errors, _options, _signals, custom_op
 from ._arrays import Array
 from ._library import c, finalize
 from ._library import lib as _comm
@@ -238,13 +238,18 @@ class Session:
 
     @contextmanager
     def _building(self) -> Iterator[None]:
-        """A call that may run the builder: its exception replaces the library's error."""
+        """A call that may run the builder, or ops of the program: their exception replaces the library's
+        error."""
         self._build.failures.clear()
+        custom_op.take_failure()
         try:
             yield
         except _errors.Error:
+            failure = custom_op.take_failure()
             if self._build.failures:
                 raise self._build.failures[0] from None
+            if failure:
+                raise failure from None
             raise
 
     @contextmanager

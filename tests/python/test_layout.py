@@ -26,7 +26,7 @@ kolo_lstm kolo_accuracy kolo_codec_name kolo_status_text kolo_closest kolo_init_
 kolo_named_count kolo_named_progress kolo_concat kolo_softmax_xent kolo_dataset_path
 kolo_bench_loader kolo_dataset_order kolo_dataset_pack kolo_dataset_verify kolo_ledger_check kolo_ledger_text_free kolo_loader_stage_name kolo_metrics_get kolo_metrics_derive kolo_checkpoint_check
 """.split()
-BOUND = ("checkpoint.h", "codec.h", "comm.h", "data.h", "embed.h", "graph.h", "metric.h", "models.h", "named.h",
+BOUND = ("checkpoint.h", "codec.h", "comm.h", "custom_op.h", "data.h", "embed.h", "graph.h", "metric.h", "models.h", "named.h",
          "reducer.h", "session.h", "status.h")
 
 compiler = shutil.which("cc")
