@@ -103,11 +103,21 @@ static bool is_varying(const partitioner *p, kolo_value v, int axis) {
     return p->varying[v.id] >> axis & 1;
 }
 
-/* Whether v may have a gradient that is computed inside the graph. */
+/* Parameters, and statistics of the same size. */
+static bool is_parameter(const partitioner *p, kolo_value v) {
+    const kolo_value_kind kind = kolo_info(p->g, v)->kind;
+    return kind == KOLO_VALUE_PARAM || kind == KOLO_VALUE_STATE;
+}
+
+/* Whether v may have a gradient that is computed inside the graph. What one rank keeps of a
+ * parameter, such as the bias of a sum, has the parameter's: uses add up before they are reduced.
+ */
 static bool is_activation(const partitioner *p, kolo_value v) {
     const kolo_value_info *info = kolo_info(p->g, v);
-    return info->kind == KOLO_VALUE_TEMP && info->producer >= 0 &&
-           kolo_dtype_wide(info->tensor.dtype) == p->g->dtype;
+    if (info->kind != KOLO_VALUE_TEMP || info->producer < 0) return false;
+    const kolo_node *n = p->g->nodes[info->producer];
+    if (n->op == &kolo_op_redistribute && is_parameter(p, n->in[0])) return false;
+    return kolo_dtype_wide(info->tensor.dtype) == p->g->dtype;
 }
 
 /* Whether an activation has equal slices along an axis that divides samples or positions, not what
@@ -140,12 +150,6 @@ static kolo_status refuse(const partitioner *p, const kolo_node *n, int input, i
         "another dimension, or leave it whole (--placement)",
         n->op->name, input, name ? name : "an activation", p->g->mesh.axes[axis].name, what,
         origin ? origin : "another input");
-}
-
-/* Parameters, and statistics of the same size. */
-static bool is_parameter(const partitioner *p, kolo_value v) {
-    const kolo_value_kind kind = kolo_info(p->g, v)->kind;
-    return kind == KOLO_VALUE_PARAM || kind == KOLO_VALUE_STATE;
 }
 
 /* The input whose cut the node follows: a sharded parameter, else the first sharded input; -1: all

@@ -5,6 +5,7 @@
 #include "graph/propagate.h"
 #include "kolo/models.h"
 #include "pass/pass.h"
+#include "pass/placement_rules.h"
 #include "support/support.h"
 
 #include <string.h>
@@ -139,6 +140,134 @@ static void every_missing_redistribution_is_found(void **state) {
     assert_true(found > 50);
 }
 
+/* Sharded over a mesh with all that strategies insert, and not lowered. */
+static kolo_graph *divided(const char *model, const char *options, kolo_shape sample,
+                           const char *text, const char *placement, int zero) {
+    kolo_graph *g = build(model, options, sample);
+    kolo_mesh mesh;
+    const kolo_optimizer_opts lamb = {.kind = KOLO_OPTIMIZER_LAMB, .clip = 1};
+    ASSERT_OK(kolo_mesh_parse(text, 0, &mesh));
+    ASSERT_OK(kolo_pass_fold(g, true));
+    kolo_value seed = kolo_scalar(g, "grad_scale");
+    ASSERT_OK(kolo_pass_shard(g, &mesh));
+    if (kolo_mesh_divides_layers(&mesh)) {
+        ASSERT_OK(kolo_pass_partition(g, kolo_placement_rules(placement)));
+    }
+    ASSERT_OK(kolo_pass_statistics(g));
+    ASSERT_OK(kolo_pass_gradient(g, kolo_graph_output(g, "loss"), seed));
+    ASSERT_OK(kolo_pass_optimizer(g, &lamb));
+    ASSERT_OK(kolo_graph_prune(g));
+    const kolo_zero_opts opts = {.level = zero, .bucket_bytes = 1 << 12};
+    if (zero > 0) ASSERT_OK(kolo_pass_zero(g, &opts));
+    ASSERT_OK(kolo_pass_synchronise(g));
+    ASSERT_OK(kolo_graph_verify(g));
+    ASSERT_OK(kolo_graph_propagate(g));
+    return g;
+}
+
+/* What the pipeline checks after each pass. */
+static bool is_found(kolo_graph *g) {
+    if (kolo_graph_verify(g) != KOLO_OK || kolo_graph_propagate(g) != KOLO_OK) return true;
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        const kolo_placements *is = &kolo_info(g, g->outputs[i].value)->placements;
+        if (!kolo_placements_same_data(&g->mesh, is, &(kolo_placements){0})) return true;
+    }
+    return false;
+}
+
+/* Takes node i out, or puts it back: who reads its output reads its input. */
+typedef struct removal {
+    kolo_value value, result;
+    int32_t readers[512]; /* node * KOLO_MAX_IO + input, or -1 - output */
+    int n;
+    kolo_value next_of[2];
+} removal;
+
+static void swap_readers(kolo_graph *g, const removal *r, kolo_value by) {
+    for (int i = 0; i < r->n; i++) {
+        const int32_t at = r->readers[i];
+        if (at < 0) {
+            g->outputs[-1 - at].value = by;
+        } else {
+            g->nodes[at / KOLO_MAX_IO]->in[at % KOLO_MAX_IO] = by;
+        }
+    }
+}
+
+static void take_out(kolo_graph *g, const kolo_node *n, removal *r) {
+    *r = (removal){.value = n->in[0], .result = n->out[0]};
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        for (int k = 0; k < g->nodes[i]->n_in; k++) {
+            if (g->nodes[i]->in[k].id != r->result.id) continue;
+            assert_true(r->n < (int)KOLO_COUNT(r->readers));
+            r->readers[r->n++] = i * KOLO_MAX_IO + k;
+        }
+    }
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        if (g->outputs[i].value.id == r->result.id) r->readers[r->n++] = -1 - i;
+    }
+    swap_readers(g, r, r->value);
+    r->next_of[0] = kolo_info(g, r->value)->next_of;
+    r->next_of[1] = kolo_info(g, r->result)->next_of;
+    if (!kolo_value_ok(r->next_of[1])) return;
+    kolo_info(g, r->value)->next_of = r->next_of[1];
+    kolo_info(g, r->result)->next_of = KOLO_NONE;
+}
+
+static void put_back(kolo_graph *g, const removal *r) {
+    swap_readers(g, r, r->result);
+    kolo_info(g, r->value)->next_of = r->next_of[0];
+    kolo_info(g, r->result)->next_of = r->next_of[1];
+}
+
+/* Of every strategy: without any one redistribution that moves data, the graph is refused. */
+static void no_strategy_goes_without_a_redistribution(void **state) {
+    static const struct {
+        const char *model, *options;
+        kolo_shape sample;
+        const char *mesh, *placement;
+        int zero;
+    } cases[] = {
+        {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,tp=2", NULL, 0},
+        {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,tp=2", "megatron-sp", 0},
+        {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,sp=2", NULL, 0},
+        {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "tp=2,sp=2,dp=2", NULL, 0},
+        {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,tp=2", "megatron-sp", 1},
+        {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=3", NULL, 1},
+        {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=3", NULL, 3},
+        {"bert_tiny", "layers=1,width=32,heads=4,context=16", {1, {16}}, "dp=2,tp=2", NULL, 0},
+        {"alexnet", "width=4,units=24", {3, {3, 63, 63}}, "dp=2,tp=2", NULL, 0},
+        {"resnet20", "width=4", {3, {3, 8, 8}}, "dp=2,tp=2", NULL, 0},
+        {"lstm_lm", "width=8,hidden=8", {1, {6}}, "dp=2,tp=2", NULL, 1},
+    };
+    (void)state;
+    for (size_t c = 0; c < KOLO_COUNT(cases); c++) {
+        kolo_graph *g = divided(cases[c].model, cases[c].options, cases[c].sample, cases[c].mesh,
+                                cases[c].placement, cases[c].zero);
+        int found = 0;
+        for (int32_t i = 0; i < g->n_nodes; i++) {
+            const kolo_node *n = g->nodes[i];
+            if (n->op != &kolo_op_redistribute) continue;
+            if (kolo_placements_same_data(&g->mesh, &n->move->from, &n->move->to)) continue;
+            removal r;
+            take_out(g, n, &r);
+            if (r.n > 0 || kolo_value_ok(r.next_of[1])) {
+                if (!is_found(g)) {
+                    kolo_text line = {0};
+                    kolo_node_print(g, n, &line);
+                    fail_msg("%s, %s: not missed: %s", cases[c].model, cases[c].mesh, line.text);
+                }
+                found++;
+            }
+            put_back(g, &r);
+        }
+        ASSERT_OK(kolo_graph_verify(g));
+        assert_false(is_found(g));
+        assert_true(found > 10);
+        kolo_graph_destroy(g);
+    }
+}
+
 /* ---- sums of unlike addends ---- */
 
 /* A loss over samples plus a parameter: as a penalty would be. */
@@ -200,6 +329,7 @@ TEST_MAIN(test_shard) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(placements_follow_from_the_recipe),
         cmocka_unit_test(every_missing_redistribution_is_found),
+        cmocka_unit_test(no_strategy_goes_without_a_redistribution),
         cmocka_unit_test(a_penalty_is_counted_once),
         cmocka_unit_test(what_cannot_be_sharded_is_named),
         cmocka_unit_test(one_rank_trains_any_model),
