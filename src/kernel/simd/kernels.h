@@ -72,6 +72,7 @@
     X(wino_bwd_weights)                 \
     X(linear)                           \
     X(linear_bwd_data)                  \
+    X(linear_bwd_weights)               \
     X(reorder)                          \
     X(convert)                          \
     X(gelu)                             \

@@ -55,7 +55,7 @@ typedef struct product {
 /* Computes panels [begin, end) of the product, writing c in whole panels. The rows are divided
  * into tiles of nearly equal height, since low tiles do not hide the latency of their
  * accumulators. */
-static void multiply(const product *p, int64_t begin, int64_t end) {
+static inline void multiply(const product *p, int64_t begin, int64_t end) {
     int64_t tiles = (p->rows + TILE_ROWS - 1) / TILE_ROWS;
     for (int64_t j = begin; j < end; j++) {
         const float *b = p->b + j * p->panel;
@@ -89,8 +89,8 @@ static inline int64_t panels_of(int64_t columns) { return (columns + TILE - 1) /
 
 /* Packs rows [0, inner) of `columns` floats, `stride` apart, into panels [inner][TILE]; panel j
  * starts at out + j * panel. Missing columns are zero. */
-static void pack(const float *from, int64_t inner, int64_t columns, int64_t stride, float *out,
-                 int64_t panel) {
+static inline void pack(const float *from, int64_t inner, int64_t columns, int64_t stride,
+                        float *out, int64_t panel) {
     for (int64_t j = 0; j < panels_of(columns); j++) {
         int64_t here = kolo_min_i64(TILE, columns - j * TILE);
         const float *source = from + j * TILE;
@@ -108,8 +108,8 @@ static void pack(const float *from, int64_t inner, int64_t columns, int64_t stri
 
 /* As pack, for the transpose: b(k, i) = from[i * stride + k], so `columns` counts the rows of
  * `from` and `inner` their length. */
-static void pack_transposed(const float *from, int64_t inner, int64_t columns, int64_t stride,
-                            float *out, int64_t panel) {
+static inline void pack_transposed(const float *from, int64_t inner, int64_t columns,
+                                   int64_t stride, float *out, int64_t panel) {
     for (int64_t j = 0; j < panels_of(columns); j++) {
         float *to = out + j * panel;
         const float *source = from + j * TILE * stride;

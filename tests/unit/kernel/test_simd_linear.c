@@ -1,5 +1,6 @@
-/* Linear layers on few rows, of every instruction set that this machine has, against the reference,
- * over sizes, layouts and threads; the same bits for any number of threads. */
+/* Linear layers on few rows, and weight gradients on many, of every instruction set that this
+ * machine has, against the reference, over sizes, layouts and threads; the same bits for any number
+ * of threads. */
 #include "base/isa.h"
 #include "kernel/simd/kernels.h"
 #include "support/kernel_check.h"
@@ -63,6 +64,37 @@ static void linear_is_the_reference(void **state) {
     kolo_isa_pin(-1);
 }
 
+/* Weight gradients: rows of dy, width of x and dy. */
+static const int64_t gradients[][3] = {
+    {256, 1, 1},    /* the fewest rows, in one part of a tile */
+    {257, 17, 15},  /* one row in the second block */
+    {520, 32, 42},  /* whole tiles, three blocks */
+    {300, 40, 230}, /* more than one group of tiles */
+    {256, 3101, 7}, /* more columns than are packed at a time */
+};
+
+static void weights_spec(kolo_kernel_spec *spec, const int64_t *size, const kolo_attr *attr,
+                         int threads) {
+    bool bias = attr[KOLO_LINEAR_BWD_BIAS].i != 0;
+    test_kernel_spec(spec, &kolo_op_linear_bwd_weights, attr, 2,
+                     (kolo_shape[]){kolo_shape_2(size[0], size[2]), kolo_shape_2(size[0], size[1])},
+                     NULL, 1 + bias, NULL, threads);
+}
+
+static void weight_gradient_is_the_reference(void **state) {
+    for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
+        kolo_isa_pin(isa);
+        for (size_t i = 0; i < KOLO_COUNT(gradients); i++) {
+            const kolo_attr attr[KOLO_MAX_ATTRS] = {{.i = i % 2 == 0}};
+            kolo_kernel_spec spec;
+            weights_spec(&spec, gradients[i], attr, 1 + (int)(i % 3));
+            assert_true(kolo_simd_linear_bwd_weights.fit(&spec) >= 0);
+            test_kernel_against_reference(&kolo_simd_linear_bwd_weights, &spec, 1e-5);
+        }
+    }
+    kolo_isa_pin(-1);
+}
+
 /* What the loops do not take, they refuse. */
 static void others_do_not_fit(void **state) {
     static const struct {
@@ -88,24 +120,30 @@ static void others_do_not_fit(void **state) {
     test_kernel_spec(&spec, &kolo_op_linear, attr, 2, (kolo_shape[]){tokens.x, kolo_shape_2(16, 8)},
                      NULL, 1, NULL, 1);
     assert_true(kolo_simd_linear.fit(&spec) < 0);
+    weights_spec(&spec, (int64_t[]){255, 8, 16}, attr, 1); /* too few rows */
+    assert_true(kolo_simd_linear_bwd_weights.fit(&spec) < 0);
 }
 
 static void threads_change_no_bit(void **state) {
+    static const kolo_kernel *const kernels[] = {&kolo_simd_linear, &kolo_simd_linear_bwd_data,
+                                                 &kolo_simd_linear_bwd_weights};
     const linear_case c = {{2, {32, 1500}}, 100, "ab"};
-    const kolo_attr attr[KOLO_MAX_ATTRS] = {{0}};
-    for (int pass = 0; pass < 2; pass++) {
+    for (int pass = 0; pass < 3; pass++) {
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{.i = pass == 2}};
         void *results[2] = {NULL};
         size_t bytes = 0;
         for (int i = 0; i < 2; i++) {
             kolo_kernel_spec spec;
+            int threads = 1 + 2 * i;
             if (pass == 0) {
-                forward_spec(&spec, &c, attr, c.layout, true, 1 + 2 * i);
+                forward_spec(&spec, &c, attr, c.layout, true, threads);
+            } else if (pass == 1) {
+                bwd_data_spec(&spec, &c, attr, threads);
             } else {
-                bwd_data_spec(&spec, &c, attr, 1 + 2 * i);
+                weights_spec(&spec, (int64_t[]){300, 100, 90}, attr, threads);
             }
-            const kolo_kernel *kernel = pass == 0 ? &kolo_simd_linear : &kolo_simd_linear_bwd_data;
             bytes = kolo_tensor_bytes(&spec.out[0]);
-            results[i] = test_kernel_result(kernel, &spec);
+            results[i] = test_kernel_result(kernels[pass], &spec);
         }
         assert_memory_equal(results[0], results[1], bytes);
         for (int i = 0; i < 2; i++) kolo_free(results[i]);
@@ -115,6 +153,7 @@ static void threads_change_no_bit(void **state) {
 TEST_MAIN(test_simd_linear) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_is_the_reference),
+        cmocka_unit_test(weight_gradient_is_the_reference),
         cmocka_unit_test(others_do_not_fit),
         cmocka_unit_test(threads_change_no_bit),
     };
