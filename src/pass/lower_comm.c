@@ -293,9 +293,15 @@ static kolo_status find_class(const kolo_graph *g, member *m, int32_t node, bool
     return m->class == ROWS ? refuse(g, m->move) : KOLO_OK;
 }
 
+/* Whether an output is sent to another stage, in each micro-batch. */
+static bool is_sent(const kolo_named_value *output) { return output->crossing.number > 0; }
+
 /* Whether a node is of an update: or a view that makes a range of a sum for one. */
 static bool is_for_update(const kolo_graph *g, const kolo_node *n) {
     if (n->op != &kolo_op_own_range) return kolo_node_is_update(g, n);
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        if (g->outputs[i].value.id == n->out[0].id && is_sent(&g->outputs[i])) return false;
+    }
     for (int32_t i = 0; i < g->n_nodes; i++) {
         for (int k = 0; k < g->nodes[i]->n_in; k++) {
             const bool reads = g->nodes[i]->in[k].id == n->out[0].id;
@@ -318,9 +324,9 @@ static kolo_status find_readers(const lowerer *b, int32_t *last_reader) {
             if (m >= 0) KOLO_TRY(find_class(g, &b->members[m], i, update || is_for_update(g, n)));
         }
     }
-    for (int32_t i = 0; i < g->n_outputs; i++) { /* what is sent in each micro-batch */
+    for (int32_t i = 0; i < g->n_outputs; i++) {
         const int m = b->member_of[g->outputs[i].value.id];
-        if (m < 0 || g->outputs[i].crossing.number == 0) continue;
+        if (m < 0 || !is_sent(&g->outputs[i])) continue;
         KOLO_TRY(find_class(g, &b->members[m], g->n_nodes, false));
     }
     for (int32_t i = 0; i < g->n_nodes; i++) {

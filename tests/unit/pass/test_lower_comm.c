@@ -94,6 +94,35 @@ static void a_summand_with_another_reader_is_copied(void **state) {
     kolo_graph_destroy(m.g);
 }
 
+/* What another stage of a pipeline gets is summed in each micro-batch, also if a view of the sum is
+ * sent; what is only reported, once per step. */
+static void what_is_sent_is_summed_in_each_micro_batch(void **state) {
+    const kolo_placements part = {.axis[0] = {.kind = KOLO_PLACEMENT_PARTIAL}}, whole = {0};
+    const kolo_placements read = {.axis[0] = {.kind = KOLO_PLACEMENT_REPLICATED}};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const bool sent = i < 2, view = i % 2;
+        kolo_graph *g;
+        ASSERT_OK(kolo_graph_create(NULL, &g));
+        kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_2(4, 3));
+        kolo_value sum = kolo_sum(g, x);
+        ASSERT_OK(kolo_pass_shard(g, &dp3));
+        const kolo_tensor tensor = kolo_info(g, sum)->tensor;
+        sum = kolo_redistribute(g, sum, &part, &whole);
+        if (view) sum = kolo_redistribute_as(g, sum, &whole, &read, &tensor);
+        kolo_output(g, "sum", sum);
+        ASSERT_OK(kolo_graph_check(g));
+        if (sent) g->outputs[0].crossing.number = 1;
+        ASSERT_OK(kolo_graph_propagate(g));
+        ASSERT_OK(kolo_pass_lower_comm(g, &one_each, SIZE_MAX, false));
+        ASSERT_OK(kolo_graph_verify(g));
+        assert_int_equal(inside(g, &kolo_op_post) >= 0, sent);
+        assert_int_equal(find(g, &kolo_op_post, false) >= 0, !sent);
+        assert_int_equal(first_of(g, &kolo_op_own_range) >= 0, view);
+        kolo_graph_destroy(g);
+    }
+}
+
 static void what_is_no_sum_is_refused(void **state) {
     net m = build(KOLO_PLACEMENT_LOCAL, false);
     assert_int_equal(kolo_pass_lower_comm(m.g, &one_each, SIZE_MAX, false), KOLO_ERR_UNSUPPORTED);
@@ -105,6 +134,7 @@ TEST_MAIN(test_lower_comm) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sum_is_posted_at_once_and_awaited_late),
         cmocka_unit_test(a_summand_with_another_reader_is_copied),
+        cmocka_unit_test(what_is_sent_is_summed_in_each_micro_batch),
         cmocka_unit_test(what_is_no_sum_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
