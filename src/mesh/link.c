@@ -402,9 +402,9 @@ void kolo_mesh_link_detach(kolo_mesh_link *link) {
     link->attached = false;
 }
 
-kolo_request *kolo_mesh_link_request(const kolo_mesh_link *link) {
-    for (int i = 0; i < link->n; i++) {
-        if (link->stages[i].n_requests > 0) return link->stages[i].requests[0];
+kolo_request *kolo_mesh_link_request(const kolo_mesh_link *link, int i) {
+    for (int s = 0; s < link->n; i -= link->stages[s++].n_requests) {
+        if (i < link->stages[s].n_requests) return link->stages[s].requests[i];
     }
     return NULL;
 }

@@ -54,8 +54,9 @@ void kolo_mesh_link_destroy(kolo_mesh_link *link);
  * errors of kolo_comm_split. */
 kolo_status kolo_mesh_link_attach(kolo_mesh_link *link, kolo_mesh_comms *comms);
 void kolo_mesh_link_detach(kolo_mesh_link *link);
-/* The request of the first collective; NULL: none, or not attached. Owned by the link. */
-kolo_request *kolo_mesh_link_request(const kolo_mesh_link *link);
+/* The request of collective `i`, from 0, in the order in which they run; NULL: there are fewer, or
+ * the link is not attached. Owned by the link. */
+kolo_request *kolo_mesh_link_request(const kolo_mesh_link *link, int i);
 /* Bytes of the buffers that a link has allocated. */
 size_t kolo_mesh_link_bytes(const kolo_mesh_link *link);
 /* Starts; does not block. ARG: not attached. */

@@ -115,7 +115,7 @@ int kolo_plan_n_requests(const kolo_plan *p) { return p->requests ? p->map.n_buc
 kolo_request *kolo_plan_request(const kolo_plan *p, int bucket) {
     kolo_request *request = *kolo_plan_request_at(p, 0, bucket, p->ran_bank);
     const kolo_mesh_link *link = p->links[bucket];
-    return request || !link ? request : kolo_mesh_link_request(link);
+    return request || !link ? request : kolo_mesh_link_request(link, 0);
 }
 
 /* Bytes of tensors that a POST starts to sum over the samples; 0: none. */

@@ -131,8 +131,10 @@ static kolo_status run_link(const kolo_plan *p, const kolo_step *step, progress 
     }
     now->in_flight--;
     KOLO_TRY(kolo_mesh_link_wait(link));
-    const kolo_request *request = kolo_mesh_link_request(link);
-    if (request) count_communication(p, request, now);
+    const kolo_request *request;
+    for (int i = 0; (request = kolo_mesh_link_request(link, i)); i++) {
+        count_communication(p, request, now);
+    }
     return KOLO_OK;
 }
 

@@ -7,6 +7,7 @@
  * rank. */
 #include "base/compiler.h"
 #include "base/memory.h"
+#include "comm/engine/request.h"
 #include "mesh/link.h"
 #include "support/fewer.h"
 #include "support/placements.h"
@@ -151,6 +152,20 @@ static kolo_status fault(const trial *t, const char *what, const kolo_placements
                      kolo_placements_text(&t->mesh, to, b));
 }
 
+/* Each collective of a link has been timed, in the order in which they ran. */
+static kolo_status check_times(const trial *t, const kolo_mesh_link *link,
+                               const kolo_mesh_link_opts *o) {
+    int64_t begin, end, before = 1;
+    const kolo_request *request;
+    for (int i = 0; (request = kolo_mesh_link_request(link, i)); i++) {
+        kolo_request_interval(request, &begin, &end);
+        if (begin == 0 && end == 0) continue; /* messages are not timed */
+        if (begin < before || end < begin) return fault(t, "times", &o->from, &o->to);
+        before = begin;
+    }
+    return KOLO_OK;
+}
+
 /* Runs a link three times: the second run finds the buffers of the first, the third new requests.
  */
 static kolo_status move(const trial *t, const kolo_placements *from, const kolo_placements *to,
@@ -176,6 +191,7 @@ static kolo_status move(const trial *t, const kolo_placements *from, const kolo_
         memset(target, 0x7f, ELEMENTS * sizeof *target);
         status = kolo_mesh_link_post(link);
         if (status == KOLO_OK) status = kolo_mesh_link_wait(link);
+        if (status == KOLO_OK) status = check_times(t, link, &o);
     }
     kolo_mesh_link_destroy(link);
     return status;
