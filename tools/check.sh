@@ -28,6 +28,7 @@ if [ "${1:-}" = --ahead ]; then
     exit 0
 fi
 
+export KOLO_TIDY_NODES="${KOLO_TIDY_NODES:-75000}" # lint_tidy.sh; soak explores all
 [ $# -gt 0 ] || set -- release lint asan tsan fuzz readme # asan's warnings are errors, as dev's are
 rm -rf "$out"
 mkdir -p "$out"
@@ -134,10 +135,11 @@ suite() {
         run_tests release -L unit
         ;;
     lint) lines lint tools/lint.sh ;;
-    fuzz) lines fuzz tools/fuzz.sh 10 ;;
+    fuzz) lines fuzz tools/fuzz.sh --inputs 50000 ;;
     readme) lines readme tests/readme/run.sh ;;
     soak)
         KOLO_SOAK=1 run_tests soak
+        KOLO_TIDY_NODES=225000 lines lint tools/lint.sh build/soak
         lines fuzz tools/fuzz.sh 600
         ;;
     esac
