@@ -64,6 +64,14 @@ INLINE void store_places(uint8_t *index, v8i place) {
 
 enum { MOST_PLACES = 256 }; /* that an index can distinguish */
 
+/* Whether the most frequent shapes have loops of their own, unrolled. Those of the baseline copy
+ * take long to compile, and few processors run them. */
+#ifdef __AVX2__
+enum { UNROLL = 1 };
+#else
+enum { UNROLL = 0 };
+#endif
+
 /* ---- maximum: the first of the largest, or a NaN ----
  *
  * The largest of each row of a window first, then the largest of these: windows that overlap share
@@ -244,7 +252,7 @@ INLINE void max_plane(const kolo_simd_pool_job *job, max_job m, int part, int64_
             max_row(job, m, found, kernel_w, (row_max){best + to, place + to});
         }
         for (int64_t k = top; k < bottom; k++) at[k - top] = k % kernel_h * n;
-        if (bottom - top == kernel_h) { /* compile-time constant: unrolled */
+        if (UNROLL && bottom - top == kernel_h) { /* compile-time constant */
             max_down(m, best, place, at, kernel_h, 0, kernel_w, n, oh * n);
         } else {
             max_down(m, best, place, at, bottom - top, top - h, kernel_w, n, oh * n);
@@ -271,15 +279,15 @@ INLINE void max_planes(const kolo_simd_pool_job *job, int part, int64_t begin, i
             .relu = job->relu,
             .bf16 = bf16,
         };
-        if (job->tiles && m.inner == 8) { /* compile-time constants: unrolled */
+        if (UNROLL && job->tiles && m.inner == 8) { /* compile-time constants */
             max_plane_2x2(job, m, 8);
-        } else if (job->tiles && m.inner == 16) {
+        } else if (UNROLL && job->tiles && m.inner == 16) {
             max_plane_2x2(job, m, 16);
-        } else if (job->tiles && m.inner == 1) {
+        } else if (UNROLL && job->tiles && m.inner == 1) {
             max_plane_2x2(job, m, 1);
         } else if (job->tiles) {
             max_plane_2x2(job, m, m.inner);
-        } else if (job->kernel_h == 3 && job->kernel_w == 3 && m.inner == 8) {
+        } else if (UNROLL && job->kernel_h == 3 && job->kernel_w == 3 && m.inner == 8) {
             m.inner = 8;
             max_plane(job, m, part, 3, 3);
         } else {
@@ -451,7 +459,9 @@ INLINE void max_bwd_plane(const kolo_simd_pool_job *job, windows ws, int64_t i, 
                     givers[n++].place = (int32_t)(place + back * stride);
                 }
             }
-            if (n == 1) { /* compile-time constants: unrolled */
+            if (!UNROLL) {
+                gather_phase(job, ws, givers, n, phase, to, inner, bf16);
+            } else if (n == 1) { /* compile-time constants */
                 gather_phase(job, ws, givers, 1, phase, to, inner, bf16);
             } else if (n == 2) {
                 gather_phase(job, ws, givers, 2, phase, to, inner, bf16);
@@ -471,15 +481,15 @@ INLINE void max_bwd_planes(const kolo_simd_pool_job *job, int part, int64_t begi
     windows ws = {0};
     if (!job->tiles) ws = windows_of(job, part);
     for (int64_t i = begin; i < end; i++) {
-        if (!job->tiles && job->big.inner == 8) { /* compile-time constants: unrolled */
+        if (UNROLL && !job->tiles && job->big.inner == 8) { /* compile-time constants */
             max_bwd_plane(job, ws, i, 8, bf16);
         } else if (!job->tiles) {
             max_bwd_plane(job, ws, i, job->big.inner, bf16);
-        } else if (job->big.inner == 8) {
+        } else if (UNROLL && job->big.inner == 8) {
             max_bwd_2x2(job, i, 8, bf16);
-        } else if (job->big.inner == 16) {
+        } else if (UNROLL && job->big.inner == 16) {
             max_bwd_2x2(job, i, 16, bf16);
-        } else if (job->big.inner == 1) {
+        } else if (UNROLL && job->big.inner == 1) {
             max_bwd_2x2(job, i, 1, bf16);
         } else {
             max_bwd_2x2(job, i, job->big.inner, bf16);
