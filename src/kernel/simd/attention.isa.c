@@ -99,9 +99,63 @@ static workspace workspace_of(const kolo_simd_attention_job *job, int part) {
     return w;
 }
 
+/* The rows of the block of queries from i on: blocks have nearly equal size. */
+static int64_t block_rows(const head *a, int64_t i) {
+    int64_t blocks = (a->length - i + QUERIES - 1) / QUERIES;
+    return (a->length - i + blocks - 1) / blocks;
+}
+
 /* The number of keys visible to a block of queries [i, i + rows). */
 static int64_t seen_by(const head *a, int64_t i, int64_t rows) {
     return a->causal ? kolo_min_i64(a->length, i + rows) : a->length;
+}
+
+/* The part of a product with a block of scores that is not masked by position: score (r, c) is used
+ * for c <= r + diagonal. Without a mask `diagonal` is at least the number of columns. */
+static int64_t diagonal_of(const head *a, int64_t i, int64_t j) {
+    return a->causal ? i - j : a->length;
+}
+
+enum { STRIP = 2 * TILE_ROWS }; /* rows that share what they skip */
+
+/* c [rows][KEYS] = a b, of which rows use columns up to the diagonal; `columns` in whole tiles. */
+static void multiply_to_scores(const product *p, int64_t columns, int64_t diagonal) {
+    for (int64_t r = 0; r < p->rows;) {
+        product strip = *p;
+        strip.rows = diagonal >= columns ? p->rows : kolo_min_i64(STRIP, p->rows - r);
+        strip.a += r * p->row;
+        strip.c += r * p->pitch;
+        r += strip.rows;
+        multiply(&strip, 0, panels_of(kolo_min_i64(columns, r + diagonal)));
+    }
+}
+
+/* c [rows][padded] += a b with scores a [rows][KEYS], which are zero above the diagonal. */
+static void multiply_scores(const product *p, int64_t panels, int64_t diagonal) {
+    for (int64_t r = 0; r < p->rows;) {
+        product strip = *p;
+        strip.rows = diagonal >= p->inner ? p->rows : kolo_min_i64(STRIP, p->rows - r);
+        strip.a += r * p->row;
+        strip.c += r * p->pitch;
+        r += strip.rows;
+        strip.inner = kolo_min_i64(p->inner, r + diagonal);
+        multiply(&strip, 0, panels);
+    }
+}
+
+/* As multiply_scores, with the transpose of scores: p->rows counts their columns. */
+static void multiply_transposed(const product *p, int64_t panels, int64_t diagonal) {
+    for (int64_t c = 0; c < p->rows;) {
+        product strip = *p;
+        strip.rows = diagonal >= p->rows ? p->rows : kolo_min_i64(STRIP, p->rows - c);
+        int64_t first = kolo_max_i64(0, c - diagonal); /* row that uses these columns */
+        strip.inner = p->inner - first;
+        strip.a += c * p->row + first * p->step;
+        strip.b += first * TILE;
+        strip.c += c * p->pitch;
+        c += strip.rows;
+        multiply(&strip, 0, panels);
+    }
 }
 
 /* scores [rows][KEYS] = q k^T for keys [j, j + columns), columns in whole tiles. */
@@ -118,25 +172,45 @@ static void score(const head *a, int64_t i, int64_t rows, int64_t j, int64_t col
         .c = scores,
         .pitch = KEYS,
     };
-    multiply(&p, 0, panels_of(columns));
+    multiply_to_scores(&p, columns, diagonal_of(a, i, j));
 }
 
-/* Scales the scores of query i; masked keys and columns past the end become -infinity. Returns
- * the maximum. */
-static float scale_row(const head *a, int64_t i, int64_t j, int64_t columns, float *row) {
-    int64_t whole = panels_of(columns) * TILE;
+/* Masked scores of query i become -infinity. Returns the number of columns to compute, in whole
+ * tiles; the product with the scores takes those behind them as zeros. */
+static int64_t mask_row(const head *a, int64_t i, int64_t j, int64_t columns, float *row) {
     int64_t seen = a->causal ? kolo_min_i64(columns, i - j + 1) : columns;
+    int64_t whole = panels_of(kolo_max_i64(seen, 0)) * TILE;
     for (int64_t c = kolo_max_i64(seen, 0); c < whole; c++) row[c] = -INFINITY;
     for (int64_t c = 0; a->mask && c < seen; c++) {
         if (a->mask[j + c] == 0) row[c] = -INFINITY;
     }
-    vf largest = splat(-INFINITY), scale = splat(a->scale);
-    for (int64_t c = 0; c < whole; c += VL) {
-        vf s = load(row + c) * scale;
-        store(row + c, s);
-        largest = larger(s, largest);
+    return whole;
+}
+
+static void clear_row(float *row, int64_t from, int64_t columns) {
+    for (int64_t c = from; c < panels_of(columns) * TILE; c += VL) store(row + c, splat(0));
+}
+
+static float largest_score(const float *row, int64_t count) {
+    vf most[2] = {splat(-INFINITY), splat(-INFINITY)};
+    for (int64_t c = 0; c < count; c += TILE) {
+        most[0] = larger(load(row + c), most[0]);
+        most[1] = larger(load(row + c + VL), most[1]);
     }
-    return largest_lane(largest);
+    return largest_lane(larger(most[0], most[1]));
+}
+
+/* row = exp(row scale - by); returns the sum. */
+static float exponentials_of(float *row, float scale, float by, int64_t count) {
+    vf sum[2] = {splat(0), splat(0)};
+    for (int64_t c = 0; c < count; c += TILE) {
+        for (int k = 0; k < 2; k++) {
+            vf e = exponential(mul_add(load(row + c + k * VL), splat(scale), splat(-by)));
+            store(row + c + k * VL, e);
+            sum[k] += e;
+        }
+    }
+    return sum_lanes(sum[0] + sum[1]);
 }
 
 static void multiply_row(float *row, int64_t count, float by) {
@@ -158,17 +232,19 @@ static void attend(const head *a, int64_t i, int64_t rows, const workspace *w, f
         score(a, i, rows, j, columns, w, w->scores);
         for (int64_t r = 0; r < rows; r++) {
             float *row = w->scores + r * KEYS, *out = w->out + r * a->padded;
-            float here = scale_row(a, i + r, j, columns, row);
+            int64_t count = mask_row(a, i + r, j, columns, row);
+            float here = a->scale * largest_score(row, count);
             float most = here > largest[r] ? here : largest[r];
             float base = most == -INFINITY ? 0 : most; /* no key visible yet: every exponential
                                                         * is zero */
             float old = largest[r] == -INFINITY ? 0 : expf(largest[r] - base);
             if (old != 1 && j > 0) multiply_row(out, a->padded, old);
-            sum[r] = sum[r] * old + exponentials(row, base, panels_of(columns) * TILE, row);
+            sum[r] = sum[r] * old + exponentials_of(row, a->scale, base, count);
+            clear_row(row, count, columns);
             largest[r] = most;
             if (a->job->limit > 0) {
                 draw_row(a, i + r, j, factors);
-                multiply_rows(row, factors, panels_of(columns) * TILE);
+                multiply_rows(row, factors, count);
             }
         }
         const product p = {
@@ -183,7 +259,7 @@ static void attend(const head *a, int64_t i, int64_t rows, const workspace *w, f
             .pitch = a->padded,
             .add = true,
         };
-        multiply(&p, 0, a->padded / TILE);
+        multiply_scores(&p, a->padded / TILE, diagonal_of(a, i, j));
     }
     for (int64_t r = 0; r < rows; r++) {
         float by = sum[r] > 0 || isnan(sum[r]) ? 1 / sum[r] : 0;
@@ -202,9 +278,10 @@ static void forward(const void *arg, int part, int64_t begin, int64_t end) {
         pack_transposed(a.k, a.width, a.length, a.stride, w.keys, a.width * TILE);
         pack(a.v, a.length, a.width, a.stride, w.values, a.length * TILE);
         float *o = job->out + n * a.length * job->channels + h * a.width;
-        for (int64_t i = 0; i < a.length; i += QUERIES) {
-            attend(&a, i, kolo_min_i64(QUERIES, a.length - i), &w, o + i * job->channels,
-                   job->channels, job->lse_out + item * a.length + i);
+        for (int64_t i = 0, rows; i < a.length; i += rows) {
+            rows = block_rows(&a, i);
+            attend(&a, i, rows, &w, o + i * job->channels, job->channels,
+                   job->lse_out + item * a.length + i);
         }
     }
 }
@@ -220,23 +297,24 @@ typedef struct block {
     float inner[QUERIES]; /* <do, o> */
 } block;
 
-/* Replaces scores by the probabilities as used in the product, and slopes (dP) by dS. */
+/* Replaces scores by the probabilities as used in the product, and slopes (dP) by dS / s. */
 static void slope(const head *a, const block *b, int64_t j, int64_t columns, const workspace *w) {
     bool drops = a->job->limit > 0;
     float factors[KEYS];
     for (int64_t r = 0; r < b->rows; r++) {
         float *p = w->scores + r * KEYS, *s = w->slopes + r * KEYS;
-        (void)scale_row(a, b->i + r, j, columns, p);
+        int64_t whole = mask_row(a, b->i + r, j, columns, p);
         vf lse = splat(b->lse[r]), inner = splat(b->inner[r]), scale = splat(a->scale);
-        int64_t whole = panels_of(columns) * TILE;
+        clear_row(p, whole, columns);
+        clear_row(s, whole, columns);
         if (drops) {
             draw_row(a, b->i + r, j, factors);
             multiply_rows(s, factors, whole);
         }
         for (int64_t c = 0; c < whole; c += VL) {
-            vf e = exponential(load(p + c) - lse);
+            vf e = exponential(mul_add(load(p + c), scale, -lse));
             store(p + c, e);
-            store(s + c, e * (load(s + c) - inner) * scale);
+            store(s + c, e * (load(s + c) - inner));
         }
         if (drops) multiply_rows(p, factors, whole);
     }
@@ -244,8 +322,8 @@ static void slope(const head *a, const block *b, int64_t j, int64_t columns, con
 
 /* Accumulates over the block's queries for each of its keys: out [columns][padded] += m^T b,
  * with m [rows][KEYS] and b packed. */
-static void add_transposed(const head *a, const block *b, int64_t columns, const float *m,
-                           const float *packed, float *out) {
+static void add_transposed(const head *a, const block *b, int64_t j, int64_t columns,
+                           const float *m, const float *packed, float *out) {
     const product p = {
         .rows = columns,
         .inner = b->rows,
@@ -258,7 +336,11 @@ static void add_transposed(const head *a, const block *b, int64_t columns, const
         .pitch = a->padded,
         .add = true,
     };
-    multiply(&p, 0, a->padded / TILE);
+    multiply_transposed(&p, a->padded / TILE, diagonal_of(a, b->i, j));
+}
+
+static void copy_scaled(const float *from, float scale, int64_t count, float *to) {
+    for (int64_t c = 0; c < count; c++) to[c] = from[c] * scale;
 }
 
 static void attend_bwd(const head *a, const block *b, const workspace *w, float *dq) {
@@ -280,10 +362,10 @@ static void attend_bwd(const head *a, const block *b, const workspace *w, float 
             .c = w->slopes,
             .pitch = KEYS,
         };
-        multiply(&dp, 0, panels_of(columns));
+        multiply_to_scores(&dp, columns, diagonal_of(a, b->i, j));
         slope(a, b, j, columns, w);
-        add_transposed(a, b, columns, w->scores, w->d_out, w->dv + j * a->padded);
-        add_transposed(a, b, columns, w->slopes, w->queries, w->dk + j * a->padded);
+        add_transposed(a, b, j, columns, w->scores, w->d_out, w->dv + j * a->padded);
+        add_transposed(a, b, j, columns, w->slopes, w->queries, w->dk + j * a->padded);
         const product to_q = {
             .rows = b->rows,
             .inner = columns,
@@ -296,10 +378,10 @@ static void attend_bwd(const head *a, const block *b, const workspace *w, float 
             .pitch = a->padded,
             .add = true,
         };
-        multiply(&to_q, 0, a->padded / TILE);
+        multiply_scores(&to_q, a->padded / TILE, diagonal_of(a, b->i, j));
     }
     for (int64_t r = 0; r < b->rows; r++) {
-        memcpy(dq + r * a->stride, w->out + r * a->padded, sizeof(float) * (size_t)a->width);
+        copy_scaled(w->out + r * a->padded, a->scale, a->width, dq + r * a->stride);
     }
 }
 
@@ -324,10 +406,11 @@ static void backward(const void *arg, int part, int64_t begin, int64_t end) {
         pack(a.k, a.length, a.width, a.stride, w.plain_keys, a.length * TILE);
         memset(w.dk, 0, sums);
         memset(w.dv, 0, sums);
-        for (int64_t i = 0; i < a.length; i += QUERIES) {
+        for (int64_t i = 0, rows; i < a.length; i += rows) {
+            rows = block_rows(&a, i);
             block b = {
                 .i = i,
-                .rows = kolo_min_i64(QUERIES, a.length - i),
+                .rows = rows,
                 .d_o = job->d_o + at + i * job->channels,
                 .channels = job->channels,
                 .lse = job->lse + item * a.length + i,
@@ -340,7 +423,7 @@ static void backward(const void *arg, int part, int64_t begin, int64_t end) {
         }
         for (int64_t j = 0; j < a.length; j++) {
             size_t bytes = sizeof(float) * (size_t)a.width;
-            memcpy(dq + job->channels + j * a.stride, w.dk + j * a.padded, bytes);
+            copy_scaled(w.dk + j * a.padded, a.scale, a.width, dq + job->channels + j * a.stride);
             memcpy(dq + 2 * job->channels + j * a.stride, w.dv + j * a.padded, bytes);
         }
     }
