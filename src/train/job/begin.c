@@ -314,8 +314,7 @@ kolo_status kolo_job_create_session(kolo_job *j) {
     if (j->files) recorded = kolo_tuning_record(&j->setup, j->setup.opts.out_dir);
     KOLO_TRY(kolo_agree(j->comm, recorded));
     KOLO_TRY(kolo_session_init(j->session, j->setup.opts.seed));
-    kolo_session_set_schedule(j->session, kolo_lr_make(&j->setup.opts, j->setup.global_batch,
-                                                       j->setup.epoch_steps, j->setup.total_steps));
+    kolo_session_set_schedule(j->session, kolo_setup_learning_rate(&j->setup));
     return kolo_job_load_weights(j);
 }
 

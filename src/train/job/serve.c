@@ -26,7 +26,7 @@ kolo_status kolo_job_serve(kolo_job *j, kolo_train_result *result) {
     const kolo_served_opts opts = {
         .world = j->world,
         .servers = s->opts.servers,
-        .schedule = kolo_lr_make(&s->opts, s->global_batch, s->epoch_steps, s->total_steps),
+        .schedule = kolo_setup_learning_rate(s),
         .record = s->opts.record,
         .replay = s->opts.replay,
     };

@@ -224,6 +224,11 @@ static kolo_status check_metric(const kolo_setup *s, const kolo_graph *graph) {
                      m->name, m->name);
 }
 
+kolo_lr kolo_setup_learning_rate(const kolo_setup *s) {
+    const int64_t samples = kolo_min_i64(s->global_batch, kolo_dataset_describe(s->train)->count);
+    return kolo_lr_make(&s->opts, samples, s->epoch_steps, s->total_steps);
+}
+
 /* Detects samples that the model does not accept, on all ranks alike, before any collective. */
 static kolo_status try_model(kolo_setup *s) {
     kolo_graph *graph;

@@ -32,6 +32,9 @@ typedef struct kolo_setup {
 kolo_status kolo_setup_open(const kolo_train_opts *opts, int workers, kolo_setup *setup);
 /* The part of it that needs neither a model nor data: options, sizes, mesh, shards, plans. */
 kolo_status kolo_setup_open_steps(const kolo_train_opts *opts, int workers, kolo_setup *setup);
+/* The schedule of a run. A step has no more samples than the training data, which scale_lr counts.
+ */
+kolo_lr kolo_setup_learning_rate(const kolo_setup *setup);
 /* That of a run on a program's session and data sets, which are borrowed. */
 kolo_status kolo_setup_open_fit(const kolo_train_opts *opts, const kolo_session *session,
                                 const kolo_dataset *train, const kolo_dataset *test, int workers,

@@ -589,10 +589,13 @@ static void servers_refuse_what_they_ignore(void **state) {
 }
 
 static void results_show_what_ran(void **state) {
-    assert_int_equal(test_run("train --model mlp:hidden=4 --data synthetic:N=640,test=8 --batch "
-                              "100000 --epochs 2 --eval-every-steps 1 --log-every 2 --out huge"),
-                     0);
+    assert_int_equal(
+        test_run("train --model mlp:hidden=4 --data synthetic:N=640,test=8 --batch "
+                 "100000 --epochs 2 --eval-every-steps 1 --log-every 2 --out huge --lr 0.125 "
+                 "--scale-lr 320 --warmup-epochs 0 --schedule constant"),
+        0);
     assert_true(test_contains("out", ", batch 640 each\n"));
+    assert_true(test_contains("huge/metrics.jsonl", "\"lr\": 0.25,")); /* of 640 samples */
     assert_true(test_contains("err", "a step of 100000 samples exceeds the 640 of the training "
                                      "data: each step uses all of them\n"));
     assert_true(test_contains("err", "  epoch loss "));
