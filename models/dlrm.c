@@ -129,6 +129,7 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
     logits = kolo_reshape(g, logits, kolo_shape_1(n));
     kolo_output(g, "loss", kolo_bce_with_logits(g, logits, y));
     kolo_output(g, "correct", count_correct(g, logits, y));
+    kolo_output(g, "score_counts", kolo_score_counts(g, logits, y));
     return kolo_graph_check(g);
 }
 

@@ -459,6 +459,11 @@ KOLO_API kolo_value kolo_accuracy_opts(kolo_graph *g, kolo_value logits, kolo_va
  * [i,j]. Matrices of parts of a batch can be added; the intersection over union of each class
  * follows from them. */
 KOLO_API kolo_value kolo_confusion(kolo_graph *g, kolo_value logits, kolo_value labels);
+/* Counts [2,65536] of scores, such as logits, by their values in bf16 (cut off, in ascending
+ * order): those of labels 0 and of labels 1, above 1/2. Labels are i32 or numbers, of the shape of
+ * the scores; those below 0 are not counted. Counts of parts of a batch can be added; the area
+ * under the ROC curve follows from them. */
+KOLO_API kolo_value kolo_score_counts(kolo_graph *g, kolo_value scores, kolo_value labels);
 
 #ifdef __cplusplus
 }

@@ -41,8 +41,10 @@ typedef struct kolo_metric {
      * tensor, in evaluation alone. NULL: see `derive`. */
     const char *output;
     kolo_metric_denominator per;
-    /* The value from the tensor summed over the data set. */
+    /* The value from the tensor summed over the data set, a matrix of `rows` rows; 0: it is square.
+     */
     double (*reduce)(const double *sum, const kolo_shape *shape);
+    int64_t rows;
     /* The value from those of other rows. */
     double (*derive)(const kolo_metrics *metrics);
     kolo_metric_better better; /* for --keep-best and --patience */

@@ -11,8 +11,8 @@
  *                       over all tokens
  *     next sentence     "next_loss", which "loss" includes, and "next_correct"; each window
  *                       counts once per token
- *     click logs        "y" f32 [batch], "logits" [batch,1], and the input "ids" i32
- *                       [batch,categories]
+ *     click logs        "y" f32 [batch], "logits" [batch,1], the input "ids" i32
+ *                       [batch,categories], and "score_counts", from which the AUC follows
  */
 
 #include "kolo/data.h"

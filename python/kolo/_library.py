@@ -142,7 +142,7 @@ struct kolo_source {
 
 struct kolo_metrics { double value[16]; };
 struct kolo_metric {
-    const char *name, *output; kolo_metric_denominator per; void *reduce, *derive;
+    const char *name, *output; kolo_metric_denominator per; void *reduce; int64_t rows; void *derive;
     kolo_metric_better better;
     bool tokens_only, every_model, final, part_of_loss; const char *group, *label, *bar;
     kolo_metric_format format;
@@ -385,6 +385,7 @@ kolo_value kolo_kl_div(kolo_graph *g, kolo_value log_q, kolo_value p);
 kolo_value kolo_accuracy_opts(kolo_graph *g, kolo_value logits, kolo_value labels,
                               const kolo_loss_opts *opts);
 kolo_value kolo_confusion(kolo_graph *g, kolo_value logits, kolo_value labels);
+kolo_value kolo_score_counts(kolo_graph *g, kolo_value scores, kolo_value labels);
 kolo_status kolo_custom_op_register(const kolo_custom_op *op);
 void kolo_custom(kolo_graph *g, const char *name, const kolo_value *in, int n_in,
                  const double *attr, kolo_value *out);

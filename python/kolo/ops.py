@@ -587,3 +587,9 @@ def accuracy(logits: Value, labels: Value, ignore_index: Optional[int] = None) -
 def confusion(logits: Value, labels: Value) -> Value:
     """Counts [C,C] of labels i whose largest logit is j."""
     return call("confusion", logits, labels)
+
+
+def score_counts(scores: Value, labels: Value) -> Value:
+    """Counts [2,65536] of scores, such as logits, by label 0 or 1 and by value in bf16; as the output
+    "score_counts" it adds the metric "auc" to evaluations."""
+    return call("score_counts", scores, labels)

@@ -33,7 +33,8 @@ static void set_layout(kolo_tensor *t, const char *text) {
  * f32. */
 static kolo_dtype dtype_of(const kolo_op *op, const kolo_attr *attr, int input) {
     bool labels = op == &kolo_op_softmax_xent || op == &kolo_op_softmax_xent_bwd ||
-                  op == &kolo_op_accuracy || op == &kolo_op_confusion;
+                  op == &kolo_op_accuracy || op == &kolo_op_confusion ||
+                  op == &kolo_op_score_counts;
     bool ids = op == &kolo_op_embedding || op == &kolo_op_embedding_bwd ||
                op == &kolo_op_embedding_bwd_rows || op == &kolo_op_merge_rows;
     if (input == 2 && (op->in_place || op == &kolo_op_class_sums)) return KOLO_DTYPE_I32;

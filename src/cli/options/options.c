@@ -532,7 +532,7 @@ const kolo_option cli_options[] = {
     {.name = "keep-best", .type = KOLO_OPTION_TEXT, .metavar = "METRIC", .commands = CMD_TRAIN,
      .unset = "not kept",
      .help = "keep the weights of the best evaluation as checkpoint-best.safetensors: loss, accuracy, "
-             "perplexity, mean_iou, ... as in metrics.jsonl without \"test_\""},
+             "perplexity, mean_iou, auc, ... as in metrics.jsonl without \"test_\""},
     {.name = "patience", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MANY,
      .commands = CMD_TRAIN, .unset = "to the last step",
      .help = "end the run after N evaluations without a better metric of --keep-best, or else loss"},

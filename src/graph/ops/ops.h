@@ -271,6 +271,21 @@ enum {
     KOLO_LOSS_CLASSES /* sums_xent */
 };
 
+/* score_counts: scores [...], labels, i32 or numbers, of that shape -> counts [2,2^bits] (of the
+ * graph's dtype): of labels up to 1/2 in row 0, of others in row 1, by the bin of the score. A
+ * label below 0 is not counted. */
+enum { KOLO_SCORE_BITS };
+
+/* The bin of a score, a truncation to its first `bits` bits: bins have the order of the scores. */
+static inline int64_t kolo_score_bin(float score, int64_t bits) {
+    const union {
+        float number;
+        uint32_t bits;
+    } as = {.number = score + 0.0F}; /* no -0 */
+    const uint32_t ordered = as.bits >> 31 ? ~as.bits : as.bits | 1U << 31;
+    return ordered >> (32 - bits);
+}
+
 /* Softmax cross-entropy of logits that are sharded along the classes, of which a rank has those
  * from `first` on. class_max: logits [N,C,...] -> m [N,...], the largest. class_sums: logits, m,
  * labels -> sums [4,N,...]: of e^(logit - m); the logit of the label, less m; of logit - m; and how
@@ -491,6 +506,7 @@ enum {
     X(elementwise_loss_bwd)             \
     X(accuracy)                         \
     X(confusion)                        \
+    X(score_counts)                     \
     X(sgd)                              \
     X(adam)                             \
     X(lars)                             \

@@ -41,6 +41,7 @@
     X(elementwise_loss_bwd)             \
     X(accuracy)                         \
     X(confusion)                        \
+    X(score_counts)                     \
     X(max_pool2d)                       \
     X(max_pool2d_bwd)                   \
     X(avg_pool2d)                       \

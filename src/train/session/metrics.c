@@ -35,6 +35,22 @@ static double mean_iou(const double *confusion, const kolo_shape *shape) {
     return n > 0 ? sum / (double)n : 0;
 }
 
+/* The area under the ROC curve from counts [2,bins] of negative and positive samples in the order
+ * of their scores: the share of the pairs of a positive and a negative sample in which the positive
+ * one has the higher score, where pairs in one bin count one half (Mann, Whitney, 1947). NaN
+ * without samples of both kinds. */
+static double auc(const double *counts, const kolo_shape *shape) {
+    const int64_t bins = shape->dim[1];
+    double below = 0, positives = 0, pairs = 0;
+    for (int64_t b = 0; b < bins; b++) {
+        const double negative = counts[b], positive = counts[bins + b];
+        pairs += positive * (below + negative / 2);
+        below += negative;
+        positives += positive;
+    }
+    return below > 0 && positives > 0 ? pairs / (below * positives) : NAN;
+}
+
 /* ---- the table ---- */
 
 static const kolo_metric table[] = {
@@ -63,6 +79,12 @@ static const kolo_metric table[] = {
      .output = "confusion",
      .reduce = mean_iou,
      .label = "mean IoU"},
+    {.name = "auc",
+     .better = KOLO_BETTER_MORE,
+     .output = "score_counts",
+     .reduce = auc,
+     .rows = 2,
+     .label = "AUC"},
     {.name = "masked_loss",
      .better = KOLO_BETTER_LESS,
      .derive = masked_loss,

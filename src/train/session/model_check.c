@@ -128,13 +128,18 @@ static kolo_status check_output(const kolo_session_config *opts, const kolo_grap
                          "the samples",
                          name_of(opts), metric->output, info->name);
     }
-    bool fits =
-        metric->reduce ? shape->rank == 2 && shape->dim[0] == shape->dim[1] : shape->rank == 0;
+    bool fits = shape->rank == 0;
+    if (metric->reduce) {
+        fits =
+            shape->rank == 2 && shape->dim[0] == (metric->rows > 0 ? metric->rows : shape->dim[1]);
+    }
     if (fits) return KOLO_OK;
     char text[KOLO_SHAPE_TEXT];
     return KOLO_FAIL(KOLO_ERR_ARG, "model %s: the output \"%s\" is %s; it must be %s",
                      name_of(opts), metric->output, kolo_shape_text(shape, text),
-                     metric->reduce ? "a square matrix" : "a scalar, a sum over the batch");
+                     !metric->reduce    ? "a scalar, a sum over the batch"
+                     : metric->rows > 0 ? "a matrix of two rows"
+                                        : "a square matrix");
 }
 
 kolo_status kolo_model_check(const kolo_session_config *opts, int64_t batch, const kolo_graph *g) {

@@ -275,6 +275,26 @@ static kolo_status check_whole(const kolo_session *s) {
                      "kolo_session_evaluate_dataset, or zero 2");
 }
 
+/* The metrics of tensors, from those that the batch has left. */
+static kolo_status reduce_tensors(const kolo_session *s, kolo_metrics *metrics) {
+    const kolo_metric *m = kolo_metric_table();
+    for (int i = 0; m[i].name; i++) {
+        kolo_tensor tensor;
+        const void *output = m[i].reduce ? kolo_session_output(s, m[i].output, &tensor) : NULL;
+        if (!output) continue;
+        const int64_t n = kolo_shape_count(&tensor.shape);
+        double *sum = kolo_alloc((size_t)n * sizeof *sum);
+        if (!sum) return KOLO_NOMEM((size_t)n * sizeof *sum);
+        for (int64_t k = 0; k < n; k++) {
+            sum[k] = tensor.dtype == KOLO_DTYPE_F64 ? ((const double *)output)[k]
+                                                    : (double)((const float *)output)[k];
+        }
+        metrics->value[i] = m[i].reduce(sum, &tensor.shape);
+        kolo_free(sum);
+    }
+    return KOLO_OK;
+}
+
 kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo_metrics *metrics) {
     kolo_sums sums;
     KOLO_TRY(check_session(s));
@@ -284,7 +304,7 @@ kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo
     KOLO_TRY(kolo_own_batch_check_any(batch));
     KOLO_TRY(kolo_session_evaluate_batch(s, batch, &sums));
     *metrics = kolo_sums_metrics(&sums, kolo_session_has_tokens(s));
-    return KOLO_OK;
+    return reduce_tensors(s, metrics);
 }
 
 static kolo_status fail_output(const kolo_session *s, const char *output) {

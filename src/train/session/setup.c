@@ -229,6 +229,19 @@ kolo_lr kolo_setup_learning_rate(const kolo_setup *s) {
     return kolo_lr_make(&s->opts, samples, s->epoch_steps, s->total_steps);
 }
 
+/* Metrics of tensors are those of a whole model. */
+static kolo_status check_tensors(const kolo_setup *s, const kolo_graph *graph) {
+    const kolo_metric *m = kolo_metric_table();
+    for (int i = 0; m[i].name; i++) {
+        if (!m[i].reduce || !kolo_value_ok(kolo_graph_output(graph, m[i].output))) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "model %s has the metric %s, which stages of a pipeline do not compute: "
+                         "give dp=%d",
+                         s->session.model, m[i].name, kolo_mesh_size(&s->mesh));
+    }
+    return KOLO_OK;
+}
+
 /* Detects samples that the model does not accept, on all ranks alike, before any collective. */
 static kolo_status try_model(kolo_setup *s) {
     kolo_graph *graph;
@@ -240,13 +253,7 @@ static kolo_status try_model(kolo_setup *s) {
     kolo_status status =
         kolo_model_check_fields(&s->session, graph, kolo_dataset_describe(s->train));
     if (status == KOLO_OK) status = check_metric(s, graph);
-    if (status == KOLO_OK && kolo_mesh_stages(&s->mesh) > 1 &&
-        kolo_value_ok(kolo_graph_output(graph, "confusion"))) {
-        status = KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                           "model %s counts confusions, which stages of a pipeline do not: give "
-                           "dp=%d",
-                           s->session.model, kolo_mesh_size(&s->mesh));
-    }
+    if (status == KOLO_OK && kolo_mesh_stages(&s->mesh) > 1) status = check_tensors(s, graph);
     kolo_graph_destroy(graph);
     return status;
 }

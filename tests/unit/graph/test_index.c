@@ -101,6 +101,7 @@ static const index_case cases[] = {
      .attr = {{0}}},
     {&kolo_op_accuracy, 2, {S2(5, 3), S1(5)}, .labels = 2, .attr = {{0}}},
     {&kolo_op_confusion, 2, {S3(2, 3, 4), S2(2, 4)}, .labels = 2, .attr = {{0}}},
+    {&kolo_op_score_counts, 2, {S2(5, 3), S2(5, 3)}, .labels = 2, .attr = {{2}}},
     {&kolo_op_batch_norm_update, 4, {S1(5), S1(5), S1(5), S1(5)}, .attr = {{.f = 0.9}, {.f = 0.1}}},
     {&kolo_op_sync_norm_sums, 3, {S4(4, 3, 2, 2), S1(3), {0, {0}}}, .attr = {{0}}},
     {&kolo_op_sync_norm_statistics, 4, {S1(6), S1(3), S1(3), {0, {0}}}, .attr = {{.f = 0.1}, {4}}},

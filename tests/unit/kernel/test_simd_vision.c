@@ -153,6 +153,8 @@ static void losses_of_maps_are_the_reference(void **state) {
         check(&kolo_simd_softmax_xent_bwd, attrs[i], 3, in, inputs, 1, 1e-6);
         check(&kolo_simd_accuracy, attrs[i], 2, in, inputs, 1, 0);
         check(&kolo_simd_confusion, attrs[i], 2, in, inputs, 1, 0);
+        const kolo_attr bits[KOLO_MAX_ATTRS] = {{9}};
+        check(&kolo_simd_score_counts, bits, 2, (kolo_shape[]){in[1], in[1]}, inputs, 1, 0);
     }
 }
 

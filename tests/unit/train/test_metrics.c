@@ -1,5 +1,6 @@
 /* The table of metrics, and values from sums. */
 #include "base/compiler.h"
+#include "graph/ops/ops.h"
 #include "support/support.h"
 #include "train/session/metrics.h"
 
@@ -101,6 +102,60 @@ static void iou_is_the_mean_over_classes(void **state) {
     assert_true(fabs(mean - (2.0 / 4 + 4.0 / 6) / 2) < 1e-12);
 }
 
+enum { SCORES = 400, BITS = 16, BINS = 1 << BITS };
+
+/* The share of pairs in which the positive sample is ahead, by comparing all of them. */
+static double auc_of_pairs(const float *score, const bool *positive, bool by_bin) {
+    double ahead = 0, pairs = 0;
+    for (int i = 0; i < SCORES; i++) {
+        for (int k = 0; k < SCORES; k++) {
+            if (!positive[i] || positive[k]) continue;
+            const int64_t a = kolo_score_bin(score[i], BITS), b = kolo_score_bin(score[k], BITS);
+            const bool more = by_bin ? a > b : score[i] > score[k];
+            const bool same = by_bin ? a == b : score[i] == score[k];
+            ahead += more ? 1 : same ? 0.5 : 0;
+            pairs++;
+        }
+    }
+    return ahead / pairs;
+}
+
+static void auc_is_that_of_all_pairs(void **state) {
+    static double counts[2 * BINS];
+    const kolo_shape shape = kolo_shape_2(2, BINS);
+    const int auc = row("auc");
+    float score[SCORES];
+    bool positive[SCORES];
+    for (int set = 0; set < 4;
+         set++) { /* of logits: close, usual, far from 0, many of them equal */
+        const double scale[] = {1e-4, 2, 3, 8}, offset[] = {0, -1, -40, 0};
+        memset(counts, 0, sizeof counts);
+        for (int i = 0; i < SCORES; i++) {
+            positive[i] = i % 3 == 0;
+            double x = sin(1.7 * i) + sin(0.31 * i * i) + (positive[i] ? 0.8 : 0);
+            x = scale[set] * x + offset[set];
+            score[i] = (float)(set == 3 ? round(x) : x);
+            counts[positive[i] * BINS + kolo_score_bin(score[i], BITS)]++;
+        }
+        const double value = kolo_metric_table()[auc].reduce(counts, &shape);
+        assert_true(fabs(value - auc_of_pairs(score, positive, true)) < 1e-14);
+        assert_true(fabs(value - auc_of_pairs(score, positive, false)) < (set == 3 ? 1e-14 : 2e-3));
+        assert_true(value > 0.6 && value < 0.95);
+    }
+    memset(counts, 0, sizeof counts);
+    counts[5] = 3; /* no positive sample */
+    assert_true(isnan(kolo_metric_table()[auc].reduce(counts, &shape)));
+}
+
+static void bins_have_the_order_of_scores(void **state) {
+    const float scores[] = {-INFINITY, -3e38F, -2, -1.99F, -1e-30F, 0, 1e-30F, 0.5F, 3, INFINITY};
+    for (size_t i = 1; i < KOLO_COUNT(scores); i++) {
+        assert_true(kolo_score_bin(scores[i], BITS) > kolo_score_bin(scores[i - 1], BITS));
+    }
+    assert_int_equal(kolo_score_bin(-0.0F, BITS), kolo_score_bin(0, BITS));
+    assert_true(kolo_score_bin(INFINITY, BITS) < BINS && kolo_score_bin(-INFINITY, BITS) >= 0);
+}
+
 TEST_MAIN(test_metrics) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_whole),
@@ -108,6 +163,8 @@ TEST_MAIN(test_metrics) {
         cmocka_unit_test(derived_values_follow_others),
         cmocka_unit_test(absent_values_stay_absent),
         cmocka_unit_test(iou_is_the_mean_over_classes),
+        cmocka_unit_test(auc_is_that_of_all_pairs),
+        cmocka_unit_test(bins_have_the_order_of_scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
