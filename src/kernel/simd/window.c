@@ -45,10 +45,16 @@ typedef struct picture {
     int64_t size;
 } picture;
 
-static picture picture_of(const kolo_tensor *tensor, int64_t axis, void *bytes, int64_t n) {
-    picture p = {.size = (int64_t)kolo_dtype_bytes(tensor->dtype)};
+/* The first image. */
+static picture picture_of(const kolo_tensor *tensor, int64_t axis, void *bytes) {
+    picture p = {.bytes = bytes, .size = (int64_t)kolo_dtype_bytes(tensor->dtype)};
     KOLO_ASSERT(image_of(tensor, axis, &p.image));
-    p.bytes = (char *)bytes + n * kolo_simd_image_size(&p.image) * p.size;
+    return p;
+}
+
+static picture picture_at(const picture *first, int64_t n) {
+    picture p = *first;
+    p.bytes += n * kolo_simd_image_size(&p.image) * p.size;
     return p;
 }
 
@@ -57,6 +63,10 @@ static picture picture_of(const kolo_tensor *tensor, int64_t axis, void *bytes, 
 static void copy(picture y, int64_t to_c, const picture *x, int64_t from_c, int64_t count) {
     const kolo_simd_image *to = &y.image, *from = x ? &x->image : NULL;
     int64_t pixels = to->h * to->w;
+    if (x && pixels == 1 && to->planes == 1 && from->planes == 1) { /* adjacent on both sides */
+        memcpy(y.bytes + to_c * y.size, x->bytes + from_c * y.size, (size_t)(count * y.size));
+        return;
+    }
     while (count > 0) {
         int64_t run = kolo_min_i64(count, to->inner - to_c % to->inner);
         if (x) run = kolo_min_i64(run, from->inner - from_c % from->inner);
@@ -81,11 +91,14 @@ static void concat(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_call *call = arg;
     const kolo_kernel_spec *spec = call->spec;
     const int64_t axis = axis_of(spec);
+    const picture to = picture_of(&spec->out[0], axis, call->out[0]);
+    picture from[KOLO_MAX_IO];
+    for (int i = 0; i < spec->n_in; i++) from[i] = picture_of(&spec->in[i], axis, call->in[i]);
     for (int64_t n = begin; n < end; n++) {
-        picture y = picture_of(&spec->out[0], axis, call->out[0], n);
+        picture y = picture_at(&to, n);
         int64_t c = 0;
         for (int i = 0; i < spec->n_in; i++) {
-            picture x = picture_of(&spec->in[i], axis, call->in[i], n);
+            picture x = picture_at(&from[i], n);
             copy(y, c, &x, 0, x.image.c);
             c += x.image.c;
         }
@@ -97,11 +110,12 @@ static void window(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_call *call = arg;
     const int64_t axis = axis_of(call->spec);
     int64_t first = call->spec->attr[KOLO_WINDOW_FIRST].i, before = kolo_max_i64(-first, 0);
+    const picture y_0 = picture_of(&call->spec->out[0], axis, call->out[0]);
+    const picture x_0 = picture_of(&call->spec->in[0], axis, call->in[0]);
+    const kolo_simd_image *to = &y_0.image;
+    int64_t inside = kolo_min_i64(to->c - before, x_0.image.c - kolo_max_i64(first, 0));
     for (int64_t n = begin; n < end; n++) {
-        picture y = picture_of(&call->spec->out[0], axis, call->out[0], n);
-        picture x = picture_of(&call->spec->in[0], axis, call->in[0], n);
-        const kolo_simd_image *to = &y.image;
-        int64_t inside = kolo_min_i64(to->c - before, x.image.c - kolo_max_i64(first, 0));
+        picture y = picture_at(&y_0, n), x = picture_at(&x_0, n);
         copy(y, 0, NULL, 0, before);
         copy(y, before, &x, kolo_max_i64(first, 0), inside);
         copy(y, before + inside, NULL, 0, to->planes * to->inner - before - inside);
