@@ -70,12 +70,13 @@ INLINE void store_part_at(void *p, int64_t i, vf v, int64_t n, bool bf16) {
 }
 
 /* exp(x) = 2^n e^r with n = round(x / ln 2) and |r| <= ln 2 / 2: returns e^r. The Taylor polynomial
- * of degree six leaves out r^7 / 7!, which is below 2^-23. */
-INLINE vf exponential_parts(vf x, vi *power) {
-    const vf shift = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
+ * of degree six leaves out r^7 / 7!, which is below 2^-23. The low bits of *power are n + 127, the
+ * exponent of 2^n; of a NaN, any number. */
+INLINE vf exponential_parts(vf x, vu *power) {
+    const vf shift = splat(12583039.0f); /* 1.5 * 2^23 + 127: adding it rounds to an integer */
     vf t = mul_add(x, splat(1.44269504f), shift);
     vf n = t - shift;
-    *power = (vi)((vu)t - (vu)shift);           /* of a NaN: any number */
+    *power = (vu)t;
     vf r = mul_add(n, splat(-0.693359375f), x); /* ln 2 in two parts */
     r = mul_add(n, splat(2.12194440e-4f), r);
     vf p = splat(1.0f / 720);
@@ -88,21 +89,23 @@ INLINE vf exponential_parts(vf x, vi *power) {
     return p;
 }
 
-/* 2^n for n from -126 to 127. */
-INLINE vf power_of_2(vi n) { return (vf)(((vu)n + 127) << 23); }
+/* 2^n for n from -126 to 127, given n + 127 in the low bits. */
+INLINE vf power_of_2(vu biased) { return (vf)(biased << 23); }
 
 /* exp(x), zero below -87, near the smallest normal float; clamped above 88. */
 INLINE vf exponential(vf x) {
-    vi n, vanishes = x < splat(-87.0f);
-    vf p = exponential_parts(smaller(splat(88.0f), x), &n);
-    return select(vanishes, splat(0), p * power_of_2(n));
+    vi vanishes = x < splat(-87.0f);
+    vu power;
+    vf p = exponential_parts(smaller(splat(88.0f), x), &power);
+    return select(vanishes, splat(0), p * power_of_2(power));
 }
 
 /* exp(x) to infinity, and through the subnormal numbers to zero. */
 INLINE vf exponential_full(vf x) {
-    vi n;
-    vf p = exponential_parts(smaller(splat(89.0f), larger(splat(-104.0f), x)), &n);
-    return p * power_of_2(n >> 1) * power_of_2(n - (n >> 1));
+    vu power;
+    vf p = exponential_parts(smaller(splat(89.0f), larger(splat(-104.0f), x)), &power);
+    vi n = (vi)(power - (vu)splat(12583039.0f)), half = n >> 1;
+    return p * power_of_2((vu)half + 127) * power_of_2((vu)(n - half) + 127);
 }
 
 /* exp(x) - 1 for x below 1; near zero, where that cancels, by the Taylor series, which leaves out
@@ -170,10 +173,13 @@ INLINE float largest_in(const float *x, int64_t n) {
     float largest = x[0];
     int64_t i = 0;
     if (n >= VL) {
-        vf most = load(x);
-        for (i = VL; i + VL <= n; i += VL) most = larger(load(x + i), most);
+        vf most[4] = {load(x), load(x), load(x), load(x)};
+        for (i = VL; i + 4 * VL <= n; i += 4 * VL) {
+            for (int k = 0; k < 4; k++) most[k] = larger(load(x + i + k * VL), most[k]);
+        }
+        for (; i + VL <= n; i += VL) most[0] = larger(load(x + i), most[0]);
         float lanes[VL];
-        store(lanes, most);
+        store(lanes, larger(larger(most[1], most[0]), larger(most[3], most[2])));
         largest = lanes[0];
         for (int k = 1; k < VL; k++) largest = lanes[k] > largest ? lanes[k] : largest;
     }
@@ -181,11 +187,14 @@ INLINE float largest_in(const float *x, int64_t n) {
     return largest;
 }
 
-/* out = exp(x - by), which may alias x; returns the sum. */
-INLINE float exponentials(const float *x, float by, int64_t n, float *out) {
+/* out = exp(x - by), which may alias x; returns the sum. Prefetches as many floats at `next`,
+ * unless that is NULL. */
+INLINE float exponentials_fetching(const float *x, float by, int64_t n, float *out,
+                                   const float *next) {
     vf sum = splat(0);
     int64_t i = 0;
     for (; i + VL <= n; i += VL) {
+        if (next) __builtin_prefetch(next + i);
         vf e = exponential(load(x + i) - by);
         store(out + i, e);
         sum += e;
@@ -195,4 +204,8 @@ INLINE float exponentials(const float *x, float by, int64_t n, float *out) {
     store_part(out + i, exponential(load_part(x + i, n - i) - by), n - i);
     for (; i < n; i++) total += out[i];
     return total;
+}
+
+INLINE float exponentials(const float *x, float by, int64_t n, float *out) {
+    return exponentials_fetching(x, by, n, out, NULL);
 }
