@@ -7,14 +7,34 @@
 
 static const float root_2_pi = 0.797884561f; /* sqrt(2 / pi) */
 
-INLINE vf gelu_erf(vf x, vf unused) {
-    vf scaled = x * 0.707106781f;
-    return 0.5f * x * (1.0f + error_function(scaled, exponential(-scaled * scaled)));
+/* e^(-x^2 / 2); at least e^-87. */
+INLINE vf gaussian(vf x) {
+    vu power;
+    vf p = exponential_parts(larger(splat(-87.0f), x * x * -0.5f), &power);
+    return p * power_of_2(power);
 }
 
+INLINE vf magnitude(vf x) { return (vf)((vi)x & 0x7fffffff); }
+
+/* The probability of a normal variable above |x|, (1 - erf(|x| / sqrt(2))) / 2: the formula and
+ * coefficients of error_function, with those halved. `gauss` is gaussian(x). */
+INLINE vf tail(vf x, vf gauss) {
+    vf t = 1.0f / mul_add(magnitude(x), splat(0.3275911f * 0.707106781f), splat(1));
+    vf p = splat(0.5f * 1.061405429f);
+    p = mul_add(p, t, splat(0.5f * -1.453152027f));
+    p = mul_add(p, t, splat(0.5f * 1.421413741f));
+    p = mul_add(p, t, splat(0.5f * -0.284496736f));
+    p = mul_add(p, t, splat(0.5f * 0.254829592f));
+    return p * t * gauss;
+}
+
+/* x P(x) with P the normal distribution, which is 1 - tail above zero and tail below. */
+INLINE vf gelu_erf(vf x, vf unused) { return positive(x) - magnitude(x) * tail(x, gaussian(x)); }
+
 INLINE vf gelu_erf_bwd(vf dy, vf x) {
-    vf scaled = x * 0.707106781f, gauss = exponential(-scaled * scaled);
-    return dy * (0.5f * (1.0f + error_function(scaled, gauss)) + 0.5f * root_2_pi * x * gauss);
+    vf gauss = gaussian(x), half = 0.5f - tail(x, gauss); /* P(|x|) - 1/2 */
+    vf below = 0.5f + (vf)((vi)half ^ ((vi)x & INT32_MIN));
+    return dy * mul_add(x, 0.5f * root_2_pi * gauss, below);
 }
 
 /* (1 + tanh(u)) / 2 = sigmoid(2u) */
