@@ -139,6 +139,12 @@ static void emit_ready(scheduler *s) {
     }
 }
 
+/* Whether a bucket can be awaited: it has been posted, or can be on demand. Another one waits for
+ * nodes that lack a bucket themselves. */
+static bool may_be_awaited(const scheduler *s, int bucket) {
+    return s->state[bucket] != IDLE || s->o->buckets[bucket].on_demand || s->left[bucket] == 0;
+}
+
 /* The bucket that the forward and backward pass need first; -1: they are complete. */
 static int needed(const scheduler *s) {
     for (int32_t i = 0; i < s->g->n_nodes; i++) {
@@ -147,7 +153,7 @@ static int needed(const scheduler *s) {
         if (s->emitted[i] || s->skipped[i] || s->demand[i] >= 0) continue;
         if (kolo_node_is_update(s->g, n)) continue;
         int bucket = lacks(s, n, &ready);
-        if (bucket >= 0) return bucket;
+        if (bucket >= 0 && may_be_awaited(s, bucket)) return bucket;
     }
     return -1;
 }
