@@ -315,21 +315,27 @@ static kolo_status gather_ranges(const kolo_store *s, const kolo_store_entry *en
     return status;
 }
 
-/* Copies the elements of the slice out of the whole or, with `back`, into it; both in row-major
- * order. */
-static kolo_status copy_slice(const kolo_store_entry *entry, char *slice, char *whole, bool back) {
+/* Elements [first, end) of a whole, and [own, own_end) of a slice, in row-major order. */
+typedef struct window {
+    int64_t first, end, own, own_end;
+} window;
+
+/* Copies what the window has of the slice out of the whole or, with `back`, into it; both begin
+ * where the window does. */
+static kolo_status copy_window(const kolo_store_entry *entry, window w, char *slice, char *whole,
+                               bool back) {
     const kolo_shape *of = &entry->tensor.shape;
-    const size_t element = kolo_dtype_bytes(entry->tensor.dtype);
+    const int64_t element = (int64_t)kolo_dtype_bytes(entry->tensor.dtype);
     kolo_mesh_region r;
     kolo_arena arena = {0};
     if (of->rank == 0) {
-        memcpy(back ? whole : slice, back ? slice : whole, element);
+        if (w.end > 0 && w.own_end > 0) memcpy(back ? whole : slice, back ? slice : whole, element);
         return KOLO_OK;
     }
     kolo_status status =
         kolo_mesh_region_of(entry->mesh, entry->placements, of, entry->rank, false, &arena, &r);
     int at[KOLO_MAX_RANK] = {0}; /* the interval of each dimension but the last */
-    int64_t index[KOLO_MAX_RANK] = {0};
+    int64_t index[KOLO_MAX_RANK] = {0}, own = 0;
     const int last = of->rank - 1;
     for (int d = 0; status == KOLO_OK && d < last; d++) index[d] = r.intervals[d][0].first;
     for (bool more = status == KOLO_OK; more;) {
@@ -337,10 +343,16 @@ static kolo_status copy_slice(const kolo_store_entry *entry, char *slice, char *
         for (int d = 0; d < last; d++) row = (row + index[d]) * of->dim[d + 1];
         for (int i = 0; i < r.n[last]; i++) {
             const kolo_interval *run = &r.intervals[last][i];
-            size_t bytes = (size_t)(run->end - run->first) * element;
-            char *in_whole = whole + (size_t)(row + run->first) * element;
-            memcpy(back ? in_whole : slice, back ? slice : in_whole, bytes);
-            slice += bytes;
+            const int64_t length = run->end - run->first, from = row + run->first;
+            const int64_t first = kolo_max_i64(0, kolo_max_i64(w.first - from, w.own - own));
+            const int64_t end = kolo_min_i64(length, kolo_min_i64(w.end - from, w.own_end - own));
+            if (end > first) {
+                char *in_whole = whole + (from + first - w.first) * element;
+                char *in_slice = slice + (own + first - w.own) * element;
+                memcpy(back ? in_whole : in_slice, back ? in_slice : in_whole,
+                       (size_t)((end - first) * element));
+            }
+            own += length;
         }
         more = false;
         for (int d = last - 1; d >= 0 && !more; d--) {
@@ -355,6 +367,12 @@ static kolo_status copy_slice(const kolo_store_entry *entry, char *slice, char *
     }
     kolo_arena_fini(&arena);
     return status;
+}
+
+/* The whole slice. */
+static kolo_status copy_slice(const kolo_store_entry *entry, char *slice, char *whole, bool back) {
+    const window all = {0, INT64_MAX, 0, INT64_MAX};
+    return copy_window(entry, all, slice, whole, back);
 }
 
 /* Copies what this rank has of its slice, or of the whole, in row-major order; zeros in the place
@@ -645,9 +663,42 @@ uint64_t kolo_store_hash(const kolo_store *s) {
     return hash;
 }
 
+/* Whether a slice, or a range of it, lies in memory in row-major order. */
+static bool is_plain_slice(const kolo_store_entry *entry) {
+    return entry->mesh && kolo_layout_is_plain(&entry->tensor.layout) &&
+           kolo_layout_is_plain(&ranged_by(entry)->layout);
+}
+
+/* Appends an entry of which the ranks have such slices, some blocks at a time. Collective. */
+static kolo_status hash_slices(const kolo_store *s, const kolo_store_entry *entry, uint64_t *hash) {
+    enum { AT_ONCE = 256 * HASHED };
+    const int64_t all = kolo_shape_count(&entry->tensor.shape);
+    const size_t size = kolo_dtype_bytes(entry->tensor.dtype);
+    char *part = kolo_alloc(AT_ONCE * size);
+    if (!part) return KOLO_NOMEM(AT_ONCE * size);
+    kolo_status status = KOLO_OK;
+    for (int64_t first = 0; first < all && status == KOLO_OK; first += AT_ONCE) {
+        const int64_t count = kolo_min_i64(AT_ONCE, all - first);
+        const window w = {first, first + count, entry->cuts ? entry->first : 0,
+                          entry->cuts ? entry->first + entry->count : INT64_MAX};
+        const kolo_tensor is = kolo_tensor_plain(entry->tensor.dtype, kolo_shape_1(count));
+        memset(part, 0, (size_t)count * size);
+        if (!entry->copied) status = copy_window(entry, w, kolo_store_data(s, entry), part, true);
+        if (s->comm) { /* all take part */
+            kolo_status sum =
+                kolo_allreduce(s->comm, part, (size_t)count * size, KOLO_DTYPE_U8, KOLO_OR);
+            if (status == KOLO_OK) status = sum;
+        }
+        if (status == KOLO_OK) *hash = hash_entry(&is, part, *hash);
+    }
+    kolo_free(part);
+    return status;
+}
+
 /* Appends the whole of an entry whose blocks are not those of memory. Collective. */
 static kolo_status hash_gathered(const kolo_store *s, const kolo_store_entry *entry,
                                  uint64_t *hash) {
+    if (is_plain_slice(entry)) return hash_slices(s, entry, hash);
     char *whole = kolo_alloc(kolo_tensor_bytes(&entry->tensor));
     if (!whole) return KOLO_NOMEM(kolo_tensor_bytes(&entry->tensor));
     const kolo_tensor plain = canonical_of(entry);
