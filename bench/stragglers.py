@@ -4,11 +4,14 @@ steps, by a simulation in virtual time that counts nothing but the steps.
 
     bench/stragglers.py [--workers 4] [--probability 0.2] [--factor 8] [--steps 20000]
     bench/stragglers.py --measure build/release --steps 300 [--ms 50] [--slower 4]
+    bench/stragglers.py --measure build/release --balance 13 --slower 4 --steps 40
 
 Every step of a worker takes 1 unit, and with the probability the factor; with --slower, those of
 worker 0 always take so many units instead. All policies have the same draws. --measure also trains a
 model whose steps sleep so long (bench/slow_model.c), with a server apart, and prints what was reached
-of each policy's limit. docs/servers.md has the tables.
+of each policy's limit. docs/servers.md has the tables. --balance trains by allreduce, with so many logical
+shards in a step, each of which sleeps, with equal shares and with --worker-weights measured; the ideal share
+of a worker is in proportion to its speed.
 """
 import argparse
 import array
@@ -67,9 +70,9 @@ def rate(units, policy):
     return gradients / bounded(units, bound)
 
 
-def measure(build, units, policy, ms):
-    """The gradients that are used per unit of time by a job, until its last worker has finished."""
-    workers, steps = len(units[0]), len(units)
+def train(build, units, ms, steps, options):
+    """The result of a job whose workers sleep for these units in each pass, and when they slept."""
+    workers = len(units[0])
     with tempfile.TemporaryDirectory() as folder:
         sleeps, slept, result = (os.path.join(folder, name) for name in ("sleeps", "slept", "json"))
         with open(sleeps, "wb") as file:
@@ -77,11 +80,9 @@ def measure(build, units, policy, ms):
         with open(slept, "wb") as file:
             file.write(bytes(16 * workers))
         subprocess.run(
-            [f"{build}/kolo", "train", "--model", f"{build}/bench/slow-model.so", "--data",
-             f"synthetic:N={8 * workers * steps},test=8", "--batch", "8", "--workers", str(workers),
-             "--sync", "ps", "--servers", "1", "--consistency", policy, "--threads", "1", "--steps",
-             str(steps), "--lr", "0.01", "--no-recipe", "--no-eval", "--autotune", "off", "--quiet",
-             "--json", result],
+            [f"{build}/kolo", "train", "--model", f"{build}/bench/slow-model.so", "--workers",
+             str(workers), "--threads", "1", "--steps", str(steps), "--lr", "0.01", "--no-recipe",
+             "--no-eval", "--autotune", "off", "--quiet", "--json", result, *options],
             check=True, stderr=subprocess.PIPE,
             env=dict(os.environ, KOLO_SLEEPS=sleeps, KOLO_SLEPT=slept, KOLO_SLEEPERS=str(workers)))
         with open(result, encoding="utf-8") as file:
@@ -89,6 +90,30 @@ def measure(build, units, policy, ms):
         times = array.array("d")
         with open(slept, "rb") as file:
             times.fromfile(file, 2 * workers)
+    return found, times
+
+
+def balance(build, opts):
+    """Steps of logical shards on workers of which the first is always slower."""
+    slower, steps = opts.slower or 1, opts.steps
+    units = [[slower] + [1] * (opts.workers - 1)] * (opts.balance * steps)
+    ideal = opts.ms * opts.balance / (1 / slower + opts.workers - 1)
+    print("| `--worker-weights` | median step | of the ideal share |\n| --- | --- | --- |")
+    for weights in ("equal shares", "measured"):
+        options = ["--worker-weights", weights] if weights == "measured" else []
+        found, _ = train(build, units, opts.ms, steps, [
+            "--data", f"synthetic:N={8 * opts.balance * steps},test=8", "--global-batch",
+            str(8 * opts.balance), "--reproducible", str(opts.balance), *options])
+        step = found["step_ms_median"]
+        print(f"| {weights} | {step:.0f} ms | {ideal / step:.0%} |", flush=True)
+
+
+def measure(build, units, policy, ms):
+    """The gradients that are used per unit of time by a job, until its last worker has finished."""
+    workers, steps = len(units[0]), len(units)
+    found, times = train(build, units, ms, steps, [
+        "--data", f"synthetic:N={8 * workers * steps},test=8", "--batch", "8", "--sync", "ps",
+        "--servers", "1", "--consistency", policy])
     seconds = max(times[1::2]) - min(times[::2])
     used = workers * steps
     if policy.endswith(",discard"):
@@ -106,7 +131,13 @@ def main():
     parser.add_argument("--slower", type=float, default=0)
     parser.add_argument("--measure", metavar="BUILD")
     parser.add_argument("--ms", type=float, default=50, help="a unit, in milliseconds")
+    parser.add_argument("--balance", type=int, default=0, metavar="SHARDS")
     opts = parser.parse_args()
+    if opts.balance:
+        if not opts.measure:
+            parser.error("--balance needs --measure BUILD")
+        balance(opts.measure, opts)
+        return
     draws = random.Random(opts.seed)
     units = [[opts.factor if draws.random() < opts.probability else 1 for _ in range(opts.workers)]
              for _ in range(opts.steps)]
