@@ -1,6 +1,7 @@
 /* Resuming a run. The lines of kolo_setup_describe_learning, which the checkpoint stores, must
  * match those of the job: it then computes what the run would have computed, bitwise with the same
- * number of workers and threads and the same kernels, otherwise up to rounding. If the latest
+ * number of workers and threads and the same kernels, otherwise up to rounding. The learning rate
+ * alone may differ, which a notice states. If the latest
  * checkpoint of a folder is lost or damaged, the previous one is used. */
 #include "train/checkpoint/resume.h"
 
@@ -113,6 +114,15 @@ static kolo_status fail_missing(const char *path, const char *line, bool of_run)
     return status;
 }
 
+/* The line of the learning rate, the one number that a job may change on purpose; "" if none. */
+static const char *rate_line(const char *lines) {
+    while (*lines && strncmp(lines, "lr: ", 4) != 0) {
+        lines += strcspn(lines, "\n");
+        lines += *lines == '\n';
+    }
+    return lines;
+}
+
 /* What a line of n characters states, without the folder of a model in a file: the same file may be
  * given by several paths. */
 static const char *statement(const char *line, size_t *n) {
@@ -126,6 +136,7 @@ static const char *statement(const char *line, size_t *n) {
 static bool is_same(const char *a, size_t n, const char *b, size_t m) {
     step_samples one, other;
     if (read_samples(a, &one) && read_samples(b, &other)) return one.all == other.all;
+    if (strncmp(a, "lr: ", 4) == 0 && strncmp(b, "lr: ", 4) == 0) return true;
     bool same_key = n > 0 && m > 0 && *a == *b;
     a = statement(a, &n);
     b = statement(b, &m);
@@ -148,6 +159,17 @@ static kolo_status compare(const char *path, const char *theirs, const char *our
     return KOLO_OK;
 }
 
+static void notify_rate(const kolo_train_opts *o, const char *theirs, const char *ours) {
+    const char *old = rate_line(theirs), *now = rate_line(ours);
+    const size_t n = strcspn(old, "\n"), m = strcspn(now, "\n");
+    kolo_text line = {0};
+    if (!o->notice || n < 4 || m < 4 || (n == m && memcmp(old, now, n) == 0)) return;
+    kolo_text_add(&line, "resume: --lr %.*s from here on; the run had --lr %.*s", (int)m - 4,
+                  now + 4, (int)n - 4, old + 4);
+    if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_WARNING);
+    kolo_text_fini(&line);
+}
+
 static kolo_status check_options(const kolo_setup *setup, const kolo_checkpoint *c) {
     kolo_text ours = {0};
     if (!c->info.options) {
@@ -160,6 +182,7 @@ static kolo_status check_options(const kolo_setup *setup, const kolo_checkpoint 
     kolo_status status = ours.failed
                              ? KOLO_NOMEM(ours.length)
                              : compare(c->path, c->info.options, ours.text, setup->normalizes);
+    if (status == KOLO_OK) notify_rate(&setup->opts, c->info.options, ours.text);
     kolo_text_fini(&ours);
     return status;
 }

@@ -17,8 +17,8 @@ typedef struct kolo_resume {
 
 /* Opens the checkpoint setup->opts.resume, and makes the job select kernels by the file tuning.txt
  * beside it, if it exists. Without `resume`, or if there is no checkpoint and that is allowed, the
- * state stays zero. ARG: an option differs that affects more than rounding; IO, FORMAT,
- * UNSUPPORTED. Collective. */
+ * state stays zero. ARG: an option differs that affects more than rounding, but for the
+ * learning rate; IO, FORMAT, UNSUPPORTED. Collective. */
 kolo_status kolo_resume_open(kolo_setup *setup, kolo_comm *comm, kolo_resume *resume);
 /* Loads parameters, optimizer state and the step into the session. Collective; no effect in a new
  * run. */

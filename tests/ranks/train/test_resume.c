@@ -185,6 +185,37 @@ static void a_folder_goes_on(void **state) {
     forget();
 }
 
+/* Another learning rate holds from the checkpoint on: the steps are those of a schedule that falls
+ * there. The run then has that rate. */
+static void the_learning_rate_may_change(void **state) {
+    const kolo_train_opts base = {.model = "mlp",
+                                  .data = images,
+                                  .batch = 10,
+                                  .epochs = 2,
+                                  .lr = 0.125,
+                                  .optimizer.momentum = 0.5,
+                                  .notice = note};
+    kolo_train_opts falling = base, first = base, second = base;
+    falling.schedule = KOLO_LR_STEP;
+    falling.lr_step_factor = 0.25;
+    falling.lr_step_epochs = 1;
+    kolo_train_result whole = train_well(1, &falling), result;
+    first.epochs = 1;
+    first.out_dir = second.out_dir = second.resume = "run";
+    first.checkpoint_epochs = second.checkpoint_epochs = 1;
+    second.lr = 0.03125;
+    train_well(1, &first);
+    notices[0] = 0;
+    result = train_well(1, &second);
+    assert_non_null(strstr(notices, "resume: --lr 0.03125 from here on; the run had --lr 0.125"));
+    assert_true(result.parameter_hash == whole.parameter_hash);
+    notices[0] = 0;
+    second.epochs = 3;
+    train_well(1, &second);
+    assert_null(strstr(notices, "from here on"));
+    forget();
+}
+
 /* A finished run can be given more epochs, or be evaluated again. */
 static void a_finished_run_may_go_on(void **state) {
     kolo_train_opts opts = {.model = "mlp", .data = images, .batch = 10, .epochs = 3};
@@ -303,7 +334,7 @@ static void a_job_that_differs_names_the_difference(void **state) {
     others[2].seed = 1;
     others[3].augment = "flip";
     others[4].optimizer.momentum = 0.25;
-    others[5].lr = 0.5;
+    others[5].optimizer.weight_decay = 0.5;
     others[6].optimizer.kind = KOLO_OPTIMIZER_ADAM;
     others[6].optimizer.momentum = 0;
     others[7].schedule = KOLO_LR_COSINE;
@@ -314,7 +345,7 @@ static void a_job_that_differs_names_the_difference(void **state) {
         "--seed 0, this job has --seed 1",
         "no --augment, this job has --augment flip",
         "--momentum 0.5, this job has --momentum 0.25",
-        "--lr 0.01, this job has --lr 0.5",
+        "--weight-decay 0, this job has --weight-decay 0.5",
         "--optimizer sgd, this job has --optimizer adam",
         "--schedule constant, this job has --schedule cosine",
         "no --sparse-embedding, this job has --sparse-embedding",
@@ -772,6 +803,7 @@ TEST_MAIN(test_resume) {
         cmocka_unit_test(a_run_goes_on_to_the_same_bits),
         cmocka_unit_test(earlier_checkpoints_have_the_same_lines),
         cmocka_unit_test(a_folder_goes_on),
+        cmocka_unit_test(the_learning_rate_may_change),
         cmocka_unit_test(a_finished_run_may_go_on),
         cmocka_unit_test(other_workers_go_on_where_the_mathematics_allows),
         cmocka_unit_test(a_job_that_differs_names_the_difference),
