@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the fuzzers with clang's libFuzzer and the sanitizers and runs each, one on each processor, from the
 # seeds in tests/fuzz/corpus/NAME. Findings are kept in build/fuzz/found.
-#     fuzz.sh [SECONDS]      each for so long, with other inputs at every run; default 60
+#     fuzz.sh [SECONDS]      each for this long, with other inputs at every run; default 60
 #     fuzz.sh --inputs N     each with N inputs, the same at every run, from the seeds alone
 #     fuzz.sh --build        only builds
 # Traced comparisons (use_cmp) depend on addresses: inputs that are to be the same go without.
