@@ -17,7 +17,7 @@ static const kolo_program_schedule *const schedules[] = {
     &kolo_program_zb_h1, &kolo_program_zbv,
 };
 
-enum { MOST_CHUNKS = 16, MOST_STAGES = 1024, MOST_MICRO_BATCHES = 1 << 16 };
+enum { MOST_STAGES = 1024, MOST_MICRO_BATCHES = 1 << 16 };
 
 static kolo_status refuse(const char *text) {
     kolo_text names = {0};
@@ -42,9 +42,9 @@ kolo_status kolo_program_find(const char *text, const kolo_program_schedule **sc
         if (colon && s->chunks > 0) break;
         char *end = NULL;
         long n = colon ? strtol(colon + 1, &end, 10) : s->chunks > 0 ? s->chunks : 2;
-        if (n < 1 || n > MOST_CHUNKS || (end && (*end || end == colon + 1))) {
+        if (n < 1 || n > KOLO_CHUNKS_MOST || (end && (*end || end == colon + 1))) {
             return KOLO_FAIL(KOLO_ERR_ARG, "schedule \"%s\": the chunks must be 1 to %d", text,
-                             MOST_CHUNKS);
+                             KOLO_CHUNKS_MOST);
         }
         *schedule = s;
         *chunks = (int)n;
@@ -65,7 +65,7 @@ static kolo_program_op last_op(const kolo_program *p) {
 }
 
 static void count_slots(const kolo_program *p, const kolo_program_writer *w, int *slots) {
-    int used[MOST_CHUNKS] = {0};
+    int used[KOLO_CHUNKS_MOST] = {0};
     for (int i = 0; i < w->n_rows; i++) {
         const kolo_program_row *row = &w->rows[i];
         int *n = &used[row->chunk];
@@ -143,13 +143,6 @@ kolo_status kolo_program_create(const kolo_program_schedule *schedule, int stage
         micro_batches > MOST_MICRO_BATCHES) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a pipeline has 1 to %d stages and 1 to %d micro-batches",
                          MOST_STAGES, MOST_MICRO_BATCHES);
-    }
-    if (schedule->divisor && chunks > 1 && micro_batches % stages != 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "schedule %s: %d micro-batches are no multiple of %d stages: give "
-                         "--accumulate %d, for example",
-                         schedule->name, micro_batches, stages,
-                         (micro_batches + stages - 1) / stages * stages);
     }
     kolo_program *p = kolo_zalloc(sizeof *p);
     if (!p) return KOLO_NOMEM(sizeof *p);

@@ -13,6 +13,7 @@
 
 #include "base/text.h"
 #include "kolo/status.h"
+#include "pass/parts.h"
 
 #include <stdbool.h>
 
@@ -36,9 +37,6 @@ typedef struct kolo_stage_program {
     int *slots; /* by chunk */
 } kolo_stage_program;
 
-/* How the parts lie on the stages: around them again and again, or there and back. */
-typedef enum kolo_program_path { KOLO_PROGRAM_LOOP, KOLO_PROGRAM_V } kolo_program_path;
-
 typedef struct kolo_program {
     const struct kolo_program_schedule *schedule;
     int stages, chunks, micro_batches;
@@ -59,8 +57,7 @@ typedef struct kolo_program_schedule {
     const char *name, *help;
     int chunks;  /* parts of a stage; 0: as many as asked for, "name:CHUNKS" */
     bool splits; /* the gradients of weights are computed apart */
-    kolo_program_path path;
-    int divisor; /* 1: the number of micro-batches is a multiple of the stages */
+    kolo_parts_path path;
     void (*write)(kolo_program_writer *w);
 } kolo_program_schedule;
 

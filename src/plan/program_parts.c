@@ -5,13 +5,16 @@ void kolo_program_write(kolo_program_writer *w, kolo_program_op op, int micro_ba
     w->rows[w->n_rows++] = (kolo_program_row){.op = op, .micro_batch = micro_batch, .chunk = chunk};
 }
 
+static kolo_parts parts_of(const kolo_program *p) {
+    return (kolo_parts){p->stages, p->chunks, p->schedule->path};
+}
+
 int kolo_program_part(const kolo_program *p, int stage, int chunk) {
-    bool back = p->schedule->path == KOLO_PROGRAM_V && chunk % 2 == 1;
-    return chunk * p->stages + (back ? p->stages - 1 - stage : stage);
+    const kolo_parts parts = parts_of(p);
+    return kolo_parts_at(&parts, stage, chunk);
 }
 
 int kolo_program_stage_of(const kolo_program *p, int part, int *chunk) {
-    *chunk = part / p->stages;
-    bool back = p->schedule->path == KOLO_PROGRAM_V && *chunk % 2 == 1;
-    return back ? p->stages - 1 - part % p->stages : part % p->stages;
+    const kolo_parts parts = parts_of(p);
+    return kolo_parts_stage(&parts, part, chunk);
 }

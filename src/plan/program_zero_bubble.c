@@ -84,6 +84,6 @@ const kolo_program_schedule kolo_program_zbv = {
     .help = "two chunks, down the stages and back up, with the gradients of weights in the gaps",
     .chunks = 2,
     .splits = true,
-    .path = KOLO_PROGRAM_V,
+    .path = KOLO_PARTS_V,
     .write = write_zbv,
 };

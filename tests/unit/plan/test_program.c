@@ -90,15 +90,26 @@ static void bubbles_are_those_of_the_papers(void **state) {
     }
 }
 
+/* A step of fewer micro-batches runs in the slots of a full one. */
+static void assert_slots_suffice(const kolo_program *full, const kolo_program *p) {
+    for (int s = 0; s < p->stages; s++) {
+        for (int c = 0; c < p->chunks; c++) {
+            assert_true(p->stage[s].slots[c] <= full->stage[s].slots[c]);
+        }
+    }
+}
+
 /* Few micro-batches, or one stage, are legal too. */
 static void small_programs_pass(void **state) {
     for (size_t f = 0; f < KOLO_COUNT(formulas); f++) {
         for (int stages = 1; stages <= 5; stages++) {
+            kolo_program *most = make(formulas[f].name, stages, 2 * stages + 1);
             for (int m = 1; m <= 2 * stages + 1; m++) {
-                bool groups = strncmp(formulas[f].name, "inter", 5) == 0;
-                if (groups && m % stages != 0) continue;
-                kolo_program_destroy(make(formulas[f].name, stages, m));
+                kolo_program *p = make(formulas[f].name, stages, m);
+                assert_slots_suffice(most, p);
+                kolo_program_destroy(p);
             }
+            kolo_program_destroy(most);
         }
     }
 }
@@ -230,8 +241,6 @@ static void requests_are_checked(void **state) {
     assert_int_equal(kolo_program_find("interleaved:x", &schedule, &chunks), KOLO_ERR_ARG);
     assert_int_equal(kolo_program_find("interleaved:3", &schedule, &chunks), KOLO_OK);
     assert_int_equal(chunks, 3);
-    assert_int_equal(kolo_program_create(schedule, 4, 3, 6, &p), KOLO_ERR_ARG);
-    assert_non_null(strstr(kolo_last_error(), "--accumulate 8"));
     assert_int_equal(kolo_program_create(schedule, 0, 3, 6, &p), KOLO_ERR_ARG);
 }
 
