@@ -114,7 +114,7 @@ typedef struct kolo_train_opts {
                              parallelism, which divides the layers; sp: context parallelism, which
                              divides the positions of sequences; pp: stages of a pipeline, which
                              have some of the layers each. NULL: all are on dp */
-    const char *pipeline; /* schedule of the stages: gpipe, 1f1b or zb-h1; NULL: 1f1b */
+    const char *pipeline; /* schedule of the stages, "interleaved:2"; NULL: 1f1b */
     const char *placement; /* which parameters the axis tp divides, and how: "megatron", "owt", or a
                               file of rules (docs/parallelism.md). NULL: those of the model */
     int64_t batch;         /* per worker, or place on the axis dp; default 64 */

@@ -37,6 +37,8 @@ typedef struct kolo_crossing {
     int number; /* the same on both sides */
     bool gradient;
     bool wants; /* activations: their gradient comes back */
+    int chunk;  /* of this stage, which sends or receives it */
+    int peer;   /* the stage on the other side, which may be this one */
 } kolo_crossing;
 
 /* The part of a step that a node runs in, on a stage of a pipeline. */
@@ -88,6 +90,7 @@ typedef struct kolo_node {
     kolo_attr attr[KOLO_MAX_ATTRS];
     bool recomputed; /* a copy of a forward node, for the backward pass */
     kolo_step_segment segment;
+    int chunk;                              /* of the stage, by the pass segments */
     const struct kolo_redistribution *move; /* of a redistribute or own_range; of a post or encode
                                                one for each input; else NULL */
 } kolo_node;
@@ -111,6 +114,7 @@ struct kolo_graph {
     int rank;       /* of this one in the mesh */
     int stages;     /* of the pipeline that this graph is one stage of; 0: it is whole */
     int stage;      /* which one */
+    int chunks;     /* parts of the model that it has */
     kolo_value_info *values;
     int32_t n_values;
     kolo_name_index names; /* of the leaves */

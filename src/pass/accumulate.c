@@ -21,7 +21,8 @@ typedef struct accumulator {
     kolo_value fresh;
     kolo_value *sums; /* by value: its sum, or KOLO_NONE */
     int32_t n_old;
-    bool scattered; /* gradients are summed after a reduce-scatter, not before */
+    kolo_node_chunks *chunks; /* by node, on a stage of several; else NULL */
+    bool scattered;           /* gradients are summed after a reduce-scatter, not before */
 } accumulator;
 
 /* The sum of v, scaled by `keep` before each addition. */
@@ -32,6 +33,30 @@ static kolo_value sum_of(accumulator *a, kolo_value v, double keep) {
     const kolo_node *n = kolo_graph_add_raw(a->g, &kolo_op_accumulate, (kolo_value[]){v, a->fresh},
                                             2, 1, &tensor, attr);
     return a->sums[v.id] = n ? n->out[0] : KOLO_NONE;
+}
+
+/* Sums v, which may be a sum of what several chunks of a stage compute: these run at different
+ * times, so each has a sum of its own, and what adds them up runs once per step. */
+static kolo_status sum_chunks(accumulator *a, kolo_value *v, double keep) {
+    const int32_t producer = kolo_info(a->g, *v)->producer;
+    const kolo_node_chunks *of = a->chunks && producer >= 0 ? &a->chunks[producer] : NULL;
+    const bool several = of && !of->of_leaves && (of->bits & (of->bits - 1)) != 0;
+    if (!several) {
+        *v = sum_of(a, *v, keep);
+        return KOLO_OK;
+    }
+    kolo_node *n = a->g->nodes[producer];
+    if (n->op != &kolo_op_add || keep != 1) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "%s joins what several chunks of stage %d of the pipeline compute: take a "
+                         "schedule of one chunk",
+                         n->op->name, a->g->stage);
+    }
+    for (int k = 0; k < n->n_in; k++) {
+        if (kolo_info(a->g, n->in[k])->producer >= a->n_old) continue; /* summed before */
+        KOLO_TRY(sum_chunks(a, &n->in[k], keep));
+    }
+    return KOLO_OK;
 }
 
 /* Whether a value is there once per step: a parameter, or a result of an update. */
@@ -50,34 +75,34 @@ static bool is_scattered(const kolo_node *redistribute, int n_axes) {
 
 /* Sums what becomes *v, if that is redistributed: the ranks then exchange the sum. With
  * `scattered`, sums the result of a reduce-scatter instead: no rank keeps the whole. */
-static void sum_redistributed(accumulator *a, kolo_value *v, double keep) {
+static kolo_status sum_redistributed(accumulator *a, kolo_value *v, double keep) {
     int32_t producer = kolo_info(a->g, *v)->producer;
-    if (producer < 0 || producer >= a->n_old) return;
+    if (producer < 0 || producer >= a->n_old) return KOLO_OK;
     kolo_node *n = a->g->nodes[producer];
-    if (n->op->comm != KOLO_OP_REDISTRIBUTE) return;
+    if (n->op->comm != KOLO_OP_REDISTRIBUTE) return KOLO_OK;
     kolo_value *in = &n->in[0];
     const int32_t before = kolo_info(a->g, *in)->producer;
     const bool range = is_scattered(n, a->g->mesh.n_axes); /* else a sum of sums: each is its own */
     if (range && before >= 0 && a->g->nodes[before]->op->comm == KOLO_OP_REDISTRIBUTE) {
-        sum_redistributed(a, in, keep);
-        return;
+        return sum_redistributed(a, in, keep);
     }
-    if (kolo_info(a->g, *in)->producer >= a->n_old || is_of_update(a, *in)) return;
+    if (kolo_info(a->g, *in)->producer >= a->n_old || is_of_update(a, *in)) return KOLO_OK;
     if (a->scattered && is_scattered(n, a->g->mesh.n_axes)) {
         *v = sum_of(a, *v, keep);
-    } else {
-        *in = sum_of(a, *in, keep);
+        return KOLO_OK;
     }
+    return sum_chunks(a, in, keep);
 }
 
-static void sum_for_update(accumulator *a, kolo_node *n, int64_t micro_batches) {
+static kolo_status sum_for_update(accumulator *a, kolo_node *n, int64_t micro_batches) {
     double keep = 1;
     if (n->op->average.keep) {
         double *weight = &kolo_node_attr(n, n->op->average.keep)->f;
         keep = *weight;
         *weight = pow(keep, (double)micro_batches);
     }
-    for (int k = 0; k < n->n_in; k++) sum_redistributed(a, &n->in[k], keep);
+    for (int k = 0; k < n->n_in; k++) KOLO_TRY(sum_redistributed(a, &n->in[k], keep));
+    return KOLO_OK;
 }
 
 /* Moves the accumulate nodes, appended at the end, behind the producers of their inputs. */
@@ -98,6 +123,24 @@ static kolo_status reorder(const accumulator *a) {
     return status;
 }
 
+static kolo_status sum_all(accumulator *a, int32_t n_values, int64_t micro_batches) {
+    kolo_graph *g = a->g;
+    for (int32_t v = 0; v < n_values; v++) a->sums[v] = KOLO_NONE;
+    for (int32_t i = 0; i < a->n_old; i++) {
+        if (!kolo_node_is_update(g, g->nodes[i])) continue;
+        KOLO_TRY(sum_for_update(a, g->nodes[i], micro_batches));
+    }
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        if (g->outputs[i].crossing.number > 0) continue; /* of each micro-batch */
+        KOLO_TRY(sum_redistributed(a, &g->outputs[i].value, 1));
+    }
+    for (int32_t v = 0; v < n_values; v++) {
+        kolo_value *grad = &g->values[v].grad;
+        if (kolo_value_ok(*grad) && kolo_value_ok(a->sums[grad->id])) *grad = a->sums[grad->id];
+    }
+    return KOLO_OK;
+}
+
 kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches, bool scattered) {
     accumulator a = {
         .g = g, .fresh = kolo_scalar(g, "fresh"), .n_old = g->n_nodes, .scattered = scattered};
@@ -111,22 +154,18 @@ kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches, bool scat
             "larger batch without accumulation, or omit --sparse-embedding",
             g->values[v].name);
     }
-    a.sums = kolo_alloc((size_t)n_values * sizeof *a.sums);
-    if (!a.sums) return KOLO_NOMEM((size_t)n_values * sizeof *a.sums);
-    for (int32_t v = 0; v < n_values; v++) a.sums[v] = KOLO_NONE;
-    for (int32_t i = 0; i < a.n_old; i++) {
-        if (kolo_node_is_update(g, g->nodes[i])) sum_for_update(&a, g->nodes[i], micro_batches);
+    kolo_arena arena = {0};
+    a.sums = kolo_arena_alloc(&arena, ((size_t)n_values + 1) * sizeof *a.sums);
+    if (g->chunks > 1) {
+        a.chunks = kolo_arena_alloc(&arena, ((size_t)g->n_nodes + 1) * sizeof *a.chunks);
     }
-    for (int32_t i = 0; i < g->n_outputs; i++) {
-        if (g->outputs[i].crossing.number > 0) continue; /* of each micro-batch */
-        sum_redistributed(&a, &g->outputs[i].value, 1);
-    }
-    for (int32_t v = 0; v < n_values; v++) {
-        kolo_value *grad = &g->values[v].grad;
-        if (kolo_value_ok(*grad) && kolo_value_ok(a.sums[grad->id])) *grad = a.sums[grad->id];
-    }
-    kolo_status status = kolo_graph_check(g);
+    kolo_status status = a.sums && (a.chunks || g->chunks <= 1)
+                             ? KOLO_OK
+                             : KOLO_NOMEM((size_t)n_values * sizeof *a.sums);
+    if (status == KOLO_OK && a.chunks) status = kolo_find_chunks(g, a.chunks);
+    if (status == KOLO_OK) status = sum_all(&a, n_values, micro_batches);
+    if (status == KOLO_OK) status = kolo_graph_check(g);
     if (status == KOLO_OK) status = reorder(&a);
-    kolo_free(a.sums);
+    kolo_arena_fini(&arena);
     return status;
 }

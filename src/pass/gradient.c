@@ -53,6 +53,14 @@ static kolo_status differentiate(kolo_graph *g, const kolo_node *n, const bool *
     return kolo_graph_check(g);
 }
 
+/* The message that answers one of activations. */
+static kolo_crossing gradient_of(const kolo_crossing *activations) {
+    kolo_crossing crossing = *activations;
+    crossing.gradient = true;
+    crossing.wants = false;
+    return crossing;
+}
+
 /* A leaf for the gradient of each value that later stages read: a seed. */
 static kolo_status add_seeds(kolo_graph *g) {
     for (int32_t i = 0; i < g->n_outputs; i++) {
@@ -66,7 +74,7 @@ static kolo_status add_seeds(kolo_graph *g) {
                                      info->tensor.dtype, info->tensor.shape);
         KOLO_TRY(kolo_graph_check(g));
         kolo_info(g, seed)->placements = placements;
-        kolo_info(g, seed)->crossing = (kolo_crossing){crossing.number, true, false};
+        kolo_info(g, seed)->crossing = gradient_of(&crossing);
         g->outputs[i].gradient = seed;
     }
     return KOLO_OK;
@@ -87,7 +95,7 @@ static kolo_status add_sent(kolo_graph *g, int32_t n_values, const kolo_value *g
         kolo_output(g, kolo_crossing_name("gradient to the stage before", crossing.number, name),
                     grad[v]);
         KOLO_TRY(kolo_graph_check(g));
-        g->outputs[g->n_outputs - 1].crossing = (kolo_crossing){crossing.number, true, false};
+        g->outputs[g->n_outputs - 1].crossing = gradient_of(&crossing);
     }
     return KOLO_OK;
 }

@@ -61,10 +61,11 @@ typedef struct member {
     kolo_axes axes; /* of the ranks that communicate */
     kolo_reduce_op op;
     kolo_dtype dtype;
-    bool tied;    /* the gradient of a parameter that several stages have */
-    bool early;   /* it is there before the step: nothing delays its POST */
-    bool of_leaf; /* a parameter, which is there at any time */
-    bool inside;  /* the forward or backward pass reads it, or the sum over micro-batches */
+    uint32_t chunks; /* of a stage, a bit each; 0: it has one */
+    bool tied;       /* the gradient of a parameter that several stages have */
+    bool early;      /* it is there before the step: nothing delays its POST */
+    bool of_leaf;    /* a parameter, which is there at any time */
+    bool inside;     /* the forward or backward pass reads it, or the sum over micro-batches */
     int bucket;
     const kolo_redistribution *move;
 } member;
@@ -380,6 +381,21 @@ static void find_tied(const lowerer *b) {
     }
 }
 
+/* Marks the chunks of a stage, which run at different times. */
+static kolo_status find_chunks(const lowerer *b) {
+    const kolo_graph *g = b->g;
+    if (g->chunks <= 1) return KOLO_OK;
+    kolo_node_chunks *chunks = kolo_alloc(((size_t)g->n_nodes + 1) * sizeof *chunks);
+    if (!chunks) return KOLO_NOMEM((size_t)g->n_nodes * sizeof *chunks);
+    kolo_status status = kolo_find_chunks(g, chunks);
+    for (int i = 0; status == KOLO_OK && i < b->n_members; i++) {
+        const int32_t made = kolo_info(g, b->members[i].value)->producer;
+        b->members[i].chunks = made >= 0 ? chunks[made].bits : 0;
+    }
+    kolo_free(chunks);
+    return status;
+}
+
 /* ---- buckets ---- */
 
 static int by_class(const void *a, const void *b) {
@@ -422,7 +438,8 @@ static bool starts(const member *m, const member *first, const member *previous,
     }
     int32_t read = INT32_MAX; /* of any in the bucket */
     for (const member *i = first; i <= previous; i++) read = i->read < read ? i->read : read;
-    return previous->class != INSIDE || m->made > read || m->dtype != previous->dtype;
+    return previous->class != INSIDE || m->made > read || m->dtype != previous->dtype ||
+           m->chunks != previous->chunks;
 }
 
 /* Divides the members into buckets. */
@@ -604,6 +621,7 @@ static kolo_status lower(lowerer *b, const kolo_bucket_sizes *sizes, kolo_arena 
     KOLO_TRY(find_readers(b, last_reader));
     find_stages(b, stage);
     find_tied(b);
+    KOLO_TRY(find_chunks(b));
     KOLO_TRY(choose_values(b));
     cut(b, sizes);
     const int32_t n_nodes = g->n_nodes;

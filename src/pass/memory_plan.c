@@ -22,7 +22,8 @@ typedef struct group {
     int32_t first, last; /* node indices: alive in [first, last] */
     size_t bytes;
     bool fixed; /* placed outside the arena */
-    bool slot;  /* placed in the slot of a micro-batch */
+    bool slot;  /* placed in the slot of a micro-batch, */
+    int chunk;  /* of this chunk of the stage; -1: of each of them, at the same place */
     bool sent;  /* to another stage */
 } group;
 
@@ -438,10 +439,12 @@ static void place_fixed(planner *p) {
 typedef struct block {
     size_t bytes, offset;
     int32_t first, last, root;
+    bool shared; /* at the same place in the slots of all chunks */
 } block;
 
 static int largest_first(const void *a, const void *b) {
     const block *x = a, *y = b;
+    if (x->shared != y->shared) return x->shared ? -1 : 1;
     if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
     return x->root < y->root ? -1 : x->root > y->root;
 }
@@ -489,16 +492,33 @@ static void find_slots(planner *p) {
         if (p->root[v] != v || gr->fixed || gr->first == NEVER) continue;
         const int32_t last = (int32_t)kolo_max_i64(gr->last, gr->first);
         bool input = g->values[v].kind == KOLO_VALUE_INPUT;
+        const bool crosses = g->values[v].crossing.number > 0;
         gr->slot =
             input || (last < g->n_nodes && g->nodes[gr->first]->segment != g->nodes[last]->segment);
-        if (g->values[v].crossing.number > 0) gr->last = g->n_nodes;
+        gr->chunk = crosses         ? g->values[v].crossing.chunk
+                    : !input        ? g->nodes[gr->first]->chunk
+                    : g->chunks > 1 ? -1
+                                    : 0;
+        if (crosses) gr->last = g->n_nodes;
         gr->slot |= gr->sent;
         if (gr->sent) gr->first = 0;
     }
 }
 
-/* Places the values of the arena, or of a slot. */
-static kolo_status place_values(planner *p, bool slot) {
+/* The last node of a chunk that reads a value of all chunks, or a view of it. */
+static int32_t last_in_chunk(planner *p, int32_t root, int chunk) {
+    int32_t last = 0;
+    for (int32_t i = 0; i < p->g->n_nodes; i++) {
+        const kolo_node *n = p->g->nodes[i];
+        for (int k = 0; k < n->n_in && n->chunk == chunk; k++) {
+            if (root_of(p, n->in[k].id) == root) last = i;
+        }
+    }
+    return last;
+}
+
+/* Places the values of the arena, or of a slot of a chunk. */
+static kolo_status place_values(planner *p, bool slot, int chunk) {
     int32_t n_values = p->g->n_values, n = 0;
     block *blocks = kolo_alloc((size_t)(n_values + 1) * sizeof *blocks);
     const block **placed = kolo_alloc((size_t)(n_values + 1) * sizeof(const block *));
@@ -509,11 +529,14 @@ static kolo_status place_values(planner *p, bool slot) {
     }
     for (int32_t v = 0; v < n_values; v++) {
         const group *gr = &p->groups[v];
+        const bool shared = slot && gr->chunk < 0;
         if (p->root[v] != v || gr->fixed || gr->first == NEVER || gr->slot != slot) continue;
+        if (slot && !shared && gr->chunk != chunk) continue;
+        const int32_t last = shared ? last_in_chunk(p, v, chunk) : gr->last;
         blocks[n++] =
-            (block){gr->bytes, 0, gr->first, (int32_t)kolo_max_i64(gr->last, gr->first), v};
+            (block){gr->bytes, 0, gr->first, (int32_t)kolo_max_i64(last, gr->first), v, shared};
     }
-    size_t *bytes = slot ? &p->map->slot_bytes : &p->map->arena_bytes;
+    size_t *bytes = slot ? &p->map->slot_bytes[chunk] : &p->map->arena_bytes;
     qsort(blocks, (size_t)n, sizeof *blocks, largest_first);
     for (int32_t i = 0; i < n; i++) {
         blocks[i].offset = best_gap(&blocks[i], placed, i);
@@ -547,9 +570,11 @@ kolo_status kolo_pass_memory(const kolo_graph *g, kolo_memory_map *map) {
     mark_sent(&p);
     overwrite(&p);
     find_slots(&p);
-    KOLO_TRY_GOTO(place_values(&p, false), done);
-    KOLO_TRY_GOTO(place_values(&p, true), done);
-    map->slot_bytes = kolo_round_up(map->slot_bytes, ALIGN);
+    KOLO_TRY_GOTO(place_values(&p, false, 0), done);
+    for (int c = 0; c < (g->chunks > 0 ? g->chunks : 1); c++) {
+        KOLO_TRY_GOTO(place_values(&p, true, c), done);
+        map->slot_bytes[c] = kolo_round_up(map->slot_bytes[c], ALIGN);
+    }
     for (int32_t v = 0; v < g->n_values; v++) map->locations[v] = map->locations[root_of(&p, v)];
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *node = g->nodes[i];

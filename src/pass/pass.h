@@ -6,6 +6,7 @@
 #include "kolo/codec.h"
 #include "kolo/pass.h"
 #include "pass/bucket_plan.h"
+#include "pass/parts.h"
 
 /* Folds chains of forward nodes into one node with the same results: flatten, bias, ReLU and GELU
  * into linear layers and convolutions, residual sums and ReLU into batch normalization, the count
@@ -40,13 +41,13 @@ bool kolo_mesh_has_model_axis(const kolo_mesh *mesh);
 /* Whether such an axis divides layers: it is not pp either. */
 bool kolo_mesh_divides_layers(const kolo_mesh *mesh);
 
-/* Where a model is cut: the name of the parameter that begins each stage but the first. */
+/* Where a model is cut: the name of the parameter that begins each part but the first. */
 typedef struct kolo_stage_cuts {
     int n; /* 0: not decided yet */
     const char **names;
 } kolo_stage_cuts;
 
-enum { KOLO_STAGES_MOST = 64, KOLO_CROSSING_NAME = 64 };
+enum { KOLO_PARTS_MOST = 64, KOLO_CROSSING_NAME = 64 };
 
 /* "activations 3"; gives `text` back. */
 const char *kolo_crossing_name(const char *what, int number, char text[KOLO_CROSSING_NAME]);
@@ -54,21 +55,30 @@ const char *kolo_crossing_name(const char *what, int number, char text[KOLO_CROS
 /* The number of stages of a pipeline, the axis pp; 1: there is none. */
 int kolo_mesh_stages(const kolo_mesh *mesh);
 /* Decides where to cut, unless `cuts` has names; allocates these in `names`. Runs on the whole
- * graph, before it is sharded. ARG: fewer layers with parameters than stages; NOMEM. */
-kolo_status kolo_pass_cuts(const kolo_graph *g, int stages, kolo_stage_cuts *cuts,
+ * graph, before it is sharded. ARG: fewer layers with parameters than parts; NOMEM. */
+kolo_status kolo_pass_cuts(const kolo_graph *g, int parts, kolo_stage_cuts *cuts,
                            kolo_arena *names);
-/* Keeps of the graph what the stage of `rank` computes. Values that come from the stage before
- * become inputs, those that later ones read outputs; each is passed on from stage to stage. The
- * other leaves stay, so that every stage lists all parameters. Runs after the pass partition and
- * before statistics; in evaluation plans too. UNSUPPORTED: the graph lacks a cut; NOMEM. */
+/* Keeps of the graph what the stage of `rank` computes, chunk after chunk. Values that come from
+ * the part before become inputs, those that later ones read outputs; each is passed on from part to
+ * part, also where the same stage has both. The other leaves stay, so that every stage lists all
+ * parameters. Runs after the pass partition and before statistics; in evaluation plans too.
+ * UNSUPPORTED: the graph lacks a cut; NOMEM. */
 kolo_status kolo_pass_stages(kolo_graph *g, const kolo_mesh *mesh, int rank,
-                             const kolo_stage_cuts *cuts);
+                             const kolo_parts *parts, const kolo_stage_cuts *cuts);
 /* Appends a line for each part that `g`, after the pass fold, is cut into. The errors of
  * kolo_pass_cuts. */
-kolo_status kolo_stages_print(const kolo_graph *g, int stages, kolo_text *text);
-/* Gives each node of a stage its segment and puts them in the order of segments. `splits`: the
- * gradients of weights are a segment of their own. What is sent gets memory of its own. Runs last.
- */
+kolo_status kolo_stages_print(const kolo_graph *g, int parts, kolo_text *text);
+/* The chunks of a stage that a node belongs to, a bit each. A node of leaves alone belongs to those
+ * that read its results. Several: a sum of what chunks compute, or what several of them read. */
+typedef struct kolo_node_chunks {
+    uint32_t bits;
+    bool of_leaves;
+} kolo_node_chunks;
+/* Finds them for all nodes; `chunks` has room for these. NOMEM. */
+kolo_status kolo_find_chunks(const kolo_graph *g, kolo_node_chunks *chunks);
+/* Gives each node of a stage its segment and chunk, and puts them in the order of segments.
+ * `splits`: the gradients of weights are a segment of their own. What is sent gets memory of its
+ * own; what several chunks compute of leaves alone, each of them computes. Runs last. */
 kolo_status kolo_pass_segments(kolo_graph *g, bool splits);
 /* Whether node i runs once per step, in the last micro-batch: POST after backward, updates, what
  * reads LOCAL state, and nodes that depend on them. `once` has the result for earlier nodes. */
@@ -243,7 +253,8 @@ typedef struct kolo_bucket {
 
 typedef struct kolo_memory_map {
     kolo_location *locations; /* by value id */
-    size_t arena_bytes, bucket_bytes, model_bytes, table_bytes, slot_bytes;
+    size_t arena_bytes, bucket_bytes, model_bytes, table_bytes;
+    size_t slot_bytes[KOLO_CHUNKS_MOST]; /* of one slot, by chunk of a stage */
     kolo_bucket *buckets;
     int n_buckets;
 } kolo_memory_map;
@@ -275,7 +286,8 @@ typedef struct kolo_pipeline_opts {
     const char *placement; /* rules of tensor parallelism, see kolo_pass_partition; borrowed */
     int rank;              /* in the mesh */
     bool splits;           /* on a stage: the gradients of weights are computed apart */
-    kolo_stage_cuts *cuts; /* of a pipeline; borrowed */
+    kolo_parts parts;      /* of a pipeline; chunks 0: one */
+    kolo_stage_cuts *cuts; /* borrowed */
     kolo_arena *cut_names; /* for those; borrowed */
     int zero;              /* level of ZeRO; 0: none */
     bool keep_sums;        /* level 3: gradients are summed over logical shards, as wholes */

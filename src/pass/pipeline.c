@@ -75,11 +75,18 @@ static kolo_status partition(kolo_graph *g, const kolo_pipeline_opts *opts) {
     g->rank = opts->rank;
     return kolo_pass_partition(g, opts->placement);
 }
+/* The parts of the stages of the mesh. */
+static kolo_parts parts_of(const kolo_pipeline_opts *o) {
+    return (kolo_parts){kolo_mesh_stages(&o->mesh), o->parts.chunks > 0 ? o->parts.chunks : 1,
+                        o->parts.path};
+}
 static kolo_status cuts(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    return kolo_pass_cuts(g, kolo_mesh_stages(&opts->mesh), opts->cuts, opts->cut_names);
+    const kolo_parts parts = parts_of(opts);
+    return kolo_pass_cuts(g, parts.stages * parts.chunks, opts->cuts, opts->cut_names);
 }
 static kolo_status stages(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    return kolo_pass_stages(g, &opts->mesh, opts->rank, opts->cuts);
+    const kolo_parts parts = parts_of(opts);
+    return kolo_pass_stages(g, &opts->mesh, opts->rank, &parts, opts->cuts);
 }
 static kolo_status segments(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_segments(g, opts->splits);

@@ -5,6 +5,21 @@ const kolo_store_entry *kolo_plan_entry(const kolo_plan *p, int32_t v) {
     return kolo_store_entry_at(p->store, p->entries[v]);
 }
 
+int kolo_plan_chunk(const kolo_plan *p, int slot) {
+    int c = 0;
+    while (c + 1 < p->chunks && slot >= p->first_slot[c + 1]) c++;
+    return c;
+}
+
+size_t kolo_plan_slot_offset(const kolo_plan *p, int slot) {
+    size_t bytes = 0;
+    for (int c = 0; c < p->chunks && slot > p->first_slot[c]; c++) {
+        const int end = slot < p->first_slot[c + 1] ? slot : p->first_slot[c + 1];
+        bytes += (size_t)(end - p->first_slot[c]) * p->map.slot_bytes[c];
+    }
+    return bytes;
+}
+
 /* The address of the region's value at a location while `bank` of the store is current. */
 static char *base_of(const kolo_plan *p, const kolo_location *location, int bank) {
     switch (location->region) {
@@ -15,7 +30,7 @@ static char *base_of(const kolo_plan *p, const kolo_location *location, int bank
     case KOLO_REGION_MODEL:
         return p->model + (size_t)p->slot * p->map.model_bytes + location->offset;
     case KOLO_REGION_SLOT:
-        return p->slot_memory + (size_t)p->slot * p->map.slot_bytes + location->offset;
+        return p->slot_memory + kolo_plan_slot_offset(p, p->slot) + location->offset;
     case KOLO_REGION_TABLE:
         return p->table + location->offset;
     case KOLO_REGION_STORE:

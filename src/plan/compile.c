@@ -112,11 +112,17 @@ static void unbind(const kolo_plan *p, kolo_step *step) {
     }
 }
 
+/* Whether a node may run in a slot: one of its chunk, or the update, which is in any. */
+static bool is_of_slot(const kolo_plan *p, const kolo_node *n, int slot) {
+    return n->segment == KOLO_SEGMENT_UPDATE || n->chunk == kolo_plan_chunk(p, slot);
+}
+
 static kolo_status bind_step(kolo_plan *p, kolo_step *step) {
     const kolo_node *n = p->graph->nodes[step->node];
     const int slot = p->slot;
     unbind(p, step);
     for (int i = 0; i < 2 * p->slots; i++) {
+        if (!is_of_slot(p, n, i / 2)) continue;
         const int bank = i % 2;
         kolo_call *call = &step->calls[i];
         p->slot = i / 2;
@@ -236,6 +242,7 @@ static kolo_status make_calls(kolo_plan *p) {
     for (int i = 0; i < p->n_steps; i++) {
         p->steps[i].calls = p->calls + (size_t)i * each;
         p->steps[i].segment = p->graph->nodes[p->steps[i].node]->segment;
+        p->steps[i].chunk = p->graph->nodes[p->steps[i].node]->chunk;
     }
     return KOLO_OK;
 }
@@ -269,6 +276,23 @@ static kolo_status add_steps(kolo_plan *p, const kolo_plan_opts *opts,
 
 /* ---- memory ---- */
 
+/* Whether what is accumulated of a gradient is in the same place in two plans: of each chunk of a
+ * stage that reads the parameter. */
+static bool sums_agree(const kolo_plan *p, kolo_value v, const kolo_plan *other, kolo_value w) {
+    const int32_t made = kolo_info(p->graph, v)->producer,
+                  its = kolo_info(other->graph, w)->producer;
+    const kolo_node *n = made >= 0 ? p->graph->nodes[made] : NULL;
+    const kolo_node *m = its >= 0 ? other->graph->nodes[its] : NULL;
+    if (p->chunks > 1 && n && n->op == &kolo_op_add && n->segment == KOLO_SEGMENT_UPDATE) {
+        if (!m || m->op != n->op || m->n_in != n->n_in) return false;
+        for (int k = 0; k < n->n_in; k++) {
+            if (!sums_agree(p, n->in[k], other, m->in[k])) return false;
+        }
+        return true;
+    }
+    return p->map.locations[v.id].offset == other->map.locations[w.id].offset;
+}
+
 /* Whether two plans of one model have the same memory layout of gradients. */
 static bool gradients_agree(const kolo_plan *p, const kolo_plan *other) {
     const kolo_memory_map *a = &p->map, *b = &other->map;
@@ -283,7 +307,7 @@ static bool gradients_agree(const kolo_plan *p, const kolo_plan *other) {
         kolo_value its = kolo_graph_find(other->graph, mine->name);
         kolo_value grad = kolo_value_ok(its) ? kolo_info(other->graph, its)->grad : KOLO_NONE;
         if (!kolo_value_ok(grad)) return false;
-        if (a->locations[mine->grad.id].offset != b->locations[grad.id].offset) return false;
+        if (!sums_agree(p, mine->grad, other, grad)) return false;
     }
     return true;
 }
@@ -332,9 +356,10 @@ static kolo_status map_memory(kolo_plan *p, const kolo_plan_opts *o) {
     if (!p->table) return KOLO_NOMEM(p->map.table_bytes);
     kolo_value stage = kolo_plan_find_scalar(p, "stage"); /* its summand */
     kolo_plan_set(p, stage, 1);
-    if (p->map.slot_bytes > 0) {
-        p->slot_memory = kolo_pages_map((size_t)p->slots * p->map.slot_bytes);
-        if (!p->slot_memory) return KOLO_NOMEM((size_t)p->slots * p->map.slot_bytes);
+    const size_t slot_bytes = kolo_plan_slot_offset(p, p->slots);
+    if (slot_bytes > 0) {
+        p->slot_memory = kolo_pages_map(slot_bytes);
+        if (!p->slot_memory) return KOLO_NOMEM(slot_bytes);
     }
     if (p->map.model_bytes > 0) {
         void *memory;
@@ -528,6 +553,7 @@ static kolo_status make_slot_requests(kolo_plan *p) {
         const kolo_node *post = g->nodes[kolo_info(g, g->nodes[i]->in[0])->producer];
         const kolo_bucket *bucket = &p->map.buckets[post->attr[KOLO_COMM_BUCKET].i];
         if (!bucket->of_model && (p->slot > 0 || p->adds_to)) continue; /* of the first; its own */
+        if (bucket->of_model && !is_of_slot(p, post, p->slot)) continue;
         if (bucket->collective == KOLO_COLLECTIVE_ALLTOALL) {
             KOLO_TRY(make_link(p, post, g->nodes[i]->out[0]));
             continue;
@@ -552,17 +578,6 @@ static kolo_status make_requests(kolo_plan *p) {
     }
     p->slot = 0;
     return status;
-}
-
-/* The messages to and from the stages before and behind. */
-static kolo_status make_crossings(kolo_plan *p) {
-    const kolo_graph *g = p->graph;
-    const int axis = kolo_mesh_find(&g->mesh, "pp");
-    if (!p->comm) return KOLO_OK; /* nothing runs it */
-    int before = g->stage > 0 ? kolo_mesh_neighbour(&g->mesh, g->rank, axis, g->stage - 1) : -1;
-    int behind =
-        g->stage + 1 < g->stages ? kolo_mesh_neighbour(&g->mesh, g->rank, axis, g->stage + 1) : -1;
-    return kolo_crossings_create(p, before, behind);
 }
 
 kolo_status kolo_plan_deal(kolo_plan *p, const int *counts) {
@@ -598,6 +613,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .most_samples = o->most_samples,
         .mesh = o->mesh,
         .placement = o->placement,
+        .parts = o->parts,
         .splits = o->splits,
         .zero = kolo_plan_level(o),
         .keep_sums = o->shards > 0 && kolo_plan_level(o) > 2,
@@ -634,7 +650,11 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     p->updates_only = o.updates_only;
     const int stages = kolo_mesh_stages(&o.mesh);
     p->accumulates = o.micro_batches > 1 || stages > 1;
-    p->slots = o.slots > 0 ? o.slots : 1;
+    p->chunks = o.parts.chunks > 0 ? o.parts.chunks : 1;
+    for (int c = 0; c < p->chunks; c++) {
+        p->first_slot[c + 1] = p->first_slot[c] + (o.slots ? o.slots[c] : 1);
+    }
+    p->slots = p->first_slot[p->chunks];
     p->adds_to = o.adds_to;
     p->algorithm = o.algorithm;
     p->times = o.times;
@@ -673,7 +693,8 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     KOLO_TRY_GOTO(map_memory(p, &o), fail);
     KOLO_TRY_GOTO(kolo_plan_bind(p), fail);
     if (!p->sum) KOLO_TRY_GOTO(make_requests(p), fail);
-    if (stages > 1) KOLO_TRY_GOTO(make_crossings(p), fail);
+    if (stages > 1 && p->comm)
+        KOLO_TRY_GOTO(kolo_crossings_create(p), fail); /* else nothing runs it */
     kolo_selections_fini(&selections);
     *plan = p;
     return KOLO_OK;
@@ -695,7 +716,7 @@ void kolo_plan_destroy(kolo_plan *p) {
     }
     if (p->begun && --p->store->n_begun == 0) p->store->background = NULL;
     if (p->arena) kolo_pages_unmap(p->arena, p->own_bytes);
-    kolo_pages_unmap(p->slot_memory, (size_t)p->slots * p->map.slot_bytes);
+    kolo_pages_unmap(p->slot_memory, kolo_plan_slot_offset(p, p->slots));
     kolo_free(p->ready_ns);
     kolo_free(p->table);
     kolo_free(p->calls);

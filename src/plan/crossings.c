@@ -1,9 +1,11 @@
-/* The messages of a stage: an activation goes to the stage behind, its gradient comes back. Both
- * sides number the values alike, so the number is the tag. A parameter that several stages have is
- * summed by the first of them, in the order of stages, which sends the sum to the others. */
+/* The messages of a stage: an activation goes to the part behind, its gradient comes back. Both
+ * sides number the values alike, so the number is the tag. Between two chunks of one stage they are
+ * copied. A parameter that several stages have is summed by the first of them, in the order of
+ * stages, which sends the sum to the others. */
 #include "plan/crossings.h"
 
 #include "base/clock.h"
+#include "graph/ops/ops.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +14,7 @@ struct kolo_plan_crossing {
     kolo_value value;
     kolo_crossing crossing;
     bool sends;
-    kolo_request **requests; /* by slot */
+    kolo_request **requests; /* by slot; NULL: a copy of another chunk's, or to it */
     bool *in_flight;
 };
 
@@ -20,17 +22,24 @@ enum { FIRST_TAG = 1 << 20 };
 
 static int tag_of(const kolo_crossing *c) { return FIRST_TAG + 2 * c->number + c->gradient; }
 
-static kolo_status add(kolo_plan *p, kolo_value value, const kolo_crossing *crossing, bool sends,
-                       int peer) {
+/* The rank of another stage that has the same samples. */
+static int rank_at(const kolo_plan *p, int stage) {
+    const kolo_mesh *mesh = &p->graph->mesh;
+    return kolo_mesh_neighbour(mesh, p->graph->rank, kolo_mesh_find(mesh, "pp"), stage);
+}
+
+static kolo_status add(kolo_plan *p, kolo_value value, const kolo_crossing *crossing, bool sends) {
     const size_t slots = (size_t)p->slots;
     struct kolo_plan_crossing *c = &p->crossings[p->n_crossings++];
     *c = (struct kolo_plan_crossing){.value = value, .crossing = *crossing, .sends = sends};
+    if (crossing->peer == p->graph->stage) return KOLO_OK;
     c->requests = kolo_zalloc(slots * sizeof(kolo_request *));
     c->in_flight = kolo_zalloc(slots);
     if (!c->requests || !c->in_flight) return KOLO_NOMEM(slots * sizeof(kolo_request *));
     const kolo_tensor *t = &kolo_info(p->graph, value)->tensor;
     char site[KOLO_CROSSING_NAME];
-    for (int slot = 0; slot < p->slots; slot++) {
+    const int first = p->first_slot[crossing->chunk], end = p->first_slot[crossing->chunk + 1];
+    for (int slot = first; slot < end; slot++) {
         p->slot = slot;
         void *data = kolo_plan_data(p, value);
         const kolo_request_opts opts = {
@@ -39,7 +48,7 @@ static kolo_status add(kolo_plan *p, kolo_value value, const kolo_crossing *cros
             .input = sends ? data : NULL,
             .output = sends ? NULL : data,
             .count = kolo_tensor_bytes(t) / kolo_dtype_bytes(t->dtype),
-            .root = peer,
+            .root = rank_at(p, crossing->peer),
             .tag = tag_of(crossing),
             .site = kolo_crossing_name(crossing->gradient ? "gradient" : "activations",
                                        crossing->number, site),
@@ -50,7 +59,7 @@ static kolo_status add(kolo_plan *p, kolo_value value, const kolo_crossing *cros
     return KOLO_OK;
 }
 
-kolo_status kolo_crossings_create(kolo_plan *p, int before, int behind) {
+kolo_status kolo_crossings_create(kolo_plan *p) {
     const kolo_graph *g = p->graph;
     size_t n = 1;
     for (int32_t v = 0; v < g->n_values; v++) n += g->values[v].crossing.number > 0;
@@ -60,12 +69,12 @@ kolo_status kolo_crossings_create(kolo_plan *p, int before, int behind) {
     for (int32_t v = 0; v < g->n_values; v++) {
         const kolo_crossing *c = &g->values[v].crossing;
         if (c->number == 0) continue;
-        KOLO_TRY(add(p, (kolo_value){.id = v}, c, false, c->gradient ? behind : before));
+        KOLO_TRY(add(p, (kolo_value){.id = v}, c, false));
     }
     for (int32_t i = 0; i < g->n_outputs; i++) {
         const kolo_crossing *c = &g->outputs[i].crossing;
         if (c->number == 0) continue;
-        KOLO_TRY(add(p, g->outputs[i].value, c, true, c->gradient ? before : behind));
+        KOLO_TRY(add(p, g->outputs[i].value, c, true));
     }
     return KOLO_OK;
 }
@@ -82,10 +91,17 @@ void kolo_crossings_destroy(kolo_plan *p) {
     kolo_free(p->crossings);
 }
 
+/* Whether it is a message of the chunk of a slot. */
+static bool is_of(const kolo_plan *p, const struct kolo_plan_crossing *c, int slot, bool sends,
+                  bool gradient) {
+    return c->requests && c->sends == sends && c->crossing.gradient == gradient &&
+           c->crossing.chunk == kolo_plan_chunk(p, slot);
+}
+
 kolo_status kolo_crossings_start(kolo_plan *p, int slot, bool sends, bool gradient) {
     for (int i = 0; i < p->n_crossings; i++) {
         struct kolo_plan_crossing *c = &p->crossings[i];
-        if (c->sends != sends || c->crossing.gradient != gradient) continue;
+        if (!is_of(p, c, slot, sends, gradient)) continue;
         KOLO_TRY(kolo_request_start(c->requests[slot]));
         c->in_flight[slot] = true;
     }
@@ -95,8 +111,7 @@ kolo_status kolo_crossings_start(kolo_plan *p, int slot, bool sends, bool gradie
 kolo_status kolo_crossings_wait(kolo_plan *p, int slot, bool sends, bool gradient) {
     for (int i = 0; i < p->n_crossings; i++) {
         struct kolo_plan_crossing *c = &p->crossings[i];
-        bool waits = c->sends == sends && c->crossing.gradient == gradient && c->in_flight[slot];
-        if (!waits) continue;
+        if (!is_of(p, c, slot, sends, gradient) || !c->in_flight[slot]) continue;
         const int64_t begin = kolo_now_ns();
         KOLO_TRY(kolo_request_wait(c->requests[slot], 0));
         if (p->times) p->times->phase_ns[KOLO_PHASE_SYNCHRONISE] += kolo_now_ns() - begin;
@@ -105,13 +120,46 @@ kolo_status kolo_crossings_wait(kolo_plan *p, int slot, bool sends, bool gradien
     return KOLO_OK;
 }
 
-/* ---- parameters of several stages ---- */
+/* ---- between two chunks of the stage ---- */
 
-/* The rank of another stage that has the same samples. */
-static int rank_at(const kolo_plan *p, int stage) {
-    const kolo_mesh *mesh = &p->graph->mesh;
-    return kolo_mesh_neighbour(mesh, p->graph->rank, kolo_mesh_find(mesh, "pp"), stage);
+/* The other side of a copy. */
+static const struct kolo_plan_crossing *find_other(const kolo_plan *p,
+                                                   const struct kolo_plan_crossing *c) {
+    for (int i = 0; i < p->n_crossings; i++) {
+        const struct kolo_plan_crossing *other = &p->crossings[i];
+        const bool same = other->crossing.number == c->crossing.number &&
+                          other->crossing.gradient == c->crossing.gradient;
+        if (same && other->sends != c->sends) return other;
+    }
+    return NULL;
 }
+
+static void *data_in(kolo_plan *p, const struct kolo_plan_crossing *c, int micro_batch,
+                     const int *slots) {
+    const int chunk = c->crossing.chunk;
+    p->slot = p->first_slot[chunk] + micro_batch % slots[chunk];
+    return kolo_plan_data(p, c->value);
+}
+
+void kolo_crossings_copy(kolo_plan *p, int chunk, int micro_batch, const int *slots,
+                         bool gradient) {
+    const int slot = p->slot;
+    for (int i = 0; i < p->n_crossings; i++) {
+        const struct kolo_plan_crossing *c = &p->crossings[i];
+        /* An activation is taken, a gradient given. */
+        const bool copies = !c->requests && c->crossing.chunk == chunk && c->sends == gradient &&
+                            c->crossing.gradient == gradient;
+        if (!copies) continue;
+        const struct kolo_plan_crossing *other = find_other(p, c);
+        KOLO_ASSERT(other);
+        const size_t bytes = kolo_tensor_bytes(&kolo_info(p->graph, c->value)->tensor);
+        void *own = data_in(p, c, micro_batch, slots), *its = data_in(p, other, micro_batch, slots);
+        memcpy(gradient ? its : own, gradient ? own : its, bytes);
+    }
+    p->slot = slot;
+}
+
+/* ---- parameters of several stages ---- */
 
 /* The first stage of a parameter: adds the gradients of the others and sends the sum to them. */
 static kolo_status gather(kolo_plan *p, uint64_t others, void *sum, size_t count, void *room) {
@@ -128,13 +176,31 @@ static kolo_status gather(kolo_plan *p, uint64_t others, void *sum, size_t count
     return KOLO_OK;
 }
 
+/* The gradient that each chunk of this stage has accumulated: sums them into that of the first, and
+ * leaves the others zero. The update adds them. Returns the value of the first. */
+static kolo_value gather_chunks(const kolo_plan *p, kolo_value v, kolo_value sum) {
+    const kolo_graph *g = p->graph;
+    const int32_t producer = kolo_info(g, v)->producer;
+    const kolo_node *n = producer >= 0 ? g->nodes[producer] : NULL;
+    if (p->chunks > 1 && n && n->op == &kolo_op_add && n->segment == KOLO_SEGMENT_UPDATE) {
+        for (int k = 0; k < n->n_in; k++) sum = gather_chunks(p, n->in[k], sum);
+        return sum;
+    }
+    if (!kolo_value_ok(sum)) return v;
+    const size_t bytes = kolo_tensor_bytes(&kolo_info(g, v)->tensor);
+    kolo_combine(kolo_plan_data(p, sum), kolo_plan_data(p, v), bytes / kolo_dtype_bytes(g->dtype),
+                 g->dtype, KOLO_SUM);
+    memset(kolo_plan_data(p, v), 0, bytes);
+    return sum;
+}
+
 static kolo_status tie(kolo_plan *p, const kolo_value_info *param) {
     const kolo_graph *g = p->graph;
     const kolo_dtype dtype = g->dtype;
     const uint64_t others = param->holders & ~(UINT64_C(1) << g->stage);
     const size_t bytes = kolo_tensor_bytes(&kolo_info(g, param->grad)->tensor);
     const size_t count = bytes / kolo_dtype_bytes(dtype);
-    void *sum = kolo_plan_data(p, param->grad);
+    void *sum = kolo_plan_data(p, gather_chunks(p, param->grad, KOLO_NONE));
     if (kolo_is_held_first(g, param)) {
         void *room = kolo_alloc(bytes);
         if (!room) return KOLO_NOMEM(bytes);

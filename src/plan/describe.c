@@ -180,7 +180,9 @@ void kolo_plan_describe(const kolo_plan *p, kolo_step_info *infos) {
 
 void kolo_plan_repeat(const kolo_plan *p, int step) {
     const kolo_step *s = &p->steps[step];
-    if (s->kind == KOLO_STEP_KERNEL) s->kernel->run(&s->calls[2 * p->slot + p->ran_bank]);
+    const bool any = p->chunks == 1 || s->segment == KOLO_SEGMENT_UPDATE;
+    const int slot = any ? p->slot : p->first_slot[s->chunk];
+    if (s->kind == KOLO_STEP_KERNEL) s->kernel->run(&s->calls[2 * slot + p->ran_bank]);
 }
 
 size_t kolo_plan_apart_bytes(const kolo_plan *p) {
@@ -190,7 +192,7 @@ size_t kolo_plan_apart_bytes(const kolo_plan *p) {
 
 kolo_plan_memory kolo_plan_memory_of(const kolo_plan *p) {
     return (kolo_plan_memory){
-        .arena = p->values_bytes + (size_t)p->slots * p->map.slot_bytes,
+        .arena = p->values_bytes + kolo_plan_slot_offset(p, p->slots),
         .scratch = p->scratch_bytes,
         .gradients = p->map.bucket_bytes + (size_t)p->slots * p->map.model_bytes + p->link_bytes +
                      (p->sum ? (size_t)p->sum->most * p->sum->bytes : 0),

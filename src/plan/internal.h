@@ -18,6 +18,7 @@ typedef struct kolo_step {
     kolo_kernel_spec spec;
     void *state; /* of the kernel */
     kolo_step_segment segment;
+    int chunk;
     kolo_call *calls; /* by slot, then by the store's current bank */
 } kolo_step;
 
@@ -47,9 +48,12 @@ struct kolo_plan {
     int n_first;      /* steps of kolo_plan_begin */
     bool begun;       /* kolo_plan_end follows */
     char *table;
-    int slots, slot;   /* micro-batches of a stage in flight; of the pass that runs */
-    char *slot_memory; /* of all slots */
-    kolo_call *calls;  /* of all steps */
+    int slots, slot; /* micro-batches of a stage in flight, all chunks one after another; of the
+                        pass that runs */
+    int chunks;      /* of the stage; 1: none */
+    int first_slot[KOLO_CHUNKS_MOST + 1]; /* by chunk, then the end */
+    char *slot_memory;                    /* of all slots */
+    kolo_call *calls;                     /* of all steps */
     struct kolo_plan_crossing *crossings;
     int n_crossings;
     size_t values_bytes, scratch_bytes; /* in the arena of the store: values, then scratch */
@@ -64,8 +68,13 @@ struct kolo_plan {
 
 /* Sets the phase of every step. NOMEM. */
 kolo_status kolo_plan_set_phases(kolo_plan *plan);
-/* Runs the steps of a segment of the plan's current slot. */
-kolo_status kolo_plan_run_segment(kolo_plan *plan, kolo_step_segment segment);
+/* Runs the steps of a segment of the chunk whose slot is the plan's current one; `complete`: also
+ * those that run once per step. */
+kolo_status kolo_plan_run_segment(kolo_plan *plan, kolo_step_segment segment, bool complete);
+/* The chunk of a slot. */
+int kolo_plan_chunk(const kolo_plan *plan, int slot);
+/* Bytes of the slots before one. */
+size_t kolo_plan_slot_offset(const kolo_plan *plan, int slot);
 /* The place of a bucket's request: of each slot for activations, else of the first; of each current
  * bank where it joins next versions, else of the first. */
 static inline kolo_request **kolo_plan_request_at(const kolo_plan *p, int slot, int bucket,

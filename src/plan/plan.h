@@ -64,9 +64,9 @@ kolo_status kolo_store_create(kolo_store **store);
 /* Keeps one version of every entry. For a single rank, whose steps cannot fail. Call it before the
  * first plan. */
 void kolo_store_set_alone(kolo_store *store);
-/* Decides where the stages of a pipeline begin, unless they are decided, on a model's graph. Ranks
+/* Decides where the parts of a pipeline begin, unless they are decided, on a model's graph. Ranks
  * must give equal graphs. The errors of kolo_pass_cuts. */
-kolo_status kolo_store_cut_stages(kolo_store *store, const kolo_graph *g, int stages);
+kolo_status kolo_store_cut_stages(kolo_store *store, const kolo_graph *g, int parts);
 void kolo_store_destroy(kolo_store *store);
 int kolo_store_count(const kolo_store *store);
 const kolo_store_entry *kolo_store_entry_at(const kolo_store *store, int i);
@@ -143,9 +143,12 @@ typedef struct kolo_plan_opts {
     kolo_mesh mesh;        /* of the job; default: all ranks of the communicator are on dp */
     int rank;              /* in the mesh, where there is no communicator */
     const char *placement; /* rules of its axes but dp, see kolo_pass_partition; borrowed */
-    /* On a stage of a pipeline, the axis pp of the mesh: micro-batches in flight (default 1), and
-     * whether the gradients of weights are computed apart. See plan/program_run.h. */
-    int slots;
+    /* On a stage of a pipeline, the axis pp of the mesh: how the parts of the model lie on the
+     * stages (default one on each), micro-batches in flight by chunk of the stage (default 1;
+     * borrowed until the plan is compiled), and whether the gradients of weights are computed
+     * apart. See plan/program_run.h. */
+    kolo_parts parts;
+    const int *slots;
     bool splits;
     int zero;   /* level of ZeRO: 1 to 3; see kolo_pass_zero; 0: none */
     bool share; /* the ranks share the parameters; call kolo_store_share before the

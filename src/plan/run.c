@@ -18,6 +18,7 @@ typedef struct part {
     bool empty;        /* a micro-batch without samples: this rank adds nothing to what it posts */
     bool outside;      /* nothing inside the passes */
     unsigned segments; /* of these alone, a bit each; 0: all */
+    int chunk;         /* with segments: of this chunk alone, and of the update */
     bool begins, ends; /* up to the first WAIT or update; from there on */
 } part;
 
@@ -195,6 +196,9 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
 /* A POST completes the gradients of a shard, and starts the sum over the ranks once per step. */
 static bool is_due(const kolo_plan *p, const kolo_step *step, part run) {
     if (run.segments && !(run.segments >> step->segment & 1)) return false;
+    if (run.segments && step->chunk != run.chunk && step->segment != KOLO_SEGMENT_UPDATE) {
+        return false;
+    }
     bool folds = is_shard_sum(p, step) && run.compute;
     if (step->inside && run.outside) return false;
     return folds || step->inside || (step->once_per_step ? run.complete : run.compute);
@@ -214,9 +218,17 @@ static void commit(kolo_plan *p) {
     if (!p->updates_only) s->current = !s->current;
 }
 
+/* The slot of a step outside the segments of one chunk: what runs without samples is in the first
+ * of its chunk, the update in the current one. */
+static int slot_of(const kolo_plan *p, const kolo_step *step, part run, int current) {
+    const bool any = run.segments || p->chunks == 1 || step->segment == KOLO_SEGMENT_UPDATE;
+    return any ? current : p->first_slot[step->chunk];
+}
+
 static kolo_status run_steps(kolo_plan *p, part run) {
     if (p->bound_at != p->store->moves) KOLO_TRY(kolo_plan_bind(p));
     progress now = {.bank = p->store->current, .phase = KOLO_PHASE_FORWARD};
+    const int slot = p->slot;
     p->ran_bank = now.bank;
     if (p->times) now.since_ns = kolo_now_ns();
     for (int i = 0; i < p->n_first && run.ends; i++) {
@@ -226,11 +238,13 @@ static kolo_status run_steps(kolo_plan *p, part run) {
         const kolo_step *step = &p->steps[i];
         if (!is_due(p, step, run)) continue;
         int64_t begin = p->observer ? kolo_now_ns() : 0;
+        p->slot = slot_of(p, step, run, slot);
         KOLO_TRY(run_step(p, step, run, &now));
         if (p->observer) {
             p->observer(p->observer_arg, i, step->kind, step->bucket, begin, kolo_now_ns());
         }
     }
+    p->slot = slot;
     if (p->train && run.complete && !run.begins) commit(p);
     if (p->times) p->times->phase_ns[now.phase] += kolo_now_ns() - now.since_ns;
     return KOLO_OK;
@@ -285,8 +299,11 @@ kolo_status kolo_plan_update(kolo_plan *p) {
     return run_steps(p, (part){.complete = true, .outside = true});
 }
 
-kolo_status kolo_plan_run_segment(kolo_plan *p, kolo_step_segment segment) {
-    return run_steps(p, (part){.compute = true, .segments = 1u << segment});
+kolo_status kolo_plan_run_segment(kolo_plan *p, kolo_step_segment segment, bool complete) {
+    return run_steps(p, (part){.compute = true,
+                               .complete = complete,
+                               .segments = 1u << segment,
+                               .chunk = kolo_plan_chunk(p, p->slot)});
 }
 
 kolo_status kolo_plan_run_shard(kolo_plan *p, int shard, bool complete) {

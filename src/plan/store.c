@@ -18,8 +18,8 @@ kolo_status kolo_store_create(kolo_store **store) {
     return KOLO_OK;
 }
 
-kolo_status kolo_store_cut_stages(kolo_store *s, const kolo_graph *g, int stages) {
-    return kolo_pass_cuts(g, stages, &s->cuts, &s->names);
+kolo_status kolo_store_cut_stages(kolo_store *s, const kolo_graph *g, int parts) {
+    return kolo_pass_cuts(g, parts, &s->cuts, &s->names);
 }
 
 void kolo_store_set_alone(kolo_store *s) {

@@ -186,8 +186,8 @@ const kolo_option cli_options[] = {
     {.name = "pipeline", .type = KOLO_OPTION_TEXT, .metavar = "SCHEDULE",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "1f1b",
      .help = "order of the passes on the stages of a pipeline, the axis pp of the mesh: gpipe, "
-             "1f1b or zb-h1, in dumps also interleaved:CHUNKS or zbv; --accumulate is the "
-             "number of micro-batches (docs/parallelism.md)"},
+             "1f1b or zb-h1; with several parts of the model on each, interleaved:CHUNKS or zbv; "
+             "--accumulate is the number of micro-batches (docs/parallelism.md)"},
     {.name = "zero", .type = KOLO_OPTION_INT, .metavar = "LEVEL", .min = 0, .max = 3,
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "every worker has all of it",
      .help = "divide over the workers: 1 the optimizer state, 2 gradients too, 3 parameters too. "

@@ -224,6 +224,8 @@ kolo_status kolo_session_run_micro_batches(kolo_session *s, const kolo_batch *ba
 /* The stages of the pipeline that this rank is one of; 1: there is none. */
 int kolo_session_stages(const kolo_session *s);
 int kolo_session_stage(const kolo_session *s);
+/* How the parts of the model lie on the stages. */
+kolo_parts kolo_session_parts(const kolo_session *s);
 /* Makes the program for a number of micro-batches the current one. ARG, NOMEM. */
 kolo_status kolo_session_find_program(kolo_session *s, int64_t micro_batches);
 /* Gives all stages the metrics, each of which one stage has. Collective among the stages; PEER,

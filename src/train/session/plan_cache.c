@@ -138,14 +138,15 @@ static int64_t finished_by(const kolo_session *s, int64_t key) {
 /* Ranks may have parts of the batch of different sizes: all decide where the stages begin for the
  * largest. */
 static kolo_status cut_stages(kolo_session *s, int64_t key) {
-    const int stages = kolo_session_stages(s);
+    const kolo_parts parts = kolo_session_parts(s);
     const int64_t share = divide_up(key, data_ranks(s)),
                   most = divide_up(share, micro_batches(s, key));
     kolo_graph *graph;
-    if (stages <= 1) return KOLO_OK;
+    if (parts.stages <= 1) return KOLO_OK;
     KOLO_TRY(kolo_session_build(&s->opts, kolo_max_i64(most, 1), &graph));
     kolo_status status = kolo_pass_fold(graph, true);
-    if (status == KOLO_OK) status = kolo_store_cut_stages(s->store, graph, stages);
+    if (status == KOLO_OK)
+        status = kolo_store_cut_stages(s->store, graph, parts.stages * parts.chunks);
     kolo_graph_destroy(graph);
     return status;
 }
@@ -180,13 +181,14 @@ static kolo_status compile(kolo_session *s, cached *c) {
     if (c->purpose == FINISH) opts.most_samples = divide_up(c->key, data_ranks(s));
     opts.groups = s->groups;
     opts.times = opts.train ? &s->times : NULL;
+    if (kolo_session_stages(s) > 1) opts.parts = kolo_session_parts(s);
     if (opts.train && kolo_session_stages(s) > 1) {
         status = kolo_session_find_program(s, opts.micro_batches);
         if (status != KOLO_OK) {
             kolo_graph_destroy(graph);
             return status;
         }
-        opts.slots = s->program->stage[kolo_session_stage(s)].slots[0];
+        opts.slots = s->program->stage[kolo_session_stage(s)].slots;
         opts.splits = s->program->schedule->splits;
     }
     if (c->purpose == ADD)

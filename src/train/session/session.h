@@ -48,6 +48,7 @@ typedef struct kolo_session_config {
     const int *counts;    /* of shards, by rank; copied; NULL: equal ones */
     int64_t short_shard;  /* samples of the shorter shard of the last batch; 0: there is none */
     const struct kolo_program_schedule *schedule; /* of the stages of a pipeline; NULL: 1f1b */
+    int chunks;                                   /* parts of the model on a stage; 0: one */
     int loader_threads;                           /* of a host, see kolo_train_opts */
     bool evaluate_only; /* forward pass alone: no gradients, optimizer or collectives */
     bool f64;           /* the graph is of f64 */

@@ -304,6 +304,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
         .measure_buckets = strategy.measure_buckets,
         .measure_compression = strategy.measure_compression,
         .schedule = strategy.schedule,
+        .chunks = strategy.chunks,
         .plan =
             {
                 .mesh = s->mesh,

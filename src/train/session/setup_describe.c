@@ -120,7 +120,11 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
                   kolo_mesh_text(&setup->mesh, mesh), o->placement ? o->placement : "", o->zero,
                   o->no_share, kolo_sync_name(o->sync), o->servers);
     if (kolo_mesh_stages(&setup->mesh) > 1) {
-        kolo_text_add(text, "pipeline: %s\n", setup->session.schedule->name);
+        kolo_text_add(text, "pipeline: %s", setup->session.schedule->name);
+        if (setup->session.schedule->chunks == 0) {
+            kolo_text_add(text, ":%d", setup->session.chunks);
+        }
+        kolo_text_add(text, "\n");
     }
     kolo_text_add(text, "global-batch: %" PRId64 "\nworker-weights: %s\n", o->global_batch,
                   o->worker_weights ? o->worker_weights : "");

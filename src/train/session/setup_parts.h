@@ -15,6 +15,7 @@ typedef struct kolo_strategy {
     bool measure_buckets, measure_compression;
     int n_bucket_sizes;
     const kolo_program_schedule *schedule; /* of the axis pp */
+    int chunks;                            /* of each of its stages */
 } kolo_strategy;
 
 /* Sets the mesh and its placement rules, and the strategy, from the resolved options. ARG, FORMAT,

@@ -41,18 +41,6 @@ static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *m
         kolo_mesh_text(mesh, text));
 }
 
-/* The schedule of the pipeline. */
-static kolo_status choose_schedule(const kolo_setup *s, const kolo_program_schedule **schedule) {
-    int chunks;
-    KOLO_TRY(kolo_program_find(s->opts.pipeline, schedule, &chunks));
-    if (kolo_mesh_stages(&s->mesh) == 1 || chunks == 1) return KOLO_OK;
-    return KOLO_FAIL(
-        KOLO_ERR_UNSUPPORTED,
-        "schedule %s: a worker trains one chunk of the model; kolo dump --what program "
-        "shows schedules of several: take gpipe, 1f1b or zb-h1",
-        s->opts.pipeline);
-}
-
 /* The mesh of all workers; it gets an axis dp if it has none. */
 static kolo_status choose_mesh(const kolo_train_opts *o, int workers, kolo_mesh *mesh) {
     *mesh = (kolo_mesh){1, {{"dp", workers}}};
@@ -288,7 +276,7 @@ kolo_status kolo_setup_choose_strategy(kolo_setup *s, int workers, kolo_strategy
     KOLO_TRY(choose_codec(o, workers, strategy));
     KOLO_TRY(read_placement(s));
     KOLO_TRY(choose_buckets(s, strategy, workers));
-    return choose_schedule(s, &strategy->schedule);
+    return kolo_program_find(s->opts.pipeline, &strategy->schedule, &strategy->chunks);
 }
 
 bool kolo_train_can_be_preempted(const kolo_train_opts *opts) {

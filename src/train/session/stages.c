@@ -13,6 +13,12 @@ int kolo_session_stage(const kolo_session *s) {
     return kolo_mesh_coordinate(mesh, rank_of(s), kolo_mesh_find(mesh, "pp"));
 }
 
+kolo_parts kolo_session_parts(const kolo_session *s) {
+    const kolo_program_schedule *schedule = s->opts.schedule;
+    return (kolo_parts){kolo_session_stages(s), s->opts.chunks > 0 ? s->opts.chunks : 1,
+                        schedule ? schedule->path : KOLO_PARTS_LOOP};
+}
+
 static kolo_axes stage_axis(const kolo_session *s) {
     return (kolo_axes)1 << kolo_mesh_find(&s->opts.plan.mesh, "pp");
 }
@@ -20,11 +26,12 @@ static kolo_axes stage_axis(const kolo_session *s) {
 kolo_status kolo_session_find_program(kolo_session *s, int64_t micro_batches) {
     const kolo_program_schedule *schedule =
         s->opts.schedule ? s->opts.schedule : &kolo_program_1f1b;
+    const kolo_parts parts = kolo_session_parts(s);
     kolo_program *program;
     if (s->program && s->program->micro_batches == micro_batches) return KOLO_OK;
     if (micro_batches > INT32_MAX) micro_batches = INT32_MAX;
-    KOLO_TRY(
-        kolo_program_create(schedule, kolo_session_stages(s), 1, (int)micro_batches, &program));
+    KOLO_TRY(kolo_program_create(schedule, kolo_session_stages(s), parts.chunks, (int)micro_batches,
+                                 &program));
     kolo_program_destroy(s->program);
     s->program = program;
     return KOLO_OK;

@@ -32,6 +32,7 @@ typedef struct setting {
     bool tied;                   /* compares the copies of the embedding */
     const char *model, *options; /* of the zoo; NULL: that of `build` */
     int zero;
+    bool thrice;    /* reads the embedding in the middle, too */
     int64_t hidden; /* units of two more layers, whose weights ZeRO cuts; 0: none */
 } setting;
 
@@ -84,6 +85,7 @@ static kolo_status build(kolo_graph *g, int64_t n, const setting *s) {
                            &(kolo_attention_opts){.heads = 2, .causal = true, .dropout = 0.2});
         snprintf(name, sizeof name, "out_%d", i);
         h = kolo_add(g, h, kolo_dropout(g, linear(g, name, a, WIDTH, WIDTH), 0.1));
+        if (i == 1 && s->thrice) h = kolo_add(g, h, kolo_embedding(g, wte, x, wpe));
     }
     h = kolo_add(g, kolo_layer_norm(g, h, "last", 0), skip);
     h = kolo_relu(
@@ -227,19 +229,22 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s,
         kolo_graph_destroy(g);
         return status;
     }
-    const kolo_plan_opts opts = {.train = true,
-                                 .optimizer = s->optimizer,
-                                 .micro_batches = s->micro_batches,
-                                 .slots = program ? program->stage[stage].slots[0] : 0,
-                                 .splits = program && program->schedule->splits,
-                                 .recompute = s->recompute,
-                                 .mesh = *mesh,
-                                 .placement = rules_of(s),
-                                 .zero = s->zero,
-                                 .algorithm = s->algorithm,
-                                 .groups = groups,
-                                 .kernels = KOLO_KERNELS_REF,
-                                 .bucket_bytes = 2000};
+    const kolo_plan_opts opts = {
+        .train = true,
+        .optimizer = s->optimizer,
+        .micro_batches = s->micro_batches,
+        .parts = program ? (kolo_parts){program->stages, program->chunks, program->schedule->path}
+                         : (kolo_parts){0},
+        .slots = program ? program->stage[stage].slots : NULL,
+        .splits = program && program->schedule->splits,
+        .recompute = s->recompute,
+        .mesh = *mesh,
+        .placement = rules_of(s),
+        .zero = s->zero,
+        .algorithm = s->algorithm,
+        .groups = groups,
+        .kernels = KOLO_KERNELS_REF,
+        .bucket_bytes = 2000};
     KOLO_TRY(kolo_plan_compile(g, &opts, store, comm, plan));
     KOLO_TRY(kolo_store_init(store, 5));
     r.plan = *plan;
@@ -314,6 +319,26 @@ static const struct {
            .recompute = KOLO_RECOMPUTE_FULL, .sequence = true, .zero = 1, .hidden = 1536}},
     {.s = {"tp=2,dp=2", "", 4, 2, .optimizer = {KOLO_OPTIMIZER_LAMB, .clip = 0.1}, .zero = 1,
            .hidden = 1530}},
+    {.s = {"dp=1,pp=2", "interleaved:2", 2, 3, .optimizer = {.momentum = 0.9, .clip = 0.1}}},
+    {.s = {"dp=1,pp=2", "zbv", 2, 4, .optimizer = {KOLO_OPTIMIZER_ADAMW, .eps = 1e-3, .clip = 0.1},
+           .recompute = KOLO_RECOMPUTE_FULL, .tied = true, .thrice = true}},
+    {.s = {"dp=2,pp=3", "interleaved:2", 6, 5,
+           .optimizer = {KOLO_OPTIMIZER_ADAMW, .eps = 1e-3, .clip = 0.1, .weight_decay = 0.01},
+           .zero = 1, .hidden = 1536}},
+    {.s = {"dp=2,pp=2,tp=2", "zbv", 8, 3, .optimizer = {.momentum = 0.9, .clip = 0.1},
+           .recompute = KOLO_RECOMPUTE_FULL, .sequence = true, .zero = 1, .hidden = 1536}},
+    {.s = {"dp=1,pp=2,tp=2", "interleaved:3", 4, 4,
+           .optimizer = {KOLO_OPTIMIZER_ADAMW, .eps = 1e-3, .clip = 0.1}, .model = "gpt2_tiny",
+           .options = "layers=2,width=8,heads=2,context=4,dropout=0.1"}},
+    {.s = {"dp=1,pp=3", "zbv", 3, 7, .optimizer = {KOLO_OPTIMIZER_LAMB, .clip = 0.1}},
+     .soak = true},
+    {.s = {"dp=1,pp=2", "interleaved:4", 2, 1, .optimizer = {.momentum = 0.9}}, .soak = true},
+    {.s = {"pp=4,dp=2", "interleaved:2", 8, 6, .optimizer = {KOLO_OPTIMIZER_LARS, .momentum = 0.9},
+           .recompute = KOLO_RECOMPUTE_CHEAP},
+     .soak = true},
+    {.s = {"dp=1,pp=2,tp=2", "zbv", 4, 2, .optimizer = {.momentum = 0.9, .clip = 0.1},
+           .sequence = true, .model = "bert_tiny", .options = "layers=1,width=8,heads=2,context=4"},
+     .soak = true},
     {.s = {"pp=2,tp=2,dp=2", "gpipe", 8, 2,
            .optimizer = {KOLO_OPTIMIZER_LARS, .momentum = 0.9, .clip = 0.1}, .zero = 1,
            .hidden = 1530},
@@ -461,6 +486,27 @@ static void jobs_train_and_evaluate(void **state) {
          "1f1b",
          3,
          1},
+        {{.model = "gpt2_tiny",
+          .model_options = "layers=1,width=32,heads=4,context=8,vocab=50,dropout=0.1",
+          .data = "synthetic-tokens:N=29,test=1",
+          .lr = 0.01,
+          .global_batch = 7,
+          .accumulate = 3,
+          .epochs = 2},
+         "dp=2,pp=2,tp=2",
+         "interleaved:2",
+         8,
+         2},
+        {{.model = "lenet",
+          .data = "synthetic:N=37,test=11,shape=1x28x28,seed=2",
+          .global_batch = 6,
+          .accumulate = 3,
+          .steps = 9,
+          .epochs = 3},
+         "pp=2",
+         "zbv",
+         2,
+         1},
         {{.model = "lenet",
           .data = "synthetic:N=37,test=11,shape=1x28x28,seed=2",
           .global_batch = 6,
@@ -481,6 +527,18 @@ static void jobs_train_and_evaluate(void **state) {
           .epochs = 3},
          "pp=2",
          "1f1b",
+         2,
+         1},
+        {{.model = "resnet20",
+          .model_options = "width=0.25",
+          .data = "synthetic:N=16,test=5,shape=3x8x8,seed=2",
+          .optimizer.momentum = 0.9,
+          .global_batch = 8,
+          .accumulate = 2,
+          .steps = 4,
+          .epochs = 3},
+         "pp=2",
+         "interleaved:3",
          2,
          1},
     };
@@ -525,8 +583,15 @@ static void checkpoints_are_those_of_one_rank(void **state) {
         if (!strstr(text, lines[i])) fail_msg("\"%s\" is not in\n%s", lines[i], text);
     }
     kolo_checkpoint_text_free(text);
+    opts.steps = 15; /* the ends of the model on one stage */
+    opts.mesh = "pp=2";
+    opts.pipeline = "zbv";
+    train_well(2, &opts);
+    ASSERT_OK(kolo_checkpoint_describe("run/checkpoint-15.safetensors", &text));
+    if (!strstr(text, " wte.weight  pp:0\n")) fail_msg("%s", text);
+    kolo_checkpoint_text_free(text);
     opts.steps = 20;
-    opts.mesh = NULL;
+    opts.mesh = opts.pipeline = NULL;
     const kolo_train_result alone = train_well(1, &opts);
     const kolo_train_result expected = train_well(1, &whole);
     assert_int_equal(two.parameters, alone.parameters);
@@ -611,7 +676,8 @@ static void what_stages_cannot_do_is_named(void **state) {
         int ranks, zero;
         bool sync_bn;
     } bad[] = {
-        {"pp=2", "zbv", "one chunk", 2, 0, false},
+        {"pp=2", "interleaved:17", "must be 1 to 16", 2, 0, false},
+        {"pp=8", "interleaved:16", "at most 64 parts", 8, 0, false},
         {"pp=2", "2f2b", "no schedule", 2, 0, false},
         {"pp=2", NULL, "--zero above 1", 2, 2, false},
         {"pp=2", NULL, "--sync-bn", 2, 0, true},
