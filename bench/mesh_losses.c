@@ -1,12 +1,12 @@
 /* Losses of a model on a mesh, in f64 with the reference kernels; the ranks are threads:
  *
- *     mesh-losses MODEL MESH STEPS ZERO MICRO_BATCHES OPTIMIZER LR SAMPLE RULES SYNC
+ *     mesh-losses MODEL MESH STEPS ZERO MICRO_BATCHES OPTIMIZER LR SAMPLE RULES SYNC SCHEDULE
  *
  * MODEL is a model of the zoo with its options ("mlp:hidden=8"), an ONNX file, or "mine", that of
  * examples/model, which is linked in. SAMPLE ("3x32x32") and RULES of tensor parallelism ("w1 0;w2
  * 1") may be "-": the model's own. SYNC 1: batch normalization is of the samples of all ranks.
- * Prints the loss of each step, a line each. The samples are formulas of their numbers; gradients
- * are clipped. bench/meshes.py compares meshes with it. */
+ * SCHEDULE is that of a pipeline. Prints the loss of each step, a line each. The samples are
+ * formulas of their numbers; gradients are clipped. bench/meshes.py compares meshes with it. */
 #include "base/range.h"
 #include "base/text.h"
 #include "data/batch.h"
@@ -37,6 +37,8 @@ typedef struct job {
     kolo_mesh mesh;
     int steps, zero, micro_batches;
     bool sync;
+    const kolo_program_schedule *schedule;
+    int chunks;
     kolo_optimizer optimizer;
     double lr;
     char *rules;
@@ -133,7 +135,8 @@ static kolo_status run_session(const job *j, kolo_comm *comm, samples *s, double
         .global_batch = GLOBAL,
         .batch = kolo_part_count(GLOBAL, dp * j->micro_batches, 0),
         .accumulate = j->micro_batches,
-        .schedule = &kolo_program_1f1b,
+        .schedule = j->schedule,
+        .chunks = j->chunks,
         .plan = {.kernels = KOLO_KERNELS_REF,
                  .mesh = j->mesh,
                  .placement = j->rules,
@@ -254,6 +257,7 @@ static kolo_status parse(char **argv, job *j) {
     parse_sample(argv[8], &j->sample);
     j->rules = strcmp(argv[9], "-") != 0 ? argv[9] : NULL;
     j->sync = strcmp(argv[10], "1") == 0;
+    KOLO_TRY(kolo_program_find(argv[11], &j->schedule, &j->chunks));
     for (char *c = j->rules; c && *c; c++) {
         if (*c == ';') *c = '\n';
     }
@@ -262,8 +266,9 @@ static kolo_status parse(char **argv, job *j) {
 
 int main(int argc, char **argv) {
     job j = {.model = NULL};
-    if (argc != 11) {
-        fputs("mesh-losses MODEL MESH STEPS ZERO MICRO_BATCHES OPTIMIZER LR SAMPLE RULES SYNC\n",
+    if (argc != 12) {
+        fputs("mesh-losses MODEL MESH STEPS ZERO MICRO_BATCHES OPTIMIZER LR SAMPLE RULES SYNC "
+              "SCHEDULE\n",
               stderr);
         return 2;
     }

@@ -4,9 +4,10 @@ ranks. Prints, for each model and mesh, by how much the losses of the first and 
 rank, relative to them. Fails if one is above 1e-12 (first) or 1e-10 (last).
 
     bench/meshes.py [--build build/release] [--models gpt2,bert] [--meshes "dp=2,pp=1,tp=2 dp=2,pp=2,tp=1"] [--steps 50] [--all]
+        [--schedules 1f1b,interleaved:2,zbv]
 
 Without --all one line for each model: how many meshes agree, the largest differences, and the meshes that are refused,
-with the reasons. Pipelines train 2 micro-batches a step. Batch normalization is of all samples (--sync-bn)
+with the reasons. Pipelines train 2 micro-batches a step, with each of the schedules (1f1b). Batch normalization is of all samples (--sync-bn)
 where dp alone divides them, and of a micro-batch in pipelines, as on one rank; meshes where it is of a worker's samples
 are left out. Meshes with a dp above 1 also run with --zero 1 (and without tp
 and pp 2 and 3). docs/parallelism.md has the table.
@@ -43,13 +44,13 @@ def size(mesh, axis):
     return dict(part.split("=") for part in mesh.split(",")).get(axis, "1")
 
 
-def losses(program, row, mesh, steps, zero, parts):
+def losses(program, row, mesh, steps, zero, parts, schedule="1f1b"):
     """The losses of all steps, or the text of the error."""
     name, model, optimizer, rate, sample, rules = row
     rules = rules if size(mesh, "tp") != "1" else "-"
     sync = "1" if name in NORMS and size(mesh, "dp") != "1" else "0"
     result = subprocess.run([program, model, mesh, str(steps), str(zero), str(parts), optimizer, str(rate), sample,
-                             rules, sync], capture_output=True, text=True, check=False)
+                             rules, sync, schedule], capture_output=True, text=True, check=False)
     if result.returncode != 0:
         return (result.stderr.strip().splitlines() or [f"status {result.returncode}"])[-1].removeprefix("mesh-losses: ")
     return [float(line) for line in result.stdout.split()]
@@ -71,9 +72,9 @@ def applies(row, mesh):
     return row[0] not in NORMS or size(mesh, "dp") == "1" or size(mesh, "pp") == size(mesh, "tp") == "1"
 
 
-def compare(program, row, alone, mesh, zero, steps):
+def compare(program, row, alone, mesh, zero, steps, schedule):
     """The differences at the first and the last step, or the text of the error."""
-    got = losses(program, row, mesh, steps, zero, parts_of(mesh))
+    got = losses(program, row, mesh, steps, zero, parts_of(mesh), schedule)
     if isinstance(got, str):
         return got
     if len(got) != len(alone):
@@ -81,17 +82,19 @@ def compare(program, row, alone, mesh, zero, steps):
     return abs(got[0] / alone[0] - 1), abs(got[-1] / alone[-1] - 1)
 
 
-def check(program, row, chosen, steps, everything):
+def check(program, row, chosen, steps, everything, schedules):
     """Prints the lines of a model; the number of meshes that are wrong."""
     alone = {parts: losses(program, row, "dp=1", steps, 0, parts) for parts in (1, 2)}
     for got in alone.values():
         if isinstance(got, str):
             sys.exit(f"{row[0]}: {got}")
     worst, agree, wrong, refused = [0.0, 0.0], 0, 0, {}
-    for mesh, zero in [(mesh, zero) for mesh in chosen if applies(row, mesh) for zero in levels(mesh)]:
-        text = mesh + (f" zero {zero}" if zero else "")
+    for mesh, zero, schedule in [(mesh, zero, schedule) for mesh in chosen if applies(row, mesh)
+                                 for zero in levels(mesh)
+                                 for schedule in (schedules if size(mesh, "pp") != "1" else schedules[:1])]:
+        text = mesh + (f" zero {zero}" if zero else "") + (f" {schedule}" if schedule != "1f1b" else "")
         norms = parts_of(mesh) if row[0] in NORMS else 1
-        found = compare(program, row, alone[norms], mesh, zero, steps)
+        found = compare(program, row, alone[norms], mesh, zero, steps, schedule)
         if isinstance(found, str):
             if any(phrase in found for phrase in REFUSALS):
                 refused.setdefault(re.sub(r"\d+", "N", found), []).append(text)
@@ -119,12 +122,14 @@ def main():
     parser.add_argument("--models")
     parser.add_argument("--meshes")
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--schedules", default="1f1b")
     parser.add_argument("--all", action="store_true")
     args = parser.parse_args()
     names = args.models.split(",") if args.models else [row[0] for row in MODELS]
     chosen = args.meshes.split() if args.meshes else meshes()
     print("| model | meshes | first loss | last loss |\n| --- | --- | --- | --- |", flush=True)
-    wrong = sum(check(f"{args.build}/bench/mesh-losses", row, chosen, args.steps, args.all) for row in MODELS
+    wrong = sum(check(f"{args.build}/bench/mesh-losses", row, chosen, args.steps, args.all, args.schedules.split(","))
+                for row in MODELS
                 if row[0] in names or row[0].split()[-1] in names)
     sys.exit(1 if wrong else 0)
 
