@@ -58,8 +58,9 @@ typedef struct kolo_dump_opts {
     int zero;              /* level of ZeRO; 0: none */
     bool share;            /* the plan of workers of a host that share parameters, where the options
                               allow it; not of SCHEDULE */
-    int ranks; /* SERVERS: of these; SCHEDULE, and all with zero or share: size of the group;
-                  default 2, or that of mesh */
+    bool cross_step; /* with several ranks: updates may run in the next step, as in kolo_train */
+    int ranks;       /* SERVERS: of these; SCHEDULE, and all with zero or share: size of the group;
+                        default 2, or that of mesh */
     kolo_algorithm algorithm; /* SCHEDULE */
 } kolo_dump_opts;
 

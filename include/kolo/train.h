@@ -130,6 +130,10 @@ typedef struct kolo_train_opts {
      * host have one copy of the parameters in shared memory, each has a part of the state and
      * updates a range, where that leaves every bit as it is (docs/parallelism.md). */
     bool no_share;
+    /* Each step waits for all sums of gradients and makes all updates. Else kolo_train leaves those
+     * that the next step does not read at its beginning to that step, where several workers have a
+     * copy of the parameters each; no bit depends on it (docs/parallelism.md). */
+    bool no_cross_step;
     /* Logical shards of a reproducible run; 0: none. They divide the global batch, which must be
      * given. The bits of all results then depend on the shards, not on the number of workers, with
      * equal threads, kernels and processors; shards are also the micro-batches. */

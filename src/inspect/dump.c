@@ -51,6 +51,7 @@ static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
         .placement = o->placement, /* read by dump_what */
         .zero = o->zero,
         .share = o->share,
+        .cross_step = o->cross_step,
         .sync_batch_norm = o->sync_bn,
         .compression = compression,
         .recompute = o->recompute,
@@ -125,6 +126,7 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_te
     opts.bucket_sizes = sizes;
     opts.n_bucket_sizes = n_sizes;
     if (schedule) opts.algorithm = o->algorithm;
+    opts.cross_step &= ranks > 1 && kolo_mesh_stages(&opts.mesh) <= 1;
     KOLO_TRY_GOTO(add_ranges(o, &opts, store, comms[0]), done);
     KOLO_TRY_GOTO(build(o, &g), done);
     KOLO_TRY_GOTO(kolo_plan_compile(g, &opts, store, comms[0], &plan), done);

@@ -282,7 +282,7 @@ static void place_bucket(planner *p, region *rg, const kolo_node *post, const ko
         r.bytes = bucket->bytes;
         if (inside) hold(p, &r, wait->out[k]);
     }
-    if (post->attr[KOLO_COMM_KEPT].i) {
+    if (post->attr[KOLO_COMM_KEPT].i || post->attr[KOLO_COMM_LATER].i == KOLO_LATER_NEXT) {
         r.first = 0;
         r.last = p->g->n_nodes;
     }

@@ -220,6 +220,22 @@ kolo_status kolo_pass_compress(kolo_graph *g, const kolo_compression *how);
 kolo_status kolo_pass_lower_comm(kolo_graph *g, const kolo_bucket_sizes *sizes, size_t in_flight,
                                  bool keep);
 
+/* When the sums of a bucket are awaited. */
+typedef enum kolo_later {
+    KOLO_LATER_OFF,      /* in the step: nothing else is wanted */
+    KOLO_LATER_NEXT,     /* in the next step, before it reads what they update */
+    KOLO_LATER_REPORTED, /* in the step, which reports some of them */
+    KOLO_LATER_KIND,     /* in the step: they are no sums of whole gradients */
+    KOLO_LATER_READ,     /* in the step: an update reads more than them, its parameter and state */
+} kolo_later;
+
+/* Finds the buckets whose WAIT and updates may run in the next step (KOLO_COMM_LATER of POST and
+ * WAIT): sums over the samples that only updates read, which have their results in the store and
+ * read nothing else but the store and scalars. Runs after lower_comm. NOMEM. */
+kolo_status kolo_pass_cross_step(kolo_graph *g);
+/* Marks the nodes that run with these buckets: their WAITs and updates. later: by node. NOMEM. */
+kolo_status kolo_find_later(const kolo_graph *g, bool *later);
+
 /* ---- memory ---- */
 
 /* The region of memory that a value is in. */
@@ -293,6 +309,7 @@ typedef struct kolo_pipeline_opts {
     bool keep_sums;        /* level 3: gradients are summed over logical shards, as wholes */
     bool share;            /* see kolo_zero_opts */
     int lag;               /* of gradients, in steps */
+    bool cross_step;       /* sums may be awaited in the next step */
     kolo_compression compression;
     int64_t micro_batches; /* per step; above 1: gradient accumulation */
     size_t bucket_bytes;

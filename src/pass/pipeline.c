@@ -186,6 +186,11 @@ static kolo_status lower_comm(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_lower_comm(g, &sizes, in_flight, opts->keep_sums);
 }
 
+static kolo_status cross_step(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    (void)opts;
+    return kolo_pass_cross_step(g);
+}
+
 static bool always(const kolo_pipeline_opts *o) { return o != NULL; }
 static bool trains(const kolo_pipeline_opts *o) { return o->train && !o->updates_only; }
 static bool has_layers(const kolo_pipeline_opts *o) { return !o->updates_only; }
@@ -217,6 +222,7 @@ static bool recomputes(const kolo_pipeline_opts *o) {
 }
 static bool is_mixed(const kolo_pipeline_opts *o) { return o->precision == KOLO_PRECISION_BF16; }
 static bool keeps_gradients(const kolo_pipeline_opts *o) { return o->train && o->keep_gradients; }
+static bool crosses_steps(const kolo_pipeline_opts *o) { return trains(o) && o->cross_step; }
 static bool accumulates(const kolo_pipeline_opts *o) {
     return o->train && (o->micro_batches > 1 || is_staged(o));
 }
@@ -255,6 +261,7 @@ static const struct {
     {"lag", lag, lags},
     {"compress", compress, compresses},
     {"lower_comm", lower_comm, communicates},
+    {"cross_step", cross_step, crosses_steps},
     {"segments", segments, is_staged},
 };
 

@@ -129,7 +129,12 @@ static kolo_status bind_step(kolo_plan *p, kolo_step *step) {
         *call = (kolo_call){.spec = &step->spec,
                             .state = step->state,
                             .scratch = kolo_plan_arena(p) + p->values_bytes};
-        for (int k = 0; k < n->n_in; k++) call->in[k] = kolo_plan_address(p, n->in[k].id, bank);
+        for (int k = 0; k < n->n_in; k++) {
+            const kolo_location *in = &p->map.locations[n->in[k].id];
+            call->in[k] = step->later && in->region == KOLO_REGION_TABLE
+                              ? p->later_table + in->offset
+                              : kolo_plan_address(p, n->in[k].id, bank);
+        }
         for (int k = 0; k < n->n_out; k++) call->out[k] = kolo_plan_address(p, n->out[k].id, bank);
         if (step->kernel->bind) KOLO_TRY(step->kernel->bind(call));
     }
@@ -443,6 +448,15 @@ static char *site_of(const kolo_plan *p, const kolo_node *post) {
     return kolo_format("bucket %d", number);
 }
 
+/* The sum that the next step needs first goes before the others. */
+static int priority_of(const kolo_plan *p, int bucket) {
+    for (int i = 0; i < p->n_later; i++) {
+        const kolo_step *step = &p->steps[p->later[i].step];
+        if (step->kind == KOLO_STEP_WAIT && step->bucket == bucket) return -1 - i;
+    }
+    return 0;
+}
+
 /* The collective of a POST in the plan's current slot, while `bank` of the store is current;
  * `arrives` is the output of its WAIT. */
 static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value arrives, int bank) {
@@ -459,6 +473,7 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
         .output = bucket_memory(p, bucket, bank),
         .count = bucket->bytes / element,
         .algorithm = p->algorithm,
+        .priority = priority_of(p, i),
     };
     kolo_part parts[KOLO_SHARD_NODES];
     kolo_comm *group = p->comm;
@@ -619,6 +634,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .keep_sums = o->shards > 0 && kolo_plan_level(o) > 2,
         .share = o->share,
         .lag = o->lag,
+        .cross_step = o->cross_step,
         .compression = o->compression,
         .micro_batches = o->micro_batches,
         .bucket_bytes = o->bucket_bytes,
@@ -643,6 +659,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     p->graph = graph;
     p->store = store;
     KOLO_TRY_GOTO(resolve(opts, &o), fail);
+    KOLO_ASSERT(!store->unsettled); /* its memory may move */
     const bool model_axes = kolo_mesh_has_model_axis(&o.mesh);
     p->comm = o.train || kolo_plan_level(&o) > 2 || model_axes ? comm : NULL;
     p->groups = o.groups;
@@ -690,6 +707,8 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     KOLO_TRY_GOTO(check_overwrites(p), fail);
     KOLO_TRY_GOTO(add_steps(p, &o, &selections), fail);
     KOLO_TRY_GOTO(kolo_plan_set_phases(p), fail);
+    KOLO_TRY_GOTO(kolo_plan_find_later_steps(p), fail);
+    KOLO_ASSERT(p->n_later == 0 || (o.shards == 0 && o.lag == 0 && stages <= 1));
     KOLO_TRY_GOTO(map_memory(p, &o), fail);
     KOLO_TRY_GOTO(kolo_plan_bind(p), fail);
     if (!p->sum) KOLO_TRY_GOTO(make_requests(p), fail);
@@ -714,11 +733,14 @@ void kolo_plan_destroy(kolo_plan *p) {
         const kolo_kernel *kernel = p->steps[i].kernel;
         if (kernel && kernel->release && p->steps[i].state) kernel->release(p->steps[i].state);
     }
+    if (p->store->unsettled == p) p->store->unsettled = NULL;
     if (p->begun && --p->store->n_begun == 0) p->store->background = NULL;
     if (p->arena) kolo_pages_unmap(p->arena, p->own_bytes);
     kolo_pages_unmap(p->slot_memory, kolo_plan_slot_offset(p, p->slots));
     kolo_free(p->ready_ns);
     kolo_free(p->table);
+    kolo_free(p->later_table);
+    kolo_free(p->later);
     kolo_free(p->calls);
     kolo_free(p->steps);
     kolo_free(p->entries);

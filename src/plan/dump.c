@@ -18,7 +18,21 @@ static void print_step(const kolo_plan *p, int i, kolo_text *text) {
         kolo_text_add(text, "bucket %d", step->bucket);
     }
     if (step->once_per_step && p->accumulates) kolo_text_add(text, " once_per_step");
+    for (int k = 0; k < p->n_later && step->later; k++) {
+        if (p->later[k].step != i) continue;
+        kolo_text_add(text, " in the next step, before %d", p->later[k].before);
+    }
     kolo_text_add(text, "\n");
+}
+
+/* When a bucket is awaited. */
+static kolo_later awaited(const kolo_plan *p, int bucket) {
+    for (int32_t i = 0; i < p->graph->n_nodes; i++) {
+        const kolo_node *n = p->graph->nodes[i];
+        if (n->op->comm != KOLO_OP_WAIT || n->attr[KOLO_COMM_BUCKET].i != bucket) continue;
+        return (kolo_later)n->attr[KOLO_COMM_LATER].i;
+    }
+    return KOLO_LATER_OFF;
 }
 
 /* The reorders of a step: count and bytes. */
@@ -53,12 +67,19 @@ void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
         [KOLO_COLLECTIVE_BARRIER] = ", shared: barrier",
         [KOLO_COLLECTIVE_ALLTOALL] = ", exchanged",
     };
+    static const char *const when[] = {
+        [KOLO_LATER_OFF] = "",
+        [KOLO_LATER_NEXT] = ", awaited in the next step",
+        [KOLO_LATER_REPORTED] = ", awaited in the step: it reports some",
+        [KOLO_LATER_KIND] = ", awaited in the step: no whole gradients",
+        [KOLO_LATER_READ] = ", awaited in the step: updates read more than these",
+    };
     for (int i = 0; i < p->map.n_buckets; i++) {
         const kolo_bucket *bucket = &p->map.buckets[i];
         bool in_store = kolo_value_ok(bucket->joins) && bucket->bytes > 0;
-        kolo_text_add(text, "bucket %d: %d values, %zu bytes at %zu%s%s\n", i, bucket->n_values,
+        kolo_text_add(text, "bucket %d: %d values, %zu bytes at %zu%s%s%s\n", i, bucket->n_values,
                       bucket->bytes, bucket->offset, what[bucket->collective],
-                      in_store ? " in the store" : "");
+                      in_store ? " in the store" : "", when[awaited(p, i)]);
     }
     print_reorders(p, text);
     for (int i = 0; i < p->n_steps; i++) print_step(p, i, text);

@@ -12,6 +12,7 @@ typedef struct kolo_step {
     int bucket;   /* POST, WAIT */
     kolo_phase phase;
     bool once_per_step; /* runs in the last micro-batch of a step only */
+    bool later;         /* runs in the next step, see kolo_plan_find_later_steps */
     bool inside; /* runs in every micro-batch, also without samples: a POST or WAIT inside the
                     passes, or what no sample is needed for */
     const kolo_kernel *kernel;
@@ -21,6 +22,10 @@ typedef struct kolo_step {
     int chunk;
     kolo_call *calls; /* by slot, then by the store's current bank */
 } kolo_step;
+
+typedef struct kolo_later_step {
+    int step, before;
+} kolo_later_step;
 
 struct kolo_plan {
     kolo_graph *graph;
@@ -54,6 +59,12 @@ struct kolo_plan {
     int first_slot[KOLO_CHUNKS_MOST + 1]; /* by chunk, then the end */
     char *slot_memory;                    /* of all slots */
     kolo_call *calls;                     /* of all steps */
+    /* Steps that run in the next run of the plan, in their order, each before a step of it. */
+    struct kolo_later_step *later;
+    int n_later, next_later; /* next_later: the first that has not run */
+    int later_bank;          /* the store's bank in the run that left them */
+    char *later_table;       /* the scalars of that run */
+    int64_t communicated_ns; /* until when its collectives were counted */
     struct kolo_plan_crossing *crossings;
     int n_crossings;
     size_t values_bytes, scratch_bytes; /* in the arena of the store: values, then scratch */
@@ -91,5 +102,8 @@ static inline char *kolo_plan_arena(const kolo_plan *p) {
 }
 /* The address of a value, in the current slot, while `bank` of the store is current. */
 void *kolo_plan_address(const kolo_plan *plan, int32_t value, int bank);
+/* Finds the steps that run in the next step of training, and before which of its steps: the first
+ * that reads what they write. Needs the phases. NOMEM. */
+kolo_status kolo_plan_find_later_steps(kolo_plan *plan);
 /* Binds every step to the current addresses. */
 kolo_status kolo_plan_bind(kolo_plan *plan);

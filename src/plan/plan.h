@@ -105,6 +105,13 @@ kolo_status kolo_store_share(kolo_store *store, kolo_comm *comm);
 /* Broadcasts the current bank of rank 0, but for shards, to both banks of all ranks. Collective.
  * ARG: the ranks have different layouts. PEER, TIMEOUT. */
 kolo_status kolo_store_broadcast(kolo_store *store, kolo_comm *comm);
+/* Completes the latest step of a plan with `cross_step`: waits for the sums that are left, and
+ * updates. The next run of that plan does so by itself, as do runs of other plans of the store;
+ * what else accesses entries, and compiling a plan, needs it. PEER, TIMEOUT: the store is as before
+ * that step. */
+kolo_status kolo_store_settle(kolo_store *store);
+/* Whether kolo_store_settle has something to do. */
+bool kolo_store_is_unsettled(const kolo_store *store);
 /* Hash of the current bank in row-major order, to compare replicas and runs with any layouts. */
 uint64_t kolo_store_hash(const kolo_store *store);
 /* The same where some entries are shards. Collective; PEER, TIMEOUT, NOMEM. */
@@ -150,10 +157,12 @@ typedef struct kolo_plan_opts {
     kolo_parts parts;
     const int *slots;
     bool splits;
-    int zero;   /* level of ZeRO: 1 to 3; see kolo_pass_zero; 0: none */
-    bool share; /* the ranks share the parameters; call kolo_store_share before the
-                   first run. Level 3 of zero is then 2: the host has one copy of them */
-    int lag;    /* of gradients, in steps; see kolo_pass_lag */
+    int zero;        /* level of ZeRO: 1 to 3; see kolo_pass_zero; 0: none */
+    bool share;      /* the ranks share the parameters; call kolo_store_share before the
+                        first run. Level 3 of zero is then 2: the host has one copy of them */
+    int lag;         /* of gradients, in steps; see kolo_pass_lag */
+    bool cross_step; /* sums may be awaited in the next step; see kolo_store_settle. Not with
+                        shards, a lag, stages or a store of one rank */
     kolo_compression compression; /* of gradients; default none. See kolo_pass_compress */
     kolo_recompute recompute;     /* default none */
     kolo_precision precision;     /* default f32 */
@@ -219,7 +228,8 @@ void kolo_plan_set_integer(kolo_plan *plan, kolo_value scalar, int64_t number);
 double kolo_plan_get(const kolo_plan *plan, kolo_value output);
 
 /* Runs one step. A training plan switches the bank of the store at the end. PEER or TIMEOUT: the
- * communicator failed, and the store is as before the step. */
+ * communicator failed, and the store is as before the step. With `cross_step` some updates are left
+ * to the next run, which makes each before the first kernel that reads its result. */
 kolo_status kolo_plan_run(kolo_plan *plan);
 /* Runs a micro-batch other than the last of its step: accumulates gradients and scalar outputs,
  * without updates; communicates only inside the passes. PEER, TIMEOUT. kolo_plan_run runs the last

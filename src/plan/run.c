@@ -199,6 +199,7 @@ static bool is_due(const kolo_plan *p, const kolo_step *step, part run) {
     if (run.segments && step->chunk != run.chunk && step->segment != KOLO_SEGMENT_UPDATE) {
         return false;
     }
+    if (step->later) return false;
     bool folds = is_shard_sum(p, step) && run.compute;
     if (step->inside && run.outside) return false;
     return folds || step->inside || (step->once_per_step ? run.complete : run.compute);
@@ -225,28 +226,126 @@ static int slot_of(const kolo_plan *p, const kolo_step *step, part run, int curr
     return any ? current : p->first_slot[step->chunk];
 }
 
+/* Runs a step and reports it to the observer. */
+static kolo_status run_observed(kolo_plan *p, int i, part run, progress *now) {
+    const kolo_step *step = &p->steps[i];
+    const int64_t begin = p->observer ? kolo_now_ns() : 0;
+    KOLO_TRY(run_step(p, step, run, now));
+    if (p->observer) {
+        p->observer(p->observer_arg, i, step->kind, step->bucket, begin, kolo_now_ns());
+    }
+    return KOLO_OK;
+}
+
+/* ---- steps that are left to the next run ---- */
+
+/* The run is complete but for these steps. */
+static void leave_rest(kolo_plan *p, const progress *now) {
+    if (p->n_later == 0) return;
+    memcpy(p->later_table, p->table, p->map.table_bytes);
+    p->next_later = 0;
+    p->later_bank = now->bank;
+    p->communicated_ns = now->communicated_ns;
+    p->store->unsettled = p;
+}
+
+/* WAITs that are left. */
+static int count_left(const kolo_plan *p) {
+    int n = 0;
+    for (int i = p->next_later; i < p->n_later; i++) {
+        n += p->steps[p->later[i].step].kind == KOLO_STEP_WAIT;
+    }
+    return n;
+}
+
+/* The communicator failed before the run was complete: the store is as before it. */
+static void take_back(kolo_plan *p) {
+    p->next_later = p->n_later;
+    p->store->current = p->later_bank;
+    p->store->unsettled = NULL;
+}
+
+/* Runs what is left and has to run before a step. */
+static kolo_status run_left(kolo_plan *p, int before, progress *now) {
+    const int bank = now->bank;
+    const bool left = p->next_later < p->n_later;
+    kolo_status status = KOLO_OK;
+    now->bank = p->later_bank;
+    while (status == KOLO_OK && p->next_later < p->n_later &&
+           p->later[p->next_later].before <= before) {
+        status = run_observed(p, p->later[p->next_later++].step,
+                              (part){.compute = true, .complete = true}, now);
+    }
+    now->bank = bank;
+    if (status == KOLO_OK && left && p->next_later == p->n_later) p->store->unsettled = NULL;
+    return status;
+}
+
+static progress begin_run(const kolo_plan *p) {
+    const bool left = p->next_later < p->n_later;
+    return (progress){
+        .bank = p->store->current,
+        .in_flight = count_left(p),
+        .phase = KOLO_PHASE_FORWARD,
+        .since_ns = p->times ? kolo_now_ns() : 0,
+        .communicated_ns = left ? p->communicated_ns : 0,
+    };
+}
+
+static void end_run(const kolo_plan *p, const progress *now) {
+    if (p->times) p->times->phase_ns[now->phase] += kolo_now_ns() - now->since_ns;
+}
+
+kolo_status kolo_store_settle(kolo_store *s) {
+    kolo_plan *p = s->unsettled;
+    if (!p) return KOLO_OK;
+    if (p->bound_at != s->moves) KOLO_TRY(kolo_plan_bind(p));
+    progress now = begin_run(p);
+    const kolo_status status = run_left(p, p->n_steps, &now);
+    if (status != KOLO_OK) take_back(p);
+    end_run(p, &now);
+    return status;
+}
+
+/* Whether a run computes all of the forward pass, so that it can run what is left when it needs it.
+ */
+static bool takes_over(const kolo_plan *p, part run) {
+    return p->store->unsettled == p && run.compute && !run.segments && !run.begins && !run.ends;
+}
+
+/* ---- runs ---- */
+
+/* The steps of a run, and those that the one before has left. */
+static kolo_status run_due(kolo_plan *p, part run, progress *now) {
+    const int slot = p->slot;
+    for (int i = run.ends ? p->n_first : 0; i < (run.begins ? p->n_first : p->n_steps); i++) {
+        KOLO_TRY(run_left(p, i, now));
+        if (!is_due(p, &p->steps[i], run)) continue;
+        p->slot = slot_of(p, &p->steps[i], run, slot);
+        KOLO_TRY(run_observed(p, i, run, now));
+    }
+    p->slot = slot;
+    return KOLO_OK;
+}
+
 static kolo_status run_steps(kolo_plan *p, part run) {
     if (p->bound_at != p->store->moves) KOLO_TRY(kolo_plan_bind(p));
-    progress now = {.bank = p->store->current, .phase = KOLO_PHASE_FORWARD};
-    const int slot = p->slot;
+    if (!takes_over(p, run)) KOLO_TRY(kolo_store_settle(p->store));
+    progress now = begin_run(p);
     p->ran_bank = now.bank;
-    if (p->times) now.since_ns = kolo_now_ns();
     for (int i = 0; i < p->n_first && run.ends; i++) {
         now.in_flight += p->steps[i].kind == KOLO_STEP_POST;
     }
-    for (int i = run.ends ? p->n_first : 0; i < (run.begins ? p->n_first : p->n_steps); i++) {
-        const kolo_step *step = &p->steps[i];
-        if (!is_due(p, step, run)) continue;
-        int64_t begin = p->observer ? kolo_now_ns() : 0;
-        p->slot = slot_of(p, step, run, slot);
-        KOLO_TRY(run_step(p, step, run, &now));
-        if (p->observer) {
-            p->observer(p->observer_arg, i, step->kind, step->bucket, begin, kolo_now_ns());
-        }
+    const kolo_status status = run_due(p, run, &now);
+    if (status != KOLO_OK) {
+        if (p->store->unsettled == p) take_back(p);
+        return status;
     }
-    p->slot = slot;
-    if (p->train && run.complete && !run.begins) commit(p);
-    if (p->times) p->times->phase_ns[now.phase] += kolo_now_ns() - now.since_ns;
+    if (p->train && run.complete && !run.begins) {
+        commit(p);
+        leave_rest(p, &now);
+    }
+    end_run(p, &now);
     return KOLO_OK;
 }
 

@@ -271,6 +271,7 @@ bool kolo_store_entry_is_model(const kolo_store_entry *entry) {
 }
 
 void *kolo_store_data(const kolo_store *s, const kolo_store_entry *entry) {
+    KOLO_ASSERT(!s->unsettled);
     return kolo_store_at(s, entry, s->current);
 }
 
@@ -471,6 +472,7 @@ kolo_status kolo_store_read(const kolo_store *s, const kolo_store_entry *entry, 
 }
 
 kolo_status kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const void *canonical) {
+    KOLO_ASSERT(!s->unsettled);
     kolo_tensor plain = canonical_of(entry);
     if (entry->joins && s->follows) return KOLO_OK;
     if (entry->elsewhere) return KOLO_OK;
@@ -550,6 +552,7 @@ static kolo_status init_whole(kolo_store *s, const kolo_store_entry *entry, uint
 }
 
 kolo_status kolo_store_init(kolo_store *s, uint64_t seed) {
+    KOLO_ASSERT(!s->unsettled);
     for (size_t e = 0; e < s->n_entries; e++) {
         const kolo_store_entry *entry = &s->entries[e];
         bool zero = !entry->initial && entry->init.kind == KOLO_INIT_ZERO;
@@ -604,6 +607,7 @@ static kolo_status broadcast_wholes(kolo_store *s, kolo_comm *comm) {
 }
 
 kolo_status kolo_store_broadcast(kolo_store *s, kolo_comm *comm) {
+    KOLO_ASSERT(!s->unsettled);
     if (!comm || kolo_comm_size(comm) == 1) return KOLO_OK;
     uint64_t mine = hash_layouts(s), rank0 = mine;
     KOLO_TRY(kolo_broadcast(comm, &rank0, sizeof rank0, KOLO_DTYPE_U8, 0));

@@ -31,6 +31,7 @@ struct kolo_store {
     const char *mesh;      /* that divides entries; NULL: none does */
     kolo_comm *background; /* in which plans that have begun exchange something; NULL: none has */
     int n_begun;           /* these plans */
+    kolo_plan *unsettled;  /* that has left updates of the latest step; NULL: none has */
     kolo_comm *comm;       /* borrowed: of the ranks that flat shards are of; NULL: one rank */
 };
 

@@ -51,6 +51,7 @@ int cmd_dump(kolo_options *o) {
         .pipeline = kolo_options_text(o, "pipeline"),
         .zero = (int)kolo_options_int(o, "zero"),
         .share = kolo_options_flag(o, "share") && several,
+        .cross_step = kolo_options_flag(o, "cross-step"),
         .ranks = (int)kolo_options_int(o, "ranks"),
         .algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm"),
         .cached = kolo_options_choice(o, "autotune") == KOLO_AUTOTUNE_CACHED,

@@ -203,6 +203,10 @@ const kolo_option cli_options[] = {
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP,
      .help = "every worker has its own copy of parameters and optimizer state; else the workers of "
              "a host share one, where that changes no bit (--share, to override a config file)"},
+    {.name = "cross-step", .type = KOLO_OPTION_FLAG, .preset = "true",
+     .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP,
+     .help = "every step waits for all sums and makes all updates; else those of later layers run in the next step, "
+             "before it reads their results, with the same bits (--cross-step, to override a config file)"},
     {.name = "record", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE",
      .not_kept = true, .commands = CMD_TRAIN,
      .help = "with --servers and a --consistency other than bsp: record the order of updates and reads, "

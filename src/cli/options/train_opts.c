@@ -86,6 +86,7 @@ void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
     }
     if (kolo_options_has(o, "ledger")) opts->ledger = kolo_options_text(o, "ledger");
     opts->no_share = !kolo_options_flag(o, "share");
+    opts->no_cross_step = !kolo_options_flag(o, "cross-step");
     if (kolo_options_has(o, "buckets")) opts->buckets = kolo_options_text(o, "buckets");
     opts->worker_weights = kolo_options_text(o, "worker-weights");
     if (opts->batch == 0 && opts->global_batch == 0) opts->batch = DEFAULT_BATCH;
@@ -221,6 +222,7 @@ static const struct {
     {"compress-min-bytes", "compress", 0, "--compress CODEC"},
     {"algorithm", "sync", BIT(KOLO_SYNC_ALLREDUCE), "--sync allreduce"},
     {"share", "sync", BIT(KOLO_SYNC_ALLREDUCE), "--sync allreduce"},
+    {"cross-step", "sync", BIT(KOLO_SYNC_ALLREDUCE), "--sync allreduce"},
     {"eval-every", "eval", 0, "--eval"},
     {"eval-every-steps", "eval", 0, "--eval"},
 };

@@ -418,7 +418,8 @@ enum {
     KOLO_COMM_IN_PLACE,   /* a reduce-scatter: the own range stays where it is in the bucket */
     KOLO_COMM_KEPT,       /* from the first logical shard of a step to the last, in memory that no
                              other bucket uses */
-    KOLO_COMM_OP          /* of a reduction */
+    KOLO_COMM_OP,         /* of a reduction */
+    KOLO_COMM_LATER       /* a kolo_later, see the pass cross_step */
 };
 
 /* All ops. A row X(name) declares the op kolo_op_<name>, defined in this folder, and its reference

@@ -163,5 +163,5 @@ kolo_status kolo_job_check_losses(kolo_job *j, kolo_train_result *result) {
                          k + 1, j->first_losses[k], loss);
     }
     result->losses_checked = steps;
-    return KOLO_OK;
+    return kolo_session_settle(j->session);
 }

@@ -10,6 +10,7 @@
 #include "train/job/job.h"
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "train/session/agree.h"
 #include "train/session/tuning.h"
 
@@ -56,10 +57,21 @@ static kolo_status train(kolo_job *j, const kolo_train_opts *opts, kolo_train_re
     KOLO_TRY(kolo_agree(j->world, kolo_setup_open(opts, j->size, &j->setup)));
     KOLO_TRY(open_all(j));
     if (j->serves) return kolo_job_serve(j, result);
+    j->setup.session.plan.cross_step = !j->setup.opts.no_cross_step;
     j->serves_wait = true;
     KOLO_TRY(kolo_job_create_session(j));
     KOLO_TRY(kolo_job_run(j, result));
     return j->setup.opts.in_memory ? kolo_job_check_losses(j, result) : KOLO_OK;
+}
+
+/* Lets the sums of the latest step end, which the other ranks have begun too; keeps the error. */
+static void complete_sums(const kolo_job *j, kolo_status status) {
+    kolo_store *store = j->session ? kolo_session_store(j->session) : NULL;
+    if (!store || !kolo_store_is_unsettled(store)) return;
+    char *error = kolo_strdup(kolo_last_error());
+    (void)kolo_store_settle(store);
+    (void)KOLO_FAIL(status, "%s", error ? error : "out of memory");
+    kolo_free(error);
 }
 
 kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_observer observer,
@@ -76,6 +88,7 @@ kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_
     };
     kolo_status status = train(&j, opts, result);
     if (status != KOLO_OK && j.own_comm) status = kolo_job_connect(&j, status);
+    if (status != KOLO_OK) complete_sums(&j, status);
     if (status != KOLO_OK) kolo_session_fail(j.session, status);
     kolo_job_end(&j);
     return status;

@@ -1,4 +1,5 @@
 /* Runs with parameter servers: which rank does what. */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "train/job/job.h"
 #include "train/session/agree.h"
@@ -63,8 +64,17 @@ static void notify_loss(kolo_job *j, int worker, int64_t steps) {
                   worker, steps);
 }
 
-kolo_status kolo_job_settle(kolo_job *j) {
+/* What the latest step has left counts as part of the run. */
+static kolo_status settle(kolo_job *j) {
+    const bool left = kolo_store_is_unsettled(kolo_session_store(j->session));
+    const int64_t begin = kolo_now_ns();
     KOLO_TRY(kolo_session_settle(j->session));
+    if (left) j->state.run.ns += kolo_now_ns() - begin;
+    return KOLO_OK;
+}
+
+kolo_status kolo_job_settle(kolo_job *j) {
+    KOLO_TRY(settle(j));
     if (!kolo_job_outlives_workers(j)) return KOLO_OK;
     if (!j->lost) j->lost = kolo_zalloc((size_t)j->size * sizeof *j->lost);
     if (!j->lost) return KOLO_NOMEM((size_t)j->size);

@@ -61,7 +61,7 @@ kolo_status kolo_session_settle(kolo_session *s) {
         if (s->comm) KOLO_TRY(kolo_barrier(s->comm));
         return kolo_served_read_all(s->served, s);
     }
-    if (!s->rounds) return KOLO_OK;
+    if (!s->rounds) return kolo_store_settle(s->store);
     return kolo_rounds_settle(s->rounds, (int64_t)s->steps);
 }
 

@@ -151,6 +151,15 @@ static kolo_status cut_stages(kolo_session *s, int64_t key) {
     return status;
 }
 
+/* Whether some updates of a step may run in the next one. Shards are summed in memory that the next
+ * step uses from its beginning; a lag leaves the sums all of a step already; the measurement of
+ * buckets is of whole steps. */
+static bool crosses_steps(const kolo_session *s, const kolo_plan_opts *o) {
+    return o->cross_step && ranks_of(s) > 1 && s->opts.shards == 0 && o->lag == 0 &&
+           !kolo_consistency_has_rounds(&s->opts.consistency) && !s->opts.served &&
+           kolo_session_stages(s) == 1 && !s->buckets.measures;
+}
+
 static kolo_status compile(kolo_session *s, cached *c) {
     kolo_graph *graph;
     if (s->n_plans == 0) KOLO_TRY(cut_stages(s, c->key));
@@ -165,6 +174,7 @@ static kolo_status compile(kolo_session *s, cached *c) {
     }
     kolo_plan_opts opts = s->opts.plan;
     opts.train = c->purpose != EVALUATE;
+    opts.cross_step = opts.train && crosses_steps(s, &opts);
     if (opts.train && s->buckets.measures) opts.bucket_bytes = 1;
     opts.shards = opts.train ? s->opts.shards : 0;
     if (opts.train && !opts.shards) opts.micro_batches = micro_batches(s, c->key);
@@ -220,6 +230,7 @@ kolo_status kolo_session_watch_plans(kolo_session *s,
 /* Compiles a plan into the cache. */
 static kolo_status add_plan(kolo_session *s, kolo_purpose use, int64_t key, int64_t local,
                             const cached **made) {
+    KOLO_TRY(kolo_store_settle(s->store));
     if (!KOLO_GROW(s->plans, s->n_plans, s->cap_plans)) return KOLO_NOMEM(sizeof *s->plans);
     cached *c = kolo_zalloc(sizeof *c);
     if (!c) return KOLO_NOMEM(sizeof *c);

@@ -3,7 +3,10 @@
  *
  * Overlap: a gate blocks the allreduce of each bucket but the last until a kernel has run after its
  * POST. A plan that waits before computing would block in WAIT until the deadline, which fails the
- * test. */
+ * test.
+ *
+ * Across steps: the gate of each bucket but the last opens when a kernel of the next forward pass
+ * has run, or never. */
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -66,12 +69,14 @@ static void build(kolo_graph *g) {
     kolo_output(g, "loss", kolo_softmax_xent(g, kolo_linear(g, kolo_flatten(g, x), w), y));
 }
 
-static kolo_status make_plan(kolo_comm *comm, kolo_store **store, kolo_plan **plan) {
+static kolo_status make_plan(kolo_comm *comm, bool cross_step, kolo_store **store,
+                             kolo_plan **plan) {
     kolo_graph *g;
     KOLO_TRY(kolo_store_create(store));
     KOLO_TRY(kolo_graph_create(NULL, &g));
     build(g);
-    kolo_plan_opts opts = {.train = true, .optimizer.momentum = 0.9, .bucket_bytes = 64};
+    kolo_plan_opts opts = {
+        .train = true, .optimizer.momentum = 0.9, .bucket_bytes = 64, .cross_step = cross_step};
     kolo_status status = kolo_plan_compile(g, &opts, *store, comm, plan);
     if (status == KOLO_OK) status = kolo_store_init(*store, 7);
     if (status != KOLO_OK) return status;
@@ -88,7 +93,7 @@ static kolo_status run_gated(kolo_comm *comm, const void *arg, void *out) {
     result *r = out;
     kolo_store *store = NULL;
     watch w = {.plan = NULL};
-    kolo_status status = make_plan(comm, &store, &w.plan);
+    kolo_status status = make_plan(comm, false, &store, &w.plan);
     if (status == KOLO_OK) {
         kolo_comm_set_gate(comm, gate, &w);
         kolo_plan_observe(w.plan, observe, &w);
@@ -127,7 +132,7 @@ static kolo_status run_alone(kolo_comm *comm, const void *arg, void *out) {
     kolo_store *store = NULL;
     kolo_plan *plan = NULL;
     char *before = NULL;
-    kolo_status status = make_plan(comm, &store, &plan);
+    kolo_status status = make_plan(comm, false, &store, &plan);
     if (status == KOLO_OK) status = kolo_plan_run(plan);
     if (status == KOLO_OK && kolo_comm_rank(comm) == 0) {
         before = kolo_alloc(store->bytes);
@@ -160,10 +165,158 @@ static void a_broken_step_leaves_the_parameters(void **state) {
     assert_true(results[0].stayed);
 }
 
+/* ---- across steps ---- */
+
+enum { STEPS = 3 };
+
+typedef struct crossing {
+    bool cross_step;
+} crossing;
+
+typedef struct crossed {
+    int buckets;
+    int kernels[MOST_BUCKETS]; /* of the next forward pass, before the request may end; the least */
+    uint64_t hash;
+    int before, after; /* the current bank */
+    bool stayed;
+} crossed;
+
+typedef struct crossing_watch {
+    kolo_plan *plan;
+    bool never;
+    int runs, kernels; /* kernels of this run, but for those that the one before left */
+    bool posted[MOST_BUCKETS];
+    int least[MOST_BUCKETS];
+} crossing_watch;
+
+/* The last bucket is awaited in its own step. */
+static bool cross_gate(void *arg, const kolo_request *request) {
+    const crossing_watch *w = arg;
+    const int bucket = bucket_of(w->plan, request);
+    if (bucket < 0 || bucket == w->plan->map.n_buckets - 1) return true;
+    return !w->never && (w->runs == STEPS || (!w->posted[bucket] && w->kernels > 0));
+}
+
+static void cross_observe(void *arg, int step, kolo_step_kind kind, int bucket, int64_t begin_ns,
+                          int64_t end_ns) {
+    crossing_watch *w = arg;
+    w->kernels += kind == KOLO_STEP_KERNEL && !w->plan->steps[step].later;
+    if (kind == KOLO_STEP_POST) w->posted[bucket] = true; /* in this run */
+    if (kind != KOLO_STEP_WAIT || w->posted[bucket] || w->runs == STEPS) return;
+    if (w->least[bucket] == 0 || w->kernels < w->least[bucket]) w->least[bucket] = w->kernels;
+}
+
+static kolo_status run_crossing(crossing_watch *w, kolo_store *store, const crossing *c) {
+    for (w->runs = 0; w->runs < STEPS; w->runs++) {
+        w->kernels = 0;
+        memset(w->posted, 0, sizeof w->posted);
+        kolo_plan_set_scalar(w->plan, "lr", 0.01 * (w->runs + 1)); /* that of each step counts */
+        KOLO_TRY(kolo_plan_run(w->plan));
+        if (kolo_store_is_unsettled(store) != c->cross_step) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "the updates are in another step");
+        }
+    }
+    return kolo_store_settle(store);
+}
+
+static kolo_status run_crossed(kolo_comm *comm, const void *arg, void *out) {
+    const crossing *c = arg;
+    crossed *r = out;
+    kolo_store *store = NULL;
+    crossing_watch w = {.plan = NULL};
+    kolo_status status = make_plan(comm, c->cross_step, &store, &w.plan);
+    if (status == KOLO_OK) {
+        if (c->cross_step) kolo_comm_set_gate(comm, cross_gate, &w);
+        kolo_plan_observe(w.plan, cross_observe, &w);
+        status = run_crossing(&w, store, c);
+        kolo_comm_set_gate(comm, NULL, NULL);
+        r->buckets = w.plan->map.n_buckets;
+        memcpy(r->kernels, w.least, sizeof w.least);
+        if (status == KOLO_OK) r->hash = kolo_store_hash(store);
+    }
+    kolo_plan_destroy(w.plan);
+    kolo_store_destroy(store);
+    return status;
+}
+
+static void sums_end_in_the_next_forward_pass(void **state) {
+    const rank_transport transports[] = {RANKS_THREAD, RANKS_SHM};
+    uint64_t hash = 0;
+    for (size_t t = 0; t < KOLO_COUNT(transports); t++) {
+        for (int off = 0; off < 2; off++) {
+            const crossing c = {.cross_step = !off};
+            crossed results[RANKS];
+            rank_job job = {.n = RANKS,
+                            .transport = transports[t],
+                            .body = run_crossed,
+                            .arg = &c,
+                            .arg_bytes = sizeof c,
+                            .results = results,
+                            .result_bytes = sizeof results[0]};
+            ASSERT_OK(run_rank_job(&job));
+            for (int rank = 0; rank < RANKS; rank++) {
+                assert_int_equal(results[rank].buckets, 4);
+                for (int b = 0; b < results[rank].buckets - 1 && !off; b++) {
+                    assert_true(results[rank].kernels[b] > 0);
+                }
+                if (hash == 0) hash = results[0].hash;
+                assert_true(results[rank].hash == hash); /* the same bits in every way */
+            }
+            if (!off) assert_true(results[0].kernels[0] > results[0].kernels[2]); /* fc, conv1 */
+        }
+    }
+}
+
+/* Rank 1 leaves while the sums of a step are on their way: rank 0's next step fails, and its
+ * parameters are those before the first of both. */
+static kolo_status run_taken_back(kolo_comm *comm, const void *arg, void *out) {
+    crossed *r = out;
+    kolo_store *store = NULL;
+    crossing_watch w = {.never = true};
+    char *before = NULL;
+    kolo_status status = make_plan(comm, true, &store, &w.plan);
+    if (status == KOLO_OK) {
+        before = kolo_alloc(store->bytes);
+        if (before) memcpy(before, store->bank[store->current], store->bytes);
+        r->before = store->current;
+        kolo_comm_set_gate(comm, cross_gate, &w);
+        status = kolo_plan_run(w.plan);
+        (void)kolo_barrier(comm); /* both have; it may fail on rank 0, if rank 1 leaves before */
+    }
+    if (status == KOLO_OK && kolo_comm_rank(comm) == 0) {
+        status = kolo_plan_run(w.plan);
+        r->after = store->current;
+        r->stayed = before && !memcmp(before, store->bank[store->current], store->bytes);
+    }
+    kolo_comm_set_gate(comm, NULL, NULL);
+    kolo_free(before);
+    kolo_plan_destroy(w.plan);
+    kolo_store_destroy(store);
+    return status;
+}
+
+static void a_broken_step_takes_back_the_one_before(void **state) {
+    crossed results[RANKS];
+    rank_outcome outcomes[RANKS];
+    rank_job job = {.n = RANKS,
+                    .transport = RANKS_SHM,
+                    .body = run_taken_back,
+                    .results = results,
+                    .result_bytes = sizeof results[0],
+                    .outcomes = outcomes};
+    assert_int_not_equal(run_rank_job(&job), KOLO_OK);
+    assert_non_null(strstr(outcomes[0].error, "rank 1"));
+    assert_int_equal(outcomes[1].status, KOLO_OK);
+    assert_int_equal(results[0].after, results[0].before);
+    assert_true(results[0].stayed);
+}
+
 TEST_MAIN(test_overlap) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kernel_runs_between_post_and_completion),
         cmocka_unit_test(a_broken_step_leaves_the_parameters),
+        cmocka_unit_test(sums_end_in_the_next_forward_pass),
+        cmocka_unit_test(a_broken_step_takes_back_the_one_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,109 @@
+/* The steps of a plan that are left to its next run: the WAITs and updates that the pass cross_step
+ * has found. Each runs before the first step that reads what it writes, at the latest before the
+ * backward pass, which computes new gradients into the buckets. */
+#include "base/integer.h"
+#include "plan/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct finder {
+    const kolo_plan *p;
+    bool *later; /* by node */
+    int *reader; /* by value: the first step that reads it and is not left */
+    int *before; /* by node */
+    int latest;  /* every step that is left runs before this one */
+} finder;
+
+/* The parameter or state that v is, or a part of; else v. */
+static kolo_value leaf_of(const kolo_graph *g, kolo_value v) {
+    for (;;) {
+        const int32_t producer = kolo_info(g, v)->producer;
+        if (producer < 0 || !g->nodes[producer]->op->view) return v;
+        v = g->nodes[producer]->in[0];
+    }
+}
+
+/* Whether a step ends the forward pass. */
+static bool ends_forward(const kolo_step *step) {
+    if (step->kind != KOLO_STEP_KERNEL) return !step->inside;
+    return step->phase == KOLO_PHASE_BACKWARD || step->phase == KOLO_PHASE_UPDATE;
+}
+
+static void find_readers(finder *f) {
+    const kolo_plan *p = f->p;
+    const kolo_graph *g = p->graph;
+    for (int32_t v = 0; v < g->n_values; v++) f->reader[v] = p->n_steps;
+    f->latest = p->n_steps;
+    for (int i = p->n_steps - 1; i >= 0; i--) {
+        const kolo_node *n = g->nodes[p->steps[i].node];
+        if (ends_forward(&p->steps[i])) f->latest = i;
+        if (f->later[p->steps[i].node]) continue;
+        for (int k = 0; k < n->n_in; k++) f->reader[leaf_of(g, n->in[k]).id] = i;
+    }
+}
+
+/* Before which step each node runs: the updates, then the WAITs that these read. */
+static void find_places(finder *f) {
+    const kolo_graph *g = f->p->graph;
+    for (int32_t i = 0; i < g->n_nodes; i++) f->before[i] = f->latest;
+    for (int32_t i = g->n_nodes - 1; i >= 0; i--) {
+        const kolo_node *n = g->nodes[i];
+        int *before = &f->before[i];
+        if (!f->later[i]) continue;
+        for (int k = 0; k < n->n_out; k++) {
+            const kolo_value old = kolo_info(g, n->out[k])->next_of;
+            if (kolo_value_ok(old)) *before = (int)kolo_min_i64(*before, f->reader[old.id]);
+        }
+        for (int k = 0; k < n->n_in; k++) {
+            const int32_t producer = kolo_info(g, n->in[k])->producer;
+            if (producer < 0 || !f->later[producer]) continue;
+            f->before[producer] = (int)kolo_min_i64(f->before[producer], *before);
+        }
+    }
+}
+
+static int by_place(const void *a, const void *b) {
+    const kolo_later_step *x = a, *y = b;
+    if (x->before != y->before) return x->before < y->before ? -1 : 1;
+    return x->step < y->step ? -1 : x->step > y->step;
+}
+
+static kolo_status list(kolo_plan *p, const finder *f) {
+    int n = 0;
+    for (int i = 0; i < p->n_steps; i++) n += f->later[p->steps[i].node];
+    if (n == 0) return KOLO_OK;
+    p->later = kolo_zalloc((size_t)n * sizeof *p->later);
+    p->later_table = kolo_zalloc(p->map.table_bytes + 1);
+    if (!p->later || !p->later_table) return KOLO_NOMEM((size_t)n * sizeof *p->later);
+    for (int i = 0; i < p->n_steps; i++) {
+        if (!f->later[p->steps[i].node]) continue;
+        p->steps[i].later = true;
+        p->later[p->n_later++] = (kolo_later_step){i, f->before[p->steps[i].node]};
+    }
+    qsort(p->later, (size_t)p->n_later, sizeof *p->later, by_place);
+    p->next_later = p->n_later;
+    return KOLO_OK;
+}
+
+kolo_status kolo_plan_find_later_steps(kolo_plan *p) {
+    const size_t nodes = (size_t)p->graph->n_nodes + 1, values = (size_t)p->graph->n_values + 1;
+    kolo_arena arena = {0};
+    finder f = {.p = p};
+    if (!p->comm || p->adds_to || p->store->alone) return KOLO_OK; /* nothing is awaited */
+    f.later = kolo_arena_alloc(&arena, nodes * sizeof *f.later);
+    f.before = kolo_arena_alloc(&arena, nodes * sizeof *f.before);
+    f.reader = kolo_arena_alloc(&arena, values * sizeof *f.reader);
+    kolo_status status =
+        f.later && f.before && f.reader ? KOLO_OK : KOLO_NOMEM(values * sizeof *f.reader);
+    if (status == KOLO_OK) status = kolo_find_later(p->graph, f.later);
+    if (status == KOLO_OK) {
+        find_readers(&f);
+        find_places(&f);
+        status = list(p, &f);
+    }
+    kolo_arena_fini(&arena);
+    return status;
+}
+
+bool kolo_store_is_unsettled(const kolo_store *s) { return s->unsettled != NULL; }

@@ -1,0 +1,175 @@
+/* Updates that run in the next step: no bit of a run depends on them, whatever ends a step early:
+ * evaluation, checkpoints, comparisons, another batch, the end. Ranks share no parameters, as on
+ * several hosts. The order of events is tested in test_overlap. */
+#include "base/compiler.h"
+#include "kolo/dump.h"
+#include "support/fewer.h"
+#include "support/folder.h"
+#include "support/support.h"
+#include "support/train_job.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char images[] = "synthetic:N=45,test=10,shape=1x14x14,seed=2";
+
+/* Epochs of a few steps, whose last has another batch. */
+static const struct {
+    const char *name;
+    int ranks;
+    kolo_train_opts opts;
+} cases[] = {
+    {"momentum, replicas compared",
+     2,
+     {.model = "lenet",
+      .optimizer.momentum = 0.9,
+      .bucket_bytes = 1000,
+      .batch = 4,
+      .check_replicas = 2}},
+    {"adam, three ranks, ring",
+     3,
+     {.model = "mlp",
+      .optimizer.kind = KOLO_OPTIMIZER_ADAM,
+      .bucket_bytes = 1000,
+      .batch = 3,
+      .algorithm = KOLO_ALGORITHM_RING}},
+    {"nesterov, statistics, accumulated",
+     2,
+     {.model = "resnet20",
+      .model_options = "width=2",
+      .optimizer.kind = KOLO_OPTIMIZER_NESTEROV,
+      .optimizer.momentum = 0.9,
+      .optimizer.weight_decay = 1e-3,
+      .bucket_bytes = 500,
+      .batch = 2,
+      .accumulate = 2}},
+    {"synchronised statistics",
+     2,
+     {.model = "resnet20",
+      .model_options = "width=2",
+      .optimizer.momentum = 0.9,
+      .bucket_bytes = 500,
+      .batch = 4,
+      .sync_bn = true}},
+    {"steps with ranks that have no samples",
+     3,
+     {.model = "mlp",
+      .data = "synthetic:N=13,test=5,shape=1x14x14",
+      .bucket_bytes = 1000,
+      .batch = 2,
+      .accumulate = 2}},
+    {"adamw, dropout, tied, compressed in part",
+     2,
+     {.model = "gpt2_tiny",
+      .model_options = "layers=1,width=16,heads=2,context=8,vocab=50,dropout=0.2",
+      .data = "synthetic-tokens:N=45,test=10",
+      .optimizer.kind = KOLO_OPTIMIZER_ADAMW,
+      .optimizer.weight_decay = 0.1,
+      .compress = "bf16,only=*c_fc.weight",
+      .compress_min_bytes = 1,
+      .bucket_bytes = 1000,
+      .batch = 4}},
+    {"clipped: every update is in its step",
+     2,
+     {.model = "mlp", .optimizer.clip = 0.5, .bucket_bytes = 1000, .batch = 4}},
+    {"tensor parallelism",
+     4,
+     {.model = "gpt2_tiny",
+      .model_options = "layers=1,width=16,heads=2,context=8,vocab=50",
+      .data = "synthetic-tokens:N=45,test=10",
+      .mesh = "dp=2,tp=2",
+      .optimizer.kind = KOLO_OPTIMIZER_ADAM,
+      .bucket_bytes = 1000,
+      .batch = 4}},
+    {"shards, whose updates stay in their step",
+     2,
+     {.model = "mlp", .global_batch = 8, .reproducible = 4, .bucket_bytes = 1000}},
+    {"a lag, whose updates stay in their step",
+     2,
+     {.model = "mlp", .consistency = "lag:1", .bucket_bytes = 1000, .batch = 4}},
+};
+
+static void no_bit_depends_on_it(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_train_opts opts = cases[i].opts;
+        if (TEST_FEWER(i % 3 != 0, false)) continue;
+        if (!opts.data) opts.data = images;
+        opts.no_share = true;
+        opts.lr = 0.02;
+        opts.epochs = 2;
+        opts.no_cross_step = true;
+        const kolo_train_result plain = train_well(cases[i].ranks, &opts);
+        opts.no_cross_step = false;
+        const kolo_train_result crossed = train_well(cases[i].ranks, &opts);
+        assert_same_run(cases[i].name, &plain, &crossed);
+        opts.eval_steps = 2; /* between two steps */
+        const kolo_train_result evaluated = train_well(cases[i].ranks, &opts);
+        assert_same_run(cases[i].name, &plain, &evaluated);
+    }
+}
+
+static void a_run_resumes_either_way(void **state) {
+    kolo_train_opts opts = cases[2].opts;
+    opts.data = images;
+    opts.no_share = true;
+    opts.epochs = 2;
+    opts.no_cross_step = true;
+    const kolo_train_result plain = train_well(2, &opts);
+    opts.no_cross_step = false;
+    opts.out_dir = "run";
+    opts.checkpoint_steps = 4;
+    const kolo_train_result saved = train_well(2, &opts);
+    assert_same_run("saved", &plain, &saved);
+    opts.out_dir = "other";
+    opts.resume = "run/checkpoint-4.safetensors";
+    for (int off = 0; off < 2; off++) {
+        opts.no_cross_step = off;
+        const kolo_train_result resumed = train_well(2, &opts);
+        assert_same_run("resumed", &plain, &resumed);
+        assert_int_equal(system("rm -r other"), 0);
+    }
+}
+
+/* Which updates cross, and why others do not. */
+static void a_dump_states_what_is_left(void **state) {
+    static const struct {
+        kolo_dump_opts opts;
+        const char *has, *lacks;
+    } dumps[] = {
+        {{.optimizer.momentum = 0.9}, "bytes at 0, awaited in the next step\n", "read more"},
+        {{.optimizer.momentum = 0.9}, ", awaited in the step: it reports some\n", "read more"},
+        {{.optimizer.clip = 1},
+         ", awaited in the step: updates read more than these\n",
+         "next step"},
+        {{.zero = 1}, ", awaited in the step: no whole gradients\n", "next step"},
+        {{.mesh = "dp=1"}, "bucket 0", "awaited"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(dumps); i++) {
+        kolo_dump_opts opts = dumps[i].opts;
+        char *text;
+        opts.model = "mlp";
+        opts.what = KOLO_DUMP_PLAN;
+        opts.bucket_bytes = 1000;
+        opts.cross_step = true;
+        if (!opts.mesh && !opts.zero) opts.mesh = "dp=2";
+        ASSERT_OK(kolo_dump(&opts, &text));
+        assert_non_null(strstr(text, dumps[i].has));
+        assert_null(strstr(text, dumps[i].lacks));
+        kolo_dump_free(text);
+        opts.cross_step = false;
+        ASSERT_OK(kolo_dump(&opts, &text));
+        assert_null(strstr(text, "awaited"));
+        kolo_dump_free(text);
+    }
+}
+
+TEST_MAIN(test_cross_step) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_bit_depends_on_it),
+        cmocka_unit_test_setup_teardown(a_run_resumes_either_way, test_folder_enter,
+                                        test_folder_leave),
+        cmocka_unit_test(a_dump_states_what_is_left),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
