@@ -532,7 +532,8 @@ static kolo_status place_values(planner *p, bool slot, int chunk) {
         const bool shared = slot && gr->chunk < 0;
         if (p->root[v] != v || gr->fixed || gr->first == NEVER || gr->slot != slot) continue;
         if (slot && !shared && gr->chunk != chunk) continue;
-        const int32_t last = shared ? last_in_chunk(p, v, chunk) : gr->last;
+        const bool kept = gr->last == p->g->n_nodes; /* a view is an output: it may be sent */
+        const int32_t last = shared && !kept ? last_in_chunk(p, v, chunk) : gr->last;
         blocks[n++] =
             (block){gr->bytes, 0, gr->first, (int32_t)kolo_max_i64(last, gr->first), v, shared};
     }

@@ -67,13 +67,15 @@ static const char *rules_of(const setting *s) {
                        : "wte 0\nqkv_*.weight 0 3\nout_*.weight 1\n";
 }
 
-/* Embeddings are tied, and the sum of the first layer is read by the last one, too. */
+/* Embeddings are tied, and the sum of the first layer is read by the last one, too. The labels, a
+ * view of an input, are sent from the first part to the last. */
 static kolo_status build(kolo_graph *g, int64_t n, const setting *s) {
     if (s->model) return build_zoo(g, n, s);
     kolo_value x = kolo_input(g, "x", KOLO_DTYPE_I32, kolo_shape_2(n, TOKENS));
     kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_2(n, TOKENS));
     kolo_value wte = kolo_param(g, "wte", kolo_shape_2(WORDS, WIDTH), kolo_init_fan_in(9));
     kolo_value wpe = kolo_param(g, "wpe", kolo_shape_2(TOKENS, WIDTH), kolo_init_fan_in(9));
+    kolo_value labels = kolo_reshape(g, y, kolo_shape_1(n * TOKENS));
     kolo_value h = kolo_dropout(g, kolo_embedding(g, wte, x, wpe), 0.1), skip = h;
     for (int i = 0; i < 3; i++) {
         char name[16];
@@ -94,7 +96,6 @@ static kolo_status build(kolo_graph *g, int64_t n, const setting *s) {
         skip = kolo_relu(g, linear(g, "up", h, WIDTH, s->hidden));
         h = kolo_add(g, h, linear(g, "down", skip, s->hidden, WIDTH));
     }
-    kolo_value labels = kolo_reshape(g, y, kolo_shape_1(n * TOKENS));
     kolo_output(g, "loss", kolo_softmax_xent(g, kolo_linear(g, h, wte), labels));
     return kolo_graph_check(g);
 }
