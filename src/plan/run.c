@@ -56,13 +56,18 @@ static kolo_mesh_link *link_of(const kolo_plan *p, int bucket) {
     return p->links ? p->links[p->slot * p->map.n_buckets + bucket] : NULL;
 }
 
+/* Whether a node has what this rank has accumulated: of one chunk of a stage, or the sum of all. */
+static bool is_accumulated(const kolo_plan *p, const kolo_node *n) {
+    return n->op == &kolo_op_accumulate || (p->chunks > 1 && n->segment == KOLO_SEGMENT_UPDATE);
+}
+
 /* Zeros in the place of what is summed, but for what this rank has accumulated. */
 static void clear_posted(const kolo_plan *p, const kolo_step *step) {
     const kolo_graph *g = p->graph;
     const kolo_node *post = g->nodes[step->node];
     for (int k = 0; k < post->n_in; k++) {
         const kolo_value_info *info = kolo_info(g, post->in[k]);
-        if (g->nodes[info->producer]->op == &kolo_op_accumulate) continue;
+        if (is_accumulated(p, g->nodes[info->producer])) continue;
         /* Without samples, too: */
         if (g->nodes[info->producer]->op->comm == KOLO_OP_ENCODE) continue; /* of zeros */
         if (p->shared[info->producer] || kolo_node_is_update(g, g->nodes[info->producer])) continue;
@@ -84,8 +89,8 @@ static void clear_gradient(const kolo_plan *p, const kolo_step *step) {
     const kolo_node *n = g->nodes[step->node];
     const kolo_value_info *info = kolo_info(g, n->in[0]);
     if (!takes_gradient(g, n) || info->producer < 0 || p->shared[info->producer]) return;
-    const kolo_op *op = g->nodes[info->producer]->op;
-    if (op == &kolo_op_accumulate || op->comm == KOLO_OP_ENCODE) return;
+    const kolo_node *of = g->nodes[info->producer];
+    if (is_accumulated(p, of) || of->op->comm == KOLO_OP_ENCODE) return;
     memset(kolo_plan_data(p, n->in[0]), 0, kolo_tensor_bytes(&info->tensor));
 }
 
