@@ -5,6 +5,7 @@
 #include "kolo/checkpoint.h"
 #include "kolo/codec.h"
 #include "kolo/comm.h"
+#include "kolo/custom_binding.h"
 #include "kolo/custom_op.h"
 #include "kolo/data.h"
 #include "kolo/dtype.h"

@@ -84,6 +84,15 @@ def interrupted(failures: List[BaseException]) -> Callable[[Any], bool]:
     return handlers.send
 
 
+def text_of(failure: BaseException) -> bytes:
+    """Type and text of an exception, for the library."""
+    try:
+        text = f"{type(failure).__name__}: {failure}"
+    except Exception:  # pylint: disable=broad-except
+        text = type(failure).__name__
+    return text.encode(errors="backslashreplace")
+
+
 def code(status: str) -> int:
     """The code of a status."""
     return _l.STATUSES.index(status)

@@ -386,9 +386,10 @@ kolo_value kolo_accuracy_opts(kolo_graph *g, kolo_value logits, kolo_value label
                               const kolo_loss_opts *opts);
 kolo_value kolo_confusion(kolo_graph *g, kolo_value logits, kolo_value labels);
 kolo_value kolo_score_counts(kolo_graph *g, kolo_value scores, kolo_value labels);
-kolo_status kolo_custom_op_register(const kolo_custom_op *op);
-void kolo_custom(kolo_graph *g, const char *name, const kolo_value *in, int n_in,
-                 const double *attr, kolo_value *out);
+kolo_status kolo_custom_bind(const kolo_custom_op *op);
+void kolo_custom_bound(kolo_graph *g, const kolo_custom_op *op, const kolo_value *in, int n_in,
+                       const double *attr, kolo_value *out);
+void kolo_custom_done(void);
 """
 
 _TRAINING_FUNCTIONS = """

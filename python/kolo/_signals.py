@@ -1,9 +1,15 @@
-"""An alternate stack for signal handlers."""
+"""Signal handlers: an alternate stack, and exceptions of Ctrl-C in callbacks."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+from types import CodeType
+from typing import Any, Iterator, List, Set
 
 _BYTES = 1 << 16
 _SS_DISABLE = 2
@@ -30,3 +36,57 @@ def use_alternate_stack() -> None:
 
 
 _kept: list[mmap.mmap] = []
+
+
+# ---- Ctrl-C in callbacks ----
+
+ENTRIES: Set[CodeType] = set()  # of functions that C calls, whose exceptions C does not see
+
+
+class _Holder:
+    """The handler of SIGINT during a call of the library. The interpreter runs handlers as a callback
+    begins, if the signal arrived while C computed: an exception there is outside of any ``try``, and
+    lost. One that would be is raised later, by ``run_held``."""
+
+    held: List[int] = []  # signals
+
+    def __init__(self, handler: Any) -> None:
+        self.handler = handler
+
+    def __call__(self, number: int, frame: Any) -> None:
+        if frame is not None and frame.f_code in ENTRIES:
+            _Holder.held.append(number)
+        else:
+            self.handler(number, frame)
+
+
+def run_held() -> None:
+    """Calls the handler of a signal that was held, in the main thread."""
+    if not _Holder.held or threading.current_thread() is not threading.main_thread():
+        return
+    handler = signal.getsignal(_Holder.held.pop())
+    _Holder.held.clear()
+    if isinstance(handler, _Holder):
+        handler = handler.handler
+    if callable(handler):
+        handler(signal.SIGINT, sys._getframe())  # pylint: disable=protected-access
+
+
+@contextmanager
+def holding() -> Iterator[None]:
+    """A call of the library that calls functions of a program: Ctrl-C ends it by the exception of its
+    handler, at the latest when it returns."""
+    handler = None
+    if threading.current_thread() is threading.main_thread():
+        handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or isinstance(handler, _Holder):
+        yield
+        return
+    holder = _Holder(handler)
+    signal.signal(signal.SIGINT, holder)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is holder:
+            signal.signal(signal.SIGINT, handler)
+        run_held()

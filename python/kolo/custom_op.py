@@ -7,7 +7,7 @@ import re
 import threading
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
-from . import _arrays
+from . import _arrays, _errors, _signals
 from ._arrays import Array
 from ._library import c
 from ._library import lib as _comm
@@ -52,7 +52,10 @@ class Op:
     ``index`` states what the op does along each dimension, as in <kolo/custom_op.h>: a letter each,
     inputs first; a capital letter is a dimension that the op needs whole, ``*`` any further ones, and an
     output without a letter is a sum over it. With several ranks the kernels get a part of what has a
-    small letter, so an op on activations needs it; a wrong one gives wrong results there.
+    small letter, so an op on activations needs it; a wrong one gives wrong results there. No term
+    begins with the letter s, which is reserved.
+
+    Kernels run on an instance that is made anew with the attributes: other members are refused.
     """
 
     name = ""  # in messages and dumps; "": the class's name in lower case
@@ -75,7 +78,7 @@ class Op:
         return [inputs[0]] * self.counts()[1]
 
     def forward(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Writes the outputs, which are not cleared before."""
+        """Writes the outputs, which are not cleared before; returns None."""
         raise NotImplementedError
 
     def backward(self, inputs: Sequence[Array], d_outputs: Sequence[Array],
@@ -100,11 +103,11 @@ class Op:
         """The numbers of inputs and outputs."""
         if cls.index is None:
             return cls.inputs, cls.outputs
-        if not re.fullmatch(r"[a-zA-Z*#]*([,+][a-zA-Z*#]*)*->[a-zA-Z*#]*(,[a-zA-Z*#]*)*", cls.index):
+        if not re.fullmatch(r"[a-zA-Z*#]*(,[a-zA-Z*#]*)*->[a-zA-Z*#]*(,[a-zA-Z*#]*)*", cls.index):
             raise ValueError(f"{cls.__name__}.index is {cls.index!r}: a letter for each dimension, such as "
                              '"ni,oi->no"')
         before, after = cls.index.split("->")
-        return len(re.split("[,+]", before)), len(after.split(","))
+        return len(before.split(",")), len(after.split(","))
 
     @classmethod
     def is_differentiable(cls) -> bool:
@@ -119,17 +122,12 @@ class Op:
             raise TypeError(f"{name} takes {n_in} inputs, not {len(inputs)}")
         if not all(isinstance(x, Value) for x in inputs):
             raise TypeError(f"{name} takes values of a graph")
+        others = sorted(set(vars(self)) - set(self.attributes))
+        if others:
+            raise TypeError(f"{name} has the members {', '.join(others)}: kernels get the attributes alone; make "
+                            "arrays inputs, and other constants members of the class")
         graph, entry = inputs[0].graph, _entry_of(type(self))
-        given = (c.kolo_value * n_in)(*(x.of(graph) for x in inputs))
-        attr = (ctypes.c_double * _MAX_ATTRS)(entry.number(type(self)),
-                                              *(getattr(self, n) for n in self.attributes))
-        out = (c.kolo_value * _MAX_IO)()
-        take_failure()
-        _lib.kolo_custom(graph.handle(), entry.name.encode(), given, n_in, attr, out)
-        failure = take_failure()
-        if failure:
-            raise failure
-        graph.check()
+        out = entry.add(self, graph, (c.kolo_value * n_in)(*(x.of(graph) for x in inputs)))
         return [Value(graph, c.kolo_value(v.id, v.graph)) for v in out[:n_out]]
 
     def __call__(self, *inputs: Value) -> Any:
@@ -157,14 +155,21 @@ def take_failure() -> Optional[BaseException]:
 
 
 def _guarded(function: Callable[[], None]) -> int:
-    """Calls a function of a program; its exception becomes an error of the library."""
+    """Calls a function of a program; its exception becomes an error of the library. One before ``try``
+    does, too: the library fails without kolo_custom_done."""
     try:
+        _signals.run_held()
         function()
+        _lib.kolo_custom_done()
         return 0
     except BaseException as failure:  # pylint: disable=broad-except
         _failures.first = _failures.first or failure
-        text = f"{type(failure).__name__}: {failure}"
-        return int(_comm.kolo_error_set(_ERR_ARG, b"%s", text.encode()))
+        return int(_comm.kolo_error_set(_ERR_ARG, b"%s", _errors.text_of(failure)))
+
+
+def _check_result(op: Op, function: str, found: Any, argument: str) -> None:
+    if found is not None:
+        raise TypeError(f"{type(op).__name__}.{function} returns a value: write it to {argument}[i][:]")
 
 
 # ---- registration ----
@@ -172,7 +177,7 @@ def _guarded(function: Callable[[], None]) -> int:
 
 class _Entry:
     """An op of the library: all classes of one name, numbers of inputs and outputs, and so on, such as
-    a class that is defined again. The first attribute of a node is the number of its class."""
+    a class that is defined again. The last attribute of a node is the number of its class."""
 
     def __init__(self, op: Type[Op], name: str) -> None:
         self.name, self._classes = name, [op]
@@ -181,7 +186,7 @@ class _Entry:
         self._shape = c.kolo_custom_shape(self._run_shape)
         self._run = c.kolo_custom_run(self._run_forward)
         self._grad = c.kolo_custom_grad(self._add_gradient)
-        names = [b"class_number", *(n.encode() for n in self._attributes), None]
+        names = [*(n.encode() for n in self._attributes), None]
         self._attrs = (ctypes.c_char_p * len(names))(*names)
         self._op = c.kolo_custom_op(
             version=_VERSION, name=name.encode(), n_in=self._counts[0], n_out=self._counts[1],
@@ -190,10 +195,28 @@ class _Entry:
             linear=sum(1 << i for i in set(op.linear)))
         if op.is_differentiable():
             self._op.grad = self._grad
-        _lib.kolo_custom_op_register(ctypes.byref(self._op))
+        try:
+            _lib.kolo_custom_bind(ctypes.byref(self._op))
+        except _errors.ArgumentError as error:
+            of_name = str(error).startswith(("there is an op", "op name"))
+            advice = f': give the class another one, such as name = "own_{name}"' if of_name else ""
+            raise _errors.ArgumentError(error.status, f"{op.__name__}: {error}{advice}") from None
 
-    def number(self, op: Type[Op]) -> int:
-        """The number of a class."""
+    def add(self, op: Op, graph: Graph, given: Any) -> Any:
+        """Adds a node."""
+        numbers = [getattr(op, name) for name in self._attributes]
+        attr = (ctypes.c_double * _MAX_ATTRS)(*numbers, self._number(type(op)))
+        out = (c.kolo_value * _MAX_IO)()
+        take_failure()
+        with _signals.holding():
+            _lib.kolo_custom_bound(graph.handle(), ctypes.byref(self._op), given, len(given), attr, out)
+        failure = take_failure()
+        if failure:
+            raise failure
+        graph.check()
+        return out
+
+    def _number(self, op: Type[Op]) -> int:
         with _lock:
             if op not in self._classes:
                 self._classes.append(op)
@@ -201,7 +224,8 @@ class _Entry:
 
     def _node(self, attr: Any) -> Op:
         """The op of a node."""
-        return self._classes[int(attr[0])](**dict(zip(self._attributes, attr[1:_MAX_ATTRS])))
+        n = len(self._attributes)
+        return self._classes[int(attr[n])](**dict(zip(self._attributes, attr[:n])))
 
     def _tensors(self, found: Any, n: int) -> List[Tensor]:
         return [Tensor(DTYPES[found[i].dtype], read_shape(found[i].shape)) for i in range(n)]
@@ -226,7 +250,8 @@ class _Entry:
             array.flags.writeable = False
         results = [_arrays.view(k.out_data[i], t.dtype, t.shape, None)
                    for i, t in enumerate(self._tensors(k.out, n_out))]
-        self._node(k.attr).forward(given, results)
+        op = self._node(k.attr)
+        _check_result(op, "forward", op.forward(tuple(given), tuple(results)), "outputs")
 
     def _add_gradient(self, handle: int, node: Any, d_out: Any, wants: Any, d_in: Any) -> None:
         _guarded(lambda: self._set_gradients(handle, node.contents, d_out, wants, d_in))
@@ -272,16 +297,19 @@ _entries: Dict[Any, _Entry] = {}  # by what an entry's classes have in common; n
 def _entry_of(op: Type[Op]) -> _Entry:
     """The library's op of a class, which is registered when it is first used."""
     name = op.name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", op.__name__).lower()
-    if len(op.attributes) >= _MAX_ATTRS:
+    if len(op.attributes) >= _MAX_ATTRS:  # one is the number of the class
         raise ValueError(f"{op.__name__} has {len(op.attributes)} attributes: at most {_MAX_ATTRS - 1}")
     if not all(0 <= i < op.counts()[0] for i in op.linear):
         raise ValueError(f"{op.__name__}.linear is {list(op.linear)}: numbers of its {op.counts()[0]} inputs")
     key = (name, op.counts(), op.index, tuple(op.linear), tuple(op.attributes), op.is_differentiable())
     with _lock:
         if key not in _entries:
-            same = sum(1 for other in _entries if other[0] == name)
-            _entries[key] = _Entry(op, f"{name}_{same + 1}" if same else name)
+            _entries[key] = _Entry(op, name)
         return _entries[key]
+
+
+_signals.ENTRIES.update(function.__code__ for function in (
+    _guarded, _Entry._run_shape, _Entry._run_forward, _Entry._add_gradient))  # pylint: disable=protected-access
 
 
 # ---- gradients ----
@@ -312,7 +340,8 @@ class _Backward(Op):
         d_inputs: List[Any] = [None] * n_in
         for i, d in zip(self.wanted, outputs):
             d_inputs[i] = d
-        op.backward(inputs[:n_in], d_outputs, d_inputs)
+        found = op.backward(inputs[:n_in], tuple(d_outputs), tuple(d_inputs))
+        _check_result(op, "backward", found, "d_inputs")
 
 
 _backwards: Dict[Any, Type[_Backward]] = {}
@@ -325,7 +354,7 @@ def _backward_of(op: Type[Op], given: Tuple[int, ...], wanted: Tuple[int, ...]) 
         if (op, given, wanted) not in _backwards:
             index = None
             if op.index is not None:
-                before, after = (re.split("[,+]", part) for part in op.index.split("->"))
+                before, after = (part.split(",") for part in op.index.split("->"))
                 index = (",".join([*before, *(after[i] for i in given)]) + "->" +
                          ",".join(before[i] for i in wanted))
             _backwards[op, given, wanted] = type(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _arrays
+from . import _arrays, _errors
 from ._arrays import Array
 from ._library import ENUMS, c, finalize
 from ._library import lib as _comm
@@ -157,8 +157,7 @@ class _Callback:
             return 0
         except BaseException as failure:  # pylint: disable=broad-except
             self.failures.append(failure)
-            text = f"{type(failure).__name__}: {failure}"
-            return int(_comm.kolo_error_set(_ERR_ARG, b"%s", text.encode()))
+            return int(_comm.kolo_error_set(_ERR_ARG, b"%s", _errors.text_of(failure)))
 
 
 def as_dataset(data: Union[Dataset, Mapping[str, Any]]) -> Dataset:

@@ -180,11 +180,10 @@ class _Build:
         except _errors.Error as failure:
             self.failures.append(failure)
             code = _errors.code(failure.status)
-            return int(_comm.kolo_error_set(code, b"%s", str(failure).encode()))
+            return int(_comm.kolo_error_set(code, b"%s", str(failure).encode(errors="backslashreplace")))
         except BaseException as failure:  # pylint: disable=broad-except
             self.failures.append(failure)
-            text = f"{type(failure).__name__}: {failure}"
-            return int(_comm.kolo_error_set(_ERR_ARG, b"%s", text.encode()))
+            return int(_comm.kolo_error_set(_ERR_ARG, b"%s", _errors.text_of(failure)))
         finally:
             graph.complete()
 
@@ -242,15 +241,16 @@ class Session:
         error."""
         self._build.failures.clear()
         custom_op.take_failure()
-        try:
-            yield
-        except _errors.Error:
-            failure = custom_op.take_failure()
-            if self._build.failures:
-                raise self._build.failures[0] from None
-            if failure:
-                raise failure from None
-            raise
+        with _signals.holding():
+            try:
+                yield
+            except _errors.Error:
+                failure = custom_op.take_failure()
+                if self._build.failures:
+                    raise self._build.failures[0] from None
+                if failure:
+                    raise failure from None
+                raise
 
     @contextmanager
     def _use(self) -> Iterator[Any]:

@@ -2,7 +2,9 @@
 # needs numpy; ranks 3
 
 import os
+import signal
 import tempfile
+import threading
 import time
 
 import kolo
@@ -18,7 +20,7 @@ def expect(kind, text, call, *arguments, **options):
     try:
         call(*arguments, **options)
     except kind as error:
-        assert text in str(error), f"{error!r} has not {text!r}"
+        assert not text or text in str(error), f"{error!r} has not {text!r}"
         return error
     raise AssertionError(f"{call} did not fail")
 
@@ -55,7 +57,7 @@ class MyTanh(kolo.Op):
 class Linear(kolo.Op):
     """A matrix product with a scale and a second output, the squares of rows' lengths."""
 
-    name, index = "scaled_linear", "nI,oI->no,n"
+    name, index = "scaled_linear", "nI,OI->nO,n"
     attributes = ("factor",)
 
     def shape(self, x, w):
@@ -178,7 +180,8 @@ def test_memory():
 
 
 def test_redefined():
-    """A class of the same name, as in a notebook, is another op; sessions keep theirs."""
+    """A class of the same name, as in a notebook, is another op; sessions keep theirs. Ranks that have
+    defined other classes before make the same graph."""
     def make(factor):
         class Times(kolo.Op):
             index = "*->*"
@@ -195,6 +198,30 @@ def test_redefined():
     x = np.ones((1, 2), np.float32)
     for k in (0, 1, 299):
         assert (sessions[k].predict("y", x=x) == k).all()
+
+
+def test_defined_by_some_ranks():
+    """What a process has defined before is not part of the graph that ranks compare."""
+    def make(notation):
+        class Same(kolo.Op):
+            index = notation
+
+            def forward(self, inputs, outputs):
+                outputs[0][:] = inputs[0]
+
+            def backward(self, inputs, d_outputs, d_inputs):
+                d_inputs[0][:] = d_outputs[0]
+        return Same
+
+    if rank == 1:
+        for notation in ("nc->nc", "*->*"):
+            g = kolo.Graph(2)
+            make(notation)()(g.input("v", (4,)))
+    x, y = samples(12)
+    op = make("*->*")
+    session = kolo.Session(net(lambda v, g: op()(v)), comm, global_batch=12, lr=0.1)
+    mine = session.share(12)
+    assert np.isfinite(session.step(x=x[mine], y=y[mine])["loss"])
 
 
 def test_refused():
@@ -230,7 +257,18 @@ def test_refused():
         def shape(self, x):
             return x.shape
 
-    expect(kolo.ArgumentError, "there is an op relu: choose another name", Relu(), v)
+    class Stateful(MyTanh):
+        def __init__(self):
+            super().__init__()
+            self.table, self.state = np.ones(3), 1
+
+    class Sum(MyTanh):
+        index = "n+n->n"
+
+    expect(kolo.ArgumentError, "Relu: there is an op relu: choose another name", Relu(), v)
+    expect(kolo.ArgumentError, 'name = "own_relu"', Relu(), v)
+    expect(TypeError, "Stateful has the members state, table: kernels get the attributes alone", Stateful(), v)
+    expect(ValueError, "Sum.index is 'n+n->n'", Sum(), v)
     expect(ValueError, 'Odd.index is \'nc\': a letter for each dimension, such as "ni,oi->no"', Odd(), v)
     expect(ValueError, "Wide has 12 attributes: at most 11", Wide(**{k: 1 for k in "abcdefghijkl"}), v)
     expect(TypeError, "a kolo.Tensor for each of 1 outputs", Wrong(), v)
@@ -286,6 +324,92 @@ def test_exceptions():
 
     expect(LookupError, "no gradient today", kolo.Session, net(lambda v, g: FailingGradient()(v)), batch=12)
 
+    class Unprintable(Exception):
+        def __str__(self):
+            raise ValueError()
+
+    class Forward(MyTanh):
+        what = None
+
+        def forward(self, inputs, outputs):
+            return self.what(inputs, outputs)
+
+    def fail(error):
+        raise error
+
+    def assign(_, outputs):
+        outputs[0] = 3
+
+    for what, kind, text in (
+            (lambda i, o: fail(Unprintable()), Unprintable, ""),
+            (lambda i, o: fail(LookupError("\ud800")), LookupError, ""),
+            (assign, TypeError, "does not support item assignment"),
+            (lambda i, o: i[0], TypeError, "Forward.forward returns a value: write it to outputs[i][:]")):
+        Forward.what = staticmethod(what)
+        session = kolo.Session(net(lambda v, g: Forward()(v)), batch=12)
+        expect(kind, text, session.predict, "logits", x=x)
+
+    class Backward(MyTanh):
+        gradient = kolo.Op.gradient
+
+        def backward(self, inputs, d_outputs, d_inputs):
+            return d_outputs[0]
+
+    session = kolo.Session(net(lambda v, g: Backward()(v)), batch=12)
+    expect(TypeError, "Backward.backward returns a value: write it to d_inputs[i][:]", session.step, x=x, y=y)
+
+    def build(g):
+        fail(LookupError("\ud800"))
+
+    expect(LookupError, "", kolo.Session, build, batch=12)
+
+
+def test_interrupted():
+    """A signal that arrives while C computes ends the step, also if its handler runs as the kernel of an
+    op begins; parameters stay."""
+    computing, sent = threading.Event(), threading.Event()
+
+    class First(MyTanh):
+        def forward(self, inputs, outputs):
+            super().forward(inputs, outputs)
+            computing.set()
+
+    class Last(MyTanh):
+        def forward(self, inputs, outputs):
+            assert sent.wait(20)
+            super().forward(inputs, outputs)
+
+    def build(g):
+        x = First()(g.input("x", (512,)))
+        for i in range(4):
+            x = nn.linear(x, 512, f"layer{i}")
+        g.output(loss=ops.mean(Last()(x)))
+
+    def send(number):
+        assert computing.wait(20)
+        time.sleep(0.002)  # the kernel has returned
+        os.kill(os.getpid(), number)
+        sent.set()
+
+    def raise_timeout(*_):
+        raise TimeoutError()
+
+    session = kolo.Session(build, batch=256, lr=0.1, threads=1)
+    x, before = np.ones((256, 512), np.float32), session.get("layer0.weight")
+    old = [signal.signal(signal.SIGINT, signal.default_int_handler), signal.signal(signal.SIGALRM, raise_timeout)]
+    for number, kinds in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGALRM, (TimeoutError, kolo.Error))):
+        computing.clear()
+        sent.clear()
+        thread = threading.Thread(target=send, args=(number,))
+        thread.start()
+        error = expect(kinds, "", session.step, x=x)
+        thread.join()
+        assert session.steps == 0 and (session.get("layer0.weight") == before).all(), error
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert np.isfinite(session.step(x=x)["loss"])
+    signal.signal(signal.SIGINT, old[0])
+    signal.signal(signal.SIGALRM, old[1])
+
 
 def test_exception_of_a_rank():
     """The other ranks get its text and do not wait; the evaluation of a data set stays usable."""
@@ -309,9 +433,11 @@ def test_exception_of_a_rank():
     expect(kolo.PeerError, text, comm.barrier)
 
 
-for test in (test_equals_built_in, test_finite_differences, test_memory, test_redefined, test_exceptions):
+for test in (test_equals_built_in, test_finite_differences, test_memory, test_redefined, test_exceptions,
+             test_interrupted):
     if rank == 0:  # alone
         test()
 test_ranks()
+test_defined_by_some_ranks()
 test_refused()
 test_exception_of_a_rank()

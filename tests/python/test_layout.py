@@ -13,8 +13,9 @@ import tempfile
 from kolo import _library
 from kolo._library import c
 
-# Public functions without a binding: short forms of others, and texts.
+# Public functions without a binding: short forms of others, texts, and what has a function for bindings.
 UNBOUND = """
+kolo_custom kolo_custom_op_register
 kolo_model_open_onnx kolo_model_open_library kolo_model_entry kolo_model_options_parse kolo_model_register
 kolo_reduce_op_name kolo_collective_name kolo_algorithm_name kolo_algorithm_description
 kolo_transport_name kolo_comm_launched kolo_comm_launchers kolo_comm_has_ucx
@@ -26,8 +27,8 @@ kolo_lstm kolo_accuracy kolo_codec_name kolo_status_text kolo_closest kolo_init_
 kolo_named_count kolo_named_progress kolo_concat kolo_softmax_xent kolo_dataset_path
 kolo_bench_loader kolo_dataset_order kolo_dataset_pack kolo_dataset_verify kolo_ledger_check kolo_ledger_text_free kolo_loader_stage_name kolo_metrics_get kolo_metrics_derive kolo_checkpoint_check
 """.split()
-BOUND = ("checkpoint.h", "codec.h", "comm.h", "custom_op.h", "data.h", "embed.h", "graph.h", "metric.h", "models.h", "named.h",
-         "reducer.h", "session.h", "status.h")
+BOUND = ("checkpoint.h", "codec.h", "comm.h", "custom_binding.h", "custom_op.h", "data.h", "embed.h", "graph.h",
+         "metric.h", "models.h", "named.h", "reducer.h", "session.h", "status.h")
 
 compiler = shutil.which("cc")
 if not compiler:

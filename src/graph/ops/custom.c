@@ -4,6 +4,7 @@
 #include "graph/index.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
+#include "kolo/custom_binding.h"
 
 #include <ctype.h>
 #include <stdatomic.h>
@@ -18,6 +19,7 @@ enum { MAX_REGISTERED = 256, MAX_NAME = 60 };
 /* An op of the graph, from a descriptor. */
 typedef struct registered_op {
     kolo_op op;
+    bool bound;                              /* by kolo_custom_bind */
     char attr[KOLO_MAX_ATTRS][MAX_NAME + 2]; /* "%name": a double */
     const char *attrs[KOLO_MAX_ATTRS + 1];
 } registered_op;
@@ -31,6 +33,30 @@ static const registered_op *find(const char *name) {
         if (!r || strcmp(r->op.name, name) == 0) return r;
     }
     return NULL;
+}
+
+static const registered_op *find_descriptor(const kolo_custom_op *op) {
+    for (int i = 0; i < MAX_REGISTERED; i++) {
+        const registered_op *r = atomic_load(&registered[i]);
+        if (!r || r->op.custom == op) return r;
+    }
+    return NULL;
+}
+
+/* ---- functions that end early ---- */
+
+static _Thread_local uint64_t done_count;
+
+void kolo_custom_done(void) { done_count++; }
+
+kolo_custom_mark kolo_custom_begin(void) {
+    return (kolo_custom_mark){kolo_error_count(), done_count};
+}
+
+void kolo_custom_end(const kolo_op *op, kolo_custom_mark begin) {
+    const registered_op *r = find_descriptor(op->custom);
+    if (!r || !r->bound || done_count != begin.done || kolo_error_count() != begin.errors) return;
+    (void)KOLO_FAIL(KOLO_ERR_ARG, "its function was interrupted before it returned");
 }
 
 /* ---- the rules ---- */
@@ -126,9 +152,11 @@ static void grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, con
                  kolo_value *d_in) {
     double attr[KOLO_MAX_ATTRS];
     kolo_custom_attrs(n->attr, attr);
-    const uint64_t errors = kolo_error_count();
+    const kolo_custom_mark begin = kolo_custom_begin();
     n->op->custom->grad(g, &(kolo_custom_node){attr, n->in, n->out}, d_out, wants, d_in);
-    if (kolo_error_count() != errors && kolo_graph_check(g) == KOLO_OK) { /* not one of the graph */
+    kolo_custom_end(n->op, begin);
+    if (kolo_error_count() != begin.errors &&
+        kolo_graph_check(g) == KOLO_OK) { /* not one of the graph */
         kolo_graph_set_failed(g, kolo_fail_in(KOLO_ERR_ARG, "op %s", n->op->name));
     }
     for (int i = 0; i < n->n_in; i++) {
@@ -167,7 +195,7 @@ static int count_attrs(const char *const *attrs) {
     return n;
 }
 
-static kolo_status check(const kolo_custom_op *op) {
+static kolo_status check(const kolo_custom_op *op, int most_attrs) {
     if (!op) return KOLO_FAIL(KOLO_ERR_ARG, "kolo_custom_op_register: no op");
     if (op->version != KOLO_CUSTOM_OP_VERSION) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
@@ -207,19 +235,20 @@ static kolo_status check(const kolo_custom_op *op) {
         return KOLO_FAIL(KOLO_ERR_ARG, "the op %s has an attribute named \"%.80s\"", op->name,
                          op->attrs[i]);
     }
-    if (n > KOLO_MAX_ATTRS) {
+    if (n > most_attrs) {
         return KOLO_FAIL(KOLO_ERR_ARG, "the op %s has %d attributes; %d are possible", op->name, n,
-                         (int)KOLO_MAX_ATTRS);
+                         most_attrs);
     }
     return KOLO_OK;
 }
 
-static void make(registered_op *r, const kolo_custom_op *op) {
+static void make(registered_op *r, const kolo_custom_op *op, bool bound) {
     static const char plain[KOLO_MAX_IO + 1] = "pppppppp";
     for (int i = 0; i < count_attrs(op->attrs); i++) {
         (void)snprintf(r->attr[i], sizeof r->attr[i], "%%%s", op->attrs[i]);
         r->attrs[i] = r->attr[i];
     }
+    r->bound = bound;
     r->op = (kolo_op){
         .name = op->name,
         .min_in = op->n_in,
@@ -235,22 +264,22 @@ static void make(registered_op *r, const kolo_custom_op *op) {
     };
 }
 
-kolo_status kolo_custom_op_register(const kolo_custom_op *op) {
-    KOLO_TRY(check(op));
+static kolo_status add(const kolo_custom_op *op, bool bound) {
+    KOLO_TRY(check(op, bound ? KOLO_MAX_ATTRS - 1 : KOLO_MAX_ATTRS));
     registered_op *r = NULL;
     for (int i = 0; i < MAX_REGISTERED; i++) {
         registered_op *none = NULL;
         const registered_op *known = find(op->name);
-        if (known && known->op.custom == op) {
+        if (find_descriptor(op)) {
             kolo_free(r);
             return KOLO_OK;
         }
-        if (known || is_built_in(op->name)) {
+        if ((known && !(bound && known->bound)) || is_built_in(op->name)) {
             kolo_free(r);
             return KOLO_FAIL(KOLO_ERR_ARG, "there is an op %s: choose another name", op->name);
         }
         if (!r && !(r = kolo_zalloc(sizeof *r))) return KOLO_NOMEM(sizeof *r);
-        make(r, op);
+        make(r, op, bound);
         if (atomic_compare_exchange_strong(&registered[i], &none, r)) return KOLO_OK;
     }
     kolo_free(r);
@@ -258,26 +287,47 @@ kolo_status kolo_custom_op_register(const kolo_custom_op *op) {
                      (int)MAX_REGISTERED);
 }
 
-void kolo_custom(kolo_graph *g, const char *name, const kolo_value *in, int n_in,
-                 const double *attr, kolo_value *out) {
-    const registered_op *r = find(name ? name : "");
+kolo_status kolo_custom_op_register(const kolo_custom_op *op) { return add(op, false); }
+kolo_status kolo_custom_bind(const kolo_custom_op *op) { return add(op, true); }
+
+static void add_node(kolo_graph *g, const registered_op *r, const kolo_value *in, int n_in,
+                     const double *attr, kolo_value *out) {
     kolo_value outputs[KOLO_MAX_IO];
     kolo_attr numbers[KOLO_MAX_ATTRS] = {{0}};
+    const int n = count_attrs(r->attrs) + r->bound; /* one that no name is for is not printed */
     for (int i = 0; i < KOLO_MAX_IO; i++) outputs[i] = KOLO_NONE;
-    if (!r) {
-        out[0] = KOLO_NONE;
-        kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG,
-                                           "no op \"%.80s\": register it with "
-                                           "kolo_custom_op_register",
-                                           name ? name : ""));
-        return;
-    }
-    for (int i = 0; attr && r->attrs[i]; i++) numbers[i].f = attr[i];
+    for (int i = 0; attr && i < n; i++) numbers[i].f = attr[i];
     if (n_in == r->op.min_in) {
         kolo_graph_add(g, &r->op, in, n_in, numbers, outputs);
     } else {
-        kolo_graph_set_failed(
-            g, KOLO_FAIL(KOLO_ERR_ARG, "%s: %d inputs instead of %d", name, n_in, r->op.min_in));
+        kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG, "%s: %d inputs instead of %d", r->op.name,
+                                           n_in, r->op.min_in));
     }
     for (int i = 0; i < r->op.custom->n_out; i++) out[i] = outputs[i];
+}
+
+void kolo_custom(kolo_graph *g, const char *name, const kolo_value *in, int n_in,
+                 const double *attr, kolo_value *out) {
+    const registered_op *r = find(name ? name : "");
+    if (r && !r->bound) {
+        add_node(g, r, in, n_in, attr, out);
+        return;
+    }
+    out[0] = KOLO_NONE;
+    kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG,
+                                       "no op \"%.80s\": register it with "
+                                       "kolo_custom_op_register",
+                                       name ? name : ""));
+}
+
+void kolo_custom_bound(kolo_graph *g, const kolo_custom_op *op, const kolo_value *in, int n_in,
+                       const double *attr, kolo_value *out) {
+    const registered_op *r = op ? find_descriptor(op) : NULL;
+    if (r && r->bound) {
+        add_node(g, r, in, n_in, attr, out);
+        return;
+    }
+    out[0] = KOLO_NONE;
+    kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG, "the op %s is not one of kolo_custom_bind",
+                                       op ? op->name : "NULL"));
 }

@@ -43,6 +43,7 @@ static void run(const kolo_call *call) {
     const kolo_kernel_spec *spec = call->spec;
     arguments a;
     fill(&a, spec);
+    const kolo_custom_mark begin = kolo_custom_begin();
     spec->op->custom->run(&(kolo_custom_call){
         .attr = a.attr,
         .in = a.in,
@@ -52,6 +53,7 @@ static void run(const kolo_call *call) {
         .scratch = call->scratch,
         .threads = spec->threads,
     });
+    kolo_custom_end(spec->op, begin);
 }
 
 static void release(void *state) { KOLO_ASSERT(!state); }

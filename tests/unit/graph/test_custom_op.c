@@ -1,5 +1,6 @@
 /* Ops of a program: gradient and notation of one that is right, and the errors of others. */
 #include "graph/graph.h"
+#include "kolo/custom_binding.h"
 #include "pass/pass.h"
 #include "support/graph_eval.h"
 #include "support/index_check.h"
@@ -214,6 +215,54 @@ static void calls_are_checked(void **state) {
     }
 }
 
+static void end_early(kolo_graph *g, const kolo_custom_node *n, const kolo_value *d_out,
+                      const bool *wants, kolo_value *d_in) {}
+static void end(kolo_graph *g, const kolo_custom_node *n, const kolo_value *d_out,
+                const bool *wants, kolo_value *d_in) {
+    kolo_custom_done();
+}
+
+/* A gradient rule of a binding that ends early has failed; ops may share a name; graphs do not have
+ * the attribute that is the binding's. */
+static void bindings_confirm(void **state) {
+    static const char *const attrs[] = {"slope", NULL};
+    static const char *const many[] = {"a", "a", "a", "a", "a", "a", "a",
+                                       "a", "a", "a", "a", "a", NULL};
+    static const kolo_custom_op ops[] = {
+        OP("of_python", .shape = same, .grad = end_early),
+        OP("of_python", .shape = same, .grad = end, .attrs = attrs)};
+    kolo_custom_op op = ops[0];
+    op.attrs = many;
+    assert_int_equal(kolo_custom_bind(&op), KOLO_ERR_ARG);
+    for (size_t i = 0; i < KOLO_COUNT(ops); i++) {
+        kolo_graph *g;
+        kolo_value y;
+        kolo_text text = {0};
+        const bool early = ops[i].grad == end_early;
+        ASSERT_OK(kolo_custom_bind(&ops[i]));
+        ASSERT_OK(kolo_graph_create(NULL, &g));
+        kolo_value x = kolo_param(g, "x", kolo_shape_2(2, 3), one), seed = kolo_scalar(g, "seed");
+        kolo_custom_bound(g, &ops[i], &x, 1, (double[]){3.5, 7}, &y);
+        ASSERT_OK(kolo_graph_check(g));
+        kolo_graph_print(g, &text);
+        assert_non_null(
+            strstr(text.text, early ? "of_python(%0 x)\n" : "of_python(%0 x) slope=3.5\n"));
+        kolo_text_fini(&text);
+        const kolo_status status = kolo_pass_gradient(g, kolo_sum(g, y), seed);
+        assert_int_equal(status, early ? KOLO_ERR_ARG : KOLO_OK);
+        if (early) assert_non_null(strstr(kolo_last_error(), "of_python: its function was inter"));
+        kolo_graph_destroy(g);
+    }
+    assert_int_equal(kolo_custom_op_register(&ops[0]), KOLO_OK);
+    refused(ops[1], KOLO_ERR_ARG, "there is an op of_python");
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    kolo_value x = kolo_param(g, "x", kolo_shape_2(2, 3), one);
+    kolo_custom_bound(g, &right, &x, 1, NULL, &x);
+    assert_int_equal(kolo_graph_check(g), KOLO_ERR_ARG);
+    kolo_graph_destroy(g);
+}
+
 TEST_MAIN(test_custom_op) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_equal_differences),
@@ -222,6 +271,7 @@ TEST_MAIN(test_custom_op) {
         cmocka_unit_test(several_stars_are_refused_at_any_rank),
         cmocka_unit_test(a_right_shape_rule_sets_no_error),
         cmocka_unit_test(calls_are_checked),
+        cmocka_unit_test(bindings_confirm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
