@@ -5,12 +5,15 @@
 
 static const double root_2_pi = 0.7978845608028654; /* sqrt(2 / pi) */
 
+/* At infinities GELU and its slope are their limits, where the formulas give 0 times infinity. */
 double kolo_ref_gelu_at(double x, bool by_tanh) {
+    if (isinf(x)) return x > 0 ? x : 0;
     if (by_tanh) return 0.5 * x * (1 + tanh(root_2_pi * (x + 0.044715 * x * x * x)));
     return 0.5 * x * (1 + erf(x * sqrt(0.5)));
 }
 
 static double gelu_slope(double x, bool by_tanh) {
+    if (isinf(x)) return x > 0;
     if (by_tanh) {
         double t = tanh(root_2_pi * (x + 0.044715 * x * x * x));
         return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root_2_pi * (1 + 3 * 0.044715 * x * x);

@@ -7,19 +7,21 @@
 
 static const float root_2_pi = 0.797884561f; /* sqrt(2 / pi) */
 
-/* e^(-x^2 / 2); at least e^-87. */
-INLINE vf gaussian(vf x) {
+/* |x|, at most 12: gelu and its gradient are at their limits there, and no product overflows or is
+ * subnormal. NaN stays. */
+INLINE vf magnitude(vf x) { return smaller(splat(12), (vf)((vi)x & 0x7fffffff)); }
+
+/* e^(-m^2 / 2) of a magnitude. */
+INLINE vf gaussian(vf m) {
     vu power;
-    vf p = exponential_parts(larger(splat(-87.0f), x * x * -0.5f), &power);
+    vf p = exponential_parts(m * m * -0.5f, &power);
     return p * power_of_2(power);
 }
 
-INLINE vf magnitude(vf x) { return (vf)((vi)x & 0x7fffffff); }
-
-/* The probability of a normal variable above |x|, (1 - erf(|x| / sqrt(2))) / 2: the formula and
- * coefficients of error_function, with those halved. `gauss` is gaussian(x). */
-INLINE vf tail(vf x, vf gauss) {
-    vf t = 1.0f / mul_add(magnitude(x), splat(0.3275911f * 0.707106781f), splat(1));
+/* The probability of a normal variable above m, (1 - erf(m / sqrt(2))) / 2: the formula and
+ * coefficients of error_function, with those halved. `gauss` is gaussian(m). */
+INLINE vf tail(vf m, vf gauss) {
+    vf t = 1.0f / mul_add(m, splat(0.3275911f * 0.707106781f), splat(1));
     vf p = splat(0.5f * 1.061405429f);
     p = mul_add(p, t, splat(0.5f * -1.453152027f));
     p = mul_add(p, t, splat(0.5f * 1.421413741f));
@@ -29,21 +31,30 @@ INLINE vf tail(vf x, vf gauss) {
 }
 
 /* x P(x) with P the normal distribution, which is 1 - tail above zero and tail below. */
-INLINE vf gelu_erf(vf x, vf unused) { return positive(x) - magnitude(x) * tail(x, gaussian(x)); }
+INLINE vf gelu_erf(vf x, vf unused) {
+    vf m = magnitude(x);
+    return positive(x) - m * tail(m, gaussian(m));
+}
 
 INLINE vf gelu_erf_bwd(vf dy, vf x) {
-    vf gauss = gaussian(x), half = 0.5f - tail(x, gauss); /* P(|x|) - 1/2 */
-    vf below = 0.5f + (vf)((vi)half ^ ((vi)x & INT32_MIN));
-    return dy * mul_add(x, 0.5f * root_2_pi * gauss, below);
+    vi sign = (vi)x & INT32_MIN;
+    vf m = magnitude(x), gauss = gaussian(m), half = 0.5f - tail(m, gauss); /* P(|x|) - 1/2 */
+    vf below = 0.5f + (vf)((vi)half ^ sign);
+    return dy * mul_add((vf)((vi)m ^ sign), 0.5f * root_2_pi * gauss, below);
 }
+
+/* At least -10, where the sigmoid is near the smallest normal float. NaN stays. */
+INLINE vf above_limit(vf x) { return larger(splat(-10), x); }
 
 /* (1 + tanh(u)) / 2 = sigmoid(2u) */
 INLINE vf gelu_tanh(vf x, vf unused) {
+    x = above_limit(x);
     vf u = root_2_pi * x * (1.0f + 0.044715f * x * x);
     return x * sigmoid(2.0f * u);
 }
 
 INLINE vf gelu_tanh_bwd(vf dy, vf x) {
+    x = smaller(splat(10), above_limit(x)); /* the slope is at its limits there */
     vf square = x * x, s = sigmoid(2.0f * root_2_pi * x * (1.0f + 0.044715f * square));
     vf slope = 2.0f * root_2_pi * (1.0f + 3 * 0.044715f * square);
     return dy * (s + x * s * (1.0f - s) * slope);

@@ -112,41 +112,80 @@ static void unary(int threads) {
 static void unary_functions_are_the_reference(void **state) { test_each_set(unary); }
 
 /* NaN, infinities, zeros, subnormal numbers and the ends of exponentials. */
+static const float specials[] = {
+    NAN,     INFINITY, 0,     -0.0F,  0x1p-130F, -0x1p-130F, 88.5F,  89,
+    -87.5F,  -100,     -110,  3,      -3,        6,          1e30F,  -1e30F,
+    0x1p-3F, 1,        -0.2F, 1e-20F, -1e-5F,    3e38F,      -3e38F, -INFINITY,
+};
+enum { SPECIALS = KOLO_COUNT(specials), UNARY = SPECIALS - 3 /* without the last ones */ };
+
+/* Compares output 0 on `in`, made of specials, with the reference's, one by one: an error of 2e-6
+ * of it, `absolute`, and `of_x` of x. */
+static void check_specials(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
+                           const void *const *in, float absolute, float of_x) {
+    const float *x = specials;
+    kolo_kernel_spec of_reference = *spec;
+    const kolo_kernel *reference = NULL;
+    ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_REF, &of_reference, &reference, NULL));
+    float *ours = test_kernel_result_on(kernel, spec, in);
+    float *want = test_kernel_result_on(reference, &of_reference, in);
+    for (int64_t k = 0; k < kolo_tensor_elements(&spec->out[0]); k++) {
+        float size = isfinite(x[k]) ? fabsf(x[k]) : 0;
+        float allowed = 2e-6F * fabsf(want[k]) + absolute + of_x * size;
+        bool same = isnan(want[k])   ? isnan(ours[k]) != 0
+                    : isinf(want[k]) ? ours[k] == want[k]
+                                     : fabsf(ours[k] - want[k]) <= allowed;
+        if (!same) {
+            fail_msg("%s of %g: %g, not %g", spec->op->name, (double)x[k], (double)ours[k],
+                     (double)want[k]);
+        }
+    }
+    kolo_free(ours);
+    kolo_free(want);
+}
+
 static void unary_specials(int threads) {
-    static const float x[] = {NAN,   INFINITY, 0,       -0.0F, 0x1p-130F, -0x1p-130F, 88.5F,
-                              89,    -87.5F,   -100,    -110,  3,         -3,         6,
-                              1e30F, -1e30F,   0x1p-3F, 1,     -0.2F,     1e-20F,     -1e-5F};
-    enum { COUNT = KOLO_COUNT(x) };
     static const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 1.5}, {.f = 3}};
-    const kolo_shape shapes[] = {kolo_shape_1(COUNT), kolo_shape_1(COUNT)};
-    float one[COUNT];
-    for (int k = 0; k < COUNT; k++) one[k] = 1;
+    const kolo_shape shapes[] = {kolo_shape_1(UNARY), kolo_shape_1(UNARY)};
+    float one[UNARY];
+    for (int k = 0; k < UNARY; k++) one[k] = 1;
     for (size_t i = 0; i < KOLO_COUNT(functions); i++) {
         const kolo_op *op = functions[i].op;
-        const void *in[] = {op->max_in == 2 ? one : x, x};
+        const void *in[] = {op->max_in == 2 ? one : specials, specials};
         kolo_kernel_spec spec;
-        const kolo_kernel *reference = NULL;
         test_kernel_spec(&spec, op, attr, op->max_in, shapes, NULL, 1, NULL, threads);
-        ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_REF, &spec, &reference, NULL));
-        float *ours = test_kernel_result_on(functions[i].kernel, &spec, in);
-        float *want = test_kernel_result_on(reference, &spec, in);
-        for (int k = 0; k < COUNT; k++) {
-            bool same = isnan(want[k]) ? isnan(ours[k])
-                        : isinf(want[k])
-                            ? ours[k] == want[k]
-                            : fabsf(ours[k] - want[k]) <=
-                                  2e-6F * fabsf(want[k]) + 1e-38F * fmaxf(100, fabsf(x[k]));
-            if (!same) {
-                fail_msg("%s of %g: %g, not %g", op->name, (double)x[k], (double)ours[k],
-                         (double)want[k]);
-            }
-        }
-        kolo_free(ours);
-        kolo_free(want);
+        check_specials(functions[i].kernel, &spec, in, 1e-36F, 1e-38F);
     }
 }
 
 static void unary_functions_of_special_numbers(void **state) { test_each_set(unary_specials); }
+
+/* Both forms of gelu, of gelu in a linear layer, and of the gradient without and with the bias's.
+ */
+static void gelu_specials(int threads) {
+    const kolo_shape row = kolo_shape_2(1, SPECIALS), rows[] = {row, row};
+    const kolo_shape column[] = {kolo_shape_2(SPECIALS, 1), kolo_shape_2(1, 1)};
+    float one[SPECIALS];
+    for (int k = 0; k < SPECIALS; k++) one[k] = 1;
+    const void *forward[] = {specials, one}, *bwd[] = {one, specials};
+    for (int64_t by_tanh = 0; by_tanh < 2; by_tanh++) {
+        kolo_kernel_spec spec;
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{by_tanh}};
+        test_kernel_spec(&spec, &kolo_op_gelu, attr, 1, rows, NULL, 1, NULL, threads);
+        check_specials(&kolo_simd_gelu, &spec, forward, 1e-6F, 0);
+        test_kernel_spec(&spec, &kolo_op_linear_gelu, attr, 2, column, NULL, 1, NULL, threads);
+        assert_true(kolo_simd_linear_gelu.fit(&spec) >= 0);
+        check_specials(&kolo_simd_linear_gelu, &spec, forward, 1e-6F, 0);
+        for (int64_t sums = 0; sums < 2; sums++) {
+            const kolo_attr bwd_attr[KOLO_MAX_ATTRS] = {{by_tanh}, {sums}};
+            test_kernel_spec(&spec, &kolo_op_gelu_bwd, bwd_attr, 2, rows, NULL, 1 + (int)sums, NULL,
+                             threads);
+            check_specials(&kolo_simd_gelu_bwd, &spec, bwd, 1e-6F, 0);
+        }
+    }
+}
+
+static void gelu_of_special_numbers(void **state) { test_each_set(gelu_specials); }
 
 /* A layout with padding is taken where zeros stay zeros. */
 static void unary_padding(int threads) {
@@ -620,6 +659,7 @@ TEST_MAIN(test_simd_sequence) {
         cmocka_unit_test(activations_are_the_reference),
         cmocka_unit_test(unary_functions_are_the_reference),
         cmocka_unit_test(unary_functions_of_special_numbers),
+        cmocka_unit_test(gelu_of_special_numbers),
         cmocka_unit_test(unary_functions_keep_padding),
         cmocka_unit_test(gelu_of_linear_is_the_reference),
         cmocka_unit_test(row_norm_is_the_reference),
