@@ -280,12 +280,8 @@ void test_kernel_on(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
     close_call(&ref);
 }
 
-void *test_kernel_result(const kolo_kernel *kernel, const kolo_kernel_spec *spec) {
-    return test_kernel_result_on(kernel, spec, NULL);
-}
-
-void *test_kernel_result_on(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
-                            const void *const *inputs) {
+static void *output_of(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
+                       const void *const *inputs, int output) {
     test_call own = open_call(kernel, spec);
     for (int i = 0; i < spec->n_in; i++) {
         kolo_tensor plain = kolo_tensor_plain(spec->in[i].dtype, spec->in[i].shape);
@@ -300,10 +296,23 @@ void *test_kernel_result_on(const kolo_kernel *kernel, const kolo_kernel_spec *s
     }
     if (kernel->bind) ASSERT_OK(kernel->bind(&own.call));
     kernel->run(&own.call);
-    void *result = own.call.out[0];
-    own.call.out[0] = NULL;
+    void *result = own.call.out[output];
+    own.call.out[output] = NULL;
     close_call(&own);
     return result;
+}
+
+void *test_kernel_result(const kolo_kernel *kernel, const kolo_kernel_spec *spec) {
+    return output_of(kernel, spec, NULL, 0);
+}
+
+void *test_kernel_result_on(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
+                            const void *const *inputs) {
+    return output_of(kernel, spec, inputs, 0);
+}
+
+void *test_kernel_output(const kolo_kernel *kernel, const kolo_kernel_spec *spec, int output) {
+    return output_of(kernel, spec, NULL, output);
 }
 
 double test_kernel_error(const kolo_kernel *kernel, const kolo_kernel_spec *spec) {

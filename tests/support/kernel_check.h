@@ -36,7 +36,9 @@ void test_each_set(void (*body)(int threads));
 /* Runs a kernel that fits the spec once on random numbers in its layouts; returns output 0 in its
  * layout, which the caller frees. */
 void *test_kernel_result(const kolo_kernel *kernel, const kolo_kernel_spec *spec);
-/* The same with the given inputs, in plain layout; NULL: random numbers. */
+/* The same of another output. */
+void *test_kernel_output(const kolo_kernel *kernel, const kolo_kernel_spec *spec, int output);
+/* As test_kernel_result with the given inputs, in plain layout; NULL: random numbers. */
 void *test_kernel_result_on(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
                             const void *const *inputs);
 /* Relative L2 distance of output 0 between a kernel that fits the spec and the reference on the

@@ -69,8 +69,8 @@ static const int64_t gradients[][3] = {
     {256, 1, 1},    /* the fewest rows, in one part of a tile */
     {257, 17, 15},  /* one row in the second block */
     {520, 32, 42},  /* whole tiles, three blocks */
-    {300, 40, 230}, /* more than one group of tiles */
-    {256, 3101, 7}, /* more columns than are packed at a time */
+    {300, 40, 470}, /* more than one group of tiles */
+    {257, 3101, 7}, /* more columns than are packed at a time, two blocks */
 };
 
 static void weights_spec(kolo_kernel_spec *spec, const int64_t *size, const kolo_attr *attr,
@@ -128,8 +128,9 @@ static void threads_change_no_bit(void **state) {
     static const kolo_kernel *const kernels[] = {&kolo_simd_linear, &kolo_simd_linear_bwd_data,
                                                  &kolo_simd_linear_bwd_weights};
     const linear_case c = {{2, {32, 1500}}, 100, "ab"};
-    for (int pass = 0; pass < 3; pass++) {
-        const kolo_attr attr[KOLO_MAX_ATTRS] = {{.i = pass == 2}};
+    for (int pass = 0; pass < 4; pass++) {
+        const int kernel = pass < 2 ? pass : 2, output = pass == 3; /* dw, db */
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{.i = kernel == 2}};
         void *results[2] = {NULL};
         size_t bytes = 0;
         for (int i = 0; i < 2; i++) {
@@ -142,8 +143,8 @@ static void threads_change_no_bit(void **state) {
             } else {
                 weights_spec(&spec, (int64_t[]){300, 100, 90}, attr, threads);
             }
-            bytes = kolo_tensor_bytes(&spec.out[0]);
-            results[i] = test_kernel_result(kernels[pass], &spec);
+            bytes = kolo_tensor_bytes(&spec.out[output]);
+            results[i] = test_kernel_output(kernels[kernel], &spec, output);
         }
         assert_memory_equal(results[0], results[1], bytes);
         for (int i = 0; i < 2; i++) kolo_free(results[i]);
