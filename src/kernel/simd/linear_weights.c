@@ -16,19 +16,21 @@ static int64_t rows_of(const kolo_kernel_spec *spec) {
     return kolo_shape_count(&spec->in[DY].shape) / spec->out[DW].shape.dim[0];
 }
 
-/* Calibrated as the estimate of oneDNN's inner product, on AVX2. */
+/* Calibrated as the estimate of oneDNN's inner product, on AVX2. All threads take as long as the
+ * one with the most tiles. */
 static double fit(kolo_kernel_spec *spec) {
     if (!kolo_spec_floats_are(spec, KOLO_DTYPE_F32) || !kolo_spec_is_plain(spec)) return -1;
     if (spec->out[DW].shape.rank != 2 || rows_of(spec) < LEAST_ROWS) return -1;
     const kolo_simd_weights_table *table = KOLO_ISA_PICK(kolo_simd_weights);
     int64_t outer = spec->out[DW].shape.dim[0], inner = spec->out[DW].shape.dim[1];
     double least = (double)kolo_min_i64(outer, inner);
-    double tiles =
-        (double)(parts_of(outer, table->tile_rows) * parts_of(inner, table->tile_columns));
+    int64_t parts = parts_of(outer, table->tile_rows);
+    int64_t busy_or_idle = parts_of(parts, spec->threads) * spec->threads;
+    double tiles = (double)(busy_or_idle * parts_of(inner, table->tile_columns));
     double flops = 2 * tiles * (double)(table->tile_rows * table->tile_columns * rows_of(spec));
+    double bytes = 4.0 * (double)(rows_of(spec) * (outer + inner) + outer * inner);
     double share = kolo_isa_now() == KOLO_ISA_AVX2 ? 0.99 : 0.9;
-    return kolo_kernel_seconds(flops, 4.0 * (double)(rows_of(spec) * (outer + inner)),
-                               share * least / (least + 10));
+    return kolo_kernel_seconds(flops, bytes, share * least / (least + 10));
 }
 
 typedef struct state {

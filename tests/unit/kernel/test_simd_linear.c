@@ -95,6 +95,20 @@ static void weight_gradient_is_the_reference(void **state) {
     kolo_isa_pin(-1);
 }
 
+/* Rows of dw are divided in whole tiles: threads without one are idle, which the estimate counts.
+ */
+static void estimates_count_idle_threads(void **state) {
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {{0}};
+    double seconds[2];
+    for (int i = 0; i < 2; i++) {
+        kolo_kernel_spec spec;
+        weights_spec(&spec, (int64_t[]){3000, 512, 54}, attr, i ? 8 : 1); /* 9 or 4 tiles */
+        seconds[i] = kolo_simd_linear_bwd_weights.fit(&spec);
+        assert_true(seconds[i] > 0);
+    }
+    assert_true(seconds[1] > 1.7 * seconds[0]);
+}
+
 /* What the loops do not take, they refuse. */
 static void others_do_not_fit(void **state) {
     static const struct {
@@ -155,6 +169,7 @@ TEST_MAIN(test_simd_linear) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_is_the_reference),
         cmocka_unit_test(weight_gradient_is_the_reference),
+        cmocka_unit_test(estimates_count_idle_threads),
         cmocka_unit_test(others_do_not_fit),
         cmocka_unit_test(threads_change_no_bit),
     };
