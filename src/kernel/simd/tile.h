@@ -1,7 +1,7 @@
 #pragma once
 /* Small matrix products, for kernels that process the result further (attention) or multiply by
  * the same matrix many times (LSTM). b is packed once; a is read in place. Large isolated
- * products use oneDNN. */
+ * products use oneDNN, or loops of their own with both operands packed (linear_weights.isa.c). */
 
 #include "base/integer.h"
 #include "kernel/simd/vector.h"

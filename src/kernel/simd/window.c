@@ -63,7 +63,8 @@ static picture picture_at(const picture *first, int64_t n) {
 static void copy(picture y, int64_t to_c, const picture *x, int64_t from_c, int64_t count) {
     const kolo_simd_image *to = &y.image, *from = x ? &x->image : NULL;
     int64_t pixels = to->h * to->w;
-    if (x && pixels == 1 && to->planes == 1 && from->planes == 1) { /* adjacent on both sides */
+    /* For speed, what the loop does too: channels that are adjacent on both sides. */
+    if (x && pixels == 1 && to->planes == 1 && from->planes == 1) {
         memcpy(y.bytes + to_c * y.size, x->bytes + from_c * y.size, (size_t)(count * y.size));
         return;
     }
