@@ -268,8 +268,8 @@ typedef struct kolo_train_opts {
     bool (*preempted)(void *arg);
     void *preempted_arg;
     const char *resume; /* a resumable checkpoint, or a folder: its latest. The run continues after
-                           that step, bitwise equal to an uninterrupted run. If out_dir is the same
-                           folder, later output of the run is replaced. NULL: start a new run */
+                           that step, bitwise as without the break, or from there with another lr
+                           if `notice` is set. In out_dir it replaces what follows. NULL: not */
     bool resume_if_any; /* start a new run if the folder has no checkpoint */
     int64_t eval_every, eval_steps; /* epochs, or steps, between evaluations; both 0: at the end */
     int64_t log_every;              /* steps between lines of metrics.jsonl; default 10 */

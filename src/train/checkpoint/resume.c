@@ -1,8 +1,8 @@
 /* Resuming a run. The lines of kolo_setup_describe_learning, which the checkpoint stores, must
  * match those of the job: it then computes what the run would have computed, bitwise with the same
  * number of workers and threads and the same kernels, otherwise up to rounding. The learning rate
- * alone may differ, which a notice states. If the latest
- * checkpoint of a folder is lost or damaged, the previous one is used. */
+ * alone may differ, which a notice states: without one it must not. If the latest checkpoint of a
+ * folder is lost or damaged, the previous one is used. */
 #include "train/checkpoint/resume.h"
 
 #include "base/file.h"
@@ -66,6 +66,8 @@ static void add_line(kolo_text *text, const char *line, int length) {
     }
 }
 
+static bool is_rate(const char *line) { return strncmp(line, "lr: ", 4) == 0; }
+
 static kolo_status fail_difference(const char *path, const char *theirs, const char *ours,
                                    bool normalizes, bool fixed) {
     kolo_text text = {0};
@@ -82,6 +84,7 @@ static kolo_status fail_difference(const char *path, const char *theirs, const c
         kolo_text_add(&text, ", this job has ");
         add_line(&text, ours, (int)strcspn(ours, "\n"));
         kolo_text_add(&text, ": use the option of the run");
+        if (is_rate(theirs)) kolo_text_add(&text, ", or set `notice`, which states the change");
     }
     kolo_text_add(&text, ", or start a new run from its weights with --init");
     kolo_status status =
@@ -104,10 +107,12 @@ static kolo_status fail_missing(const char *path, const char *line, bool of_run)
     kolo_text text = {0};
     kolo_text_add(&text, "%s belongs to a run ", path);
     kolo_text_add(&text, of_run ? "with " : "without ");
+    const size_t before = text.length;
     add_line(&text, line, (int)strcspn(line, "\n"));
+    const bool option = !text.failed && strncmp(text.text + before, "--", 2) == 0;
     kolo_text_add(&text, of_run ? ", which this job lacks" : ", which this job has");
-    kolo_text_add(&text, ": use the options of the run, or start a new run from its weights with "
-                         "--init");
+    kolo_text_add(&text, of_run && option ? ": give it, too" : ": use the options of the run");
+    kolo_text_add(&text, ", or start a new run from its weights with --init");
     kolo_status status =
         text.failed ? KOLO_NOMEM(text.length) : KOLO_FAIL(KOLO_ERR_ARG, "%s", text.text);
     kolo_text_fini(&text);
@@ -116,7 +121,7 @@ static kolo_status fail_missing(const char *path, const char *line, bool of_run)
 
 /* The line of the learning rate, the one number that a job may change on purpose; "" if none. */
 static const char *rate_line(const char *lines) {
-    while (*lines && strncmp(lines, "lr: ", 4) != 0) {
+    while (*lines && !is_rate(lines)) {
         lines += strcspn(lines, "\n");
         lines += *lines == '\n';
     }
@@ -133,10 +138,11 @@ static const char *statement(const char *line, size_t *n) {
     return at;
 }
 
-static bool is_same(const char *a, size_t n, const char *b, size_t m) {
+/* `rates`: the learning rates may differ. */
+static bool is_same(const char *a, size_t n, const char *b, size_t m, bool rates) {
     step_samples one, other;
     if (read_samples(a, &one) && read_samples(b, &other)) return one.all == other.all;
-    if (strncmp(a, "lr: ", 4) == 0 && strncmp(b, "lr: ", 4) == 0) return true;
+    if (rates && is_rate(a) && is_rate(b)) return true;
     bool same_key = n > 0 && m > 0 && *a == *b;
     a = statement(a, &n);
     b = statement(b, &m);
@@ -144,12 +150,12 @@ static bool is_same(const char *a, size_t n, const char *b, size_t m) {
 }
 
 /* ARG with the first line that differs. */
-static kolo_status compare(const char *path, const char *theirs, const char *ours,
-                           bool normalizes) {
+static kolo_status compare(const char *path, const char *theirs, const char *ours, bool normalizes,
+                           bool rates) {
     const char *a = theirs, *b = ours;
     while (*a || *b) {
         size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
-        bool same = is_same(a, n, b, m);
+        bool same = is_same(a, n, b, m, rates);
         if (!same && *a && !has_key(b, a)) return fail_missing(path, a, true);
         if (!same && *b && !has_key(a, b)) return fail_missing(path, b, false);
         if (!same) return fail_difference(path, a, b, normalizes, has_key(theirs, "workers:"));
@@ -163,7 +169,7 @@ static void notify_rate(const kolo_train_opts *o, const char *theirs, const char
     const char *old = rate_line(theirs), *now = rate_line(ours);
     const size_t n = strcspn(old, "\n"), m = strcspn(now, "\n");
     kolo_text line = {0};
-    if (!o->notice || n < 4 || m < 4 || (n == m && memcmp(old, now, n) == 0)) return;
+    if (n < 4 || m < 4 || (n == m && memcmp(old, now, n) == 0)) return;
     kolo_text_add(&line, "resume: --lr %.*s from here on; the run had --lr %.*s", (int)m - 4,
                   now + 4, (int)n - 4, old + 4);
     if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_WARNING);
@@ -179,9 +185,9 @@ static kolo_status check_options(const kolo_setup *setup, const kolo_checkpoint 
                          c->path);
     }
     kolo_setup_describe_learning(setup, &ours);
-    kolo_status status = ours.failed
-                             ? KOLO_NOMEM(ours.length)
-                             : compare(c->path, c->info.options, ours.text, setup->normalizes);
+    kolo_status status = ours.failed ? KOLO_NOMEM(ours.length)
+                                     : compare(c->path, c->info.options, ours.text,
+                                               setup->normalizes, setup->opts.notice != NULL);
     if (status == KOLO_OK) notify_rate(&setup->opts, c->info.options, ours.text);
     kolo_text_fini(&ours);
     return status;

@@ -206,6 +206,11 @@ static void the_learning_rate_may_change(void **state) {
     second.lr = 0.03125;
     train_well(1, &first);
     notices[0] = 0;
+    second.notice = NULL;
+    assert_job_refused(1, &second,
+                       "with --lr 0.125, this job has --lr 0.03125: use the option of the "
+                       "run, or set `notice`");
+    second.notice = note;
     result = train_well(1, &second);
     assert_non_null(strstr(notices, "resume: --lr 0.03125 from here on; the run had --lr 0.125"));
     assert_true(result.parameter_hash == whole.parameter_hash);
@@ -213,6 +218,13 @@ static void the_learning_rate_may_change(void **state) {
     second.epochs = 3;
     train_well(1, &second);
     assert_null(strstr(notices, "from here on"));
+    forget();
+    first.scale_lr = 10; /* as in a recipe, which another --lr has no part of */
+    train_well(1, &first);
+    assert_job_refused(1, &second, "with --scale-lr 10, which this job lacks: give it, too");
+    second.scale_lr = 10;
+    second.epochs = 2;
+    train_well(1, &second);
     forget();
 }
 
