@@ -169,7 +169,7 @@ static void notify_rate(const kolo_train_opts *o, const char *theirs, const char
     const char *old = rate_line(theirs), *now = rate_line(ours);
     const size_t n = strcspn(old, "\n"), m = strcspn(now, "\n");
     kolo_text line = {0};
-    if (n < 4 || m < 4 || (n == m && memcmp(old, now, n) == 0)) return;
+    if (!o->notice || n < 4 || m < 4 || (n == m && memcmp(old, now, n) == 0)) return;
     kolo_text_add(&line, "resume: --lr %.*s from here on; the run had --lr %.*s", (int)m - 4,
                   now + 4, (int)n - 4, old + 4);
     if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_WARNING);

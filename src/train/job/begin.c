@@ -195,6 +195,16 @@ static void notify_batch(const kolo_job *j) {
     kolo_text_fini(&line);
 }
 
+static void notify_metric(const kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    kolo_text line = {0};
+    if (j->rank != 0 || !o->notice || !j->setup.without) return;
+    kolo_text_add(&line, "evaluations have no %s: the stages of a pipeline do not compute it",
+                  j->setup.without);
+    if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_INFO);
+    kolo_text_fini(&line);
+}
+
 /* Informs the user of the tensors that were not loaded, a line for each reason. */
 static void notify_rest(const kolo_job *j, char *lines) {
     const kolo_train_opts *o = &j->setup.opts;
@@ -238,6 +248,7 @@ kolo_status kolo_job_open(kolo_job *j) {
     notify_recipe(j);
     notify_precision(j);
     notify_batch(j);
+    notify_metric(j);
     return KOLO_OK;
 }
 

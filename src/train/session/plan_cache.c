@@ -7,6 +7,23 @@
 #include <inttypes.h>
 #include <string.h>
 
+static bool is_tensor_metric(const char *output) {
+    const kolo_metric *m = kolo_metric_table();
+    for (int i = 0; m[i].name; i++) {
+        if (m[i].reduce && strcmp(m[i].output, output) == 0) return true;
+    }
+    return false;
+}
+
+/* Removes the outputs of metrics that tensors are summed for. */
+static void drop_tensors(kolo_graph *g) {
+    int32_t kept = 0;
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        if (!is_tensor_metric(g->outputs[i].name)) g->outputs[kept++] = g->outputs[i];
+    }
+    g->n_outputs = kept;
+}
+
 kolo_status kolo_session_build(const kolo_session_config *opts, int64_t batch, kolo_graph **graph) {
     const kolo_model *model = NULL;
     if (!opts->build) KOLO_TRY(kolo_model_find(opts->model, &model));
@@ -29,6 +46,7 @@ kolo_status kolo_session_build(const kolo_session_config *opts, int64_t batch, k
         kolo_graph_destroy(g);
         return status;
     }
+    if (opts->scalars_only) drop_tensors(g);
     *graph = g;
     return KOLO_OK;
 }

@@ -229,15 +229,26 @@ kolo_lr kolo_setup_learning_rate(const kolo_setup *s) {
     return kolo_lr_make(&s->opts, samples, s->epoch_steps, s->total_steps);
 }
 
-/* Metrics of tensors are those of a whole model. */
-static kolo_status check_tensors(const kolo_setup *s, const kolo_graph *graph) {
+/* Metrics of tensors are those of a whole model: stages of a pipeline go without. */
+static kolo_status check_tensors(kolo_setup *s, const kolo_graph *graph) {
     const kolo_metric *m = kolo_metric_table();
+    const char *best = s->opts.keep_best;
     for (int i = 0; m[i].name; i++) {
         if (!m[i].reduce || !kolo_value_ok(kolo_graph_output(graph, m[i].output))) continue;
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "model %s has the metric %s, which stages of a pipeline do not compute: "
-                         "give dp=%d",
-                         s->session.model, m[i].name, kolo_mesh_size(&s->mesh));
+        if (s->session.build) {
+            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                             "the graph has the output %s, which stages of a pipeline do not sum: "
+                             "omit it, or give dp=%d",
+                             m[i].output, kolo_mesh_size(&s->mesh));
+        }
+        if (best && strcmp(best, m[i].name) == 0) {
+            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                             "--keep-best %s: the stages of a pipeline do not compute this metric: "
+                             "give --keep-best loss, for example, or --mesh dp=%d",
+                             best, kolo_mesh_size(&s->mesh));
+        }
+        s->session.scalars_only = true;
+        s->without = m[i].name;
     }
     return KOLO_OK;
 }

@@ -24,6 +24,7 @@ typedef struct kolo_setup {
     bool measured;       /* they follow the measured speeds of the ranks */
     kolo_sums zero;      /* of the outputs that the model reports */
     bool normalizes;     /* the model has batch normalization */
+    const char *without; /* the metric that stages of a pipeline leave out; NULL: none */
     int64_t epoch_steps; /* in_memory: all steps form one epoch */
     int64_t total_steps;
 } kolo_setup;

@@ -13,7 +13,9 @@
 #include "support/mesh_run.h"
 #include "support/support.h"
 #include "support/train_job.h"
+#include "train/session/metrics.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -564,6 +566,36 @@ static void jobs_train_and_evaluate(void **state) {
     }
 }
 
+static char notices[2000];
+static void note(void *arg, const char *line, kolo_notice_kind kind) {
+    (void)snprintf(notices + strlen(notices), sizeof notices - strlen(notices), "%s\n", line);
+}
+
+/* Stages train dlrm without the area under the ROC curve, unless the run depends on it. */
+static void metrics_of_tensors_are_left_out(void **state) {
+    kolo_train_opts opts = {
+        .model = "dlrm",
+        .model_options = "tables=5,rows=8,dim=4,dense=3,bottom1=6,bottom2=0,bottom3=0,top1=7",
+        .data = "synthetic-clicks:N=13,test=5",
+        .global_batch = 4,
+        .accumulate = 2,
+        .lr = 0.1,
+        .steps = 4};
+    const kolo_train_result alone = train_well(1, &opts);
+    assert_false(isnan(alone.test.value[kolo_metric_row("auc")]));
+    opts.mesh = "pp=2";
+    opts.notice = note;
+    notices[0] = 0;
+    const kolo_train_result staged = train_well(2, &opts);
+    assert_non_null(strstr(notices, "evaluations have no auc: the stages of a pipeline"));
+    assert_true(isnan(staged.test.value[kolo_metric_row("auc")]));
+    assert_near_run(opts.mesh, &alone, &staged);
+    opts.out_dir = "run";
+    opts.eval_every = 1;
+    opts.keep_best = "auc";
+    assert_job_refused(2, &opts, "--keep-best auc: the stages of a pipeline do not compute this");
+}
+
 /* A benchmark repeats its first steps from the same parameters. */
 static void parameters_start_anew(void **state) {
     kolo_train_opts opts = gpt2;
@@ -723,6 +755,7 @@ TEST_MAIN(test_pipeline) {
         cmocka_unit_test(files_have_the_first_of_tied_copies),
         cmocka_unit_test(copies_of_tied_parameters_stay_equal),
         cmocka_unit_test(jobs_train_and_evaluate),
+        cmocka_unit_test(metrics_of_tensors_are_left_out),
         cmocka_unit_test(parameters_start_anew),
         cmocka_unit_test(checkpoints_are_those_of_one_rank),
         cmocka_unit_test(divided_state_is_whole_in_files),
