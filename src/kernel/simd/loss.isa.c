@@ -66,7 +66,7 @@ static void softmax_xent(const void *arg, int part, int64_t begin, int64_t end) 
         }
         if (job->correct) job->correct[place] = is_largest(logits, largest, label) ? 1 : 0;
         /* The logits are no longer needed: probs may overwrite them. */
-        float sum = exponentials_fetching(logits, largest, classes, probs, logits + classes);
+        float sum = exponentials_fetching(logits, largest, classes, probs, classes);
         float part_of = 1 / sum;
         for (int64_t i = 0; i < classes; i++) probs[i] *= part_of;
         float loss = logf(sum) - below;

@@ -187,14 +187,13 @@ INLINE float largest_in(const float *x, int64_t n) {
     return largest;
 }
 
-/* out = exp(x - by), which may alias x; returns the sum. Prefetches as many floats at `next`,
- * unless that is NULL. */
-INLINE float exponentials_fetching(const float *x, float by, int64_t n, float *out,
-                                   const float *next) {
+/* out = exp(x - by), which may alias x; returns the sum. Prefetches what lies `ahead` floats after
+ * x, unless that is 0. */
+INLINE float exponentials_fetching(const float *x, float by, int64_t n, float *out, int64_t ahead) {
     vf sum = splat(0);
     int64_t i = 0;
     for (; i + VL <= n; i += VL) {
-        if (next) __builtin_prefetch(next + i);
+        if (ahead) __builtin_prefetch(x + ahead + i);
         vf e = exponential(load(x + i) - by);
         store(out + i, e);
         sum += e;
@@ -207,5 +206,5 @@ INLINE float exponentials_fetching(const float *x, float by, int64_t n, float *o
 }
 
 INLINE float exponentials(const float *x, float by, int64_t n, float *out) {
-    return exponentials_fetching(x, by, n, out, NULL);
+    return exponentials_fetching(x, by, n, out, 0);
 }
