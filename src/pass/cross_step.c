@@ -4,10 +4,12 @@
  *     forward, backward, POST a, POST b, WAIT b, update b | WAIT a, update a, forward ..
  *
  * The sums, the updates and their order are those of a step that ends with all of them, so no bit
- * changes. While the next step computes, its arena and scalars are in use: what runs then reads and
- * writes the buckets, which keep their memory to themselves, the store, and scalars, of which the
- * plan keeps a copy (plan/run.c). Peng et al., "A generic communication scheduler for distributed
- * DNN training acceleration", SOSP 2019. */
+ * changes. While the next step computes, its values and scalars are in use: what runs then reads
+ * and writes the buckets, which keep their memory to themselves, the store, scalars, of which the
+ * plan keeps a copy (plan/run.c), and scratch, which follows the values of the plan in the arena.
+ * Another plan has values there: it runs, and its inputs are filled, after all that is left. Peng
+ * et al., "A generic communication scheduler for distributed DNN training acceleration", SOSP 2019.
+ */
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 

@@ -106,9 +106,9 @@ kolo_status kolo_store_share(kolo_store *store, kolo_comm *comm);
  * ARG: the ranks have different layouts. PEER, TIMEOUT. */
 kolo_status kolo_store_broadcast(kolo_store *store, kolo_comm *comm);
 /* Completes the latest step of a plan with `cross_step`: waits for the sums that are left, and
- * updates. The next run of that plan does so by itself, as do runs of other plans of the store;
- * what else accesses entries, and compiling a plan, needs it. PEER, TIMEOUT: the store is as before
- * that step. */
+ * updates. The next run of that plan does so by itself, as do runs of other plans of the store
+ * without inputs (else kolo_plan_prepare); what else accesses entries, and compiling a plan, needs
+ * it. PEER, TIMEOUT: the store is as before that step. */
 kolo_status kolo_store_settle(kolo_store *store);
 /* Whether kolo_store_settle has something to do. */
 bool kolo_store_is_unsettled(const kolo_store *store);
@@ -200,6 +200,10 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
                               kolo_comm *comm, kolo_plan **plan);
 void kolo_plan_destroy(kolo_plan *plan);
 
+/* Before the inputs of a run are filled: completes the latest step of another plan of the store,
+ * which may use their memory. The plan itself leaves updates that do not. PEER, TIMEOUT: those of
+ * kolo_store_settle. */
+kolo_status kolo_plan_prepare(kolo_plan *plan);
 /* Address and tensor of an input, for the caller to fill before a run; KOLO_ASSERTs that it exists.
  */
 void *kolo_plan_input(const kolo_plan *plan, const char *name, kolo_tensor *tensor);

@@ -312,6 +312,10 @@ kolo_status kolo_store_settle(kolo_store *s) {
     return status;
 }
 
+kolo_status kolo_plan_prepare(kolo_plan *p) {
+    return p->store->unsettled == p ? KOLO_OK : kolo_store_settle(p->store);
+}
+
 /* Whether a run computes all of the forward pass, so that it can run what is left when it needs it.
  */
 static bool takes_over(const kolo_plan *p, part run) {
@@ -460,6 +464,7 @@ static void add_zeros(const kolo_plan *p) {
 }
 
 kolo_status kolo_plan_skip(kolo_plan *p, bool last) {
+    KOLO_TRY(kolo_store_settle(p->store)); /* what is left reads the sums */
     add_zeros(p);
     return run_steps(p, (part){.complete = last, .empty = true});
 }

@@ -7,6 +7,7 @@ static kolo_status forward(kolo_session *s, const kolo_batch *batch, const cache
     int64_t key = evaluates_together(s) ? batch->global_count : batch->count;
     KOLO_TRY(kolo_session_get_plan(s, EVALUATE, key, batch->count, c));
     if (batch->count == 0) return kolo_plan_skip((*c)->plan, false);
+    KOLO_TRY(kolo_plan_prepare((*c)->plan));
     kolo_session_feed(s, *c, batch);
     kolo_plan_set_integer((*c)->plan, (*c)->first_sample, batch->first);
     s->evaluated = (*c)->plan;

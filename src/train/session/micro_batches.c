@@ -28,6 +28,7 @@ kolo_status kolo_session_run_micro_batches(kolo_session *s, const kolo_batch *ba
         int64_t count = kolo_part_count(batch->count, n, i);
         kolo_batch micro = kolo_batch_part(batch, kolo_part_first(batch->count, n, i), count);
         if (count != last) KOLO_TRY(kolo_session_get_plan(s, ADD, global, count, &c));
+        KOLO_TRY(kolo_plan_prepare(c->plan));
         kolo_session_prepare(s, c, &micro, x, micro_global(s, global, n, i), i == 0,
                              i == 0 && step_rank(s) == 0);
         /* Forward and backward; gradients and sums are accumulated. */
