@@ -4,13 +4,15 @@
 #     fuzz.sh [SECONDS]      each for this long, with other inputs at every run; default 60
 #     fuzz.sh --inputs N     each with N inputs, the same at every run, from the seeds alone
 #     fuzz.sh --build        only builds
-# Traced comparisons (use_cmp) depend on addresses: inputs that are to be the same go without.
+# Traced comparisons (use_cmp) depend on addresses, and seeds of a folder are in the order of the file system:
+# inputs that are to be the same go without the former and list the latter.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-corpora=build/fuzz/corpus
+corpora=build/fuzz/corpus sorted=
 case ${1:-60} in
 --inputs)
     limit="-seed=1 -use_cmp=0 -runs=$2"
+    sorted=1
     corpora=$(mktemp -d)
     trap 'rm -rf "$corpora"' EXIT
     trap 'exit 1' INT TERM
@@ -24,13 +26,17 @@ if ! { cmake --preset fuzz && cmake --build --preset fuzz --target fuzzers; } >b
     exit 1
 fi
 [ "${1:-}" != --build ] || exit 0
-export corpora limit
+export corpora limit sorted
 find build/fuzz/tests/fuzz -maxdepth 1 -type f -perm -u+x -name 'fuzz_*' | sort |
     xargs -r -n 1 -P "$(nproc)" sh -c '
         name=${1##*/fuzz_}
         corpus=$corpora/$name seeds=tests/fuzz/corpus/$name log=build/fuzz/$name.log
         mkdir -p "$corpus"
         [ -d "$seeds" ] || seeds=$corpus
+        if [ -n "$sorted" ] && [ -n "$(ls "$seeds")" ]; then
+            find "$seeds" -type f | LC_ALL=C sort | paste -sd , - | tr -d "\n" >"$corpora/$name.seeds"
+            seeds=-seed_inputs=@$corpora/$name.seeds
+        fi
         # shellcheck disable=SC2086 # words
         if "$1" $limit -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
             -artifact_prefix="build/fuzz/found/$name-" "$corpus" "$seeds" >"$log" 2>&1; then

@@ -2,7 +2,7 @@
 # clang-tidy on every C source of the product: one process per file, one on each processor, the longest
 # files first. Prints what it finds and exits 1 if it finds anything.
 #
-# A file that passed is not analysed again until the result could differ: build/release/tidy/ holds one empty
+# A file that passed is not analysed again until the result could differ: build/release/tidy/NODES/ holds one empty
 # file per result, named by a hash of clang-tidy's version, .clang-tidy, the nodes, the compile command and the
 # contents of the source and of every header that it includes. Without that folder all files are analysed.
 #
@@ -12,7 +12,7 @@
 set -u
 build=$1
 nodes=${KOLO_TIDY_NODES:-225000}
-top=$(pwd) full=$(cd "$build" && pwd) cache=$build/tidy
+top=$(pwd) full=$(cd "$build" && pwd) cache=$build/tidy/$nodes
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM

@@ -52,8 +52,8 @@ typedef struct kolo_custom_node {
     const kolo_value *in, *out; /* [n_in], [n_out] */
 } kolo_custom_node;
 
-/* An op. Zero fields below `run` are optional. The functions are called by any thread, several at
- * once for other sessions. `run` and `grad` fail by kolo_error_set, a step so on all ranks. */
+/* An op. Zero fields below `run` are optional. Any thread calls the functions, several at once for
+ * other sessions. `run` and `grad` fail by kolo_error_set in that thread, a step on all ranks. */
 typedef struct kolo_custom_op {
     int version;      /* KOLO_CUSTOM_OP_VERSION */
     const char *name; /* lower-case letters, digits and _; at most 60, the first one a letter */
