@@ -7,6 +7,7 @@
 
 #include "base/integer.h"
 #include "base/rng.h"
+#include "comm/sync/agree.h"
 #include "kolo/host_memory.h"
 
 #include <string.h>
@@ -667,50 +668,64 @@ uint64_t kolo_store_hash(const kolo_store *s) {
     return hash;
 }
 
-/* Whether a slice, or a range of it, lies in memory in row-major order. */
-static bool is_plain_slice(const kolo_store_entry *entry) {
-    return entry->mesh && kolo_layout_is_plain(&entry->tensor.layout) &&
-           kolo_layout_is_plain(&ranged_by(entry)->layout);
-}
+enum { PIECE = 256 * HASHED }; /* elements that the ranks exchange at once */
 
-/* Appends an entry of which the ranks have such slices, some blocks at a time. Collective. */
-static kolo_status hash_slices(const kolo_store *s, const kolo_store_entry *entry, uint64_t *hash) {
-    enum { AT_ONCE = 256 * HASHED };
-    const int64_t all = kolo_shape_count(&entry->tensor.shape);
+/* Whether ranks have slices of an entry, or stages have it; what lies in memory may differ. */
+static bool is_divided(const kolo_store_entry *entry) { return entry->mesh || entry->staged; }
+
+/* Copies what the window has of `own`, which is in row-major order, to where it begins. */
+static kolo_status copy_own(const kolo_store_entry *entry, window w, char *own, char *piece) {
     const size_t size = kolo_dtype_bytes(entry->tensor.dtype);
-    char *part = kolo_alloc(AT_ONCE * size);
-    if (!part) return KOLO_NOMEM(AT_ONCE * size);
-    kolo_status status = KOLO_OK;
-    for (int64_t first = 0; first < all && status == KOLO_OK; first += AT_ONCE) {
-        const int64_t count = kolo_min_i64(AT_ONCE, all - first);
-        const window w = {first, first + count, entry->cuts ? entry->first : 0,
-                          entry->cuts ? entry->first + entry->count : INT64_MAX};
-        const kolo_tensor is = kolo_tensor_plain(entry->tensor.dtype, kolo_shape_1(count));
-        memset(part, 0, (size_t)count * size);
-        if (!entry->copied) status = copy_window(entry, w, kolo_store_data(s, entry), part, true);
-        if (s->comm) { /* all take part */
-            kolo_status sum =
-                kolo_allreduce(s->comm, part, (size_t)count * size, KOLO_DTYPE_U8, KOLO_OR);
-            if (status == KOLO_OK) status = sum;
-        }
-        if (status == KOLO_OK) *hash = hash_entry(&is, part, *hash);
-    }
-    kolo_free(part);
-    return status;
+    if (entry->mesh) return copy_window(entry, w, own, piece, true);
+    const int64_t first = kolo_max_i64(w.first, w.own), end = kolo_min_i64(w.end, w.own_end);
+    if (end <= first) return KOLO_OK;
+    memcpy(piece + (size_t)(first - w.first) * size, own + (size_t)(first - w.own) * size,
+           (size_t)(end - first) * size);
+    return KOLO_OK;
 }
 
-/* Appends the whole of an entry whose blocks are not those of memory. Collective. */
+/* Appends a divided entry, a piece at a time. A failure of this rank alone goes to *own_status, as
+ * the others wait for its part of the pieces. Collective. */
+static kolo_status hash_pieces(const kolo_store *s, const kolo_store_entry *entry, char *piece,
+                               kolo_status *own_status, uint64_t *hash) {
+    const kolo_tensor *is = ranged_by(entry);
+    const int64_t all = kolo_shape_count(&entry->tensor.shape);
+    const size_t size = kolo_dtype_bytes(entry->tensor.dtype), bytes = kolo_tensor_bytes(is);
+    const bool direct = kolo_layout_is_plain(&is->layout), ranged = direct && entry->cuts;
+    window w = {.own = ranged ? entry->first : 0,
+                .own_end = ranged ? entry->first + entry->count : INT64_MAX};
+    KOLO_ASSERT(piece);
+    kolo_status sum = KOLO_OK;
+    char *copy = entry->copied || direct ? NULL : kolo_alloc(bytes);
+    if (!entry->copied && !direct && *own_status == KOLO_OK) {
+        *own_status = copy ? read_own(s, entry, copy) : KOLO_NOMEM(bytes);
+    }
+    for (; sum == KOLO_OK && w.first < all; w.first += PIECE) {
+        const int64_t count = kolo_min_i64(PIECE, all - w.first);
+        const kolo_tensor flat = kolo_tensor_plain(entry->tensor.dtype, kolo_shape_1(count));
+        w.end = w.first + count;
+        memset(piece, 0, (size_t)count * size);
+        if (!entry->copied && *own_status == KOLO_OK) {
+            char *own = direct ? kolo_store_data(s, entry) : copy;
+            *own_status = copy_own(entry, w, own, piece);
+        }
+        if (s->comm) {
+            sum = kolo_allreduce(s->comm, piece, (size_t)count * size, KOLO_DTYPE_U8, KOLO_OR);
+        }
+        *hash = hash_entry(&flat, piece, *hash);
+    }
+    kolo_free(copy);
+    return sum;
+}
+
+/* Appends a whole whose blocks are not those of memory, of which all ranks have ranges.
+ * Collective. */
 static kolo_status hash_gathered(const kolo_store *s, const kolo_store_entry *entry,
                                  uint64_t *hash) {
-    if (is_plain_slice(entry)) return hash_slices(s, entry, hash);
     char *whole = kolo_alloc(kolo_tensor_bytes(&entry->tensor));
     if (!whole) return KOLO_NOMEM(kolo_tensor_bytes(&entry->tensor));
-    const kolo_tensor plain = canonical_of(entry);
-    kolo_status status = entry->mesh     ? gather_slices(s, entry, whole)
-                         : entry->staged ? gather_staged(s, entry, whole)
-                                         : gather_ranges(s, entry, whole);
-    const kolo_tensor *t = entry->staged ? &plain : &entry->tensor;
-    if (status == KOLO_OK) *hash = hash_entry(t, whole, *hash);
+    kolo_status status = gather_ranges(s, entry, whole);
+    if (status == KOLO_OK) *hash = hash_entry(&entry->tensor, whole, *hash);
     kolo_free(whole);
     return status;
 }
@@ -745,28 +760,48 @@ static kolo_status sum_hashes(kolo_comm *comm, uint64_t *hash) {
     return status;
 }
 
-/* The hash is linear in those of blocks, so the ranks add up those of their ranges; what has other
- * blocks in memory is gathered. */
-kolo_status kolo_store_hash_shards(const kolo_store *s, uint64_t *hash) {
-    uint64_t of_all = 0, of_ranges = 0;
-    bool any = false;
+/* Appends all entries: to of_ranges those of which this rank has a range, to of_all the others. */
+static kolo_status hash_entries(const kolo_store *s, char *piece, kolo_status *own_status,
+                                uint64_t *of_all, uint64_t *of_ranges) {
     for (size_t i = 0; i < s->n_entries; i++) {
         const kolo_store_entry *entry = &s->entries[i];
         const int64_t elements = kolo_shape_count(&entry->tensor.shape);
         if (is_canonical_range(entry)) {
-            any = true;
-            of_all = skip_blocks(of_all, elements);
-            of_ranges = hash_range(s, entry, of_ranges);
+            *of_all = skip_blocks(*of_all, elements);
+            *of_ranges = hash_range(s, entry, *of_ranges);
             continue;
         }
-        of_ranges = skip_blocks(of_ranges, elements);
-        if (kolo_store_entry_is_sharded(entry)) {
-            KOLO_TRY(hash_gathered(s, entry, &of_all));
+        *of_ranges = skip_blocks(*of_ranges, elements);
+        if (is_divided(entry)) {
+            KOLO_TRY(hash_pieces(s, entry, piece, own_status, of_all));
+        } else if (kolo_store_entry_is_sharded(entry)) {
+            KOLO_TRY(hash_gathered(s, entry, of_all));
         } else {
-            of_all = hash_entry(&entry->tensor, kolo_store_data(s, entry), of_all);
+            *of_all = hash_entry(&entry->tensor, kolo_store_data(s, entry), *of_all);
         }
     }
-    if (any) KOLO_TRY(sum_hashes(s->comm, &of_ranges));
+    return KOLO_OK;
+}
+
+/* The hash is linear in those of blocks, so the ranks add up those of their ranges; what has other
+ * blocks in memory is gathered. */
+kolo_status kolo_store_hash_shards(const kolo_store *s, uint64_t *hash) {
+    uint64_t of_all = 0, of_ranges = 0;
+    bool ranges = false, divided = false;
+    for (size_t i = 0; i < s->n_entries; i++) {
+        ranges = ranges || is_canonical_range(&s->entries[i]);
+        divided = divided || is_divided(&s->entries[i]);
+    }
+    kolo_status own_status = KOLO_OK;
+    const size_t bytes = PIECE * sizeof(double);
+    char *piece = divided ? kolo_alloc(bytes) : NULL;
+    if (divided && !piece) own_status = KOLO_NOMEM(bytes);
+    kolo_status status = divided ? kolo_agree(s->comm, own_status) : KOLO_OK;
+    if (status == KOLO_OK) status = hash_entries(s, piece, &own_status, &of_all, &of_ranges);
+    if (status == KOLO_OK && divided) status = kolo_agree(s->comm, own_status);
+    kolo_free(piece);
+    if (status == KOLO_OK && ranges) status = sum_hashes(s->comm, &of_ranges);
+    if (status != KOLO_OK) return status;
     *hash = of_all + of_ranges;
     return KOLO_OK;
 }
