@@ -40,7 +40,8 @@ _kept: list[mmap.mmap] = []
 
 # ---- Ctrl-C in callbacks ----
 
-ENTRIES: Set[CodeType] = set()  # of functions that C calls, whose exceptions C does not see
+# Of functions that C calls, whose exceptions C does not see. Empty unless the program has ops.
+ENTRIES: Set[CodeType] = set()
 
 
 class _Holder:
@@ -77,7 +78,7 @@ def holding() -> Iterator[None]:
     """A call of the library that calls functions of a program: Ctrl-C ends it by the exception of its
     handler, at the latest when it returns."""
     handler = None
-    if threading.current_thread() is threading.main_thread():
+    if ENTRIES and threading.current_thread() is threading.main_thread():
         handler = signal.getsignal(signal.SIGINT)
     if not callable(handler) or isinstance(handler, _Holder):
         yield

@@ -65,6 +65,11 @@ class Op:
     linear: Sequence[int] = ()  # numbers of the inputs in which the op is linear
     attributes: Sequence[str] = ()  # numbers that are given to the class, and members of the instance
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__module__ != __name__:
+            _signals.ENTRIES.update(_callbacks)
+
     def __init__(self, **attributes: float) -> None:
         if set(attributes) != set(self.attributes):
             raise TypeError(f"{type(self).__name__} takes the attributes "
@@ -308,8 +313,7 @@ def _entry_of(op: Type[Op]) -> _Entry:
         return _entries[key]
 
 
-_signals.ENTRIES.update(function.__code__ for function in (
-    _guarded, _Entry._run_shape, _Entry._run_forward, _Entry._add_gradient))  # pylint: disable=protected-access
+_callbacks = [f.__code__ for f in (_guarded, _Entry._run_shape, _Entry._run_forward, _Entry._add_gradient)]
 
 
 # ---- gradients ----
