@@ -1,6 +1,8 @@
 /* Which chunk of a stage a node belongs to: that of the activations and gradients that arrive from
- * other parts, which lead to all nodes but those of leaves alone. */
+ * other parts, which lead to all nodes but those of leaves alone. What runs once per step belongs
+ * to none. */
 #include "base/memory.h"
+#include "graph/ops/ops.h"
 #include "pass/pass.h"
 
 /* Chunk c is bit c; no bits: a leaf that is no message. */
@@ -10,8 +12,24 @@ static uint32_t bits_of(const kolo_graph *g, const kolo_node_chunks *chunks, kol
     return info->producer >= 0 ? chunks[info->producer].bits : 0;
 }
 
-/* Nodes of leaves alone, from their readers. read: by value, the chunks that read it, zeroed. */
-static void find_readers(const kolo_graph *g, kolo_node_chunks *chunks, uint32_t *read) {
+bool kolo_node_is_once_per_step(const kolo_graph *g, int32_t i, const bool *once) {
+    const kolo_node *n = g->nodes[i];
+    bool posts = n->op->comm == KOLO_OP_POST && !n->attr[KOLO_COMM_INSIDE].i;
+    bool is = posts || kolo_node_is_update(g, n);
+    for (int k = 0; !is && k < n->n_in; k++) {
+        const kolo_value_info *in = kolo_info(g, n->in[k]);
+        is = in->versions > 0 || (in->producer >= 0 && once[in->producer]);
+        /* A sum of what the chunks of a stage have accumulated: */
+        is |=
+            g->chunks > 1 && in->producer >= 0 && g->nodes[in->producer]->op == &kolo_op_accumulate;
+    }
+    return is;
+}
+
+/* Nodes of leaves alone, from their readers in the passes. read: by value, the chunks that read it,
+ * zeroed. */
+static void find_readers(const kolo_graph *g, kolo_node_chunks *chunks, const bool *once,
+                         uint32_t *read) {
     for (int32_t i = 0; i < g->n_outputs; i++) {
         const kolo_named_value *o = &g->outputs[i];
         if (o->crossing.number > 0) read[o->value.id] |= UINT32_C(1) << o->crossing.chunk;
@@ -21,7 +39,7 @@ static void find_readers(const kolo_graph *g, kolo_node_chunks *chunks, uint32_t
         for (int k = 0; k < n->n_out && chunks[i].of_leaves; k++) {
             chunks[i].bits |= read[n->out[k].id];
         }
-        if (kolo_node_is_update(g, n)) continue;
+        if (once[i]) continue;
         for (int k = 0; k < n->n_in; k++) read[n->in[k].id] |= chunks[i].bits;
     }
 }
@@ -34,8 +52,15 @@ kolo_status kolo_find_chunks(const kolo_graph *g, kolo_node_chunks *chunks) {
         chunks[i] = (kolo_node_chunks){bits, bits == 0};
     }
     uint32_t *read = kolo_zalloc(((size_t)g->n_values + 1) * sizeof *read);
-    if (!read) return KOLO_NOMEM((size_t)g->n_values * sizeof *read);
-    find_readers(g, chunks, read);
+    bool *once = kolo_zalloc((size_t)g->n_nodes + 1);
+    kolo_status status = KOLO_OK;
+    if (!read || !once) {
+        status = KOLO_NOMEM((size_t)g->n_values * sizeof *read);
+    } else {
+        for (int32_t i = 0; i < g->n_nodes; i++) once[i] = kolo_node_is_once_per_step(g, i, once);
+        find_readers(g, chunks, once, read);
+    }
     kolo_free(read);
-    return KOLO_OK;
+    kolo_free(once);
+    return status;
 }

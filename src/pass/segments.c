@@ -37,21 +37,24 @@ static kolo_status copy_exchanged(kolo_graph *g) {
 typedef struct sorter {
     kolo_graph *g;
     kolo_node_chunks *chunks; /* by node */
+    bool *once;               /* by node: it runs once per step */
     kolo_value *own;          /* by value and chunk: what the chunk reads in its place */
     kolo_node **order;
     int32_t n, n_values;
 } sorter;
 
-/* What the update reads of leaves alone, the first chunk computes. */
+/* What is read once per step, of leaves alone, the first chunk computes. */
 static void find_all_chunks(const sorter *s) {
     const kolo_graph *g = s->g;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        s->once[i] = kolo_node_is_once_per_step(g, i, s->once);
+    }
     for (int32_t i = g->n_nodes - 1; i >= 0; i--) {
         if (s->chunks[i].bits == 0) s->chunks[i].bits = 1;
-        const bool update = kolo_node_is_update(g, g->nodes[i]);
         for (int k = 0; k < g->nodes[i]->n_in; k++) {
             const int32_t producer = kolo_info(g, g->nodes[i]->in[k])->producer;
             if (producer >= 0 && s->chunks[producer].of_leaves) {
-                s->chunks[producer].bits |= update ? 1 : s->chunks[i].bits;
+                s->chunks[producer].bits |= s->once[i] ? 1 : s->chunks[i].bits;
             }
         }
     }
@@ -71,9 +74,9 @@ static void put(sorter *s, kolo_node *n, int chunk) {
 static kolo_status copy_node(sorter *s, const kolo_node *n, int chunk) {
     kolo_graph *g = s->g;
     kolo_tensor tensors[KOLO_MAX_IO];
-    if (n->op->comm != KOLO_OP_LOCAL) {
+    if (n->op->comm != KOLO_OP_LOCAL && n->op->comm != KOLO_OP_SLICE) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "several chunks of stage %d of the pipeline read one %s of parameters: "
+                         "several chunks of stage %d of the pipeline read one %s of leaves: "
                          "take a schedule of one chunk",
                          g->stage, n->op->name);
     }
@@ -117,10 +120,12 @@ static kolo_status mark_chunks(kolo_graph *g) {
     sorter s = {.g = g, .n_values = g->n_values};
     kolo_arena arena = {0};
     s.chunks = kolo_arena_alloc(&arena, n_nodes * sizeof *s.chunks);
+    s.once = kolo_arena_alloc(&arena, n_nodes);
     s.own = kolo_arena_alloc(&arena, n_values * chunks * sizeof *s.own);
     s.order = kolo_arena_alloc(&arena, n_nodes * chunks * sizeof(kolo_node *));
-    kolo_status status = s.chunks && s.own && s.order ? kolo_find_chunks(g, s.chunks)
-                                                      : KOLO_NOMEM(n_nodes * sizeof *s.chunks);
+    kolo_status status = s.chunks && s.once && s.own && s.order
+                             ? kolo_find_chunks(g, s.chunks)
+                             : KOLO_NOMEM(n_nodes * sizeof *s.chunks);
     if (status == KOLO_OK) {
         find_all_chunks(&s);
         status = put_all(&s);
@@ -149,20 +154,6 @@ static kolo_status check_chunks(const kolo_graph *g) {
 }
 
 /* ---- segments ---- */
-
-bool kolo_node_is_once_per_step(const kolo_graph *g, int32_t i, const bool *once) {
-    const kolo_node *n = g->nodes[i];
-    bool posts = n->op->comm == KOLO_OP_POST && !n->attr[KOLO_COMM_INSIDE].i;
-    bool is = posts || kolo_node_is_update(g, n);
-    for (int k = 0; !is && k < n->n_in; k++) {
-        const kolo_value_info *in = kolo_info(g, n->in[k]);
-        is = in->versions > 0 || (in->producer >= 0 && once[in->producer]);
-        /* A sum of what the chunks of a stage have accumulated: */
-        is |=
-            g->chunks > 1 && in->producer >= 0 && g->nodes[in->producer]->op == &kolo_op_accumulate;
-    }
-    return is;
-}
 
 /* Forward, backward or update. */
 static void mark_passes(const kolo_graph *g, bool *once) {

@@ -557,6 +557,18 @@ static void jobs_train_and_evaluate(void **state) {
          "interleaved:3",
          2,
          1},
+        {{.model = "resnet20",
+          .model_options = "width=0.25",
+          .data = "synthetic:N=8,test=2,shape=3x8x8,seed=2",
+          .optimizer.momentum = 0.9,
+          .global_batch = 4,
+          .accumulate = 2,
+          .steps = 2,
+          .epochs = 1},
+         "pp=2,tp=2",
+         "zbv",
+         4,
+         1},
     };
     for (size_t i = 0; i < KOLO_COUNT(jobs); i++) {
         kolo_train_opts opts = jobs[i].opts;
