@@ -7,10 +7,10 @@ rank, relative to them. Fails if one is above 1e-12 (first) or 1e-10 (last).
         [--schedules 1f1b,interleaved:2,zbv]
 
 Without --all one line for each model: how many meshes agree, the largest differences, and the meshes that are refused,
-with the reasons. Pipelines train 2 micro-batches a step, with each of the schedules (1f1b). Batch normalization is of all samples (--sync-bn)
-where dp alone divides them, and of a micro-batch in pipelines, as on one rank; meshes where it is of a worker's samples
-are left out. Meshes with a dp above 1 also run with --zero 1 (and without tp
-and pp 2 and 3). docs/parallelism.md has the table.
+with the reasons. Pipelines train 2 micro-batches a step, with each of --schedules (default 1f1b). Batch normalization
+is of all samples (--sync-bn) where dp alone divides them, and of a micro-batch in pipelines, as on one rank; meshes
+where it is of a worker's samples are left out. Meshes with a dp above 1 also run with --zero 1 (and without tp and pp 2
+and 3). docs/parallelism.md has the table.
 """
 import argparse
 import pathlib
