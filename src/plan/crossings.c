@@ -176,22 +176,25 @@ static kolo_status gather(kolo_plan *p, uint64_t others, void *sum, size_t count
     return KOLO_OK;
 }
 
-/* The gradient that each chunk of this stage has accumulated: sums them into that of the first, and
- * leaves the others zero. The update adds them. Returns the value of the first. */
-static kolo_value gather_chunks(const kolo_plan *p, kolo_value v, kolo_value sum) {
+/* The gradient that each chunk of this stage has accumulated: sums them into that of the first,
+ * which becomes *sum, and leaves the others zero. The update adds them. */
+static kolo_status gather_chunks(const kolo_plan *p, kolo_value v, kolo_value *sum) {
     const kolo_graph *g = p->graph;
     const int32_t producer = kolo_info(g, v)->producer;
     const kolo_node *n = producer >= 0 ? g->nodes[producer] : NULL;
     if (p->chunks > 1 && n && n->op == &kolo_op_add && n->segment == KOLO_SEGMENT_UPDATE) {
-        for (int k = 0; k < n->n_in; k++) sum = gather_chunks(p, n->in[k], sum);
-        return sum;
+        for (int k = 0; k < n->n_in; k++) KOLO_TRY(gather_chunks(p, n->in[k], sum));
+        return KOLO_OK;
     }
-    if (!kolo_value_ok(sum)) return v;
+    if (!kolo_value_ok(*sum)) {
+        *sum = v;
+        return KOLO_OK;
+    }
     const size_t bytes = kolo_tensor_bytes(&kolo_info(g, v)->tensor);
-    kolo_combine(kolo_plan_data(p, sum), kolo_plan_data(p, v), bytes / kolo_dtype_bytes(g->dtype),
-                 g->dtype, KOLO_SUM);
+    KOLO_TRY(kolo_combine(kolo_plan_data(p, *sum), kolo_plan_data(p, v),
+                          bytes / kolo_dtype_bytes(g->dtype), g->dtype, KOLO_SUM));
     memset(kolo_plan_data(p, v), 0, bytes);
-    return sum;
+    return KOLO_OK;
 }
 
 static kolo_status tie(kolo_plan *p, const kolo_value_info *param) {
@@ -200,7 +203,9 @@ static kolo_status tie(kolo_plan *p, const kolo_value_info *param) {
     const uint64_t others = param->holders & ~(UINT64_C(1) << g->stage);
     const size_t bytes = kolo_tensor_bytes(&kolo_info(g, param->grad)->tensor);
     const size_t count = bytes / kolo_dtype_bytes(dtype);
-    void *sum = kolo_plan_data(p, gather_chunks(p, param->grad, KOLO_NONE));
+    kolo_value of_chunks = KOLO_NONE;
+    KOLO_TRY(gather_chunks(p, param->grad, &of_chunks));
+    void *sum = kolo_plan_data(p, of_chunks);
     if (kolo_is_held_first(g, param)) {
         void *room = kolo_alloc(bytes);
         if (!room) return KOLO_NOMEM(bytes);
