@@ -112,9 +112,20 @@ static kolo_step_info describe(const kolo_plan *p, const kolo_step *step) {
 
 int kolo_plan_n_steps(const kolo_plan *p) { return p->n_steps; }
 int kolo_plan_n_requests(const kolo_plan *p) { return p->requests ? p->map.n_buckets : 0; }
+
+/* The first slot of the chunk that posts a bucket. */
+static int slot_of(const kolo_plan *p, int bucket) {
+    for (int i = 0; i < p->n_steps; i++) {
+        const kolo_step *s = &p->steps[i];
+        if (s->kind == KOLO_STEP_POST && s->bucket == bucket) return p->first_slot[s->chunk];
+    }
+    return 0;
+}
+
 kolo_request *kolo_plan_request(const kolo_plan *p, int bucket) {
-    kolo_request *request = *kolo_plan_request_at(p, 0, bucket, p->ran_bank);
-    const kolo_mesh_link *link = p->links[bucket];
+    const int slot = slot_of(p, bucket);
+    kolo_request *request = *kolo_plan_request_at(p, slot, bucket, p->ran_bank);
+    const kolo_mesh_link *link = p->links[slot * p->map.n_buckets + bucket];
     return request || !link ? request : kolo_mesh_link_request(link, 0);
 }
 
