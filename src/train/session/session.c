@@ -119,7 +119,9 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
     }
     s->buckets.measures = (opts->measure_buckets || opts->measure_compression) && ranks_of(s) > 1;
     status = kolo_session_compile_first(s);
-    if (s->opts.plan.share) status = kolo_agree(comm, status);
+    /* Stages have different graphs, so one may be refused alone. */
+    const bool staged = kolo_session_stages(s) > 1;
+    if (s->opts.plan.share || staged) status = kolo_agree(comm, status);
     if (status == KOLO_OK && s->opts.plan.share) status = kolo_store_share(s->store, comm);
     if (status != KOLO_OK) goto fail;
     KOLO_TRY_GOTO(create_rounds(s), fail);

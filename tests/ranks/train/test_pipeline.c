@@ -16,6 +16,7 @@
 #include "train/session/metrics.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -793,6 +794,37 @@ static void what_stages_cannot_do_is_named(void **state) {
     assert_job_refused(2, &placed, "an axis tp divides");
 }
 
+static atomic_bool refuses;
+
+/* For a micro-batch, not for the single sample that jobs look at before. */
+static kolo_status refuse_once(kolo_graph *g, const kolo_model_opts *opts) {
+    const kolo_model *mlp;
+    if (opts->batch > 1 && atomic_exchange(&refuses, false)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "on one rank");
+    }
+    KOLO_TRY(kolo_model_find("mlp", &mlp));
+    return mlp->build(g, opts);
+}
+
+/* Stages have different graphs: all ranks fail where one of them is refused. */
+static void what_one_stage_cannot_do_ends_all(void **state) {
+    static kolo_model model;
+    const kolo_model *mlp;
+    ASSERT_OK(kolo_model_find("mlp", &mlp));
+    model = *mlp;
+    model.name = "refused_once";
+    model.build = refuse_once;
+    ASSERT_OK(kolo_model_register(&model));
+    atomic_store(&refuses, true);
+    const kolo_train_opts opts = {.model = "refused_once",
+                                  .data = "synthetic:N=8,test=2,shape=1x4x4,seed=2",
+                                  .global_batch = 4,
+                                  .accumulate = 2,
+                                  .mesh = "pp=2",
+                                  .steps = 1};
+    assert_job_refused(2, &opts, "on one rank");
+}
+
 TEST_MAIN(test_pipeline) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_pipeline_computes_what_one_rank_does),
@@ -807,6 +839,7 @@ TEST_MAIN(test_pipeline) {
         cmocka_unit_test(jobs_divide_their_state),
         cmocka_unit_test(hashes_are_those_of_one_rank),
         cmocka_unit_test(what_stages_cannot_do_is_named),
+        cmocka_unit_test(what_one_stage_cannot_do_ends_all),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
