@@ -5,6 +5,7 @@
  * communicator, post and wait need no step either. */
 #include "base/integer.h"
 #include "kernel/select/cache.h"
+#include "plan/chunk_inputs.h"
 #include "plan/crossings.h"
 #include "plan/internal.h"
 
@@ -712,8 +713,10 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     KOLO_TRY_GOTO(map_memory(p, &o), fail);
     KOLO_TRY_GOTO(kolo_plan_bind(p), fail);
     if (!p->sum) KOLO_TRY_GOTO(make_requests(p), fail);
-    if (stages > 1 && p->comm)
-        KOLO_TRY_GOTO(kolo_crossings_create(p), fail); /* else nothing runs it */
+    if (stages > 1 && p->comm) { /* else nothing runs it */
+        KOLO_TRY_GOTO(kolo_chunk_inputs_find(p), fail);
+        KOLO_TRY_GOTO(kolo_crossings_create(p), fail);
+    }
     kolo_selections_fini(&selections);
     *plan = p;
     return KOLO_OK;
@@ -745,6 +748,7 @@ void kolo_plan_destroy(kolo_plan *p) {
     kolo_free(p->steps);
     kolo_free(p->entries);
     kolo_free(p->shared);
+    kolo_free(p->readers);
     kolo_memory_map_fini(&p->map);
     kolo_graph_destroy(p->graph);
     kolo_free(p);

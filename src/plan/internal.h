@@ -67,6 +67,7 @@ struct kolo_plan {
     int64_t communicated_ns; /* until when its collectives were counted */
     struct kolo_plan_crossing *crossings;
     int n_crossings;
+    uint32_t *readers; /* by value: the chunks of a stage that read it; NULL: no stage */
     size_t values_bytes, scratch_bytes; /* in the arena of the store: values, then scratch */
     kolo_step *steps;
     int n_steps;

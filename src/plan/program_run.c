@@ -1,6 +1,7 @@
 /* The rows of a program, one after the other: passes wait for their messages. */
 #include "plan/program_run.h"
 
+#include "plan/chunk_inputs.h"
 #include "plan/crossings.h"
 
 #include <string.h>
@@ -78,6 +79,7 @@ static void copy_inputs(kolo_plan *p) {
         p->slot = 0;
         const void *from = kolo_plan_data(p, (kolo_value){.id = v});
         for (p->slot = 1; p->slot < p->slots; p->slot++) {
+            if (!kolo_chunk_reads(p, (kolo_value){.id = v})) continue;
             memcpy(kolo_plan_data(p, (kolo_value){.id = v}), from,
                    kolo_tensor_bytes(&info->tensor));
         }

@@ -169,7 +169,7 @@ kolo_status kolo_session_measure_buckets(kolo_session *s, const cached *finish);
 kolo_status kolo_session_choose_compression(kolo_session *s);
 
 /* inputs.c */
-/* Copies a checked batch into the inputs of a plan. */
+/* Copies a checked batch into the inputs of a plan that its current pass reads. */
 void kolo_session_feed(const kolo_session *s, const cached *c, const kolo_batch *batch);
 /* Labels of this rank's batch that count. */
 int64_t kolo_session_count_labels(const kolo_session *s, const kolo_batch *batch);

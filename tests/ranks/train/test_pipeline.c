@@ -7,6 +7,7 @@
 #include "kolo/checkpoint.h"
 #include "kolo/session.h"
 #include "pass/placement_rules.h"
+#include "plan/chunk_inputs.h"
 #include "plan/internal.h"
 #include "plan/program_run.h"
 #include "support/folder.h"
@@ -127,10 +128,12 @@ static void prepare(void *arg, int m, bool forward) {
     if (!forward) return;
     int32_t *x = kolo_plan_input(p, "x", &(kolo_tensor){0});
     int32_t *y = kolo_plan_input(p, "y", &(kolo_tensor){0});
+    const bool reads_x = kolo_chunk_reads(p, kolo_plan_find_input(p, "x"));
+    const bool reads_y = kolo_chunk_reads(p, kolo_plan_find_input(p, "y"));
     for (int64_t i = 0; i < count * TOKENS; i++) {
         int64_t at = r->step % 3 * 1000 + first * TOKENS + i;
-        x[i] = (int32_t)(at * 5 % WORDS);
-        y[i] = (int32_t)(at * at % WORDS);
+        x[i] = reads_x ? (int32_t)(at * 5 % WORDS) : -1;
+        y[i] = reads_y ? (int32_t)(at * at % WORDS) : -1;
     }
 }
 
@@ -208,6 +211,19 @@ static void assert_state_is_shared(const setting *s, const mesh_outcome *o) {
                 2 * trained * (1 + state / mesh.axes[kolo_mesh_find(&mesh, "dp")].size), 0.03);
 }
 
+/* ARG: not one chunk of all stages alone has to have the labels, of which there are so many copies.
+ * Collective. */
+static kolo_status check_readers(kolo_comm *comm, kolo_plan *plan, int copies) {
+    double n = 0;
+    for (int c = 0; c < plan->chunks; c++) {
+        plan->slot = plan->first_slot[c];
+        n += kolo_chunk_reads(plan, kolo_plan_find_input(plan, "y"));
+    }
+    plan->slot = 0;
+    KOLO_TRY(kolo_allreduce(comm, &n, 1, KOLO_DTYPE_F64, KOLO_SUM));
+    return n == copies ? KOLO_OK : KOLO_FAIL(KOLO_ERR_ARG, "%g chunks read the labels", n);
+}
+
 /* All copies of the embedding must have the bits of rank 0's. */
 static kolo_status compare_tied(kolo_comm *comm, kolo_store *store) {
     double first[WORDS * WIDTH];
@@ -255,6 +271,10 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s,
     o->slots = (*plan)->slots;
     o->store = (double)kolo_plan_memory_of(*plan).store;
     KOLO_TRY(measure_ranges(store, s, &o->trained));
+    for (int i = 0; i < kolo_plan_n_requests(*plan); i++) {
+        if (!kolo_plan_request(*plan, i)) return KOLO_FAIL(KOLO_ERR_ARG, "bucket %d: none", i);
+    }
+    if (program && !s->model) KOLO_TRY(check_readers(comm, *plan, copies));
     for (r.step = 0; r.step < STEPS; r.step++) {
         KOLO_TRY(run_step(&r, program, stage));
         KOLO_TRY(share_loss(comm, *plan, copies, &o->losses[r.step]));
