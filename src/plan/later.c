@@ -2,6 +2,7 @@
  * has found. Each runs before the first step that reads what it writes, at the latest before the
  * backward pass, which computes new gradients into the buckets. */
 #include "base/integer.h"
+#include "graph/ops/ops.h"
 #include "plan/internal.h"
 
 #include <stdlib.h>
@@ -30,6 +31,11 @@ static bool ends_forward(const kolo_step *step) {
     return step->phase == KOLO_PHASE_BACKWARD || step->phase == KOLO_PHASE_UPDATE;
 }
 
+/* Whether a node reads input k: the running statistics of batch_norm are for passes alone. */
+static bool is_read(const kolo_node *n, int k) {
+    return n->op != &kolo_op_batch_norm || (k != 3 && k != 4);
+}
+
 static void find_readers(finder *f) {
     const kolo_plan *p = f->p;
     const kolo_graph *g = p->graph;
@@ -39,7 +45,9 @@ static void find_readers(finder *f) {
         const kolo_node *n = g->nodes[p->steps[i].node];
         if (ends_forward(&p->steps[i])) f->latest = i;
         if (f->later[p->steps[i].node]) continue;
-        for (int k = 0; k < n->n_in; k++) f->reader[leaf_of(g, n->in[k]).id] = i;
+        for (int k = 0; k < n->n_in; k++) {
+            if (is_read(n, k)) f->reader[leaf_of(g, n->in[k]).id] = i;
+        }
     }
 }
 
