@@ -4,6 +4,7 @@
  * store. Views need no step. Each post becomes a persistent request over its bucket; without a
  * communicator, post and wait need no step either. */
 #include "base/integer.h"
+#include "comm/transport/transport.h"
 #include "kernel/select/cache.h"
 #include "plan/chunk_inputs.h"
 #include "plan/crossings.h"
@@ -449,8 +450,19 @@ static char *site_of(const kolo_plan *p, const kolo_node *post) {
     return kolo_format("bucket %d", number);
 }
 
+/* Whether the sums of a step and those inside the passes of the next one may all be in flight. Else
+ * a sum that is behind the others delays the start of those. */
+static bool all_fit(const kolo_plan *p) {
+    int inside = 0;
+    for (int i = 0; i < p->n_steps; i++) {
+        inside += p->steps[i].kind == KOLO_STEP_POST && p->steps[i].inside;
+    }
+    return p->map.n_buckets + inside <= KOLO_FLIGHT_MAX;
+}
+
 /* The sum that the next step needs first goes before the others. */
 static int priority_of(const kolo_plan *p, int bucket) {
+    if (!all_fit(p)) return 0;
     for (int i = 0; i < p->n_later; i++) {
         const kolo_step *step = &p->steps[p->later[i].step];
         if (step->kind == KOLO_STEP_WAIT && step->bucket == bucket) return -1 - i;
