@@ -86,6 +86,8 @@ typedef struct kolo_job {
     kolo_accumulator line;   /* since the last line of metrics.jsonl */
     kolo_step_times times;
     kolo_rank_times *rank_times;
+    kolo_plan_times settled; /* of what steps have left and was completed since the latest one, */
+    int64_t settled_ns;      /* which has taken so long; recorded with the next step */
     kolo_evaluation evaluation;
     bool evaluated; /* `evaluation` is valid */
     kolo_best kept; /* keep_best: of the weights in the folder */

@@ -1,5 +1,6 @@
 /* Runs with parameter servers: which rank does what. */
 #include "base/clock.h"
+#include "base/compiler.h"
 #include "base/memory.h"
 #include "train/job/job.h"
 #include "train/session/agree.h"
@@ -64,12 +65,22 @@ static void notify_loss(kolo_job *j, int worker, int64_t steps) {
                   worker, steps);
 }
 
-/* What the latest step has left counts as part of the run. */
+/* What the latest step has left counts as part of the run, and of the next step. */
 static kolo_status settle(kolo_job *j) {
-    const bool left = kolo_store_is_unsettled(kolo_session_store(j->session));
+    if (!kolo_store_is_unsettled(kolo_session_store(j->session))) {
+        return kolo_session_settle(j->session);
+    }
+    const kolo_plan_times *times = kolo_session_times(j->session), before = *times;
     const int64_t begin = kolo_now_ns();
     KOLO_TRY(kolo_session_settle(j->session));
-    if (left) j->state.run.ns += kolo_now_ns() - begin;
+    const int64_t ns = kolo_now_ns() - begin;
+    kolo_accumulator *const all[] = {&j->state.run, &j->state.epoch, &j->report, &j->line};
+    for (size_t i = 0; i < KOLO_COUNT(all); i++) all[i]->ns += ns;
+    j->settled_ns += ns;
+    for (int i = 0; i < KOLO_PHASES; i++) {
+        j->settled.phase_ns[i] += times->phase_ns[i] - before.phase_ns[i];
+    }
+    j->settled.communication_ns += times->communication_ns - before.communication_ns;
     return KOLO_OK;
 }
 

@@ -109,9 +109,13 @@ static kolo_status prepare_audit(kolo_job *j, int64_t k) {
     return KOLO_OK;
 }
 
-/* Records where the step that took `ns` spent its time; wait_ns: waiting for the batch. */
-static void record_times(const kolo_job *j, int64_t ns, int64_t wait_ns) {
-    const kolo_plan_times *t = kolo_session_times(j->session);
+/* Records where the step that took `ns`, with what was completed before it, spent its time;
+ * wait_ns: waiting for the batch. */
+static void record_times(kolo_job *j, int64_t ns, int64_t wait_ns) {
+    kolo_plan_times *t = &j->settled;
+    const kolo_plan_times *step = kolo_session_times(j->session);
+    for (int i = 0; i < KOLO_PHASES; i++) t->phase_ns[i] += step->phase_ns[i];
+    t->communication_ns += step->communication_ns;
     int64_t row[KOLO_TIMES] = {
         [KOLO_TIME_STEP] = ns,
         [KOLO_TIME_INPUT] = wait_ns + t->phase_ns[KOLO_PHASE_INPUT],
@@ -124,6 +128,8 @@ static void record_times(const kolo_job *j, int64_t ns, int64_t wait_ns) {
     row[KOLO_TIME_OTHER] = ns - wait_ns;
     for (int i = 0; i < KOLO_PHASES; i++) row[KOLO_TIME_OTHER] -= t->phase_ns[i];
     kolo_rank_times_add(j->rank_times, row);
+    j->settled = (kolo_plan_times){0};
+    j->settled_ns = 0;
 }
 
 /* Informs the user of what was chosen: "buckets of gradients from step 6 on: 1048576,400",
@@ -185,8 +191,8 @@ kolo_status kolo_job_step(kolo_job *j, int64_t k, int64_t start) {
     KOLO_TRY(balance(j, k));
     /* Record the time and the metrics. */
     int64_t ns = kolo_now_ns() - start;
-    kolo_step_times_add(&j->times, ns);
-    record_times(j, ns, ready - start);
+    kolo_step_times_add(&j->times, ns + j->settled_ns);
+    record_times(j, ns + j->settled_ns, ready - start);
     kolo_accumulator_add(&j->state.run, &sums, ns);
     kolo_accumulator_add(&j->state.epoch, &sums, ns);
     kolo_accumulator_add(&j->report, &sums, ns);
