@@ -8,7 +8,7 @@ extern "C" {
 #endif
 
 /* The workers along an axis, 1 where the mesh has none of that name; axis NULL: of the whole mesh.
- * 0: the text does not state them, as an axis has the size "*", or it is no mesh. */
+ * 0: the text does not state them, as an axis has the size "*", or it is NULL or no mesh. */
 KOLO_API int kolo_mesh_workers(const char *text, const char *axis);
 
 #ifdef __cplusplus

@@ -106,11 +106,19 @@ kolo_status kolo_mesh_parse(const char *text, int world, kolo_mesh *mesh) {
     return KOLO_OK;
 }
 
+static bool has_open_axis(const kolo_mesh *mesh) {
+    for (int a = 0; a < mesh->n_axes; a++) {
+        if (mesh->axes[a].size == SIZE_OPEN) return true;
+    }
+    return false;
+}
+
 int kolo_mesh_workers(const char *text, const char *axis) {
     kolo_mesh mesh = {0};
-    if (parse_axes(text, &mesh) != KOLO_OK) return 0;
+    if (!text || parse_axes(text, &mesh) != KOLO_OK) return 0;
     const int found = axis ? kolo_mesh_find(&mesh, axis) : -1;
     if (axis) return found < 0 ? 1 : mesh.axes[found].size == SIZE_OPEN ? 0 : mesh.axes[found].size;
+    if (has_open_axis(&mesh)) return 0; /* no error */
     return resolve_sizes(&mesh, 0) == KOLO_OK ? kolo_mesh_size(&mesh) : 0;
 }
 

@@ -64,11 +64,18 @@ static void the_text_states_workers(void **state) {
         const char *text;
         int all, dp, tp;
     } cases[] = {
-        {"dp=2,tp=3", 6, 2, 3},       {"tp=4", 4, 1, 4},
-        {"dp=*,tp=2", 0, 0, 2},       {"dp=2,tp=", 0, 0, 0},
-        {"dp=1000,tp=8", 0, 1000, 8}, {"tp", 0, 0, 0},
+        {"dp=2,tp=3", 6, 2, 3},
+        {"tp=4", 4, 1, 4},
+        {"dp=*,tp=2", 0, 0, 2},
+        {"dp=2,tp=", 0, 0, 0},
+        {"dp=1000,tp=8", 0, 1000, 8},
+        {"tp", 0, 0, 0},
+        {NULL, 0, 0, 0},
     };
     (void)state;
+    kolo_error_set(KOLO_ERR_ARG, "earlier");
+    assert_int_equal(kolo_mesh_workers("dp=*,tp=2", NULL), 0);
+    assert_string_equal(kolo_last_error(), "earlier");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(kolo_mesh_workers(cases[i].text, NULL), cases[i].all);
         assert_int_equal(kolo_mesh_workers(cases[i].text, "dp"), cases[i].dp);
