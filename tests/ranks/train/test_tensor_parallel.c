@@ -415,7 +415,6 @@ static void jobs_train_and_evaluate(void **state) {
         {gpt2, "dp=2,sp=2", 4, NULL},
         {few, "dp=2,tp=2", 4, NULL},
         {few, "dp=2,sp=2", 4, NULL},
-        {few, "dp=2,tp=2,sp=2", 8, NULL},
         {uneven, "tp=2", 2, NULL},
         {uneven, "dp=2,tp=2", 4, NULL},
         {uneven, "dp=2,sp=2", 4, NULL},
