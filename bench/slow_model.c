@@ -1,9 +1,9 @@
 /* A model whose forward pass sleeps for the times in a file, for bench/stragglers.py: a small
  * classifier, so that a step is nearly all sleep and more workers than processors do not compete.
  *
- * KOLO_SLEEPS names a file of 32-bit floats, milliseconds, a row for each step with a column for
- * each of KOLO_SLEEPERS workers. Worker r writes when its first sleep began and its latest ended,
- * in seconds, as two doubles at 16 r in the file KOLO_SLEPT. */
+ * KOLO_SLEEPS names a file of 32-bit floats, milliseconds, a row for each forward pass with a
+ * column for each of KOLO_SLEEPERS workers. Worker r writes when its first sleep began and its
+ * latest ended, in seconds, as two doubles at 16 r in the file KOLO_SLEPT. */
 #include <kolo/custom_op.h>
 #include <kolo/models.h>
 
@@ -18,11 +18,11 @@ static kolo_status shape(const kolo_custom_shapes *s) {
     return KOLO_OK;
 }
 
-static double sleep_of(long step, int worker, int workers) {
+static double sleep_of(long pass, int worker, int workers) {
     static FILE *file;
     float ms;
     if (!file && !(file = fopen(getenv("KOLO_SLEEPS"), "rb"))) abort();
-    const long at = (step * workers + worker) * (long)sizeof ms;
+    const long at = (pass * workers + worker) * (long)sizeof ms;
     if (fseek(file, at, SEEK_SET) != 0 || fread(&ms, sizeof ms, 1, file) != 1) abort();
     return (double)ms;
 }
@@ -44,12 +44,12 @@ static void report(double begin, int worker) {
         abort();
 }
 
-/* Once in each step of a worker: there are no micro-batches, evaluations or measured kernels. */
+/* Once in each forward pass of a worker: there are no evaluations or measured kernels. */
 static void run(const kolo_custom_call *c) {
-    static long step;
+    static long pass;
     const char *rank = getenv("RANK");
     const int worker = rank ? atoi(rank) : 0;
-    const double begin = now(), ms = sleep_of(step++, worker, atoi(getenv("KOLO_SLEEPERS")));
+    const double begin = now(), ms = sleep_of(pass++, worker, atoi(getenv("KOLO_SLEEPERS")));
     struct timespec left = {(time_t)(ms / 1000),
                             (long)((ms - 1000 * (double)(long)(ms / 1000)) * 1e6)};
     while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;

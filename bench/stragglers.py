@@ -121,21 +121,36 @@ def measure(build, units, policy, ms):
     return used / (1000 * seconds / ms)
 
 
+def refuse(parser, opts, names, why):
+    """Ends with an error if one of these options, which have no effect, is given."""
+    for name in names:
+        if getattr(opts, name) is not None:
+            parser.error(f"--{name} has no effect: {why}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", 1)[0])
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--probability", type=float, default=0.2)
-    parser.add_argument("--factor", type=float, default=8)
-    parser.add_argument("--steps", type=int, default=20000)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--probability", type=float, help="of a slow step; 0.2")
+    parser.add_argument("--factor", type=float, help="units of a slow step; 8")
+    parser.add_argument("--steps", type=int, help="20000; 40 with --balance")
+    parser.add_argument("--seed", type=int, help="of the draws; 1")
     parser.add_argument("--slower", type=float, default=0)
     parser.add_argument("--measure", metavar="BUILD")
-    parser.add_argument("--ms", type=float, default=50, help="a unit, in milliseconds")
+    parser.add_argument("--ms", type=float, help="a unit, in milliseconds; 50")
     parser.add_argument("--balance", type=int, default=0, metavar="SHARDS")
     opts = parser.parse_args()
+    if opts.balance and not opts.measure:
+        parser.error("--balance needs --measure BUILD")
+    if opts.balance or opts.slower:
+        refuse(parser, opts, ("probability", "factor", "seed"), "nothing is drawn")
+    if not opts.measure:
+        refuse(parser, opts, ("ms",), "it is for --measure")
+    defaults = {"probability": 0.2, "factor": 8, "steps": 40 if opts.balance else 20000, "seed": 1, "ms": 50}
+    for name, value in defaults.items():
+        if getattr(opts, name) is None:
+            setattr(opts, name, value)
     if opts.balance:
-        if not opts.measure:
-            parser.error("--balance needs --measure BUILD")
         balance(opts.measure, opts)
         return
     draws = random.Random(opts.seed)

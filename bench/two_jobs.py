@@ -5,8 +5,9 @@
 
 A model is NAME:BATCH:STEPS; the batch is that of each worker and job. Both runs of a pair follow each other, and every
 second pair begins with the other one. Each job, and each worker, has a processor of its own. Printed are the medians,
-over the pairs, of the samples per second of both jobs together and of the workers; the median of their ratio with its
-quartiles; and the same ratio of each pair's jobs to those of the pair before, which shows what the machine alone does.
+over the pairs, of the samples per second, at the median step, of both jobs together and of the workers; the median of
+their ratio with its quartiles; and the same ratio of each pair's jobs to those of the pair before, which shows what the
+machine alone does.
 On two idle cores 20 pairs of all three take about 8 minutes; --json FILE keeps all figures.
 """
 import argparse
@@ -20,25 +21,39 @@ def start(opts, model, batch, steps, options, processors):
     """A measurement under way."""
     command = [f"{opts.build}/kolo", "bench", "train", "--model", model, "--batch", batch, "--steps", steps,
                "--threads", "1", "--momentum", "0.9", "--autotune", "off", "--json", "-", *options]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             preexec_fn=lambda: os.sched_setaffinity(0, processors))
 
 
 def finish(process):
-    """Its samples per second."""
-    out, _ = process.communicate()
+    """The samples per second of its median step, which one that ends first has made while both ran."""
+    out, errors = process.communicate()
     if process.returncode != 0:
-        raise SystemExit(f"{' '.join(process.args)}: exit status {process.returncode}")
-    return json.loads(out)["samples_per_second"]
+        raise SystemExit(f"{' '.join(process.args)}: exit status {process.returncode}\n{errors}")
+    found = json.loads(out)
+    return found["workers"] * found["batch"] * 1000 / found["step_ms_median"]
+
+
+def rate(opts, run, options, places):
+    """The samples per second of jobs together, each of which has the processors of a place."""
+    processes = []
+    try:
+        for processors in places:
+            processes.append(start(opts, *run, options, processors))
+        return sum(map(finish, processes))
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
 
 def jobs(opts, run, processors):
-    """Both together: each at its own median step, so that one that ends first counts while both ran."""
-    return sum(map(finish, [start(opts, *run, ["--workers", "1"], {p}) for p in processors]))
+    return rate(opts, run, ["--workers", "1"], [{p} for p in processors])
 
 
 def workers(opts, run, processors):
-    return finish(start(opts, *run, ["--workers", "2"], set(processors)))
+    return rate(opts, run, ["--workers", "2"], [set(processors)])
 
 
 def spread(ratios):
