@@ -10,14 +10,14 @@
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/engine/comm.h"
+#include "comm/engine/request.h"
 #include "plan/internal.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
 #include <string.h>
 
-enum { RANKS = 2, BATCH = 4, MOST_BUCKETS = 32 };
+enum { RANKS = 2, BATCH = 4, LAYERS = 3, MOST_BUCKETS = 32 };
 
 typedef struct result {
     int buckets, kernels_between[MOST_BUCKETS]; /* POST and the end of its request */
@@ -54,11 +54,11 @@ static void observe(void *arg, int step, kolo_step_kind kind, int bucket, int64_
     if (kind == KOLO_STEP_WAIT) w->posted[bucket] = false; /* its request is complete */
 }
 
-static void build(kolo_graph *g) {
+static void build(kolo_graph *g, int layers) {
     kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_4(BATCH, 1, 8, 8));
     kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(BATCH));
     int64_t in = 1;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < layers; i++) {
         char name[16];
         snprintf(name, sizeof name, "conv%d", i);
         kolo_value w = kolo_param(g, name, kolo_shape_4(8, in, 3, 3), kolo_init_fan_in(in * 9));
@@ -69,12 +69,12 @@ static void build(kolo_graph *g) {
     kolo_output(g, "loss", kolo_softmax_xent(g, kolo_linear(g, kolo_flatten(g, x), w), y));
 }
 
-static kolo_status make_plan(kolo_comm *comm, bool cross_step, kolo_store **store,
+static kolo_status make_plan(kolo_comm *comm, int layers, bool cross_step, kolo_store **store,
                              kolo_plan **plan) {
     kolo_graph *g;
     KOLO_TRY(kolo_store_create(store));
     KOLO_TRY(kolo_graph_create(NULL, &g));
-    build(g);
+    build(g, layers);
     kolo_plan_opts opts = {
         .train = true, .optimizer.momentum = 0.9, .bucket_bytes = 64, .cross_step = cross_step};
     kolo_status status = kolo_plan_compile(g, &opts, *store, comm, plan);
@@ -93,7 +93,7 @@ static kolo_status run_gated(kolo_comm *comm, const void *arg, void *out) {
     result *r = out;
     kolo_store *store = NULL;
     watch w = {.plan = NULL};
-    kolo_status status = make_plan(comm, false, &store, &w.plan);
+    kolo_status status = make_plan(comm, LAYERS, false, &store, &w.plan);
     if (status == KOLO_OK) {
         kolo_comm_set_gate(comm, gate, &w);
         kolo_plan_observe(w.plan, observe, &w);
@@ -132,7 +132,7 @@ static kolo_status run_alone(kolo_comm *comm, const void *arg, void *out) {
     kolo_store *store = NULL;
     kolo_plan *plan = NULL;
     char *before = NULL;
-    kolo_status status = make_plan(comm, false, &store, &plan);
+    kolo_status status = make_plan(comm, LAYERS, false, &store, &plan);
     if (status == KOLO_OK) status = kolo_plan_run(plan);
     if (status == KOLO_OK && kolo_comm_rank(comm) == 0) {
         before = kolo_alloc(store->bytes);
@@ -224,7 +224,7 @@ static kolo_status run_crossed(kolo_comm *comm, const void *arg, void *out) {
     crossed *r = out;
     kolo_store *store = NULL;
     crossing_watch w = {.plan = NULL};
-    kolo_status status = make_plan(comm, c->cross_step, &store, &w.plan);
+    kolo_status status = make_plan(comm, LAYERS, c->cross_step, &store, &w.plan);
     if (status == KOLO_OK) {
         if (c->cross_step) kolo_comm_set_gate(comm, cross_gate, &w);
         kolo_plan_observe(w.plan, cross_observe, &w);
@@ -274,7 +274,7 @@ static kolo_status run_taken_back(kolo_comm *comm, const void *arg, void *out) {
     kolo_store *store = NULL;
     crossing_watch w = {.never = true};
     char *before = NULL;
-    kolo_status status = make_plan(comm, true, &store, &w.plan);
+    kolo_status status = make_plan(comm, LAYERS, true, &store, &w.plan);
     if (status == KOLO_OK) {
         before = kolo_alloc(store->bytes);
         if (before) memcpy(before, store->bank[store->current], store->bytes);
@@ -311,12 +311,54 @@ static void a_broken_step_takes_back_the_one_before(void **state) {
     assert_true(results[0].stayed);
 }
 
+/* Priorities of two buckets that are left, of which the next step needs the last one first. */
+typedef struct priorities {
+    int first, last;
+} priorities;
+
+static kolo_status read_priorities(kolo_comm *comm, const void *arg, void *out) {
+    const int *layers = arg;
+    priorities *r = out;
+    kolo_store *store = NULL;
+    kolo_plan *plan = NULL;
+    const kolo_status status = make_plan(comm, *layers, true, &store, &plan);
+    if (status == KOLO_OK) {
+        const int last = plan->map.n_buckets - 2; /* that is left */
+        *r = (priorities){(*kolo_plan_request_at(plan, 0, 0, 0))->priority,
+                          (*kolo_plan_request_at(plan, 0, last, 0))->priority};
+    }
+    kolo_plan_destroy(plan);
+    kolo_store_destroy(store);
+    return status;
+}
+
+/* Sums that need more room than there is in flight go in the order of their start. */
+static void sums_have_priorities_where_all_fit(void **state) {
+    for (int many = 0; many < 2; many++) {
+        const int layers = many ? KOLO_FLIGHT_MAX : LAYERS;
+        priorities results[RANKS];
+        rank_job job = {.n = RANKS,
+                        .transport = RANKS_THREAD,
+                        .body = read_priorities,
+                        .arg = &layers,
+                        .arg_bytes = sizeof layers,
+                        .results = results,
+                        .result_bytes = sizeof results[0]};
+        ASSERT_OK(run_rank_job(&job));
+        for (int rank = 0; rank < RANKS; rank++) {
+            assert_int_equal(results[rank].first < results[rank].last, !many);
+            if (many) assert_int_equal(results[rank].first, results[rank].last);
+        }
+    }
+}
+
 TEST_MAIN(test_overlap) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kernel_runs_between_post_and_completion),
         cmocka_unit_test(a_broken_step_leaves_the_parameters),
         cmocka_unit_test(sums_end_in_the_next_forward_pass),
         cmocka_unit_test(a_broken_step_takes_back_the_one_before),
+        cmocka_unit_test(sums_have_priorities_where_all_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
