@@ -5,7 +5,8 @@
 #     fuzz.sh --inputs N     each with N inputs, the same at every run, from the seeds alone
 #     fuzz.sh --build        only builds
 # Traced comparisons (use_cmp) depend on addresses, and seeds of a folder are in the order of the file system:
-# inputs that are to be the same go without the former and list the latter.
+# inputs that are to be the same go without the former and list the latter. Those of a reader that draws random
+# numbers itself, such as handshake, still differ a little.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 corpora=build/fuzz/corpus sorted=
