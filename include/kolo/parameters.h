@@ -185,6 +185,18 @@ KOLO_API kolo_status kolo_parameters_ask(kolo_parameters *parameters, uint64_t e
  * returns. Blocks. ARG: it has not asked; PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_lease(kolo_parameters *parameters, bool *given,
                                            uint64_t *number);
+/* Lets all workers stop at one point, though each is at another: a point is a number, such as the
+ * steps done, that grows. A worker that is at a point calls this to learn whether it is to stop
+ * there or later, and states before which point it calls again (`next`, above 0). `asks`: this rank
+ * wants all to stop. Fills `at`: the point, which no worker has passed, or 0: nobody has asked yet,
+ * or some worker has not called. With `leases`, point k is before lease k times the workers, and
+ * owners give no leases after `at`. Any rank may call it; `next` is of workers. Blocks. ARG: with
+ * `record` or `replay`; PEER; TIMEOUT. */
+KOLO_API kolo_status kolo_parameters_stop(kolo_parameters *parameters, bool asks, uint64_t next,
+                                          uint64_t *at);
+/* Waits until all workers have finished or are lost, up to `timeout_ms`: whether that is so. A rank
+ * that owns a part. */
+KOLO_API bool kolo_parameters_ended(kolo_parameters *parameters, int64_t timeout_ms);
 /* Copies what this rank's range has seen. ARG: it owns none. */
 KOLO_API kolo_status kolo_parameters_stats_get(kolo_parameters *parameters,
                                                kolo_parameters_stats *stats);

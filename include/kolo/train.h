@@ -261,10 +261,10 @@ typedef struct kolo_train_opts {
      * and no file is left half written. That the final checkpoint cannot be written is an error in
      * any case. Default: stop */
     kolo_save_error save_error;
-    /* Asked on each rank, about once a second after a step: true on any ends the run on all, after
-     * the same step, with a resumable checkpoint in out_dir instead of an evaluation and the final
-     * checkpoint. For the signal of a scheduler that takes the machine back. ARG: rank 0 has no
-     * out_dir; UNSUPPORTED: workers make steps without each other. NULL: never */
+    /* Asked on each rank, about once a second after a step, and on servers: true on any ends the
+     * run on all, after the same step, with a resumable checkpoint in out_dir instead of an
+     * evaluation and the final checkpoint. For the signal of a scheduler that takes the machine
+     * back. ARG: rank 0 has no out_dir; UNSUPPORTED: with `record` or `replay`. NULL: never */
     bool (*preempted)(void *arg);
     void *preempted_arg;
     const char *resume; /* a resumable checkpoint, or a folder: its latest. The run continues after
@@ -369,8 +369,8 @@ KOLO_API kolo_status kolo_train_check(const kolo_train_opts *opts, int workers);
  * workers, and asp, ssp:S or bsp:drop=M, unless it is a replay. False for invalid options. */
 KOLO_API bool kolo_train_outlives_workers(const kolo_train_opts *opts);
 
-/* Whether a run can save and end upon `preempted`: it has out_dir, and workers make steps together.
- * False for invalid options. */
+/* Whether a run can save and end upon `preempted`: it has out_dir, and is neither recorded nor
+ * replayed. False for invalid options. */
 KOLO_API bool kolo_train_can_be_preempted(const kolo_train_opts *opts);
 
 /* Runs a training job as this rank of `comm` (NULL: a single rank) and blocks until it is done.

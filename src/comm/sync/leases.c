@@ -76,6 +76,8 @@ void kolo_leases_return(kolo_leases *l, int worker) {
     }
 }
 
+uint64_t kolo_leases_next(const kolo_leases *l) { return l->next; }
+
 int kolo_leases_of(const kolo_leases *l, int worker) { return l->holders[worker].n; }
 
 int kolo_leases_out(const kolo_leases *l) {

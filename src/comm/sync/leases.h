@@ -23,6 +23,8 @@ bool kolo_leases_take(kolo_leases *leases, int worker, uint64_t end, uint64_t *n
 void kolo_leases_acknowledge(kolo_leases *leases, int worker);
 /* The worker will not do its leases. */
 void kolo_leases_return(kolo_leases *leases, int worker);
+/* The number of the next new lease. */
+uint64_t kolo_leases_next(const kolo_leases *leases);
 /* Leases that are not acknowledged: of a worker, and of all. */
 int kolo_leases_of(const kolo_leases *leases, int worker);
 int kolo_leases_out(const kolo_leases *leases);

@@ -228,6 +228,7 @@ static kolo_service_request request_of(const kolo_parameters *p, int server, uin
         [KOLO_OWNER_STATE] = "a read of optimizer state",
         [KOLO_OWNER_REST] = "the wait for all workers",
         [KOLO_OWNER_LEASE] = "a request for a lease",
+        [KOLO_OWNER_STOP] = "an agreement on the end of the run",
     };
     return (kolo_service_request){.server = kolo_service_server_rank(p->service, server),
                                   .name = names[kind],
@@ -408,12 +409,33 @@ kolo_status kolo_parameters_lease(kolo_parameters *p, bool *given, uint64_t *num
     return KOLO_OK;
 }
 
+kolo_status kolo_parameters_stop(kolo_parameters *p, bool asks, uint64_t next, uint64_t *at) {
+    if (!p->service) return KOLO_FAIL(KOLO_ERR_ARG, "a request after the wait for all workers");
+    if (p->opts.record || p->opts.replay) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a run that is recorded or replayed does not stop early: "
+                                       "its length would depend on the time");
+    }
+    if (p->works && next == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a worker that passes no point before it stops");
+    }
+    kolo_service_request q = request_of(p, 0, KOLO_OWNER_STOP);
+    q.key = asks;
+    q.clock = p->works ? next : 0;
+    KOLO_TRY(kolo_service_run(p->service, &q, 0));
+    *at = q.reply_clock;
+    return KOLO_OK;
+}
+
 kolo_status kolo_parameters_stats_get(kolo_parameters *p, kolo_parameters_stats *stats) {
     if (!p->owner) {
         return KOLO_FAIL(KOLO_ERR_ARG, "rank %d owns no parameters", kolo_comm_rank(p->comm));
     }
     kolo_parameters_owner_stats(p->owner, stats);
     return KOLO_OK;
+}
+
+bool kolo_parameters_ended(kolo_parameters *p, int64_t timeout_ms) {
+    return !p->owner || kolo_parameters_owner_ended(p->owner, timeout_ms);
 }
 
 kolo_status kolo_parameters_wait(kolo_parameters *p) {

@@ -1,5 +1,7 @@
+#define _GNU_SOURCE
 #include "comm/sync/parameters_owner.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/sync/leases.h"
@@ -8,6 +10,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 /* A worker, as an owner sees it. */
 typedef struct worker {
@@ -17,7 +20,8 @@ typedef struct worker {
     kolo_service_call *push;  /* kept until the step is complete; bsp only */
     kolo_service_call *pull;  /* kept until the others have caught up */
     kolo_service_call *lease; /* kept until one returns, or all are acknowledged */
-    float *late;              /* the sum of n_late gradients that came after their steps */
+    uint64_t point; /* it calls kolo_parameters_stop again before it passes this; 0: none */
+    float *late;    /* the sum of n_late gradients that came after their steps */
     int n_late;
     uint64_t late_clock; /* of the latest of them */
 } worker;
@@ -37,6 +41,8 @@ struct kolo_parameters_owner {
     uint64_t *reported;        /* [n_workers]: the same, at the end of a rest */
     kolo_service_call **taken; /* [n_workers]: of the step that is being completed */
     kolo_leases *leases;       /* NULL: none */
+    bool stops;                /* a rank has asked for it */
+    uint64_t stop_at;          /* the point where all workers stop; 0: not known */
     uint64_t version;
     int missing;           /* a lost worker that ends the job; -1: none */
     char why[160];         /* it is missing */
@@ -218,11 +224,41 @@ static void answer_lease(owner *o, int w) {
     kolo_service_call *call = o->workers[w].lease;
     uint64_t number;
     if (!call) return;
-    if (kolo_leases_take(o->leases, w, call->clock, &number)) {
+    const uint64_t stop = o->stop_at * (uint64_t)o->n_workers;
+    const uint64_t end = stop > 0 && stop < call->clock ? stop : call->clock;
+    if (kolo_leases_take(o->leases, w, end, &number)) {
         o->reply(take(&o->workers[w].lease), KOLO_OK, number + 1, NULL, 0);
     } else if (kolo_leases_of(o->leases, w) > 0 || kolo_leases_out(o->leases) == 0) {
         o->reply(take(&o->workers[w].lease), KOLO_OK, 0, NULL, 0);
     }
+}
+
+/* ---- the end of the run ---- */
+
+/* Finds the point where the workers stop: one that none of them has passed or may pass before it
+ * calls again, and before which all leases are that were given out. */
+static void choose_stop(owner *o) {
+    uint64_t most = 1;
+    if (!o->stops || o->stop_at > 0) return;
+    for (int w = 0; w < o->n_workers; w++) {
+        const worker *x = &o->workers[w];
+        if (x->gone) continue;
+        if (x->point == 0) return; /* it has not called yet */
+        if (x->point > most) most = x->point;
+    }
+    if (o->leases) {
+        const uint64_t n = (uint64_t)o->n_workers, next = kolo_leases_next(o->leases);
+        const uint64_t given = next / n + (next % n > 0);
+        if (given > most) most = given;
+    }
+    o->stop_at = most;
+}
+
+static void stop(owner *o, kolo_service_call *call) {
+    if (call->client < o->n_workers) o->workers[call->client].point = call->clock;
+    o->stops |= call->key != 0;
+    choose_stop(o);
+    o->reply(call, KOLO_OK, o->stop_at, NULL, 0);
 }
 
 /* ---- requests ---- */
@@ -295,7 +331,11 @@ void kolo_parameters_owner_lost(void *arg, int client, bool left, const char *re
 }
 
 static bool is_valid(const owner *o, const kolo_service_call *call) {
-    if (call->client >= o->n_workers) return false;
+    const bool works = call->client < o->n_workers;
+    if (call->kind == KOLO_OWNER_STOP) {
+        return call->input_bytes == 0 && call->output_bytes == 0 && works == (call->clock > 0);
+    }
+    if (!works) return false;
     const worker *w = &o->workers[call->client];
     const size_t input = call->input_bytes / sizeof(float);
     const size_t output = call->output_bytes / sizeof(float);
@@ -347,6 +387,8 @@ void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
         o->reply(call, status, 0, NULL, 0);
     } else if (o->missing >= 0 && call->kind != KOLO_OWNER_FINISH) {
         refuse(o, call);
+    } else if (call->kind == KOLO_OWNER_STOP) {
+        stop(o, call);
     } else if (call->kind == KOLO_OWNER_PULL) {
         o->workers[w].pull = call;
         answer_pull(o, w);
@@ -427,6 +469,20 @@ void kolo_parameters_owner_load(owner *o, const float *all) {
     const size_t first = o->has.values.first + o->has.state.first;
     memcpy(o->values, all + first, (o->has.values.count + o->has.state.count) * sizeof(float));
     if (o->opts->load) o->opts->load(o->opts->arg, o->values);
+}
+
+bool kolo_parameters_owner_ended(owner *o, int64_t timeout_ms) {
+    const int64_t deadline_ns = kolo_now_ns() + kolo_ms_to_ns(timeout_ms);
+    const struct timespec until = {.tv_sec = deadline_ns / 1000000000,
+                                   .tv_nsec = deadline_ns % 1000000000};
+    int late = 0;
+    pthread_mutex_lock(&o->mutex);
+    while (!o->ended && late == 0) {
+        late = pthread_cond_clockwait(&o->all_gone, &o->mutex, CLOCK_MONOTONIC, &until);
+    }
+    const bool ended = o->ended;
+    pthread_mutex_unlock(&o->mutex);
+    return ended;
 }
 
 kolo_status kolo_parameters_owner_wait(owner *o) {

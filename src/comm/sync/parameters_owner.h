@@ -17,6 +17,9 @@ typedef enum kolo_owner_request {
     KOLO_OWNER_STATE,
     KOLO_OWNER_REST,
     KOLO_OWNER_LEASE, /* the clock of the request is the end; that of the reply the number and 1 */
+    KOLO_OWNER_STOP,  /* of any rank; the key: whether it asks to stop; the clock: the point before
+                         which it calls again, 0: it passes none; that of the reply: where all stop
+                       */
 } kolo_owner_request;
 
 /* A part of a vector, in numbers. */
@@ -45,6 +48,8 @@ void kolo_parameters_owner_load(kolo_parameters_owner *owner, const float *all);
 /* The calls of a service; `arg`: a kolo_parameters_owner. */
 void kolo_parameters_owner_serve(void *arg, kolo_service_call *call);
 void kolo_parameters_owner_lost(void *arg, int client, bool left, const char *reason);
+/* Blocks until no worker is present, up to `timeout_ms`: whether that is so. Any thread. */
+bool kolo_parameters_owner_ended(kolo_parameters_owner *owner, int64_t timeout_ms);
 /* Blocks until no worker is present. PEER: a worker that the job needs was lost. Any thread. */
 kolo_status kolo_parameters_owner_wait(kolo_parameters_owner *owner);
 /* Any thread. */

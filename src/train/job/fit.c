@@ -50,6 +50,7 @@ static kolo_status open_fit(kolo_job *j, const kolo_dataset *train, const kolo_d
 static kolo_status fit_session(kolo_job *j, const kolo_dataset *train, const kolo_dataset *test,
                                const kolo_fit_opts *fit, kolo_train_result *result) {
     KOLO_TRY(kolo_agree(j->comm, open_fit(j, train, test, fit)));
+    KOLO_TRY(kolo_job_open_preemption(j));
     KOLO_TRY(kolo_job_open(j));
     if (j->setup.counts) KOLO_TRY(kolo_session_deal(j->session, j->setup.counts));
     j->asks = j->stop != NULL;

@@ -36,7 +36,7 @@ static kolo_status start(kolo_job *j) {
 kolo_status kolo_job_run(kolo_job *j, kolo_train_result *result) {
     KOLO_TRY(kolo_job_connect(j, start(j)));
     j->started = j->reported = j->saved_ns = kolo_now_ns();
-    KOLO_TRY(kolo_job_begin_preemption(j));
+    kolo_job_begin_preemption(j);
     if (j->state.steps >= j->end) KOLO_TRY(kolo_job_evaluate(j)); /* nothing to train */
     const kolo_status status = run_steps(j);
     if (status == KOLO_ERR_DIVERGED) return kolo_job_fail_together(j, status);
@@ -46,6 +46,7 @@ kolo_status kolo_job_run(kolo_job *j, kolo_train_result *result) {
 
 /* What workers and servers do alike, before the session. */
 static kolo_status open_all(kolo_job *j) {
+    KOLO_TRY(kolo_job_open_preemption(j));
     kolo_status status = kolo_job_open(j);
     if (j->own_comm) status = kolo_agree(j->world, status);
     KOLO_TRY(status);

@@ -30,6 +30,7 @@ typedef struct kolo_best {
 typedef struct kolo_preemption {
     bool asks;           /* some rank can be asked */
     bool due;            /* one was: the run ends */
+    int64_t at;          /* the run ends after this step, counted from 1; 0: not known */
     int64_t steps, next; /* between agreements, and of the next one */
     int64_t asked_ns;
 } kolo_preemption;
@@ -95,8 +96,12 @@ typedef struct kolo_job {
 } kolo_job;
 
 /* preempt.c */
-kolo_status kolo_job_begin_preemption(kolo_job *j);
-/* After a step: if the ranks agree to end the run here, `end` is this step. Collective. */
+/* Whether any rank may be asked: then all take part. Collective over workers and servers. */
+kolo_status kolo_job_open_preemption(kolo_job *j);
+/* Before the first step. */
+void kolo_job_begin_preemption(kolo_job *j);
+/* After a step: if the workers agree to end the run here, `end` is this step. Collective, but where
+ * owners of the parameters are asked. */
 kolo_status kolo_job_agree_on_preemption(kolo_job *j);
 
 /* begin.c */

@@ -67,7 +67,7 @@ kolo_status kolo_job_run_leases(kolo_job *j) {
         const int64_t start = kolo_now_ns(), rest = next_rest(j, k);
         KOLO_TRY(next_lease(j, rest, &lease));
         const int64_t step = lease < 0 ? rest : kolo_max_i64(lease / j->size, k);
-        for (; k < step; k++) KOLO_TRY(pass_step(j, k));
+        for (; k < step && k < j->end; k++) KOLO_TRY(pass_step(j, k)); /* may end the run */
         if (lease < 0) continue;
         /* A step may have several leases, and each has a row of times. */
         if (kolo_rank_times_is_full(j->rank_times)) {

@@ -1,6 +1,8 @@
 /* Preemption: a run that is asked to end, as by the SIGTERM of a scheduler, saves a checkpoint to
  * resume from. The request may reach one rank, or each in another step. The ranks agree on the step
- * after which they end about once a second, so that steps of microseconds pay nothing for it. */
+ * after which they end about once a second, so that steps of microseconds pay nothing for it: by an
+ * allreduce, or with owners of the parameters through these, since workers may be at different
+ * steps and a server may be asked. */
 #include "base/clock.h"
 #include "base/integer.h"
 #include "train/job/job.h"
@@ -12,35 +14,63 @@ static kolo_status check_folder(const kolo_job *j) {
                      "a run that saves when it is preempted needs a folder on rank 0: give --out");
 }
 
-/* Whether any rank has the callback: then all take part. Collective. */
-kolo_status kolo_job_begin_preemption(kolo_job *j) {
+kolo_status kolo_job_open_preemption(kolo_job *j) {
+    kolo_comm *all = j->world ? j->world : j->comm;
     int32_t any = j->preempted != NULL;
-    if (j->comm) KOLO_TRY(kolo_allreduce(j->comm, &any, 1, KOLO_DTYPE_I32, KOLO_MAX));
-    KOLO_TRY(kolo_agree(j->comm, any && j->rank == 0 ? check_folder(j) : KOLO_OK));
+    if (all) KOLO_TRY(kolo_allreduce(all, &any, 1, KOLO_DTYPE_I32, KOLO_MAX));
     j->preemption.asks = any;
+    return kolo_agree(all, any && j->rank == 0 ? check_folder(j) : KOLO_OK);
+}
+
+void kolo_job_begin_preemption(kolo_job *j) {
     j->preemption.steps = 1;
     j->preemption.next = j->state.steps + 1;
     j->preemption.asked_ns = kolo_now_ns();
+}
+
+/* Adapts the steps to the next agreement; `ns`: since the latest one. */
+static void plan_next(kolo_job *j, int64_t now, int64_t ns) {
+    static const int64_t every_ns = 1000000000;
+    kolo_preemption *p = &j->preemption;
+    const double fit = (double)p->steps * (double)every_ns / (double)kolo_max_i64(ns, 1);
+    p->steps = fit < (double)p->steps * 2 ? kolo_max_i64((int64_t)fit, 1) : p->steps * 2;
+    p->next = j->state.steps + p->steps;
+    p->asked_ns = now;
+}
+
+/* All workers are at the same step. */
+static kolo_status ask_workers(kolo_job *j, bool asked) {
+    const int64_t now = kolo_now_ns();
+    int64_t most[2] = {asked, now - j->preemption.asked_ns};
+    if (j->comm) KOLO_TRY(kolo_allreduce(j->comm, most, 2, KOLO_DTYPE_I64, KOLO_MAX));
+    if (most[0] != 0) j->preemption.at = j->state.steps;
+    plan_next(j, now, most[1]);
     return KOLO_OK;
 }
 
+/* Workers may be at different steps, and a server may be asked: the owner of the first parameters
+ * finds a step that no worker has passed. */
+static kolo_status ask_owners(kolo_job *j, bool asked, bool last) {
+    kolo_preemption *p = &j->preemption;
+    const int64_t now = kolo_now_ns();
+    plan_next(j, now, now - p->asked_ns);
+    if (!last) p->next = kolo_min_i64(p->next, j->end);
+    return kolo_session_stop(j->session, asked, p->next, &p->at);
+}
+
 kolo_status kolo_job_agree_on_preemption(kolo_job *j) {
-    static const int64_t every_ns = 1000000000;
     kolo_preemption *p = &j->preemption;
     const bool last = j->state.steps >= j->end;
-    if (!p->asks || (j->state.steps < p->next && !last)) return KOLO_OK;
-    const int64_t now = kolo_now_ns();
-    int64_t most[2] = {j->preempted && j->preempted(j->preempted_arg), now - p->asked_ns};
-    if (j->comm) KOLO_TRY(kolo_allreduce(j->comm, most, 2, KOLO_DTYPE_I64, KOLO_MAX));
-    p->due = most[0] != 0;
+    if (!p->asks) return KOLO_OK;
+    if (p->at == 0 && (j->state.steps >= p->next || last)) {
+        const bool asked = j->preempted && j->preempted(j->preempted_arg);
+        KOLO_TRY(j->setup.session.served ? ask_owners(j, asked, last) : ask_workers(j, asked));
+    }
+    p->due = p->at > 0 && p->at == j->state.steps;
     if (p->due && last) { /* before the evaluation at the end, which may take long */
         KOLO_TRY(kolo_job_save_resumable(j));
         p->due = false;
     }
     if (p->due) j->end = j->state.steps;
-    const double fit = (double)p->steps * (double)every_ns / (double)kolo_max_i64(most[1], 1);
-    p->steps = fit < (double)p->steps * 2 ? kolo_max_i64((int64_t)fit, 1) : p->steps * 2;
-    p->next = j->state.steps + p->steps;
-    p->asked_ns = now;
     return KOLO_OK;
 }

@@ -22,6 +22,18 @@ kolo_status kolo_job_divide(kolo_job *j, const kolo_train_opts *opts) {
     return KOLO_OK;
 }
 
+/* Serves until all workers have ended. A server that is preempted asks them to. */
+static kolo_status await_workers(const kolo_job *j, kolo_served *served) {
+    enum { ASKED_MS = 100 };
+    kolo_status status = KOLO_OK;
+    for (bool asked = !j->preempted; !asked && !kolo_served_ended(served, ASKED_MS);) {
+        asked = j->preempted(j->preempted_arg);
+        if (asked) status = kolo_served_stop(served); /* an error: the owner is lost that decides */
+    }
+    const kolo_status waited = kolo_served_wait(served);
+    return waited == KOLO_OK ? status : waited;
+}
+
 kolo_status kolo_job_serve(kolo_job *j, kolo_train_result *result) {
     kolo_served *served;
     const kolo_setup *s = &j->setup;
@@ -33,7 +45,7 @@ kolo_status kolo_job_serve(kolo_job *j, kolo_train_result *result) {
         .replay = s->opts.replay,
     };
     KOLO_TRY(kolo_served_create(&s->session, &opts, NULL, KOLO_OK, &served));
-    kolo_status status = kolo_served_wait(served);
+    kolo_status status = await_workers(j, served);
     kolo_served_destroy(served);
     KOLO_TRY(status);
     *result = (kolo_train_result){.workers = j->size, .servers = s->opts.servers};

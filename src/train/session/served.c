@@ -221,6 +221,15 @@ void kolo_served_destroy(kolo_served *d) {
 
 kolo_status kolo_served_wait(kolo_served *d) { return kolo_parameters_wait(d->parameters); }
 
+bool kolo_served_ended(kolo_served *d, int64_t timeout_ms) {
+    return kolo_parameters_ended(d->parameters, timeout_ms);
+}
+
+kolo_status kolo_served_stop(kolo_served *d) {
+    uint64_t at;
+    return kolo_parameters_stop(d->parameters, true, 0, &at);
+}
+
 void kolo_served_abandon(kolo_served *d) {
     if (d->parameters) kolo_parameters_abandon(d->parameters);
 }
@@ -376,6 +385,13 @@ kolo_status kolo_session_lease(kolo_session *s, int64_t *lease) {
     uint64_t number = 0;
     KOLO_TRY(kolo_parameters_lease(s->served->parameters, &given, &number));
     *lease = given ? (int64_t)number : -1;
+    return KOLO_OK;
+}
+
+kolo_status kolo_session_stop(kolo_session *s, bool asks, int64_t next, int64_t *at) {
+    uint64_t point;
+    KOLO_TRY(kolo_parameters_stop(s->served->parameters, asks, (uint64_t)next, &point));
+    *at = (int64_t)point;
     return KOLO_OK;
 }
 

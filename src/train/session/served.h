@@ -25,6 +25,10 @@ kolo_status kolo_served_create(const kolo_session_config *config, const kolo_ser
                                kolo_session *session, kolo_status status, kolo_served **served);
 /* A server: waits until all workers have ended. PEER: one was lost. */
 kolo_status kolo_served_wait(kolo_served *served);
+/* A server: whether they have within `timeout_ms`. */
+bool kolo_served_ended(kolo_served *served, int64_t timeout_ms);
+/* A server: asks the workers to end the run, see kolo_parameters_stop. PEER, TIMEOUT. */
+kolo_status kolo_served_stop(kolo_served *served);
 /* Waits for all workers if this rank owns a part, unless it is abandoned. */
 void kolo_served_destroy(kolo_served *served);
 /* After an error of this rank: the others get an error too. */

@@ -181,6 +181,8 @@ bool kolo_session_leases(const kolo_session *session);
 /* See kolo_parameters_ask and kolo_parameters_lease; no lease is -1. */
 kolo_status kolo_session_ask(kolo_session *session, int64_t end);
 kolo_status kolo_session_lease(kolo_session *session, int64_t *lease);
+/* With owners: see kolo_parameters_stop, whose points are steps made. */
+kolo_status kolo_session_stop(kolo_session *session, bool asks, int64_t next, int64_t *at);
 /* Before a step on a lease: its random draws are those of step `step`. */
 void kolo_session_seek(kolo_session *session, int64_t step);
 

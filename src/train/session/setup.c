@@ -277,12 +277,6 @@ static kolo_status check_saves_alone(const kolo_train_opts *o) {
                          "--consistency %s they do not: give --checkpoint-every in steps",
                          o->consistency);
     }
-    if (o->preempted) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "a run that saves upon a signal needs workers that make steps together, "
-                         "and with --consistency %s they do not: omit --grace",
-                         o->consistency);
-    }
     if (!o->wait_for_saves) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "--wait-for-saves has no effect with --consistency %s: the workers wait for "

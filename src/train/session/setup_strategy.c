@@ -118,6 +118,12 @@ static kolo_status check_order(const kolo_train_opts *o, const kolo_consistency 
             "example",
             option);
     }
+    if (o->preempted) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "a run that saves upon a signal cannot be combined with %s: its length "
+                         "would depend on the time: omit --grace",
+                         option);
+    }
     if (consistency->kind != KOLO_CONSISTENCY_BSP) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "%s with --consistency bsp: these runs repeat bitwise without it", option);
@@ -281,8 +287,8 @@ kolo_status kolo_setup_choose_strategy(kolo_setup *s, int workers, kolo_strategy
 
 bool kolo_train_can_be_preempted(const kolo_train_opts *opts) {
     kolo_consistency c;
-    return opts->out_dir && kolo_consistency_parse(opts->consistency, 2, &c) == KOLO_OK &&
-           !(opts->sync == KOLO_SYNC_PS && kolo_consistency_is_alone(&c));
+    return opts->out_dir && !opts->record && !opts->replay &&
+           kolo_consistency_parse(opts->consistency, 2, &c) == KOLO_OK;
 }
 
 bool kolo_train_outlives_workers(const kolo_train_opts *opts) {

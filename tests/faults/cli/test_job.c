@@ -267,15 +267,17 @@ typedef enum target { LAUNCHER, LAST_RANK, ALL } target;
 
 /* Sends SIGTERM to processes of a job that would take hours, once a step is done; returns how many
  * were. */
-static int64_t preempt(int workers, target to) {
+static int64_t preempt(int workers, int servers, const char *more, target to) {
     long pids[WORKERS];
+    char options[128];
+    const int ranks = workers + servers;
     const int64_t before = size_of_metrics(), hangs = test_hangs_ns();
-    kolo_process job = start_small(workers, 1000000000, "--out run --resume latest --log-every 1",
-                                   "preempted.json");
+    snprintf(options, sizeof options, "--out run --resume latest --log-every 1 %s", more);
+    kolo_process job = start_small(workers, 1000000000, options, "preempted.json");
     for (; size_of_metrics() <= before; poll(NULL, 0, 1)) assert_true(kolo_now_ns() < hangs);
-    if (to != LAUNCHER) await_ranks(&job, workers, pids);
+    if (to != LAUNCHER) await_ranks(&job, ranks, pids);
     if (to == ALL) kill((pid_t)pids[0], SIGTERM);
-    if (to != LAUNCHER) kill((pid_t)pids[workers - 1], SIGTERM);
+    if (to != LAUNCHER) kill((pid_t)pids[ranks - 1], SIGTERM);
     if (to != LAST_RANK) kolo_process_signal(&job, SIGTERM, false);
     assert_int_equal(test_job_end(&job).code, 0);
     if (to != LAST_RANK) {
@@ -292,9 +294,9 @@ static int64_t preempt(int workers, target to) {
 /* A run that is preempted saves, and goes on with the bits of one that was not. */
 static void a_preempted_job_can_be_resumed(void **state) {
     for (int workers = TEST_FEWER(2, 1); workers <= 2; workers++) {
-        int64_t steps = preempt(workers, LAUNCHER);
-        if (workers == 2) steps = preempt(workers, LAST_RANK);
-        if (TEST_FEWER(false, workers == 2)) steps = preempt(workers, ALL);
+        int64_t steps = preempt(workers, 0, "", LAUNCHER);
+        if (workers == 2) steps = preempt(workers, 0, "", LAST_RANK);
+        if (TEST_FEWER(false, workers == 2)) steps = preempt(workers, 0, "", ALL);
         kolo_process job = start_small(workers, steps + 50,
                                        "--out run --resume latest --log-every 1", "resumed.json");
         assert_int_equal(test_job_end(&job).code, 0);
@@ -306,6 +308,22 @@ static void a_preempted_job_can_be_resumed(void **state) {
         assert_int_equal(system("rm -rf straight"), 0);
         forget_run();
     }
+}
+
+/* The signal may reach a server alone, and workers that are at different steps. */
+static void a_preempted_job_with_a_server_can_be_resumed(void **state) {
+    static const char more[] = "--sync ps --servers 1 --consistency asp";
+    char options[128];
+    (void)preempt(2, 1, more, LAST_RANK);
+    const int64_t steps = preempt(2, 1, more, LAUNCHER);
+    snprintf(options, sizeof options, "--out run --resume latest --log-every 1 %s", more);
+    kolo_process job = start_small(2, steps + 50, options, "resumed.json");
+    assert_int_equal(test_job_end(&job).code, 0);
+    json_t *result = test_json("resumed.json");
+    assert_int_equal(test_json_int(result, "steps"), steps + 50);
+    assert_int_equal(test_json_int(result, "samples"), (steps + 50) * 8);
+    json_decref(result);
+    forget_run();
 }
 
 /* With a rank that is stopped no step ends: by a second signal the job does, or by --grace. */
@@ -431,6 +449,7 @@ TEST_MAIN(test_job) {
         cmocka_unit_test(an_interrupt_ends_the_job),
         cmocka_unit_test(an_interrupt_of_a_single_process_is_reported),
         cmocka_unit_test(a_preempted_job_can_be_resumed),
+        cmocka_unit_test(a_preempted_job_with_a_server_can_be_resumed),
         cmocka_unit_test(a_job_that_cannot_save_ends),
         cmocka_unit_test(ranks_are_bound_to_distinct_processors),
         cmocka_unit_test(a_killed_launcher_leaves_no_processes),

@@ -1,6 +1,7 @@
 /* A worker or a server that dies during training with parameter servers: the job ends on all other
  * ranks, each of which states a rank that is gone, and within the limits of data parallelism. With
- * servers apart and policies that do not wait for all workers it goes on without the worker. */
+ * servers apart and policies that do not wait for all workers it goes on without the worker. A run
+ * that is asked to end does so resumably, whichever rank is asked. */
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/status.h"
@@ -10,6 +11,7 @@
 #include "support/ranks.h"
 #include "support/support.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -225,10 +227,107 @@ static void survivors_go_on(void **state) {
     }
 }
 
+/* ---- runs that are preempted ---- */
+
+enum { STEPS_AFTER = 25, MANY_STEPS = 5000000 };
+
+/* The rank that is asked to end the run: workers first, then servers. */
+typedef struct preemption {
+    char policy[24];
+    int servers, asked;
+    rank_transport transport;
+    int64_t steps; /* of a resumed run; 0: it is to be preempted */
+} preemption;
+
+static bool has_begun(void *arg) {
+    const scene *s = arg;
+    return atomic_load(&s->own[-s->rank].dies);
+}
+
+static void begin(void *arg, const kolo_train_progress *progress) {
+    const scene *s = arg;
+    (void)progress;
+    atomic_store(&s->own->dies, 1);
+}
+
+static kolo_status preempted_body(kolo_comm *comm, const void *arg, void *result) {
+    static scene s;
+    const preemption *p = arg;
+    const int rank = kolo_comm_rank(comm);
+    s = (scene){.own = result, .rank = rank};
+    const kolo_train_opts opts = {
+        .model = "mlp",
+        .data = "synthetic:N=61,test=10,shape=1x8x8,seed=2",
+        .sync = KOLO_SYNC_PS,
+        .servers = p->servers,
+        .consistency = p->policy,
+        .batch = 4,
+        .lr = 0.01,
+        .epochs = 1000000,
+        .steps = p->steps ? p->steps : MANY_STEPS,
+        .eval_steps = 7,
+        .ledger = "ledger",
+        .out_dir = "run",
+        .resume = p->steps ? "run" : NULL,
+        .preempted = rank == p->asked ? has_begun : NULL,
+        .preempted_arg = &s,
+    };
+    return kolo_train(comm, &opts, p->steps ? NULL : begin, &s, &s.own->result);
+}
+
+static const kolo_train_result *run_preempted(const preemption *p) {
+    static shared results[RANKS];
+    memset(results, 0, sizeof results);
+    const rank_job job = {
+        .n = RANKS,
+        .transport = p->transport,
+        .body = preempted_body,
+        .arg = p,
+        .arg_bytes = sizeof *p,
+        .results = results,
+        .result_bytes = sizeof results[0],
+        .timeout_ms = 30000,
+    };
+    ASSERT_OK(run_rank_job(&job));
+    return &results[0].result;
+}
+
+/* Whichever rank is asked, all workers end after one step with a checkpoint, and the resumed run
+ * uses exactly the samples that are left. */
+static void a_preempted_run_is_resumed(void **state) {
+    static const preemption preemptions[] = {
+        {"asp", 1, 3, RANKS_TCP, 0},         {"ssp:2", 2, 3, RANKS_SHM, 0},
+        {"asp,lease=1", 1, 1, RANKS_SHM, 0}, {"bsp", 1, 3, RANKS_SHM, 0},
+        {"asp,lease=1", 2, 2, RANKS_TCP, 0}, {"bsp:drop=1", 1, 2, RANKS_SHM, 0},
+        {"bsp", 0, 1, RANKS_SHM, 0},
+    };
+    const size_t n = getenv("KOLO_SOAK") ? 20 * KOLO_COUNT(preemptions) : 4;
+    for (size_t i = 0; i < n; i++) {
+        preemption p = preemptions[i % KOLO_COUNT(preemptions)];
+        bool exact;
+        char *text;
+        const kolo_train_result *result = run_preempted(&p);
+        if (!result->preempted || result->steps < 7 || result->steps == MANY_STEPS) {
+            fail_msg("%s, %d servers: %d after %" PRId64 " steps", p.policy, p.servers,
+                     result->preempted, result->steps);
+        }
+        p.steps = result->steps + STEPS_AFTER;
+        result = run_preempted(&p);
+        assert_true(!result->preempted && result->steps == p.steps);
+        ASSERT_OK(kolo_ledger_check("ledger", &exact, &text));
+        if (!exact || !strstr(text, "epoch 1: 61 samples, each once")) {
+            fail_msg("%s, %d servers: %s", p.policy, p.servers, text);
+        }
+        kolo_ledger_text_free(text);
+        assert_int_equal(system("rm -r ledger.* run"), 0);
+    }
+}
+
 TEST_MAIN(test_servers_faults) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survivors_go_on),
         cmocka_unit_test(survivors_end_and_name_it),
+        cmocka_unit_test(a_preempted_run_is_resumed),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
