@@ -293,28 +293,18 @@ static kolo_tensor canonical_of(const kolo_store_entry *entry) {
     return kolo_tensor_plain(entry->tensor.dtype, entry->tensor.shape);
 }
 
-/* The whole tensor in the layout of the store, from the ranges of all ranks. Collective. */
-static kolo_status gather_ranges(const kolo_store *s, const kolo_store_entry *entry, void *whole) {
-    const int ranks = kolo_comm_size(s->comm);
-    kolo_request *request;
-    size_t *counts = kolo_alloc((size_t)ranks * sizeof *counts);
-    if (!counts) return KOLO_NOMEM((size_t)ranks * sizeof *counts);
-    for (int r = 0; r < ranks; r++) counts[r] = (size_t)(entry->cuts[r + 1] - entry->cuts[r]);
-    const kolo_request_opts opts = {
-        .kind = KOLO_COLLECTIVE_ALLGATHER,
-        .dtype = entry->tensor.dtype,
-        .input = kolo_store_data(s, entry),
-        .output = whole,
-        .counts = counts,
-        .site = entry->name,
-    };
-    kolo_status status = kolo_request_create(s->comm, &opts, &request);
-    kolo_free(counts);
-    if (status != KOLO_OK) return status;
-    status = kolo_request_start(request);
-    if (status == KOLO_OK) status = kolo_request_wait(request, 0);
-    kolo_request_destroy(request);
-    return status;
+enum { HASHED = 1024 };        /* elements of a block with a hash of its own */
+enum { PIECE = 256 * HASHED }; /* elements that the ranks exchange at once */
+
+/* Completes `whole`, in which each rank has set its own elements and the others are zero; a piece
+ * at a time, as an allreduce may need as much memory as it sums. Collective. */
+static kolo_status join_parts(const kolo_store *s, char *whole, size_t bytes) {
+    const size_t most = PIECE * sizeof(double);
+    for (size_t at = 0; s->comm && at < bytes; at += most) {
+        const size_t n = bytes - at < most ? bytes - at : most;
+        KOLO_TRY(kolo_allreduce(s->comm, whole + at, n, KOLO_DTYPE_U8, KOLO_OR));
+    }
+    return KOLO_OK;
 }
 
 /* Elements [first, end) of a whole, and [own, own_end) of a slice, in row-major order. */
@@ -407,9 +397,7 @@ static kolo_status gather_slices(const kolo_store *s, const kolo_store_entry *en
         if (status == KOLO_OK) status = copy_slice(entry, slice, whole, true);
     }
     kolo_free(slice);
-    if (!s->comm) return status;
-    kolo_status sum =
-        kolo_allreduce(s->comm, whole, all, KOLO_DTYPE_U8, KOLO_OR); /* all take part */
+    kolo_status sum = join_parts(s, whole, all); /* all take part */
     return status == KOLO_OK ? sum : status;
 }
 
@@ -441,35 +429,64 @@ static kolo_status write_slice(kolo_store *s, const kolo_store_entry *entry, con
     return status;
 }
 
-/* The whole from the first stage that has it. Sums over other axes may round differently on the
- * others. Collective. */
-static kolo_status gather_staged(const kolo_store *s, const kolo_store_entry *entry, void *whole) {
+/* Copies the elements [w.first, w.end) in row-major order, but for what this rank lacks: it has
+ * those at [w.own, w.own_end) of the tensor's memory, which begin at `own`. */
+static void copy_reordered(const kolo_tensor *t, window w, const char *own, char *to) {
+    const size_t size = kolo_dtype_bytes(t->dtype);
+    int64_t index[KOLO_MAX_RANK], rest = w.first;
+    for (int d = t->shape.rank - 1; d >= 0; d--) {
+        index[d] = rest % t->shape.dim[d];
+        rest /= t->shape.dim[d];
+    }
+    for (int64_t i = w.first; i < w.end; i++, to += size) {
+        const int64_t at = kolo_layout_offset(&t->layout, &t->shape, index);
+        if (at >= w.own && at < w.own_end) memcpy(to, own + (size_t)(at - w.own) * size, size);
+        for (int d = t->shape.rank - 1; d >= 0 && ++index[d] == t->shape.dim[d]; d--) index[d] = 0;
+    }
+}
+
+/* Copies what the window has of `own` to where it begins: of a slice in row-major order, or of the
+ * tensor as it is in memory. */
+static kolo_status copy_own(const kolo_store_entry *entry, window w, char *own, char *piece) {
+    const size_t size = kolo_dtype_bytes(entry->tensor.dtype);
+    if (entry->mesh) return copy_window(entry, w, own, piece, true);
+    if (!kolo_layout_is_plain(&entry->tensor.layout)) {
+        copy_reordered(&entry->tensor, w, own, piece);
+        return KOLO_OK;
+    }
+    const int64_t first = kolo_max_i64(w.first, w.own), end = kolo_min_i64(w.end, w.own_end);
+    if (end <= first) return KOLO_OK;
+    memcpy(piece + (size_t)(first - w.first) * size, own + (size_t)(first - w.own) * size,
+           (size_t)(end - first) * size);
+    return KOLO_OK;
+}
+
+/* The elements of memory that this rank has. */
+static window own_window(const kolo_store_entry *entry) {
+    if (!entry->cuts) return (window){.own_end = INT64_MAX};
+    return (window){.own = entry->first, .own_end = entry->first + entry->count};
+}
+
+/* The whole from the ranges of all ranks, or from the first stage that has it: sums over other axes
+ * may round differently on the others. Collective. */
+static kolo_status gather_whole(const kolo_store *s, const kolo_store_entry *entry, void *whole) {
     const kolo_tensor plain = canonical_of(entry);
     const size_t bytes = kolo_tensor_bytes(&plain);
+    window w = own_window(entry);
+    w.end = kolo_shape_count(&entry->tensor.shape);
     memset(whole, 0, bytes);
-    kolo_status status = entry->copied ? KOLO_OK : read_own(s, entry, whole);
-    if (!s->comm) return status;
-    kolo_status sum =
-        kolo_allreduce(s->comm, whole, bytes, KOLO_DTYPE_U8, KOLO_OR); /* all take part */
+    kolo_status status =
+        entry->copied ? KOLO_OK : copy_own(entry, w, kolo_store_data(s, entry), whole);
+    kolo_status sum = join_parts(s, whole, bytes); /* all take part */
     return status == KOLO_OK ? sum : status;
 }
 
 kolo_status kolo_store_read(const kolo_store *s, const kolo_store_entry *entry, void *canonical) {
     kolo_tensor plain = canonical_of(entry);
     if (entry->mesh) return gather_slices(s, entry, canonical);
-    if (entry->staged) return gather_staged(s, entry, canonical);
-    if (!entry->cuts) {
-        kolo_tensor_reorder(&plain, canonical, &entry->tensor, kolo_store_data(s, entry));
-        return KOLO_OK;
-    }
-    bool direct = kolo_layout_is_plain(&entry->tensor.layout);
-    void *whole = direct ? canonical : kolo_alloc(kolo_tensor_bytes(&entry->tensor));
-    if (!whole) return KOLO_NOMEM(kolo_tensor_bytes(&entry->tensor));
-    kolo_status status = gather_ranges(s, entry, whole);
-    if (direct) return status;
-    if (status == KOLO_OK) kolo_tensor_reorder(&plain, canonical, &entry->tensor, whole);
-    kolo_free(whole);
-    return status;
+    if (kolo_store_entry_is_sharded(entry)) return gather_whole(s, entry, canonical);
+    kolo_tensor_reorder(&plain, canonical, &entry->tensor, kolo_store_data(s, entry));
+    return KOLO_OK;
 }
 
 kolo_status kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const void *canonical) {
@@ -631,8 +648,6 @@ kolo_status kolo_store_broadcast(kolo_store *s, kolo_comm *comm) {
     return KOLO_OK;
 }
 
-enum { HASHED = 1024 }; /* elements per block */
-
 /* Copies n elements in canonical order from *index on, and advances *index. */
 static void gather(const kolo_tensor *t, const char *data, int64_t *index, int64_t n, char *to) {
     size_t size = kolo_dtype_bytes(t->dtype);
@@ -668,20 +683,10 @@ uint64_t kolo_store_hash(const kolo_store *s) {
     return hash;
 }
 
-enum { PIECE = 256 * HASHED }; /* elements that the ranks exchange at once */
-
-/* Whether ranks have slices of an entry, or stages have it; what lies in memory may differ. */
-static bool is_divided(const kolo_store_entry *entry) { return entry->mesh || entry->staged; }
-
-/* Copies what the window has of `own`, which is in row-major order, to where it begins. */
-static kolo_status copy_own(const kolo_store_entry *entry, window w, char *own, char *piece) {
-    const size_t size = kolo_dtype_bytes(entry->tensor.dtype);
-    if (entry->mesh) return copy_window(entry, w, own, piece, true);
-    const int64_t first = kolo_max_i64(w.first, w.own), end = kolo_min_i64(w.end, w.own_end);
-    if (end <= first) return KOLO_OK;
-    memcpy(piece + (size_t)(first - w.first) * size, own + (size_t)(first - w.own) * size,
-           (size_t)(end - first) * size);
-    return KOLO_OK;
+/* Whether the ranks have parts of an entry whose blocks are not those of its memory, or stages have
+ * it: what lies in memory may differ. */
+static bool is_divided(const kolo_store_entry *entry) {
+    return kolo_store_entry_is_sharded(entry) && !is_canonical_range(entry);
 }
 
 /* Appends a divided entry, a piece at a time. A failure of this rank alone goes to *own_status, as
@@ -691,13 +696,12 @@ static kolo_status hash_pieces(const kolo_store *s, const kolo_store_entry *entr
     const kolo_tensor *is = ranged_by(entry);
     const int64_t all = kolo_shape_count(&entry->tensor.shape);
     const size_t size = kolo_dtype_bytes(entry->tensor.dtype), bytes = kolo_tensor_bytes(is);
-    const bool direct = kolo_layout_is_plain(&is->layout), ranged = direct && entry->cuts;
-    window w = {.own = ranged ? entry->first : 0,
-                .own_end = ranged ? entry->first + entry->count : INT64_MAX};
+    const bool copies = entry->mesh && !kolo_layout_is_plain(&is->layout);
+    window w = copies ? (window){.own_end = INT64_MAX} : own_window(entry);
     KOLO_ASSERT(piece);
     kolo_status sum = KOLO_OK;
-    char *copy = entry->copied || direct ? NULL : kolo_alloc(bytes);
-    if (!entry->copied && !direct && *own_status == KOLO_OK) {
+    char *copy = copies && !entry->copied ? kolo_alloc(bytes) : NULL;
+    if (copies && !entry->copied && *own_status == KOLO_OK) {
         *own_status = copy ? read_own(s, entry, copy) : KOLO_NOMEM(bytes);
     }
     for (; sum == KOLO_OK && w.first < all; w.first += PIECE) {
@@ -706,28 +710,14 @@ static kolo_status hash_pieces(const kolo_store *s, const kolo_store_entry *entr
         w.end = w.first + count;
         memset(piece, 0, (size_t)count * size);
         if (!entry->copied && *own_status == KOLO_OK) {
-            char *own = direct ? kolo_store_data(s, entry) : copy;
+            char *own = copies ? copy : kolo_store_data(s, entry);
             *own_status = copy_own(entry, w, own, piece);
         }
-        if (s->comm) {
-            sum = kolo_allreduce(s->comm, piece, (size_t)count * size, KOLO_DTYPE_U8, KOLO_OR);
-        }
+        sum = join_parts(s, piece, (size_t)count * size);
         *hash = hash_entry(&flat, piece, *hash);
     }
     kolo_free(copy);
     return sum;
-}
-
-/* Appends a whole whose blocks are not those of memory, of which all ranks have ranges.
- * Collective. */
-static kolo_status hash_gathered(const kolo_store *s, const kolo_store_entry *entry,
-                                 uint64_t *hash) {
-    char *whole = kolo_alloc(kolo_tensor_bytes(&entry->tensor));
-    if (!whole) return KOLO_NOMEM(kolo_tensor_bytes(&entry->tensor));
-    kolo_status status = gather_ranges(s, entry, whole);
-    if (status == KOLO_OK) *hash = hash_entry(&entry->tensor, whole, *hash);
-    kolo_free(whole);
-    return status;
 }
 
 /* Appends zeros in the place of the hashes of `elements`. */
@@ -746,20 +736,6 @@ static uint64_t hash_range(const kolo_store *s, const kolo_store_entry *entry, u
     return skip_blocks(hash, all - end);
 }
 
-/* Adds up the hashes of all ranks. Collective. */
-static kolo_status sum_hashes(kolo_comm *comm, uint64_t *hash) {
-    const size_t ranks = comm ? (size_t)kolo_comm_size(comm) : 1, bytes = ranks * sizeof *hash;
-    uint64_t *all = kolo_alloc(bytes), sum = 0;
-    if (!all) return KOLO_NOMEM(bytes);
-    all[0] = *hash;
-    kolo_status status =
-        comm ? kolo_allgather(comm, hash, all, sizeof *hash, KOLO_DTYPE_U8) : KOLO_OK;
-    for (size_t r = 0; r < ranks; r++) sum += all[r];
-    kolo_free(all);
-    *hash = sum;
-    return status;
-}
-
 /* Appends all entries: to of_ranges those of which this rank has a range, to of_all the others. */
 static kolo_status hash_entries(const kolo_store *s, char *piece, kolo_status *own_status,
                                 uint64_t *of_all, uint64_t *of_ranges) {
@@ -774,8 +750,6 @@ static kolo_status hash_entries(const kolo_store *s, char *piece, kolo_status *o
         *of_ranges = skip_blocks(*of_ranges, elements);
         if (is_divided(entry)) {
             KOLO_TRY(hash_pieces(s, entry, piece, own_status, of_all));
-        } else if (kolo_store_entry_is_sharded(entry)) {
-            KOLO_TRY(hash_gathered(s, entry, of_all));
         } else {
             *of_all = hash_entry(&entry->tensor, kolo_store_data(s, entry), *of_all);
         }
@@ -784,7 +758,7 @@ static kolo_status hash_entries(const kolo_store *s, char *piece, kolo_status *o
 }
 
 /* The hash is linear in those of blocks, so the ranks add up those of their ranges; what has other
- * blocks in memory is gathered. */
+ * blocks in memory is exchanged in pieces. */
 kolo_status kolo_store_hash_shards(const kolo_store *s, uint64_t *hash) {
     uint64_t of_all = 0, of_ranges = 0;
     bool ranges = false, divided = false;
@@ -800,7 +774,9 @@ kolo_status kolo_store_hash_shards(const kolo_store *s, uint64_t *hash) {
     if (status == KOLO_OK) status = hash_entries(s, piece, &own_status, &of_all, &of_ranges);
     if (status == KOLO_OK && divided) status = kolo_agree(s->comm, own_status);
     kolo_free(piece);
-    if (status == KOLO_OK && ranges) status = sum_hashes(s->comm, &of_ranges);
+    if (status == KOLO_OK && ranges && s->comm) {
+        status = kolo_allreduce(s->comm, &of_ranges, 1, KOLO_DTYPE_I64, KOLO_SUM);
+    }
     if (status != KOLO_OK) return status;
     *hash = of_all + of_ranges;
     return KOLO_OK;

@@ -13,8 +13,12 @@ kolo_status kolo_request_run(kolo_comm *comm, const kolo_request_opts *opts, int
     kolo_request *request;
     if (!comm) return KOLO_FAIL(KOLO_ERR_ARG, "kolo_request_run: the communicator is NULL");
     KOLO_COMM_CLAIM(comm);
-    KOLO_TRY(kolo_request_create(comm, opts, &request));
-    kolo_status status = kolo_request_start(request);
+    kolo_status status = kolo_request_create(comm, opts, &request);
+    if (status == KOLO_ERR_NOMEM) { /* of this rank alone: the others would wait for it */
+        return kolo_comm_break(comm, status, "%s", kolo_last_error());
+    }
+    KOLO_TRY(status);
+    status = kolo_request_start(request);
     if (status == KOLO_OK) status = kolo_request_wait(request, timeout_ms);
     if (status != KOLO_OK) status = kolo_comm_break(comm, status, "%s", kolo_last_error());
     kolo_request_destroy(request);

@@ -235,8 +235,9 @@ static kolo_status put_part(saving *s, int i, const kolo_store_entry *entry, con
 static kolo_status put_copy(saving *s, int i, const kolo_store_entry *entry, bool failed) {
     size_t bytes = (size_t)kolo_shape_count(&entry->canon) * kolo_dtype_bytes(entry->tensor.dtype);
     void *copy = kolo_alloc(bytes);
-    if (!copy) return KOLO_NOMEM(bytes);
-    kolo_status status = kolo_store_read(s->store, entry, copy);
+    kolo_status status = copy ? KOLO_OK : KOLO_NOMEM(bytes);
+    if (kolo_store_entry_is_sharded(entry)) status = kolo_agree(s->comm, status);
+    if (status == KOLO_OK) status = kolo_store_read(s->store, entry, copy);
     if (status == KOLO_OK && !failed) status = put_part(s, i, entry, copy);
     kolo_free(copy);
     return status;

@@ -1,6 +1,7 @@
 /* Sessions of a program (kolo/session.h): the bits of training jobs, several inputs, predictions,
  * parameters and gradients, learning rates, and every misuse. */
 #include "base/compiler.h"
+#include "base/memory.h"
 #include "data/prefetch.h"
 #include "kolo/checkpoint.h"
 #include "kolo/models.h"
@@ -12,6 +13,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- the bits of a training job ---- */
 
@@ -652,6 +654,55 @@ static void what_fits_is_loaded_and_the_rest_listed(void **state) {
     for (int i = 0; i < 2 * A; i++) assert_true(got[i / A][i % A] == 3);
 }
 
+/* ---- memory that one rank lacks ---- */
+
+/* A parameter whose ranges are not in row-major order. */
+static kolo_status build_image(kolo_graph *g, int64_t n, void *arg) {
+    const kolo_conv2d_opts opts = {.pad_h = 1, .pad_w = 1};
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_4(n, 16, 16, 16));
+    kolo_value w = kolo_param(g, "w", kolo_shape_4(16, 16, 3, 3), kolo_init_fan_in(144));
+    kolo_output(g, "loss", kolo_sum(g, kolo_conv2d(g, x, w, &opts)));
+    return KOLO_OK;
+}
+
+/* `arg`: the allocation that fails on rank 1. */
+static kolo_status memory_body(kolo_comm *comm, const void *arg, void *result) {
+    const kolo_session_opts opts = {.batch = 2, .zero = 3};
+    long nth = 0;
+    uint64_t hash;
+    kolo_session *s = NULL;
+    KOLO_TRY(kolo_session_create(comm, &opts, build_image, NULL, &s));
+    if (kolo_comm_rank(comm) == 1) memcpy(&nth, arg, sizeof nth);
+    kolo_alloc_fail_nth(nth);
+    kolo_status status = kolo_store_hash_shards(kolo_session_store(s), &hash);
+    if (status == KOLO_OK) status = kolo_session_save(s, "test_session_memory.safetensors");
+    kolo_alloc_fail_nth(0);
+    kolo_session_destroy(s);
+    return status;
+}
+
+/* Every early allocation fails in turn, then every third one. */
+static void memory_that_one_rank_lacks_fails_all(void **state) {
+    bool failed = true;
+    for (long n = 1; failed; n += n < 17 ? 1 : 3) {
+        rank_outcome outcomes[2];
+        rank_job run = {.n = 2,
+                        .transport = RANKS_THREAD,
+                        .body = memory_body,
+                        .arg = &n,
+                        .arg_bytes = sizeof n,
+                        .outcomes = outcomes};
+        failed = run_rank_job(&run) != KOLO_OK;
+        assert_true(n < 1000 && (failed || n > 10));
+        for (int r = 0; failed && r < 2; r++) {
+            if (!strstr(outcomes[r].error, "memory")) {
+                fail_msg("allocation %ld, rank %d: %s", n, r, outcomes[r].error);
+            }
+        }
+    }
+    assert_int_equal(unlink("test_session_memory.safetensors"), 0);
+}
+
 /* ---- misuse ---- */
 
 #define REFUSES(call, text)                                                      \
@@ -920,6 +971,7 @@ TEST_MAIN(test_session) {
         cmocka_unit_test(images_of_bytes_and_floats_are_the_same),
         cmocka_unit_test(loaded_sessions_go_on_with_the_same_bits),
         cmocka_unit_test(what_fits_is_loaded_and_the_rest_listed),
+        cmocka_unit_test(memory_that_one_rank_lacks_fails_all),
         cmocka_unit_test(sessions_that_cannot_be_are_refused),
         cmocka_unit_test(data_and_files_that_cannot_be_are_refused),
         cmocka_unit_test(batches_that_do_not_fit_are_refused),
