@@ -66,9 +66,24 @@ static void pack_dy(const float *from, int64_t stride, int64_t depth, int64_t co
     }
 }
 
-/* c [TILE_ROWS][TILE] (+)= a b for packed panels; rows of c are `pitch` apart. */
-INLINE void add_tile(int64_t depth, const float *a, const float *b, float *c, int64_t pitch,
-                     bool add) {
+/* The address sanitizer would check each access of the innermost loop, which takes 60 times as
+ * long. In its builds the operands of a tile are checked before the loop. */
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#define UNCHECKED static __attribute__((noinline, no_sanitize("address", "undefined")))
+
+static void check(const float *p, int64_t count) {
+    const volatile char *poisoned = __asan_region_is_poisoned((void *)p, sizeof(float) * count);
+    if (poisoned) (void)*poisoned; /* is reported */
+}
+#else
+#define UNCHECKED INLINE
+
+INLINE void check(const float *p, int64_t count) {}
+#endif
+
+UNCHECKED void add_products(int64_t depth, const float *a, const float *b, float *c, int64_t pitch,
+                            bool add) {
     vf sum[TILE_ROWS][2];
     for (int i = 0; i < TILE_ROWS; i++) {
         sum[i][0] = sum[i][1] = splat(0);
@@ -86,6 +101,15 @@ INLINE void add_tile(int64_t depth, const float *a, const float *b, float *c, in
         store(c, add ? load(c) + sum[i][0] : sum[i][0]);
         store(c + VL, add ? load(c + VL) + sum[i][1] : sum[i][1]);
     }
+}
+
+/* c [TILE_ROWS][TILE] (+)= a b for packed panels; rows of c are `pitch` apart. */
+INLINE void add_tile(int64_t depth, const float *a, const float *b, float *c, int64_t pitch,
+                     bool add) {
+    check(a, depth * TILE_ROWS);
+    check(b, depth * TILE);
+    for (int i = 0; i < TILE_ROWS; i++) check(c + i * pitch, TILE);
+    add_products(depth, a, b, c, pitch, add);
 }
 
 /* The tile at (o, c), which may end beyond dw. */
