@@ -46,6 +46,7 @@ typedef struct kolo_draw {
     const kolo_augment *augment;
     uint64_t seed;
     int64_t epoch;
+    bool whole;        /* decodes all of an image, not just what its sample needs: to verify it */
     int64_t *damaged;  /* counts the samples whose place others take; NULL: they are not counted */
     int64_t *used;     /* [n]: becomes the sample that takes the place of one; NULL: not needed */
     int64_t *stage_ns; /* adds the times of stages, by kolo_loader_stage; NULL: they are not kept */

@@ -46,7 +46,8 @@ static void *read_block(void *arg) {
         const int64_t i = atomic_fetch_add(&v->next, 1);
         if (i >= v->count) break;
         const int64_t index = v->first + i;
-        kolo_status status = kolo_dataset_gather(v->dataset, &index, 1, r->data);
+        const kolo_draw all = {.whole = true};
+        kolo_status status = kolo_dataset_gather_for(v->dataset, &index, 1, &all, r->data);
         if (status == KOLO_OK) continue;
         if (is_of_sample(status)) v->lines[i] = kolo_strdup(kolo_last_error());
         if (!is_of_sample(status) || !v->lines[i]) fail(r, status);

@@ -19,9 +19,28 @@ static void decode_mask(const uint8_t *bytes, size_t length) {
     kolo_image_fini(&mask);
 }
 
+/* A part in the middle, by a shrink that the length chooses. */
+static kolo_box choose(const void *arg, int64_t height, int64_t width, int64_t *shrink) {
+    *shrink = 1 << *(const size_t *)arg % 4;
+    return (kolo_box){height / 3, width / 4, (height + 2) / 3, (width + 1) / 2};
+}
+
+static void decode_part(const uint8_t *bytes, size_t length) {
+    kolo_image image;
+    const kolo_image_choice choice = {choose, &length};
+    if (kolo_image_decode_part(bytes, length, "input", true, &choice, &image) != KOLO_OK) return;
+    int64_t shrink;
+    uint8_t small[3];
+    const kolo_box part = choose(&length, image.height, image.width, &shrink);
+    KOLO_ASSERT(image.shrink == 1 || image.shrink == shrink);
+    KOLO_ASSERT(!kolo_image_resize(&image, part, 1, 1, (kolo_box){0, 0, 1, 1}, small));
+    kolo_image_fini(&image);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     kolo_image image;
     decode_mask(bytes, length);
+    decode_part(bytes, length);
     kolo_status status = kolo_image_decode(bytes, length, "input", &image);
     if (status != KOLO_OK) {
         KOLO_ASSERT(kolo_last_error()[0] && !strchr(kolo_last_error(), '\n'));

@@ -10,8 +10,8 @@
 static kolo_safetensors *file; /* of the data set that is opened */
 
 static kolo_status open_file(const kolo_reader *reader, const char *argument, kolo_dataset *d) {
-    static const int64_t size[2];
-    return kolo_pack_take(d, file, "input", size);
+    const kolo_pack_request opts = {0};
+    return kolo_pack_take(d, file, "input", &opts);
 }
 
 static void check_error(void) {

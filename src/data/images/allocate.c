@@ -4,8 +4,7 @@
 
 #include <inttypes.h>
 
-kolo_status kolo_image_allocate(int64_t height, int64_t width, int channels, size_t length,
-                                const char *where, kolo_image *image) {
+kolo_status kolo_image_check(int64_t height, int64_t width, size_t length, const char *where) {
     const bool sides =
         height > 0 && width > 0 && height <= KOLO_IMAGE_MAX_SIDE && width <= KOLO_IMAGE_MAX_SIDE;
     const int64_t pixels = sides ? height * width : 0;
@@ -22,9 +21,18 @@ kolo_status kolo_image_allocate(int64_t height, int64_t width, int channels, siz
                          "are not decoded",
                          where, width, height, length, (int)KOLO_IMAGE_MAX_RATIO);
     }
+    return KOLO_OK;
+}
+
+kolo_status kolo_image_allocate(int64_t height, int64_t width, int channels, size_t length,
+                                const char *where, kolo_image *image) {
+    KOLO_TRY(kolo_image_check(height, width, length, where));
+    const int64_t pixels = height * width;
     image->pixels = kolo_alloc((size_t)channels * (size_t)pixels);
     if (!image->pixels) return KOLO_NOMEM((size_t)channels * (size_t)pixels);
     image->height = height;
     image->width = width;
+    image->shrink = 1;
+    image->held = (kolo_box){0, 0, height, width};
     return KOLO_OK;
 }

@@ -1,11 +1,10 @@
-/* Encoded images: choice of the decoder, orientation. */
+/* Encoded images: choice of the decoder. */
 #include "data/images/image.h"
 
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "data/images/formats.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 typedef struct format {
@@ -25,7 +24,7 @@ static const format formats[] = {
 #else
 bool kolo_image_supported(void) { return false; }
 static kolo_status missing(const uint8_t *bytes, size_t length, const char *where,
-                           kolo_image *image, int *orientation) {
+                           const kolo_image_request *request, kolo_image *image, int *orientation) {
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                      "%s: this build reads no images: install libjpeg62-turbo-dev and libpng-dev, "
                      "and build again",
@@ -34,44 +33,25 @@ static kolo_status missing(const uint8_t *bytes, size_t length, const char *wher
 static const format formats[] = {{"", 0, missing}};
 static kolo_status decode_mask(const uint8_t *bytes, size_t length, const char *where,
                                kolo_image *mask) {
-    return missing(bytes, length, where, mask, NULL);
+    return missing(bytes, length, where, NULL, mask, NULL);
 }
 #endif
 
-/* Rotates an image by its EXIF orientation: bit 2 of orientation - 1 exchanges rows and columns,
- * and the table has the stored corner that is shown at the top left. */
-static void turn(kolo_image *image, int orientation) {
-    static const struct {
-        bool bottom, right; /* the corner */
-    } corners[] = {{0, 0}, {0, 1}, {1, 1}, {1, 0}, {0, 0}, {1, 0}, {1, 1}, {0, 1}};
-    const int i = orientation >= 1 && orientation <= 8 ? orientation - 1 : 0;
-    ptrdiff_t column = 3, row = 3 * (ptrdiff_t)image->width;
-    image->origin = image->pixels + (corners[i].bottom ? (image->height - 1) * row : 0) +
-                    (corners[i].right ? (image->width - 1) * column : 0);
-    if (corners[i].bottom) row = -row;
-    if (corners[i].right) column = -column;
-    const bool exchanges = i & 4;
-    image->row = exchanges ? column : row;
-    image->column = exchanges ? row : column;
-    if (!exchanges) return;
-    int64_t height = image->height;
-    image->height = image->width;
-    image->width = height;
-}
-
-static kolo_status decode(const uint8_t *bytes, size_t length, const char *where, bool turned,
-                          kolo_image *image) {
+kolo_status kolo_image_decode_part(const uint8_t *bytes, size_t length, const char *where,
+                                   bool turned, const kolo_image_choice *choice,
+                                   kolo_image *image) {
+    const kolo_image_request request = {choice, turned};
     for (size_t f = 0; f < KOLO_COUNT(formats); f++) {
         if (length < formats[f].length) continue;
         if (memcmp(bytes, formats[f].magic, formats[f].length) != 0) continue;
         kolo_image read = {0};
         int orientation = 1;
-        kolo_status status = formats[f].decode(bytes, length, where, &read, &orientation);
+        kolo_status status = formats[f].decode(bytes, length, where, &request, &read, &orientation);
         if (status != KOLO_OK) {
             kolo_image_fini(&read);
             return status;
         }
-        turn(&read, turned ? orientation : 1);
+        kolo_image_show(&read, turned ? orientation : 1);
         *image = read;
         return KOLO_OK;
     }
@@ -80,12 +60,7 @@ static kolo_status decode(const uint8_t *bytes, size_t length, const char *where
 
 kolo_status kolo_image_decode(const uint8_t *bytes, size_t length, const char *where,
                               kolo_image *image) {
-    return decode(bytes, length, where, true, image);
-}
-
-kolo_status kolo_image_decode_stored(const uint8_t *bytes, size_t length, const char *where,
-                                     kolo_image *image) {
-    return decode(bytes, length, where, false, image);
+    return kolo_image_decode_part(bytes, length, where, true, NULL, image);
 }
 
 kolo_status kolo_mask_decode(const uint8_t *bytes, size_t length, const char *where,

@@ -10,12 +10,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* An image as it is shown. Pixel (y,x) is the three bytes at origin + y * row + x * column. */
+/* A part of an image, in pixels. */
+typedef struct kolo_box {
+    int64_t y, x, height, width;
+} kolo_box;
+
+/* An image as it is shown, or the part of it that is in memory: pixel (y,x) of that part is the
+ * three bytes at origin + y * row + x * column. */
 typedef struct kolo_image {
-    int64_t height, width;
+    int64_t height, width; /* of the whole image */
+    int64_t shrink;        /* a pixel in memory is so many of the image each way: 1, 2, 4 or 8 */
+    int64_t before[2];     /* pixels that the first one, y and x, has outside the image */
+    kolo_box held;         /* what is in memory, in pixels of that size */
     const uint8_t *origin;
     ptrdiff_t row, column;
-    uint8_t *pixels; /* as stored, [h,w,3] */
+    uint8_t *pixels; /* as stored, [h,w,3] of `held` */
 } kolo_image;
 
 /* Limits against files that decode to far more than they hold. */
@@ -26,13 +35,23 @@ enum {
     KOLO_IMAGE_MAX_RATIO = 1000,      /* of each byte of the file */
 };
 
+/* The part of an image that a caller needs, by the size of the image: returns a part of height x
+ * width pixels as they are shown, and the largest shrink (1, 2, 4 or 8) that will do. */
+typedef struct kolo_image_choice {
+    kolo_box (*choose)(const void *arg, int64_t height, int64_t width, int64_t *shrink);
+    const void *arg;
+} kolo_image_choice;
+
 /* Decodes a JPEG or PNG. `where` names it in errors. FORMAT: it is neither, damaged, truncated, or
  * beyond the limits; UNSUPPORTED: the build lacks the library; NOMEM. Any thread. */
 kolo_status kolo_image_decode(const uint8_t *bytes, size_t length, const char *where,
                               kolo_image *image);
-/* The same without rotation: as masks are stored. */
-kolo_status kolo_image_decode_stored(const uint8_t *bytes, size_t length, const char *where,
-                                     kolo_image *image);
+/* The same, but of a JPEG only the part that `choice` names, or more, and by the shrink: the bytes
+ * of that part are those of the whole image. NULL: all. A JPEG without an end mark is decoded
+ * whole, so a truncated one is an error for any part. Not `turned`: as it is stored, as masks are.
+ */
+kolo_status kolo_image_decode_part(const uint8_t *bytes, size_t length, const char *where,
+                                   bool turned, const kolo_image_choice *choice, kolo_image *image);
 /* Decodes a PNG of one channel, of a palette or grey, of at most 8 bits: pixel (y,x) is the byte at
  * origin + y * row + x * column, the number that the file has. Errors as those of
  * kolo_image_decode. Any thread. */
@@ -44,17 +63,16 @@ void kolo_image_fini(kolo_image *image);
 /* Whether the build decodes images. */
 bool kolo_image_supported(void);
 
-/* A part of an image, in pixels. */
-typedef struct kolo_box {
-    int64_t y, x, height, width;
-} kolo_box;
-
 /* Resizes `from` of an image to height x width by antialiased bilinear interpolation, and writes
  * the part `window` of the result to `to` [3, window], planes of red, green and blue. The bytes are
- * those of Pillow's Image.crop, resize (BILINEAR) and crop. NOMEM. Any thread. */
+ * those of Pillow's Image.crop, resize (BILINEAR) and crop, where the image has no shrink. It holds
+ * the pixels of kolo_image_needs. NOMEM. Any thread. */
 kolo_status kolo_image_resize(const kolo_image *image, kolo_box from, int64_t height, int64_t width,
                               kolo_box window, uint8_t *to);
-/* The same for a mask: writes [window], each pixel that of the mask in whose place its middle is.
- */
+/* As kolo_image_resize for a mask: writes [window], each pixel that of the mask in whose place its
+ * middle is. */
 void kolo_mask_resize(const kolo_image *mask, kolo_box from, int64_t height, int64_t width,
                       kolo_box window, uint8_t *to);
+/* The part of an image that kolo_image_resize reads, or more; with any shrink that leaves `from` no
+ * smaller than height x width. */
+kolo_box kolo_image_needs(kolo_box from, int64_t height, int64_t width, kolo_box window);

@@ -1,6 +1,7 @@
 /* JPEG by libjpeg-turbo, whose errors leave through longjmp: what a failure has to free belongs to
  * the caller's image or to the decompressor. A file that ends early is damaged; other warnings,
  * such as stray bytes between markers, are not. */
+#include "base/integer.h"
 #include "base/memory.h"
 #include "data/images/formats.h"
 
@@ -66,37 +67,79 @@ static void read_header(decoder *d, const uint8_t *bytes, size_t length, int *or
     j->out_color_space = inks ? JCS_CMYK : JCS_RGB;
 }
 
+/* Whether the file ends with its end mark. */
+static bool is_whole(const uint8_t *bytes, size_t length) {
+    return length >= 2 && bytes[length - 2] == 0xff && bytes[length - 1] == JPEG_EOI;
+}
+
+/* The interval of `count` pixels from `first`, in pixels that are `shrink` of them, with one more
+ * on each side, whose colours are upsampled as if the image ended there. */
+static void shrink_side(int64_t first, int64_t count, int64_t shrink, int64_t side, int64_t *from,
+                        int64_t *n) {
+    const int64_t end = (first + count + shrink - 1) / shrink + 1;
+    *from = kolo_max_i64(first / shrink - 1, 0);
+    *n = kolo_min_i64(end, side) - *from;
+}
+
+/* Begins decoding, and chooses the part that is decoded: whole blocks, in columns. */
+static void begin_part(decoder *d, kolo_box part, bool whole, kolo_image *image) {
+    struct jpeg_decompress_struct *j = &d->jpeg;
+    kolo_box *held = &image->held;
+    j->scale_num = 1;
+    j->scale_denom = (unsigned)image->shrink;
+    jpeg_start_decompress(j);
+    *held = (kolo_box){0, 0, j->output_height, j->output_width};
+    if (whole) return;
+    shrink_side(part.y, part.height, image->shrink, j->output_height, &held->y, &held->height);
+    shrink_side(part.x, part.width, image->shrink, j->output_width, &held->x, &held->width);
+    if (held->width == j->output_width) return;
+    JDIMENSION x = (JDIMENSION)held->x, width = (JDIMENSION)held->width;
+    jpeg_crop_scanline(j, &x, &width);
+    held->x = x;
+    held->width = width;
+}
+
+/* Blocks below the part are not read. */
 static void read_rows(decoder *d, kolo_image *image) {
     struct jpeg_decompress_struct *j = &d->jpeg;
-    const size_t stride = 3 * (size_t)image->width;
+    const kolo_box *held = &image->held;
+    const size_t stride = 3 * (size_t)held->width;
     JSAMPARRAY inks = NULL;
-    jpeg_start_decompress(j);
     if (j->out_color_space == JCS_CMYK) {
         inks = j->mem->alloc_sarray((j_common_ptr)j, JPOOL_IMAGE, 4 * j->output_width, 1);
     }
-    while (j->output_scanline < j->output_height) {
-        JSAMPROW row = image->pixels + j->output_scanline * stride;
+    if (held->y > 0) jpeg_skip_scanlines(j, (JDIMENSION)held->y);
+    for (int64_t y = 0; y < held->height; y++) {
+        JSAMPROW row = image->pixels + (size_t)y * stride;
         jpeg_read_scanlines(j, inks ? inks : &row, 1);
-        if (inks) from_cmyk(inks[0], image->width, j->saw_Adobe_marker, row);
+        if (inks) from_cmyk(inks[0], held->width, j->saw_Adobe_marker, row);
     }
-    jpeg_finish_decompress(j);
+    if (j->output_scanline == j->output_height) jpeg_finish_decompress(j);
 }
 
 /* Nothing that changes after setjmp is read after longjmp, but through pointers. */
 static kolo_status decode(decoder *d, const uint8_t *bytes, size_t length, const char *where,
-                          kolo_image *image, int *orientation) {
+                          const kolo_image_request *request, kolo_image *image, int *orientation) {
     if (setjmp(d->failed)) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: damaged JPEG: %s", where, d->text);
     }
     read_header(d, bytes, length, orientation);
-    KOLO_TRY(
-        kolo_image_allocate(d->jpeg.image_height, d->jpeg.image_width, 3, length, where, image));
+    image->height = d->jpeg.image_height;
+    image->width = d->jpeg.image_width;
+    KOLO_TRY(kolo_image_check(image->height, image->width, length, where));
+    begin_part(
+        d, kolo_image_requested(request, image->height, image->width, *orientation, &image->shrink),
+        !request->choice || !is_whole(bytes, length), image);
+    const size_t size = 3 * (size_t)image->held.height * (size_t)image->held.width;
+    image->pixels = kolo_alloc(size);
+    if (!image->pixels) return KOLO_NOMEM(size);
     read_rows(d, image);
     return KOLO_OK;
 }
 
 kolo_status kolo_jpeg_decode(const uint8_t *bytes, size_t length, const char *where,
-                             kolo_image *image, int *orientation) {
+                             const kolo_image_request *request, kolo_image *image,
+                             int *orientation) {
     decoder d = {.progress = {.progress_monitor = watch}};
     d.jpeg.err = jpeg_std_error(&d.errors);
     d.errors.error_exit = fail;
@@ -105,7 +148,7 @@ kolo_status kolo_jpeg_decode(const uint8_t *bytes, size_t length, const char *wh
     if (setjmp(d.failed)) return KOLO_NOMEM(sizeof d);
     jpeg_create_decompress(&d.jpeg); /* keeps err and client_data */
     d.jpeg.progress = &d.progress;
-    kolo_status status = decode(&d, bytes, length, where, image, orientation);
+    kolo_status status = decode(&d, bytes, length, where, request, image, orientation);
     jpeg_destroy_decompress(&d.jpeg);
     return status;
 }

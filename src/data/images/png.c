@@ -34,7 +34,8 @@ static kolo_status read_pixels(png_image *png, const char *where, kolo_image *im
 }
 
 kolo_status kolo_png_decode(const uint8_t *bytes, size_t length, const char *where,
-                            kolo_image *image, int *orientation) {
+                            const kolo_image_request *request, kolo_image *image,
+                            int *orientation) {
     png_image png = {.version = PNG_IMAGE_VERSION};
     *orientation = 1;
     if (!png_image_begin_read_from_memory(&png, bytes, length)) return damaged(&png, where);

@@ -1,9 +1,10 @@
 /* Antialiased bilinear resizing: the triangle filter, stretched by the ratio where an image
  * shrinks, first along rows, then along columns, with 8-bit results and fixed-point weights of 22
  * bits, which makes the bytes those of Pillow. Only the rows and columns of the window are
- * computed. */
+ * computed. Where an image has a shrink, the part to resize may begin and end within a pixel. */
 #include "base/integer.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "data/images/image.h"
 
 #include <math.h>
@@ -22,16 +23,34 @@ static void filter_fini(filter *f) {
     *f = (filter){0};
 }
 
-/* Output `from` to `from` + `n` of `out`, from `in` inputs. */
-static kolo_status filter_init(int64_t in, int64_t out, int64_t from, int64_t n, filter *f) {
-    const double scale = (double)in / (double)out, stretch = scale > 1 ? scale : 1;
+/* A side to resize, in pixels that are `shrink` of the image. */
+typedef struct side {
+    int64_t base, in; /* the pixels that it touches */
+    double offset;    /* of the side in them */
+    double scale;     /* of them for one of the result */
+} side;
+
+static side side_of(int64_t first, int64_t count, int64_t shrink, int64_t out) {
+    const int64_t base = first / shrink;
+    return (side){
+        .base = base,
+        .in = (first + count + shrink - 1) / shrink - base,
+        .offset = (double)(first % shrink) / (double)shrink,
+        .scale = (double)count / (double)out / (double)shrink,
+    };
+}
+
+/* Output `from` to `from` + `n` of a side. */
+static kolo_status filter_init(const side *s, int64_t from, int64_t n, filter *f) {
+    const double scale = s->scale, stretch = scale > 1 ? scale : 1;
+    const int64_t in = s->in;
     f->taps = (int64_t)ceil(stretch) * 2 + 1;
     f->first = kolo_alloc((size_t)(n * (f->taps + 2)) * sizeof *f->first);
     if (!f->first) return KOLO_NOMEM((size_t)(n * (f->taps + 2)) * sizeof *f->first);
     f->count = f->first + n;
     f->weight = f->count + n;
     for (int64_t i = 0; i < n; i++) {
-        const double centre = ((double)(from + i) + 0.5) * scale;
+        const double centre = s->offset + ((double)(from + i) + 0.5) * scale;
         const int64_t low = kolo_max_i64((int64_t)(centre - stretch + 0.5), 0);
         const int64_t high = kolo_min_i64((int64_t)(centre + stretch + 0.5), in);
         double sum = 0;
@@ -54,11 +73,11 @@ static uint8_t to_byte(int32_t sum) {
     return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
 }
 
-/* One row of pixels to three rows of `n` bytes. */
-static void along_row(const uint8_t *from, ptrdiff_t column, const filter *f, int64_t n,
+/* One row of pixels, of which the filter's first one is `x0`, to three rows of `n` bytes. */
+static void along_row(const uint8_t *from, int64_t x0, ptrdiff_t column, const filter *f, int64_t n,
                       uint8_t *to) {
     for (int64_t i = 0; i < n; i++) {
-        const uint8_t *pixel = from + f->first[i] * column;
+        const uint8_t *pixel = from + (x0 + f->first[i]) * column;
         const int32_t *weight = f->weight + i * f->taps;
         int32_t sum[3] = {1 << (BITS - 1), 1 << (BITS - 1), 1 << (BITS - 1)};
         for (int32_t k = 0; k < f->count[i]; k++, pixel += column) {
@@ -80,7 +99,8 @@ static void along_column(const uint8_t *restrict from, int64_t stride, int64_t t
     for (int64_t x = 0; x < n; x++) to[x] = to_byte(sums[x]);
 }
 
-static kolo_status resize_by(const kolo_image *image, kolo_box from, const filter *rows,
+/* (y, x): the pixel of the part in memory where the filters begin; may lie outside of it. */
+static kolo_status resize_by(const kolo_image *image, int64_t y0, int64_t x0, const filter *rows,
                              const filter *columns, kolo_box window, uint8_t *to) {
     const int64_t n = window.width, last = window.height - 1;
     const int64_t top = rows->first[0], bottom = rows->first[last] + rows->count[last];
@@ -88,9 +108,8 @@ static kolo_status resize_by(const kolo_image *image, kolo_box from, const filte
     uint8_t *between = kolo_alloc(bytes); /* [row, 3, n] */
     int32_t *sums = kolo_alloc((size_t)n * sizeof *sums);
     if (between && sums) {
-        const uint8_t *corner = image->origin + from.y * image->row + from.x * image->column;
         for (int64_t y = top; y < bottom; y++) {
-            along_row(corner + y * image->row, image->column, columns, n,
+            along_row(image->origin + (y0 + y) * image->row, x0, image->column, columns, n,
                       between + (y - top) * 3 * n);
         }
         for (int64_t i = 0; i < 3 * window.height; i++) {
@@ -104,17 +123,45 @@ static kolo_status resize_by(const kolo_image *image, kolo_box from, const filte
     return good ? KOLO_OK : KOLO_NOMEM(bytes);
 }
 
+/* Whether the pixels that a filter reads, the first of them `base`, lie in `count` from `first`. */
+static bool holds(const filter *f, int64_t n, int64_t base, int64_t first, int64_t count) {
+    return base + f->first[0] >= first && base + f->first[n - 1] + f->count[n - 1] <= first + count;
+}
+
 kolo_status kolo_image_resize(const kolo_image *image, kolo_box from, int64_t height, int64_t width,
                               kolo_box window, uint8_t *to) {
+    const kolo_box *held = &image->held;
+    const side y = side_of(from.y + image->before[0], from.height, image->shrink, height);
+    const side x = side_of(from.x + image->before[1], from.width, image->shrink, width);
     filter rows = {0}, columns = {0};
-    kolo_status status = filter_init(from.height, height, window.y, window.height, &rows);
+    kolo_status status = filter_init(&y, window.y, window.height, &rows);
+    if (status == KOLO_OK) status = filter_init(&x, window.x, window.width, &columns);
     if (status == KOLO_OK) {
-        status = filter_init(from.width, width, window.x, window.width, &columns);
+        KOLO_ASSERT(holds(&rows, window.height, y.base, held->y, held->height));
+        KOLO_ASSERT(holds(&columns, window.width, x.base, held->x, held->width));
+        status = resize_by(image, y.base - held->y, x.base - held->x, &rows, &columns, window, to);
     }
-    if (status == KOLO_OK) status = resize_by(image, from, &rows, &columns, window, to);
     filter_fini(&rows);
     filter_fini(&columns);
     return status;
+}
+
+/* The pixels of a side under the filters of a window, and two more: rounding, and the edge of a
+ * larger pixel. */
+static void needs_side(int64_t first, int64_t in, int64_t out, int64_t from, int64_t n, int64_t *at,
+                       int64_t *count) {
+    const double scale = (double)in / (double)out, reach = (scale > 1 ? scale : 1) + 2;
+    const int64_t low = (int64_t)floor(((double)from + 0.5) * scale - reach);
+    const int64_t high = (int64_t)ceil(((double)(from + n) - 0.5) * scale + reach);
+    *at = first + kolo_max_i64(low, 0);
+    *count = first + kolo_min_i64(high, in) - *at;
+}
+
+kolo_box kolo_image_needs(kolo_box from, int64_t height, int64_t width, kolo_box window) {
+    kolo_box part;
+    needs_side(from.y, from.height, height, window.y, window.height, &part.y, &part.height);
+    needs_side(from.x, from.width, width, window.x, window.width, &part.x, &part.width);
+    return part;
 }
 
 void kolo_mask_resize(const kolo_image *mask, kolo_box from, int64_t height, int64_t width,

@@ -19,6 +19,17 @@ void kolo_images_init(kolo_images *images) {
     images->test = 0.1;
 }
 
+bool kolo_images_parse_decode(const kolo_data_key *key, const char *text, const char *end) {
+    static const char *const modes[] = {"exact", "scaled"};
+    const size_t length = (size_t)(end - text);
+    for (size_t i = 0; i < KOLO_COUNT(modes); i++) {
+        if (length != strlen(modes[i]) || memcmp(text, modes[i], length) != 0) continue;
+        *(bool *)key->value = i == 1;
+        return true;
+    }
+    return false;
+}
+
 /* ---- one image ---- */
 
 /* How a sample comes from an image: `from` is resized to size[0] x size[1], whose first pixel is at
@@ -32,8 +43,8 @@ typedef struct view {
 /* Evaluation of a class takes the centre of the image after its shorter side, relative to the
  * sample, is resized to 8/7 of the sample's (256 for 224), or is left if it is shorter. An image
  * that is smaller than the sample fills it. */
-static view centre(const kolo_image *image, const int64_t *size) {
-    const int64_t h = image->height, w = image->width, H = size[0], W = size[1];
+static view centre(int64_t h, int64_t w, const int64_t *size) {
+    const int64_t H = size[0], W = size[1];
     int64_t height, width;
     if (h * W <= w * H) {
         height = kolo_min_i64(H * 8 / 7, kolo_max_i64(H, h));
@@ -47,8 +58,8 @@ static view centre(const kolo_image *image, const int64_t *size) {
 
 /* Evaluation of a mask takes all of it: an image that does not fit the sample shrinks until it
  * does. */
-static view whole(const kolo_image *image, const int64_t *size) {
-    const int64_t h = image->height, w = image->width, H = size[0], W = size[1];
+static view whole(int64_t h, int64_t w, const int64_t *size) {
+    const int64_t H = size[0], W = size[1];
     int64_t height = h, width = w;
     if (h > H || w > W) {
         height = h * W <= w * H ? kolo_max_i64((2 * h * W + w) / (2 * w), 1) : H;
@@ -57,15 +68,25 @@ static view whole(const kolo_image *image, const int64_t *size) {
     return (view){{0, 0, h, w}, {height, width}, {(H - height) / 2, (W - width) / 2}};
 }
 
-static view choose_view(const kolo_images *images, const kolo_image *image, int64_t index,
-                        const kolo_draw *draw) {
-    const int64_t *size = images->size;
-    if (draw && draw->augment->least_area > 0) {
-        const kolo_box box = kolo_augment_box(draw, index, image->height, image->width);
+/* The sample that an image becomes. */
+typedef struct request {
+    const kolo_images *images;
+    int64_t index;
+    const kolo_draw *draw;
+} request;
+
+/* Of an image of height x width. */
+static view choose_view(const request *w, int64_t height, int64_t width) {
+    const int64_t *size = w->images->size;
+    const kolo_augment *augment = w->draw ? w->draw->augment : NULL;
+    if (augment && augment->least_area > 0) {
+        const kolo_box box = kolo_augment_box(w->draw, w->index, height, width);
         return (view){box, {size[0], size[1]}, {0, 0}};
     }
-    view v = images->fetch_mask ? whole(image, size) : centre(image, size);
-    if (draw && draw->augment->scale[1] > 0) kolo_augment_scale(draw, index, size, v.size, v.at);
+    view v = w->images->fetch_mask ? whole(height, width, size) : centre(height, width, size);
+    if (augment && augment->scale[1] > 0) {
+        kolo_augment_scale(w->draw, w->index, size, v.size, v.at);
+    }
     return v;
 }
 
@@ -78,6 +99,18 @@ static kolo_box window_of(const view *v, const int64_t *size, int64_t *to) {
         count[d] = kolo_min_i64(v->size[d] - first[d], size[d] - to[d]);
     }
     return (kolo_box){first[0], first[1], count[0], count[1]};
+}
+
+/* What of an image its sample needs (kolo_image_choice). */
+static kolo_box choose_part(const void *arg, int64_t height, int64_t width, int64_t *shrink) {
+    const request *w = arg;
+    const view v = choose_view(w, height, width);
+    int64_t to[2];
+    const kolo_box window = window_of(&v, w->images->size, to);
+    for (*shrink = w->images->scaled ? 8 : 1; *shrink > 1; *shrink /= 2) {
+        if (v.from.height >= *shrink * v.size[0] && v.from.width >= *shrink * v.size[1]) break;
+    }
+    return kolo_image_needs(v.from, v.size[0], v.size[1], window);
 }
 
 static kolo_status take_image(const kolo_images *images, const kolo_image *image, const view *v,
@@ -170,14 +203,16 @@ static kolo_status decode(const kolo_images *images, int64_t index, const kolo_d
     if (masks) KOLO_TRY(images->fetch_mask(images, index, &s->mask));
     add_time(draw, KOLO_LOADER_READ, &since);
     /* Annotators saw the image as it is stored, as the sizes of masks show. */
-    KOLO_TRY((masks ? kolo_image_decode_stored : kolo_image_decode)(s->image.bytes, s->image.length,
-                                                                    s->image.name, &s->pixels));
+    const request w = {images, index, draw};
+    const kolo_image_choice choice = {choose_part, &w};
+    KOLO_TRY(kolo_image_decode_part(s->image.bytes, s->image.length, s->image.name, !masks,
+                                    draw && draw->whole ? NULL : &choice, &s->pixels));
     if (masks) {
         KOLO_TRY(kolo_mask_decode(s->mask.bytes, s->mask.length, s->mask.name, &s->classes));
         KOLO_TRY(check_sizes(&s->pixels, &s->classes, s->mask.name));
     }
     add_time(draw, KOLO_LOADER_DECODE, &since);
-    const view v = choose_view(images, &s->pixels, index, draw);
+    const view v = choose_view(&w, s->pixels.height, s->pixels.width);
     KOLO_TRY(take_image(images, &s->pixels, &v, x));
     if (masks) KOLO_TRY(take_mask(images, &s->classes, s->mask.name, &v, y));
     add_time(draw, KOLO_LOADER_RESIZE, &since);
@@ -196,7 +231,8 @@ static void report(const kolo_dataset *d, kolo_images *images, int64_t index) {
     d->opts.warn(d->opts.warn_arg, line);
 }
 
-/* Image `index`, or the next one that is not damaged: image *from. */
+/* Image `index`, or the next one that is not damaged: image *from. Whether one is may depend on the
+ * part that its sample needs, so it is tried each time: samples are the same on each worker. */
 static kolo_status read_one(const kolo_dataset *d, int64_t index, const kolo_draw *draw, uint8_t *x,
                             int32_t *y, int64_t *from) {
     kolo_images *images = d->own;
@@ -206,7 +242,6 @@ static kolo_status read_one(const kolo_dataset *d, int64_t index, const kolo_dra
         source s = {0};
         *from = i;
         if (images->labels) *y = images->labels[i];
-        if (atomic_load(&images->damaged[i])) continue;
         status = decode(images, i, draw, &s, x, y);
         source_fini(&s);
         if (status != KOLO_ERR_FORMAT) return status;

@@ -25,6 +25,7 @@ struct kolo_images {
     int64_t size[2];       /* of a sample: height, width */
     double test;           /* part of the samples that is the test split */
     uint64_t seed;         /* which these are */
+    bool scaled;           /* decodes JPEGs at 1/2, 1/4 or 1/8 where the sample is that small */
     int32_t *labels;       /* by sample; NULL: masks have one for each pixel */
     int classes;           /* set by kolo_images_open */
     atomic_uchar *damaged; /* by sample: found to be */
@@ -33,9 +34,15 @@ struct kolo_images {
     kolo_images_fetch *fetch_mask; /* a PNG of the image's size, 255: no label; NULL: `labels` */
 };
 
+/* decode=exact or decode=scaled, into bool. */
+bool kolo_images_parse_decode(const kolo_data_key *key, const char *text, const char *end);
+
 /* Rows of a table of keys, for kolo_keys_parse. */
+#define KOLO_IMAGES_DECODE(scaled) \
+    { "decode", kolo_images_parse_decode, scaled, .write = "decode=exact or decode=scaled" }
 #define KOLO_IMAGES_KEYS(images)                                                                  \
-    {"size", kolo_key_size, (images)->size, 1, 8192, "size=HxW, or size=N for a square"},         \
+    KOLO_IMAGES_DECODE(&(images)->scaled),                                                        \
+        {"size", kolo_key_size, (images)->size, 1, 8192, "size=HxW, or size=N for a square"},     \
         {"split", kolo_key_real, &(images)->test, 1e-6, 1 - 1e-6, "split=PART, between 0 and 1"}, \
     {                                                                                             \
         "seed", kolo_key_seed, &(images)->seed, .write = "seed=NUMBER, at least 0"                \

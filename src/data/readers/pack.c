@@ -221,8 +221,8 @@ static kolo_status take_labels(const kolo_dataset *d, pack *own, int classes) {
     return KOLO_OK;
 }
 
-static kolo_status take_encoded(kolo_dataset *d, pack *own, const int64_t *size, bool masks,
-                                int classes) {
+static kolo_status take_encoded(kolo_dataset *d, pack *own, const kolo_pack_request *opts,
+                                bool masks, int classes) {
     const char *text = kolo_safetensors_metadata(own->file, "size");
     const kolo_data_key key = {.value = own->images.size, .min = 1, .max = 8192};
     KOLO_TRY(find_part(d, own, "images", &own->bytes));
@@ -241,7 +241,8 @@ static kolo_status take_encoded(kolo_dataset *d, pack *own, const int64_t *size,
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: the metadata have no size of a sample: damaged",
                          own->path);
     }
-    if (size[0] > 0) memcpy(own->images.size, size, sizeof own->images.size);
+    if (opts->size[0] > 0) memcpy(own->images.size, opts->size, sizeof own->images.size);
+    own->images.scaled = opts->scaled;
     own->images.fetch = fetch;
     return kolo_images_open(d, classes);
 }
@@ -273,7 +274,7 @@ static kolo_status read_classes(const pack *own, int *classes) {
     return KOLO_OK;
 }
 
-static kolo_status take(kolo_dataset *d, pack *own, const int64_t *size) {
+static kolo_status take(kolo_dataset *d, pack *own, const kolo_pack_request *opts) {
     const char *test = d->info.split == KOLO_SPLIT_TRAIN ? "train" : "test";
     const char *version = kolo_safetensors_metadata(own->file, "kolo_pack");
     const char *kind = kolo_safetensors_metadata(own->file, "kind");
@@ -297,14 +298,19 @@ static kolo_status take(kolo_dataset *d, pack *own, const int64_t *size) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s: no %s split: it was packed from a data set without one",
                          own->path, test);
     }
-    if (decoded && size[0] > 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "%s: its images are decoded and have one size: leave size= out",
-                         own->path);
+    if (decoded && (opts->size[0] > 0 || opts->scaled)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: its images are decoded and have one size: leave %s out",
+                         own->path, opts->scaled ? "decode=scaled" : "size=");
     }
     snprintf(name, sizeof name, "%s.masks", test);
     const bool masks = kolo_safetensors_find(own->file, name);
-    KOLO_TRY(decoded ? take_decoded(d, own) : take_encoded(d, own, size, masks, classes));
+    if (masks && opts->scaled) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s: its images have masks and are decoded exactly: leave decode=scaled "
+                         "out",
+                         own->path);
+    }
+    KOLO_TRY(decoded ? take_decoded(d, own) : take_encoded(d, own, opts, masks, classes));
     d->info.name = kind;
     d->info.classes = classes;
     kolo_field *x = &d->info.fields[KOLO_FIELD_X];
@@ -317,13 +323,13 @@ static kolo_status take(kolo_dataset *d, pack *own, const int64_t *size) {
 }
 
 kolo_status kolo_pack_take(kolo_dataset *d, kolo_safetensors *file, const char *path,
-                           const int64_t *size) {
+                           const kolo_pack_request *opts) {
     pack *own = d->own = kolo_zalloc(sizeof *own);
     if (!own) return KOLO_NOMEM(sizeof *own);
     d->close = close_pack;
     own->file = file;
     own->path = d->info.place = path;
-    return take(d, own, size);
+    return take(d, own, opts);
 }
 
 /* The hashes of blocks do not cover the metadata and the shapes. */
@@ -339,14 +345,17 @@ static kolo_status check_header(const kolo_safetensors *file, const char *path) 
 }
 
 kolo_status kolo_read_pack(const kolo_reader *reader, const char *argument, kolo_dataset *d) {
-    int64_t size[2] = {0};
+    kolo_pack_request opts = {0};
     const kolo_data_key keys[] = {
-        {"size", kolo_key_size, size, 1, 8192, "size=HxW, or size=N for a square"}, {NULL}};
+        {"size", kolo_key_size, opts.size, 1, 8192, "size=HxW, or size=N for a square"},
+        KOLO_IMAGES_DECODE(&opts.scaled),
+        {NULL},
+    };
     kolo_safetensors *file;
     KOLO_TRY(kolo_keys_parse_after(reader->name, "FILE", argument, keys, &d->place));
     KOLO_TRY(kolo_safetensors_open(d->place, &file));
     kolo_status status = check_header(file, d->place);
-    if (status == KOLO_OK) status = kolo_pack_take(d, file, d->place, size);
+    if (status == KOLO_OK) status = kolo_pack_take(d, file, d->place, &opts);
     if (d->own) {
         ((pack *)d->own)->owns = true;
     } else {

@@ -19,8 +19,13 @@
 
 enum { KOLO_PACK_VERSION = 1, KOLO_PACK_BLOCK = 1 << 20 /* bytes */ };
 
-/* Describes a data set of a file, which must outlive it; `path` names it in errors. `size`: of
- * samples of encoded images, two numbers, or {0}: that of the file. FORMAT: no pack, or a damaged
- * one; IO: a damaged block; ARG; NOMEM. */
+/* Of encoded images. */
+typedef struct kolo_pack_request {
+    int64_t size[2]; /* of samples; 0: that of the file */
+    bool scaled;     /* decode=scaled */
+} kolo_pack_request;
+
+/* Describes a data set of a file, which must outlive it; `path` names it in errors. FORMAT: no
+ * pack, or a damaged one; IO: a damaged block; ARG; NOMEM. */
 kolo_status kolo_pack_take(kolo_dataset *dataset, kolo_safetensors *file, const char *path,
-                           const int64_t *size);
+                           const kolo_pack_request *opts);

@@ -124,7 +124,7 @@ static void exif_turns_images(void **state) {
                                  : image.column;
         assert_int_equal(step, 3);
         kolo_image_fini(&image);
-        ASSERT_OK(kolo_image_decode_stored(file, n, "a.jpg", &image));
+        ASSERT_OK(kolo_image_decode_part(file, n, "a.jpg", false, NULL, &image));
         assert_int_equal(image.height, H);
         assert_int_equal(image.width, W);
         assert_ptr_equal(image.origin, image.pixels);
@@ -158,6 +158,174 @@ static void damaged_images_are_refused(void **state) {
     assert_int_equal(kolo_image_decode(file, n, "a.png", &image), KOLO_ERR_FORMAT);
 }
 
+/* ---- parts ---- */
+
+/* A textured image in each way that a JPEG stores one: `kind` 0 to 5: without subsampling, by 2x1,
+ * by 2x2, progressive, grey, CMYK. 6: a ramp. */
+static size_t make_texture(int kind, int height, int width, int turned, uint8_t *out, size_t room) {
+    struct jpeg_compress_struct j;
+    struct jpeg_error_mgr errors;
+    unsigned char *bytes = NULL;
+    unsigned long length = 0;
+    const int components = kind == 4 ? 1 : kind == 5 ? 4 : 3;
+    j.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&j);
+    jpeg_mem_dest(&j, &bytes, &length);
+    j.image_height = (JDIMENSION)height;
+    j.image_width = (JDIMENSION)width;
+    j.input_components = components;
+    j.in_color_space = kind == 4 ? JCS_GRAYSCALE : kind == 5 ? JCS_CMYK : JCS_RGB;
+    jpeg_set_defaults(&j);
+    jpeg_set_quality(&j, 90, TRUE);
+    if (kind < 2) j.comp_info[0].v_samp_factor = 1;
+    if (kind < 1) j.comp_info[0].h_samp_factor = 1;
+    if (kind == 3) jpeg_simple_progression(&j);
+    jpeg_start_compress(&j, TRUE);
+    uint8_t exif[] = {'E', 'x', 'i', 'f', 0,    0, 'M', 'M', 0, 42, 0, 0, 0,
+                      8,   0,   1,   1,   0x12, 0, 3,   0,   0, 0,  1, 0, (uint8_t)turned,
+                      0,   0,   0,   0,   0,    0};
+    if (turned) jpeg_write_marker(&j, JPEG_APP0 + 1, exif, sizeof exif);
+    uint8_t *row = malloc((size_t)(width * components));
+    while (j.next_scanline < j.image_height) {
+        const int y = (int)j.next_scanline;
+        for (int i = 0; i < width * components; i++) {
+            const int x = i / components, c = i % components;
+            row[i] = kind == 6 ? (uint8_t)(2 * x + y)
+                               : (uint8_t)(128 + 60 * ((x / 5 + y / 7) % 2) +
+                                           (x * (3 + c) + y * (5 - c)) % 60);
+        }
+        jpeg_write_scanlines(&j, &row, 1);
+    }
+    free(row);
+    jpeg_finish_compress(&j);
+    jpeg_destroy_compress(&j);
+    assert_true(length <= room);
+    memcpy(out, bytes, length);
+    free(bytes);
+    return length;
+}
+
+typedef struct wanted {
+    kolo_box part;
+    int64_t shrink, height, width;
+} wanted;
+
+static kolo_box want(const void *arg, int64_t height, int64_t width, int64_t *shrink) {
+    const wanted *w = arg;
+    *shrink = w->shrink;
+    assert_true(height == w->height && width == w->width);
+    return w->part;
+}
+
+static void decode_want(const uint8_t *file, size_t n, const wanted *w, kolo_image *image) {
+    const kolo_image_choice choice = {want, w};
+    ASSERT_OK(kolo_image_decode_part(file, n, "a.jpg", true, &choice, image));
+    assert_true(image->height == w->height && image->width == w->width);
+    assert_int_equal(image->shrink, w->shrink);
+}
+
+/* All pixels of a part, which it holds, are those of the whole image at that size. */
+static void part_is_of(const kolo_image *part, const kolo_box *box, const kolo_image *all) {
+    const int64_t s = all->shrink, *before = all->before;
+    const kolo_box *held = &part->held;
+    assert_memory_equal(part->before, before, sizeof part->before);
+    for (int64_t y = (box->y + before[0]) / s; y * s < box->y + before[0] + box->height; y++) {
+        for (int64_t x = (box->x + before[1]) / s; x * s < box->x + before[1] + box->width; x++) {
+            assert_true(y >= held->y && y < held->y + held->height);
+            assert_true(x >= held->x && x < held->x + held->width);
+            const uint8_t *is =
+                part->origin + (y - held->y) * part->row + (x - held->x) * part->column;
+            assert_memory_equal(is, all->origin + y * all->row + x * all->column, 3);
+        }
+    }
+}
+
+static int64_t below(uint64_t *state, int64_t bound) {
+    *state = *state * 6364136223846793005U + 1442695040888963407U;
+    return (int64_t)(*state >> 33) % bound;
+}
+
+static void parts_are_those_of_the_whole(void **state) {
+    enum { HEIGHT = 75, WIDTH = 102, PARTS = 12 };
+    static uint8_t file[1 << 16];
+    uint64_t random = 1;
+    for (int kind = 0; kind < 6; kind++) {
+        const int turned = (int)below(&random, 9); /* 0: no EXIF */
+        const size_t n = make_texture(kind, HEIGHT, WIDTH, turned, file, sizeof file);
+        for (int64_t shrink = 1; shrink <= 8; shrink *= 2) {
+            kolo_image all, part;
+            wanted w = {.shrink = shrink, .height = HEIGHT, .width = WIDTH};
+            if (turned > 4) w.height = WIDTH, w.width = HEIGHT;
+            w.part = (kolo_box){0, 0, w.height, w.width};
+            decode_want(file, n, &w, &all);
+            assert_int_equal(all.held.height, (w.height + shrink - 1) / shrink);
+            for (int i = 0; i < PARTS; i++) {
+                w.part.y = below(&random, w.height);
+                w.part.x = below(&random, w.width);
+                w.part.height = 1 + below(&random, w.height - w.part.y);
+                w.part.width = 1 + below(&random, w.width - w.part.x);
+                decode_want(file, n, &w, &part);
+                part_is_of(&part, &w.part, &all);
+                kolo_image_fini(&part);
+            }
+            kolo_image_fini(&all);
+        }
+    }
+}
+
+/* The part of an image that resizing needs is what it needs: the bytes are those of the whole. */
+static void parts_are_enough_to_resize(void **state) {
+    enum { HEIGHT = 75, WIDTH = 102, SIDE = 9, TIMES = 60 };
+    static uint8_t file[1 << 16];
+    uint64_t random = 7;
+    uint8_t is[3 * SIDE * SIDE], should[3 * SIDE * SIDE];
+    for (int i = 0; i < TIMES; i++) {
+        const int turned = (int)below(&random, 9);
+        const size_t n = make_texture(2, HEIGHT, WIDTH, turned, file, sizeof file);
+        wanted w = {.height = turned > 4 ? WIDTH : HEIGHT, .width = turned > 4 ? HEIGHT : WIDTH};
+        kolo_box from = {.height = 1 + below(&random, w.height),
+                         .width = 1 + below(&random, w.width)};
+        from.y = below(&random, w.height - from.height + 1);
+        from.x = below(&random, w.width - from.width + 1);
+        const kolo_box window = {below(&random, SIDE), below(&random, SIDE), 1, 1};
+        for (w.shrink = 1; w.shrink <= 8; w.shrink *= 2) {
+            if (from.height < SIDE * w.shrink || from.width < SIDE * w.shrink) break;
+            kolo_image all, part;
+            w.part = (kolo_box){0, 0, w.height, w.width};
+            decode_want(file, n, &w, &all);
+            w.part = kolo_image_needs(from, SIDE, SIDE, window);
+            decode_want(file, n, &w, &part);
+            ASSERT_OK(kolo_image_resize(&all, from, SIDE, SIDE, window, should));
+            ASSERT_OK(kolo_image_resize(&part, from, SIDE, SIDE, window, is));
+            assert_memory_equal(is, should, 3);
+            kolo_image_fini(&all);
+            kolo_image_fini(&part);
+        }
+    }
+}
+
+/* Where an image is shown mirrored, its smaller pixels are in the same place: a ramp shrinks to the
+ * mirrored ramp's resized image. */
+static void shrunk_images_lie_where_they_were(void **state) {
+    enum { HEIGHT = 64, WIDTH = 83, SIDE = 8 };
+    static uint8_t file[1 << 16];
+    for (int turned = 1; turned <= 8; turned++) {
+        const size_t n = make_texture(6, HEIGHT, WIDTH, turned, file, sizeof file);
+        uint8_t x[2][3 * SIDE * SIDE];
+        wanted w = {.height = turned > 4 ? WIDTH : HEIGHT, .width = turned > 4 ? HEIGHT : WIDTH};
+        w.part = (kolo_box){0, 0, w.height, w.width};
+        for (int i = 0; i < 2; i++) {
+            kolo_image image;
+            w.shrink = i ? 4 : 1;
+            decode_want(file, n, &w, &image);
+            ASSERT_OK(
+                kolo_image_resize(&image, w.part, SIDE, SIDE, (kolo_box){0, 0, SIDE, SIDE}, x[i]));
+            kolo_image_fini(&image);
+        }
+        for (int i = 0; i < 3 * SIDE * SIDE; i++) assert_in_range(x[1][i] + 2 - x[0][i], 0, 4);
+    }
+}
+
 /* Bytes of Pillow 13.0.0: Image.fromarray(a).resize((w, h), Image.BILINEAR) of a[y, x, c] = (37 y +
  * 11 x + 5 c) % 256. */
 static void resizing_is_that_of_pillow(void **state) {
@@ -165,7 +333,13 @@ static void resizing_is_that_of_pillow(void **state) {
     for (int i = 0; i < 7 * 9 * 3; i++) {
         pixels[i] = (uint8_t)(37 * (i / 27) + 11 * (i / 3 % 9) + 5 * (i % 3));
     }
-    const kolo_image image = {.height = 7, .width = 9, .origin = pixels, .row = 27, .column = 3};
+    const kolo_image image = {.height = 7,
+                              .width = 9,
+                              .shrink = 1,
+                              .held = {0, 0, 7, 9},
+                              .origin = pixels,
+                              .row = 27,
+                              .column = 3};
     uint8_t whole[3 * 4 * 5], part[3 * 2 * 3];
     ASSERT_OK(
         kolo_image_resize(&image, (kolo_box){0, 0, 7, 9}, 4, 5, (kolo_box){0, 0, 4, 5}, whole));
@@ -265,11 +439,84 @@ static void damaged_images_are_skipped(void **state) {
     kolo_dataset_close(d);
 }
 
+static void count(void *arg, const char *line) {
+    ++*(int *)arg;
+    assert_non_null(strstr(line, "tall.jpg: damaged JPEG"));
+}
+
+/* The middle of an image that ends early, but with an end mark, can be read; verifying finds it. A
+ * truncated one has no end mark, and is damaged for each of its parts. */
+static void damage_outside_a_part(void **state) {
+    static uint8_t file[1 << 16];
+    const size_t n = make_texture(2, 200, 40, 0, file, sizeof file);
+    kolo_dataset *d;
+    uint8_t x[2][3 * 4 * 4];
+    int32_t y;
+    const int64_t first = 0;
+    fresh_folder();
+    for (int damaged = 0; damaged < 2; damaged++) {
+        if (damaged) memcpy(file + n * 3 / 4, "\xff\xd9", 2);
+        put("train/cat/a.jpg", file, damaged ? n * 3 / 4 + 2 : n);
+        ASSERT_OK(kolo_dataset_open("folder:" FOLDER ",size=4", KOLO_SPLIT_TRAIN, &d));
+        ASSERT_OK(kolo_dataset_gather(d, &first, 1, (void *[]){x[damaged], &y}));
+        kolo_dataset_close(d);
+    }
+    assert_memory_equal(x[0], x[1], sizeof x[0]);
+    char path[] = FOLDER "/train/cat/tall.jpg";
+    ASSERT_OK(kolo_file_write(path, file, n * 3 / 4 + 2));
+    assert_int_equal(remove(FOLDER "/train/cat/a.jpg"), 0);
+    ASSERT_OK(kolo_dataset_open("folder:" FOLDER ",size=4", KOLO_SPLIT_TRAIN, &d));
+    int lines = 0;
+    int64_t found = 0;
+    const kolo_verify_opts opts = {.report = count, .arg = &lines};
+    ASSERT_OK(kolo_dataset_verify(d, &opts, &found));
+    assert_true(lines == 1 && found == 1);
+    kolo_dataset_close(d);
+    ASSERT_OK(kolo_file_write(path, file, n * 3 / 4));
+    ASSERT_OK(kolo_dataset_open("folder:" FOLDER ",size=4", KOLO_SPLIT_TRAIN, &d));
+    const int64_t tall = 1; /* after b.JPEG */
+    assert_int_equal(kolo_dataset_gather(d, &tall, 1, (void *[]){x[0], &y}), KOLO_ERR_FORMAT);
+    kolo_dataset_close(d);
+    assert_int_equal(remove(path), 0);
+}
+
+/* An image of 8 times the sample is decoded at 1/8; its samples are about the same. */
+static void scaled_samples_are_close(void **state) {
+    static uint8_t file[1 << 16];
+    const size_t n = make_texture(6, 64, 83, 0, file, sizeof file);
+    kolo_dataset *d;
+    uint8_t x[2][3 * 8 * 8];
+    int32_t y;
+    const int64_t first = 0;
+    fresh_folder();
+    put("train/cat/a.jpg", file, n);
+    for (int i = 0; i < 2; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "folder:" FOLDER ",size=8,decode=%s", i ? "scaled" : "exact");
+        ASSERT_OK(kolo_dataset_open(name, KOLO_SPLIT_TRAIN, &d));
+        ASSERT_OK(kolo_dataset_gather(d, &first, 1, (void *[]){x[i], &y}));
+        kolo_dataset_close(d);
+    }
+    assert_memory_not_equal(x[0], x[1], sizeof x[0]);
+    for (size_t i = 0; i < sizeof x[0]; i++) assert_in_range(x[1][i] + 4 - x[0][i], 0, 8);
+    assert_int_equal(kolo_dataset_open("folder:" FOLDER ",decode=fast", KOLO_SPLIT_TRAIN, &d),
+                     KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "write decode=exact or decode=scaled"));
+}
+
 TEST_MAIN(test_images) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(colours_become_rgb),         cmocka_unit_test(exif_turns_images),
-        cmocka_unit_test(damaged_images_are_refused), cmocka_unit_test(resizing_is_that_of_pillow),
-        cmocka_unit_test(folders_are_classes),        cmocka_unit_test(damaged_images_are_skipped),
+        cmocka_unit_test(colours_become_rgb),
+        cmocka_unit_test(exif_turns_images),
+        cmocka_unit_test(damaged_images_are_refused),
+        cmocka_unit_test(resizing_is_that_of_pillow),
+        cmocka_unit_test(parts_are_those_of_the_whole),
+        cmocka_unit_test(parts_are_enough_to_resize),
+        cmocka_unit_test(shrunk_images_lie_where_they_were),
+        cmocka_unit_test(damage_outside_a_part),
+        cmocka_unit_test(scaled_samples_are_close),
+        cmocka_unit_test(folders_are_classes),
+        cmocka_unit_test(damaged_images_are_skipped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
