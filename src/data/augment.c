@@ -43,6 +43,12 @@ static bool parse_scale(const char *value, const char *end, double *scale) {
            scale[1] <= 100;
 }
 
+static bool parse_alpha(const char *value, const char *end, double *alpha) {
+    char *stop;
+    *alpha = kolo_parse_double(value, &stop);
+    return stop == end && stop != value && *alpha >= 0.01 && *alpha <= 100;
+}
+
 /* "N:M" */
 static bool parse_operations(const char *value, const char *end, kolo_augment *augment) {
     char *stop;
@@ -73,13 +79,15 @@ static bool parse_jitter(const char *value, const char *end, kolo_augment *augme
 }
 
 static kolo_status unknown_part(const char *text, const char *name, int length) {
-    static const char *const parts[] = {"resized-crop", "scale",       "flip",  "crop",
-                                        "jitter",       "randaugment", "erase", NULL};
+    static const char *const parts[] = {"resized-crop", "scale", "flip",  "crop",   "jitter",
+                                        "randaugment",  "erase", "mixup", "cutmix", NULL};
     const char *closest = kolo_closest(name, parts);
     return KOLO_FAIL(KOLO_ERR_ARG, "augment: unknown \"%.*s\": %s%s", length, text,
-                     closest ? "did you mean "
-                             : "known are flip, crop=PIXELS, jitter=B:C:S:H, erase=PIXELS, "
-                               "resized-crop[=AREA], scale=LEAST:MOST, randaugment[=N:M]",
+                     closest
+                         ? "did you mean "
+                         : "known are flip, crop=PIXELS, jitter=B:C:S:H, erase=PIXELS, "
+                           "resized-crop[=AREA], scale=LEAST:MOST, randaugment[=N:M], mixup=ALPHA, "
+                           "cutmix=ALPHA",
                      closest ? closest : "");
 }
 
@@ -114,6 +122,12 @@ static kolo_status parse_part(const char *text, const char *end, kolo_augment *a
     } else if (!strcmp(name, "erase")) {
         good = value && parse_pixels(value, end, &augment->erase);
         write = "write erase=PIXELS, 1 to 4096";
+    } else if (!strcmp(name, "mixup")) {
+        good = value && parse_alpha(value, end, &augment->mixup);
+        write = "write mixup=ALPHA, 0.01 to 100, such as mixup=0.2";
+    } else if (!strcmp(name, "cutmix")) {
+        good = value && parse_alpha(value, end, &augment->cutmix);
+        write = "write cutmix=ALPHA, 0.01 to 100, such as cutmix=1";
     } else {
         return unknown_part(text, name, (int)key);
     }

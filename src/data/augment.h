@@ -22,6 +22,9 @@
  *                 N operations (default 2) of the 14 of RandAugment (Cubuk et al., 2020), each
  *                 drawn at random, with strength M (9) of 30 and a random sign; the bytes of
  *                 torchvision
+ *     mixup=A, cutmix=A
+ *                 mixes an image with the one before it in the batch (data/mix.h), which the loader
+ *                 does after all others
  *     erase=S     sets an S x S square, centred anywhere in the image, to the channel means:
  *                 cutout (DeVries, Taylor, 2017) */
 
@@ -39,6 +42,7 @@ typedef struct kolo_augment {
     double scale[2];   /* least and largest; 0: none */
     double jitter[KOLO_COLOUR_CHANGES];
     int operations, strength; /* of randaugment; no operations: none */
+    double mixup, cutmix;     /* alpha of each (data/mix.h) */
 } kolo_augment;
 
 /* What the random transforms of a training sample depend on, with its index. */
@@ -80,5 +84,6 @@ static inline bool kolo_augment_jitters(const kolo_augment *augment) {
 /* True if any transform is enabled. */
 static inline bool kolo_augment_any(const kolo_augment *augment) {
     return augment->flip || augment->crop > 0 || augment->erase > 0 || augment->least_area > 0 ||
-           augment->scale[1] > 0 || augment->operations > 0 || kolo_augment_jitters(augment);
+           augment->scale[1] > 0 || augment->operations > 0 || augment->mixup > 0 ||
+           augment->cutmix > 0 || kolo_augment_jitters(augment);
 }

@@ -6,6 +6,9 @@
  * The next one begins when no part is left. The consumer takes batch `used` once all its samples
  * are there, and returns it in its next call by incrementing `used`.
  *
+ * Where samples are mixed, each with the one before it in the step, a batch has one sample more
+ * while it is read: that before the first. The thread that completes the batch mixes it.
+ *
  * Without threads the consumer does the same work in kolo_loader_next. */
 #include "data/prefetch.h"
 
@@ -14,6 +17,7 @@
 #include "base/memory.h"
 #include "base/task.h"
 #include "data/dataset.h"
+#include "data/mix.h"
 #include "data/sampler.h"
 
 #include <errno.h>
@@ -29,6 +33,7 @@ typedef struct slot {
     int64_t step; /* on demand, with `part`: under lock until the batch begins */
     int part;
     int64_t room;                /* samples */
+    int64_t total;               /* samples to read: those of the batch, and one to mix with */
     int64_t *indices;            /* of the samples in the data set */
     int64_t *used;               /* the same, but where another takes the place of a damaged one */
     void *data[KOLO_MAX_FIELDS]; /* what the batch points to */
@@ -55,6 +60,8 @@ typedef struct worker {
 struct kolo_loader {
     kolo_loader_opts opts; /* resolved; constant while threads run */
     kolo_sampler_opts order;
+    int n_fields; /* of batches: those of the data set, and the target of mixed samples */
+    kolo_field fields[KOLO_MAX_FIELDS];
     kolo_sampler *sampler; /* of the thread that begins a batch */
     slot *ring;
     deal now; /* of the thread that begins a batch */
@@ -94,11 +101,10 @@ static kolo_share share_of(const kolo_loader *l, int64_t step, int part, deal d)
 /* Gives a slot room for `count` samples. Slots begin on cache lines: two threads rarely write to
  * the same one. */
 static kolo_status reserve(const kolo_loader *l, slot *s, int64_t count) {
-    const kolo_dataset_info *info = kolo_dataset_describe(l->opts.dataset);
-    const size_t n = (size_t)count;
+    const size_t n = (size_t)count + kolo_augment_mixes(&l->opts.augment);
     size_t sample = 2 * sizeof *s->indices;
     if (s->indices && count <= s->room) return KOLO_OK;
-    for (int f = 0; f < info->n_fields; f++) sample += kolo_field_bytes(&info->fields[f]);
+    for (int f = 0; f < l->n_fields; f++) sample += kolo_field_bytes(&l->fields[f]);
     if (n > PTRDIFF_MAX / (size_t)l->opts.slots / sample) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a batch of %zu samples of %zu bytes: choose a smaller one",
                          n, sample);
@@ -108,9 +114,9 @@ static kolo_status reserve(const kolo_loader *l, slot *s, int64_t count) {
     s->indices = kolo_alloc(2 * (n + 1) * sizeof *s->indices);
     if (!s->indices) return KOLO_NOMEM(n * sample);
     s->used = s->indices + n;
-    for (int f = 0; f < info->n_fields; f++) {
+    for (int f = 0; f < l->n_fields; f++) {
         kolo_free(s->data[f]);
-        s->data[f] = kolo_alloc(kolo_round_up(n * kolo_field_bytes(&info->fields[f]) + 1, 64));
+        s->data[f] = kolo_alloc(kolo_round_up(n * kolo_field_bytes(&l->fields[f]) + 1, 64));
         if (!s->data[f]) return KOLO_NOMEM(n * sample);
     }
     return KOLO_OK;
@@ -122,34 +128,39 @@ static kolo_status begin(kolo_loader *l, int64_t number, slot *s) {
     const int64_t step = number % steps;
     const int part = l->opts.on_demand ? s->part : l->opts.rank;
     const kolo_share share = share_of(l, step, part, l->now);
-    const kolo_dataset_info *info = kolo_dataset_describe(l->opts.dataset);
+    const int64_t start = step * l->order.global_batch;
+    s->total = 0;
     s->batch = (kolo_batch){
         .epoch = epoch,
         .step = step,
-        .first = share.first - step * l->order.global_batch,
+        .first = share.first - start,
         .global_count = share.global_count,
-        .n_fields = info->n_fields,
-        .fields = info->fields,
+        .n_fields = l->n_fields,
+        .fields = l->fields,
     };
     KOLO_TRY(reserve(l, s, share.count));
     s->batch.count = share.count;
-    for (int f = 0; f < info->n_fields; f++) s->batch.data[f] = s->data[f];
+    for (int f = 0; f < l->n_fields; f++) s->batch.data[f] = s->data[f];
     s->batch.indices = s->used;
     if (share.count == 0) return KOLO_OK;
-    const size_t bytes = (size_t)share.count * sizeof *s->indices;
+    s->total = share.count;
     kolo_sampler_take(l->sampler, epoch, share.first, share.count, s->indices);
-    memcpy(s->used, s->indices, bytes);
+    if (kolo_augment_mixes(&l->opts.augment) && share.count < share.global_count) {
+        const int64_t last = start + share.global_count - 1;
+        kolo_sampler_take(l->sampler, epoch, share.first > start ? share.first - 1 : last, 1,
+                          &s->indices[s->total++]);
+    }
+    memcpy(s->used, s->indices, (size_t)s->total * sizeof *s->indices);
     return KOLO_OK;
 }
 
 /* Reads and augments samples [first, first + n) of a batch. */
 static kolo_status fill(const kolo_loader *l, const slot *s, int64_t first, int64_t n,
-                        uint8_t *scratch, int64_t *damaged) {
+                        uint8_t *scratch) {
     const kolo_dataset_info *info = kolo_dataset_describe(l->opts.dataset);
     const kolo_draw draw = {.augment = &l->opts.augment,
                             .seed = l->opts.seed,
                             .epoch = s->batch.epoch,
-                            .damaged = damaged,
                             .used = s->used + first};
     const int64_t *indices = s->indices + first;
     size_t bytes[KOLO_MAX_FIELDS] = {0};
@@ -170,18 +181,52 @@ static kolo_status fill(const kolo_loader *l, const slot *s, int64_t first, int6
     return KOLO_OK;
 }
 
+/* Mixes each sample of a batch with the one before it, from the last to the first: the other one is
+ * still as it was read. That before the first is behind the last; where this rank has all of the
+ * step, it is the last one itself. */
+static void mix(const kolo_loader *l, const slot *s) {
+    const kolo_field *x = &l->fields[KOLO_FIELD_X];
+    const int64_t n = s->batch.count, classes = kolo_shape_count(&l->fields[l->n_fields - 1].shape);
+    const size_t bytes = kolo_field_bytes(x);
+    uint8_t *images = s->data[KOLO_FIELD_X];
+    int32_t *labels = s->data[KOLO_FIELD_Y];
+    float *targets = s->data[l->n_fields - 1];
+    if (s->total == n) {
+        memcpy(images + (size_t)n * bytes, images + (size_t)(n - 1) * bytes, bytes);
+        labels[n] = labels[n - 1];
+    }
+    memset(targets, 0, (size_t)(n * classes) * sizeof *targets);
+    for (int64_t i = n - 1; i >= 0; i--) {
+        const int64_t other = i > 0 ? i - 1 : n;
+        const float weight =
+            kolo_mix_apply(&l->opts.augment, l->opts.seed, s->batch.epoch, s->indices[i], &x->shape,
+                           images + (size_t)other * bytes, images + (size_t)i * bytes);
+        targets[i * classes + labels[i]] += 1 - weight;
+        targets[i * classes + labels[other]] += weight;
+    }
+}
+
+/* Of the samples [first, first + n), those in whose place another one is. */
+static int64_t count_damaged(const slot *s, int64_t first, int64_t n) {
+    int64_t damaged = 0;
+    for (int64_t i = first; i < first + n && i < s->batch.count; i++) {
+        damaged += s->used[i] != s->indices[i];
+    }
+    return damaged;
+}
+
 /* ---- threads ---- */
 
 /* All samples are there, or failed. Under lock, as the following. */
 static bool is_complete(const kolo_loader *l, int64_t batch) {
     const slot *s = slot_of(l, batch);
-    return batch < l->begun && s->done == s->batch.count;
+    return batch < l->begun && s->done == s->total;
 }
 
 static bool has_parts(const kolo_loader *l) {
     if (l->begun == 0) return false;
     const slot *s = slot_of(l, l->begun - 1);
-    return s->taken < s->batch.count;
+    return s->taken < s->total;
 }
 
 static bool can_begin(const kolo_loader *l) {
@@ -212,7 +257,7 @@ static void begin_next(kolo_loader *l) {
     record_failure(l, s, 0, status);
     l->beginning = false;
     l->begun++;
-    if (s->batch.count == 0) pthread_cond_signal(&l->filled);
+    if (s->total == 0) pthread_cond_signal(&l->filled);
     pthread_cond_broadcast(&l->work);
 }
 
@@ -224,16 +269,21 @@ static int64_t part_of(const kolo_loader *l, int64_t count) {
 static void take_part(kolo_loader *l, uint8_t *scratch) {
     slot *s = slot_of(l, l->begun - 1);
     const int64_t first = s->taken;
-    const int64_t n = kolo_min_i64(s->batch.count - first, part_of(l, s->batch.count));
+    const int64_t n = kolo_min_i64(s->total - first, part_of(l, s->total));
     s->taken += n;
     pthread_mutex_unlock(&l->lock);
-    int64_t damaged = 0;
-    kolo_status status = fill(l, s, first, n, scratch, &damaged);
+    kolo_status status = fill(l, s, first, n, scratch);
+    const int64_t damaged = status == KOLO_OK ? count_damaged(s, first, n) : 0;
     pthread_mutex_lock(&l->lock);
     s->batch.damaged += damaged;
     record_failure(l, s, first, status);
+    if (s->done + n == s->total && !s->failed && kolo_augment_mixes(&l->opts.augment)) {
+        pthread_mutex_unlock(&l->lock); /* the last part: no other thread has this batch */
+        mix(l, s);
+        pthread_mutex_lock(&l->lock);
+    }
     s->done += n;
-    if (s->done == s->batch.count) pthread_cond_signal(&l->filled);
+    if (s->done == s->total) pthread_cond_signal(&l->filled);
 }
 
 /* Does one piece of work, if there is one. */
@@ -260,6 +310,25 @@ static void *run(void *arg) {
 }
 
 /* ---- life ---- */
+
+/* The field with the weights of the classes of mixed samples. */
+static kolo_status add_target(const kolo_dataset_info *info, kolo_loader *l) {
+    for (int f = 0; f < info->n_fields; f++) {
+        if (strcmp(info->fields[f].name, KOLO_MIX_TARGET) != 0) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "augment: mixup and cutmix add a field \"%s\", and %s has one: rename it",
+                         KOLO_MIX_TARGET, info->name);
+    }
+    if (info->n_fields == KOLO_MAX_FIELDS || info->classes < 1) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "augment: mixup and cutmix need the number of classes, and room for a "
+                         "field: %s has %d classes and %d fields of at most %d",
+                         info->name, info->classes, info->n_fields, KOLO_MAX_FIELDS);
+    }
+    l->fields[l->n_fields++] = (kolo_field){
+        .name = KOLO_MIX_TARGET, .dtype = KOLO_DTYPE_F32, .shape = {1, {info->classes}}};
+    return KOLO_OK;
+}
 
 static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
     kolo_loader_opts o = *given;
@@ -292,6 +361,12 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
                          "%s cannot be augmented: that takes images as the first field, u8 [C,H,W] "
                          "with at most %d channels, and i32 labels as the second",
                          info->name, KOLO_MAX_CHANNELS);
+    }
+    if (kolo_augment_mixes(&o.augment) && y->shape.rank > 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "augment: mixup and cutmix mix the classes of two samples, and the labels "
+                         "of %s are of pixels: leave them out",
+                         info->name);
     }
     const int64_t channels = x->shape.dim[0];
     const bool colours = o.augment.jitter[KOLO_SATURATION] > 0 || o.augment.jitter[KOLO_HUE] > 0;
@@ -343,6 +418,9 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
     if (o.first < 0 || o.end < o.first) {
         return KOLO_FAIL(KOLO_ERR_ARG, "loader steps from %" PRId64 " to %" PRId64, o.first, o.end);
     }
+    l->n_fields = info->n_fields;
+    memcpy(l->fields, info->fields, sizeof l->fields);
+    if (kolo_augment_mixes(&o.augment)) KOLO_TRY(add_target(info, l));
     l->opts = o;
     l->now = l->next = (deal){.first = o.first_shard, .end = o.end_shard};
     return KOLO_OK;

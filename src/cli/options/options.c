@@ -415,7 +415,8 @@ const kolo_option cli_options[] = {
              "to 1 of the area, for images of their own sizes), scale=A:B (a factor, for the same), "
              "flip (horizontally), "
              "jitter=B:C:S:H (brightness, contrast, saturation, hue), crop=P (shift "
-             "by up to P pixels), randaugment[=N:M] (N operations of strength M of 30), erase=S (blank a square of S pixels)"},
+             "by up to P pixels), randaugment[=N:M] (N operations of strength M of 30), erase=S (blank a square of S pixels), "
+             "mixup=A, cutmix=A (mix images and labels of the batch, weighted by Beta(A,A))"},
     {.name = "strict", .type = KOLO_OPTION_FLAG, .commands = CMD_TRAIN,
      .help = "end at a damaged image; else the next one takes its place, a warning names it, and the "
              "result counts them"},

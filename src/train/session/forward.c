@@ -23,7 +23,7 @@ kolo_status kolo_session_forward(kolo_session *s, const kolo_batch *batch) {
 kolo_status kolo_session_evaluate_batch(kolo_session *s, const kolo_batch *batch, kolo_sums *sums) {
     KOLO_ASSERT(batch->count > 0 || evaluates_together(s));
     const cached *c;
-    KOLO_TRY(kolo_session_check_batch(s, batch, UINT32_MAX));
+    KOLO_TRY(kolo_session_check_batch(s, batch, kolo_session_evaluated(s)));
     KOLO_TRY(forward(s, batch, &c));
     if (batch->count == 0) {
         *sums = (kolo_sums){0};

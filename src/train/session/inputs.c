@@ -1,4 +1,5 @@
 /* Batches: the fields that fill the inputs of the graph, and the labels that count. */
+#include "data/mix.h"
 #include "plan/chunk_inputs.h"
 #include "train/session/internal.h"
 
@@ -50,11 +51,19 @@ kolo_status kolo_session_check_batch(kolo_session *s, const kolo_batch *batch, u
     return KOLO_OK;
 }
 
+uint32_t kolo_session_evaluated(const kolo_session *s) {
+    uint32_t inputs = UINT32_MAX;
+    for (int i = 0; i < s->n_inputs && s->opts.mixes; i++) {
+        if (strcmp(s->inputs[i].name, KOLO_MIX_TARGET) == 0) inputs &= ~(UINT32_C(1) << i);
+    }
+    return inputs;
+}
+
 /* Copies a batch into the inputs of a plan that its current pass reads. Plans share one arena,
  * which may move when a plan is added, so the addresses are looked up each time. */
 void kolo_session_feed(const kolo_session *s, const cached *c, const kolo_batch *batch) {
     for (int i = 0; i < s->n_inputs && batch->count > 0; i++) {
-        if (!kolo_chunk_reads(c->plan, c->inputs[i])) continue;
+        if (!kolo_value_ok(c->inputs[i]) || !kolo_chunk_reads(c->plan, c->inputs[i])) continue;
         void *to = kolo_plan_data(c->plan, c->inputs[i]);
         if (s->field_of[i] < 0) {
             memset(to, 0, (size_t)batch->count * kolo_field_bytes(&s->inputs[i]));

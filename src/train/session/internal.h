@@ -89,6 +89,8 @@ struct kolo_session {
 
 /* Finds the field of each input in `inputs`, a bit each; the others are filled with zeros. */
 kolo_status kolo_session_check_batch(kolo_session *s, const kolo_batch *batch, uint32_t inputs);
+/* The inputs that evaluation reads, a bit each. */
+uint32_t kolo_session_evaluated(const kolo_session *s);
 /* Runs the evaluation plan for a checked batch; kolo_session_output then has its outputs. */
 kolo_status kolo_session_forward(kolo_session *s, const kolo_batch *batch);
 

@@ -3,6 +3,7 @@
  * without a value would be read as leftover memory. */
 #include "train/session/model_check.h"
 
+#include "data/mix.h"
 #include "graph/ops/ops.h"
 
 #include <inttypes.h>
@@ -105,6 +106,7 @@ kolo_status kolo_model_check_fields(const kolo_session_config *opts, const kolo_
     for (int32_t i = 0; i < g->n_values; i++) {
         const kolo_value_info *v = &g->values[i];
         if (v->kind != KOLO_VALUE_INPUT) continue;
+        if (opts->mixes && strcmp(v->name, KOLO_MIX_TARGET) == 0) continue; /* the loader adds it */
         if (!field_of(data, v->name)) {
             return KOLO_FAIL(KOLO_ERR_ARG,
                              "model %s: nothing fills the input \"%s\", since %s has no such field",

@@ -2,6 +2,7 @@
  * training job does (session.h). */
 #include "base/number.h"
 #include "base/range.h"
+#include "data/mix.h"
 #include "data/prefetch.h"
 #include "graph/graph.h"
 #include "train/session/agree.h"
@@ -213,6 +214,13 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, kolo_met
     return KOLO_OK;
 }
 
+static bool reads_target(const kolo_session *s) {
+    for (int i = 0; i < s->n_inputs; i++) {
+        if (strcmp(s->inputs[i].name, KOLO_MIX_TARGET) == 0) return true;
+    }
+    return false;
+}
+
 kolo_status kolo_session_loader(const kolo_session *s, const kolo_dataset *dataset,
                                 const char *augment, int64_t epochs, kolo_loader **loader) {
     KOLO_TRY(check_session(s));
@@ -246,6 +254,14 @@ kolo_status kolo_session_loader(const kolo_session *s, const kolo_dataset *datas
                          opts.first, epochs, each);
     }
     KOLO_TRY(kolo_augment_parse(augment, &opts.augment));
+    if (kolo_augment_mixes(&opts.augment) && !reads_target(s)) {
+        return KOLO_FAIL(
+            KOLO_ERR_ARG,
+            "mixup and cutmix give batches a field \"%s\", the weights of the classes, "
+            "and the graph has no such input: give it one, and a loss of soft labels "
+            "(kolo_soft_xent)",
+            KOLO_MIX_TARGET);
+    }
     return kolo_loader_create(&opts, loader);
 }
 

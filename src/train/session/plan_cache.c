@@ -1,6 +1,8 @@
 /* The plans of a session: one for each purpose and size of a batch, compiled when it is first
  * needed. */
 #include "base/integer.h"
+#include "data/mix.h"
+#include "pass/mix_labels.h"
 #include "plan/program.h"
 #include "train/session/internal.h"
 
@@ -47,6 +49,11 @@ kolo_status kolo_session_build(const kolo_session_config *opts, int64_t batch, k
         return status;
     }
     if (opts->scalars_only) drop_tensors(g);
+    if (opts->mixes) status = kolo_pass_mix_labels(g, KOLO_MIX_TARGET);
+    if (status != KOLO_OK) {
+        kolo_graph_destroy(g);
+        return status;
+    }
     *graph = g;
     return KOLO_OK;
 }
@@ -110,6 +117,7 @@ static kolo_status describe_inputs(const kolo_session *s, cached *c) {
         kolo_tensor tensor;
         char text[KOLO_LAYOUT_TEXT];
         c->inputs[i] = kolo_plan_find_input(c->plan, s->inputs[i].name);
+        if (!kolo_value_ok(c->inputs[i])) continue; /* of training */
         (void)kolo_plan_input(c->plan, s->inputs[i].name, &tensor);
         kolo_layout_text(&tensor.layout, text);
         bool nhwc = strcmp(text, "acdb") == 0;
@@ -180,8 +188,10 @@ static bool crosses_steps(const kolo_session *s, const kolo_plan_opts *o) {
 
 static kolo_status compile(kolo_session *s, cached *c) {
     kolo_graph *graph;
+    kolo_session_config config = s->opts;
+    config.mixes &= c->purpose != EVALUATE;
     if (s->n_plans == 0) KOLO_TRY(cut_stages(s, c->key));
-    KOLO_TRY(kolo_session_build(&s->opts, kolo_max_i64(c->local, 1), &graph));
+    KOLO_TRY(kolo_session_build(&config, kolo_max_i64(c->local, 1), &graph));
     const bool first = s->n_plans == 0;
     kolo_status status = first ? find_inputs(s, graph) : KOLO_OK;
     if (status == KOLO_OK && first) status = find_needs(s, graph);

@@ -212,7 +212,7 @@ const kolo_session_config *kolo_session_config_of(const kolo_session *s) { retur
 kolo_status kolo_session_check_dataset(kolo_session *s, const kolo_dataset *dataset) {
     const kolo_dataset_info *info = kolo_dataset_describe(dataset);
     const kolo_batch batch = {.n_fields = info->n_fields, .fields = info->fields};
-    kolo_status status = kolo_session_check_batch(s, &batch, UINT32_MAX);
+    kolo_status status = kolo_session_check_batch(s, &batch, kolo_session_evaluated(s));
     return status == KOLO_OK ? KOLO_OK : kolo_fail_in(status, "%s", info->name);
 }
 

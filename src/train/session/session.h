@@ -52,6 +52,7 @@ typedef struct kolo_session_config {
     int loader_threads;                           /* of a host, see kolo_train_opts */
     bool evaluate_only; /* forward pass alone: no gradients, optimizer or collectives */
     bool f64;           /* the graph is of f64 */
+    bool mixes;         /* batches of training have mixed samples (data/mix.h) */
     bool scalars_only;  /* without the outputs of metrics that tensors are summed for */
     kolo_consistency consistency;
     bool served;              /* owners of the parameters update them; see kolo_session_connect */

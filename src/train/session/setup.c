@@ -5,6 +5,7 @@
 #include "base/number.h"
 #include "base/range.h"
 #include "data/dataset.h"
+#include "data/mix.h"
 #include "data/sampler.h"
 #include "kernel/select/families.h"
 #include "train/session/buckets.h"
@@ -357,6 +358,7 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
     s->session.label = info->fields[KOLO_FIELD_Y].shape;
     s->session.numeric = info->fields[KOLO_FIELD_Y].dtype == KOLO_DTYPE_F32;
     s->session.classes = info->classes;
+    s->session.mixes = kolo_augment_mixes(&s->augment);
     s->session.short_shard = short_shard(s);
     KOLO_TRY(try_model(s));
     if (s->session.served && s->normalizes && s->opts.accumulate > 1) {
@@ -374,6 +376,13 @@ static kolo_status open_fit(kolo_setup *s, const kolo_train_opts *given,
     s->session.classes = kolo_max_i64(kolo_dataset_describe(s->train)->classes, 1);
     s->mesh = s->session.plan.mesh;
     KOLO_TRY(kolo_augment_parse(s->opts.augment, &s->augment));
+    if (kolo_augment_mixes(&s->augment)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "mixup and cutmix have no effect on the loss of a graph of kolo_fit: use "
+                         "kolo_train, or kolo_session_loader with a graph that reads the field "
+                         "\"%s\"",
+                         KOLO_MIX_TARGET);
+    }
     KOLO_TRY(compute_steps(s, workers));
     return try_model(s);
 }

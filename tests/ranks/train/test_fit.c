@@ -289,6 +289,10 @@ static void runs_that_cannot_be_are_refused(void **state) {
     REFUSES(kolo_fit(s, set, other, NULL, NULL), "no field \"out\"");
     REFUSES(kolo_fit(s, set, NULL, &(kolo_fit_opts){.epochs = -1}, NULL), "epochs");
     REFUSES(kolo_fit(s, set, NULL, &(kolo_fit_opts){.augment = "flip"}, NULL), "augment");
+    REFUSES(kolo_fit(s, set, NULL, &(kolo_fit_opts){.augment = "mixup=1"}, NULL),
+            "mixup and cutmix have no effect on the loss of a graph of kolo_fit");
+    kolo_loader *loader;
+    REFUSES(kolo_session_loader(s, set, "cutmix=1", 1, &loader), "has no such input");
     REFUSES(kolo_fit(s, set, NULL, &(kolo_fit_opts){.audit = 1}, NULL), "audit");
     REFUSES(kolo_fit(s, set, NULL, &(kolo_fit_opts){.worker_weights = "1"}, NULL), "weights");
     REFUSES(kolo_fit(s, set, NULL, &(kolo_fit_opts){.checkpoint_steps = 1}, NULL), "folder");

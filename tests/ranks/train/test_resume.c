@@ -38,7 +38,10 @@ static const struct {
     kolo_train_opts opts;
 } cases[] = {
     {"sgd with momentum, augmented",
-     {.model = "lenet", .optimizer.momentum = 0.9, .augment = "flip,crop=2,erase=3", .batch = 4}},
+     {.model = "lenet",
+      .optimizer.momentum = 0.9,
+      .augment = "flip,crop=2,erase=3,mixup=0.4,cutmix=1",
+      .batch = 4}},
     {"nesterov, decay, cosine with warm-up",
      {.model = "mlp",
       .optimizer.kind = KOLO_OPTIMIZER_NESTEROV,

@@ -30,7 +30,7 @@ static const struct {
      {.model = "lenet",
       .optimizer.momentum = 0.9,
       .optimizer.clip = 0.5,
-      .augment = "flip,crop=2,erase=3",
+      .augment = "flip,crop=2,erase=3,mixup=0.4,cutmix=1",
       .bucket_bytes = 4096,
       .global_batch = 16,
       .reproducible = 8},
