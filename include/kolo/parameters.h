@@ -116,6 +116,7 @@ enum { KOLO_STALENESS_BINS = 32 };
 typedef struct kolo_parameters_stats {
     uint64_t version; /* updates of the range */
     int lost;         /* workers lost */
+    uint64_t parts;   /* of gradients, that came before the rest: see kolo_parameters_push_early */
     int largest;      /* largest staleness of a read: its worker's clock minus the smallest */
     uint64_t reads[KOLO_STALENESS_BINS]; /* by staleness; the last bin: that and above */
 } kolo_parameters_stats;
@@ -148,6 +149,13 @@ KOLO_API kolo_status kolo_parameters_pull(kolo_parameters *parameters, float *va
  * update: the gradient is borrowed until the next pull, or the end. ARG: the latest push was not
  * followed by a pull; PEER. */
 KOLO_API kolo_status kolo_parameters_push(kolo_parameters *parameters, const float *gradient);
+/* Sends a part of the next gradient [count] while its rest is computed: the first `ready` numbers
+ * of the part of owner `owner` are final. Call it as often as they get more; kolo_parameters_push
+ * then sends the rest, of the same memory. Does nothing for owners that read the gradient in place,
+ * and waits for more numbers where there are few. Does not block. ARG: the latest push was not
+ * followed by a pull; PEER. */
+KOLO_API kolo_status kolo_parameters_push_early(kolo_parameters *parameters, const float *gradient,
+                                                int owner, size_t ready);
 /* Waits for this worker's latest push and leaves: nobody waits for it any longer. With bsp the
  * others go on without its gradients. Reading is still allowed. Blocks. PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_finish(kolo_parameters *parameters);

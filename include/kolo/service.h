@@ -89,6 +89,9 @@ KOLO_API int kolo_service_server_count(const kolo_service *service);
 /* Rank of server `i`, in ascending order. */
 KOLO_API int kolo_service_server_rank(const kolo_service *service, int i);
 
+/* Whether a server reads registered memory of this rank in place, and writes there. */
+KOLO_API bool kolo_service_maps(const kolo_service *service, int server);
+
 /* Completes a call. With status OK sends a clock and up to call->output_bytes bytes of `data`,
  * which may be call->output itself; otherwise sends this thread's last error. Does not block: what
  * the connection does not take is copied. Only in `serve` and `lost`, once per call. */

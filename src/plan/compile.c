@@ -179,7 +179,7 @@ static void mark_once_per_step(kolo_plan *p, bool *once) {
 /* Whether a POST or WAIT is a step. A plan that adds to another one takes part in the sums inside
  * the passes, by the requests of the other. */
 static bool communicates(const kolo_plan *p, const kolo_node *n, const kolo_plan_opts *opts) {
-    if (p->comm || opts->shards > 0) return true;
+    if (p->comm || opts->shards > 0 || (opts->posts && n->op->comm == KOLO_OP_POST)) return true;
     return n->attr[KOLO_COMM_INSIDE].i && p->adds_to && p->adds_to->comm;
 }
 

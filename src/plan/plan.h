@@ -149,6 +149,7 @@ typedef struct kolo_plan_opts {
     const kolo_plan *adds_to;
     kolo_mesh mesh;        /* of the job; default: all ranks of the communicator are on dp */
     int rank;              /* in the mesh, where there is no communicator */
+    bool posts;            /* without one, kolo_plan_gradients reports the POSTs of sums */
     const char *placement; /* rules of its axes but dp, see kolo_pass_partition; borrowed */
     /* On a stage of a pipeline, the axis pp of the mesh: how the parts of the model lie on the
      * stages (default one on each), micro-batches in flight by chunk of the stage (default 1;
@@ -239,9 +240,11 @@ kolo_status kolo_plan_run(kolo_plan *plan);
  * without updates; communicates only inside the passes. PEER, TIMEOUT. kolo_plan_run runs the last
  * one. */
 kolo_status kolo_plan_accumulate(kolo_plan *plan);
+/* What a POST of the plan would start is complete; `node`: of the POST. An error ends the run. */
+typedef kolo_status kolo_plan_posted(void *arg, const kolo_plan *plan, int32_t node);
 /* Runs the last micro-batch, but not the rest of the step: no update, and nothing is summed over
- * the ranks. See plan/sums.h. */
-kolo_status kolo_plan_gradients(kolo_plan *plan);
+ * the ranks: the caller may, from `posted` on. See plan/sums.h. */
+kolo_status kolo_plan_gradients(kolo_plan *plan, kolo_plan_posted *posted, void *arg);
 /* The rest of such a step: the updates, from the sums. */
 kolo_status kolo_plan_update(kolo_plan *plan);
 /* In the place of running a micro-batch without samples: every gradient and sum of this rank is

@@ -20,6 +20,8 @@ typedef struct part {
     unsigned segments; /* of these alone, a bit each; 0: all */
     int chunk;         /* with segments: of this chunk alone, and of the update */
     bool begins, ends; /* up to the first WAIT or update; from there on */
+    kolo_plan_posted *posted; /* takes the place of POSTs; NULL: none */
+    void *arg;
 } part;
 
 static char *gradients_of(const kolo_plan *p) {
@@ -177,6 +179,10 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
             enter(p, now, KOLO_PHASE_BACKWARD);
             finish_bucket(p, step->bucket, run);
         }
+        if (run.posted) {
+            enter(p, now, KOLO_PHASE_SYNCHRONISE);
+            return run.posted(run.arg, p, step->node);
+        }
         request = request_of(p, step->bucket, now->bank);
         if (!(run.complete || step->inside) || !request) return KOLO_OK;
         if (run.empty) clear_posted(p, step);
@@ -205,6 +211,7 @@ static bool is_due(const kolo_plan *p, const kolo_step *step, part run) {
         return false;
     }
     if (step->later) return false;
+    if (run.posted && step->kind == KOLO_STEP_POST) return true;
     bool folds = is_shard_sum(p, step) && run.compute;
     if (step->inside && run.outside) return false;
     return folds || step->inside || (step->once_per_step ? run.complete : run.compute);
@@ -397,9 +404,9 @@ kolo_status kolo_plan_accumulate(kolo_plan *p) {
     return run_steps(p, (part){.compute = true});
 }
 
-kolo_status kolo_plan_gradients(kolo_plan *p) {
+kolo_status kolo_plan_gradients(kolo_plan *p, kolo_plan_posted *posted, void *arg) {
     KOLO_ASSERT(!p->comm);
-    return run_steps(p, (part){.compute = true});
+    return run_steps(p, (part){.compute = true, .posted = posted, .arg = arg});
 }
 
 kolo_status kolo_plan_update(kolo_plan *p) {

@@ -58,11 +58,12 @@ static const char *output_of(const kolo_graph *g, kolo_value v) {
     return NULL;
 }
 
-static kolo_status add(finder *f, kolo_value posted, kolo_value arrived) {
+static kolo_status add(finder *f, int32_t post, kolo_value posted, kolo_value arrived) {
     const kolo_graph *g = f->g;
     int32_t param = trained_by(f, posted);
     kolo_value state = state_of(g, arrived);
     kolo_plan_sum sum = {
+        .post = post,
         .posted = posted,
         .arrived = arrived,
         .posts = kolo_tensor_elements(&kolo_info(g, posted)->tensor),
@@ -92,9 +93,10 @@ static kolo_status find(finder *f) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *wait = g->nodes[i];
         if (wait->op->comm != KOLO_OP_WAIT) continue;
-        const kolo_node *post = g->nodes[kolo_info(g, wait->in[0])->producer];
+        const int32_t node = kolo_info(g, wait->in[0])->producer;
+        const kolo_node *post = g->nodes[node];
         if (post->attr[KOLO_COMM_COLLECTIVE].i == KOLO_COLLECTIVE_ALLGATHER) continue;
-        for (int k = 0; k < wait->n_out; k++) KOLO_TRY(add(f, post->in[k], wait->out[k]));
+        for (int k = 0; k < wait->n_out; k++) KOLO_TRY(add(f, node, post->in[k], wait->out[k]));
     }
     return KOLO_OK;
 }

@@ -16,6 +16,7 @@ typedef struct kolo_plan_sum {
     kolo_sum_kind kind;
     const char *name;           /* of the parameter, state or output; the plan's */
     kolo_value posted, arrived; /* see kolo_plan_data */
+    int32_t post;               /* node of the POST */
     int64_t posts, arrives;     /* elements: all, and of the range that this rank updates */
 } kolo_plan_sum;
 

@@ -442,6 +442,8 @@ kolo_status kolo_client_attach(kolo_client *c, int server, int fd, bool mapped) 
     return KOLO_OK;
 }
 
+bool kolo_client_maps(const kolo_client *c, int server) { return c->links[server].mapped; }
+
 void kolo_client_abandon(kolo_client *c) {
     for (int r = 0; r < c->size; r++) {
         if (c->links[r].fd >= 0) close(c->links[r].fd);

@@ -296,6 +296,10 @@ void kolo_service_destroy(kolo_service *service) {
 int kolo_service_server_count(const kolo_service *service) { return service->n_servers; }
 int kolo_service_server_rank(const kolo_service *service, int i) { return service->servers[i]; }
 
+bool kolo_service_maps(const kolo_service *service, int server) {
+    return kolo_client_maps(service->client, server);
+}
+
 static kolo_status check(const kolo_service *service) {
     if (!service->comm->inherited) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG, "the service belongs to the parent process: a forked child "

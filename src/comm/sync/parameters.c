@@ -13,6 +13,16 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A push is sent in up to so many parts before its rest, each of so many numbers at least. */
+enum { PARTS_MOST = 24, PART_LEAST = 1 << 14 };
+
+/* What an owner has been sent of the next push, or of the one that is in flight. */
+typedef struct early {
+    kolo_service_request part[PARTS_MOST];
+    int n;
+    size_t sent; /* numbers */
+} early;
+
 struct kolo_parameters {
     kolo_comm *comm;
     kolo_parameters_opts opts;
@@ -26,6 +36,7 @@ struct kolo_parameters {
     kolo_order *order;                    /* recorded or replayed; NULL: neither */
     kolo_owned *owned;                    /* [n_servers] */
     kolo_service_request *pushes, *pulls; /* [n_servers] */
+    early *early;                         /* [n_servers] */
     kolo_service_request lease;           /* in flight if `asked` */
     bool asked;
     uint64_t reads[KOLO_STALENESS_BINS];  /* of this worker, by staleness */
@@ -139,7 +150,8 @@ static kolo_status allocate(kolo_parameters *p, const float *initial, float **al
     p->pushes = kolo_zalloc(bytes);
     p->pulls = kolo_zalloc(bytes);
     p->owned = kolo_zalloc((size_t)p->n_servers * sizeof *p->owned);
-    if (!p->pushes || !p->pulls || !p->owned) return KOLO_NOMEM(bytes);
+    p->early = kolo_zalloc((size_t)p->n_servers * sizeof *p->early);
+    if (!p->pushes || !p->pulls || !p->owned || !p->early) return KOLO_NOMEM(bytes);
     divide(p);
     if (rank >= first_server) {
         KOLO_TRY(kolo_parameters_owner_create(&p->opts, &p->owned[rank - first_server],
@@ -181,6 +193,7 @@ static void free_parameters(kolo_parameters *p) {
     kolo_order_destroy(p->order);
     kolo_parameters_owner_destroy(p->owner);
     kolo_free(p->pushes);
+    kolo_free(p->early);
     kolo_free(p->pulls);
     kolo_free(p->owned);
     kolo_free(p);
@@ -224,6 +237,7 @@ static kolo_service_request request_of(const kolo_parameters *p, int server, uin
     static const char *const names[] = {
         [KOLO_OWNER_PULL] = "a pull of parameters",
         [KOLO_OWNER_PUSH] = "a push of gradients",
+        [KOLO_OWNER_PART] = "a part of a push",
         [KOLO_OWNER_FINISH] = "the end of this worker",
         [KOLO_OWNER_STATE] = "a read of optimizer state",
         [KOLO_OWNER_REST] = "the wait for all workers",
@@ -257,7 +271,8 @@ static kolo_status start_all(kolo_parameters *p, kolo_service_request *requests,
         const kolo_owned_span *part = kind == KOLO_OWNER_PUSH   ? &has->gradient
                                       : kind == KOLO_OWNER_PULL ? &has->values
                                                                 : &has->state;
-        const size_t first = part->first, n = part->count;
+        const size_t sent = kind == KOLO_OWNER_PUSH ? p->early[i].sent : 0;
+        const size_t first = part->first + sent, n = part->count - sent;
         kolo_service_request *q = &requests[i];
         *q = request_of(p, i, kind);
         q->input = input ? input + first : NULL;
@@ -287,6 +302,11 @@ static uint64_t largest_reply(const kolo_parameters *p, const kolo_service_reque
 static kolo_status end_push(kolo_parameters *p) {
     if (!p->pushing) return KOLO_OK;
     p->pushing = false;
+    for (int i = 0; i < p->n_servers; i++) { /* an error of a part is one of the push */
+        (void)wait_all(p, p->early[i].part, p->early[i].n);
+        p->early[i].n = 0;
+        p->early[i].sent = 0;
+    }
     KOLO_TRY(wait_all(p, p->pushes, p->n_servers));
     p->delays[kolo_staleness_bin(largest_reply(p, p->pushes))]++;
     return KOLO_OK;
@@ -328,13 +348,34 @@ void kolo_parameters_count_delays(const kolo_parameters *p, uint64_t *counts) {
     for (int i = 0; i < KOLO_STALENESS_BINS; i++) counts[i] += p->delays[i];
 }
 
-kolo_status kolo_parameters_push(kolo_parameters *p, const float *gradient) {
+static kolo_status check_push(const kolo_parameters *p) {
     KOLO_TRY(check_worker(p));
-    if (p->pushing || p->finished) {
-        return KOLO_FAIL(KOLO_ERR_ARG, p->finished
-                                           ? "a push after the end: this worker has finished"
-                                           : "two pushes in a row: pull the parameters first");
-    }
+    if (!p->pushing && !p->finished) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, p->finished ? "a push after the end: this worker has finished"
+                                               : "two pushes in a row: pull the parameters first");
+}
+
+kolo_status kolo_parameters_push_early(kolo_parameters *p, const float *gradient, int owner,
+                                       size_t ready) {
+    KOLO_TRY(check_push(p));
+    early *e = &p->early[owner];
+    const kolo_owned_span *part = &p->owned[owner].gradient;
+    const size_t least = part->count / PARTS_MOST + PART_LEAST; /* there are not more than most */
+    kolo_service_request *q = &e->part[e->n];
+    if (ready > part->count || ready < e->sent + least) return KOLO_OK;
+    *q = request_of(p, owner, KOLO_OWNER_PART);
+    if (kolo_service_maps(p->service, q->server)) return KOLO_OK;
+    q->key = e->sent;
+    q->input = gradient + part->first + e->sent;
+    q->input_bytes = (ready - e->sent) * sizeof *gradient;
+    KOLO_TRY(kolo_service_start(p->service, q));
+    e->n++;
+    e->sent = ready;
+    return KOLO_OK;
+}
+
+kolo_status kolo_parameters_push(kolo_parameters *p, const float *gradient) {
+    KOLO_TRY(check_push(p));
     KOLO_TRY(start_all(p, p->pushes, KOLO_OWNER_PUSH, gradient, NULL));
     p->pushing = true;
     p->clock++;

@@ -14,10 +14,13 @@
 
 /* A worker, as an owner sees it. */
 typedef struct worker {
-    bool gone;                /* has finished or is lost */
-    uint64_t read_at;         /* the version that it has read last */
-    kolo_service_call *rest;  /* it waits until no worker is active */
-    kolo_service_call *push;  /* kept until the step is complete; bsp only */
+    bool gone;               /* has finished or is lost */
+    uint64_t read_at;        /* the version that it has read last */
+    kolo_service_call *rest; /* it waits until no worker is active */
+    kolo_service_call *push; /* kept until the step is complete; bsp only */
+    const float *gradient;   /* of `push` */
+    float *staged;           /* the first n_staged numbers of its next push; NULL: none yet */
+    size_t n_staged;
     kolo_service_call *pull;  /* kept until the others have caught up */
     kolo_service_call *lease; /* kept until one returns, or all are acknowledged */
     uint64_t point; /* it calls kolo_parameters_stop again before it passes this; 0: none */
@@ -170,7 +173,7 @@ static int sum_gradients(owner *o, uint64_t *clock) {
             x->n_late = 0;
         }
         if (!x->push) continue;
-        add_gradients(o, o->sum, &n, x->push->input, 1);
+        add_gradients(o, o->sum, &n, x->gradient, 1);
         if (x->push->clock > *clock) *clock = x->push->clock;
     }
     return n;
@@ -192,11 +195,11 @@ static void complete_step(owner *o) {
 }
 
 /* A gradient whose step is over: it waits for the next one of its worker, or is discarded. */
-static void take_late(owner *o, int w, kolo_service_call *call) {
+static void take_late(owner *o, int w, kolo_service_call *call, const float *gradient) {
     worker *x = &o->workers[w];
     const uint64_t delay = o->version - x->read_at;
     if (!o->opts->discard) {
-        add_gradients(o, x->late, &x->n_late, call->input, 1);
+        add_gradients(o, x->late, &x->n_late, gradient, 1);
         x->late_clock = call->clock;
     }
     o->pushes[w]++;
@@ -312,6 +315,7 @@ void kolo_parameters_owner_lost(void *arg, int client, bool left, const char *re
     owner *o = arg;
     if (client >= o->n_workers) return;
     worker *w = &o->workers[client];
+    w->n_staged = 0;
     free_call(o, take(&w->push));
     free_call(o, take(&w->pull));
     free_call(o, take(&w->rest));
@@ -339,6 +343,7 @@ static bool is_valid(const owner *o, const kolo_service_call *call) {
     const worker *w = &o->workers[call->client];
     const size_t input = call->input_bytes / sizeof(float);
     const size_t output = call->output_bytes / sizeof(float);
+    const size_t left = o->has.gradient.count - w->n_staged;
     if (call->input_bytes % sizeof(float) || call->output_bytes % sizeof(float)) return false;
     switch (call->kind) {
     case KOLO_OWNER_PULL:
@@ -346,8 +351,12 @@ static bool is_valid(const owner *o, const kolo_service_call *call) {
     case KOLO_OWNER_STATE:
         return input == 0 && output == o->has.state.count;
     case KOLO_OWNER_PUSH:
-        return input == o->has.gradient.count && output == 0 && is_active(w) && !w->push &&
-               call->clock == o->pushes[call->client] &&
+    case KOLO_OWNER_PART:
+        if (call->kind == KOLO_OWNER_PART ? input > left || call->key != w->n_staged
+                                          : input != left) {
+            return false;
+        }
+        return output == 0 && is_active(w) && !w->push && call->clock == o->pushes[call->client] &&
                (uintptr_t)call->input % sizeof(float) == 0;
     case KOLO_OWNER_REST:
         return input == 0 && call->output_bytes == (size_t)o->n_workers * sizeof *o->lost &&
@@ -360,16 +369,43 @@ static bool is_valid(const owner *o, const kolo_service_call *call) {
     }
 }
 
+/* Appends numbers to what has come of a worker's next push. */
+static kolo_status stage(const owner *o, worker *x, const void *data, size_t bytes) {
+    if (!x->staged) x->staged = kolo_alloc((o->has.gradient.count + 1) * sizeof *x->staged);
+    if (!x->staged) return KOLO_NOMEM(o->has.gradient.count * sizeof *x->staged);
+    if (bytes > 0) memcpy(x->staged + x->n_staged, data, bytes);
+    x->n_staged += bytes / sizeof *x->staged;
+    return KOLO_OK;
+}
+
+static void take_part(owner *o, int w, kolo_service_call *call) {
+    const kolo_status status = stage(o, &o->workers[w], call->input, call->input_bytes);
+    pthread_mutex_lock(&o->mutex);
+    o->stats.parts += status == KOLO_OK;
+    pthread_mutex_unlock(&o->mutex);
+    o->reply(call, status, 0, NULL, 0);
+}
+
+/* The gradient of a push: where it lies, or what has come of it and the rest. */
+static const float *gradient_of(const owner *o, worker *x, const kolo_service_call *call) {
+    if (x->n_staged == 0) return call->input;
+    (void)stage(o, x, call->input, call->input_bytes); /* it has memory */
+    x->n_staged = 0;
+    return x->staged;
+}
+
 static void push(owner *o, int w, kolo_service_call *call) {
     worker *x = &o->workers[w];
+    const float *gradient = gradient_of(o, x, call);
     if (o->leases) kolo_leases_acknowledge(o->leases, w);
     if (o->opts->drop > 0 && x->read_at < o->version) {
-        take_late(o, w, call);
+        take_late(o, w, call, gradient);
     } else if (o->opts->staleness == 0) {
         x->push = call;
+        x->gradient = gradient;
     } else {
         const uint64_t delay = o->version - x->read_at;
-        apply(o, call->input, 1, w, call->clock);
+        apply(o, gradient, 1, w, call->clock);
         o->pushes[w]++;
         observe(o, (kolo_parameters_event){.worker = w, .clock = call->clock});
         o->reply(call, KOLO_OK, delay, NULL, 0);
@@ -387,6 +423,8 @@ void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
         o->reply(call, status, 0, NULL, 0);
     } else if (o->missing >= 0 && call->kind != KOLO_OWNER_FINISH) {
         refuse(o, call);
+    } else if (call->kind == KOLO_OWNER_PART) {
+        take_part(o, w, call);
     } else if (call->kind == KOLO_OWNER_STOP) {
         stop(o, call);
     } else if (call->kind == KOLO_OWNER_PULL) {
@@ -417,6 +455,7 @@ void kolo_parameters_owner_destroy(owner *o) {
     kolo_free(o->values);
     kolo_free(o->sum);
     kolo_free(o->late);
+    for (int w = 0; w < o->n_workers && o->workers; w++) kolo_free(o->workers[w].staged);
     kolo_free(o->workers);
     kolo_free(o->pushes);
     kolo_free(o->lost);

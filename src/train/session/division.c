@@ -46,14 +46,33 @@ static kolo_status check_dtype(const kolo_store_entry *entry) {
                      kolo_dtype_name(entry->tensor.dtype));
 }
 
+static kolo_status add_sum(kolo_division *d, const kolo_store *store, const kolo_plan_sum *sum) {
+    const bool metric = sum->kind == KOLO_SUM_METRIC;
+    const kolo_store_entry *entry = metric ? NULL : kolo_store_find(store, sum->name);
+    KOLO_ASSERT(metric || entry);
+    if (entry) KOLO_TRY(check_dtype(entry));
+    add_row(d, sum->name, (kolo_row_kind)sum->kind, entry, sum->arrives);
+    return KOLO_OK;
+}
+
+/* The sum of the gradient of a parameter; NULL: there is none. */
+static const kolo_plan_sum *gradient_of(const char *name, const kolo_plan_sum *sums, int n_sums) {
+    for (int i = 0; i < n_sums; i++) {
+        if (sums[i].kind == KOLO_SUM_GRADIENT && strcmp(sums[i].name, name) == 0) return &sums[i];
+    }
+    return NULL;
+}
+
+/* Gradients from the last parameter to the first, then what else is summed, then state. */
 static kolo_status add_rows(kolo_division *d, const kolo_store *store, const kolo_plan_sum *sums,
                             int n_sums) {
+    for (int i = kolo_store_count(store) - 1; i >= 0; i--) {
+        const char *name = kolo_store_entry_at(store, i)->name;
+        const kolo_plan_sum *sum = gradient_of(name, sums, n_sums);
+        if (sum) KOLO_TRY(add_sum(d, store, sum));
+    }
     for (int i = 0; i < n_sums; i++) {
-        const bool metric = sums[i].kind == KOLO_SUM_METRIC;
-        const kolo_store_entry *entry = metric ? NULL : kolo_store_find(store, sums[i].name);
-        KOLO_ASSERT(metric || entry);
-        if (entry) KOLO_TRY(check_dtype(entry));
-        add_row(d, sums[i].name, (kolo_row_kind)sums[i].kind, entry, sums[i].arrives);
+        if (sums[i].kind != KOLO_SUM_GRADIENT) KOLO_TRY(add_sum(d, store, &sums[i]));
     }
     for (int i = 0; i < kolo_store_count(store); i++) {
         const kolo_store_entry *entry = kolo_store_entry_at(store, i);
@@ -186,17 +205,13 @@ void kolo_division_scatter(const kolo_division *d, int owner, unsigned kinds, bo
     }
 }
 
-void kolo_division_scale(const kolo_division *d, int owner, double gradients, double statistics,
-                         float *part) {
-    for (int i = 0; i < d->n_rows; i++) {
-        const size_t n = range_of(d, i, owner);
-        if (!is_among(d, i, KOLO_ROWS_PUSHED)) continue;
-        const bool is_gradient = row_of(d, i)[KIND] == KOLO_ROW_GRADIENT;
-        const bool is_statistic = row_of(d, i)[KIND] == KOLO_ROW_STATISTIC;
-        const double factor = is_gradient ? gradients : is_statistic ? statistics : 1;
-        for (size_t k = 0; k < n && factor != 1; k++) part[k] = (float)(factor * (double)part[k]);
-        part += n;
-    }
+size_t kolo_division_gather_row(const kolo_division *d, int row, int owner, double factor,
+                                float *place, float *part) {
+    const size_t n = range_of(d, row, owner);
+    if (n == 0 || !place) return n;
+    memcpy(part, range_at(d, row, owner, false, place), n * sizeof *part);
+    for (size_t k = 0; k < n && factor != 1; k++) part[k] = (float)(factor * (double)part[k]);
+    return n;
 }
 
 enum { LOW = 1 << 12 }; /* sums of up to 4,096 workers are below 2^24 */

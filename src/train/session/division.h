@@ -3,7 +3,8 @@
  *
  * A row is a tensor: of a gradient and its parameter, of a running statistic, of a metric, or of
  * optimizer state. Owners have ranges of its memory, as the pass zero cuts it; statistics and
- * metrics belong to owner 0. An owner makes the rows, and all ranks get them.
+ * metrics belong to owner 0. An owner makes the rows, and all ranks get them. Gradients are in the
+ * order in which the backward pass completes most of them, and workers push them.
  *
  * The vectors of kolo/parameters.h follow from the rows. An owner's part of
  *
@@ -74,10 +75,10 @@ void kolo_division_gather(const kolo_division *division, int owner, unsigned kin
 void kolo_division_scatter(const kolo_division *division, int owner, unsigned kinds, bool own,
                            const float *part, float *const *places);
 
-/* Multiplies the gradients and the statistics in a part that an owner is pushed, without its head.
- */
-void kolo_division_scale(const kolo_division *division, int owner, double gradients,
-                         double statistics, float *part);
+/* Copies the range that an owner has of one row, times `factor`, from where the whole tensor is.
+ * Returns its elements. */
+size_t kolo_division_gather_row(const kolo_division *division, int row, int owner, double factor,
+                                float *place, float *part);
 
 /* An exact number in two floats whose sums over the workers stay exact. */
 void kolo_summed_set(float *summed, int64_t number);

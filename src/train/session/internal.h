@@ -62,6 +62,7 @@ struct kolo_session {
     kolo_store *store;
     kolo_rounds *rounds;          /* ranks train on their own between these; NULL: they do not */
     kolo_served *served;          /* the exchange with owners of parameters; NULL: there are none */
+    kolo_plan_posted *posted;     /* pushes what the backward pass has completed to these */
     uint64_t seed, steps;         /* steps: completed */
     int order;                    /* version of the order of samples, for loaders */
     int first_shard, end_shard;   /* of this rank */

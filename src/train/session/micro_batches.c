@@ -41,6 +41,8 @@ kolo_status kolo_session_run_micro_batches(kolo_session *s, const kolo_batch *ba
     /* The last micro-batch: forward; backward, with an allreduce posted for each bucket as soon as
      * its gradients are complete; waits for the buckets; update into the other bank; commit. With
      * servers these do the rest. */
-    if (s->opts.served) return last > 0 ? kolo_plan_gradients((*finish)->plan) : KOLO_OK;
+    if (s->opts.served) {
+        return last > 0 ? kolo_plan_gradients((*finish)->plan, s->posted, s->served) : KOLO_OK;
+    }
     return last > 0 ? kolo_plan_run((*finish)->plan) : KOLO_OK;
 }

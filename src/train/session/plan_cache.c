@@ -216,6 +216,7 @@ static kolo_status compile(kolo_session *s, cached *c) {
         opts.versions = ranks_of(s);
         opts.version = rank_of(s);
     }
+    opts.posts = s->opts.served && c->purpose == FINISH;
     if (c->purpose == FINISH) opts.most_samples = divide_up(c->key, data_ranks(s));
     opts.groups = s->groups;
     opts.times = opts.train ? &s->times : NULL;

@@ -13,6 +13,7 @@
 typedef struct exchange {
     const kolo_plan *plan;
     kolo_value *posted; /* by row; KOLO_NONE: nothing */
+    int32_t *post;      /* by row: the node that posts it; -1: none */
 } exchange;
 
 struct kolo_served {
@@ -28,6 +29,11 @@ struct kolo_served {
     float **places;         /* by row */
     exchange *exchanges;    /* of the plans that have run */
     size_t n_exchanges, cap_exchanges;
+    /* Of the push of this step. */
+    int64_t samples, labels;
+    bool *ready;             /* by row: the backward pass has completed it */
+    int next;                /* row to gather; all before are in the vector, */
+    size_t *filled;          /* of which so many numbers are final, by owner */
     double *totals, *before; /* of the run: see train/session/division.h */
     uint64_t *lost;          /* by worker: see kolo_parameters_rest */
 };
@@ -103,6 +109,9 @@ static kolo_status allocate(kolo_served *d, kolo_comm *world) {
     d->totals = kolo_zalloc(totals);
     d->before = kolo_zalloc(totals);
     d->lost = kolo_zalloc((size_t)kolo_comm_size(world) * sizeof *d->lost);
+    d->ready = kolo_zalloc(rows * sizeof *d->ready);
+    d->filled = kolo_zalloc(owners * sizeof *d->filled);
+    if (!d->ready || !d->filled) return KOLO_NOMEM(rows);
     if (!d->parts || !d->places || !d->entries || !d->totals || !d->before || !d->lost)
         return KOLO_NOMEM(totals);
     for (size_t i = 0; i < owners; i++) {
@@ -211,7 +220,12 @@ void kolo_served_destroy(kolo_served *d) {
     kolo_free(d->states);
     kolo_free(d->entries);
     kolo_free((void *)d->places);
-    for (size_t i = 0; i < d->n_exchanges; i++) kolo_free(d->exchanges[i].posted);
+    for (size_t i = 0; i < d->n_exchanges; i++) {
+        kolo_free(d->exchanges[i].posted);
+        kolo_free(d->exchanges[i].post);
+    }
+    kolo_free(d->ready);
+    kolo_free(d->filled);
     kolo_free(d->exchanges);
     kolo_free(d->totals);
     kolo_free(d->lost);
@@ -256,51 +270,107 @@ static kolo_status add_exchange(kolo_served *d, const kolo_plan *plan) {
     int n;
     if (!KOLO_GROW(d->exchanges, d->n_exchanges, d->cap_exchanges)) return KOLO_NOMEM(rows);
     KOLO_TRY(kolo_plan_find_sums(plan, &sums, &n));
-    kolo_value *posted = kolo_alloc(rows * sizeof *posted);
-    for (int i = 0; posted && i < d->division.n_rows; i++) posted[i] = KOLO_NONE;
-    for (int i = 0; posted && i < n; i++) {
+    exchange e = {.plan = plan,
+                  .posted = kolo_alloc(rows * sizeof *e.posted),
+                  .post = kolo_alloc(rows * sizeof *e.post)};
+    const bool made = e.posted && e.post;
+    for (int i = 0; made && i < d->division.n_rows; i++) {
+        e.posted[i] = KOLO_NONE;
+        e.post[i] = -1;
+    }
+    for (int i = 0; made && i < n; i++) {
         int row = kolo_division_find(&d->division, sums[i].name);
         KOLO_ASSERT(row >= 0 && sums[i].posts == kolo_division_elements(&d->division, row));
-        posted[row] = sums[i].posted;
+        e.posted[row] = sums[i].posted;
+        e.post[row] = sums[i].post;
     }
     kolo_free(sums);
-    if (!posted) return KOLO_NOMEM(rows * sizeof *posted);
-    d->exchanges[d->n_exchanges++] = (exchange){plan, posted};
+    if (!made) {
+        kolo_free(e.posted);
+        kolo_free(e.post);
+        return KOLO_NOMEM(rows * sizeof *e.posted);
+    }
+    d->exchanges[d->n_exchanges++] = e;
     return KOLO_OK;
 }
 
-/* The places become those of what the plan that ran adds to the sums. */
+static const exchange *exchange_of(const kolo_served *d, const kolo_plan *plan) {
+    for (size_t i = 0; i < d->n_exchanges; i++) {
+        if (d->exchanges[i].plan == plan) return &d->exchanges[i];
+    }
+    return NULL;
+}
+
+/* The places become those of what the plan adds to the sums. */
 static kolo_status place_summands(kolo_served *d, const kolo_plan *plan) {
-    size_t i = 0;
-    while (i < d->n_exchanges && d->exchanges[i].plan != plan) i++;
-    if (i == d->n_exchanges) KOLO_TRY(add_exchange(d, plan));
+    if (!exchange_of(d, plan)) KOLO_TRY(add_exchange(d, plan));
+    const kolo_value *posted = exchange_of(d, plan)->posted;
     for (int row = 0; row < d->division.n_rows; row++) {
-        kolo_value posted = d->exchanges[i].posted[row];
-        d->places[row] = kolo_value_ok(posted) ? kolo_plan_data(plan, posted) : NULL;
+        d->places[row] = kolo_value_ok(posted[row]) ? kolo_plan_data(plan, posted[row]) : NULL;
     }
     return KOLO_OK;
 }
 
-/* `plan`: that ran; NULL: this worker has no samples. */
-static kolo_status push(kolo_served *d, const kolo_plan *plan, int64_t samples, int64_t labels) {
+/* Before the gradients of a step: the vector gets its heads. */
+static void begin_push(kolo_served *d, int64_t samples, int64_t labels) {
     float *part = d->pushed;
-    if (plan) {
-        KOLO_TRY(place_summands(d, plan));
-    } else {
-        memset(d->pushed, 0, d->gradient * sizeof *d->pushed);
-    }
+    d->samples = samples;
+    d->labels = labels;
+    d->next = 0;
+    memset(d->ready, 0, (size_t)d->division.n_rows * sizeof *d->ready);
     for (int i = 0; i < d->division.owners; i++) {
         kolo_summed_set(part + KOLO_SUMMED_SAMPLES, samples);
         kolo_summed_set(part + KOLO_SUMMED_LABELS, labels);
-        if (plan) {
-            kolo_division_gather(&d->division, i, KOLO_ROWS_PUSHED, false, d->places,
-                                 part + KOLO_SUMMED_HEAD);
-        }
-        if (d->weighted) {
-            kolo_division_scale(&d->division, i, (double)labels, (double)samples,
-                                part + KOLO_SUMMED_HEAD);
-        }
+        d->filled[i] = KOLO_SUMMED_HEAD;
         part += d->parts[i].gradient;
+    }
+}
+
+/* What a row is multiplied by. */
+static double factor_of(const kolo_served *d, int row) {
+    const kolo_row_kind kind = kolo_division_kind(&d->division, row);
+    if (!d->weighted) return 1;
+    return kind == KOLO_ROW_GRADIENT    ? (double)d->labels
+           : kind == KOLO_ROW_STATISTIC ? (double)d->samples
+                                        : 1;
+}
+
+/* Gathers the next rows, in the order of the vector, up to the first that is not ready. */
+static void gather_ready(kolo_served *d) {
+    for (; d->next < d->division.n_rows; d->next++) {
+        const int row = d->next;
+        float *part = d->pushed;
+        if (!(KOLO_ROWS_PUSHED >> kolo_division_kind(&d->division, row) & 1)) continue;
+        if (!d->ready[row]) return;
+        for (int i = 0; i < d->division.owners; i++) {
+            d->filled[i] += kolo_division_gather_row(&d->division, row, i, factor_of(d, row),
+                                                     d->places[row], part + d->filled[i]);
+            part += d->parts[i].gradient;
+        }
+    }
+}
+
+/* A POST of the plan: its rows are ready, and pushed while the backward pass goes on. */
+static kolo_status push_posted(void *arg, const kolo_plan *plan, int32_t node) {
+    kolo_served *d = arg;
+    KOLO_TRY(place_summands(d, plan));
+    const int32_t *post = exchange_of(d, plan)->post;
+    for (int row = 0; row < d->division.n_rows; row++) d->ready[row] |= post[row] == node;
+    gather_ready(d);
+    for (int i = 0; i < d->division.owners; i++) {
+        KOLO_TRY(kolo_parameters_push_early(d->parameters, d->pushed, i, d->filled[i]));
+    }
+    return KOLO_OK;
+}
+
+/* The rest of the push. `plan`: that ran; NULL: this worker has no samples. */
+static kolo_status push(kolo_served *d, const kolo_plan *plan) {
+    if (plan) {
+        KOLO_TRY(place_summands(d, plan));
+        memset(d->ready, true, (size_t)d->division.n_rows * sizeof *d->ready);
+        gather_ready(d);
+    } else {
+        memset(d->pushed, 0, d->gradient * sizeof *d->pushed);
     }
     return kolo_parameters_push(d->parameters, d->pushed);
 }
@@ -358,12 +428,14 @@ kolo_status kolo_session_step_served(kolo_session *s, const kolo_batch *batch, d
     labels = own_labels;
     if (!alone) KOLO_TRY(kolo_session_sum_labels(s, batch, &labels));
     if (own.count > 0) {
+        begin_push(s->served, own.count, own_labels);
+        s->posted = push_posted;
         const kolo_step_scalars x = kolo_session_scalars(s, lr, labels);
         KOLO_TRY(kolo_session_run_micro_batches(s, &own, &x, &finish));
         s->trained = finish->plan;
     }
     const int64_t begin = kolo_now_ns();
-    KOLO_TRY(push(s->served, finish ? finish->plan : NULL, own.count, own_labels));
+    KOLO_TRY(push(s->served, finish ? finish->plan : NULL));
     KOLO_TRY(pull(s->served, s));
     kolo_session_count_communication(s, begin);
     *sums = take_sums(s->served, s);

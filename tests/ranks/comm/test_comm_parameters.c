@@ -361,6 +361,85 @@ static void owners_have_parts_and_state(void **state) {
     ASSERT_OK(run_ranks(4, RANKS_TCP, parts_body, NULL, 0));
 }
 
+/* ---- pushes in parts ---- */
+
+enum { LARGE = 120000, HALF = LARGE / 2, ROUNDS = 3 };
+
+static void add_gradient(void *arg, const kolo_parameters_update *u) {
+    for (size_t i = 0; i < u->count; i++) u->values[i] += u->gradient[i];
+}
+
+static float number_of(int worker, int round, int i) {
+    return (float)((i * 7 + worker * 13 + round * 3) % 101) / 64 - 0.3F;
+}
+
+/* A server, before the rest of a push: what has come. */
+static kolo_status await_parts(kolo_parameters *p, uint64_t parts) {
+    kolo_parameters_stats stats = {0};
+    for (int ms = 0; ms < 20000 && stats.parts < parts; ms++) {
+        KOLO_TRY(kolo_parameters_stats_get(p, &stats));
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    if (stats.parts == parts) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%d parts of %d", (int)stats.parts, (int)parts);
+}
+
+/* A worker pushes 45,000 of the 60,000 numbers of owner 0 early, and all of owner 1. */
+static kolo_status push_early(kolo_comm *comm, kolo_parameters *p, int round, float *gradient) {
+    static const struct {
+        int owner, ready;
+    } steps[] = {{0, 10000}, {0, 20000}, {0, 20001}, {0, 45000}, {1, HALF}};
+    const int rank = kolo_comm_rank(comm);
+    for (int i = 0; i < LARGE; i++) {
+        const bool computed = i < 45000 || i >= HALF;
+        gradient[i] = computed ? number_of(rank, round, i) : 1e9F;
+    }
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        KOLO_TRY(kolo_parameters_push_early(p, gradient, steps[i].owner, (size_t)steps[i].ready));
+    }
+    KOLO_TRY(kolo_barrier(comm)); /* the servers have what was sent */
+    for (int i = 45000; i < HALF; i++) gradient[i] = number_of(rank, round, i);
+    return kolo_parameters_push(p, gradient);
+}
+
+/* Two workers and two servers. `arg`: whether the servers read the gradients in place. */
+static kolo_status early_body(kolo_comm *comm, const void *arg, void *result) {
+    static _Thread_local float expected[LARGE], values[LARGE];
+    const bool in_place = *(const bool *)arg;
+    const int owner = kolo_comm_rank(comm) - 2, sent = owner == 0 ? 2 : 1;
+    void *gradient;
+    kolo_parameters *p;
+    kolo_parameters_opts opts = {.servers = 2, .update = add_gradient};
+    KOLO_TRY(kolo_comm_alloc(comm, sizeof expected, &gradient));
+    KOLO_TRY(kolo_parameters_create(comm, expected, LARGE, &opts, &p));
+    kolo_status status = KOLO_OK;
+    for (int round = 0; round < ROUNDS && status == KOLO_OK; round++) {
+        if (owner >= 0) {
+            status = await_parts(p, in_place ? 0 : (uint64_t)(2 * sent * (round + 1)));
+            if (status == KOLO_OK) status = kolo_barrier(comm);
+            continue;
+        }
+        status = push_early(comm, p, round, gradient);
+        if (status == KOLO_OK) status = kolo_parameters_pull(p, values);
+        for (int i = 0; i < LARGE; i++) {
+            expected[i] += number_of(0, round, i) + number_of(1, round, i);
+        }
+        if (status == KOLO_OK && memcmp(values, expected, sizeof values) != 0) {
+            status = KOLO_FAIL(KOLO_ERR_FORMAT, "other bits in round %d", round);
+        }
+    }
+    if (status == KOLO_OK) kolo_parameters_destroy(p);
+    return status;
+}
+
+/* A part that is computed is sent before the rest; in memory that servers read in place nothing
+ * is. The sums are the same. */
+static void pushes_begin_early(void **state) {
+    const bool in_place = true, sent = false;
+    ASSERT_OK(run_ranks(4, RANKS_TCP, early_body, &sent, sizeof sent));
+    ASSERT_OK(run_ranks(4, RANKS_SHM, early_body, &in_place, sizeof in_place));
+}
+
 static kolo_status invalid_body(kolo_comm *comm, const void *arg, void *result) {
     kolo_parameters *p;
     float value = 0;
@@ -394,6 +473,7 @@ TEST_MAIN(test_comm_parameters) {
         cmocka_unit_test(asp_with_one_worker_is_plain_training),
         cmocka_unit_test(a_bound_is_reached_and_kept),
         cmocka_unit_test(owners_have_parts_and_state),
+        cmocka_unit_test(pushes_begin_early),
         cmocka_unit_test(invalid_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

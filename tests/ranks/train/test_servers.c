@@ -69,6 +69,42 @@ static void bsp_equals_a_direct_allreduce(void **state) {
     }
 }
 
+/* `arg`: the servers. Most of the gradient is computed before the last bucket. */
+static kolo_status buckets_body(kolo_comm *comm, const void *arg, void *result) {
+    const int servers = *(const int *)arg;
+    const kolo_train_opts opts = {
+        .model = "lenet",
+        .data = "synthetic:N=60,test=4,shape=1x28x28,seed=2",
+        .optimizer.momentum = 0.9,
+        .batch = 4,
+        .steps = 4,
+        .epochs = 9,
+        .lr = 0.02,
+        .bucket_bytes = 1 << 12,
+        .sync = servers > 0 ? KOLO_SYNC_PS : KOLO_SYNC_ALLREDUCE,
+        .servers = servers,
+        .algorithm = KOLO_ALGORITHM_MESH,
+    };
+    return train_body(comm, &opts, result);
+}
+
+/* Over a network a push is sent while the backward pass goes on, with the bits of an allreduce. */
+static void pushes_follow_the_buckets(void **state) {
+    train_outcome outcomes[2][4];
+    for (int servers = 0; servers <= 2; servers += 2) {
+        const rank_job job = {.n = 2 + servers,
+                              .transport = RANKS_TCP,
+                              .body = buckets_body,
+                              .arg = &servers,
+                              .arg_bytes = sizeof servers,
+                              .results = outcomes[servers / 2],
+                              .result_bytes = sizeof outcomes[0][0]};
+        ASSERT_OK(run_rank_job(&job));
+        assert_int_equal(outcomes[servers / 2][0].status, KOLO_OK);
+    }
+    assert_same("buckets", &outcomes[0][0].result, &outcomes[1][0].result);
+}
+
 static void one_worker_trains_as_without_servers(void **state) {
     static const char *const policies[] = {"asp", "ssp:2", "ssp:0", "asp,lease=1"};
     kolo_train_opts opts = options(KOLO_SYNC_ALLREDUCE, 0);
@@ -400,6 +436,7 @@ TEST_MAIN(test_servers) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_division_is_printed),
         cmocka_unit_test(one_worker_trains_as_without_servers),
+        cmocka_unit_test(pushes_follow_the_buckets),
         cmocka_unit_test(a_bound_of_zero_is_bsp),
         cmocka_unit_test(stale_runs_use_all_samples),
         cmocka_unit_test(steps_without_the_latest_gradients),

@@ -7,6 +7,7 @@
 #include "kernel/select/select.h"
 #include "kolo/models.h"
 #include "plan/internal.h"
+#include "plan/sums.h"
 #include "support/support.h"
 
 #include <math.h>
@@ -691,6 +692,53 @@ static void a_plan_outlives_one_that_cannot_be_made(void **state) {
     kolo_store_destroy(store);
 }
 
+/* The summands at the POSTs of a run. */
+typedef struct posted {
+    const kolo_plan *plan;
+    kolo_plan_sum *sums;
+    uint64_t hash[32]; /* by sum */
+    int n, posts;
+} posted;
+
+static uint64_t hash_of(const posted *p, int sum) {
+    return kolo_hash_bytes(kolo_plan_data(p->plan, p->sums[sum].posted),
+                           (size_t)p->sums[sum].posts * sizeof(float));
+}
+
+static kolo_status take_summands(void *arg, const kolo_plan *plan, int32_t node) {
+    posted *p = arg;
+    p->posts++;
+    for (int i = 0; i < p->n; i++) {
+        if (p->sums[i].post == node) p->hash[i] = hash_of(p, i);
+    }
+    return KOLO_OK;
+}
+
+/* A caller that makes the sums can begin at a POST: its summands do not change afterwards. */
+static void summands_are_complete_at_their_post(void **state) {
+    static const net some[] = {net_lenet, net_norm, net_mlp};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        const kolo_plan_opts opts = {
+            .train = true, .posts = true, .mesh = {1, {{"dp", 2}}}, .bucket_bytes = 64};
+        posted p = {0};
+        kolo_store *store;
+        ASSERT_OK(kolo_store_create(&store));
+        kolo_store_set_alone(store);
+        kolo_plan *plan = compile(some[i], BATCH, &opts, store);
+        ASSERT_OK(kolo_store_init(store, 1));
+        p.plan = plan;
+        ASSERT_OK(kolo_plan_find_sums(plan, &p.sums, &p.n));
+        assert_true(p.n <= (int)(sizeof p.hash / sizeof *p.hash));
+        fill(plan, 0);
+        ASSERT_OK(kolo_plan_gradients(plan, take_summands, &p));
+        assert_true(p.posts >= 2);
+        for (int k = 0; k < p.n; k++) assert_true(p.hash[k] == hash_of(&p, k));
+        kolo_free(p.sums);
+        kolo_plan_destroy(plan);
+        kolo_store_destroy(store);
+    }
+}
+
 TEST_MAIN(test_plan) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_reorder_is_made_twice),
@@ -704,6 +752,7 @@ TEST_MAIN(test_plan) {
         cmocka_unit_test(recomputation_saves_memory),
         cmocka_unit_test(same_seed_gives_the_same_bits),
         cmocka_unit_test(plans_share_a_store),
+        cmocka_unit_test(summands_are_complete_at_their_post),
         cmocka_unit_test(running_statistics_follow_the_batch),
         cmocka_unit_test(a_step_writes_the_other_bank),
         cmocka_unit_test(compiling_survives_lack_of_memory),
