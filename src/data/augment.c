@@ -192,6 +192,17 @@ void kolo_augment_scale(const kolo_draw *by, int64_t index, const int64_t *sampl
     }
 }
 
+static void mirror(const uint8_t *restrict from, int64_t n, uint8_t *restrict to) {
+    int64_t x = 0;
+    for (; x + 8 <= n; x += 8) {
+        uint64_t eight;
+        memcpy(&eight, from + x, sizeof eight);
+        eight = __builtin_bswap64(eight);
+        memcpy(to + n - x - 8, &eight, sizeof eight);
+    }
+    for (; x < n; x++) to[n - 1 - x] = from[x];
+}
+
 /* Shifts one plane of elements of `size` bytes, to[y][x] = from[y + dy][x + dx], then mirrors it.
  * Bytes shifted in are `fill`. */
 static void move_plane(const uint8_t *from, int64_t height, int64_t width, int64_t size, int fill,
@@ -205,6 +216,10 @@ static void move_plane(const uint8_t *from, int64_t height, int64_t width, int64
         uint8_t *dst = to + y * width * size;
         if (!flip) {
             memcpy(dst + left * size, row, (size_t)(kept * size));
+            continue;
+        }
+        if (size == 1) {
+            mirror(row, kept, dst + width - left - kept);
             continue;
         }
         for (int64_t x = 0; x < kept; x++) {

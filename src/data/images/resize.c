@@ -6,17 +6,12 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "data/images/image.h"
+#include "data/images/resize_loops.h"
 
 #include <math.h>
+#include <string.h>
 
-enum { BITS = 22 };
-
-/* The weights of a dimension: output i is the sum of weight[i * taps + k] * input[first[i] + k], k
- * < count[i]. */
-typedef struct filter {
-    int64_t taps;
-    int32_t *first, *count, *weight;
-} filter;
+typedef kolo_resize_filter filter;
 
 static void filter_fini(filter *f) {
     kolo_free(f->first);
@@ -62,65 +57,77 @@ static kolo_status filter_init(const side *s, int64_t from, int64_t n, filter *f
         for (int64_t k = low; k < high; k++) {
             double w = fmax(0, 1 - fabs(((double)k - centre + 0.5) * (1 / stretch)));
             if (sum != 0) w /= sum;
-            f->weight[i * f->taps + k - low] = (int32_t)(0.5 + w * (1 << BITS));
+            f->weight[i * f->taps + k - low] = (int32_t)(0.5 + w * (1 << KOLO_RESIZE_BITS));
         }
     }
     return KOLO_OK;
 }
 
-static uint8_t to_byte(int32_t sum) {
-    sum >>= BITS;
-    return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
+/* What resizing one image takes: the rows of the part, filtered, and room for a few of them. */
+typedef struct scratch {
+    uint8_t *between; /* [row, 3, n] */
+    uint8_t *work;
+    uint8_t *turned; /* rows whose pixels are not beside each other; NULL: they are */
+    uint8_t *spare;  /* filtered rows below the last */
+} scratch;
+
+static void scratch_fini(scratch *s) {
+    kolo_free(s->between);
+    kolo_free(s->work);
+    kolo_free(s->turned);
+    kolo_free(s->spare);
 }
 
-/* One row of pixels, of which the filter's first one is `x0`, to three rows of `n` bytes. */
-static void along_row(const uint8_t *from, int64_t x0, ptrdiff_t column, const filter *f, int64_t n,
-                      uint8_t *to) {
-    for (int64_t i = 0; i < n; i++) {
-        const uint8_t *pixel = from + (x0 + f->first[i]) * column;
-        const int32_t *weight = f->weight + i * f->taps;
-        int32_t sum[3] = {1 << (BITS - 1), 1 << (BITS - 1), 1 << (BITS - 1)};
-        for (int32_t k = 0; k < f->count[i]; k++, pixel += column) {
-            for (int c = 0; c < 3; c++) sum[c] += pixel[c] * weight[k];
-        }
-        for (int c = 0; c < 3; c++) to[c * n + i] = to_byte(sum[c]);
-    }
+static kolo_status scratch_init(const kolo_image *image, int64_t rows, int64_t width, int64_t n,
+                                scratch *s) {
+    const size_t bytes = (size_t)(3 * n * rows) + KOLO_RESIZE_PAD;
+    const bool turned = image->column != 3;
+    s->between = kolo_alloc(bytes);
+    s->work = kolo_alloc((size_t)kolo_resize_work(width, n));
+    s->spare = kolo_alloc((size_t)(3 * n));
+    if (turned) s->turned = kolo_alloc((size_t)(3 * width * KOLO_RESIZE_ROWS));
+    if (s->between) memset(s->between + bytes - KOLO_RESIZE_PAD, 0, KOLO_RESIZE_PAD);
+    return s->between && s->work && s->spare && (s->turned || !turned) ? KOLO_OK
+                                                                       : KOLO_NOMEM(bytes);
 }
 
-/* Row i of the result of one plane, from rows `stride` bytes apart, of which the first is `top`. */
-static void along_column(const uint8_t *restrict from, int64_t stride, int64_t top, const filter *f,
-                         int64_t i, int64_t n, int32_t *restrict sums, uint8_t *restrict to) {
-    for (int64_t x = 0; x < n; x++) sums[x] = 1 << (BITS - 1);
-    for (int32_t k = 0; k < f->count[i]; k++) {
-        const uint8_t *row = from + (f->first[i] + k - top) * stride;
-        const int32_t weight = f->weight[i * f->taps + k];
-        for (int64_t x = 0; x < n; x++) sums[x] += row[x] * weight;
-    }
-    for (int64_t x = 0; x < n; x++) to[x] = to_byte(sums[x]);
+/* `width` pixels from the y-th row in memory and its x-th pixel on, beside each other. */
+static const uint8_t *row_of(const kolo_image *image, int64_t y, int64_t x, int64_t width,
+                             uint8_t *turned) {
+    const uint8_t *from = image->origin + y * image->row + x * image->column;
+    if (!turned) return from;
+    for (int64_t i = 0; i < width; i++) memcpy(turned + 3 * i, from + i * image->column, 3);
+    return turned;
 }
 
-/* (y, x): the pixel of the part in memory where the filters begin; may lie outside of it. */
+/* (y0, x0): the pixel of the part in memory where the filters begin; may lie outside of it. */
 static kolo_status resize_by(const kolo_image *image, int64_t y0, int64_t x0, const filter *rows,
-                             const filter *columns, kolo_box window, uint8_t *to) {
+                             filter *columns, kolo_box window, uint8_t *to) {
+    const kolo_resize_loops *loops = KOLO_ISA_PICK(kolo_resize);
     const int64_t n = window.width, last = window.height - 1;
     const int64_t top = rows->first[0], bottom = rows->first[last] + rows->count[last];
-    const size_t bytes = (size_t)(3 * n * (bottom - top));
-    uint8_t *between = kolo_alloc(bytes); /* [row, 3, n] */
-    int32_t *sums = kolo_alloc((size_t)n * sizeof *sums);
-    if (between && sums) {
-        for (int64_t y = top; y < bottom; y++) {
-            along_row(image->origin + (y0 + y) * image->row, x0, image->column, columns, n,
-                      between + (y - top) * 3 * n);
+    const int64_t left = columns->first[0];
+    const int64_t width = columns->first[n - 1] + columns->count[n - 1] - left;
+    scratch s = {0};
+    kolo_status status = scratch_init(image, bottom - top, width, n, &s);
+    for (int64_t i = 0; i < n; i++) columns->first[i] -= (int32_t)left;
+    for (int64_t y = top; y < bottom && status == KOLO_OK; y += KOLO_RESIZE_ROWS) {
+        const uint8_t *from[KOLO_RESIZE_ROWS];
+        uint8_t *filtered[KOLO_RESIZE_ROWS];
+        for (int64_t r = 0; r < KOLO_RESIZE_ROWS; r++) {
+            const bool there = y + r < bottom;
+            uint8_t *turned = s.turned ? s.turned + 3 * width * r : NULL;
+            filtered[r] = there ? s.between + (y + r - top) * 3 * n : s.spare;
+            from[r] = there ? row_of(image, y0 + y + r, x0 + left, width, turned) : from[r - 1];
         }
-        for (int64_t i = 0; i < 3 * window.height; i++) {
-            const int64_t c = i / window.height, y = i % window.height;
-            along_column(between + c * n, 3 * n, top, rows, y, n, sums, to + i * n);
-        }
+        loops->along_rows(from, width, columns, n, s.work, filtered, n);
     }
-    const bool good = between && sums;
-    kolo_free(between);
-    kolo_free(sums);
-    return good ? KOLO_OK : KOLO_NOMEM(bytes);
+    for (int64_t i = 0; i < 3 * window.height && status == KOLO_OK; i++) {
+        const int64_t c = i / window.height, y = i % window.height;
+        loops->along_columns(s.between + c * n, 3 * n, top, rows, y, n, to + i * n);
+    }
+    scratch_fini(&s);
+    return status;
 }
 
 /* Whether the pixels that a filter reads, the first of them `base`, lie in `count` from `first`. */

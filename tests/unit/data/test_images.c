@@ -1,6 +1,7 @@
 /* Images: decoding (grey, palette, CMYK, turned), limits, resizing, crops; folders of images and
  * tar shards as data sets, damaged images. The test writes its images with the same libraries. */
 #include "base/file.h"
+#include "base/isa.h"
 #include "base/memory.h"
 #include "data/dataset.h"
 #include "data/images/formats.h"
@@ -355,6 +356,43 @@ static void resizing_is_that_of_pillow(void **state) {
     for (int i = 0; i < 63; i++) assert_int_equal(same[i], pixels[3 * i]);
 }
 
+/* All instruction sets give the same bytes, also of images that are turned, of all numbers of rows
+ * and columns that are left over, in what is behind the result too. */
+static void instruction_sets_resize_alike(void **state) {
+    enum { HEIGHT = 61, WIDTH = 83, ROOM = 3 * 41 * 67 };
+    static uint8_t pixels[3 * HEIGHT * WIDTH], first[ROOM], other[ROOM];
+    uint64_t random = 3;
+    for (size_t i = 0; i < sizeof pixels; i++) pixels[i] = (uint8_t)below(&random, 256);
+    for (int i = 0; i < 40; i++) {
+        kolo_image image = {.height = HEIGHT, .width = WIDTH, .shrink = 1};
+        image.origin = pixels;
+        image.row = 3 * WIDTH;
+        image.column = 3;
+        if (i % 3 == 1) { /* mirrored */
+            image.origin = pixels + (ptrdiff_t)3 * (WIDTH - 1);
+            image.column = -3;
+        } else if (i % 3 == 2) { /* rows and columns exchanged */
+            image.height = WIDTH;
+            image.width = HEIGHT;
+            image.row = 3;
+            image.column = 3 * WIDTH;
+        }
+        image.held = (kolo_box){0, 0, image.height, image.width};
+        const int64_t height = 1 + below(&random, 41), width = 1 + below(&random, 67);
+        const kolo_box window = {0, 0, height, width};
+        for (int isa = 0; isa < KOLO_ISA_COUNT; isa++) {
+            uint8_t *to = isa ? other : first;
+            if (!kolo_isa_runs((kolo_isa)isa)) continue;
+            memset(to, 77, ROOM);
+            kolo_isa_pin(isa);
+            ASSERT_OK(kolo_image_resize(&image, image.held, height, width, window, to));
+            kolo_isa_pin(-1);
+            if (isa) assert_memory_equal(other, first, ROOM);
+        }
+        for (int64_t k = 3 * height * width; k < ROOM; k++) assert_int_equal(first[k], 77);
+    }
+}
+
 /* ---- data sets ---- */
 
 static void put(const char *path, const uint8_t *bytes, size_t n) {
@@ -515,6 +553,7 @@ TEST_MAIN(test_images) {
         cmocka_unit_test(shrunk_images_lie_where_they_were),
         cmocka_unit_test(damage_outside_a_part),
         cmocka_unit_test(scaled_samples_are_close),
+        cmocka_unit_test(instruction_sets_resize_alike),
         cmocka_unit_test(folders_are_classes),
         cmocka_unit_test(damaged_images_are_skipped),
     };
