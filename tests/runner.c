@@ -1,8 +1,9 @@
 /* The test runner: one program that holds every test file, each with its own entry point.
  *
  *     kolo-tests            lists the tests
- *     kolo-tests NAME ...   runs one test; its exit status is the number of failed cases, 77 if the
+ *     kolo-tests NAME       runs one test; its exit status is the number of failed cases, 77 if the
  *                           test cannot run on this machine
+ *     kolo-tests NAME CASE  runs its cases whose names match, with * and ? as wildcards
  *
  * CMake generates the table of entry points from the names of the test sources. A rank process of
  * support/ranks.h is this program again, so it runs the body it was started for and nothing else.
@@ -32,6 +33,7 @@ int main(int argc, char **argv) {
         if (argc < 2) {
             puts(tests[i].name);
         } else if (strcmp(argv[1], tests[i].name) == 0) {
+            if (argc == 3) cmocka_set_test_filter(argv[2]);
             return tests[i].run(argc - 1, argv + 1);
         }
     }
