@@ -445,7 +445,7 @@ static void jobs_train_and_evaluate(void **state) {
          2,
          NULL},
         {{.model = "bert_tiny",
-          .model_options = "layers=1",
+          .model_options = "layers=1,vocab=500",
           .data = "synthetic-tokens:N=20,test=5",
           .global_batch = 4,
           .lr = 0.05,
