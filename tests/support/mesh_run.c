@@ -3,7 +3,7 @@
 #include "support/support.h"
 
 #include <math.h>
-#include <string.h>
+#include <stdlib.h>
 
 kolo_status mesh_read_parameters(const kolo_store *store, double to[MESH_NUMBERS]) {
     int64_t used = 0;
@@ -19,10 +19,11 @@ kolo_status mesh_read_parameters(const kolo_store *store, double to[MESH_NUMBERS
 
 const mesh_outcome *mesh_run(int ranks, rank_transport transport, rank_body body, const void *arg,
                              size_t arg_bytes) {
-    static mesh_outcome outcomes[2][MESH_RANKS];
+    static mesh_outcome *outcomes[2];
     static int turn;
-    mesh_outcome *own = outcomes[turn ^= 1];
-    memset(own, 0, sizeof outcomes[0]);
+    free(outcomes[turn ^= 1]);
+    mesh_outcome *own = outcomes[turn] = calloc((size_t)ranks, sizeof *own);
+    assert_non_null(own);
     rank_job job = {
         .n = ranks,
         .transport = transport,

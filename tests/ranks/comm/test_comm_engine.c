@@ -83,12 +83,13 @@ typedef struct rank_flag {
 
 static kolo_status thread_body(kolo_comm *none, const void *arg, void *result) {
     enum { LONG = 1 << 20 };
-    static float data[LONG];
+    float *data;
     kolo_comm *comm;
     kolo_request *q;
     kolo_comm_opts opts = ranks_own_opts();
     opts.progress_thread = true;
     KOLO_TRY(kolo_comm_create(&opts, &comm));
+    assert_non_null(data = malloc(LONG * sizeof *data));
     rank_flag *flag = result;
     if (kolo_comm_rank(comm) == 0) flag++;
     fill(data, LONG, kolo_comm_rank(comm));
@@ -101,6 +102,7 @@ static kolo_status thread_body(kolo_comm *none, const void *arg, void *result) {
     if (kolo_comm_rank(comm) == 1) atomic_store(&flag->set, 1);
     if (status == KOLO_OK) status = check_sum(data, LONG, 2, "by the thread");
     kolo_comm_destroy(comm);
+    free(data);
     return status;
 }
 
