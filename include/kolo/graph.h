@@ -365,6 +365,27 @@ KOLO_API kolo_value kolo_cross_attention(kolo_graph *g, kolo_value q, kolo_value
 KOLO_API kolo_value kolo_rotary(kolo_graph *g, kolo_value x, int64_t heads, double base,
                                 int64_t first);
 
+/* Mixtures of experts (Shazeer et al., 2017; GShard: Lepikhin et al., 2021; Switch Transformer:
+ * Fedus et al., 2022). Routing is of each sample (sequence) by itself: an expert takes at most
+ * `capacity` tokens of each, so what becomes of a sample does not depend on the rest of the batch.
+ *
+ * The `top` most probable experts of each token, by probabilities [N,T,E]: the first of equal ones.
+ * out[0], i32 [N,T,E]: the place of the token among those of the expert, in the order of tokens, or
+ * -1 where the expert is not chosen or already has `capacity` tokens; so no token depends on later
+ * ones. out[1] [N,T,E]: 1 where the expert is chosen, also without a place, else 0. Neither has a
+ * gradient. ARG: `top` is not 1 to E, or there is no capacity. */
+KOLO_API void kolo_expert_route(kolo_graph *g, kolo_value probabilities, int64_t top,
+                                int64_t capacity, kolo_value out[2]);
+/* The tokens of x [N,T,C] at their places -> [E,N,capacity,C], zero where there is none. */
+KOLO_API kolo_value kolo_expert_dispatch(kolo_graph *g, kolo_value x, kolo_value places,
+                                         int64_t capacity);
+/* Linear layers without bias, one for each expert: x [E,N,P,I], w [E,O,I] -> [E,N,P,O]. */
+KOLO_API kolo_value kolo_expert_linear(kolo_graph *g, kolo_value x, kolo_value w);
+/* Back to tokens: the sum over the experts of gates [N,T,E] times what is at the places of a token
+ * in y [E,N,P,C] -> [N,T,C]; zero for tokens without a place. */
+KOLO_API kolo_value kolo_expert_combine(kolo_graph *g, kolo_value y, kolo_value places,
+                                        kolo_value gates);
+
 /* Batched matrix product: a [B,M,K] (transpose_a: [B,K,M]), b [B,K,N] (transpose_b:
  * [B,N,K]) -> [B,M,N]. */
 KOLO_API kolo_value kolo_matmul(kolo_graph *g, kolo_value a, kolo_value b, bool transpose_a,

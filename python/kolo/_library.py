@@ -363,6 +363,11 @@ kolo_value kolo_attention(kolo_graph *g, kolo_value qkv, const kolo_attention_op
 kolo_value kolo_cross_attention(kolo_graph *g, kolo_value q, kolo_value k, kolo_value v,
                                 const kolo_cross_attention_opts *opts);
 kolo_value kolo_rotary(kolo_graph *g, kolo_value x, int64_t heads, double base, int64_t first);
+void kolo_expert_route(kolo_graph *g, kolo_value probabilities, int64_t top, int64_t capacity,
+                       kolo_value *out);
+kolo_value kolo_expert_dispatch(kolo_graph *g, kolo_value x, kolo_value places, int64_t capacity);
+kolo_value kolo_expert_linear(kolo_graph *g, kolo_value x, kolo_value w);
+kolo_value kolo_expert_combine(kolo_graph *g, kolo_value y, kolo_value places, kolo_value gates);
 kolo_value kolo_matmul(kolo_graph *g, kolo_value a, kolo_value b, bool transpose_a,
                        bool transpose_b);
 kolo_value kolo_lstm_opts(kolo_graph *g, kolo_value x, const char *name, int layer, int64_t hidden,

@@ -501,6 +501,30 @@ def rotary(x: Value, heads: int, base: float = 10000, first: int = 0) -> Value:
     return call("rotary", x, heads, base, first)
 
 
+def expert_route(probabilities: Value, top: int, capacity: int) -> List[Value]:
+    """The ``top`` experts of each token by probabilities [N,T,E]: the places of the tokens, i32 of that
+    shape, -1 where there is none, and 1 where an expert is chosen, else 0."""
+    graph, out = probabilities.graph, (c.kolo_value * 2)()
+    _lib.kolo_expert_route(graph.handle(), probabilities.of(graph), top, capacity, out)
+    graph.check()
+    return [Value(graph, c.kolo_value(v.id, v.graph)) for v in out]
+
+
+def expert_dispatch(x: Value, places: Value, capacity: int) -> Value:
+    """The tokens of x [N,T,C] at their places -> [E,N,capacity,C]."""
+    return call("expert_dispatch", x, places, capacity)
+
+
+def expert_linear(x: Value, w: Value) -> Value:
+    """A linear layer for each expert: x [E,N,P,I], w [E,O,I] -> [E,N,P,O]."""
+    return call("expert_linear", x, w)
+
+
+def expert_combine(y: Value, places: Value, gates: Value) -> Value:
+    """The sum over the experts of gates [N,T,E] times the outputs y [E,N,P,C] -> [N,T,C]."""
+    return call("expert_combine", y, places, gates)
+
+
 def _recurrent(kind: str, x: Value, hidden: int, name: Optional[str], layer: int, reverse: bool,
                bidirectional: bool, state: Sequence[Value]) -> Value:
     opts = c.kolo_recurrent_opts(reverse=reverse, bidirectional=bidirectional, use_state=bool(state))

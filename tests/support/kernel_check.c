@@ -41,6 +41,9 @@ static kolo_dtype dtype_of(const kolo_op *op, const kolo_attr *attr, int input) 
     if (input == 3 && op == &kolo_op_class_sums_bwd) return KOLO_DTYPE_I32;
     if (op == &kolo_op_ctc_loss && input > 0) return KOLO_DTYPE_I32;
     if (op == &kolo_op_ctc_loss_bwd && input % 2) return KOLO_DTYPE_I32;
+    bool places = op == &kolo_op_expert_dispatch || op == &kolo_op_expert_combine;
+    if (input == 1 && places) return KOLO_DTYPE_I32;
+    if (input == 2 && op == &kolo_op_expert_products) return KOLO_DTYPE_I32;
     if (input > 0 && op == &kolo_op_dropout) return KOLO_DTYPE_I64;
     if (input == 1 && (labels || ids)) return KOLO_DTYPE_I32;
     if (op == &kolo_op_attention || op == &kolo_op_attention_bwd) {

@@ -241,3 +241,8 @@ kolo_value kolo_reshape(kolo_graph *g, kolo_value x, kolo_shape shape) {
     const kolo_shape from = known ? kolo_info(g, x)->tensor.shape : shape;
     return reshape(g, x, &shape, known ? paired_dims(&from, &shape) : 0);
 }
+
+kolo_value kolo_reshape_as(kolo_graph *g, kolo_value x, const kolo_shape *shape,
+                           const kolo_shape *from, const kolo_shape *to) {
+    return reshape(g, x, shape, paired_dims(from, to));
+}

@@ -74,6 +74,10 @@ enum { KOLO_LINEAR_GELU_TANH, KOLO_LINEAR_GELU_KEEP };
  * (layout.c), or 0. */
 enum { KOLO_ADD_RELU };
 enum { KOLO_RESHAPE_RANK, KOLO_RESHAPE_DIM /* first of six */, KOLO_RESHAPE_PAIRED = 7 };
+/* A reshape whose dimensions correspond as those of a reshape of `from` to `to` do: which of them
+ * do is not known from sizes of 1. */
+kolo_value kolo_reshape_as(kolo_graph *g, kolo_value x, const kolo_shape *shape,
+                           const kolo_shape *from, const kolo_shape *to);
 
 /* batch_norm: x [N,C,...], gamma, beta, running_mean, running_var [C], [r like x] -> y, mean, var
  * [C]: mean and biased variance of the batch; y = gamma (x - mean) / sqrt(var + eps) + beta + r;
@@ -176,6 +180,16 @@ static inline int kolo_attention_draws(const kolo_attr *attr) {
 
 /* matmul: a [B,M,K] (transpose_a: [B,K,M]), b [B,K,N] (transpose_b: [B,N,K]) -> [B,M,N]. */
 enum { KOLO_MATMUL_TRANSPOSE_A, KOLO_MATMUL_TRANSPOSE_B };
+
+/* Mixtures of experts. expert_route: p [N,T,E] -> places i32 [N,T,E], chosen [N,T,E]: the `top`
+ * largest of each token, the first of equal ones, are chosen; the place of a token is the number of
+ * tokens of the sample before it that chose the expert, or -1 where that is `capacity` or more.
+ * expert_dispatch: x [N,T,C], places, [gates [N,T,E]] -> y [E,N,capacity,C]: the sum of x[n,t]
+ * (times gates[n,t,e]) over the tokens with a place of p at [e,n,p]. expert_combine: y [E,N,P,C],
+ * places, [gates] -> x [N,T,C]: the sum over e of y[e,n,places[n,t,e]] (times gates[n,t,e]),
+ * without places outside [0, P). expert_products: x, y, places -> [N,T,E]: the product of x[n,t]
+ * and y[e,n,places[n,t,e]], the gradient of gates. */
+enum { KOLO_EXPERT_CAPACITY, KOLO_EXPERT_TOP };
 
 /* lstm: gx [N,T,4H] (gate contributions of the input: input, forget, cell, output), w [4H,H], b
  * [4H], [h0, c0 [N,H]: the state before the first step, else zero] -> h [N,T,H], gates [N,T,4H]
@@ -476,6 +490,10 @@ enum {
     X(attention)                        \
     X(attention_bwd)                    \
     X(matmul)                           \
+    X(expert_route)                     \
+    X(expert_dispatch)                  \
+    X(expert_combine)                   \
+    X(expert_products)                  \
     X(lstm)                             \
     X(lstm_bwd)                         \
     X(gru)                              \

@@ -96,6 +96,10 @@
     X(mask_tokens)                      \
     X(attention)                        \
     X(attention_bwd)                    \
+    X(expert_route)                     \
+    X(expert_dispatch)                  \
+    X(expert_combine)                   \
+    X(expert_products)                  \
     X(lstm)                             \
     X(lstm_bwd)                         \
     X(gru)                              \

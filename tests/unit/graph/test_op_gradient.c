@@ -256,6 +256,14 @@ static const gradient_case cases[] = {
     {"dropped, causal, mask", &kolo_op_attention, 4,
      .in = {S3(2, 7, 6), {0, {0}}, {0, {0}}, S2(2, 7)}, .attr = {{1}, {1}, {.f = 0.5}, {0}},
      .skip = 14, .input = 3, .below = 2},
+    {"tokens", &kolo_op_expert_dispatch, 2, .in = {S3(2, 5, 3), S3(2, 5, 4)}, .attr = {{2}},
+     .skip = 2, .input = 1, .below = 3},
+    {"gates", &kolo_op_expert_dispatch, 3, .in = {S3(2, 5, 3), S3(2, 5, 4), S3(2, 5, 4)},
+     .attr = {{3}}, .skip = 2, .input = 1, .below = 3},
+    {"tokens", &kolo_op_expert_combine, 2, .in = {S4(4, 2, 2, 3), S3(2, 5, 4)}, .skip = 2,
+     .input = 1, .below = 3},
+    {"gates", &kolo_op_expert_combine, 3, .in = {S4(4, 2, 3, 5), S3(2, 5, 4), S3(2, 5, 4)},
+     .skip = 2, .input = 1, .below = 3},
     {"plain", &kolo_op_matmul, 2, .in = {S3(2, 3, 4), S3(2, 4, 5)}, .attr = {{0}, {0}}},
     {"first transposed", &kolo_op_matmul, 2, .in = {S3(2, 4, 3), S3(2, 4, 5)}, .attr = {{1}, {0}}},
     {"second transposed", &kolo_op_matmul, 2, .in = {S3(2, 3, 4), S3(2, 5, 4)}, .attr = {{0}, {1}}},
@@ -490,6 +498,7 @@ static void every_gradient_is_tested(void **state) {
     for (const kolo_op *const *op = kolo_ops; *op; op++) {
         if (!(*op)->grad || *op == &kolo_op_softmax_xent || (*op)->comm) continue;
         if (*op == &kolo_op_stop_gradient) continue; /* has none on purpose */
+        if (*op == &kolo_op_expert_route) continue;
         if (*op == &kolo_op_sync_norm) continue;
         bool found = false;
         for (size_t n = 0; n < KOLO_COUNT(cases); n++) found |= cases[n].op == *op;

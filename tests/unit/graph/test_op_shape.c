@@ -149,6 +149,21 @@ static kolo_value accuracy_ok(kolo_graph *g) {
     return kolo_accuracy(g, matrix(g, "x", 5, 7), labels);
 }
 
+static kolo_value route_of(kolo_graph *g, int64_t top, int64_t capacity, int which) {
+    kolo_value p = kolo_input(g, "p", KOLO_DTYPE_F32, kolo_shape_3(2, 5, 3)), out[2];
+    kolo_expert_route(g, p, top, capacity, out);
+    return out[which];
+}
+static kolo_value route_ok(kolo_graph *g) { return route_of(g, 3, 7, 1); }
+static kolo_value experts_of(kolo_graph *g, int64_t tokens, kolo_shape w) {
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_3(2, tokens, 6));
+    kolo_value places = route_of(g, 2, 4, 0);
+    kolo_value y = kolo_expert_linear(g, kolo_expert_dispatch(g, x, places, 4), weight(g, w));
+    kolo_value gates = kolo_input(g, "gates", KOLO_DTYPE_F32, kolo_shape_3(2, 5, 3));
+    return kolo_expert_combine(g, y, places, gates);
+}
+static kolo_value experts_ok(kolo_graph *g) { return experts_of(g, 5, kolo_shape_3(3, 7, 6)); }
+
 static void shapes_come_out(void **state) {
     static const struct {
         build_fn *build;
@@ -186,6 +201,8 @@ static void shapes_come_out(void **state) {
         {attention_ok, "[2,5,4]"},
         {lstm_ok, "[2,5,9]"},
         {matmul_ok, "[4,18]"},
+        {route_ok, "[2,5,3]"},
+        {experts_ok, "[2,5,7]"},
         {loss_ok, "[]"},
         {accuracy_ok, "[]"},
     };
@@ -311,6 +328,16 @@ static kolo_value ctc_of(kolo_graph *g, int64_t samples, int64_t blank) {
     kolo_value labels = kolo_input(g, "labels", KOLO_DTYPE_I32, kolo_shape_2(samples, 2));
     return kolo_ctc_loss(g, x, labels, &(kolo_ctc_opts){.blank = blank});
 }
+static kolo_value route_top(kolo_graph *g) { return route_of(g, 4, 7, 0); }
+static kolo_value route_none(kolo_graph *g) { return route_of(g, 1, 0, 0); }
+static kolo_value experts_tokens(kolo_graph *g) { return experts_of(g, 4, kolo_shape_3(3, 7, 6)); }
+static kolo_value experts_weights(kolo_graph *g) { return experts_of(g, 5, kolo_shape_3(2, 7, 6)); }
+static kolo_value experts_rank(kolo_graph *g) { return experts_of(g, 5, kolo_shape_2(7, 6)); }
+static kolo_value combine_other(kolo_graph *g) {
+    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_F32, kolo_shape_4(2, 2, 4, 6));
+    kolo_value gates = kolo_input(g, "gates", KOLO_DTYPE_F32, kolo_shape_3(2, 5, 3));
+    return kolo_expert_combine(g, y, route_of(g, 2, 4, 0), gates);
+}
 static kolo_value ctc_samples(kolo_graph *g) { return ctc_of(g, 4, 0); }
 static kolo_value ctc_blank(kolo_graph *g) { return ctc_of(g, 5, 3); }
 static kolo_value resize_none(kolo_graph *g) {
@@ -370,6 +397,12 @@ static void failures_name_op_and_shapes(void **state) {
         {accuracy_rank, "accuracy: ", "f32 [2,3,1,1], i32 [2]", "must be [2,1,1]"},
         {loss_smooth, "softmax_xent: ", "f32 [5,7], i32 [5]", "smoothing is 1"},
         {loss_weights, "softmax_xent: ", "i32 [5], f32 [5]", "the weights must be [7]"},
+        {route_top, "expert_route: ", "f32 [2,5,3]", "4 experts for a token; choose 1 to 3"},
+        {route_none, "expert_route: ", "f32 [2,5,3]", "a capacity of 0"},
+        {experts_tokens, "expert_dispatch: ", "f32 [2,4,6], i32 [2,5,3]", "the same tokens"},
+        {experts_weights, "matmul: ", "f32 [3,8,6], f32 [2,7,6]", "batch sizes must be equal"},
+        {experts_rank, "expert_linear: ", "x of 4", "weights of 2 dimensions"},
+        {combine_other, "expert_combine: ", "f32 [2,2,4,6], i32 [2,5,3]", "of y [E,N,P,C]"},
         {ctc_samples, "ctc_loss: ", "f32 [5,7,3], i32 [4,2]", "the same number of samples"},
         {ctc_blank, "ctc_loss: ", "f32 [5,7,3], i32 [5,2]", "the blank is 3"},
         {resize_none, "resize: ", "f32 [2,4,9,7]", "0 x 5 pixels"},

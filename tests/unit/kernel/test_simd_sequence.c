@@ -305,6 +305,54 @@ static void embedding(int threads) {
 
 static void embedding_is_the_reference(void **state) { test_each_set(embedding); }
 
+/* ---- mixtures of experts ---- */
+
+/* A place for some tokens: those of an expert differ, and are outside [0, room) too. */
+static const int32_t *places_of(int64_t samples, int64_t tokens, int64_t experts) {
+    static int32_t places[4096];
+    for (int64_t i = 0; i < samples * tokens * experts; i++) {
+        places[i] = (int32_t)((i / experts * 7 + i % experts) % tokens) - 1;
+    }
+    return places;
+}
+
+static void experts(int threads) {
+    static const struct {
+        int64_t n, t, e, top, room, width;
+    } all[] = {
+        {1, 1, 1, 1, 1, 1}, {3, 8, 5, 2, 4, 13}, {2, 10, 40, 40, 11, 33}, {5, 16, 4, 1, 3, 64}};
+    kolo_kernel_spec spec;
+    for (size_t i = 0; i < KOLO_COUNT(all); i++) {
+        const int64_t n = all[i].n, t = all[i].t, e = all[i].e, width = all[i].width;
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {
+            [KOLO_EXPERT_CAPACITY].i = all[i].room, [KOLO_EXPERT_TOP].i = all[i].top};
+        const kolo_shape x = kolo_shape_3(n, t, width), y = {4, {e, n, all[i].room, width}};
+        const kolo_shape p = kolo_shape_3(n, t, e), to[] = {x, p, p}, back[] = {y, p, p};
+        const kolo_shape products[] = {x, y, p};
+        const int32_t *places = places_of(n, t, e);
+        const void *second[] = {NULL, places, NULL}, *third[] = {NULL, NULL, places};
+        test_kernel_spec(&spec, &kolo_op_expert_route, attr, 1, &p, NULL, 2, NULL, threads);
+        check(&kolo_simd_expert_route, &spec, NULL, 0);
+        for (int k = 0; k < 4; k++) { /* with gates, in bf16 */
+            const int n_in = 2 + k % 2;
+            test_kernel_spec(&spec, &kolo_op_expert_dispatch, attr, n_in, to, NULL, 1, NULL,
+                             threads);
+            if (k > 1) test_kernel_in_bf16(&spec, -1);
+            check(&kolo_simd_expert_dispatch, &spec, second, 1e-6);
+            test_kernel_spec(&spec, &kolo_op_expert_combine, attr, n_in, back, NULL, 1, NULL,
+                             threads);
+            if (k > 1) test_kernel_in_bf16(&spec, -1);
+            check(&kolo_simd_expert_combine, &spec, second, 1e-6);
+            test_kernel_spec(&spec, &kolo_op_expert_products, attr, 3, products, NULL, 1, NULL,
+                             threads);
+            if (k > 1) test_kernel_in_bf16(&spec, -1);
+            check(&kolo_simd_expert_products, &spec, third, 1e-6);
+        }
+    }
+}
+
+static void experts_are_the_reference(void **state) { test_each_set(experts); }
+
 /* ---- row-sparse gradients ---- */
 
 static void rows(int threads) {
@@ -697,6 +745,7 @@ TEST_MAIN(test_simd_sequence) {
         cmocka_unit_test(gelu_of_linear_is_the_reference),
         cmocka_unit_test(row_norm_is_the_reference),
         cmocka_unit_test(embedding_is_the_reference),
+        cmocka_unit_test(experts_are_the_reference),
         cmocka_unit_test(rows_are_the_reference),
         cmocka_unit_test(row_updates_are_the_reference),
         cmocka_unit_test(attention_is_the_reference),

@@ -266,6 +266,26 @@ static kolo_value some_loss(maker *m, kolo_value logits) {
     return kolo_add(m->g, loss, kolo_ctc_loss(m->g, kolo_silu(m->g, steps), read, &ctc));
 }
 
+/* By chance adds the squares of what experts make of a live value. */
+static kolo_value some_experts(maker *m, kolo_value loss) {
+    enum { EXPERTS = 3, WIDTH = 2 };
+    const kolo_value x = m->live[below(m, m->n_live)];
+    const int64_t elements = kolo_shape_count(shape_of(m, x)) / m->batch;
+    const int64_t width = shape_of(m, x)->dim[shape_of(m, x)->rank - 1];
+    const bool cut = shape_of(m, x)->dim[0] == m->batch && shape_of(m, x)->rank > 1;
+    if (!cut || below(m, 3)) return loss;
+    const int64_t tokens = elements / width, capacity = 1 + tokens / 2;
+    const kolo_init init = kolo_init_fan_in(width);
+    kolo_value h = kolo_silu(m->g, kolo_reshape(m->g, x, kolo_shape_3(m->batch, tokens, width)));
+    kolo_value gate = kolo_param(m->g, "gate", kolo_shape_2(EXPERTS, width), init);
+    kolo_value w = kolo_param(m->g, "experts", kolo_shape_3(EXPERTS, WIDTH, width), init);
+    kolo_value p = kolo_softmax(m->g, kolo_linear(m->g, h, gate), 2), route[2];
+    kolo_expert_route(m->g, p, 2, capacity, route);
+    kolo_value y = kolo_expert_linear(m->g, kolo_expert_dispatch(m->g, h, route[0], capacity), w);
+    y = kolo_expert_combine(m->g, y, route[0], kolo_mul(m->g, p, route[1]));
+    return kolo_add(m->g, loss, kolo_scale(m->g, kolo_sum(m->g, kolo_square(m->g, y)), 0.01));
+}
+
 /* batch 0: drawn. */
 static void make_graph(maker *m, uint64_t seed, int64_t batch) {
     *m = (maker){.rng = kolo_rng_make(seed, KOLO_RNG_TEST, 2)};
@@ -289,7 +309,7 @@ static void make_graph(maker *m, uint64_t seed, int64_t batch) {
         logits = kolo_add(m->g, logits, some_linear(m, other, CLASSES));
     }
     m->labels = kolo_input(m->g, "labels", KOLO_DTYPE_I32, kolo_shape_1(m->batch));
-    m->loss = some_loss(m, logits);
+    m->loss = some_experts(m, some_loss(m, logits));
     kolo_output(m->g, "loss", m->loss);
     kolo_output(m->g, "correct", kolo_accuracy(m->g, logits, m->labels));
     ASSERT_OK(kolo_graph_verify(m->g));
@@ -402,6 +422,10 @@ static double forward(rig *t, uint64_t *side) {
         if (n->op == &kolo_op_max_pool2d) {
             uint64_t winners = kolo_hash_bytes(t->e.data[n->out[1].id], (size_t)count);
             *side = *side * 31 + winners;
+        } else if (n->op == &kolo_op_expert_route) {
+            uint64_t places =
+                kolo_hash_bytes(t->e.data[n->out[0].id], (size_t)count * sizeof(int32_t));
+            *side = *side * 31 + places;
         } else if (n->op == &kolo_op_relu) {
             const double *y = graph_eval_f64(&t->e, n->out[0]);
             for (int64_t k = 0; k < count; k++) *side = *side * 31 + (y[k] > 0);
@@ -560,6 +584,9 @@ static void gradients_equal_differences(void **state) {
         &kolo_op_pow_bwd,
         &kolo_op_lstm_bwd,
         &kolo_op_gru_bwd,
+        &kolo_op_expert_dispatch,
+        &kolo_op_expert_combine,
+        &kolo_op_expert_products,
     };
     for (size_t i = 0; i < KOLO_COUNT(wanted); i++) {
         for (int k = 0; kolo_ops[k]; k++) {
