@@ -26,6 +26,7 @@
     X(gpt2_medium)         \
     X(gpt2_large)          \
     X(gpt2_xl)             \
+    X(gpt2_moe)            \
     X(llama)               \
     X(llama_tiny)          \
     X(bert_tiny)           \

@@ -56,6 +56,7 @@ static const size_case sizes[] = {
     {"gpt2_medium", NULL, {1, {16}}, 50257, 354823168},
     {"gpt2_large", NULL, {1, {16}}, 50257, 774030080},
     {"gpt2_xl", NULL, {1, {16}}, 50257, 1557611200},
+    {"gpt2_moe", NULL, {1, {16}}, 256, 842496 + 4 * (8 * 128 + 8 * 2 * 65536 - 131712)},
     {"gpt2",
      "layers=2,width=8,heads=2,context=6,vocab=10",
      {1, {6}},
@@ -197,8 +198,9 @@ static const refusal refusals[] = {
      "resnet101, "
      "alexnet, vgg16, googlenet, mobilenet_v2, densenet121, vit_b_16, vit_tiny, "
      "deeplabv3_resnet101, unet, lstm_lm, gpt2, gpt2_tiny, gpt2_medium, gpt2_large, gpt2_xl, "
-     "llama, "
+     "gpt2_moe, llama, "
      "llama_tiny, bert_tiny, bert_mini, bert_small, bert_medium, bert_base, bert_large, dlrm"},
+    {"gpt2_moe", "experts=4,top=5", {1, {8}}, "top=5 of 4 experts: choose 1 to 4"},
     {"vit_tiny", "patch=5", {3, {3, 8, 8}}, "images of 8x8 are not whole patches of 5"},
     {"vit_tiny", "heads=5,patch=4", {3, {3, 8, 8}}, "width 192 is not a multiple of 5 heads"},
     {"unet", NULL, {3, {3, 24, 32}}, "24x32 are no multiples of 16"},
@@ -332,6 +334,7 @@ static const struct {
              {"unet", "width=8", false},
              {"llama_tiny", NULL, true},
              {"gpt2_tiny", "dropout=10", true},
+             {"gpt2_moe", "layers=2,dropout=10", true},
              {"lstm_lm", "dropout=10", true},
              {"bert_tiny", "dropout=10,nsp=1", true},
              {"dlrm", "dense=16,rows=50", true}};
@@ -343,10 +346,11 @@ static bool has_dnn(void) {
     return false;
 }
 
-/* Conversions to f32 in bf16: vit_tiny adds parameters, and the predictions that dlrm counts are
- * made of ops that compute in f32. */
+/* Conversions to f32 in bf16: vit_tiny adds parameters, the predictions that dlrm counts are made
+ * of ops that compute in f32, and gpt2_moe chooses and weighs experts in f32. */
 static int most_widened(const char *name) {
     if (strcmp(name, "dlrm") == 0) return 3;
+    if (strcmp(name, "gpt2_moe") == 0) return 12;
     return strcmp(name, "vit_tiny") == 0 ? 2 : 0;
 }
 
@@ -465,7 +469,7 @@ static void the_zoo_is_complete(void **state) {
         assert_ptr_equal(found, *m);
         assert_true((*m)->summary[0] != '\0' && (*m)->options_help != NULL);
     }
-    assert_int_equal(n, 31);
+    assert_int_equal(n, 32);
 }
 
 /* The names of options in their help, "width=100 (percent of it), classes", as the list of what the
