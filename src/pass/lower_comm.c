@@ -179,8 +179,10 @@ static bool is_same(const kolo_placement *from, const kolo_placement *to, int si
     return (is_whole(from) && is_whole(to)) || kolo_placement_equal(from, to, size);
 }
 
-static bool cuts_positions(const kolo_placement *p) {
-    return p->kind == KOLO_PLACEMENT_SHARDED && p->depth == KOLO_DEPTH_POSITIONS;
+/* Whether slices are exchanged by a link, whatever their lengths: those of positions and experts.
+ */
+static bool is_exchanged(const kolo_placement *p) {
+    return p->kind == KOLO_PLACEMENT_SHARDED && p->depth >= KOLO_DEPTH_POSITIONS;
 }
 
 /* What a redistribution becomes; METRIC unless a node reads the sum. UNSUPPORTED: nothing that a
@@ -200,7 +202,7 @@ static kolo_status class_of(const kolo_graph *g, const kolo_node *n, member_clas
             *among |= (kolo_axes)1 << a;
             *op = from->op;
         }
-        if (g->mesh.axes[a].size > 1 && (cuts_positions(from) || cuts_positions(to))) {
+        if (g->mesh.axes[a].size > 1 && (is_exchanged(from) || is_exchanged(to))) {
             on_axis = EXCHANGE;
         } else if (!class_on(from, to, &on_axis)) {
             if (g->mesh.axes[a].size > 1) return refuse(g, n->move);
@@ -249,7 +251,7 @@ static bool make_slice(const kolo_graph *g, kolo_node *n) {
     for (int a = 0; a < g->mesh.n_axes; a++) {
         const kolo_placement *from = &n->move->from.axis[a], *to = &n->move->to.axis[a];
         if (is_same(from, to, g->mesh.axes[a].size)) continue;
-        if (!is_whole(from) || !(is_rows(to) || is_flat(to)) || cuts_positions(to)) return false;
+        if (!is_whole(from) || !(is_rows(to) || is_flat(to)) || is_exchanged(to)) return false;
         if (is_rows(to)) first = kolo_mesh_coordinate(&g->mesh, g->rank, a) * count;
     }
     if (first < 0 && !kolo_flat_range(g, n->out[0], &first, &count)) return false;

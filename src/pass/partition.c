@@ -11,7 +11,8 @@
  * its gradient is an allreduce. Shoeybi et al., "Megatron-LM", 2019: that node is f, the sum behind
  * is g.
  *
- * The axis sp divides positions instead: partition_positions.c. */
+ * The axis sp divides positions instead (partition_positions.c), ep samples and experts
+ * (partition_experts.c). */
 #include "pass/partition.h"
 
 #include "graph/ops/ops.h"
@@ -137,12 +138,13 @@ static kolo_status refuse(const partitioner *p, const kolo_node *n, int input, i
     for (int k = 0; k < n->n_in && !origin; k++) {
         if (is_cut(placed(p, n->in[k], axis))) origin = p->g->values[p->origin[n->in[k].id]].name;
     }
-    if (is_of_positions(p, axis)) {
+    if (is_of_inputs(p, axis)) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "%s: input %d (%s) on the axis %s: %s. The positions of sequences are "
-                         "divided here: give another axis, such as tp or dp",
+                         "%s: input %d (%s) on the axis %s: %s. The %s are divided here: give "
+                         "another axis, such as tp or dp",
                          n->op->name, input, name ? name : "an activation",
-                         p->g->mesh.axes[axis].name, what);
+                         p->g->mesh.axes[axis].name, what,
+                         is_of_positions(p, axis) ? "positions of sequences" : "samples");
     }
     return KOLO_FAIL(
         KOLO_ERR_UNSUPPORTED,
@@ -379,6 +381,16 @@ static bool is_inner(const kolo_index_term *term, int code) {
     return d >= 0 && term->inner[d] == code;
 }
 
+/* Whether an op reads the number of the first sample, but cannot begin with another one. */
+static bool counts_samples(const cut_node *c) {
+    bool counts = false;
+    for (int k = 0; k < c->n->n_in; k++) {
+        const kolo_index_term *in = &c->index->in[k];
+        counts |= in->by_shard && kolo_index_find(in, c->code) < 0;
+    }
+    return counts && !c->n->op->part.sample && c->n->op->part.index != '*';
+}
+
 /* Whether the op needs the dimension whole: by its notation, for statistics of the samples, which
  * are those of all ranks of a model axis, because samples or positions are in one part, or because
  * another dimension would be cut inside it. */
@@ -386,6 +398,7 @@ static bool needs_whole(const partitioner *p, const cut_node *c) {
     const bool heads = p->by_heads >> c->axis & 1;
     const bool batch = is_divided_batch(p, c->n->in[c->lead], c->axis) && !heads;
     bool whole = c->code & KOLO_INDEX_WHOLE || !kolo_op_has_index(c->n->op);
+    whole |= is_of_experts(p, c->axis) && counts_samples(c);
     for (int k = 0; k < c->n->n_in && batch; k++) whole |= has_parts(&c->index->in[k], c->code);
     for (int k = 0; k < c->n->n_out && batch; k++) whole |= has_parts(&c->index->out[k], c->code);
     for (int k = 0; k < c->n->n_out; k++) {
@@ -457,8 +470,9 @@ static kolo_status cut_along(partitioner *p, kolo_node *n, const kolo_index *ind
                              bool *summed) {
     if (is_of_positions(p, axis)) {
         KOLO_TRY(kolo_partition_begin_positions(p, n, axis));
-        KOLO_TRY(complete_sum(p, n, index, axis));
     }
+    if (is_of_experts(p, axis)) KOLO_TRY(kolo_partition_from_experts(p, n, axis));
+    if (is_of_inputs(p, axis)) KOLO_TRY(complete_sum(p, n, index, axis));
     return leader(p, n, axis) < 0 ? vary(p, n, axis) : cut_on(p, n, index, axis, summed);
 }
 
@@ -505,7 +519,7 @@ static kolo_value reduced(partitioner *p, kolo_value v) {
     for (int a = 0; a < p->g->mesh.n_axes; a++) {
         if (placed(p, v, a)->kind != KOLO_PLACEMENT_PARTIAL) continue;
         const bool scalar = kolo_info(p->g, v)->tensor.shape.rank == 0;
-        if (is_of_samples(p, a) || (scalar && is_of_positions(p, a))) continue;
+        if (is_of_samples(p, a) || (scalar && is_of_inputs(p, a))) continue;
         v = is_shardable(p, v, a) ? sharded_sum(p, v, a)
                                   : kolo_partition_move_to(p, v, a, KOLO_PLACEMENT_INVARIANT);
     }
@@ -581,6 +595,9 @@ static kolo_status visit(partitioner *p, kolo_node *n) {
     for (int a = 0; a < p->g->mesh.n_axes && kolo_graph_check(p->g) == KOLO_OK; a++) {
         kolo_value *y = &p->now[n->out[0].id];
         if (p->by_heads >> a & 1) *y = kolo_partition_give_heads(p, *y, a);
+        const bool to_experts =
+            n->op == &kolo_op_expert_dispatch && is_of_experts(p, a) && p->g->mesh.axes[a].size > 1;
+        if (to_experts) *y = kolo_partition_to_experts(p, *y, a);
     }
     if (relu) {
         kolo_value sum = p->now[n->out[0].id], y = kolo_relu(p->g, sum);
@@ -644,14 +661,22 @@ static kolo_status walk(partitioner *p) {
     }
     for (int32_t v = 0; v < p->n_values; v++) p->whole[v] = g->values[v].tensor.shape;
     for (int a = 0; a < g->mesh.n_axes; a++) {
-        if (divides_layers(&g->mesh, a) && !is_of_positions(p, a)) KOLO_TRY(apply_rules(p, a));
+        if (divides_layers(&g->mesh, a) && !is_of_inputs(p, a)) KOLO_TRY(apply_rules(p, a));
     }
     for (int a = 0; a < g->mesh.n_axes; a++) {
         if (divides_layers(&g->mesh, a) && is_of_positions(p, a))
             KOLO_TRY(kolo_partition_check_positions(p, a));
     }
     KOLO_TRY(divide_samples(p));
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        if (divides_layers(&g->mesh, a) && is_of_experts(p, a))
+            KOLO_TRY(kolo_partition_begin_experts(p, a));
+    }
     for (int32_t i = 0; i < n_nodes; i++) KOLO_TRY(visit(p, g->nodes[i]));
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        if (divides_layers(&g->mesh, a) && is_of_experts(p, a))
+            KOLO_TRY(kolo_partition_finish_experts(p, a));
+    }
     for (int32_t i = 0; i < g->n_outputs; i++) {
         const kolo_value v = p->now[g->outputs[i].value.id];
         if (!kolo_value_ok(v) || p->varying[v.id] == 0) continue;

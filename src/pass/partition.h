@@ -7,6 +7,9 @@
 
 #include <string.h>
 
+/* The depth of cuts of experts: they are exchanged as positions are, and merged with nothing. */
+enum { KOLO_DEPTH_EXPERTS = KOLO_DEPTH_POSITIONS + 1 };
+
 typedef struct partitioner {
     kolo_graph *g;
     kolo_value *now;                    /* by value: what later nodes read; or none */
@@ -42,6 +45,16 @@ static inline bool is_of_samples(const partitioner *p, int axis) {
 /* Whether an axis divides the positions of sequences. */
 static inline bool is_of_positions(const partitioner *p, int axis) {
     return strcmp(p->g->mesh.axes[axis].name, "sp") == 0;
+}
+
+/* Whether an axis divides experts, and the samples of all other layers. */
+static inline bool is_of_experts(const partitioner *p, int axis) {
+    return strcmp(p->g->mesh.axes[axis].name, "ep") == 0;
+}
+
+/* Whether an axis divides what is read, not layers by rules: losses are sums over its ranks. */
+static inline bool is_of_inputs(const partitioner *p, int axis) {
+    return is_of_positions(p, axis) || is_of_experts(p, axis);
 }
 
 static inline bool is_cut(const kolo_placement *p) { return p->kind == KOLO_PLACEMENT_SHARDED; }
@@ -84,6 +97,18 @@ bool kolo_partition_take_heads(partitioner *p, const cut_node *c);
 kolo_value kolo_partition_give_heads(partitioner *p, kolo_value v, int axis);
 /* Notes the first op that sums over the positions. */
 void kolo_partition_find_sum(partitioner *p, const kolo_node *n);
-/* The loss is a sum over the positions of this rank. Evaluation reports those of all, training sums
- * them with the gradients. UNSUPPORTED: it is no such sum. */
+/* The loss is a sum over the positions of this rank. Evaluation reports those of all,
+ * training sums them with the gradients. UNSUPPORTED: it is no such sum. */
 kolo_status kolo_partition_finish_positions(partitioner *p, int axis);
+
+/* ---- experts: partition_experts.c ---- */
+
+/* Slices the samples of all inputs, if they divide. UNSUPPORTED: there are
+ * no experts, or what they do not go with; ARG: fewer experts than ranks. */
+kolo_status kolo_partition_begin_experts(partitioner *p, int axis);
+/* What was dispatched, for the experts of this rank: an all-to-all where samples are divided. */
+kolo_value kolo_partition_to_experts(partitioner *p, kolo_value v, int axis);
+/* The other way, before the node that combines. */
+kolo_status kolo_partition_from_experts(partitioner *p, kolo_node *n, int axis);
+/* Evaluation reports sums over the samples of all ranks, training sums them with the gradients. */
+kolo_status kolo_partition_finish_experts(partitioner *p, int axis);

@@ -21,6 +21,8 @@
     "*.attn.c_proj.weight 1\n"                                          \
     "*.mlp.c_fc.weight 0\n"                                             \
     "*.mlp.c_proj.weight 1\n"                                           \
+    "*.experts.c_fc.weight 1 # gpt2_moe: each expert\n"                 \
+    "*.experts.c_proj.weight 2\n"                                       \
     "bert.embeddings.word_embeddings.weight 0\n"                        \
     "*.attention.self.qkv.weight 0 3\n"                                 \
     "*.attention.output.dense.weight 1\n"                               \

@@ -13,9 +13,14 @@ typedef struct slicer {
     int32_t n;
 } slicer;
 
+/* Whether a link exchanges the slices (lower_comm.c). */
+static bool is_exchanged(const kolo_placement *p) {
+    return p->kind == KOLO_PLACEMENT_SHARDED && p->depth >= KOLO_DEPTH_POSITIONS;
+}
+
 static bool is_slice(const kolo_placement *p) {
     return p->kind == KOLO_PLACEMENT_SHARDED && p->dim != KOLO_DIM_FLAT && !p->cuts &&
-           p->blocks < 2 && p->depth != KOLO_DEPTH_POSITIONS;
+           p->blocks < 2 && !is_exchanged(p);
 }
 
 /* The axis on which a redistribution gathers or makes slices of an inner dimension; -1: none. */
@@ -23,6 +28,7 @@ static int axis_of(const kolo_graph *g, const kolo_node *n, bool *gathers, int *
     for (int a = 0; n->op->comm == KOLO_OP_REDISTRIBUTE && a < g->mesh.n_axes; a++) {
         const kolo_placement *from = &n->move->from.axis[a], *to = &n->move->to.axis[a];
         if (is_slice(from) == is_slice(to) || g->mesh.axes[a].size == 1) continue;
+        if (is_exchanged(from) || is_exchanged(to)) continue;
         *gathers = is_slice(from);
         *dim = *gathers ? from->dim : to->dim;
         if (*dim > 0) return a;

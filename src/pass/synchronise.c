@@ -10,6 +10,8 @@
 typedef struct synchroniser {
     kolo_graph *g;
     kolo_value *synced; /* by value: redistributed, or KOLO_NONE */
+    kolo_value *once;   /* by value: of one rank of the axis ep, or KOLO_NONE */
+    bool *wanted;       /* by value: an update or an output reads it */
     int32_t n_values;   /* before values are added */
     kolo_node **order;
     int32_t n;
@@ -37,9 +39,32 @@ static bool is_of_stage(const synchroniser *s, kolo_value v) {
            info->placements.axis[axis].kind == KOLO_PLACEMENT_PARTIAL;
 }
 
+/* The axis that divides the samples of experts' models where they divide; -1: none. */
+static int axis_of_experts(const kolo_mesh *mesh) {
+    const int axis = kolo_mesh_find(mesh, "ep");
+    return axis >= 0 && mesh->axes[axis].size > 1 ? axis : -1;
+}
+
+/* A sum over samples that do not divide over the axis ep: all its ranks have it, of which one
+ * counts. Places on dp where the samples divide sum over ep too, and all have to alike. The node
+ * stands behind that of the sum, so that all have sums in one order. */
+static kolo_status count_once(synchroniser *s, kolo_value v) {
+    const int ep = axis_of_experts(&s->g->mesh), dp = kolo_mesh_find(&s->g->mesh, "dp");
+    const kolo_placements is = kolo_info(s->g, v)->placements;
+    kolo_placements to = is;
+    if (v.id >= s->n_values || !s->wanted[v.id] || ep < 0 || dp < 0) return KOLO_OK;
+    if (is.axis[dp].kind != KOLO_PLACEMENT_PARTIAL) return KOLO_OK;
+    if (is.axis[ep].kind != KOLO_PLACEMENT_INVARIANT) return KOLO_OK;
+    to.axis[ep].kind = KOLO_PLACEMENT_PARTIAL;
+    s->once[v.id] = kolo_redistribute(s->g, v, &is, &to);
+    KOLO_TRY(kolo_graph_check(s->g));
+    s->order[s->n++] = s->g->nodes[kolo_info(s->g, s->once[v.id])->producer];
+    return KOLO_OK;
+}
+
 /* v where all ranks hold it, or each its slice. The node stands where the walk is. */
 static kolo_value synchronised(synchroniser *s, kolo_value v) {
-    const kolo_placements is = kolo_info(s->g, v)->placements;
+    kolo_placements is = kolo_info(s->g, v)->placements;
     kolo_placements to = {0};
     for (int a = 0; a < s->g->mesh.n_axes; a++) { /* of parameters of tensor parallelism */
         if (is.axis[a].kind == KOLO_PLACEMENT_SHARDED && !is_of_samples(s, a)) {
@@ -50,7 +75,9 @@ static kolo_value synchronised(synchroniser *s, kolo_value v) {
         kolo_placements_same_data(&s->g->mesh, &is, &to))
         return v;
     if (kolo_value_ok(s->synced[v.id])) return s->synced[v.id];
-    kolo_value by = kolo_redistribute(s->g, v, &is, &to);
+    const kolo_value summand = kolo_value_ok(s->once[v.id]) ? s->once[v.id] : v;
+    is = kolo_info(s->g, summand)->placements;
+    kolo_value by = kolo_redistribute(s->g, summand, &is, &to);
     if (!kolo_value_ok(by)) return v;
     s->order[s->n++] = s->g->nodes[kolo_info(s->g, by)->producer];
     return s->synced[v.id] = by;
@@ -62,7 +89,19 @@ static kolo_status visit(synchroniser *s, kolo_node *node) {
         KOLO_TRY(kolo_graph_check(s->g));
     }
     s->order[s->n++] = node;
-    return kolo_node_propagate(s->g, node);
+    KOLO_TRY(kolo_node_propagate(s->g, node));
+    for (int k = 0; k < node->n_out; k++) KOLO_TRY(count_once(s, node->out[k]));
+    return KOLO_OK;
+}
+
+/* Finds what is synchronised, unless it is whole already. */
+static void find_wanted(const synchroniser *s) {
+    for (int32_t i = 0; i < s->g->n_nodes; i++) {
+        const kolo_node *n = s->g->nodes[i];
+        const bool reads = n->op->comm == KOLO_OP_LOCAL && kolo_node_is_update(s->g, n);
+        for (int k = 0; k < n->n_in && reads; k++) s->wanted[n->in[k].id] = true;
+    }
+    for (int32_t i = 0; i < s->g->n_outputs; i++) s->wanted[s->g->outputs[i].value.id] = true;
 }
 
 /* The value of another stage whose gradient has this number. */
@@ -91,7 +130,8 @@ static kolo_status synchronise_sent(synchroniser *s, kolo_named_value *sent) {
 static kolo_status walk(synchroniser *s) {
     kolo_graph *g = s->g;
     const int32_t n_nodes = g->n_nodes;
-    for (int32_t v = 0; v < s->n_values; v++) s->synced[v] = KOLO_NONE;
+    for (int32_t v = 0; v < s->n_values; v++) s->synced[v] = s->once[v] = KOLO_NONE;
+    find_wanted(s);
     for (int32_t i = 0; i < n_nodes; i++) KOLO_TRY(visit(s, g->nodes[i]));
     for (int32_t i = 0; i < g->n_outputs; i++) {
         if (g->outputs[i].crossing.gradient) KOLO_TRY(synchronise_sent(s, &g->outputs[i]));
@@ -103,12 +143,15 @@ static kolo_status walk(synchroniser *s) {
 }
 
 kolo_status kolo_pass_synchronise(kolo_graph *g) {
-    size_t values = (size_t)g->n_values + 1, nodes = (size_t)g->n_nodes + values;
+    size_t values = (size_t)g->n_values + 1, nodes = (size_t)g->n_nodes + 2 * values;
     synchroniser s = {.g = g, .n_values = g->n_values};
     kolo_arena arena = {0};
     s.synced = kolo_arena_alloc(&arena, values * sizeof *s.synced);
+    s.once = kolo_arena_alloc(&arena, values * sizeof *s.once);
+    s.wanted = kolo_arena_alloc(&arena, values * sizeof *s.wanted);
     s.order = kolo_arena_alloc(&arena, nodes * sizeof *s.order);
-    kolo_status status = s.synced && s.order ? walk(&s) : KOLO_NOMEM(nodes * sizeof *s.order);
+    kolo_status status =
+        s.synced && s.once && s.wanted && s.order ? walk(&s) : KOLO_NOMEM(nodes * sizeof *s.order);
     kolo_arena_fini(&arena);
     return status == KOLO_OK ? KOLO_OK : kolo_fail_in(status, "the model cannot be sharded");
 }

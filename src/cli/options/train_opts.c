@@ -116,12 +116,13 @@ static int along(const kolo_options *o, const char *axis) {
 static bool has_axis(const kolo_options *o, const char *axis) { return along(o, axis) != 1; }
 
 int train_opts_together(const kolo_options *o, int workers) {
-    const int others = along(o, "tp") * along(o, "sp") * along(o, "pp"), data = along(o, "dp");
+    const int others = along(o, "tp") * along(o, "sp") * along(o, "ep") * along(o, "pp"),
+              data = along(o, "dp");
     return others > 0 ? others : workers / (data > 0 ? data : 1);
 }
 
 static bool divides_model(const kolo_options *o) {
-    return has_axis(o, "tp") || has_axis(o, "sp") || has_axis(o, "pp");
+    return has_axis(o, "tp") || has_axis(o, "sp") || has_axis(o, "ep") || has_axis(o, "pp");
 }
 
 static bool types_servers(const kolo_options *o) {
@@ -136,11 +137,12 @@ static void drop(kolo_options *o, const char *option) {
     }
 }
 
-/* Whether ZeRO and the mesh exclude each other: in one that divides the model, but not positions,
- * several workers on dp can divide the optimizer state. */
+/* Whether ZeRO and the mesh exclude each other: in one that divides the model, but not positions or
+ * samples, several workers on dp can divide the optimizer state. */
 static bool excludes_zero(const kolo_options *o) {
     const bool divides = divides_model(o) && is_on(o, "zero");
-    return divides && (kolo_options_int(o, "zero") > 1 || !has_axis(o, "dp") || has_axis(o, "sp"));
+    const bool inputs = has_axis(o, "sp") || has_axis(o, "ep");
+    return divides && (kolo_options_int(o, "zero") > 1 || !has_axis(o, "dp") || inputs);
 }
 
 /* A mesh of a file, unless what is typed goes with it. */

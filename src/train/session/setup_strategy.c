@@ -13,13 +13,15 @@
 
 /* What stages and tensor parallelism do not go with. */
 static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *mesh) {
-    const int sp = kolo_mesh_find(mesh, "sp");
+    const int sp = kolo_mesh_find(mesh, "sp"), ep = kolo_mesh_find(mesh, "ep");
+    const bool inputs =
+        (sp >= 0 && mesh->axes[sp].size > 1) || (ep >= 0 && mesh->axes[ep].size > 1);
     const struct {
         bool given;
         const char *option;
     } others[] = {
         {o->zero > 1, "--zero above 1"},
-        {o->zero > 0 && sp >= 0 && mesh->axes[sp].size > 1, "--zero"},
+        {o->zero > 0 && inputs, "--zero"},
         {o->reproducible > 0, "--reproducible"},
         {o->sparse_embedding, "--sparse-embedding"},
         {o->sync_bn, "--sync-bn"},
@@ -49,13 +51,15 @@ static kolo_status choose_mesh(const kolo_train_opts *o, int workers, kolo_mesh 
     for (int a = 0; a < mesh->n_axes; a++) {
         const char *name = mesh->axes[a].name;
         if (mesh->axes[a].size == 1 || strcmp(name, "dp") == 0 || strcmp(name, "tp") == 0 ||
-            strcmp(name, "sp") == 0 || strcmp(name, "pp") == 0) {
+            strcmp(name, "sp") == 0 || strcmp(name, "ep") == 0 || strcmp(name, "pp") == 0) {
             continue;
         }
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "mesh %s: the axes are dp, data parallelism, tp, tensor parallelism, sp, "
-                         "the positions of sequences, and pp, the stages of a pipeline: give dp=%d",
-                         o->mesh, workers);
+        return KOLO_FAIL(
+            KOLO_ERR_UNSUPPORTED,
+            "mesh %s: the axes are dp, data parallelism, tp, tensor parallelism, sp, "
+            "the positions of sequences, ep, experts, and pp, the stages of a pipeline: give "
+            "dp=%d",
+            o->mesh, workers);
     }
     if (kolo_mesh_find(mesh, "dp") < 0) {
         if (mesh->n_axes == KOLO_MESH_AXES) {

@@ -34,6 +34,17 @@ static double context_parallel(int rank) {
     return 8 * LAYERS * activation / 4 + 4 * parameters;
 }
 
+/* Of what each of four experts reads, 20 places of a sequence, a rank has half the samples and
+ * sends half of those; as much comes back, and gradients of both. All other gradients are summed.
+ */
+static double expert_parallel(int rank) {
+    const double places = 4 * 20, parameters = 2 * 60 * WIDTH + TOKENS * WIDTH +
+                                               LAYERS * (4 * WIDTH * WIDTH + 12 * WIDTH) +
+                                               2 * WIDTH;
+    (void)rank;
+    return 4 * LAYERS * activation / TOKENS * places / 4 + 4 * parameters;
+}
+
 /* A stage sends activations to the next one and gradients to the one before. */
 static double pipeline(int rank) { return (rank == 1 ? 2 : 1) * activation; }
 
@@ -59,6 +70,14 @@ static const struct {
 } cases[] = {
     {GPT2, "tp=2", 2, tensor_parallel},
     {GPT2, "sp=2", 2, context_parallel},
+    {{.model = "gpt2_moe",
+      .model_options = "layers=3,width=64,heads=4,context=32,vocab=60,tied=0,experts=4",
+      .data = "synthetic-tokens:N=67,test=1",
+      .batch = BATCH / PARTS,
+      .accumulate = PARTS},
+     "ep=2",
+     2,
+     expert_parallel},
     {GPT2, "pp=3", 3, pipeline},
     {GPT2, "pp=2,tp=2", 4, divided_pipeline},
     {{.model = "alexnet",

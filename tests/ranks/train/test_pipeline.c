@@ -791,7 +791,7 @@ static void what_stages_cannot_do_is_named(void **state) {
         {"pp=2", "2f2b", "no schedule", 2, 0, false},
         {"pp=2", NULL, "--zero above 1", 2, 2, false},
         {"pp=2", NULL, "--sync-bn", 2, 0, true},
-        {"ep=2", NULL, "the axes are dp", 2, 0, false},
+        {"xp=2", NULL, "the axes are dp", 2, 0, false},
         {"pp=2,sp=2", NULL, "stages of a pipeline have all positions", 4, 0, false},
         {"dp=1,pp=3", NULL, "too few layers", 3, 0, false},
     };

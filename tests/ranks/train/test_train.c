@@ -226,7 +226,7 @@ static const refusal refusals[] = {
     {1, {BASE, .batch = -1}, KOLO_ERR_ARG, "batch is -1: choose 1 to 16777216"},
     {1, {BASE, .epochs = -1}, KOLO_ERR_ARG, "epochs is -1"},
     {2, {BASE, .mesh = "dp=3"}, KOLO_ERR_ARG, "dp=3 has 3 workers, the job 2"},
-    {2, {BASE, .mesh = "dp=1,ep=2"}, KOLO_ERR_UNSUPPORTED, "the axes are dp, data parallelism, tp"},
+    {2, {BASE, .mesh = "dp=1,xp=2"}, KOLO_ERR_UNSUPPORTED, "the axes are dp, data parallelism, tp"},
     {2, {BASE, .mesh = "dp"}, KOLO_ERR_ARG, "\"dp\" is not NAME=SIZE"},
     {2,
      {BASE, .sync_bn = true, .global_batch = 16, .reproducible = 8},

@@ -231,6 +231,7 @@ static void no_strategy_goes_without_a_redistribution(void **state) {
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,tp=2", NULL, 0},
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,tp=2", "megatron-sp", 0},
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,sp=2", NULL, 0},
+        {"gpt2_moe", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,ep=2", NULL, 0},
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "tp=2,sp=2,dp=2", NULL, 0},
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,tp=2", "megatron-sp", 1},
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=3", NULL, 1},
