@@ -1,17 +1,19 @@
-/* WebDataset: images and classes in tar shards, as KEY.jpg (or .jpeg, .png) and KEY.cls, where KEY
- * is the member's name up to the first dot of its last part. Members of a sample follow each other;
- * those of other kinds are passed over. Shards are mapped, and indexed once on opening, which reads
- * one page of each member. */
+/* WebDataset: images and classes in tar shards, as KEY.jpg (or .jpeg, .png) and KEY.cls, or a
+ * number in KEY.json, where KEY is the member's name up to the first dot of its last part. Members
+ * of a sample follow each other; those of other kinds are passed over. Shards are mapped, and
+ * indexed once on opening, which reads one page of each member. */
 #include "base/compiler.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "data/readers/braces.h"
 #include "data/readers/images.h"
 #include "data/readers/readers.h"
 #include "data/readers/tar.h"
 
 #include <glob.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -30,7 +32,8 @@ typedef struct sample {
 
 typedef struct webdataset {
     kolo_images images;
-    int64_t classes; /* 0: the largest label, plus 1 */
+    int64_t classes;           /* 0: the largest label, plus 1 */
+    char label[KOLO_KEY_TEXT]; /* of the class in KEY.json; empty: KEY.cls has it */
     shard *shards;
     size_t n_shards, cap_shards;
     size_t n_train_shards; /* of PATTERN; those of test= follow */
@@ -75,6 +78,8 @@ static kolo_status fetch(const kolo_images *images, int64_t index, kolo_encoded 
 static const shard *newest(const webdataset *own) { return &own->shards[own->n_shards - 1]; }
 
 /* Ends the members of one key. */
+static const char *kind_of_class(const webdataset *own) { return *own->label ? "json" : "cls"; }
+
 static kolo_status add_sample(webdataset *own) {
     const bool any = own->has_image || own->has_class, both = own->has_image && own->has_class;
     own->has_image = own->has_class = false;
@@ -82,9 +87,9 @@ static kolo_status add_sample(webdataset *own) {
     if (!both) {
         return KOLO_FAIL(
             KOLO_ERR_FORMAT,
-            "%s: offset %zu: sample \"%s\" lacks an image (.jpg, .jpeg, .png) or a class (.cls): a "
+            "%s: offset %zu: sample \"%s\" lacks an image (.jpg, .jpeg, .png) or a class (.%s): a "
             "sample has both, one after the other",
-            newest(own)->path, own->begin, own->key);
+            newest(own)->path, own->begin, own->key, kind_of_class(own));
     }
     if (!KOLO_GROW(own->samples, own->n_samples, own->cap_samples)) {
         return KOLO_NOMEM(2 * own->cap_samples * sizeof *own->samples);
@@ -121,6 +126,22 @@ static kolo_status read_class(webdataset *own, const kolo_tar_member *m) {
     return KOLO_OK;
 }
 
+static kolo_status read_json(webdataset *own, const kolo_tar_member *m) {
+    const char *text = (const char *)newest(own)->view.data + m->at;
+    json_error_t error;
+    json_t *root = json_loadb(text, m->length, JSON_REJECT_DUPLICATES, &error);
+    const json_t *label = root ? json_object_get(root, own->label) : NULL;
+    const bool good = json_is_integer(label) && json_integer_value(label) >= 0 &&
+                      json_integer_value(label) < MAX_CLASS;
+    if (good) own->next.label = (int32_t)json_integer_value(label);
+    json_decref(root);
+    if (good) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT,
+                     "%s: offset %zu: %s is no JSON object whose \"%s\" is a class "
+                     "0, 1, ...",
+                     newest(own)->path, m->at, m->name, own->label);
+}
+
 static bool is_image(const char *kind) {
     return !strcasecmp(kind, "jpg") || !strcasecmp(kind, "jpeg") || !strcasecmp(kind, "png");
 }
@@ -130,7 +151,7 @@ static kolo_status add_member(void *arg, const kolo_tar_member *m) {
     const char *slash = strrchr(m->name, '/'), *base = slash ? slash + 1 : m->name;
     const char *dot = strchr(base, '.');
     if (!dot || dot == base) return KOLO_OK; /* no key */
-    const bool image = is_image(dot + 1), class = !strcasecmp(dot + 1, "cls");
+    const bool image = is_image(dot + 1), class = !strcasecmp(dot + 1, kind_of_class(own));
     KOLO_TRY(choose_key(own, m, (size_t)(dot - m->name)));
     if ((image && own->has_image) || (class && own->has_class)) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: offset %zu: %s: sample \"%s\" has two %s",
@@ -138,7 +159,7 @@ static kolo_status add_member(void *arg, const kolo_tar_member *m) {
     }
     own->has_image |= image;
     own->has_class |= class;
-    if (class) return read_class(own, m);
+    if (class) return *own->label ? read_json(own, m) : read_class(own, m);
     if (!image) return KOLO_OK;
     own->next.shard = own->n_shards - 1;
     own->next.at = m->at;
@@ -162,15 +183,16 @@ static kolo_status add_shard(webdataset *own, const char *path) {
     return KOLO_OK;
 }
 
-static kolo_status add_shards(webdataset *own, const char *pattern) {
-    const size_t before = own->n_samples;
+/* The shards of a pattern without ranges. */
+static kolo_status add_found(void *arg, const char *pattern) {
+    webdataset *own = arg;
     glob_t found = {0};
     int rc = glob(pattern, 0, NULL, &found);
     kolo_status status = KOLO_OK;
     if (rc == GLOB_NOMATCH) {
         status = KOLO_FAIL(KOLO_ERR_IO,
-                           "%s: no such shards: give a pattern of *, ? and [0-9], such as "
-                           "train-*.tar",
+                           "%s: no such shards: give a pattern of *, ?, [0-9] and {00..19}, such "
+                           "as train-*.tar",
                            pattern);
     } else if (rc != 0) {
         status = KOLO_FAIL(KOLO_ERR_IO, "%s: cannot be searched for shards", pattern);
@@ -179,10 +201,36 @@ static kolo_status add_shards(webdataset *own, const char *pattern) {
         status = add_shard(own, found.gl_pathv[i]);
     }
     globfree(&found);
-    if (status == KOLO_OK && own->n_samples == before) {
-        status = KOLO_FAIL(KOLO_ERR_FORMAT, "%s: no samples (.jpg or .png, with .cls)", pattern);
-    }
     return status;
+}
+
+static int compare_paths(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Patterns of several ranges may name a shard twice. */
+static kolo_status check_once(const webdataset *own, size_t first) {
+    const size_t n = own->n_shards - first;
+    const char **paths = kolo_alloc((n + 1) * sizeof *paths);
+    if (!paths) return KOLO_NOMEM(n * sizeof *paths);
+    for (size_t i = 0; i < n; i++) paths[i] = own->shards[first + i].path;
+    qsort((void *)paths, n, sizeof *paths, compare_paths);
+    kolo_status status = KOLO_OK;
+    for (size_t i = 1; i < n && status == KOLO_OK; i++) {
+        if (strcmp(paths[i - 1], paths[i]) != 0) continue;
+        status = KOLO_FAIL(KOLO_ERR_ARG, "%s: the pattern names this shard twice", paths[i]);
+    }
+    kolo_free((void *)paths);
+    return status;
+}
+
+static kolo_status add_shards(webdataset *own, const char *pattern) {
+    const size_t before = own->n_samples, first = own->n_shards;
+    KOLO_TRY(kolo_braces_each(pattern, add_found, own));
+    KOLO_TRY(check_once(own, first));
+    if (own->n_samples > before) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: no samples (.jpg or .png, with .%s)", pattern,
+                     kind_of_class(own));
 }
 
 /* Both patterns may match a shard. */
@@ -231,9 +279,9 @@ static kolo_status take_split(kolo_dataset *d, webdataset *own) {
     if (test < 1) test = 1;
     if (count <= test) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,
-                         "%s: %" PRId64 " samples (.jpg or .png, with .cls) are too few for a "
+                         "%s: %" PRId64 " samples (.jpg or .png, with .%s) are too few for a "
                          "training and a test split",
-                         d->place, count);
+                         d->place, count, kind_of_class(own));
     }
     own->images.labels = kolo_alloc((size_t)count * sizeof *own->images.labels);
     if (!own->images.labels) return KOLO_NOMEM((size_t)count * sizeof *own->images.labels);
@@ -258,6 +306,7 @@ kolo_status kolo_read_webdataset(const kolo_reader *reader, const char *argument
     const kolo_data_key keys[] = {
         KOLO_IMAGES_KEYS(&own->images),
         {"classes", kolo_key_count, &own->classes, 1, 1 << 24, "classes=NUMBER, at least 1"},
+        {"label", kolo_key_text, own->label, .write = "label=NAME, of the class in .json"},
         {"test", kolo_key_text, test, .write = "test=PATTERN, in the folder of the others"},
         {NULL},
     };

@@ -3,6 +3,7 @@
 #include "base/compiler.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "data/readers/braces.h"
 #include "data/readers/tar.h"
 #include "kolo/data.h"
 #include "support/folder.h"
@@ -202,6 +203,105 @@ static void incomplete_samples_are_refused(void **state) {
     }
 }
 
+static kolo_status collect(void *arg, const char *text) {
+    kolo_text_add(arg, "%s ", text);
+    return KOLO_OK;
+}
+
+static void braces_are_ranges(void **state) {
+    static const struct {
+        const char *text, *names;
+    } cases[] = {
+        {"a", "a "},
+        {"", " "},
+        {"a-{08..11}.tar", "a-08.tar a-09.tar a-10.tar a-11.tar "},
+        {"{8..11}", "8 9 10 11 "},
+        {"{0..1}", "0 1 "},
+        {"{9..011}", "009 010 011 "},
+        {"{00..9}{1..1}", "001 011 021 031 041 051 061 071 081 091 "},
+        {"x{1..2}/{3..4}y", "x1/3y x1/4y x2/3y x2/4y "},
+        {"{a..b}{1..}{..2}{1,2}{}{{1..2}}", "{a..b}{1..}{..2}{1,2}{}{1} "
+                                            "{a..b}{1..}{..2}{1,2}{}{2} "},
+        {"{1..2", "{1..2 "},
+        {"{1234567890123456789..1234567890123456790}",
+         "{1234567890123456789..1234567890123456790} "},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_text names = {0};
+        ASSERT_OK(kolo_braces_each(cases[i].text, collect, &names));
+        assert_string_equal(names.text, cases[i].names);
+        kolo_text_fini(&names);
+    }
+    static const char *const bad[] = {
+        "{2..1}", "{0..1048576}", "{0..2047}{0..1023}",
+        "{1..1}{1..1}{1..1}{1..1}{1..1}{1..1}{1..1}{1..1}{1..1}{1..1}{1..1}{1..1}{1..1}{1..1}"
+        "{1..1}{1..1}{1..1}"};
+    for (size_t i = 0; i < KOLO_COUNT(bad); i++) {
+        kolo_text names = {0};
+        assert_int_equal(kolo_braces_each(bad[i], collect, &names), KOLO_ERR_ARG);
+        assert_non_null(strstr(kolo_last_error(), "write {FIRST..LAST}"));
+        kolo_text_fini(&names);
+    }
+}
+
+static void put_sample(const char *path, const char *key, const char *class) {
+    static archive a;
+    char name[32];
+    a.length = 0;
+    snprintf(name, sizeof name, "%s.jpg", key);
+    add_text(&a, name, '0', "no image");
+    snprintf(name, sizeof name, "%s.json", key);
+    add_text(&a, name, '0', class);
+    snprintf(name, sizeof name, "%s.cls", key);
+    add_text(&a, name, '0', "7");
+    end(&a);
+    put(path, &a);
+}
+
+/* Shards of ranges, in their order, with classes in .json; each named shard is there. */
+static void classes_come_from_json(void **state) {
+    static const struct {
+        const char *json, *error;
+    } bad[] = {
+        {"{\"label\": -1}", "s-09.tar: offset 1536: b.json is no JSON object whose \"label\""},
+        {"{\"label\": 1.5}", "is a class 0, 1"},
+        {"{\"label\": 99999999}", "is a class 0, 1"},
+        {"{\"label\": \"3\"}", "is a class 0, 1"},
+        {"{\"label\": 1, \"label\": 2}", "is a class 0, 1"},
+        {"{\"other\": 1}", "is a class 0, 1"},
+        {"[1]", "is a class 0, 1"},
+        {"{\"label\": 1", "is a class 0, 1"},
+        {"", "is a class 0, 1"},
+    };
+    kolo_dataset *d;
+    put_sample("s-08.tar", "a", "{\"id\": 5, \"label\": 2, \"label2\": 9}");
+    put_sample("s-09.tar", "b", "{\"label\": 0}");
+    put_sample("s-10.tar", "c", "{\"label\": 3}");
+    ASSERT_OK(kolo_dataset_open("webdataset:s-{08..09}.tar,size=2,label=label,test=s-{10..10}.tar",
+                                KOLO_SPLIT_TRAIN, &d));
+    assert_int_equal(kolo_dataset_describe(d)->count, 2);
+    assert_int_equal(kolo_dataset_describe(d)->classes, 4);
+    kolo_dataset_close(d);
+    ASSERT_OK(
+        kolo_dataset_open("webdataset:s-{08..10}.tar,size=2,split=0.3", KOLO_SPLIT_TRAIN, &d));
+    assert_int_equal(kolo_dataset_describe(d)->classes, 8);
+    kolo_dataset_close(d);
+    refuses("webdataset:s-{07..09}.tar", "s-07.tar: no such shards");
+    refuses("webdataset:s-{09..08}.tar", "write {FIRST..LAST}");
+    refuses("webdataset:s-{08..09}.tar,label=class", "whose \"class\" is a class");
+    refuses("webdataset:s-0[89].tar,test=s-{09..10}.tar", "s-09.tar: the patterns of both");
+    put_sample("s111.tar", "e", "{}");
+    refuses("webdataset:s{1..1}{1..1}*.tar", "too few");
+    refuses("webdataset:s{11..11}{1..1}*.tar,test=s{1..1}11.tar", "the patterns of both");
+    refuses("webdataset:s11?{0..0}*.tar", "no such shards");
+    refuses("webdataset:s-{08..09}*{0..0}*.tar", "no such shards");
+    refuses("webdataset:*{0..1}*.tar,split=0.5", "s-10.tar: the pattern names this shard twice");
+    for (size_t i = 0; i < KOLO_COUNT(bad); i++) {
+        put_sample("s-09.tar", "b", bad[i].json);
+        refuses("webdataset:s-{08..09}.tar,label=label", bad[i].error);
+    }
+}
+
 /* Damaged images name shard and offset. */
 static void images_lie_in_their_shards(void **state) {
     static archive a;
@@ -226,6 +326,8 @@ TEST_MAIN(test_webdataset) {
         cmocka_unit_test(names_and_sizes_come_from_all_headers),
         cmocka_unit_test(damaged_archives_are_refused),
         cmocka_unit_test(incomplete_samples_are_refused),
+        cmocka_unit_test(braces_are_ranges),
+        cmocka_unit_test(classes_come_from_json),
         cmocka_unit_test(images_lie_in_their_shards),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
