@@ -24,6 +24,7 @@ NORMS = {"googlenet", "onnx cnn"}  # have batch normalization
 MODELS = [
     ("gpt2", "gpt2_tiny:layers=2,width=16,heads=8,context=6,vocab=19,dropout=0.1", "adamw", 0.003, "-", "-"),
     ("bert", "bert_tiny:layers=2,width=16,heads=8,context=6,vocab=19,dropout=0.1", "adamw", 0.003, "-", "-"),
+    ("gpt2 moe", "gpt2_moe:layers=2,width=16,heads=8,context=6,vocab=19,experts=5,dropout=0.1", "adamw", 0.003, "-", "-"),
     ("alexnet", "alexnet:width=2,units=12", "sgd", 0.01, "3x63x63", "-"),
     ("googlenet", "googlenet:width=2", "sgd", 0.01, "3x32x32", "-"),
     ("lstm_lm", "lstm_lm:layers=1,width=8,hidden=8,context=6,vocab=19,dropout=0.1", "sgd", 0.05, "-", "-"),
@@ -57,7 +58,7 @@ def losses(program, row, mesh, steps, zero, parts, schedule="1f1b"):
 
 
 def levels(mesh):
-    if size(mesh, "dp") == "1":
+    if size(mesh, "dp") == "1" or size(mesh, "sp") != "1" or size(mesh, "ep") != "1":
         return [0]
     return [0, 1, 2, 3] if size(mesh, "pp") == size(mesh, "tp") == "1" else [0, 1]
 

@@ -37,6 +37,13 @@ kolo_status kolo_partition_begin_experts(partitioner *p, int axis) {
                          "place of %s, or no pp",
                          of->name);
     }
+    const int sp = kolo_mesh_find(&p->g->mesh, "sp");
+    if (sp >= 0 && p->g->mesh.axes[sp].size > 1) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "%s=%d divides the samples of all activations, and sp=%d their positions: "
+                         "give one of the two, with dp or tp",
+                         of->name, of->size, p->g->mesh.axes[sp].size);
+    }
     if (!dispatch) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "%s=%d divides the experts of mixtures, and this model has none: give "

@@ -242,6 +242,7 @@ static void what_experts_do_not_go_with_is_named(void **state) {
          0},
         {"gpt2_moe", "layers=1,context=8", "ep=2,tp=2", "megatron-sp", "rules without \"sums\"", 4,
          0, 0},
+        {"gpt2_moe", "layers=1,context=8", "ep=2,sp=2", NULL, "and sp=2 their positions", 4, 0, 0},
         {"gpt2_moe", "layers=1,context=8", "dp=2,ep=2", NULL, "--zero is for", 4, 1, 0},
         {"gpt2_moe", "layers=1,context=8", "ep=2", NULL, "--reproducible is for", 2, 0, 4},
     };
