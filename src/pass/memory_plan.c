@@ -318,8 +318,20 @@ static bool is_of_model(const kolo_graph *g, const kolo_node *post) {
     return post->attr[KOLO_COMM_INSIDE].i && axes != 0 && (dp < 0 || !(axes >> dp & 1));
 }
 
-/* Places the buckets; then gathered rows, and sums over micro-batches of what is in no bucket,
- * which are kept as those in buckets are. */
+/* Places the buckets whose sums are kept over logical shards, or the others. */
+static void place_some(planner *p, region *rg, region *model, const kolo_node **waits, bool kept) {
+    for (int32_t i = 0; i < p->g->n_nodes; i++) {
+        const kolo_node *n = p->g->nodes[i];
+        if (n->op->comm != KOLO_OP_POST || (n->attr[KOLO_COMM_KEPT].i != 0) != kept) continue;
+        bucket_of(p, n)->of_model = is_of_model(p->g, n);
+        place_bucket(p, bucket_of(p, n)->of_model ? model : rg, n,
+                     waits[n->attr[KOLO_COMM_BUCKET].i]);
+    }
+}
+
+/* Places the buckets, first those that are kept over logical shards, of which plans have
+ * copies; then gathered rows, and sums over micro-batches of what is in no bucket, which are
+ * kept as those in buckets are. */
 static kolo_status place_all(planner *p, region *rg, region *model, const kolo_node **waits) {
     const kolo_graph *g = p->g;
     for (int32_t i = 0; i < g->n_nodes; i++) {
@@ -331,13 +343,8 @@ static kolo_status place_all(planner *p, region *rg, region *model, const kolo_n
         if (n->op->comm != KOLO_OP_POST) continue;
         KOLO_TRY(measure_bucket(p, rg, i, waits[n->attr[KOLO_COMM_BUCKET].i]));
     }
-    for (int32_t i = 0; i < g->n_nodes; i++) {
-        const kolo_node *n = g->nodes[i];
-        if (n->op->comm != KOLO_OP_POST) continue;
-        bucket_of(p, n)->of_model = is_of_model(p->g, n);
-        place_bucket(p, bucket_of(p, n)->of_model ? model : rg, n,
-                     waits[n->attr[KOLO_COMM_BUCKET].i]);
-    }
+    place_some(p, rg, model, waits, true);
+    place_some(p, rg, model, waits, false);
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
         bool arrives = n->op->comm == KOLO_OP_WAIT;

@@ -354,6 +354,18 @@ static int count_first(const kolo_plan *p) {
     return n;
 }
 
+/* The region of buckets up to the last one that is summed over logical shards. */
+static size_t sums_end(const kolo_plan *p) {
+    size_t end = 0;
+    for (int32_t i = 0; i < p->graph->n_nodes; i++) {
+        const kolo_node *n = p->graph->nodes[i];
+        if (n->op->comm != KOLO_OP_POST || !n->attr[KOLO_COMM_OF_SAMPLES].i) continue;
+        const kolo_bucket *b = &p->map.buckets[n->attr[KOLO_COMM_BUCKET].i];
+        if (b->offset + b->bytes > end) end = b->offset + b->bytes;
+    }
+    return end;
+}
+
 static kolo_status map_memory(kolo_plan *p, const kolo_plan_opts *o) {
     p->values_bytes = kolo_round_up(p->map.arena_bytes, 4096);
     if (!o->apart) {
@@ -379,7 +391,7 @@ static kolo_status map_memory(kolo_plan *p, const kolo_plan_opts *o) {
     KOLO_TRY(kolo_store_reserve_gradients(p->store, p->comm, p->map.bucket_bytes));
     if (!p->store->own_gradients) p->gradients = p->store->gradients;
     if (p->adds_to) return check_gradients(p);
-    return o->shards > 0 ? kolo_shard_sum_create(o->shards, p->map.bucket_bytes, p->comm, &p->sum)
+    return o->shards > 0 ? kolo_shard_sum_create(o->shards, sums_end(p), p->comm, &p->sum)
                          : KOLO_OK;
 }
 

@@ -18,7 +18,7 @@ typedef struct kolo_shard_sum {
     uint32_t nodes[KOLO_SHARD_NODES]; /* of this rank */
     int n_nodes;
     char *kept;      /* values at multiples of `bytes`, the nodes first */
-    size_t bytes;    /* of the region of gradients */
+    size_t bytes;    /* of the region of gradients, but for what is behind the last sum */
     int most;        /* values that `kept` has room for */
     kolo_comm *comm; /* whose registered memory `kept` is; NULL: own memory */
     /* While a shard runs: */

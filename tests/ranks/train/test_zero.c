@@ -311,6 +311,25 @@ static void memory_is_divided(void **state) {
     assert_true(store < 0.78 * parameters && gradients < 0.9 * whole); /* 3 / 4 */
 }
 
+/* Sums that wait for those of later shards take the memory of gradients, but none for what is
+ * gathered. */
+static void kept_sums_are_of_gradients_alone(void **state) {
+    kolo_train_opts opts = reproducible_options(0);
+    int64_t exchanged[2];
+    double bytes = 0;
+    opts.global_batch = 4;
+    opts.steps = 1;
+    opts.zero = 3;
+    for (int k = 0; k < 2; k++) { /* a shard for each rank, then two */
+        opts.reproducible = 2 + 2 * k;
+        const kolo_train_result result = train_well(2, &opts);
+        exchanged[k] = result.memory.exchanged;
+        bytes = 4 * (double)result.parameters;
+    }
+    const double kept = (double)(exchanged[1] - exchanged[0]);
+    if (kept < bytes || kept > 1.03 * bytes) fail_msg("%.0f bytes of %.0f", kept, bytes);
+}
+
 /* Evaluation gathers parameters that training has cut; workers of a host that share them have
  * whole ones. */
 static void evaluation_gathers_what_is_cut(void **state) {
@@ -402,6 +421,7 @@ TEST_MAIN(test_zero) {
         cmocka_unit_test(checkpoints_do_not_depend_on_shards),
         cmocka_unit_test(sharded_parameters_are_saved),
         cmocka_unit_test(memory_is_divided),
+        cmocka_unit_test(kept_sums_are_of_gradients_alone),
         cmocka_unit_test(evaluation_gathers_what_is_cut),
         cmocka_unit_test(bytes_on_the_wire_are_those_of_theory),
         cmocka_unit_test(other_levels_are_refused),
