@@ -3,7 +3,8 @@
 
     bench/worker_memory.py [MODEL [WORKERS [BUILD [MESH]]]]     default: gpt2:context=32 4 build/release
 
-With a mesh, whose workers have equal parts of the model (dp and tp): without and with --zero 1.
+With a mesh, whose workers have equal parts of the model (dp and tp): without and with --zero 1. With reproducible for
+MESH: one and two logical shards for each worker, plain and ZeRO.
 
 Planned: what the result of a run states for a worker (parameters and optimizer, exchanged, values of a step), times
 the workers; shared parameters count once. Measured: the largest sum over the workers of their proportional set sizes
@@ -17,6 +18,8 @@ import tempfile
 import time
 
 MESH_CASES = ["--mesh {}", "--mesh {} --zero 1"]
+SHARD_CASES = ["--reproducible {0} --no-share", "--reproducible {0} --zero 3 --no-share",
+               "--reproducible {1} --no-share", "--reproducible {1} --zero 3 --no-share"]
 CASES = ["--no-share", "--zero 1 --no-share", "--zero 2 --no-share", "--zero 3 --no-share", "", "--zero 3"]
 
 
@@ -59,15 +62,21 @@ def main():
     defaults = ["gpt2:context=32", "4", "build/release", ""]
     model, workers, build, mesh = (sys.argv[1:] + defaults[len(sys.argv) - 1:])[:4]
     mib = 1 << 20
-    print(f"{'options':<22} {'worker':>8} {'shared':>8} {'planned':>8} {'measured':>8} {'ratio':>6}   MiB")
-    for options in [case.format(mesh) for case in MESH_CASES] if mesh else CASES:
-        result, peak = run([f"{build}/kolo", "train", "--workers", workers, "--threads", "1", "--batch", "1",
+    cases = CASES
+    if mesh == "reproducible":
+        cases = [case.format(int(workers), 2 * int(workers)) for case in SHARD_CASES]
+    elif mesh:
+        cases = [case.format(mesh) for case in MESH_CASES]
+    batch = ["--global-batch", str(2 * int(workers))] if mesh == "reproducible" else ["--batch", "1"]
+    print(f"{'options':<38} {'worker':>8} {'shared':>8} {'planned':>8} {'measured':>8} {'ratio':>6}   MiB")
+    for options in cases:
+        result, peak = run([f"{build}/kolo", "train", "--workers", workers, "--threads", "1", *batch,
                             "--steps", "2", "--optimizer", "adamw", "--lr", "1e-4", "--no-recipe", "--no-eval",
                             "--json", "-", "--model", model, "--data", "synthetic-tokens:N=64,test=4",
                             *options.split()])
         own = result["store_bytes"] + result["exchanged_bytes"] + result["value_bytes"]
         planned = own * int(workers) + result["shared_bytes"]
-        print(f"{options or 'one copy per host':<22} {own / mib:8.0f} {result['shared_bytes'] / mib:8.0f} "
+        print(f"{options or 'one copy per host':<38} {own / mib:8.0f} {result['shared_bytes'] / mib:8.0f} "
               f"{planned / mib:8.0f} {peak / mib:8.0f} {peak / planned:6.3f}", flush=True)
 
 
