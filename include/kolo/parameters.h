@@ -87,7 +87,7 @@ typedef struct kolo_parameters_opts {
     int drop;       /* bsp: gradients that a step does not wait for; less than the workers */
     bool discard;   /* those that come later are discarded, instead of kept */
     bool leases;    /* workers take parts of the work, see kolo_parameters_lease; they make
-                       different numbers of pushes: with KOLO_STALENESS_ANY only */
+                       different numbers of pushes: not with a staleness of 0 */
     uint64_t first_lease; /* the number of the first */
     /* Called at the owner, in the service's thread. Required there. */
     void (*update)(void *arg, const kolo_parameters_update *update);
@@ -193,6 +193,10 @@ KOLO_API kolo_status kolo_parameters_ask(kolo_parameters *parameters, uint64_t e
  * returns. Blocks. ARG: it has not asked; PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_lease(kolo_parameters *parameters, bool *given,
                                            uint64_t *number);
+/* With a bound, clocks do not wait for a worker without a lease. Once it gets one, it goes on with
+ * the clock of the slowest that has one: whether it has to pull before it computes a gradient,
+ * since the others may have gone on. */
+KOLO_API bool kolo_parameters_reads_again(const kolo_parameters *parameters);
 /* Lets all workers stop at one point, though each is at another: a point is a number, such as the
  * steps done, that grows. A worker that is at a point calls this to learn whether it is to stop
  * there or later, and states before which point it calls again (`next`, above 0). `asks`: this rank

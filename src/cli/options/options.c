@@ -231,7 +231,7 @@ const kolo_option cli_options[] = {
              "the M latest gradients, which join the next ones of their workers or, with ,discard, are not used, and "
              "ssp:S, gradients as they come from workers "
              "that are at most S steps apart, and asp, without a bound; both with ,dc=L or ,scale=1 against staleness, "
-             "asp also with ,lease=1: workers take samples from one counter "
+             "and with ,lease=1: workers take samples from one counter "
              "(docs/servers.md)"},
     {.name = "compress", .type = KOLO_OPTION_TEXT, .metavar = "CODEC",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "none",

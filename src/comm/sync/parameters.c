@@ -39,6 +39,10 @@ struct kolo_parameters {
     early *early;                         /* [n_servers] */
     kolo_service_request lease;           /* in flight if `asked` */
     bool asked;
+    int held;                             /* leases that no push has acknowledged */
+    bool idle;                            /* it has reported to the owners that it has none */
+    bool goes_on;                         /* it has one again, and reads before it computes */
+    uint64_t resume;                      /* the clock of the reply to `lease` */
     uint64_t reads[KOLO_STALENESS_BINS];  /* of this worker, by staleness */
     uint64_t delays[KOLO_STALENESS_BINS]; /* of its gradients */
 };
@@ -98,11 +102,10 @@ static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int r
     if (o->record && o->replay) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a run is recorded or replayed, not both");
     }
-    if (o->leases && o->staleness != KOLO_STALENESS_ANY) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "leases with a staleness of %d: workers with leases make different "
-                         "numbers of pushes, so that it must be KOLO_STALENESS_ANY",
-                         o->staleness);
+    if (o->leases && o->staleness == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "leases with a staleness of 0: workers with leases make "
+                                       "different numbers of pushes, so that it must be above 0 or "
+                                       "KOLO_STALENESS_ANY");
     }
     KOLO_TRY(check_drop(o, o->servers > 0 ? ranks - o->servers : ranks));
     if (!o->parts) return KOLO_OK;
@@ -242,6 +245,7 @@ static kolo_service_request request_of(const kolo_parameters *p, int server, uin
         [KOLO_OWNER_STATE] = "a read of optimizer state",
         [KOLO_OWNER_REST] = "the wait for all workers",
         [KOLO_OWNER_LEASE] = "a request for a lease",
+        [KOLO_OWNER_IDLE] = "a report of having no lease",
         [KOLO_OWNER_STOP] = "an agreement on the end of the run",
     };
     return (kolo_service_request){.server = kolo_service_server_rank(p->service, server),
@@ -275,6 +279,7 @@ static kolo_status start_all(kolo_parameters *p, kolo_service_request *requests,
         const size_t first = part->first + sent, n = part->count - sent;
         kolo_service_request *q = &requests[i];
         *q = request_of(p, i, kind);
+        q->key = kind == KOLO_OWNER_PULL && p->goes_on;
         q->input = input ? input + first : NULL;
         q->input_bytes = input ? n * sizeof(float) : 0;
         q->output = output ? output + first : NULL;
@@ -330,6 +335,7 @@ kolo_status kolo_parameters_pull(kolo_parameters *p, float *values) {
     KOLO_TRY(check_worker(p));
     KOLO_TRY(start_all(p, p->pulls, KOLO_OWNER_PULL, NULL, values));
     KOLO_TRY(wait_all(p, p->pulls, p->n_servers));
+    p->goes_on = false;
     p->reads[kolo_staleness_bin(largest_reply(p, p->pulls))]++;
     return end_push(p);
 }
@@ -379,6 +385,7 @@ kolo_status kolo_parameters_push(kolo_parameters *p, const float *gradient) {
     KOLO_TRY(start_all(p, p->pushes, KOLO_OWNER_PUSH, gradient, NULL));
     p->pushing = true;
     p->clock++;
+    if (p->held > 0) p->held--;
     return KOLO_OK;
 }
 
@@ -433,8 +440,15 @@ kolo_status kolo_parameters_ask(kolo_parameters *p, uint64_t end) {
                          p->asked ? "the answer to an earlier request for a lease is not taken"
                                   : "a request for a lease after the end, or without `leases`");
     }
+    const bool bounded = p->opts.staleness != KOLO_STALENESS_ANY;
+    if (bounded && p->held == 0 && !p->pushing && !p->idle) { /* the others go on without it */
+        KOLO_TRY(signal_all(p, KOLO_OWNER_IDLE, KOLO_OK));
+        p->idle = true;
+    }
     p->lease = request_of(p, 0, KOLO_OWNER_LEASE);
     p->lease.clock = end;
+    p->lease.output = &p->resume;
+    p->lease.output_bytes = sizeof p->resume;
     KOLO_TRY(kolo_service_start(p->service, &p->lease));
     p->asked = true;
     return KOLO_OK;
@@ -446,9 +460,17 @@ kolo_status kolo_parameters_lease(kolo_parameters *p, bool *given, uint64_t *num
     p->asked = false;
     KOLO_TRY(kolo_service_wait(p->service, &p->lease, 0));
     *given = p->lease.reply_clock > 0;
-    if (*given) *number = p->lease.reply_clock - 1;
+    if (!*given) return KOLO_OK;
+    *number = p->lease.reply_clock - 1;
+    p->held++;
+    if (!p->idle) return KOLO_OK;
+    p->idle = false;
+    p->goes_on = true;
+    p->clock = p->resume;
     return KOLO_OK;
 }
+
+bool kolo_parameters_reads_again(const kolo_parameters *p) { return p->goes_on; }
 
 kolo_status kolo_parameters_stop(kolo_parameters *p, bool asks, uint64_t next, uint64_t *at) {
     if (!p->service) return KOLO_FAIL(KOLO_ERR_ARG, "a request after the wait for all workers");

@@ -15,6 +15,8 @@
 /* A worker, as an owner sees it. */
 typedef struct worker {
     bool gone;               /* has finished or is lost */
+    bool idle;               /* has no lease: clocks do not wait for it */
+    uint64_t skipped;        /* of its clock, without a push */
     uint64_t read_at;        /* the version that it has read last */
     kolo_service_call *rest; /* it waits until no worker is active */
     kolo_service_call *push; /* kept until the step is complete; bsp only */
@@ -39,7 +41,7 @@ struct kolo_parameters_owner {
     float *sum;                /* of gradients; bsp only */
     worker *workers;           /* [n_workers] */
     float *late;               /* of all workers; only if late gradients are kept */
-    uint64_t *pushes;          /* [n_workers]: taken */
+    uint64_t *pushes;          /* [n_workers]: taken, and skipped with leases: the clock */
     uint64_t *lost;            /* [n_workers]: as kolo_parameters_rest gives it */
     uint64_t *reported;        /* [n_workers]: the same, at the end of a rest */
     kolo_service_call **taken; /* [n_workers]: of the step that is being completed */
@@ -61,11 +63,12 @@ int kolo_staleness_bin(uint64_t stale) {
     return stale < KOLO_STALENESS_BINS ? (int)stale : KOLO_STALENESS_BINS - 1;
 }
 
-/* The fewest pushes of a worker that is still waited for; UINT64_MAX: there is none. */
+/* The smallest clock of a worker that is still waited for; UINT64_MAX: there is none. */
 static uint64_t slowest(const owner *o) {
     uint64_t least = UINT64_MAX;
     for (int w = 0; w < o->n_workers; w++) {
-        if (!o->workers[w].gone && o->pushes[w] < least) least = o->pushes[w];
+        const worker *x = &o->workers[w];
+        if (!x->gone && !x->idle && o->pushes[w] < least) least = o->pushes[w];
     }
     return least;
 }
@@ -222,6 +225,30 @@ static void end_rest(owner *o) {
 
 /* ---- leases ---- */
 
+/* The clock with which a worker goes on that had no lease: that of the slowest that has one, or if
+ * none has the largest, so that all begin alike. Never an earlier one. */
+static uint64_t clock_to_go_on(const owner *o, int w) {
+    const uint64_t own = o->pushes[w];
+    uint64_t clock = slowest(o);
+    if (!o->workers[w].idle) return own;
+    if (clock == UINT64_MAX) {
+        clock = 0;
+        for (int i = 0; i < o->n_workers; i++) {
+            if (!o->workers[i].gone && o->pushes[i] > clock) clock = o->pushes[i];
+        }
+    }
+    return clock > own ? clock : own;
+}
+
+/* Clocks wait for a worker again. */
+static void go_on_at(owner *o, int w, uint64_t clock) {
+    worker *x = &o->workers[w];
+    if (!x->idle) return;
+    x->idle = false;
+    x->skipped += clock - o->pushes[w];
+    o->pushes[w] = clock;
+}
+
 /* A worker that has leases goes on with these. */
 static void answer_lease(owner *o, int w) {
     kolo_service_call *call = o->workers[w].lease;
@@ -230,7 +257,9 @@ static void answer_lease(owner *o, int w) {
     const uint64_t stop = o->stop_at * (uint64_t)o->n_workers;
     const uint64_t end = stop > 0 && stop < call->clock ? stop : call->clock;
     if (kolo_leases_take(o->leases, w, end, &number)) {
-        o->reply(take(&o->workers[w].lease), KOLO_OK, number + 1, NULL, 0);
+        const uint64_t clock = clock_to_go_on(o, w);
+        go_on_at(o, w, clock);
+        o->reply(take(&o->workers[w].lease), KOLO_OK, number + 1, &clock, sizeof clock);
     } else if (kolo_leases_of(o->leases, w) > 0 || kolo_leases_out(o->leases) == 0) {
         o->reply(take(&o->workers[w].lease), KOLO_OK, 0, NULL, 0);
     }
@@ -321,7 +350,7 @@ void kolo_parameters_owner_lost(void *arg, int client, bool left, const char *re
     free_call(o, take(&w->rest));
     free_call(o, take(&w->lease));
     const bool spared = !left && o->opts->spared > 0 && client >= o->opts->spared;
-    if (!left && !w->gone) o->lost[client] = o->pushes[client] + 1;
+    if (!left && !w->gone) o->lost[client] = o->pushes[client] - w->skipped + 1;
     if (o->opts->needs_all && !spared && !w->gone && o->missing < 0) {
         o->missing = client;
         snprintf(o->why, sizeof o->why, "%s", left ? "it ended after an error" : reason);
@@ -347,7 +376,8 @@ static bool is_valid(const owner *o, const kolo_service_call *call) {
     if (call->input_bytes % sizeof(float) || call->output_bytes % sizeof(float)) return false;
     switch (call->kind) {
     case KOLO_OWNER_PULL:
-        return input == 0 && output == o->has.values.count && !w->pull;
+        return input == 0 && output == o->has.values.count && !w->pull &&
+               (call->key == 0 || call->clock >= o->pushes[call->client]);
     case KOLO_OWNER_STATE:
         return input == 0 && output == o->has.state.count;
     case KOLO_OWNER_PUSH:
@@ -362,8 +392,10 @@ static bool is_valid(const owner *o, const kolo_service_call *call) {
         return input == 0 && call->output_bytes == (size_t)o->n_workers * sizeof *o->lost &&
                is_active(w) && !w->push;
     case KOLO_OWNER_LEASE:
-        return o->leases && input == 0 && output == 0 && is_active(w) && !w->lease &&
-               kolo_leases_of(o->leases, call->client) < KOLO_LEASES_MOST;
+        return o->leases && input == 0 && call->output_bytes == sizeof(uint64_t) && is_active(w) &&
+               !w->lease && kolo_leases_of(o->leases, call->client) < KOLO_LEASES_MOST;
+    case KOLO_OWNER_IDLE:
+        return o->opts->leases && input == 0 && output == 0 && is_active(w) && !w->push;
     default:
         return call->kind == KOLO_OWNER_FINISH && input == 0 && output == 0;
     }
@@ -428,8 +460,13 @@ void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
     } else if (call->kind == KOLO_OWNER_STOP) {
         stop(o, call);
     } else if (call->kind == KOLO_OWNER_PULL) {
+        if (call->key != 0) go_on_at(o, w, call->clock);
         o->workers[w].pull = call;
         answer_pull(o, w);
+    } else if (call->kind == KOLO_OWNER_IDLE) {
+        o->workers[w].idle = true;
+        o->reply(call, KOLO_OK, 0, NULL, 0);
+        go_on(o);
     } else if (call->kind == KOLO_OWNER_LEASE) {
         o->workers[w].lease = call;
         answer_lease(o, w);

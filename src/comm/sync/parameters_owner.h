@@ -16,7 +16,10 @@ typedef enum kolo_owner_request {
     KOLO_OWNER_FINISH,
     KOLO_OWNER_STATE,
     KOLO_OWNER_REST,
-    KOLO_OWNER_LEASE, /* the clock of the request is the end; that of the reply the number and 1 */
+    KOLO_OWNER_LEASE, /* the clock of the request is the end; that of the reply the number and 1.
+                         The reply is the clock with which the worker goes on */
+    KOLO_OWNER_IDLE,  /* this worker has no lease: it is waited for again from a pull with key 1 on
+                       */
     KOLO_OWNER_PART,  /* of the next push, in order; the key: numbers that came before */
     KOLO_OWNER_STOP,  /* of any rank; the key: whether it asks to stop; the clock: the point before
                          which it calls again, 0: it passes none; that of the reply: where all stop

@@ -457,7 +457,7 @@ kolo_status kolo_session_lease(kolo_session *s, int64_t *lease) {
     uint64_t number = 0;
     KOLO_TRY(kolo_parameters_lease(s->served->parameters, &given, &number));
     *lease = given ? (int64_t)number : -1;
-    return KOLO_OK;
+    return kolo_parameters_reads_again(s->served->parameters) ? pull(s->served, s) : KOLO_OK;
 }
 
 kolo_status kolo_session_stop(kolo_session *s, bool asks, int64_t next, int64_t *at) {

@@ -173,12 +173,6 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
         return KOLO_FAIL(KOLO_ERR_ARG, "--servers %d without --sync ps: give it too", o->servers);
     }
     KOLO_TRY(check_order(o, consistency));
-    if (consistency->lease && consistency->kind != KOLO_CONSISTENCY_ASP) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "consistency %s: workers with leases make different numbers of steps, so "
-                         "their steps have no bound: give asp,lease=1",
-                         o->consistency);
-    }
     if (consistency->lease && o->servers == 0) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "consistency %s: leases are kept by a server apart from the workers: give "

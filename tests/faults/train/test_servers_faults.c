@@ -207,15 +207,23 @@ static void depart(const departure *d) {
         }
     }
     assert_int_equal(result->steps, steps_of(d));
+    for (int s = d->policy[4] - '0' + 1; d->policy[0] == 's' && s < 32; s++) {
+        assert_int_equal(result->reads[s], 0);
+    }
     if (strstr(d->policy, "lease")) assert_ledger(d);
     assert_true(result->evaluated && isfinite(result->test.value[KOLO_METRIC_LOSS]));
 }
 
 static void survivors_go_on(void **state) {
     static const departure departures[] = {
-        {"asp", 1, 2, 1, RANKS_TCP, 0, false},         {"asp,lease=1", 1, 1, 2, RANKS_SHM, 0, true},
-        {"asp,lease=1", 2, 1, 1, RANKS_TCP, 0, false}, {"ssp:2", 2, 1, 1, RANKS_SHM, 0, false},
-        {"bsp:drop=1", 1, 1, 1, RANKS_SHM, 0, false},  {"ssp:2", 1, 1, 2, RANKS_SHM, 0, false},
+        {"asp", 1, 2, 1, RANKS_TCP, 0, false},
+        {"asp,lease=1", 1, 1, 2, RANKS_SHM, 0, true},
+        {"asp,lease=1", 2, 1, 1, RANKS_TCP, 0, false},
+        {"ssp:2", 2, 1, 1, RANKS_SHM, 0, false},
+        {"bsp:drop=1", 1, 1, 1, RANKS_SHM, 0, false},
+        {"ssp:2", 1, 1, 2, RANKS_SHM, 0, false},
+        {"ssp:1,lease=1", 2, 1, 1, RANKS_SHM, 0, false},
+        {"ssp:2,lease=1", 1, 1, 2, RANKS_TCP, 0, true},
     };
     const int rounds = getenv("KOLO_SOAK") ? 67 : 1; /* 536 deaths */
     for (int k = 0; k < rounds; k++) {
@@ -296,10 +304,10 @@ static const kolo_train_result *run_preempted(const preemption *p) {
  * uses exactly the samples that are left. */
 static void a_preempted_run_is_resumed(void **state) {
     static const preemption preemptions[] = {
-        {"asp", 1, 3, RANKS_TCP, 0},         {"ssp:2", 2, 3, RANKS_SHM, 0},
-        {"asp,lease=1", 1, 1, RANKS_SHM, 0}, {"bsp", 1, 3, RANKS_SHM, 0},
-        {"asp,lease=1", 2, 2, RANKS_TCP, 0}, {"bsp:drop=1", 1, 2, RANKS_SHM, 0},
-        {"bsp", 0, 1, RANKS_SHM, 0},
+        {"asp", 1, 3, RANKS_TCP, 0},           {"ssp:2", 2, 3, RANKS_SHM, 0},
+        {"ssp:1,lease=1", 1, 1, RANKS_SHM, 0}, {"bsp", 1, 3, RANKS_SHM, 0},
+        {"asp,lease=1", 1, 1, RANKS_SHM, 0},   {"asp,lease=1", 2, 2, RANKS_TCP, 0},
+        {"bsp:drop=1", 1, 2, RANKS_SHM, 0},    {"bsp", 0, 1, RANKS_SHM, 0},
     };
     const size_t n = getenv("KOLO_SOAK") ? 20 * KOLO_COUNT(preemptions) : 4;
     for (size_t i = 0; i < n; i++) {

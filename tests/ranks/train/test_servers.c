@@ -106,7 +106,7 @@ static void pushes_follow_the_buckets(void **state) {
 }
 
 static void one_worker_trains_as_without_servers(void **state) {
-    static const char *const policies[] = {"asp", "ssp:2", "ssp:0", "asp,lease=1"};
+    static const char *const policies[] = {"asp", "ssp:2", "ssp:0", "asp,lease=1", "ssp:1,lease=1"};
     kolo_train_opts opts = options(KOLO_SYNC_ALLREDUCE, 0);
     opts.eval_steps = 2;
     const kolo_train_result plain = train_well(1, &opts);
@@ -366,7 +366,7 @@ static void what_servers_cannot_do_is_refused(void **state) {
         {.consistency = "ssp:3", .allreduce = true, .why = "--sync allreduce"},
         {.consistency = "asp", .allreduce = true, .why = "--sync allreduce"},
         {.consistency = "asp,lease=1", .why = "--servers 1"},
-        {.consistency = "ssp:2,lease=1", .servers = 1, .why = "asp,lease=1"},
+        {.consistency = "ssp:0,lease=1", .servers = 1, .why = "bsp has no other parameters"},
         {.consistency = "asp:1", .why = "is without steps"},
         {.consistency = "asp,lr=1", .why = "none of dc=X"},
         {.consistency = "ssp:2,scale=2", .why = "none of dc=X"},
