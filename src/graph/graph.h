@@ -258,6 +258,12 @@ typedef struct kolo_op {
     struct {
         int keep; /* updates a running average: KOLO_ATTR of the weight of the old value */
     } average;
+    /* Inputs that hold the positions of another rank, as bits, and outputs that belong to it:
+     * KOLO_ATTR of by how many ranks they are rotated (kolo_placement.rotation). 0: none. */
+    struct {
+        unsigned in, out;
+        int turn;
+    } ring;
 
     bool tuned; /* kernels differ enough by shape and layout that autotuning measures them */
 

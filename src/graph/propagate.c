@@ -20,6 +20,8 @@ static bool is_whole(const kolo_placement *p) {
     return p->kind == KOLO_PLACEMENT_INVARIANT || p->kind == KOLO_PLACEMENT_REPLICATED;
 }
 
+static bool is_sharded(const kolo_placement *p) { return p->kind == KOLO_PLACEMENT_SHARDED; }
+
 static bool has(const axis_query *q, kolo_placement_kind kind) {
     for (int k = 0; k < q->n->n_in; k++) {
         if (q->in[k].kind == kind) return true;
@@ -292,8 +294,27 @@ static bool is_range_of_slice(const kolo_graph *g, kolo_value v, int axis) {
            p->axis[axis].dim != KOLO_DIM_FLAT;
 }
 
+/* Inputs that hold the positions of another rank are as whole ones for this rank; `turned` gets
+ * their placement. ARG: they are those of another rank than the node computes with. */
+static kolo_status take_turned(axis_query *q, kolo_placement *turned) {
+    const int64_t turn = q->n->op->ring.turn > 0 ? q->n->attr[q->n->op->ring.turn - 1].i : 0;
+    for (int k = 0; k < q->n->n_in && turn > 0; k++) {
+        if (!(q->n->op->ring.in >> k & 1)) continue;
+        if (!is_sharded(&q->in[k]) || q->in[k].depth != KOLO_DEPTH_POSITIONS) {
+            continue;
+        }
+        if (q->in[k].rotation % q->axis->size != turn % q->axis->size) {
+            return refuse(q, k, "it has to be rotated as the node states");
+        }
+        *turned = q->in[k];
+        q->in[k] = (kolo_placement){0};
+    }
+    return KOLO_OK;
+}
+
 /* One axis of a node. */
 static kolo_status compute_axis(axis_query *q, int axis) {
+    kolo_placement turned = {0};
     const kolo_placement *slice = NULL; /* of which inputs are ranges */
     for (int k = 0; k < q->n->n_in; k++) {
         q->in[k] = placements_of(q->g, q->n->in[k])->axis[axis];
@@ -301,7 +322,11 @@ static kolo_status compute_axis(axis_query *q, int axis) {
         slice = &placements_of(q->g, q->n->in[k])->axis[axis];
         q->in[k].dim = KOLO_DIM_FLAT;
     }
+    KOLO_TRY(take_turned(q, &turned));
     KOLO_TRY(propagate_axis(q));
+    for (int k = 0; is_sharded(&turned) && k < q->n->n_out; k++) {
+        if (q->n->op->ring.out >> k & 1) q->out[k] = turned;
+    }
     for (int k = 0; slice && k < q->n->n_out; k++) {
         if (q->out[k].kind == KOLO_PLACEMENT_SHARDED) q->out[k] = *slice;
     }

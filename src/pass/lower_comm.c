@@ -566,6 +566,27 @@ static void redirect(const lowerer *b, int32_t n_nodes) {
     }
 }
 
+/* Whether an exchange moves the keys of a ring, or their gradients, to another rank. */
+static bool rotates(const kolo_graph *g, const member *m) {
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        const kolo_placement *from = &m->move->from.axis[a], *to = &m->move->to.axis[a];
+        const bool both = is_exchanged(from) && is_exchanged(to);
+        if (m->class == EXCHANGE && both && from->rotation != to->rotation) return true;
+    }
+    return false;
+}
+
+/* Where the backward pass sends keys, which are there since the forward pass, it sends them when it
+ * needs them: after the node before those that only gather them. -1: there is none. */
+static int32_t node_before(const kolo_graph *g, const member *m) {
+    int32_t i = kolo_info(g, m->synced)->producer - 1;
+    while (i >= 0 && (g->nodes[i]->op == &kolo_op_window || g->nodes[i]->op == &kolo_op_concat ||
+                      g->nodes[i]->op->comm != KOLO_OP_LOCAL || g->nodes[i]->op->view)) {
+        i--;
+    }
+    return i;
+}
+
 /* The nodes that precede each POST: producers, the last readers of parameters, and all other
  * readers of what it overwrites. Counts them if `before` is NULL. */
 static int find_before(const lowerer *b, int32_t n_nodes, kolo_comm_before *before) {
@@ -574,6 +595,11 @@ static int find_before(const lowerer *b, int32_t n_nodes, kolo_comm_before *befo
         const member *m = &b->members[i];
         if (before) before[n] = (kolo_comm_before){m->made, m->bucket};
         n++;
+        const int32_t node = rotates(b->g, m) ? node_before(b->g, m) : -1;
+        if (node >= 0 && node != m->made) {
+            if (before) before[n] = (kolo_comm_before){node, m->bucket};
+            n++;
+        }
         if (m->held < 0) continue;
         if (before) before[n] = (kolo_comm_before){m->held, m->bucket};
         n++;

@@ -29,18 +29,6 @@ static bool divides_layers(const kolo_mesh *mesh, int axis) {
     return mesh->axes[axis].size > 1 && strcmp(name, "dp") != 0 && strcmp(name, "pp") != 0;
 }
 
-/* The rule of a parameter; its dim is KOLO_PLACE_WHOLE where there is none. ARG. */
-static kolo_status rule_of(const partitioner *p, const char *name, kolo_placement_rule *rule) {
-    const char *text = p->rules;
-    int line = 0;
-    for (bool found = true; found;) {
-        KOLO_TRY(kolo_placement_rule_next(&text, &line, rule, &found));
-        if (found && kolo_name_matches(rule->pattern, name)) return KOLO_OK;
-    }
-    rule->dim = KOLO_PLACE_WHOLE;
-    return KOLO_OK;
-}
-
 /* ---- leaves ---- */
 
 /* Places a leaf on an axis; its tensor becomes local. ARG: it cannot be divided. */
@@ -71,13 +59,13 @@ static kolo_status cut_leaf(const partitioner *p, int axis, kolo_value leaf,
 static kolo_status apply_rules(partitioner *p, int axis) {
     int placed = 0;
     kolo_placement_rule sums;
-    KOLO_TRY(rule_of(p, "sums", &sums));
+    KOLO_TRY(kolo_placement_rule_of(p->rules, "sums", &sums));
     p->sums = sums.dim;
     for (int32_t v = 0; v < p->n_values; v++) {
         const kolo_value_info *info = &p->g->values[v];
         kolo_placement_rule rule;
         if (info->kind != KOLO_VALUE_PARAM) continue;
-        KOLO_TRY(rule_of(p, info->name, &rule));
+        KOLO_TRY(kolo_placement_rule_of(p->rules, info->name, &rule));
         if (rule.dim == KOLO_PLACE_SAMPLES) p->by_samples |= (kolo_axes)1 << axis;
         if (rule.dim < 0) continue;
         const kolo_placement cut = {
@@ -425,6 +413,11 @@ static kolo_status cut_on(partitioner *p, kolo_node *n, const kolo_index *index,
     const int lead = leader(p, n, axis);
     const int code = kolo_index_of_cut(&index->in[lead], placed(p, n->in[lead], axis));
     cut_node c = {n, index, axis, lead, code, false};
+    if (needs_whole(p, &c) && kolo_partition_take_ring(p, &c)) {
+        kolo_index of_ring;
+        KOLO_TRY(index_of_whole(p, n, &of_ring));
+        return cut_on(p, n, &of_ring, axis, summed);
+    }
     if (needs_whole(p, &c) && kolo_partition_take_heads(p, &c)) {
         KOLO_TRY(kolo_graph_check(p->g));
         return cut_on(p, n, index, axis, summed);

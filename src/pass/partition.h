@@ -24,6 +24,7 @@ typedef struct partitioner {
                                KOLO_PLACE_WHOLE */
     kolo_axes by_samples;   /* axes that divide the samples of some layers */
     kolo_axes by_heads;     /* axes along which the node has heads in the place of positions */
+    bool rings;             /* keys and values go round the ranks that divide positions */
     const char *whole_op;   /* the first op that needs all positions, or sums over them; or NULL */
     int32_t n_values, most; /* values before and after values are added */
     kolo_node **order;
@@ -86,13 +87,16 @@ kolo_value kolo_partition_slice(partitioner *p, kolo_value v, int axis, const ko
 
 /* ---- positions of sequences: partition_positions.c ---- */
 
-/* UNSUPPORTED: what rules do not go with. */
-kolo_status kolo_partition_check_positions(const partitioner *p, int axis);
+/* Reads the rule of attention. UNSUPPORTED: what rules do not go with. */
+kolo_status kolo_partition_check_positions(partitioner *p, int axis);
 /* Slices the positions of the ids that an embedding reads. ARG: there are fewer than ranks. */
 kolo_status kolo_partition_begin_positions(partitioner *p, kolo_node *n, int axis);
 /* Gives an op that needs all positions, but computes heads one by one, some of the heads in the
  * place of some of the positions: an all-to-all. False: it is no such op. */
 bool kolo_partition_take_heads(partitioner *p, const cut_node *c);
+/* Makes attention that of a ring, where the rules state it: each rank has its queries, and the pass
+ * ring moves keys and values. False: it is no such op, or has heads. */
+bool kolo_partition_take_ring(const partitioner *p, const cut_node *c);
 /* The other way: positions, dimension 1, in the place of heads. */
 kolo_value kolo_partition_give_heads(partitioner *p, kolo_value v, int axis);
 /* Notes the first op that sums over the positions. */

@@ -1,13 +1,16 @@
 /* Context parallelism: the axis sp divides the positions of sequences, and no parameter. What an
  * embedding reads is sliced along dimension 1, and all that follows from it is sharded so; sums
  * over the positions, such as the loss, stay summands as those over samples do. Attention gets some
- * of the heads in the place of some of the positions: Jacobs et al., "DeepSpeed Ulysses", 2023. */
+ * of the heads in the place of some of the positions: Jacobs et al., "DeepSpeed Ulysses", 2023. By
+ * the rule "attention ring" it keeps its positions, and keys and values go round (ring.c). */
 #include "graph/ops/ops.h"
 #include "pass/partition.h"
+#include "pass/placement_rules.h"
 
 #include <inttypes.h>
 
-kolo_status kolo_partition_check_positions(const partitioner *p, int axis) {
+kolo_status kolo_partition_check_positions(partitioner *p, int axis) {
+    kolo_placement_rule attention;
     const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
     if (kolo_mesh_stages(&p->g->mesh) > 1) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
@@ -15,6 +18,8 @@ kolo_status kolo_partition_check_positions(const partitioner *p, int axis) {
                          "the place of %s, or no pp",
                          of->name);
     }
+    KOLO_TRY(kolo_placement_rule_of(p->rules, "attention", &attention));
+    p->rings = attention.dim == KOLO_PLACE_RING;
     if (p->sums < 0 && p->by_samples == 0) return KOLO_OK;
     return KOLO_FAIL(
         KOLO_ERR_UNSUPPORTED,
@@ -57,10 +62,26 @@ kolo_status kolo_partition_begin_positions(partitioner *p, kolo_node *n, int axi
                          "sequences, or a smaller %s",
                          length, of->name, of->size, of->name);
     }
+    if (p->rings && length % of->size != 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%" PRId64 " positions cannot be divided equally over %s=%d, as ring "
+                         "attention needs: choose a multiple of %d, another %s, or rules without "
+                         "\"attention ring\"",
+                         length, of->name, of->size, of->size, of->name);
+    }
     n->in[1] = kolo_partition_slice(p, ids, axis, &cut);
     KOLO_TRY(kolo_graph_check(p->g));
     p->origin[n->in[1].id] = ids.id;
     return KOLO_OK;
+}
+
+bool kolo_partition_take_ring(const partitioner *p, const cut_node *c) {
+    const kolo_value v = c->n->in[c->lead];
+    if (!p->rings || c->n->op != &kolo_op_attention || !is_of_positions(p, c->axis)) return false;
+    if (placed(p, v, c->axis)->dim != 1) return false;
+    c->n->attr[KOLO_ATTENTION_RING].i = KOLO_RING_KEYS;
+    c->n->attr[KOLO_ATTENTION_LENGTH].i = p->whole[v.id].dim[1];
+    return true;
 }
 
 bool kolo_partition_take_heads(partitioner *p, const cut_node *c) {

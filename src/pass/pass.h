@@ -33,6 +33,10 @@ kolo_value kolo_shard_leaf(kolo_graph *g, kolo_value leaf);
  * shard; in evaluation plans too. ARG: a dimension or heads that do not divide. UNSUPPORTED: the
  * rules name no parameter, or an op needs whole what they shard. */
 kolo_status kolo_pass_partition(kolo_graph *g, const char *rules);
+/* Ring attention: makes blocks of keys and values, which go round the ranks of the axis sp, of
+ * attention whose queries these have divided. Runs where placements are known. The errors of
+ * kolo_node_propagate. */
+kolo_status kolo_pass_ring(kolo_graph *g);
 /* Elements of the largest slice that a rank has of a parameter, with the first two dimensions
  * rounded up to a multiple. */
 int64_t kolo_largest_slice(const kolo_graph *g, kolo_value param, int64_t multiple);

@@ -162,6 +162,10 @@ static kolo_status zero(kolo_graph *g, const kolo_pipeline_opts *opts) {
     }
     return kolo_pass_zero(g, &zero_opts);
 }
+static kolo_status ring(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    (void)opts;
+    return kolo_pass_ring(g);
+}
 static kolo_status accumulate(kolo_graph *g, const kolo_pipeline_opts *opts) {
     int64_t parts = opts->micro_batches > 1 ? opts->micro_batches : 1;
     return kolo_pass_accumulate(g, parts, opts->zero > 1);
@@ -257,6 +261,7 @@ static const struct {
     {"local_state", local_state, is_local},
     {"zero", zero, is_zero},
     {"synchronise", synchronise, trains}, /* placements are verified from here on */
+    {"ring", ring, is_partitioned},
     {"accumulate", accumulate, accumulates},
     {"lag", lag, lags},
     {"compress", compress, compresses},

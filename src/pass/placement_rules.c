@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "kolo/pass.h"
+#include "pass/pass.h"
 #include "tensor/tensor.h"
 
 #include <stdio.h>
@@ -62,6 +63,7 @@ static const struct {
     {"megatron", MEGATRON},
     {"megatron-sp", "sums 1\n" MEGATRON}, /* Korthikanti et al., 2022 */
     {"owt", OWT},
+    {"ring", "attention ring\n" MEGATRON OWT},
 };
 
 const char *kolo_placement_rules(const char *name) {
@@ -88,6 +90,7 @@ static bool read_placement(const char *dim, const char *blocks, kolo_placement_r
     rule->blocks = 0;
     rule->dim = strcmp(dim, "whole") == 0     ? KOLO_PLACE_WHOLE
                 : strcmp(dim, "samples") == 0 ? KOLO_PLACE_SAMPLES
+                : strcmp(dim, "ring") == 0    ? KOLO_PLACE_RING
                                               : 0;
     if (rule->dim < 0) return *blocks == 0;
     if (dim[0] < '0' || dim[0] >= '0' + KOLO_MAX_RANK || dim[1] != 0) return false;
@@ -97,8 +100,9 @@ static bool read_placement(const char *dim, const char *blocks, kolo_placement_r
     return *end == 0 && rule->blocks > 0 && rule->blocks <= 1024;
 }
 
-kolo_status kolo_placement_rule_next(const char **text, int *line, kolo_placement_rule *rule,
-                                     bool *found) {
+/* Reads the rule at *text and moves *text behind it; false at the end. `line` counts lines, from 0.
+ * ARG: a line that is none, with its number. */
+static kolo_status next_rule(const char **text, int *line, kolo_placement_rule *rule, bool *found) {
     for (*found = false; **text && !*found; ++*line) {
         char copy[256], dim[16] = "", blocks[16] = "", rest[2] = "";
         const size_t length = strcspn(*text, "\n"), used = strcspn(*text, "#\n");
@@ -108,6 +112,13 @@ kolo_status kolo_placement_rule_next(const char **text, int *line, kolo_placemen
         if (words <= 0) continue;
         *found = true;
         if (used < sizeof copy && words > 1 && words < 4 && read_placement(dim, blocks, rule)) {
+            const bool attention = strcmp(rule->pattern, "attention") == 0;
+            if (attention != (rule->dim == KOLO_PLACE_RING)) {
+                return KOLO_FAIL(KOLO_ERR_ARG,
+                                 "line %d of the placement rules, \"%s\": \"ring\" is for "
+                                 "\"attention\", which takes nothing else: give \"attention ring\"",
+                                 *line + 1, copy);
+            }
             if (strcmp(rule->pattern, "sums") != 0 || fits_sums(rule)) continue;
             return KOLO_FAIL(KOLO_ERR_ARG,
                              "line %d of the placement rules, \"%s\": sums are sharded along "
@@ -123,6 +134,16 @@ kolo_status kolo_placement_rule_next(const char **text, int *line, kolo_placemen
     return KOLO_OK;
 }
 
+kolo_status kolo_placement_rule_of(const char *text, const char *name, kolo_placement_rule *rule) {
+    int line = 0;
+    for (bool found = true; found;) {
+        KOLO_TRY(next_rule(&text, &line, rule, &found));
+        if (found && kolo_name_matches(rule->pattern, name)) return KOLO_OK;
+    }
+    rule->dim = KOLO_PLACE_WHOLE;
+    return KOLO_OK;
+}
+
 kolo_status kolo_placement_rules_read(const char *name, char **text) {
     kolo_placement_rule rule;
     const char *built = kolo_placement_rules(name);
@@ -134,11 +155,12 @@ kolo_status kolo_placement_rules_read(const char *name, char **text) {
         if (!read) return KOLO_NOMEM(strlen(built));
     } else if (kolo_file_read(name, 1 << 20, &read, &bytes) != KOLO_OK) {
         return kolo_fail_in(KOLO_ERR_ARG,
-                            "placement %s is neither megatron, megatron-sp, owt nor a file", name);
+                            "placement %s is neither megatron, megatron-sp, owt, ring nor a file",
+                            name);
     }
     const char *at = read;
     for (bool found = true; found; rules += found) {
-        kolo_status status = kolo_placement_rule_next(&at, &line, &rule, &found);
+        kolo_status status = next_rule(&at, &line, &rule, &found);
         if (status == KOLO_OK) continue;
         kolo_free(read);
         return kolo_fail_in(status, "%s", name);

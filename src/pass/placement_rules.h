@@ -10,6 +10,9 @@
  *                                  # slice of dimension 1, the positions (sequence parallelism),
  *                                  # or of dimension 0, the samples
  *
+ *     attention           ring     # on the axis sp keys and values go round; without the rule
+ *                                  # each rank gets some of the heads
+ *
  * A line for each rule: a pattern of parameter names (kolo/pass.h), a placement, and a comment
  * after '#'. The first rule that matches a parameter holds. */
 
@@ -17,20 +20,19 @@
 
 #include <stdbool.h>
 
-enum { KOLO_PLACE_WHOLE = -1, KOLO_PLACE_SAMPLES = -2 };
+enum { KOLO_PLACE_WHOLE = -1, KOLO_PLACE_SAMPLES = -2, KOLO_PLACE_RING = -3 };
 
 typedef struct kolo_placement_rule {
     char pattern[128];
-    int dim;    /* or KOLO_PLACE_WHOLE, KOLO_PLACE_SAMPLES */
+    int dim;    /* or KOLO_PLACE_WHOLE, KOLO_PLACE_SAMPLES, KOLO_PLACE_RING */
     int blocks; /* equal parts of the dimension, each of which is sharded; 0: one */
 } kolo_placement_rule;
 
-/* Reads the rule at *text and moves *text behind it; false at the end. `line` counts lines, from 0.
- * ARG: a line that is none, with its number. */
-kolo_status kolo_placement_rule_next(const char **text, int *line, kolo_placement_rule *rule,
-                                     bool *found);
-/* The built-in rules "megatron", "megatron-sp" and "owt", and those of all models: NULL. NULL: no
- * such name. */
+/* The first rule that matches a name; its dim is KOLO_PLACE_WHOLE where there is none. ARG: a line
+ * that is no rule, with its number. */
+kolo_status kolo_placement_rule_of(const char *text, const char *name, kolo_placement_rule *rule);
+/* The built-in rules "megatron", "megatron-sp", "owt" and "ring", and those of all models: NULL.
+ * NULL: no such name. */
 const char *kolo_placement_rules(const char *name);
 /* The built-in rules of that name, else those of the file, which are checked; free *text with
  * kolo_free. ARG: neither, or no rules. NOMEM. */

@@ -270,6 +270,7 @@ typedef struct cutter {
 static bool is_kept(const recomputer *r, kolo_value v) {
     const kolo_node *maker = maker_of(r, v);
     if (maker->move && !kolo_redistribution_is_local(&r->g->mesh, maker->move)) return true;
+    if (kolo_attention_rings(maker)) return true; /* keys went round for it */
     return maker->op->kept || (maker->op->recompute.op && v.id != maker->out[0].id);
 }
 

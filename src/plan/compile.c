@@ -531,10 +531,17 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
 }
 
 /* The tensor that the ranks of the axes along which a move changes placements hold together. A
- * dimension that is cut on one side is whole on the other. */
-static kolo_shape whole_of(const kolo_shape *from, const kolo_shape *to) {
+ * dimension that is cut on one side is whole on the other, or in equal slices, which are rotated.
+ */
+static kolo_shape whole_of(const kolo_mesh_link_opts *link, const kolo_shape *from,
+                           const kolo_shape *to) {
     kolo_shape whole = *from;
     for (int d = 0; d < whole.rank; d++) whole.dim[d] = kolo_max_i64(from->dim[d], to->dim[d]);
+    for (int a = 0; a < link->mesh->n_axes; a++) {
+        const kolo_placement *was = &link->from.axis[a], *is = &link->to.axis[a];
+        const bool cut = was->kind == KOLO_PLACEMENT_SHARDED && is->kind == KOLO_PLACEMENT_SHARDED;
+        if (cut && was->dim == is->dim) whole.dim[is->dim] *= link->mesh->axes[a].size;
+    }
     return whole;
 }
 
@@ -548,7 +555,6 @@ static kolo_status make_link(kolo_plan *p, const kolo_node *post, kolo_value arr
     kolo_mesh_link_opts opts = {
         .mesh = &p->graph->mesh,
         .rank = p->graph->rank,
-        .shape = whole_of(&from->shape, &kolo_info(p->graph, arrives)->tensor.shape),
         .dtype = from->dtype,
         .source = kolo_plan_address(p, post->in[0].id, 0),
         .target = kolo_plan_address(p, arrives.id, 0),
@@ -563,6 +569,7 @@ static kolo_status make_link(kolo_plan *p, const kolo_node *post, kolo_value arr
         opts.from.axis[a] = post->move->from.axis[a];
         opts.to.axis[a] = post->move->to.axis[a];
     }
+    opts.shape = whole_of(&opts, &from->shape, &kolo_info(p->graph, arrives)->tensor.shape);
     kolo_status status = kolo_mesh_link_create(&opts, link);
     kolo_free(site);
     KOLO_TRY(status);

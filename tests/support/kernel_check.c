@@ -46,8 +46,16 @@ static kolo_dtype dtype_of(const kolo_op *op, const kolo_attr *attr, int input) 
     if (input == 2 && op == &kolo_op_expert_products) return KOLO_DTYPE_I32;
     if (input > 0 && op == &kolo_op_dropout) return KOLO_DTYPE_I64;
     if (input == 1 && (labels || ids)) return KOLO_DTYPE_I32;
-    if (op == &kolo_op_attention || op == &kolo_op_attention_bwd) {
-        int more = op == &kolo_op_attention ? KOLO_ATTENTION_INPUTS : KOLO_ATTENTION_BWD_INPUTS;
+    const struct {
+        const kolo_op *op;
+        int more;
+    } attentions[] = {{&kolo_op_attention, KOLO_ATTENTION_INPUTS},
+                      {&kolo_op_attention_bwd, KOLO_ATTENTION_BWD_INPUTS},
+                      {&kolo_op_attention_block, KOLO_ATTENTION_BLOCK_INPUTS},
+                      {&kolo_op_attention_block_bwd, KOLO_ATTENTION_BLOCK_BWD_INPUTS}};
+    for (size_t i = 0; i < KOLO_COUNT(attentions); i++) {
+        const int more = attentions[i].more;
+        if (op != attentions[i].op) continue;
         int mask = more + kolo_attention_draws(attr);
         if (input >= more && input < mask) return KOLO_DTYPE_I64;
         return input == mask ? KOLO_DTYPE_I32 : KOLO_DTYPE_F32;

@@ -166,11 +166,17 @@ static kolo_status drop_mesh(kolo_options *o) {
     return kolo_options_set_from_file(o, "mesh", "workers", text);
 }
 
+/* Whether --placement is the built-in one of positions. */
+static bool places_positions(const kolo_options *o) {
+    const char *placement = kolo_options_text(o, "placement");
+    return placement && strcmp(placement, "ring") == 0;
+}
+
 /* Options that determine how the workers divide the model. */
 static kolo_status replace_layout(kolo_options *o) {
     const bool other = drops_mesh(o), mesh = other || kolo_options_typed(o, "mesh");
     if (other) KOLO_TRY(drop_mesh(o));
-    if (mesh && !has_axis(o, "tp")) drop(o, "placement");
+    if (mesh && !has_axis(o, places_positions(o) ? "sp" : "tp")) drop(o, "placement");
     if ((mesh && excludes_zero(o)) || types_servers(o)) drop(o, "zero");
     if ((mesh && divides_model(o)) || (kolo_options_typed(o, "zero") && is_on(o, "zero"))) {
         drop(o, "sync");
@@ -229,16 +235,17 @@ static const struct {
     {"eval-every-steps", "eval", 0, "--eval"},
 };
 
-/* Options of one axis of the mesh. */
+/* Options of one axis of the mesh, or another one. */
 static const struct {
-    const char *option, *axis;
-} axes[] = {{"pipeline", "pp"}, {"placement", "tp"}};
+    const char *option, *axis, *other;
+} axes[] = {{"pipeline", "pp", NULL}, {"placement", "tp", "sp"}};
 
 static kolo_status check_axes(const kolo_options *o) {
     for (size_t i = 0; i < KOLO_COUNT(axes); i++) {
         const char *option = axes[i].option, *axis = axes[i].axis;
         const bool given = kolo_options_has(o, option) && kolo_options_typed(o, option);
-        if (!given || has_axis(o, axis)) continue;
+        const bool other = axes[i].other && has_axis(o, axes[i].other);
+        if (!given || has_axis(o, axis) || other) continue;
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "--%s has no effect without --mesh %s=2: remove it, or give --mesh %s=2",
                          option, axis, axis);

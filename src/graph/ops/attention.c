@@ -10,11 +10,16 @@
 #include <inttypes.h>
 
 static const char *const attrs[] = {"heads",      "causal",    "%p",     "layer",
-                                    "first_head", "all_heads", "sample", NULL};
+                                    "first_head", "all_heads", "sample", "ring",
+                                    "position",   "length",    NULL};
+static const char *const block_attrs[] = {"heads",     "seen",   "%p",   "layer",    "first_head",
+                                          "all_heads", "sample", "ring", "position", "length",
+                                          "key",       "turn",   NULL};
 
 /* Input `qkv` is [N,T,3C] with heads that divide C. From input `more` on: rng_key and first_sample
- * with dropout, then the optional mask [N,T]. */
-static kolo_status check_qkv(const kolo_shape_query *q, int qkv, int more) {
+ * with dropout, then the optional mask [N,T], of the positions of input `keys`; on a ring of all
+ * positions. */
+static kolo_status check_qkv(const kolo_shape_query *q, int qkv, int keys, int more) {
     int mask = more + kolo_attention_draws(q->attr);
     double p = q->attr[KOLO_ATTENTION_P].f;
     if (!(p >= 0 && p < 1)) return KOLO_RULE_FAIL(q, "p is %g; it must be in [0, 1)", p);
@@ -31,9 +36,13 @@ static kolo_status check_qkv(const kolo_shape_query *q, int qkv, int more) {
                               "%" PRId64 " heads",
                               dim[2], heads);
     }
-    kolo_shape want = kolo_shape_2(dim[0], dim[1]);
+    kolo_shape want = kolo_shape_2(dim[0], q->in[keys].shape.dim[1]);
+    if (q->attr[KOLO_ATTENTION_RING].i == KOLO_RING_KEYS) {
+        want.dim[1] = kolo_attention_length(q->attr, dim[1]);
+    }
     if (q->n_in > mask && !kolo_shape_equal(&q->in[mask].shape, &want)) {
-        return KOLO_RULE_FAIL(q, "the mask must be [%" PRId64 ",%" PRId64 "]", dim[0], dim[1]);
+        return KOLO_RULE_FAIL(q, "the mask must be [%" PRId64 ",%" PRId64 "]", want.dim[0],
+                              want.dim[1]);
     }
     return KOLO_OK;
 }
@@ -47,7 +56,7 @@ static kolo_shape lse_of(const kolo_shape_query *q, const kolo_shape *qkv) {
 
 static kolo_status attention_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, kolo_attention_draws(q->attr) ? "flli" : "fi"));
-    KOLO_TRY(check_qkv(q, 0, KOLO_ATTENTION_INPUTS));
+    KOLO_TRY(check_qkv(q, 0, 0, KOLO_ATTENTION_INPUTS));
     const kolo_shape *qkv = &q->in[0].shape;
     KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, output_of(qkv)));
     return kolo_rule_out(q, 1, kolo_dtype_wide(q->in[0].dtype), lse_of(q, qkv));
@@ -55,7 +64,7 @@ static kolo_status attention_shape(kolo_shape_query *q) {
 
 static kolo_status bwd_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, kolo_attention_draws(q->attr) ? "fffflli" : "ffffi"));
-    KOLO_TRY(check_qkv(q, 1, KOLO_ATTENTION_BWD_INPUTS));
+    KOLO_TRY(check_qkv(q, 1, 1, KOLO_ATTENTION_BWD_INPUTS));
     const kolo_shape *qkv = &q->in[1].shape;
     kolo_shape o = output_of(qkv), lse = lse_of(q, qkv);
     if (!kolo_shape_equal(&q->in[0].shape, &o) || !kolo_shape_equal(&q->in[2].shape, &o) ||
@@ -63,6 +72,39 @@ static kolo_status bwd_shape(kolo_shape_query *q) {
         return KOLO_RULE_FAIL(q, "do and o must be N,T,C and lse N,heads,T");
     }
     return kolo_rule_out(q, 0, q->in[0].dtype, *qkv);
+}
+
+/* Input `kv` is [N,S,2C] for those queries. */
+static kolo_status check_block(const kolo_shape_query *q, int qkv, int kv, int more) {
+    KOLO_TRY(kolo_rule_rank(q, kv, 3, "N,S,2C"));
+    KOLO_TRY(check_qkv(q, qkv, kv, more));
+    const int64_t *of_q = q->in[qkv].shape.dim, *of_kv = q->in[kv].shape.dim;
+    if (of_kv[0] != of_q[0] || 3 * of_kv[2] != 2 * of_q[2]) {
+        return KOLO_RULE_FAIL(q, "keys and values must be N,S,2C beside queries N,T,3C");
+    }
+    kolo_shape o = output_of(&q->in[qkv].shape), lse = lse_of(q, &q->in[qkv].shape);
+    if (!kolo_shape_equal(&q->in[kv + 1].shape, &o) ||
+        !kolo_shape_equal(&q->in[kv + 2].shape, &lse)) {
+        return KOLO_RULE_FAIL(q, "o must be N,T,C and lse N,heads,T");
+    }
+    return KOLO_OK;
+}
+
+static kolo_status block_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, kolo_attention_draws(q->attr) ? "fffflli" : "ffffi"));
+    KOLO_TRY(check_block(q, 0, 1, KOLO_ATTENTION_BLOCK_INPUTS));
+    const kolo_shape *qkv = &q->in[0].shape;
+    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, output_of(qkv)));
+    return kolo_rule_out(q, 1, kolo_dtype_wide(q->in[0].dtype), lse_of(q, qkv));
+}
+
+static kolo_status block_bwd_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, kolo_attention_draws(q->attr) ? "ffffflli" : "fffffi"));
+    KOLO_TRY(check_block(q, 1, 2, KOLO_ATTENTION_BLOCK_BWD_INPUTS));
+    kolo_shape o = output_of(&q->in[1].shape);
+    if (!kolo_shape_equal(&q->in[0].shape, &o)) return KOLO_RULE_FAIL(q, "do must be N,T,C");
+    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, o));
+    return kolo_rule_out(q, 1, q->in[0].dtype, q->in[2].shape);
 }
 
 static void attention_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
@@ -89,6 +131,40 @@ static kolo_cost attention_cost(const kolo_shape_query *q) {
 }
 static kolo_cost bwd_cost(const kolo_shape_query *q) { return cost_of(q, &q->in[1].shape, 5); }
 
+static kolo_cost block_cost_of(const kolo_shape_query *q, int kv, double products) {
+    const int64_t *of_q = q->in[kv - 1].shape.dim, keys = q->in[kv].shape.dim[1];
+    double pairs = (double)of_q[0] * (double)of_q[1] * (double)keys;
+    return (kolo_cost){products * 2 * pairs * (double)of_q[2] / 3, kolo_query_bytes(q)};
+}
+static kolo_cost block_cost(const kolo_shape_query *q) { return block_cost_of(q, 1, 2); }
+static kolo_cost block_bwd_cost(const kolo_shape_query *q) { return block_cost_of(q, 2, 5); }
+
+/* Indices by kolo_ring: on a ring each rank has some of the queries. */
+static const char *attention_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
+                                   char *text) {
+    static const char *const by_ring[] = {
+        "nT3h,,s,nT->nTh,nhT|nT3h,nT->nTh,nhT",
+        [KOLO_RING_KEYS] = "nt3h,,s,nT->nth,nht|nt3h,nT->nth,nht",
+        [KOLO_RING_OWN] = "nt3h,,s,nt->nth,nht|nt3h,nt->nth,nht",
+    };
+    (void)n_in, (void)in, (void)text;
+    return by_ring[attr[KOLO_ATTENTION_RING].i];
+}
+static const char *bwd_index(const kolo_attr *attr, int n_in, const kolo_shape *in, char *text) {
+    static const char *const by_ring[] = {
+        "nTh,nT3h,nTh,nhT,,s,nT->nT3h|nTh,nT3h,nTh,nhT,nT->nT3h",
+        [KOLO_RING_KEYS] = "nth,nt3h,nth,nht,,s,nT->nt3h|nth,nt3h,nth,nht,nT->nt3h",
+        [KOLO_RING_OWN] = "nth,nt3h,nth,nht,,s,nt->nt3h|nth,nt3h,nth,nht,nt->nt3h",
+    };
+    (void)n_in, (void)in, (void)text;
+    return by_ring[attr[KOLO_ATTENTION_RING].i];
+}
+
+bool kolo_attention_rings(const kolo_node *n) {
+    const bool is = n->op == &kolo_op_attention || n->op == &kolo_op_attention_bwd;
+    return is && n->attr[KOLO_ATTENTION_RING].i & KOLO_RING_KEYS;
+}
+
 /* Evaluation drops no weights. */
 static kolo_status attention_evaluate(const kolo_graph *g, kolo_node *n, kolo_value *by) {
     (void)g;
@@ -106,12 +182,12 @@ static kolo_status attention_evaluate(const kolo_graph *g, kolo_node *n, kolo_va
     {                                                                                              \
         .index = 'h', .size = KOLO_ATTR(KOLO_ATTENTION_HEADS),                                     \
         .first = KOLO_ATTR(KOLO_ATTENTION_FIRST_HEAD), .all = KOLO_ATTR(KOLO_ATTENTION_ALL_HEADS), \
-        .sample = KOLO_ATTR(KOLO_ATTENTION_SAMPLE)                                                 \
+        .sample = KOLO_ATTR(KOLO_ATTENTION_SAMPLE), .position = KOLO_ATTR(KOLO_ATTENTION_POSITION) \
     }
 
 const kolo_op kolo_op_attention = {
     .name = "attention",
-    .index = "nT3h,,s,nT->nTh,nhT|nT3h,nT->nTh,nhT",
+    .index_of = attention_index,
     .min_in = 1,
     .max_in = 4,
     .layout = {.in = "appp", .out = "aa"},
@@ -125,7 +201,7 @@ const kolo_op kolo_op_attention = {
 };
 const kolo_op kolo_op_attention_bwd = {
     .name = "attention_bwd",
-    .index = "nTh,nT3h,nTh,nhT,,s,nT->nT3h|nTh,nT3h,nTh,nhT,nT->nT3h",
+    .index_of = bwd_index,
     .min_in = 4,
     .max_in = 7,
     .layout = {.in = "aaaappp", .out = "a"},
@@ -134,6 +210,34 @@ const kolo_op kolo_op_attention_bwd = {
     .cost = bwd_cost,
     .part = ATTENTION_PART,
     .bf16 = 1u << 0 | 1u << 1 | 1u << 2,
+};
+
+const kolo_op kolo_op_attention_block = {
+    .name = "attention_block",
+    .index = "nt3h,nU2h,nth,nht,,s,nU->nth,nht|nt3h,nU2h,nth,nht,nU->nth,nht",
+    .min_in = 4,
+    .max_in = 7,
+    .layout = {.in = "aaaappp", .out = "aa"},
+    .attrs = block_attrs,
+    .shape = block_shape,
+    .cost = block_cost,
+    .part = ATTENTION_PART,
+    .overwrite = 1u << 2,
+    .bf16 = 1u << 0 | 1u << 1 | 1u << 2,
+    .ring = {.in = 1u << 1, .turn = KOLO_ATTR(KOLO_ATTENTION_TURN)},
+};
+const kolo_op kolo_op_attention_block_bwd = {
+    .name = "attention_block_bwd",
+    .index = "nth,nt3h,nU2h,nth,nht,,s,nU->nth,nU2h|nth,nt3h,nU2h,nth,nht,nU->nth,nU2h",
+    .min_in = 5,
+    .max_in = 8,
+    .layout = {.in = "aaaaappp", .out = "aa"},
+    .attrs = block_attrs,
+    .shape = block_bwd_shape,
+    .cost = block_bwd_cost,
+    .part = ATTENTION_PART,
+    .bf16 = 1u << 0 | 1u << 1 | 1u << 2 | 1u << 3,
+    .ring = {.in = 1u << 2, .out = 1u << 1, .turn = KOLO_ATTR(KOLO_ATTENTION_TURN)},
 };
 
 kolo_value kolo_attention(kolo_graph *g, kolo_value qkv, const kolo_attention_opts *opts) {

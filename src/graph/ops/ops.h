@@ -152,7 +152,11 @@ enum { KOLO_MASK_COUNT, KOLO_MASK_ID, KOLO_MASK_VOCABULARY, KOLO_MASK_PAIRS };
  * ceil(T / 8) + j / 8, lane l being the lower half of number l, or from 4 on the upper half of
  * number l - 4. attention_bwd: do, qkv, o, lse, when p > 0 rng_key, first_sample, then [mask] ->
  * dqkv.
- */
+ *
+ * attention_block: qkv [N,T,3C], kv [N,S,2C], o [N,T,C], lse [N,heads,T], when p > 0 rng_key,
+ * first_sample, then [mask [N,S]] -> o, lse: those of attention to the keys before and to those of
+ * kv. attention_block_bwd: do, qkv, kv, o, lse, when p > 0 rng_key, first_sample, then [mask] -> dq
+ * [N,T,C], dkv [N,S,2C]: the part of the gradient by these keys, of the final o and lse. */
 enum {
     KOLO_ATTENTION_HEADS,
     KOLO_ATTENTION_CAUSAL,
@@ -160,15 +164,37 @@ enum {
     KOLO_ATTENTION_LAYER,
     KOLO_ATTENTION_FIRST_HEAD, /* the number of head 0 among all_heads heads; 0 of 0: all */
     KOLO_ATTENTION_ALL_HEADS,
-    KOLO_ATTENTION_SAMPLE,     /* window 0 has number first_sample + this */
-    KOLO_ATTENTION_INPUTS = 1, /* of attention, before rng_key or mask */
+    KOLO_ATTENTION_SAMPLE,   /* window 0 has number first_sample + this */
+    KOLO_ATTENTION_RING,     /* kolo_ring; 0: all positions are here */
+    KOLO_ATTENTION_POSITION, /* of query 0 in the sequence */
+    KOLO_ATTENTION_LENGTH,   /* positions of the sequence; 0: as many as there are queries */
+    KOLO_ATTENTION_KEY,      /* of a block: the position of key 0 */
+    KOLO_ATTENTION_TURN,     /* of a block: by how many ranks the keys are rotated */
+    KOLO_ATTENTION_SEEN = KOLO_ATTENTION_CAUSAL, /* of a block: kolo_seen */
+    KOLO_ATTENTION_INPUTS = 1,                   /* of attention, before rng_key or mask */
     KOLO_ATTENTION_BWD_INPUTS = 4,
+    KOLO_ATTENTION_BLOCK_INPUTS = 4,
+    KOLO_ATTENTION_BLOCK_BWD_INPUTS = 5,
 };
+/* The queries that see the keys of a block. */
+typedef enum kolo_seen { KOLO_SEEN_BY_ALL, KOLO_SEEN_BY_NONE } kolo_seen;
+/* Each rank has some of the positions of a sequence, as bits. */
+typedef enum kolo_ring {
+    KOLO_RING_KEYS = 1, /* and its queries see the keys of all ranks, until the pass ring */
+    KOLO_RING_OWN = 2,  /* and they see its own keys */
+} kolo_ring;
 /* Heads of the whole op, of which this one has some. */
 static inline int64_t kolo_attention_all_heads(const kolo_attr *attr) {
     int64_t all = attr[KOLO_ATTENTION_ALL_HEADS].i;
     return all > 0 ? all : attr[KOLO_ATTENTION_HEADS].i;
 }
+/* Positions of the whole sequence, of which there are `queries` here. */
+static inline int64_t kolo_attention_length(const kolo_attr *attr, int64_t queries) {
+    int64_t length = attr[KOLO_ATTENTION_LENGTH].i;
+    return length > 0 ? length : queries;
+}
+/* Whether a node is attention, or its gradient, to the keys of all ranks of a ring. */
+bool kolo_attention_rings(const kolo_node *n);
 /* Weights with 16-bit random numbers below this are dropped. */
 static inline uint32_t kolo_attention_limit(const kolo_attr *attr) {
     return (uint32_t)(attr[KOLO_ATTENTION_P].f * 0x1p16 + 0.5);
@@ -489,6 +515,8 @@ enum {
     X(mask_tokens)                      \
     X(attention)                        \
     X(attention_bwd)                    \
+    X(attention_block)                  \
+    X(attention_block_bwd)              \
     X(matmul)                           \
     X(expert_route)                     \
     X(expert_dispatch)                  \

@@ -1,11 +1,32 @@
-/* Attention and its gradient (loops: attention.isa.c). Parallel over heads of samples. Each
- * thread has scratch memory for one head: packed keys and values, and blocks of scores. */
+/* Attention and its gradient, also for a block of the keys (loops: attention.isa.c). Parallel over
+ * heads of samples. Each thread has scratch memory for one head: packed keys and values, and blocks
+ * of scores. */
 #include "kernel/simd/attention.h"
 
 #include "base/rng.h"
 
-enum { ATTENTION_QKV };
-enum { BWD_DO, BWD_QKV, BWD_O, BWD_LSE };
+#include <string.h>
+
+/* Where the inputs of an op are. `kv` is `qkv` itself, or keys and values alone; o and lse follow
+ * it. `more` is the first optional input. */
+typedef struct places {
+    const kolo_op *op;
+    bool backwards;
+    int qkv, kv, more;
+} places;
+
+static const places of_ops[] = {
+    {&kolo_op_attention, false, 0, 0, KOLO_ATTENTION_INPUTS},
+    {&kolo_op_attention_bwd, true, 1, 1, KOLO_ATTENTION_BWD_INPUTS},
+    {&kolo_op_attention_block, false, 0, 1, KOLO_ATTENTION_BLOCK_INPUTS},
+    {&kolo_op_attention_block_bwd, true, 1, 2, KOLO_ATTENTION_BLOCK_BWD_INPUTS},
+};
+
+static const places *places_of(const kolo_kernel_spec *spec) {
+    const places *at = of_ops;
+    while (at->op != spec->op) at++;
+    return at;
+}
 
 typedef struct attention_state {
     kolo_kernel_loop loop;
@@ -23,74 +44,106 @@ static double fit(kolo_kernel_spec *spec) {
 
 /* Floats of scratch memory per part, in whole cache lines: see workspace_of. */
 static int64_t part_floats(const kolo_kernel_spec *spec, int64_t tile) {
-    bool backwards = spec->op == &kolo_op_attention_bwd;
-    const int64_t *dim = spec->in[backwards ? BWD_QKV : ATTENTION_QKV].shape.dim;
-    int64_t width = dim[2] / 3 / spec->attr[KOLO_ATTENTION_HEADS].i;
-    int64_t padded = (width + tile - 1) / tile * tile, length = (dim[1] + tile - 1) / tile * tile;
+    const places *at = places_of(spec);
+    int64_t width = spec->in[at->qkv].shape.dim[2] / 3 / spec->attr[KOLO_ATTENTION_HEADS].i;
+    int64_t padded = (width + tile - 1) / tile * tile;
+    int64_t length = (spec->in[at->kv].shape.dim[1] + tile - 1) / tile * tile;
     int64_t keys = length * padded, scores = KOLO_SIMD_QUERIES * KOLO_SIMD_KEYS;
     int64_t block = KOLO_SIMD_QUERIES * padded;
-    return backwards ? 5 * keys + 2 * scores + 3 * block : 2 * keys + scores + block;
+    return at->backwards ? 5 * keys + 2 * scores + 3 * block : 2 * keys + scores + block;
 }
 
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
     const kolo_simd_attention_table *table = KOLO_ISA_PICK(kolo_simd_attention);
     attention_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
-    s->loop = spec->op == &kolo_op_attention ? table->forward : table->backward;
+    s->loop = places_of(spec)->backwards ? table->backward : table->forward;
     s->part_stride = (part_floats(spec, table->tile) + 15) / 16 * 16;
     *scratch_bytes = sizeof(float) * (size_t)(s->part_stride * spec->threads);
     *state = s;
     return KOLO_OK;
 }
 
-/* The part of a job that both directions share. `qkv` is the index of that input, `more` the
- * index of the first optional input. */
-static kolo_simd_attention_job job_of(const kolo_call *call, int qkv, int more) {
+/* The part of a job that both directions share. */
+static kolo_simd_attention_job job_of(const kolo_call *call, const places *at) {
     const kolo_kernel_spec *spec = call->spec;
     const attention_state *s = call->state;
-    const int64_t *dim = spec->in[qkv].shape.dim;
-    int draws = kolo_attention_draws(spec->attr), mask = more + draws;
-    const int64_t *key = call->in[more], *first = call->in[more + 1];
+    const kolo_attr *attr = spec->attr;
+    const int64_t *dim = spec->in[at->qkv].shape.dim, *of_kv = spec->in[at->kv].shape.dim;
+    const bool apart = at->kv != at->qkv;
+    int draws = kolo_attention_draws(attr), mask = at->more + draws;
+    const int64_t *key = call->in[at->more], *first = call->in[at->more + 1];
     kolo_rng rng = {0};
     if (draws) {
         rng = kolo_rng_make((uint64_t)*key, KOLO_RNG_ATTENTION,
-                            (uint64_t)spec->attr[KOLO_ATTENTION_LAYER].i);
+                            (uint64_t)attr[KOLO_ATTENTION_LAYER].i);
     }
     return (kolo_simd_attention_job){
-        .limit = draws ? kolo_attention_limit(spec->attr) : 0,
+        .limit = draws ? kolo_attention_limit(attr) : 0,
         .seed = rng.seed,
         .stream = rng.stream,
-        .first = draws ? *first + spec->attr[KOLO_ATTENTION_SAMPLE].i : 0,
-        .heads = spec->attr[KOLO_ATTENTION_HEADS].i,
-        .first_head = spec->attr[KOLO_ATTENTION_FIRST_HEAD].i,
-        .all_heads = kolo_attention_all_heads(spec->attr),
-        .length = dim[1],
+        .first = draws ? *first + attr[KOLO_ATTENTION_SAMPLE].i : 0,
+        .heads = attr[KOLO_ATTENTION_HEADS].i,
+        .first_head = attr[KOLO_ATTENTION_FIRST_HEAD].i,
+        .all_heads = kolo_attention_all_heads(attr),
         .channels = dim[2] / 3,
-        .causal = spec->attr[KOLO_ATTENTION_CAUSAL].i != 0,
-        .qkv = call->in[qkv],
+        .queries = dim[1],
+        .keys = of_kv[1],
+        .causal = !apart && attr[KOLO_ATTENTION_CAUSAL].i != 0,
+        .continues = apart,
+        .q = call->in[at->qkv],
+        .k = (const float *)call->in[at->kv] + (apart ? 0 : dim[2] / 3),
+        .q_stride = dim[2],
+        .kv_stride = of_kv[2],
+        .position = attr[KOLO_ATTENTION_POSITION].i,
+        .key_position = attr[apart ? KOLO_ATTENTION_KEY : KOLO_ATTENTION_POSITION].i,
+        .length = kolo_attention_length(attr, dim[1]),
         .mask = spec->n_in > mask ? call->in[mask] : NULL,
-        .out = call->out[0],
         .scratch = call->scratch,
         .part_stride = s->part_stride,
     };
 }
 
-static void run_forward(const kolo_call *call) {
+static void run_loop(const kolo_call *call, const places *at, const kolo_simd_attention_job *job) {
     const attention_state *s = call->state;
-    kolo_simd_attention_job job = job_of(call, ATTENTION_QKV, KOLO_ATTENTION_INPUTS);
+    int64_t items = call->spec->in[at->qkv].shape.dim[0] * job->heads;
+    kolo_kernel_parallel(call->spec->threads, items, s->loop, job);
+}
+
+/* Whether no query of a block sees its keys. */
+static bool sees_none(const kolo_call *call, const places *at) {
+    const bool block = at->kv != at->qkv;
+    return block && call->spec->attr[KOLO_ATTENTION_SEEN].i == KOLO_SEEN_BY_NONE;
+}
+
+static void run_forward(const kolo_call *call) {
+    const places *at = places_of(call->spec);
+    kolo_simd_attention_job job = job_of(call, at);
+    job.o_out = call->out[0];
     job.lse_out = call->out[1];
-    int64_t items = call->spec->in[ATTENTION_QKV].shape.dim[0] * job.heads;
-    kolo_kernel_parallel(call->spec->threads, items, s->loop, &job);
+    for (int i = 0; i < 2 && job.continues; i++) {
+        const void *before = call->in[at->kv + 1 + i];
+        if (call->out[i] == before) continue;
+        memcpy(call->out[i], before, kolo_tensor_bytes(&call->spec->out[i]));
+    }
+    if (!sees_none(call, at)) run_loop(call, at, &job);
 }
 
 static void run_backward(const kolo_call *call) {
-    const attention_state *s = call->state;
-    kolo_simd_attention_job job = job_of(call, BWD_QKV, KOLO_ATTENTION_BWD_INPUTS);
-    job.d_o = call->in[BWD_DO];
-    job.o = call->in[BWD_O];
-    job.lse = call->in[BWD_LSE];
-    int64_t items = call->spec->in[BWD_QKV].shape.dim[0] * job.heads;
-    kolo_kernel_parallel(call->spec->threads, items, s->loop, &job);
+    const places *at = places_of(call->spec);
+    const bool apart = at->kv != at->qkv;
+    kolo_simd_attention_job job = job_of(call, at);
+    for (int i = 0; i < 2 && sees_none(call, at); i++) {
+        memset(call->out[i], 0, kolo_tensor_bytes(&call->spec->out[i]));
+    }
+    if (sees_none(call, at)) return;
+    job.d_o = call->in[0];
+    job.o = call->in[at->kv + 1];
+    job.lse = call->in[at->kv + 2];
+    job.dq = call->out[0];
+    job.dq_stride = call->spec->out[0].shape.dim[2];
+    job.dk = apart ? call->out[1] : job.dq + job.channels;
+    run_loop(call, at, &job);
 }
 
 const kolo_kernel kolo_simd_attention = {
@@ -104,6 +157,22 @@ const kolo_kernel kolo_simd_attention = {
 const kolo_kernel kolo_simd_attention_bwd = {
     .name = "simd_attention_bwd",
     .op = &kolo_op_attention_bwd,
+    .fit = fit,
+    .prepare = prepare,
+    .run = run_backward,
+    .release = kolo_free,
+};
+const kolo_kernel kolo_simd_attention_block = {
+    .name = "simd_attention_block",
+    .op = &kolo_op_attention_block,
+    .fit = fit,
+    .prepare = prepare,
+    .run = run_forward,
+    .release = kolo_free,
+};
+const kolo_kernel kolo_simd_attention_block_bwd = {
+    .name = "simd_attention_block_bwd",
+    .op = &kolo_op_attention_block_bwd,
     .fit = fit,
     .prepare = prepare,
     .run = run_backward,

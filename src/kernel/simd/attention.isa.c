@@ -7,7 +7,10 @@
  * per row, and s the scale:
  *     dV = P^T dO,  dP = dO V^T,  dS = s P (dP - d),  dQ = dS K,  dK = dS^T Q.
  * With dropout, R P replaces P in o and dV, and R dP replaces dP, where R is 0 or 1 / (1 - p). R
- * is drawn for one row of a block of keys at a time, identically in both directions. */
+ * is drawn for one row of a block of keys at a time, identically in both directions.
+ *
+ * A job of some of the keys continues from the output and log-sum-exp of those before: the latter
+ * is the running maximum of a sum of 1. */
 #include "kernel/simd/attention.h"
 
 #include "kernel/simd/math.h"
@@ -20,51 +23,67 @@ enum { QUERIES = KOLO_SIMD_QUERIES, KEYS = KOLO_SIMD_KEYS };
 
 /* One head of one sample. */
 typedef struct head {
-    const float *q, *k, *v; /* rows `stride` apart */
+    const float *q, *k, *v; /* rows `stride` and `kv_stride` apart */
     const int32_t *mask;    /* NULL: no mask */
-    int64_t length, width, stride;
+    int64_t queries, keys, width, stride, kv_stride;
     int64_t padded; /* head width rounded up to whole tiles */
     float scale;
     bool causal;
     const kolo_simd_attention_job *job;
-    uint64_t row; /* index of row 0 among all rows of the global batch */
+    uint64_t row; /* index of query 0 among all queries of the global batch */
 } head;
 
 static head head_of(const kolo_simd_attention_job *job, int64_t item) {
     int64_t n = item / job->heads, h = item % job->heads, width = job->channels / job->heads;
-    const float *q = job->qkv + n * job->length * 3 * job->channels + h * width;
+    const float *k = job->k + n * job->keys * job->kv_stride + h * width;
+    int64_t number = (job->first + n) * job->all_heads + job->first_head + h;
     return (head){
-        .q = q,
-        .k = q + job->channels,
-        .v = q + 2 * job->channels,
-        .mask = job->mask ? job->mask + n * job->length : NULL,
-        .length = job->length,
+        .q = job->q + n * job->queries * job->q_stride + h * width,
+        .k = k,
+        .v = k + job->channels,
+        .mask = job->mask ? job->mask + n * job->keys : NULL,
+        .queries = job->queries,
+        .keys = job->keys,
         .width = width,
-        .stride = 3 * job->channels,
+        .stride = job->q_stride,
+        .kv_stride = job->kv_stride,
         .padded = panels_of(width) * TILE,
         .scale = 1.0f / sqrtf((float)width),
         .causal = job->causal,
         .job = job,
-        .row = (uint64_t)(((job->first + n) * job->all_heads + job->first_head + h) * job->length),
+        .row = (uint64_t)(number * job->length + job->position),
     };
 }
 
 enum { LANES = 8, GROUPS = KEYS / LANES };
 _Static_assert((int)GROUPS == (int)KOLO_PHILOX_COUNTERS, "a row of a block is drawn at once");
 
-/* The dropout factors of query i and a block of keys from j on. */
-static void draw_row(const head *a, int64_t i, int64_t j, float factors[KEYS]) {
+/* The dropout factors of the query in row `row` of all and the keys of KEYS / LANES groups. */
+static void draw_groups(const head *a, uint64_t row, uint64_t group, float factors[KEYS]) {
     uint32_t numbers[4 * GROUPS], limit = a->job->limit;
-    uint64_t groups = (uint64_t)(a->length + LANES - 1) / LANES;
+    uint64_t groups = (uint64_t)(a->job->length + LANES - 1) / LANES;
     float kept = 0x1p16f / (0x1p16f - (float)limit);
-    philox(a->job->seed, a->job->stream, (a->row + (uint64_t)i) * groups + (uint64_t)j / LANES,
-           numbers);
+    philox(a->job->seed, a->job->stream, row * groups + group, numbers);
     for (int g = 0; g < GROUPS; g++) {
         for (int k = 0; k < LANES / 2; k++) {
             factors[LANES * g + k] = (numbers[4 * g + k] & 0xffff) < limit ? 0 : kept;
             factors[LANES * g + k + LANES / 2] = numbers[4 * g + k] >> 16 < limit ? 0 : kept;
         }
     }
+}
+
+/* The dropout factors of query i and a block of keys from j on. */
+static void draw_row(const head *a, int64_t i, int64_t j, float factors[KEYS]) {
+    const uint64_t row = a->row + (uint64_t)i, key = (uint64_t)(a->job->key_position + j);
+    const size_t inside = key % LANES;
+    float drawn[2 * KEYS];
+    if (inside == 0) {
+        draw_groups(a, row, key / LANES, factors);
+        return;
+    }
+    draw_groups(a, row, key / LANES, drawn);
+    draw_groups(a, row, key / LANES + GROUPS, drawn + KEYS);
+    memcpy(factors, drawn + inside, sizeof(float) * KEYS);
 }
 
 static void multiply_rows(float *row, const float *factors, int64_t columns) {
@@ -78,12 +97,12 @@ typedef struct workspace {
     float *scores, *slopes; /* [QUERIES][KEYS] */
     float *out;             /* [QUERIES][padded]: o, dq */
     float *queries, *d_out; /* backward: a block of each, packed */
-    float *dk, *dv;         /* [length rounded up to whole blocks of keys][padded] */
+    float *dk, *dv;         /* [keys rounded up to whole blocks of keys][padded] */
 } workspace;
 
 static workspace workspace_of(const kolo_simd_attention_job *job, int part) {
     int64_t width = job->channels / job->heads, padded = panels_of(width) * TILE;
-    int64_t keys = panels_of(job->length) * TILE * padded;
+    int64_t keys = panels_of(job->keys) * TILE * padded;
     float *at = job->scratch + part * job->part_stride;
     workspace w = {.keys = at, .values = at + keys};
     at += 2 * keys;
@@ -101,19 +120,19 @@ static workspace workspace_of(const kolo_simd_attention_job *job, int part) {
 
 /* The rows of the block of queries from i on: blocks have nearly equal size. */
 static int64_t block_rows(const head *a, int64_t i) {
-    int64_t blocks = (a->length - i + QUERIES - 1) / QUERIES;
-    return (a->length - i + blocks - 1) / blocks;
+    int64_t blocks = (a->queries - i + QUERIES - 1) / QUERIES;
+    return (a->queries - i + blocks - 1) / blocks;
 }
 
 /* The number of keys visible to a block of queries [i, i + rows). */
 static int64_t seen_by(const head *a, int64_t i, int64_t rows) {
-    return a->causal ? kolo_min_i64(a->length, i + rows) : a->length;
+    return a->causal ? kolo_min_i64(a->keys, i + rows) : a->keys;
 }
 
 /* The part of a product with a block of scores that is not masked by position: score (r, c) is used
  * for c <= r + diagonal. Without a mask `diagonal` is at least the number of columns. */
 static int64_t diagonal_of(const head *a, int64_t i, int64_t j) {
-    return a->causal ? i - j : a->length;
+    return a->causal ? i - j : a->keys;
 }
 
 enum { STRIP = 2 * TILE_ROWS }; /* rows that share what they skip */
@@ -217,16 +236,18 @@ static void multiply_row(float *row, int64_t count, float by) {
     for (int64_t c = 0; c < count; c += VL) store(row + c, load(row + c) * by);
 }
 
-/* Forward of a block of queries: o and lse of its rows. */
+/* Forward of a block of queries: o and lse of its rows, which may be those of keys before. */
 static void attend(const head *a, int64_t i, int64_t rows, const workspace *w, float *o,
                    int64_t pitch, float *lse) {
     float largest[QUERIES], sum[QUERIES], factors[KEYS];
     int64_t keys = seen_by(a, i, rows);
-    for (int64_t r = 0; r < rows; r++) {
-        largest[r] = -INFINITY;
-        sum[r] = 0;
-    }
     memset(w->out, 0, sizeof(float) * (size_t)(rows * a->padded));
+    for (int64_t r = 0; r < rows; r++) {
+        const bool any = a->job->continues && lse[r] != INFINITY; /* keys before */
+        largest[r] = any ? lse[r] : -INFINITY;
+        sum[r] = any;
+        if (any) memcpy(w->out + r * a->padded, o + r * pitch, sizeof(float) * (size_t)a->width);
+    }
     for (int64_t j = 0; j < keys; j += KEYS) {
         int64_t columns = kolo_min_i64(KEYS, keys - j);
         score(a, i, rows, j, columns, w, w->scores);
@@ -238,7 +259,7 @@ static void attend(const head *a, int64_t i, int64_t rows, const workspace *w, f
             float base = most == -INFINITY ? 0 : most; /* no key visible yet: every exponential
                                                         * is zero */
             float old = largest[r] == -INFINITY ? 0 : expf(largest[r] - base);
-            if (old != 1 && j > 0) multiply_row(out, a->padded, old);
+            if (old != 1 && (j > 0 || a->job->continues)) multiply_row(out, a->padded, old);
             sum[r] = sum[r] * old + exponentials_of(row, a->scale, base, count);
             clear_row(row, count, columns);
             largest[r] = most;
@@ -254,7 +275,7 @@ static void attend(const head *a, int64_t i, int64_t rows, const workspace *w, f
             .row = KEYS,
             .step = 1,
             .b = w->values + j * TILE,
-            .panel = a->length * TILE,
+            .panel = a->keys * TILE,
             .c = w->out,
             .pitch = a->padded,
             .add = true,
@@ -275,13 +296,13 @@ static void forward(const void *arg, int part, int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; item++) {
         head a = head_of(job, item);
         int64_t n = item / job->heads, h = item % job->heads;
-        pack_transposed(a.k, a.width, a.length, a.stride, w.keys, a.width * TILE);
-        pack(a.v, a.length, a.width, a.stride, w.values, a.length * TILE);
-        float *o = job->out + n * a.length * job->channels + h * a.width;
-        for (int64_t i = 0, rows; i < a.length; i += rows) {
+        pack_transposed(a.k, a.width, a.keys, a.kv_stride, w.keys, a.width * TILE);
+        pack(a.v, a.keys, a.width, a.kv_stride, w.values, a.keys * TILE);
+        float *o = job->o_out + n * a.queries * job->channels + h * a.width;
+        for (int64_t i = 0, rows; i < a.queries; i += rows) {
             rows = block_rows(&a, i);
             attend(&a, i, rows, &w, o + i * job->channels, job->channels,
-                   job->lse_out + item * a.length + i);
+                   job->lse_out + item * a.queries + i);
         }
     }
 }
@@ -373,7 +394,7 @@ static void attend_bwd(const head *a, const block *b, const workspace *w, float 
             .row = KEYS,
             .step = 1,
             .b = w->plain_keys + j * TILE,
-            .panel = a->length * TILE,
+            .panel = a->keys * TILE,
             .c = w->out,
             .pitch = a->padded,
             .add = true,
@@ -381,7 +402,7 @@ static void attend_bwd(const head *a, const block *b, const workspace *w, float 
         multiply_scores(&to_q, a->padded / TILE, diagonal_of(a, b->i, j));
     }
     for (int64_t r = 0; r < b->rows; r++) {
-        copy_scaled(w->out + r * a->padded, a->scale, a->width, dq + r * a->stride);
+        copy_scaled(w->out + r * a->padded, a->scale, a->width, dq + r * a->job->dq_stride);
     }
 }
 
@@ -397,34 +418,35 @@ static void backward(const void *arg, int part, int64_t begin, int64_t end) {
     workspace w = workspace_of(job, part);
     for (int64_t item = begin; item < end; item++) {
         head a = head_of(job, item);
-        int64_t n = item / job->heads, first = n * a.length * job->channels;
-        int64_t at = first + item % job->heads * a.width;
-        float *dq = job->out + 3 * first + item % job->heads * a.width;
-        size_t sums = sizeof(float) * (size_t)(a.length * a.padded);
-        pack_transposed(a.k, a.width, a.length, a.stride, w.keys, a.width * TILE);
-        pack_transposed(a.v, a.width, a.length, a.stride, w.values, a.width * TILE);
-        pack(a.k, a.length, a.width, a.stride, w.plain_keys, a.length * TILE);
+        int64_t n = item / job->heads, h = item % job->heads;
+        int64_t at = n * a.queries * job->channels + h * a.width;
+        float *dq = job->dq + n * a.queries * job->dq_stride + h * a.width;
+        float *dk = job->dk + n * a.keys * a.kv_stride + h * a.width;
+        size_t sums = sizeof(float) * (size_t)(a.keys * a.padded);
+        pack_transposed(a.k, a.width, a.keys, a.kv_stride, w.keys, a.width * TILE);
+        pack_transposed(a.v, a.width, a.keys, a.kv_stride, w.values, a.width * TILE);
+        pack(a.k, a.keys, a.width, a.kv_stride, w.plain_keys, a.keys * TILE);
         memset(w.dk, 0, sums);
         memset(w.dv, 0, sums);
-        for (int64_t i = 0, rows; i < a.length; i += rows) {
+        for (int64_t i = 0, rows; i < a.queries; i += rows) {
             rows = block_rows(&a, i);
             block b = {
                 .i = i,
                 .rows = rows,
                 .d_o = job->d_o + at + i * job->channels,
                 .channels = job->channels,
-                .lse = job->lse + item * a.length + i,
+                .lse = job->lse + item * a.queries + i,
             };
             for (int64_t r = 0; r < b.rows; r++) {
                 b.inner[r] =
                     dot(b.d_o + r * b.channels, job->o + at + (i + r) * b.channels, a.width);
             }
-            attend_bwd(&a, &b, &w, dq + i * a.stride);
+            attend_bwd(&a, &b, &w, dq + i * job->dq_stride);
         }
-        for (int64_t j = 0; j < a.length; j++) {
+        for (int64_t j = 0; j < a.keys; j++) {
             size_t bytes = sizeof(float) * (size_t)a.width;
-            copy_scaled(w.dk + j * a.padded, a.scale, a.width, dq + job->channels + j * a.stride);
-            memcpy(dq + 2 * job->channels + j * a.stride, w.dv + j * a.padded, bytes);
+            copy_scaled(w.dk + j * a.padded, a.scale, a.width, dk + j * a.kv_stride);
+            memcpy(dk + job->channels + j * a.kv_stride, w.dv + j * a.padded, bytes);
         }
     }
 }

@@ -96,6 +96,8 @@
     X(mask_tokens)                      \
     X(attention)                        \
     X(attention_bwd)                    \
+    X(attention_block)                  \
+    X(attention_block_bwd)              \
     X(expert_route)                     \
     X(expert_dispatch)                  \
     X(expert_combine)                   \

@@ -45,6 +45,16 @@ static double expert_parallel(int rank) {
     return 4 * LAYERS * activation / TOKENS * places / 4 + 4 * parameters;
 }
 
+/* Keys and values, 2 activations of which a rank has its positions, go round once in the forward
+ * and once in the backward pass, and so do their gradients. */
+static double ring(int rank) {
+    const int size = 4;
+    const double parameters =
+        2 * 60 * WIDTH + TOKENS * WIDTH + LAYERS * (12 * WIDTH * WIDTH + 13 * WIDTH) + 2 * WIDTH;
+    (void)rank;
+    return 6 * LAYERS * (size - 1) * activation / size + 2.0 * (size - 1) / size * 4 * parameters;
+}
+
 /* A stage sends activations to the next one and gradients to the one before. */
 static double pipeline(int rank) { return (rank == 1 ? 2 : 1) * activation; }
 
@@ -67,9 +77,11 @@ static const struct {
     const char *mesh;
     int ranks;
     double (*formula)(int rank);
+    const char *placement;
 } cases[] = {
-    {GPT2, "tp=2", 2, tensor_parallel},
-    {GPT2, "sp=2", 2, context_parallel},
+    {GPT2, "tp=2", 2, tensor_parallel, NULL},
+    {GPT2, "sp=2", 2, context_parallel, NULL},
+    {GPT2, "sp=4", 4, ring, "ring"},
     {{.model = "gpt2_moe",
       .model_options = "layers=3,width=64,heads=4,context=32,vocab=60,tied=0,experts=4",
       .data = "synthetic-tokens:N=67,test=1",
@@ -77,16 +89,18 @@ static const struct {
       .accumulate = PARTS},
      "ep=2",
      2,
-     expert_parallel},
-    {GPT2, "pp=3", 3, pipeline},
-    {GPT2, "pp=2,tp=2", 4, divided_pipeline},
+     expert_parallel,
+     NULL},
+    {GPT2, "pp=3", 3, pipeline, NULL},
+    {GPT2, "pp=2,tp=2", 4, divided_pipeline, NULL},
     {{.model = "alexnet",
       .model_options = "width=25,units=48",
       .data = "synthetic:N=67,test=1,shape=3x63x63,classes=10,seed=2",
       .batch = BATCH},
      "tp=2",
      2,
-     classic_hybrid},
+     classic_hybrid,
+     NULL},
 };
 
 typedef struct traffic_job {
@@ -98,6 +112,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     const traffic_job *job = arg;
     kolo_train_opts opts = cases[job->row].opts;
     opts.mesh = cases[job->row].mesh;
+    opts.placement = cases[job->row].placement;
     opts.no_eval = true;
     opts.epochs = 100;
     opts.steps = job->steps;

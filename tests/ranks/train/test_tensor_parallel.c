@@ -302,6 +302,22 @@ static const struct {
      false},
     {{"dp=1,sp=4", 4, 4, 9, 1, {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3}, 0, 1, NULL, 0, false},
      false},
+    {{"dp=1,sp=2", 2, 3, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, "ring", 0, false}, false},
+    {{"dp=2,sp=2", 4, 3, 10, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_FULL, 0, "ring", 3, false},
+     false},
+    {{"sp=3,dp=2", 6, 4, 10, 1, {.momentum = 0.9, .clip = 0.5}, 0, 2, "ring", 2, false}, false},
+    {{"sp=2,tp=2,dp=1",
+      4,
+      4,
+      10,
+      1,
+      {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3},
+      KOLO_RECOMPUTE_CHEAP,
+      0,
+      "ring",
+      4,
+      true},
+     false},
     {{"sp=2,tp=2,dp=1",
       4,
       4,
@@ -413,6 +429,7 @@ static void jobs_train_and_evaluate(void **state) {
         {gpt2, "dp=2,tp=2", 4, "megatron-sp"},
         {gpt2, "sp=2", 2, NULL},
         {gpt2, "dp=2,sp=2", 4, NULL},
+        {gpt2, "dp=2,sp=2", 4, "ring"},
         {few, "dp=2,tp=2", 4, NULL},
         {few, "dp=2,sp=2", 4, NULL},
         {uneven, "tp=2", 2, NULL},
@@ -444,6 +461,23 @@ static void jobs_train_and_evaluate(void **state) {
          "sp=2",
          2,
          NULL},
+        {{.model = "bert_tiny",
+          .model_options = "layers=1,width=36,heads=3,vocab=200,context=20,nsp=1,dropout=10",
+          .data = "synthetic-tokens:N=20,test=5",
+          .global_batch = 4,
+          .lr = 0.05,
+          .steps = 5},
+         "sp=4",
+         4,
+         "ring"},
+        {{.model = "llama_tiny",
+          .model_options = "layers=1,width=36,heads=3,kv_heads=1,mlp=48,context=9,vocab=50",
+          .data = "synthetic-tokens:N=13,test=5",
+          .global_batch = 4,
+          .steps = 4},
+         "sp=3",
+         3,
+         "attention ring # without heads to divide\n"},
         {{.model = "bert_tiny",
           .model_options = "layers=1,vocab=500",
           .data = "synthetic-tokens:N=20,test=5",
@@ -554,9 +588,10 @@ static void activations_in_bf16(void **state) {
     }
     opts.precision = KOLO_PRECISION_BF16;
     const kolo_train_result alone = train_well(1, &opts);
-    static const char *const meshes[] = {"tp=2", "sp=2"};
+    static const char *const meshes[] = {"tp=2", "sp=2", "sp=2"};
     for (size_t i = 0; i < KOLO_COUNT(meshes); i++) {
         opts.mesh = meshes[i];
+        opts.placement = i == 2 ? "ring" : NULL;
         const kolo_train_result two = train_well(2, &opts);
         assert_near(opts.mesh, alone.first_loss, two.first_loss, 1e-3);
         assert_near(opts.mesh, alone.final.value[KOLO_METRIC_LOSS],
@@ -620,6 +655,9 @@ static void what_cannot_be_divided_is_named(void **state) {
         {"sums 2\nwte.weight 0\n", "sums are sharded along"},
         {"sums 1 2\nwte.weight 0\n", "sums are sharded along"},
         {"sums samples\nwte.weight 0\n", "sums are sharded along"},
+        {"attention 0\nwte.weight 0\n", "give \"attention ring\""},
+        {"wte.weight ring\n", "give \"attention ring\""},
+        {"attention ring\nwte.weight 0\n", "positions that an axis sp divides"},
     };
     for (size_t i = 0; i < KOLO_COUNT(wrong); i++) {
         kolo_train_opts opts = gpt2;
@@ -637,6 +675,13 @@ static void what_cannot_be_divided_is_named(void **state) {
                             .data = "synthetic-tokens:N=13,test=5",
                             .mesh = "sp=2"};
     assert_job_refused(2, &lstm, "lstm combines all of them");
+    kolo_train_opts ring = gpt2;
+    ring.mesh = "sp=3";
+    ring.placement = "ring";
+    assert_job_refused(3, &ring, "8 positions cannot be divided equally over sp=3");
+    ring.mesh = "sp=2";
+    ring.placement = "megatron";
+    assert_job_refused(2, &ring, "layers that an axis tp divides");
     kolo_train_opts slices = gpt2;
     slices.mesh = "tp=2,sp=2";
     slices.placement = "megatron-sp";

@@ -450,7 +450,8 @@ static void the_first_failure_stays(void **state) {
 static void inner_rules_refuse_what_does_not_fit(void **state) {
     const kolo_shape dy = kolo_shape_4(2, 6, 7, 5), w = kolo_shape_4(6, 4, 3, 3);
     const kolo_shape x = kolo_shape_4(2, 4, 9, 7), vector = kolo_shape_1(6);
-    const kolo_shape row = kolo_shape_2(5, 6), one = kolo_shape_0(), tokens = {3, {2, 4, 6}};
+    const kolo_shape row = kolo_shape_2(5, 6), one = kolo_shape_0(), tokens = {3, {2, 4, 6}},
+                     kv = {3, {2, 5, 4}}, o = {3, {2, 4, 2}}, lse = {3, {2, 1, 4}};
     const struct {
         const kolo_op *op;
         int n_in;
@@ -485,6 +486,11 @@ static void inner_rules_refuse_what_does_not_fit(void **state) {
         {&kolo_op_attention, 1, {tokens}, {{3}, {0}}, "3 heads"},
         {&kolo_op_attention, 1, {tokens}, {{0}, {0}}, "0 heads"},
         {&kolo_op_attention_bwd, 4, {tokens, tokens, tokens, tokens}, {{1}, {0}}, "do and o"},
+        {&kolo_op_attention_block, 4, {tokens, tokens, o, lse}, {{1}}, "N,S,2C"},
+        {&kolo_op_attention_block, 4, {tokens, kv, tokens, lse}, {{1}}, "o must be N,T,C"},
+        {&kolo_op_attention_block, 4, {tokens, kv, o, lse}, {{1}}, NULL},
+        {&kolo_op_attention_block_bwd, 5, {tokens, tokens, kv, o, lse}, {{1}}, "do must be"},
+        {&kolo_op_attention_block_bwd, 5, {o, tokens, kv, o, lse}, {{1}}, NULL},
         {&kolo_op_matmul, 2, {tokens, tokens}, {{0}, {1}}, NULL},
         {&kolo_op_matmul, 2, {tokens, tokens}, {{0}, {0}}, "columns of a"},
         {&kolo_op_lstm, 3, {tokens, w, vector}, {{0}}, "four times H"},

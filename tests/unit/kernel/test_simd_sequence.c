@@ -499,6 +499,91 @@ static void attention(int threads) {
     }
 }
 
+/* Attention to the first keys, then to a block of the others, some of which are masked: as to all
+ * of them at once, with the same weights dropped. Then each kernel of blocks against its reference.
+ */
+static void blocks_of_keys(void **state) {
+    static const struct {
+        int64_t first, keys; /* keys before, and in the block */
+        int mask;
+        double p;
+    } cases[] = {{8, 40, 0, 0}, {3, 150, 0, 0.2}, {131, 131, 1, 0.1}, {1, 5, 1, 0}};
+    enum { N = 2, HEADS = 2, WIDTH = 12, C = HEADS * WIDTH, MOST = 300 };
+    static float qkv[N * MOST * 3 * C], part[N * MOST * 3 * C], kv[N * MOST * 2 * C];
+    static float o[N * MOST * C], lse[N * HEADS * MOST], o2[N * MOST * C], lse2[N * HEADS * MOST];
+    (void)state;
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        const int64_t before = cases[i].first, keys = cases[i].keys, all = before + keys;
+        const int draws = cases[i].p > 0 ? 2 : 0, masks = cases[i].mask;
+        kolo_rng rng = kolo_rng_make(i, KOLO_RNG_TEST, 2);
+        assert_in_range(all, 1, MOST);
+        for (int64_t k = 0; k < N * all * 3 * C; k++) {
+            qkv[k] = 2 * kolo_rng_normal(&rng, (uint64_t)k);
+        }
+        int32_t *mask = integers(N * all, 0, 2, i);
+        static int32_t mask1[N * MOST], mask2[N * MOST];
+        for (int64_t n = 0; n < N; n++) {
+            mask[n * all] = 1;
+            memcpy(part + n * before * 3 * C, qkv + n * all * 3 * C,
+                   sizeof(float) * (size_t)(before * 3 * C));
+            memcpy(mask1 + n * before, mask + n * all, sizeof *mask * (size_t)before);
+            memcpy(mask2 + n * keys, mask + n * all + before, sizeof *mask * (size_t)keys);
+            for (int64_t j = 0; j < keys; j++) {
+                memcpy(kv + (n * keys + j) * 2 * C, qkv + (n * all + before + j) * 3 * C + C,
+                       sizeof(float) * 2 * C);
+            }
+        }
+        /* The first queries see their own keys, as causal ones of a ring, then those of the block.
+         */
+        const int64_t draw = 12345, first = 7;
+        const kolo_attr whole[KOLO_MAX_ATTRS] = {{HEADS}, {0}, {.f = cases[i].p}, {3}};
+        kolo_attr attr[KOLO_MAX_ATTRS];
+        memcpy(attr, whole, sizeof attr);
+        attr[KOLO_ATTENTION_LENGTH].i = all;
+        attr[KOLO_ATTENTION_RING].i = KOLO_RING_OWN;
+        const kolo_shape none = kolo_shape_0(), x = {3, {N, before, 3 * C}},
+                         y = {3, {N, before, C}}, rows = {3, {N, HEADS, before}},
+                         block = {3, {N, keys, 2 * C}}, seen = kolo_shape_2(N, keys),
+                         own = kolo_shape_2(N, before);
+        kolo_kernel_spec spec;
+        const kolo_shape of_all[] = {
+            {3, {N, all, 3 * C}}, draws ? none : kolo_shape_2(N, all), none, kolo_shape_2(N, all)};
+        const void *all_data[] = {qkv, draws ? (const void *)&draw : mask, &first, mask};
+        test_kernel_spec(&spec, &kolo_op_attention, whole, 1 + draws + masks, of_all, NULL, 2, NULL,
+                         1);
+        attend(&kolo_simd_attention, &spec, all_data, o, lse);
+        const kolo_shape in[] = {x, draws ? none : own, none, own};
+        const void *data[] = {part, draws ? (const void *)&draw : mask1, &first, mask1};
+        test_kernel_spec(&spec, &kolo_op_attention, attr, 1 + draws + masks, in, NULL, 2, NULL, 1);
+        attend(&kolo_simd_attention, &spec, data, o2, lse2);
+        attr[KOLO_ATTENTION_RING].i = 0;
+        attr[KOLO_ATTENTION_KEY].i = before;
+        const kolo_shape more[] = {x, block, y, rows, draws ? none : seen, none, seen};
+        const void *block_data[] = {part,   kv,   o2, lse2, draws ? (const void *)&draw : mask2,
+                                    &first, mask2};
+        test_kernel_spec(&spec, &kolo_op_attention_block, attr, 4 + draws + masks, more, NULL, 2,
+                         NULL, 1);
+        check(&kolo_simd_attention_block, &spec, block_data, 3e-6);
+        attend(&kolo_simd_attention_block, &spec, block_data, o2, lse2); /* in place */
+        for (int64_t n = 0; n < N; n++) {
+            for (int64_t k = 0; k < before * C; k++) {
+                assert_true(fabsf(o2[n * before * C + k] - o[n * all * C + k]) < 2e-5F);
+            }
+            for (int64_t h = 0; h < HEADS; h++) {
+                for (int64_t k = 0; k < before; k++) {
+                    const float is = lse2[(n * HEADS + h) * before + k];
+                    assert_true(fabsf(is - lse[(n * HEADS + h) * all + k]) < 2e-5F);
+                }
+            }
+        }
+        const kolo_shape bwd[] = {y, x, block, y, rows, draws ? none : seen, none, seen};
+        const void *bwd_data[] = {NULL, part, kv, o2, lse2, block_data[4], &first, mask2};
+        test_kernel_spec(&spec, &kolo_op_attention_block_bwd, attr, 5 + draws + masks, bwd, NULL, 2,
+                         NULL, 1);
+        check(&kolo_simd_attention_block_bwd, &spec, bwd_data, 1e-5);
+    }
+}
+
 /* With queries of zeros every key weighs the same, so an output of ones is the share that stayed.
  */
 static void weights_are_dropped_at_the_given_rate(void **state) {
@@ -749,6 +834,7 @@ TEST_MAIN(test_simd_sequence) {
         cmocka_unit_test(rows_are_the_reference),
         cmocka_unit_test(row_updates_are_the_reference),
         cmocka_unit_test(attention_is_the_reference),
+        cmocka_unit_test(blocks_of_keys),
         cmocka_unit_test(weights_are_dropped_at_the_given_rate),
         cmocka_unit_test(recurrent_layers_are_the_reference),
         cmocka_unit_test(elementwise_losses_are_the_reference),

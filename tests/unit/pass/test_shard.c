@@ -160,6 +160,8 @@ static kolo_graph *divided(const char *model, const char *options, kolo_shape sa
     const kolo_zero_opts opts = {.level = zero, .bucket_bytes = 1 << 12};
     if (zero > 0) ASSERT_OK(kolo_pass_zero(g, &opts));
     ASSERT_OK(kolo_pass_synchronise(g));
+    ASSERT_OK(kolo_graph_propagate(g));
+    ASSERT_OK(kolo_pass_ring(g));
     ASSERT_OK(kolo_graph_verify(g));
     ASSERT_OK(kolo_graph_propagate(g));
     return g;
@@ -233,6 +235,8 @@ static void no_strategy_goes_without_a_redistribution(void **state) {
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,sp=2", NULL, 0},
         {"gpt2_moe", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,ep=2", NULL, 0},
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "tp=2,sp=2,dp=2", NULL, 0},
+        {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,sp=4", "ring", 0},
+        {"bert_tiny", "layers=1,width=32,heads=4,context=16", {1, {16}}, "tp=2,sp=4", "ring", 0},
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,tp=2", "megatron-sp", 1},
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=3", NULL, 1},
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=3", NULL, 3},

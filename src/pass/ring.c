@@ -1,0 +1,224 @@
+/* Ring attention: Liu, Zaharia, Abbeel, "Ring attention with blockwise transformers for
+ * near-infinite context", 2023. Until this pass, attention of which each rank has some of the
+ * queries is one node. Here it becomes a block of keys and values for each rank of the axis: a rank
+ * computes with its own, while those of the rank before it arrive; then with these, while the next
+ * ones arrive.
+ *
+ *     kv1 = redistribute(kv, sp:sharded1 -> sp:sharded1+3)        of four ranks
+ *     o, lse = attention(qkv)                                     the rank's own keys
+ *     kv2 = redistribute(kv1, sp:sharded1+3 -> sp:sharded1+2)
+ *     o, lse = attention_block(qkv, kv1, o, lse)                  and so on
+ *
+ * The gradient needs the last o and lse alone. Keys and values go round again. Their gradients
+ * follow one rank behind them, each rank adding its summand, and end where they belong. The order
+ * of all sums is that of the ring. All ranks have the same nodes, so that they communicate in one
+ * order; where a rank's queries precede the keys of a block, it computes nothing. */
+#include "graph/ops/ops.h"
+#include "graph/propagate.h"
+#include "pass/pass.h"
+
+#include <string.h>
+
+typedef struct ringer {
+    kolo_graph *g;
+    int axis, size, at; /* of the positions, and this rank's coordinate */
+    kolo_value *now;    /* by value: what replaces it */
+    kolo_node **order;
+    size_t n, cap;
+} ringer;
+
+/* Adds the nodes that were appended to the graph since the last call to the order, and finds their
+ * placements. */
+static kolo_status take_new(ringer *r, int32_t *taken) {
+    KOLO_TRY(kolo_graph_check(r->g));
+    for (; *taken < r->g->n_nodes; ++*taken) {
+        if (!KOLO_GROW(r->order, r->n, r->cap)) return KOLO_NOMEM(sizeof *r->order);
+        r->order[r->n++] = r->g->nodes[*taken];
+        KOLO_TRY(kolo_node_propagate(r->g, r->g->nodes[*taken]));
+    }
+    return KOLO_OK;
+}
+
+/* Rotation of the keys of step `step`: those of the rank so many places before. */
+static int turn_of(const ringer *r, int step) { return (r->size - step) % r->size; }
+
+/* v, rotated anew. */
+static kolo_value rotated(ringer *r, kolo_value v, int turn) {
+    const kolo_tensor tensor = kolo_info(r->g, v)->tensor;
+    const kolo_placements from = kolo_info(r->g, v)->placements;
+    kolo_placements to = from;
+    to.axis[r->axis].rotation = turn;
+    return kolo_redistribute_as(r->g, v, &from, &to, &tensor);
+}
+
+/* The keys of the next step; a copy of these travels while the rank computes with them. After the
+ * last step: none. */
+static kolo_value next_keys(ringer *r, kolo_value kv, int step, int32_t *taken) {
+    if (step + 1 == r->size) return KOLO_NONE;
+    if (step > 0) {
+        kv = kolo_graph_add1(r->g, &kolo_op_reorder, &kv, 1, NULL);
+        if (take_new(r, taken) != KOLO_OK) return KOLO_NONE;
+    }
+    return rotated(r, kv, turn_of(r, step + 1));
+}
+
+static kolo_value window(kolo_graph *g, kolo_value v, int64_t first, int64_t count) {
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_WINDOW_FIRST].i = first, [KOLO_WINDOW_COUNT].i = count, [KOLO_WINDOW_AXIS].i = 2};
+    return kolo_graph_add1(g, &kolo_op_window, &v, 1, attr);
+}
+
+static kolo_value join(kolo_graph *g, const kolo_value *parts, int n) {
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_CONCAT_AXIS].i = 2};
+    return kolo_graph_add1(g, &kolo_op_concat, parts, n, attr);
+}
+
+/* The keys and values of qkv, [N,T,2C]. */
+static kolo_value keys_of(kolo_graph *g, kolo_value qkv) {
+    const int64_t channels = kolo_info(g, qkv)->tensor.shape.dim[2] / 3;
+    const kolo_value parts[] = {window(g, qkv, channels, channels),
+                                window(g, qkv, 2 * channels, channels)};
+    return join(g, parts, 2);
+}
+
+/* The gradient of qkv. */
+static kolo_value join_gradients(kolo_graph *g, kolo_value dq, kolo_value dkv) {
+    const int64_t channels = kolo_info(g, dkv)->tensor.shape.dim[2] / 2;
+    const kolo_value parts[] = {dq, window(g, dkv, 0, channels),
+                                window(g, dkv, channels, channels)};
+    return join(g, parts, 3);
+}
+
+/* The inputs of a block behind `n` of its own: those of attention from `more` on, with the mask of
+ * these keys. */
+static int add_rest(ringer *r, const kolo_node *n, int more, int turn, kolo_value *in, int count) {
+    kolo_graph *g = r->g;
+    const int mask = more + kolo_attention_draws(n->attr);
+    for (int k = more; k < n->n_in && k < mask; k++) in[count++] = n->in[k];
+    if (mask >= n->n_in) return count;
+    const kolo_placements from = kolo_info(g, n->in[mask])->placements;
+    kolo_placements to = from;
+    kolo_tensor tensor = kolo_info(g, n->in[mask])->tensor;
+    to.axis[r->axis] = (kolo_placement){
+        .kind = KOLO_PLACEMENT_SHARDED, .dim = 1, .depth = KOLO_DEPTH_POSITIONS, .rotation = turn};
+    kolo_shape shape = tensor.shape;
+    shape.dim[1] /= r->size;
+    tensor = kolo_tensor_plain(tensor.dtype, shape);
+    in[count++] = kolo_redistribute_as(g, n->in[mask], &from, &to, &tensor);
+    return count;
+}
+
+/* The attributes of a block in a step. */
+static void block_attrs(const ringer *r, const kolo_node *n, int step, kolo_attr *attr) {
+    const int turn = turn_of(r, step);
+    memcpy(attr, n->attr, sizeof n->attr);
+    attr[KOLO_ATTENTION_SEEN].i =
+        n->attr[KOLO_ATTENTION_CAUSAL].i && r->at < step ? KOLO_SEEN_BY_NONE : KOLO_SEEN_BY_ALL;
+    attr[KOLO_ATTENTION_RING].i = 0;
+    attr[KOLO_ATTENTION_TURN].i = turn;
+    attr[KOLO_ATTENTION_KEY].i =
+        (r->at + turn) % r->size * (attr[KOLO_ATTENTION_LENGTH].i / r->size);
+}
+
+/* Attention to the rank's own keys: as a node without a ring, with the mask of these. */
+static void own(ringer *r, const kolo_node *n, int more, kolo_value *out) {
+    kolo_value in[KOLO_MAX_IO];
+    for (int k = 0; k < more; k++) in[k] = n->in[k];
+    const int count = add_rest(r, n, more, 0, in, more);
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    memcpy(attr, n->attr, sizeof n->attr);
+    attr[KOLO_ATTENTION_KEY].i = attr[KOLO_ATTENTION_POSITION].i;
+    attr[KOLO_ATTENTION_RING].i = KOLO_RING_OWN;
+    kolo_graph_add(r->g, n->op, in, count, attr, out);
+}
+
+static kolo_status forward(ringer *r, const kolo_node *n, int32_t *taken) {
+    kolo_graph *g = r->g;
+    kolo_value kv = keys_of(g, n->in[0]), out[KOLO_MAX_IO] = {{0}};
+    KOLO_TRY(take_new(r, taken));
+    for (int step = 0; step < r->size; step++) {
+        const kolo_value next = next_keys(r, kv, step, taken);
+        KOLO_TRY(take_new(r, taken));
+        if (step == 0) {
+            own(r, n, KOLO_ATTENTION_INPUTS, out);
+        } else {
+            kolo_attr attr[KOLO_MAX_ATTRS];
+            kolo_value in[KOLO_MAX_IO] = {n->in[0], kv, out[0], out[1]};
+            const int count = add_rest(r, n, KOLO_ATTENTION_INPUTS, turn_of(r, step), in,
+                                       KOLO_ATTENTION_BLOCK_INPUTS);
+            block_attrs(r, n, step, attr);
+            kolo_graph_add(g, &kolo_op_attention_block, in, count, attr, out);
+        }
+        KOLO_TRY(take_new(r, taken));
+        kv = next;
+    }
+    for (int k = 0; k < 2; k++) r->now[n->out[k].id] = out[k];
+    return KOLO_OK;
+}
+
+static kolo_status backward(ringer *r, const kolo_node *n, int32_t *taken) {
+    kolo_graph *g = r->g;
+    kolo_value kv = keys_of(g, n->in[1]), own_part[KOLO_MAX_IO], dq = KOLO_NONE, dkv = KOLO_NONE;
+    KOLO_TRY(take_new(r, taken));
+    kv = next_keys(r, kv, 0, taken);
+    own(r, n, KOLO_ATTENTION_BWD_INPUTS, own_part);
+    KOLO_TRY(take_new(r, taken));
+    for (int step = 1; step < r->size; step++) {
+        const kolo_value next = next_keys(r, kv, step, taken);
+        KOLO_TRY(take_new(r, taken));
+        kolo_value part[KOLO_MAX_IO];
+        kolo_value in[KOLO_MAX_IO] = {n->in[0], n->in[1], kv, n->in[2], n->in[3]};
+        kolo_attr attr[KOLO_MAX_ATTRS];
+        const int count = add_rest(r, n, KOLO_ATTENTION_BWD_INPUTS, turn_of(r, step), in,
+                                   KOLO_ATTENTION_BLOCK_BWD_INPUTS);
+        block_attrs(r, n, step, attr);
+        kolo_graph_add(g, &kolo_op_attention_block_bwd, in, count, attr, part);
+        dq = step > 1 ? kolo_add(g, dq, part[0]) : part[0];
+        dkv = step > 1 ? kolo_add(g, dkv, part[1]) : part[1];
+        KOLO_TRY(take_new(r, taken));
+        dkv = rotated(r, dkv, turn_of(r, step + 1));
+        KOLO_TRY(take_new(r, taken));
+        kv = next;
+    }
+    r->now[n->out[0].id] = kolo_add(g, own_part[0], join_gradients(g, dq, dkv));
+    KOLO_TRY(take_new(r, taken));
+    return KOLO_OK;
+}
+
+static kolo_status walk(ringer *r) {
+    kolo_graph *g = r->g;
+    const int32_t n_nodes = g->n_nodes, n_values = g->n_values;
+    int32_t taken = n_nodes;
+    for (int32_t v = 0; v < n_values; v++) r->now[v] = (kolo_value){.id = v};
+    for (int32_t i = 0; i < n_nodes; i++) {
+        kolo_node *n = g->nodes[i];
+        for (int k = 0; k < n->n_in; k++) n->in[k] = r->now[n->in[k].id];
+        const bool ring = kolo_attention_rings(n);
+        if (ring && n->op == &kolo_op_attention) {
+            KOLO_TRY(forward(r, n, &taken));
+        } else if (ring) {
+            KOLO_TRY(backward(r, n, &taken));
+        } else {
+            if (!KOLO_GROW(r->order, r->n, r->cap)) return KOLO_NOMEM(sizeof *r->order);
+            r->order[r->n++] = n;
+        }
+    }
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        g->outputs[i].value = r->now[g->outputs[i].value.id];
+    }
+    return kolo_graph_set_nodes(g, r->order, (int32_t)r->n);
+}
+
+kolo_status kolo_pass_ring(kolo_graph *g) {
+    ringer r = {.g = g, .axis = kolo_mesh_find(&g->mesh, "sp")};
+    bool any = false;
+    for (int32_t i = 0; i < g->n_nodes; i++) any |= kolo_attention_rings(g->nodes[i]);
+    if (!any) return KOLO_OK;
+    r.size = g->mesh.axes[r.axis].size;
+    r.at = kolo_mesh_coordinate(&g->mesh, g->rank, r.axis);
+    r.now = kolo_alloc((size_t)g->n_values * sizeof *r.now);
+    kolo_status status = r.now ? walk(&r) : KOLO_NOMEM((size_t)g->n_values * sizeof *r.now);
+    kolo_free(r.now);
+    kolo_free((void *)r.order);
+    return status == KOLO_OK ? KOLO_OK : kolo_fail_in(status, "ring attention");
+}
