@@ -263,7 +263,7 @@ static void images_do_not_depend_on_threads(void **state) {
                                  .end = 9,
                                  .shards = shards,
                                  .end_shard = shards,
-                                 .augment = {.flip = true, .crop = 2, .erase = 2}};
+                                 .augment = {.flip = true, .crop = 2, .erase = 2, .mixup = 0.5}};
         for (size_t i = 0; i < KOLO_COUNT(threads); i++) {
             opts.threads = threads[i];
             ASSERT_OK(kolo_loader_create(&opts, &loader[i]));
