@@ -2,7 +2,6 @@
  * kernels to rounding, whether experts are divided (ep), each expert is (tp), or neither, with
  * tokens that find no place, dropout, clipping and accumulation; jobs, files and refusals. */
 #include "kolo/models.h"
-#include "pass/placement_rules.h"
 #include "plan/internal.h"
 #include "support/folder.h"
 #include "support/mesh_run.h"
@@ -23,7 +22,6 @@ typedef struct setting {
     int64_t samples, micro_batches; /* of a micro-batch */
     kolo_optimizer_opts optimizer;
     kolo_recompute recompute;
-    char placement[16]; /* "": none */
 } setting;
 
 /* ---- plans in f64 ---- */
@@ -78,8 +76,6 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s,
                                  .micro_batches = s->micro_batches,
                                  .recompute = s->recompute,
                                  .mesh = *mesh,
-                                 .placement =
-                                     *s->placement ? kolo_placement_rules(s->placement) : NULL,
                                  .groups = groups,
                                  .kernels = KOLO_KERNELS_REF,
                                  .bucket_bytes = 2000};
@@ -117,20 +113,17 @@ static const struct {
     setting s;
     bool soak;
 } cases[] = {
-    {{"dp=2", 2, "layers=1,experts=3,dropout=10", 4, 2, CLIPPED, 0, ""}, false},
-    {{"dp=1,tp=2", 2, "layers=1,experts=4,top=1,capacity=100", 2, 1, CLIPPED, 0, ""}, false},
-    {{"dp=1,tp=2", 2, "layers=1,experts=3", 2, 1, CLIPPED, 0, "megatron-sp"}, true},
-    {{"dp=1,ep=2", 2, "layers=2,experts=4,dropout=10", 4, 1, CLIPPED, 0, ""}, false},
+    {{"dp=2", 2, "layers=1,experts=3,dropout=10", 4, 2, CLIPPED, 0}, false},
+    {{"dp=1,tp=2", 2, "layers=1,experts=4,top=1,capacity=100", 2, 1, CLIPPED, 0}, false},
+    {{"dp=1,ep=2", 2, "layers=2,experts=4,dropout=10", 4, 1, CLIPPED, 0}, false},
     /* Experts and samples that do not divide, places that are not enough. */
-    {{"dp=1,ep=3", 3, "layers=1,experts=5,capacity=60", 3, 2, ADAM, KOLO_RECOMPUTE_FULL, ""},
-     false},
-    {{"dp=1,ep=2", 2, "layers=1,experts=3,top=3,dropout=10", 3, 1, CLIPPED, 0, ""}, false},
-    {{"dp=2,ep=2", 4, "layers=1,experts=4,dropout=10,balance=50", 4, 1, ADAM, 0, ""}, false},
-    {{"ep=2,tp=2,dp=1", 4, "layers=1,experts=4,top=1", 2, 1, CLIPPED, KOLO_RECOMPUTE_CHEAP, ""},
-     false},
-    {{"dp=2,ep=2,tp=2", 8, "layers=2,experts=2,top=1", 4, 2, CLIPPED, 0, ""}, true},
-    {{"dp=2,tp=4", 8, "layers=2,experts=3", 4, 1, ADAM, 0, ""}, true},
-    {{"ep=4,dp=2", 8, "layers=2,experts=8,tied=0", 8, 1, CLIPPED, 0, ""}, true},
+    {{"dp=1,ep=3", 3, "layers=1,experts=5,capacity=60", 3, 2, ADAM, KOLO_RECOMPUTE_FULL}, false},
+    {{"dp=1,ep=2", 2, "layers=1,experts=3,top=3,dropout=10", 3, 1, CLIPPED, 0}, false},
+    {{"dp=2,ep=2", 4, "layers=1,experts=4,dropout=10,balance=50", 4, 1, ADAM, 0}, false},
+    {{"ep=2,tp=2,dp=1", 4, "layers=1,experts=4,top=1", 2, 1, CLIPPED, KOLO_RECOMPUTE_CHEAP}, false},
+    {{"dp=2,ep=2,tp=2", 8, "layers=2,experts=2,top=1", 4, 2, CLIPPED, 0}, true},
+    {{"dp=2,tp=4", 8, "layers=2,experts=3", 4, 1, ADAM, 0}, true},
+    {{"ep=4,dp=2", 8, "layers=2,experts=8,tied=0", 8, 1, CLIPPED, 0}, true},
 };
 
 static void any_mesh_computes_what_one_rank_does(void **state) {
@@ -143,7 +136,6 @@ static void any_mesh_computes_what_one_rank_does(void **state) {
         alone = s;
         snprintf(alone.mesh, sizeof alone.mesh, "dp=1");
         alone.ranks = 1;
-        alone.placement[0] = 0;
         expected = *mesh_run(1, RANKS_THREAD, body, &alone, sizeof alone);
         assert_true(expected.losses[MESH_STEPS - 1] < expected.losses[0]);
         mesh_assert_close(s.mesh, mesh_run(s.ranks, RANKS_THREAD, body, &s, sizeof s), &expected);
@@ -243,6 +235,8 @@ static void what_experts_do_not_go_with_is_named(void **state) {
         {"gpt2_moe", "layers=1,context=8", "ep=2,tp=2", "megatron-sp", "rules without \"sums\"", 4,
          0, 0},
         {"gpt2_moe", "layers=1,context=8", "ep=2,sp=2", NULL, "and sp=2 their positions", 4, 0, 0},
+        {"gpt2_moe", "layers=1,context=8", "tp=2", "megatron-sp", "expert_dispatch: input 1", 2, 0,
+         0},
         {"gpt2_moe", "layers=1,context=8", "dp=2,ep=2", NULL, "--zero is for", 4, 1, 0},
         {"gpt2_moe", "layers=1,context=8", "ep=2", NULL, "--reproducible is for", 2, 0, 4},
     };
