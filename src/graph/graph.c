@@ -263,6 +263,15 @@ kolo_value kolo_graph_state(kolo_graph *g, const char *name, kolo_value like) {
     return v;
 }
 
+kolo_value kolo_graph_buffer(kolo_graph *g, const char *name, kolo_shape shape) {
+    kolo_value v = add_leaf(g, name, KOLO_VALUE_STATE, g->dtype, &shape);
+    if (kolo_value_ok(v)) {
+        kolo_info(g, v)->canon = shape;
+        kolo_info(g, v)->in_place = true;
+    }
+    return v;
+}
+
 void kolo_output(kolo_graph *g, const char *name, kolo_value value) {
     if (!may_name(g, "output", name)) return;
     if (!kolo_value_is_of(g, value) || kolo_value_ok(kolo_graph_output(g, name))) {

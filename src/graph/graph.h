@@ -290,6 +290,9 @@ kolo_node *kolo_graph_add_raw(kolo_graph *g, const kolo_op *op, const kolo_value
 /* Adds a state: a leaf, initially zero, that persists between steps; with the tensor and in_place
  * of `like`. */
 kolo_value kolo_graph_state(kolo_graph *g, const char *name, kolo_value like);
+/* Adds a state of the graph's dtype that is in_place and belongs to no parameter: its name begins
+ * with "__", and it is in no file. */
+kolo_value kolo_graph_buffer(kolo_graph *g, const char *name, kolo_shape shape);
 /* The scalar of that name, added if there is none. I64: whole numbers and random-number keys. */
 kolo_value kolo_graph_scalar(kolo_graph *g, const char *name, kolo_dtype dtype);
 /* Stores the first failure, with the text of kolo_last_error. */

@@ -36,7 +36,9 @@ static kolo_dtype dtype_of(const kolo_op *op, const kolo_attr *attr, int input) 
                   op == &kolo_op_accuracy || op == &kolo_op_confusion ||
                   op == &kolo_op_score_counts;
     bool ids = op == &kolo_op_embedding || op == &kolo_op_embedding_bwd ||
-               op == &kolo_op_embedding_bwd_rows || op == &kolo_op_merge_rows;
+               op == &kolo_op_embedding_bwd_rows || op == &kolo_op_merge_rows ||
+               op == &kolo_op_rotary;
+    if (input == 2 && op == &kolo_op_cached_attention) return KOLO_DTYPE_I32;
     if (input == 2 && (op->in_place || op == &kolo_op_class_sums)) return KOLO_DTYPE_I32;
     if (input == 3 && op == &kolo_op_class_sums_bwd) return KOLO_DTYPE_I32;
     if (op == &kolo_op_ctc_loss && input > 0) return KOLO_DTYPE_I32;

@@ -204,6 +204,13 @@ static inline int kolo_attention_draws(const kolo_attr *attr) {
     return attr[KOLO_ATTENTION_P].f > 0 ? 2 : 0;
 }
 
+/* cache_write: cache [N,2K,P,D], x [N,T,C], positions i32 [N,T] -> cache': the last 2 K D channels
+ * of token (n,t), keys and then values of K heads, become row positions[n,t] of these heads; a
+ * position outside [0, P) writes nothing, and no two of a sample are equal. cached_attention: x
+ * [N,T,(H + 2K) D], cache, positions -> o [N,T,H D]: attention, of which each head of keys and
+ * values serves H / K heads of queries, over rows 0 to positions[n,t] of the cache; 0 for a
+ * position outside it. */
+
 /* matmul: a [B,M,K] (transpose_a: [B,K,M]), b [B,K,N] (transpose_b: [B,N,K]) -> [B,M,N]. */
 enum { KOLO_MATMUL_TRANSPOSE_A, KOLO_MATMUL_TRANSPOSE_B };
 
@@ -227,8 +234,9 @@ enum { KOLO_EXPERT_CAPACITY, KOLO_EXPERT_TOP };
  */
 enum { KOLO_SHIFT_BACK };
 
-/* rotary: x [N,T,C] -> y: in each head at position t + first the pairs (i, i + D / 2) of its D
- * channels are rotated by (t + first) base^(-2 i / D), `inverse` backwards. causal_mask: x
+/* rotary: x [N,T,C], [positions i32 [N,T]] -> y: in each head at position t + first, or
+ * positions[n,t], the pairs (i, i + D / 2) of its D channels are rotated by the position
+ * times base^(-2 i / D), `inverse` backwards. causal_mask: x
  * [...,T,S]
  * -> y: `fill` where key j is after query i, j > i + S - T, and with a `window` where it is that
  * many or more before it. */
@@ -517,6 +525,8 @@ enum {
     X(attention_bwd)                    \
     X(attention_block)                  \
     X(attention_block_bwd)              \
+    X(cache_write)                      \
+    X(cached_attention)                 \
     X(matmul)                           \
     X(expert_route)                     \
     X(expert_dispatch)                  \

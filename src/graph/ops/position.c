@@ -9,8 +9,12 @@ static const char *const rotary_attrs[] = {"heads", "%base", "first", "inverse",
 static const char *const causal_attrs[] = {"%fill", "window", NULL};
 
 static kolo_status rotary_shape(kolo_shape_query *q) {
-    KOLO_TRY(kolo_rule_types(q, "f"));
+    KOLO_TRY(kolo_rule_types(q, "fi"));
     KOLO_TRY(kolo_rule_rank(q, 0, 3, "N,T,C"));
+    const kolo_shape want = kolo_shape_2(q->in[0].shape.dim[0], q->in[0].shape.dim[1]);
+    if (q->n_in > 1 && !kolo_shape_equal(&q->in[1].shape, &want)) {
+        return KOLO_RULE_FAIL(q, "the positions must be N,T");
+    }
     const int64_t heads = q->attr[KOLO_ROTARY_HEADS].i;
     if (heads < 1 || q->in[0].shape.dim[2] % (2 * heads) != 0) {
         return KOLO_RULE_FAIL(
@@ -26,7 +30,8 @@ static void rotary_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_o
     kolo_attr attr[KOLO_MAX_ATTRS];
     for (int i = 0; i < KOLO_MAX_ATTRS; i++) attr[i] = n->attr[i];
     attr[KOLO_ROTARY_INVERSE].i = !attr[KOLO_ROTARY_INVERSE].i;
-    if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_rotary, d_out, 1, attr);
+    const kolo_value in[] = {d_out[0], n->in[n->n_in - 1]};
+    if (wants[0]) d_in[0] = kolo_graph_add1(g, &kolo_op_rotary, in, n->n_in, attr);
 }
 
 static kolo_status causal_shape(kolo_shape_query *q) {
@@ -46,21 +51,21 @@ static void causal_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_o
 
 const kolo_op kolo_op_rotary = {
     .name = "rotary",
-    .index = "nth->nth",
+    .index = "nth,nt->nth",
     .linear = 0x1u,
     .part = {.index = 'h',
              .size = KOLO_ATTR(KOLO_ROTARY_HEADS),
              .position = KOLO_ATTR(KOLO_ROTARY_FIRST)},
     .min_in = 1,
-    .max_in = 1,
-    .layout = {.in = "p", .out = "p"},
+    .max_in = 2,
+    .layout = {.in = "pp", .out = "p"},
     .attrs = rotary_attrs,
     .shape = rotary_shape,
     .grad = rotary_grad,
     .overwrite = 1u << 0,
     .cheap = true,
     .bf16 = 1u << 0,
-    .samples = {.in = 0x1u, .out = 0x1u},
+    .samples = {.in = 0x3u, .out = 0x1u},
 };
 const kolo_op kolo_op_causal_mask = {
     .name = "causal_mask",

@@ -7,10 +7,12 @@
 static void rotary(const kolo_call *call) {
     const kolo_attr *attr = call->spec->attr;
     const int64_t *dim = call->spec->in[0].shape.dim, half = dim[2] / attr[KOLO_ROTARY_HEADS].i / 2;
+    const int32_t *positions = call->spec->n_in > 1 ? call->in[1] : NULL;
     const double *x = call->in[0], sign = attr[KOLO_ROTARY_INVERSE].i ? -1 : 1;
     double *y = call->out[0];
     for (int64_t k = 0; k < dim[0] * dim[1] * dim[2]; k++) {
-        int64_t t = k / dim[2] % dim[1] + attr[KOLO_ROTARY_FIRST].i, i = k % (2 * half);
+        const int64_t from_first = k / dim[2] % dim[1] + attr[KOLO_ROTARY_FIRST].i;
+        int64_t t = positions ? positions[k / dim[2]] : from_first, i = k % (2 * half);
         if (i >= half) continue; /* with its pair */
         double angle = (double)t * pow(attr[KOLO_ROTARY_BASE].f, -(double)i / (double)half);
         double a = x[k], b = x[k + half];

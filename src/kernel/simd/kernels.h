@@ -102,6 +102,8 @@
     X(expert_dispatch)                  \
     X(expert_combine)                   \
     X(expert_products)                  \
+    X(cache_write)                      \
+    X(cached_attention)                 \
     X(lstm)                             \
     X(lstm_bwd)                         \
     X(gru)                              \

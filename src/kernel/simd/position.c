@@ -9,10 +9,27 @@
 
 /* ---- rotary ---- */
 
+/* The table is made once for the positions of the op, and in each run for those of input 1. */
 typedef struct rotary_state {
-    int64_t heads, half, length;
-    float table[]; /* cosines, sines */
+    int64_t heads, half, length; /* of the table */
+    float table[];               /* cosines, sines; not with input 1 */
 } rotary_state;
+
+static int64_t table_floats(const rotary_state *s) { return 2 * s->length * s->half; }
+
+static void fill_table(const kolo_kernel_spec *spec, const rotary_state *s,
+                       const int32_t *positions, float *table) {
+    const kolo_attr *attr = spec->attr;
+    const int64_t half = s->half, count = s->length * half;
+    const double sign = attr[KOLO_ROTARY_INVERSE].i ? -1 : 1;
+    for (int64_t k = 0; k < count; k++) {
+        const int64_t from_first = k / half + attr[KOLO_ROTARY_FIRST].i;
+        double t = (double)(positions ? positions[k / half] : from_first);
+        double angle = t * pow(attr[KOLO_ROTARY_BASE].f, -(double)(k % half) / (double)half);
+        table[k] = (float)cos(angle);
+        table[count + k] = (float)(sign * sin(angle));
+    }
+}
 
 static double fit_rotary(kolo_kernel_spec *spec) {
     if (!kolo_simd_supports(spec) || !kolo_spec_is_plain(spec)) return -1;
@@ -22,37 +39,35 @@ static double fit_rotary(kolo_kernel_spec *spec) {
 static kolo_status prepare_rotary(const kolo_kernel_spec *spec, void **state,
                                   size_t *scratch_bytes) {
     const int64_t *dim = spec->in[0].shape.dim, heads = spec->attr[KOLO_ROTARY_HEADS].i;
-    const int64_t half = dim[2] / heads / 2, count = dim[1] * half;
-    const double sign = spec->attr[KOLO_ROTARY_INVERSE].i ? -1 : 1;
-    rotary_state *s = kolo_alloc(sizeof *s + (size_t)(2 * count) * sizeof(float));
-    if (!s) return KOLO_NOMEM((size_t)(2 * count) * sizeof(float));
-    s->heads = heads;
-    s->half = half;
-    s->length = dim[1];
-    for (int64_t k = 0; k < count; k++) {
-        double t = (double)(k / half + spec->attr[KOLO_ROTARY_FIRST].i);
-        double angle = t * pow(spec->attr[KOLO_ROTARY_BASE].f, -(double)(k % half) / (double)half);
-        s->table[k] = (float)cos(angle);
-        s->table[count + k] = (float)(sign * sin(angle));
-    }
+    const bool given = spec->n_in > 1;
+    const rotary_state of = {heads, dim[2] / heads / 2, given ? dim[0] * dim[1] : dim[1]};
+    const size_t bytes = sizeof(float) * (size_t)table_floats(&of);
+    rotary_state *s = kolo_alloc(sizeof *s + (given ? 0 : bytes));
+    if (!s) return KOLO_NOMEM(bytes);
+    *s = of;
+    if (!given) fill_table(spec, s, NULL, s->table);
     *state = s;
-    *scratch_bytes = 0;
+    *scratch_bytes = given ? bytes : 0;
     return KOLO_OK;
 }
 
 static void run_rotary(const kolo_call *call) {
     const rotary_state *s = call->state;
+    const bool given = call->spec->n_in > 1;
+    if (given) fill_table(call->spec, s, call->in[1], call->scratch);
+    const float *table = given ? call->scratch : s->table;
+    const int64_t *dim = call->spec->in[0].shape.dim;
     const kolo_simd_rotary_job job = {
         .x = call->in[0],
         .y = call->out[0],
-        .cosines = s->table,
-        .sines = s->table + s->length * s->half,
+        .cosines = table,
+        .sines = table + s->length * s->half,
         .length = s->length,
         .heads = s->heads,
         .half = s->half,
         .bf16 = kolo_simd_is_bf16(call->spec),
     };
-    kolo_kernel_parallel(call->spec->threads, call->spec->in[0].shape.dim[0] * s->length,
+    kolo_kernel_parallel(call->spec->threads, dim[0] * dim[1],
                          KOLO_ISA_PICK(kolo_simd_position)->rotary, &job);
 }
 

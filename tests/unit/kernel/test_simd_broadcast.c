@@ -141,6 +141,12 @@ static void positions(int threads) {
         check(&kolo_simd_rotary, &spec, NULL, 1e-6);
         test_kernel_in_bf16(&spec, -1);
         check(&kolo_simd_rotary, &spec, NULL, 1e-6);
+        static const int32_t at[] = {7, 0, 3, 100, 2, 2, 1, 5, 4, 6};
+        const int64_t *dim = cases[c / 2].x.dim;
+        const kolo_shape in[] = {cases[c / 2].x, kolo_shape_2(dim[0], dim[1])};
+        const void *given[] = {NULL, at};
+        test_kernel_spec(&spec, &kolo_op_rotary, attr, 2, in, NULL, 1, NULL, threads);
+        check(&kolo_simd_rotary, &spec, given, 1e-6);
     }
     for (size_t c = 0; c < 2 * KOLO_COUNT(masks); c++) {
         const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = -2}, {c % 2 ? 3 : 0}};

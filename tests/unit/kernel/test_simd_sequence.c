@@ -584,6 +584,35 @@ static void blocks_of_keys(void **state) {
     }
 }
 
+static void caches(int threads) {
+    static const struct {
+        int64_t n, length, heads, groups, rows, width;
+    } cases[] = {
+        {1, 1, 4, 2, 37, 64}, {2, 3, 4, 4, 9, 20}, {1, 5, 3, 1, 6, 7},
+        {3, 1, 2, 2, 4, 16},  {1, 1, 1, 1, 1, 1},
+    };
+    static const kolo_attr attr[KOLO_MAX_ATTRS] = {{0}};
+    for (size_t c = 0; c < KOLO_COUNT(cases); c++) {
+        const int64_t n = cases[c].n, length = cases[c].length, groups = cases[c].groups;
+        const int64_t rows = cases[c].rows, width = cases[c].width;
+        const kolo_shape x = {3, {n, length, (cases[c].heads + 2 * groups) * width}};
+        const kolo_shape cache = {4, {n, 2 * groups, rows, width}}, at = {2, {n, length}};
+        const kolo_shape read[] = {x, cache, at}, write[] = {cache, x, at};
+        int32_t positions[16];
+        const void *data[] = {NULL, NULL, positions};
+        kolo_kernel_spec spec;
+        for (int64_t i = 0; i < n * length; i++) { /* the last: outside */
+            positions[i] = (int32_t)(rows - length + 1 - n % 2 + i % length);
+        }
+        test_kernel_spec(&spec, &kolo_op_cache_write, attr, 3, write, NULL, 1, NULL, threads);
+        check(&kolo_simd_cache_write, &spec, data, 0);
+        test_kernel_spec(&spec, &kolo_op_cached_attention, attr, 3, read, NULL, 1, NULL, threads);
+        check(&kolo_simd_cached_attention, &spec, data, 1e-6);
+    }
+}
+
+static void caches_are_the_reference(void **state) { test_each_set(caches); }
+
 /* With queries of zeros every key weighs the same, so an output of ones is the share that stayed.
  */
 static void weights_are_dropped_at_the_given_rate(void **state) {
@@ -835,6 +864,7 @@ TEST_MAIN(test_simd_sequence) {
         cmocka_unit_test(row_updates_are_the_reference),
         cmocka_unit_test(attention_is_the_reference),
         cmocka_unit_test(blocks_of_keys),
+        cmocka_unit_test(caches_are_the_reference),
         cmocka_unit_test(weights_are_dropped_at_the_given_rate),
         cmocka_unit_test(recurrent_layers_are_the_reference),
         cmocka_unit_test(elementwise_losses_are_the_reference),
