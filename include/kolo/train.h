@@ -451,16 +451,20 @@ typedef struct kolo_generate_opts {
     double temperature; /* logits are divided by it; 0: the most probable token is taken */
     int64_t top_k;      /* tokens to draw from, the most probable ones; default all */
     uint64_t seed;
-    int threads; /* default 1 */
+    int threads;       /* default 1 */
+    bool whole_window; /* compute the whole window for each token */
     kolo_token_sink *sink;
     void *arg;
 } kolo_generate_opts;
 
 /* Continues a prompt with a trained language model (gpt2, llama, lstm_lm), on this process alone:
  * each token is drawn from softmax(logits / temperature) of the token before it, and depends on the
- * options only. Of a longer text the model sees its window. Each token costs a forward pass of the
- * window. IO, FORMAT: the checkpoint cannot be read, or a logit is NaN; ARG: it is of no language
- * model, or an option is out of range. */
+ * options only. Of a longer text the model sees its window. The keys and values of the tokens in
+ * the window are kept: a token costs a forward pass of that token, and once the window is full,
+ * when all tokens move, one of the window. With whole_window every token does; lstm_lm, and all
+ * models in which other layers than causal kolo_attention see several tokens, need that. IO,
+ * FORMAT: the checkpoint cannot be read, or a logit is NaN; ARG: it is of no language model, the
+ * model needs whole_window, or an option is out of range. */
 KOLO_API kolo_status kolo_generate(const kolo_generate_opts *opts);
 
 #ifdef __cplusplus

@@ -93,7 +93,7 @@ kolo_status kolo_store_read(const kolo_store *store, const kolo_store_entry *ent
 kolo_status kolo_store_write(kolo_store *store, const kolo_store_entry *entry,
                              const void *canonical);
 /* True for parameters and running statistics, false for optimizer state, whose names start with
- * "optimizer.". */
+ * "optimizer.", and for buffers ("__"). */
 bool kolo_store_entry_is_model(const kolo_store_entry *entry);
 bool kolo_name_is_optimizer(const char *name);
 /* Initializes every entry, in both banks, from random numbers keyed by `seed` and its name. */

@@ -268,7 +268,8 @@ kolo_status kolo_store_reserve_gradients(kolo_store *s, kolo_comm *comm, size_t 
 bool kolo_name_is_optimizer(const char *name) { return strncmp(name, "optimizer.", 10) == 0; }
 
 bool kolo_store_entry_is_model(const kolo_store_entry *entry) {
-    return entry->kind == KOLO_VALUE_PARAM || !kolo_name_is_optimizer(entry->name);
+    const bool buffer = strncmp(entry->name, "__", 2) == 0;
+    return entry->kind == KOLO_VALUE_PARAM || !(buffer || kolo_name_is_optimizer(entry->name));
 }
 
 void *kolo_store_data(const kolo_store *s, const kolo_store_entry *entry) {

@@ -1,11 +1,14 @@
 /* Text generation: a language model predicts the token after its window, which is then part of the
- * window. Each token costs a forward pass of the whole window. */
+ * window. The keys and values of the tokens in the window are kept, so that a token costs a forward
+ * pass of that token alone. In a full window all tokens move, and with them their positions and
+ * what they see: the window is then computed as a whole, as it is for each token with whole_window.
+ */
 #include "base/rng.h"
 #include "graph/ops/ops.h"
 #include "kolo/session.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/weights.h"
-#include "train/session/session.h"
+#include "train/decoder.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -20,12 +23,13 @@ typedef struct candidate {
 typedef struct generator {
     kolo_generate_opts opts;
     kolo_checkpoint checkpoint; /* unless the model is given */
-    kolo_session *session;
+    kolo_decoder *decoder;
+    kolo_session *session; /* with whole_window, instead of the decoder */
     kolo_shape window_shape;
     int64_t length, vocabulary; /* tokens of a window; numbers that a token may be */
     int32_t *window;
-    int64_t filled;
-    float *logits; /* [length,vocabulary] */
+    int64_t filled, read; /* tokens in the window; those that the decoder has read */
+    float *logits;        /* [length,vocabulary] of the session */
     candidate *candidates;
     kolo_rng rng;
 } generator;
@@ -102,8 +106,14 @@ static kolo_status open_model(generator *g) {
                          config.model, g->vocabulary);
     }
     KOLO_TRY(check_continues(&config));
-    KOLO_TRY(kolo_session_create_for(&config, NULL, &g->session));
-    kolo_store *store = kolo_session_store(g->session);
+    kolo_store *store;
+    if (g->opts.whole_window) {
+        KOLO_TRY(kolo_session_create_for(&config, NULL, &g->session));
+        store = kolo_session_store(g->session);
+    } else {
+        KOLO_TRY(kolo_decoder_create(&config, &g->decoder));
+        store = kolo_decoder_store(g->decoder);
+    }
     if (g->opts.model) return kolo_weights_load(g->opts.checkpoint, config.model, store, NULL);
     return kolo_checkpoint_load(&g->checkpoint, store);
 }
@@ -111,7 +121,8 @@ static kolo_status open_model(generator *g) {
 /* The last tokens of the prompt; what follows them in the window has no influence. */
 static kolo_status begin(generator *g) {
     const int64_t n = g->opts.prompt_length, skipped = n > g->length ? n - g->length : 0;
-    const size_t numbers = (size_t)(g->length * g->vocabulary) * sizeof *g->logits;
+    const size_t rows = g->session ? (size_t)g->length : 0;
+    const size_t numbers = rows * (size_t)g->vocabulary * sizeof *g->logits;
     g->window = kolo_zalloc((size_t)g->length * sizeof *g->window);
     g->logits = kolo_alloc(numbers);
     g->candidates = kolo_alloc((size_t)g->vocabulary * sizeof *g->candidates);
@@ -151,8 +162,24 @@ static int32_t draw(const generator *g, int64_t n, int64_t step) {
     return c[n - 1].token; /* rounding */
 }
 
-static kolo_status choose(generator *g, int64_t step, int32_t *token) {
-    const float *logits = g->logits + (g->filled - 1) * g->vocabulary;
+/* The logits of the token after those in the window. */
+static kolo_status predict(generator *g, const float **logits) {
+    if (g->decoder) {
+        const void *last;
+        KOLO_TRY(kolo_decoder_read(g->decoder, g->window + g->read, g->filled - g->read, g->read,
+                                   &last));
+        g->read = g->filled;
+        *logits = last;
+        return KOLO_OK;
+    }
+    const kolo_field field = {.name = "x", .dtype = KOLO_DTYPE_I32, .shape = g->window_shape};
+    const kolo_batch batch = {.count = 1, .n_fields = 1, .fields = &field, .data = {g->window}};
+    const size_t bytes = (size_t)(g->length * g->vocabulary) * sizeof *g->logits;
+    *logits = g->logits + (g->filled - 1) * g->vocabulary;
+    return kolo_session_predict(g->session, &batch, "logits", g->logits, bytes, NULL);
+}
+
+static kolo_status choose(generator *g, const float *logits, int64_t step, int32_t *token) {
     for (int64_t i = 0; i < g->vocabulary; i++) {
         if (isnan(logits[i])) {
             return KOLO_FAIL(KOLO_ERR_FORMAT,
@@ -172,6 +199,7 @@ static kolo_status choose(generator *g, int64_t step, int32_t *token) {
 static void append(generator *g, int32_t token) {
     if (g->filled == g->length) {
         g->filled--;
+        g->read = 0;
         memmove(g->window, g->window + 1, (size_t)g->filled * sizeof *g->window);
     }
     g->window[g->filled++] = token;
@@ -179,13 +207,11 @@ static void append(generator *g, int32_t token) {
 
 static kolo_status generate(generator *g) {
     const int64_t tokens = g->opts.tokens > 0 ? g->opts.tokens : 100;
-    const kolo_field field = {.name = "x", .dtype = KOLO_DTYPE_I32, .shape = g->window_shape};
-    const kolo_batch batch = {.count = 1, .n_fields = 1, .fields = &field, .data = {g->window}};
-    const size_t bytes = (size_t)(g->length * g->vocabulary) * sizeof *g->logits;
     for (int64_t step = 0; step < tokens; step++) {
         int32_t token;
-        KOLO_TRY(kolo_session_predict(g->session, &batch, "logits", g->logits, bytes, NULL));
-        KOLO_TRY(choose(g, step, &token));
+        const float *logits;
+        KOLO_TRY(predict(g, &logits));
+        KOLO_TRY(choose(g, logits, step, &token));
         append(g, token);
         if (g->opts.sink) KOLO_TRY(g->opts.sink(g->opts.arg, token));
     }
@@ -199,6 +225,7 @@ kolo_status kolo_generate(const kolo_generate_opts *opts) {
     if (status == KOLO_OK) status = begin(&g);
     if (status == KOLO_OK) status = generate(&g);
     kolo_session_destroy(g.session);
+    kolo_decoder_destroy(g.decoder);
     kolo_checkpoint_close(&g.checkpoint);
     kolo_free(g.window);
     kolo_free(g.logits);

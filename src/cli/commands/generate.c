@@ -85,6 +85,7 @@ static kolo_status generate(kolo_options *o) {
         .top_k = kolo_options_int(o, "top-k"),
         .seed = (uint64_t)kolo_options_int(o, "seed"),
         .threads = (int)kolo_options_int(o, "threads"),
+        .whole_window = kolo_options_flag(o, "whole-window"),
         .sink = print_token,
         .arg = &p,
     };

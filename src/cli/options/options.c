@@ -494,6 +494,9 @@ const kolo_option cli_options[] = {
      .help = "draws follow softmax(logits / X); 0: the most probable token"},
     {.name = "top-k", .type = KOLO_OPTION_INT, .metavar = "K", .min = 1, .max = 1 << 24,
      .commands = CMD_GENERATE, .unset = "all", .help = "draw among the K most probable tokens"},
+    {.name = "whole-window", .type = KOLO_OPTION_FLAG, .commands = CMD_GENERATE,
+     .help = "compute the whole window for each token, as recurrent models (lstm_lm) need; else keys "
+             "and values are kept, and a token costs a pass of its own until the window is full"},
     {.name = "top", .type = KOLO_OPTION_INT, .metavar = "K", .min = 0, .max = 1 << 24,
      .commands = CMD_PREDICT, .unset = "5 for logits, else all values",
      .help = "print the K most probable classes of each sample, for a language model of the token "

@@ -1,5 +1,6 @@
 /* kolo generate: each token follows from those before it, draws follow the seed; what is refused.
  */
+#include "base/compiler.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "support/command.h"
@@ -72,6 +73,33 @@ static void texts_are_bytes(void **state) {
     kolo_free(text);
 }
 
+/* Also where the prompt is as long as the window, or longer, and where the window moves. */
+static void whole_windows_give_the_same_text(void **state) {
+    static const char *const prompts[] = {"75", "75,111,108,111", "1,2,3,4,5,6,7,8",
+                                          "9,8,7,6,5,4,3,2,1,0"};
+    train_once();
+    for (size_t i = 0; i < KOLO_COUNT(prompts); i++) {
+        char *kept = generate(prompts[i], 10, "--temperature 1 --seed 3");
+        char *whole = generate(prompts[i], 10, "--temperature 1 --seed 3 --whole-window");
+        assert_string_equal(kept, whole);
+        kolo_free(kept);
+        kolo_free(whole);
+    }
+}
+
+static void recurrent_models_need_whole_windows(void **state) {
+    assert_int_equal(test_run("train --model lstm_lm:layers=1,hidden=8,context=8,vocab=256 "
+                              "--data text:" KOLO_SOURCE_DIR
+                              "/README.md --steps 1 --batch 2 --threads 1 --out lstm"),
+                     0);
+    test_run_fails("generate --checkpoint lstm/checkpoint-final.safetensors --prompt a", 2,
+                   "kolo: lstm_lm keeps no keys and values: lstm takes the tokens of a window "
+                   "together, or differs by their positions: give --whole-window\n");
+    assert_int_equal(test_run("generate --checkpoint lstm/checkpoint-final.safetensors --prompt a "
+                              "--tokens 3 --whole-window"),
+                     0);
+}
+
 static void what_does_not_fit_is_refused(void **state) {
     train_once();
     test_run_fails(GENERATE, 2, "kolo: give --prompt or --prompt-tokens\n");
@@ -93,6 +121,8 @@ TEST_MAIN(test_command_generate) {
         cmocka_unit_test(each_token_follows_from_those_before),
         cmocka_unit_test(draws_follow_the_seed),
         cmocka_unit_test(texts_are_bytes),
+        cmocka_unit_test(whole_windows_give_the_same_text),
+        cmocka_unit_test(recurrent_models_need_whole_windows),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
