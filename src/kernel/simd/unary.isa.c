@@ -21,11 +21,20 @@ INLINE vf error(vf x) {
     return select(square < splat(0.1f), series, error_function(x, exponential(-square)));
 }
 
-/* x^e for an e that is the same in all lanes. */
+/* x^e for an e that is the same in all lanes; as pow, NaN for x below 0 and an e that is no
+ * integer, but not for -infinity. */
 INLINE vf power(vf x, vf e) {
     enum { MOST = 64 };
     const float exponent = e[0], size = exponent < 0 ? -exponent : exponent;
-    if (size > MOST || (float)(int)size != size) return exponential_full(e * logarithm(x));
+    const bool even = size >= 0x1p24f || (float)(2 * (int)(size / 2)) == size;
+    if (!even && (float)(int)size != size) {
+        const vf infinity = splat(__builtin_inff());
+        return exponential_full(e * logarithm(select(x == -infinity, infinity, x)));
+    }
+    if (size > MOST) {
+        const vf y = exponential_full(e * logarithm(larger(x, -x)));
+        return even ? y : select((vi)x < 0, -y, y);
+    }
     vf y = splat(1), square = x;
     for (int n = (int)size; n > 0; n >>= 1) {
         if (n & 1) y *= square;

@@ -160,6 +160,34 @@ static void unary_specials(int threads) {
 
 static void unary_functions_of_special_numbers(void **state) { test_each_set(unary_specials); }
 
+/* Signs of large powers, and those of infinities. */
+static void powers(int threads) {
+    static const float x[] = {-1.1F, 1.1F, -0.9F, -0.0F, -INFINITY, INFINITY, NAN, -1};
+    static const double exponents[] = {65, 66, -67, 1e9, 64.5, -0.5, 3};
+    for (size_t i = 0; i < KOLO_COUNT(exponents); i++) {
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = exponents[i]}};
+        const kolo_shape shape = kolo_shape_1(KOLO_COUNT(x));
+        const void *in[] = {x};
+        kolo_kernel_spec spec;
+        test_kernel_spec(&spec, &kolo_op_pow, attr, 1, &shape, NULL, 1, NULL, threads);
+        float *y = test_kernel_result_on(&kolo_simd_pow, &spec, in);
+        for (size_t k = 0; k < KOLO_COUNT(x); k++) {
+            const float want = (float)pow((double)x[k], exponents[i]);
+            const bool same = isnan(want)   ? isnan(y[k]) != 0
+                              : isinf(want) ? y[k] == want
+                                            : fabsf(y[k] - want) <= 1e-5F * fabsf(want) &&
+                                                  !signbit(y[k]) == !signbit(want);
+            if (!same) {
+                fail_msg("%g^%g: %g, not %g", (double)x[k], exponents[i], (double)y[k],
+                         (double)want);
+            }
+        }
+        kolo_free(y);
+    }
+}
+
+static void powers_have_the_sign_of_pow(void **state) { test_each_set(powers); }
+
 /* Both forms of gelu, of gelu in a linear layer, and of the gradient without and with the bias's.
  */
 static void gelu_specials(int threads) {
@@ -854,6 +882,7 @@ TEST_MAIN(test_simd_sequence) {
         cmocka_unit_test(activations_are_the_reference),
         cmocka_unit_test(unary_functions_are_the_reference),
         cmocka_unit_test(unary_functions_of_special_numbers),
+        cmocka_unit_test(powers_have_the_sign_of_pow),
         cmocka_unit_test(gelu_of_special_numbers),
         cmocka_unit_test(unary_functions_keep_padding),
         cmocka_unit_test(gelu_of_linear_is_the_reference),
