@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -375,10 +376,11 @@ static float number_of(int worker, int round, int i) {
 
 /* A server, before the rest of a push: what has come. */
 static kolo_status await_parts(kolo_parameters *p, uint64_t parts) {
-    kolo_parameters_stats stats = {0};
+    kolo_parameters_stats stats;
+    KOLO_TRY(kolo_parameters_stats_get(p, &stats));
     for (int ms = 0; ms < 20000 && stats.parts < parts; ms++) {
-        KOLO_TRY(kolo_parameters_stats_get(p, &stats));
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        KOLO_TRY(kolo_parameters_stats_get(p, &stats));
     }
     if (stats.parts == parts) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_FORMAT, "%d parts of %d", (int)stats.parts, (int)parts);
@@ -404,13 +406,15 @@ static kolo_status push_early(kolo_comm *comm, kolo_parameters *p, int round, fl
 
 /* Two workers and two servers. `arg`: whether the servers read the gradients in place. */
 static kolo_status early_body(kolo_comm *comm, const void *arg, void *result) {
-    static _Thread_local float expected[LARGE], values[LARGE];
     const bool in_place = *(const bool *)arg;
     const int owner = kolo_comm_rank(comm) - 2, sent = owner == 0 ? 2 : 1;
+    const size_t bytes = LARGE * sizeof(float);
+    float *expected = calloc(2, bytes), *values = expected + LARGE;
     void *gradient;
     kolo_parameters *p;
     kolo_parameters_opts opts = {.servers = 2, .update = add_gradient};
-    KOLO_TRY(kolo_comm_alloc(comm, sizeof expected, &gradient));
+    assert_non_null(expected);
+    KOLO_TRY(kolo_comm_alloc(comm, bytes, &gradient));
     KOLO_TRY(kolo_parameters_create(comm, expected, LARGE, &opts, &p));
     kolo_status status = KOLO_OK;
     for (int round = 0; round < ROUNDS && status == KOLO_OK; round++) {
@@ -424,11 +428,12 @@ static kolo_status early_body(kolo_comm *comm, const void *arg, void *result) {
         for (int i = 0; i < LARGE; i++) {
             expected[i] += number_of(0, round, i) + number_of(1, round, i);
         }
-        if (status == KOLO_OK && memcmp(values, expected, sizeof values) != 0) {
+        if (status == KOLO_OK && memcmp(values, expected, bytes) != 0) {
             status = KOLO_FAIL(KOLO_ERR_FORMAT, "other bits in round %d", round);
         }
     }
     if (status == KOLO_OK) kolo_parameters_destroy(p);
+    free(expected);
     return status;
 }
 
