@@ -184,7 +184,7 @@ static kolo_status fill(const kolo_loader *l, const slot *s, int64_t first, int6
 /* Mixes each sample of a batch with the one before it, from the last to the first: the other one is
  * still as it was read. That before the first is behind the last; where this rank has all of the
  * step, it is the last one itself. */
-static void mix(const kolo_loader *l, const slot *s) {
+static kolo_status mix(const kolo_loader *l, const slot *s) {
     const kolo_field *x = &l->fields[KOLO_FIELD_X];
     const int64_t n = s->batch.count, classes = kolo_shape_count(&l->fields[l->n_fields - 1].shape);
     const size_t bytes = kolo_field_bytes(x);
@@ -195,6 +195,13 @@ static void mix(const kolo_loader *l, const slot *s) {
         memcpy(images + (size_t)n * bytes, images + (size_t)(n - 1) * bytes, bytes);
         labels[n] = labels[n - 1];
     }
+    for (int64_t i = 0; i < s->total; i++) {
+        if (labels[i] >= 0 && labels[i] < classes) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "sample %" PRId64 " has the label %" PRId32 ", and there are %" PRId64
+                         " classes, from 0: mixup and cutmix need a class of each sample",
+                         s->used[i], labels[i], classes);
+    }
     memset(targets, 0, (size_t)(n * classes) * sizeof *targets);
     for (int64_t i = n - 1; i >= 0; i--) {
         const int64_t other = i > 0 ? i - 1 : n;
@@ -204,6 +211,7 @@ static void mix(const kolo_loader *l, const slot *s) {
         targets[i * classes + labels[i]] += 1 - weight;
         targets[i * classes + labels[other]] += weight;
     }
+    return KOLO_OK;
 }
 
 /* Of the samples [first, first + n), those in whose place another one is. */
@@ -279,8 +287,9 @@ static void take_part(kolo_loader *l, uint8_t *scratch) {
     record_failure(l, s, first, status);
     if (s->done + n == s->total && !s->failed && kolo_augment_mixes(&l->opts.augment)) {
         pthread_mutex_unlock(&l->lock); /* the last part: no other thread has this batch */
-        mix(l, s);
+        status = mix(l, s);
         pthread_mutex_lock(&l->lock);
+        record_failure(l, s, first, status);
     }
     s->done += n;
     if (s->done == s->total) pthread_cond_signal(&l->filled);

@@ -209,6 +209,31 @@ static void labels_are_classes(void **state) {
     }
 }
 
+/* Programs give any labels; -1 may say that a sample has none. */
+static void a_label_that_is_no_class_is_an_error(void **state) {
+    static const uint8_t x[2 * EACH];
+    static const kolo_field fields[] = {{"x", KOLO_DTYPE_U8, {3, {C, SIDE, SIDE}}, .mean = {0}},
+                                        {"label", KOLO_DTYPE_I32, {0}, .mean = {0}}};
+    static const int32_t labels[][2] = {{0, CLASSES}, {-1, 0}};
+    for (size_t i = 0; i < KOLO_COUNT(labels); i++) {
+        const kolo_source source = {.count = 2,
+                                    .n_fields = 2,
+                                    .fields = fields,
+                                    .data = {x, labels[i]},
+                                    .classes = CLASSES};
+        kolo_dataset *d;
+        kolo_loader *loader;
+        kolo_batch b;
+        ASSERT_OK(kolo_dataset_create(&source, &d));
+        const kolo_loader_opts opts = {.dataset = d, .global_batch = 2, .augment = {.mixup = 1}};
+        ASSERT_OK(kolo_loader_create(&opts, &loader));
+        assert_int_equal(kolo_loader_next(loader, &b), KOLO_ERR_ARG);
+        assert_non_null(strstr(kolo_last_error(), "need a class of each sample"));
+        kolo_loader_destroy(loader);
+        kolo_dataset_close(d);
+    }
+}
+
 TEST_MAIN(test_mix) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_follow_beta),
@@ -217,6 +242,7 @@ TEST_MAIN(test_mix) {
         cmocka_unit_test(batches_do_not_depend_on_ranks),
         cmocka_unit_test(a_sample_alone_stays),
         cmocka_unit_test(labels_are_classes),
+        cmocka_unit_test(a_label_that_is_no_class_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
