@@ -153,7 +153,7 @@ KOLO_API kolo_status kolo_parameters_push(kolo_parameters *parameters, const flo
  * of the part of owner `owner` are final. Call it as often as they get more; kolo_parameters_push
  * then sends the rest, of the same memory. Does nothing for owners that read the gradient in place,
  * and waits for more numbers where there are few. Does not block. ARG: the latest push was not
- * followed by a pull; PEER. */
+ * followed by a pull, there is no such owner, or its part has fewer numbers; PEER. */
 KOLO_API kolo_status kolo_parameters_push_early(kolo_parameters *parameters, const float *gradient,
                                                 int owner, size_t ready);
 /* Waits for this worker's latest push and leaves: nobody waits for it any longer. With bsp the
@@ -179,14 +179,18 @@ KOLO_API kolo_status kolo_parameters_rest(kolo_parameters *parameters, uint64_t 
  * counter at the first owner:
  *
  *     KOLO_TRY(kolo_parameters_ask(p, end));
- *     KOLO_TRY(kolo_parameters_lease(p, &number));
+ *     KOLO_TRY(kolo_parameters_lease(p, &given, &number));
+ *     if (kolo_parameters_reads_again(p)) KOLO_TRY(kolo_parameters_pull(p, values));
  *     ...                                          // gradient of part `number`
  *     KOLO_TRY(kolo_parameters_push(p, gradient));
+ *     KOLO_TRY(kolo_parameters_pull(p, values));
  *
  * A push acknowledges the oldest lease of its worker. The leases of a lost worker that its pushes
  * have not acknowledged are given to others, so that each part is used once. */
 /* Asks for a lease below `end`. A worker may ask for the next ones before it has pushed, and have
- * up to 4 leases. Does not block. ARG: the answer to an earlier request was not taken; PEER. */
+ * up to 4 leases. With a bound and without a lease it tells the owners first, and waits for their
+ * answers; otherwise it does not block. ARG: the answer to an earlier request was not taken; PEER;
+ * TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_ask(kolo_parameters *parameters, uint64_t end);
 /* Takes the answer: a lease, and `given`; otherwise there is none now, if this worker has others,
  * or all below `end` are acknowledged. Until that is so, a worker that has none waits for one that

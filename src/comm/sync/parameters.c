@@ -364,11 +364,14 @@ static kolo_status check_push(const kolo_parameters *p) {
 kolo_status kolo_parameters_push_early(kolo_parameters *p, const float *gradient, int owner,
                                        size_t ready) {
     KOLO_TRY(check_push(p));
+    if (owner < 0 || owner >= p->n_servers || ready > p->owned[owner].gradient.count) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%zu numbers of the part of owner %d", ready, owner);
+    }
     early *e = &p->early[owner];
     const kolo_owned_span *part = &p->owned[owner].gradient;
     const size_t least = part->count / PARTS_MOST + PART_LEAST; /* there are not more than most */
     kolo_service_request *q = &e->part[e->n];
-    if (ready > part->count || ready < e->sent + least) return KOLO_OK;
+    if (ready < e->sent + least) return KOLO_OK;
     *q = request_of(p, owner, KOLO_OWNER_PART);
     if (kolo_service_maps(p->service, q->server)) return KOLO_OK;
     q->key = e->sent;

@@ -25,13 +25,13 @@ kolo_status kolo_job_divide(kolo_job *j, const kolo_train_opts *opts) {
 /* Serves until all workers have ended. A server that is preempted asks them to. */
 static kolo_status await_workers(const kolo_job *j, kolo_served *served) {
     enum { ASKED_MS = 100 };
-    kolo_status status = KOLO_OK;
     for (bool asked = !j->preempted; !asked && !kolo_served_ended(served, ASKED_MS);) {
         asked = j->preempted(j->preempted_arg);
-        if (asked) status = kolo_served_stop(served); /* an error: the owner is lost that decides */
+        /* Fails if the owner that decides has ended already, as the others will, or is lost, which
+         * the wait reports. */
+        if (asked) (void)kolo_served_stop(served);
     }
-    const kolo_status waited = kolo_served_wait(served);
-    return waited == KOLO_OK ? status : waited;
+    return kolo_served_wait(served);
 }
 
 kolo_status kolo_job_serve(kolo_job *j, kolo_train_result *result) {
