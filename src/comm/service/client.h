@@ -17,9 +17,9 @@ kolo_status kolo_client_create(kolo_transport *transport, int size, int64_t time
 /* Adds a server and takes over the connection to it, also on failure. `mapped`: it shares memory
  * with this rank through the transport. IO. */
 kolo_status kolo_client_attach(kolo_client *client, int server, int fd, bool mapped);
-/* NULL is allowed. */
 /* Whether a server shares memory with this rank. */
 bool kolo_client_maps(const kolo_client *client, int server);
+/* NULL is allowed. */
 void kolo_client_destroy(kolo_client *client);
 /* In a forked child: closes its copies of the descriptors. */
 void kolo_client_abandon(kolo_client *client);

@@ -77,9 +77,9 @@ static kolo_status fetch(const kolo_images *images, int64_t index, kolo_encoded 
 
 static const shard *newest(const webdataset *own) { return &own->shards[own->n_shards - 1]; }
 
-/* Ends the members of one key. */
 static const char *kind_of_class(const webdataset *own) { return *own->label ? "json" : "cls"; }
 
+/* Ends the members of one key. */
 static kolo_status add_sample(webdataset *own) {
     const bool any = own->has_image || own->has_class, both = own->has_image && own->has_class;
     own->has_image = own->has_class = false;
