@@ -188,9 +188,9 @@ KOLO_API kolo_status kolo_parameters_rest(kolo_parameters *parameters, uint64_t 
  * A push acknowledges the oldest lease of its worker. The leases of a lost worker that its pushes
  * have not acknowledged are given to others, so that each part is used once. */
 /* Asks for a lease below `end`. A worker may ask for the next ones before it has pushed, and have
- * up to 4 leases. With a bound and without a lease it tells the owners first, and waits for their
- * answers; otherwise it does not block. ARG: the answer to an earlier request was not taken; PEER;
- * TIMEOUT. */
+ * up to 4 leases. With a bound and without a lease it reports that to the owners first, and waits
+ * for their answers; otherwise it does not block. ARG: the answer to an earlier request was not
+ * taken; PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_ask(kolo_parameters *parameters, uint64_t end);
 /* Takes the answer: a lease, and `given`; otherwise there is none now, if this worker has others,
  * or all below `end` are acknowledged. Until that is so, a worker that has none waits for one that

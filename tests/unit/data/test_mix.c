@@ -209,7 +209,7 @@ static void labels_are_classes(void **state) {
     }
 }
 
-/* Programs give any labels; -1 may say that a sample has none. */
+/* Programs give any labels, such as -1 for a sample without one. */
 static void a_label_that_is_no_class_is_an_error(void **state) {
     static const uint8_t x[2 * EACH];
     static const kolo_field fields[] = {{"x", KOLO_DTYPE_U8, {3, {C, SIDE, SIDE}}, .mean = {0}},
