@@ -9,6 +9,8 @@
 #include "train/session/session.h"
 
 #include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -406,7 +408,11 @@ typedef struct failure {
     char text[256];
 } failure;
 
-/* Only the second rank has other numbers. */
+/* The ranks are threads. */
+static _Atomic int initialized;
+
+/* Only the second rank has other numbers. It fails when no collective of the first one is left,
+ * which would fail too. */
 static kolo_status fail_on_one(kolo_comm *comm, const void *arg, void *result) {
     const setting *s = arg;
     failure *f = result;
@@ -426,6 +432,8 @@ static kolo_status fail_on_one(kolo_comm *comm, const void *arg, void *result) {
                         .n_fields = 1,
                         .fields = fields,
                         .data = {x}};
+    atomic_fetch_add(&initialized, 1);
+    while (atomic_load(&initialized) < 2) sched_yield();
     f->status = kolo_session_step_batch(session, &batch, 0.05, &sums);
     (void)snprintf(f->text, sizeof f->text, "%s", kolo_last_error());
     read_entries(kolo_session_store(session), after);
@@ -445,6 +453,7 @@ static void an_op_that_fails_ends_the_step_of_all_ranks(void **state) {
                     .arg_bytes = sizeof s,
                     .results = results,
                     .result_bytes = sizeof *results};
+    atomic_store(&initialized, 0);
     ASSERT_OK(run_rank_job(&job));
     assert_int_equal(results[0].status, KOLO_ERR_PEER);
     assert_int_equal(results[1].status, KOLO_ERR_ARG);
