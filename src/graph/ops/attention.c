@@ -224,7 +224,7 @@ const kolo_op kolo_op_attention_block = {
     .part = ATTENTION_PART,
     .overwrite = 1u << 2,
     .bf16 = 1u << 0 | 1u << 1 | 1u << 2,
-    .ring = {.in = 1u << 1, .turn = KOLO_ATTR(KOLO_ATTENTION_TURN)},
+    .ring = {.in = 1u << 1 | 1u << 4 | 1u << 6, .turn = KOLO_ATTR(KOLO_ATTENTION_TURN)},
 };
 const kolo_op kolo_op_attention_block_bwd = {
     .name = "attention_block_bwd",
@@ -237,7 +237,9 @@ const kolo_op kolo_op_attention_block_bwd = {
     .cost = block_bwd_cost,
     .part = ATTENTION_PART,
     .bf16 = 1u << 0 | 1u << 1 | 1u << 2 | 1u << 3,
-    .ring = {.in = 1u << 2, .out = 1u << 1, .turn = KOLO_ATTR(KOLO_ATTENTION_TURN)},
+    .ring = {.in = 1u << 2 | 1u << 5 | 1u << 7,
+             .out = 1u << 1,
+             .turn = KOLO_ATTR(KOLO_ATTENTION_TURN)},
 };
 
 kolo_value kolo_attention(kolo_graph *g, kolo_value qkv, const kolo_attention_opts *opts) {

@@ -30,6 +30,7 @@ typedef struct setting {
     const char *placement; /* a name, or rules; NULL: the built-in rules */
     int kv_heads;          /* with rotary positions; 0: none, and as many as queries */
     bool few_drops;        /* no dropout of what is sharded along two dimensions */
+    bool masked;           /* attention has a mask of keys */
 } setting;
 
 /* ---- the model ---- */
@@ -105,8 +106,12 @@ static kolo_status build(kolo_graph *g, int64_t n, const setting *s) {
     kolo_value wpe = kolo_param(g, "wpe", kolo_shape_2(TOKENS, WIDTH), kolo_init_fan_in(9));
     kolo_value h = kolo_dropout(g, kolo_embedding(g, wte, x, wpe), 0.1);
     kolo_value a = kolo_layer_norm(g, h, "ln_1", 0);
-    a = kolo_attention(g, heads_of(g, s, a),
-                       &(kolo_attention_opts){.heads = s->heads, .causal = true, .dropout = 0.2});
+    kolo_attention_opts attention = {
+        .heads = s->heads, .causal = true, .dropout = 0.2, .use_mask = s->masked};
+    if (s->masked) {
+        attention.mask = kolo_input(g, "mask", KOLO_DTYPE_I32, kolo_shape_2(n, TOKENS));
+    }
+    a = kolo_attention(g, heads_of(g, s, a), &attention);
     a = linear(g, "h.0.attn.c_proj", a, WIDTH, WIDTH);
     h = kolo_add(g, h, kolo_dropout(g, a, 0.1));
     a = kolo_layer_norm(g, h, "ln_2", 0);
@@ -147,6 +152,12 @@ static void feed(kolo_plan *p, const setting *s, int step, int64_t first, int64_
         int64_t at = step % 3 * 1000 + first * TOKENS + i;
         x[i] = (int32_t)(at * 7 % WORDS);
         y[i] = (int32_t)(at * at % WORDS);
+    }
+    int32_t *mask = s->masked ? kolo_plan_input(p, "mask", &(kolo_tensor){0}) : NULL;
+    for (int64_t i = 0; mask && i < count * TOKENS; i++) {
+        const int64_t sample = first + i / TOKENS, token = i % TOKENS;
+        /* Of sample 1 the first rank of two has no key, of sample 2 the second one. */
+        mask[i] = sample % 4 == 1 ? token > 3 : sample % 4 == 2 ? token < 3 : token != 2;
     }
 }
 
@@ -230,7 +241,8 @@ static const struct {
     setting s;
     bool soak;
 } cases[] = {
-    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, NULL, 0, false}, false},
+    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, NULL, 0, false, false},
+     false},
     {{"dp=2,tp=2",
       4,
       4,
@@ -241,6 +253,7 @@ static const struct {
       0,
       NULL,
       4,
+      false,
       false},
      false},
     {{"tp=3,dp=2",
@@ -253,13 +266,38 @@ static const struct {
       0,
       NULL,
       6,
+      false,
       false},
      false},
-    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9, .clip = 0.5}, 0, 4, NULL, 0, false}, false},
-    {{"tp=2,dp=2", 4, 0, 9, 1, {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3}, 0, 4, NULL, 0, false},
+    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9, .clip = 0.5}, 0, 4, NULL, 0, false, false},
      false},
-    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 3, NULL, 0, false}, false},
-    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, "megatron-sp", 2, false},
+    {{"tp=2,dp=2",
+      4,
+      0,
+      9,
+      1,
+      {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3},
+      0,
+      4,
+      NULL,
+      0,
+      false,
+      false},
+     false},
+    {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 3, NULL, 0, false, false},
+     false},
+    {{"dp=1,tp=2",
+      2,
+      4,
+      32,
+      1,
+      {.momentum = 0.9, .clip = 0.5},
+      0,
+      0,
+      "megatron-sp",
+      2,
+      false,
+      false},
      false},
     {{"tp=3,dp=2",
       6,
@@ -271,11 +309,13 @@ static const struct {
       0,
       "megatron-sp",
       0,
+      false,
       false},
      false},
-    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9}, 0, 0, "sums 0\nwte.weight 0\n", 0, false},
+    {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9}, 0, 0, "sums 0\nwte.weight 0\n", 0, false, false},
      false},
-    {{"dp=1,sp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, NULL, 0, false}, false},
+    {{"dp=1,sp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, NULL, 0, false, false},
+     false},
     {{"dp=2,sp=2",
       4,
       4,
@@ -286,6 +326,7 @@ static const struct {
       0,
       NULL,
       2,
+      false,
       false},
      false},
     {{"sp=3,dp=2",
@@ -298,14 +339,31 @@ static const struct {
       2,
       NULL,
       6,
+      false,
       false},
      false},
-    {{"dp=1,sp=4", 4, 4, 9, 1, {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3}, 0, 1, NULL, 0, false},
+    {{"dp=1,sp=4",
+      4,
+      4,
+      9,
+      1,
+      {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3},
+      0,
+      1,
+      NULL,
+      0,
+      false,
+      false},
      false},
-    {{"dp=1,sp=2", 2, 3, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, "ring", 0, false}, false},
-    {{"dp=2,sp=2", 4, 3, 10, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_FULL, 0, "ring", 3, false},
+    {{"dp=1,sp=2", 2, 3, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, "ring", 0, false, false},
      false},
-    {{"sp=3,dp=2", 6, 4, 10, 1, {.momentum = 0.9, .clip = 0.5}, 0, 2, "ring", 2, false}, false},
+    {{"dp=2,sp=2", 4, 3, 10, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_FULL, 0, "ring", 3, false, false},
+     false},
+    {{"sp=3,dp=2", 6, 4, 10, 1, {.momentum = 0.9, .clip = 0.5}, 0, 2, "ring", 2, false, false},
+     false},
+    {{"dp=1,sp=2", 2, 3, 10, 1, {.momentum = 0.9}, 0, 0, "ring", 0, false, true}, false},
+    {{"dp=1,sp=3", 3, 3, 10, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_FULL, 3, "ring", 3, false, true},
+     false},
     {{"sp=2,tp=2,dp=1",
       4,
       4,
@@ -316,7 +374,8 @@ static const struct {
       0,
       "ring",
       4,
-      true},
+      true,
+      false},
      false},
     {{"sp=2,tp=2,dp=1",
       4,
@@ -328,9 +387,10 @@ static const struct {
       0,
       NULL,
       4,
-      true},
+      true,
+      false},
      false},
-    {{"dp=2,tp=2,sp=2", 8, 4, 9, 1, {.momentum = 0.9}, 0, 0, NULL, 2, true}, true},
+    {{"dp=2,tp=2,sp=2", 8, 4, 9, 1, {.momentum = 0.9}, 0, 0, NULL, 2, true, false}, true},
     {{"dp=1,tp=4",
       4,
       4,
@@ -341,6 +401,7 @@ static const struct {
       0,
       NULL,
       0,
+      false,
       false},
      true},
     {{"dp=4,tp=2",
@@ -353,9 +414,11 @@ static const struct {
       0,
       NULL,
       0,
+      false,
       false},
      true},
-    {{"dp=1,tp=8", 8, 8, 35, 1, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 0, NULL, 0, false}, true},
+    {{"dp=1,tp=8", 8, 8, 35, 1, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 0, NULL, 0, false, false},
+     true},
 };
 
 static void any_mesh_computes_what_one_rank_does(void **state) {
@@ -656,6 +719,7 @@ static void what_cannot_be_divided_is_named(void **state) {
         {"sums 1 2\nwte.weight 0\n", "sums are sharded along"},
         {"sums samples\nwte.weight 0\n", "sums are sharded along"},
         {"attention 0\nwte.weight 0\n", "give \"attention ring\""},
+        {"* 0\nattention ring\n", "positions that an axis sp divides"}, /* no pattern hides it */
         {"wte.weight ring\n", "give \"attention ring\""},
         {"attention ring\nwte.weight 0\n", "positions that an axis sp divides"},
     };
