@@ -530,7 +530,7 @@ static void attention(int threads) {
 /* Attention to the first keys, then to a block of the others, some of which are masked: as to all
  * of them at once, with the same weights dropped. Then each kernel of blocks against its reference.
  */
-static void blocks_of_keys(void **state) {
+static void blocks(int threads) {
     static const struct {
         int64_t first, keys; /* keys before, and in the block */
         int mask;
@@ -539,7 +539,6 @@ static void blocks_of_keys(void **state) {
     enum { N = 2, HEADS = 2, WIDTH = 12, C = HEADS * WIDTH, MOST = 300 };
     static float qkv[N * MOST * 3 * C], part[N * MOST * 3 * C], kv[N * MOST * 2 * C];
     static float o[N * MOST * C], lse[N * HEADS * MOST], o2[N * MOST * C], lse2[N * HEADS * MOST];
-    (void)state;
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         const int64_t before = cases[i].first, keys = cases[i].keys, all = before + keys;
         const int draws = cases[i].p > 0 ? 2 : 0, masks = cases[i].mask;
@@ -578,11 +577,12 @@ static void blocks_of_keys(void **state) {
             {3, {N, all, 3 * C}}, draws ? none : kolo_shape_2(N, all), none, kolo_shape_2(N, all)};
         const void *all_data[] = {qkv, draws ? (const void *)&draw : mask, &first, mask};
         test_kernel_spec(&spec, &kolo_op_attention, whole, 1 + draws + masks, of_all, NULL, 2, NULL,
-                         1);
+                         threads);
         attend(&kolo_simd_attention, &spec, all_data, o, lse);
         const kolo_shape in[] = {x, draws ? none : own, none, own};
         const void *data[] = {part, draws ? (const void *)&draw : mask1, &first, mask1};
-        test_kernel_spec(&spec, &kolo_op_attention, attr, 1 + draws + masks, in, NULL, 2, NULL, 1);
+        test_kernel_spec(&spec, &kolo_op_attention, attr, 1 + draws + masks, in, NULL, 2, NULL,
+                         threads);
         attend(&kolo_simd_attention, &spec, data, o2, lse2);
         attr[KOLO_ATTENTION_RING].i = 0;
         attr[KOLO_ATTENTION_KEY].i = before;
@@ -590,7 +590,7 @@ static void blocks_of_keys(void **state) {
         const void *block_data[] = {part,   kv,   o2, lse2, draws ? (const void *)&draw : mask2,
                                     &first, mask2};
         test_kernel_spec(&spec, &kolo_op_attention_block, attr, 4 + draws + masks, more, NULL, 2,
-                         NULL, 1);
+                         NULL, threads);
         check(&kolo_simd_attention_block, &spec, block_data, 3e-6);
         attend(&kolo_simd_attention_block, &spec, block_data, o2, lse2); /* in place */
         for (int64_t n = 0; n < N; n++) {
@@ -607,10 +607,12 @@ static void blocks_of_keys(void **state) {
         const kolo_shape bwd[] = {y, x, block, y, rows, draws ? none : seen, none, seen};
         const void *bwd_data[] = {NULL, part, kv, o2, lse2, block_data[4], &first, mask2};
         test_kernel_spec(&spec, &kolo_op_attention_block_bwd, attr, 5 + draws + masks, bwd, NULL, 2,
-                         NULL, 1);
+                         NULL, threads);
         check(&kolo_simd_attention_block_bwd, &spec, bwd_data, 1e-5);
     }
 }
+
+static void blocks_of_keys(void **state) { test_each_set(blocks); }
 
 static void caches(int threads) {
     static const struct {
