@@ -13,6 +13,7 @@ typedef struct scheduler {
     bool *emitted;       /* by node */
     bool *skipped;       /* by node: posts, waits and redistributions */
     int *demand;         /* by node: the bucket on demand that it belongs to; -1: none */
+    int32_t *after;      /* by node: one that it comes after; -1: none */
     int *left;           /* by bucket: nodes that its POST waits for */
     int *first, *next;   /* lists of o->before: first by node, next by entry; -1: end */
     bucket_state *state; /* by bucket */
@@ -113,6 +114,7 @@ static bool may_run(const scheduler *s, int32_t i) {
     const kolo_node *n = s->g->nodes[i];
     bool ready;
     if (s->emitted[i] || s->skipped[i] || s->demand[i] >= 0) return false;
+    if (s->after[i] >= 0 && !s->emitted[s->after[i]]) return false;
     if (n->op->in_place && s->n_done < s->o->n_buckets) return false;
     if (!s->updates && kolo_node_is_update(s->g, n)) return false;
     return lacks(s, n, &ready) < 0 && ready;
@@ -195,7 +197,7 @@ static void mark(scheduler *s) {
         s->emitted[i] = false;
         s->skipped[i] =
             comm == KOLO_OP_REDISTRIBUTE || comm == KOLO_OP_POST || comm == KOLO_OP_WAIT;
-        s->demand[i] = s->first[i] = -1;
+        s->demand[i] = s->first[i] = s->after[i] = -1;
     }
     for (int b = 0; b < s->o->n_buckets; b++) {
         s->left[b] = 0;
@@ -208,6 +210,7 @@ static void mark(scheduler *s) {
         s->left[before->bucket]++;
         if (s->o->buckets[before->bucket].on_demand) s->demand[before->node] = before->bucket;
     }
+    for (int i = 0; i < s->o->n_after; i++) s->after[s->o->after[i].node] = s->o->after[i].after;
 }
 
 kolo_status kolo_comm_order(kolo_graph *g, const kolo_comm_order_opts *opts) {
@@ -219,14 +222,15 @@ kolo_status kolo_comm_order(kolo_graph *g, const kolo_comm_order_opts *opts) {
     s.emitted = kolo_arena_alloc(&arena, nodes * sizeof *s.emitted);
     s.skipped = kolo_arena_alloc(&arena, nodes * sizeof *s.skipped);
     s.demand = kolo_arena_alloc(&arena, nodes * sizeof *s.demand);
+    s.after = kolo_arena_alloc(&arena, nodes * sizeof *s.after);
     s.left = kolo_arena_alloc(&arena, buckets * sizeof *s.left);
     s.first = kolo_arena_alloc(&arena, nodes * sizeof *s.first);
     s.next = kolo_arena_alloc(&arena, entries * sizeof *s.next);
     s.state = kolo_arena_alloc(&arena, buckets * sizeof *s.state);
     s.queue = kolo_arena_alloc(&arena, buckets * sizeof *s.queue);
     kolo_status status = KOLO_OK;
-    if (s.order && s.emitted && s.skipped && s.demand && s.left && s.first && s.next && s.state &&
-        s.queue) {
+    if (s.order && s.emitted && s.skipped && s.demand && s.after && s.left && s.first && s.next &&
+        s.state && s.queue) {
         mark(&s);
         status = run(&s);
     } else {

@@ -17,11 +17,18 @@ typedef struct kolo_comm_before {
     int bucket;
 } kolo_comm_before;
 
+/* Node `node` comes after another, which it does not read. */
+typedef struct kolo_comm_after {
+    int32_t node, after; /* an earlier node */
+} kolo_comm_after;
+
 typedef struct kolo_comm_order_opts {
     const kolo_comm_bucket *buckets; /* those on demand in the order in which they are needed */
     int n_buckets;
     const kolo_comm_before *before; /* by bucket */
     int n_before;
+    const kolo_comm_after *after; /* of a node the last one holds */
+    int n_after;
     size_t in_flight; /* most bytes of limited buckets between POST and WAIT; one is always allowed
                        */
 } kolo_comm_order_opts;

@@ -576,12 +576,16 @@ static bool rotates(const kolo_graph *g, const member *m) {
     return false;
 }
 
-/* Where the backward pass sends keys, which are there since the forward pass, it sends them when it
- * needs them: after the node before those that only gather them. -1: there is none. */
+static bool gathers(const kolo_node *n) {
+    return n->op == &kolo_op_window || n->op == &kolo_op_concat;
+}
+
+/* Where the backward pass sends keys, which are there since the forward pass, it gathers and sends
+ * them when it needs them: after the node before those that only gather them. -1: there is none. */
 static int32_t node_before(const kolo_graph *g, const member *m) {
     int32_t i = kolo_info(g, m->synced)->producer - 1;
-    while (i >= 0 && (g->nodes[i]->op == &kolo_op_window || g->nodes[i]->op == &kolo_op_concat ||
-                      g->nodes[i]->op->comm != KOLO_OP_LOCAL || g->nodes[i]->op->view)) {
+    while (i >= 0 && (gathers(g->nodes[i]) || g->nodes[i]->op->comm != KOLO_OP_LOCAL ||
+                      g->nodes[i]->op->view)) {
         i--;
     }
     return i;
@@ -616,9 +620,31 @@ static int find_before(const lowerer *b, int32_t n_nodes, kolo_comm_before *befo
     return n;
 }
 
+/* The nodes that gather keys, each with the one that they come after. Counts them if `after` is
+ * NULL. */
+static int find_after(const lowerer *b, kolo_comm_after *after) {
+    const kolo_graph *g = b->g;
+    int n = 0;
+    for (int i = 0; i < b->n_members; i++) {
+        const member *m = &b->members[i];
+        const int32_t node = rotates(g, m) ? node_before(g, m) : -1;
+        for (int32_t k = node + 1; node >= 0 && k < kolo_info(g, m->synced)->producer; k++) {
+            if (!gathers(g->nodes[k])) continue;
+            if (after) after[n] = (kolo_comm_after){k, node};
+            n++;
+        }
+    }
+    return n;
+}
+
 static kolo_status place(lowerer *b, int32_t n_nodes, kolo_arena *arena) {
     kolo_comm_order_opts opts = {
         .buckets = b->buckets, .n_buckets = b->n_buckets, .in_flight = b->in_flight};
+    opts.n_after = find_after(b, NULL);
+    kolo_comm_after *after = kolo_arena_alloc(arena, ((size_t)opts.n_after + 1) * sizeof *after);
+    if (!after) return KOLO_NOMEM((size_t)opts.n_after * sizeof *after);
+    (void)find_after(b, after);
+    opts.after = after;
     opts.n_before = find_before(b, n_nodes, NULL);
     kolo_comm_before *before = kolo_arena_alloc(arena, (size_t)opts.n_before * sizeof *before);
     if (!before) return KOLO_NOMEM((size_t)opts.n_before * sizeof *before);

@@ -273,6 +273,30 @@ static void no_strategy_goes_without_a_redistribution(void **state) {
     }
 }
 
+/* What goes round a ring is gathered right before it is sent, also in the backward pass, whose keys
+ * have been there since the forward pass: they would take memory in between. */
+static void keys_are_gathered_when_they_are_sent(void **state) {
+    static const kolo_bucket_sizes one_each = {.least = 1};
+    kolo_graph *g = divided("gpt2_tiny", "layers=3,width=32,heads=4", (kolo_shape){1, {16}},
+                            "dp=1,sp=2", "ring", 0);
+    int sent = 0;
+    (void)state;
+    ASSERT_OK(kolo_pass_lower_comm(g, &one_each, SIZE_MAX, false));
+    ASSERT_OK(kolo_graph_verify(g));
+    for (int32_t i = 3; i < g->n_nodes; i++) {
+        if (g->nodes[i]->op != &kolo_op_post) continue;
+        const int32_t made = kolo_info(g, g->nodes[i]->in[0])->producer;
+        if (made < 0 || g->nodes[made]->op != &kolo_op_concat) continue;
+        assert_int_equal(made, i - 1);
+        for (int k = 0; k < g->nodes[made]->n_in; k++) {
+            assert_true(kolo_info(g, g->nodes[made]->in[k])->producer >= i - 3);
+        }
+        sent++;
+    }
+    assert_int_equal(sent, 6); /* of 3 layers, in both passes */
+    kolo_graph_destroy(g);
+}
+
 /* ---- sums of unlike addends ---- */
 
 /* A loss over samples plus a parameter: as a penalty would be. */
@@ -335,6 +359,7 @@ TEST_MAIN(test_shard) {
         cmocka_unit_test(placements_follow_from_the_recipe),
         cmocka_unit_test(every_missing_redistribution_is_found),
         cmocka_unit_test(no_strategy_goes_without_a_redistribution),
+        cmocka_unit_test(keys_are_gathered_when_they_are_sent),
         cmocka_unit_test(a_penalty_is_counted_once),
         cmocka_unit_test(what_cannot_be_sharded_is_named),
         cmocka_unit_test(one_rank_trains_any_model),
