@@ -262,7 +262,6 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
 }
 
 static kolo_status dump_what(const kolo_dump_opts *o, kolo_text *text) {
-    if (o->what == KOLO_DUMP_PROGRAM) return dump_program(o, text);
     kolo_setup setup = {.opts = {.tuning = o->tuning,
                                  .autotune = o->cached ? KOLO_AUTOTUNE_CACHED : KOLO_AUTOTUNE_OFF,
                                  .reference_kernels = o->reference_kernels,
@@ -270,13 +269,13 @@ static kolo_status dump_what(const kolo_dump_opts *o, kolo_text *text) {
                                  .notice_arg = o->notice_arg}};
     kolo_dump_opts ruled = *o;
     kolo_status status = kolo_tuning_begin(&setup, NULL);
-    if (status == KOLO_OK && o->placement) {
-        status = kolo_placement_rules_read(o->placement, &setup.placement);
-    }
+    const kolo_mesh mesh = mesh_of(o);
+    if (status == KOLO_OK) status = kolo_placement_read(o->placement, &mesh, &setup.placement);
     ruled.placement = setup.placement;
     bool graph = o->what == KOLO_DUMP_GRAPH || o->what == KOLO_DUMP_PASSES;
     if (status == KOLO_OK) {
-        status = graph                          ? dump_graph(&ruled, setup.tuner, text)
+        status = o->what == KOLO_DUMP_PROGRAM   ? dump_program(&ruled, text)
+                 : graph                        ? dump_graph(&ruled, setup.tuner, text)
                  : o->what == KOLO_DUMP_SERVERS ? dump_servers(&ruled, setup.tuner, text)
                                                 : dump_plan(&ruled, setup.tuner, text);
     }

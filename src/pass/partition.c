@@ -59,7 +59,7 @@ static kolo_status cut_leaf(const partitioner *p, int axis, kolo_value leaf,
 static kolo_status apply_rules(partitioner *p, int axis) {
     int placed = 0;
     kolo_placement_rule sums;
-    KOLO_TRY(kolo_placement_rule_of(p->rules, "sums", &sums));
+    KOLO_TRY(kolo_placement_keyword(p->rules, "sums", &sums));
     p->sums = sums.dim;
     for (int32_t v = 0; v < p->n_values; v++) {
         const kolo_value_info *info = &p->g->values[v];

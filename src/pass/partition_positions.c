@@ -18,7 +18,7 @@ kolo_status kolo_partition_check_positions(partitioner *p, int axis) {
                          "the place of %s, or no pp",
                          of->name);
     }
-    KOLO_TRY(kolo_placement_rule_of(p->rules, "attention", &attention));
+    KOLO_TRY(kolo_placement_keyword(p->rules, "attention", &attention));
     p->rings = attention.dim == KOLO_PLACE_RING;
     if (p->sums < 0 && p->by_samples == 0) return KOLO_OK;
     return KOLO_FAIL(

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "kolo/mesh.h"
 #include "kolo/pass.h"
 #include "pass/pass.h"
 #include "tensor/tensor.h"
@@ -134,17 +135,37 @@ static kolo_status next_rule(const char **text, int *line, kolo_placement_rule *
     return KOLO_OK;
 }
 
-kolo_status kolo_placement_rule_of(const char *text, const char *name, kolo_placement_rule *rule) {
+static bool is_keyword(const char *pattern) {
+    return strcmp(pattern, "sums") == 0 || strcmp(pattern, "attention") == 0;
+}
+
+/* The first rule of a keyword, or of parameters whose pattern matches the name. */
+static kolo_status first_rule(const char *text, const char *name, bool keyword,
+                              kolo_placement_rule *rule) {
     int line = 0;
     for (bool found = true; found;) {
         KOLO_TRY(next_rule(&text, &line, rule, &found));
-        if (found && kolo_name_matches(rule->pattern, name)) return KOLO_OK;
+        if (!found || is_keyword(rule->pattern) != keyword) continue;
+        const bool is =
+            keyword ? strcmp(rule->pattern, name) == 0 : kolo_name_matches(rule->pattern, name);
+        if (is) return KOLO_OK;
     }
     rule->dim = KOLO_PLACE_WHOLE;
     return KOLO_OK;
 }
 
-kolo_status kolo_placement_rules_read(const char *name, char **text) {
+kolo_status kolo_placement_rule_of(const char *text, const char *name, kolo_placement_rule *rule) {
+    return first_rule(text, name, false, rule);
+}
+
+kolo_status kolo_placement_keyword(const char *text, const char *keyword,
+                                   kolo_placement_rule *rule) {
+    return first_rule(text, keyword, true, rule);
+}
+
+/* The built-in rules of that name, else those of the file, which are checked; free *text with
+ * kolo_free. ARG: neither, or no rules. NOMEM. */
+static kolo_status read_rules(const char *name, char **text) {
     kolo_placement_rule rule;
     const char *built = kolo_placement_rules(name);
     int line = 0, rules = 0;
@@ -171,4 +192,44 @@ kolo_status kolo_placement_rules_read(const char *name, char **text) {
     }
     kolo_free(read);
     return KOLO_FAIL(KOLO_ERR_ARG, "%s contains no placement rule", name);
+}
+
+static bool has_ranks(const kolo_mesh *mesh, const char *axis) {
+    const int a = kolo_mesh_find(mesh, axis);
+    return a >= 0 && mesh->axes[a].size > 1;
+}
+
+kolo_status kolo_placement_read(const char *placement, const kolo_mesh *mesh, char **text) {
+    const bool tp = has_ranks(mesh, "tp"), sp = has_ranks(mesh, "sp");
+    kolo_placement_rule attention = {.dim = KOLO_PLACE_WHOLE};
+    *text = NULL;
+    if (!placement) return KOLO_OK;
+    if (tp || sp || !kolo_placement_path(placement)) {
+        KOLO_TRY(read_rules(placement, text));
+        KOLO_TRY(kolo_placement_keyword(*text, "attention", &attention));
+    }
+    const bool rings = attention.dim == KOLO_PLACE_RING;
+    if ((tp && !rings) || (sp && rings)) return KOLO_OK;
+    kolo_free(*text);
+    *text = NULL;
+    if (rings) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "placement %s has the rule \"attention ring\", which is of positions that "
+                         "an axis sp divides: give --mesh dp=*,sp=2, for example",
+                         placement);
+    }
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "placement %s is of the layers that an axis tp divides: give "
+                     "--mesh dp=*,tp=2, for example",
+                     placement);
+}
+
+const char *kolo_placement_axis(const char *placement) {
+    kolo_placement_rule attention = {.dim = KOLO_PLACE_WHOLE};
+    char *text = NULL;
+    if (read_rules(placement, &text) == KOLO_OK && text) {
+        (void)kolo_placement_keyword(text, "attention", &attention); /* they have been read */
+    }
+    kolo_free(text);
+    return attention.dim == KOLO_PLACE_RING ? "sp" : "tp";
 }

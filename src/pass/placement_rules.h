@@ -16,9 +16,7 @@
  * A line for each rule: a pattern of parameter names (kolo/pass.h), a placement, and a comment
  * after '#'. The first rule that matches a parameter holds. */
 
-#include "base/status.h"
-
-#include <stdbool.h>
+#include "mesh/mesh.h"
 
 enum { KOLO_PLACE_WHOLE = -1, KOLO_PLACE_SAMPLES = -2, KOLO_PLACE_RING = -3 };
 
@@ -28,12 +26,15 @@ typedef struct kolo_placement_rule {
     int blocks; /* equal parts of the dimension, each of which is sharded; 0: one */
 } kolo_placement_rule;
 
-/* The first rule that matches a name; its dim is KOLO_PLACE_WHOLE where there is none. ARG: a line
- * that is no rule, with its number. */
+/* The first rule that matches the name of a parameter; its dim is KOLO_PLACE_WHOLE where there is
+ * none. ARG: a line that is no rule, with its number. */
 kolo_status kolo_placement_rule_of(const char *text, const char *name, kolo_placement_rule *rule);
+/* The same for "sums" or "attention", which no pattern stands for. */
+kolo_status kolo_placement_keyword(const char *text, const char *keyword,
+                                   kolo_placement_rule *rule);
 /* The built-in rules "megatron", "megatron-sp", "owt" and "ring", and those of all models: NULL.
  * NULL: no such name. */
 const char *kolo_placement_rules(const char *name);
-/* The built-in rules of that name, else those of the file, which are checked; free *text with
- * kolo_free. ARG: neither, or no rules. NOMEM. */
-kolo_status kolo_placement_rules_read(const char *name, char **text);
+/* The rules of --placement for a mesh; NULL for NULL. Free *text with kolo_free. ARG: neither
+ * built-in rules nor a file of rules, or the mesh lacks the axis that they divide. NOMEM. */
+kolo_status kolo_placement_read(const char *placement, const kolo_mesh *mesh, char **text);

@@ -166,17 +166,19 @@ static kolo_status drop_mesh(kolo_options *o) {
     return kolo_options_set_from_file(o, "mesh", "workers", text);
 }
 
-/* Whether --placement is the built-in one of positions. */
-static bool places_positions(const kolo_options *o) {
+/* Whether a placement of a file is for another mesh. Rules of one's own for attention may be for
+ * layers too, which an axis tp divides: where they do not fit it, the run ends with the reason. */
+static bool drops_placement(const kolo_options *o) {
     const char *placement = kolo_options_text(o, "placement");
-    return placement && strcmp(placement, "ring") == 0;
+    if (!placement || has_axis(o, kolo_placement_axis(placement))) return false;
+    return !kolo_placement_path(placement) || !has_axis(o, "tp");
 }
 
 /* Options that determine how the workers divide the model. */
 static kolo_status replace_layout(kolo_options *o) {
     const bool other = drops_mesh(o), mesh = other || kolo_options_typed(o, "mesh");
     if (other) KOLO_TRY(drop_mesh(o));
-    if (mesh && !has_axis(o, places_positions(o) ? "sp" : "tp")) drop(o, "placement");
+    if (mesh && drops_placement(o)) drop(o, "placement");
     if ((mesh && excludes_zero(o)) || types_servers(o)) drop(o, "zero");
     if ((mesh && divides_model(o)) || (kolo_options_typed(o, "zero") && is_on(o, "zero"))) {
         drop(o, "sync");
@@ -246,6 +248,7 @@ static kolo_status check_axes(const kolo_options *o) {
         const bool given = kolo_options_has(o, option) && kolo_options_typed(o, option);
         const bool other = axes[i].other && has_axis(o, axes[i].other);
         if (!given || has_axis(o, axis) || other) continue;
+        if (axes[i].other) axis = kolo_placement_axis(kolo_options_text(o, option));
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "--%s has no effect without --mesh %s=2: remove it, or give --mesh %s=2",
                          option, axis, axis);

@@ -72,35 +72,6 @@ static kolo_status choose_mesh(const kolo_train_opts *o, int workers, kolo_mesh 
     return check_model_axes(o, mesh);
 }
 
-static bool has_ranks(const kolo_mesh *mesh, const char *axis) {
-    const int a = kolo_mesh_find(mesh, axis);
-    return a >= 0 && mesh->axes[a].size > 1;
-}
-
-/* The rules of --placement: of layers for an axis tp, of attention for an axis sp. */
-static kolo_status read_placement(kolo_setup *s) {
-    const char *placement = s->opts.placement;
-    const bool tp = has_ranks(&s->mesh, "tp"), sp = has_ranks(&s->mesh, "sp");
-    kolo_placement_rule attention = {.dim = KOLO_PLACE_WHOLE};
-    if (!placement) return KOLO_OK;
-    if (tp || sp || !kolo_placement_path(placement)) {
-        KOLO_TRY(kolo_placement_rules_read(placement, &s->placement));
-        KOLO_TRY(kolo_placement_rule_of(s->placement, "attention", &attention));
-    }
-    const bool rings = attention.dim == KOLO_PLACE_RING;
-    if (rings && !sp) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "placement %s has the rule \"attention ring\", which is of positions that "
-                         "an axis sp divides: give --mesh dp=*,sp=2, for example",
-                         placement);
-    }
-    if (tp || rings) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG,
-                     "placement %s is of the layers that an axis tp divides: give "
-                     "--mesh dp=*,tp=2, for example",
-                     placement);
-}
-
 /* ---- synchronization ---- */
 
 /* What policies other than bsp cannot do. */
@@ -294,7 +265,7 @@ kolo_status kolo_setup_choose_strategy(kolo_setup *s, int workers, kolo_strategy
     KOLO_TRY(check_consistency(o, &strategy->consistency));
     KOLO_TRY(check_ledger(o, &strategy->consistency));
     KOLO_TRY(choose_codec(o, workers, strategy));
-    KOLO_TRY(read_placement(s));
+    KOLO_TRY(kolo_placement_read(o->placement, &s->mesh, &s->placement));
     KOLO_TRY(choose_buckets(s, strategy, workers));
     return kolo_program_find(s->opts.pipeline, &strategy->schedule, &strategy->chunks);
 }

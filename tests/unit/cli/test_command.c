@@ -169,6 +169,14 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
          "kolo: --pipeline has no effect without --mesh pp=2: remove it, or give --mesh pp=2\n"},
         {"dump --model mlp --what plan --placement megatron",
          "kolo: --placement has no effect without --mesh tp=2: remove it, or give --mesh tp=2\n"},
+        {"dump --model gpt2_tiny --what plan --placement ring",
+         "kolo: --placement has no effect without --mesh sp=2: remove it, or give --mesh sp=2\n"},
+        {"dump --model gpt2_tiny --what plan --mesh sp=2 --placement megatron",
+         "kolo: placement megatron is of the layers that an axis tp divides: give --mesh "
+         "dp=*,tp=2, for example\n"},
+        {"dump --model gpt2_tiny --what program --mesh tp=2,pp=2 --placement ring",
+         "kolo: placement ring has the rule \"attention ring\", which is of positions that an axis "
+         "sp divides: give --mesh dp=*,sp=2, for example\n"},
         {"dump --model mlp --what plan --mesh tp=2 -n 3",
          "kolo: --mesh tp=2 sets the number of ranks: remove --ranks\n"},
         {"dump --model mlp --what servers --mesh tp=2",
@@ -415,12 +423,16 @@ static void a_run_resumes_on_another_layout(void **state) {
          "placement"},
         {"--mesh sp=2 --placement ring --batch 8", "--mesh tp=2", "mesh: \"tp=2\"\n", "placement"},
         {"--mesh sp=2 --placement ring --batch 8", "--mesh sp=4", "placement: \"ring\"\n", "tp="},
+        {"--mesh sp=2 --placement rules --batch 8", "--mesh sp=4", "/rules\"\n", "tp="},
+        {"--mesh sp=2 --placement rules --batch 8", "--mesh pp=1", "mesh: \"pp=1\"\n", "placement"},
         {"--mesh tp=2 --batch 8", "--zero 1 --batch 4", "zero: 1\n", "mesh"},
         {"--mesh dp=2,tp=2 --zero 1 --batch 8", "--mesh dp=2,pp=2", "zero: 1\n", "tp="},
         {"--batch 8", "--mesh tp=2", "workers: 2\n", "zero"},
         {"--sync ps --servers 1 --batch 8", "--mesh tp=2", "sync: \"allreduce\"\n", "servers: 1"},
         {"--sync ps --servers 1 --batch 8", "--sync allreduce", "workers: 1\n", "servers: 1"},
     };
+    const char *rules = "attention ring\n";
+    ASSERT_OK(kolo_file_write("rules", rules, strlen(rules)));
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         char text[512];
         assert_int_equal(system("rm -rf one two"), 0);
