@@ -5,10 +5,11 @@
  *
  * The sums, the updates and their order are those of a step that ends with all of them, so no bit
  * changes. While the next step computes, its values and scalars are in use: what runs then reads
- * and writes the buckets, which keep their memory to themselves, the store, scalars, of which the
- * plan keeps a copy (plan/run.c), and scratch, which follows the values of the plan in the arena.
- * Another plan has values there: it runs, and its inputs are filled, after all that is left. Peng
- * et al., "A generic communication scheduler for distributed DNN training acceleration", SOSP 2019.
+ * and writes the buckets and values of its own, which keep their memory to themselves
+ * (memory_plan.c), the store, scalars, of which the plan keeps a copy (plan/run.c), and scratch,
+ * which follows the values of the plan in the arena. Another plan has values there: it runs, and
+ * its inputs are filled, after all that is left. Peng et al., "A generic communication scheduler
+ * for distributed DNN training acceleration", SOSP 2019.
  */
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
@@ -17,9 +18,12 @@ typedef struct finder {
     const kolo_graph *g;
     kolo_later *when; /* by bucket */
     int *bucket_of;   /* by value: the sum that it depends on, in the next step; -1: none */
+    int *readers;     /* by value: kernels that read it; MIXED: other nodes or outputs do too */
     bool *later;      /* by node */
     bool changed;
 } finder;
+
+enum { MIXED = -1 };
 
 static int bucket_of(const kolo_node *n) { return (int)n->attr[KOLO_COMM_BUCKET].i; }
 
@@ -29,14 +33,40 @@ static void keep_in_step(finder *f, int bucket, kolo_later why) {
     f->changed = true;
 }
 
-/* A WAIT by itself. */
-static kolo_later kind_of(const kolo_node *wait) {
-    const bool sum = wait->attr[KOLO_COMM_COLLECTIVE].i == KOLO_COLLECTIVE_ALLREDUCE &&
-                     wait->attr[KOLO_COMM_OF_SAMPLES].i && !wait->attr[KOLO_COMM_INSIDE].i;
-    return sum ? KOLO_LATER_NEXT : KOLO_LATER_KIND;
+/* Whether codes or factors of gradients are posted (compress.c). */
+static bool is_compressed(const kolo_graph *g, const kolo_node *wait) {
+    const kolo_node *post = g->nodes[kolo_info(g, wait->in[0])->producer];
+    for (int k = 0; k < post->n_in; k++) {
+        const int32_t producer = kolo_info(g, post->in[k])->producer;
+        if (producer < 0 || g->nodes[producer]->op->comm != KOLO_OP_ENCODE) return false;
+    }
+    return true;
 }
 
-/* Whether what a node reads besides sums is there in the next step. */
+/* Rows of tables and buffers are updated in place, once nothing can fail: after all sums. */
+static bool updates_in_place(const kolo_graph *g) {
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_value old = g->values[v].next_of;
+        if (kolo_value_ok(old) && kolo_info(g, old)->in_place) return true;
+    }
+    return false;
+}
+
+/* A WAIT by itself. */
+static kolo_later kind_of(const kolo_graph *g, const kolo_node *wait) {
+    if (wait->attr[KOLO_COMM_INSIDE].i) return KOLO_LATER_KIND;
+    switch ((kolo_collective)wait->attr[KOLO_COMM_COLLECTIVE].i) {
+    case KOLO_COLLECTIVE_ALLREDUCE:
+        if (wait->attr[KOLO_COMM_OF_SAMPLES].i) return KOLO_LATER_NEXT;
+        return is_compressed(g, wait) ? KOLO_LATER_NEXT : KOLO_LATER_KIND;
+    case KOLO_COLLECTIVE_ALLGATHER:
+        return is_compressed(g, wait) ? KOLO_LATER_NEXT : KOLO_LATER_KIND;
+    default:
+        return KOLO_LATER_KIND;
+    }
+}
+
+/* Whether a leaf, or a part of one, is there in the next step. */
 static bool is_kept(const kolo_graph *g, kolo_value v) {
     const kolo_value_info *info = kolo_info(g, v);
     const int32_t producer = info->producer;
@@ -45,17 +75,43 @@ static bool is_kept(const kolo_graph *g, kolo_value v) {
            is_kept(g, g->nodes[producer]->in[0]);
 }
 
-/* Whether an update of `bucket` can run in the next step. */
+/* Whether the node that computes v can run right before the only one that reads it, in the next
+ * step: the norm of a parameter. */
+static bool may_move(const finder *f, kolo_value v) {
+    const kolo_value_info *info = kolo_info(f->g, v);
+    if (info->producer < 0 || f->readers[v.id] != 1) return false;
+    const kolo_node *n = f->g->nodes[info->producer];
+    if (n->op->comm != KOLO_OP_LOCAL || n->op->view || n->op->in_place || n->n_out != 1 ||
+        kolo_value_ok(info->next_of)) {
+        return false;
+    }
+    for (int k = 0; k < n->n_in; k++) {
+        if (!is_kept(f->g, n->in[k])) return false;
+    }
+    return true;
+}
+
+/* Whether memory of its own keeps v for n: a factor, which is smaller than the sum that n makes of
+ * it. */
+static bool may_stay(const finder *f, const kolo_node *n, kolo_value v) {
+    const kolo_value_info *info = kolo_info(f->g, v), *sum = kolo_info(f->g, n->out[0]);
+    if (info->producer < 0 || f->readers[v.id] == MIXED || kolo_value_ok(info->next_of)) {
+        return false;
+    }
+    const kolo_node *maker = f->g->nodes[info->producer];
+    return maker->op->comm == KOLO_OP_LOCAL && !maker->op->view && !maker->op->in_place &&
+           kolo_tensor_bytes(&info->tensor) < kolo_tensor_bytes(&sum->tensor);
+}
+
+/* Whether a node that reads the sums of `bucket` can run in the next step. */
 static bool may_wait(const finder *f, const kolo_node *n, int bucket) {
     const kolo_graph *g = f->g;
     if (n->op->comm != KOLO_OP_LOCAL || n->op->in_place) return false;
     for (int k = 0; k < n->n_in; k++) {
         const int of = f->bucket_of[n->in[k].id];
-        if (of != bucket && (of >= 0 || !is_kept(g, n->in[k]))) return false;
-    }
-    for (int k = 0; k < n->n_out; k++) {
-        const kolo_value old = kolo_info(g, n->out[k])->next_of;
-        if (!kolo_value_ok(old) || kolo_info(g, old)->in_place) return false;
+        if (of >= 0 && of != bucket) return false;
+        if (of >= 0 || is_kept(g, n->in[k])) continue;
+        if (!may_move(f, n->in[k]) && !may_stay(f, n, n->in[k])) return false;
     }
     return true;
 }
@@ -79,6 +135,22 @@ static void follow(finder *f, int32_t i) {
     for (int k = 0; k < n->n_out; k++) f->bucket_of[n->out[k].id] = bucket;
 }
 
+static void count_reader(finder *f, kolo_value v, bool kernel) {
+    int *n = &f->readers[v.id];
+    *n = kernel && *n != MIXED ? *n + 1 : MIXED;
+}
+
+static void count_readers(finder *f) {
+    const kolo_graph *g = f->g;
+    for (int32_t v = 0; v < g->n_values; v++) f->readers[v] = 0;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        const bool kernel = !n->op->view && n->op->comm != KOLO_OP_POST;
+        for (int k = 0; k < n->n_in; k++) count_reader(f, n->in[k], kernel);
+    }
+    for (int32_t i = 0; i < g->n_outputs; i++) count_reader(f, g->outputs[i].value, false);
+}
+
 /* One walk; f->changed: a bucket is awaited in the step after all, so that another one is due. */
 static void walk(finder *f) {
     const kolo_graph *g = f->g;
@@ -94,17 +166,24 @@ static kolo_status create(finder *f, kolo_arena *arena, bool *later) {
     const size_t nodes = (size_t)f->g->n_nodes + 1, values = (size_t)f->g->n_values + 1;
     f->when = kolo_arena_alloc(arena, nodes * sizeof *f->when); /* more than there are buckets */
     f->bucket_of = kolo_arena_alloc(arena, values * sizeof *f->bucket_of);
+    f->readers = kolo_arena_alloc(arena, values * sizeof *f->readers);
     f->later = later ? later : kolo_arena_alloc(arena, nodes * sizeof *f->later);
-    return f->when && f->bucket_of && f->later ? KOLO_OK : KOLO_NOMEM(values * sizeof(int));
+    if (!f->when || !f->bucket_of || !f->readers || !f->later) {
+        return KOLO_NOMEM(values * sizeof(int));
+    }
+    count_readers(f);
+    return KOLO_OK;
 }
 
 kolo_status kolo_pass_cross_step(kolo_graph *g) {
     kolo_arena arena = {0};
     finder f = {.g = g};
     const kolo_status status = create(&f, &arena, NULL);
+    const bool in_place = updates_in_place(g);
     for (int32_t i = 0; i < g->n_nodes && status == KOLO_OK; i++) {
         const kolo_node *n = g->nodes[i];
-        if (n->op->comm == KOLO_OP_WAIT) f.when[bucket_of(n)] = kind_of(n);
+        if (n->op->comm != KOLO_OP_WAIT) continue;
+        f.when[bucket_of(n)] = in_place ? KOLO_LATER_IN_PLACE : kind_of(g, n);
     }
     do {
         if (status == KOLO_OK) walk(&f);
@@ -118,6 +197,18 @@ kolo_status kolo_pass_cross_step(kolo_graph *g) {
     return status;
 }
 
+/* Marks what runs right before its only reader. */
+static void move(finder *f) {
+    for (int32_t i = 0; i < f->g->n_nodes; i++) {
+        const kolo_node *n = f->g->nodes[i];
+        for (int k = 0; k < n->n_in && f->later[i] && n->op->comm == KOLO_OP_LOCAL; k++) {
+            const kolo_value v = n->in[k];
+            const bool moves = f->bucket_of[v.id] < 0 && !is_kept(f->g, v) && may_move(f, v);
+            if (moves) f->later[kolo_info(f->g, v)->producer] = true;
+        }
+    }
+}
+
 kolo_status kolo_find_later(const kolo_graph *g, bool *later) {
     kolo_arena arena = {0};
     finder f = {.g = g};
@@ -128,6 +219,7 @@ kolo_status kolo_find_later(const kolo_graph *g, bool *later) {
         f.when[bucket_of(n)] = (kolo_later)n->attr[KOLO_COMM_LATER].i;
     }
     if (status == KOLO_OK) walk(&f);
+    if (status == KOLO_OK) move(&f);
     kolo_arena_fini(&arena);
     return status;
 }

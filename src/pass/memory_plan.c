@@ -25,6 +25,7 @@ typedef struct group {
     bool slot;  /* placed in the slot of a micro-batch, */
     int chunk;  /* of this chunk of the stage; -1: of each of them, at the same place */
     bool sent;  /* to another stage */
+    bool left;  /* to the next step, which computes it: placed behind the values of that step */
 } group;
 
 typedef struct planner {
@@ -94,6 +95,48 @@ static void find_lifetimes(planner *p) {
         if (!n->op->view || is_apart(g, n)) continue;
         for (int k = 0; k < n->n_out; k++) merge(p, n->in[k].id, n->out[k].id);
     }
+}
+
+static bool is_local(const kolo_node *n) { return n->op->comm == KOLO_OP_LOCAL; }
+
+/* In use from one step to the next. */
+static void keep(planner *p, kolo_value v) {
+    group *gr = &p->groups[root_of(p, v.id)];
+    gr->first = 0;
+    gr->last = p->g->n_nodes;
+}
+
+/* What is left to the next step (cross_step.c) and reads `v`: a bucket, or a value of this step or
+ * the next. */
+static void keep_read(planner *p, kolo_value v) {
+    const kolo_value_info *info = kolo_info(p->g, v);
+    const group *gr = &p->groups[root_of(p, v.id)];
+    if (info->producer >= 0 && !gr->left && !kolo_value_ok(info->next_of)) keep(p, v);
+}
+
+/* Lifetimes of what the next step computes or reads. Updates of different parameters run one after
+ * another there too, each with all of its nodes (plan/later.c): the order of the graph states which
+ * of their values are alive at the same time. */
+static kolo_status find_left(planner *p) {
+    const kolo_graph *g = p->g;
+    bool *later = kolo_zalloc((size_t)g->n_nodes + 1);
+    if (!later) return KOLO_NOMEM(g->n_nodes);
+    const kolo_status status = kolo_find_later(g, later);
+    for (int32_t i = 0; i < g->n_nodes && status == KOLO_OK; i++) {
+        const kolo_node *n = g->nodes[i];
+        if (!later[i] || !is_local(n) || n->op->view) continue;
+        for (int k = 0; k < n->n_out; k++) p->groups[root_of(p, n->out[k].id)].left = true;
+    }
+    for (int32_t i = 0; i < g->n_nodes && status == KOLO_OK; i++) {
+        const kolo_node *n = g->nodes[i];
+        if (!later[i]) continue;
+        for (int k = 0; k < n->n_in; k++) keep_read(p, n->in[k]);
+        if (is_local(n)) continue;
+        const kolo_node *post = g->nodes[kolo_info(g, n->in[0])->producer];
+        for (int k = 0; k < post->n_in; k++) keep(p, post->in[k]);
+    }
+    kolo_free(later);
+    return status;
 }
 
 /* ---- the region of buckets ---- */
@@ -282,7 +325,7 @@ static void place_bucket(planner *p, region *rg, const kolo_node *post, const ko
         r.bytes = bucket->bytes;
         if (inside) hold(p, &r, wait->out[k]);
     }
-    if (post->attr[KOLO_COMM_KEPT].i || post->attr[KOLO_COMM_LATER].i == KOLO_LATER_NEXT) {
+    if (post->attr[KOLO_COMM_KEPT].i) {
         r.first = 0;
         r.last = p->g->n_nodes;
     }
@@ -524,8 +567,9 @@ static int32_t last_in_chunk(planner *p, int32_t root, int chunk) {
     return last;
 }
 
-/* Places the values of the arena, or of a slot of a chunk. */
-static kolo_status place_values(planner *p, bool slot, int chunk) {
+/* Places the values of the arena, those that are left behind the others, or of a slot of a chunk.
+ */
+static kolo_status place_values(planner *p, bool slot, bool left, int chunk) {
     int32_t n_values = p->g->n_values, n = 0;
     block *blocks = kolo_alloc((size_t)(n_values + 1) * sizeof *blocks);
     const block **placed = kolo_alloc((size_t)(n_values + 1) * sizeof(const block *));
@@ -538,20 +582,22 @@ static kolo_status place_values(planner *p, bool slot, int chunk) {
         const group *gr = &p->groups[v];
         const bool shared = slot && gr->chunk < 0;
         if (p->root[v] != v || gr->fixed || gr->first == NEVER || gr->slot != slot) continue;
-        if (slot && !shared && gr->chunk != chunk) continue;
+        if (gr->left != left || (slot && !shared && gr->chunk != chunk)) continue;
         const bool kept = gr->last == p->g->n_nodes; /* a view is an output: it may be sent */
         const int32_t last = shared && !kept ? last_in_chunk(p, v, chunk) : gr->last;
         blocks[n++] =
             (block){gr->bytes, 0, gr->first, (int32_t)kolo_max_i64(last, gr->first), v, shared};
     }
     size_t *bytes = slot ? &p->map->slot_bytes[chunk] : &p->map->arena_bytes;
+    const size_t base = *bytes;
     qsort(blocks, (size_t)n, sizeof *blocks, largest_first);
     for (int32_t i = 0; i < n; i++) {
         blocks[i].offset = best_gap(&blocks[i], placed, i);
         insert(placed, i, &blocks[i]);
-        p->map->locations[blocks[i].root] = (kolo_location){
-            .region = slot ? KOLO_REGION_SLOT : KOLO_REGION_ARENA, .offset = blocks[i].offset};
-        size_t end = blocks[i].offset + blocks[i].bytes;
+        p->map->locations[blocks[i].root] =
+            (kolo_location){.region = slot ? KOLO_REGION_SLOT : KOLO_REGION_ARENA,
+                            .offset = base + blocks[i].offset};
+        size_t end = base + blocks[i].offset + blocks[i].bytes;
         if (end > *bytes) *bytes = end;
     }
 done:
@@ -573,14 +619,16 @@ kolo_status kolo_pass_memory(const kolo_graph *g, kolo_memory_map *map) {
         goto done;
     }
     find_lifetimes(&p);
+    KOLO_TRY_GOTO(find_left(&p), done);
     place_fixed(&p);
     KOLO_TRY_GOTO(place_buckets(&p), done);
     mark_sent(&p);
     overwrite(&p);
     find_slots(&p);
-    KOLO_TRY_GOTO(place_values(&p, false, 0), done);
+    KOLO_TRY_GOTO(place_values(&p, false, false, 0), done);
+    KOLO_TRY_GOTO(place_values(&p, false, true, 0), done);
     for (int c = 0; c < (g->chunks > 0 ? g->chunks : 1); c++) {
-        KOLO_TRY_GOTO(place_values(&p, true, c), done);
+        KOLO_TRY_GOTO(place_values(&p, true, false, c), done);
         map->slot_bytes[c] = kolo_round_up(map->slot_bytes[c], ALIGN);
     }
     for (int32_t v = 0; v < g->n_values; v++) map->locations[v] = map->locations[root_of(&p, v)];

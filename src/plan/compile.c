@@ -420,6 +420,7 @@ static void rows_request(const kolo_plan *p, const kolo_node *post, kolo_value a
         .input = own != all ? own : NULL, /* NULL: in place, one rank */
         .output = all,
         .count = (size_t)kolo_shape_count(&first->shape),
+        .priority = opts->priority,
     };
 }
 

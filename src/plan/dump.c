@@ -73,6 +73,7 @@ void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
         [KOLO_LATER_REPORTED] = ", awaited in the step: it reports some",
         [KOLO_LATER_KIND] = ", awaited in the step: no whole gradients",
         [KOLO_LATER_READ] = ", awaited in the step: updates read more than these",
+        [KOLO_LATER_IN_PLACE] = ", awaited in the step: updates in place follow all sums",
     };
     for (int i = 0; i < p->map.n_buckets; i++) {
         const kolo_bucket *bucket = &p->map.buckets[i];

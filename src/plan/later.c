@@ -51,24 +51,59 @@ static void find_readers(finder *f) {
     }
 }
 
+/* Gives two nodes the earlier of their places; whether that changes one. */
+static bool join(int *a, int *b) {
+    if (*a == *b) return false;
+    *a = *b = (int)kolo_min_i64(*a, *b);
+    return true;
+}
+
+/* All nodes of an update run before the same step: their values are in memory that the next update
+ * uses too. Only WAITs, whose results several updates may read, run before. */
+static void join_updates(finder *f) {
+    const kolo_graph *g = f->p->graph;
+    bool changed = true;
+    while (changed) {
+        changed = false;
+        for (int32_t i = 0; i < g->n_nodes; i++) {
+            const kolo_node *n = g->nodes[i];
+            if (!f->later[i] || n->op->comm == KOLO_OP_WAIT) continue;
+            for (int k = 0; k < n->n_in; k++) {
+                const int32_t of = kolo_info(g, n->in[k])->producer;
+                if (of < 0 || !f->later[of] || g->nodes[of]->op->comm == KOLO_OP_WAIT) continue;
+                changed |= join(&f->before[i], &f->before[of]);
+            }
+        }
+    }
+}
+
+/* Nothing runs after what reads it. */
+static void precede_readers(finder *f) {
+    const kolo_graph *g = f->p->graph;
+    for (int32_t i = g->n_nodes - 1; i >= 0; i--) {
+        const kolo_node *n = g->nodes[i];
+        for (int k = 0; k < n->n_in && f->later[i]; k++) {
+            const int32_t producer = kolo_info(g, n->in[k])->producer;
+            if (producer < 0 || !f->later[producer]) continue;
+            f->before[producer] = (int)kolo_min_i64(f->before[producer], f->before[i]);
+        }
+    }
+}
+
 /* Before which step each node runs: the updates, then the WAITs that these read. */
 static void find_places(finder *f) {
     const kolo_graph *g = f->p->graph;
-    for (int32_t i = 0; i < g->n_nodes; i++) f->before[i] = f->latest;
-    for (int32_t i = g->n_nodes - 1; i >= 0; i--) {
+    for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        int *before = &f->before[i];
-        if (!f->later[i]) continue;
-        for (int k = 0; k < n->n_out; k++) {
+        f->before[i] = f->latest;
+        for (int k = 0; k < n->n_out && f->later[i]; k++) {
             const kolo_value old = kolo_info(g, n->out[k])->next_of;
-            if (kolo_value_ok(old)) *before = (int)kolo_min_i64(*before, f->reader[old.id]);
-        }
-        for (int k = 0; k < n->n_in; k++) {
-            const int32_t producer = kolo_info(g, n->in[k])->producer;
-            if (producer < 0 || !f->later[producer]) continue;
-            f->before[producer] = (int)kolo_min_i64(f->before[producer], *before);
+            if (!kolo_value_ok(old)) continue;
+            f->before[i] = (int)kolo_min_i64(f->before[i], f->reader[old.id]);
         }
     }
+    join_updates(f);
+    precede_readers(f);
 }
 
 static int by_place(const void *a, const void *b) {

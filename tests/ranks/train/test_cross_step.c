@@ -70,6 +70,56 @@ static const struct {
       .compress_min_bytes = 1,
       .bucket_bytes = 1000,
       .batch = 4}},
+    {"lars, norms of a part",
+     2,
+     {.model = "resnet20",
+      .model_options = "width=2",
+      .optimizer.kind = KOLO_OPTIMIZER_LARS,
+      .optimizer.momentum = 0.9,
+      .optimizer.weight_decay = 1e-3,
+      .optimizer.scale_matrices_only = true,
+      .bucket_bytes = 500,
+      .batch = 4}},
+    {"lamb, tied, accumulated",
+     2,
+     {.model = "gpt2_tiny",
+      .model_options = "layers=1,width=16,heads=2,context=8,vocab=50",
+      .data = "synthetic-tokens:N=45,test=10",
+      .optimizer.kind = KOLO_OPTIMIZER_LAMB,
+      .optimizer.weight_decay = 0.1,
+      .bucket_bytes = 1000,
+      .batch = 2,
+      .accumulate = 2}},
+    {"lamb, all in one bucket but the last, three ranks",
+     3,
+     {.model = "mlp", .optimizer.kind = KOLO_OPTIMIZER_LAMB, .bucket_bytes = 50000, .batch = 3}},
+    {"codes of all gradients",
+     2,
+     {.model = "lenet",
+      .optimizer.momentum = 0.9,
+      .compress = "int8",
+      .compress_min_bytes = 1,
+      .bucket_bytes = 1000,
+      .batch = 4,
+      .check_replicas = 2}},
+    {"codes with lars, some ranks without samples, accumulated",
+     3,
+     {.model = "mlp",
+      .data = "synthetic:N=13,test=5,shape=1x14x14",
+      .optimizer.kind = KOLO_OPTIMIZER_LARS,
+      .compress = "topk:0.1",
+      .compress_min_bytes = 1,
+      .bucket_bytes = 1000,
+      .batch = 2,
+      .accumulate = 2}},
+    {"factors",
+     2,
+     {.model = "mlp",
+      .optimizer.kind = KOLO_OPTIMIZER_ADAM,
+      .compress = "powersgd:2",
+      .compress_min_bytes = 1,
+      .bucket_bytes = 1000,
+      .batch = 4}},
     {"clipped: every update is in its step",
      2,
      {.model = "mlp", .optimizer.clip = 0.5, .bucket_bytes = 1000, .batch = 4}},
@@ -141,6 +191,8 @@ static void no_bit_depends_on_it(void **state) {
 static void a_run_resumes_either_way(void **state) {
     kolo_train_opts opts = cases[2].opts;
     opts.data = images;
+    opts.compress = "1bit,only=*.weight"; /* with residuals */
+    opts.compress_min_bytes = 1;
     opts.no_share = true;
     opts.epochs = 2;
     opts.no_cross_step = true;
@@ -171,6 +223,24 @@ static void a_dump_states_what_is_left(void **state) {
         {{.optimizer.clip = 1},
          ", awaited in the step: updates read more than these\n",
          "next step"},
+        {{.optimizer.kind = KOLO_OPTIMIZER_LARS, .optimizer.momentum = 0.9},
+         "bytes at 0, awaited in the next step\n",
+         "read more"},
+        {{.optimizer.kind = KOLO_OPTIMIZER_LAMB},
+         "bytes at 0, awaited in the next step\n",
+         "read more"},
+        {{.compress = "1bit", .compress_min_bytes = 1},
+         ", gathered, awaited in the next step\n",
+         "gathered, awaited in the step"},
+        /* The first factors make the second ones in the step. */
+        {{.compress = "powersgd", .compress_min_bytes = 1},
+         ", awaited in the next step\n",
+         "whole gradients"},
+        {{.model = "gpt2_tiny",
+          .model_options = "layers=1,width=16,heads=2,context=8,vocab=50,tied=0",
+          .sparse_embedding = true},
+         ", awaited in the step: updates in place follow all sums\n",
+         "next step"},
         {{.zero = 1}, ", awaited in the step: no whole gradients\n", "next step"},
         {{.mesh = "dp=1"}, "bucket 0", "awaited"},
         /* Training reads no running statistics, so that the last layers need this bucket first. */
@@ -185,7 +255,7 @@ static void a_dump_states_what_is_left(void **state) {
         if (opts.bucket_bytes == 0) opts.bucket_bytes = 1000;
         opts.what = KOLO_DUMP_PLAN;
         opts.cross_step = true;
-        if (!opts.mesh && !opts.zero) opts.mesh = "dp=2";
+        if (!opts.mesh && !opts.zero && !opts.compress) opts.mesh = "dp=2";
         ASSERT_OK(kolo_dump(&opts, &text));
         assert_non_null(strstr(text, dumps[i].has));
         assert_null(strstr(text, dumps[i].lacks));
