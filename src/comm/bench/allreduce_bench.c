@@ -3,7 +3,8 @@
  * A barrier before the timed call starts all ranks together; with `dirty`, a barrier after it keeps
  * ranks from rewriting buffers during another rank's call. After the last iteration an allreduce
  * takes the maximum over ranks of each iteration. Every few iterations, outside the timed part,
- * rank 0 broadcasts whether the time budget is used up. */
+ * rank 0 broadcasts whether the time budget is used up. By the first call it decides whether that
+ * is for many iterations or, on a slow link, for a few. */
 #define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/compiler.h"
@@ -19,6 +20,7 @@
 enum {
     ITERATIONS_MOST = 20000,
     ITERATIONS_LEAST = 16,
+    ITERATIONS_SLOW = 3, /* where as many as that, with the warm-up, exceed the budget */
     WARM_UP = 4,
     DECIDE_EVERY = 8,
     SKEW_BYTES = 5 * 4096, /* between vectors, which would otherwise share cache sets */
@@ -35,6 +37,11 @@ typedef struct bench {
     int n_nodes; /* 0: in place */
     double *us;  /* [ITERATIONS_MOST] of one size */
 } bench;
+
+/* How often calls of a size are timed. */
+typedef struct pace {
+    int warm_up, least, decide_every;
+} pace;
 
 /* Binds this thread to one processor, as MPI launchers do; with more local ranks than processors,
  * each gets the same number of ranks. `before` is the affinity to restore. */
@@ -108,14 +115,23 @@ static void rewrite(const bench *b, size_t count, int value) {
     }
 }
 
+/* The same on all ranks; `first_ns` is the time of a call. */
+static kolo_status decide_pace(const bench *b, int64_t first_ns, pace *p) {
+    int32_t slow = (WARM_UP + ITERATIONS_LEAST) * first_ns > b->budget_ns;
+    KOLO_TRY(kolo_broadcast(b->comm, &slow, 1, KOLO_DTYPE_I32, 0));
+    *p = slow ? (pace){.warm_up = 0, .least = ITERATIONS_SLOW, .decide_every = 1}
+              : (pace){.warm_up = WARM_UP, .least = ITERATIONS_LEAST, .decide_every = DECIDE_EVERY};
+    return KOLO_OK;
+}
+
 /* Measures one size on this rank: `*n` times. */
-static kolo_status measure(const bench *b, kolo_request *request, kolo_request *barrier,
-                           size_t count, int *n) {
+static kolo_status measure(const bench *b, const pace *p, kolo_request *request,
+                           kolo_request *barrier, size_t count, int *n) {
     int rank = kolo_comm_rank(b->comm);
     int64_t until_ns = 0;
     int32_t stop = 0;
     *n = 0;
-    for (int i = -WARM_UP; !stop; i++) {
+    for (int i = -p->warm_up; !stop; i++) {
         if (i == 0) until_ns = kolo_now_ns() + b->budget_ns;
         if (b->opts->dirty) rewrite(b, count, value_of(b, rank));
         KOLO_TRY(kolo_request_start(barrier));
@@ -129,9 +145,9 @@ static kolo_status measure(const bench *b, kolo_request *request, kolo_request *
             KOLO_TRY(kolo_request_wait(barrier, 0));
         }
         if (i >= 0) b->us[(*n)++] = (double)(end_ns - start_ns) * 1e-3;
-        if (i >= 0 && *n % DECIDE_EVERY == 0) {
-            bool enough = *n >= ITERATIONS_LEAST && end_ns > until_ns;
-            stop = enough || *n + DECIDE_EVERY > ITERATIONS_MOST;
+        if (i >= 0 && *n % p->decide_every == 0) {
+            bool enough = *n >= p->least && end_ns > until_ns;
+            stop = enough || *n + p->decide_every > ITERATIONS_MOST;
             KOLO_TRY(kolo_broadcast(b->comm, &stop, 1, KOLO_DTYPE_I32, 0));
         }
     }
@@ -162,13 +178,15 @@ static void fill_row(const bench *b, size_t bytes, int n, kolo_algorithm algorit
                             .busbw_gigabytes_per_s = gigabytes_per_s * (2.0 * (ranks - 1) / ranks)};
 }
 
-/* Checks the result of a call on fresh data. */
-static kolo_status check_result(const bench *b, kolo_request *request, size_t count) {
+/* Checks the result of a call on fresh data, which takes `ns`. */
+static kolo_status check_result(const bench *b, kolo_request *request, size_t count, int64_t *ns) {
     size_t e = kolo_dtype_bytes(b->opts->dtype);
     char want[8];
     rewrite(b, count, value_of(b, kolo_comm_rank(b->comm)));
+    const int64_t begin = kolo_now_ns();
     KOLO_TRY(kolo_request_start(request));
     KOLO_TRY(kolo_request_wait(request, 0));
+    *ns = kolo_now_ns() - begin;
     encode(b->opts->dtype, result_of(b), want);
     for (size_t i = 0; i < count; i++) {
         if (memcmp((const char *)b->data + i * e, want, e) != 0) {
@@ -207,13 +225,16 @@ static kolo_status create_request(const bench *b, size_t count, kolo_request **r
 static kolo_status bench_size(const bench *b, size_t bytes, kolo_bench_row *row) {
     size_t e = kolo_dtype_bytes(b->opts->dtype), count = bytes / e;
     kolo_request *request = NULL, *barrier = NULL;
+    int64_t first_ns = 0;
+    pace p;
     int n = 0;
     kolo_status status = KOLO_OK;
     KOLO_TRY_GOTO(create_request(b, count, &request), done);
     KOLO_TRY_GOTO(kolo_barrier_create(b->comm, "bench", &barrier), done);
-    KOLO_TRY_GOTO(check_result(b, request, count), done);
+    KOLO_TRY_GOTO(check_result(b, request, count, &first_ns), done);
+    KOLO_TRY_GOTO(decide_pace(b, first_ns, &p), done);
     if (b->n_nodes == 0) memset(b->data, 0, count * e); /* repeated sums would overflow */
-    KOLO_TRY_GOTO(measure(b, request, barrier, count, &n), done);
+    KOLO_TRY_GOTO(measure(b, &p, request, barrier, count, &n), done);
     KOLO_TRY_GOTO(kolo_allreduce(b->comm, b->us, (size_t)n, KOLO_DTYPE_F64, KOLO_MAX), done);
     fill_row(b, bytes, n, kolo_request_algorithm(request), row);
 done:

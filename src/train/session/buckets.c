@@ -6,6 +6,7 @@
  * with these. */
 #include "train/session/buckets.h"
 
+#include "base/clock.h"
 #include "base/option.h"
 #include "base/text.h"
 #include "train/session/agree.h"
@@ -111,11 +112,13 @@ bool kolo_session_has_measured_buckets(const kolo_session *s) {
 
 kolo_status kolo_session_choose_buckets(kolo_session *s) {
     kolo_bucket_search *b = &s->buckets;
+    const int64_t begin = kolo_now_ns();
     b->measures = false;
     if (!s->opts.costs) {
         KOLO_TRY(kolo_sum_time_measure(s->comm, s->opts.plan.algorithm, SUM_MS, &b->sum));
     }
     KOLO_TRY(s->opts.measure_compression ? kolo_session_choose_compression(s) : agree_on_sizes(s));
+    b->seconds = (double)(kolo_now_ns() - begin) * 1e-9;
     kolo_session_destroy_plans(s);
     return kolo_agree(s->comm, kolo_session_compile_first(s));
 }
@@ -124,12 +127,14 @@ kolo_status kolo_session_choose_buckets(kolo_session *s) {
 static void describe_compression(const kolo_session *s, kolo_text *text) {
     const kolo_compression_costs *c = &s->buckets.costs;
     kolo_compression_describe(&s->opts.plan.compression, text);
-    kolo_text_add(text,
-                  " (predicted end of the sums: %.3g ms, uncompressed %.3g ms; per MiB a sum takes "
-                  "%.3g ms, a gather of codes %.3g ms, encoding %.3g ms, decoding %.3g ms)",
-                  s->buckets.end_ms[1], s->buckets.end_ms[0], c->sum.ms_per_byte * (1 << 20),
-                  c->gather.ms_per_byte * (1 << 20), c->encode_ms * (1 << 20),
-                  c->decode_ms * (1 << 20));
+    kolo_text_add(
+        text,
+        " (predicted end of the sums: %.3g ms, uncompressed %.3g ms; per MiB a sum takes "
+        "%.3g ms, a gather of codes %.3g ms, encoding %.3g ms, decoding %.3g ms, as measured "
+        "in %.1f s)",
+        s->buckets.end_ms[1], s->buckets.end_ms[0], c->sum.ms_per_byte * (1 << 20),
+        c->gather.ms_per_byte * (1 << 20), c->encode_ms * (1 << 20), c->decode_ms * (1 << 20),
+        s->buckets.seconds);
 }
 
 void kolo_session_describe_buckets(const kolo_session *s, kolo_text *text) {
@@ -141,6 +146,7 @@ void kolo_session_describe_buckets(const kolo_session *s, kolo_text *text) {
     for (int i = 0; i < o->n_bucket_sizes; i++) {
         kolo_text_add(text, "%s%zu", i > 0 ? "," : "", o->bucket_sizes[i]);
     }
-    kolo_text_add(text, " (a sum takes %.3g ms and %.3g ms per MiB)", s->buckets.sum.fixed_ms,
-                  s->buckets.sum.ms_per_byte * (1 << 20));
+    kolo_text_add(text, " (a sum takes %.3g ms and %.3g ms per MiB, as measured in %.1f s)",
+                  s->buckets.sum.fixed_ms, s->buckets.sum.ms_per_byte * (1 << 20),
+                  s->buckets.seconds);
 }

@@ -85,7 +85,8 @@ void kolo_compression_describe(const kolo_compression *c, kolo_text *text) {
 
 /* ---- costs ---- */
 
-enum { GATHER_MS = 30 /* to measure gathers of one size */, MOST_GATHERS = 200, CODEC_MS = 10 };
+enum { GATHER_MS = 30 /* to measure gathers of one size */, CODEC_MS = 10 };
+enum { FIRST_GATHERS = 2, LEAST_GATHERS = 3, MOST_GATHERS = 200 };
 enum { CODED = 1 << 16 /* floats to encode */ };
 
 static kolo_status run_gathers(kolo_request *request, int n, int64_t *ns) {
@@ -112,8 +113,9 @@ static kolo_status time_gathers(kolo_comm *comm, char *memory, size_t bytes, dou
     kolo_request *request;
     int64_t ns = 0, n = 0;
     KOLO_TRY(kolo_request_create(comm, &opts, &request));
-    kolo_status status = run_gathers(request, 2, &ns);
-    n = kolo_min_i64(kolo_max_i64(INT64_C(2000000) * GATHER_MS / (ns + 1), 3), MOST_GATHERS);
+    kolo_status status = run_gathers(request, FIRST_GATHERS, &ns);
+    n = FIRST_GATHERS * kolo_ms_to_ns(GATHER_MS) / (ns + 1);
+    n = kolo_min_i64(kolo_max_i64(n, LEAST_GATHERS), MOST_GATHERS);
     if (status == KOLO_OK) status = kolo_broadcast(comm, &n, 1, KOLO_DTYPE_I64, 0);
     if (status == KOLO_OK) status = run_gathers(request, (int)n, &ns);
     kolo_request_destroy(request);
@@ -121,19 +123,25 @@ static kolo_status time_gathers(kolo_comm *comm, char *memory, size_t bytes, dou
     return status;
 }
 
-/* Measures gathers of 16 KiB to 4 MiB over the ranks, and the codec on this rank. Collective. */
+/* Measures gathers of 16 KiB to 4 MiB over the ranks, on slow links of less, and the codec on this
+ * rank. Collective. */
 static kolo_status measure_codec(kolo_comm *comm, const kolo_codec *codec,
                                  kolo_compression_costs *costs) {
     static const size_t sizes[] = {1 << 14, 1 << 18, 1 << 20, 1 << 22};
     enum { N = KOLO_COUNT(sizes) };
+    const int64_t end_ns = kolo_now_ns() + kolo_ms_to_ns(KOLO_SUM_TIME_SIZES * GATHER_MS);
     kolo_bench_row rows[N];
     void *memory;
+    int n = 0;
     KOLO_TRY(kolo_comm_alloc(comm, sizes[N - 1] + 8 * (size_t)kolo_comm_size(comm), &memory));
-    for (int i = 0; i < N; i++) {
-        rows[i].bytes = sizes[i];
-        KOLO_TRY(time_gathers(comm, memory, sizes[i], &rows[i].us_median));
+    for (bool goes_on = true; n < N && goes_on;) {
+        rows[n].bytes = sizes[n];
+        KOLO_TRY(time_gathers(comm, memory, sizes[n], &rows[n].us_median));
+        if (++n == N) break;
+        KOLO_TRY(kolo_sum_time_goes_on(comm, rows, n, sizes[n], FIRST_GATHERS + LEAST_GATHERS,
+                                       end_ns - kolo_now_ns(), &goes_on));
     }
-    costs->gather = kolo_sum_time_fit(rows, N);
+    costs->gather = kolo_sum_time_fit(rows, n);
     costs->gather.overlaps = kolo_comm_host_count(comm) > 1;
     kolo_bench_codec_row row;
     KOLO_TRY(kolo_agree(comm, kolo_bench_codec(codec, CODED, CODEC_MS, &row)));

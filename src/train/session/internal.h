@@ -49,6 +49,7 @@ typedef struct kolo_bucket_search {
     kolo_compression_costs costs;
     double end_ms[2]; /* on rank 0: predicted without compression, and with that chosen */
     char *compressed; /* chosen: parameters whose gradients are compressed, "A,B" */
+    double seconds;   /* that the measurement of sums and the choice took */
 } kolo_bucket_search;
 
 struct kolo_session {

@@ -5,11 +5,20 @@
 #include "kolo/comm.h"
 #include "pass/bucket_plan.h"
 
-/* Measures sums of 16 KiB to 8 MiB over the ranks and fits a line to their times, for up
- * to `ms` milliseconds each. The same on all ranks. The communicator keeps the 8 MiB of the sums
- * until it is destroyed. Collective; NOMEM, PEER, TIMEOUT. */
+/* Measures sums of 16 KiB to 8 MiB over the ranks and fits a line to their times, for up to `ms`
+ * milliseconds each, or a few sums; the larger sizes only if all together take at most
+ * KOLO_SUM_TIME_SIZES times as long, as on a slow link they would not. The same on all ranks. The
+ * communicator keeps the memory of the sums until it is destroyed. Collective; NOMEM, PEER,
+ * TIMEOUT. */
+enum { KOLO_SUM_TIME_SIZES = 20 };
 kolo_status kolo_sum_time_measure(kolo_comm *comm, kolo_algorithm algorithm, int64_t ms,
                                   kolo_sum_time *sum);
+
+/* Whether collectives of another size are measured too: a line needs two sizes; the next ones must
+ * take at most `left_ns` for `calls`, as rank 0 expects by the size before. rows: of the n sizes
+ * so far. The same on all ranks. Collective; PEER, TIMEOUT. */
+kolo_status kolo_sum_time_goes_on(kolo_comm *comm, const kolo_bench_row *rows, int n, size_t bytes,
+                                  int calls, int64_t left_ns, bool *goes_on);
 
 /* The line through the measured times of some sizes with the least squares of relative errors,
  * above zero. Its `overlaps` is false. */

@@ -2,10 +2,12 @@
  * and what is refused. */
 #include "base/compiler.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "kolo/dump.h"
 #include "support/folder.h"
 #include "support/support.h"
 #include "support/train_job.h"
+#include "train/session/sum_time.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +41,37 @@ static void given_and_measured_sizes_give_the_same_bits(void **state) {
 
 static void keep_line(void *arg, const char *line, kolo_notice_kind kind) {
     if (strstr(line, "buckets of gradients")) snprintf(arg, 256, "%s", line);
+}
+
+/* Rank 0 has a slow link, 16 us per KiB, by its own times; the others have another opinion. */
+static kolo_status ask(kolo_comm *comm, const void *arg, void *out) {
+    const int64_t *left_ns = arg;
+    bool *goes_on = out;
+    const double us = kolo_comm_rank(comm) == 0 ? 16 : 1;
+    const kolo_bench_row rows[] = {{.bytes = 1 << 14, .us_median = 16 * us},
+                                   {.bytes = 1 << 18, .us_median = 256 * us}};
+    KOLO_TRY(kolo_sum_time_goes_on(comm, rows, 1, 1 << 18, 4, 0, &goes_on[0]));
+    return kolo_sum_time_goes_on(comm, rows, 2, 1 << 20, 4, *left_ns, &goes_on[1]);
+}
+
+/* Four sums of 1 MiB are expected to take 4 x 1024 x 16 us. */
+static void all_ranks_measure_the_sizes_that_rank_0_has_time_for(void **state) {
+    static const int64_t left_ns[] = {65535999, 65536000};
+    for (size_t i = 0; i < KOLO_COUNT(left_ns); i++) {
+        bool goes_on[3][2];
+        rank_job job = {.n = 3,
+                        .transport = RANKS_THREAD,
+                        .body = ask,
+                        .arg = &left_ns[i],
+                        .arg_bytes = sizeof left_ns[i],
+                        .results = goes_on,
+                        .result_bytes = sizeof goes_on[0]};
+        ASSERT_OK(run_rank_job(&job));
+        for (int r = 0; r < 3; r++) {
+            assert_true(goes_on[r][0]); /* a line needs two sizes */
+            assert_int_equal(goes_on[r][1], i);
+        }
+    }
 }
 
 /* A notice has the sizes; a trace continues with the new plan. One host has no overlap: one bucket
@@ -162,6 +195,7 @@ TEST_MAIN(test_buckets) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_trace_has_all_steps),
         cmocka_unit_test(given_and_measured_sizes_give_the_same_bits),
+        cmocka_unit_test(all_ranks_measure_the_sizes_that_rank_0_has_time_for),
         cmocka_unit_test(the_chosen_sizes_are_reported),
         cmocka_unit_test(a_dump_has_the_given_buckets),
         cmocka_unit_test(what_has_other_buckets_is_refused),
