@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Phases and scaling of training steps, measured and predicted, as Markdown tables and SVG plots.
 
-    bench/report.py [--nets alexnet:16,googlenet:8,resnet50:8] [--workers 1,2,4] [--modes shm,tcp,hosts]
-                    [--algorithms auto,ring] [--steps 10] [--rate 1gbit] [--out docs/report] [--kolo build/release/kolo]
+    bench/report.py [--nets alexnet:16,googlenet:8,resnet50:8] [--workers 1,2,4] [--modes threads,shm,tcp,hosts]
+                    [--algorithms auto,ring] [--steps 10] [--rate 1gbit] [--simulated 8,16,32,64] [--out docs/report]
+                    [--kolo build/release/kolo]
 
 A net is NAME:BATCH, the batch of each worker; NAME may have options (resnet50:width=0.5:8). For each net, number of workers,
 mode and algorithm `kolo profile --predict` measures the parts of a step and steps, and predicts the step from its parts
-(docs/performance.md). Modes: shm, processes on this host in shared memory; tcp, the same over sockets; hosts, a network
-namespace per worker with a link of --rate, as root. Weak scaling keeps the batch of a worker, strong scaling that of
-the step. Everything is written to OUT.md, OUT-weak.svg and OUT-strong.svg. More workers than processors measure
-oversubscription: their rows are marked.
+(docs/performance.md). Modes: threads of one process; shm, processes on this host in shared memory; tcp, the same over
+sockets; hosts, a network namespace per worker with a link of --rate, as root. Weak scaling keeps the batch of a worker,
+strong scaling that of the step. Fractions are fitted to as many workers as there are processors; more hosts (--simulated)
+are predicted: by the model, from the parts of two workers, with sums as `kolo bench sim` has them on links of --rate.
+Everything is written to OUT.md, OUT-weak.svg and OUT-strong.svg. More workers than processors measure oversubscription:
+their rows are marked.
 """
 
 from __future__ import annotations
@@ -70,12 +73,77 @@ def measure(o, net, batch, workers, mode, algorithm):
                 found = json.load(f)
             return {"measured_ms": found["ms_per_step"], "measured_step_ms_median": found["step_ms_median"]}
         command = [o.kolo, "profile", "--predict", *common, "--algorithm", algorithm]
-        if mode == "hosts":
+        if mode == "threads":
+            run([*command, "--workers", str(workers), "--workers-as", "threads", "--json", path])
+        elif mode == "hosts":
             run(["sh", "-c", HOSTS, "sh", str(workers), o.rate, path, *command])
         else:
             run([*command, "--workers", str(workers), "--transport", mode, "--json", path])
         with open(path, encoding="utf-8") as f:
             return json.load(f)
+
+
+# ---- more workers, by simulation ----
+
+SUMS = ("16K", "256K", "1M", "8M")
+BUCKET_BYTES = 1 << 20
+
+
+def gbit_of(rate):
+    """Gbit/s of a rate as tc has it: 1gbit, 100mbit."""
+    for unit, scale in (("gbit", 1), ("mbit", 1e-3), ("kbit", 1e-6)):
+        if rate.endswith(unit):
+            return float(rate[:-len(unit)]) * scale
+    raise SystemExit(f"report.py: a rate of {rate}: give it in gbit, mbit or kbit")
+
+
+def line_through(points):
+    """a and b of a + b x with the least squares of relative errors, none below 0."""
+    w = [(1 / (y * y), x, y) for x, y in points]
+    total, x1, y1 = (sum(row[0] * (1, row[1], row[2])[i] for row in w) for i in range(3))
+    x2, xy = (sum(k * x * (x, y)[i] for k, x, y in w) for i in range(2))
+    below = total * x2 - x1 * x1
+    b = max(0.0, (total * xy - x1 * y1) / below) if below > 0 else 0.0
+    return max(0.0, (y1 - b * x1) / total), b
+
+
+def simulated_sum(o, workers):
+    """a and b, in ms, of a sum over hosts with one worker each: the best algorithm of each size."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "out.json")
+        run([o.kolo, "bench", "sim", "--ranks", str(workers), "--gbps", str(gbit_of(o.rate)), "--sizes", ",".join(SUMS), "--json",
+             path])
+        best = {}
+        with open(path, encoding="utf-8") as f:
+            for r in json.load(f)["rows"]:
+                best[r["bytes"]] = min(best.get(r["bytes"], r["us"]), r["us"])
+    return line_through([(size, us * 1e-3) for size, us in best.items()])
+
+
+def exposed(gradients, backward, a, b, bucket_bytes=BUCKET_BYTES):
+    """What is left of the sums after the backward pass: those of buckets, one after another, each when it is complete."""
+    end = size = 0.0
+    for i, g in enumerate(gradients):
+        size += g["bytes"]
+        if size >= bucket_bytes or i == len(gradients) - 1:
+            end, size = max(end, g["ready_ms"]) + a + b * size, 0.0
+    return max(0.0, end - backward)
+
+
+def simulated_table(rows, o):
+    """Steps of more hosts, from the parts that rows of mode hosts with two workers have."""
+    head = ["net, batch", "workers", "a, us", "b, us/MiB", "exposed communication", "step", "efficiency"]
+    out = ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
+    parts = [r for r in rows if r["mode"] == "hosts" and r["workers"] == 2 and r["found"].get("gradients")]
+    for n in [int(n) for n in o.simulated.split(",") if n] if parts else []:
+        a, b = simulated_sum(o, n)
+        for r in parts:
+            ms = r["found"]["predicted_ms"]
+            alone = sum(ms[p] for p in PHASES if p != "exposed_communication")
+            over = exposed(r["found"]["gradients"], ms["backward"], a, b)
+            out.append(f"| {r['net']}, {r['batch']} | {n} | {1e3 * a:.0f} | {1e3 * b * 2**20:.0f} | {over:.2f} | "
+                       f"{alone + over:.2f} | {100 * alone / (alone + over):.0f} % |")
+    return out if len(out) > 2 else []
 
 
 # ---- fits ----
@@ -131,39 +199,46 @@ def name_of(row):
     return f"{row['net']}, {row['mode']}" + ("" if row["algorithm"] == "auto" else f", {row['algorithm']}")
 
 
+def beside(measured, predicted):
+    """12.30 (12.00, -2 %): measured, and predicted with its error; without one where nothing takes time."""
+    error = f", {100 * (predicted / measured - 1):+.0f} %" if measured >= 0.005 else ""
+    return f"{measured:.2f} ({predicted:.2f}{error})"
+
+
 def phase_table(rows, processors):
-    head = ["net, batch", "workers", "mode", *(p.replace("_", " ") for p in PHASES), "step", "predicted", "error",
-            "most wrong"]
+    head = ["net, batch", "workers", "mode", *(p.replace("_", " ") for p in PHASES), "step, median", "most wrong"]
     out = ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
-    errors = []
+    errors, alone = [], []
     for r in rows:
         ms, model = r["found"]["measured_ms"], r["found"].get("predicted_ms")
         median = r["found"]["measured_step_ms_median"]
-        cells = [f"{r['net']}, {r['batch']}", str(r["workers"]) + (" *" if r["workers"] > processors else ""),
-                 r["mode"] + ("" if r["algorithm"] == "auto" else f" {r['algorithm']}"), *(f"{ms[p]:.2f}" for p in PHASES),
-                 f"{median:.2f}"]
+        over = r["workers"] > processors
+        cells = [f"{r['net']}, {r['batch']}", str(r["workers"]) + (" *" if over else ""),
+                 r["mode"] + ("" if r["algorithm"] == "auto" else f" {r['algorithm']}")]
         if model:
-            error = 100 * (model["step"] / median - 1)
-            errors.append(abs(error))
+            (alone if over else errors).append(abs(100 * (model["step"] / median - 1)))
             worst = max(PHASES, key=lambda p: abs(model[p] - ms[p]))
-            cells += [f"{model['step']:.2f}", f"{error:+.0f} %",
+            cells += [*(beside(ms[p], model[p]) for p in PHASES), beside(median, model["step"]),
                       f"{worst.replace('_', ' ')} {model[worst] - ms[worst]:+.2f}"]
         else:
-            cells += ["", "", ""]
+            cells += [*(f"{ms[p]:.2f}" for p in PHASES), f"{median:.2f}", ""]
         out.append("| " + " | ".join(cells) + " |")
     mean = f"{sum(errors) / len(errors):.0f} %" if errors else "none predicted"
+    mean += f"; of rows with *: {sum(alone) / len(alone):.0f} %" if alone else ""
     return out + ["", f"Mean of the absolute errors of the step: {mean}."]
 
 
-def scaling_table(lines, gustafson):
-    """lines: (name, {workers: step ms}, {workers: speed-up})."""
+def scaling_table(lines, gustafson, processors):
+    """lines: (name, {workers: step ms}, {workers: speed-up}). Fractions are of workers with a processor each."""
     head = ["net, mode", "workers", "step, median", "speed-up", "efficiency", "serial fraction"]
     out = ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
     for name, times, speedups in lines:
-        s = scaled_fraction(speedups) if gustafson else serial_fraction(times)
+        fitted = [n for n in times if n <= processors]
+        s = scaled_fraction({n: speedups[n] for n in fitted}) if gustafson else serial_fraction({n: times[n] for n in fitted})
         for n in sorted(times):
-            last = f"{s:.3f}" if s is not None and n == max(times) else ""
-            out.append(f"| {name} | {n} | {times[n]:.2f} | {speedups[n]:.2f} | {100 * speedups[n] / n:.0f} % | {last} |")
+            last = f"{s:.3f}" if s is not None and n == max(fitted) else ""
+            mark = " *" if n > processors else ""
+            out.append(f"| {name} | {n}{mark} | {times[n]:.2f} | {speedups[n]:.2f} | {100 * speedups[n] / n:.0f} % | {last} |")
     return out
 
 
@@ -201,17 +276,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nets", default="alexnet:16,googlenet:8,resnet50:8")
     parser.add_argument("--workers", default="1,2,4")
-    parser.add_argument("--modes", default="shm,tcp,hosts")
+    parser.add_argument("--modes", default="threads,shm,tcp,hosts")
     parser.add_argument("--algorithms", default="auto")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rate", default="1gbit", help="of the links of mode hosts")
+    parser.add_argument("--simulated", default="8,16,32,64", help="numbers of hosts of that rate that are predicted")
     parser.add_argument("--out", default="report", help="files without their ends")
     parser.add_argument("--kolo", default=os.path.join(HERE, "build/release/kolo"))
     o = parser.parse_args()
+    gbit_of(o.rate)
     workers = sorted({int(n) for n in o.workers.split(",")})
     processors = len(os.sched_getaffinity(0))
     weak, strong, skipped = [], [], []
-    load = os.getloadavg()[0]
+    load, begin = os.getloadavg()[0], time.monotonic()
     for net_batch in o.nets.split(","):
         net, batch = net_batch.rsplit(":", 1)
         for n in workers:
@@ -225,16 +302,20 @@ def main():
                             rows.append(row)
                         except (Failure, subprocess.TimeoutExpired) as e:
                             skipped.append(f"{net}, {n} workers, {mode}, {algorithm}: {e}")
-                        print(f"{net} x {each}, {n} workers, {mode}, {algorithm}", file=sys.stderr)
+                        print(f"{time.monotonic() - begin:.0f} s: {net} x {each}, {n} workers, {mode}, {algorithm}",
+                              file=sys.stderr)
     lines = [f"`bench/report.py {' '.join(sys.argv[1:])}`, {time.strftime('%Y-%m-%d')}, {processors} processors "
-             f"({platform.machine()}), load {load:.1f} before and {os.getloadavg()[0]:.1f} after. Times in ms; a row with * "
-             "has more workers than processors.", "", "### Phases, batch of a worker fixed", "", *phase_table(weak, processors), "",
+             f"({platform.machine()}), load {load:.1f} before and {os.getloadavg()[0]:.1f} after, {(time.monotonic() - begin) / 60:.0f} min. Times "
+             "in ms; with several workers: measured (predicted, error). A row with * has more workers than processors.", "", "### Phases, batch of a worker fixed", "", *phase_table(weak, processors), "",
              "### Phases, batch of a step fixed", "", *phase_table(strong, processors), "", "### Weak scaling", "",
              "The serial fraction s is Gustafson's: speed-up n - s (n - 1).", "",
-             *scaling_table(scaling(weak, True), True), "",
+             *scaling_table(scaling(weak, True), True, processors), "",
              "### Strong scaling", "", "The serial fraction s is Amdahl's: step T(1) (s + (1 - s) / n).", "",
-             *scaling_table(scaling(strong, False), False), "", "### Buckets, predicted step (and their number)", "",
-             *bucket_table(weak)]
+             *scaling_table(scaling(strong, False), False, processors), "",
+             "### Buckets, predicted step (and their number)", "", *bucket_table(weak)]
+    more = simulated_table(weak, o)
+    if more:
+        lines += ["", f"### More hosts, by simulation, links of {o.rate}", "", *more]
     if skipped:
         lines += ["", "Not measured: " + "; ".join(skipped) + "."]
     with open(o.out + ".md", "w", encoding="utf-8") as f:

@@ -40,6 +40,11 @@ typedef struct kolo_step_model {
     kolo_modelled_buckets buckets[KOLO_MODELLED_BUCKETS];
     int n_best;               /* buckets of the best plan */
     const size_t *best_bytes; /* their sizes, in the order of the backward pass */
+    /* The gradients, in that order: their bytes, and when they are complete, from the beginning of
+     * the backward pass on. */
+    int n_gradients;
+    const size_t *gradient_bytes;
+    const double *ready_ms;
 } kolo_step_model;
 
 /* Predicts the step that `train` describes, with in_memory data and one micro-batch, and measures

@@ -18,7 +18,8 @@ enum { DEFAULT_STEPS = 10, SUM_MS = 150 /* to measure sums of one size */ };
 
 typedef struct owned_model {
     kolo_step_model prediction;
-    size_t *best;
+    size_t *best, *bytes;
+    double *ready_ms;
 } owned_model;
 
 typedef struct predictor {
@@ -137,12 +138,19 @@ static kolo_status predict_all(predictor *p, owned_model *o) {
     KOLO_TRY(kolo_bucket_plan_best(p->gradients, p->n, &p->sum, p->ends));
     b[6] = predict(p, "best", 0);
     o->best = kolo_zalloc(((size_t)p->n + 1) * sizeof *o->best);
-    if (!o->best) return KOLO_NOMEM((size_t)p->n * sizeof *o->best);
+    o->bytes = kolo_zalloc(((size_t)p->n + 1) * sizeof *o->bytes);
+    o->ready_ms = kolo_zalloc(((size_t)p->n + 1) * sizeof *o->ready_ms);
+    if (!o->best || !o->bytes || !o->ready_ms) return KOLO_NOMEM((size_t)p->n * sizeof *o->best);
     for (int i = 0; i < p->n; i++) {
         o->best[o->prediction.n_best] += p->gradients[i].bytes;
         o->prediction.n_best += p->ends[i];
+        o->bytes[i] = p->gradients[i].bytes;
+        o->ready_ms[i] = p->gradients[i].ready_ms;
     }
     o->prediction.best_bytes = o->best;
+    o->prediction.n_gradients = p->n;
+    o->prediction.gradient_bytes = o->bytes;
+    o->prediction.ready_ms = o->ready_ms;
     return KOLO_OK;
 }
 
@@ -208,5 +216,7 @@ void kolo_step_model_destroy(kolo_step_model *prediction) {
     if (!prediction) return;
     owned_model *o = (owned_model *)prediction; /* the first member */
     kolo_free(o->best);
+    kolo_free(o->bytes);
+    kolo_free(o->ready_ms);
     kolo_free(o);
 }

@@ -23,13 +23,21 @@ for s in (0.0, 0.05, 0.5, 1.0):
 assert report.serial_fraction({1: 3.0}) is None and report.scaled_fraction({}) is None
 assert report.serial_fraction({1: 10.0, 2: 2.0}) == 0 and report.serial_fraction({1: 1.0, 2: 9.0}) == 1
 
+# A line is found again; sums that are ready one after another wait for each other.
+a, b = report.line_through([(n, 0.5 + 3 * n) for n in (1, 8, 100)])
+assert abs(a - 0.5) < 1e-9 and abs(b - 3) < 1e-9
+assert report.gbit_of("1gbit") == 1 and abs(report.gbit_of("250mbit") - 0.25) < 1e-12
+grads = [{"bytes": 10, "ready_ms": 1}, {"bytes": 10, "ready_ms": 2}, {"bytes": 5, "ready_ms": 9}]
+assert report.exposed(grads, 10, 1, 0.5, 10) == 13 + 3.5 - 10 and report.exposed(grads, 10, 0, 0.01, 1) == 0
+assert report.exposed(grads, 10, 1, 0.5, 1000) == 9 + 1 + 12.5 - 10
+
 with tempfile.TemporaryDirectory() as folder:
     out = os.path.join(folder, "r")
-    subprocess.run([sys.executable, SCRIPT, "--kolo", KOLO, "--nets", "mlp:4,nonsense:4", "--workers", "1,2", "--modes", "shm",
+    subprocess.run([sys.executable, SCRIPT, "--kolo", KOLO, "--nets", "mlp:4,nonsense:4", "--workers", "1,2", "--modes", "threads,shm",
                     "--steps", "2", "--out", out], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with open(out + ".md", encoding="utf-8") as f:
         text = f.read()
-    for line in ("| mlp, 4 | 1 | shm |", "| mlp, 4 | 2 | shm |", "| mlp, 2 | 2 | shm |", "### Weak scaling", "| mlp, shm | 2 |",
+    for line in ("| mlp, 4 | 1 | shm |", "| mlp, 4 | 2 | shm |", "| mlp, 2 | 2 | shm |", "| mlp, 4 | 2 | threads |", "### Weak scaling", "| mlp, shm | 2 |",
                  "Mean of the absolute errors", "Not measured: nonsense, 1 workers, shm, auto: "):
         assert line in text, (line, text)
     for kind in ("weak", "strong"):

@@ -140,7 +140,7 @@ const kolo_option cli_options[] = {
      .max = MAX_RANKS, .commands = WORK,
      .help = "number of local workers, one process each; with --mesh: its size"},
     {.name = "workers-as", .type = KOLO_OPTION_CHOICE, .choices = worker_kinds,
-     .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "processes",
+     .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_PROFILE, .preset = "processes",
      .help = "what the local workers are"},
     {.name = "threads", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MAX_THREADS,
      .commands = WORK | CMD_DUMP | CMD_PREDICT | CMD_GENERATE,

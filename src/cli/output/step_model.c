@@ -84,6 +84,14 @@ static void add_json(kolo_text *t, const kolo_step_model *p, const char *model) 
     kolo_json_array(&j, "best_bytes");
     for (int i = 0; i < p->n_best; i++) kolo_json_int(&j, NULL, (int64_t)p->best_bytes[i]);
     kolo_json_close(&j);
+    kolo_json_array(&j, "gradients");
+    for (int i = 0; i < p->n_gradients; i++) {
+        kolo_json_object(&j, NULL);
+        kolo_json_int(&j, "bytes", (int64_t)p->gradient_bytes[i]);
+        kolo_json_double(&j, "ready_ms", p->ready_ms[i]);
+        kolo_json_close(&j);
+    }
+    kolo_json_close(&j);
     kolo_json_close(&j);
 }
 
