@@ -2,24 +2,42 @@
 # Builds and tests everything, suite by suite, and ends with a table and one line: "N passed, N failed",
 # and ", N skipped" if there were any. Exits 1 if anything failed. Each of these counts as one: a case of a
 # cmocka test, any other test of ctest, a build, a check of lint, a fuzzer, a command block of the README.
-#     check.sh               release lint asan tsan fuzz readme
-#     check.sh SUITE...      some of: release quick dev lint asan tsan fuzz readme soak
-# While the tests of a suite run, the builds of the later suites and clang-tidy go ahead at the lowest priority,
-# in the time that waiting tests leave the processors idle. When the turn of a suite comes, what is left of its
-# build is done at normal priority. Each suite prints its results in one piece.
+#     check.sh               release lint asan tsan readme fuzz
+#     check.sh SUITE...      some of: release quick dev lint asan tsan readme fuzz soak
+# While the tests of a suite run, the later suites go ahead at a low priority, in the time that waiting tests leave
+# the processors idle: asan and tsan are built, lint, readme and fuzz are run. When the turn of a suite comes, what is
+# left of that is waited for, and nothing competes with it. Each suite prints its results in one piece.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 out=build/check
 jobs=$(nproc)
 
-# ahead SUITE...: what the suites will find done, in a process of its own.
+# compile PRESET: configures and builds, unless this run has done so.
+compile() {
+    [ ! -e "$out/$1.built" ] || return 0
+    cmake --preset "$1" && cmake --build --preset "$1" -- -k 0 -j "$jobs" && : >"$out/$1.built"
+}
+
+# script SUITE: runs a suite that prints a line "ok NAME" or "FAILED NAME" for each of its parts.
+script() {
+    case $1 in
+    lint) tools/lint.sh ;;
+    readme) tests/readme/run.sh ;;
+    fuzz) tools/fuzz.sh --inputs 50000 ;;
+    esac
+}
+
+# ahead SUITE...: what the suites will find done, one after the other, in a process of its own. SUITE.done marks
+# the end of a suite.
 ahead() {
     for name; do
         case $name in
-        asan | tsan) cmake --preset "$name" && cmake --build --preset "$name" -- -k 0 -j "$jobs" ;;
-        fuzz) tools/fuzz.sh --build ;;
-        lint) tools/lint_tidy.sh build/release ;;
-        esac >"$out/ahead-$name.log" 2>&1
+        lint | readme) compile release >"$out/ahead-$name.log" 2>&1 && script "$name" >"$out/$name.log" 2>&1 ;;
+        fuzz) script fuzz >"$out/fuzz.log" 2>&1 ;;
+        quick) compile release >"$out/ahead-$name.log" 2>&1 ;;
+        *) compile "$name" >"$out/ahead-$name.log" 2>&1 ;;
+        esac
+        : >"$out/$name.done"
     done
 }
 if [ "${1:-}" = --ahead ]; then
@@ -29,19 +47,27 @@ if [ "${1:-}" = --ahead ]; then
 fi
 
 export KOLO_TIDY_NODES="${KOLO_TIDY_NODES:-75000}" # lint_tidy.sh; soak explores all
-[ $# -gt 0 ] || set -- release lint asan tsan fuzz readme # asan's warnings are errors, as dev's are
+[ $# -gt 0 ] || set -- release lint asan tsan readme fuzz # asan's warnings are errors, as dev's are
 rm -rf "$out"
 mkdir -p "$out"
 : >"$out/table"
 : >"$out/skips"
 passed=0 failed=0 skipped=0
 ahead_pid=
+ahead_suites=
 
-# start_ahead SUITE...: timeout makes a process group of it, and ends the group when it is killed.
+# start_ahead SUITE...: once. timeout makes a process group of it, and ends the group when it is killed.
 start_ahead() {
-    [ $# -gt 0 ] || return 0
-    nice -n 19 timeout 3600 "$0" --ahead "$@" </dev/null >/dev/null 2>&1 &
+    [ $# -gt 0 ] && [ -z "$ahead_pid" ] || return 0
+    nice -n 19 timeout 4h "$0" --ahead "$@" </dev/null >/dev/null 2>&1 &
     ahead_pid=$!
+    ahead_suites=" $* "
+}
+
+# await_ahead SUITE: waits until a suite that goes ahead has come to its end.
+await_ahead() {
+    case $ahead_suites in *" $1 "*) ;; *) return 0 ;; esac
+    while [ ! -e "$out/$1.done" ] && kill -0 "$ahead_pid" 2>/dev/null; do sleep 0.2; done
 }
 
 stop_ahead() {
@@ -63,8 +89,7 @@ count() {
 # build PRESET: configures and builds; shows the output of a build that failed.
 build() {
     echo "== build $1"
-    if cmake --preset "$1" >"$out/build-$1.log" 2>&1 &&
-        cmake --build --preset "$1" -- -k 0 -j "$jobs" >>"$out/build-$1.log" 2>&1; then
+    if compile "$1" >"$out/build-$1.log" 2>&1; then
         echo "ok     build/$1"
         return 0
     fi
@@ -92,12 +117,16 @@ run_tests() {
     count "$preset" $(awk -v reasons="$out/skips" -f tools/junit.awk "$out/$preset.xml")
 }
 
-# lines SUITE COMMAND...: counts the "ok NAME" and "FAILED NAME" lines that a script prints.
+# lines SUITE COMMAND...: counts the "ok NAME" and "FAILED NAME" lines that a script prints, or has printed ahead.
 lines() {
     suite=$1
     shift
     echo "== $suite"
-    "$@" 2>&1 | tee "$out/$suite.log"
+    if [ -e "$out/$suite.done" ] && [ -e "$out/$suite.log" ]; then
+        cat "$out/$suite.log"
+    else
+        "$@" 2>&1 | tee "$out/$suite.log"
+    fi
     good=$(grep -c '^ok ' "$out/$suite.log")
     bad=$(grep -c '^FAILED ' "$out/$suite.log")
     sed -n "s|^skip: |$suite: |p" "$out/$suite.log" >>"$out/skips"
@@ -111,7 +140,7 @@ suite() {
     began=$(date +%s)
     name=$1
     shift
-    stop_ahead
+    await_ahead "$name"
     case $name in
     quick | lint | readme) preset=release ;;
     *) preset=$name ;;
@@ -123,7 +152,7 @@ suite() {
         start_ahead "$@"
         ;;
     *)
-        echo "check: no suite $name; there are release quick dev lint asan tsan fuzz readme soak" >&2
+        echo "check: no suite $name; there are release quick dev lint asan tsan readme fuzz soak" >&2
         exit 2
         ;;
     esac
@@ -134,9 +163,7 @@ suite() {
         lines rules tools/lint.sh build/release format source
         run_tests release -L unit
         ;;
-    lint) lines lint tools/lint.sh ;;
-    fuzz) lines fuzz tools/fuzz.sh --inputs 50000 ;;
-    readme) lines readme tests/readme/run.sh ;;
+    lint | readme | fuzz) lines "$name" script "$name" ;;
     soak)
         KOLO_SOAK=1 run_tests soak
         KOLO_TIDY_NODES=225000 lines lint tools/lint.sh build/soak
