@@ -209,12 +209,13 @@ typedef struct kolo_op {
      * begin, of the number of the whole, and, of index '*' for any dimension of input 0, of that
      * dimension. lengths: bits of attributes that are lengths or distances along the index. dims:
      * of the first of those that are the dimensions of output 0. sample: of where the samples
-     * begin, along index 'n'; position: of where the positions of sequences begin, along index 't'.
+     * begin, along index 'n'; position: of where the positions of sequences begin, along index 't';
+     * length: of the length of the sequence, where a rank has two ranges of it (zigzag).
      * samples, rows: of the dimension of input 0 that the samples are along, and of its steps for
      * each sample. 0: none. */
     struct {
         char index;
-        int size, first, all, dim, dims, sample, samples, rows, position;
+        int size, first, all, dim, dims, sample, samples, rows, position, length;
         unsigned lengths;
     } part;
 

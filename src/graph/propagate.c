@@ -81,6 +81,7 @@ static bool cut_alike(const kolo_placement *cut, const kolo_index_term *term, in
     const int64_t parts = kolo_index_parts(term, from, code),
                   others = kolo_index_parts(other, to, code), blocks = cut->blocks;
     placement->blocks = (int)((blocks > 0 ? blocks : 1) / parts * others);
+    if (cut->zigzag && (term->parts[from] > 1 || other->parts[to] > 1)) return false;
     return (blocks > 0 ? blocks : 1) % parts == 0 && (!cut->cuts || parts == others);
 }
 

@@ -25,7 +25,8 @@ bool kolo_placement_equal(const kolo_placement *a, const kolo_placement *b, int 
     switch (a->kind) {
     case KOLO_PLACEMENT_SHARDED:
         if (a->dim != b->dim || a->depth != b->depth || blocks_of(a) != blocks_of(b) ||
-            a->rotation % axis_size != b->rotation % axis_size || !a->cuts != !b->cuts) {
+            a->rotation % axis_size != b->rotation % axis_size || a->zigzag != b->zigzag ||
+            !a->cuts != !b->cuts) {
             return false;
         }
         return !a->cuts || memcmp(a->cuts, b->cuts, ((size_t)axis_size + 1) * sizeof *a->cuts) == 0;
@@ -179,7 +180,7 @@ static void placement_text(const kolo_placement *p, kolo_text *text) {
     } else {
         kolo_text_add(text, "%d", p->dim);
     }
-    if (blocks_of(p) > 1) kolo_text_add(text, "/%d", blocks_of(p));
+    if (blocks_of(p) > 1) kolo_text_add(text, "/%d%s", blocks_of(p), p->zigzag ? "~" : "");
     if (p->rotation) kolo_text_add(text, "+%d", p->rotation);
     if (p->cuts) kolo_text_add(text, "*");
 }
@@ -210,7 +211,7 @@ static int64_t cut_of(const kolo_placement *p, int64_t length, int size, int ind
  * each part, counted along the intervals. */
 static kolo_status cut_intervals(const kolo_placement *p, int size, int coordinate,
                                  kolo_arena *arena, int *n, kolo_interval **intervals) {
-    int blocks = blocks_of(p), slice = (coordinate + p->rotation) % size;
+    const int blocks = blocks_of(p), own = (coordinate + p->rotation) % size;
     int64_t length = 0;
     for (int i = 0; i < *n; i++) length += (*intervals)[i].end - (*intervals)[i].first;
     int64_t part = length / blocks;
@@ -220,6 +221,7 @@ static kolo_status cut_intervals(const kolo_placement *p, int size, int coordina
     int made = 0, i = 0;
     int64_t passed = 0; /* elements before interval i */
     for (int b = 0; b < blocks; b++) {
+        const int slice = p->zigzag && b % 2 == 1 ? size - 1 - own : own;
         int64_t first = b * part + cut_of(p, part, size, slice);
         int64_t end = b * part + cut_of(p, part, size, slice + 1);
         while (first < end) {

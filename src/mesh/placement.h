@@ -47,13 +47,15 @@ typedef enum kolo_placement_kind {
 typedef struct kolo_placement {
     kolo_placement_kind kind;
     /* SHARDED. `dim` is cut into `blocks` equal parts (q|k|v: 3; default 1), and coordinate c holds
-     * slice (c + rotation) mod size of each part. Slices begin at cuts[0 .. size], in elements of a
+     * slice (c + rotation) mod size of each part; with `zigzag` the slices of every second part are
+     * in reverse order. Slices begin at cuts[0 .. size], in elements of a
      * part, cuts[0] = 0 and cuts[size] = the part's length; they may be empty. NULL: as even as can
      * be, longer ones first. Where several axes cut one dimension, the one with the lower depth
      * cuts first, and the next cuts what is left of it; equal depths cut in the order of the mesh.
      * KOLO_DIM_FLAT is for tensors that are only computed with element by element: the axis cuts
      * what the other axes leave, in row-major order; it has neither cuts, blocks nor rotation. */
     int dim, depth, blocks, rotation;
+    bool zigzag;
     const int64_t *cuts; /* borrowed */
     int at;              /* AT: the coordinate */
     kolo_reduce_op op;   /* PARTIAL: KOLO_SUM (the default), KOLO_MIN or KOLO_MAX */

@@ -241,6 +241,9 @@ static int64_t first_of(const partitioner *p, const cut_node *c) {
         if (is_of_samples(p, a) || !is_cut(placed(p, lead, a)) || placed(p, lead, a)->dim != d)
             continue;
         const int size = mesh->axes[a].size, at = kolo_mesh_coordinate(mesh, p->g->rank, a);
+        if (placed(p, lead, a)->zigzag) { /* no other axis cuts it */
+            return at * (length / (2 * size));
+        }
         first = at * (length / size) + (at < length % size ? at : length % size);
         length = local_length(length, 1, size, at);
     }
@@ -252,7 +255,8 @@ static kolo_status make_any_part(const partitioner *p, const cut_node *c) {
     const kolo_placement *cut = placed(p, c->n->in[c->lead], c->axis);
     int64_t *all = &kolo_node_attr(c->n, c->n->op->part.all)->i;
     int64_t *dim = &kolo_node_attr(c->n, c->n->op->part.dim)->i;
-    if (cut->blocks > 1 || (*all > 0 && *dim != cut->dim)) {
+    const bool ranges = cut->zigzag && cut->blocks == 2 && cut->dim > 0 && c->n->op->part.length;
+    if ((cut->blocks > 1 && !ranges) || (*all > 0 && *dim != cut->dim)) {
         return refuse(p, c->n, c->lead, c->axis, "it is sharded along two dimensions, or in parts");
     }
     if (c->n->op->part.samples && kolo_node_attr(c->n, c->n->op->part.samples)->i > 0) {
@@ -261,6 +265,7 @@ static kolo_status make_any_part(const partitioner *p, const cut_node *c) {
     *all = p->whole[c->n->in[c->lead].id].dim[cut->dim];
     *dim = cut->dim;
     kolo_node_attr(c->n, c->n->op->part.first)->i += first_of(p, c);
+    if (ranges) kolo_node_attr(c->n, c->n->op->part.length)->i = *all;
     return KOLO_OK;
 }
 
@@ -289,6 +294,11 @@ static kolo_status make_part(const partitioner *p, const cut_node *c) {
     }
     if (n->op->part.position && c->code == 't') {
         kolo_node_attr(n, n->op->part.position)->i += first_of(p, c);
+        const kolo_value lead = n->in[c->lead];
+        const kolo_placement *cut = placed(p, lead, c->axis);
+        if (cut->zigzag && n->op->part.length) {
+            kolo_node_attr(n, n->op->part.length)->i = p->whole[lead.id].dim[cut->dim];
+        }
     }
     if (n->op->part.index == '*') return make_any_part(p, c);
     if (n->op->part.index == 0 || n->op->part.index != c->code) return KOLO_OK;

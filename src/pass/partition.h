@@ -24,7 +24,8 @@ typedef struct partitioner {
                                KOLO_PLACE_WHOLE */
     kolo_axes by_samples;   /* axes that divide the samples of some layers */
     kolo_axes by_heads;     /* axes along which the node has heads in the place of positions */
-    bool rings;             /* keys and values go round the ranks that divide positions */
+    bool rings;             /* keys and values go round the ranks that divide positions, */
+    bool zigzags;           /* of which each has two ranges */
     const char *whole_op;   /* the first op that needs all positions, or sums over them; or NULL */
     int32_t n_values, most; /* values before and after values are added */
     kolo_node **order;

@@ -19,7 +19,8 @@ kolo_status kolo_partition_check_positions(partitioner *p, int axis) {
                          of->name);
     }
     KOLO_TRY(kolo_placement_keyword(p->rules, "attention", &attention));
-    p->rings = attention.dim == KOLO_PLACE_RING;
+    p->rings = kolo_placement_rings(&attention);
+    p->zigzags = attention.dim == KOLO_PLACE_ZIGZAG;
     if (p->sums < 0 && p->by_samples == 0) return KOLO_OK;
     return KOLO_FAIL(
         KOLO_ERR_UNSUPPORTED,
@@ -51,8 +52,12 @@ kolo_status kolo_partition_finish_positions(partitioner *p, int axis) {
 
 kolo_status kolo_partition_begin_positions(partitioner *p, kolo_node *n, int axis) {
     const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
-    const kolo_placement cut = {
-        .kind = KOLO_PLACEMENT_SHARDED, .dim = 1, .depth = KOLO_DEPTH_POSITIONS};
+    const int ranges = p->zigzags ? 2 : 1, parts = ranges * of->size;
+    const kolo_placement cut = {.kind = KOLO_PLACEMENT_SHARDED,
+                                .dim = 1,
+                                .depth = KOLO_DEPTH_POSITIONS,
+                                .blocks = p->zigzags ? ranges : 0,
+                                .zigzag = p->zigzags};
     if (!n->op->lookup || is_cut(placed(p, n->in[1], axis))) return KOLO_OK;
     const kolo_value ids = n->in[1];
     const int64_t length = kolo_info(p->g, ids)->tensor.shape.dim[1];
@@ -62,12 +67,13 @@ kolo_status kolo_partition_begin_positions(partitioner *p, kolo_node *n, int axi
                          "sequences, or a smaller %s",
                          length, of->name, of->size, of->name);
     }
-    if (p->rings && length % of->size != 0) {
+    if (p->rings && length % parts != 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "%" PRId64 " positions cannot be divided equally over %s=%d, as ring "
+                         "%" PRId64 " positions cannot be divided equally over %s=%d%s, as ring "
                          "attention needs: choose a multiple of %d, another %s, or rules without "
-                         "\"attention ring\"",
-                         length, of->name, of->size, of->size, of->name);
+                         "\"attention %s\"",
+                         length, of->name, of->size, p->zigzags ? " in two ranges each" : "", parts,
+                         of->name, p->zigzags ? "zigzag" : "ring");
     }
     n->in[1] = kolo_partition_slice(p, ids, axis, &cut);
     KOLO_TRY(kolo_graph_check(p->g));
@@ -79,7 +85,7 @@ bool kolo_partition_take_ring(const partitioner *p, const cut_node *c) {
     const kolo_value v = c->n->in[c->lead];
     if (!p->rings || c->n->op != &kolo_op_attention || !is_of_positions(p, c->axis)) return false;
     if (placed(p, v, c->axis)->dim != 1) return false;
-    c->n->attr[KOLO_ATTENTION_RING].i = KOLO_RING_KEYS;
+    c->n->attr[KOLO_ATTENTION_RING].i = KOLO_RING_KEYS | (p->zigzags ? KOLO_RING_ZIGZAG : 0);
     c->n->attr[KOLO_ATTENTION_LENGTH].i = p->whole[v.id].dim[1];
     return true;
 }
@@ -94,6 +100,7 @@ bool kolo_partition_take_heads(partitioner *p, const cut_node *c) {
     shape.dim[cut.dim] = p->whole[v.id].dim[cut.dim];
     cut.dim = d;
     cut.blocks = term->parts[d];
+    cut.zigzag = false;
     shape.dim[d] = local_length(shape.dim[d], cut.blocks, p->g->mesh.axes[c->axis].size,
                                 kolo_mesh_coordinate(&p->g->mesh, p->g->rank, c->axis));
     c->n->in[c->lead] = kolo_partition_move(p, v, c->axis, &cut, &shape);
@@ -107,7 +114,8 @@ kolo_value kolo_partition_give_heads(partitioner *p, kolo_value v, int axis) {
     kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
     shape.dim[cut.dim] *= of->size; /* equal numbers of heads */
     cut.dim = 1;
-    cut.blocks = 0;
+    cut.blocks = p->zigzags ? 2 : 0;
+    cut.zigzag = p->zigzags;
     shape.dim[1] = local_length(shape.dim[1], 1, of->size,
                                 kolo_mesh_coordinate(&p->g->mesh, p->g->rank, axis));
     return kolo_partition_move(p, v, axis, &cut, &shape);

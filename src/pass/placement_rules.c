@@ -65,6 +65,7 @@ static const struct {
     {"megatron-sp", "sums 1\n" MEGATRON}, /* Korthikanti et al., 2022 */
     {"owt", OWT},
     {"ring", "attention ring\n" MEGATRON OWT},
+    {"zigzag", "attention zigzag\n" MEGATRON OWT},
 };
 
 const char *kolo_placement_rules(const char *name) {
@@ -92,6 +93,7 @@ static bool read_placement(const char *dim, const char *blocks, kolo_placement_r
     rule->dim = strcmp(dim, "whole") == 0     ? KOLO_PLACE_WHOLE
                 : strcmp(dim, "samples") == 0 ? KOLO_PLACE_SAMPLES
                 : strcmp(dim, "ring") == 0    ? KOLO_PLACE_RING
+                : strcmp(dim, "zigzag") == 0  ? KOLO_PLACE_ZIGZAG
                                               : 0;
     if (rule->dim < 0) return *blocks == 0;
     if (dim[0] < '0' || dim[0] >= '0' + KOLO_MAX_RANK || dim[1] != 0) return false;
@@ -114,10 +116,11 @@ static kolo_status next_rule(const char **text, int *line, kolo_placement_rule *
         *found = true;
         if (used < sizeof copy && words > 1 && words < 4 && read_placement(dim, blocks, rule)) {
             const bool attention = strcmp(rule->pattern, "attention") == 0;
-            if (attention != (rule->dim == KOLO_PLACE_RING)) {
+            if (attention != kolo_placement_rings(rule)) {
                 return KOLO_FAIL(KOLO_ERR_ARG,
-                                 "line %d of the placement rules, \"%s\": \"ring\" is for "
-                                 "\"attention\", which takes nothing else: give \"attention ring\"",
+                                 "line %d of the placement rules, \"%s\": \"ring\" and \"zigzag\" "
+                                 "are for \"attention\", which takes nothing else: give "
+                                 "\"attention ring\"",
                                  *line + 1, copy);
             }
             if (strcmp(rule->pattern, "sums") != 0 || fits_sums(rule)) continue;
@@ -175,9 +178,11 @@ static kolo_status read_rules(const char *name, char **text) {
         read = kolo_format("%s", built);
         if (!read) return KOLO_NOMEM(strlen(built));
     } else if (kolo_file_read(name, 1 << 20, &read, &bytes) != KOLO_OK) {
-        return kolo_fail_in(KOLO_ERR_ARG,
-                            "placement %s is neither megatron, megatron-sp, owt, ring nor a file",
-                            name);
+        return kolo_fail_in(
+            KOLO_ERR_ARG,
+            "placement %s is neither megatron, megatron-sp, owt, ring, zigzag nor a "
+            "file",
+            name);
     }
     const char *at = read;
     for (bool found = true; found; rules += found) {
@@ -208,15 +213,15 @@ kolo_status kolo_placement_read(const char *placement, const kolo_mesh *mesh, ch
         KOLO_TRY(read_rules(placement, text));
         KOLO_TRY(kolo_placement_keyword(*text, "attention", &attention));
     }
-    const bool rings = attention.dim == KOLO_PLACE_RING;
+    const bool rings = kolo_placement_rings(&attention);
     if ((tp && !rings) || (sp && rings)) return KOLO_OK;
     kolo_free(*text);
     *text = NULL;
     if (rings) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "placement %s has the rule \"attention ring\", which is of positions that "
+                         "placement %s has the rule \"attention %s\", which is of positions that "
                          "an axis sp divides: give --mesh dp=*,sp=2, for example",
-                         placement);
+                         placement, attention.dim == KOLO_PLACE_RING ? "ring" : "zigzag");
     }
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "placement %s is of the layers that an axis tp divides: give "
@@ -231,5 +236,5 @@ const char *kolo_placement_axis(const char *placement) {
         (void)kolo_placement_keyword(text, "attention", &attention); /* they have been read */
     }
     kolo_free(text);
-    return attention.dim == KOLO_PLACE_RING ? "sp" : "tp";
+    return kolo_placement_rings(&attention) ? "sp" : "tp";
 }

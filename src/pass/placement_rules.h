@@ -12,17 +12,26 @@
  *
  *     attention           ring     # on the axis sp keys and values go round; without the rule
  *                                  # each rank gets some of the heads
+ *     attention           zigzag   # the same, and each rank has two ranges of the positions, as
+ *                                  # far from the ends as each other
  *
  * A line for each rule: a pattern of parameter names (kolo/pass.h), a placement, and a comment
  * after '#'. The first rule that matches a parameter holds. */
 
 #include "mesh/mesh.h"
 
-enum { KOLO_PLACE_WHOLE = -1, KOLO_PLACE_SAMPLES = -2, KOLO_PLACE_RING = -3 };
+#include <stdbool.h>
+
+enum {
+    KOLO_PLACE_WHOLE = -1,
+    KOLO_PLACE_SAMPLES = -2,
+    KOLO_PLACE_RING = -3,
+    KOLO_PLACE_ZIGZAG = -4,
+};
 
 typedef struct kolo_placement_rule {
     char pattern[128];
-    int dim;    /* or KOLO_PLACE_WHOLE, KOLO_PLACE_SAMPLES, KOLO_PLACE_RING */
+    int dim;    /* or KOLO_PLACE_.. */
     int blocks; /* equal parts of the dimension, each of which is sharded; 0: one */
 } kolo_placement_rule;
 
@@ -32,8 +41,12 @@ kolo_status kolo_placement_rule_of(const char *text, const char *name, kolo_plac
 /* The same for "sums" or "attention", which no pattern stands for. */
 kolo_status kolo_placement_keyword(const char *text, const char *keyword,
                                    kolo_placement_rule *rule);
-/* The built-in rules "megatron", "megatron-sp", "owt" and "ring", and those of all models: NULL.
- * NULL: no such name. */
+/* Whether the rule is that keys and values go round. */
+static inline bool kolo_placement_rings(const kolo_placement_rule *rule) {
+    return rule->dim == KOLO_PLACE_RING || rule->dim == KOLO_PLACE_ZIGZAG;
+}
+/* The built-in rules "megatron", "megatron-sp", "owt", "ring" and "zigzag", and those of all
+ * models: NULL. NULL: no such name. */
 const char *kolo_placement_rules(const char *name);
 /* The rules of --placement for a mesh; NULL for NULL. Free *text with kolo_free. ARG: neither
  * built-in rules nor a file of rules, or the mesh lacks the axis that they divide. NOMEM. */

@@ -12,7 +12,12 @@
  * The gradient needs the last o and lse alone. Keys and values go round again. Their gradients
  * follow one rank behind them, each rank adding its summand, and end where they belong. The order
  * of all sums is that of the ring. All ranks have the same nodes, so that they communicate in one
- * order; where a rank's queries precede the keys of a block, it computes nothing. */
+ * order; where a rank's queries precede the keys of a block, it computes nothing.
+ *
+ * With zigzag rank i of S has range i and range 2 S - 1 - i of 2 S ranges of the positions, as in
+ * Grattafiori et al., "The Llama 3 herd of models", 2024. Of causal attention every block is then
+ * half a block: of the keys of an earlier rank all queries see the first range, and those of a
+ * later one the second range of the queries sees. */
 #include "graph/ops/ops.h"
 #include "graph/propagate.h"
 #include "pass/pass.h"
@@ -89,6 +94,10 @@ static kolo_value join_gradients(kolo_graph *g, kolo_value dq, kolo_value dkv) {
     return join(g, parts, 3);
 }
 
+static bool zigzags(const kolo_node *n) {
+    return n->attr[KOLO_ATTENTION_RING].i & KOLO_RING_ZIGZAG;
+}
+
 /* The inputs of a block behind `n` of its own: those of attention from `more` on, with the mask of
  * these keys. */
 static int add_rest(ringer *r, const kolo_node *n, int more, int turn, kolo_value *in, int count) {
@@ -99,8 +108,12 @@ static int add_rest(ringer *r, const kolo_node *n, int more, int turn, kolo_valu
     const kolo_placements from = kolo_info(g, n->in[mask])->placements;
     kolo_placements to = from;
     kolo_tensor tensor = kolo_info(g, n->in[mask])->tensor;
-    to.axis[r->axis] = (kolo_placement){
-        .kind = KOLO_PLACEMENT_SHARDED, .dim = 1, .depth = KOLO_DEPTH_POSITIONS, .rotation = turn};
+    to.axis[r->axis] = (kolo_placement){.kind = KOLO_PLACEMENT_SHARDED,
+                                        .dim = 1,
+                                        .depth = KOLO_DEPTH_POSITIONS,
+                                        .blocks = zigzags(n) ? 2 : 0,
+                                        .zigzag = zigzags(n),
+                                        .rotation = turn};
     kolo_shape shape = tensor.shape;
     shape.dim[1] /= r->size;
     tensor = kolo_tensor_plain(tensor.dtype, shape);
@@ -108,16 +121,23 @@ static int add_rest(ringer *r, const kolo_node *n, int more, int turn, kolo_valu
     return count;
 }
 
+/* Which queries see the keys of the rank `from`. Of a zigzag its first range precedes the second
+ * one of any rank, and both precede it where the first does not precede this rank's first. */
+static kolo_seen seen_of(const ringer *r, const kolo_node *n, int from) {
+    if (!n->attr[KOLO_ATTENTION_CAUSAL].i) return KOLO_SEEN_BY_ALL;
+    if (zigzags(n)) return from < r->at ? KOLO_SEEN_FIRST_BY_ALL : KOLO_SEEN_BY_SECOND;
+    return from < r->at ? KOLO_SEEN_BY_ALL : KOLO_SEEN_BY_NONE;
+}
+
 /* The attributes of a block in a step. */
 static void block_attrs(const ringer *r, const kolo_node *n, int step, kolo_attr *attr) {
-    const int turn = turn_of(r, step);
+    const int turn = turn_of(r, step), from = (r->at + turn) % r->size;
+    const int ranges = zigzags(n) ? 2 * r->size : r->size;
     memcpy(attr, n->attr, sizeof n->attr);
-    attr[KOLO_ATTENTION_SEEN].i =
-        n->attr[KOLO_ATTENTION_CAUSAL].i && r->at < step ? KOLO_SEEN_BY_NONE : KOLO_SEEN_BY_ALL;
-    attr[KOLO_ATTENTION_RING].i = 0;
+    attr[KOLO_ATTENTION_SEEN].i = seen_of(r, n, from);
+    attr[KOLO_ATTENTION_RING].i = zigzags(n) ? KOLO_RING_ZIGZAG : 0;
     attr[KOLO_ATTENTION_TURN].i = turn;
-    attr[KOLO_ATTENTION_KEY].i =
-        (r->at + turn) % r->size * (attr[KOLO_ATTENTION_LENGTH].i / r->size);
+    attr[KOLO_ATTENTION_KEY].i = from * (attr[KOLO_ATTENTION_LENGTH].i / ranges);
 }
 
 /* Attention to the rank's own keys: as a node without a ring, with the mask of these. */
@@ -128,7 +148,7 @@ static void own(ringer *r, const kolo_node *n, int more, kolo_value *out) {
     kolo_attr attr[KOLO_MAX_ATTRS];
     memcpy(attr, n->attr, sizeof n->attr);
     attr[KOLO_ATTENTION_KEY].i = attr[KOLO_ATTENTION_POSITION].i;
-    attr[KOLO_ATTENTION_RING].i = KOLO_RING_OWN;
+    attr[KOLO_ATTENTION_RING].i = KOLO_RING_OWN | (zigzags(n) ? KOLO_RING_ZIGZAG : 0);
     kolo_graph_add(r->g, n->op, in, count, attr, out);
 }
 

@@ -186,7 +186,7 @@ const kolo_option cli_options[] = {
              "megatron-sp (with sequence parallelism), owt (convolutions by "
              "samples, classifiers divided), or a file of rules (docs/parallelism.md); ring: on the "
              "axis sp keys and values go round the workers, in the place of some of the heads for "
-             "each"},
+             "each; zigzag: the same, with equal shares of causal attention"},
     {.name = "pipeline", .type = KOLO_OPTION_TEXT, .metavar = "SCHEDULE",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "1f1b",
      .help = "order of the passes on the stages of a pipeline, the axis pp of the mesh: gpipe, "

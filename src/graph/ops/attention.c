@@ -37,7 +37,7 @@ static kolo_status check_qkv(const kolo_shape_query *q, int qkv, int keys, int m
                               dim[2], heads);
     }
     kolo_shape want = kolo_shape_2(dim[0], q->in[keys].shape.dim[1]);
-    if (q->attr[KOLO_ATTENTION_RING].i == KOLO_RING_KEYS) {
+    if (q->attr[KOLO_ATTENTION_RING].i & KOLO_RING_KEYS) {
         want.dim[1] = kolo_attention_length(q->attr, dim[1]);
     }
     if (q->n_in > mask && !kolo_shape_equal(&q->in[mask].shape, &want)) {
@@ -134,6 +134,8 @@ static kolo_cost bwd_cost(const kolo_shape_query *q) { return cost_of(q, &q->in[
 static kolo_cost block_cost_of(const kolo_shape_query *q, int kv, double products) {
     const int64_t *of_q = q->in[kv - 1].shape.dim, keys = q->in[kv].shape.dim[1];
     double pairs = (double)of_q[0] * (double)of_q[1] * (double)keys;
+    if (q->attr[KOLO_ATTENTION_SEEN].i == KOLO_SEEN_BY_NONE) pairs = 0;
+    if (q->attr[KOLO_ATTENTION_SEEN].i > KOLO_SEEN_BY_NONE) pairs /= 2; /* a range of two */
     return (kolo_cost){products * 2 * pairs * (double)of_q[2] / 3, kolo_query_bytes(q)};
 }
 static kolo_cost block_cost(const kolo_shape_query *q) { return block_cost_of(q, 1, 2); }
@@ -148,7 +150,7 @@ static const char *attention_index(const kolo_attr *attr, int n_in, const kolo_s
         [KOLO_RING_OWN] = "nt3h,,s,nt->nth,nht|nt3h,nt->nth,nht",
     };
     (void)n_in, (void)in, (void)text;
-    return by_ring[attr[KOLO_ATTENTION_RING].i];
+    return by_ring[attr[KOLO_ATTENTION_RING].i & (KOLO_RING_KEYS | KOLO_RING_OWN)];
 }
 static const char *bwd_index(const kolo_attr *attr, int n_in, const kolo_shape *in, char *text) {
     static const char *const by_ring[] = {
@@ -157,7 +159,7 @@ static const char *bwd_index(const kolo_attr *attr, int n_in, const kolo_shape *
         [KOLO_RING_OWN] = "nth,nt3h,nth,nht,,s,nt->nt3h|nth,nt3h,nth,nht,nt->nt3h",
     };
     (void)n_in, (void)in, (void)text;
-    return by_ring[attr[KOLO_ATTENTION_RING].i];
+    return by_ring[attr[KOLO_ATTENTION_RING].i & (KOLO_RING_KEYS | KOLO_RING_OWN)];
 }
 
 bool kolo_attention_rings(const kolo_node *n) {

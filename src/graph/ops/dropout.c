@@ -8,7 +8,8 @@
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
-static const char *const attrs[] = {"%p", "layer", "first", "all", "dim", "samples", "rows", NULL};
+static const char *const attrs[] = {"%p",      "layer", "first",  "all", "dim",
+                                    "samples", "rows",  "zigzag", NULL};
 
 static kolo_status dropout_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "fll"));
@@ -60,6 +61,11 @@ kolo_dropout_places kolo_dropout_places_of(const kolo_attr *attr, const kolo_sha
     p.count = x->dim[dim] * each;
     p.stride = all * each;
     p.first = first_row * (row / x->dim[dim] * all) + first * each;
+    if (attr[KOLO_DROPOUT_ZIGZAG].i == 0) return p;
+    p.halves = true;
+    p.rows *= 2;
+    p.count /= 2;
+    p.jump = kolo_position_of(first, all, x->dim[dim], x->dim[dim] / 2) * each - first * each;
     return p;
 }
 
@@ -72,7 +78,8 @@ const kolo_op kolo_op_dropout = {
              .all = KOLO_ATTR(KOLO_DROPOUT_ALL),
              .dim = KOLO_ATTR(KOLO_DROPOUT_DIM),
              .samples = KOLO_ATTR(KOLO_DROPOUT_SAMPLES),
-             .rows = KOLO_ATTR(KOLO_DROPOUT_ROWS)},
+             .rows = KOLO_ATTR(KOLO_DROPOUT_ROWS),
+             .length = KOLO_ATTR(KOLO_DROPOUT_ZIGZAG)},
     .min_in = 3,
     .max_in = 3,
     .layout = {.in = "app", .out = "a"},

@@ -5,7 +5,14 @@
 
 #include <inttypes.h>
 
-static const char *const attrs[] = {"rows", "first", "position", NULL};
+static const char *const attrs[] = {"rows", "first", "position", "length", NULL};
+
+/* Positions up to the last of `count`. */
+static int64_t end_of(const kolo_attr *attr, int64_t count) {
+    return kolo_position_of(attr[KOLO_EMBEDDING_POSITION].i, attr[KOLO_EMBEDDING_LENGTH].i, count,
+                            count - 1) +
+           1;
+}
 
 static kolo_status embedding_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "fif"));
@@ -14,7 +21,7 @@ static kolo_status embedding_shape(kolo_shape_query *q) {
     const int64_t *w = q->in[0].shape.dim, *ids = q->in[1].shape.dim;
     if (q->n_in == 3) {
         KOLO_TRY(kolo_rule_rank(q, 2, 2, "P,C"));
-        const int64_t *p = q->in[2].shape.dim, end = q->attr[KOLO_EMBEDDING_POSITION].i + ids[1];
+        const int64_t *p = q->in[2].shape.dim, end = end_of(q->attr, ids[1]);
         if (p[0] < end || p[1] != w[1]) {
             return KOLO_RULE_FAIL(
                 q, "the positions must be [P,%" PRId64 "] with P %" PRId64 " or more", w[1], end);
@@ -47,8 +54,7 @@ static kolo_status embedding_bwd_shape(kolo_shape_query *q) {
 static kolo_status position_bwd_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "f"));
     const int64_t *dy = q->in[0].shape.dim;
-    const int64_t first = q->attr[KOLO_EMBEDDING_POSITION].i;
-    KOLO_TRY(check_rows(q, q->in[0].shape.rank == 3 ? first + dy[1] : 1));
+    KOLO_TRY(check_rows(q, q->in[0].shape.rank == 3 ? end_of(q->attr, dy[1]) : 1));
     return kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype),
                          kolo_shape_2(q->attr[KOLO_EMBEDDING_ROWS].i, dy[2]));
 }
@@ -80,6 +86,7 @@ static void embedding_grad(kolo_graph *g, const kolo_node *n, const kolo_value *
         const kolo_attr attr[KOLO_MAX_ATTRS] = {
             [KOLO_EMBEDDING_ROWS] = rows_of(g, n->in[2]),
             [KOLO_EMBEDDING_POSITION] = n->attr[KOLO_EMBEDDING_POSITION],
+            [KOLO_EMBEDDING_LENGTH] = n->attr[KOLO_EMBEDDING_LENGTH],
         };
         d_in[2] = kolo_graph_add1(g, &kolo_op_position_bwd, d_out, 1, attr);
     }
@@ -105,7 +112,8 @@ const kolo_op kolo_op_embedding = {
     .linear = 0x5u,
     .part = {.index = 'v',
              .first = KOLO_ATTR(KOLO_EMBEDDING_FIRST),
-             .position = KOLO_ATTR(KOLO_EMBEDDING_POSITION)},
+             .position = KOLO_ATTR(KOLO_EMBEDDING_POSITION),
+             .length = KOLO_ATTR(KOLO_EMBEDDING_LENGTH)},
     .min_in = 2,
     .max_in = 3,
     .layout = {.in = "ppp", .out = "a"},
@@ -132,7 +140,8 @@ const kolo_op kolo_op_position_bwd = {
     .name = "position_bwd",
     .index = "ntc->Pc",
     .linear = 0x1u,
-    .part = {.position = KOLO_ATTR(KOLO_EMBEDDING_POSITION)},
+    .part = {.position = KOLO_ATTR(KOLO_EMBEDDING_POSITION),
+             .length = KOLO_ATTR(KOLO_EMBEDDING_LENGTH)},
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "a", .out = "p"},

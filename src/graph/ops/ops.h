@@ -113,9 +113,18 @@ enum { KOLO_LAYER_NORM_EPS };
 /* embedding: w [V,C], ids i32 [N,T], [p [P,C]] -> y [N,T,C] with y[n,t] = w[ids[n,t]] + p[position
  * + t]. An id outside [0, V) selects a row of zeros. embedding_bwd: dy, ids, [w] -> dw [rows,C]; w
  * states that the table is sharded and is not read. position_bwd: dy [N,T,C] -> dp [rows,C], zero
- * but for T rows from `position` on. Row 0 of a sharded table is that of id `first`. embedding has
- * no rows. */
-enum { KOLO_EMBEDDING_ROWS, KOLO_EMBEDDING_FIRST, KOLO_EMBEDDING_POSITION };
+ * but for T rows from `position` on. With `length` the positions are those of kolo_position_of. Row
+ * 0 of a sharded table is that of id `first`. embedding has no rows. */
+enum { KOLO_EMBEDDING_ROWS, KOLO_EMBEDDING_FIRST, KOLO_EMBEDDING_POSITION, KOLO_EMBEDDING_LENGTH };
+/* The position of element t of `count` that begin with position `first`. With `length` they are two
+ * ranges of a sequence of that length, as far from its ends as each other (zigzag). */
+static inline int64_t kolo_position_of(int64_t first, int64_t length, int64_t count, int64_t t) {
+    return length == 0 || t < count / 2 ? first + t : length - first - count + t;
+}
+/* By how much the positions of the second range are further than if it followed the first. */
+static inline int64_t kolo_position_jump(int64_t first, int64_t length, int64_t count) {
+    return length == 0 ? 0 : length - 2 * first - count;
+}
 
 /* Row-sparse gradients, {rows [R,C], ids i32 [R]}, of tables [V,C]: ids are unique and
  * ascending, followed by -1 with rows of zeros. embedding_bwd_rows: dy [N,T,C], ids i32 [N,T] ->
@@ -176,12 +185,19 @@ enum {
     KOLO_ATTENTION_BLOCK_INPUTS = 4,
     KOLO_ATTENTION_BLOCK_BWD_INPUTS = 5,
 };
-/* The queries that see the keys of a block. */
-typedef enum kolo_seen { KOLO_SEEN_BY_ALL, KOLO_SEEN_BY_NONE } kolo_seen;
+/* The queries that see the keys of a block; with zigzag those of the second range see all, or all
+ * see those of the first range. */
+typedef enum kolo_seen {
+    KOLO_SEEN_BY_ALL,
+    KOLO_SEEN_BY_NONE,
+    KOLO_SEEN_BY_SECOND,
+    KOLO_SEEN_FIRST_BY_ALL,
+} kolo_seen;
 /* Each rank has some of the positions of a sequence, as bits. */
 typedef enum kolo_ring {
-    KOLO_RING_KEYS = 1, /* and its queries see the keys of all ranks, until the pass ring */
-    KOLO_RING_OWN = 2,  /* and they see its own keys */
+    KOLO_RING_KEYS = 1,   /* and its queries see the keys of all ranks, until the pass ring */
+    KOLO_RING_OWN = 2,    /* and they see its own keys */
+    KOLO_RING_ZIGZAG = 4, /* queries and keys of a rank are two ranges each (kolo_position_of) */
 } kolo_ring;
 /* Heads of the whole op, of which this one has some. */
 static inline int64_t kolo_attention_all_heads(const kolo_attr *attr) {
@@ -240,7 +256,13 @@ enum { KOLO_SHIFT_BACK };
  * [...,T,S]
  * -> y: `fill` where key j is after query i, j > i + S - T, and with a `window` where it is that
  * many or more before it. */
-enum { KOLO_ROTARY_HEADS, KOLO_ROTARY_BASE, KOLO_ROTARY_FIRST, KOLO_ROTARY_INVERSE };
+enum {
+    KOLO_ROTARY_HEADS,
+    KOLO_ROTARY_BASE,
+    KOLO_ROTARY_FIRST,
+    KOLO_ROTARY_INVERSE,
+    KOLO_ROTARY_LENGTH, /* see kolo_position_of */
+};
 enum { KOLO_CAUSAL_FILL, KOLO_CAUSAL_WINDOW };
 
 /* permute: x -> y, dimension d of y being dimension attr[d] of x. flip: x -> y, the elements along
@@ -282,8 +304,7 @@ enum { KOLO_WINDOW_FIRST, KOLO_WINDOW_COUNT, KOLO_WINDOW_AXIS };
  * sample, then that in the sample. x begins with sample first_sample; each has `rows` steps (0: 1)
  * along dimension 0, or one along dimension `samples`. All 64 bits of rng_key count. The gradient
  * is the same dropout of dy. With `all`, x has the elements from `first` on of `all` along
- * dimension `dim`.
- */
+ * dimension `dim`, or with `zigzag` two ranges of them (kolo_position_of). */
 enum {
     KOLO_DROPOUT_P,
     KOLO_DROPOUT_LAYER,
@@ -292,15 +313,19 @@ enum {
     KOLO_DROPOUT_DIM,
     KOLO_DROPOUT_SAMPLES,
     KOLO_DROPOUT_ROWS,
+    KOLO_DROPOUT_ZIGZAG, /* all, or 0 */
 };
 /* What is contiguous in the order of the random numbers: `rows` times `count` elements. The first
- * of row i has number first + i % group * stride + i / group * count. */
+ * of row i has number first + i % group * stride + i / group * count. Where x has two ranges, rows
+ * are first divided by 2, with a remainder of 1 for the second one, which is `jump` further. */
 typedef struct kolo_dropout_places {
-    int64_t rows, count, group, stride, first;
+    int64_t rows, count, group, stride, first, jump;
+    bool halves; /* rows are of two ranges */
 } kolo_dropout_places;
 kolo_dropout_places kolo_dropout_places_of(const kolo_attr *attr, const kolo_shape *x,
                                            int64_t first_sample);
 static inline int64_t kolo_dropout_place(const kolo_dropout_places *p, int64_t row) {
+    if (p->halves) return p->first + row / 2 * p->stride + row % 2 * p->jump;
     return p->first + row % p->group * p->stride + row / p->group * p->count;
 }
 

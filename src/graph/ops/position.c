@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-static const char *const rotary_attrs[] = {"heads", "%base", "first", "inverse", NULL};
+static const char *const rotary_attrs[] = {"heads", "%base", "first", "inverse", "length", NULL};
 static const char *const causal_attrs[] = {"%fill", "window", NULL};
 
 static kolo_status rotary_shape(kolo_shape_query *q) {
@@ -55,7 +55,8 @@ const kolo_op kolo_op_rotary = {
     .linear = 0x1u,
     .part = {.index = 'h',
              .size = KOLO_ATTR(KOLO_ROTARY_HEADS),
-             .position = KOLO_ATTR(KOLO_ROTARY_FIRST)},
+             .position = KOLO_ATTR(KOLO_ROTARY_FIRST),
+             .length = KOLO_ATTR(KOLO_ROTARY_LENGTH)},
     .min_in = 1,
     .max_in = 2,
     .layout = {.in = "pp", .out = "p"},

@@ -21,8 +21,10 @@ typedef struct head {
     const int32_t *mask; /* NULL: no mask */
     int64_t keys, width, stride, kv_stride;
     int64_t position, key_position, length; /* of query 0 and of key 0, in a sequence of `length` */
+    int64_t queries;
     double scale;
-    bool causal;
+    bool causal, zigzag;
+    kolo_seen seen;
 } head;
 
 /* Where the inputs of a kernel are: `kv` is qkv itself, or keys and values alone; `more` is the
@@ -72,13 +74,18 @@ static head head_of(const kolo_call *call, const places *at, int64_t n, int64_t 
         .position = attr[KOLO_ATTENTION_POSITION].i,
         .key_position = attr[apart ? KOLO_ATTENTION_KEY : KOLO_ATTENTION_POSITION].i,
         .length = length,
+        .queries = dim[1],
         .scale = 1 / sqrt((double)width),
         .causal = !apart && attr[KOLO_ATTENTION_CAUSAL].i != 0,
+        .zigzag = (attr[KOLO_ATTENTION_RING].i & KOLO_RING_ZIGZAG) != 0,
+        .seen = apart ? (kolo_seen)attr[KOLO_ATTENTION_SEEN].i : KOLO_SEEN_BY_ALL,
     };
 }
 
 static double score(const head *a, int64_t i, int64_t j) {
     if ((a->causal && j > i) || (a->mask && a->mask[j] == 0)) return -INFINITY;
+    if (a->seen == KOLO_SEEN_BY_SECOND && i < a->queries / 2) return -INFINITY;
+    if (a->seen == KOLO_SEEN_FIRST_BY_ALL && j >= a->keys / 2) return -INFINITY;
     double sum = 0;
     for (int64_t c = 0; c < a->width; c++) {
         sum += a->q[i * a->stride + c] * a->k[j * a->kv_stride + c];
@@ -90,8 +97,11 @@ static double score(const head *a, int64_t i, int64_t j) {
 static double kept(const head *a, int64_t i, int64_t j) {
     uint32_t four[4];
     if (a->dice.limit == 0) return 1;
-    uint64_t row = a->dice.first + (uint64_t)(a->position + i);
-    uint64_t groups = ((uint64_t)a->length + 7) / 8, key = (uint64_t)(a->key_position + j);
+    const int64_t of_ranges = a->zigzag ? a->length : 0;
+    uint64_t row =
+        a->dice.first + (uint64_t)kolo_position_of(a->position, of_ranges, a->queries, i);
+    uint64_t groups = ((uint64_t)a->length + 7) / 8;
+    uint64_t key = (uint64_t)kolo_position_of(a->key_position, of_ranges, a->keys, j);
     kolo_rng_draw(&a->dice.rng, row * groups + key / 8, four);
     uint32_t draw = key % 8 < 4 ? four[key % 4] & 0xffff : four[key % 4] >> 16;
     return draw < a->dice.limit ? 0 : 0x1p16 / (0x1p16 - a->dice.limit);

@@ -8,14 +8,16 @@ static void embedding(const kolo_call *call) {
     const double *w = call->in[0], *p = spec->n_in == 3 ? call->in[2] : NULL;
     const int32_t *ids = call->in[1];
     const int64_t *dim = spec->out[0].shape.dim, rows = spec->in[0].shape.dim[0];
-    int64_t length = dim[1], channels = dim[2], at = spec->attr[KOLO_EMBEDDING_POSITION].i;
+    int64_t length = dim[1], channels = dim[2];
     double *y = call->out[0];
     for (int64_t i = 0; i < dim[0] * length; i++) {
         int64_t id = ids[i] - spec->attr[KOLO_EMBEDDING_FIRST].i;
         bool known = id >= 0 && id < rows;
+        const int64_t t = kolo_position_of(spec->attr[KOLO_EMBEDDING_POSITION].i,
+                                           spec->attr[KOLO_EMBEDDING_LENGTH].i, length, i % length);
         for (int64_t c = 0; c < channels; c++) {
             y[i * channels + c] =
-                (known ? w[id * channels + c] : 0) + (p ? p[(at + i % length) * channels + c] : 0);
+                (known ? w[id * channels + c] : 0) + (p ? p[t * channels + c] : 0);
         }
     }
 }
@@ -37,11 +39,12 @@ static void position_bwd(const kolo_call *call) {
     const int64_t *dim = call->spec->in[0].shape.dim, *table = call->spec->out[0].shape.dim;
     const double *dy = call->in[0];
     double *dp = call->out[0];
-    int64_t sample = dim[1] * dim[2];
+    const kolo_attr *attr = call->spec->attr;
     memset(dp, 0, sizeof(double) * (size_t)(table[0] * table[1]));
-    dp += call->spec->attr[KOLO_EMBEDDING_POSITION].i * dim[2];
-    for (int64_t n = 0; n < dim[0]; n++) {
-        for (int64_t i = 0; i < sample; i++) dp[i] += dy[n * sample + i];
+    for (int64_t i = 0; i < dim[0] * dim[1]; i++) {
+        const int64_t t = kolo_position_of(attr[KOLO_EMBEDDING_POSITION].i,
+                                           attr[KOLO_EMBEDDING_LENGTH].i, dim[1], i % dim[1]);
+        for (int64_t c = 0; c < dim[2]; c++) dp[t * dim[2] + c] += dy[i * dim[2] + c];
     }
 }
 

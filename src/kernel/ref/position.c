@@ -11,7 +11,8 @@ static void rotary(const kolo_call *call) {
     const double *x = call->in[0], sign = attr[KOLO_ROTARY_INVERSE].i ? -1 : 1;
     double *y = call->out[0];
     for (int64_t k = 0; k < dim[0] * dim[1] * dim[2]; k++) {
-        const int64_t from_first = k / dim[2] % dim[1] + attr[KOLO_ROTARY_FIRST].i;
+        const int64_t from_first = kolo_position_of(
+            attr[KOLO_ROTARY_FIRST].i, attr[KOLO_ROTARY_LENGTH].i, dim[1], k / dim[2] % dim[1]);
         int64_t t = positions ? positions[k / dim[2]] : from_first, i = k % (2 * half);
         if (i >= half) continue; /* with its pair */
         double angle = (double)t * pow(attr[KOLO_ROTARY_BASE].f, -(double)i / (double)half);

@@ -89,6 +89,8 @@ static kolo_simd_attention_job job_of(const kolo_call *call, const places *at) {
         .channels = dim[2] / 3,
         .queries = dim[1],
         .keys = of_kv[1],
+        .q_rows = dim[1],
+        .kv_rows = of_kv[1],
         .causal = !apart && attr[KOLO_ATTENTION_CAUSAL].i != 0,
         .continues = apart,
         .q = call->in[at->qkv],
@@ -104,16 +106,75 @@ static kolo_simd_attention_job job_of(const kolo_call *call, const places *at) {
     };
 }
 
-static void run_loop(const kolo_call *call, const places *at, const kolo_simd_attention_job *job) {
-    const attention_state *s = call->state;
-    int64_t items = call->spec->in[at->qkv].shape.dim[0] * job->heads;
-    kolo_kernel_parallel(call->spec->threads, items, s->loop, job);
+/* Queries and keys of a zigzag that are computed as one: all that see the same, or with dropout,
+ * the numbers of which follow the positions, one range of each. */
+typedef struct piece {
+    int64_t query, queries, key, keys;
+    bool causal;
+} piece;
+
+/* The pieces of a call, by queries and then by keys; their number. */
+static int pieces_of(const kolo_call *call, const kolo_simd_attention_job *job, piece pieces[4]) {
+    const kolo_attr *attr = call->spec->attr;
+    const kolo_seen seen =
+        job->continues ? (kolo_seen)attr[KOLO_ATTENTION_SEEN].i : KOLO_SEEN_BY_ALL;
+    const int64_t half = job->queries / 2, of_keys = job->keys / 2;
+    const piece all = {.query = seen == KOLO_SEEN_BY_SECOND ? half : 0,
+                       .queries = seen == KOLO_SEEN_BY_SECOND ? half : job->queries,
+                       .keys = seen == KOLO_SEEN_FIRST_BY_ALL ? of_keys : job->keys,
+                       .causal = job->causal};
+    int n = 0;
+    if (seen == KOLO_SEEN_BY_NONE) return 0;
+    if (!(attr[KOLO_ATTENTION_RING].i & KOLO_RING_ZIGZAG) || job->limit == 0) {
+        pieces[0] = all;
+        return 1;
+    }
+    for (int q = all.query > 0; q < 2; q++) {
+        for (int k = 0; k * of_keys < all.keys; k++) {
+            if (all.causal && k > q) continue;
+            pieces[n++] = (piece){q * half, half, k * of_keys, of_keys, all.causal && k == q};
+        }
+    }
+    return n;
 }
 
-/* Whether no query of a block sees its keys. */
-static bool sees_none(const kolo_call *call, const places *at) {
-    const bool block = at->kv != at->qkv;
-    return block && call->spec->attr[KOLO_ATTENTION_SEEN].i == KOLO_SEEN_BY_NONE;
+/* The job of a piece. */
+static kolo_simd_attention_job job_of_piece(const kolo_call *call,
+                                            const kolo_simd_attention_job *job, const piece *p) {
+    const bool zigzag = call->spec->attr[KOLO_ATTENTION_RING].i & KOLO_RING_ZIGZAG;
+    const int64_t length = zigzag ? job->length : 0, rows = p->query * job->channels;
+    kolo_simd_attention_job part = *job;
+    part.position = kolo_position_of(job->position, length, job->queries, p->query);
+    part.key_position = kolo_position_of(job->key_position, length, job->keys, p->key);
+    part.queries = p->queries;
+    part.keys = p->keys;
+    part.causal = p->causal;
+    part.continues |= p->key > 0;
+    part.q += p->query * job->q_stride;
+    part.k += p->key * job->kv_stride;
+    if (part.mask) part.mask += p->key;
+    if (part.o_out) {
+        part.o_out += rows;
+        part.lse_out += p->query;
+    } else {
+        part.d_o += rows;
+        part.o += rows;
+        part.lse += p->query;
+        part.dq += p->query * job->dq_stride;
+        part.dk += p->key * job->kv_stride;
+    }
+    return part;
+}
+
+static void run_loops(const kolo_call *call, const places *at, const kolo_simd_attention_job *job) {
+    const attention_state *s = call->state;
+    const int64_t items = call->spec->in[at->qkv].shape.dim[0] * job->heads;
+    piece pieces[4];
+    const int n = pieces_of(call, job, pieces);
+    for (int i = 0; i < n; i++) {
+        const kolo_simd_attention_job part = job_of_piece(call, job, &pieces[i]);
+        kolo_kernel_parallel(call->spec->threads, items, s->loop, &part);
+    }
 }
 
 static void run_forward(const kolo_call *call) {
@@ -126,24 +187,27 @@ static void run_forward(const kolo_call *call) {
         if (call->out[i] == before) continue;
         memcpy(call->out[i], before, kolo_tensor_bytes(&call->spec->out[i]));
     }
-    if (!sees_none(call, at)) run_loop(call, at, &job);
+    run_loops(call, at, &job);
 }
 
 static void run_backward(const kolo_call *call) {
     const places *at = places_of(call->spec);
-    const bool apart = at->kv != at->qkv;
+    const kolo_kernel_spec *spec = call->spec;
     kolo_simd_attention_job job = job_of(call, at);
-    for (int i = 0; i < 2 && sees_none(call, at); i++) {
-        memset(call->out[i], 0, kolo_tensor_bytes(&call->spec->out[i]));
+    piece pieces[4];
+    const int n = pieces_of(call, &job, pieces);
+    const bool whole = n == 1 && pieces[0].queries == job.queries && pieces[0].keys == job.keys;
+    for (int i = 0; i < spec->n_out && !whole; i++) {
+        memset(call->out[i], 0, kolo_tensor_bytes(&spec->out[i]));
     }
-    if (sees_none(call, at)) return;
+    job.adds = !whole;
     job.d_o = call->in[0];
     job.o = call->in[at->kv + 1];
     job.lse = call->in[at->kv + 2];
     job.dq = call->out[0];
-    job.dq_stride = call->spec->out[0].shape.dim[2];
-    job.dk = apart ? call->out[1] : job.dq + job.channels;
-    run_loop(call, at, &job);
+    job.dq_stride = spec->out[0].shape.dim[2];
+    job.dk = job.continues ? call->out[1] : job.dq + job.channels;
+    run_loops(call, at, &job);
 }
 
 const kolo_kernel kolo_simd_attention = {

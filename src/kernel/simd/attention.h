@@ -7,7 +7,8 @@ enum { KOLO_SIMD_QUERIES = 48, KOLO_SIMD_KEYS = 128 }; /* block sizes; keys in w
 
 typedef struct kolo_simd_attention_job {
     int64_t heads, channels;       /* over all heads */
-    int64_t queries, keys;         /* rows of a sample */
+    int64_t queries, keys;         /* of a sample, from q and k on */
+    int64_t q_rows, kv_rows;       /* rows of a sample in memory */
     int64_t first_head, all_heads; /* the number of head 0, of those of all shards */
     bool causal;
     bool continues;              /* o and lse are those of keys before, to which these are added */
@@ -23,6 +24,7 @@ typedef struct kolo_simd_attention_job {
     float *o_out, *lse_out;         /* forward only */
     float *dq, *dk; /* backward only; rows of dq are dq_stride apart, of dk kv_stride */
     int64_t dq_stride;
+    bool adds;      /* gradients are added */
     float *scratch; /* of part 0 */
     int64_t part_stride;
 } kolo_simd_attention_job;

@@ -35,13 +35,13 @@ typedef struct head {
 
 static head head_of(const kolo_simd_attention_job *job, int64_t item) {
     int64_t n = item / job->heads, h = item % job->heads, width = job->channels / job->heads;
-    const float *k = job->k + n * job->keys * job->kv_stride + h * width;
+    const float *k = job->k + n * job->kv_rows * job->kv_stride + h * width;
     int64_t number = (job->first + n) * job->all_heads + job->first_head + h;
     return (head){
-        .q = job->q + n * job->queries * job->q_stride + h * width,
+        .q = job->q + n * job->q_rows * job->q_stride + h * width,
         .k = k,
         .v = k + job->channels,
-        .mask = job->mask ? job->mask + n * job->keys : NULL,
+        .mask = job->mask ? job->mask + n * job->kv_rows : NULL,
         .queries = job->queries,
         .keys = job->keys,
         .width = width,
@@ -298,11 +298,11 @@ static void forward(const void *arg, int part, int64_t begin, int64_t end) {
         int64_t n = item / job->heads, h = item % job->heads;
         pack_transposed(a.k, a.width, a.keys, a.kv_stride, w.keys, a.width * TILE);
         pack(a.v, a.keys, a.width, a.kv_stride, w.values, a.keys * TILE);
-        float *o = job->o_out + n * a.queries * job->channels + h * a.width;
+        float *o = job->o_out + n * job->q_rows * job->channels + h * a.width;
         for (int64_t i = 0, rows; i < a.queries; i += rows) {
             rows = block_rows(&a, i);
             attend(&a, i, rows, &w, o + i * job->channels, job->channels,
-                   job->lse_out + item * a.queries + i);
+                   job->lse_out + item * job->q_rows + i);
         }
     }
 }
@@ -364,6 +364,10 @@ static void copy_scaled(const float *from, float scale, int64_t count, float *to
     for (int64_t c = 0; c < count; c++) to[c] = from[c] * scale;
 }
 
+static void add_scaled(const float *from, float scale, int64_t count, float *to) {
+    for (int64_t c = 0; c < count; c++) to[c] += from[c] * scale;
+}
+
 static void attend_bwd(const head *a, const block *b, const workspace *w, float *dq) {
     int64_t keys = seen_by(a, b->i, b->rows);
     pack(a->q + b->i * a->stride, b->rows, a->width, a->stride, w->queries, b->rows * TILE);
@@ -402,7 +406,12 @@ static void attend_bwd(const head *a, const block *b, const workspace *w, float 
         multiply_scores(&to_q, a->padded / TILE, diagonal_of(a, b->i, j));
     }
     for (int64_t r = 0; r < b->rows; r++) {
-        copy_scaled(w->out + r * a->padded, a->scale, a->width, dq + r * a->job->dq_stride);
+        float *row = dq + r * a->job->dq_stride;
+        if (a->job->adds) {
+            add_scaled(w->out + r * a->padded, a->scale, a->width, row);
+        } else {
+            copy_scaled(w->out + r * a->padded, a->scale, a->width, row);
+        }
     }
 }
 
@@ -419,9 +428,9 @@ static void backward(const void *arg, int part, int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; item++) {
         head a = head_of(job, item);
         int64_t n = item / job->heads, h = item % job->heads;
-        int64_t at = n * a.queries * job->channels + h * a.width;
-        float *dq = job->dq + n * a.queries * job->dq_stride + h * a.width;
-        float *dk = job->dk + n * a.keys * a.kv_stride + h * a.width;
+        int64_t at = n * job->q_rows * job->channels + h * a.width;
+        float *dq = job->dq + n * job->q_rows * job->dq_stride + h * a.width;
+        float *dk = job->dk + n * job->kv_rows * a.kv_stride + h * a.width;
         size_t sums = sizeof(float) * (size_t)(a.keys * a.padded);
         pack_transposed(a.k, a.width, a.keys, a.kv_stride, w.keys, a.width * TILE);
         pack_transposed(a.v, a.width, a.keys, a.kv_stride, w.values, a.width * TILE);
@@ -435,7 +444,7 @@ static void backward(const void *arg, int part, int64_t begin, int64_t end) {
                 .rows = rows,
                 .d_o = job->d_o + at + i * job->channels,
                 .channels = job->channels,
-                .lse = job->lse + item * a.queries + i,
+                .lse = job->lse + item * job->q_rows + i,
             };
             for (int64_t r = 0; r < b.rows; r++) {
                 b.inner[r] =
@@ -444,9 +453,15 @@ static void backward(const void *arg, int part, int64_t begin, int64_t end) {
             attend_bwd(&a, &b, &w, dq + i * job->dq_stride);
         }
         for (int64_t j = 0; j < a.keys; j++) {
+            float *dk_row = dk + j * a.kv_stride, *dv_row = dk_row + job->channels;
+            if (job->adds) {
+                add_scaled(w.dk + j * a.padded, a.scale, a.width, dk_row);
+                add_scaled(w.dv + j * a.padded, 1, a.width, dv_row);
+                continue;
+            }
             size_t bytes = sizeof(float) * (size_t)a.width;
-            copy_scaled(w.dk + j * a.padded, a.scale, a.width, dk + j * a.kv_stride);
-            memcpy(dk + job->channels + j * a.kv_stride, w.dv + j * a.padded, bytes);
+            copy_scaled(w.dk + j * a.padded, a.scale, a.width, dk_row);
+            memcpy(dv_row, w.dv + j * a.padded, bytes);
         }
     }
 }

@@ -23,7 +23,8 @@ static void fill_table(const kolo_kernel_spec *spec, const rotary_state *s,
     const int64_t half = s->half, count = s->length * half;
     const double sign = attr[KOLO_ROTARY_INVERSE].i ? -1 : 1;
     for (int64_t k = 0; k < count; k++) {
-        const int64_t from_first = k / half + attr[KOLO_ROTARY_FIRST].i;
+        const int64_t from_first = kolo_position_of(
+            attr[KOLO_ROTARY_FIRST].i, attr[KOLO_ROTARY_LENGTH].i, s->length, k / half);
         double t = (double)(positions ? positions[k / half] : from_first);
         double angle = t * pow(attr[KOLO_ROTARY_BASE].f, -(double)(k % half) / (double)half);
         table[k] = (float)cos(angle);

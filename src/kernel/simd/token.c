@@ -24,6 +24,12 @@ static int64_t slices_of(int64_t channels) {
     return (channels + KOLO_SIMD_SLICE - 1) / KOLO_SIMD_SLICE;
 }
 
+static void set_ranges(const kolo_attr *attr, kolo_simd_embedding_job *job) {
+    const int64_t length = attr[KOLO_EMBEDDING_LENGTH].i;
+    job->jump = kolo_position_jump(attr[KOLO_EMBEDDING_POSITION].i, length, job->length);
+    job->half = length > 0 ? job->length / 2 : job->length;
+}
+
 static void run_embedding(const kolo_call *call) {
     const kolo_simd_token_table *const *table = call->state;
     const kolo_kernel_spec *spec = call->spec;
@@ -41,6 +47,7 @@ static void run_embedding(const kolo_call *call) {
                                     : NULL,
         .out = call->out[0],
     };
+    set_ranges(spec->attr, &job);
     kolo_kernel_parallel(spec->threads, job.tokens, (*table)->embedding, &job);
 }
 
@@ -59,6 +66,7 @@ static void run_embedding_bwd(const kolo_call *call) {
         .dy = call->in[0],
         .out = call->out[0],
     };
+    set_ranges(spec->attr, &job);
     if (ids) {
         kolo_kernel_parallel(spec->threads, slices_of(dim[2]), (*table)->embedding_bwd, &job);
     } else {

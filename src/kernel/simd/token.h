@@ -6,8 +6,9 @@
 typedef struct kolo_simd_embedding_job { /* parallel over tokens; embedding_bwd: slices of channels;
                                           * position_bwd: positions */
     int64_t tokens, length, channels;
-    int64_t rows;  /* of the table; position_bwd: of the gradient */
-    int64_t first; /* the id of row 0; position_bwd: the position of the first token */
+    int64_t rows;       /* of the table; position_bwd: of the gradient */
+    int64_t first;      /* the id of row 0; position_bwd: the position of the first token */
+    int64_t half, jump; /* tokens from `half` on are `jump` positions further */
     const int32_t *ids;
     const float *table, *positions, *dy;
     float *out; /* y; the gradient */

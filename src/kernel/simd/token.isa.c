@@ -20,7 +20,8 @@ static void embedding(const void *arg, int part, int64_t begin, int64_t end) {
     int64_t n = job->channels;
     for (int64_t i = begin; i < end; i++) {
         int64_t id = job->ids[i] - job->first;
-        const float *p = job->positions ? job->positions + i % job->length * n : NULL;
+        const int64_t at = i % job->length, t = at < job->half ? at : at + job->jump;
+        const float *p = job->positions ? job->positions + t * n : NULL;
         float *y = job->out + i * n;
         if (id >= 0 && id < job->rows) {
             memcpy(y, job->table + id * n, sizeof(float) * (size_t)n);
@@ -54,7 +55,8 @@ static void position_bwd(const void *arg, int part, int64_t begin, int64_t end) 
     for (int64_t t = begin; t < end; t++) {
         float *to = job->out + t * n;
         memset(to, 0, sizeof(float) * (size_t)n);
-        const int64_t at = t - job->first;
+        int64_t at = t - job->first;
+        if (at >= job->half) at = at < job->half + job->jump ? -1 : at - job->jump;
         if (at < 0 || at >= job->length) continue;
         for (int64_t i = at; i < job->tokens; i += job->length) add_row(to, job->dy + i * n, n);
     }

@@ -22,13 +22,15 @@ enum { ROWS = 7, COLUMNS = 6, DEPTH = 4, ELEMENTS = ROWS * COLUMNS * DEPTH };
 static const int64_t cuts2[] = {0, 5, 7}, cuts3[] = {0, 0, 6, 7};
 
 /* Placements of an axis of two and of three ranks; the flat one comes last. */
-static const kolo_placement placements[2][10] = {
+static const kolo_placement placements[2][11] = {
     {INVARIANT, REPLICATED, PARTIAL, AT(1), SHARDED(.dim = 0), SHARDED(.dim = 1),
      SHARDED(.dim = 0, .cuts = cuts2), SHARDED(.dim = 1, .blocks = 3),
-     SHARDED(.dim = 1, .rotation = 1), SHARDED(.dim = KOLO_DIM_FLAT)},
+     SHARDED(.dim = 1, .rotation = 1), SHARDED(.dim = 2, .blocks = 2, .zigzag = true),
+     SHARDED(.dim = KOLO_DIM_FLAT)},
     {INVARIANT, REPLICATED, PARTIAL, AT(2), SHARDED(.dim = 0, .depth = -1), SHARDED(.dim = 1),
      SHARDED(.dim = 0, .cuts = cuts3), SHARDED(.dim = 2, .blocks = 2),
-     SHARDED(.dim = 1, .rotation = 2), SHARDED(.dim = KOLO_DIM_FLAT)},
+     SHARDED(.dim = 1, .rotation = 2),
+     SHARDED(.dim = 1, .blocks = 2, .rotation = 1, .zigzag = true), SHARDED(.dim = KOLO_DIM_FLAT)},
 };
 
 typedef struct trial {

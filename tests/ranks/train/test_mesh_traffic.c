@@ -82,6 +82,7 @@ static const struct {
     {GPT2, "tp=2", 2, tensor_parallel, NULL},
     {GPT2, "sp=2", 2, context_parallel, NULL},
     {GPT2, "sp=4", 4, ring, "ring"},
+    {GPT2, "sp=4", 4, ring, "zigzag"},
     {{.model = "gpt2_moe",
       .model_options = "layers=3,width=64,heads=4,context=32,vocab=60,tied=0,experts=4",
       .data = "synthetic-tokens:N=67,test=1",

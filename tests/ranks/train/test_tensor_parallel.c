@@ -364,6 +364,21 @@ static const struct {
     {{"dp=1,sp=2", 2, 3, 10, 1, {.momentum = 0.9}, 0, 0, "ring", 0, false, true}, false},
     {{"dp=1,sp=3", 3, 3, 10, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_FULL, 3, "ring", 3, false, true},
      false},
+    {{"dp=1,sp=3", 3, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, "zigzag", 2, false, false},
+     false},
+    {{"sp=3,dp=2",
+      6,
+      3,
+      10,
+      2,
+      {.momentum = 0.9},
+      KOLO_RECOMPUTE_FULL,
+      0,
+      "zigzag",
+      3,
+      false,
+      true},
+     false},
     {{"sp=2,tp=2,dp=1",
       4,
       4,
@@ -493,6 +508,7 @@ static void jobs_train_and_evaluate(void **state) {
         {gpt2, "sp=2", 2, NULL},
         {gpt2, "dp=2,sp=2", 4, NULL},
         {gpt2, "dp=2,sp=2", 4, "ring"},
+        {gpt2, "dp=2,sp=2", 4, "zigzag"},
         {few, "dp=2,tp=2", 4, NULL},
         {few, "dp=2,sp=2", 4, NULL},
         {uneven, "tp=2", 2, NULL},
@@ -541,6 +557,23 @@ static void jobs_train_and_evaluate(void **state) {
          "sp=3",
          3,
          "attention ring # without heads to divide\n"},
+        {{.model = "llama_tiny",
+          .model_options = "layers=1,width=36,heads=3,kv_heads=1,mlp=48,context=12,vocab=50",
+          .data = "synthetic-tokens:N=13,test=5",
+          .global_batch = 4,
+          .steps = 4},
+         "sp=3",
+         3,
+         "*.lm_head.weight whole\nattention zigzag\n"},
+        {{.model = "bert_tiny", /* not causal */
+          .model_options = "layers=1,width=36,heads=3,vocab=200,context=20,nsp=1,dropout=10",
+          .data = "synthetic-tokens:N=20,test=5",
+          .global_batch = 4,
+          .lr = 0.05,
+          .steps = 5},
+         "sp=2",
+         2,
+         "zigzag"},
         {{.model = "bert_tiny",
           .model_options = "layers=1,vocab=500",
           .data = "synthetic-tokens:N=20,test=5",
@@ -651,10 +684,11 @@ static void activations_in_bf16(void **state) {
     }
     opts.precision = KOLO_PRECISION_BF16;
     const kolo_train_result alone = train_well(1, &opts);
-    static const char *const meshes[] = {"tp=2", "sp=2", "sp=2"};
+    static const char *const meshes[] = {"tp=2", "sp=2", "sp=2", "sp=2"};
+    static const char *const placements[] = {NULL, NULL, "ring", "zigzag"};
     for (size_t i = 0; i < KOLO_COUNT(meshes); i++) {
         opts.mesh = meshes[i];
-        opts.placement = i == 2 ? "ring" : NULL;
+        opts.placement = placements[i];
         const kolo_train_result two = train_well(2, &opts);
         assert_near(opts.mesh, alone.first_loss, two.first_loss, 1e-3);
         assert_near(opts.mesh, alone.final.value[KOLO_METRIC_LOSS],
@@ -743,6 +777,9 @@ static void what_cannot_be_divided_is_named(void **state) {
     ring.mesh = "sp=3";
     ring.placement = "ring";
     assert_job_refused(3, &ring, "8 positions cannot be divided equally over sp=3");
+    ring.mesh = "dp=1,sp=8";
+    ring.placement = "zigzag";
+    assert_job_refused(8, &ring, "8 positions cannot be divided equally over sp=8 in two ranges");
     ring.mesh = "sp=2";
     ring.placement = "megatron";
     assert_job_refused(2, &ring, "layers that an axis tp divides");

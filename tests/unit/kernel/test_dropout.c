@@ -127,6 +127,30 @@ static void shards_drop_what_the_whole_drops(void **state) {
     }
 }
 
+/* Two ranges, as far from the ends as each other. */
+static void ranges_drop_what_the_whole_drops(void **state) {
+    enum { N = 3, A = 12, B = 7, FIRST = 2, SOME = 4, SECOND = A - FIRST - SOME / 2 };
+    static float ones[N * A * B], all[N * A * B], part[N * SOME * B];
+    const int64_t key = 9, first = 5;
+    const kolo_shape in[] = {kolo_shape_3(N, A, B), kolo_shape_0(), kolo_shape_0()};
+    const kolo_shape in_some[] = {kolo_shape_3(N, SOME, B), kolo_shape_0(), kolo_shape_0()};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 0.5}, {2}};
+    const kolo_attr ranges[KOLO_MAX_ATTRS] = {{.f = 0.5},
+                                              {2},
+                                              [KOLO_DROPOUT_FIRST] = {FIRST},
+                                              [KOLO_DROPOUT_ALL] = {A},
+                                              [KOLO_DROPOUT_DIM] = {1},
+                                              [KOLO_DROPOUT_ZIGZAG] = {A}};
+    for (int i = 0; i < N * A * B; i++) ones[i] = 1;
+    run_dropout(in, attr, ones, key, first, all);
+    run_dropout(in_some, ranges, ones, key, first, part);
+    for (int i = 0; i < N * SOME * B; i++) {
+        const int n = i / B / SOME, t = i / B % SOME;
+        const int at = t < SOME / 2 ? FIRST + t : SECOND + t - SOME / 2;
+        assert_true(part[i] == all[(n * A + at) * B + i % B]);
+    }
+}
+
 /* Each set draws what kolo_rng_draw draws, bitwise, from any place on; across and beyond where
  * the counter's lower half is full (2^32 counters are 134217728 rows of 128). */
 static void each_set_draws_the_same(void **state) {
@@ -180,6 +204,7 @@ TEST_MAIN(test_dropout) {
         cmocka_unit_test(all_bits_of_the_key_count),
         cmocka_unit_test(ours_is_the_reference),
         cmocka_unit_test(shards_drop_what_the_whole_drops),
+        cmocka_unit_test(ranges_drop_what_the_whole_drops),
         cmocka_unit_test(each_set_draws_the_same),
         cmocka_unit_test(evaluation_drops_nothing),
     };

@@ -136,7 +136,7 @@ static void positions(int threads) {
     kolo_kernel_spec spec;
     for (size_t c = 0; c < 2 * KOLO_COUNT(cases); c++) {
         const kolo_attr attr[KOLO_MAX_ATTRS] = {
-            {cases[c / 2].heads}, {.f = 1000}, {3}, {(int64_t)c % 2}};
+            {cases[c / 2].heads}, {.f = 1000}, {3}, {(int64_t)c % 2}, {c / 2 == 2 ? 12 : 0}};
         test_kernel_spec(&spec, &kolo_op_rotary, attr, 1, &cases[c / 2].x, NULL, 1, NULL, threads);
         check(&kolo_simd_rotary, &spec, NULL, 1e-6);
         test_kernel_in_bf16(&spec, -1);

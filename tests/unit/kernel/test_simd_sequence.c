@@ -314,17 +314,22 @@ static void embedding(int threads) {
     kolo_kernel_spec spec;
     for (size_t i = 0; i < KOLO_COUNT(channels); i++) {
         int64_t c = channels[i], n = 3, t = 7, rows = 11;
+        const bool ranges = i == 2; /* of positions */
+        t -= ranges;
         kolo_shape y = {3, {n, t, c}};
         const kolo_shape in[] = {kolo_shape_2(rows, c), kolo_shape_2(n, t), kolo_shape_2(9, c)};
         const kolo_shape bwd[] = {y, kolo_shape_2(n, t)};
-        const kolo_attr attr[KOLO_MAX_ATTRS] = {
-            [KOLO_EMBEDDING_ROWS].i = rows, [KOLO_EMBEDDING_POSITION].i = (int64_t)i % 3};
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_EMBEDDING_ROWS].i = rows,
+                                                [KOLO_EMBEDDING_POSITION].i =
+                                                    ranges ? 1 : (int64_t)i % 3,
+                                                [KOLO_EMBEDDING_LENGTH].i = ranges ? 9 : 0};
         const void *ids[] = {NULL, integers(n * t, -1, rows + 1, i), NULL};
         for (int n_in = 2; n_in <= 3; n_in++) {
             test_kernel_spec(&spec, &kolo_op_embedding, attr, n_in, in, NULL, 1, NULL, threads);
             check(&kolo_simd_embedding, &spec, ids, 0);
         }
-        test_kernel_spec(&spec, &kolo_op_embedding_bwd, attr, 2, bwd, NULL, 1, NULL, threads);
+        const kolo_attr of_ids[KOLO_MAX_ATTRS] = {[KOLO_EMBEDDING_ROWS].i = rows};
+        test_kernel_spec(&spec, &kolo_op_embedding_bwd, of_ids, 2, bwd, NULL, 1, NULL, threads);
         check(&kolo_simd_embedding_bwd, &spec, ids, 1e-6);
         test_kernel_spec(&spec, &kolo_op_position_bwd, attr, 1, bwd, NULL, 1, NULL, threads);
         check(&kolo_simd_position_bwd, &spec, NULL, 1e-6);
@@ -614,6 +619,68 @@ static void blocks(int threads) {
 
 static void blocks_of_keys(void **state) { test_each_set(blocks); }
 
+/* Two ranges of queries and of keys, of the rank's own and of another one: each kernel against its
+ * reference, which test_tensor_parallel compares with attention to the whole sequence. */
+static void ranges(int threads) {
+    static const struct {
+        int64_t half; /* of the queries and of the keys */
+        int mask;
+        double p;
+    } cases[] = {{7, 0, 0}, {60, 0, 0.2}, {3, 1, 0.1}, {41, 1, 0}};
+    enum { N = 2, HEADS = 2, WIDTH = 12, C = HEADS * WIDTH, MOST = 120, RANKS = 3 };
+    static float qkv[N * MOST * 3 * C], kv[N * MOST * 2 * C], o[N * MOST * C],
+        lse[N * HEADS * MOST];
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        const int64_t half = cases[i].half, rows = 2 * half, draw = 12345, first = 7;
+        const int draws = cases[i].p > 0 ? 2 : 0, masks = cases[i].mask;
+        const kolo_shape none = kolo_shape_0(), x = {3, {N, rows, 3 * C}}, y = {3, {N, rows, C}},
+                         lses = {3, {N, HEADS, rows}}, keys = {3, {N, rows, 2 * C}},
+                         mask_shape = kolo_shape_2(N, rows);
+        kolo_rng rng = kolo_rng_make(i, KOLO_RNG_TEST, 3);
+        for (int64_t k = 0; k < N * rows * 3 * C; k++) {
+            qkv[k] = 2 * kolo_rng_normal(&rng, (uint64_t)k);
+        }
+        for (int64_t k = 0; k < N * rows * 2 * C; k++) {
+            kv[k] = 2 * kolo_rng_normal(&rng, (uint64_t)(k + N * MOST * 3 * C));
+        }
+        int32_t *mask = integers(N * rows, 0, 2, i);
+        for (int64_t n = 0; n < N; n++) mask[n * rows] = 1; /* each query sees a key */
+        kolo_attr attr[KOLO_MAX_ATTRS] = {{HEADS}, {1}, {.f = cases[i].p}, {3}};
+        attr[KOLO_ATTENTION_RING].i = KOLO_RING_OWN | KOLO_RING_ZIGZAG;
+        attr[KOLO_ATTENTION_LENGTH].i = RANKS * rows;
+        attr[KOLO_ATTENTION_POSITION].i = half; /* of the rank in the middle */
+        const kolo_shape in[] = {x, draws ? none : mask_shape, none, mask_shape};
+        const void *data[] = {qkv, draws ? (const void *)&draw : mask, &first, mask};
+        kolo_kernel_spec spec;
+        test_kernel_spec(&spec, &kolo_op_attention, attr, 1 + draws + masks, in, NULL, 2, NULL,
+                         threads);
+        check(&kolo_simd_attention, &spec, data, 3e-6);
+        attend(NULL, &spec, data, o, lse);
+        const kolo_shape bwd[] = {y, x, y, lses, in[1], none, mask_shape};
+        const void *bwd_data[] = {NULL, qkv, o, lse, data[1], &first, mask};
+        test_kernel_spec(&spec, &kolo_op_attention_bwd, attr, 4 + draws + masks, bwd, NULL, 1, NULL,
+                         threads);
+        check(&kolo_simd_attention_bwd, &spec, bwd_data, 1e-5);
+        attr[KOLO_ATTENTION_RING].i = KOLO_RING_ZIGZAG;
+        for (int from = 0; from < RANKS; from += 2) {
+            attr[KOLO_ATTENTION_SEEN].i = from > 0 ? KOLO_SEEN_BY_SECOND : KOLO_SEEN_FIRST_BY_ALL;
+            attr[KOLO_ATTENTION_KEY].i = from * half;
+            const kolo_shape more[] = {x, keys, y, lses, in[1], none, mask_shape};
+            const void *block_data[] = {qkv, kv, o, lse, data[1], &first, mask};
+            test_kernel_spec(&spec, &kolo_op_attention_block, attr, 4 + draws + masks, more, NULL,
+                             2, NULL, threads);
+            check(&kolo_simd_attention_block, &spec, block_data, 3e-6);
+            const kolo_shape more_bwd[] = {y, x, keys, y, lses, in[1], none, mask_shape};
+            const void *more_data[] = {NULL, qkv, kv, o, lse, data[1], &first, mask};
+            test_kernel_spec(&spec, &kolo_op_attention_block_bwd, attr, 5 + draws + masks, more_bwd,
+                             NULL, 2, NULL, threads);
+            check(&kolo_simd_attention_block_bwd, &spec, more_data, 2e-5);
+        }
+    }
+}
+
+static void ranges_of_queries_and_keys(void **state) { test_each_set(ranges); }
+
 static void caches(int threads) {
     static const struct {
         int64_t n, length, heads, groups, rows, width;
@@ -895,6 +962,7 @@ TEST_MAIN(test_simd_sequence) {
         cmocka_unit_test(row_updates_are_the_reference),
         cmocka_unit_test(attention_is_the_reference),
         cmocka_unit_test(blocks_of_keys),
+        cmocka_unit_test(ranges_of_queries_and_keys),
         cmocka_unit_test(caches_are_the_reference),
         cmocka_unit_test(weights_are_dropped_at_the_given_rate),
         cmocka_unit_test(recurrent_layers_are_the_reference),

@@ -8,6 +8,7 @@
 #include "pass/placement_rules.h"
 #include "support/support.h"
 
+#include <math.h>
 #include <string.h>
 
 static const kolo_mesh dp3 = {1, {{"dp", 3}}};
@@ -140,10 +141,11 @@ static void every_missing_redistribution_is_found(void **state) {
     assert_true(found > 50);
 }
 
-/* Sharded over a mesh with all that strategies insert, and not lowered. */
-static kolo_graph *divided(const char *model, const char *options, kolo_shape sample,
-                           const char *text, const char *placement, int zero) {
+/* Sharded over a mesh with all that strategies insert, and not lowered; of a rank. */
+static kolo_graph *divided_on(int rank, const char *model, const char *options, kolo_shape sample,
+                              const char *text, const char *placement, int zero) {
     kolo_graph *g = build(model, options, sample);
+    g->rank = rank;
     kolo_mesh mesh;
     const kolo_optimizer_opts lamb = {.kind = KOLO_OPTIMIZER_LAMB, .clip = 1};
     ASSERT_OK(kolo_mesh_parse(text, 0, &mesh));
@@ -165,6 +167,11 @@ static kolo_graph *divided(const char *model, const char *options, kolo_shape sa
     ASSERT_OK(kolo_graph_verify(g));
     ASSERT_OK(kolo_graph_propagate(g));
     return g;
+}
+
+static kolo_graph *divided(const char *model, const char *options, kolo_shape sample,
+                           const char *text, const char *placement, int zero) {
+    return divided_on(0, model, options, sample, text, placement, zero);
 }
 
 /* What the pipeline checks after each pass. */
@@ -237,6 +244,7 @@ static void no_strategy_goes_without_a_redistribution(void **state) {
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "tp=2,sp=2,dp=2", NULL, 0},
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,sp=4", "ring", 0},
         {"bert_tiny", "layers=1,width=32,heads=4,context=16", {1, {16}}, "tp=2,sp=4", "ring", 0},
+        {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,sp=2", "zigzag", 0},
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,tp=2", "megatron-sp", 1},
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=3", NULL, 1},
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=3", NULL, 3},
@@ -295,6 +303,34 @@ static void keys_are_gathered_when_they_are_sent(void **state) {
     }
     assert_int_equal(sent, 6); /* of 3 layers, in both passes */
     kolo_graph_destroy(g);
+}
+
+/* The operations of attention on a rank of four. */
+static double attention_of(int rank, const char *placement) {
+    kolo_graph *g = divided_on(rank, "gpt2_tiny", "layers=2,width=32,heads=4",
+                               (kolo_shape){1, {16}}, "dp=1,sp=4", placement, 0);
+    double flops = 0;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        kolo_tensor in[KOLO_MAX_IO], out[KOLO_MAX_IO];
+        const kolo_node *n = g->nodes[i];
+        if (strncmp(n->op->name, "attention", 9) != 0) continue;
+        kolo_shape_query q = kolo_node_query(g, n, in, out);
+        flops += n->op->cost(&q).flops;
+    }
+    kolo_graph_destroy(g);
+    return flops;
+}
+
+/* Causal attention on a ring: with a range of positions each, the rank i of S computes i + 1/2
+ * blocks; with two ranges of a zigzag all compute S / 2. */
+static void a_zigzag_divides_causal_attention_evenly(void **state) {
+    const double half = attention_of(0, "ring"); /* a block */
+    (void)state;
+    assert_true(half > 0);
+    for (int rank = 0; rank < 4; rank++) {
+        assert_true(fabs(attention_of(rank, "ring") / half - (2 * rank + 1)) < 1e-9);
+        assert_true(fabs(attention_of(rank, "zigzag") / half - 4) < 1e-9);
+    }
 }
 
 /* ---- sums of unlike addends ---- */
@@ -360,6 +396,7 @@ TEST_MAIN(test_shard) {
         cmocka_unit_test(every_missing_redistribution_is_found),
         cmocka_unit_test(no_strategy_goes_without_a_redistribution),
         cmocka_unit_test(keys_are_gathered_when_they_are_sent),
+        cmocka_unit_test(a_zigzag_divides_causal_attention_evenly),
         cmocka_unit_test(a_penalty_is_counted_once),
         cmocka_unit_test(what_cannot_be_sharded_is_named),
         cmocka_unit_test(one_rank_trains_any_model),
