@@ -4,9 +4,10 @@
  * learning training", 2019).
  *
  * One walk in node order. The descriptor of an op (op->bf16) lists the inputs that it reads in
- * bf16, its shape rule the types of its outputs. Where a value has the other type, a `convert` node
- * is inserted, one for all readers. If kernels multiply bf16, parameters are converted once per
- * step, and updates change the f32 value; otherwise parameters stay f32. So do inputs of the graph.
+ * bf16 (of the logarithm of a softmax none), its shape rule the types of its outputs. Where a value
+ * has the other type, a `convert` node is inserted, one for all readers. If kernels multiply bf16,
+ * parameters are converted once per step, and updates change the f32 value; otherwise parameters
+ * stay f32. So do inputs of the graph.
  */
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
@@ -46,13 +47,21 @@ static bool any_is_half(const converter *c, const kolo_node *n) {
     return false;
 }
 
+/* The inputs that a node reads in bf16. The logarithm of a softmax is part of a loss: its output
+ * has as few digits as bf16, if it were that, and so does its gradient. */
+static unsigned half_inputs(const kolo_node *n) {
+    const bool softmax = n->op == &kolo_op_softmax || n->op == &kolo_op_softmax_bwd;
+    return softmax && n->attr[KOLO_SOFTMAX_LOG].i ? 0 : n->op->bf16;
+}
+
 /* Converts each input to the type that the op reads. */
 static void convert_inputs(converter *c, kolo_node *n) {
+    const unsigned halves = half_inputs(n);
     if (n->op->bf16_joins && !any_is_half(c, n)) return;
     for (int k = 0; k < n->n_in; k++) {
         kolo_value v = n->in[k];
         if (!is_float(dtype_of(c, v))) continue;
-        bool half = k < 32 && n->op->bf16 >> k & 1;
+        bool half = k < 32 && halves >> k & 1;
         if (!half) {
             n->in[k] = in_dtype(c, v, KOLO_DTYPE_F32);
         } else if (!c->as_it_is[v.id]) {

@@ -5,8 +5,10 @@
 #include "data/prefetch.h"
 #include "kernel/select/families.h"
 #include "kolo/models.h"
+#include "pass/mix_labels.h"
 #include "pass/pass.h"
 #include "support/fewer.h"
+#include "support/graph_eval.h"
 #include "support/kernel_check.h"
 #include "support/support.h"
 #include "train/session/session.h"
@@ -81,7 +83,7 @@ static void kernels_convert_alike(void **state) {
 
 /* ---- the pass ---- */
 
-static kolo_graph *lenet_in_bf16(bool train) {
+static kolo_graph *lenet_in_bf16(bool train, bool mixes) {
     kolo_graph *g;
     const kolo_model *model;
     kolo_model_opts how = {.batch = 2, .sample = {3, {1, 28, 28}}, .classes = 10};
@@ -92,6 +94,7 @@ static kolo_graph *lenet_in_bf16(bool train) {
     ASSERT_OK(kolo_graph_create(NULL, &g));
     ASSERT_OK(kolo_model_find("lenet", &model));
     ASSERT_OK(model->build(g, &how));
+    if (mixes) ASSERT_OK(kolo_pass_mix_labels(g, "target"));
     ASSERT_OK(kolo_pipeline_run(g, &opts));
     return g;
 }
@@ -135,14 +138,71 @@ static void types_are_where_they_belong(void **state) {
     for (int multiplies = 0; multiplies < 2; multiplies++) {
         kolo_kernel_pin_bf16(multiplies);
         if (kolo_kernel_has_bf16() != multiplies) continue; /* a processor that does */
-        g = lenet_in_bf16(true);
+        g = lenet_in_bf16(true, false);
         check_parameters(g, multiplies);
         check_activations(g);
         kolo_graph_destroy(g);
     }
     kolo_kernel_pin_bf16(false);
-    g = lenet_in_bf16(false);
+    g = lenet_in_bf16(false, false);
     assert_int_equal(kolo_info(g, kolo_graph_output(g, "logits"))->tensor.dtype, KOLO_DTYPE_F32);
+    kolo_graph_destroy(g);
+}
+
+/* The logarithm of a softmax, of which a loss of soft labels consists, is f32, as is its gradient:
+ * of logits that bf16 represents the loss has the digits of f32. */
+static void logarithms_of_probabilities_are_f32(void **state) {
+    enum { ROWS = 2, CLASSES = 5 };
+    static const float logits[ROWS * CLASSES] = {0.5F, 6, 0.125F, 3, 1.5F, 9, 0.25F, 0.75F, 4, 2};
+    static const float target[ROWS * CLASSES] = {0.3F, 0.7F, 0, 0, 0, 0, 0, 0.1F, 0, 0.9F};
+    kolo_graph *g;
+    graph_eval e;
+    double want = 0;
+    int found = 0;
+    for (int r = 0; r < ROWS; r++) {
+        double sum = 0;
+        for (int c = 0; c < CLASSES; c++) sum += exp((double)logits[r * CLASSES + c]);
+        for (int c = 0; c < CLASSES; c++) {
+            const int i = r * CLASSES + c;
+            want -= (double)target[i] * ((double)logits[i] - log(sum));
+        }
+    }
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    const kolo_shape shape = kolo_shape_2(ROWS, CLASSES);
+    const kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, shape);
+    const kolo_value t = kolo_input(g, "target", KOLO_DTYPE_F32, shape);
+    const kolo_value twice = kolo_relu(g, kolo_relu(g, x)); /* what reads a relu reads bf16 */
+    kolo_output(g, "loss", kolo_soft_xent(g, twice, t));
+    ASSERT_OK(kolo_graph_check(g));
+    ASSERT_OK(kolo_pass_precision(g, false));
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        const kolo_dtype out = kolo_info(g, n->out[0])->tensor.dtype;
+        found += n->op == &kolo_op_relu && out == KOLO_DTYPE_BF16;
+        if (n->op != &kolo_op_softmax) continue;
+        assert_int_equal(kolo_info(g, n->in[0])->tensor.dtype, KOLO_DTYPE_F32);
+        assert_int_equal(out, KOLO_DTYPE_F32);
+        found++;
+    }
+    assert_int_equal(found, 2);
+    ASSERT_OK(graph_eval_init(&e, g, KOLO_KERNELS_REF));
+    memcpy(graph_eval_f32(&e, x), logits, sizeof logits);
+    memcpy(graph_eval_f32(&e, t), target, sizeof target);
+    graph_eval_run(&e, g->n_nodes);
+    const double loss = (double)graph_eval_f32(&e, kolo_graph_output(g, "loss"))[0];
+    if (!(fabs(loss - want) < 1e-6 * want)) fail_msg("%.9g, not %.9g", loss, want);
+    graph_eval_fini(&e);
+    kolo_graph_destroy(g);
+
+    found = 0;
+    g = lenet_in_bf16(true, true);
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        if (n->op != &kolo_op_softmax && n->op != &kolo_op_softmax_bwd) continue;
+        assert_int_equal(kolo_info(g, n->out[0])->tensor.dtype, KOLO_DTYPE_F32);
+        found++;
+    }
+    assert_int_equal(found, 2);
     kolo_graph_destroy(g);
 }
 
@@ -250,6 +310,7 @@ TEST_MAIN(test_precision) {
         cmocka_unit_test(numbers_round_to_nearest_even),
         cmocka_unit_test(kernels_convert_alike),
         cmocka_unit_test(types_are_where_they_belong),
+        cmocka_unit_test(logarithms_of_probabilities_are_f32),
         cmocka_unit_test(losses_stay_near_those_of_f32),
         cmocka_unit_test(losses_stay_near_where_bf16_is_multiplied),
         cmocka_unit_test(a_processor_without_vectors_has_none),
