@@ -19,7 +19,6 @@ typedef struct decoder {
     struct jpeg_error_mgr errors;
     struct jpeg_progress_mgr progress;
     jmp_buf failed;
-    bool scans; /* too many of them */
     char text[JMSG_LENGTH_MAX];
 } decoder;
 
@@ -81,6 +80,18 @@ static void shrink_side(int64_t first, int64_t count, int64_t shrink, int64_t si
     *n = kolo_min_i64(end, side) - *from;
 }
 
+/* Whether scans of a progressive image are missing: libjpeg then smooths blocks by their
+ * neighbours, those outside a part among them. */
+static bool lacks_scans(const struct jpeg_decompress_struct *j) {
+    if (!j->progressive_mode || !j->coef_bits) return false;
+    for (int c = 0; c < j->num_components; c++) {
+        for (int k = 0; k < DCTSIZE2; k++) {
+            if (j->coef_bits[c][k] != 0) return true;
+        }
+    }
+    return false;
+}
+
 /* Begins decoding, and chooses the part that is decoded: whole blocks, in columns. */
 static void begin_part(decoder *d, kolo_box part, bool whole, kolo_image *image) {
     struct jpeg_decompress_struct *j = &d->jpeg;
@@ -89,7 +100,7 @@ static void begin_part(decoder *d, kolo_box part, bool whole, kolo_image *image)
     j->scale_denom = (unsigned)image->shrink;
     jpeg_start_decompress(j);
     *held = (kolo_box){0, 0, j->output_height, j->output_width};
-    if (whole) return;
+    if (whole || lacks_scans(j)) return;
     shrink_side(part.y, part.height, image->shrink, j->output_height, &held->y, &held->height);
     shrink_side(part.x, part.width, image->shrink, j->output_width, &held->x, &held->width);
     if (held->width == j->output_width) return;
@@ -117,10 +128,19 @@ static void read_rows(decoder *d, kolo_image *image) {
     if (j->output_scanline == j->output_height) jpeg_finish_decompress(j);
 }
 
+/* The system has no memory left, or the image exceeds the limit of JPEGMEM: it is not damaged. */
+static bool lacks_memory(const decoder *d) {
+    const int code = d->errors.msg_code;
+    return code == JERR_OUT_OF_MEMORY || code == JERR_NO_BACKING_STORE;
+}
+
 /* Nothing that changes after setjmp is read after longjmp, but through pointers. */
 static kolo_status decode(decoder *d, const uint8_t *bytes, size_t length, const char *where,
                           const kolo_image_request *request, kolo_image *image, int *orientation) {
     if (setjmp(d->failed)) {
+        if (lacks_memory(d)) {
+            return KOLO_FAIL(KOLO_ERR_NOMEM, "%s: no memory for libjpeg: %s", where, d->text);
+        }
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: damaged JPEG: %s", where, d->text);
     }
     read_header(d, bytes, length, orientation);

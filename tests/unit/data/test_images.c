@@ -275,6 +275,58 @@ static void parts_are_those_of_the_whole(void **state) {
 }
 
 /* The part of an image that resizing needs is what it needs: the bytes are those of the whole. */
+/* Cuts a progressive file behind its first `scans` scans, and ends it. */
+static size_t keep_scans(uint8_t *file, size_t n, int scans) {
+    for (size_t i = 2; i + 1 < n; i++) {
+        if (file[i] != 0xff || file[i + 1] != 0xda || scans-- > 0) continue;
+        file[i + 1] = JPEG_EOI;
+        return i + 2;
+    }
+    return 0;
+}
+
+/* Where scans are missing libjpeg smooths blocks by their neighbours. */
+static void parts_of_unfinished_images_are_those_of_the_whole(void **state) {
+    enum { HEIGHT = 90, WIDTH = 130, PARTS = 12 };
+    static uint8_t file[1 << 16];
+    uint64_t random = 2;
+    for (int scans = 1; scans <= 5; scans += 2) {
+        size_t n = make_texture(3, HEIGHT, WIDTH, 0, file, sizeof file);
+        n = keep_scans(file, n, scans);
+        assert_true(n > 0);
+        for (int64_t shrink = 1; shrink <= 2; shrink *= 2) {
+            kolo_image all, part;
+            wanted w = {.shrink = shrink, .height = HEIGHT, .width = WIDTH};
+            w.part = (kolo_box){0, 0, HEIGHT, WIDTH};
+            decode_want(file, n, &w, &all);
+            for (int p = 0; p < PARTS; p++) {
+                w.part.height = 1 + below(&random, HEIGHT / 2);
+                w.part.width = 1 + below(&random, WIDTH / 2);
+                w.part.y = below(&random, HEIGHT - w.part.height + 1);
+                w.part.x = below(&random, WIDTH - w.part.width + 1);
+                decode_want(file, n, &w, &part);
+                part_is_of(&part, &w.part, &all);
+                kolo_image_fini(&part);
+            }
+            kolo_image_fini(&all);
+        }
+    }
+}
+
+/* An image for which memory is lacking is not damaged: no other one takes its place. */
+static void lack_of_memory_is_no_damage(void **state) {
+    static uint8_t file[1 << 16];
+    kolo_image image;
+    const size_t n = make_texture(3, 150, 200, 0, file, sizeof file);
+    assert_int_equal(setenv("JPEGMEM", "10", 1), 0); /* KB, of libjpeg */
+    const kolo_status status = kolo_image_decode(file, n, "a.jpg", &image);
+    unsetenv("JPEGMEM");
+    assert_int_equal(status, KOLO_ERR_NOMEM);
+    assert_non_null(strstr(kolo_last_error(), "a.jpg: no memory for libjpeg: "));
+    ASSERT_OK(kolo_image_decode(file, n, "a.jpg", &image));
+    kolo_image_fini(&image);
+}
+
 static void parts_are_enough_to_resize(void **state) {
     enum { HEIGHT = 75, WIDTH = 102, SIDE = 9, TIMES = 60 };
     static uint8_t file[1 << 16];
@@ -549,6 +601,8 @@ TEST_MAIN(test_images) {
         cmocka_unit_test(damaged_images_are_refused),
         cmocka_unit_test(resizing_is_that_of_pillow),
         cmocka_unit_test(parts_are_those_of_the_whole),
+        cmocka_unit_test(parts_of_unfinished_images_are_those_of_the_whole),
+        cmocka_unit_test(lack_of_memory_is_no_damage),
         cmocka_unit_test(parts_are_enough_to_resize),
         cmocka_unit_test(shrunk_images_lie_where_they_were),
         cmocka_unit_test(damage_outside_a_part),
