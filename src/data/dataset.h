@@ -42,6 +42,8 @@ struct kolo_reader {
     const char *name;
     const char *argument; /* what follows the name, for help: ":DIR" */
     bool path;            /* the argument is a file or a folder */
+    bool keys;            /* keys follow the path, or are the argument */
+    const char *aside;    /* a key that changes no sample; NULL: there is none */
     const char *help;
     kolo_reader_open *open;
     int token_bytes; /* token readers */

@@ -54,6 +54,7 @@ const kolo_reader kolo_readers[] = {
         .name = "folder",
         .argument = ":DIR[,size=224,split=0.1,seed=0]",
         .path = true,
+        .keys = true,
         .help = "JPEG and PNG images in a folder for each class; in train and val, if there",
         .open = kolo_read_folder,
     },
@@ -61,6 +62,7 @@ const kolo_reader kolo_readers[] = {
         .name = "voc",
         .argument = ":DIR[,size=512,classes=21,train=train,test=val,masks=SegmentationClass]",
         .path = true,
+        .keys = true,
         .help = "JPEG images with a class for each pixel in PNG masks, as Pascal VOC has them",
         .open = kolo_read_voc,
     },
@@ -68,6 +70,7 @@ const kolo_reader kolo_readers[] = {
         .name = "webdataset",
         .argument = ":PATTERN[,test=PATTERN,size=224,classes=N,split=0.1,seed=0]",
         .path = true,
+        .keys = true,
         .help = "JPEG and PNG images with their classes in tar shards",
         .open = kolo_read_webdataset,
     },
@@ -75,6 +78,7 @@ const kolo_reader kolo_readers[] = {
         .name = "pack",
         .argument = ":FILE[,size=224]",
         .path = true,
+        .keys = true,
         .help = "another data set in one file, made by kolo data pack",
         .open = kolo_read_pack,
     },
@@ -82,12 +86,14 @@ const kolo_reader kolo_readers[] = {
         .name = "csv",
         .argument = ":FILE[,target=COLUMN,type=class,classes=N,split=0.1,seed=0] or :DIR",
         .path = true,
+        .keys = true,
         .help = "a table of numbers, a sample in each row; or train.csv and test.csv",
         .open = kolo_read_csv,
     },
     {
         .name = "synthetic",
         .argument = "[:N=60000,test=10000,shape=1x28x28,classes=10,seed=0]",
+        .keys = true,
         .help =
             "synthetic images in memory; one noisy pattern per class, so that training converges",
         .open = kolo_read_synthetic,
@@ -95,6 +101,7 @@ const kolo_reader kolo_readers[] = {
     {
         .name = "synthetic-seg",
         .argument = "[:N=1000,test=200,shape=3x128x128,classes=5,seed=0]",
+        .keys = true,
         .help = "synthetic images of discs and boxes on a background, with a label for each pixel",
         .open = kolo_read_synthetic_seg,
     },
@@ -117,6 +124,7 @@ const kolo_reader kolo_readers[] = {
     {
         .name = "synthetic-tokens",
         .argument = "[:N=65536,test=1024,seed=0]",
+        .keys = true,
         .help = "windows of synthetic tokens, most of which follow from the one before",
         .open = kolo_read_synthetic_tokens,
     },
@@ -124,12 +132,14 @@ const kolo_reader kolo_readers[] = {
         .name = "criteo",
         .argument = ":FILE[,split=0.1,seed=0]",
         .path = true,
+        .keys = true,
         .help = "a click log: label, 13 integers and 26 hexadecimal categories, between tabs",
         .open = kolo_read_criteo,
     },
     {
         .name = "synthetic-clicks",
         .argument = "[:N=65536,test=8192,seed=0]",
+        .keys = true,
         .help = "synthetic click logs, with the numbers and categories of the model",
         .open = kolo_read_synthetic_clicks,
     },
@@ -171,6 +181,54 @@ const char *kolo_dataset_path(const char *spec) {
     const char *colon = strchr(spec, ':');
     return r && r->path && colon ? colon + 1 : NULL;
 }
+
+/* ---- comparing specs ---- */
+
+/* "KEY=VALUE,..." of a spec; "" if it has none. */
+static const char *keys_of(const kolo_reader *r, const char *spec) {
+    const char *colon = strchr(spec, ':');
+    if (!colon || !r->keys) return "";
+    if (!r->path) return colon + 1;
+    const char *comma = strchr(colon, ',');
+    return comma ? comma + 1 : "";
+}
+
+/* The last value of the key that `item` begins with; NULL: there is none. */
+static const char *value_of(const char *keys, const char *item, size_t *length) {
+    const size_t key = strcspn(item, "=,");
+    const char *value = NULL;
+    for (const char *at = keys; *at; at += strcspn(at, ","), at += *at == ',') {
+        if (strncmp(at, item, key) != 0 || at[key] != '=') continue;
+        value = at + key + 1;
+        *length = strcspn(value, ",");
+    }
+    return value;
+}
+
+static bool is_key(const char *item, const char *key) {
+    const size_t length = strcspn(item, "=,");
+    return key && strlen(key) == length && strncmp(item, key, length) == 0;
+}
+
+/* Whether all keys of spec `a` have the same values in `b`. A pack holds those of its data set, but
+ * for how images are decoded. */
+static bool are_in(const char *a, const char *b) {
+    const kolo_reader *reader = find_reader(a), *other = find_reader(b);
+    const char *keys = keys_of(reader, a), *others = keys_of(other, b);
+    for (const char *at = keys; *at; at += strcspn(at, ","), at += *at == ',') {
+        size_t n = 0, m = 0;
+        if (is_key(at, reader->aside) || (reader != other && !is_key(at, "decode"))) continue;
+        const char *one = value_of(keys, at, &n), *two = value_of(others, at, &m);
+        if (!one || !two || n != m || memcmp(one, two, n) != 0) return false;
+    }
+    return true;
+}
+
+bool kolo_dataset_same_keys(const char *a, const char *b) {
+    return !find_reader(a) || !find_reader(b) || (are_in(a, b) && are_in(b, a));
+}
+
+/* ---- opening ---- */
 
 kolo_status kolo_dataset_open_for(const char *spec, kolo_split split, const kolo_dataset_opts *opts,
                                   kolo_dataset **dataset) {

@@ -34,3 +34,7 @@ void kolo_reader_moments(const kolo_reader *reader, kolo_field *images);
  * fixed number of them, drawn by `seed`. Called for each sample in order (Knuth, volume 2, section
  * 3.4.2, algorithm S). */
 bool kolo_split_takes(uint64_t seed, int64_t i, int64_t count, int64_t *left);
+
+/* Whether two specs of one data set, or of it and its pack, have the same keys, in any order, as
+ * far as they change samples. Their paths may differ. */
+bool kolo_dataset_same_keys(const char *a, const char *b);

@@ -1,11 +1,12 @@
 /* Resuming a run. The lines of kolo_setup_describe_learning, which the checkpoint stores, must
  * match those of the job: it then computes what the run would have computed, bitwise with the same
- * number of workers and threads and the same kernels, otherwise up to rounding. The learning rate
- * alone may differ, which a notice states: without one it must not. If the latest checkpoint of a
- * folder is lost or damaged, the previous one is used. */
+ * number of workers and threads and the same kernels, otherwise up to rounding. So must the keys of
+ * the data set. The learning rate alone may differ, which a notice states: without one it must not.
+ * If the latest checkpoint of a folder is lost or damaged, the previous one is used. */
 #include "train/checkpoint/resume.h"
 
 #include "base/file.h"
+#include "data/readers/readers.h"
 #include "train/checkpoint/folder.h"
 #include "train/session/agree.h"
 
@@ -176,6 +177,18 @@ static void notify_rate(const kolo_train_opts *o, const char *theirs, const char
     kolo_text_fini(&line);
 }
 
+/* The lines have the name of the data set and the number of its samples. Its keys, such as decode=,
+ * change these; its path, where it lies, may differ. */
+static kolo_status check_data(const kolo_setup *setup, const kolo_checkpoint *c) {
+    const char *theirs = c->info.data, *ours = setup->opts.data;
+    if (!theirs || !ours || kolo_dataset_same_keys(theirs, ours)) return KOLO_OK;
+    return KOLO_FAIL(
+        KOLO_ERR_ARG,
+        "%s belongs to a run with --data %s, this job has --data %s: give the same keys "
+        "after the path, or start a new run from its weights with --init",
+        c->path, theirs, ours);
+}
+
 static kolo_status check_options(const kolo_setup *setup, const kolo_checkpoint *c) {
     kolo_text ours = {0};
     if (!c->info.options) {
@@ -188,6 +201,7 @@ static kolo_status check_options(const kolo_setup *setup, const kolo_checkpoint 
     kolo_status status = ours.failed ? KOLO_NOMEM(ours.length)
                                      : compare(c->path, c->info.options, ours.text,
                                                setup->normalizes, setup->opts.notice != NULL);
+    if (status == KOLO_OK) status = check_data(setup, c);
     if (status == KOLO_OK) notify_rate(&setup->opts, c->info.options, ours.text);
     kolo_text_fini(&ours);
     return status;

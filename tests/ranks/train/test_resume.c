@@ -343,7 +343,7 @@ static void a_job_that_differs_names_the_difference(void **state) {
                                   .out_dir = "run",
                                   .checkpoint_steps = 3};
     train_well(1, &base);
-    kolo_train_opts others[] = {base, base, base, base, base, base, base, base, base};
+    kolo_train_opts others[] = {base, base, base, base, base, base, base, base, base, base};
     others[0].model_options = "hidden=9";
     others[1].data = "synthetic:N=91,test=20,shape=1x14x14,seed=2";
     others[2].seed = 1;
@@ -354,6 +354,7 @@ static void a_job_that_differs_names_the_difference(void **state) {
     others[6].optimizer.momentum = 0;
     others[7].schedule = KOLO_LR_COSINE;
     others[8].sparse_embedding = true;
+    others[9].data = "synthetic:N=90,test=20,shape=1x14x14,seed=3";
     static const char *const texts[] = {
         "\"model options: hidden=8\", this job has \"model options: hidden=9\"",
         "\"samples: 90\", this job has \"samples: 91\"",
@@ -364,6 +365,7 @@ static void a_job_that_differs_names_the_difference(void **state) {
         "--optimizer sgd, this job has --optimizer adam",
         "--schedule constant, this job has --schedule cosine",
         "no --sparse-embedding, this job has --sparse-embedding",
+        "this job has --data synthetic:N=90,test=20,shape=1x14x14,seed=3: give the same keys",
     };
     for (size_t i = 0; i < KOLO_COUNT(others); i++) {
         others[i].resume = "run";
@@ -374,6 +376,9 @@ static void a_job_that_differs_names_the_difference(void **state) {
         assert_true(kolo_file_exists("run/checkpoint-final.safetensors"));
     }
     kolo_train_opts opts = base;
+    opts.data = "synthetic:seed=2,shape=1x14x14,N=90,test=20"; /* the same keys */
+    opts.resume = "run";
+    assert_int_equal(train_well(1, &opts).steps, 3);
     opts.resume = "run/checkpoint-final.safetensors";
     const train_outcome *o = train_job(2, RANKS_THREAD, &opts);
     assert_int_equal(o[0].status, KOLO_ERR_ARG);

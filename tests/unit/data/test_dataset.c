@@ -56,6 +56,36 @@ static void bad_names_and_arguments_are_refused(void **state) {
     refuses("synthetic", (kolo_split)7, KOLO_ERR_ARG, "choose train or test");
 }
 
+/* What a resumed run compares: keys that change samples, not paths. */
+static void specs_differ_by_keys(void **state) {
+    static const struct {
+        const char *a, *b;
+        bool same;
+    } cases[] = {
+        {"folder:x,decode=scaled,size=32", "folder:elsewhere/y,size=32,decode=scaled", true},
+        {"folder:x", "folder:x,decode=scaled", false},
+        {"folder:x,decode=scaled", "folder:x", false},
+        {"folder:x,decode=scaled", "folder:x,decode=exact", false},
+        {"folder:x,size=3", "folder:x,size=32", false},
+        {"folder:x,size=3,size=32", "folder:x,size=32", true}, /* the last one counts */
+        {"folder:x", "folder:y", true},
+        {"folder:x,size=3", "pack:x", true}, /* which holds the size */
+        {"folder:x,size=3,decode=scaled", "pack:x", false},
+        {"tokens:a,b", "tokens:a,c", true}, /* paths */
+        {"mnist:a", "mnist:b", true},
+        {"fashion-mnist", "fashion-mnist:b", true},
+        {"synthetic", "synthetic:seed=1", false},
+        {"synthetic:N=3,seed=1", "synthetic:seed=1,N=3", true},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        if (kolo_dataset_same_keys(cases[i].a, cases[i].b) == cases[i].same &&
+            kolo_dataset_same_keys(cases[i].b, cases[i].a) == cases[i].same) {
+            continue;
+        }
+        fail_msg("%s, %s", cases[i].a, cases[i].b);
+    }
+}
+
 /* ---- MNIST-like files ---- */
 
 enum { IMAGES = 5, HEIGHT = 2, WIDTH = 3, PIXELS = HEIGHT * WIDTH };
@@ -348,6 +378,7 @@ static void maps_mark_what_is_seen(void **state) {
 TEST_MAIN(test_dataset) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_names_and_arguments_are_refused),
+        cmocka_unit_test(specs_differ_by_keys),
         cmocka_unit_test(idx_files_in_any_folder_are_a_data_set),
         cmocka_unit_test(files_missing_or_at_odds_are_refused),
         cmocka_unit_test(debian_package_is_the_published_set),
