@@ -19,7 +19,8 @@
  *
  *     webdataset:PATTERN[,KEY=VALUE,...]
  *         JPEG and PNG images in the tar shards of a file name pattern, as KEY.jpg and KEY.cls;
- * keys test (the pattern of the test split, in the same folder), classes, and those of folder
+ * keys test (the pattern of the test split, in the same folder), classes, index (a folder for the
+ * index of the shards), and those of folder
  *
  *     voc:DIR[,KEY=VALUE,...]
  *         Pascal VOC segmentation: JPEG images, and PNG masks with a class for each pixel. Keys
@@ -145,7 +146,8 @@ typedef struct kolo_dataset_opts {
     /* Of click logs: the numbers and categories of a sample, and the rows of a category's table. */
     int64_t numbers, categories, rows;
     /* Receives a line on each damaged image, once; any thread. The next undamaged image, in the
-     * order of the data set, takes its place. NULL: a damaged image is an error. */
+     * order of the data set, takes its place. NULL: a damaged image is an error. Also receives one
+     * if the index of shards cannot be written. */
     void (*warn)(void *arg, const char *line);
     void *warn_arg;
 } kolo_dataset_opts;
@@ -267,6 +269,7 @@ KOLO_API void kolo_loader_destroy(kolo_loader *loader);
     X(KOLO_LOADER_DECODE, "decode", "JPEG or PNG to pixels")              \
     X(KOLO_LOADER_RESIZE, "resize", "the crop of an image to the sample") \
     X(KOLO_LOADER_AUGMENT, "augment", "the other random transforms")      \
+    X(KOLO_LOADER_MIX, "mix", "mixup and cutmix")                         \
     X(KOLO_LOADER_CONVERT, "convert", "to normalized f32, by the training thread")
 
 typedef enum kolo_loader_stage {
@@ -288,7 +291,8 @@ typedef struct kolo_loader_bench_opts {
 
 typedef struct kolo_loader_bench {
     int64_t samples;                    /* measured by stage, on one thread */
-    double seconds[KOLO_LOADER_STAGES]; /* of all of them in each stage; 0: there is none */
+    double seconds[KOLO_LOADER_STAGES]; /* of processor time, of all of them in each stage; 0: there
+                                           is none */
     double loader_samples_per_second;   /* of a loader with `threads`, without `convert` */
 } kolo_loader_bench;
 

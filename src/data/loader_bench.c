@@ -1,12 +1,14 @@
-/* What the stages of a loader cost: samples of one epoch after the other, on this thread; then
- * through a loader with threads. */
+/* What the stages of a loader cost, in processor time: samples of one epoch after the other, on
+ * this thread; and how many a loader with threads gives. */
 #include "base/clock.h"
 #include "base/integer.h"
 #include "base/memory.h"
 #include "data/dataset.h"
+#include "data/mix.h"
 #include "data/normalize.h"
 #include "data/prefetch.h"
 #include "data/sampler.h"
+#include "data/stage_time.h"
 
 enum { DEFAULT_BATCH = 64, DEFAULT_MS = 1000 };
 
@@ -18,7 +20,8 @@ typedef struct bench {
     int64_t *indices;
     void *data[KOLO_MAX_FIELDS];
     uint8_t *scratch;
-    float *input; /* the samples as a network reads them */
+    float *input;   /* the samples as a network reads them */
+    float *targets; /* of mixed samples; NULL: they are not mixed */
     int64_t ns[KOLO_LOADER_STAGES];
 } bench;
 
@@ -26,13 +29,15 @@ static void bench_fini(bench *b) {
     for (int f = 0; f < KOLO_MAX_FIELDS; f++) kolo_free(b->data[f]);
     kolo_free(b->scratch);
     kolo_free(b->input);
+    kolo_free(b->targets);
     kolo_free(b->indices);
     kolo_sampler_destroy(b->sampler);
 }
 
 static kolo_status bench_init(bench *b) {
     const kolo_dataset_info *info = kolo_dataset_describe(b->dataset);
-    const size_t n = (size_t)b->opts.batch;
+    const bool mixes = kolo_augment_mixes(&b->augment);
+    const size_t n = (size_t)b->opts.batch + mixes; /* one more to mix with */
     const kolo_sampler_opts order = {.samples = info->count, .global_batch = b->opts.batch};
     b->indices = kolo_alloc(n * sizeof *b->indices);
     if (!b->indices) return KOLO_NOMEM(n * sizeof *b->indices);
@@ -47,35 +52,54 @@ static kolo_status bench_init(bench *b) {
         b->scratch = kolo_alloc(kolo_augment_work(info->fields));
         if (!b->input || !b->scratch) return KOLO_NOMEM(bytes);
     }
+    if (mixes) {
+        b->targets = kolo_alloc(n * (size_t)info->classes * sizeof *b->targets);
+        if (!b->targets) return KOLO_NOMEM(n * (size_t)info->classes * sizeof *b->targets);
+    }
     return kolo_sampler_create(&order, &b->sampler);
 }
 
-/* Adds the time since *since to a stage. */
-static void add_time(bench *b, kolo_loader_stage stage, int64_t *since) {
-    const int64_t now = kolo_now_ns();
-    b->ns[stage] += now - *since;
-    *since = now;
+/* The loader's own call, on the thread that completes a batch; the sample before it is its last. */
+static kolo_status mix_batch(const bench *b, int64_t epoch, const int64_t *indices, int64_t n) {
+    const kolo_dataset_info *info = kolo_dataset_describe(b->dataset);
+    const kolo_mix_batch batch = {
+        .augment = &b->augment,
+        .epoch = epoch,
+        .count = n,
+        .total = n,
+        .classes = info->classes,
+        .image = &info->fields[KOLO_FIELD_X].shape,
+        .indices = indices,
+        .used = indices,
+        .images = b->data[KOLO_FIELD_X],
+        .labels = b->data[KOLO_FIELD_Y],
+        .targets = b->targets,
+    };
+    return kolo_mix_apply_batch(&batch);
 }
 
 static kolo_status run_batch(bench *b, int64_t epoch, const int64_t *indices, int64_t n) {
     const kolo_field *x = &kolo_dataset_describe(b->dataset)->fields[KOLO_FIELD_X];
     const kolo_draw draw = {.augment = &b->augment, .epoch = epoch, .stage_ns = b->ns};
-    int64_t since = kolo_now_ns();
+    const bool reads = !b->dataset->encoded; /* else it adds the times of its stages */
+    int64_t since = 0;
+    kolo_stage_time_add(b->ns, KOLO_LOADER_READ, &since);
     KOLO_TRY(kolo_dataset_gather_for(b->dataset, indices, n, &draw, b->data));
-    if (b->dataset->encoded) {
-        since = kolo_now_ns(); /* it has added its times */
-    } else {
-        add_time(b, KOLO_LOADER_READ, &since);
-    }
+    if (!reads) since = 0;
+    kolo_stage_time_add(b->ns, KOLO_LOADER_READ, &since);
     if (!b->input) return KOLO_OK;
     for (int64_t i = 0; i < n && kolo_augment_any(&b->augment); i++) {
         uint8_t *sample = (uint8_t *)b->data[KOLO_FIELD_X] + (size_t)i * kolo_field_bytes(x);
         int32_t *labels = (int32_t *)b->data[KOLO_FIELD_Y] + i * kolo_shape_count(&x[1].shape);
         kolo_augment_apply(&b->augment, 0, epoch, indices[i], x, sample, labels, b->scratch);
     }
-    add_time(b, KOLO_LOADER_AUGMENT, &since);
+    kolo_stage_time_add(b->ns, KOLO_LOADER_AUGMENT, &since);
+    if (b->targets) {
+        KOLO_TRY(mix_batch(b, epoch, indices, n));
+        kolo_stage_time_add(b->ns, KOLO_LOADER_MIX, &since);
+    }
     kolo_normalize(x, b->data[KOLO_FIELD_X], n, KOLO_NHWC, b->input);
-    add_time(b, KOLO_LOADER_CONVERT, &since);
+    kolo_stage_time_add(b->ns, KOLO_LOADER_CONVERT, &since);
     return KOLO_OK;
 }
 

@@ -4,7 +4,9 @@
 
 #include "base/integer.h"
 #include "base/rng.h"
+#include "base/status.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -38,9 +40,8 @@ static double beta_draw(const kolo_rng *rng, uint64_t first, double alpha) {
     return 1 / (1 + exp(b - a));
 }
 
-/* The mean of both, with a weight of whole 2^-16. */
-static float mix_images(double weight, int64_t n, const uint8_t *restrict other,
-                        uint8_t *restrict sample) {
+float kolo_mix_images(double weight, int64_t n, const uint8_t *restrict other,
+                      uint8_t *restrict sample) {
     const uint32_t w = (uint32_t)(weight * (1 << BITS) + 0.5), own = (1U << BITS) - w;
     for (int64_t i = 0; i < n; i++) {
         sample[i] = (uint8_t)((sample[i] * own + other[i] * w + (1U << (BITS - 1))) >> BITS);
@@ -48,9 +49,8 @@ static float mix_images(double weight, int64_t n, const uint8_t *restrict other,
     return (float)w / (1 << BITS);
 }
 
-/* A box of that part of the area around (cy, cx), cut off at the edges, as torchvision has it. */
-static float cut_box(double weight, double cy, double cx, const kolo_shape *image,
-                     const uint8_t *other, uint8_t *sample) {
+float kolo_mix_box(double weight, double cy, double cx, const kolo_shape *image,
+                   const uint8_t *other, uint8_t *sample) {
     const int64_t height = image->dim[1], width = image->dim[2];
     const double side = sqrt(weight) / 2;
     const int64_t y = (int64_t)(cy * (double)height), x = (int64_t)(cx * (double)width);
@@ -78,6 +78,36 @@ float kolo_mix_apply(const kolo_augment *augment, uint64_t seed, int64_t epoch, 
         augment->mixup > 0 && augment->cutmix > 0 ? draw[0] >> 31 != 0 : augment->cutmix > 0;
     const double weight =
         beta_draw(&rng, first + FIRST_GAMMA, cuts ? augment->cutmix : augment->mixup);
-    if (cuts) return cut_box(weight, unit(draw[1]), unit(draw[2]), image, other, sample);
-    return mix_images(weight, kolo_shape_count(image), other, sample);
+    if (cuts) return kolo_mix_box(weight, unit(draw[1]), unit(draw[2]), image, other, sample);
+    return kolo_mix_images(weight, kolo_shape_count(image), other, sample);
+}
+
+static kolo_status check_labels(const kolo_mix_batch *b) {
+    for (int64_t i = 0; i < b->total; i++) {
+        if (b->labels[i] >= 0 && b->labels[i] < b->classes) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "sample %" PRId64 " has the label %" PRId32 ", and there are %" PRId64
+                         " classes, from 0: mixup and cutmix need a class of each sample",
+                         b->used[i], b->labels[i], b->classes);
+    }
+    return KOLO_OK;
+}
+
+/* From the last sample to the first: the other one is still as it was read. */
+kolo_status kolo_mix_apply_batch(const kolo_mix_batch *b) {
+    const int64_t n = b->count, bytes = kolo_shape_count(b->image);
+    KOLO_TRY(check_labels(b));
+    if (b->total == n && n > 0) {
+        memcpy(b->images + n * bytes, b->images + (n - 1) * bytes, (size_t)bytes);
+        b->labels[n] = b->labels[n - 1];
+    }
+    memset(b->targets, 0, (size_t)(n * b->classes) * sizeof *b->targets);
+    for (int64_t i = n - 1; i >= 0; i--) {
+        const int64_t other = i > 0 ? i - 1 : n;
+        const float weight = kolo_mix_apply(b->augment, b->seed, b->epoch, b->indices[i], b->image,
+                                            b->images + other * bytes, b->images + i * bytes);
+        b->targets[i * b->classes + b->labels[i]] += 1 - weight;
+        b->targets[i * b->classes + b->labels[other]] += weight;
+    }
+    return KOLO_OK;
 }

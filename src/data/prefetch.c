@@ -181,37 +181,22 @@ static kolo_status fill(const kolo_loader *l, const slot *s, int64_t first, int6
     return KOLO_OK;
 }
 
-/* Mixes each sample of a batch with the one before it, from the last to the first: the other one is
- * still as it was read. That before the first is behind the last; where this rank has all of the
- * step, it is the last one itself. */
 static kolo_status mix(const kolo_loader *l, const slot *s) {
-    const kolo_field *x = &l->fields[KOLO_FIELD_X];
-    const int64_t n = s->batch.count, classes = kolo_shape_count(&l->fields[l->n_fields - 1].shape);
-    const size_t bytes = kolo_field_bytes(x);
-    uint8_t *images = s->data[KOLO_FIELD_X];
-    int32_t *labels = s->data[KOLO_FIELD_Y];
-    float *targets = s->data[l->n_fields - 1];
-    if (s->total == n) {
-        memcpy(images + (size_t)n * bytes, images + (size_t)(n - 1) * bytes, bytes);
-        labels[n] = labels[n - 1];
-    }
-    for (int64_t i = 0; i < s->total; i++) {
-        if (labels[i] >= 0 && labels[i] < classes) continue;
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "sample %" PRId64 " has the label %" PRId32 ", and there are %" PRId64
-                         " classes, from 0: mixup and cutmix need a class of each sample",
-                         s->used[i], labels[i], classes);
-    }
-    memset(targets, 0, (size_t)(n * classes) * sizeof *targets);
-    for (int64_t i = n - 1; i >= 0; i--) {
-        const int64_t other = i > 0 ? i - 1 : n;
-        const float weight =
-            kolo_mix_apply(&l->opts.augment, l->opts.seed, s->batch.epoch, s->indices[i], &x->shape,
-                           images + (size_t)other * bytes, images + (size_t)i * bytes);
-        targets[i * classes + labels[i]] += 1 - weight;
-        targets[i * classes + labels[other]] += weight;
-    }
-    return KOLO_OK;
+    const kolo_mix_batch batch = {
+        .augment = &l->opts.augment,
+        .seed = l->opts.seed,
+        .epoch = s->batch.epoch,
+        .count = s->batch.count,
+        .total = s->total,
+        .classes = kolo_shape_count(&l->fields[l->n_fields - 1].shape),
+        .image = &l->fields[KOLO_FIELD_X].shape,
+        .indices = s->indices,
+        .used = s->used,
+        .images = s->data[KOLO_FIELD_X],
+        .labels = s->data[KOLO_FIELD_Y],
+        .targets = s->data[l->n_fields - 1],
+    };
+    return kolo_mix_apply_batch(&batch);
 }
 
 /* Of the samples [first, first + n), those in whose place another one is. */

@@ -1,11 +1,11 @@
 /* Data sets of encoded images. */
 #include "data/readers/images.h"
 
-#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/integer.h"
 #include "base/memory.h"
 #include "data/images/image.h"
+#include "data/stage_time.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -162,14 +162,6 @@ static kolo_status take_mask(const kolo_images *images, const kolo_image *mask, 
                      name, most, images->classes - 1, NONE, most + 1);
 }
 
-/* Adds the time since *since to a stage, if it is kept. */
-static void add_time(const kolo_draw *draw, kolo_loader_stage stage, int64_t *since) {
-    if (!draw || !draw->stage_ns) return;
-    const int64_t now = kolo_now_ns();
-    if (*since > 0) draw->stage_ns[stage] += now - *since;
-    *since = now;
-}
-
 static kolo_status check_sizes(const kolo_image *image, const kolo_image *mask, const char *name) {
     if (mask->height == image->height && mask->width == image->width) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_FORMAT,
@@ -197,11 +189,11 @@ static void source_fini(source *s) {
 static kolo_status decode(const kolo_images *images, int64_t index, const kolo_draw *draw,
                           source *s, uint8_t *x, int32_t *y) {
     const bool masks = images->fetch_mask != NULL;
-    int64_t since = 0;
-    add_time(draw, KOLO_LOADER_READ, &since); /* begins */
+    int64_t since = 0, *times = draw ? draw->stage_ns : NULL;
+    kolo_stage_time_add(times, KOLO_LOADER_READ, &since); /* begins */
     KOLO_TRY(images->fetch(images, index, &s->image));
     if (masks) KOLO_TRY(images->fetch_mask(images, index, &s->mask));
-    add_time(draw, KOLO_LOADER_READ, &since);
+    kolo_stage_time_add(times, KOLO_LOADER_READ, &since);
     /* Annotators saw the image as it is stored, as the sizes of masks show. */
     const request w = {images, index, draw};
     const kolo_image_choice choice = {choose_part, &w};
@@ -211,11 +203,11 @@ static kolo_status decode(const kolo_images *images, int64_t index, const kolo_d
         KOLO_TRY(kolo_mask_decode(s->mask.bytes, s->mask.length, s->mask.name, &s->classes));
         KOLO_TRY(check_sizes(&s->pixels, &s->classes, s->mask.name));
     }
-    add_time(draw, KOLO_LOADER_DECODE, &since);
+    kolo_stage_time_add(times, KOLO_LOADER_DECODE, &since);
     const view v = choose_view(&w, s->pixels.height, s->pixels.width);
     KOLO_TRY(take_image(images, &s->pixels, &v, x));
     if (masks) KOLO_TRY(take_mask(images, &s->classes, s->mask.name, &v, y));
-    add_time(draw, KOLO_LOADER_RESIZE, &since);
+    kolo_stage_time_add(times, KOLO_LOADER_RESIZE, &since);
     return KOLO_OK;
 }
 
