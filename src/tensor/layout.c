@@ -1,4 +1,4 @@
-/* Layouts: text, sizes, offsets, and a reorder one element at a time. */
+/* Layouts: text, sizes, offsets. */
 #include "base/status.h"
 #include "tensor/tensor.h"
 
@@ -116,51 +116,6 @@ int64_t kolo_layout_offset(const kolo_layout *layout, const kolo_shape *shape,
         stride *= kolo_layout_padded(layout, shape, dim) / block_of(layout, dim);
     }
     return offset;
-}
-
-/* The distance in elements between neighbours along `dim`; 0 if the dimension has blocks. */
-static int64_t step_along(const kolo_tensor *t, int dim) {
-    int64_t unit[KOLO_MAX_RANK] = {0};
-    unit[dim] = 1;
-    return block_of(&t->layout, dim) > 1 ? 0 : kolo_layout_offset(&t->layout, &t->shape, unit);
-}
-
-/* Copies the elements index[0], ..., index[rank - 2], i for all i. Leaves index[rank - 1] at 0. */
-static void copy_row(const kolo_tensor *to, char *dst, const kolo_tensor *from, const char *src,
-                     int64_t *index) {
-    int last = to->shape.rank - 1;
-    size_t bytes = kolo_dtype_bytes(to->dtype);
-    int64_t to_step = step_along(to, last), from_step = step_along(from, last);
-    int64_t to_begin = kolo_layout_offset(&to->layout, &to->shape, index);
-    int64_t from_begin = kolo_layout_offset(&from->layout, &from->shape, index);
-    for (int64_t i = 0; i < to->shape.dim[last]; i++) {
-        index[last] = i;
-        int64_t at =
-            to_step ? to_begin + i * to_step : kolo_layout_offset(&to->layout, &to->shape, index);
-        int64_t from_at = from_step ? from_begin + i * from_step
-                                    : kolo_layout_offset(&from->layout, &from->shape, index);
-        memcpy(dst + bytes * (size_t)at, src + bytes * (size_t)from_at, bytes);
-    }
-    index[last] = 0;
-}
-
-void kolo_tensor_reorder(const kolo_tensor *dst_desc, void *dst, const kolo_tensor *src_desc,
-                         const void *src) {
-    KOLO_ASSERT(dst_desc->dtype == src_desc->dtype);
-    KOLO_ASSERT(kolo_shape_equal(&dst_desc->shape, &src_desc->shape));
-    if (kolo_layout_equal(&dst_desc->layout, &src_desc->layout)) {
-        memcpy(dst, src, kolo_tensor_bytes(dst_desc));
-        return;
-    }
-    const kolo_shape *shape = &dst_desc->shape;
-    memset(dst, 0, kolo_tensor_bytes(dst_desc));
-    int last = shape->rank - 1; /* scalars have equal layouts */
-    int64_t index[KOLO_MAX_RANK] = {0};
-    int64_t rows = shape->dim[last] ? kolo_shape_count(shape) / shape->dim[last] : 0;
-    for (; rows > 0; rows--) {
-        copy_row(dst_desc, dst, src_desc, src, index);
-        for (int i = last - 1; i >= 0 && ++index[i] == shape->dim[i]; i--) index[i] = 0;
-    }
 }
 
 kolo_tensor kolo_tensor_plain(kolo_dtype dtype, kolo_shape shape) {

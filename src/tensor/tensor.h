@@ -44,7 +44,7 @@ int64_t kolo_layout_offset(const kolo_layout *layout, const kolo_shape *shape,
                            const int64_t *index);
 
 /* Copies src into dst, each in its own layout; sets the padding of dst to zero. Both have the same
- * dtype and shape. One element at a time: for setup, files and tests. */
+ * dtype and shape. For setup, files and tests. */
 void kolo_tensor_reorder(const kolo_tensor *dst_desc, void *dst, const kolo_tensor *src_desc,
                          const void *src);
 
