@@ -53,6 +53,13 @@ def archive(form, *names):
     return file.getvalue()[:512 * (4 * len(names) + 3)]
 
 
+def shard_index(*samples):
+    """Of the shard of the fuzzer, which sets the hash."""
+    text = b"cls\n\n/a.tar"
+    head = struct.pack("<16sQqqqqQQ", b"kolo tar index 1", 4096, 1700000000, 1, 1700000001, 2, len(text), len(samples))
+    return head + text + bytes(-len(text) % 8) + b"".join(struct.pack("<QQii", *s, 0) for s in samples) + bytes(8)
+
+
 def png(colour, channels, depth=8):
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -68,6 +75,8 @@ SEEDS = {
     "tar/pax": archive(tarfile.PAX_FORMAT, "a.jpg", "a.cls"),
     "tar/gnu": archive(tarfile.GNU_FORMAT, "d" * 101 + "/a.jpg", "a.cls"),
     "tar/ustar": archive(tarfile.USTAR_FORMAT, "d" * 90 + "/" + "e" * 90 + ".png", "b"),
+    "shard_index/none": shard_index(),
+    "shard_index/two": shard_index((512, 1000, 3), (2048, 2048, 0)),
     "image/grey.png": png(0, 1),
     "image/rgb16.png": png(2, 3, 16),
     "image/palette.png": png(3, 1),

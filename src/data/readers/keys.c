@@ -38,13 +38,19 @@ bool kolo_key_seed(const kolo_data_key *key, const char *text, const char *end) 
     return true;
 }
 
-bool kolo_key_text(const kolo_data_key *key, const char *text, const char *end) {
+static bool copy(const char *text, const char *end, size_t room, char *to) {
     size_t length = (size_t)(end - text);
-    char *to = key->value;
-    if (length == 0 || length >= KOLO_KEY_TEXT) return false;
+    if (length == 0 || length >= room) return false;
     memcpy(to, text, length);
     to[length] = '\0';
     return true;
+}
+
+bool kolo_key_text(const kolo_data_key *key, const char *text, const char *end) {
+    return copy(text, end, KOLO_KEY_TEXT, key->value);
+}
+bool kolo_key_path(const kolo_data_key *key, const char *text, const char *end) {
+    return copy(text, end, KOLO_KEY_PATH, key->value);
 }
 
 static kolo_status unknown_key(const char *name, const char *key, int length,

@@ -16,12 +16,14 @@ struct kolo_data_key {
     const char *write; /* what to write, for errors */
 };
 
-/* Values: int64_t in [min, max]; double in [min, max]; uint64_t; char[KOLO_KEY_TEXT]. */
-enum { KOLO_KEY_TEXT = 64 };
+/* Values: int64_t in [min, max]; double in [min, max]; uint64_t; char[KOLO_KEY_TEXT];
+ * char[KOLO_KEY_PATH]. */
+enum { KOLO_KEY_TEXT = 64, KOLO_KEY_PATH = 4096 };
 bool kolo_key_count(const kolo_data_key *key, const char *text, const char *end);
 bool kolo_key_real(const kolo_data_key *key, const char *text, const char *end);
 bool kolo_key_seed(const kolo_data_key *key, const char *text, const char *end);
 bool kolo_key_text(const kolo_data_key *key, const char *text, const char *end);
+bool kolo_key_path(const kolo_data_key *key, const char *text, const char *end);
 
 /* "HxW", or "N" for NxN, into int64_t[2]; each in [min, max]. */
 bool kolo_key_size(const kolo_data_key *key, const char *text, const char *end);

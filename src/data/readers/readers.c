@@ -68,9 +68,10 @@ const kolo_reader kolo_readers[] = {
     },
     {
         .name = "webdataset",
-        .argument = ":PATTERN[,test=PATTERN,size=224,classes=N,split=0.1,seed=0]",
+        .argument = ":PATTERN[,test=PATTERN,size=224,classes=N,split=0.1,seed=0,index=DIR]",
         .path = true,
         .keys = true,
+        .aside = "index",
         .help = "JPEG and PNG images with their classes in tar shards",
         .open = kolo_read_webdataset,
     },

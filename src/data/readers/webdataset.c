@@ -1,7 +1,8 @@
 /* WebDataset: images and classes in tar shards, as KEY.jpg (or .jpeg, .png) and KEY.cls, or a
  * number in KEY.json, where KEY is the member's name up to the first dot of its last part. Members
  * of a sample follow each other; those of other kinds are passed over. Shards are mapped, and
- * indexed once on opening, which reads one page of each member. */
+ * indexed on opening, which reads one page of each member; with index=FOLDER once, as the index is
+ * kept there (data/readers/shard_index.h). */
 #include "base/compiler.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -9,6 +10,7 @@
 #include "data/readers/braces.h"
 #include "data/readers/images.h"
 #include "data/readers/readers.h"
+#include "data/readers/shard_index.h"
 #include "data/readers/tar.h"
 
 #include <glob.h>
@@ -34,6 +36,9 @@ typedef struct webdataset {
     kolo_images images;
     int64_t classes;           /* 0: the largest label, plus 1 */
     char label[KOLO_KEY_TEXT]; /* of the class in KEY.json; empty: KEY.cls has it */
+    char index[KOLO_KEY_PATH]; /* folder of indexes; empty: none */
+    bool index_fails;          /* it cannot be written */
+    const kolo_dataset_opts *opts;
     shard *shards;
     size_t n_shards, cap_shards;
     size_t n_train_shards; /* of PATTERN; those of test= follow */
@@ -167,6 +172,76 @@ static kolo_status add_member(void *arg, const kolo_tar_member *m) {
     return KOLO_OK;
 }
 
+static kolo_status scan_shard(webdataset *own) {
+    const shard *s = newest(own);
+    KOLO_TRY(kolo_tar_each(s->view.data, s->view.bytes, s->path, add_member, own));
+    KOLO_TRY(add_sample(own));
+    kolo_free(own->key);
+    own->key = NULL;
+    return KOLO_OK;
+}
+
+static kolo_status take_index(webdataset *own, const kolo_shard_sample *samples, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (!KOLO_GROW(own->samples, own->n_samples, own->cap_samples)) {
+            return KOLO_NOMEM(2 * own->cap_samples * sizeof *own->samples);
+        }
+        own->samples[own->n_samples++] =
+            (sample){own->n_shards - 1, samples[i].at, samples[i].length, samples[i].label};
+    }
+    return KOLO_OK;
+}
+
+/* Keeps the samples of the newest shard, which begin with `first`. Without room on the disk, or in
+ * a folder that cannot be written, the run goes on with those in memory. */
+static kolo_status keep_index(webdataset *own, const kolo_shard_key *key, size_t first) {
+    const size_t n = own->n_samples - first;
+    kolo_shard_sample *samples = kolo_alloc((n + 1) * sizeof *samples);
+    if (!samples) return KOLO_NOMEM(n * sizeof *samples);
+    for (size_t i = 0; i < n; i++) {
+        const sample *s = &own->samples[first + i];
+        samples[i] = (kolo_shard_sample){.at = s->at, .length = s->length, .label = s->label};
+    }
+    kolo_status status = kolo_shard_index_write(own->index, key, samples, n);
+    kolo_free(samples);
+    if (status != KOLO_ERR_IO) return status;
+    own->index_fails = true;
+    if (!own->opts->warn) return KOLO_OK;
+    char *line = kolo_format("no index of shards is kept: %s", kolo_last_error());
+    if (!line) return KOLO_NOMEM(strlen(own->index));
+    own->opts->warn(own->opts->warn_arg, line);
+    kolo_free(line);
+    return KOLO_OK;
+}
+
+/* The samples of the newest shard by its index, which is built if it is not there. */
+static kolo_status index_shard(webdataset *own, const kolo_shard_key *key) {
+    const size_t first = own->n_samples;
+    kolo_shard_sample *samples;
+    size_t n;
+    KOLO_TRY(kolo_shard_index_read(key, &samples, &n));
+    if (samples) {
+        kolo_status status = take_index(own, samples, n);
+        kolo_free(samples);
+        return status;
+    }
+    KOLO_TRY(scan_shard(own));
+    return own->index_fails ? KOLO_OK : keep_index(own, key, first);
+}
+
+static kolo_status open_index(webdataset *own) {
+    const shard *s = newest(own);
+    kolo_shard_key key = {0};
+    kolo_status status =
+        kolo_shard_key_init(&key, own->index, s->path, kind_of_class(own), own->label);
+    if (status == KOLO_OK && key.bytes != s->view.bytes) {
+        status = KOLO_FAIL(KOLO_ERR_IO, "%s: it changed while it was opened", s->path);
+    }
+    if (status == KOLO_OK) status = index_shard(own, &key);
+    kolo_shard_key_fini(&key);
+    return status;
+}
+
 static kolo_status add_shard(webdataset *own, const char *path) {
     if (!KOLO_GROW(own->shards, own->n_shards, own->cap_shards)) {
         return KOLO_NOMEM(2 * own->cap_shards * sizeof *own->shards);
@@ -176,11 +251,7 @@ static kolo_status add_shard(webdataset *own, const char *path) {
     if (!s->path) return KOLO_NOMEM(strlen(path));
     own->n_shards++;
     KOLO_TRY(kolo_file_map(path, &s->view));
-    KOLO_TRY(kolo_tar_each(s->view.data, s->view.bytes, path, add_member, own));
-    KOLO_TRY(add_sample(own));
-    kolo_free(own->key);
-    own->key = NULL;
-    return KOLO_OK;
+    return *own->index ? open_index(own) : scan_shard(own);
 }
 
 /* The shards of a pattern without ranges. */
@@ -303,10 +374,12 @@ kolo_status kolo_read_webdataset(const kolo_reader *reader, const char *argument
     d->close = close_webdataset;
     char test[KOLO_KEY_TEXT] = "";
     kolo_images_init(&own->images);
+    own->opts = &d->opts;
     const kolo_data_key keys[] = {
         KOLO_IMAGES_KEYS(&own->images),
         {"classes", kolo_key_count, &own->classes, 1, 1 << 24, "classes=NUMBER, at least 1"},
         {"label", kolo_key_text, own->label, .write = "label=NAME, of the class in .json"},
+        {"index", kolo_key_path, own->index, .write = "index=FOLDER, of the index of the shards"},
         {"test", kolo_key_text, test, .write = "test=PATTERN, in the folder of the others"},
         {NULL},
     };

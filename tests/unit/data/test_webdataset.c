@@ -2,16 +2,21 @@
  * are read in tests/python/test_webdataset.py. */
 #include "base/compiler.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "data/readers/braces.h"
+#include "data/readers/shard_index.h"
 #include "data/readers/tar.h"
 #include "kolo/data.h"
 #include "support/folder.h"
+#include "support/ranks.h"
 #include "support/support.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { BLOCK = 512, ROOM = 64 };
 
@@ -321,6 +326,183 @@ static void images_lie_in_their_shards(void **state) {
     kolo_dataset_close(d);
 }
 
+/* ---- indexes on disk ---- */
+
+#define INDEXED "webdataset:i-{0..1}.tar,size=2,split=0.4,index=cache/indexes"
+
+static void put_two(const char *path, const char *class) {
+    static archive a;
+    a.length = 0;
+    add_text(&a, "a.jpg", '0', "no image");
+    add_text(&a, "a.cls", '0', class);
+    add_text(&a, "b.jpg", '0', "another");
+    add_text(&a, "b.cls", '0', class);
+    end(&a);
+    put(path, &a);
+}
+
+static int lines;
+static void count_lines(void *arg, const char *line) {
+    lines++;
+    if (!strstr(line, "no index of shards is kept: cannot ")) fail_msg("%s", line);
+}
+
+static void has_classes(int classes) {
+    const kolo_dataset_opts opts = {.warn = count_lines};
+    for (int split = 0; split < 2; split++) {
+        kolo_dataset *d;
+        ASSERT_OK(
+            kolo_dataset_open_for(INDEXED, split ? KOLO_SPLIT_TEST : KOLO_SPLIT_TRAIN, &opts, &d));
+        assert_int_equal(kolo_dataset_describe(d)->count, 2);
+        assert_int_equal(kolo_dataset_describe(d)->classes, classes);
+        kolo_dataset_close(d);
+    }
+}
+
+/* The index of i-1.tar, whose samples have a class that the shard does not have. */
+static void put_index(int32_t class) {
+    kolo_shard_key key = {0};
+    const kolo_shard_sample samples[] = {{512, 8, class, 0}, {2560, 7, class, 0}};
+    ASSERT_OK(kolo_shard_key_init(&key, "cache/indexes", "i-1.tar", "cls", ""));
+    ASSERT_OK(kolo_file_remove(key.path));
+    ASSERT_OK(kolo_shard_index_write("cache/indexes", &key, samples, KOLO_COUNT(samples)));
+    kolo_shard_key_fini(&key);
+}
+
+static char *index_path(void) {
+    kolo_shard_key key = {0};
+    ASSERT_OK(kolo_shard_key_init(&key, "cache/indexes", "i-1.tar", "cls", ""));
+    char *path = kolo_strdup(key.path);
+    kolo_shard_key_fini(&key);
+    return path;
+}
+
+static void indexes_are_kept_while_they_fit(void **state) {
+    struct stat info;
+    lines = 0;
+    put_two("i-0.tar", "1");
+    put_two("i-1.tar", "3");
+    has_classes(4);
+    put_index(6);
+    has_classes(7); /* the index is what is read */
+    assert_int_equal(stat("i-1.tar", &info), 0);
+    put_two("i-1.tar", "4"); /* of the same size; then of the same time, too, as tar restores it */
+    has_classes(5);
+    put_index(6);
+    assert_int_equal(stat("i-1.tar", &info), 0);
+    put_two("i-1.tar", "5");
+    assert_int_equal(
+        utimensat(AT_FDCWD, "i-1.tar", (struct timespec[]){info.st_atim, info.st_mtim}, 0), 0);
+    has_classes(6);
+    has_classes(6);
+    assert_int_equal(system("cp i-1.tar i-2.tar && mv i-2.tar i-1.tar"), 0);
+    has_classes(6);
+    assert_int_equal(lines, 0);
+}
+
+/* Each byte of an index is checked, and its length. */
+static void damaged_indexes_are_built_anew(void **state) {
+    char *path = index_path(), *bytes;
+    size_t n;
+    put_two("i-0.tar", "1");
+    put_two("i-1.tar", "3");
+    put_index(6);
+    ASSERT_OK(kolo_file_read(path, 1 << 20, &bytes, &n));
+    kolo_shard_key key = {0};
+    const kolo_shard_sample *samples;
+    size_t count;
+    ASSERT_OK(kolo_shard_key_init(&key, "cache/indexes", "i-1.tar", "cls", ""));
+    assert_true(kolo_shard_index_parse(bytes, n, &key, &samples, &count) && count == 2);
+    for (size_t i = 0; i < n; i++) {
+        char *copy = malloc(i ? i : 1);
+        memcpy(copy, bytes, i);
+        assert_false(kolo_shard_index_parse(copy, i, &key, &samples, &count));
+        free(copy);
+        bytes[i] = (char)(bytes[i] ^ 1);
+        assert_false(kolo_shard_index_parse(bytes, n, &key, &samples, &count));
+        bytes[i] = (char)(bytes[i] ^ 1);
+    }
+    const size_t cases[] = {0, 5, 16, n / 2, n - 1};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        ASSERT_OK(kolo_file_write(path, bytes, cases[i]));
+        has_classes(4);
+        put_index(6); /* which was written again */
+    }
+    bytes[n - 20] = (char)(bytes[n - 20] ^ 1);
+    ASSERT_OK(kolo_file_write(path, bytes, n));
+    has_classes(4);
+    char *again = test_contents(path);
+    assert_int_equal(memcmp(again, KOLO_SHARD_INDEX_MAGIC, 16), 0);
+    kolo_free(again);
+    kolo_shard_key_fini(&key);
+    kolo_free(bytes);
+    kolo_free(path);
+}
+
+static void files_of_others_stay(void **state) {
+    char *path = index_path();
+    put_two("i-0.tar", "1");
+    put_two("i-1.tar", "3");
+    ASSERT_OK(kolo_file_write(path, "my notes, which have a name", 27));
+    refuses(INDEXED, "is no index of a shard: move it");
+    char *kept = test_contents(path);
+    assert_string_equal(kept, "my notes, which have a name");
+    kolo_free(kept);
+    ASSERT_OK(kolo_file_remove(path));
+    has_classes(4);
+    kolo_free(path);
+}
+
+/* A folder that cannot be written, here as its lock is a folder; another process has the lock; a
+ * folder that cannot be made. */
+static void runs_go_on_without_an_index(void **state) {
+    char *path = index_path();
+    put_two("i-0.tar", "1");
+    put_two("i-1.tar", "3");
+    assert_int_equal(system("rm -r cache && mkdir -p cache/indexes/.kolo-index.lock"), 0);
+    lines = 0;
+    has_classes(4);
+    assert_int_equal(lines, 2); /* one for each split */
+    assert_false(kolo_file_exists(path));
+    assert_int_equal(system("rm -r cache && mkdir -p cache/indexes"), 0);
+    FILE *lock;
+    ASSERT_OK(kolo_file_open_locked("cache/indexes/.kolo-index.lock", &lock));
+    has_classes(4);
+    assert_false(kolo_file_exists(path));
+    fclose(lock);
+    has_classes(4);
+    assert_true(kolo_file_exists(path));
+    assert_int_equal(lines, 2);
+    assert_int_equal(system("rm -r cache && echo > cache"), 0);
+    has_classes(4);
+    assert_int_equal(lines, 4);
+    assert_int_equal(system("rm cache"), 0);
+    kolo_free(path);
+}
+
+static kolo_status open_indexed(kolo_comm *comm, const void *arg, void *result) {
+    kolo_dataset *d;
+    KOLO_TRY(kolo_barrier(comm));
+    KOLO_TRY(kolo_dataset_open(INDEXED, KOLO_SPLIT_TRAIN, &d));
+    const int classes = kolo_dataset_describe(d)->classes;
+    kolo_dataset_close(d);
+    return classes == 4 ? KOLO_OK : KOLO_ERR_FORMAT;
+}
+
+static void ranks_index_at_once(void **state) {
+    static const rank_transport transports[] = {RANKS_THREAD, RANKS_SHM};
+    put_two("i-0.tar", "1");
+    put_two("i-1.tar", "3");
+    for (size_t t = 0; t < KOLO_COUNT(transports); t++) {
+        char *path = index_path();
+        ASSERT_OK(run_ranks(4, transports[t], open_indexed, NULL, 0));
+        has_classes(4); /* one of both may have missed the lock for this shard */
+        assert_true(kolo_file_exists(path));
+        kolo_free(path);
+        assert_int_equal(system("rm -r cache"), 0);
+    }
+}
+
 TEST_MAIN(test_webdataset) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_and_sizes_come_from_all_headers),
@@ -329,6 +511,11 @@ TEST_MAIN(test_webdataset) {
         cmocka_unit_test(braces_are_ranges),
         cmocka_unit_test(classes_come_from_json),
         cmocka_unit_test(images_lie_in_their_shards),
+        cmocka_unit_test(indexes_are_kept_while_they_fit),
+        cmocka_unit_test(damaged_indexes_are_built_anew),
+        cmocka_unit_test(files_of_others_stay),
+        cmocka_unit_test(runs_go_on_without_an_index),
+        cmocka_unit_test(ranks_index_at_once),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
