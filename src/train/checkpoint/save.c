@@ -349,17 +349,34 @@ kolo_status kolo_checkpoint_saver_create(kolo_checkpoint_saver **saver) {
     return KOLO_OK;
 }
 
-static kolo_status write_piece(kolo_checkpoint_saver *r, const piece *p) {
+static size_t plain_bytes(const piece *p) {
+    const kolo_tensor plain = kolo_tensor_plain(p->tensor.dtype, p->tensor.shape);
+    return kolo_tensor_bytes(&plain);
+}
+
+/* `room`: memory for a tensor in row-major order. */
+static kolo_status write_piece(kolo_checkpoint_saver *r, const piece *p, void *room) {
     const char *data = r->buffer + p->at;
     kolo_safetensors_writer *writer = r->s.writer;
     if (!p->reorders) return kolo_safetensors_put(writer, p->number, p->first, p->count, data);
     const kolo_tensor plain = kolo_tensor_plain(p->tensor.dtype, p->tensor.shape);
-    const size_t bytes = kolo_tensor_bytes(&plain);
-    void *copy = kolo_alloc(bytes);
-    if (!copy) return KOLO_NOMEM(bytes);
-    kolo_tensor_reorder(&plain, copy, &p->tensor, data);
-    kolo_status status = kolo_safetensors_put(writer, p->number, 0, p->count, copy);
-    kolo_free(copy);
+    kolo_tensor_reorder(&plain, room, &p->tensor, data);
+    return kolo_safetensors_put(writer, p->number, 0, p->count, room);
+}
+
+/* One block of memory for all tensors: fresh ones of the system take longer than the copies. */
+static kolo_status put_pieces(kolo_checkpoint_saver *r) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < r->n_pieces; i++) {
+        const size_t needed = r->pieces[i].reorders ? plain_bytes(&r->pieces[i]) : 0;
+        if (needed > bytes) bytes = needed;
+    }
+    void *room = kolo_alloc(bytes);
+    kolo_status status = room ? KOLO_OK : KOLO_NOMEM(bytes);
+    for (size_t i = 0; i < r->n_pieces && status == KOLO_OK; i++) {
+        status = write_piece(r, &r->pieces[i], room);
+    }
+    kolo_free(room);
     return status;
 }
 
@@ -373,7 +390,7 @@ static kolo_status finish(void *saver) {
 static kolo_status write_pieces(void *saver) {
     kolo_checkpoint_saver *r = saver;
     if (r->s.ranks == 1) KOLO_TRY(kolo_safetensors_begin(r->s.writer, &r->s.place));
-    for (size_t i = 0; i < r->n_pieces; i++) KOLO_TRY(write_piece(r, &r->pieces[i]));
+    KOLO_TRY(put_pieces(r));
     if (r->s.ranks == 1) return finish(r);
     return r->s.rank > 0 ? kolo_safetensors_sync(r->s.writer) : KOLO_OK;
 }
