@@ -174,13 +174,15 @@ typedef struct kolo_fit_opts {
     const char *metrics_address;
     kolo_train_notice notice;
     void *notice_arg;
+    bool no_cross_step;
 } kolo_fit_opts;
 
 /* Trains a session on a data set, as kolo_train does: from the step of the session on, in shuffled
  * epochs, with reports, evaluations on `test` (NULL: none), checkpoints and resuming. `opts` and
  * `result` may be NULL. Blocks until the run ends; further steps and runs may follow. Schedules
- * count in steps. Collective. ARG: an option, or fields that do not fit the model; the errors of
- * kolo_train. */
+ * count in steps. Unless `no_cross_step`, some updates run in the next step; what reads the session
+ * in a callback completes them, and so does the end. Collective. ARG: an option, or fields that do
+ * not fit the model; the errors of kolo_train. */
 KOLO_API kolo_status kolo_fit(kolo_session *session, const kolo_dataset *train,
                               const kolo_dataset *test, const kolo_fit_opts *opts,
                               kolo_train_result *result);

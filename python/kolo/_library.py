@@ -204,7 +204,7 @@ struct kolo_fit_opts {
     const char *resume; bool resume_if_any; int64_t eval_every, eval_steps, log_every;
     int64_t audit, check_replicas; const char *worker_weights, *trace;
     const char *tensorboard; int metrics_port; const char *metrics_address;
-    kolo_train_notice *notice; void *notice_arg;
+    kolo_train_notice *notice; void *notice_arg; bool no_cross_step;
 };
 """
 # Pointers to functions that the headers declare otherwise than by a typedef of the function.

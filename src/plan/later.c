@@ -149,4 +149,5 @@ kolo_status kolo_plan_find_later_steps(kolo_plan *p) {
     return status;
 }
 
+int64_t kolo_store_undone(const kolo_store *s) { return s->undone; }
 bool kolo_store_is_unsettled(const kolo_store *s) { return s->unsettled != NULL; }

@@ -275,6 +275,7 @@ static void take_back(kolo_plan *p) {
     p->next_later = p->n_later;
     p->store->current = p->later_bank;
     p->store->unsettled = NULL;
+    p->store->undone++;
 }
 
 /* Runs what is left and has to run before a step. */

@@ -32,9 +32,12 @@ struct kolo_store {
     kolo_comm *background; /* in which plans that have begun exchange something; NULL: none has */
     int n_begun;           /* these plans */
     kolo_plan *unsettled;  /* that has left updates of the latest step; NULL: none has */
+    int64_t undone;        /* steps that were complete but for what they left, which failed */
     kolo_comm *comm;       /* borrowed: of the ranks that flat shards are of; NULL: one rank */
 };
 
+/* The steps whose runs have succeeded, and which were undone when the rest of them failed. */
+int64_t kolo_store_undone(const kolo_store *store);
 /* The address of an entry while `bank` is current. */
 char *kolo_store_at(const kolo_store *store, const kolo_store_entry *entry, int bank);
 /* Adds an entry for a PARAM or STATE of a graph; call kolo_store_grow after the last. */

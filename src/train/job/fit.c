@@ -30,6 +30,7 @@ static kolo_train_opts options_of(const kolo_session *session, const kolo_fit_op
     o.eval_every = fit->eval_every;
     o.eval_steps = fit->eval_steps;
     o.log_every = fit->log_every;
+    o.no_cross_step = fit->no_cross_step;
     o.notice = fit->notice;
     o.notice_arg = fit->notice_arg;
     return o;
@@ -78,6 +79,7 @@ kolo_status kolo_fit(kolo_session *session, const kolo_dataset *train, const kol
         .preempted_arg = o.arg,
     };
     kolo_status status = fit_session(&j, train, test, &o, result ? result : &unused);
+    if (status != KOLO_OK) kolo_job_complete_sums(&j, status);
     kolo_job_end(&j);
     return status;
 }

@@ -65,12 +65,11 @@ static kolo_status train(kolo_job *j, const kolo_train_opts *opts, kolo_train_re
     return j->setup.opts.in_memory ? kolo_job_check_losses(j, result) : KOLO_OK;
 }
 
-/* Lets the sums of the latest step end, which the other ranks have begun too; keeps the error. */
-static void complete_sums(const kolo_job *j, kolo_status status) {
+void kolo_job_complete_sums(const kolo_job *j, kolo_status status) {
     kolo_store *store = j->session ? kolo_session_store(j->session) : NULL;
     if (!store || !kolo_store_is_unsettled(store)) return;
     char *error = kolo_strdup(kolo_last_error());
-    (void)kolo_store_settle(store);
+    (void)kolo_session_settle(j->session);
     (void)KOLO_FAIL(status, "%s", error ? error : "out of memory");
     kolo_free(error);
 }
@@ -89,7 +88,7 @@ kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_
     };
     kolo_status status = train(&j, opts, result);
     if (status != KOLO_OK && j.own_comm) status = kolo_job_connect(&j, status);
-    if (status != KOLO_OK) complete_sums(&j, status);
+    if (status != KOLO_OK) kolo_job_complete_sums(&j, status);
     if (status != KOLO_OK) kolo_session_fail(j.session, status);
     kolo_job_end(&j);
     return status;

@@ -164,6 +164,12 @@ kolo_status kolo_job_sum_damaged(kolo_job *j) {
     return KOLO_OK;
 }
 
+/* Completes a step that shall leave nothing to the next one. */
+static kolo_status settle(kolo_job *j) {
+    const bool left = kolo_store_is_unsettled(kolo_session_store(j->session));
+    return left && j->setup.opts.no_cross_step ? kolo_session_settle(j->session) : KOLO_OK;
+}
+
 kolo_status kolo_job_step(kolo_job *j, int64_t k, int64_t start) {
     const int64_t begun = kolo_now_ns();
     KOLO_TRY(choose_buckets(j, k));
@@ -185,6 +191,7 @@ kolo_status kolo_job_step(kolo_job *j, int64_t k, int64_t start) {
     const bool before = kolo_job_outlives_workers(j);
     if (j->ledger && before) KOLO_TRY(kolo_ledger_add(j->ledger, &batch));
     KOLO_TRY(kolo_session_step_batch(j->session, &batch, lr, &sums));
+    KOLO_TRY(settle(j)); /* of a session whose plans leave some updates */
     if (j->ledger && !before) KOLO_TRY(kolo_ledger_add(j->ledger, &batch));
     if (j->state.run.sums.samples == 0) j->state.first_loss = kolo_sums_loss(&sums);
     KOLO_TRY(check_loss(j, k, &sums));

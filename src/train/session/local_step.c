@@ -1,6 +1,7 @@
 /* Steps of ranks that train on their own, and the rounds that combine what they have learned
  * (plan/rounds.h). */
 #include "base/clock.h"
+#include "plan/store.h"
 #include "train/session/internal.h"
 
 #include <math.h>
@@ -51,6 +52,18 @@ kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, do
     return kolo_rounds_advance(s->rounds, (int64_t)s->steps);
 }
 
+void kolo_session_count_undone(kolo_session *s) {
+    const int64_t undone = kolo_store_undone(s->store);
+    s->steps -= (uint64_t)(undone - s->undone);
+    s->undone = undone;
+}
+
+static kolo_status settle_store(kolo_session *s) {
+    const kolo_status status = kolo_store_settle(s->store);
+    kolo_session_count_undone(s);
+    return status;
+}
+
 kolo_status kolo_session_settle(kolo_session *s) {
     if (s->served) { /* each worker has waited for its pushes */
         if (kolo_consistency_is_alone(&s->opts.consistency)) {
@@ -61,7 +74,7 @@ kolo_status kolo_session_settle(kolo_session *s) {
         if (s->comm) KOLO_TRY(kolo_barrier(s->comm));
         return kolo_served_read_all(s->served, s);
     }
-    if (!s->rounds) return kolo_store_settle(s->store);
+    if (!s->rounds) return settle_store(s);
     return kolo_rounds_settle(s->rounds, (int64_t)s->steps);
 }
 

@@ -70,6 +70,7 @@ static kolo_status open_alone(const kolo_session_opts *o, const kolo_train_opts 
     setup->session.f64 = o->f64;
     setup->session.plan.keep_gradients = o->keep_gradients;
     setup->session.share = false; /* any rank may set parameters */
+    setup->session.plan.cross_step = true;
     return kolo_session_build(&setup->session, 1, graph);
 }
 
@@ -210,6 +211,7 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, kolo_met
     KOLO_TRY(check_session(s));
     KOLO_TRY(kolo_own_batch_complete(s, batch, &whole));
     KOLO_TRY(kolo_session_step_batch(s, &whole, kolo_session_lr(s), &sums));
+    KOLO_TRY(kolo_session_settle(s));
     if (metrics) *metrics = kolo_sums_metrics(&sums, kolo_session_has_tokens(s));
     return KOLO_OK;
 }
@@ -318,6 +320,7 @@ kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo
     if (!metrics) return KOLO_FAIL(KOLO_ERR_ARG, "no place for the metrics of an evaluation");
     KOLO_TRY(kolo_own_batch_check(s, batch, UINT32_MAX));
     KOLO_TRY(kolo_own_batch_check_any(batch));
+    KOLO_TRY(kolo_session_settle(s)); /* in a callback of kolo_fit */
     KOLO_TRY(kolo_session_evaluate_batch(s, batch, &sums));
     *metrics = kolo_sums_metrics(&sums, kolo_session_has_tokens(s));
     return reduce_tensors(s, metrics);
@@ -355,6 +358,7 @@ kolo_status kolo_session_predict(kolo_session *s, const kolo_batch *batch, const
     if (!output || i == s->n_needs) return fail_output(s, output);
     KOLO_TRY(kolo_own_batch_check(s, batch, s->needs[i].inputs));
     KOLO_TRY(kolo_own_batch_check_any(batch));
+    KOLO_TRY(kolo_session_settle(s));
     KOLO_TRY(kolo_session_forward(s, batch));
     kolo_tensor tensor;
     const void *result = kolo_session_output(s, output, &tensor);
@@ -415,6 +419,7 @@ kolo_status kolo_session_get(const kolo_session *s, const char *name, void *data
     const kolo_store_entry *entry = NULL;
     KOLO_TRY(find_tensor(s, name, data, bytes, &entry));
     KOLO_ASSERT(entry);
+    KOLO_TRY(kolo_session_settle((kolo_session *)s));
     return kolo_store_read(s->store, entry, data);
 }
 
@@ -432,6 +437,7 @@ static kolo_status check_values(const char *name, kolo_dtype dtype, const void *
 kolo_status kolo_session_set(kolo_session *s, const char *name, const void *data, size_t bytes) {
     const kolo_store_entry *entry = NULL;
     KOLO_TRY(check_session(s));
+    KOLO_TRY(kolo_session_settle(s));
     const bool root = !s->comm || kolo_comm_rank(s->comm) == 0;
     kolo_status status = find_tensor(s, name, root ? data : &entry, bytes, &entry);
     if (status == KOLO_OK && root && data) {

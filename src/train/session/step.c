@@ -55,8 +55,7 @@ static kolo_status check_shards(const kolo_session *s, const kolo_batch *batch) 
                      first + count);
 }
 
-kolo_status kolo_session_step_batch(kolo_session *s, const kolo_batch *batch, double lr,
-                                    kolo_sums *sums) {
+static kolo_status step(kolo_session *s, const kolo_batch *batch, double lr, kolo_sums *sums) {
     KOLO_ASSERT(!s->opts.evaluate_only && batch->global_count > 0);
     const bool shards = s->opts.shards > 0;
     const cached *finish; /* the plan that ends the step */
@@ -85,4 +84,11 @@ kolo_status kolo_session_step_batch(kolo_session *s, const kolo_batch *batch, do
     KOLO_TRY(kolo_session_share_sums(s, sums));
     s->steps++; /* a failed step repeats its draws */
     return kolo_session_measure_buckets(s, finish);
+}
+
+kolo_status kolo_session_step_batch(kolo_session *s, const kolo_batch *batch, double lr,
+                                    kolo_sums *sums) {
+    const kolo_status status = step(s, batch, lr, sums);
+    kolo_session_count_undone(s);
+    return status;
 }

@@ -2,11 +2,14 @@
  * several runs of one session, and misuse. */
 #include "base/compiler.h"
 #include "base/file.h"
+#include "base/rng.h"
 #include "kolo/models.h"
 #include "kolo/session.h"
+#include "plan/plan.h"
 #include "support/folder.h"
 #include "support/ranks.h"
 #include "support/support.h"
+#include "train/session/session.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -154,6 +157,74 @@ static void runs_are_those_of_training_jobs(void **state) {
     (void)run(2, (setting){.global_batch = 32, .augment = "flip,crop=2"});
     (void)run(3, (setting){.global_batch = 32, .reproducible = 8, .weights = "1,3,1"});
     (void)run(2, (setting){.global_batch = 32, .reproducible = 8, .audit = 5});
+}
+
+/* ---- updates in the next step ---- */
+
+enum { MOST_STEPS = 64 };
+
+typedef struct crossed {
+    uint64_t hash[MOST_STEPS + 1]; /* of a parameter after each step; last: of all, at the end */
+    int steps, left;               /* steps that had left updates when the callback came */
+} crossed;
+
+typedef struct watch {
+    kolo_session *session;
+    crossed *out;
+    bool reads;
+    int steps;
+} watch;
+
+/* After each step, on each rank; one that reads a parameter need not be followed by the others. */
+static bool look(void *arg) {
+    watch *w = arg;
+    float values[10 * 84];
+    w->out->left += kolo_store_is_unsettled(kolo_session_store(w->session));
+    if (!w->reads) return false;
+    const bool read = kolo_session_get(w->session, "fc3.weight", values, sizeof values) == KOLO_OK;
+    w->out->hash[w->out->steps++ % MOST_STEPS] = read ? kolo_hash_bytes(values, sizeof values) : 0;
+    return false;
+}
+
+static kolo_status fit_crossing(kolo_comm *comm, const void *arg, void *result) {
+    const bool *off = arg;
+    watch w = {.out = result, .reads = *off || kolo_comm_rank(comm) == 0};
+    const kolo_session_opts opts = {
+        .global_batch = 32, .optimizer.kind = KOLO_OPTIMIZER_LAMB, .bucket_bytes = 1000, .seed = 3};
+    const kolo_fit_opts fit = {
+        .epochs = 2, .interrupted = look, .arg = &w, .no_cross_step = *off, .eval_every = 1};
+    kolo_train_result r;
+    kolo_dataset *train = NULL, *test = NULL;
+    kolo_status status;
+    KOLO_TRY_GOTO(kolo_dataset_open(DATA, KOLO_SPLIT_TRAIN, &train), done);
+    KOLO_TRY_GOTO(kolo_dataset_open(DATA, KOLO_SPLIT_TEST, &test), done);
+    KOLO_TRY_GOTO(kolo_session_create(comm, &opts, build_lenet, NULL, &w.session), done);
+    KOLO_TRY_GOTO(kolo_fit(w.session, train, test, &fit, &r), done);
+    w.out->hash[MOST_STEPS] = r.parameter_hash;
+done:
+    kolo_session_destroy(w.session);
+    kolo_dataset_close(train);
+    kolo_dataset_close(test);
+    return status;
+}
+
+static void runs_leave_updates_to_the_next_step(void **state) {
+    static crossed results[2][2];
+    for (int off = 0; off < 2; off++) {
+        const bool arg = off;
+        rank_job job = {.n = 2,
+                        .transport = RANKS_THREAD,
+                        .body = fit_crossing,
+                        .arg = &arg,
+                        .arg_bytes = sizeof arg,
+                        .results = results[off],
+                        .result_bytes = sizeof results[off][0]};
+        ASSERT_OK(run_rank_job(&job));
+    }
+    const crossed *left = results[0], *whole = results[1];
+    assert_true(left[1].left > 0 && whole[0].left == 0 && whole[1].left == 0);
+    assert_true(left[0].steps > 2 && left[0].steps <= MOST_STEPS);
+    assert_memory_equal(left[0].hash, whole[0].hash, sizeof left[0].hash);
 }
 
 static void callbacks_end_runs_on_all_ranks(void **state) {
@@ -344,6 +415,7 @@ static void a_test_loss_of_nan_is_no_secret(void **state) {
 TEST_MAIN(test_fit) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_are_those_of_training_jobs),
+        cmocka_unit_test(runs_leave_updates_to_the_next_step),
         cmocka_unit_test(callbacks_end_runs_on_all_ranks),
         cmocka_unit_test(interruptions_end_runs),
         cmocka_unit_test(runs_resume_with_the_same_bits),

@@ -294,7 +294,8 @@ static kolo_status run_taken_back(kolo_comm *comm, const void *arg, void *out) {
     if (status == KOLO_OK && kolo_comm_rank(comm) == 0) {
         status = kolo_plan_run(w.plan);
         r->after = store->current;
-        r->stayed = before && !memcmp(before, store->bank[store->current], store->bytes);
+        r->stayed = before && !memcmp(before, store->bank[store->current], store->bytes) &&
+                    kolo_store_undone(store) == 1;
     }
     kolo_comm_set_gate(comm, NULL, NULL);
     kolo_free(before);
