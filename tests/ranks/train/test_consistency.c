@@ -3,6 +3,7 @@
  */
 #include "base/compiler.h"
 #include "support/folder.h"
+#include "support/small_resnet.h"
 #include "support/support.h"
 #include "support/train_job.h"
 #include "train/session/consistency.h"
@@ -19,7 +20,7 @@ static const char small[] = "synthetic:N=61,test=10,shape=1x8x8,seed=2";
 /* Running statistics, momentum, and steps in which a rank has no samples. */
 static kolo_train_opts options(const char *consistency) {
     return (kolo_train_opts){
-        .model = "resnet20",
+        .model = small_resnet(),
         .model_options = "width=4",
         .data = small,
         .optimizer.momentum = 0.9,

@@ -12,6 +12,7 @@
 #include "plan/program_run.h"
 #include "support/folder.h"
 #include "support/mesh_run.h"
+#include "support/small_resnet.h"
 #include "support/support.h"
 #include "support/train_job.h"
 #include "train/session/metrics.h"
@@ -757,7 +758,7 @@ static void hashes_are_those_of_one_rank(void **state) {
         int ranks, zero;
     } jobs[] = {
         {"mlp", "hidden=1024", "synthetic:N=8,shape=1x28x28", "dp=2,pp=2", 4, 1},
-        {"resnet20", "width=64", "synthetic:N=8,shape=3x8x8", "pp=2,tp=2", 4, 0},
+        {"resnet8", "width=64", "synthetic:N=8,shape=3x8x8", "pp=2,tp=2", 4, 0},
     };
     for (size_t i = 0; i < KOLO_COUNT(jobs); i++) {
         char folder[16];
@@ -846,6 +847,7 @@ static void what_one_stage_cannot_do_ends_all(void **state) {
 }
 
 TEST_MAIN(test_pipeline) {
+    (void)small_resnet();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_pipeline_computes_what_one_rank_does),
         cmocka_unit_test(slots_are_those_of_the_program),

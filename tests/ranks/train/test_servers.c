@@ -4,6 +4,7 @@
 #include "comm/sync/parameters_order.h"
 #include "kolo/dump.h"
 #include "support/folder.h"
+#include "support/small_resnet.h"
 #include "support/support.h"
 #include "support/train_job.h"
 
@@ -16,7 +17,7 @@ static const char small[] = "synthetic:N=61,test=10,shape=1x8x8,seed=2";
 /* Running statistics, and steps in which a rank has no samples. */
 static kolo_train_opts options(kolo_sync sync, int servers) {
     return (kolo_train_opts){
-        .model = "resnet20",
+        .model = small_resnet(),
         .model_options = "width=4",
         .data = small,
         .optimizer.momentum = 0.9,
@@ -46,12 +47,12 @@ static void bsp_equals_a_direct_allreduce(void **state) {
         int workers, servers;
         int64_t accumulate;
     } cases[] = {
-        {"sgd, one server", "resnet20", KOLO_OPTIMIZER_SGD, 0, 0, 3, 1, 1},
+        {"sgd, one server", "resnet8", KOLO_OPTIMIZER_SGD, 0, 0, 3, 1, 1},
         {"momentum, one server", "mlp", KOLO_OPTIMIZER_SGD, 0.9, 0, 2, 1, 1},
         {"adam, one server", "mlp", KOLO_OPTIMIZER_ADAM, 0, 0, 2, 1, 2},
         {"lamb and clipping, one server", "mlp", KOLO_OPTIMIZER_LAMB, 0, 1, 2, 1, 1},
-        {"momentum, three servers", "resnet20", KOLO_OPTIMIZER_SGD, 0.9, 0, 2, 3, 1},
-        {"adam, workers serve", "resnet20", KOLO_OPTIMIZER_ADAM, 0, 0, 3, 0, 1},
+        {"momentum, three servers", "resnet8", KOLO_OPTIMIZER_SGD, 0.9, 0, 2, 3, 1},
+        {"adam, workers serve", "resnet8", KOLO_OPTIMIZER_ADAM, 0, 0, 3, 0, 1},
         {"momentum, workers serve", "mlp", KOLO_OPTIMIZER_SGD, 0.9, 0, 4, 0, 2},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {

@@ -3,6 +3,7 @@
 #include "base/compiler.h"
 #include "kolo/dump.h"
 #include "support/folder.h"
+#include "support/small_resnet.h"
 #include "support/support.h"
 #include "support/train_job.h"
 
@@ -36,7 +37,7 @@ static const struct {
       .bucket_bytes = 100000},
      4},
     {"statistics, nesterov, accumulated, clipped",
-     {.model = "resnet20",
+     {.model = "resnet8",
       .model_options = "width=8",
       .optimizer.kind = KOLO_OPTIMIZER_NESTEROV,
       .optimizer.momentum = 0.9,
@@ -47,7 +48,7 @@ static const struct {
       .accumulate = 2},
      2},
     {"lars, blocked layouts",
-     {.model = "resnet20",
+     {.model = "resnet8",
       .model_options = "width=8",
       .optimizer.kind = KOLO_OPTIMIZER_LARS,
       .optimizer.momentum = 0.9},
@@ -297,6 +298,7 @@ static void level_3_is_level_2_where_parameters_are_shared(void **state) {
 }
 
 TEST_MAIN(test_share) {
+    (void)small_resnet();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shared_parameters_give_the_same_bits),
         cmocka_unit_test(others_train_as_without),

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "data/safetensors/safetensors.h"
 #include "kolo/dump.h"
+#include "support/small_resnet.h"
 #include "support/support.h"
 #include "support/train_job.h"
 
@@ -50,7 +51,7 @@ static const struct {
       .batch = 4},
      2},
     {"statistics, nesterov, accumulated",
-     {.model = "resnet20",
+     {.model = "resnet8",
       .model_options = "width=8",
       .data = images,
       .optimizer.kind = KOLO_OPTIMIZER_NESTEROV,
@@ -413,6 +414,7 @@ static void other_levels_are_refused(void **state) {
 }
 
 TEST_MAIN(test_zero) {
+    (void)small_resnet();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sharded_state_gives_the_same_bits),
         cmocka_unit_test(reproducible_runs_are_sharded),
