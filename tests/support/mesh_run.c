@@ -1,5 +1,6 @@
 #include "support/mesh_run.h"
 
+#include "plan/internal.h"
 #include "support/support.h"
 
 #include <math.h>
@@ -15,6 +16,75 @@ kolo_status mesh_read_parameters(const kolo_store *store, double to[MESH_NUMBERS
         used += kolo_shape_count(&entry->canon);
     }
     return KOLO_OK;
+}
+
+/* The samples that this rank has of each micro-batch, as place `dp` of `ranks`. */
+typedef struct share {
+    int dp, ranks;
+} share;
+
+static kolo_status run_step(kolo_plan *p, const mesh_model *m, const share *of, int step) {
+    const int64_t count = m->samples / of->ranks, first = of->dp * count;
+    kolo_plan_set(p, kolo_plan_find_scalar(p, "lr"), 0.05);
+    kolo_plan_set(p, kolo_plan_find_scalar(p, "update"), step + 1);
+    kolo_plan_set(p, kolo_plan_find_scalar(p, "grad_scale"),
+                  1.0 / (double)(m->samples * m->terms * m->micro_batches));
+    kolo_plan_set_integer(p, kolo_plan_find_scalar(p, "rng_key"), 77 + step);
+    for (int64_t k = 0; k < m->micro_batches; k++) {
+        const int64_t from = k * m->samples + first;
+        m->feed(p, step, from, count, m->arg);
+        kolo_plan_set_integer(p, kolo_plan_find_scalar(p, "first_sample"), from);
+        kolo_plan_set(p, kolo_plan_find_scalar(p, "fresh"), k == 0);
+        KOLO_TRY(k == m->micro_batches - 1 ? kolo_plan_run(p) : kolo_plan_accumulate(p));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status train(kolo_comm *comm, kolo_store *store, const mesh_model *m,
+                         kolo_mesh_comms *groups, const kolo_mesh *mesh, kolo_plan **plan,
+                         mesh_outcome *o) {
+    const int axis = kolo_mesh_find(mesh, "dp");
+    const share of = {kolo_mesh_coordinate(mesh, kolo_comm_rank(comm), axis),
+                      mesh->axes[axis].size};
+    kolo_graph *g;
+    KOLO_TRY(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &g));
+    kolo_status status = m->build(g, m->samples / of.ranks, m->arg);
+    if (status != KOLO_OK) {
+        kolo_graph_destroy(g);
+        return status;
+    }
+    const kolo_plan_opts opts = {.train = true,
+                                 .optimizer = m->optimizer,
+                                 .micro_batches = m->micro_batches,
+                                 .recompute = m->recompute,
+                                 .mesh = *mesh,
+                                 .placement = m->placement,
+                                 .groups = groups,
+                                 .kernels = KOLO_KERNELS_REF,
+                                 .bucket_bytes = 2000};
+    KOLO_TRY(kolo_plan_compile(g, &opts, store, comm, plan));
+    KOLO_TRY(kolo_store_init(store, 5));
+    for (int k = 0; k < MESH_STEPS; k++) {
+        KOLO_TRY(run_step(*plan, m, &of, k));
+        o->losses[k] = kolo_plan_scalar(*plan, "loss");
+        if (k == 0) KOLO_TRY(mesh_read_parameters(store, o->first));
+    }
+    return mesh_read_parameters(store, o->last);
+}
+
+kolo_status mesh_train(kolo_comm *comm, const mesh_model *m, mesh_outcome *o) {
+    kolo_mesh mesh;
+    kolo_mesh_comms *groups;
+    kolo_store *store;
+    kolo_plan *plan = NULL;
+    KOLO_TRY(kolo_mesh_parse(m->mesh, kolo_comm_size(comm), &mesh));
+    KOLO_TRY(kolo_mesh_comms_create(&mesh, comm, &groups));
+    KOLO_TRY(kolo_store_create(&store));
+    kolo_status status = train(comm, store, m, groups, &mesh, &plan, o);
+    kolo_plan_destroy(plan);
+    kolo_store_destroy(store);
+    kolo_mesh_comms_destroy(groups);
+    return status;
 }
 
 const mesh_outcome *mesh_run(int ranks, rank_transport transport, rank_body body, const void *arg,

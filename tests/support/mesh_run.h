@@ -2,9 +2,10 @@
 /* Plans on meshes against those of one rank, in f64. */
 
 #include "plan/plan.h"
+#include "support/fewer.h"
 #include "support/ranks.h"
 
-enum { MESH_STEPS = 50, MESH_RANKS = 8, MESH_NUMBERS = 33000 };
+enum { MESH_STEPS = TEST_FEWER(20, 50), MESH_RANKS = 8, MESH_NUMBERS = 33000 };
 
 /* Of a rank: the losses of all steps, and the parameters after the first and the last one. */
 typedef struct mesh_outcome {
@@ -14,6 +15,21 @@ typedef struct mesh_outcome {
     double state[64];      /* of each optimizer state, a sum */
 } mesh_outcome;
 
+/* A model that trains for MESH_STEPS steps. */
+typedef struct mesh_model {
+    const char *mesh;
+    int64_t samples, terms, micro_batches; /* samples of a micro-batch; terms of the loss in each */
+    kolo_optimizer_opts optimizer;
+    kolo_recompute recompute;
+    const char *placement; /* rules; NULL: the built-in ones */
+    kolo_status (*build)(kolo_graph *g, int64_t samples, const void *arg);
+    /* Fills the inputs with samples first to first + count - 1 of a step. */
+    void (*feed)(kolo_plan *p, int step, int64_t first, int64_t count, const void *arg);
+    const void *arg;
+} mesh_model;
+
+/* What a rank of mesh_run does: trains the model in f64 with the reference kernels. Collective. */
+kolo_status mesh_train(kolo_comm *comm, const mesh_model *m, mesh_outcome *o);
 /* Copies the parameters of a model to `to`, the rest is left. Collective. NOMEM: there are more. */
 kolo_status mesh_read_parameters(const kolo_store *store, double to[MESH_NUMBERS]);
 /* Runs `body`, which fills a mesh_outcome, and fails unless all ranks have equal numbers. The

@@ -9,6 +9,7 @@
 #include "plan/internal.h"
 #include "support/folder.h"
 #include "support/mesh_run.h"
+#include "support/small_resnet.h"
 #include "support/support.h"
 #include "support/train_job.h"
 
@@ -98,7 +99,8 @@ static kolo_value heads_of(kolo_graph *g, const setting *s, kolo_value h) {
 }
 
 /* A transformer layer with tied embeddings, and an MLP whose sum goes into a ReLU. */
-static kolo_status build(kolo_graph *g, int64_t n, const setting *s) {
+static kolo_status build(kolo_graph *g, int64_t n, const void *arg) {
+    const setting *s = arg;
     if (s->heads == 0) return build_images(g, n, s);
     kolo_value x = kolo_input(g, "x", KOLO_DTYPE_I32, kolo_shape_2(n, TOKENS));
     kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_2(n, TOKENS));
@@ -141,7 +143,8 @@ static void feed_images(kolo_plan *p, int step, int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; i++) y[i] = (int32_t)((step % 3 + first + i) * 7 % WORDS);
 }
 
-static void feed(kolo_plan *p, const setting *s, int step, int64_t first, int64_t count) {
+static void feed(kolo_plan *p, int step, int64_t first, int64_t count, const void *arg) {
+    const setting *s = arg;
     if (s->heads == 0) {
         feed_images(p, step, first, count);
         return;
@@ -163,72 +166,20 @@ static void feed(kolo_plan *p, const setting *s, int step, int64_t first, int64_
 
 /* ---- running it ---- */
 
-static int64_t samples_of(const setting *s) { return s->samples > 0 ? s->samples : SAMPLES; }
-
-/* One step. dp: the place of this rank among `ranks`. */
-static kolo_status run_step(kolo_plan *p, const setting *s, int dp, int ranks, int step) {
-    const int64_t count = samples_of(s) / ranks, first = dp * count;
-    kolo_plan_set(p, kolo_plan_find_scalar(p, "lr"), 0.05);
-    kolo_plan_set(p, kolo_plan_find_scalar(p, "update"), step + 1);
-    kolo_plan_set(p, kolo_plan_find_scalar(p, "grad_scale"),
-                  1.0 / (double)(samples_of(s) * (s->heads > 0 ? TOKENS : 1) * s->micro_batches));
-    kolo_plan_set_integer(p, kolo_plan_find_scalar(p, "rng_key"), 77 + step);
-    for (int64_t m = 0; m < s->micro_batches; m++) {
-        const int64_t from = m * samples_of(s) + first;
-        feed(p, s, step, from, count);
-        kolo_plan_set_integer(p, kolo_plan_find_scalar(p, "first_sample"), from);
-        kolo_plan_set(p, kolo_plan_find_scalar(p, "fresh"), m == 0);
-        KOLO_TRY(m == s->micro_batches - 1 ? kolo_plan_run(p) : kolo_plan_accumulate(p));
-    }
-    return KOLO_OK;
-}
-
-static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s,
-                         kolo_mesh_comms *groups, const kolo_mesh *mesh, kolo_plan **plan,
-                         mesh_outcome *o) {
-    const int axis = kolo_mesh_find(mesh, "dp"), ranks = mesh->axes[axis].size;
-    const int dp = kolo_mesh_coordinate(mesh, kolo_comm_rank(comm), axis);
-    kolo_graph *g;
-    KOLO_TRY(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &g));
-    kolo_status status = build(g, samples_of(s) / ranks, s);
-    if (status != KOLO_OK) {
-        kolo_graph_destroy(g);
-        return status;
-    }
-    const char *built_in = kolo_placement_rules(s->placement);
-    const kolo_plan_opts opts = {.train = true,
-                                 .optimizer = s->optimizer,
-                                 .micro_batches = s->micro_batches,
-                                 .recompute = s->recompute,
-                                 .mesh = *mesh,
-                                 .placement = built_in ? built_in : s->placement,
-                                 .groups = groups,
-                                 .kernels = KOLO_KERNELS_REF,
-                                 .bucket_bytes = 2000};
-    KOLO_TRY(kolo_plan_compile(g, &opts, store, comm, plan));
-    KOLO_TRY(kolo_store_init(store, 5));
-    for (int k = 0; k < STEPS; k++) {
-        KOLO_TRY(run_step(*plan, s, dp, ranks, k));
-        o->losses[k] = kolo_plan_scalar(*plan, "loss");
-        if (k == 0) KOLO_TRY(mesh_read_parameters(store, o->first));
-    }
-    return mesh_read_parameters(store, o->last);
-}
-
 static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     const setting *s = arg;
-    kolo_mesh mesh;
-    kolo_mesh_comms *groups;
-    kolo_store *store;
-    kolo_plan *plan = NULL;
-    KOLO_TRY(kolo_mesh_parse(s->mesh, kolo_comm_size(comm), &mesh));
-    KOLO_TRY(kolo_mesh_comms_create(&mesh, comm, &groups));
-    KOLO_TRY(kolo_store_create(&store));
-    kolo_status status = train(comm, store, s, groups, &mesh, &plan, result);
-    kolo_plan_destroy(plan);
-    kolo_store_destroy(store);
-    kolo_mesh_comms_destroy(groups);
-    return status;
+    const char *built_in = kolo_placement_rules(s->placement);
+    const mesh_model m = {.mesh = s->mesh,
+                          .samples = s->samples > 0 ? s->samples : SAMPLES,
+                          .terms = s->heads > 0 ? TOKENS : 1,
+                          .micro_batches = s->micro_batches,
+                          .optimizer = s->optimizer,
+                          .recompute = s->recompute,
+                          .placement = built_in ? built_in : s->placement,
+                          .build = build,
+                          .feed = feed,
+                          .arg = s};
+    return mesh_train(comm, &m, result);
 }
 
 /* ---- against one rank ---- */
@@ -444,7 +395,10 @@ static void any_mesh_computes_what_one_rank_does(void **state) {
         snprintf(alone.mesh, sizeof alone.mesh, "dp=1");
         alone.ranks = 1;
         expected = *run(&alone, RANKS_THREAD);
-        assert_true(expected.losses[STEPS - 1] < expected.losses[0]);
+        if (TEST_FEWER(false, true)) {
+            assert_true(expected.losses[STEPS - 1] < expected.losses[0]);
+        }
+        assert_memory_not_equal(expected.first, expected.last, sizeof expected.last);
         const setting *s = &cases[i].s;
         mesh_assert_close(s->mesh, run(s, RANKS_THREAD), &expected);
         if (i == 0) mesh_assert_close(s->mesh, run(s, RANKS_SHM), &expected);
@@ -615,7 +569,7 @@ static void jobs_train_and_evaluate(void **state) {
          "tp=2",
          2,
          NULL},
-        {{.model = "resnet20",
+        {{.model = "resnet8",
           .model_options = "width=50",
           .data = "synthetic:N=13,test=5,shape=3x16x16,classes=10,seed=2",
           .global_batch = 4,
@@ -623,7 +577,7 @@ static void jobs_train_and_evaluate(void **state) {
          "tp=2",
          2,
          NULL},
-        {{.model = "resnet20", /* batch normalization is of all samples */
+        {{.model = "resnet8", /* batch normalization is of all samples */
           .model_options = "width=4",
           .data = "synthetic:N=11,test=5,shape=3x8x8,classes=10,seed=2",
           .global_batch = 4,
@@ -810,6 +764,7 @@ static void sizes_are_checked_before_the_first_step(void **state) {
 }
 
 TEST_MAIN(test_tensor_parallel) {
+    (void)small_resnet();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_mesh_computes_what_one_rank_does),
         cmocka_unit_test(jobs_train_and_evaluate),
