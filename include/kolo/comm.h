@@ -77,6 +77,22 @@ typedef enum kolo_reduce_op {
 KOLO_API const char *kolo_reduce_op_name(kolo_reduce_op op);
 
 /* The list of collectives and messages: code, name. */
+/* An operation of the program, in the place of a kolo_reduce_op. It must be associative. An element
+ * may be a structure: data is divided between elements only. If the operation is not commutative,
+ * the elements of the ranks are combined in the order of the ranks (a reproducible allreduce: of
+ * the shards). All ranks pass the same operation. */
+typedef struct kolo_user_op {
+    const char *name; /* 1 to 24 characters, for errors; ranks whose names differ are refused */
+    /* to[i] = to[i] op from[i] for i < count. The vectors do not overlap. Threads of the library
+     * may call it, several at once for other requests; it must not use communicators. A failure
+     * (kolo_error_set in that thread) breaks the communicator on all ranks. */
+    kolo_status (*combine)(void *arg, void *to, const void *from, size_t count);
+    void *arg;
+    size_t element_bytes; /* 0: those of the request's dtype; otherwise its dtype stays 0. Elements
+                             are aligned as in the vectors of the ranks, at most to 16 bytes. */
+    bool commutative;
+} kolo_user_op;
+
 #define KOLO_COLLECTIVE_LIST(X)                         \
     X(KOLO_COLLECTIVE_ALLREDUCE, "allreduce")           \
     X(KOLO_COLLECTIVE_BROADCAST, "broadcast")           \
@@ -357,6 +373,9 @@ typedef struct kolo_request_opts {
     const kolo_part *parts;               /* allreduce, broadcast: instead of output and count */
     int n_parts;
     int root; /* send, receive: the other rank; receive: or KOLO_ANY_RANK */
+    const kolo_user_op
+        *user_op; /* of a reduction, copied: combines instead of `op`, which stays 0;
+                     no scales; if not commutative, no algorithm but direct and mesh */
     int tag;  /* send, receive: messages between two ranks with the same tag match in order */
     double prescale, postscale;
     int shards;               /* reproducible allreduce; see above */

@@ -14,7 +14,8 @@ the library's message.
 from . import _library, checkpoint, nn, ops
 from ._errors import (ArgumentError, DivergedError, Error, FileError, FormatError,
                       OutOfMemoryError, PeerError, TimeoutError, UnsupportedError)
-from .comm import ANY_RANK, Buffer, Codec, Comm, Handle, Reducer, Request, combine, init
+from .comm import (ANY_RANK, Buffer, Codec, Comm, Handle, Operation, Reducer, Request, combine,
+                   init)
 from .custom_op import Op, Tensor
 from .data import Dataset
 from .graph import Graph, Value
@@ -24,8 +25,8 @@ from .zoo import Model, models
 __version__: str = _library.lib.kolo_version().decode()
 __all__ = ["ANY_RANK", "ArgumentError", "Batch", "Buffer", "Codec", "Comm", "Dataset",
            "DivergedError", "Error", "FileError", "FormatError", "Graph", "Handle", "Loader",
-           "Model", "Op", "OutOfMemoryError", "PeerError", "Progress", "Reducer", "Request",
-           "Result", "Session", "Tensor", "TimeoutError", "UnsupportedError", "Value", "__version__",
+           "Model", "Op", "Operation", "OutOfMemoryError", "PeerError", "Progress", "Reducer",
+           "Request", "Result", "Session", "Tensor", "TimeoutError", "UnsupportedError", "Value", "__version__",
            "checkpoint", "combine", "init", "models", "nn", "ops"]
 
 for _class in (Error, ArgumentError, DivergedError, FileError, FormatError, OutOfMemoryError,

@@ -53,9 +53,14 @@ struct kolo_comm_opts {
     uint32_t generation; int report_signal, report_fd, max_in_flight; bool progress_thread;
     interrupted *interrupted; void *interrupted_arg;
 };
+typedef kolo_status user_combine(void *arg, void *to, const void *from, size_t count);
+struct kolo_user_op {
+    const char *name; user_combine *combine; void *arg; size_t element_bytes; bool commutative;
+};
 struct kolo_request_opts {
-    kolo_collective kind; kolo_dtype dtype; kolo_reduce_op op; const void *input; void *output;
-    size_t count; const size_t *counts, *output_counts; const kolo_part *parts; int n_parts;
+    kolo_collective kind; kolo_dtype dtype; kolo_reduce_op op; const kolo_user_op *user_op;
+    const void *input; void *output; size_t count; const size_t *counts, *output_counts;
+    const kolo_part *parts; int n_parts;
     int root, tag; double prescale, postscale; int shards; kolo_algorithm algorithm;
     int priority; const char *site;
 };
@@ -208,7 +213,7 @@ struct kolo_fit_opts {
 };
 """
 # Pointers to functions that the headers declare otherwise than by a typedef of the function.
-POINTERS = ("interrupted", "on_stall", "kolo_model_windows", "kolo_model_build",
+POINTERS = ("interrupted", "on_stall", "user_combine", "kolo_model_windows", "kolo_model_build",
             "kolo_train_observer", "kolo_train_notice", "kolo_custom_shape", "kolo_custom_run",
             "kolo_custom_grad")
 

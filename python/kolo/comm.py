@@ -15,9 +15,9 @@ import ctypes
 import operator
 import threading
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
 
-from . import _errors
+from . import _arrays, _errors
 from ._errors import Error
 from ._library import ENUMS, c
 from ._library import lib as _lib
@@ -57,8 +57,9 @@ def _dtype_of(view: memoryview) -> str:
     raise TypeError(f"elements of format {view.format!r} cannot be reduced or sent")
 
 
-def _buffer(data: Any, writable: bool = True) -> Buffer:
-    """The memory of an object with the buffer protocol."""
+def _buffer(data: Any, writable: bool = True, structures: bool = False) -> Buffer:
+    """The memory of an object with the buffer protocol; its elements may be structures if
+    ``structures``."""
     if isinstance(data, Buffer):
         return data
     view = memoryview(data)
@@ -68,7 +69,9 @@ def _buffer(data: Any, writable: bool = True) -> Buffer:
         raise ValueError("the array is read-only")
     if view.format[0] in ">!" and view.itemsize > 1:
         raise TypeError(f"elements of format {view.format!r} have a foreign byte order")
-    dtype, count = _dtype_of(view), view.nbytes // view.itemsize
+    dtype, count = "f32", view.nbytes // view.itemsize
+    if not structures or not view.format.startswith("T{"):
+        dtype = _dtype_of(view)
     memory = Buffer(_address_of(view) if view.nbytes else None, count, dtype, view)
     memory.logical = view.format.endswith("?")
     return memory
@@ -97,8 +100,62 @@ def _number(name: str, names: Sequence[str], what: str) -> int:
     return names.index(name)
 
 
-def _op(name: str, *memory: Optional[Buffer]) -> int:
+class Operation:
+    """An operation of the program, for ``op`` of allreduce, reduce and reduce_scatter.
+
+    ``function(to, other)`` combines two numpy arrays of equal length in place:
+    ``to[:] = np.hypot(to, other)``. It must be associative. Elements are those of the data, which may
+    have fields (numpy's structured types). Unless ``commutative``, the ranks are combined in their
+    order. ``name``, by default that of the function, is for errors, and the same on all ranks. The
+    function may be called in a thread of the library and must not use communicators. An exception
+    breaks the communicator: on all ranks the call raises kolo.Error with its text.
+    """
+
+    def __init__(self, function: Callable[[Any, Any], None], name: str = "",
+                 commutative: bool = False) -> None:
+        self._function = function
+        self.name = name or getattr(function, "__name__", type(function).__name__)[:24]
+        self.commutative = commutative
+
+    def bind(self, data: Any) -> Any:
+        """The kolo_user_op for arrays like ``data``."""
+        np = _arrays.numpy()
+        if isinstance(data, Buffer):
+            dtype = np.dtype(_arrays.FORMATS[data.dtype])
+        else:
+            dtype = np.asarray(data).dtype
+        return c.kolo_user_op(name=self.name.encode(), combine=c.user_combine(self._calling(dtype)),
+                              element_bytes=dtype.itemsize if dtype.fields else 0,
+                              commutative=self.commutative)
+
+    def _calling(self, dtype: Any) -> Callable[[Any, int, int, int], int]:
+        np = _arrays.numpy()
+
+        def view(address: int, count: int) -> Any:
+            memory: Any = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+            return np.frombuffer(memory, dtype)
+
+        def call(_arg: Any, to: int, other: int, count: int) -> int:
+            try:
+                source = view(other, count)
+                source.flags.writeable = False
+                if self._function(view(to, count), source) is not None:
+                    raise TypeError("the function returns a value: write it to the first array, by [:]")
+                return 0
+            except BaseException as failure:  # pylint: disable=broad-except
+                return int(_lib.kolo_error_set(_errors.code("KOLO_ERR_ARG"), b"%s",
+                                               _errors.text_of(failure)))
+        return call
+
+
+Op = Union[str, Operation]
+
+
+def _op(name: Op, *memory: Optional[Buffer]) -> int:
     """The code of an operation that supports these elements."""
+    if isinstance(name, Operation):
+        raise TypeError(f"operation {name.name!r} of the program: use allreduce, reduce, reduce_scatter "
+                        "or request")
     number = _number(name, _OPS, "operation")
     if name not in ("min", "max") and any(m.logical for m in memory if m):
         raise TypeError(f"operation {name!r} on booleans: use 'max' (or) or 'min' (and), or an "
@@ -329,14 +386,15 @@ class Comm:
         return count, count
 
     def _options(self, kind: str, output: Any, given: Any = None, count: Optional[int] = None,
-                 op: str = "sum", root: int = 0, tag: int = 0,
+                 op: Op = "sum", root: int = 0, tag: int = 0,
                  counts: Optional[Sequence[int]] = None,
                  output_counts: Optional[Sequence[int]] = None, prescale: float = 0,
                  postscale: float = 0, algorithm: str = "auto", priority: int = 0,
-                 site: Optional[str] = None) -> Tuple[Any, Tuple[Optional[Buffer], ...]]:
-        """The options of a request and the memory they refer to."""
-        result = _buffer(output) if output is not None else None
-        source = _buffer(given, writable=False) if given is not None else None
+                 site: Optional[str] = None) -> Tuple[Any, Tuple[Any, ...]]:
+        """The options of a request, and the memory and operation they refer to."""
+        own = isinstance(op, Operation)
+        result = _buffer(output, structures=own) if output is not None else None
+        source = _buffer(given, writable=False, structures=own) if given is not None else None
         if result and source and result.dtype != source.dtype:
             raise TypeError(f"{kind}: input is {source.dtype}, output {result.dtype}")
         one = result or source or Buffer(None, 0, "u8")
@@ -351,7 +409,8 @@ class Comm:
         combines = kind in ("allreduce", "reduce", "reduce_scatter")
         opts = c.kolo_request_opts(kind=_number(kind, _COLLECTIVES, "collective"),
                               dtype=_DTYPES.index(one.dtype),
-                              op=_op(op, *((result, source) if combines else ())),
+                              op=0 if isinstance(op, Operation) else
+                              _op(op, *((result, source) if combines else ())),
                               input=source.address if source else None,
                               output=result.address if result else None,
                               count=count,
@@ -360,11 +419,15 @@ class Comm:
                               prescale=prescale, postscale=postscale,
                               algorithm=_algorithm(algorithm), priority=priority,
                               site=_bytes(site))
-        return opts, (result, source)
+        user_op = None
+        if isinstance(op, Operation):
+            user_op = op.bind(given if given is not None else output)
+            opts.user_op = ctypes.pointer(user_op)
+        return opts, (result, source, user_op)
 
     def _run(self, kind: str, output: Any, given: Any = None, timeout_s: float = 0,
              **options: Any) -> Any:
-        opts, _ = self._options(kind, output, given, **options)
+        opts, _memory = self._options(kind, output, given, **options)
         _lib.kolo_request_run(self._open(), ctypes.byref(opts), _milliseconds(timeout_s))
         return output
 
@@ -380,9 +443,10 @@ class Comm:
         opts, memory = self._options(kind, output, data, **options)
         return Request(self, opts, memory)
 
-    def allreduce(self, data: Any, op: str = "sum", timeout_s: float = 0, **options: Any) -> Any:
+    def allreduce(self, data: Any, op: Op = "sum", timeout_s: float = 0, **options: Any) -> Any:
         """Combines ``data`` of all ranks in place: sum, min, max, prod or mean (of integers rounded
-        towards zero). ``options`` as for ``request``."""
+        towards zero); and, or, xor of integers; or an Operation of the program. ``options`` as for
+        ``request``."""
         return self._run("allreduce", data, op=op, timeout_s=timeout_s, **options)
 
     def tree_nodes(self, shards: int) -> List[int]:
@@ -414,7 +478,7 @@ class Comm:
         """Copies the root's ``data`` to all ranks."""
         return self._run("broadcast", data, root=root, timeout_s=timeout_s)
 
-    def reduce(self, data: Any, op: str = "sum", root: int = 0, timeout_s: float = 0) -> Any:
+    def reduce(self, data: Any, op: Op = "sum", root: int = 0, timeout_s: float = 0) -> Any:
         """Like allreduce, with the result on the root only; ``data`` of others may be overwritten."""
         return self._run("reduce", data, op=op, root=root, timeout_s=timeout_s)
 
@@ -444,10 +508,10 @@ class Comm:
         return self._run("scatter", output, given, count=count, counts=counts, root=root,
                          timeout_s=timeout_s)
 
-    def reduce_scatter(self, data: Any, output: Any, op: str = "sum",
+    def reduce_scatter(self, data: Any, output: Any, op: Op = "sum",
                        counts: Optional[Sequence[int]] = None, timeout_s: float = 0) -> Any:
         """``data`` has a slice for each rank; ``output`` is this rank's slice, reduced."""
-        count = self._share("reduce_scatter", data, output, counts)
+        count = self._share("reduce_scatter", data, output, counts, isinstance(op, Operation))
         return self._run("reduce_scatter", output, data, count=count, counts=counts, op=op,
                          timeout_s=timeout_s)
 
@@ -466,17 +530,21 @@ class Comm:
         return self._run("alltoall", output, data, count=sent // self.size, counts=counts,
                          output_counts=output_counts, timeout_s=timeout_s)
 
-    def _share(self, kind: str, whole: Any, share: Any, counts: Optional[Sequence[int]]) -> int:
+    def _share(self, kind: str, whole: Any, share: Any, counts: Optional[Sequence[int]],
+               structures: bool = False) -> int:
         """The number of elements of a slice; ``whole`` is None on ranks without it."""
-        share = _buffer(share, writable=False).count
+        def count_of(data: Any) -> int:
+            return _buffer(data, writable=False, structures=structures).count
+
+        share = count_of(share)
         want: int = share * self.size
         if counts is not None:
             self._counts(counts)
             want = sum(counts)
             if share != counts[self.rank]:
                 raise ValueError(f"{kind}: {share} elements are not counts[{self.rank}]")
-        if whole is not None and _buffer(whole, writable=False).count != want:
-            raise ValueError(f"{kind}: {_buffer(whole, writable=False).count} elements are not "
+        if whole is not None and count_of(whole) != want:
+            raise ValueError(f"{kind}: {count_of(whole)} elements are not "
                              + (f"{self.size} times {share}" if counts is None else
                                 f"the sum of the counts, {want}"))
         return int(share)
@@ -578,7 +646,7 @@ class Request:
     """A collective or message of ``Comm.request``. Its memory must not be used between ``start`` and
     completion."""
 
-    def __init__(self, comm: Comm, opts: Any, memory: Tuple[Optional[Buffer], ...]) -> None:
+    def __init__(self, comm: Comm, opts: Any, memory: Tuple[Any, ...]) -> None:
         self._comm, self._memory = comm, memory
         self._handle: Optional[ctypes.c_void_p] = ctypes.c_void_p()
         _lib.kolo_request_create(comm._open(), ctypes.byref(opts),

@@ -62,8 +62,13 @@ static kolo_status find_handles(kolo_request *q) {
 
 static const kolo_algorithm_row *find_row(const kolo_request *q, kolo_algorithm algorithm,
                                           kolo_variant variant) {
-    bool allreduce = q->kind == KOLO_COLLECTIVE_ALLREDUCE;
-    return kolo_algorithm_find(q->kind, allreduce ? algorithm : KOLO_ALGORITHM_AUTO, variant);
+    bool tree = q->kind == KOLO_COLLECTIVE_REDUCE && variant == KOLO_VARIANT_MESSAGES;
+    if (tree && kolo_request_is_ordered(q)) {
+        algorithm = KOLO_ALGORITHM_MESH;
+    } else if (q->kind != KOLO_COLLECTIVE_ALLREDUCE) {
+        algorithm = KOLO_ALGORITHM_AUTO;
+    }
+    return kolo_algorithm_find(q->kind, algorithm, variant);
 }
 
 static kolo_status add_schedule(kolo_request *q, kolo_algorithm algorithm, kolo_variant variant) {
@@ -73,7 +78,8 @@ static kolo_status add_schedule(kolo_request *q, kolo_algorithm algorithm, kolo_
     size_t chunk = comm->tuning.chunk_bytes / q->element_bytes;
     size_t align = SLICE_ALIGN_BYTES / q->element_bytes;
     q->spec.chunk = chunk > 0 ? chunk : 1;
-    q->spec.align = chunk < align ? 1 : align; /* tiny chunks, in tests, give tiny slices */
+    q->spec.align =
+        chunk < align || align == 0 ? 1 : align; /* tiny chunks, in tests, give tiny slices */
     KOLO_TRY(kolo_schedule_build(row, &q->spec, &q->schedules[q->n_schedules]));
     q->n_schedules++;
     return KOLO_OK;
@@ -157,6 +163,11 @@ static void hash_request(kolo_request *q, kolo_algorithm algorithm) {
         (uint64_t)q->spec.shards,
     };
     q->shape = kolo_hash_bytes(fields, sizeof fields);
+    if (q->user_op.combine) {
+        uint64_t own[4] = {q->shape, kolo_hash_text(q->user_op.name), q->element_bytes,
+                           q->user_op.commutative};
+        q->shape = kolo_hash_bytes(own, sizeof own);
+    }
     if (kolo_collective_has_parts(q->kind)) {
         for (int i = 0; i < q->n_parts; i++) {
             uint64_t part[3] = {q->shape, q->parts[i].tree_node, q->parts[i].count};
@@ -184,7 +195,10 @@ kolo_algorithm kolo_request_resolve(const kolo_request *q, const kolo_request_op
     bool windows = comm->transport->windows;
     kolo_algorithm algorithm = o->algorithm ? o->algorithm : comm->algorithm;
     if (o->shards > 0) return KOLO_ALGORITHM_REPRODUCIBLE;
-    if (algorithm != KOLO_ALGORITHM_AUTO || comm->backend) return algorithm;
+    if (kolo_request_is_ordered(q) && !kolo_algorithm_in_order(algorithm)) {
+        return windows ? KOLO_ALGORITHM_DIRECT : KOLO_ALGORITHM_MESH;
+    }
+    if (algorithm != KOLO_ALGORITHM_AUTO || kolo_request_offloads(q)) return algorithm;
     if (q->kind == KOLO_COLLECTIVE_ALLREDUCE) {
         return kolo_comm_costs_choose(&comm->costs, windows, comm->size, kolo_comm_host_count(comm),
                                       q->count * q->element_bytes);
@@ -203,7 +217,7 @@ static kolo_status set_peer_counts(kolo_request *q) {
 }
 
 kolo_status kolo_request_make_collective(kolo_request *q, kolo_algorithm algorithm) {
-    if (q->comm->backend && algorithm != KOLO_ALGORITHM_AUTO && q->spec.shards == 0) {
+    if (kolo_request_offloads(q) && algorithm != KOLO_ALGORITHM_AUTO) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "algorithm %s: transport %s selects the algorithm itself; use auto",
                          kolo_algorithm_name(algorithm), kolo_comm_transport(q->comm));
@@ -221,7 +235,7 @@ kolo_status kolo_request_make_collective(kolo_request *q, kolo_algorithm algorit
         if (exposed > q->exposed_most) q->exposed_most = exposed;
     }
     KOLO_TRY(set_peer_counts(q));
-    if (q->comm->backend && q->spec.shards == 0) {
+    if (kolo_request_offloads(q)) {
         KOLO_TRY(kolo_offload_prepare(q));
     } else {
         KOLO_TRY(find_handles(q));

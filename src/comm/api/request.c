@@ -3,11 +3,13 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/api/choose_schedule.h"
+#include "comm/engine/combine.h"
 #include "comm/engine/failure.h"
 #include "comm/engine/family.h"
 #include "comm/engine/lifetime.h"
 #include "comm/engine/lock.h"
 #include "comm/engine/p2p.h"
+#include "comm/schedule/algorithms.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +25,53 @@ static bool is_float(kolo_dtype dtype) {
            dtype == KOLO_DTYPE_BF16;
 }
 
+enum { OP_NAME_MOST = 24 };
+
 /* ---- validation ---- */
+
+static size_t element_bytes(const kolo_request_opts *o) {
+    bool own = o->user_op && o->user_op->element_bytes > 0;
+    return own ? o->user_op->element_bytes : kolo_dtype_bytes(o->dtype);
+}
+
+/* The operation of the program, if the request has one. */
+static kolo_status check_user_op(const kolo_request_opts *o, const char *name) {
+    const kolo_user_op *op = o->user_op;
+    size_t length = op && op->name ? strnlen(op->name, OP_NAME_MOST + 1) : 0;
+    if (!op) return KOLO_OK;
+    if (!kolo_collective_reduces(o->kind) || o->op != 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s: user_op is for reductions, in the place of op, which must be 0",
+                         name);
+    }
+    if (!op->combine || length == 0 || length > OP_NAME_MOST) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s: user_op needs a function and a name of 1 to %d characters", name,
+                         OP_NAME_MOST);
+    }
+    if (op->element_bytes > 0 && o->dtype != 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s: operation %s has elements of %zu bytes: leave dtype, which is %s, "
+                         "at 0",
+                         name, op->name, op->element_bytes, kolo_dtype_name(o->dtype));
+    }
+    if (op->element_bytes > INT64_MAX) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: elements of %zu bytes are too large", name,
+                         op->element_bytes);
+    }
+    if (o->prescale != 0 || o->postscale != 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: operation %s of the program allows no scales", name,
+                         op->name);
+    }
+    bool other = o->algorithm != KOLO_ALGORITHM_AUTO && !kolo_algorithm_in_order(o->algorithm);
+    if (!op->commutative && other && o->kind == KOLO_COLLECTIVE_ALLREDUCE) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s: algorithm %s does not combine in the order of the ranks, which "
+                         "operation %s needs, as it is not commutative: use auto, direct or mesh",
+                         name, kolo_algorithm_name(o->algorithm), op->name);
+    }
+    return KOLO_OK;
+}
 
 static kolo_status check_shards(const kolo_request_opts *o, const char *name) {
     if (o->shards < 0 || o->shards > 1 << 24 || o->kind != KOLO_COLLECTIVE_ALLREDUCE) {
@@ -52,7 +100,7 @@ static kolo_status check_parts(const kolo_request_opts *o, const char *name) {
     if (o->parts && (!kolo_collective_has_parts(o->kind) || o->input || o->output)) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s: parts need an allreduce or broadcast in place", name);
     }
-    size_t limit = (size_t)INT64_MAX / kolo_dtype_bytes(o->dtype), count = 0;
+    size_t limit = (size_t)INT64_MAX / element_bytes(o), count = 0;
     for (int i = 0; i < o->n_parts; i++) {
         if (o->parts[i].count > limit - count) {
             return KOLO_FAIL(KOLO_ERR_ARG, "%s: part %d of %zu elements is too long", name, i,
@@ -102,6 +150,7 @@ static kolo_status check_opts(const kolo_comm *comm, const kolo_request_opts *o)
     if (kolo_collective_is_message(o->kind) && o->root == comm->rank) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s: rank %d is this rank", name, o->root);
     }
+    KOLO_TRY(check_user_op(o, name));
     KOLO_TRY(check_parts(o, name));
     return check_scale(o, name);
 }
@@ -245,9 +294,14 @@ static kolo_status copy_parts(kolo_request *q, const kolo_request_opts *o) {
  * chose: "reduce 'loss' (1 x f32, sum, to rank 0)". */
 static void name_request(kolo_request *q, kolo_algorithm algorithm) {
     kolo_collective kind = q->kind;
-    char what[64] = "";
+    char what[88] = "", own[32];
     size_t n = sizeof what;
     const char *type = kolo_dtype_name(q->dtype), *op = kolo_reduce_op_name(q->op);
+    if (q->user_op.combine) op = q->user_op.name;
+    if (q->user_op.element_bytes > 0) {
+        snprintf(own, sizeof own, "%zu bytes", q->element_bytes);
+        type = own;
+    }
     if (kind == KOLO_COLLECTIVE_ALLREDUCE) {
         bool shards = q->spec.shards > 0;
         snprintf(what, n, " (%zu x %s, %s, %s)", q->count, type, op,
@@ -298,16 +352,19 @@ kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *o,
         .comm = comm,
         .kind = o->kind,
         .dtype = o->dtype,
-        .op = kolo_collective_reduces(o->kind) ? o->op : KOLO_SUM,
+        .op = o->user_op                         ? KOLO_REDUCE_OP_COUNT
+              : kolo_collective_reduces(o->kind) ? o->op
+                                                 : KOLO_SUM,
         .root = o->root,
         .any = o->kind == KOLO_COLLECTIVE_RECV && o->root == KOLO_ANY_RANK,
         .tag = o->tag,
         .priority = o->priority,
-        .element_bytes = kolo_dtype_bytes(o->dtype),
+        .element_bytes = element_bytes(o),
     };
     set_scales(q, o);
     bool message = kolo_collective_is_message(q->kind);
     kolo_status status = KOLO_OK;
+    if (o->user_op) KOLO_TRY_GOTO(kolo_request_set_user_op(q, o->user_op), fail);
     KOLO_TRY_GOTO(make_spec(q, o), fail);
     KOLO_TRY_GOTO(copy_parts(q, o), fail);
     q->algorithm = kolo_request_resolve(q, o);

@@ -11,6 +11,7 @@
 #include "comm/engine/engine.h"
 
 #include "base/status.h"
+#include "comm/engine/combine.h"
 #include "comm/engine/failure.h"
 #include "comm/engine/family.h"
 #include "comm/engine/flight.h"
@@ -188,13 +189,14 @@ static void copy_range(kolo_request *q, const kolo_entry *e, int to_rank, int fr
     }
 }
 
-static void reduce_range(kolo_request *q, const kolo_entry *e, int from_rank) {
+static kolo_status reduce_range(kolo_request *q, const kolo_entry *e, int from_rank) {
     for (size_t done = 0, run; done < e->count; done += run) {
         run = e->count - done;
         void *to = locate(q, q->comm->rank, e->to, e->to_first + done, &run);
         const void *from[2] = {to, locate(q, from_rank, e->from, e->from_first + done, &run)};
-        q->comm->reduce->fn[q->dtype][kolo_reduce_kernel(q->op)](&to, 1, from, 2, run);
+        KOLO_TRY(kolo_request_combine(q, &to, 1, from, 2, run));
     }
+    return KOLO_OK;
 }
 
 static void scale_range(kolo_request *q, const kolo_entry *e, double factor) {
@@ -206,8 +208,8 @@ static void scale_range(kolo_request *q, const kolo_entry *e, double factor) {
 }
 
 /* Runs entries into SUM and the following ones out of it in one pass: combines all sources, stores
- * to all destinations. Returns the number of entries. */
-static size_t sweep(kolo_request *q, const kolo_entry *e, size_t left) {
+ * to all destinations. `n` is the number of entries. */
+static kolo_status sweep(kolo_request *q, const kolo_entry *e, size_t left, size_t *n) {
     size_t n_from = 0, n_to = 0;
     while (n_from < left && e[n_from].to == KOLO_BUFFER_SUM) n_from++;
     while (n_from + n_to < left && e[n_from + n_to].kind == KOLO_ENTRY_COPY_TO) n_to++;
@@ -220,10 +222,10 @@ static size_t sweep(kolo_request *q, const kolo_entry *e, size_t left) {
             const kolo_entry *to = &e[n_from + i];
             q->to[i] = locate(q, to->peer, to->to, to->to_first + done, &run);
         }
-        q->comm->reduce->fn[q->dtype][kolo_reduce_kernel(q->op)](q->to, (int)n_to, q->from,
-                                                                 (int)n_from, run);
+        KOLO_TRY(kolo_request_combine(q, q->to, (int)n_to, q->from, (int)n_from, run));
     }
-    return n_from + n_to;
+    *n = n_from + n_to;
+    return KOLO_OK;
 }
 
 /* Counts bytes sent or received. */
@@ -327,7 +329,7 @@ static kolo_status run_entry(kolo_request *q, size_t i, size_t end, entry_progre
         run_barrier(q, p);
         break;
     case KOLO_ENTRY_REDUCE:
-        reduce_range(q, e, rank);
+        KOLO_TRY(reduce_range(q, e, rank));
         break;
     case KOLO_ENTRY_COPY:
         copy_range(q, e, rank, rank);
@@ -335,11 +337,11 @@ static kolo_status run_entry(kolo_request *q, size_t i, size_t end, entry_progre
     case KOLO_ENTRY_REDUCE_FROM:
     case KOLO_ENTRY_COPY_FROM:
         if (e->to == KOLO_BUFFER_SUM) {
-            *n = sweep(q, e, end - i);
+            KOLO_TRY(sweep(q, e, end - i, n));
         } else if (e->kind == KOLO_ENTRY_COPY_FROM) {
             copy_range(q, e, rank, e->peer);
         } else {
-            reduce_range(q, e, e->peer);
+            KOLO_TRY(reduce_range(q, e, e->peer));
         }
         break;
     case KOLO_ENTRY_PRESCALE:

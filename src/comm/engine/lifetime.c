@@ -98,6 +98,7 @@ void kolo_request_destroy(kolo_request *q) {
     kolo_free(q->peer_counts);
     kolo_free(q->slices);
     kolo_free(q->nodes);
+    kolo_free(q->combined);
     kolo_free(q->parts);
     kolo_free(q->firsts);
     kolo_free(q->site);

@@ -24,7 +24,10 @@ struct kolo_request {
     char title[KOLO_TITLE_BYTES];
     kolo_collective kind;
     kolo_dtype dtype;
-    kolo_reduce_op op;
+    kolo_reduce_op op;    /* KOLO_REDUCE_OP_COUNT: user_op */
+    kolo_user_op user_op; /* combine NULL: none; name is only valid at creation */
+    void *combined;       /* user_op: a block of elements, before it is stored */
+    size_t combined_count;
     kolo_algorithm algorithm; /* requested, or chosen by AUTO; it may run another (request.c) */
     int root, tag;            /* send and receive: root is the peer */
     bool any;                 /* receive: from any rank; root is set by the message */
@@ -81,6 +84,16 @@ struct kolo_request {
 
 static inline bool kolo_collective_is_message(kolo_collective kind) {
     return kind == KOLO_COLLECTIVE_SEND || kind == KOLO_COLLECTIVE_RECV;
+}
+
+/* Whether only the order of the ranks gives the right result. */
+static inline bool kolo_request_is_ordered(const kolo_request *q) {
+    return q->user_op.combine && !q->user_op.commutative;
+}
+
+/* Whether the backend carries it out. */
+static inline bool kolo_request_offloads(const kolo_request *q) {
+    return q->comm->backend && q->spec.shards == 0 && !q->user_op.combine;
 }
 
 static inline bool kolo_collective_has_parts(kolo_collective kind) {

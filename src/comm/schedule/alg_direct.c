@@ -180,6 +180,7 @@ const kolo_algorithm_info kolo_allreduce_direct = {
     .volume = direct_volume,
     .memory_cost = {0.3, 20},
     .network_cost = {30, 900},
+    .in_order = true,
     .rows = {{.name = "direct",
               .algorithm = KOLO_ALGORITHM_DIRECT,
               .variant = KOLO_VARIANT_WINDOW,

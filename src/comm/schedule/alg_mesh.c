@@ -5,17 +5,18 @@
  * so the result has the same bits as the variants in memory. Slices are sent in chunks: chunk c is
  * in transit while chunk c - 1 is reduced; SCRATCH is a double buffer with one chunk per peer.
  * Allgather: each rank sends its slice to all others. An allreduce is a reduce-scatter and an
- * allgather: each rank acts as the parameter server of one slice. Gather, scatter and all-to-all
- * are single steps. */
+ * allgather: each rank acts as the parameter server of one slice. A reduce is a reduce-scatter with
+ * one slice, the root's. Gather, scatter and all-to-all are single steps. */
 #include "comm/schedule/writers.h"
 
 /* A reduce-scatter in a team: member i reduces slice i of all members' `source`. */
 typedef struct exchange {
     const kolo_schedule_spec *spec;
     const kolo_team *team;
-    const size_t *firsts; /* of the slices; NULL: `whole` is cut evenly among `owners` members */
+    const size_t *firsts; /* of the slices; NULL: `whole` is cut evenly among `owners` members,
+                             from `first_owner` on */
     range whole;
-    int owners;
+    int owners, first_owner;
     size_t to_first;      /* of this member's slice in DATA */
     size_t chunk;         /* elements */
     size_t scratch, half; /* a double buffer, one chunk per member in each half */
@@ -23,7 +24,8 @@ typedef struct exchange {
 
 static range slice_of(const exchange *x, int i) {
     if (x->firsts) return (range){x->firsts[i], x->firsts[i + 1] - x->firsts[i]};
-    if (i >= x->owners) return (range){0, 0};
+    i -= x->first_owner;
+    if (i < 0 || i >= x->owners) return (range){0, 0};
     return kolo_team_slice(x->whole, x->owners, i, x->spec->align);
 }
 
@@ -113,6 +115,17 @@ static void reduce_scatter_write(const kolo_schedule_spec *spec, kolo_schedule *
     add_reduce_scatter(&x, s);
 }
 
+/* The root owns the whole vector. */
+static void reduce_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    kolo_team all = {.size = spec->size, .me = spec->rank};
+    exchange x = {.spec = spec,
+                  .team = &all,
+                  .whole = {0, spec->count},
+                  .owners = 1,
+                  .first_owner = spec->root};
+    add_reduce_scatter(&x, s);
+}
+
 static void allgather_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
     kolo_team all = {.size = spec->size, .me = spec->rank};
     add_allgather(&(exchange){.spec = spec, .team = &all, .firsts = spec->firsts}, s);
@@ -168,10 +181,20 @@ const kolo_algorithm_info kolo_allreduce_mesh = {
     .volume = mesh_volume,
     .memory_cost = {0.4, 60},
     .network_cost = {45, 1000},
+    .in_order = true,
     .rows = {{.name = "mesh",
               .algorithm = KOLO_ALGORITHM_MESH,
               .variant = KOLO_VARIANT_MESSAGES,
               .write = allreduce_write}},
+};
+
+/* For operations that are not commutative: the tree combines in another order. */
+const kolo_algorithm_row kolo_mesh_reduce = {
+    .name = "reduce-mesh",
+    .kind = KOLO_COLLECTIVE_REDUCE,
+    .algorithm = KOLO_ALGORITHM_MESH,
+    .variant = KOLO_VARIANT_MESSAGES,
+    .write = reduce_write,
 };
 
 const kolo_algorithm_row kolo_mesh_reduce_scatter = {

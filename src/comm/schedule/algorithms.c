@@ -23,6 +23,7 @@ static const kolo_algorithm_row *const rows[] = {
     &kolo_dissemination_barrier,
     &kolo_direct_barrier,
     &kolo_tree_reduce,
+    &kolo_mesh_reduce,
     &kolo_window_reduce,
     &kolo_mesh_reduce_scatter,
     &kolo_window_reduce_scatter,
@@ -55,6 +56,11 @@ bool kolo_algorithm_usable(kolo_algorithm algorithm, bool windows, int hosts) {
     return windows || find_variant(algorithm, KOLO_VARIANT_MESSAGES);
 }
 
+bool kolo_algorithm_in_order(kolo_algorithm algorithm) {
+    bool named = algorithm > KOLO_ALGORITHM_AUTO && algorithm < KOLO_ALGORITHM_COUNT;
+    return named && infos[algorithm]->in_order;
+}
+
 const kolo_algorithm_row *kolo_algorithm_row_at(size_t i) {
     for (int a = KOLO_ALGORITHM_AUTO + 1; a < KOLO_ALGORITHM_COUNT; a++) {
         for (const kolo_algorithm_row *row = infos[a]->rows; row->write; row++, i--) {
@@ -66,9 +72,8 @@ const kolo_algorithm_row *kolo_algorithm_row_at(size_t i) {
 
 const kolo_algorithm_row *kolo_algorithm_find(kolo_collective kind, kolo_algorithm algorithm,
                                               kolo_variant variant) {
-    if (algorithm != KOLO_ALGORITHM_AUTO && algorithm != KOLO_ALGORITHM_REPRODUCIBLE) {
-        return kind == KOLO_COLLECTIVE_ALLREDUCE ? find_variant(algorithm, variant) : NULL;
-    }
+    bool named = algorithm > KOLO_ALGORITHM_AUTO && algorithm < KOLO_ALGORITHM_COUNT;
+    if (named && kind == KOLO_COLLECTIVE_ALLREDUCE) return find_variant(algorithm, variant);
     for (size_t i = 0; i < KOLO_COUNT(rows); i++) {
         const kolo_algorithm_row *row = rows[i];
         if (row->kind == kind && row->algorithm == algorithm && row->variant == variant) return row;

@@ -138,8 +138,8 @@ typedef enum kolo_variant {
 #undef KOLO_VARIANT_ENUM
 } kolo_variant;
 
-/* One way to carry out one kind of collective. `algorithm` is AUTO for other kinds than allreduce,
- * KOLO_ALGORITHM_REPRODUCIBLE for a reproducible allreduce. */
+/* One way to carry out one kind of collective. `algorithm` is AUTO for other kinds than allreduce
+ * (MESH for the reduce in rank order), KOLO_ALGORITHM_REPRODUCIBLE for a reproducible allreduce. */
 typedef struct kolo_algorithm_row {
     const char *name;
     kolo_collective kind;
