@@ -29,6 +29,7 @@
  *
  *     KOLO_TIMEOUT, KOLO_HEARTBEAT   timeout_ms and heartbeat_ms, in seconds
  *     KOLO_ALGORITHM                 name of the allreduce algorithm, the same on all ranks
+ *     KOLO_ENCRYPT=1                 encrypt between hosts, the same on all ranks
  *     KOLO_LOG=LEVEL[:FILE]          log on standard error or in a file; warn: failures and
  * rejected connections; info: joining, leaving, bytes exchanged; debug: steps of joining, requests,
  * bytes exchanged with each rank KOLO_TRACE=PREFIX              writes PREFIX.rankR.json, a trace
@@ -76,7 +77,6 @@ typedef enum kolo_reduce_op {
 /* The name of an operation ("sum"), "unknown" for an invalid one; static storage. */
 KOLO_API const char *kolo_reduce_op_name(kolo_reduce_op op);
 
-/* The list of collectives and messages: code, name. */
 /* An operation of the program, in the place of a kolo_reduce_op. It must be associative. An element
  * may be a structure: data is divided between elements only. If the operation is not commutative,
  * the elements of the ranks are combined in the order of the ranks (a reproducible allreduce: of
@@ -93,6 +93,7 @@ typedef struct kolo_user_op {
     bool commutative;
 } kolo_user_op;
 
+/* The list of collectives and messages: code, name. */
 #define KOLO_COLLECTIVE_LIST(X)                         \
     X(KOLO_COLLECTIVE_ALLREDUCE, "allreduce")           \
     X(KOLO_COLLECTIVE_BROADCAST, "broadcast")           \
@@ -217,10 +218,16 @@ typedef struct kolo_comm_opts {
                               default 10000, at least 100. While the group forms: a host that does
                               not answer this long, at least 3000 (a slow rank has timeout_ms). */
     bool insecure;         /* no secret: anyone who can reach the port may join */
-    uint32_t generation;   /* of the group. After a failure, the remaining ranks and new processes
-                              can form the next generation without a restart: each calls
-                              kolo_comm_create again with its new rank, the new world and the next
-                              number. A process with another generation is rejected. */
+    /* Encrypt what is sent over TCP (with KOLO_TRANSPORT_TCP also inside a host), with keys from
+     * the job's secret; the same on all ranks. Data that was changed on the way breaks the
+     * communicator with FORMAT. Without it, connections are authenticated only when they are
+     * opened. Shared memory is not encrypted. ARG: with `insecure`; UNSUPPORTED: another transport
+     * than AUTO and TCP, services between hosts. */
+    bool encrypt;
+    uint32_t generation; /* of the group. After a failure, the remaining ranks and new processes
+                            can form the next generation without a restart: each calls
+                            kolo_comm_create again with its new rank, the new world and the next
+                            number. A process with another generation is rejected. */
     /* A signal, such as SIGUSR1, that makes this process write the line of kolo_comm_report to the
      * descriptor report_fd (0: standard error): immediately if it is waiting, otherwise at its next
      * wait. The signal is blocked in this thread and in threads created later. report_signal 0: no
@@ -366,6 +373,9 @@ typedef struct kolo_request_opts {
     kolo_collective kind;
     kolo_dtype dtype;
     kolo_reduce_op op;
+    const kolo_user_op
+        *user_op; /* of a reduction, copied: combines instead of `op`, which stays 0;
+                     no scales; if not commutative, no algorithm but direct and mesh */
     const void *input;
     void *output;
     size_t count;
@@ -373,9 +383,6 @@ typedef struct kolo_request_opts {
     const kolo_part *parts;               /* allreduce, broadcast: instead of output and count */
     int n_parts;
     int root; /* send, receive: the other rank; receive: or KOLO_ANY_RANK */
-    const kolo_user_op
-        *user_op; /* of a reduction, copied: combines instead of `op`, which stays 0;
-                     no scales; if not commutative, no algorithm but direct and mesh */
     int tag;  /* send, receive: messages between two ranks with the same tag match in order */
     double prescale, postscale;
     int shards;               /* reproducible allreduce; see above */

@@ -168,7 +168,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     g = (game){.in = {bytes, length}};
     KOLO_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
     KOLO_ASSERT(kolo_tcp_create(0, 2, 1 << 16, HEARTBEAT_MS, &g.t) == KOLO_OK);
-    KOLO_ASSERT(kolo_tcp_attach(g.t, 1, fds[0]) == KOLO_OK);
+    KOLO_ASSERT(kolo_tcp_attach(g.t, 1, fds[0], NULL) == KOLO_OK);
     g.peer = fds[1];
     kolo_status status = KOLO_OK;
     for (int i = 0; i < STEPS_MAX && g.in.left > 0 && status == KOLO_OK; i++) {

@@ -479,6 +479,8 @@ const kolo_option cli_options[] = {
      .help = "time without messages after which a worker on another host is considered lost"},
     {.name = "insecure", .type = KOLO_OPTION_FLAG, .commands = JOB,
      .help = "accept connections without a job secret"},
+    {.name = "encrypt", .type = KOLO_OPTION_FLAG, .commands = JOB,
+     .help = "encrypt what workers on different hosts send each other"},
 
     {.section = "evaluation and output",
      .name = "output", .type = KOLO_OPTION_TEXT, .metavar = "NAME", .preset = "logits",

@@ -56,10 +56,11 @@ kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
     kolo_log_line(
         KOLO_LOG_INFO, c->rank,
         "joined %d ranks on %d host%s in %.3f s: transport %s, algorithm %s, timeout %.1f s, "
-        "heartbeat %.1f s",
+        "heartbeat %.1f s%s",
         c->size, kolo_comm_host_count(c), kolo_comm_host_count(c) == 1 ? "" : "s",
         kolo_joining_s(&j), kolo_comm_transport(c), kolo_algorithm_name(c->algorithm),
-        (double)j.opts.timeout_ms * 1e-3, (double)j.opts.heartbeat_ms * 1e-3);
+        (double)j.opts.timeout_ms * 1e-3, (double)j.opts.heartbeat_ms * 1e-3,
+        c->encrypted ? ", encrypted between hosts" : "");
     return KOLO_OK;
 }
 

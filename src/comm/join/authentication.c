@@ -20,6 +20,10 @@ enum { SECRET_LEAST = 16, SECRET_MOST = 4096 };
 _Static_assert(sizeof((kolo_key){{0}}.bytes) == crypto_auth_hmacsha256_KEYBYTES &&
                    KOLO_PROOF_BYTES == crypto_auth_hmacsha256_BYTES,
                "sizes of HMAC-SHA-256");
+_Static_assert(KOLO_EXCHANGE_BYTES == crypto_scalarmult_BYTES &&
+                   sizeof((kolo_seal_keys){{0}, {0}}.send) == KOLO_PROOF_BYTES,
+               "sizes of X25519");
+_Static_assert(KOLO_EXCHANGE_BYTES == crypto_scalarmult_SCALARBYTES, "size of a secret");
 
 /* Named files must not be readable by others; memory files and pipes have no name. */
 static kolo_status check_file(int fd, const char *path) {
@@ -127,4 +131,26 @@ bool kolo_proof_check(const kolo_key *key, const char *label, const kolo_nonces 
     unsigned char expected[KOLO_PROOF_BYTES];
     kolo_proof_make(key, label, nonces, message, bytes, expected);
     return sodium_memcmp(expected, proof, sizeof expected) == 0;
+}
+
+void kolo_exchange_draw(unsigned char secret[KOLO_EXCHANGE_BYTES],
+                        unsigned char half[KOLO_EXCHANGE_BYTES]) {
+    randombytes_buf(secret, KOLO_EXCHANGE_BYTES);
+    (void)crypto_scalarmult_base(half, secret);
+}
+
+kolo_status kolo_seal_keys_make(const kolo_key *key, const kolo_nonces *nonces, bool server,
+                                const unsigned char secret[KOLO_EXCHANGE_BYTES],
+                                const unsigned char half[KOLO_EXCHANGE_BYTES],
+                                kolo_seal_keys *keys) {
+    unsigned char common[KOLO_EXCHANGE_BYTES];
+    if (crypto_scalarmult(common, secret, half) != 0) {
+        return KOLO_FAIL(KOLO_ERR_PEER, "it sent an invalid public key");
+    }
+    unsigned char *to_server = server ? keys->receive : keys->send;
+    unsigned char *to_client = server ? keys->send : keys->receive;
+    kolo_proof_make(key, "kolo data of the client", nonces, common, sizeof common, to_server);
+    kolo_proof_make(key, "kolo data of the server", nonces, common, sizeof common, to_client);
+    sodium_memzero(common, sizeof common);
+    return KOLO_OK;
 }

@@ -3,15 +3,20 @@
  *
  * Each side of a connection draws a nonce. A proof is an HMAC-SHA-256, with a key derived from the
  * secret, over a label (which message of the protocol it is), both nonces and the message. So a
- * proof is not valid on another connection, in the other direction or for another message. */
+ * proof is not valid on another connection, in the other direction or for another message.
+ *
+ * The keys of an encrypted connection are derived from the secret, both nonces, and a
+ * Diffie-Hellman exchange (X25519) whose public halves are parts of proven messages. So only the
+ * two ranks have them, and who learns the secret later cannot decrypt what he has recorded. */
 
+#include "comm/transport/seal.h"
 #include "kolo/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KOLO_NONCE_BYTES = 32, KOLO_PROOF_BYTES = 32 };
+enum { KOLO_NONCE_BYTES = 32, KOLO_PROOF_BYTES = 32, KOLO_EXCHANGE_BYTES = 32 };
 
 typedef struct kolo_key {
     unsigned char bytes[32];
@@ -39,3 +44,13 @@ void kolo_proof_make(const kolo_key *key, const char *label, const kolo_nonces *
 bool kolo_proof_check(const kolo_key *key, const char *label, const kolo_nonces *nonces,
                       const void *message, size_t bytes,
                       const unsigned char proof[KOLO_PROOF_BYTES]);
+
+/* Draws one side of a Diffie-Hellman exchange: what is kept, and what the peer gets. */
+void kolo_exchange_draw(unsigned char secret[KOLO_EXCHANGE_BYTES],
+                        unsigned char half[KOLO_EXCHANGE_BYTES]);
+/* Derives the keys of a connection from this side's secret and the peer's half. PEER: it is not a
+ * valid one. */
+kolo_status kolo_seal_keys_make(const kolo_key *key, const kolo_nonces *nonces, bool server,
+                                const unsigned char secret[KOLO_EXCHANGE_BYTES],
+                                const unsigned char half[KOLO_EXCHANGE_BYTES],
+                                kolo_seal_keys *keys);

@@ -24,6 +24,7 @@
 /* Data that two ranks exchange, besides their segments. */
 typedef struct peer_info {
     uint64_t segment_bytes;
+    unsigned char half[KOLO_EXCHANGE_BYTES]; /* of the exchange of keys; 0: not encrypted */
     _Alignas(8) unsigned char address[KOLO_NETWORK_ADDRESS_MAX]; /* only between hosts */
 } peer_info;
 
@@ -31,11 +32,14 @@ static bool is_local(const kolo_joining *j, int peer) {
     return j->choice->memory && j->table[peer].host == j->own.host;
 }
 
-/* Sends this rank's information, with its segment, and receives the peer's. */
+/* Sends this rank's information, with its segment, and receives the peer's. `secret` is this
+ * rank's, for the keys. */
 static kolo_status exchange_info(kolo_joining *j, int peer, int fd, const kolo_nonces *nonces,
-                                 bool server, int *segment, peer_info *other) {
+                                 bool server, int *segment, peer_info *other,
+                                 unsigned char secret[KOLO_EXCHANGE_BYTES]) {
     const kolo_network *network = j->choice->network;
     peer_info own = {.segment_bytes = j->transport->segment.bytes};
+    if (j->opts.encrypt) kolo_exchange_draw(secret, own.half);
     bool local = is_local(j, peer);
     int segment_own = j->transport->segment.fd;
     size_t bytes = offsetof(peer_info, address) + (local ? 0 : network->address_bytes);
@@ -65,6 +69,23 @@ static kolo_status exchange_info(kolo_joining *j, int peer, int fd, const kolo_n
     return KOLO_OK;
 }
 
+/* Hands the connection to a rank on another host to the network, which takes it over. */
+static kolo_status attach_remote(kolo_joining *j, int peer, int fd, const kolo_nonces *nonces,
+                                 bool server, const unsigned char secret[KOLO_EXCHANGE_BYTES],
+                                 const peer_info *other) {
+    const kolo_network *network = j->choice->network;
+    kolo_seal_keys keys;
+    if (!j->opts.encrypt) return network->attach(j->network, peer, fd, other->address, NULL);
+    kolo_status status = kolo_seal_keys_make(&j->key, nonces, server, secret, other->half, &keys);
+    if (status == KOLO_OK) {
+        status = network->attach(j->network, peer, fd, other->address, &keys);
+    } else {
+        close(fd);
+    }
+    sodium_memzero(&keys, sizeof keys);
+    return status;
+}
+
 static kolo_status fail_between(const kolo_joining *j, int peer, kolo_status status) {
     char name[KOLO_ADDRESS_BYTES + 16];
     kolo_joining_rank_text(j, peer, name, sizeof name);
@@ -76,15 +97,17 @@ static kolo_status complete(kolo_joining *j, int peer, int fd, const kolo_nonces
                             bool server) {
     int segment = -1;
     peer_info other = {0};
-    kolo_status status = exchange_info(j, peer, fd, nonces, server, &segment, &other);
+    unsigned char secret[KOLO_EXCHANGE_BYTES] = {0};
+    kolo_status status = exchange_info(j, peer, fd, nonces, server, &segment, &other, secret);
     if (status != KOLO_OK) {
         close(fd);
     } else if (is_local(j, peer)) {
         status = kolo_shm_attach(j->transport, peer, segment, fd);
     } else {
-        status = j->choice->network->attach(j->network, peer, fd, other.address);
+        status = attach_remote(j, peer, fd, nonces, server, secret, &other);
     }
     sodium_memzero(&other, sizeof other);
+    sodium_memzero(secret, sizeof secret);
     if (segment >= 0) close(segment);
     if (status != KOLO_OK) return fail_between(j, peer, status);
     kolo_log_line(KOLO_LOG_DEBUG, j->env.rank, "connected to rank %d by %s", peer,

@@ -18,7 +18,7 @@
 
 enum { IDLE_MS = 3000, TEXT_BYTES = 512 };
 
-static const char magic[8] = {'K', 'O', 'L', 'O', '-', '3', '\r', '\n'};
+static const char magic[8] = {'K', 'O', 'L', 'O', '-', '4', '\r', '\n'};
 
 typedef struct greeting {
     char magic[8];

@@ -98,6 +98,7 @@ kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm) {
                           .transport = (int32_t)j->opts.transport,
                           .host = j->env.host,
                           .max_in_flight = j->opts.max_in_flight,
+                          .encrypt = j->opts.encrypt,
                           .processors = kolo_processors(),
                           .processors_key = kolo_processors_key()};
     kolo_signals signals;
@@ -121,6 +122,7 @@ kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm) {
         if (status != KOLO_OK) kolo_comm_destroy(made);
     }
     if (status == KOLO_OK) {
+        made->encrypted = j->opts.encrypt;
         made->host_of = j->host_of;
         made->n_hosts = j->n_hosts;
         made->report_signal = signals;

@@ -74,6 +74,13 @@ static kolo_status check_hello(const kolo_joining *j, const kolo_hello *h) {
         return KOLO_FAIL(KOLO_ERR_ARG, "ranks 0 and %d disagree on max_in_flight: %d and %d",
                          (int)h->rank, (int)j->own.max_in_flight, (int)h->max_in_flight);
     }
+    if (h->encrypt != j->own.encrypt) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "ranks 0 and %d disagree on encryption (--encrypt, KOLO_ENCRYPT): rank %d "
+                         "encrypts, rank %d does not",
+                         (int)h->rank, h->encrypt ? (int)h->rank : 0,
+                         h->encrypt ? 0 : (int)h->rank);
+    }
     if (h->rank < 0 || h->rank >= own->world) {
         return KOLO_FAIL(KOLO_ERR_ARG, "rank %d joined, outside the world of %d", (int)h->rank,
                          own->world);

@@ -155,6 +155,18 @@ static kolo_status exchange(setup *s, kolo_status status, const place *own) {
     return KOLO_OK;
 }
 
+/* Whether this group's connections are not all local is the same on all ranks. */
+static kolo_status check_encryption(const setup *s) {
+    if (!kolo_comm_whole(s->comm)->encrypted) return KOLO_OK;
+    for (int r = 0; r < s->comm->size; r++) {
+        if (s->local[r]) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "a service between hosts is not encrypted (--encrypt, KOLO_ENCRYPT): use "
+                         "one on each host, or no encryption");
+    }
+    return KOLO_OK;
+}
+
 /* ---- connections ---- */
 
 static kolo_status handshake(const setup *s, int fd) {
@@ -261,6 +273,11 @@ kolo_status kolo_service_create(kolo_comm *comm, const kolo_service_opts *opts,
     if (status != KOLO_OK) { /* it cannot take part in the exchange */
         setup_fini(&s);
         return kolo_comm_break(comm, status, "%s", kolo_last_error());
+    }
+    status = check_encryption(&s);
+    if (status != KOLO_OK) {
+        setup_fini(&s);
+        return status;
     }
     status = resolve(comm, opts, &s.opts);
     s.deadline_ns = kolo_now_ns() + kolo_ms_to_ns(s.opts.timeout_ms);

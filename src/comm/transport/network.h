@@ -5,6 +5,7 @@
  * KOLO_TRANSPORT_LIST in kolo/comm.h. Names, help, error messages, and its combination with shared
  * memory inside a host follow from the row. */
 
+#include "comm/transport/seal.h"
 #include "comm/transport/transport.h"
 #include "kolo/comm.h"
 
@@ -34,8 +35,11 @@ typedef struct kolo_network {
     /* Makes the address for a peer. */
     kolo_status (*address)(kolo_transport *t, int peer, void *address);
     /* Attaches a peer with its connection `fd`, which it takes over, also on failure, and its
-     * address. FORMAT; NOMEM; IO; UNSUPPORTED. */
-    kolo_status (*attach)(kolo_transport *t, int peer, int fd, const void *address);
+     * address. `keys`: with which to encrypt; NULL: not encrypted. FORMAT; NOMEM; IO; UNSUPPORTED.
+     */
+    kolo_status (*attach)(kolo_transport *t, int peer, int fd, const void *address,
+                          const kolo_seal_keys *keys);
+    bool encrypts; /* can encrypt all that it sends */
 } kolo_network;
 
 typedef struct kolo_transport_info {

@@ -312,13 +312,16 @@ static kolo_status visit_rank_0(const kolo_key *key, const kolo_hello *own, int 
                                 int64_t deadline_ns) {
     int fd;
     kolo_nonces nonces;
-    uint64_t theirs, segment_bytes = 64 << 20;
+    struct {
+        uint64_t segment_bytes;
+        unsigned char half[KOLO_EXCHANGE_BYTES]; /* of keys: not encrypted */
+    } theirs, ours = {.segment_bytes = 64 << 20};
     KOLO_TRY(kolo_socket_connect_tcp("127.0.0.1", port, deadline_ns, &fd));
     KOLO_TRY(kolo_handshake_connect(fd, key, own, deadline_ns, &nonces));
     KOLO_TRY(kolo_handshake_recv(fd, key, "kolo segment of the server", &nonces, &theirs,
                                  sizeof theirs, NULL, deadline_ns));
-    return kolo_handshake_send(fd, key, "kolo segment of the client", &nonces, KOLO_OK,
-                               &segment_bytes, sizeof segment_bytes, NULL, deadline_ns);
+    return kolo_handshake_send(fd, key, "kolo segment of the client", &nonces, KOLO_OK, &ours,
+                               sizeof ours, NULL, deadline_ns);
 }
 
 static kolo_status killed_while_connecting_body(kolo_comm *comm, const void *arg, void *result) {
@@ -437,7 +440,7 @@ static kolo_status junk_body(kolo_comm *comm, const void *arg, void *result) {
             int fd = connect_to_master();
             if (fd < 0) return KOLO_FAIL(KOLO_ERR_IO, "no connection for junk");
             if (i % 3 == 1) (void)send_all(fd, junk, (size_t)(1 + i * 40));
-            if (i % 3 == 2) (void)send_all(fd, "KOLO-3\r\nhello", 13);
+            if (i % 3 == 2) (void)send_all(fd, "KOLO-4\r\nhello", 13);
         }
     }
     return join_and_add(20000);
@@ -477,12 +480,12 @@ static void invalid_clients_are_rejected(void **state) {
 static kolo_status impostor_body(kolo_comm *comm, const void *arg, void *result) {
     if (ranks_own_rank() == 1) return join_and_add(SOON_MS);
     int fd = accept(atoi(getenv("KOLO_LISTEN_FD")), NULL, NULL);
-    unsigned char greeting[40] = "KOLO-3\r\n", message[512];
+    unsigned char greeting[40] = "KOLO-4\r\n", message[512];
     struct {
         char magic[8];
         uint32_t status, bytes;
         unsigned char body[2 * sizeof(kolo_hello)], proof[KOLO_PROOF_BYTES];
-    } answer = {.magic = {'K', 'O', 'L', 'O', '-', '3', '\r', '\n'},
+    } answer = {.magic = {'K', 'O', 'L', 'O', '-', '4', '\r', '\n'},
                 .bytes = 2 * sizeof(kolo_hello)};
     if (fd < 0 || !send_all(fd, greeting, sizeof greeting)) return KOLO_ERR_IO;
     if (recv(fd, message, sizeof message, 0) <= 0) return KOLO_ERR_IO;

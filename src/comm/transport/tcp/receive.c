@@ -212,7 +212,7 @@ static kolo_status dispatch(kolo_tcp_transport *root, int from, const kolo_frame
     return KOLO_OK;
 }
 
-kolo_status kolo_tcp_receive(kolo_tcp_transport *root, int from, bool progress, bool *moved) {
+static kolo_status receive_frames(kolo_tcp_transport *root, int from, bool progress, bool *moved) {
     kolo_link *l = root->wire->links[from];
     kolo_stream *s = &l->stream;
     while (s->in_first < s->in_end || s->readable) {
@@ -235,4 +235,13 @@ kolo_status kolo_tcp_receive(kolo_tcp_transport *root, int from, bool progress, 
         *moved = true;
     }
     return KOLO_OK;
+}
+
+kolo_status kolo_tcp_receive(kolo_tcp_transport *root, int from, bool progress, bool *moved) {
+    KOLO_TRY(receive_frames(root, from, progress, moved));
+    if (!root->wire->links[from]->stream.forged) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT,
+                     "encrypted data from rank %d has been changed on the way: its authentication "
+                     "failed",
+                     from);
 }

@@ -4,8 +4,12 @@
  * A frame is a header and `bytes` of body. Small frames are copied into a queue. The body of one
  * DATA frame at a time is written directly from its owner's memory, between the frames queued
  * before and after it. Bodies are read directly to their destination; only bytes that arrive
- * together with a header pass through the input buffer. One thread at a time uses a stream. */
+ * together with a header pass through the input buffer. One thread at a time uses a stream.
+ *
+ * An encrypted stream is the same content in records (seal.h), which pass through two buffers more:
+ * one record to be sent, and those received. */
 
+#include "comm/transport/seal.h"
 #include "comm/transport/transport.h"
 
 /* Frame kinds: code, minimum and maximum size of the body. */
@@ -61,10 +65,18 @@ typedef struct kolo_stream {
     size_t out_first, out_end, out_cap, out_data;
     const char *data;
     size_t data_left;
+
+    kolo_seal *seal;       /* NULL: not encrypted */
+    unsigned char *record; /* [KOLO_SEAL_RECORD]: [record_first, record_end) is to be sent */
+    unsigned char *sealed; /* [SEALED_BYTES]: [sealed_first, sealed_end) has been received */
+    size_t record_first, record_end, sealed_first, sealed_end;
+    size_t plain_first, plain_end; /* of the record at sealed_first, decrypted; in `sealed` */
+    bool dry;                      /* the socket had no more than what is in `sealed` */
+    bool forged;                   /* a record was changed on the way; nothing after it is read */
 } kolo_stream;
 
-/* Takes over a connected socket. NOMEM: the caller keeps it. */
-kolo_status kolo_stream_init(kolo_stream *s, int fd);
+/* Takes over a connected socket; encrypted unless `keys` is NULL. NOMEM: the caller keeps it. */
+kolo_status kolo_stream_init(kolo_stream *s, int fd, const kolo_seal_keys *keys);
 /* Accepts a zeroed stream with fd -1. */
 void kolo_stream_fini(kolo_stream *s);
 
@@ -77,6 +89,8 @@ kolo_status kolo_stream_push_data(kolo_stream *s, const kolo_frame *frame, const
 void kolo_stream_copy_data(kolo_stream *s);
 /* Writes as much as the socket buffer accepts. */
 void kolo_stream_flush(kolo_stream *s);
+/* Whether anything is still to be written. */
+bool kolo_stream_has_output(const kolo_stream *s);
 
 /* True if `bytes` (at most KOLO_STREAM_INPUT) are in the input buffer, at in + in_first. */
 bool kolo_stream_peek(kolo_stream *s, size_t bytes);

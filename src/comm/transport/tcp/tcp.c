@@ -426,10 +426,10 @@ kolo_status kolo_tcp_create(int rank, int size, size_t segment_bytes, int64_t he
     return KOLO_OK;
 }
 
-kolo_status kolo_tcp_attach(kolo_transport *base, int peer, int fd) {
+kolo_status kolo_tcp_attach(kolo_transport *base, int peer, int fd, const kolo_seal_keys *keys) {
     kolo_tcp_transport *t = tcp(base);
     KOLO_ASSERT(peer != base->rank && !t->peers[peer]);
-    KOLO_TRY(kolo_wire_attach(t->wire, peer, fd));
+    KOLO_TRY(kolo_wire_attach(t->wire, peer, fd, keys));
     t->ranks[peer] = peer;
     return add_peer(t, peer, peer);
 }
@@ -438,8 +438,9 @@ static kolo_status create(const kolo_network_opts *opts, kolo_transport **t) {
     return kolo_tcp_create(opts->rank, opts->size, opts->segment_bytes, opts->heartbeat_ms, t);
 }
 
-static kolo_status attach(kolo_transport *t, int peer, int fd, const void *address) {
-    return kolo_tcp_attach(t, peer, fd);
+static kolo_status attach(kolo_transport *t, int peer, int fd, const void *address,
+                          const kolo_seal_keys *keys) {
+    return kolo_tcp_attach(t, peer, fd, keys);
 }
 
-const kolo_network kolo_network_tcp = {.create = create, .attach = attach};
+const kolo_network kolo_network_tcp = {.create = create, .attach = attach, .encrypts = true};

@@ -48,10 +48,10 @@ void kolo_wire_abandon(kolo_wire *w) {
     close(w->events);
 }
 
-kolo_status kolo_wire_attach(kolo_wire *w, int peer, int fd) {
+kolo_status kolo_wire_attach(kolo_wire *w, int peer, int fd, const kolo_seal_keys *keys) {
     KOLO_ASSERT(!w->links[peer]);
     kolo_link *l = kolo_zalloc(sizeof *l);
-    kolo_status status = l ? kolo_stream_init(&l->stream, fd) : KOLO_NOMEM(sizeof *l);
+    kolo_status status = l ? kolo_stream_init(&l->stream, fd, keys) : KOLO_NOMEM(sizeof *l);
     if (status != KOLO_OK) {
         kolo_free(l);
         close(fd);
@@ -125,7 +125,7 @@ kolo_status kolo_wire_heartbeat(kolo_wire *w) {
 static bool has_unsent(const kolo_stream *s) {
     int unacknowledged = 0;
     if (s->closed || s->fd < 0) return false;
-    if (s->out_first < s->out_end || s->data_left > 0) return true;
+    if (kolo_stream_has_output(s)) return true;
     return ioctl(s->fd, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged > 0;
 }
 

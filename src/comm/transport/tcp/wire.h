@@ -28,8 +28,9 @@ kolo_status kolo_wire_create(int size, int64_t heartbeat_ms, kolo_wire **wire);
 void kolo_wire_destroy(kolo_wire *wire);
 /* Closes the descriptors of a forked child. */
 void kolo_wire_abandon(kolo_wire *wire);
-/* Takes over the connection to a peer, also on failure. NOMEM; IO. */
-kolo_status kolo_wire_attach(kolo_wire *wire, int peer, int fd);
+/* Takes over the connection to a peer, also on failure; encrypts it unless `keys` is NULL. NOMEM;
+ * IO. */
+kolo_status kolo_wire_attach(kolo_wire *wire, int peer, int fd, const kolo_seal_keys *keys);
 
 /* Queues a frame with a copy of its body of frame->bytes, and flushes. NOMEM. */
 kolo_status kolo_wire_send(kolo_wire *wire, int peer, const kolo_frame *frame, const void *body);

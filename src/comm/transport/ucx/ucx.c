@@ -294,11 +294,12 @@ static kolo_status get_address(kolo_transport *base, int peer, void *address) {
     return KOLO_OK;
 }
 
-static kolo_status attach(kolo_transport *base, int peer, int fd, const void *address) {
+static kolo_status attach(kolo_transport *base, int peer, int fd, const void *address,
+                          const kolo_seal_keys *keys) {
     kolo_ucx_transport *t = ucx(base);
     const peer_address *a = address;
     KOLO_ASSERT(peer != base->rank && !t->peers[peer]);
-    KOLO_TRY(kolo_tcp_attach(t->control, peer, fd));
+    KOLO_TRY(kolo_tcp_attach(t->control, peer, fd, NULL)); /* `keys` is NULL: encrypts is false */
     if (a->bytes == 0 || a->bytes > sizeof a->worker) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "invalid UCX address of %llu bytes",
                          (unsigned long long)a->bytes);

@@ -1,0 +1,167 @@
+/* Encryption between hosts, on connections of one host: all ways in which data is sent, sub-groups;
+ * ranks that disagree; what cannot be encrypted is refused. What an attacker sees and can change is
+ * tested in test_comm_tcp.c. */
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/engine/comm.h"
+#include "comm/engine/request.h"
+#include "kolo/service.h"
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 600000 };
+
+static kolo_status check(const float *data, size_t n, float want, const char *what) {
+    for (size_t i = 0; i < n; i++) {
+        if (data[i] == want) continue;
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s of %zu: element %zu is %g, not %g", what, n, i,
+                         (double)data[i], (double)want);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status run_group(kolo_comm *comm, float *data, float *other) {
+    static const size_t counts[] = {1, 1000, 70001, MOST};
+    int n = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
+    for (size_t k = 0; k < KOLO_COUNT(counts); k++) {
+        size_t count = counts[k];
+        for (size_t i = 0; i < count; i++) data[i] = (float)(rank + 1);
+        KOLO_TRY(kolo_allreduce(comm, data, count, KOLO_DTYPE_F32, KOLO_SUM));
+        KOLO_TRY(check(data, count, (float)(n * (n + 1) / 2), "allreduce"));
+        KOLO_TRY(kolo_sendrecv(comm, data, count, (rank + 1) % n, other, count, (rank + n - 1) % n,
+                               KOLO_DTYPE_F32, 3));
+        KOLO_TRY(check(other, count, (float)(n * (n + 1) / 2), "sendrecv"));
+        for (size_t i = 0; i < count; i++) data[i] = (float)rank;
+        KOLO_TRY(kolo_broadcast(comm, data, count, KOLO_DTYPE_F32, n - 1));
+        KOLO_TRY(check(data, count, (float)(n - 1), "broadcast"));
+    }
+    return kolo_barrier(comm);
+}
+
+/* Several collectives in flight, and messages beside them. */
+static kolo_status run_together(kolo_comm *comm, float *data) {
+    enum { REQUESTS = 20, COUNT = 20000 };
+    kolo_request *q[REQUESTS];
+    int n = kolo_comm_size(comm);
+    for (int i = 0; i < REQUESTS; i++) {
+        kolo_part part = {.data = data + i * COUNT, .count = COUNT};
+        for (int k = 0; k < COUNT; k++) data[i * COUNT + k] = (float)i;
+        KOLO_TRY(kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_F32, KOLO_SUM,
+                                       KOLO_ALGORITHM_AUTO, "together", &q[i]));
+    }
+    for (int i = 0; i < REQUESTS; i++) KOLO_TRY(kolo_request_start(q[i]));
+    for (int i = REQUESTS - 1; i >= 0; i--) KOLO_TRY(kolo_request_wait(q[i], 0));
+    for (int i = 0; i < REQUESTS; i++) {
+        KOLO_TRY(check(data + i * COUNT, COUNT, (float)(n * i), "allreduce in flight"));
+        kolo_request_destroy(q[i]);
+    }
+    return KOLO_OK;
+}
+
+static void serve(void *arg, kolo_service_call *call) {}
+
+/* Refused on all ranks alike, which may go on. */
+static kolo_status refuse_service(kolo_comm *comm) {
+    kolo_service_opts opts = {.serve = kolo_comm_rank(comm) == 0 ? serve : NULL};
+    kolo_service *service;
+    if (kolo_service_create(comm, &opts, &service) != KOLO_ERR_UNSUPPORTED ||
+        !strstr(kolo_last_error(), "a service between hosts is not encrypted")) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "a service: %.300s", kolo_last_error());
+    }
+    return KOLO_OK;
+}
+
+static kolo_status all_body(kolo_comm *comm, const void *arg, void *result) {
+    float *data = kolo_alloc(MOST * sizeof *data), *other = kolo_alloc(MOST * sizeof *other);
+    kolo_comm *sub = NULL;
+    if (!data || !other) return KOLO_NOMEM(MOST);
+    if (!comm->encrypted) return KOLO_FAIL(KOLO_ERR_FORMAT, "KOLO_ENCRYPT has no effect");
+    kolo_status status = run_group(comm, data, other);
+    if (status == KOLO_OK) status = run_together(comm, data);
+    if (status == KOLO_OK) status = refuse_service(comm);
+    if (status == KOLO_OK) status = kolo_comm_split(comm, kolo_comm_rank(comm) % 2, 0, &sub);
+    if (status == KOLO_OK) status = run_group(sub, data, other);
+    if (status == KOLO_OK) status = kolo_barrier(comm);
+    kolo_free(data);
+    kolo_free(other);
+    return status;
+}
+
+static void results_are_those_without_it(void **state) {
+    ASSERT_OK(setenv("KOLO_ENCRYPT", "1", 1) == 0 ? KOLO_OK : KOLO_ERR_IO);
+    kolo_status status = run_ranks(4, RANKS_TCP, all_body, NULL, 0);
+    if (status == KOLO_OK) status = run_ranks(4, RANKS_HOSTS, all_body, NULL, 0);
+    unsetenv("KOLO_ENCRYPT");
+    ASSERT_OK(status);
+}
+
+/* ---- disagreement and refusals ---- */
+
+static kolo_status one_encrypts_body(kolo_comm *unused, const void *arg, void *result) {
+    kolo_comm_opts opts = ranks_own_opts();
+    kolo_comm *comm;
+    opts.encrypt = ranks_own_rank() == *(const int *)arg;
+    KOLO_TRY(kolo_comm_create(&opts, &comm));
+    kolo_comm_destroy(comm);
+    return KOLO_OK;
+}
+
+static void ranks_that_disagree_get_an_error(void **state) {
+    for (int which = 0; which < 2; which++) {
+        rank_outcome outcomes[2];
+        rank_job job = {.n = 2,
+                        .transport = RANKS_TCP,
+                        .body = one_encrypts_body,
+                        .arg = &which,
+                        .arg_bytes = sizeof which,
+                        .bare = true,
+                        .outcomes = outcomes};
+        char text[60];
+        snprintf(text, sizeof text, "rank %d encrypts, rank %d does not", which, !which);
+        assert_int_equal(run_rank_job(&job), KOLO_ERR_ARG);
+        for (int r = 0; r < 2; r++) {
+            assert_int_equal(outcomes[r].status, KOLO_ERR_ARG);
+            if (!strstr(outcomes[r].error, text)) fail_msg("rank %d: %s", r, outcomes[r].error);
+        }
+    }
+}
+
+static void refuses(kolo_comm_opts opts, kolo_status status, const char *text) {
+    kolo_comm *comm;
+    opts.encrypt = true;
+    assert_int_equal(kolo_comm_create(&opts, &comm), status);
+    if (!strstr(kolo_last_error(), text)) fail_msg("%s", kolo_last_error());
+}
+
+static void what_cannot_be_encrypted_is_refused(void **state) {
+    static const struct {
+        kolo_transport_choice transport;
+        const char *text;
+    } rows[] = {
+        {KOLO_TRANSPORT_SHM, "--transport shm: it has no network to encrypt"},
+        {KOLO_TRANSPORT_MPI, "--transport mpi: its data is not encrypted"},
+        {KOLO_TRANSPORT_UCX, "--transport ucx: its data is not encrypted"},
+        {KOLO_TRANSPORT_SHM_UCX, "--transport shm+ucx: its data is not encrypted"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(rows); i++) {
+        kolo_comm_opts opts = {.transport = rows[i].transport};
+        refuses(opts, KOLO_ERR_UNSUPPORTED, rows[i].text);
+    }
+    refuses((kolo_comm_opts){.insecure = true}, KOLO_ERR_ARG, "with --insecure");
+    setenv("KOLO_ENCRYPT", "yes", 1);
+    refuses((kolo_comm_opts){0}, KOLO_ERR_ARG, "KOLO_ENCRYPT is 'yes': must be 1 or 0");
+    unsetenv("KOLO_ENCRYPT");
+}
+
+TEST_MAIN(test_comm_encrypt) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(results_are_those_without_it),
+        cmocka_unit_test(ranks_that_disagree_get_an_error),
+        cmocka_unit_test(what_cannot_be_encrypted_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
