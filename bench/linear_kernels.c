@@ -31,8 +31,10 @@ static kolo_kernel_spec spec_of(char pass, int64_t rows, int64_t in, int64_t out
     return spec;
 }
 
+enum { MARGIN = 64 }; /* behind a buffer */
+
 static void *buffer(size_t bytes) {
-    float *p = kolo_pages_map(bytes + 64);
+    float *p = kolo_pages_map(bytes + MARGIN);
     if (!p) exit(1);
     for (size_t i = 0; i < bytes / 4; i++) p[i] = (float)(i * 2654435761u % 1024) / 512 - 1;
     return p;
@@ -42,6 +44,7 @@ static void *buffer(size_t bytes) {
 typedef struct racer {
     const kolo_kernel *kernel;
     kolo_call call;
+    size_t scratch_bytes;
     double estimate, best;
 } racer;
 
@@ -50,6 +53,12 @@ static void run_once(racer *r) {
     r->kernel->run(&r->call);
     double seconds = (double)(kolo_now_ns() - start) * 1e-9;
     if (r->best == 0 || seconds < r->best) r->best = seconds;
+}
+
+static void close_racer(racer *r) {
+    if (r->kernel->unbind) r->kernel->unbind(r->call.bound);
+    if (r->kernel->release) r->kernel->release(r->call.state);
+    kolo_pages_unmap(r->call.scratch, r->scratch_bytes + MARGIN);
 }
 
 static void race(char pass, const int64_t *layer) {
@@ -64,10 +73,11 @@ static void race(char pass, const int64_t *layer) {
     for (size_t i = 0; n < KERNELS && (k = kolo_kernel_at(i)); i++) {
         if (k->op != spec.op || kolo_kernel_is_ref(k)) continue;
         racer *r = &racers[n];
-        size_t scratch = 0;
         *r = (racer){.kernel = k, .call = call, .estimate = k->fit(&spec)};
-        if (r->estimate < 0 || k->prepare(&spec, &r->call.state, &scratch) != KOLO_OK) continue;
-        r->call.scratch = buffer(scratch);
+        if (r->estimate < 0 || k->prepare(&spec, &r->call.state, &r->scratch_bytes) != KOLO_OK) {
+            continue;
+        }
+        r->call.scratch = buffer(r->scratch_bytes);
         if (k->bind && k->bind(&r->call) != KOLO_OK) exit(1);
         n++;
     }
@@ -77,9 +87,11 @@ static void race(char pass, const int64_t *layer) {
         printf("%5d x %5d -> %5d %c  %-24s %9.3f %9.1f %9.3f\n", (int)layer[0], (int)layer[1],
                (int)layer[2], pass, racers[i].kernel->name, racers[i].best * 1e3,
                flops / racers[i].best, racers[i].estimate * 1e3);
+        close_racer(&racers[i]);
     }
-    for (int i = 0; i < 2; i++) kolo_pages_unmap(call.in[i], kolo_tensor_bytes(&spec.in[i]) + 64);
-    kolo_pages_unmap(call.out[0], kolo_tensor_bytes(&spec.out[0]) + 64);
+    for (int i = 0; i < 2; i++)
+        kolo_pages_unmap(call.in[i], kolo_tensor_bytes(&spec.in[i]) + MARGIN);
+    kolo_pages_unmap(call.out[0], kolo_tensor_bytes(&spec.out[0]) + MARGIN);
 }
 
 int main(int argc, char **argv) {
