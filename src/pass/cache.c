@@ -137,9 +137,9 @@ typedef struct cacher {
     int caches;
 } cacher;
 
-/* The value whose heads are repeated for the queries of their groups to give v, [N,T,K D] -> [N,T,H
- * D]; v itself if there is none. Sets the number of heads K, else leaves it. */
-static kolo_value before_repeat(const kolo_graph *g, kolo_value v, int64_t *heads) {
+/* The value whose heads, `width` wide, are repeated for the queries of their groups to give v,
+ * [N,T,K D] -> [N,T,H D]; v itself if there is none. Sets the number of heads K, else leaves it. */
+static kolo_value before_repeat(const kolo_graph *g, kolo_value v, int64_t width, int64_t *heads) {
     const kolo_node *merge = maker_of(g, v), *concat, *split;
     if (!merge || merge->op != &kolo_op_reshape) return v;
     concat = maker_of(g, merge->in[0]);
@@ -151,8 +151,8 @@ static kolo_value before_repeat(const kolo_graph *g, kolo_value v, int64_t *head
     if (!split || split->op != &kolo_op_reshape) return v;
     const kolo_shape *x = &kolo_info(g, split->in[0])->tensor.shape;
     const kolo_shape *cut = &kolo_info(g, concat->in[0])->tensor.shape;
-    if (x->rank != 3 || cut->rank != 5 || cut->dim[3] != 1 || cut->dim[0] != x->dim[0] ||
-        cut->dim[1] != x->dim[1]) {
+    if (x->rank != 3 || cut->rank != 5 || cut->dim[3] != 1 || cut->dim[4] != width ||
+        cut->dim[0] != x->dim[0] || cut->dim[1] != x->dim[1]) {
         return v;
     }
     *heads = cut->dim[2];
@@ -169,11 +169,12 @@ static kolo_value pack(cacher *c, const kolo_node *n, int64_t *heads) {
         concat->attr[KOLO_CONCAT_AXIS].i != 2) {
         return n->in[0];
     }
+    const kolo_shape *o = &kolo_info(g, n->out[0])->tensor.shape;
+    const int64_t width = o->dim[2] / *heads;
     int64_t of_keys = 0, of_values = 0;
-    const kolo_value part[] = {concat->in[0], before_repeat(g, concat->in[1], &of_keys),
-                               before_repeat(g, concat->in[2], &of_values)};
-    const kolo_shape *q = &kolo_info(g, part[0])->tensor.shape,
-                     *o = &kolo_info(g, n->out[0])->tensor.shape;
+    const kolo_value part[] = {concat->in[0], before_repeat(g, concat->in[1], width, &of_keys),
+                               before_repeat(g, concat->in[2], width, &of_values)};
+    const kolo_shape *q = &kolo_info(g, part[0])->tensor.shape;
     if (of_keys == 0 || of_keys != of_values || !kolo_shape_equal(q, o)) return n->in[0];
     *heads = of_keys;
     return kolo_concat_along(g, part, 3, 2);

@@ -79,14 +79,35 @@ static kolo_status choose_model(generator *g, kolo_session_config *config) {
     return KOLO_OK;
 }
 
+/* The logits are [T,V] or [1,T,V]: those of a token lie together. */
+static kolo_status check_logits(const kolo_graph *g, const kolo_session_config *config) {
+    const kolo_value logits = kolo_graph_output(g, "logits");
+    char text[KOLO_SHAPE_TEXT];
+    if (!kolo_value_ok(logits)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s has no output \"logits\"", config->model);
+    }
+    const kolo_shape *is = &kolo_info(g, logits)->tensor.shape;
+    const int64_t length = config->sample.dim[0];
+    if (is->rank > 1 && is->dim[is->rank - 1] == config->classes &&
+        is->dim[is->rank - 2] == length && kolo_shape_count(is) == length * config->classes) {
+        return KOLO_OK;
+    }
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "the logits of %s are %s; those of %" PRId64 " tokens must be [%" PRId64
+                     ",%" PRId64 "] or [1,%" PRId64 ",%" PRId64 "]",
+                     config->model, kolo_shape_text(is, text), length, length, config->classes,
+                     length, config->classes);
+}
+
 /* Models that predict masked tokens, as bert, do not continue a text. */
 static kolo_status check_continues(const kolo_session_config *config) {
     kolo_graph *g;
     bool masks = false;
     KOLO_TRY(kolo_session_build(config, 1, &g));
     for (int32_t i = 0; i < g->n_nodes; i++) masks |= g->nodes[i]->op == &kolo_op_mask_tokens;
+    const kolo_status status = masks ? KOLO_OK : check_logits(g, config);
     kolo_graph_destroy(g);
-    if (!masks) return KOLO_OK;
+    if (!masks) return status;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "%s predicts masked tokens, not the next one: choose a model that does, such "
                      "as gpt2_tiny",

@@ -191,12 +191,76 @@ static void what_needs_several_tokens_is_named(void **state) {
     }
 }
 
+/* Keys and values that are repeated in other pieces than heads are not kept as groups. */
+static void other_pieces_than_heads_are_kept_as_they_are(void **state) {
+    enum { T = 6 };
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    const kolo_value x = kolo_input(g, "x", KOLO_DTYPE_I32, kolo_shape_2(1, T));
+    const kolo_value h = words(g, x), pieces = kolo_reshape(g, h, (kolo_shape){5, {1, T, 2, 1, 4}});
+    const kolo_value twice[] = {pieces, pieces};
+    const kolo_value wide =
+        kolo_reshape(g, kolo_concat_along(g, twice, 2, 3), kolo_shape_3(1, T, 16));
+    const kolo_value qkv[] = {wide, wide, wide};
+    const kolo_value y = kolo_attention(g, kolo_concat_along(g, qkv, 3, 2),
+                                        &(kolo_attention_opts){.heads = 8, .causal = true});
+    kolo_output(g, "logits", kolo_reshape(g, y, kolo_shape_2(T, 16)));
+    ASSERT_OK(kolo_pass_cache(g, &(kolo_cache_opts){.rows = T}));
+    ASSERT_OK(kolo_graph_verify(g));
+    const kolo_shape want = kolo_shape_4(1, 2 * 8, T, 2);
+    const kolo_value cache = kolo_graph_find(g, KOLO_CACHE_STATE "0");
+    assert_true(kolo_shape_equal(&kolo_info(g, cache)->tensor.shape, &want));
+    kolo_graph_destroy(g);
+}
+
+/* ---- logits ---- */
+
+static kolo_status build_columns(kolo_graph *g, const kolo_model_opts *opts) {
+    const int64_t n = opts->batch, length = opts->sample.dim[0];
+    const kolo_value x = kolo_input(g, "x", KOLO_DTYPE_I32, kolo_shape_2(n, length));
+    const kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_2(n, length));
+    const kolo_value w =
+        kolo_param(g, "w", kolo_shape_2(opts->classes, opts->classes), kolo_init_fan_in(WORDS));
+    const kolo_value h = kolo_embedding(g, w, x, (kolo_value){.id = -1});
+    const kolo_value logits = kolo_permute(g, h, (int[]){0, 2, 1}); /* [N,V,T] */
+    kolo_output(g, "logits", logits);
+    kolo_output(g, "loss", kolo_softmax_xent(g, logits, y));
+    return KOLO_OK;
+}
+static kolo_status windows(const char *options, kolo_dataset_opts *of) {
+    *of = (kolo_dataset_opts){.context = LENGTH, .vocabulary = WORDS};
+    return KOLO_OK;
+}
+static const kolo_model columns = {
+    .name = "columns",
+    .summary = "the logits of a token are a column",
+    .sample = {1, {LENGTH}},
+    .classes = WORDS,
+    .options_help = "",
+    .windows = windows,
+    .build = build_columns,
+};
+
+static void logits_of_a_token_lie_together(void **state) {
+    const int32_t prompt[] = {1};
+    kolo_generate_opts opts = {
+        .checkpoint = "none", .model = "columns", .prompt = prompt, .prompt_length = 1};
+    ASSERT_OK(kolo_model_register(&columns));
+    for (int whole = 0; whole < 2; whole++) {
+        opts.whole_window = whole;
+        assert_int_equal(kolo_generate(&opts), KOLO_ERR_ARG);
+        assert_non_null(strstr(kolo_last_error(), "the logits of columns are [1,17,12]"));
+    }
+}
+
 TEST_MAIN(test_decoder) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_those_of_the_window),
         cmocka_unit_test(later_tokens_have_no_influence),
         cmocka_unit_test(groups_are_kept_once),
         cmocka_unit_test(what_needs_several_tokens_is_named),
+        cmocka_unit_test(other_pieces_than_heads_are_kept_as_they_are),
+        cmocka_unit_test(logits_of_a_token_lie_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
