@@ -87,6 +87,7 @@ typedef struct kolo_session_opts {
     int64_t bucket_bytes; /* default KOLO_BUCKET_BYTES */
     bool reference_kernels;
     bool no_winograd;
+    bool no_chains; /* see kolo_train_opts */
     /* Parameters and values in f64, by the reference kernels: to check a network or another
      * implementation of it. Fields of its f32 inputs are f64, as outputs are. Not for files, data
      * sets and kolo_fit. */

@@ -208,6 +208,9 @@ typedef struct kolo_train_opts {
     int loader_threads;
     bool reference_kernels;
     bool no_winograd; /* direct convolutions only */
+    /* Each elementwise operation runs by itself. Else those that follow each other run piece by
+     * piece, so that what they pass on stays in the cache; no bit depends on it. */
+    bool no_chains;
     kolo_autotune autotune;
     const char *tuning; /* file of measured times, read and written by rank 0; NULL: none. The times
                            that were used are also written to tuning.txt in out_dir */

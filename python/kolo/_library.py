@@ -198,7 +198,7 @@ struct kolo_session_opts {
     double lr; kolo_lr_schedule schedule; double lr_min, lr_power, lr_step_factor;
     int64_t lr_step_every, warmup_steps, steps; kolo_precision precision;
     kolo_recompute recompute; kolo_algorithm algorithm; int64_t bucket_bytes;
-    bool reference_kernels, no_winograd, f64, keep_gradients, evaluate_only;
+    bool reference_kernels, no_winograd, no_chains, f64, keep_gradients, evaluate_only;
 };
 typedef bool kolo_fit_stop(void *arg, const kolo_train_progress *progress);
 struct kolo_fit_opts {

@@ -208,7 +208,7 @@ class Session:
     ``schedule`` ("constant", "step", "cosine", "poly") with ``steps``, ``warmup_steps``, ``lr_min``,
     ``lr_power``, ``lr_step_factor``, ``lr_step_every``; ``precision`` ("f32", "bf16"), ``recompute``
     ("none", "cheap", "full"), ``algorithm``, ``bucket_bytes``, ``sparse_embedding``, ``sync_bn``,
-    ``keep_gradients``, ``evaluate_only``, ``reference_kernels``, ``no_winograd``; ``f64`` computes in
+    ``keep_gradients``, ``evaluate_only``, ``reference_kernels``, ``no_winograd``, ``no_chains``; ``f64`` computes in
     f64, to check a network: with ``step``, ``predict``, ``get``, ``set`` and ``gradient`` alone.
 
     Functions marked *collective* are called by all ranks in one order. A session is used by one thread

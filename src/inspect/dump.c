@@ -52,6 +52,7 @@ static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
         .zero = o->zero,
         .share = o->share,
         .cross_step = o->cross_step,
+        .no_chains = o->no_chains,
         .sync_batch_norm = o->sync_bn,
         .compression = compression,
         .recompute = o->recompute,

@@ -159,6 +159,17 @@ kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, struct kolo
                              struct kolo_selections *selections, int threads,
                              kolo_fixed_layout fixed, void *arg);
 
+typedef struct kolo_chains_opts {
+    kolo_kernel_set kernels;
+    struct kolo_tuner *tuner;           /* may be NULL */
+    struct kolo_selections *selections; /* may be NULL */
+    int threads;
+} kolo_chains_opts;
+
+/* Makes one node of elementwise ones that follow each other, with the same bits
+ * (graph/ops/chain.h). Runs last. */
+kolo_status kolo_pass_chains(kolo_graph *g, const kolo_chains_opts *opts);
+
 /* Gradient accumulation: sums the gradients and the outputs over the `micro_batches` of a step.
  * `scattered`: gradients that are reduce-scattered are summed afterwards, else before. Adds the
  * scalar "fresh". Runs after the layout pass. ARG: a row-sparse gradient. */
@@ -317,6 +328,7 @@ typedef struct kolo_pipeline_opts {
     bool share;            /* see kolo_zero_opts */
     int lag;               /* of gradients, in steps */
     bool cross_step;       /* sums may be awaited in the next step */
+    bool no_chains;        /* each elementwise node runs by itself */
     kolo_compression compression;
     int64_t micro_batches; /* per step; above 1: gradient accumulation */
     size_t bucket_bytes;

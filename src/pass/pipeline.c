@@ -195,6 +195,12 @@ static kolo_status cross_step(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_cross_step(g);
 }
 
+static kolo_status chains(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    const kolo_chains_opts chains_opts = {opts->kernels, opts->tuner, opts->selections,
+                                          opts->threads};
+    return kolo_pass_chains(g, &chains_opts);
+}
+
 static bool always(const kolo_pipeline_opts *o) { return o != NULL; }
 static bool trains(const kolo_pipeline_opts *o) { return o->train && !o->updates_only; }
 static bool has_layers(const kolo_pipeline_opts *o) { return !o->updates_only; }
@@ -227,6 +233,10 @@ static bool recomputes(const kolo_pipeline_opts *o) {
 static bool is_mixed(const kolo_pipeline_opts *o) { return o->precision == KOLO_PRECISION_BF16; }
 static bool keeps_gradients(const kolo_pipeline_opts *o) { return o->train && o->keep_gradients; }
 static bool crosses_steps(const kolo_pipeline_opts *o) { return trains(o) && o->cross_step; }
+/* Reference kernels need no chains: they run on whole tensors. */
+static bool has_chains(const kolo_pipeline_opts *o) {
+    return has_layers(o) && !o->no_chains && o->kernels != KOLO_KERNELS_REF;
+}
 static bool accumulates(const kolo_pipeline_opts *o) {
     return o->train && (o->micro_batches > 1 || is_staged(o));
 }
@@ -268,6 +278,7 @@ static const struct {
     {"lower_comm", lower_comm, communicates},
     {"cross_step", cross_step, crosses_steps},
     {"segments", segments, is_staged},
+    {"chains", chains, has_chains},
 };
 
 /* Every op can run on what its rank holds, and all ranks hold what is reported. */

@@ -668,6 +668,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .share = o->share,
         .lag = o->lag,
         .cross_step = o->cross_step,
+        .no_chains = o->no_chains,
         .compression = o->compression,
         .micro_batches = o->micro_batches,
         .bucket_bytes = o->bucket_bytes,

@@ -164,6 +164,7 @@ typedef struct kolo_plan_opts {
     int lag;         /* of gradients, in steps; see kolo_pass_lag */
     bool cross_step; /* sums may be awaited in the next step; see kolo_store_settle. Not with
                         shards, a lag, stages or a store of one rank */
+    bool no_chains;  /* each elementwise node runs by itself; see kolo_pass_chains */
     kolo_compression compression; /* of gradients; default none. See kolo_pass_compress */
     kolo_recompute recompute;     /* default none */
     kolo_precision precision;     /* default f32 */

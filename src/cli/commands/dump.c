@@ -46,6 +46,7 @@ int cmd_dump(kolo_options *o) {
         .threads = threads ? threads : kolo_processors(),
         .reference_kernels = kolo_options_choice(o, "kernels") == KERNEL_SET_REF,
         .no_winograd = !kolo_options_flag(o, "winograd"),
+        .no_chains = !kolo_options_flag(o, "chains"),
         .mesh = kolo_options_text(o, "mesh"),
         .placement = kolo_options_text(o, "placement"),
         .pipeline = kolo_options_text(o, "pipeline"),

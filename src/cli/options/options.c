@@ -461,6 +461,9 @@ const kolo_option cli_options[] = {
      .unset = "kolo/tuning.txt in the user's cache folder", .help = "file of measured times"},
     {.name = "winograd", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = MODEL,
      .help = "do not use Winograd convolutions, whose rounding errors are larger"},
+    {.name = "chains", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = MODEL,
+     .help = "each elementwise operation runs by itself; else those that follow each other run piece by piece, so that "
+             "what they pass on stays in the cache, with the same bits (--chains, to override a config file)"},
     {.name = "recompute", .type = KOLO_OPTION_CHOICE, .choices = recomputes, .preset = "none",
      .commands = MODEL, .help = "activations to recompute in the backward pass, to save memory"},
     {.name = "precision", .type = KOLO_OPTION_CHOICE, .choices = precisions, .preset = "f32",

@@ -3,6 +3,7 @@
 
 #include "base/isa.h"
 #include "base/status.h"
+#include "kernel/chain.h"
 #include "kernel/ref/kernels.h"
 #include "kernel/simd/kernels.h"
 #if KOLO_HAS_DNNL
@@ -12,14 +13,15 @@
 #define REF(name) &kolo_ref_##name,
 #define SIMD(name) &kolo_simd_##name,
 #define DNN(name) &kolo_dnn_##name,
-static const kolo_kernel *const kernels[] = {KOLO_OP_LIST(REF) KOLO_SIMD_KERNELS(SIMD)
+static const kolo_kernel *const kernels[] = {KOLO_OP_LIST(REF) REF(chain) KOLO_SIMD_KERNELS(SIMD)
+                                                 SIMD(chain)
 #if KOLO_HAS_DNNL
-                                                 KOLO_DNN_KERNELS(DNN)
+                                                     KOLO_DNN_KERNELS(DNN)
 #endif
 };
 
 #define ONE(name) +1
-enum { REF_COUNT = KOLO_OP_LIST(ONE) };
+enum { REF_COUNT = KOLO_OP_LIST(ONE) ONE(chain) };
 
 const kolo_kernel *kolo_kernel_at(size_t i) { return i < KOLO_COUNT(kernels) ? kernels[i] : NULL; }
 

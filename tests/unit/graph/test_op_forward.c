@@ -1,5 +1,6 @@
 /* Reference kernels against numbers worked out by hand, in f64 and f32. (Other kernels are compared
  * with reference kernels; these with arithmetic.) */
+#include "graph/ops/chain.h"
 #include "graph/ops/ops.h"
 #include "kernel/kernel.h"
 #include "kernel/select/select.h"
@@ -846,13 +847,13 @@ static void results_are_those_of_arithmetic(void **state) {
 }
 
 /* Every op that a kernel runs has a case; reorder is below, in the layouts that it is for, and
- * accumulate, which reads its output, in test_simd_pointwise.c; convert in test_precision.c;
- * encode, decode and those of PowerSGD in test_rounds.c. */
+ * accumulate, which reads its output, in test_simd_pointwise.c; convert in test_precision.c; chain
+ * in test_chains.c; encode, decode and those of PowerSGD in test_rounds.c. */
 static void every_op_is_tested(void **state) {
     for (const kolo_op *const *op = kolo_ops; *op; op++) {
         bool found = (*op)->view || *op == &kolo_op_reorder || *op == &kolo_op_accumulate ||
-                     *op == &kolo_op_convert || *op == &kolo_op_encode || *op == &kolo_op_decode ||
-                     strncmp((*op)->name, "power_", 6) == 0;
+                     *op == &kolo_op_convert || *op == &kolo_op_chain || *op == &kolo_op_encode ||
+                     *op == &kolo_op_decode || strncmp((*op)->name, "power_", 6) == 0;
         for (size_t n = 0; n < KOLO_COUNT(cases); n++) found |= cases[n].op == *op;
         if (!found) fail_msg("%s has no case", (*op)->name);
     }

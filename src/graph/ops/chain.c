@@ -1,0 +1,175 @@
+/* Chains of elementwise ops (chain.h): their attributes, and the rules of the op. */
+#include "graph/ops/chain.h"
+
+#include "base/compiler.h"
+#include "graph/ops/ops.h"
+#include "graph/ops/rules.h"
+
+#include <string.h>
+
+#define ADDRESS(name) &kolo_op_##name,
+static const kolo_op *const link_ops[] = {
+    KOLO_UNARY_LIST(KOLO_UNARY_OP, ADDRESS) KOLO_BINARY_LIST(KOLO_BINARY_OP, ADDRESS) ADDRESS(relu)
+        ADDRESS(relu_bwd) ADDRESS(gelu) ADDRESS(gelu_bwd) ADDRESS(add) ADDRESS(mul) ADDRESS(scale)
+            ADDRESS(convert)};
+
+/* The number of an op among these; -1: it is none. */
+static int number_of(const kolo_op *op) {
+    for (size_t i = 0; i < KOLO_COUNT(link_ops); i++) {
+        if (link_ops[i] == op) return (int)i;
+    }
+    return -1;
+}
+
+bool kolo_op_is_link(const kolo_op *op) { return number_of(op) >= 0; }
+
+/* ---- attributes: a word for each link, then the numbers that links refer to ---- */
+
+/* Fields of a word, by their bits from the lowest on. */
+enum {
+    OP_BITS = 12,    /* 1 + number in link_ops; 0: no link */
+    COUNT_BITS = 2,  /* inputs */
+    INPUT_BITS = 4,  /* of each input */
+    OUT_BITS = 4,    /* 1 + output */
+    DTYPE_BITS = 4,  /* of the result */
+    NUMBER_BITS = 3, /* of each attribute: 1 + the number; 0: zero */
+};
+
+static void put(uint64_t *word, int *at, int bits, int field) {
+    KOLO_ASSERT(field >= 0 && field < 1 << bits);
+    *word |= (uint64_t)field << *at;
+    *at += bits;
+}
+
+static int get(uint64_t word, int *at, int bits) {
+    const int field = (int)(word >> *at & ((UINT64_C(1) << bits) - 1));
+    *at += bits;
+    return field;
+}
+
+/* 1 + the place of a number, which is added if it is new; 0: it is zero; -1: there is no room. */
+static int place_of(kolo_attr *numbers, kolo_attr number) {
+    if (number.i == 0) return 0;
+    for (int i = 0; i < KOLO_CHAIN_NUMBERS; i++) {
+        if (numbers[i].i == 0) numbers[i] = number;
+        if (numbers[i].i == number.i) return i + 1;
+    }
+    return -1;
+}
+
+bool kolo_chain_write(const kolo_chain *chain, kolo_attr *attr) {
+    kolo_attr *numbers = attr + KOLO_CHAIN_LINKS;
+    memset(attr, 0, KOLO_MAX_ATTRS * sizeof *attr);
+    for (int l = 0; l < chain->n; l++) {
+        const kolo_chain_link *link = &chain->link[l];
+        uint64_t word = 0;
+        int at = 0;
+        put(&word, &at, OP_BITS, number_of(link->op) + 1);
+        put(&word, &at, COUNT_BITS, link->n_in);
+        for (int k = 0; k < KOLO_LINK_INPUTS; k++) {
+            put(&word, &at, INPUT_BITS, k < link->n_in ? link->in[k] : 0);
+        }
+        put(&word, &at, OUT_BITS, link->out + 1);
+        put(&word, &at, DTYPE_BITS, (int)link->dtype);
+        for (int k = 0; k < KOLO_LINK_ATTRS; k++) {
+            const int place = place_of(numbers, link->attr[k]);
+            if (place < 0) return false;
+            put(&word, &at, NUMBER_BITS, place);
+        }
+        attr[l].i = (int64_t)word;
+    }
+    return true;
+}
+
+kolo_chain kolo_chain_read(const kolo_attr *attr) {
+    kolo_chain chain = {0};
+    while (chain.n < KOLO_CHAIN_LINKS && attr[chain.n].i != 0) {
+        kolo_chain_link *link = &chain.link[chain.n];
+        const uint64_t word = (uint64_t)attr[chain.n++].i;
+        int at = 0;
+        link->op = link_ops[get(word, &at, OP_BITS) - 1];
+        link->n_in = get(word, &at, COUNT_BITS);
+        for (int k = 0; k < KOLO_LINK_INPUTS; k++) link->in[k] = get(word, &at, INPUT_BITS);
+        link->out = get(word, &at, OUT_BITS) - 1;
+        link->dtype = (kolo_dtype)get(word, &at, DTYPE_BITS);
+        for (int k = 0; k < KOLO_LINK_ATTRS; k++) {
+            const int place = get(word, &at, NUMBER_BITS);
+            if (place > 0) link->attr[k] = attr[KOLO_CHAIN_LINKS + place - 1];
+        }
+    }
+    return chain;
+}
+
+/* ---- the op ---- */
+
+static kolo_status chain_shape(kolo_shape_query *q) {
+    const kolo_chain chain = kolo_chain_read(q->attr);
+    int n_out = 0;
+    if (chain.n == 0) return KOLO_RULE_FAIL(q, "a chain needs links");
+    KOLO_TRY(kolo_rule_types(q, "ffffffff"));
+    for (int i = 1; i < q->n_in; i++) KOLO_TRY(kolo_rule_same(q, 0, i));
+    for (int l = 0; l < chain.n; l++) {
+        const kolo_chain_link *link = &chain.link[l];
+        for (int k = 0; k < link->n_in; k++) {
+            const int in = link->in[k];
+            if (in >= (in < KOLO_MAX_IO ? q->n_in : KOLO_MAX_IO + l)) {
+                return KOLO_RULE_FAIL(q, "link %d reads what is not there", l + 1);
+            }
+        }
+        if (link->out < 0) continue;
+        KOLO_TRY(kolo_rule_out(q, link->out, link->dtype, q->in[0].shape));
+        n_out++;
+    }
+    q->n_out = n_out;
+    return KOLO_OK;
+}
+
+/* Operations as of functions with an exponential and a division. */
+static kolo_cost chain_cost(const kolo_shape_query *q) {
+    const int links = kolo_chain_read(q->attr).n;
+    return (kolo_cost){20.0 * links * (double)kolo_shape_count(&q->in[0].shape),
+                       kolo_query_bytes(q)};
+}
+
+static void print_attrs(const char *const *names, const kolo_attr *numbers, kolo_text *text) {
+    for (int k = 0; names && k < KOLO_LINK_ATTRS && names[k]; k++) {
+        if (numbers[k].i == 0) continue;
+        if (names[k][0] == '%') {
+            kolo_text_add(text, " %s=%g", names[k] + 1, numbers[k].f);
+        } else {
+            kolo_text_add(text, " %s=%d", names[k], (int)numbers[k].i);
+        }
+    }
+}
+
+void kolo_chain_print(const kolo_attr *attr, kolo_text *text) {
+    const kolo_chain chain = kolo_chain_read(attr);
+    for (int l = 0; l < chain.n; l++) {
+        const kolo_chain_link *link = &chain.link[l];
+        kolo_text_add(text, "%s%s(", l ? ", " : "[", link->op->name);
+        for (int k = 0; k < link->n_in; k++) {
+            if (k) kolo_text_add(text, ",");
+            if (link->in[k] < KOLO_MAX_IO) {
+                kolo_text_add(text, "%c", 'a' + link->in[k]);
+            } else {
+                kolo_text_add(text, "%d", link->in[k] - KOLO_MAX_IO + 1);
+            }
+        }
+        print_attrs(link->op->attrs, link->attr, text);
+        kolo_text_add(text, ")");
+    }
+    kolo_text_add(text, "]");
+}
+
+const kolo_op kolo_op_chain = {
+    .name = "chain",
+    .index = "*,*,*,*,*,*,*,*->*,*,*,*,*,*,*,*",
+    .min_in = 1,
+    .max_in = KOLO_MAX_IO,
+    .layout = {.in = "eeeeeeee", .out = "eeeeeeee"},
+    .shape = chain_shape,
+    .cost = chain_cost,
+    .overwrite = 0xffu, /* by the last link, when the others have read their piece */
+    .bf16 = 0xffu,
+    .bf16_joins = true,
+};

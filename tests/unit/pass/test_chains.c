@@ -1,0 +1,291 @@
+/* Chains of elementwise nodes: which nodes become one, and that training with and without them has
+ * the same bits; the kernels of chains, and the attributes that describe them. */
+#include "base/compiler.h"
+#include "base/rng.h"
+#include "graph/ops/chain.h"
+#include "graph/ops/ops.h"
+#include "kolo/session.h"
+#include "pass/pass.h"
+#include "support/kernel_check.h"
+#include "support/support.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SAMPLES = 64, WIDTH = 37 }; /* two pieces and a rest */
+
+static kolo_value inputs(kolo_graph *g, int64_t samples, kolo_value *target) {
+    *target = kolo_input(g, "y", KOLO_DTYPE_F32, kolo_shape_2(samples, WIDTH));
+    return kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_2(samples, WIDTH));
+}
+
+static kolo_value dense(kolo_graph *g, const char *name, kolo_value x) {
+    return kolo_linear(g, x,
+                       kolo_param(g, name, kolo_shape_2(WIDTH, WIDTH), kolo_init_fan_in(WIDTH)));
+}
+
+/* silu and mul with a linear layer between them, then a residual sum. */
+static kolo_status gated(kolo_graph *g, int64_t samples, void *arg) {
+    kolo_value y, x = inputs(g, samples, &y);
+    kolo_value gate = kolo_silu(g, dense(g, "gate", x)), up = dense(g, "up", x);
+    kolo_value h = kolo_add(g, kolo_mul(g, gate, up), x);
+    kolo_output(g, "loss", kolo_mse_loss(g, dense(g, "down", h), y));
+    return KOLO_OK;
+}
+
+/* More functions than a chain has links, with more numbers than it has room for. */
+static kolo_status functions(kolo_graph *g, int64_t samples, void *arg) {
+    kolo_value y, x = inputs(g, samples, &y), a = dense(g, "a", x), h = a;
+    for (int i = 0; i < 3; i++) {
+        h = kolo_leaky_relu(g, kolo_add_number(g, h, 0.125 * (i + 1)), 0.25 * (i + 1));
+        h = kolo_tanh(g, kolo_clamp(g, h, -1.5, 1 + i));
+        h = kolo_mul(g, kolo_sub(g, h, a), kolo_gelu(g, h, i % 2));
+        h = kolo_relu(g, kolo_scale(g, kolo_maximum(g, h, x), 0.5));
+    }
+    kolo_output(g, "loss", kolo_mse_loss(g, dense(g, "b", h), y));
+    return KOLO_OK;
+}
+
+/* A value that is read twice by one node, by nodes outside, and an output in the middle; what is
+ * repeated along a dimension is no link. */
+static kolo_status shared(kolo_graph *g, int64_t samples, void *arg) {
+    kolo_value y, x = inputs(g, samples, &y), a = dense(g, "a", x);
+    kolo_value square = kolo_mul(g, a, a), root = kolo_sqrt(g, kolo_add_number(g, square, 1));
+    kolo_value bias = kolo_param(g, "bias", kolo_shape_1(WIDTH), (kolo_init){KOLO_INIT_ONE, 0});
+    kolo_value b = dense(g, "b", root), sum = kolo_add(g, root, bias);
+    kolo_output(g, "root", root);
+    kolo_value h = kolo_mul(g, kolo_exp(g, kolo_scale(g, sum, -1)), kolo_div(g, a, root));
+    kolo_output(g, "loss", kolo_mse_loss(g, kolo_add(g, h, b), y));
+    return KOLO_OK;
+}
+
+static kolo_build *const nets[] = {gated, functions, shared};
+
+/* ---- which nodes become one ---- */
+
+static kolo_graph *passed(kolo_build *build, bool train, bool off, kolo_kernel_set kernels) {
+    kolo_graph *g;
+    kolo_pipeline_opts opts = {
+        .train = train, .micro_batches = 1, .threads = 1, .no_chains = off, .kernels = kernels};
+    ASSERT_OK(kolo_optimizer_resolve(&opts.optimizer, &opts.optimizer));
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    ASSERT_OK(build(g, SAMPLES, NULL));
+    ASSERT_OK(kolo_pipeline_run(g, &opts));
+    return g;
+}
+
+static int chains_of(const kolo_graph *g, int *links) {
+    int chains = 0;
+    *links = 0;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        if (g->nodes[i]->op != &kolo_op_chain) continue;
+        *links += kolo_chain_read(g->nodes[i]->attr).n;
+        chains++;
+    }
+    return chains;
+}
+
+static void expect(kolo_build *build, bool train, int chains, int links) {
+    int is;
+    kolo_graph *g = passed(build, train, false, KOLO_KERNELS_BEST);
+    const int32_t nodes = g->n_nodes;
+    if (chains_of(g, &is) != chains || is != links) {
+        kolo_text text = {0};
+        kolo_graph_print(g, &text);
+        fail_msg("%d chains of %d links:\n%s", chains_of(g, &is), is, text.text);
+    }
+    kolo_graph_destroy(g);
+    g = passed(build, train, true, KOLO_KERNELS_BEST);
+    assert_int_equal(chains_of(g, &is), 0);
+    assert_int_equal(g->n_nodes - nodes, links - chains);
+    kolo_graph_destroy(g);
+}
+
+static void nodes_of_one_shape_become_one(void **state) {
+    expect(gated, false, 1, 3);
+    expect(gated, true, 2, 6);
+    expect(functions, false, 4, 30);
+    expect(shared, false, 2, 8);
+    int links;
+    kolo_graph *g = passed(gated, true, false, KOLO_KERNELS_REF);
+    assert_int_equal(chains_of(g, &links), 0);
+    kolo_graph_destroy(g);
+}
+
+static void the_dump_names_the_links(void **state) {
+    kolo_graph *g = passed(gated, false, false, KOLO_KERNELS_BEST);
+    kolo_text text = {0};
+    kolo_graph_print(g, &text);
+    assert_non_null(strstr(text.text, "%8 [silu(a), mul(1,b), add(2,c)] f32 [64,37]"));
+    kolo_text_fini(&text);
+    kolo_graph_destroy(g);
+    g = passed(functions, false, false, KOLO_KERNELS_BEST);
+    kolo_graph_print(g, &text);
+    assert_non_null(strstr(text.text, "offset(a by=0.125), leaky_relu(1 slope=0.25), clamp(2"));
+    kolo_text_fini(&text);
+    kolo_graph_destroy(g);
+}
+
+/* ---- training ---- */
+
+static kolo_field field(const char *name) {
+    return (kolo_field){.name = name, .dtype = KOLO_DTYPE_F32, .shape = kolo_shape_1(WIDTH)};
+}
+
+/* All tensors after some steps, one behind the other; the caller frees them. */
+static char *train(kolo_build *build, kolo_session_opts opts, bool off, size_t *bytes) {
+    enum { MOST = 1 << 17 };
+    float x[SAMPLES * WIDTH], y[SAMPLES * WIDTH];
+    const kolo_field fields[] = {field("x"), field("y")};
+    kolo_batch batch = {.count = SAMPLES, .n_fields = 2, .fields = fields, .data = {x, y}};
+    kolo_session *s;
+    kolo_rng rng = kolo_rng_make(1, KOLO_RNG_TEST, 0);
+    char *all = kolo_zalloc(MOST);
+    opts.batch = SAMPLES / (opts.accumulate ? opts.accumulate : 1);
+    opts.lr = 0.01;
+    opts.no_chains = off;
+    for (uint64_t i = 0; i < SAMPLES * WIDTH; i++) {
+        x[i] = (float)kolo_rng_normal(&rng, 2 * i);
+        y[i] = (float)kolo_rng_normal(&rng, 2 * i + 1);
+    }
+    ASSERT_OK(kolo_session_create(NULL, &opts, build, NULL, &s));
+    for (int step = 0; step < 3; step++) {
+        kolo_metrics metrics;
+        batch.count = step == 2 ? SAMPLES / 2 + 1 : SAMPLES;
+        ASSERT_OK(kolo_session_step(s, &batch, &metrics));
+        const double loss = metrics.value[KOLO_METRIC_LOSS];
+        assert_true(isfinite(loss));
+        memcpy(all + (size_t)step * sizeof loss, &loss, sizeof loss);
+    }
+    *bytes = 64;
+    kolo_field tensor;
+    for (int i = 0; kolo_session_tensor(s, i, &tensor) == KOLO_OK; i++) {
+        const size_t size = (size_t)kolo_shape_count(&tensor.shape) * sizeof(float);
+        assert_true(*bytes + size <= MOST);
+        ASSERT_OK(kolo_session_get(s, tensor.name, all + *bytes, size));
+        *bytes += size;
+    }
+    kolo_session_destroy(s);
+    return all;
+}
+
+static void training_has_the_same_bits(void **state) {
+    static const kolo_session_opts opts[] = {
+        {.threads = 1},
+        {.threads = 2, .accumulate = 4},
+        {.threads = 1, .precision = KOLO_PRECISION_BF16},
+        {.threads = 1, .recompute = KOLO_RECOMPUTE_CHEAP},
+    };
+    for (size_t n = 0; n < KOLO_COUNT(nets); n++) {
+        for (size_t o = 0; o < KOLO_COUNT(opts); o++) {
+            const bool bf16 = opts[o].precision == KOLO_PRECISION_BF16;
+            if (bf16 && kolo_isa_best() == KOLO_ISA_BASELINE) continue;
+            size_t bytes, want_bytes;
+            char *is = train(nets[n], opts[o], false, &bytes);
+            char *want = train(nets[n], opts[o], true, &want_bytes);
+            assert_int_equal(bytes, want_bytes);
+            if (memcmp(is, want, bytes) != 0) {
+                fail_msg("net %d differs with options %d", (int)n, (int)o);
+            }
+            kolo_free(is);
+            kolo_free(want);
+        }
+    }
+}
+
+/* ---- the op ---- */
+
+/* exp(a), which others read, and (b - exp(a)) c. */
+static kolo_chain example(void) {
+    kolo_chain chain = {
+        .n = 3,
+        .link = {{&kolo_op_exp, KOLO_DTYPE_F32, 1, {0}, 1, {{0}}},
+                 {&kolo_op_sub, KOLO_DTYPE_F32, 2, {1, KOLO_MAX_IO}, -1, {{0}}},
+                 {&kolo_op_mul, KOLO_DTYPE_F32, 2, {KOLO_MAX_IO + 1, 2}, 0, {{0}}}}};
+    return chain;
+}
+
+static void attributes_describe_a_chain(void **state) {
+    kolo_chain chain = example();
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    chain.link[0] =
+        (kolo_chain_link){&kolo_op_clamp, KOLO_DTYPE_BF16, 1, {7}, 7, {{.f = -0.1}, {.f = 1e300}}};
+    chain.link[1].attr[1].f = -0.1;
+    assert_true(kolo_chain_write(&chain, attr));
+    const kolo_chain read = kolo_chain_read(attr);
+    assert_int_equal(read.n, 3);
+    for (int l = 0; l < 3; l++) {
+        const kolo_chain_link *is = &read.link[l], *want = &chain.link[l];
+        assert_true(is->op == want->op && is->dtype == want->dtype && is->n_in == want->n_in);
+        assert_int_equal(is->out, want->out);
+        for (int k = 0; k < want->n_in; k++) assert_int_equal(is->in[k], want->in[k]);
+        for (int k = 0; k < KOLO_LINK_ATTRS; k++) {
+            assert_true(is->attr[k].i == want->attr[k].i);
+        }
+    }
+    chain.link[0].attr[0].f = 1;
+    chain.link[1].attr[0].f = 2;
+    chain.link[2].attr[0].f = 3;
+    assert_false(kolo_chain_write(&chain, attr)); /* 1, 1e300, 2, -0.1, 3 */
+}
+
+static void kernels(int threads) {
+    static const int64_t sizes[] = {1, 7, 1024, 3 * 1024 + 5};
+    kolo_chain chain = example();
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    assert_true(kolo_chain_write(&chain, attr));
+    for (size_t i = 0; i < KOLO_COUNT(sizes); i++) {
+        const kolo_shape shape = kolo_shape_2(1, sizes[i]), shapes[] = {shape, shape, shape};
+        kolo_kernel_spec spec;
+        test_kernel_spec(&spec, &kolo_op_chain, attr, 3, shapes, NULL, 2, NULL, threads);
+        test_kernel_against_reference(test_kernel("simd_chain"), &spec, 1e-6);
+    }
+}
+
+static void kernels_agree_with_the_reference(void **state) { test_each_set(kernels); }
+
+static void the_reference_is_arithmetic(void **state) {
+    const float a[] = {0, 1, -1}, b[] = {3, 0.5F, 2}, c[] = {2, -4, 0.25F};
+    const void *in[] = {a, b, c};
+    const kolo_shape shapes[] = {kolo_shape_1(3), kolo_shape_1(3), kolo_shape_1(3)};
+    kolo_chain chain = example();
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    kolo_kernel_spec spec;
+    assert_true(kolo_chain_write(&chain, attr));
+    test_kernel_spec(&spec, &kolo_op_chain, attr, 3, shapes, NULL, 2, NULL, 1);
+    float *y = test_kernel_result_on(test_kernel("ref_chain"), &spec, in);
+    for (int k = 0; k < 3; k++) {
+        assert_true(fabsf(y[k] - (b[k] - expf(a[k])) * c[k]) <= 1e-6F * fabsf(y[k]));
+    }
+    kolo_free(y);
+}
+
+static void links_read_what_is_there(void **state) {
+    kolo_chain chain = example();
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    const kolo_tensor f32 = kolo_tensor_plain(KOLO_DTYPE_F32, kolo_shape_1(3)),
+                      in[] = {f32, f32, f32};
+    kolo_tensor out[KOLO_MAX_IO];
+    kolo_shape_query q = {.attr = attr, .n_in = 2, .in = in, .out = out, .op = &kolo_op_chain};
+    assert_true(kolo_chain_write(&chain, attr));
+    assert_int_equal(kolo_op_chain.shape(&q), KOLO_ERR_ARG); /* input 2 */
+    q.n_in = 3;
+    ASSERT_OK(kolo_op_chain.shape(&q));
+    assert_int_equal(q.n_out, 2);
+    chain.link[1].in[1] = KOLO_MAX_IO + 1; /* itself */
+    assert_true(kolo_chain_write(&chain, attr));
+    assert_int_equal(kolo_op_chain.shape(&q), KOLO_ERR_ARG);
+}
+
+TEST_MAIN(test_chains) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nodes_of_one_shape_become_one),
+        cmocka_unit_test(the_dump_names_the_links),
+        cmocka_unit_test(training_has_the_same_bits),
+        cmocka_unit_test(attributes_describe_a_chain),
+        cmocka_unit_test(kernels_agree_with_the_reference),
+        cmocka_unit_test(the_reference_is_arithmetic),
+        cmocka_unit_test(links_read_what_is_there),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
