@@ -14,19 +14,19 @@
  * LOG, SQRT, POW, SIGMOID, SOFTPLUS, ERF and TANH. Both evaluate both sides of an IF. Comparisons
  * are combined with &. A comparison with a NaN is false: formulas pass NaN on.
  *
- * hardtanh differs from clamp in the gradient at the bounds, which is 0, as in PyTorch. silu:
- * Elfwing et al., "Sigmoid-weighted linear units", 2018; elu: Clevert et al., 2016; hardswish:
- * Howard et al., "Searching for MobileNetV3", 2019. */
+ * As in PyTorch, the gradient of hardtanh, unlike clamp, is 0 at the bounds, and silu of -infinity
+ * is NaN. silu: Elfwing et al., "Sigmoid-weighted linear units", 2018; elu: Clevert et al., 2016;
+ * hardswish: Howard et al., "Searching for MobileNetV3", 2019. */
 #define KOLO_UNARY_LIST(ROW, X)                                                                 \
     ROW(X, exp, NULL, NULL, OUTPUT, EXP(x), (dy * v))                                           \
     ROW(X, log, NULL, NULL, INPUT, LOG(x), dy / v)                                              \
-    ROW(X, sqrt, NULL, NULL, OUTPUT, SQRT(x), N(0.5) * dy / v)                                  \
-    ROW(X, rsqrt, NULL, NULL, OUTPUT, N(1) / SQRT(x), N(-0.5) * dy * v * v * v)                 \
+    ROW(X, sqrt, NULL, NULL, OUTPUT, SQRT(x), dy / (v + v))                                     \
+    ROW(X, rsqrt, NULL, NULL, OUTPUT, N(1) / SQRT(x), dy * v * (N(-0.5) * v) * v)               \
     ROW(X, reciprocal, NULL, NULL, OUTPUT, N(1) / x, -dy * v * v)                               \
     ROW(X, abs, NULL, NULL, INPUT, IF(x < N(0), -x, x),                                         \
         IF(v > N(0), dy, IF(v < N(0), -dy, dy * v)))                                            \
     ROW(X, pow, "%exponent", NULL, INPUT, POW(x, p),                                            \
-        IF(p == N(0), N(0), dy * p * POW(v, p - N(1))))                                         \
+        IF(p == N(0), N(0), dy * POW(v, p - N(1)) * p))                                         \
     ROW(X, offset, "%by", NULL, INPUT, x + p, dy)                                               \
     ROW(X, clamp, "%min", "%max", INPUT, IF(x < p, p, IF(x > q, q, x)),                         \
         IF((v >= p) & (v <= q), dy, N(0)))                                                      \
@@ -34,8 +34,8 @@
         IF((v > p) & (v < q), dy, N(0)))                                                        \
     ROW(X, leaky_relu, "%slope", NULL, INPUT, IF(x > N(0), x, p * x), IF(v > N(0), dy, p * dy)) \
     ROW(X, elu, "%alpha", NULL, INPUT, IF(x > N(0), x, p * EXPM1(x)),                           \
-        IF(v > N(0), dy, dy * p * EXP(v)))                                                      \
-    ROW(X, softplus, "%beta", NULL, INPUT, SOFTPLUS(x *p) / p, dy * SIGMOID(p * v))             \
+        IF(v > N(0), dy, dy * (p * EXP(v))))                                                    \
+    ROW(X, softplus, "%beta", NULL, INPUT, SOFTPLUS(x, p), dy *SIGMOID(p *v))                   \
     ROW(X, hardswish, NULL, NULL, INPUT,                                                        \
         IF(x < N(-3), N(0), IF(x > N(3), x, x * (x + N(3)) / N(6))),                            \
         IF(v < N(-3), N(0), IF(v > N(3), dy, dy * (v / N(3) + N(0.5)))))                        \
@@ -44,7 +44,7 @@
         IF((v > N(-3)) & (v < N(3)), dy / N(6), N(0)))                                          \
     ROW(X, silu, NULL, NULL, INPUT, SIGMOID(x) * x,                                             \
         (dy * SIGMOID(v)) * (N(1) + v * (N(1) - SIGMOID(v))))                                   \
-    ROW(X, erf, NULL, NULL, INPUT, ERF(x), dy *N(1.1283791670955126) * EXP(-v * v))             \
+    ROW(X, erf, NULL, NULL, INPUT, ERF(x), dy *(N(1.1283791670955126) * EXP(-v * v)))           \
     ROW(X, sigmoid, NULL, NULL, OUTPUT, SIGMOID(x), (dy * v) * (N(1) - v))                      \
     ROW(X, tanh, NULL, NULL, OUTPUT, TANH(x), (N(1) - v * v) * dy)
 

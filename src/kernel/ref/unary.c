@@ -5,8 +5,11 @@
 #include <math.h>
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
-/* log(1 + e^x) */
-static double softplus(double x) { return (x > 0 ? x : 0) + log1p(exp(-fabs(x))); }
+/* log(1 + e^(p x)) / p; above 40 the exponential alone counts. */
+static double softplus(double x, double p) {
+    const double z = p * x;
+    return z > 40 ? x : ((z > 0 ? z : 0) + log1p(exp(-fabs(z)))) / p;
+}
 
 #define N(number) ((double)(number))
 #define IF(condition, a, b) ((condition) ? (a) : (b))

@@ -5,11 +5,16 @@
 
 #include "kernel/simd/math.h"
 
-/* log(1 + e^x) */
-INLINE vf softplus(vf x) {
-    vi negative = x < splat(0);
-    return select(negative, splat(0), x) + log_1p(exponential(select(negative, x, -x)));
+/* log(1 + e^(p x)) / p; above 40 the exponential alone counts, and p x may overflow. */
+INLINE vf softplus(vf x, vf p) {
+    vf z = x * p;
+    vi negative = z < splat(0);
+    vf y = select(negative, splat(0), z) + log_1p(exponential(select(negative, z, -z)));
+    return select(z > splat(40), x, y / p);
 }
+
+/* Zero below -88, where it is below the smallest normal float: multiplied by x, it would not be. */
+INLINE vf vanishing_sigmoid(vf x) { return select(x < splat(-88), splat(0), sigmoid(x)); }
 
 /* erf(x); near zero, where the difference from 1 cancels, by the Taylor series, which leaves out
  * x^11 / 1320. */
@@ -50,7 +55,7 @@ INLINE vf power(vf x, vf e) {
 #define LOG logarithm
 #define SQRT square_root
 #define POW power
-#define SIGMOID sigmoid
+#define SIGMOID vanishing_sigmoid
 #define SOFTPLUS softplus
 #define ERF error
 #define TANH hyperbolic_tangent

@@ -117,7 +117,7 @@ static const float specials[] = {
     -87.5F,  -100,     -110,  3,      -3,        6,          1e30F,  -1e30F,
     0x1p-3F, 1,        -0.2F, 1e-20F, -1e-5F,    3e38F,      -3e38F, -INFINITY,
 };
-enum { SPECIALS = KOLO_COUNT(specials), UNARY = SPECIALS - 3 /* without the last ones */ };
+enum { SPECIALS = KOLO_COUNT(specials) };
 
 /* Compares output 0 on `in`, made of specials, with the reference's, one by one: an error of 2e-6
  * of it, `absolute`, and `of_x` of x. */
@@ -143,22 +143,6 @@ static void check_specials(const kolo_kernel *kernel, const kolo_kernel_spec *sp
     kolo_free(ours);
     kolo_free(want);
 }
-
-static void unary_specials(int threads) {
-    static const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 1.5}, {.f = 3}};
-    const kolo_shape shapes[] = {kolo_shape_1(UNARY), kolo_shape_1(UNARY)};
-    float one[UNARY];
-    for (int k = 0; k < UNARY; k++) one[k] = 1;
-    for (size_t i = 0; i < KOLO_COUNT(functions); i++) {
-        const kolo_op *op = functions[i].op;
-        const void *in[] = {op->max_in == 2 ? one : specials, specials};
-        kolo_kernel_spec spec;
-        test_kernel_spec(&spec, op, attr, op->max_in, shapes, NULL, 1, NULL, threads);
-        check_specials(functions[i].kernel, &spec, in, 1e-36F, 1e-38F);
-    }
-}
-
-static void unary_functions_of_special_numbers(void **state) { test_each_set(unary_specials); }
 
 /* Signs of large powers, and those of infinities. */
 static void powers(int threads) {
@@ -950,7 +934,6 @@ TEST_MAIN(test_simd_sequence) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_are_the_reference),
         cmocka_unit_test(unary_functions_are_the_reference),
-        cmocka_unit_test(unary_functions_of_special_numbers),
         cmocka_unit_test(powers_have_the_sign_of_pow),
         cmocka_unit_test(gelu_of_special_numbers),
         cmocka_unit_test(unary_functions_keep_padding),
