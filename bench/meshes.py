@@ -9,8 +9,8 @@ rank, relative to them. Fails if one is above 1e-12 (first) or 1e-10 (last).
 Without --all one line for each model: how many meshes agree, the largest differences, and the meshes that are refused,
 with the reasons. Pipelines train 2 micro-batches a step, with each of --schedules (default 1f1b). Batch normalization
 is of all samples (--sync-bn) where dp alone divides them, and of a micro-batch in pipelines, as on one rank; meshes
-where it is of a worker's samples are left out. Meshes with a dp above 1 also run with --zero 1 (and without tp and pp 2
-and 3). docs/parallelism.md has the table.
+where it is of a worker's samples are left out. Meshes with a dp above 1 also run with --zero 1 (and without other axes
+2 and 3). docs/parallelism.md has the table.
 """
 import argparse
 import pathlib
@@ -58,9 +58,9 @@ def losses(program, row, mesh, steps, zero, parts, schedule="1f1b"):
 
 
 def levels(mesh):
-    if size(mesh, "dp") == "1" or size(mesh, "sp") != "1" or size(mesh, "ep") != "1":
+    if size(mesh, "dp") == "1":
         return [0]
-    return [0, 1, 2, 3] if size(mesh, "pp") == size(mesh, "tp") == "1" else [0, 1]
+    return [0, 1, 2, 3] if all(size(mesh, axis) == "1" for axis in ("pp", "tp", "sp", "ep")) else [0, 1]
 
 
 def parts_of(mesh):

@@ -31,12 +31,6 @@ static const kolo_node *find(const kolo_graph *g, const kolo_op *op) {
 kolo_status kolo_partition_begin_experts(partitioner *p, int axis) {
     const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
     const kolo_node *dispatch = find(p->g, &kolo_op_expert_dispatch);
-    if (kolo_mesh_stages(&p->g->mesh) > 1) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "stages of a pipeline have all experts of their layers: give tp in the "
-                         "place of %s, or no pp",
-                         of->name);
-    }
     const int sp = kolo_mesh_find(&p->g->mesh, "sp");
     if (sp >= 0 && p->g->mesh.axes[sp].size > 1) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,

@@ -12,12 +12,6 @@
 kolo_status kolo_partition_check_positions(partitioner *p, int axis) {
     kolo_placement_rule attention;
     const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
-    if (kolo_mesh_stages(&p->g->mesh) > 1) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "stages of a pipeline have all positions of their sequences: give tp in "
-                         "the place of %s, or no pp",
-                         of->name);
-    }
     KOLO_TRY(kolo_placement_keyword(p->rules, "attention", &attention));
     p->rings = kolo_placement_rings(&attention);
     p->zigzags = attention.dim == KOLO_PLACE_ZIGZAG;

@@ -32,6 +32,7 @@ typedef struct zero {
     int32_t *owner;    /* by value: the parameter whose update it is part of; -1: none */
     int32_t *grad_of;  /* by value: the parameter of which it is the gradient; -1: none */
     kolo_value *shard; /* by value: its own range, or what all ranks have of it; or none */
+    kolo_value *once;  /* by value: a gradient that one rank of the axis ep counts; or none */
     int *unit, *place; /* by value: of a parameter: its unit, from 1, and its place in that */
     int n_units;
     bool *whole;      /* by value: a parameter that is not cut */
@@ -182,6 +183,7 @@ static void make_local(const zero *z, int32_t leaf, int32_t param, const int64_t
 /* The own range of the sum of a gradient: a reduce-scatter. A sum over other axes too is an
  * allreduce over all of them. */
 static kolo_value scattered(zero *z, kolo_value v, int32_t owner, const int64_t *cuts) {
+    if (kolo_value_ok(z->once[v.id])) v = z->once[v.id];
     const kolo_tensor whole = kolo_info(z->g, v)->tensor, local = local_of(z, whole.dtype, cuts);
     kolo_placements from = kolo_info(z->g, v)->placements;
     if (z->o->level > 2) from = on_axis(z, KOLO_PLACEMENT_PARTIAL);
@@ -371,12 +373,28 @@ static void keep_whole(zero *z) {
     }
 }
 
+/* A gradient that all ranks of the axis ep have alike becomes a sum over them too, as it is on
+ * places on dp whose samples divide (synchronise.c). The node stands behind that of the gradient,
+ * so that all have sums in one order. */
+static void count_once(zero *z, kolo_value v) {
+    const int ep = kolo_mesh_find(&z->g->mesh, "ep");
+    const kolo_value_info *info = kolo_info(z->g, v);
+    if (ep < 0 || z->g->mesh.axes[ep].size == 1 || z->grad_of[v.id] < 0) return;
+    if (info->placements.axis[z->axis].kind != KOLO_PLACEMENT_PARTIAL) return;
+    if (info->placements.axis[ep].kind != KOLO_PLACEMENT_INVARIANT) return;
+    const kolo_placements is = info->placements;
+    const kolo_tensor whole = info->tensor;
+    kolo_placements to = is;
+    to.axis[ep].kind = KOLO_PLACEMENT_PARTIAL;
+    z->once[v.id] = move(z, v, &is, &to, &whole, 0, -1);
+}
+
 /* Marks the leaves and gradients of each update. */
 static void find_owners(zero *z) {
     const kolo_graph *g = z->g;
     for (int32_t v = 0; v < z->n_values; v++) {
         z->owner[v] = z->grad_of[v] = -1;
-        z->shard[v] = KOLO_NONE;
+        z->shard[v] = z->once[v] = KOLO_NONE;
     }
     for (int32_t v = 0; v < z->n_values; v++) {
         kolo_value grad = g->values[v].grad;
@@ -420,6 +438,7 @@ static kolo_status walk(zero *z, const int64_t **cuts) {
             z->order[z->n++] = n;
         }
         if (!update && !shards) KOLO_TRY(kolo_node_propagate(g, n)); /* where gradients are */
+        for (int k = 0; k < n->n_out && !update; k++) count_once(z, n->out[k]);
         KOLO_TRY(kolo_graph_check(g));
     }
     return kolo_graph_set_nodes(g, z->order, z->n);
@@ -442,6 +461,7 @@ kolo_status kolo_pass_zero(kolo_graph *g, const kolo_zero_opts *opts) {
     z.owner = kolo_arena_alloc(&arena, values * sizeof *z.owner);
     z.grad_of = kolo_arena_alloc(&arena, values * sizeof *z.grad_of);
     z.shard = kolo_arena_alloc(&arena, values * sizeof *z.shard);
+    z.once = kolo_arena_alloc(&arena, values * sizeof *z.once);
     z.unit = kolo_arena_alloc(&arena, values * sizeof *z.unit);
     z.place = kolo_arena_alloc(&arena, values * sizeof *z.place);
     z.whole = kolo_arena_alloc(&arena, values * sizeof *z.whole);
@@ -450,8 +470,8 @@ kolo_status kolo_pass_zero(kolo_graph *g, const kolo_zero_opts *opts) {
     const int64_t **cuts = kolo_arena_alloc(&arena, values * sizeof(const int64_t *));
     trained *list = kolo_arena_alloc(&arena, values * sizeof *list);
     kolo_status status = KOLO_OK;
-    if (!z.owner || !z.grad_of || !z.shard || !z.unit || !z.place || !z.whole || !z.read ||
-        !z.order || !cuts || !list) {
+    if (!z.owner || !z.grad_of || !z.shard || !z.once || !z.unit || !z.place || !z.whole ||
+        !z.read || !z.order || !cuts || !list) {
         status = KOLO_NOMEM(nodes * sizeof *z.order);
     }
     if (status == KOLO_OK) {

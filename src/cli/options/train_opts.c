@@ -137,12 +137,11 @@ static void drop(kolo_options *o, const char *option) {
     }
 }
 
-/* Whether ZeRO and the mesh exclude each other: in one that divides the model, but not positions or
- * samples, several workers on dp can divide the optimizer state. */
+/* Whether ZeRO and the mesh exclude each other: in one that divides the model several workers on dp
+ * can divide the optimizer state. */
 static bool excludes_zero(const kolo_options *o) {
     const bool divides = divides_model(o) && is_on(o, "zero");
-    const bool inputs = has_axis(o, "sp") || has_axis(o, "ep");
-    return divides && (kolo_options_int(o, "zero") > 1 || !has_axis(o, "dp") || inputs);
+    return divides && (kolo_options_int(o, "zero") > 1 || !has_axis(o, "dp"));
 }
 
 /* A mesh of a file, unless what is typed goes with it. */

@@ -13,15 +13,11 @@
 
 /* What stages and tensor parallelism do not go with. */
 static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *mesh) {
-    const int sp = kolo_mesh_find(mesh, "sp"), ep = kolo_mesh_find(mesh, "ep");
-    const bool inputs =
-        (sp >= 0 && mesh->axes[sp].size > 1) || (ep >= 0 && mesh->axes[ep].size > 1);
     const struct {
         bool given;
         const char *option;
     } others[] = {
         {o->zero > 1, "--zero above 1"},
-        {o->zero > 0 && inputs, "--zero"},
         {o->reproducible > 0, "--reproducible"},
         {o->sparse_embedding, "--sparse-embedding"},
         {o->sync_bn, "--sync-bn"},
