@@ -3,7 +3,7 @@
 #include "base/integer.h"
 #include "base/memory.h"
 #include "base/rng.h"
-#include "kolo/bench.h"
+#include "comm/codec/speed.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -91,8 +91,8 @@ done:
     return status;
 }
 
-kolo_status kolo_bench_codec(const kolo_codec *codec, size_t count, int64_t budget_ms,
-                             kolo_bench_codec_row *row) {
+static kolo_status run(const kolo_codec *codec, size_t count, int64_t budget_ms, bool errors,
+                       kolo_bench_codec_row *row) {
     if (count == 0 || count > SIZE_MAX / 64 || budget_ms < 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "codec benchmark of %zu floats for %lld ms: out of range",
                          count, (long long)budget_ms);
@@ -112,10 +112,20 @@ kolo_status kolo_bench_codec(const kolo_codec *codec, size_t count, int64_t budg
         b.sum = b.residual + count;
         fill(b.values, count, 0);
         status = measure(&b, kolo_ms_to_ns(budget_ms ? budget_ms : 500), &r);
-        if (status == KOLO_OK) status = measure_error(b, &r);
+        if (status == KOLO_OK && errors) status = measure_error(b, &r);
     }
     kolo_pages_unmap(b.values, 3 * bytes);
     kolo_pages_unmap(b.code, b.code_bytes);
     if (status == KOLO_OK) *row = r;
     return status;
+}
+
+kolo_status kolo_bench_codec(const kolo_codec *codec, size_t count, int64_t budget_ms,
+                             kolo_bench_codec_row *row) {
+    return run(codec, count, budget_ms, true, row);
+}
+
+kolo_status kolo_bench_codec_speed(const kolo_codec *codec, size_t count, int64_t budget_ms,
+                                   kolo_bench_codec_row *row) {
+    return run(codec, count, budget_ms, false, row);
 }

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "kolo/bench.h"
+#include "comm/codec/speed.h"
 #include "train/session/agree.h"
 #include "train/session/internal.h"
 #include "train/session/sum_time.h"
@@ -144,7 +144,7 @@ static kolo_status measure_codec(kolo_comm *comm, const kolo_codec *codec,
     costs->gather = kolo_sum_time_fit(rows, n);
     costs->gather.overlaps = kolo_comm_host_count(comm) > 1;
     kolo_bench_codec_row row;
-    KOLO_TRY(kolo_agree(comm, kolo_bench_codec(codec, CODED, CODEC_MS, &row)));
+    KOLO_TRY(kolo_agree(comm, kolo_bench_codec_speed(codec, CODED, CODEC_MS, &row)));
     costs->encode_ms = 1e-6 / row.encode_gigabytes_per_s;
     costs->decode_ms = 1e-6 / row.decode_gigabytes_per_s;
     costs->ratio = (double)row.code_bytes / (double)row.bytes;
