@@ -208,9 +208,12 @@ static kolo_status report_job_failure(job *j) {
                          (long)worst->process.pid, how);
 }
 
-/* Whether the job goes on without a rank that is killed. */
+/* Whether the job goes on, or saves and ends, without a rank that is killed. One that SIGTERM ends
+ * while the others save has not begun to train. */
 static bool is_spared(const job *j, int r) {
-    return j->phase == RUNNING && r > 0 && r <= j->opts->spared;
+    const bool goes_on =
+        j->phase == RUNNING || (j->phase == SAVING && j->ranks[r].how.signal != SIGTERM);
+    return goes_on && r > 0 && r <= j->opts->spared;
 }
 
 static kolo_status report_loss(job *j, int r) {

@@ -326,6 +326,30 @@ static void a_preempted_job_with_a_server_can_be_resumed(void **state) {
     forget_run();
 }
 
+/* A worker that is killed while the others save does not end their job. */
+static void a_worker_may_die_while_a_job_is_preempted(void **state) {
+    long pids[WORKERS];
+    const int64_t hangs = test_hangs_ns();
+    kolo_process job = start_small(
+        2, 1000000000, "--out run --log-every 1 --sync ps --servers 1 --consistency asp",
+        "preempted.json");
+    await_ranks(&job, WORKERS, pids);
+    kill((pid_t)pids[1], SIGSTOP); /* no step is known that it has not passed */
+    kolo_process_signal(&job, SIGTERM, false);
+    for (; !is_in_errors("saves a checkpoint"); poll(NULL, 0, 1)) {
+        assert_true(kolo_now_ns() < hangs);
+    }
+    kill((pid_t)pids[1], SIGKILL);
+    assert_int_equal(test_job_end(&job).code, 0);
+    json_t *result = test_json("preempted.json");
+    assert_true(json_is_true(json_object_get(result, "preempted")));
+    assert_non_null(strstr(json_string_value(json_object_get(result, "lost")), "rank 1 after "));
+    json_decref(result);
+    assert_true(kolo_file_exists("run/latest"));
+    assert_nothing_left(pids);
+    forget_run();
+}
+
 /* With a rank that is stopped no step ends: by a second signal the job does, or by --grace. */
 static void a_job_that_cannot_save_ends(void **state) {
     for (int again = 0; again < 2; again++) {
@@ -450,6 +474,7 @@ TEST_MAIN(test_job) {
         cmocka_unit_test(an_interrupt_of_a_single_process_is_reported),
         cmocka_unit_test(a_preempted_job_can_be_resumed),
         cmocka_unit_test(a_preempted_job_with_a_server_can_be_resumed),
+        cmocka_unit_test(a_worker_may_die_while_a_job_is_preempted),
         cmocka_unit_test(a_job_that_cannot_save_ends),
         cmocka_unit_test(ranks_are_bound_to_distinct_processors),
         cmocka_unit_test(a_killed_launcher_leaves_no_processes),
