@@ -25,9 +25,9 @@
  * Limits. A server holds at most `credits` requests and `client_bytes` bytes of each client. Then
  * it stops reading from that client, which blocks nobody else. Invalid messages end the connection.
  *
- * Threads. On a rank that serves, one thread calls `serve` and `lost`. Another makes progress on
- * the requests that this rank has started, while no caller waits for one. Requests may be started
- * and waited for by any threads. kolo_comm_alloc must not run at the same time as
+ * Threads. On a rank that serves, one thread calls `serve`, `lost` and `completed`. Another makes
+ * progress on the requests that this rank has started, while no caller waits for one. Requests may
+ * be started and waited for by any threads. kolo_comm_alloc must not run at the same time as
  * kolo_service_start in another thread. */
 
 #include "kolo/comm.h"
@@ -65,6 +65,9 @@ typedef struct kolo_service_opts {
      * NULL.
      */
     void (*lost)(void *arg, int client, bool left, const char *reason);
+    /* Called after requests that this rank has started are complete, so that `serve` may start some
+     * without waiting for them. May be NULL. */
+    void (*completed)(void *arg);
     void *arg;
     int credits;          /* requests of a client without reply; default 64 */
     size_t client_bytes;  /* data held for a client, and the largest input or reply that is not in
@@ -81,7 +84,7 @@ KOLO_API kolo_status kolo_service_create(kolo_comm *comm, const kolo_service_opt
                                          kolo_service **service);
 /* Leaves the service. Requests in flight fail here, and at the other side with PEER: wait for them
  * first, and let all clients finish (a barrier) before a server leaves. NULL is allowed. Blocks
- * until `serve` and `lost` have returned; must not be called by them. */
+ * until `serve`, `lost` and `completed` have returned; must not be called by them. */
 KOLO_API void kolo_service_destroy(kolo_service *service);
 
 /* Number of servers. */
@@ -132,6 +135,8 @@ KOLO_API kolo_status kolo_service_wait(kolo_service *service, kolo_service_reque
                                        int64_t timeout_ms);
 /* Whether a started request is complete. Does not block. */
 KOLO_API bool kolo_service_test(kolo_service *service, const kolo_service_request *request);
+/* Whether the connection to a server is lost, or the server has left. */
+KOLO_API bool kolo_service_is_lost(kolo_service *service, int server);
 /* Starts a request and waits for it. */
 KOLO_API kolo_status kolo_service_run(kolo_service *service, kolo_service_request *request,
                                       int64_t timeout_ms);

@@ -39,3 +39,8 @@ const char *kolo_comm_rank_text(const kolo_comm *comm, int rank, char *text, siz
     if (comm->parent) snprintf(text + n, bytes - (size_t)n, " (%d in %s)", rank, comm->group);
     return text;
 }
+
+bool kolo_comm_maps(const kolo_comm *comm, int peer) {
+    kolo_transport *t = comm->transport;
+    return t->ops->reaches ? t->ops->reaches(t, peer) : t->windows;
+}

@@ -22,3 +22,6 @@ int kolo_comm_whole_rank(const kolo_comm *comm, int rank);
 #define KOLO_RANK(comm, rank) \
     kolo_comm_rank_text((comm), (rank), (char[KOLO_GROUP_BYTES + 32]){0}, KOLO_GROUP_BYTES + 32)
 const char *kolo_comm_rank_text(const kolo_comm *comm, int rank, char *text, size_t bytes);
+/* Whether a rank and this one share memory, so that each reads and writes registered memory of the
+ * other in place. The same on both sides. */
+bool kolo_comm_maps(const kolo_comm *comm, int peer);

@@ -46,6 +46,8 @@ struct kolo_client {
     int64_t timeout_ms;
     int epoll, wake; /* wake: an eventfd that ends the driver's sleep */
     kolo_service_thread thread;
+    void (*completed)(void *arg); /* constant, as its argument; NULL: not needed */
+    void *completed_arg;
     pthread_mutex_t mutex;  /* protects the following, and states of requests */
     pthread_cond_t changed; /* anything below has changed, or a request is complete */
     bool driven, stop;
@@ -62,6 +64,7 @@ static void complete(kolo_client *c, kolo_service_request *q, kolo_status status
     if (status != KOLO_OK) snprintf(q->internal.error, sizeof q->internal.error, "%s", error);
     q->internal.state = REQUEST_DONE;
     c->n_open--;
+    if (c->completed) c->completed(c->completed_arg);
 }
 
 static void fail_all(kolo_client *c, kolo_service_request **list, kolo_status status,
@@ -440,6 +443,18 @@ kolo_status kolo_client_attach(kolo_client *c, int server, int fd, bool mapped) 
     l->mapped = mapped;
     l->end = &l->queue;
     return KOLO_OK;
+}
+
+void kolo_client_inform(kolo_client *c, void (*completed)(void *arg), void *arg) {
+    c->completed = completed;
+    c->completed_arg = arg;
+}
+
+bool kolo_client_is_lost(kolo_client *c, int server) {
+    pthread_mutex_lock(&c->mutex);
+    bool lost = c->links[server].broken == KOLO_ERR_PEER;
+    pthread_mutex_unlock(&c->mutex);
+    return lost;
 }
 
 bool kolo_client_maps(const kolo_client *c, int server) { return c->links[server].mapped; }

@@ -19,6 +19,10 @@ kolo_status kolo_client_create(kolo_transport *transport, int size, int64_t time
 kolo_status kolo_client_attach(kolo_client *client, int server, int fd, bool mapped);
 /* Whether a server shares memory with this rank. */
 bool kolo_client_maps(const kolo_client *client, int server);
+/* Before the first request: calls `completed` whenever requests are complete, from any thread. */
+void kolo_client_inform(kolo_client *client, void (*completed)(void *arg), void *arg);
+/* See kolo_service_is_lost. */
+bool kolo_client_is_lost(kolo_client *client, int server);
 /* NULL is allowed. */
 void kolo_client_destroy(kolo_client *client);
 /* In a forked child: closes its copies of the descriptors. */

@@ -75,7 +75,7 @@ struct kolo_server {
     bool *local, *mapped;
     int size;
     bool resume;       /* some client has it set */
-    int epoll, wake;   /* wake: an eventfd, readable when `stop` is set */
+    int epoll, wake;   /* wake: an eventfd, written when `stop` is set or requests are complete */
     _Atomic bool stop; /* release by the owner, acquire by the thread */
     kolo_service_thread thread;
     int listeners[2]; /* local, TCP; -1: none */
@@ -392,7 +392,12 @@ void kolo_server_poll(kolo_server *s, int timeout_ms) {
     for (int i = 0; i < n; i++) {
         int rank = (int)events[i].data.u32;
         uint32_t what = events[i].events;
-        if (rank == s->size) continue; /* wake */
+        if (rank == s->size) {
+            uint64_t count;
+            (void)!read(s->wake, &count, sizeof count);
+            if (s->opts.completed) s->opts.completed(s->opts.arg);
+            continue;
+        }
         client *c = &s->clients[rank];
         if (c->fd >= 0 && (what & EPOLLOUT)) {
             flush(s, rank);
@@ -534,12 +539,21 @@ static void send_leave(const client *c) {
     if (c->fd >= 0 && !c->first) kolo_message_send_leave(c->fd, &head, sizeof head);
 }
 
+void kolo_server_wake(void *server) {
+    const kolo_server *s = server;
+    uint64_t one = 1;
+    (void)!write(s->wake, &one, sizeof one);
+}
+
+void kolo_server_stop(kolo_server *s) {
+    atomic_store_explicit(&s->stop, true, memory_order_release);
+    if (s->wake >= 0) kolo_server_wake(s);
+    kolo_service_thread_join(&s->thread);
+}
+
 void kolo_server_destroy(kolo_server *s) {
     if (!s) return;
-    uint64_t one = 1;
-    atomic_store_explicit(&s->stop, true, memory_order_release);
-    if (s->wake >= 0) (void)!write(s->wake, &one, sizeof one);
-    kolo_service_thread_join(&s->thread);
+    kolo_server_stop(s);
     close_listeners(s);
     for (int r = 0; r < s->size; r++) {
         client *c = &s->clients[r];

@@ -27,6 +27,10 @@ void kolo_server_poll(kolo_server *server, int timeout_ms);
  * over. IO. */
 kolo_status kolo_server_start(kolo_server *server, int local_listener, int tcp_listener,
                               const kolo_key *key, int64_t deadline_ns);
+/* Lets the thread call `completed`. Any thread; `server`: a kolo_server. */
+void kolo_server_wake(void *server);
+/* Ends the thread: nothing is served any longer. */
+void kolo_server_stop(kolo_server *server);
 /* Stops the thread and closes the connections. NULL is allowed. */
 void kolo_server_destroy(kolo_server *server);
 /* In a forked child: closes its copies of the descriptors. */

@@ -82,11 +82,6 @@ static kolo_status resolve(const kolo_comm *comm, const kolo_service_opts *opts,
 
 /* ---- who is where ---- */
 
-static bool is_mapped(const kolo_comm *comm, int peer) {
-    kolo_transport *t = comm->transport;
-    return t->ops->reaches ? t->ops->reaches(t, peer) : t->windows;
-}
-
 static const char *address_of(const kolo_comm *comm, int rank) {
     int whole = kolo_comm_whole_rank(comm, rank);
     while (comm->parent) comm = comm->parent;
@@ -100,7 +95,7 @@ static kolo_status find_places(setup *s) {
     s->mapped = kolo_zalloc(n);
     if (!s->places || !s->local || !s->mapped) return KOLO_NOMEM(n * sizeof *s->places);
     for (int r = 0; r < s->comm->size; r++) {
-        s->mapped[r] = is_mapped(s->comm, r);
+        s->mapped[r] = kolo_comm_maps(s->comm, r);
         s->local[r] = s->mapped[r] || r == s->comm->rank;
     }
     return KOLO_OK;
@@ -224,6 +219,9 @@ static kolo_status connect_service(setup *s, kolo_service *service) {
                                    s->deadline_ns));
     }
     KOLO_TRY(kolo_client_create(comm->transport, comm->size, s->opts.timeout_ms, &service->client));
+    if (service->server && s->opts.completed) {
+        kolo_client_inform(service->client, kolo_server_wake, service->server);
+    }
     KOLO_TRY(connect_all(s, service->client, true));
     return connect_all(s, service->client, false);
 }
@@ -304,6 +302,7 @@ void kolo_service_destroy(kolo_service *service) {
     char error[512]; /* the caller may be reporting it; peers that are gone cause others here */
     snprintf(error, sizeof error, "%s", kolo_last_error());
     kolo_fork_remove_service(service->comm, &service->link);
+    if (service->server) kolo_server_stop(service->server); /* it may start requests */
     kolo_client_destroy(service->client);
     kolo_server_destroy(service->server);
     kolo_free(service);
@@ -336,6 +335,10 @@ kolo_status kolo_service_wait(kolo_service *service, kolo_service_request *reque
 
 bool kolo_service_test(kolo_service *service, const kolo_service_request *request) {
     return kolo_client_test(service->client, request);
+}
+
+bool kolo_service_is_lost(kolo_service *service, int server) {
+    return kolo_client_is_lost(service->client, server);
 }
 
 kolo_status kolo_service_run(kolo_service *service, kolo_service_request *request,
