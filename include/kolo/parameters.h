@@ -89,6 +89,11 @@ typedef struct kolo_parameters_opts {
     bool leases;    /* workers take parts of the work, see kolo_parameters_lease; they make
                        different numbers of pushes: not with a staleness of 0 */
     uint64_t first_lease; /* the number of the first */
+    /* 1: the next server has a replica of each part, which is the first to take each push; if a
+     * server is lost, its part continues from the replica. Not with `record` or `replay`. It needs
+     * 2 servers, and calls the functions below with `replica_arg`. 0: the loss of a server ends the
+     * job. */
+    int replicas;
     /* Called at the owner, in the service's thread. Required there. */
     void (*update)(void *arg, const kolo_parameters_update *update);
     /* Called once at the owner, before the first update, with its initial values and then its
@@ -100,7 +105,7 @@ typedef struct kolo_parameters_opts {
     void (*save)(void *arg, float *state);
     /* Called at the owner, in the service's thread, for each event in order. May be NULL. */
     void (*observe)(void *arg, const kolo_parameters_event *event);
-    void *arg;
+    void *arg, *replica_arg; /* of the part that the server owns; of that of the server before it */
     /* Files, with ".0" appended for the first owner and so on, of the order in which owners take
      * requests; they are read and written at the owner. With `replay` owners take them in the order
      * of an earlier run with `record`, whose bits they then have; one of the two.
@@ -156,11 +161,13 @@ KOLO_API kolo_status kolo_parameters_push(kolo_parameters *parameters, const flo
  * followed by a pull, there is no such owner, or its part has fewer numbers; PEER. */
 KOLO_API kolo_status kolo_parameters_push_early(kolo_parameters *parameters, const float *gradient,
                                                 int owner, size_t ready);
+/* The parts that this worker has sent so. */
+KOLO_API uint64_t kolo_parameters_count_parts(const kolo_parameters *parameters);
 /* Waits for this worker's latest push and leaves: nobody waits for it any longer. With bsp the
  * others go on without its gradients. Reading is still allowed. Blocks. PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_finish(kolo_parameters *parameters);
 /* Reads the state of all owners into `state`, as it is after this worker's latest push that a pull
- * has completed. A worker. Blocks. PEER; TIMEOUT. */
+ * has completed; from replicas, if there are any. A worker. Blocks. PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_read_state(kolo_parameters *parameters, float *state);
 /* The reads of this worker by staleness: adds them to counts[KOLO_STALENESS_BINS]. The staleness of
  * a read is the largest over the owners. */
@@ -171,10 +178,11 @@ KOLO_API void kolo_parameters_count_delays(const kolo_parameters *parameters, ui
 /* Waits until all workers have called this, or have left: a barrier that survives lost workers. No
  * step waits for a worker that is here. With `drop` the owners then apply what they have kept of
  * late gradients. Fills lost[workers], the same on all workers: 0, or of a worker whose process has
- * ended 1 more than the pushes that the first owner has taken of it; NULL: not needed. A worker.
- * Blocks. ARG: the latest push was not followed by a pull, or this worker has finished; PEER;
- * TIMEOUT. */
-KOLO_API kolo_status kolo_parameters_rest(kolo_parameters *parameters, uint64_t *lost);
+ * ended 1 more than the pushes that the first owner has taken of it. Fills `asked`, the same on all
+ * workers: whether any rank has asked all to stop (kolo_parameters_stop). NULL: not needed. A
+ * worker. Blocks. ARG: the latest push was not followed by a pull, or this worker has finished;
+ * PEER; TIMEOUT. */
+KOLO_API kolo_status kolo_parameters_rest(kolo_parameters *parameters, uint64_t *lost, bool *asked);
 /* With `leases` the work has numbered parts, such as ranges of samples, that workers take from one
  * counter at the first owner:
  *
@@ -190,7 +198,8 @@ KOLO_API kolo_status kolo_parameters_rest(kolo_parameters *parameters, uint64_t 
 /* Asks for a lease below `end`. A worker may ask for the next ones before it has pushed, and have
  * up to 4 leases. With a bound and without a lease it reports that to the owners first, and waits
  * for their answers; otherwise it does not block. ARG: the answer to an earlier request was not
- * taken; PEER; TIMEOUT. */
+ * taken; with a bound and without a lease, between a push and a pull, where others may wait for
+ * this worker's clock; PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_ask(kolo_parameters *parameters, uint64_t end);
 /* Takes the answer: a lease, and `given`; otherwise there is none now, if this worker has others,
  * or all below `end` are acknowledged. Until that is so, a worker that has none waits for one that
@@ -210,6 +219,9 @@ KOLO_API bool kolo_parameters_reads_again(const kolo_parameters *parameters);
  * `record` or `replay`; PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_stop(kolo_parameters *parameters, bool asks, uint64_t next,
                                           uint64_t *at);
+/* With `replicas`: whether this rank has found server i lost, so that its requests go to the
+ * replica. */
+KOLO_API bool kolo_parameters_has_lost(const kolo_parameters *parameters, int i);
 /* Waits until all workers have finished or are lost, up to `timeout_ms`: whether that is so. A rank
  * that owns a part. */
 KOLO_API bool kolo_parameters_ended(kolo_parameters *parameters, int64_t timeout_ms);

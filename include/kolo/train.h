@@ -150,6 +150,10 @@ typedef struct kolo_train_opts {
      * worker owns a part. UNSUPPORTED: with `zero`, `reproducible`, `sparse_embedding`, `sync_bn`,
      * `compress`, `in_memory` or tensor parallelism; several owners with `clip`, LARS or LAMB. */
     int servers;
+    /* 1: each server has a replica of the part of another one, so that the run goes on when a
+     * server dies (docs/servers.md). ARG: with less than 2 servers, `record` or `replay`. 0: none.
+     */
+    int replicas;
     /* With `servers` and a policy other than "bsp": files in which each server records the order of
      * the requests that it takes, or from which it takes them in the same order, so that the run
      * has the bits of the recorded one (docs/servers.md). The path of server i ends in ".i". An
@@ -340,6 +344,7 @@ typedef struct kolo_train_result {
     uint64_t reads[32];        /* with servers: reads of the parameters by all workers, by staleness
                                   (docs/servers.md); the last: that and above */
     uint64_t delays[32];       /* and their gradients, by the updates since their read */
+    uint64_t parts;            /* of pushes, that all workers have sent during backward passes */
     int64_t peak_rss_bytes;    /* of this process, with what it has used of `memory.shared` */
     uint64_t parameter_hash;   /* of the final parameters and optimizer state */
     int64_t losses_checked;    /* in_memory: number of initial steps repeated with batches of the
@@ -355,8 +360,9 @@ typedef struct kolo_train_result {
                                times_by_rank */
     kolo_train_memory memory;
     char unshared[80]; /* why the workers share no parameters; "": they do, or there is one */
-    /* Workers that died, as in "rank 2 after 113 steps"; "": none. Then `damaged`, `reads` and
-     * `delays` are those of rank 0 from the loss on, and replicas are not compared any more. */
+    /* Ranks that died, as in "rank 2 after 113 steps" or "server rank 4"; "": none. After the loss
+     * of a worker `damaged`, `reads`, `delays` and `parts` are those of rank 0, and replicas are
+     * not compared any more. */
     char lost[160];
 } kolo_train_result;
 

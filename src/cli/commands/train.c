@@ -155,10 +155,12 @@ static kolo_status check_job(kolo_options *o, int workers) {
     return kolo_train_check(&opts, workers - opts.servers);
 }
 
-static int count_spared(kolo_options *o, int workers) {
+static spared_ranks count_spared(kolo_options *o, int workers) {
     kolo_train_opts opts;
-    const bool valid = resolve(o, train_opts_threads(o), &opts) == KOLO_OK;
-    return valid && kolo_train_outlives_workers(&opts) ? workers - opts.servers - 1 : 0;
+    if (resolve(o, train_opts_threads(o), &opts) != KOLO_OK) return (spared_ranks){0, 0};
+    const int others = workers - opts.servers - 1;
+    return (spared_ranks){kolo_train_outlives_workers(&opts) ? others : 0,
+                          opts.replicas > 0 ? opts.servers : 0};
 }
 
 /* The time that a run has to save upon SIGTERM, in seconds; 0: it does not. */

@@ -213,7 +213,8 @@ static kolo_status report_job_failure(job *j) {
 static bool is_spared(const job *j, int r) {
     const bool goes_on =
         j->phase == RUNNING || (j->phase == SAVING && j->ranks[r].how.signal != SIGTERM);
-    return goes_on && r > 0 && r <= j->opts->spared;
+    const bool last = r >= j->opts->n_ranks - j->opts->spared_last;
+    return goes_on && r > 0 && (r <= j->opts->spared || last);
 }
 
 static kolo_status report_loss(job *j, int r) {

@@ -50,6 +50,7 @@ typedef struct launch_opts {
     const char *resumable; /* folder of checkpoints to resume from after a stop, or NULL */
     int64_t grace_ms;      /* from SIGTERM to the end of a job that saves first; 0: it does not */
     int spared;            /* so many ranks from rank 1 on may be killed: the others go on */
+    int spared_last;       /* and so many of the last ranks */
 } launch_opts;
 
 /* Runs a job to its end. `exit_status` is that of the command: 0, that of the rank that failed

@@ -47,13 +47,16 @@ static char **same_command(const kolo_options *o, char **words) {
 static int start_ranks(kolo_options *o, const ranks_opts *opts) {
     char *words, **argv = same_command(o, &words);
     if (!argv) return report_failure(KOLO_NOMEM((size_t)o->argc * sizeof *argv));
+    const spared_ranks spared =
+        opts->spared ? opts->spared(o, opts->workers) : (spared_ranks){0, 0};
     launch_opts launch = {.n_ranks = opts->workers,
                           .threads = opts->threads,
                           .argv = argv,
                           .own_command = true,
                           .resumable = opts->resumable,
                           .grace_ms = (int64_t)ceil(opts->grace * 1000),
-                          .spared = opts->spared ? opts->spared(o, opts->workers) : 0};
+                          .spared = spared.first,
+                          .spared_last = spared.last};
     int exit_status = 1;
     kolo_status status = launch_job(&launch, &exit_status);
     kolo_free(argv);

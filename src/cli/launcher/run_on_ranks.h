@@ -8,8 +8,11 @@
 /* Checks options for that many workers without starting them. */
 typedef kolo_status (*ranks_check)(kolo_options *o, int workers);
 
-/* How many ranks may be killed: see launch_opts. */
-typedef int (*ranks_spared)(kolo_options *o, int workers);
+/* How many ranks may be killed, as in launch_opts: from rank 1 on, and of the last ones. */
+typedef struct spared_ranks {
+    int first, last;
+} spared_ranks;
+typedef spared_ranks (*ranks_spared)(kolo_options *o, int workers);
 
 typedef struct ranks_opts {
     const char *option;    /* the option with the number of ranks: "workers" */

@@ -203,6 +203,10 @@ const kolo_option cli_options[] = {
      .max = 1024, .commands = CMD_TRAIN,
      .help = "with --sync ps: processes beside the workers that hold the parameters and do nothing "
              "else; 0: each worker holds a part"},
+    {.name = "replicas", .type = KOLO_OPTION_INT, .metavar = "R", .preset = "0", .min = 0,
+     .max = 1, .commands = CMD_TRAIN,
+     .help = "with --servers 2 or more: 1 lets each server have a replica of the part of another one, so "
+             "that the run goes on when a server dies"},
     {.name = "share", .type = KOLO_OPTION_FLAG, .preset = "true",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP,
      .help = "every worker has its own copy of parameters and optimizer state; else the workers of "

@@ -81,6 +81,7 @@ void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
     if (kolo_options_has(o, "sync")) {
         opts->sync = (kolo_sync)kolo_options_choice(o, "sync");
         opts->servers = (int)kolo_options_int(o, "servers");
+        opts->replicas = (int)kolo_options_int(o, "replicas");
         opts->record = kolo_options_text(o, "record");
         opts->replay = kolo_options_text(o, "replay");
     }

@@ -5,9 +5,11 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/engine/comm.h"
+#include "comm/engine/family.h"
 #include "comm/sync/agree.h"
 #include "comm/sync/parameters_order.h"
 #include "comm/sync/parameters_owner.h"
+#include "comm/sync/parameters_replica.h"
 #include "kolo/service.h"
 
 #include <stdio.h>
@@ -34,6 +36,10 @@ struct kolo_parameters {
     uint64_t clock;
     kolo_parameters_owner *owner;         /* NULL: owns nothing */
     kolo_order *order;                    /* recorded or replayed; NULL: neither */
+    kolo_parameters_opts followed;        /* of `follower` */
+    kolo_parameters_owner *follower;      /* of the part of the server before; NULL: none */
+    kolo_replicas *replicas;              /* both; NULL: none */
+    bool *moved;                          /* [n_servers]: its part is at the next one */
     kolo_owned *owned;                    /* [n_servers] */
     kolo_service_request *pushes, *pulls; /* [n_servers] */
     early *early;                         /* [n_servers] */
@@ -43,6 +49,9 @@ struct kolo_parameters {
     bool idle;                            /* it has reported to the owners that it has none */
     bool goes_on;                         /* it has one again, and reads before it computes */
     uint64_t resume;                      /* the clock of the reply to `lease` */
+    uint32_t rests, leases;               /* requests of these kinds that were answered */
+    const float *pushed;                  /* the gradient of the latest push */
+    uint64_t parts;                       /* sent before the rest of pushes */
     uint64_t reads[KOLO_STALENESS_BINS];  /* of this worker, by staleness */
     uint64_t delays[KOLO_STALENESS_BINS]; /* of its gradients */
 };
@@ -107,6 +116,15 @@ static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int r
                                        "different numbers of pushes, so that it must be above 0 or "
                                        "KOLO_STALENESS_ANY");
     }
+    if (o->replicas < 0 || o->replicas > 1 || (o->replicas == 1 && o->servers < 2)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%d replicas with %d servers: there may be 1, with 2 servers or more",
+                         o->replicas, o->servers);
+    }
+    if (o->replicas > 0 && (o->record || o->replay)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a run that is recorded or replayed has no replicas: it "
+                                       "does not outlive servers");
+    }
     KOLO_TRY(check_drop(o, o->servers > 0 ? ranks - o->servers : ranks));
     if (!o->parts) return KOLO_OK;
     const int owners = o->servers > 0 ? o->servers : ranks;
@@ -144,6 +162,52 @@ static kolo_status open_order(kolo_parameters *p, int i) {
     return status;
 }
 
+/* Lets workers send their pushes in parts. Not in the middle of a push: a worker whose part is
+ * refused leaves the others waiting. */
+static kolo_status stage(const kolo_parameters *p, kolo_parameters_owner *owner) {
+    for (int w = 0; w < p->n_workers && owner; w++) {
+        const bool maps = p->opts.replicas == 0 && kolo_comm_maps(p->comm, w);
+        if (maps) continue; /* it sends no parts, neither here nor to another server */
+        KOLO_TRY(kolo_parameters_owner_stage(owner, w));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status start_request(void *service, kolo_service_request *request) {
+    return kolo_service_start(service, request);
+}
+
+static bool test_request(void *service, const kolo_service_request *request) {
+    return kolo_service_test(service, request);
+}
+
+static kolo_status wait_request(void *service, kolo_service_request *request) {
+    return kolo_service_wait(service, request, 0);
+}
+
+/* Creates what server i has of the part of the one before it. */
+static kolo_status follow(kolo_parameters *p, int i) {
+    if (p->opts.replicas == 0 || !p->owner) return KOLO_OK;
+    const kolo_owned *has = &p->owned[kolo_replicas_followed(i, p->n_servers)];
+    p->followed = p->opts;
+    p->followed.arg = p->opts.replica_arg;
+    KOLO_TRY(kolo_parameters_owner_create(&p->followed, has, p->n_workers, kolo_replicas_reply,
+                                          &p->follower));
+    KOLO_TRY(stage(p, p->follower));
+    const kolo_replicas_opts opts = {
+        .ranks = kolo_comm_size(p->comm),
+        .workers = p->n_workers,
+        .servers = p->n_servers,
+        .index = i,
+        .staleness = p->opts.staleness,
+        .leader = p->owner,
+        .follower = p->follower,
+        .followed = *has,
+        .channel = {start_request, test_request, wait_request, kolo_service_reply},
+    };
+    return kolo_replicas_create(&opts, &p->replicas);
+}
+
 static kolo_status allocate(kolo_parameters *p, const float *initial, float **all) {
     int rank = kolo_comm_rank(p->comm), first_server = kolo_comm_size(p->comm) - p->n_servers;
     if (rank == 0 && p->count > 0 && !initial) {
@@ -154,12 +218,15 @@ static kolo_status allocate(kolo_parameters *p, const float *initial, float **al
     p->pulls = kolo_zalloc(bytes);
     p->owned = kolo_zalloc((size_t)p->n_servers * sizeof *p->owned);
     p->early = kolo_zalloc((size_t)p->n_servers * sizeof *p->early);
-    if (!p->pushes || !p->pulls || !p->owned || !p->early) return KOLO_NOMEM(bytes);
+    p->moved = kolo_zalloc((size_t)p->n_servers * sizeof *p->moved);
+    if (!p->pushes || !p->pulls || !p->owned || !p->early || !p->moved) return KOLO_NOMEM(bytes);
     divide(p);
     if (rank >= first_server) {
         KOLO_TRY(kolo_parameters_owner_create(&p->opts, &p->owned[rank - first_server],
                                               p->n_workers, kolo_service_reply, &p->owner));
     }
+    KOLO_TRY(stage(p, p->owner));
+    KOLO_TRY(follow(p, rank - first_server));
     KOLO_TRY(open_order(p, rank - first_server));
     bytes = (p->count + 1) * sizeof **all;
     *all = kolo_alloc(bytes);
@@ -172,7 +239,29 @@ static kolo_status distribute(kolo_parameters *p, const float *initial, float *a
     if (initial && kolo_comm_rank(p->comm) == 0) memcpy(all, initial, p->count * sizeof(float));
     KOLO_TRY(kolo_broadcast(p->comm, all, p->count, KOLO_DTYPE_F32, 0));
     if (p->owner) kolo_parameters_owner_load(p->owner, all);
+    if (p->follower) kolo_parameters_owner_load(p->follower, all);
     return KOLO_OK;
+}
+
+/* What serves the requests to a rank. */
+static kolo_service_opts serving(const kolo_parameters *p) {
+    kolo_service_opts o = {.client_bytes = 4 * p->largest * sizeof(float) + (1 << 20),
+                           .timeout_ms = p->opts.timeout_ms};
+    if (p->replicas) {
+        o.serve = kolo_replicas_serve;
+        o.lost = kolo_replicas_lost;
+        o.completed = kolo_replicas_completed;
+        o.arg = p->replicas;
+    } else if (p->order) {
+        o.serve = kolo_order_serve;
+        o.lost = kolo_order_lost;
+        o.arg = p->order;
+    } else if (p->owner) {
+        o.serve = kolo_parameters_owner_serve;
+        o.lost = kolo_parameters_owner_lost;
+        o.arg = p->owner;
+    }
+    return o;
 }
 
 static kolo_status build(kolo_parameters *p, const float *initial) {
@@ -181,20 +270,19 @@ static kolo_status build(kolo_parameters *p, const float *initial) {
     if (status == KOLO_OK) status = distribute(p, initial, all);
     kolo_free(all);
     KOLO_TRY(status);
-    kolo_service_opts service = {.serve = p->order   ? kolo_order_serve
-                                          : p->owner ? kolo_parameters_owner_serve
-                                                     : NULL,
-                                 .lost = p->order ? kolo_order_lost : kolo_parameters_owner_lost,
-                                 .arg = p->order ? (void *)p->order : p->owner,
-                                 .client_bytes = 4 * p->largest * sizeof(float) + (1 << 20),
-                                 .timeout_ms = p->opts.timeout_ms};
-    return kolo_service_create(p->comm, &service, &p->service);
+    const kolo_service_opts service = serving(p);
+    KOLO_TRY(kolo_service_create(p->comm, &service, &p->service));
+    if (p->replicas) kolo_replicas_connect(p->replicas, p->service);
+    return p->opts.replicas > 0 ? kolo_barrier(p->comm) : KOLO_OK; /* before the first request */
 }
 
 static void free_parameters(kolo_parameters *p) {
     kolo_service_destroy(p->service);
     kolo_order_destroy(p->order);
+    kolo_replicas_destroy(p->replicas);
     kolo_parameters_owner_destroy(p->owner);
+    kolo_parameters_owner_destroy(p->follower);
+    kolo_free(p->moved);
     kolo_free(p->pushes);
     kolo_free(p->early);
     kolo_free(p->pulls);
@@ -235,8 +323,22 @@ static kolo_status check_worker(const kolo_parameters *p) {
                      kolo_comm_rank(p->comm));
 }
 
-/* A request without data, as errors name it. */
-static kolo_service_request request_of(const kolo_parameters *p, int server, uint32_t kind) {
+/* The server that has part i now. */
+static int server_of(const kolo_parameters *p, int i) {
+    return p->moved[i] ? kolo_replicas_follower(i, p->n_servers) : i;
+}
+
+/* The server to read the state of part i from: the replica, if it is there. */
+static int reader_of(const kolo_parameters *p, int i) {
+    const int follower = kolo_replicas_follower(i, p->n_servers);
+    const bool there =
+        p->opts.replicas > 0 &&
+        !kolo_service_is_lost(p->service, kolo_service_server_rank(p->service, follower));
+    return there ? follower : server_of(p, i);
+}
+
+/* A request to the owner of part i without data, as errors name it. */
+static kolo_service_request request_of(const kolo_parameters *p, int i, uint32_t kind) {
     static const char *const names[] = {
         [KOLO_OWNER_PULL] = "a pull of parameters",
         [KOLO_OWNER_PUSH] = "a push of gradients",
@@ -248,18 +350,80 @@ static kolo_service_request request_of(const kolo_parameters *p, int server, uin
         [KOLO_OWNER_IDLE] = "a report of having no lease",
         [KOLO_OWNER_STOP] = "an agreement on the end of the run",
     };
+    const int server = kind == KOLO_OWNER_STATE ? reader_of(p, i) : server_of(p, i);
     return (kolo_service_request){.server = kolo_service_server_rank(p->service, server),
                                   .name = names[kind],
-                                  .kind = kind,
+                                  .kind = kolo_replicas_kind(kind, p->opts.replicas > 0 ? i : 0),
                                   .clock = p->clock};
 }
 
-/* Waits for all of `n` requests; returns the first error. */
+/* The data of a push to the owner of part i: what no part has sent. */
+static void add_gradient(const kolo_parameters *p, int i, kolo_service_request *q) {
+    const kolo_owned_span *span = &p->owned[i].gradient;
+    q->input = p->pushed + span->first + p->early[i].sent;
+    q->input_bytes = (span->count - p->early[i].sent) * sizeof *p->pushed;
+}
+
+/* After a request to the owner of part i has failed, returns OK if the replica has the part now.
+ * Then it has got the latest push, unless that was complete. */
+static kolo_status move(kolo_parameters *p, int i, kolo_status status) {
+    const int server = kolo_service_server_rank(p->service, server_of(p, i));
+    if (p->opts.replicas == 0 || !kolo_service_is_lost(p->service, server)) return status;
+    if (p->moved[i]) return status; /* the replica is lost, too */
+    p->moved[i] = true;
+    for (int k = 0; k < p->early[i].n; k++) {
+        (void)kolo_service_wait(p->service, &p->early[i].part[k], 0);
+    }
+    p->early[i].n = 0;
+    p->early[i].sent = 0;
+    if (!p->pushing || kolo_service_wait(p->service, &p->pushes[i], 0) == KOLO_OK) return KOLO_OK;
+    p->pushes[i].server = kolo_service_server_rank(p->service, server_of(p, i));
+    add_gradient(p, i, &p->pushes[i]);
+    return kolo_service_start(p->service, &p->pushes[i]);
+}
+
+/* After a request has failed, returns OK if the server that has part i now can get it. */
+static kolo_status redirect(kolo_parameters *p, int i, const kolo_service_request *q,
+                            kolo_status status) {
+    const int now = kolo_service_server_rank(p->service, server_of(p, i));
+    if (q->server == now) return move(p, i, status);
+    return kolo_service_is_lost(p->service, q->server) ? KOLO_OK : status;
+}
+
+/* Starts a request to the owner of part i. */
+static kolo_status start(kolo_parameters *p, int i, kolo_service_request *q) {
+    kolo_status status = kolo_service_start(p->service, q);
+    if (status == KOLO_OK) return status;
+    KOLO_TRY(redirect(p, i, q, status));
+    q->server = kolo_service_server_rank(p->service, server_of(p, i));
+    if (q == &p->pushes[i]) add_gradient(p, i, q);
+    return kolo_service_start(p->service, q);
+}
+
+/* Waits for a request to the owner of part i, which the replica gets again if that is lost. */
+static kolo_status await(kolo_parameters *p, int i, kolo_service_request *q) {
+    const bool pushes = q == &p->pushes[i];
+    kolo_status status = kolo_service_wait(p->service, q, 0);
+    if (status == KOLO_OK) return status;
+    KOLO_TRY(redirect(p, i, q, status));
+    if (!pushes) { /* move has sent a push */
+        q->server = kolo_service_server_rank(p->service, server_of(p, i));
+        KOLO_TRY(kolo_service_start(p->service, q));
+    }
+    return kolo_service_wait(p->service, q, 0);
+}
+
+static kolo_status run(kolo_parameters *p, int i, kolo_service_request *q) {
+    KOLO_TRY(start(p, i, q));
+    return await(p, i, q);
+}
+
+/* Waits for all of `n` requests, each to the owner of a part; returns the first error. */
 static kolo_status wait_all(kolo_parameters *p, kolo_service_request *requests, int n) {
     kolo_status first = KOLO_OK;
     char text[256] = "";
     for (int i = 0; i < n; i++) {
-        kolo_status status = kolo_service_wait(p->service, &requests[i], 0);
+        kolo_status status = await(p, i, &requests[i]);
         if (status == KOLO_OK || first != KOLO_OK) continue;
         first = status;
         snprintf(text, sizeof text, "%s", kolo_last_error());
@@ -269,22 +433,20 @@ static kolo_status wait_all(kolo_parameters *p, kolo_service_request *requests, 
 
 /* Starts a request to each owner; on failure waits for those that were started. */
 static kolo_status start_all(kolo_parameters *p, kolo_service_request *requests, uint32_t kind,
-                             const float *input, float *output) {
+                             float *output) {
     for (int i = 0; i < p->n_servers; i++) {
         const kolo_owned *has = &p->owned[i];
-        const kolo_owned_span *part = kind == KOLO_OWNER_PUSH   ? &has->gradient
-                                      : kind == KOLO_OWNER_PULL ? &has->values
-                                                                : &has->state;
-        const size_t sent = kind == KOLO_OWNER_PUSH ? p->early[i].sent : 0;
-        const size_t first = part->first + sent, n = part->count - sent;
+        const kolo_owned_span *part = kind == KOLO_OWNER_PULL ? &has->values : &has->state;
         kolo_service_request *q = &requests[i];
         *q = request_of(p, i, kind);
         q->key = kind == KOLO_OWNER_PULL && p->goes_on;
-        q->input = input ? input + first : NULL;
-        q->input_bytes = input ? n * sizeof(float) : 0;
-        q->output = output ? output + first : NULL;
-        q->output_bytes = output ? n * sizeof(float) : 0;
-        kolo_status status = kolo_service_start(p->service, q);
+        if (kind == KOLO_OWNER_PUSH) {
+            add_gradient(p, i, q);
+        } else {
+            q->output = output + part->first;
+            q->output_bytes = part->count * sizeof(float);
+        }
+        kolo_status status = start(p, i, q);
         if (status != KOLO_OK) {
             char text[256];
             snprintf(text, sizeof text, "%s", kolo_last_error());
@@ -306,13 +468,16 @@ static uint64_t largest_reply(const kolo_parameters *p, const kolo_service_reque
 
 static kolo_status end_push(kolo_parameters *p) {
     if (!p->pushing) return KOLO_OK;
+    const kolo_status status = wait_all(p, p->pushes, p->n_servers);
     p->pushing = false;
     for (int i = 0; i < p->n_servers; i++) { /* an error of a part is one of the push */
-        (void)wait_all(p, p->early[i].part, p->early[i].n);
+        for (int k = 0; k < p->early[i].n; k++) {
+            (void)kolo_service_wait(p->service, &p->early[i].part[k], 0);
+        }
         p->early[i].n = 0;
         p->early[i].sent = 0;
     }
-    KOLO_TRY(wait_all(p, p->pushes, p->n_servers));
+    KOLO_TRY(status);
     p->delays[kolo_staleness_bin(largest_reply(p, p->pushes))]++;
     return KOLO_OK;
 }
@@ -323,7 +488,7 @@ static kolo_status signal_all(kolo_parameters *p, uint32_t kind, kolo_status fir
     snprintf(text, sizeof text, "%s", kolo_last_error());
     for (int i = 0; i < p->n_servers; i++) {
         kolo_service_request q = request_of(p, i, kind);
-        kolo_status status = kolo_service_run(p->service, &q, 0);
+        kolo_status status = run(p, i, &q);
         if (status == KOLO_OK || first != KOLO_OK) continue;
         first = status;
         snprintf(text, sizeof text, "%s", kolo_last_error());
@@ -333,7 +498,7 @@ static kolo_status signal_all(kolo_parameters *p, uint32_t kind, kolo_status fir
 
 kolo_status kolo_parameters_pull(kolo_parameters *p, float *values) {
     KOLO_TRY(check_worker(p));
-    KOLO_TRY(start_all(p, p->pulls, KOLO_OWNER_PULL, NULL, values));
+    KOLO_TRY(start_all(p, p->pulls, KOLO_OWNER_PULL, values));
     KOLO_TRY(wait_all(p, p->pulls, p->n_servers));
     p->goes_on = false;
     p->reads[kolo_staleness_bin(largest_reply(p, p->pulls))]++;
@@ -342,7 +507,7 @@ kolo_status kolo_parameters_pull(kolo_parameters *p, float *values) {
 
 kolo_status kolo_parameters_read_state(kolo_parameters *p, float *state) {
     KOLO_TRY(check_worker(p));
-    KOLO_TRY(start_all(p, p->pulls, KOLO_OWNER_STATE, NULL, state));
+    KOLO_TRY(start_all(p, p->pulls, KOLO_OWNER_STATE, state));
     return wait_all(p, p->pulls, p->n_servers);
 }
 
@@ -377,15 +542,20 @@ kolo_status kolo_parameters_push_early(kolo_parameters *p, const float *gradient
     q->key = e->sent;
     q->input = gradient + part->first + e->sent;
     q->input_bytes = (ready - e->sent) * sizeof *gradient;
-    KOLO_TRY(kolo_service_start(p->service, q));
+    const kolo_status status = kolo_service_start(p->service, q);
+    if (status != KOLO_OK) return move(p, owner, status); /* nothing is sent so far */
     e->n++;
     e->sent = ready;
+    p->parts++;
     return KOLO_OK;
 }
 
+uint64_t kolo_parameters_count_parts(const kolo_parameters *p) { return p->parts; }
+
 kolo_status kolo_parameters_push(kolo_parameters *p, const float *gradient) {
     KOLO_TRY(check_push(p));
-    KOLO_TRY(start_all(p, p->pushes, KOLO_OWNER_PUSH, gradient, NULL));
+    p->pushed = gradient;
+    KOLO_TRY(start_all(p, p->pushes, KOLO_OWNER_PUSH, NULL));
     p->pushing = true;
     p->clock++;
     if (p->held > 0) p->held--;
@@ -405,9 +575,10 @@ static kolo_status rest(kolo_parameters *p, uint64_t *lost) {
     for (int i = 0; i < p->n_servers; i++) {
         kolo_service_request *q = &p->pulls[i];
         *q = request_of(p, i, KOLO_OWNER_REST);
+        q->key = p->rests;
         q->output = lost + (size_t)i * n;
         q->output_bytes = n * sizeof *lost;
-        kolo_status status = kolo_service_start(p->service, q);
+        kolo_status status = start(p, i, q);
         if (status == KOLO_OK) continue;
         char text[256];
         snprintf(text, sizeof text, "%s", kolo_last_error());
@@ -417,7 +588,7 @@ static kolo_status rest(kolo_parameters *p, uint64_t *lost) {
     return wait_all(p, p->pulls, p->n_servers);
 }
 
-kolo_status kolo_parameters_rest(kolo_parameters *p, uint64_t *lost) {
+kolo_status kolo_parameters_rest(kolo_parameters *p, uint64_t *lost, bool *asked) {
     const size_t n = (size_t)p->n_workers, all = n * (size_t)p->n_servers;
     KOLO_TRY(check_worker(p));
     if (p->pushing || p->finished) {
@@ -427,11 +598,13 @@ kolo_status kolo_parameters_rest(kolo_parameters *p, uint64_t *lost) {
     uint64_t *seen = kolo_zalloc(all * sizeof *seen);
     if (!seen) return KOLO_NOMEM(all * sizeof *seen);
     kolo_status status = rest(p, seen);
+    p->rests += status == KOLO_OK;
     for (size_t w = 0; w < n && lost && status == KOLO_OK; w++) {
         /* One that dies in the rest is lost to some owners only, after all its pushes. */
         lost[w] = seen[w];
         for (size_t at = w; at < all && lost[w] == 0; at += n) lost[w] = seen[at];
     }
+    if (status == KOLO_OK && asked) *asked = p->pulls[0].reply_clock > 0;
     kolo_free(seen);
     return status;
 }
@@ -444,15 +617,22 @@ kolo_status kolo_parameters_ask(kolo_parameters *p, uint64_t end) {
                                   : "a request for a lease after the end, or without `leases`");
     }
     const bool bounded = p->opts.staleness != KOLO_STALENESS_ANY;
-    if (bounded && p->held == 0 && !p->pushing && !p->idle) { /* the others go on without it */
+    if (bounded && p->held == 0 && p->pushing) { /* its clock holds up those who have leases */
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "a request for a lease after the push of the last one, with "
+                         "a staleness of %d: pull first, or ask before the push",
+                         p->opts.staleness);
+    }
+    if (bounded && p->held == 0 && !p->idle) { /* the others go on without it */
         KOLO_TRY(signal_all(p, KOLO_OWNER_IDLE, KOLO_OK));
         p->idle = true;
     }
     p->lease = request_of(p, 0, KOLO_OWNER_LEASE);
+    p->lease.key = p->leases;
     p->lease.clock = end;
     p->lease.output = &p->resume;
     p->lease.output_bytes = sizeof p->resume;
-    KOLO_TRY(kolo_service_start(p->service, &p->lease));
+    KOLO_TRY(start(p, 0, &p->lease));
     p->asked = true;
     return KOLO_OK;
 }
@@ -461,7 +641,8 @@ kolo_status kolo_parameters_lease(kolo_parameters *p, bool *given, uint64_t *num
     KOLO_TRY(check_worker(p));
     if (!p->asked) return KOLO_FAIL(KOLO_ERR_ARG, "no lease was asked for");
     p->asked = false;
-    KOLO_TRY(kolo_service_wait(p->service, &p->lease, 0));
+    KOLO_TRY(await(p, 0, &p->lease));
+    p->leases++;
     *given = p->lease.reply_clock > 0;
     if (!*given) return KOLO_OK;
     *number = p->lease.reply_clock - 1;
@@ -487,7 +668,7 @@ kolo_status kolo_parameters_stop(kolo_parameters *p, bool asks, uint64_t next, u
     kolo_service_request q = request_of(p, 0, KOLO_OWNER_STOP);
     q.key = asks;
     q.clock = p->works ? next : 0;
-    KOLO_TRY(kolo_service_run(p->service, &q, 0));
+    KOLO_TRY(run(p, 0, &q));
     *at = q.reply_clock;
     return KOLO_OK;
 }
@@ -500,8 +681,11 @@ kolo_status kolo_parameters_stats_get(kolo_parameters *p, kolo_parameters_stats 
     return KOLO_OK;
 }
 
+bool kolo_parameters_has_lost(const kolo_parameters *p, int i) { return p->moved[i]; }
+
 bool kolo_parameters_ended(kolo_parameters *p, int64_t timeout_ms) {
-    return !p->owner || kolo_parameters_owner_ended(p->owner, timeout_ms);
+    if (p->owner && !kolo_parameters_owner_ended(p->owner, timeout_ms)) return false;
+    return !p->follower || kolo_parameters_owner_ended(p->follower, timeout_ms);
 }
 
 kolo_status kolo_parameters_wait(kolo_parameters *p) {
@@ -509,6 +693,7 @@ kolo_status kolo_parameters_wait(kolo_parameters *p) {
         return KOLO_FAIL(KOLO_ERR_ARG, "rank %d owns no parameters", kolo_comm_rank(p->comm));
     }
     KOLO_TRY(kolo_parameters_owner_wait(p->owner));
+    if (p->follower) KOLO_TRY(kolo_parameters_owner_wait(p->follower));
     if (!p->order) return KOLO_OK;
     kolo_service_destroy(p->service); /* its thread changes the order until then */
     p->service = NULL;
@@ -521,5 +706,6 @@ void kolo_parameters_destroy(kolo_parameters *p) {
     if (!p || p->comm->inherited) return;
     if (p->works && !p->abandoned) (void)kolo_parameters_finish(p);
     if (p->owner && !p->abandoned) (void)kolo_parameters_owner_wait(p->owner);
+    if (p->follower && !p->abandoned) (void)kolo_parameters_owner_wait(p->follower);
     free_parameters(p);
 }

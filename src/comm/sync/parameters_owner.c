@@ -18,13 +18,17 @@ typedef struct worker {
     bool idle;               /* has no lease: clocks do not wait for it */
     uint64_t skipped;        /* of its clock, without a push */
     uint64_t read_at;        /* the version that it has read last */
+    uint64_t delay;          /* of its latest push */
     kolo_service_call *rest; /* it waits until no worker is active */
+    uint32_t rests;          /* that have ended */
     kolo_service_call *push; /* kept until the step is complete; bsp only */
     const float *gradient;   /* of `push` */
-    float *staged;           /* the first n_staged numbers of its next push; NULL: none yet */
+    float *staged; /* the first n_staged numbers of its next push; NULL: it sends no parts */
     size_t n_staged;
     kolo_service_call *pull;  /* kept until the others have caught up */
     kolo_service_call *lease; /* kept until one returns, or all are acknowledged */
+    uint32_t asked;           /* for leases, and answered; the latest answer: */
+    uint64_t number, resume;  /* as in the reply */
     uint64_t point; /* it calls kolo_parameters_stop again before it passes this; 0: none */
     float *late;    /* the sum of n_late gradients that came after their steps */
     int n_late;
@@ -43,9 +47,11 @@ struct kolo_parameters_owner {
     float *late;               /* of all workers; only if late gradients are kept */
     uint64_t *pushes;          /* [n_workers]: taken, and skipped with leases: the clock */
     uint64_t *lost;            /* [n_workers]: as kolo_parameters_rest gives it */
-    uint64_t *reported;        /* [n_workers]: the same, at the end of a rest */
+    uint64_t *reported;        /* [n_workers]: the same, at the end of a rest, */
+    bool reported_stop;        /* and `stops` */
     kolo_service_call **taken; /* [n_workers]: of the step that is being completed */
     kolo_leases *leases;       /* NULL: none */
+    bool again;                /* workers may send what it has taken: kolo_parameters_owner_lead */
     bool stops;                /* a rank has asked for it */
     uint64_t stop_at;          /* the point where all workers stop; 0: not known */
     uint64_t version;
@@ -206,20 +212,24 @@ static void take_late(owner *o, int w, kolo_service_call *call, const float *gra
         x->late_clock = call->clock;
     }
     o->pushes[w]++;
+    x->delay = delay;
     observe(o, (kolo_parameters_event){.late = true, .worker = w, .clock = call->clock});
     o->reply(call, KOLO_OK, delay, NULL, 0);
 }
 
-/* Once no worker is active, those that rest go on together, with the same report. */
+/* Once no worker is active, those that rest go on together, with the same report and knowledge of
+ * whether a rank has asked for the end of the run. */
 static void end_rest(owner *o) {
     const size_t bytes = (size_t)o->n_workers * sizeof *o->lost;
     for (int w = 0; w < o->n_workers; w++) {
         if (is_active(&o->workers[w])) return;
     }
     memcpy(o->reported, o->lost, bytes); /* a reply may detect another loss */
+    o->reported_stop = o->stops;
     for (int w = 0; w < o->n_workers; w++) {
         kolo_service_call *call = take(&o->workers[w].rest);
-        if (call) o->reply(call, KOLO_OK, 0, o->reported, bytes);
+        o->workers[w].rests += call != NULL;
+        if (call) o->reply(call, KOLO_OK, o->reported_stop, o->reported, bytes);
     }
 }
 
@@ -251,17 +261,22 @@ static void go_on_at(owner *o, int w, uint64_t clock) {
 
 /* A worker that has leases goes on with these. */
 static void answer_lease(owner *o, int w) {
-    kolo_service_call *call = o->workers[w].lease;
+    worker *x = &o->workers[w];
+    const kolo_service_call *call = x->lease;
     uint64_t number;
     if (!call) return;
     const uint64_t stop = o->stop_at * (uint64_t)o->n_workers;
     const uint64_t end = stop > 0 && stop < call->clock ? stop : call->clock;
     if (kolo_leases_take(o->leases, w, end, &number)) {
-        const uint64_t clock = clock_to_go_on(o, w);
-        go_on_at(o, w, clock);
-        o->reply(take(&o->workers[w].lease), KOLO_OK, number + 1, &clock, sizeof clock);
+        x->asked++;
+        x->number = number + 1;
+        x->resume = clock_to_go_on(o, w);
+        go_on_at(o, w, x->resume);
+        o->reply(take(&x->lease), KOLO_OK, x->number, &x->resume, sizeof x->resume);
     } else if (kolo_leases_of(o->leases, w) > 0 || kolo_leases_out(o->leases) == 0) {
-        o->reply(take(&o->workers[w].lease), KOLO_OK, 0, NULL, 0);
+        x->asked++;
+        x->number = 0;
+        o->reply(take(&x->lease), KOLO_OK, 0, NULL, 0);
     }
 }
 
@@ -371,64 +386,58 @@ static bool is_valid(const owner *o, const kolo_service_call *call) {
     if (!works) return false;
     const worker *w = &o->workers[call->client];
     const size_t input = call->input_bytes / sizeof(float);
-    const size_t output = call->output_bytes / sizeof(float);
     const size_t left = o->has.gradient.count - w->n_staged;
-    if (call->input_bytes % sizeof(float) || call->output_bytes % sizeof(float)) return false;
+    if (call->input_bytes % sizeof(float) || !kolo_parameters_owner_fits(o, call)) return false;
     switch (call->kind) {
     case KOLO_OWNER_PULL:
-        return input == 0 && output == o->has.values.count && !w->pull &&
-               (call->key == 0 || call->clock >= o->pushes[call->client]);
+        return input == 0 && !w->pull && (call->key == 0 || call->clock >= o->pushes[call->client]);
     case KOLO_OWNER_STATE:
-        return input == 0 && output == o->has.state.count;
+        return input == 0;
     case KOLO_OWNER_PUSH:
     case KOLO_OWNER_PART:
-        if (call->kind == KOLO_OWNER_PART ? input > left || call->key != w->n_staged
+        if (call->kind == KOLO_OWNER_PART ? !w->staged || input > left || call->key != w->n_staged
                                           : input != left) {
             return false;
         }
-        return output == 0 && is_active(w) && !w->push && call->clock == o->pushes[call->client] &&
+        return is_active(w) && !w->push && call->clock == o->pushes[call->client] &&
                (uintptr_t)call->input % sizeof(float) == 0;
     case KOLO_OWNER_REST:
-        return input == 0 && call->output_bytes == (size_t)o->n_workers * sizeof *o->lost &&
-               is_active(w) && !w->push;
+        return input == 0 && is_active(w) && !w->push;
     case KOLO_OWNER_LEASE:
-        return o->leases && input == 0 && call->output_bytes == sizeof(uint64_t) && is_active(w) &&
-               !w->lease && kolo_leases_of(o->leases, call->client) < KOLO_LEASES_MOST;
+        return o->leases && input == 0 && is_active(w) && !w->lease &&
+               kolo_leases_of(o->leases, call->client) < KOLO_LEASES_MOST;
     case KOLO_OWNER_IDLE:
-        return o->opts->leases && input == 0 && output == 0 && is_active(w) && !w->push;
+        return o->opts->leases && input == 0 && is_active(w) && !w->push;
     default:
-        return call->kind == KOLO_OWNER_FINISH && input == 0 && output == 0;
+        return call->kind == KOLO_OWNER_FINISH && input == 0;
     }
 }
 
 /* Appends numbers to what has come of a worker's next push. */
-static kolo_status stage(const owner *o, worker *x, const void *data, size_t bytes) {
-    if (!x->staged) x->staged = kolo_alloc((o->has.gradient.count + 1) * sizeof *x->staged);
-    if (!x->staged) return KOLO_NOMEM(o->has.gradient.count * sizeof *x->staged);
+static void stage(worker *x, const void *data, size_t bytes) {
     if (bytes > 0) memcpy(x->staged + x->n_staged, data, bytes);
     x->n_staged += bytes / sizeof *x->staged;
-    return KOLO_OK;
 }
 
 static void take_part(owner *o, int w, kolo_service_call *call) {
-    const kolo_status status = stage(o, &o->workers[w], call->input, call->input_bytes);
+    stage(&o->workers[w], call->input, call->input_bytes);
     pthread_mutex_lock(&o->mutex);
-    o->stats.parts += status == KOLO_OK;
+    o->stats.parts++;
     pthread_mutex_unlock(&o->mutex);
-    o->reply(call, status, 0, NULL, 0);
+    o->reply(call, KOLO_OK, 0, NULL, 0);
 }
 
 /* The gradient of a push: where it lies, or what has come of it and the rest. */
-static const float *gradient_of(const owner *o, worker *x, const kolo_service_call *call) {
+static const float *gradient_of(worker *x, const kolo_service_call *call) {
     if (x->n_staged == 0) return call->input;
-    (void)stage(o, x, call->input, call->input_bytes); /* it has memory */
+    stage(x, call->input, call->input_bytes);
     x->n_staged = 0;
     return x->staged;
 }
 
 static void push(owner *o, int w, kolo_service_call *call) {
     worker *x = &o->workers[w];
-    const float *gradient = gradient_of(o, x, call);
+    const float *gradient = gradient_of(x, call);
     if (o->leases) kolo_leases_acknowledge(o->leases, w);
     if (o->opts->drop > 0 && x->read_at < o->version) {
         take_late(o, w, call, gradient);
@@ -436,18 +445,37 @@ static void push(owner *o, int w, kolo_service_call *call) {
         x->push = call;
         x->gradient = gradient;
     } else {
-        const uint64_t delay = o->version - x->read_at;
+        x->delay = o->version - x->read_at;
         apply(o, gradient, 1, w, call->clock);
         o->pushes[w]++;
         observe(o, (kolo_parameters_event){.worker = w, .clock = call->clock});
-        o->reply(call, KOLO_OK, delay, NULL, 0);
+        o->reply(call, KOLO_OK, x->delay, NULL, 0);
     }
     go_on(o);
+}
+
+/* Answers a request that was taken before, as a copy. */
+static bool answer_again(owner *o, kolo_service_call *call) {
+    if (!o->again || call->client >= o->n_workers) return false;
+    const worker *x = &o->workers[call->client];
+    const uint32_t next = (uint32_t)call->key + 1;
+    if (call->kind == KOLO_OWNER_PUSH && call->clock + 1 == o->pushes[call->client]) {
+        o->reply(call, KOLO_OK, x->delay, NULL, 0);
+    } else if (call->kind == KOLO_OWNER_REST && next == x->rests) {
+        o->reply(call, KOLO_OK, o->reported_stop, o->reported,
+                 (size_t)o->n_workers * sizeof *o->reported);
+    } else if (call->kind == KOLO_OWNER_LEASE && next == x->asked) {
+        o->reply(call, KOLO_OK, x->number, &x->resume, x->number > 0 ? sizeof x->resume : 0);
+    } else {
+        return false;
+    }
+    return true;
 }
 
 void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
     owner *o = arg;
     int w = call->client;
+    if (answer_again(o, call)) return;
     if (!is_valid(o, call)) {
         kolo_status status = KOLO_FAIL(
             KOLO_ERR_ARG, "an invalid request: kind %u, clock %llu, %zu and %zu bytes", call->kind,
@@ -539,6 +567,36 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     }
     kolo_parameters_owner_destroy(o);
     return KOLO_NOMEM(bytes);
+}
+
+size_t kolo_parameters_owner_room(const owner *o, uint32_t kind) {
+    return kind == KOLO_OWNER_PULL    ? o->has.values.count * sizeof *o->values
+           : kind == KOLO_OWNER_STATE ? o->has.state.count * sizeof *o->state
+           : kind == KOLO_OWNER_REST  ? (size_t)o->n_workers * sizeof *o->lost
+           : kind == KOLO_OWNER_LEASE ? sizeof o->workers->resume
+                                      : 0;
+}
+
+bool kolo_parameters_owner_fits(const owner *o, const kolo_service_call *call) {
+    return call->kind < KOLO_OWNER_KINDS &&
+           call->output_bytes == kolo_parameters_owner_room(o, call->kind);
+}
+
+void kolo_parameters_owner_lead(owner *o) {
+    for (int w = 0; w < o->n_workers; w++) {
+        worker *x = &o->workers[w];
+        x->push = x->pull = x->rest = x->lease = NULL;
+        x->n_staged = 0;
+    }
+    o->again = true;
+}
+
+void kolo_parameters_owner_set_reply(owner *o, kolo_owner_reply *reply) { o->reply = reply; }
+
+kolo_status kolo_parameters_owner_stage(owner *o, int w) {
+    const size_t bytes = (o->has.gradient.count + 1) * sizeof *o->workers[w].staged;
+    o->workers[w].staged = kolo_alloc(bytes);
+    return o->workers[w].staged ? KOLO_OK : KOLO_NOMEM(bytes);
 }
 
 void kolo_parameters_owner_load(owner *o, const float *all) {

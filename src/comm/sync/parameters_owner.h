@@ -15,15 +15,18 @@ typedef enum kolo_owner_request {
     KOLO_OWNER_PUSH,
     KOLO_OWNER_FINISH,
     KOLO_OWNER_STATE,
-    KOLO_OWNER_REST,
-    KOLO_OWNER_LEASE, /* the clock of the request is the end; that of the reply the number and 1.
-                         The reply is the clock with which the worker goes on */
-    KOLO_OWNER_IDLE,  /* this worker has no lease: it is waited for again from a pull with key 1 on
+    KOLO_OWNER_REST,  /* the key: those before; the clock of the reply: whether a rank asks to stop
                        */
+    KOLO_OWNER_LEASE, /* the key: those before; the clock of the request is the end; that of the
+                         reply the number and 1. The reply is the clock with which the worker goes
+                         on */
+    KOLO_OWNER_IDLE,  /* this worker has no lease: clocks do not wait for it until its next pull
+                         with key 1 */
     KOLO_OWNER_PART,  /* of the next push, in order; the key: numbers that came before */
     KOLO_OWNER_STOP,  /* of any rank; the key: whether it asks to stop; the clock: the point before
                          which it calls again, 0: it passes none; that of the reply: where all stop
                        */
+    KOLO_OWNER_KINDS
 } kolo_owner_request;
 
 /* A part of a vector, in numbers. */
@@ -47,6 +50,17 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
                                          int workers, kolo_owner_reply *reply,
                                          kolo_parameters_owner **made);
 void kolo_parameters_owner_destroy(kolo_parameters_owner *owner);
+/* Before the first request: lets a worker send its pushes in parts, for which the owner has memory
+ * from then on. NOMEM. */
+kolo_status kolo_parameters_owner_stage(kolo_parameters_owner *owner, int worker);
+/* The room for a reply to a kind of request; whether that of a request is right. */
+size_t kolo_parameters_owner_room(const kolo_parameters_owner *owner, uint32_t kind);
+bool kolo_parameters_owner_fits(const kolo_parameters_owner *owner, const kolo_service_call *call);
+/* The calls so far were copies of requests to another owner, which is lost: forgets those that it
+ * keeps. From now on workers send again what has no answer; what this owner has taken of that it
+ * answers, and does not take it again. */
+void kolo_parameters_owner_lead(kolo_parameters_owner *owner);
+void kolo_parameters_owner_set_reply(kolo_parameters_owner *owner, kolo_owner_reply *reply);
 /* Sets values and state from the initial values of all owners. */
 void kolo_parameters_owner_load(kolo_parameters_owner *owner, const float *all);
 /* The calls of a service; `arg`: a kolo_parameters_owner. */

@@ -392,5 +392,6 @@ void kolo_job_end(kolo_job *j) {
     kolo_resident_batch_fini(&j->resident);
     kolo_comm_destroy(j->own_comm);
     kolo_free(j->lost);
+    kolo_free(j->lost_servers);
     kolo_text_fini(&j->losses);
 }

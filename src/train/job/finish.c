@@ -20,14 +20,15 @@ static int64_t largest_batch(const kolo_job *j) {
                         (samples - 1) / kolo_session_data_ranks(j->session) + 1);
 }
 
-/* Of all workers, the reads by staleness and the gradients by delay. */
+/* Of all workers, the reads by staleness, the gradients by delay, and the parts of pushes. */
 typedef struct histograms {
-    uint64_t reads[KOLO_STALENESS_BINS], delays[KOLO_STALENESS_BINS];
+    uint64_t reads[KOLO_STALENESS_BINS], delays[KOLO_STALENESS_BINS], parts;
 } histograms;
 
 static kolo_status sum_histograms(const kolo_job *j, histograms *h) {
     kolo_session_count_reads(j->session, h->reads);
     kolo_session_count_delays(j->session, h->delays);
+    h->parts = kolo_session_count_parts(j->session);
     if (!j->comm) return KOLO_OK;
     return kolo_allreduce(j->comm, h, sizeof *h / sizeof h->reads[0], KOLO_DTYPE_I64, KOLO_SUM);
 }
@@ -54,7 +55,7 @@ static void state_sharing(const kolo_job *j, kolo_train_result *result) {
 static kolo_status finish(kolo_job *j, kolo_train_result *result) {
     uint64_t hash;
     KOLO_TRY(kolo_job_complete_save(j, true));
-    histograms h = {{0}, {0}};
+    histograms h = {{0}, {0}, 0};
     KOLO_TRY(sum_histograms(j, &h));
     KOLO_TRY(kolo_job_sum_damaged(j));
     KOLO_TRY(kolo_store_hash_shards(kolo_session_store(j->session), &hash));
@@ -96,6 +97,7 @@ static kolo_status finish(kolo_job *j, kolo_train_result *result) {
     };
     memcpy(result->reads, h.reads, sizeof result->reads);
     memcpy(result->delays, h.delays, sizeof result->delays);
+    result->parts = h.parts;
     kolo_step_time *rows = j->setup.opts.times_by_rank;
     if (rows) memcpy(rows, result->times.by_rank, (size_t)result->times.ranks * sizeof *rows);
     result->times.by_rank = rows;

@@ -43,6 +43,7 @@ typedef struct kolo_job {
     bool serves;         /* this rank is a server */
     bool serves_wait;    /* the owners of parameters wait for workers to connect */
     bool *lost;          /* by worker; NULL: none */
+    bool *lost_servers;  /* of which the user is informed; NULL: none */
     kolo_text losses;    /* "rank 2 after 113 steps" */
     kolo_train_observer observer;
     void *observer_arg;

@@ -54,8 +54,17 @@ static kolo_status ask_owners(kolo_job *j, bool asked, bool last) {
     kolo_preemption *p = &j->preemption;
     const int64_t now = kolo_now_ns();
     plan_next(j, now, now - p->asked_ns);
-    if (!last) p->next = kolo_min_i64(p->next, j->end);
+    p->next = last ? j->end + 1 : kolo_min_i64(p->next, j->end);
     return kolo_session_stop(j->session, asked, p->next, &p->at);
+}
+
+/* A worker that has passed all points before the others were asked: all meet at the end of the run,
+ * and save there if any rank has asked. */
+static kolo_status meet_at_end(kolo_job *j) {
+    bool asked;
+    KOLO_TRY(kolo_session_meet(j->session, &asked));
+    if (asked) j->preemption.at = j->end;
+    return KOLO_OK;
 }
 
 kolo_status kolo_job_agree_on_preemption(kolo_job *j) {
@@ -66,6 +75,7 @@ kolo_status kolo_job_agree_on_preemption(kolo_job *j) {
         const bool asked = j->preempted && j->preempted(j->preempted_arg);
         KOLO_TRY(j->setup.session.served ? ask_owners(j, asked, last) : ask_workers(j, asked));
     }
+    if (j->setup.session.served && last && p->at != j->end) KOLO_TRY(meet_at_end(j));
     p->due = p->at > 0 && p->at == j->state.steps;
     if (p->due && last) { /* before the evaluation at the end, which may take long */
         KOLO_TRY(kolo_job_save_resumable(j));

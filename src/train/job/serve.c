@@ -43,6 +43,7 @@ kolo_status kolo_job_serve(kolo_job *j, kolo_train_result *result) {
         .schedule = kolo_setup_learning_rate(s),
         .record = s->opts.record,
         .replay = s->opts.replay,
+        .replicas = s->opts.replicas,
     };
     KOLO_TRY(kolo_served_create(&s->session, &opts, NULL, KOLO_OK, &served));
     kolo_status status = await_workers(j, served);
@@ -63,18 +64,42 @@ bool kolo_job_outlives_workers(const kolo_job *j) {
     return kolo_job_is_asynchronous(j) && j->setup.opts.servers > 0;
 }
 
+static void notify(const kolo_job *j, kolo_text *line) {
+    const kolo_train_opts *o = &j->setup.opts;
+    if (j->rank == 0 && o->notice && !line->failed) {
+        o->notice(o->notice_arg, line->text, KOLO_NOTICE_WARNING);
+    }
+    kolo_text_fini(line);
+}
+
 /* Informs the user that a worker is lost. */
 static void notify_loss(kolo_job *j, int worker, int64_t steps) {
-    const kolo_train_opts *o = &j->setup.opts;
     kolo_text line = {0};
     kolo_text_add(&line, "worker %d died after %" PRId64 " of its steps: the others go on", worker,
                   steps);
-    if (j->rank == 0 && o->notice && !line.failed) {
-        o->notice(o->notice_arg, line.text, KOLO_NOTICE_WARNING);
-    }
-    kolo_text_fini(&line);
+    notify(j, &line);
     kolo_text_add(&j->losses, "%srank %d after %" PRId64 " steps", j->losses.length ? ", " : "",
                   worker, steps);
+}
+
+/* The same of servers that this rank has found lost since the last call. */
+static kolo_status notify_lost_servers(kolo_job *j) {
+    const int servers = j->setup.opts.servers;
+    if (j->setup.opts.replicas == 0) return KOLO_OK;
+    if (!j->lost_servers) {
+        j->lost_servers = kolo_zalloc((size_t)servers * sizeof *j->lost_servers);
+    }
+    if (!j->lost_servers) return KOLO_NOMEM((size_t)servers);
+    for (int i = 0; i < servers; i++) {
+        if (j->lost_servers[i] || !kolo_session_has_lost_server(j->session, i)) continue;
+        kolo_text line = {0};
+        j->lost_servers[i] = true;
+        kolo_text_add(&line, "server %d (rank %d) died: its part continues from the replica", i,
+                      j->size + i);
+        notify(j, &line);
+        kolo_text_add(&j->losses, "%sserver rank %d", j->losses.length ? ", " : "", j->size + i);
+    }
+    return KOLO_OK;
 }
 
 /* What the latest step has left counts as part of the run, and of the next step. */
@@ -98,6 +123,7 @@ static kolo_status settle(kolo_job *j) {
 
 kolo_status kolo_job_settle(kolo_job *j) {
     KOLO_TRY(settle(j));
+    KOLO_TRY(notify_lost_servers(j));
     if (!kolo_job_outlives_workers(j)) return KOLO_OK;
     if (!j->lost) j->lost = kolo_zalloc((size_t)j->size * sizeof *j->lost);
     if (!j->lost) return KOLO_NOMEM((size_t)j->size);
@@ -126,6 +152,6 @@ kolo_status kolo_job_connect(kolo_job *j, kolo_status status) {
     if (!j->setup.session.served || !j->serves_wait) return status;
     j->serves_wait = false;
     if (!j->session) return kolo_agree(j->world, status);
-    return kolo_session_connect(j->session, j->world, j->setup.opts.servers,
+    return kolo_session_connect(j->session, j->world, j->setup.opts.servers, j->setup.opts.replicas,
                                 j->resume.state.updates, status);
 }

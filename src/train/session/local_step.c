@@ -67,9 +67,9 @@ static kolo_status settle_store(kolo_session *s) {
 kolo_status kolo_session_settle(kolo_session *s) {
     if (s->served) { /* each worker has waited for its pushes */
         if (kolo_consistency_is_alone(&s->opts.consistency)) {
-            KOLO_TRY(kolo_served_rest(s->served));
+            KOLO_TRY(kolo_served_rest(s->served, NULL));
             KOLO_TRY(kolo_served_read_all(s->served, s));
-            return kolo_served_rest(s->served); /* no push before all have read */
+            return kolo_served_rest(s->served, NULL); /* no push before all have read */
         }
         if (s->comm) KOLO_TRY(kolo_barrier(s->comm));
         return kolo_served_read_all(s->served, s);

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "comm/sync/parameters_replica.h"
 #include "train/session/agree.h"
 #include "train/session/internal.h"
 #include "train/session/owner.h"
@@ -18,7 +19,8 @@ typedef struct exchange {
 
 struct kolo_served {
     kolo_division division;
-    kolo_owner *owner; /* NULL: none is here */
+    kolo_owner *owner;    /* NULL: none is here */
+    kolo_owner *follower; /* of another part; NULL: none is here */
     kolo_parameters *parameters;
     kolo_parameters_part *parts; /* by owner */
     size_t values, gradient, state;
@@ -48,12 +50,12 @@ static int64_t samples_of(const kolo_session_config *config) {
     return share / parts;
 }
 
-static kolo_status make_owner(kolo_served *d, const kolo_session_config *config,
-                              const kolo_served_opts *o) {
-    const int ranks = kolo_comm_size(o->world), rank = kolo_comm_rank(o->world);
+static kolo_status make_owner(const kolo_session_config *config, const kolo_served_opts *o,
+                              int index, kolo_owner **owner) {
+    const int ranks = kolo_comm_size(o->world);
     const int owners = o->servers > 0 ? o->servers : ranks;
     const kolo_owner_opts opts = {
-        .index = rank - (ranks - owners),
+        .index = index,
         .owners = owners,
         .weighted = config->consistency.drop > 0,
         .steps = o->steps,
@@ -63,10 +65,23 @@ static kolo_status make_owner(kolo_served *d, const kolo_session_config *config,
         .scale = config->consistency.scale,
         .lease = config->consistency.lease,
     };
-    if (opts.index < 0) return KOLO_OK;
     kolo_graph *graph;
     KOLO_TRY(kolo_session_build(config, samples_of(config), &graph));
-    KOLO_TRY(kolo_owner_create(graph, &config->plan, &opts, &d->owner));
+    return kolo_owner_create(graph, &config->plan, &opts, owner);
+}
+
+/* What this rank owns, and with replicas the part of the server before it. */
+static kolo_status make_owners(kolo_served *d, const kolo_session_config *config,
+                               const kolo_served_opts *o) {
+    const int ranks = kolo_comm_size(o->world);
+    const int owners = o->servers > 0 ? o->servers : ranks;
+    const int index = kolo_comm_rank(o->world) - (ranks - owners);
+    if (index < 0) return KOLO_OK;
+    KOLO_TRY(make_owner(config, o, index, &d->owner));
+    if (o->replicas > 0) {
+        const int followed = kolo_replicas_followed(index, owners);
+        KOLO_TRY(make_owner(config, o, followed, &d->follower));
+    }
     return kolo_owner_divide(d->owner, &d->division);
 }
 
@@ -151,6 +166,15 @@ static void fill_initial(const kolo_served *d, const kolo_session *s, double upd
     }
 }
 
+/* Completes the options on a server. */
+static kolo_status serve(kolo_served *d, kolo_parameters_opts *opts) {
+    if (d->follower) {
+        KOLO_TRY(kolo_owner_serve(d->follower, &d->division, opts));
+        opts->replica_arg = opts->arg;
+    }
+    return d->owner ? kolo_owner_serve(d->owner, &d->division, opts) : KOLO_OK;
+}
+
 static kolo_status connect(kolo_served *d, const kolo_session_config *config,
                            const kolo_served_opts *o, const kolo_session *session, float *initial) {
     const kolo_consistency *c = &config->consistency;
@@ -166,10 +190,10 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
         .first_lease = (uint64_t)(o->steps * (kolo_comm_size(o->world) - o->servers)),
         .record = o->record,
         .replay = o->replay,
+        .replicas = o->replicas,
     };
     if (initial) fill_initial(d, session, updates_before(session, o), initial);
-    kolo_status status = d->owner ? kolo_owner_serve(d->owner, &d->division, &opts) : KOLO_OK;
-    KOLO_TRY(kolo_agree(o->world, status));
+    KOLO_TRY(kolo_agree(o->world, serve(d, &opts)));
     return kolo_parameters_create(o->world, initial, d->values + d->state, &opts, &d->parameters);
 }
 
@@ -185,7 +209,7 @@ static kolo_status create(kolo_served *d, const kolo_session_config *config,
     kolo_served_opts all = *o;
     KOLO_TRY(kolo_agree(o->world, status));
     KOLO_TRY(kolo_broadcast(o->world, &all.steps, 1, KOLO_DTYPE_I64, 0));
-    KOLO_TRY(kolo_agree(o->world, make_owner(d, config, &all)));
+    KOLO_TRY(kolo_agree(o->world, make_owners(d, config, &all)));
     KOLO_TRY(kolo_division_broadcast(&d->division, o->world));
     KOLO_TRY(kolo_agree(o->world, prepare(d, config, o, session)));
     const size_t bytes = (d->values + d->state) * sizeof(float);
@@ -215,6 +239,7 @@ void kolo_served_destroy(kolo_served *d) {
     if (!d) return;
     kolo_parameters_destroy(d->parameters);
     kolo_owner_destroy(d->owner);
+    kolo_owner_destroy(d->follower);
     kolo_division_fini(&d->division);
     kolo_free(d->parts);
     kolo_free(d->states);
@@ -256,8 +281,16 @@ void kolo_served_count_delays(const kolo_served *d, uint64_t *counts) {
     kolo_parameters_count_delays(d->parameters, counts);
 }
 
-kolo_status kolo_served_rest(kolo_served *d) {
-    return kolo_parameters_rest(d->parameters, d->lost);
+uint64_t kolo_served_count_parts(const kolo_served *d) {
+    return kolo_parameters_count_parts(d->parameters);
+}
+
+bool kolo_served_has_lost(const kolo_served *d, int server) {
+    return kolo_parameters_has_lost(d->parameters, server);
+}
+
+kolo_status kolo_served_rest(kolo_served *d, bool *asked) {
+    return kolo_parameters_rest(d->parameters, d->lost, asked);
 }
 
 int64_t kolo_served_lost(const kolo_served *d, int worker) { return (int64_t)d->lost[worker] - 1; }
@@ -467,6 +500,10 @@ kolo_status kolo_session_stop(kolo_session *s, bool asks, int64_t next, int64_t 
     return KOLO_OK;
 }
 
+kolo_status kolo_session_meet(kolo_session *s, bool *asked) {
+    return kolo_served_rest(s->served, asked);
+}
+
 int64_t kolo_session_updates(const kolo_session *s) {
     const bool counts = s->served && kolo_consistency_is_alone(&s->opts.consistency);
     return counts ? (int64_t)s->served->totals[kolo_division_updates(&s->served->division)] : 0;
@@ -478,11 +515,12 @@ void kolo_session_add_rest(kolo_session *s, kolo_sums *sums) {
     kolo_sums_add(sums, &rest);
 }
 
-kolo_status kolo_session_connect(kolo_session *s, kolo_comm *world, int servers, int64_t updates,
-                                 kolo_status status) {
+kolo_status kolo_session_connect(kolo_session *s, kolo_comm *world, int servers, int replicas,
+                                 int64_t updates, kolo_status status) {
     const kolo_served_opts opts = {
         .world = world,
         .servers = servers,
+        .replicas = replicas,
         .steps = (int64_t)s->steps,
         .updates = updates,
         .schedule = s->schedule,

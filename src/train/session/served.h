@@ -16,6 +16,7 @@ typedef struct kolo_served_opts {
     int64_t updates;  /* made before, on rank 0; 0: follows from the steps */
     kolo_lr schedule;
     const char *record, *replay; /* as in kolo_parameters_opts; on servers */
+    int replicas;                /* the same */
 } kolo_served_opts;
 
 /* Connects workers and owners. A worker passes its session, whose parameters on rank 0 are the
@@ -38,7 +39,10 @@ kolo_status kolo_served_read_all(kolo_served *served, kolo_session *session);
 /* Of this worker: see kolo_parameters_count_reads and kolo_parameters_count_delays. */
 void kolo_served_count_reads(const kolo_served *served, uint64_t *counts);
 void kolo_served_count_delays(const kolo_served *served, uint64_t *counts);
+uint64_t kolo_served_count_parts(const kolo_served *served);
+/* See kolo_parameters_has_lost. */
+bool kolo_served_has_lost(const kolo_served *served, int server);
 /* Waits for the other workers: see kolo_parameters_rest. */
-kolo_status kolo_served_rest(kolo_served *served);
+kolo_status kolo_served_rest(kolo_served *served, bool *asked);
 /* As kolo_session_lost. */
 int64_t kolo_served_lost(const kolo_served *served, int worker);

@@ -182,6 +182,14 @@ int64_t kolo_session_lost(const kolo_session *s, int worker) {
     return s->served ? kolo_served_lost(s->served, worker) : -1;
 }
 
+bool kolo_session_has_lost_server(const kolo_session *s, int server) {
+    return s->served && kolo_served_has_lost(s->served, server);
+}
+
+uint64_t kolo_session_count_parts(const kolo_session *s) {
+    return s->served ? kolo_served_count_parts(s->served) : 0;
+}
+
 void kolo_session_count_delays(const kolo_session *s, uint64_t *counts) {
     if (s->served) kolo_served_count_delays(s->served, counts);
 }

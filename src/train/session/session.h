@@ -163,7 +163,7 @@ int64_t kolo_session_parameters(const kolo_session *session);
  * step. `updates`: made before, as kolo_session_updates counts them; 0: follows from the steps.
  * `status`: an error of this rank so far. The learning rates are those of the schedule. Collective
  * over `world`: all workers and servers. The errors of kolo_served_create. */
-kolo_status kolo_session_connect(kolo_session *session, kolo_comm *world, int servers,
+kolo_status kolo_session_connect(kolo_session *session, kolo_comm *world, int servers, int replicas,
                                  int64_t updates, kolo_status status);
 /* Updates that owners have made so far where these do not follow from the steps, as a worker
  * without samples causes none; else 0. Of the values that were pulled last. */
@@ -172,9 +172,13 @@ int64_t kolo_session_updates(const kolo_session *session);
 void kolo_session_count_reads(const kolo_session *session, uint64_t *counts);
 /* The same of its gradients by delay. */
 void kolo_session_count_delays(const kolo_session *session, uint64_t *counts);
+/* Parts of this worker's pushes that it has sent during backward passes. */
+uint64_t kolo_session_count_parts(const kolo_session *session);
 /* The steps of a worker that has died, as seen in the latest kolo_session_settle; -1: it has not.
  * The same on all other workers. */
 int64_t kolo_session_lost(const kolo_session *session, int worker);
+/* Whether this rank has found a server dead, whose part the replica has now. */
+bool kolo_session_has_lost_server(const kolo_session *session, int server);
 
 /* Whether workers take their samples from one counter: lease L is the share of worker L % n in step
  * L / n, with n workers. */
@@ -184,6 +188,8 @@ kolo_status kolo_session_ask(kolo_session *session, int64_t end);
 kolo_status kolo_session_lease(kolo_session *session, int64_t *lease);
 /* With owners: see kolo_parameters_stop, whose points are steps made. */
 kolo_status kolo_session_stop(kolo_session *session, bool asks, int64_t next, int64_t *at);
+/* Waits for all workers, and fills whether any rank has asked for the end: kolo_parameters_rest. */
+kolo_status kolo_session_meet(kolo_session *session, bool *asked);
 /* Before a step on a lease: its random draws are those of step `step`. */
 void kolo_session_seek(kolo_session *session, int64_t step);
 

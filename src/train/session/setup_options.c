@@ -173,6 +173,7 @@ static kolo_status check_ranges(const kolo_train_opts *o, int workers) {
     KOLO_TRY(kolo_check_count("algorithm", o->algorithm, 0, KOLO_ALGORITHM_COUNT - 1));
     KOLO_TRY(kolo_check_count("sync", o->sync, 0, KOLO_SYNC_COUNT - 1));
     KOLO_TRY(kolo_check_count("servers", o->servers, 0, 1 << 16));
+    KOLO_TRY(kolo_check_count("replicas", o->replicas, 0, 1));
     KOLO_TRY(kolo_check_count("recomputation", o->recompute, 0, KOLO_RECOMPUTE_COUNT - 1));
     return kolo_check_count("learning-rate schedule", o->schedule, 0, KOLO_LR_SCHEDULE_COUNT - 1);
 }

@@ -116,6 +116,22 @@ static kolo_status check_order(const kolo_train_opts *o, const kolo_consistency 
                      "%s with --consistency bsp: these runs repeat bitwise without it", option);
 }
 
+/* --replicas. */
+static kolo_status check_replicas(const kolo_train_opts *o) {
+    if (o->replicas == 0) return KOLO_OK;
+    if (o->sync == KOLO_SYNC_ALLREDUCE || o->servers < 2) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--replicas %d: the replica of a server's part is on another server: give "
+                         "--sync ps --servers 2, for example",
+                         o->replicas);
+    }
+    if (!o->record && !o->replay) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "--replicas cannot be combined with %s: a run that has lost a server is not "
+                     "replayed",
+                     o->record ? "--record" : "--replay");
+}
+
 /* --ledger: a worker must learn which of its samples are used. */
 static kolo_status check_ledger(const kolo_train_opts *o, const kolo_consistency *consistency) {
     if (!o->ledger) return KOLO_OK;
@@ -156,6 +172,7 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
         return KOLO_FAIL(KOLO_ERR_ARG, "--servers %d without --sync ps: give it too", o->servers);
     }
     KOLO_TRY(check_order(o, consistency));
+    KOLO_TRY(check_replicas(o));
     if (consistency->lease && o->servers == 0) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "consistency %s: leases are kept by a server apart from the workers: give "

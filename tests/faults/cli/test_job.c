@@ -350,6 +350,26 @@ static void a_worker_may_die_while_a_job_is_preempted(void **state) {
     forget_run();
 }
 
+/* A server whose part has a replica is killed; the run goes on, and saves when it is asked to. */
+static void a_killed_server_does_not_end_the_job(void **state) {
+    long pids[4];
+    kolo_process job =
+        start_small(2, 1000000000,
+                    "--out run --log-every 1 --sync ps --servers 2 --replicas 1 --consistency asp",
+                    "replaced.json");
+    await_ranks(&job, 4, pids);
+    kill((pid_t)pids[2], SIGKILL);
+    assert_gone(pids[2]);
+    kolo_process_signal(&job, SIGTERM, false);
+    assert_int_equal(test_job_end(&job).code, 0);
+    json_t *result = test_json("replaced.json");
+    assert_true(json_is_true(json_object_get(result, "preempted")));
+    assert_string_equal(json_string_value(json_object_get(result, "lost")), "server rank 2");
+    json_decref(result);
+    assert_gone(pids[3]);
+    forget_run();
+}
+
 /* With a rank that is stopped no step ends: by a second signal the job does, or by --grace. */
 static void a_job_that_cannot_save_ends(void **state) {
     for (int again = 0; again < 2; again++) {
@@ -475,6 +495,7 @@ TEST_MAIN(test_job) {
         cmocka_unit_test(a_preempted_job_can_be_resumed),
         cmocka_unit_test(a_preempted_job_with_a_server_can_be_resumed),
         cmocka_unit_test(a_worker_may_die_while_a_job_is_preempted),
+        cmocka_unit_test(a_killed_server_does_not_end_the_job),
         cmocka_unit_test(a_job_that_cannot_save_ends),
         cmocka_unit_test(ranks_are_bound_to_distinct_processors),
         cmocka_unit_test(a_killed_launcher_leaves_no_processes),

@@ -331,11 +331,145 @@ static void a_preempted_run_is_resumed(void **state) {
     }
 }
 
+/* Worker 1 asks after its last step, when others may be at an earlier one. */
+static bool asks_always(void *arg) { return true; }
+
+static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
+    const char *policy = arg;
+    const kolo_train_opts opts = {
+        .model = "mlp",
+        .data = "synthetic:N=61,test=10,shape=1x8x8,seed=2",
+        .sync = KOLO_SYNC_PS,
+        .servers = 1,
+        .consistency = policy,
+        .batch = 4,
+        .lr = 0.01,
+        .epochs = 10,
+        .steps = 1,
+        .out_dir = "run",
+        .preempted = kolo_comm_rank(comm) == 1 ? asks_always : NULL,
+    };
+    kolo_train_result unused;
+    return kolo_train(comm, &opts, NULL, NULL, &unused);
+}
+
+static void a_signal_after_the_last_step_saves(void **state) {
+    static const char policies[][8] = {"asp", "bsp"};
+    for (size_t i = 0; i < KOLO_COUNT(policies); i++) {
+        ASSERT_OK(run_ranks(RANKS, RANKS_THREAD, late_body, policies[i], sizeof policies[i]));
+        assert_int_equal(system("test -e run/latest && rm -r run"), 0);
+    }
+}
+
+/* ---- servers that die ---- */
+
+/* The server that is killed so long after the first report; 0: none. */
+typedef struct server_loss {
+    char policy[24];
+    int victim;
+    rank_transport transport;
+    int64_t us;
+} server_loss;
+
+static kolo_status losing_body(kolo_comm *comm, const void *arg, void *result) {
+    static scene s;
+    static departure d;
+    const server_loss *l = arg;
+    pthread_t thread;
+    d = (departure){.victim = l->victim, .victims = l->victim > 0, .us = l->us};
+    s = (scene){.d = &d, .own = result, .rank = kolo_comm_rank(comm)};
+    const kolo_train_opts opts = {
+        .model = "mlp",
+        .data = "synthetic:N=61,test=10,shape=1x8x8,seed=2",
+        .optimizer.kind = KOLO_OPTIMIZER_ADAM,
+        .sync = KOLO_SYNC_PS,
+        .servers = 2,
+        .replicas = 1,
+        .consistency = l->policy,
+        .batch = 4,
+        .lr = 0.01,
+        .epochs = 1000,
+        .steps = GO_ON_STEPS,
+        .eval_steps = 7,
+        .check_replicas = 20,
+        .ledger = strstr(l->policy, "lease") ? "ledger" : NULL,
+    };
+    if (is_victim(&d, s.rank) && pthread_create(&thread, NULL, die_when_due, &s) != 0) {
+        return KOLO_FAIL(KOLO_ERR_IO, "no thread");
+    }
+    return kolo_train(comm, &opts, await_death, &s, &s.own->result);
+}
+
+static kolo_train_result lose_server(const server_loss *l) {
+    static shared results[RANKS];
+    rank_outcome outcomes[RANKS];
+    char lost[32];
+    const rank_job job = {
+        .n = RANKS,
+        .transport = l->transport,
+        .body = losing_body,
+        .arg = l,
+        .arg_bytes = sizeof *l,
+        .results = results,
+        .result_bytes = sizeof results[0],
+        .outcomes = outcomes,
+        .timeout_ms = 30000,
+    };
+    const kolo_train_result *result = &results[0].result;
+    memset(results, 0, sizeof results);
+    (void)run_rank_job(&job);
+    snprintf(lost, sizeof lost, l->victim > 0 ? "server rank %d" : "", l->victim);
+    for (int r = 0; r < RANKS; r++) {
+        if (r > 0 && r == l->victim) {
+            assert_int_equal(outcomes[r].signal, SIGKILL);
+        } else if (outcomes[r].status != KOLO_OK || outcomes[r].signal) {
+            fail_msg("%s, rank %d: signal %d: %s", l->policy, r, outcomes[r].signal,
+                     outcomes[r].error);
+        }
+    }
+    assert_string_equal(result->lost, lost);
+    assert_int_equal(result->steps, GO_ON_STEPS);
+    assert_true(result->evaluated && isfinite(result->test.value[KOLO_METRIC_LOSS]));
+    return *result;
+}
+
+/* The run continues with the replica of what the server had: with bsp it has the bits of one that
+ * has lost none, and with leases each sample of an epoch is used once. */
+static void a_run_outlives_its_servers(void **state) {
+    static const server_loss losses[] = {
+        {"bsp", 2, RANKS_SHM, 0},           {"asp,lease=1", 2, RANKS_TCP, 0},
+        {"ssp:2", 3, RANKS_SHM, 0},         {"bsp:drop=1", 3, RANKS_SHM, 0},
+        {"asp,dc=0.1", 2, RANKS_SHM, 0},    {"bsp", 3, RANKS_TCP, 0},
+        {"ssp:1,lease=1", 3, RANKS_SHM, 0}, {"asp,lease=1", 3, RANKS_SHM, 0},
+    };
+    const int rounds = getenv("KOLO_SOAK") ? 25 : 1; /* 200 deaths */
+    const kolo_train_result whole = lose_server(&(server_loss){"bsp", 0, RANKS_SHM, 0});
+    for (int k = 0; k < rounds; k++) {
+        for (size_t i = 0; i < (rounds > 1 ? KOLO_COUNT(losses) : 4); i++) {
+            server_loss l = losses[i];
+            l.us = k * 211 % 5000;
+            const kolo_train_result result = lose_server(&l);
+            if (strcmp(l.policy, "bsp") == 0) {
+                assert_int_equal(result.parameter_hash, whole.parameter_hash);
+            }
+            if (!strstr(l.policy, "lease")) continue;
+            bool exact;
+            char *text;
+            ASSERT_OK(kolo_ledger_check("ledger", &exact, &text));
+            if (!exact || !strstr(text, "epoch 7: 61 samples, each once")) fail_msg("%s", text);
+            kolo_ledger_text_free(text);
+            assert_int_equal(system("rm ledger.*"), 0);
+        }
+    }
+}
+
 TEST_MAIN(test_servers_faults) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survivors_go_on),
         cmocka_unit_test(survivors_end_and_name_it),
         cmocka_unit_test(a_preempted_run_is_resumed),
+        cmocka_unit_test(a_signal_after_the_last_step_saves),
+        cmocka_unit_test(a_run_outlives_its_servers),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }

@@ -46,14 +46,16 @@ static void bsp_equals_a_direct_allreduce(void **state) {
         double momentum, clip;
         int workers, servers;
         int64_t accumulate;
+        int replicas;
     } cases[] = {
-        {"sgd, one server", "resnet8", KOLO_OPTIMIZER_SGD, 0, 0, 3, 1, 1},
-        {"momentum, one server", "mlp", KOLO_OPTIMIZER_SGD, 0.9, 0, 2, 1, 1},
-        {"adam, one server", "mlp", KOLO_OPTIMIZER_ADAM, 0, 0, 2, 1, 2},
-        {"lamb and clipping, one server", "mlp", KOLO_OPTIMIZER_LAMB, 0, 1, 2, 1, 1},
-        {"momentum, three servers", "resnet8", KOLO_OPTIMIZER_SGD, 0.9, 0, 2, 3, 1},
-        {"adam, workers serve", "resnet8", KOLO_OPTIMIZER_ADAM, 0, 0, 3, 0, 1},
-        {"momentum, workers serve", "mlp", KOLO_OPTIMIZER_SGD, 0.9, 0, 4, 0, 2},
+        {"sgd, one server", "resnet8", KOLO_OPTIMIZER_SGD, 0, 0, 3, 1, 1, 0},
+        {"momentum, one server", "mlp", KOLO_OPTIMIZER_SGD, 0.9, 0, 2, 1, 1, 0},
+        {"adam, one server", "mlp", KOLO_OPTIMIZER_ADAM, 0, 0, 2, 1, 2, 0},
+        {"lamb and clipping, one server", "mlp", KOLO_OPTIMIZER_LAMB, 0, 1, 2, 1, 1, 0},
+        {"momentum, three servers", "resnet8", KOLO_OPTIMIZER_SGD, 0.9, 0, 2, 3, 1, 0},
+        {"adam, workers serve", "resnet8", KOLO_OPTIMIZER_ADAM, 0, 0, 3, 0, 1, 0},
+        {"momentum, workers serve", "mlp", KOLO_OPTIMIZER_SGD, 0.9, 0, 4, 0, 2, 0},
+        {"adam, two servers with replicas", "mlp", KOLO_OPTIMIZER_ADAM, 0, 0, 2, 2, 1, 1},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_train_opts opts = options(KOLO_SYNC_ALLREDUCE, 0);
@@ -65,6 +67,7 @@ static void bsp_equals_a_direct_allreduce(void **state) {
         const kolo_train_result plain = train_well(cases[i].workers, &opts);
         opts.sync = KOLO_SYNC_PS;
         opts.servers = cases[i].servers;
+        opts.replicas = cases[i].replicas;
         const kolo_train_result served = train_well(cases[i].workers + cases[i].servers, &opts);
         assert_same(cases[i].what, &plain, &served);
     }
@@ -103,6 +106,8 @@ static void pushes_follow_the_buckets(void **state) {
         ASSERT_OK(run_rank_job(&job));
         assert_int_equal(outcomes[servers / 2][0].status, KOLO_OK);
     }
+    assert_int_equal(outcomes[0][0].result.parts, 0);
+    assert_true(outcomes[1][0].result.parts >= 2 * 4); /* of both workers, in each step */
     assert_same("buckets", &outcomes[0][0].result, &outcomes[1][0].result);
 }
 
@@ -349,7 +354,7 @@ static void a_resumed_run_counts_its_updates(void **state) {
 static void what_servers_cannot_do_is_refused(void **state) {
     static const struct {
         const char *consistency, *compress, *mesh, *why, *record, *replay;
-        int zero, servers;
+        int zero, servers, replicas;
         double clip;
         int64_t accumulate;
         bool sync_bn, sparse, allreduce;
@@ -384,6 +389,10 @@ static void what_servers_cannot_do_is_refused(void **state) {
         {.replay = "a", .why = "--servers 1", .allreduce = true},
         {.servers = 3, .why = "there must be a worker"},
         {.servers = 1, .allreduce = true, .why = "without --sync ps"},
+        {.replicas = 1, .servers = 1, .why = "--servers 2"},
+        {.replicas = 1, .allreduce = true, .why = "--sync ps --servers 2"},
+        {.replicas = 1, .servers = 2, .consistency = "asp", .record = "a", .why = "--record"},
+        {.replicas = 2, .servers = 2, .why = "replicas"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_train_opts opts =
@@ -394,6 +403,7 @@ static void what_servers_cannot_do_is_refused(void **state) {
         opts.record = cases[i].record;
         opts.replay = cases[i].replay;
         opts.zero = cases[i].zero;
+        opts.replicas = cases[i].replicas;
         opts.optimizer.clip = cases[i].clip;
         opts.accumulate = cases[i].accumulate;
         opts.sync_bn = cases[i].sync_bn;

@@ -1,0 +1,347 @@
+#include "comm/sync/parameters_replica.h"
+
+#include "base/memory.h"
+#include "base/status.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Requests of a client that have no answer, such as a push, a read, a lease and a part; one more
+ * would be an error of the program. Of each there may be a loss, too. */
+enum { OPEN_MOST = 8, REASON_BYTES = 100 };
+
+/* Kinds between servers. */
+enum { COPY = 100, LOSS };
+
+/* What a leader is about to take: a request, or the loss of a worker. */
+typedef struct entry {
+    kolo_service_call *call; /* NULL: a loss */
+    int client;
+    bool left;
+    char reason[REASON_BYTES];
+    kolo_service_request copy;
+    bool used;
+} entry;
+
+/* A request that a follower takes, which it may keep. */
+typedef struct replayed {
+    kolo_service_call call; /* first */
+    bool kept;
+} replayed;
+
+typedef struct loss {
+    bool lost, left;
+    char reason[REASON_BYTES];
+} loss;
+
+struct kolo_replicas {
+    kolo_replicas_opts opts;
+    _Atomic(void *) service; /* arg of the channel; release by connect, acquire by `serve` */
+    int leads, follows;      /* parts */
+    /* The part that this server leads. */
+    bool followed;  /* its follower is not known to be lost */
+    entry *entries; /* [n_entries] */
+    int n_entries;
+    int *queue; /* [n_entries]: entries that are not acknowledged, in their order */
+    int n_queue;
+    /* The part that it follows. */
+    bool taken_over;
+    replayed *replayed;       /* [ranks][KOLO_OWNER_KINDS] */
+    float *gradients;         /* [workers][followed.gradient.count]: of pushes that are kept */
+    kolo_service_call **held; /* [n_entries]: requests of workers, until it leads; as they came */
+    int n_held;
+    loss *losses; /* [workers]: seen by this server, until it leads */
+};
+
+typedef kolo_replicas replicas;
+
+int kolo_replicas_follower(int part, int servers) { return (part + 1) % servers; }
+int kolo_replicas_followed(int server, int servers) { return (server + servers - 1) % servers; }
+
+/* Bits 0 to 7: the kind; to 23: the part; then, of a copy, the kind of the request. */
+uint32_t kolo_replicas_kind(uint32_t kind, int part) { return kind | (uint32_t)part << 8; }
+static uint32_t kind_of(uint32_t kind) { return kind & 0xff; }
+static int part_of(uint32_t kind) { return (int)(kind >> 8 & 0xffff); }
+static uint32_t copied_kind(uint32_t kind) { return kind >> 24; }
+
+static int rank_of(const replicas *r, int server) { return r->opts.workers + server; }
+
+static kolo_service_call *take_first(kolo_service_call **list, int *n) {
+    kolo_service_call *first = list[0];
+    memmove((void *)list, (void *)(list + 1), (size_t)-- * n * sizeof *list);
+    return first;
+}
+
+static void refuse(const replicas *r, kolo_service_call *call, const char *why) {
+    r->opts.channel.reply(call, KOLO_FAIL(KOLO_ERR_ARG, "%s", why), 0, NULL, 0);
+}
+
+/* ---- the leader ---- */
+
+/* Takes the first entry. Before that it is removed: a reply may detect the loss of a worker. */
+static void take_entry(replicas *r) {
+    entry *e = &r->entries[r->queue[0]];
+    memmove(r->queue, r->queue + 1, (size_t)--r->n_queue * sizeof *r->queue);
+    if (e->call) {
+        kolo_parameters_owner_serve(r->opts.leader, e->call);
+    } else {
+        kolo_parameters_owner_lost(r->opts.leader, e->client, e->left, e->reason);
+    }
+    e->used = false;
+}
+
+/* Takes the entries whose copies are complete: acknowledged, or failed since the follower is lost;
+ * until then the channel may read their input. */
+void kolo_replicas_completed(void *arg) {
+    replicas *r = arg;
+    const kolo_replicas_channel *channel = &r->opts.channel;
+    void *service = atomic_load_explicit(&r->service, memory_order_acquire);
+    while (r->n_queue > 0) {
+        kolo_service_request *copy = &r->entries[r->queue[0]].copy;
+        if (!channel->test(service, copy)) return;
+        if (channel->wait(service, copy) != KOLO_OK) r->followed = false;
+        take_entry(r);
+    }
+}
+
+static entry *find_entry(const replicas *r) {
+    for (int i = 0; i < r->n_entries; i++) {
+        if (!r->entries[i].used) return &r->entries[i];
+    }
+    return NULL;
+}
+
+/* Adds an entry behind the others, and sends it to the follower. */
+static void copy_entry(replicas *r, entry *e, uint32_t kind, uint64_t key, const void *input,
+                       size_t bytes) {
+    const int follower = kolo_replicas_follower(r->leads, r->opts.servers);
+    void *service = atomic_load_explicit(&r->service, memory_order_acquire);
+    e->used = true;
+    e->copy = (kolo_service_request){
+        .server = rank_of(r, follower),
+        .name = "a copy of a request",
+        .kind = kolo_replicas_kind(COPY, r->leads) | kind << 24,
+        .key = (uint64_t)e->client << 32 | (uint32_t)key,
+        .clock = e->call ? e->call->clock : 0,
+        .input = input,
+        .input_bytes = bytes,
+    };
+    r->queue[r->n_queue++] = (int)(e - r->entries);
+    if (r->followed && r->opts.channel.start(service, &e->copy) != KOLO_OK) r->followed = false;
+    kolo_replicas_completed(r);
+}
+
+static void lead(replicas *r, kolo_service_call *call) {
+    const bool reads = call->kind == KOLO_OWNER_STATE;
+    const bool alone = !r->followed && r->n_queue == 0;
+    if (alone || reads || !kolo_parameters_owner_fits(r->opts.leader, call)) {
+        kolo_parameters_owner_serve(r->opts.leader, call);
+        return;
+    }
+    int open = 0;
+    for (int i = 0; i < r->n_queue; i++) {
+        const entry *e = &r->entries[r->queue[i]];
+        open += e->call && e->client == call->client;
+    }
+    entry *e = open < OPEN_MOST ? find_entry(r) : NULL;
+    if (!e) {
+        refuse(r, call, "too many requests without an answer");
+        return;
+    }
+    e->call = call;
+    e->client = call->client;
+    copy_entry(r, e, call->kind, call->key, call->input, call->input_bytes);
+}
+
+static void lead_without(replicas *r, int worker, bool left, const char *reason) {
+    entry *e = find_entry(r);
+    KOLO_ASSERT(e); /* there is one for the loss of each worker */
+    e->call = NULL;
+    e->client = worker;
+    e->left = left;
+    snprintf(e->reason, sizeof e->reason, "%s", reason);
+    copy_entry(r, e, LOSS, left, e->reason, strlen(e->reason));
+}
+
+/* ---- the follower ---- */
+
+void kolo_replicas_reply(kolo_service_call *call, kolo_status status, uint64_t clock,
+                         const void *data, size_t bytes) {
+    ((replayed *)(void *)call)->kept = false;
+    (void)status, (void)clock, (void)data, (void)bytes; /* the leader answers */
+}
+
+/* Takes what the leader is about to take. */
+static void follow(replicas *r, kolo_service_call *copy) {
+    const uint32_t kind = copied_kind(copy->kind);
+    const int client = (int)(copy->key >> 32);
+    const bool loses = kind == LOSS, asks = kind < KOLO_OWNER_KINDS;
+    const bool right = client >= 0 && client < r->opts.ranks && !r->taken_over &&
+                       (asks || (loses && client < r->opts.workers)) &&
+                       copy->client == rank_of(r, r->follows) && part_of(copy->kind) == r->follows;
+    if (!right) {
+        refuse(r, copy, "a copy of a request from a server that does not lead");
+        return;
+    }
+    if (loses) {
+        char reason[REASON_BYTES];
+        const int n = copy->input_bytes < sizeof reason ? (int)copy->input_bytes : 0;
+        snprintf(reason, sizeof reason, "%.*s", n, n > 0 ? (const char *)copy->input : "");
+        kolo_parameters_owner_lost(r->opts.follower, client, copy->key & 1, reason);
+    } else {
+        replayed other, *e = &r->replayed[client * KOLO_OWNER_KINDS + (int)kind];
+        const void *input = copy->input;
+        if (e->kept) e = &other; /* the owner refuses a second one */
+        const size_t room = r->opts.followed.gradient.count * sizeof *r->gradients;
+        if (kind == KOLO_OWNER_PUSH && r->gradients && copy->input_bytes <= room && e != &other) {
+            float *own = r->gradients + (size_t)client * r->opts.followed.gradient.count;
+            if (copy->input_bytes > 0) memcpy(own, input, copy->input_bytes);
+            input = own;
+        }
+        *e = (replayed){
+            .call = {.client = client,
+                     .kind = kind,
+                     .key = copy->key & UINT32_MAX,
+                     .clock = copy->clock,
+                     .input = input,
+                     .input_bytes = copy->input_bytes,
+                     .output_bytes = kolo_parameters_owner_room(r->opts.follower, kind)},
+            .kept = true,
+        };
+        kolo_parameters_owner_serve(r->opts.follower, &e->call);
+    }
+    r->opts.channel.reply(copy, KOLO_OK, 0, NULL, 0);
+}
+
+/* A worker has seen the loss of the leader before this server has. */
+static void hold(replicas *r, kolo_service_call *call) {
+    int open = 0;
+    for (int i = 0; i < r->n_held; i++) open += r->held[i]->client == call->client;
+    if (open < OPEN_MOST) {
+        r->held[r->n_held++] = call;
+    } else {
+        refuse(r, call, "too many requests without an answer");
+    }
+}
+
+/* Optimizer state is that of a follower, too. */
+static void read_state(const replicas *r, kolo_service_call *call) {
+    kolo_parameters_owner_set_reply(r->opts.follower, r->opts.channel.reply);
+    kolo_parameters_owner_serve(r->opts.follower, call);
+    kolo_parameters_owner_set_reply(r->opts.follower, kolo_replicas_reply);
+}
+
+/* The worker's calls get replies, which only free them. */
+static void drop_held(replicas *r, int worker) {
+    int n = 0;
+    for (int i = 0; i < r->n_held; i++) {
+        if (r->held[i]->client == worker) {
+            r->opts.channel.reply(r->held[i], KOLO_OK, 0, NULL, 0);
+        } else {
+            r->held[n++] = r->held[i];
+        }
+    }
+    r->n_held = n;
+}
+
+static void take_over(replicas *r) {
+    r->taken_over = true;
+    kolo_parameters_owner_lead(r->opts.follower);
+    kolo_parameters_owner_set_reply(r->opts.follower, r->opts.channel.reply);
+    for (int w = 0; w < r->opts.workers; w++) {
+        const loss *l = &r->losses[w];
+        if (l->lost) kolo_parameters_owner_lost(r->opts.follower, w, l->left, l->reason);
+    }
+    while (r->n_held > 0) {
+        kolo_parameters_owner_serve(r->opts.follower, take_first(r->held, &r->n_held));
+    }
+}
+
+/* ---- both ---- */
+
+void kolo_replicas_serve(void *arg, kolo_service_call *call) {
+    replicas *r = arg;
+    const uint32_t kind = kind_of(call->kind);
+    const int part = part_of(call->kind);
+    if (kind == COPY) {
+        follow(r, call);
+        return;
+    }
+    call->kind = kind;
+    if (part == r->leads) {
+        lead(r, call);
+    } else if (part != r->follows) {
+        refuse(r, call, "a request for a part that this server does not have");
+    } else if (r->taken_over) {
+        kolo_parameters_owner_serve(r->opts.follower, call);
+    } else if (kind == KOLO_OWNER_STATE) {
+        read_state(r, call);
+    } else {
+        hold(r, call);
+    }
+}
+
+void kolo_replicas_lost(void *arg, int client, bool left, const char *reason) {
+    replicas *r = arg;
+    const int follower = kolo_replicas_follower(r->leads, r->opts.servers);
+    if (client < r->opts.workers) {
+        lead_without(r, client, left, reason);
+        if (r->taken_over) {
+            kolo_parameters_owner_lost(r->opts.follower, client, left, reason);
+        } else {
+            loss *l = &r->losses[client];
+            *l = (loss){.lost = true, .left = left};
+            snprintf(l->reason, sizeof l->reason, "%s", reason);
+            drop_held(r, client);
+        }
+    }
+    if (client == rank_of(r, follower)) r->followed = false;
+    if (client == rank_of(r, r->follows) && !r->taken_over) take_over(r);
+}
+
+void kolo_replicas_connect(replicas *r, void *arg) {
+    atomic_store_explicit(&r->service, arg, memory_order_release);
+}
+
+void kolo_replicas_destroy(replicas *r) {
+    if (!r) return;
+    kolo_free(r->entries);
+    kolo_free(r->queue);
+    kolo_free(r->replayed);
+    kolo_free(r->gradients);
+    kolo_free((void *)r->held);
+    kolo_free(r->losses);
+    kolo_free(r);
+}
+
+kolo_status kolo_replicas_create(const kolo_replicas_opts *opts, replicas **made) {
+    const size_t ranks = (size_t)opts->ranks, workers = (size_t)opts->workers;
+    const size_t open = ranks * OPEN_MOST + workers, count = opts->followed.gradient.count;
+    if (count > UINT32_MAX) { /* of keys */
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "a part of %zu numbers is too large for a replica: use more servers",
+                         count);
+    }
+    replicas *r = kolo_zalloc(sizeof *r);
+    if (!r) return KOLO_NOMEM(sizeof *r);
+    r->opts = *opts;
+    r->leads = opts->index;
+    r->follows = kolo_replicas_followed(opts->index, opts->servers);
+    r->followed = true;
+    r->n_entries = (int)open;
+    const bool keeps = opts->staleness == 0;
+    const size_t bytes = keeps ? (workers * count + 1) * sizeof *r->gradients : 0;
+    r->entries = kolo_zalloc(open * sizeof *r->entries);
+    r->queue = kolo_alloc(open * sizeof *r->queue);
+    r->replayed = kolo_zalloc(ranks * KOLO_OWNER_KINDS * sizeof *r->replayed);
+    r->gradients = keeps ? kolo_alloc(bytes) : NULL;
+    r->held = kolo_alloc(open * sizeof *r->held);
+    r->losses = kolo_zalloc(workers * sizeof *r->losses);
+    if (r->entries && r->queue && r->replayed && (r->gradients || !keeps) && r->held && r->losses) {
+        *made = r;
+        return KOLO_OK;
+    }
+    kolo_replicas_destroy(r);
+    return KOLO_NOMEM(open * sizeof *r->entries + bytes);
+}

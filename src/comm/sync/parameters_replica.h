@@ -1,0 +1,57 @@
+#pragma once
+/* The replication of the parts of servers: the next server has a second owner of each part, its
+ * *follower*; the first owner *leads*.
+ *
+ * A leader sends its follower each request of a worker, and the loss of a worker, in the order in
+ * which it takes them. The follower takes them first and acknowledges; then the leader takes them,
+ * and answers the worker. What an owner does follows from the requests and their order, so a
+ * follower has all that any worker has an answer to.
+ *
+ * If the server of the leader is lost, the follower goes on. Workers then send it the requests that
+ * have no answer. It forgets those that it keeps, and recognizes by their numbers those that it
+ * has taken (kolo_parameters_owner_lead). If the server of the follower is lost, the leader goes on
+ * alone. All functions but create, connect and destroy run in the service's thread. */
+
+#include "base/compiler.h"
+#include "comm/sync/parameters_owner.h"
+
+typedef struct kolo_replicas kolo_replicas;
+
+/* What the service does; a test has another one. */
+typedef struct kolo_replicas_channel {
+    kolo_status (*start)(void *arg, kolo_service_request *request);
+    bool (*test)(void *arg, const kolo_service_request *request);
+    kolo_status (*wait)(void *arg, kolo_service_request *request); /* of a complete request */
+    kolo_owner_reply *reply;
+} kolo_replicas_channel;
+
+typedef struct kolo_replicas_opts {
+    int ranks, workers, servers; /* ranks: workers, then servers */
+    int index;                   /* of this server */
+    int staleness;               /* as in kolo_parameters_opts */
+    /* That lead and follow; borrowed. The one that follows is created with
+     * kolo_replicas_reply. */
+    kolo_parameters_owner *leader, *follower;
+    kolo_owned followed; /* what the follower has */
+    kolo_replicas_channel channel;
+} kolo_replicas_opts;
+
+/* The server that follows the owner of a part, and the part that a server follows. */
+int kolo_replicas_follower(int part, int servers);
+KOLO_SHARED int kolo_replicas_followed(int server, int servers);
+/* The kind of a request to the owner of a part. */
+uint32_t kolo_replicas_kind(uint32_t kind, int part);
+
+/* ARG: a part is too large; NOMEM. */
+kolo_status kolo_replicas_create(const kolo_replicas_opts *opts, kolo_replicas **made);
+/* Before the first request: `arg` is that of the channel. */
+void kolo_replicas_connect(kolo_replicas *replicas, void *arg);
+/* NULL is allowed. */
+void kolo_replicas_destroy(kolo_replicas *replicas);
+/* The calls of a service; `arg`: a kolo_replicas. */
+void kolo_replicas_serve(void *arg, kolo_service_call *call);
+void kolo_replicas_lost(void *arg, int client, bool left, const char *reason);
+void kolo_replicas_completed(void *arg);
+/* The replies of an owner that follows. */
+void kolo_replicas_reply(kolo_service_call *call, kolo_status status, uint64_t clock,
+                         const void *data, size_t bytes);

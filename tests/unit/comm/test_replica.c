@@ -1,0 +1,321 @@
+/* Parts with a replica under random orders of messages: workers push, read and take leases while a
+ * server and workers are lost, at any time. Each push that a worker has an answer to is applied
+ * once, and so is each lease, whoever is lost. */
+#include "base/compiler.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include "comm/sync/parameters_replica.h"
+#include "support/support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORKERS = 4, SERVERS = 2, COUNT = 48, STEPS = COUNT / WORKERS, COPIES = 256 };
+
+/* What a server gets, and what came back. First the call. */
+typedef struct message {
+    kolo_service_call call;
+    bool open; /* without an answer */
+    uint64_t clock, resume;
+    float gradient[COUNT], values[COUNT];
+    kolo_service_request *copied; /* of a copy */
+} message;
+
+typedef struct server {
+    struct world *world;
+    kolo_replicas *replicas;
+    kolo_parameters_opts opts[2];
+    kolo_parameters_owner *owners[2]; /* that leads, and that follows */
+    bool dead, known;                 /* known: the other server has seen that it is dead */
+    bool notified[WORKERS];           /* of the loss of a worker */
+} server;
+
+typedef enum phase { BEGINS, WAITS, EXCHANGES, FINISHES, ENDED } phase;
+
+typedef struct actor {
+    phase phase;
+    bool dead;
+    int server;
+    uint64_t clock, leases, lease;
+    message push, pull, other;
+    int answered[COUNT]; /* pushes of this number that have an answer */
+} actor;
+
+typedef struct world {
+    bool leases;
+    server servers[SERVERS];
+    actor actors[WORKERS];
+    kolo_service_request *copies[COPIES]; /* from server 0 to server 1, on their way */
+    int n_copies;
+} world;
+
+static void add_gradient(void *arg, const kolo_parameters_update *u) {
+    for (size_t i = 0; i < u->count; i++) u->values[i] += u->gradient[i];
+}
+
+static void reply(kolo_service_call *call, kolo_status status, uint64_t clock, const void *data,
+                  size_t bytes) {
+    message *m = (message *)(void *)call; /* its first member */
+    if (status != KOLO_OK) fail_msg("%s", kolo_last_error());
+    assert_true(m->open);
+    m->open = false;
+    m->clock = clock;
+    if (data && bytes == sizeof m->values) memcpy(m->values, data, bytes);
+    if (data && bytes == sizeof m->resume) memcpy(&m->resume, data, bytes);
+    if (m->copied) m->copied->internal.state = 0;
+}
+
+/* ---- the channel ---- */
+
+static kolo_status start(void *arg, kolo_service_request *q) {
+    world *x = ((server *)arg)->world;
+    q->internal.status = KOLO_OK;
+    if (arg == &x->servers[1]) return KOLO_OK; /* of its own part, which nobody uses */
+    if (x->servers[1].dead) return KOLO_FAIL(KOLO_ERR_PEER, "server 1 is dead");
+    assert_true(q->server == WORKERS + 1 && x->n_copies < COPIES);
+    q->internal.state = 1;
+    x->copies[x->n_copies++] = q;
+    return KOLO_OK;
+}
+
+static bool test(void *arg, const kolo_service_request *q) { return q->internal.state == 0; }
+
+static kolo_status wait(void *arg, kolo_service_request *q) {
+    return q->internal.status == KOLO_OK ? KOLO_OK : KOLO_FAIL(q->internal.status, "a test");
+}
+
+static void deliver_copy(world *x) {
+    static message m;
+    kolo_service_request *q = x->copies[0];
+    memmove((void *)x->copies, (void *)(x->copies + 1),
+            (size_t)--x->n_copies * sizeof x->copies[0]);
+    m = (message){.open = true, .copied = q};
+    m.call = (kolo_service_call){.client = WORKERS,
+                                 .kind = q->kind,
+                                 .key = q->key,
+                                 .clock = q->clock,
+                                 .input = q->input,
+                                 .input_bytes = q->input_bytes};
+    kolo_replicas_serve(x->servers[1].replicas, &m.call);
+    assert_false(m.open); /* the data of a copy are not kept */
+}
+
+/* ---- workers ---- */
+
+static void send(world *x, int w, message *m) {
+    actor *a = &x->actors[w];
+    m->open = true;
+    m->call.kind = kolo_replicas_kind(m->call.kind, 0);
+    kolo_replicas_serve(x->servers[a->server].replicas, &m->call);
+}
+
+static void ask(world *x, int w, message *m, uint32_t kind, uint64_t key, uint64_t clock) {
+    *m = (message){.call = {.client = w, .kind = kind, .key = key, .clock = clock}};
+    if (kind == KOLO_OWNER_PULL) m->call.output_bytes = sizeof m->values;
+    if (kind == KOLO_OWNER_LEASE) m->call.output_bytes = sizeof m->resume;
+    if (kind == KOLO_OWNER_PUSH) {
+        const actor *a = &x->actors[w];
+        m->gradient[a->lease] = 1;
+        m->call.input = m->gradient;
+        m->call.input_bytes = sizeof m->gradient;
+    }
+    send(x, w, m);
+}
+
+/* The worker sees that its server is lost, and sends again what has no answer. */
+static void move(world *x, int w) {
+    actor *a = &x->actors[w];
+    message *const all[] = {&a->push, &a->pull, &a->other};
+    a->server = 1;
+    for (size_t i = 0; i < KOLO_COUNT(all); i++) {
+        if (all[i]->open) send(x, w, all[i]);
+    }
+}
+
+static void exchange(world *x, int w) {
+    actor *a = &x->actors[w];
+    a->phase = EXCHANGES;
+    ask(x, w, &a->push, KOLO_OWNER_PUSH, 0, a->clock);
+    ask(x, w, &a->pull, KOLO_OWNER_PULL, 0, a->clock + 1);
+}
+
+static void finish(world *x, int w) {
+    x->actors[w].phase = FINISHES;
+    ask(x, w, &x->actors[w].other, KOLO_OWNER_FINISH, 0, 0);
+}
+
+/* The worker does the next thing that it can. */
+static void act(world *x, int w) {
+    actor *a = &x->actors[w];
+    if (a->phase == BEGINS && x->leases) {
+        a->phase = WAITS;
+        ask(x, w, &a->other, KOLO_OWNER_LEASE, a->leases, COUNT);
+    } else if (a->phase == BEGINS && a->clock < STEPS) {
+        a->lease = (uint64_t)w * STEPS + a->clock;
+        exchange(x, w);
+    } else if (a->phase == BEGINS) {
+        finish(x, w);
+    } else if (a->phase == WAITS && !a->other.open) {
+        a->leases++;
+        a->lease = a->other.clock - 1;
+        if (a->other.clock > 0) exchange(x, w);
+        if (a->other.clock == 0) finish(x, w);
+    } else if (a->phase == EXCHANGES && !a->push.open && !a->pull.open) {
+        a->answered[a->lease]++;
+        const float own = a->pull.values[a->lease]; /* a late one is applied later */
+        if (own != 1 && !(own == 0 && x->servers[0].opts[0].drop > 0)) {
+            fail_msg("worker %d reads its push %d applied %g times", w, (int)a->lease, (double)own);
+        }
+        a->clock++;
+        a->phase = BEGINS;
+    } else if (a->phase == FINISHES && !a->other.open) {
+        a->phase = ENDED;
+    }
+}
+
+/* ---- losses ---- */
+
+static void lose_server(world *x, int s) {
+    x->servers[s].dead = true;
+    for (int i = 0; s == 1 && i < x->n_copies; i++) {
+        x->copies[i]->internal.state = 0;
+        x->copies[i]->internal.status = KOLO_ERR_PEER;
+    }
+    x->n_copies = 0; /* those to server 1 were not received, or those of server 0 were not sent */
+}
+
+/* A server sees the loss of the other one, or of a worker. */
+static void notify(world *x, int s, int worker) {
+    server *me = &x->servers[s], *other = &x->servers[1 - s];
+    if (me->dead) return;
+    if (other->dead && !other->known) {
+        other->known = true;
+        kolo_replicas_lost(me->replicas, WORKERS + 1 - s, false, "a test");
+    }
+    if (x->actors[worker].dead && !me->notified[worker]) {
+        me->notified[worker] = true;
+        kolo_replicas_lost(me->replicas, worker, false, "a test");
+    }
+}
+
+static bool goes_on(const world *x) {
+    for (int w = 0; w < WORKERS; w++) {
+        if (!x->actors[w].dead && x->actors[w].phase != ENDED) return true;
+    }
+    return false;
+}
+
+/* ---- a run ---- */
+
+static void init(world *x, const kolo_parameters_opts *opts) {
+    const kolo_owned has = {{0, COUNT}, {0, COUNT}, {0, 0}};
+    static const float zeros[COUNT];
+    memset(x, 0, sizeof *x);
+    x->leases = opts->leases;
+    for (int s = 0; s < SERVERS; s++) {
+        server *me = &x->servers[s];
+        me->world = x;
+        me->opts[0] = me->opts[1] = *opts;
+        for (int i = 0; i < 2; i++) {
+            ASSERT_OK(kolo_parameters_owner_create(
+                &me->opts[i], &has, WORKERS, i == 0 ? reply : kolo_replicas_reply, &me->owners[i]));
+            kolo_parameters_owner_load(me->owners[i], zeros);
+        }
+        const kolo_replicas_opts o = {.ranks = WORKERS + SERVERS,
+                                      .workers = WORKERS,
+                                      .servers = SERVERS,
+                                      .index = s,
+                                      .staleness = opts->staleness,
+                                      .leader = me->owners[0],
+                                      .follower = me->owners[1],
+                                      .followed = has,
+                                      .channel = {start, test, wait, reply}};
+        ASSERT_OK(kolo_replicas_create(&o, &me->replicas));
+        kolo_replicas_connect(me->replicas, me);
+    }
+}
+
+static void fini(world *x) {
+    for (int s = 0; s < SERVERS; s++) {
+        kolo_replicas_destroy(x->servers[s].replicas);
+        for (int i = 0; i < 2; i++) kolo_parameters_owner_destroy(x->servers[s].owners[i]);
+    }
+}
+
+/* Runs all workers to their ends. `victim`: the server that is lost; -1: none. */
+static void run(world *x, uint64_t seed, int victim) {
+    const kolo_rng rng = kolo_rng_make(seed, 3, 0);
+    const uint64_t when = kolo_rng_below(&rng, 0, 400);
+    for (uint64_t k = 1; goes_on(x); k++) {
+        if (k > 100000) fail_msg("seed %d, victim %d: it does not end", (int)seed, victim);
+        const int w = (int)kolo_rng_below(&rng, 3 * k, WORKERS);
+        const int what = (int)kolo_rng_below(&rng, 3 * k + 1, 8);
+        actor *a = &x->actors[w];
+        if (k == when && victim >= 0) lose_server(x, victim);
+        if (what == 0 && w > 1 && kolo_rng_below(&rng, 3 * k + 2, 60) == 0) a->dead = true;
+        if (what < 4 && !a->dead) {
+            if (x->servers[a->server].dead) move(x, w);
+            act(x, w);
+        } else if (what < 6 && x->n_copies > 0 && !x->servers[0].dead) {
+            deliver_copy(x);
+        } else if (what == 6 && !x->servers[0].dead) {
+            kolo_replicas_completed(x->servers[0].replicas);
+        } else if (what == 7) {
+            notify(x, (int)(k & 1), w);
+        }
+    }
+}
+
+/* The server that has the part at the end: each push was applied once. */
+static void check(world *x) {
+    static message last;
+    const int s = x->servers[0].dead ? 1 : 0;
+    for (int w = 0; w < WORKERS; w++) notify(x, s, w);
+    last = (message){.open = true, .call = {.output_bytes = sizeof last.values}};
+    last.call.kind = kolo_replicas_kind(KOLO_OWNER_PULL, 0);
+    last.call.clock = x->actors[0].clock;
+    kolo_replicas_serve(x->servers[s].replicas, &last.call);
+    while (last.open && x->n_copies > 0) {
+        deliver_copy(x);
+        kolo_replicas_completed(x->servers[s].replicas);
+    }
+    assert_false(last.open);
+    for (int i = 0; i < COUNT; i++) {
+        const bool dead = !x->leases && x->actors[i / STEPS].dead;
+        int answered = 0;
+        for (int w = 0; w < WORKERS; w++) answered += x->actors[w].answered[i];
+        if (last.values[i] == 1 || (dead && answered == 0 && last.values[i] == 0)) continue;
+        fail_msg("push %d: applied %g times, answered %d times", i, (double)last.values[i],
+                 answered);
+    }
+}
+
+static void each_push_is_applied_once(void **state) {
+    static const kolo_parameters_opts policies[] = {
+        {.staleness = KOLO_STALENESS_ANY},
+        {.staleness = KOLO_STALENESS_ANY, .leases = true},
+        {.staleness = 2},
+        {.staleness = 0},
+        {.staleness = 0, .drop = 1},
+    };
+    static world x;
+    const uint64_t seeds = getenv("KOLO_SOAK") ? 40000 : 400;
+    for (size_t p = 0; p < KOLO_COUNT(policies); p++) {
+        for (uint64_t seed = 0; seed < seeds; seed++) {
+            const int victim = (int)(seed % 5) < 3 ? 0 : (int)(seed % 5) == 3 ? 1 : -1;
+            kolo_parameters_opts opts = policies[p];
+            opts.update = add_gradient;
+            init(&x, &opts);
+            run(&x, seed, victim);
+            check(&x);
+            fini(&x);
+        }
+    }
+}
+
+TEST_MAIN(test_replica) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_push_is_applied_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
