@@ -128,8 +128,8 @@ def _seconds(timeout: Any) -> float:
 
 def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     first, second = a.data_ptr(), b.data_ptr()
-    return (first < second + b.numel() * b.element_size()
-            and second < first + a.numel() * a.element_size())
+    return bool(first < second + b.numel() * b.element_size()
+                and second < first + a.numel() * a.element_size())
 
 
 # ---- work ----
