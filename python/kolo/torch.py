@@ -27,8 +27,10 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 import torch
 
 from ._futures import Settler
+from ._group import comm as _comm
+from ._group import init as _join
+from ._group import local_rank, local_size, name_of, rank, shutdown, size
 from .comm import Buffer, Comm, Handle, Reducer
-from .comm import init as _init
 
 __all__ = ["Average", "Compression", "DistributedOptimizer", "Max", "Min", "Product", "Sum",
            "allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "broadcast",
@@ -41,9 +43,6 @@ _DTYPES = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",
            torch.int32: "i32", torch.int64: "i64"}
 
 _LEAST = (2, 15)  # PyTorch that lets a backend be written in Python
-
-_group: Optional[Comm] = None
-_names: Dict[str, int] = {}
 
 
 # ---- the backend of torch.distributed ----
@@ -95,45 +94,7 @@ class Compression:
 def init(**options: Any) -> Comm:
     """Joins the group of all workers, with the options of kolo.init, of which ``threads`` is True by default;
     returns its communicator."""
-    global _group  # pylint: disable=global-statement
-    if _group is None:
-        _group = _init(**{"threads": True, **options})
-    return _group
-
-
-def shutdown() -> None:
-    """Leaves the group."""
-    global _group  # pylint: disable=global-statement
-    if _group is not None:
-        _group.close()
-    _group = None
-    _names.clear()
-
-
-def _comm() -> Comm:
-    if _group is None:
-        raise ValueError("kolo.torch.init() has not been called")
-    return _group
-
-
-def rank() -> int:
-    """The number of this worker."""
-    return _comm().rank
-
-
-def size() -> int:
-    """The number of workers."""
-    return _comm().size
-
-
-def local_rank() -> int:
-    """The number of this worker on its host."""
-    return _comm().local_rank
-
-
-def local_size() -> int:
-    """The number of workers on this host."""
-    return _comm().local_size
+    return _join(**{"threads": True, **options})
 
 
 # ---- collectives ----
@@ -185,10 +146,7 @@ def allreduce(tensor: torch.Tensor, op: str = "mean", name: Optional[str] = None
 def allreduce_async_(tensor: torch.Tensor, name: Optional[str] = None, op: str = "mean") -> Handle:
     """Posts a tensor for an allreduce in place; ranks may post names in different orders. A name
     keeps its type, size and operation. Until ``synchronize`` no other collective is allowed."""
-    if name is None:
-        _names[op] = _names.get(op, 0) + 1
-        name = f"allreduce.{op}.{_names[op]}"
-    return _comm().allreduce_async(name, _buffer(tensor), op=op)
+    return _comm().allreduce_async(name or name_of(op), _buffer(tensor), op=op)
 
 
 def allreduce_async(tensor: torch.Tensor, name: Optional[str] = None, op: str = "mean") -> Handle:
