@@ -26,12 +26,14 @@ INLINE float sum_row(const void *x, int64_t n, bool bf16) {
     return sum_chains(sum);
 }
 
-/* The sum of squares about `mean`. */
+/* The sum of squares about `mean`; fetches the row after x, while this one is in cache. */
 INLINE float sum_squares(const void *x, float mean, int64_t n, bool bf16) {
+    enum { LINE = 16 }; /* floats of a cache line */
     vf sum[CHAINS] = {{0}};
     int64_t c = 0;
     for (; c + CHAINS * VL <= n; c += CHAINS * VL) {
         for (int k = 0; k < CHAINS; k++) {
+            if (k * VL % LINE == 0) __builtin_prefetch(ahead(x, n + c + k * VL, bf16));
             vf d = load_at(x, c + k * VL, bf16) - mean;
             sum[k] = mul_add(d, d, sum[k]);
         }
@@ -48,43 +50,25 @@ INLINE float sum_squares(const void *x, float mean, int64_t n, bool bf16) {
     return sum_chains(sum) + rest;
 }
 
-INLINE void normalize_row(const kolo_simd_row_norm_job *job, int64_t r, float mean, float rstd,
-                          bool centre, bool bf16) {
-    const int64_t n = job->channels;
-    const void *x = ahead(job->x, r * n, bf16);
-    void *y = ahead_to(job->out, r * n, bf16);
-    int64_t c = 0;
-    for (; c + VL <= n; c += VL) {
-        vf h = (load_at(x, c, bf16) - mean) * rstd, gamma = load(job->gamma + c);
-        store_at(y, c, centre ? mul_add(h, gamma, load(job->beta + c)) : h * gamma, bf16);
-    }
-    for (; c < n; c++) {
-        float h = (element_at(x, c, bf16) - mean) * rstd;
-        set_element(y, c, h * job->gamma[c] + (centre ? job->beta[c] : 0), bf16);
-    }
-    if (centre) job->mean[r] = mean;
-    job->rstd[r] = rstd;
-}
-
-/* Short rows a few at a time: the sums of one are added up while the next is read. */
-enum { ROWS = 4, SHORT_ROW = 1024 };
-
 INLINE void forward_rows(const kolo_simd_row_norm_job *job, int64_t begin, int64_t end, bool centre,
                          bool bf16) {
-    const int64_t n = job->channels, most = n <= SHORT_ROW ? ROWS : 1;
-    for (int64_t r = begin; r < end;) {
-        const int64_t rows = kolo_min_i64(most, end - r);
-        float mean[ROWS], rstd[ROWS];
-        for (int64_t i = 0; i < rows; i++) {
-            mean[i] = centre ? sum_row(ahead(job->x, (r + i) * n, bf16), n, bf16) / (float)n : 0;
+    const int64_t n = job->channels;
+    for (int64_t r = begin; r < end; r++) {
+        const void *x = ahead(job->x, r * n, bf16);
+        void *y = ahead_to(job->out, r * n, bf16);
+        float mean = centre ? sum_row(x, n, bf16) / (float)n : 0;
+        float rstd = 1 / sqrtf(sum_squares(x, mean, n, bf16) / (float)n + job->eps);
+        int64_t c = 0;
+        for (; c + VL <= n; c += VL) {
+            vf h = (load_at(x, c, bf16) - mean) * rstd, gamma = load(job->gamma + c);
+            store_at(y, c, centre ? mul_add(h, gamma, load(job->beta + c)) : h * gamma, bf16);
         }
-        for (int64_t i = 0; i < rows; i++) {
-            const void *x = ahead(job->x, (r + i) * n, bf16);
-            rstd[i] = 1 / sqrtf(sum_squares(x, mean[i], n, bf16) / (float)n + job->eps);
+        for (; c < n; c++) {
+            float h = (element_at(x, c, bf16) - mean) * rstd;
+            set_element(y, c, h * job->gamma[c] + (centre ? job->beta[c] : 0), bf16);
         }
-        for (int64_t i = 0; i < rows; i++, r++) {
-            normalize_row(job, r, mean[i], rstd[i], centre, bf16);
-        }
+        if (centre) job->mean[r] = mean;
+        job->rstd[r] = rstd;
     }
 }
 
