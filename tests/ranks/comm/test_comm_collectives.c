@@ -201,6 +201,7 @@ static void run_matrix(const matrix *given) {
         matrix_result results[RANKS_HOSTS_UCX + 1][8];
         for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
             if (!ranks_have((rank_transport)t)) continue;
+            if (TEST_FEWER(t > RANKS_THREAD && n == 1, false)) continue;
             int most = m->all_types ? 3 : TEST_FEWER(3, 5); /* what is new there */
             if (t >= RANKS_TCP && n > most) continue;
             if (t == RANKS_SHM && n > (full.all_algorithms ? 8 : 3)) continue; /* processes */
@@ -297,6 +298,8 @@ static void broadcast_reaches_all_from_any_root(void **state) {
         for (size_t w = 0; w < KOLO_COUNT(worlds); w++) {
             for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
                 if (!ranks_have((rank_transport)t)) continue;
+                const bool usual = TEST_FEWER(worlds[w] == 2 || worlds[w] == 3, true);
+                if (t > RANKS_THREAD && !usual) continue;       /* processes */
                 if (t == RANKS_SHM && worlds[w] >= 4) continue; /* 2 and 3 test the same */
                 if (t >= RANKS_TCP && (direct || worlds[w] > 5)) continue;
                 ASSERT_OK(run_ranks(worlds[w], (rank_transport)t, broadcast_body, &cases[c],

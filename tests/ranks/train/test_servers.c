@@ -3,6 +3,7 @@
 #include "base/compiler.h"
 #include "comm/sync/parameters_order.h"
 #include "kolo/dump.h"
+#include "support/fewer.h"
 #include "support/folder.h"
 #include "support/small_resnet.h"
 #include "support/support.h"
@@ -243,8 +244,8 @@ static void recorded_runs_repeat_bitwise(void **state) {
         kolo_train_opts opts = options(KOLO_SYNC_PS, cases[i].servers);
         opts.model = "mlp";
         opts.model_options = NULL;
-        opts.steps = 40;
-        opts.eval_steps = 15;
+        opts.steps = TEST_FEWER(16, 40);
+        opts.eval_steps = TEST_FEWER(6, 15);
         opts.consistency = cases[i].policy;
         opts.record = cases[i].file;
         const kolo_train_result recorded = train_well(3 + cases[i].servers, &opts);
