@@ -1,6 +1,5 @@
 /* Creation of communicators, and loading of cost constants. */
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/memory.h"
 #include "base/process.h"
 #include "base/status.h"
@@ -46,22 +45,7 @@ kolo_status kolo_comm_create(const kolo_comm_opts *opts, kolo_comm **comm) {
         .local_listener = -1, .tcp_listener = -1, .leader.fd = -1, .started_ns = kolo_now_ns()};
     KOLO_TRY(kolo_comm_resolve(opts, &j.opts));
     j.deadline_ns = j.started_ns + kolo_ms_to_ns(j.opts.timeout_ms);
-    kolo_status status = join(&j, comm);
-    int rank = j.env.world > 0 ? j.env.rank : -1;
-    if (status != KOLO_OK) {
-        kolo_log_line(KOLO_LOG_WARN, rank, "not joined: %s", kolo_last_error());
-        return status;
-    }
-    const kolo_comm *c = *comm;
-    kolo_log_line(
-        KOLO_LOG_INFO, c->rank,
-        "joined %d ranks on %d host%s in %.3f s: transport %s, algorithm %s, timeout %.1f s, "
-        "heartbeat %.1f s%s",
-        c->size, kolo_comm_host_count(c), kolo_comm_host_count(c) == 1 ? "" : "s",
-        kolo_joining_s(&j), kolo_comm_transport(c), kolo_algorithm_name(c->algorithm),
-        (double)j.opts.timeout_ms * 1e-3, (double)j.opts.heartbeat_ms * 1e-3,
-        c->encrypted ? ", encrypted between hosts" : "");
-    return KOLO_OK;
+    return kolo_joining_log(&j, join(&j, comm), comm);
 }
 
 kolo_status kolo_comm_create_threads(int n, const kolo_comm_opts *opts, kolo_comm **comms) {

@@ -5,6 +5,7 @@
 #include "comm/join/join.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/open_files.h"
 #include "base/process.h"
@@ -133,4 +134,22 @@ kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm) {
     }
     joining_fini(j);
     return status;
+}
+
+kolo_status kolo_joining_log(const kolo_joining *j, kolo_status status, kolo_comm *const *comm) {
+    int rank = j->env.world > 0 ? j->env.rank : -1;
+    if (status != KOLO_OK) {
+        kolo_log_line(KOLO_LOG_WARN, rank, "not joined: %s", kolo_last_error());
+        return status;
+    }
+    const kolo_comm *c = *comm;
+    kolo_log_line(
+        KOLO_LOG_INFO, c->rank,
+        "joined %d ranks on %d host%s in %.3f s: transport %s, algorithm %s, timeout %.1f s, "
+        "heartbeat %.1f s%s",
+        c->size, kolo_comm_host_count(c), kolo_comm_host_count(c) == 1 ? "" : "s",
+        kolo_joining_s(j), kolo_comm_transport(c), kolo_algorithm_name(c->algorithm),
+        (double)j->opts.timeout_ms * 1e-3, (double)j->opts.heartbeat_ms * 1e-3,
+        c->encrypted ? ", encrypted between hosts" : "");
+    return KOLO_OK;
 }

@@ -49,6 +49,8 @@ kolo_status kolo_comm_create_by(const kolo_comm_opts *opts, kolo_share *share_te
                                 .one_host = opts->local_world == opts->world},
                        .share = share_text,
                        .arg = arg};
-    KOLO_TRY(kolo_rank_env_from_manager(&m.base, &j.opts, j.deadline_ns, &j.env, &j.key));
-    return kolo_comm_join(&j, comm);
+    kolo_status status =
+        kolo_rank_env_from_manager(&m.base, &j.opts, j.deadline_ns, &j.env, &j.key);
+    if (status == KOLO_OK) status = kolo_comm_join(&j, comm);
+    return kolo_joining_log(&j, status, comm);
 }

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "comm/engine/comm.h"
 #include "comm/engine/comm_opts.h"
+#include "kolo/embed.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
@@ -121,6 +122,37 @@ static int count_of(const char *text, const char *word) {
     return n;
 }
 
+static kolo_status closed_store(void *arg, char *text, size_t bytes, int64_t timeout_ms) {
+    return kolo_error_set(KOLO_ERR_IO, "the store is closed");
+}
+
+/* A group that has no need of the store, and a rank that cannot do without. */
+static kolo_status by_store_body(kolo_comm *unused, const void *arg, void *result) {
+    kolo_comm_opts alone = {.world = 1}, second = {.rank = 1, .world = 2};
+    kolo_comm *comm;
+    setenv("KOLO_LOG", arg, 1);
+    KOLO_TRY(kolo_comm_create_by(&alone, closed_store, NULL, &comm));
+    kolo_comm_destroy(comm);
+    bool refused = kolo_comm_create_by(&second, closed_store, NULL, &comm) == KOLO_ERR_IO;
+    return refused ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "joined without the store");
+}
+
+static void joining_by_a_store_is_logged_too(void **state) {
+    char log[] = "info:store.log", *text;
+    (void)remove("store.log");
+    rank_job job = {.n = 1,
+                    .transport = RANKS_SHM,
+                    .body = by_store_body,
+                    .arg = log,
+                    .arg_bytes = sizeof log,
+                    .bare = true};
+    ASSERT_OK(run_rank_job(&job));
+    text = read_text("store.log");
+    assert_int_equal(count_of(text, " rank 0 info: joined 1 ranks on 1 host in "), 1);
+    assert_int_equal(count_of(text, " warn: not joined: the store is closed"), 1);
+    kolo_free(text);
+}
+
 static void a_log_shows_joining_and_leaving(void **state) {
     run_traced("info");
     char *text = read_text("inside.log");
@@ -231,6 +263,7 @@ TEST_MAIN(test_comm_inside) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_come_from_the_environment),
         cmocka_unit_test(a_log_shows_joining_and_leaving),
+        cmocka_unit_test(joining_by_a_store_is_logged_too),
         cmocka_unit_test(a_trace_has_begin_and_end_of_each_request),
         cmocka_unit_test(an_invalid_log_is_refused),
         cmocka_unit_test(bytes_are_counted_by_peer),
