@@ -98,10 +98,44 @@ static bool is_of(const kolo_plan *p, const struct kolo_plan_crossing *c, int sl
            c->crossing.chunk == kolo_plan_chunk(p, slot);
 }
 
+static kolo_status complete(kolo_plan *p, struct kolo_plan_crossing *c, int slot) {
+    const int64_t begin = kolo_now_ns();
+    KOLO_TRY(kolo_request_wait(c->requests[slot], 0));
+    if (p->times) p->times->phase_ns[KOLO_PHASE_SYNCHRONISE] += kolo_now_ns() - begin;
+    c->in_flight[slot] = false;
+    return KOLO_OK;
+}
+
+/* Where a value is in the current slot. */
+static const char *data_of(const kolo_plan *p, kolo_value v, const char **end) {
+    const char *data = kolo_plan_data(p, v);
+    *end = data + kolo_tensor_bytes(&kolo_info(p->graph, v)->tensor);
+    return data;
+}
+
+/* What a stage passes on is sent from where it arrived: it has to have left before the value of
+ * another micro-batch arrives there. */
+static kolo_status make_room(kolo_plan *p, kolo_value v, int slot) {
+    const int current = p->slot;
+    const char *end, *sent_end;
+    kolo_status status = KOLO_OK;
+    p->slot = slot;
+    const char *data = data_of(p, v, &end);
+    for (int i = 0; i < p->n_crossings && status == KOLO_OK; i++) {
+        struct kolo_plan_crossing *c = &p->crossings[i];
+        if (!c->sends || !c->requests || !c->in_flight[slot]) continue;
+        const char *sent = data_of(p, c->value, &sent_end);
+        if (sent < end && data < sent_end) status = complete(p, c, slot);
+    }
+    p->slot = current;
+    return status;
+}
+
 kolo_status kolo_crossings_start(kolo_plan *p, int slot, bool sends, bool gradient) {
     for (int i = 0; i < p->n_crossings; i++) {
         struct kolo_plan_crossing *c = &p->crossings[i];
         if (!is_of(p, c, slot, sends, gradient)) continue;
+        if (!sends) KOLO_TRY(make_room(p, c->value, slot));
         KOLO_TRY(kolo_request_start(c->requests[slot]));
         c->in_flight[slot] = true;
     }
@@ -112,10 +146,7 @@ kolo_status kolo_crossings_wait(kolo_plan *p, int slot, bool sends, bool gradien
     for (int i = 0; i < p->n_crossings; i++) {
         struct kolo_plan_crossing *c = &p->crossings[i];
         if (!is_of(p, c, slot, sends, gradient) || !c->in_flight[slot]) continue;
-        const int64_t begin = kolo_now_ns();
-        KOLO_TRY(kolo_request_wait(c->requests[slot], 0));
-        if (p->times) p->times->phase_ns[KOLO_PHASE_SYNCHRONISE] += kolo_now_ns() - begin;
-        c->in_flight[slot] = false;
+        KOLO_TRY(complete(p, c, slot));
     }
     return KOLO_OK;
 }
@@ -141,9 +172,10 @@ static void *data_in(kolo_plan *p, const struct kolo_plan_crossing *c, int micro
     return kolo_plan_data(p, c->value);
 }
 
-void kolo_crossings_copy(kolo_plan *p, int chunk, int micro_batch, const int *slots,
-                         bool gradient) {
+kolo_status kolo_crossings_copy(kolo_plan *p, int chunk, int micro_batch, const int *slots,
+                                bool gradient) {
     const int slot = p->slot;
+    kolo_status status = KOLO_OK;
     for (int i = 0; i < p->n_crossings; i++) {
         const struct kolo_plan_crossing *c = &p->crossings[i];
         /* An activation is taken, a gradient given. */
@@ -154,9 +186,12 @@ void kolo_crossings_copy(kolo_plan *p, int chunk, int micro_batch, const int *sl
         KOLO_ASSERT(other);
         const size_t bytes = kolo_tensor_bytes(&kolo_info(p->graph, c->value)->tensor);
         void *own = data_in(p, c, micro_batch, slots), *its = data_in(p, other, micro_batch, slots);
+        if (gradient) status = make_room(p, other->value, p->slot); /* that of `its` */
+        if (status != KOLO_OK) break;
         memcpy(gradient ? its : own, gradient ? own : its, bytes);
     }
     p->slot = slot;
+    return status;
 }
 
 /* ---- parameters of several stages ---- */

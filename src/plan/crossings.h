@@ -14,7 +14,7 @@ kolo_status kolo_crossings_wait(kolo_plan *plan, int slot, bool sends, bool grad
 /* Between two chunks of the stage: copies what a chunk reads of the other one's activations, before
  * its forward pass; or the gradients that it sends there, behind its backward pass. `slots`: by
  * chunk, those that the micro-batches take in turn. */
-void kolo_crossings_copy(kolo_plan *plan, int chunk, int micro_batch, const int *slots,
-                         bool gradient);
+kolo_status kolo_crossings_copy(kolo_plan *plan, int chunk, int micro_batch, const int *slots,
+                                bool gradient);
 /* Adds up the gradients of the parameters that several stages have, on all of these. */
 kolo_status kolo_crossings_tie(kolo_plan *plan);

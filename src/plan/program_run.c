@@ -42,10 +42,14 @@ static kolo_status run_pass(const kolo_program_job *job, kolo_plan *plan,
         KOLO_TRY(kolo_crossings_wait(plan, slot, true, gradient));
     }
     plan->slot = slot;
-    if (forward) kolo_crossings_copy(plan, row->chunk, row->micro_batch, slots_of(job), false);
+    if (forward) {
+        KOLO_TRY(kolo_crossings_copy(plan, row->chunk, row->micro_batch, slots_of(job), false));
+    }
     job->prepare(job->arg, row->micro_batch, forward);
     KOLO_TRY(kolo_plan_run_segment(plan, segments[row->op], false));
-    if (gradient) kolo_crossings_copy(plan, row->chunk, row->micro_batch, slots_of(job), true);
+    if (gradient) {
+        KOLO_TRY(kolo_crossings_copy(plan, row->chunk, row->micro_batch, slots_of(job), true));
+    }
     return kolo_comm_progress(plan->comm);
 }
 
@@ -94,7 +98,7 @@ kolo_status kolo_program_evaluate(kolo_plan *plan) {
         plan->slot = chunk;
         KOLO_TRY(kolo_crossings_start(plan, chunk, false, false));
         KOLO_TRY(kolo_crossings_wait(plan, chunk, false, false));
-        kolo_crossings_copy(plan, chunk, 0, slots, false);
+        KOLO_TRY(kolo_crossings_copy(plan, chunk, 0, slots, false));
         KOLO_TRY(kolo_plan_run_segment(plan, KOLO_SEGMENT_FORWARD, false));
         KOLO_TRY(kolo_crossings_start(plan, chunk, true, false));
         KOLO_TRY(kolo_crossings_wait(plan, chunk, true, false));
