@@ -5,7 +5,7 @@
 #include "support/fewer.h"
 #include "support/ranks.h"
 
-enum { MESH_STEPS = TEST_FEWER(20, 50), MESH_RANKS = 8, MESH_NUMBERS = 33000 };
+enum { MESH_STEPS = TEST_FEWER(21, 50), MESH_RANKS = 8, MESH_NUMBERS = 33000 };
 
 /* Of a rank: the losses of all steps, and the parameters after the first and the last one. */
 typedef struct mesh_outcome {
