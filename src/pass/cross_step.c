@@ -92,7 +92,7 @@ static bool may_move(const finder *f, kolo_value v) {
 }
 
 /* Whether memory of its own keeps v for n: a factor, which is smaller than the sum that n makes of
- * it. */
+ * it. No pass writes it again before. */
 static bool may_stay(const finder *f, const kolo_node *n, kolo_value v) {
     const kolo_value_info *info = kolo_info(f->g, v), *sum = kolo_info(f->g, n->out[0]);
     if (info->producer < 0 || f->readers[v.id] == MIXED || kolo_value_ok(info->next_of)) {
@@ -100,6 +100,7 @@ static bool may_stay(const finder *f, const kolo_node *n, kolo_value v) {
     }
     const kolo_node *maker = f->g->nodes[info->producer];
     return maker->op->comm == KOLO_OP_LOCAL && !maker->op->view && !maker->op->in_place &&
+           kolo_node_is_update(f->g, maker) &&
            kolo_tensor_bytes(&info->tensor) < kolo_tensor_bytes(&sum->tensor);
 }
 
@@ -151,13 +152,14 @@ static void count_readers(finder *f) {
     for (int32_t i = 0; i < g->n_outputs; i++) count_reader(f, g->outputs[i].value, false);
 }
 
-/* One walk; f->changed: a bucket is awaited in the step after all, so that another one is due. */
+/* One walk, up to where a bucket turns out to be awaited in the step (f->changed): what depends on
+ * it has been taken for later, so that another walk is due. */
 static void walk(finder *f) {
     const kolo_graph *g = f->g;
     f->changed = false;
     for (int32_t v = 0; v < g->n_values; v++) f->bucket_of[v] = -1;
-    for (int32_t i = 0; i < g->n_nodes; i++) follow(f, i);
-    for (int32_t i = 0; i < g->n_outputs; i++) {
+    for (int32_t i = 0; i < g->n_nodes && !f->changed; i++) follow(f, i);
+    for (int32_t i = 0; i < g->n_outputs && !f->changed; i++) {
         keep_in_step(f, f->bucket_of[g->outputs[i].value.id], KOLO_LATER_REPORTED);
     }
 }
@@ -219,6 +221,7 @@ kolo_status kolo_find_later(const kolo_graph *g, bool *later) {
         f.when[bucket_of(n)] = (kolo_later)n->attr[KOLO_COMM_LATER].i;
     }
     if (status == KOLO_OK) walk(&f);
+    KOLO_ASSERT(!f.changed); /* the pass has found all buckets that are awaited in the step */
     if (status == KOLO_OK) move(&f);
     kolo_arena_fini(&arena);
     return status;

@@ -25,6 +25,7 @@ typedef struct group {
     bool slot;  /* placed in the slot of a micro-batch, */
     int chunk;  /* of this chunk of the stage; -1: of each of them, at the same place */
     bool sent;  /* to another stage */
+    bool kept;  /* from one step to the next */
     bool left;  /* to the next step, which computes it: placed behind the values of that step */
 } group;
 
@@ -104,6 +105,7 @@ static void keep(planner *p, kolo_value v) {
     group *gr = &p->groups[root_of(p, v.id)];
     gr->first = 0;
     gr->last = p->g->n_nodes;
+    gr->kept = true;
 }
 
 /* What is left to the next step (cross_step.c) and reads `v`: a bucket, or a value of this step or
@@ -453,7 +455,8 @@ static void overwrite(planner *p) {
         const kolo_node *n = p->g->nodes[i];
         if (!n->op->overwrite || n->op->overwriter >= n->n_out) continue;
         kolo_value v = n->out[n->op->overwriter];
-        if (p->groups[root_of(p, v.id)].fixed || p->groups[root_of(p, v.id)].sent) continue;
+        const group *of = &p->groups[root_of(p, v.id)];
+        if (of->fixed || of->sent || of->kept) continue;
         for (int k = 0; k < n->n_in; k++) {
             int32_t r = root_of(p, n->in[k].id), out = root_of(p, v.id);
             kolo_value_kind kind = p->g->values[r].kind;

@@ -120,6 +120,15 @@ static const struct {
       .compress_min_bytes = 1,
       .bucket_bytes = 1000,
       .batch = 4}},
+    {"factors of matrices, sums of the others, three ranks",
+     3,
+     {.model = "mlp",
+      .optimizer.momentum = 0.9,
+      .compress = "powersgd,only=*.weight",
+      .compress_min_bytes = 1,
+      .bucket_bytes = 1000,
+      .batch = 3,
+      .check_replicas = 2}},
     {"clipped: every update is in its step",
      2,
      {.model = "mlp", .optimizer.clip = 0.5, .bucket_bytes = 1000, .batch = 4}},
@@ -267,12 +276,33 @@ static void a_dump_states_what_is_left(void **state) {
     }
 }
 
+/* Of each matrix the second factors are awaited, and multiplied, in the next step. */
+static void second_factors_are_left(void **state) {
+    const kolo_dump_opts opts = {.model = "mlp",
+                                 .what = KOLO_DUMP_PLAN,
+                                 .compress = "powersgd,only=*.weight",
+                                 .compress_min_bytes = 1,
+                                 .bucket_bytes = 1000,
+                                 .cross_step = true};
+    char *text;
+    int sums = 0;
+    ASSERT_OK(kolo_dump(&opts, &text));
+    for (char *rest = text, *line; (line = strtok_r(rest, "\n", &rest));) {
+        if (!strstr(line, "power_sum")) continue;
+        sums++;
+        if (!strstr(line, " in the next step, before ")) fail_msg("%s", line);
+    }
+    assert_true(sums >= 2);
+    kolo_dump_free(text);
+}
+
 TEST_MAIN(test_cross_step) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_bit_depends_on_it),
         cmocka_unit_test_setup_teardown(a_run_resumes_either_way, test_folder_enter,
                                         test_folder_leave),
         cmocka_unit_test(a_dump_states_what_is_left),
+        cmocka_unit_test(second_factors_are_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
