@@ -309,12 +309,26 @@ static void end_run(const kolo_plan *p, const progress *now) {
     if (p->times) p->times->phase_ns[now->phase] += kolo_now_ns() - now->since_ns;
 }
 
+/* Runs all that is left in the order of the step, which is that of its sums: an update runs while
+ * later sums are on their way. */
+static kolo_status run_all_left(kolo_plan *p, progress *now) {
+    KOLO_ASSERT(p->next_later == 0);
+    now->bank = p->later_bank;
+    for (int i = 0; i < p->n_steps; i++) {
+        if (!p->steps[i].later) continue;
+        KOLO_TRY(run_observed(p, i, (part){.compute = true, .complete = true}, now));
+    }
+    p->next_later = p->n_later;
+    p->store->unsettled = NULL;
+    return KOLO_OK;
+}
+
 kolo_status kolo_store_settle(kolo_store *s) {
     kolo_plan *p = s->unsettled;
     if (!p) return KOLO_OK;
     if (p->bound_at != s->moves) KOLO_TRY(kolo_plan_bind(p));
     progress now = begin_run(p);
-    const kolo_status status = run_left(p, p->n_steps, &now);
+    const kolo_status status = run_all_left(p, &now);
     if (status != KOLO_OK) take_back(p);
     end_run(p, &now);
     return status;

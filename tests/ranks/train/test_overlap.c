@@ -6,7 +6,8 @@
  * test.
  *
  * Across steps: the gate of each bucket but the last opens when a kernel of the next forward pass
- * has run, or never. */
+ * has run, or never. A step that is completed by itself makes an update while later sums are on
+ * their way: their gates open when a kernel of it has run. */
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -32,7 +33,7 @@ typedef struct watch {
 
 static int bucket_of(const kolo_plan *plan, const kolo_request *request) {
     for (int i = 0; i < plan->map.n_buckets; i++) {
-        if (plan->requests[i] == request) return i;
+        if (*kolo_plan_request_at(plan, 0, i, 0) == request) return i;
     }
     return -1;
 }
@@ -187,6 +188,7 @@ typedef struct crossed {
     uint64_t hash;
     int before, after; /* the current bank */
     bool stayed;
+    int unsettled; /* steps that leave updates */
 } crossed;
 
 typedef struct crossing_watch {
@@ -271,6 +273,70 @@ static void sums_end_in_the_next_forward_pass(void **state) {
                 assert_true(results[rank].hash == hash); /* the same bits in every way */
             }
             if (!off) assert_true(results[0].kernels[0] > results[0].kernels[2]); /* fc, conv1 */
+        }
+    }
+}
+
+typedef struct settle_watch {
+    kolo_plan *plan;
+    int updated; /* kernels of updates that were left, since the last POST */
+} settle_watch;
+
+/* What is posted first, and the last bucket, which is awaited in the step, may end. */
+static bool settle_gate(void *arg, const kolo_request *request) {
+    const settle_watch *w = arg;
+    const int bucket = bucket_of(w->plan, request);
+    return bucket <= 0 || bucket == w->plan->map.n_buckets - 1 || w->updated > 0;
+}
+
+static void settle_observe(void *arg, int step, kolo_step_kind kind, int bucket, int64_t begin_ns,
+                           int64_t end_ns) {
+    settle_watch *w = arg;
+    if (kind == KOLO_STEP_POST) w->updated = 0;
+    w->updated += kind == KOLO_STEP_KERNEL && w->plan->steps[step].later;
+}
+
+static kolo_status run_settled(kolo_comm *comm, const void *arg, void *out) {
+    const crossing *c = arg;
+    crossed *r = out;
+    kolo_store *store = NULL;
+    settle_watch w = {.plan = NULL};
+    kolo_status status = make_plan(comm, LAYERS, c->cross_step, &store, &w.plan);
+    if (status == KOLO_OK && c->cross_step) kolo_comm_set_gate(comm, settle_gate, &w);
+    if (status == KOLO_OK) kolo_plan_observe(w.plan, settle_observe, &w);
+    for (int i = 0; i < STEPS && status == KOLO_OK; i++) {
+        kolo_plan_set_scalar(w.plan, "lr", 0.01 * (i + 1));
+        status = kolo_plan_run(w.plan);
+        if (status == KOLO_OK) r->unsettled += kolo_store_is_unsettled(store);
+        if (status == KOLO_OK) status = kolo_store_settle(store);
+    }
+    kolo_comm_set_gate(comm, NULL, NULL);
+    if (status == KOLO_OK) r->hash = kolo_store_hash(store);
+    kolo_plan_destroy(w.plan);
+    kolo_store_destroy(store);
+    return status;
+}
+
+static void sums_end_after_the_first_update_of_a_completed_step(void **state) {
+    const rank_transport transports[] = {RANKS_THREAD, RANKS_SHM};
+    for (size_t t = 0; t < KOLO_COUNT(transports); t++) {
+        uint64_t hash = 0;
+        for (int on = 0; on < 2; on++) {
+            const crossing c = {.cross_step = on};
+            crossed results[RANKS];
+            rank_job job = {.n = RANKS,
+                            .transport = transports[t],
+                            .body = run_settled,
+                            .arg = &c,
+                            .arg_bytes = sizeof c,
+                            .results = results,
+                            .result_bytes = sizeof results[0]};
+            ASSERT_OK(run_rank_job(&job));
+            if (!on) hash = results[0].hash;
+            for (int rank = 0; rank < RANKS; rank++) {
+                assert_int_equal(results[rank].unsettled, on ? STEPS : 0);
+                assert_true(results[rank].hash == hash);
+            }
         }
     }
 }
@@ -413,6 +479,7 @@ TEST_MAIN(test_overlap) {
         cmocka_unit_test(a_kernel_runs_between_post_and_completion),
         cmocka_unit_test(a_broken_step_leaves_the_parameters),
         cmocka_unit_test(sums_end_in_the_next_forward_pass),
+        cmocka_unit_test(sums_end_after_the_first_update_of_a_completed_step),
         cmocka_unit_test(a_broken_step_takes_back_the_one_before),
         cmocka_unit_test(a_step_without_samples_follows_what_is_left),
         cmocka_unit_test(sums_have_priorities_where_all_fit),
