@@ -130,13 +130,27 @@ def exposed(gradients, backward, a, b, bucket_bytes=BUCKET_BYTES):
     return max(0.0, end - backward)
 
 
-def simulated_table(rows, o):
-    """Steps of more hosts, from the parts that rows of mode hosts with two workers have."""
+def hosts_of(text):
+    """Numbers of hosts: 8,16; none: no simulation."""
+    numbers = [n.strip() for n in text.split(",") if n.strip()]
+    if any(not n.isdecimal() or int(n) < 2 for n in numbers):
+        raise SystemExit(f"report.py: --simulated {text}: give numbers of hosts, 2 or more each")
+    return [int(n) for n in numbers]
+
+
+def simulated_table(rows, o, hosts, skipped):
+    """Steps of more hosts, from the parts that rows of mode hosts with two workers and the first algorithm have."""
     head = ["net, batch", "workers", "a, us", "b, us/MiB", "exposed communication", "step", "efficiency"]
     out = ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
-    parts = [r for r in rows if r["mode"] == "hosts" and r["workers"] == 2 and r["found"].get("gradients")]
-    for n in [int(n) for n in o.simulated.split(",") if n] if parts else []:
-        a, b = simulated_sum(o, n)
+    first = o.algorithms.split(",")[0]
+    parts = [r for r in rows if r["mode"] == "hosts" and r["workers"] == 2 and r["algorithm"] == first
+             and r["found"].get("gradients")]
+    for n in hosts if parts else []:
+        try:
+            a, b = simulated_sum(o, n)
+        except (Failure, subprocess.TimeoutExpired) as e:
+            skipped.append(f"simulation of {n} hosts: {e}")
+            continue
         for r in parts:
             ms = r["found"]["predicted_ms"]
             alone = sum(ms[p] for p in PHASES if p != "exposed_communication")
@@ -285,6 +299,7 @@ def main():
     parser.add_argument("--kolo", default=os.path.join(HERE, "build/release/kolo"))
     o = parser.parse_args()
     gbit_of(o.rate)
+    hosts = hosts_of(o.simulated)
     workers = sorted({int(n) for n in o.workers.split(",")})
     processors = len(os.sched_getaffinity(0))
     weak, strong, skipped = [], [], []
@@ -313,9 +328,10 @@ def main():
              "### Strong scaling", "", "The serial fraction s is Amdahl's: step T(1) (s + (1 - s) / n).", "",
              *scaling_table(scaling(strong, False), False, processors), "",
              "### Buckets, predicted step (and their number)", "", *bucket_table(weak)]
-    more = simulated_table(weak, o)
+    more = simulated_table(weak, o, hosts, skipped)
     if more:
-        lines += ["", f"### More hosts, by simulation, links of {o.rate}", "", *more]
+        lines += ["", f"### More hosts, by simulation, links of {o.rate}", "",
+                  "Sums have the best algorithm of each size.", "", *more]
     if skipped:
         lines += ["", "Not measured: " + "; ".join(skipped) + "."]
     with open(o.out + ".md", "w", encoding="utf-8") as f:

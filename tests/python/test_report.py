@@ -1,6 +1,7 @@
 """bench/report.py: fits, and a small report."""
 # needs json; ranks 0
 
+import argparse
 import importlib.util
 import os
 import subprocess
@@ -30,6 +31,30 @@ assert report.gbit_of("1gbit") == 1 and abs(report.gbit_of("250mbit") - 0.25) < 
 grads = [{"bytes": 10, "ready_ms": 1}, {"bytes": 10, "ready_ms": 2}, {"bytes": 5, "ready_ms": 9}]
 assert report.exposed(grads, 10, 1, 0.5, 10) == 13 + 3.5 - 10 and report.exposed(grads, 10, 0, 0.01, 1) == 0
 assert report.exposed(grads, 10, 1, 0.5, 1000) == 9 + 1 + 12.5 - 10
+
+# More hosts: one row each, of the first algorithm; a simulation that fails is listed, and only numbers of hosts are taken.
+found = {"gradients": [{"bytes": 1 << 20, "ready_ms": 4.0}, {"bytes": 1 << 20, "ready_ms": 8.0}],
+         "predicted_ms": {"input": 1, "forward": 4, "backward": 8, "exposed_communication": 2, "update": 1}}
+rows = [{"net": "net", "batch": 4, "workers": n, "mode": mode, "algorithm": algorithm, "found": found}
+        for n, mode, algorithm in ((2, "hosts", "ring"), (2, "hosts", "auto"), (4, "hosts", "ring"), (2, "shm", "ring"))]
+options = argparse.Namespace(algorithms="ring,auto", rate="1gbit", kolo=KOLO)
+skipped = []
+head, rule, *body = report.simulated_table(rows, options, [8, 16], skipped)
+assert [line.split(" | ")[:2] for line in body] == [["| net, 4", "8"], ["| net, 4", "16"]] and not skipped, (body, skipped)
+for line in body:
+    a_us, b_us, over, step = (float(cell) for cell in line.split(" | ")[2:6])
+    sums = (a_us + b_us) / 1e3
+    assert over > 0 and abs(over - (max(4 + sums, 8) + sums - 8)) < 0.02 and abs(step - 14 - over) < 0.02, line
+options.kolo = "false"
+assert report.simulated_table(rows, options, [8], skipped) == [] and skipped == ["simulation of 8 hosts: failed"], skipped
+assert report.hosts_of("8, 16") == [8, 16] and report.hosts_of("") == []
+for wrong in ("1", "8,x", "-2", "2.5"):
+    try:
+        report.hosts_of(wrong)
+    except SystemExit as e:
+        assert "--simulated " + wrong in str(e)
+    else:
+        raise AssertionError(wrong)
 
 with tempfile.TemporaryDirectory() as folder:
     out = os.path.join(folder, "r")
