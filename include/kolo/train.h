@@ -115,12 +115,14 @@ typedef struct kolo_train_opts {
                              divides the positions of sequences; pp: stages of a pipeline, which
                              have some of the layers each. NULL: all are on dp */
     const char *pipeline; /* schedule of the stages, "interleaved:2"; NULL: 1f1b */
-    const char *placement; /* which parameters the axis tp divides, and how: "megatron", "owt", or a
-                              file of rules (docs/parallelism.md). NULL: those of the model */
-    int64_t batch;         /* per worker, or place on the axis dp; default 64 */
-    int64_t accumulate;    /* micro-batches of `batch` samples per worker and step; default 1 */
-    int64_t global_batch;  /* samples of a step over all workers, in the place of `batch`; 0: the
-                              product of batch, accumulate and workers */
+    /* How an axis of `mesh` divides the model (docs/parallelism.md). tp: "megatron", "megatron-sp",
+     * "owt" or a file of rules, which may have other axes too; NULL: the rules for the model. sp:
+     * "ring" or "zigzag"; NULL: the heads of attention are divided. */
+    const char *placement;
+    int64_t batch;        /* per worker, or place on the axis dp; default 64 */
+    int64_t accumulate;   /* micro-batches of `batch` samples per worker and step; default 1 */
+    int64_t global_batch; /* samples of a step over all workers, in the place of `batch`; 0: the
+                             product of batch, accumulate and workers */
     /* ZeRO (Rajbhandari et al., 2020): 1 divides the optimizer state over the workers, 2 the
      * gradients too, 3 the parameters too, which are gathered where they are read; each worker
      * updates a range of every parameter. 0: each has all. With `reproducible` 2 is as 1. Where the
