@@ -294,7 +294,11 @@ const kolo_option cli_options[] = {
      .preset = "1K,16K,256K,1M,4M,16M,64M", .commands = CMD_BENCH_PS,
      .help = "sizes of a worker's vector"},
     {.name = "seconds", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.5", .min = 0.01,
-     .max = 3600, .commands = CMD_BENCH_ALLREDUCE | CMD_BENCH_PS, .help = "time per size"},
+     .max = 3600, .commands = CMD_BENCH_ALLREDUCE,
+     .help = "time per size, for at least 16 calls; of a size of which 20 would take longer, at least 3 "
+             "(column iters): its statistics are coarse"},
+    {.name = "seconds", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.5", .min = 0.01,
+     .max = 3600, .commands = CMD_BENCH_PS, .help = "time per size"},
     {.name = "seconds", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.5", .min = 0.01,
      .max = 3600, .commands = CMD_BENCH_COMPRESS, .help = "time per codec"},
     {.name = "seconds", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "1", .min = 0.01,

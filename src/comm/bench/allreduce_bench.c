@@ -178,11 +178,12 @@ static void fill_row(const bench *b, size_t bytes, int n, kolo_algorithm algorit
                             .busbw_gigabytes_per_s = gigabytes_per_s * (2.0 * (ranks - 1) / ranks)};
 }
 
-/* Checks the result of a call on fresh data, which takes `ns`. */
+/* Checks the result of a call on fresh data, which takes `ns` from when all ranks have that. */
 static kolo_status check_result(const bench *b, kolo_request *request, size_t count, int64_t *ns) {
     size_t e = kolo_dtype_bytes(b->opts->dtype);
     char want[8];
     rewrite(b, count, value_of(b, kolo_comm_rank(b->comm)));
+    KOLO_TRY(kolo_barrier(b->comm));
     const int64_t begin = kolo_now_ns();
     KOLO_TRY(kolo_request_start(request));
     KOLO_TRY(kolo_request_wait(request, 0));

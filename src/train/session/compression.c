@@ -129,7 +129,7 @@ static kolo_status measure_codec(kolo_comm *comm, const kolo_codec *codec,
                                  kolo_compression_costs *costs) {
     static const size_t sizes[] = {1 << 14, 1 << 18, 1 << 20, 1 << 22};
     enum { N = KOLO_COUNT(sizes) };
-    const int64_t end_ns = kolo_now_ns() + kolo_ms_to_ns(KOLO_SUM_TIME_SIZES * GATHER_MS);
+    const int64_t end_ns = kolo_now_ns() + kolo_ms_to_ns(KOLO_SUM_TIME_MOST * GATHER_MS);
     kolo_bench_row rows[N];
     void *memory;
     int n = 0;

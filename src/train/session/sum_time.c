@@ -39,7 +39,7 @@ kolo_status kolo_sum_time_measure(kolo_comm *comm, kolo_algorithm algorithm, int
                                   kolo_sum_time *sum) {
     static const size_t sizes[] = {1 << 14, 1 << 18, 1 << 20, 1 << 23};
     enum { N = KOLO_COUNT(sizes), CALLS = 4 /* of a size, at least */ };
-    const int64_t end_ns = kolo_now_ns() + kolo_ms_to_ns(KOLO_SUM_TIME_SIZES * ms);
+    const int64_t end_ns = kolo_now_ns() + kolo_ms_to_ns(KOLO_SUM_TIME_MOST * ms);
     kolo_bench_row rows[N];
     int n = 0;
     for (bool goes_on = true; n < N && goes_on;) {

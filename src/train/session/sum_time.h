@@ -5,12 +5,13 @@
 #include "kolo/comm.h"
 #include "pass/bucket_plan.h"
 
+enum { KOLO_SUM_TIME_MOST = 20 }; /* times the time of one size: all sizes */
+
 /* Measures sums of 16 KiB to 8 MiB over the ranks and fits a line to their times, for up to `ms`
  * milliseconds each, or a few sums; the larger sizes only if all together take at most
- * KOLO_SUM_TIME_SIZES times as long, as on a slow link they would not. The same on all ranks. The
+ * KOLO_SUM_TIME_MOST times as long, as on a slow link they would not. The same on all ranks. The
  * communicator keeps the memory of the sums until it is destroyed. Collective; NOMEM, PEER,
  * TIMEOUT. */
-enum { KOLO_SUM_TIME_SIZES = 20 };
 kolo_status kolo_sum_time_measure(kolo_comm *comm, kolo_algorithm algorithm, int64_t ms,
                                   kolo_sum_time *sum);
 
