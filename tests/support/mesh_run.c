@@ -112,6 +112,14 @@ const mesh_outcome *mesh_run(int ranks, rank_transport transport, rank_body body
     return own;
 }
 
+void mesh_assert_learns(const char *what, const mesh_outcome *o, int period) {
+    const int last = (MESH_STEPS - 1) / period * period;
+    if (!(o->losses[last] < o->losses[0])) {
+        fail_msg("%s: the loss of step %d is %.6g, of the same samples in step 0 %.6g", what, last,
+                 o->losses[last], o->losses[0]);
+    }
+}
+
 void mesh_assert_close(const char *what, const mesh_outcome *a, const mesh_outcome *b) {
     double loss = fabs(a->losses[0] - b->losses[0]) / b->losses[0];
     double losses = test_relative_l2_f64(a->losses, b->losses, MESH_STEPS);

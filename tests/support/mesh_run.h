@@ -36,6 +36,9 @@ kolo_status mesh_read_parameters(const kolo_store *store, double to[MESH_NUMBERS
  * outcomes are valid until the second call after this one. */
 const mesh_outcome *mesh_run(int ranks, rank_transport transport, rank_body body, const void *arg,
                              size_t arg_bytes);
+/* Fails unless the loss falls; steps whose numbers differ by a multiple of `period`, at most 20,
+ * have the same samples. */
+void mesh_assert_learns(const char *what, const mesh_outcome *o, int period);
 /* Fails unless losses and parameters differ by at most 1e-12 after one step and 1e-10 at the end.
  */
 void mesh_assert_close(const char *what, const mesh_outcome *a, const mesh_outcome *b);
