@@ -12,10 +12,19 @@ _unnamed: Dict[str, int] = {}  # asynchronous collectives without a name, by ope
 
 
 def init(**options: Any) -> Comm:
-    """Joins the group of all workers, with the options of kolo.init; returns its communicator."""
+    """Joins the group of all workers, with the options of kolo.init; returns its communicator. Calls after
+    the first one have no options."""
+    return join(options)
+
+
+def join(options: Dict[str, Any], **defaults: Any) -> Comm:
+    """init with these options, and with others by default."""
     global _group  # pylint: disable=global-statement
     if _group is None:
-        _group = _init(**options)
+        _group = _init(**{**defaults, **options})
+    elif options:
+        raise ValueError("init() with options, but the group exists: give them to the first init(), of "
+                         "kolo.torch or kolo.horovod")
     return _group
 
 

@@ -46,6 +46,11 @@ class Buffer:
             raise ValueError(f"type {dtype!r}: choose one of {', '.join(_DTYPES)}")
         self.address, self.count, self.dtype, self.owner = address, count, dtype, owner
         self.logical = False  # booleans, as u8
+        self.element: Any = None  # numpy's type of elements that are structures; dtype has no meaning for them
+
+    def kind(self) -> Any:
+        """The type of the elements: a structure, or the name of a type."""
+        return self.dtype if self.element is None else self.element
 
 
 def _dtype_of(view: memoryview) -> str:
@@ -69,12 +74,24 @@ def _buffer(data: Any, writable: bool = True, structures: bool = False) -> Buffe
         raise ValueError("the array is read-only")
     if view.format[0] in ">!" and view.itemsize > 1:
         raise TypeError(f"elements of format {view.format!r} have a foreign byte order")
-    dtype, count = "f32", view.nbytes // view.itemsize
-    if not structures or not view.format.startswith("T{"):
+    dtype, element = "f32", None
+    if structures and view.format.startswith("T{"):
+        element = _numpy_type(data, view)
+    else:
         dtype = _dtype_of(view)
-    memory = Buffer(_address_of(view) if view.nbytes else None, count, dtype, view)
-    memory.logical = view.format.endswith("?")
+    memory = Buffer(_address_of(view) if view.nbytes else None, view.nbytes // view.itemsize, dtype, view)
+    memory.logical, memory.element = view.format.endswith("?"), element
     return memory
+
+
+def _numpy_type(data: Any, view: memoryview) -> Any:
+    """numpy's type of the elements. That of an array is not in its format, which depends on the address and
+    leaves out padding."""
+    np = _arrays.numpy()
+    dtype = data.dtype if isinstance(data, np.ndarray) else np.asarray(view).dtype
+    if dtype.hasobject or dtype.itemsize != view.itemsize or not dtype.itemsize:
+        raise TypeError(f"elements of format {view.format!r} cannot be reduced or sent")
+    return dtype
 
 
 class _PyBuffer(ctypes.Structure):  # Py_buffer of the C interface
@@ -120,10 +137,13 @@ class Operation:
     def bind(self, data: Any) -> Any:
         """The kolo_user_op for arrays like ``data``."""
         np = _arrays.numpy()
-        if isinstance(data, Buffer):
-            dtype = np.dtype(_arrays.FORMATS[data.dtype])
+        if not isinstance(data, Buffer):
+            dtype = _numpy_type(data, memoryview(data))
+        elif data.dtype == "bf16":
+            raise TypeError(f"operation {self.name!r} of the program on bf16, which numpy does not have: "
+                            "convert to f32")
         else:
-            dtype = np.asarray(data).dtype
+            dtype = np.dtype(_arrays.FORMATS[data.dtype])
         return c.kolo_user_op(name=self.name.encode(), combine=c.user_combine(self._calling(dtype)),
                               element_bytes=dtype.itemsize if dtype.fields else 0,
                               commutative=self.commutative)
@@ -395,8 +415,8 @@ class Comm:
         own = isinstance(op, Operation)
         result = _buffer(output, structures=own) if output is not None else None
         source = _buffer(given, writable=False, structures=own) if given is not None else None
-        if result and source and result.dtype != source.dtype:
-            raise TypeError(f"{kind}: input is {source.dtype}, output {result.dtype}")
+        if result and source and result.kind() != source.kind():
+            raise TypeError(f"{kind}: input is {source.kind()}, output {result.kind()}")
         one = result or source or Buffer(None, 0, "u8")
         if count is None:
             count = one.count

@@ -28,7 +28,7 @@ import torch
 
 from ._futures import Settler
 from ._group import comm as _comm
-from ._group import init as _join
+from ._group import join as _join
 from ._group import local_rank, local_size, name_of, rank, shutdown, size
 from .comm import Buffer, Comm, Handle, Reducer
 
@@ -93,8 +93,8 @@ class Compression:
 
 def init(**options: Any) -> Comm:
     """Joins the group of all workers, with the options of kolo.init, of which ``threads`` is True by default;
-    returns its communicator."""
-    return _join(**{"threads": True, **options})
+    returns its communicator. Calls after the first one have no options."""
+    return _join(options, threads=True)
 
 
 # ---- collectives ----

@@ -19,6 +19,7 @@ expect_error(ValueError, "init() has not been called", hvd.rank)
 expect_error(ValueError, "join() without a DistributedOptimizer", hvd.join)
 comm = hvd.init()
 assert hvd.init() is comm
+expect_error(ValueError, "init() with options, but the group exists", lambda: hvd.init(encrypt=True))
 rank, size = hvd.rank(), hvd.size()
 assert (size, hvd.local_size(), hvd.local_rank()) == (3, 3, rank)
 

@@ -27,6 +27,11 @@ def longest(to, other):
     np.hypot(to, other, out=to)
 
 
+def keep(to, other):
+    """The first of equal values."""
+    assert (to == other).all()
+
+
 def check_order(comm):
     n, rank = comm.size, comm.rank
     data = np.zeros(50, KIND)
@@ -52,6 +57,29 @@ def check_plain(comm):
         halves[:] = 3
         request.start().wait()
         assert np.allclose(halves, 3 * n**0.5)
+
+
+def check_elements(comm):
+    """Data and output of different types are refused before anything is written; bytes are numbers."""
+    n, own = comm.size, kolo.Operation(keep)
+    packed = np.dtype([("m", np.int64, (2, 2)), ("at", np.int32)])
+    records = np.zeros(4 * n, KIND)
+    for other in (np.float32, packed, np.dtype([("m", np.int64, (2, 2)), ("to", np.int32)], align=True)):
+        for given, output in ((records, np.ones(4, other)), (np.ones(4 * n, other), records[:4])):
+            before = output.copy()
+            expect_error(TypeError, "reduce_scatter: input is ", comm.reduce_scatter, given, output, op=own)
+            assert (output == before).all()
+    expect_error(TypeError, "cannot be reduced or sent", comm.allreduce, np.zeros(2, [("o", object)]), own)
+    for shift in range(8):  # formats of the same type differ with the address
+        memory = np.zeros(packed.itemsize + 8, np.uint8)[shift:shift + packed.itemsize].view(packed)
+        comm.reduce_scatter(np.ones(n, packed), memory, op=own)
+        assert (memory["m"] == 1).all() and memory["at"] == 1
+    output = bytearray(4)
+    comm.reduce_scatter(bytes(range(4 * n)), output, op=own)
+    assert output == bytes(range(4 * comm.rank, 4 * comm.rank + 4))
+    memory = np.zeros(4, np.uint16)
+    expect_error(TypeError, "operation 'keep' of the program on bf16", comm.allreduce,
+                 kolo.Buffer(memory.ctypes.data, 4, "bf16", memory), own)
 
 
 def check_refused(comm):
@@ -88,6 +116,7 @@ def main():
     comm = kolo.init()
     check_order(comm)
     check_plain(comm)
+    check_elements(comm)
     check_refused(comm)
     check_exception(comm)
     comm.close()
