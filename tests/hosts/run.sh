@@ -82,12 +82,13 @@ finish || fail "--interface eth0"
 start 1 $allreduce --sizes 1M --interface 10.77.
 finish || fail "--interface 10.77."
 # crosses ALGORITHM PERCENT: on 2 hosts x 2 ranks each host sends PERCENT % of the vector per allreduce, as its
-# counter shows; TCP and control messages may add 8 %. The measurement makes 5 calls more than it counts.
+# counter shows; TCP and control messages may add 8 %. The measurement makes 5 calls more than it counts, and 1 more
+# where the network is so slow that it counts fewer than 16.
 crosses() {
     sent_1=$(hosts_sent 1) sent_2=$(hosts_sent 2)
     start 2 $allreduce --sizes 4M --algorithm "$1"
     finish || { fail "allreduce $1 on 2 hosts x 2 ranks"; return; }
-    calls=$(awk '$1 == 4194304 { print $5 + 5 }' "$work/out.0")
+    calls=$(awk '$1 == 4194304 { print $5 + ($5 < 16 ? 1 : 5) }' "$work/out.0")
     for sent in $(($(hosts_sent 1) - sent_1)) $(($(hosts_sent 2) - sent_2)); do
         share=$((sent * 100 / (calls * 4194304)))
         [ $share -ge "$2" ] && [ $share -le $(($2 * 108 / 100)) ] ||
