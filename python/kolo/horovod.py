@@ -92,16 +92,28 @@ def _describe(value: Any, arrays: List[Array]) -> Any:
     """A value as JSON; its arrays are listed."""
     np = _arrays.numpy()
     if isinstance(value, (np.ndarray, np.generic)):
+        if value.dtype.hasobject or np.dtype(value.dtype.str) != value.dtype:  # objects, structures
+            raise TypeError(f"an array of type {value.dtype} cannot be broadcast: give arrays of numbers")
         arrays.append(np.ascontiguousarray(value))
-        return {"array": [value.dtype.str, list(value.shape)]}
+        return {"array" if isinstance(value, np.ndarray) else "scalar": [value.dtype.str, list(value.shape)]}
     if isinstance(value, dict):
-        return {"dict": [[_describe(k, arrays), _describe(v, arrays)] for k, v in value.items()]}
-    if isinstance(value, (list, tuple)):
-        return {type(value).__name__: [_describe(v, arrays) for v in value]}
+        return {"dict": [[_describe_key(k), _describe(v, arrays)] for k, v in value.items()]}
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return {"tuple" if isinstance(value, tuple) else "list": [_describe(v, arrays) for v in value]}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(f"a value of type {type(value).__name__} cannot be broadcast: give arrays, numbers, texts, and "
                     "lists, tuples and dictionaries of them")
+
+
+def _describe_key(key: Any) -> Any:
+    """A key of a dictionary as JSON."""
+    if isinstance(key, tuple) and not hasattr(key, "_fields"):
+        return {"tuple": [_describe_key(k) for k in key]}
+    if key is None or isinstance(key, (bool, int, float, str)) and not isinstance(key, _arrays.numpy().generic):
+        return key
+    raise TypeError(f"a key of type {type(key).__name__} cannot be broadcast: give numbers of Python, texts, and "
+                    "tuples of them")
 
 
 def _restore(found: Any, root_rank: int) -> Any:
@@ -109,8 +121,9 @@ def _restore(found: Any, root_rank: int) -> Any:
     if not isinstance(found, dict):
         return found
     kind, content = next(iter(found.items()))
-    if kind == "array":
-        return _send(_arrays.numpy().zeros(content[1], content[0]), root_rank)
+    if kind in ("array", "scalar"):
+        array = _send(_arrays.numpy().zeros(content[1], content[0]), root_rank)
+        return array if kind == "array" else array[()]
     if kind == "dict":
         return {_restore(k, root_rank): _restore(v, root_rank) for k, v in content}
     items = [_restore(v, root_rank) for v in content]
@@ -124,21 +137,22 @@ def _send(array: Array, root_rank: int) -> Array:
 
 
 def broadcast_object(value: Any, root_rank: int = 0) -> Any:
-    """The root's value on all ranks: arrays, numbers, texts, and lists, tuples and dictionaries of them."""
+    """The root's value on all ranks: arrays, numbers, texts, and lists, tuples and dictionaries of them, whose
+    keys are numbers of Python, texts, and tuples of them."""
     np = _arrays.numpy()
     arrays: List[Array] = []
     text, failure = b"", None
     if rank() == root_rank:
         try:
             text = json.dumps(_describe(value, arrays)).encode()
-        except TypeError as error:
-            failure = error
-    length = int(broadcast_(np.array([-1 if failure else len(text)]), root_rank)[0])
-    if length < 0:  # on all ranks alike
-        raise failure or TypeError(f"the value of rank {root_rank} cannot be broadcast: see its error")
+        except Exception as error:  # pylint: disable=broad-except
+            failure, text = error, f"{type(error).__name__}: {error}".encode(errors="replace")
+    length, failed = (int(n) for n in broadcast_(np.array([len(text), failure is not None]), root_rank))
     data = np.zeros(length, np.uint8)
     data[:len(text)] = np.frombuffer(text, np.uint8)
     broadcast_(data, root_rank)
+    if failed:  # on all ranks alike
+        raise failure or TypeError(f"the value of rank {root_rank} cannot be broadcast: {data.tobytes().decode()}")
     if rank() != root_rank:
         return _restore(json.loads(data.tobytes()), root_rank)
     for array in arrays:

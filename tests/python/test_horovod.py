@@ -2,6 +2,8 @@
 arrays by name, values of any kind, ranks with unequal numbers of batches, and what is refused."""
 # needs numpy; ranks 3
 
+import collections
+
 import kolo.horovod as hvd
 import numpy as np
 
@@ -40,8 +42,24 @@ found = hvd.broadcast_optimizer_state(value if rank == 1 else None, 1)
 assert list(found) == list(value) and found["steps"] == [1, 2, (3, None)] and found[7] == "text"
 assert found["moments"]["w"].dtype == np.float32 and (found["moments"]["w"] == 1).all()
 assert found["complex"] == [1j] and found["scalar"] == 1 and found["empty"].shape == (0, 4)
-expect_error(TypeError, "of type object cannot be broadcast" if rank == 0 else "the value of rank 0 cannot",
-             hvd.broadcast_object, object())
+value = {"zero": np.float32(rank), "cell": np.array(rank), (1, ("a", None)): (True, [()]), "day": np.datetime64(0, "D"),
+         "nan": float("nan"), "big": 2**70, "\ud800": "\0", "columns": np.arange(6).reshape(2, 3).T}
+found = hvd.broadcast_object(value if rank == 1 else None, 1)
+assert list(found) == list(value) and found[1, ("a", None)] == (True, [()]) and found["big"] == 2**70
+assert type(found["zero"]) is np.float32 and type(found["cell"]) is np.ndarray and found["cell"].shape == ()
+assert found["zero"] == found["cell"] == 1 and found["day"] == value["day"] and type(found["day"]) is np.datetime64
+assert np.isnan(found["nan"]) and found["\ud800"] == "\0" and (found["columns"] == value["columns"]).all()
+cyclic = []
+cyclic.append(cyclic)
+for refused, text in ((object(), "of type object cannot be broadcast"), (cyclic, "recursion"),
+                      (collections.namedtuple("Point", "x y")(1, 2), "of type Point"),
+                      ({np.int64(1): 2}, "a key of type int64"), ({(np.float64(1),): 2}, "a key of type float64"),
+                      ({frozenset(): 2}, "a key of type frozenset"), (np.array([None]), "an array of type object"),
+                      (np.zeros(2, [("a", "i4"), ("b", "f8")]), "an array of type [('a'")):
+    kind = RecursionError if refused is cyclic and rank == 1 else TypeError
+    expect_error(kind, text, hvd.broadcast_object, refused if rank == 1 else None, 1)
+    expect_error(kind, "" if rank == 1 else "the value of rank 1 cannot", hvd.broadcast_object,
+                 refused if rank == 1 else None, 1)
 expect_error(TypeError, "parameter 'a' is no array", hvd.broadcast_parameters, {"a": 1})
 
 # ---- training ----
