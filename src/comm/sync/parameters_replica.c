@@ -41,6 +41,7 @@ struct kolo_replicas {
     int leads, follows;      /* parts */
     /* The part that this server leads. */
     bool followed;  /* its follower is not known to be lost */
+    bool taking;    /* an entry: a reply may detect a loss, whose entry comes after it */
     entry *entries; /* [n_entries] */
     int n_entries;
     int *queue; /* [n_entries]: entries that are not acknowledged, in their order */
@@ -97,12 +98,15 @@ void kolo_replicas_completed(void *arg) {
     replicas *r = arg;
     const kolo_replicas_channel *channel = &r->opts.channel;
     void *service = atomic_load_explicit(&r->service, memory_order_acquire);
+    if (r->taking) return;
+    r->taking = true;
     while (r->n_queue > 0) {
         kolo_service_request *copy = &r->entries[r->queue[0]].copy;
-        if (!channel->test(service, copy)) return;
+        if (!channel->test(service, copy)) break;
         if (channel->wait(service, copy) != KOLO_OK) r->followed = false;
         take_entry(r);
     }
+    r->taking = false;
 }
 
 static entry *find_entry(const replicas *r) {

@@ -10,22 +10,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORKERS = 4, SERVERS = 2, COUNT = 48, STEPS = COUNT / WORKERS, COPIES = 256 };
+enum { WORKERS = 4, SERVERS = 2, COUNT = 48, STEPS = COUNT / WORKERS, COPIES = 256, EVENTS = 512 };
 
 /* What a server gets, and what came back. First the call. */
 typedef struct message {
     kolo_service_call call;
-    bool open; /* without an answer */
+    bool open;         /* without an answer */
+    struct server *to; /* that has it */
     uint64_t clock, resume;
     float gradient[COUNT], values[COUNT];
     kolo_service_request *copied; /* of a copy */
 } message;
+
+/* What an owner has done, in order. */
+typedef struct history {
+    struct {
+        bool read, late;
+        int worker;
+        uint64_t clock;
+    } events[EVENTS];
+    int n;
+} history;
 
 typedef struct server {
     struct world *world;
     kolo_replicas *replicas;
     kolo_parameters_opts opts[2];
     kolo_parameters_owner *owners[2]; /* that leads, and that follows */
+    history histories[2];             /* of the owners */
     bool dead, known;                 /* known: the other server has seen that it is dead */
     bool notified[WORKERS];           /* of the loss of a worker */
 } server;
@@ -43,6 +55,7 @@ typedef struct actor {
 
 typedef struct world {
     bool leases;
+    uint64_t replies;
     server servers[SERVERS];
     actor actors[WORKERS];
     kolo_service_request *copies[COPIES]; /* from server 0 to server 1, on their way */
@@ -53,6 +66,23 @@ static void add_gradient(void *arg, const kolo_parameters_update *u) {
     for (size_t i = 0; i < u->count; i++) u->values[i] += u->gradient[i];
 }
 
+static void observe(void *arg, const kolo_parameters_event *e) {
+    history *h = arg;
+    assert_true(h->n < EVENTS);
+    h->events[h->n].read = e->read;
+    h->events[h->n].late = e->late;
+    h->events[h->n].worker = e->worker;
+    h->events[h->n++].clock = e->clock;
+}
+
+/* A server sees the loss of a worker. */
+static void notify_of_worker(server *me, int w) {
+    if (!me->world->actors[w].dead || me->notified[w]) return;
+    me->notified[w] = true;
+    kolo_replicas_lost(me->replicas, w, false, "a test");
+}
+
+/* Every second reply to a worker that is dead fails, whereupon the server sees its loss. */
 static void reply(kolo_service_call *call, kolo_status status, uint64_t clock, const void *data,
                   size_t bytes) {
     message *m = (message *)(void *)call; /* its first member */
@@ -62,7 +92,11 @@ static void reply(kolo_service_call *call, kolo_status status, uint64_t clock, c
     m->clock = clock;
     if (data && bytes == sizeof m->values) memcpy(m->values, data, bytes);
     if (data && bytes == sizeof m->resume) memcpy(&m->resume, data, bytes);
-    if (m->copied) m->copied->internal.state = 0;
+    if (m->copied) {
+        m->copied->internal.state = 0;
+    } else if (m->to->world->replies++ % 2 == 0) {
+        notify_of_worker(m->to, call->client);
+    }
 }
 
 /* ---- the channel ---- */
@@ -105,8 +139,9 @@ static void deliver_copy(world *x) {
 static void send(world *x, int w, message *m) {
     actor *a = &x->actors[w];
     m->open = true;
-    m->call.kind = kolo_replicas_kind(m->call.kind, 0);
-    kolo_replicas_serve(x->servers[a->server].replicas, &m->call);
+    m->to = &x->servers[a->server];
+    m->call.kind = kolo_replicas_kind(m->call.kind & 0xff, 0);
+    kolo_replicas_serve(m->to->replicas, &m->call);
 }
 
 static void ask(world *x, int w, message *m, uint32_t kind, uint64_t key, uint64_t clock) {
@@ -192,10 +227,7 @@ static void notify(world *x, int s, int worker) {
         other->known = true;
         kolo_replicas_lost(me->replicas, WORKERS + 1 - s, false, "a test");
     }
-    if (x->actors[worker].dead && !me->notified[worker]) {
-        me->notified[worker] = true;
-        kolo_replicas_lost(me->replicas, worker, false, "a test");
-    }
+    notify_of_worker(me, worker);
 }
 
 static bool goes_on(const world *x) {
@@ -217,6 +249,8 @@ static void init(world *x, const kolo_parameters_opts *opts) {
         me->world = x;
         me->opts[0] = me->opts[1] = *opts;
         for (int i = 0; i < 2; i++) {
+            me->opts[i].observe = observe;
+            me->opts[i].arg = &me->histories[i];
             ASSERT_OK(kolo_parameters_owner_create(
                 &me->opts[i], &has, WORKERS, i == 0 ? reply : kolo_replicas_reply, &me->owners[i]));
             kolo_parameters_owner_load(me->owners[i], zeros);
@@ -266,12 +300,24 @@ static void run(world *x, uint64_t seed, int victim) {
     }
 }
 
+/* The owner that leads and the one that follows have done the same, as far as both have got. */
+static void compare(const world *x) {
+    const history *leads = &x->servers[0].histories[0], *follows = &x->servers[1].histories[1];
+    const int n = leads->n < follows->n ? leads->n : follows->n;
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(leads->events[i].read, follows->events[i].read);
+        assert_int_equal(leads->events[i].late, follows->events[i].late);
+        assert_int_equal(leads->events[i].worker, follows->events[i].worker);
+        assert_int_equal(leads->events[i].clock, follows->events[i].clock);
+    }
+}
+
 /* The server that has the part at the end: each push was applied once. */
 static void check(world *x) {
     static message last;
     const int s = x->servers[0].dead ? 1 : 0;
     for (int w = 0; w < WORKERS; w++) notify(x, s, w);
-    last = (message){.open = true, .call = {.output_bytes = sizeof last.values}};
+    last = (message){.open = true, .to = &x->servers[s], .call = {.output_bytes = sizeof last.values}};
     last.call.kind = kolo_replicas_kind(KOLO_OWNER_PULL, 0);
     last.call.clock = x->actors[0].clock;
     kolo_replicas_serve(x->servers[s].replicas, &last.call);
@@ -307,6 +353,7 @@ static void each_push_is_applied_once(void **state) {
             opts.update = add_gradient;
             init(&x, &opts);
             run(&x, seed, victim);
+            compare(&x);
             check(&x);
             fini(&x);
         }
