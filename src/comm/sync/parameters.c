@@ -15,12 +15,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A push is sent in up to so many parts before its rest, each of so many numbers at least. */
-enum { PARTS_MOST = 24, PART_LEAST = 1 << 14 };
+/* Numbers of a part of a push, at least. */
+enum { PART_LEAST = 1 << 14 };
 
 /* What an owner has been sent of the next push, or of the one that is in flight. */
 typedef struct early {
-    kolo_service_request part[PARTS_MOST];
+    kolo_service_request part[KOLO_PUSH_PARTS_MOST];
     int n;
     size_t sent; /* numbers */
 } early;
@@ -354,6 +354,22 @@ static kolo_service_request request_of(const kolo_parameters *p, int i, uint32_t
     return (kolo_service_request){.server = kolo_service_server_rank(p->service, server),
                                   .name = names[kind],
                                   .kind = kolo_replicas_kind(kind, p->opts.replicas > 0 ? i : 0),
+/* Waits for the parts of the push to the owner of part i; returns the first error. */
+static kolo_status end_parts(kolo_parameters *p, int i) {
+    early *e = &p->early[i];
+    kolo_status first = KOLO_OK;
+    char text[256] = "";
+    for (int k = 0; k < e->n; k++) {
+        kolo_status status = kolo_service_wait(p->service, &e->part[k], 0);
+        if (status == KOLO_OK || first != KOLO_OK) continue;
+        first = status;
+        snprintf(text, sizeof text, "%s", kolo_last_error());
+    }
+    e->n = 0;
+    e->sent = 0;
+    return first == KOLO_OK ? first : KOLO_FAIL(first, "%s", text);
+}
+
                                   .clock = p->clock};
 }
 
@@ -371,11 +387,7 @@ static kolo_status move(kolo_parameters *p, int i, kolo_status status) {
     if (p->opts.replicas == 0 || !kolo_service_is_lost(p->service, server)) return status;
     if (p->moved[i]) return status; /* the replica is lost, too */
     p->moved[i] = true;
-    for (int k = 0; k < p->early[i].n; k++) {
-        (void)kolo_service_wait(p->service, &p->early[i].part[k], 0);
-    }
-    p->early[i].n = 0;
-    p->early[i].sent = 0;
+    (void)end_parts(p, i); /* the replica gets the whole push */
     if (!p->pushing || kolo_service_wait(p->service, &p->pushes[i], 0) == KOLO_OK) return KOLO_OK;
     p->pushes[i].server = kolo_service_server_rank(p->service, server_of(p, i));
     add_gradient(p, i, &p->pushes[i]);
@@ -468,16 +480,17 @@ static uint64_t largest_reply(const kolo_parameters *p, const kolo_service_reque
 
 static kolo_status end_push(kolo_parameters *p) {
     if (!p->pushing) return KOLO_OK;
-    const kolo_status status = wait_all(p, p->pushes, p->n_servers);
+    kolo_status status = wait_all(p, p->pushes, p->n_servers);
+    char text[256] = "";
+    if (status != KOLO_OK) snprintf(text, sizeof text, "%s", kolo_last_error());
     p->pushing = false;
-    for (int i = 0; i < p->n_servers; i++) { /* an error of a part is one of the push */
-        for (int k = 0; k < p->early[i].n; k++) {
-            (void)kolo_service_wait(p->service, &p->early[i].part[k], 0);
-        }
-        p->early[i].n = 0;
-        p->early[i].sent = 0;
+    for (int i = 0; i < p->n_servers; i++) { /* an owner refuses a push after an error of a part */
+        const kolo_status part = end_parts(p, i);
+        if (part == KOLO_OK) continue;
+        status = part;
+        snprintf(text, sizeof text, "%s", kolo_last_error());
     }
-    KOLO_TRY(status);
+    if (status != KOLO_OK) return KOLO_FAIL(status, "%s", text);
     p->delays[kolo_staleness_bin(largest_reply(p, p->pushes))]++;
     return KOLO_OK;
 }
@@ -534,7 +547,8 @@ kolo_status kolo_parameters_push_early(kolo_parameters *p, const float *gradient
     }
     early *e = &p->early[owner];
     const kolo_owned_span *part = &p->owned[owner].gradient;
-    const size_t least = part->count / PARTS_MOST + PART_LEAST; /* there are not more than most */
+    /* So there are not more than most. */
+    const size_t least = part->count / KOLO_PUSH_PARTS_MOST + PART_LEAST;
     kolo_service_request *q = &e->part[e->n];
     if (ready < e->sent + least) return KOLO_OK;
     *q = request_of(p, owner, KOLO_OWNER_PART);

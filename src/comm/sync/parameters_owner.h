@@ -10,6 +10,8 @@
 #include "kolo/parameters.h"
 #include "kolo/service.h"
 
+enum { KOLO_PUSH_PARTS_MOST = 24 }; /* of a push to an owner, before its rest */
+
 typedef enum kolo_owner_request {
     KOLO_OWNER_PULL,
     KOLO_OWNER_PUSH,

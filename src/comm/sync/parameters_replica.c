@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Requests of a client that have no answer, such as a push, a read, a lease and a part; one more
- * would be an error of the program. Of each there may be a loss, too. */
-enum { OPEN_MOST = 8, REASON_BYTES = 100 };
+/* Requests of a client that have no answer: the parts of a push, and others such as the push, a
+ * read and a lease; one more would be an error of the program. Of each there may be a loss, too. */
+enum { OPEN_MOST = KOLO_PUSH_PARTS_MOST + 8, REASON_BYTES = 100 };
 
 /* Kinds between servers. */
 enum { COPY = 100, LOSS };
