@@ -167,7 +167,7 @@ KOLO_API uint64_t kolo_parameters_count_parts(const kolo_parameters *parameters)
  * others go on without its gradients. Reading is still allowed. Blocks. PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_finish(kolo_parameters *parameters);
 /* Reads the state of all owners into `state`, as it is after this worker's latest push that a pull
- * has completed; from replicas, if there are any. A worker. Blocks. PEER; TIMEOUT. */
+ * has completed. A worker. Blocks. PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_read_state(kolo_parameters *parameters, float *state);
 /* The reads of this worker by staleness: adds them to counts[KOLO_STALENESS_BINS]. The staleness of
  * a read is the largest over the owners. */

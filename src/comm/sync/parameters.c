@@ -328,15 +328,6 @@ static int server_of(const kolo_parameters *p, int i) {
     return p->moved[i] ? kolo_replicas_follower(i, p->n_servers) : i;
 }
 
-/* The server to read the state of part i from: the replica, if it is there. */
-static int reader_of(const kolo_parameters *p, int i) {
-    const int follower = kolo_replicas_follower(i, p->n_servers);
-    const bool there =
-        p->opts.replicas > 0 &&
-        !kolo_service_is_lost(p->service, kolo_service_server_rank(p->service, follower));
-    return there ? follower : server_of(p, i);
-}
-
 /* A request to the owner of part i without data, as errors name it. */
 static kolo_service_request request_of(const kolo_parameters *p, int i, uint32_t kind) {
     static const char *const names[] = {
@@ -350,10 +341,19 @@ static kolo_service_request request_of(const kolo_parameters *p, int i, uint32_t
         [KOLO_OWNER_IDLE] = "a report of having no lease",
         [KOLO_OWNER_STOP] = "an agreement on the end of the run",
     };
-    const int server = kind == KOLO_OWNER_STATE ? reader_of(p, i) : server_of(p, i);
-    return (kolo_service_request){.server = kolo_service_server_rank(p->service, server),
+    return (kolo_service_request){.server = kolo_service_server_rank(p->service, server_of(p, i)),
                                   .name = names[kind],
                                   .kind = kolo_replicas_kind(kind, p->opts.replicas > 0 ? i : 0),
+                                  .clock = p->clock};
+}
+
+/* The data of a push to the owner of part i: what no part has sent. */
+static void add_gradient(const kolo_parameters *p, int i, kolo_service_request *q) {
+    const kolo_owned_span *span = &p->owned[i].gradient;
+    q->input = p->pushed + span->first + p->early[i].sent;
+    q->input_bytes = (span->count - p->early[i].sent) * sizeof *p->pushed;
+}
+
 /* Waits for the parts of the push to the owner of part i; returns the first error. */
 static kolo_status end_parts(kolo_parameters *p, int i) {
     early *e = &p->early[i];
@@ -368,16 +368,6 @@ static kolo_status end_parts(kolo_parameters *p, int i) {
     e->n = 0;
     e->sent = 0;
     return first == KOLO_OK ? first : KOLO_FAIL(first, "%s", text);
-}
-
-                                  .clock = p->clock};
-}
-
-/* The data of a push to the owner of part i: what no part has sent. */
-static void add_gradient(const kolo_parameters *p, int i, kolo_service_request *q) {
-    const kolo_owned_span *span = &p->owned[i].gradient;
-    q->input = p->pushed + span->first + p->early[i].sent;
-    q->input_bytes = (span->count - p->early[i].sent) * sizeof *p->pushed;
 }
 
 /* After a request to the owner of part i has failed, returns OK if the replica has the part now.
@@ -451,7 +441,7 @@ static kolo_status start_all(kolo_parameters *p, kolo_service_request *requests,
         const kolo_owned_span *part = kind == KOLO_OWNER_PULL ? &has->values : &has->state;
         kolo_service_request *q = &requests[i];
         *q = request_of(p, i, kind);
-        q->key = kind == KOLO_OWNER_PULL && p->goes_on;
+        q->key = kind != KOLO_OWNER_PUSH && p->goes_on;
         if (kind == KOLO_OWNER_PUSH) {
             add_gradient(p, i, q);
         } else {

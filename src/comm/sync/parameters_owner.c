@@ -444,6 +444,7 @@ static void push(owner *o, int w, kolo_service_call *call) {
     } else if (o->opts->staleness == 0) {
         x->push = call;
         x->gradient = gradient;
+        x->delay = 0;
     } else {
         x->delay = o->version - x->read_at;
         apply(o, gradient, 1, w, call->clock);
@@ -472,11 +473,25 @@ static bool answer_again(owner *o, kolo_service_call *call) {
     return true;
 }
 
+/* Whether a worker has made pushes that a lost owner took, and this one has no copies of. */
+static bool lacks_pushes(const owner *o, const kolo_service_call *call) {
+    const bool counts = call->kind == KOLO_OWNER_PUSH || call->kind == KOLO_OWNER_PART ||
+                        ((call->kind == KOLO_OWNER_PULL || call->kind == KOLO_OWNER_STATE) &&
+                         call->key == 0); /* else the clock is that of a lease */
+    if (!o->again || !counts || call->client >= o->n_workers) return false;
+    return call->clock > o->pushes[call->client] + (o->workers[call->client].push != NULL);
+}
+
 void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
     owner *o = arg;
     int w = call->client;
     if (answer_again(o, call)) return;
-    if (!is_valid(o, call)) {
+    if (lacks_pushes(o, call)) {
+        kolo_status status = KOLO_FAIL(KOLO_ERR_PEER, "the replica lacks pushes that its leader "
+                                                      "has taken: the connection between the "
+                                                      "servers was lost");
+        o->reply(call, status, 0, NULL, 0);
+    } else if (!is_valid(o, call)) {
         kolo_status status = KOLO_FAIL(
             KOLO_ERR_ARG, "an invalid request: kind %u, clock %llu, %zu and %zu bytes", call->kind,
             (unsigned long long)call->clock, call->input_bytes, call->output_bytes);

@@ -16,7 +16,7 @@ typedef enum kolo_owner_request {
     KOLO_OWNER_PULL,
     KOLO_OWNER_PUSH,
     KOLO_OWNER_FINISH,
-    KOLO_OWNER_STATE,
+    KOLO_OWNER_STATE, /* the key: as of a pull */
     KOLO_OWNER_REST,  /* the key: those before; the clock of the reply: whether a rank asks to stop
                        */
     KOLO_OWNER_LEASE, /* the key: those before; the clock of the request is the end; that of the

@@ -102,8 +102,8 @@ void kolo_replicas_completed(void *arg) {
     r->taking = true;
     while (r->n_queue > 0) {
         kolo_service_request *copy = &r->entries[r->queue[0]].copy;
-        if (!channel->test(service, copy)) break;
-        if (channel->wait(service, copy) != KOLO_OK) r->followed = false;
+        if (service && !channel->test(service, copy)) break;
+        if (service && channel->wait(service, copy) != KOLO_OK) r->followed = false;
         take_entry(r);
     }
     r->taking = false;
@@ -116,7 +116,8 @@ static entry *find_entry(const replicas *r) {
     return NULL;
 }
 
-/* Adds an entry behind the others, and sends it to the follower. */
+/* Adds an entry behind the others, and sends it to the follower. There is no service yet if a
+ * worker leaves while it is created, which then fails on all ranks. */
 static void copy_entry(replicas *r, entry *e, uint32_t kind, uint64_t key, const void *input,
                        size_t bytes) {
     const int follower = kolo_replicas_follower(r->leads, r->opts.servers);
@@ -132,7 +133,8 @@ static void copy_entry(replicas *r, entry *e, uint32_t kind, uint64_t key, const
         .input_bytes = bytes,
     };
     r->queue[r->n_queue++] = (int)(e - r->entries);
-    if (r->followed && r->opts.channel.start(service, &e->copy) != KOLO_OK) r->followed = false;
+    const bool sent = r->followed && service && r->opts.channel.start(service, &e->copy) == KOLO_OK;
+    if (!sent) r->followed = false;
     kolo_replicas_completed(r);
 }
 
@@ -229,13 +231,6 @@ static void hold(replicas *r, kolo_service_call *call) {
     }
 }
 
-/* Optimizer state is that of a follower, too. */
-static void read_state(const replicas *r, kolo_service_call *call) {
-    kolo_parameters_owner_set_reply(r->opts.follower, r->opts.channel.reply);
-    kolo_parameters_owner_serve(r->opts.follower, call);
-    kolo_parameters_owner_set_reply(r->opts.follower, kolo_replicas_reply);
-}
-
 /* The worker's calls get replies, which only free them. */
 static void drop_held(replicas *r, int worker) {
     int n = 0;
@@ -279,8 +274,6 @@ void kolo_replicas_serve(void *arg, kolo_service_call *call) {
         refuse(r, call, "a request for a part that this server does not have");
     } else if (r->taken_over) {
         kolo_parameters_owner_serve(r->opts.follower, call);
-    } else if (kind == KOLO_OWNER_STATE) {
-        read_state(r, call);
     } else {
         hold(r, call);
     }
@@ -297,8 +290,8 @@ void kolo_replicas_lost(void *arg, int client, bool left, const char *reason) {
             loss *l = &r->losses[client];
             *l = (loss){.lost = true, .left = left};
             snprintf(l->reason, sizeof l->reason, "%s", reason);
-            drop_held(r, client);
         }
+        drop_held(r, client); /* while it takes over, too */
     }
     if (client == rank_of(r, follower)) r->followed = false;
     if (client == rank_of(r, r->follows) && !r->taken_over) take_over(r);

@@ -55,6 +55,7 @@ typedef struct actor {
 
 typedef struct world {
     bool leases;
+    kolo_status expected; /* of replies to workers */
     uint64_t replies;
     server servers[SERVERS];
     actor actors[WORKERS];
@@ -86,7 +87,9 @@ static void notify_of_worker(server *me, int w) {
 static void reply(kolo_service_call *call, kolo_status status, uint64_t clock, const void *data,
                   size_t bytes) {
     message *m = (message *)(void *)call; /* its first member */
-    if (status != KOLO_OK) fail_msg("%s", kolo_last_error());
+    const kolo_status expected = m->copied ? KOLO_OK : m->to->world->expected;
+    if (status != KOLO_OK && status != expected) fail_msg("%s", kolo_last_error());
+    assert_int_equal(status, expected);
     assert_true(m->open);
     m->open = false;
     m->clock = clock;
@@ -201,6 +204,10 @@ static void act(world *x, int w) {
         if (own != 1 && !(own == 0 && x->servers[0].opts[0].drop > 0)) {
             fail_msg("worker %d reads its push %d applied %g times", w, (int)a->lease, (double)own);
         }
+        if (x->servers[0].opts[0].staleness == 0 && (a->push.clock == 0) != (own == 1)) {
+            fail_msg("worker %d: push %d, applied %g times, has a delay of %d", w, (int)a->lease,
+                     (double)own, (int)a->push.clock);
+        }
         a->clock++;
         a->phase = BEGINS;
     } else if (a->phase == FINISHES && !a->other.open) {
@@ -239,7 +246,7 @@ static bool goes_on(const world *x) {
 
 /* ---- a run ---- */
 
-static void init(world *x, const kolo_parameters_opts *opts) {
+static void create(world *x, const kolo_parameters_opts *opts) {
     const kolo_owned has = {{0, COUNT}, {0, COUNT}, {0, 0}};
     static const float zeros[COUNT];
     memset(x, 0, sizeof *x);
@@ -265,7 +272,13 @@ static void init(world *x, const kolo_parameters_opts *opts) {
                                       .followed = has,
                                       .channel = {start, test, wait, reply}};
         ASSERT_OK(kolo_replicas_create(&o, &me->replicas));
-        kolo_replicas_connect(me->replicas, me);
+    }
+}
+
+static void init(world *x, const kolo_parameters_opts *opts) {
+    create(x, opts);
+    for (int s = 0; s < SERVERS; s++) {
+        kolo_replicas_connect(x->servers[s].replicas, &x->servers[s]);
     }
 }
 
@@ -317,7 +330,8 @@ static void check(world *x) {
     static message last;
     const int s = x->servers[0].dead ? 1 : 0;
     for (int w = 0; w < WORKERS; w++) notify(x, s, w);
-    last = (message){.open = true, .to = &x->servers[s], .call = {.output_bytes = sizeof last.values}};
+    last =
+        (message){.open = true, .to = &x->servers[s], .call = {.output_bytes = sizeof last.values}};
     last.call.kind = kolo_replicas_kind(KOLO_OWNER_PULL, 0);
     last.call.clock = x->actors[0].clock;
     kolo_replicas_serve(x->servers[s].replicas, &last.call);
@@ -360,9 +374,96 @@ static void each_push_is_applied_once(void **state) {
     }
 }
 
+/* A worker sends a push in as many parts as it may, and a read, while the server that gets them
+ * cannot answer: `victim` -1: the follower does not acknowledge; 0: the leader is dead, which the
+ * follower has not seen yet. */
+static void send_parts(int victim) {
+    static world x;
+    static message parts[KOLO_PUSH_PARTS_MOST];
+    const kolo_parameters_opts opts = {.staleness = KOLO_STALENESS_ANY, .update = add_gradient};
+    actor *a = &x.actors[0];
+    init(&x, &opts);
+    for (int s = 0; s < SERVERS; s++) {
+        for (int i = 0; i < 2; i++)
+            ASSERT_OK(kolo_parameters_owner_stage(x.servers[s].owners[i], 0));
+    }
+    if (victim == 0) lose_server(&x, 0);
+    a->server = victim == 0;
+    for (int i = 0; i < KOLO_PUSH_PARTS_MOST; i++) {
+        parts[i] =
+            (message){.call = {.kind = KOLO_OWNER_PART, .key = (uint64_t)i}, .gradient = {1}};
+        parts[i].call.input = parts[i].gradient;
+        parts[i].call.input_bytes = sizeof parts[i].gradient[0];
+        send(&x, 0, &parts[i]);
+    }
+    a->push = (message){.call = {.kind = KOLO_OWNER_PUSH}};
+    for (int i = 0; i < COUNT - KOLO_PUSH_PARTS_MOST; i++) a->push.gradient[i] = 2;
+    a->push.call.input = a->push.gradient;
+    a->push.call.input_bytes = (COUNT - KOLO_PUSH_PARTS_MOST) * sizeof a->push.gradient[0];
+    send(&x, 0, &a->push);
+    ask(&x, 0, &a->pull, KOLO_OWNER_PULL, 0, 1);
+    assert_true(parts[0].open && a->push.open && a->pull.open);
+    while (x.n_copies > 0) deliver_copy(&x);
+    if (victim == 0) notify(&x, 1, 0);
+    if (victim < 0) kolo_replicas_completed(x.servers[0].replicas);
+    for (int i = 0; i < KOLO_PUSH_PARTS_MOST; i++) assert_false(parts[i].open);
+    assert_false(a->push.open || a->pull.open);
+    for (int i = 0; i < COUNT; i++) {
+        assert_true(a->pull.values[i] == (i < KOLO_PUSH_PARTS_MOST ? 1 : 2));
+    }
+    fini(&x);
+}
+
+static void all_parts_of_a_push_may_wait(void **state) {
+    send_parts(-1);
+    send_parts(0);
+}
+
+/* Two servers that live lose their connection: the one has pushes that the other one lacks, which
+ * refuses the workers that have made them. */
+static void a_replica_that_lacks_pushes_is_refused(void **state) {
+    static world x;
+    static const uint32_t kinds[] = {KOLO_OWNER_PULL, KOLO_OWNER_STATE, KOLO_OWNER_PUSH};
+    const kolo_parameters_opts opts = {.staleness = KOLO_STALENESS_ANY, .update = add_gradient};
+    actor *a = &x.actors[0];
+    init(&x, &opts);
+    kolo_replicas_lost(x.servers[0].replicas, WORKERS + 1, false, "a test");
+    kolo_replicas_lost(x.servers[1].replicas, WORKERS, false, "a test");
+    exchange(&x, 0);
+    assert_false(a->push.open || a->pull.open);
+    a->server = 1;
+    x.expected = KOLO_ERR_PEER;
+    for (size_t i = 0; i < KOLO_COUNT(kinds); i++) {
+        ask(&x, 0, &a->other, kinds[i], 0, 1);
+        assert_false(a->other.open);
+        assert_non_null(strstr(kolo_last_error(), "lacks pushes"));
+    }
+    x.expected = KOLO_OK;
+    x.actors[1].server = 1;
+    exchange(&x, 1); /* it has made none before */
+    assert_false(x.actors[1].push.open || x.actors[1].pull.open);
+    fini(&x);
+}
+
+static void workers_leave_before_the_service_is_there(void **state) {
+    static world x;
+    const kolo_parameters_opts opts = {.staleness = 0, .update = add_gradient};
+    create(&x, &opts);
+    for (int w = 1; w < WORKERS; w++) {
+        kolo_replicas_lost(x.servers[0].replicas, w, true, "a test");
+    }
+    kolo_replicas_connect(x.servers[0].replicas, &x.servers[0]);
+    exchange(&x, 0); /* it is the only one */
+    assert_false(x.actors[0].push.open || x.actors[0].pull.open);
+    fini(&x);
+}
+
 TEST_MAIN(test_replica) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_push_is_applied_once),
+        cmocka_unit_test(all_parts_of_a_push_may_wait),
+        cmocka_unit_test(a_replica_that_lacks_pushes_is_refused),
+        cmocka_unit_test(workers_leave_before_the_service_is_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
