@@ -124,11 +124,26 @@ static kolo_status chain_shape(kolo_shape_query *q) {
     return KOLO_OK;
 }
 
-/* Operations as of functions with an exponential and a division. */
+/* The operations of the links, and the bytes of what the chain itself reads and writes. */
 static kolo_cost chain_cost(const kolo_shape_query *q) {
-    const int links = kolo_chain_read(q->attr).n;
-    return (kolo_cost){20.0 * links * (double)kolo_shape_count(&q->in[0].shape),
-                       kolo_query_bytes(q)};
+    const kolo_chain chain = kolo_chain_read(q->attr);
+    kolo_cost cost = {0, kolo_query_bytes(q)};
+    kolo_tensor made[KOLO_CHAIN_LINKS];
+    for (int l = 0; l < chain.n; l++) {
+        const kolo_chain_link *link = &chain.link[l];
+        kolo_attr attr[KOLO_MAX_ATTRS] = {{0}};
+        kolo_tensor in[KOLO_LINK_INPUTS];
+        memcpy(attr, link->attr, sizeof link->attr);
+        for (int k = 0; k < link->n_in; k++) {
+            in[k] =
+                link->in[k] < KOLO_MAX_IO ? q->in[link->in[k]] : made[link->in[k] - KOLO_MAX_IO];
+        }
+        made[l] = q->in[0];
+        made[l].dtype = link->dtype;
+        const kolo_shape_query of_link = {attr, link->n_in, in, 1, &made[l], link->op};
+        if (link->op->cost) cost.flops += link->op->cost(&of_link).flops;
+    }
+    return cost;
 }
 
 static void print_attrs(const char *const *names, const kolo_attr *numbers, kolo_text *text) {
