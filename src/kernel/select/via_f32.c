@@ -9,6 +9,7 @@
 #include "kernel/select/via_f32.h"
 
 #include "base/integer.h"
+#include "graph/ops/chain.h"
 #include "kernel/simd/pointwise.h"
 #include "kernel/simd/simd.h"
 
@@ -141,6 +142,7 @@ static double fit(kolo_kernel_spec *spec) {
     double bytes = 0, seconds;
     const kolo_kernel *kernel;
     if (spec->op == &kolo_op_convert || spec->op == &kolo_op_reorder) return -1;
+    if (spec->op == &kolo_op_chain) return -1; /* types of results are among its attributes */
     for (int i = 0; i < spec->n_in + spec->n_out; i++) any |= is_bf16(spec, i);
     if (!any) return -1;
     int64_t slices = slices_of(spec);
