@@ -5,9 +5,10 @@
  *     %5 = silu(%3)  %6 = linear(...)  %7 = mul(%5, %6)  ->  %6 = linear(...)  %7 = chain(%3, %6)
  *
  * The nodes of a chain need not follow each other. It takes the place of the last one, as long as
- * the nodes between them read none of their results, and neither update parameters nor communicate;
- * these keep their places. Then its place is fixed, and later nodes join if all that they read is
- * made before it. */
+ * the nodes between them read none of their results and update no parameters; these keep their
+ * places. Then its place is fixed, and later nodes join if all that they read is made before it. No
+ * chain extends beyond a POST or WAIT: what a POST sends is not delayed by nodes behind it. */
+#include "graph/ops/binary.h"
 #include "graph/ops/chain.h"
 #include "graph/ops/ops.h"
 #include "kernel/select/cache.h"
@@ -61,14 +62,24 @@ static bool is_one_shape(const kolo_graph *g, const kolo_node *n) {
     return !is_partial(g, n->out[0]);
 }
 
-/* Whether a vector kernel of its own runs the node: the chain then has the same bits. */
-static bool is_vectorised(maker *m, const kolo_node *n) {
+/* Whether a binary node repeats an input: that may have the shape of the others on this rank, where
+ * the slice of a divided dimension is 1. */
+static bool repeats_input(const kolo_node *n) {
+#define IS_OP(X, name, join, linear, forward) || n->op == &kolo_op_##name
+    const bool is_binary = false KOLO_BINARY_LIST(IS_OP, );
+#undef IS_OP
+    return is_binary &&
+           (n->attr[KOLO_BINARY_REPEAT_A].i != 0 || n->attr[KOLO_BINARY_REPEAT_B].i != 0);
+}
+
+/* Whether the kernel that is selected for the node has a name that begins so. */
+static bool is_run_by(maker *m, const kolo_node *n, const char *name) {
     const kolo_kernel *kernel;
     kolo_kernel_spec spec;
     kolo_kernel_spec_init(&spec, m->g, n, m->opts->threads);
     return kolo_kernel_select_cached(m->selections, m->opts->kernels, m->opts->tuner, &spec,
                                      &kernel, NULL) == KOLO_OK &&
-           strncmp(kernel->name, "simd_", 5) == 0;
+           strncmp(kernel->name, name, strlen(name)) == 0;
 }
 
 static bool may_be_link(maker *m, int32_t i) {
@@ -79,7 +90,8 @@ static bool may_be_link(maker *m, int32_t i) {
     for (int k = KOLO_LINK_ATTRS; k < KOLO_MAX_ATTRS; k++) {
         if (n->attr[k].i != 0) return false;
     }
-    return is_one_shape(g, n) && is_vectorised(m, n);
+    /* A vector kernel of its own: the chain then has the same bits. */
+    return is_one_shape(g, n) && !repeats_input(n) && is_run_by(m, n, "simd_");
 }
 
 /* ---- the open chain ---- */
@@ -169,42 +181,52 @@ static kolo_status name_links(maker *m, const kolo_node *node) {
     return out->name ? KOLO_OK : KOLO_NOMEM(sizeof text);
 }
 
-/* Makes the node at its place the chain, if it has several, and begins with none. */
-static kolo_status close_chain(maker *m) {
+/* Makes the node at its place the chain, unless no vector kernel runs that: the bits and the gain
+ * are that kernel's. */
+static kolo_status make_chain(maker *m) {
     kolo_graph *g = m->g;
     kolo_value out[KOLO_CHAIN_LINKS];
     int n_out = 0;
-    const int n = m->n;
-    m->fixed = false;
-    if (n < 2) {
-        m->n = m->n_in = 0;
-        return KOLO_OK;
-    }
-    for (int l = n - 1; l >= 0; l--) { /* output 0 is that of the last link */
+    for (int l = m->n - 1; l >= 0; l--) { /* output 0 is that of the last link */
         const kolo_value made = g->nodes[m->link[l]]->out[0];
-        if (l < n - 1 && m->uses[made.id] == uses_inside(m, l)) continue;
+        if (l < m->n - 1 && m->uses[made.id] == uses_inside(m, l)) continue;
         m->chain.link[l].out = n_out;
         out[n_out++] = made;
     }
-    kolo_node *node = g->nodes[m->home];
     kolo_value *values = kolo_arena_alloc(&g->arena, (size_t)(m->n_in + n_out) * sizeof *values);
     if (!values) return KOLO_NOMEM((size_t)(m->n_in + n_out) * sizeof *values);
     memcpy(values, m->in, (size_t)m->n_in * sizeof *values);
     memcpy(values + m->n_in, out, (size_t)n_out * sizeof *values);
-    KOLO_ASSERT(m->chain.link[n - 1].out == 0 && kolo_chain_write(&m->chain, node->attr));
-    node->op = &kolo_op_chain;
-    node->in = values;
-    node->n_in = m->n_in;
-    node->out = values + m->n_in;
-    node->n_out = n_out;
-    for (int l = 0; l < n; l++) m->gone[m->link[l]] = m->link[l] != m->home;
+    kolo_node chain = *g->nodes[m->home];
+    KOLO_ASSERT(m->chain.link[m->n - 1].out == 0 && kolo_chain_write(&m->chain, chain.attr));
+    chain.op = &kolo_op_chain;
+    chain.in = values;
+    chain.n_in = m->n_in;
+    chain.out = values + m->n_in;
+    chain.n_out = n_out;
+    if (!is_run_by(m, &chain, "simd_chain")) return KOLO_OK;
+    *g->nodes[m->home] = chain;
+    for (int l = 0; l < m->n; l++) m->gone[m->link[l]] = m->link[l] != m->home;
+    return name_links(m, g->nodes[m->home]);
+}
+
+/* Makes the open chain a node, if it has several links, and begins with none. */
+static kolo_status close_chain(maker *m) {
+    const kolo_status status = m->n < 2 ? KOLO_OK : make_chain(m);
+    m->fixed = false;
     m->n = m->n_in = 0;
-    return name_links(m, node);
+    return status;
+}
+
+/* Whether nodes must not move across this one: it starts or completes a collective, or makes what
+ * one sends. */
+static bool communicates(const kolo_op *op) {
+    return op->comm != KOLO_OP_LOCAL && op->comm != KOLO_OP_SLICE;
 }
 
 /* Whether a node that is no link fixes the place of the chain before it. */
 static bool fixes(const maker *m, const kolo_node *n) {
-    if (n->op->comm != KOLO_OP_LOCAL || kolo_node_is_update(m->g, n)) return true;
+    if (kolo_node_is_update(m->g, n)) return true;
     for (int k = 0; k < n->n_out; k++) {
         if (kolo_value_ok(kolo_info(m->g, n->out[k])->next_of)) return true;
     }
@@ -248,6 +270,10 @@ static kolo_status make_chains(maker *m) {
             continue;
         }
         if (m->n == 0) continue;
+        if (communicates(g->nodes[i]->op)) {
+            KOLO_TRY(close_chain(m));
+            continue;
+        }
         if (!m->fixed && fixes(m, g->nodes[i])) {
             m->fixed = true;
             m->between = 0;

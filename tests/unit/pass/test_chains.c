@@ -2,12 +2,14 @@
  * the same bits; the kernels of chains, and the attributes that describe them. */
 #include "base/compiler.h"
 #include "base/rng.h"
+#include "graph/ops/binary.h"
 #include "graph/ops/chain.h"
 #include "graph/ops/ops.h"
 #include "kolo/session.h"
 #include "pass/pass.h"
 #include "support/kernel_check.h"
 #include "support/support.h"
+#include "support/train_job.h"
 
 #include <math.h>
 #include <string.h>
@@ -103,7 +105,7 @@ static void expect(kolo_build *build, bool train, int chains, int links) {
 
 static void nodes_of_one_shape_become_one(void **state) {
     expect(gated, false, 1, 3);
-    expect(gated, true, 2, 6);
+    expect(gated, true, 2, 5); /* silu_bwd is behind the POST of a gradient */
     expect(functions, false, 4, 30);
     expect(shared, false, 2, 8);
     int links;
@@ -124,6 +126,76 @@ static void the_dump_names_the_links(void **state) {
     assert_non_null(strstr(text.text, "offset(a by=0.125), leaky_relu(1 slope=0.25), clamp(2"));
     kolo_text_fini(&text);
     kolo_graph_destroy(g);
+}
+
+/* The passed graph of links apart and in chains: one number of operations, and fewer bytes. */
+static void a_chain_costs_what_its_links_do(void **state) {
+    for (size_t n = 0; n < KOLO_COUNT(nets); n++) {
+        kolo_cost cost[2] = {{0, 0}, {0, 0}};
+        for (int off = 0; off < 2; off++) {
+            kolo_graph *g = passed(nets[n], true, off, KOLO_KERNELS_BEST);
+            for (int32_t i = 0; i < g->n_nodes; i++) {
+                const kolo_cost of_node = kolo_node_cost(g, g->nodes[i]);
+                cost[off].flops += of_node.flops;
+                cost[off].bytes += of_node.bytes;
+            }
+            kolo_graph_destroy(g);
+        }
+        assert_true(cost[0].flops > 0 && cost[0].flops == cost[1].flops);
+        assert_true(cost[0].bytes < cost[1].bytes);
+    }
+}
+
+/* ---- graphs made by hand ---- */
+
+enum { BETWEEN_NONE, BETWEEN_SUM, BETWEEN_POST, BETWEEN_WAIT };
+
+/* exp(x), a node that reads x, and tanh of the exponential; in `ops` after the pass. */
+static int with_between(int between, const kolo_op *ops[3]) {
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_2(2, WIDTH));
+    kolo_value h = kolo_exp(g, x);
+    if (between != BETWEEN_NONE) kolo_output(g, "sum", kolo_reduce_sum(g, x, (int[]){1}, 1, false));
+    kolo_output(g, "h", kolo_tanh(g, h));
+    ASSERT_OK(g->status);
+    if (between == BETWEEN_POST) g->nodes[1]->op = &kolo_op_post;
+    if (between == BETWEEN_WAIT) g->nodes[1]->op = &kolo_op_wait;
+    ASSERT_OK(kolo_pass_chains(g, &(kolo_chains_opts){.threads = 1}));
+    const int n = g->n_nodes;
+    for (int i = 0; i < 3; i++) ops[i] = i < n ? g->nodes[i]->op : NULL;
+    kolo_graph_destroy(g);
+    return n;
+}
+
+static void no_chain_extends_beyond_a_collective(void **state) {
+    const kolo_op *ops[3];
+    assert_int_equal(with_between(BETWEEN_NONE, ops), 1);
+    assert_true(ops[0] == &kolo_op_chain);
+    assert_int_equal(with_between(BETWEEN_SUM, ops), 2);
+    assert_true(ops[1] == &kolo_op_chain);
+    assert_int_equal(with_between(BETWEEN_POST, ops), 3);
+    assert_true(ops[0] == &kolo_op_exp && ops[1] == &kolo_op_post && ops[2] == &kolo_op_tanh);
+    assert_int_equal(with_between(BETWEEN_WAIT, ops), 3);
+    assert_true(ops[0] == &kolo_op_exp && ops[1] == &kolo_op_wait && ops[2] == &kolo_op_tanh);
+}
+
+/* Where the slice of a divided dimension is 1, what is repeated has the shape of the result. */
+static void what_is_repeated_is_no_link(void **state) {
+    for (int repeats = 0; repeats < 2; repeats++) {
+        kolo_graph *g;
+        kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_BINARY_REPEAT_B] = {.i = repeats}};
+        ASSERT_OK(kolo_graph_create(NULL, &g));
+        kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_2(1, WIDTH));
+        kolo_value y = kolo_input(g, "y", KOLO_DTYPE_F32, kolo_shape_2(1, WIDTH));
+        kolo_value in[] = {kolo_exp(g, x), y};
+        kolo_output(g, "h", kolo_tanh(g, kolo_graph_add1(g, &kolo_op_sub, in, 2, attr)));
+        ASSERT_OK(g->status);
+        ASSERT_OK(kolo_pass_chains(g, &(kolo_chains_opts){.threads = 1}));
+        assert_int_equal(g->n_nodes, repeats ? 3 : 1);
+        ASSERT_OK(kolo_graph_verify(g));
+        kolo_graph_destroy(g);
+    }
 }
 
 /* ---- training ---- */
@@ -190,6 +262,44 @@ static void training_has_the_same_bits(void **state) {
             kolo_free(is);
             kolo_free(want);
         }
+    }
+}
+
+/* Several ranks: stages, divided layers, divided updates that reach into the next step, experts. */
+static void ranks_train_with_the_same_bits(void **state) {
+#define TOKENS "synthetic-tokens:N=16,test=2"
+#define SIZES "layers=2,width=16,heads=2,context=8,vocab=50"
+    static const struct {
+        const char *mesh, *model, *options, *data, *pipeline;
+        int ranks, zero;
+    } jobs[] = {
+        {"pp=2", "llama_tiny", SIZES, TOKENS, "zbv", 2, 0},
+        {"tp=2", "dlrm", "tables=5,rows=8,dim=4,dense=3,bottom1=6,bottom2=0,bottom3=0,top1=7",
+         "synthetic-clicks:N=16,test=2", NULL, 2, 0},
+        {"dp=2", "llama_tiny", SIZES, TOKENS, NULL, 2, 1},
+        {"dp=2,ep=2", "gpt2_moe", SIZES ",experts=4", TOKENS, NULL, 4, 0},
+    };
+#undef SIZES
+#undef TOKENS
+    for (size_t i = 0; i < KOLO_COUNT(jobs); i++) {
+        kolo_train_opts opts = {
+            .model = jobs[i].model,
+            .model_options = jobs[i].options,
+            .data = jobs[i].data,
+            .optimizer.kind = KOLO_OPTIMIZER_ADAMW,
+            .lr = 0.01,
+            .global_batch = 8,
+            .accumulate = jobs[i].pipeline ? 2 : 0,
+            .steps = 3,
+            .epochs = 2,
+            .mesh = jobs[i].mesh,
+            .pipeline = jobs[i].pipeline,
+            .zero = jobs[i].zero,
+        };
+        const kolo_train_result is = train_well(jobs[i].ranks, &opts);
+        opts.no_chains = true;
+        const kolo_train_result want = train_well(jobs[i].ranks, &opts);
+        assert_same_run(jobs[i].mesh, &is, &want);
     }
 }
 
@@ -281,7 +391,11 @@ TEST_MAIN(test_chains) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_of_one_shape_become_one),
         cmocka_unit_test(the_dump_names_the_links),
+        cmocka_unit_test(a_chain_costs_what_its_links_do),
+        cmocka_unit_test(no_chain_extends_beyond_a_collective),
+        cmocka_unit_test(what_is_repeated_is_no_link),
         cmocka_unit_test(training_has_the_same_bits),
+        cmocka_unit_test(ranks_train_with_the_same_bits),
         cmocka_unit_test(attributes_describe_a_chain),
         cmocka_unit_test(kernels_agree_with_the_reference),
         cmocka_unit_test(the_reference_is_arithmetic),
