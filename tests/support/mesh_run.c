@@ -57,6 +57,7 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const mesh_model *m
                                  .optimizer = m->optimizer,
                                  .micro_batches = m->micro_batches,
                                  .recompute = m->recompute,
+                                 .zero = m->zero,
                                  .mesh = *mesh,
                                  .placement = m->placement,
                                  .groups = groups,

@@ -22,6 +22,7 @@ typedef struct setting {
     int64_t samples, micro_batches; /* of a micro-batch */
     kolo_optimizer_opts optimizer;
     kolo_recompute recompute;
+    int zero;
 } setting;
 
 /* ---- plans in f64 ---- */
@@ -53,6 +54,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
                           .micro_batches = s->micro_batches,
                           .optimizer = s->optimizer,
                           .recompute = s->recompute,
+                          .zero = s->zero,
                           .build = build,
                           .feed = feed,
                           .arg = s};
@@ -67,17 +69,20 @@ static const struct {
     setting s;
     bool soak;
 } cases[] = {
-    {{"dp=2", 2, "layers=1,experts=3,dropout=10", 4, 2, CLIPPED, 0}, false},
-    {{"dp=1,tp=2", 2, "layers=1,experts=4,top=1,capacity=100", 2, 1, CLIPPED, 0}, false},
-    {{"dp=1,ep=2", 2, "layers=2,experts=4,dropout=10", 4, 1, CLIPPED, 0}, false},
+    {{"dp=2", 2, "layers=1,experts=3,dropout=10", 4, 2, CLIPPED, 0, 0}, false},
+    {{"dp=1,tp=2", 2, "layers=1,experts=4,top=1,capacity=100", 2, 1, CLIPPED, 0, 0}, false},
+    {{"dp=1,ep=2", 2, "layers=2,experts=4,dropout=10", 4, 1, CLIPPED, 0, 0}, false},
     /* Experts and samples that do not divide, places that are not enough. */
-    {{"dp=1,ep=3", 3, "layers=1,experts=5,capacity=60", 3, 2, ADAM, KOLO_RECOMPUTE_FULL}, false},
-    {{"dp=1,ep=2", 2, "layers=1,experts=3,top=3,dropout=10", 3, 1, CLIPPED, 0}, false},
-    {{"dp=2,ep=2", 4, "layers=1,experts=4,dropout=10,balance=50", 4, 1, ADAM, 0}, false},
-    {{"ep=2,tp=2,dp=1", 4, "layers=1,experts=4,top=1", 2, 1, CLIPPED, KOLO_RECOMPUTE_CHEAP}, false},
-    {{"dp=2,ep=2,tp=2", 8, "layers=2,experts=2,top=1", 4, 2, CLIPPED, 0}, true},
-    {{"dp=2,tp=4", 8, "layers=2,experts=3", 4, 1, ADAM, 0}, true},
-    {{"ep=4,dp=2", 8, "layers=2,experts=8,tied=0", 8, 1, CLIPPED, 0}, true},
+    {{"dp=1,ep=3", 3, "layers=1,experts=5,capacity=60", 3, 2, ADAM, KOLO_RECOMPUTE_FULL, 0}, false},
+    {{"dp=1,ep=2", 2, "layers=1,experts=3,top=3,dropout=10", 3, 1, CLIPPED, 0, 0}, false},
+    {{"dp=2,ep=2", 4, "layers=1,experts=4,dropout=10,balance=50", 4, 1, ADAM, 0, 0}, false},
+    /* Slices of samples and experts that are unequal, and ranges of them. */
+    {{"dp=2,ep=2", 4, "layers=1,experts=3,dropout=10", 6, 1, ADAM, 0, 1}, false},
+    {{"ep=2,tp=2,dp=1", 4, "layers=1,experts=4,top=1", 2, 1, CLIPPED, KOLO_RECOMPUTE_CHEAP, 0},
+     false},
+    {{"dp=2,ep=2,tp=2", 8, "layers=2,experts=2,top=1", 4, 2, CLIPPED, 0, 0}, true},
+    {{"dp=2,tp=4", 8, "layers=2,experts=3", 4, 1, ADAM, 0, 0}, true},
+    {{"ep=4,dp=2", 8, "layers=2,experts=8,tied=0", 8, 1, CLIPPED, 0, 0}, true},
 };
 
 static void any_mesh_computes_what_one_rank_does(void **state) {
@@ -90,6 +95,7 @@ static void any_mesh_computes_what_one_rank_does(void **state) {
         alone = s;
         snprintf(alone.mesh, sizeof alone.mesh, "dp=1");
         alone.ranks = 1;
+        alone.zero = 0;
         expected = *mesh_run(1, RANKS_THREAD, body, &alone, sizeof alone);
         mesh_assert_learns(s.mesh, &expected, 3);
         mesh_assert_close(s.mesh, mesh_run(s.ranks, RANKS_THREAD, body, &s, sizeof s), &expected);
@@ -119,6 +125,7 @@ static void jobs_train_and_evaluate(void **state) {
         {GPT2_MOE("layers=1,experts=4,top=1,dropout=10"), "dp=2,tp=2", 4, 0},
         {GPT2_MOE("layers=1,experts=5,dropout=10"), "ep=2", 2, 0},
         {GPT2_MOE("layers=2,experts=4"), "dp=2,ep=2", 4, 1},
+        {GPT2_MOE("layers=1,experts=3"), "dp=2,ep=2", 4, 1},
         {GPT2_MOE("layers=2,experts=4"), "pp=2", 2, 0},
         {GPT2_MOE("layers=1,experts=4"), "sp=2", 2, 0},
         {{.model = "gpt2_moe",
