@@ -6,12 +6,14 @@
 #include "base/status.h"
 #include "comm/engine/comm.h"
 #include "comm/engine/request.h"
+#include "comm/transport/tcp/internal.h"
 #include "kolo/service.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 enum { MOST = 600000 };
 
@@ -99,6 +101,46 @@ static void results_are_those_without_it(void **state) {
     ASSERT_OK(status);
 }
 
+/* ---- forged data ---- */
+
+/* Rank 0's connection to rank 1 carries what nobody has encrypted; ranks 1 and 2 have a group. */
+static kolo_status forge(kolo_comm *comm) {
+    static const char forged[2000];
+    const kolo_tcp_transport *t = (const kolo_tcp_transport *)comm->transport;
+    int fd = t->wire->links[1]->stream.fd;
+    return send(fd, forged, sizeof forged, MSG_NOSIGNAL) > 0 ? KOLO_OK : KOLO_ERR_IO;
+}
+
+static kolo_status forged_body(kolo_comm *comm, const void *arg, void *result) {
+    kolo_comm *sub;
+    float x = 1;
+    int rank = kolo_comm_rank(comm);
+    KOLO_TRY(kolo_comm_split(comm, rank > 0, 0, &sub));
+    if (rank > 0) KOLO_TRY(kolo_send(comm, &x, 1, KOLO_DTYPE_F32, 0, 0)); /* it has the group */
+    for (int p = 1; rank == 0 && p < 3; p++) {
+        KOLO_TRY(kolo_recv(comm, &x, 1, KOLO_DTYPE_F32, p, 0));
+    }
+    if (rank == 0) KOLO_TRY(forge(comm));
+    if (kolo_allreduce(comm, &x, 1, KOLO_DTYPE_F32, KOLO_SUM) != KOLO_ERR_PEER ||
+        (rank == 1 && !strstr(kolo_last_error(), "rank 0 is gone (its encrypted data has been "
+                                                 "changed on the way)"))) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "forged data: %.300s", kolo_last_error());
+    }
+    for (int i = 0; i < 20; i++) {
+        x = 1;
+        KOLO_TRY(kolo_allreduce(sub, &x, 1, KOLO_DTYPE_F32, KOLO_SUM));
+        KOLO_TRY(check(&x, 1, (float)kolo_comm_size(sub), "allreduce beside forged data"));
+    }
+    return KOLO_OK;
+}
+
+static void forged_data_ends_only_the_groups_of_its_connection(void **state) {
+    setenv("KOLO_ENCRYPT", "1", 1);
+    kolo_status status = run_ranks(3, RANKS_TCP, forged_body, NULL, 0);
+    unsetenv("KOLO_ENCRYPT");
+    ASSERT_OK(status);
+}
+
 /* ---- disagreement and refusals ---- */
 
 static kolo_status one_encrypts_body(kolo_comm *unused, const void *arg, void *result) {
@@ -160,6 +202,7 @@ static void what_cannot_be_encrypted_is_refused(void **state) {
 TEST_MAIN(test_comm_encrypt) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_are_those_without_it),
+        cmocka_unit_test(forged_data_ends_only_the_groups_of_its_connection),
         cmocka_unit_test(ranks_that_disagree_get_an_error),
         cmocka_unit_test(what_cannot_be_encrypted_is_refused),
     };

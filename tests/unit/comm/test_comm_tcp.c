@@ -167,7 +167,7 @@ static void relay_fini(relay *r) {
     kolo_free(r->seen);
 }
 
-/* Sends `total` bytes from rank 0 to rank 1 in pieces; stops at the first error of a rank. */
+/* Sends `total` bytes from rank 0 to rank 1 in pieces; stops when nothing arrives any more. */
 static kolo_status transfer(kolo_transport *t[2], relay *r, change c, const char *out, char *in,
                             size_t total) {
     static const size_t pieces[] = {1, 23, 4096, 70000, 200001};
@@ -232,18 +232,12 @@ static void changed_data_ends_the_connection(void **state) {
         memset(in, 1, TOTAL);
         kolo_status status = transfer(t, &r, (change)c, out, in, TOTAL);
         int victim = c == REFLECT ? 0 : 1;
-        if (c == CUT) {
-            kolo_peer_state state_of;
-            t[1]->ops->peer_state(t[1], 0, &state_of);
-            assert_int_equal(status, KOLO_OK);
-            assert_int_equal(state_of.condition, KOLO_PEER_LOST);
-        } else {
-            char text[120];
-            snprintf(text, sizeof text, "encrypted data from rank %d has been changed on the way",
-                     !victim);
-            if (status != KOLO_ERR_FORMAT || !strstr(kolo_last_error(), text)) {
-                fail_msg("change %d: %d %s", c, (int)status, kolo_last_error());
-            }
+        const char *text = c == CUT ? "process ended" : "its encrypted data has been changed";
+        kolo_peer_state state_of;
+        t[victim]->ops->peer_state(t[victim], !victim, &state_of);
+        assert_int_equal(status, KOLO_OK);
+        if (state_of.condition != KOLO_PEER_LOST || !strstr(state_of.report, text)) {
+            fail_msg("change %d: %d %s", c, (int)state_of.condition, state_of.report);
         }
         assert_int_equal(in[TOTAL - 1], 1); /* nothing after it has been passed on */
         relay_fini(&r);
@@ -253,11 +247,28 @@ static void changed_data_ends_the_connection(void **state) {
     kolo_free(in);
 }
 
+/* ---- invalid frames ---- */
+
+static void an_invalid_frame_ends_the_connection(void **state) {
+    kolo_transport *t[2];
+    kolo_peer_state lost;
+    make_pair(t);
+    kolo_frame f = {.kind = KOLO_FRAME_KINDS, .bytes = 5};
+    ASSERT_OK(kolo_wire_send(((kolo_tcp_transport *)t[0])->wire, 1, &f, "12345"));
+    for (int i = 0; i < 3; i++) progress(t);
+    t[1]->ops->peer_state(t[1], 0, &lost);
+    assert_int_equal(lost.condition, KOLO_PEER_LOST);
+    assert_non_null(strstr(lost.report, "it sent an invalid frame: kind"));
+    assert_int_equal(((kolo_tcp_transport *)t[1])->wire->links[0]->stream.fd, -1);
+    for (int r = 0; r < 2; r++) t[r]->ops->destroy(t[r]);
+}
+
 TEST_MAIN(test_comm_tcp) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unexpected_queue_is_bounded),
         cmocka_unit_test(encrypted_data_is_not_readable),
         cmocka_unit_test(changed_data_ends_the_connection),
+        cmocka_unit_test(an_invalid_frame_ends_the_connection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,8 +71,8 @@ static inline kolo_tcp_channel *kolo_tcp_channel_of(kolo_tcp_transport *t, uint6
 }
 
 /* Processes frames from rank `from` of the root group, up to data for which a receive is posted: it
- * is left for `recv` until the next progress call. FORMAT: an invalid frame, or forged data; NOMEM.
- */
+ * is left for `recv` until the next progress call. An invalid frame or changed data ends the
+ * connection, as if the peer were gone: groups without it go on. NOMEM. */
 kolo_status kolo_tcp_receive(kolo_tcp_transport *root, int from, bool progress, bool *moved);
 
 /* Moves up to `bytes` from the unexpected queue to `to`; returns how many. */

@@ -64,7 +64,7 @@ static void drop_out(kolo_stream *s) {
     s->record_first = s->record_end = 0;
 }
 
-static void end(kolo_stream *s, const char *why) {
+void kolo_stream_end(kolo_stream *s, const char *why) {
     if (s->closed) return;
     s->closed = true;
     s->readable = false;
@@ -77,9 +77,9 @@ static void end(kolo_stream *s, const char *why) {
 static void fail(kolo_stream *s, int error) {
     bool reset = error == ECONNRESET || error == EPIPE || error == ENOTCONN;
     bool unreachable = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
-    end(s, reset         ? "connection reset: process ended, or cut by the network"
-           : unreachable ? "host unreachable"
-                         : kolo_errno_text(error));
+    kolo_stream_end(s, reset         ? "connection reset: process ended, or cut by the network"
+                       : unreachable ? "host unreachable"
+                                     : kolo_errno_text(error));
 }
 
 /* ---- out ---- */
@@ -129,7 +129,7 @@ void kolo_stream_copy_data(kolo_stream *s) {
     size_t bytes = queued + s->data_left;
     char *out = kolo_alloc(bytes);
     if (!out) {
-        end(s, "out of memory");
+        kolo_stream_end(s, "out of memory");
         return;
     }
     memcpy(out, s->out + s->out_first, before);
@@ -236,7 +236,7 @@ static size_t receive_raw(kolo_stream *s, struct iovec *pieces, int n_pieces) {
             return (size_t)n;
         }
         if (n == 0) {
-            end(s, "process ended");
+            kolo_stream_end(s, "process ended");
         } else if (s->write_error) {
             fail(s, s->write_error);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -256,8 +256,7 @@ static bool open_record(kolo_stream *s) {
     size = kolo_seal_size(record);
     if (size > held) return false;
     if (size == 0 || !kolo_seal_open(s->seal, record, size, &bytes)) {
-        s->forged = true;
-        s->readable = false;
+        kolo_stream_end(s, "its encrypted data has been changed on the way");
         return false;
     }
     s->plain_first = s->sealed_first + KOLO_SEAL_HEAD;
@@ -269,9 +268,9 @@ static bool open_record(kolo_stream *s) {
 
 /* Makes decrypted bytes available; false if there are none. */
 static bool next_record(kolo_stream *s) {
-    while (!s->forged && s->plain_first == s->plain_end) {
+    while (s->plain_first == s->plain_end) {
         if (open_record(s)) return true;
-        if (s->forged) return false;
+        if (s->closed) return false;
         if (s->dry) {
             s->dry = s->readable = false;
             return false;
@@ -288,7 +287,7 @@ static bool next_record(kolo_stream *s) {
         s->dry = !s->readable;
         s->readable = true; /* until what is here has been read */
     }
-    return !s->forged;
+    return true;
 }
 
 /* Reads into up to two pieces; 0 if there is no data. */

@@ -72,13 +72,15 @@ typedef struct kolo_stream {
     size_t record_first, record_end, sealed_first, sealed_end;
     size_t plain_first, plain_end; /* of the record at sealed_first, decrypted; in `sealed` */
     bool dry;                      /* the socket had no more than what is in `sealed` */
-    bool forged;                   /* a record was changed on the way; nothing after it is read */
 } kolo_stream;
 
 /* Takes over a connected socket; encrypted unless `keys` is NULL. NOMEM: the caller keeps it. */
 kolo_status kolo_stream_init(kolo_stream *s, int fd, const kolo_seal_keys *keys);
 /* Accepts a zeroed stream with fd -1. */
 void kolo_stream_fini(kolo_stream *s);
+
+/* Closes the stream for a reason: nothing more is read or written. */
+void kolo_stream_end(kolo_stream *s, const char *why);
 
 /* Queues a frame with a copy of its body of frame->bytes. NOMEM. */
 kolo_status kolo_stream_push(kolo_stream *s, const kolo_frame *frame, const void *body);

@@ -62,17 +62,20 @@ static kolo_status send_to_all(kolo_tcp_transport *t, kolo_frame frame, const vo
     return status;
 }
 
-/* Called on the root group, for all groups. */
+/* Called on the root group, for all groups. Returns the first error after having tried all. */
 static kolo_status tcp_progress(kolo_transport *base, bool *moved) {
     kolo_tcp_transport *t = tcp(base);
+    kolo_status status = KOLO_OK;
     kolo_wire_poll(t->wire, moved);
     for (int from = 0; from < t->wire->size; from++) {
         const kolo_link *l = t->wire->links[from];
         if (!l || l->stream.fd < 0) continue;
-        KOLO_TRY(kolo_tcp_receive(t, from, true, moved));
+        kolo_status received = kolo_tcp_receive(t, from, true, moved);
+        if (status == KOLO_OK) status = received;
         if (kolo_wire_drop_closed(t->wire, from)) *moved = true;
     }
-    return kolo_wire_heartbeat(t->wire);
+    kolo_status beat = kolo_wire_heartbeat(t->wire);
+    return status == KOLO_OK ? beat : status;
 }
 
 /* ---- announcements ---- */
