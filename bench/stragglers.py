@@ -4,6 +4,8 @@ steps, by a simulation in virtual time that counts nothing but the steps.
 
     bench/stragglers.py [--workers 4] [--probability 0.2] [--factor 8] [--steps 20000]
     bench/stragglers.py --measure build/release --steps 300 [--ms 50] [--slower 4]
+    bench/stragglers.py --patterns build/release [--steps 1000] [--seeds 5]
+    bench/stragglers.py --patterns build/release --measure build/release --steps 150 [--ms 20]
     bench/stragglers.py --measure build/release --balance 13 --slower 4 --steps 40
 
 Every step of a worker takes 1 unit, and with the probability the factor; with --slower, those of
@@ -11,17 +13,58 @@ worker 0 always take so many units instead. All policies have the same draws. --
 model whose steps sleep so long (bench/slow_model.c), with a server apart, and prints what was reached
 of each policy's limit. docs/servers.md has the tables. --balance trains by allreduce, with so many logical
 shards in a step, each of which sleeps, with equal shares and with --worker-weights measured; the ideal share
-of a worker is in proportion to its speed.
+of a worker is in proportion to its speed. --patterns compares `auto` with the fixed policies under six patterns of
+delays, in virtual time with the library's owner of parameters (bench/policies.c), or with steps that sleep.
 """
 import argparse
 import array
 import json
 import os
 import random
+import statistics
 import subprocess
 import tempfile
 
 POLICIES = ("ssp:1", "ssp:3", "ssp:10", "asp", "bsp:drop=1", "bsp:drop=1,discard")
+
+
+FIXED = ("bsp", "ssp:1", "ssp:3", "ssp:10", "asp", "bsp:drop=1")
+
+
+def steady(draws, worker, step):
+    return draws.uniform(0.8, 1.2)
+
+
+def at_random(draws, worker, step):
+    return 8 if draws.random() < 0.2 else 1
+
+
+def pauses(draws, worker, step):
+    return 40 if draws.random() < 0.02 else draws.uniform(0.8, 1.2)
+
+
+def one_slower(draws, worker, step):
+    return (4 if worker == 0 else 1) * draws.uniform(0.8, 1.2)
+
+
+def stretches(draws, worker, step):
+    """A worker is slow for 20 steps together, one of four at a time and then none."""
+    return (5 if step // 20 % 5 == worker else 1) * draws.uniform(0.8, 1.2)
+
+
+def later(draws, worker, step):
+    """Slow steps come after 300 equal ones, and end after 600."""
+    return 8 if 300 <= step < 600 and draws.random() < 0.2 else 1
+
+
+PATTERNS = {
+    "equal, within 20 %": steady,
+    "1 of 5 steps at random takes 8 times as long": at_random,
+    "1 of 50 steps at random takes 40 times as long": pauses,
+    "one worker is 4 times slower": one_slower,
+    "workers are in turns 5 times slower for 20 steps": stretches,
+    "none is slow, then 1 of 5 at random 8 times, then none": later,
+}
 
 
 def bounded(units, bound):
@@ -121,6 +164,52 @@ def measure(build, units, policy, ms):
     return used / (1000 * seconds / ms)
 
 
+def draw(pattern, workers, steps, seed):
+    draws = random.Random(seed)
+    return [[pattern(draws, worker, step) for worker in range(workers)] for step in range(steps)]
+
+
+def virtual(build, units, policy):
+    """Seconds until 7 of 10 gradients are applied, so that no worker has made all its steps, and the bounds that
+    `auto` has chosen."""
+    workers, steps = len(units[0]), len(units)
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(array.array("d", [unit for row in units for unit in row]).tobytes())
+        file.flush()
+        found = json.loads(subprocess.run(
+            [f"{build}/bench/policies", policy, str(workers), str(workers * steps * 7 // 10), file.name],
+            check=True, stdout=subprocess.PIPE).stdout)
+    return found["seconds"], [name for _, name in found["changes"]]
+
+
+def slept(build, units, policy, ms):
+    """Seconds per gradient of a job whose workers sleep, and the bounds that `auto` has chosen."""
+    workers, steps = len(units[0]), len(units)
+    found, times = train(build, units, ms, steps, [
+        "--data", f"synthetic:N={8 * workers * steps},test=8", "--batch", "8", "--sync", "ps", "--servers", "1",
+        "--consistency", policy])
+    chosen = [change.rsplit(" ", 1)[-1] for change in found.get("consistency", "").split(", ")[1:]]
+    return max(times[1::2]) - min(times[::2]), chosen
+
+
+def compare(opts):
+    """`auto` beside the fixed policies, under each pattern of delays."""
+    print("| slow steps | " + " | ".join(f"`{policy}`" for policy in FIXED) +
+          " | `auto` | of the best | chosen |\n|" + " --- |" * (len(FIXED) + 4))
+    for what, pattern in PATTERNS.items():
+        rows = []
+        for seed in range(1, opts.seeds + 1):
+            units = draw(pattern, opts.workers, opts.steps, seed)
+            run = (lambda policy, u=units: slept(opts.measure, u, policy, opts.ms)) if opts.measure else (
+                lambda policy, u=units: virtual(opts.patterns, u, policy))
+            rows.append([run(policy) for policy in (*FIXED, "auto")])
+        seconds = [statistics.median(row[i][0] for row in rows) for i in range(len(FIXED) + 1)]
+        share = statistics.median(min(time for time, _ in row[:-1]) / row[-1][0] for row in rows)
+        chosen = ", ".join(rows[0][-1][1][:4]) or "bsp"
+        print(f"| {what} | " + " | ".join(f"{seconds[0] / time:.2f}" for time in seconds) +
+              f" | {share:.0%} | {chosen} |", flush=True)
+
+
 def refuse(parser, opts, names, why):
     """Ends with an error if one of these options, which have no effect, is given."""
     for name in names:
@@ -138,18 +227,28 @@ def main():
     parser.add_argument("--slower", type=float, default=0)
     parser.add_argument("--measure", metavar="BUILD")
     parser.add_argument("--ms", type=float, help="a unit, in milliseconds; 50")
+    parser.add_argument("--patterns", metavar="BUILD")
+    parser.add_argument("--seeds", type=int, help="of --patterns; 1")
     parser.add_argument("--balance", type=int, default=0, metavar="SHARDS")
     opts = parser.parse_args()
     if opts.balance and not opts.measure:
         parser.error("--balance needs --measure BUILD")
+    if opts.patterns:
+        refuse(parser, opts, ("probability", "factor", "seed"), "--patterns has its own")
+    else:
+        refuse(parser, opts, ("seeds",), "it is for --patterns")
     if opts.balance or opts.slower:
         refuse(parser, opts, ("probability", "factor", "seed"), "nothing is drawn")
     if not opts.measure:
         refuse(parser, opts, ("ms",), "it is for --measure")
-    defaults = {"probability": 0.2, "factor": 8, "steps": 40 if opts.balance else 20000, "seed": 1, "ms": 50}
+    steps = 40 if opts.balance else 1000 if opts.patterns else 20000
+    defaults = {"probability": 0.2, "factor": 8, "steps": steps, "seed": 1, "seeds": 1, "ms": 50}
     for name, value in defaults.items():
         if getattr(opts, name) is None:
             setattr(opts, name, value)
+    if opts.patterns:
+        compare(opts)
+        return
     if opts.balance:
         balance(opts.measure, opts)
         return

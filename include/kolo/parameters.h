@@ -24,6 +24,7 @@
  *     ssp:s  staleness s > 0: each push updates at once. A worker at clock c reads when all workers
  *            have reached clock c - s.
  *     asp    staleness KOLO_STALENESS_ANY: each push updates at once, and nobody waits.
+ *     auto   `adapts`: one of these at a time.
  *
  * (Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server",
  * NIPS 2013.) A worker that has finished or is lost is waited for no longer. If gradients and
@@ -54,6 +55,7 @@ typedef struct kolo_parameters_update {
     int worker;            /* whose it is; bsp: -1 */
     uint64_t clock;        /* at which it was computed, from 0; with drop the largest */
     uint64_t version;      /* updates of this range so far */
+    int present;           /* workers that have neither finished nor been lost */
 } kolo_parameters_update;
 
 /* A read or an update, for the log of a run. */
@@ -86,6 +88,10 @@ typedef struct kolo_parameters_opts {
     int staleness;  /* see above; default 0, bsp */
     int drop;       /* bsp: gradients that a step does not wait for; less than the workers */
     bool discard;   /* those that come later are discarded, instead of kept */
+    /* Begins with bsp, and takes other bounds while the run goes on, from the time of the workers'
+     * steps and the loss (docs/servers.md). Only with a staleness of 0, and without `drop`,
+     * `record` and `replay`. */
+    bool adapts;
     bool leases;    /* workers take parts of the work, see kolo_parameters_lease; they make
                        different numbers of pushes: not with a staleness of 0 */
     uint64_t first_lease; /* the number of the first */
@@ -103,6 +109,9 @@ typedef struct kolo_parameters_opts {
      * state.
      */
     void (*save)(void *arg, float *state);
+    /* With `adapts`, called at the first owner after an update: the samples of all gradients so far,
+     * and the sum of their losses. NULL: bounds do not depend on the loss. */
+    void (*progress)(void *arg, double *samples, double *loss);
     /* Called at the owner, in the service's thread, for each event in order. May be NULL. */
     void (*observe)(void *arg, const kolo_parameters_event *event);
     void *arg, *replica_arg; /* of the part that the server owns; of that of the server before it */
@@ -163,6 +172,9 @@ KOLO_API kolo_status kolo_parameters_push_early(kolo_parameters *parameters, con
                                                 int owner, size_t ready);
 /* The parts that this worker has sent so. */
 KOLO_API uint64_t kolo_parameters_count_parts(const kolo_parameters *parameters);
+/* With `adapts`: the bound that the first owner has chosen, as this worker's latest pull has found
+ * it; it holds from the first push after that on. Otherwise `staleness`. */
+KOLO_API int kolo_parameters_staleness(const kolo_parameters *parameters);
 /* Waits for this worker's latest push and leaves: nobody waits for it any longer. With bsp the
  * others go on without its gradients. Reading is still allowed. Blocks. PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_finish(kolo_parameters *parameters);

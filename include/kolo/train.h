@@ -171,8 +171,9 @@ typedef struct kolo_train_opts {
                                 "local:H", "bmuf:H" or "diloco:H,fragments=P": every H steps, in
                                 parts, between which each trains on its own (docs/consistency.md);
                                 servers: "bsp:drop=M": without the M latest gradients of a step,
-                                "ssp:S": a worker is at most S steps ahead of another, and "asp":
-                                without a bound (docs/servers.md). NULL: bsp. The others:
+                                "ssp:S": a worker is at most S steps ahead of another, "asp":
+                                without a bound, and "auto": one of these at a time, by the times
+                                of steps and the loss (docs/servers.md). NULL: bsp. The others:
                                 UNSUPPORTED with `zero`, `reproducible` and `sparse_embedding`,
                                 those with rounds also with `sync_bn` */
     const char *compress; /* gradients, with error feedback: "f16", "bf16", "int8", "1bit", "topk:R"
@@ -312,6 +313,7 @@ typedef struct kolo_train_progress {
         seconds_left; /* elapsed since the first step, including evaluation; estimated remaining */
     bool epoch_end;   /* the last step of an epoch or of the run; `train` covers the epoch */
     bool evaluated;
+    char consistency[16]; /* with "auto": the policy now, as "ssp:3"; else "" */
     kolo_time_report times; /* with epoch_end of the epoch, else since the last line of
                                metrics.jsonl; by_rank is valid during the call */
 } kolo_train_progress;
@@ -346,6 +348,8 @@ typedef struct kolo_train_result {
     uint64_t reads[32];        /* with servers: reads of the parameters by all workers, by staleness
                                   (docs/servers.md); the last: that and above */
     uint64_t delays[32];       /* and their gradients, by the updates since their read */
+    char consistency[192];     /* with "auto": "bsp, from step 18 on asp", as this rank has found
+                                  it; cut off if it is longer */
     uint64_t parts;            /* of pushes, that all workers have sent during backward passes */
     int64_t peak_rss_bytes;    /* of this process, with what it has used of `memory.shared` */
     uint64_t parameter_hash;   /* of the final parameters and optimizer state */

@@ -175,7 +175,7 @@ struct kolo_time_report {
 struct kolo_train_progress {
     int64_t epoch, step, total_steps; kolo_metrics train; int64_t samples;
     double samples_per_second; int64_t damaged; kolo_metrics test; double lr, seconds, seconds_left;
-    bool epoch_end, evaluated; kolo_time_report times;
+    bool epoch_end, evaluated; char consistency[16]; kolo_time_report times;
 };
 struct kolo_train_memory {
     int64_t store, shared, exchanged, values;
@@ -183,7 +183,8 @@ struct kolo_train_memory {
 struct kolo_train_result {
     char model[128]; int workers, threads; int64_t batch, parameters, steps, epochs, samples, damaged;
     double first_loss; kolo_metrics final; bool evaluated; kolo_metrics test;
-    double train_seconds, samples_per_second, step_ms_median; int servers; uint64_t reads[32], delays[32], parts;
+    double train_seconds, samples_per_second, step_ms_median; int servers; uint64_t reads[32], delays[32];
+    char consistency[192]; uint64_t parts;
     int64_t peak_rss_bytes; uint64_t parameter_hash; int64_t losses_checked; char best_metric[32];
     double best_value; int64_t best_step; bool stopped_early, preempted; kolo_time_report times;
     kolo_train_memory memory; char unshared[80], lost[160];

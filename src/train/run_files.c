@@ -149,6 +149,7 @@ static void print_report(const kolo_train_progress *p, kolo_text *line) {
     kolo_json_int(&j, "epoch", p->epoch);
     add_metrics(&j, p->epoch_end ? "epoch_" : "", &p->train);
     kolo_json_double(&j, "lr", p->lr);
+    if (*p->consistency) kolo_json_string(&j, "consistency", p->consistency);
     kolo_json_double(&j, "samples_per_second", p->samples_per_second);
     kolo_json_double(&j, "seconds", p->seconds);
     if (p->damaged > 0) kolo_json_int(&j, "damaged_samples", p->damaged);

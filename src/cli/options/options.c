@@ -202,7 +202,8 @@ const kolo_option cli_options[] = {
     {.name = "servers", .type = KOLO_OPTION_INT, .metavar = "S", .preset = "0", .min = 0,
      .max = 1024, .commands = CMD_TRAIN,
      .help = "with --sync ps: processes beside the workers that hold the parameters and do nothing "
-             "else; 0: each worker holds a part"},
+             "else; 0: each worker holds a part. Not given, under another launcher: the processes with ROLE=server "
+             "in their environment, if the others have ROLE=worker"},
     {.name = "replicas", .type = KOLO_OPTION_INT, .metavar = "R", .preset = "0", .min = 0,
      .max = 1, .commands = CMD_TRAIN,
      .help = "with --servers 2 or more: 1 lets each server have a replica of the part of another one, so "
@@ -237,7 +238,8 @@ const kolo_option cli_options[] = {
              "the M latest gradients, which join the next ones of their workers or, with ,discard, are not used, and "
              "ssp:S, gradients as they come from workers "
              "that are at most S steps apart, and asp, without a bound; both with ,dc=L or ,scale=1 against staleness, "
-             "and with ,lease=1: workers take samples from one counter "
+             "and with ,lease=1: workers take samples from one counter; and auto, bsp, ssp:S or asp, by the times of "
+             "steps and the loss "
              "(docs/servers.md)"},
     {.name = "compress", .type = KOLO_OPTION_TEXT, .metavar = "CODEC",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "none",

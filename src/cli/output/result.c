@@ -173,6 +173,7 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
     add_best(t, r);
     if (about->trained) {
         add_row(t, "training time", "%.2f s", r->train_seconds);
+        if (*r->consistency) add_row(t, "consistency", "%s", r->consistency);
         add_histogram(t, "reads, staleness", r->reads);
         add_histogram(t, "gradients, delay", r->delays);
         if (r->parts > 0) add_row(t, "parts of gradients sent early", "%" PRIu64, r->parts);
@@ -271,6 +272,7 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
         kolo_json_double(&j, "step_ms_median", r->step_ms_median > 0 ? r->step_ms_median : NAN);
     }
     add_json_report(&j, &r->times);
+    if (*r->consistency) kolo_json_string(&j, "consistency", r->consistency);
     add_json_histogram(&j, "reads_by_staleness", r->reads);
     add_json_histogram(&j, "gradients_by_delay", r->delays);
     if (r->parts > 0) kolo_json_int(&j, "parts_pushed_early", (int64_t)r->parts);

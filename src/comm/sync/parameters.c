@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "comm/engine/comm.h"
 #include "comm/engine/family.h"
+#include "comm/sync/adapt.h"
 #include "comm/sync/agree.h"
 #include "comm/sync/parameters_order.h"
 #include "comm/sync/parameters_owner.h"
@@ -34,6 +35,7 @@ struct kolo_parameters {
     int n_workers, n_servers;
     bool works, pushing, finished, abandoned;
     uint64_t clock;
+    uint32_t choice;                      /* of the bound, that the first owner has told last */
     kolo_parameters_owner *owner;         /* NULL: owns nothing */
     kolo_order *order;                    /* recorded or replayed; NULL: neither */
     kolo_parameters_opts followed;        /* of `follower` */
@@ -115,6 +117,11 @@ static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int r
         return KOLO_FAIL(KOLO_ERR_ARG, "leases with a staleness of 0: workers with leases make "
                                        "different numbers of pushes, so that it must be above 0 or "
                                        "KOLO_STALENESS_ANY");
+    }
+    if (o->adapts && (o->staleness != 0 || o->drop != 0 || o->record || o->replay)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "bounds that adapt begin with a staleness of 0, and drop no gradients; "
+                         "their run is not recorded or replayed, since they depend on the time");
     }
     if (o->replicas < 0 || o->replicas > 1 || (o->replicas == 1 && o->servers < 2)) {
         return KOLO_FAIL(KOLO_ERR_ARG,
@@ -441,7 +448,7 @@ static kolo_status start_all(kolo_parameters *p, kolo_service_request *requests,
         const kolo_owned_span *part = kind == KOLO_OWNER_PULL ? &has->values : &has->state;
         kolo_service_request *q = &requests[i];
         *q = request_of(p, i, kind);
-        q->key = kind != KOLO_OWNER_PUSH && p->goes_on;
+        q->key = kind == KOLO_OWNER_PUSH ? p->choice : p->goes_on;
         if (kind == KOLO_OWNER_PUSH) {
             add_gradient(p, i, q);
         } else {
@@ -463,7 +470,8 @@ static kolo_status start_all(kolo_parameters *p, kolo_service_request *requests,
 static uint64_t largest_reply(const kolo_parameters *p, const kolo_service_request *requests) {
     uint64_t largest = 0;
     for (int i = 0; i < p->n_servers; i++) {
-        if (requests[i].reply_clock > largest) largest = requests[i].reply_clock;
+        const uint64_t clock = requests[i].reply_clock & UINT32_MAX; /* without a choice */
+        if (clock > largest) largest = clock;
     }
     return largest;
 }
@@ -504,8 +512,14 @@ kolo_status kolo_parameters_pull(kolo_parameters *p, float *values) {
     KOLO_TRY(start_all(p, p->pulls, KOLO_OWNER_PULL, values));
     KOLO_TRY(wait_all(p, p->pulls, p->n_servers));
     p->goes_on = false;
+    const uint32_t choice = (uint32_t)(p->pulls[0].reply_clock >> KOLO_CHOICE_SHIFT);
+    if (choice > p->choice) p->choice = choice; /* a replica may be behind */
     p->reads[kolo_staleness_bin(largest_reply(p, p->pulls))]++;
     return end_push(p);
+}
+
+int kolo_parameters_staleness(const kolo_parameters *p) {
+    return p->opts.adapts ? kolo_adapt_staleness(kolo_choice_level(p->choice)) : p->opts.staleness;
 }
 
 kolo_status kolo_parameters_read_state(kolo_parameters *p, float *state) {

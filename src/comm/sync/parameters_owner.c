@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/sync/adapt.h"
 #include "comm/sync/leases.h"
 #include "kolo/comm.h"
 
@@ -17,6 +18,9 @@ typedef struct worker {
     bool gone;               /* has finished or is lost */
     bool idle;               /* has no lease: clocks do not wait for it */
     uint64_t skipped;        /* of its clock, without a push */
+    uint64_t from;           /* of its clock: the bound counts from here */
+    int64_t read_ns;         /* when it has read last; 0: its step is not timed, */
+    bool rested;             /* since it rests before it */
     uint64_t read_at;        /* the version that it has read last */
     uint64_t delay;          /* of its latest push */
     kolo_service_call *rest; /* it waits until no worker is active */
@@ -51,6 +55,11 @@ struct kolo_parameters_owner {
     bool reported_stop;        /* and `stops` */
     kolo_service_call **taken; /* [n_workers]: of the step that is being completed */
     kolo_leases *leases;       /* NULL: none */
+    int staleness;             /* the bound now */
+    kolo_adapt *adapt;         /* at the first owner, of a bound that adapts; else NULL */
+    uint32_t choice, taken_choice; /* the latest, which this owner has made; which it has taken */
+    double samples, loss;      /* as `progress` gave them last */
+    int64_t (*now_ns)(void);
     bool again;                /* workers may send what it has taken: kolo_parameters_owner_lead */
     bool stops;                /* a rank has asked for it */
     uint64_t stop_at;          /* the point where all workers stop; 0: not known */
@@ -69,12 +78,18 @@ int kolo_staleness_bin(uint64_t stale) {
     return stale < KOLO_STALENESS_BINS ? (int)stale : KOLO_STALENESS_BINS - 1;
 }
 
-/* The smallest clock of a worker that is still waited for; UINT64_MAX: there is none. */
+int kolo_choice_level(uint32_t choice) {
+    return (int)(choice & ((1U << KOLO_CHOICE_LEVEL_BITS) - 1));
+}
+
+/* The smallest clock of a worker that is still waited for, without what is before a change of the
+ * bound; UINT64_MAX: there is none. */
 static uint64_t slowest(const owner *o) {
     uint64_t least = UINT64_MAX;
     for (int w = 0; w < o->n_workers; w++) {
         const worker *x = &o->workers[w];
-        if (!x->gone && !x->idle && o->pushes[w] < least) least = o->pushes[w];
+        const bool waits = x->gone || x->idle || (o->opts->adapts && x->rest);
+        if (!waits && o->pushes[w] - x->from < least) least = o->pushes[w] - x->from;
     }
     return least;
 }
@@ -94,8 +109,9 @@ static kolo_service_call *take(kolo_service_call **kept) {
 }
 
 /* Counts a read; returns its staleness. */
-static uint64_t count_read(owner *o, uint64_t clock) {
-    uint64_t least = slowest(o), stale = least < clock ? clock - least : 0;
+static uint64_t count_read(owner *o, int w, uint64_t clock) {
+    const uint64_t made = clock - o->workers[w].from, least = slowest(o);
+    const uint64_t stale = least < made ? made - least : 0;
     pthread_mutex_lock(&o->mutex);
     o->stats.reads[kolo_staleness_bin(stale)]++;
     if ((int)stale > o->stats.largest) o->stats.largest = (int)stale;
@@ -105,9 +121,11 @@ static uint64_t count_read(owner *o, uint64_t clock) {
 
 /* Whether worker w, at this clock, may read now. */
 static bool may_read(const owner *o, int w, uint64_t clock) {
-    uint64_t bound = (uint64_t)o->opts->staleness;
+    const uint64_t bound = (uint64_t)o->staleness;
     if (o->opts->drop > 0) return !o->workers[w].push;
-    if (o->opts->staleness == KOLO_STALENESS_ANY || clock <= bound) return true;
+    if (o->opts->adapts && o->staleness == 0) return !o->workers[w].push;
+    clock -= o->workers[w].from;
+    if (o->staleness == KOLO_STALENESS_ANY || clock <= bound) return true;
     return slowest(o) >= clock - bound;
 }
 
@@ -115,9 +133,23 @@ static void answer_pull(owner *o, int w) {
     if (!o->workers[w].pull || !may_read(o, w, o->workers[w].pull->clock)) return;
     kolo_service_call *call = take(&o->workers[w].pull);
     o->workers[w].read_at = o->version;
-    uint64_t stale = count_read(o, call->clock);
+    if (o->adapt && !o->workers[w].rested) o->workers[w].read_ns = o->now_ns();
+    uint64_t stale = count_read(o, w, call->clock);
     observe(o, (kolo_parameters_event){.read = true, .worker = w, .clock = call->clock});
-    o->reply(call, KOLO_OK, stale, o->values, o->has.values.count * sizeof(float));
+    o->reply(call, KOLO_OK, stale | (uint64_t)o->choice << KOLO_CHOICE_SHIFT, o->values,
+             o->has.values.count * sizeof(float));
+}
+
+/* The loss of the latest update. */
+static void add_loss(owner *o) {
+    double samples = 0, loss = 0;
+    if (!o->opts->progress) return;
+    o->opts->progress(o->opts->arg, &samples, &loss);
+    if (samples > o->samples) {
+        kolo_adapt_add_loss(o->adapt, (loss - o->loss) / (samples - o->samples));
+    }
+    o->samples = samples;
+    o->loss = loss;
 }
 
 /* Changes the values by a gradient: that of worker w, or if w is -1 the sum of n. */
@@ -129,8 +161,10 @@ static void apply(owner *o, const float *gradient, int n, int w, uint64_t clock)
                                 .workers = n,
                                 .worker = w,
                                 .clock = clock,
-                                .version = o->version};
+                                .version = o->version,
+                                .present = o->n_present};
     if (o->has.values.count > 0) o->opts->update(o->opts->arg, &u);
+    if (o->adapt) add_loss(o);
     o->version++;
     pthread_mutex_lock(&o->mutex);
     o->stats.version = o->version;
@@ -229,6 +263,9 @@ static void end_rest(owner *o) {
     for (int w = 0; w < o->n_workers; w++) {
         kolo_service_call *call = take(&o->workers[w].rest);
         o->workers[w].rests += call != NULL;
+        o->workers[w].read_ns = 0; /* evaluations and checkpoints are no part of a step */
+        o->workers[w].rested = true;
+        if (o->opts->adapts) o->workers[w].from = o->pushes[w];
         if (call) o->reply(call, KOLO_OK, o->reported_stop, o->reported, bytes);
     }
 }
@@ -312,7 +349,7 @@ static void stop(owner *o, kolo_service_call *call) {
 
 /* After a push, or after a worker has gone or rests. */
 static void go_on(owner *o) {
-    if (o->opts->staleness == 0) complete_step(o);
+    if (o->staleness == 0) complete_step(o);
     end_rest(o);
     for (int w = 0; w < o->n_workers; w++) answer_lease(o, w);
     for (int w = 0; w < o->n_workers; w++) answer_pull(o, w);
@@ -321,6 +358,7 @@ static void go_on(owner *o) {
 static void leave(owner *o, int w, bool lost) {
     if (o->workers[w].gone) return;
     o->workers[w].gone = true;
+    if (o->adapt) kolo_adapt_leave(o->adapt, w);
     if (o->workers[w].lease) o->reply(take(&o->workers[w].lease), KOLO_OK, 0, NULL, 0);
     if (o->leases) kolo_leases_return(o->leases, w);
     o->n_present--;
@@ -378,6 +416,12 @@ void kolo_parameters_owner_lost(void *arg, int client, bool left, const char *re
     }
 }
 
+/* Whether the key of a push is a choice. */
+static bool is_choice(const owner *o, uint64_t key) {
+    if (!o->opts->adapts) return key == 0;
+    return key <= UINT32_MAX && kolo_choice_level((uint32_t)key) < kolo_adapt_levels();
+}
+
 static bool is_valid(const owner *o, const kolo_service_call *call) {
     const bool works = call->client < o->n_workers;
     if (call->kind == KOLO_OWNER_STOP) {
@@ -399,6 +443,7 @@ static bool is_valid(const owner *o, const kolo_service_call *call) {
                                           : input != left) {
             return false;
         }
+        if (call->kind == KOLO_OWNER_PUSH && !is_choice(o, call->key)) return false;
         return is_active(w) && !w->push && call->clock == o->pushes[call->client] &&
                (uintptr_t)call->input % sizeof(float) == 0;
     case KOLO_OWNER_REST:
@@ -435,21 +480,61 @@ static const float *gradient_of(worker *x, const kolo_service_call *call) {
     return x->staged;
 }
 
+/* A push that is an update. It needs an answer. */
+static void apply_push(owner *o, int w, const kolo_service_call *call, const float *gradient) {
+    worker *x = &o->workers[w];
+    x->delay = o->version - x->read_at;
+    apply(o, gradient, 1, w, call->clock);
+    o->pushes[w]++;
+    observe(o, (kolo_parameters_event){.worker = w, .clock = call->clock});
+}
+
+/* Takes a choice that a push has: the pushes of a step that is not complete become updates if there
+ * are no steps any more, and the bound counts from here. */
+static void take_choice(owner *o, uint32_t choice) {
+    if (!o->opts->adapts || choice <= o->taken_choice) return;
+    o->taken_choice = choice;
+    if (choice > o->choice) o->choice = choice;
+    o->staleness = kolo_adapt_staleness(kolo_choice_level(choice));
+    for (int w = 0; w < o->n_workers; w++) { /* all, before a reply detects a lost worker */
+        worker *x = &o->workers[w];
+        o->taken[w] = o->staleness != 0 ? take(&x->push) : NULL;
+        if (o->taken[w]) apply_push(o, w, o->taken[w], x->gradient);
+        x->from = o->pushes[w];
+    }
+    for (int w = 0; w < o->n_workers; w++) {
+        if (o->taken[w]) o->reply(o->taken[w], KOLO_OK, o->workers[w].delay, NULL, 0);
+    }
+}
+
+/* Counts the time of a step, and after enough of them chooses a bound. */
+static void adapt(owner *o, int w) {
+    worker *x = &o->workers[w];
+    x->rested = false;
+    if (!o->adapt || x->read_ns == 0) return;
+    kolo_adapt_add_step(o->adapt, w, (double)(o->now_ns() - x->read_ns) / 1e9);
+    x->read_ns = 0;
+    if (o->choice > o->taken_choice || !kolo_adapt_is_due(o->adapt)) return;
+    const int now = kolo_choice_level(o->choice), next = kolo_adapt_choose(o->adapt, now);
+    if (next == now) return;
+    o->choice = ((o->choice >> KOLO_CHOICE_LEVEL_BITS) + 1) << KOLO_CHOICE_LEVEL_BITS |
+                (uint32_t)next;
+}
+
 static void push(owner *o, int w, kolo_service_call *call) {
     worker *x = &o->workers[w];
     const float *gradient = gradient_of(x, call);
+    adapt(o, w);
+    take_choice(o, (uint32_t)call->key);
     if (o->leases) kolo_leases_acknowledge(o->leases, w);
     if (o->opts->drop > 0 && x->read_at < o->version) {
         take_late(o, w, call, gradient);
-    } else if (o->opts->staleness == 0) {
+    } else if (o->staleness == 0) {
         x->push = call;
         x->gradient = gradient;
-        x->delay = 0;
-    } else {
         x->delay = o->version - x->read_at;
-        apply(o, gradient, 1, w, call->clock);
-        o->pushes[w]++;
-        observe(o, (kolo_parameters_event){.worker = w, .clock = call->clock});
+    } else {
+        apply_push(o, w, call, gradient);
         o->reply(call, KOLO_OK, x->delay, NULL, 0);
     }
     go_on(o);
@@ -542,6 +627,7 @@ void kolo_parameters_owner_destroy(owner *o) {
     kolo_free(o->reported);
     kolo_free(o->taken);
     kolo_leases_destroy(o->leases);
+    kolo_adapt_destroy(o->adapt);
     kolo_free(o);
 }
 
@@ -557,6 +643,8 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     o->n_workers = o->n_present = workers;
     o->missing = -1;
     o->has = *has;
+    o->staleness = opts->staleness;
+    o->now_ns = kolo_now_ns;
     size_t bytes = (has->values.count + has->state.count + 1) * sizeof(float);
     size_t sum_bytes = (has->gradient.count + 1) * sizeof(float);
     o->values = kolo_alloc(bytes);
@@ -573,6 +661,8 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     if (opts->leases && kolo_leases_create(workers, opts->first_lease, &o->leases) != KOLO_OK) {
         all = false;
     }
+    const bool chooses = opts->adapts && has->gradient.first == 0;
+    if (chooses && kolo_adapt_create(workers, &o->adapt) != KOLO_OK) all = false;
     if (all && o->workers && o->pushes && o->lost && o->reported && o->taken) {
         for (size_t w = 0; w < n && keeps; w++) {
             o->workers[w].late = o->late + w * has->gradient.count;
@@ -607,6 +697,8 @@ void kolo_parameters_owner_lead(owner *o) {
 }
 
 void kolo_parameters_owner_set_reply(owner *o, kolo_owner_reply *reply) { o->reply = reply; }
+
+void kolo_parameters_owner_set_clock(owner *o, int64_t (*now_ns)(void)) { o->now_ns = now_ns; }
 
 kolo_status kolo_parameters_owner_stage(owner *o, int w) {
     const size_t bytes = (o->has.gradient.count + 1) * sizeof *o->workers[w].staged;

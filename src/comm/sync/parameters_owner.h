@@ -13,8 +13,9 @@
 enum { KOLO_PUSH_PARTS_MOST = 24 }; /* of a push to an owner, before its rest */
 
 typedef enum kolo_owner_request {
-    KOLO_OWNER_PULL,
-    KOLO_OWNER_PUSH,
+    KOLO_OWNER_PULL, /* the key: see KOLO_OWNER_IDLE; the clock of the reply: its staleness and,
+                        where bounds adapt, KOLO_CHOICE_SHIFT bits above it the choice */
+    KOLO_OWNER_PUSH, /* the key: the choice that its worker has found last */
     KOLO_OWNER_FINISH,
     KOLO_OWNER_STATE, /* the key: as of a pull */
     KOLO_OWNER_REST,  /* the key: those before; the clock of the reply: whether a rank asks to stop
@@ -30,6 +31,11 @@ typedef enum kolo_owner_request {
                        */
     KOLO_OWNER_KINDS
 } kolo_owner_request;
+
+/* A choice of a bound: its number, from 0, and its level (adapt.h). The first owner makes it, and
+ * each takes it with the first push that has it, so that all take the same ones, followers too. */
+enum { KOLO_CHOICE_SHIFT = 32, KOLO_CHOICE_LEVEL_BITS = 4 };
+int kolo_choice_level(uint32_t choice);
 
 /* A part of a vector, in numbers. */
 typedef struct kolo_owned_span {
@@ -63,6 +69,8 @@ bool kolo_parameters_owner_fits(const kolo_parameters_owner *owner, const kolo_s
  * answers, and does not take it again. */
 void kolo_parameters_owner_lead(kolo_parameters_owner *owner);
 void kolo_parameters_owner_set_reply(kolo_parameters_owner *owner, kolo_owner_reply *reply);
+/* Of virtual time; else that of the machine. */
+void kolo_parameters_owner_set_clock(kolo_parameters_owner *owner, int64_t (*now_ns)(void));
 /* Sets values and state from the initial values of all owners. */
 void kolo_parameters_owner_load(kolo_parameters_owner *owner, const float *all);
 /* The calls of a service; `arg`: a kolo_parameters_owner. */

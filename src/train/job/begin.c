@@ -394,4 +394,5 @@ void kolo_job_end(kolo_job *j) {
     kolo_free(j->lost);
     kolo_free(j->lost_servers);
     kolo_text_fini(&j->losses);
+    kolo_text_fini(&j->policies);
 }

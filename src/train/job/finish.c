@@ -98,6 +98,8 @@ static kolo_status finish(kolo_job *j, kolo_train_result *result) {
     memcpy(result->reads, h.reads, sizeof result->reads);
     memcpy(result->delays, h.delays, sizeof result->delays);
     result->parts = h.parts;
+    const char *policies = j->policies.text;
+    if (policies) snprintf(result->consistency, sizeof result->consistency, "%s", policies);
     kolo_step_time *rows = j->setup.opts.times_by_rank;
     if (rows) memcpy(rows, result->times.by_rank, (size_t)result->times.ranks * sizeof *rows);
     result->times.by_rank = rows;

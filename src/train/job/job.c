@@ -37,6 +37,7 @@ kolo_status kolo_job_run(kolo_job *j, kolo_train_result *result) {
     KOLO_TRY(kolo_job_connect(j, start(j)));
     j->started = j->reported = j->saved_ns = kolo_now_ns();
     kolo_job_begin_preemption(j);
+    kolo_job_note_policy(j);
     if (j->state.steps >= j->end) KOLO_TRY(kolo_job_evaluate(j)); /* nothing to train */
     const kolo_status status = run_steps(j);
     if (status == KOLO_ERR_DIVERGED) return kolo_job_fail_together(j, status);

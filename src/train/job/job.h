@@ -45,6 +45,8 @@ typedef struct kolo_job {
     bool *lost;          /* by worker; NULL: none */
     bool *lost_servers;  /* of which the user is informed; NULL: none */
     kolo_text losses;    /* "rank 2 after 113 steps" */
+    int staleness;       /* where it adapts: of the latest step */
+    kolo_text policies;  /* "bsp, from step 18 on asp" */
     kolo_train_observer observer;
     void *observer_arg;
     kolo_setup setup;
@@ -198,6 +200,8 @@ kolo_status kolo_job_divide(kolo_job *j, const kolo_train_opts *opts);
 kolo_status kolo_job_serve(kolo_job *j, kolo_train_result *result);
 /* Whether workers make steps without each other: they meet in evaluations and checkpoints only. */
 bool kolo_job_is_asynchronous(const kolo_job *j);
+/* Before the first step, and after each: takes the policy of owners that choose one. */
+void kolo_job_note_policy(kolo_job *j);
 /* Whether the run goes on if a worker dies. */
 bool kolo_job_outlives_workers(const kolo_job *j);
 /* kolo_session_settle. If a worker has died without which the job goes on, there are no collectives

@@ -29,7 +29,7 @@ static kolo_train_progress progress_at(const kolo_job *j, int64_t k, const kolo_
     const kolo_times_window window = epoch_end ? KOLO_TIMES_EPOCH : KOLO_TIMES_LINE;
     int64_t done = k + 1;
     double step_seconds = (double)j->state.run.ns / 1e9 / (double)done;
-    return (kolo_train_progress){
+    kolo_train_progress p = {
         .epoch = k / j->setup.epoch_steps + 1,
         .step = done,
         .total_steps = j->setup.total_steps,
@@ -45,6 +45,8 @@ static kolo_train_progress progress_at(const kolo_job *j, int64_t k, const kolo_
         .evaluated = evaluated,
         .times = kolo_rank_times_report(j->rank_times, window),
     };
+    if (j->policies.text) kolo_consistency_print(j->staleness, p.consistency);
+    return p;
 }
 
 static kolo_train_progress epoch_progress(const kolo_job *j, int64_t k, bool evaluated) {

@@ -58,6 +58,28 @@ bool kolo_job_is_asynchronous(const kolo_job *j) {
     return config->served && kolo_consistency_is_alone(&config->consistency);
 }
 
+void kolo_job_note_policy(kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    char name[KOLO_CONSISTENCY_NAME];
+    if (j->setup.session.consistency.kind != KOLO_CONSISTENCY_AUTO) return;
+    const int staleness = kolo_session_staleness(j->session);
+    const bool first = !j->policies.text;
+    if (!first && staleness == j->staleness) return;
+    j->staleness = staleness;
+    kolo_consistency_print(staleness, name);
+    if (first) {
+        kolo_text_add(&j->policies, "%s", name);
+        return;
+    }
+    const int64_t step = j->state.steps + 1;
+    kolo_text_add(&j->policies, ", from step %" PRId64 " on %s", step, name);
+    if (j->rank != 0 || !o->notice) return;
+    kolo_text line = {0};
+    kolo_text_add(&line, "consistency from step %" PRId64 " on: %s", step, name);
+    if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_INFO);
+    kolo_text_fini(&line);
+}
+
 /* ---- lost workers ---- */
 
 bool kolo_job_outlives_workers(const kolo_job *j) {

@@ -208,6 +208,7 @@ kolo_status kolo_job_step(kolo_job *j, int64_t k, int64_t start) {
     if (j->state.steps == k) *recent = (kolo_sums){0}; /* else another lease of the step */
     kolo_sums_add(recent, &sums);
     j->state.steps = k + 1;
+    kolo_job_note_policy(j);
     if (k < CHECKED_STEPS) j->first_losses[k] = sums.metric[KOLO_METRIC_LOSS];
     return KOLO_OK;
 }

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +34,7 @@ static const struct {
     [KOLO_CONSISTENCY_SSP] =
         {.name = "ssp", .most = 1 << 20, .alone = true, .servers = true, .at_push = true},
     [KOLO_CONSISTENCY_ASP] = {.name = "asp", .alone = true, .servers = true, .at_push = true},
+    [KOLO_CONSISTENCY_AUTO] = {.name = "auto", .alone = true, .servers = true},
     [KOLO_CONSISTENCY_LAG] = {.name = "lag", .most = 64, .ring = true},
     [KOLO_CONSISTENCY_LOCAL] =
         {.name = "local", .most = MANY, .alone = true, .ring = true, .rounds = true},
@@ -65,8 +67,8 @@ static kolo_status find(const char *text, size_t length, kolo_consistency_kind *
     }
     return KOLO_FAIL(
         KOLO_ERR_ARG,
-        "consistency \"%s\": choose one of bsp, bsp:drop=M, ssp:S, asp, lag:S, local:H, bmuf:H, "
-        "diloco:H, with the bound, the lag or the steps between rounds",
+        "consistency \"%s\": choose one of bsp, bsp:drop=M, ssp:S, asp, auto, lag:S, local:H, "
+        "bmuf:H, diloco:H, with the bound, the lag or the steps between rounds",
         text);
 }
 
@@ -194,6 +196,19 @@ bool kolo_consistency_updates_at_push(const kolo_consistency *c) {
 
 bool kolo_consistency_outlives(const kolo_consistency *c) {
     return policies[c->kind].servers && policies[c->kind].alone;
+}
+
+bool kolo_consistency_is_weighted(const kolo_consistency *c) {
+    return c->drop > 0 || c->kind == KOLO_CONSISTENCY_AUTO;
+}
+
+void kolo_consistency_print(int staleness, char text[KOLO_CONSISTENCY_NAME]) {
+    const char *name = staleness == 0 ? "bsp" : staleness == KOLO_STALENESS_ANY ? "asp" : NULL;
+    if (name) {
+        snprintf(text, KOLO_CONSISTENCY_NAME, "%s", name);
+    } else {
+        snprintf(text, KOLO_CONSISTENCY_NAME, "ssp:%d", staleness);
+    }
 }
 
 bool kolo_consistency_is_for(const kolo_consistency *c, bool servers) {

@@ -3,11 +3,12 @@
  *
  *     bsp         the sum of all gradients, in every step
  *     bsp:drop=M  with servers: a step does not wait for M of the gradients, which join the next
- * one of their ranks; "bsp:drop=M,discard": they are discarded ssp:S       with servers: each
- * gradient at once; a rank is at most S steps ahead of another asp         with servers: each
- * gradient at once both: ",dc=L", delay compensation; ",scale=1", smaller rates for stale
- * gradients;
- * ",lease=1", samples from one counter
+ *                 one of their ranks; "bsp:drop=M,discard": they are discarded
+ *     ssp:S       with servers: each gradient at once; a rank is at most S steps ahead of another
+ *     asp         with servers: each gradient at once
+ *                 both: ",dc=L", delay compensation; ",scale=1", smaller rates for stale gradients;
+ *                 ",lease=1", samples from one counter
+ *     auto        with servers: bsp, ssp:S or asp, by the times of steps and the loss
  *     lag:S       the sum of all gradients, S steps later
  *     local:H     every rank trains on its own; parameters are averaged every H steps
  *     bmuf:H      the same; a momentum of the averages is added
@@ -23,6 +24,7 @@ typedef enum kolo_consistency_kind {
     KOLO_CONSISTENCY_DROP,
     KOLO_CONSISTENCY_SSP,
     KOLO_CONSISTENCY_ASP,
+    KOLO_CONSISTENCY_AUTO,
     KOLO_CONSISTENCY_LAG,
     KOLO_CONSISTENCY_LOCAL,
     KOLO_CONSISTENCY_BMUF,
@@ -48,7 +50,7 @@ typedef struct kolo_consistency {
     bool lease; /* workers take ranges of samples from one counter */
 } kolo_consistency;
 
-/* Parses "bsp", "bsp:drop=1", "ssp:3,dc=0.04", "asp,scale=1", "lag:1", "local:8",
+/* Parses "bsp", "bsp:drop=1", "ssp:3,dc=0.04", "asp,scale=1", "auto", "lag:1", "local:8",
  * "bmuf:8,momentum=0.5,lr=1,nesterov=1", "diloco:50,fragments=4,strided=1,overlap=5,mix=0.5". NULL:
  * bsp. `ranks` determines the default momentum of bmuf. ARG: names what is wrong. */
 kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency *consistency);
@@ -58,6 +60,12 @@ bool kolo_consistency_has_rounds(const kolo_consistency *consistency);
 bool kolo_consistency_is_alone(const kolo_consistency *consistency);
 /* Whether each push of a rank is an update at a server. */
 bool kolo_consistency_updates_at_push(const kolo_consistency *consistency);
+/* Whether the gradients of a step may be of any number of workers, so that they are weighted by
+ * their labels. */
+bool kolo_consistency_is_weighted(const kolo_consistency *consistency);
+/* The policy that has a bound of kolo/parameters.h, as text: "ssp:3". */
+enum { KOLO_CONSISTENCY_NAME = 16 };
+void kolo_consistency_print(int staleness, char text[KOLO_CONSISTENCY_NAME]);
 /* Whether a run with servers apart from the workers goes on when a worker dies. */
 bool kolo_consistency_outlives(const kolo_consistency *consistency);
 /* Whether servers can have the policy, and whether an allreduce can. */

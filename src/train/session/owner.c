@@ -3,6 +3,7 @@
 #include "base/integer.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "train/session/metrics.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -26,6 +27,7 @@ struct kolo_owner {
     int64_t pushes;  /* of all workers, since the start; where each is an update */
     reader *readers; /* by worker */
     double *totals;  /* samples, labels, each metric, and updates */
+    int loss;        /* place of the sum of losses in the totals */
 };
 
 /* ---- creation ---- */
@@ -156,6 +158,7 @@ static double rate_of(const kolo_owner *o, const kolo_parameters_update *u, int6
     const int64_t made = o->opts.lease ? pushes / o->opts.workers : (int64_t)u->clock;
     const int64_t step = o->opts.steps + made;
     double lr = kolo_lr_at(&o->opts.schedule, kolo_min_i64(step, o->opts.schedule.total - 1));
+    if (o->opts.adapts && u->worker >= 0) lr /= u->present; /* bsp has one update for them all */
     if (!o->opts.scale || u->worker < 0) return lr;
     const uint64_t stale = o->updates - o->readers[u->worker].updates;
     return stale > 1 ? lr / (double)stale : lr;
@@ -164,6 +167,12 @@ static double rate_of(const kolo_owner *o, const kolo_parameters_update *u, int6
 static void save(void *arg, float *state) {
     const kolo_owner *o = arg;
     kolo_division_gather(o->division, o->opts.index, KOLO_ROWS_STATE, true, o->value_at, state);
+}
+
+static void progress(void *arg, double *labels, double *loss) {
+    const kolo_owner *o = arg;
+    *labels = o->totals[1];
+    *loss = o->totals[o->loss];
 }
 
 static void add_totals(const kolo_owner *o, const float *gradient) {
@@ -230,6 +239,15 @@ static void find_places(kolo_owner *o) {
     }
 }
 
+/* Finds the losses among the metrics, which are in the order of their rows. */
+static void find_loss(kolo_owner *o) {
+    const kolo_division *d = o->division;
+    const int row = kolo_division_find(d, kolo_metric_table()[KOLO_METRIC_LOSS].output);
+    o->loss = 2;
+    for (int i = 0; i < row; i++) o->loss += kolo_division_kind(d, i) == KOLO_ROW_METRIC;
+    KOLO_ASSERT(row >= 0);
+}
+
 static kolo_status add_readers(kolo_owner *o) {
     const size_t bytes = kolo_division_part(o->division, o->opts.index).values * sizeof(float);
     o->readers = kolo_zalloc((size_t)o->opts.workers * sizeof *o->readers);
@@ -250,11 +268,13 @@ kolo_status kolo_owner_serve(kolo_owner *o, const kolo_division *division,
     o->totals = kolo_zalloc(kolo_division_totals(division) * sizeof(float));
     if (!o->sum_at || !o->value_at || !o->totals) return KOLO_NOMEM(rows * sizeof *o->sum_at);
     find_places(o);
+    find_loss(o);
     KOLO_TRY(add_readers(o));
     opts->load = load;
     opts->save = save;
     opts->update = update;
     opts->observe = observe;
+    opts->progress = progress;
     opts->arg = o;
     return KOLO_OK;
 }

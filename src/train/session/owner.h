@@ -22,6 +22,7 @@ typedef struct kolo_owner_opts {
     /* Where each push is an update: of the delay of gradients, see docs/servers.md. 0: none. */
     double compensation;
     bool scale; /* learning rates by staleness */
+    bool adapts; /* the bound of workers: see docs/servers.md, auto */
     bool lease; /* pushes of a worker are not its steps: the run is as far as all pushes are */
 } kolo_owner_opts;
 

@@ -57,13 +57,14 @@ static kolo_status make_owner(const kolo_session_config *config, const kolo_serv
     const kolo_owner_opts opts = {
         .index = index,
         .owners = owners,
-        .weighted = config->consistency.drop > 0,
+        .weighted = kolo_consistency_is_weighted(&config->consistency),
         .steps = o->steps,
         .workers = ranks - o->servers,
         .schedule = o->schedule,
         .compensation = config->consistency.compensation,
         .scale = config->consistency.scale,
         .lease = config->consistency.lease,
+        .adapts = config->consistency.kind == KOLO_CONSISTENCY_AUTO,
     };
     kolo_graph *graph;
     KOLO_TRY(kolo_session_build(config, samples_of(config), &graph));
@@ -186,6 +187,7 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
         .staleness = kolo_consistency_staleness(c),
         .drop = c->drop,
         .discard = c->discard,
+        .adapts = c->kind == KOLO_CONSISTENCY_AUTO,
         .leases = c->lease,
         .first_lease = (uint64_t)(o->steps * (kolo_comm_size(o->world) - o->servers)),
         .record = o->record,
@@ -199,7 +201,7 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
 
 static kolo_status prepare(kolo_served *d, const kolo_session_config *config,
                            const kolo_served_opts *o, kolo_session *session) {
-    d->weighted = config->consistency.drop > 0;
+    d->weighted = kolo_consistency_is_weighted(&config->consistency);
     KOLO_TRY(allocate(d, o->world));
     return session ? find_entries(d, session) : KOLO_OK;
 }
@@ -502,6 +504,10 @@ kolo_status kolo_session_stop(kolo_session *s, bool asks, int64_t next, int64_t 
 
 kolo_status kolo_session_meet(kolo_session *s, bool *asked) {
     return kolo_served_rest(s->served, asked);
+}
+
+int kolo_session_staleness(const kolo_session *s) {
+    return kolo_parameters_staleness(s->served->parameters);
 }
 
 int64_t kolo_session_updates(const kolo_session *s) {

@@ -168,6 +168,8 @@ kolo_status kolo_session_connect(kolo_session *session, kolo_comm *world, int se
 /* Updates that owners have made so far where these do not follow from the steps, as a worker
  * without samples causes none; else 0. Of the values that were pulled last. */
 int64_t kolo_session_updates(const kolo_session *session);
+/* With owners: see kolo_parameters_staleness. */
+int kolo_session_staleness(const kolo_session *session);
 /* The reads of this worker by staleness: adds them to counts[KOLO_STALENESS_BINS]. */
 void kolo_session_count_reads(const kolo_session *session, uint64_t *counts);
 /* The same of its gradients by delay. */

@@ -111,6 +111,12 @@ static kolo_status check_order(const kolo_train_opts *o, const kolo_consistency 
                          "would depend on the time: omit --grace",
                          option);
     }
+    if (consistency->kind == KOLO_CONSISTENCY_AUTO) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "consistency auto cannot be combined with %s: its bounds depend on the "
+                         "time of steps",
+                         option);
+    }
     if (consistency->kind != KOLO_CONSISTENCY_BSP) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "%s with --consistency bsp: these runs repeat bitwise without it", option);
@@ -184,7 +190,7 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
             KOLO_ERR_UNSUPPORTED, "consistency %s cannot be combined with --sync %s: %s",
             o->consistency, kolo_sync_name(o->sync),
             o->sync == KOLO_SYNC_PS
-                ? "owners apply gradients as they arrive: take bsp, bsp:drop=M, ssp:S or asp"
+                ? "owners apply gradients as they arrive: take bsp, bsp:drop=M, ssp:S, asp or auto"
             : consistency->drop > 0
                 ? "an allreduce needs the gradients of all workers: give --sync ps"
                 : "in an allreduce no worker runs ahead: give --sync ps, or take lag:S");

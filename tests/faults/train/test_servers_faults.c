@@ -224,8 +224,9 @@ static void survivors_go_on(void **state) {
         {"ssp:2", 1, 1, 2, RANKS_SHM, 0, false},
         {"ssp:1,lease=1", 2, 1, 1, RANKS_SHM, 0, false},
         {"ssp:2,lease=1", 1, 1, 2, RANKS_TCP, 0, true},
+        {"auto", 2, 1, 1, RANKS_SHM, 0, false},
     };
-    const int rounds = getenv("KOLO_SOAK") ? 67 : 1; /* 536 deaths */
+    const int rounds = getenv("KOLO_SOAK") ? 67 : 1; /* 603 runs */
     for (int k = 0; k < rounds; k++) {
         for (size_t i = 0; i < KOLO_COUNT(departures); i++) {
             departure d = departures[i];
@@ -308,6 +309,7 @@ static void a_preempted_run_is_resumed(void **state) {
         {"ssp:1,lease=1", 1, 1, RANKS_SHM, 0}, {"bsp", 1, 3, RANKS_SHM, 0},
         {"asp,lease=1", 1, 1, RANKS_SHM, 0},   {"asp,lease=1", 2, 2, RANKS_TCP, 0},
         {"bsp:drop=1", 1, 2, RANKS_SHM, 0},    {"bsp", 0, 1, RANKS_SHM, 0},
+        {"auto", 2, 1, RANKS_SHM, 0},
     };
     const size_t n = getenv("KOLO_SOAK") ? 20 * KOLO_COUNT(preemptions) : 4;
     for (size_t i = 0; i < n; i++) {
@@ -441,8 +443,9 @@ static void a_run_outlives_its_servers(void **state) {
         {"ssp:2", 3, RANKS_SHM, 0},         {"bsp:drop=1", 3, RANKS_SHM, 0},
         {"asp,dc=0.1", 2, RANKS_SHM, 0},    {"bsp", 3, RANKS_TCP, 0},
         {"ssp:1,lease=1", 3, RANKS_SHM, 0}, {"asp,lease=1", 3, RANKS_SHM, 0},
+        {"auto", 2, RANKS_SHM, 0},
     };
-    const int rounds = getenv("KOLO_SOAK") ? 25 : 1; /* 200 deaths */
+    const int rounds = getenv("KOLO_SOAK") ? 25 : 1; /* 225 deaths */
     const kolo_train_result whole = lose_server(&(server_loss){"bsp", 0, RANKS_SHM, 0});
     for (int k = 0; k < rounds; k++) {
         for (size_t i = 0; i < (rounds > 1 ? KOLO_COUNT(losses) : 4); i++) {

@@ -140,7 +140,7 @@ static void stale_runs_use_all_samples(void **state) {
     static const struct {
         const char *policy;
         int servers, bound;
-    } cases[] = {{"ssp:1", 1, 1}, {"ssp:3", 0, 3}, {"asp", 2, 31}};
+    } cases[] = {{"ssp:1", 1, 1}, {"ssp:3", 0, 3}, {"asp", 2, 31}, {"auto", 1, 31}, {"auto", 0, 31}};
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_train_opts opts = options(KOLO_SYNC_PS, cases[i].servers);
         opts.consistency = cases[i].policy;
@@ -155,6 +155,7 @@ static void stale_runs_use_all_samples(void **state) {
         assert_int_equal(r.samples, 2 * 61);
         assert_true(reads >= 3 * 12);
         assert_true(r.evaluated && r.workers == 3 && r.servers == cases[i].servers);
+        assert_true(strncmp(r.consistency, "bsp", strcmp(opts.consistency, "auto") == 0 ? 3 : 0) == 0);
     }
 }
 
@@ -373,6 +374,10 @@ static void what_servers_cannot_do_is_refused(void **state) {
         {.consistency = "ssp:3", .allreduce = true, .why = "--sync allreduce"},
         {.consistency = "asp", .allreduce = true, .why = "--sync allreduce"},
         {.consistency = "asp,lease=1", .why = "--servers 1"},
+        {.consistency = "auto", .allreduce = true, .why = "--sync allreduce"},
+        {.consistency = "auto,lease=1", .servers = 1, .why = "no other parameters"},
+        {.consistency = "auto:3", .why = "is without steps"},
+        {.consistency = "auto", .record = "a", .servers = 1, .why = "the time of steps"},
         {.consistency = "ssp:0,lease=1", .servers = 1, .why = "bsp has no other parameters"},
         {.consistency = "asp:1", .why = "is without steps"},
         {.consistency = "asp,lr=1", .why = "none of dc=X"},

@@ -4,6 +4,7 @@
 #include "base/compiler.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "comm/sync/adapt.h"
 #include "comm/sync/parameters_replica.h"
 #include "support/support.h"
 
@@ -54,7 +55,9 @@ typedef struct actor {
 } actor;
 
 typedef struct world {
-    bool leases;
+    bool leases, adapts;
+    uint32_t choice; /* of the bound, that pushes have */
+    uint64_t seed, pushes;
     kolo_status expected; /* of replies to workers */
     uint64_t replies;
     server servers[SERVERS];
@@ -170,10 +173,20 @@ static void move(world *x, int w) {
     }
 }
 
+/* Another bound after some pushes. */
+static void change_bound(world *x) {
+    const kolo_rng rng = kolo_rng_make(x->seed, 4, 0);
+    const uint64_t draw = kolo_rng_below(&rng, x->pushes++, 20);
+    if (!x->adapts || draw >= (uint64_t)kolo_adapt_levels()) return;
+    x->choice = ((x->choice >> KOLO_CHOICE_LEVEL_BITS) + 1) << KOLO_CHOICE_LEVEL_BITS |
+                (uint32_t)draw;
+}
+
 static void exchange(world *x, int w) {
     actor *a = &x->actors[w];
     a->phase = EXCHANGES;
-    ask(x, w, &a->push, KOLO_OWNER_PUSH, 0, a->clock);
+    change_bound(x);
+    ask(x, w, &a->push, KOLO_OWNER_PUSH, x->choice, a->clock);
     ask(x, w, &a->pull, KOLO_OWNER_PULL, 0, a->clock + 1);
 }
 
@@ -204,7 +217,7 @@ static void act(world *x, int w) {
         if (own != 1 && !(own == 0 && x->servers[0].opts[0].drop > 0)) {
             fail_msg("worker %d reads its push %d applied %g times", w, (int)a->lease, (double)own);
         }
-        if (x->servers[0].opts[0].staleness == 0 && (a->push.clock == 0) != (own == 1)) {
+        if (x->servers[0].opts[0].staleness == 0 && !x->adapts && (a->push.clock == 0) != (own == 1)) {
             fail_msg("worker %d: push %d, applied %g times, has a delay of %d", w, (int)a->lease,
                      (double)own, (int)a->push.clock);
         }
@@ -251,6 +264,7 @@ static void create(world *x, const kolo_parameters_opts *opts) {
     static const float zeros[COUNT];
     memset(x, 0, sizeof *x);
     x->leases = opts->leases;
+    x->adapts = opts->adapts;
     for (int s = 0; s < SERVERS; s++) {
         server *me = &x->servers[s];
         me->world = x;
@@ -292,6 +306,7 @@ static void fini(world *x) {
 /* Runs all workers to their ends. `victim`: the server that is lost; -1: none. */
 static void run(world *x, uint64_t seed, int victim) {
     const kolo_rng rng = kolo_rng_make(seed, 3, 0);
+    x->seed = seed;
     const uint64_t when = kolo_rng_below(&rng, 0, 400);
     for (uint64_t k = 1; goes_on(x); k++) {
         if (k > 100000) fail_msg("seed %d, victim %d: it does not end", (int)seed, victim);
@@ -357,6 +372,7 @@ static void each_push_is_applied_once(void **state) {
         {.staleness = 2},
         {.staleness = 0},
         {.staleness = 0, .drop = 1},
+        {.adapts = true},
     };
     static world x;
     const uint64_t seeds = getenv("KOLO_SOAK") ? 40000 : 400;

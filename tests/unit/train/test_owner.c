@@ -20,6 +20,7 @@ typedef struct setting {
     double momentum, compensation;
     bool scale;
     int labels; /* of a weighted sum; 0: the gradient of a worker */
+    bool adapts; /* the weighted gradient of a worker, with its share of the learning rate */
 } setting;
 
 /* The simulation: the part of an owner. */
@@ -49,7 +50,7 @@ static double *zeros(size_t n) {
 
 static void simulate_push(simulation *s, const setting *c, int worker, const float *gradient) {
     const int stale = s->updates - s->updates_at[worker];
-    const double lr = c->scale && stale > 1 ? rate / stale : rate;
+    const double lr = c->adapts ? rate / WORKERS : c->scale && stale > 1 ? rate / stale : rate;
     for (size_t i = 0; i < s->n; i++) {
         double g = (double)gradient[i] / (c->labels > 0 ? c->labels : 1);
         g += c->compensation * g * g * (s->w[i] - s->read[worker][i]);
@@ -76,6 +77,7 @@ static void run(const setting *c) {
         .schedule = {.kind = KOLO_LR_CONSTANT, .lr = rate, .total = 1000, .step_every = 1},
         .compensation = c->compensation,
         .scale = c->scale,
+        .adapts = c->adapts,
     };
     kolo_owner *owner;
     kolo_division d;
@@ -119,7 +121,8 @@ static void run(const setting *c) {
                                           .values = values,
                                           .gradient = gradient,
                                           .workers = 1,
-                                          .worker = c->labels > 0 ? -1 : worker,
+                                          .worker = c->labels > 0 && !c->adapts ? -1 : worker,
+                                          .present = WORKERS,
                                           .clock = clocks[worker]++,
                                           .version = (uint64_t)s.updates};
         calls.update(calls.arg, &u);
@@ -146,12 +149,13 @@ static void run(const setting *c) {
 
 static void owners_follow_the_equations(void **state) {
     static const setting settings[] = {
-        {"plain", 0, 1, 0, 0, false, 0},
-        {"momentum", 1, 2, 0.9, 0, false, 0},
-        {"compensated", 0, 2, 0, 0.5, false, 0},
-        {"scaled", 0, 1, 0.5, 0, true, 0},
-        {"compensated and scaled", 1, 2, 0.9, 0.2, true, 0},
-        {"weighted", 1, 2, 0.9, 0, false, 7},
+        {"plain", 0, 1, 0, 0, false, 0, false},
+        {"momentum", 1, 2, 0.9, 0, false, 0, false},
+        {"compensated", 0, 2, 0, 0.5, false, 0, false},
+        {"scaled", 0, 1, 0.5, 0, true, 0, false},
+        {"compensated and scaled", 1, 2, 0.9, 0.2, true, 0, false},
+        {"weighted", 1, 2, 0.9, 0, false, 7, false},
+        {"a share of the rate", 0, 1, 0.9, 0, false, 7, true},
     };
     for (size_t i = 0; i < KOLO_COUNT(settings); i++) run(&settings[i]);
 }

@@ -1,0 +1,42 @@
+#pragma once
+/* The bound of workers that adapts to how unequal their steps are (docs/servers.md, auto).
+ *
+ * The owner adds how long each step took, from the read of a worker to its push. From the latest of
+ * these follows how many steps per second each bound would allow: the steps are repeated in virtual
+ * time. The choice is the smallest bound that reaches nearly the most, but a smaller one for some
+ * time after the loss has risen. It depends on what was added, and on nothing else. Used by one
+ * thread. */
+
+#include "kolo/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    KOLO_ADAPT_WINDOW = 16, /* steps of a worker, at least, between decisions */
+    KOLO_ADAPT_LATEST = 64, /* steps of a worker that a decision is made from */
+};
+
+typedef struct kolo_adapt kolo_adapt;
+
+/* Levels, from 0: their number, and the staleness of one as in kolo/parameters.h. */
+int kolo_adapt_levels(void);
+int kolo_adapt_staleness(int level);
+
+/* NOMEM. */
+kolo_status kolo_adapt_create(int workers, kolo_adapt **adapt);
+/* NULL is allowed. */
+void kolo_adapt_destroy(kolo_adapt *adapt);
+/* A worker has made a step in `seconds`. */
+void kolo_adapt_add_step(kolo_adapt *adapt, int worker, double seconds);
+/* The mean loss of an update's samples. */
+void kolo_adapt_add_loss(kolo_adapt *adapt, double loss);
+/* A worker has finished or is lost: it counts no more. */
+void kolo_adapt_leave(kolo_adapt *adapt, int worker);
+/* Whether a window is complete. */
+bool kolo_adapt_is_due(const kolo_adapt *adapt);
+/* Ends a window in which the level was `level`: returns that of the next one. */
+int kolo_adapt_choose(kolo_adapt *adapt, int level);
+/* Steps per second of all workers together with a level, if they go on like the latest steps; 0:
+ * not known. */
+double kolo_adapt_predict(const kolo_adapt *adapt, int level);
