@@ -34,6 +34,11 @@ any_launcher() {
     all_well "a run that goes on"
     output_has "workers  *2, threads 1 each"
     rm -r "$work/run"
+    job "$@" -n 3 sh -c "[ \$$rank = 1 ] && ROLE=server || ROLE=worker; export ROLE; exec $lenet --sync ps"
+    all_well "a server by its role"
+    output_has "workers  *2, threads 1 each"
+    job "$@" -n 2 sh -c "[ \$$rank = 1 ] && export ROLE=server; exec $lenet --sync ps"
+    fails_with "rank 1 has ROLE=server, and rank 0 has no role"
     a_killed_launcher "$@"
     job "$@" -n 3 $bench
     all_well "allreduce on 3 ranks"

@@ -1,6 +1,7 @@
 /* kolo train: trains a model; rank 0 prints progress and the result. */
 #include "cli/commands/commands.h"
 #include "cli/launcher/error_report.h"
+#include "cli/launcher/roles.h"
 #include "cli/launcher/run_on_ranks.h"
 #include "cli/launcher/stop_signals.h"
 #include "cli/options/recipe.h"
@@ -97,7 +98,7 @@ static kolo_status record(kolo_options *o, const char *name, int value) {
     return kolo_options_set_from_file(o, name, name, text);
 }
 
-static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
+static kolo_status train_in(kolo_comm *comm, int threads, kolo_options *o) {
     kolo_train_opts opts;
     KOLO_TRY(resolve(o, threads, &opts));
     /* Results depend on these: record them in the config even if they were not given. */
@@ -147,6 +148,20 @@ static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) 
                           .trained = true,
                           .quiet = quiet};
     return result_report(&result, &about, kolo_options_text(o, "json"));
+}
+
+/* The servers of another launcher's job may be any of its ranks. */
+static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
+    kolo_comm *placed;
+    int servers;
+    const bool served = (kolo_sync)kolo_options_choice(o, "sync") == KOLO_SYNC_PS;
+    if (!served || kolo_options_given(o, "servers")) return train_in(comm, threads, o);
+    KOLO_TRY(roles_place(comm, &servers, &placed));
+    if (!placed) return train_in(comm, threads, o);
+    kolo_status status = record(o, "servers", servers);
+    if (status == KOLO_OK) status = train_in(placed, threads, o);
+    kolo_comm_destroy(placed);
+    return status;
 }
 
 static kolo_status check_job(kolo_options *o, int workers) {
