@@ -2,9 +2,9 @@
  *
  *     policies POLICY WORKERS TARGET FILE
  *
- * FILE has a double for each step of each worker, in seconds: those of the first step, then those of
- * the second. Prints when TARGET gradients are applied, and the changes of a bound that adapts, as
- * JSON. The owner of the parameters is the library's. */
+ * FILE has a double for each step of each worker, in seconds: those of the first step, then those
+ * of the second. Prints when TARGET gradients are applied, and the changes of a bound that adapts,
+ * as JSON. The owner of the parameters is the library's. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "support/policy_sim.h"

@@ -207,7 +207,7 @@ def compare(opts):
         share = statistics.median(min(time for time, _ in row[:-1]) / row[-1][0] for row in rows)
         chosen = ", ".join(rows[0][-1][1][:4]) or "bsp"
         print(f"| {what} | " + " | ".join(f"{seconds[0] / time:.2f}" for time in seconds) +
-              f" | {share:.0%} | {chosen} |", flush=True)
+              f" | {share:.1%} | {chosen} |", flush=True)
 
 
 def refuse(parser, opts, names, why):

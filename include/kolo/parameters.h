@@ -92,8 +92,8 @@ typedef struct kolo_parameters_opts {
      * steps and the loss (docs/servers.md). Only with a staleness of 0, and without `drop`,
      * `record` and `replay`. */
     bool adapts;
-    bool leases;    /* workers take parts of the work, see kolo_parameters_lease; they make
-                       different numbers of pushes: not with a staleness of 0 */
+    bool leases;          /* workers take parts of the work, see kolo_parameters_lease; they make
+                             different numbers of pushes: not with a staleness of 0 */
     uint64_t first_lease; /* the number of the first */
     /* 1: the next server has a replica of each part, which is the first to take each push; if a
      * server is lost, its part continues from the replica. Not with `record` or `replay`. It needs
@@ -109,8 +109,8 @@ typedef struct kolo_parameters_opts {
      * state.
      */
     void (*save)(void *arg, float *state);
-    /* With `adapts`, called at the first owner after an update: the samples of all gradients so far,
-     * and the sum of their losses. NULL: bounds do not depend on the loss. */
+    /* With `adapts`, called at the first owner after an update: the samples of all gradients so
+     * far, and the sum of their losses. NULL: bounds do not depend on the loss. */
     void (*progress)(void *arg, double *samples, double *loss);
     /* Called at the owner, in the service's thread, for each event in order. May be NULL. */
     void (*observe)(void *arg, const kolo_parameters_event *event);

@@ -313,7 +313,7 @@ typedef struct kolo_train_progress {
         seconds_left; /* elapsed since the first step, including evaluation; estimated remaining */
     bool epoch_end;   /* the last step of an epoch or of the run; `train` covers the epoch */
     bool evaluated;
-    char consistency[16]; /* with "auto": the policy now, as "ssp:3"; else "" */
+    char consistency[16];   /* with "auto": the policy now, as "ssp:3"; else "" */
     kolo_time_report times; /* with epoch_end of the epoch, else since the last line of
                                metrics.jsonl; by_rank is valid during the call */
 } kolo_train_progress;

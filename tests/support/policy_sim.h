@@ -10,9 +10,9 @@ enum { POLICY_SIM_CHANGES = 64 };
 typedef struct policy_sim {
     /* What is simulated. `update`, `observe` and clocks are the simulation's. */
     kolo_parameters_opts opts;
-    int workers, steps;   /* steps of each worker */
-    const double *units;  /* [steps * workers]: the seconds of step k of worker w: k * workers + w */
-    uint64_t target;      /* gradients that are applied at the end; 0: all */
+    int workers, steps;  /* steps of each worker */
+    const double *units; /* [steps * workers]: the seconds of step k of worker w: k * workers + w */
+    uint64_t target;     /* gradients that are applied at the end; 0: all */
     double (*loss)(double seconds); /* of a gradient that is applied then; NULL: there are none */
     /* What came of it. */
     double seconds; /* until the target, or until all workers have finished */

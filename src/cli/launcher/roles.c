@@ -10,7 +10,7 @@ enum { NONE, WORKER, SERVER };
 
 static int32_t own_role(void) {
     const char *text = getenv("ROLE");
-    return !text                       ? NONE
+    return !text                         ? NONE
            : strcmp(text, "worker") == 0 ? WORKER
            : strcmp(text, "server") == 0 ? SERVER
                                          : NONE;

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 enum {
-    KOLO_ADAPT_WINDOW = 16, /* steps of a worker, at least, between decisions */
+    KOLO_ADAPT_WINDOW = 8,  /* steps of a worker, at least, between decisions */
     KOLO_ADAPT_LATEST = 64, /* steps of a worker that a decision is made from */
 };
 

@@ -45,24 +45,24 @@ struct kolo_parameters_owner {
     kolo_owner_reply *reply;
     kolo_owned has;
     int n_workers, n_present;
-    float *values, *state;     /* one after the other */
-    float *sum;                /* of gradients; bsp only */
-    worker *workers;           /* [n_workers] */
-    float *late;               /* of all workers; only if late gradients are kept */
-    uint64_t *pushes;          /* [n_workers]: taken, and skipped with leases: the clock */
-    uint64_t *lost;            /* [n_workers]: as kolo_parameters_rest gives it */
-    uint64_t *reported;        /* [n_workers]: the same, at the end of a rest, */
-    bool reported_stop;        /* and `stops` */
-    kolo_service_call **taken; /* [n_workers]: of the step that is being completed */
-    kolo_leases *leases;       /* NULL: none */
-    int staleness;             /* the bound now */
-    kolo_adapt *adapt;         /* at the first owner, of a bound that adapts; else NULL */
+    float *values, *state;         /* one after the other */
+    float *sum;                    /* of gradients; bsp only */
+    worker *workers;               /* [n_workers] */
+    float *late;                   /* of all workers; only if late gradients are kept */
+    uint64_t *pushes;              /* [n_workers]: taken, and skipped with leases: the clock */
+    uint64_t *lost;                /* [n_workers]: as kolo_parameters_rest gives it */
+    uint64_t *reported;            /* [n_workers]: the same, at the end of a rest, */
+    bool reported_stop;            /* and `stops` */
+    kolo_service_call **taken;     /* [n_workers]: of the step that is being completed */
+    kolo_leases *leases;           /* NULL: none */
+    int staleness;                 /* the bound now */
+    kolo_adapt *adapt;             /* at the first owner, of a bound that adapts; else NULL */
     uint32_t choice, taken_choice; /* the latest, which this owner has made; which it has taken */
-    double samples, loss;      /* as `progress` gave them last */
+    double samples, loss;          /* as `progress` gave them last */
     int64_t (*now_ns)(void);
-    bool again;                /* workers may send what it has taken: kolo_parameters_owner_lead */
-    bool stops;                /* a rank has asked for it */
-    uint64_t stop_at;          /* the point where all workers stop; 0: not known */
+    bool again;       /* workers may send what it has taken: kolo_parameters_owner_lead */
+    bool stops;       /* a rank has asked for it */
+    uint64_t stop_at; /* the point where all workers stop; 0: not known */
     uint64_t version;
     int missing;           /* a lost worker that ends the job; -1: none */
     char why[160];         /* it is missing */
@@ -517,8 +517,8 @@ static void adapt(owner *o, int w) {
     if (o->choice > o->taken_choice || !kolo_adapt_is_due(o->adapt)) return;
     const int now = kolo_choice_level(o->choice), next = kolo_adapt_choose(o->adapt, now);
     if (next == now) return;
-    o->choice = ((o->choice >> KOLO_CHOICE_LEVEL_BITS) + 1) << KOLO_CHOICE_LEVEL_BITS |
-                (uint32_t)next;
+    o->choice =
+        ((o->choice >> KOLO_CHOICE_LEVEL_BITS) + 1) << KOLO_CHOICE_LEVEL_BITS | (uint32_t)next;
 }
 
 static void push(owner *o, int w, kolo_service_call *call) {

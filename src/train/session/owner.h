@@ -21,9 +21,9 @@ typedef struct kolo_owner_opts {
     kolo_lr schedule; /* of steps */
     /* Where each push is an update: of the delay of gradients, see docs/servers.md. 0: none. */
     double compensation;
-    bool scale; /* learning rates by staleness */
+    bool scale;  /* learning rates by staleness */
     bool adapts; /* the bound of workers: see docs/servers.md, auto */
-    bool lease; /* pushes of a worker are not its steps: the run is as far as all pushes are */
+    bool lease;  /* pushes of a worker are not its steps: the run is as far as all pushes are */
 } kolo_owner_opts;
 
 /* Compiles a graph, of as many samples as the first plan of a worker, and takes ownership of it,

@@ -140,7 +140,8 @@ static void stale_runs_use_all_samples(void **state) {
     static const struct {
         const char *policy;
         int servers, bound;
-    } cases[] = {{"ssp:1", 1, 1}, {"ssp:3", 0, 3}, {"asp", 2, 31}, {"auto", 1, 31}, {"auto", 0, 31}};
+    } cases[] = {
+        {"ssp:1", 1, 1}, {"ssp:3", 0, 3}, {"asp", 2, 31}, {"auto", 1, 31}, {"auto", 0, 31}};
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_train_opts opts = options(KOLO_SYNC_PS, cases[i].servers);
         opts.consistency = cases[i].policy;
@@ -155,7 +156,8 @@ static void stale_runs_use_all_samples(void **state) {
         assert_int_equal(r.samples, 2 * 61);
         assert_true(reads >= 3 * 12);
         assert_true(r.evaluated && r.workers == 3 && r.servers == cases[i].servers);
-        assert_true(strncmp(r.consistency, "bsp", strcmp(opts.consistency, "auto") == 0 ? 3 : 0) == 0);
+        assert_true(strncmp(r.consistency, "bsp", strcmp(opts.consistency, "auto") == 0 ? 3 : 0) ==
+                    0);
     }
 }
 

@@ -178,8 +178,8 @@ static void change_bound(world *x) {
     const kolo_rng rng = kolo_rng_make(x->seed, 4, 0);
     const uint64_t draw = kolo_rng_below(&rng, x->pushes++, 20);
     if (!x->adapts || draw >= (uint64_t)kolo_adapt_levels()) return;
-    x->choice = ((x->choice >> KOLO_CHOICE_LEVEL_BITS) + 1) << KOLO_CHOICE_LEVEL_BITS |
-                (uint32_t)draw;
+    x->choice =
+        ((x->choice >> KOLO_CHOICE_LEVEL_BITS) + 1) << KOLO_CHOICE_LEVEL_BITS | (uint32_t)draw;
 }
 
 static void exchange(world *x, int w) {
@@ -217,7 +217,8 @@ static void act(world *x, int w) {
         if (own != 1 && !(own == 0 && x->servers[0].opts[0].drop > 0)) {
             fail_msg("worker %d reads its push %d applied %g times", w, (int)a->lease, (double)own);
         }
-        if (x->servers[0].opts[0].staleness == 0 && !x->adapts && (a->push.clock == 0) != (own == 1)) {
+        if (x->servers[0].opts[0].staleness == 0 && !x->adapts &&
+            (a->push.clock == 0) != (own == 1)) {
             fail_msg("worker %d: push %d, applied %g times, has a delay of %d", w, (int)a->lease,
                      (double)own, (int)a->push.clock);
         }

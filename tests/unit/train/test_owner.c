@@ -19,7 +19,7 @@ typedef struct setting {
     int index, owners;
     double momentum, compensation;
     bool scale;
-    int labels; /* of a weighted sum; 0: the gradient of a worker */
+    int labels;  /* of a weighted sum; 0: the gradient of a worker */
     bool adapts; /* the weighted gradient of a worker, with its share of the learning rate */
 } setting;
 
