@@ -155,7 +155,7 @@ double kolo_adapt_predict(const kolo_adapt *a, int level) {
 /* ---- the loss ---- */
 
 /* Ends the window: whether the loss is above the least of the windows before by more than chance
- * explains, or no number. */
+ * explains, or NaN. */
 static bool has_risen(kolo_adapt *a) {
     const int n = a->n_losses;
     const double mean = a->mean, squares = a->squares;

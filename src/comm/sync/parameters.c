@@ -35,7 +35,7 @@ struct kolo_parameters {
     int n_workers, n_servers;
     bool works, pushing, finished, abandoned;
     uint64_t clock;
-    uint32_t choice;                      /* of the bound, that the first owner has told last */
+    uint32_t choice;                      /* of the bound, as a read has returned it last */
     kolo_parameters_owner *owner;         /* NULL: owns nothing */
     kolo_order *order;                    /* recorded or replayed; NULL: neither */
     kolo_parameters_opts followed;        /* of `follower` */
