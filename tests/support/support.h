@@ -26,6 +26,14 @@
         }                                                                                        \
     } while (0)
 
+/* Fails the test unless `call` returns KOLO_ERR_ARG with a text that contains `part`. Includers
+ * need string.h. */
+#define ASSERT_REFUSED(call, part)                                               \
+    do {                                                                         \
+        assert_int_equal(call, KOLO_ERR_ARG);                                    \
+        if (!strstr(kolo_last_error(), part)) fail_msg("%s", kolo_last_error()); \
+    } while (0)
+
 /* ||a - b|| / max(||b||, tiny), the relative L2 distance of two vectors. */
 double test_relative_l2_f32(const float *a, const float *b, size_t n);
 double test_relative_l2_f64(const double *a, const double *b, size_t n);
