@@ -106,5 +106,27 @@ void *kolo_plan_address(const kolo_plan *plan, int32_t value, int bank);
 /* Finds the steps that run in the next step of training, and before which of its steps: the first
  * that reads what they write. Needs the phases. NOMEM. */
 kolo_status kolo_plan_find_later_steps(kolo_plan *plan);
+
+/* ---- the parts of compilation, in their order (compile.c) ---- */
+
+/* What the plans of a store have in common, for the passes; `arg` is the store. */
+bool kolo_plan_layout_in_store(void *arg, const char *name, kolo_tensor *tensor);
+bool kolo_plan_cut_in_store(void *arg, const char *name, kolo_zero_cut *cut);
+/* Finds or adds the entries of the store for parameters and state. ARG: an entry has another shape;
+ * FORMAT: an entry is overwritten too early; NOMEM. */
+kolo_status kolo_plan_tie_store(kolo_plan *plan);
+/* Adds the steps and prepares their kernels. */
+kolo_status kolo_plan_add_steps(kolo_plan *plan, const kolo_plan_opts *opts,
+                                struct kolo_selections *selections);
+/* Reserves memory for values, buckets and messages. UNSUPPORTED: the gradients of a plan that adds
+ * to another one lie elsewhere; NOMEM. */
+kolo_status kolo_plan_map_memory(kolo_plan *plan, const kolo_plan_opts *opts);
 /* Binds every step to the current addresses. */
 kolo_status kolo_plan_bind(kolo_plan *plan);
+/* Releases what the kernel of a step made of its addresses. */
+void kolo_plan_unbind(const kolo_plan *plan, kolo_step *step);
+/* Whether a node may run in a slot: one of its chunk, or the update, which is in any. */
+bool kolo_plan_is_of_slot(const kolo_plan *plan, const kolo_node *node, int slot);
+/* The requests and links of all slots; those of destroyed ones may be made again. */
+kolo_status kolo_plan_make_requests(kolo_plan *plan);
+void kolo_plan_destroy_requests(kolo_plan *plan);

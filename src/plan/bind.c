@@ -1,0 +1,48 @@
+/* Binding: gives each kernel the addresses of its inputs and outputs, for every slot and twice,
+ * once for each bank of the store. */
+#include "plan/internal.h"
+
+void kolo_plan_unbind(const kolo_plan *p, kolo_step *step) {
+    for (int i = 0; step->calls && i < 2 * p->slots; i++) {
+        kolo_call *call = &step->calls[i];
+        if (step->kernel && step->kernel->unbind && call->bound) step->kernel->unbind(call->bound);
+        call->bound = NULL;
+    }
+}
+
+bool kolo_plan_is_of_slot(const kolo_plan *p, const kolo_node *n, int slot) {
+    return n->segment == KOLO_SEGMENT_UPDATE || n->chunk == kolo_plan_chunk(p, slot);
+}
+
+static kolo_status bind_step(kolo_plan *p, kolo_step *step) {
+    const kolo_node *n = p->graph->nodes[step->node];
+    const int slot = p->slot;
+    kolo_plan_unbind(p, step);
+    for (int i = 0; i < 2 * p->slots; i++) {
+        if (!kolo_plan_is_of_slot(p, n, i / 2)) continue;
+        const int bank = i % 2;
+        kolo_call *call = &step->calls[i];
+        p->slot = i / 2;
+        *call = (kolo_call){.spec = &step->spec,
+                            .state = step->state,
+                            .scratch = kolo_plan_arena(p) + p->values_bytes};
+        for (int k = 0; k < n->n_in; k++) {
+            const kolo_location *in = &p->map.locations[n->in[k].id];
+            call->in[k] = step->later && in->region == KOLO_REGION_TABLE
+                              ? p->later_table + in->offset
+                              : kolo_plan_address(p, n->in[k].id, bank);
+        }
+        for (int k = 0; k < n->n_out; k++) call->out[k] = kolo_plan_address(p, n->out[k].id, bank);
+        if (step->kernel->bind) KOLO_TRY(step->kernel->bind(call));
+    }
+    p->slot = slot;
+    return KOLO_OK;
+}
+
+kolo_status kolo_plan_bind(kolo_plan *p) {
+    for (int i = 0; i < p->n_steps; i++) {
+        if (p->steps[i].kind == KOLO_STEP_KERNEL) KOLO_TRY(bind_step(p, &p->steps[i]));
+    }
+    p->bound_at = p->store->moves;
+    return KOLO_OK;
+}

@@ -1,0 +1,116 @@
+/* The memory of a plan: reserved in the store or its own, and registered where it is communicated.
+ */
+#include "base/integer.h"
+#include "plan/internal.h"
+
+/* Whether what is accumulated of a gradient is in the same place in two plans: of each chunk of a
+ * stage that reads the parameter. */
+static bool sums_agree(const kolo_plan *p, kolo_value v, const kolo_plan *other, kolo_value w) {
+    const int32_t made = kolo_info(p->graph, v)->producer,
+                  its = kolo_info(other->graph, w)->producer;
+    const kolo_node *n = made >= 0 ? p->graph->nodes[made] : NULL;
+    const kolo_node *m = its >= 0 ? other->graph->nodes[its] : NULL;
+    if (p->chunks > 1 && n && n->op == &kolo_op_add && n->segment == KOLO_SEGMENT_UPDATE) {
+        if (!m || m->op != n->op || m->n_in != n->n_in) return false;
+        for (int k = 0; k < n->n_in; k++) {
+            if (!sums_agree(p, n->in[k], other, m->in[k])) return false;
+        }
+        return true;
+    }
+    return p->map.locations[v.id].offset == other->map.locations[w.id].offset;
+}
+
+/* Whether two plans of one model have the same memory layout of gradients. */
+static bool gradients_agree(const kolo_plan *p, const kolo_plan *other) {
+    const kolo_memory_map *a = &p->map, *b = &other->map;
+    if (a->bucket_bytes != b->bucket_bytes || a->n_buckets != b->n_buckets) return false;
+    for (int i = 0; i < a->n_buckets; i++) {
+        bool gradients = !a->buckets[i].of_model;
+        if (gradients && a->buckets[i].offset != b->buckets[i].offset) return false;
+    }
+    for (int32_t v = 0; v < p->graph->n_values; v++) {
+        const kolo_value_info *mine = &p->graph->values[v];
+        if (mine->kind != KOLO_VALUE_PARAM || !kolo_value_ok(mine->grad)) continue;
+        kolo_value its = kolo_graph_find(other->graph, mine->name);
+        kolo_value grad = kolo_value_ok(its) ? kolo_info(other->graph, its)->grad : KOLO_NONE;
+        if (!kolo_value_ok(grad)) return false;
+        if (!sums_agree(p, mine->grad, other, grad)) return false;
+    }
+    return true;
+}
+
+static kolo_status check_gradients(const kolo_plan *p) {
+    if (!gradients_agree(p, p->adds_to)) {
+        return KOLO_FAIL(
+            KOLO_ERR_UNSUPPORTED,
+            "micro-batches or shards of unequal sizes have different layouts of gradients: choose "
+            "a batch that divides the samples of each worker, or shards that divide every batch");
+    }
+    KOLO_ASSERT(p->gradients == p->adds_to->gradients);
+    return KOLO_OK;
+}
+
+/* Memory of its own for the arena and what is communicated. */
+static kolo_status map_apart(kolo_plan *p) {
+    const size_t arena = kolo_round_up(p->values_bytes + p->scratch_bytes + 1, 4096);
+    p->own_bytes = arena + (p->comm ? 0 : p->map.bucket_bytes);
+    p->arena = kolo_pages_map(p->own_bytes);
+    if (!p->arena) return KOLO_NOMEM(p->own_bytes);
+    p->gradients = p->arena + arena;
+    if (!p->comm || p->map.bucket_bytes == 0) return KOLO_OK;
+    void *memory;
+    KOLO_TRY(kolo_comm_alloc(p->comm, p->map.bucket_bytes, &memory));
+    p->gradients = memory;
+    return KOLO_OK;
+}
+
+/* The steps before the first that waits or updates. */
+static int count_first(const kolo_plan *p) {
+    int n = 0;
+    while (n < p->n_steps && p->steps[n].kind != KOLO_STEP_WAIT &&
+           !kolo_node_is_update(p->graph, p->graph->nodes[p->steps[n].node])) {
+        n++;
+    }
+    return n;
+}
+
+/* The region of buckets up to the last one that is summed over logical shards. */
+static size_t sums_end(const kolo_plan *p) {
+    size_t end = 0;
+    for (int32_t i = 0; i < p->graph->n_nodes; i++) {
+        const kolo_node *n = p->graph->nodes[i];
+        if (n->op->comm != KOLO_OP_POST || !n->attr[KOLO_COMM_OF_SAMPLES].i) continue;
+        const kolo_bucket *b = &p->map.buckets[n->attr[KOLO_COMM_BUCKET].i];
+        if (b->offset + b->bytes > end) end = b->offset + b->bytes;
+    }
+    return end;
+}
+
+kolo_status kolo_plan_map_memory(kolo_plan *p, const kolo_plan_opts *o) {
+    p->values_bytes = kolo_round_up(p->map.arena_bytes, 4096);
+    if (!o->apart) {
+        KOLO_TRY(kolo_store_reserve(p->store, p->values_bytes + p->scratch_bytes + 1));
+    }
+    p->table = kolo_zalloc(p->map.table_bytes + 1);
+    if (!p->table) return KOLO_NOMEM(p->map.table_bytes);
+    kolo_value stage = kolo_plan_find_scalar(p, "stage"); /* its summand */
+    kolo_plan_set(p, stage, 1);
+    const size_t slot_bytes = kolo_plan_slot_offset(p, p->slots);
+    if (slot_bytes > 0) {
+        p->slot_memory = kolo_pages_map(slot_bytes);
+        if (!p->slot_memory) return KOLO_NOMEM(slot_bytes);
+    }
+    if (p->map.model_bytes > 0) {
+        void *memory;
+        KOLO_TRY(kolo_comm_alloc(p->comm, (size_t)p->slots * p->map.model_bytes, &memory));
+        p->model = memory;
+    }
+    p->n_first = count_first(p);
+    if (o->apart) return map_apart(p);
+    if (p->map.bucket_bytes == 0) return KOLO_OK;
+    KOLO_TRY(kolo_store_reserve_gradients(p->store, p->comm, p->map.bucket_bytes));
+    if (!p->store->own_gradients) p->gradients = p->store->gradients;
+    if (p->adds_to) return check_gradients(p);
+    return o->shards > 0 ? kolo_shard_sum_create(o->shards, sums_end(p), p->comm, &p->sum)
+                         : KOLO_OK;
+}

@@ -1,0 +1,131 @@
+/* The steps of a plan: selects and prepares the kernel of each node. Views need no step; without a
+ * communicator, POST and WAIT need none either. */
+#include "kernel/select/cache.h"
+#include "plan/internal.h"
+
+static kolo_status add_kernel(kolo_plan *p, int32_t node, const kolo_plan_opts *opts,
+                              kolo_selections *selections) {
+    kolo_step *step = &p->steps[p->n_steps++];
+    *step = (kolo_step){.kind = KOLO_STEP_KERNEL, .node = node, .bucket = -1};
+    kolo_kernel_spec_init(&step->spec, p->graph, p->graph->nodes[node], opts->threads);
+    KOLO_TRY(kolo_kernel_select_cached(selections, opts->kernels, opts->tuner, &step->spec,
+                                       &step->kernel, NULL));
+    size_t scratch = 0;
+    if (step->kernel->prepare) {
+        KOLO_TRY(step->kernel->prepare(&step->spec, &step->state, &scratch));
+    }
+    if (scratch > p->scratch_bytes) p->scratch_bytes = scratch;
+    return KOLO_OK;
+}
+
+static void mark_once_per_step(kolo_plan *p, bool *once) {
+    for (int32_t i = 0, s = 0; i < p->graph->n_nodes; i++) {
+        once[i] = kolo_node_is_once_per_step(p->graph, i, once);
+        if (s < p->n_steps && p->steps[s].node == i) p->steps[s++].once_per_step = once[i];
+    }
+}
+
+/* Whether a POST or WAIT is a step. A plan that adds to another one takes part in the sums inside
+ * the passes, by the requests of the other. */
+static bool communicates(const kolo_plan *p, const kolo_node *n, const kolo_plan_opts *opts) {
+    if (p->comm || opts->shards > 0 || (opts->posts && n->op->comm == KOLO_OP_POST)) return true;
+    return n->attr[KOLO_COMM_INSIDE].i && p->adds_to && p->adds_to->comm;
+}
+
+static bool is_wait(const kolo_graph *g, kolo_value v) {
+    int32_t producer = kolo_info(g, v)->producer;
+    return producer >= 0 && g->nodes[producer]->op->comm == KOLO_OP_WAIT;
+}
+
+/* Whether v arrives from ranks that have the same samples, and is of these. */
+static bool is_of_same_samples(const kolo_plan *p, kolo_value v) {
+    const kolo_graph *g = p->graph;
+    if (!is_wait(g, v)) return false;
+    const kolo_node *wait = g->nodes[kolo_info(g, v)->producer];
+    const kolo_node *post = g->nodes[kolo_info(g, wait->in[0])->producer];
+    if (!p->map.buckets[post->attr[KOLO_COMM_BUCKET].i].of_model) return false;
+    for (int k = 0; k < wait->n_out; k++) {
+        if (wait->out[k].id != v.id) continue;
+        const int32_t maker = kolo_info(g, post->in[k])->producer;
+        return maker < 0 || !p->shared[maker];
+    }
+    return false;
+}
+
+/* Whether node i of the passes runs in micro-batches without samples too: their collectives, and
+ * what depends on nothing but these, parameters and scalars. p->shared has the result for earlier
+ * nodes. */
+static bool is_shared(const kolo_plan *p, int32_t i) {
+    const kolo_graph *g = p->graph;
+    const kolo_node *n = g->nodes[i];
+    if (n->op->comm == KOLO_OP_POST || n->op->comm == KOLO_OP_WAIT) {
+        return n->attr[KOLO_COMM_INSIDE].i != 0;
+    }
+    if (n->op == &kolo_op_accumulate && !is_wait(g, n->in[0])) return false;
+    for (int k = 0; k < n->n_in; k++) {
+        const kolo_value_info *in = kolo_info(g, n->in[k]);
+        if (in->kind == KOLO_VALUE_INPUT) return false;
+        if (in->producer >= 0 && !p->shared[in->producer]) return false;
+        if (is_of_same_samples(p, n->in[k])) return false;
+    }
+    return !kolo_node_is_update(g, n);
+}
+
+static kolo_status mark_shared(kolo_plan *p) {
+    bool any = false;
+    p->shared = kolo_zalloc((size_t)p->graph->n_nodes + 1);
+    if (!p->shared) return KOLO_NOMEM(p->graph->n_nodes);
+    for (int32_t i = 0; i < p->graph->n_nodes; i++) {
+        p->shared[i] = is_shared(p, i);
+        any |= p->shared[i] && p->graph->nodes[i]->op->comm == KOLO_OP_POST;
+    }
+    for (int i = 0; i < p->n_steps; i++) {
+        p->steps[i].inside = any && p->shared[p->steps[i].node] && !p->steps[i].once_per_step;
+    }
+    return KOLO_OK;
+}
+
+/* Whether a node computes nothing: this rank has an empty range of a parameter. */
+static bool is_empty(const kolo_graph *g, const kolo_node *n) {
+    return kolo_shape_count(&kolo_info(g, n->out[0])->tensor.shape) == 0;
+}
+
+/* The calls of all steps, once their number is known. */
+static kolo_status make_calls(kolo_plan *p) {
+    const size_t each = 2 * (size_t)p->slots, n = ((size_t)p->n_steps + 1) * each;
+    p->calls = kolo_zalloc(n * sizeof *p->calls);
+    if (!p->calls) return KOLO_NOMEM(n * sizeof *p->calls);
+    for (int i = 0; i < p->n_steps; i++) {
+        p->steps[i].calls = p->calls + (size_t)i * each;
+        p->steps[i].segment = p->graph->nodes[p->steps[i].node]->segment;
+        p->steps[i].chunk = p->graph->nodes[p->steps[i].node]->chunk;
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_plan_add_steps(kolo_plan *p, const kolo_plan_opts *opts,
+                                struct kolo_selections *selections) {
+    const kolo_graph *g = p->graph;
+    p->steps = kolo_zalloc(((size_t)g->n_nodes + 1) * sizeof *p->steps);
+    if (!p->steps) return KOLO_NOMEM((size_t)g->n_nodes * sizeof *p->steps);
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        bool comm = n->op->comm == KOLO_OP_POST || n->op->comm == KOLO_OP_WAIT;
+        if (comm && communicates(p, n, opts)) {
+            p->steps[p->n_steps++] = (kolo_step){
+                .kind = n->op->comm == KOLO_OP_POST ? KOLO_STEP_POST : KOLO_STEP_WAIT,
+                .node = i,
+                .bucket = (int)n->attr[KOLO_COMM_BUCKET].i,
+            };
+        } else if (!n->op->view && !is_empty(p->graph, n)) {
+            kolo_status status = add_kernel(p, i, opts, selections);
+            if (status != KOLO_OK) return status;
+        }
+    }
+    KOLO_TRY(make_calls(p));
+    bool *once = kolo_alloc((size_t)g->n_nodes + 1);
+    if (!once) return KOLO_NOMEM(g->n_nodes);
+    mark_once_per_step(p, once);
+    kolo_free(once);
+    return mark_shared(p);
+}
