@@ -14,7 +14,7 @@
 #include "graph/graph.h"
 #include "kolo/models.h"
 #include "kolo/onnx.h"
-#include "plan/program.h"
+#include "plan/program/program.h"
 #include "train/session/session.h"
 
 #include <math.h>

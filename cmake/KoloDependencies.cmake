@@ -57,7 +57,7 @@ if(KOLO_DNNL)
   target_link_libraries(kolo_dependencies INTERFACE ${DNNL_LIBRARY} gomp)
   target_compile_definitions(kolo_dependencies INTERFACE KOLO_HAS_DNNL=1)
 endif()
-# TensorBoard's files: C code that protobuf-c generates of src/train/event.proto.
+# TensorBoard's files: C code that protobuf-c generates of src/train/record/event.proto.
 pkg_check_modules(protobuf_c QUIET IMPORTED_TARGET libprotobuf-c)
 find_program(PROTOC_C protoc-c)
 if(protobuf_c_FOUND AND PROTOC_C)
@@ -65,8 +65,8 @@ if(protobuf_c_FOUND AND PROTOC_C)
   set(events_folder ${PROJECT_BINARY_DIR}/events)
   file(MAKE_DIRECTORY ${events_folder})
   add_custom_command(OUTPUT ${events_folder}/event.pb-c.c ${events_folder}/event.pb-c.h
-    COMMAND ${PROTOC_C} --proto_path=${PROJECT_SOURCE_DIR}/src/train --c_out=${events_folder} event.proto
-    DEPENDS ${PROJECT_SOURCE_DIR}/src/train/event.proto VERBATIM)
+    COMMAND ${PROTOC_C} --proto_path=${PROJECT_SOURCE_DIR}/src/train/record --c_out=${events_folder} event.proto
+    DEPENDS ${PROJECT_SOURCE_DIR}/src/train/record/event.proto VERBATIM)
   set_source_files_properties(${events_folder}/event.pb-c.c PROPERTIES COMPILE_OPTIONS "-w;-fvisibility=hidden")
   target_link_libraries(kolo_dependencies INTERFACE PkgConfig::protobuf_c)
   target_include_directories(kolo_dependencies SYSTEM INTERFACE ${events_folder})

@@ -16,8 +16,11 @@ BEGIN {
     rooms["comm"] = "reduce, codec, schedule, transport, engine, join, api, sync bench service"
     rooms["graph"] = "., ops"
     rooms["kernel"] = "., ref simd dnn, select"
-    rooms["data"] = ". safetensors, readers"
-    rooms["train"] = "session, checkpoint, ., job"
+    rooms["data"] = "images safetensors, ., readers"
+    rooms["onnx"] = "import export, ."
+    rooms["pass"] = "., layout"
+    rooms["plan"] = "., program"
+    rooms["train"] = "session, checkpoint, inference record model_files, job"
     rooms["cli"] = "output, options, launcher, commands, ."
     for (top in rooms) {
         n = split(rooms[top], levels, ",")

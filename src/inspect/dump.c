@@ -6,7 +6,7 @@
 #include "kolo/train.h"
 #include "pass/placement_rules.h"
 #include "plan/plan.h"
-#include "plan/program.h"
+#include "plan/program/program.h"
 #include "train/session/buckets.h"
 #include "train/session/compression.h"
 #include "train/session/owner.h"

@@ -10,11 +10,11 @@
 #include "base/process.h"
 #include "inspect/machine.h"
 #include "kernel/parallel.h"
+#include "train/record/trace.h"
 #include "train/session/agree.h"
 #include "train/session/memory.h"
 #include "train/session/resident_batch.h"
 #include "train/session/tuning.h"
-#include "train/trace.h"
 
 #include <stdlib.h>
 #include <string.h>

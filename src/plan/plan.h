@@ -154,7 +154,7 @@ typedef struct kolo_plan_opts {
     /* On a stage of a pipeline, the axis pp of the mesh: how the parts of the model lie on the
      * stages (default one on each), micro-batches in flight by chunk of the stage (default 1;
      * borrowed until the plan is compiled), and whether the gradients of weights are computed
-     * apart. See plan/program_run.h. */
+     * apart. See plan/program/run.h. */
     kolo_parts parts;
     const int *slots;
     bool splits;

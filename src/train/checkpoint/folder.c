@@ -1,5 +1,5 @@
 /* The checkpoint folder: file names (checkpoint-STEP.safetensors; the final one is named in
- * train/run_files.c), the pointer to the latest, removal of old ones. */
+ * train/record/run_files.c), the pointer to the latest, removal of old ones. */
 #include "train/checkpoint/folder.h"
 
 #include "base/file.h"

@@ -1,5 +1,5 @@
 /* Evaluation of one batch. */
-#include "plan/program_run.h"
+#include "plan/program/run.h"
 #include "train/session/internal.h"
 
 /* Runs the evaluation plan for a checked batch. */

@@ -1,6 +1,6 @@
 /* Sessions of a pipeline: each rank has the plans of its stage and executes its part of a program.
  */
-#include "plan/program_run.h"
+#include "plan/program/run.h"
 #include "train/session/internal.h"
 
 /* The step, for its passes. */

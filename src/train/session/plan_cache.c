@@ -3,7 +3,7 @@
 #include "base/integer.h"
 #include "data/mix.h"
 #include "pass/mix_labels.h"
-#include "plan/program.h"
+#include "plan/program/program.h"
 #include "train/session/internal.h"
 
 #include <inttypes.h>

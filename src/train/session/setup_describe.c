@@ -1,7 +1,7 @@
 /* Options as text, by which ranks are compared, and a resumed run with its checkpoint. */
 #include "base/json.h"
 #include "base/number.h"
-#include "plan/program.h"
+#include "plan/program/program.h"
 #include "train/session/learning_rate.h"
 #include "train/session/setup.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 /* Parts of the set-up of a training job (setup.c). */
 
-#include "plan/program.h"
+#include "plan/program/program.h"
 #include "train/session/setup.h"
 
 /* ARG: no model or data. */

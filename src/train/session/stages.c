@@ -1,5 +1,5 @@
 /* The stages of a pipeline: this rank's, the program of all, and metrics, which one stage has. */
-#include "plan/program.h"
+#include "plan/program/program.h"
 #include "train/session/internal.h"
 
 #include <math.h>

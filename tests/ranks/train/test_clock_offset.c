@@ -3,7 +3,7 @@
 #include "base/status.h"
 #include "support/ranks.h"
 #include "support/support.h"
-#include "train/clock_offset.h"
+#include "train/record/clock_offset.h"
 
 #include <stdlib.h>
 

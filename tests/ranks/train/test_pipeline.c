@@ -9,7 +9,7 @@
 #include "pass/placement_rules.h"
 #include "plan/chunk_inputs.h"
 #include "plan/internal.h"
-#include "plan/program_run.h"
+#include "plan/program/run.h"
 #include "support/folder.h"
 #include "support/mesh_run.h"
 #include "support/small_resnet.h"

@@ -7,7 +7,7 @@
 #include "support/fewer.h"
 #include "support/ranks.h"
 #include "support/support.h"
-#include "train/rank_times.h"
+#include "train/record/rank_times.h"
 
 #include <math.h>
 #include <signal.h>

@@ -10,7 +10,7 @@
 #include "support/train_job.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/folder.h"
-#include "train/run_files.h"
+#include "train/record/run_files.h"
 #include "train/session/run_state.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 #include "support/ranks.h"
 #include "support/support.h"
 #include "support/token_session.h"
-#include "train/evaluate.h"
+#include "train/inference/evaluate.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * against programs with one row in the wrong place. */
 #include "base/integer.h"
 #include "base/memory.h"
-#include "plan/program.h"
+#include "plan/program/program.h"
 #include "support/support.h"
 
 #include <math.h>

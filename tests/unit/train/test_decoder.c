@@ -4,7 +4,7 @@
 #include "pass/cache.h"
 #include "pass/pass.h"
 #include "support/support.h"
-#include "train/decoder.h"
+#include "train/inference/decoder.h"
 
 #include <math.h>
 #include <string.h>

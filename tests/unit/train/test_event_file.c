@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "support/folder.h"
 #include "support/support.h"
-#include "train/event_file.h"
+#include "train/record/event_file.h"
 #include "train/session/metrics.h"
 
 #include <dirent.h>

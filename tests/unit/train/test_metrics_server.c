@@ -1,7 +1,7 @@
 /* The metrics server: answers, bad requests, silent connections, addresses. */
 #include "base/compiler.h"
 #include "support/support.h"
-#include "train/metrics_server.h"
+#include "train/record/metrics_server.h"
 #include "train/session/metrics.h"
 
 #include <arpa/inet.h>

@@ -1,7 +1,7 @@
 /* The files of a run. */
 #include "base/file.h"
 #include "support/support.h"
-#include "train/run_files.h"
+#include "train/record/run_files.h"
 #include "train/session/metrics.h"
 
 #include <jansson.h>

@@ -1,7 +1,7 @@
 /* The median of step times in bounded memory. */
 #include "base/compiler.h"
 #include "support/support.h"
-#include "train/step_times.h"
+#include "train/record/step_times.h"
 
 #include <math.h>
 

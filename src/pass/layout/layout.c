@@ -1,0 +1,51 @@
+/* Layout: chooses the memory order of each value by the estimated times of the kernels.
+ *
+ * Values that must share a layout form *components* (components.c): the activations of one
+ * image size that a chain of convolutions, pools and pointwise ops passes on; a parameter with its
+ * gradient, optimizer state and next version. Each component of activations takes one of a few
+ * families (NCHW, NHWC, channels in blocks of 8 or 16). Each input is NCHW or NHWC, which a loader
+ * can write. Weights are open: the first kernel that reads them chooses. Everything else is plain.
+ *
+ * The time of an assignment is the sum over nodes of the estimate of the best kernel
+ * (search.c). A node may make a *detour*: its activations are reordered into another family,
+ * for a node that is slow or unsupported in the family around it, and for nodes between two
+ * regions. The search tries each family for all components together, then improves one component at
+ * a time.
+ *
+ * Where a layout has to change (in a detour, before a view, at an output, for weights that a kernel
+ * cannot take as they are) the pass inserts a reorder node, one for each value and layout, and
+ * removes those that change nothing (reorders.c). */
+#include "pass/layout/layout.h"
+
+static const char *const family_names[N_FAMILIES] = {"abcd", "acdb", "aBcd8b", "aBcd16b"};
+
+kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, struct kolo_tuner *tuner,
+                             struct kolo_selections *selections, int threads,
+                             kolo_fixed_layout fixed, void *arg) {
+    if (kernels == KOLO_KERNELS_REF) return KOLO_OK; /* all is plain already */
+    KOLO_TRY(kolo_layout_add_borders(g));
+    layouter l = {
+        .g = g, .kernels = kernels, .tuner = tuner, .selections = selections, .threads = threads};
+    kolo_status status = KOLO_OK;
+    size_t n_values = (size_t)g->n_values + 1, n_nodes = (size_t)g->n_nodes + 1;
+    l.root = kolo_arena_alloc(&l.arena, n_values * sizeof *l.root);
+    l.components = kolo_arena_alloc(&l.arena, n_values * sizeof *l.components);
+    l.twin = kolo_arena_alloc(&l.arena, n_nodes * sizeof *l.twin);
+    l.memos = kolo_arena_alloc(&l.arena, n_nodes * sizeof(memo *));
+    l.reordered = kolo_arena_alloc(&l.arena, n_nodes * sizeof *l.reordered);
+    l.detour = kolo_arena_alloc(&l.arena, n_nodes * sizeof *l.detour);
+    l.copies = kolo_arena_alloc(&l.arena, n_values * sizeof(copy *));
+    if (!l.root || !l.components || !l.twin || !l.memos || !l.reordered || !l.detour || !l.copies) {
+        status = KOLO_NOMEM(n_values * sizeof *l.components);
+        goto done;
+    }
+    for (int f = 0; f < N_FAMILIES; f++) {
+        KOLO_TRY_GOTO(kolo_layout_parse(family_names[f], &l.families[f]), done);
+    }
+    KOLO_TRY_GOTO(kolo_layout_find_components(&l, fixed, arg), done);
+    KOLO_TRY_GOTO(kolo_layout_search(&l), done);
+    status = kolo_layout_apply(&l);
+done:
+    kolo_arena_fini(&l.arena);
+    return status;
+}
