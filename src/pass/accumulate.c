@@ -59,7 +59,8 @@ static kolo_status sum_chunks(accumulator *a, kolo_value *v, double keep) {
     return KOLO_OK;
 }
 
-/* Whether a value is there once per step: a parameter, or a result of an update. */
+/* Whether a value is computed once per step, not per micro-batch: a parameter, or a result of an
+ * update. */
 static bool is_of_update(const accumulator *a, kolo_value v) {
     const kolo_value_info *info = kolo_info(a->g, v);
     if (info->producer < 0) return info->kind == KOLO_VALUE_PARAM;

@@ -1,6 +1,6 @@
 /* Chains: elementwise nodes on tensors of one shape and layout become one node, whose kernel runs
  * them piece by piece (graph/ops/chain.h), so that what they pass on to each other stays in the
- * cache, and what nobody else reads needs no memory.
+ * cache, and what no other node reads needs no memory.
  *
  *     %5 = silu(%3)  %6 = linear(...)  %7 = mul(%5, %6)  ->  %6 = linear(...)  %7 = chain(%3, %6)
  *

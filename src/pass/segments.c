@@ -134,7 +134,7 @@ static kolo_status mark_chunks(kolo_graph *g) {
     return status;
 }
 
-/* A pass that reads what another chunk computes would find another micro-batch's. */
+/* Refuses nodes that read a result of another chunk: its memory holds another micro-batch. */
 static kolo_status check_chunks(const kolo_graph *g) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];

@@ -1,8 +1,8 @@
-/* Preemption: a run that is asked to end, as by the SIGTERM of a scheduler, saves a checkpoint to
- * resume from. The request may reach one rank, or each in another step. The ranks agree on the step
- * after which they end about once a second, so that steps of microseconds pay nothing for it: by an
- * allreduce, or with owners of the parameters through these, since workers may be at different
- * steps and a server may be asked. */
+/* Preemption: upon a request to end, such as the SIGTERM of a scheduler, a run saves a checkpoint
+ * to resume from. The request may reach one rank only, or each rank in another step, so the ranks
+ * agree on the step after which they end. They do so about once a second, which costs nothing even
+ * if steps take microseconds: by an allreduce, or, with owners of the parameters, through the
+ * owners, since workers may be at different steps and the request may reach a server. */
 #include "base/clock.h"
 #include "base/integer.h"
 #include "train/job/job.h"
