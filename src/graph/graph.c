@@ -128,9 +128,9 @@ static bool may_name(kolo_graph *g, const char *what, const char *name) {
         status = KOLO_FAIL(KOLO_ERR_ARG, "%s %.20s...: a name of %zu characters; at most %d fit",
                            what, name, strlen(name), MOST_NAME);
     } else if (!is_utf8(name)) {
-        status = KOLO_FAIL(KOLO_ERR_ARG, "%s: a name that is not UTF-8", what);
+        status = KOLO_FAIL(KOLO_ERR_ARG, "%s: its name is not UTF-8", what);
     } else if (has_control(name)) {
-        status = KOLO_FAIL(KOLO_ERR_ARG, "%s \"%s\": a name with a control character", what, name);
+        status = KOLO_FAIL(KOLO_ERR_ARG, "%s \"%s\": its name has a control character", what, name);
     } else if (strncmp(name, "__", 2) == 0) {
         status = KOLO_FAIL(
             KOLO_ERR_ARG, "%s %s: names that begin with \"__\" are reserved for files", what, name);

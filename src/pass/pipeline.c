@@ -289,8 +289,8 @@ static kolo_status verify_placements(kolo_graph *g) {
         if (kolo_placements_same_data(&g->mesh, is, &(kolo_placements){0})) continue;
         if (g->outputs[i].crossing.number > 0) continue;
         char text[KOLO_PLACEMENT_TEXT];
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "output \"%s\" is placed [%s]", g->outputs[i].name,
-                         kolo_placements_text(&g->mesh, is, text));
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "output \"%s\" is placed [%s], not the same on all ranks",
+                         g->outputs[i].name, kolo_placements_text(&g->mesh, is, text));
     }
     return KOLO_OK;
 }

@@ -9,7 +9,8 @@ static kolo_status resolve(const kolo_plan_opts *in, kolo_plan_opts *out) {
     *out = in ? *in : (kolo_plan_opts){0};
     if (!out->bucket_bytes) out->bucket_bytes = KOLO_BUCKET_BYTES;
     if (!out->threads) out->threads = 1;
-    if (out->threads < 0) return KOLO_FAIL(KOLO_ERR_ARG, "threads is %d", out->threads);
+    if (out->threads < 0)
+        return KOLO_FAIL(KOLO_ERR_ARG, "threads is %d: must be at least 1", out->threads);
     return KOLO_OK;
 }
 

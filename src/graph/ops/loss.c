@@ -73,9 +73,10 @@ static void softmax_xent_grad(kolo_graph *g, const kolo_node *n, const kolo_valu
                               const bool *wants, kolo_value *d_in) {
     if (kolo_value_ok(d_out[1])) {
         kolo_graph_set_failed(
-            g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "softmax_xent: no gradient flows through the probabilities; derive from "
-                         "the loss"));
+            g,
+            KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                      "softmax_xent: its probabilities have no gradient: train on its loss, or use "
+                      "softmax"));
         return;
     }
     const bool weighted = n->n_in > 2;

@@ -359,7 +359,8 @@ static kolo_status find_opset(kolo_onnx *onnx) {
     }
     if (onnx->opset >= OLDEST && onnx->opset <= NEWEST) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                     "%s: opset %" PRId64 " of ONNX; %d to %d are read: export it with another",
+                     "%s: ONNX opset %" PRId64
+                     "; %d to %d are supported: export it with one of these",
                      onnx->path, onnx->opset, OLDEST, NEWEST);
 }
 

@@ -168,7 +168,7 @@ kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency
         at += *at == ':';
         KOLO_TRY(parse_steps(text, &at, ssp ? 0 : 1, policies[c.kind].most, &c.steps));
     } else if (*at == ':') {
-        return KOLO_FAIL(KOLO_ERR_ARG, "consistency \"%s\": %s is without steps", text,
+        return KOLO_FAIL(KOLO_ERR_ARG, "consistency \"%s\": %s takes no argument", text,
                          policies[c.kind].name);
     }
     if (ssp && c.steps == 0) c.kind = KOLO_CONSISTENCY_BSP; /* the same: all read equal values */

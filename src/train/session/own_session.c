@@ -384,7 +384,7 @@ kolo_status kolo_session_tensor(const kolo_session *s, int i, kolo_field *tensor
     const int n = kolo_store_count(s->store);
     if (!tensor) return KOLO_FAIL(KOLO_ERR_ARG, "no place for the description of a tensor");
     if (i < 0 || i >= n) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "tensor %d of a session that has %d", i, n);
+        return KOLO_FAIL(KOLO_ERR_ARG, "tensor %d: the session has %d, numbered from 0", i, n);
     }
     const kolo_store_entry *entry = kolo_store_entry_at(s->store, i);
     *tensor =

@@ -96,7 +96,7 @@ static kolo_status check_order(const kolo_train_opts *o, const kolo_consistency 
     const char *option = o->record ? "--record" : "--replay";
     if (!o->record && !o->replay) return KOLO_OK;
     if (o->record && o->replay) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a run is recorded or replayed: omit --record or --replay");
+        return KOLO_FAIL(KOLO_ERR_ARG, "--record and --replay exclude each other: omit one");
     }
     if (o->sync == KOLO_SYNC_ALLREDUCE || o->servers == 0) {
         return KOLO_FAIL(

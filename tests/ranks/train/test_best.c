@@ -174,7 +174,7 @@ static void options_without_effect_are_refused(void **state) {
         {"--patience 3 --out run", "the run has one at its end"},
         {"--patience 3 --no-eval", "the run has none"},
         {"--patience 3 --eval-every 1 --sync ps --servers 1 --workers 2 --consistency asp",
-         "--patience ends all workers at one step"},
+         "--patience ends all workers after the same step"},
         {"--checkpoint-every 10m --sync ps --workers 2 --consistency asp --out run",
          "give --checkpoint-every in steps"},
         {"--checkpoint-every 5 --sync ps --workers 2 --consistency asp --out run --wait-for-saves",

@@ -381,7 +381,7 @@ static void what_servers_cannot_do_is_refused(void **state) {
         {.consistency = "auto:3", .why = "is without steps"},
         {.consistency = "auto", .record = "a", .servers = 1, .why = "the time of steps"},
         {.consistency = "ssp:0,lease=1", .servers = 1, .why = "bsp has no other parameters"},
-        {.consistency = "asp:1", .why = "is without steps"},
+        {.consistency = "asp:1", .why = "takes no argument"},
         {.consistency = "asp,lr=1", .why = "none of dc=X"},
         {.consistency = "ssp:2,scale=2", .why = "none of dc=X"},
         {.consistency = "bsp,dc=1", .why = "no other parameters"},

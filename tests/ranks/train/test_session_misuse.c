@@ -125,7 +125,7 @@ static void batches_that_do_not_fit_are_refused(void **state) {
     y[1] = INFINITY;
     ASSERT_REFUSED(kolo_session_set(s, "a", y, 12), "not finite");
     ASSERT_REFUSED(kolo_session_get_gradient(s, "a", y, 12), "keep_gradients");
-    ASSERT_REFUSED(kolo_session_tensor(s, 2, &other[0]), "tensor 2 of a session that has 2");
+    ASSERT_REFUSED(kolo_session_tensor(s, 2, &other[0]), "tensor 2: the session has 2");
     ASSERT_REFUSED(kolo_session_tensor(s, 0, NULL), "no place");
     ASSERT_OK(kolo_session_step(s, &good, &metrics)); /* still works */
     kolo_session_destroy(s);
