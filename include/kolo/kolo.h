@@ -28,5 +28,6 @@
 #include "kolo/sim.h"
 #include "kolo/status.h"
 #include "kolo/step_model.h"
+#include "kolo/table.h"
 #include "kolo/tensor.h"
 #include "kolo/train.h"

@@ -1,0 +1,242 @@
+/* The index is an open-addressing table with linear probing. A bucket holds the upper half of the
+ * hash of an id, its tag, and the number of its slot and 1; 0 is an empty one. The place where the
+ * search for an id begins follows from its tag alone, so that buckets move without a look at ids. A
+ * removal closes the gap that it leaves, so that there are no marks of removed ids. The table has
+ * 3/2 of the capacity: an id that is not there takes 5 buckets on average in a full map.
+ *
+ * Entries form a list in the order of their latest use. */
+#include "comm/table/id_map.h"
+
+#include "base/memory.h"
+
+enum { NONE = -1, AHEAD = 32 };
+
+typedef struct entry {
+    uint64_t id, tick;
+    int32_t newer, older; /* NONE: there is none; of a free slot: the next free one, and FREE */
+} entry;
+
+enum { FREE = -2 };
+
+struct kolo_id_map {
+    size_t capacity, n_buckets, count;
+    size_t used; /* slots that were in use at some time */
+    uint64_t seed;
+    uint64_t *buckets; /* [n_buckets] */
+    entry *entries;    /* [capacity] */
+    int32_t newest, oldest, free;
+};
+
+static size_t buckets_of(size_t capacity) { return capacity + capacity / 2 + 4; }
+
+size_t kolo_id_map_bytes(size_t capacity) {
+    return buckets_of(capacity) * sizeof(uint64_t) + capacity * sizeof(entry);
+}
+
+kolo_status kolo_id_map_create(size_t capacity, uint64_t seed, kolo_id_map **map) {
+    KOLO_ASSERT(capacity <= KOLO_ID_MAP_MOST);
+    kolo_id_map *m = kolo_zalloc(sizeof *m);
+    if (!m) return KOLO_NOMEM(sizeof *m);
+    *m = (kolo_id_map){.capacity = capacity,
+                       .n_buckets = buckets_of(capacity),
+                       .seed = seed,
+                       .newest = NONE,
+                       .oldest = NONE,
+                       .free = NONE};
+    m->buckets = kolo_pages_map(m->n_buckets * sizeof *m->buckets);
+    m->entries = kolo_pages_map((capacity + 1) * sizeof *m->entries);
+    if (!m->buckets || !m->entries) {
+        kolo_id_map_destroy(m);
+        return KOLO_NOMEM(kolo_id_map_bytes(capacity));
+    }
+    *map = m;
+    return KOLO_OK;
+}
+
+void kolo_id_map_destroy(kolo_id_map *m) {
+    if (!m) return;
+    kolo_pages_unmap(m->buckets, m->n_buckets * sizeof *m->buckets);
+    kolo_pages_unmap(m->entries, (m->capacity + 1) * sizeof *m->entries);
+    kolo_free(m);
+}
+
+size_t kolo_id_map_count(const kolo_id_map *m) { return m->count; }
+bool kolo_id_map_is_full(const kolo_id_map *m) { return m->count == m->capacity; }
+
+/* ---- the index ---- */
+
+static uint32_t tag_of(const kolo_id_map *m, uint64_t id) {
+    return (uint32_t)(kolo_id_mix(id, m->seed) >> 32);
+}
+
+/* Where the search for a tag begins. */
+static size_t home_of(const kolo_id_map *m, uint64_t tag) {
+    return (size_t)(tag * m->n_buckets >> 32);
+}
+
+static size_t next_bucket(const kolo_id_map *m, size_t b) {
+    return b + 1 == m->n_buckets ? 0 : b + 1;
+}
+
+static uint32_t bucket_tag(uint64_t bucket) { return (uint32_t)(bucket >> 32); }
+static int32_t bucket_slot(uint64_t bucket) { return (int32_t)(uint32_t)bucket - 1; }
+
+/* The first bucket from b on that has the tag, or is empty. */
+static size_t search(const kolo_id_map *m, size_t b, uint32_t tag) {
+    while (m->buckets[b] != 0 && bucket_tag(m->buckets[b]) != tag) b = next_bucket(m, b);
+    return b;
+}
+
+/* The slot of an id, whose search has reached bucket b, which has its tag or is empty. */
+static int32_t confirm(const kolo_id_map *m, size_t b, uint32_t tag, uint64_t id) {
+    for (; m->buckets[b] != 0; b = search(m, next_bucket(m, b), tag)) {
+        const int32_t slot = bucket_slot(m->buckets[b]);
+        if (m->entries[slot].id == id) return slot;
+    }
+    return NONE;
+}
+
+int32_t kolo_id_map_find(const kolo_id_map *m, uint64_t id) {
+    const uint32_t tag = tag_of(m, id);
+    return confirm(m, search(m, home_of(m, tag), tag), tag, id);
+}
+
+/* The buckets of all are fetched before the first one is read, and then their entries. */
+static void find_some(const kolo_id_map *m, const uint64_t *ids, size_t n, int32_t *slots) {
+    uint32_t tags[AHEAD];
+    size_t at[AHEAD];
+    for (size_t i = 0; i < n; i++) {
+        tags[i] = tag_of(m, ids[i]);
+        at[i] = home_of(m, tags[i]);
+        __builtin_prefetch(&m->buckets[at[i]]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        at[i] = search(m, at[i], tags[i]);
+        const uint64_t bucket = m->buckets[at[i]];
+        if (bucket != 0) __builtin_prefetch(&m->entries[bucket_slot(bucket)]);
+    }
+    for (size_t i = 0; i < n; i++) slots[i] = confirm(m, at[i], tags[i], ids[i]);
+}
+
+void kolo_id_map_find_all(const kolo_id_map *m, const uint64_t *ids, size_t n, int32_t *slots) {
+    for (size_t i = 0; i < n; i += AHEAD) {
+        find_some(m, ids + i, n - i < AHEAD ? n - i : AHEAD, slots + i);
+    }
+}
+
+static void index_slot(kolo_id_map *m, uint64_t id, int32_t slot) {
+    const uint32_t tag = tag_of(m, id);
+    size_t b = home_of(m, tag);
+    while (m->buckets[b] != 0) b = next_bucket(m, b);
+    m->buckets[b] = (uint64_t)tag << 32 | ((uint32_t)slot + 1);
+}
+
+/* Empties a bucket; buckets behind it whose search passes the gap move there. */
+static void empty_bucket(kolo_id_map *m, size_t gap) {
+    for (size_t b = next_bucket(m, gap); m->buckets[b] != 0; b = next_bucket(m, b)) {
+        const size_t home = home_of(m, bucket_tag(m->buckets[b]));
+        const bool passes = gap < b ? home <= gap || home > b : home <= gap && home > b;
+        if (!passes) continue;
+        m->buckets[gap] = m->buckets[b];
+        gap = b;
+    }
+    m->buckets[gap] = 0;
+}
+
+static void unindex_slot(kolo_id_map *m, uint64_t id, int32_t slot) {
+    const uint32_t tag = tag_of(m, id);
+    size_t b = search(m, home_of(m, tag), tag);
+    while (bucket_slot(m->buckets[b]) != slot) b = search(m, next_bucket(m, b), tag);
+    empty_bucket(m, b);
+}
+
+/* ---- the order of use ---- */
+
+static void unlink_slot(kolo_id_map *m, const entry *e) {
+    if (e->newer == NONE) {
+        m->newest = e->older;
+    } else {
+        m->entries[e->newer].older = e->older;
+    }
+    if (e->older == NONE) {
+        m->oldest = e->newer;
+    } else {
+        m->entries[e->older].newer = e->newer;
+    }
+}
+
+static void link_newest(kolo_id_map *m, int32_t slot) {
+    m->entries[slot].older = m->newest;
+    m->entries[slot].newer = NONE;
+    if (m->newest == NONE) {
+        m->oldest = slot;
+    } else {
+        m->entries[m->newest].newer = slot;
+    }
+    m->newest = slot;
+}
+
+void kolo_id_map_use(kolo_id_map *m, int32_t slot, uint64_t tick) {
+    m->entries[slot].tick = tick;
+    if (slot == m->newest) return;
+    unlink_slot(m, &m->entries[slot]);
+    link_newest(m, slot);
+}
+
+/* The neighbours in the list are fetched before the first one changes. They may be others by then,
+ * which only costs time. */
+static void use_some(kolo_id_map *m, const int32_t *slots, size_t n, uint64_t tick) {
+    for (size_t i = 0; i < n; i++) {
+        if (slots[i] < 0) continue;
+        const entry *e = &m->entries[slots[i]];
+        if (e->newer != NONE) __builtin_prefetch(&m->entries[e->newer], 1);
+        if (e->older != NONE) __builtin_prefetch(&m->entries[e->older], 1);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (slots[i] >= 0) kolo_id_map_use(m, slots[i], tick);
+    }
+}
+
+void kolo_id_map_use_all(kolo_id_map *m, const int32_t *slots, size_t n, uint64_t tick) {
+    for (size_t i = 0; i < n; i += AHEAD) {
+        use_some(m, slots + i, n - i < AHEAD ? n - i : AHEAD, tick);
+    }
+}
+
+int32_t kolo_id_map_oldest(const kolo_id_map *m) { return m->oldest; }
+int32_t kolo_id_map_newer(const kolo_id_map *m, int32_t slot) { return m->entries[slot].newer; }
+
+/* ---- ids ---- */
+
+int32_t kolo_id_map_add(kolo_id_map *m, uint64_t id, uint64_t tick) {
+    KOLO_ASSERT(m->count < m->capacity);
+    int32_t slot = m->free;
+    if (slot != NONE) {
+        m->free = m->entries[slot].newer;
+    } else {
+        slot = (int32_t)m->used++;
+    }
+    m->count++;
+    m->entries[slot].id = id;
+    m->entries[slot].tick = tick;
+    link_newest(m, slot);
+    index_slot(m, id, slot);
+    return slot;
+}
+
+void kolo_id_map_remove(kolo_id_map *m, int32_t slot) {
+    entry *e = &m->entries[slot];
+    unindex_slot(m, e->id, slot);
+    unlink_slot(m, e);
+    e->newer = m->free;
+    e->older = FREE;
+    m->free = slot;
+    m->count--;
+}
+
+bool kolo_id_map_has(const kolo_id_map *m, int64_t slot) {
+    return slot >= 0 && (uint64_t)slot < m->used && m->entries[slot].older != FREE;
+}
+
+uint64_t kolo_id_map_id(const kolo_id_map *m, int32_t slot) { return m->entries[slot].id; }
+uint64_t kolo_id_map_tick(const kolo_id_map *m, int32_t slot) { return m->entries[slot].tick; }

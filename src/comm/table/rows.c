@@ -1,0 +1,348 @@
+/* An update first finds the rows that there are, which are thereby the latest used, and then makes
+ * those that there are not. So it removes no row that it changes. */
+#include "comm/table/rows.h"
+
+#include "base/memory.h"
+#include "base/rng.h"
+#include "comm/table/id_map.h"
+
+#include <string.h>
+
+enum { LINE = 64, LINES_AHEAD = 2 };
+
+struct kolo_rows {
+    const kolo_table_opts *opts;
+    size_t width, room;
+    kolo_id_map *map;     /* of the rows */
+    kolo_id_map *waiting; /* of the ids that wait for admission; NULL: none does */
+    uint32_t *pushes;     /* [room]: of a waiting id */
+    float *values;        /* [room][width] */
+    float *state[KOLO_TABLE_STATES];
+    kolo_rng rng;
+    uint64_t version;
+    size_t most;
+    uint64_t *ids;  /* [most]: of an update; those of a request may change meanwhile */
+    int32_t *slots; /* [most]: their rows; -1: none */
+    int32_t chunk[KOLO_TABLE_CHUNK + 1];
+    float *gradients; /* [KOLO_TABLE_CHUNK][width] */
+    kolo_table_stats stats;
+};
+
+/* ---- memory ---- */
+
+static size_t row_bytes(const kolo_rows *r) { return r->width * sizeof(float); }
+
+size_t kolo_rows_saved_width(const kolo_table_opts *o) {
+    return (size_t)(1 + o->states) * o->width;
+}
+
+/* What `room` rows take. */
+static size_t bytes_of(const kolo_table_opts *o, size_t room) {
+    const size_t maps = o->admit > 1 ? 2 : 1;
+    const size_t numbers = kolo_rows_saved_width(o) * sizeof(float);
+    return maps * kolo_id_map_bytes(room) + room * (numbers + (maps - 1) * sizeof(uint32_t));
+}
+
+/* The largest number of rows within the bound. */
+static size_t room_of(const kolo_table_opts *o) {
+    size_t room = o->bytes / (bytes_of(o, 1 << 20) >> 20);
+    if (room > KOLO_ID_MAP_MOST) room = KOLO_ID_MAP_MOST;
+    while (room > 0 && bytes_of(o, room) > o->bytes) room -= room / 1024 + 1;
+    return room;
+}
+
+static kolo_status allocate(kolo_rows *r, uint64_t secret) {
+    const kolo_table_opts *o = r->opts;
+    const size_t bytes = r->room * row_bytes(r);
+    KOLO_TRY(kolo_id_map_create(r->room, secret, &r->map));
+    if (o->admit > 1) {
+        KOLO_TRY(kolo_id_map_create(r->room, secret, &r->waiting));
+        r->pushes = kolo_pages_map(r->room * sizeof *r->pushes);
+        if (!r->pushes) return KOLO_NOMEM(r->room * sizeof *r->pushes);
+    }
+    r->values = kolo_pages_map(bytes);
+    bool all = r->values != NULL;
+    for (int i = 0; i < o->states; i++) {
+        r->state[i] = kolo_pages_map(bytes);
+        all = all && r->state[i];
+    }
+    if (!all) return KOLO_NOMEM(bytes);
+    r->ids = kolo_alloc((r->most + 1) * sizeof *r->ids);
+    r->slots = kolo_alloc((r->most + 1) * sizeof *r->slots);
+    r->gradients = kolo_alloc(KOLO_TABLE_CHUNK * row_bytes(r));
+    return r->ids && r->slots && r->gradients ? KOLO_OK : KOLO_NOMEM(r->most * sizeof *r->ids);
+}
+
+kolo_status kolo_rows_create(const kolo_table_opts *o, size_t most, uint64_t secret,
+                             kolo_rows **rows) {
+    const size_t room = room_of(o);
+    if (room == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s: no row of %zu floats, with its state and its id, fits "
+                         "into %zu bytes",
+                         o->name, o->width, o->bytes);
+    }
+    kolo_rows *r = kolo_zalloc(sizeof *r);
+    if (!r) return KOLO_NOMEM(sizeof *r);
+    r->opts = o;
+    r->width = o->width;
+    r->room = room;
+    r->most = most;
+    /* As the store of a plan draws the elements of a parameter of this name, row after row. */
+    r->rng = kolo_rng_make(o->seed, KOLO_RNG_INIT, kolo_hash_text(o->name) >> 8);
+    kolo_status status = allocate(r, secret);
+    if (status != KOLO_OK) {
+        kolo_rows_destroy(r);
+        return status;
+    }
+    *rows = r;
+    return KOLO_OK;
+}
+
+void kolo_rows_destroy(kolo_rows *r) {
+    if (!r) return;
+    kolo_pages_unmap(r->values, r->room * row_bytes(r));
+    for (int i = 0; i < r->opts->states; i++) {
+        kolo_pages_unmap(r->state[i], r->room * row_bytes(r));
+    }
+    kolo_pages_unmap(r->pushes, r->room * sizeof *r->pushes);
+    kolo_id_map_destroy(r->map);
+    kolo_id_map_destroy(r->waiting);
+    kolo_free(r->ids);
+    kolo_free(r->slots);
+    kolo_free(r->gradients);
+    kolo_free(r);
+}
+
+static float *value_at(const kolo_rows *r, int32_t slot) {
+    return r->values + (size_t)slot * r->width;
+}
+
+static float *state_at(const kolo_rows *r, int i, int32_t slot) {
+    return r->state[i] + (size_t)slot * r->width;
+}
+
+/* ---- reads ---- */
+
+/* Four numbers per draw. */
+static void draw_uniform(const kolo_rows *r, uint64_t first, float *row) {
+    uint32_t draw[4];
+    for (size_t c = 0; c < r->width; c++) {
+        const uint64_t i = first + c;
+        if (c == 0 || i % 4 == 0) kolo_rng_draw(&r->rng, i / 4, draw);
+        const float uniform = (float)(draw[i % 4] >> 8) * 0x1p-24F;
+        row[c] = (float)(r->opts->scale * (2.0 * (double)uniform - 1.0));
+    }
+}
+
+/* The initial value of a row, by the number of its first element in a matrix of all ids. */
+static void draw_row(const kolo_rows *r, uint64_t id, float *row) {
+    const uint64_t first = id * r->width;
+    if (r->opts->initial == KOLO_TABLE_UNIFORM) {
+        draw_uniform(r, first, row);
+    } else if (r->opts->initial == KOLO_TABLE_NORMAL) {
+        for (size_t c = 0; c < r->width; c++) {
+            row[c] = (float)(r->opts->scale * (double)kolo_rng_normal(&r->rng, first + c));
+        }
+    } else {
+        memset(row, 0, row_bytes(r));
+    }
+}
+
+/* Begins to fetch rows. */
+static void fetch(const float *array, size_t width, const int32_t *slots, size_t n) {
+    const size_t lines = (width * sizeof(float) + LINE - 1) / LINE;
+    for (size_t i = 0; i < n; i++) {
+        if (slots[i] < 0) continue;
+        const char *row = (const char *)(array + (size_t)slots[i] * width);
+        for (size_t k = 0; k < lines && k < LINES_AHEAD; k++) __builtin_prefetch(row + k * LINE);
+    }
+}
+
+void kolo_rows_read(const kolo_rows *r, const uint64_t *ids, size_t n, float *values) {
+    int32_t slots[KOLO_TABLE_CHUNK];
+    for (size_t begin = 0; begin < n; begin += KOLO_TABLE_CHUNK) {
+        const size_t left = n - begin, count = left < KOLO_TABLE_CHUNK ? left : KOLO_TABLE_CHUNK;
+        kolo_id_map_find_all(r->map, ids + begin, count, slots);
+        fetch(r->values, r->width, slots, count);
+        for (size_t i = 0; i < count; i++) {
+            float *row = values + (begin + i) * r->width;
+            if (slots[i] >= 0) {
+                memcpy(row, value_at(r, slots[i]), row_bytes(r));
+            } else {
+                draw_row(r, ids[begin + i], row);
+            }
+        }
+    }
+}
+
+/* ---- rows that come and go ---- */
+
+/* Counts a push of an id that has no row: whether it gets one. */
+static bool is_admitted(kolo_rows *r, uint64_t id) {
+    if (!r->waiting) return true;
+    int32_t slot = kolo_id_map_find(r->waiting, id);
+    if (slot >= 0) {
+        kolo_id_map_use(r->waiting, slot, r->version);
+    } else {
+        if (kolo_id_map_is_full(r->waiting)) {
+            kolo_id_map_remove(r->waiting, kolo_id_map_oldest(r->waiting));
+            r->stats.forgotten++;
+        }
+        slot = kolo_id_map_add(r->waiting, id, r->version);
+        r->pushes[slot] = 0;
+    }
+    if (r->pushes[slot] < r->opts->admit) r->pushes[slot]++;
+    return r->pushes[slot] >= r->opts->admit;
+}
+
+/* Makes room for a row. Not by those that this update has changed. */
+static bool make_room(kolo_rows *r) {
+    if (!kolo_id_map_is_full(r->map)) return true;
+    const int32_t oldest = kolo_id_map_oldest(r->map);
+    if (r->opts->refuse || kolo_id_map_tick(r->map, oldest) == r->version) return false;
+    kolo_id_map_remove(r->map, oldest);
+    r->stats.evicted++;
+    return true;
+}
+
+/* A row of an id that has none, without values; -1: there is no room. */
+static int32_t add_row(kolo_rows *r, uint64_t id, uint64_t tick) {
+    if (!make_room(r)) {
+        r->stats.refused++;
+        return -1;
+    }
+    const int32_t waits = r->waiting ? kolo_id_map_find(r->waiting, id) : -1;
+    if (waits >= 0) kolo_id_map_remove(r->waiting, waits);
+    r->stats.created++;
+    return kolo_id_map_add(r->map, id, tick);
+}
+
+/* The row for the gradient of an id that had none before this update; -1: it is dropped. */
+static int32_t create_row(kolo_rows *r, uint64_t id) {
+    int32_t slot = kolo_id_map_find(r->map, id);
+    if (slot >= 0) return slot; /* the id occurs again */
+    if (!is_admitted(r, id)) {
+        r->stats.early++;
+        return -1;
+    }
+    slot = add_row(r, id, r->version);
+    if (slot < 0) return slot;
+    draw_row(r, id, value_at(r, slot));
+    for (int i = 0; i < r->opts->states; i++) memset(state_at(r, i, slot), 0, row_bytes(r));
+    return slot;
+}
+
+/* Removes the ids whose latest push is `expire` updates old. */
+static uint64_t expire(const kolo_rows *r, kolo_id_map *map) {
+    uint64_t n = 0;
+    for (;; n++) {
+        const int32_t oldest = kolo_id_map_oldest(map);
+        if (oldest < 0 || r->version - kolo_id_map_tick(map, oldest) < r->opts->expire) return n;
+        kolo_id_map_remove(map, oldest);
+    }
+}
+
+/* ---- updates ---- */
+
+/* Updates the rows of up to a chunk of gradients, but those that have none. */
+static void update_chunk(kolo_rows *r, const int32_t *slots, const float *gradients, size_t n,
+                         kolo_table_update *u) {
+    size_t m = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (slots[i] >= 0) r->chunk[m++] = slots[i];
+    }
+    r->chunk[m] = -1;
+    fetch(r->values, r->width, r->chunk, m);
+    for (int i = 0; i < r->opts->states; i++) fetch(r->state[i], r->width, r->chunk, m);
+    for (size_t i = 0, k = 0; m < n && i < n; i++) {
+        if (slots[i] < 0) continue;
+        memcpy(r->gradients + k++ * r->width, gradients + i * r->width, row_bytes(r));
+    }
+    u->gradients = m < n ? r->gradients : gradients;
+    u->n = m;
+    if (m > 0) r->opts->update(r->opts->arg, u);
+}
+
+void kolo_rows_update(kolo_rows *r, const uint64_t *ids, const float *gradients, size_t n,
+                      const kolo_table_update *about) {
+    KOLO_ASSERT(n <= r->most);
+    r->version++;
+    r->stats.gradients += n;
+    if (n > 0) memcpy(r->ids, ids, n * sizeof *ids);
+    kolo_id_map_find_all(r->map, r->ids, n, r->slots);
+    kolo_id_map_use_all(r->map, r->slots, n, r->version);
+    for (size_t i = 0; i < n; i++) {
+        if (r->slots[i] < 0) r->slots[i] = create_row(r, r->ids[i]);
+    }
+    kolo_table_update u = *about;
+    u.values = r->values;
+    memcpy(u.state, r->state, sizeof u.state);
+    u.slots = r->chunk;
+    u.width = r->width;
+    u.version = r->version;
+    for (size_t i = 0; i < n; i += KOLO_TABLE_CHUNK) {
+        const size_t count = n - i < KOLO_TABLE_CHUNK ? n - i : KOLO_TABLE_CHUNK;
+        update_chunk(r, r->slots + i, gradients + i * r->width, count, &u);
+    }
+    if (r->opts->expire == 0) return;
+    r->stats.expired += expire(r, r->map);
+    if (r->waiting) r->stats.forgotten += expire(r, r->waiting);
+}
+
+void kolo_rows_add_stats(const kolo_rows *r, kolo_table_stats *s) {
+    s->rows += kolo_id_map_count(r->map);
+    s->room += r->room;
+    s->waiting += r->waiting ? kolo_id_map_count(r->waiting) : 0;
+    if (r->version > s->version) s->version = r->version;
+    s->gradients += r->stats.gradients;
+    s->created += r->stats.created;
+    s->early += r->stats.early;
+    s->refused += r->stats.refused;
+    s->evicted += r->stats.evicted;
+    s->expired += r->stats.expired;
+    s->forgotten += r->stats.forgotten;
+}
+
+/* ---- saved rows ---- */
+
+/* A cursor is the slot of the row before, and 1. */
+bool kolo_rows_has_cursor(const kolo_rows *r, uint64_t cursor) {
+    return cursor == 0 || (cursor <= r->room && kolo_id_map_has(r->map, (int64_t)cursor - 1));
+}
+
+uint64_t kolo_rows_save(const kolo_rows *r, uint64_t cursor, size_t most, kolo_table_rows *to) {
+    const size_t wide = kolo_rows_saved_width(r->opts);
+    int32_t slot =
+        cursor == 0 ? kolo_id_map_oldest(r->map) : kolo_id_map_newer(r->map, (int32_t)(cursor - 1));
+    uint64_t last = 0;
+    to->version = r->version;
+    for (to->n = 0; to->n < most && slot >= 0; to->n++) {
+        float *row = to->values + to->n * wide;
+        to->ids[to->n] = kolo_id_map_id(r->map, slot);
+        to->ages[to->n] = r->version - kolo_id_map_tick(r->map, slot);
+        memcpy(row, value_at(r, slot), row_bytes(r));
+        for (int i = 0; i < r->opts->states; i++) {
+            memcpy(row + (size_t)(i + 1) * r->width, state_at(r, i, slot), row_bytes(r));
+        }
+        last = (uint64_t)slot + 1;
+        slot = kolo_id_map_newer(r->map, slot);
+    }
+    return slot < 0 ? 0 : last;
+}
+
+void kolo_rows_load(kolo_rows *r, const kolo_table_rows *from) {
+    const size_t wide = kolo_rows_saved_width(r->opts);
+    if (from->version > r->version) r->version = from->version;
+    for (size_t k = 0; k < from->n; k++) {
+        const float *row = from->values + k * wide;
+        const uint64_t id = from->ids[k], age = from->ages[k];
+        int32_t slot = kolo_id_map_find(r->map, id);
+        if (slot < 0) slot = add_row(r, id, age < r->version ? r->version - age : 0);
+        if (slot < 0) continue;
+        memcpy(value_at(r, slot), row, row_bytes(r));
+        for (int i = 0; i < r->opts->states; i++) {
+            memcpy(state_at(r, i, slot), row + (size_t)(i + 1) * r->width, row_bytes(r));
+        }
+    }
+}

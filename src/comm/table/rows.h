@@ -1,0 +1,32 @@
+#pragma once
+/* The rows that an owner of a table has, within a bound of memory. See kolo/table.h for admission,
+ * eviction and expiry.
+ *
+ * Values and states are arrays by slot, so that an update is one of the rows of a matrix: its
+ * gradient is row-sparse, with the slots of the rows in the place of ids. All memory is mapped at
+ * the creation and touched as rows come into being. */
+
+#include "kolo/table.h"
+
+typedef struct kolo_rows kolo_rows;
+
+/* `opts` is resolved, and borrowed. `most`: ids of an update. `secret`: see kolo_id_map_create.
+ * ARG: no row fits; NOMEM. */
+kolo_status kolo_rows_create(const kolo_table_opts *opts, size_t most, uint64_t secret,
+                             kolo_rows **rows);
+void kolo_rows_destroy(kolo_rows *rows);
+/* Reads the values of the rows of n ids, also of those that have none. */
+void kolo_rows_read(const kolo_rows *rows, const uint64_t *ids, size_t n, float *values);
+/* An update by the gradients [n][width] of ids [n], each of which occurs once. `about` has the
+ * worker, the workers and the clock. */
+void kolo_rows_update(kolo_rows *rows, const uint64_t *ids, const float *gradients, size_t n,
+                      const kolo_table_update *about);
+/* Adds what there is to the sums. */
+void kolo_rows_add_stats(const kolo_rows *rows, kolo_table_stats *stats);
+/* Floats of a row that is saved. */
+size_t kolo_rows_saved_width(const kolo_table_opts *opts);
+/* Copies up to `most` rows from a cursor on; returns the cursor behind them, 0: these were all. */
+uint64_t kolo_rows_save(const kolo_rows *rows, uint64_t cursor, size_t most, kolo_table_rows *to);
+/* Whether a cursor is one. */
+bool kolo_rows_has_cursor(const kolo_rows *rows, uint64_t cursor);
+void kolo_rows_load(kolo_rows *rows, const kolo_table_rows *from);

@@ -1,0 +1,576 @@
+/* The rows of an owner against a naive model in f64: random updates, with admission, eviction,
+ * refusal and expiry; and the map of ids against a list. */
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "comm/table/id_batch.h"
+#include "comm/table/id_map.h"
+#include "comm/table/rows.h"
+#include "support/fewer.h"
+#include "support/support.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WIDTH = 3, MOST = 400 };
+
+static const double rate = 0.1, decay = 0.9, scale = 0.5;
+
+/* ---- the map ---- */
+
+typedef struct listed {
+    uint64_t id, tick;
+} listed;
+
+/* A list from the oldest to the newest. */
+typedef struct list {
+    listed at[MOST];
+    size_t n;
+} list;
+
+static size_t place_of(const list *l, uint64_t id) {
+    size_t i = 0;
+    while (i < l->n && l->at[i].id != id) i++;
+    return i;
+}
+
+static void remove_at(list *l, size_t i) {
+    memmove(&l->at[i], &l->at[i + 1], (--l->n - i) * sizeof l->at[0]);
+}
+
+static void append(list *l, uint64_t id, uint64_t tick) { l->at[l->n++] = (listed){id, tick}; }
+
+static void check_map(const kolo_id_map *m, const list *l) {
+    int32_t slot = kolo_id_map_oldest(m);
+    assert_int_equal(kolo_id_map_count(m), l->n);
+    for (size_t i = 0; i < l->n; i++) {
+        assert_true(kolo_id_map_has(m, slot));
+        assert_true(kolo_id_map_id(m, slot) == l->at[i].id);
+        assert_true(kolo_id_map_tick(m, slot) == l->at[i].tick);
+        assert_int_equal(kolo_id_map_find(m, l->at[i].id), slot);
+        slot = kolo_id_map_newer(m, slot);
+    }
+    assert_int_equal(slot, -1);
+}
+
+static void a_map_is_a_list(void **state) {
+    static const size_t capacities[] = {1, 2, 7, 100, MOST - 1};
+    const kolo_rng rng = kolo_rng_make(5, KOLO_RNG_TEST, 1);
+    uint64_t draw = 0;
+    for (size_t k = 0; k < KOLO_COUNT(capacities); k++) {
+        kolo_id_map *m;
+        list l = {.n = 0};
+        ASSERT_OK(kolo_id_map_create(capacities[k], 77, &m));
+        for (uint64_t tick = 0; tick < TEST_FEWER(300, 3000); tick++) {
+            /* Far apart, so that the upper bits count too. */
+            const uint64_t id = kolo_rng_below(&rng, draw++, 2 * capacities[k]) << 40;
+            const size_t at = place_of(&l, id);
+            int32_t slot = kolo_id_map_find(m, id);
+            assert_int_equal(slot >= 0, at < l.n);
+            if (slot >= 0 && kolo_rng_below(&rng, draw++, 3) == 0) {
+                kolo_id_map_remove(m, slot);
+                remove_at(&l, at);
+            } else if (slot >= 0) {
+                kolo_id_map_use_all(m, &slot, 1, tick);
+                remove_at(&l, at);
+                append(&l, id, tick);
+            } else {
+                if (kolo_id_map_is_full(m)) {
+                    kolo_id_map_remove(m, kolo_id_map_oldest(m));
+                    remove_at(&l, 0);
+                }
+                slot = kolo_id_map_add(m, id, tick);
+                assert_in_range(slot, 0, capacities[k] - 1);
+                append(&l, id, tick);
+            }
+            check_map(m, &l);
+        }
+        kolo_id_map_destroy(m);
+    }
+}
+
+static uint64_t inverse(uint64_t odd) {
+    uint64_t x = odd;
+    for (int i = 0; i < 6; i++) x *= 2 - odd * x;
+    return x;
+}
+
+/* The id that kolo_id_mix takes to a hash. */
+static uint64_t id_of_hash(uint64_t hash, uint64_t seed) {
+    uint64_t x = (hash ^ hash >> 32) * inverse(UINT64_C(0xd6e8feb86659fd93));
+    x = (x ^ x >> 29 ^ x >> 58) * inverse(UINT64_C(0xe9846af9b1a615d5));
+    return (x ^ x >> 32) ^ seed;
+}
+
+/* Ids that are chosen with the seed of the index, so that all have one tag: at the end of the
+ * index, and at its begin. */
+static void ids_that_collide_are_different(void **state) {
+    enum { SAME = 40 };
+    static const uint64_t tags[] = {0, UINT32_MAX, 12345};
+    for (size_t k = 0; k < KOLO_COUNT(tags); k++) {
+        kolo_id_map *m;
+        uint64_t ids[SAME];
+        int32_t slots[SAME];
+        ASSERT_OK(kolo_id_map_create(SAME, 99, &m));
+        for (uint64_t i = 0; i < SAME; i++) {
+            ids[i] = id_of_hash(tags[k] << 32 | i, 99);
+            assert_true(kolo_id_mix(ids[i], 99) == (tags[k] << 32 | i));
+            slots[i] = kolo_id_map_add(m, ids[i], i);
+        }
+        for (size_t i = 0; i < SAME; i += 2) kolo_id_map_remove(m, slots[i]);
+        for (size_t i = 0; i < SAME; i++) {
+            assert_int_equal(kolo_id_map_find(m, ids[i]), i % 2 ? slots[i] : -1);
+        }
+        kolo_id_map_destroy(m);
+    }
+}
+
+static void a_batch_has_each_id_once(void **state) {
+    kolo_id_batch b;
+    ASSERT_OK(kolo_id_batch_init(&b, 50, 3));
+    for (int round = 0; round < 3; round++) {
+        kolo_id_batch_clear(&b);
+        if (round == 1) b.batch = UINT32_MAX; /* the numbers of batches end */
+        for (size_t i = 0; i < 200; i++) {
+            const uint64_t id = i * i % 50 * UINT64_C(0x123456789);
+            const size_t place = kolo_id_batch_add(&b, id);
+            assert_true(place < b.count && b.ids[place] == id);
+        }
+        for (size_t i = 0; i < b.count; i++) {
+            for (size_t k = 0; k < i; k++) assert_true(b.ids[i] != b.ids[k]);
+        }
+    }
+    kolo_id_batch_fini(&b);
+}
+
+/* ---- the model of rows ---- */
+
+typedef struct row {
+    uint64_t id, tick;
+    double value[WIDTH], state[WIDTH];
+} row;
+
+typedef struct waiting {
+    uint64_t id, tick;
+    uint32_t pushes;
+} waiting;
+
+/* Both lists from the oldest to the newest. */
+typedef struct model {
+    const kolo_table_opts *opts;
+    kolo_rng rng;
+    uint64_t version;
+    row rows[MOST];
+    waiting waits[MOST];
+    size_t n_rows, n_waits, room;
+    kolo_table_stats stats;
+} model;
+
+static void draw(const model *m, uint64_t id, double *value) {
+    for (size_t c = 0; c < WIDTH; c++) {
+        const uint64_t i = id * WIDTH + c;
+        value[c] = m->opts->initial == KOLO_TABLE_UNIFORM
+                       ? scale * (2 * (double)kolo_rng_uniform(&m->rng, i) - 1)
+                   : m->opts->initial == KOLO_TABLE_NORMAL
+                       ? scale * (double)kolo_rng_normal(&m->rng, i)
+                       : 0;
+    }
+}
+
+static size_t find_row(const model *m, uint64_t id) {
+    size_t i = 0;
+    while (i < m->n_rows && m->rows[i].id != id) i++;
+    return i;
+}
+
+static void drop_row(model *m, size_t i) {
+    memmove(&m->rows[i], &m->rows[i + 1], (--m->n_rows - i) * sizeof(row));
+}
+
+static void drop_waiting(model *m, size_t i) {
+    memmove(&m->waits[i], &m->waits[i + 1], (--m->n_waits - i) * sizeof(waiting));
+}
+
+/* Row i becomes the latest. */
+static void touch(model *m, size_t i) {
+    row x = m->rows[i];
+    drop_row(m, i);
+    x.tick = m->version;
+    m->rows[m->n_rows++] = x;
+}
+
+/* Counts a push of an id without a row. */
+static uint32_t count_push(model *m, uint64_t id) {
+    size_t i = 0;
+    waiting x = {.id = id};
+    if (m->opts->admit <= 1) return 1;
+    while (i < m->n_waits && m->waits[i].id != id) i++;
+    if (i < m->n_waits) {
+        x = m->waits[i];
+        drop_waiting(m, i);
+    } else if (m->n_waits == m->room) {
+        drop_waiting(m, 0);
+        m->stats.forgotten++;
+    }
+    x.tick = m->version;
+    if (x.pushes < m->opts->admit) x.pushes++;
+    m->waits[m->n_waits++] = x;
+    return x.pushes;
+}
+
+static bool create(model *m, uint64_t id) {
+    if (count_push(m, id) < m->opts->admit) {
+        m->stats.early++;
+        return false;
+    }
+    if (m->n_rows == m->room) {
+        if (m->opts->refuse || m->rows[0].tick == m->version) {
+            m->stats.refused++;
+            return false;
+        }
+        drop_row(m, 0);
+        m->stats.evicted++;
+    }
+    if (m->opts->admit > 1) m->n_waits--; /* the latest */
+    row x = {.id = id, .tick = m->version};
+    draw(m, id, x.value);
+    m->rows[m->n_rows++] = x;
+    m->stats.created++;
+    return true;
+}
+
+static void simulate(model *m, const uint64_t *ids, const float *gradients, size_t n) {
+    bool has[MOST];
+    m->version++;
+    for (size_t i = 0; i < n; i++) {
+        const size_t at = find_row(m, ids[i]);
+        has[i] = at < m->n_rows;
+        if (has[i]) touch(m, at);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!has[i]) has[i] = create(m, ids[i]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!has[i]) continue;
+        row *x = &m->rows[find_row(m, ids[i])];
+        for (size_t c = 0; c < WIDTH; c++) {
+            x->state[c] = decay * x->state[c] + (double)gradients[i * WIDTH + c];
+            x->value[c] -= rate * x->state[c];
+        }
+    }
+    const uint64_t age = m->opts->expire;
+    while (age > 0 && m->n_rows > 0 && m->version - m->rows[0].tick >= age) {
+        drop_row(m, 0);
+        m->stats.expired++;
+    }
+    while (age > 0 && m->n_waits > 0 && m->version - m->waits[0].tick >= age) {
+        drop_waiting(m, 0);
+        m->stats.forgotten++;
+    }
+}
+
+/* ---- both ---- */
+
+static void update(void *arg, const kolo_table_update *u) {
+    assert_in_range(u->n, 1, KOLO_TABLE_CHUNK);
+    if (u->n < KOLO_TABLE_CHUNK) assert_int_equal(u->slots[u->n], -1);
+    for (size_t i = 0; i < u->n; i++) {
+        float *value = u->values + (size_t)u->slots[i] * u->width;
+        float *momentum = u->state[0] + (size_t)u->slots[i] * u->width;
+        for (size_t c = 0; c < u->width; c++) {
+            momentum[c] = (float)decay * momentum[c] + u->gradients[i * u->width + c];
+            value[c] -= (float)rate * momentum[c];
+        }
+    }
+}
+
+static void compare(const kolo_rows *r, const model *m, uint64_t ids) {
+    for (uint64_t id = 0; id < ids; id++) {
+        float got[WIDTH];
+        double expected[WIDTH];
+        const size_t at = find_row(m, id);
+        kolo_rows_read(r, &id, 1, got);
+        draw(m, id, expected);
+        if (at < m->n_rows) memcpy(expected, m->rows[at].value, sizeof expected);
+        for (size_t c = 0; c < WIDTH; c++) {
+            assert_true(fabs((double)got[c] - expected[c]) < 1e-4);
+        }
+    }
+    kolo_table_stats s = {0};
+    kolo_rows_add_stats(r, &s);
+    assert_int_equal(s.rows, m->n_rows);
+    assert_int_equal(s.waiting, m->n_waits);
+    assert_int_equal(s.version, m->version);
+    assert_int_equal(s.created, m->stats.created);
+    assert_int_equal(s.early, m->stats.early);
+    assert_int_equal(s.refused, m->stats.refused);
+    assert_int_equal(s.evicted, m->stats.evicted);
+    assert_int_equal(s.expired, m->stats.expired);
+    assert_int_equal(s.forgotten, m->stats.forgotten);
+}
+
+typedef struct policy {
+    uint32_t admit;
+    uint64_t expire;
+    bool refuse;
+    size_t bytes;
+    kolo_table_initial initial;
+} policy;
+
+/* A random subset of the ids, in random order. */
+static size_t draw_ids(const kolo_rng *rng, uint64_t *next, uint64_t all, uint64_t *ids) {
+    size_t n = 0;
+    const uint64_t share = 1 + kolo_rng_below(rng, (*next)++, 8);
+    for (uint64_t id = 0; id < all; id++) {
+        if (kolo_rng_below(rng, (*next)++, 10) >= share) continue;
+        const size_t at = (size_t)kolo_rng_below(rng, (*next)++, n + 1);
+        ids[n++] = ids[at];
+        ids[at] = id;
+    }
+    return n;
+}
+
+static void rows_are_those_of_a_naive_model(void **state) {
+    static const policy policies[] = {
+        {1, 0, false, 1 << 20, KOLO_TABLE_UNIFORM}, {1, 0, false, 8000, KOLO_TABLE_NORMAL},
+        {1, 0, true, 8000, KOLO_TABLE_ZEROS},       {3, 0, false, 8000, KOLO_TABLE_UNIFORM},
+        {3, 0, true, 8000, KOLO_TABLE_UNIFORM},     {1, 4, false, 8000, KOLO_TABLE_UNIFORM},
+        {2, 3, false, 8000, KOLO_TABLE_UNIFORM},    {2, 1, true, 4000, KOLO_TABLE_NORMAL},
+        {1, 1, false, 300, KOLO_TABLE_UNIFORM},
+    };
+    const uint64_t all = 300;
+    const kolo_rng rng = kolo_rng_make(5, KOLO_RNG_TEST, 2);
+    uint64_t next = 0;
+    model *m = malloc(sizeof *m);
+    for (size_t k = 0; k < KOLO_COUNT(policies); k++) {
+        const policy *p = &policies[k];
+        const kolo_table_opts opts = {.name = "rows",
+                                      .width = WIDTH,
+                                      .states = 1,
+                                      .seed = 9,
+                                      .initial = p->initial,
+                                      .scale = scale,
+                                      .bytes = p->bytes,
+                                      .admit = p->admit,
+                                      .expire = p->expire,
+                                      .refuse = p->refuse,
+                                      .update = update};
+        kolo_rows *r;
+        kolo_table_stats s = {0};
+        ASSERT_OK(kolo_rows_create(&opts, MOST, 1234, &r));
+        kolo_rows_add_stats(r, &s);
+        memset(m, 0, sizeof *m);
+        m->opts = &opts;
+        m->rng = kolo_rng_make(opts.seed, KOLO_RNG_INIT, kolo_hash_text("rows") >> 8);
+        m->room = s.room < MOST ? (size_t)s.room : MOST;
+        for (int step = 0; step < TEST_FEWER(10, 60); step++) {
+            uint64_t ids[MOST];
+            float gradients[MOST * WIDTH];
+            const size_t n = draw_ids(&rng, &next, all, ids);
+            for (size_t i = 0; i < n * WIDTH; i++) {
+                gradients[i] = kolo_rng_normal(&rng, next++);
+            }
+            kolo_rows_update(r, ids, gradients, n, &(kolo_table_update){.worker = 0});
+            simulate(m, ids, gradients, n);
+            compare(r, m, all);
+        }
+        kolo_rows_destroy(r);
+    }
+    free(m);
+}
+
+/* An id that occurs twice, which an owner cannot exclude, has one row and both gradients. */
+static void an_id_that_occurs_twice_has_one_row(void **state) {
+    const kolo_table_opts opts = {.name = "rows",
+                                  .width = WIDTH,
+                                  .states = 1,
+                                  .bytes = 1 << 16,
+                                  .admit = 1,
+                                  .update = update};
+    const uint64_t ids[] = {8, 8, 9, 8}, id = 8;
+    const float gradients[4 * WIDTH] = {1, 0, 0, 1, 0, 0, 0, 0, 0, 1};
+    float value[WIDTH];
+    kolo_table_stats s = {0};
+    kolo_rows *r;
+    ASSERT_OK(kolo_rows_create(&opts, 4, 1, &r));
+    for (int i = 0; i < 2; i++) {
+        kolo_rows_update(r, ids, gradients, 4, &(kolo_table_update){.worker = 0});
+    }
+    kolo_rows_add_stats(r, &s);
+    kolo_rows_read(r, &id, 1, value);
+    assert_int_equal(s.rows, 2);
+    assert_true(value[0] < -1);
+    kolo_rows_destroy(r);
+}
+
+/* The initial values of ids are those of a parameter of the same name, row after row. */
+static void initial_values_follow_from_the_id(void **state) {
+    const kolo_table_opts opts = {.name = "emb.weight",
+                                  .width = 5,
+                                  .bytes = 1 << 16,
+                                  .admit = 1,
+                                  .seed = 3,
+                                  .initial = KOLO_TABLE_UNIFORM,
+                                  .scale = 0.25,
+                                  .update = update};
+    const kolo_rng rng = kolo_rng_make(3, KOLO_RNG_INIT, kolo_hash_text("emb.weight") >> 8);
+    const uint64_t ids[] = {0, 1, 1000003, UINT64_C(1) << 63};
+    float rows[4 * 5];
+    kolo_rows *r;
+    ASSERT_OK(kolo_rows_create(&opts, 4, 1, &r));
+    kolo_rows_read(r, ids, 4, rows);
+    for (size_t i = 0; i < 20; i++) {
+        const uint64_t at = ids[i / 5] * 5 + i % 5;
+        assert_true(rows[i] == (float)(0.25 * (2.0 * (double)kolo_rng_uniform(&rng, at) - 1.0)));
+    }
+    kolo_rows_destroy(r);
+}
+
+/* Rows that are saved and loaded go on as if they had not been. */
+static void loaded_rows_go_on(void **state) {
+    enum { N = 100, PAGE = 7 };
+    const kolo_table_opts opts = {.name = "rows",
+                                  .width = WIDTH,
+                                  .states = 1,
+                                  .bytes = 6000,
+                                  .admit = 1,
+                                  .expire = 5,
+                                  .update = update};
+    const kolo_rng rng = kolo_rng_make(5, KOLO_RNG_TEST, 3);
+    uint64_t next = 0, ids[MOST], cursor = 0;
+    float gradients[MOST * WIDTH], a[WIDTH], b[WIDTH];
+    kolo_rows *from, *to;
+    ASSERT_OK(kolo_rows_create(&opts, MOST, 1, &from));
+    ASSERT_OK(kolo_rows_create(&opts, MOST, 2, &to));
+    for (int step = 0; step < 30; step++) {
+        const size_t n = draw_ids(&rng, &next, N, ids);
+        for (size_t i = 0; i < n * WIDTH; i++) gradients[i] = kolo_rng_normal(&rng, next++);
+        kolo_rows_update(from, ids, gradients, n, &(kolo_table_update){.worker = 0});
+        if (step > 10) kolo_rows_update(to, ids, gradients, n, &(kolo_table_update){.worker = 0});
+        if (step != 10) continue;
+        do {
+            uint64_t saved[PAGE], ages[PAGE];
+            float values[PAGE * 2 * WIDTH];
+            kolo_table_rows page = {.ids = saved, .ages = ages, .values = values};
+            assert_true(kolo_rows_has_cursor(from, cursor));
+            cursor = kolo_rows_save(from, cursor, PAGE, &page);
+            kolo_rows_load(to, &page);
+        } while (cursor > 0);
+    }
+    for (uint64_t id = 0; id < N; id++) {
+        kolo_rows_read(from, &id, 1, a);
+        kolo_rows_read(to, &id, 1, b);
+        assert_memory_equal(a, b, sizeof a);
+    }
+    assert_false(kolo_rows_has_cursor(from, 100000));
+    kolo_rows_destroy(from);
+    kolo_rows_destroy(to);
+}
+
+static void no_room_for_a_row_is_an_error(void **state) {
+    const kolo_table_opts opts = {.name = "rows", .width = 1000, .bytes = 4000, .admit = 1};
+    kolo_rows *r;
+    assert_int_equal(kolo_rows_create(&opts, 4, 1, &r), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "no row of 1000 floats"));
+}
+
+static void failed_allocations_are_errors(void **state) {
+    const kolo_table_opts opts = {
+        .name = "rows", .width = 4, .states = 2, .bytes = 1 << 16, .admit = 2, .update = update};
+    kolo_rows *r;
+    long n = 1;
+    for (;; n++) {
+        kolo_alloc_fail_nth(n);
+        const kolo_status status = kolo_rows_create(&opts, 10, 1, &r);
+        kolo_alloc_fail_nth(0);
+        if (status == KOLO_OK) break;
+        assert_int_equal(status, KOLO_ERR_NOMEM);
+    }
+    assert_true(n > 3);
+    kolo_rows_destroy(r);
+}
+
+/* Pages of this process in memory, in bytes. */
+static size_t resident(void) {
+    unsigned long all = 0, pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%lu %lu", &all, &pages), 2);
+    fclose(f);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void add_ones(void *arg, const kolo_table_update *u) {
+    for (size_t i = 0; i < u->n; i++) {
+        float *value = u->values + (size_t)u->slots[i] * u->width;
+        for (size_t c = 0; c < u->width; c++) value[c] += u->gradients[i * u->width + c];
+    }
+}
+
+/* Fills a table of `rows` rows of 16 floats and then pushes 10 % more: the memory that it takes, by
+ * the kernel, is within the bound. 10 million rows with KOLO_SOAK=1. */
+static void the_bound_of_memory_holds(void **state) {
+    enum { WIDE = 16, ROW = 100, PUSH = 20000 };
+    const uint64_t rows = getenv("KOLO_SOAK") ? 10000000 : 400000;
+    const size_t bytes = (size_t)rows * ROW + 4096;
+    const kolo_table_opts opts = {.name = "rows",
+                                  .width = WIDE,
+                                  .initial = KOLO_TABLE_UNIFORM,
+                                  .scale = 1,
+                                  .bytes = bytes,
+                                  .admit = 1,
+                                  .update = add_ones};
+    const size_t before = resident(), own = PUSH * (WIDE * sizeof(float) + 2 * sizeof(uint64_t));
+    uint64_t *ids = malloc(PUSH * sizeof *ids);
+    float *ones = malloc(PUSH * WIDE * sizeof *ones), read[WIDE], drawn[WIDE];
+    kolo_table_stats s = {0};
+    kolo_rows *r, *empty;
+    for (size_t i = 0; i < (size_t)PUSH * WIDE; i++) ones[i] = 1;
+    ASSERT_OK(kolo_rows_create(&opts, PUSH, 1, &r));
+    const uint64_t all = rows + rows / 10;
+    for (uint64_t first = 0; first < all; first += PUSH) {
+        for (uint64_t i = 0; i < PUSH; i++) ids[i] = (first + i) * UINT64_C(0x9e3779b97f4a7c15);
+        kolo_rows_update(r, ids, ones, PUSH, &(kolo_table_update){.worker = 0});
+    }
+    kolo_rows_add_stats(r, &s);
+    assert_in_range(s.rows, rows, rows + rows / 100);
+    assert_int_equal(s.created, all);
+    assert_int_equal(s.evicted, all - s.rows);
+    const size_t used = resident() - before;
+    print_message("%llu rows: %zu bytes in memory, bound %zu\n", (unsigned long long)s.rows, used,
+                  bytes);
+    if (!TEST_FEWER(true, false)) { /* sanitizers have memory of their own */
+        /* Three arrays begin and end with huge pages. 10 million rows: less than 2 %. */
+        assert_true(used < bytes + 3 * (2 << 20) + own);
+        assert_true(used > bytes - bytes / 5);
+    }
+    ASSERT_OK(kolo_rows_create(&opts, 1, 1, &empty));
+    for (uint64_t i = all - 1; i > all - 100; i--) { /* the newest are there */
+        const uint64_t id = i * UINT64_C(0x9e3779b97f4a7c15);
+        kolo_rows_read(r, &id, 1, read);
+        kolo_rows_read(empty, &id, 1, drawn);
+        for (size_t c = 0; c < WIDE; c++) assert_true(read[c] == drawn[c] + 1);
+    }
+    kolo_rows_destroy(empty);
+    kolo_rows_destroy(r);
+    free(ids);
+    free(ones);
+}
+
+TEST_MAIN(test_table_rows) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_map_is_a_list),
+        cmocka_unit_test(ids_that_collide_are_different),
+        cmocka_unit_test(a_batch_has_each_id_once),
+        cmocka_unit_test(rows_are_those_of_a_naive_model),
+        cmocka_unit_test(an_id_that_occurs_twice_has_one_row),
+        cmocka_unit_test(initial_values_follow_from_the_id),
+        cmocka_unit_test(loaded_rows_go_on),
+        cmocka_unit_test(the_bound_of_memory_holds),
+        cmocka_unit_test(no_room_for_a_row_is_an_error),
+        cmocka_unit_test(failed_allocations_are_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
