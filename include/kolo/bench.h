@@ -78,6 +78,35 @@ typedef struct kolo_bench_ps_row {
 KOLO_API kolo_status kolo_bench_ps(kolo_comm *comm, const kolo_bench_ps_opts *opts,
                                    kolo_bench_ps_row *rows, int *n_rows);
 
+/* A zero field takes its default. */
+typedef struct kolo_bench_table_opts {
+    const size_t
+        *sizes; /* bytes of a worker's batch of rows; default 64 Ki, 256 Ki, 1 Mi and 4 Mi */
+    int n_sizes;
+    int servers;       /* as in kolo_bench_ps_opts */
+    size_t width;      /* floats of a row; default 16 */
+    uint64_t rows;     /* of the table; default 1000000 */
+    int64_t budget_ms; /* per size; default 500 */
+} kolo_bench_table_opts;
+
+/* The result for one size. Millions of rows per second, of one worker while all work. */
+typedef struct kolo_bench_table_row {
+    size_t bytes, batch; /* of a batch; its rows */
+    int workers, servers;
+    int iterations; /* of a worker */
+    double pulled;  /* pulls alone */
+    double pushed;  /* pushes alone */
+    double both;    /* a pull and then a push of the same rows, each of which counts once */
+    double copied;  /* the same of plain copies: a look into an index and a copy of the row to a
+                       batch,  and back, by all servers, for all workers */
+} kolo_bench_table_row;
+
+/* Times pulls and pushes of random rows of a table (kolo/table.h) with the policy asp. The update
+ * adds the gradient. All rows exist before. Otherwise as kolo_bench_ps. ARG: no worker, or a batch
+ * of no row or too many; NOMEM; the errors of kolo_table_create and of any request. */
+KOLO_API kolo_status kolo_bench_table(kolo_comm *comm, const kolo_bench_table_opts *opts,
+                                      kolo_bench_table_row *rows, int *n_rows);
+
 /* Speed and error of a codec. */
 typedef struct kolo_bench_codec_row {
     size_t bytes, code_bytes; /* of the vector, of the encoded vector */

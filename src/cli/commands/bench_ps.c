@@ -45,6 +45,73 @@ static void add_json(kolo_text *t, const kolo_comm *comm, const kolo_bench_ps_ro
     kolo_json_close(&j);
 }
 
+/* ---- rows of a table ---- */
+
+static void add_rows_table(kolo_text *t, const kolo_comm *comm, const kolo_bench_table_row *rows,
+                           int n, int width) {
+    kolo_text_add(t,
+                  "rows of %d floats, millions per second and worker, %d workers, %d servers%s, "
+                  "transport %s\n\n",
+                  width, rows[0].workers, rows[0].servers,
+                  rows[0].servers == kolo_comm_size(comm) ? " (each worker)" : "",
+                  kolo_comm_transport(comm));
+    kolo_text_add(t, "%11s %8s %6s %9s %9s %11s %9s %7s\n", "bytes", "rows", "iters", "pull",
+                  "push", "pull, push", "copies", "% copy");
+    for (int i = 0; i < n; i++) {
+        const kolo_bench_table_row *r = &rows[i];
+        kolo_text_add(t, "%11zu %8zu %6d %9.3f %9.3f %11.3f %9.3f %7.1f\n", r->bytes, r->batch,
+                      r->iterations, r->pulled, r->pushed, r->both, r->copied,
+                      100 * r->both / r->copied);
+    }
+}
+
+static void add_rows_json(kolo_text *t, const kolo_comm *comm, const kolo_bench_table_row *rows,
+                          int n, int width) {
+    kolo_json j = {.out = t, .indent = 2};
+    kolo_json_object(&j, NULL);
+    kolo_json_int(&j, "ranks", kolo_comm_size(comm));
+    kolo_json_int(&j, "workers", rows[0].workers);
+    kolo_json_int(&j, "servers", rows[0].servers);
+    kolo_json_int(&j, "width", width);
+    kolo_json_string(&j, "transport", kolo_comm_transport(comm));
+    kolo_json_array(&j, "rows");
+    for (int i = 0; i < n; i++) {
+        kolo_json_object(&j, NULL);
+        kolo_json_int(&j, "bytes", (int64_t)rows[i].bytes);
+        kolo_json_int(&j, "batch", (int64_t)rows[i].batch);
+        kolo_json_int(&j, "iterations", rows[i].iterations);
+        kolo_json_double(&j, "pulled_millions_per_s", rows[i].pulled);
+        kolo_json_double(&j, "pushed_millions_per_s", rows[i].pushed);
+        kolo_json_double(&j, "both_millions_per_s", rows[i].both);
+        kolo_json_double(&j, "copied_millions_per_s", rows[i].copied);
+        kolo_json_close(&j);
+    }
+    kolo_json_close(&j);
+    kolo_json_close(&j);
+}
+
+static kolo_status bench_rows(kolo_comm *comm, kolo_options *o, const size_t *sizes, int n) {
+    kolo_bench_table_row rows[MAX_SIZES];
+    const kolo_bench_table_opts opts = {
+        .sizes = kolo_options_given(o, "sizes") ? sizes : NULL,
+        .n_sizes = n,
+        .servers = (int)kolo_options_int(o, "servers"),
+        .width = (size_t)kolo_options_int(o, "width"),
+        .rows = (uint64_t)kolo_options_int(o, "table-rows"),
+        .budget_ms = (int64_t)(1000 * kolo_options_float(o, "seconds")),
+    };
+    int n_rows = MAX_SIZES;
+    KOLO_TRY(kolo_bench_table(comm, &opts, rows, &n_rows));
+    if (kolo_comm_rank(comm) != 0) return KOLO_OK;
+    kolo_text table = {0}, json = {0};
+    add_rows_table(&table, comm, rows, n_rows, (int)opts.width);
+    add_rows_json(&json, comm, rows, n_rows, (int)opts.width);
+    kolo_status status = output_result(&table, kolo_options_text(o, "json"), &json);
+    kolo_text_fini(&table);
+    kolo_text_fini(&json);
+    return status;
+}
+
 static kolo_status bench_ps_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
     size_t sizes[MAX_SIZES];
     kolo_bench_ps_row rows[MAX_SIZES];
@@ -55,6 +122,7 @@ static kolo_status bench_ps_as_rank(kolo_comm *comm, int threads, kolo_options *
         .budget_ms = (int64_t)(1000 * kolo_options_float(o, "seconds")),
     };
     KOLO_TRY(sizes_parse(kolo_options_text(o, "sizes"), KOLO_DTYPE_U8, sizes, &opts.n_sizes));
+    if (kolo_options_int(o, "width") > 0) return bench_rows(comm, o, sizes, opts.n_sizes);
     int n_rows = MAX_SIZES;
     KOLO_TRY(kolo_bench_ps(comm, &opts, rows, &n_rows));
     if (kolo_comm_rank(comm) != 0) return KOLO_OK;

@@ -301,6 +301,12 @@ const kolo_option cli_options[] = {
              "(column iters): its statistics are coarse"},
     {.name = "seconds", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.5", .min = 0.01,
      .max = 3600, .commands = CMD_BENCH_PS, .help = "time per size"},
+    {.name = "width", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 65536,
+     .commands = CMD_BENCH_PS, .unset = "vectors",
+     .help = "random rows of a table, of so many floats, instead of vectors; --sizes are those of a "
+             "worker's batch of rows"},
+    {.name = "table-rows", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1000000", .min = 1,
+     .max = 1 << 30, .commands = CMD_BENCH_PS, .help = "with --width: rows of the table"},
     {.name = "seconds", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.5", .min = 0.01,
      .max = 3600, .commands = CMD_BENCH_COMPRESS, .help = "time per codec"},
     {.name = "seconds", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "1", .min = 0.01,

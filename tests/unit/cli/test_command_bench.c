@@ -213,6 +213,26 @@ static void servers_are_measured(void **state) {
         }
         json_decref(result);
     }
+    assert_int_equal(
+        test_run("bench ps -n 3 --servers 1 --width 16 --table-rows 1000 --sizes 64,4K "
+                 "--seconds 0.01 --json -"),
+        0);
+    json_t *result = test_json("out"), *rows = json_object_get(result, "rows");
+    assert_int_equal(test_json_int(result, "workers"), 2);
+    assert_int_equal(test_json_int(result, "width"), 16);
+    assert_int_equal(json_array_size(rows), 2);
+    for (size_t i = 0; i < 2; i++) {
+        static const char *const speeds[] = {"pulled_millions_per_s", "pushed_millions_per_s",
+                                             "both_millions_per_s", "copied_millions_per_s"};
+        const json_t *row = json_array_get(rows, i);
+        assert_int_equal(test_json_int(row, "batch"), i ? 64 : 1);
+        for (size_t k = 0; k < KOLO_COUNT(speeds); k++) {
+            assert_true(json_number_value(json_object_get(row, speeds[k])) > 0);
+        }
+    }
+    json_decref(result);
+    assert_int_equal(test_run("bench ps -n 2 --width 16 --sizes 60"), 2);
+    assert_true(test_contains("err", "it must have a row (--sizes, --width)"));
     assert_int_equal(test_run("bench ps -n 2 --servers 2 --sizes 8"), 2);
     assert_true(test_contains("err", "2 servers of 2 ranks: there must be a worker"));
 }

@@ -1,0 +1,517 @@
+/* Tables of rows on servers, as a worker sees them; see kolo/table.h.
+ *
+ * The ids of a batch are sent once each, those of an owner next to each other: so requests have no
+ * more than the distinct ids, and owners on the same host read and write them in place. */
+#include "kolo/table.h"
+
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "comm/engine/comm.h"
+#include "comm/join/authentication.h"
+#include "comm/sync/agree.h"
+#include "comm/sync/parameters_owner.h"
+#include "comm/table/id_batch.h"
+#include "comm/table/id_map.h"
+#include "comm/table/table_owner.h"
+#include "kolo/service.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { BATCH_DEFAULT = 65536, BATCH_MOST = 1 << 24, WIDTH_MOST = 1 << 16, LINE = 64 };
+static const size_t bytes_default = (size_t)1 << 30;
+static const uint64_t message_most = UINT64_C(1) << 30; /* bytes */
+
+/* Requests to the owners for the ids of a batch. */
+typedef struct transfer {
+    kolo_id_batch ids;
+    uint32_t *places; /* [batch]: by position in the batch, of its id */
+    size_t n;         /* positions */
+    char *memory;     /* what is sent, and what comes back; registered */
+    float **rows;     /* [batch]: by place of an id, its row or gradient in `memory` */
+    int *owners;      /* [batch]: by place */
+    kolo_service_request *requests; /* [n_servers] */
+    bool started;
+} transfer;
+
+struct kolo_table {
+    kolo_comm *comm;
+    kolo_table_opts opts;
+    kolo_service *service;
+    kolo_table_owner *owner; /* NULL: owns nothing */
+    int n_workers, n_servers;
+    bool works, finished, abandoned;
+    uint64_t clock;
+    transfer pull, push;
+    char *page;                          /* rows to save or load; NULL: not needed yet */
+    uint64_t reads[KOLO_STALENESS_BINS]; /* of this worker, by staleness */
+};
+
+/* ---- creation ---- */
+
+static kolo_status check_opts(const kolo_table_opts *o, int ranks, int rank) {
+    const bool owns = rank >= ranks - o->servers || o->servers <= 0;
+    if (owns && !o->update) return KOLO_FAIL(KOLO_ERR_ARG, "a table without an update");
+    if (o->servers < 0 || o->servers >= ranks) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%d servers of %d ranks: there must be a worker", o->servers,
+                         ranks);
+    }
+    if (o->width < 1 || o->width > WIDTH_MOST || o->states < 0 || o->states > KOLO_TABLE_STATES) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s: rows of %zu floats with %d states: there may be 1 to %d floats and "
+                         "up to %d states",
+                         o->name, o->width, o->states, WIDTH_MOST, KOLO_TABLE_STATES);
+    }
+    const uint64_t page = kolo_table_page_bytes(o, o->batch);
+    if (o->batch > BATCH_MOST || page > message_most) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s: batches of %zu ids, which is %llu bytes: at most %d, and %llu bytes, "
+                         "are possible",
+                         o->name, o->batch, (unsigned long long)page, BATCH_MOST,
+                         (unsigned long long)message_most);
+    }
+    if (o->staleness < KOLO_STALENESS_ANY) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s: a staleness of %d: must be KOLO_STALENESS_ANY or at least 0", o->name,
+                         o->staleness);
+    }
+    if ((unsigned)o->initial <= KOLO_TABLE_NORMAL) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "%s: there are no initial values %d", o->name, (int)o->initial);
+}
+
+static kolo_status open_transfer(kolo_table *t, transfer *x, uint64_t seed) {
+    const size_t n = t->opts.batch, servers = (size_t)t->n_servers;
+    const size_t bytes =
+        n * (sizeof(uint64_t) + t->opts.width * sizeof(float)) + 2 * servers * LINE;
+    void *memory;
+    KOLO_TRY(kolo_id_batch_init(&x->ids, n, seed));
+    x->places = kolo_alloc(n * sizeof *x->places);
+    x->rows = kolo_alloc(n * sizeof *x->rows);
+    x->owners = kolo_alloc(n * sizeof *x->owners);
+    x->requests = kolo_zalloc(servers * sizeof *x->requests);
+    if (!x->places || !x->rows || !x->owners || !x->requests) {
+        return KOLO_NOMEM(n * sizeof *x->rows);
+    }
+    KOLO_TRY(kolo_comm_alloc(t->comm, bytes, &memory));
+    x->memory = memory;
+    return KOLO_OK;
+}
+
+static void close_transfer(transfer *x) {
+    kolo_id_batch_fini(&x->ids);
+    kolo_free(x->places);
+    kolo_free((void *)x->rows);
+    kolo_free(x->owners);
+    kolo_free(x->requests);
+}
+
+static kolo_status allocate(kolo_table *t) {
+    unsigned char drawn[KOLO_NONCE_BYTES];
+    uint64_t secret;
+    _Static_assert(sizeof drawn >= sizeof secret, "a number that nobody else has");
+    kolo_nonce_draw(drawn);
+    memcpy(&secret, drawn, sizeof secret);
+    KOLO_TRY(open_transfer(t, &t->pull, secret));
+    KOLO_TRY(open_transfer(t, &t->push, secret));
+    if (kolo_comm_rank(t->comm) < kolo_comm_size(t->comm) - t->n_servers) return KOLO_OK;
+    return kolo_table_owner_create(&t->opts, t->n_workers, secret, kolo_service_reply, &t->owner);
+}
+
+static kolo_status build(kolo_table *t) {
+    KOLO_TRY(kolo_agree(t->comm, allocate(t)));
+    kolo_service_opts service = {
+        /* A read and a push, or a page, beside what is kept for the next ones. */
+        .client_bytes = 4 * kolo_table_page_bytes(&t->opts, t->opts.batch) + (1 << 16),
+        .credits = 8,
+        .timeout_ms = t->opts.timeout_ms,
+    };
+    if (t->owner) {
+        service.serve = kolo_table_owner_serve;
+        service.lost = kolo_table_owner_lost;
+        service.arg = t->owner;
+    }
+    return kolo_service_create(t->comm, &service, &t->service);
+}
+
+static void free_table(kolo_table *t) {
+    kolo_service_destroy(t->service);
+    kolo_table_owner_destroy(t->owner);
+    close_transfer(&t->pull);
+    close_transfer(&t->push);
+    kolo_free(t->page);
+    kolo_free((void *)(uintptr_t)t->opts.name);
+    kolo_free(t);
+}
+
+static kolo_table_opts resolve(const kolo_table_opts *opts) {
+    kolo_table_opts o = *opts;
+    if (!o.name) o.name = "table";
+    if (o.bytes == 0) o.bytes = bytes_default;
+    if (o.admit == 0) o.admit = 1;
+    if (o.batch == 0) o.batch = BATCH_DEFAULT;
+    return o;
+}
+
+kolo_status kolo_table_create(kolo_comm *comm, const kolo_table_opts *opts, kolo_table **table) {
+    const int ranks = kolo_comm_size(comm);
+    if (!opts) return KOLO_FAIL(KOLO_ERR_ARG, "a table without options");
+    const kolo_table_opts o = resolve(opts);
+    KOLO_TRY(check_opts(&o, ranks, kolo_comm_rank(comm)));
+    kolo_table *t = kolo_zalloc(sizeof *t);
+    char *name = kolo_strdup(o.name);
+    if (!t || !name) {
+        kolo_free(t);
+        kolo_free(name);
+        return KOLO_NOMEM(sizeof *t);
+    }
+    t->comm = comm;
+    t->opts = o;
+    t->opts.name = name;
+    t->n_servers = o.servers > 0 ? o.servers : ranks;
+    t->n_workers = o.servers > 0 ? ranks - o.servers : ranks;
+    t->works = kolo_comm_rank(comm) < t->n_workers;
+    const kolo_status status = build(t);
+    if (status != KOLO_OK) {
+        free_table(t);
+        return status;
+    }
+    *table = t;
+    return KOLO_OK;
+}
+
+/* ---- requests ---- */
+
+bool kolo_table_works(const kolo_table *t) { return t->works; }
+
+static kolo_status check_worker(const kolo_table *t) {
+    if (t->works) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "rank %d is a server only: workers push and pull",
+                     kolo_comm_rank(t->comm));
+}
+
+static kolo_status check_batch(const kolo_table *t, size_t n) {
+    if (n <= t->opts.batch) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "%s: %zu ids in a batch that has %zu at most", t->opts.name, n,
+                     t->opts.batch);
+}
+
+/* The owner of an id: independent of where the id is in its index. */
+static int owner_of(const kolo_table *t, uint64_t id) {
+    const uint64_t upper = kolo_id_mix(id, UINT64_C(0x9e3779b97f4a7c15)) >> 32;
+    return (int)(upper * (uint64_t)t->n_servers >> 32);
+}
+
+static kolo_service_request request_of(const kolo_table *t, int i, uint32_t kind) {
+    static const char *const names[] = {
+        [KOLO_TABLE_PULL] = "a pull of rows",
+        [KOLO_TABLE_PUSH] = "a push of gradients of rows",
+        [KOLO_TABLE_READ] = "a read of rows",
+        [KOLO_TABLE_FINISH] = "the end of this worker",
+        [KOLO_TABLE_STATS] = "a request for statistics",
+        [KOLO_TABLE_SAVE] = "a copy of rows",
+        [KOLO_TABLE_LOAD] = "rows to restore",
+    };
+    return (kolo_service_request){.server = kolo_service_server_rank(t->service, i),
+                                  .name = names[kind],
+                                  .kind = kind,
+                                  .clock = t->clock};
+}
+
+static char *to_line(const transfer *x, char *at) {
+    const size_t used = (size_t)(at - x->memory);
+    return x->memory + (used + LINE - 1) / LINE * LINE;
+}
+
+/* Divides the distinct ids among the owners: each gets a request with its ids, behind which is room
+ * for their rows. */
+static void divide(const kolo_table *t, transfer *x, uint32_t kind) {
+    const size_t row = t->opts.width * sizeof(float);
+    char *at = x->memory;
+    for (int s = 0; s < t->n_servers; s++) {
+        x->requests[s] = request_of(t, s, kind);
+    }
+    for (size_t i = 0; i < x->ids.count; i++) {
+        x->owners[i] = owner_of(t, x->ids.ids[i]);
+        x->requests[x->owners[i]].key++;
+    }
+    for (int s = 0; s < t->n_servers; s++) {
+        kolo_service_request *q = &x->requests[s];
+        const size_t n = (size_t)q->key, ids = n * sizeof(uint64_t);
+        at = to_line(x, at);
+        q->input = at;
+        q->input_bytes = kind == KOLO_TABLE_PUSH ? ids + n * row : ids;
+        q->output = kind == KOLO_TABLE_PUSH ? NULL : at + ids;
+        q->output_bytes = kind == KOLO_TABLE_PUSH ? 0 : n * row;
+        q->key = 0;
+        at += ids + n * row;
+    }
+}
+
+/* Writes the ids to the requests, and finds the places of their rows. */
+static void place_ids(const kolo_table *t, transfer *x) {
+    for (size_t i = 0; i < x->ids.count; i++) {
+        kolo_service_request *q = &x->requests[x->owners[i]];
+        char *begin = (char *)(uintptr_t)q->input;
+        const size_t row = t->opts.width * sizeof(float);
+        const size_t each = q->output ? sizeof(uint64_t) : sizeof(uint64_t) + row;
+        const size_t n = q->input_bytes / each;
+        memcpy(begin + q->key * sizeof(uint64_t), &x->ids.ids[i], sizeof(uint64_t));
+        x->rows[i] = (float *)(void *)(begin + n * sizeof(uint64_t) + q->key * row);
+        q->key++;
+    }
+}
+
+/* Collects the distinct ids of a batch. */
+static void collect(transfer *x, const uint64_t *ids, size_t n) {
+    kolo_id_batch_clear(&x->ids);
+    x->n = n;
+    for (size_t i = 0; i < n; i++) x->places[i] = (uint32_t)kolo_id_batch_add(&x->ids, ids[i]);
+}
+
+/* Waits for the first n requests; returns the first error. */
+static kolo_status wait_all(kolo_table *t, kolo_service_request *requests, int n) {
+    kolo_status first = KOLO_OK;
+    char text[256] = "";
+    for (int s = 0; s < n; s++) {
+        const kolo_status status = kolo_service_wait(t->service, &requests[s], 0);
+        if (status == KOLO_OK || first != KOLO_OK) continue;
+        first = status;
+        snprintf(text, sizeof text, "%s", kolo_last_error());
+    }
+    return first == KOLO_OK ? first : KOLO_FAIL(first, "%s", text);
+}
+
+/* Starts the requests to all owners, also of no ids if the clocks need them. */
+static kolo_status start_all(kolo_table *t, transfer *x) {
+    for (int s = 0; s < t->n_servers; s++) {
+        const kolo_status status = kolo_service_start(t->service, &x->requests[s]);
+        if (status == KOLO_OK) continue;
+        char text[256];
+        snprintf(text, sizeof text, "%s", kolo_last_error());
+        (void)wait_all(t, x->requests, s);
+        return KOLO_FAIL(status, "%s", text);
+    }
+    x->started = true;
+    return KOLO_OK;
+}
+
+static kolo_status wait_transfer(kolo_table *t, transfer *x) {
+    if (!x->started) return KOLO_OK;
+    x->started = false;
+    return wait_all(t, x->requests, t->n_servers);
+}
+
+/* ---- reads ---- */
+
+static kolo_status start_read(kolo_table *t, const uint64_t *ids, size_t n, uint32_t kind) {
+    transfer *x = &t->pull;
+    KOLO_TRY(check_batch(t, n));
+    if (x->started) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: two reads at a time: wait for the first one",
+                         t->opts.name);
+    }
+    collect(x, ids, n);
+    divide(t, x, kind);
+    place_ids(t, x);
+    return start_all(t, x);
+}
+
+static kolo_status finish_read(kolo_table *t, float *rows) {
+    transfer *x = &t->pull;
+    const size_t width = t->opts.width;
+    uint64_t stale = 0;
+    KOLO_TRY(wait_transfer(t, x));
+    for (size_t i = 0; i < x->n; i++) {
+        memcpy(rows + i * width, x->rows[x->places[i]], width * sizeof *rows);
+    }
+    for (int s = 0; s < t->n_servers; s++) {
+        if (x->requests[s].reply_clock > stale) stale = x->requests[s].reply_clock;
+    }
+    if (x->requests[0].kind == KOLO_TABLE_PULL) t->reads[kolo_staleness_bin(stale)]++;
+    return KOLO_OK;
+}
+
+kolo_status kolo_table_pull_start(kolo_table *t, const uint64_t *ids, size_t n) {
+    KOLO_TRY(check_worker(t));
+    return start_read(t, ids, n, KOLO_TABLE_PULL);
+}
+
+kolo_status kolo_table_pull_wait(kolo_table *t, float *rows) {
+    KOLO_TRY(check_worker(t));
+    if (!t->pull.started) return KOLO_FAIL(KOLO_ERR_ARG, "%s: no read was started", t->opts.name);
+    return finish_read(t, rows);
+}
+
+kolo_status kolo_table_pull(kolo_table *t, const uint64_t *ids, size_t n, float *rows) {
+    KOLO_TRY(kolo_table_pull_start(t, ids, n));
+    return finish_read(t, rows);
+}
+
+kolo_status kolo_table_read(kolo_table *t, const uint64_t *ids, size_t n, float *rows) {
+    KOLO_TRY(start_read(t, ids, n, KOLO_TABLE_READ));
+    return finish_read(t, rows);
+}
+
+void kolo_table_count_reads(const kolo_table *t, uint64_t *counts) {
+    for (int i = 0; i < KOLO_STALENESS_BINS; i++) counts[i] += t->reads[i];
+}
+
+/* ---- pushes ---- */
+
+/* Adds the gradients of equal ids, in their order. */
+static void add_gradients(const kolo_table *t, transfer *x, const float *gradients) {
+    const size_t width = t->opts.width;
+    for (size_t i = 0, seen = 0; i < x->n; i++) {
+        const size_t place = x->places[i];
+        const float *gradient = gradients + i * width;
+        float *sum = x->rows[place];
+        if (place == seen) {
+            memcpy(sum, gradient, width * sizeof *sum);
+            seen++;
+        } else {
+            for (size_t c = 0; c < width; c++) sum[c] += gradient[c];
+        }
+    }
+}
+
+kolo_status kolo_table_flush(kolo_table *t) {
+    KOLO_TRY(check_worker(t));
+    return wait_transfer(t, &t->push);
+}
+
+kolo_status kolo_table_push(kolo_table *t, const uint64_t *ids, size_t n, const float *gradients) {
+    transfer *x = &t->push;
+    KOLO_TRY(check_worker(t));
+    KOLO_TRY(check_batch(t, n));
+    if (t->finished) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: a push after the end: this worker has finished",
+                         t->opts.name);
+    }
+    KOLO_TRY(wait_transfer(t, x));
+    collect(x, ids, n);
+    divide(t, x, KOLO_TABLE_PUSH);
+    place_ids(t, x);
+    add_gradients(t, x, gradients);
+    KOLO_TRY(start_all(t, x));
+    t->clock++;
+    return KOLO_OK;
+}
+
+kolo_status kolo_table_finish(kolo_table *t) {
+    KOLO_TRY(check_worker(t));
+    if (t->finished) return KOLO_OK;
+    t->finished = true;
+    kolo_status first = kolo_table_flush(t);
+    char text[256];
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    for (int s = 0; s < t->n_servers; s++) { /* also if one is lost: the others wait for it */
+        kolo_service_request q = request_of(t, s, KOLO_TABLE_FINISH);
+        const kolo_status status = kolo_service_run(t->service, &q, 0);
+        if (status == KOLO_OK || first != KOLO_OK) continue;
+        first = status;
+        snprintf(text, sizeof text, "%s", kolo_last_error());
+    }
+    return first == KOLO_OK ? first : KOLO_FAIL(first, "%s", text);
+}
+
+/* ---- the whole ---- */
+
+static void add_stats(kolo_table_stats *sum, const kolo_table_stats *s) {
+    sum->rows += s->rows;
+    sum->room += s->room;
+    sum->waiting += s->waiting;
+    if (s->version > sum->version) sum->version = s->version;
+    sum->gradients += s->gradients;
+    sum->created += s->created;
+    sum->early += s->early;
+    sum->refused += s->refused;
+    sum->evicted += s->evicted;
+    sum->expired += s->expired;
+    sum->forgotten += s->forgotten;
+}
+
+kolo_status kolo_table_stats_get(kolo_table *t, kolo_table_stats *stats) {
+    kolo_table_stats sum = {0};
+    for (int s = 0; s < t->n_servers; s++) {
+        kolo_table_stats one = {0};
+        kolo_service_request q = request_of(t, s, KOLO_TABLE_STATS);
+        q.output = &one;
+        q.output_bytes = sizeof one;
+        KOLO_TRY(kolo_service_run(t->service, &q, 0));
+        add_stats(&sum, &one);
+    }
+    *stats = sum;
+    return KOLO_OK;
+}
+
+/* Memory for a page of a whole batch. */
+static kolo_status get_page(kolo_table *t) {
+    const size_t bytes = kolo_table_page_bytes(&t->opts, t->opts.batch);
+    if (!t->page) t->page = kolo_zalloc(bytes);
+    return t->page ? KOLO_OK : KOLO_NOMEM(bytes);
+}
+
+kolo_status kolo_table_save_rows(kolo_table *t, int owner, size_t most, uint64_t *cursor,
+                                 kolo_table_rows *rows) {
+    if (owner < 0 || owner >= t->n_servers || most == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: %zu rows of owner %d of %d", t->opts.name, most, owner,
+                         t->n_servers);
+    }
+    KOLO_TRY(check_batch(t, most));
+    KOLO_TRY(get_page(t));
+    kolo_service_request q = request_of(t, owner, KOLO_TABLE_SAVE);
+    q.key = *cursor;
+    q.output = t->page;
+    q.output_bytes = kolo_table_page_bytes(&t->opts, most);
+    KOLO_TRY(kolo_service_run(t->service, &q, 0));
+    const kolo_table_rows got = kolo_table_page_rows(t->page, most);
+    if (got.n > most) return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: an invalid page", t->opts.name);
+    *cursor = q.reply_clock;
+    rows->n = got.n;
+    rows->version = got.version;
+    memcpy(rows->ids, got.ids, got.n * sizeof *rows->ids);
+    memcpy(rows->ages, got.ages, got.n * sizeof *rows->ages);
+    memcpy(rows->values, got.values,
+           got.n * kolo_rows_saved_width(&t->opts) * sizeof *rows->values);
+    return KOLO_OK;
+}
+
+/* Sends an owner its rows of those given. */
+static kolo_status load_at(kolo_table *t, int owner, const kolo_table_rows *rows, size_t n) {
+    const size_t wide = kolo_rows_saved_width(&t->opts);
+    const kolo_table_rows to = kolo_table_page_rows(t->page, n);
+    size_t k = 0;
+    ((kolo_table_page *)(void *)t->page)->version = rows->version;
+    for (size_t i = 0; i < rows->n; i++) {
+        if (owner_of(t, rows->ids[i]) != owner) continue;
+        to.ids[k] = rows->ids[i];
+        to.ages[k] = rows->ages[i];
+        memcpy(to.values + k * wide, rows->values + i * wide, wide * sizeof *to.values);
+        k++;
+    }
+    kolo_service_request q = request_of(t, owner, KOLO_TABLE_LOAD);
+    q.key = k;
+    q.input = t->page;
+    q.input_bytes = kolo_table_page_bytes(&t->opts, n);
+    return kolo_service_run(t->service, &q, 0);
+}
+
+kolo_status kolo_table_load_rows(kolo_table *t, const kolo_table_rows *rows) {
+    KOLO_TRY(check_batch(t, rows->n));
+    KOLO_TRY(get_page(t));
+    for (int s = 0; s < t->n_servers; s++) {
+        size_t n = 0;
+        for (size_t i = 0; i < rows->n; i++) n += owner_of(t, rows->ids[i]) == s;
+        KOLO_TRY(load_at(t, s, rows, n > 0 ? n : 1)); /* the version at least */
+    }
+    return KOLO_OK;
+}
+
+void kolo_table_abandon(kolo_table *t) { t->abandoned = true; }
+
+void kolo_table_destroy(kolo_table *t) {
+    if (!t || t->comm->inherited) return;
+    if (t->works && !t->abandoned) (void)kolo_table_finish(t);
+    if (t->owner && !t->abandoned) kolo_table_owner_wait(t->owner);
+    free_table(t);
+}

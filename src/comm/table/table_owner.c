@@ -1,0 +1,394 @@
+#include "comm/table/table_owner.h"
+
+#include "base/memory.h"
+#include "comm/table/id_batch.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A worker, as an owner sees it. */
+typedef struct worker {
+    bool gone;                /* has finished or is lost */
+    uint64_t clock;           /* its pushes that have been taken */
+    kolo_service_call *push;  /* kept until the step is complete; bsp only */
+    kolo_service_call *taken; /* of the step that is being completed */
+    kolo_service_call *pull;  /* kept until the others have caught up */
+} worker;
+
+/* The service's thread owns all but what the mutex protects. */
+struct kolo_table_owner {
+    const kolo_table_opts *opts;
+    kolo_table_reply *reply;
+    kolo_rows *rows;
+    int n_workers, n_present;
+    worker *workers;      /* [n_workers] */
+    kolo_id_batch ids;    /* of a step of several workers; bsp only, */
+    float *sums;          /* as the sums of their gradients */
+    float *read;          /* [batch][width]: rows on their way */
+    int missing;          /* a lost worker that ends the job; -1: none */
+    char why[160];        /* it is missing */
+    pthread_mutex_t lock; /* protects `ended` */
+    pthread_cond_t all_gone;
+    bool ended; /* no worker is present */
+};
+
+typedef kolo_table_owner owner;
+
+/* ---- pages ---- */
+
+size_t kolo_table_page_bytes(const kolo_table_opts *opts, size_t room) {
+    const size_t row = 2 * sizeof(uint64_t) + kolo_rows_saved_width(opts) * sizeof(float);
+    return sizeof(kolo_table_page) + room * row;
+}
+
+kolo_table_rows kolo_table_page_rows(void *page, size_t room) {
+    kolo_table_page *head = page;
+    uint64_t *ids = (uint64_t *)(head + 1);
+    return (kolo_table_rows){.n = (size_t)head->n,
+                             .version = head->version,
+                             .ids = ids,
+                             .ages = ids + room,
+                             .values = (float *)(ids + 2 * room)};
+}
+
+/* How many rows a message of so many bytes has room for; none: it is no page. */
+static size_t page_room(const kolo_table_opts *opts, size_t bytes) {
+    const size_t row = kolo_table_page_bytes(opts, 1) - sizeof(kolo_table_page);
+    if (bytes <= sizeof(kolo_table_page) || (bytes - sizeof(kolo_table_page)) % row) return 0;
+    return (bytes - sizeof(kolo_table_page)) / row;
+}
+
+/* ---- reads ---- */
+
+/* The smallest clock of a worker that is still waited for; UINT64_MAX: there is none. */
+static uint64_t slowest(const owner *o) {
+    uint64_t least = UINT64_MAX;
+    for (int w = 0; w < o->n_workers; w++) {
+        if (!o->workers[w].gone && o->workers[w].clock < least) least = o->workers[w].clock;
+    }
+    return least;
+}
+
+static bool may_read(const owner *o, uint64_t clock) {
+    const uint64_t bound = (uint64_t)o->opts->staleness;
+    if (o->opts->staleness == KOLO_STALENESS_ANY || clock <= bound) return true;
+    return slowest(o) >= clock - bound;
+}
+
+/* Reads to the worker's memory, or for the connection. */
+static void read_rows(const owner *o, kolo_service_call *call, uint64_t clock) {
+    float *to = call->output ? call->output : o->read;
+    kolo_rows_read(o->rows, call->input, (size_t)call->key, to);
+    o->reply(call, KOLO_OK, clock, to, call->output_bytes);
+}
+
+/* Removes a kept call. Before the reply: one that fails ends its worker, whose calls get replies.
+ */
+static kolo_service_call *take(kolo_service_call **kept) {
+    kolo_service_call *call = *kept;
+    *kept = NULL;
+    return call;
+}
+
+static void answer_pull(const owner *o, worker *w) {
+    if (!w->pull || !may_read(o, w->pull->clock)) return;
+    kolo_service_call *call = take(&w->pull);
+    const uint64_t least = slowest(o);
+    read_rows(o, call, least < call->clock ? call->clock - least : 0);
+}
+
+/* ---- pushes ---- */
+
+static const float *gradients_of(const kolo_service_call *call) {
+    return (const float *)((const uint64_t *)call->input + call->key);
+}
+
+/* Adds the gradients of a push to the sums of their ids. */
+static void add_push(owner *o, const kolo_service_call *call) {
+    const uint64_t *ids = call->input;
+    const float *gradients = gradients_of(call);
+    const size_t width = o->opts->width;
+    for (size_t i = 0; i < call->key; i++) {
+        const size_t before = o->ids.count, place = kolo_id_batch_add(&o->ids, ids[i]);
+        float *sum = o->sums + place * width;
+        const float *gradient = gradients + i * width;
+        if (place == before) {
+            memcpy(sum, gradient, width * sizeof *sum);
+        } else {
+            for (size_t c = 0; c < width; c++) sum[c] += gradient[c];
+        }
+    }
+}
+
+/* Once the gradients of all workers are in, their sum is an update. */
+static void complete_step(owner *o) {
+    kolo_table_update about = {.worker = -1};
+    int active = 0;
+    const kolo_service_call *only = NULL;
+    for (int w = 0; w < o->n_workers; w++) {
+        const worker *x = &o->workers[w];
+        if (!x->gone && !x->push) return;
+        active += !x->gone;
+        if (!x->push) continue;
+        only = x->push;
+        about.workers++;
+        if (x->push->clock > about.clock) about.clock = x->push->clock;
+    }
+    if (active == 0 || !only) return;
+    if (about.workers == 1) {
+        kolo_rows_update(o->rows, only->input, gradients_of(only), (size_t)only->key, &about);
+    } else {
+        kolo_id_batch_clear(&o->ids);
+        for (int w = 0; w < o->n_workers; w++) {
+            if (o->workers[w].push) add_push(o, o->workers[w].push);
+        }
+        kolo_rows_update(o->rows, o->ids.ids, o->sums, o->ids.count, &about);
+    }
+    for (int w = 0; w < o->n_workers; w++) { /* all, before a reply detects a lost worker */
+        worker *x = &o->workers[w];
+        x->taken = take(&x->push);
+        x->clock += x->taken != NULL;
+    }
+    for (int w = 0; w < o->n_workers; w++) {
+        kolo_service_call *call = take(&o->workers[w].taken);
+        if (call) o->reply(call, KOLO_OK, 0, NULL, 0);
+    }
+}
+
+/* After a push, or after a worker has gone. */
+static void go_on(owner *o) {
+    if (o->opts->staleness == 0) complete_step(o);
+    for (int w = 0; w < o->n_workers; w++) answer_pull(o, &o->workers[w]);
+}
+
+static void push(owner *o, kolo_service_call *call) {
+    worker *w = &o->workers[call->client];
+    if (o->opts->staleness == 0) {
+        w->push = call;
+    } else {
+        const kolo_table_update about = {
+            .workers = 1, .worker = call->client, .clock = call->clock};
+        kolo_rows_update(o->rows, call->input, gradients_of(call), (size_t)call->key, &about);
+        w->clock++;
+        o->reply(call, KOLO_OK, 0, NULL, 0);
+    }
+    go_on(o);
+}
+
+/* ---- workers that go ---- */
+
+static void leave(owner *o, int w) {
+    if (o->workers[w].gone) return;
+    o->workers[w].gone = true;
+    o->n_present--;
+    pthread_mutex_lock(&o->lock);
+    o->ended = o->n_present == 0;
+    pthread_cond_signal(&o->all_gone);
+    pthread_mutex_unlock(&o->lock);
+}
+
+static void refuse(const owner *o, kolo_service_call *call) {
+    if (!call) return;
+    const kolo_status status =
+        KOLO_FAIL(KOLO_ERR_PEER, "%s: worker %d is lost: %s", o->opts->name, o->missing, o->why);
+    o->reply(call, status, 0, NULL, 0);
+}
+
+/* The connection is closed: the reply only frees the call. */
+static void free_call(const owner *o, kolo_service_call *call) {
+    if (call) o->reply(call, KOLO_OK, 0, NULL, 0);
+}
+
+void kolo_table_owner_lost(void *arg, int client, bool left, const char *reason) {
+    owner *o = arg;
+    if (client >= o->n_workers) return;
+    worker *w = &o->workers[client];
+    free_call(o, take(&w->push));
+    free_call(o, take(&w->pull));
+    if (o->opts->needs_all && !w->gone && o->missing < 0) {
+        o->missing = client;
+        snprintf(o->why, sizeof o->why, "%s", left ? "it ended after an error" : reason);
+    }
+    leave(o, client);
+    if (o->missing < 0) {
+        go_on(o);
+        return;
+    }
+    for (int i = 0; i < o->n_workers; i++) { /* the job ends */
+        refuse(o, take(&o->workers[i].push));
+        refuse(o, take(&o->workers[i].pull));
+    }
+}
+
+void kolo_table_owner_wait(owner *o) {
+    pthread_mutex_lock(&o->lock);
+    while (!o->ended) pthread_cond_wait(&o->all_gone, &o->lock);
+    pthread_mutex_unlock(&o->lock);
+}
+
+/* ---- requests ---- */
+
+static bool is_aligned(const void *at, size_t to) { return (uintptr_t)at % to == 0; }
+
+static bool is_page(const owner *o, const kolo_service_call *call) {
+    const size_t input = page_room(o->opts, call->input_bytes);
+    const size_t output = page_room(o->opts, call->output_bytes);
+    if (call->kind == KOLO_TABLE_SAVE) {
+        return call->input_bytes == 0 && output > 0 && output <= o->opts->batch &&
+               is_aligned(call->output, sizeof(uint64_t)) &&
+               kolo_rows_has_cursor(o->rows, call->key);
+    }
+    return call->output_bytes == 0 && input > 0 && input <= o->opts->batch && call->key <= input &&
+           is_aligned(call->input, sizeof(uint64_t));
+}
+
+/* Of requests that change nothing for clocks. */
+static bool is_general(const owner *o, const kolo_service_call *call) {
+    if (call->kind == KOLO_TABLE_SAVE || call->kind == KOLO_TABLE_LOAD) return is_page(o, call);
+    return call->kind == KOLO_TABLE_STATS && call->input_bytes == 0 &&
+           call->output_bytes == sizeof(kolo_table_stats);
+}
+
+static bool is_valid(const owner *o, const kolo_service_call *call) {
+    const bool works = call->client < o->n_workers;
+    const worker *w = works ? &o->workers[call->client] : NULL;
+    const size_t n = (size_t)call->key, row = o->opts->width * sizeof(float);
+    switch (call->kind) {
+    case KOLO_TABLE_PULL:
+    case KOLO_TABLE_READ:
+        if (call->kind == KOLO_TABLE_PULL && (!works || w->pull)) return false;
+        return call->key <= o->opts->batch && call->input_bytes == n * sizeof(uint64_t) &&
+               call->output_bytes == n * row && is_aligned(call->input, sizeof(uint64_t)) &&
+               is_aligned(call->output, sizeof(float));
+    case KOLO_TABLE_PUSH:
+        return works && !w->gone && !w->push && call->clock == w->clock &&
+               call->key <= o->opts->batch && call->input_bytes == n * (sizeof(uint64_t) + row) &&
+               call->output_bytes == 0 && is_aligned(call->input, sizeof(uint64_t));
+    case KOLO_TABLE_FINISH:
+        return works && call->input_bytes == 0 && call->output_bytes == 0;
+    default:
+        return is_general(o, call);
+    }
+}
+
+static void save(const owner *o, kolo_service_call *call) {
+    const size_t room = page_room(o->opts, call->output_bytes);
+    kolo_table_page *page = kolo_zalloc(call->output_bytes);
+    if (!page) {
+        o->reply(call, KOLO_NOMEM(call->output_bytes), 0, NULL, 0);
+        return;
+    }
+    kolo_table_rows rows = kolo_table_page_rows(page, room);
+    const uint64_t next = kolo_rows_save(o->rows, call->key, room, &rows);
+    *page = (kolo_table_page){.version = rows.version, .n = rows.n};
+    o->reply(call, KOLO_OK, next, page, call->output_bytes);
+    kolo_free(page);
+}
+
+/* Of a copy: the worker's memory may change meanwhile. */
+static void load(const owner *o, kolo_service_call *call) {
+    kolo_table_page *page = kolo_alloc(call->input_bytes);
+    if (!page) {
+        o->reply(call, KOLO_NOMEM(call->input_bytes), 0, NULL, 0);
+        return;
+    }
+    memcpy(page, call->input, call->input_bytes);
+    page->n = call->key;
+    const kolo_table_rows rows = kolo_table_page_rows(page, page_room(o->opts, call->input_bytes));
+    kolo_rows_load(o->rows, &rows);
+    kolo_free(page);
+    o->reply(call, KOLO_OK, 0, NULL, 0);
+}
+
+void kolo_table_owner_serve(void *arg, kolo_service_call *call) {
+    owner *o = arg;
+    kolo_table_stats stats = {0};
+    if (!is_valid(o, call)) {
+        const kolo_status status =
+            KOLO_FAIL(KOLO_ERR_ARG,
+                      "%s: an invalid request: kind %u, key %llu, clock %llu, %zu and %zu bytes",
+                      o->opts->name, call->kind, (unsigned long long)call->key,
+                      (unsigned long long)call->clock, call->input_bytes, call->output_bytes);
+        o->reply(call, status, 0, NULL, 0);
+        return;
+    }
+    if (o->missing >= 0 && call->kind != KOLO_TABLE_FINISH) {
+        refuse(o, call);
+        return;
+    }
+    switch (call->kind) {
+    case KOLO_TABLE_PULL:
+        o->workers[call->client].pull = call;
+        answer_pull(o, &o->workers[call->client]);
+        break;
+    case KOLO_TABLE_PUSH:
+        push(o, call);
+        break;
+    case KOLO_TABLE_READ:
+        read_rows(o, call, 0);
+        break;
+    case KOLO_TABLE_STATS:
+        kolo_rows_add_stats(o->rows, &stats);
+        o->reply(call, KOLO_OK, 0, &stats, sizeof stats);
+        break;
+    case KOLO_TABLE_SAVE:
+        save(o, call);
+        break;
+    case KOLO_TABLE_LOAD:
+        load(o, call);
+        break;
+    default: /* FINISH */
+        o->reply(call, KOLO_OK, 0, NULL, 0);
+        leave(o, call->client);
+        go_on(o);
+    }
+}
+
+/* ---- creation ---- */
+
+void kolo_table_owner_destroy(owner *o) {
+    if (!o) return;
+    pthread_cond_destroy(&o->all_gone);
+    pthread_mutex_destroy(&o->lock);
+    kolo_rows_destroy(o->rows);
+    kolo_id_batch_fini(&o->ids);
+    kolo_free(o->sums);
+    kolo_free(o->read);
+    kolo_free(o->workers);
+    kolo_free(o);
+}
+
+static kolo_status build(owner *o, uint64_t secret) {
+    const kolo_table_opts *opts = o->opts;
+    const bool sums = opts->staleness == 0 && o->n_workers > 1;
+    const size_t row = opts->width * sizeof(float);
+    const size_t most = opts->batch * (sums ? (size_t)o->n_workers : 1);
+    KOLO_TRY(kolo_rows_create(opts, most, secret, &o->rows));
+    o->workers = kolo_zalloc((size_t)o->n_workers * sizeof *o->workers);
+    o->read = kolo_alloc(opts->batch * row);
+    if (!o->workers || !o->read) return KOLO_NOMEM(opts->batch * row);
+    if (!sums) return KOLO_OK;
+    KOLO_TRY(kolo_id_batch_init(&o->ids, most, secret));
+    o->sums = kolo_alloc(most * row);
+    return o->sums ? KOLO_OK : KOLO_NOMEM(most * row);
+}
+
+kolo_status kolo_table_owner_create(const kolo_table_opts *opts, int workers, uint64_t secret,
+                                    kolo_table_reply *reply, owner **made) {
+    owner *o = kolo_zalloc(sizeof *o);
+    if (!o) return KOLO_NOMEM(sizeof *o);
+    pthread_mutex_init(&o->lock, NULL);
+    pthread_cond_init(&o->all_gone, NULL);
+    o->opts = opts;
+    o->reply = reply;
+    o->n_workers = o->n_present = workers;
+    o->missing = -1;
+    const kolo_status status = build(o, secret);
+    if (status != KOLO_OK) {
+        kolo_table_owner_destroy(o);
+        return status;
+    }
+    *made = o;
+    return KOLO_OK;
+}

@@ -1,0 +1,48 @@
+#pragma once
+/* The owner of rows of a table: what it does with the requests of workers, whatever brings them.
+ * Calls and replies are those of kolo/service.h; a test may make both.
+ *
+ * What it may not answer yet it keeps: with bsp the pushes of a step until all are there, which are
+ * then added in the order of ranks; with any bound the reads of workers that are too far ahead. */
+
+#include "comm/table/rows.h"
+#include "kolo/service.h"
+
+/* The key of a request is a number of ids, or what stands beside its kind. */
+typedef enum kolo_table_request {
+    KOLO_TABLE_PULL,   /* ids; the reply: their rows, and as its clock the staleness */
+    KOLO_TABLE_PUSH,   /* ids, then their gradients */
+    KOLO_TABLE_READ,   /* as PULL, at any time */
+    KOLO_TABLE_FINISH, /* no key */
+    KOLO_TABLE_STATS,  /* no key; the reply: kolo_table_stats */
+    KOLO_TABLE_SAVE,   /* the key: a cursor; the reply: a page, and as its clock the next cursor */
+    KOLO_TABLE_LOAD,   /* a page */
+    KOLO_TABLE_KINDS
+} kolo_table_request;
+
+/* Saved rows as a message: a head, then ids, ages and values of `room` rows, of which n are used.
+ */
+typedef struct kolo_table_page {
+    uint64_t version, n;
+} kolo_table_page;
+
+/* The bytes of a page. */
+size_t kolo_table_page_bytes(const kolo_table_opts *opts, size_t room);
+/* The arrays of a page for `room` rows. */
+kolo_table_rows kolo_table_page_rows(void *page, size_t room);
+
+typedef struct kolo_table_owner kolo_table_owner;
+
+/* As kolo_service_reply. */
+typedef void kolo_table_reply(kolo_service_call *call, kolo_status status, uint64_t clock,
+                              const void *data, size_t bytes);
+
+/* `opts` is resolved, and borrowed. `secret`: see kolo_id_map_create. ARG: no row fits; NOMEM. */
+kolo_status kolo_table_owner_create(const kolo_table_opts *opts, int workers, uint64_t secret,
+                                    kolo_table_reply *reply, kolo_table_owner **made);
+void kolo_table_owner_destroy(kolo_table_owner *owner);
+/* The calls of a service; `arg`: a kolo_table_owner. */
+void kolo_table_owner_serve(void *arg, kolo_service_call *call);
+void kolo_table_owner_lost(void *arg, int client, bool left, const char *reason);
+/* Blocks until no worker is present. Any thread. */
+void kolo_table_owner_wait(kolo_table_owner *owner);
