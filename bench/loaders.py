@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Kolo's loader against those of other projects, on one thread: JPEGs to normalized samples of 3x224x224, the recipe of
+ImageNet.
+
+    tools/make_jpegs.py /tmp/jpegs
+    bench/loaders.py /tmp/jpegs [--rounds 5] [--seconds 4] [--build build/release] [--python venv/bin/python]
+                     [--peers pil,torchvision,spdl,ffcv] [--json FILE]
+
+All are measured in turns. A figure is the samples of a second of processor time, of all threads of a process, so that it
+can be taken on a machine that does other work, too; and by the clock. "whole" is what libjpeg-turbo alone takes to
+decode the images, with nothing else. Printed are medians over the rounds, and the median of the ratios to Kolo in the
+same round. --python runs those of other projects (bench/peers/loader_peers.py says which packages each needs); one that
+cannot be measured is named with the reason. --scaling also compares loaders of one and of two threads.
+"""
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def output(command):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["no output"])[-1])
+    return done.stdout
+
+
+def kolo(opts, keys, threads="0"):
+    found = json.loads(output([f"{opts.build}/kolo", "bench", "loader", "--data", f"folder:{opts.folder}{keys}", "--augment",
+                               "resized-crop,flip", "--seconds", str(opts.seconds / 2), "--loader-threads", threads,
+                               "--json", "-"]))
+    stages = {row["stage"]: row["samples_per_second_per_core"] for row in found["stages"]}
+    return stages["all"], found["loader_samples_per_second"]
+
+
+def whole(opts):
+    return float(output([f"{opts.build}/bench/jpeg-decode", f"{opts.folder}/train", str(opts.seconds)])), None
+
+
+def peer(opts, name, seen):
+    found = json.loads(output([opts.python, str(HERE / "peers/loader_peers.py"), name, f"{opts.folder}/train",
+                               str(opts.seconds)]).splitlines()[-1])
+    seen.update(found["versions"])
+    return found["samples"] / found["processor"], found["samples"] / found["wall"]
+
+
+def measure(contenders, rounds):
+    """[(by processor time, by the clock)] of each; one that fails is left out from then on."""
+    figures = {name: [] for name in contenders}
+    for turn in range(rounds):
+        names = list(contenders)
+        for name in names if turn % 2 == 0 else reversed(names):
+            if figures[name] is None:
+                continue
+            try:
+                figures[name].append(contenders[name]())
+            except RuntimeError as error:
+                print(f"{name}: not measured: {error}", flush=True)
+                figures[name] = None
+    return {name: rows for name, rows in figures.items() if rows}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", 1)[0])
+    parser.add_argument("folder")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--build", default="build/release")
+    parser.add_argument("--python", default="python3")
+    parser.add_argument("--peers", default="pil,torchvision,spdl,ffcv")
+    parser.add_argument("--scaling", action="store_true")
+    parser.add_argument("--json", metavar="FILE")
+    opts = parser.parse_args()
+    seen = {}
+    contenders = {"kolo": lambda: kolo(opts, ""), "kolo, decode=scaled": lambda: kolo(opts, ",decode=scaled"),
+                  "whole": lambda: whole(opts)}
+    for name in filter(None, opts.peers.split(",")):
+        contenders[name] = lambda name=name: peer(opts, name, seen)
+    figures = measure(contenders, opts.rounds)
+    print("| | samples/s of processor time | by the clock | kolo, in the same round |")
+    print("| --- | --- | --- | --- |")
+    for name, rows in figures.items():
+        ratio = statistics.median(k[0] / r[0] for k, r in zip(figures["kolo"], rows))
+        clock = [r[1] for r in rows if r[1]]
+        print(f"| {name} | {statistics.median(r[0] for r in rows):.0f} | "
+              f"{f'{statistics.median(clock):.0f}' if clock else '-'} | {ratio:.2f}x |", flush=True)
+    if seen:
+        print(", ".join(f"{name} {version}" for name, version in sorted(seen.items())))
+    if opts.scaling:
+        pairs = [(kolo(opts, "", "1")[1], kolo(opts, "", "2")[1]) for _ in range(opts.rounds)]
+        ratios = ", ".join(f"{two / one:.2f}" for one, two in pairs)
+        print(f"two threads, by the clock: {statistics.median(b / a for a, b in pairs):.2f}x one ({ratios})")
+    if opts.json:
+        with open(opts.json, "w", encoding="utf-8") as file:
+            json.dump({"figures": figures, "versions": seen}, file)
+
+
+main()
