@@ -9,6 +9,18 @@
 
 #include <stdint.h>
 
+/* The cores that the loader of a step needs which takes `rate` samples/s. */
+static void add_cores(const kolo_loader_bench *b, double rate, kolo_text *table, kolo_json *json) {
+    double seconds = 0;
+    if (rate <= 0) return;
+    for (int s = 0; s < KOLO_LOADER_STAGES; s++) {
+        if (s != KOLO_LOADER_CONVERT) seconds += b->seconds[s];
+    }
+    const double cores = rate * seconds / (double)b->samples;
+    kolo_text_add(table, "for %.0f samples/s: %.3g cores, besides those that train\n", rate, cores);
+    kolo_json_double(json, "cores", cores);
+}
+
 static void add_results(const kolo_loader_bench *b, const kolo_loader_bench_opts *opts,
                         kolo_text *table, kolo_json *json) {
     const double n = (double)b->samples;
@@ -55,6 +67,8 @@ static kolo_status bench_dataset(kolo_options *o, kolo_text *table, kolo_json *j
     kolo_json_object(json, NULL);
     kolo_json_string(json, "data", kolo_options_text(o, "data"));
     add_results(&result, &opts, table, json);
+    if (kolo_options_given(o, "rate"))
+        add_cores(&result, kolo_options_float(o, "rate"), table, json);
     kolo_json_close(json);
     return KOLO_OK;
 }
