@@ -1,5 +1,5 @@
-/* What libjpeg-turbo alone takes to decode the JPEGs of a folder, whole, with nothing else: the bound
- * of loaders (bench/loaders.py).
+/* What libjpeg-turbo alone takes to decode the JPEGs of a folder, whole, with nothing else: the
+ * bound of loaders (bench/loaders.py).
  *
  *     jpeg-decode FOLDER SECONDS    FOLDER/CLASS/NAME.jpg
  *
@@ -8,10 +8,9 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-#include <stdio.h>
-
 #include <jpeglib.h>
 #include <setjmp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -45,9 +44,9 @@ static kolo_status add_image(void *arg, const char *name) {
         return KOLO_NOMEM(n);
     }
     char *path = kolo_format("%s/%s", all->folder, name);
-    const kolo_status status = path ? kolo_file_read(path, 1 << 28, &all->bytes[all->count],
-                                                     &all->length[all->count])
-                                    : KOLO_NOMEM(n);
+    const kolo_status status =
+        path ? kolo_file_read(path, 1 << 28, &all->bytes[all->count], &all->length[all->count])
+             : KOLO_NOMEM(n);
     all->count += status == KOLO_OK;
     kolo_free(path);
     return status;

@@ -9,7 +9,7 @@ ImageNet.
 All are measured in turns. A figure is the samples of a second of processor time, of all threads of a process, so that it
 can be taken on a machine that does other work, too; and by the clock. "whole" is what libjpeg-turbo alone takes to
 decode the images, with nothing else. Printed are medians over the rounds, and the median of the ratios to Kolo in the
-same round. --python runs those of other projects (bench/peers/loader_peers.py says which packages each needs); one that
+same round. --python runs those of other projects (bench/peers/loader_peers.py names the packages of each); one that
 cannot be measured is named with the reason. --scaling also compares loaders of one and of two threads.
 """
 import argparse

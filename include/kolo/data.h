@@ -32,7 +32,12 @@
  *     csv:FILE[,KEY=VALUE,...]
  *         a table of numbers, a sample in each row; or a folder with train.csv and test.csv. Keys
  *         target (name or number of its column; default the last), type (class or value), classes,
- *         split (part of the rows that is the test split, drawn by seed; default 0.1), seed
+ *         split (part of the rows that is the test split, drawn by seed; default 0.1), seed, test
+ *         (a file that is the test split), columns; follow: see below
+ *
+ *     raw:FILE[,KEY=VALUE,...]
+ *         a table of f32 in memory order: a .npy file, or one without a header. Keys as of tables;
+ *         columns is required without a header
  *
  *     synthetic[:KEY=VALUE,...]
  *         synthetic images in memory, the same in every run; keys N (training samples), test (test
@@ -52,7 +57,12 @@
  *         synthetic tokens; keys N, test (windows), seed
  *
  * In the last three a sample is a window of tokens, and the label of a token is the next one. The
- * model sets the length of a window: kolo_dataset_open_for.
+ * model sets the length of a window: kolo_dataset_open_for. Of files the key test names the test
+ * split.
+ *
+ * Tables, texts and token files may be streams: "-" is the standard input, and named pipes and
+ * files with the key follow (seconds without new bytes, or forever) are read as they come. A path
+ * without a name is opened by the kind that is recognized.
  *
  *     criteo:FILE[,split=PART,seed=N]
  *         a click log in Criteo's format; split and seed as of tables
@@ -68,6 +78,7 @@
 #include "kolo/tensor.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -78,6 +89,10 @@ typedef struct kolo_dataset kolo_dataset;
 typedef enum kolo_split { KOLO_SPLIT_TRAIN, KOLO_SPLIT_TEST } kolo_split;
 
 enum { KOLO_MAX_FIELDS = 32, KOLO_MAX_CHANNELS = 16 };
+
+/* The count of a stream, which has as many samples as come: kolo_train and kolo_fit read them once,
+ * in order. Other calls refuse it: ARG. */
+#define KOLO_STREAM_SAMPLES (INT64_C(1) << 48)
 
 /* A field: one array that every sample has, such as an image or a label. It fills the input of the
  * graph that has its name. */
@@ -105,7 +120,7 @@ typedef struct kolo_dataset_info {
     const char *name;  /* "fashion-mnist" */
     const char *place; /* its folder or argument */
     kolo_split split;
-    int64_t count; /* samples, at least 1 */
+    int64_t count; /* samples, at least 1; KOLO_STREAM_SAMPLES: a stream */
     int classes;   /* labels and tokens are 0 .. classes-1; -1: a pixel without a label; 1 where
                       targets are numbers */
     int n_fields;

@@ -51,12 +51,12 @@ kolo_status kolo_dataset_open_with(const kolo_reader *reader, kolo_reader_open *
         KOLO_ASSERT(d->info.count > 0 && d->info.classes > 0 && d->info.place);
         KOLO_ASSERT(d->info.n_fields >= 2 && x->shape.rank == (images ? 3 : 1));
         KOLO_ASSERT(!images || x->shape.dim[0] <= KOLO_MAX_CHANNELS);
-        KOLO_ASSERT(d->gather || (d->data[KOLO_FIELD_X] && d->data[KOLO_FIELD_Y]));
+        KOLO_ASSERT(d->gather || d->stream || (d->data[KOLO_FIELD_X] && d->data[KOLO_FIELD_Y]));
         for (int f = 0; f < d->info.n_fields; f++) {
             d->bytes[f] = kolo_field_bytes(&d->info.fields[f]);
         }
         bool labels = d->info.fields[KOLO_FIELD_Y].dtype == KOLO_DTYPE_I32;
-        if (!d->gather && labels) status = check_labels(d, KOLO_FIELD_Y);
+        if (!d->gather && !d->stream && labels) status = check_labels(d, KOLO_FIELD_Y);
     }
     if (status != KOLO_OK) {
         kolo_dataset_close(d);
@@ -155,11 +155,64 @@ kolo_status kolo_dataset_create(const kolo_source *source, kolo_dataset **datase
     return KOLO_OK;
 }
 
+/* ---- streams ---- */
+
+kolo_status kolo_dataset_refuse_stream(const kolo_dataset *d, const char *what) {
+    if (!d->stream) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%s in %s is a stream, which training reads once and in order: %s needs data "
+                     "with an end",
+                     d->info.name, d->info.place, what);
+}
+
+/* Passes over the samples before `first` of a stream that has just been opened. */
+static kolo_status pass_over(const kolo_dataset *d, int64_t first) {
+    kolo_dataset_stream *s = d->stream;
+    bool there = true;
+    if (s->record > 0) {
+        KOLO_TRY(kolo_feed_skip(s->source, (uint64_t)first * s->record, &there));
+    } else {
+        void *data[KOLO_MAX_FIELDS] = {NULL};
+        for (int64_t i = 0; i < first && there; i++) KOLO_TRY(s->next(d, data, &there));
+    }
+    if (there) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT,
+                     "%s has fewer than the %" PRId64 " samples that the run has used: is it the "
+                     "same file?",
+                     d->info.place, first);
+}
+
+kolo_status kolo_dataset_begin(const kolo_dataset *d, int64_t first) {
+    kolo_dataset_stream *s = d->stream;
+    KOLO_ASSERT(!s->source);
+    KOLO_TRY(kolo_feed_open(s->path, s->follow, &s->source));
+    return first > 0 && !kolo_feed_is_pipe(s->path) ? pass_over(d, first) : KOLO_OK;
+}
+
+kolo_status kolo_dataset_next(const kolo_dataset *d, int64_t n, void *const *data, int64_t *got,
+                              int64_t *damaged) {
+    bool more = true;
+    d->stream->damaged = 0;
+    *got = 0;
+    while (*got < n && more) {
+        void *at[KOLO_MAX_FIELDS] = {NULL};
+        for (int f = 0; f < d->info.n_fields; f++) {
+            at[f] = (char *)data[f] + (size_t)*got * d->bytes[f];
+        }
+        KOLO_TRY(d->stream->next(d, at, &more));
+        *got += more;
+    }
+    *damaged = d->stream->damaged;
+    return KOLO_OK;
+}
+
 /* ---- all data sets ---- */
 
 void kolo_dataset_close(kolo_dataset *dataset) {
     if (!dataset) return;
     if (dataset->close) dataset->close(dataset);
+    if (dataset->stream) kolo_feed_close(dataset->stream->source);
+    kolo_free(dataset->stream);
     for (int f = 0; f < KOLO_MAX_FIELDS; f++) kolo_free(dataset->names[f]);
     kolo_free(dataset->place);
     kolo_free(dataset);
@@ -176,6 +229,7 @@ kolo_status kolo_dataset_gather(const kolo_dataset *dataset, const int64_t *indi
 
 kolo_status kolo_dataset_gather_for(const kolo_dataset *dataset, const int64_t *indices, int64_t n,
                                     const kolo_draw *draw, void *const *data) {
+    KOLO_TRY(kolo_dataset_refuse_stream(dataset, "reading samples by their numbers"));
     for (int64_t i = 0; i < n; i++) {
         if (indices[i] < 0 || indices[i] >= dataset->info.count) {
             return KOLO_FAIL(KOLO_ERR_ARG, "sample %" PRId64 " of %s, which has %" PRId64,

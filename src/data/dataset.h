@@ -7,12 +7,15 @@
  */
 
 #include "data/augment.h"
+#include "data/feed.h"
 #include "kolo/data.h"
 
 #include <stdint.h>
 
 /* A reader that holds its samples in memory sets `data` and leaves `gather` NULL; one that decodes
  * sets `gather`. It owns the memory, keeps what it has to free in `own` and frees it in `close`. */
+typedef struct kolo_dataset_stream kolo_dataset_stream;
+
 struct kolo_dataset {
     kolo_dataset_info info;
     size_t bytes[KOLO_MAX_FIELDS];     /* of one sample, by field; set by dataset.c */
@@ -21,9 +24,12 @@ struct kolo_dataset {
     /* As kolo_dataset_gather_for, with valid indices. Any thread. */
     kolo_status (*gather)(const kolo_dataset *dataset, const int64_t *indices, int64_t n,
                           const kolo_draw *draw, void *const *data);
+    /* The samples that will be gathered next, in this order, to read ahead; NULL: no use. */
+    void (*announce)(const kolo_dataset *dataset, const int64_t *indices, int64_t n);
     /* `gather` decodes images of their own sizes: it does the random resized crop or scale, and
      * skips damaged ones. */
     bool encoded;
+    kolo_dataset_stream *stream; /* samples are read once, in order, not by `gather`; or NULL */
     void (*close)(kolo_dataset *dataset); /* NULL: nothing to free; also called after a failure */
     void *own;
     char *place;                   /* info.place */
@@ -52,6 +58,27 @@ struct kolo_reader {
     float mean[3], std[3];        /* of the channels, over the training samples */
     const char *folder, *package; /* default folder and the Debian package that installs it */
 };
+
+/* A data set of KOLO_STREAM_SAMPLES samples: as many as come. */
+struct kolo_dataset_stream {
+    const char *path; /* of kolo_feed_open, with `follow` */
+    double follow;
+    kolo_feed *source; /* from kolo_dataset_begin on */
+    size_t record;     /* bytes from a sample to the next one; 0: they differ */
+    int64_t damaged;   /* passed over since the latest kolo_dataset_next began */
+    /* Reads the next sample to data[field]; *got false: there is none. */
+    kolo_status (*next)(const kolo_dataset *dataset, void *const *data, bool *got);
+};
+
+/* Opens a stream where sample `first` begins; a pipe at what it gives next. IO; FORMAT: the file
+ * has fewer samples; NOMEM. */
+kolo_status kolo_dataset_begin(const kolo_dataset *dataset, int64_t first);
+/* Reads the next n samples of a stream as kolo_dataset_gather does. *got: how many there are, below
+ * n at its end; *damaged: how many were passed over. One thread at a time. */
+kolo_status kolo_dataset_next(const kolo_dataset *dataset, int64_t n, void *const *data,
+                              int64_t *got, int64_t *damaged);
+/* ARG if a data set is a stream; `what` needs one that is not. */
+kolo_status kolo_dataset_refuse_stream(const kolo_dataset *dataset, const char *what);
 
 /* Describes samples "x" and i32 labels "y". */
 void kolo_dataset_set_fields(kolo_dataset_info *info, kolo_dtype dtype, kolo_shape sample,

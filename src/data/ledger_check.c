@@ -19,8 +19,9 @@ typedef struct run {
 
 typedef struct epoch {
     int64_t number;
-    uint8_t *times; /* [samples]: uses of each, at most MOST_TIMES */
-    int64_t used;   /* samples, as often as they were used */
+    uint8_t *times; /* [room]: uses of each, at most MOST_TIMES; others are not used */
+    int64_t room;
+    int64_t used; /* samples, as often as they were used */
 } epoch;
 
 /* A worker that is lost in a run, after so many steps of it. */
@@ -175,13 +176,25 @@ static kolo_status epoch_of(check *c, int64_t n, epoch **found) {
         *found = &c->epochs[i];
         if (c->epochs[i].number == n) return KOLO_OK;
     }
-    const size_t samples = (size_t)c->runs[0].head.samples;
-    uint8_t *times = KOLO_GROW(c->epochs, c->n_epochs, c->cap_epochs) ? kolo_zalloc(samples) : NULL;
-    if (!times) return KOLO_NOMEM(samples);
+    if (!KOLO_GROW(c->epochs, c->n_epochs, c->cap_epochs)) return KOLO_NOMEM(sizeof(epoch));
     size_t i = c->n_epochs++;
     for (; i > 0 && c->epochs[i - 1].number > n; i--) c->epochs[i] = c->epochs[i - 1];
-    c->epochs[i] = (epoch){.number = n, .times = times};
+    c->epochs[i] = (epoch){.number = n};
     *found = &c->epochs[i];
+    return KOLO_OK;
+}
+
+/* Room for all samples of an epoch; of a stream for those up to `id`. */
+static kolo_status make_room(const check *c, epoch *e, int64_t id) {
+    const int64_t samples = c->runs[0].head.samples;
+    if (id < e->room) return KOLO_OK;
+    const int64_t room = samples == KOLO_STREAM_SAMPLES ? 2 * id + (1 << 16) : samples;
+    uint8_t *times = kolo_zalloc((size_t)room);
+    if (!times) return KOLO_NOMEM((size_t)room);
+    if (e->room > 0) memcpy(times, e->times, (size_t)e->room);
+    kolo_free(e->times);
+    e->times = times;
+    e->room = room;
     return KOLO_OK;
 }
 
@@ -193,6 +206,7 @@ static kolo_status read_samples(check *c, epoch *e) {
             return fail_line(c, "has no samples of the data: the ledger is damaged");
         }
         if (!e) continue;
+        KOLO_TRY(make_room(c, e, id));
         e->used++;
         e->times[id] = (uint8_t)(e->times[id] + (e->times[id] < MOST_TIMES));
     }
@@ -284,24 +298,34 @@ static kolo_status read_files(check *c) {
 
 /* ---- result ---- */
 
-/* Samples that are used `least` to `most` times. */
-static int64_t count_samples(const check *c, const epoch *e, int least, int most) {
+static int times_of(const epoch *e, int64_t id) { return id < e->room ? e->times[id] : 0; }
+
+/* Of the first `samples`, those that are used `least` to `most` times. */
+static int64_t count_samples(const epoch *e, int64_t samples, int least, int most) {
     int64_t n = 0;
-    for (int64_t i = 0; i < c->runs[0].head.samples; i++) {
+    for (int64_t i = 0; i < samples && i < e->room; i++) {
         n += e->times[i] >= least && e->times[i] <= most;
     }
+    return least == 0 && samples > e->room ? n + samples - e->room : n;
+}
+
+/* The samples of an epoch; of a stream up to the last one that was used. */
+static int64_t samples_of(const check *c, const epoch *e) {
+    int64_t n = c->runs[0].head.samples;
+    if (n < KOLO_STREAM_SAMPLES) return n;
+    for (n = e->room; n > 0 && e->times[n - 1] == 0;) n--;
     return n;
 }
 
 /* Appends "; 3 missing (4, 17, 23)": those that are used `least` to `most` times. */
-static bool print_samples(const check *c, const epoch *e, const char *what, int least, int most,
+static bool print_samples(const epoch *e, int64_t samples, const char *what, int least, int most,
                           kolo_text *text) {
-    const int64_t all = count_samples(c, e, least, most);
+    const int64_t all = count_samples(e, samples, least, most);
     int64_t n = 0;
     if (all == 0) return false;
     kolo_text_add(text, "; %" PRId64 " %s (", all, what);
-    for (int64_t i = 0; i < c->runs[0].head.samples && n < NAMED; i++) {
-        if (e->times[i] < least || e->times[i] > most) continue;
+    for (int64_t i = 0; i < samples && n < NAMED; i++) {
+        if (times_of(e, i) < least || times_of(e, i) > most) continue;
         kolo_text_add(text, "%s%" PRId64, n++ > 0 ? ", " : "", i);
     }
     kolo_text_add(text, "%s)", all > NAMED ? ", ..." : "");
@@ -311,15 +335,21 @@ static bool print_samples(const check *c, const epoch *e, const char *what, int 
 static bool print_epoch(const check *c, const epoch *e, kolo_text *text) {
     const kolo_ledger_run *head = &c->runs[0].head;
     const int64_t steps = steps_used(c) - e->number * head->steps;
-    const bool whole = steps >= head->steps && c->first <= e->number * head->steps;
-    kolo_text_add(text, "epoch %" PRId64 ": ", e->number + 1);
-    if (whole) {
-        kolo_text_add(text, "%" PRId64 " samples", head->samples);
+    const bool stream = head->samples == KOLO_STREAM_SAMPLES;
+    const bool whole = (stream || steps >= head->steps) && c->first <= e->number * head->steps;
+    const int64_t samples = samples_of(c, e);
+    if (stream) {
+        kolo_text_add(text, "stream: ");
     } else {
-        kolo_text_add(text, "%" PRId64 " of %" PRId64 " samples so far", e->used, head->samples);
+        kolo_text_add(text, "epoch %" PRId64 ": ", e->number + 1);
     }
-    const bool missing = whole && print_samples(c, e, "missing", 0, 0, text);
-    const bool doubled = print_samples(c, e, "used more than once", 2, MOST_TIMES, text);
+    if (whole) {
+        kolo_text_add(text, "%" PRId64 " samples", samples);
+    } else {
+        kolo_text_add(text, "%" PRId64 " of %" PRId64 " samples so far", e->used, samples);
+    }
+    const bool missing = whole && print_samples(e, samples, "missing", 0, 0, text);
+    const bool doubled = print_samples(e, samples, "used more than once", 2, MOST_TIMES, text);
     if (!missing && !doubled) kolo_text_add(text, ", %s", whole ? "each once" : "none twice");
     kolo_text_add(text, "\n");
     return !missing && !doubled;

@@ -160,6 +160,7 @@ kolo_status kolo_bench_loader(const kolo_dataset *dataset, const kolo_loader_ben
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "a benchmark of a loader needs a data set, a batch and time");
     }
+    KOLO_TRY(kolo_dataset_refuse_stream(dataset, "a benchmark of a loader"));
     KOLO_TRY(kolo_augment_parse(b.opts.augment, &b.augment));
     /* The loader comes first: it checks the options. */
     kolo_status status = run_loader(&b, &r);

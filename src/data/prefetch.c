@@ -9,7 +9,10 @@
  * Where samples are mixed, each with the one before it in the step, a batch has one sample more
  * while it is read: that before the first. The thread that completes the batch mixes it.
  *
- * Without threads the consumer does the same work in kolo_loader_next. */
+ * Without threads the consumer does the same work in kolo_loader_next.
+ *
+ * Of a stream one thread reads whole batches. It finds the end when it has fewer samples than a
+ * batch takes, which is then the last one and may be empty. */
 #include "data/prefetch.h"
 
 #include "base/file.h"
@@ -26,7 +29,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { PARTS = 4 }; /* of a batch, for each thread */
+enum { PARTS = 4 /* of a batch, for each thread */, ANNOUNCED = 256 /* samples at a time */ };
 
 typedef struct slot {
     kolo_batch batch;
@@ -64,7 +67,8 @@ struct kolo_loader {
     kolo_field fields[KOLO_MAX_FIELDS];
     kolo_sampler *sampler; /* of the thread that begins a batch */
     slot *ring;
-    deal now; /* of the thread that begins a batch */
+    deal now;          /* of the thread that begins a batch, as the next one */
+    int64_t announced; /* batches */
     worker *workers;
     int started; /* threads */
     bool lent;   /* the consumer's: it owns slot `used` */
@@ -73,18 +77,21 @@ struct kolo_loader {
     pthread_cond_t filled; /* a batch is complete; the consumer waits */
     pthread_cond_t work;   /* used, stop, begun; threads wait */
     int64_t begun, used;   /* under lock: batches begun, batches returned */
+    int64_t position;      /* of the thread: samples of a stream that were read */
     int64_t asked;         /* under lock: batches that were asked for, on demand */
     bool beginning;        /* under lock: a thread begins batch `begun` */
     bool failed;           /* under lock: a batch has; none begins after it */
+    bool ended;            /* under lock: the stream has; the batch begun last is the last one */
     deal next;             /* under lock: replaces `now` when its step comes */
     bool stop;             /* under lock: destroy was called */
 };
 
 /* ---- work ---- */
 
-/* Under lock if on demand. */
+/* Under lock, if on demand or of a stream. */
 static int64_t batches_of(const kolo_loader *l) {
     if (l->opts.on_demand) return l->asked;
+    if (l->ended) return l->begun;
     return (l->opts.end - l->opts.first + l->opts.every - 1) / l->opts.every;
 }
 
@@ -144,6 +151,7 @@ static kolo_status begin(kolo_loader *l, int64_t number, slot *s) {
     s->batch.indices = s->used;
     if (share.count == 0) return KOLO_OK;
     s->total = share.count;
+    if (l->opts.streams) return KOLO_OK;
     kolo_sampler_take(l->sampler, epoch, share.first, share.count, s->indices);
     if (kolo_augment_mixes(&l->opts.augment) && share.count < share.global_count) {
         const int64_t last = start + share.global_count - 1;
@@ -152,6 +160,32 @@ static kolo_status begin(kolo_loader *l, int64_t number, slot *s) {
     }
     memcpy(s->used, s->indices, (size_t)s->total * sizeof *s->indices);
     return KOLO_OK;
+}
+
+static int64_t number_of(const kolo_loader *l, int64_t batch) {
+    return l->opts.first + batch * l->opts.every;
+}
+
+/* Announces the samples of batches that will begin, each once: those of batch `begun` and of as
+ * many after it as there are slots. Version 1 of the order would shuffle for each change of the
+ * epoch. */
+static void announce(kolo_loader *l, int64_t begun) {
+    const kolo_dataset *d = l->opts.dataset;
+    const int64_t steps = kolo_sampler_steps(&l->order), epoch = number_of(l, begun) / steps;
+    const int64_t batches = (l->opts.end - l->opts.first + l->opts.every - 1) / l->opts.every;
+    const int64_t end = kolo_min_i64(batches, begun + l->opts.slots);
+    if (!d->announce || l->opts.on_demand) return;
+    for (; l->announced < end; l->announced++) {
+        const int64_t number = number_of(l, l->announced);
+        if (l->order.order == 1 && number / steps != epoch) return;
+        const kolo_share share = share_of(l, number % steps, l->opts.rank, l->now);
+        for (int64_t i = 0; i < share.count; i += ANNOUNCED) {
+            int64_t indices[ANNOUNCED];
+            const int64_t n = kolo_min_i64(ANNOUNCED, share.count - i);
+            kolo_sampler_take(l->sampler, number / steps, share.first + i, n, indices);
+            d->announce(d, indices, n);
+        }
+    }
 }
 
 /* Reads and augments samples [first, first + n) of a batch. */
@@ -178,6 +212,17 @@ static kolo_status fill(const kolo_loader *l, const slot *s, int64_t first, int6
         x += bytes[KOLO_FIELD_X];
         y += bytes[KOLO_FIELD_Y];
     }
+    return KOLO_OK;
+}
+
+/* Reads all of a batch from a stream. */
+static kolo_status read_stream(kolo_loader *l, slot *s) {
+    int64_t got = 0, damaged = 0;
+    KOLO_TRY(kolo_dataset_next(l->opts.dataset, s->total, s->data, &got, &damaged));
+    for (int64_t i = 0; i < got; i++) s->indices[i] = s->used[i] = l->position + i;
+    l->position += got;
+    s->batch.count = s->batch.global_count = got;
+    s->batch.damaged = damaged;
     return KOLO_OK;
 }
 
@@ -223,7 +268,7 @@ static bool has_parts(const kolo_loader *l) {
 }
 
 static bool can_begin(const kolo_loader *l) {
-    return !l->beginning && !l->failed && l->begun < batches_of(l) &&
+    return !l->beginning && !l->failed && !l->ended && l->begun < batches_of(l) &&
            l->begun - l->used < l->opts.slots;
 }
 
@@ -239,11 +284,11 @@ static void record_failure(kolo_loader *l, slot *s, int64_t at, kolo_status stat
 
 static void begin_next(kolo_loader *l) {
     slot *s = slot_of(l, l->begun);
-    const int64_t next = l->opts.first + l->begun * l->opts.every;
-    const int64_t number = l->opts.on_demand ? s->step : next;
+    const int64_t number = l->opts.on_demand ? s->step : number_of(l, l->begun);
     if (l->next.from <= number) l->now = l->next;
     l->beginning = true;
     pthread_mutex_unlock(&l->lock);
+    announce(l, l->begun);
     kolo_status status = begin(l, number, s);
     pthread_mutex_lock(&l->lock);
     s->taken = s->done = 0;
@@ -265,9 +310,11 @@ static void take_part(kolo_loader *l, uint8_t *scratch) {
     const int64_t n = kolo_min_i64(s->total - first, part_of(l, s->total));
     s->taken += n;
     pthread_mutex_unlock(&l->lock);
-    kolo_status status = fill(l, s, first, n, scratch);
-    const int64_t damaged = status == KOLO_OK ? count_damaged(s, first, n) : 0;
+    const bool streams = l->opts.streams;
+    kolo_status status = streams ? read_stream(l, s) : fill(l, s, first, n, scratch);
+    const int64_t damaged = status == KOLO_OK && !streams ? count_damaged(s, first, n) : 0;
     pthread_mutex_lock(&l->lock);
+    if (streams && s->batch.count < s->total) l->ended = true;
     s->batch.damaged += damaged;
     record_failure(l, s, first, status);
     if (s->done + n == s->total && !s->failed && kolo_augment_mixes(&l->opts.augment)) {
@@ -400,6 +447,16 @@ static kolo_status resolve(const kolo_loader_opts *given, kolo_loader *l) {
         return KOLO_FAIL(KOLO_ERR_ARG, "loader timeout of %" PRId64 " ms: choose at least 1",
                          o.timeout_ms);
     }
+    if (!o.streams) {
+        KOLO_TRY(kolo_dataset_refuse_stream(o.dataset, "this"));
+    } else if (o.world != 1 || o.shards > 0 || o.on_demand || o.every != 1) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "the loader of a stream has all samples of each step");
+    }
+    if (o.streams) {
+        o.threads = 1;
+        o.no_shuffle = true;
+    }
+    l->position = o.position;
     l->order = (kolo_sampler_opts){
         .samples = info->count,
         .global_batch = o.global_batch,
@@ -470,6 +527,9 @@ kolo_status kolo_loader_create(const kolo_loader_opts *opts, kolo_loader **loade
     KOLO_TRY_GOTO(resolve(opts, l), fail);
     KOLO_TRY_GOTO(kolo_sampler_create(&l->order, &l->sampler), fail);
     KOLO_TRY_GOTO(make_ring(l), fail);
+    if (l->opts.streams) {
+        KOLO_TRY_GOTO(kolo_dataset_begin(l->opts.dataset, l->opts.position), fail);
+    }
     KOLO_TRY_GOTO(make_workers(l), fail);
     KOLO_TRY_GOTO(start(l), fail);
     *loader = l;
@@ -489,6 +549,7 @@ void kolo_loader_destroy(kolo_loader *loader) {
     if (!loader) return;
     pthread_mutex_lock(&loader->lock);
     loader->stop = true;
+    if (loader->opts.streams) kolo_feed_stop(loader->opts.dataset->stream->source);
     pthread_cond_broadcast(&loader->work);
     pthread_mutex_unlock(&loader->lock);
     for (int i = 0; i < loader->started; i++) pthread_join(loader->workers[i].thread, NULL);

@@ -30,9 +30,13 @@ typedef struct kolo_loader_opts {
     int first_shard, end_shard; /* of this rank */
     int slots;                  /* batches in memory, with the consumer's; default 4, at least 2 */
     int threads;                /* default 1; KOLO_LOADER_NO_THREAD: kolo_loader_next reads */
-    bool on_demand;             /* reads the batches that kolo_loader_ask names */
-    bool no_shuffle;            /* data set order in every epoch: for evaluation */
-    kolo_augment augment;       /* drawn from `seed` */
+    /* Of a stream: the samples before step `first`. Without it a stream is refused: its loader, of
+     * one thread, has all samples of each step, and the batches end where the stream does. */
+    bool streams;
+    int64_t position;
+    bool on_demand;       /* reads the batches that kolo_loader_ask names */
+    bool no_shuffle;      /* data set order in every epoch: for evaluation */
+    kolo_augment augment; /* drawn from `seed` */
 } kolo_loader_opts;
 
 /* Starts the threads. ARG: contradictory options; NOMEM; IO: a thread cannot be created. */

@@ -113,6 +113,7 @@ kolo_status kolo_dataset_verify(const kolo_dataset *dataset, const kolo_verify_o
                          "and at most %d threads",
                          MOST_THREADS);
     }
+    KOLO_TRY(kolo_dataset_refuse_stream(dataset, "verifying"));
     verifier *v = kolo_zalloc(sizeof *v);
     reader *readers = kolo_zalloc((size_t)n * sizeof *readers);
     kolo_status status = v && readers ? KOLO_OK : KOLO_NOMEM((size_t)n * sizeof *readers);
@@ -142,6 +143,7 @@ kolo_status kolo_dataset_order(const kolo_dataset *dataset, uint64_t seed, int64
         return KOLO_FAIL(KOLO_ERR_ARG, "the first %" PRId64 " samples of epoch %" PRId64 "%s", n,
                          epoch, dataset ? ": the data set has fewer, or none" : " of no data set");
     }
+    KOLO_TRY(kolo_dataset_refuse_stream(dataset, "an order of samples"));
     const kolo_sampler_opts opts = {
         .samples = dataset->info.count, .global_batch = 1, .seed = seed};
     KOLO_TRY(kolo_sampler_create(&opts, &sampler));

@@ -1,8 +1,10 @@
 /* A library to preload: system calls on files fail as on a full or broken disk. KOLO_FAIL is
  * "CALL PATH N ERRNO": from the N-th call of CALL (open, pwrite, fsync or rename) on a file whose
  * path contains PATH, counted from 1, all fail with ERRNO. A pwrite first writes half of its bytes.
- * "wait-pwrite": they wait until there is a file "go", and succeed. With KOLO_FAIL_RANK only that
- * rank's fail. One thread at a time writes a file. */
+ * "wait-pwrite": they wait until there is a file "go", and succeed. "slow-open": each takes ERRNO
+ * milliseconds, as of remote storage, and the file "opens" gets a byte for each call whenever more
+ * of them are under way than ever before. With KOLO_FAIL_RANK only that rank's fail. One thread at
+ * a time writes a file. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -81,8 +83,28 @@ int rename(const char *from, const char *to) {
     return error ? fail(error) : real(from, to);
 }
 
+/* Waits as an open of remote storage does, and records how many do so at once. */
+static void be_slow(const char *path) {
+    static atomic_int now, most;
+    bool first;
+    const int ms = error_of("slow-open", path, &first);
+    if (ms == 0) return;
+    int before = atomic_load(&most);
+    const int calls = atomic_fetch_add(&now, 1) + 1;
+    while (calls > before && !atomic_compare_exchange_weak(&most, &before, calls)) {
+    }
+    if (calls > before) {
+        FILE *opens = fopen("opens", "a");
+        if (opens) fputc('.', opens);
+        if (opens) fclose(opens);
+    }
+    usleep((useconds_t)ms * 1000);
+    atomic_fetch_sub(&now, 1);
+}
+
 int open(const char *path, int flags, ...) {
     bool first;
+    be_slow(path);
     va_list args;
     va_start(args, flags);
     const mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;

@@ -82,6 +82,12 @@ int cmd_data_info(kolo_options *o) {
             add_fields(info, &text);
         }
         const double bytes = (double)sample_bytes(info);
+        if (info->count == KOLO_STREAM_SAMPLES) {
+            kolo_text_add(&text, "%-10s a stream of samples of %.0f bytes\n", split_names[s],
+                          bytes);
+            kolo_dataset_close(d);
+            continue;
+        }
         kolo_text_add(&text, "%-10s %" PRId64 " samples of %.0f bytes, %.1f MiB\n", split_names[s],
                       info->count, bytes, bytes * (double)info->count / (1 << 20));
         kolo_dataset_close(d);

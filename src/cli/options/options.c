@@ -88,8 +88,9 @@ const kolo_option cli_options[] = {
      .commands = CMD_TRAIN | TRAINED | CMD_BENCH_LOADER,
      .required = CMD_TRAIN | TRAINED | CMD_BENCH_LOADER,
      .help = "data set (docs/data.md): fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, cifar100:DIR, "
-             "folder:DIR (images), webdataset:PATTERN, csv:FILE, criteo:FILE, text:FILE, "
-             "tokens:FILE; or synthetic: synthetic[:KEY=VALUE,...] with the keys N, test, shape (1x28x28), classes and seed, "
+             "folder:DIR (images), voc:DIR, webdataset:PATTERN, pack:FILE, csv:FILE, raw:FILE (f32), "
+             "criteo:FILE, text:FILE, tokens:FILE; csv:-, raw:-, text:- or tokens:- from standard "
+             "input, or from a pipe; a path without a kind where that is recognized; or synthetic: synthetic[:KEY=VALUE,...] with the keys N, test, shape (1x28x28), classes and seed, "
              "synthetic-seg with the same keys and a label for each pixel, synthetic-tokens and "
              "synthetic-clicks with the keys N, test and seed"},
     {.name = "data", .type = KOLO_OPTION_TEXT, .path = kolo_dataset_path, .metavar = "NAME[:ARG]",
@@ -311,6 +312,10 @@ const kolo_option cli_options[] = {
      .max = 3600, .commands = CMD_BENCH_COMPRESS, .help = "time per codec"},
     {.name = "seconds", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "1", .min = 0.01,
      .max = 3600, .commands = CMD_BENCH_LOADER, .help = "time for the stages, and for the loader"},
+    {.name = "rate", .type = KOLO_OPTION_FLOAT, .metavar = "X", .min = 0.001, .max = 1e12,
+     .commands = CMD_BENCH_LOADER, .unset = "not stated",
+     .help = "samples/s of training whose loader needs the cores that are stated: without converting, "
+             "which is a part of its steps"},
     {.name = "codecs", .type = KOLO_OPTION_TEXT, .metavar = "NAME,...",
      .preset = "f16,bf16,int8,onebit,topk:0.01,topk:0.001", .commands = CMD_BENCH_COMPRESS,
      .help = "codecs; topk:R keeps the fraction R of the elements"},

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "data/readers/keys.h"
 #include "data/readers/readers.h"
 
 #include <errno.h>
@@ -60,4 +61,43 @@ bool kolo_split_takes(uint64_t seed, int64_t i, int64_t count, int64_t *left) {
     bool takes = (int64_t)kolo_rng_below(&rng, (uint64_t)i, (uint64_t)(count - i)) < *left;
     *left -= takes;
     return takes;
+}
+
+/* ---- files of splits ---- */
+
+static kolo_status make_stream(const kolo_reader *reader, const char *argument, double follow,
+                               kolo_dataset *d) {
+    KOLO_TRY(kolo_keys_refuse_split(reader->name, argument, "for a stream, all of which trains"));
+    d->stream = kolo_zalloc(sizeof *d->stream);
+    if (!d->stream) return KOLO_NOMEM(sizeof *d->stream);
+    d->stream->path = d->place;
+    d->stream->follow = follow;
+    d->info.count = KOLO_STREAM_SAMPLES;
+    return KOLO_OK;
+}
+
+kolo_status kolo_reader_choose_split(const kolo_reader *reader, const char *argument,
+                                     const kolo_split_files *files, kolo_dataset *d, bool *whole) {
+    const bool pipe = kolo_feed_is_pipe(d->place), tests = d->info.split == KOLO_SPLIT_TEST;
+    d->info.place = d->place;
+    *whole = pipe || files->follow > 0 || *files->test;
+    if (files->follow > 0 && (pipe || kolo_folder_exists(d->place))) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "data set %s: follow= is for a file that grows, and %s is a %s: omit it",
+                         reader->name, d->place, pipe ? "pipe, which its writer ends" : "folder");
+    }
+    if (tests && *files->test) {
+        kolo_free(d->place);
+        d->info.place = d->place = kolo_strdup(files->test);
+        return d->place ? KOLO_OK : KOLO_NOMEM(strlen(files->test));
+    }
+    if (tests && *whole) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "data set %s: %s is a stream, without a test split: give test=FILE, or "
+                         "train with --no-eval",
+                         reader->name, d->place);
+    }
+    if (pipe || files->follow > 0) return make_stream(reader, argument, files->follow, d);
+    if (!*whole) return KOLO_OK;
+    return kolo_keys_refuse_split(reader->name, argument, "with test=");
 }

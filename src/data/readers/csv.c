@@ -1,6 +1,7 @@
 /* The CSV reader. Cells are separated by commas, or by tabs or semicolons where the first line has
  * those and no comma. A first line with a cell that is text, neither empty nor a number (nan and
- * inf are), is a header. The first of two passes counts the rows. */
+ * inf are), is a header. The first of two passes counts the rows. Of a stream a row is parsed when
+ * it comes, and one that cannot be is passed over. */
 #include "data/readers/csv.h"
 
 #include "base/file.h"
@@ -257,6 +258,101 @@ void kolo_csv_fini(kolo_csv *csv) {
     *csv = (kolo_csv){0};
 }
 
+/* ---- streams ---- */
+
+enum { MOST_DAMAGED = 100 /* rows one after the other */ };
+
+typedef struct csv_stream {
+    kolo_csv_opts opts;
+    char target[KOLO_KEY_TEXT];
+    scanner at; /* line and separator of the rows that have come */
+    columns c;  /* count 0: no row has come */
+    int64_t features;
+} csv_stream;
+
+/* The first row, which may be a header. */
+static kolo_status begin_rows(csv_stream *own, span row) {
+    scanner one = own->at;
+    one.rest = row;
+    one.line--;
+    KOLO_TRY(read_columns(&one, &own->opts, &own->c));
+    own->at.separator = one.separator;
+    if (own->c.count == own->features + 1) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT,
+                     "%s: line %" PRId64 " has %" PRId64 " columns: give columns=%" PRId64,
+                     own->at.where, own->at.line, own->c.count, own->c.count);
+}
+
+static kolo_status take_row(const kolo_dataset *d, const csv_stream *own, span row,
+                            void *const *data) {
+    double target = 0;
+    KOLO_TRY(check_length(&own->at, &own->c, row));
+    KOLO_TRY(read_row(&own->at, &own->c, &own->opts, row, data[KOLO_FIELD_X], &target));
+    if (!data[KOLO_FIELD_Y]) return KOLO_OK;
+    if (own->opts.values) {
+        *(float *)data[KOLO_FIELD_Y] = (float)target;
+    } else {
+        *(int32_t *)data[KOLO_FIELD_Y] = (int32_t)target;
+    }
+    return KOLO_OK;
+}
+
+/* A row that cannot be parsed: an error, unless such rows are passed over. */
+static kolo_status pass_row(const kolo_dataset *d, kolo_status status, int damaged) {
+    char line[1024];
+    if (status != KOLO_ERR_FORMAT || !d->opts.warn) return status;
+    if (damaged > MOST_DAMAGED) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s; so are the %d rows before it: is it such a table?",
+                         kolo_last_error(), (int)MOST_DAMAGED);
+    }
+    snprintf(line, sizeof line, "%s: skipped", kolo_last_error());
+    d->opts.warn(d->opts.warn_arg, line);
+    d->stream->damaged++;
+    return KOLO_OK;
+}
+
+static kolo_status next_streamed(const kolo_dataset *d, void *const *data, bool *got) {
+    csv_stream *own = d->own;
+    int damaged = 0;
+    for (*got = false; !*got;) {
+        const char *line;
+        size_t length;
+        KOLO_TRY(kolo_feed_line(d->stream->source, &line, &length));
+        if (!line) return KOLO_OK;
+        own->at.line++;
+        const span row = {line, line + length}, text = trim(row);
+        if (text.at == text.end) continue;
+        const bool first = own->c.count == 0;
+        if (first) KOLO_TRY(begin_rows(own, row));
+        if (first && own->c.header) continue;
+        const kolo_status status = take_row(d, own, row, data);
+        *got = status == KOLO_OK;
+        if (!*got) KOLO_TRY(pass_row(d, status, ++damaged));
+    }
+    return KOLO_OK;
+}
+
+static void close_streamed(kolo_dataset *d) { kolo_free(d->own); }
+
+static kolo_status open_streamed(kolo_dataset *d, const kolo_csv_opts *opts, int64_t width) {
+    if (width == 0 || (!opts->values && opts->classes == 0)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "data set csv: the shape of a stream is not known before it comes: give "
+                         "columns=N, with the target, and classes=N or type=value");
+    }
+    csv_stream *own = d->own = kolo_zalloc(sizeof *own);
+    if (!own) return KOLO_NOMEM(sizeof *own);
+    d->close = close_streamed;
+    memcpy(own->target, opts->target, strlen(opts->target) + 1);
+    own->opts = *opts;
+    own->opts.target = own->target;
+    own->at.where = d->place;
+    own->features = width - 1;
+    d->stream->next = next_streamed;
+    d->info.classes = opts->values ? 1 : (int)opts->classes;
+    return KOLO_OK;
+}
+
 /* ---- data set ---- */
 
 static void close_csv(kolo_dataset *d) {
@@ -273,11 +369,27 @@ static kolo_status parse_file(const char *path, const kolo_csv_opts *opts, kolo_
     return status;
 }
 
+static kolo_status open_file(kolo_dataset *d, const kolo_csv_opts *opts, int64_t *width) {
+    kolo_csv *own = d->own = kolo_zalloc(sizeof *own);
+    if (!own) return KOLO_NOMEM(sizeof *own);
+    d->close = close_csv;
+    KOLO_TRY(parse_file(d->place, opts, own));
+    if (*width > 0 && *width != own->features + 1) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s has %" PRId64 " columns, not columns=%" PRId64,
+                         d->place, own->features + 1, *width);
+    }
+    *width = own->features + 1;
+    d->info.count = own->count;
+    d->info.classes = own->classes;
+    d->data[KOLO_FIELD_X] = own->x;
+    d->data[KOLO_FIELD_Y] = own->y;
+    return KOLO_OK;
+}
+
 /* A folder has a file for each split. */
 static kolo_status choose_file(const kolo_reader *reader, const char *argument, kolo_dataset *d,
                                kolo_csv_opts *opts) {
     char *path;
-    d->info.place = d->place;
     if (!kolo_folder_exists(d->place)) return KOLO_OK;
     KOLO_TRY(kolo_keys_refuse_split(reader->name, argument,
                                     "for a folder, which has a file for each split"));
@@ -290,36 +402,28 @@ static kolo_status choose_file(const kolo_reader *reader, const char *argument, 
     return KOLO_OK;
 }
 
-static bool parse_type(const kolo_data_key *key, const char *text, const char *end) {
-    char type[KOLO_KEY_TEXT];
-    kolo_data_key word = {.value = type};
-    if (!kolo_key_text(&word, text, end)) return false;
-    *(bool *)key->value = strcmp(type, "value") == 0;
-    return *(bool *)key->value || strcmp(type, "class") == 0;
-}
-
 kolo_status kolo_read_csv(const kolo_reader *reader, const char *argument, kolo_dataset *d) {
     char target[KOLO_KEY_TEXT] = "";
     kolo_csv_opts opts = {.target = target, .test = 0.1, .split = d->info.split};
+    kolo_split_files files = {0};
+    int64_t width = 0;
+    bool whole;
     const kolo_data_key keys[] = {
         {"target", kolo_key_text, target, .write = "target=COLUMN, a name or a number from 1"},
-        {"type", parse_type, &opts.values, .write = "type=class or type=value"},
+        {"type", kolo_key_target_type, &opts.values, .write = "type=class or type=value"},
         {"classes", kolo_key_count, &opts.classes, 1, 1 << 24, "classes=NUMBER, at least 1"},
+        {"columns", kolo_key_count, &width, 2, 1 << 24, "columns=NUMBER, at least 2"},
+        KOLO_SPLIT_FILE_KEYS(files),
         {"split", kolo_key_real, &opts.test, 1e-6, 1 - 1e-6, "split=PART, between 0 and 1"},
         {"seed", kolo_key_seed, &opts.seed, .write = "seed=NUMBER, at least 0"},
         {NULL},
     };
     KOLO_TRY(kolo_keys_parse_after(reader->name, "FILE", argument, keys, &d->place));
-    KOLO_TRY(choose_file(reader, argument, d, &opts));
-    kolo_csv *own = d->own = kolo_zalloc(sizeof *own);
-    if (!own) return KOLO_NOMEM(sizeof *own);
-    d->close = close_csv;
-    KOLO_TRY(parse_file(d->place, &opts, own));
-    d->info.count = own->count;
-    d->info.classes = own->classes;
-    d->data[KOLO_FIELD_X] = own->x;
-    d->data[KOLO_FIELD_Y] = own->y;
-    kolo_dataset_set_fields(&d->info, KOLO_DTYPE_F32, kolo_shape_1(own->features), kolo_shape_0());
+    KOLO_TRY(kolo_reader_choose_split(reader, argument, &files, d, &whole));
+    if (whole) opts.test = 0;
+    if (!d->stream) KOLO_TRY(choose_file(reader, argument, d, &opts));
+    KOLO_TRY(d->stream ? open_streamed(d, &opts, width) : open_file(d, &opts, &width));
+    kolo_dataset_set_fields(&d->info, KOLO_DTYPE_F32, kolo_shape_1(width - 1), kolo_shape_0());
     if (opts.values) d->info.fields[KOLO_FIELD_Y].dtype = KOLO_DTYPE_F32;
     return KOLO_OK;
 }

@@ -5,6 +5,7 @@
 #include "base/integer.h"
 #include "base/memory.h"
 #include "data/images/image.h"
+#include "data/readers/read_ahead.h"
 #include "data/stage_time.h"
 
 #include <inttypes.h>
@@ -172,15 +173,14 @@ static kolo_status check_sizes(const kolo_image *image, const kolo_image *mask, 
 
 /* The files of a sample, and what is in them. */
 typedef struct source {
-    kolo_encoded image, mask;
+    kolo_encoded files[KOLO_READ_AHEAD_FILES]; /* the image, and its mask */
     kolo_image pixels, classes;
 } source;
 
 static void source_fini(source *s) {
-    kolo_encoded *const files[] = {&s->image, &s->mask};
-    for (size_t i = 0; i < KOLO_COUNT(files); i++) {
-        kolo_free(files[i]->name);
-        kolo_free(files[i]->owned);
+    for (size_t i = 0; i < KOLO_COUNT(s->files); i++) {
+        kolo_free(s->files[i].name);
+        kolo_free(s->files[i].owned);
     }
     kolo_image_fini(&s->pixels);
     kolo_image_fini(&s->classes);
@@ -191,22 +191,22 @@ static kolo_status decode(const kolo_images *images, int64_t index, const kolo_d
     const bool masks = images->fetch_mask != NULL;
     int64_t since = 0, *times = draw ? draw->stage_ns : NULL;
     kolo_stage_time_add(times, KOLO_LOADER_READ, &since); /* begins */
-    KOLO_TRY(images->fetch(images, index, &s->image));
-    if (masks) KOLO_TRY(images->fetch_mask(images, index, &s->mask));
+    KOLO_TRY(kolo_read_ahead_take(images->ahead, index, s->files));
     kolo_stage_time_add(times, KOLO_LOADER_READ, &since);
     /* Annotators saw the image as it is stored, as the sizes of masks show. */
     const request w = {images, index, draw};
     const kolo_image_choice choice = {choose_part, &w};
-    KOLO_TRY(kolo_image_decode_part(s->image.bytes, s->image.length, s->image.name, !masks,
+    const kolo_encoded *image = &s->files[0], *mask = &s->files[1];
+    KOLO_TRY(kolo_image_decode_part(image->bytes, image->length, image->name, !masks,
                                     draw && draw->whole ? NULL : &choice, &s->pixels));
     if (masks) {
-        KOLO_TRY(kolo_mask_decode(s->mask.bytes, s->mask.length, s->mask.name, &s->classes));
-        KOLO_TRY(check_sizes(&s->pixels, &s->classes, s->mask.name));
+        KOLO_TRY(kolo_mask_decode(mask->bytes, mask->length, mask->name, &s->classes));
+        KOLO_TRY(check_sizes(&s->pixels, &s->classes, mask->name));
     }
     kolo_stage_time_add(times, KOLO_LOADER_DECODE, &since);
     const view v = choose_view(&w, s->pixels.height, s->pixels.width);
     KOLO_TRY(take_image(images, &s->pixels, &v, x));
-    if (masks) KOLO_TRY(take_mask(images, &s->classes, s->mask.name, &v, y));
+    if (masks) KOLO_TRY(take_mask(images, &s->classes, mask->name, &v, y));
     kolo_stage_time_add(times, KOLO_LOADER_RESIZE, &since);
     return KOLO_OK;
 }
@@ -265,6 +265,17 @@ static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t
 
 /* ---- data set ---- */
 
+static kolo_status read_files(const void *arg, int64_t index, kolo_encoded *files) {
+    const kolo_images *images = arg;
+    KOLO_TRY(images->fetch(images, index, &files[0]));
+    return images->fetch_mask ? images->fetch_mask(images, index, &files[1]) : KOLO_OK;
+}
+
+static void announce(const kolo_dataset *d, const int64_t *indices, int64_t n) {
+    const kolo_images *images = d->own;
+    kolo_read_ahead_announce(images->ahead, indices, n);
+}
+
 kolo_status kolo_images_open(kolo_dataset *d, int classes) {
     static const float mean[] = {0.485F, 0.456F, 0.406F}, std[] = {0.229F, 0.224F, 0.225F};
     kolo_images *images = d->own;
@@ -277,7 +288,9 @@ kolo_status kolo_images_open(kolo_dataset *d, int classes) {
     }
     images->damaged = kolo_zalloc((size_t)d->info.count * sizeof *images->damaged);
     if (!images->damaged) return KOLO_NOMEM((size_t)d->info.count * sizeof *images->damaged);
+    KOLO_TRY(kolo_read_ahead_create(read_files, images, &images->ahead));
     d->gather = gather;
+    d->announce = announce;
     d->encoded = true;
     d->info.classes = images->classes = classes;
     kolo_dataset_set_fields(&d->info, KOLO_DTYPE_U8, shape,
@@ -289,6 +302,7 @@ kolo_status kolo_images_open(kolo_dataset *d, int classes) {
 }
 
 void kolo_images_fini(kolo_images *images) {
+    kolo_read_ahead_destroy(images->ahead);
     kolo_free(images->labels);
     kolo_free(images->damaged);
 }

@@ -17,6 +17,7 @@ typedef struct kolo_encoded {
 } kolo_encoded;
 
 typedef struct kolo_images kolo_images;
+typedef struct kolo_read_ahead kolo_read_ahead;
 /* Reads the bytes of image `index`; the caller frees name and owned. Any thread. */
 typedef kolo_status kolo_images_fetch(const kolo_images *images, int64_t index, kolo_encoded *e);
 
@@ -30,6 +31,7 @@ struct kolo_images {
     int classes;           /* set by kolo_images_open */
     atomic_uchar *damaged; /* by sample: found to be */
     atomic_llong skipped;
+    kolo_read_ahead *ahead; /* calls the following */
     kolo_images_fetch *fetch;
     kolo_images_fetch *fetch_mask; /* a PNG of the image's size, 255: no label; NULL: `labels` */
 };
@@ -54,4 +56,5 @@ void kolo_images_init(kolo_images *images);
 /* Completes a data set whose `own` begins with images, count, fetch, and labels or fetch_mask set.
  */
 kolo_status kolo_images_open(kolo_dataset *dataset, int classes);
+/* First in `close`: ends what is read ahead. */
 void kolo_images_fini(kolo_images *images);

@@ -7,6 +7,7 @@
 #include "base/text.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,16 @@ bool kolo_key_seed(const kolo_data_key *key, const char *text, const char *end) 
     if (stop != end || stop == text || errno || *text == '-') return false;
     *(uint64_t *)key->value = n;
     return true;
+}
+
+bool kolo_key_seconds(const kolo_data_key *key, const char *text, const char *end) {
+    static const char forever[] = "forever";
+    const size_t length = (size_t)(end - text);
+    if (length == sizeof forever - 1 && memcmp(text, forever, length) == 0) {
+        *(double *)key->value = INFINITY;
+        return true;
+    }
+    return kolo_key_real(key, text, end) && *(double *)key->value > 0;
 }
 
 static bool copy(const char *text, const char *end, size_t room, char *to) {
@@ -138,4 +149,11 @@ bool kolo_key_size(const kolo_data_key *key, const char *text, const char *end) 
     if (by) return kolo_key_count(&width, by + 1, end);
     size[1] = size[0];
     return true;
+}
+
+bool kolo_key_target_type(const kolo_data_key *key, const char *text, const char *end) {
+    char type[KOLO_KEY_TEXT];
+    if (!copy(text, end, sizeof type, type)) return false;
+    *(bool *)key->value = strcmp(type, "value") == 0;
+    return *(bool *)key->value || strcmp(type, "class") == 0;
 }

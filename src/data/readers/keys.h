@@ -25,6 +25,12 @@ bool kolo_key_seed(const kolo_data_key *key, const char *text, const char *end);
 bool kolo_key_text(const kolo_data_key *key, const char *text, const char *end);
 bool kolo_key_path(const kolo_data_key *key, const char *text, const char *end);
 
+/* "class" or "value", false or true; into a bool. */
+bool kolo_key_target_type(const kolo_data_key *key, const char *text, const char *end);
+
+/* Seconds above 0, or "forever", INFINITY; into a double. */
+bool kolo_key_seconds(const kolo_data_key *key, const char *text, const char *end);
+
 /* "HxW", or "N" for NxN, into int64_t[2]; each in [min, max]. */
 bool kolo_key_size(const kolo_data_key *key, const char *text, const char *end);
 

@@ -330,6 +330,7 @@ static kolo_status pack_splits(const char *spec, const kolo_pack_opts *o, const 
     for (int s = 0; s < 2 && status == KOLO_OK; s++) {
         if (s == 0 ? !o->no_train : !o->no_test) {
             status = kolo_dataset_open(spec, (kolo_split)s, &sets[s]);
+            if (status == KOLO_OK) status = kolo_dataset_refuse_stream(sets[s], "packing");
         }
     }
     if (status == KOLO_OK) status = write_pack((const kolo_dataset *const *)sets, o, path);

@@ -83,6 +83,7 @@ kolo_status kolo_pairs_open(const kolo_reader *reader, const char *argument, kol
                          "tokens:FILE or synthetic-tokens, or a model without them (nsp=0)",
                          reader->name);
     }
+    KOLO_TRY(kolo_dataset_refuse_stream(base, "pairing sentences"));
     d->gather = gather;
     d->info = base->info;
     kolo_shape window = kolo_shape_1(d->opts.context);

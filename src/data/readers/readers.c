@@ -88,8 +88,18 @@ const kolo_reader kolo_readers[] = {
         .argument = ":FILE[,target=COLUMN,type=class,classes=N,split=0.1,seed=0] or :DIR",
         .path = true,
         .keys = true,
+        .aside = "follow",
         .help = "a table of numbers, a sample in each row; or train.csv and test.csv",
         .open = kolo_read_csv,
+    },
+    {
+        .name = "raw",
+        .argument = ":FILE[,columns=N,target=N,type=class,classes=N,split=0.1,seed=0]",
+        .path = true,
+        .keys = true,
+        .aside = "follow",
+        .help = "a table of f32, a sample in each row: without a header, or of NumPy (.npy)",
+        .open = kolo_read_raw,
     },
     {
         .name = "synthetic",
@@ -108,16 +118,20 @@ const kolo_reader kolo_readers[] = {
     },
     {
         .name = "text",
-        .argument = ":FILE",
+        .argument = ":FILE[,test=FILE]",
         .path = true,
+        .keys = true,
+        .aside = "follow",
         .help = "the bytes of a file as tokens",
         .open = kolo_read_tokens,
         .token_bytes = 1,
     },
     {
         .name = "tokens",
-        .argument = ":FILE or :DIR",
+        .argument = ":FILE[,test=FILE] or :DIR",
         .path = true,
+        .keys = true,
+        .aside = "follow",
         .help = "tokens of two bytes in a file (of four in *.u32), or in train.bin and val.bin",
         .open = kolo_read_tokens,
         .token_bytes = 2,
@@ -168,29 +182,42 @@ kolo_status kolo_dataset_open(const char *spec, kolo_split split, kolo_dataset *
     return kolo_dataset_open_for(spec, split, NULL, dataset);
 }
 
-/* The reader of a spec; NULL: the name is unknown. */
-static const kolo_reader *find_reader(const char *spec) {
-    size_t length = strcspn(spec, ":");
+static const kolo_reader *find_name(const char *name, size_t length) {
     for (const kolo_reader *r = kolo_readers; r->name; r++) {
-        if (strlen(r->name) == length && strncmp(r->name, spec, length) == 0) return r;
+        if (strlen(r->name) == length && strncmp(r->name, name, length) == 0) return r;
     }
     return NULL;
 }
 
+/* The reader of a spec and its argument, NULL if it has none; a spec without a kind is a path whose
+ * kind is recognized. NULL: unknown; *exists: but there is such a path. */
+static const kolo_reader *find_reader(const char *spec, const char **argument, bool *exists) {
+    const size_t length = strcspn(spec, ":");
+    const kolo_reader *r = find_name(spec, length);
+    *exists = false;
+    *argument = spec[length] ? spec + length + 1 : NULL;
+    if (r) return r;
+    const char *kind = kolo_reader_recognize(spec, exists);
+    *argument = spec;
+    return kind ? find_name(kind, strlen(kind)) : NULL;
+}
+
 const char *kolo_dataset_path(const char *spec) {
-    const kolo_reader *r = find_reader(spec);
-    const char *colon = strchr(spec, ':');
-    return r && r->path && colon ? colon + 1 : NULL;
+    const char *argument;
+    bool exists;
+    const kolo_reader *r = find_reader(spec, &argument, &exists);
+    if (!r || !r->path || !argument) return NULL;
+    const bool in = argument[0] == '-' && (argument[1] == '\0' || argument[1] == ',');
+    return in ? NULL : argument;
 }
 
 /* ---- comparing specs ---- */
 
-/* "KEY=VALUE,..." of a spec; "" if it has none. */
-static const char *keys_of(const kolo_reader *r, const char *spec) {
-    const char *colon = strchr(spec, ':');
-    if (!colon || !r->keys) return "";
-    if (!r->path) return colon + 1;
-    const char *comma = strchr(colon, ',');
+/* "KEY=VALUE,..." of an argument; "" if it has none. */
+static const char *keys_of(const kolo_reader *r, const char *argument) {
+    if (!argument || !r->keys) return "";
+    if (!r->path) return argument;
+    const char *comma = strchr(argument, ',');
     return comma ? comma + 1 : "";
 }
 
@@ -211,13 +238,14 @@ static bool is_key(const char *item, const char *key) {
     return key && strlen(key) == length && strncmp(item, key, length) == 0;
 }
 
-/* Whether all keys of spec `a` have the same values in `b`. A pack holds those of its data set, but
- * for how images are decoded. */
-static bool are_in(const char *a, const char *b) {
-    const kolo_reader *reader = find_reader(a), *other = find_reader(b);
+/* Whether all keys of argument `a` have the same values in `b`. A pack holds those of its data set,
+ * but for how images are decoded. */
+static bool are_in(const kolo_reader *reader, const char *a, const kolo_reader *other,
+                   const char *b) {
     const char *keys = keys_of(reader, a), *others = keys_of(other, b);
     for (const char *at = keys; *at; at += strcspn(at, ","), at += *at == ',') {
         size_t n = 0, m = 0;
+        if (reader->path && at[strcspn(at, "=,")] != '=') continue; /* of a path with a comma */
         if (is_key(at, reader->aside) || (reader != other && !is_key(at, "decode"))) continue;
         const char *one = value_of(keys, at, &n), *two = value_of(others, at, &m);
         if (!one || !two || n != m || memcmp(one, two, n) != 0) return false;
@@ -226,7 +254,12 @@ static bool are_in(const char *a, const char *b) {
 }
 
 bool kolo_dataset_same_keys(const char *a, const char *b) {
-    return !find_reader(a) || !find_reader(b) || (are_in(a, b) && are_in(b, a));
+    const char *one, *two;
+    bool exists;
+    const kolo_reader *reader = find_reader(a, &one, &exists);
+    const kolo_reader *other = find_reader(b, &two, &exists);
+    return !reader || !other ||
+           (are_in(reader, one, other, two) && are_in(other, two, reader, one));
 }
 
 /* ---- opening ---- */
@@ -236,11 +269,18 @@ kolo_status kolo_dataset_open_for(const char *spec, kolo_split split, const kolo
     if (!spec || !*spec) {
         return KOLO_FAIL(KOLO_ERR_ARG, "no data set named: write for example fashion-mnist");
     }
-    const char *colon = strchr(spec, ':');
-    const kolo_reader *r = find_reader(spec);
+    const char *argument;
+    bool exists;
+    const kolo_reader *r = find_reader(spec, &argument, &exists);
     if (r) {
         kolo_reader_open *open = opts && opts->pairs ? kolo_pairs_open : r->open;
-        return kolo_dataset_open_with(r, open, colon ? colon + 1 : NULL, split, opts, dataset);
+        return kolo_dataset_open_with(r, open, argument, split, opts, dataset);
+    }
+    if (exists) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s: the kind of these data is not recognized: write it before the path, "
+                         "such as folder:%s",
+                         spec, spec);
     }
     size_t length = strcspn(spec, ":");
     char name[64];

@@ -4,9 +4,11 @@
  * A sample is a window of T tokens; the label of a token is the next one. Windows do not overlap,
  * so every token but the first is a label once per epoch; an incomplete last window is dropped. Of
  * a single file, the last tenth of the windows, at least one, is the test split. The file is
- * mapped, and all tokens are checked against the vocabulary on opening. */
+ * mapped, and all tokens are checked against the vocabulary on opening; those of a stream when they
+ * come. */
 #include "base/file.h"
 #include "base/memory.h"
+#include "data/readers/keys.h"
 #include "data/readers/readers.h"
 
 #include <inttypes.h>
@@ -14,8 +16,9 @@
 
 typedef struct tokens {
     kolo_file_view view;
-    int bytes;     /* per token: 1, 2 or 4 */
-    int64_t first; /* window of sample 0 in the file */
+    const void *data; /* of the view; of a stream what has come of a window */
+    int bytes;        /* per token: 1, 2 or 4 */
+    int64_t first;    /* window of sample 0 in the file; of a stream the next one since it began */
 } tokens;
 
 static void close_tokens(kolo_dataset *d) {
@@ -26,7 +29,7 @@ static void close_tokens(kolo_dataset *d) {
 }
 
 static uint32_t token_at(const tokens *t, int64_t i) {
-    const uint8_t *p = (const uint8_t *)t->view.data + i * t->bytes;
+    const uint8_t *p = (const uint8_t *)t->data + i * t->bytes;
     uint32_t token = 0;
     for (int b = 0; b < t->bytes; b++) token |= (uint32_t)p[b] << (8 * b);
     return token;
@@ -46,24 +49,63 @@ static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t
     return KOLO_OK;
 }
 
-/* The file of a split; *whole: the split is all of it. Free *path with kolo_free. */
-static kolo_status find_file(const kolo_reader *reader, const char *argument, kolo_split split,
-                             char **path, bool *whole) {
+/* Sets the place to the file of the split, or the stream; *whole: the split is all of it. */
+static kolo_status find_file(const kolo_reader *reader, const char *argument, kolo_dataset *d,
+                             bool *whole) {
+    kolo_split_files files = {0};
+    const kolo_data_key keys[] = {KOLO_SPLIT_FILE_KEYS(files), {NULL}};
     if (!argument || !*argument) {
         return KOLO_FAIL(KOLO_ERR_ARG, "data set %s needs a file: write %s:FILE", reader->name,
                          reader->name);
     }
-    *whole = kolo_folder_exists(argument);
-    if (*whole && reader->token_bytes == 1) {
-        return KOLO_FAIL(KOLO_ERR_IO, "%s: a folder: give a file", argument);
+    if (kolo_file_exists(argument)) { /* also with a comma */
+        d->place = kolo_strdup(argument);
+        if (!d->place) return KOLO_NOMEM(strlen(argument));
+    } else {
+        KOLO_TRY(kolo_keys_parse_after(reader->name, "FILE", argument, keys, &d->place));
     }
-    if (*whole) {
-        return kolo_reader_file(argument, split == KOLO_SPLIT_TRAIN ? "train.bin" : "val.bin",
-                                "a folder has train.bin and val.bin; else give the path of a file",
-                                path);
+    KOLO_TRY(kolo_reader_choose_split(reader, argument, &files, d, whole));
+    if (d->stream || !kolo_folder_exists(d->place)) return KOLO_OK;
+    if (reader->token_bytes == 1) {
+        return KOLO_FAIL(KOLO_ERR_IO, "%s: a folder: give a file", d->place);
     }
-    *path = kolo_strdup(argument);
-    return *path ? KOLO_OK : KOLO_NOMEM(strlen(argument));
+    char *path;
+    *whole = true;
+    KOLO_TRY(kolo_reader_file(d->place, d->info.split == KOLO_SPLIT_TRAIN ? "train.bin" : "val.bin",
+                              "a folder has train.bin and val.bin; else give the path of a file",
+                              &path));
+    kolo_free(d->place);
+    d->info.place = d->place = path;
+    return KOLO_OK;
+}
+
+/* The next window of a stream, and the token after it. */
+static kolo_status next_streamed(const kolo_dataset *d, void *const *data, bool *got) {
+    const int64_t length = d->info.fields[KOLO_FIELD_X].shape.dim[0];
+    tokens *own = d->own;
+    const size_t bytes = (size_t)(length + 1) * (size_t)own->bytes;
+    int32_t *x = data[KOLO_FIELD_X], *labels = data[KOLO_FIELD_Y];
+    const char *come;
+    size_t there;
+    KOLO_TRY(kolo_feed_peek(d->stream->source, bytes, &come, &there));
+    *got = there == bytes;
+    if (!*got) return KOLO_OK;
+    own->data = come;
+    for (int64_t t = 0; t <= length; t++) {
+        const uint32_t token = token_at(own, t);
+        if ((int64_t)token >= d->opts.vocabulary) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT,
+                             "%s: token %" PRIu32 " of window %" PRId64
+                             " exceeds the vocabulary of %" PRId64
+                             ": give the model a larger vocabulary, or another stream",
+                             d->info.place, token, own->first, d->opts.vocabulary);
+        }
+        if (t < length) x[t] = (int32_t)token;
+        if (t > 0) labels[t - 1] = (int32_t)token;
+    }
+    own->first++;
+    kolo_feed_consume(d->stream->source, d->stream->record);
+    return KOLO_OK;
 }
 
 static kolo_status check_tokens(const kolo_dataset *d, const tokens *t, int64_t count) {
@@ -119,15 +161,20 @@ kolo_status kolo_tokens_describe(const kolo_reader *reader, kolo_dataset *d) {
 kolo_status kolo_read_tokens(const kolo_reader *reader, const char *argument, kolo_dataset *d) {
     bool whole;
     KOLO_TRY(kolo_tokens_describe(reader, d));
-    KOLO_TRY(find_file(reader, argument, d->info.split, &d->place, &whole));
-    d->info.place = d->place;
+    KOLO_TRY(find_file(reader, argument, d, &whole));
     d->close = close_tokens;
     tokens *own = d->own = kolo_zalloc(sizeof *own);
     if (!own) return KOLO_NOMEM(sizeof *own);
     size_t length = strlen(d->place);
     bool wide = reader->token_bytes > 1 && length > 4 && !strcmp(d->place + length - 4, ".u32");
     own->bytes = wide ? 4 : reader->token_bytes;
+    if (d->stream) {
+        d->stream->record = (size_t)d->opts.context * (size_t)own->bytes;
+        d->stream->next = next_streamed;
+        return KOLO_OK;
+    }
     KOLO_TRY(kolo_file_map(d->place, &own->view));
+    own->data = own->view.data;
     d->gather = gather;
     return take_windows(d, own, whole);
 }

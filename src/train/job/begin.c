@@ -1,6 +1,7 @@
 /* Runs: from options to the first step. */
 #include "base/file.h"
 #include "base/integer.h"
+#include "data/dataset.h"
 #include "kernel/select/families.h"
 #include "train/checkpoint/folder.h"
 #include "train/checkpoint/weights.h"
@@ -100,6 +101,7 @@ static kolo_status open_batches(kolo_job *j) {
                                     &j->rank_times));
     if (j->setup.opts.in_memory) return load_resident(j);
     kolo_loader_opts opts = loader_opts(j);
+    if (j->setup.train->stream) return kolo_job_open_stream(j, &opts);
     kolo_job_add_shards(j, &opts);
     KOLO_TRY(kolo_job_open_audit(j, j->state.steps));
     return kolo_loader_create(&opts, &j->loader);
@@ -377,6 +379,7 @@ kolo_status kolo_job_start(kolo_job *j) {
 void kolo_job_end(kolo_job *j) {
     kolo_checkpoint_saver_destroy(j->saver);
     kolo_ledger_close(j->ledger);
+    kolo_job_close_stream(j);
     kolo_loader_destroy(j->loader);
     kolo_loader_destroy(j->audit);
     kolo_balance_destroy(j->balance);

@@ -14,10 +14,36 @@
 #include "train/session/agree.h"
 #include "train/session/tuning.h"
 
+/* The run ends here, though its latest step was not expected to be the last. */
+static kolo_status end_with_stream(kolo_job *j, bool preempted) {
+    j->end = j->state.steps;
+    j->preemption.due = preempted;
+    if (!preempted) KOLO_TRY(kolo_job_report_end(j));
+    KOLO_TRY(kolo_job_complete_save(j, true));
+    return !preempted && j->saved == j->end ? KOLO_OK : kolo_job_save_resumable(j);
+}
+
+/* Takes the samples of the next step of a stream, or ends the run. A checkpoint that is being
+ * written is completed meanwhile. */
+static kolo_status wait_for_samples(kolo_job *j) {
+    kolo_stream_news news;
+    for (;;) {
+        const kolo_status status = kolo_job_deal_stream(j, &news);
+        if (status != KOLO_OK) return kolo_job_fail_together(j, status);
+        if (news != KOLO_STREAM_WAITS) break;
+        KOLO_TRY(kolo_job_complete_save(j, false));
+    }
+    if (news == KOLO_STREAM_SAMPLES_CAME) return KOLO_OK;
+    return end_with_stream(j, news == KOLO_STREAM_PREEMPTED);
+}
+
 static kolo_status run_steps(kolo_job *j) {
     if (kolo_session_leases(j->session)) KOLO_TRY(kolo_job_run_leases(j));
     for (int64_t k = j->state.steps; k < j->end; k++) {
-        KOLO_TRY(kolo_job_step(j, k, kolo_now_ns()));
+        const int64_t start = kolo_now_ns();
+        if (j->stream) KOLO_TRY(wait_for_samples(j));
+        if (k == j->end) break; /* the stream has ended */
+        KOLO_TRY(kolo_job_step(j, k, start));
         KOLO_TRY(kolo_job_check_replicas(j, k));
         KOLO_TRY(kolo_job_after_step(j, k));
         KOLO_TRY(kolo_job_save_resumable(j));

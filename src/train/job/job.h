@@ -77,10 +77,12 @@ typedef struct kolo_job {
     int n_leases;
     bool asked; /* for the next one */
     kolo_loader *loader;
-    kolo_loader *audit;           /* of the shards of the next rank in audited steps; or NULL */
-    kolo_ledger *ledger;          /* of the samples that count here, with `ledger`; else NULL */
-    int64_t damaged;              /* of this rank's samples, not yet in state.damaged */
-    kolo_resident_batch resident; /* in_memory */
+    struct kolo_job_stream *stream; /* of data that are a stream; else NULL */
+    kolo_batch dealt;               /* of the stream: this rank's samples of the next step */
+    kolo_loader *audit;             /* of the shards of the next rank in audited steps; or NULL */
+    kolo_ledger *ledger;            /* of the samples that count here, with `ledger`; else NULL */
+    int64_t damaged;                /* of this rank's samples, not yet in state.damaged */
+    kolo_resident_batch resident;   /* in_memory */
     double first_losses[CHECKED_STEPS]; /* in_memory */
 
     int64_t started, reported; /* times of the first step and the last report, ns */
@@ -140,6 +142,22 @@ kolo_status kolo_job_check_parameters(const kolo_job *j);
 /* Adds the damaged samples of all ranks to the state. Collective. */
 kolo_status kolo_job_sum_damaged(kolo_job *j);
 
+/* stream.c */
+/* Rank 0 opens the stream, whose samples it deals. */
+kolo_status kolo_job_open_stream(kolo_job *j, const kolo_loader_opts *opts);
+void kolo_job_close_stream(kolo_job *j);
+/* Waits for the samples of the next step, about a second; when they have come, `dealt` has those of
+ * this rank. ENDED: there are no more; PREEMPTED: the run is to end while it waits. FORMAT: a
+ * stream that ended before the first step; the errors of reading. Collective. */
+typedef enum kolo_stream_news {
+    KOLO_STREAM_SAMPLES_CAME,
+    KOLO_STREAM_WAITS,
+    KOLO_STREAM_ENDED,
+    KOLO_STREAM_PREEMPTED,
+    KOLO_STREAM_FAILED,
+} kolo_stream_news;
+kolo_status kolo_job_deal_stream(kolo_job *j, kolo_stream_news *news);
+
 /* leases.c */
 /* All steps, if workers take their samples from one counter. Collective. */
 kolo_status kolo_job_run_leases(kolo_job *j);
@@ -152,6 +170,8 @@ kolo_sums kolo_job_last_steps(const kolo_job *j, int64_t n);
 /* After step k: evaluation and reports where they are due. Collective. */
 kolo_status kolo_job_after_step(kolo_job *j, int64_t k);
 kolo_status kolo_job_evaluate(kolo_job *j);
+/* Reports the end of a run whose latest step was not expected to be the last. Collective. */
+kolo_status kolo_job_report_end(kolo_job *j);
 
 /* save.c */
 /* Saves the store to `path`, on rank 0; `best`: see kolo_checkpoint_info. The other ranks, which

@@ -103,12 +103,15 @@ static void inform(kolo_job *j, int64_t k, bool epoch_end, bool evaluated) {
     if (j->observer) j->observer(j->observer_arg, &p);
 }
 
-bool kolo_job_wants_evaluation(const kolo_job *j, int64_t done) {
-    if (!j->setup.test) return false;
-    if (done == j->end) return true;
+/* Whether an evaluation is due by the number of steps. */
+static bool is_evaluation_due(const kolo_job *j, int64_t done) {
     int64_t epochs = j->setup.opts.eval_every * j->setup.epoch_steps;
     int64_t steps = j->setup.opts.eval_steps;
     return (epochs > 0 && done % epochs == 0) || (steps > 0 && done % steps == 0);
+}
+
+bool kolo_job_wants_evaluation(const kolo_job *j, int64_t done) {
+    return j->setup.test && (done == j->end || is_evaluation_due(j, done));
 }
 
 /* Parameters may be finite and give no finite loss, and data may have a NaN. The run goes on. */
@@ -165,6 +168,18 @@ static kolo_status check_interrupted(const kolo_job *j, int64_t k) {
  * may have the folder. */
 static bool is_line_due(const kolo_job *j, int64_t done, bool evaluated) {
     return evaluated || done % j->setup.opts.log_every == 0;
+}
+
+kolo_status kolo_job_report_end(kolo_job *j) {
+    const int64_t done = j->state.steps;
+    if (j->setup.test && !is_evaluation_due(j, done)) KOLO_TRY(kolo_job_evaluate(j));
+    KOLO_TRY(kolo_rank_times_exchange(j->rank_times));
+    KOLO_TRY(kolo_job_sum_damaged(j));
+    const bool tests = j->setup.test != NULL;
+    const kolo_train_progress line = epoch_progress(j, done - 1, tests);
+    const kolo_status status = j->rank == 0 && has_lines(j) ? write_line(j, &line) : KOLO_OK;
+    if (j->rank == 0) inform(j, done - 1, true, tests);
+    return kolo_job_fail_together(j, kolo_agree(j->comm, status));
 }
 
 /* After step k: evaluation and reports where they are due. */

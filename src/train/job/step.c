@@ -156,7 +156,7 @@ static kolo_status choose_buckets(kolo_job *j, int64_t k) {
 }
 
 kolo_status kolo_job_sum_damaged(kolo_job *j) {
-    if (!j->setup.train->encoded) return KOLO_OK;
+    if (!j->setup.train->encoded && !j->stream) return KOLO_OK;
     int64_t here = j->damaged;
     if (j->comm) KOLO_TRY(kolo_allreduce(j->comm, &here, 1, KOLO_DTYPE_I64, KOLO_SUM));
     j->damaged = 0;
@@ -179,7 +179,11 @@ kolo_status kolo_job_step(kolo_job *j, int64_t k, int64_t start) {
     kolo_sums sums;
     KOLO_TRY(deal(j, k));
     /* The next batch. */
-    if (j->loader) KOLO_TRY(kolo_loader_next(j->loader, &batch));
+    if (j->stream) {
+        batch = j->dealt;
+    } else if (j->loader) {
+        KOLO_TRY(kolo_loader_next(j->loader, &batch));
+    }
     if (kolo_session_counts(j->session)) j->damaged += batch.damaged;
     KOLO_TRY(prepare_audit(j, k));
     if (kolo_session_leases(j->session)) {

@@ -74,7 +74,7 @@ static kolo_status skip_damaged(kolo_setup *s, kolo_dataset_opts *opts) {
 }
 
 static kolo_status check_strict(const kolo_setup *s) {
-    if (!s->opts.strict || s->train->encoded) return KOLO_OK;
+    if (!s->opts.strict || s->train->encoded || s->train->stream) return KOLO_OK;
     return KOLO_FAIL(
         KOLO_ERR_ARG,
         "--strict has no effect on %s, whose samples are checked when it is opened: omit it",
@@ -102,8 +102,35 @@ static kolo_status open_data(kolo_setup *s, const kolo_model *model) {
 
 /* ---- sizes ---- */
 
+/* Options that count epochs, or need to read samples by their numbers. */
+static kolo_status check_stream(const kolo_setup *s) {
+    const kolo_train_opts *o = &s->opts;
+    const struct {
+        bool given;
+        const char *what;
+    } cases[] = {
+        {o->eval_every > 0, "--eval-every counts epochs: give --eval-every-steps"},
+        {o->checkpoint_epochs > 0, "--checkpoint-every counts epochs: give steps or a time"},
+        {o->warmup_epochs > 0, "--warmup-epochs counts epochs: give 0"},
+        {o->schedule == KOLO_LR_STEP, "--schedule step counts epochs: choose another one"},
+        {o->steps == 0, "give --steps"},
+        {o->in_memory, "a benchmark reads the same samples again: give other data"},
+        {o->audit > 0, "--audit reads samples twice: omit it"},
+        {s->measured, "--worker-weights measured deals samples ahead: give numbers"},
+        {o->sync == KOLO_SYNC_PS, "--sync ps: the workers may be at different steps: omit it"},
+    };
+    if (!s->train->stream) return KOLO_OK;
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        if (!cases[i].given) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s is a stream, without epochs, read once: %s",
+                         kolo_dataset_describe(s->train)->place, cases[i].what);
+    }
+    return KOLO_OK;
+}
+
 static kolo_status compute_steps(kolo_setup *s, int workers) {
     const kolo_dataset_info *info = kolo_dataset_describe(s->train);
+    KOLO_TRY(check_stream(s));
     if (workers > info->count) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "%d workers for %" PRId64 " training samples in %s: use at most %" PRId64

@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "data/readers/readers.h"
+#include "support/folder.h"
 #include "support/support.h"
 
 #include <stdio.h>
@@ -56,6 +57,73 @@ static void bad_names_and_arguments_are_refused(void **state) {
     refuses("synthetic", (kolo_split)7, KOLO_ERR_ARG, "choose train or test");
 }
 
+static void put(const char *path) { ASSERT_OK(kolo_file_write(path, "x", 1)); }
+
+/* The kind of a path without a name. */
+static void kinds_are_recognized(void **state) {
+    static const char *const folders[] = {"c10",        "c100", "tokens",        "mnist",
+                                          "gz",         "voc",  "csv",           "ab/a",
+                                          "tv/train/b", "none", "voc/JPEGImages"};
+    static const char *const paths[] = {"c10/data_batch_1.bin",
+                                        "c10/test_batch.bin",
+                                        "c100/train.bin",
+                                        "c100/test.bin",
+                                        "tokens/train.bin",
+                                        "tokens/val.bin",
+                                        "mnist/train-images-idx3-ubyte",
+                                        "gz/train-images-idx3-ubyte.gz",
+                                        "voc/ImageSets/Segmentation",
+                                        "csv/train.csv",
+                                        "csv/test.csv",
+                                        "ab/a/1.jpg",
+                                        "tv/train/b/2.PNG",
+                                        "none/1.jpg",
+                                        "t.csv",
+                                        "s-0.tar",
+                                        "x.bin",
+                                        "p.pack"};
+    static const struct {
+        const char *spec, *kind;
+        bool exists;
+    } cases[] = {{"c10", "cifar10", true},
+                 {"c100", "cifar100", true},
+                 {"tokens", "tokens", true},
+                 {"mnist", "mnist", true},
+                 {"gz", "mnist", true},
+                 {"voc,size=64", "voc", true},
+                 {"csv", "csv", true},
+                 {"ab,size=8", "folder", true},
+                 {"tv", "folder", true},
+                 {"none", NULL, true},
+                 {"t.csv,seed=1", "csv", true},
+                 {"s-0.tar", "webdataset", true},
+                 {"s-*.tar", "webdataset", false},
+                 {"s-{0..1}.tar,test=t-{0,1}.tar", "webdataset", false},
+                 {"x.bin", NULL, true},
+                 {"absent.csv", NULL, false},
+                 {"p.pack", "pack", true},
+                 {"absent", NULL, false},
+                 {"csv:t.csv", NULL, false}};
+    for (size_t i = 0; i < KOLO_COUNT(folders); i++) ASSERT_OK(kolo_folder_make(folders[i]));
+    ASSERT_OK(kolo_folder_make("voc/ImageSets"));
+    for (size_t i = 0; i < KOLO_COUNT(paths); i++) put(paths[i]);
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        bool exists;
+        const char *kind = kolo_reader_recognize(cases[i].spec, &exists);
+        const bool same =
+            kind && cases[i].kind ? !strcmp(kind, cases[i].kind) : kind == cases[i].kind;
+        if (!same || exists != cases[i].exists)
+            fail_msg("%s: %s", cases[i].spec, kind ? kind : "-");
+    }
+    refuses("none", KOLO_SPLIT_TRAIN, KOLO_ERR_ARG,
+            "none: the kind of these data is not recognized");
+    refuses("x.bin", KOLO_SPLIT_TRAIN, KOLO_ERR_ARG, "such as folder:x.bin");
+    assert_string_equal(kolo_dataset_path("t.csv,seed=1"), "t.csv,seed=1");
+    assert_string_equal(kolo_dataset_path("csv:t.csv"), "t.csv");
+    assert_null(kolo_dataset_path("csv:-,columns=3"));
+    assert_null(kolo_dataset_path("absent"));
+}
+
 /* What a resumed run compares: keys that change samples, not paths. */
 static void specs_differ_by_keys(void **state) {
     static const struct {
@@ -71,7 +139,9 @@ static void specs_differ_by_keys(void **state) {
         {"folder:x", "folder:y", true},
         {"folder:x,size=3", "pack:x", true}, /* which holds the size */
         {"folder:x,size=3,decode=scaled", "pack:x", false},
-        {"tokens:a,b", "tokens:a,c", true}, /* paths */
+        {"tokens:a,b", "tokens:a,c", true},                     /* paths */
+        {"tokens:a,follow=1", "tokens:a,follow=forever", true}, /* no sample depends on it */
+        {"csv:-,columns=3", "csv:-,columns=4", false},
         {"mnist:a", "mnist:b", true},
         {"fashion-mnist", "fashion-mnist:b", true},
         {"synthetic", "synthetic:seed=1", false},
@@ -379,6 +449,7 @@ TEST_MAIN(test_dataset) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_names_and_arguments_are_refused),
         cmocka_unit_test(specs_differ_by_keys),
+        cmocka_unit_test(kinds_are_recognized),
         cmocka_unit_test(idx_files_in_any_folder_are_a_data_set),
         cmocka_unit_test(files_missing_or_at_odds_are_refused),
         cmocka_unit_test(debian_package_is_the_published_set),
@@ -386,5 +457,5 @@ TEST_MAIN(test_dataset) {
         cmocka_unit_test(maps_mark_what_is_seen),
         cmocka_unit_test(failing_memory_is_reported),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }

@@ -1,0 +1,14 @@
+#pragma once
+/* Headers of NumPy's .npy files: "\x93NUMPY", the version, the length of a Python dictionary, which
+ * has the type of the elements, their order and the shape. */
+
+#include "kolo/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Reads the header of a table of little-endian f32 in row-major order. *data: where its elements
+ * begin. `where` names the file in errors. FORMAT: it is damaged; UNSUPPORTED: it is no such table.
+ */
+kolo_status kolo_npy_parse(const char *bytes, size_t length, const char *where, int64_t *rows,
+                           int64_t *columns, size_t *data);
