@@ -180,8 +180,11 @@ typedef struct kolo_train_opts {
                              (kolo/codec.h); "powersgd:R", factors of rank R, 1 to 4; those of some
                              parameters, "int8,only=A,B"; "auto=int8", where it pays by times of the
                              first steps (docs/consistency.md); with bmuf and diloco, the changes of
-                             a round. NULL: none. UNSUPPORTED with `zero`, `reproducible`, local
-                             rounds, and 1bit with optimizers that have second moments */
+                             a round; "1bit,warmup=N": with Adam and AdamW, after N updates, their
+                             momenta, with second moments that stay (1-bit Adam). NULL: none.
+                             UNSUPPORTED with `zero`, `reproducible`, local rounds, 1bit without a
+                             warm-up with optimizers that have second moments, and with a warm-up
+                             `clip` and other policies than bsp */
     int64_t compress_min_bytes; /* smaller gradients are not compressed; default 64 KiB */
     int64_t epochs, steps;      /* the run ends at the first limit reached; both 0: one epoch */
     double lr;                  /* default 0.01 */

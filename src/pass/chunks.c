@@ -15,7 +15,7 @@ static uint32_t bits_of(const kolo_graph *g, const kolo_node_chunks *chunks, kol
 bool kolo_node_is_once_per_step(const kolo_graph *g, int32_t i, const bool *once) {
     const kolo_node *n = g->nodes[i];
     bool posts = n->op->comm == KOLO_OP_POST && !n->attr[KOLO_COMM_INSIDE].i;
-    bool is = posts || kolo_node_is_update(g, n);
+    bool is = posts || n->op->comm == KOLO_OP_ENCODE || kolo_node_is_update(g, n);
     for (int k = 0; !is && k < n->n_in; k++) {
         const kolo_value_info *in = kolo_info(g, n->in[k]);
         is = in->versions > 0 || (in->producer >= 0 && once[in->producer]);

@@ -13,11 +13,20 @@
  *     redistribute(g)  ->  power_sum(b, q)    b = power_basis(redistribute(p))
  *                                             p = power_project(g, residual, q of the last step)
  *                                             part, error = power_back(g, residual, b)
- *                                             q = redistribute(part), residual' = error */
+ *                                             q = redistribute(part), residual' = error
+ *
+ * 1-bit Adam compresses what the ranks add to the momentum m (Tang et al., 2021). The second moment
+ * stays as it is:
+ *
+ *     adam(redistribute(g), m)  ->  adam(m'), frozen    m' = decode(gather(code))
+ *                                                       code, error = encode(part, residual)
+ *                                                       part = momentum_part(g, m) */
 #include "base/text.h"
 #include "graph/ops/ops.h"
 #include "pass/gradient_sums.h"
 #include "pass/pass.h"
+
+enum { ADAM_WEIGHT = 0, ADAM_GRADIENT = 1, ADAM_MEAN = 4 }; /* inputs */
 
 typedef struct compressor {
     kolo_graph *g;
@@ -27,6 +36,7 @@ typedef struct compressor {
     kolo_value *by;    /* by value: what replaces it, or KOLO_NONE */
     int32_t *early;    /* by value: the node that sums it, if it can start at once; -1: none */
     int32_t n_values;  /* before values are added */
+    int32_t n_nodes;   /* the same */
     kolo_node **order;
     int32_t n;
 } compressor;
@@ -149,10 +159,56 @@ static kolo_status factor(compressor *c, const kolo_node *sum, int32_t param) {
     return keep(c, back->out[1], in[1]);
 }
 
+/* The update of a sum, which alone reads it; NULL: there is none, or others read it too. */
+static kolo_node *only_adam(const compressor *c, kolo_value sum) {
+    kolo_node *adam = NULL;
+    for (int32_t i = 0; i < c->n_nodes; i++) {
+        kolo_node *n = c->g->nodes[i];
+        for (int k = 0; k < n->n_in; k++) {
+            if (n->in[k].id != sum.id) continue;
+            if (adam || n->op != &kolo_op_adam || k != ADAM_GRADIENT) return NULL;
+            adam = n;
+        }
+    }
+    for (int32_t i = 0; i < c->g->n_outputs; i++) {
+        if (c->g->outputs[i].value.id == sum.id) return NULL;
+    }
+    return adam;
+}
+
+/* What this rank adds to the momentum, whose sum its update takes in the place of a gradient: a
+ * rank's share of the old one, and its gradient, which is zero without samples. */
+static kolo_status add_momentum_part(compressor *c, const kolo_node *sum, int32_t param,
+                                     kolo_value *part) {
+    kolo_node *adam = only_adam(c, sum->out[0]);
+    if (!adam) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "1-bit Adam: the gradient of %s is not for an update of Adam alone",
+                         c->g->values[param].name);
+    }
+    const double beta1 = adam->attr[KOLO_ADAM_BETA1].f, share = 1.0 / c->ranks;
+    const double decay =
+        adam->attr[KOLO_ADAM_DECOUPLED].i ? 0 : adam->attr[KOLO_ADAM_WEIGHT_DECAY].f;
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_MOMENTUM_PART].f = beta1 * share,
+        [KOLO_MOMENTUM_OF_GRADIENT].f = 1 - beta1,
+        [KOLO_MOMENTUM_OF_WEIGHT].f = (1 - beta1) * decay * share,
+    };
+    const kolo_value in[] = {sum->in[0], adam->in[ADAM_MEAN], adam->in[ADAM_WEIGHT]};
+    const kolo_tensor tensor = kolo_info(c->g, sum->in[0])->tensor;
+    kolo_node *n = add(c, &kolo_op_momentum_part, in, decay > 0 ? 3 : 2, 1, &tensor, attr);
+    if (!n) return kolo_graph_check(c->g);
+    KOLO_TRY(add_moves(c, n, &sum->move->from, &sum->move->from));
+    adam->attr[KOLO_ADAM_FROZEN].i = c->how->frozen;
+    *part = n->out[0];
+    return KOLO_OK;
+}
+
 static kolo_status encode(compressor *c, const kolo_node *sum, int32_t param) {
     kolo_graph *g = c->g;
     const kolo_codec *codec = &c->how->codec;
-    const kolo_value gradient = sum->in[0];
+    kolo_value gradient = sum->in[0];
+    if (c->how->frozen > 0) KOLO_TRY(add_momentum_part(c, sum, param, &gradient));
     const kolo_tensor tensor = kolo_info(g, gradient)->tensor;
     const int64_t bytes = kolo_code_bytes(codec, kolo_tensor_elements(&tensor));
     const kolo_tensor code = kolo_tensor_plain(KOLO_DTYPE_U8, kolo_shape_1(bytes));
@@ -221,7 +277,7 @@ static kolo_status walk(compressor *c) {
 }
 
 kolo_status kolo_pass_compress(kolo_graph *g, const kolo_compression *how) {
-    compressor c = {.g = g, .how = how, .n_values = g->n_values};
+    compressor c = {.g = g, .how = how, .n_values = g->n_values, .n_nodes = g->n_nodes};
     const size_t values = (size_t)g->n_values + 1, nodes = 8 * (size_t)g->n_nodes + 1;
     kolo_arena arena = {0};
     c.axis = kolo_mesh_find(&g->mesh, "dp");

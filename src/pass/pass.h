@@ -211,6 +211,8 @@ kolo_status kolo_pass_lag(kolo_graph *g, int steps);
 typedef struct kolo_compression {
     kolo_codec codec;
     int power_rank;   /* of the factors, at most KOLO_POWER_RANKS; 0: the codec */
+    int64_t frozen;   /* 1-bit Adam, after so many updates by gradients: momenta are compressed
+                         instead, and second moments stay; 0: gradients are */
     size_t min_bytes; /* of a gradient */
     const char *only; /* patterns of the parameters whose gradients are compressed, "A,B", borrowed;
                          "": none are; NULL: all */
@@ -220,7 +222,8 @@ static inline bool kolo_compresses(const kolo_compression *c) {
 }
 
 /* Compresses the gradients of parameters, of at least min_bytes, that are summed over the ranks of
- * the axis dp. Adds a residual for each to the optimizer state. Runs before lower_comm. */
+ * the axis dp. Adds a residual for each to the optimizer state. Runs before lower_comm.
+ * UNSUPPORTED: `frozen`, and a gradient that is not for an update of Adam alone. */
 kolo_status kolo_pass_compress(kolo_graph *g, const kolo_compression *how);
 
 /* Lowers redistributions to communication: a post and a wait for each bucket (comm_order.h). Groups

@@ -245,7 +245,8 @@ const kolo_option cli_options[] = {
     {.name = "compress", .type = KOLO_OPTION_TEXT, .metavar = "CODEC",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "none",
      .help = "compress gradients, with error feedback: f16, bf16, int8, 1bit, topk:R (the part R of "
-             "the elements, the largest), powersgd:R (sums of factors of rank R, 1 to 4); CODEC,only=A,B: those of the "
+             "the elements, the largest), powersgd:R (sums of factors of rank R, 1 to 4); with adam and adamw "
+             "1bit,warmup=N, which is 1-bit Adam after N updates; CODEC,only=A,B: those of the "
              "parameters of these names, with * and ?; auto=CODEC, or auto for auto=bf16: where it shortens the step, by "
              "times of the first steps; with --consistency bmuf or diloco, the changes of a "
              "round (docs/consistency.md)"},

@@ -387,13 +387,15 @@ enum { KOLO_SGD_MOMENTUM, KOLO_SGD_WEIGHT_DECAY, KOLO_SGD_NESTEROV };
 /* adam: w, g, lr [], update [], m, v -> w', m', v', `update` counts updates from 1; with d = g +
  * weight_decay w (decoupled: d = g, and w is multiplied by 1 - lr weight_decay first): m' = beta1 m
  * + (1 - beta1) d, v' = beta2 v + (1 - beta2) d^2 and w' = w - lr (m' / (1 - beta1^update)) /
- * (sqrt(v' / (1 - beta2^update)) + eps). */
+ * (sqrt(v' / (1 - beta2^update)) + eps). With `frozen`, g is m' itself, but 0 where v is 0; v'
+ * = v, which is of the update of that number: beta2^frozen takes the place of beta2^update. */
 enum {
     KOLO_ADAM_BETA1,
     KOLO_ADAM_BETA2,
     KOLO_ADAM_EPS,
     KOLO_ADAM_WEIGHT_DECAY,
     KOLO_ADAM_DECOUPLED,
+    KOLO_ADAM_FROZEN,
 };
 
 /* lars: w, g, lr [], v, [w_blocks, g_blocks] -> w', v': v' = momentum v + lr rate (g + weight_decay
@@ -431,6 +433,10 @@ enum { KOLO_CODE_KIND, KOLO_CODE_RATIO };
 /* The codec of such a node, and the bytes of a code of `count` elements, a multiple of 8. */
 kolo_codec kolo_node_codec(const kolo_attr *attr);
 int64_t kolo_code_bytes(const kolo_codec *codec, int64_t count);
+
+/* momentum_part: g, m, [w] -> part m + of_gradient g + of_weight w: what a rank adds to the
+ * momentum of Adam. Added by the pass compress. */
+enum { KOLO_MOMENTUM_PART, KOLO_MOMENTUM_OF_GRADIENT, KOLO_MOMENTUM_OF_WEIGHT };
 
 /* PowerSGD (Vogels, Karimireddy, Jaggi, 2019), of a gradient g as a matrix [n, m]: its first
  * dimension, and all others. power_project: g, error e, q [r, m] -> p [n, r] = (g + e) q^T; a row
@@ -600,6 +606,7 @@ enum {
     X(accumulate)                       \
     X(encode)                           \
     X(decode)                           \
+    X(momentum_part)                    \
     X(power_project)                    \
     X(power_basis)                      \
     X(power_back)                       \

@@ -9,8 +9,8 @@ static const char *const square_attrs[] = {"first", "all", NULL};
 static const char *const sgd_attrs[] = {"%momentum", "%weight_decay", "nesterov", NULL};
 static const char *const accumulate_attrs[] = {"%keep", NULL};
 
-static const char *const adam_attrs[] = {"%beta1",        "%beta2",    "%eps",
-                                         "%weight_decay", "decoupled", NULL};
+static const char *const adam_attrs[] = {"%beta1",    "%beta2", "%eps", "%weight_decay",
+                                         "decoupled", "frozen", NULL};
 static const char *const no_attrs[] = {NULL}, *const clip_attrs[] = {"%norm", NULL};
 
 static kolo_status adam_shape(kolo_shape_query *q) {
@@ -21,6 +21,10 @@ static kolo_status adam_shape(kolo_shape_query *q) {
     for (int i = KOLO_ADAM_BETA1; i <= KOLO_ADAM_BETA2; i++) {
         if (q->attr[i].f >= 0 && q->attr[i].f < 1) continue;
         return KOLO_RULE_FAIL(q, "beta%d is %g; it must be in [0, 1)", i + 1, q->attr[i].f);
+    }
+    if (q->attr[KOLO_ADAM_FROZEN].i < 0) {
+        return KOLO_RULE_FAIL(q, "frozen is %" PRId64 "; it must be the number of an update, or 0",
+                              q->attr[KOLO_ADAM_FROZEN].i);
     }
     KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape));
     for (int i = 1; i < 3; i++) {

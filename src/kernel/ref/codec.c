@@ -1,5 +1,5 @@
-/* encode, decode. Codecs work on floats: f64 is converted. Layouts may be any: codes are of the
- * memory, padding included, which is zero. */
+/* encode, decode, momentum_part. Codecs work on floats: f64 is converted. Layouts may be any: codes
+ * are of the memory, padding included, which is zero. */
 #include "kernel/ref/ref.h"
 
 #include <string.h>
@@ -83,3 +83,20 @@ const kolo_kernel kolo_ref_decode = {
     .run = decode,
     .release = kolo_ref_release,
 };
+
+/* What a rank adds to the momentum of 1-bit Adam (Tang et al., 2021). */
+static void momentum_part(const kolo_call *call) {
+    const kolo_attr *attr = call->spec->attr;
+    const double *g = call->in[0], *m = call->in[1];
+    const double *w = call->spec->n_in == 3 ? call->in[2] : NULL;
+    double *part = call->out[0];
+    for (int64_t i = 0; i < kolo_shape_count(&call->spec->in[0].shape); i++) {
+        part[i] = attr[KOLO_MOMENTUM_PART].f * m[i] + attr[KOLO_MOMENTUM_OF_GRADIENT].f * g[i];
+        if (w) part[i] += attr[KOLO_MOMENTUM_OF_WEIGHT].f * w[i];
+    }
+}
+
+static void run_momentum_part(const kolo_call *call) { kolo_ref_run(call, momentum_part); }
+
+const kolo_kernel kolo_ref_momentum_part =
+    KOLO_REF_KERNEL("ref_momentum_part", &kolo_op_momentum_part, run_momentum_part);

@@ -62,14 +62,15 @@ static void adam(const kolo_call *call) {
     double lr = *(const double *)call->in[2], update = *(const double *)call->in[3];
     double beta1 = attr[KOLO_ADAM_BETA1].f, beta2 = attr[KOLO_ADAM_BETA2].f;
     double decay = attr[KOLO_ADAM_WEIGHT_DECAY].f;
-    bool decoupled = attr[KOLO_ADAM_DECOUPLED].i;
+    bool decoupled = attr[KOLO_ADAM_DECOUPLED].i, frozen = attr[KOLO_ADAM_FROZEN].i > 0;
     double *w_next = call->out[0], *m_next = call->out[1], *v_next = call->out[2];
-    double step = lr / (1 - pow(beta1, update)), widen = sqrt(1 - pow(beta2, update));
+    double seen = frozen ? (double)attr[KOLO_ADAM_FROZEN].i : update;
+    double step = lr / (1 - pow(beta1, update)), widen = sqrt(1 - pow(beta2, seen));
     for (int64_t i = 0; i < kolo_shape_count(&call->spec->in[0].shape); i++) {
         double d = decoupled ? g[i] : g[i] + decay * w[i];
         double kept = decoupled ? w[i] * (1 - lr * decay) : w[i];
-        m_next[i] = beta1 * m[i] + (1 - beta1) * d;
-        v_next[i] = beta2 * v[i] + (1 - beta2) * d * d;
+        m_next[i] = frozen ? (v[i] > 0 ? g[i] : 0) : beta1 * m[i] + (1 - beta1) * d;
+        v_next[i] = frozen ? v[i] : beta2 * v[i] + (1 - beta2) * d * d;
         w_next[i] = kept - step * m_next[i] / (sqrt(v_next[i]) / widen + attr[KOLO_ADAM_EPS].f);
     }
 }

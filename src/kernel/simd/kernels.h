@@ -18,6 +18,7 @@
     X(square_blocks)                    \
     X(square_sum)                       \
     X(clip_factor)                      \
+    X(momentum_part)                    \
     X(sum)                              \
     X(rotary)                           \
     X(causal_mask)                      \

@@ -38,7 +38,14 @@ typedef struct kolo_simd_adam_job {
     float decay;  /* multiple of w added to g (coupled weight decay) */
     float step;   /* lr / (1 - beta1^update) */
     float narrow; /* 1 / sqrt(1 - beta2^update) */
+    bool frozen;  /* g is m', and v' is v */
 } kolo_simd_adam_job;
+
+typedef struct kolo_simd_momentum_job {
+    const float *g, *m, *w; /* w NULL: without it */
+    float *part;
+    float of_momentum, of_gradient, of_weight;
+} kolo_simd_momentum_job;
 
 typedef struct kolo_simd_lars_job {
     const float *w, *g, *v;
@@ -88,7 +95,7 @@ static inline int64_t kolo_simd_slices(const kolo_simd_image *v) {
 
 typedef struct kolo_simd_point_table {
     kolo_kernel_loop relu, relu_bwd, add, add_relu, sgd, sgd_plain, adam, lars, lamb, square_blocks,
-        accumulate;
+        accumulate, momentum_part;
     kolo_kernel_loop sum, fill;
     kolo_kernel_loop bias, bias_bwd;
     kolo_kernel_loop widen, narrow; /* bf16 to f32 and back */

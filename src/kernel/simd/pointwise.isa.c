@@ -159,31 +159,58 @@ typedef struct adam_state {
     vf w, m, v;
 } adam_state;
 
-INLINE adam_state adam_step(const kolo_simd_adam_job *job, adam_state s, vf g) {
+INLINE adam_state adam_step(const kolo_simd_adam_job *job, adam_state s, vf g, bool frozen) {
     vf d = g + job->decay * s.w;
-    s.m = job->beta1 * s.m + (1 - job->beta1) * d;
-    s.v = job->beta2 * s.v + (1 - job->beta2) * d * d;
+    const vi trained = s.v > (vf){0};
+    s.m = frozen ? (vf)((vi)g & trained) : job->beta1 * s.m + (1 - job->beta1) * d;
+    s.v = frozen ? s.v : job->beta2 * s.v + (1 - job->beta2) * d * d;
     s.w = job->keep * s.w - job->step * s.m / (square_root(s.v) * job->narrow + job->eps);
     return s;
 }
 
 /* Outputs may alias inputs, which prevents auto-vectorisation. */
-static void adam(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_adam_job job = *(const kolo_simd_adam_job *)arg;
+INLINE void adam_as(const kolo_simd_adam_job job, int64_t begin, int64_t end, bool frozen) {
     int64_t i = begin;
     for (; i + VL <= end; i += VL) {
         adam_state s = {load(job.w + i), load(job.m + i), load(job.v + i)};
-        s = adam_step(&job, s, load(job.g + i));
+        s = adam_step(&job, s, load(job.g + i), frozen);
         store(job.m_next + i, s.m);
         store(job.v_next + i, s.v);
         store(job.w_next + i, s.w);
     }
     int64_t n = end - i;
     adam_state s = {load_part(job.w + i, n), load_part(job.m + i, n), load_part(job.v + i, n)};
-    s = adam_step(&job, s, load_part(job.g + i, n));
+    s = adam_step(&job, s, load_part(job.g + i, n), frozen);
     store_part(job.m_next + i, s.m, n);
     store_part(job.v_next + i, s.v, n);
     store_part(job.w_next + i, s.w, n);
+}
+
+static void adam(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_adam_job *job = arg;
+    if (job->frozen) {
+        adam_as(*job, begin, end, true);
+    } else {
+        adam_as(*job, begin, end, false);
+    }
+}
+
+INLINE vf momentum_of(const kolo_simd_momentum_job *job, vf g, vf m) {
+    return job->of_momentum * m + job->of_gradient * g;
+}
+
+static void momentum_part(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_momentum_job job = *(const kolo_simd_momentum_job *)arg;
+    const float *w = job.w ? job.w : job.m; /* times 0 */
+    const float of_weight = job.w ? job.of_weight : 0;
+    int64_t i = begin;
+    for (; i + VL <= end; i += VL) {
+        vf sum = momentum_of(&job, load(job.g + i), load(job.m + i));
+        store(job.part + i, sum + of_weight * load(w + i));
+    }
+    const int64_t n = end - i;
+    vf sum = momentum_of(&job, load_part(job.g + i, n), load_part(job.m + i, n));
+    store_part(job.part + i, sum + of_weight * load_part(w + i, n), n);
 }
 
 /* ---- LARS, LAMB ---- */
@@ -417,6 +444,7 @@ const kolo_simd_point_table KOLO_ISA_SYMBOL(kolo_simd_point) = {
     .sum = sum,
     .fill = fill,
     .accumulate = accumulate,
+    .momentum_part = momentum_part,
     .widen = widen,
     .narrow = narrow,
     .bias = bias,

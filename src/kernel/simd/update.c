@@ -1,5 +1,5 @@
-/* Adam, when all tensors share one layout, and the factor of gradient clipping (loops:
- * pointwise.isa.c). */
+/* Adam and parts of its momentum, when all tensors share one layout, and the factor of gradient
+ * clipping (loops: pointwise.isa.c). */
 #include "kernel/simd/pointwise.h"
 #include "kernel/simd/simd.h"
 
@@ -28,7 +28,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     const kolo_simd_point_table *table = KOLO_ISA_PICK(kolo_simd_point);
     update_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
-    s->loop = table->adam;
+    s->loop = spec->op == &kolo_op_adam ? table->adam : table->momentum_part;
     s->items = kolo_tensor_elements(&spec->in[0]);
     *scratch_bytes = 0;
     *state = s;
@@ -42,7 +42,8 @@ static void run_adam(const kolo_call *call) {
     double update = (double)*(const float *)call->in[ADAM_UPDATE];
     double beta1 = attr[KOLO_ADAM_BETA1].f, beta2 = attr[KOLO_ADAM_BETA2].f;
     double decay = attr[KOLO_ADAM_WEIGHT_DECAY].f;
-    bool decoupled = attr[KOLO_ADAM_DECOUPLED].i != 0;
+    bool decoupled = attr[KOLO_ADAM_DECOUPLED].i != 0, frozen = attr[KOLO_ADAM_FROZEN].i > 0;
+    double seen = frozen ? (double)attr[KOLO_ADAM_FROZEN].i : update; /* updates that v has */
     kolo_simd_adam_job job = {
         .w = call->in[ADAM_W],
         .g = call->in[ADAM_G],
@@ -57,7 +58,23 @@ static void run_adam(const kolo_call *call) {
         .keep = decoupled ? (float)(1 - lr * decay) : 1,
         .decay = decoupled ? 0 : (float)decay,
         .step = (float)(lr / (1 - pow(beta1, update))),
-        .narrow = (float)(1 / sqrt(1 - pow(beta2, update))),
+        .narrow = (float)(1 / sqrt(1 - pow(beta2, seen))),
+        .frozen = frozen,
+    };
+    kolo_kernel_parallel(call->spec->threads, s->items, s->loop, &job);
+}
+
+static void run_momentum_part(const kolo_call *call) {
+    const update_state *s = call->state;
+    const kolo_attr *attr = call->spec->attr;
+    kolo_simd_momentum_job job = {
+        .g = call->in[0],
+        .m = call->in[1],
+        .w = call->spec->n_in == 3 ? call->in[2] : NULL,
+        .part = call->out[0],
+        .of_momentum = (float)attr[KOLO_MOMENTUM_PART].f,
+        .of_gradient = (float)attr[KOLO_MOMENTUM_OF_GRADIENT].f,
+        .of_weight = (float)attr[KOLO_MOMENTUM_OF_WEIGHT].f,
     };
     kolo_kernel_parallel(call->spec->threads, s->items, s->loop, &job);
 }
@@ -74,6 +91,14 @@ const kolo_kernel kolo_simd_adam = {
     .fit = fit,
     .prepare = prepare,
     .run = run_adam,
+    .release = kolo_free,
+};
+const kolo_kernel kolo_simd_momentum_part = {
+    .name = "simd_momentum_part",
+    .op = &kolo_op_momentum_part,
+    .fit = fit,
+    .prepare = prepare,
+    .run = run_momentum_part,
     .release = kolo_free,
 };
 const kolo_kernel kolo_simd_clip_factor = {

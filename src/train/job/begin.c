@@ -279,6 +279,14 @@ static kolo_status compile_sizes(const kolo_job *j) {
     return compile_size(j, tests % batch, "evaluation", kolo_session_compile_evaluation);
 }
 
+/* The first step after the warm-up begins with other plans; checkpoints before it have no errors.
+ */
+static void begin_warm_up(kolo_job *j) {
+    kolo_session_config *c = &j->setup.session;
+    c->warms_up = j->size > 1 && c->plan.compression.frozen > 0 &&
+                  j->state.steps <= c->plan.compression.frozen;
+}
+
 /* A resumed run may end before gradients are measured: it trains with buckets of a fixed size, or
  * without compression. One that has chosen what is compressed goes on with that. */
 static void skip_measurements(kolo_job *j) {
@@ -315,6 +323,7 @@ static size_t copied_bytes(const kolo_job *j) {
 
 kolo_status kolo_job_create_session(kolo_job *j) {
     skip_measurements(j);
+    begin_warm_up(j);
     KOLO_TRY(kolo_session_create_for(&j->setup.session, j->comm, &j->own));
     j->session = j->own;
     KOLO_TRY(compile_sizes(j));
@@ -336,7 +345,8 @@ static kolo_status try_shared_folder(kolo_job *j) {
     j->saves = j->files != NULL;
     if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, &j->saves, sizeof j->saves, KOLO_DTYPE_U8, 0));
     const bool sharded = kolo_store_is_sharded(kolo_session_store(j->session)) ||
-                         kolo_session_config_of(j->session)->measure_compression; /* errors */
+                         kolo_session_config_of(j->session)->measure_compression || /* errors */
+                         kolo_session_warms_up(j->session);
     if (!j->saves || !sharded) return KOLO_OK;
     return kolo_checkpoint_try_folder(j->files ? kolo_run_files_checkpoint(j->files) : NULL,
                                       j->comm);

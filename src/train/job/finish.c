@@ -148,12 +148,23 @@ static kolo_status step_by_loader(kolo_job *j, double lr, kolo_sums *sums) {
     return status;
 }
 
+/* The session as before its first step. */
+static kolo_status begin_again(kolo_job *j) {
+    if (kolo_session_is_replanned(j->session)) {
+        kolo_job_close_trace(j);
+        kolo_session_destroy(j->own);
+        j->own = j->session = NULL;
+        j->state.steps = 0;
+        return kolo_job_create_session(j);
+    }
+    KOLO_TRY(kolo_session_init(j->session, j->setup.opts.seed));
+    return kolo_job_load_weights(j);
+}
+
 /* Repeats the first steps from the same parameters: the losses must be bitwise equal. The sums are
  * equal on all ranks, so all ranks fail together. */
 kolo_status kolo_job_check_losses(kolo_job *j, kolo_train_result *result) {
-    const kolo_train_opts *o = &j->setup.opts;
-    KOLO_TRY(kolo_session_init(j->session, o->seed));
-    KOLO_TRY(kolo_job_load_weights(j));
+    KOLO_TRY(begin_again(j));
     int64_t steps = kolo_min_i64(CHECKED_STEPS, j->setup.total_steps);
     for (int64_t k = 0; k < steps; k++) {
         kolo_sums sums;

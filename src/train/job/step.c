@@ -155,6 +155,24 @@ static kolo_status choose_buckets(kolo_job *j, int64_t k) {
     return kolo_job_open_trace(j);
 }
 
+/* Before step k, after the warm-up of 1-bit Adam: the session compiles its plans anew. */
+static kolo_status freeze(kolo_job *j, int64_t k) {
+    const kolo_train_opts *o = &j->setup.opts;
+    const int64_t warm_up = kolo_session_config_of(j->session)->plan.compression.frozen;
+    if (!kolo_session_warms_up(j->session) || k < warm_up) return KOLO_OK;
+    kolo_job_close_trace(j); /* of the old plans */
+    KOLO_TRY(kolo_session_freeze(j->session));
+    KOLO_TRY(kolo_job_open_trace(j));
+    if (j->rank != 0 || !o->notice) return KOLO_OK;
+    char line[128];
+    snprintf(line, sizeof line,
+             "1-bit Adam: second moments stay as they are from step %" PRId64
+             " on, and momenta are compressed",
+             k + 1);
+    o->notice(o->notice_arg, line, KOLO_NOTICE_INFO);
+    return KOLO_OK;
+}
+
 kolo_status kolo_job_sum_damaged(kolo_job *j) {
     if (!j->setup.train->encoded && !j->stream) return KOLO_OK;
     int64_t here = j->damaged;
@@ -173,6 +191,7 @@ static kolo_status settle(kolo_job *j) {
 kolo_status kolo_job_step(kolo_job *j, int64_t k, int64_t start) {
     const int64_t begun = kolo_now_ns();
     KOLO_TRY(choose_buckets(j, k));
+    KOLO_TRY(freeze(j, k));
     start += kolo_now_ns() - begun;
     double lr = kolo_session_lr_at(j->session, k);
     kolo_batch batch = j->resident.batch;

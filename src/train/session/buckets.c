@@ -119,8 +119,7 @@ kolo_status kolo_session_choose_buckets(kolo_session *s) {
     }
     KOLO_TRY(s->opts.measure_compression ? kolo_session_choose_compression(s) : agree_on_sizes(s));
     b->seconds = (double)(kolo_now_ns() - begin) * 1e-9;
-    kolo_session_destroy_plans(s);
-    return kolo_agree(s->comm, kolo_session_compile_first(s));
+    return kolo_session_replan(s);
 }
 
 /* "bf16,only=fc1.weight (a step's sums end ...)". */

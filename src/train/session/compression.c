@@ -10,16 +10,35 @@
 #include "train/session/internal.h"
 #include "train/session/sum_time.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- text ---- */
 
 static const char only_key[] = ",only=", automatic[] = "auto", power[] = "powersgd";
-enum { CODEC_TEXT = 32 };
+static const char warm_up_key[] = "1bit,warmup=";
+enum { CODEC_TEXT = 64 };
+
+/* "1bit,warmup=N". */
+static kolo_status parse_warm_up(const char *text, kolo_compression *c) {
+    const char *digits = text + sizeof warm_up_key - 1;
+    char *end = NULL;
+    const bool digit = *digits >= '0' && *digits <= '9';
+    const long long updates = digit ? strtoll(digits, &end, 10) : 0;
+    c->codec = (kolo_codec){.kind = KOLO_CODEC_ONEBIT};
+    c->frozen = updates;
+    if (digit && !*end && updates > 0 && updates < INT32_MAX) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "compression %s: give 1bit,warmup=N with the number N of updates without "
+                     "compression, at least 1",
+                     text);
+}
 
 static kolo_status parse_codec(const char *text, kolo_compression *c) {
     const size_t length = sizeof power - 1;
+    if (strncmp(text, warm_up_key, sizeof warm_up_key - 1) == 0) return parse_warm_up(text, c);
     if (strncmp(text, power, length) != 0) {
         return kolo_codec_parse(strcmp(text, "1bit") == 0 ? "onebit" : text, &c->codec);
     }
@@ -38,7 +57,7 @@ static kolo_status parse_automatic(const char *text, kolo_compression *c) {
     c->only = "";
     c->codec.kind = KOLO_CODEC_BF16;
     if (*codec) KOLO_TRY(parse_codec(codec + 1, c));
-    if (c->power_rank == 0 && c->codec.kind != KOLO_CODEC_NONE) return KOLO_OK;
+    if (c->power_rank == 0 && c->codec.kind != KOLO_CODEC_NONE && c->frozen == 0) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "compression %s: auto chooses where to use a codec: give auto=f16, bf16, "
                      "int8, 1bit or topk:R",
@@ -52,6 +71,7 @@ kolo_status kolo_compression_parse(const char *text, kolo_compression *compressi
     const size_t prefix = sizeof automatic - 1;
     char codec[CODEC_TEXT];
     compression->power_rank = 0;
+    compression->frozen = 0;
     compression->only = NULL;
     *measured = strncmp(text, automatic, prefix) == 0 && (!text[prefix] || text[prefix] == '=');
     if (*measured && !only) return parse_automatic(text, compression);
@@ -77,6 +97,7 @@ void kolo_compression_describe(const kolo_compression *c, kolo_text *text) {
     }
     kolo_text_add(text, "%s", c->power_rank > 0 ? power : name);
     if (c->power_rank > 0) kolo_text_add(text, ":%d", c->power_rank);
+    if (c->frozen > 0) kolo_text_add(text, ",warmup=%" PRId64, c->frozen);
     if (c->codec.kind == KOLO_CODEC_TOPK && c->codec.ratio > 0) {
         kolo_text_add(text, ":%.17g", c->codec.ratio);
     }
@@ -225,4 +246,14 @@ kolo_status kolo_session_choose_compression(kolo_session *s) {
     costs->min_bytes = how->min_bytes;
     costs->bucket_bytes = s->opts.plan.bucket_bytes;
     return agree_on_names(s);
+}
+
+/* ---- 1-bit Adam ---- */
+
+bool kolo_session_warms_up(const kolo_session *s) { return s->opts.warms_up; }
+
+kolo_status kolo_session_freeze(kolo_session *s) {
+    KOLO_TRY(kolo_session_settle(s)); /* with the plans that left updates */
+    s->opts.warms_up = false;
+    return kolo_session_replan(s);
 }

@@ -87,6 +87,7 @@ struct kolo_session {
     void *watch_arg;
     cached **plans;
     size_t n_plans, cap_plans;
+    bool replanned; /* by measurements, or after a warm-up */
     kolo_bucket_search buckets;
 };
 
@@ -160,8 +161,6 @@ const cached *kolo_session_find_plan(const kolo_session *s, kolo_purpose use, in
 /* The same, compiled if it is missing. `local`: samples of this rank, which a key determines. */
 kolo_status kolo_session_get_plan(kolo_session *s, kolo_purpose use, int64_t key, int64_t local,
                                   const cached **found);
-/* The plan of full batches, which fixes the layouts. Collective as kolo_session_get_plan. */
-kolo_status kolo_session_compile_first(kolo_session *s);
 void kolo_session_destroy_plans(kolo_session *s);
 
 /* buckets.c */
@@ -172,6 +171,10 @@ kolo_status kolo_session_measure_buckets(kolo_session *s, const cached *finish);
 /* Chooses the gradients that are compressed, by what measure_buckets has measured. Collective;
  * NOMEM, PEER, TIMEOUT. */
 kolo_status kolo_session_choose_compression(kolo_session *s);
+
+/* session.c */
+/* Compiles the plans anew, between two steps that leave nothing. Collective. */
+kolo_status kolo_session_replan(kolo_session *s);
 
 /* inputs.c */
 /* Copies a checked batch into the inputs of a plan that its current pass reads. */

@@ -204,6 +204,7 @@ static kolo_status compile(kolo_session *s, cached *c) {
     opts.train = c->purpose != EVALUATE;
     opts.cross_step = opts.train && crosses_steps(s, &opts);
     if (opts.train && s->buckets.measures) opts.bucket_bytes = 1;
+    if (s->opts.warms_up) opts.compression = (kolo_compression){.power_rank = 0};
     opts.shards = opts.train ? s->opts.shards : 0;
     if (opts.train && !opts.shards) opts.micro_batches = micro_batches(s, c->key);
     if (opts.mesh.n_axes == 0) {

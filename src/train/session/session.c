@@ -26,7 +26,8 @@ static kolo_status compile_shards(kolo_session *s) {
     return status;
 }
 
-kolo_status kolo_session_compile_first(kolo_session *s) {
+/* The plan of full batches, which fixes the layouts. Collective as kolo_session_get_plan. */
+static kolo_status compile_first(kolo_session *s) {
     const cached *unused;
     const int64_t batch = s->opts.batch, global = s->opts.global_batch;
     if (s->opts.evaluate_only) return kolo_session_get_plan(s, EVALUATE, batch, batch, &unused);
@@ -36,6 +37,14 @@ kolo_status kolo_session_compile_first(kolo_session *s) {
     int64_t n = micro_batches(s, key);
     return kolo_session_get_plan(s, FINISH, key, kolo_part_count(share, n, n - 1), &unused);
 }
+
+kolo_status kolo_session_replan(kolo_session *s) {
+    s->replanned = true;
+    kolo_session_destroy_plans(s);
+    return kolo_agree(s->comm, compile_first(s));
+}
+
+bool kolo_session_is_replanned(const kolo_session *s) { return s->replanned; }
 
 kolo_status kolo_session_compile_step(kolo_session *s, int64_t global) {
     const cached *unused;
@@ -118,7 +127,7 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
         KOLO_TRY_GOTO(kolo_program_make_groups(s->groups, &s->opts.plan.mesh), fail);
     }
     s->buckets.measures = (opts->measure_buckets || opts->measure_compression) && ranks_of(s) > 1;
-    status = kolo_session_compile_first(s);
+    status = compile_first(s);
     /* Stages have different graphs, so one may be refused alone. */
     const bool staged = kolo_session_stages(s) > 1;
     if (s->opts.plan.share || staged) status = kolo_agree(comm, status);

@@ -59,6 +59,7 @@ typedef struct kolo_session_config {
     bool measure_buckets;     /* of gradients, see kolo_session_choose_buckets */
     bool measure_compression; /* the same for the gradients that plan.compression is for; its `only`
                                  is "" until then */
+    bool warms_up;            /* 1-bit Adam, see kolo_session_freeze */
     const kolo_compression_costs *costs; /* by these, borrowed; NULL: measured */
     bool share;          /* the ranks have the parameters in the same memory, if they can with equal
                             bits (share.h) */
@@ -101,6 +102,15 @@ kolo_status kolo_session_choose_buckets(kolo_session *session);
 /* The parameters whose gradients were chosen to be compressed, "A,B"; NULL: none were chosen yet.
  */
 const char *kolo_session_compressed(const kolo_session *session);
+/* Whether the session has compiled its plans anew by one of these: a step from the initial values
+ * is another then. */
+bool kolo_session_is_replanned(const kolo_session *session);
+/* Whether the session is in the warm-up of 1-bit Adam: nothing is compressed yet. */
+bool kolo_session_warms_up(const kolo_session *session);
+/* Ends the warm-up, between two steps: second moments stay as they are, momenta are compressed, and
+ * the ranks compile their plans anew: kolo_session_plan is another then. Collective; NOMEM, PEER,
+ * TIMEOUT. */
+kolo_status kolo_session_freeze(kolo_session *session);
 /* Appends what was chosen: "1048576,400 (...)", "bf16,only=fc1.weight (...)". */
 void kolo_session_describe_buckets(const kolo_session *session, kolo_text *text);
 

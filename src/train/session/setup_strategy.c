@@ -208,6 +208,27 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
     return KOLO_OK;
 }
 
+/* Momenta are compressed after the warm-up, not gradients. */
+static kolo_status check_one_bit_adam(const kolo_train_opts *o, const kolo_consistency *c) {
+    const kolo_optimizer kind = o->optimizer.kind;
+    const struct {
+        bool given;
+        const char *option, *why;
+    } refused[] = {
+        {kind != KOLO_OPTIMIZER_ADAM && kind != KOLO_OPTIMIZER_ADAMW, "this optimizer",
+         "it is 1-bit Adam: take adam or adamw, or 1bit without a warm-up"},
+        {c->kind != KOLO_CONSISTENCY_BSP, "--consistency", "it compresses the momentum of a step"},
+        {o->optimizer.clip > 0, "--clip",
+         "the gradients, whose norm is needed, are not summed: give --clip 0"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
+        if (!refused[i].given) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "compression %s cannot be combined with %s: %s",
+                         o->compress, refused[i].option, refused[i].why);
+    }
+    return KOLO_OK;
+}
+
 /* How gradients are compressed. */
 static kolo_status choose_codec(const kolo_train_opts *o, int workers, kolo_strategy *strategy) {
     const kolo_consistency *consistency = &strategy->consistency;
@@ -226,6 +247,7 @@ static kolo_status choose_codec(const kolo_train_opts *o, int workers, kolo_stra
          "its exchanges do not follow the backward pass; give the codec alone"},
         {workers == 1, true, "one worker", "it exchanges nothing"},
     };
+    const bool rounds = kolo_consistency_has_rounds(consistency); /* SGD gets what is compressed */
     *compression = (kolo_compression){.min_bytes = (size_t)o->compress_min_bytes};
     KOLO_TRY(kolo_check_count("least bytes to compress", o->compress_min_bytes, 0, INT64_MAX));
     KOLO_TRY(kolo_compression_parse(text, compression, measured));
@@ -235,13 +257,16 @@ static kolo_status choose_codec(const kolo_train_opts *o, int workers, kolo_stra
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "compression %s cannot be combined with %s: %s",
                          text, refused[i].option, refused[i].why);
     }
-    bool rounds = kolo_consistency_has_rounds(consistency); /* SGD gets what is compressed */
+    if (compression->frozen > 0) return check_one_bit_adam(o, consistency);
     if (compression->codec.kind == KOLO_CODEC_ONEBIT && !rounds &&
         !kolo_optimizer_has_momentum(o->optimizer.kind)) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "1-bit gradients have no second moments, which %s needs: take sgd, "
-                         "nesterov or lars, or another --compress",
-                         kolo_optimizer_name(o->optimizer.kind));
+                         "1-bit gradients have no second moments, which %s needs: %s",
+                         kolo_optimizer_name(o->optimizer.kind),
+                         kolo_optimizer_scales(o->optimizer.kind)
+                             ? "take another --compress, or another optimizer"
+                             : "give 1bit,warmup=N, which is 1-bit Adam after N updates, or take "
+                               "another --compress");
     }
     return KOLO_OK;
 }

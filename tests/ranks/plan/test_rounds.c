@@ -27,7 +27,10 @@ typedef struct setting {
     bool strided;
     int overlap; /* of fragments, in steps */
     double mix;
-    bool gated; /* rank 1 begins when rank 0 has made the steps of the first overlap */
+    int warm_up; /* 1-bit Adam after so many updates; with every 0; 0: SGD */
+    bool decoupled;
+    double decay; /* of weights, with Adam */
+    bool gated;   /* rank 1 begins when rank 0 has made the steps of the first overlap */
 } setting;
 
 /* After each step, settled. */
@@ -35,7 +38,7 @@ typedef struct outcome {
     double parameters[STEPS][NUMBERS];
 } outcome;
 
-static const double lr = 0.3;
+static const double lr = 0.3, adam_lr = 0.02, beta1 = 0.9, beta2 = 0.99, eps = 1e-6;
 
 static double x_at(int rank, int step, int sample, int i) {
     return sin(1 + rank * 37 + step * 11 + sample * 5 + i * 3);
@@ -236,6 +239,36 @@ static void step_together(simulation *s, const setting *o, int step) {
     }
 }
 
+/* 1-bit Adam; v[0] is the momentum, outer the second moment, which stays after the warm-up. */
+static void step_adam(simulation *s, const setting *o, int step) {
+    double sum[NUMBERS] = {0}, part[RANKS][NUMBERS];
+    const bool frozen = step >= o->warm_up;
+    const double update = step + 1, seen = frozen ? o->warm_up : update, n = o->ranks;
+    for (int r = 0; r < o->ranks; r++) {
+        double g[NUMBERS] = {0};
+        if (!is_empty(o, r, step)) gradient(s->w[r], r, step, g);
+        for (int i = 0; i < NUMBERS; i++) {
+            const double d = g[i] + (o->decoupled ? 0 : o->decay * s->w[r][i]); /* of its samples */
+            part[r][i] = ((frozen ? beta1 * s->v[0][i] : 0) + (frozen ? 1 - beta1 : 1) * d) / n;
+        }
+    }
+    for (int t = 0; t < 2; t++) {
+        for (int r = 0; r < o->ranks && frozen; r++) add_decoded(s, &o->codec, r, t, part[r], sum);
+    }
+    for (int i = 0; i < NUMBERS; i++) {
+        for (int r = 0; r < o->ranks && !frozen; r++) sum[i] += part[r][i];
+        s->v[0][i] =
+            frozen ? (s->outer[i] > 0 ? sum[i] : 0) : beta1 * s->v[0][i] + (1 - beta1) * sum[i];
+        if (!frozen) s->outer[i] = beta2 * s->outer[i] + (1 - beta2) * sum[i] * sum[i];
+        const double m = s->v[0][i] / (1 - pow(beta1, update));
+        const double v = s->outer[i] / (1 - pow(beta2, seen));
+        for (int r = 0; r < o->ranks; r++) {
+            if (o->decoupled) s->w[r][i] *= 1 - adam_lr * o->decay;
+            s->w[r][i] -= adam_lr * m / (sqrt(v) + eps);
+        }
+    }
+}
+
 static void step_alone(simulation *s, const setting *o, int step) {
     double g[NUMBERS];
     for (int r = 0; r < o->ranks; r++) {
@@ -255,7 +288,9 @@ static void simulate(const setting *o, outcome *result) {
         for (int i = 0; i < NUMBERS; i++) s.anchor[i] = s.w[r][i] = initial(i);
     }
     for (int step = 0; step < STEPS; step++) {
-        o->every > 0 ? step_alone(&s, o, step) : step_together(&s, o, step);
+        o->every > 0     ? step_alone(&s, o, step)
+        : o->warm_up > 0 ? step_adam(&s, o, step)
+                         : step_together(&s, o, step);
         for (int i = 0; i < NUMBERS; i++) {
             result->parameters[step][i] = mean_of(&s, o->ranks, i);
         }
@@ -311,17 +346,43 @@ static kolo_status read_parameters(const kolo_store *store, double *to) {
     return kolo_store_read(store, kolo_store_find(store, "w2"), to + W1);
 }
 
+/* The plan of a step. */
+static kolo_status compile(kolo_comm *comm, kolo_store *store, const setting *o, bool warms_up,
+                           kolo_plan **plan) {
+    const bool alone = o->every > 0;
+    const int adam = o->decoupled ? KOLO_OPTIMIZER_ADAMW : KOLO_OPTIMIZER_ADAM;
+    kolo_plan_opts opts = {.train = true,
+                           .optimizer = {.momentum = o->momentum},
+                           .versions = alone ? o->ranks : 0,
+                           .version = kolo_comm_rank(comm),
+                           .compression = {.codec = o->codec, .power_rank = o->power_rank},
+                           .lag = o->lag,
+                           .kernels = KOLO_KERNELS_REF};
+    kolo_graph *g;
+    if (o->warm_up > 0) {
+        opts.optimizer = (kolo_optimizer_opts){
+            .kind = adam, .beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = o->decay};
+        opts.compression.frozen = o->warm_up;
+    }
+    if (warms_up) opts.compression = (kolo_compression){.power_rank = 0};
+    KOLO_TRY(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &g));
+    kolo_status status = build(g);
+    if (status != KOLO_OK) {
+        kolo_graph_destroy(g);
+        return status;
+    }
+    kolo_plan_destroy(*plan);
+    *plan = NULL;
+    KOLO_TRY(kolo_plan_compile(g, &opts, store, alone ? NULL : comm, plan));
+    kolo_plan_set_scalar(*plan, "lr", o->warm_up > 0 ? adam_lr : lr);
+    kolo_plan_set_scalar(*plan, "grad_scale", 1.0 / BATCH / (alone ? 1 : o->ranks));
+    return KOLO_OK;
+}
+
 static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *o, kolo_plan **plan,
                          kolo_rounds **rounds, outcome *result) {
     const int rank = kolo_comm_rank(comm);
     const bool alone = o->every > 0;
-    const kolo_plan_opts opts = {.train = true,
-                                 .optimizer = {.momentum = o->momentum},
-                                 .versions = alone ? o->ranks : 0,
-                                 .version = rank,
-                                 .compression = {.codec = o->codec, .power_rank = o->power_rank},
-                                 .lag = o->lag,
-                                 .kernels = KOLO_KERNELS_REF};
     const kolo_round_opts round_opts = {
         .every = o->every,
         .outer = o->outer,
@@ -335,15 +396,8 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *o, k
         .compression = {.codec = o->codec, .power_rank = o->power_rank},
         .bucket_bytes = 64,
         .kernels = KOLO_KERNELS_REF};
-    kolo_graph *g;
     double start[NUMBERS];
-    KOLO_TRY(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &g));
-    kolo_status status = build(g);
-    if (status != KOLO_OK) {
-        kolo_graph_destroy(g);
-        return status;
-    }
-    KOLO_TRY(kolo_plan_compile(g, &opts, store, alone ? NULL : comm, plan));
+    KOLO_TRY(compile(comm, store, o, o->warm_up > 0, plan));
     if (o->lag > 0) KOLO_TRY(check_order(*plan));
     if (alone) KOLO_TRY(kolo_rounds_create(*plan, &round_opts, store, comm, rounds));
     const bool apart = alone && kolo_rounds_bytes(*rounds) >= NUMBERS * sizeof(double);
@@ -352,9 +406,9 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *o, k
     KOLO_TRY(kolo_store_write(store, kolo_store_find(store, "w1"), start));
     KOLO_TRY(kolo_store_write(store, kolo_store_find(store, "w2"), start + W1));
     if (alone) kolo_rounds_begin(*rounds);
-    kolo_plan_set_scalar(*plan, "lr", lr);
-    kolo_plan_set_scalar(*plan, "grad_scale", 1.0 / BATCH / (alone ? 1 : o->ranks));
     for (int step = 0; step < STEPS; step++) {
+        if (o->warm_up > 0 && step == o->warm_up) KOLO_TRY(compile(comm, store, o, false, plan));
+        if (o->warm_up > 0) kolo_plan_set_scalar(*plan, "update", step + 1);
         if (alone) KOLO_TRY(kolo_rounds_start(*rounds, step));
         feed(*plan, rank, step);
         if (is_empty(o, rank, step)) {
@@ -532,6 +586,22 @@ static void compressed_gradients_follow_the_equations(void **state) {
     }
 }
 
+/* The momentum is compressed, from a certain update on. */
+static void one_bit_adam_follows_the_equations(void **state) {
+    static const setting adams[] = {
+        {.ranks = 2, .warm_up = 5},
+        {.ranks = 3, .warm_up = 1, .decay = 0.1},
+        {.ranks = 3, .warm_up = 6, .decay = 0.1, .decoupled = true, .has_nothing = true},
+        {.ranks = 2, .warm_up = 4, .decay = 0.1, .has_nothing = true},
+        {.ranks = 2, .warm_up = STEPS}, /* nothing is compressed */
+    };
+    for (size_t i = 0; i < KOLO_COUNT(adams); i++) {
+        setting o = adams[i];
+        o.codec.kind = KOLO_CODEC_ONEBIT;
+        assert_follows(&o, "1-bit Adam", (int)i, 1e-12);
+    }
+}
+
 static void sums_of_low_rank_follow_the_equations(void **state) {
     static const setting powers[] = {
         {.ranks = 3, .momentum = 0.9, .power_rank = 1},
@@ -599,6 +669,7 @@ TEST_MAIN(test_rounds) {
         cmocka_unit_test(steps_do_not_wait_for_what_is_in_flight),
         cmocka_unit_test(one_fragment_is_the_round_bitwise),
         cmocka_unit_test(compressed_gradients_follow_the_equations),
+        cmocka_unit_test(one_bit_adam_follows_the_equations),
         cmocka_unit_test(sums_of_low_rank_follow_the_equations),
         cmocka_unit_test(lagging_updates_follow_the_equations),
         cmocka_unit_test(threads_and_processes_agree_bitwise),

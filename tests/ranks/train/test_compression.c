@@ -292,6 +292,15 @@ static void texts_read_back(void **state) {
         {"topk:0.25,only=a", "topk:0.25,only=a"},
         {"powersgd,only=a", "powersgd:2,only=a"},
         {"int8", "int8"},
+        {"1bit,warmup=20", "1bit,warmup=20"},
+        {"1bit,warmup=3,only=a,b*", "1bit,warmup=3,only=a,b*"},
+        {"1bit,warmup=0", NULL},
+        {"1bit,warmup=", NULL},
+        {"1bit,warmup=5x", NULL},
+        {"1bit,warmup=-5", NULL},
+        {"1bit,warmup=99999999999", NULL},
+        {"int8,warmup=5", NULL},
+        {"auto=1bit,warmup=5", NULL},
         {"none", "none"},
         {"auto=none", NULL},
         {"auto=powersgd:2", NULL},
@@ -316,6 +325,69 @@ static void texts_read_back(void **state) {
     }
 }
 
+/* Second moments stay after the warm-up, and momenta have errors; checkpoints resume bitwise
+ * before, at and after its end. */
+static void one_bit_adam_resumes_bitwise(void **state) {
+    kolo_train_opts opts = base;
+    char line[512] = "";
+    opts.compress = "1bit,warmup=4";
+    opts.optimizer.kind = KOLO_OPTIMIZER_ADAMW;
+    opts.optimizer.weight_decay = 0.01;
+    opts.lr = 0.003;
+    opts.steps = 22; /* the last step of the epoch has one sample, of one worker */
+    opts.checkpoint_steps = 1;
+    opts.out_dir = "adam";
+    opts.notice = keep_line;
+    opts.notice_arg = line;
+    const kolo_train_result whole = train_well(2, &opts);
+    assert_string_equal(line, "1-bit Adam: second moments stay as they are from step 5 on, and "
+                              "momenta are compressed");
+    opts.out_dir = NULL;
+    opts.checkpoint_steps = 0;
+    static const int from[] = {3, 4, 5, 11, 20};
+    for (size_t i = 0; i < KOLO_COUNT(from); i++) {
+        char path[64];
+        kolo_checkpoint c;
+        snprintf(path, sizeof path, "adam/checkpoint-%d.safetensors", from[i]);
+        ASSERT_OK(kolo_checkpoint_open(path, &c));
+        const char *error = "optimizer.residual.fc1.weight";
+        assert_int_equal(kolo_safetensors_find(c.file, error) != NULL, from[i] > 4);
+        kolo_checkpoint_close(&c);
+        opts.resume = path;
+        const kolo_train_result resumed = train_well(2, &opts);
+        assert_same_run(path, &whole, &resumed);
+    }
+    opts.resume = NULL;
+    opts.compress = "1bit,warmup=40"; /* nothing is compressed */
+    const kolo_train_result warm = train_well(2, &opts);
+    opts.compress = "none";
+    const kolo_train_result plain = train_well(2, &opts);
+    assert_same_run("warm-up", &warm, &plain);
+    assert_true(plain.parameter_hash != whole.parameter_hash);
+    opts.compress = "1bit,warmup=4";
+    const kolo_train_result one = train_well(1, &opts); /* exchanges nothing */
+    opts.compress = "none";
+    const kolo_train_result alone = train_well(1, &opts);
+    assert_same_run("one worker", &one, &alone);
+}
+
+/* A benchmark repeats its first steps, from the plans that these had. */
+static void benchmarks_repeat_their_first_steps(void **state) {
+    kolo_train_opts opts = {.model = "mlp",
+                            .model_options = "hidden=8",
+                            .batch = 2,
+                            .steps = 8,
+                            .lr = 0.01,
+                            .in_memory = true,
+                            .compress_min_bytes = 64,
+                            .compress = "1bit,warmup=4",
+                            .optimizer.kind = KOLO_OPTIMIZER_ADAM};
+    assert_int_equal(train_well(2, &opts).losses_checked, 2);
+    opts.compress = NULL;
+    opts.buckets = "auto";
+    assert_int_equal(train_well(3, &opts).losses_checked, 2);
+}
+
 static void what_has_no_choice_is_refused(void **state) {
     kolo_train_opts opts = base;
     assert_job_refused(1, &opts, "compression auto cannot be combined with one worker");
@@ -331,6 +403,20 @@ static void what_has_no_choice_is_refused(void **state) {
     opts.compress = "auto=1bit";
     opts.optimizer.kind = KOLO_OPTIMIZER_ADAM;
     assert_job_refused(2, &opts, "1-bit gradients have no second moments");
+    opts.compress = "1bit";
+    assert_job_refused(2, &opts, "give 1bit,warmup=N, which is 1-bit Adam after N updates");
+    opts.optimizer.kind = KOLO_OPTIMIZER_LAMB;
+    assert_job_refused(2, &opts, "take another --compress, or another optimizer");
+    opts.compress = "1bit,warmup=5";
+    assert_job_refused(2, &opts, "cannot be combined with this optimizer: it is 1-bit Adam");
+    opts.optimizer.kind = KOLO_OPTIMIZER_ADAM;
+    opts.optimizer.clip = 1;
+    assert_job_refused(2, &opts, "cannot be combined with --clip");
+    opts.optimizer.clip = 0;
+    opts.consistency = "lag:1";
+    assert_job_refused(2, &opts, "cannot be combined with --consistency");
+    opts.consistency = "diloco:4";
+    assert_job_refused(2, &opts, "cannot be combined with --consistency");
 }
 
 TEST_MAIN(test_compression) {
@@ -340,6 +426,8 @@ TEST_MAIN(test_compression) {
         cmocka_unit_test(names_choose_as_sizes_do),
         cmocka_unit_test(a_dump_has_what_is_compressed),
         cmocka_unit_test(texts_read_back),
+        cmocka_unit_test(one_bit_adam_resumes_bitwise),
+        cmocka_unit_test(benchmarks_repeat_their_first_steps),
         cmocka_unit_test(what_has_no_choice_is_refused),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);

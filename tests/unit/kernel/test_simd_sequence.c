@@ -788,6 +788,17 @@ static void updates(int threads) {
             if (k != 2 && k != 3) ASSERT_OK(kolo_layout_parse(in_layouts[k], &spec.in[k].layout));
         }
         check(&kolo_simd_adam, &spec, data, 1e-6);
+        kolo_attr frozen[KOLO_MAX_ATTRS];
+        memcpy(frozen, attr, sizeof frozen);
+        frozen[KOLO_ADAM_FROZEN].i = 2;
+        spec.attr = frozen;
+        check(&kolo_simd_adam, &spec, data, 1e-6);
+        const int n_in = 2 + (int)i % 2;
+        const char *part_out[] = {l};
+        const kolo_attr parts[KOLO_MAX_ATTRS] = {{.f = 0.45}, {.f = 0.1}, {.f = 0.02}};
+        test_kernel_spec(&spec, &kolo_op_momentum_part, parts, n_in, (const kolo_shape[]){x, x, x},
+                         (const char *const[]){l, l, l}, 1, part_out, threads);
+        check(&kolo_simd_momentum_part, &spec, NULL, 1e-6);
         test_kernel_spec(&spec, &kolo_op_square_blocks, NULL, 1, in, &l, 1, NULL, threads);
         check(&kolo_simd_square_blocks, &spec, NULL, 1e-6);
         test_kernel_spec(&spec, &kolo_op_sum, NULL, 1, in, &l, 1, NULL, threads);
