@@ -26,37 +26,13 @@ import sys
 import tempfile
 import time
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from namespaces import HERE, Failure, Hosts
+
 PHASES = ("input", "forward", "backward", "exposed_communication", "update")
-
-# A namespace per worker; the first prints. $1: workers, $2: rate, $3: where the JSON goes; then the command.
-HOSTS = """
-. "$HERE/tests/hosts/net.sh"
-n=$1 rate=$2 json=$3; shift 3
-hosts_possible >&2 || exit 77
-trap hosts_down EXIT
-trap 'exit 1' INT TERM
-hosts_up "$n" "$rate"
-(umask 077; head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n' >"$json.secret")
-pids=
-for i in $(seq "$n"); do
-    out=/dev/null
-    [ "$i" != 1 ] || out=$json
-    on_host "$i" env RANK=$((i - 1)) WORLD_SIZE="$n" MASTER_ADDR=10.77.0.1 MASTER_PORT=29511 \\
-        KOLO_SECRET_FILE="$json.secret" "$@" --json "$out" >/dev/null &
-    pids="$pids $!"
-done
-for p in $pids; do wait "$p"; done
-"""
-
-
-class Failure(Exception):
-    """A run that failed or cannot be made here."""
 
 
 def run(command, timeout=1800):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout, check=False,
-                          env={**os.environ, "HERE": HERE})
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout, check=False)
     if done.returncode != 0:
         raise Failure((done.stderr.strip() or "failed").splitlines()[-1])
     return done.stdout
@@ -73,10 +49,11 @@ def measure(o, net, batch, workers, mode, algorithm):
                 found = json.load(f)
             return {"measured_ms": found["ms_per_step"], "measured_step_ms_median": found["step_ms_median"]}
         command = [o.kolo, "profile", "--predict", *common, "--algorithm", algorithm]
+        if mode == "hosts":
+            with Hosts(workers, o.rate) as hosts:
+                return json.loads(hosts.run_ranks([*command, "--json", "-"]))
         if mode == "threads":
             run([*command, "--workers", str(workers), "--workers-as", "threads", "--json", path])
-        elif mode == "hosts":
-            run(["sh", "-c", HOSTS, "sh", str(workers), o.rate, path, *command])
         else:
             run([*command, "--workers", str(workers), "--transport", mode, "--json", path])
         with open(path, encoding="utf-8") as f:

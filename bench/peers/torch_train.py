@@ -6,7 +6,9 @@ The batch stays in memory. Prints one JSON line: versions, settings, the median 
 first and last loss (which must fall: the step is real). The environment is the caller's: bench/train.sh
 tries the settings that are known to matter (OPENBLAS_CORETYPE, malloc) and keeps the best. --size
 replaces the height and width of images; --profile prints the time of each op instead, to be held
-against that of `kolo profile`.
+against that of `kolo profile`. With WORLD_SIZE, RANK, MASTER_ADDR and MASTER_PORT in the environment, as
+torchrun sets them, the ranks train by DistributedDataParallel over Gloo, each with a batch of its own, and
+rank 0 prints the line.
 """
 import argparse
 import json
@@ -27,17 +29,23 @@ args = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(args.threads)
 
 import torch
+import torch.distributed
 
 import torch_models
 
 torch.manual_seed(0)
 torch.set_num_threads(args.threads)
 net, make_batch, loss_of = torch_models.make(args.model, args.size)
+ranks, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+torch.manual_seed(rank)
 x, y = make_batch(args.batch)
 if args.layout == "nhwc":
     net = net.to(memory_format=torch.channels_last)
     if x.dim() == 4:
         x = x.to(memory_format=torch.channels_last)
+if ranks > 1:
+    torch.distributed.init_process_group("gloo")
+    net = torch.nn.parallel.DistributedDataParallel(net)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01 if x.dim() == 4 and x.shape[1] == 1 else 1e-3,
                             momentum=0.9)
 
@@ -83,15 +91,22 @@ if args.profile:
     raise SystemExit
 warm_up = [step() for _ in range(2)]
 first = warm_up[0][1].item()
-end = time.perf_counter() + args.seconds
+# As many steps as fit into the time, the same on all ranks.
+steps = torch.tensor([max(3, int(args.seconds / warm_up[-1][0]))])
+if ranks > 1:
+    torch.distributed.broadcast(steps, 0)
 times = []
-while time.perf_counter() < end or len(times) < 3:
+for _ in range(int(steps)):
     elapsed, loss = step()
     times.append(elapsed)
+if ranks > 1:
+    torch.distributed.barrier()
+if rank > 0:
+    raise SystemExit
 ms = statistics.median(times) * 1e3
 print(json.dumps({
     "peer": "pytorch", "version": torch.__version__, "model": args.model, "batch": args.batch,
-    "size": args.size, "threads": args.threads, "layout": args.layout,
+    "size": args.size, "threads": args.threads, "layout": args.layout, "ranks": ranks,
     "blas": blas(), "openblas_coretype": os.environ.get("OPENBLAS_CORETYPE", ""),
     "malloc": "keeps pages" if os.environ.get("MALLOC_MMAP_MAX_") == "0" else "default",
     "steps": len(times), "step_ms_median": round(ms, 4), "step_ms_min": round(min(times) * 1e3, 4),

@@ -12,6 +12,7 @@ HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 SCRIPT = os.path.join(HERE, "bench", "report.py")
 KOLO = os.path.join(os.path.dirname(os.environ["KOLO_LIBRARY"]), "kolo")
 
+sys.path.insert(0, os.path.dirname(SCRIPT))
 spec = importlib.util.spec_from_file_location("report", SCRIPT)
 report = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(report)
