@@ -127,7 +127,7 @@ KOLO_API kolo_status kolo_table_push(kolo_table *table, const uint64_t *ids, siz
  * Blocks. PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_table_flush(kolo_table *table);
 /* As kolo_table_pull, but reads rows as they are, without regard to clocks; also on ranks that only
- * serve. */
+ * serve, while there are workers: a server without them leaves. */
 KOLO_API kolo_status kolo_table_read(kolo_table *table, const uint64_t *ids, size_t n, float *rows);
 /* Waits for this worker's latest push and leaves: nobody waits for it any longer. Blocks. PEER;
  * TIMEOUT. */

@@ -56,7 +56,8 @@ static kolo_status work(kolo_table *t, const scene *s, int rank) {
     KOLO_TRY(kolo_table_flush(t));
     KOLO_TRY(kolo_table_pull(t, ids, IDS, rows));
     /* All pushes of this worker, and the victim's; the other one may be behind. */
-    const float least = STEPS + DEATH, most = 2 * STEPS + DEATH;
+    const bool waits = s->staleness != KOLO_STALENESS_ANY;
+    const float least = STEPS + (waits ? DEATH : 0), most = 2 * STEPS + DEATH;
     for (int i = 0; i < IDS * WIDTH; i++) {
         if (rows[i] < least || rows[i] > most || rows[i] != rows[0]) {
             return KOLO_FAIL(KOLO_ERR_FORMAT, "number %d is %g", i, (double)rows[i]);

@@ -160,6 +160,7 @@ static kolo_status bsp_body(kolo_comm *comm, const void *arg, void *result) {
         status =
             KOLO_FAIL(KOLO_ERR_FORMAT, "%d rows, %d updates", (int)stats.rows, (int)stats.version);
     }
+    if (status == KOLO_OK) status = kolo_barrier(comm); /* servers do not wait for each other */
     if (status != KOLO_OK) kolo_table_abandon(t);
     kolo_table_destroy(t);
     return status;
@@ -247,6 +248,7 @@ static kolo_status asp_body(kolo_comm *comm, const void *arg, void *result) {
     KOLO_TRY(kolo_table_create(comm, &opts, &t));
     kolo_status status = check_ones(comm, t, kolo_comm_size(comm) - servers);
     if (status == KOLO_OK) status = refuse_mistakes(t);
+    if (status == KOLO_OK) status = kolo_barrier(comm);
     if (status != KOLO_OK) kolo_table_abandon(t);
     kolo_table_destroy(t);
     return status;
@@ -340,6 +342,7 @@ static kolo_status saved_body(kolo_comm *comm, const void *arg, void *result) {
     opts.servers = 0;
     kolo_status status = kolo_table_create(alone, &opts, &b); /* one owner */
     if (status == KOLO_OK) status = go_on(comm, a, b, &s);
+    if (status == KOLO_OK) status = kolo_barrier(comm);
     if (status != KOLO_OK) kolo_table_abandon(a);
     if (status != KOLO_OK && b) kolo_table_abandon(b);
     kolo_table_destroy(b);
