@@ -134,6 +134,8 @@ KOLO_API kolo_status kolo_table_read(kolo_table *table, const uint64_t *ids, siz
 KOLO_API kolo_status kolo_table_finish(kolo_table *table);
 /* Sums up what the owners have seen. Any rank. Blocks. PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_table_stats_get(kolo_table *table, kolo_table_stats *stats);
+/* Adds what the owners of a table have seen to a sum. */
+KOLO_API void kolo_table_stats_add(kolo_table_stats *sum, const kolo_table_stats *stats);
 /* The reads of this worker by staleness: adds them to counts[KOLO_STALENESS_BINS]. */
 KOLO_API void kolo_table_count_reads(const kolo_table *table, uint64_t *counts);
 

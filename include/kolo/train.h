@@ -18,6 +18,7 @@
 #include "kolo/pass.h"
 #include "kolo/phase.h"
 #include "kolo/status.h"
+#include "kolo/table.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -156,6 +157,18 @@ typedef struct kolo_train_opts {
      * server dies (docs/servers.md). ARG: with less than 2 servers, `record` or `replay`. 0: none.
      */
     int replicas;
+    /* With KOLO_SYNC_PS: patterns of embedding tables, "A,B", whose rows come into being at the
+     * servers as their ids occur; docs/servers.md. NULL: none. UNSUPPORTED: a table that something
+     * else than one embedding reads, momentum, weight decay or clipping, `accumulate`, `replicas`,
+     * `record`, `replay`, bf16, and checkpoints to resume from. */
+    const char *table;
+    const char *table_consistency; /* of these rows: "bsp", "ssp:S" or "asp"; NULL: `consistency` */
+    int64_t table_bytes;           /* memory of the rows of a server; default 1 GiB */
+    int64_t table_admit;           /* pushes of an id until it has a row; default 1 */
+    int64_t table_expire;          /* steps until a row that none of them changes is removed; 0: it
+                                      stays */
+    bool table_refuse;             /* without room new ids get no row; else that of the id whose
+                                      latest gradient is the oldest */
     /* With `servers` and a policy other than "bsp": files in which each server records the order of
      * the requests that it takes, or from which it takes them in the same order, so that the run
      * has the bits of the recorded one (docs/servers.md). The path of server i ends in ".i". An
@@ -354,6 +367,7 @@ typedef struct kolo_train_result {
     char consistency[192];     /* with "auto": "bsp, from step 18 on asp", as this rank has found
                                   it; cut off if it is longer */
     uint64_t parts;            /* of pushes, that all workers have sent during backward passes */
+    kolo_table_stats table;    /* with `table`: of the rows of all tables (kolo/table.h) */
     int64_t peak_rss_bytes;    /* of this process, with what it has used of `memory.shared` */
     uint64_t parameter_hash;   /* of the final parameters and optimizer state */
     int64_t losses_checked;    /* in_memory: number of initial steps repeated with batches of the
@@ -387,8 +401,8 @@ KOLO_API kolo_status kolo_train_check(const kolo_train_opts *opts, int workers);
  * workers, and asp, ssp:S or bsp:drop=M, unless it is a replay. False for invalid options. */
 KOLO_API bool kolo_train_outlives_workers(const kolo_train_opts *opts);
 
-/* Whether a run can save and end upon `preempted`: it has out_dir, and is neither recorded nor
- * replayed. False for invalid options. */
+/* Whether a run can save and end upon `preempted`: it has out_dir and no tables, and is
+ * neither recorded nor replayed. False for invalid options. */
 KOLO_API bool kolo_train_can_be_preempted(const kolo_train_opts *opts);
 
 /* Runs a training job as this rank of `comm` (NULL: a single rank) and blocks until it is done.

@@ -61,7 +61,7 @@ typedef struct kolo_value_info {
     kolo_value next_of; /* TEMP: the PARAM or STATE whose next version this is, else none */
     bool frozen;        /* PARAM: has no gradient and no update */
     bool in_place;      /* PARAM, STATE: one version, which its update overwrites */
-    int64_t rows;       /* PARAM: capacity of its row-sparse gradient (ops.h); 0: dense */
+    int64_t rows;       /* PARAM: capacity of its row-sparse gradient (ops.h); INPUT: pulled */
     int64_t all_rows;   /* capacity of that of all ranks; 0: one rank */
     /* How the ranks of the mesh hold it; of TEMPs as of the last propagation (graph/propagate.h).
      */

@@ -11,7 +11,7 @@
 static void mark_needs(const kolo_graph *g, bool *needs) {
     for (int32_t v = 0; v < g->n_values; v++) {
         needs[v] = g->values[v].kind == KOLO_VALUE_PARAM && !g->values[v].frozen;
-        needs[v] |= g->values[v].crossing.wants;
+        needs[v] |= g->values[v].crossing.wants || kolo_is_pulled(g, v);
     }
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
@@ -100,6 +100,21 @@ static kolo_status add_sent(kolo_graph *g, int32_t n_values, const kolo_value *g
     return KOLO_OK;
 }
 
+/* The gradients of the rows that this rank has pulled, as outputs. */
+static kolo_status add_pulled(kolo_graph *g, int32_t n_values, const kolo_value *grad) {
+    for (int32_t v = 0; v < n_values; v++) {
+        char name[KOLO_GRADIENT_NAME];
+        if (!kolo_is_pulled(g, v)) continue;
+        if (!kolo_value_ok(grad[v])) {
+            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "the loss does not depend on the rows of %s",
+                             g->values[v].name);
+        }
+        kolo_output(g, kolo_gradient_name(v, name), grad[v]);
+        KOLO_TRY(kolo_graph_check(g));
+    }
+    return KOLO_OK;
+}
+
 kolo_status kolo_pass_gradient(kolo_graph *g, kolo_value loss, kolo_value seed) {
     KOLO_TRY(kolo_graph_check(g));
     bool seeded = (kolo_value_ok(loss) || g->stages > 0) && kolo_value_ok(seed);
@@ -128,7 +143,8 @@ kolo_status kolo_pass_gradient(kolo_graph *g, kolo_value loss, kolo_value seed) 
     for (int32_t v = 0; v < n_values; v++) {
         if (g->values[v].kind == KOLO_VALUE_PARAM) g->values[v].grad = grad[v];
     }
-    status = add_sent(g, n_values, grad);
+    KOLO_TRY_GOTO(add_sent(g, n_values, grad), done);
+    status = add_pulled(g, n_values, grad);
 done:
     kolo_free(needs);
     kolo_free(grad);

@@ -111,6 +111,16 @@ typedef struct kolo_sparse_opts {
  * included. Runs before the forward rewrites. ARG: a table has other readers; there is no table. */
 kolo_status kolo_pass_sparse(kolo_graph *g, const kolo_sparse_opts *opts);
 
+/* Takes the parameters that match the patterns, tables at servers, out of the graph of a model:
+ * each becomes the input of the same name of the rows of a batch, and its `rows` is the height of
+ * the table. Runs before all passes. ARG: a pattern matches no parameter; UNSUPPORTED: one is not
+ * looked up by one embedding alone. */
+kolo_status kolo_pass_tables(kolo_graph *g, const char *names);
+/* Whether a value is such an input, whose gradient is an output of the name of
+ * kolo_gradient_name; whether an output is one, of which each rank has its own. */
+bool kolo_is_pulled(const kolo_graph *g, int32_t value);
+bool kolo_output_is_own(const kolo_graph *g, int32_t output);
+
 /* Reverse-mode automatic differentiation (Griewank, Walther, "Evaluating Derivatives", 2008): adds
  * the nodes that compute d(loss * seed)/d(parameter) for every parameter that reaches the loss, and
  * stores each gradient in kolo_info(g, param)->grad. Handles any graph, branches and shared weights

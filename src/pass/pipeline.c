@@ -8,8 +8,6 @@
 #include "kernel/select/families.h"
 #include "pass/pass.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 /* Drops the outputs that this kind of plan does not compute. A training step keeps the scalars but
@@ -42,11 +40,6 @@ static kolo_status add_objective(kolo_graph *g, const kolo_pipeline_opts *opts) 
     }
     if (!kolo_value_ok(kolo_graph_find(g, "grad_scale"))) (void)kolo_scalar(g, "grad_scale");
     return kolo_graph_check(g);
-}
-
-const char *kolo_gradient_name(int32_t id, char name[KOLO_GRADIENT_NAME]) {
-    snprintf(name, KOLO_GRADIENT_NAME, "gradient of value %" PRId32, id);
-    return name;
 }
 
 /* ---- the passes under one signature ---- */
@@ -287,7 +280,7 @@ static kolo_status verify_placements(kolo_graph *g) {
     for (int32_t i = 0; i < g->n_outputs; i++) {
         const kolo_placements *is = &kolo_info(g, g->outputs[i].value)->placements;
         if (kolo_placements_same_data(&g->mesh, is, &(kolo_placements){0})) continue;
-        if (g->outputs[i].crossing.number > 0) continue;
+        if (g->outputs[i].crossing.number > 0 || kolo_output_is_own(g, i)) continue;
         char text[KOLO_PLACEMENT_TEXT];
         return KOLO_FAIL(KOLO_ERR_FORMAT, "output \"%s\" is placed [%s], not the same on all ranks",
                          g->outputs[i].name, kolo_placements_text(&g->mesh, is, text));

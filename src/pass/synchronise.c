@@ -135,7 +135,7 @@ static kolo_status walk(synchroniser *s) {
     for (int32_t i = 0; i < n_nodes; i++) KOLO_TRY(visit(s, g->nodes[i]));
     for (int32_t i = 0; i < g->n_outputs; i++) {
         if (g->outputs[i].crossing.gradient) KOLO_TRY(synchronise_sent(s, &g->outputs[i]));
-        if (g->outputs[i].crossing.number > 0) continue;
+        if (g->outputs[i].crossing.number > 0 || kolo_output_is_own(g, i)) continue;
         g->outputs[i].value = synchronised(s, g->outputs[i].value);
     }
     KOLO_TRY(kolo_graph_check(g));

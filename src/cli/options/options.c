@@ -209,6 +209,26 @@ const kolo_option cli_options[] = {
      .max = 1, .commands = CMD_TRAIN,
      .help = "with --servers 2 or more: 1 lets each server have a replica of the part of another one, so "
              "that the run goes on when a server dies"},
+    {.name = "table", .type = KOLO_OPTION_TEXT, .metavar = "NAME,...", .commands = CMD_TRAIN,
+     .unset = "none",
+     .help = "with --sync ps: embedding tables, by patterns as for --no-decay, whose rows come into "
+             "being at the servers as their ids occur (docs/servers.md)"},
+    {.name = "table-consistency", .type = KOLO_OPTION_TEXT, .metavar = "POLICY",
+     .commands = CMD_TRAIN, .unset = "that of --consistency",
+     .help = "when rows of tables are updated and read: bsp, ssp:S or asp"},
+    {.name = "table-bytes", .type = KOLO_OPTION_BYTES, .metavar = "BYTES", .preset = "1G",
+     .min = 1, .max = INT64_MAX, .commands = CMD_TRAIN,
+     .help = "memory that the rows of each table take at a server, with their optimizer state and "
+             "their ids"},
+    {.name = "table-admit", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,
+     .max = 1 << 30, .commands = CMD_TRAIN,
+     .help = "an id gets its row with its N-th push; earlier gradients are dropped"},
+    {.name = "table-expire", .type = KOLO_OPTION_INT, .metavar = "STEPS", .preset = "0", .min = 0,
+     .max = 1 << 30, .commands = CMD_TRAIN,
+     .help = "remove rows that so many steps in a row have not changed; 0: they stay"},
+    {.name = "table-refuse", .type = KOLO_OPTION_FLAG, .commands = CMD_TRAIN,
+     .help = "without room, new ids get no row; else that of the id whose latest gradient is the "
+             "oldest"},
     {.name = "share", .type = KOLO_OPTION_FLAG, .preset = "true",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP,
      .help = "every worker has its own copy of parameters and optimizer state; else the workers of "

@@ -82,6 +82,12 @@ void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
         opts->sync = (kolo_sync)kolo_options_choice(o, "sync");
         opts->servers = (int)kolo_options_int(o, "servers");
         opts->replicas = (int)kolo_options_int(o, "replicas");
+        opts->table = kolo_options_text(o, "table");
+        opts->table_consistency = kolo_options_text(o, "table-consistency");
+        opts->table_bytes = kolo_options_int(o, "table-bytes");
+        opts->table_admit = kolo_options_int(o, "table-admit");
+        opts->table_expire = kolo_options_int(o, "table-expire");
+        opts->table_refuse = kolo_options_flag(o, "table-refuse");
         opts->record = kolo_options_text(o, "record");
         opts->replay = kolo_options_text(o, "replay");
     }
@@ -232,6 +238,12 @@ static const struct {
     {"compress-min-bytes", "compress", 0, "--compress CODEC"},
     {"algorithm", "sync", BIT(KOLO_SYNC_ALLREDUCE), "--sync allreduce"},
     {"share", "sync", BIT(KOLO_SYNC_ALLREDUCE), "--sync allreduce"},
+    {"table", "sync", BIT(KOLO_SYNC_PS), "--sync ps"},
+    {"table-consistency", "table", 0, "--table NAMES"},
+    {"table-bytes", "table", 0, "--table NAMES"},
+    {"table-admit", "table", 0, "--table NAMES"},
+    {"table-expire", "table", 0, "--table NAMES"},
+    {"table-refuse", "table", 0, "--table NAMES"},
     {"cross-step", "sync", BIT(KOLO_SYNC_ALLREDUCE), "--sync allreduce"},
     {"eval-every", "eval", 0, "--eval"},
     {"eval-every-steps", "eval", 0, "--eval"},

@@ -148,6 +148,15 @@ static void add_best(kolo_text *t, const kolo_train_result *r) {
     }
 }
 
+/* The rows of tables at servers. */
+static void add_rows(kolo_text *t, const kolo_table_stats *s) {
+    if (s->room == 0) return;
+    add_row(t, "table rows",
+            "%" PRIu64 ", room for %" PRIu64 "; removed %" PRIu64 " for others, %" PRIu64
+            " unchanged; dropped gradients %" PRIu64 " of new ids, %" PRIu64 " without room",
+            s->rows, s->room, s->evicted, s->expired, s->early, s->refused);
+}
+
 static void add_table(kolo_text *t, const kolo_train_result *r, const result_about *about) {
     add_row(t, "model", "%s, %" PRId64 " parameters", r->model, r->parameters);
     if (about->data) add_row(t, "data", "%s", about->data);
@@ -156,6 +165,7 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
     add_row(t, "workers", "%d, threads %d each, %s", r->workers, r->threads, batch);
     if (r->servers > 0) add_row(t, "servers", "%d", r->servers);
     if (*r->lost) add_row(t, "lost", "%s", r->lost);
+    add_rows(t, &r->table);
     if (about->trained) {
         add_row(t, "trained", "%" PRId64 " steps, %" PRId64 " epochs, %" PRId64 " samples",
                 r->steps, r->epochs, r->samples);
@@ -240,6 +250,14 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
     kolo_json_int(&j, "threads", r->threads);
     if (r->servers > 0) kolo_json_int(&j, "servers", r->servers);
     if (*r->lost) kolo_json_string(&j, "lost", r->lost);
+    if (r->table.room > 0) {
+        kolo_json_int(&j, "table_rows", (int64_t)r->table.rows);
+        kolo_json_int(&j, "table_room", (int64_t)r->table.room);
+        kolo_json_int(&j, "table_evicted", (int64_t)r->table.evicted);
+        kolo_json_int(&j, "table_expired", (int64_t)r->table.expired);
+        kolo_json_int(&j, "table_early", (int64_t)r->table.early);
+        kolo_json_int(&j, "table_refused", (int64_t)r->table.refused);
+    }
     if (about->global_batch > 0) {
         kolo_json_int(&j, "global_batch", about->global_batch);
     } else {

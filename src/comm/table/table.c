@@ -416,7 +416,7 @@ kolo_status kolo_table_finish(kolo_table *t) {
 
 /* ---- the whole ---- */
 
-static void add_stats(kolo_table_stats *sum, const kolo_table_stats *s) {
+void kolo_table_stats_add(kolo_table_stats *sum, const kolo_table_stats *s) {
     sum->rows += s->rows;
     sum->room += s->room;
     sum->waiting += s->waiting;
@@ -438,7 +438,7 @@ kolo_status kolo_table_stats_get(kolo_table *t, kolo_table_stats *stats) {
         q.output = &one;
         q.output_bytes = sizeof one;
         KOLO_TRY(kolo_service_run(t->service, &q, 0));
-        add_stats(&sum, &one);
+        kolo_table_stats_add(&sum, &one);
     }
     *stats = sum;
     return KOLO_OK;

@@ -52,6 +52,15 @@ static void state_sharing(const kolo_job *j, kolo_train_result *result) {
     snprintf(result->unshared, sizeof result->unshared, "%s", why ? why : "");
 }
 
+/* The rows of tables, beside the final checkpoint. */
+static kolo_status save_tables(const kolo_job *j) {
+    char *path = kolo_format("%s/tables-final.safetensors", j->setup.opts.out_dir);
+    if (!path) return KOLO_NOMEM(64);
+    const kolo_status status = kolo_session_save_tables(j->session, path);
+    kolo_free(path);
+    return status;
+}
+
 static kolo_status finish(kolo_job *j, kolo_train_result *result) {
     uint64_t hash;
     KOLO_TRY(kolo_job_complete_save(j, true));
@@ -69,6 +78,9 @@ static kolo_status finish(kolo_job *j, kolo_train_result *result) {
     const char *final = j->files && ended ? kolo_run_files_checkpoint(j->files) : NULL;
     bool takes_part = j->saves && ended && kolo_store_is_sharded(kolo_session_store(j->session));
     kolo_status status = final || takes_part ? kolo_job_save(j, final, NULL, false) : KOLO_OK;
+    kolo_table_stats table;
+    if (status == KOLO_OK) status = kolo_session_table_stats(j->session, &table);
+    if (status == KOLO_OK && final && table.version > 0) status = save_tables(j);
     status = kolo_job_name_kept(status, "checkpoint", j->saved);
     if (status == KOLO_OK && j->files) status = kolo_job_decide(j, kolo_run_files_draw(j->files));
     KOLO_TRY(kolo_agree(j->comm, status));
@@ -93,6 +105,7 @@ static kolo_status finish(kolo_job *j, kolo_train_result *result) {
         .parameter_hash = hash,
         .times = kolo_rank_times_report(j->rank_times, KOLO_TIMES_RUN),
         .servers = j->setup.opts.servers,
+        .table = table,
         .memory = memory_of(j),
     };
     memcpy(result->reads, h.reads, sizeof result->reads);

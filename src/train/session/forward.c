@@ -8,6 +8,10 @@ static kolo_status forward(kolo_session *s, const kolo_batch *batch, const cache
     KOLO_TRY(kolo_session_get_plan(s, EVALUATE, key, batch->count, c));
     if (batch->count == 0) return kolo_plan_skip((*c)->plan, false);
     KOLO_TRY(kolo_plan_prepare((*c)->plan));
+    if (s->pulled) {
+        if (!s->tables) return KOLO_FAIL(KOLO_ERR_ARG, "the rows of tables are at servers");
+        KOLO_TRY(kolo_tables_pull(s->tables, batch, s->field_of, false));
+    }
     kolo_session_feed(s, *c, batch);
     kolo_plan_set_integer((*c)->plan, (*c)->first_sample, batch->first);
     s->evaluated = (*c)->plan;

@@ -40,7 +40,7 @@ kolo_status kolo_session_check_batch(kolo_session *s, const kolo_batch *batch, u
     for (int i = 0; i < s->n_inputs; i++) {
         int f = 0;
         s->field_of[i] = -1;
-        if (!(inputs >> i & 1)) continue;
+        if (!(inputs >> i & 1) || s->pulled >> i & 1) continue;
         while (f < batch->n_fields && strcmp(batch->fields[f].name, s->inputs[i].name) != 0) f++;
         if (f == batch->n_fields) return fail_missing(s, s->inputs[i].name, batch);
         if (!fits(&batch->fields[f], &s->inputs[i])) {
@@ -65,6 +65,10 @@ void kolo_session_feed(const kolo_session *s, const cached *c, const kolo_batch 
     for (int i = 0; i < s->n_inputs && batch->count > 0; i++) {
         if (!kolo_value_ok(c->inputs[i]) || !kolo_chunk_reads(c->plan, c->inputs[i])) continue;
         void *to = kolo_plan_data(c->plan, c->inputs[i]);
+        if (s->pulled >> i & 1) {
+            kolo_tables_feed(s->tables, i, to);
+            continue;
+        }
         if (s->field_of[i] < 0) {
             memset(to, 0, (size_t)batch->count * kolo_field_bytes(&s->inputs[i]));
             continue;

@@ -66,6 +66,7 @@ static kolo_status settle_store(kolo_session *s) {
 
 kolo_status kolo_session_settle(kolo_session *s) {
     if (s->served) { /* each worker has waited for its pushes */
+        if (s->tables) KOLO_TRY(kolo_tables_flush(s->tables));
         if (kolo_consistency_is_alone(&s->opts.consistency)) {
             KOLO_TRY(kolo_served_rest(s->served, NULL));
             KOLO_TRY(kolo_served_read_all(s->served, s));

@@ -105,7 +105,7 @@ kolo_status kolo_model_check_fields(const kolo_session_config *opts, const kolo_
                                     const kolo_dataset_info *data) {
     for (int32_t i = 0; i < g->n_values; i++) {
         const kolo_value_info *v = &g->values[i];
-        if (v->kind != KOLO_VALUE_INPUT) continue;
+        if (v->kind != KOLO_VALUE_INPUT || kolo_is_pulled(g, i)) continue;
         if (opts->mixes && strcmp(v->name, KOLO_MIX_TARGET) == 0) continue; /* the loader adds it */
         if (!field_of(data, v->name)) {
             return KOLO_FAIL(KOLO_ERR_ARG,

@@ -50,6 +50,7 @@ kolo_status kolo_session_build(const kolo_session_config *opts, int64_t batch, k
     }
     if (opts->scalars_only) drop_tensors(g);
     if (opts->mixes) status = kolo_pass_mix_labels(g, KOLO_MIX_TARGET);
+    if (status == KOLO_OK && opts->tables.names) status = kolo_pass_tables(g, opts->tables.names);
     if (status != KOLO_OK) {
         kolo_graph_destroy(g);
         return status;
@@ -67,6 +68,7 @@ static kolo_status find_inputs(kolo_session *s, const kolo_graph *g) {
             return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "model %s has more than %d inputs",
                              s->opts.model, KOLO_MAX_FIELDS);
         }
+        if (kolo_is_pulled(g, v)) s->pulled |= UINT32_C(1) << s->n_inputs;
         kolo_field *input = &s->inputs[s->n_inputs++];
         *input = (kolo_field){.name = leaf->name, .dtype = leaf->tensor.dtype};
         input->shape.rank = leaf->tensor.shape.rank - 1;

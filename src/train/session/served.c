@@ -22,6 +22,7 @@ struct kolo_served {
     kolo_owner *owner;    /* NULL: none is here */
     kolo_owner *follower; /* of another part; NULL: none is here */
     kolo_parameters *parameters;
+    kolo_tables *tables;         /* NULL: there are none */
     kolo_parameters_part *parts; /* by owner */
     size_t values, gradient, state;
     bool weighted;          /* pushes are weighted by labels and samples: see kolo_owner_opts */
@@ -220,7 +221,10 @@ static kolo_status create(kolo_served *d, const kolo_session_config *config,
     status = kolo_agree(o->world, failed ? KOLO_NOMEM(bytes) : KOLO_OK);
     if (status == KOLO_OK) status = connect(d, config, &all, session, initial);
     kolo_free(initial);
-    return status;
+    if (status != KOLO_OK || !config->tables.names) return status;
+    const kolo_tables_opts tables = {
+        .world = o->world, .servers = o->servers, .steps = all.steps, .schedule = o->schedule};
+    return kolo_tables_create(config, &tables, &d->tables);
 }
 
 kolo_status kolo_served_create(const kolo_session_config *config, const kolo_served_opts *opts,
@@ -239,6 +243,7 @@ kolo_status kolo_served_create(const kolo_session_config *config, const kolo_ser
 
 void kolo_served_destroy(kolo_served *d) {
     if (!d) return;
+    kolo_tables_destroy(d->tables);
     kolo_parameters_destroy(d->parameters);
     kolo_owner_destroy(d->owner);
     kolo_owner_destroy(d->follower);
@@ -272,6 +277,7 @@ kolo_status kolo_served_stop(kolo_served *d) {
 }
 
 void kolo_served_abandon(kolo_served *d) {
+    if (d->tables) kolo_tables_abandon(d->tables);
     if (d->parameters) kolo_parameters_abandon(d->parameters);
 }
 
@@ -453,6 +459,14 @@ static kolo_sums take_sums(kolo_served *d, const kolo_session *s) {
     return sums;
 }
 
+/* The rows of the batch, before its forward pass. */
+static kolo_status pull_rows(kolo_session *s, const kolo_batch *batch) {
+    const int64_t begin = kolo_now_ns();
+    KOLO_TRY(kolo_tables_pull(s->served->tables, batch, s->field_of, true));
+    kolo_session_count_communication(s, begin);
+    return KOLO_OK;
+}
+
 kolo_status kolo_session_step_served(kolo_session *s, const kolo_batch *batch, double lr,
                                      kolo_sums *sums) {
     kolo_batch own = *batch;
@@ -462,7 +476,9 @@ kolo_status kolo_session_step_served(kolo_session *s, const kolo_batch *batch, d
     if (alone) own.global_count = own.count;
     labels = own_labels;
     if (!alone) KOLO_TRY(kolo_session_sum_labels(s, batch, &labels));
+    kolo_tables *tables = s->served->tables;
     if (own.count > 0) {
+        if (tables) KOLO_TRY(pull_rows(s, &own));
         begin_push(s->served, own.count, own_labels);
         s->posted = push_posted;
         const kolo_step_scalars x = kolo_session_scalars(s, lr, labels);
@@ -470,6 +486,7 @@ kolo_status kolo_session_step_served(kolo_session *s, const kolo_batch *batch, d
         s->trained = finish->plan;
     }
     const int64_t begin = kolo_now_ns();
+    if (tables) KOLO_TRY(kolo_tables_push(tables, finish ? finish->plan : NULL));
     KOLO_TRY(push(s->served, finish ? finish->plan : NULL));
     KOLO_TRY(pull(s->served, s));
     kolo_session_count_communication(s, begin);
@@ -521,6 +538,15 @@ void kolo_session_add_rest(kolo_session *s, kolo_sums *sums) {
     kolo_sums_add(sums, &rest);
 }
 
+kolo_status kolo_session_table_stats(kolo_session *s, kolo_table_stats *stats) {
+    *stats = (kolo_table_stats){0};
+    return s->pulled ? kolo_tables_stats(s->served->tables, stats) : KOLO_OK;
+}
+
+kolo_status kolo_session_save_tables(kolo_session *s, const char *path) {
+    return s->pulled ? kolo_tables_save(s->served->tables, path) : KOLO_OK;
+}
+
 kolo_status kolo_session_connect(kolo_session *s, kolo_comm *world, int servers, int replicas,
                                  int64_t updates, kolo_status status) {
     const kolo_served_opts opts = {
@@ -531,5 +557,7 @@ kolo_status kolo_session_connect(kolo_session *s, kolo_comm *world, int servers,
         .updates = updates,
         .schedule = s->schedule,
     };
-    return kolo_served_create(&s->opts, &opts, s, status, &s->served);
+    KOLO_TRY(kolo_served_create(&s->opts, &opts, s, status, &s->served));
+    s->tables = s->served->tables;
+    return KOLO_OK;
 }

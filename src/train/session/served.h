@@ -5,6 +5,7 @@
 
 #include "kolo/parameters.h"
 #include "train/session/session.h"
+#include "train/session/tables.h"
 
 typedef struct kolo_served kolo_served;
 

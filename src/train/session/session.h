@@ -26,11 +26,22 @@
 
 #include "data/batch.h"
 #include "kolo/session.h"
+#include "kolo/table.h"
 #include "pass/compression_plan.h"
 #include "plan/plan.h"
 #include "train/session/consistency.h"
 #include "train/session/learning_rate.h"
 #include "train/session/metrics.h"
+
+/* Embedding tables whose rows are at servers. */
+typedef struct kolo_table_config {
+    const char *names;            /* patterns of parameters; NULL: none is */
+    uint64_t seed;                /* of initial values */
+    int staleness;                /* see kolo/parameters.h */
+    bool outlives;                /* the run goes on when a worker dies */
+    int64_t bytes, admit, expire; /* see kolo/table.h */
+    bool refuse;
+} kolo_table_config;
 
 /* Zero means the default. */
 typedef struct kolo_session_config {
@@ -56,6 +67,7 @@ typedef struct kolo_session_config {
     bool scalars_only;  /* without the outputs of metrics that tensors are summed for */
     kolo_consistency consistency;
     bool served;              /* owners of the parameters update them; see kolo_session_connect */
+    kolo_table_config tables; /* with `served` */
     bool measure_buckets;     /* of gradients, see kolo_session_choose_buckets */
     bool measure_compression; /* the same for the gradients that plan.compression is for; its `only`
                                  is "" until then */
@@ -191,6 +203,12 @@ uint64_t kolo_session_count_parts(const kolo_session *session);
 int64_t kolo_session_lost(const kolo_session *session, int worker);
 /* Whether this rank has found a server dead, whose part the replica has now. */
 bool kolo_session_has_lost_server(const kolo_session *session, int server);
+
+/* With tables at servers: what these have seen, zeros without; and the rows of all tables, as a
+ * file of tensors NAME.ids [n] and NAME.rows [n,C]. While nobody pushes. IO, NOMEM, PEER, TIMEOUT.
+ */
+kolo_status kolo_session_table_stats(kolo_session *session, kolo_table_stats *stats);
+kolo_status kolo_session_save_tables(kolo_session *session, const char *path);
 
 /* Whether workers take their samples from one counter: lease L is the share of worker L % n in step
  * L / n, with n workers. */

@@ -312,6 +312,27 @@ static kolo_status check_saves_alone(const kolo_train_opts *o) {
                      o->consistency);
 }
 
+/* The tables at servers. Rows expire after updates: steps, or with a bound the steps of a worker.
+ */
+static kolo_table_config tables_of(const kolo_train_opts *o, const kolo_consistency *consistency,
+                                   int workers) {
+    kolo_consistency rows = *consistency;
+    if (!o->table) return (kolo_table_config){0};
+    /* It was checked. */
+    if (o->table_consistency) (void)kolo_consistency_parse(o->table_consistency, workers, &rows);
+    const bool at_push = kolo_consistency_updates_at_push(&rows);
+    return (kolo_table_config){
+        .names = o->table,
+        .seed = o->seed,
+        .staleness = kolo_consistency_staleness(&rows),
+        .outlives = kolo_consistency_outlives(consistency) && o->servers > 0,
+        .bytes = o->table_bytes,
+        .admit = o->table_admit,
+        .expire = o->table_expire * (at_push ? workers : 1),
+        .refuse = o->table_refuse,
+    };
+}
+
 /* Everything that needs neither the model nor the data. */
 static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int workers) {
     kolo_strategy strategy;
@@ -332,6 +353,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
         .counts = s->counts,
         .consistency = strategy.consistency,
         .served = s->opts.sync == KOLO_SYNC_PS,
+        .tables = tables_of(&s->opts, &strategy.consistency, workers),
         .loader_threads = s->opts.loader_threads,
         .share = !s->opts.no_share,
         .measure_buckets = strategy.measure_buckets,

@@ -93,6 +93,13 @@ void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
     describe_optimizer(&o->optimizer, text);
     kolo_text_add(text, "sparse-embedding: %s\n", o->sparse_embedding ? "true" : "false");
     if (o->sync_bn) kolo_text_add(text, "sync-bn: true\n");
+    if (o->table) {
+        kolo_text_add(text,
+                      "table: %s\ntable-consistency: %s\ntable-bytes: %" PRId64
+                      "\ntable-admit: %" PRId64 "\ntable-expire: %" PRId64 "\ntable-refuse: %d\n",
+                      o->table, o->table_consistency ? o->table_consistency : "", o->table_bytes,
+                      o->table_admit, o->table_expire, o->table_refuse);
+    }
     bool policy = setup->session.consistency.kind != KOLO_CONSISTENCY_BSP;
     bool codes = kolo_compresses(&setup->session.plan.compression);
     if (policy) kolo_text_add(text, "consistency: %s\n", o->consistency);

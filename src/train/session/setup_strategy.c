@@ -2,6 +2,7 @@
  * compression; and what cannot be combined. */
 #include "base/range.h"
 #include "graph/ops/ops.h"
+#include "kolo/parameters.h"
 #include "pass/placement_rules.h"
 #include "train/session/buckets.h"
 #include "train/session/compression.h"
@@ -152,6 +153,48 @@ static kolo_status check_ledger(const kolo_train_opts *o, const kolo_consistency
                      o->consistency, consistency->drop);
 }
 
+/* --table: what its rows, which are not in the store, cannot be combined with. */
+static kolo_status check_tables(const kolo_train_opts *o, const kolo_consistency *consistency) {
+    kolo_consistency rows;
+    const char *policy = o->table_consistency ? o->table_consistency : o->consistency;
+    if (!o->table) return KOLO_OK;
+    const bool saves = o->checkpoint_steps > 0 || o->checkpoint_epochs > 0 ||
+                       o->checkpoint_seconds > 0 || o->resume || o->keep_best;
+    const struct {
+        bool given;
+        const char *option, *why;
+    } refused[] = {
+        {o->sync != KOLO_SYNC_PS, "--sync allreduce", "rows are at servers: give --sync ps"},
+        {o->replicas > 0, "--replicas", "rows have no replica"},
+        {o->record || o->replay, "--record and --replay", "the order of rows is not recorded"},
+        {o->accumulate > 1, "--accumulate", "the rows of a step are pulled once"},
+        {o->precision != KOLO_PRECISION_F32, "--precision bf16", "rows are f32"},
+        {saves, "checkpoints that a run resumes from, or --keep-best",
+         "they do not have the rows of tables"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
+        if (!refused[i].given) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "--table cannot be combined with %s: %s",
+                         refused[i].option, refused[i].why);
+    }
+    KOLO_TRY(kolo_consistency_parse(policy, 1, &rows));
+    const bool plain = rows.kind != KOLO_CONSISTENCY_AUTO && rows.drop == 0 && !rows.lease &&
+                       rows.compensation == 0 && !rows.scale;
+    if (!kolo_consistency_is_for(&rows, true) || !plain) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "--table with the policy %s: rows have bsp, ssp:S or asp: give "
+                         "--table-consistency",
+                         policy);
+    }
+    if (kolo_consistency_staleness(&rows) == KOLO_STALENESS_ANY) return KOLO_OK;
+    const bool together = consistency->kind != KOLO_CONSISTENCY_AUTO && consistency->drop == 0;
+    if (together && !consistency->lease) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "--table with consistency %s: its workers make different numbers of steps, or "
+                     "do not wait for each other: give --table-consistency asp",
+                     o->consistency);
+}
+
 /* What servers cannot do. */
 static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistency *consistency,
                                  const kolo_mesh *mesh, int workers) {
@@ -164,7 +207,7 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
         {o->zero > 0, "--zero", "owners have the optimizer state already"},
         {o->reproducible > 0, "--reproducible", "owners sum over the workers"},
         {o->sync_bn, "--sync-bn", "workers do not communicate within a step"},
-        {o->sparse_embedding, "--sparse-embedding", "owners have dense parameters"},
+        {o->sparse_embedding, "--sparse-embedding", "take --table, whose rows are at servers"},
         {o->compress && strcmp(o->compress, "none") != 0, "--compress",
          "gradients are pushed whole"},
         {kolo_mesh_has_model_axis(mesh), "--mesh", "workers are data-parallel"},
@@ -179,6 +222,7 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
     }
     KOLO_TRY(check_order(o, consistency));
     KOLO_TRY(check_replicas(o));
+    KOLO_TRY(check_tables(o, consistency));
     if (consistency->lease && o->servers == 0) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "consistency %s: leases are kept by a server apart from the workers: give "
@@ -316,7 +360,7 @@ kolo_status kolo_setup_choose_strategy(kolo_setup *s, int workers, kolo_strategy
 
 bool kolo_train_can_be_preempted(const kolo_train_opts *opts) {
     kolo_consistency c;
-    return opts->out_dir && !opts->record && !opts->replay &&
+    return opts->out_dir && !opts->record && !opts->replay && !opts->table &&
            kolo_consistency_parse(opts->consistency, 2, &c) == KOLO_OK;
 }
 

@@ -1,0 +1,457 @@
+#include "train/session/tables.h"
+
+#include "base/integer.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "data/safetensors/safetensors.h"
+#include "kernel/select/select.h"
+#include "pass/pass.h"
+#include "train/session/agree.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { TABLES_MOST = 8 };
+
+/* Runs the kernel that updates rows. */
+typedef struct updater {
+    kolo_kernel_spec spec;
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    const kolo_kernel *kernel;
+    kolo_call call;
+    float lr, update;
+    int64_t steps;
+    kolo_lr schedule;
+} updater;
+
+typedef struct table {
+    kolo_table *rows_at; /* the table */
+    char *name;
+    int input, ids;        /* of the session: the rows, and the ids */
+    int32_t value;         /* of the graph: the rows */
+    int64_t height, width; /* ids that there are; floats of a row */
+    int64_t length;        /* ids of a sample */
+    size_t batch;          /* ids of a pull or push */
+    kolo_init init;
+    updater updater; /* at owners */
+    /* Of the batch that was pulled: its positions whose ids exist. */
+    size_t n, n_positions, capacity;
+    uint64_t *numbers;   /* [n]: the ids */
+    uint32_t *positions; /* [n] */
+    float *compact;      /* [n][width]; where some positions have no id */
+    float *rows;         /* [n_positions][width] */
+} table;
+
+struct kolo_tables {
+    int n, owners;
+    bool abandoned;
+    table tables[TABLES_MOST];
+};
+
+/* ---- updates at owners, in the thread of the service ---- */
+
+static void update(void *arg, const kolo_table_update *u) {
+    updater *x = arg;
+    const int64_t step = x->steps + (int64_t)u->clock;
+    x->lr = (float)kolo_lr_at(&x->schedule, kolo_min_i64(step, x->schedule.total - 1));
+    x->update = (float)u->version;
+    void *const in[] = {u->values,
+                        (void *)(uintptr_t)u->gradients,
+                        (void *)(uintptr_t)u->slots,
+                        &x->lr,
+                        &x->update,
+                        u->state[0],
+                        u->state[1]};
+    memcpy(x->call.in, in, sizeof in);
+    x->call.out[0] = u->values;
+    x->call.out[1] = u->state[0];
+    x->call.out[2] = u->state[1];
+    x->kernel->run(&x->call);
+}
+
+static kolo_status check_optimizer(const kolo_optimizer_opts *o, const char *name) {
+    const bool adam = o->kind == KOLO_OPTIMIZER_ADAM || o->kind == KOLO_OPTIMIZER_ADAMW;
+    if ((adam || o->kind == KOLO_OPTIMIZER_SGD) && (adam || o->momentum == 0) &&
+        o->weight_decay == 0 && o->clip == 0) {
+        return KOLO_OK;
+    }
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "--table %s: servers update the rows that have a gradient, by SGD without "
+                     "momentum or Adam, without weight decay and clipping",
+                     name);
+}
+
+static kolo_status prepare_update(updater *x, const kolo_optimizer_opts *o, int64_t width) {
+    const bool adam = o->kind != KOLO_OPTIMIZER_SGD;
+    const kolo_shape all = kolo_shape_2(INT32_MAX, width), one = kolo_shape_0();
+    const kolo_shape shapes[] = {
+        all, kolo_shape_2(KOLO_TABLE_CHUNK, width), kolo_shape_1(KOLO_TABLE_CHUNK), one, one, all,
+        all};
+    x->spec = (kolo_kernel_spec){.op = adam ? &kolo_op_adam_rows : &kolo_op_sgd_rows,
+                                 .attr = x->attr,
+                                 .n_in = adam ? 7 : 4,
+                                 .n_out = adam ? 3 : 1,
+                                 .threads = 1};
+    x->attr[KOLO_ADAM_BETA1].f = o->beta1;
+    x->attr[KOLO_ADAM_BETA2].f = o->beta2;
+    x->attr[KOLO_ADAM_EPS].f = o->eps;
+    for (int k = 0; k < x->spec.n_in; k++) {
+        x->spec.in[k] = kolo_tensor_plain(k == 2 ? KOLO_DTYPE_I32 : KOLO_DTYPE_F32, shapes[k]);
+    }
+    for (int k = 0; k < x->spec.n_out; k++) x->spec.out[k] = x->spec.in[0];
+    size_t scratch = 0;
+    /* Also with reference kernels, which would convert the whole table. */
+    KOLO_TRY(kolo_kernel_select(KOLO_KERNELS_BEST, &x->spec, &x->kernel, NULL));
+    x->call.spec = &x->spec;
+    return x->kernel->prepare(&x->spec, &x->call.state, &scratch);
+}
+
+/* ---- creation ---- */
+
+static kolo_table_initial initial_of(kolo_init_kind kind) {
+    return kind == KOLO_INIT_UNIFORM  ? KOLO_TABLE_UNIFORM
+           : kind == KOLO_INIT_NORMAL ? KOLO_TABLE_NORMAL
+                                      : KOLO_TABLE_ZEROS;
+}
+
+/* The number of an input, as a session lists them. */
+static int input_number(const kolo_graph *g, int32_t value) {
+    int n = 0;
+    for (int32_t v = 0; v < value; v++) n += g->values[v].kind == KOLO_VALUE_INPUT;
+    return n;
+}
+
+/* The input that the embedding of a table reads its ids from. */
+static int32_t find_ids(const kolo_graph *dense, int32_t v) {
+    for (int32_t i = 0; i < dense->n_nodes; i++) {
+        const kolo_node *n = dense->nodes[i];
+        if (n->op->lookup && n->in[0].id == v) return n->in[1].id;
+    }
+    return -1;
+}
+
+/* `dense`: the graph in which the table is a parameter, with the same numbers of values. */
+static kolo_status add_table(kolo_tables *d, const kolo_graph *g, const kolo_graph *dense,
+                             int32_t v, const kolo_session_config *config,
+                             const kolo_tables_opts *o) {
+    const kolo_value_info *info = &g->values[v];
+    const int32_t ids = find_ids(dense, v);
+    kolo_optimizer_opts optimizer;
+    KOLO_TRY(kolo_optimizer_resolve(&config->plan.optimizer, &optimizer));
+    if (d->n == TABLES_MOST) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "--table: more than %d tables", TABLES_MOST);
+    }
+    KOLO_ASSERT(ids >= 0);
+    table *t = &d->tables[d->n++];
+    *t = (table){.name = kolo_strdup(info->name),
+                 .input = input_number(g, v),
+                 .ids = input_number(g, ids),
+                 .value = v,
+                 .height = info->rows,
+                 .length = info->tensor.shape.dim[1],
+                 .width = info->tensor.shape.dim[2],
+                 .init = info->init};
+    if (!t->name) return KOLO_NOMEM(strlen(info->name));
+    KOLO_TRY(check_optimizer(&optimizer, t->name));
+    if (info->init.kind == KOLO_INIT_ONE || info->initial) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "--table %s: its initial values are given", t->name);
+    }
+    t->updater.steps = o->steps;
+    t->updater.schedule = o->schedule;
+    return prepare_update(&t->updater, &optimizer, t->width);
+}
+
+/* Finds the tables in a graph of the model. */
+static kolo_status find_tables(kolo_tables *d, const kolo_session_config *config,
+                               const kolo_tables_opts *o) {
+    kolo_session_config whole = *config;
+    kolo_graph *g = NULL, *dense = NULL;
+    whole.tables.names = NULL;
+    kolo_status status = kolo_session_build(config, 1, &g);
+    if (status == KOLO_OK) status = kolo_session_build(&whole, 1, &dense);
+    for (int32_t v = 0; status == KOLO_OK && v < g->n_values; v++) {
+        if (kolo_is_pulled(g, v)) status = add_table(d, g, dense, v, config, o);
+    }
+    kolo_graph_destroy(g);
+    kolo_graph_destroy(dense);
+    return status;
+}
+
+/* The samples of the largest step of a worker. */
+static int64_t most_samples(const kolo_session_config *config, int64_t workers) {
+    const int64_t share = (config->global_batch + workers - 1) / workers;
+    return kolo_max_i64(config->batch, share);
+}
+
+static kolo_status open_table(kolo_tables *d, table *t, const kolo_session_config *config,
+                              const kolo_tables_opts *o) {
+    const kolo_table_config *c = &config->tables;
+    const int64_t workers = kolo_comm_size(o->world) - o->servers;
+    t->batch = (size_t)(most_samples(config, workers) * t->length);
+    const kolo_table_opts opts = {
+        .name = t->name,
+        .width = (size_t)t->width,
+        .states = t->updater.spec.n_out - 1,
+        .seed = c->seed,
+        .initial = initial_of(t->init.kind),
+        .scale = t->init.scale,
+        .bytes = (size_t)c->bytes,
+        .refuse = c->refuse,
+        .admit = (uint32_t)c->admit,
+        .expire = (uint64_t)c->expire,
+        .batch = t->batch,
+        .servers = o->servers,
+        .staleness = c->staleness,
+        .needs_all = !c->outlives,
+        .update = update,
+        .arg = &t->updater,
+    };
+    return kolo_table_create(o->world, &opts, &t->rows_at);
+}
+
+kolo_status kolo_tables_create(const kolo_session_config *config, const kolo_tables_opts *opts,
+                               kolo_tables **tables) {
+    kolo_tables *d = kolo_zalloc(sizeof *d);
+    kolo_status status = d ? find_tables(d, config, opts) : KOLO_NOMEM(sizeof *d);
+    status = kolo_agree(opts->world, status);
+    if (d) d->owners = opts->servers > 0 ? opts->servers : kolo_comm_size(opts->world);
+    for (int i = 0; status == KOLO_OK && i < d->n; i++) {
+        status = open_table(d, &d->tables[i], config, opts);
+    }
+    if (status != KOLO_OK) {
+        if (d) kolo_tables_abandon(d);
+        kolo_tables_destroy(d);
+        return status;
+    }
+    *tables = d;
+    return KOLO_OK;
+}
+
+void kolo_tables_abandon(kolo_tables *d) {
+    d->abandoned = true;
+    for (int i = 0; i < d->n; i++) {
+        if (d->tables[i].rows_at) kolo_table_abandon(d->tables[i].rows_at);
+    }
+}
+
+void kolo_tables_destroy(kolo_tables *d) {
+    if (!d) return;
+    /* All of this worker's, before an owner here waits for the other workers. */
+    for (int i = 0; i < d->n; i++) {
+        kolo_table *rows = d->tables[i].rows_at;
+        if (rows && kolo_table_works(rows) && !d->abandoned) (void)kolo_table_finish(rows);
+    }
+    for (int i = 0; i < d->n; i++) {
+        table *t = &d->tables[i];
+        kolo_table_destroy(t->rows_at);
+        if (t->updater.kernel && t->updater.kernel->release) {
+            t->updater.kernel->release(t->updater.call.state);
+        }
+        kolo_free(t->name);
+        kolo_free(t->numbers);
+        kolo_free(t->positions);
+        kolo_free(t->compact);
+        kolo_free(t->rows);
+    }
+    kolo_free(d);
+}
+
+/* ---- steps of a worker ---- */
+
+/* Room for the rows of n positions. */
+static kolo_status reserve(table *t, size_t n) {
+    const size_t width = (size_t)t->width;
+    if (n <= t->capacity) return KOLO_OK;
+    kolo_free(t->numbers);
+    kolo_free(t->positions);
+    kolo_free(t->compact);
+    kolo_free(t->rows);
+    t->capacity = 0;
+    t->numbers = kolo_alloc(n * sizeof *t->numbers);
+    t->positions = kolo_alloc(n * sizeof *t->positions);
+    t->compact = kolo_alloc(n * width * sizeof *t->compact);
+    t->rows = kolo_alloc(n * width * sizeof *t->rows);
+    if (!t->numbers || !t->positions || !t->compact || !t->rows) {
+        return KOLO_NOMEM(n * width * sizeof *t->rows);
+    }
+    t->capacity = n;
+    return KOLO_OK;
+}
+
+/* Collects the ids; those outside of the table have rows of zeros, as for an embedding. */
+static void collect(table *t, const int32_t *ids, size_t n) {
+    t->n_positions = n;
+    t->n = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= t->height) continue;
+        t->numbers[t->n] = (uint64_t)ids[i];
+        t->positions[t->n++] = (uint32_t)i;
+    }
+}
+
+/* A step has no more ids than a batch of the table; an evaluation may have. */
+static kolo_status read_rows(const table *t, float *rows, bool train) {
+    if (train) return kolo_table_pull(t->rows_at, t->numbers, t->n, rows);
+    for (size_t first = 0; first < t->n; first += t->batch) {
+        const size_t left = t->n - first, n = left < t->batch ? left : t->batch;
+        KOLO_TRY(
+            kolo_table_read(t->rows_at, t->numbers + first, n, rows + first * (size_t)t->width));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status pull(table *t, const int32_t *ids, size_t n, bool train) {
+    const size_t width = (size_t)t->width;
+    KOLO_TRY(reserve(t, n));
+    collect(t, ids, n);
+    if (t->n == n) return read_rows(t, t->rows, train);
+    KOLO_TRY(read_rows(t, t->compact, train));
+    memset(t->rows, 0, n * width * sizeof *t->rows);
+    for (size_t i = 0; i < t->n; i++) {
+        memcpy(t->rows + t->positions[i] * width, t->compact + i * width, width * sizeof *t->rows);
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_tables_pull(kolo_tables *d, const kolo_batch *batch, const int *field_of,
+                             bool train) {
+    for (int i = 0; i < d->n; i++) {
+        table *t = &d->tables[i];
+        const size_t n = (size_t)(batch->count * t->length);
+        KOLO_ASSERT(field_of[t->ids] >= 0);
+        KOLO_TRY(pull(t, batch->data[field_of[t->ids]], n, train));
+    }
+    return KOLO_OK;
+}
+
+void kolo_tables_feed(const kolo_tables *d, int input, void *to) {
+    for (int i = 0; i < d->n; i++) {
+        const table *t = &d->tables[i];
+        if (t->input != input) continue;
+        memcpy(to, t->rows, t->n_positions * (size_t)t->width * sizeof *t->rows);
+    }
+}
+
+/* The gradient of the rows of the batch. */
+static const float *gradient_of(const table *t, const kolo_plan *plan) {
+    char name[KOLO_GRADIENT_NAME];
+    kolo_tensor tensor;
+    const size_t width = (size_t)t->width;
+    const float *all = kolo_plan_output(plan, kolo_gradient_name(t->value, name), &tensor);
+    KOLO_ASSERT(all && tensor.dtype == KOLO_DTYPE_F32 && kolo_layout_is_plain(&tensor.layout));
+    if (t->n == t->n_positions) return all;
+    for (size_t i = 0; i < t->n; i++) {
+        memcpy(t->compact + i * width, all + t->positions[i] * width, width * sizeof *all);
+    }
+    return t->compact;
+}
+
+kolo_status kolo_tables_push(kolo_tables *d, const kolo_plan *plan) {
+    for (int i = 0; i < d->n; i++) {
+        table *t = &d->tables[i];
+        KOLO_TRY(kolo_table_push(t->rows_at, t->numbers, plan ? t->n : 0,
+                                 plan ? gradient_of(t, plan) : NULL));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_tables_flush(kolo_tables *d) {
+    for (int i = 0; i < d->n; i++) KOLO_TRY(kolo_table_flush(d->tables[i].rows_at));
+    return KOLO_OK;
+}
+
+kolo_status kolo_tables_stats(kolo_tables *d, kolo_table_stats *stats) {
+    *stats = (kolo_table_stats){0};
+    for (int i = 0; i < d->n; i++) {
+        kolo_table_stats s;
+        KOLO_TRY(kolo_table_stats_get(d->tables[i].rows_at, &s));
+        kolo_table_stats_add(stats, &s);
+    }
+    return KOLO_OK;
+}
+
+/* ---- files ---- */
+
+/* The rows of a table. */
+typedef struct saved {
+    size_t n, room;
+    int64_t *ids; /* [n] */
+    float *rows;  /* [n][width] */
+} saved;
+
+static kolo_status read_owner(const table *t, int owner, kolo_table_rows *page, size_t most,
+                              saved *to) {
+    const size_t width = (size_t)t->width, wide = (size_t)t->updater.spec.n_out * width;
+    uint64_t cursor = 0;
+    do {
+        KOLO_TRY(kolo_table_save_rows(t->rows_at, owner, most, &cursor, page));
+        for (size_t i = 0; i < page->n && to->n < to->room; i++, to->n++) {
+            to->ids[to->n] = (int64_t)page->ids[i];
+            memcpy(to->rows + to->n * width, page->values + i * wide, width * sizeof *to->rows);
+        }
+    } while (cursor > 0);
+    return KOLO_OK;
+}
+
+static kolo_status read_pages(const table *t, int owners, saved *to) {
+    const size_t most = t->batch;
+    const size_t bytes = most * (size_t)(t->updater.spec.n_out * t->width) * sizeof(float);
+    kolo_table_rows page = {.ids = kolo_alloc(most * sizeof(uint64_t)),
+                            .ages = kolo_alloc(most * sizeof(uint64_t)),
+                            .values = kolo_alloc(bytes)};
+    kolo_status status = page.ids && page.ages && page.values ? KOLO_OK : KOLO_NOMEM(bytes);
+    for (int o = 0; o < owners && status == KOLO_OK; o++) {
+        status = read_owner(t, o, &page, most, to);
+    }
+    kolo_free(page.ids);
+    kolo_free(page.ages);
+    kolo_free(page.values);
+    return status;
+}
+
+static kolo_status read_table(const table *t, int owners, saved *to) {
+    kolo_table_stats stats;
+    KOLO_TRY(kolo_table_stats_get(t->rows_at, &stats));
+    to->room = (size_t)stats.rows;
+    to->ids = kolo_alloc((to->room + 1) * sizeof *to->ids);
+    to->rows = kolo_alloc((to->room + 1) * (size_t)t->width * sizeof *to->rows);
+    if (!to->ids || !to->rows) return KOLO_NOMEM(to->room * (size_t)t->width * sizeof *to->rows);
+    return read_pages(t, owners, to);
+}
+
+static kolo_status add_tensor(kolo_safetensors_writer *writer, const char *name, const char *what,
+                              kolo_dtype dtype, const kolo_shape *shape, const void *data) {
+    char *full = kolo_format("%s.%s", name, what);
+    if (!full) return KOLO_NOMEM(strlen(name));
+    const kolo_status status = kolo_safetensors_add(writer, full, dtype, shape, data);
+    kolo_free(full);
+    return status;
+}
+
+static kolo_status write_tables(const kolo_tables *d, const saved *all,
+                                kolo_safetensors_writer *writer) {
+    for (int i = 0; i < d->n; i++) {
+        const table *t = &d->tables[i];
+        const kolo_shape ids = kolo_shape_1((int64_t)all[i].n);
+        const kolo_shape rows = kolo_shape_2((int64_t)all[i].n, t->width);
+        KOLO_TRY(add_tensor(writer, t->name, "ids", KOLO_DTYPE_I64, &ids, all[i].ids));
+        KOLO_TRY(add_tensor(writer, t->name, "rows", KOLO_DTYPE_F32, &rows, all[i].rows));
+    }
+    return kolo_safetensors_finish(writer);
+}
+
+kolo_status kolo_tables_save(kolo_tables *d, const char *path) {
+    saved all[TABLES_MOST] = {{0}};
+    kolo_safetensors_writer *writer = NULL;
+    kolo_status status = kolo_safetensors_create(path, &writer);
+    for (int i = 0; i < d->n && status == KOLO_OK; i++) {
+        status = read_table(&d->tables[i], d->owners, &all[i]);
+    }
+    if (status == KOLO_OK) status = write_tables(d, all, writer);
+    kolo_safetensors_destroy(writer);
+    for (int i = 0; i < d->n; i++) {
+        kolo_free(all[i].ids);
+        kolo_free(all[i].rows);
+    }
+    return status;
+}

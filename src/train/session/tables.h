@@ -1,0 +1,45 @@
+#pragma once
+/* Embedding tables whose rows are at servers (kolo/table.h), in a run with parameter servers.
+ *
+ * The graphs of such a run have inputs in the place of the tables (pass/tables.c): the rows of the
+ * ids of a batch. A worker pulls them before the forward pass, and pushes their gradients after the
+ * backward pass. Owners update rows by the kernels of row-sparse gradients, as the plans of
+ * --sparse-embedding do. */
+
+#include "kolo/table.h"
+#include "train/session/session.h"
+
+typedef struct kolo_tables kolo_tables;
+
+typedef struct kolo_tables_opts {
+    kolo_comm *world; /* workers, then servers */
+    int servers;      /* 0: each worker owns a part */
+    int64_t steps;    /* made before */
+    kolo_lr schedule;
+} kolo_tables_opts;
+
+/* Creates the tables of the model, without rows. Collective over `world`, on workers and servers.
+ * UNSUPPORTED: an optimizer that changes rows without a gradient; the errors of kolo_table_create.
+ */
+kolo_status kolo_tables_create(const kolo_session_config *config, const kolo_tables_opts *opts,
+                               kolo_tables **tables);
+/* Waits for all workers if this rank owns rows, unless it is abandoned. NULL is allowed. */
+void kolo_tables_destroy(kolo_tables *tables);
+void kolo_tables_abandon(kolo_tables *tables);
+
+/* Pulls the rows of a checked batch; `train`: as new as the policy demands, else as they are.
+ * `field_of`: by input of the session. PEER, TIMEOUT, NOMEM. */
+kolo_status kolo_tables_pull(kolo_tables *tables, const kolo_batch *batch, const int *field_of,
+                             bool train);
+/* Copies the rows that were pulled for input i of the session. */
+void kolo_tables_feed(const kolo_tables *tables, int input, void *to);
+/* Pushes the gradients of these rows, which the plan has computed; NULL: this worker had no
+ * samples. */
+kolo_status kolo_tables_push(kolo_tables *tables, const kolo_plan *plan);
+/* Waits until all pushes of this worker are in. */
+kolo_status kolo_tables_flush(kolo_tables *tables);
+/* Writes the rows of all tables to a file, owner by owner: NAME.ids, i64 [n], and
+ * NAME.rows, f32 [n,C]. In memory they are there twice for a moment. IO, NOMEM, PEER, TIMEOUT. */
+kolo_status kolo_tables_save(kolo_tables *tables, const char *path);
+/* Sums over the tables. */
+kolo_status kolo_tables_stats(kolo_tables *tables, kolo_table_stats *stats);

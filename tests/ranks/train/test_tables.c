@@ -1,0 +1,181 @@
+/* Training with embedding tables whose rows are at servers: equal to an allreduce with row-sparse
+ * gradients; policies of rows and of dense parameters; ids without a vocabulary; admission, a bound
+ * of memory and expiry; the file of rows; what is refused. */
+#include "base/compiler.h"
+#include "data/safetensors/safetensors.h"
+#include "support/fewer.h"
+#include "support/folder.h"
+#include "support/support.h"
+#include "support/train_job.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char small[] =
+    "tables=4,rows=50,dim=8,dense=3,bottom1=5,bottom2=0,bottom3=0,top1=7,top2=6";
+
+/* The last step of an epoch has 5 samples: of three workers all have some. */
+static kolo_train_opts options(kolo_optimizer optimizer) {
+    return (kolo_train_opts){
+        .model = "dlrm",
+        .model_options = small,
+        .data = "synthetic-clicks:N=125,test=40,seed=3",
+        .optimizer = {.kind = optimizer, .eps = optimizer == KOLO_OPTIMIZER_ADAM ? 1e-3 : 0},
+        .batch = 4,
+        .epochs = 2,
+        .lr = optimizer == KOLO_OPTIMIZER_ADAM ? 0.02 : 0.5,
+        .algorithm = KOLO_ALGORITHM_DIRECT,
+        .seed = 7,
+    };
+}
+
+static kolo_train_opts at_servers(kolo_train_opts opts, int servers) {
+    opts.sync = KOLO_SYNC_PS;
+    opts.servers = servers;
+    opts.sparse_embedding = false;
+    opts.table = "emb.weight";
+    return opts;
+}
+
+static double loss_of(const kolo_metrics *metrics) { return kolo_metrics_get(metrics, "loss"); }
+
+static void bsp_is_a_run_with_row_sparse_gradients(void **state) {
+    static const struct {
+        kolo_optimizer optimizer;
+        int workers, servers;
+    } cases[] = {
+        {KOLO_OPTIMIZER_SGD, 1, 1},
+        {KOLO_OPTIMIZER_SGD, 3, 2},
+        {KOLO_OPTIMIZER_ADAM, 2, 1},
+        {KOLO_OPTIMIZER_ADAM, 3, 0},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_train_opts opts = options(cases[i].optimizer);
+        opts.sparse_embedding = true;
+        const kolo_train_result sparse = train_well(cases[i].workers, &opts);
+        const kolo_train_opts served = at_servers(opts, cases[i].servers);
+        const kolo_train_result at = train_well(cases[i].workers + cases[i].servers, &served);
+        assert_true(at.first_loss == sparse.first_loss);
+        assert_true(loss_of(&at.final) == loss_of(&sparse.final));
+        assert_true(loss_of(&at.test) == loss_of(&sparse.test));
+        assert_int_equal(at.steps, sparse.steps);
+        assert_int_equal(sparse.parameters - at.parameters, 4 * 50 * 8);
+        assert_int_equal(at.table.version, at.steps);
+        assert_in_range(at.table.rows, 50, 200);
+        assert_int_equal(at.table.created, at.table.rows);
+    }
+}
+
+/* Rows of synchronous workers may be updated as gradients come, and both may. */
+static void rows_have_a_policy_of_their_own(void **state) {
+    static const struct {
+        const char *dense, *rows;
+    } cases[] = {{"bsp", "asp"},
+                 {"asp", "asp"},
+                 {"ssp:2", "ssp:1"},
+                 {"bsp:drop=1", "asp"},
+                 {"asp,lease=1", "asp"}};
+    kolo_train_opts plain = options(KOLO_OPTIMIZER_SGD);
+    plain.lr = 0.1;
+    const kolo_train_result alone = train_well(3, &plain);
+    const double one = loss_of(&alone.test);
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_train_opts opts = at_servers(plain, 1);
+        opts.consistency = cases[i].dense;
+        opts.table_consistency = cases[i].rows;
+        opts.lr = 0.03; /* most make three updates for one */
+        const kolo_train_result at = train_well(4, &opts);
+        assert_near(cases[i].dense, one, loss_of(&at.test), 0.2);
+        assert_true(at.table.version >= (uint64_t)at.steps);
+    }
+}
+
+/* A table of 10^9 ids: only those that occur have rows. */
+static void ids_need_no_vocabulary(void **state) {
+    kolo_train_opts opts = at_servers(options(KOLO_OPTIMIZER_ADAM), 1);
+    opts.model_options = "tables=4,rows=250000000,dim=8,dense=3,bottom1=5,bottom2=0,bottom3=0,"
+                         "top1=7,top2=6";
+    opts.table_bytes = 1 << 20;
+    const kolo_train_result at = train_well(3, &opts);
+    assert_in_range(at.table.rows, 100, 125 * 4);
+    assert_true(isfinite(loss_of(&at.test)));
+    assert_in_range(at.table.room, 5000, 10000);
+}
+
+static void rows_are_admitted_removed_and_refused(void **state) {
+    kolo_train_opts opts = at_servers(options(KOLO_OPTIMIZER_SGD), 1);
+    opts.table_admit = 3;
+    kolo_train_result at = train_well(3, &opts);
+    assert_true(at.table.early > 0 && at.table.waiting > 0);
+    opts.table_admit = 0;
+    opts.table_expire = 4;
+    at = train_well(3, &opts);
+    assert_true(at.table.expired > 0 && at.table.created == at.table.rows + at.table.expired);
+    opts.table_expire = 0;
+    opts.table_bytes = 3000;
+    at = train_well(3, &opts);
+    assert_true(at.table.evicted > 0 && at.table.rows <= at.table.room);
+    opts.table_refuse = true;
+    at = train_well(3, &opts);
+    assert_true(at.table.refused > 0 && at.table.evicted == 0);
+}
+
+static void the_rows_are_saved_at_the_end(void **state) {
+    kolo_safetensors *file;
+    kolo_train_opts opts = at_servers(options(KOLO_OPTIMIZER_ADAM), 2);
+    opts.out_dir = "run";
+    const kolo_train_result at = train_well(4, &opts);
+    ASSERT_OK(kolo_safetensors_open("run/tables-final.safetensors", &file));
+    ASSERT_OK(kolo_safetensors_check(file));
+    const kolo_safetensors_entry *ids = kolo_safetensors_find(file, "emb.weight.ids");
+    const kolo_safetensors_entry *rows = kolo_safetensors_find(file, "emb.weight.rows");
+    assert_true(ids && rows && ids->dtype == KOLO_DTYPE_I64 && rows->dtype == KOLO_DTYPE_F32);
+    assert_int_equal(ids->shape.dim[0], at.table.rows);
+    assert_int_equal(rows->shape.dim[0], at.table.rows);
+    assert_int_equal(rows->shape.dim[1], 8);
+    bool seen[200] = {false};
+    for (int64_t i = 0; i < ids->shape.dim[0]; i++) {
+        int64_t id;
+        memcpy(&id, (const char *)ids->data + i * 8, sizeof id);
+        assert_in_range(id, 0, 199);
+        assert_false(seen[id]);
+        seen[id] = true;
+    }
+    kolo_safetensors_close(file);
+}
+
+static void what_tables_cannot_do_is_refused(void **state) {
+    kolo_train_opts opts = at_servers(options(KOLO_OPTIMIZER_SGD), 0);
+    opts.optimizer.momentum = 0.9;
+    assert_job_refused(2, &opts, "by SGD without momentum or Adam");
+    opts = at_servers(options(KOLO_OPTIMIZER_SGD), 0);
+    opts.table = "top_l.0.weight";
+    assert_job_refused(2, &opts, "no embedding looks it up");
+    opts.table = "other";
+    assert_job_refused(2, &opts, "no parameter matches");
+    opts = at_servers(options(KOLO_OPTIMIZER_SGD), 1);
+    opts.consistency = "bsp:drop=1";
+    assert_job_refused(3, &opts, "give --table-consistency");
+    opts = at_servers(options(KOLO_OPTIMIZER_SGD), 0);
+    opts.sync = KOLO_SYNC_ALLREDUCE;
+    assert_job_refused(2, &opts, "give --sync ps");
+    opts = at_servers(options(KOLO_OPTIMIZER_SGD), 2);
+    opts.replicas = 1;
+    assert_job_refused(3, &opts, "rows have no replica");
+    opts = at_servers(options(KOLO_OPTIMIZER_SGD), 0);
+    opts.accumulate = 2;
+    assert_job_refused(2, &opts, "pulled once");
+}
+
+TEST_MAIN(test_tables) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bsp_is_a_run_with_row_sparse_gradients),
+        cmocka_unit_test(rows_have_a_policy_of_their_own),
+        cmocka_unit_test(ids_need_no_vocabulary),
+        cmocka_unit_test(rows_are_admitted_removed_and_refused),
+        cmocka_unit_test(the_rows_are_saved_at_the_end),
+        cmocka_unit_test(what_tables_cannot_do_is_refused),
+    };
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
+}
