@@ -176,6 +176,7 @@ static kolo_status bench_size(const bench *b, size_t bytes, kolo_bench_table_row
 
 /* A server has a share of the rows that varies a little. */
 static size_t table_bytes(const bench *b) {
+    KOLO_ASSERT(b->n_servers > 0);
     const size_t share = (size_t)b->opts->rows / (size_t)b->n_servers;
     const size_t row = b->opts->width * sizeof(float) + ROW_BYTES_MORE;
     return (share + share / 8 + CREATED) * row;

@@ -214,12 +214,13 @@ kolo_status kolo_tables_create(const kolo_session_config *config, const kolo_tab
     kolo_tables *d = kolo_zalloc(sizeof *d);
     kolo_status status = d ? find_tables(d, config, opts) : KOLO_NOMEM(sizeof *d);
     status = kolo_agree(opts->world, status);
-    if (d) d->owners = opts->servers > 0 ? opts->servers : kolo_comm_size(opts->world);
+    if (!d) return status;
+    d->owners = opts->servers > 0 ? opts->servers : kolo_comm_size(opts->world);
     for (int i = 0; status == KOLO_OK && i < d->n; i++) {
         status = open_table(d, &d->tables[i], config, opts);
     }
     if (status != KOLO_OK) {
-        if (d) kolo_tables_abandon(d);
+        kolo_tables_abandon(d);
         kolo_tables_destroy(d);
         return status;
     }

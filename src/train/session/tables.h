@@ -24,22 +24,22 @@ typedef struct kolo_tables_opts {
 kolo_status kolo_tables_create(const kolo_session_config *config, const kolo_tables_opts *opts,
                                kolo_tables **tables);
 /* Waits for all workers if this rank owns rows, unless it is abandoned. NULL is allowed. */
-void kolo_tables_destroy(kolo_tables *tables);
-void kolo_tables_abandon(kolo_tables *tables);
+void kolo_tables_destroy(kolo_tables *d);
+void kolo_tables_abandon(kolo_tables *d);
 
 /* Pulls the rows of a checked batch; `train`: as new as the policy demands, else as they are.
  * `field_of`: by input of the session. PEER, TIMEOUT, NOMEM. */
-kolo_status kolo_tables_pull(kolo_tables *tables, const kolo_batch *batch, const int *field_of,
+kolo_status kolo_tables_pull(kolo_tables *d, const kolo_batch *batch, const int *field_of,
                              bool train);
 /* Copies the rows that were pulled for input i of the session. */
-void kolo_tables_feed(const kolo_tables *tables, int input, void *to);
+void kolo_tables_feed(const kolo_tables *d, int input, void *to);
 /* Pushes the gradients of these rows, which the plan has computed; NULL: this worker had no
  * samples. */
-kolo_status kolo_tables_push(kolo_tables *tables, const kolo_plan *plan);
+kolo_status kolo_tables_push(kolo_tables *d, const kolo_plan *plan);
 /* Waits until all pushes of this worker are in. */
-kolo_status kolo_tables_flush(kolo_tables *tables);
+kolo_status kolo_tables_flush(kolo_tables *d);
 /* Writes the rows of all tables to a file, owner by owner: NAME.ids, i64 [n], and
  * NAME.rows, f32 [n,C]. In memory they are there twice for a moment. IO, NOMEM, PEER, TIMEOUT. */
-kolo_status kolo_tables_save(kolo_tables *tables, const char *path);
+kolo_status kolo_tables_save(kolo_tables *d, const char *path);
 /* Sums over the tables. */
-kolo_status kolo_tables_stats(kolo_tables *tables, kolo_table_stats *stats);
+kolo_status kolo_tables_stats(kolo_tables *d, kolo_table_stats *stats);
