@@ -9,6 +9,7 @@
  * support/ranks.h is this program again, so it runs the body it was started for and nothing else.
  */
 #include "base/compiler.h"
+#include "support/rank_starter.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
@@ -28,6 +29,7 @@ static const struct {
 };
 
 int main(int argc, char **argv) {
+    if (rank_starter_is(argc, argv)) rank_starter_main(argv);
     if (ranks_is_child()) return ranks_child();
     for (size_t i = 0; i < KOLO_COUNT(tests); i++) {
         if (argc < 2) {

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/integer.h"
 #include "base/process.h"
+#include "support/rank_starter.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -117,8 +118,25 @@ static int listening_socket(int *port) {
 
 /* Descriptors that a child inherits under the same numbers. */
 typedef struct job_files {
-    int block, secret, listener, port;
+    int block, secret, listener, port, gate[2];
 } job_files;
+
+static bool by_mpi(rank_transport transport) {
+    return transport == RANKS_OPENMPI || transport == RANKS_MPICH;
+}
+
+static bool has_ucx(const rank_job *job) {
+    return job->transport == RANKS_UCX || job->transport == RANKS_HOSTS_UCX;
+}
+
+/* Whether ranks are forked (rank_starter.h). */
+static bool by_starter(const rank_job *job) {
+#ifdef __SANITIZE_ADDRESS__
+    return !by_mpi(job->transport);
+#else
+    return false;
+#endif
+}
 
 static void spawn_rank(const rank_job *job, const job_files *files, int rank, kolo_process *child) {
     kolo_env env = {0};
@@ -131,9 +149,8 @@ static void spawn_rank(const rank_job *job, const job_files *files, int rank, ko
            kolo_env_set(&env, "MASTER_PORT", "%d", files->port) == KOLO_OK &&
            kolo_env_set(&env, "KOLO_SECRET_FILE", "/proc/self/fd/%d", files->secret) == KOLO_OK &&
            kolo_env_set(&env, "KOLO_TEST_RANK", "/proc/self/fd/%d", files->block) == KOLO_OK;
-    bool ucx = job->transport == RANKS_UCX || job->transport == RANKS_HOSTS_UCX;
     const char *asan = getenv("ASAN_OPTIONS");
-    if (ucx && asan) { /* the leak check crashes beside UCX's threads */
+    if (has_ucx(job) && asan) { /* the leak check crashes beside UCX's threads */
         made = made && kolo_env_set(&env, "ASAN_OPTIONS", "%s:detect_leaks=0", asan) == KOLO_OK;
     }
     if (job->transport == RANKS_HOSTS || job->transport == RANKS_HOSTS_UCX) {
@@ -149,7 +166,12 @@ static void spawn_rank(const rank_job *job, const job_files *files, int rank, ko
                               .env = env.vars,
                               .keep = keep,
                               .n_keep = rank == 0 ? 3 : 2};
-    if (!made || kolo_process_start(&opts, child) != KOLO_OK) abort();
+    if (!made) abort();
+    if (by_starter(job)) {
+        rank_starter_start(has_ucx(job), &opts, files->gate[0], child);
+    } else if (kolo_process_start(&opts, child) != KOLO_OK) {
+        abort();
+    }
     kolo_env_fini(&env);
 }
 
@@ -161,10 +183,6 @@ const char *ranks_mpiexec(rank_transport transport) {
     if (transport == RANKS_MPICH) return KOLO_TEST_MPICH;
 #endif
     return NULL;
-}
-
-static bool by_mpi(rank_transport transport) {
-    return transport == RANKS_OPENMPI || transport == RANKS_MPICH;
 }
 
 bool ranks_have(rank_transport transport) {
@@ -198,13 +216,19 @@ static void spawn_mpi(const rank_job *job, const job_files *files, kolo_process 
     kolo_env_fini(&env);
 }
 
+static kolo_status wait_for(const rank_job *job, kolo_process *child, int64_t timeout_ms,
+                            kolo_exit *how) {
+    return by_starter(job) ? rank_starter_wait(has_ucx(job), child, timeout_ms, how)
+                           : kolo_process_wait(child, timeout_ms, how);
+}
+
 /* Waits for a child until the deadline, then kills it. */
-static kolo_exit wait_child(kolo_process *child, int64_t deadline_ns) {
+static kolo_exit wait_child(const rank_job *job, kolo_process *child, int64_t deadline_ns) {
     int64_t left_ms = (deadline_ns - kolo_now_ns()) / 1000000;
     kolo_exit how = {0};
-    if (kolo_process_wait(child, left_ms > 0 ? left_ms : 0, &how) != KOLO_OK) {
+    if (wait_for(job, child, left_ms > 0 ? left_ms : 0, &how) != KOLO_OK) {
         kolo_process_signal(child, SIGKILL, false);
-        if (kolo_process_wait(child, -1, &how) != KOLO_OK) abort();
+        if (wait_for(job, child, -1, &how) != KOLO_OK) abort();
     }
     kolo_process_fini(child);
     return how;
@@ -214,6 +238,7 @@ static kolo_status run_processes(const rank_job *job, rank_outcome *outcomes) {
     size_t bytes = block_bytes(job);
     job_files files = {.block = memory_file("test-block", bytes), .secret = secret_file()};
     files.listener = listening_socket(&files.port);
+    if (kolo_pipe(files.gate) != KOLO_OK) abort();
     job_block *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, files.block, 0);
     if (block == MAP_FAILED) abort();
     block->body = (intptr_t)job->body - (intptr_t)run_rank_job;
@@ -233,10 +258,12 @@ static kolo_status run_processes(const rank_job *job, rank_outcome *outcomes) {
     if (mpi) spawn_mpi(job, &files, &children[0]);
     for (int r = 0; r < job->n && !mpi; r++) spawn_rank(job, &files, r, &children[r]);
     close(files.listener); /* rank 0 has its own */
+    close(files.gate[0]);
+    close(files.gate[1]); /* forked ranks begin */
     int64_t deadline_ns = kolo_now_ns() + (int64_t)DEADLINE_MS * 1000000;
     for (int r = 0; r < job->n; r++) {
         kolo_exit how = {0};
-        if (!mpi || r == 0) how = wait_child(&children[r], deadline_ns);
+        if (!mpi || r == 0) how = wait_child(job, &children[r], deadline_ns);
         outcomes[r] = block->outcomes[r];
         outcomes[r].signal = how.signal;
         if (how.code != 0 && !outcomes[r].status && !mpi) { /* a sanitizer's finding at exit */
