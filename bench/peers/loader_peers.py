@@ -3,10 +3,10 @@
     loader_peers.py NAME FOLDER SECONDS
 
 NAME: pil (PyTorch's DataLoader, torchvision's ImageFolder, Pillow), torchvision (its own decoder and v2 transforms, in
-a DataLoader), spdl (decoding and transforms by FFmpeg), ffcv (its own format, written first). The recipe is ImageNet's:
-a random part of 0.08 to 1 of the area, resized with antialiasing where the library can, mirrored at random,
-normalized. Prints one JSON line: samples, seconds of processor time of all threads of the process, seconds by the clock,
-versions. Samples of the first second, in which libraries load, do not count.
+a DataLoader), spdl (decoding and transforms by FFmpeg, whose libraries it loads), ffcv (its own format, written first).
+The recipe is ImageNet's: a random part of 0.08 to 1 of the area, resized with antialiasing where the library can,
+mirrored at random, normalized. Prints one JSON line: samples, seconds of processor time of all threads of the process,
+seconds by the clock, versions. Samples of the first second, in which libraries load, do not count.
 """
 import json
 import os
@@ -65,35 +65,35 @@ def files_of(folder):
 def spdl(folder):
     import random
 
-    import numpy
-    import spdl
     import spdl.io
+    import torch
 
+    torch.set_num_threads(1)
     files = files_of(folder)
-    scale = numpy.float32(1 / 255) / numpy.array(STD, numpy.float32)[:, None, None]
-    shift = (numpy.array(MEAN, numpy.float32) / numpy.array(STD, numpy.float32))[:, None, None]
+    scale = 1 / (255 * torch.tensor(STD).reshape(3, 1, 1))
+    shift = (torch.tensor(MEAN) / torch.tensor(STD)).reshape(3, 1, 1)
 
     def part():
         """FFmpeg crops by expressions: the area and ratio of RandomResizedCrop, as far as they fit."""
         area, ratio = random.uniform(0.08, 1), random.uniform(3 / 4, 4 / 3)
         w, h = (area * ratio) ** 0.5, (area / ratio) ** 0.5
         return (f"crop=w='min(iw,sqrt(iw*ih)*{w:.5f})':h='min(ih,sqrt(iw*ih)*{h:.5f})'"
-                f":x='(iw-ow)*{random.random():.5f}':y='(ih-oh)*{random.random():.5f}',scale={SIDE}:{SIDE}"
+                f":x='(iw-ow)*{random.random():.5f}':y='(ih-oh)*{random.random():.5f}',scale={SIDE}:{SIDE}:flags=bilinear"
                 + (",hflip" if random.random() < 0.5 else "") + ",format=pix_fmts=rgb24")
 
     def batches():
         while True:
             random.shuffle(files)
             for at in range(0, len(files) - BATCH + 1, BATCH):
-                out = numpy.empty((BATCH, 3, SIDE, SIDE), numpy.float32)
+                out = torch.empty(BATCH, 3, SIDE, SIDE)
                 for i, path in enumerate(files[at:at + BATCH]):
                     packets = spdl.io.demux_image(path)
                     frames = spdl.io.decode_packets(packets, filter_desc=part())
-                    pixels = spdl.io.to_numpy(spdl.io.convert_frames(frames))
-                    out[i] = pixels.reshape(SIDE, SIDE, 3).transpose(2, 0, 1) * scale - shift
+                    pixels = torch.from_numpy(spdl.io.to_numpy(spdl.io.convert_frames(frames)))
+                    torch.mul(pixels.permute(2, 0, 1), scale, out=out[i]).sub_(shift)
                 yield out, None
 
-    return versions(spdl.io, numpy), batches()
+    return versions(spdl.io, torch), batches()
 
 
 def ffcv(folder):

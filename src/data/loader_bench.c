@@ -22,7 +22,7 @@ typedef struct bench {
     uint8_t *scratch;
     float *input;   /* the samples as a network reads them */
     float *targets; /* of mixed samples; NULL: they are not mixed */
-    int64_t ns[KOLO_LOADER_STAGES];
+    int64_t ns[KOLO_STAGE_TIMES];
 } bench;
 
 static void bench_fini(bench *b) {
@@ -105,6 +105,7 @@ static kolo_status run_batch(bench *b, int64_t epoch, const int64_t *indices, in
 
 static kolo_status run_stages(bench *b, kolo_loader_bench *result) {
     const int64_t count = kolo_dataset_describe(b->dataset)->count, start = kolo_now_ns();
+    kolo_stage_time_init(b->ns);
     for (int64_t epoch = 0;; epoch++) {
         for (int64_t i = 0; i < count; i += b->opts.batch) {
             const int64_t n = kolo_min_i64(b->opts.batch, count - i);

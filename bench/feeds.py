@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""What feeds a fast network: the samples per second that a loader of one thread gives, those that lenet takes, and the
+part of a step that waits for them.
+
+    tools/make_jpegs.py /tmp/j28 --size 28x28 --images 2048 --plain
+    tools/make_jpegs.py /tmp/j256 --size 256x256 --images 512 --plain
+    bench/feeds.py fashion-mnist folder:/tmp/j28,size=28 folder:/tmp/j256,size=28 [--build build/release] [--rounds 3]
+                   [--cifar]
+
+For each data set: fed, by one core (`kolo bench loader`); needed, by lenet of one thread on samples of the same shape in
+memory (`kolo bench train`); the input part of a step in training (`kolo train`), where another core reads ahead; and how
+near the statement of `kolo bench loader --rate` comes: its cores, and those that training used more than on samples in
+memory, by processor time. --cifar adds a data set in the format of CIFAR-10. Medians of the rounds,
+which take all in turns. The waits need an idle machine with a core more than the training.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import resource
+import statistics
+import subprocess
+import tempfile
+
+BATCH, STEPS = 64, 600
+
+
+def run(command):
+    """What a command prints, and the processor time that it takes."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}: {done.stderr}")
+    return json.loads(done.stdout), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def train(opts, data, augment, steps):
+    return run([f"{opts.build}/kolo", "train", "--model", "lenet", "--data", data, "--batch", str(BATCH), "--steps",
+                str(steps), "--threads", "1", "--no-eval", "--no-recipe", "--lr", "0.001", "--autotune", "off",
+                "--quiet", "--json", "-", *augment])
+
+
+def measure(opts, data):
+    augment = ["--augment", "resized-crop,flip"] if data.startswith("folder") else []
+    loader, _ = run([f"{opts.build}/kolo", "bench", "loader", "--data", data, "--loader-threads", "1", "--seconds", "2",
+                     "--rate", "1000", "--json", "-", *augment])
+    shape = "1x28x28" if "mnist" in data else "3x32x32" if "cifar" in data else "3x28x28"
+    memory = f"synthetic:N=4096,test=1,shape={shape}"
+    needed, _ = run([f"{opts.build}/kolo", "bench", "train", "--model", "lenet", "--data", memory, "--batch", str(BATCH),
+                     "--steps", "400", "--threads", "1", "--autotune", "off", "--json", "-"])
+    long, processor = train(opts, data, augment, 2 * STEPS)
+    _, start = train(opts, data, augment, STEPS)
+    _, other = train(opts, memory, [], 2 * STEPS)
+    _, start_other = train(opts, memory, [], STEPS)
+    used = (processor - start - other + start_other) * 1000 / (STEPS * BATCH)
+    step = long["ms_per_step"]
+    return {"fed": 1000 / loader["cores"], "needed": BATCH * 1000 / needed["step_ms_median"],
+            "wait": step["input"] / step["step"], "cores": loader["cores"] / used if used > 0 else float("nan")}
+
+
+def make_cifar(folder):
+    rng = random.Random(0)
+    for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
+        samples = (bytes([rng.randrange(10)]) + rng.randbytes(3072) for _ in range(10000))
+        (folder / name).write_bytes(b"".join(samples))
+    return f"cifar10:{folder}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", 1)[0])
+    parser.add_argument("data", nargs="*")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--build", default="build/release")
+    parser.add_argument("--cifar", action="store_true")
+    opts = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if opts.cifar:
+            os.mkdir(f"{folder}/cifar")
+            opts.data.append(make_cifar(pathlib.Path(folder) / "cifar"))
+        rounds = [{data: measure(opts, data) for data in opts.data} for _ in range(opts.rounds)]
+    print("| data | fed by a core | needed by lenet | input, of a step | stated / used cores |")
+    print("| --- | --- | --- | --- | --- |")
+    for data in opts.data:
+        fed, needed, wait, cores = (statistics.median(r[data][key] for r in rounds)
+                                    for key in ("fed", "needed", "wait", "cores"))
+        print(f"| {data} | {fed:.0f} | {needed:.0f} | {100 * wait:.1f} % | {cores:.2f} |")
+
+
+main()
