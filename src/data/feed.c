@@ -37,160 +37,163 @@ bool kolo_feed_is_pipe(const char *path) {
     return strcmp(path, "-") == 0 || (stat(path, &st) == 0 && S_ISFIFO(st.st_mode));
 }
 
-static kolo_status open_fd(kolo_feed *s) {
+static kolo_status open_fd(kolo_feed *feed) {
     struct stat st;
-    const bool in = strcmp(s->path, "-") == 0;
+    const bool in = strcmp(feed->path, "-") == 0;
     /* Opening a pipe would wait for a writer. */
-    s->fd = in ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
-               : open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (s->fd < 0 || fstat(s->fd, &st) != 0) {
-        return kolo_file_fail("open", in ? "standard input" : s->path, errno);
+    feed->fd = in ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
+                  : open(feed->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (feed->fd < 0 || fstat(feed->fd, &st) != 0) {
+        return kolo_file_fail("open", in ? "standard input" : feed->path, errno);
     }
-    if (S_ISDIR(st.st_mode)) return kolo_file_fail("read", s->path, EISDIR);
-    s->file = S_ISREG(st.st_mode);
+    if (S_ISDIR(st.st_mode)) return kolo_file_fail("read", feed->path, EISDIR);
+    feed->file = S_ISREG(st.st_mode);
     return KOLO_OK;
 }
 
-kolo_status kolo_feed_open(const char *path, double follow, kolo_feed **feed) {
-    kolo_feed *s = kolo_zalloc(sizeof *s);
-    if (!s) return KOLO_NOMEM(sizeof *s);
-    s->fd = -1;
-    s->follow = follow;
-    s->since = kolo_now_ns();
-    s->path = kolo_strdup(path);
-    kolo_status status = s->path ? open_fd(s) : KOLO_NOMEM(strlen(path));
+kolo_status kolo_feed_open(const char *path, double follow, kolo_feed **opened) {
+    kolo_feed *feed = kolo_zalloc(sizeof *feed);
+    if (!feed) return KOLO_NOMEM(sizeof *feed);
+    feed->fd = -1;
+    feed->follow = follow;
+    feed->since = kolo_now_ns();
+    feed->path = kolo_strdup(path);
+    kolo_status status = feed->path ? open_fd(feed) : KOLO_NOMEM(strlen(path));
     if (status != KOLO_OK) {
-        kolo_feed_close(s);
+        kolo_feed_close(feed);
         return status;
     }
-    *feed = s;
+    *opened = feed;
     return KOLO_OK;
 }
 
-void kolo_feed_close(kolo_feed *s) {
-    if (!s) return;
-    if (s->fd >= 0) close(s->fd);
-    kolo_free(s->path);
-    kolo_free(s->buffer);
-    kolo_free(s);
+void kolo_feed_close(kolo_feed *feed) {
+    if (!feed) return;
+    if (feed->fd >= 0) close(feed->fd);
+    kolo_free(feed->path);
+    kolo_free(feed->buffer);
+    kolo_free(feed);
 }
 
-void kolo_feed_stop(kolo_feed *s) {
-    if (s) atomic_store(&s->stop, true);
+void kolo_feed_stop(kolo_feed *feed) {
+    if (feed) atomic_store(&feed->stop, true);
 }
 
 /* Makes room for `bytes` from `first` on. */
-static kolo_status reserve(kolo_feed *s, size_t bytes) {
-    if (bytes <= s->room - s->first) return KOLO_OK;
-    const size_t kept = s->end - s->first, least = 4 * CHUNK;
+static kolo_status reserve(kolo_feed *feed, size_t bytes) {
+    if (bytes <= feed->room - feed->first) return KOLO_OK;
+    const size_t kept = feed->end - feed->first, least = 4 * CHUNK;
     const size_t room = bytes > least ? bytes : least;
-    char *buffer = room <= s->room ? s->buffer : kolo_alloc(room);
+    char *buffer = room <= feed->room ? feed->buffer : kolo_alloc(room);
     if (!buffer) return KOLO_NOMEM(room);
-    if (kept > 0) memmove(buffer, s->buffer + s->first, kept);
-    if (buffer != s->buffer) {
-        kolo_free(s->buffer);
-        s->buffer = buffer;
-        s->room = room;
+    if (kept > 0) memmove(buffer, feed->buffer + feed->first, kept);
+    if (buffer != feed->buffer) {
+        kolo_free(feed->buffer);
+        feed->buffer = buffer;
+        feed->room = room;
     }
-    s->first = 0;
-    s->end = kept;
+    feed->first = 0;
+    feed->end = kept;
     return KOLO_OK;
 }
 
 /* Whether a file lost bytes that were read. */
-static kolo_status check_size(const kolo_feed *s) {
+static kolo_status check_size(const kolo_feed *feed) {
     struct stat st;
-    if (!s->file || fstat(s->fd, &st) != 0 || (uint64_t)st.st_size >= s->position) return KOLO_OK;
+    if (!feed->file || fstat(feed->fd, &st) != 0 || (uint64_t)st.st_size >= feed->position)
+        return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_FORMAT,
                      "%s: truncated to %" PRId64 " bytes after %" PRIu64
                      " were read: a file that is followed may only grow",
-                     s->path, (int64_t)st.st_size, s->position);
+                     feed->path, (int64_t)st.st_size, feed->position);
 }
 
 static void sleep_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
 
 /* At the end of what is there: whether more may come. Waits a little then. */
-static kolo_status wait_at_end(kolo_feed *s) {
-    const double idle = (double)(kolo_now_ns() - s->since) / 1e9;
-    KOLO_TRY(check_size(s));
-    s->ended = !s->file || idle >= s->follow;
-    if (!s->ended) sleep_ms(WAIT_MS / 5);
+static kolo_status wait_at_end(kolo_feed *feed) {
+    const double idle = (double)(kolo_now_ns() - feed->since) / 1e9;
+    KOLO_TRY(check_size(feed));
+    feed->ended = !feed->file || idle >= feed->follow;
+    if (!feed->ended) sleep_ms(WAIT_MS / 5);
     return KOLO_OK;
 }
 
 /* Reads what is there, at least one byte unless the stream has ended or is stopped. */
-static kolo_status fill(kolo_feed *s) {
-    const size_t before = s->end;
-    while (s->end == before && !s->ended) {
-        struct pollfd ready = {.fd = s->fd, .events = POLLIN};
-        if (atomic_load(&s->stop)) {
-            s->ended = true;
+static kolo_status fill(kolo_feed *feed) {
+    const size_t before = feed->end;
+    while (feed->end == before && !feed->ended) {
+        struct pollfd ready = {.fd = feed->fd, .events = POLLIN};
+        if (atomic_load(&feed->stop)) {
+            feed->ended = true;
             break;
         }
         /* A pipe that no writer has opened yet is not ready. */
-        const int n = s->file ? 1 : poll(&ready, 1, WAIT_MS);
+        const int n = feed->file ? 1 : poll(&ready, 1, WAIT_MS);
         if (n == 0 || (n < 0 && errno == EINTR)) continue;
-        const ssize_t got = n < 0 ? -1 : read(s->fd, s->buffer + s->end, s->room - s->end);
+        const ssize_t got =
+            n < 0 ? -1 : read(feed->fd, feed->buffer + feed->end, feed->room - feed->end);
         if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (got < 0) return kolo_file_fail("read", s->path, errno);
-        s->end += (size_t)got;
-        s->position += (size_t)got;
-        if (got > 0) s->since = kolo_now_ns();
-        if (got == 0) KOLO_TRY(wait_at_end(s));
+        if (got < 0) return kolo_file_fail("read", feed->path, errno);
+        feed->end += (size_t)got;
+        feed->position += (size_t)got;
+        if (got > 0) feed->since = kolo_now_ns();
+        if (got == 0) KOLO_TRY(wait_at_end(feed));
     }
     return KOLO_OK;
 }
 
-kolo_status kolo_feed_peek(kolo_feed *s, size_t bytes, const char **data, size_t *got) {
-    KOLO_TRY(reserve(s, bytes));
-    while (s->end - s->first < bytes && !s->ended) KOLO_TRY(fill(s));
-    *data = s->buffer + s->first;
-    *got = s->end - s->first < bytes ? s->end - s->first : bytes;
+kolo_status kolo_feed_peek(kolo_feed *feed, size_t bytes, const char **data, size_t *got) {
+    KOLO_TRY(reserve(feed, bytes));
+    while (feed->end - feed->first < bytes && !feed->ended) KOLO_TRY(fill(feed));
+    *data = feed->buffer + feed->first;
+    *got = feed->end - feed->first < bytes ? feed->end - feed->first : bytes;
     return KOLO_OK;
 }
 
-void kolo_feed_consume(kolo_feed *s, size_t bytes) {
-    KOLO_ASSERT(bytes <= s->end - s->first);
-    s->first += bytes;
+void kolo_feed_consume(kolo_feed *feed, size_t bytes) {
+    KOLO_ASSERT(bytes <= feed->end - feed->first);
+    feed->first += bytes;
 }
 
-kolo_status kolo_feed_line(kolo_feed *s, const char **line, size_t *length) {
+kolo_status kolo_feed_line(kolo_feed *feed, const char **line, size_t *length) {
     size_t searched = 0;
     *line = NULL;
     for (;;) {
-        const size_t there = s->end - s->first;
-        const char *from = s->buffer ? s->buffer + s->first : NULL;
-        const char *end = there > searched ? memchr(from + searched, '\n', there - searched) : NULL;
-        const bool last = s->ended && !end && there > 0 && (!s->file || s->follow <= 0);
-        if (end || (last && !atomic_load(&s->stop))) {
+        const size_t there = feed->end - feed->first;
+        const char *from = feed->buffer ? feed->buffer + feed->first : NULL;
+        const char *end =
+            from && there > searched ? memchr(from + searched, '\n', there - searched) : NULL;
+        const bool last = feed->ended && !end && there > 0 && (!feed->file || feed->follow <= 0);
+        if (end || (last && !atomic_load(&feed->stop))) {
             *line = from;
             *length = end ? (size_t)(end - from) : there;
-            s->first += *length + (end != NULL);
+            feed->first += *length + (end != NULL);
             return KOLO_OK;
         }
-        if (s->ended) return KOLO_OK;
+        if (feed->ended) return KOLO_OK;
         if (there > MOST_LINE) {
             return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: a line of more than %d bytes: is it a text?",
-                             s->path, (int)MOST_LINE);
+                             feed->path, (int)MOST_LINE);
         }
         searched = there;
-        KOLO_TRY(reserve(s, there + CHUNK));
-        KOLO_TRY(fill(s));
+        KOLO_TRY(reserve(feed, there + CHUNK));
+        KOLO_TRY(fill(feed));
     }
 }
 
-kolo_status kolo_feed_skip(kolo_feed *s, uint64_t bytes, bool *there) {
+kolo_status kolo_feed_skip(kolo_feed *feed, uint64_t bytes, bool *there) {
     struct stat st;
-    if (!s->file) {
+    if (!feed->file) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: what a pipe has given cannot be passed over",
-                         s->path);
+                         feed->path);
     }
-    if (fstat(s->fd, &st) != 0) return kolo_file_fail("read", s->path, errno);
-    KOLO_ASSERT(s->first == s->end);
-    *there = bytes <= (uint64_t)st.st_size - s->position;
+    if (fstat(feed->fd, &st) != 0) return kolo_file_fail("read", feed->path, errno);
+    KOLO_ASSERT(feed->first == feed->end);
+    *there = bytes <= (uint64_t)st.st_size - feed->position;
     if (!*there) return KOLO_OK;
-    s->position += bytes;
-    if (lseek(s->fd, (off_t)s->position, SEEK_SET) < 0)
-        return kolo_file_fail("read", s->path, errno);
+    feed->position += bytes;
+    if (lseek(feed->fd, (off_t)feed->position, SEEK_SET) < 0)
+        return kolo_file_fail("read", feed->path, errno);
     return KOLO_OK;
 }

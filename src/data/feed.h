@@ -19,7 +19,7 @@ bool kolo_feed_is_pipe(const char *path);
 
 /* Opens a path; "-": standard input. `follow`: seconds that a file may be without new bytes before
  * it has ended, 0: none, INFINITY: it does not end. IO: it cannot be opened; NOMEM. */
-kolo_status kolo_feed_open(const char *path, double follow, kolo_feed **feed);
+kolo_status kolo_feed_open(const char *path, double follow, kolo_feed **opened);
 /* NULL is allowed. */
 void kolo_feed_close(kolo_feed *feed);
 /* Any thread: reads return as at the end of the stream, now and later. NULL is allowed. */
