@@ -86,7 +86,7 @@ static kolo_status reserve(kolo_feed *feed, size_t bytes) {
     const size_t room = bytes > least ? bytes : least;
     char *buffer = room <= feed->room ? feed->buffer : kolo_alloc(room);
     if (!buffer) return KOLO_NOMEM(room);
-    if (kept > 0) memmove(buffer, feed->buffer + feed->first, kept);
+    if (kept > 0 && feed->buffer) memmove(buffer, feed->buffer + feed->first, kept);
     if (buffer != feed->buffer) {
         kolo_free(feed->buffer);
         feed->buffer = buffer;

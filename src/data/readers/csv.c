@@ -240,7 +240,7 @@ kolo_status kolo_csv_parse(const char *text, size_t length, const char *where,
     static const char mark[] = "\xef\xbb\xbf"; /* byte order mark */
     size_t skip = length >= 3 && memcmp(text, mark, 3) == 0 ? 3 : 0;
     scanner s = {.rest = {text + skip, text + length}, .where = where};
-    columns c;
+    columns c = {0};
     kolo_csv read = {0};
     KOLO_TRY(read_columns(&s, opts, &c));
     kolo_status status = read_rows(&s, &c, opts, &read);

@@ -160,6 +160,7 @@ static kolo_status compute_steps(kolo_setup *s, int workers) {
 static int64_t full_steps(const kolo_setup *s, int64_t k) {
     int64_t full = s->epoch_steps; /* of an epoch */
     if (!s->opts.in_memory) full = kolo_dataset_describe(s->train)->count / s->global_batch;
+    KOLO_ASSERT(s->epoch_steps > 0);
     return k / s->epoch_steps * full + kolo_min_i64(k % s->epoch_steps, full);
 }
 
