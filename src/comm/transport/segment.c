@@ -1,4 +1,9 @@
-/* Registered memory: a bump allocator, with free lists by power of two. */
+/* Registered memory: a bump allocator, with free lists by power of two.
+ *
+ * Large blocks are in huge pages where the system has them, as memory of the process is: ranks read
+ * and write whole gradients. Shared memory has small pages unless the administrator allows others
+ * (shmem_enabled), but a process may turn pages that exist into huge ones itself (MADV_COLLAPSE,
+ * Linux 6.1); peers that map the segment at an equal place within a huge page then use them too. */
 #define _GNU_SOURCE
 #include "comm/transport/segment.h"
 
@@ -8,26 +13,56 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, LINE = 64, BLOCK_MIN = 4096, SEGMENT_MIN = 1 << 20 };
+#ifndef MADV_COLLAPSE /* older C libraries */
+#define MADV_COLLAPSE 25
+#endif
 
+enum { PAGE = 4096, LINE = 64, BLOCK_MIN = 4096, SEGMENT_MIN = 1 << 20, HUGE_PAGE = 2 << 20 };
+
+static kolo_status no_addresses(size_t bytes) {
+    return KOLO_FAIL(KOLO_ERR_NOMEM,
+                     "no address space for a segment of %zu MiB (%s): raise the limit of virtual "
+                     "memory (ulimit -v)",
+                     bytes >> 20, kolo_errno_text(errno));
+}
+
+/* Maps a segment from a huge page's boundary on. */
 static kolo_status map(int fd, size_t bytes, char **base) {
     int kind = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, kind | MAP_NORESERVE, fd, 0);
+    char *raw = mmap(NULL, bytes + HUGE_PAGE, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (raw == MAP_FAILED) return no_addresses(bytes);
+    char *start = (char *)kolo_round_up((uintptr_t)raw, HUGE_PAGE);
+    size_t before = (size_t)(start - raw);
+    void *p = mmap(start, bytes, PROT_READ | PROT_WRITE, kind | MAP_NORESERVE | MAP_FIXED, fd, 0);
     if (p == MAP_FAILED) {
-        return KOLO_FAIL(
-            KOLO_ERR_NOMEM,
-            "no address space for a segment of %zu MiB (%s): raise the limit of virtual "
-            "memory (ulimit -v)",
-            bytes >> 20, kolo_errno_text(errno));
+        kolo_status status = no_addresses(bytes);
+        munmap(raw, bytes + HUGE_PAGE);
+        return status;
     }
+    if (before) munmap(raw, before);
+    munmap(start + bytes, HUGE_PAGE - before); /* a multiple of pages, as `bytes` is */
     *base = p;
     return KOLO_OK;
+}
+
+/* Asks for huge pages where a new block fills them. It is a hint: small pages work too. A page of
+ * shared memory has to exist before. */
+static void use_huge_pages(const kolo_segment *s, char *block, size_t bytes) {
+    char *first = (char *)kolo_round_up((uintptr_t)block, HUGE_PAGE);
+    if (bytes < HUGE_PAGE || first + HUGE_PAGE > block + bytes) return;
+    const size_t whole = (size_t)(block + bytes - first) / HUGE_PAGE * HUGE_PAGE;
+    (void)madvise(first, whole, MADV_HUGEPAGE);
+    if (s->fd < 0) return;
+    for (size_t at = 0; at < whole; at += HUGE_PAGE) ((volatile char *)first)[at] = 0;
+    (void)madvise(first, whole, MADV_COLLAPSE);
 }
 
 size_t kolo_segment_fit(size_t wanted, int ranks, bool shared) {
@@ -99,13 +134,18 @@ static kolo_status no_room(const kolo_segment *s, size_t bytes) {
                      bytes, s->used, s->bytes);
 }
 
-kolo_status kolo_segment_alloc(kolo_segment *s, size_t bytes, void **memory) {
-    s = owner(s);
+/* `filled`: bytes of it that are used for certain. */
+static kolo_status alloc_filled(kolo_segment *s, size_t bytes, size_t filled, void **memory) {
     size_t first = kolo_round_up(s->used, bytes < PAGE ? LINE : PAGE);
     if (first > s->bytes || bytes > s->bytes - first) return no_room(s, bytes);
     s->used = first + bytes;
     *memory = s->base + first;
+    use_huge_pages(s, *memory, filled);
     return KOLO_OK;
+}
+
+kolo_status kolo_segment_alloc(kolo_segment *s, size_t bytes, void **memory) {
+    return alloc_filled(owner(s), bytes, bytes, memory);
 }
 
 /* The size class of a block: its power of two. */
@@ -120,7 +160,7 @@ kolo_status kolo_segment_take(kolo_segment *s, size_t bytes, void **block) {
     s = owner(s);
     if (bytes > s->bytes) return no_room(s, bytes); /* perhaps beyond all classes */
     int k = class_of(bytes);
-    if (!s->spare[k]) return kolo_segment_alloc(s, (size_t)BLOCK_MIN << k, block);
+    if (!s->spare[k]) return alloc_filled(s, (size_t)BLOCK_MIN << k, bytes, block);
     *block = s->spare[k];
     memcpy(&s->spare[k], *block, sizeof(void *));
     return KOLO_OK;

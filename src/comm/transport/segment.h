@@ -29,7 +29,8 @@ kolo_status kolo_segment_map(int fd, size_t bytes, char **base);
 void kolo_segment_unmap(char *base, size_t bytes);
 void kolo_segment_fini(kolo_segment *segment);
 
-/* Allocates zeroed memory, never freed; aligned to 64 bytes, from one page on to pages. NOMEM. */
+/* Allocates zeroed memory, never freed; aligned to 64 bytes, from one page on to pages. Where a
+ * huge page fits, memory is used at once. NOMEM. */
 kolo_status kolo_segment_alloc(kolo_segment *segment, size_t bytes, void **memory);
 /* Allocates a work block, preferably the one of its size freed last, which is warm. Not cleared.
  * NOMEM. */
