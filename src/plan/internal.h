@@ -121,6 +121,12 @@ kolo_status kolo_plan_add_steps(kolo_plan *plan, const kolo_plan_opts *opts,
 /* Reserves memory for values, buckets and messages. UNSUPPORTED: the gradients of a plan that adds
  * to another one lie elsewhere; NOMEM. */
 kolo_status kolo_plan_map_memory(kolo_plan *plan, const kolo_plan_opts *opts);
+/* Collectives that a run has in flight at most, with those that the run before has left, in the
+ * group of `axes`. */
+int kolo_plan_most_in_flight(const kolo_plan *plan, kolo_axes axes);
+/* Makes room for them in the plan's groups. Collective where a group is new. The errors of
+ * kolo_comm_split; NOMEM. */
+kolo_status kolo_plan_reserve_flight(const kolo_plan *plan);
 /* Binds every step to the current addresses. */
 kolo_status kolo_plan_bind(kolo_plan *plan);
 /* Releases what the kernel of a step made of its addresses. */

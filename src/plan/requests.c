@@ -236,7 +236,7 @@ kolo_status kolo_plan_make_requests(kolo_plan *p) {
         status = make_slot_requests(p);
     }
     p->slot = 0;
-    return status;
+    return status == KOLO_OK ? kolo_plan_reserve_flight(p) : status;
 }
 
 kolo_status kolo_plan_deal(kolo_plan *p, const int *counts) {

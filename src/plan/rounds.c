@@ -2,6 +2,7 @@
 #include "plan/rounds.h"
 
 #include "base/integer.h"
+#include "comm/engine/flight.h"
 #include "graph/ops/ops.h"
 #include "plan/fragments.h"
 #include "plan/internal.h"
@@ -282,6 +283,16 @@ static kolo_status find_fragments(kolo_rounds *r, const kolo_plan *step) {
     return status;
 }
 
+/* Exchanges of several fragments may be in flight at once, and the average beside them. */
+static kolo_status reserve_flight(const kolo_rounds *r, kolo_comm *comm) {
+    int most = 1 + (r->average ? kolo_plan_most_in_flight(r->average, 0) : 0);
+    if (!comm) return KOLO_OK;
+    for (int i = 0; i < r->n_fragments; i++) {
+        most += kolo_plan_most_in_flight(r->fragments[i].combine, 0);
+    }
+    return kolo_flight_reserve(comm, most);
+}
+
 static kolo_status compile_fragments(kolo_rounds *r, const kolo_plan *step, kolo_comm *comm) {
     r->fragments = kolo_zalloc((size_t)r->opts.fragments * sizeof *r->fragments);
     if (!r->fragments) return KOLO_NOMEM((size_t)r->opts.fragments * sizeof *r->fragments);
@@ -345,6 +356,7 @@ kolo_status kolo_rounds_create(const kolo_plan *step, const kolo_round_opts *opt
         status = compile(r, step, AVERAGE, -1, comm, &r->average);
     }
     if (status == KOLO_OK && opts->outer) status = compile_fragments(r, step, comm);
+    if (status == KOLO_OK) status = reserve_flight(r, comm);
     if (status == KOLO_OK) status = find_members(r, step);
     if (status != KOLO_OK) {
         kolo_rounds_destroy(r);

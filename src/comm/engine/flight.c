@@ -2,9 +2,27 @@
 #include "comm/engine/flight.h"
 
 #include "base/clock.h"
+#include "base/memory.h"
+#include "base/status.h"
 #include "comm/engine/comm_trace.h"
+#include "comm/engine/lock.h"
 
 #include <string.h>
+
+kolo_status kolo_flight_reserve(kolo_comm *comm, int most) {
+    KOLO_COMM_LOCK_SCOPE(comm);
+    if (most <= comm->max_in_flight) return KOLO_OK;
+    const size_t n = (size_t)most, kept = (size_t)comm->n_flight * sizeof(kolo_request *);
+    kolo_request **flight = kolo_alloc(2 * n * sizeof *flight);
+    if (!flight) return KOLO_NOMEM(2 * n * sizeof *flight);
+    memcpy((void *)flight, (void *)comm->flight, kept);
+    memcpy((void *)(flight + n), (void *)comm->by_priority, kept);
+    kolo_free((void *)comm->flight);
+    comm->flight = flight;
+    comm->by_priority = flight + n;
+    comm->max_in_flight = most;
+    return KOLO_OK;
+}
 
 void kolo_flight_add(kolo_comm *comm, kolo_request *q) {
     int at = comm->n_flight;
