@@ -64,6 +64,10 @@ typedef struct kolo_call {
     void *in[KOLO_MAX_IO]; /* in the order of the node's inputs */
     void *out[KOLO_MAX_IO];
     void *scratch; /* scratch_bytes bytes, 64-byte aligned, shared between nodes */
+    /* In the place of input kernel->summands: its summands, to be added in this order. NULL: the
+     * input is complete. */
+    const void *const *summands;
+    int n_summands;
 } kolo_call;
 
 typedef struct kolo_kernel {
@@ -84,6 +88,7 @@ typedef struct kolo_kernel {
     void (*release)(void *state); /* frees the state; NULL when prepare is NULL */
     /* The library's name of the implementation, valid as long as the state. NULL: none. */
     const char *(*implementation)(const void *state);
+    int summands;  /* the input, not 0, that may be given as summands (kolo_call); 0: none */
     bool winograd; /* fewer multiplications, larger rounding errors */
     /* Computes in bf16. Without native support (kolo_kernel_has_bf16) it would emulate bf16, so
      * it is not selected for bf16 tensors. */

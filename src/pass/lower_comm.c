@@ -16,7 +16,8 @@
  * Flat shards (zero.c) form a bucket for each unit: a reduce-scatter of gradients, an allgather of
  * parameters. That of next versions is in place in the store. Ranges of parameters that the ranks
  * share are not gathered: one bucket of all, a barrier, makes the ranks wait until each has written
- * its own.
+ * its own. Ranks that share memory do not reduce gradients either: they wait until all have posted,
+ * and an update reads the summands of its range (KOLO_COMM_SUMMANDS) before that barrier.
  *
  * Slices of the samples that the passes read as a whole, and sums of which each rank gets such a
  * slice, form buckets of one.
@@ -81,7 +82,8 @@ typedef struct lowerer {
     kolo_comm_bucket *buckets;
     int n_buckets;
     size_t in_flight;
-    bool keep; /* what is summed over logical shards */
+    bool keep;  /* what is summed over logical shards */
+    bool share; /* the ranks read each other's gradients */
 } lowerer;
 
 /* ---- members ---- */
@@ -509,6 +511,7 @@ static kolo_status add_bucket(lowerer *b, int first, int end, kolo_value *values
         [KOLO_COMM_IN_PLACE].i = m->class == SCATTER && (b->keep || b->in_flight == SIZE_MAX),
         [KOLO_COMM_KEPT].i = b->keep && is_of_samples(m),
         [KOLO_COMM_OP].i = m->op,
+        [KOLO_COMM_SUMMANDS].i = m->class == SCATTER && b->share,
     };
     for (int i = 0; i < n; i++) {
         values[i] = m[i].value;
@@ -685,9 +688,10 @@ static kolo_status lower(lowerer *b, const kolo_bucket_sizes *sizes, kolo_arena 
 }
 
 kolo_status kolo_pass_lower_comm(kolo_graph *g, const kolo_bucket_sizes *sizes, size_t in_flight,
-                                 bool keep) {
+                                 bool keep, bool share) {
     KOLO_TRY(kolo_pass_slices(g));
     lowerer b = {.g = g, .in_flight = in_flight, .keep = keep};
+    b.share = share && in_flight == SIZE_MAX && !keep; /* gradients are scattered in place */
     kolo_arena arena = {0};
     kolo_status status = lower(&b, sizes, &arena);
     kolo_arena_fini(&arena);

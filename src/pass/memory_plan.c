@@ -293,6 +293,7 @@ static kolo_status measure_bucket(planner *p, region *rg, int32_t i, const kolo_
     if (!f.shards) return KOLO_OK;
     KOLO_TRY(find_ends(p->g, &f, bucket));
     bucket->in_place = post->attr[KOLO_COMM_IN_PLACE].i != 0;
+    bucket->summands = post->attr[KOLO_COMM_SUMMANDS].i != 0;
     bool apart = bucket->collective == KOLO_COLLECTIVE_REDUCE_SCATTER && !bucket->in_place;
     if (!apart) return KOLO_OK;
     bucket->slice = place_slice(p, rg, &f, bucket, i);
@@ -327,10 +328,8 @@ static void place_bucket(planner *p, region *rg, const kolo_node *post, const ko
         r.bytes = bucket->bytes;
         if (inside) hold(p, &r, wait->out[k]);
     }
-    if (post->attr[KOLO_COMM_KEPT].i) {
-        r.first = 0;
-        r.last = p->g->n_nodes;
-    }
+    if (post->attr[KOLO_COMM_KEPT].i) r.first = 0;
+    if (post->attr[KOLO_COMM_KEPT].i || bucket->summands) r.last = p->g->n_nodes;
     bucket->offset = place_room(rg, r)->offset;
     size_t at = bucket->offset;
     if (bucket->collective == KOLO_COLLECTIVE_ALLTOALL) {

@@ -244,9 +244,10 @@ kolo_status kolo_pass_compress(kolo_graph *g, const kolo_compression *how);
  * micro-batch. Flat shards are scattered and gathered by unit; at most `in_flight` bytes of these
  * are between post and wait, or one unit. SIZE_MAX: there is no limit, and gradients are scattered
  * in place; so they are with `keep`, and buckets of sums over the samples then share no memory.
- * UNSUPPORTED: a redistribution that is none of these. */
+ * `share`: the ranks read each other's gradients in place to the end of the step. UNSUPPORTED: a
+ * redistribution that is none of these. */
 kolo_status kolo_pass_lower_comm(kolo_graph *g, const kolo_bucket_sizes *sizes, size_t in_flight,
-                                 bool keep);
+                                 bool keep, bool share);
 
 /* When the sums of a bucket are awaited. */
 typedef enum kolo_later {
@@ -290,6 +291,7 @@ typedef struct kolo_bucket {
     size_t offset, bytes; /* in its region */
     bool of_model;        /* in KOLO_REGION_MODEL, else in KOLO_REGION_BUCKET */
     bool in_place;        /* reduce-scatter: the result of this rank is where it was */
+    bool summands;        /* of which each rank adds its range itself */
     size_t slice; /* reduce-scatter not in place: where the result of this rank is; exchange:
                      where it is packed and unpacked, posted bytes, then those that arrive */
     size_t *ends; /* of flat shards: by rank, the end of its slice, from offset on */
@@ -339,6 +341,7 @@ typedef struct kolo_pipeline_opts {
     int zero;              /* level of ZeRO; 0: none */
     bool keep_sums;        /* level 3: gradients are summed over logical shards, as wholes */
     bool share;            /* see kolo_zero_opts */
+    bool summands;         /* with share: ranks read each other's gradients, see lower_comm */
     int lag;               /* of gradients, in steps */
     bool cross_step;       /* sums may be awaited in the next step */
     bool no_chains;        /* each elementwise node runs by itself */

@@ -33,6 +33,10 @@ static kolo_status bind_step(kolo_plan *p, kolo_step *step) {
                               : kolo_plan_address(p, n->in[k].id, bank);
         }
         for (int k = 0; k < n->n_out; k++) call->out[k] = kolo_plan_address(p, n->out[k].id, bank);
+        if (step->summands) {
+            call->summands = step->summands;
+            call->n_summands = kolo_comm_size(p->comm);
+        }
         if (step->kernel->bind) KOLO_TRY(step->kernel->bind(call));
     }
     p->slot = slot;

@@ -34,6 +34,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .zero = kolo_plan_level(o),
         .keep_sums = o->shards > 0 && kolo_plan_level(o) > 2,
         .share = o->share,
+        .summands = o->share && o->shards == 0, /* shards are summed along a tree */
         .lag = o->lag,
         .cross_step = o->cross_step,
         .no_chains = o->no_chains,
@@ -105,6 +106,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     KOLO_TRY_GOTO(kolo_plan_set_phases(p), fail);
     KOLO_TRY_GOTO(kolo_plan_find_later_steps(p), fail);
     KOLO_ASSERT(p->n_later == 0 || (o.shards == 0 && o.lag == 0 && stages <= 1));
+    KOLO_TRY_GOTO(kolo_plan_find_summands(p), fail);
     KOLO_TRY_GOTO(kolo_plan_map_memory(p, &o), fail);
     KOLO_TRY_GOTO(kolo_plan_bind(p), fail);
     if (!p->sum) KOLO_TRY_GOTO(kolo_plan_make_requests(p), fail);
@@ -135,6 +137,8 @@ void kolo_plan_destroy(kolo_plan *p) {
     if (p->begun && --p->store->n_begun == 0) p->store->background = NULL;
     if (p->arena) kolo_pages_unmap(p->arena, p->own_bytes);
     kolo_pages_unmap(p->slot_memory, kolo_plan_slot_offset(p, p->slots));
+    kolo_free((void *)p->summand_addresses);
+    kolo_free(p->summands);
     kolo_free(p->ready_ns);
     kolo_free(p->table);
     kolo_free(p->later_table);

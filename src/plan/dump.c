@@ -79,7 +79,8 @@ void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
         const kolo_bucket *bucket = &p->map.buckets[i];
         bool in_store = kolo_value_ok(bucket->joins) && bucket->bytes > 0;
         kolo_text_add(text, "bucket %d: %d values, %zu bytes at %zu%s%s%s\n", i, bucket->n_values,
-                      bucket->bytes, bucket->offset, what[bucket->collective],
+                      bucket->bytes, bucket->offset,
+                      bucket->summands ? ", summed where it is read" : what[bucket->collective],
                       in_store ? " in the store" : "", when[awaited(p, i)]);
     }
     print_reorders(p, text);

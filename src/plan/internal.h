@@ -17,7 +17,8 @@ typedef struct kolo_step {
                     passes, or what no sample is needed for */
     const kolo_kernel *kernel;
     kolo_kernel_spec spec;
-    void *state; /* of the kernel */
+    void *state;           /* of the kernel */
+    const void **summands; /* by rank: of the input that the kernel adds up; NULL: none */
     kolo_step_segment segment;
     int chunk;
     kolo_call *calls; /* by slot, then by the store's current bank */
@@ -26,6 +27,14 @@ typedef struct kolo_step {
 typedef struct kolo_later_step {
     int step, before;
 } kolo_later_step;
+
+/* A range of which the ranks have summands, in memory that all read. */
+typedef struct kolo_plan_summand {
+    int bucket;
+    int32_t value;     /* that WAIT returns: the summand of this rank, then the sum */
+    const void **from; /* by rank: that of each rank, once WAIT has returned */
+    bool read;         /* a kernel adds them up; else WAIT does */
+} kolo_plan_summand;
 
 struct kolo_plan {
     kolo_graph *graph;
@@ -69,6 +78,9 @@ struct kolo_plan {
     int n_crossings;
     uint32_t *readers; /* by value: the chunks of a stage that read it; NULL: no stage */
     size_t values_bytes, scratch_bytes; /* in the arena of the store: values, then scratch */
+    kolo_plan_summand *summands;
+    const void **summand_addresses;
+    int n_summands;
     kolo_step *steps;
     int n_steps;
     int bound_at;           /* store->moves when the steps were bound */
@@ -121,6 +133,11 @@ kolo_status kolo_plan_add_steps(kolo_plan *plan, const kolo_plan_opts *opts,
 /* Reserves memory for values, buckets and messages. UNSUPPORTED: the gradients of a plan that adds
  * to another one lie elsewhere; NOMEM. */
 kolo_status kolo_plan_map_memory(kolo_plan *plan, const kolo_plan_opts *opts);
+/* Lists the ranges whose summands this rank adds itself, and the kernels that do so. Needs the
+ * steps. NOMEM. */
+kolo_status kolo_plan_find_summands(kolo_plan *plan);
+/* A WAIT has returned: sums what no kernel adds up. */
+void kolo_plan_add_summands(const kolo_plan *plan, int bucket, const kolo_request *request);
 /* Collectives that a run has in flight at most, with those that the run before has left, in the
  * group of `axes`. */
 int kolo_plan_most_in_flight(const kolo_plan *plan, kolo_axes axes);

@@ -1,6 +1,7 @@
 /* The collectives of a plan: a persistent request, or a link of the mesh, for each POST, over its
  * bucket. */
 #include "base/integer.h"
+#include "comm/engine/request.h"
 #include "comm/transport/transport.h"
 #include "plan/internal.h"
 
@@ -135,7 +136,9 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
             slices_request(p, arrives, kolo_comm_size(group), &opts, counts);
         }
         opts.site = site;
-        status = kolo_request_create(group, &opts, kolo_plan_request_at(p, p->slot, i, bank));
+        kolo_request **request = kolo_plan_request_at(p, p->slot, i, bank);
+        status = bucket->summands ? kolo_summands_create(group, &opts, request)
+                                  : kolo_request_create(group, &opts, request);
     }
     kolo_free(site);
     kolo_free(counts);

@@ -199,6 +199,9 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
         enter(p, now, KOLO_PHASE_SYNCHRONISE);
         KOLO_TRY(kolo_request_wait(request, 0));
         count_communication(p, request, now);
+        if (p->map.buckets[step->bucket].summands) {
+            kolo_plan_add_summands(p, step->bucket, request);
+        }
         return KOLO_OK;
     }
     return KOLO_OK;

@@ -118,7 +118,9 @@ static kolo_status choose_schedules(kolo_request *q, kolo_algorithm algorithm) {
             &q->schedules[--q->n_schedules]); /* the nodes of all ranks are too large */
     }
     KOLO_TRY(add_schedule(q, algorithm, KOLO_VARIANT_WINDOW));
-    if (comm->transport->reaches_all || q->kind == KOLO_COLLECTIVE_BARRIER) return KOLO_OK;
+    if (comm->transport->reaches_all || q->kind == KOLO_COLLECTIVE_BARRIER || q->spec.summands) {
+        return KOLO_OK;
+    }
     bool reads = comm->transport->reads_private && bytes >= PRIVATE_MESH_BYTES;
     if (reads && !find_row(q, algorithm, KOLO_VARIANT_MESSAGES)) {
         return add_schedule(q, KOLO_ALGORITHM_MESH, KOLO_VARIANT_MESSAGES);
@@ -174,7 +176,7 @@ static void hash_request(kolo_request *q, kolo_algorithm algorithm) {
             q->shape = kolo_hash_bytes(part, sizeof part);
         }
     } else if (kolo_collective_reduces(q->kind)) { /* peers read the prescaled copy */
-        uint64_t prescaled[2] = {q->shape, q->spec.prescale};
+        uint64_t prescaled[2] = {q->shape, q->spec.prescale + 2u * q->spec.summands};
         q->shape = kolo_hash_bytes(prescaled, sizeof prescaled);
     }
     if (kolo_algorithm_spans_hosts(algorithm) && q->comm->host_of) {
@@ -216,6 +218,13 @@ static kolo_status set_peer_counts(kolo_request *q) {
     return KOLO_OK;
 }
 
+/* Summands that the ranks read themselves. */
+static kolo_status check_summands(const kolo_request *q) {
+    if (!q->spec.summands || (q->comm->transport->windows && !q->private_data)) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%s: the ranks cannot read each other's vectors",
+                     q->title);
+}
+
 kolo_status kolo_request_make_collective(kolo_request *q, kolo_algorithm algorithm) {
     if (kolo_request_offloads(q) && algorithm != KOLO_ALGORITHM_AUTO) {
         return KOLO_FAIL(KOLO_ERR_ARG,
@@ -239,6 +248,7 @@ kolo_status kolo_request_make_collective(kolo_request *q, kolo_algorithm algorit
         KOLO_TRY(kolo_offload_prepare(q));
     } else {
         KOLO_TRY(find_handles(q));
+        KOLO_TRY(check_summands(q));
         KOLO_TRY(choose_schedules(q, algorithm));
     }
     KOLO_TRY(make_tables(q));

@@ -338,8 +338,8 @@ static void set_scales(kolo_request *q, const kolo_request_opts *o) {
     q->postscale *= (double)before / terms;
 }
 
-kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *o,
-                                kolo_request **request) {
+static kolo_status create(kolo_comm *comm, const kolo_request_opts *o, bool summands,
+                          kolo_request **request) {
     if (!comm || !o || !request)
         return KOLO_FAIL(KOLO_ERR_ARG, "kolo_request_create: an argument is NULL");
     KOLO_COMM_CLAIM(comm);
@@ -366,6 +366,7 @@ kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *o,
     kolo_status status = KOLO_OK;
     if (o->user_op) KOLO_TRY_GOTO(kolo_request_set_user_op(q, o->user_op), fail);
     KOLO_TRY_GOTO(make_spec(q, o), fail);
+    q->spec.summands = summands;
     KOLO_TRY_GOTO(copy_parts(q, o), fail);
     q->algorithm = kolo_request_resolve(q, o);
     name_request(q, q->algorithm);
@@ -382,6 +383,17 @@ kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *o,
 fail:
     kolo_request_destroy(q);
     return status;
+}
+
+kolo_status kolo_request_create(kolo_comm *comm, const kolo_request_opts *o,
+                                kolo_request **request) {
+    return create(comm, o, false, request);
+}
+
+kolo_status kolo_summands_create(kolo_comm *comm, const kolo_request_opts *o,
+                                 kolo_request **request) {
+    KOLO_ASSERT(o->kind == KOLO_COLLECTIVE_REDUCE_SCATTER && !o->input);
+    return create(comm, o, true, request);
 }
 
 kolo_status kolo_allreduce_create(kolo_comm *comm, const kolo_part *parts, int n_parts,

@@ -51,6 +51,11 @@ int kolo_request_exposed(const kolo_request *q, int rank) {
     return q->spec.shards > 0 ? 1 + kolo_spec_nodes(&q->spec, rank, NULL) : q->n_parts;
 }
 
+const void *kolo_request_summand(const kolo_request *q, int rank) {
+    KOLO_ASSERT(q->spec.summands);
+    return rank == q->comm->rank ? q->parts[0].data : q->peer_data[rank * q->exposed_most];
+}
+
 bool kolo_request_reads_from(const kolo_request *q, int rank, int owner) {
     if (q->kind == KOLO_COLLECTIVE_BROADCAST) return owner == q->root;
     if (!kolo_algorithm_spans_hosts(q->algorithm)) return true;

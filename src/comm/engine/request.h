@@ -116,6 +116,15 @@ KOLO_SHARED bool kolo_request_in_flight(const kolo_request *request);
 KOLO_SHARED void kolo_request_interval(const kolo_request *request, int64_t *start_ns,
                                        int64_t *end_ns);
 
+/* A reduce-scatter in place that leaves the addition to the caller: complete once all ranks have
+ * started it. Until the next collective that completes on this rank after it has read, the vector
+ * of each rank stays where kolo_request_summand states, of which it may overwrite its own slice,
+ * which is read by nobody else. As kolo_request_create; UNSUPPORTED: the vector is no registered
+ * memory, or the ranks do not share that. */
+KOLO_SHARED kolo_status kolo_summands_create(kolo_comm *comm, const kolo_request_opts *opts,
+                                             kolo_request **request);
+KOLO_SHARED const void *kolo_request_summand(const kolo_request *request, int rank);
+
 /* Whether `rank` may access the memory of `owner`, in a schedule that uses windows. */
 bool kolo_request_reads_from(const kolo_request *q, int rank, int owner);
 /* Number of addresses of `rank` that its peers need: of its parts, or of DATA and its nodes. */

@@ -3,7 +3,8 @@
  *
  * Reduce: every rank reduces one slice and writes it to the root, which spreads the work.
  * Reduce-scatter: every rank reduces its own slice. Allgather: every rank copies the other ranks'
- * slices. A barrier at the end keeps all data valid until no rank reads it. */
+ * slices. A barrier at the end keeps all data valid until no rank reads it. A reduce-scatter that
+ * leaves the addition to its caller is its announcement. */
 #include "comm/schedule/writers.h"
 
 static void add_barrier(kolo_schedule *s) {
@@ -30,7 +31,7 @@ static void reduce_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
 }
 
 static void reduce_scatter_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
-    if (spec->count == 0) return;
+    if (spec->count == 0 || spec->summands) return;
     size_t first = spec->firsts[spec->rank], count = spec->firsts[spec->rank + 1] - first;
     add_sum(spec, s, first, count, spec->rank, spec->in_place ? first : 0);
     add_barrier(s);

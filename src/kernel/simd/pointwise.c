@@ -105,6 +105,7 @@ static void run_sgd(const kolo_call *call) {
     kolo_simd_sgd_job job = {
         .w = call->in[SGD_W],
         .g = call->in[SGD_G],
+        .of = {call->summands, call->n_summands},
         .v = speed ? call->in[SGD_V] : NULL,
         .w_next = call->out[0],
         .v_next = speed ? call->out[1] : NULL,
@@ -122,6 +123,7 @@ static void run_sgd(const kolo_call *call) {
 const kolo_kernel kolo_simd_sgd = {
     .name = "simd_sgd",
     .op = &kolo_op_sgd,
+    .summands = SGD_G,
     .fit = fit_equal,
     .prepare = prepare_sgd,
     .run = run_sgd,

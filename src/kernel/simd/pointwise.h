@@ -10,8 +10,15 @@ typedef struct kolo_simd_pair_job { /* relu, relu_bwd, add */
     bool bf16; /* all are bf16 */
 } kolo_simd_pair_job;
 
+/* Summands of a gradient, which an update adds up block by block. n 0: none. */
+typedef struct kolo_simd_summands {
+    const void *const *from;
+    int n;
+} kolo_simd_summands;
+
 typedef struct kolo_simd_sgd_job {
     const float *w, *g, *v;
+    kolo_simd_summands of; /* in the place of g */
     float *w_next, *v_next;
     float lr, momentum, weight_decay;
     bool nesterov;
@@ -32,6 +39,7 @@ typedef struct kolo_simd_accumulate_job {
 
 typedef struct kolo_simd_adam_job {
     const float *w, *g, *m, *v;
+    kolo_simd_summands of; /* in the place of g */
     float *w_next, *m_next, *v_next;
     float beta1, beta2, eps;
     float keep;   /* factor of w; below 1 with decoupled weight decay */

@@ -74,6 +74,40 @@ static void add_relu(const void *job, int part, int64_t begin, int64_t end) {
     pair(ADD_RELU, job, begin, end);
 }
 
+/* ---- gradients as summands ---- */
+
+enum { SUM_BLOCK = 1024 };
+
+/* sum[i] = the sum of element first + i of all, in their order: the bits of a reduction. */
+static void add_up(const kolo_simd_summands *of, int64_t first, int64_t count, float *sum) {
+    const float *a = (const float *)of->from[0] + first;
+    int64_t i = 0;
+    for (; i + VL <= count; i += VL) {
+        vf x = load(a + i);
+        for (int r = 1; r < of->n; r++) x = x + load((const float *)of->from[r] + first + i);
+        store(sum + i, x);
+    }
+    for (; i < count; i++) {
+        float x = a[i];
+        for (int r = 1; r < of->n; r++) x = x + ((const float *)of->from[r])[first + i];
+        sum[i] = x;
+    }
+}
+
+/* A block of elements [at, at + SUM_BLOCK), of which [first, end) are wanted. */
+typedef struct sum_block {
+    int64_t at, first, end;
+    _Alignas(64) float sum[SUM_BLOCK];
+} sum_block;
+
+/* The block of element `at`, of elements [begin, end) of all. */
+static void sum_next(const kolo_simd_summands *of, int64_t at, int64_t end, sum_block *b) {
+    b->at = at / SUM_BLOCK * SUM_BLOCK;
+    b->first = at - b->at;
+    b->end = kolo_min_i64(end - b->at, SUM_BLOCK);
+    add_up(of, at, b->end - b->first, b->sum + b->first);
+}
+
 /* ---- stochastic gradient descent ---- */
 
 /* The update of one element and of one vector: the same operations in the same order. */
@@ -122,24 +156,55 @@ INLINE void sgd_range(const kolo_simd_sgd_job *job, bool nesterov, int64_t begin
     int64_t aligned = kolo_min_i64((begin + VL - 1) / VL * VL, end);
     sgd_single(job, nesterov, begin, aligned);
     sgd_single(job, nesterov, sgd_vectors(job, nesterov, aligned, end), end);
-    if (job->streams) stream_end();
 }
 
-static void sgd(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_sgd_job job = *(const kolo_simd_sgd_job *)arg;
-    if (job.nesterov) {
-        sgd_range(&job, true, begin, end);
+INLINE void sgd_whole(const kolo_simd_sgd_job *job, int64_t begin, int64_t end) {
+    if (job->nesterov) {
+        sgd_range(job, true, begin, end);
     } else {
-        sgd_range(&job, false, begin, end);
+        sgd_range(job, false, begin, end);
     }
 }
 
-static void sgd_plain(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_sgd_job *job = arg;
+static void sgd_plain_range(const kolo_simd_sgd_job *job, int64_t begin, int64_t end) {
     const float *w = job->w, *g = job->g;
     float *w_next = job->w_next;
     float lr = job->lr, decay = job->weight_decay;
     for (int64_t i = begin; i < end; i++) w_next[i] = w[i] - lr * (g[i] + decay * w[i]);
+}
+
+/* The job of a block. */
+static kolo_simd_sgd_job sgd_block(const kolo_simd_sgd_job *job, const sum_block *b) {
+    kolo_simd_sgd_job here = *job;
+    here.w += b->at;
+    here.w_next += b->at;
+    here.g = b->sum;
+    if (job->v) here.v += b->at;
+    if (job->v) here.v_next += b->at;
+    return here;
+}
+
+static void sgd(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_sgd_job job = *(const kolo_simd_sgd_job *)arg;
+    sum_block b;
+    for (int64_t i = begin; i < end && job.of.n > 0; i = b.at + b.end) {
+        sum_next(&job.of, i, end, &b);
+        const kolo_simd_sgd_job here = sgd_block(&job, &b);
+        sgd_whole(&here, b.first, b.end);
+    }
+    if (job.of.n == 0) sgd_whole(&job, begin, end);
+    if (job.streams) stream_end();
+}
+
+static void sgd_plain(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_sgd_job *job = arg;
+    sum_block b;
+    for (int64_t i = begin; i < end && job->of.n > 0; i = b.at + b.end) {
+        sum_next(&job->of, i, end, &b);
+        const kolo_simd_sgd_job here = sgd_block(job, &b);
+        sgd_plain_range(&here, b.first, b.end);
+    }
+    if (job->of.n == 0) sgd_plain_range(job, begin, end);
 }
 
 static void accumulate(const void *arg, int part, int64_t begin, int64_t end) {
@@ -186,13 +251,30 @@ INLINE void adam_as(const kolo_simd_adam_job job, int64_t begin, int64_t end, bo
     store_part(job.w_next + i, s.w, n);
 }
 
-static void adam(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_adam_job *job = arg;
+static void adam_range(const kolo_simd_adam_job *job, int64_t begin, int64_t end) {
     if (job->frozen) {
         adam_as(*job, begin, end, true);
     } else {
         adam_as(*job, begin, end, false);
     }
+}
+
+static void adam(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_adam_job *job = arg;
+    sum_block b;
+    for (int64_t i = begin; i < end && job->of.n > 0; i = b.at + b.end) {
+        sum_next(&job->of, i, end, &b);
+        kolo_simd_adam_job here = *job;
+        here.w += b.at;
+        here.m += b.at;
+        here.v += b.at;
+        here.w_next += b.at;
+        here.m_next += b.at;
+        here.v_next += b.at;
+        here.g = b.sum;
+        adam_range(&here, b.first, b.end);
+    }
+    if (job->of.n == 0) adam_range(job, begin, end);
 }
 
 INLINE vf momentum_of(const kolo_simd_momentum_job *job, vf g, vf m) {

@@ -47,6 +47,7 @@ static void run_adam(const kolo_call *call) {
     kolo_simd_adam_job job = {
         .w = call->in[ADAM_W],
         .g = call->in[ADAM_G],
+        .of = {call->summands, call->n_summands},
         .m = call->in[ADAM_M],
         .v = call->in[ADAM_V],
         .w_next = call->out[0],
@@ -88,6 +89,7 @@ static void run_clip_factor(const kolo_call *call) {
 const kolo_kernel kolo_simd_adam = {
     .name = "simd_adam",
     .op = &kolo_op_adam,
+    .summands = ADAM_G,
     .fit = fit,
     .prepare = prepare,
     .run = run_adam,

@@ -227,6 +227,76 @@ static int sgd_in_place(int threads) {
 
 static void sgd_in_place_gives_the_same_bits(void **state) { each_set(sgd_in_place, 1); }
 
+/* ---- gradients as summands ---- */
+
+enum { SUMMANDS = 3, MOST = (1 << 18) + 2500, UPDATE_TENSORS = 4 + SUMMANDS + 2 * 3 };
+
+typedef struct update_row {
+    const kolo_kernel *kernel;
+    const kolo_op *op;
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    int n_in, n_out;
+} update_row;
+
+static const update_row update_rows[] = {
+    {&kolo_simd_sgd, &kolo_op_sgd, {{.f = 0}, {.f = 1e-2}}, 3, 1},
+    {&kolo_simd_sgd, &kolo_op_sgd, {{.f = 0.9}, {.f = 1e-2}}, 4, 2},
+    {&kolo_simd_sgd, &kolo_op_sgd, {{.f = 0.9}, {.f = 1e-2}, {1}}, 4, 2},
+    {&kolo_simd_adam, &kolo_op_adam, {{.f = 0.9}, {.f = 0.99}, {.f = 1e-8}, {.f = 1e-2}}, 6, 3},
+};
+
+/* Results from the sum, which are in the upper half of `out`, and from its summands. */
+static void check_summands(const update_row *row, int64_t n, int threads, float **tensor) {
+    float lr = 0.1F, update = 3, *w = tensor[0], *g = tensor[1], *m = tensor[2], *v = tensor[3];
+    float **from = tensor + 4, **out = tensor + 4 + SUMMANDS;
+    const kolo_shape x = kolo_shape_1(n), one = kolo_shape_0(), few[] = {x, x, one, x},
+                     all[] = {x, x, one, one, x, x};
+    const bool adam = row->n_in == 6;
+    kolo_kernel_spec spec;
+    test_kernel_spec(&spec, row->op, row->attr, row->n_in, adam ? all : few, NULL, row->n_out, NULL,
+                     threads);
+    kolo_call call = {.spec = &spec, .in = {w, g, &lr, adam ? &update : v, m, v}};
+    size_t scratch;
+    for (int64_t i = 0; i < n; i++) {
+        g[i] = from[0][i];
+        for (int r = 1; r < SUMMANDS; r++) g[i] += from[r][i];
+    }
+    assert_int_equal(row->kernel->summands, 1);
+    ASSERT_OK(row->kernel->prepare(&spec, &call.state, &scratch));
+    for (int k = 0; k < row->n_out; k++) call.out[k] = out[k];
+    row->kernel->run(&call);
+    memset(g, 0xff, (size_t)n * sizeof *g); /* nobody reads it */
+    call.summands = (const void *const *)from;
+    call.n_summands = SUMMANDS;
+    for (int k = 0; k < row->n_out; k++) call.out[k] = out[3 + k];
+    row->kernel->run(&call);
+    for (int k = 0; k < row->n_out; k++) {
+        assert_memory_equal(out[k], out[3 + k], (size_t)n * sizeof *g);
+    }
+    row->kernel->release(call.state);
+}
+
+static int summands(int threads) {
+    static const int64_t counts[] = {1, 17, 1023, 1024, 1030, 5000, MOST};
+    float *tensor[UPDATE_TENSORS];
+    kolo_rng rng = kolo_rng_make(4, KOLO_RNG_TEST, 0);
+    float *memory = kolo_pages_map(UPDATE_TENSORS * MOST * sizeof(float));
+    assert_non_null(memory);
+    for (int i = 0; i < UPDATE_TENSORS; i++) tensor[i] = memory + (size_t)i * MOST;
+    for (uint64_t i = 0; i < (4 + SUMMANDS) * MOST; i++) {
+        memory[i] = fabsf((float)kolo_rng_normal(&rng, i));
+    }
+    for (size_t r = 0; r < KOLO_COUNT(update_rows); r++) {
+        for (size_t i = 0; i < KOLO_COUNT(counts); i++) {
+            check_summands(&update_rows[r], counts[i], threads, tensor);
+        }
+    }
+    kolo_pages_unmap(memory, UPDATE_TENSORS * MOST * sizeof(float));
+    return 1;
+}
+
+static void summands_give_the_bits_of_their_sum(void **state) { each_set(summands, 1); }
+
 /* ---- loss ---- */
 
 static float random_floats[MAX_ELEMENTS];
@@ -388,6 +458,7 @@ TEST_MAIN(test_simd_pointwise) {
         cmocka_unit_test(large_sgd_is_the_reference),
         cmocka_unit_test(loss_is_the_reference),
         cmocka_unit_test(sgd_in_place_gives_the_same_bits),
+        cmocka_unit_test(summands_give_the_bits_of_their_sum),
         cmocka_unit_test(pool_is_the_reference),
         cmocka_unit_test(reorder_is_the_reference),
     };

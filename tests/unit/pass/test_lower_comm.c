@@ -42,7 +42,7 @@ static net build(kolo_placement_kind from, bool reports_sum) {
 static void lower(kolo_graph *g) {
     ASSERT_OK(kolo_pass_synchronise(g));
     ASSERT_OK(kolo_graph_propagate(g));
-    ASSERT_OK(kolo_pass_lower_comm(g, &one_each, SIZE_MAX, false));
+    ASSERT_OK(kolo_pass_lower_comm(g, &one_each, SIZE_MAX, false, false));
     ASSERT_OK(kolo_graph_verify(g));
     ASSERT_OK(kolo_graph_propagate(g));
 }
@@ -114,7 +114,7 @@ static void what_is_sent_is_summed_in_each_micro_batch(void **state) {
         ASSERT_OK(kolo_graph_check(g));
         if (sent) g->outputs[0].crossing.number = 1;
         ASSERT_OK(kolo_graph_propagate(g));
-        ASSERT_OK(kolo_pass_lower_comm(g, &one_each, SIZE_MAX, false));
+        ASSERT_OK(kolo_pass_lower_comm(g, &one_each, SIZE_MAX, false, false));
         ASSERT_OK(kolo_graph_verify(g));
         assert_int_equal(inside(g, &kolo_op_post) >= 0, sent);
         assert_int_equal(find(g, &kolo_op_post, false) >= 0, !sent);
@@ -125,7 +125,8 @@ static void what_is_sent_is_summed_in_each_micro_batch(void **state) {
 
 static void what_is_no_sum_is_refused(void **state) {
     net m = build(KOLO_PLACEMENT_LOCAL, false);
-    assert_int_equal(kolo_pass_lower_comm(m.g, &one_each, SIZE_MAX, false), KOLO_ERR_UNSUPPORTED);
+    assert_int_equal(kolo_pass_lower_comm(m.g, &one_each, SIZE_MAX, false, false),
+                     KOLO_ERR_UNSUPPORTED);
     assert_non_null(strstr(kolo_last_error(), "dp:local"));
     kolo_graph_destroy(m.g);
 }

@@ -289,7 +289,7 @@ static void keys_are_gathered_when_they_are_sent(void **state) {
                             "dp=1,sp=2", "ring", 0);
     int sent = 0;
     (void)state;
-    ASSERT_OK(kolo_pass_lower_comm(g, &one_each, SIZE_MAX, false));
+    ASSERT_OK(kolo_pass_lower_comm(g, &one_each, SIZE_MAX, false, false));
     ASSERT_OK(kolo_graph_verify(g));
     for (int32_t i = 3; i < g->n_nodes; i++) {
         if (g->nodes[i]->op != &kolo_op_post) continue;
