@@ -89,9 +89,8 @@ typedef struct stage {
     size_t *counts;   /* [size]: slices of a collective, the same on all ranks of the group */
     const void *send; /* what the collective reads: the input, or packed */
     void *receive;    /* what it writes: the output, or to be unpacked */
-    void *packed, *unpacked;   /* buffers of our own; NULL where none is needed */
-    int to, from;              /* NEIGHBOUR: the other's place; -1: no message */
-    kolo_request *requests[2]; /* NEIGHBOUR: send, receive; else the collective */
+    void *packed, *unpacked; /* buffers of our own; NULL where none is needed */
+    kolo_request **requests; /* [2 size] NEIGHBOUR: sends and receives; else the collective */
     int n_requests;
 } stage;
 
@@ -111,13 +110,13 @@ struct kolo_mesh_link {
 
 static size_t bytes_of(const kolo_mesh_link *link) { return kolo_dtype_bytes(link->opts.dtype); }
 
-/* The order of elements that the collective wants: one message behind the other. `contiguous`:
- * whether the tensor has them in this order already, from its first element on. */
-static bool in_order(const kolo_overlap *overlaps, int n, bool of_source) {
+/* Whether the tensor has what the collective wants, one message behind the other, in this order
+ * already, from its first element on. The message to place `but` is none. */
+static bool in_order(const kolo_overlap *overlaps, int n, int but, bool of_source) {
     int64_t next = 0;
     for (int i = 0; i < n; i++) {
         int64_t first;
-        if (overlaps[i].count == 0) continue;
+        if (overlaps[i].count == 0 || i == but) continue;
         if (!kolo_overlap_contiguous(&overlaps[i], of_source, &first) || first != next)
             return false;
         next += overlaps[i].count;
@@ -182,10 +181,10 @@ static kolo_status find_overlaps(kolo_mesh_link *link, stage *s) {
     s->out_counts = kolo_arena_alloc(&link->arena, n * sizeof *s->out_counts);
     s->in_counts = kolo_arena_alloc(&link->arena, n * sizeof *s->in_counts);
     s->counts = kolo_arena_alloc(&link->arena, n * sizeof *s->counts);
-    if (!s->out || !s->in || !s->out_counts || !s->in_counts || !s->counts) {
+    s->requests = kolo_arena_alloc(&link->arena, 2 * n * sizeof(kolo_request *));
+    if (!s->out || !s->in || !s->out_counts || !s->in_counts || !s->counts || !s->requests) {
         return KOLO_NOMEM(n * sizeof *s->out);
     }
-    s->to = s->from = -1;
     for (int i = 0; i < s->size; i++) {
         int other = kolo_mesh_group_rank(o->mesh, s->move->axes, o->rank, i);
         KOLO_TRY(kolo_move_overlap(o->mesh, &o->shape, s->move, o->rank, other, &link->arena,
@@ -195,8 +194,9 @@ static kolo_status find_overlaps(kolo_mesh_link *link, stage *s) {
         s->out_counts[i] = (size_t)s->out[i].count;
         s->in_counts[i] = (size_t)s->in[i].count;
         KOLO_TRY(count_slice(link, s, other, &s->out[i], &s->in[i], &s->counts[i]));
-        if (i != s->me && s->out[i].count > 0) s->to = i;
-        if (i != s->me && s->in[i].count > 0) s->from = i;
+        if (i == s->me && s->move->kind == KOLO_MOVE_NEIGHBOUR) {
+            s->out_counts[i] = s->in_counts[i] = 0; /* copied, not sent */
+        }
     }
     return KOLO_OK;
 }
@@ -213,11 +213,14 @@ static kolo_status prepare(kolo_mesh_link *link, stage *s, const void *input, vo
     KOLO_TRY(kolo_mesh_region_of(o->mesh, &move->to, &o->shape, o->rank, move->flat, &link->arena,
                                  &after));
     s->n_output = kolo_mesh_region_count(&after);
-    if (sends_parts(move->kind) && !in_order(s->out, s->size, true)) {
+    const int but = move->kind == KOLO_MOVE_NEIGHBOUR ? s->me : -1;
+    const bool packs = move->adds || o->moves || !in_order(s->out, s->size, but, true);
+    const bool unpacks = move->adds || o->moves || !in_order(s->in, s->size, but, false);
+    if (sends_parts(move->kind) && packs) {
         KOLO_TRY(buffer(link, sum_of(s->out_counts, s->size), &s->packed));
         s->send = s->packed;
     }
-    if (receives_parts(move->kind) && !in_order(s->in, s->size, false)) {
+    if (receives_parts(move->kind) && unpacks) {
         KOLO_TRY(buffer(link, sum_of(s->in_counts, s->size), &s->unpacked));
         s->receive = s->unpacked;
     }
@@ -298,20 +301,22 @@ static void *message_from(const kolo_mesh_link *link, const stage *s, int place)
 
 static kolo_status attach_neighbour(const kolo_mesh_link *link, stage *s, kolo_comm *comm,
                                     kolo_request_opts o) {
-    if (s->to >= 0) {
+    for (int i = 0; i < s->size; i++) {
+        if (s->out_counts[i] == 0) continue;
         o.kind = KOLO_COLLECTIVE_SEND;
-        o.root = s->to;
-        o.input = message_to(link, s, s->to);
+        o.root = i;
+        o.input = message_to(link, s, i);
         o.output = NULL;
-        o.count = s->out_counts[s->to];
+        o.count = s->out_counts[i];
         KOLO_TRY(make_request(s, comm, &o));
     }
-    if (s->from >= 0) {
+    for (int i = 0; i < s->size; i++) {
+        if (s->in_counts[i] == 0) continue;
         o.kind = KOLO_COLLECTIVE_RECV;
-        o.root = s->from;
+        o.root = i;
         o.input = NULL;
-        o.output = message_from(link, s, s->from);
-        o.count = s->in_counts[s->from];
+        o.output = message_from(link, s, i);
+        o.count = s->in_counts[i];
         KOLO_TRY(make_request(s, comm, &o));
     }
     return KOLO_OK;
@@ -419,6 +424,7 @@ static void begin_stage(const kolo_mesh_link *link, stage *s) {
     if (s->packed) {
         char *message = s->packed;
         for (int i = 0; i < s->size; i++) {
+            if (s->out_counts[i] == 0) continue;
             kolo_overlap_pack(&s->out[i], bytes, s->input, message);
             message += s->out_counts[i] * bytes;
         }
@@ -431,6 +437,7 @@ static void begin_stage(const kolo_mesh_link *link, stage *s) {
         kolo_overlap_copy(&s->in[s->me], bytes, s->input, s->output);
     }
     if (s->move->kind == KOLO_MOVE_NEIGHBOUR && s->size > 1) {
+        if (s->move->adds) memset(s->output, 0, (size_t)s->n_output * bytes);
         kolo_overlap_copy(&s->in[s->me], bytes, s->input, s->output);
     }
 }
@@ -438,8 +445,12 @@ static void begin_stage(const kolo_mesh_link *link, stage *s) {
 static void end_stage(const kolo_mesh_link *link, stage *s) {
     const char *message = s->unpacked;
     for (int i = 0; message && s->size > 1 && i < s->size; i++) {
-        bool mine = i == s->me && s->move->kind == KOLO_MOVE_NEIGHBOUR; /* copied already */
-        if (!mine) kolo_overlap_unpack(&s->in[i], bytes_of(link), message, s->output);
+        if (s->in_counts[i] == 0) continue;
+        if (s->move->adds) {
+            kolo_overlap_add(&s->in[i], link->opts.dtype, message, s->output);
+        } else {
+            kolo_overlap_unpack(&s->in[i], bytes_of(link), message, s->output);
+        }
         message += s->in_counts[i] * bytes_of(link);
     }
 }
@@ -456,6 +467,15 @@ static kolo_status run(kolo_mesh_link *link, bool wait) {
         end_stage(link, s);
     }
     return KOLO_OK;
+}
+
+void kolo_mesh_link_bind(kolo_mesh_link *link, const void *source, void *target) {
+    link->opts.source = source;
+    link->opts.target = target;
+    if (link->n == 0) return;
+    KOLO_ASSERT(link->n == 1);
+    link->stages[0].input = source;
+    link->stages[0].output = target;
 }
 
 kolo_status kolo_mesh_link_post(kolo_mesh_link *link) {

@@ -45,6 +45,7 @@ typedef struct kolo_mesh_link_opts {
     void *buffers;       /* borrowed, in use from POST to WAIT: for what is packed and unpacked */
     size_t buffer_bytes; /* their size; what does not fit is allocated */
     int priority;        /* as kolo_request_opts.priority */
+    bool moves;          /* addresses may change from POST to POST: kolo_mesh_link_bind */
 } kolo_mesh_link_opts;
 
 /* Plans the moves and allocates what lies between them. ARG, as kolo_redistribution_plan; NOMEM. */
@@ -59,6 +60,9 @@ void kolo_mesh_link_detach(kolo_mesh_link *link);
 kolo_request *kolo_mesh_link_request(const kolo_mesh_link *link, int i);
 /* Bytes of the buffers that a link has allocated. */
 size_t kolo_mesh_link_bytes(const kolo_mesh_link *link);
+/* Other addresses for a link of one move between neighbours that `moves`, or of none that
+ * communicates; not between POST and WAIT. */
+void kolo_mesh_link_bind(kolo_mesh_link *link, const void *source, void *target);
 /* Starts; does not block. ARG: not attached. */
 kolo_status kolo_mesh_link_post(kolo_mesh_link *link);
 /* Completes; blocks. The errors of kolo_request_wait. */

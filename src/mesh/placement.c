@@ -20,13 +20,20 @@ static int blocks_of(const kolo_placement *p) { return p->blocks > 1 ? p->blocks
 
 /* ---- comparing, checking ---- */
 
+static bool halo_equal(const kolo_halo *a, const kolo_halo *b, int axis_size) {
+    if (a == b) return true;
+    if (!a || !b || a->length != b->length || a->places != b->places) return false;
+    return memcmp(a->rows, b->rows, (size_t)axis_size * sizeof *a->rows) == 0;
+}
+
 bool kolo_placement_equal(const kolo_placement *a, const kolo_placement *b, int axis_size) {
     if (a->kind != b->kind) return false;
     switch (a->kind) {
     case KOLO_PLACEMENT_SHARDED:
         if (a->dim != b->dim || a->depth != b->depth || blocks_of(a) != blocks_of(b) ||
             a->rotation % axis_size != b->rotation % axis_size || a->zigzag != b->zigzag ||
-            !a->cuts != !b->cuts) {
+            !a->cuts != !b->cuts || a->summands != b->summands ||
+            !halo_equal(a->halo, b->halo, axis_size)) {
             return false;
         }
         return !a->cuts || memcmp(a->cuts, b->cuts, ((size_t)axis_size + 1) * sizeof *a->cuts) == 0;
@@ -37,6 +44,21 @@ bool kolo_placement_equal(const kolo_placement *a, const kolo_placement *b, int 
     default:
         return true;
     }
+}
+
+static kolo_status check_halo(const kolo_mesh_axis *axis, const kolo_placement *p,
+                              const kolo_shape *shape) {
+    const int64_t length = shape->dim[p->dim];
+    bool good = p->halo->length == length && blocks_of(p) == 1 && p->rotation == 0 && !p->cuts;
+    for (int c = 0; good && c < axis->size; c++) {
+        const kolo_interval *rows = &p->halo->rows[c];
+        good = rows->first >= 0 && rows->first <= rows->end && rows->end <= length;
+    }
+    if (good) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "placement on %s: a halo is one range of the %lld rows for each coordinate, "
+                     "without cuts, blocks and rotation",
+                     axis->name, (long long)length);
 }
 
 static kolo_status check_sharded(const kolo_mesh_axis *axis, const kolo_placement *p,
@@ -55,7 +77,7 @@ static kolo_status check_sharded(const kolo_mesh_axis *axis, const kolo_placemen
         return KOLO_FAIL(KOLO_ERR_ARG, "placement on %s: rotation %d is negative", axis->name,
                          p->rotation);
     }
-    return KOLO_OK;
+    return p->halo ? check_halo(axis, p, shape) : KOLO_OK;
 }
 
 static kolo_status check_axis(const kolo_mesh_axis *axis, const kolo_placement *p,
@@ -109,6 +131,11 @@ static kolo_status check_cuts(const kolo_mesh *mesh, const kolo_placements *plac
         const kolo_mesh_axis *axis = &mesh->axes[axes[i]];
         const kolo_placement *p = &placements->axis[axes[i]];
         int blocks = blocks_of(p);
+        if (p->halo && n > 1) {
+            return KOLO_FAIL(KOLO_ERR_ARG,
+                             "placement on %s: another axis cuts dimension %d, which has a halo",
+                             axis->name, dim);
+        }
         if (even ? extent % blocks != 0 : blocks > 1) {
             return KOLO_FAIL(KOLO_ERR_ARG, "placement on %s: %lld elements are not %d equal parts",
                              axis->name, (long long)extent, blocks);
@@ -152,6 +179,7 @@ kolo_status kolo_placements_gradient(const kolo_mesh *mesh, const kolo_placement
     kolo_placements g = *placements;
     for (int a = 0; a < mesh->n_axes; a++) {
         kolo_placement *p = &g.axis[a];
+        if (p->halo) p->summands = !p->summands;
         if (p->kind == KOLO_PLACEMENT_REPLICATED) {
             *p = (kolo_placement){.kind = KOLO_PLACEMENT_PARTIAL, .op = KOLO_SUM};
         } else if (p->kind == KOLO_PLACEMENT_PARTIAL && p->op == KOLO_SUM) {
@@ -182,6 +210,10 @@ static void placement_text(const kolo_placement *p, kolo_text *text) {
     }
     if (blocks_of(p) > 1) kolo_text_add(text, "/%d%s", blocks_of(p), p->zigzag ? "~" : "");
     if (p->rotation) kolo_text_add(text, "+%d", p->rotation);
+    if (p->halo) {
+        kolo_text_add(text, "-%lld+%lld%s", (long long)p->halo->before, (long long)p->halo->after,
+                      p->summands ? "(sum)" : "");
+    }
     if (p->cuts) kolo_text_add(text, "*");
 }
 
@@ -200,11 +232,18 @@ const char *kolo_placements_text(const kolo_mesh *mesh, const kolo_placements *p
 
 /* ---- regions ---- */
 
+static int64_t even_cut(int64_t length, int size, int index) {
+    const int64_t rest = length % size;
+    return length / size * index + (index < rest ? index : rest);
+}
+
+kolo_interval kolo_even_slice(int64_t length, int size, int c) {
+    return (kolo_interval){even_cut(length, size, c), even_cut(length, size, c + 1)};
+}
+
 /* Where slice `index` of `size` begins in a part of `length` elements. */
 static int64_t cut_of(const kolo_placement *p, int64_t length, int size, int index) {
-    if (p->cuts) return p->cuts[index];
-    int64_t rest = length % size;
-    return length / size * index + (index < rest ? index : rest);
+    return p->cuts ? p->cuts[index] : even_cut(length, size, index);
 }
 
 /* Replaces the intervals of one dimension by those of this rank's slice: positions [first, end) of
@@ -224,6 +263,10 @@ static kolo_status cut_intervals(const kolo_placement *p, int size, int coordina
         const int slice = p->zigzag && b % 2 == 1 ? size - 1 - own : own;
         int64_t first = b * part + cut_of(p, part, size, slice);
         int64_t end = b * part + cut_of(p, part, size, slice + 1);
+        if (p->halo) { /* of a whole dimension */
+            first = p->halo->rows[own].first;
+            end = p->halo->rows[own].end;
+        }
         while (first < end) {
             const kolo_interval *in = &(*intervals)[i];
             int64_t here = in->end - in->first;

@@ -11,6 +11,10 @@
  *     AT            the whole on one coordinate, nothing else     AT, the same coordinate
  *     LOCAL         a version of its own                          LOCAL
  *
+ * SHARDED with a halo is for ops with a window, such as convolutions: a rank also holds copies of
+ * rows of other slices, those that its results need. The gradient of such a copy is a summand of
+ * the gradient of the row, which is on the rank that has the row.
+ *
  * INVARIANT and REPLICATED differ in their gradients only: the ranks of an INVARIANT tensor compute
  * the same gradient, those of a REPLICATED one compute summands of it. PARTIAL may also mean the
  * maximum, which has no gradient. (Placements of PyTorch's DTensor; INVARIANT against REPLICATED
@@ -43,6 +47,20 @@ typedef enum kolo_placement_kind {
     KOLO_PLACEMENT_COUNT
 } kolo_placement_kind;
 
+/* Elements [first, end) of a dimension. */
+typedef struct kolo_interval {
+    int64_t first, end;
+} kolo_interval;
+
+/* The rows of a dimension that the results of a window op need, by coordinate. Rows and results are
+ * cut as evenly as can be; the ranges may overlap, and leave out what no result needs. */
+typedef struct kolo_halo {
+    int64_t length, places;    /* rows of the whole dimension, and results */
+    int64_t before, after;     /* the most rows that a coordinate needs beyond its slice */
+    bool own;                  /* all need their slices exactly */
+    const kolo_interval *rows; /* [axis size] */
+} kolo_halo;
+
 /* Along one axis of `size` ranks. A zero field means its default. */
 typedef struct kolo_placement {
     kolo_placement_kind kind;
@@ -57,8 +75,12 @@ typedef struct kolo_placement {
     int dim, depth, blocks, rotation;
     bool zigzag;
     const int64_t *cuts; /* borrowed */
-    int at;              /* AT: the coordinate */
-    kolo_reduce_op op;   /* PARTIAL: KOLO_SUM (the default), KOLO_MIN or KOLO_MAX */
+    /* The rows of each coordinate in the place of its slice of a dimension that no other axis cuts,
+     * in one block, without cuts and rotation; borrowed. NULL: the slice. */
+    const kolo_halo *halo;
+    bool summands;     /* of a halo: where ranges overlap, elements are summands */
+    int at;            /* AT: the coordinate */
+    kolo_reduce_op op; /* PARTIAL: KOLO_SUM (the default), KOLO_MIN or KOLO_MAX */
 } kolo_placement;
 
 /* One for each axis of a mesh. All zero: INVARIANT on all of them. */
@@ -78,12 +100,10 @@ kolo_status kolo_placements_gradient(const kolo_mesh *mesh, const kolo_placement
 const char *kolo_placements_text(const kolo_mesh *mesh, const kolo_placements *placements,
                                  char text[KOLO_PLACEMENT_TEXT]);
 
-/* ---- regions ---- */
+/* Rows [first, end) of `length` that coordinate c of `size` has without a halo. */
+kolo_interval kolo_even_slice(int64_t length, int size, int c);
 
-/* Elements [first, end) of a dimension. */
-typedef struct kolo_interval {
-    int64_t first, end;
-} kolo_interval;
+/* ---- regions ---- */
 
 typedef struct kolo_mesh_region {
     int rank;             /* number of dimensions; 1 in the flat view, see kolo_mesh_region_of */

@@ -7,6 +7,7 @@
  * finds all of its elements there. */
 #include "mesh/redistribute.h"
 
+#include "base/bf16.h"
 #include "base/compiler.h"
 #include "base/integer.h"
 
@@ -313,8 +314,27 @@ static kolo_move_kind classify(const planner *p, kolo_axes axes, int *root) {
     return neighbour ? KOLO_MOVE_NEIGHBOUR : KOLO_MOVE_EXCHANGE;
 }
 
+/* Rows of a halo come from the slices of neighbours, or are added to these. */
+static kolo_status exchange_halos(planner *p, kolo_arena *arena) {
+    for (int a = 0; a < p->mesh->n_axes; a++) {
+        const kolo_placement *from = &p->now.axis[a], *to = &p->to->axis[a];
+        if (same_data(from, to, p->mesh->axes[a].size) || (!from->halo && !to->halo)) continue;
+        kolo_placements after = p->now;
+        after.axis[a] = *to;
+        KOLO_TRY(kolo_placements_check(p->mesh, &after, p->shape));
+        KOLO_TRY(find_regions(p, &after, arena));
+        const bool local = !from->halo && is_slice(p);
+        const bool adds = from->halo != NULL;
+        add_move(p, local ? KOLO_MOVE_SLICE : KOLO_MOVE_NEIGHBOUR, local ? 0 : bit(a), 0, KOLO_SUM,
+                 &after);
+        p->moves[p->n - 1].adds = adds;
+    }
+    return KOLO_OK;
+}
+
 /* From what is no sum to what is none: nothing, a slice or an exchange. */
 static kolo_status exchange(planner *p, const kolo_placements *to, kolo_arena *arena) {
+    KOLO_TRY(exchange_halos(p, arena));
     kolo_placements after = p->now;
     kolo_axes changed = 0;
     for (int a = 0; a < p->mesh->n_axes; a++) {
@@ -391,6 +411,23 @@ static kolo_status exchange_and_pad(planner *p, kolo_arena *arena) {
 
 /* ---- the whole ---- */
 
+/* Whether what changes is a halo that slices of the same dimension get, or give their summands. */
+static kolo_status check_halos(const kolo_placement *from, const kolo_placement *to,
+                               const char *name) {
+    const kolo_placement *with = from->halo ? from : to, *without = from->halo ? to : from;
+    kolo_placement slice = *with;
+    if (!with->halo) return KOLO_OK;
+    slice.halo = NULL;
+    slice.summands = false;
+    if (kolo_placement_equal(&slice, without, 1) && with->summands == (with == from)) {
+        return KOLO_OK;
+    }
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "redistribution over %s: the rows of a halo come from slices of the same "
+                     "dimension, and its summands go to these",
+                     name);
+}
+
 /* Refuses what has no row in the table, and finds out whether the flat view serves. */
 static kolo_status check_pairs(planner *p) {
     bool other = false;
@@ -410,6 +447,7 @@ static kolo_status check_pairs(planner *p) {
                              name);
         }
         other = other || cuts_dim(f) || cuts_dim(t);
+        KOLO_TRY(check_halos(f, t, name));
     }
     if (!p->flat || !other) return KOLO_OK;
     return KOLO_FAIL(
@@ -450,16 +488,37 @@ static int64_t stride_of(const kolo_shape *shape, int dim) {
     return stride;
 }
 
-typedef enum copy_mode { PACK, UNPACK, COPY } copy_mode;
+typedef enum copy_mode { PACK, UNPACK, COPY, ADD } copy_mode;
 
 /* One copy, recursing through the dimensions: `message` walks on. */
 typedef struct copier {
     const kolo_overlap *overlap;
     copy_mode mode;
     size_t element_bytes;
-    const char *source; /* tensor; UNPACK: the message */
+    kolo_dtype dtype;   /* ADD */
+    const char *source; /* tensor; UNPACK, ADD: the message */
     char *target;       /* tensor; PACK: the message */
 } copier;
+
+static void add(kolo_dtype dtype, int64_t count, const void *from, void *to) {
+    switch (dtype) {
+    case KOLO_DTYPE_F64:
+        for (int64_t i = 0; i < count; i++) ((double *)to)[i] += ((const double *)from)[i];
+        break;
+    case KOLO_DTYPE_F32:
+        for (int64_t i = 0; i < count; i++) ((float *)to)[i] += ((const float *)from)[i];
+        break;
+    case KOLO_DTYPE_BF16:
+        for (int64_t i = 0; i < count; i++) {
+            const float sum = kolo_bf16_widen(((const uint16_t *)from)[i]) +
+                              kolo_bf16_widen(((const uint16_t *)to)[i]);
+            ((uint16_t *)to)[i] = kolo_bf16_narrow(sum);
+        }
+        break;
+    default:
+        KOLO_ASSERT(false);
+    }
+}
 
 static void copy_dim(copier *c, int dim, int64_t at_source, int64_t at_target) {
     const kolo_overlap *o = c->overlap;
@@ -471,6 +530,11 @@ static void copy_dim(copier *c, int dim, int64_t at_source, int64_t at_target) {
         int64_t t = at_target + run->target * target_stride;
         if (last) {
             size_t bytes = (size_t)run->length * c->element_bytes;
+            if (c->mode == ADD) {
+                add(c->dtype, run->length, c->source, c->target + (size_t)t * c->element_bytes);
+                c->source += bytes;
+                continue;
+            }
             memcpy(c->target + (c->mode == PACK ? 0 : (size_t)t * c->element_bytes),
                    c->source + (c->mode == UNPACK ? 0 : (size_t)s * c->element_bytes), bytes);
             if (c->mode == PACK) c->target += bytes;
@@ -485,7 +549,13 @@ static void copy_dim(copier *c, int dim, int64_t at_source, int64_t at_target) {
 
 static void copy(const kolo_overlap *overlap, copy_mode mode, size_t element_bytes,
                  const void *source, void *target) {
-    copier c = {overlap, mode, element_bytes, source, target};
+    copier c = {overlap, mode, element_bytes, KOLO_DTYPE_U8, source, target};
+    if (overlap->count > 0) copy_dim(&c, 0, 0, 0);
+}
+
+void kolo_overlap_add(const kolo_overlap *overlap, kolo_dtype dtype, const void *message,
+                      void *target) {
+    copier c = {overlap, ADD, kolo_dtype_bytes(dtype), dtype, message, target};
     if (overlap->count > 0) copy_dim(&c, 0, 0, 0);
 }
 

@@ -14,6 +14,8 @@
  *     SHARDED -> INVARIANT or REPLICATED                      allgather
  *     SHARDED -> AT                                           gather
  *     SHARDED -> another dimension, cuts, blocks or rotation  all-to-all or neighbours
+ *     SHARDED -> the same dimension with a halo               neighbours: copies of rows
+ *     SHARDED with a halo, summands -> without                neighbours: rows that are added
  *     AT -> INVARIANT or REPLICATED                           broadcast
  *     AT -> SHARDED                                           scatter
  *     AT -> AT                                                send and receive
@@ -35,7 +37,8 @@ typedef enum kolo_move_kind {
     KOLO_MOVE_BROADCAST,
     KOLO_MOVE_SCATTER,
     KOLO_MOVE_EXCHANGE,  /* all-to-all */
-    KOLO_MOVE_NEIGHBOUR, /* at most one message to and one from each rank */
+    KOLO_MOVE_NEIGHBOUR, /* at most one message to and one from each rank; of halos, from each of
+                            the neighbours */
     KOLO_MOVE_COUNT
 } kolo_move_kind;
 
@@ -43,6 +46,7 @@ typedef struct kolo_move {
     kolo_move_kind kind;
     kolo_axes axes;           /* of the groups that communicate; 0: local */
     bool flat;                /* regions are of the flat view */
+    bool adds;                /* what arrives is added: summands of a halo */
     int root;                 /* reduce, gather, broadcast, scatter: place in the group */
     kolo_reduce_op op;        /* of reductions */
     kolo_placements from, to; /* of this move */
@@ -91,6 +95,9 @@ void kolo_overlap_unpack(const kolo_overlap *overlap, size_t element_bytes, cons
                          void *target);
 void kolo_overlap_copy(const kolo_overlap *overlap, size_t element_bytes, const void *source,
                        void *target);
+/* Adds a message of floating-point numbers to the target's tensor. */
+void kolo_overlap_add(const kolo_overlap *overlap, kolo_dtype dtype, const void *message,
+                      void *target);
 /* Whether the overlap is one contiguous range, of the source or of the target; it begins at
  * element *first. */
 bool kolo_overlap_contiguous(const kolo_overlap *overlap, bool of_source, int64_t *first);

@@ -21,16 +21,22 @@
 enum { ROWS = 7, COLUMNS = 6, DEPTH = 4, ELEMENTS = ROWS * COLUMNS * DEPTH };
 static const int64_t cuts2[] = {0, 5, 7}, cuts3[] = {0, 0, 6, 7};
 
+/* Rows with those of neighbours, and of ranks behind these. */
+static const kolo_interval rows2[] = {{0, 5}, {3, 7}}, rows3[] = {{0, 4}, {2, 7}, {2, 7}};
+static const kolo_halo halo2 = {.length = ROWS, .places = 2, .rows = rows2},
+                       halo3 = {.length = ROWS, .places = 3, .rows = rows3};
+
 /* Placements of an axis of two and of three ranks; the flat one comes last. */
-static const kolo_placement placements[2][11] = {
+static const kolo_placement placements[2][12] = {
     {INVARIANT, REPLICATED, PARTIAL, AT(1), SHARDED(.dim = 0), SHARDED(.dim = 1),
      SHARDED(.dim = 0, .cuts = cuts2), SHARDED(.dim = 1, .blocks = 3),
      SHARDED(.dim = 1, .rotation = 1), SHARDED(.dim = 2, .blocks = 2, .zigzag = true),
-     SHARDED(.dim = KOLO_DIM_FLAT)},
+     SHARDED(.dim = 0, .halo = &halo2), SHARDED(.dim = KOLO_DIM_FLAT)},
     {INVARIANT, REPLICATED, PARTIAL, AT(2), SHARDED(.dim = 0, .depth = -1), SHARDED(.dim = 1),
      SHARDED(.dim = 0, .cuts = cuts3), SHARDED(.dim = 2, .blocks = 2),
      SHARDED(.dim = 1, .rotation = 2),
-     SHARDED(.dim = 1, .blocks = 2, .rotation = 1, .zigzag = true), SHARDED(.dim = KOLO_DIM_FLAT)},
+     SHARDED(.dim = 1, .blocks = 2, .rotation = 1, .zigzag = true),
+     SHARDED(.dim = 0, .depth = -1, .halo = &halo3), SHARDED(.dim = KOLO_DIM_FLAT)},
 };
 
 typedef struct trial {
@@ -65,7 +71,7 @@ static uint64_t version_of(const trial *t, const kolo_placements *p) {
     uint64_t version = 0;
     for (int a = 0; a < t->mesh.n_axes; a++) {
         kolo_placement_kind kind = p->axis[a].kind;
-        if (kind != KOLO_PLACEMENT_PARTIAL) continue;
+        if (kind != KOLO_PLACEMENT_PARTIAL && !p->axis[a].summands) continue;
         version = version * 8 + 1 + (uint64_t)kolo_mesh_coordinate(&t->mesh, t->rank, a);
     }
     return version;
@@ -113,6 +119,18 @@ static kolo_status fill(const trial *t, const kolo_placements *p, uint64_t seed,
     return KOLO_OK;
 }
 
+/* Whether this rank has a row as a copy for its halo. */
+static bool is_copy(const trial *t, const kolo_placements *p, int64_t element) {
+    const int64_t row = element / (COLUMNS * DEPTH);
+    for (int a = 0; a < t->mesh.n_axes; a++) {
+        if (!p->axis[a].halo || p->axis[a].summands) continue;
+        const kolo_interval own =
+            kolo_even_slice(ROWS, t->mesh.axes[a].size, kolo_mesh_coordinate(&t->mesh, t->rank, a));
+        if (row < own.first || row >= own.end) return true;
+    }
+    return false;
+}
+
 /* The tensor that the local ones represent: each part from the rank at `end` of the axes along
  * which all hold it; summands add up. */
 static kolo_status gather_tensor(const trial *t, const kolo_placements *p, const double *local,
@@ -126,7 +144,7 @@ static kolo_status gather_tensor(const trial *t, const kolo_placements *p, const
         int one = end ? t->mesh.axes[a].size - 1 : 0;
         if (whole && kolo_mesh_coordinate(&t->mesh, t->rank, a) != one) n = 0;
     }
-    for (int64_t i = 0; i < n; i++) tensor[global[i]] += local[i];
+    for (int64_t i = 0; i < n; i++) tensor[global[i]] += is_copy(t, p, global[i]) ? 0 : local[i];
     return kolo_allreduce(t->world, tensor, ELEMENTS, KOLO_DTYPE_F64, KOLO_SUM);
 }
 
@@ -199,6 +217,28 @@ static kolo_status move(const trial *t, const kolo_placements *from, const kolo_
     return status;
 }
 
+static bool has_halo(const trial *t, const kolo_placements *p) {
+    for (int a = 0; a < t->mesh.n_axes; a++) {
+        if (p->axis[a].halo) return true;
+    }
+    return false;
+}
+
+/* Copies of rows are those of the slice that another rank has. */
+static kolo_status check_copies(const trial *t, const kolo_placements *p, const double *local) {
+    double whole[ELEMENTS];
+    int64_t global[ELEMENTS], n;
+    KOLO_TRY(indices_of(t, p, global, &n));
+    KOLO_TRY(gather_tensor(t, p, local, false, whole));
+    for (int a = 0; a < t->mesh.n_axes; a++) { /* else the sum of several tensors */
+        if (p->axis[a].kind == KOLO_PLACEMENT_PARTIAL) return KOLO_OK;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (local[i] != whole[global[i]]) return fault(t, "copies", p, p);
+    }
+    return KOLO_OK;
+}
+
 /* One pair: values, equality of replicas, and the adjoint. */
 static kolo_status check_pair(const trial *t, const kolo_placements *from,
                               const kolo_placements *to, uint64_t seed) {
@@ -212,6 +252,7 @@ static kolo_status check_pair(const trial *t, const kolo_placements *from,
         KOLO_TRY(gather_tensor(t, to, y, end, after));
         if (memcmp(before, after, sizeof before) != 0) return fault(t, "values", from, to);
     }
+    if (has_halo(t, to)) KOLO_TRY(check_copies(t, to, y));
     KOLO_TRY(kolo_placements_gradient(&t->mesh, from, &g_from));
     KOLO_TRY(kolo_placements_gradient(&t->mesh, to, &g_to));
     KOLO_TRY(fill(t, &g_to, seed + 1, g, &n_to));
@@ -223,12 +264,20 @@ static kolo_status check_pair(const trial *t, const kolo_placements *from,
 }
 
 /* Whether the table has a row for the pair: shards of a dimension do not change under a flat
- * shard. */
+ * shard, and halos come from slices of the same dimension, which no other axis cuts. */
 static bool is_pair(const trial *t, const kolo_placements *from, const kolo_placements *to) {
     bool flat = false, other = false;
     for (int a = 0; a < t->mesh.n_axes; a++) {
         const kolo_placement *ends[] = {&from->axis[a], &to->axis[a]};
         bool changes = !kolo_placement_equal(ends[0], ends[1], t->mesh.axes[a].size);
+        if (changes && ends[0]->halo) return false;
+        if (changes && ends[1]->halo) {
+            kolo_placement slice = *ends[1];
+            slice.halo = NULL;
+            if (!kolo_placement_equal(ends[0], &slice, t->mesh.axes[a].size)) return false;
+            const kolo_placement *beside = &from->axis[!a];
+            if (beside->kind == KOLO_PLACEMENT_SHARDED && beside->dim == slice.dim) return false;
+        }
         for (int i = 0; i < 2; i++) {
             if (ends[i]->kind != KOLO_PLACEMENT_SHARDED) continue;
             if (ends[i]->dim == KOLO_DIM_FLAT) flat = true;

@@ -208,6 +208,11 @@ static void wrong_placements_are_refused(void **state) {
     }
 }
 
+static const kolo_interval halo_rows[] = {{0, 3}, {1, 5}, {3, 6}},
+                           strided_rows[] = {{0, 1}, {2, 3}, {4, 5}};
+static const kolo_halo halo = {6, 6, 1, 1, false, halo_rows},
+                       strided = {6, 3, 0, 0, false, strided_rows};
+
 static void placements_are_printed(void **state) {
     (void)state;
     const kolo_mesh mesh = mesh_of("dp=2,tp=3");
@@ -221,6 +226,8 @@ static void placements_are_printed(void **state) {
          "dp:replicated tp:sharded1/3+1*"},
         {{{AT(1), {.kind = KOLO_PLACEMENT_PARTIAL, .op = KOLO_MAX}}}, "dp:at1 tp:partial(max)"},
         {{{LOCAL, SHARDED(.dim = KOLO_DIM_FLAT)}}, "dp:local tp:sharded(flat)"},
+        {{{INVARIANT, SHARDED(.dim = 2, .halo = &halo)}}, "tp:sharded2-1+1"},
+        {{{INVARIANT, SHARDED(.dim = 2, .halo = &halo, .summands = true)}}, "tp:sharded2-1+1(sum)"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[KOLO_PLACEMENT_TEXT];
@@ -252,6 +259,10 @@ static void each_pair_has_its_collective(void **state) {
          KOLO_MOVE_NEIGHBOUR},
         {SHARDED(.dim = 0), SHARDED(.dim = 0, .blocks = 2), KOLO_MOVE_EXCHANGE, KOLO_MOVE_EXCHANGE},
         {SHARDED(.dim = 0), SHARDED(.dim = 0, .rotation = 1), KOLO_MOVE_NEIGHBOUR,
+         KOLO_MOVE_NEIGHBOUR},
+        {SHARDED(.dim = 0), SHARDED(.dim = 0, .halo = &halo), KOLO_MOVE_NEIGHBOUR,
+         KOLO_MOVE_NEIGHBOUR},
+        {SHARDED(.dim = 0), SHARDED(.dim = 0, .halo = &strided), KOLO_MOVE_SLICE,
          KOLO_MOVE_NEIGHBOUR},
         {AT(1), INVARIANT, KOLO_MOVE_BROADCAST, KOLO_MOVE_SLICE},
         {AT(1), REPLICATED, KOLO_MOVE_BROADCAST, KOLO_MOVE_REDUCE},
@@ -295,6 +306,14 @@ static void what_the_table_lacks_is_refused(void **state) {
         kolo_placements from, to;
         const char *error;
     } cases[] = {
+        {{{SHARDED(.dim = 1)}}, {{SHARDED(.dim = 0, .halo = &halo)}}, "slices of the same"},
+        {{{SHARDED(.dim = 0, .halo = &halo)}}, {{INVARIANT}}, "slices of the same"},
+        {{{SHARDED(.dim = 0)}},
+         {{SHARDED(.dim = 0, .halo = &halo, .summands = true)}},
+         "slices of the same"},
+        {{{SHARDED(.dim = 1)}},
+         {{SHARDED(.dim = 1, .halo = &halo, .blocks = 2)}},
+         "a halo is one range"},
         {{{LOCAL}}, {{INVARIANT}}, "local versions"},
         {{{INVARIANT}}, {{LOCAL}}, "local versions"},
         {{{INVARIANT}}, {{{.kind = KOLO_PLACEMENT_PARTIAL, .op = KOLO_MAX}}}, "must be a sum"},
