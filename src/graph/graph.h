@@ -93,6 +93,7 @@ typedef struct kolo_node {
     int chunk;                              /* of the stage, by the pass segments */
     const struct kolo_redistribution *move; /* of a redistribute or own_range; of a post or encode
                                                one for each input; else NULL */
+    const kolo_halo *halo; /* of a window: which rows each rank's results need; NULL: not divided */
 } kolo_node;
 
 /* A change of placements. */
@@ -158,6 +159,14 @@ typedef struct kolo_shape_query {
     const struct kolo_op *op;
 } kolo_shape_query;
 
+/* Some of the places of a window along a dimension, of a node with these attributes and inputs. */
+typedef struct kolo_window_query {
+    const kolo_attr *attr;
+    const kolo_shape *in;
+    int64_t length, all; /* rows of the dimension, and places */
+    kolo_interval places;
+} kolo_window_query;
+
 /* Work of one run of a node. */
 typedef struct kolo_cost {
     double flops, bytes; /* a multiply-add is 2 flops; each tensor is read or written once */
@@ -203,6 +212,11 @@ typedef struct kolo_op {
      * which it has written up to KOLO_NOTATION bytes. */
     const char *index;
     const char *(*index_of)(const kolo_attr *attr, int n_in, const kolo_shape *in, char *text);
+    /* Of an op with a window (~ in the notation): the rows that places need. False: the op needs
+     * them all. */
+    bool (*window)(const kolo_window_query *q, kolo_interval *rows);
+    /* Makes attributes those of a node that has these rows and gives these places. */
+    void (*divide_window)(const kolo_window_query *q, kolo_interval rows, kolo_attr *attr);
     unsigned linear;        /* bit i: linear in input i; those of all addends at once */
     kolo_reduce_op combine; /* what outputs without an index are over it; default: sums */
     /* Attributes of a shard along an index: KOLO_ATTR of the number of its elements, of where they

@@ -16,6 +16,11 @@ int kolo_index_find(const kolo_index_term *term, int code) {
     return -1;
 }
 
+bool kolo_index_is_window(const kolo_index_term *term, int code) {
+    const int d = kolo_index_find(term, code);
+    return d >= 0 && term->window[d];
+}
+
 int kolo_index_of_cut(const kolo_index_term *term, const kolo_placement *cut) {
     const bool inner = term->inner[cut->dim] != 0 && cut->depth == KOLO_DEPTH_POSITIONS;
     return inner ? term->inner[cut->dim] : term->code[cut->dim];
@@ -27,7 +32,7 @@ static bool read_dimensions(const char *p, const char *end, const kolo_shape *sh
                             kolo_index_term *term) {
     int letters = 0, any = 0;
     for (const char *c = p; c < end; c++) {
-        letters += !isdigit((unsigned char)*c) && *c != '(' && *c != ')';
+        letters += !isdigit((unsigned char)*c) && *c != '(' && *c != ')' && *c != '~';
         letters -= *c == '('; /* two are one dimension */
         any += *c == '*' || *c == '#';
     }
@@ -37,6 +42,10 @@ static bool read_dimensions(const char *p, const char *end, const kolo_shape *sh
     for (int parts = 1; p < end; p++) {
         if (isdigit((unsigned char)*p)) {
             parts = *p - '0';
+            continue;
+        }
+        if (*p == '~') {
+            term->window[term->n] = true;
             continue;
         }
         if (*p == '(') {

@@ -12,7 +12,10 @@
  *     A..Z  a dimension that must be whole; one letter may stand for different sizes
  *     2..9  before an index: the dimension consists of that many parts, each of which has it.
  *           Dimensions with one index may differ in size, such as heads and their channels
- *     (nt)  a dimension in which two are merged, n the outer one. A term must have n by itself
+ *     ~     before an index that both inputs and outputs have: a window. Of an input: the slice of
+ * the outputs needs more than that slice of it, its halo. Of an output: a slice of the inputs gives
+ * more than that slice of it, summands where these overlap. (nt)  a dimension in which two are
+ * merged, n the outer one. A term must have n by itself
  *     *     any number of indices; those of all terms are the same
  *     #     any number of whole dimensions. A term has one * or # at most
  *     s     first in a term: no dimension. The value belongs to a shard of the samples, as the mean
@@ -34,6 +37,7 @@ typedef struct kolo_index_term {
     int n;                        /* dimensions */
     int code[KOLO_MAX_RANK];      /* a letter, KOLO_INDEX_STAR + i, or KOLO_INDEX_WHOLE */
     int parts[KOLO_MAX_RANK];     /* by dimension; 1 without a digit */
+    bool window[KOLO_MAX_RANK];   /* ~ */
     int inner[KOLO_MAX_RANK];     /* of merged dimensions: the code of the inner one; else 0 */
     int64_t outer[KOLO_MAX_RANK]; /* then the length of the outer one */
     int n_without;                /* outputs: indices after '/' */
@@ -63,6 +67,8 @@ kolo_status kolo_index_read(const kolo_op *op, const kolo_attr *attr, int n_in,
 kolo_status kolo_index_of(const kolo_graph *g, const kolo_node *n, kolo_index *index);
 /* The dimension of a term that has the index; -1: none. */
 int kolo_index_find(const kolo_index_term *term, int code);
+/* Whether a term has a window along the index. */
+bool kolo_index_is_window(const kolo_index_term *term, int code);
 /* The parts of dimension d that each have the index. */
 static inline int64_t kolo_index_parts(const kolo_index_term *term, int d, int code) {
     return code != 0 && term->inner[d] == code ? term->outer[d] : term->parts[d];

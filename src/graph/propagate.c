@@ -92,9 +92,38 @@ static bool is_independent(const kolo_index_term *term, int code) {
     return false;
 }
 
+/* Adds the halo, or its summands, to the placement of a term with a window along the index. */
+static void add_halo(const axis_query *q, const kolo_index_term *term, int code, bool output,
+                     kolo_placement *placement) {
+    const kolo_halo *halo = q->n->halo;
+    if (code == KOLO_DIM_FLAT || !kolo_index_is_window(term, code) || !halo || halo->own) return;
+    placement->halo = halo;
+    placement->summands = output;
+}
+
+/* The cut that all tensors with the index have: that of an input without its halo. */
+static kolo_placement bare(const kolo_placement *cut) {
+    kolo_placement slice = *cut;
+    slice.halo = NULL;
+    slice.summands = false;
+    return slice;
+}
+
+/* Whether a node is divided along the windows that it has. */
+static kolo_status check_window(const axis_query *q, int code, int first) {
+    bool windows = false;
+    for (int k = 0; k < q->n->n_in + q->n->n_out && code != KOLO_DIM_FLAT; k++) {
+        windows |= kolo_index_is_window(
+            k < q->n->n_in ? &q->index->in[k] : &q->index->out[k - q->n->n_in], code);
+    }
+    if (!windows || q->n->halo) return KOLO_OK;
+    return refuse(q, first, "the op has a window along this dimension, and needs it whole");
+}
+
 /* Whether every input that has the index is cut along it, alike, and no other is cut. */
 static kolo_status check_cut(const axis_query *q, int code, int first) {
-    const kolo_placement *cut = &q->in[first];
+    const kolo_placement slice = bare(&q->in[first]), *cut = &slice;
+    KOLO_TRY(check_window(q, code, first));
     for (int k = 0; k < q->n->n_in; k++) {
         int d = dimension_of(&q->index->in[k], code);
         if (d < 0) {
@@ -106,6 +135,10 @@ static kolo_status check_cut(const axis_query *q, int code, int first) {
         kolo_placement want;
         if (!cut_alike(cut, &q->index->in[first], cut->dim, &q->index->in[k], d, &want)) {
             return refuse(q, first, "each part of the dimension has to be sharded");
+        }
+        add_halo(q, &q->index->in[k], code, false, &want);
+        if (want.halo && !q->in[k].halo) {
+            return refuse(q, k, "it needs the rows beyond its slice that the window reads");
         }
         if (!kolo_placement_equal(&want, &q->in[k], q->axis->size)) {
             return refuse(q, k, "it has to be sharded as the other inputs are");
@@ -156,9 +189,10 @@ static kolo_status sharded(axis_query *q) {
                 return refuse(q, first, "the op needs this dimension whole"); /* to merge it */
             }
             if (partial) return refuse(q, first, "it is cut where another input is a summand");
-            (void)cut_alike(&q->in[first], &q->index->in[first], q->in[first].dim, term, d,
-                            &q->out[k]);
-        } else if (term->by_shard) {
+            const kolo_placement slice = bare(&q->in[first]);
+            (void)cut_alike(&slice, &q->index->in[first], slice.dim, term, d, &q->out[k]);
+            add_halo(q, term, code, true, &q->out[k]);
+        } else if (term->by_shard && code == 'n') {
             q->out[k].kind = KOLO_PLACEMENT_LOCAL;
         } else if (!is_independent(term, code)) {
             if (is_nonlinear(q->n)) return refuse(q, first, "the op is no sum over this index");
@@ -231,6 +265,15 @@ bool kolo_placements_same_data(const kolo_mesh *mesh, const kolo_placements *a,
         if (!same_data(&a->axis[i], &b->axis[i], mesh->axes[i].size)) return false;
     }
     return true;
+}
+
+int kolo_axis_of_halo(const kolo_mesh *mesh, const kolo_redistribution *move) {
+    for (int i = 0; i < mesh->n_axes; i++) {
+        const kolo_placement *from = &move->from.axis[i], *to = &move->to.axis[i];
+        const bool moves = !same_data(from, to, mesh->axes[i].size);
+        if (moves && (from->halo || to->halo)) return i;
+    }
+    return -1;
 }
 
 bool kolo_redistribution_is_local(const kolo_mesh *mesh, const kolo_redistribution *move) {
@@ -313,10 +356,21 @@ static kolo_status take_turned(axis_query *q, kolo_placement *turned) {
     return KOLO_OK;
 }
 
+/* Whether a node copies its input, element by element: to another layout or type. */
+static bool is_copy(const axis_query *q) {
+    return q->index && q->n->n_in == 1 && q->n->n_out == 1 && q->index->in[0].is_star &&
+           q->index->out[0].is_star && is_linear(q->n, 0);
+}
+
 /* One axis of a node. */
 static kolo_status compute_axis(axis_query *q, int axis) {
     kolo_placement turned = {0};
     const kolo_placement *slice = NULL; /* of which inputs are ranges */
+    const kolo_placement *first = &placements_of(q->g, q->n->in[0])->axis[axis];
+    if (is_sharded(first) && first->halo && is_copy(q)) {
+        q->out[0] = *first; /* with its halo */
+        return KOLO_OK;
+    }
     for (int k = 0; k < q->n->n_in; k++) {
         q->in[k] = placements_of(q->g, q->n->in[k])->axis[axis];
         if (!is_range_of_slice(q->g, q->n->in[k], axis)) continue;

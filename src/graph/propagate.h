@@ -22,6 +22,8 @@
 /* Whether the placements hold the same data: equal but for INVARIANT against REPLICATED. */
 bool kolo_placements_same_data(const kolo_mesh *mesh, const kolo_placements *a,
                                const kolo_placements *b);
+/* The axis of a mesh along which a redistribution moves rows of a halo; -1: none. */
+int kolo_axis_of_halo(const kolo_mesh *mesh, const kolo_redistribution *move);
 /* Whether a redistribution needs no communication: ranks drop or pad what they have. */
 bool kolo_redistribution_is_local(const kolo_mesh *mesh, const kolo_redistribution *move);
 /* Sets the placements of the outputs of a node from those of its inputs. ARG: names the input and

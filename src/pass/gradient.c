@@ -46,7 +46,9 @@ static kolo_status differentiate(kolo_graph *g, const kolo_node *n, const bool *
                          "%s has no gradient rule, but is on the path from a parameter to the loss",
                          n->op->name);
     }
+    const int32_t before = g->n_nodes;
     n->op->grad(g, n, d_out, wants, d_in);
+    for (int32_t i = before; i < g->n_nodes; i++) g->nodes[i]->halo = n->halo; /* same windows */
     for (int k = 0; k < n->n_in; k++) {
         if (wants[k]) accumulate(g, &grad[n->in[k].id], d_in[k]);
     }

@@ -98,6 +98,7 @@ static kolo_status copy_node(recomputer *r, const kolo_node *n, int32_t target, 
     if (!copy) return kolo_graph_check(r->g);
     copy->recomputed = true;
     copy->move = n->move;
+    copy->halo = n->halo;
     for (int k = 0; k < n_out; k++) alias[n->out[k].id] = copy->out[k];
     if (!KOLO_GROW(r->copies, r->n_copies, r->cap_copies)) return KOLO_NOMEM(sizeof *r->copies);
     r->copies[r->n_copies++] = (copied){.node = copy, .target = target};

@@ -85,6 +85,7 @@ static kolo_status copy_node(sorter *s, const kolo_node *n, int chunk) {
     if (!copy) return kolo_graph_check(g);
     copy->recomputed = n->recomputed;
     copy->move = n->move;
+    copy->halo = n->halo;
     for (int k = 0; k < n->n_out; k++) {
         kolo_info(g, copy->out[k])->placements = kolo_info(g, n->out[k])->placements;
         s->own[n->out[k].id * g->chunks + chunk] = copy->out[k];

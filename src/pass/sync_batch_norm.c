@@ -33,19 +33,24 @@ static kolo_status replace(synchroniser *s, kolo_node *n) {
     kolo_graph *g = s->g;
     const int32_t before = g->n_nodes;
     const kolo_shape *shape = &kolo_info(g, n->in[0])->tensor.shape;
+    const int64_t plane = kolo_shape_count(shape) / (shape->dim[0] * shape->dim[1]);
     const kolo_attr attr[KOLO_MAX_ATTRS] = {
         [KOLO_SYNC_NORM_MOMENTUM] = n->attr[KOLO_NORM_MOMENTUM],
-        [KOLO_SYNC_NORM_PLANE].i = kolo_shape_count(shape) / (shape->dim[0] * shape->dim[1]),
+        [KOLO_SYNC_NORM_PLANE].i = plane,
     };
+    const kolo_attr of_sums[KOLO_MAX_ATTRS] = {[KOLO_SYNC_SUMS_PLANE].i = plane};
+    kolo_attr apply_attr[KOLO_MAX_ATTRS];
+    memcpy(apply_attr, n->attr, sizeof apply_attr);
+    apply_attr[KOLO_SYNC_NORM_PIXELS].i = plane;
     const kolo_value summed[] = {n->in[0], n->in[3], s->weight};
-    kolo_value sums = kolo_graph_add1(g, &kolo_op_sync_norm_sums, summed, 3, NULL);
-    sums = kolo_sum_over_samples(g, sums, n->in[0]);
+    kolo_value sums = kolo_graph_add1(g, &kolo_op_sync_norm_sums, summed, 3, of_sums);
+    sums = kolo_sum_over_samples(g, sums, n->in[0], false);
     const kolo_value in[] = {sums, n->in[3], n->in[4], s->weight};
     kolo_value out[KOLO_MAX_IO];
     kolo_graph_add(g, &kolo_op_sync_norm_statistics, in, 4, attr, out);
     kolo_value apply[] = {n->in[0], n->in[1], n->in[2], out[0], out[1], s->weight, KOLO_NONE};
     if (n->n_in == 6) apply[6] = n->in[5];
-    kolo_value y = kolo_graph_add1(g, &kolo_op_sync_norm, apply, n->n_in + 1, n->attr);
+    kolo_value y = kolo_graph_add1(g, &kolo_op_sync_norm, apply, n->n_in + 1, apply_attr);
     KOLO_TRY(kolo_graph_check(g));
     kolo_node *made = g->nodes[kolo_info(g, y)->producer];
     made->out[0] = n->out[0]; /* which others read */

@@ -6,6 +6,7 @@
 #include "support/support.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The inputs and outputs of one run, in plain layout. */
@@ -273,6 +274,98 @@ static bool check_code(const graph_eval *e, const kolo_node *n, const kolo_index
     return runs;
 }
 
+/* ---- windows ---- */
+
+/* Whether a node has a window along the index. The first side of its rows and of its places:
+ * inputs, then outputs. */
+static bool find_window(const kolo_node *n, const kolo_index *index, int code, int *rows,
+                        int *places) {
+    *rows = *places = -1;
+    for (int k = 0; k < n->n_in + n->n_out; k++) {
+        const kolo_index_term *term = k < n->n_in ? &index->in[k] : &index->out[k - n->n_in];
+        const int d = kolo_index_find(term, code);
+        if (d < 0) continue;
+        int *side = term->window[d] ? rows : places;
+        if (*side < 0) *side = k;
+    }
+    return *rows >= 0;
+}
+
+static int64_t length_at(const graph_eval *e, const kolo_node *n, const kolo_index *index, int k,
+                         int code) {
+    const kolo_index_term *term = k < n->n_in ? &index->in[k] : &index->out[k - n->n_in];
+    const kolo_value v = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
+    return kolo_info(e->g, v)->tensor.shape.dim[kolo_index_find(term, code)];
+}
+
+/* Adds rows [first, first + count) of dimension d to those of the whole. */
+static void add_rows(const kolo_tensor *part, const double *from, int d, int64_t first,
+                     const kolo_tensor *whole, double *to) {
+    int64_t outer = 1, inner = 1;
+    for (int i = 0; i < d; i++) outer *= part->shape.dim[i];
+    for (int i = d + 1; i < part->shape.rank; i++) inner *= part->shape.dim[i];
+    const int64_t count = part->shape.dim[d] * inner;
+    for (int64_t o = 0; o < outer; o++) {
+        for (int64_t i = 0; i < count; i++) {
+            to[(o * whole->shape.dim[d] + first) * inner + i] += from[o * count + i];
+        }
+    }
+}
+
+/* Gives two nodes some of the places of a window each, and the rows that these need: their results
+ * are those of the whole one, or add up to these. */
+static bool check_window(const graph_eval *e, const kolo_node *n, const kolo_index *index, int code,
+                         int rows_at, int places_at) {
+    kolo_shape in[KOLO_MAX_IO];
+    double *total[KOLO_MAX_IO] = {NULL};
+    for (int k = 0; k < n->n_in; k++) in[k] = kolo_info(e->g, n->in[k])->tensor.shape;
+    kolo_window_query q = {.attr = n->attr,
+                           .in = in,
+                           .length = length_at(e, n, index, rows_at, code),
+                           .all = length_at(e, n, index, places_at, code)};
+    q.places = (kolo_interval){0, q.all};
+    kolo_interval rows;
+    const int64_t cuts[] = {0, (q.all + 2) / 3, q.all};
+    if (!n->op->window || q.all < 2 || !n->op->window(&q, &rows)) return false;
+    for (int k = 0; k < n->n_out; k++) {
+        total[k] = calloc((size_t)kolo_tensor_elements(&kolo_info(e->g, n->out[k])->tensor) + 1,
+                          sizeof *total[k]);
+        assert_non_null(total[k]);
+    }
+    for (int p = 0; p < 2; p++) {
+        run r;
+        run_init(&r, e, n);
+        q.places = (kolo_interval){cuts[p], cuts[p + 1]};
+        assert_true(n->op->window(&q, &rows) && rows.first < rows.end);
+        memcpy(r.attr, n->attr, sizeof r.attr);
+        n->op->divide_window(&q, rows, r.attr);
+        r.spec.attr = r.attr;
+        for (int k = 0; k < n->n_in; k++) {
+            const int d = kolo_index_find(&index->in[k], code);
+            const kolo_interval *own = d >= 0 && index->in[k].window[d] ? &rows : &q.places;
+            r.in[k] = slice(&kolo_info(e->g, n->in[k])->tensor, e->data[n->in[k].id], d, 1,
+                            own->first, own->end - own->first, &r.spec.in[k]);
+        }
+        assert_true(run_kernel(&r));
+        for (int k = 0; k < n->n_out; k++) {
+            const kolo_tensor *part = &r.spec.out[k];
+            const int d = kolo_index_find(&index->out[k], code);
+            double *numbers_of = numbers(part, r.out[k]);
+            assert_true(d >= 0);
+            add_rows(part, numbers_of, d, index->out[k].window[d] ? rows.first : q.places.first,
+                     &kolo_info(e->g, n->out[k])->tensor, total[k]);
+            kolo_free(numbers_of);
+        }
+        run_fini(&r);
+    }
+    for (int k = 0; k < n->n_out; k++) {
+        check_equal(e, n, "places of a window", &kolo_info(e->g, n->out[k])->tensor,
+                    e->data[n->out[k].id], total[k]);
+        free(total[k]);
+    }
+    return true;
+}
+
 /* Doubles one linear factor of each addend: outputs double. */
 static void check_linear(const graph_eval *e, const kolo_node *n, const kolo_index *index) {
     bool relu = n->op->fuse.relu && n->attr[n->op->fuse.relu - 1].i != 0;
@@ -342,6 +435,11 @@ int test_index_of_node(const graph_eval *e, const kolo_node *n) {
             bool seen = false;
             for (int j = 0; j < k; j++) seen |= kolo_index_find(&index.in[j], code) >= 0;
             if (seen || code == KOLO_INDEX_WHOLE || size < 2) continue;
+            int rows, places;
+            if (find_window(n, &index, code, &rows, &places)) {
+                if (places >= 0) checked += check_window(e, n, &index, code, rows, places);
+                continue;
+            }
             if (!is_comparable(e, n, &index, code) || sums_nonlinear(n, &index, code)) continue;
             checked += check_code(e, n, &index, code, size);
         }

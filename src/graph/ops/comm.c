@@ -79,7 +79,7 @@ static kolo_tensor moved(const kolo_graph *g, kolo_value v, const kolo_redistrib
             *length = is_slice(from) ? *length * size : *length / size;
             tensor = kolo_tensor_plain(tensor.dtype, all);
         }
-        if (from->kind != KOLO_PLACEMENT_LOCAL) continue;
+        if (from->kind != KOLO_PLACEMENT_LOCAL || to->kind == KOLO_PLACEMENT_LOCAL) continue;
         all.dim[0] *= g->mesh.axes[a].size;
         tensor = kolo_tensor_plain(tensor.dtype, all);
     }
@@ -145,12 +145,16 @@ bool kolo_is_slice(const kolo_graph *g, kolo_value v) {
     return false;
 }
 
-kolo_value kolo_sum_over_samples(kolo_graph *g, kolo_value v, kolo_value x) {
+kolo_value kolo_sum_over_samples(kolo_graph *g, kolo_value v, kolo_value x, bool of_rank) {
     kolo_placements from = {0}, to = {0};
     if (kolo_graph_check(g) != KOLO_OK) return v;
     for (int a = 0; a < g->mesh.n_axes; a++) {
         const kolo_placement *p = &kolo_info(g, x)->placements.axis[a];
-        if (p->kind != KOLO_PLACEMENT_SHARDED || p->dim != 0) continue;
+        if (p->kind != KOLO_PLACEMENT_SHARDED || p->dim == 1) continue;
+        if (p->dim == 0 && of_rank) {
+            from.axis[a].kind = to.axis[a].kind = KOLO_PLACEMENT_LOCAL;
+            continue;
+        }
         from.axis[a].kind = KOLO_PLACEMENT_PARTIAL;
         to.axis[a].kind = KOLO_PLACEMENT_REPLICATED;
     }

@@ -5,18 +5,24 @@
 
 #include <inttypes.h>
 
-static const char *const attrs[] = {"stride_h",   "stride_w",   "pad_h",  "pad_w",
-                                    "dilation_h", "dilation_w", "groups", "relu",
-                                    "size_h",     "size_w",     "bias",   NULL};
+static const char *const attrs[] = {"stride_h",   "stride_w", "pad_h", "pad_w",  "dilation_h",
+                                    "dilation_w", "groups",   "relu",  "size_h", "size_w",
+                                    "bias",       "more_h",   NULL};
+
+/* The window along the height or, for axis 1, the width. */
+static kolo_window window_of(const kolo_attr *attr, int axis, int64_t kernel) {
+    return (kolo_window){.kernel = kernel,
+                         .stride = attr[KOLO_CONV_STRIDE_H + axis].i,
+                         .pad = attr[KOLO_CONV_PAD_H + axis].i,
+                         .dilation = attr[KOLO_CONV_DILATION_H + axis].i,
+                         .more = axis == 0 ? attr[KOLO_CONV_MORE_H].i : 0};
+}
 
 /* H', W' of an image of size[0] x size[1] under a kernel of kernel[0] x kernel[1]. */
 static kolo_status places_of(const kolo_shape_query *q, const int64_t *size, const int64_t *kernel,
                              int64_t places[2]) {
     for (int axis = 0; axis < 2; axis++) {
-        kolo_window window = {.kernel = kernel[axis],
-                              .stride = q->attr[KOLO_CONV_STRIDE_H + axis].i,
-                              .pad = q->attr[KOLO_CONV_PAD_H + axis].i,
-                              .dilation = q->attr[KOLO_CONV_DILATION_H + axis].i};
+        const kolo_window window = window_of(q->attr, axis, kernel[axis]);
         KOLO_TRY(kolo_rule_window(q, axis ? "width" : "height", size[axis], window, &places[axis]));
     }
     return KOLO_OK;
@@ -155,22 +161,53 @@ static kolo_cost bwd_weights_cost(const kolo_shape_query *q) {
     return cost_of(q, &q->in[0], &q->out[0]);
 }
 
+/* Whether each row of the output is that of one row of the input. */
+static bool is_by_rows(const kolo_attr *attr, int64_t kernel) {
+    return kernel == 1 && attr[KOLO_CONV_STRIDE_H].i == 1 && attr[KOLO_CONV_PAD_H].i == 0 &&
+           attr[KOLO_CONV_MORE_H].i == 0;
+}
+
 /* With groups, channels are not summed over as a whole. */
 static const char *conv_index(const kolo_attr *attr, int n_in, const kolo_shape *in, char *text) {
-    return attr[KOLO_CONV_GROUPS].i > 1 ? "nCHW,OCKL,O->nOPQ" : "ncHW,ocKL+o->noPQ";
+    if (is_by_rows(attr, in[1].dim[2])) {
+        return attr[KOLO_CONV_GROUPS].i > 1 ? "nChW,OCKL,O->nOhQ" : "nchW,ocKL+o->nohQ";
+    }
+    return attr[KOLO_CONV_GROUPS].i > 1 ? "nC~hW,OCKL,O->nOhQ" : "nc~hW,ocKL+o->nohQ";
 }
 static const char *conv_bwd_data_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
                                        char *text) {
-    return attr[KOLO_CONV_GROUPS].i > 1 ? "nOPQ,OCKL->nCHW" : "noPQ,ocKL->ncHW";
+    if (is_by_rows(attr, in[1].dim[2])) {
+        return attr[KOLO_CONV_GROUPS].i > 1 ? "nOhQ,OCKL->nChW" : "nohQ,ocKL->nchW";
+    }
+    return attr[KOLO_CONV_GROUPS].i > 1 ? "nOhQ,OCKL->nC~hW" : "nohQ,ocKL->nc~hW";
 }
 static const char *conv_bwd_weights_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
                                           char *text) {
-    return attr[KOLO_CONV_GROUPS].i > 1 ? "nOPQ,nCHW->OCKL,O" : "noPQ,ncHW->ocKL,o/c";
+    if (is_by_rows(attr, attr[KOLO_CONV_SIZE_H].i)) {
+        return attr[KOLO_CONV_GROUPS].i > 1 ? "nOhQ,nChW->OCKL,O" : "nohQ,nchW->ocKL,o/c";
+    }
+    return attr[KOLO_CONV_GROUPS].i > 1 ? "nOhQ,nC~hW->OCKL,O" : "nohQ,nc~hW->ocKL,o/c";
+}
+
+/* ---- some of the rows ---- */
+
+static bool conv_window(const kolo_window_query *q, kolo_interval *rows) {
+    kolo_window_rows(q, window_of(q->attr, 0, q->in[1].dim[2]), rows);
+    return true;
+}
+
+static void divide_conv_window(const kolo_window_query *q, kolo_interval rows, kolo_attr *attr) {
+    const kolo_window part = kolo_window_part(q, window_of(q->attr, 0, q->in[1].dim[2]), rows);
+    attr[KOLO_CONV_PAD_H].i = part.pad;
+    attr[KOLO_CONV_MORE_H].i = part.more;
+    if (attr[KOLO_CONV_SIZE_H].i > 0) attr[KOLO_CONV_SIZE_H].i = rows.end - rows.first;
 }
 
 const kolo_op kolo_op_conv2d = {
     .name = "conv2d",
     .index_of = conv_index,
+    .window = conv_window,
+    .divide_window = divide_conv_window,
     .linear = 0x7u,
     .min_in = 2,
     .max_in = 3,
@@ -187,6 +224,8 @@ const kolo_op kolo_op_conv2d = {
 const kolo_op kolo_op_conv2d_bwd_data = {
     .name = "conv2d_bwd_data",
     .index_of = conv_bwd_data_index,
+    .window = conv_window,
+    .divide_window = divide_conv_window,
     .linear = 0x3u,
     .min_in = 2,
     .max_in = 2,

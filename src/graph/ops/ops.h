@@ -24,6 +24,7 @@ enum {
     KOLO_CONV_SIZE_H,
     KOLO_CONV_SIZE_W,
     KOLO_CONV_BIAS,
+    KOLO_CONV_MORE_H, /* rows of padding below the image, less those above it */
 };
 
 /* max_pool2d: x -> y, index (u8: kh * KW + kw of the first largest element in its window; KH * KW
@@ -46,6 +47,7 @@ enum {
     KOLO_POOL_IN_W,
     KOLO_POOL_CEIL,
     KOLO_POOL_EXCLUDE_PADDING,
+    KOLO_POOL_MORE_H, /* as of conv2d */
 };
 
 /* adaptive_avg_pool2d: x -> y [N,C,h,w], the attributes; y at i is the mean of x over [floor(i H /
@@ -53,6 +55,24 @@ enum {
  * x -> y [N,C,h,w], bilinear; y at i is x at i H / h - 1/2 + H / 2h, not below 0 (align: at i (H -
  * 1) / (h - 1)). resize_bwd: dy -> dx [N,C,h,w]. */
 enum { KOLO_SIZE_H, KOLO_SIZE_W, KOLO_SIZE_ALIGN };
+/* Of a part of a resized image, after these: its first row and the rows of the whole, of the large
+ * and of the small image, which is that with input rows; 0 rows: it is whole. */
+enum {
+    KOLO_RESIZE_FIRST = KOLO_SIZE_ALIGN + 1,
+    KOLO_RESIZE_ROWS,
+    KOLO_RESIZE_FROM_FIRST,
+    KOLO_RESIZE_FROM_ROWS,
+};
+/* The two input pixels of a dimension that an output pixel lies between, and its distance from the
+ * first. */
+typedef struct kolo_between {
+    int64_t low, high;
+    double part;
+} kolo_between;
+/* Of output pixel i of `to`, from `from` input pixels. */
+kolo_between kolo_resize_between(int64_t i, int64_t from, int64_t to, bool align);
+/* Of output row i of a node with these attributes: rows of what it has. */
+kolo_between kolo_resize_row(const kolo_attr *attr, int64_t i, int64_t from, int64_t to);
 
 /* lrn: x [N,C,...] -> y, s: s = k + alpha / size * (sum of x^2 over the channels c - size / 2
  * to c + (size - 1) / 2), y = x s^-beta. lrn_bwd: dy, x, s -> dx. */
@@ -98,6 +118,13 @@ enum { KOLO_NORM_UPDATE_KEEP, KOLO_NORM_UPDATE_FACTOR };
  * dgamma, dbeta, sums [2 C]: dbeta, then dgamma. sync_norm_bwd_data: dy, x, weight, sums, gamma,
  * mean, var, [beta] -> dx. Attributes and beta as of batch_norm. */
 enum { KOLO_SYNC_NORM_MOMENTUM, KOLO_SYNC_NORM_PLANE }; /* of statistics */
+/* Whether statistics are those of the samples of a rank, of which others have other rows. */
+enum { KOLO_SYNC_SUMS_OF_RANK, KOLO_SYNC_SUMS_PLANE }; /* of sums; PLANE: of the whole image */
+enum {
+    KOLO_SYNC_NORM_OF_RANK = KOLO_NORM_RELU + 1,
+    KOLO_SYNC_NORM_PIXELS
+}; /* of the others, after
+those of batch_norm; PIXELS: of the whole image */
 
 /* gelu: x -> x Phi(x), or with tanh x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2.
  * gelu_bwd: dy, x -> dx, [db], the sum of dx over all but its last dimension, when bias is 1.
@@ -476,7 +503,7 @@ void kolo_graph_make_local(kolo_graph *g, kolo_value state, int versions, int ve
 bool kolo_is_slice(const kolo_graph *g, kolo_value v);
 /* The sum over the ranks of v, which each computes as a sum over its samples of x, on all ranks; v
  * where they are not sharded. */
-kolo_value kolo_sum_over_samples(kolo_graph *g, kolo_value v, kolo_value x);
+kolo_value kolo_sum_over_samples(kolo_graph *g, kolo_value v, kolo_value x, bool of_rank);
 
 /* own_range: x -> its elements from `first` on, in the order of its memory, a view. post: values of
  * one bucket -> the same values, in flight: only wait may read them. wait: outputs of post -> the

@@ -7,21 +7,28 @@
 
 static const char *const attrs[] = {"kernel_h",        "kernel_w", "stride_h", "stride_w", "pad_h",
                                     "pad_w",           "relu",     "in_h",     "in_w",     "ceil",
-                                    "exclude_padding", NULL};
+                                    "exclude_padding", "more_h",   NULL};
+
+/* The window along the height or, for axis 1, the width. */
+static kolo_window window_of(const kolo_attr *attr, int axis) {
+    return (kolo_window){.kernel = attr[KOLO_POOL_KERNEL_H + axis].i,
+                         .stride = attr[KOLO_POOL_STRIDE_H + axis].i,
+                         .pad = attr[KOLO_POOL_PAD_H + axis].i,
+                         .dilation = 1,
+                         .more = axis == 0 ? attr[KOLO_POOL_MORE_H].i : 0};
+}
 
 /* H', W' of an image of size[0] x size[1]. */
 static kolo_status places_of(const kolo_shape_query *q, const int64_t *size, int64_t places[2]) {
     for (int axis = 0; axis < 2; axis++) {
         const char *name = axis ? "width" : "height";
-        kolo_window window = {.kernel = q->attr[KOLO_POOL_KERNEL_H + axis].i,
-                              .stride = q->attr[KOLO_POOL_STRIDE_H + axis].i,
-                              .pad = q->attr[KOLO_POOL_PAD_H + axis].i,
-                              .dilation = 1};
+        const kolo_window window = window_of(q->attr, axis);
+        const int64_t behind = window.pad + window.more;
         KOLO_TRY(kolo_rule_window(q, name, size[axis], window, &places[axis]));
         /* ceil: one more window if elements are left and it starts before the trailing padding. */
         bool more =
             q->attr[KOLO_POOL_CEIL].i &&
-            (places[axis] - 1) * window.stride + window.kernel < size[axis] + 2 * window.pad;
+            (places[axis] - 1) * window.stride + window.kernel < size[axis] + window.pad + behind;
         places[axis] += more && places[axis] * window.stride < size[axis] + window.pad;
         if (window.pad > window.kernel / 2) {
             return KOLO_RULE_FAIL(q,
@@ -104,9 +111,32 @@ static void avg_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
     d_in[0] = kolo_graph_add1(g, &kolo_op_avg_pool2d_bwd, d_out, 1, attr);
 }
 
+/* ---- some of the rows ---- */
+
+static bool max_window(const kolo_window_query *q, kolo_interval *rows) {
+    kolo_window_rows(q, window_of(q->attr, 0), rows);
+    return true;
+}
+
+/* A mean with padding whose last window goes beyond it is over fewer elements: not divided. */
+static bool avg_window(const kolo_window_query *q, kolo_interval *rows) {
+    const kolo_window w = window_of(q->attr, 0);
+    const int64_t end = (q->all - 1) * w.stride + w.kernel;
+    kolo_window_rows(q, w, rows);
+    return q->attr[KOLO_POOL_EXCLUDE_PADDING].i || end <= q->length + 2 * w.pad + w.more;
+}
+
+static void divide_window(const kolo_window_query *q, kolo_interval rows, kolo_attr *attr) {
+    const kolo_window part = kolo_window_part(q, window_of(q->attr, 0), rows);
+    attr[KOLO_POOL_PAD_H].i = part.pad;
+    attr[KOLO_POOL_MORE_H].i = part.more;
+}
+
 const kolo_op kolo_op_max_pool2d = {
     .name = "max_pool2d",
-    .index = "ncHW->ncPQ,ncPQ",
+    .index = "nc~hW->nchQ,nchQ",
+    .window = max_window,
+    .divide_window = divide_window,
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "a", .out = "aa"},
@@ -118,7 +148,7 @@ const kolo_op kolo_op_max_pool2d = {
 };
 const kolo_op kolo_op_max_pool2d_bwd = {
     .name = "max_pool2d_bwd",
-    .index = "ncPQ,ncPQ,ncPQ->ncHW",
+    .index = "nchQ,nchQ,nchQ->nc~hW",
     .linear = 0x1u,
     .min_in = 2,
     .max_in = 3,
@@ -130,7 +160,9 @@ const kolo_op kolo_op_max_pool2d_bwd = {
 };
 const kolo_op kolo_op_avg_pool2d = {
     .name = "avg_pool2d",
-    .index = "ncHW->ncPQ",
+    .index = "nc~hW->nchQ",
+    .window = avg_window,
+    .divide_window = divide_window,
     .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
@@ -143,7 +175,7 @@ const kolo_op kolo_op_avg_pool2d = {
 };
 const kolo_op kolo_op_avg_pool2d_bwd = {
     .name = "avg_pool2d_bwd",
-    .index = "ncPQ->ncHW",
+    .index = "nchQ->nc~hW",
     .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,

@@ -1,12 +1,15 @@
 /* Ops with a given output size: adaptive average pooling and bilinear resizing, and their
  * gradients. Both are linear in x, so that a gradient does not read x. */
+#include "base/integer.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 static const char *const pool_attrs[] = {"h", "w", NULL};
-static const char *const resize_attrs[] = {"h", "w", "align", NULL};
+static const char *const resize_attrs[] = {"h",    "w",          "align",     "first",
+                                           "rows", "from_first", "from_rows", NULL};
 
 /* [N,C,H,W] -> [N,C,h,w]. */
 static kolo_status size_shape(kolo_shape_query *q) {
@@ -26,11 +29,10 @@ static void size_grad(kolo_graph *g, const kolo_node *n, const kolo_op *op, cons
                       const bool *wants, kolo_value *d_in) {
     if (!wants[0]) return;
     const int64_t *x = kolo_info(g, n->in[0])->tensor.shape.dim;
-    const kolo_attr attr[KOLO_MAX_ATTRS] = {
-        [KOLO_SIZE_H].i = x[2],
-        [KOLO_SIZE_W].i = x[3],
-        [KOLO_SIZE_ALIGN].i = n->attr[KOLO_SIZE_ALIGN].i,
-    };
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    for (int i = 0; i < KOLO_MAX_ATTRS; i++) attr[i] = n->attr[i];
+    attr[KOLO_SIZE_H].i = x[2];
+    attr[KOLO_SIZE_W].i = x[3];
     d_in[0] = kolo_graph_add1(g, op, d_out, 1, attr);
 }
 
@@ -85,9 +87,51 @@ const kolo_op kolo_op_adaptive_avg_pool2d_bwd = {
     .bf16 = 1u << 0,
     .samples = {.in = 0x1u, .out = 0x1u},
 };
+/* ---- some of the rows ---- */
+
+/* The rows that an output row lies between, as the kernels compute them; the last one is read too
+ * where its weight is 0. */
+static bool resize_window(const kolo_window_query *q, kolo_interval *rows) {
+    const bool align = q->attr[KOLO_SIZE_ALIGN].i;
+    const kolo_between first = kolo_resize_between(q->places.first, q->length, q->all, align);
+    const kolo_between last = kolo_resize_between(q->places.end - 1, q->length, q->all, align);
+    *rows = (kolo_interval){first.low, last.high + 1};
+    return true;
+}
+
+static void divide_resize(const kolo_window_query *q, kolo_interval rows, kolo_attr *attr) {
+    attr[KOLO_SIZE_H].i = q->places.end - q->places.first;
+    attr[KOLO_RESIZE_FIRST].i = q->places.first;
+    attr[KOLO_RESIZE_ROWS].i = q->all;
+    attr[KOLO_RESIZE_FROM_FIRST].i = rows.first;
+    attr[KOLO_RESIZE_FROM_ROWS].i = q->length;
+}
+
+kolo_between kolo_resize_between(int64_t i, int64_t from, int64_t to, bool align) {
+    const double at = align ? (to > 1 ? (double)i * (double)(from - 1) / (double)(to - 1) : 0)
+                            : fmax(((double)i + 0.5) * (double)from / (double)to - 0.5, 0);
+    kolo_between b = {.low = kolo_min_i64((int64_t)at, from - 1)};
+    b.high = kolo_min_i64(b.low + 1, from - 1);
+    b.part = at - (double)b.low;
+    return b;
+}
+
+kolo_between kolo_resize_row(const kolo_attr *attr, int64_t i, int64_t from, int64_t to) {
+    const bool align = attr[KOLO_SIZE_ALIGN].i, part = attr[KOLO_RESIZE_ROWS].i > 0;
+    if (!part) return kolo_resize_between(i, from, to, align);
+    kolo_between b =
+        kolo_resize_between(i + attr[KOLO_RESIZE_FIRST].i, attr[KOLO_RESIZE_FROM_ROWS].i,
+                            attr[KOLO_RESIZE_ROWS].i, align);
+    b.low -= attr[KOLO_RESIZE_FROM_FIRST].i;
+    b.high -= attr[KOLO_RESIZE_FROM_FIRST].i;
+    return b;
+}
+
 const kolo_op kolo_op_resize = {
     .name = "resize",
-    .index = "ncHW->ncPQ",
+    .index = "nc~hW->nchQ",
+    .window = resize_window,
+    .divide_window = divide_resize,
     .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
@@ -101,7 +145,7 @@ const kolo_op kolo_op_resize = {
 };
 const kolo_op kolo_op_resize_bwd = {
     .name = "resize_bwd",
-    .index = "ncPQ->ncHW",
+    .index = "nchQ->nc~hW",
     .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,

@@ -1,6 +1,8 @@
 /* Checks shared by the shape rules of ops. */
 #include "graph/ops/rules.h"
 
+#include "base/integer.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,7 +54,9 @@ kolo_status kolo_rule_same(const kolo_shape_query *q, int i, int j) {
 
 kolo_status kolo_rule_window(const kolo_shape_query *q, const char *axis, int64_t size,
                              kolo_window window, int64_t *places) {
-    if (window.kernel < 1 || window.stride < 1 || window.dilation < 1 || window.pad < 0) {
+    const int64_t behind = window.pad + window.more;
+    if (window.kernel < 1 || window.stride < 1 || window.dilation < 1 || window.pad < 0 ||
+        behind < 0) {
         return KOLO_RULE_FAIL(q,
                               "kernel %" PRId64 ", stride %" PRId64 ", dilation %" PRId64
                               ", padding %" PRId64
@@ -60,11 +64,12 @@ kolo_status kolo_rule_window(const kolo_shape_query *q, const char *axis, int64_
                               window.kernel, window.stride, window.dilation, window.pad, axis);
     }
     /* With at most 31 bits each, nothing below overflows. */
-    if ((size | window.kernel | window.stride | window.dilation | window.pad) > INT32_MAX) {
+    if ((size | window.kernel | window.stride | window.dilation | window.pad | behind) >
+        INT32_MAX) {
         return KOLO_RULE_FAIL(q, "a size above %d along the %s; choose a smaller one", INT32_MAX,
                               axis);
     }
-    int64_t span = window.dilation * (window.kernel - 1) + 1, room = size + 2 * window.pad;
+    int64_t span = window.dilation * (window.kernel - 1) + 1, room = size + window.pad + behind;
     if (span > room) {
         return KOLO_RULE_FAIL(q,
                               "the kernel spans %" PRId64 " but the %s with padding is %" PRId64
@@ -73,6 +78,26 @@ kolo_status kolo_rule_window(const kolo_shape_query *q, const char *axis, int64_
     }
     *places = (room - span) / window.stride + 1;
     return KOLO_OK;
+}
+
+/* The first row of a place, and the end of the rows of the last one; maybe in the padding. */
+static int64_t first_row(kolo_window w, int64_t place) { return place * w.stride - w.pad; }
+static int64_t end_row(kolo_window w, int64_t place) {
+    return first_row(w, place) + w.dilation * (w.kernel - 1) + 1;
+}
+
+void kolo_window_rows(const kolo_window_query *q, kolo_window window, kolo_interval *rows) {
+    const int64_t first = first_row(window, q->places.first);
+    const int64_t end = end_row(window, q->places.end - 1);
+    rows->first = kolo_min_i64(kolo_max_i64(first, 0), q->length);
+    rows->end = kolo_max_i64(kolo_min_i64(end, q->length), rows->first);
+}
+
+kolo_window kolo_window_part(const kolo_window_query *q, kolo_window window, kolo_interval rows) {
+    kolo_window part = window;
+    part.pad = rows.first - first_row(window, q->places.first);
+    part.more = end_row(window, q->places.end - 1) - rows.end - part.pad;
+    return part;
 }
 
 kolo_status kolo_rule_out(kolo_shape_query *q, int i, kolo_dtype dtype, kolo_shape shape) {

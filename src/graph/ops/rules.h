@@ -29,11 +29,17 @@ kolo_status kolo_rule_same(const kolo_shape_query *q, int i, int j);
 /* One spatial dimension under a sliding window. */
 typedef struct kolo_window {
     int64_t kernel, stride, pad, dilation;
+    int64_t more; /* rows of padding behind the last row, less `pad` */
 } kolo_window;
 /* The number of window positions along a dimension of `size`. Checks all attributes. `axis` is
  * "height" or "width". */
 kolo_status kolo_rule_window(const kolo_shape_query *q, const char *axis, int64_t size,
                              kolo_window window, int64_t *places);
+
+/* The rows that places of a window need (kolo_op.window). */
+void kolo_window_rows(const kolo_window_query *q, kolo_window window, kolo_interval *rows);
+/* The padding of a part of the places: in front, and `more` behind. */
+kolo_window kolo_window_part(const kolo_window_query *q, kolo_window window, kolo_interval rows);
 
 /* Sets output i, in plain layout, and the number of outputs to i + 1. Fails if the number of
  * elements overflows. */

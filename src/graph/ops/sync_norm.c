@@ -13,8 +13,8 @@
 #include <string.h>
 
 static const char *const plane_attrs[] = {"%momentum", "plane", NULL};
-static const char *const attrs[] = {"%eps", "%momentum", "relu", NULL};
-static const char *const no_attrs[] = {NULL};
+static const char *const attrs[] = {"%eps", "%momentum", "relu", "of_rank", "plane", NULL};
+static const char *const sums_attrs[] = {"of_rank", "plane", NULL};
 
 /* Inputs [first, end) have a channel for each of x, the input of that number; `sums` (0: none) has
  * two. */
@@ -105,18 +105,36 @@ static void apply_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_ou
     if (wants[1]) d_in[1] = out[0];
     if (wants[2]) d_in[2] = out[1];
     if (!wants[0] || kolo_graph_check(g) != KOLO_OK) return;
-    kolo_value sums = kolo_sum_over_samples(g, out[2], x);
+    kolo_value sums = kolo_sum_over_samples(g, out[2], x, attr[KOLO_SYNC_NORM_OF_RANK].i);
     const kolo_value data[] = {dy, x, n->in[5], sums, gamma, n->in[3], n->in[4], beta};
     d_in[0] = kolo_graph_add1(g, &kolo_op_sync_norm_bwd_data, data, masked ? 8 : 7, attr);
 }
 
+/* ---- notation: statistics belong to a shard of the samples, or to all ---- */
+
+static const char *sums_index(const kolo_attr *attr, int n_in, const kolo_shape *in, char *text) {
+    return attr[KOLO_SYNC_SUMS_OF_RANK].i ? "nC*,C,s->sM" : "nC*,C,->M";
+}
+static const char *apply_index(const kolo_attr *attr, int n_in, const kolo_shape *in, char *text) {
+    return attr[KOLO_SYNC_NORM_OF_RANK].i ? "nc*,c,c,sc,sc,s,nc*->nc*" : "nc*,c,c,c,c,,nc*->nc*";
+}
+static const char *bwd_sums_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
+                                  char *text) {
+    return attr[KOLO_SYNC_NORM_OF_RANK].i ? "nC*,nC*,C,sC,sC,C->C,C,sM" : "nC*,nC*,C,C,C,C->C,C,M";
+}
+static const char *bwd_data_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
+                                  char *text) {
+    return attr[KOLO_SYNC_NORM_OF_RANK].i ? "nC*,nC*,s,sM,C,sC,sC,C->nC*"
+                                          : "nC*,nC*,,M,C,C,C,C->nC*";
+}
+
 const kolo_op kolo_op_sync_norm_sums = {
     .name = "sync_norm_sums",
-    .index = "nC#,C,->M",
+    .index_of = sums_index,
     .min_in = 3,
     .max_in = 3,
     .layout = {.in = "app", .out = "p"},
-    .attrs = no_attrs,
+    .attrs = sums_attrs,
     .shape = sums_shape,
     .bf16 = 1u << 0,
 };
@@ -132,7 +150,7 @@ const kolo_op kolo_op_sync_norm_statistics = {
 };
 const kolo_op kolo_op_sync_norm = {
     .name = "sync_norm",
-    .index = "nc*,c,c,c,c,,nc*->nc*",
+    .index_of = apply_index,
     .min_in = 6,
     .max_in = 7,
     .layout = {.in = "apppppa", .out = "a"},
@@ -146,7 +164,7 @@ const kolo_op kolo_op_sync_norm = {
 };
 const kolo_op kolo_op_sync_norm_bwd_sums = {
     .name = "sync_norm_bwd_sums",
-    .index = "nC#,nC#,C,C,C,C->C,C,M",
+    .index_of = bwd_sums_index,
     .min_in = 5,
     .max_in = 6,
     .layout = {.in = "aapppp", .out = "ppp"},
@@ -156,7 +174,7 @@ const kolo_op kolo_op_sync_norm_bwd_sums = {
 };
 const kolo_op kolo_op_sync_norm_bwd_data = {
     .name = "sync_norm_bwd_data",
-    .index = "nC#,nC#,,M,C,C,C,C->nC#",
+    .index_of = bwd_data_index,
     .min_in = 7,
     .max_in = 8,
     .layout = {.in = "aapppppp", .out = "a"},

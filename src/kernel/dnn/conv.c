@@ -24,7 +24,7 @@ typedef struct conv {
     dnnl_alg_kind_t algorithm;
     int64_t groups;
     bool relu, bias;
-    dnnl_dims_t strides, dilates, pads;
+    dnnl_dims_t strides, dilates, pads, pads_behind;
 } conv;
 
 /* ---- estimate ---- */
@@ -92,19 +92,19 @@ static dnnl_primitive_desc_t create_conv(const conv *c, kolo_dnn_plan *plan, con
     if (c->pass == CONV_BWD_WEIGHTS) w.data_type = f->y.data_type;
     /* The forward hint of a gradient is direct: Winograd need not support all directions. */
     dnnl_alg_kind_t algorithm = c->pass == CONV_FWD ? c->algorithm : dnnl_convolution_direct;
-    if (dnnl_dilated_convolution_forward_desc_init(&forward, dnnl_forward_training, algorithm,
-                                                   &f->x, &w, &f->bias, &f->y, c->strides,
-                                                   c->dilates, c->pads, c->pads) != dnnl_success) {
+    if (dnnl_dilated_convolution_forward_desc_init(
+            &forward, dnnl_forward_training, algorithm, &f->x, &w, &f->bias, &f->y, c->strides,
+            c->dilates, c->pads, c->pads_behind) != dnnl_success) {
         return NULL;
     }
     if (c->pass == CONV_FWD) return kolo_dnn_create(plan, &forward, c->relu, NULL);
-    dnnl_status_t status =
-        c->pass == CONV_BWD_DATA
-            ? dnnl_dilated_convolution_backward_data_desc_init(
-                  &op, c->algorithm, &f->x, &f->w, &f->y, c->strides, c->dilates, c->pads, c->pads)
-            : dnnl_dilated_convolution_backward_weights_desc_init(&op, c->algorithm, &f->x, &f->w,
-                                                                  &f->bias, &f->y, c->strides,
-                                                                  c->dilates, c->pads, c->pads);
+    dnnl_status_t status = c->pass == CONV_BWD_DATA
+                               ? dnnl_dilated_convolution_backward_data_desc_init(
+                                     &op, c->algorithm, &f->x, &f->w, &f->y, c->strides, c->dilates,
+                                     c->pads, c->pads_behind)
+                               : dnnl_dilated_convolution_backward_weights_desc_init(
+                                     &op, c->algorithm, &f->x, &f->w, &f->bias, &f->y, c->strides,
+                                     c->dilates, c->pads, c->pads_behind);
     dnnl_primitive_desc_t hint = NULL;
     if (status != dnnl_success ||
         dnnl_primitive_desc_create(&hint, &forward, NULL, plan->engine, NULL) != dnnl_success) {
@@ -278,6 +278,7 @@ static conv conv_of(const kolo_kernel_spec *spec, conv_pass pass) {
         .strides = {a[KOLO_CONV_STRIDE_H].i, a[KOLO_CONV_STRIDE_W].i},
         .dilates = {a[KOLO_CONV_DILATION_H].i - 1, a[KOLO_CONV_DILATION_W].i - 1},
         .pads = {a[KOLO_CONV_PAD_H].i, a[KOLO_CONV_PAD_W].i},
+        .pads_behind = {a[KOLO_CONV_PAD_H].i + a[KOLO_CONV_MORE_H].i, a[KOLO_CONV_PAD_W].i},
     };
 }
 
@@ -310,6 +311,8 @@ static kolo_status build_wino(const kolo_kernel_spec *spec, conv_pass pass, kolo
     c.algorithm = dnnl_convolution_winograd;
     *plan = (kolo_dnn_plan){0};
     if (c.w.shape.dim[2] != 3 || c.w.shape.dim[3] != 3) return KOLO_OK;
+    /* Its weight gradient is wrong where the padding differs above and below. */
+    if (spec->attr[KOLO_CONV_MORE_H].i != 0) return KOLO_OK;
     KOLO_TRY(build_conv(&c, plan));
     if (plan->scratch_bytes > MOST_WINO_SCRATCH) kolo_dnn_plan_fini(plan);
     return KOLO_OK;

@@ -29,7 +29,8 @@ static void pool_window(const kolo_attr *attr, const int64_t *xd, const int64_t 
     at->left = kolo_max_i64(at->first_w, 0);
     at->bottom = kolo_min_i64(last_h, xd[2]);
     at->right = kolo_min_i64(last_w, xd[3]);
-    at->size = (kolo_min_i64(last_h, xd[2] + pad_h) - at->first_h) *
+    const int64_t end = xd[2] + pad_h + attr[KOLO_POOL_MORE_H].i; /* of the padding */
+    at->size = (kolo_min_i64(last_h, end) - at->first_h) *
                (kolo_min_i64(last_w, xd[3] + pad_w) - at->first_w);
     if (attr[KOLO_POOL_EXCLUDE_PADDING].i)
         at->size = (at->bottom - at->top) * (at->right - at->left);

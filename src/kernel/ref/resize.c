@@ -1,25 +1,7 @@
 /* Bilinear resizing and its gradient, pixel by pixel. */
-#include "base/integer.h"
 #include "kernel/ref/ref.h"
 
-#include <math.h>
 #include <string.h>
-
-/* The two input pixels of a dimension that an output pixel lies between, and its distance from
- * the first. */
-typedef struct between {
-    int64_t low, high;
-    double part;
-} between;
-
-static between between_of(int64_t i, int64_t from, int64_t to, bool align) {
-    double at = align ? (to > 1 ? (double)i * (double)(from - 1) / (double)(to - 1) : 0)
-                      : fmax(((double)i + 0.5) * (double)from / (double)to - 0.5, 0);
-    between b = {.low = kolo_min_i64((int64_t)at, from - 1)};
-    b.high = kolo_min_i64(b.low + 1, from - 1);
-    b.part = at - (double)b.low;
-    return b;
-}
 
 /* `x` is the input side, in both directions. */
 static void resize(const kolo_call *call, const kolo_tensor *in, double *x, const kolo_tensor *out,
@@ -28,9 +10,9 @@ static void resize(const kolo_call *call, const kolo_tensor *in, double *x, cons
     bool align = call->spec->attr[KOLO_SIZE_ALIGN].i;
     for (int64_t p = 0; p < xd[0] * xd[1]; p++, x += xd[2] * xd[3]) {
         for (int64_t i = 0; i < yd[2]; i++) {
-            between h = between_of(i, xd[2], yd[2], align);
+            const kolo_between h = kolo_resize_row(call->spec->attr, i, xd[2], yd[2]);
             for (int64_t j = 0; j < yd[3]; j++, y++) {
-                between w = between_of(j, xd[3], yd[3], align);
+                const kolo_between w = kolo_resize_between(j, xd[3], yd[3], align);
                 double *const at[4] = {&x[h.low * xd[3] + w.low], &x[h.low * xd[3] + w.high],
                                        &x[h.high * xd[3] + w.low], &x[h.high * xd[3] + w.high]};
                 const double part[4] = {(1 - h.part) * (1 - w.part), (1 - h.part) * w.part,

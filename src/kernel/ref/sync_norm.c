@@ -15,10 +15,12 @@ static rows rows_of(const kolo_tensor *t) {
     return r;
 }
 
-/* sums: those of x - shift of all channels, then those of its square, both times weight / plane. */
+/* sums: those of x - shift of all channels, then those of its square, both times weight / plane,
+ * where the plane is that of the whole image. */
 static void sync_norm_sums(const kolo_call *call) {
     rows r = rows_of(&call->spec->in[0]);
     const double *x = call->in[0], *shift = call->in[1], weight = *(const double *)call->in[2];
+    const double plane = (double)call->spec->attr[KOLO_SYNC_SUMS_PLANE].i;
     double *sums = call->out[0];
     for (int64_t c = 0; c < r.c; c++) {
         double sum = 0, squares = 0;
@@ -29,8 +31,8 @@ static void sync_norm_sums(const kolo_call *call) {
                 squares += d * d;
             }
         }
-        sums[c] = sum * weight / (double)r.plane;
-        sums[r.c + c] = squares * weight / (double)r.plane;
+        sums[c] = sum * weight / plane;
+        sums[r.c + c] = squares * weight / plane;
     }
 }
 
@@ -89,7 +91,8 @@ static void sync_norm_bwd_data(const kolo_call *call) {
     const double *dy = call->in[0], *x = call->in[1], *sums = call->in[3], *gamma = call->in[4];
     const double *mean = call->in[5], *var = call->in[6];
     const double *beta = call->spec->n_in > 7 ? call->in[7] : NULL;
-    double *dx = call->out[0], share = *(const double *)call->in[2] / (double)r.plane;
+    const double plane = (double)call->spec->attr[KOLO_SYNC_NORM_PIXELS].i;
+    double *dx = call->out[0], share = *(const double *)call->in[2] / plane;
     const int64_t relu = call->spec->attr[KOLO_NORM_RELU].i;
     for (int64_t k = 0; k < r.n * r.c; k++) {
         int64_t c = k % r.c;

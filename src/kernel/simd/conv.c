@@ -82,7 +82,7 @@ static double fit(kolo_kernel_spec *spec) {
 /* ---- prepare ---- */
 
 static int64_t part_size(const kolo_simd_conv_job *job) {
-    if (job->pad_h == 0 && job->pad_w == 0) return 0;
+    if (!kolo_simd_has_margins(job)) return 0;
     return job->x.planes * kolo_simd_padded_plane(job);
 }
 
@@ -138,6 +138,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     job->stride_w = attr[KOLO_CONV_STRIDE_W].i;
     job->pad_h = attr[KOLO_CONV_PAD_H].i;
     job->pad_w = attr[KOLO_CONV_PAD_W].i;
+    job->pad_below = job->pad_h + attr[KOLO_CONV_MORE_H].i;
     job->relu = spec->op == &kolo_op_conv2d && attr[KOLO_CONV_RELU].i;
     job->lanes = round_up_to(data ? job->kernel_w * job->x.c : job->y.planes * job->y.inner,
                              s->table->vector);

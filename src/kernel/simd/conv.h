@@ -8,6 +8,7 @@
 typedef struct kolo_simd_conv_job {
     kolo_simd_image x, y;
     int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+    int64_t pad_below; /* rows behind the last one; pad_h are in front */
     int64_t lanes;
     bool relu;
     const float *in_x, *in_dy, *packed;
@@ -22,7 +23,10 @@ static inline int64_t kolo_simd_padded_row(const kolo_simd_conv_job *job) {
     return (job->x.w + 2 * job->pad_w) * job->x.inner;
 }
 static inline int64_t kolo_simd_padded_plane(const kolo_simd_conv_job *job) {
-    return (job->x.h + 2 * job->pad_h) * kolo_simd_padded_row(job);
+    return (job->x.h + job->pad_h + job->pad_below) * kolo_simd_padded_row(job);
+}
+static inline bool kolo_simd_has_margins(const kolo_simd_conv_job *job) {
+    return job->pad_h > 0 || job->pad_below > 0 || job->pad_w > 0;
 }
 
 typedef struct kolo_simd_conv_table {

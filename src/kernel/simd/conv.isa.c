@@ -81,16 +81,14 @@ INLINE void store_group(float *pixel, group g, vf v) {
 
 /* ---- margins ---- */
 
-static bool has_margins(const kolo_simd_conv_job *job) { return job->pad_h > 0 || job->pad_w > 0; }
-
 static void clear_margins(const kolo_simd_conv_job *job, float *padded) {
-    if (!has_margins(job)) return;
+    if (!kolo_simd_has_margins(job)) return;
     memset(padded, 0, sizeof(float) * (size_t)(job->x.planes * kolo_simd_padded_plane(job)));
 }
 
 /* The image at x with zero padding; x itself when there is no padding. */
 static const float *with_margins(const kolo_simd_conv_job *job, const float *x, float *padded) {
-    if (!has_margins(job)) return x;
+    if (!kolo_simd_has_margins(job)) return x;
     int64_t row = kolo_simd_padded_row(job), from_row = job->x.w * job->x.inner;
     for (int64_t p = 0; p < job->x.planes; p++) {
         float *to =

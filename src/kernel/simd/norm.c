@@ -175,7 +175,9 @@ static void run_sync_sums(const kolo_call *call) {
     job.var_out = scratch + 7 * s->lanes;
     const pass passes[] = {{s->loops->moments, false}, {s->loops->moments_end, true}};
     run_passes(call, &job, 1, passes, KOLO_COUNT(passes));
-    const double share = (double)s->image.n * (double)*(const float *)call->in[2];
+    const double elements = (double)(s->image.n * s->image.h * s->image.w);
+    const double share = elements * (double)*(const float *)call->in[2] /
+                         (double)call->spec->attr[KOLO_SYNC_SUMS_PLANE].i;
     for (int64_t c = 0; c < channels; c++) {
         double away = (double)job.mean_out[c] - (double)shift[c];
         sums[c] = (float)(share * away);
@@ -203,8 +205,8 @@ static void run_sync_bwd_data(const kolo_call *call) {
     job.mean = call->in[DATA_MEAN];
     job.var = call->in[DATA_VAR];
     if (call->spec->n_in > DATA_BETA) job.beta = padded(call, call->in[DATA_BETA]);
-    const double share =
-        (double)*(const float *)call->in[DATA_WEIGHT] / (double)(s->image.h * s->image.w);
+    const double share = (double)*(const float *)call->in[DATA_WEIGHT] /
+                         (double)call->spec->attr[KOLO_SYNC_NORM_PIXELS].i;
     for (int64_t c = 0; c < channels; c++) {
         double rstd = 1 / sqrt((double)job.var[c] + job.eps);
         job.slope[c] = (float)((double)job.gamma[c] * rstd);

@@ -42,6 +42,7 @@ static void set_windows(kolo_simd_pool_job *job, const kolo_attr *attr) {
     job->stride_w = attr[KOLO_POOL_STRIDE_W].i;
     job->pad_h = attr[KOLO_POOL_PAD_H].i;
     job->pad_w = attr[KOLO_POOL_PAD_W].i;
+    job->pad_below = job->pad_h + attr[KOLO_POOL_MORE_H].i;
     job->exclude_padding = attr[KOLO_POOL_EXCLUDE_PADDING].i;
     job->relu = attr[KOLO_POOL_RELU].i;
     job->tiles = job->pad_h == 0 && job->pad_w == 0 && job->kernel_h == 2 && job->kernel_w == 2 &&

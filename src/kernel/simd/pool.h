@@ -6,6 +6,7 @@
 typedef struct kolo_simd_pool_job {
     kolo_simd_image big, small; /* input and output side */
     int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+    int64_t pad_below;              /* rows behind the last one; pad_h are in front */
     bool relu, tiles;               /* tiles: 2 x 2 windows that partition the image */
     bool exclude_padding, adaptive; /* average pooling: padding does not count; adaptive windows */
     const void *in;                 /* x; backward: dy */

@@ -33,7 +33,7 @@ INLINE window window_at(const kolo_simd_pool_job *job, int64_t oh, int64_t ow) {
     at.bottom = kolo_min_i64(h + job->kernel_h, job->big.h);
     at.right = kolo_min_i64(w + job->kernel_w, job->big.w);
     at.small = oh * job->small.w + ow;
-    int64_t rows = kolo_min_i64(h + job->kernel_h, job->big.h + job->pad_h) - h;
+    int64_t rows = kolo_min_i64(h + job->kernel_h, job->big.h + job->pad_below) - h;
     int64_t columns = kolo_min_i64(w + job->kernel_w, job->big.w + job->pad_w) - w;
     at.size = (float)(job->exclude_padding ? (at.bottom - at.top) * (at.right - at.left)
                                            : rows * columns);

@@ -2,10 +2,6 @@
  * (loops: resize.isa.c). Interpolation weights are precomputed in doubles. */
 #include "kernel/simd/resize.h"
 
-#include "base/integer.h"
-
-#include <math.h>
-
 typedef struct resize_state {
     kolo_kernel_loop loop;
     kolo_simd_resize_job job; /* without the addresses */
@@ -23,13 +19,8 @@ static double fit(kolo_kernel_spec *spec) {
     return kolo_kernel_seconds(0, bytes, image.inner % 8 == 0 ? 1.5 : 0.5);
 }
 
-static void fill(kolo_simd_between *table, int64_t from, int64_t to, bool align) {
-    for (int64_t i = 0; i < to; i++) {
-        double at = align ? (to > 1 ? (double)i * (double)(from - 1) / (double)(to - 1) : 0)
-                          : fmax(((double)i + 0.5) * (double)from / (double)to - 0.5, 0);
-        int64_t low = kolo_min_i64((int64_t)at, from - 1), high = kolo_min_i64(low + 1, from - 1);
-        table[i] = (kolo_simd_between){(int32_t)low, (int32_t)high, (float)(at - (double)low)};
-    }
+static kolo_simd_between narrow(kolo_between b) {
+    return (kolo_simd_between){(int32_t)b.low, (int32_t)b.high, (float)b.part};
 }
 
 /* Both sides must use the same view: an image of one pixel has two. */
@@ -60,9 +51,13 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
         release(s);
         return KOLO_NOMEM(bytes);
     }
-    bool align = spec->attr[KOLO_SIZE_ALIGN].i;
-    fill(s->table, job->x.h, job->y.h, align);
-    fill(s->table + job->y.h, job->x.w, job->y.w, align);
+    const bool align = spec->attr[KOLO_SIZE_ALIGN].i;
+    for (int64_t i = 0; i < job->y.h; i++) {
+        s->table[i] = narrow(kolo_resize_row(spec->attr, i, job->x.h, job->y.h));
+    }
+    for (int64_t i = 0; i < job->y.w; i++) {
+        s->table[job->y.h + i] = narrow(kolo_resize_between(i, job->x.w, job->y.w, align));
+    }
     job->rows = s->table;
     job->columns = s->table + job->y.h;
     s->loop = is_bwd(spec) ? loops->backward : loops->forward;

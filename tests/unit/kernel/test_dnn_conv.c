@@ -8,26 +8,29 @@
 typedef struct conv_case {
     const char *name;
     int64_t n, c, h, w, o, kh, kw;
-    int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
+    int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups, more_h;
 } conv_case;
 
 static const conv_case cases[] = {
-    {"lenet 1", 3, 1, 28, 28, 6, 5, 5, 1, 1, 2, 2, 1, 1, 1},
-    {"lenet 2", 3, 6, 14, 14, 16, 5, 5, 1, 1, 0, 0, 1, 1, 1},
-    {"whole blocks", 2, 16, 9, 9, 32, 3, 3, 1, 1, 1, 1, 1, 1, 1},
-    {"odd all over", 1, 5, 7, 11, 3, 3, 2, 2, 1, 0, 1, 1, 1, 1},
-    {"odd, wide", 2, 19, 6, 5, 21, 3, 3, 1, 1, 1, 1, 1, 1, 1},
-    {"first layer", 2, 3, 23, 23, 16, 7, 7, 2, 2, 3, 3, 1, 1, 1},
-    {"1x1", 3, 24, 5, 7, 8, 1, 1, 1, 1, 0, 0, 1, 1, 1},
-    {"1x1, stride", 2, 16, 9, 9, 24, 1, 1, 2, 2, 0, 0, 1, 1, 1},
-    {"stride leaves a rest", 2, 8, 10, 12, 8, 3, 3, 3, 2, 1, 0, 1, 1, 1},
-    {"dilated", 2, 8, 15, 15, 16, 3, 3, 1, 1, 4, 2, 4, 2, 1},
-    {"grouped", 2, 32, 8, 8, 16, 3, 3, 1, 1, 1, 1, 1, 1, 2},
-    {"grouped, odd", 2, 9, 8, 8, 6, 3, 3, 1, 1, 1, 1, 1, 1, 3},
-    {"depthwise", 2, 16, 10, 10, 16, 3, 3, 1, 1, 1, 1, 1, 1, 16},
-    {"depthwise, odd", 2, 11, 10, 10, 11, 3, 3, 2, 2, 1, 1, 1, 1, 11},
-    {"kernel covers all", 2, 16, 5, 5, 10, 5, 5, 1, 1, 0, 0, 1, 1, 1},
-    {"one sample, one pixel", 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1},
+    {"lenet 1", 3, 1, 28, 28, 6, 5, 5, 1, 1, 2, 2, 1, 1, 1, 0},
+    {"lenet 2", 3, 6, 14, 14, 16, 5, 5, 1, 1, 0, 0, 1, 1, 1, 0},
+    {"whole blocks", 2, 16, 9, 9, 32, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0},
+    {"odd all over", 1, 5, 7, 11, 3, 3, 2, 2, 1, 0, 1, 1, 1, 1, 0},
+    {"odd, wide", 2, 19, 6, 5, 21, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0},
+    {"first layer", 2, 3, 23, 23, 16, 7, 7, 2, 2, 3, 3, 1, 1, 1, 0},
+    {"1x1", 3, 24, 5, 7, 8, 1, 1, 1, 1, 0, 0, 1, 1, 1, 0},
+    {"1x1, stride", 2, 16, 9, 9, 24, 1, 1, 2, 2, 0, 0, 1, 1, 1, 0},
+    {"stride leaves a rest", 2, 8, 10, 12, 8, 3, 3, 3, 2, 1, 0, 1, 1, 1, 0},
+    {"rows, none below", 2, 16, 9, 9, 32, 3, 3, 1, 1, 1, 1, 1, 1, 1, -1},
+    {"rows, none above", 2, 16, 17, 8, 16, 3, 3, 1, 1, 0, 1, 1, 1, 1, 1},
+    {"rows, less below", 2, 3, 18, 15, 16, 7, 7, 2, 2, 3, 3, 1, 1, 1, -2},
+    {"dilated", 2, 8, 15, 15, 16, 3, 3, 1, 1, 4, 2, 4, 2, 1, 0},
+    {"grouped", 2, 32, 8, 8, 16, 3, 3, 1, 1, 1, 1, 1, 1, 2, 0},
+    {"grouped, odd", 2, 9, 8, 8, 6, 3, 3, 1, 1, 1, 1, 1, 1, 3, 0},
+    {"depthwise", 2, 16, 10, 10, 16, 3, 3, 1, 1, 1, 1, 1, 1, 16, 0},
+    {"depthwise, odd", 2, 11, 10, 10, 11, 3, 3, 2, 2, 1, 1, 1, 1, 11, 0},
+    {"kernel covers all", 2, 16, 5, 5, 10, 5, 5, 1, 1, 0, 0, 1, 1, 1, 0},
+    {"one sample, one pixel", 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1, 0},
 };
 
 /* Layouts of x and y. */
@@ -64,9 +67,11 @@ static conv_run run_of(const conv_case *c, const char *const pair[2], int thread
     const int64_t attr[] = {c->stride_h,   c->stride_w,   c->pad_h, c->pad_w,
                             c->dilation_h, c->dilation_w, c->groups};
     for (size_t i = 0; i < KOLO_COUNT(attr); i++) r.attr[i].i = attr[i];
+    r.attr[KOLO_CONV_MORE_H].i = c->more_h;
     r.x = kolo_shape_4(c->n, c->c, c->h, c->w);
     r.w = kolo_shape_4(c->o, c->c / c->groups, c->kh, c->kw);
-    r.y = kolo_shape_4(c->n, c->o, places(c->h, c->kh, c->stride_h, c->pad_h, c->dilation_h),
+    r.y = kolo_shape_4(c->n, c->o,
+                       places(c->h + c->more_h, c->kh, c->stride_h, c->pad_h, c->dilation_h),
                        places(c->w, c->kw, c->stride_w, c->pad_w, c->dilation_w));
     r.b = kolo_shape_1(c->o);
     return r;
@@ -159,10 +164,10 @@ static void padded_channels_count_as_channels(void **state) {
 /* oneDNN has Winograd for AVX-512 and blocks of 16 channels; before, it never fits. */
 static void winograd_is_the_reference(void **state) {
     static const conv_case wino[] = {
-        {"whole tiles", 2, 32, 16, 16, 48, 3, 3, 1, 1, 1, 1, 1, 1, 1},
-        {"tiles over the edge", 3, 16, 13, 14, 32, 3, 3, 1, 1, 1, 1, 1, 1, 1},
-        {"stride", 2, 16, 16, 16, 16, 3, 3, 2, 2, 1, 1, 1, 1, 1},
-        {"1x1", 2, 16, 16, 16, 16, 1, 1, 1, 1, 0, 0, 1, 1, 1},
+        {"whole tiles", 2, 32, 16, 16, 48, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0},
+        {"tiles over the edge", 3, 16, 13, 14, 32, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0},
+        {"stride", 2, 16, 16, 16, 16, 3, 3, 2, 2, 1, 1, 1, 1, 1, 0},
+        {"1x1", 2, 16, 16, 16, 16, 1, 1, 1, 1, 0, 0, 1, 1, 1, 0},
     };
     const char *const blocks[] = {"aBcd16b", "aBcd16b"};
     for (size_t i = 0; i < KOLO_COUNT(wino); i++) {

@@ -7,22 +7,25 @@
 #include <string.h>
 
 typedef struct conv_case {
-    int64_t n, c, h, w, o, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+    int64_t n, c, h, w, o, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, more_h;
 } conv_case;
 
 static const conv_case cases[] = {
-    {3, 1, 28, 28, 6, 5, 5, 1, 1, 2, 2},   /* lenet's first */
-    {3, 6, 14, 14, 16, 5, 5, 1, 1, 0, 0},  /* and second */
-    {2, 3, 9, 23, 24, 7, 7, 2, 2, 3, 3},   /* three vectors of outputs, a kernel of two pieces */
-    {1, 5, 7, 11, 3, 3, 2, 2, 1, 0, 1},    /* odd all over */
-    {2, 16, 6, 5, 40, 3, 3, 1, 1, 1, 1},   /* whole blocks, more than two vectors */
-    {3, 2, 5, 7, 8, 1, 1, 1, 1, 0, 0},     /* 1 x 1 */
-    {2, 4, 9, 9, 64, 1, 1, 2, 2, 0, 0},    /* with a stride that leaves a rest */
-    {1, 8, 10, 12, 17, 3, 3, 3, 2, 1, 0},  /* strides larger than what is left */
-    {2, 9, 5, 5, 10, 5, 5, 1, 1, 0, 0},    /* the kernel covers all */
-    {1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0},     /* one of each */
-    {2, 1, 12, 40, 7, 11, 11, 1, 1, 5, 5}, /* the largest kernel, rows of several tiles */
-    {5, 3, 6, 31, 8, 2, 3, 1, 3, 1, 2},    /* margins that stick out, uneven parts of threads */
+    {3, 1, 28, 28, 6, 5, 5, 1, 1, 2, 2, 0},   /* lenet's first */
+    {3, 6, 14, 14, 16, 5, 5, 1, 1, 0, 0, 0},  /* and second */
+    {2, 3, 9, 23, 24, 7, 7, 2, 2, 3, 3, 0},   /* three vectors of outputs, a kernel of two pieces */
+    {1, 5, 7, 11, 3, 3, 2, 2, 1, 0, 1, 0},    /* odd all over */
+    {2, 16, 6, 5, 40, 3, 3, 1, 1, 1, 1, 0},   /* whole blocks, more than two vectors */
+    {3, 2, 5, 7, 8, 1, 1, 1, 1, 0, 0, 0},     /* 1 x 1 */
+    {2, 4, 9, 9, 64, 1, 1, 2, 2, 0, 0, 0},    /* with a stride that leaves a rest */
+    {1, 8, 10, 12, 17, 3, 3, 3, 2, 1, 0, 0},  /* strides larger than what is left */
+    {2, 9, 5, 5, 10, 5, 5, 1, 1, 0, 0, 0},    /* the kernel covers all */
+    {1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0},     /* one of each */
+    {2, 3, 9, 8, 16, 3, 3, 1, 1, 1, 1, -1},   /* rows of an image: no margin below, */
+    {2, 3, 9, 8, 16, 3, 3, 1, 1, 0, 0, 1},    /* above, */
+    {1, 3, 12, 7, 8, 7, 7, 2, 2, 3, 3, -1},   /* and a narrow one */
+    {2, 1, 12, 40, 7, 11, 11, 1, 1, 5, 5, 0}, /* the largest kernel, rows of several tiles */
+    {5, 3, 6, 31, 8, 2, 3, 1, 3, 1, 2, 0},    /* margins that stick out, uneven parts of threads */
 };
 
 static const char *const layouts[] = {"abcd", "acdb", "aBcd8b", "aBcd16b"};
@@ -37,10 +40,12 @@ typedef struct conv_run {
 
 static conv_run run_of(const conv_case *c) {
     conv_run r = {.attr = {{c->stride_h}, {c->stride_w}, {c->pad_h}, {c->pad_w}, {1}, {1}, {1}}};
+    r.attr[KOLO_CONV_MORE_H].i = c->more_h;
     r.x = kolo_shape_4(c->n, c->c, c->h, c->w);
     r.w = kolo_shape_4(c->o, c->c, c->kernel_h, c->kernel_w);
-    r.y = kolo_shape_4(c->n, c->o, (c->h + 2 * c->pad_h - c->kernel_h) / c->stride_h + 1,
-                       (c->w + 2 * c->pad_w - c->kernel_w) / c->stride_w + 1);
+    r.y =
+        kolo_shape_4(c->n, c->o, (c->h + 2 * c->pad_h + c->more_h - c->kernel_h) / c->stride_h + 1,
+                     (c->w + 2 * c->pad_w - c->kernel_w) / c->stride_w + 1);
     return r;
 }
 

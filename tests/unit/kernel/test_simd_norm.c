@@ -104,7 +104,9 @@ static int sync_case(size_t i, int relu, int threads) {
     const kolo_shape s = images[i].shape, c = kolo_shape_1(s.dim[1]), one = kolo_shape_0();
     const kolo_shape two = kolo_shape_1(2 * s.dim[1]);
     const char *l = images[i].layout;
-    const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 1e-3}, {.f = 0.1}, {relu}};
+    const int64_t plane = 2 * kolo_shape_count(&s) / (s.dim[0] * s.dim[1]); /* others have half */
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 1e-3}, {.f = 0.1}, {relu}, {0}, {plane}};
+    const kolo_attr of_sums[KOLO_MAX_ATTRS] = {{0}, {plane}};
     const float weight = 0.1F;
     kolo_kernel_spec spec;
     fill(&s);
@@ -118,7 +120,7 @@ static int sync_case(size_t i, int relu, int threads) {
     const void *half_bwd[] = {NULL, half_x, NULL, mean, var, NULL};
     const void *dx_data[] = {NULL, x, &weight, NULL, NULL, mean, var, NULL};
     int fits = 0;
-    test_kernel_spec(&spec, &kolo_op_sync_norm_sums, attr, 3, sums, layouts, 1, NULL, threads);
+    test_kernel_spec(&spec, &kolo_op_sync_norm_sums, of_sums, 3, sums, layouts, 1, NULL, threads);
     fits += check(&kolo_simd_sync_norm_sums, &spec, sums_data, 1e-5);
     test_kernel_in_bf16(&spec, -1);
     fits += check(&kolo_simd_sync_norm_sums, &spec, half_data, 1e-5);

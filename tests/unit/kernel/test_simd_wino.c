@@ -9,23 +9,27 @@
 #include <math.h>
 
 typedef struct wino_case {
-    int64_t n, c, h, w, o, pad_h, pad_w, taps;
+    int64_t n, c, h, w, o, pad_h, pad_w, taps, more_h;
 } wino_case;
 
 static const wino_case cases[] = {
-    {1, 16, 8, 8, 16, 1, 1, 3},   /* whole tiles */
-    {2, 16, 7, 13, 24, 1, 1, 3},  /* ragged edges */
-    {1, 32, 10, 9, 16, 0, 0, 3},  /* no margins */
-    {2, 16, 5, 4, 32, 2, 2, 3},   /* the widest margins */
-    {1, 48, 3, 6, 16, 0, 2, 3},   /* one row of results */
-    {1, 20, 6, 6, 24, 1, 1, 3},   /* channels that end within a block */
-    {1, 272, 4, 3, 16, 1, 1, 3},  /* more channels than are summed at a time */
-    {1, 16, 5, 4, 80, 1, 1, 3},   /* several panels */
-    {100, 16, 1, 1, 16, 1, 1, 3}, /* images of one pixel, several blocks of tiles */
-    {2, 16, 8, 10, 16, 2, 2, 5},  /* 5 x 5, whole tiles */
-    {2, 16, 7, 13, 24, 2, 1, 5},  /* ragged edges */
-    {1, 48, 5, 6, 16, 0, 4, 5},   /* no margin, and the widest */
-    {1, 20, 27, 9, 72, 2, 2, 5},  /* channels that end within a block, several panels and blocks */
+    {1, 16, 8, 8, 16, 1, 1, 3, 0},   /* whole tiles */
+    {2, 16, 7, 13, 24, 1, 1, 3, 0},  /* ragged edges */
+    {1, 32, 10, 9, 16, 0, 0, 3, 0},  /* no margins */
+    {2, 16, 5, 4, 32, 2, 2, 3, 0},   /* the widest margins */
+    {1, 48, 3, 6, 16, 0, 2, 3, 0},   /* one row of results */
+    {1, 20, 6, 6, 24, 1, 1, 3, 0},   /* channels that end within a block */
+    {1, 272, 4, 3, 16, 1, 1, 3, 0},  /* more channels than are summed at a time */
+    {1, 16, 5, 4, 80, 1, 1, 3, 0},   /* several panels */
+    {100, 16, 1, 1, 16, 1, 1, 3, 0}, /* images of one pixel, several blocks of tiles */
+    {2, 16, 8, 10, 16, 2, 2, 5, 0},  /* 5 x 5, whole tiles */
+    {2, 16, 7, 13, 24, 2, 1, 5, 0},  /* ragged edges */
+    {1, 48, 5, 6, 16, 0, 4, 5, 0},   /* no margin, and the widest */
+    {2, 16, 9, 8, 16, 1, 1, 3, -1},  /* rows of an image: no margin below, */
+    {1, 16, 17, 6, 32, 0, 1, 3, 1},  /* above, */
+    {2, 16, 7, 6, 16, 0, 2, 5, 1},   /* and a narrow one */
+    {1, 20, 27, 9, 72, 2, 2, 5,
+     0}, /* channels that end within a block, several panels and blocks */
 };
 
 static const char *const layouts[] = {"acdb", "aBcd8b", "aBcd16b"};
@@ -40,9 +44,10 @@ typedef struct wino_run {
 
 static wino_run run_of(const wino_case *c) {
     wino_run r = {.attr = {{1}, {1}, {c->pad_h}, {c->pad_w}, {1}, {1}, {1}}};
+    r.attr[KOLO_CONV_MORE_H].i = c->more_h;
     r.x = kolo_shape_4(c->n, c->c, c->h, c->w);
     r.w = kolo_shape_4(c->o, c->c, c->taps, c->taps);
-    r.y = kolo_shape_4(c->n, c->o, c->h + 2 * c->pad_h - c->taps + 1,
+    r.y = kolo_shape_4(c->n, c->o, c->h + 2 * c->pad_h + c->more_h - c->taps + 1,
                        c->w + 2 * c->pad_w - c->taps + 1);
     return r;
 }
@@ -129,7 +134,8 @@ static void wino_is_the_reference(void **state) {
 
 /* Each direction with 1 and with 3 threads: equal bits. */
 static void threads_change_no_bit(void **state) {
-    static const wino_case both[] = {{3, 32, 19, 22, 48, 1, 1, 3}, {2, 16, 19, 22, 32, 2, 2, 5}};
+    static const wino_case both[] = {{3, 32, 19, 22, 48, 1, 1, 3, 0},
+                                     {2, 16, 19, 22, 32, 2, 2, 5, 0}};
     for (int k = 0; k < 6; k++) {
         const wino_case c = both[k / 3];
         const int pass = k % 3;
@@ -159,9 +165,10 @@ static void threads_change_no_bit(void **state) {
  */
 static void rounding_is_as_documented(void **state) {
     static const wino_case shapes[] = {
-        {2, 16, 28, 28, 16, 1, 1, 3},  {2, 64, 14, 14, 16, 1, 1, 3}, {2, 64, 28, 28, 16, 1, 1, 3},
-        {2, 256, 14, 14, 16, 1, 1, 3}, {2, 512, 7, 7, 16, 1, 1, 3},  {2, 64, 27, 27, 16, 2, 2, 5},
-        {2, 192, 27, 27, 16, 2, 2, 5},
+        {2, 16, 28, 28, 16, 1, 1, 3, 0},  {2, 64, 14, 14, 16, 1, 1, 3, 0},
+        {2, 64, 28, 28, 16, 1, 1, 3, 0},  {2, 256, 14, 14, 16, 1, 1, 3, 0},
+        {2, 512, 7, 7, 16, 1, 1, 3, 0},   {2, 64, 27, 27, 16, 2, 2, 5, 0},
+        {2, 192, 27, 27, 16, 2, 2, 5, 0},
     };
     const kolo_kernel *const kernels[] = {&kolo_simd_wino, &kolo_simd_wino_bwd_data,
                                           &kolo_simd_wino_bwd_weights};
