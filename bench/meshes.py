@@ -7,10 +7,11 @@ rank, relative to them. Fails if one is above 1e-12 (first) or 1e-10 (last).
         [--schedules 1f1b,interleaved:2,zbv]
 
 Without --all one line for each model: how many meshes agree, the largest differences, and the meshes that are refused,
-with the reasons. Pipelines train 2 micro-batches a step, with each of --schedules (default 1f1b). Batch normalization
-is of all samples (--sync-bn) where dp alone divides them, and of a micro-batch in pipelines, as on one rank; meshes
-where it is of a worker's samples are left out. Meshes with a dp above 1 also run with --zero 1 (and without other axes
-2 and 3). docs/parallelism.md has the table.
+with the reasons. Networks of images (unet, deeplabv3, resnet20) are for meshes with sp, which divides their rows; they
+are compared with the same dp alone, whose batch normalization is the same. Pipelines train 2 micro-batches a step, with
+each of --schedules (default 1f1b). Batch normalization is of all samples (--sync-bn) where dp alone divides them, and
+of a micro-batch in pipelines, as on one rank; meshes where it is of a worker's samples are left out. Meshes with a dp
+above 1 also run with --zero 1 (and without other axes 2 and 3). docs/parallelism.md has the table.
 """
 import argparse
 import pathlib
@@ -20,7 +21,7 @@ import sys
 
 NETS = pathlib.Path(__file__).resolve().parent.parent / "tests" / "onnx" / "nets"
 # Name, model with options, optimizer, learning rate, samples, rules of tensor parallelism.
-NORMS = {"googlenet", "onnx cnn"}  # have batch normalization
+NORMS = {"googlenet", "onnx cnn", "unet", "deeplabv3", "resnet20"}  # have batch normalization
 MODELS = [
     ("gpt2", "gpt2_tiny:layers=2,width=16,heads=8,context=6,vocab=19,dropout=0.1", "adamw", 0.003, "-", "-"),
     ("bert", "bert_tiny:layers=2,width=16,heads=8,context=6,vocab=19,dropout=0.1", "adamw", 0.003, "-", "-"),
@@ -30,7 +31,11 @@ MODELS = [
     ("lstm_lm", "lstm_lm:layers=1,width=8,hidden=8,context=6,vocab=19,dropout=0.1", "sgd", 0.05, "-", "-"),
     ("onnx cnn", str(NETS / "cnn" / "model.onnx"), "sgd", 0.01, "-", "-"),
     ("own mine", "mine:hidden=16", "adamw", 0.003, "1x6x6", "w1 0;w2 1"),
+    ("unet", "unet:width=2", "sgd", 0.01, "3x48x16", "-"),
+    ("deeplabv3", "deeplabv3_resnet101:width=2,dropout=10", "sgd", 0.01, "3x48x16", "-"),
+    ("resnet20", "resnet20", "sgd", 0.01, "3x32x8", "-"),
 ]
+ROWS = {"unet", "deeplabv3", "resnet20"}  # of images, divided by sp: run where --models names them
 FIRST, LAST = 1e-12, 1e-10
 REFUSALS = ["cannot be divided", "too few layers"]  # what a mesh may be refused for; other errors count as wrong
 
@@ -49,7 +54,7 @@ def losses(program, row, mesh, steps, zero, parts, schedule="1f1b"):
     """The losses of all steps, or the text of the error."""
     name, model, optimizer, rate, sample, rules = row
     rules = rules if size(mesh, "tp") != "1" else "-"
-    sync = "1" if name in NORMS and size(mesh, "dp") != "1" else "0"
+    sync = "1" if name in NORMS and name not in ROWS and size(mesh, "dp") != "1" else "0"
     result = subprocess.run([program, model, mesh, str(steps), str(zero), str(parts), optimizer, str(rate), sample,
                              rules, sync, schedule], capture_output=True, text=True, check=False)
     if result.returncode != 0:
@@ -70,6 +75,8 @@ def parts_of(mesh):
 
 def applies(row, mesh):
     """Whether the model computes the same on the mesh as on one rank."""
+    if row[0] in ROWS:
+        return True
     return row[0] not in NORMS or size(mesh, "dp") == "1" or size(mesh, "pp") == size(mesh, "tp") == "1"
 
 
@@ -85,7 +92,8 @@ def compare(program, row, alone, mesh, zero, steps, schedule):
 
 def check(program, row, chosen, steps, everything, schedules):
     """Prints the lines of a model; the number of meshes that are wrong."""
-    alone = {parts: losses(program, row, "dp=1", steps, 0, parts) for parts in (1, 2)}
+    rest = sorted({size(mesh, "dp") for mesh in chosen}) if row[0] in ROWS else ["1"]
+    alone = {(parts, dp): losses(program, row, f"dp={dp}", steps, 0, parts) for parts in (1, 2) for dp in rest}
     for got in alone.values():
         if isinstance(got, str):
             sys.exit(f"{row[0]}: {got}")
@@ -95,7 +103,8 @@ def check(program, row, chosen, steps, everything, schedules):
                                  for schedule in (schedules if size(mesh, "pp") != "1" else schedules[:1])]:
         text = mesh + (f" zero {zero}" if zero else "") + (f" {schedule}" if schedule != "1f1b" else "")
         norms = parts_of(mesh) if row[0] in NORMS else 1
-        found = compare(program, row, alone[norms], mesh, zero, steps, schedule)
+        base = alone[norms, size(mesh, "dp") if row[0] in ROWS else "1"]
+        found = compare(program, row, base, mesh, zero, steps, schedule)
         if isinstance(found, str):
             if any(phrase in found for phrase in REFUSALS):
                 refused.setdefault(re.sub(r"\d+", "N", found), []).append(text)
@@ -126,7 +135,7 @@ def main():
     parser.add_argument("--schedules", default="1f1b")
     parser.add_argument("--all", action="store_true")
     args = parser.parse_args()
-    names = args.models.split(",") if args.models else [row[0] for row in MODELS]
+    names = args.models.split(",") if args.models else [row[0] for row in MODELS if row[0] not in ROWS]
     chosen = args.meshes.split() if args.meshes else meshes()
     print("| model | meshes | first loss | last loss |\n| --- | --- | --- | --- |", flush=True)
     wrong = sum(check(f"{args.build}/bench/mesh-losses", row, chosen, args.steps, args.all, args.schedules.split(","))

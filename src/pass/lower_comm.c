@@ -28,6 +28,7 @@
  * Rows and ids of row-sparse gradients are gathered instead of summed: each forms its own bucket,
  * to which all ranks contribute slices of equal size. */
 #include "graph/ops/ops.h"
+#include "graph/propagate.h"
 #include "pass/comm_order.h"
 #include "pass/pass.h"
 #include "pass/slices.h"
@@ -65,6 +66,7 @@ typedef struct member {
     uint32_t chunks; /* of a stage, a bit each; 0: it has one */
     bool tied;       /* the gradient of a parameter that several stages have */
     bool early;      /* it is there before the step: nothing delays its POST */
+    bool late;       /* of the backward pass, though it is there since the forward pass */
     bool of_leaf;    /* a parameter, which is there at any time */
     bool inside;     /* the forward or backward pass reads it, or the sum over micro-batches */
     int bucket;
@@ -108,18 +110,25 @@ static void own_memory(const lowerer *b, kolo_value v, kolo_value synced) {
     if (b->g->nodes[producer]->op->view) own_memory(b, b->g->nodes[producer]->in[0], synced);
 }
 
+/* Whether v is made by a node that runs. */
+static bool is_computed(const kolo_graph *g, kolo_value v) {
+    const int32_t producer = kolo_info(g, v)->producer;
+    return producer >= 0 && g->nodes[producer]->op->comm == KOLO_OP_LOCAL;
+}
+
 /* Chooses what members post: their sources, or copies of these. */
 static kolo_status choose_values(const lowerer *b) {
     for (int i = 0; i < b->n_members; i++) {
         member *m = &b->members[i];
-        if (!owns_memory(b, m->value, m->class)) {
+        const bool halo = kolo_axis_of_halo(&b->g->mesh, m->move) >= 0; /* it only reads rows */
+        if (halo ? !is_computed(b->g, m->value) : !owns_memory(b, m->value, m->class)) {
             const kolo_value_info source = *kolo_info(b->g, m->value);
             m->value = kolo_graph_add1(b->g, &kolo_op_reorder, &m->value, 1, NULL);
             KOLO_TRY(kolo_graph_check(b->g));
             kolo_info(b->g, m->value)->tensor = source.tensor;
             kolo_info(b->g, m->value)->placements = source.placements;
         }
-        own_memory(b, m->value, m->synced);
+        if (!halo) own_memory(b, m->value, m->synced);
         m->made = kolo_info(b->g, m->value)->producer;
     }
     return KOLO_OK;
@@ -277,6 +286,7 @@ static kolo_status collect(lowerer *b) {
         m.unit = (int)n->attr[KOLO_REDISTRIBUTE_UNIT].i;
         m.place = (int)n->attr[KOLO_REDISTRIBUTE_PLACE].i;
         m.early = n->attr[KOLO_REDISTRIBUTE_EARLY].i;
+        m.late = n->recomputed && kolo_axis_of_halo(&g->mesh, n->move) >= 0;
         m.dtype = kolo_info(g, m.value)->tensor.dtype;
         KOLO_TRY(class_of(g, n, &m.class, &m.axes, &m.op));
         bool in_place = m.class == GATHER && kolo_value_ok(kolo_info(g, m.synced)->next_of);
@@ -569,25 +579,29 @@ static void redirect(const lowerer *b, int32_t n_nodes) {
     }
 }
 
-/* Whether an exchange moves the keys of a ring, or their gradients, to another rank. */
-static bool rotates(const kolo_graph *g, const member *m) {
+/* Whether an exchange moves the keys of a ring, or their gradients, to another rank, or what the
+ * backward pass gathers anew. */
+static bool is_late(const kolo_graph *g, const member *m) {
     for (int a = 0; a < g->mesh.n_axes; a++) {
         const kolo_placement *from = &m->move->from.axis[a], *to = &m->move->to.axis[a];
         const bool both = is_exchanged(from) && is_exchanged(to);
+        if (m->late) return true;
         if (m->class == EXCHANGE && both && from->rotation != to->rotation) return true;
     }
     return false;
 }
 
-static bool gathers(const kolo_node *n) {
-    return n->op == &kolo_op_window || n->op == &kolo_op_concat;
+/* Whether a node only gathers what a member sends: keys, or the rows of a layout without blocks. */
+static bool gathers(const member *m, const kolo_node *n) {
+    return n->op == &kolo_op_window || n->op == &kolo_op_concat ||
+           (m->late && n->op == &kolo_op_reorder);
 }
 
 /* Where the backward pass sends keys, which are there since the forward pass, it gathers and sends
  * them when it needs them: after the node before those that only gather them. -1: there is none. */
 static int32_t node_before(const kolo_graph *g, const member *m) {
     int32_t i = kolo_info(g, m->synced)->producer - 1;
-    while (i >= 0 && (gathers(g->nodes[i]) || g->nodes[i]->op->comm != KOLO_OP_LOCAL ||
+    while (i >= 0 && (gathers(m, g->nodes[i]) || g->nodes[i]->op->comm != KOLO_OP_LOCAL ||
                       g->nodes[i]->op->view)) {
         i--;
     }
@@ -602,7 +616,7 @@ static int find_before(const lowerer *b, int32_t n_nodes, kolo_comm_before *befo
         const member *m = &b->members[i];
         if (before) before[n] = (kolo_comm_before){m->made, m->bucket};
         n++;
-        const int32_t node = rotates(b->g, m) ? node_before(b->g, m) : -1;
+        const int32_t node = is_late(b->g, m) ? node_before(b->g, m) : -1;
         if (node >= 0 && node != m->made) {
             if (before) before[n] = (kolo_comm_before){node, m->bucket};
             n++;
@@ -630,9 +644,9 @@ static int find_after(const lowerer *b, kolo_comm_after *after) {
     int n = 0;
     for (int i = 0; i < b->n_members; i++) {
         const member *m = &b->members[i];
-        const int32_t node = rotates(g, m) ? node_before(g, m) : -1;
+        const int32_t node = is_late(g, m) ? node_before(g, m) : -1;
         for (int32_t k = node + 1; node >= 0 && k < kolo_info(g, m->synced)->producer; k++) {
-            if (!gathers(g->nodes[k])) continue;
+            if (!gathers(m, g->nodes[k])) continue;
             if (after) after[n] = (kolo_comm_after){k, node};
             n++;
         }

@@ -11,6 +11,7 @@
  * parameters and state in the store. */
 #include "base/integer.h"
 #include "graph/ops/ops.h"
+#include "graph/propagate.h"
 #include "pass/pass.h"
 
 #include <stdlib.h>
@@ -280,6 +281,28 @@ static flat values_of(const planner *p, const kolo_node *post, const kolo_node *
     return (flat){.n = post->n_in, .wholes = post->in};
 }
 
+static int64_t count_common(kolo_interval a, kolo_interval b) {
+    return kolo_max_i64(kolo_min_i64(a.end, b.end) - kolo_max_i64(a.first, b.first), 0);
+}
+
+/* Bytes of the rows of a halo that a rank sends and receives. */
+static size_t halo_bytes(const kolo_graph *g, const kolo_node *post) {
+    const int a = kolo_axis_of_halo(&g->mesh, post->move);
+    const kolo_placement *from = &post->move->from.axis[a], *to = &post->move->to.axis[a];
+    const kolo_halo *halo = from->halo ? from->halo : to->halo;
+    const kolo_tensor *tensor = &kolo_info(g, post->in[0])->tensor;
+    const int size = g->mesh.axes[a].size, at = kolo_mesh_coordinate(&g->mesh, g->rank, a);
+    const kolo_interval own = kolo_even_slice(halo->length, size, at);
+    int64_t given = 0, taken = 0;
+    for (int c = 0; c < size; c++) {
+        if (c == at) continue;
+        given += count_common(own, halo->rows[c]);
+        taken += count_common(halo->rows[at], kolo_even_slice(halo->length, size, c));
+    }
+    const size_t row = kolo_tensor_bytes(tensor) / (size_t)tensor->shape.dim[to->dim];
+    return kolo_round_up((size_t)given * row, ALIGN) + kolo_round_up((size_t)taken * row, ALIGN);
+}
+
 /* Measures a bucket. Slices, which live longer than what they are from, are placed first. */
 static kolo_status measure_bucket(planner *p, region *rg, int32_t i, const kolo_node *wait) {
     const kolo_node *post = p->g->nodes[i];
@@ -287,9 +310,16 @@ static kolo_status measure_bucket(planner *p, region *rg, int32_t i, const kolo_
     bucket->collective = (kolo_collective)post->attr[KOLO_COMM_COLLECTIVE].i;
     bucket->n_values = post->n_in;
     bucket->joins = kolo_info(p->g, wait->out[0])->next_of;
+    bucket->from = bucket->to = KOLO_NONE;
     if (bucket->collective == KOLO_COLLECTIVE_BARRIER) return KOLO_OK;
     const flat f = values_of(p, post, wait);
     for (int k = 0; k < f.n; k++) bucket->bytes += align_value(p->g, f.wholes[k]);
+    bucket->buffer_bytes = bucket->bytes + align_value(p->g, wait->out[0]);
+    if (kolo_axis_of_halo(&p->g->mesh, post->move) >= 0) {
+        bucket->bytes = bucket->buffer_bytes = halo_bytes(p->g, post);
+        bucket->from = post->in[0];
+        bucket->to = wait->out[0];
+    }
     if (!f.shards) return KOLO_OK;
     KOLO_TRY(find_ends(p->g, &f, bucket));
     bucket->in_place = post->attr[KOLO_COMM_IN_PLACE].i != 0;
@@ -312,12 +342,26 @@ static void place_ranges(planner *p, const kolo_node *post, const kolo_node *wai
     }
 }
 
+/* Places what an exchange packs and unpacks. */
+static void place_buffers(const planner *p, region *rg, const kolo_node *post,
+                          const kolo_node *wait) {
+    kolo_bucket *bucket = bucket_of(p, post);
+    const room r = {.first = kolo_info(p->g, post->out[0])->producer,
+                    .last = kolo_info(p->g, wait->out[0])->producer,
+                    .bytes = bucket->buffer_bytes + 1}; /* never empty */
+    bucket->slice = place_room(rg, r)->offset;
+}
+
 /* Places the values of a post and the results of its wait. */
 static void place_bucket(planner *p, region *rg, const kolo_node *post, const kolo_node *wait) {
     kolo_bucket *bucket = bucket_of(p, post);
     if (kolo_value_ok(bucket->joins)) {
         place_ranges(p, post, wait);
         return;
+    }
+    if (kolo_axis_of_halo(&p->g->mesh, post->move) >= 0) {
+        place_buffers(p, rg, post, wait);
+        return; /* it reads what is in the arena */
     }
     const flat f = values_of(p, post, wait);
     bool gathers = f.shards && bucket->collective == KOLO_COLLECTIVE_ALLGATHER;
@@ -333,10 +377,7 @@ static void place_bucket(planner *p, region *rg, const kolo_node *post, const ko
     bucket->offset = place_room(rg, r)->offset;
     size_t at = bucket->offset;
     if (bucket->collective == KOLO_COLLECTIVE_ALLTOALL) {
-        r = (room){.first = kolo_info(p->g, post->out[0])->producer,
-                   .last = kolo_info(p->g, wait->out[0])->producer,
-                   .bytes = bucket->bytes + align_value(p->g, wait->out[0])};
-        bucket->slice = place_room(rg, r)->offset;
+        place_buffers(p, rg, post, wait);
     }
     for (int k = 0; k < f.n; k++) {
         locate(p, rg->which, f.wholes[k], at);
@@ -373,6 +414,10 @@ static void place_some(planner *p, region *rg, region *model, const kolo_node **
     }
 }
 
+static const kolo_node *post_of(const kolo_graph *g, const kolo_node *wait) {
+    return g->nodes[kolo_info(g, wait->in[0])->producer];
+}
+
 /* Places the buckets, first those that are kept over logical shards, of which plans have
  * copies; then gathered rows, and sums over micro-batches of what is in no bucket, which are
  * kept as those in buckets are. */
@@ -392,8 +437,12 @@ static kolo_status place_all(planner *p, region *rg, region *model, const kolo_n
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
         bool arrives = n->op->comm == KOLO_OP_WAIT;
-        bool fixed = p->groups[root_of(p, n->out[0].id)].fixed;
-        if (fixed || !(arrives || n->op == &kolo_op_accumulate)) continue;
+        group *of = &p->groups[root_of(p, n->out[0].id)];
+        if (arrives && kolo_axis_of_halo(&g->mesh, post_of(g, n)->move) >= 0) {
+            of->first = (int32_t)kolo_min_i64(of->first, kolo_info(g, n->in[0])->producer);
+            continue; /* in the arena */
+        }
+        if (of->fixed || !(arrives || n->op == &kolo_op_accumulate)) continue;
         const bool of_model = arrives && p->map->buckets[n->attr[KOLO_COMM_BUCKET].i].of_model;
         place_alone(p, of_model ? model : rg, n->out[0],
                     arrives ? kolo_info(g, n->in[0])->producer : i);

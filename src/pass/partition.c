@@ -11,7 +11,8 @@
  * its gradient is an allreduce. Shoeybi et al., "Megatron-LM", 2019: that node is f, the sum behind
  * is g.
  *
- * The axis sp divides positions instead (partition_positions.c), ep samples and experts
+ * The axis sp divides positions of sequences instead (partition_positions.c), or rows of images
+ * (partition_rows.c), ep samples and experts
  * (partition_experts.c). */
 #include "pass/partition.h"
 
@@ -127,12 +128,12 @@ static kolo_status refuse(const partitioner *p, const kolo_node *n, int input, i
         if (is_cut(placed(p, n->in[k], axis))) origin = p->g->values[p->origin[n->in[k].id]].name;
     }
     if (is_of_inputs(p, axis)) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "%s: input %d (%s) on the axis %s: %s. The %s are divided here: give "
-                         "another axis, such as tp or dp",
-                         n->op->name, input, name ? name : "an activation",
-                         p->g->mesh.axes[axis].name, what,
-                         is_of_positions(p, axis) ? "positions of sequences" : "samples");
+        return KOLO_FAIL(
+            KOLO_ERR_UNSUPPORTED,
+            "%s: input %d (%s) on the axis %s: %s. The %s are divided here: give "
+            "another axis, such as tp or dp",
+            n->op->name, input, name ? name : "an activation", p->g->mesh.axes[axis].name, what,
+            is_of_positions(p, axis) ? "positions of sequences, or rows of images," : "samples");
     }
     return KOLO_FAIL(
         KOLO_ERR_UNSUPPORTED,
@@ -161,6 +162,7 @@ static kolo_placement cut_of(const partitioner *p, const cut_node *c, const kolo
     const int64_t blocks = (cut.blocks > 0 ? cut.blocks : 1) / own;
     cut.blocks = (int)(blocks * kolo_index_parts(term, d, c->code));
     cut.dim = d;
+    if (!term->window[d]) cut.halo = NULL;
     return cut;
 }
 
@@ -396,13 +398,18 @@ static bool needs_whole(const partitioner *p, const cut_node *c) {
     const bool heads = p->by_heads >> c->axis & 1;
     const bool batch = is_divided_batch(p, c->n->in[c->lead], c->axis) && !heads;
     bool whole = c->code & KOLO_INDEX_WHOLE || !kolo_op_has_index(c->n->op);
+    whole |= c->undivided;
+    for (int k = 0; k < c->n->n_in && is_of_positions(p, c->axis); k++) { /* weights stay whole */
+        const bool has = kolo_index_find(&c->index->in[k], c->code) >= 0;
+        whole |= has && is_parameter(p, c->n->in[k]);
+    }
     whole |= is_of_experts(p, c->axis) && counts_samples(c);
     for (int k = 0; k < c->n->n_in && batch; k++) whole |= has_parts(&c->index->in[k], c->code);
     for (int k = 0; k < c->n->n_out && batch; k++) whole |= has_parts(&c->index->out[k], c->code);
     for (int k = 0; k < c->n->n_out; k++) {
         const kolo_index_term *out = &c->index->out[k];
         whole |= is_inner(out, c->code) && !is_of_positions(p, c->axis);
-        whole |= out->by_shard && kolo_index_find(out, c->code) < 0;
+        whole |= out->by_shard && c->code == 'n' && kolo_index_find(out, c->code) < 0;
     }
     return whole;
 }
@@ -422,7 +429,13 @@ static kolo_status cut_on(partitioner *p, kolo_node *n, const kolo_index *index,
                           bool *summed) {
     const int lead = leader(p, n, axis);
     const int code = kolo_index_of_cut(&index->in[lead], placed(p, n->in[lead], axis));
-    cut_node c = {n, index, axis, lead, code, false};
+    cut_node c = {n, index, axis, lead, code, false, false};
+    if (kolo_partition_is_window(&c)) {
+        bool taken;
+        KOLO_TRY(kolo_partition_take_rows(p, &c, &taken));
+        c.undivided = !taken;
+        p->divides_rows |= taken;
+    }
     if (needs_whole(p, &c) && kolo_partition_take_ring(p, &c)) {
         kolo_index of_ring;
         KOLO_TRY(index_of_whole(p, n, &of_ring));
@@ -453,7 +466,7 @@ static kolo_status cut_on(partitioner *p, kolo_node *n, const kolo_index *index,
 
 /* Where an addend of a node is a sum over some of the positions, one rank adds the others. */
 static kolo_status complete_sum(partitioner *p, kolo_node *n, const kolo_index *index, int axis) {
-    const cut_node c = {n, index, axis, 0, 0, false};
+    const cut_node c = {n, index, axis, 0, 0, false, false};
     bool partial[KOLO_MAX_IO] = {false}, padded[KOLO_MAX_IO] = {false}, any = false;
     for (int k = 0; k < n->n_in; k++) {
         if (placed(p, n->in[k], axis)->kind != KOLO_PLACEMENT_PARTIAL) continue;
@@ -520,6 +533,7 @@ static kolo_value sharded_sum(partitioner *p, kolo_value v, int axis) {
 /* Sums over the ranks what a node leaves as summands. */
 static kolo_value reduced(partitioner *p, kolo_value v) {
     for (int a = 0; a < p->g->mesh.n_axes; a++) {
+        if (placed(p, v, a)->summands) v = kolo_partition_give_rows(p, v, a);
         if (placed(p, v, a)->kind != KOLO_PLACEMENT_PARTIAL) continue;
         const bool scalar = kolo_info(p->g, v)->tensor.shape.rank == 0;
         if (is_of_samples(p, a) || (scalar && is_of_inputs(p, a))) continue;
@@ -549,6 +563,18 @@ static bool is_divided(const partitioner *p, const kolo_node *n) {
 
 static kolo_status visit(partitioner *p, kolo_node *n);
 
+/* Visits the nodes from `first` on, of which by[i] replaces output i of n. */
+static kolo_status visit_from(partitioner *p, const kolo_node *n, int32_t first,
+                              const kolo_value *by) {
+    KOLO_TRY(kolo_graph_check(p->g));
+    for (int32_t i = first, end = p->g->n_nodes; i < end; i++) KOLO_TRY(visit(p, p->g->nodes[i]));
+    for (int k = 0; k < n->n_out; k++) {
+        p->now[n->out[k].id] = kolo_value_ok(by[k]) ? p->now[by[k].id] : KOLO_NONE;
+        if (kolo_value_ok(by[k])) p->whole[p->now[by[k].id].id] = p->whole[n->out[k].id];
+    }
+    return KOLO_OK;
+}
+
 static kolo_status divide(partitioner *p, kolo_node *n) {
     kolo_value by[KOLO_MAX_IO];
     kolo_index index;
@@ -560,12 +586,7 @@ static kolo_status divide(partitioner *p, kolo_node *n) {
     }
     const int32_t first = p->g->n_nodes;
     n->op->divide(p->g, n, p->whole[n->in[0].id].dim[1], by);
-    KOLO_TRY(kolo_graph_check(p->g));
-    for (int32_t i = first, end = p->g->n_nodes; i < end; i++) KOLO_TRY(visit(p, p->g->nodes[i]));
-    for (int k = 0; k < n->n_out; k++) {
-        p->now[n->out[k].id] = kolo_value_ok(by[k]) ? p->now[by[k].id] : KOLO_NONE;
-    }
-    return KOLO_OK;
+    return visit_from(p, n, first, by);
 }
 
 /* Takes what replaces the inputs of a node. */
@@ -583,6 +604,9 @@ static kolo_status visit(partitioner *p, kolo_node *n) {
     bool summed = false;
     KOLO_TRY(take_inputs(p, n));
     if (is_divided(p, n)) return divide(p, n);
+    kolo_value by[KOLO_MAX_IO];
+    const int32_t first = p->g->n_nodes;
+    if (kolo_partition_sums_rows(p, n, by)) return visit_from(p, n, first, by);
     p->by_heads = 0;
     KOLO_TRY(cut(p, n, &summed));
     for (int k = 0; k < n->n_in; k++) {
@@ -671,6 +695,10 @@ static kolo_status walk(partitioner *p) {
             KOLO_TRY(kolo_partition_check_positions(p, a));
     }
     KOLO_TRY(divide_samples(p));
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        if (divides_layers(&g->mesh, a) && is_of_positions(p, a))
+            KOLO_TRY(kolo_partition_begin_rows(p, a));
+    }
     for (int a = 0; a < g->mesh.n_axes; a++) {
         if (divides_layers(&g->mesh, a) && is_of_experts(p, a))
             KOLO_TRY(kolo_partition_begin_experts(p, a));

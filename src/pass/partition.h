@@ -26,6 +26,7 @@ typedef struct partitioner {
     kolo_axes by_heads;     /* axes along which the node has heads in the place of positions */
     bool rings;             /* keys and values go round the ranks that divide positions, */
     bool zigzags;           /* of which each has two ranges */
+    bool divides_rows;      /* a window is divided along the rows of images */
     const char *whole_op;   /* the first op that needs all positions, or sums over them; or NULL */
     int32_t n_values, most; /* values before and after values are added */
     kolo_node **order;
@@ -37,7 +38,8 @@ typedef struct cut_node {
     kolo_node *n;
     const kolo_index *index;
     int axis, lead, code;
-    bool summed; /* an output lacks the index */
+    bool summed;    /* an output lacks the index */
+    bool undivided; /* it has a window that needs all */
 } cut_node;
 
 static inline bool is_of_samples(const partitioner *p, int axis) {
@@ -105,6 +107,21 @@ void kolo_partition_find_sum(partitioner *p, const kolo_node *n);
 /* The loss is a sum over the positions of this rank. Evaluation reports those of all,
  * training sums them with the gradients. UNSUPPORTED: it is no such sum. */
 kolo_status kolo_partition_finish_positions(partitioner *p, int axis);
+
+/* ---- rows of images: partition_rows.c ---- */
+
+/* Slices the rows of the images that the model reads. ARG: there are fewer than ranks. */
+kolo_status kolo_partition_begin_rows(partitioner *p, int axis);
+/* Whether the op has a window along the index of the cut. */
+bool kolo_partition_is_window(const cut_node *c);
+/* Divides a window: gives its inputs their halos, and makes attributes those of this rank. *taken:
+ * false, where the op needs all rows. */
+kolo_status kolo_partition_take_rows(partitioner *p, const cut_node *c, bool *taken);
+/* Adds summands of a halo to the rows of the ranks that have these. */
+kolo_value kolo_partition_give_rows(partitioner *p, kolo_value v, int axis);
+/* Replaces a node that sums over all rows: adds nodes, and sets by[i] to what replaces output i.
+ * False: it is no such node. */
+bool kolo_partition_sums_rows(const partitioner *p, const kolo_node *n, kolo_value *by);
 
 /* ---- experts: partition_experts.c ---- */
 

@@ -30,11 +30,11 @@ kolo_status kolo_partition_finish_positions(partitioner *p, int axis) {
     for (int32_t i = 0; i < g->n_outputs; i++) {
         kolo_value *v = &p->now[g->outputs[i].value.id];
         const bool sum = kolo_value_ok(*v) && placed(p, *v, axis)->kind == KOLO_PLACEMENT_PARTIAL;
-        if (!sum && strcmp(g->outputs[i].name, "loss") == 0) {
+        if (!sum && !p->divides_rows && strcmp(g->outputs[i].name, "loss") == 0) {
             return KOLO_FAIL(
                 KOLO_ERR_UNSUPPORTED,
-                "%s=%d divides the positions of sequences of tokens: %s%s. Give another axis, such "
-                "as tp or dp",
+                "%s=%d divides the positions of sequences of tokens, or the rows of images: %s%s. "
+                "Give another axis, such as tp or dp",
                 of->name, of->size, p->whole_op ? p->whole_op : "the model has no embedding",
                 p->whole_op ? " combines all of them" : " of tokens");
         }

@@ -292,9 +292,11 @@ typedef struct kolo_bucket {
     bool of_model;        /* in KOLO_REGION_MODEL, else in KOLO_REGION_BUCKET */
     bool in_place;        /* reduce-scatter: the result of this rank is where it was */
     bool summands;        /* of which each rank adds its range itself */
-    size_t slice; /* reduce-scatter not in place: where the result of this rank is; exchange:
-                     where it is packed and unpacked, posted bytes, then those that arrive */
-    size_t *ends; /* of flat shards: by rank, the end of its slice, from offset on */
+    size_t slice;        /* reduce-scatter not in place: where the result of this rank is; exchange:
+                            where it is packed and unpacked, */
+    size_t buffer_bytes; /* with so many bytes */
+    kolo_value from, to; /* of a halo: what is read and written, in the arena; else NONE */
+    size_t *ends;        /* of flat shards: by rank, the end of its slice, from offset on */
     int n_values;
     kolo_value joins; /* the first parameter whose next version it completes in the store; NONE */
     kolo_collective collective;
@@ -308,6 +310,9 @@ typedef struct kolo_memory_map {
     int n_buckets;
 } kolo_memory_map;
 
+/* Gathers halos anew for the backward pass, where the rows without them are kept for it anyway.
+ * After recomputation. NOMEM. */
+kolo_status kolo_pass_halos(kolo_graph *g, kolo_value seed);
 /* Assigns a location to every value. Values of the arena overlap only if their lifetimes do not;
  * views share memory; outputs live to the end. Greedy by size, largest first, best fit; Pisarchyk,
  * Lee, "Efficient memory management for deep neural net inference", 2020. */

@@ -121,6 +121,10 @@ static kolo_status prune(kolo_graph *g, const kolo_pipeline_opts *opts) {
 static kolo_status recompute(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_recompute(g, opts->recompute, kolo_graph_find(g, "grad_scale"));
 }
+static kolo_status halos(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    (void)opts;
+    return kolo_pass_halos(g, kolo_graph_find(g, "grad_scale"));
+}
 static kolo_status precision(kolo_graph *g, const kolo_pipeline_opts *opts) {
     (void)opts;
     return kolo_pass_precision(g, kolo_kernel_has_bf16());
@@ -206,6 +210,9 @@ static bool is_staged(const kolo_pipeline_opts *o) { return kolo_mesh_stages(&o-
 static bool is_partitioned(const kolo_pipeline_opts *o) {
     return kolo_mesh_divides_layers(&o->mesh);
 }
+static bool divides_rows(const kolo_pipeline_opts *o) {
+    return o->train && is_partitioned(o) && !is_staged(o);
+}
 static bool communicates(const kolo_pipeline_opts *o) {
     return o->train || is_zero(o) || is_partitioned(o);
 }
@@ -259,6 +266,7 @@ static const struct {
     {"fuse", fuse, trains},
     {"prune", prune, always},
     {"recompute", recompute, recomputes},
+    {"halos", halos, divides_rows},
     {"precision", precision, is_mixed},
     {"layout", layout, has_layers},
     {"local_state", local_state, is_local},

@@ -3,7 +3,7 @@
  *
  *     inputs                     sharded along the samples, dimension 0
  *     parameters and state       the same on all ranks
- *     scalar "first_sample"      one for each shard
+ *     scalar "first_sample"      one for each shard; "rank_weight" too
  *     scalars "share", "once"    summands that add up to 1
  *     other scalars              the same on all ranks
  *
@@ -24,7 +24,9 @@ static kolo_placement placement_on_dp(const kolo_value_info *leaf) {
         p.kind = KOLO_PLACEMENT_SHARDED;
     } else if (leaf->kind == KOLO_VALUE_SCALAR) {
         bool summand = strcmp(leaf->name, "share") == 0 || strcmp(leaf->name, "once") == 0;
-        if (strcmp(leaf->name, "first_sample") == 0) p.kind = KOLO_PLACEMENT_LOCAL;
+        bool local =
+            strcmp(leaf->name, "first_sample") == 0 || strcmp(leaf->name, "rank_weight") == 0;
+        if (local) p.kind = KOLO_PLACEMENT_LOCAL;
         if (summand) p.kind = KOLO_PLACEMENT_PARTIAL;
     }
     return p;

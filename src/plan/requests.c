@@ -3,6 +3,7 @@
 #include "base/integer.h"
 #include "comm/engine/request.h"
 #include "comm/transport/transport.h"
+#include "graph/propagate.h"
 #include "plan/internal.h"
 
 #include <string.h>
@@ -155,7 +156,13 @@ static kolo_shape whole_of(const kolo_mesh_link_opts *link, const kolo_shape *fr
     for (int a = 0; a < link->mesh->n_axes; a++) {
         const kolo_placement *was = &link->from.axis[a], *is = &link->to.axis[a];
         const bool cut = was->kind == KOLO_PLACEMENT_SHARDED && is->kind == KOLO_PLACEMENT_SHARDED;
-        if (cut && was->dim == is->dim) whole.dim[is->dim] *= link->mesh->axes[a].size;
+        const kolo_halo *halo = was->halo ? was->halo : is->halo;
+        if (!cut || was->dim != is->dim) continue;
+        if (halo) {
+            whole.dim[is->dim] = halo->length;
+        } else {
+            whole.dim[is->dim] *= link->mesh->axes[a].size;
+        }
     }
     return whole;
 }
@@ -174,9 +181,9 @@ static kolo_status make_link(kolo_plan *p, const kolo_node *post, kolo_value arr
         .source = kolo_plan_address(p, post->in[0].id, 0),
         .target = kolo_plan_address(p, arrives.id, 0),
         .buffers = memory + p->map.buckets[bucket].slice,
-        .buffer_bytes = p->map.buckets[bucket].bytes +
-                        kolo_round_up(kolo_tensor_bytes(&kolo_info(p->graph, arrives)->tensor), 64),
+        .buffer_bytes = p->map.buckets[bucket].buffer_bytes,
         .site = site,
+        .moves = kolo_axis_of_halo(&p->graph->mesh, post->move) >= 0,
     };
     if (!site) return KOLO_NOMEM(32);
     for (int a = 0; a < opts.mesh->n_axes; a++) {

@@ -134,7 +134,12 @@ static kolo_status run_link(const kolo_plan *p, const kolo_step *step, progress 
     kolo_mesh_link *link = link_of(p, step->bucket);
     enter(p, now, KOLO_PHASE_SYNCHRONISE);
     if (step->kind == KOLO_STEP_POST) {
+        const kolo_bucket *bucket = &p->map.buckets[step->bucket];
         now->in_flight++;
+        if (kolo_value_ok(bucket->to)) {
+            kolo_mesh_link_bind(link, kolo_plan_address(p, bucket->from.id, 0),
+                                kolo_plan_address(p, bucket->to.id, 0));
+        }
         return kolo_mesh_link_post(link);
     }
     now->in_flight--;

@@ -29,6 +29,9 @@ static kolo_status run_step(kolo_plan *p, const mesh_model *m, const share *of, 
     kolo_plan_set(p, kolo_plan_find_scalar(p, "update"), step + 1);
     kolo_plan_set(p, kolo_plan_find_scalar(p, "grad_scale"),
                   1.0 / (double)(m->samples * m->terms * m->micro_batches));
+    kolo_plan_set(p, kolo_plan_find_scalar(p, "share"),
+                  1.0 / (double)(of->ranks * m->micro_batches));
+    kolo_plan_set(p, kolo_plan_find_scalar(p, "rank_weight"), 1.0 / (double)count);
     kolo_plan_set_integer(p, kolo_plan_find_scalar(p, "rng_key"), 77 + step);
     for (int64_t k = 0; k < m->micro_batches; k++) {
         const int64_t from = k * m->samples + first;

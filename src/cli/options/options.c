@@ -176,11 +176,10 @@ const kolo_option cli_options[] = {
     {.name = "mesh", .type = KOLO_OPTION_TEXT, .metavar = "AXIS=SIZE,...",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "dp=WORKERS",
      .help = "axes of the workers: dp is data parallelism, tp tensor parallelism, which divides the "
-             "layers, sp context parallelism, which divides the positions of sequences, ep expert "
-             "parallelism, which divides experts and samples, pp the stages of a pipeline, which have "
-             "some of the layers each; the sizes "
-             "multiply to the workers, and one may be *. On the command line of kolo train, --mesh, "
-             "--workers, --zero and --sync override conflicting values of a config file or a resumed run"},
+             "layers, sp context parallelism, which divides the positions of sequences, or the rows of "
+             "images, ep expert parallelism, which divides experts and samples, pp the stages of a "
+             "pipeline, which have some of the layers each; the sizes multiply to the workers, and one "
+             "may be *. On the command line of kolo train, --mesh, --workers, --zero and --sync override conflicting values of a config file or a resumed run"},
     {.name = "placement", .type = KOLO_OPTION_TEXT, .path = kolo_placement_path, .metavar = "NAME|FILE",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "rules for the models here",
      .help = "which parameters the axis tp divides: megatron (layers in pairs), "

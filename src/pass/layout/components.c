@@ -57,8 +57,17 @@ static void join_node(layouter *l, const kolo_node *n) {
     }
 }
 
+/* Whether each rank has some of the rows of images. */
+static bool divides_rows(const kolo_graph *g) {
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        if (g->nodes[i]->halo) return true;
+    }
+    return false;
+}
+
 kolo_status kolo_layout_find_components(layouter *l, kolo_fixed_layout fixed, void *arg) {
     kolo_graph *g = l->g;
+    const bool rows = divides_rows(g);
     for (int32_t v = 0; v < g->n_values; v++) {
         kolo_value_kind kind = g->values[v].kind;
         l->root[v] = v;
@@ -85,6 +94,10 @@ kolo_status kolo_layout_find_components(layouter *l, kolo_fixed_layout fixed, vo
             } else if (image && c->is_activation) {
                 c->kind = ACTIVATION;
             }
+        }
+        if (rows && c->is_param) { /* ranks have images of different sizes, and one choice */
+            c->fixed = true;
+            c->layout = kolo_layout_plain(info->tensor.shape.rank);
         }
         if (fixed && info->name && c->is_param && fixed(arg, info->name, &known)) {
             if (!kolo_shape_equal(&known.shape, &info->tensor.shape)) {

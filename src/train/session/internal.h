@@ -27,7 +27,8 @@ typedef struct cached {
     kolo_value inputs[KOLO_MAX_FIELDS];
     kolo_image_order orders[KOLO_MAX_FIELDS];
     /* Scalars; KOLO_NONE where the graph does not use them. */
-    kolo_value lr, update, grad_scale, rng_key, first_sample, share, sample_weight, fresh, once;
+    kolo_value lr, update, grad_scale, rng_key, first_sample, share, sample_weight, rank_weight,
+        fresh, once;
     kolo_value metrics[KOLO_MAX_METRICS]; /* scalar outputs, by row of the table */
 } cached;
 

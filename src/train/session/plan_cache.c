@@ -141,6 +141,7 @@ static void resolve_handles(cached *c) {
     c->first_sample = kolo_plan_find_scalar(c->plan, "first_sample");
     c->share = kolo_plan_find_scalar(c->plan, "share");
     c->sample_weight = kolo_plan_find_scalar(c->plan, "sample_weight");
+    c->rank_weight = kolo_plan_find_scalar(c->plan, "rank_weight");
     c->fresh = kolo_plan_find_scalar(c->plan, "fresh");
     c->once = kolo_plan_find_scalar(c->plan, "once");
     for (int i = 0; i < KOLO_MAX_METRICS; i++) c->metrics[i] = KOLO_NONE;

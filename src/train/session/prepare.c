@@ -38,6 +38,7 @@ void kolo_session_set_scalars(const cached *c, const kolo_batch *part, const kol
     kolo_plan_set_integer(c->plan, c->first_sample, part->first);
     kolo_plan_set(c->plan, c->share, (double)part->count / (double)samples);
     kolo_plan_set(c->plan, c->sample_weight, 1 / (double)samples);
+    kolo_plan_set(c->plan, c->rank_weight, 1 / (double)part->count);
     kolo_plan_set(c->plan, c->fresh, fresh);
     kolo_plan_set(c->plan, c->once, first);
 }

@@ -6,7 +6,15 @@
 
 #include <math.h>
 
-enum { BATCH = 8, PARTS = 4, TOKENS = 32, WIDTH = 64, LAYERS = 3, MOST = TRAIN_JOB_RANKS };
+enum {
+    PIXEL_BATCH = 32,
+    BATCH = 8,
+    PARTS = 4,
+    TOKENS = 32,
+    WIDTH = 64,
+    LAYERS = 3,
+    MOST = TRAIN_JOB_RANKS
+};
 
 static const double activation = 4.0 * BATCH * TOKENS * WIDTH; /* bytes, of all micro-batches */
 static const double of_loss = 4.0 * 5 * BATCH * TOKENS;        /* a maximum and four sums */
@@ -55,6 +63,16 @@ static double ring(int rank) {
     return 6 * LAYERS * (size - 1) * activation / size + 2.0 * (size - 1) / size * 4 * parameters;
 }
 
+/* lenet: two rows of the image for the first convolution; of what the second one reads two rows,
+ * these again for the gradient of its weights, and their gradients; for the second pool one row,
+ * of rank 1, and its gradient back; then each gives its rows to the classifier. The gradients of
+ * the convolutions are summed. */
+static double rows_of_images(int rank) {
+    const double first = 2 * 28, second = 3 * 2 * 14 * 6, pool = 10 * 16;
+    const double given = (rank == 0 ? 3 : 2) * 5 * 16, convolutions = 156 + 2416;
+    return 4 * (PIXEL_BATCH * (first + second + pool + given) + convolutions);
+}
+
 /* A stage sends activations to the next one and gradients to the one before. */
 static double pipeline(int rank) { return (rank == 1 ? 2 : 1) * activation; }
 
@@ -91,6 +109,11 @@ static const struct {
      "ep=2",
      2,
      expert_parallel,
+     NULL},
+    {{.model = "lenet", .data = "synthetic:N=300,test=1", .batch = PIXEL_BATCH},
+     "sp=2",
+     2,
+     rows_of_images,
      NULL},
     {GPT2, "pp=3", 3, pipeline, NULL},
     {GPT2, "pp=2,tp=2", 4, divided_pipeline, NULL},

@@ -718,8 +718,6 @@ static void what_cannot_be_divided_is_named(void **state) {
     kolo_train_opts densenet = {
         .model = "densenet121", .data = "synthetic:N=7,shape=3x32x32", .mesh = "tp=2"};
     assert_job_refused(2, &densenet, "no rule of tensor parallelism");
-    densenet.mesh = "sp=2";
-    assert_job_refused(2, &densenet, "the model has no embedding of tokens");
     kolo_train_opts lstm = {.model = "lstm_lm",
                             .model_options = "layers=1,width=12,hidden=16,context=8,vocab=51",
                             .data = "synthetic-tokens:N=13,test=5",
