@@ -50,15 +50,23 @@ INLINE void forward_group(const kolo_simd_softmax_job *job, group g, bool bf16) 
         most = larger(load_n(job->a, g.at + k * g.step, lanes_at(&g, k), lowest, bf16), most);
     }
     if (g.row) most = splat(largest_lane(most));
+    const bool keeps = !job->log && !bf16; /* the exponentials, at their places */
     for (int64_t k = 0; k < g.steps; k++) {
-        sum += exponential(load_n(job->a, g.at + k * g.step, lanes_at(&g, k), lowest, bf16) - most);
+        const int64_t at = g.at + k * g.step, lanes = lanes_at(&g, k);
+        vf e = exponential(load_n(job->a, at, lanes, lowest, bf16) - most);
+        sum += e;
+        if (keeps) store_n(job->out, at, e, lanes, bf16);
     }
     if (g.row) sum = splat(sum_lanes(sum));
     const vf shift = job->log ? most + logarithm(sum) : most, by = 1.0f / sum;
     for (int64_t k = 0; k < g.steps; k++) {
-        vf x = load_n(job->a, g.at + k * g.step, lanes_at(&g, k), lowest, bf16) - shift;
-        vf y = job->log ? x : exponential(x) * by;
-        store_n(job->out, g.at + k * g.step, y, lanes_at(&g, k), bf16);
+        const int64_t at = g.at + k * g.step, lanes = lanes_at(&g, k);
+        if (keeps) {
+            store_n(job->out, at, load_n(job->out, at, lanes, by, bf16) * by, lanes, bf16);
+            continue;
+        }
+        vf x = load_n(job->a, at, lanes, lowest, bf16) - shift;
+        store_n(job->out, at, job->log ? x : exponential(x) * by, lanes, bf16);
     }
 }
 
