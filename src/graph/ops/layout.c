@@ -246,3 +246,21 @@ kolo_value kolo_reshape_as(kolo_graph *g, kolo_value x, const kolo_shape *shape,
                            const kolo_shape *from, const kolo_shape *to) {
     return reshape(g, x, shape, paired_dims(from, to));
 }
+
+bool kolo_graph_reshapes(const kolo_graph *g) {
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        if (g->nodes[i]->op == &kolo_op_reshape) return true;
+    }
+    return false;
+}
+
+void kolo_graph_pair_reshapes(kolo_graph *g, const kolo_graph *of_several) {
+    if (g->n_nodes != of_several->n_nodes) return;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        if (g->nodes[i]->op != of_several->nodes[i]->op) return;
+    }
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        if (g->nodes[i]->op != &kolo_op_reshape) continue;
+        g->nodes[i]->attr[KOLO_RESHAPE_PAIRED] = of_several->nodes[i]->attr[KOLO_RESHAPE_PAIRED];
+    }
+}

@@ -98,6 +98,11 @@ enum { KOLO_RESHAPE_RANK, KOLO_RESHAPE_DIM /* first of six */, KOLO_RESHAPE_PAIR
  * do is not known from sizes of 1. */
 kolo_value kolo_reshape_as(kolo_graph *g, kolo_value x, const kolo_shape *shape,
                            const kolo_shape *from, const kolo_shape *to);
+/* Whether g has reshapes. */
+bool kolo_graph_reshapes(const kolo_graph *g);
+/* The dimensions of reshapes in `g`, of a single sample, correspond as in the same graph of several
+ * samples, where another 1 is not taken for the sample. Leaves a graph with other nodes as it is. */
+void kolo_graph_pair_reshapes(kolo_graph *g, const kolo_graph *of_several);
 
 /* batch_norm: x [N,C,...], gamma, beta, running_mean, running_var [C], [r like x] -> y, mean, var
  * [C]: mean and biased variance of the batch; y = gamma (x - mean) / sqrt(var + eps) + beta + r;

@@ -26,7 +26,8 @@ static void drop_tensors(kolo_graph *g) {
     g->n_outputs = kept;
 }
 
-kolo_status kolo_session_build(const kolo_session_config *opts, int64_t batch, kolo_graph **graph) {
+/* The graph that the builder or model of a session makes for `batch` samples. */
+static kolo_status run_builder(const kolo_session_config *opts, int64_t batch, kolo_graph **graph) {
     const kolo_model *model = NULL;
     if (!opts->build) KOLO_TRY(kolo_model_find(opts->model, &model));
     kolo_graph *g;
@@ -43,13 +44,30 @@ kolo_status kolo_session_build(const kolo_session_config *opts, int64_t batch, k
                                      : kolo_model_add(model, g, &model_opts);
     status = kolo_callback_status(status, errors, opts->build ? "builder" : opts->model);
     if (status == KOLO_OK) status = kolo_graph_check(g);
-    if (status == KOLO_OK) status = kolo_model_check(opts, batch, g);
     if (status != KOLO_OK) {
         kolo_graph_destroy(g);
         return status;
     }
+    *graph = g;
+    return KOLO_OK;
+}
+
+/* Which dimension a reshape makes of a single sample, beside others of size 1, shows in the graph
+ * of two samples. A builder may refuse two. */
+static void tell_sample_from_1(const kolo_session_config *opts, kolo_graph *g) {
+    kolo_graph *of_two;
+    if (!kolo_graph_reshapes(g) || run_builder(opts, 2, &of_two) != KOLO_OK) return;
+    kolo_graph_pair_reshapes(g, of_two);
+    kolo_graph_destroy(of_two);
+}
+
+kolo_status kolo_session_build(const kolo_session_config *opts, int64_t batch, kolo_graph **graph) {
+    kolo_graph *g;
+    KOLO_TRY(run_builder(opts, batch, &g));
+    if (batch == 1) tell_sample_from_1(opts, g);
+    kolo_status status = kolo_model_check(opts, batch, g);
     if (opts->scalars_only) drop_tensors(g);
-    if (opts->mixes) status = kolo_pass_mix_labels(g, KOLO_MIX_TARGET);
+    if (status == KOLO_OK && opts->mixes) status = kolo_pass_mix_labels(g, KOLO_MIX_TARGET);
     if (status == KOLO_OK && opts->tables.names) status = kolo_pass_tables(g, opts->tables.names);
     if (status != KOLO_OK) {
         kolo_graph_destroy(g);

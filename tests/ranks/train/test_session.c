@@ -209,6 +209,51 @@ static void several_inputs_are_fitted_by_any_number_of_ranks(void **state) {
     }
 }
 
+/* Volumes of one channel: beside a single sample, a dimension of 1 is not the samples. */
+static kolo_status build_volumes(kolo_graph *g, int64_t n, void *arg) {
+    kolo_value x = kolo_input(g, "u", KOLO_DTYPE_F32, kolo_shape_4(n, 2, 2, 2));
+    kolo_value w = kolo_param(g, "w", (kolo_shape){5, {3, 1, 2, 2, 1}}, kolo_init_fan_in(4));
+    kolo_value h = kolo_reshape(g, x, (kolo_shape){5, {n, 1, 2, 2, 2}});
+    h = kolo_flatten(g, kolo_tanh(g, kolo_conv3d(g, h, w, NULL)));
+    kolo_output(g, "loss", kolo_sum(g, kolo_square(g, h)));
+    return KOLO_OK;
+}
+
+static kolo_status train_volumes(kolo_comm *comm, const void *arg, void *result) {
+    enum { VOLUMES = 3, EACH = 8 };
+    const kolo_session_opts opts = {.global_batch = VOLUMES, .lr = 0.1};
+    float x[VOLUMES * EACH];
+    const kolo_field field = {.name = "u", .shape = {3, {2, 2, 2}}};
+    kolo_batch batch = {.n_fields = 1, .fields = &field};
+    kolo_metrics metrics = {{0}};
+    kolo_session *s;
+    for (int i = 0; i < VOLUMES * EACH; i++) x[i] = (float)(i % 7) - 3;
+    KOLO_TRY(kolo_session_create(comm, &opts, build_volumes, NULL, &s));
+    kolo_status status = kolo_session_share(s, VOLUMES, &batch.first, &batch.count);
+    batch.data[0] = x + batch.first * EACH;
+    for (int k = 0; k < 3 && status == KOLO_OK; k++) {
+        status = kolo_session_step(s, &batch, &metrics);
+    }
+    *(double *)result = kolo_metrics_get(&metrics, "loss");
+    kolo_session_destroy(s);
+    return status;
+}
+
+static void a_rank_may_have_a_single_sample(void **state) {
+    double alone[1], two[2], three[3];
+    double *const losses[] = {alone, two, three};
+    for (int n = 1; n <= 3; n++) {
+        rank_job run = {.n = n,
+                        .transport = RANKS_THREAD,
+                        .body = train_volumes,
+                        .results = losses[n - 1],
+                        .result_bytes = sizeof(double)};
+        ASSERT_OK(run_rank_job(&run));
+        assert_true(fabs(losses[n - 1][0] - alone[0]) < 1e-5 * fabs(alone[0]));
+    }
+    assert_true(alone[0] > 0);
+}
+
 /* Gradients of the mean against their formula, without momentum and clipping. */
 static void gradients_are_those_of_the_mean(void **state) {
     const kolo_session_opts opts = {.batch = SUM_SAMPLES / 3,
@@ -323,6 +368,7 @@ TEST_MAIN(test_session) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_are_those_of_a_training_job),
         cmocka_unit_test(several_inputs_are_fitted_by_any_number_of_ranks),
+        cmocka_unit_test(a_rank_may_have_a_single_sample),
         cmocka_unit_test(gradients_are_those_of_the_mean),
         cmocka_unit_test(parameters_can_be_set),
         cmocka_unit_test(learning_rates_follow_schedule_and_caller),
