@@ -7,11 +7,13 @@
 #include "graph/ops/ops.h"
 #include "kolo/session.h"
 #include "pass/pass.h"
+#include "support/fewer.h"
 #include "support/kernel_check.h"
 #include "support/support.h"
 #include "support/train_job.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SAMPLES = 64, WIDTH = 37 }; /* two pieces and a rest */
@@ -62,6 +64,112 @@ static kolo_status shared(kolo_graph *g, int64_t samples, void *arg) {
 }
 
 static kolo_build *const nets[] = {gated, functions, shared};
+
+/* ---- random nets ---- */
+
+typedef struct maker {
+    kolo_graph *g;
+    kolo_rng rng;
+    uint64_t draws;
+    kolo_value live[48]; /* of one shape */
+    int n, names;
+} maker;
+
+static int below(maker *m, int n) { return (int)kolo_rng_below(&m->rng, m->draws++, (uint64_t)n); }
+
+static kolo_value some(maker *m) { return m->live[below(m, 3) ? m->n - 1 : below(m, m->n)]; }
+
+static const char *name_of(maker *m, char name[16]) {
+    snprintf(name, 16, "w%d", m->names++);
+    return name;
+}
+
+static kolo_value some_unary(maker *m, kolo_value x) {
+    kolo_graph *g = m->g;
+    switch (below(m, 14)) {
+    case 0:
+        return kolo_tanh(g, x);
+    case 1:
+        return kolo_silu(g, x);
+    case 2:
+        return kolo_gelu(g, x, below(m, 2));
+    case 3:
+        return kolo_exp(g, kolo_tanh(g, x));
+    case 4:
+        return kolo_relu(g, x);
+    case 5:
+        return kolo_scale(g, x, 0.5 + below(m, 3));
+    case 6:
+        return kolo_add_number(g, x, 0.25 * below(m, 5));
+    case 7:
+        return kolo_clamp(g, x, -1, 0.5 * below(m, 4));
+    case 8:
+        return kolo_leaky_relu(g, x, 0.1 * below(m, 4));
+    case 9:
+        return kolo_softplus(g, x, 0.7);
+    case 10:
+        return kolo_rsqrt(g, kolo_add_number(g, kolo_square(g, x), 0.5));
+    case 11:
+        return kolo_dropout(g, x, 0.25);
+    case 12:
+        return kolo_stop_gradient(g, kolo_sigmoid(g, x));
+    default:
+        return kolo_hardswish(g, x);
+    }
+}
+
+static kolo_value some_binary(maker *m, kolo_value a, kolo_value b) {
+    switch (below(m, 5)) {
+    case 0:
+        return kolo_add(m->g, a, b);
+    case 1:
+        return kolo_sub(m->g, a, b);
+    case 2:
+        return kolo_maximum(m->g, a, b);
+    case 3:
+        return kolo_mul(m->g, kolo_tanh(m->g, a), b);
+    default:
+        return kolo_minimum(m->g, b, a);
+    }
+}
+
+/* A value that is repeated along a dimension. */
+static kolo_value repeated(maker *m, kolo_value x) {
+    const int axis = 1;
+    char name[16];
+    if (below(m, 2)) return kolo_reduce_mean(m->g, x, &axis, 1, true);
+    return kolo_param(m->g, name_of(m, name), kolo_shape_1(WIDTH), kolo_init_fan_in(4));
+}
+
+/* Elementwise nodes in any order on values of one shape, with layers, repeated values and outputs
+ * among them. */
+static kolo_status random_net(kolo_graph *g, int64_t samples, void *arg) {
+    maker m = {.g = g, .rng = kolo_rng_make(*(const uint64_t *)arg, KOLO_RNG_TEST, 3)};
+    char name[16];
+    kolo_value y;
+    m.live[m.n++] = inputs(g, samples, &y);
+    m.live[m.n++] = dense(g, "a", m.live[0]);
+    for (int steps = 8 + below(&m, 30); steps > 0; steps--) {
+        const kolo_value x = some(&m);
+        const int kind = below(&m, 16);
+        if (kind == 0) {
+            m.live[m.n++] = kolo_tanh(g, dense(g, name_of(&m, name), x));
+        } else if (kind == 1) {
+            m.live[m.n++] = some_binary(&m, x, repeated(&m, x));
+        } else if (kind == 2) {
+            kolo_output(g, name_of(&m, name), x);
+        } else if (kind < 9) {
+            m.live[m.n++] = some_unary(&m, x);
+        } else {
+            m.live[m.n++] = some_binary(&m, x, some(&m));
+        }
+    }
+    for (int i = m.n - 3; i < m.n; i++) {
+        m.live[0] = kolo_add(g, m.live[0], kolo_tanh(g, m.live[i]));
+    }
+    kolo_output(g, "loss", kolo_mse_loss(g, dense(g, "b", m.live[0]), y));
+    return KOLO_OK;
+}
 
 /* ---- which nodes become one ---- */
 
@@ -205,8 +313,8 @@ static kolo_field field(const char *name) {
 }
 
 /* All tensors after some steps, one behind the other; the caller frees them. */
-static char *train(kolo_build *build, kolo_session_opts opts, bool off, size_t *bytes) {
-    enum { MOST = 1 << 17 };
+static char *train(kolo_build *build, void *arg, kolo_session_opts opts, bool off, size_t *bytes) {
+    enum { MOST = 1 << 18 };
     float x[SAMPLES * WIDTH], y[SAMPLES * WIDTH];
     const kolo_field fields[] = {field("x"), field("y")};
     kolo_batch batch = {.count = SAMPLES, .n_fields = 2, .fields = fields, .data = {x, y}};
@@ -220,7 +328,7 @@ static char *train(kolo_build *build, kolo_session_opts opts, bool off, size_t *
         x[i] = (float)kolo_rng_normal(&rng, 2 * i);
         y[i] = (float)kolo_rng_normal(&rng, 2 * i + 1);
     }
-    ASSERT_OK(kolo_session_create(NULL, &opts, build, NULL, &s));
+    ASSERT_OK(kolo_session_create(NULL, &opts, build, arg, &s));
     for (int step = 0; step < 3; step++) {
         kolo_metrics metrics;
         batch.count = step == 2 ? SAMPLES / 2 + 1 : SAMPLES;
@@ -241,27 +349,41 @@ static char *train(kolo_build *build, kolo_session_opts opts, bool off, size_t *
     return all;
 }
 
+static const kolo_session_opts ways[] = {
+    {.threads = 1},
+    {.threads = 2, .accumulate = 4},
+    {.threads = 1, .precision = KOLO_PRECISION_BF16},
+    {.threads = 1, .recompute = KOLO_RECOMPUTE_CHEAP},
+};
+
+static void compare(kolo_build *build, void *arg, const kolo_session_opts *opts, int net) {
+    size_t bytes, want_bytes;
+    char *is = train(build, arg, *opts, false, &bytes);
+    char *want = train(build, arg, *opts, true, &want_bytes);
+    assert_int_equal(bytes, want_bytes);
+    if (memcmp(is, want, bytes) != 0)
+        fail_msg("net %d differs with options %d", net, (int)(opts - ways));
+    kolo_free(is);
+    kolo_free(want);
+}
+
+static bool can_run(const kolo_session_opts *opts) {
+    return opts->precision != KOLO_PRECISION_BF16 || kolo_isa_best() != KOLO_ISA_BASELINE;
+}
+
 static void training_has_the_same_bits(void **state) {
-    static const kolo_session_opts opts[] = {
-        {.threads = 1},
-        {.threads = 2, .accumulate = 4},
-        {.threads = 1, .precision = KOLO_PRECISION_BF16},
-        {.threads = 1, .recompute = KOLO_RECOMPUTE_CHEAP},
-    };
     for (size_t n = 0; n < KOLO_COUNT(nets); n++) {
-        for (size_t o = 0; o < KOLO_COUNT(opts); o++) {
-            const bool bf16 = opts[o].precision == KOLO_PRECISION_BF16;
-            if (bf16 && kolo_isa_best() == KOLO_ISA_BASELINE) continue;
-            size_t bytes, want_bytes;
-            char *is = train(nets[n], opts[o], false, &bytes);
-            char *want = train(nets[n], opts[o], true, &want_bytes);
-            assert_int_equal(bytes, want_bytes);
-            if (memcmp(is, want, bytes) != 0) {
-                fail_msg("net %d differs with options %d", (int)n, (int)o);
-            }
-            kolo_free(is);
-            kolo_free(want);
+        for (size_t o = 0; o < KOLO_COUNT(ways); o++) {
+            if (can_run(&ways[o])) compare(nets[n], NULL, &ways[o], (int)n);
         }
+    }
+}
+
+static void random_nets_train_with_the_same_bits(void **state) {
+    const uint64_t count = getenv("KOLO_SOAK") ? 1000 : TEST_FEWER(8, 60);
+    for (uint64_t seed = 0; seed < count; seed++) {
+        const kolo_session_opts *opts = &ways[seed % KOLO_COUNT(ways)];
+        if (can_run(opts)) compare(random_net, &seed, opts, (int)seed);
     }
 }
 
@@ -274,6 +396,8 @@ static void ranks_train_with_the_same_bits(void **state) {
         int ranks, zero;
     } jobs[] = {
         {"pp=2", "llama_tiny", SIZES, TOKENS, "zbv", 2, 0},
+        {"tp=2", "llama_tiny", SIZES, TOKENS, NULL, 2, 0},
+        {"sp=2", "llama_tiny", SIZES, TOKENS, NULL, 2, 0},
         {"tp=2", "dlrm", "tables=5,rows=8,dim=4,dense=3,bottom1=6,bottom2=0,bottom3=0,top1=7",
          "synthetic-clicks:N=16,test=2", NULL, 2, 0},
         {"dp=2", "llama_tiny", SIZES, TOKENS, NULL, 2, 1},
@@ -395,6 +519,7 @@ TEST_MAIN(test_chains) {
         cmocka_unit_test(no_chain_extends_beyond_a_collective),
         cmocka_unit_test(what_is_repeated_is_no_link),
         cmocka_unit_test(training_has_the_same_bits),
+        cmocka_unit_test(random_nets_train_with_the_same_bits),
         cmocka_unit_test(ranks_train_with_the_same_bits),
         cmocka_unit_test(attributes_describe_a_chain),
         cmocka_unit_test(kernels_agree_with_the_reference),
