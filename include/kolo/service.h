@@ -72,6 +72,7 @@ typedef struct kolo_service_opts {
     int credits;          /* requests of a client without reply; default 64 */
     size_t client_bytes;  /* data held for a client, and the largest input or reply that is not in
                              mapped memory; default 256 MiB */
+    int joins;            /* processes that may join as clients later; the same on all servers */
     int64_t timeout_ms;   /* deadline of creation and of each wait; default the communicator's */
     int64_t heartbeat_ms; /* a host that does not answer this long is lost; default 10000 */
 } kolo_service_opts;
@@ -86,6 +87,18 @@ KOLO_API kolo_status kolo_service_create(kolo_comm *comm, const kolo_service_opt
  * first, and let all clients finish (a barrier) before a server leaves. NULL is allowed. Blocks
  * until `serve`, `lost` and `completed` have returned; must not be called by them. */
 KOLO_API void kolo_service_destroy(kolo_service *service);
+
+/* What a process needs to join, besides the job's secret: a text for kolo_service_join, valid until
+ * the service is destroyed. NULL: this rank has no `joins`. */
+KOLO_API const char *kolo_service_address(const kolo_service *service);
+/* Joins a service as a client that is no rank of its group. Its number is above all ranks, the same
+ * at all servers; a number is given once. Requests and their rules are those of other clients; its
+ * memory is not mapped. `secret_file`: that of the job, as in kolo_comm_opts. Of `opts`, timeout_ms
+ * and heartbeat_ms count. Blocks. ARG: no address, or as many have joined as may; PEER: a server
+ * does not answer, or the secret is another one; TIMEOUT; NOMEM. */
+KOLO_API kolo_status kolo_service_join(const char *address, const char *secret_file,
+                                       const kolo_service_opts *opts, kolo_service **service,
+                                       int *number);
 
 /* Number of servers. */
 KOLO_API int kolo_service_server_count(const kolo_service *service);

@@ -20,6 +20,7 @@
 #include "comm/service/thread.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -69,11 +70,25 @@ typedef struct client {
     reply *first, **end;
 } client;
 
+/* A thread that accepts those who join, at one listener. */
+typedef struct joiner {
+    kolo_server *server;
+    int listener;
+    bool local;
+    kolo_service_thread thread;
+} joiner;
+
 struct kolo_server {
     kolo_service_opts opts;
     kolo_transport *transport;
     bool *local, *mapped;
-    int size;
+    int ranks, size; /* clients: the ranks, then those who join */
+    joiner joiners[2];
+    int ended;             /* an eventfd that ends them; -1: none */
+    pthread_mutex_t mutex; /* protects the following */
+    bool *taken;           /* [size - ranks]: numbers of those who have joined */
+    int *joined;           /* [size - ranks]: their connections, to be attached; -1: none */
+    bool any_joined;
     bool resume;       /* some client has it set */
     int epoll, wake;   /* wake: an eventfd, written when `stop` is set or requests are complete */
     _Atomic bool stop; /* release by the owner, acquire by the thread */
@@ -386,6 +401,21 @@ static void resume(kolo_server *s) {
     }
 }
 
+/* Attaches those who have joined since the last call. */
+static void attach_joined(kolo_server *s) {
+    for (int i = 0; i < s->size - s->ranks; i++) {
+        pthread_mutex_lock(&s->mutex);
+        const int fd = s->any_joined ? s->joined[i] : -1;
+        if (fd >= 0) s->joined[i] = -1;
+        pthread_mutex_unlock(&s->mutex);
+        if (fd < 0) continue;
+        kolo_log_line(KOLO_LOG_INFO, -1, "service: client %d has joined", s->ranks + i);
+        if (kolo_server_attach(s, s->ranks + i, fd) != KOLO_OK) {
+            end_client(s, s->ranks + i, false, kolo_last_error());
+        }
+    }
+}
+
 void kolo_server_poll(kolo_server *s, int timeout_ms) {
     struct epoll_event events[EVENTS];
     int n = epoll_wait(s->epoll, events, EVENTS, timeout_ms);
@@ -395,6 +425,7 @@ void kolo_server_poll(kolo_server *s, int timeout_ms) {
         if (rank == s->size) {
             uint64_t count;
             (void)!read(s->wake, &count, sizeof count);
+            attach_joined(s);
             if (s->opts.completed) s->opts.completed(s->opts.arg);
             continue;
         }
@@ -416,7 +447,7 @@ void kolo_server_poll(kolo_server *s, int timeout_ms) {
 static kolo_status accept_from(kolo_server *s, bool local) {
     int left = 0;
     kolo_listener *listener;
-    for (int r = 0; r < s->size; r++) left += s->local[r] == local;
+    for (int r = 0; r < s->ranks; r++) left += s->local[r] == local;
     if (left == 0) return KOLO_OK;
     KOLO_TRY(kolo_listener_create(s->listeners[!local], &s->key, local, &listener));
     kolo_listener_watch(listener, s->wake);
@@ -428,7 +459,7 @@ static kolo_status accept_from(kolo_server *s, bool local) {
         if (status != KOLO_OK) break;
         int rank = m.hello.rank;
         bool expected =
-            rank >= 0 && rank < s->size && s->local[rank] == local && s->clients[rank].fd < 0;
+            rank >= 0 && rank < s->ranks && s->local[rank] == local && s->clients[rank].fd < 0;
         if (!expected) {
             close(m.fd);
             continue;
@@ -448,6 +479,91 @@ static kolo_status accept_from(kolo_server *s, bool local) {
     return status;
 }
 
+/* ---- those who join ---- */
+
+/* The number of a client that joins: the one that it asks for or, -1, the next. Returns -1 if there
+ * is none. */
+static int take_number(kolo_server *s, int asked) {
+    int number = asked;
+    pthread_mutex_lock(&s->mutex);
+    if (asked < 0) {
+        number = s->ranks;
+        while (number < s->size && s->taken[number - s->ranks]) number++;
+    }
+    const bool free = number >= s->ranks && number < s->size && !s->taken[number - s->ranks];
+    if (free) s->taken[number - s->ranks] = true;
+    pthread_mutex_unlock(&s->mutex);
+    return free ? number : -1;
+}
+
+/* The connection is closed on failure. A number is not used again. */
+static void admit(kolo_server *s, const kolo_member *m, bool local) {
+    static const int64_t answer_ns = 10000000000;
+    const int32_t number = take_number(s, m->hello.rank);
+    const int64_t deadline_ns = kolo_now_ns() + answer_ns;
+    static const char full[] = "as many processes have joined as may (joins)";
+    const kolo_status status = number < 0 ? KOLO_ERR_ARG : KOLO_OK;
+    const void *body = number < 0 ? (const void *)full : &number;
+    const size_t bytes = number < 0 ? sizeof full - 1 : sizeof number;
+    if (kolo_handshake_send(m->fd, &s->key, "kolo service join", &m->nonces, status, body, bytes,
+                            NULL, deadline_ns) != KOLO_OK ||
+        number < 0) {
+        close(m->fd);
+        return;
+    }
+    if (!local) kolo_socket_tune(m->fd, s->opts.heartbeat_ms);
+    if (!local) kolo_socket_keep_alive(m->fd, s->opts.heartbeat_ms);
+    pthread_mutex_lock(&s->mutex);
+    s->joined[number - s->ranks] = m->fd;
+    s->any_joined = true;
+    pthread_mutex_unlock(&s->mutex);
+    kolo_server_wake(s);
+}
+
+/* Accepts until the server ends. Connections are authenticated beside each other, so that none
+ * holds up another one. */
+static void *accept_joining(void *arg) {
+    static const int64_t long_ns = 3600000000000;
+    joiner *j = arg;
+    kolo_listener *listener;
+    if (kolo_listener_create(j->listener, &j->server->key, j->local, &listener) != KOLO_OK) {
+        kolo_log_line(KOLO_LOG_WARN, -1, "service: nobody can join: %s", kolo_last_error());
+        return NULL;
+    }
+    kolo_listener_watch(listener, j->server->ended);
+    while (!atomic_load_explicit(&j->server->stop, memory_order_acquire)) {
+        kolo_member m;
+        int lost;
+        const int64_t deadline_ns = kolo_now_ns() + long_ns;
+        kolo_status status = kolo_listener_accept(listener, NULL, 0, deadline_ns, &m, &lost);
+        if (status == KOLO_OK) admit(j->server, &m, j->local);
+        if (status != KOLO_OK && status != KOLO_ERR_TIMEOUT) break;
+    }
+    kolo_listener_destroy(listener);
+    return NULL;
+}
+
+static kolo_status start_joiners(kolo_server *s) {
+    if (s->size == s->ranks) return KOLO_OK;
+    for (int i = 0; i < 2; i++) {
+        joiner *j = &s->joiners[i];
+        *j = (joiner){.server = s, .listener = s->listeners[i], .local = i == 0};
+        if (j->listener < 0) continue;
+        KOLO_TRY(kolo_service_thread_start(&j->thread, accept_joining, j));
+    }
+    return KOLO_OK;
+}
+
+static void end_joiners(kolo_server *s) {
+    uint64_t one = 1;
+    if (s->ended >= 0) (void)!write(s->ended, &one, sizeof one);
+    for (int i = 0; i < 2; i++) kolo_service_thread_join(&s->joiners[i].thread);
+    for (int i = 0; s->joined && i < s->size - s->ranks; i++) {
+        if (s->joined[i] >= 0) close(s->joined[i]);
+        s->joined[i] = -1;
+    }
+}
+
 static void close_listeners(kolo_server *s) {
     for (int i = 0; i < 2; i++) {
         if (s->listeners[i] >= 0) close(s->listeners[i]);
@@ -459,7 +575,8 @@ static void *run(void *arg) {
     kolo_server *s = arg;
     kolo_status status = accept_from(s, true);
     if (status == KOLO_OK) status = accept_from(s, false);
-    close_listeners(s);
+    if (status == KOLO_OK) status = start_joiners(s);
+    if (s->size == s->ranks || status != KOLO_OK) close_listeners(s);
     while (status == KOLO_OK && !atomic_load_explicit(&s->stop, memory_order_acquire)) {
         kolo_server_poll(s, -1);
     }
@@ -480,8 +597,9 @@ kolo_status kolo_server_start(kolo_server *s, int local_listener, int tcp_listen
 static kolo_status open_epoll(kolo_server *s) {
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->size > s->ranks) s->ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct epoll_event e = {.events = EPOLLIN, .data.u32 = (uint32_t)s->size};
-    if (s->epoll >= 0 && s->wake >= 0 && epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &e) == 0) {
+    if (s->epoll >= 0 && s->wake >= 0 && (s->ended >= 0 || s->size == s->ranks) && epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &e) == 0) {
         return KOLO_OK;
     }
     return KOLO_FAIL(KOLO_ERR_IO, "epoll: %s", kolo_errno_text(errno));
@@ -489,12 +607,16 @@ static kolo_status open_epoll(kolo_server *s) {
 
 static kolo_status init(kolo_server *s, const kolo_server_place *place) {
     size_t n = (size_t)place->size;
-    s->local = kolo_zalloc(n);
-    s->mapped = kolo_zalloc(n);
-    if (!s->local || !s->mapped) return KOLO_NOMEM(n);
+    const size_t all = (size_t)s->size, joins = all - n;
+    s->local = kolo_zalloc(all);
+    s->mapped = kolo_zalloc(all);
+    s->taken = kolo_zalloc(joins + 1);
+    s->joined = kolo_alloc((joins + 1) * sizeof *s->joined);
+    if (!s->local || !s->mapped || !s->taken || !s->joined) return KOLO_NOMEM(all);
     memcpy(s->local, place->local, n);
     memcpy(s->mapped, place->mapped, n);
-    for (int r = 0; r < place->size; r++) {
+    for (size_t i = 0; i < joins; i++) s->joined[i] = -1;
+    for (int r = 0; r < s->size; r++) {
         size_t bytes = (size_t)s->opts.credits * sizeof(call);
         s->clients[r].calls = kolo_zalloc(bytes);
         if (!s->clients[r].calls) return KOLO_NOMEM(bytes);
@@ -504,13 +626,16 @@ static kolo_status init(kolo_server *s, const kolo_server_place *place) {
 
 kolo_status kolo_server_create(const kolo_service_opts *opts, const kolo_server_place *place,
                                kolo_server **server) {
-    size_t bytes = sizeof(kolo_server) + (size_t)place->size * sizeof(client);
+    const int size = place->size + opts->joins;
+    size_t bytes = sizeof(kolo_server) + (size_t)size * sizeof(client);
     kolo_server *s = kolo_zalloc(bytes);
     if (!s) return KOLO_NOMEM(bytes);
+    pthread_mutex_init(&s->mutex, NULL);
     s->opts = *opts;
     s->transport = place->transport;
-    s->size = place->size;
-    s->epoll = s->wake = s->listeners[0] = s->listeners[1] = -1;
+    s->ranks = place->size;
+    s->size = size;
+    s->epoll = s->wake = s->ended = s->listeners[0] = s->listeners[1] = -1;
     for (int r = 0; r < s->size; r++) {
         s->clients[r].fd = -1;
         s->clients[r].end = &s->clients[r].first;
@@ -531,6 +656,7 @@ void kolo_server_abandon(kolo_server *s) {
     close_listeners(s);
     close(s->epoll);
     close(s->wake);
+    if (s->ended >= 0) close(s->ended);
 }
 
 /* Sends that the server leaves, where the socket takes it. */
@@ -549,6 +675,7 @@ void kolo_server_stop(kolo_server *s) {
     atomic_store_explicit(&s->stop, true, memory_order_release);
     if (s->wake >= 0) kolo_server_wake(s);
     kolo_service_thread_join(&s->thread);
+    end_joiners(s);
 }
 
 void kolo_server_destroy(kolo_server *s) {
@@ -565,8 +692,12 @@ void kolo_server_destroy(kolo_server *s) {
     }
     if (s->epoll >= 0) close(s->epoll);
     if (s->wake >= 0) close(s->wake);
+    if (s->ended >= 0) close(s->ended);
+    pthread_mutex_destroy(&s->mutex);
     kolo_key_clear(&s->key);
     kolo_free(s->local);
     kolo_free(s->mapped);
+    kolo_free(s->taken);
+    kolo_free(s->joined);
     kolo_free(s);
 }

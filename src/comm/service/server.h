@@ -12,7 +12,7 @@ typedef struct kolo_server_place {
     kolo_transport *transport; /* NULL: no client's memory is mapped */
     const bool *local;         /* [size]: connects to the local listener, otherwise over TCP */
     const bool *mapped;        /* [size] */
-    int size;
+    int size;                  /* ranks; clients that join later have the numbers after these */
 } kolo_server_place;
 
 /* Creates a server without clients. Options are resolved; `place` is copied. NOMEM; IO. */
@@ -23,8 +23,8 @@ kolo_status kolo_server_attach(kolo_server *s, int rank, int fd);
 /* Waits for messages up to `timeout_ms` (-1: no limit) and processes them. */
 void kolo_server_poll(kolo_server *server, int timeout_ms);
 
-/* Starts the thread, which first accepts all clients at the listeners (fd -1: none), whom it takes
- * over. IO. */
+/* Starts the thread, which first accepts all clients at the listeners (fd -1: none), which it takes
+ * over. With `joins`, clients may connect there as long as it runs. IO. */
 kolo_status kolo_server_start(kolo_server *server, int local_listener, int tcp_listener,
                               const kolo_key *key, int64_t deadline_ns);
 /* Lets the thread call `completed`. Any thread; `server`: a kolo_server. */

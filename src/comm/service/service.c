@@ -12,10 +12,12 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "comm/engine/comm.h"
 #include "comm/engine/failure.h"
 #include "comm/engine/family.h"
 #include "comm/engine/forked.h"
+#include "comm/join/rank_env.h"
 #include "comm/service/client.h"
 #include "comm/service/server.h"
 
@@ -30,13 +32,16 @@ enum {
     CLIENT_BYTES_DEFAULT = 256 << 20,
     CLIENT_BYTES_LEAST = 4096,
     HEARTBEAT_MS_DEFAULT = 10000,
+    JOIN_TIMEOUT_MS_DEFAULT = 30000,
+    JOINS_MAX = 1 << 16,
 };
 
 struct kolo_service {
     kolo_service_link link; /* first */
-    kolo_comm *comm;
+    kolo_comm *comm;        /* the whole group; NULL: this process has joined */
     kolo_client *client;
     kolo_server *server; /* NULL: this rank does not serve */
+    char *address; /* for those who join; NULL: none may */
     int n_servers;
     int servers[]; /* [size]: their ranks */
 };
@@ -59,12 +64,12 @@ typedef struct setup {
     int64_t deadline_ns;
 } setup;
 
-static kolo_status resolve(const kolo_comm *comm, const kolo_service_opts *opts,
+static kolo_status resolve(int64_t timeout_ms, const kolo_service_opts *opts,
                            kolo_service_opts *o) {
     *o = opts ? *opts : (kolo_service_opts){0};
     if (o->credits == 0) o->credits = CREDITS_DEFAULT;
     if (o->client_bytes == 0) o->client_bytes = CLIENT_BYTES_DEFAULT;
-    if (o->timeout_ms == 0) o->timeout_ms = comm->timeout_ns / 1000000;
+    if (o->timeout_ms == 0) o->timeout_ms = timeout_ms;
     if (o->heartbeat_ms == 0) o->heartbeat_ms = HEARTBEAT_MS_DEFAULT;
     if (o->credits < 1 || o->credits > CREDITS_MAX) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a service with %d credits: must be 1 to %d", o->credits,
@@ -73,6 +78,10 @@ static kolo_status resolve(const kolo_comm *comm, const kolo_service_opts *opts,
     if (o->client_bytes < CLIENT_BYTES_LEAST) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a service with client_bytes %zu: at least %d are required",
                          o->client_bytes, CLIENT_BYTES_LEAST);
+    }
+    if (o->joins < 0 || o->joins > JOINS_MAX) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a service that %d processes may join: must be 0 to %d",
+                         o->joins, JOINS_MAX);
     }
     if (o->timeout_ms < 0 || o->heartbeat_ms < 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a service with a negative timeout_ms or heartbeat_ms");
@@ -123,6 +132,13 @@ static kolo_status open_listeners(setup *s, place *own) {
     return KOLO_OK;
 }
 
+/* The key of a service, from that of the job's services and the seed of rank 0. */
+static void make_key(const kolo_key *job, const unsigned char *seed, kolo_key *key) {
+    kolo_nonces nonces = {0};
+    memcpy(nonces.server, seed, sizeof nonces.server);
+    kolo_proof_make(job, "kolo service key", &nonces, "", 0, key->bytes);
+}
+
 /* Exchanges the places of all ranks and makes the key. */
 static kolo_status exchange(setup *s, kolo_status status, const place *own) {
     kolo_comm *comm = s->comm;
@@ -140,12 +156,10 @@ static kolo_status exchange(setup *s, kolo_status status, const place *own) {
         }
     }
     if (n_servers == 0) return KOLO_FAIL(KOLO_ERR_ARG, "a service in which no rank serves");
-    kolo_nonces nonces = {0};
     kolo_key secret;
-    memcpy(nonces.server, s->places[0].seed, sizeof nonces.server);
     while (comm->parent) comm = comm->parent;
     memcpy(secret.bytes, comm->service_key, sizeof secret.bytes);
-    kolo_proof_make(&secret, "kolo service key", &nonces, "", 0, s->key.bytes);
+    make_key(&secret, s->places[0].seed, &s->key);
     kolo_key_clear(&secret);
     return KOLO_OK;
 }
@@ -253,6 +267,148 @@ static void abandon(kolo_service_link *link) {
     if (service->server) kolo_server_abandon(service->server);
 }
 
+/* ---- those who join ---- */
+
+/* Lines: ranks, and the seed of the key; of each server its rank, port, local socket and address. */
+static kolo_status print_address(const setup *s, kolo_service *service) {
+    kolo_text text = {0};
+    if (s->opts.joins == 0) return KOLO_OK;
+    kolo_text_add(&text, "kolo-service %d ", s->comm->size);
+    for (int i = 0; i < KOLO_NONCE_BYTES; i++) {
+        kolo_text_add(&text, "%02x", (unsigned)s->places[0].seed[i]);
+    }
+    kolo_text_add(&text, "\n");
+    for (int r = 0; r < s->comm->size; r++) {
+        const place *p = &s->places[r];
+        const char *address = address_of(s->comm, r);
+        if (!p->serves) continue;
+        kolo_text_add(&text, "%d %d %s %s\n", r, (int)p->port, p->name, *address ? address : "-");
+    }
+    if (text.failed) {
+        kolo_text_fini(&text);
+        return KOLO_NOMEM(text.length);
+    }
+    service->address = text.text;
+    return KOLO_OK;
+}
+
+typedef struct joining {
+    kolo_key key;
+    int ranks, number; /* number: -1 until the first server has given it */
+    int64_t deadline_ns, heartbeat_ms;
+} joining;
+
+/* A server on this host is at its local socket. */
+static kolo_status join_server(joining *j, const place *p, const char *address, int *out) {
+    int fd;
+    kolo_status status = kolo_socket_connect_local(p->name, j->deadline_ns, &fd);
+    const bool local = status == KOLO_OK;
+    if (!local && p->port > 0) status = kolo_socket_connect_tcp(address, p->port, j->deadline_ns, &fd);
+    KOLO_TRY(status);
+    if (!local) kolo_socket_tune(fd, j->heartbeat_ms);
+    if (!local) kolo_socket_keep_alive(fd, j->heartbeat_ms);
+    const kolo_hello hello = {.rank = j->number, .world = j->ranks};
+    kolo_nonces nonces;
+    int32_t number = -1;
+    status = kolo_handshake_connect(fd, &j->key, &hello, j->deadline_ns, &nonces);
+    if (status == KOLO_OK) {
+        status = kolo_handshake_recv(fd, &j->key, "kolo service join", &nonces, &number,
+                                     sizeof number, NULL, j->deadline_ns);
+    }
+    if (status == KOLO_OK && (number < j->ranks || (j->number >= 0 && number != j->number))) {
+        status = KOLO_FAIL(KOLO_ERR_FORMAT, "it gives another number: %d", (int)number);
+    }
+    if (status != KOLO_OK) {
+        close(fd);
+        return status;
+    }
+    j->number = number;
+    *out = fd;
+    return KOLO_OK;
+}
+
+static kolo_status fail_address(void) {
+    return KOLO_FAIL(KOLO_ERR_ARG, "no address of a service that can be joined");
+}
+
+/* Connects to the server of a line, which becomes the next one. */
+static kolo_status join_line(joining *j, const char **line, kolo_service *service) {
+    place p = {0};
+    char address[KOLO_ADDRESS_BYTES];
+    int rank, port, used = 0, fd;
+    if (sscanf(*line, "%d %d %39s %63s\n%n", &rank, &port, p.name, address, &used) != 4 ||
+        rank < 0 || rank >= j->ranks || port < 0 || port > 65535 || used == 0) {
+        return fail_address();
+    }
+    *line += used;
+    p.port = port;
+    kolo_status status = join_server(j, &p, address, &fd);
+    if (status != KOLO_OK) return kolo_fail_in(status, "joining the service of rank %d", rank);
+    service->servers[service->n_servers++] = rank;
+    return kolo_client_attach(service->client, rank, fd, false);
+}
+
+static kolo_status read_head(const char **address, int *ranks, unsigned char *seed) {
+    char hex[2 * KOLO_NONCE_BYTES + 1];
+    int used = 0;
+    const bool right = *address && sscanf(*address, "kolo-service %d %64s\n%n", ranks, hex, &used) == 2;
+    if (!right || used == 0 || *ranks < 2 || *ranks > KOLO_WORLD_MAX ||
+        strlen(hex) != 2 * KOLO_NONCE_BYTES) {
+        return fail_address();
+    }
+    for (size_t i = 0; i < KOLO_NONCE_BYTES; i++) {
+        unsigned byte;
+        if (sscanf(hex + 2 * i, "%2x", &byte) != 1) return fail_address();
+        seed[i] = (unsigned char)byte;
+    }
+    *address += used;
+    return KOLO_OK;
+}
+
+/* The key of the service, from the job's secret. */
+static kolo_status read_secret(joining *j, const char *secret_file, const unsigned char *seed) {
+    static const kolo_nonces none;
+    kolo_key secret, job;
+    if (!secret_file || !*secret_file) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "joining needs the job's secret: set KOLO_SECRET_FILE to "
+                                       "its file");
+    }
+    KOLO_TRY(kolo_key_read(secret_file, j->deadline_ns, &secret));
+    kolo_proof_make(&secret, "kolo service", &none, "", 0, job.bytes);
+    make_key(&job, seed, &j->key);
+    kolo_key_clear(&secret);
+    kolo_key_clear(&job);
+    return KOLO_OK;
+}
+
+kolo_status kolo_service_join(const char *address, const char *secret_file,
+                              const kolo_service_opts *opts, kolo_service **service, int *number) {
+    kolo_service_opts o;
+    joining j = {.number = -1};
+    unsigned char seed[KOLO_NONCE_BYTES];
+    KOLO_TRY(resolve(JOIN_TIMEOUT_MS_DEFAULT, opts, &o));
+    KOLO_TRY(read_head(&address, &j.ranks, seed));
+    j.deadline_ns = kolo_now_ns() + kolo_ms_to_ns(o.timeout_ms);
+    j.heartbeat_ms = o.heartbeat_ms;
+    KOLO_TRY(read_secret(&j, secret_file, seed));
+    const size_t bytes = sizeof(kolo_service) + (size_t)j.ranks * sizeof(int);
+    kolo_service *made = kolo_zalloc(bytes);
+    kolo_status status = made ? kolo_client_create(NULL, j.ranks, o.timeout_ms, &made->client)
+                              : KOLO_NOMEM(bytes);
+    while (status == KOLO_OK && *address) status = join_line(&j, &address, made);
+    kolo_key_clear(&j.key);
+    if (status == KOLO_OK && made->n_servers == 0) status = fail_address();
+    if (status != KOLO_OK) {
+        kolo_service_destroy(made);
+        return status;
+    }
+    *service = made;
+    *number = j.number;
+    return KOLO_OK;
+}
+
+const char *kolo_service_address(const kolo_service *service) { return service->address; }
+
 /* Everything up to the agreement, in which ranks with an error take part too. */
 static kolo_status build(setup *s, kolo_status status, kolo_service *service) {
     place own = {.serves = s->opts.serve != NULL};
@@ -261,7 +417,8 @@ static kolo_status build(setup *s, kolo_status status, kolo_service *service) {
     if (status == KOLO_OK && own.serves) status = open_listeners(s, &own);
     KOLO_TRY(exchange(s, status, &own));
     KOLO_TRY(status);
-    return agree(s->comm, connect_service(s, service));
+    status = print_address(s, service);
+    return agree(s->comm, status == KOLO_OK ? connect_service(s, service) : status);
 }
 
 kolo_status kolo_service_create(kolo_comm *comm, const kolo_service_opts *opts,
@@ -277,7 +434,7 @@ kolo_status kolo_service_create(kolo_comm *comm, const kolo_service_opts *opts,
         setup_fini(&s);
         return status;
     }
-    status = resolve(comm, opts, &s.opts);
+    status = resolve(comm->timeout_ns / 1000000, opts, &s.opts);
     s.deadline_ns = kolo_now_ns() + kolo_ms_to_ns(s.opts.timeout_ms);
     size_t bytes = sizeof(kolo_service) + (size_t)comm->size * sizeof(int);
     kolo_service *made = kolo_zalloc(bytes);
@@ -287,6 +444,7 @@ kolo_status kolo_service_create(kolo_comm *comm, const kolo_service_opts *opts,
     if (status != KOLO_OK) {
         if (made) kolo_client_destroy(made->client);
         if (made) kolo_server_destroy(made->server);
+        if (made) kolo_free(made->address);
         kolo_free(made);
         return status;
     }
@@ -298,13 +456,14 @@ kolo_status kolo_service_create(kolo_comm *comm, const kolo_service_opts *opts,
 }
 
 void kolo_service_destroy(kolo_service *service) {
-    if (!service || service->comm->inherited) return;
+    if (!service || (service->comm && service->comm->inherited)) return;
     char error[512]; /* the caller may be reporting it; peers that are gone cause others here */
     snprintf(error, sizeof error, "%s", kolo_last_error());
-    kolo_fork_remove_service(service->comm, &service->link);
+    if (service->comm) kolo_fork_remove_service(service->comm, &service->link);
     if (service->server) kolo_server_stop(service->server); /* it may start requests */
     kolo_client_destroy(service->client);
     kolo_server_destroy(service->server);
+    kolo_free(service->address);
     kolo_free(service);
     if (*error) (void)KOLO_FAIL(KOLO_ERR_PEER, "%s", error);
 }
@@ -317,7 +476,7 @@ bool kolo_service_maps(const kolo_service *service, int server) {
 }
 
 static kolo_status check(const kolo_service *service) {
-    if (!service->comm->inherited) return KOLO_OK;
+    if (!service->comm || !service->comm->inherited) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG, "the service belongs to the parent process: a forked child "
                                    "cannot use it");
 }
