@@ -95,6 +95,8 @@ typedef struct kolo_parameters_opts {
     bool leases;          /* workers take parts of the work, see kolo_parameters_lease; they make
                              different numbers of pushes: not with a staleness of 0 */
     uint64_t first_lease; /* the number of the first */
+    int joins; /* processes that may join as workers later (kolo_parameters_join); with `leases` and
+                  `servers`, without `replicas`, `record` and `replay` */
     /* 1: the next server has a replica of each part, which is the first to take each push; if a
      * server is lost, its part continues from the replica. Not with `record` or `replay`. It needs
      * 2 servers, and calls the functions below with `replica_arg`. 0: the loss of a server ends the
@@ -154,6 +156,22 @@ KOLO_API void kolo_parameters_abandon(kolo_parameters *parameters);
  * record cannot be written. */
 KOLO_API kolo_status kolo_parameters_wait(kolo_parameters *parameters);
 
+/* What a process needs to join, besides the job's secret: valid until the parameters are destroyed.
+ * NULL: none may. */
+KOLO_API const char *kolo_parameters_address(const kolo_parameters *parameters);
+/* Creates the parameters of a process that is no rank of the group, as one more worker. `count` and
+ * `opts` are those of the group, with parts if that has parts; functions are not called. See
+ * kolo_service_join, whose errors it has. */
+KOLO_API kolo_status kolo_parameters_join(const char *address, const char *secret_file,
+                                          size_t count, const kolo_parameters_opts *opts,
+                                          kolo_parameters **parameters);
+/* Of a process that has joined: its number among the workers, behind those of the group. */
+KOLO_API int kolo_parameters_number(const kolo_parameters *parameters);
+/* After kolo_parameters_join: takes part from now on, at a moment in which the workers do not wait
+ * for each other. Fills `end`, as they ask for leases now. Blocks. ARG: the run is about to end;
+ * PEER; TIMEOUT. */
+KOLO_API kolo_status kolo_parameters_enter(kolo_parameters *parameters, uint64_t *end);
+
 /* Whether this rank is a worker. */
 KOLO_API bool kolo_parameters_works(const kolo_parameters *parameters);
 /* Reads all parameters into `values` [count], as new as the policy demands. A worker. Blocks; then
@@ -189,11 +207,11 @@ KOLO_API void kolo_parameters_count_reads(const kolo_parameters *parameters, uin
 KOLO_API void kolo_parameters_count_delays(const kolo_parameters *parameters, uint64_t *counts);
 /* Waits until all workers have called this, or have left: a barrier that survives lost workers. No
  * step waits for a worker that is here. With `drop` the owners then apply what they have kept of
- * late gradients. Fills lost[workers], the same on all workers: 0, or of a worker whose process has
- * ended 1 more than the pushes that the first owner has taken of it. Fills `asked`, the same on all
- * workers: whether any rank has asked all to stop (kolo_parameters_stop). NULL: not needed. A
- * worker. Blocks. ARG: the latest push was not followed by a pull, or this worker has finished;
- * PEER; TIMEOUT. */
+ * late gradients. Fills lost[workers + joins], the same on all workers: 0, or of a worker whose
+ * process has ended 1 more than the pushes that the first owner has taken of it. Fills `asked`, the
+ * same on all workers: whether any rank has asked all to stop (kolo_parameters_stop). NULL: not
+ * needed. A worker. Blocks. ARG: the latest push was not followed by a pull, or this worker has
+ * finished; PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_rest(kolo_parameters *parameters, uint64_t *lost, bool *asked);
 /* With `leases` the work has numbered parts, such as ranges of samples, that workers take from one
  * counter at the first owner:

@@ -599,7 +599,8 @@ static kolo_status open_epoll(kolo_server *s) {
     s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->size > s->ranks) s->ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct epoll_event e = {.events = EPOLLIN, .data.u32 = (uint32_t)s->size};
-    if (s->epoll >= 0 && s->wake >= 0 && (s->ended >= 0 || s->size == s->ranks) && epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &e) == 0) {
+    if (s->epoll >= 0 && s->wake >= 0 && (s->ended >= 0 || s->size == s->ranks) &&
+        epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &e) == 0) {
         return KOLO_OK;
     }
     return KOLO_FAIL(KOLO_ERR_IO, "epoll: %s", kolo_errno_text(errno));

@@ -41,7 +41,7 @@ struct kolo_service {
     kolo_comm *comm;        /* the whole group; NULL: this process has joined */
     kolo_client *client;
     kolo_server *server; /* NULL: this rank does not serve */
-    char *address; /* for those who join; NULL: none may */
+    char *address;       /* for those who join; NULL: none may */
     int n_servers;
     int servers[]; /* [size]: their ranks */
 };
@@ -269,7 +269,8 @@ static void abandon(kolo_service_link *link) {
 
 /* ---- those who join ---- */
 
-/* Lines: ranks, and the seed of the key; of each server its rank, port, local socket and address. */
+/* Lines: ranks, and the seed of the key; of each server its rank, port, local socket and address.
+ */
 static kolo_status print_address(const setup *s, kolo_service *service) {
     kolo_text text = {0};
     if (s->opts.joins == 0) return KOLO_OK;
@@ -303,7 +304,8 @@ static kolo_status join_server(joining *j, const place *p, const char *address, 
     int fd;
     kolo_status status = kolo_socket_connect_local(p->name, j->deadline_ns, &fd);
     const bool local = status == KOLO_OK;
-    if (!local && p->port > 0) status = kolo_socket_connect_tcp(address, p->port, j->deadline_ns, &fd);
+    if (!local && p->port > 0)
+        status = kolo_socket_connect_tcp(address, p->port, j->deadline_ns, &fd);
     KOLO_TRY(status);
     if (!local) kolo_socket_tune(fd, j->heartbeat_ms);
     if (!local) kolo_socket_keep_alive(fd, j->heartbeat_ms);
@@ -351,7 +353,8 @@ static kolo_status join_line(joining *j, const char **line, kolo_service *servic
 static kolo_status read_head(const char **address, int *ranks, unsigned char *seed) {
     char hex[2 * KOLO_NONCE_BYTES + 1];
     int used = 0;
-    const bool right = *address && sscanf(*address, "kolo-service %d %64s\n%n", ranks, hex, &used) == 2;
+    const bool right =
+        *address && sscanf(*address, "kolo-service %d %64s\n%n", ranks, hex, &used) == 2;
     if (!right || used == 0 || *ranks < 2 || *ranks > KOLO_WORLD_MAX ||
         strlen(hex) != 2 * KOLO_NONCE_BYTES) {
         return fail_address();
@@ -393,8 +396,8 @@ kolo_status kolo_service_join(const char *address, const char *secret_file,
     KOLO_TRY(read_secret(&j, secret_file, seed));
     const size_t bytes = sizeof(kolo_service) + (size_t)j.ranks * sizeof(int);
     kolo_service *made = kolo_zalloc(bytes);
-    kolo_status status = made ? kolo_client_create(NULL, j.ranks, o.timeout_ms, &made->client)
-                              : KOLO_NOMEM(bytes);
+    kolo_status status =
+        made ? kolo_client_create(NULL, j.ranks, o.timeout_ms, &made->client) : KOLO_NOMEM(bytes);
     while (status == KOLO_OK && *address) status = join_line(&j, &address, made);
     kolo_key_clear(&j.key);
     if (status == KOLO_OK && made->n_servers == 0) status = fail_address();

@@ -1,6 +1,7 @@
 /* Parameters on servers; see kolo/parameters.h. */
 #include "kolo/parameters.h"
 
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -15,6 +16,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 /* Numbers of a part of a push, at least. */
 enum { PART_LEAST = 1 << 14 };
@@ -30,9 +32,9 @@ struct kolo_parameters {
     kolo_comm *comm;
     kolo_parameters_opts opts;
     kolo_service *service;
-    size_t count;   /* of the initial values */
-    size_t largest; /* part of a vector */
-    int n_workers, n_servers;
+    size_t count;                     /* of the initial values */
+    size_t largest;                   /* part of a vector */
+    int n_workers, n_servers, number; /* number: of a worker that has joined; -1: a rank */
     bool works, pushing, finished, abandoned;
     uint64_t clock;
     uint32_t choice;                      /* of the bound, as a read has returned it last */
@@ -123,6 +125,14 @@ static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int r
                          "bounds that adapt begin with a staleness of 0, and drop no gradients; "
                          "their run is not recorded or replayed, since they depend on the time");
     }
+    if (o->joins < 0 || (o->joins > 0 && (!o->leases || o->servers == 0 || o->replicas > 0 ||
+                                          o->record || o->replay))) {
+        return KOLO_FAIL(
+            KOLO_ERR_ARG,
+            "%d workers may join: it needs leases and servers apart, without replicas, "
+            "a record or a replay",
+            o->joins);
+    }
     if (o->replicas < 0 || o->replicas > 1 || (o->replicas == 1 && o->servers < 2)) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "%d replicas with %d servers: there may be 1, with 2 servers or more",
@@ -177,6 +187,9 @@ static kolo_status stage(const kolo_parameters *p, kolo_parameters_owner *owner)
         if (maps) continue; /* it sends no parts, neither here nor to another server */
         KOLO_TRY(kolo_parameters_owner_stage(owner, w));
     }
+    for (int i = 0; i < p->opts.joins && owner; i++) {
+        KOLO_TRY(kolo_parameters_owner_stage(owner, p->n_workers + i));
+    }
     return KOLO_OK;
 }
 
@@ -215,11 +228,7 @@ static kolo_status follow(kolo_parameters *p, int i) {
     return kolo_replicas_create(&opts, &p->replicas);
 }
 
-static kolo_status allocate(kolo_parameters *p, const float *initial, float **all) {
-    int rank = kolo_comm_rank(p->comm), first_server = kolo_comm_size(p->comm) - p->n_servers;
-    if (rank == 0 && p->count > 0 && !initial) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "parameters without initial values on rank 0");
-    }
+static kolo_status allocate_requests(kolo_parameters *p) {
     size_t bytes = (size_t)p->n_servers * sizeof *p->pushes;
     p->pushes = kolo_zalloc(bytes);
     p->pulls = kolo_zalloc(bytes);
@@ -228,6 +237,15 @@ static kolo_status allocate(kolo_parameters *p, const float *initial, float **al
     p->moved = kolo_zalloc((size_t)p->n_servers * sizeof *p->moved);
     if (!p->pushes || !p->pulls || !p->owned || !p->early || !p->moved) return KOLO_NOMEM(bytes);
     divide(p);
+    return KOLO_OK;
+}
+
+static kolo_status allocate(kolo_parameters *p, const float *initial, float **all) {
+    int rank = kolo_comm_rank(p->comm), first_server = kolo_comm_size(p->comm) - p->n_servers;
+    if (rank == 0 && p->count > 0 && !initial) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "parameters without initial values on rank 0");
+    }
+    KOLO_TRY(allocate_requests(p));
     if (rank >= first_server) {
         KOLO_TRY(kolo_parameters_owner_create(&p->opts, &p->owned[rank - first_server],
                                               p->n_workers, kolo_service_reply, &p->owner));
@@ -235,7 +253,7 @@ static kolo_status allocate(kolo_parameters *p, const float *initial, float **al
     KOLO_TRY(stage(p, p->owner));
     KOLO_TRY(follow(p, rank - first_server));
     KOLO_TRY(open_order(p, rank - first_server));
-    bytes = (p->count + 1) * sizeof **all;
+    const size_t bytes = (p->count + 1) * sizeof **all;
     *all = kolo_alloc(bytes);
     return *all ? KOLO_OK : KOLO_NOMEM(bytes);
 }
@@ -253,6 +271,7 @@ static kolo_status distribute(kolo_parameters *p, const float *initial, float *a
 /* What serves the requests to a rank. */
 static kolo_service_opts serving(const kolo_parameters *p) {
     kolo_service_opts o = {.client_bytes = 4 * p->largest * sizeof(float) + (1 << 20),
+                           .joins = p->opts.joins,
                            .timeout_ms = p->opts.timeout_ms};
     if (p->replicas) {
         o.serve = kolo_replicas_serve;
@@ -309,8 +328,51 @@ kolo_status kolo_parameters_create(kolo_comm *comm, const float *initial, size_t
                            .count = count,
                            .n_servers = opts->servers > 0 ? opts->servers : ranks,
                            .n_workers = opts->servers > 0 ? ranks - opts->servers : ranks,
-                           .works = opts->servers == 0 || rank < ranks - opts->servers};
+                           .works = opts->servers == 0 || rank < ranks - opts->servers,
+                           .number = -1};
     kolo_status status = build(p, initial);
+    if (status != KOLO_OK) {
+        free_parameters(p);
+        return status;
+    }
+    *parameters = p;
+    return KOLO_OK;
+}
+
+/* ---- a worker that joins ---- */
+
+const char *kolo_parameters_address(const kolo_parameters *p) {
+    return p->service ? kolo_service_address(p->service) : NULL;
+}
+
+int kolo_parameters_number(const kolo_parameters *p) { return p->number; }
+
+static kolo_status connect_joined(kolo_parameters *p, const char *address,
+                                  const char *secret_file) {
+    const kolo_service_opts service = {.timeout_ms = p->opts.timeout_ms};
+    int client;
+    KOLO_TRY(allocate_requests(p));
+    KOLO_TRY(kolo_service_join(address, secret_file, &service, &p->service, &client));
+    p->n_workers = kolo_service_server_rank(p->service, 0); /* servers are the last ranks */
+    p->number = client - p->n_servers;
+    if (kolo_service_server_count(p->service) == p->n_servers) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "the run has %d servers, not %d",
+                     kolo_service_server_count(p->service), p->n_servers);
+}
+
+kolo_status kolo_parameters_join(const char *address, const char *secret_file, size_t count,
+                                 const kolo_parameters_opts *opts, kolo_parameters **parameters) {
+    kolo_parameters *p = kolo_zalloc(sizeof *p);
+    if (!p) return KOLO_NOMEM(sizeof *p);
+    *p = (kolo_parameters){.opts = *opts,
+                           .count = count,
+                           .n_servers = opts->servers,
+                           .works = true,
+                           .abandoned = true, /* until it takes part */
+                           .idle = opts->staleness != KOLO_STALENESS_ANY};
+    kolo_status status = opts->joins > 0 && opts->servers > 0
+                             ? connect_joined(p, address, secret_file)
+                             : KOLO_FAIL(KOLO_ERR_ARG, "parameters that nobody may join");
     if (status != KOLO_OK) {
         free_parameters(p);
         return status;
@@ -347,6 +409,7 @@ static kolo_service_request request_of(const kolo_parameters *p, int i, uint32_t
         [KOLO_OWNER_LEASE] = "a request for a lease",
         [KOLO_OWNER_IDLE] = "a report of having no lease",
         [KOLO_OWNER_STOP] = "an agreement on the end of the run",
+        [KOLO_OWNER_JOIN] = "a worker that joins",
     };
     return (kolo_service_request){.server = kolo_service_server_rank(p->service, server_of(p, i)),
                                   .name = names[kind],
@@ -589,7 +652,7 @@ kolo_status kolo_parameters_finish(kolo_parameters *p) {
 
 /* Starts a rest at all owners, before it waits for one: their steps may need each other's. */
 static kolo_status rest(kolo_parameters *p, uint64_t *lost) {
-    const size_t n = (size_t)p->n_workers;
+    const size_t n = (size_t)p->n_workers + (size_t)p->opts.joins;
     for (int i = 0; i < p->n_servers; i++) {
         kolo_service_request *q = &p->pulls[i];
         *q = request_of(p, i, KOLO_OWNER_REST);
@@ -607,7 +670,7 @@ static kolo_status rest(kolo_parameters *p, uint64_t *lost) {
 }
 
 kolo_status kolo_parameters_rest(kolo_parameters *p, uint64_t *lost, bool *asked) {
-    const size_t n = (size_t)p->n_workers, all = n * (size_t)p->n_servers;
+    const size_t n = (size_t)p->n_workers + (size_t)p->opts.joins, all = n * (size_t)p->n_servers;
     KOLO_TRY(check_worker(p));
     if (p->pushing || p->finished) {
         return KOLO_FAIL(KOLO_ERR_ARG,
@@ -672,6 +735,44 @@ kolo_status kolo_parameters_lease(kolo_parameters *p, bool *given, uint64_t *num
     return KOLO_OK;
 }
 
+/* Takes part at all owners, the first one last, or at none: then *end is 0. */
+static kolo_status try_to_enter(kolo_parameters *p, uint64_t *end) {
+    *end = 1;
+    int i = p->n_servers;
+    while (i > 0 && *end > 0) {
+        kolo_service_request q = request_of(p, --i, KOLO_OWNER_JOIN);
+        KOLO_TRY(run(p, i, &q));
+        *end = q.reply_clock;
+    }
+    for (int k = i + 1; k < p->n_servers && *end == 0; k++) {
+        kolo_service_request q = request_of(p, k, KOLO_OWNER_FINISH);
+        KOLO_TRY(run(p, k, &q));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_parameters_enter(kolo_parameters *p, uint64_t *end) {
+    static const int64_t timeout_ms = 30000, nap_ns = 10000000;
+    const int64_t most_ms = p->opts.timeout_ms > 0 ? p->opts.timeout_ms : timeout_ms;
+    const int64_t deadline_ns = kolo_now_ns() + kolo_ms_to_ns(most_ms);
+    KOLO_TRY(check_worker(p));
+    if (p->number < 0 || !p->abandoned) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "only a process that has joined takes part later, and once");
+    }
+    for (;;) {
+        KOLO_TRY(try_to_enter(p, end));
+        if (*end > 0) break;
+        if (kolo_now_ns() > deadline_ns) {
+            return KOLO_FAIL(KOLO_ERR_TIMEOUT,
+                             "the workers have waited for each other for %lld ms: nobody can join",
+                             (long long)most_ms);
+        }
+        nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
+    }
+    p->abandoned = false;
+    return KOLO_OK;
+}
+
 bool kolo_parameters_reads_again(const kolo_parameters *p) { return p->goes_on; }
 
 kolo_status kolo_parameters_stop(kolo_parameters *p, bool asks, uint64_t next, uint64_t *at) {
@@ -721,7 +822,7 @@ kolo_status kolo_parameters_wait(kolo_parameters *p) {
 void kolo_parameters_abandon(kolo_parameters *p) { p->abandoned = true; }
 
 void kolo_parameters_destroy(kolo_parameters *p) {
-    if (!p || p->comm->inherited) return;
+    if (!p || (p->comm && p->comm->inherited)) return;
     if (p->works && !p->abandoned) (void)kolo_parameters_finish(p);
     if (p->owner && !p->abandoned) (void)kolo_parameters_owner_wait(p->owner);
     if (p->follower && !p->abandoned) (void)kolo_parameters_owner_wait(p->follower);

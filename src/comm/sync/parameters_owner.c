@@ -44,7 +44,8 @@ struct kolo_parameters_owner {
     const kolo_parameters_opts *opts;
     kolo_owner_reply *reply;
     kolo_owned has;
-    int n_workers, n_present;
+    int n_workers, n_first; /* those who may join included; without them */
+    int n_present;
     float *values, *state;         /* one after the other */
     float *sum;                    /* of gradients; bsp only */
     worker *workers;               /* [n_workers] */
@@ -63,6 +64,7 @@ struct kolo_parameters_owner {
     bool again;       /* workers may send what it has taken: kolo_parameters_owner_lead */
     bool stops;       /* a rank has asked for it */
     uint64_t stop_at; /* the point where all workers stop; 0: not known */
+    uint64_t end;     /* of the leases that are asked for since the latest rest; 0: none */
     uint64_t version;
     int missing;           /* a lost worker that ends the job; -1: none */
     char why[160];         /* it is missing */
@@ -73,6 +75,14 @@ struct kolo_parameters_owner {
 };
 
 typedef kolo_parameters_owner owner;
+
+/* The worker that a client is: ranks are workers, then servers, and those who join come after them.
+ * n_workers or more: it is none. */
+static int worker_of(const owner *o, int client) {
+    if (client < o->n_first) return client;
+    const int joined = client - o->opts->servers;
+    return joined < o->n_first ? o->n_workers : joined;
+}
 
 int kolo_staleness_bin(uint64_t stale) {
     return stale < KOLO_STALENESS_BINS ? (int)stale : KOLO_STALENESS_BINS - 1;
@@ -258,6 +268,7 @@ static void end_rest(owner *o) {
     for (int w = 0; w < o->n_workers; w++) {
         if (is_active(&o->workers[w])) return;
     }
+    o->end = 0;
     memcpy(o->reported, o->lost, bytes); /* a reply may detect another loss */
     o->reported_stop = o->stops;
     for (int w = 0; w < o->n_workers; w++) {
@@ -302,7 +313,7 @@ static void answer_lease(owner *o, int w) {
     const kolo_service_call *call = x->lease;
     uint64_t number;
     if (!call) return;
-    const uint64_t stop = o->stop_at * (uint64_t)o->n_workers;
+    const uint64_t stop = o->stop_at * (uint64_t)o->n_first;
     const uint64_t end = stop > 0 && stop < call->clock ? stop : call->clock;
     if (kolo_leases_take(o->leases, w, end, &number)) {
         x->asked++;
@@ -331,15 +342,15 @@ static void choose_stop(owner *o) {
         if (x->point > most) most = x->point;
     }
     if (o->leases) {
-        const uint64_t n = (uint64_t)o->n_workers, next = kolo_leases_next(o->leases);
+        const uint64_t n = (uint64_t)o->n_first, next = kolo_leases_next(o->leases);
         const uint64_t given = next / n + (next % n > 0);
         if (given > most) most = given;
     }
     o->stop_at = most;
 }
 
-static void stop(owner *o, kolo_service_call *call) {
-    if (call->client < o->n_workers) o->workers[call->client].point = call->clock;
+static void stop(owner *o, int w, kolo_service_call *call) {
+    if (w < o->n_workers) o->workers[w].point = call->clock;
     o->stops |= call->key != 0;
     choose_stop(o);
     o->reply(call, KOLO_OK, o->stop_at, NULL, 0);
@@ -395,20 +406,21 @@ static void free_call(const owner *o, kolo_service_call *call) {
 
 void kolo_parameters_owner_lost(void *arg, int client, bool left, const char *reason) {
     owner *o = arg;
-    if (client >= o->n_workers) return;
-    worker *w = &o->workers[client];
+    const int number = worker_of(o, client);
+    if (number >= o->n_workers) return;
+    worker *w = &o->workers[number];
     w->n_staged = 0;
     free_call(o, take(&w->push));
     free_call(o, take(&w->pull));
     free_call(o, take(&w->rest));
     free_call(o, take(&w->lease));
-    const bool spared = !left && o->opts->spared > 0 && client >= o->opts->spared;
-    if (!left && !w->gone) o->lost[client] = o->pushes[client] - w->skipped + 1;
+    const bool spared = !left && o->opts->spared > 0 && number >= o->opts->spared;
+    if (!left && !w->gone) o->lost[number] = o->pushes[number] - w->skipped + 1;
     if (o->opts->needs_all && !spared && !w->gone && o->missing < 0) {
-        o->missing = client;
+        o->missing = number;
         snprintf(o->why, sizeof o->why, "%s", left ? "it ended after an error" : reason);
     }
-    leave(o, client, !left);
+    leave(o, number, !left);
     if (o->missing >= 0) {
         refuse_kept(o);
     } else {
@@ -422,19 +434,19 @@ static bool is_choice(const owner *o, uint64_t key) {
     return key <= UINT32_MAX && kolo_choice_level((uint32_t)key) < kolo_adapt_levels();
 }
 
-static bool is_valid(const owner *o, const kolo_service_call *call) {
-    const bool works = call->client < o->n_workers;
+static bool is_valid(const owner *o, int number, const kolo_service_call *call) {
+    const bool works = number < o->n_workers;
     if (call->kind == KOLO_OWNER_STOP) {
         return call->input_bytes == 0 && call->output_bytes == 0 && works == (call->clock > 0);
     }
     if (!works) return false;
-    const worker *w = &o->workers[call->client];
+    const worker *w = &o->workers[number];
     const size_t input = call->input_bytes / sizeof(float);
     const size_t left = o->has.gradient.count - w->n_staged;
     if (call->input_bytes % sizeof(float) || !kolo_parameters_owner_fits(o, call)) return false;
     switch (call->kind) {
     case KOLO_OWNER_PULL:
-        return input == 0 && !w->pull && (call->key == 0 || call->clock >= o->pushes[call->client]);
+        return input == 0 && !w->pull && (call->key == 0 || call->clock >= o->pushes[number]);
     case KOLO_OWNER_STATE:
         return input == 0;
     case KOLO_OWNER_PUSH:
@@ -444,13 +456,15 @@ static bool is_valid(const owner *o, const kolo_service_call *call) {
             return false;
         }
         if (call->kind == KOLO_OWNER_PUSH && !is_choice(o, call->key)) return false;
-        return is_active(w) && !w->push && call->clock == o->pushes[call->client] &&
+        return is_active(w) && !w->push && call->clock == o->pushes[number] &&
                (uintptr_t)call->input % sizeof(float) == 0;
     case KOLO_OWNER_REST:
         return input == 0 && is_active(w) && !w->push;
     case KOLO_OWNER_LEASE:
         return o->leases && input == 0 && is_active(w) && !w->lease &&
-               kolo_leases_of(o->leases, call->client) < KOLO_LEASES_MOST;
+               kolo_leases_of(o->leases, number) < KOLO_LEASES_MOST;
+    case KOLO_OWNER_JOIN:
+        return number >= o->n_first && w->gone && o->lost[number] == 0 && input == 0;
     case KOLO_OWNER_IDLE:
         return o->opts->leases && input == 0 && is_active(w) && !w->push;
     default:
@@ -540,12 +554,32 @@ static void push(owner *o, int w, kolo_service_call *call) {
     go_on(o);
 }
 
+/* A worker joins while the others make steps, unless they are about to end. At the first owner the
+ * lease that a worker has asked for shows that all have passed the latest rest, at all owners. */
+static void join(owner *o, int w, kolo_service_call *call) {
+    worker *x = &o->workers[w];
+    const bool first = o->has.gradient.first == 0;
+    bool between = !first || o->end > 0;
+    for (int i = 0; i < o->n_workers; i++) between &= !o->workers[i].rest;
+    if (o->n_present == 0 || o->stops) {
+        kolo_status status = KOLO_FAIL(KOLO_ERR_ARG, "the run is about to end: nobody can join it");
+        o->reply(call, status, 0, NULL, 0);
+        return;
+    }
+    if (between) {
+        x->gone = false;
+        x->idle = o->staleness != KOLO_STALENESS_ANY;
+        o->n_present++;
+    }
+    o->reply(call, KOLO_OK, !between ? 0 : first ? o->end : 1, NULL, 0);
+}
+
 /* Answers a request that was taken before, as a copy. */
-static bool answer_again(owner *o, kolo_service_call *call) {
-    if (!o->again || call->client >= o->n_workers) return false;
-    const worker *x = &o->workers[call->client];
+static bool answer_again(owner *o, int w, kolo_service_call *call) {
+    if (!o->again || w >= o->n_workers) return false;
+    const worker *x = &o->workers[w];
     const uint32_t next = (uint32_t)call->key + 1;
-    if (call->kind == KOLO_OWNER_PUSH && call->clock + 1 == o->pushes[call->client]) {
+    if (call->kind == KOLO_OWNER_PUSH && call->clock + 1 == o->pushes[w]) {
         o->reply(call, KOLO_OK, x->delay, NULL, 0);
     } else if (call->kind == KOLO_OWNER_REST && next == x->rests) {
         o->reply(call, KOLO_OK, o->reported_stop, o->reported,
@@ -559,34 +593,36 @@ static bool answer_again(owner *o, kolo_service_call *call) {
 }
 
 /* Whether a worker has made pushes that a lost owner took, and this one has no copies of. */
-static bool lacks_pushes(const owner *o, const kolo_service_call *call) {
+static bool lacks_pushes(const owner *o, int w, const kolo_service_call *call) {
     const bool counts = call->kind == KOLO_OWNER_PUSH || call->kind == KOLO_OWNER_PART ||
                         ((call->kind == KOLO_OWNER_PULL || call->kind == KOLO_OWNER_STATE) &&
                          call->key == 0); /* else the clock is that of a lease */
-    if (!o->again || !counts || call->client >= o->n_workers) return false;
-    return call->clock > o->pushes[call->client] + (o->workers[call->client].push != NULL);
+    if (!o->again || !counts || w >= o->n_workers) return false;
+    return call->clock > o->pushes[w] + (o->workers[w].push != NULL);
 }
 
 void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
     owner *o = arg;
-    int w = call->client;
-    if (answer_again(o, call)) return;
-    if (lacks_pushes(o, call)) {
+    const int w = worker_of(o, call->client);
+    if (answer_again(o, w, call)) return;
+    if (lacks_pushes(o, w, call)) {
         kolo_status status = KOLO_FAIL(KOLO_ERR_PEER, "the replica lacks pushes that its leader "
                                                       "has taken: the connection between the "
                                                       "servers was lost");
         o->reply(call, status, 0, NULL, 0);
-    } else if (!is_valid(o, call)) {
+    } else if (!is_valid(o, w, call)) {
         kolo_status status = KOLO_FAIL(
             KOLO_ERR_ARG, "an invalid request: kind %u, clock %llu, %zu and %zu bytes", call->kind,
             (unsigned long long)call->clock, call->input_bytes, call->output_bytes);
         o->reply(call, status, 0, NULL, 0);
     } else if (o->missing >= 0 && call->kind != KOLO_OWNER_FINISH) {
         refuse(o, call);
+    } else if (call->kind == KOLO_OWNER_JOIN) {
+        join(o, w, call);
     } else if (call->kind == KOLO_OWNER_PART) {
         take_part(o, w, call);
     } else if (call->kind == KOLO_OWNER_STOP) {
-        stop(o, call);
+        stop(o, w, call);
     } else if (call->kind == KOLO_OWNER_PULL) {
         if (call->key != 0) go_on_at(o, w, call->clock);
         o->workers[w].pull = call;
@@ -597,6 +633,7 @@ void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
         go_on(o);
     } else if (call->kind == KOLO_OWNER_LEASE) {
         o->workers[w].lease = call;
+        o->end = call->clock;
         answer_lease(o, w);
     } else if (call->kind == KOLO_OWNER_STATE) {
         if (o->has.state.count > 0) o->opts->save(o->opts->arg, o->state);
@@ -635,12 +672,13 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
                                          int workers, kolo_owner_reply *reply, owner **made) {
     owner *o = kolo_zalloc(sizeof *o);
     if (!o) return KOLO_NOMEM(sizeof *o);
-    const size_t n = (size_t)workers;
+    const size_t n = (size_t)workers + (size_t)opts->joins;
     pthread_mutex_init(&o->mutex, NULL);
     pthread_cond_init(&o->all_gone, NULL);
     o->opts = opts;
     o->reply = reply;
-    o->n_workers = o->n_present = workers;
+    o->n_first = o->n_present = workers;
+    o->n_workers = (int)n;
     o->missing = -1;
     o->has = *has;
     o->staleness = opts->staleness;
@@ -658,11 +696,12 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     const bool keeps = opts->drop > 0 && !opts->discard;
     o->late = keeps ? kolo_alloc(n * sum_bytes) : NULL;
     bool all = o->values && (o->sum || opts->staleness != 0) && (o->late || !keeps);
-    if (opts->leases && kolo_leases_create(workers, opts->first_lease, &o->leases) != KOLO_OK) {
+    if (opts->leases && kolo_leases_create((int)n, opts->first_lease, &o->leases) != KOLO_OK) {
         all = false;
     }
     const bool chooses = opts->adapts && has->gradient.first == 0;
     if (chooses && kolo_adapt_create(workers, &o->adapt) != KOLO_OK) all = false;
+    for (size_t w = (size_t)workers; w < n && o->workers; w++) o->workers[w].gone = true;
     if (all && o->workers && o->pushes && o->lost && o->reported && o->taken) {
         for (size_t w = 0; w < n && keeps; w++) {
             o->workers[w].late = o->late + w * has->gradient.count;

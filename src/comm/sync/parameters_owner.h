@@ -29,6 +29,8 @@ typedef enum kolo_owner_request {
     KOLO_OWNER_STOP,  /* of any rank; the key: whether it asks to stop; the clock: the point before
                          which it calls again, 0: it passes none; that of the reply: where all stop
                        */
+    KOLO_OWNER_JOIN,  /* of a worker that joins: the clock of the reply is 0 while workers wait for
+                         each other; at the first owner otherwise the end of leases, at others 1 */
     KOLO_OWNER_KINDS
 } kolo_owner_request;
 
