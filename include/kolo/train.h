@@ -169,6 +169,14 @@ typedef struct kolo_train_opts {
                                       stays */
     bool table_refuse;             /* without room new ids get no row; else that of the id whose
                                       latest gradient is the oldest */
+    /* With `servers`, leases ("asp,lease=1") and out_dir: processes that may join as workers later,
+     * by the file `join` in that folder (docs/servers.md). UNSUPPORTED: with `replicas`, `table`,
+     * `record` or `replay`. 0: none. */
+    int joins;
+    /* A folder: this process joins the run that writes there, with the same options; `comm` of
+     * kolo_train is ignored. KOLO_SECRET_FILE names the file of the job's secret. The result is of
+     * this process alone, without evaluation. NULL: not. */
+    const char *join;
     /* With `servers` and a policy other than "bsp": files in which each server records the order of
      * the requests that it takes, or from which it takes them in the same order, so that the run
      * has the bits of the recorded one (docs/servers.md). The path of server i ends in ".i". An

@@ -150,11 +150,31 @@ static kolo_status train_in(kolo_comm *comm, int threads, kolo_options *o) {
     return result_report(&result, &about, kolo_options_text(o, "json"));
 }
 
+/* A process that is no rank of the run. */
+static kolo_status join_as_worker(kolo_comm *comm, int threads, kolo_options *o) {
+    kolo_train_opts opts;
+    kolo_train_result result;
+    const bool quiet = kolo_options_flag(o, "quiet");
+    if (kolo_comm_size(comm) > 1) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "--join is for a process alone: start each without a "
+                                       "launcher, or with RANK=0 WORLD_SIZE=1");
+    }
+    KOLO_TRY(resolve(o, threads, &opts));
+    KOLO_TRY(kolo_train(NULL, &opts, NULL, NULL, &result));
+    const result_about about = {.data = opts.data,
+                                .accumulate = opts.accumulate,
+                                .global_batch = opts.global_batch,
+                                .trained = true,
+                                .quiet = quiet};
+    return result_report(&result, &about, kolo_options_text(o, "json"));
+}
+
 /* The servers of another launcher's job may be any of its ranks. */
 static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
     kolo_comm *placed;
     int servers;
     const bool served = (kolo_sync)kolo_options_choice(o, "sync") == KOLO_SYNC_PS;
+    if (kolo_options_text(o, "join")) return join_as_worker(comm, threads, o);
     if (!served || kolo_options_given(o, "servers")) return train_in(comm, threads, o);
     KOLO_TRY(roles_place(comm, &servers, &placed));
     if (!placed) return train_in(comm, threads, o);
@@ -243,9 +263,10 @@ int cmd_train(kolo_options *o) {
     opts.no_bind = !kolo_options_flag(o, "bind");
     opts.check = check_job;
     if (opts.workers > 0) opts.workers += (int)kolo_options_int(o, "servers");
+    if (kolo_options_text(o, "join")) opts.workers = 1;
     if (kolo_options_text(o, "checkpoint-every")) opts.resumable = kolo_options_text(o, "out");
     opts.spared = count_spared;
-    opts.grace = grace_of(o);
+    opts.grace = kolo_options_text(o, "join") ? 0 : grace_of(o);
     if (opts.grace > 0) opts.resumable = kolo_options_text(o, "out");
     return run_on_ranks(o, &opts, train_as_rank);
 }

@@ -22,29 +22,57 @@
 
 enum { SECRET_BYTES = 32 };
 
-/* Stores the secret in a sealed memfd: it has no name, is freed with the last rank, and appears in
+/* Stores a secret in a sealed memfd: it has no name, is freed with the last rank, and appears in
  * no environment or argument list. Ranks open it through /proc/self/fd, each with its own offset.
  */
-static kolo_status open_secret(int *fd) {
-    unsigned char secret[SECRET_BYTES];
-    char hex[2 * SECRET_BYTES + 1];
-    if (getrandom(secret, sizeof secret, 0) != (ssize_t)sizeof secret) {
-        return kolo_file_fail("create", "the job's secret", errno);
-    }
-    for (int i = 0; i < SECRET_BYTES; i++) snprintf(hex + 2 * i, 3, "%02x", secret[i]);
+static kolo_status store_secret(const char *secret, size_t bytes, int *fd) {
     int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
     int made = memfd_create("kolo-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    bool good = made >= 0 && kolo_write_all(made, hex, sizeof hex - 1) && fchmod(made, 0400) == 0 &&
+    bool good = made >= 0 && kolo_write_all(made, secret, bytes) && fchmod(made, 0400) == 0 &&
                 fcntl(made, F_ADD_SEALS, seals) == 0;
     int error = errno;
-    explicit_bzero(secret, sizeof secret);
-    explicit_bzero(hex, sizeof hex);
     if (!good) {
         if (made >= 0) close(made);
         return kolo_file_fail("store", "the job's secret", error);
     }
     *fd = made;
     return KOLO_OK;
+}
+
+/* The user's secret, which processes that join the job later need too. A job within a job has one
+ * of its own. */
+static kolo_status copy_secret(const char *path, int *fd) {
+    enum { MOST_BYTES = 4096 };
+    struct stat about;
+    char *secret;
+    size_t bytes;
+    if (stat(path, &about) != 0) return kolo_file_fail("read", path, errno);
+    if (S_ISREG(about.st_mode) && (about.st_mode & 077)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "secret file %s: others can access it: chmod 600 it, or unset "
+                         "KOLO_SECRET_FILE",
+                         path);
+    }
+    KOLO_TRY(kolo_file_read(path, MOST_BYTES, &secret, &bytes));
+    kolo_status status = store_secret(secret, bytes, fd);
+    explicit_bzero(secret, bytes);
+    kolo_free(secret);
+    return status;
+}
+
+static kolo_status open_secret(int *fd) {
+    unsigned char secret[SECRET_BYTES];
+    char hex[2 * SECRET_BYTES + 1];
+    const char *given = getenv("KOLO_SECRET_FILE");
+    if (given && *given && !getenv("RANK")) return copy_secret(given, fd);
+    if (getrandom(secret, sizeof secret, 0) != (ssize_t)sizeof secret) {
+        return kolo_file_fail("create", "the job's secret", errno);
+    }
+    for (int i = 0; i < SECRET_BYTES; i++) snprintf(hex + 2 * i, 3, "%02x", secret[i]);
+    kolo_status status = store_secret(hex, sizeof hex - 1, fd);
+    explicit_bzero(secret, sizeof secret);
+    explicit_bzero(hex, sizeof hex);
+    return status;
 }
 
 /* Binds a socket to a free port of the loopback interface and optionally listens on it. */

@@ -228,6 +228,14 @@ const kolo_option cli_options[] = {
     {.name = "table-refuse", .type = KOLO_OPTION_FLAG, .commands = CMD_TRAIN,
      .help = "without room, new ids get no row; else that of the id whose latest gradient is the "
              "oldest"},
+    {.name = "joins", .type = KOLO_OPTION_INT, .metavar = "J", .preset = "0", .min = 0,
+     .max = 1024, .commands = CMD_TRAIN,
+     .help = "with --servers, leases (--consistency asp,lease=1 or ssp:S,lease=1) and --out: so many processes may join as "
+             "workers during the run, with --join. The secret of the job is then in the file that KOLO_SECRET_FILE names"},
+    {.name = "join", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "DIR",
+     .not_kept = true, .commands = CMD_TRAIN,
+     .help = "join the run that writes in DIR, with its --config DIR/config.yaml and its secret (KOLO_SECRET_FILE), as one "
+             "more worker (docs/servers.md)"},
     {.name = "share", .type = KOLO_OPTION_FLAG, .preset = "true",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP,
      .help = "every worker has its own copy of parameters and optimizer state; else the workers of "

@@ -88,6 +88,8 @@ void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
         opts->table_admit = kolo_options_int(o, "table-admit");
         opts->table_expire = kolo_options_int(o, "table-expire");
         opts->table_refuse = kolo_options_flag(o, "table-refuse");
+        opts->joins = (int)kolo_options_int(o, "joins");
+        opts->join = kolo_options_text(o, "join");
         opts->record = kolo_options_text(o, "record");
         opts->replay = kolo_options_text(o, "replay");
     }

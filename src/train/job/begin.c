@@ -74,12 +74,14 @@ static kolo_status open_ledger(kolo_job *j, int64_t number) {
         .number = number,
         .after = j->resume.state.ledger,
         .first = j->state.steps,
-        .rank = kolo_session_data_rank(j->session),
-        .ranks = kolo_session_data_ranks(j->session),
+        .rank = j->joined ? j->rank : kolo_session_data_rank(j->session),
+        .ranks = kolo_session_data_ranks(j->session) + s->opts.joins,
         .samples = kolo_dataset_describe(s->train)->count,
         .steps = s->epoch_steps,
         .lag = c->kind == KOLO_CONSISTENCY_LAG ? c->steps : 0,
     };
+    if (j->joined) return kolo_ledger_open(s->opts.ledger, &run, true, &j->ledger);
+    KOLO_TRY(kolo_job_begin_joined_ledgers(j, &run));
     return kolo_ledger_open(s->opts.ledger, &run, s->opts.resume != NULL, &j->ledger);
 }
 
@@ -90,6 +92,7 @@ static kolo_status open_ledgers(kolo_job *j) {
     if (!j->setup.opts.ledger) return KOLO_OK;
     clock_gettime(CLOCK_REALTIME, &now);
     int64_t number = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    if (j->joined) number = j->joined_ledger;
     if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, &number, 1, KOLO_DTYPE_I64, 0));
     j->state.ledger = number;
     return kolo_agree(j->comm, open_ledger(j, number));
@@ -394,6 +397,7 @@ void kolo_job_end(kolo_job *j) {
     kolo_loader_destroy(j->audit);
     kolo_balance_destroy(j->balance);
     kolo_job_close_trace(j);
+    kolo_job_end_invitation(j);
     kolo_session_destroy(j->own);
     kolo_run_files_close(j->files);
     kolo_event_file_close(j->events);

@@ -61,6 +61,8 @@ static kolo_status start(kolo_job *j) {
 /* The steps, from a session that is ready. */
 kolo_status kolo_job_run(kolo_job *j, kolo_train_result *result) {
     KOLO_TRY(kolo_job_connect(j, start(j)));
+    KOLO_TRY(kolo_agree(j->comm, kolo_job_invite(j)));
+    KOLO_TRY(kolo_job_enter(j));
     j->started = j->reported = j->saved_ns = kolo_now_ns();
     kolo_job_begin_preemption(j);
     kolo_job_note_policy(j);
@@ -81,6 +83,10 @@ static kolo_status open_all(kolo_job *j) {
 }
 
 static kolo_status train(kolo_job *j, const kolo_train_opts *opts, kolo_train_result *result) {
+    if (opts && opts->join) {
+        KOLO_TRY(kolo_job_join(j, opts));
+        return kolo_job_run(j, result);
+    }
     KOLO_TRY(kolo_job_divide(j, opts));
     KOLO_TRY(kolo_agree(j->world, kolo_setup_open(opts, j->size, &j->setup)));
     KOLO_TRY(open_all(j));

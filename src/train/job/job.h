@@ -42,11 +42,14 @@ typedef struct kolo_job {
     int rank, size;      /* among the workers */
     bool serves;         /* this rank is a server */
     bool serves_wait;    /* the owners of parameters wait for workers to connect */
-    bool *lost;          /* by worker; NULL: none */
-    bool *lost_servers;  /* of which the user is informed; NULL: none */
-    kolo_text losses;    /* "rank 2 after 113 steps" */
-    int staleness;       /* where it adapts: of the latest step */
-    kolo_text policies;  /* "bsp, from step 18 on asp" */
+    bool joined;         /* this process is no rank, and takes part in no collectives */
+    char *join_file;     /* rank 0, of a run that processes may join; else NULL */
+    int64_t joined_saved, joined_ledger; /* as in the file */
+    bool *lost;                          /* by worker; NULL: none */
+    bool *lost_servers;                  /* of which the user is informed; NULL: none */
+    kolo_text losses;                    /* "rank 2 after 113 steps" */
+    int staleness;                       /* where it adapts: of the latest step */
+    kolo_text policies;                  /* "bsp, from step 18 on asp" */
     kolo_train_observer observer;
     void *observer_arg;
     kolo_setup setup;
@@ -157,6 +160,19 @@ typedef enum kolo_stream_news {
     KOLO_STREAM_FAILED,
 } kolo_stream_news;
 kolo_status kolo_job_deal_stream(kolo_job *j, kolo_stream_news *news);
+
+/* join.c */
+/* Rank 0, once the owners are there: writes what processes need to join, if they may. IO, NOMEM. */
+kolo_status kolo_job_invite(kolo_job *j);
+/* Removes that file. */
+void kolo_job_end_invitation(kolo_job *j);
+/* Begins the ledgers of those who may join. */
+kolo_status kolo_job_begin_joined_ledgers(const kolo_job *j, const kolo_ledger_run *run);
+/* A process that joins: from its options to a session with owners. Errors as of
+ * kolo_parameters_join. */
+kolo_status kolo_job_join(kolo_job *j, const kolo_train_opts *opts);
+/* A process that has joined, before its first step: takes part from now on. */
+kolo_status kolo_job_enter(kolo_job *j);
 
 /* leases.c */
 /* All steps, if workers take their samples from one counter. Collective. */

@@ -44,6 +44,7 @@ kolo_status kolo_job_serve(kolo_job *j, kolo_train_result *result) {
         .record = s->opts.record,
         .replay = s->opts.replay,
         .replicas = s->opts.replicas,
+        .joins = s->opts.joins,
     };
     KOLO_TRY(kolo_served_create(&s->session, &opts, NULL, KOLO_OK, &served));
     kolo_status status = await_workers(j, served);
@@ -147,13 +148,14 @@ kolo_status kolo_job_settle(kolo_job *j) {
     KOLO_TRY(settle(j));
     KOLO_TRY(notify_lost_servers(j));
     if (!kolo_job_outlives_workers(j)) return KOLO_OK;
-    if (!j->lost) j->lost = kolo_zalloc((size_t)j->size * sizeof *j->lost);
-    if (!j->lost) return KOLO_NOMEM((size_t)j->size);
-    for (int w = 0; w < j->size; w++) {
+    const int workers = j->size + j->setup.opts.joins;
+    if (!j->lost) j->lost = kolo_zalloc((size_t)workers * sizeof *j->lost);
+    if (!j->lost) return KOLO_NOMEM((size_t)workers);
+    for (int w = 0; w < workers; w++) {
         const int64_t steps = kolo_session_lost(j->session, w);
         if (steps < 0 || j->lost[w]) continue;
         j->lost[w] = true;
-        j->comm = NULL;
+        if (w < j->size) j->comm = NULL;
         if (j->rank == 0 && j->ledger) KOLO_TRY(kolo_ledger_add_loss(j->ledger, w, steps));
         notify_loss(j, w, j->resume.state.steps + steps);
     }
@@ -174,6 +176,9 @@ kolo_status kolo_job_connect(kolo_job *j, kolo_status status) {
     if (!j->setup.session.served || !j->serves_wait) return status;
     j->serves_wait = false;
     if (!j->session) return kolo_agree(j->world, status);
-    return kolo_session_connect(j->session, j->world, j->setup.opts.servers, j->setup.opts.replicas,
-                                j->resume.state.updates, status);
+    const kolo_session_servers servers = {.servers = j->setup.opts.servers,
+                                          .replicas = j->setup.opts.replicas,
+                                          .joins = j->setup.opts.joins,
+                                          .updates = j->resume.state.updates};
+    return kolo_session_connect(j->session, j->world, &servers, status);
 }

@@ -4,6 +4,9 @@
 #include "base/rng.h"
 #include "base/status.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { NAME, KIND, LAYOUT, CUTS };
@@ -112,6 +115,49 @@ kolo_status kolo_division_broadcast(kolo_division *d, kolo_comm *comm) {
     kolo_free(d->numbers);
     d->numbers = all;
     return kolo_broadcast(comm, d->numbers, numbers, KOLO_DTYPE_I64, last);
+}
+
+void kolo_division_print(const kolo_division *d, kolo_text *text) {
+    kolo_text_add(text, "division %d %d %d", d->owners, d->n_rows, d->n_metrics);
+    for (size_t i = 0; i < (size_t)d->n_rows * width_of(d); i++) {
+        kolo_text_add(text, " %" PRId64, d->numbers[i]);
+    }
+    kolo_text_add(text, "\n");
+}
+
+static kolo_status fail_division(void) {
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "no division of parameters over servers");
+}
+
+kolo_status kolo_division_read(const char **text, kolo_division *division) {
+    enum { MOST = 1 << 20 };
+    kolo_division d = {0};
+    int used = 0;
+    if (sscanf(*text, "division %d %d %d%n", &d.owners, &d.n_rows, &d.n_metrics, &used) != 3 ||
+        d.owners < 1 || d.owners > MOST || d.n_rows < 1 || d.n_rows > MOST || d.n_metrics < 0 ||
+        d.n_metrics > d.n_rows) {
+        return fail_division();
+    }
+    const char *at = *text + used;
+    const size_t n = (size_t)d.n_rows * width_of(&d);
+    d.numbers = kolo_alloc((n + 1) * sizeof *d.numbers);
+    if (!d.numbers) return KOLO_NOMEM(n * sizeof *d.numbers);
+    for (size_t i = 0; i < n; i++) {
+        char *end;
+        d.numbers[i] = strtoll(at, &end, 10);
+        if (end == at) {
+            kolo_division_fini(&d);
+            return fail_division();
+        }
+        at = end;
+    }
+    if (*at != '\n') {
+        kolo_division_fini(&d);
+        return fail_division();
+    }
+    *text = at + 1;
+    *division = d;
+    return KOLO_OK;
 }
 
 void kolo_division_fini(kolo_division *d) {

@@ -47,6 +47,10 @@ kolo_status kolo_division_make(int owners, const kolo_store *store, const kolo_p
                                int n_sums, kolo_division *division);
 /* Sends the rows of the last rank to all. Collective; PEER, TIMEOUT, NOMEM. */
 kolo_status kolo_division_broadcast(kolo_division *division, kolo_comm *comm);
+/* Appends the rows as a line of numbers; reads it at *text, which is moved behind it. FORMAT:
+ * another line; NOMEM. */
+void kolo_division_print(const kolo_division *division, kolo_text *text);
+kolo_status kolo_division_read(const char **text, kolo_division *division);
 void kolo_division_fini(kolo_division *division);
 
 kolo_row_kind kolo_division_kind(const kolo_division *division, int row);

@@ -30,6 +30,8 @@ struct kolo_owner {
     int loss;        /* place of the sum of losses in the totals */
 };
 
+static int readers_of(const kolo_owner *o) { return o->opts.workers + o->opts.joins; }
+
 /* ---- creation ---- */
 
 static kolo_status compile(kolo_owner *o, kolo_graph *graph, const kolo_plan_opts *plan) {
@@ -73,7 +75,7 @@ void kolo_owner_destroy(kolo_owner *o) {
     kolo_free((void *)o->sum_at);
     kolo_free((void *)o->value_at);
     kolo_free(o->totals);
-    for (int w = 0; w < o->opts.workers && o->readers; w++) kolo_free(o->readers[w].values);
+    for (int w = 0; w < readers_of(o) && o->readers; w++) kolo_free(o->readers[w].values);
     kolo_free(o->readers);
     kolo_free(o);
 }
@@ -127,7 +129,7 @@ static void load(void *arg, const float *initial) {
                           initial + kolo_division_totals(o->division), o->value_at);
     kolo_division_scatter(o->division, o->opts.index, KOLO_ROWS_STATE, true, initial + part.values,
                           o->value_at);
-    for (int w = 0; w < o->opts.workers; w++) take_values(o, w);
+    for (int w = 0; w < readers_of(o); w++) take_values(o, w);
 }
 
 static void observe(void *arg, const kolo_parameters_event *event) {
@@ -250,9 +252,9 @@ static void find_loss(kolo_owner *o) {
 
 static kolo_status add_readers(kolo_owner *o) {
     const size_t bytes = kolo_division_part(o->division, o->opts.index).values * sizeof(float);
-    o->readers = kolo_zalloc((size_t)o->opts.workers * sizeof *o->readers);
-    if (!o->readers) return KOLO_NOMEM((size_t)o->opts.workers * sizeof *o->readers);
-    for (int w = 0; w < o->opts.workers && o->opts.compensation > 0; w++) {
+    o->readers = kolo_zalloc((size_t)readers_of(o) * sizeof *o->readers);
+    if (!o->readers) return KOLO_NOMEM((size_t)readers_of(o) * sizeof *o->readers);
+    for (int w = 0; w < readers_of(o) && o->opts.compensation > 0; w++) {
         o->readers[w].values = kolo_zalloc(bytes);
         if (!o->readers[w].values) return KOLO_NOMEM(bytes);
     }

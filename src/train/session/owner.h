@@ -16,9 +16,9 @@ typedef struct kolo_owner_opts {
     /* Of a sum over any number of workers: they push gradients times their labels and statistics
      * times their samples, and the sums are divided by those of all. */
     bool weighted;
-    int64_t steps; /* of each worker, made before */
-    int workers;
-    kolo_lr schedule; /* of steps */
+    int64_t steps;      /* of each worker, made before */
+    int workers, joins; /* joins: that may come later */
+    kolo_lr schedule;   /* of steps */
     /* Where each push is an update: of the delay of gradients, see docs/servers.md. 0: none. */
     double compensation;
     bool scale;  /* learning rates by staleness */

@@ -8,6 +8,7 @@
 #include "train/session/owner.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Where a plan of a worker has what it pushes. */
@@ -26,11 +27,12 @@ struct kolo_served {
     kolo_parameters_part *parts; /* by owner */
     size_t values, gradient, state;
     bool weighted;          /* pushes are weighted by labels and samples: see kolo_owner_opts */
-    float *pushed, *pulled; /* [gradient], [values]; registered memory */
-    float *states;          /* [state] */
-    int *entries;           /* by row: of the session's store; -1: none */
-    float **places;         /* by row */
-    exchange *exchanges;    /* of the plans that have run */
+    float *pushed, *pulled; /* [gradient], [values]; registered memory, unless it has joined */
+    bool joined;
+    float *states;       /* [state] */
+    int *entries;        /* by row: of the session's store; -1: none */
+    float **places;      /* by row */
+    exchange *exchanges; /* of the plans that have run */
     size_t n_exchanges, cap_exchanges;
     /* Of the push of this step. */
     int64_t samples, labels;
@@ -61,6 +63,7 @@ static kolo_status make_owner(const kolo_session_config *config, const kolo_serv
         .weighted = kolo_consistency_is_weighted(&config->consistency),
         .steps = o->steps,
         .workers = ranks - o->servers,
+        .joins = o->joins,
         .schedule = o->schedule,
         .compensation = config->consistency.compensation,
         .scale = config->consistency.scale,
@@ -116,16 +119,29 @@ static void place_entries(const kolo_served *d, const kolo_session *s) {
     }
 }
 
-static kolo_status allocate(kolo_served *d, kolo_comm *world) {
+/* Memory that owners on this host read and write in place; a process that joins has none. */
+static kolo_status allocate_vector(const kolo_served *d, kolo_comm *world, size_t count,
+                                   float **vector) {
+    void *memory = NULL;
+    if (!d->joined) {
+        KOLO_TRY(kolo_comm_alloc(world, count * sizeof **vector, &memory));
+    } else if (!(memory = kolo_alloc((count + 1) * sizeof **vector))) {
+        return KOLO_NOMEM(count * sizeof **vector);
+    }
+    *vector = memory;
+    return KOLO_OK;
+}
+
+/* `workers`: those who may join included. */
+static kolo_status allocate(kolo_served *d, kolo_comm *world, int workers) {
     const size_t owners = (size_t)d->division.owners, rows = (size_t)d->division.n_rows + 1;
     const size_t totals = kolo_division_totals(&d->division) * sizeof(float);
-    void *pushed, *pulled;
     d->parts = kolo_zalloc(owners * sizeof *d->parts);
     d->places = kolo_zalloc(rows * sizeof *d->places);
     d->entries = kolo_zalloc(rows * sizeof *d->entries);
     d->totals = kolo_zalloc(totals);
     d->before = kolo_zalloc(totals);
-    d->lost = kolo_zalloc((size_t)kolo_comm_size(world) * sizeof *d->lost);
+    d->lost = kolo_zalloc((size_t)workers * sizeof *d->lost);
     d->ready = kolo_zalloc(rows * sizeof *d->ready);
     d->filled = kolo_zalloc(owners * sizeof *d->filled);
     if (!d->ready || !d->filled) return KOLO_NOMEM(rows);
@@ -139,11 +155,8 @@ static kolo_status allocate(kolo_served *d, kolo_comm *world) {
     }
     d->states = kolo_alloc((d->state + 1) * sizeof *d->states);
     if (!d->states) return KOLO_NOMEM(d->state * sizeof *d->states);
-    KOLO_TRY(kolo_comm_alloc(world, d->gradient * sizeof(float), &pushed));
-    KOLO_TRY(kolo_comm_alloc(world, d->values * sizeof(float), &pulled));
-    d->pushed = pushed;
-    d->pulled = pulled;
-    return KOLO_OK;
+    KOLO_TRY(allocate_vector(d, world, d->gradient, &d->pushed));
+    return allocate_vector(d, world, d->values, &d->pulled);
 }
 
 /* Updates that were made before. Earlier versions did not store them. */
@@ -194,6 +207,7 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
         .record = o->record,
         .replay = o->replay,
         .replicas = o->replicas,
+        .joins = o->joins,
     };
     if (initial) fill_initial(d, session, updates_before(session, o), initial);
     KOLO_TRY(kolo_agree(o->world, serve(d, &opts)));
@@ -203,7 +217,7 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
 static kolo_status prepare(kolo_served *d, const kolo_session_config *config,
                            const kolo_served_opts *o, kolo_session *session) {
     d->weighted = kolo_consistency_is_weighted(&config->consistency);
-    KOLO_TRY(allocate(d, o->world));
+    KOLO_TRY(allocate(d, o->world, kolo_comm_size(o->world) + o->joins));
     return session ? find_entries(d, session) : KOLO_OK;
 }
 
@@ -248,6 +262,8 @@ void kolo_served_destroy(kolo_served *d) {
     kolo_owner_destroy(d->owner);
     kolo_owner_destroy(d->follower);
     kolo_division_fini(&d->division);
+    if (d->joined) kolo_free(d->pushed);
+    if (d->joined) kolo_free(d->pulled);
     kolo_free(d->parts);
     kolo_free(d->states);
     kolo_free(d->entries);
@@ -547,14 +563,76 @@ kolo_status kolo_session_save_tables(kolo_session *s, const char *path) {
     return s->pulled ? kolo_tables_save(s->served->tables, path) : KOLO_OK;
 }
 
-kolo_status kolo_session_connect(kolo_session *s, kolo_comm *world, int servers, int replicas,
-                                 int64_t updates, kolo_status status) {
+void kolo_served_describe(const kolo_served *d, kolo_text *text) {
+    kolo_division_print(&d->division, text);
+    kolo_text_add(text, "%s", kolo_parameters_address(d->parameters));
+}
+
+static kolo_status join(kolo_served *d, const kolo_session_config *config, const char *text,
+                        int servers, int joins, const kolo_session *session) {
+    const kolo_consistency *c = &config->consistency;
+    d->joined = true;
+    d->weighted = kolo_consistency_is_weighted(c);
+    KOLO_TRY(kolo_division_read(&text, &d->division));
+    if (d->division.owners != servers) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "the run has %d servers, not %d", d->division.owners,
+                         servers);
+    }
+    KOLO_TRY(allocate(d, NULL, data_ranks(session) + joins));
+    KOLO_TRY(find_entries(d, session));
+    const kolo_parameters_opts opts = {
+        .servers = servers,
+        .parts = d->parts,
+        .staleness = kolo_consistency_staleness(c),
+        .leases = c->lease,
+        .joins = joins,
+    };
+    return kolo_parameters_join(text, getenv("KOLO_SECRET_FILE"), d->values + d->state, &opts,
+                                &d->parameters);
+}
+
+kolo_status kolo_served_join(const kolo_session_config *config, const char *text, int servers,
+                             int joins, kolo_session *session, kolo_served **served) {
+    kolo_served *d = kolo_zalloc(sizeof *d);
+    if (!d) return KOLO_NOMEM(sizeof *d);
+    kolo_status status = join(d, config, text, servers, joins, session);
+    if (status != KOLO_OK) {
+        kolo_served_destroy(d);
+        return status;
+    }
+    *served = d;
+    return KOLO_OK;
+}
+
+void kolo_session_describe_join(const kolo_session *s, kolo_text *text) {
+    kolo_served_describe(s->served, text);
+}
+
+kolo_status kolo_session_join(kolo_session *s, const char *text, int servers, int joins,
+                              int *number) {
+    KOLO_TRY(kolo_served_join(&s->opts, text, servers, joins, s, &s->served));
+    *number = kolo_parameters_number(s->served->parameters);
+    return KOLO_OK;
+}
+
+kolo_status kolo_session_enter(kolo_session *s, int64_t *end) {
+    uint64_t leases;
+    KOLO_TRY(kolo_parameters_enter(s->served->parameters, &leases));
+    *end = (int64_t)leases;
+    KOLO_TRY(pull(s->served, s));
+    (void)take_sums(s->served, s); /* what the others have done before */
+    return KOLO_OK;
+}
+
+kolo_status kolo_session_connect(kolo_session *s, kolo_comm *world,
+                                 const kolo_session_servers *servers, kolo_status status) {
     const kolo_served_opts opts = {
         .world = world,
-        .servers = servers,
-        .replicas = replicas,
+        .servers = servers->servers,
+        .replicas = servers->replicas,
+        .joins = servers->joins,
         .steps = (int64_t)s->steps,
-        .updates = updates,
+        .updates = servers->updates,
         .schedule = s->schedule,
     };
     KOLO_TRY(kolo_served_create(&s->opts, &opts, s, status, &s->served));

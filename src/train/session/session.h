@@ -181,12 +181,26 @@ int64_t kolo_session_batch(const kolo_session *session);
 /* Elements of all parameters. */
 int64_t kolo_session_parameters(const kolo_session *session);
 
+/* Owners of the parameters that a session connects to. */
+typedef struct kolo_session_servers {
+    int servers, replicas, joins; /* as in kolo_train_opts */
+    int64_t
+        updates; /* made before, as kolo_session_updates counts them; 0: follows from the steps */
+} kolo_session_servers;
+
 /* Where owners update the parameters (train/session/served.h), connects to them before the first
- * step. `updates`: made before, as kolo_session_updates counts them; 0: follows from the steps.
- * `status`: an error of this rank so far. The learning rates are those of the schedule. Collective
- * over `world`: all workers and servers. The errors of kolo_served_create. */
-kolo_status kolo_session_connect(kolo_session *session, kolo_comm *world, int servers, int replicas,
-                                 int64_t updates, kolo_status status);
+ * step. `status`: an error of this rank so far. The learning rates are those of the schedule.
+ * Collective over `world`: all workers and servers. The errors of kolo_served_create. */
+kolo_status kolo_session_connect(kolo_session *session, kolo_comm *world,
+                                 const kolo_session_servers *servers, kolo_status status);
+/* Appends what a process needs to join, for kolo_session_join. */
+void kolo_session_describe_join(const kolo_session *session, kolo_text *text);
+/* Connects the session of a process that joins. Fills its number among the workers. FORMAT: another
+ * text; the errors of kolo_parameters_join. */
+kolo_status kolo_session_join(kolo_session *session, const char *text, int servers, int joins,
+                              int *number);
+/* Takes part from now on: kolo_parameters_enter. */
+kolo_status kolo_session_enter(kolo_session *session, int64_t *end);
 /* Updates that owners have made so far where these do not follow from the steps, as a worker
  * without samples causes none; else 0. Of the values that were pulled last. */
 int64_t kolo_session_updates(const kolo_session *session);

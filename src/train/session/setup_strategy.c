@@ -139,6 +139,27 @@ static kolo_status check_replicas(const kolo_train_opts *o) {
                      o->record ? "--record" : "--replay");
 }
 
+/* --joins. */
+static kolo_status check_joins(const kolo_train_opts *o, const kolo_consistency *consistency) {
+    if (o->joins < 0 || o->joins > 1 << 10) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%d processes that join: must be 0 to 1024", o->joins);
+    }
+    if (o->joins == 0) return KOLO_OK;
+    if (!consistency->lease || o->servers == 0 || !o->out_dir) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--joins %d: those who join take leases from a server, which they find by "
+                         "the folder of the run: give --consistency asp,lease=1, --servers 1 and "
+                         "--out, for example",
+                         o->joins);
+    }
+    if (o->replicas == 0 && !o->table && !o->record && !o->replay) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "--joins cannot be combined with %s",
+                     o->replicas > 0 ? "--replicas"
+                     : o->table      ? "--table"
+                     : o->record     ? "--record"
+                                     : "--replay");
+}
+
 /* --ledger: a worker must learn which of its samples are used. */
 static kolo_status check_ledger(const kolo_train_opts *o, const kolo_consistency *consistency) {
     if (!o->ledger) return KOLO_OK;
@@ -223,6 +244,7 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
     KOLO_TRY(check_order(o, consistency));
     KOLO_TRY(check_replicas(o));
     KOLO_TRY(check_tables(o, consistency));
+    KOLO_TRY(check_joins(o, consistency));
     if (consistency->lease && o->servers == 0) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "consistency %s: leases are kept by a server apart from the workers: give "
