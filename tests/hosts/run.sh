@@ -100,6 +100,17 @@ crosses hierarchical 100
 start 2 "$kolo" train --model lenet --data synthetic:N=512 --steps 6 --batch 16 --timeout 60
 finish || fail "training on 2 hosts x 2 ranks"
 
+# A worker on host 1 and a server on host 2, which a process on host 1 joins over TCP.
+served="--sync ps --servers 1 --consistency asp,lease=1 --joins 1 --ledger $work/ledger --progress none --timeout 60"
+start 1 "$kolo" train --model mlp --data synthetic:N=801,test=8,shape=1x8x8 --epochs 20 --batch 2 --lr 0.001 \
+    --no-recipe --out "$work/run" $served
+for _ in $(seq 500); do [ -e "$work/run/join" ] && break; sleep 0.02; done
+on_host 1 env KOLO_SECRET_FILE="$secret" "$kolo" train --config "$work/run/config.yaml" --join "$work/run" \
+    >"$work/joined" 2>&1 || { cat "$work/joined"; fail "joining over TCP"; }
+finish || fail "a run that a process joins over TCP"
+[ "$(wc -l <"$work/ledger.1")" -gt 20 ] || fail "the process that joined had no leases"
+"$kolo" data ledger "$work/ledger" >"$work/joined" || { cat "$work/joined"; fail "the ledger of a run that was joined"; }
+
 # Sub-groups: the rows of a grid are hosts, its columns are of one rank on each.
 start 2 "$tests" test_comm_split rank
 finish || fail "rows and columns on 2 hosts x 2 ranks"

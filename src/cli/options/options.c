@@ -216,7 +216,7 @@ const kolo_option cli_options[] = {
      .commands = CMD_TRAIN, .unset = "that of --consistency",
      .help = "when rows of tables are updated and read: bsp, ssp:S or asp"},
     {.name = "table-bytes", .type = KOLO_OPTION_BYTES, .metavar = "BYTES", .preset = "1G",
-     .min = 1, .max = INT64_MAX, .commands = CMD_TRAIN,
+     .min = 1, .max = 1LL << 50, .commands = CMD_TRAIN,
      .help = "memory that the rows of each table take at a server, with their optimizer state and "
              "their ids"},
     {.name = "table-admit", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,

@@ -414,7 +414,8 @@ void kolo_parameters_owner_lost(void *arg, int client, bool left, const char *re
     free_call(o, take(&w->pull));
     free_call(o, take(&w->rest));
     free_call(o, take(&w->lease));
-    const bool spared = !left && o->opts->spared > 0 && number >= o->opts->spared;
+    const bool joined = number >= o->n_first; /* its errors are its own */
+    const bool spared = joined || (!left && o->opts->spared > 0 && number >= o->opts->spared);
     if (!left && !w->gone) o->lost[number] = o->pushes[number] - w->skipped + 1;
     if (o->opts->needs_all && !spared && !w->gone && o->missing < 0) {
         o->missing = number;

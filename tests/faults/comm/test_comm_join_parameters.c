@@ -1,0 +1,205 @@
+/* Workers that join the parameters of a group later: in a thread of a rank, which has connections
+ * of its own. Each lease is applied once, whenever they join and leave. */
+#include "base/status.h"
+#include "kolo/comm.h"
+#include "kolo/parameters.h"
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { COUNT = 300, PHASES = 3, PHASE = COUNT / PHASES, JOINS = 2, WORKERS = 2 };
+
+/* Who joins: after how many steps of rank 0, and after how many of its own it abandons; 0: never.
+ */
+typedef struct setting {
+    int servers, staleness, after, abandons;
+    rank_transport transport;
+} setting;
+
+typedef struct joining {
+    const setting *s;
+    char *address;
+    int steps; /* that it has made */
+    kolo_status status;
+    char error[256];
+} joining;
+
+static void add_gradient(void *arg, const kolo_parameters_update *u) {
+    (void)arg;
+    for (size_t i = 0; i < u->count; i++) u->values[i] += u->gradient[i];
+}
+
+static kolo_parameters_opts options(const setting *s) {
+    return (kolo_parameters_opts){.servers = s->servers,
+                                  .staleness = s->staleness,
+                                  .needs_all = true,
+                                  .spared = 1,
+                                  .leases = true,
+                                  .joins = JOINS,
+                                  .update = add_gradient};
+}
+
+static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL); }
+
+/* A step on a lease before `end`; none are left: *made is false. */
+static kolo_status step(kolo_parameters *p, uint64_t end, bool *made) {
+    float gradient[COUNT] = {0}, values[COUNT];
+    uint64_t number;
+    KOLO_TRY(kolo_parameters_ask(p, end));
+    KOLO_TRY(kolo_parameters_lease(p, made, &number));
+    if (!*made) return KOLO_OK;
+    if (kolo_parameters_reads_again(p)) KOLO_TRY(kolo_parameters_pull(p, values));
+    nap();
+    gradient[number] = 1;
+    KOLO_TRY(kolo_parameters_push(p, gradient));
+    KOLO_TRY(kolo_parameters_pull(p, values));
+    if (values[number] == 1) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "lease %d is applied %g times", (int)number,
+                     (double)values[number]);
+}
+
+static kolo_status meet(kolo_parameters *p) {
+    float values[COUNT];
+    KOLO_TRY(kolo_parameters_rest(p, NULL, NULL));
+    KOLO_TRY(kolo_parameters_pull(p, values));
+    return kolo_parameters_rest(p, NULL, NULL);
+}
+
+static kolo_status join(joining *j) {
+    kolo_parameters *p;
+    uint64_t end;
+    const kolo_parameters_opts opts = options(j->s);
+    KOLO_TRY(kolo_parameters_join(j->address, getenv("KOLO_SECRET_FILE"), COUNT, &opts, &p));
+    kolo_status status = kolo_parameters_enter(p, &end);
+    for (uint64_t at = end; status == KOLO_OK && at <= COUNT; at += PHASE) {
+        for (bool made = true; made && status == KOLO_OK;) {
+            status = step(p, at, &made);
+            j->steps += made;
+            if (j->steps != j->s->abandons || j->steps == 0) continue;
+            kolo_parameters_abandon(p);
+            kolo_parameters_destroy(p);
+            return KOLO_OK;
+        }
+        if (status == KOLO_OK) status = meet(p);
+    }
+    if (status != KOLO_OK) kolo_parameters_abandon(p);
+    kolo_parameters_destroy(p);
+    return status;
+}
+
+static void *join_in_thread(void *arg) {
+    joining *j = arg;
+    j->status = join(j);
+    if (j->status != KOLO_OK) snprintf(j->error, sizeof j->error, "%s", kolo_last_error());
+    return NULL;
+}
+
+static kolo_status work(kolo_parameters *p, int rank, joining *j, pthread_t *thread) {
+    int made_steps = 0;
+    for (uint64_t end = PHASE; end <= COUNT; end += PHASE) {
+        for (bool made = true; made;) {
+            KOLO_TRY(step(p, end, &made));
+            made_steps += made;
+            if (rank > 0 || !made || made_steps != j->s->after) continue;
+            if (pthread_create(thread, NULL, join_in_thread, j) != 0) {
+                return KOLO_FAIL(KOLO_ERR_IO, "no thread");
+            }
+        }
+        KOLO_TRY(meet(p));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status check(kolo_parameters *p) {
+    float values[COUNT];
+    KOLO_TRY(kolo_parameters_pull(p, values));
+    for (int i = 0; i < COUNT; i++) {
+        if (values[i] == 1) continue;
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "lease %d was applied %g times", i, (double)values[i]);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
+    const setting *s = arg;
+    const int rank = kolo_comm_rank(comm);
+    const kolo_parameters_opts opts = options(s);
+    const float initial[COUNT] = {0};
+    kolo_parameters *p;
+    pthread_t thread;
+    (void)result;
+    KOLO_TRY(kolo_parameters_create(comm, initial, COUNT, &opts, &p));
+    joining j = {.s = s, .address = (char *)kolo_parameters_address(p)};
+    if (rank < WORKERS) {
+        kolo_status status = work(p, rank, &j, &thread);
+        if (status == KOLO_OK && rank == 0) pthread_join(thread, NULL);
+        if (status == KOLO_OK) status = check(p);
+        if (status == KOLO_OK && rank == 0 && j.status != KOLO_OK) {
+            status = KOLO_FAIL(j.status, "joining: %s", j.error);
+        }
+        if (status == KOLO_OK && rank == 0 && j.steps < 3) {
+            status = KOLO_FAIL(KOLO_ERR_FORMAT, "the one that joined made %d steps", j.steps);
+        }
+        KOLO_TRY(status);
+    }
+    kolo_parameters_destroy(p);
+    return KOLO_OK;
+}
+
+static void workers_join_later(void **state) {
+    static const setting settings[] = {
+        {1, KOLO_STALENESS_ANY, 5, 0, RANKS_SHM},
+        {2, KOLO_STALENESS_ANY, 9, 0, RANKS_TCP},
+        {1, 2, 3, 0, RANKS_SHM},
+        {2, 1, 11, 0, RANKS_SHM},
+        {2, KOLO_STALENESS_ANY, 5, 7, RANKS_SHM},
+        {1, 1, 5, 4, RANKS_TCP},
+    };
+    (void)state;
+    const int rounds = getenv("KOLO_SOAK") ? 50 : 1;
+    for (int k = 0; k < rounds; k++) {
+        for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+            setting s = settings[i];
+            if (k > 0) s.after = 1 + (k * 7 + (int)i) % 60;
+            if (k > 0 && s.abandons > 0) s.abandons = 3 + k % 20;
+            ASSERT_OK(run_ranks(WORKERS + s.servers, s.transport, body, &s, sizeof s));
+        }
+    }
+}
+
+/* Texts that are no address. */
+static void other_addresses_are_refused(void **state) {
+    static const char *const texts[] = {
+        "",
+        "kolo-service",
+        "kolo-service 3 00\n",
+        "kolo-service 0 00\n1 2 3 4\n",
+        "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n",
+        "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n9 1 a "
+        "b\n",
+        "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n2 1 a\n",
+        "kolo-service 3 zz0102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n2 1 a "
+        "b\n",
+    };
+    const setting s = {.servers = 1, .staleness = KOLO_STALENESS_ANY};
+    const kolo_parameters_opts opts = options(&s);
+    kolo_parameters *p;
+    (void)state;
+    assert_int_equal(system("(umask 077; echo 0123456789abcdef0123456789abcdef >secret)"), 0);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        assert_int_equal(kolo_parameters_join(texts[i], "secret", COUNT, &opts, &p), KOLO_ERR_ARG);
+    }
+    assert_int_equal(system("rm secret"), 0);
+}
+
+TEST_MAIN(test_comm_join_parameters) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workers_join_later),
+        cmocka_unit_test(other_addresses_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
