@@ -174,9 +174,9 @@ typedef struct kolo_train_opts {
      * `record` or `replay`. 0: none. */
     int joins;
     /* A folder: this process joins the run that writes there, with the same options; `comm` of
-     * kolo_train is ignored. KOLO_SECRET_FILE names the file of the job's secret. The result is of
-     * this process alone, without evaluation. NULL: not. */
-    const char *join;
+     * kolo_train is ignored. `join_secret`: the file of the job's secret, KOLO_SECRET_FILE. The
+     * result is of this process alone, without evaluation. NULL: not. */
+    const char *join, *join_secret;
     /* With `servers` and a policy other than "bsp": files in which each server records the order of
      * the requests that it takes, or from which it takes them in the same order, so that the run
      * has the bits of the recorded one (docs/servers.md). The path of server i ends in ".i". An

@@ -160,6 +160,7 @@ static kolo_status join_as_worker(kolo_comm *comm, int threads, kolo_options *o)
                                        "launcher, or with RANK=0 WORLD_SIZE=1");
     }
     KOLO_TRY(resolve(o, threads, &opts));
+    opts.join_secret = getenv("KOLO_SECRET_FILE");
     KOLO_TRY(kolo_train(NULL, &opts, NULL, NULL, &result));
     const result_about about = {.data = opts.data,
                                 .accumulate = opts.accumulate,

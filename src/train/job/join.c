@@ -93,8 +93,10 @@ static kolo_status join(kolo_job *j, const char *rest) {
     KOLO_TRY(kolo_job_open(j));
     KOLO_TRY(kolo_tuning_begin(&j->setup, NULL));
     KOLO_TRY(kolo_job_create_session(j));
-    return kolo_session_join(j->session, rest, j->setup.opts.servers, j->setup.opts.joins,
-                             &j->rank);
+    const kolo_session_servers servers = {.servers = j->setup.opts.servers,
+                                          .joins = j->setup.opts.joins,
+                                          .secret = j->setup.opts.join_secret};
+    return kolo_session_join(j->session, rest, &servers, &j->rank);
 }
 
 kolo_status kolo_job_join(kolo_job *j, const kolo_train_opts *opts) {

@@ -8,7 +8,6 @@
 #include "train/session/owner.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Where a plan of a worker has what it pushes. */
@@ -569,33 +568,33 @@ void kolo_served_describe(const kolo_served *d, kolo_text *text) {
 }
 
 static kolo_status join(kolo_served *d, const kolo_session_config *config, const char *text,
-                        int servers, int joins, const kolo_session *session) {
+                        const kolo_session_servers *o, const kolo_session *session) {
     const kolo_consistency *c = &config->consistency;
     d->joined = true;
     d->weighted = kolo_consistency_is_weighted(c);
     KOLO_TRY(kolo_division_read(&text, &d->division));
-    if (d->division.owners != servers) {
+    if (d->division.owners != o->servers) {
         return KOLO_FAIL(KOLO_ERR_ARG, "the run has %d servers, not %d", d->division.owners,
-                         servers);
+                         o->servers);
     }
-    KOLO_TRY(allocate(d, NULL, data_ranks(session) + joins));
+    KOLO_TRY(allocate(d, NULL, data_ranks(session) + o->joins));
     KOLO_TRY(find_entries(d, session));
     const kolo_parameters_opts opts = {
-        .servers = servers,
+        .servers = o->servers,
         .parts = d->parts,
         .staleness = kolo_consistency_staleness(c),
         .leases = c->lease,
-        .joins = joins,
+        .joins = o->joins,
     };
-    return kolo_parameters_join(text, getenv("KOLO_SECRET_FILE"), d->values + d->state, &opts,
-                                &d->parameters);
+    return kolo_parameters_join(text, o->secret, d->values + d->state, &opts, &d->parameters);
 }
 
-kolo_status kolo_served_join(const kolo_session_config *config, const char *text, int servers,
-                             int joins, kolo_session *session, kolo_served **served) {
+kolo_status kolo_served_join(const kolo_session_config *config, const char *text,
+                             const kolo_session_servers *servers, kolo_session *session,
+                             kolo_served **served) {
     kolo_served *d = kolo_zalloc(sizeof *d);
     if (!d) return KOLO_NOMEM(sizeof *d);
-    kolo_status status = join(d, config, text, servers, joins, session);
+    kolo_status status = join(d, config, text, servers, session);
     if (status != KOLO_OK) {
         kolo_served_destroy(d);
         return status;
@@ -608,9 +607,9 @@ void kolo_session_describe_join(const kolo_session *s, kolo_text *text) {
     kolo_served_describe(s->served, text);
 }
 
-kolo_status kolo_session_join(kolo_session *s, const char *text, int servers, int joins,
-                              int *number) {
-    KOLO_TRY(kolo_served_join(&s->opts, text, servers, joins, s, &s->served));
+kolo_status kolo_session_join(kolo_session *s, const char *text,
+                              const kolo_session_servers *servers, int *number) {
+    KOLO_TRY(kolo_served_join(&s->opts, text, servers, s, &s->served));
     *number = kolo_parameters_number(s->served->parameters);
     return KOLO_OK;
 }

@@ -184,6 +184,7 @@ int64_t kolo_session_parameters(const kolo_session *session);
 /* Owners of the parameters that a session connects to. */
 typedef struct kolo_session_servers {
     int servers, replicas, joins; /* as in kolo_train_opts */
+    const char *secret;           /* of a process that joins: the file of the job's secret */
     int64_t
         updates; /* made before, as kolo_session_updates counts them; 0: follows from the steps */
 } kolo_session_servers;
@@ -197,8 +198,8 @@ kolo_status kolo_session_connect(kolo_session *session, kolo_comm *world,
 void kolo_session_describe_join(const kolo_session *session, kolo_text *text);
 /* Connects the session of a process that joins. Fills its number among the workers. FORMAT: another
  * text; the errors of kolo_parameters_join. */
-kolo_status kolo_session_join(kolo_session *session, const char *text, int servers, int joins,
-                              int *number);
+kolo_status kolo_session_join(kolo_session *session, const char *text,
+                              const kolo_session_servers *servers, int *number);
 /* Takes part from now on: kolo_parameters_enter. */
 kolo_status kolo_session_enter(kolo_session *session, int64_t *end);
 /* Updates that owners have made so far where these do not follow from the steps, as a worker
