@@ -1,7 +1,8 @@
-/* A model whose forward pass sleeps for the times in a file, for bench/stragglers.py: a small
+/* A model whose backward pass sleeps for the times in a file, for bench/stragglers.py: a small
  * classifier, so that a step is nearly all sleep and more workers than processors do not compete.
+ * With KOLO_SLOW_NET=cnn it is a small convolutional network.
  *
- * KOLO_SLEEPS names a file of 32-bit floats, milliseconds, a row for each forward pass with a
+ * KOLO_SLEEPS names a file of 32-bit floats, milliseconds, a row for each backward pass with a
  * column for each of KOLO_SLEEPERS workers. Worker r writes when its first sleep began and its
  * latest ended, in seconds, as two doubles at 16 r in the file KOLO_SLEPT. */
 #include <kolo/custom_op.h>
@@ -44,8 +45,8 @@ static void report(double begin, int worker) {
         abort();
 }
 
-/* Once in each forward pass of a worker: there are no evaluations or measured kernels. */
-static void run(const kolo_custom_call *c) {
+/* Once in each backward pass of a worker: evaluations do not sleep, and no kernels are measured. */
+static void run_slow(const kolo_custom_call *c) {
     static long pass;
     const char *rank = getenv("RANK");
     const int worker = rank ? atoi(rank) : 0;
@@ -57,10 +58,14 @@ static void run(const kolo_custom_call *c) {
     report(begin, worker);
 }
 
+static void run(const kolo_custom_call *c) {
+    memcpy(c->out_data[0], c->in_data[0], (size_t)kolo_shape_count(&c->in[0].shape) * 4);
+}
+
 static void gradient(kolo_graph *g, const kolo_custom_node *n, const kolo_value *d_out,
                      const bool *wants, kolo_value *d_in) {
-    (void)g, (void)n;
-    if (wants[0]) d_in[0] = d_out[0];
+    (void)n;
+    if (wants[0]) kolo_custom(g, "slow_gradient", d_out, 1, NULL, &d_in[0]);
 }
 
 static const kolo_custom_op slow = {
@@ -74,20 +79,46 @@ static const kolo_custom_op slow = {
     .grad = gradient,
 };
 
+static const kolo_custom_op slow_gradient = {
+    .version = KOLO_CUSTOM_OP_VERSION,
+    .name = "slow_gradient",
+    .n_in = 1,
+    .n_out = 1,
+    .index = "n*->n*",
+    .shape = shape,
+    .run = run_slow,
+};
+
+/* A convolution that keeps the size, ReLU, and a pool that halves it. */
+static kolo_value layer(kolo_graph *g, const char *name, kolo_value x, int64_t in, int64_t out) {
+    const kolo_conv2d_opts same = {.pad_h = 2, .pad_w = 2};
+    const kolo_pool2d_opts half = {.kernel_h = 2, .kernel_w = 2};
+    kolo_value w = kolo_param(g, name, kolo_shape_4(out, in, 5, 5), kolo_init_fan_in(25 * in));
+    return kolo_max_pool2d(g, kolo_relu(g, kolo_conv2d(g, x, w, &same)), &half);
+}
+
 static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
     const int64_t n = opts->batch, inputs = kolo_shape_count(&opts->sample), *d = opts->sample.dim;
-    const kolo_status status = kolo_custom_op_register(&slow);
+    const char *net = getenv("KOLO_SLOW_NET");
+    kolo_status status = kolo_custom_op_register(&slow_gradient);
+    if (status == KOLO_OK) status = kolo_custom_op_register(&slow);
     if (status != KOLO_OK) return status;
     if (!getenv("KOLO_SLEEPS") || !getenv("KOLO_SLEEPERS") || !getenv("KOLO_SLEPT") ||
         opts->sample.rank != 3)
         return kolo_error_set(KOLO_ERR_ARG, "run bench/stragglers.py --measure");
-    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_4(n, d[0], d[1], d[2])), h;
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_4(n, d[0], d[1], d[2]));
     kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(n));
-    kolo_value w =
-        kolo_param(g, "w", kolo_shape_2(opts->classes, inputs), kolo_init_fan_in(inputs));
+    int64_t last = inputs;
+    if (net && strcmp(net, "cnn") == 0) {
+        x = layer(g, "conv1", x, d[0], 8);
+        x = layer(g, "conv2", x, 8, 16);
+        last = 16 * (d[1] / 4) * (d[2] / 4);
+    }
     x = kolo_flatten(g, x);
-    kolo_custom(g, "slow", &x, 1, NULL, &h);
-    kolo_value logits = kolo_linear(g, h, w);
+    kolo_value w = kolo_param(g, "w", kolo_shape_2(opts->classes, last), kolo_init_fan_in(last));
+    kolo_value logits;
+    kolo_value slowed = kolo_linear(g, x, w);
+    kolo_custom(g, "slow", &slowed, 1, NULL, &logits);
     kolo_output(g, "logits", logits);
     kolo_output(g, "loss", kolo_softmax_xent(g, logits, y));
     kolo_output(g, "correct", kolo_accuracy(g, logits, y));

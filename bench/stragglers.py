@@ -6,6 +6,7 @@ steps, by a simulation in virtual time that counts nothing but the steps.
     bench/stragglers.py --measure build/release --steps 300 [--ms 50] [--slower 4]
     bench/stragglers.py --patterns build/release [--steps 1000] [--seeds 5]
     bench/stragglers.py --patterns build/release --measure build/release --steps 150 [--ms 20]
+    bench/stragglers.py --accuracy 0.88 --measure build/release [--steps 3000] [--ms 20] [--seeds 5] [--jobs 2]
     bench/stragglers.py --measure build/release --balance 13 --slower 4 --steps 40
 
 Every step of a worker takes 1 unit, and with the probability the factor; with --slower, those of
@@ -15,9 +16,13 @@ of each policy's limit. docs/servers.md has the tables. --balance trains by allr
 shards in a step, each of which sleeps, with equal shares and with --worker-weights measured; the ideal share
 of a worker is in proportion to its speed. --patterns compares `auto` with the fixed policies under six patterns of
 delays, in virtual time with the library's owner of parameters (bench/policies.c), or with steps that sleep.
+--accuracy trains a small convolutional network on Fashion-MNIST with such steps, and prints the median time to a test
+accuracy; policies that update at each push have the learning rate of a batch of one worker. About 4 minutes for each of 5
+policies and each seed, with --ms 20, divided by --jobs, which run beside each other.
 """
 import argparse
 import array
+import concurrent.futures
 import json
 import os
 import random
@@ -113,8 +118,9 @@ def rate(units, policy):
     return gradients / bounded(units, bound)
 
 
-def train(build, units, ms, steps, options):
-    """The result of a job whose workers sleep for these units in each pass, and when they slept."""
+def train(build, units, ms, steps, options, net="linear"):
+    """The result of a job whose workers sleep for these units in each step, when they slept, and the lines of
+    metrics.jsonl."""
     workers = len(units[0])
     with tempfile.TemporaryDirectory() as folder:
         sleeps, slept, result = (os.path.join(folder, name) for name in ("sleeps", "slept", "json"))
@@ -124,16 +130,18 @@ def train(build, units, ms, steps, options):
             file.write(bytes(16 * workers))
         subprocess.run(
             [f"{build}/kolo", "train", "--model", f"{build}/bench/slow-model.so", "--workers",
-             str(workers), "--threads", "1", "--steps", str(steps), "--lr", "0.01", "--no-recipe",
-             "--no-eval", "--autotune", "off", "--quiet", "--json", result, *options],
+             str(workers), "--threads", "1", "--steps", str(steps), "--epochs", "1000", "--no-recipe",
+             "--autotune", "off", "--quiet", "--json", result, "--out", os.path.join(folder, "run"), *options],
             check=True, stderr=subprocess.PIPE,
-            env=dict(os.environ, KOLO_SLEEPS=sleeps, KOLO_SLEPT=slept, KOLO_SLEEPERS=str(workers)))
+            env=dict(os.environ, KOLO_SLEEPS=sleeps, KOLO_SLEPT=slept, KOLO_SLEEPERS=str(workers), KOLO_SLOW_NET=net))
         with open(result, encoding="utf-8") as file:
             found = json.load(file)
         times = array.array("d")
         with open(slept, "rb") as file:
             times.fromfile(file, 2 * workers)
-    return found, times
+        with open(os.path.join(folder, "run", "metrics.jsonl"), encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file]
+    return found, times, lines
 
 
 def balance(build, opts):
@@ -144,8 +152,8 @@ def balance(build, opts):
     print("| `--worker-weights` | median step | of the ideal share |\n| --- | --- | --- |")
     for weights in ("equal shares", "measured"):
         options = ["--worker-weights", weights] if weights == "measured" else []
-        found, _ = train(build, units, opts.ms, steps, [
-            "--data", f"synthetic:N={8 * opts.balance * steps},test=8", "--global-batch",
+        found, _, _ = train(build, units, opts.ms, steps, [
+            "--lr", "0.01", "--no-eval", "--data", f"synthetic:N={8 * opts.balance * steps},test=8", "--global-batch",
             str(8 * opts.balance), "--reproducible", str(opts.balance), *options])
         step = found["step_ms_median"]
         print(f"| {weights} | {step:.0f} ms | {ideal / step:.0%} |", flush=True)
@@ -154,9 +162,9 @@ def balance(build, opts):
 def measure(build, units, policy, ms):
     """The gradients that are used per unit of time by a job, until its last worker has finished."""
     workers, steps = len(units[0]), len(units)
-    found, times = train(build, units, ms, steps, [
-        "--data", f"synthetic:N={8 * workers * steps},test=8", "--batch", "8", "--sync", "ps",
-        "--servers", "1", "--consistency", policy])
+    found, times, _ = train(build, units, ms, steps, [
+        "--lr", "0.01", "--no-eval", "--data", f"synthetic:N={8 * workers * steps},test=8", "--batch", "8", "--sync",
+        "ps", "--servers", "1", "--consistency", policy])
     seconds = max(times[1::2]) - min(times[::2])
     used = workers * steps
     if policy.endswith(",discard"):
@@ -185,9 +193,9 @@ def virtual(build, units, policy):
 def slept(build, units, policy, ms):
     """Seconds per gradient of a job whose workers sleep, and the bounds that `auto` has chosen."""
     workers, steps = len(units[0]), len(units)
-    found, times = train(build, units, ms, steps, [
-        "--data", f"synthetic:N={8 * workers * steps},test=8", "--batch", "8", "--sync", "ps", "--servers", "1",
-        "--consistency", policy])
+    found, times, _ = train(build, units, ms, steps, [
+        "--lr", "0.01", "--no-eval", "--data", f"synthetic:N={8 * workers * steps},test=8", "--batch", "8", "--sync",
+        "ps", "--servers", "1", "--consistency", policy])
     chosen = [change.rsplit(" ", 1)[-1] for change in found.get("consistency", "").split(", ")[1:]]
     return max(times[1::2]) - min(times[::2]), chosen
 
@@ -210,6 +218,41 @@ def compare(opts):
               f" | {share:.1%} | {chosen} |", flush=True)
 
 
+def time_to(build, units, policy, opts, seed):
+    """Seconds until the test accuracy is reached, by linear interpolation between evaluations; infinite: never."""
+    workers, at_push = len(units[0]), policy.startswith(("ssp", "asp"))
+    _, _, lines = train(build, units, opts.ms, len(units), [
+        "--lr", str(0.05 / workers if at_push else 0.05), "--momentum", "0.9", "--seed", str(seed), "--data",
+        "fashion-mnist", "--batch", "16", "--sync", "ps", "--servers", "1", "--consistency", policy,
+        "--eval-every-steps", "50"], net="cnn")
+    before = (0, 0)
+    for line in lines:
+        now = (line["seconds"], line.get("test_accuracy", 0))
+        if now[1] >= opts.accuracy:
+            return before[0] + (now[0] - before[0]) * (opts.accuracy - before[1]) / (now[1] - before[1])
+        if now[1] > 0:
+            before = now
+    return float("inf")
+
+
+def race(opts):
+    """The median time to a test accuracy."""
+    policies, seeds = ("bsp", "bsp:drop=1", "ssp:3", "asp", "auto"), range(opts.seeds)
+    with concurrent.futures.ThreadPoolExecutor(opts.jobs) as pool:
+        runs = {(policy, seed): pool.submit(
+            time_to, opts.measure, draw(at_random, opts.workers, opts.steps, seed), policy, opts, seed)
+                for policy in policies for seed in seeds}
+        print(f"| `--consistency` | seconds to {opts.accuracy}, median of {opts.seeds} | of each seed | bsp over it |\n"
+              "| --- | --- | --- | --- |")
+        bsp = None
+        for policy in policies:
+            seconds = [runs[policy, seed].result() for seed in seeds]
+            median = statistics.median(seconds)
+            bsp = bsp or median
+            each = ", ".join(f"{time:.0f}" for time in seconds)
+            print(f"| `{policy}` | {median:.0f} | {each} | {bsp / median:.2f} |", flush=True)
+
+
 def refuse(parser, opts, names, why):
     """Ends with an error if one of these options, which have no effect, is given."""
     for name in names:
@@ -228,24 +271,34 @@ def main():
     parser.add_argument("--measure", metavar="BUILD")
     parser.add_argument("--ms", type=float, help="a unit, in milliseconds; 50")
     parser.add_argument("--patterns", metavar="BUILD")
-    parser.add_argument("--seeds", type=int, help="of --patterns; 1")
+    parser.add_argument("--seeds", type=int, help="of --patterns and --accuracy; 1")
+    parser.add_argument("--accuracy", type=float)
+    parser.add_argument("--jobs", type=int, default=1, help="of --accuracy")
     parser.add_argument("--balance", type=int, default=0, metavar="SHARDS")
     opts = parser.parse_args()
     if opts.balance and not opts.measure:
         parser.error("--balance needs --measure BUILD")
     if opts.patterns:
         refuse(parser, opts, ("probability", "factor", "seed"), "--patterns has its own")
+    elif opts.accuracy:
+        refuse(parser, opts, ("probability", "factor", "seed"), "--accuracy has its own")
     else:
-        refuse(parser, opts, ("seeds",), "it is for --patterns")
+        refuse(parser, opts, ("seeds",), "it is for --patterns and --accuracy")
+    if opts.accuracy and not opts.measure:
+        parser.error("--accuracy needs --measure BUILD")
     if opts.balance or opts.slower:
         refuse(parser, opts, ("probability", "factor", "seed"), "nothing is drawn")
     if not opts.measure:
         refuse(parser, opts, ("ms",), "it is for --measure")
-    steps = 40 if opts.balance else 1000 if opts.patterns else 20000
-    defaults = {"probability": 0.2, "factor": 8, "steps": steps, "seed": 1, "seeds": 1, "ms": 50}
+    steps = 40 if opts.balance else 1000 if opts.patterns else 3000 if opts.accuracy else 20000
+    defaults = {"probability": 0.2, "factor": 8, "steps": steps, "seed": 1, "seeds": 1,
+                "ms": 20 if opts.accuracy else 50}
     for name, value in defaults.items():
         if getattr(opts, name) is None:
             setattr(opts, name, value)
+    if opts.accuracy:
+        race(opts)
+        return
     if opts.patterns:
         compare(opts)
         return
