@@ -222,7 +222,7 @@ def time_to(build, units, policy, opts, seed):
     """Seconds until the test accuracy is reached, by linear interpolation between evaluations; infinite: never."""
     workers, at_push = len(units[0]), policy.startswith(("ssp", "asp"))
     _, _, lines = train(build, units, opts.ms, len(units), [
-        "--lr", str(0.05 / workers if at_push else 0.05), "--momentum", "0.9", "--seed", str(seed), "--data",
+        "--lr", str(0.08 / workers if at_push else 0.08), "--momentum", "0.5", "--seed", str(seed), "--data",
         "fashion-mnist", "--batch", "16", "--sync", "ps", "--servers", "1", "--consistency", policy,
         "--eval-every-steps", "50"], net="cnn")
     before = (0, 0)

@@ -154,20 +154,27 @@ double kolo_adapt_predict(const kolo_adapt *a, int level) {
 
 /* ---- the loss ---- */
 
-/* Ends the window: whether the loss is above the least of the windows before by more than chance
+/* Ends the window: whether the loss is above the mean of the windows before by more than chance
  * explains, or NaN. */
 static bool has_risen(kolo_adapt *a) {
     const int n = a->n_losses;
     const double mean = a->mean, squares = a->squares;
-    double least = INFINITY;
+    double before = 0;
+    int windows = 0;
     a->n_losses = 0;
     a->mean = a->squares = 0;
     if (n == 0) return false;
-    for (uint64_t i = 0; i < LOSSES && i < a->n_windows; i++) least = fmin(least, a->means[i]);
+    for (uint64_t i = 0; i < LOSSES && i < a->n_windows; i++) {
+        if (!isfinite(a->means[i])) continue;
+        before += a->means[i];
+        windows++;
+    }
     a->means[a->n_windows++ % LOSSES] = mean;
     if (!isfinite(mean)) return true;
+    if (windows == 0) return false;
+    before /= windows;
     const double error = n > 1 ? sqrt(squares / (n - 1) / n) : 0;
-    return mean > least + (rise - 1) * fabs(least) && mean > least + errors * error;
+    return mean > before + (rise - 1) * fabs(before) && mean > before + errors * error;
 }
 
 /* After a rise with a level above 0, smaller ones only, for a time that doubles. */
