@@ -18,6 +18,7 @@ SHELL = """
 hosts_possible >&2 || exit 77
 trap hosts_down EXIT
 trap 'exit 1' INT TERM
+trap '' PIPE # a program that is killed does not read what is printed
 hosts_up "$1" "$2"
 echo up
 while read -r kind rest; do
