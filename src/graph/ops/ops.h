@@ -101,7 +101,8 @@ kolo_value kolo_reshape_as(kolo_graph *g, kolo_value x, const kolo_shape *shape,
 /* Whether g has reshapes. */
 bool kolo_graph_reshapes(const kolo_graph *g);
 /* The dimensions of reshapes in `g`, of a single sample, correspond as in the same graph of several
- * samples, where another 1 is not taken for the sample. Leaves a graph with other nodes as it is. */
+ * samples, where another 1 is not taken for the sample. Leaves a graph with other nodes as it is.
+ */
 void kolo_graph_pair_reshapes(kolo_graph *g, const kolo_graph *of_several);
 
 /* batch_norm: x [N,C,...], gamma, beta, running_mean, running_var [C], [r like x] -> y, mean, var

@@ -65,6 +65,18 @@ static kolo_status load_resident(kolo_job *j) {
     return KOLO_OK;
 }
 
+/* Begins the ledgers of processes that may join, which append to them. */
+static kolo_status begin_joined_ledgers(const kolo_job *j, const kolo_ledger_run *run) {
+    for (int i = 0; i < j->setup.opts.joins && j->rank == 0; i++) {
+        kolo_ledger_run r = *run;
+        kolo_ledger *ledger;
+        r.rank = j->size + i;
+        KOLO_TRY(kolo_ledger_open(j->setup.opts.ledger, &r, j->setup.opts.resume != NULL, &ledger));
+        kolo_ledger_close(ledger);
+    }
+    return KOLO_OK;
+}
+
 /* Opens the ledger. `number`: of the run. */
 static kolo_status open_ledger(kolo_job *j, int64_t number) {
     const kolo_setup *s = &j->setup;
@@ -81,7 +93,7 @@ static kolo_status open_ledger(kolo_job *j, int64_t number) {
         .lag = c->kind == KOLO_CONSISTENCY_LAG ? c->steps : 0,
     };
     if (j->joined) return kolo_ledger_open(s->opts.ledger, &run, true, &j->ledger);
-    KOLO_TRY(kolo_job_begin_joined_ledgers(j, &run));
+    KOLO_TRY(begin_joined_ledgers(j, &run));
     return kolo_ledger_open(s->opts.ledger, &run, s->opts.resume != NULL, &j->ledger);
 }
 
@@ -389,6 +401,13 @@ kolo_status kolo_job_start(kolo_job *j) {
     return kolo_agree(j->comm, open_balance(j));
 }
 
+/* Nobody can join any more. */
+static void remove_join_file(kolo_job *j) {
+    if (j->join_file && j->rank == 0) (void)kolo_file_remove(j->join_file);
+    kolo_free(j->join_file);
+    j->join_file = NULL;
+}
+
 void kolo_job_end(kolo_job *j) {
     kolo_checkpoint_saver_destroy(j->saver);
     kolo_ledger_close(j->ledger);
@@ -397,7 +416,7 @@ void kolo_job_end(kolo_job *j) {
     kolo_loader_destroy(j->audit);
     kolo_balance_destroy(j->balance);
     kolo_job_close_trace(j);
-    kolo_job_end_invitation(j);
+    remove_join_file(j);
     kolo_session_destroy(j->own);
     kolo_run_files_close(j->files);
     kolo_event_file_close(j->events);

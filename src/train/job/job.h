@@ -164,10 +164,6 @@ kolo_status kolo_job_deal_stream(kolo_job *j, kolo_stream_news *news);
 /* join.c */
 /* Rank 0, once the owners are there: writes what processes need to join, if they may. IO, NOMEM. */
 kolo_status kolo_job_invite(kolo_job *j);
-/* Removes that file. */
-void kolo_job_end_invitation(kolo_job *j);
-/* Begins the ledgers of those who may join. */
-kolo_status kolo_job_begin_joined_ledgers(const kolo_job *j, const kolo_ledger_run *run);
 /* A process that joins: from its options to a session with owners. Errors as of
  * kolo_parameters_join. */
 kolo_status kolo_job_join(kolo_job *j, const kolo_train_opts *opts);

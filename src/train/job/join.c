@@ -33,31 +33,9 @@ static kolo_status write_file(kolo_job *j) {
     return status;
 }
 
-/* Those who join append to these files. */
-static kolo_status begin_ledgers(const kolo_job *j, const kolo_ledger_run *run) {
-    for (int i = 0; i < j->setup.opts.joins; i++) {
-        kolo_ledger_run r = *run;
-        kolo_ledger *ledger;
-        r.rank = j->size + i;
-        KOLO_TRY(kolo_ledger_open(j->setup.opts.ledger, &r, j->setup.opts.resume != NULL, &ledger));
-        kolo_ledger_close(ledger);
-    }
-    return KOLO_OK;
-}
-
-kolo_status kolo_job_begin_joined_ledgers(const kolo_job *j, const kolo_ledger_run *run) {
-    return j->rank == 0 ? begin_ledgers(j, run) : KOLO_OK;
-}
-
 kolo_status kolo_job_invite(kolo_job *j) {
     if (j->setup.opts.joins == 0 || j->rank != 0) return KOLO_OK;
     return write_file(j);
-}
-
-void kolo_job_end_invitation(kolo_job *j) {
-    if (j->join_file && j->rank == 0) (void)kolo_file_remove(j->join_file);
-    kolo_free(j->join_file);
-    j->join_file = NULL;
 }
 
 /* ---- the process that joins ---- */

@@ -54,7 +54,7 @@ static kolo_status run_builder(const kolo_session_config *opts, int64_t batch, k
 
 /* Which dimension a reshape makes of a single sample, beside others of size 1, shows in the graph
  * of two samples. A builder may refuse two. */
-static void tell_sample_from_1(const kolo_session_config *opts, kolo_graph *g) {
+static void pair_single_sample(const kolo_session_config *opts, kolo_graph *g) {
     kolo_graph *of_two;
     if (!kolo_graph_reshapes(g) || run_builder(opts, 2, &of_two) != KOLO_OK) return;
     kolo_graph_pair_reshapes(g, of_two);
@@ -64,7 +64,7 @@ static void tell_sample_from_1(const kolo_session_config *opts, kolo_graph *g) {
 kolo_status kolo_session_build(const kolo_session_config *opts, int64_t batch, kolo_graph **graph) {
     kolo_graph *g;
     KOLO_TRY(run_builder(opts, batch, &g));
-    if (batch == 1) tell_sample_from_1(opts, g);
+    if (batch == 1) pair_single_sample(opts, g);
     kolo_status status = kolo_model_check(opts, batch, g);
     if (opts->scalars_only) drop_tensors(g);
     if (status == KOLO_OK && opts->mixes) status = kolo_pass_mix_labels(g, KOLO_MIX_TARGET);

@@ -562,11 +562,6 @@ kolo_status kolo_session_save_tables(kolo_session *s, const char *path) {
     return s->pulled ? kolo_tables_save(s->served->tables, path) : KOLO_OK;
 }
 
-void kolo_served_describe(const kolo_served *d, kolo_text *text) {
-    kolo_division_print(&d->division, text);
-    kolo_text_add(text, "%s", kolo_parameters_address(d->parameters));
-}
-
 static kolo_status join(kolo_served *d, const kolo_session_config *config, const char *text,
                         const kolo_session_servers *o, const kolo_session *session) {
     const kolo_consistency *c = &config->consistency;
@@ -589,27 +584,21 @@ static kolo_status join(kolo_served *d, const kolo_session_config *config, const
     return kolo_parameters_join(text, o->secret, d->values + d->state, &opts, &d->parameters);
 }
 
-kolo_status kolo_served_join(const kolo_session_config *config, const char *text,
-                             const kolo_session_servers *servers, kolo_session *session,
-                             kolo_served **served) {
-    kolo_served *d = kolo_zalloc(sizeof *d);
-    if (!d) return KOLO_NOMEM(sizeof *d);
-    kolo_status status = join(d, config, text, servers, session);
-    if (status != KOLO_OK) {
-        kolo_served_destroy(d);
-        return status;
-    }
-    *served = d;
-    return KOLO_OK;
-}
-
 void kolo_session_describe_join(const kolo_session *s, kolo_text *text) {
-    kolo_served_describe(s->served, text);
+    kolo_division_print(&s->served->division, text);
+    kolo_text_add(text, "%s", kolo_parameters_address(s->served->parameters));
 }
 
 kolo_status kolo_session_join(kolo_session *s, const char *text,
                               const kolo_session_servers *servers, int *number) {
-    KOLO_TRY(kolo_served_join(&s->opts, text, servers, s, &s->served));
+    s->served = kolo_zalloc(sizeof *s->served);
+    if (!s->served) return KOLO_NOMEM(sizeof *s->served);
+    const kolo_status status = join(s->served, &s->opts, text, servers, s);
+    if (status != KOLO_OK) {
+        kolo_served_destroy(s->served);
+        s->served = NULL;
+        return status;
+    }
     *number = kolo_parameters_number(s->served->parameters);
     return KOLO_OK;
 }

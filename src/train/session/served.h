@@ -25,12 +25,6 @@ typedef struct kolo_served_opts {
  * so far, with which all fail. PEER, TIMEOUT, UNSUPPORTED, NOMEM; ARG: layouts differ. */
 kolo_status kolo_served_create(const kolo_session_config *config, const kolo_served_opts *opts,
                                kolo_session *session, kolo_status status, kolo_served **served);
-/* Appends what a process needs to join: the rows of the division, and the address. */
-void kolo_served_describe(const kolo_served *served, kolo_text *text);
-/* Connects a process that joins. FORMAT: another text; the errors of kolo_parameters_join. */
-kolo_status kolo_served_join(const kolo_session_config *config, const char *text,
-                             const kolo_session_servers *servers, kolo_session *session,
-                             kolo_served **served);
 /* A server: waits until all workers have ended. PEER: one was lost. */
 kolo_status kolo_served_wait(kolo_served *served);
 /* A server: whether they have within `timeout_ms`. */
