@@ -180,11 +180,14 @@ struct kolo_train_progress {
 struct kolo_train_memory {
     int64_t store, shared, exchanged, values;
 };
+struct kolo_table_stats {
+    uint64_t rows, room, waiting, version, gradients, created, early, refused, evicted, expired, forgotten;
+};
 struct kolo_train_result {
     char model[128]; int workers, threads; int64_t batch, parameters, steps, epochs, samples, damaged;
     double first_loss; kolo_metrics final; bool evaluated; kolo_metrics test;
     double train_seconds, samples_per_second, step_ms_median; int servers; uint64_t reads[32], delays[32];
-    char consistency[192]; uint64_t parts;
+    char consistency[192]; uint64_t parts; kolo_table_stats table;
     int64_t peak_rss_bytes; uint64_t parameter_hash; int64_t losses_checked; char best_metric[32];
     double best_value; int64_t best_step; bool stopped_early, preempted; kolo_time_report times;
     kolo_train_memory memory; char unshared[80], lost[160];

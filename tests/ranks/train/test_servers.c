@@ -378,7 +378,7 @@ static void what_servers_cannot_do_is_refused(void **state) {
         {.consistency = "asp,lease=1", .why = "--servers 1"},
         {.consistency = "auto", .allreduce = true, .why = "--sync allreduce"},
         {.consistency = "auto,lease=1", .servers = 1, .why = "no other parameters"},
-        {.consistency = "auto:3", .why = "is without steps"},
+        {.consistency = "auto:3", .why = "takes no argument"},
         {.consistency = "auto", .record = "a", .servers = 1, .why = "the time of steps"},
         {.consistency = "ssp:0,lease=1", .servers = 1, .why = "bsp has no other parameters"},
         {.consistency = "asp:1", .why = "takes no argument"},
