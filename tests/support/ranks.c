@@ -132,7 +132,7 @@ static bool has_ucx(const rank_job *job) {
 /* Whether ranks are forked (rank_starter.h). */
 static bool by_starter(const rank_job *job) {
 #ifdef __SANITIZE_ADDRESS__
-    return !by_mpi(job->transport);
+    return !by_mpi(job->transport) && !job->no_fork;
 #else
     return false;
 #endif

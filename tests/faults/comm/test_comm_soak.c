@@ -144,6 +144,7 @@ static int64_t run_round(uint64_t number, rank_transport transport, int64_t limi
     r.victim = (int)draw(number, 1, (uint64_t)r.ranks);
     snprintf(name, sizeof name, "rank %d is gone", r.victim);
     (void)run_rank_job(&(rank_job){.n = r.ranks,
+                                   .no_fork = true,
                                    .transport = transport,
                                    .body = body,
                                    .arg = &r,
