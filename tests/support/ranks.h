@@ -56,7 +56,7 @@ typedef struct rank_job {
     int64_t heartbeat_ms;   /* default the communicator's */
     bool bare;              /* the body creates its communicator itself; processes only */
     bool no_fork;           /* start each rank as a program, under the address sanitizer too: the
-                               test has no other child and no other descriptor */
+                               test has no other child, which could keep its descriptors open */
 } rank_job;
 
 /* Returns OK when every rank's body returned OK, else the first failure, with the rank in its text.

@@ -100,7 +100,9 @@ static void answer_pull(const owner *o, worker *w) {
 
 /* ---- pushes ---- */
 
+/* NULL: the push has no ids. */
 static const float *gradients_of(const kolo_service_call *call) {
+    if (call->key == 0) return NULL;
     return (const float *)((const uint64_t *)call->input + call->key);
 }
 

@@ -339,6 +339,7 @@ static void ranks_of_torchrun_form_groups(void **state) {
                                                   .arg = &s.port,
                                                   .arg_bytes = sizeof s.port,
                                                   .bare = true,
+                                                  .no_fork = true,
                                                   .outcomes = outcomes});
     stop(&s);
     if (status != KOLO_OK) fail_msg("%s", outcomes[0].error);
