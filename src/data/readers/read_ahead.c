@@ -182,6 +182,10 @@ kolo_status kolo_read_ahead_take(kolo_read_ahead *a, int64_t index, kolo_encoded
     kolo_status status;
     pthread_mutex_lock(&a->lock);
     sample *s = find(a, index);
+    while (s && s->state == IS_READ) { /* others may take it, or need its room, meanwhile */
+        pthread_cond_wait(&a->there, &a->lock);
+        s = find(a, index);
+    }
     if (!s || s->state == WAITS) {
         if (s) {
             a->waiting--;
@@ -196,7 +200,6 @@ kolo_status kolo_read_ahead_take(kolo_read_ahead *a, int64_t index, kolo_encoded
         pthread_mutex_unlock(&a->lock);
         return status;
     }
-    while (s->state != IS_THERE) pthread_cond_wait(&a->there, &a->lock);
     forget(a, s);
     if (kolo_now_ns() - begun >= slow_ns) add_threads(a);
     pthread_mutex_unlock(&a->lock);

@@ -7,6 +7,7 @@
 #include "support/support.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -106,6 +107,42 @@ static void samples_that_nobody_takes_make_room(void **state) {
     kolo_read_ahead_destroy(a);
 }
 
+/* Batches of two epochs of few samples are read at the same time. */
+typedef struct taker {
+    kolo_read_ahead *ahead;
+    int64_t index;
+    pthread_t thread;
+} taker;
+
+static void *run_taker(void *arg) {
+    const taker *t = arg;
+    take(t->ahead, t->index);
+    return NULL;
+}
+
+static void several_may_wait_for_one_sample(void **state) {
+    enum { TAKERS = 4, ROUNDS = 8 };
+    storage slow = {.delay = 20};
+    kolo_read_ahead *a;
+    ASSERT_OK(kolo_read_ahead_create(read_files, &slow, &a));
+    kolo_read_ahead_announce(a, (int64_t[]){0, 1}, 2);
+    take(a, 0); /* a thread begins */
+    for (int r = 1; r <= ROUNDS; r++) {
+        taker takers[TAKERS];
+        const int64_t index = 7 * r;
+        const int before = atomic_load(&slow.reads);
+        kolo_read_ahead_announce(a, &index, 1);
+        sleep_ms(2); /* the thread reads it */
+        for (int i = 0; i < TAKERS; i++) {
+            takers[i] = (taker){.ahead = a, .index = index};
+            assert_int_equal(pthread_create(&takers[i].thread, NULL, run_taker, &takers[i]), 0);
+        }
+        for (int i = 0; i < TAKERS; i++) pthread_join(takers[i].thread, NULL);
+        assert_true(atomic_load(&slow.reads) >= before + TAKERS); /* each has files of its own */
+    }
+    kolo_read_ahead_destroy(a);
+}
+
 static void memory_may_lack(void **state) {
     storage fast = {0};
     kolo_read_ahead *a;
@@ -118,6 +155,7 @@ TEST_MAIN(test_read_ahead) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slow_files_are_read_side_by_side),
         cmocka_unit_test(samples_that_nobody_takes_make_room),
+        cmocka_unit_test(several_may_wait_for_one_sample),
         cmocka_unit_test(memory_may_lack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
