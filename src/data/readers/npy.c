@@ -4,7 +4,6 @@
 #include "base/status.h"
 
 #include <inttypes.h>
-#include <stdbool.h>
 #include <string.h>
 
 typedef struct span {
@@ -41,12 +40,16 @@ static bool find(span header, const char *key, span *value) {
     return false;
 }
 
+bool kolo_npy_is(const char *bytes, size_t length) {
+    static const char magic[] = "\x93NUMPY";
+    return length >= sizeof magic - 1 && memcmp(bytes, magic, sizeof magic - 1) == 0;
+}
+
 kolo_status kolo_npy_parse(const char *bytes, size_t length, const char *where, int64_t *rows,
                            int64_t *columns, size_t *data) {
-    static const char magic[] = "\x93NUMPY";
     const uint8_t *b = (const uint8_t *)bytes;
-    const bool is_npy = length >= 12 && memcmp(bytes, magic, 6) == 0 && b[6] >= 1 && b[6] <= 3;
-    if (!is_npy) return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: not a .npy file", where);
+    const bool known = length >= 12 && kolo_npy_is(bytes, length) && b[6] >= 1 && b[6] <= 3;
+    if (!known) return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: not a .npy file", where);
     const size_t head = b[6] == 1 ? 10 : 12;
     size_t size = b[8] | (size_t)b[9] << 8;
     if (b[6] > 1) size |= (size_t)b[10] << 16 | (size_t)b[11] << 24;

@@ -4,9 +4,12 @@
 
 #include "kolo/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+/* Whether a file that begins with these bytes is one. */
+bool kolo_npy_is(const char *bytes, size_t length);
 /* Reads the header of a table of little-endian f32 in row-major order. *data: where its elements
  * begin. `where` names the file in errors. FORMAT: it is damaged; UNSUPPORTED: it is no such table.
  */

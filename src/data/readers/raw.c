@@ -87,16 +87,17 @@ static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t
     return KOLO_OK;
 }
 
-static bool is_npy(const char *path) {
-    const size_t n = strlen(path);
-    return n > 4 && strcmp(path + n - 4, ".npy") == 0;
+/* By its name or by its contents. */
+static bool is_npy(const kolo_dataset *d, const raw *own) {
+    const size_t n = strlen(d->place);
+    return (n > 4 && strcmp(d->place + n - 4, ".npy") == 0) ||
+           kolo_npy_is(own->view.data, own->view.bytes);
 }
 
 static kolo_status find_rows(const kolo_dataset *d, raw *own) {
-    int64_t columns = 0;
+    int64_t columns = 0, rows = 0;
     size_t begin = 0;
-    if (is_npy(d->place)) {
-        int64_t rows;
+    if (is_npy(d, own)) {
         KOLO_TRY(
             kolo_npy_parse(own->view.data, own->view.bytes, d->place, &rows, &columns, &begin));
     }
@@ -113,11 +114,17 @@ static kolo_status find_rows(const kolo_dataset *d, raw *own) {
     own->data = (const char *)own->view.data + begin;
     const size_t row = (size_t)own->columns * sizeof(float), bytes = own->view.bytes - begin;
     own->all = (int64_t)(bytes / row);
-    if (bytes % row == 0 && own->all > 0) return KOLO_OK;
+    if (bytes % row != 0 || own->all == 0) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: %zu bytes of numbers are not a whole number of rows of %" PRId64
+                         " columns, 4 bytes each: is the file complete?",
+                         d->place, bytes, own->columns);
+    }
+    if (columns == 0 || own->all == rows) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_FORMAT,
-                     "%s: %zu bytes of numbers are not a whole number of rows of %" PRId64
-                     " columns, 4 bytes each: is the file complete?",
-                     d->place, bytes, own->columns);
+                     "%s has %" PRId64 " rows, and %" PRId64
+                     " by its header: is the file complete?",
+                     d->place, own->all, rows);
 }
 
 /* Selects the rows of the split; `part`: of all that are the test split, 0: the file is one split.
@@ -164,6 +171,12 @@ static kolo_status next_streamed(const kolo_dataset *d, void *const *data, bool 
     KOLO_TRY(kolo_feed_peek(d->stream->source, d->stream->record, &row, &there));
     *got = there == d->stream->record;
     if (!*got) return KOLO_OK;
+    if (own->next == 0 && kolo_npy_is(row, there)) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: a stream of f32 has no header, and this is a .npy file: write the "
+                         "table with numpy's tofile()",
+                         d->info.place);
+    }
     KOLO_TRY(check_row(d, row, own->next++));
     take_row(own, row, data[KOLO_FIELD_X], data[KOLO_FIELD_Y]);
     kolo_feed_consume(d->stream->source, d->stream->record);

@@ -98,6 +98,9 @@ static void bad_files_are_refused(void **state) {
         {"raw:lacks.npy", KOLO_ERR_FORMAT, "lacks.npy: the header lacks type, order or shape"},
         {"raw:t.npy,columns=2", KOLO_ERR_FORMAT, "t.npy has 3 columns"},
         {"raw:t2.npy", KOLO_ERR_FORMAT, "t2.npy: not a .npy file"},
+        {"raw:few.npy", KOLO_ERR_FORMAT, "few.npy has 3 rows, and 4 by its header"},
+        {"raw:more.npy", KOLO_ERR_FORMAT, "more.npy has 4 rows, and 3 by its header"},
+        {"raw:named.f32,columns=4", KOLO_ERR_FORMAT, "named.f32 has 3 columns"},
     };
     const float one[] = {1, 0}, bad[] = {NAN, 0};
     ASSERT_OK(kolo_file_write("t.f32", rows, sizeof rows));
@@ -111,6 +114,9 @@ static void bad_files_are_refused(void **state) {
     put_npy("one.npy", NPY("(12,)"), rows, sizeof rows);
     put_npy("thin.npy", NPY("(12, 1)"), rows, sizeof rows);
     put_npy("lacks.npy", "{'descr': '<f4', 'shape': (4, 3), }", rows, sizeof rows);
+    put_npy("few.npy", NPY("(4, 3)"), rows, sizeof rows[0] * 3);
+    put_npy("more.npy", NPY("(3, 3)"), rows, sizeof rows);
+    put_npy("named.f32", NPY("(4, 3)"), rows, sizeof rows);
     put_npy("cut.npy", NPY("(4, 3)"), rows, sizeof rows - 2);
     ASSERT_OK(kolo_file_write("head.npy", "\x93NUMPY\x01\0\xff\0{}", 12));
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
@@ -122,11 +128,26 @@ static void bad_files_are_refused(void **state) {
     }
 }
 
+/* The text of a header would pass as finite numbers. */
+static void headers_are_no_rows_of_a_stream(void **state) {
+    kolo_dataset *d;
+    float x[1], y;
+    int64_t got, damaged;
+    put_npy("t.npy", NPY("(4, 3)"), rows, sizeof rows);
+    ASSERT_OK(
+        kolo_dataset_open("raw:t.npy,columns=2,type=value,follow=0.05", KOLO_SPLIT_TRAIN, &d));
+    ASSERT_OK(kolo_dataset_begin(d, 0));
+    assert_int_equal(kolo_dataset_next(d, 1, (void *[]){x, &y}, &got, &damaged), KOLO_ERR_FORMAT);
+    assert_non_null(strstr(kolo_last_error(), "t.npy: a stream of f32 has no header"));
+    kolo_dataset_close(d);
+}
+
 TEST_MAIN(test_raw) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_of_numbers_are_read),
         cmocka_unit_test(splits_are_parts),
         cmocka_unit_test(bad_files_are_refused),
+        cmocka_unit_test(headers_are_no_rows_of_a_stream),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
