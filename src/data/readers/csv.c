@@ -235,11 +235,15 @@ static kolo_status read_rows(scanner *s, const columns *c, const kolo_csv_opts *
     return KOLO_OK;
 }
 
+/* Without a byte order mark at its beginning. */
+static span skip_mark(span text) {
+    if (text.end - text.at >= 3 && memcmp(text.at, "\xef\xbb\xbf", 3) == 0) text.at += 3;
+    return text;
+}
+
 kolo_status kolo_csv_parse(const char *text, size_t length, const char *where,
                            const kolo_csv_opts *opts, kolo_csv *csv) {
-    static const char mark[] = "\xef\xbb\xbf"; /* byte order mark */
-    size_t skip = length >= 3 && memcmp(text, mark, 3) == 0 ? 3 : 0;
-    scanner s = {.rest = {text + skip, text + length}, .where = where};
+    scanner s = {.rest = skip_mark((span){text, text + length}), .where = where};
     columns c = {0};
     kolo_csv read = {0};
     KOLO_TRY(read_columns(&s, opts, &c));
@@ -320,7 +324,9 @@ static kolo_status next_streamed(const kolo_dataset *d, void *const *data, bool 
         KOLO_TRY(kolo_feed_line(d->stream->source, &line, &length));
         if (!line) return KOLO_OK;
         own->at.line++;
-        const span row = {line, line + length}, text = trim(row);
+        span row = {line, line + length};
+        if (own->at.line == 1) row = skip_mark(row);
+        const span text = trim(row);
         if (text.at == text.end) continue;
         const bool first = own->c.count == 0;
         if (first) KOLO_TRY(begin_rows(own, row));

@@ -184,6 +184,31 @@ static void rows_of_a_table_come(void **state) {
     kolo_dataset_close(d);
 }
 
+static void a_byte_order_mark_is_no_text(void **state) {
+    static const char table[] = "\xef\xbb\xbf"
+                                "1,0\n2,1\n",
+                      named[] = "\xef\xbb\xbf"
+                                "y,x\n1,2\n0,3\n";
+    kolo_dataset *d;
+    float x[3];
+    int32_t y[3];
+    int64_t got, damaged;
+    ASSERT_OK(kolo_file_write("mark.csv", table, sizeof table - 1));
+    ASSERT_OK(
+        kolo_dataset_open("csv:mark.csv,columns=2,classes=2,follow=0.05", KOLO_SPLIT_TRAIN, &d));
+    ASSERT_OK(kolo_dataset_begin(d, 0));
+    ASSERT_OK(kolo_dataset_next(d, 3, (void *[]){x, y}, &got, &damaged));
+    assert_true(got == 2 && x[0] == 1 && y[0] == 0 && x[1] == 2 && y[1] == 1);
+    kolo_dataset_close(d);
+    ASSERT_OK(kolo_file_write("mark.csv", named, sizeof named - 1));
+    ASSERT_OK(kolo_dataset_open("csv:mark.csv,columns=2,classes=2,target=y,follow=0.05",
+                                KOLO_SPLIT_TRAIN, &d));
+    ASSERT_OK(kolo_dataset_begin(d, 0));
+    ASSERT_OK(kolo_dataset_next(d, 3, (void *[]){x, y}, &got, &damaged));
+    assert_true(got == 2 && x[0] == 2 && y[0] == 1 && x[1] == 3 && y[1] == 0);
+    kolo_dataset_close(d);
+}
+
 static void without_a_listener_a_bad_row_is_an_error(void **state) {
     kolo_dataset *d;
     float x[2];
@@ -348,6 +373,7 @@ TEST_MAIN(test_feed) {
         cmocka_unit_test(a_file_that_shrinks_is_an_error),
         cmocka_unit_test(a_wait_is_stopped),
         cmocka_unit_test(rows_of_a_table_come),
+        cmocka_unit_test(a_byte_order_mark_is_no_text),
         cmocka_unit_test(without_a_listener_a_bad_row_is_an_error),
         cmocka_unit_test(windows_of_a_file_that_grows),
         cmocka_unit_test(a_loader_ends_with_the_stream),
