@@ -184,7 +184,10 @@ static kolo_status pass_over(const kolo_dataset *d, int64_t first) {
 
 kolo_status kolo_dataset_begin(const kolo_dataset *d, int64_t first) {
     kolo_dataset_stream *s = d->stream;
-    KOLO_ASSERT(!s->source);
+    if (s->source) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s is a stream that has been read: open it again",
+                         d->info.place);
+    }
     KOLO_TRY(kolo_feed_open(s->path, s->follow, &s->source));
     return first > 0 && !kolo_feed_is_pipe(s->path) ? pass_over(d, first) : KOLO_OK;
 }

@@ -70,8 +70,8 @@ struct kolo_dataset_stream {
     kolo_status (*next)(const kolo_dataset *dataset, void *const *data, bool *got);
 };
 
-/* Opens a stream where sample `first` begins; a pipe at what it gives next. IO; FORMAT: the file
- * has fewer samples; NOMEM. */
+/* Opens a stream where sample `first` begins; a pipe at what it gives next. ARG: it has been opened
+ * before; IO; FORMAT: the file has fewer samples; NOMEM. */
 kolo_status kolo_dataset_begin(const kolo_dataset *dataset, int64_t first);
 /* Reads the next n samples of a stream as kolo_dataset_gather does. *got: how many there are, below
  * n at its end; *damaged: how many were passed over. One thread at a time. */

@@ -293,6 +293,8 @@ static void a_loader_ends_with_the_stream(void **state) {
         ASSERT_OK(kolo_loader_next(loader, &batch));
         assert_int_equal(batch.global_count, 0);
         kolo_loader_destroy(loader);
+        assert_int_equal(kolo_loader_create(&opts, &loader), KOLO_ERR_ARG); /* once */
+        assert_non_null(strstr(kolo_last_error(), "rows.csv is a stream that has been read"));
         kolo_dataset_close(d);
     }
 }
