@@ -206,6 +206,8 @@ const char *kolo_dataset_path(const char *spec) {
     const char *argument;
     bool exists;
     const kolo_reader *r = find_reader(spec, &argument, &exists);
+    /* No kind has such a name: a path, which may be there from another working folder. */
+    if (!r && !strchr(spec, ':') && strpbrk(spec, "./")) return spec;
     if (!r || !r->path || !argument) return NULL;
     const bool in = argument[0] == '-' && (argument[1] == '\0' || argument[1] == ',');
     return in ? NULL : argument;

@@ -122,6 +122,10 @@ static void kinds_are_recognized(void **state) {
     assert_string_equal(kolo_dataset_path("csv:t.csv"), "t.csv");
     assert_null(kolo_dataset_path("csv:-,columns=3"));
     assert_null(kolo_dataset_path("absent"));
+    /* In a config file: relative to its folder. */
+    assert_string_equal(kolo_dataset_path("absent.csv,seed=1"), "absent.csv,seed=1");
+    assert_string_equal(kolo_dataset_path("its/images"), "its/images");
+    assert_null(kolo_dataset_path("other:its/images"));
 }
 
 /* What a resumed run compares: keys that change samples, not paths. */
