@@ -24,6 +24,7 @@ struct kolo_feed {
     int fd;
     bool file;         /* regular: it may grow, and be passed over */
     double follow;     /* seconds */
+    bool stays;        /* what is not there yet does not come */
     atomic_bool stop;  /* set by kolo_feed_stop */
     bool ended;        /* no more bytes come */
     int64_t since;     /* when the last ones came */
@@ -75,6 +76,8 @@ void kolo_feed_close(kolo_feed *feed) {
     kolo_free(feed);
 }
 
+void kolo_feed_grows(kolo_feed *feed, bool grows) { feed->stays = !grows; }
+
 void kolo_feed_stop(kolo_feed *feed) {
     if (feed) atomic_store(&feed->stop, true);
 }
@@ -114,7 +117,7 @@ static void sleep_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 100
 static kolo_status wait_at_end(kolo_feed *feed) {
     const double idle = (double)(kolo_now_ns() - feed->since) / 1e9;
     KOLO_TRY(check_size(feed));
-    feed->ended = !feed->file || idle >= feed->follow;
+    feed->ended = !feed->file || feed->stays || idle >= feed->follow;
     if (!feed->ended) sleep_ms(WAIT_MS / 5);
     return KOLO_OK;
 }

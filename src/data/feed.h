@@ -22,6 +22,9 @@ bool kolo_feed_is_pipe(const char *path);
 kolo_status kolo_feed_open(const char *path, double follow, kolo_feed **opened);
 /* NULL is allowed. */
 void kolo_feed_close(kolo_feed *feed);
+/* Whether a read awaits what is appended to a file that is followed, as after opening; else the end
+ * of the file is that of the stream. */
+void kolo_feed_grows(kolo_feed *feed, bool grows);
 /* Any thread: reads return as at the end of the stream, now and later. NULL is allowed. */
 void kolo_feed_stop(kolo_feed *feed);
 

@@ -253,6 +253,24 @@ static void windows_of_a_file_that_grows(void **state) {
     assert_int_equal(kolo_dataset_begin(d, 100), KOLO_ERR_FORMAT);
     assert_non_null(strstr(kolo_last_error(), "fewer than the 100 samples that the run has used"));
     kolo_dataset_close(d);
+    ASSERT_OK(kolo_file_write("short.csv", "1,0\n2,1\n3,", 10));
+    for (int rows = 3; rows <= 4; rows++) { /* that a row may come does not matter */
+        ASSERT_OK(kolo_dataset_open("csv:short.csv,columns=2,classes=2,follow=forever",
+                                    KOLO_SPLIT_TRAIN, &d));
+        assert_int_equal(kolo_dataset_begin(d, rows), KOLO_ERR_FORMAT);
+        kolo_dataset_close(d);
+    }
+    float rest;
+    int32_t class;
+    ASSERT_OK(
+        kolo_dataset_open("csv:short.csv,columns=2,classes=2,follow=1", KOLO_SPLIT_TRAIN, &d));
+    ASSERT_OK(kolo_dataset_begin(d, 2));
+    writer last = {.path = "short.csv", .texts = {"1\n"}, .appends = true};
+    start_writer(&last);
+    ASSERT_OK(kolo_dataset_next(d, 1, (void *[]){&rest, &class}, &got, &damaged));
+    pthread_join(last.thread, NULL);
+    assert_true(got == 1 && rest == 3 && class == 1); /* it is awaited then */
+    kolo_dataset_close(d);
     /* A token outside the vocabulary. */
     const kolo_dataset_opts few = {.context = 4, .vocabulary = 3};
     ASSERT_OK(kolo_dataset_open_for("tokens:grows.bin,follow=0.1", KOLO_SPLIT_TRAIN, &few, &d));
