@@ -19,7 +19,9 @@ hosts_possible >&2 || exit 77
 trap hosts_down EXIT
 trap 'exit 1' INT TERM
 trap '' PIPE # a program that is killed does not read what is printed
+set -e # without a link of this rate there is nothing to measure
 hosts_up "$1" "$2"
+set +e
 echo up
 while read -r kind rest; do
     case $kind in
@@ -61,7 +63,7 @@ class Hosts:
                                       stdout=subprocess.PIPE, text=True, env={**os.environ, "HERE": HERE})
         if self.shell.stdout.readline() != "up\n":
             self.__exit__()
-            raise Failure("no network namespaces here, which need root")
+            raise Failure(f"no network namespaces with links of {self.rate} here, which need root")
         return self
 
     def __exit__(self, *_):
