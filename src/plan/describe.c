@@ -1,8 +1,10 @@
 /* Describes the steps of a plan, for profiles and traces.
  *
  * The phase of a node follows from the graph: nodes that depend on the gradient's seed are
- * backward, updates are update. All others are forward if a forward node or
- * an output reads them, else they belong to the phase of their first reader. */
+ * backward, also by way of what ranks exchange inside the passes; updates are update. All others
+ * are forward if a forward node or an output reads them, else they belong to the phase of their
+ * first reader. */
+#include "graph/ops/ops.h"
 #include "kernel/select/families.h"
 #include "pass/gradient_sums.h"
 #include "plan/internal.h"
@@ -35,6 +37,14 @@ static const kolo_phase nobody = (kolo_phase)KOLO_PHASES; /* no reader: after al
 /* The seed of the gradient; KOLO_NONE in evaluation plans. */
 static kolo_value seed_of(const kolo_graph *g) { return kolo_graph_find(g, "grad_scale"); }
 
+/* Whether a node hands on activations or their gradients, one for each of its inputs: the passes go
+ * on behind it. */
+static bool is_inside(const kolo_node *n) {
+    if (n->op->comm == KOLO_OP_SLICE) return true;
+    return (n->op->comm == KOLO_OP_POST || n->op->comm == KOLO_OP_WAIT) &&
+           n->attr[KOLO_COMM_INSIDE].i != 0;
+}
+
 /* The phase of each node. of_value: by value, allocated by the caller. */
 static void find_phases(const kolo_graph *g, kolo_phase *phases, kolo_phase *of_value) {
     kolo_value seed = seed_of(g);
@@ -52,7 +62,10 @@ static void find_phases(const kolo_graph *g, kolo_phase *phases, kolo_phase *of_
         if (kolo_node_is_update(g, n)) phase = KOLO_PHASE_UPDATE;
         bool is_comm = n->op->comm != KOLO_OP_LOCAL;
         phases[i] = is_comm ? KOLO_PHASE_SYNCHRONISE : phase;
-        for (int k = 0; k < n->n_out && !is_comm; k++) of_value[n->out[k].id] = phase;
+        for (int k = 0; k < n->n_out; k++) {
+            if (!is_comm) of_value[n->out[k].id] = phase;
+            if (is_inside(n)) of_value[n->out[k].id] = of_value[n->in[k].id];
+        }
     }
     /* Backwards: the earliest phase that reads each value. */
     for (int32_t v = 0; v < g->n_values; v++) of_value[v] = nobody;
