@@ -60,6 +60,7 @@ typedef struct member {
     int32_t read; /* the first reader; INT32_MAX: none */
     int stage;    /* sums and gathers that lead to it, one after another */
     int unit, place;
+    int order; /* of the redistributions */
     kolo_axes axes; /* of the ranks that communicate */
     kolo_reduce_op op;
     kolo_dtype dtype;
@@ -291,7 +292,7 @@ static kolo_status collect(lowerer *b) {
         KOLO_TRY(class_of(g, n, &m.class, &m.axes, &m.op));
         bool in_place = m.class == GATHER && kolo_value_ok(kolo_info(g, m.synced)->next_of);
         if (in_place) m.class = JOIN;
-        b->member_of[m.synced.id] = b->n_members;
+        b->member_of[m.synced.id] = m.order = b->n_members;
         b->members[b->n_members++] = m;
     }
     for (int32_t i = 0; i < g->n_outputs; i++) b->reads[g->outputs[i].value.id]++;
@@ -522,6 +523,7 @@ static kolo_status add_bucket(lowerer *b, int first, int end, kolo_value *values
         [KOLO_COMM_KEPT].i = b->keep && is_of_samples(m),
         [KOLO_COMM_OP].i = m->op,
         [KOLO_COMM_SUMMANDS].i = m->class == SCATTER && b->share,
+        [KOLO_COMM_ORDER].i = m->order,
     };
     for (int i = 0; i < n; i++) {
         values[i] = m[i].value;

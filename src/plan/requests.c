@@ -6,6 +6,7 @@
 #include "graph/propagate.h"
 #include "plan/internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* The collective of flat shards in a bucket. `counts`: by rank, filled. */
@@ -214,24 +215,66 @@ void kolo_plan_destroy_requests(kolo_plan *p) {
     p->requests = NULL;
 }
 
-/* Those of the current slot: slots share the sums over micro-batches. */
+static const kolo_node *post_of(const kolo_graph *g, const kolo_node *wait) {
+    return g->nodes[kolo_info(g, wait->in[0])->producer];
+}
+
+/* Whether a WAIT has a request or link of the current slot: slots share the sums over
+ * micro-batches. */
+static bool is_of_slot(const kolo_plan *p, const kolo_node *wait) {
+    const kolo_node *post = post_of(p->graph, wait);
+    if (p->map.buckets[post->attr[KOLO_COMM_BUCKET].i].of_model) {
+        return kolo_plan_is_of_slot(p, post, p->slot);
+    }
+    return p->slot == 0 && !p->adds_to; /* of the first; its own */
+}
+
+static bool is_exchange(const kolo_plan *p, const kolo_node *wait) {
+    const kolo_bucket *bucket = &p->map.buckets[wait->attr[KOLO_COMM_BUCKET].i];
+    return bucket->collective == KOLO_COLLECTIVE_ALLTOALL;
+}
+
+static int by_order(const void *a, const void *b) {
+    const kolo_node *const *x = a, *const *y = b;
+    const int64_t i = (*x)->attr[KOLO_COMM_ORDER].i, k = (*y)->attr[KOLO_COMM_ORDER].i;
+    return i < k ? -1 : i > k;
+}
+
+/* Links take their tags in the order in which they are attached. That of WAITs may differ between
+ * ranks with images of different sizes, whose layouts differ; that of redistributions does not. */
+static kolo_status make_slot_links(kolo_plan *p) {
+    const kolo_graph *g = p->graph;
+    const kolo_node **waits = kolo_alloc(((size_t)p->map.n_buckets + 1) * sizeof *waits);
+    size_t n = 0;
+    if (!waits) return KOLO_NOMEM((size_t)p->map.n_buckets * sizeof *waits);
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *wait = g->nodes[i];
+        if (wait->op->comm != KOLO_OP_WAIT || !is_exchange(p, wait)) continue;
+        if (is_of_slot(p, wait)) waits[n++] = wait;
+    }
+    qsort((void *)waits, n, sizeof *waits, by_order);
+    kolo_status status = KOLO_OK;
+    for (size_t i = 0; i < n && status == KOLO_OK; i++) {
+        status = make_link(p, post_of(g, waits[i]), waits[i]->out[0]);
+    }
+    kolo_free((void *)waits);
+    return status;
+}
+
 static kolo_status make_slot_requests(kolo_plan *p) {
     const kolo_graph *g = p->graph;
     for (int32_t i = 0; i < g->n_nodes; i++) {
-        if (g->nodes[i]->op->comm != KOLO_OP_WAIT) continue;
-        const kolo_node *post = g->nodes[kolo_info(g, g->nodes[i]->in[0])->producer];
-        const kolo_bucket *bucket = &p->map.buckets[post->attr[KOLO_COMM_BUCKET].i];
-        if (!bucket->of_model && (p->slot > 0 || p->adds_to)) continue; /* of the first; its own */
-        if (bucket->of_model && !kolo_plan_is_of_slot(p, post, p->slot)) continue;
-        if (bucket->collective == KOLO_COLLECTIVE_ALLTOALL) {
-            KOLO_TRY(make_link(p, post, g->nodes[i]->out[0]));
+        const kolo_node *wait = g->nodes[i];
+        if (wait->op->comm != KOLO_OP_WAIT || is_exchange(p, wait) || !is_of_slot(p, wait)) {
             continue;
         }
+        const kolo_node *post = post_of(g, wait);
+        const kolo_bucket *bucket = &p->map.buckets[post->attr[KOLO_COMM_BUCKET].i];
         for (int bank = 0; bank <= kolo_value_ok(bucket->joins); bank++) {
-            KOLO_TRY(make_request(p, post, g->nodes[i]->out[0], bank));
+            KOLO_TRY(make_request(p, post, wait->out[0], bank));
         }
     }
-    return KOLO_OK;
+    return make_slot_links(p);
 }
 
 kolo_status kolo_plan_make_requests(kolo_plan *p) {

@@ -532,8 +532,9 @@ enum {
                              other bucket uses */
     KOLO_COMM_OP,         /* of a reduction */
     KOLO_COMM_LATER,      /* a kolo_later, see the pass cross_step */
-    KOLO_COMM_SUMMANDS /* a reduce-scatter in place: who reads the own range of the result adds the
-                          ranges of all ranks, which stay to the end of the step */
+    KOLO_COMM_SUMMANDS,   /* a reduce-scatter in place: who reads the own range of the result adds
+                             the ranges of all ranks, which stay to the end of the step */
+    KOLO_COMM_ORDER,      /* of the redistributions that became buckets, the same on all ranks */
 };
 
 /* All ops. A row X(name) declares the op kolo_op_<name>, defined in this folder, and its reference
