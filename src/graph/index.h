@@ -12,10 +12,10 @@
  *     A..Z  a dimension that must be whole; one letter may stand for different sizes
  *     2..9  before an index: the dimension consists of that many parts, each of which has it.
  *           Dimensions with one index may differ in size, such as heads and their channels
+ *     (nt)  a dimension in which two are merged, n the outer one. A term must have n by itself
  *     ~     before an index that both inputs and outputs have: a window. Of an input: the slice of
- * the outputs needs more than that slice of it, its halo. Of an output: a slice of the inputs gives
- * more than that slice of it, summands where these overlap. (nt)  a dimension in which two are
- * merged, n the outer one. A term must have n by itself
+ *           the outputs needs more than that slice of it, its halo. Of an output: a slice of the
+ *           inputs gives more than that slice of it, summands where these overlap
  *     *     any number of indices; those of all terms are the same
  *     #     any number of whole dimensions. A term has one * or # at most
  *     s     first in a term: no dimension. The value belongs to a shard of the samples, as the mean
