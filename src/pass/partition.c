@@ -381,6 +381,29 @@ static bool is_inner(const kolo_index_term *term, int code) {
     return d >= 0 && term->inner[d] == code;
 }
 
+/* Whether an output has the index as the outer one of two merged dimensions. */
+static bool merges_behind(const cut_node *c) {
+    for (int k = 0; k < c->n->n_out; k++) {
+        const kolo_index_term *out = &c->index->out[k];
+        const int d = kolo_index_find(out, c->code);
+        if (d >= 0 && out->inner[d] && !is_inner(out, c->code)) return true;
+    }
+    return false;
+}
+
+/* Whether an op merges or splits the dimension of positions or rows. Where dimension 0 consists of
+ * samples and positions, slices of these are the inner index of it; in any other they are outer
+ * ones. */
+static bool folds_positions(const partitioner *p, const cut_node *c) {
+    const int from = placed(p, c->n->in[c->lead], c->axis)->dim;
+    bool folds = from > 0 && c->index->in[c->lead].inner[from];
+    for (int k = 0; k < c->n->n_out; k++) {
+        folds |= is_inner(&c->index->out[k], c->code) &&
+                 kolo_index_find(&c->index->out[k], c->code) > 0;
+    }
+    return folds || merges_behind(c);
+}
+
 /* Whether an op reads the number of the first sample, but cannot begin with another one. */
 static bool counts_samples(const cut_node *c) {
     bool counts = false;
@@ -393,7 +416,7 @@ static bool counts_samples(const cut_node *c) {
 
 /* Whether the op needs the dimension whole: by its notation, for statistics of the samples, which
  * are those of all ranks of a model axis, because samples or positions are in one part, or because
- * another dimension would be cut inside it. */
+ * another dimension would be cut inside it, or it around another one. */
 static bool needs_whole(const partitioner *p, const cut_node *c) {
     const bool heads = p->by_heads >> c->axis & 1;
     const bool batch = is_divided_batch(p, c->n->in[c->lead], c->axis) && !heads;
@@ -403,6 +426,7 @@ static bool needs_whole(const partitioner *p, const cut_node *c) {
         const bool has = kolo_index_find(&c->index->in[k], c->code) >= 0;
         whole |= has && is_parameter(p, c->n->in[k]);
     }
+    whole |= is_of_positions(p, c->axis) && folds_positions(p, c);
     whole |= is_of_experts(p, c->axis) && counts_samples(c);
     for (int k = 0; k < c->n->n_in && batch; k++) whole |= has_parts(&c->index->in[k], c->code);
     for (int k = 0; k < c->n->n_out && batch; k++) whole |= has_parts(&c->index->out[k], c->code);
@@ -435,6 +459,10 @@ static kolo_status cut_on(partitioner *p, kolo_node *n, const kolo_index *index,
         KOLO_TRY(kolo_partition_take_rows(p, &c, &taken));
         c.undivided = !taken;
         p->divides_rows |= taken;
+    }
+    if (kolo_partition_has_rows(p, n->in[lead], axis) && merges_behind(&c)) {
+        return refuse(p, n, lead, axis,
+                      "it makes a sequence of the rows of images, as vision transformers do");
     }
     if (needs_whole(p, &c) && kolo_partition_take_ring(p, &c)) {
         kolo_index of_ring;

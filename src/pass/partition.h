@@ -112,6 +112,8 @@ kolo_status kolo_partition_finish_positions(partitioner *p, int axis);
 
 /* Slices the rows of the images that the model reads. ARG: there are fewer than ranks. */
 kolo_status kolo_partition_begin_rows(partitioner *p, int axis);
+/* Whether the ranks of an axis have rows of an image each. */
+bool kolo_partition_has_rows(const partitioner *p, kolo_value v, int axis);
 /* Whether the op has a window along the index of the cut. */
 bool kolo_partition_is_window(const cut_node *c);
 /* Divides a window: gives its inputs their halos, and makes attributes those of this rank. *taken:

@@ -151,12 +151,16 @@ kolo_value kolo_partition_give_rows(partitioner *p, kolo_value v, int axis) {
 
 /* ---- sums over all rows ---- */
 
-/* Whether rows of the first input of a node are sharded on an axis; which one: -1, none. */
+bool kolo_partition_has_rows(const partitioner *p, kolo_value v, int axis) {
+    const kolo_placement *x = placed(p, v, axis);
+    const bool image = kolo_info(p->g, v)->tensor.shape.rank == IMAGE;
+    return is_of_positions(p, axis) && is_cut(x) && image && x->dim == ROWS;
+}
+
+/* The axis along which rows of the first input of a node are sharded; -1: none. */
 static int axis_of_rows(const partitioner *p, const kolo_node *n) {
     for (int a = 0; a < p->g->mesh.n_axes; a++) {
-        const kolo_placement *x = placed(p, n->in[0], a);
-        const bool image = kolo_info(p->g, n->in[0])->tensor.shape.rank == IMAGE;
-        if (is_of_positions(p, a) && is_cut(x) && image && x->dim == ROWS) return a;
+        if (kolo_partition_has_rows(p, n->in[0], a)) return a;
     }
     return -1;
 }

@@ -108,6 +108,34 @@ static kolo_status build_classes(kolo_graph *g, int64_t samples, int64_t rows) {
     return kolo_graph_check(g);
 }
 
+/* Rows made of channels, of which all rows are gathered. */
+static kolo_status build_folds(kolo_graph *g, int64_t samples, int64_t rows) {
+    kolo_value h = conv(g, 0, image(g, samples, rows), 4, 3, &(kolo_conv2d_opts){.pad_h = 1});
+    h = kolo_pixel_shuffle(g, h, 2);
+    const int64_t width = kolo_value_shape(g, h).dim[3];
+    h = kolo_reshape(g, h, (kolo_shape){5, {samples, 1, rows, 2, width}});
+    h = kolo_reduce_max(g, kolo_tanh(g, h), (const int[]){3}, 1, false);
+    h = kolo_flatten(g, kolo_relu(g, conv(g, 1, h, 4, 3, NULL)));
+    const int64_t inputs = kolo_value_shape(g, h).dim[1];
+    const kolo_value w =
+        kolo_param(g, "fc", kolo_shape_2(CLASSES, inputs), kolo_init_fan_in(inputs));
+    const kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(samples));
+    kolo_output(g, "loss", kolo_softmax_xent(g, kolo_linear(g, h, w), y));
+    return kolo_graph_check(g);
+}
+
+/* Pairs of rows as a dimension of their own, of which all rows are gathered too. */
+static kolo_status build_pairs(kolo_graph *g, int64_t samples, int64_t rows) {
+    kolo_value h = conv(g, 0, image(g, samples, rows), 4, 1, NULL);
+    h = kolo_reshape(g, h, (kolo_shape){5, {samples, 4, rows / 2, 2, WIDTH}});
+    h = kolo_square(g, kolo_reduce_mean(g, h, (const int[]){3}, 1, false));
+    h = conv(g, 1, h, CLASSES, 1, NULL);
+    h = kolo_flatten(g, kolo_global_avg_pool2d(g, h));
+    const kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(samples));
+    kolo_output(g, "loss", kolo_softmax_xent(g, h, y));
+    return kolo_graph_check(g);
+}
+
 static kolo_status build_model(kolo_graph *g, const char *name, const char *options,
                                int64_t samples, int64_t rows) {
     const kolo_model *model;
@@ -167,6 +195,10 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     { build_pixels, count, true }
 #define LABELS(count) \
     { build_classes, count, false }
+#define FOLDS(count) \
+    { build_folds, count, false }
+#define PAIRS(count) \
+    { build_pairs, count, false }
 #define UNET(count) \
     { build_unet, count, true }
 #define CLIPPED \
@@ -182,6 +214,8 @@ static const struct {
     {{"dp=1,sp=3", 3, PIXELS(13), 1, 1, CLIPPED, KOLO_RECOMPUTE_FULL, 0}, false},
     {{"dp=1,sp=2", 2, LABELS(21), 3, 1, CLIPPED, 0, 0}, false},
     {{"dp=1,sp=3", 3, LABELS(22), 2, 2, ADAM, 0, 0}, false},
+    {{"dp=1,sp=2", 2, FOLDS(12), 3, 1, CLIPPED, 0, 0}, false},
+    {{"dp=1,sp=2", 2, PAIRS(12), 3, 1, CLIPPED, 0, 0}, false},
     {{"dp=1,sp=2", 2, UNET(48), 4, 1, CLIPPED, 0, 0}, true},
     {{"dp=1,sp=3", 3, UNET(48), 4, 1, ADAM, 0, 0}, true},
     {{"dp=1,sp=5", 5, PIXELS(23), 1, 1, CLIPPED, 0, 0}, true},
@@ -299,6 +333,8 @@ static void what_rows_do_not_go_with_is_named(void **state) {
         {"mlp", "synthetic:N=19,test=5", "sp=2", "linear combines all of them", 2, false},
         {"resnet20", "synthetic:N=19,test=5,shape=3x3x16", "sp=4", "3 rows of images cannot be", 4,
          false},
+        {"vit_tiny", "synthetic:N=19,test=5,shape=3x32x32", "sp=2", "makes a sequence of the rows",
+         2, false},
         {"resnet20", "synthetic:N=19,test=5,shape=3x16x16", "sp=2", "--sync-bn is for", 2, true},
     };
     (void)state;
