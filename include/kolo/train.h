@@ -298,7 +298,8 @@ typedef struct kolo_train_opts {
     /* Asked on each rank, about once a second after a step, and on servers: true on any ends the
      * run on all, after the same step, with a resumable checkpoint in out_dir instead of an
      * evaluation and the final checkpoint. For the signal of a scheduler that takes the machine
-     * back. ARG: rank 0 has no out_dir; UNSUPPORTED: with `record` or `replay`. NULL: never */
+     * back. ARG: rank 0 has no out_dir; UNSUPPORTED: with `record`, `replay` or `table`. NULL:
+     * never */
     bool (*preempted)(void *arg);
     void *preempted_arg;
     const char *resume; /* a resumable checkpoint, or a folder: its latest. The run continues after

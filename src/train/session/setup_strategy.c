@@ -192,6 +192,7 @@ static kolo_status check_tables(const kolo_train_opts *o, const kolo_consistency
         {o->precision != KOLO_PRECISION_F32, "--precision bf16", "rows are f32"},
         {saves, "checkpoints that a run resumes from, or --keep-best",
          "they do not have the rows of tables"},
+        {o->preempted != NULL, "--grace", "a checkpoint does not have the rows of tables"},
     };
     for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
         if (!refused[i].given) continue;

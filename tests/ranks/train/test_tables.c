@@ -145,6 +145,11 @@ static void the_rows_are_saved_at_the_end(void **state) {
     kolo_safetensors_close(file);
 }
 
+static bool is_preempted(void *arg) {
+    (void)arg;
+    return true;
+}
+
 static void what_tables_cannot_do_is_refused(void **state) {
     kolo_train_opts opts = at_servers(options(KOLO_OPTIMIZER_SGD), 0);
     opts.optimizer.momentum = 0.9;
@@ -166,6 +171,10 @@ static void what_tables_cannot_do_is_refused(void **state) {
     opts = at_servers(options(KOLO_OPTIMIZER_SGD), 0);
     opts.accumulate = 2;
     assert_job_refused(2, &opts, "pulled once");
+    opts = at_servers(options(KOLO_OPTIMIZER_SGD), 0);
+    opts.out_dir = "refused";
+    opts.preempted = is_preempted;
+    assert_job_refused(2, &opts, "cannot be combined with --grace");
 }
 
 TEST_MAIN(test_tables) {
