@@ -333,17 +333,37 @@ static kolo_status fail_address(void) {
     return KOLO_FAIL(KOLO_ERR_ARG, "no address of a service that can be joined");
 }
 
+/* Returns the length of the line of a server; 0: it is none. */
+static int parse_line(const char *line, int ranks, int *rank, place *p,
+                      char address[KOLO_ADDRESS_BYTES]) {
+    int port, used = 0;
+    *p = (place){0};
+    if (sscanf(line, "%d %d %39s %63s\n%n", rank, &port, p->name, address, &used) != 4) return 0;
+    p->port = port;
+    return *rank >= 0 && *rank < ranks && port >= 0 && port <= 65535 ? used : 0;
+}
+
+/* Each server has one line, in the order of their ranks. */
+static kolo_status check_lines(const char *lines, int ranks) {
+    place p;
+    char address[KOLO_ADDRESS_BYTES];
+    int before = -1, rank;
+    if (!*lines) return fail_address();
+    while (*lines) {
+        const int used = parse_line(lines, ranks, &rank, &p, address);
+        if (used == 0 || rank <= before) return fail_address();
+        before = rank;
+        lines += used;
+    }
+    return KOLO_OK;
+}
+
 /* Connects to the server of a line, which becomes the next one. */
 static kolo_status join_line(joining *j, const char **line, kolo_service *service) {
-    place p = {0};
+    place p;
     char address[KOLO_ADDRESS_BYTES];
-    int rank, port, used = 0, fd;
-    if (sscanf(*line, "%d %d %39s %63s\n%n", &rank, &port, p.name, address, &used) != 4 ||
-        rank < 0 || rank >= j->ranks || port < 0 || port > 65535 || used == 0) {
-        return fail_address();
-    }
-    *line += used;
-    p.port = port;
+    int rank, fd;
+    *line += parse_line(*line, j->ranks, &rank, &p, address);
     kolo_status status = join_server(j, &p, address, &fd);
     if (status != KOLO_OK) return kolo_fail_in(status, "joining the service of rank %d", rank);
     service->servers[service->n_servers++] = rank;
@@ -391,6 +411,7 @@ kolo_status kolo_service_join(const char *address, const char *secret_file,
     unsigned char seed[KOLO_NONCE_BYTES];
     KOLO_TRY(resolve(JOIN_TIMEOUT_MS_DEFAULT, opts, &o));
     KOLO_TRY(read_head(&address, &j.ranks, seed));
+    KOLO_TRY(check_lines(address, j.ranks));
     j.deadline_ns = kolo_now_ns() + kolo_ms_to_ns(o.timeout_ms);
     j.heartbeat_ms = o.heartbeat_ms;
     KOLO_TRY(read_secret(&j, secret_file, seed));
@@ -400,7 +421,6 @@ kolo_status kolo_service_join(const char *address, const char *secret_file,
         made ? kolo_client_create(NULL, j.ranks, o.timeout_ms, &made->client) : KOLO_NOMEM(bytes);
     while (status == KOLO_OK && *address) status = join_line(&j, &address, made);
     kolo_key_clear(&j.key);
-    if (status == KOLO_OK && made->n_servers == 0) status = fail_address();
     if (status != KOLO_OK) {
         kolo_service_destroy(made);
         return status;

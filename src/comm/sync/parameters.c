@@ -362,6 +362,7 @@ static kolo_status connect_joined(kolo_parameters *p, const char *address,
 
 kolo_status kolo_parameters_join(const char *address, const char *secret_file, size_t count,
                                  const kolo_parameters_opts *opts, kolo_parameters **parameters) {
+    if (!opts) return KOLO_FAIL(KOLO_ERR_ARG, "parameters without options");
     kolo_parameters *p = kolo_zalloc(sizeof *p);
     if (!p) return KOLO_NOMEM(sizeof *p);
     *p = (kolo_parameters){.opts = *opts,
@@ -792,10 +793,14 @@ kolo_status kolo_parameters_stop(kolo_parameters *p, bool asks, uint64_t next, u
     return KOLO_OK;
 }
 
+static kolo_status check_owner(const kolo_parameters *p) {
+    if (p->owner) return KOLO_OK;
+    if (!p->comm) return KOLO_FAIL(KOLO_ERR_ARG, "a process that has joined owns no parameters");
+    return KOLO_FAIL(KOLO_ERR_ARG, "rank %d owns no parameters", kolo_comm_rank(p->comm));
+}
+
 kolo_status kolo_parameters_stats_get(kolo_parameters *p, kolo_parameters_stats *stats) {
-    if (!p->owner) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "rank %d owns no parameters", kolo_comm_rank(p->comm));
-    }
+    KOLO_TRY(check_owner(p));
     kolo_parameters_owner_stats(p->owner, stats);
     return KOLO_OK;
 }
@@ -808,9 +813,7 @@ bool kolo_parameters_ended(kolo_parameters *p, int64_t timeout_ms) {
 }
 
 kolo_status kolo_parameters_wait(kolo_parameters *p) {
-    if (!p->owner) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "rank %d owns no parameters", kolo_comm_rank(p->comm));
-    }
+    KOLO_TRY(check_owner(p));
     KOLO_TRY(kolo_parameters_owner_wait(p->owner));
     if (p->follower) KOLO_TRY(kolo_parameters_owner_wait(p->follower));
     if (!p->order) return KOLO_OK;

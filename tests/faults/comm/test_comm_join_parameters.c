@@ -86,12 +86,21 @@ static kolo_status meet(kolo_parameters *p) {
     return kolo_parameters_rest(p, NULL, NULL);
 }
 
+/* It has no owner here. */
+static kolo_status check_refused(kolo_parameters *p) {
+    kolo_parameters_stats stats;
+    const bool refused = kolo_parameters_stats_get(p, &stats) == KOLO_ERR_ARG &&
+                         kolo_parameters_wait(p) == KOLO_ERR_ARG;
+    return refused ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "it is an owner");
+}
+
 static kolo_status join(joining *j) {
     kolo_parameters *p;
     uint64_t end;
     const kolo_parameters_opts opts = options(j->s);
     KOLO_TRY(kolo_parameters_join(j->address, getenv("KOLO_SECRET_FILE"), COUNT, &opts, &p));
-    kolo_status status = kolo_parameters_enter(p, &end);
+    kolo_status status = check_refused(p);
+    if (status == KOLO_OK) status = kolo_parameters_enter(p, &end);
     atomic_store(&j->entered, true);
     for (uint64_t at = end; status == KOLO_OK && at <= COUNT; at += PHASE) {
         for (bool made = true; made && status == KOLO_OK;) {
@@ -197,6 +206,10 @@ static void other_addresses_are_refused(void **state) {
         "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n9 1 a "
         "b\n",
         "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n2 1 a\n",
+        "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n2 1 a "
+        "b\n2 1 a b\n",
+        "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n2 1 a "
+        "b\n1 1 a b\n",
         "kolo-service 3 zz0102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n2 1 a "
         "b\n",
     };
