@@ -18,7 +18,7 @@ typedef struct worker {
     bool gone;               /* has finished or is lost */
     bool idle;               /* has no lease: clocks do not wait for it */
     uint64_t skipped;        /* of its clock, without a push */
-    uint64_t from;           /* of its clock: the bound counts from here */
+    uint64_t from;           /* of its clock: the bound counts from here, modulo 2^64 */
     int64_t read_ns;         /* when it has read last; 0: its step is not timed, */
     bool rested;             /* since it rests before it */
     uint64_t read_at;        /* the version that it has read last */
@@ -568,8 +568,11 @@ static void join(owner *o, int w, kolo_service_call *call) {
         return;
     }
     if (between) {
+        const uint64_t least = slowest(o);
         x->gone = false;
         x->idle = o->staleness != KOLO_STALENESS_ANY;
+        /* Its clock begins at 0, but it lacks no pushes: nobody's staleness counts them. */
+        x->from = x->idle || least == UINT64_MAX ? 0 : 0 - least;
         o->n_present++;
     }
     o->reply(call, KOLO_OK, !between ? 0 : first ? o->end : 1, NULL, 0);

@@ -203,11 +203,46 @@ static void a_bound_is_kept_with_leases(void **state) {
     }
 }
 
+/* A worker that joins has made no pushes before, and none of these is missing: reads are no more
+ * stale. */
+static void one_that_joins_lacks_no_pushes(void **state) {
+    const kolo_owned has = {{0, 1}, {0, 1}, {0, 0}};
+    const float initial = 0;
+    const int joins = 2; /* as a client: behind worker 0 and server 1 */
+    static scene s;
+    request r;
+    const kolo_parameters_opts opts = {.servers = 1,
+                                       .staleness = KOLO_STALENESS_ANY,
+                                       .leases = true,
+                                       .joins = 1,
+                                       .update = no_update};
+    s = (scene){0};
+    ASSERT_OK(kolo_parameters_owner_create(&opts, &has, 1, reply, &s.owner));
+    kolo_parameters_owner_load(s.owner, &initial);
+    ask(&s, 0, &r, KOLO_OWNER_LEASE, 0, NUMBERS);
+    for (uint64_t k = 0; k < 20; k++) ask(&s, 0, &r, KOLO_OWNER_PUSH, 0, k);
+    ask(&s, joins, &r, KOLO_OWNER_JOIN, 0, 0);
+    assert_int_equal(r.clock, NUMBERS);
+    ask(&s, joins, &r, KOLO_OWNER_PULL, 0, 0);
+    assert_int_equal(r.clock, 0);
+    ask(&s, 0, &r, KOLO_OWNER_PULL, 0, 20);
+    assert_int_equal(r.clock, 0);
+    ask(&s, 0, &r, KOLO_OWNER_PUSH, 0, 20);
+    ask(&s, 0, &r, KOLO_OWNER_PULL, 0, 21);
+    assert_int_equal(r.clock, 1);
+    ask(&s, joins, &r, KOLO_OWNER_PUSH, 0, 0);
+    ask(&s, joins, &r, KOLO_OWNER_PUSH, 0, 1);
+    ask(&s, joins, &r, KOLO_OWNER_PULL, 0, 2);
+    assert_int_equal(r.clock, 1);
+    kolo_parameters_owner_destroy(s.owner);
+}
+
 TEST_MAIN(test_leases) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_lease_is_acknowledged_once),
         cmocka_unit_test(returned_leases_come_first),
         cmocka_unit_test(a_bound_is_kept_with_leases),
+        cmocka_unit_test(one_that_joins_lacks_no_pushes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
