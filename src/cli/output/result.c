@@ -193,7 +193,9 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
     add_row(t, "samples/s", "%.0f", r->samples_per_second);
     add_row(t, "peak memory", "%.0f MiB", (double)r->peak_rss_bytes / (1 << 20));
     add_memory(t, r);
-    if (r->preempted) {
+    if (r->preempted && !about->out) { /* it has joined a run, which saves */
+        add_row(t, "preempted", "after step %" PRId64, r->steps);
+    } else if (r->preempted) {
         add_row(t, "preempted", "after step %" PRId64 "; resume it with: kolo train --resume %s",
                 r->steps, about->out);
     } else if (about->out) {

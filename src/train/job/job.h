@@ -171,6 +171,9 @@ kolo_status kolo_job_join(kolo_job *j, const kolo_train_opts *opts);
 kolo_status kolo_job_enter(kolo_job *j);
 
 /* leases.c */
+/* The number of steps before `rest` at which the workers have waited for each other last; 0: at
+ * none. */
+int64_t kolo_job_rest_before(const kolo_job *j, int64_t rest);
 /* All steps, if workers take their samples from one counter. Collective. */
 kolo_status kolo_job_run_leases(kolo_job *j);
 

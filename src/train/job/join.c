@@ -5,9 +5,10 @@
  * The file has lines:
  *
  *     kolo-join 1
- *     workers 2 asks 1 saved 0 ledger 1700000000123456789
+ *     workers 2 joins 1 asks 1 saved 0 ledger 1700000000123456789 options 1400
  *
- * and what the session adds (kolo_session_describe_join). It has no secret. */
+ * then the options, in so many bytes, which those of a process that joins must equal, and what the
+ * session adds (kolo_session_describe_join). It has no secret. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -20,15 +21,33 @@
 
 static const size_t most_bytes = 64 << 20;
 
+/* What a process that joins must have as the ranks do, without where the run begins, and where its
+ * ledger is. */
+static kolo_status describe_options(const kolo_job *j, kolo_text *text) {
+    kolo_setup setup = j->setup;
+    setup.opts.init = setup.opts.resume = NULL;
+    setup.opts.init_partial = false;
+    if (setup.opts.ledger) setup.opts.ledger = "given";
+    kolo_setup_describe(&setup, text);
+    return text->failed ? KOLO_NOMEM(text->length) : KOLO_OK;
+}
+
 static kolo_status write_file(kolo_job *j) {
-    kolo_text text = {0};
-    kolo_text_add(&text, "kolo-join 1\nworkers %d asks %d saved %" PRId64 " ledger %" PRId64 "\n",
-                  j->size, j->preemption.asks, j->saved, j->state.ledger);
-    kolo_session_describe_join(j->session, &text);
-    j->join_file = kolo_format("%s/join", j->setup.opts.out_dir);
-    kolo_status status = text.failed || !j->join_file
-                             ? KOLO_NOMEM(text.length)
-                             : kolo_file_write(j->join_file, text.text, text.length);
+    kolo_text text = {0}, options = {0};
+    kolo_status status = describe_options(j, &options);
+    if (status == KOLO_OK) {
+        kolo_text_add(&text,
+                      "kolo-join 1\nworkers %d joins %d asks %d saved %" PRId64 " ledger %" PRId64
+                      " options %zu\n%s",
+                      j->size, j->setup.opts.joins, j->preemption.asks, j->saved, j->state.ledger,
+                      options.length, options.text);
+        kolo_session_describe_join(j->session, &text);
+        j->join_file = kolo_format("%s/join", j->setup.opts.out_dir);
+        status = text.failed || !j->join_file
+                     ? KOLO_NOMEM(text.length)
+                     : kolo_file_write(j->join_file, text.text, text.length);
+    }
+    kolo_text_fini(&options);
     kolo_text_fini(&text);
     return status;
 }
@@ -40,21 +59,64 @@ kolo_status kolo_job_invite(kolo_job *j) {
 
 /* ---- the process that joins ---- */
 
-static kolo_status read_file(kolo_job *j, const char *folder, char **text, const char **rest) {
+/* What a run has written. */
+typedef struct invitation {
+    char *text;
+    const char *options, *rest; /* parts of `text` */
+    size_t options_bytes;
+    int joins;
+} invitation;
+
+static kolo_status read_file(kolo_job *j, const char *folder, invitation *in) {
     size_t bytes;
     int asks = 0, used = 0;
     char *path = kolo_format("%s/join", folder);
     if (!path) return KOLO_NOMEM(strlen(folder));
-    kolo_status status = kolo_file_read(path, most_bytes, text, &bytes);
+    kolo_status status = kolo_file_read(path, most_bytes, &in->text, &bytes);
     if (status == KOLO_OK &&
-        (sscanf(*text, "kolo-join 1\nworkers %d asks %d saved %" SCNd64 " ledger %" SCNd64 "\n%n",
-                &j->size, &asks, &j->joined_saved, &j->joined_ledger, &used) != 4 ||
-         used == 0 || j->size < 1)) {
+        (sscanf(in->text,
+                "kolo-join 1\nworkers %d joins %d asks %d saved %" SCNd64 " ledger %" SCNd64
+                " options %zu\n%n",
+                &j->size, &in->joins, &asks, &j->joined_saved, &j->joined_ledger,
+                &in->options_bytes, &used) != 6 ||
+         used == 0 || j->size < 1 || in->options_bytes > bytes - (size_t)used)) {
         status = KOLO_FAIL(KOLO_ERR_FORMAT, "%s is not what a run with --joins writes", path);
     }
     kolo_free(path);
+    if (status != KOLO_OK) return status;
     j->preemption.asks = asks != 0;
-    *rest = *text + used;
+    in->options = in->text + used;
+    in->rest = in->options + in->options_bytes;
+    return KOLO_OK;
+}
+
+/* With other options its leases would be other samples, or it would meet the workers elsewhere. */
+static kolo_status compare_options(const kolo_job *j, const invitation *in) {
+    kolo_text own = {0};
+    kolo_status status = describe_options(j, &own);
+    if (status == KOLO_OK && in->joins != j->setup.opts.joins) {
+        status =
+            KOLO_FAIL(KOLO_ERR_ARG, "--joins %d, and %d in the run: give the --config of the run",
+                      j->setup.opts.joins, in->joins);
+    }
+    const char *a = own.text, *b = in->options;
+    while (status == KOLO_OK && *a && b < in->rest) {
+        const size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
+        if (n != m || memcmp(a, b, n) != 0) {
+            status =
+                KOLO_FAIL(KOLO_ERR_ARG,
+                          "this process has \"%.*s\", and the run that it joins \"%.*s\": give "
+                          "the --config of the run, and no other options",
+                          (int)n, a, (int)m, b);
+        }
+        a += n + (a[n] != '\0');
+        b += m + (b[m] != '\0');
+    }
+    if (status == KOLO_OK && own.length != in->options_bytes) {
+        status = KOLO_FAIL(KOLO_ERR_ARG, "this process and the run that it joins have different "
+                                         "options: give the --config of the run");
+    }
+    kolo_text_fini(&own);
     return status;
 }
 
@@ -79,15 +141,15 @@ static kolo_status join(kolo_job *j, const char *rest) {
 
 kolo_status kolo_job_join(kolo_job *j, const kolo_train_opts *opts) {
     const kolo_train_opts o = options_of(opts);
-    const char *rest;
-    char *text = NULL;
+    invitation in = {0};
     j->joined = true;
     j->comm = j->world = NULL;
     j->rank = 1; /* any but 0, until it has its number */
-    kolo_status status = read_file(j, opts->join, &text, &rest);
+    kolo_status status = read_file(j, opts->join, &in);
     if (status == KOLO_OK) status = kolo_setup_open(&o, j->size, &j->setup);
-    if (status == KOLO_OK) status = join(j, rest);
-    kolo_free(text);
+    if (status == KOLO_OK) status = compare_options(j, &in);
+    if (status == KOLO_OK) status = join(j, in.rest);
+    kolo_free(in.text);
     return status;
 }
 
@@ -95,7 +157,9 @@ kolo_status kolo_job_enter(kolo_job *j) {
     int64_t end;
     if (!j->joined) return KOLO_OK;
     KOLO_TRY(kolo_session_enter(j->session, &end));
-    j->state.steps = end / j->size - 1; /* so that it meets the others at that end next */
+    /* It meets the others at that end next, and passes the steps before, as they do: so it takes
+     * part in agreements on the end of the run. */
+    j->state.steps = kolo_job_rest_before(j, end / j->size);
     j->saved = j->joined_saved;
     kolo_session_seek(j->session, j->state.steps);
     return KOLO_OK;

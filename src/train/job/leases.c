@@ -7,14 +7,23 @@
 #include "base/integer.h"
 #include "train/job/job.h"
 
+/* Whether the workers wait for each other once `done` steps are made. */
+static bool is_rest(const kolo_job *j, int64_t done) {
+    const int64_t replicas = j->setup.opts.check_replicas;
+    return done >= j->end || kolo_job_wants_evaluation(j, done) ||
+           kolo_job_wants_checkpoint(j, done) || (replicas > 0 && done % replicas == 0);
+}
+
 /* The step before which the workers wait for each other next, after step k. */
 static int64_t next_rest(const kolo_job *j, int64_t k) {
-    const int64_t replicas = j->setup.opts.check_replicas;
     int64_t done = k + 1;
-    while (done < j->end && !kolo_job_wants_evaluation(j, done) &&
-           !kolo_job_wants_checkpoint(j, done) && !(replicas > 0 && done % replicas == 0)) {
-        done++;
-    }
+    while (!is_rest(j, done)) done++;
+    return done;
+}
+
+int64_t kolo_job_rest_before(const kolo_job *j, int64_t rest) {
+    int64_t done = rest - 1;
+    while (done > 0 && !is_rest(j, done)) done--;
     return done;
 }
 

@@ -9,7 +9,7 @@
 
 /* Starts a run of two workers and a server, waits until it can be joined, does `then` in a shell,
  * and waits for the run. True if both succeed. */
-static bool run(const char *policy, const char *then) {
+static bool run_for(const char *policy, const char *length, const char *then) {
     char script[2048];
     const int n = snprintf(
         script, sizeof script,
@@ -17,18 +17,22 @@ static bool run(const char *policy, const char *then) {
         "export KOLO_SECRET_FILE=$PWD/secret\n"
         "kolo='%s train --progress none --threads 1'\n"
         "$kolo --workers 2 --sync ps --servers 1 --consistency %s --joins 2 --model mlp --out run "
-        "--data synthetic:N=1601,test=10,shape=1x8x8,seed=2 --batch 2 --epochs 10 --lr 0.001 "
-        "--eval-every 1 --ledger ledger --checkpoint-every 900 --no-recipe >out 2>&1 & job=$!\n"
+        "--data synthetic:N=1601,test=10,shape=1x8x8,seed=2 --batch 2 %s --lr 0.001 "
+        "--ledger ledger --no-recipe >out 2>&1 & job=$!\n"
         "for i in $(seq 600); do [ -e run/join ] && break; sleep 0.02; done\n"
         "join=\"$kolo --config run/config.yaml --join run\"\n"
         "%s\n"
         "then=$?\n"
         "wait $job && [ $then = 0 ]",
-        KOLO_COMMAND, policy, then);
+        KOLO_COMMAND, policy, length, then);
     assert_true(n > 0 && (size_t)n < sizeof script);
     const bool good = system(script) == 0;
     if (!good) (void)system("tail -n 5 out joined 2>&1");
     return good;
+}
+
+static bool run(const char *policy, const char *then) {
+    return run_for(policy, "--epochs 10 --eval-every 1 --checkpoint-every 900", then);
 }
 
 static void assert_exact(void) {
@@ -72,11 +76,32 @@ static void another_secret_is_refused(void **state) {
     assert_exact();
 }
 
+/* One with other options is refused: its leases would be other samples, or it would evaluate at
+ * other steps. Then one joins, and takes part in the agreement on the end of the run, which would
+ * take minutes, long before the workers wait for each other. */
+static void a_run_that_was_joined_is_preempted(void **state) {
+    assert_true(run_for("asp,lease=1", "--epochs 200 --eval-every 200",
+                        "bad=\n"
+                        "for o in '--seed 5' '--batch 3' '--eval-every 2' '--joins 1'; do\n"
+                        "  $join $o >joined 2>&1 && bad=yes\n"
+                        "  grep -q 'give the --config of the run' joined || bad=yes\n"
+                        "done\n"
+                        "$join >joined 2>&1 & p=$!\n"
+                        "for i in $(seq 600); do [ $(wc -l <ledger.2) -gt 9 ] && break; "
+                        "sleep 0.01; done\n"
+                        "kill -TERM $job; wait $p && [ -z \"$bad\" ]"));
+    assert_int_equal(system("grep -q preempted out && grep -q preempted joined && "
+                            "! grep -q null joined && [ -e run/latest ] && [ ! -e run/join ] && "
+                            "rm -r run ledger.* secret out joined"),
+                     0);
+}
+
 TEST_MAIN(test_join) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_joins),
         cmocka_unit_test(those_who_join_may_be_killed),
         cmocka_unit_test(another_secret_is_refused),
+        cmocka_unit_test(a_run_that_was_joined_is_preempted),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
