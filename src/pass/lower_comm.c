@@ -60,7 +60,7 @@ typedef struct member {
     int32_t read; /* the first reader; INT32_MAX: none */
     int stage;    /* sums and gathers that lead to it, one after another */
     int unit, place;
-    int order; /* of the redistributions */
+    int order;      /* of the redistributions */
     kolo_axes axes; /* of the ranks that communicate */
     kolo_reduce_op op;
     kolo_dtype dtype;

@@ -398,8 +398,8 @@ static bool folds_positions(const partitioner *p, const cut_node *c) {
     const int from = placed(p, c->n->in[c->lead], c->axis)->dim;
     bool folds = from > 0 && c->index->in[c->lead].inner[from];
     for (int k = 0; k < c->n->n_out; k++) {
-        folds |= is_inner(&c->index->out[k], c->code) &&
-                 kolo_index_find(&c->index->out[k], c->code) > 0;
+        folds |=
+            is_inner(&c->index->out[k], c->code) && kolo_index_find(&c->index->out[k], c->code) > 0;
     }
     return folds || merges_behind(c);
 }
