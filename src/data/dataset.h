@@ -46,10 +46,10 @@ typedef kolo_status kolo_reader_open(const kolo_reader *reader, const char *argu
 
 struct kolo_reader {
     const char *name;
-    const char *argument; /* what follows the name, for help: ":DIR" */
-    bool path;            /* the argument is a file or a folder */
-    bool keys;            /* keys follow the path, or are the argument */
-    const char *aside;    /* a key that changes no sample; NULL: there is none */
+    const char *argument;    /* what follows the name, for help: ":DIR" */
+    bool path;               /* the argument is a file or a folder */
+    bool keys;               /* keys follow the path, or are the argument */
+    const char *neutral_key; /* a key that changes no sample; NULL: there is none */
     const char *help;
     kolo_reader_open *open;
     int token_bytes; /* token readers */

@@ -71,7 +71,7 @@ const kolo_reader kolo_readers[] = {
         .argument = ":PATTERN[,test=PATTERN,size=224,classes=N,split=0.1,seed=0,index=DIR]",
         .path = true,
         .keys = true,
-        .aside = "index",
+        .neutral_key = "index",
         .help = "JPEG and PNG images with their classes in tar shards",
         .open = kolo_read_webdataset,
     },
@@ -88,7 +88,7 @@ const kolo_reader kolo_readers[] = {
         .argument = ":FILE[,target=COLUMN,type=class,classes=N,split=0.1,seed=0] or :DIR",
         .path = true,
         .keys = true,
-        .aside = "follow",
+        .neutral_key = "follow",
         .help = "a table of numbers, a sample in each row; or train.csv and test.csv",
         .open = kolo_read_csv,
     },
@@ -97,7 +97,7 @@ const kolo_reader kolo_readers[] = {
         .argument = ":FILE[,columns=N,target=N,type=class,classes=N,split=0.1,seed=0]",
         .path = true,
         .keys = true,
-        .aside = "follow",
+        .neutral_key = "follow",
         .help = "a table of f32, a sample in each row: without a header, or of NumPy (.npy)",
         .open = kolo_read_raw,
     },
@@ -121,7 +121,7 @@ const kolo_reader kolo_readers[] = {
         .argument = ":FILE[,test=FILE]",
         .path = true,
         .keys = true,
-        .aside = "follow",
+        .neutral_key = "follow",
         .help = "the bytes of a file as tokens",
         .open = kolo_read_tokens,
         .token_bytes = 1,
@@ -131,7 +131,7 @@ const kolo_reader kolo_readers[] = {
         .argument = ":FILE[,test=FILE] or :DIR",
         .path = true,
         .keys = true,
-        .aside = "follow",
+        .neutral_key = "follow",
         .help = "tokens of two bytes in a file (of four in *.u32), or in train.bin and val.bin",
         .open = kolo_read_tokens,
         .token_bytes = 2,
@@ -248,7 +248,7 @@ static bool are_in(const kolo_reader *reader, const char *a, const kolo_reader *
     for (const char *at = keys; *at; at += strcspn(at, ","), at += *at == ',') {
         size_t n = 0, m = 0;
         if (reader->path && at[strcspn(at, "=,")] != '=') continue; /* of a path with a comma */
-        if (is_key(at, reader->aside) || (reader != other && !is_key(at, "decode"))) continue;
+        if (is_key(at, reader->neutral_key) || (reader != other && !is_key(at, "decode"))) continue;
         const char *one = value_of(keys, at, &n), *two = value_of(others, at, &m);
         if (!one || !two || n != m || memcmp(one, two, n) != 0) return false;
     }
