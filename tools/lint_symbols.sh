@@ -2,6 +2,7 @@
 # Checks on object files:
 #   exports   the two libraries export exactly what is declared KOLO_API or KOLO_SHARED, all named kolo_*
 #   statics   a global that only its own file uses is static, unless it is public or there for a test
+#   kernels   a kernel of a fast family (src/kernel/simd, src/kernel/dnn) uses nothing of the reference kernels
 #     lint_symbols.sh BUILD_FOLDER
 set -eu
 build=$1
@@ -59,5 +60,23 @@ ninja -C "$build" -t targets all | sed -n 's|^\([^:]*\.o\): .*|\1|p' >"$work/obj
                 }
         }' | sort >"$work/single"
 complain "global, but used in its own file only:" <"$work/single"
+
+# uses_of_references OBJECT...: symbols of the reference kernels that object files use.
+grep '/kolo_objects\.dir/src/kernel/ref/' "$work/objects" >"$work/references"
+(cd "$build" && xargs nm -P -g --defined-only) <"$work/references" | awk 'NF > 1 { print $1 }' | sort -u >"$work/of_references"
+uses_of_references() {
+    nm -A -P -g --undefined-only "$@" | awk -v of_references="$work/of_references" '
+        BEGIN { while ((getline name <of_references) > 0) is_reference[name] = 1 }
+        $2 in is_reference { sub(/.*\.dir\//, "", $1); sub(/\.o:$/, "", $1); print $2 " (" $1 ")" }'
+}
+grep -E '/kolo_objects\.dir/(isa/)?src/kernel/(simd|dnn)/' "$work/objects" >"$work/fast"
+# shellcheck disable=SC2046 # names of objects hold no blanks
+(cd "$build" && uses_of_references $(cat "$work/fast")) >"$work/uses"
+complain "used by a fast kernel, but of the reference kernels:" <"$work/uses"
+# A kernel that only calls a reference is found.
+echo 'extern char kolo_ref_relu; char *toy(void); char *toy(void) { return &kolo_ref_relu; }' |
+    cc -c -x c -o "$work/toy.o" -
+[ -n "$(uses_of_references "$work/toy.o")" ] || echo "a use of kolo_ref_relu in an object file" >"$work/missed"
+[ ! -f "$work/missed" ] || complain "not found by this check:" <"$work/missed"
 
 exit $breaches

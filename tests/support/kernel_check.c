@@ -65,6 +65,16 @@ static kolo_dtype dtype_of(const kolo_op *op, const kolo_attr *attr, int input) 
     return input == 1 && op == &kolo_op_max_pool2d_bwd ? KOLO_DTYPE_U8 : KOLO_DTYPE_F32;
 }
 
+/* Selects inner kernels, for the spec of a fast kernel; notes a reference kernel. */
+static _Thread_local const kolo_kernel *inner_reference;
+
+static kolo_status select_inner(kolo_kernel_set set, kolo_tuner *tuner, kolo_kernel_spec *spec,
+                                const kolo_kernel **kernel, double *seconds) {
+    KOLO_TRY(kolo_kernel_select_tuned(set, tuner, spec, kernel, seconds));
+    if (kolo_kernel_is_ref(*kernel)) inner_reference = *kernel;
+    return KOLO_OK;
+}
+
 void test_kernel_spec(kolo_kernel_spec *spec, const kolo_op *op, const kolo_attr *attr, int n_in,
                       const kolo_shape *in, const char *const *in_layouts, int n_out,
                       const char *const *out_layouts, int threads) {
@@ -73,7 +83,7 @@ void test_kernel_spec(kolo_kernel_spec *spec, const kolo_op *op, const kolo_attr
                                .attr = attr ? attr : none,
                                .n_in = n_in,
                                .threads = threads,
-                               .select = kolo_kernel_select_tuned};
+                               .select = select_inner};
     for (int i = 0; i < n_in; i++)
         spec->in[i] = kolo_tensor_plain(dtype_of(op, spec->attr, i), in[i]);
     kolo_shape_query query = {.attr = spec->attr, .n_in = n_in, .in = spec->in, .out = spec->out};
@@ -120,7 +130,11 @@ static test_call open_call(const kolo_kernel *kernel, const kolo_kernel_spec *sp
     test_call b = {.kernel = kernel, .call = {.spec = spec}};
     for (int i = 0; i < spec->n_in; i++) b.call.in[i] = buffer(kolo_tensor_bytes(&spec->in[i]));
     for (int i = 0; i < spec->n_out; i++) b.call.out[i] = buffer(kolo_tensor_bytes(&spec->out[i]));
+    inner_reference = NULL;
     if (kernel->prepare) ASSERT_OK(kernel->prepare(spec, &b.call.state, &b.scratch_bytes));
+    if (inner_reference) { /* a fast kernel that only calls the reference */
+        fail_msg("%s has the inner kernel %s", kernel->name, inner_reference->name);
+    }
     b.call.scratch = buffer(b.scratch_bytes);
     return b;
 }
