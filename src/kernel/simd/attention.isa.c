@@ -135,49 +135,59 @@ static int64_t diagonal_of(const head *a, int64_t i, int64_t j) {
     return a->causal ? i - j : a->keys;
 }
 
-enum { STRIP = 2 * TILE_ROWS }; /* rows that share what they skip */
+/* Rows that share what they skip: about as many as columns of a vector, in whole tiles. */
+enum { STRIP = VL == 16 ? TILE_ROWS : 2 * TILE_ROWS };
 
-/* c [rows][KEYS] = a b, of which rows use columns up to the diagonal; `columns` in whole tiles. */
+/* The rows of the strip from row r on, of `rows`: strips have nearly equal height, as low ones are
+ * slow. */
+static int64_t strip_rows(int64_t rows, int64_t r) {
+    int64_t strips = (rows - r + STRIP - 1) / STRIP;
+    return (rows - r + strips - 1) / strips;
+}
+
+static int64_t whole_vectors(int64_t columns) { return (columns + VL - 1) / VL * VL; }
+
+/* c [rows][KEYS] = a b, of which rows use columns up to the diagonal. */
 static void multiply_to_scores(const product *p, int64_t columns, int64_t diagonal) {
     for (int64_t r = 0; r < p->rows;) {
         product strip = *p;
-        strip.rows = diagonal >= columns ? p->rows : kolo_min_i64(STRIP, p->rows - r);
+        strip.rows = diagonal >= columns ? p->rows : strip_rows(p->rows, r);
         strip.a += r * p->row;
         strip.c += r * p->pitch;
         r += strip.rows;
-        multiply(&strip, 0, panels_of(kolo_min_i64(columns, r + diagonal)));
+        multiply(&strip, 0, kolo_min_i64(columns, r + diagonal));
     }
 }
 
 /* c [rows][padded] += a b with scores a [rows][KEYS], which are zero above the diagonal. */
-static void multiply_scores(const product *p, int64_t panels, int64_t diagonal) {
+static void multiply_scores(const product *p, int64_t columns, int64_t diagonal) {
     for (int64_t r = 0; r < p->rows;) {
         product strip = *p;
-        strip.rows = diagonal >= p->inner ? p->rows : kolo_min_i64(STRIP, p->rows - r);
+        strip.rows = diagonal >= p->inner ? p->rows : strip_rows(p->rows, r);
         strip.a += r * p->row;
         strip.c += r * p->pitch;
         r += strip.rows;
         strip.inner = kolo_min_i64(p->inner, r + diagonal);
-        multiply(&strip, 0, panels);
+        multiply(&strip, 0, columns);
     }
 }
 
 /* As multiply_scores, with the transpose of scores: p->rows counts their columns. */
-static void multiply_transposed(const product *p, int64_t panels, int64_t diagonal) {
+static void multiply_transposed(const product *p, int64_t columns, int64_t diagonal) {
     for (int64_t c = 0; c < p->rows;) {
         product strip = *p;
-        strip.rows = diagonal >= p->rows ? p->rows : kolo_min_i64(STRIP, p->rows - c);
+        strip.rows = diagonal >= p->rows ? p->rows : strip_rows(p->rows, c);
         int64_t first = kolo_max_i64(0, c - diagonal); /* row that uses these columns */
         strip.inner = p->inner - first;
         strip.a += c * p->row + first * p->step;
         strip.b += first * TILE;
         strip.c += c * p->pitch;
         c += strip.rows;
-        multiply(&strip, 0, panels);
+        multiply(&strip, 0, columns);
     }
 }
 
-/* scores [rows][KEYS] = q k^T for keys [j, j + columns), columns in whole tiles. */
+/* scores [rows][KEYS] = q k^T for keys [j, j + columns), columns in whole vectors. */
 static void score(const head *a, int64_t i, int64_t rows, int64_t j, int64_t columns,
                   const workspace *w, float *scores) {
     const product p = {
@@ -195,10 +205,10 @@ static void score(const head *a, int64_t i, int64_t rows, int64_t j, int64_t col
 }
 
 /* Masked scores of query i become -infinity. Returns the number of columns to compute, in whole
- * tiles; the product with the scores takes those behind them as zeros. */
+ * vectors; the product with the scores takes those behind them as zeros. */
 static int64_t mask_row(const head *a, int64_t i, int64_t j, int64_t columns, float *row) {
     int64_t seen = a->causal ? kolo_min_i64(columns, i - j + 1) : columns;
-    int64_t whole = panels_of(kolo_max_i64(seen, 0)) * TILE;
+    int64_t whole = whole_vectors(kolo_max_i64(seen, 0));
     for (int64_t c = kolo_max_i64(seen, 0); c < whole; c++) row[c] = -INFINITY;
     for (int64_t c = 0; a->mask && c < seen; c++) {
         if (a->mask[j + c] == 0) row[c] = -INFINITY;
@@ -207,27 +217,27 @@ static int64_t mask_row(const head *a, int64_t i, int64_t j, int64_t columns, fl
 }
 
 static void clear_row(float *row, int64_t from, int64_t columns) {
-    for (int64_t c = from; c < panels_of(columns) * TILE; c += VL) store(row + c, splat(0));
+    for (int64_t c = from; c < columns; c += VL) store(row + c, splat(0));
 }
 
 static float largest_score(const float *row, int64_t count) {
     vf most[2] = {splat(-INFINITY), splat(-INFINITY)};
-    for (int64_t c = 0; c < count; c += TILE) {
+    int64_t c = 0;
+    for (; c + 2 * VL <= count; c += 2 * VL) {
         most[0] = larger(load(row + c), most[0]);
         most[1] = larger(load(row + c + VL), most[1]);
     }
+    if (c < count) most[0] = larger(load(row + c), most[0]);
     return largest_lane(larger(most[0], most[1]));
 }
 
 /* row = exp(row scale - by); returns the sum. */
 static float exponentials_of(float *row, float scale, float by, int64_t count) {
     vf sum[2] = {splat(0), splat(0)};
-    for (int64_t c = 0; c < count; c += TILE) {
-        for (int k = 0; k < 2; k++) {
-            vf e = exponential(mul_add(load(row + c + k * VL), splat(scale), splat(-by)));
-            store(row + c + k * VL, e);
-            sum[k] += e;
-        }
+    for (int64_t c = 0; c < count; c += VL) {
+        vf e = exponential(mul_add(load(row + c), splat(scale), splat(-by)));
+        store(row + c, e);
+        sum[c / VL % 2] += e;
     }
     return sum_lanes(sum[0] + sum[1]);
 }
@@ -280,7 +290,7 @@ static void attend(const head *a, int64_t i, int64_t rows, const workspace *w, f
             .pitch = a->padded,
             .add = true,
         };
-        multiply_scores(&p, a->padded / TILE, diagonal_of(a, i, j));
+        multiply_scores(&p, a->width, diagonal_of(a, i, j));
     }
     for (int64_t r = 0; r < rows; r++) {
         float by = sum[r] > 0 || isnan(sum[r]) ? 1 / sum[r] : 0;
@@ -357,7 +367,7 @@ static void add_transposed(const head *a, const block *b, int64_t j, int64_t col
         .pitch = a->padded,
         .add = true,
     };
-    multiply_transposed(&p, a->padded / TILE, diagonal_of(a, b->i, j));
+    multiply_transposed(&p, a->width, diagonal_of(a, b->i, j));
 }
 
 static void copy_scaled(const float *from, float scale, int64_t count, float *to) {
@@ -403,7 +413,7 @@ static void attend_bwd(const head *a, const block *b, const workspace *w, float 
             .pitch = a->padded,
             .add = true,
         };
-        multiply_scores(&to_q, a->padded / TILE, diagonal_of(a, b->i, j));
+        multiply_scores(&to_q, a->width, diagonal_of(a, b->i, j));
     }
     for (int64_t r = 0; r < b->rows; r++) {
         float *row = dq + r * a->job->dq_stride;

@@ -39,7 +39,7 @@ static void multiply_step(const void *arg, int part, int64_t begin, int64_t end)
         .c = job->product,
         .pitch = job->pitch,
     };
-    multiply(&p, begin, end);
+    multiply(&p, begin, end * TILE);
 }
 
 /* The state before this step at channels from c on: `row` is that of this step, `first` that before
@@ -108,7 +108,7 @@ static void multiply_step_bwd(const void *arg, int part, int64_t begin, int64_t 
         .c = job->product,
         .pitch = job->pitch,
     };
-    multiply(&p, begin, end);
+    multiply(&p, begin, end * TILE);
 }
 
 static void lstm_gates_bwd(const void *arg, int part, int64_t begin, int64_t end) {

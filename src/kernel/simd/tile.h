@@ -11,26 +11,25 @@
  * AVX-512. */
 enum { TILE = 2 * VL, TILE_ROWS = VL == 16 ? 14 : 6 };
 
-/* The microkernel: c [rows][TILE] (+)= a b, `rows` a compile-time constant after inlining. a(i,
- * k) is a[i * row + k * step], b is [inner][TILE], rows of c are `pitch` apart. */
-INLINE void tile(int rows, int64_t inner, const float *a, int64_t row, int64_t step, const float *b,
-                 float *c, int64_t pitch, bool add) {
+/* The microkernel: c [rows][vectors * VL] (+)= a b, `rows` and `vectors`, 1 or 2, compile-time
+ * constants after inlining. a(i, k) is a[i * row + k * step], b is [inner][TILE], rows of c are
+ * `pitch` apart. */
+INLINE void tile(int rows, int vectors, int64_t inner, const float *a, int64_t row, int64_t step,
+                 const float *b, float *c, int64_t pitch, bool add) {
     vf sum[TILE_ROWS][2];
     for (int i = 0; i < rows; i++) {
-        sum[i][0] = add ? load(c + i * pitch) : splat(0);
-        sum[i][1] = add ? load(c + i * pitch + VL) : splat(0);
+        for (int v = 0; v < vectors; v++) sum[i][v] = add ? load(c + i * pitch + v * VL) : splat(0);
     }
     for (int64_t k = 0; k < inner; k++, a += step, b += TILE) {
-        vf left = load(b), right = load(b + VL);
+        vf left = load(b), right = vectors > 1 ? load(b + VL) : left;
         for (int i = 0; i < rows; i++) {
             vf x = splat(a[i * row]);
             sum[i][0] = mul_add(x, left, sum[i][0]);
-            sum[i][1] = mul_add(x, right, sum[i][1]);
+            if (vectors > 1) sum[i][1] = mul_add(x, right, sum[i][1]);
         }
     }
     for (int i = 0; i < rows; i++) {
-        store(c + i * pitch, sum[i][0]);
-        store(c + i * pitch + VL, sum[i][1]);
+        for (int v = 0; v < vectors; v++) store(c + i * pitch + v * VL, sum[i][v]);
     }
 }
 
@@ -47,39 +46,48 @@ typedef struct product {
     bool add;
 } product;
 
-#define TILE_OF(n)                                                     \
-    case n:                                                            \
-        tile(n, p->inner, a, p->row, p->step, b, c, p->pitch, p->add); \
+#define TILE_OF(n)                                                              \
+    case n:                                                                     \
+        tile(n, vectors, p->inner, a, p->row, p->step, b, c, p->pitch, p->add); \
         break;
 
-/* Computes panels [begin, end) of the product, writing c in whole panels. The rows are divided
- * into tiles of nearly equal height, since low tiles do not hide the latency of their
+INLINE void multiply_tile(int64_t rows, int vectors, const product *p, const float *a,
+                          const float *b, float *c) {
+    switch (rows) {
+        TILE_OF(1)
+        TILE_OF(2)
+        TILE_OF(3)
+        TILE_OF(4)
+        TILE_OF(5)
+        TILE_OF(6)
+#if KOLO_VECTOR_BYTES == 64
+        TILE_OF(7)
+        TILE_OF(8)
+        TILE_OF(9)
+        TILE_OF(10)
+        TILE_OF(11)
+        TILE_OF(12)
+        TILE_OF(13)
+        TILE_OF(14)
+#endif
+    }
+}
+
+/* Computes columns [begin * TILE, columns) of the product, writing c in whole vectors. The rows are
+ * divided into tiles of nearly equal height, since low tiles do not hide the latency of their
  * accumulators. */
-static inline void multiply(const product *p, int64_t begin, int64_t end) {
+static inline void multiply(const product *p, int64_t begin, int64_t columns) {
     int64_t tiles = (p->rows + TILE_ROWS - 1) / TILE_ROWS;
-    for (int64_t j = begin; j < end; j++) {
+    for (int64_t j = begin; j * TILE < columns; j++) {
         const float *b = p->b + j * p->panel;
         for (int64_t n = 0; n < tiles; n++) {
             int64_t i = p->rows * n / tiles, rows = p->rows * (n + 1) / tiles - i;
             const float *a = p->a + i * p->row;
             float *c = p->c + i * p->pitch + j * TILE;
-            switch (rows) {
-                TILE_OF(1)
-                TILE_OF(2)
-                TILE_OF(3)
-                TILE_OF(4)
-                TILE_OF(5)
-                TILE_OF(6)
-#if KOLO_VECTOR_BYTES == 64
-                TILE_OF(7)
-                TILE_OF(8)
-                TILE_OF(9)
-                TILE_OF(10)
-                TILE_OF(11)
-                TILE_OF(12)
-                TILE_OF(13)
-                TILE_OF(14)
-#endif
+            if (columns - j * TILE > VL) {
+                multiply_tile(rows, 2, p, a, b, c);
+            } else {
+                multiply_tile(rows, 1, p, a, b, c);
             }
         }
     }

@@ -434,6 +434,8 @@ static const struct {
     {1, 300, 1, 24, true, true, 0, false},     {1, 1, 1, 3, true, false, 0, false},
     {1, 257, 1, 24, false, true, 0, false},    {2, 131, 2, 20, true, false, 0.1, false},
     {1, 257, 3, 12, false, false, 0.1, false}, {2, 61, 2, 12, true, true, 0.5, false},
+    {1, 70, 2, 80, true, false, 0, false},     {1, 150, 1, 80, false, false, 0.1, false},
+    {1, 145, 1, 128, true, false, 0, false},   {1, 43, 1, 48, false, true, 0, false},
 };
 
 /* The forward pass of a kernel, NULL: of the reference. */
