@@ -4,6 +4,7 @@
 #include "kolo/status.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -11,6 +12,8 @@ extern "C" {
 
 /* The default size of a bucket of gradients, which are reduced together. */
 enum { KOLO_BUCKET_BYTES = 1 << 20 };
+
+enum { KOLO_DELAY_MOST = 1 << 16 };
 
 /* The list of optimizers: code, name, description. Adam: Kingma, Ba, 2015. AdamW: Loshchilov,
  * Hutter, 2019. LARS: You, Gitman, Ginsburg, 2017. LAMB: You et al., 2020. The last two scale the
@@ -36,6 +39,10 @@ typedef enum kolo_optimizer {
 typedef struct kolo_optimizer_opts {
     kolo_optimizer kind;      /* SGD */
     double momentum;          /* SGD, LARS; 0 */
+    int64_t delay; /* NESTEROV: updates that share one change of the velocity, up to KOLO_DELAY_MOST,
+                      by the mean of their gradients (docs/servers.md: delayed momentum); 0: each
+                      changes it */
+    double ahead;  /* of the momentum, what each but the last of them adds; at most 1 / delay; 0 */
     double beta1, beta2, eps; /* Adam, AdamW, LAMB; 0.9, 0.999, 1e-8 (LAMB: 1e-6) */
     double trust;             /* LARS: its coefficient eta; 0.001 */
     double weight_decay;      /* 0 */

@@ -164,7 +164,7 @@ struct kolo_model {
 };
 
 struct kolo_optimizer_opts {
-    kolo_optimizer kind; double momentum, beta1, beta2, eps, trust, weight_decay;
+    kolo_optimizer kind; double momentum; int64_t delay; double ahead, beta1, beta2, eps, trust, weight_decay;
     bool decay_matrices_only; const char *no_decay; bool scale_matrices_only;
     const char *no_scale; double clip; const char *freeze;
 };

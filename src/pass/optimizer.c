@@ -6,6 +6,7 @@
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 typedef kolo_status add_update(kolo_graph *g, kolo_value w, kolo_value gradient,
@@ -46,6 +47,20 @@ kolo_status kolo_optimizer_resolve(const kolo_optimizer_opts *in, kolo_optimizer
         return KOLO_FAIL(KOLO_ERR_ARG, "%s has no momentum of %g: give beta1",
                          kolo_optimizer_name(o.kind), o.momentum);
     }
+    KOLO_TRY(kolo_check_count("delay of the momentum", o.delay, 0, KOLO_DELAY_MOST));
+    KOLO_TRY(kolo_check_real("momentum ahead of a delay", o.ahead, 0, false, 1));
+    if (o.delay > 0 && o.kind != KOLO_OPTIMIZER_NESTEROV) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s with a delay of %" PRId64 ": Nesterov's momentum is what is delayed: "
+                         "give --optimizer nesterov",
+                         kolo_optimizer_name(o.kind), o.delay);
+    }
+    if (o.ahead * (double)o.delay > 1 || (o.ahead > 0 && o.delay == 0)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "the momentum ahead is %g with a delay of %" PRId64
+                         ": give at most 1 / delay",
+                         o.ahead, o.delay);
+    }
     KOLO_TRY(kolo_check_real("beta1", o.beta1, 0, false, 0.999999));
     KOLO_TRY(kolo_check_real("beta2", o.beta2, 0, false, 0.999999));
     KOLO_TRY(kolo_check_real("eps", o.eps, 0, false, 1));
@@ -53,6 +68,11 @@ kolo_status kolo_optimizer_resolve(const kolo_optimizer_opts *in, kolo_optimizer
     KOLO_TRY(kolo_check_real("maximum norm of the gradients", o.clip, 0, false, 1e12));
     *out = o;
     return KOLO_OK;
+}
+
+double kolo_optimizer_number(const kolo_optimizer_opts *opts, uint64_t updates) {
+    if (opts->delay > 0) updates = (updates - 1) % (uint64_t)opts->delay + 1;
+    return (double)updates;
 }
 
 static kolo_value scalar(kolo_graph *g, const char *name) {
@@ -117,8 +137,32 @@ static kolo_value square_blocks(kolo_graph *g, kolo_value v, kolo_value w) {
     return kolo_graph_add1(g, &kolo_op_square_blocks, &v, 1, attr);
 }
 
+static kolo_status add_delayed_sgd(kolo_graph *g, kolo_value w, kolo_value gradient,
+                                   const kolo_optimizer_opts *opts) {
+    const kolo_value in[] = {w,
+                             gradient,
+                             scalar(g, "lr"),
+                             scalar(g, "update"),
+                             state_of(g, "velocity", w),
+                             state_of(g, "delayed", w)};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_DELAYED_SGD_MOMENTUM].f = opts->momentum,
+        [KOLO_DELAYED_SGD_WEIGHT_DECAY].f = decay_of(g, w, opts),
+        [KOLO_DELAYED_SGD_DELAY].i = opts->delay,
+        [KOLO_DELAYED_SGD_AHEAD].f = opts->ahead,
+    };
+    kolo_value out[KOLO_MAX_IO];
+    kolo_graph_add(g, &kolo_op_delayed_sgd, in, 6, attr, out);
+    KOLO_TRY(kolo_graph_check(g));
+    kolo_info(g, out[0])->next_of = w;
+    kolo_info(g, out[1])->next_of = in[4];
+    kolo_info(g, out[2])->next_of = in[5];
+    return KOLO_OK;
+}
+
 static kolo_status add_sgd(kolo_graph *g, kolo_value w, kolo_value gradient,
                            const kolo_optimizer_opts *opts) {
+    if (opts->delay > 0) return add_delayed_sgd(g, w, gradient, opts);
     kolo_value in[] = {w, gradient, scalar(g, "lr"), KOLO_NONE}, out[KOLO_MAX_IO];
     int n_in = 3;
     if (opts->momentum != 0) in[n_in++] = state_of(g, "velocity", w);
@@ -214,6 +258,7 @@ static void add_foreign_state(kolo_graph *g, kolo_value w, const kolo_optimizer_
     bool momentum = optimizers[opts->kind].momentum;
     if (momentum && (opts->momentum != 0 || optimizers[opts->kind].scales)) {
         (void)state_of(g, "velocity", w);
+        if (opts->delay > 0) (void)state_of(g, "delayed", w);
     } else if (!momentum) {
         (void)state_of(g, "mean", w);
         (void)state_of(g, "square", w);

@@ -142,6 +142,10 @@ kolo_status kolo_pass_precision(kolo_graph *g, bool narrow_parameters);
  * ARG: a value out of range, or one that the optimizer does not use. */
 kolo_status kolo_optimizer_resolve(const kolo_optimizer_opts *in, kolo_optimizer_opts *out);
 
+/* The scalar "update" of an update, the `updates`-th from 1: with a delay counted anew in each
+ * period, so that f32 holds it. */
+double kolo_optimizer_number(const kolo_optimizer_opts *opts, uint64_t updates);
+
 /* Whether a name matches a pattern of the list "A,B" (kolo/pass.h; NULL: none). */
 bool kolo_name_matches(const char *list, const char *name);
 /* ARG: a pattern of the list, the value of `option`, matches no parameter. */
@@ -153,7 +157,7 @@ bool kolo_optimizer_has_momentum(kolo_optimizer kind);
 bool kolo_optimizer_scales(kolo_optimizer kind);
 
 /* Adds the update of every parameter with a gradient, and the optimizer state. Uses the scalar
- * "lr", Adam and LAMB also "update", which counts updates from 1. ARG: momentum or weight decay
+ * "lr", Adam, LAMB and a delayed momentum also "update", which counts updates from 1. ARG: momentum or weight decay
  * with a row-sparse gradient, or norms of one; a pattern that no parameter matches. */
 kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts);
 

@@ -417,6 +417,20 @@ enum { KOLO_LOSS_MSE, KOLO_LOSS_L1, KOLO_LOSS_HUBER, KOLO_LOSS_BCE, KOLO_LOSS_KI
  * As in PyTorch (dampening 0); the first step has v = 0, so v' = d. */
 enum { KOLO_SGD_MOMENTUM, KOLO_SGD_WEIGHT_DECAY, KOLO_SGD_NESTEROV };
 
+/* delayed_sgd: w, g, lr [], update [], v, s -> w', v', s': Nesterov's momentum, of which every
+ * delay-th update alone changes the velocity v, by the mean of the gradients since, whose sum is s
+ * (Liu et al., "Asynchronous local-SGD training for language modeling", 2024, algorithm 3). With d
+ * = g + weight_decay w, n = delay and c = ahead, at most 1 / n: where n divides `update`, v' =
+ * momentum v + (s + d) / n, s' = 0 and w' = w - lr (d / n + (1 - (n - 1) c) momentum v'); elsewhere
+ * v' = v, s' = s + d and w' = w - lr (d / n + c momentum v). With a delay of 1: sgd with nesterov.
+ */
+enum {
+    KOLO_DELAYED_SGD_MOMENTUM,
+    KOLO_DELAYED_SGD_WEIGHT_DECAY,
+    KOLO_DELAYED_SGD_DELAY,
+    KOLO_DELAYED_SGD_AHEAD,
+};
+
 /* adam: w, g, lr [], update [], m, v -> w', m', v', `update` counts updates from 1; with d = g +
  * weight_decay w (decoupled: d = g, and w is multiplied by 1 - lr weight_decay first): m' = beta1 m
  * + (1 - beta1) d, v' = beta2 v + (1 - beta2) d^2 and w' = w - lr (m' / (1 - beta1^update)) /
@@ -632,6 +646,7 @@ enum {
     X(confusion)                        \
     X(score_counts)                     \
     X(sgd)                              \
+    X(delayed_sgd)                      \
     X(adam)                             \
     X(lars)                             \
     X(lamb)                             \

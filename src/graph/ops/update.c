@@ -7,6 +7,8 @@
 
 static const char *const square_attrs[] = {"first", "all", NULL};
 static const char *const sgd_attrs[] = {"%momentum", "%weight_decay", "nesterov", NULL};
+static const char *const delayed_sgd_attrs[] = {"%momentum", "%weight_decay", "delay", "%ahead",
+                                                NULL};
 static const char *const accumulate_attrs[] = {"%keep", NULL};
 
 static const char *const adam_attrs[] = {"%beta1",    "%beta2", "%eps", "%weight_decay",
@@ -77,6 +79,25 @@ static kolo_status sgd_shape(kolo_shape_query *q) {
     return kolo_rule_out(q, 1, q->in[0].dtype, q->in[0].shape);
 }
 
+static kolo_status delayed_sgd_shape(kolo_shape_query *q) {
+    const int64_t delay = q->attr[KOLO_DELAYED_SGD_DELAY].i;
+    const double ahead = q->attr[KOLO_DELAYED_SGD_AHEAD].f;
+    KOLO_TRY(kolo_rule_types(q, "ffffff"));
+    KOLO_TRY(kolo_rule_same(q, 0, 1));
+    KOLO_TRY(kolo_rule_rank(q, 2, 0, "a scalar, the learning rate"));
+    KOLO_TRY(kolo_rule_rank(q, 3, 0, "a scalar, the number of the update"));
+    if (delay < 1) return KOLO_RULE_FAIL(q, "a delay of %" PRId64 "; give one above 0", delay);
+    if (!(ahead >= 0 && ahead * (double)delay <= 1)) {
+        return KOLO_RULE_FAIL(q, "ahead is %g; it must be in [0, 1 / delay]", ahead);
+    }
+    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape));
+    for (int i = 1; i < 3; i++) {
+        KOLO_TRY(kolo_rule_same(q, 0, 3 + i));
+        KOLO_TRY(kolo_rule_out(q, i, q->in[0].dtype, q->in[0].shape));
+    }
+    return KOLO_OK;
+}
+
 static kolo_status accumulate_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "ff"));
     KOLO_TRY(kolo_rule_rank(q, 1, 0, "a scalar"));
@@ -91,6 +112,16 @@ const kolo_op kolo_op_sgd = {
     .layout = {.in = "eepe", .out = "ee"},
     .attrs = sgd_attrs,
     .shape = sgd_shape,
+    .with_updates = true,
+};
+const kolo_op kolo_op_delayed_sgd = {
+    .name = "delayed_sgd",
+    .index = "*,*,,,*,*->*,*,*",
+    .min_in = 6,
+    .max_in = 6,
+    .layout = {.in = "eeppee", .out = "eee"},
+    .attrs = delayed_sgd_attrs,
+    .shape = delayed_sgd_shape,
     .with_updates = true,
 };
 const kolo_op kolo_op_adam = {

@@ -27,6 +27,29 @@ static void run_sgd(const kolo_call *call) { kolo_ref_run(call, sgd); }
 
 const kolo_kernel kolo_ref_sgd = KOLO_REF_KERNEL("ref_sgd", &kolo_op_sgd, run_sgd);
 
+static void delayed_sgd(const kolo_call *call) {
+    const kolo_attr *attr = call->spec->attr;
+    const double *w = call->in[0], *g = call->in[1], lr = *(const double *)call->in[2];
+    const double *v = call->in[4], *s = call->in[5];
+    double *w_next = call->out[0], *v_next = call->out[1], *s_next = call->out[2];
+    const double momentum = attr[KOLO_DELAYED_SGD_MOMENTUM].f;
+    const double decay = attr[KOLO_DELAYED_SGD_WEIGHT_DECAY].f;
+    const double n = (double)attr[KOLO_DELAYED_SGD_DELAY].i, c = attr[KOLO_DELAYED_SGD_AHEAD].f;
+    const bool due = fmod(*(const double *)call->in[3], n) == 0;
+    const double ahead = momentum * (due ? 1 - (n - 1) * c : c);
+    for (int64_t i = 0; i < kolo_shape_count(&call->spec->in[0].shape); i++) {
+        const double d = g[i] + decay * w[i], sum = s[i] + d;
+        v_next[i] = due ? momentum * v[i] + sum / n : v[i];
+        s_next[i] = due ? 0 : sum;
+        w_next[i] = w[i] - lr * (d / n + ahead * v_next[i]);
+    }
+}
+
+static void run_delayed_sgd(const kolo_call *call) { kolo_ref_run(call, delayed_sgd); }
+
+const kolo_kernel kolo_ref_delayed_sgd =
+    KOLO_REF_KERNEL("ref_delayed_sgd", &kolo_op_delayed_sgd, run_delayed_sgd);
+
 /* ---- sums over micro-batches ---- */
 
 /* Runs in place: kolo_ref_run would not copy the output in. */

@@ -11,6 +11,7 @@
     X(relu_bwd)                         \
     X(add)                              \
     X(sgd)                              \
+    X(delayed_sgd)                      \
     X(adam)                             \
     X(lars)                             \
     X(lamb)                             \

@@ -25,6 +25,14 @@ typedef struct kolo_simd_sgd_job {
     bool streams; /* results are written with non-temporal stores; they are 64-byte aligned */
 } kolo_simd_sgd_job;
 
+typedef struct kolo_simd_delayed_sgd_job {
+    const float *w, *g, *v, *s;
+    float *w_next, *v_next, *s_next;
+    float lr, momentum, weight_decay;
+    float share, ahead; /* factors of the gradient and of the velocity in the step */
+    bool due;           /* this update changes the velocity */
+} kolo_simd_delayed_sgd_job;
+
 typedef struct kolo_simd_convert_job {
     const void *from;
     void *to;
@@ -102,8 +110,8 @@ static inline int64_t kolo_simd_slices(const kolo_simd_image *v) {
 }
 
 typedef struct kolo_simd_point_table {
-    kolo_kernel_loop relu, relu_bwd, add, add_relu, sgd, sgd_plain, adam, lars, lamb, square_blocks,
-        accumulate, momentum_part;
+    kolo_kernel_loop relu, relu_bwd, add, add_relu, sgd, sgd_plain, delayed_sgd, adam, lars, lamb,
+        square_blocks, accumulate, momentum_part;
     kolo_kernel_loop sum, fill;
     kolo_kernel_loop bias, bias_bwd;
     kolo_kernel_loop widen, narrow; /* bf16 to f32 and back */

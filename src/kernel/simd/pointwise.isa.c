@@ -207,6 +207,47 @@ static void sgd_plain(const void *arg, int part, int64_t begin, int64_t end) {
     if (job->of.n == 0) sgd_plain_range(job, begin, end);
 }
 
+typedef struct delayed_state {
+    vf w, v, s;
+} delayed_state;
+
+INLINE delayed_state delayed_step(const kolo_simd_delayed_sgd_job *job, delayed_state x, vf g,
+                                  bool due) {
+    const vf d = g + job->weight_decay * x.w;
+    x.s = x.s + d;
+    if (due) x.v = job->momentum * x.v + job->share * x.s;
+    if (due) x.s = (vf){0};
+    x.w = x.w - job->lr * (job->share * d + job->ahead * x.v);
+    return x;
+}
+
+INLINE void delayed_range(const kolo_simd_delayed_sgd_job job, int64_t begin, int64_t end,
+                          bool due) {
+    int64_t i = begin;
+    for (; i + VL <= end; i += VL) {
+        delayed_state x = {load(job.w + i), load(job.v + i), load(job.s + i)};
+        x = delayed_step(&job, x, load(job.g + i), due);
+        store(job.v_next + i, x.v);
+        store(job.s_next + i, x.s);
+        store(job.w_next + i, x.w);
+    }
+    const int64_t n = end - i;
+    delayed_state x = {load_part(job.w + i, n), load_part(job.v + i, n), load_part(job.s + i, n)};
+    x = delayed_step(&job, x, load_part(job.g + i, n), due);
+    store_part(job.v_next + i, x.v, n);
+    store_part(job.s_next + i, x.s, n);
+    store_part(job.w_next + i, x.w, n);
+}
+
+static void delayed_sgd(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_delayed_sgd_job *job = arg;
+    if (job->due) {
+        delayed_range(*job, begin, end, true);
+    } else {
+        delayed_range(*job, begin, end, false);
+    }
+}
+
 static void accumulate(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_accumulate_job *job = arg;
     const float *x = job->x;
@@ -521,6 +562,7 @@ const kolo_simd_point_table KOLO_ISA_SYMBOL(kolo_simd_point) = {
     .sgd_plain = sgd_plain,
     .adam = adam,
     .lars = lars,
+    .delayed_sgd = delayed_sgd,
     .lamb = lamb,
     .square_blocks = square_blocks,
     .sum = sum,

@@ -1,11 +1,11 @@
-/* Adam and parts of its momentum, when all tensors share one layout, and the factor of gradient
- * clipping (loops: pointwise.isa.c). */
+/* Adam and parts of its momentum, and SGD with delayed momentum, when all tensors share one layout,
+ * and the factor of gradient clipping (loops: pointwise.isa.c). */
 #include "kernel/simd/pointwise.h"
 #include "kernel/simd/simd.h"
 
 #include <math.h>
 
-enum { ADAM_W, ADAM_G, ADAM_LR, ADAM_UPDATE, ADAM_M, ADAM_V };
+enum { ADAM_W, ADAM_G, ADAM_LR, ADAM_UPDATE, ADAM_M, ADAM_V }; /* delayed_sgd: v, s at the end */
 
 typedef struct update_state {
     kolo_kernel_loop loop;
@@ -28,7 +28,9 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     const kolo_simd_point_table *table = KOLO_ISA_PICK(kolo_simd_point);
     update_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
-    s->loop = spec->op == &kolo_op_adam ? table->adam : table->momentum_part;
+    s->loop = spec->op == &kolo_op_adam          ? table->adam
+              : spec->op == &kolo_op_delayed_sgd ? table->delayed_sgd
+                                                 : table->momentum_part;
     s->items = kolo_tensor_elements(&spec->in[0]);
     *scratch_bytes = 0;
     *state = s;
@@ -65,6 +67,30 @@ static void run_adam(const kolo_call *call) {
     kolo_kernel_parallel(call->spec->threads, s->items, s->loop, &job);
 }
 
+static void run_delayed_sgd(const kolo_call *call) {
+    const update_state *s = call->state;
+    const kolo_attr *attr = call->spec->attr;
+    const double momentum = attr[KOLO_DELAYED_SGD_MOMENTUM].f, c = attr[KOLO_DELAYED_SGD_AHEAD].f;
+    const double n = (double)attr[KOLO_DELAYED_SGD_DELAY].i;
+    const bool due = fmod((double)*(const float *)call->in[ADAM_UPDATE], n) == 0;
+    kolo_simd_delayed_sgd_job job = {
+        .w = call->in[ADAM_W],
+        .g = call->in[ADAM_G],
+        .v = call->in[ADAM_M],
+        .s = call->in[ADAM_V],
+        .w_next = call->out[0],
+        .v_next = call->out[1],
+        .s_next = call->out[2],
+        .lr = *(const float *)call->in[ADAM_LR],
+        .momentum = (float)momentum,
+        .weight_decay = (float)attr[KOLO_DELAYED_SGD_WEIGHT_DECAY].f,
+        .share = (float)(1 / n),
+        .ahead = (float)(momentum * (due ? 1 - (n - 1) * c : c)),
+        .due = due,
+    };
+    kolo_kernel_parallel(call->spec->threads, s->items, s->loop, &job);
+}
+
 static void run_momentum_part(const kolo_call *call) {
     const update_state *s = call->state;
     const kolo_attr *attr = call->spec->attr;
@@ -93,6 +119,14 @@ const kolo_kernel kolo_simd_adam = {
     .fit = fit,
     .prepare = prepare,
     .run = run_adam,
+    .release = kolo_free,
+};
+const kolo_kernel kolo_simd_delayed_sgd = {
+    .name = "simd_delayed_sgd",
+    .op = &kolo_op_delayed_sgd,
+    .fit = fit,
+    .prepare = prepare,
+    .run = run_delayed_sgd,
     .release = kolo_free,
 };
 const kolo_kernel kolo_simd_momentum_part = {

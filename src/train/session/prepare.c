@@ -13,7 +13,7 @@ static int64_t step_key(const kolo_session *s) {
 kolo_step_scalars kolo_session_scalars(const kolo_session *s, double lr, int64_t labels) {
     return (kolo_step_scalars){
         .lr = lr,
-        .update = (double)(s->steps + 1),
+        .update = kolo_optimizer_number(&s->opts.plan.optimizer, s->steps + 1),
         .grad_scale = labels > 0 ? 1.0 / (double)labels : 0, /* the loss is their mean */
         .rng_key = step_key(s),
     };

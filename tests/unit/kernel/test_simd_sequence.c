@@ -795,6 +795,13 @@ static void updates(int threads) {
         frozen[KOLO_ADAM_FROZEN].i = 2;
         spec.attr = frozen;
         check(&kolo_simd_adam, &spec, data, 1e-6);
+        const kolo_attr delayed[KOLO_MAX_ATTRS] = {
+            {.f = 0.9}, {.f = 0.1}, {2 + (int64_t)i % 2}, {.f = 0.25}}; /* update 3 is due if odd */
+        test_kernel_spec(&spec, &kolo_op_delayed_sgd, delayed, 6, in, NULL, 3, out, threads);
+        for (int k = 0; k < 6; k++) {
+            if (k != 2 && k != 3) ASSERT_OK(kolo_layout_parse(in_layouts[k], &spec.in[k].layout));
+        }
+        check(&kolo_simd_delayed_sgd, &spec, data, 1e-6);
         const int n_in = 2 + (int)i % 2;
         const char *part_out[] = {l};
         const kolo_attr parts[KOLO_MAX_ATTRS] = {{.f = 0.45}, {.f = 0.1}, {.f = 0.02}};

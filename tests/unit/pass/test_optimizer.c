@@ -1,5 +1,5 @@
-/* LARS and LAMB against the equations of their papers, in f64 with the reference kernels and in f32
- * with the best; which parameters are excluded from scaling and weight decay. */
+/* LARS, LAMB and a delayed momentum against the equations of their papers, in f64 with the reference
+ * kernels and in f32 with the best; which parameters are excluded from scaling and weight decay. */
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 #include "support/graph_eval.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { STEPS = 5, N_PARAMS = 4, MOST = 70 * 80 };
+enum { STEPS = 7, N_PARAMS = 4, MOST = 70 * 80 };
 
 /* More than one block of squares; a vector; a matrix of zeros, which has no norm; a matrix that a
  * pattern excludes. */
@@ -104,6 +104,23 @@ static void lamb(expected *x, const double *g, int64_t n, int t, double lr,
     for (int64_t i = 0; i < n; i++) x->w[i] -= lr * rate * x->u[i];
 }
 
+/* Liu et al., algorithm 3. `a` is the momentum, `b` the buffer. */
+static void delayed(expected *x, const double *g, int64_t n, int t, double lr,
+                    const kolo_optimizer_opts *o, double decay) {
+    const double period = (double)o->delay;
+    for (int64_t i = 0; i < n; i++) {
+        const double d = g[i] + decay * x->w[i];
+        double activation = o->ahead;
+        x->b[i] += d;
+        if (t % o->delay == 0) {
+            x->a[i] = o->momentum * x->a[i] + x->b[i] / period;
+            x->b[i] = 0;
+            activation = 1 - o->ahead * period + o->ahead;
+        }
+        x->w[i] -= lr * (activation * o->momentum * x->a[i] + d / period);
+    }
+}
+
 /* ---- the comparison ---- */
 
 static void clip(double (*g)[MOST], double most) {
@@ -154,6 +171,8 @@ static void compare(kolo_dtype dtype, const kolo_optimizer_opts *opts, double to
             if (plain && o.no_decay) decay = 0;
             if (o.kind == KOLO_OPTIMIZER_LARS) {
                 lars(&x[p], g[p], n, lr, &o, decay, scaled);
+            } else if (o.delay > 0) {
+                delayed(&x[p], g[p], n, t, lr, &o, decay);
             } else {
                 lamb(&x[p], g[p], n, t, lr, &o, decay, scaled);
             }
@@ -181,6 +200,66 @@ static void updates_are_those_of_the_papers(void **state) {
         if (k & 4) o.clip = 3;
         compare(KOLO_DTYPE_F64, &o, 1e-12);
         compare(KOLO_DTYPE_F32, &o, 2e-6);
+    }
+}
+
+static void a_delayed_momentum_is_that_of_the_paper(void **state) {
+    static const struct {
+        int64_t delay;
+        double ahead;
+    } cases[] = {{1, 0}, {2, 0}, {3, 0.2}, {4, 0.25}};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        const kolo_optimizer_opts o = {.kind = KOLO_OPTIMIZER_NESTEROV,
+                                       .momentum = 0.9,
+                                       .weight_decay = 0.05,
+                                       .delay = cases[i].delay,
+                                       .ahead = cases[i].ahead};
+        compare(KOLO_DTYPE_F64, &o, 1e-12);
+        compare(KOLO_DTYPE_F32, &o, 2e-6);
+    }
+}
+
+/* Updates by n gradients at a point make one of Nesterov's by their mean, and a delay of 1 is
+ * Nesterov's momentum. The loss is linear, so its gradient is the same anywhere. */
+static void a_period_is_an_update_by_the_mean(void **state) {
+    enum { PERIODS = 3 };
+    for (int n = 1; n <= 4; n++) {
+        const kolo_optimizer_opts each = {
+            .kind = KOLO_OPTIMIZER_NESTEROV, .momentum = 0.9, .delay = n};
+        const kolo_optimizer_opts mean = {.kind = KOLO_OPTIMIZER_NESTEROV, .momentum = 0.9};
+        model m[2];
+        open_model(&m[0], KOLO_DTYPE_F64, &each);
+        open_model(&m[1], KOLO_DTYPE_F64, &mean);
+        for (int k = 0; k < 2; k++) {
+            for (int p = 0; p < N_PARAMS; p++) graph_eval_fill(&m[k].e, m[k].w[p], 7, 1);
+            set(&m[k], "grad_scale", 1);
+            set(&m[k], "lr", 0.1);
+        }
+        for (int t = 1; t <= n * PERIODS; t++) {
+            for (int p = 0; p < N_PARAMS; p++) {
+                graph_eval_fill(&m[0].e, m[0].gradient[p], (uint64_t)t, 1);
+                double *sum = graph_eval_f64(&m[1].e, m[1].gradient[p]);
+                for (int64_t i = 0; i < kolo_shape_count(&params[p].shape); i++) {
+                    sum[i] = (t % n == 1 % n ? 0 : sum[i]) + get(&m[0], m[0].gradient[p], i) / n;
+                }
+            }
+            set(&m[0], "update", kolo_optimizer_number(&each, (uint64_t)t));
+            graph_eval_run(&m[0].e, m[0].g->n_nodes);
+            commit(&m[0]);
+            if (t % n != 0) continue;
+            graph_eval_run(&m[1].e, m[1].g->n_nodes);
+            commit(&m[1]);
+            for (int p = 0; p < N_PARAMS; p++) {
+                for (int64_t i = 0; i < kolo_shape_count(&params[p].shape); i++) {
+                    const double by = get(&m[0], m[0].w[p], i) - get(&m[1], m[1].w[p], i);
+                    if (n == 1 ? by != 0 : fabs(by) > 1e-12) fail_msg("n %d: off by %g", n, by);
+                }
+            }
+        }
+        for (int k = 0; k < 2; k++) {
+            graph_eval_fini(&m[k].e);
+            kolo_graph_destroy(m[k].g);
+        }
     }
 }
 
@@ -233,6 +312,13 @@ static void options_of_other_optimizers_are_refused(void **state) {
     assert_int_equal(kolo_optimizer_resolve(&lamb_with, &out), KOLO_ERR_ARG);
     assert_non_null(strstr(kolo_last_error(), "lamb has no momentum of 0.9"));
     assert_int_equal(kolo_optimizer_resolve(&negative, &out), KOLO_ERR_ARG);
+    const kolo_optimizer_opts classical = {.momentum = 0.9, .delay = 2};
+    assert_int_equal(kolo_optimizer_resolve(&classical, &out), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "give --optimizer nesterov"));
+    const kolo_optimizer_opts ahead = {
+        .kind = KOLO_OPTIMIZER_NESTEROV, .momentum = 0.9, .delay = 4, .ahead = 0.3};
+    assert_int_equal(kolo_optimizer_resolve(&ahead, &out), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "at most 1 / delay"));
     const kolo_optimizer_opts adam = {.kind = KOLO_OPTIMIZER_ADAM};
     ASSERT_OK(kolo_optimizer_resolve(&adam, &out));
     assert_true(out.eps == 1e-8);
@@ -244,6 +330,8 @@ static void options_of_other_optimizers_are_refused(void **state) {
 TEST_MAIN(test_optimizer) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(updates_are_those_of_the_papers),
+        cmocka_unit_test(a_delayed_momentum_is_that_of_the_paper),
+        cmocka_unit_test(a_period_is_an_update_by_the_mean),
         cmocka_unit_test(patterns_select_names),
         cmocka_unit_test(a_pattern_without_a_parameter_is_refused),
         cmocka_unit_test(options_of_other_optimizers_are_refused),
