@@ -265,7 +265,7 @@ const kolo_option cli_options[] = {
              "steps (docs/consistency.md); with --sync ps also bsp:drop=M, steps that do not wait for "
              "the M latest gradients, which join the next ones of their workers or, with ,discard, are not used, and "
              "ssp:S, gradients as they come from workers "
-             "that are at most S steps apart, and asp, without a bound; both with ,dc=L or ,scale=1 against staleness, "
+             "that are at most S steps apart, and asp, without a bound; both with ,dc=L, ,scale=1 or ,delay=N (of Nesterov's momentum) against staleness, "
              "and with ,lease=1: workers take samples from one counter; and auto, bsp, ssp:S or asp, by the times of "
              "steps and the loss "
              "(docs/servers.md)"},

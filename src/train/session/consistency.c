@@ -5,6 +5,7 @@
 #include "base/number.h"
 #include "base/option.h"
 #include "kolo/parameters.h"
+#include "kolo/pass.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -93,6 +94,8 @@ static kolo_status parse_value(const char *text, const char **at, kolo_consisten
         {"dc", false, false, 10, &c->compensation, NULL, NULL},
         {"scale", false, false, 1, NULL, &c->scale, NULL},
         {"lease", false, false, 1, NULL, &c->lease, NULL},
+        {"delay", false, true, KOLO_DELAY_MOST, NULL, NULL, &c->delay},
+        {"ahead", false, false, 1, &c->ahead, NULL, NULL},
     };
     const char *key = *at;
     size_t length = strcspn(key, "=,");
@@ -115,7 +118,8 @@ static kolo_status parse_value(const char *text, const char **at, kolo_consisten
                      outer ? "lr=X (up to 10), momentum=X (below 1), nesterov=0 or 1, fragments=P "
                              "(up to the steps of a round), strided=0 or 1, overlap=T (below the "
                              "steps of a round) and mix=X (below 1)"
-                           : "dc=X (up to 10), scale=0 or 1 and lease=0 or 1");
+                           : "dc=X (up to 10), scale=0 or 1, delay=N (up to 65536), ahead=C (up to "
+                             "1 / N) and lease=0 or 1");
 }
 
 static kolo_status parse_steps(const char *text, const char **at, int64_t least, int64_t most,

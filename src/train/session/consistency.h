@@ -7,7 +7,8 @@
  *     ssp:S       with servers: each gradient at once; a rank is at most S steps ahead of another
  *     asp         with servers: each gradient at once
  *                 both: ",dc=L", delay compensation; ",scale=1", smaller rates for stale gradients;
- *                 ",lease=1", samples from one counter
+ *                 ",delay=N,ahead=C", delayed Nesterov momentum; ",lease=1", samples from one
+ *                 counter
  *     auto        with servers: bsp, ssp:S or asp, by the times of steps and the loss
  *     lag:S       the sum of all gradients, S steps later
  *     local:H     every rank trains on its own; parameters are averaged every H steps
@@ -47,6 +48,8 @@ typedef struct kolo_consistency {
      * the updates since the gradient's read. */
     double compensation;
     bool scale;
+    int64_t delay; /* the same: momentum every `delay` updates (kolo/pass.h); 0: in each */
+    double ahead;  /* part of the momentum in the others */
     bool lease; /* workers take ranges of samples from one counter */
 } kolo_consistency;
 

@@ -19,6 +19,7 @@ struct kolo_owner {
     kolo_store *store;
     kolo_plan *plan;
     kolo_value lr, update;
+    kolo_optimizer_opts optimizer;
     kolo_plan_sum *sums;
     int n_sums;
     const kolo_division *division;
@@ -43,6 +44,7 @@ static kolo_status compile(kolo_owner *o, kolo_graph *graph, const kolo_plan_opt
     opts.rank = o->opts.index;
     opts.bucket_bytes = (size_t)1 << 40; /* one unit: no sum shares memory with another */
     KOLO_TRY(kolo_plan_compile(graph, &opts, o->store, NULL, &o->plan));
+    o->optimizer = plan->optimizer;
     o->lr = kolo_plan_find_scalar(o->plan, "lr");
     o->update = kolo_plan_find_scalar(o->plan, "update");
     return kolo_plan_find_sums(o->plan, &o->sums, &o->n_sums);
@@ -219,7 +221,7 @@ static void update(void *arg, const kolo_parameters_update *u) {
     if (o->opts.weighted) average(o, u->gradient);
     if (u->worker >= 0) compensate(o, u->worker);
     kolo_plan_set(o->plan, o->lr, rate_of(o, u, pushes));
-    kolo_plan_set(o->plan, o->update, (double)++o->updates);
+    kolo_plan_set(o->plan, o->update, kolo_optimizer_number(&o->optimizer, ++o->updates));
     o->totals[kolo_division_updates(o->division)] = (double)o->updates;
     kolo_status status = kolo_plan_update(o->plan);
     KOLO_ASSERT(status == KOLO_OK); /* it communicates with nobody */

@@ -345,6 +345,10 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
     }
     s->workers = s->mesh.axes[kolo_mesh_find(&s->mesh, "dp")].size;
     compute_batches(s);
+    if (strategy.consistency.delay > 0) {
+        s->opts.optimizer.delay = strategy.consistency.delay;
+        s->opts.optimizer.ahead = strategy.consistency.ahead;
+    }
     KOLO_TRY(deal_shards(s, workers));
     s->session = (kolo_session_config){
         .batch = s->opts.batch,

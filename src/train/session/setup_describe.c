@@ -58,6 +58,8 @@ static void describe_optimizer(const kolo_optimizer_opts *o, kolo_text *text) {
     kolo_text_add(text, "optimizer: %s\n", kolo_optimizer_name(o->kind));
     if (kolo_optimizer_has_momentum(o->kind)) {
         add_number(text, "momentum", o->momentum);
+        if (o->delay > 0) kolo_text_add(text, "delay: %" PRId64 "\n", o->delay);
+        if (o->delay > 0) add_number(text, "ahead", o->ahead);
     } else {
         add_number(text, "beta1", o->beta1);
         add_number(text, "beta2", o->beta2);

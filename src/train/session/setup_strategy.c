@@ -266,6 +266,19 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "consistency %s: a step needs at least one gradient of %d workers",
                          o->consistency, workers);
+    if (consistency->ahead * (double)consistency->delay > 1 ||
+        (consistency->ahead > 0 && consistency->delay == 0)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "consistency %s: ahead is at most 1 / delay, of the momentum that is "
+                         "delayed",
+                         o->consistency);
+    }
+    if (consistency->delay > 0 && o->optimizer.kind != KOLO_OPTIMIZER_NESTEROV) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "consistency %s cannot be combined with --optimizer %s: it delays "
+                         "Nesterov's momentum: give --optimizer nesterov and a --momentum",
+                         o->consistency, kolo_optimizer_name(o->optimizer.kind));
+    }
     }
     for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
         if (o->sync == KOLO_SYNC_ALLREDUCE || !refused[i].given) continue;

@@ -1,5 +1,5 @@
 /* An owner of parameters against a simulation in f64: reads and pushes of workers in random order,
- * with momentum, delay compensation, and learning rates by staleness. */
+ * with momentum, delayed or not, delay compensation, and learning rates by staleness. */
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -21,12 +21,14 @@ typedef struct setting {
     bool scale;
     int labels;  /* of a weighted sum; 0: the gradient of a worker */
     bool adapts; /* the weighted gradient of a worker, with its share of the learning rate */
+    int delay;   /* of Nesterov's momentum; 0: classical momentum */
+    double ahead;
 } setting;
 
 /* The simulation: the part of an owner. */
 typedef struct simulation {
     size_t n;
-    double *w, *m, *read[WORKERS];
+    double *w, *m, *sum, *read[WORKERS];
     int updates, updates_at[WORKERS];
 } simulation;
 
@@ -54,6 +56,16 @@ static void simulate_push(simulation *s, const setting *c, int worker, const flo
     for (size_t i = 0; i < s->n; i++) {
         double g = (double)gradient[i] / (c->labels > 0 ? c->labels : 1);
         g += c->compensation * g * g * (s->w[i] - s->read[worker][i]);
+        if (c->delay > 0) {
+            /* The run has made 5 updates before. */
+            const bool due = (s->updates + 6) % c->delay == 0;
+            s->sum[i] += g;
+            if (due) s->m[i] = c->momentum * s->m[i] + s->sum[i] / c->delay;
+            if (due) s->sum[i] = 0;
+            const double part = due ? 1 - (c->delay - 1) * c->ahead : c->ahead;
+            s->w[i] -= lr * (g / c->delay + part * c->momentum * s->m[i]);
+            continue;
+        }
         s->m[i] = c->momentum * s->m[i] + g;
         s->w[i] -= lr * s->m[i];
     }
@@ -68,7 +80,11 @@ static void simulate_read(simulation *s, int worker) {
 /* The values of an owner begin with totals, a gradient with a head; metrics are before or after the
  * gradients of parameters. */
 static void run(const setting *c) {
-    const kolo_plan_opts plan = {.optimizer.momentum = c->momentum};
+    const kolo_plan_opts plan = {
+        .optimizer = {.kind = c->delay > 0 ? KOLO_OPTIMIZER_NESTEROV : KOLO_OPTIMIZER_SGD,
+                      .momentum = c->momentum,
+                      .delay = c->delay,
+                      .ahead = c->ahead}};
     const kolo_owner_opts opts = {
         .index = c->index,
         .owners = c->owners,
@@ -89,7 +105,7 @@ static void run(const setting *c) {
     const size_t totals = kolo_division_totals(&d), n = part.values - totals;
     const bool before = kolo_division_kind(&d, 0) == KOLO_ROW_METRIC;
     const size_t metrics = before ? part.gradient - KOLO_SUMMED_HEAD - n : 0;
-    simulation s = {.n = n, .w = zeros(n), .m = zeros(n)};
+    simulation s = {.n = n, .w = zeros(n), .m = zeros(n), .sum = zeros(n)};
     float *values = kolo_zalloc((part.values + part.state) * sizeof *values);
     float *gradient = kolo_zalloc(part.gradient * sizeof *gradient);
     assert_true(values && gradient && n > 4096);
@@ -141,6 +157,7 @@ static void run(const setting *c) {
     for (int w = 0; w < WORKERS; w++) kolo_free(s.read[w]);
     kolo_free(s.w);
     kolo_free(s.m);
+    kolo_free(s.sum);
     kolo_free(values);
     kolo_free(gradient);
     kolo_owner_destroy(owner);
@@ -149,13 +166,15 @@ static void run(const setting *c) {
 
 static void owners_follow_the_equations(void **state) {
     static const setting settings[] = {
-        {"plain", 0, 1, 0, 0, false, 0, false},
-        {"momentum", 1, 2, 0.9, 0, false, 0, false},
-        {"compensated", 0, 2, 0, 0.5, false, 0, false},
-        {"scaled", 0, 1, 0.5, 0, true, 0, false},
-        {"compensated and scaled", 1, 2, 0.9, 0.2, true, 0, false},
-        {"weighted", 1, 2, 0.9, 0, false, 7, false},
-        {"a share of the rate", 0, 1, 0.9, 0, false, 7, true},
+        {"plain", 0, 1, 0, 0, false, 0, false, 0, 0},
+        {"momentum", 1, 2, 0.9, 0, false, 0, false, 0, 0},
+        {"compensated", 0, 2, 0, 0.5, false, 0, false, 0, 0},
+        {"scaled", 0, 1, 0.5, 0, true, 0, false, 0, 0},
+        {"compensated and scaled", 1, 2, 0.9, 0.2, true, 0, false, 0, 0},
+        {"weighted", 1, 2, 0.9, 0, false, 7, false, 0, 0},
+        {"a share of the rate", 0, 1, 0.9, 0, false, 7, true, 0, 0},
+        {"delayed momentum", 0, 2, 0.9, 0, false, 0, false, 3, 0},
+        {"delayed momentum ahead, compensated and scaled", 1, 2, 0.9, 0.2, true, 0, false, 4, 0.2},
     };
     for (size_t i = 0; i < KOLO_COUNT(settings); i++) run(&settings[i]);
 }
