@@ -37,12 +37,12 @@ typedef enum kolo_optimizer {
  * "*.bias,bn?.weight", of names of parameters: * stands for any text, ? for a character. They are
  * borrowed; in a session and a job until its end. ARG: a pattern that no parameter matches. */
 typedef struct kolo_optimizer_opts {
-    kolo_optimizer kind;      /* SGD */
-    double momentum;          /* SGD, LARS; 0 */
-    int64_t delay; /* NESTEROV: updates that share one change of the velocity, up to KOLO_DELAY_MOST,
-                      by the mean of their gradients (docs/servers.md: delayed momentum); 0: each
-                      changes it */
-    double ahead;  /* of the momentum, what each but the last of them adds; at most 1 / delay; 0 */
+    kolo_optimizer kind; /* SGD */
+    double momentum;     /* SGD, LARS; 0 */
+    /* NESTEROV: updates that share one change of the velocity, by the mean of their gradients, up
+     * to KOLO_DELAY_MOST (docs/servers.md, delayed momentum); 0: each changes it. */
+    int64_t delay;
+    double ahead; /* of the momentum, what each but the last of them adds; at most 1 / delay; 0 */
     double beta1, beta2, eps; /* Adam, AdamW, LAMB; 0.9, 0.999, 1e-8 (LAMB: 1e-6) */
     double trust;             /* LARS: its coefficient eta; 0.001 */
     double weight_decay;      /* 0 */

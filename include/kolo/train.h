@@ -64,7 +64,9 @@ KOLO_API const char *kolo_autotune_name(kolo_autotune autotune);
 /* The list of ways to sum gradients and update parameters: code, name, description. */
 #define KOLO_SYNC_LIST(X)                                                                     \
     X(KOLO_SYNC_ALLREDUCE, "allreduce", "the workers sum gradients, each updates everything") \
-    X(KOLO_SYNC_PS, "ps", "parameter servers: owners of parameters sum gradients and update")
+    X(KOLO_SYNC_PS, "ps", "parameter servers: owners of parameters sum gradients and update") \
+    X(KOLO_SYNC_MESH, "mesh",                                                                 \
+      "each worker owns a part, and sends its peers their parts of its gradient")
 
 typedef enum kolo_sync {
 #define KOLO_SYNC_ENUM(code, name, help) code,
@@ -149,18 +151,19 @@ typedef struct kolo_train_opts {
                       that was wrong. 0: none */
     int64_t check_replicas; /* steps between comparisons of parameters and optimizer state over all
                                ranks; an error names the rank that differs. 0: at the end only */
-    /* With KOLO_SYNC_PS: the last ranks, which hold the parameters and do not compute; 0: each
-     * worker owns a part. UNSUPPORTED: with `zero`, `reproducible`, `sparse_embedding`, `sync_bn`,
-     * `compress`, `in_memory` or tensor parallelism; several owners with `clip`, LARS or LAMB. */
+    /* With KOLO_SYNC_PS: the last ranks, which hold the parameters and do not compute; 0, also with
+     * KOLO_SYNC_MESH: each worker owns a part. UNSUPPORTED, with both: with `zero`, `reproducible`,
+     * `sparse_embedding`, `sync_bn`, `compress`, `in_memory` or tensor parallelism; several owners
+     * with `clip`, LARS or LAMB. */
     int servers;
     /* 1: each server has a replica of the part of another one, so that the run goes on when a
      * server dies (docs/servers.md). ARG: with less than 2 servers, `record` or `replay`. 0: none.
      */
     int replicas;
-    /* With KOLO_SYNC_PS: patterns of embedding tables, "A,B", whose rows come into being at the
-     * servers as their ids occur; docs/servers.md. NULL: none. UNSUPPORTED: a table that something
-     * else than one embedding reads, momentum, weight decay or clipping, `accumulate`, `replicas`,
-     * `record`, `replay`, bf16, and checkpoints to resume from. */
+    /* With KOLO_SYNC_PS or KOLO_SYNC_MESH: patterns of embedding tables, "A,B", whose rows come
+     * into being at the servers as their ids occur; docs/servers.md. NULL: none. UNSUPPORTED: a
+     * table that something else than one embedding reads, momentum, weight decay or clipping,
+     * `accumulate`, `replicas`, `record`, `replay`, bf16, and checkpoints to resume from. */
     const char *table;
     const char *table_consistency; /* of these rows: "bsp", "ssp:S" or "asp"; NULL: `consistency` */
     int64_t table_bytes;           /* memory of the rows of a server; default 1 GiB */

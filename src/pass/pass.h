@@ -157,8 +157,9 @@ bool kolo_optimizer_has_momentum(kolo_optimizer kind);
 bool kolo_optimizer_scales(kolo_optimizer kind);
 
 /* Adds the update of every parameter with a gradient, and the optimizer state. Uses the scalar
- * "lr", Adam, LAMB and a delayed momentum also "update", which counts updates from 1. ARG: momentum or weight decay
- * with a row-sparse gradient, or norms of one; a pattern that no parameter matches. */
+ * "lr", Adam, LAMB and a delayed momentum also "update", which counts updates from 1. ARG: momentum
+ * or weight decay with a row-sparse gradient, or norms of one; a pattern that no parameter matches.
+ */
 kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts);
 
 /* Fuses nodes of the backward pass to save memory traffic, with the same results: the sum of two

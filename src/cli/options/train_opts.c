@@ -134,9 +134,10 @@ static bool divides_model(const kolo_options *o) {
     return has_axis(o, "tp") || has_axis(o, "sp") || has_axis(o, "ep") || has_axis(o, "pp");
 }
 
-static bool types_servers(const kolo_options *o) {
+/* Whether parameters have owners, apart from the workers or not. */
+static bool types_owners(const kolo_options *o) {
     return kolo_options_has(o, "sync") && kolo_options_typed(o, "sync") &&
-           kolo_options_choice(o, "sync") == KOLO_SYNC_PS;
+           kolo_options_choice(o, "sync") != KOLO_SYNC_ALLREDUCE;
 }
 
 /* Removes a value of a file. */
@@ -161,7 +162,7 @@ static bool drops_mesh(const kolo_options *o) {
         return true;
     }
     const bool zero = kolo_options_typed(o, "zero") && excludes_zero(o);
-    return zero || (divides_model(o) && types_servers(o));
+    return zero || (divides_model(o) && types_owners(o));
 }
 
 /* Removes a mesh of a file; its size remains the number of workers. */
@@ -187,12 +188,13 @@ static kolo_status replace_layout(kolo_options *o) {
     const bool other = drops_mesh(o), mesh = other || kolo_options_typed(o, "mesh");
     if (other) KOLO_TRY(drop_mesh(o));
     if (mesh && drops_placement(o)) drop(o, "placement");
-    if ((mesh && excludes_zero(o)) || types_servers(o)) drop(o, "zero");
+    if ((mesh && excludes_zero(o)) || types_owners(o)) drop(o, "zero");
     if ((mesh && divides_model(o)) || (kolo_options_typed(o, "zero") && is_on(o, "zero"))) {
         drop(o, "sync");
         drop(o, "servers");
     }
-    if (kolo_options_has(o, "sync") && kolo_options_typed(o, "sync") && !types_servers(o)) {
+    if (kolo_options_has(o, "sync") && kolo_options_typed(o, "sync") &&
+        kolo_options_choice(o, "sync") != KOLO_SYNC_PS) {
         drop(o, "servers");
     }
     return KOLO_OK;
@@ -240,7 +242,7 @@ static const struct {
     {"compress-min-bytes", "compress", 0, "--compress CODEC"},
     {"algorithm", "sync", BIT(KOLO_SYNC_ALLREDUCE), "--sync allreduce"},
     {"share", "sync", BIT(KOLO_SYNC_ALLREDUCE), "--sync allreduce"},
-    {"table", "sync", BIT(KOLO_SYNC_PS), "--sync ps"},
+    {"table", "sync", BIT(KOLO_SYNC_PS) | BIT(KOLO_SYNC_MESH), "--sync ps or mesh"},
     {"table-consistency", "table", 0, "--table NAMES"},
     {"table-bytes", "table", 0, "--table NAMES"},
     {"table-admit", "table", 0, "--table NAMES"},

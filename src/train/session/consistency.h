@@ -50,7 +50,7 @@ typedef struct kolo_consistency {
     bool scale;
     int64_t delay; /* the same: momentum every `delay` updates (kolo/pass.h); 0: in each */
     double ahead;  /* part of the momentum in the others */
-    bool lease; /* workers take ranges of samples from one counter */
+    bool lease;    /* workers take ranges of samples from one counter */
 } kolo_consistency;
 
 /* Parses "bsp", "bsp:drop=1", "ssp:3,dc=0.04", "asp,scale=1", "auto", "lag:1", "local:8",

@@ -118,6 +118,7 @@ static kolo_status check_stream(const kolo_setup *s) {
         {o->audit > 0, "--audit reads samples twice: omit it"},
         {s->measured, "--worker-weights measured deals samples ahead: give numbers"},
         {o->sync == KOLO_SYNC_PS, "--sync ps: the workers may be at different steps: omit it"},
+        {o->sync == KOLO_SYNC_MESH, "--sync mesh: the workers may be at different steps: omit it"},
     };
     if (!s->train->stream) return KOLO_OK;
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
@@ -340,15 +341,15 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
     KOLO_TRY(kolo_setup_resolve(given, workers, &s->opts));
     KOLO_TRY(kolo_check_count("number of workers", workers, 1, 1 << 16));
     KOLO_TRY(kolo_setup_choose_strategy(s, workers, &strategy));
-    if (s->opts.sync == KOLO_SYNC_PS && kolo_consistency_is_alone(&strategy.consistency)) {
+    if (s->opts.sync != KOLO_SYNC_ALLREDUCE && kolo_consistency_is_alone(&strategy.consistency)) {
         KOLO_TRY(check_saves_alone(&s->opts));
     }
     s->workers = s->mesh.axes[kolo_mesh_find(&s->mesh, "dp")].size;
-    compute_batches(s);
     if (strategy.consistency.delay > 0) {
         s->opts.optimizer.delay = strategy.consistency.delay;
         s->opts.optimizer.ahead = strategy.consistency.ahead;
     }
+    compute_batches(s);
     KOLO_TRY(deal_shards(s, workers));
     s->session = (kolo_session_config){
         .batch = s->opts.batch,
@@ -357,7 +358,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
         .shards = (int)s->opts.reproducible,
         .counts = s->counts,
         .consistency = strategy.consistency,
-        .served = s->opts.sync == KOLO_SYNC_PS,
+        .served = s->opts.sync != KOLO_SYNC_ALLREDUCE,
         .tables = tables_of(&s->opts, &strategy.consistency, workers),
         .loader_threads = s->opts.loader_threads,
         .share = !s->opts.no_share,

@@ -185,7 +185,7 @@ static kolo_status check_tables(const kolo_train_opts *o, const kolo_consistency
         bool given;
         const char *option, *why;
     } refused[] = {
-        {o->sync != KOLO_SYNC_PS, "--sync allreduce", "rows are at servers: give --sync ps"},
+        {o->sync == KOLO_SYNC_ALLREDUCE, "--sync allreduce", "rows are at servers: give --sync ps"},
         {o->replicas > 0, "--replicas", "rows have no replica"},
         {o->record || o->replay, "--record and --replay", "the order of rows is not recorded"},
         {o->accumulate > 1, "--accumulate", "the rows of a step are pulled once"},
@@ -239,8 +239,11 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
         {several && scales, "--optimizer lars or lamb",
          "an owner has only parts of tensors, whose norms are needed: give --servers 1"},
     };
-    if (o->sync == KOLO_SYNC_ALLREDUCE && o->servers > 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "--servers %d without --sync ps: give it too", o->servers);
+    if (o->sync != KOLO_SYNC_PS && o->servers > 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "--servers %d %s", o->servers,
+                         o->sync == KOLO_SYNC_MESH
+                             ? "with --sync mesh, whose workers own the parameters: give --sync ps"
+                             : "without --sync ps: give it too");
     }
     KOLO_TRY(check_order(o, consistency));
     KOLO_TRY(check_replicas(o));
@@ -252,20 +255,16 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
                          "--servers 1, for example",
                          o->consistency);
     }
-    if (!kolo_consistency_is_for(consistency, o->sync == KOLO_SYNC_PS)) {
+    if (!kolo_consistency_is_for(consistency, o->sync != KOLO_SYNC_ALLREDUCE)) {
         return KOLO_FAIL(
             KOLO_ERR_UNSUPPORTED, "consistency %s cannot be combined with --sync %s: %s",
             o->consistency, kolo_sync_name(o->sync),
-            o->sync == KOLO_SYNC_PS
+            o->sync != KOLO_SYNC_ALLREDUCE
                 ? "owners apply gradients as they arrive: take bsp, bsp:drop=M, ssp:S, asp or auto"
             : consistency->drop > 0
                 ? "an allreduce needs the gradients of all workers: give --sync ps"
                 : "in an allreduce no worker runs ahead: give --sync ps, or take lag:S");
     }
-    if (consistency->drop >= workers) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "consistency %s: a step needs at least one gradient of %d workers",
-                         o->consistency, workers);
     if (consistency->ahead * (double)consistency->delay > 1 ||
         (consistency->ahead > 0 && consistency->delay == 0)) {
         return KOLO_FAIL(KOLO_ERR_ARG,
@@ -279,11 +278,15 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
                          "Nesterov's momentum: give --optimizer nesterov and a --momentum",
                          o->consistency, kolo_optimizer_name(o->optimizer.kind));
     }
+    if (consistency->drop >= workers) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "consistency %s: a step needs at least one gradient of %d workers",
+                         o->consistency, workers);
     }
     for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
         if (o->sync == KOLO_SYNC_ALLREDUCE || !refused[i].given) continue;
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "--sync ps cannot be combined with %s: %s",
-                         refused[i].option, refused[i].why);
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "--sync %s cannot be combined with %s: %s",
+                         kolo_sync_name(o->sync), refused[i].option, refused[i].why);
     }
     return KOLO_OK;
 }
@@ -361,7 +364,8 @@ static kolo_status choose_buckets(kolo_setup *s, kolo_strategy *strategy, int wo
         {workers == 1, "one worker", "it sums nothing over workers"},
         {o->zero > 0, "--zero", "it divides units of --bucket-bytes"},
         {o->reproducible > 0, "--reproducible", "logical shards have buckets of --bucket-bytes"},
-        {o->sync == KOLO_SYNC_PS, "--sync ps", "owners sum ranges of the parameters"},
+        {o->sync != KOLO_SYNC_ALLREDUCE, "--sync ps or mesh",
+         "owners sum ranges of the parameters"},
         {kolo_mesh_has_model_axis(&s->mesh), "--mesh", "it is for data parallelism"},
         {strategy->consistency.kind != KOLO_CONSISTENCY_BSP, "--consistency",
          "its sums do not follow the backward pass"},

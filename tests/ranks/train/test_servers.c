@@ -126,6 +126,64 @@ static void one_worker_trains_as_without_servers(void **state) {
     }
 }
 
+static kolo_train_opts delayed_options(const char *policy, int servers) {
+    kolo_train_opts opts = options(KOLO_SYNC_PS, servers);
+    opts.model = "mlp";
+    opts.model_options = NULL;
+    opts.optimizer = (kolo_optimizer_opts){.kind = KOLO_OPTIMIZER_NESTEROV, .momentum = 0.9};
+    opts.consistency = policy;
+    return opts;
+}
+
+/* With a period of one update it is Nesterov's momentum; a run goes on within a period. */
+static void a_momentum_is_delayed(void **state) {
+    kolo_train_opts plain = delayed_options(NULL, 0), opts = delayed_options("asp,delay=1", 2);
+    plain.sync = KOLO_SYNC_ALLREDUCE;
+    const kolo_train_result nesterov = train_well(1, &plain);
+    const kolo_train_result one = train_well(3, &opts);
+    assert_near_run("delay=1", &nesterov, &one);
+    opts = delayed_options("asp,delay=4,ahead=0.1", 2);
+    const kolo_train_result whole = train_well(3, &opts);
+    assert_true(whole.parameter_hash != one.parameter_hash);
+    assert_int_equal(system("rm -rf run"), 0);
+    opts.out_dir = "run";
+    opts.checkpoint_steps = 2;
+    opts.steps = 6; /* one and a half periods */
+    (void)train_well(3, &opts);
+    opts.resume = "run";
+    opts.steps = 9;
+    const kolo_train_result resumed = train_well(3, &opts);
+    assert_same("within a period", &whole, &resumed);
+}
+
+/* Workers that own the parameters, by the name of what they do. */
+static void a_mesh_has_each_policy_of_servers(void **state) {
+    static const char *const policies[] = {"bsp",   "bsp:drop=1", "bsp:drop=1,discard", "ssp:0",
+                                           "ssp:2", "asp",        "asp,scale=1"};
+    kolo_train_opts plain = options(KOLO_SYNC_ALLREDUCE, 0);
+    plain.steps = 12; /* two epochs */
+    const kolo_train_result direct = train_well(3, &plain);
+    for (size_t i = 0; i < KOLO_COUNT(policies); i++) {
+        kolo_train_opts opts = plain;
+        opts.sync = KOLO_SYNC_MESH;
+        opts.consistency = policies[i];
+        opts.eval_steps = 5;
+        opts.check_replicas = 4;
+        const kolo_train_result r = train_well(3, &opts);
+        const bool equal = strcmp(policies[i], "bsp") == 0 || strcmp(policies[i], "ssp:0") == 0;
+        if (equal) assert_same(policies[i], &direct, &r);
+        uint64_t reads = 0, pushes = 0;
+        for (size_t b = 0; b < KOLO_COUNT(r.reads); b++) {
+            reads += r.reads[b];
+            pushes += r.delays[b];
+            if (strcmp(policies[i], "ssp:2") == 0 && b > 2) assert_int_equal(r.reads[b], 0);
+        }
+        assert_true(reads >= 3 * 12 && pushes == 3 * 12 && r.servers == 0 && r.evaluated);
+        assert_true(r.samples <= 2 * 61 && r.samples > 0);
+        if (!strstr(policies[i], "discard")) assert_int_equal(r.samples, 2 * 61);
+    }
+}
+
 static void a_bound_of_zero_is_bsp(void **state) {
     kolo_train_opts opts = options(KOLO_SYNC_PS, 2);
     const kolo_train_result bsp = train_well(5, &opts);
@@ -242,6 +300,7 @@ static void recorded_runs_repeat_bitwise(void **state) {
     } cases[] = {{"asp", "asp", 2},
                  {"leases", "asp,lease=1", 2},
                  {"ssp", "ssp:2,dc=0.1", 1},
+                 {"delay", "asp,delay=3", 2},
                  {"drop", "bsp:drop=1", 1}};
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_train_opts opts = options(KOLO_SYNC_PS, cases[i].servers);
@@ -250,6 +309,7 @@ static void recorded_runs_repeat_bitwise(void **state) {
         opts.steps = TEST_FEWER(16, 40);
         opts.eval_steps = TEST_FEWER(6, 15);
         opts.consistency = cases[i].policy;
+        if (strstr(cases[i].policy, "delay")) opts.optimizer.kind = KOLO_OPTIMIZER_NESTEROV;
         opts.record = cases[i].file;
         const kolo_train_result recorded = train_well(3 + cases[i].servers, &opts);
         opts.record = NULL;
@@ -361,7 +421,7 @@ static void what_servers_cannot_do_is_refused(void **state) {
         int zero, servers, replicas;
         double clip;
         int64_t accumulate;
-        bool sync_bn, sparse, allreduce;
+        bool sync_bn, sparse, allreduce, mesh_of_owners;
     } cases[] = {
         {.zero = 1, .why = "--zero"},
         {.compress = "f16", .why = "--compress"},
@@ -383,6 +443,16 @@ static void what_servers_cannot_do_is_refused(void **state) {
         {.consistency = "ssp:0,lease=1", .servers = 1, .why = "bsp has no other parameters"},
         {.consistency = "asp:1", .why = "takes no argument"},
         {.consistency = "asp,lr=1", .why = "none of dc=X"},
+        {.consistency = "asp,delay=3", .why = "give --optimizer nesterov"},
+        {.consistency = "asp,delay=0", .why = "none of dc=X"},
+        {.consistency = "ssp:1,delay=2.5", .why = "none of dc=X"},
+        {.consistency = "asp,ahead=0.5", .why = "at most 1 / delay"},
+        {.consistency = "asp,delay=4,ahead=0.3", .why = "at most 1 / delay"},
+        {.consistency = "bsp:drop=1,delay=2", .why = "as in bsp:drop=1"},
+        {.mesh_of_owners = true, .servers = 1, .why = "with --sync mesh, whose workers own"},
+        {.mesh_of_owners = true, .consistency = "lag:1", .why = "--sync mesh"},
+        {.mesh_of_owners = true, .clip = 1, .why = "--sync mesh cannot be combined with --clip"},
+        {.mesh_of_owners = true, .consistency = "asp,lease=1", .why = "--servers 1"},
         {.consistency = "ssp:2,scale=2", .why = "none of dc=X"},
         {.consistency = "bsp,dc=1", .why = "no other parameters"},
         {.consistency = "ssp", .why = "number of steps"},
@@ -405,6 +475,7 @@ static void what_servers_cannot_do_is_refused(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_train_opts opts =
             options(cases[i].allreduce ? KOLO_SYNC_ALLREDUCE : KOLO_SYNC_PS, cases[i].servers);
+        if (cases[i].mesh_of_owners) opts.sync = KOLO_SYNC_MESH;
         opts.consistency = cases[i].consistency;
         opts.compress = cases[i].compress;
         opts.mesh = cases[i].mesh;
@@ -456,6 +527,8 @@ TEST_MAIN(test_servers) {
         cmocka_unit_test(the_division_is_printed),
         cmocka_unit_test(one_worker_trains_as_without_servers),
         cmocka_unit_test(pushes_follow_the_buckets),
+        cmocka_unit_test(a_momentum_is_delayed),
+        cmocka_unit_test(a_mesh_has_each_policy_of_servers),
         cmocka_unit_test(a_bound_of_zero_is_bsp),
         cmocka_unit_test(stale_runs_use_all_samples),
         cmocka_unit_test(steps_without_the_latest_gradients),

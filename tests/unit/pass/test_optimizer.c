@@ -1,5 +1,6 @@
-/* LARS, LAMB and a delayed momentum against the equations of their papers, in f64 with the reference
- * kernels and in f32 with the best; which parameters are excluded from scaling and weight decay. */
+/* LARS, LAMB and a delayed momentum against the equations of their papers, in f64 with the
+ * reference kernels and in f32 with the best; which parameters are excluded from scaling and weight
+ * decay. */
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 #include "support/graph_eval.h"
