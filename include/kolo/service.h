@@ -108,6 +108,9 @@ KOLO_API int kolo_service_server_rank(const kolo_service *service, int i);
 /* Whether a server reads registered memory of this rank in place, and writes there. */
 KOLO_API bool kolo_service_maps(const kolo_service *service, int server);
 
+/* The bytes that this rank, as a client and as a server, has exchanged with other hosts so far. */
+KOLO_API void kolo_service_traffic(kolo_service *service, uint64_t *sent, uint64_t *received);
+
 /* Completes a call. With status OK sends a clock and up to call->output_bytes bytes of `data`,
  * which may be call->output itself; otherwise sends this thread's last error. Does not block: what
  * the connection does not take is copied. Only in `serve` and `lost`, once per call. */

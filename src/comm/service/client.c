@@ -27,7 +27,8 @@ enum { EVENTS = 16, DRIVE_MS = 100 };
 typedef struct server_link {
     int fd;              /* -1: none */
     bool serves, mapped; /* constant after attaching */
-    kolo_status broken;  /* OK: not broken */
+    kolo_message_traffic *traffic;
+    kolo_status broken; /* OK: not broken */
     char why[200];
     uint64_t serial;                    /* of the latest request sent */
     kolo_service_request *queue, **end; /* to be sent */
@@ -44,7 +45,8 @@ struct kolo_client {
     kolo_transport *transport;
     int size;
     int64_t timeout_ms;
-    int epoll, wake; /* wake: an eventfd that ends the driver's sleep */
+    kolo_message_traffic traffic; /* with other hosts */
+    int epoll, wake;              /* wake: an eventfd that ends the driver's sleep */
     kolo_service_thread thread;
     void (*completed)(void *arg); /* constant, as its argument; NULL: not needed */
     void *completed_arg;
@@ -145,7 +147,8 @@ static void begin_send(server_link *l) {
     l->message = (kolo_outgoing){.head = &l->out,
                                  .body = q->input,
                                  .head_bytes = sizeof l->out,
-                                 .body_bytes = q->internal.input_handle ? 0 : q->input_bytes};
+                                 .body_bytes = q->internal.input_handle ? 0 : q->input_bytes,
+                                 .traffic = l->traffic};
     l->sending = true;
 }
 
@@ -183,7 +186,7 @@ static void finish_reading(kolo_client *c, server_link *l) {
 static kolo_status receive_some(kolo_client *c, server_link *l, bool *more, bool *ended) {
     *more = false;
     if (!l->reading) {
-        KOLO_TRY(kolo_message_receive(l->fd, &l->in, sizeof l->in, &l->filled, ended));
+        KOLO_TRY(kolo_message_receive(l->fd, &l->in, sizeof l->in, &l->filled, ended, l->traffic));
         if (l->filled < sizeof l->in) return KOLO_OK;
         if (l->in.type == KOLO_MESSAGE_LEAVE) {
             lose(c, l, KOLO_ERR_PEER, "has left the service");
@@ -196,8 +199,8 @@ static kolo_status receive_some(kolo_client *c, server_link *l, bool *more, bool
     bool failed = l->in.status != KOLO_OK;
     void *to = failed ? (void *)l->reading->internal.error : l->reading->output;
     if (l->body_filled < l->in.bytes) {
-        kolo_status status =
-            kolo_message_receive(l->fd, to, (size_t)l->in.bytes, &l->body_filled, ended);
+        kolo_status status = kolo_message_receive(l->fd, to, (size_t)l->in.bytes, &l->body_filled,
+                                                  ended, l->traffic);
         if (status != KOLO_OK || l->body_filled < l->in.bytes) return status;
     }
     finish_reading(c, l);
@@ -441,8 +444,14 @@ kolo_status kolo_client_attach(kolo_client *c, int server, int fd, bool mapped) 
     l->fd = fd;
     l->serves = true;
     l->mapped = mapped;
+    l->traffic = kolo_message_leaves_host(fd) ? &c->traffic : NULL;
     l->end = &l->queue;
     return KOLO_OK;
+}
+
+void kolo_client_traffic(kolo_client *c, uint64_t *sent, uint64_t *received) {
+    *sent += atomic_load_explicit(&c->traffic.sent, memory_order_relaxed);
+    *received += atomic_load_explicit(&c->traffic.received, memory_order_relaxed);
 }
 
 void kolo_client_inform(kolo_client *c, void (*completed)(void *arg), void *arg) {

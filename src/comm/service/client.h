@@ -21,6 +21,8 @@ kolo_status kolo_client_attach(kolo_client *client, int server, int fd, bool map
 bool kolo_client_maps(const kolo_client *client, int server);
 /* Before the first request: calls `completed` whenever requests are complete, from any thread. */
 void kolo_client_inform(kolo_client *client, void (*completed)(void *arg), void *arg);
+/* Adds the bytes exchanged with other hosts. Any thread. */
+void kolo_client_traffic(kolo_client *client, uint64_t *sent, uint64_t *received);
 /* See kolo_service_is_lost. */
 bool kolo_client_is_lost(kolo_client *client, int server);
 /* NULL is allowed. */

@@ -13,6 +13,16 @@ static bool would_block(int error) {
     return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
+bool kolo_message_leaves_host(int fd) {
+    int domain = AF_UNIX;
+    socklen_t bytes = sizeof domain;
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 && domain != AF_UNIX;
+}
+
+static void count(_Atomic uint64_t *bytes, ssize_t more) {
+    atomic_fetch_add_explicit(bytes, (uint64_t)more, memory_order_relaxed);
+}
+
 kolo_status kolo_message_send(int fd, kolo_outgoing *m, bool *complete) {
     size_t all = m->head_bytes + m->body_bytes;
     while (m->done < all) {
@@ -26,6 +36,7 @@ kolo_status kolo_message_send(int fd, kolo_outgoing *m, bool *complete) {
         if (n < 0 && would_block(errno)) break;
         if (n < 0) return KOLO_FAIL(KOLO_ERR_PEER, "%s", kolo_errno_text(errno));
         m->done += (size_t)n;
+        if (m->traffic) count(&m->traffic->sent, n);
     }
     *complete = m->done == all;
     return KOLO_OK;
@@ -35,7 +46,8 @@ void kolo_message_send_leave(int fd, const void *head, size_t bytes) {
     (void)!send(fd, head, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-kolo_status kolo_message_receive(int fd, void *to, size_t bytes, size_t *filled, bool *ended) {
+kolo_status kolo_message_receive(int fd, void *to, size_t bytes, size_t *filled, bool *ended,
+                                 kolo_message_traffic *traffic) {
     *ended = false;
     while (*filled < bytes) {
         ssize_t n = recv(fd, (char *)to + *filled, bytes - *filled, MSG_DONTWAIT);
@@ -46,6 +58,7 @@ kolo_status kolo_message_receive(int fd, void *to, size_t bytes, size_t *filled,
             return KOLO_OK;
         }
         *filled += (size_t)n;
+        if (traffic) count(&traffic->received, n);
     }
     return KOLO_OK;
 }

@@ -8,6 +8,7 @@
 
 #include "kolo/status.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -35,10 +36,19 @@ typedef struct kolo_reply_head {
     uint64_t placed; /* 1: the reply is in the client's memory already */
 } kolo_reply_head;
 
+/* Bytes that connections have carried. Any thread; relaxed. */
+typedef struct kolo_message_traffic {
+    _Atomic uint64_t sent, received;
+} kolo_message_traffic;
+
+/* Whether the other side of a connection may be on another host. */
+bool kolo_message_leaves_host(int fd);
+
 /* A message that consists of a head and a body, of which `done` bytes have been sent. */
 typedef struct kolo_outgoing {
     const void *head, *body;
     size_t head_bytes, body_bytes, done;
+    kolo_message_traffic *traffic; /* NULL: not counted */
 } kolo_outgoing;
 
 /* Sends as much as the socket accepts. PEER: the connection is closed. */
@@ -47,5 +57,6 @@ kolo_status kolo_message_send(int fd, kolo_outgoing *m, bool *complete);
  * caller may end because of it. */
 void kolo_message_send_leave(int fd, const void *head, size_t bytes);
 /* Receives up to `bytes` in total at `to`, `*filled` of which have arrived before. `*ended`: the
- * other side has closed the connection. PEER: the connection is lost. */
-kolo_status kolo_message_receive(int fd, void *to, size_t bytes, size_t *filled, bool *ended);
+ * other side has closed the connection. `traffic` may be NULL. PEER: the connection is lost. */
+kolo_status kolo_message_receive(int fd, void *to, size_t bytes, size_t *filled, bool *ended,
+                                 kolo_message_traffic *traffic);

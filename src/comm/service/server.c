@@ -55,6 +55,7 @@ typedef struct reply {
 
 typedef struct client {
     int fd; /* -1: not connected yet, or ended */
+    kolo_message_traffic *traffic;
     bool ended;
     bool paused;         /* not read: no credit or memory for the request in `head` */
     bool resume;         /* there may be now */
@@ -81,6 +82,7 @@ typedef struct joiner {
 struct kolo_server {
     kolo_service_opts opts;
     kolo_transport *transport;
+    kolo_message_traffic traffic; /* with other hosts */
     bool *local, *mapped;
     int ranks, size; /* clients: the ranks, then those who join */
     joiner joiners[2];
@@ -150,6 +152,7 @@ kolo_status kolo_server_attach(kolo_server *s, int rank, int fd) {
         return status;
     }
     c->fd = fd;
+    c->traffic = kolo_message_leaves_host(fd) ? &s->traffic : NULL;
     c->watched = e.events;
     return KOLO_OK;
 }
@@ -166,7 +169,8 @@ static void flush(kolo_server *s, int rank) {
                            .body = r->body,
                            .head_bytes = sizeof r->head,
                            .body_bytes = r->bytes - sizeof r->head,
-                           .done = r->done};
+                           .done = r->done,
+                           .traffic = c->traffic};
         if (kolo_message_send(c->fd, &m, &complete) != KOLO_OK) {
             end_client(s, rank, false, kolo_last_error());
             return;
@@ -199,7 +203,11 @@ static kolo_status keep_rest(client *c, const kolo_reply_head *head, const kolo_
 
 static kolo_status send_reply(client *c, const kolo_reply_head *head, const void *body,
                               size_t bytes) {
-    kolo_outgoing m = {.head = head, .body = body, .head_bytes = sizeof *head, .body_bytes = bytes};
+    kolo_outgoing m = {.head = head,
+                       .body = body,
+                       .head_bytes = sizeof *head,
+                       .body_bytes = bytes,
+                       .traffic = c->traffic};
     bool complete = false;
     if (!c->first) KOLO_TRY(kolo_message_send(c->fd, &m, &complete));
     return complete ? KOLO_OK : keep_rest(c, head, &m);
@@ -350,7 +358,8 @@ static kolo_status receive_some(kolo_server *s, int rank, bool *more, bool *ende
     client *c = &s->clients[rank];
     *more = false;
     if (!c->reading && c->filled < sizeof c->head) {
-        KOLO_TRY(kolo_message_receive(c->fd, &c->head, sizeof c->head, &c->filled, ended));
+        KOLO_TRY(
+            kolo_message_receive(c->fd, &c->head, sizeof c->head, &c->filled, ended, c->traffic));
         if (c->filled < sizeof c->head) return KOLO_OK;
         if (c->head.type == KOLO_MESSAGE_LEAVE) {
             end_client(s, rank, true, "");
@@ -365,7 +374,7 @@ static kolo_status receive_some(kolo_server *s, int rank, bool *more, bool *ende
     if (c->input_filled < q->view.input_bytes) {
         size_t turn = c->input_filled + TURN_BYTES;
         if (turn > q->view.input_bytes) turn = q->view.input_bytes;
-        KOLO_TRY(kolo_message_receive(c->fd, q->buffer, turn, &c->input_filled, ended));
+        KOLO_TRY(kolo_message_receive(c->fd, q->buffer, turn, &c->input_filled, ended, c->traffic));
         if (c->input_filled < q->view.input_bytes) return KOLO_OK;
     }
     c->reading = NULL;
@@ -664,6 +673,11 @@ void kolo_server_abandon(kolo_server *s) {
 static void send_leave(const client *c) {
     kolo_reply_head head = {.type = KOLO_MESSAGE_LEAVE};
     if (c->fd >= 0 && !c->first) kolo_message_send_leave(c->fd, &head, sizeof head);
+}
+
+void kolo_server_traffic(kolo_server *s, uint64_t *sent, uint64_t *received) {
+    *sent += atomic_load_explicit(&s->traffic.sent, memory_order_relaxed);
+    *received += atomic_load_explicit(&s->traffic.received, memory_order_relaxed);
 }
 
 void kolo_server_wake(void *server) {

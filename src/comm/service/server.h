@@ -23,6 +23,8 @@ kolo_status kolo_server_attach(kolo_server *s, int rank, int fd);
 /* Waits for messages up to `timeout_ms` (-1: no limit) and processes them. */
 void kolo_server_poll(kolo_server *server, int timeout_ms);
 
+/* Adds the bytes exchanged with other hosts. Any thread. */
+void kolo_server_traffic(kolo_server *server, uint64_t *sent, uint64_t *received);
 /* Starts the thread, which first accepts all clients at the listeners (fd -1: none), which it takes
  * over. With `joins`, clients may connect there as long as it runs. IO. */
 kolo_status kolo_server_start(kolo_server *server, int local_listener, int tcp_listener,

@@ -498,6 +498,12 @@ bool kolo_service_maps(const kolo_service *service, int server) {
     return kolo_client_maps(service->client, server);
 }
 
+void kolo_service_traffic(kolo_service *service, uint64_t *sent, uint64_t *received) {
+    *sent = *received = 0;
+    kolo_client_traffic(service->client, sent, received);
+    if (service->server) kolo_server_traffic(service->server, sent, received);
+}
+
 static kolo_status check(const kolo_service *service) {
     if (!service->comm || !service->comm->inherited) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG, "the service belongs to the parent process: a forked child "
