@@ -79,7 +79,13 @@ typedef struct kolo_parameters_part {
 typedef struct kolo_parameters_opts {
     int servers; /* the last ranks, which then only serve; default: every rank is a worker and
                     owns a range */
-    /* By owner; copied. Workers then pull and push the parts of all owners, one after the other,
+    /* bsp, with `servers`: workers own parts, too, in front of those of the servers. Without
+     * `parts` they are of such sizes that all links are equally long busy (docs/servers.md). */
+    bool shared;
+    /* bsp: the parts of each owner, default 1. Part i of all is of owner i modulo the owners, and
+     * is pushed, updated and pulled for itself, so that workers receive while they send. */
+    int buckets;
+    /* By part; copied. Workers then pull and push the parts of all owners, one after the other,
      * and the initial values are the values and the state of each. NULL: equal ranges. */
     const kolo_parameters_part *parts;
     bool needs_all; /* a lost worker ends the job: all requests fail with an error that names it */
@@ -117,6 +123,8 @@ typedef struct kolo_parameters_opts {
     /* Called at the owner, in the service's thread, for each event in order. May be NULL. */
     void (*observe)(void *arg, const kolo_parameters_event *event);
     void *arg, *replica_arg; /* of the part that the server owns; of that of the server before it */
+    void *const *bucket_args; /* [buckets]: of each of its parts, in the place of `arg`; borrowed.
+                                NULL: `arg` is of them all */
     /* Files, with ".0" appended for the first owner and so on, of the order in which owners take
      * requests; they are read and written at the owner. With `replay` owners take them in the order
      * of an earlier run with `record`, whose bits they then have; one of the two.
@@ -181,15 +189,22 @@ KOLO_API kolo_status kolo_parameters_pull(kolo_parameters *parameters, float *va
  * update: the gradient is borrowed until the next pull, or the end. ARG: the latest push was not
  * followed by a pull; PEER. */
 KOLO_API kolo_status kolo_parameters_push(kolo_parameters *parameters, const float *gradient);
-/* Sends a part of the next gradient [count] while its rest is computed: the first `ready` numbers
- * of the part of owner `owner` are final. Call it as often as they get more; kolo_parameters_push
- * then sends the rest, of the same memory. Does nothing for owners that read the gradient in place,
- * and waits for more numbers where there are few. Does not block. ARG: the latest push was not
- * followed by a pull, there is no such owner, or its part has fewer numbers; PEER. */
+/* Sends a piece of the next gradient [count] while its rest is computed: the first `ready` numbers
+ * of part `part`, which is that of owner `part` but with `buckets`, are final. Call it as often as
+ * they get more; kolo_parameters_push then sends the rest, of the same memory. Does nothing for
+ * owners that read the gradient in place, and waits for more numbers where there are few; with
+ * `buckets` a part is sent once it is complete. Does not block. ARG: the latest push was not
+ * followed by a pull, there is no such part, or it has fewer numbers; PEER. */
 KOLO_API kolo_status kolo_parameters_push_early(kolo_parameters *parameters, const float *gradient,
-                                                int owner, size_t ready);
+                                                int part, size_t ready);
+/* With `buckets`, before the first kolo_parameters_push_early of a step: the next pull reads into
+ * `values` [count], parts of which may be written from now on. */
+KOLO_API void kolo_parameters_pull_early(kolo_parameters *parameters, float *values);
 /* The parts that this worker has sent so. */
 KOLO_API uint64_t kolo_parameters_count_parts(const kolo_parameters *parameters);
+/* The bytes that this rank has exchanged with other hosts so far, as a worker and as an owner. */
+KOLO_API void kolo_parameters_traffic(kolo_parameters *parameters, uint64_t *sent,
+                                      uint64_t *received);
 /* With `adapts`: the bound that the first owner has chosen, as this worker's latest pull has found
  * it; it holds from the first push after that on. Otherwise `staleness`. */
 KOLO_API int kolo_parameters_staleness(const kolo_parameters *parameters);

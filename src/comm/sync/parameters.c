@@ -9,8 +9,10 @@
 #include "comm/engine/family.h"
 #include "comm/sync/adapt.h"
 #include "comm/sync/agree.h"
+#include "comm/sync/law.h"
 #include "comm/sync/parameters_order.h"
 #include "comm/sync/parameters_owner.h"
+#include "comm/sync/parameters_parts.h"
 #include "comm/sync/parameters_replica.h"
 #include "kolo/service.h"
 
@@ -18,8 +20,9 @@
 #include <string.h>
 #include <time.h>
 
-/* Numbers of a part of a push, at least. */
-enum { PART_LEAST = 1 << 14 };
+/* Numbers of a piece of a push, at least; buckets whose parts are in flight, so that the links to
+ * all owners are busy for the same time. */
+enum { PART_LEAST = 1 << 14, BUCKETS_AHEAD = 3, PARTS_MOST = 1 << 16 };
 
 /* What an owner has been sent of the next push, or of the one that is in flight. */
 typedef struct early {
@@ -35,18 +38,24 @@ struct kolo_parameters {
     size_t count;                     /* of the initial values */
     size_t largest;                   /* part of a vector */
     int n_workers, n_servers, number; /* number: of a worker that has joined; -1: a rank */
+    int n_parts;                      /* of all owners, which are n_servers */
     bool works, pushing, finished, abandoned;
     uint64_t clock;
     uint32_t choice;                      /* of the bound, as a read has returned it last */
-    kolo_parameters_owner *owner;         /* NULL: owns nothing */
+    kolo_owner_parts *parts_here;         /* what this rank owns; NULL: nothing, */
+    kolo_parameters_owner *owner;         /* and its first part */
     kolo_order *order;                    /* recorded or replayed; NULL: neither */
     kolo_parameters_opts followed;        /* of `follower` */
     kolo_parameters_owner *follower;      /* of the part of the server before; NULL: none */
     kolo_replicas *replicas;              /* both; NULL: none */
     bool *moved;                          /* [n_servers]: its part is at the next one */
-    kolo_owned *owned;                    /* [n_servers] */
-    kolo_service_request *pushes, *pulls; /* [n_servers] */
-    early *early;                         /* [n_servers] */
+    kolo_owned *owned;                    /* [n_parts] */
+    kolo_service_request *pushes, *pulls; /* [n_parts] */
+    kolo_service_request *signals;        /* [n_parts] */
+    bool *ready;                          /* [n_parts]: with buckets, the gradient is final */
+    int n_pushed, n_pulled;               /* parts that are requested in this step */
+    float *reads_into;                    /* see kolo_parameters_pull_early */
+    early *early;                         /* [n_parts] */
     kolo_service_request lease;           /* in flight if `asked` */
     bool asked;
     int held;                             /* leases that no push has acknowledged */
@@ -60,18 +69,31 @@ struct kolo_parameters {
     uint64_t delays[KOLO_STALENESS_BINS]; /* of its gradients */
 };
 
-/* The range of server i of one vector. */
-static kolo_owned_span range_of(size_t count, int n_servers, int i) {
-    size_t s = (size_t)i, all = (size_t)n_servers, left = count % all;
-    return (kolo_owned_span){count / all * s + (s < left ? s : left), count / all + (s < left)};
+static int buckets_of(const kolo_parameters *p) {
+    return p->opts.buckets > 1 ? p->opts.buckets : 1;
 }
 
-/* What each server owns. */
+/* Where part i of one vector begins. */
+static size_t begin_of(const kolo_parameters *p, int i) {
+    const bool shared = p->opts.shared && p->n_workers < p->n_servers;
+    const kolo_law law = shared ? (kolo_law){p->n_workers, p->n_servers - p->n_workers}
+                                : (kolo_law){p->n_servers, 0};
+    const uint64_t all = kolo_law_all(law), bucket = (uint64_t)(i / p->n_servers);
+    return kolo_law_cut(p->count, bucket * all + kolo_law_before(law, i % p->n_servers),
+                        all * (uint64_t)buckets_of(p));
+}
+
+static kolo_owned_span range_of(const kolo_parameters *p, int i) {
+    const size_t first = begin_of(p, i);
+    return (kolo_owned_span){first, begin_of(p, i + 1) - first};
+}
+
+/* What each part has. */
 static void divide(kolo_parameters *p) {
     size_t values = 0, gradient = 0, state = 0;
-    for (int i = 0; i < p->n_servers; i++) {
+    for (int i = 0; i < p->n_parts; i++) {
         const kolo_parameters_part *part = p->opts.parts ? &p->opts.parts[i] : NULL;
-        const kolo_owned_span range = range_of(p->count, p->n_servers, i);
+        const kolo_owned_span range = range_of(p, i);
         p->owned[i] = (kolo_owned){range, range, {0, 0}};
         if (range.count > p->largest && !part) p->largest = range.count;
         if (!part) continue;
@@ -101,7 +123,18 @@ static kolo_status check_drop(const kolo_parameters_opts *o, int workers) {
 }
 
 static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int ranks, int rank) {
-    const bool owns = rank >= ranks - o->servers || o->servers <= 0;
+    const bool owns = rank >= ranks - o->servers || o->servers <= 0 || o->shared;
+    const bool bsp = o->staleness == 0 && o->drop == 0 && !o->adapts;
+    if ((o->shared || o->buckets > 1) && (!bsp || o->replicas > 0 || o->record || o->replay)) {
+        return KOLO_FAIL(
+            KOLO_ERR_ARG,
+            "parameters that servers share with workers, or parts in buckets, are for a "
+            "staleness of 0, without drop, adapts, replicas, record and replay");
+    }
+    if (o->buckets < 0 || o->buckets > PARTS_MOST / ranks) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%d buckets of %d owners: at most %d parts", o->buckets,
+                         ranks, PARTS_MOST);
+    }
     if (owns && !o->update) return KOLO_FAIL(KOLO_ERR_ARG, "parameters without an update");
     if (o->servers < 0 || o->servers >= ranks) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%d servers of %d ranks: there must be a worker", o->servers,
@@ -144,9 +177,10 @@ static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int r
     }
     KOLO_TRY(check_drop(o, o->servers > 0 ? ranks - o->servers : ranks));
     if (!o->parts) return KOLO_OK;
-    const int owners = o->servers > 0 ? o->servers : ranks;
+    const int owners = o->servers > 0 && !o->shared ? o->servers : ranks;
+    const int parts = owners * (o->buckets > 1 ? o->buckets : 1);
     size_t all = 0;
-    for (int i = 0; i < owners; i++) {
+    for (int i = 0; i < parts; i++) {
         all += o->parts[i].values + o->parts[i].state;
         if (owns && o->parts[i].state > 0 && !o->save) {
             return KOLO_FAIL(KOLO_ERR_ARG, "parameters with a state that nothing saves");
@@ -182,7 +216,7 @@ static kolo_status open_order(kolo_parameters *p, int i) {
 /* Lets workers send their pushes in parts. Not in the middle of a push: a worker whose part is
  * refused leaves the others waiting. */
 static kolo_status stage(const kolo_parameters *p, kolo_parameters_owner *owner) {
-    for (int w = 0; w < p->n_workers && owner; w++) {
+    for (int w = 0; w < p->n_workers && owner && buckets_of(p) == 1; w++) {
         const bool maps = p->opts.replicas == 0 && kolo_comm_maps(p->comm, w);
         if (maps) continue; /* it sends no parts, neither here nor to another server */
         KOLO_TRY(kolo_parameters_owner_stage(owner, w));
@@ -229,13 +263,18 @@ static kolo_status follow(kolo_parameters *p, int i) {
 }
 
 static kolo_status allocate_requests(kolo_parameters *p) {
-    size_t bytes = (size_t)p->n_servers * sizeof *p->pushes;
+    const size_t n = (size_t)p->n_parts, bytes = n * sizeof *p->pushes;
     p->pushes = kolo_zalloc(bytes);
     p->pulls = kolo_zalloc(bytes);
-    p->owned = kolo_zalloc((size_t)p->n_servers * sizeof *p->owned);
-    p->early = kolo_zalloc((size_t)p->n_servers * sizeof *p->early);
-    p->moved = kolo_zalloc((size_t)p->n_servers * sizeof *p->moved);
-    if (!p->pushes || !p->pulls || !p->owned || !p->early || !p->moved) return KOLO_NOMEM(bytes);
+    p->signals = kolo_zalloc(bytes);
+    p->owned = kolo_zalloc(n * sizeof *p->owned);
+    p->early = kolo_zalloc(n * sizeof *p->early);
+    p->moved = kolo_zalloc(n * sizeof *p->moved);
+    p->ready = kolo_zalloc(n * sizeof *p->ready);
+    if (!p->pushes || !p->pulls || !p->signals || !p->owned || !p->early || !p->moved ||
+        !p->ready) {
+        return KOLO_NOMEM(bytes);
+    }
     divide(p);
     return KOLO_OK;
 }
@@ -247,8 +286,14 @@ static kolo_status allocate(kolo_parameters *p, const float *initial, float **al
     }
     KOLO_TRY(allocate_requests(p));
     if (rank >= first_server) {
-        KOLO_TRY(kolo_parameters_owner_create(&p->opts, &p->owned[rank - first_server],
-                                              p->n_workers, kolo_service_reply, &p->owner));
+        const kolo_owner_parts_opts parts = {.parameters = &p->opts,
+                                             .owned = p->owned,
+                                             .buckets = buckets_of(p),
+                                             .owners = p->n_servers,
+                                             .index = rank - first_server,
+                                             .workers = p->n_workers};
+        KOLO_TRY(kolo_owner_parts_create(&parts, &p->parts_here));
+        p->owner = kolo_owner_parts_at(p->parts_here, 0);
     }
     KOLO_TRY(stage(p, p->owner));
     KOLO_TRY(follow(p, rank - first_server));
@@ -263,14 +308,15 @@ static kolo_status distribute(kolo_parameters *p, const float *initial, float *a
     if (p->count == 0 || !all) return KOLO_OK;
     if (initial && kolo_comm_rank(p->comm) == 0) memcpy(all, initial, p->count * sizeof(float));
     KOLO_TRY(kolo_broadcast(p->comm, all, p->count, KOLO_DTYPE_F32, 0));
-    if (p->owner) kolo_parameters_owner_load(p->owner, all);
+    if (p->parts_here) kolo_owner_parts_load(p->parts_here, all);
     if (p->follower) kolo_parameters_owner_load(p->follower, all);
     return KOLO_OK;
 }
 
 /* What serves the requests to a rank. */
 static kolo_service_opts serving(const kolo_parameters *p) {
-    kolo_service_opts o = {.client_bytes = 4 * p->largest * sizeof(float) + (1 << 20),
+    const size_t held = 4 + (buckets_of(p) > 1 ? 2 * BUCKETS_AHEAD : 0);
+    kolo_service_opts o = {.client_bytes = held * p->largest * sizeof(float) + (1 << 20),
                            .joins = p->opts.joins,
                            .timeout_ms = p->opts.timeout_ms};
     if (p->replicas) {
@@ -282,6 +328,10 @@ static kolo_service_opts serving(const kolo_parameters *p) {
         o.serve = kolo_order_serve;
         o.lost = kolo_order_lost;
         o.arg = p->order;
+    } else if (p->parts_here && buckets_of(p) > 1) {
+        o.serve = kolo_owner_parts_serve;
+        o.lost = kolo_owner_parts_lost;
+        o.arg = p->parts_here;
     } else if (p->owner) {
         o.serve = kolo_parameters_owner_serve;
         o.lost = kolo_parameters_owner_lost;
@@ -306,12 +356,14 @@ static void free_parameters(kolo_parameters *p) {
     kolo_service_destroy(p->service);
     kolo_order_destroy(p->order);
     kolo_replicas_destroy(p->replicas);
-    kolo_parameters_owner_destroy(p->owner);
+    kolo_owner_parts_destroy(p->parts_here);
     kolo_parameters_owner_destroy(p->follower);
     kolo_free(p->moved);
     kolo_free(p->pushes);
     kolo_free(p->early);
     kolo_free(p->pulls);
+    kolo_free(p->signals);
+    kolo_free(p->ready);
     kolo_free(p->owned);
     kolo_free(p);
 }
@@ -326,10 +378,11 @@ kolo_status kolo_parameters_create(kolo_comm *comm, const float *initial, size_t
     *p = (kolo_parameters){.comm = comm,
                            .opts = *opts,
                            .count = count,
-                           .n_servers = opts->servers > 0 ? opts->servers : ranks,
+                           .n_servers = opts->servers > 0 && !opts->shared ? opts->servers : ranks,
                            .n_workers = opts->servers > 0 ? ranks - opts->servers : ranks,
                            .works = opts->servers == 0 || rank < ranks - opts->servers,
                            .number = -1};
+    p->n_parts = p->n_servers * buckets_of(p);
     kolo_status status = build(p, initial);
     if (status != KOLO_OK) {
         free_parameters(p);
@@ -368,6 +421,7 @@ kolo_status kolo_parameters_join(const char *address, const char *secret_file, s
     *p = (kolo_parameters){.opts = *opts,
                            .count = count,
                            .n_servers = opts->servers,
+                           .n_parts = opts->servers,
                            .works = true,
                            .abandoned = true, /* until it takes part */
                            .idle = opts->staleness != KOLO_STALENESS_ANY};
@@ -395,7 +449,7 @@ static kolo_status check_worker(const kolo_parameters *p) {
 
 /* The server that has part i now. */
 static int server_of(const kolo_parameters *p, int i) {
-    return p->moved[i] ? kolo_replicas_follower(i, p->n_servers) : i;
+    return p->moved[i] ? kolo_replicas_follower(i, p->n_servers) : i % p->n_servers;
 }
 
 /* A request to the owner of part i without data, as errors name it. */
@@ -412,9 +466,10 @@ static kolo_service_request request_of(const kolo_parameters *p, int i, uint32_t
         [KOLO_OWNER_STOP] = "an agreement on the end of the run",
         [KOLO_OWNER_JOIN] = "a worker that joins",
     };
+    const bool names_part = p->opts.replicas > 0 || buckets_of(p) > 1;
     return (kolo_service_request){.server = kolo_service_server_rank(p->service, server_of(p, i)),
                                   .name = names[kind],
-                                  .kind = kolo_replicas_kind(kind, p->opts.replicas > 0 ? i : 0),
+                                  .kind = kolo_replicas_kind(kind, names_part ? i : 0),
                                   .clock = p->clock};
 }
 
@@ -491,41 +546,75 @@ static kolo_status run(kolo_parameters *p, int i, kolo_service_request *q) {
     return await(p, i, q);
 }
 
-/* Waits for all of `n` requests, each to the owner of a part; returns the first error. */
-static kolo_status wait_all(kolo_parameters *p, kolo_service_request *requests, int n) {
-    kolo_status first = KOLO_OK;
+/* Waits for the requests to the owners of parts [first, end); returns the first error. */
+static kolo_status wait_for(kolo_parameters *p, kolo_service_request *requests, int first,
+                            int end) {
+    kolo_status failed = KOLO_OK;
     char text[256] = "";
-    for (int i = 0; i < n; i++) {
+    for (int i = first; i < end; i++) {
         kolo_status status = await(p, i, &requests[i]);
-        if (status == KOLO_OK || first != KOLO_OK) continue;
-        first = status;
+        if (status == KOLO_OK || failed != KOLO_OK) continue;
+        failed = status;
         snprintf(text, sizeof text, "%s", kolo_last_error());
     }
-    return first == KOLO_OK ? first : KOLO_FAIL(first, "%s", text);
+    return failed == KOLO_OK ? failed : KOLO_FAIL(failed, "%s", text);
 }
 
-/* Starts a request to each owner; on failure waits for those that were started. */
-static kolo_status start_all(kolo_parameters *p, kolo_service_request *requests, uint32_t kind,
-                             float *output) {
-    for (int i = 0; i < p->n_servers; i++) {
-        const kolo_owned *has = &p->owned[i];
-        const kolo_owned_span *part = kind == KOLO_OWNER_PULL ? &has->values : &has->state;
-        kolo_service_request *q = &requests[i];
-        *q = request_of(p, i, kind);
-        q->key = kind == KOLO_OWNER_PUSH ? p->choice : p->goes_on;
-        if (kind == KOLO_OWNER_PUSH) {
-            add_gradient(p, i, q);
-        } else {
-            q->output = output + part->first;
-            q->output_bytes = part->count * sizeof(float);
-        }
-        kolo_status status = start(p, i, q);
-        if (status != KOLO_OK) {
-            char text[256];
-            snprintf(text, sizeof text, "%s", kolo_last_error());
-            (void)wait_all(p, requests, i);
-            return KOLO_FAIL(status, "%s", text);
-        }
+/* After an error: waits for the requests to the owners of the first n parts. */
+static kolo_status fail_after(kolo_parameters *p, kolo_service_request *requests, int n,
+                              kolo_status status) {
+    char text[256];
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    (void)wait_for(p, requests, 0, n);
+    return KOLO_FAIL(status, "%s", text);
+}
+
+/* Starts a push to the owner of part i, or a read of what it has. */
+static kolo_status start_part(kolo_parameters *p, int i, uint32_t kind, uint64_t clock,
+                              float *output) {
+    const kolo_owned *has = &p->owned[i];
+    const kolo_owned_span *part = kind == KOLO_OWNER_PULL ? &has->values : &has->state;
+    kolo_service_request *q = kind == KOLO_OWNER_PUSH ? &p->pushes[i] : &p->pulls[i];
+    *q = request_of(p, i, kind);
+    q->clock = clock;
+    q->key = kind == KOLO_OWNER_PUSH ? p->choice : p->goes_on;
+    if (kind == KOLO_OWNER_PUSH) {
+        add_gradient(p, i, q);
+    } else {
+        q->output = output + part->first;
+        q->output_bytes = part->count * sizeof(float);
+    }
+    return start(p, i, q);
+}
+
+/* Starts the pushes of the first `end` parts that are not in flight, with the clock before them. */
+static kolo_status start_pushes(kolo_parameters *p, int end, uint64_t clock) {
+    for (; p->n_pushed < end; p->n_pushed++) {
+        KOLO_TRY(start_part(p, p->n_pushed, KOLO_OWNER_PUSH, clock, NULL));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status start_pulls(kolo_parameters *p, int end, uint64_t clock, float *values) {
+    for (; p->n_pulled < end; p->n_pulled++) {
+        KOLO_TRY(start_part(p, p->n_pulled, KOLO_OWNER_PULL, clock, values));
+    }
+    return KOLO_OK;
+}
+
+/* The parts of so many buckets. */
+static int parts_of(const kolo_parameters *p, int buckets) {
+    return (buckets < buckets_of(p) ? buckets : buckets_of(p)) * p->n_servers;
+}
+
+/* Reads all parts; with buckets pushes the rest of the gradient, a few buckets ahead of the reads.
+ */
+static kolo_status read_buckets(kolo_parameters *p, float *values) {
+    for (int r = 0; r < buckets_of(p); r++) {
+        const int ahead = parts_of(p, r + BUCKETS_AHEAD);
+        if (p->pushing) KOLO_TRY(start_pushes(p, ahead, p->clock - 1));
+        KOLO_TRY(start_pulls(p, ahead, p->clock, values));
+        KOLO_TRY(wait_for(p, p->pulls, parts_of(p, r), parts_of(p, r + 1)));
     }
     return KOLO_OK;
 }
@@ -533,7 +622,7 @@ static kolo_status start_all(kolo_parameters *p, kolo_service_request *requests,
 /* The largest clock that the owners have replied. */
 static uint64_t largest_reply(const kolo_parameters *p, const kolo_service_request *requests) {
     uint64_t largest = 0;
-    for (int i = 0; i < p->n_servers; i++) {
+    for (int i = 0; i < p->n_parts; i++) {
         const uint64_t clock = requests[i].reply_clock & UINT32_MAX; /* without a choice */
         if (clock > largest) largest = clock;
     }
@@ -542,11 +631,12 @@ static uint64_t largest_reply(const kolo_parameters *p, const kolo_service_reque
 
 static kolo_status end_push(kolo_parameters *p) {
     if (!p->pushing) return KOLO_OK;
-    kolo_status status = wait_all(p, p->pushes, p->n_servers);
+    kolo_status status = wait_for(p, p->pushes, 0, p->n_pushed);
     char text[256] = "";
     if (status != KOLO_OK) snprintf(text, sizeof text, "%s", kolo_last_error());
     p->pushing = false;
-    for (int i = 0; i < p->n_servers; i++) { /* an owner refuses a push after an error of a part */
+    p->n_pushed = 0;
+    for (int i = 0; i < p->n_parts; i++) { /* an owner refuses a push after an error of a part */
         const kolo_status part = end_parts(p, i);
         if (part == KOLO_OK) continue;
         status = part;
@@ -561,9 +651,13 @@ static kolo_status end_push(kolo_parameters *p) {
 static kolo_status signal_all(kolo_parameters *p, uint32_t kind, kolo_status first) {
     char text[256];
     snprintf(text, sizeof text, "%s", kolo_last_error());
-    for (int i = 0; i < p->n_servers; i++) {
-        kolo_service_request q = request_of(p, i, kind);
-        kolo_status status = run(p, i, &q);
+    for (int k = 0; k < 2 * p->n_parts; k++) { /* starts all, then waits for them */
+        const int i = k % p->n_parts;
+        kolo_service_request *q = &p->signals[i];
+        if (k < p->n_parts) *q = request_of(p, i, kind);
+        if (!q->name) continue; /* not started */
+        const kolo_status status = k < p->n_parts ? start(p, i, q) : await(p, i, q);
+        if (status != KOLO_OK) q->name = NULL;
         if (status == KOLO_OK || first != KOLO_OK) continue;
         first = status;
         snprintf(text, sizeof text, "%s", kolo_last_error());
@@ -573,8 +667,11 @@ static kolo_status signal_all(kolo_parameters *p, uint32_t kind, kolo_status fir
 
 kolo_status kolo_parameters_pull(kolo_parameters *p, float *values) {
     KOLO_TRY(check_worker(p));
-    KOLO_TRY(start_all(p, p->pulls, KOLO_OWNER_PULL, values));
-    KOLO_TRY(wait_all(p, p->pulls, p->n_servers));
+    const kolo_status status = read_buckets(p, values);
+    const int started = p->n_pulled;
+    p->n_pulled = 0;
+    p->reads_into = NULL;
+    if (status != KOLO_OK) return fail_after(p, p->pulls, started, status);
     p->goes_on = false;
     const uint32_t choice = (uint32_t)(p->pulls[0].reply_clock >> KOLO_CHOICE_SHIFT);
     if (choice > p->choice) p->choice = choice; /* a replica may be behind */
@@ -588,8 +685,11 @@ int kolo_parameters_staleness(const kolo_parameters *p) {
 
 kolo_status kolo_parameters_read_state(kolo_parameters *p, float *state) {
     KOLO_TRY(check_worker(p));
-    KOLO_TRY(start_all(p, p->pulls, KOLO_OWNER_STATE, state));
-    return wait_all(p, p->pulls, p->n_servers);
+    for (int i = 0; i < p->n_parts; i++) {
+        const kolo_status status = start_part(p, i, KOLO_OWNER_STATE, p->clock, state);
+        if (status != KOLO_OK) return fail_after(p, p->pulls, i, status);
+    }
+    return wait_for(p, p->pulls, 0, p->n_parts);
 }
 
 void kolo_parameters_count_reads(const kolo_parameters *p, uint64_t *counts) {
@@ -607,29 +707,65 @@ static kolo_status check_push(const kolo_parameters *p) {
                                                : "two pushes in a row: pull the parameters first");
 }
 
-kolo_status kolo_parameters_push_early(kolo_parameters *p, const float *gradient, int owner,
+void kolo_parameters_pull_early(kolo_parameters *p, float *values) {
+    if (buckets_of(p) > 1) p->reads_into = values;
+}
+
+/* Whether few buckets are in flight before this one. */
+static bool has_room(const kolo_parameters *p, int bucket) {
+    bool done = true;
+    const int before = bucket - BUCKETS_AHEAD;
+    if (before < 0) return true;
+    for (int i = parts_of(p, before); i < parts_of(p, before + 1) && done; i++) {
+        done = kolo_service_test(p->service, p->reads_into ? &p->pulls[i] : &p->pushes[i]);
+    }
+    return done;
+}
+
+/* Pushes, in their order, the parts that are final, and reads what the owners make of them. */
+static kolo_status push_ready(kolo_parameters *p, const float *gradient) {
+    p->pushed = gradient;
+    while (p->n_pushed < p->n_parts && p->ready[p->n_pushed] &&
+           has_room(p, p->n_pushed / p->n_servers)) {
+        KOLO_TRY(start_pushes(p, p->n_pushed + 1, p->clock));
+        p->parts++;
+        if (p->reads_into) KOLO_TRY(start_pulls(p, p->n_pushed, p->clock + 1, p->reads_into));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_parameters_push_early(kolo_parameters *p, const float *gradient, int i,
                                        size_t ready) {
     KOLO_TRY(check_push(p));
-    if (owner < 0 || owner >= p->n_servers || ready > p->owned[owner].gradient.count) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%zu numbers of the part of owner %d", ready, owner);
+    if (i < 0 || i >= p->n_parts || ready > p->owned[i].gradient.count) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%zu numbers of part %d", ready, i);
     }
-    early *e = &p->early[owner];
-    const kolo_owned_span *part = &p->owned[owner].gradient;
+    early *e = &p->early[i];
+    const kolo_owned_span *part = &p->owned[i].gradient;
+    if (buckets_of(p) > 1) {
+        p->ready[i] = ready == part->count;
+        return push_ready(p, gradient);
+    }
     /* So there are not more than most. */
     const size_t least = part->count / KOLO_PUSH_PARTS_MOST + PART_LEAST;
     kolo_service_request *q = &e->part[e->n];
     if (ready < e->sent + least) return KOLO_OK;
-    *q = request_of(p, owner, KOLO_OWNER_PART);
+    *q = request_of(p, i, KOLO_OWNER_PART);
     if (kolo_service_maps(p->service, q->server)) return KOLO_OK;
     q->key = e->sent;
     q->input = gradient + part->first + e->sent;
     q->input_bytes = (ready - e->sent) * sizeof *gradient;
     const kolo_status status = kolo_service_start(p->service, q);
-    if (status != KOLO_OK) return move(p, owner, status); /* nothing is sent so far */
+    if (status != KOLO_OK) return move(p, i, status); /* nothing is sent so far */
     e->n++;
     e->sent = ready;
     p->parts++;
     return KOLO_OK;
+}
+
+void kolo_parameters_traffic(kolo_parameters *p, uint64_t *sent, uint64_t *received) {
+    *sent = *received = 0;
+    if (p->service) kolo_service_traffic(p->service, sent, received);
 }
 
 uint64_t kolo_parameters_count_parts(const kolo_parameters *p) { return p->parts; }
@@ -637,7 +773,13 @@ uint64_t kolo_parameters_count_parts(const kolo_parameters *p) { return p->parts
 kolo_status kolo_parameters_push(kolo_parameters *p, const float *gradient) {
     KOLO_TRY(check_push(p));
     p->pushed = gradient;
-    KOLO_TRY(start_all(p, p->pushes, KOLO_OWNER_PUSH, NULL));
+    memset(p->ready, 0, (size_t)p->n_parts * sizeof *p->ready);
+    const kolo_status status = start_pushes(p, parts_of(p, BUCKETS_AHEAD), p->clock);
+    if (status != KOLO_OK) {
+        const int started = p->n_pushed;
+        p->n_pushed = 0;
+        return fail_after(p, p->pushes, started, status);
+    }
     p->pushing = true;
     p->clock++;
     if (p->held > 0) p->held--;
@@ -654,24 +796,20 @@ kolo_status kolo_parameters_finish(kolo_parameters *p) {
 /* Starts a rest at all owners, before it waits for one: their steps may need each other's. */
 static kolo_status rest(kolo_parameters *p, uint64_t *lost) {
     const size_t n = (size_t)p->n_workers + (size_t)p->opts.joins;
-    for (int i = 0; i < p->n_servers; i++) {
+    for (int i = 0; i < p->n_parts; i++) {
         kolo_service_request *q = &p->pulls[i];
         *q = request_of(p, i, KOLO_OWNER_REST);
         q->key = p->rests;
         q->output = lost + (size_t)i * n;
         q->output_bytes = n * sizeof *lost;
         kolo_status status = start(p, i, q);
-        if (status == KOLO_OK) continue;
-        char text[256];
-        snprintf(text, sizeof text, "%s", kolo_last_error());
-        (void)wait_all(p, p->pulls, i);
-        return KOLO_FAIL(status, "%s", text);
+        if (status != KOLO_OK) return fail_after(p, p->pulls, i, status);
     }
-    return wait_all(p, p->pulls, p->n_servers);
+    return wait_for(p, p->pulls, 0, p->n_parts);
 }
 
 kolo_status kolo_parameters_rest(kolo_parameters *p, uint64_t *lost, bool *asked) {
-    const size_t n = (size_t)p->n_workers + (size_t)p->opts.joins, all = n * (size_t)p->n_servers;
+    const size_t n = (size_t)p->n_workers + (size_t)p->opts.joins, all = n * (size_t)p->n_parts;
     KOLO_TRY(check_worker(p));
     if (p->pushing || p->finished) {
         return KOLO_FAIL(KOLO_ERR_ARG,
@@ -808,13 +946,16 @@ kolo_status kolo_parameters_stats_get(kolo_parameters *p, kolo_parameters_stats 
 bool kolo_parameters_has_lost(const kolo_parameters *p, int i) { return p->moved[i]; }
 
 bool kolo_parameters_ended(kolo_parameters *p, int64_t timeout_ms) {
-    if (p->owner && !kolo_parameters_owner_ended(p->owner, timeout_ms)) return false;
+    for (int r = 0; p->parts_here && r < buckets_of(p); r++) {
+        if (!kolo_parameters_owner_ended(kolo_owner_parts_at(p->parts_here, r), timeout_ms))
+            return false;
+    }
     return !p->follower || kolo_parameters_owner_ended(p->follower, timeout_ms);
 }
 
 kolo_status kolo_parameters_wait(kolo_parameters *p) {
     KOLO_TRY(check_owner(p));
-    KOLO_TRY(kolo_parameters_owner_wait(p->owner));
+    KOLO_TRY(kolo_owner_parts_wait(p->parts_here));
     if (p->follower) KOLO_TRY(kolo_parameters_owner_wait(p->follower));
     if (!p->order) return KOLO_OK;
     kolo_service_destroy(p->service); /* its thread changes the order until then */
@@ -827,7 +968,7 @@ void kolo_parameters_abandon(kolo_parameters *p) { p->abandoned = true; }
 void kolo_parameters_destroy(kolo_parameters *p) {
     if (!p || (p->comm && p->comm->inherited)) return;
     if (p->works && !p->abandoned) (void)kolo_parameters_finish(p);
-    if (p->owner && !p->abandoned) (void)kolo_parameters_owner_wait(p->owner);
+    if (p->parts_here && !p->abandoned) (void)kolo_owner_parts_wait(p->parts_here);
     if (p->follower && !p->abandoned) (void)kolo_parameters_owner_wait(p->follower);
     free_parameters(p);
 }

@@ -2,6 +2,7 @@
  * updates, and the bound of ssp by a checker that reads logs only. */
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/sync/law.h"
 #include "comm/sync/parameters_owner.h"
 #include "kolo/parameters.h"
 #include "support/fewer.h"
@@ -66,7 +67,8 @@ static void initial_values(float *values) {
 typedef struct scheme {
     optimizer kind;
     int servers;
-    bool registered;
+    bool registered, shared;
+    int buckets;
 } scheme;
 
 /* Compares each step with an allreduce of the algorithm direct and a local update. Ranks that only
@@ -121,7 +123,9 @@ static kolo_status bsp_body(kolo_comm *comm, const void *arg, void *result) {
     initial_values(initial);
     KOLO_TRY(kolo_comm_alloc(comm, sizeof private_memory, &memory));
     kolo_parameters_opts opts = {.servers = s->servers,
-                                 .replicas = s->servers > 1,
+                                 .shared = s->shared,
+                                 .buckets = s->buckets,
+                                 .replicas = s->servers > 1 && !s->shared,
                                  .update = update,
                                  .arg = &owned,
                                  .replica_arg = &followed};
@@ -151,6 +155,86 @@ static void bsp_equals_direct_bitwise(void **state) {
             ASSERT_OK(run_ranks(WORKERS + s.servers, transports[t], bsp_body, &s, sizeof s));
         }
     }
+}
+
+/* Between a ring and servers: each bucket has parts of the workers and of the servers. */
+static void shared_parts_keep_the_bits(void **state) {
+    static const rank_transport transports[] = {RANKS_THREAD, RANKS_SHM, RANKS_TCP};
+    for (int servers = 0; servers <= 4; servers++) {
+        const scheme s = {.kind = servers % 2 ? ADAM : MOMENTUM,
+                          .servers = servers,
+                          .registered = servers != 1,
+                          .shared = servers > 0,
+                          .buckets = servers == 4 ? 1 : 7};
+        ASSERT_OK(run_ranks(WORKERS + servers, transports[servers % 3], bsp_body, &s, sizeof s));
+    }
+}
+
+/* ---- bytes ---- */
+
+enum { LAW_COUNT = 1 << 18, LAW_BUCKETS = 4, LAW_STEPS = 3 };
+
+static void add(void *arg, const kolo_parameters_update *u) {
+    for (size_t i = 0; i < u->count; i++) u->values[i] += u->gradient[i];
+}
+
+/* What a rank sends and receives in a step, in vectors: each within 1 % of the law. */
+static kolo_status law_body(kolo_comm *comm, const void *arg, void *result) {
+    const int servers = *(const int *)arg, rank = kolo_comm_rank(comm);
+    static _Thread_local float values[LAW_COUNT], gradient[LAW_COUNT];
+    const double n = WORKERS, k = servers, d = n * n + k * n - 2 * k;
+    const double expected = rank < WORKERS ? 1 + (n - 2) * (n - k) / d : n * 2 * (n - 1) / d;
+    uint64_t sent[2], received[2];
+    kolo_parameters *p;
+    const kolo_parameters_opts opts = {
+        .servers = servers, .shared = servers > 0, .buckets = LAW_BUCKETS, .update = add};
+    KOLO_TRY(kolo_parameters_create(comm, values, LAW_COUNT, &opts, &p));
+    kolo_parameters_traffic(p, &sent[0], &received[0]);
+    kolo_status status = kolo_barrier(comm);
+    for (int step = 0; kolo_parameters_works(p) && step < LAW_STEPS && status == KOLO_OK; step++) {
+        status = kolo_parameters_push(p, gradient);
+        if (status == KOLO_OK) status = kolo_parameters_pull(p, values);
+    }
+    if (status == KOLO_OK) status = kolo_barrier(comm);
+    const double all = (double)LAW_STEPS * LAW_COUNT * sizeof(float);
+    kolo_parameters_traffic(p, &sent[1], &received[1]);
+    for (int i = 0; i < 1000 && (double)(sent[1] - sent[0]) < all * expected; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* they are counted when sent */
+        kolo_parameters_traffic(p, &sent[1], &received[1]);
+    }
+    const double out = (double)(sent[1] - sent[0]) / all / expected;
+    const double in = (double)(received[1] - received[0]) / all / expected;
+    if (status == KOLO_OK && (out < 1 || out > 1.01 || in < 1 || in > 1.01)) {
+        status = KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d, %d servers: %.4f and %.4f of the law", rank,
+                           servers, out, in);
+    }
+    kolo_parameters_destroy(p);
+    return status;
+}
+
+static void bytes_follow_the_law(void **state) {
+    for (int servers = 0; servers <= 3; servers++) {
+        ASSERT_OK(run_ranks(WORKERS + servers, RANKS_TCP, law_body, &servers, sizeof servers));
+    }
+}
+
+/* The shares of equally long busy links, of 1,000 groups. */
+static void the_law_fills_all_links(void **state) {
+    for (int n = 2; n <= 32; n++) {
+        for (int k = 0; k <= 32; k++) {
+            const kolo_law law = {n, k};
+            const double all = (double)kolo_law_all(law);
+            const double worker = (double)kolo_law_before(law, 1) / all;
+            const double server =
+                k > 0 ? (double)(kolo_law_all(law) - kolo_law_before(law, n + k - 1)) / all : 0;
+            const double of_worker = 1 + (n - 2) * worker, of_server = n * server;
+            assert_float_equal(n * worker + k * server, 1, 1e-12);
+            if (k > 0 && k <= n) assert_float_equal(of_worker, of_server, 1e-12);
+            if (k > n) assert_true(worker == 0 && of_server < of_worker);
+            if (k == 0) assert_float_equal(of_worker, 2.0 * (n - 1) / n, 1e-12); /* a ring's */
+        }
+    }
+    assert_int_equal(kolo_law_cut((uint64_t)1 << 40, 3, 7), ((uint64_t)3 << 40) / 7);
 }
 
 /* ---- asp with one worker ---- */
@@ -629,17 +713,21 @@ static kolo_status invalid_body(kolo_comm *comm, const void *arg, void *result) 
     float value = 0;
     static const kolo_parameters_part large[] = {{1, 1, 0}, {1, 1, 0}},
                                       unsaved[] = {{0, 1, 1}, {0}};
-    static const kolo_parameters_opts cases[] = {{.servers = 0},
-                                                 {.update = no_update, .servers = 2},
-                                                 {.update = no_update, .parts = large},
-                                                 {.update = no_update, .parts = unsaved},
-                                                 {.update = no_update, .staleness = -2},
-                                                 {.update = no_update, .drop = 2},
-                                                 {.update = no_update, .drop = 1, .staleness = 1},
-                                                 {.update = no_update, .discard = true},
-                                                 {.update = no_update, .replicas = 1},
-                                                 {.update = no_update, .servers = 1, .replicas = 1},
-                                                 {.update = no_update, .replicas = 2}};
+    static const kolo_parameters_opts cases[] = {
+        {.servers = 0},
+        {.update = no_update, .servers = 2},
+        {.update = no_update, .parts = large},
+        {.update = no_update, .parts = unsaved},
+        {.update = no_update, .staleness = -2},
+        {.update = no_update, .drop = 2},
+        {.update = no_update, .drop = 1, .staleness = 1},
+        {.update = no_update, .discard = true},
+        {.update = no_update, .replicas = 1},
+        {.update = no_update, .servers = 1, .replicas = 1},
+        {.update = no_update, .replicas = 2},
+        {.update = no_update, .buckets = -1},
+        {.update = no_update, .buckets = 2, .staleness = 1},
+        {.update = no_update, .servers = 1, .shared = true, .drop = 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         kolo_status status = kolo_parameters_create(comm, &value, 1, &cases[i], &p);
         if (status != KOLO_ERR_ARG) return KOLO_FAIL(KOLO_ERR_FORMAT, "case %zu", i);
@@ -657,6 +745,9 @@ static void invalid_options_are_refused(void **state) {
 TEST_MAIN(test_comm_parameters) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bsp_equals_direct_bitwise),
+        cmocka_unit_test(shared_parts_keep_the_bits),
+        cmocka_unit_test(bytes_follow_the_law),
+        cmocka_unit_test(the_law_fills_all_links),
         cmocka_unit_test(asp_with_one_worker_is_plain_training),
         cmocka_unit_test(a_bound_is_reached_and_kept),
         cmocka_unit_test(owners_have_parts_and_state),

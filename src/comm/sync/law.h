@@ -1,0 +1,29 @@
+#pragma once
+/* How n workers that own parts of the parameters share them with k servers: the law between a ring
+ * and a parameter server. Jiang et al., "A unified architecture for accelerating distributed DNN
+ * training in heterogeneous GPU/CPU clusters", OSDI 2020, section 4.1.
+ *
+ * In a step of M bytes a worker with a part of w bytes sends M - w of its gradient to the others
+ * and w to each of n - 1 workers, and receives as much; a server with s bytes receives n s and
+ * sends n s. All links have equal times if
+ *
+ *     M - w + (n - 1) w = n s,    n w + k s = M
+ *
+ * hence s = 2 (n - 1) M / D and w = (n - k) M / D with D = n^2 + k n - 2 k, and a step takes
+ * n s / B = 2 n (n - 1) / D of M / B. From k = n on workers own nothing, and M / B is the bound of
+ * their own links. */
+
+#include "base/compiler.h"
+
+#include <stdint.h>
+
+/* The ranks are workers, then servers. */
+typedef struct kolo_law {
+    int workers, servers;
+} kolo_law;
+
+/* The sum of the shares of the ranks before `rank`, of kolo_law_all. */
+KOLO_SHARED uint64_t kolo_law_before(kolo_law law, int rank);
+KOLO_SHARED uint64_t kolo_law_all(kolo_law law);
+/* total * part / all, rounded down; part <= all < 2^32. */
+KOLO_SHARED uint64_t kolo_law_cut(uint64_t total, uint64_t part, uint64_t all);
