@@ -20,7 +20,7 @@ trap hosts_down EXIT
 trap 'exit 1' INT TERM
 trap '' PIPE # a program that is killed does not read what is printed
 set -e # without a link of this rate there is nothing to measure
-hosts_up "$1" "$2"
+hosts_up "$1" "$2" "$3"
 set +e
 echo up
 while read -r kind rest; do
@@ -49,17 +49,19 @@ def quoted(word):
 
 
 class Hosts:
-    """So many namespaces, each with a link of this rate (as tc has it), until the context ends."""
+    """So many namespaces, each with a link of this rate (as tc has it), until the context ends. `both`: the rate limits what
+    arrives at a host, too, not only what it sends."""
 
-    def __init__(self, n, rate):
+    def __init__(self, n, rate, both=False):
         self.n, self.rate, self.errors = n, rate, ""
+        self.ways = "both" if both else "out"
         self.folder = tempfile.TemporaryDirectory()
         self.secret = os.path.join(self.folder.name, "secret")
         with open(os.open(self.secret, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="ascii") as f:
             f.write(secrets.token_hex(32))
 
     def __enter__(self):
-        self.shell = subprocess.Popen(["sh", "-c", SHELL, "sh", str(self.n), self.rate], stdin=subprocess.PIPE,
+        self.shell = subprocess.Popen(["sh", "-c", SHELL, "sh", str(self.n), self.rate, self.ways], stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE, text=True, env={**os.environ, "HERE": HERE})
         if self.shell.stdout.readline() != "up\n":
             self.__exit__()

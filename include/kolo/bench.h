@@ -79,6 +79,32 @@ KOLO_API kolo_status kolo_bench_ps(kolo_comm *comm, const kolo_bench_ps_opts *op
                                    kolo_bench_ps_row *rows, int *n_rows);
 
 /* A zero field takes its default. */
+typedef struct kolo_bench_parameters_opts {
+    const size_t *sizes; /* bytes of the parameters; default 1 Mi, 16 Mi and 64 Mi */
+    int n_sizes;
+    int servers;       /* the last ranks; default: every rank is a worker and owns a part */
+    bool apart;        /* workers own no parts beside those of the servers */
+    int buckets;       /* as in kolo_parameters_opts; default 64 */
+    int64_t budget_ms; /* per size; default 500 */
+} kolo_bench_parameters_opts;
+
+/* The result for one size. */
+typedef struct kolo_bench_parameters_row {
+    size_t bytes;
+    int workers, servers;
+    int steps;
+    double us_median, us_min, us_max; /* of steps, each the slowest worker's */
+    double sent, received;            /* bytes between hosts in a step: the most of a rank */
+    double update_ns;                 /* of an element in an update, which reads two floats and
+                                         writes one */
+} kolo_bench_parameters_row;
+
+/* Times steps of bsp (kolo/parameters.h): all workers push a gradient, the owners update by SGD,
+ * and the workers pull. Otherwise as kolo_bench_ps. FORMAT: wrong values. */
+KOLO_API kolo_status kolo_bench_parameters(kolo_comm *comm, const kolo_bench_parameters_opts *opts,
+                                           kolo_bench_parameters_row *rows, int *n_rows);
+
+/* A zero field takes its default. */
 typedef struct kolo_bench_table_opts {
     const size_t
         *sizes; /* bytes of a worker's batch of rows; default 64 Ki, 256 Ki, 1 Mi and 4 Mi */

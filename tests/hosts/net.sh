@@ -1,6 +1,6 @@
 # Several hosts on one machine: network namespaces, connected by veth pairs to a bridge in another one, with each
 # host's outgoing rate limited by a token bucket. To be sourced by other scripts (. net.sh), which then call
-#     hosts_up N [RATE]       RATE as tc has it (1gbit), or none
+#     hosts_up N [RATE [both]]  RATE as tc has it (1gbit), or none; both: of what arrives, too
 #     on_host I COMMAND...    runs a command on host I (1..N), whose address is 10.77.0.I on interface eth0
 #     hosts_cut I, hosts_heal I
 # Everything is removed when the script ends in any way.
@@ -28,6 +28,8 @@ hosts_up() {
         ip -n "$net-h$i" link set eth0 up
         [ "${2:-none}" = none ] ||
             ip netns exec "$net-h$i" tc qdisc add dev eth0 root tbf rate "$2" burst 256kb latency 50ms
+        [ "${3:-out}" = out ] ||
+            ip netns exec "$net-sw" tc qdisc add dev "p$i" root tbf rate "$2" burst 256kb latency 50ms
     done
 }
 

@@ -112,6 +112,69 @@ static kolo_status bench_rows(kolo_comm *comm, kolo_options *o, const size_t *si
     return status;
 }
 
+/* ---- steps ---- */
+
+static void add_steps_table(kolo_text *t, const kolo_comm *comm,
+                            const kolo_bench_parameters_row *rows, int n) {
+    kolo_text_add(t, "steps of bsp, %d workers, %d servers, transport %s\n\n", rows[0].workers,
+                  rows[0].servers, kolo_comm_transport(comm));
+    kolo_text_add(t, "%11s %6s %10s %10s %10s %9s %9s %9s\n", "bytes", "steps", "us median",
+                  "us min", "us max", "sent", "received", "update ns");
+    for (int i = 0; i < n; i++) {
+        const kolo_bench_parameters_row *r = &rows[i];
+        kolo_text_add(t, "%11zu %6d %10.2f %10.2f %10.2f %9.4f %9.4f %9.3f\n", r->bytes, r->steps,
+                      r->us_median, r->us_min, r->us_max, r->sent / (double)r->bytes,
+                      r->received / (double)r->bytes, r->update_ns);
+    }
+}
+
+static void add_steps_json(kolo_text *t, const kolo_comm *comm,
+                           const kolo_bench_parameters_row *rows, int n) {
+    kolo_json j = {.out = t, .indent = 2};
+    kolo_json_object(&j, NULL);
+    kolo_json_int(&j, "ranks", kolo_comm_size(comm));
+    kolo_json_int(&j, "workers", rows[0].workers);
+    kolo_json_int(&j, "servers", rows[0].servers);
+    kolo_json_string(&j, "transport", kolo_comm_transport(comm));
+    kolo_json_array(&j, "rows");
+    for (int i = 0; i < n; i++) {
+        kolo_json_object(&j, NULL);
+        kolo_json_int(&j, "bytes", (int64_t)rows[i].bytes);
+        kolo_json_int(&j, "steps", rows[i].steps);
+        kolo_json_double(&j, "us_median", rows[i].us_median);
+        kolo_json_double(&j, "us_min", rows[i].us_min);
+        kolo_json_double(&j, "us_max", rows[i].us_max);
+        kolo_json_double(&j, "sent", rows[i].sent);
+        kolo_json_double(&j, "received", rows[i].received);
+        kolo_json_double(&j, "update_ns", rows[i].update_ns);
+        kolo_json_close(&j);
+    }
+    kolo_json_close(&j);
+    kolo_json_close(&j);
+}
+
+static kolo_status bench_steps(kolo_comm *comm, kolo_options *o, const size_t *sizes, int n) {
+    kolo_bench_parameters_row rows[MAX_SIZES];
+    const kolo_bench_parameters_opts opts = {
+        .sizes = kolo_options_given(o, "sizes") ? sizes : NULL,
+        .n_sizes = n,
+        .servers = (int)kolo_options_int(o, "servers"),
+        .apart = kolo_options_flag(o, "apart"),
+        .buckets = (int)kolo_options_int(o, "step-buckets"),
+        .budget_ms = (int64_t)(1000 * kolo_options_float(o, "seconds")),
+    };
+    int n_rows = MAX_SIZES;
+    KOLO_TRY(kolo_bench_parameters(comm, &opts, rows, &n_rows));
+    if (kolo_comm_rank(comm) != 0) return KOLO_OK;
+    kolo_text table = {0}, json = {0};
+    add_steps_table(&table, comm, rows, n_rows);
+    add_steps_json(&json, comm, rows, n_rows);
+    kolo_status status = output_result(&table, kolo_options_text(o, "json"), &json);
+    kolo_text_fini(&table);
+    kolo_text_fini(&json);
+    return status;
+}
+
 static kolo_status bench_ps_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
     size_t sizes[MAX_SIZES];
     kolo_bench_ps_row rows[MAX_SIZES];
@@ -123,6 +186,7 @@ static kolo_status bench_ps_as_rank(kolo_comm *comm, int threads, kolo_options *
     };
     KOLO_TRY(sizes_parse(kolo_options_text(o, "sizes"), KOLO_DTYPE_U8, sizes, &opts.n_sizes));
     if (kolo_options_int(o, "width") > 0) return bench_rows(comm, o, sizes, opts.n_sizes);
+    if (kolo_options_flag(o, "bsp")) return bench_steps(comm, o, sizes, opts.n_sizes);
     int n_rows = MAX_SIZES;
     KOLO_TRY(kolo_bench_ps(comm, &opts, rows, &n_rows));
     if (kolo_comm_rank(comm) != 0) return KOLO_OK;

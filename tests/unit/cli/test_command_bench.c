@@ -231,6 +231,20 @@ static void servers_are_measured(void **state) {
         }
     }
     json_decref(result);
+    assert_int_equal(test_run("bench ps -n 3 --servers 1 --bsp --step-buckets 3 --sizes 4,64K "
+                              "--seconds 0.01 --json - --transport tcp"),
+                     0);
+    result = test_json("out"), rows = json_object_get(result, "rows");
+    assert_int_equal(test_json_int(result, "workers"), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *row = json_array_get(rows, i);
+        assert_int_equal(test_json_int(row, "bytes"), i ? 65536 : 4);
+        assert_true(json_number_value(json_object_get(row, "received")) >= (i ? 65536 : 4));
+        assert_true(json_number_value(json_object_get(row, "us_median")) > 0);
+    }
+    json_decref(result);
+    assert_int_equal(test_run("bench ps -n 2 --bsp --sizes 3"), 2);
+    assert_true(test_contains("err", "parameters are floats"));
     assert_int_equal(test_run("bench ps -n 2 --width 16 --sizes 60"), 2);
     assert_true(test_contains("err", "it must have a row (--sizes, --width)"));
     assert_int_equal(test_run("bench ps -n 2 --servers 2 --sizes 8"), 2);

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Steps between a ring and parameter servers, against the law of docs/servers.md. As root.
+
+    bench/servers.py [--workers 3] [--servers 0,1,2,3] [--rate 1gbit] [--size 32M] [--seconds 5] [--turns 3]
+                     [--step-buckets 64] [--kolo build/release/kolo]
+
+Each rank is on a host of its own: a network namespace whose link has this rate in both directions (tests/hosts/net.sh). B is
+the goodput of plain TCP over such a link, M the size. A step is a push of M by each worker, the update, and a pull
+(kolo bench ps --bsp). Printed, medians of --turns runs: the median step in M/B, the law's, their ratio, and the most bytes
+that a rank sends and receives in a step over those of the law, as the service counts them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+
+from namespaces import HERE, Failure, Hosts
+
+
+def law(n, k):
+    """The step in M/B; what the busiest link carries, in M."""
+    return 1 if k >= n else 2 * n * (n - 1) / (n * n + k * n - 2 * k)
+
+
+def run(o, k):
+    with Hosts(o.workers + k, o.rate, both=True) as hosts:
+        goodput = hosts.goodput()
+        more = ["--servers", str(k)] if k else []
+        command = [o.kolo, "bench", "ps", "--bsp", "--sizes", o.size, "--seconds", str(o.seconds), "--step-buckets",
+                   str(o.step_buckets), "--json", "-", *more]
+        row = json.loads(hosts.run_ranks(command))["rows"][0]
+    return row["us_median"] * 1e-6 * goodput / row["bytes"], row["sent"] / row["bytes"], row["received"] / row["bytes"], goodput
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--servers", default="0,1,2,3")
+    parser.add_argument("--rate", default="1gbit")
+    parser.add_argument("--size", default="32M")
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--step-buckets", type=int, default=64)
+    parser.add_argument("--kolo", default=f"{HERE}/build/release/kolo")
+    o = parser.parse_args()
+    counts = [int(k) for k in o.servers.split(",")]
+    found = {k: [] for k in counts}
+    for _ in range(o.turns):
+        for k in counts:
+            found[k].append(run(o, k))
+    print(f"{o.workers} workers, {o.size}, {o.rate}, {o.step_buckets} buckets\n")
+    print("| servers | law, M/B | step, M/B | of the law | sent, of the law | received, of the law | TCP, MB/s |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for k in counts:
+        step, sent, received, goodput = (statistics.median(column) for column in zip(*found[k]))
+        due = law(o.workers, k)
+        print(f"| {k} | {due:.3f} | {step:.3f} | {step / due:.3f} | {sent / due:.4f} | {received / due:.4f} | {goodput / 1e6:.1f} |")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failure as failure:
+        sys.exit(f"servers.py: {failure}")

@@ -1,0 +1,178 @@
+/* Steps of bsp with servers: a push, the update by its owners, and a pull; see kolo/bench.h. */
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "kolo/bench.h"
+#include "kolo/parameters.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEPS_LEAST = 3, STEPS_MOST = 2000 };
+
+typedef struct bench {
+    kolo_comm *comm;
+    const kolo_bench_parameters_opts *opts;
+    kolo_parameters *parameters;
+    int workers, steps;
+    bool works;
+    float *values, *gradient; /* [most] */
+    double us[STEPS_MOST];
+    int64_t update_ns, updated; /* of this owner: in updates, and their elements */
+} bench;
+
+/* SGD: reads the value and the gradient, writes the value. */
+static void update(void *arg, const kolo_parameters_update *u) {
+    bench *b = arg;
+    const float rate = -0.5F;
+    const int64_t begin_ns = kolo_now_ns();
+    for (size_t i = 0; i < u->count; i++) u->values[i] += rate * u->gradient[i];
+    b->update_ns += kolo_now_ns() - begin_ns;
+    b->updated += (int64_t)u->count;
+}
+
+/* After s steps with gradients of w + 1 a value is its first one less s times half their sum. */
+static kolo_status check(const bench *b, size_t count, int steps) {
+    const float sum = (float)(b->workers * (b->workers + 1) / 2);
+    for (size_t i = 0; i < count && b->works; i++) {
+        const float expected = (float)(i % 5) - 0.5F * sum * (float)steps;
+        if (b->values[i] == expected) continue;
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "value %zu is %g after %d steps, not %g", i,
+                         (double)b->values[i], steps, (double)expected);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status step(bench *b, double *us) {
+    const int64_t begin_ns = kolo_now_ns();
+    KOLO_TRY(kolo_parameters_push(b->parameters, b->gradient));
+    KOLO_TRY(kolo_parameters_pull(b->parameters, b->values));
+    *us = (double)(kolo_now_ns() - begin_ns) * 1e-3;
+    return KOLO_OK;
+}
+
+/* Steps that fit into the budget, by the slowest worker, after one that is checked. */
+static kolo_status begin(bench *b, size_t count) {
+    double us = 1;
+    for (size_t i = 0; i < count; i++) b->gradient[i] = (float)(kolo_comm_rank(b->comm) + 1);
+    if (b->works) KOLO_TRY(step(b, &us));
+    KOLO_TRY(check(b, count, 1));
+    KOLO_TRY(kolo_allreduce(b->comm, &us, 1, KOLO_DTYPE_F64, KOLO_MAX));
+    const double fit = (double)b->opts->budget_ms * 1e3 / us;
+    b->steps = fit > STEPS_MOST ? STEPS_MOST : fit < STEPS_LEAST ? STEPS_LEAST : (int)fit;
+    return KOLO_OK;
+}
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The steps; returns what this rank has sent and received. */
+static kolo_status run(bench *b, size_t count, double *moved) {
+    uint64_t before[2], after[2];
+    kolo_parameters_traffic(b->parameters, &before[0], &before[1]);
+    b->update_ns = b->updated = 0;
+    memset(b->us, 0, sizeof b->us);
+    KOLO_TRY(kolo_barrier(b->comm));
+    for (int i = 0; b->works && i < b->steps; i++) KOLO_TRY(step(b, &b->us[i]));
+    KOLO_TRY(kolo_barrier(b->comm));
+    kolo_parameters_traffic(b->parameters, &after[0], &after[1]);
+    for (int i = 0; i < 2; i++) moved[i] = (double)(after[i] - before[i]) / b->steps;
+    return check(b, count, 1 + b->steps);
+}
+
+static kolo_status bench_size(bench *b, size_t bytes, kolo_bench_parameters_row *row) {
+    const size_t count = bytes / sizeof(float);
+    const kolo_parameters_opts opts = {.servers = b->opts->servers,
+                                       .shared = b->opts->servers > 0 && !b->opts->apart,
+                                       .buckets = b->opts->buckets,
+                                       .update = update,
+                                       .arg = b};
+    for (size_t i = 0; i < count; i++) b->values[i] = (float)(i % 5);
+    KOLO_TRY(kolo_parameters_create(b->comm, b->values, count, &opts, &b->parameters));
+    double moved[2], most[2], update[2];
+    KOLO_TRY(begin(b, count));
+    KOLO_TRY(run(b, count, moved));
+    memcpy(most, moved, sizeof most);
+    KOLO_TRY(kolo_allreduce(b->comm, most, 2, KOLO_DTYPE_F64, KOLO_MAX));
+    KOLO_TRY(kolo_allreduce(b->comm, b->us, (size_t)b->steps, KOLO_DTYPE_F64, KOLO_MAX));
+    update[0] = (double)b->update_ns;
+    update[1] = (double)b->updated;
+    KOLO_TRY(kolo_allreduce(b->comm, update, 2, KOLO_DTYPE_F64, KOLO_SUM));
+    qsort(b->us, (size_t)b->steps, sizeof *b->us, ascending);
+    *row = (kolo_bench_parameters_row){.bytes = bytes,
+                                       .workers = b->workers,
+                                       .servers = b->opts->servers,
+                                       .steps = b->steps,
+                                       .us_median = b->us[b->steps / 2],
+                                       .us_min = b->us[0],
+                                       .us_max = b->us[b->steps - 1],
+                                       .sent = most[0],
+                                       .received = most[1],
+                                       .update_ns = update[1] > 0 ? update[0] / update[1] : 0};
+    KOLO_TRY(kolo_barrier(b->comm));
+    kolo_parameters_destroy(b->parameters);
+    b->parameters = NULL;
+    return KOLO_OK;
+}
+
+static kolo_status check_opts(const kolo_bench_parameters_opts *o, int ranks) {
+    if (o->servers < 0 || o->servers >= ranks) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%d servers of %d ranks: there must be a worker (--servers)",
+                         o->servers, ranks);
+    }
+    if (o->budget_ms < 0 || o->buckets < 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a budget of %lld ms and %d buckets: must not be negative",
+                         (long long)o->budget_ms, o->buckets);
+    }
+    for (int i = 0; i < o->n_sizes; i++) {
+        if (o->sizes[i] >= sizeof(float)) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG, "a size of %zu bytes: parameters are floats", o->sizes[i]);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status run_all(bench *b, kolo_bench_parameters_row *rows) {
+    size_t most = 0;
+    void *memory;
+    for (int i = 0; i < b->opts->n_sizes; i++) {
+        if (b->opts->sizes[i] > most) most = b->opts->sizes[i];
+    }
+    KOLO_TRY(kolo_comm_alloc(b->comm, 2 * most, &memory));
+    b->values = memory;
+    b->gradient = b->values + most / sizeof(float);
+    for (int i = 0; i < b->opts->n_sizes; i++) {
+        KOLO_TRY(bench_size(b, b->opts->sizes[i], &rows[i]));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_bench_parameters(kolo_comm *comm, const kolo_bench_parameters_opts *opts,
+                                  kolo_bench_parameters_row *rows, int *n_rows) {
+    static const size_t sizes[] = {1 << 20, 16 << 20, 64 << 20};
+    kolo_bench_parameters_opts o = opts ? *opts : (kolo_bench_parameters_opts){0};
+    if (!o.sizes || o.n_sizes == 0) {
+        o.sizes = sizes;
+        o.n_sizes = (int)KOLO_COUNT(sizes);
+    }
+    if (o.budget_ms == 0) o.budget_ms = 500;
+    if (o.buckets == 0) o.buckets = 64;
+    KOLO_TRY(check_opts(&o, kolo_comm_size(comm)));
+    if (*n_rows < o.n_sizes) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "room for %d rows, %d are needed", *n_rows, o.n_sizes);
+    }
+    bench *b = kolo_zalloc(sizeof *b);
+    if (!b) return KOLO_NOMEM(sizeof *b);
+    const int workers = kolo_comm_size(comm) - o.servers;
+    *b = (bench){
+        .comm = comm, .opts = &o, .workers = workers, .works = kolo_comm_rank(comm) < workers};
+    const kolo_status status = run_all(b, rows);
+    if (b->parameters) {
+        kolo_parameters_abandon(b->parameters);
+        kolo_parameters_destroy(b->parameters);
+    }
+    kolo_free(b);
+    if (status == KOLO_OK) *n_rows = o.n_sizes;
+    return status;
+}
