@@ -1,6 +1,7 @@
 /* base/process: children, their descriptors and exit; environments; signals as events. */
 #define _GNU_SOURCE
 #include "base/process.h"
+#include "support/rank_starter.h"
 #include "support/support.h"
 
 #include <fcntl.h>
@@ -164,6 +165,28 @@ static void at_least_one_processor(void **state) {
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
+/* A descriptor that a launcher left open reaches the test, but no process that starts ranks: it
+ * would keep the launcher's pipe open. */
+static void a_starter_of_ranks_keeps_no_inherited_descriptor(void **state) {
+    int inherited[2], gate[2];
+    kolo_process child;
+    kolo_exit how;
+    assert_int_equal(pipe(inherited), 0); /* without close-on-exec */
+    ASSERT_OK(kolo_pipe(gate));
+    const kolo_process_opts opts = {.env = environ};
+    rank_starter_start(0, &opts, gate[0], &child);
+    close(inherited[1]);
+    struct pollfd ended = {.fd = inherited[0], .events = POLLIN};
+    assert_int_equal(poll(&ended, 1, 2000), 1);
+    assert_true(ended.revents & POLLHUP);
+    kolo_process_signal(&child, SIGKILL, false);
+    ASSERT_OK(rank_starter_wait(0, &child, 20000, &how));
+    kolo_process_fini(&child);
+    close(gate[0]);
+    close(gate[1]);
+    close(inherited[0]);
+}
+
 TEST_MAIN(test_process) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exit_and_signal_are_distinguished),
@@ -174,6 +197,7 @@ TEST_MAIN(test_process) {
         cmocka_unit_test(waiting_works_without_a_pidfd),
         cmocka_unit_test(signals_arrive_as_events_and_children_have_none_blocked),
         cmocka_unit_test(at_least_one_processor),
+        cmocka_unit_test(a_starter_of_ranks_keeps_no_inherited_descriptor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
