@@ -142,8 +142,10 @@ typedef struct kolo_batch {
     const int64_t *indices; /* [count]: of the samples in the data set */
 } kolo_batch;
 
-/* The path in a spec, "DIR" of "mnist:DIR"; NULL: it holds none. Points into `spec`. */
-KOLO_API const char *kolo_dataset_path(const char *spec);
+/* The first path in a spec after the one at `after` (NULL: the first of all), such as "DIR" of
+ * "mnist:DIR" and "FILE" of "csv:-,test=FILE"; NULL: there is none. Points into `spec`; *length: of
+ * the path. */
+KOLO_API const char *kolo_dataset_path(const char *spec, const char *after, size_t *length);
 
 /* Opens one split of the data set `spec`. Reads and checks all headers and labels. ARG: unknown
  * name (the message suggests one) or argument; IO: a file or folder is missing or cannot be read;

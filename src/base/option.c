@@ -300,16 +300,24 @@ static bool in_files_of_others(const kolo_options *o, const char *name) {
     return false;
 }
 
-/* A relative path in a config file refers to the file's folder. */
-static kolo_status resolve_path(kolo_options *o, const kolo_option *row, const char **text) {
-    const char *path = row->path && o->folder ? row->path(*text) : NULL;
-    if (!path || !*path || *path == '/') return KOLO_OK;
-    bool same = strcmp(path, ".") == 0;
-    char *joined = kolo_format("%.*s%s%s%s", (int)(path - *text), *text, o->folder, same ? "" : "/",
-                               same ? "" : path);
-    *text = joined ? kolo_arena_strdup(&o->arena, joined) : NULL;
-    kolo_free(joined);
-    return *text ? KOLO_OK : KOLO_NOMEM(strlen(o->folder));
+/* Relative paths in a config file refer to the file's folder. A path that is resolved may be
+ * what the next one is recognized by. */
+static kolo_status resolve_paths(kolo_options *o, const kolo_option *row, const char **text) {
+    size_t length;
+    const char *path = row->path && o->folder ? row->path(*text, NULL, &length) : NULL;
+    while (path) {
+        const size_t at = (size_t)(path - *text);
+        if (length > 0 && *path != '/') {
+            const bool same = length == 1 && *path == '.';
+            char *joined = kolo_format("%.*s%s%s%s", (int)at, *text, o->folder, same ? "" : "/",
+                                       same ? path + 1 : path);
+            *text = joined ? kolo_arena_strdup(&o->arena, joined) : NULL;
+            kolo_free(joined);
+            if (!*text) return KOLO_NOMEM(strlen(o->folder));
+        }
+        path = row->path(*text, *text + at, &length);
+    }
+    return KOLO_OK;
 }
 
 kolo_status kolo_options_set_from_file(kolo_options *o, const char *where, const char *name,
@@ -322,7 +330,7 @@ kolo_status kolo_options_set_from_file(kolo_options *o, const char *where, const
     if (row->not_in_file) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s%s is allowed on the command line only", prefix, name);
     }
-    KOLO_TRY(resolve_path(o, row, &text));
+    KOLO_TRY(resolve_paths(o, row, &text));
     return set_value(o, row, KOLO_OPTION_FILE, prefix, text);
 }
 

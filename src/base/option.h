@@ -42,9 +42,10 @@ typedef struct kolo_option {
     char letter;      /* short form, or 0 */
     bool not_in_file; /* allowed on the command line only */
     bool not_kept;    /* not written to the config of a run */
-    /* Where a value holds a path, which in a config file refers to the file's folder; NULL, also
-     * as its result: it holds none. */
-    const char *(*path)(const char *text);
+    /* The first path in a value after the one at `after` (NULL: the first of all), which in a
+     * config file refers to the file's folder; NULL: there is none, as in all values of a row
+     * without it. */
+    const char *(*path)(const char *text, const char *after, size_t *length);
     const char *metavar;        /* the value's name in help; NULL for flags, and for choices that
                                    are listed in its place */
     const char *preset;         /* default, as written by a user; NULL: none */

@@ -334,24 +334,42 @@ void kolo_options_man(const kolo_option_table *table, const char *version, const
 
 /* ---- config files ---- */
 
+/* A path as a config file in `folder` has it. */
+static void add_path(kolo_text *t, const char *path, const char *folder) {
+    const size_t length = folder ? strlen(folder) : 0;
+    const bool within = length > 0 && strncmp(path, folder, length) == 0;
+    const bool kept = *path == '/' || *path == '\0';
+    char *absolute = NULL;
+    if (!kept && within && !path[length]) {
+        path = ".";
+    } else if (!kept && within && path[length] == '/') {
+        path += length + 1;
+    } else if (!kept) {
+        path = absolute = kolo_file_absolute(path);
+    }
+    if (path) kolo_text_add(t, "%s", path);
+    t->failed |= !path;
+    kolo_free(absolute);
+}
+
 /* A value as a config file in `folder` has it. */
 static void add_text_value(kolo_text *t, const kolo_option *row, const char *text,
                            const char *folder) {
-    const char *path = row->path ? row->path(text) : NULL;
-    if (!path || !*path || *path == '/') {
-        kolo_text_add_quoted(t, text);
-        return;
+    kolo_text value = {0};
+    size_t length;
+    const char *rest = text, *path = row->path ? row->path(text, NULL, &length) : NULL;
+    for (; path; path = row->path(text, path, &length)) {
+        char *own = kolo_format("%.*s", (int)length, path);
+        kolo_text_add(&value, "%.*s", (int)(path - rest), rest);
+        if (own) add_path(&value, own, folder);
+        value.failed |= !own;
+        kolo_free(own);
+        rest = path + length;
     }
-    size_t length = folder ? strlen(folder) : 0;
-    bool within = length > 0 && strncmp(path, folder, length) == 0;
-    char *own = within && !path[length]         ? kolo_strdup(".")
-                : within && path[length] == '/' ? kolo_strdup(path + length + 1)
-                                                : kolo_file_absolute(path);
-    char *value = own ? kolo_format("%.*s%s", (int)(path - text), text, own) : NULL;
-    if (value) kolo_text_add_quoted(t, value);
-    t->failed |= !value;
-    kolo_free(own);
-    kolo_free(value);
+    kolo_text_add(&value, "%s", rest);
+    if (!value.failed) kolo_text_add_quoted(t, value.text);
+    t->failed |= value.failed;
+    kolo_text_fini(&value);
 }
 
 void kolo_options_yaml(const kolo_options *o, const char *folder, kolo_text *t) {

@@ -50,6 +50,7 @@ struct kolo_reader {
     bool path;               /* the argument is a file or a folder */
     bool keys;               /* keys follow the path, or are the argument */
     const char *neutral_key; /* a key that changes no sample; NULL: there is none */
+    const char *path_key;    /* a key that is a path, of kolo_key_path; NULL: there is none */
     const char *help;
     kolo_reader_open *open;
     int token_bytes; /* token readers */

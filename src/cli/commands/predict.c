@@ -3,7 +3,9 @@
 #include "base/file.h"
 #include "base/integer.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/process.h"
+#include "base/text.h"
 #include "cli/commands/commands.h"
 #include "cli/launcher/error_report.h"
 #include "cli/options/train_opts.h"
@@ -138,12 +140,17 @@ static kolo_status predict_lines(const kolo_eval_opts *model, kolo_predict_opts 
 
 /* The predictions must not replace what they are made of. */
 static kolo_status check_out(const char *out, const kolo_eval_opts *model) {
-    const char *const read[] = {model->checkpoint, kolo_dataset_path(model->data)};
-    for (size_t i = 0; out && i < KOLO_COUNT(read); i++) {
-        if (!read[i] || !kolo_file_same(out, read[i])) continue;
-        return KOLO_FAIL(KOLO_ERR_ARG, "--out %s is the file that is read: choose another", out);
+    size_t length;
+    bool same = out && model->checkpoint && kolo_file_same(out, model->checkpoint);
+    const char *path = out && model->data ? kolo_dataset_path(model->data, NULL, &length) : NULL;
+    for (; path && !same; path = kolo_dataset_path(model->data, path, &length)) {
+        char *file = kolo_format("%.*s", (int)length, path);
+        if (!file) return KOLO_NOMEM(length);
+        same = kolo_file_same(out, file);
+        kolo_free(file);
     }
-    return KOLO_OK;
+    if (!same) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "--out %s is the file that is read: choose another", out);
 }
 
 static kolo_status predict(kolo_options *o) {

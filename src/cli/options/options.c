@@ -58,14 +58,24 @@ static const kolo_choice transports[] = {KOLO_TRANSPORT_LIST(CHOICE_TRANSPORT) {
 /* clang-format on */
 
 /* Where values hold paths. */
-static const char *whole(const char *text) { return text; }
-static const char *whole_file(const char *text) { return strcmp(text, "-") == 0 ? NULL : text; }
-static const char *model_file(const char *text) {
+static const char *whole(const char *text, const char *after, size_t *length) {
+    *length = strlen(text);
+    return after ? NULL : text;
+}
+static const char *whole_file(const char *text, const char *after, size_t *length) {
+    return strcmp(text, "-") == 0 ? NULL : whole(text, after, length);
+}
+static const char *placement_file(const char *text, const char *after, size_t *length) {
+    return kolo_placement_path(text) ? whole(text, after, length) : NULL;
+}
+static const char *model_file(const char *text, const char *after, size_t *path_length) {
     const char *const ends[] = {".onnx", ".so"};
     const size_t length = strcspn(text, ":"); /* options follow */
     for (size_t i = 0; i < KOLO_COUNT(ends); i++) {
         const size_t n = strlen(ends[i]);
-        if (length > n && strncmp(text + length - n, ends[i], n) == 0) return text;
+        if (length <= n || strncmp(text + length - n, ends[i], n) != 0) continue;
+        *path_length = length;
+        return after ? NULL : text;
     }
     return NULL;
 }
@@ -180,7 +190,7 @@ const kolo_option cli_options[] = {
              "images, ep expert parallelism, which divides experts and samples, pp the stages of a "
              "pipeline, which have some of the layers each; the sizes multiply to the workers, and one "
              "may be *. On the command line of kolo train, --mesh, --workers, --zero and --sync override conflicting values of a config file or a resumed run"},
-    {.name = "placement", .type = KOLO_OPTION_TEXT, .path = kolo_placement_path, .metavar = "NAME|FILE",
+    {.name = "placement", .type = KOLO_OPTION_TEXT, .path = placement_file, .metavar = "NAME|FILE",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "rules for the models here",
      .help = "which parameters the axis tp divides: megatron (layers in pairs), "
              "megatron-sp (with sequence parallelism), owt (convolutions by "

@@ -231,7 +231,7 @@ kolo_status kolo_read_criteo(const kolo_reader *reader, const char *argument, ko
                          reader->name, KOLO_CRITEO_NUMBERS, KOLO_CRITEO_CATEGORIES, d->opts.numbers,
                          d->opts.categories);
     }
-    KOLO_TRY(kolo_keys_parse_after(reader->name, "FILE", argument, keys, &d->place));
+    KOLO_TRY(kolo_keys_parse_after(reader, "FILE", argument, keys, &d->place));
     d->info.place = d->place;
     criteo *own = d->own = kolo_zalloc(sizeof *own);
     if (!own) return KOLO_NOMEM(sizeof *own);

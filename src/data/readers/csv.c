@@ -424,7 +424,7 @@ kolo_status kolo_read_csv(const kolo_reader *reader, const char *argument, kolo_
         {"seed", kolo_key_seed, &opts.seed, .write = "seed=NUMBER, at least 0"},
         {NULL},
     };
-    KOLO_TRY(kolo_keys_parse_after(reader->name, "FILE", argument, keys, &d->place));
+    KOLO_TRY(kolo_keys_parse_after(reader, "FILE", argument, keys, &d->place));
     KOLO_TRY(kolo_reader_choose_split(reader, argument, &files, d, &whole));
     if (whole) opts.test = 0;
     if (!d->stream) KOLO_TRY(choose_file(reader, argument, d, &opts));

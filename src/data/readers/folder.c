@@ -214,7 +214,7 @@ kolo_status kolo_read_folder(const kolo_reader *reader, const char *argument, ko
     const kolo_data_key keys[] = {KOLO_IMAGES_KEYS(&own->images), {NULL}};
     char *train = NULL, *path = NULL;
     bool whole;
-    KOLO_TRY(kolo_keys_parse_after(reader->name, "DIR", argument, keys, &path));
+    KOLO_TRY(kolo_keys_parse_after(reader, "DIR", argument, keys, &path));
     kolo_status status = kolo_reader_folder(reader, path, "a folder of images for each class", d);
     kolo_free(path);
     KOLO_TRY(status);

@@ -98,10 +98,20 @@ static kolo_status parse_one(const char *name, const char *text, const char *end
                      (int)(end - text), text, key->write);
 }
 
-kolo_status kolo_keys_parse(const char *name, const char *text, const kolo_data_key *keys) {
+/* Config files find paths by the table of readers. */
+static void check_paths(const kolo_reader *reader, const kolo_data_key *keys) {
+    for (; keys->name; keys++) {
+        const bool declared = reader->path_key && strcmp(reader->path_key, keys->name) == 0;
+        KOLO_ASSERT(declared == (keys->parse == kolo_key_path));
+    }
+}
+
+kolo_status kolo_keys_parse(const kolo_reader *reader, const char *text,
+                            const kolo_data_key *keys) {
+    check_paths(reader, keys);
     while (text && *text) {
         const char *end = text + strcspn(text, ",");
-        KOLO_TRY(parse_one(name, text, end, keys));
+        KOLO_TRY(parse_one(reader->name, text, end, keys));
         text = *end ? end + 1 : end;
     }
     return KOLO_OK;
@@ -126,13 +136,14 @@ kolo_status kolo_keys_refuse_split(const char *name, const char *argument, const
     return KOLO_OK;
 }
 
-kolo_status kolo_keys_parse_after(const char *name, const char *what, const char *argument,
+kolo_status kolo_keys_parse_after(const kolo_reader *reader, const char *what, const char *argument,
                                   const kolo_data_key *keys, char **path) {
+    const char *name = reader->name;
     size_t length = argument ? strcspn(argument, ",") : 0;
     if (length == 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "data set %s needs a path: write %s:%s", name, name, what);
     }
-    if (argument[length]) KOLO_TRY(kolo_keys_parse(name, argument + length + 1, keys));
+    KOLO_TRY(kolo_keys_parse(reader, argument[length] ? argument + length + 1 : NULL, keys));
     char *copy = kolo_strdup(argument);
     if (!copy) return KOLO_NOMEM(strlen(argument));
     copy[length] = '\0';

@@ -1,7 +1,7 @@
 #pragma once
 /* Keys of a data set's argument: "KEY=VALUE,KEY=VALUE". A reader lists its keys in a table. */
 
-#include "kolo/status.h"
+#include "data/dataset.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,9 +34,9 @@ bool kolo_key_seconds(const kolo_data_key *key, const char *text, const char *en
 /* "HxW", or "N" for NxN, into int64_t[2]; each in [min, max]. */
 bool kolo_key_size(const kolo_data_key *key, const char *text, const char *end);
 
-/* Parses `text` (NULL: nothing) by `keys`, ended by a row without a name. ARG, naming the data set
- * `name` and the item. */
-kolo_status kolo_keys_parse(const char *name, const char *text, const kolo_data_key *keys);
+/* Parses `text` (NULL: nothing) by `keys`, ended by a row without a name. A key is parsed by
+ * kolo_key_path if it is the path_key of the reader. ARG, naming the data set and the item. */
+kolo_status kolo_keys_parse(const kolo_reader *reader, const char *text, const kolo_data_key *keys);
 
 /* ARG if "PATH,KEY=VALUE,..." sets split= or seed=, for data whose splits are apart; `why` begins
  * with "with" or "for". */
@@ -44,5 +44,5 @@ kolo_status kolo_keys_refuse_split(const char *name, const char *argument, const
 
 /* Divides "PATH,KEY=VALUE,..." at its first comma: parses the keys and returns the path in *path,
  * for kolo_free. ARG, also if there is no path: `what` it names ("FILE"); NOMEM. */
-kolo_status kolo_keys_parse_after(const char *name, const char *what, const char *argument,
+kolo_status kolo_keys_parse_after(const kolo_reader *reader, const char *what, const char *argument,
                                   const kolo_data_key *keys, char **path);

@@ -352,7 +352,7 @@ kolo_status kolo_read_pack(const kolo_reader *reader, const char *argument, kolo
         {NULL},
     };
     kolo_safetensors *file;
-    KOLO_TRY(kolo_keys_parse_after(reader->name, "FILE", argument, keys, &d->place));
+    KOLO_TRY(kolo_keys_parse_after(reader, "FILE", argument, keys, &d->place));
     KOLO_TRY(kolo_safetensors_open(d->place, &file));
     kolo_status status = check_header(file, d->place);
     if (status == KOLO_OK) status = kolo_pack_take(d, file, d->place, &opts);

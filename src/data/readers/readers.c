@@ -72,6 +72,7 @@ const kolo_reader kolo_readers[] = {
         .path = true,
         .keys = true,
         .neutral_key = "index",
+        .path_key = "index",
         .help = "JPEG and PNG images with their classes in tar shards",
         .open = kolo_read_webdataset,
     },
@@ -89,6 +90,7 @@ const kolo_reader kolo_readers[] = {
         .path = true,
         .keys = true,
         .neutral_key = "follow",
+        .path_key = "test",
         .help = "a table of numbers, a sample in each row; or train.csv and test.csv",
         .open = kolo_read_csv,
     },
@@ -98,6 +100,7 @@ const kolo_reader kolo_readers[] = {
         .path = true,
         .keys = true,
         .neutral_key = "follow",
+        .path_key = "test",
         .help = "a table of f32, a sample in each row: without a header, or of NumPy (.npy)",
         .open = kolo_read_raw,
     },
@@ -122,6 +125,7 @@ const kolo_reader kolo_readers[] = {
         .path = true,
         .keys = true,
         .neutral_key = "follow",
+        .path_key = "test",
         .help = "the bytes of a file as tokens",
         .open = kolo_read_tokens,
         .token_bytes = 1,
@@ -132,6 +136,7 @@ const kolo_reader kolo_readers[] = {
         .path = true,
         .keys = true,
         .neutral_key = "follow",
+        .path_key = "test",
         .help = "tokens of two bytes in a file (of four in *.u32), or in train.bin and val.bin",
         .open = kolo_read_tokens,
         .token_bytes = 2,
@@ -202,19 +207,6 @@ static const kolo_reader *find_reader(const char *spec, const char **argument, b
     return kind ? find_name(kind, strlen(kind)) : NULL;
 }
 
-const char *kolo_dataset_path(const char *spec) {
-    const char *argument;
-    bool exists;
-    const kolo_reader *r = find_reader(spec, &argument, &exists);
-    /* No kind has such a name: a path, which may be there from another working folder. */
-    if (!r && !strchr(spec, ':') && strpbrk(spec, "./")) return spec;
-    if (!r || !r->path || !argument) return NULL;
-    const bool in = argument[0] == '-' && (argument[1] == '\0' || argument[1] == ',');
-    return in ? NULL : argument;
-}
-
-/* ---- comparing specs ---- */
-
 /* "KEY=VALUE,..." of an argument; "" if it has none. */
 static const char *keys_of(const kolo_reader *r, const char *argument) {
     if (!argument || !r->keys) return "";
@@ -222,6 +214,40 @@ static const char *keys_of(const kolo_reader *r, const char *argument) {
     const char *comma = strchr(argument, ',');
     return comma ? comma + 1 : "";
 }
+
+static bool is_key(const char *item, const char *key) {
+    const size_t length = strcspn(item, "=,");
+    return key && strlen(key) == length && strncmp(item, key, length) == 0;
+}
+
+/* Whether an argument is "-", the standard input. */
+static bool is_input(const char *argument) {
+    return argument[0] == '-' && (argument[1] == '\0' || argument[1] == ',');
+}
+
+const char *kolo_dataset_path(const char *spec, const char *after, size_t *length) {
+    /* No kind has such a name: a path, which may be there from another working folder. */
+    static const kolo_reader other = {.path = true, .keys = true};
+    const char *argument;
+    bool exists;
+    const kolo_reader *r = find_reader(spec, &argument, &exists);
+    if (!r && !strchr(spec, ':') && strpbrk(spec, "./")) r = &other;
+    if (r == &other) argument = spec;
+    if (!r || !argument) return NULL;
+    if (!after && r->path && !is_input(argument)) {
+        *length = r->keys ? strcspn(argument, ",") : strlen(argument);
+        return argument;
+    }
+    for (const char *at = keys_of(r, argument); *at; at += strcspn(at, ","), at += *at == ',') {
+        const char *value = at + strcspn(at, "=,") + 1;
+        if (!is_key(at, r->path_key) || value[-1] != '=' || value <= after) continue;
+        *length = strcspn(value, ",");
+        return value;
+    }
+    return NULL;
+}
+
+/* ---- comparing specs ---- */
 
 /* The last value of the key that `item` begins with; NULL: there is none. */
 static const char *value_of(const char *keys, const char *item, size_t *length) {
@@ -235,13 +261,8 @@ static const char *value_of(const char *keys, const char *item, size_t *length) 
     return value;
 }
 
-static bool is_key(const char *item, const char *key) {
-    const size_t length = strcspn(item, "=,");
-    return key && strlen(key) == length && strncmp(item, key, length) == 0;
-}
-
-/* Whether all keys of argument `a` have the same values in `b`. A pack holds those of its data set,
- * but for how images are decoded. */
+/* Whether all keys of argument `a` have the same values in `b`, of which paths may differ. A pack
+ * holds those of its data set, but for how images are decoded. */
 static bool are_in(const kolo_reader *reader, const char *a, const kolo_reader *other,
                    const char *b) {
     const char *keys = keys_of(reader, a), *others = keys_of(other, b);
@@ -250,7 +271,9 @@ static bool are_in(const kolo_reader *reader, const char *a, const kolo_reader *
         if (reader->path && at[strcspn(at, "=,")] != '=') continue; /* of a path with a comma */
         if (is_key(at, reader->neutral_key) || (reader != other && !is_key(at, "decode"))) continue;
         const char *one = value_of(keys, at, &n), *two = value_of(others, at, &m);
-        if (!one || !two || n != m || memcmp(one, two, n) != 0) return false;
+        if (!one || !two) return false;
+        if (is_key(at, reader->path_key)) continue;
+        if (n != m || memcmp(one, two, n) != 0) return false;
     }
     return true;
 }

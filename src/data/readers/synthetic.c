@@ -26,7 +26,7 @@ static bool parse_shape(const kolo_data_key *key, const char *text, const char *
     return true;
 }
 
-kolo_status kolo_synthetic_parse(const char *name, const char *text, kolo_synthetic *s) {
+kolo_status kolo_synthetic_parse(const kolo_reader *reader, const char *text, kolo_synthetic *s) {
     static const char whole[] = "a whole number, at least 1";
     const double many = 1099511627776; /* 2^40 */
     const kolo_data_key keys[] = {
@@ -37,7 +37,7 @@ kolo_status kolo_synthetic_parse(const char *name, const char *text, kolo_synthe
         {"seed", kolo_key_seed, &s->seed, .write = "a whole number, at least 0"},
         {NULL},
     };
-    KOLO_TRY(kolo_keys_parse(name, text, keys));
+    KOLO_TRY(kolo_keys_parse(reader, text, keys));
     if (s->test == 0) s->test = (s->n + 5) / 6;
     return KOLO_OK;
 }
@@ -86,7 +86,7 @@ static void make(const kolo_synthetic *s, kolo_split split, int64_t count, size_
 
 kolo_status kolo_read_synthetic(const kolo_reader *reader, const char *argument, kolo_dataset *d) {
     kolo_synthetic s = {.n = 60000, .channels = 1, .height = 28, .width = 28, .classes = 10};
-    KOLO_TRY(kolo_synthetic_parse(reader->name, argument, &s));
+    KOLO_TRY(kolo_synthetic_parse(reader, argument, &s));
     int64_t count = kolo_synthetic_count(&s, d->info.split);
     size_t bytes = (size_t)(s.channels * s.height * s.width);
     if ((size_t)count > max_bytes / bytes) {

@@ -9,8 +9,8 @@ typedef struct kolo_synthetic {
     uint64_t seed;
 } kolo_synthetic;
 
-/* Parses `text` (NULL: none) over the defaults in `s`. ARG, naming the data set `name`. */
-kolo_status kolo_synthetic_parse(const char *name, const char *text, kolo_synthetic *s);
+/* Parses `text` (NULL: none) over the defaults in `s`. ARG, naming the data set. */
+kolo_status kolo_synthetic_parse(const kolo_reader *reader, const char *text, kolo_synthetic *s);
 /* Samples of a split. */
 static inline int64_t kolo_synthetic_count(const kolo_synthetic *s, kolo_split split) {
     return split == KOLO_SPLIT_TRAIN ? s->n : s->test;

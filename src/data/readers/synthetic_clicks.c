@@ -62,7 +62,7 @@ kolo_status kolo_read_synthetic_clicks(const kolo_reader *reader, const char *ar
         {NULL},
     };
     KOLO_TRY(kolo_clicks_describe(reader, d));
-    KOLO_TRY(kolo_keys_parse(reader->name, argument, keys));
+    KOLO_TRY(kolo_keys_parse(reader, argument, keys));
     const bool train = d->info.split == KOLO_SPLIT_TRAIN;
     d->close = close_clicks;
     d->info.place = d->place = kolo_strdup(argument ? argument : "");

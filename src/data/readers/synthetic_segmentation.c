@@ -116,7 +116,7 @@ static void close_seg(kolo_dataset *d) { kolo_free(d->own); }
 kolo_status kolo_read_synthetic_seg(const kolo_reader *reader, const char *argument,
                                     kolo_dataset *d) {
     kolo_synthetic s = {.n = 1000, .channels = 3, .height = 128, .width = 128, .classes = 5};
-    KOLO_TRY(kolo_synthetic_parse(reader->name, argument, &s));
+    KOLO_TRY(kolo_synthetic_parse(reader, argument, &s));
     d->close = close_seg;
     d->place = kolo_strdup(argument ? argument : "");
     synthetic_seg *own = d->own = kolo_zalloc(sizeof *own);

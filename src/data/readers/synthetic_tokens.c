@@ -49,7 +49,7 @@ kolo_status kolo_read_synthetic_tokens(const kolo_reader *reader, const char *ar
         {NULL},
     };
     KOLO_TRY(kolo_tokens_describe(reader, d));
-    KOLO_TRY(kolo_keys_parse(reader->name, argument, keys));
+    KOLO_TRY(kolo_keys_parse(reader, argument, keys));
     bool train = d->info.split == KOLO_SPLIT_TRAIN;
     d->close = close_tokens;
     d->info.place = d->place = kolo_strdup(argument ? argument : "");

@@ -62,7 +62,7 @@ static kolo_status find_file(const kolo_reader *reader, const char *argument, ko
         d->place = kolo_strdup(argument);
         if (!d->place) return KOLO_NOMEM(strlen(argument));
     } else {
-        KOLO_TRY(kolo_keys_parse_after(reader->name, "FILE", argument, keys, &d->place));
+        KOLO_TRY(kolo_keys_parse_after(reader, "FILE", argument, keys, &d->place));
     }
     KOLO_TRY(kolo_reader_choose_split(reader, argument, &files, d, whole));
     if (d->stream || !kolo_folder_exists(d->place)) return KOLO_OK;

@@ -143,7 +143,7 @@ kolo_status kolo_read_voc(const kolo_reader *reader, const char *argument, kolo_
         {NULL},
     };
     char *path = NULL;
-    KOLO_TRY(kolo_keys_parse_after(reader->name, "DIR", argument, keys, &path));
+    KOLO_TRY(kolo_keys_parse_after(reader, "DIR", argument, keys, &path));
     kolo_status status = kolo_reader_folder(reader, path, "JPEGImages and SegmentationClass", d);
     kolo_free(path);
     KOLO_TRY(status);

@@ -384,7 +384,7 @@ kolo_status kolo_read_webdataset(const kolo_reader *reader, const char *argument
         {NULL},
     };
     int classes;
-    KOLO_TRY(kolo_keys_parse_after(reader->name, "PATTERN", argument, keys, &d->place));
+    KOLO_TRY(kolo_keys_parse_after(reader, "PATTERN", argument, keys, &d->place));
     d->info.place = d->place;
     own->has_test = *test != '\0';
     if (own->has_test) {

@@ -478,6 +478,17 @@ static void paths_in_a_config_refer_to_its_folder(void **state) {
     json_t *a = test_json("a.json"), *b = test_json("deep/er/b.json");
     assert_string_equal(json_string_value(json_object_get(a, "parameter_hash")),
                         json_string_value(json_object_get(b, "parameter_hash")));
+    yaml = "model: mlp:hidden=2\ndata: table.csv,classes=2,test=er/test.csv\nbatch: 2\nsteps: 1\n"
+           "threads: 1\nout: table\ncheckpoint-every: 1\nprogress: none\n";
+    ASSERT_OK(kolo_file_write("deep/table.yaml", yaml, strlen(yaml)));
+    ASSERT_OK(kolo_file_write("deep/table.csv", "1,2,0\n3,4,1\n", 12));
+    ASSERT_OK(kolo_file_write("deep/er/test.csv", "1,2,1\n", 6));
+    assert_int_equal(test_run("train --config deep/table.yaml"), 0);
+    assert_true(test_contains("deep/table/config.yaml", "/deep/table.csv,classes=2,test=/"));
+    assert_true(test_contains("deep/table/config.yaml", "/deep/er/test.csv\"\n"));
+    assert_int_equal(chdir("deep/er"), 0);
+    assert_int_equal(test_run("train --resume ../table --steps 2"), 0); /* the same data */
+    assert_int_equal(chdir("../.."), 0);
     ASSERT_OK(kolo_file_write("deep/rules.txt", "fc1.weight 0\n", 13));
     yaml = "model: mlp\nmesh: tp=2\nplacement: rules.txt\n";
     ASSERT_OK(kolo_file_write("deep/mesh.yaml", yaml, strlen(yaml)));

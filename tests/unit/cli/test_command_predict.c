@@ -207,9 +207,15 @@ static void files_that_are_read_are_not_replaced(void **state) {
                    "choose another\n");
     assert_int_equal(test_run("checkpoint verify run/checkpoint-final.safetensors"), 0);
     ASSERT_OK(kolo_file_write("data.csv", "1,2,0\n3,4,1\n", 12));
-    test_run_fails("predict --checkpoint run/checkpoint-final.safetensors --data csv:data.csv "
-                   "--out data.csv",
-                   2, "kolo: --out data.csv is the file that is read: choose another\n");
+    static const char *const data[] = {"csv:data.csv", "csv:data.csv,classes=2",
+                                       "csv:other.csv,test=data.csv"};
+    for (size_t i = 0; i < KOLO_COUNT(data); i++) {
+        char line[256];
+        snprintf(line, sizeof line,
+                 "predict --checkpoint run/checkpoint-final.safetensors --data %s --out data.csv",
+                 data[i]);
+        test_run_fails(line, 2, "kolo: --out data.csv is the file that is read: choose another\n");
+    }
 }
 
 static void check_token(const json_t *line, int i) {

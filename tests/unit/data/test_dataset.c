@@ -118,14 +118,38 @@ static void kinds_are_recognized(void **state) {
     refuses("none", KOLO_SPLIT_TRAIN, KOLO_ERR_ARG,
             "none: the kind of these data is not recognized");
     refuses("x.bin", KOLO_SPLIT_TRAIN, KOLO_ERR_ARG, "such as folder:x.bin");
-    assert_string_equal(kolo_dataset_path("t.csv,seed=1"), "t.csv,seed=1");
-    assert_string_equal(kolo_dataset_path("csv:t.csv"), "t.csv");
-    assert_null(kolo_dataset_path("csv:-,columns=3"));
-    assert_null(kolo_dataset_path("absent"));
-    /* In a config file: relative to its folder. */
-    assert_string_equal(kolo_dataset_path("absent.csv,seed=1"), "absent.csv,seed=1");
-    assert_string_equal(kolo_dataset_path("its/images"), "its/images");
-    assert_null(kolo_dataset_path("other:its/images"));
+    /* Paths in a config file, of which some are there from another working folder only. */
+    static const struct {
+        const char *spec, *paths[3];
+    } specs[] = {
+        {"t.csv,seed=1", {"t.csv"}},
+        {"csv:t.csv", {"t.csv"}},
+        {"t.csv,test=u.csv,seed=1", {"t.csv", "u.csv"}},
+        {"raw:a.f32,columns=3,test=b.f32", {"a.f32", "b.f32"}},
+        {"text:a,follow=3,test=b/c", {"a", "b/c"}},
+        {"tokens:-,test=v.u16", {"v.u16"}},
+        {"webdataset:s-*.tar,index=its/index,test=t-*.tar", {"s-*.tar", "its/index"}},
+        {"mnist:its,images", {"its,images"}},
+        {"csv:-,columns=3", {NULL}},
+        {"folder:d,test=e", {"d"}}, /* no key of folders */
+        {"absent", {NULL}},
+        {"absent.csv,seed=1", {"absent.csv"}},
+        {"its/images", {"its/images"}},
+        {"other:its/images", {NULL}},
+        {"synthetic:N=9", {NULL}},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(specs); i++) {
+        size_t length = 0;
+        const char *path = NULL;
+        for (int k = 0; k < 3; k++) {
+            const char *expected = specs[i].paths[k];
+            path = kolo_dataset_path(specs[i].spec, path, &length);
+            if (!path != !expected ||
+                (path && (strlen(expected) != length || memcmp(path, expected, length) != 0)))
+                fail_msg("%s, path %d: %s", specs[i].spec, k, path ? path : "none");
+            if (!path) break;
+        }
+    }
 }
 
 /* What a resumed run compares: keys that change samples, not paths. */
