@@ -3,10 +3,10 @@
  * those of other data in the same order, for any number of ranks.
  *
  * While no samples come rank 0 states that, once a second: the others do not give up, a checkpoint
- * that is being written is completed, and a run that is to end does so. A run ends with the stream,
- * or after its last step. The last samples, fewer than a step takes, make a smaller step; with
- * logical shards, or layers that are divided, which are compiled for certain sizes, they are left
- * out.
+ * that is being written is completed, and the run ends if any rank is to end it. A run ends with
+ * the stream, or after its last step. The last samples, fewer than a step takes, make a smaller
+ * step; with logical shards, or layers that are divided, which are compiled for certain sizes, they
+ * are left out.
  *
  * A checkpoint is at the samples that were used: a file is read again from there, a pipe goes on
  * with what it gives then. */
@@ -88,10 +88,7 @@ static bool takes_rest(const kolo_job *j) {
 
 static kolo_stream_news read_next(const kolo_job *j, struct kolo_job_stream *s) {
     const kolo_status status = kolo_loader_next(j->loader, &s->all);
-    if (status == KOLO_ERR_TIMEOUT) {
-        const bool asked = j->preempted && j->preempted(j->preempted_arg);
-        return asked ? KOLO_STREAM_PREEMPTED : KOLO_STREAM_WAITS;
-    }
+    if (status == KOLO_ERR_TIMEOUT) return KOLO_STREAM_WAITS;
     if (status != KOLO_OK) return KOLO_STREAM_FAILED;
     const int64_t count = s->all.global_count;
     return count == j->setup.global_batch || (count > 0 && takes_rest(j)) ? KOLO_STREAM_SAMPLES_CAME
@@ -153,6 +150,15 @@ static void take_share(kolo_job *j, struct kolo_job_stream *s) {
     s->used += s->all.count;
 }
 
+/* While no samples come: whether any rank is to end the run. */
+static kolo_status ask_all(const kolo_job *j, kolo_stream_news *news) {
+    int32_t asked = j->preempted && j->preempted(j->preempted_arg);
+    if (!j->preemption.asks) return KOLO_OK;
+    if (j->comm) KOLO_TRY(kolo_allreduce(j->comm, &asked, 1, KOLO_DTYPE_I32, KOLO_MAX));
+    if (asked) *news = KOLO_STREAM_PREEMPTED;
+    return KOLO_OK;
+}
+
 kolo_status kolo_job_deal_stream(kolo_job *j, kolo_stream_news *news) {
     struct kolo_job_stream *s = j->stream;
     int64_t head[2] = {0};
@@ -169,7 +175,7 @@ kolo_status kolo_job_deal_stream(kolo_job *j, kolo_stream_news *news) {
         if (j->rank == 0) j->damaged += s->all.damaged;
         return kolo_agree(j->comm, j->rank == 0 ? check_end(j) : KOLO_OK);
     }
-    if (*news != KOLO_STREAM_SAMPLES_CAME) return KOLO_OK;
+    if (*news == KOLO_STREAM_WAITS) return ask_all(j, news);
     KOLO_TRY(receive(j, s, head[1]));
     take_share(j, s);
     return KOLO_OK;

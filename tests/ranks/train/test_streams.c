@@ -255,24 +255,55 @@ static void a_silent_stream_does_not_keep_a_run(void **state) {
     }
 }
 
-/* Asked to end while it waits: a checkpoint of the steps so far. */
+/* Asked to end while it waits: a checkpoint of the steps so far. One rank is asked. */
 static atomic_int asked;
-static bool is_preempted(void *arg) { return atomic_fetch_add(&asked, 1) > 3; }
+static bool is_preempted(void *arg) { return atomic_fetch_add(&asked, 1) > 1; }
+static bool is_not_preempted(void *arg) { return false; }
+
+typedef struct request {
+    kolo_train_opts opts;
+    int rank;
+} request;
+
+static kolo_status train_asked(kolo_comm *comm, const void *arg, void *result) {
+    const request *r = arg;
+    kolo_train_opts opts = r->opts;
+    opts.preempted = kolo_comm_rank(comm) == r->rank ? is_preempted : is_not_preempted;
+    return train_body(comm, &opts, result);
+}
+
+static void end_while_waiting(int rank) {
+    request r = {.opts = job, .rank = rank};
+    train_outcome outcomes[2] = {0};
+    rank_job ranks = {
+        .n = 2,
+        .transport = RANKS_THREAD,
+        .body = train_asked,
+        .arg = &r,
+        .arg_bytes = sizeof r,
+        .results = outcomes,
+        .result_bytes = sizeof *outcomes,
+    };
+    clear();
+    write_table("table.csv", 14);
+    r.opts.data = "csv:table.csv,columns=4,classes=3,follow=30";
+    r.opts.out_dir = "run";
+    atomic_store(&asked, 0);
+    ASSERT_OK(run_rank_job(&ranks));
+    for (int i = 0; i < 2; i++) {
+        ASSERT_OK(outcomes[i].status);
+        assert_true(outcomes[i].result.preempted);
+        assert_int_equal(outcomes[i].result.steps, 2);
+    }
+    assert_true(kolo_file_exists("run/checkpoint-2.safetensors"));
+    assert_false(kolo_file_exists("run/checkpoint-final.safetensors"));
+}
 
 static void a_run_that_waits_can_be_preempted(void **state) {
     kolo_train_opts opts = job;
-    clear();
-    write_table("table.csv", 14);
-    opts.data = "csv:table.csv,columns=4,classes=3,follow=forever";
     opts.out_dir = "run";
-    opts.preempted = is_preempted;
-    atomic_store(&asked, 0);
-    const kolo_train_result r = train_well(2, &opts);
-    assert_true(r.preempted);
-    assert_int_equal(r.steps, 2);
-    assert_true(kolo_file_exists("run/checkpoint-2.safetensors"));
-    assert_false(kolo_file_exists("run/checkpoint-final.safetensors"));
-    opts.preempted = NULL;
+    end_while_waiting(0);
+    end_while_waiting(1);
     opts.resume = "run";
     opts.data = "csv:table.csv,columns=4,classes=3,follow=0.05";
     assert_int_equal(train_well(1, &opts).samples, 14);
