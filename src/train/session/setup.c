@@ -192,17 +192,24 @@ static void compute_batches(kolo_setup *s) {
 }
 
 static kolo_status parse_weights(const char *text, int workers, double *weights) {
+    static const double most = 1e9;
     const char *at = text;
     int n = 0;
     for (bool more = true; more; n++) {
         char *end;
         double weight = kolo_parse_double(at, &end);
         more = *end == ',';
-        if (end == at || (*end && !more) || !(weight > 0 && weight < 1e9)) {
+        if (end == at || (*end && !more) || !(weight > 0)) {
             return KOLO_FAIL(KOLO_ERR_ARG,
                              "worker weights \"%s\": must be positive numbers, such as 1,1,0.5, "
                              "or " KOLO_WEIGHTS_MEASURED,
                              text);
+        }
+        if (weight >= most) {
+            return KOLO_FAIL(KOLO_ERR_ARG,
+                             "worker weights \"%s\": that of worker %d, %.*s, must be below %g: "
+                             "only their ratios count, so divide all by the same number",
+                             text, n, (int)(end - at), at, most);
         }
         if (n < workers) weights[n] = weight;
         at = end + 1;

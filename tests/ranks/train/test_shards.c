@@ -184,6 +184,8 @@ static void contradictory_options_are_refused(void **state) {
         {{.global_batch = 16, .audit = 5}, "give --reproducible too"},
         {{.reproducible = 4, .global_batch = 16, .worker_weights = "1"}, "1 worker weights for 2"},
         {{.reproducible = 4, .global_batch = 16, .worker_weights = "1,1,1"}, "3 worker weights"},
+        {{.reproducible = 4, .global_batch = 16, .worker_weights = "1,2e9"},
+         "that of worker 1, 2e9, must be below 1e+09: only their ratios count"},
         {{.reproducible = 4, .global_batch = 16, .worker_weights = "1,0"}, "positive numbers"},
         {{.reproducible = 4, .global_batch = 16, .worker_weights = "1,"}, "positive numbers"},
         {{.reproducible = 4, .global_batch = 16, .worker_weights = "1;2"}, "positive numbers"},
