@@ -180,6 +180,7 @@ typedef struct kolo_train_opts {
      * kolo_train is ignored. `join_secret`: the file of the job's secret, KOLO_SECRET_FILE. The
      * result is of this process alone, without evaluation. NULL: not. */
     const char *join, *join_secret;
+    int64_t join_timeout_ms; /* deadline of joining, and of each wait after it; default 300000 */
     /* With `servers` and a policy other than "bsp": files in which each server records the order of
      * the requests that it takes, or from which it takes them in the same order, so that the run
      * has the bits of the recorded one (docs/servers.md). The path of server i ends in ".i". An

@@ -161,6 +161,7 @@ static kolo_status join_as_worker(kolo_comm *comm, int threads, kolo_options *o)
     }
     KOLO_TRY(resolve(o, threads, &opts));
     opts.join_secret = getenv("KOLO_SECRET_FILE");
+    opts.join_timeout_ms = (int64_t)(1000 * kolo_options_float(o, "timeout"));
     KOLO_TRY(kolo_train(NULL, &opts, NULL, NULL, &result));
     const result_about about = {.data = opts.data,
                                 .accumulate = opts.accumulate,

@@ -20,6 +20,7 @@
 #include <string.h>
 
 static const size_t most_bytes = 64 << 20;
+static const int64_t timeout_ms_default = 300000; /* as of communicators */
 
 /* What a process that joins must have as the ranks do, without where the run begins, and where its
  * ledger is. */
@@ -133,9 +134,13 @@ static kolo_status join(kolo_job *j, const char *rest) {
     KOLO_TRY(kolo_job_open(j));
     KOLO_TRY(kolo_tuning_begin(&j->setup, NULL));
     KOLO_TRY(kolo_job_create_session(j));
-    const kolo_session_servers servers = {.servers = j->setup.opts.servers,
-                                          .joins = j->setup.opts.joins,
-                                          .secret = j->setup.opts.join_secret};
+    const kolo_train_opts *o = &j->setup.opts;
+    const kolo_session_servers servers = {
+        .servers = o->servers,
+        .joins = o->joins,
+        .secret = o->join_secret,
+        .timeout_ms = o->join_timeout_ms > 0 ? o->join_timeout_ms : timeout_ms_default,
+    };
     return kolo_session_join(j->session, rest, &servers, &j->rank);
 }
 

@@ -185,6 +185,7 @@ int64_t kolo_session_parameters(const kolo_session *session);
 typedef struct kolo_session_servers {
     int servers, replicas, joins; /* as in kolo_train_opts */
     const char *secret;           /* of a process that joins: the file of the job's secret */
+    int64_t timeout_ms;           /* of a process that joins: deadline of each wait */
     int64_t
         updates; /* made before, as kolo_session_updates counts them; 0: follows from the steps */
 } kolo_session_servers;

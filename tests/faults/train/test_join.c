@@ -76,6 +76,15 @@ static void another_secret_is_refused(void **state) {
     assert_exact();
 }
 
+/* One that cannot join within --timeout ends: here since all processes of the run are stopped. */
+static void joining_ends_with_the_timeout(void **state) {
+    assert_true(run("asp,lease=1", "ranks=$(cat /proc/$job/task/$job/children)\n"
+                                   "kill -STOP $ranks\n"
+                                   "timeout 10 $join --timeout 0.3 >joined 2>&1; ended=$?\n"
+                                   "kill -CONT $ranks; [ $ended = 1 ]"));
+    assert_exact();
+}
+
 /* One with other options is refused: its leases would be other samples, or it would evaluate at
  * other steps. Then one joins, and takes part in the agreement on the end of the run, which would
  * take minutes, long before the workers wait for each other. */
@@ -101,6 +110,7 @@ TEST_MAIN(test_join) {
         cmocka_unit_test(a_process_joins),
         cmocka_unit_test(those_who_join_may_be_killed),
         cmocka_unit_test(another_secret_is_refused),
+        cmocka_unit_test(joining_ends_with_the_timeout),
         cmocka_unit_test(a_run_that_was_joined_is_preempted),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
