@@ -41,7 +41,7 @@ for program in comm kolo; do
     [ $program = comm ] && module=kolo-comm
     # Word splitting is intended: pkg-config prints several options.
     cc -std=c11 -pedantic -Wall -Wextra -Werror "$here/outside_$program.c" -o "$work/$program" \
-        $(pkg-config --cflags --libs $module) -Wl,-rpath,"$lib"
+        $(pkg-config --cflags --libs $module) -Wl,-rpath,"$(pkg-config --variable=libdir $module)"
     "$work/$program"
 done
 
