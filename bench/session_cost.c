@@ -83,38 +83,49 @@ static double median(double *x, int n) {
     return x[n / 2];
 }
 
-int main(int argc, char **argv) {
-    const int asked = argc > 1 ? atoi(argv[1]) : 20, pairs = asked < 1 ? 1 : asked;
-    const int n = pairs > MOST_PAIRS ? MOST_PAIRS : pairs, steps = argc > 2 ? atoi(argv[2]) : 300;
+/* The medians of the steps, in ms, and the ratios of each pair. */
+typedef struct pairs {
     double zoo[MOST_PAIRS], own[MOST_PAIRS], ratio[MOST_PAIRS], same[MOST_PAIRS];
+} pairs;
+
+/* Trains a pair, `i`, and once more by kolo_train. */
+static kolo_status run_pair(const kolo_dataset *data, int steps, int i, pairs *p) {
     kolo_train_result a, b, c;
-    kolo_dataset *data;
-    if (kolo_dataset_open(data_name, KOLO_SPLIT_TRAIN, &data) != KOLO_OK) goto fail;
-    for (int i = 0; i < n; i++) {
-        const bool first = i % 2 == 0; /* each is first in half of the pairs */
-        if (first && by_zoo(steps, &a) != KOLO_OK) goto fail;
-        if (by_session(data, steps, &b) != KOLO_OK) goto fail;
-        if (!first && by_zoo(steps, &a) != KOLO_OK) goto fail;
-        if (by_zoo(steps, &c) != KOLO_OK) goto fail;
-        if (a.parameter_hash != b.parameter_hash) {
-            fprintf(stderr, "session-cost: the parameters differ\n");
-            return 1;
-        }
-        zoo[i] = a.step_ms_median;
-        own[i] = b.step_ms_median;
-        ratio[i] = own[i] / zoo[i];
-        same[i] = c.step_ms_median / a.step_ms_median;
-        printf("pair %2d  zoo %.4f ms  session %.4f ms  ratio %.3f  zoo again / zoo %.3f\n", i + 1,
-               zoo[i], own[i], ratio[i], same[i]);
+    const bool first = i % 2 == 0; /* each is first in half of the pairs */
+    kolo_status status = first ? by_zoo(steps, &a) : KOLO_OK;
+    if (status == KOLO_OK) status = by_session(data, steps, &b);
+    if (status == KOLO_OK && !first) status = by_zoo(steps, &a);
+    if (status == KOLO_OK) status = by_zoo(steps, &c);
+    if (status != KOLO_OK) return status;
+    if (a.parameter_hash != b.parameter_hash) {
+        return kolo_error_set(KOLO_ERR_FORMAT, "the parameters differ");
     }
-    kolo_dataset_close(data);
-    const double of_ratio = median(ratio, n), of_same = median(same, n);
+    p->zoo[i] = a.step_ms_median;
+    p->own[i] = b.step_ms_median;
+    p->ratio[i] = p->own[i] / p->zoo[i];
+    p->same[i] = c.step_ms_median / a.step_ms_median;
+    printf("pair %2d  zoo %.4f ms  session %.4f ms  ratio %.3f  zoo again / zoo %.3f\n", i + 1,
+           p->zoo[i], p->own[i], p->ratio[i], p->same[i]);
+    return KOLO_OK;
+}
+
+static void print_medians(pairs *p, int n) {
+    const double of_ratio = median(p->ratio, n), of_same = median(p->same, n);
     printf("median   zoo %.4f ms  session %.4f ms  ratio %.3f (%.3f to %.3f)  zoo again / zoo %.3f "
            "(%.3f to %.3f)\n",
-           median(zoo, n), median(own, n), of_ratio, ratio[n / 4], ratio[n - 1 - n / 4], of_same,
-           same[n / 4], same[n - 1 - n / 4]);
-    return 0;
-fail:
-    fprintf(stderr, "session-cost: %s\n", kolo_last_error());
-    return 1;
+           median(p->zoo, n), median(p->own, n), of_ratio, p->ratio[n / 4], p->ratio[n - 1 - n / 4],
+           of_same, p->same[n / 4], p->same[n - 1 - n / 4]);
+}
+
+int main(int argc, char **argv) {
+    const int asked = argc > 1 ? atoi(argv[1]) : 20, least = asked < 1 ? 1 : asked;
+    const int n = least > MOST_PAIRS ? MOST_PAIRS : least, steps = argc > 2 ? atoi(argv[2]) : 300;
+    kolo_dataset *data = NULL;
+    pairs p;
+    kolo_status status = kolo_dataset_open(data_name, KOLO_SPLIT_TRAIN, &data);
+    for (int i = 0; i < n && status == KOLO_OK; i++) status = run_pair(data, steps, i, &p);
+    if (status == KOLO_OK) print_medians(&p, n);
+    if (status != KOLO_OK) fprintf(stderr, "session-cost: %s\n", kolo_last_error());
+    kolo_dataset_close(data);
+    return status == KOLO_OK ? 0 : 1;
 }

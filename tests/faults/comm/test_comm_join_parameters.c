@@ -23,11 +23,12 @@ typedef struct setting {
 
 typedef struct joining {
     const setting *s;
+    kolo_comm *comm;
     char *address;
     pthread_t thread;
-    bool started;         /* it is not if rank 0 has hardly got leases */
-    _Atomic bool entered; /* or failed */
-    int steps;            /* that it has made */
+    bool started;        /* it is not if rank 0 has hardly got leases */
+    _Atomic bool worked; /* it has made a step, or failed */
+    int steps;           /* that it has made */
     kolo_status status;
     char error[256];
 } joining;
@@ -51,14 +52,15 @@ static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL); 
 
 static void *join_in_thread(void *arg);
 
-/* Lets a process join, while this one has a lease: so the others do not wait for each other. */
+/* Lets a process join and make a step, while this one has a lease, and the other worker waits: so
+ * there are leases left for it. */
 static kolo_status let_join(joining *j) {
     if (pthread_create(&j->thread, NULL, join_in_thread, j) != 0) {
         return KOLO_FAIL(KOLO_ERR_IO, "no thread");
     }
     j->started = true;
-    while (!atomic_load(&j->entered)) nap();
-    return KOLO_OK;
+    while (!atomic_load(&j->worked)) nap();
+    return kolo_send(j->comm, &j->s->after, 1, KOLO_DTYPE_I32, 1, 0);
 }
 
 /* A step on a lease before `end`; none are left: *made is false. `j`: who joins in it; or NULL. */
@@ -101,11 +103,11 @@ static kolo_status join(joining *j) {
     KOLO_TRY(kolo_parameters_join(j->address, getenv("KOLO_SECRET_FILE"), COUNT, &opts, &p));
     kolo_status status = check_refused(p);
     if (status == KOLO_OK) status = kolo_parameters_enter(p, &end);
-    atomic_store(&j->entered, true);
     for (uint64_t at = end; status == KOLO_OK && at <= COUNT; at += PHASE) {
         for (bool made = true; made && status == KOLO_OK;) {
             status = step(p, at, NULL, &made);
             j->steps += made;
+            if (j->steps > 0) atomic_store(&j->worked, true);
             if (j->steps != j->s->abandons || j->steps == 0) continue;
             kolo_parameters_abandon(p);
             kolo_parameters_destroy(p);
@@ -121,16 +123,17 @@ static kolo_status join(joining *j) {
 static void *join_in_thread(void *arg) {
     joining *j = arg;
     j->status = join(j);
-    atomic_store(&j->entered, true);
+    atomic_store(&j->worked, true);
     if (j->status != KOLO_OK) snprintf(j->error, sizeof j->error, "%s", kolo_last_error());
     return NULL;
 }
 
 static kolo_status work(kolo_parameters *p, int rank, joining *j) {
-    int steps = 0;
+    int steps = 0, unused;
     for (uint64_t end = PHASE; end <= COUNT; end += PHASE) {
         for (bool made = true; made;) {
-            const bool joins = rank == 0 && steps == j->s->after;
+            const bool due = steps == j->s->after && made, joins = due && rank == 0;
+            if (due && rank > 0) KOLO_TRY(kolo_recv(j->comm, &unused, 1, KOLO_DTYPE_I32, 0, 0));
             KOLO_TRY(step(p, end, joins ? j : NULL, &made));
             steps += made;
         }
@@ -157,7 +160,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     kolo_parameters *p;
     (void)result;
     KOLO_TRY(kolo_parameters_create(comm, initial, COUNT, &opts, &p));
-    joining j = {.s = s, .address = (char *)kolo_parameters_address(p)};
+    joining j = {.s = s, .comm = comm, .address = (char *)kolo_parameters_address(p)};
     if (rank < WORKERS) {
         kolo_status status = work(p, rank, &j);
         if (status == KOLO_OK && j.started) pthread_join(j.thread, NULL);

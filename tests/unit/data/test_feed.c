@@ -79,14 +79,19 @@ static void a_file_is_followed(void **state) {
     writer w = {.path = "log", .texts = {"b\nc", "c\nd"}, .appends = true, .pause_ms = 5};
     ASSERT_OK(kolo_file_write("log", "a\n", 2));
     assert_false(kolo_feed_is_pipe("log"));
-    ASSERT_OK(kolo_feed_open("log", 0.3, &s));
+    ASSERT_OK(kolo_feed_open("log", INFINITY, &s));
     assert_line(s, "a");
     start_writer(&w);
     assert_line(s, "b");
     assert_line(s, "cc");
-    assert_line(s, NULL); /* "d" may be a part of a line */
     kolo_feed_close(s);
     pthread_join(w.thread, NULL);
+    ASSERT_OK(kolo_feed_open("log", 0.02, &s)); /* it ends when nothing is appended */
+    assert_line(s, "a");
+    assert_line(s, "b");
+    assert_line(s, "cc");
+    assert_line(s, NULL); /* "d" may be a part of a line */
+    kolo_feed_close(s);
     ASSERT_OK(kolo_feed_open("log", 0, &s));
     ASSERT_OK(kolo_feed_skip(s, 6, &there));
     assert_true(there);
