@@ -133,3 +133,11 @@ void mesh_assert_close(const char *what, const mesh_outcome *a, const mesh_outco
     fail_msg("%s: losses differ by %g, then %g; parameters by %g, then %g", what, loss, losses,
              first, last);
 }
+
+void mesh_assert_equals(const char *what, rank_body body, const void *meshed, int ranks,
+                        const void *alone, int alone_ranks, size_t bytes) {
+    static mesh_outcome expected;
+    expected = *mesh_run(alone_ranks, RANKS_THREAD, body, alone, bytes);
+    mesh_assert_learns(what, &expected, 3);
+    mesh_assert_close(what, mesh_run(ranks, RANKS_THREAD, body, meshed, bytes), &expected);
+}

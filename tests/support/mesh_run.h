@@ -43,3 +43,7 @@ void mesh_assert_learns(const char *what, const mesh_outcome *o, int period);
 /* Fails unless losses and parameters differ by at most 1e-12 after one step and 1e-10 at the end.
  */
 void mesh_assert_close(const char *what, const mesh_outcome *a, const mesh_outcome *b);
+/* Fails unless `ranks` ranks with the setting `meshed` compute what `alone_ranks` do with `alone`,
+ * whose loss falls; settings of `bytes`, arguments of `body`. All ranks are threads. */
+void mesh_assert_equals(const char *what, rank_body body, const void *meshed, int ranks,
+                        const void *alone, int alone_ranks, size_t bytes);

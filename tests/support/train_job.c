@@ -103,6 +103,23 @@ void assert_near_run(const char *what, const kolo_train_result *a, const kolo_tr
     assert_int_equal(a->parameters, b->parameters);
 }
 
+void assert_resumes_on_meshes(const kolo_train_opts *given, const char *first, const char *second) {
+    const char *const meshes[] = {first, second, NULL};
+    kolo_train_opts opts = *given;
+    kolo_train_result last = {0};
+    opts.steps = 6;
+    const kolo_train_result expected = train_well(1, &opts);
+    opts.out_dir = "run";
+    opts.checkpoint_steps = 2;
+    for (int i = 0; i < 3; i++) {
+        opts.mesh = meshes[i];
+        opts.steps = 2 * (i + 1);
+        last = train_well(opts.mesh ? opts.mesh[strlen(opts.mesh) - 1] - '0' : 1, &opts);
+        opts.resume = "run";
+    }
+    assert_near_run("resumed", &expected, &last);
+}
+
 void assert_job_refused(int ranks, const kolo_train_opts *opts, const char *text) {
     const train_outcome *o = train_job(ranks, RANKS_THREAD, opts);
     for (int r = 0; r < ranks; r++) {

@@ -31,5 +31,9 @@ void assert_same_run(const char *what, const kolo_train_result *a, const kolo_tr
 void assert_near(const char *what, double one, double other, double bound);
 /* Fails unless two f32 runs differ by rounding only: 1e-5 in the first loss, 1e-3 in the last. */
 void assert_near_run(const char *what, const kolo_train_result *a, const kolo_train_result *b);
+/* Fails unless a run of six steps is, to rounding, that of one rank if its first two steps run on
+ * `first`, the next two on `second`, and the last two on one rank; each mesh is of so many ranks as
+ * the digit at its end states. In the folder "run". */
+void assert_resumes_on_meshes(const kolo_train_opts *opts, const char *first, const char *second);
 /* Fails unless all ranks, which are threads, refuse the job with this text. */
 void assert_job_refused(int ranks, const kolo_train_opts *opts, const char *text);

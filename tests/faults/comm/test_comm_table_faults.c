@@ -1,17 +1,14 @@
 /* Tables on servers whose workers or owners die. */
 #include "base/status.h"
 #include "kolo/table.h"
-#include "support/ranks.h"
 #include "support/support.h"
+#include "support/victim.h"
 
 #include <signal.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
-enum { RANKS = 4, VICTIM = 1, OWNER = 3, IDS = 300, WIDTH = 4, STEPS = 30, DEATH = 8 };
-
-static const rank_transport transports[] = {RANKS_SHM, RANKS_TCP};
+enum { VICTIM = 1, OWNER = 3, IDS = 300, WIDTH = 4, STEPS = 30, DEATH = 8 };
 
 /* Adds the gradients. */
 static void update(void *arg, const kolo_table_update *u) {
@@ -27,19 +24,6 @@ typedef struct scene {
     int victim;
     bool needs_all;
 } scene;
-
-/* A rank's flag, in memory that all ranks share, side by side: it has created its table. */
-typedef struct flag {
-    _Alignas(64) _Atomic int created;
-} flag;
-
-static void wait_for_all(flag *own, int rank) {
-    for (int r = 0; r < RANKS; r++) {
-        while (!atomic_load(&own[r - rank].created)) {
-            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        }
-    }
-}
 
 /* Pushes ones; the victim dies between a read and a push. */
 static kolo_status work(kolo_table *t, const scene *s, int rank) {
@@ -79,8 +63,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
                                   .timeout_ms = 20000};
     kolo_table *t;
     KOLO_TRY(kolo_table_create(comm, &opts, &t));
-    atomic_store(&((flag *)result)->created, 1);
-    if (rank == s->victim) wait_for_all(result, rank); /* nobody is in a collective any more */
+    victim_wait(result, rank, rank == s->victim);
     if (rank == OWNER && s->victim == OWNER) {
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
         raise(SIGKILL);
@@ -95,28 +78,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     return status;
 }
 
-static void check(const scene *s) {
-    for (size_t t = 0; t < sizeof transports / sizeof *transports; t++) {
-        rank_outcome outcomes[RANKS];
-        flag flags[RANKS];
-        rank_job job = {.n = RANKS,
-                        .transport = transports[t],
-                        .body = body,
-                        .arg = s,
-                        .arg_bytes = sizeof *s,
-                        .results = flags,
-                        .result_bytes = sizeof flags[0],
-                        .outcomes = outcomes};
-        (void)run_rank_job(&job);
-        for (int r = 0; r < RANKS; r++) {
-            if (r == s->victim) {
-                assert_int_equal(outcomes[r].signal, SIGKILL);
-            } else if (outcomes[r].status != KOLO_OK) {
-                fail_msg("rank %d: %s", r, outcomes[r].error);
-            }
-        }
-    }
-}
+static void check(const scene *s) { victim_check(body, s, sizeof *s, s->victim); }
 
 static void the_others_go_on_without_a_killed_worker(void **state) {
     check(&(scene){.staleness = 0, .victim = VICTIM});

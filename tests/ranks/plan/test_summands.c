@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "plan/internal.h"
+#include "support/layers.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
@@ -37,23 +38,10 @@ typedef struct result {
     int in_kernels, apart; /* ranges of gradients that this rank adds up */
 } result;
 
-static void build(kolo_graph *g) {
-    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_2(BATCH, WIDTH));
-    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(BATCH));
-    for (int i = 0; i < LAYERS; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "fc%d", i);
-        kolo_value w = kolo_param(g, name, kolo_shape_2(WIDTH, WIDTH), kolo_init_fan_in(WIDTH));
-        x = kolo_linear(g, x, w);
-        if (i < LAYERS - 1) x = kolo_relu(g, x);
-    }
-    kolo_output(g, "loss", kolo_softmax_xent(g, x, y));
-}
-
 static kolo_status make_plan(const job *j, kolo_comm *comm, kolo_store *store, kolo_plan **plan) {
     kolo_graph *g;
     KOLO_TRY(kolo_graph_create(NULL, &g));
-    build(g);
+    layers_build(g, BATCH, WIDTH, LAYERS);
     const kolo_plan_opts opts = {.train = true,
                                  .optimizer = j->row.optimizer,
                                  .share = j->share,
@@ -100,7 +88,7 @@ static kolo_status hash_of(const kolo_store *store, uint64_t *hash) {
     float w[WIDTH * WIDTH];
     for (int i = 0; i < LAYERS; i++) {
         char name[16];
-        snprintf(name, sizeof name, "fc%d", i);
+        layers_name(i, name);
         KOLO_TRY(kolo_store_read(store, kolo_store_find(store, name), w));
         const uint64_t both[] = {*hash, kolo_hash_bytes(w, sizeof w)};
         *hash = kolo_hash_bytes(both, sizeof both);

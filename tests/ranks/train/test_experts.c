@@ -86,7 +86,6 @@ static const struct {
 };
 
 static void any_mesh_computes_what_one_rank_does(void **state) {
-    static mesh_outcome expected;
     (void)state;
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         setting s = cases[i].s, alone;
@@ -96,9 +95,7 @@ static void any_mesh_computes_what_one_rank_does(void **state) {
         snprintf(alone.mesh, sizeof alone.mesh, "dp=1");
         alone.ranks = 1;
         alone.zero = 0;
-        expected = *mesh_run(1, RANKS_THREAD, body, &alone, sizeof alone);
-        mesh_assert_learns(s.mesh, &expected, 3);
-        mesh_assert_close(s.mesh, mesh_run(s.ranks, RANKS_THREAD, body, &s, sizeof s), &expected);
+        mesh_assert_equals(s.mesh, body, &s, s.ranks, &alone, 1, sizeof s);
     }
 }
 
@@ -175,21 +172,7 @@ static void reproducible_steps_are_those_of_one_rank(void **state) {
 static void checkpoints_are_those_of_one_rank(void **state) {
     kolo_train_opts opts = GPT2_MOE("layers=1,experts=3");
     (void)state;
-    const kolo_train_result expected = train_well(1, &opts);
-    opts.out_dir = "run";
-    opts.mesh = "ep=2";
-    opts.checkpoint_steps = 2;
-    opts.steps = 2;
-    (void)train_well(2, &opts);
-    opts.resume = "run";
-    opts.steps = 4;
-    opts.mesh = "ep=3";
-    (void)train_well(3, &opts);
-    opts.mesh = NULL;
-    opts.steps = 6;
-    const kolo_train_result alone = train_well(1, &opts);
-    assert_int_equal(expected.parameters, alone.parameters);
-    assert_near_run("resumed", &expected, &alone);
+    assert_resumes_on_meshes(&opts, "ep=2", "ep=3");
 }
 
 static void what_experts_do_not_go_with_is_named(void **state) {

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "comm/engine/request.h"
 #include "plan/internal.h"
+#include "support/layers.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
@@ -48,23 +49,10 @@ static void observe(void *arg, int step, kolo_step_kind kind, int bucket, int64_
     ((watch *)arg)->polls = 0;
 }
 
-static void build(kolo_graph *g) {
-    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_2(BATCH, WIDTH));
-    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(BATCH));
-    for (int i = 0; i < LAYERS; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "fc%d", i);
-        kolo_value w = kolo_param(g, name, kolo_shape_2(WIDTH, WIDTH), kolo_init_fan_in(WIDTH));
-        x = kolo_linear(g, x, w);
-        if (i < LAYERS - 1) x = kolo_relu(g, x);
-    }
-    kolo_output(g, "loss", kolo_softmax_xent(g, x, y));
-}
-
 static kolo_status make_plan(const row *r, kolo_comm *comm, kolo_store *store, kolo_plan **plan) {
     kolo_graph *g;
     KOLO_TRY(kolo_graph_create(NULL, &g));
-    build(g);
+    layers_build(g, BATCH, WIDTH, LAYERS);
     const kolo_plan_opts opts = {.train = true,
                                  .optimizer.momentum = 0.9,
                                  .bucket_bytes = 64,

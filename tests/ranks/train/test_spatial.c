@@ -236,15 +236,12 @@ static const struct {
 };
 
 static void rows_are_computed_as_on_one_rank(void **state) {
-    static mesh_outcome expected;
     (void)state;
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         setting s = cases[i].s, alone = cases[i].s;
         if (cases[i].soak && !getenv("KOLO_SOAK")) continue;
         alone.mesh = "dp=1";
-        expected = *mesh_run(1, RANKS_THREAD, body, &alone, sizeof alone);
-        mesh_assert_learns(s.mesh, &expected, 3);
-        mesh_assert_close(s.mesh, mesh_run(s.ranks, RANKS_THREAD, body, &s, sizeof s), &expected);
+        mesh_assert_equals(s.mesh, body, &s, s.ranks, &alone, 1, sizeof s);
     }
     assert_int_equal(misplaced, 0);
 }
@@ -259,16 +256,13 @@ static void samples_and_rows_are_divided_at_once(void **state) {
         {{"dp=2,sp=2", 4, LABELS(21), 4, 2, ADAM, 0, 1}, false},
         {{"dp=2,sp=3", 6, PIXELS(13), 2, 1, ADAM, 0, 1}, true},
     };
-    static mesh_outcome expected;
     (void)state;
     for (size_t i = 0; i < KOLO_COUNT(mixed); i++) {
         setting s = mixed[i].s, alone = mixed[i].s;
         if (mixed[i].soak && !getenv("KOLO_SOAK")) continue;
         alone.mesh = "dp=2";
         alone.zero = 0;
-        expected = *mesh_run(2, RANKS_THREAD, body, &alone, sizeof alone);
-        mesh_assert_learns(s.mesh, &expected, 3);
-        mesh_assert_close(s.mesh, mesh_run(s.ranks, RANKS_THREAD, body, &s, sizeof s), &expected);
+        mesh_assert_equals(s.mesh, body, &s, s.ranks, &alone, 2, sizeof s);
     }
 }
 
@@ -322,21 +316,7 @@ static void half_precision_sends_half_rows(void **state) {
 static void checkpoints_are_those_of_one_rank(void **state) {
     kolo_train_opts opts = JOB("lenet", NULL, "synthetic:N=19,test=5");
     (void)state;
-    opts.steps = 6;
-    const kolo_train_result expected = train_well(1, &opts);
-    opts.out_dir = "run";
-    opts.mesh = "sp=2";
-    opts.checkpoint_steps = 2;
-    opts.steps = 2;
-    (void)train_well(2, &opts);
-    opts.resume = "run";
-    opts.steps = 4;
-    opts.mesh = "sp=3";
-    (void)train_well(3, &opts);
-    opts.mesh = NULL;
-    opts.steps = 6;
-    const kolo_train_result alone = train_well(1, &opts);
-    assert_near_run("resumed", &expected, &alone);
+    assert_resumes_on_meshes(&opts, "sp=2", "sp=3");
 }
 
 static void what_rows_do_not_go_with_is_named(void **state) {
