@@ -7,6 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 
+char train_notices[4096];
+
+void train_note(void *arg, const char *line, kolo_notice_kind kind) {
+    const size_t length = strlen(train_notices);
+    if (kind == KOLO_NOTICE_TRANSIENT) return;
+    (void)snprintf(train_notices + length, sizeof train_notices - length, "%s\n", line);
+}
+
 kolo_status train_body(kolo_comm *comm, const kolo_train_opts *opts, void *result) {
     train_outcome *o = result;
     o->status = kolo_train(comm, opts, NULL, NULL, &o->result);

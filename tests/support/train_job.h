@@ -13,6 +13,9 @@ typedef struct train_outcome {
     kolo_train_result result;
 } train_outcome;
 
+/* The notices of jobs, a line each, but for transient ones; a test empties them. */
+extern char train_notices[4096];
+void train_note(void *arg, const char *line, kolo_notice_kind kind);
 /* Runs kolo_train; `result` is a train_outcome. */
 kolo_status train_body(kolo_comm *comm, const kolo_train_opts *opts, void *result);
 /* The outcome of each rank, valid until the next call. */

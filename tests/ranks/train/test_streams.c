@@ -21,14 +21,6 @@
 
 enum { ROWS = 43, BATCH = 6 /* 7 steps, and a sample */ };
 
-static char notices[4096];
-
-static void note(void *arg, const char *line, kolo_notice_kind kind) {
-    if (kind == KOLO_NOTICE_TRANSIENT) return;
-    strncat(notices, line, sizeof notices - strlen(notices) - 2);
-    strcat(notices, "\n");
-}
-
 static const kolo_train_opts job = {
     .model = "mlp",
     .model_options = "hidden=4",
@@ -37,7 +29,7 @@ static const kolo_train_opts job = {
     .steps = 1000,
     .lr = 0.1,
     .no_eval = true,
-    .notice = note,
+    .notice = train_note,
     .ledger = "ledger",
 };
 
@@ -108,7 +100,7 @@ static void write_table(const char *path, int rows) {
 
 static void clear(void) {
     assert_int_equal(system("rm -rf ledger.* run"), 0);
-    notices[0] = '\0';
+    train_notices[0] = '\0';
 }
 
 static void a_pipe_trains_until_it_ends(void **state) {
@@ -142,7 +134,7 @@ static void a_pipe_trains_until_it_ends(void **state) {
         const bool lag = opts.consistency && strstr(opts.consistency, "lag");
         snprintf(text, sizeof text, "the data have ended: %d samples in %d of 1000 steps\n",
                  whole ? 42 : ROWS, whole ? 7 : 8);
-        assert_non_null(strstr(notices, text));
+        assert_non_null(strstr(train_notices, text));
         if (!lag) {
             snprintf(text, sizeof text,
                      "stream: %d samples, each once\n1 run, %d steps, at most %d workers\n",
@@ -232,9 +224,9 @@ static void a_pipe_goes_on_with_what_it_gives(void **state) {
     train_piped(1, &opts, 0, 30);
     opts.resume = "run";
     opts.steps = 1000;
-    notices[0] = '\0';
+    train_notices[0] = '\0';
     assert_int_equal(train_piped(2, &opts, 30, ROWS).samples, ROWS);
-    assert_non_null(strstr(notices, "what it gives first is used as sample 30"));
+    assert_non_null(strstr(train_notices, "what it gives first is used as sample 30"));
     assert_ledger("stream: 43 samples, each once\n2 runs, 8 steps, at most 2 workers\n");
 }
 
@@ -320,8 +312,9 @@ static void bad_rows_are_passed_over_and_counted(void **state) {
         const kolo_train_result r = train_well(ranks, &opts);
         assert_int_equal(r.samples, 3);
         assert_int_equal(r.damaged, 2);
-        assert_non_null(strstr(notices, "table.csv: line 2, column 3: \"?\" is no finite number"));
-        assert_non_null(strstr(notices, "table.csv: line 4, column 4: \"9\" is no class"));
+        assert_non_null(
+            strstr(train_notices, "table.csv: line 2, column 3: \"?\" is no finite number"));
+        assert_non_null(strstr(train_notices, "table.csv: line 4, column 4: \"9\" is no class"));
     }
     opts.strict = true;
     opts.ledger = NULL;
