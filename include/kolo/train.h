@@ -347,7 +347,8 @@ typedef struct kolo_train_progress {
                                metrics.jsonl; by_rank is valid during the call */
 } kolo_train_progress;
 
-enum { KOLO_LAST_STEPS = 20 }; /* steps that the final metrics are averaged over */
+enum { KOLO_LAST_STEPS = 20 };     /* steps that the final metrics are averaged over */
+enum { KOLO_STEP_QUANTILES = 21 }; /* of step times, 5 % apart */
 
 /* What a worker allocates for its steps, in bytes: the plan of a full batch. */
 typedef struct kolo_train_memory {
@@ -373,18 +374,21 @@ typedef struct kolo_train_result {
     double train_seconds;      /* in steps, including waits for data, on rank 0 */
     double samples_per_second; /* samples / train_seconds */
     double step_ms_median;     /* on rank 0 */
-    int servers;               /* ranks that only serve */
-    uint64_t reads[32];        /* with servers: reads of the parameters by all workers, by staleness
-                                  (docs/servers.md); the last: that and above */
-    uint64_t delays[32];       /* and their gradients, by the updates since their read */
-    char consistency[192];     /* with "auto": "bsp, from step 18 on asp", as this rank has found
-                                  it; cut off if it is longer */
-    uint64_t parts;            /* of pushes, that all workers have sent during backward passes */
-    kolo_table_stats table;    /* with `table`: of the rows of all tables (kolo/table.h) */
-    int64_t peak_rss_bytes;    /* of this process, with what it has used of `memory.shared` */
-    uint64_t parameter_hash;   /* of the final parameters and optimizer state */
-    int64_t losses_checked;    /* in_memory: number of initial steps repeated with batches of the
-                                  loader, whose losses were bitwise equal; else 0 */
+    double step_ms_quantiles[KOLO_STEP_QUANTILES]; /* on rank 0: its fastest step, the quantiles at
+                                                      5 %, 10 %, ..., 95 %, and its slowest step;
+                                                      0 without steps */
+    int servers;                                   /* ranks that only serve */
+    uint64_t reads[32];      /* with servers: reads of the parameters by all workers, by staleness
+                                (docs/servers.md); the last: that and above */
+    uint64_t delays[32];     /* and their gradients, by the updates since their read */
+    char consistency[192];   /* with "auto": "bsp, from step 18 on asp", as this rank has found
+                                it; cut off if it is longer */
+    uint64_t parts;          /* of pushes, that all workers have sent during backward passes */
+    kolo_table_stats table;  /* with `table`: of the rows of all tables (kolo/table.h) */
+    int64_t peak_rss_bytes;  /* of this process, with what it has used of `memory.shared` */
+    uint64_t parameter_hash; /* of the final parameters and optimizer state */
+    int64_t losses_checked;  /* in_memory: number of initial steps repeated with batches of the
+                                loader, whose losses were bitwise equal; else 0 */
     /* The best evaluation, with `keep_best` (that of the weights in the folder) or `patience`: name
      * and value of the metric, and the step, 0: there was none. */
     char best_metric[32];

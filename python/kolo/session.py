@@ -82,6 +82,7 @@ class Result(NamedTuple):
     train_seconds: float
     samples_per_second: float
     step_ms_median: float
+    step_ms_quantiles: List[float]  # the fastest step, the quantiles at 5 %, ..., 95 %, and the slowest step
     peak_rss_bytes: int
     parameter_hash: int  # of the final parameters and optimizer state
     ms_per_step: Dict[str, float]  # where a step spent its time; the mean over workers
@@ -394,6 +395,7 @@ class Session:
                       train_seconds=result.train_seconds,
                       samples_per_second=result.samples_per_second,
                       step_ms_median=result.step_ms_median,
+                      step_ms_quantiles=list(result.step_ms_quantiles),
                       peak_rss_bytes=result.peak_rss_bytes, parameter_hash=result.parameter_hash,
                       preempted=result.preempted,
                       ms_per_step=_read_times(result.times.mean),

@@ -241,6 +241,13 @@ static void add_json_histogram(kolo_json *j, const char *key, const uint64_t *bi
     kolo_json_close(j);
 }
 
+static void add_json_quantiles(kolo_json *j, const kolo_train_result *r) {
+    if (r->step_ms_median <= 0) return;
+    kolo_json_array(j, "step_ms_quantiles");
+    for (int i = 0; i < KOLO_STEP_QUANTILES; i++) kolo_json_double(j, NULL, r->step_ms_quantiles[i]);
+    kolo_json_close(j);
+}
+
 static void add_json(kolo_text *t, const kolo_train_result *r, const result_about *about) {
     kolo_json j = {.out = t, .indent = 2};
     char hash[24];
@@ -290,6 +297,7 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
     if (about->trained) {
         kolo_json_double(&j, "train_seconds", r->train_seconds);
         kolo_json_double(&j, "step_ms_median", r->step_ms_median > 0 ? r->step_ms_median : NAN);
+        add_json_quantiles(&j, r);
     }
     add_json_report(&j, &r->times);
     if (*r->consistency) kolo_json_string(&j, "consistency", r->consistency);

@@ -70,9 +70,13 @@ static kolo_status finish(kolo_job *j, kolo_train_result *result) {
     KOLO_TRY(kolo_store_hash_shards(kolo_session_store(j->session), &hash));
     KOLO_TRY(kolo_compare_replicas(j->comm, kolo_session_store(j->session), "at the end"));
     KOLO_TRY(kolo_job_check_parameters(j));
-    double times[3] = {(double)j->state.run.ns / 1e9, kolo_accumulator_rate(&j->state.run),
-                       kolo_step_times_median_ms(&j->times)};
-    if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, times, 3, KOLO_DTYPE_F64, 0));
+    double times[2 + KOLO_STEP_QUANTILES] = {(double)j->state.run.ns / 1e9,
+                                             kolo_accumulator_rate(&j->state.run)};
+    double *quantiles = times + 2;
+    kolo_step_times_quantiles_ms(&j->times, KOLO_STEP_QUANTILES, quantiles);
+    if (j->comm) {
+        KOLO_TRY(kolo_broadcast(j->comm, times, 2 + KOLO_STEP_QUANTILES, KOLO_DTYPE_F64, 0));
+    }
     const kolo_sums last = kolo_job_last_steps(j, KOLO_LAST_STEPS);
     const bool ended = !j->preemption.due; /* else it has a checkpoint to resume from */
     const char *final = j->files && ended ? kolo_run_files_checkpoint(j->files) : NULL;
@@ -100,7 +104,7 @@ static kolo_status finish(kolo_job *j, kolo_train_result *result) {
         .test = j->evaluated ? j->evaluation.metrics : kolo_metrics_none(),
         .train_seconds = times[0],
         .samples_per_second = times[1],
-        .step_ms_median = times[2],
+        .step_ms_median = quantiles[KOLO_STEP_QUANTILES / 2],
         .peak_rss_bytes = kolo_peak_rss_bytes(),
         .parameter_hash = hash,
         .times = kolo_rank_times_report(j->rank_times, KOLO_TIMES_RUN),
@@ -108,6 +112,7 @@ static kolo_status finish(kolo_job *j, kolo_train_result *result) {
         .table = table,
         .memory = memory_of(j),
     };
+    memcpy(result->step_ms_quantiles, quantiles, sizeof result->step_ms_quantiles);
     memcpy(result->reads, h.reads, sizeof result->reads);
     memcpy(result->delays, h.delays, sizeof result->delays);
     result->parts = h.parts;

@@ -1,4 +1,4 @@
-/* Step times: thinning and the median. */
+/* Step times: thinning, the median and other quantiles. */
 #include "train/record/step_times.h"
 
 #include "base/integer.h"
@@ -31,12 +31,15 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-double kolo_step_times_median_ms(kolo_step_times *times) {
-    size_t n = times->count;
-    if (n == 0) return 0;
-    qsort(times->ns, n, sizeof *times->ns, compare);
-    int64_t low = times->ns[(n - 1) / 2], high = times->ns[n / 2];
-    return ((double)low + (double)high) / 2e6;
+void kolo_step_times_quantiles_ms(kolo_step_times *times, size_t n, double *quantiles) {
+    if (times->count > 0) qsort(times->ns, times->count, sizeof *times->ns, compare);
+    for (size_t i = 0; i < n; i++) {
+        quantiles[i] = 0;
+        if (times->count == 0) continue;
+        size_t scaled = i * (times->count - 1), low = scaled / (n - 1), part = scaled % (n - 1);
+        double a = (double)times->ns[low], b = (double)times->ns[low + (part > 0)];
+        quantiles[i] = (a + (b - a) * (double)part / (double)(n - 1)) / 1e6;
+    }
 }
 
 void kolo_step_times_fini(kolo_step_times *times) {

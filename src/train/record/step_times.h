@@ -1,5 +1,5 @@
 #pragma once
-/* Step times in bounded memory, for their median. When the memory is full, every second time is
+/* Step times in bounded memory, for their quantiles. When the memory is full, every second time is
  * dropped; from then on only every second (fourth, eighth, ...) step is recorded. */
 
 #include "kolo/status.h"
@@ -16,6 +16,7 @@ typedef struct kolo_step_times {
 /* Allocates room for `steps` times, or for a bounded number of them. Free with fini. NOMEM. */
 kolo_status kolo_step_times_init(kolo_step_times *times, int64_t steps);
 void kolo_step_times_add(kolo_step_times *times, int64_t ns);
-/* The median in milliseconds; 0 without times. Reorders them. */
-double kolo_step_times_median_ms(kolo_step_times *times);
+/* The n >= 2 quantiles 0, 1 / (n - 1), ..., 1 in milliseconds, interpolated linearly between the
+ * nearest times; 0 without times. Reorders them. */
+void kolo_step_times_quantiles_ms(kolo_step_times *times, size_t n, double *quantiles);
 void kolo_step_times_fini(kolo_step_times *times);

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "kolo/train.h"
 #include "support/command.h"
 #include "support/fewer.h"
 #include "support/folder.h"
@@ -391,6 +392,10 @@ static void a_config_reproduces_its_run(void **state) {
         assert_true(json_is_number(json_object_get(a, numbers[i])));
     }
     assert_true(json_is_number(json_object_get(json_object_get(a, "ms_per_step"), "forward")));
+    const json_t *steps = json_object_get(a, "step_ms_quantiles");
+    assert_int_equal(json_array_size(steps), KOLO_STEP_QUANTILES);
+    assert_true(json_number_value(json_array_get(steps, KOLO_STEP_QUANTILES / 2)) ==
+                json_number_value(json_object_get(a, "step_ms_median")));
     assert_int_equal(test_run("train --config first/config.yaml --out second --json -"), 0);
     json_t *b = test_json("out"); /* standard output has nothing else */
     assert_string_equal(json_string_value(json_object_get(a, "parameter_hash")),

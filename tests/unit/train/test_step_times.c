@@ -1,9 +1,15 @@
-/* The median of step times in bounded memory. */
+/* The quantiles of step times in bounded memory. */
 #include "base/compiler.h"
 #include "support/support.h"
 #include "train/record/step_times.h"
 
 #include <math.h>
+
+static double median_of(kolo_step_times *times) {
+    double q[3];
+    kolo_step_times_quantiles_ms(times, 3, q);
+    return q[1];
+}
 
 static void medians_are_exact_while_all_is_kept(void **state) {
     static const struct {
@@ -20,9 +26,22 @@ static void medians_are_exact_while_all_is_kept(void **state) {
         kolo_step_times times;
         ASSERT_OK(kolo_step_times_init(&times, cases[i].n));
         for (int k = 0; k < cases[i].n; k++) kolo_step_times_add(&times, cases[i].ms[k] * 1000000);
-        assert_true(kolo_step_times_median_ms(&times) == cases[i].median);
+        assert_true(median_of(&times) == cases[i].median);
         kolo_step_times_fini(&times);
     }
+}
+
+static void quantiles_lie_between_the_nearest_times(void **state) {
+    kolo_step_times times;
+    double q[5];
+    ASSERT_OK(kolo_step_times_init(&times, 3));
+    kolo_step_times_add(&times, 8000000);
+    kolo_step_times_add(&times, 2000000);
+    kolo_step_times_add(&times, 4000000);
+    kolo_step_times_quantiles_ms(&times, 5, q);
+    const double expected[5] = {2, 3, 4, 6, 8};
+    for (int i = 0; i < 5; i++) assert_true(q[i] == expected[i]);
+    kolo_step_times_fini(&times);
 }
 
 /* A million times 0, 1, 2, ... ms: the recorded ones stay evenly spread. */
@@ -38,7 +57,7 @@ static void long_runs_keep_an_even_part(void **state) {
     for (size_t i = 0; i < times.count; i++) {
         assert_int_equal(times.ns[i], (int64_t)i * times.stride * 1000000);
     }
-    double median = kolo_step_times_median_ms(&times);
+    double median = median_of(&times);
     assert_true(fabs(median - (double)n / 2) < (double)n / 1000);
     kolo_step_times_fini(&times);
 }
@@ -46,6 +65,7 @@ static void long_runs_keep_an_even_part(void **state) {
 TEST_MAIN(test_step_times) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(medians_are_exact_while_all_is_kept),
+        cmocka_unit_test(quantiles_lie_between_the_nearest_times),
         cmocka_unit_test(long_runs_keep_an_even_part),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
