@@ -35,7 +35,8 @@
     X(bert_medium)         \
     X(bert_base)           \
     X(bert_large)          \
-    X(dlrm)
+    X(dlrm)                \
+    X(fasttext)
 
 #define KOLO_MODEL_DECLARE(name) extern const kolo_model kolo_model_##name;
 KOLO_MODEL_LIST(KOLO_MODEL_DECLARE)

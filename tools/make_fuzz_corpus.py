@@ -72,6 +72,9 @@ def png(colour, channels, depth=8):
 SEEDS = {
     "criteo/log": clicks((1, 3, "05db9164"), (0, -1, ""), (0, "", "FFffFFff")),
     "criteo/blank": clicks((1, 3, "a")) + b"\r\n\n" + clicks((0, 123456789012345, "0"))[2:-1],
+    "labelled/text": b"\1\7__label__a x y z\n__label__b\n\n__label__a y\n",
+    "labelled/one": b"\0\0__label__a\tx\r\n",
+    "labelled/two": b"\3\100__label__a __label__b x\n",
     "tar/pax": archive(tarfile.PAX_FORMAT, "a.jpg", "a.cls"),
     "tar/gnu": archive(tarfile.GNU_FORMAT, "d" * 101 + "/a.jpg", "a.cls"),
     "tar/ustar": archive(tarfile.USTAR_FORMAT, "d" * 90 + "/" + "e" * 90 + ".png", "b"),

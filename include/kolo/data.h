@@ -72,6 +72,16 @@
  *
  * Click logs have the numbers and categories of the model, also by kolo_dataset_open_for.
  *
+ *     fasttext:FILE[,test=FILE,ngrams=WORDS,split=PART,seed=N]
+ *         labelled texts in fastText's format, a line each: "__label__NAME", and words separated by
+ *         blanks. The classes are the labels of FILE in the order of their bytes. The features of a
+ *         sample are its n-grams of up to `ngrams` (2) words, hashed to the rows of a table.
+ *
+ *     synthetic-labelled[:KEY=VALUE,...]
+ *         synthetic labelled texts; keys N, test (samples), classes, seed
+ *
+ * Labelled texts have as many features and rows as the model; of longer texts the first ones.
+ *
  * Programs make data sets of their own samples: kolo_dataset_create. */
 
 #include "kolo/dtype.h"
@@ -115,6 +125,9 @@ enum { KOLO_FIELD_X, KOLO_FIELD_Y };
  *     tokens    "x" i32 [T]; "y" i32 [T]
  *     clicks    "x" f32 [numbers]; "y" f32 [], 1 of a click, else 0; "ids" i32 [categories], of
  *               category t a row from t rows on: its table follows those of the categories before
+ *     labelled texts
+ *               "ids" i32 [features], the rows of the features of a sample, then -1; "x" f32 [1],
+ *               1 / the number of its features, 0 of none; "y" i32 []
  */
 typedef struct kolo_dataset_info {
     const char *name;  /* "fashion-mnist" */
@@ -152,8 +165,8 @@ KOLO_API const char *kolo_dataset_path(const char *spec, const char *after, size
  * FORMAT: a file is damaged, or files do not match; NOMEM. */
 KOLO_API kolo_status kolo_dataset_open(const char *spec, kolo_split split, kolo_dataset **dataset);
 
-/* Requirements of a model on token data and click logs, and what happens to damaged images; zero:
- * none. */
+/* Requirements of a model on token data, click logs and labelled texts, and what happens to damaged
+ * images; zero: none. */
 typedef struct kolo_dataset_opts {
     int64_t context;    /* tokens of a window */
     int64_t vocabulary; /* number of distinct tokens */
@@ -162,6 +175,8 @@ typedef struct kolo_dataset_opts {
     int64_t separator;  /* token after each sentence */
     /* Of click logs: the numbers and categories of a sample, and the rows of a category's table. */
     int64_t numbers, categories, rows;
+    /* Of labelled texts: the most features of a sample; `rows` are those of their table. */
+    int64_t features;
     /* Receives a line on each damaged image, once; any thread. The next undamaged image, in the
      * order of the data set, takes its place. NULL: a damaged image is an error. Also receives one
      * if the index of shards cannot be written. */
@@ -177,8 +192,9 @@ enum {
 };
 
 /* As kolo_dataset_open, for a model. Token data require context and vocabulary, click logs numbers,
- * categories and rows; other data ignore `opts`. ARG: one that is required is missing; a token
- * outside the vocabulary, or too few tokens for a window in each split. */
+ * categories and rows, labelled texts features and rows; other data ignore `opts`. ARG: one that is
+ * required is missing; a token outside the vocabulary, or too few tokens for a window in each
+ * split. */
 KOLO_API kolo_status kolo_dataset_open_for(const char *spec, kolo_split split,
                                            const kolo_dataset_opts *opts, kolo_dataset **dataset);
 

@@ -135,7 +135,7 @@ struct kolo_batch {
     int64_t global_count, first, epoch, step, damaged; const int64_t *indices;
 };
 struct kolo_dataset_opts {
-    int64_t context, vocabulary; bool pairs; int64_t first, separator, numbers, categories, rows;
+    int64_t context, vocabulary; bool pairs; int64_t first, separator, numbers, categories, rows, features;
     void *warn; void *warn_arg;
 };
 typedef kolo_status kolo_read_samples(void *arg, const int64_t *indices, int64_t n,

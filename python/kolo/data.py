@@ -50,15 +50,17 @@ class Dataset:
 
     @classmethod
     def open(cls, spec: str, split: str = "train", context: int = 0, vocabulary: int = 0,
-             numbers: int = 0, categories: int = 0, rows: int = 0) -> Dataset:
+             numbers: int = 0, categories: int = 0, rows: int = 0,
+             features: int = 0) -> Dataset:
         """A data set of the command, such as "fashion-mnist", "mnist:DIR" or "text:FILE" (kolo help
         data); ``split`` is "train" or "test". Text and tokens need the length of a window,
         ``context``, and the ``vocabulary`` of the model; click logs need the ``numbers`` and
-        ``categories`` of a sample and the ``rows`` of a category: kolo.Model.open sets them."""
+        ``categories`` of a sample and the ``rows`` of a category, labelled texts the ``features`` of
+        a sample and the ``rows`` of their table: kolo.Model.open sets them."""
         if split not in _SPLITS:
             raise ValueError(f"split {split!r}: choose \"train\" or \"test\"")
         opts = c.kolo_dataset_opts(context=context, vocabulary=vocabulary, numbers=numbers,
-                                   categories=categories, rows=rows)
+                                   categories=categories, rows=rows, features=features)
         return cls._open(spec, split, opts)
 
     @classmethod

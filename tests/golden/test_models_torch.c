@@ -4,6 +4,7 @@
  * tools/golden/make_models.py makes models.json; what it does not store both sides draw from one
  * formula. */
 #include "base/file.h"
+#include "data/dataset.h"
 #include "pass/pass.h"
 #include "support/fewer.h"
 #include "support/formula.h"
@@ -17,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STEPS = 5 };
+enum { STEPS = 5, NONE = 3 };
 
 #define GOLDEN KOLO_SOURCE_DIR "/tests/golden/models"
 
@@ -35,7 +36,8 @@ typedef struct network {
     const kolo_model *model;
     kolo_field fields[3];
     int n_fields, classes;
-    int64_t batch;
+    bool texts;
+    int64_t batch, rows;
     void *data[3]; /* of all steps, by field: images u8, tokens i32 or numbers f32; labels; ids */
 } network;
 
@@ -49,7 +51,11 @@ static void draw(const network *n, int field, int64_t i) {
     const uint64_t hash = formula_hash("", names[kind][field]);
     const double u = formula_uniform(hash, i);
     int32_t whole = (int32_t)floor(u * n->classes);
-    if (field == 2) whole += n->classes * (int32_t)(i % f->shape.dim[0]); /* in its table */
+    if (field == KOLO_FIELD_IDS && n->texts) { /* below 0: no feature */
+        whole = (int32_t)floor(u * (double)(n->rows + NONE)) - NONE;
+    } else if (field == KOLO_FIELD_IDS) { /* in its table */
+        whole = (int32_t)floor(u * (double)n->rows) + (int32_t)(n->rows * (i % f->shape.dim[0]));
+    }
     if (f->dtype == KOLO_DTYPE_U8) {
         ((uint8_t *)n->data[field])[i] = (uint8_t)(formula_bits(hash, i) >> 56);
     } else if (f->dtype == KOLO_DTYPE_I32) {
@@ -70,15 +76,18 @@ static network network_of(const json_t *json) {
     kolo_dataset_opts data;
     ASSERT_OK(kolo_model_window(n.model, n.options, &data));
     const bool tokens = data.context > 0, clicks = data.categories > 0;
+    n.texts = data.features > 0;
+    n.rows = data.rows;
     *x = (kolo_field){.name = "x",
-                      .dtype = tokens   ? KOLO_DTYPE_I32
-                               : clicks ? KOLO_DTYPE_F32
-                                        : KOLO_DTYPE_U8};
+                      .dtype = tokens              ? KOLO_DTYPE_I32
+                               : clicks || n.texts ? KOLO_DTYPE_F32
+                                                   : KOLO_DTYPE_U8};
     *y = (kolo_field){.name = "y", .dtype = clicks ? KOLO_DTYPE_F32 : KOLO_DTYPE_I32};
-    n.fields[2] = (kolo_field){
-        .name = "ids", .dtype = KOLO_DTYPE_I32, .shape = kolo_shape_1(data.categories)};
-    n.n_fields = clicks ? 3 : 2;
-    n.classes = clicks ? (int)data.rows : (int)setting(tokens ? "vocabulary" : "classes");
+    n.fields[2] = (kolo_field){.name = "ids",
+                               .dtype = KOLO_DTYPE_I32,
+                               .shape = kolo_shape_1(data.categories + data.features)};
+    n.n_fields = clicks || n.texts ? 3 : 2;
+    n.classes = (int)setting(tokens ? "vocabulary" : "classes");
     x->shape.rank = (int)json_array_size(sample);
     for (int i = 0; i < x->shape.rank; i++) {
         x->shape.dim[i] = json_integer_value(json_array_get(sample, (size_t)i));
@@ -244,7 +253,7 @@ static void train(const network *n, kolo_kernel_set kernels) {
         .model_options = n->options,
         .sample = n->fields[KOLO_FIELD_X].shape,
         .label = n->fields[KOLO_FIELD_Y].shape,
-        .numeric = n->n_fields > 2,
+        .numeric = n->fields[KOLO_FIELD_Y].dtype == KOLO_DTYPE_F32,
         .classes = n->classes,
         .batch = n->batch,
         .plan = {.kernels = kernels,
@@ -315,7 +324,7 @@ static void read_file(const network *n) {
 static void networks_are_those_of_pytorch(void **state) {
     golden = json_load_file(GOLDEN ".json", 0, NULL);
     const json_t *networks = json_object_get(golden, "networks");
-    assert_int_equal(json_array_size(networks), 7);
+    assert_int_equal(json_array_size(networks), 8);
     counts_are_those_of_the_references();
     for (size_t i = 0; i < json_array_size(networks); i++) {
         network n = network_of(json_array_get(networks, i));

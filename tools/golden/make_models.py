@@ -32,6 +32,7 @@ from make_zoo import CLASSES, MEAN, MOMENTUM, STD, WEIGHT_DECAY, bits, draw, sta
 
 STEPS, BATCH, VOCABULARY = 5, 4, 17
 TABLES, ROWS, DENSE = 9, 6, 3
+FEATURES, NONE = 7, 3  # ids of labelled texts are from -NONE, and without a feature below 0
 
 
 class UNet(nn.Module):
@@ -134,6 +135,19 @@ class Dlrm(nn.Module):
         return self.top_l(torch.cat([x, (vectors @ vectors.transpose(1, 2))[:, i, j]], 1))
 
 
+class Fasttext(nn.Module):
+    """Sums of rows, times the reciprocal of the number of features, and a linear layer."""
+
+    def __init__(self, rows, width, classes):
+        super().__init__()
+        self.emb, self.output = nn.Embedding(rows, width), nn.Linear(width, classes, bias=False)
+
+    def forward(self, x):
+        scale, ids = x
+        rows = self.emb(ids.clamp(min=0)) * (ids >= 0)[:, :, None]
+        return self.output(rows.sum(1) * scale)
+
+
 def huggingface(size, **opts):
     return LlamaForCausalLM(LlamaConfig(
         vocab_size=size["vocab"], hidden_size=size["width"], intermediate_size=size["mlp"],
@@ -153,7 +167,7 @@ def cases():
     with torch.device("meta"):
         full = [count(m) for m in (zoo.mobilenet_v2(), zoo.densenet121(), zoo.vit_b_16(), UNet(64, 2), huggingface(
             dict(vocab=32000, width=2048, mlp=5632, layers=22, heads=32, kv_heads=4)),
-            Dlrm(26, 10000, 16, (13, 512, 256, 64), (512, 256)))]
+            Dlrm(26, 10000, 16, (13, 512, 256, 64), (512, 256)), Fasttext(1000000, 10, 10))]
     yield case("mobilenet_v2", "width=25,dropout=0", [3, 64, 64], 1e-5,
                zoo.mobilenet_v2(width_mult=0.25, dropout=0, num_classes=CLASSES), full[0])
     yield case("densenet121", "growth=4,width=8,layers=17", [3, 64, 64], 1e-4,
@@ -167,6 +181,7 @@ def cases():
     yield case("llama", options + ",tied=1", [8], 1e-1, Llama(small, True), full[4])
     options = f"tables={TABLES},rows={ROWS},dim=4,dense={DENSE},bottom1=8,bottom2=0,bottom3=5,top1=7,top2=6"
     yield case("dlrm", options, [DENSE], 1e-1, Dlrm(TABLES, ROWS, 4, (DENSE, 8, 5), (7, 6)), full[5])
+    yield case("fasttext", f"rows={ROWS},width=4,features={FEATURES}", [1], 1, Fasttext(ROWS, 4, CLASSES), full[6])
 
 
 def data(case):
@@ -178,6 +193,12 @@ def data(case):
         clicks = np.floor(uniform("labels", STEPS * BATCH) * 2).reshape(STEPS, BATCH)
         numbers = draw("numbers", int(np.prod(shape))).reshape(shape)
         return list(zip(torch.from_numpy(numbers), ids)), torch.from_numpy(clicks)
+    if case["model"] == "fasttext":
+        ids = np.floor(uniform("ids", STEPS * BATCH * FEATURES) * (ROWS + NONE)).reshape(STEPS, BATCH, FEATURES) - NONE
+        labels = np.floor(uniform("labels", STEPS * BATCH) * CLASSES).reshape(STEPS, BATCH)
+        scales = draw("numbers", int(np.prod(shape))).reshape(shape)
+        return (list(zip(torch.from_numpy(scales), torch.from_numpy(ids.astype(np.int64)))),
+                torch.from_numpy(labels.astype(np.int64)))
     if len(case["sample"]) == 1:
         tokens = np.floor(uniform("tokens", int(np.prod(shape))) * VOCABULARY).reshape(shape)
         labels = np.floor(uniform("labels", int(np.prod(shape))) * VOCABULARY).reshape(shape)
@@ -201,9 +222,9 @@ def load(model):
 
 def loss_of(model, x, y):
     logits = model(x)
-    if isinstance(x, tuple):
+    if logits.shape[1] == 1:
         return F.binary_cross_entropy_with_logits(logits[:, 0], y.to(logits.dtype)), logits
-    return F.cross_entropy(logits, y.flatten() if x.dim() == 2 else y), logits
+    return F.cross_entropy(logits, y.flatten() if logits.dim() == 2 else y), logits
 
 
 def measure(name, tensor):

@@ -99,10 +99,10 @@ const kolo_option cli_options[] = {
      .required = CMD_TRAIN | TRAINED | CMD_BENCH_LOADER,
      .help = "data set (docs/data.md): fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, cifar100:DIR, "
              "folder:DIR (images), voc:DIR, webdataset:PATTERN, pack:FILE, csv:FILE, raw:FILE (f32), "
-             "criteo:FILE, text:FILE, tokens:FILE; csv:-, raw:-, text:- or tokens:- from standard "
+             "criteo:FILE, fasttext:FILE, text:FILE, tokens:FILE; csv:-, raw:-, text:- or tokens:- from standard "
              "input, or from a pipe; a path without a kind where that is recognized; or synthetic: synthetic[:KEY=VALUE,...] with the keys N, test, shape (1x28x28), classes and seed, "
-             "synthetic-seg with the same keys and a label for each pixel, synthetic-tokens and "
-             "synthetic-clicks with the keys N, test and seed"},
+             "synthetic-seg with the same keys and a label for each pixel, synthetic-tokens, "
+             "synthetic-clicks and synthetic-labelled with the keys N, test and seed"},
     {.name = "data", .type = KOLO_OPTION_TEXT, .path = kolo_dataset_path, .metavar = "NAME[:ARG]",
      .commands = CMD_BENCH_TRAIN | CMD_PROFILE,
      .unset = "synthetic samples of the model's usual shape", .help = "data set"},

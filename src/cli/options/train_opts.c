@@ -287,8 +287,12 @@ kolo_status train_opts_check_effects(const kolo_options *o) {
 }
 
 kolo_dataset_opts train_opts_no_model(void) {
-    return (kolo_dataset_opts){
-        .context = 256, .vocabulary = INT32_MAX, .numbers = 13, .categories = 26, .rows = 10000};
+    return (kolo_dataset_opts){.context = 256,
+                               .vocabulary = INT32_MAX,
+                               .numbers = 13,
+                               .categories = 26,
+                               .rows = 10000,
+                               .features = 256};
 }
 
 int train_opts_loader_threads(const kolo_options *o) {

@@ -4,8 +4,6 @@
 
 #include "data/dataset.h"
 
-enum { KOLO_FIELD_IDS = KOLO_FIELD_Y + 1 };
-
 /* Sets the fields as the model requires. ARG: it is no model of click logs. */
 kolo_status kolo_clicks_describe(const kolo_reader *reader, kolo_dataset *dataset);
 

@@ -163,6 +163,21 @@ const kolo_reader kolo_readers[] = {
         .help = "synthetic click logs, with the numbers and categories of the model",
         .open = kolo_read_synthetic_clicks,
     },
+    {
+        .name = "fasttext",
+        .argument = ":FILE[,test=FILE,ngrams=2,split=0.1,seed=0]",
+        .path = true,
+        .keys = true,
+        .help = "labelled texts in fastText's format: __label__NAME and words, a line each",
+        .open = kolo_read_labelled,
+    },
+    {
+        .name = "synthetic-labelled",
+        .argument = "[:N=65536,test=8192,classes=10,seed=0]",
+        .keys = true,
+        .help = "synthetic labelled texts, with as many features and rows as the model has",
+        .open = kolo_read_synthetic_labelled,
+    },
     {.name = NULL},
 };
 

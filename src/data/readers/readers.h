@@ -13,6 +13,7 @@ kolo_reader_open kolo_read_folder, kolo_read_pack, kolo_read_voc, kolo_read_webd
 kolo_reader_open kolo_read_synthetic, kolo_read_synthetic_seg;
 kolo_reader_open kolo_read_tokens, kolo_read_synthetic_tokens;
 kolo_reader_open kolo_read_criteo, kolo_read_synthetic_clicks;
+kolo_reader_open kolo_read_labelled, kolo_read_synthetic_labelled;
 
 /* Opens pairs of sentences from the tokens of `reader`, for models that require pairs. */
 kolo_reader_open kolo_pairs_open;

@@ -25,6 +25,9 @@ static kolo_status open_synthetic(const kolo_shape *sample, int64_t classes, boo
     char spec[128];
     if (opts->categories > 0) {
         snprintf(spec, sizeof spec, "synthetic-clicks:N=%" PRId64 ",test=1", samples);
+    } else if (opts->features > 0) {
+        snprintf(spec, sizeof spec, "synthetic-labelled:N=%" PRId64 ",test=1,classes=%" PRId64,
+                 samples, classes);
     } else if (sample->rank == 1) {
         snprintf(spec, sizeof spec, "synthetic-tokens:N=%" PRId64 ",test=1", samples);
     } else {

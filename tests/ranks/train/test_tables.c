@@ -67,6 +67,26 @@ static void bsp_is_a_run_with_row_sparse_gradients(void **state) {
     }
 }
 
+/* Texts end before the positions of their ids do: those have no row, at servers or not. */
+static void texts_are_bags_of_rows(void **state) {
+    kolo_train_opts opts = options(KOLO_OPTIMIZER_SGD);
+    opts.model = "fasttext";
+    opts.model_options = "rows=200,width=8,features=12";
+    opts.data = "synthetic-labelled:N=125,test=40,classes=3,seed=3";
+    opts.lr = 2;
+    opts.epochs = 8;
+    const kolo_train_result dense = train_well(3, &opts);
+    opts.sparse_embedding = true;
+    const kolo_train_result sparse = train_well(3, &opts);
+    const kolo_train_opts served = at_servers(opts, 1);
+    const kolo_train_result at = train_well(4, &served);
+    assert_near("dense gradients", loss_of(&dense.final), loss_of(&sparse.final), 1e-4);
+    assert_true(loss_of(&at.final) == loss_of(&sparse.final));
+    assert_true(loss_of(&at.test) == loss_of(&sparse.test));
+    assert_true(loss_of(&at.final) < 0.8); /* ln 3 is 1.1 */
+    assert_in_range(at.table.rows, 100, 200);
+}
+
 /* Rows of synchronous workers may be updated as gradients come, and both may. */
 static void rows_have_a_policy_of_their_own(void **state) {
     static const struct {
@@ -180,6 +200,7 @@ static void what_tables_cannot_do_is_refused(void **state) {
 TEST_MAIN(test_tables) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bsp_is_a_run_with_row_sparse_gradients),
+        cmocka_unit_test(texts_are_bags_of_rows),
         cmocka_unit_test(rows_have_a_policy_of_their_own),
         cmocka_unit_test(ids_need_no_vocabulary),
         cmocka_unit_test(rows_are_admitted_removed_and_refused),

@@ -86,6 +86,7 @@ static const size_case sizes[] = {
      {1, {5}},
      1,
      14 * 3 + (5 * 3 + 3) + 7},
+    {"fasttext", "rows=50,width=3", {1, {1}}, 4, 50 * 3 + 4 * 3},
 };
 
 /* A program's own model by name, and what cannot be registered. */
@@ -199,7 +200,8 @@ static const refusal refusals[] = {
      "alexnet, vgg16, googlenet, mobilenet_v2, densenet121, vit_b_16, vit_tiny, "
      "deeplabv3_resnet101, unet, lstm_lm, gpt2, gpt2_tiny, gpt2_medium, gpt2_large, gpt2_xl, "
      "gpt2_moe, llama, "
-     "llama_tiny, bert_tiny, bert_mini, bert_small, bert_medium, bert_base, bert_large, dlrm"},
+     "llama_tiny, bert_tiny, bert_mini, bert_small, bert_medium, bert_base, bert_large, dlrm, "
+     "fasttext"},
     {"gpt2_moe", "experts=4,top=5", {1, {8}}, "top=5 of 4 experts: choose 1 to 4"},
     {"vit_tiny", "patch=5", {3, {3, 8, 8}}, "images of 8x8 are not whole patches of 5"},
     {"vit_tiny", "heads=5,patch=4", {3, {3, 8, 8}}, "width 192 is not a multiple of 5 heads"},
@@ -247,6 +249,7 @@ static const refusal refusals[] = {
     {"mlp", NULL, {6, {1, 1, 1, 1, 1, 1}}, "samples have 6 dimensions: at most 5 fit"},
     {"dlrm", "dense=3", {1, {4}}, "takes samples of 3 numbers and 26 ids, not [4]"},
     {"dlrm", "tables=100,rows=21474837", {1, {13}}, "give rows=21474836"},
+    {"fasttext", NULL, {1, {2}}, "takes labelled texts, not samples [2]"},
 };
 
 static void what_does_not_suit_is_refused_in_words(void **state) {
@@ -469,7 +472,7 @@ static void the_zoo_is_complete(void **state) {
         assert_ptr_equal(found, *m);
         assert_true((*m)->summary[0] != '\0' && (*m)->options_help != NULL);
     }
-    assert_int_equal(n, 32);
+    assert_int_equal(n, 33);
 }
 
 /* The names of options in their help, "width=100 (percent of it), classes", as the list of what the
