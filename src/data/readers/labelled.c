@@ -336,7 +336,7 @@ kolo_status kolo_read_labelled(const kolo_reader *reader, const char *argument, 
         {NULL},
     };
     KOLO_TRY(kolo_labelled_describe(reader, d));
-    KOLO_TRY(kolo_keys_parse_after(reader->name, "FILE", argument, keys, &d->place));
+    KOLO_TRY(kolo_keys_parse_after(reader, "FILE", argument, keys, &d->place));
     d->info.place = d->place;
     if (*test) {
         KOLO_TRY(kolo_keys_refuse_split(reader->name, argument, "with test="));

@@ -168,6 +168,7 @@ const kolo_reader kolo_readers[] = {
         .argument = ":FILE[,test=FILE,ngrams=2,split=0.1,seed=0]",
         .path = true,
         .keys = true,
+        .path_key = "test",
         .help = "labelled texts in fastText's format: __label__NAME and words, a line each",
         .open = kolo_read_labelled,
     },

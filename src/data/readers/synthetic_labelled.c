@@ -57,7 +57,7 @@ kolo_status kolo_read_synthetic_labelled(const kolo_reader *reader, const char *
         {NULL},
     };
     KOLO_TRY(kolo_labelled_describe(reader, d));
-    KOLO_TRY(kolo_keys_parse(reader->name, argument, keys));
+    KOLO_TRY(kolo_keys_parse(reader, argument, keys));
     const bool train = d->info.split == KOLO_SPLIT_TRAIN;
     d->close = close_labelled;
     d->info.place = d->place = kolo_strdup(argument ? argument : "");
