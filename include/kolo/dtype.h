@@ -9,8 +9,9 @@
 extern "C" {
 #endif
 
-/* The list of element types: code, name (as in safetensors files, in lower case), bytes. */
-#define KOLO_DTYPE_LIST(X)        \
+/* The element types of graphs, data sets and files: code, name (as in safetensors files, in lower
+ * case), bytes. */
+#define KOLO_TENSOR_DTYPE_LIST(X) \
     X(KOLO_DTYPE_F32, "f32", 4)   \
     X(KOLO_DTYPE_F64, "f64", 8)   \
     X(KOLO_DTYPE_F16, "f16", 2)   \
@@ -20,11 +21,23 @@ extern "C" {
     X(KOLO_DTYPE_I32, "i32", 4)   \
     X(KOLO_DTYPE_I64, "i64", 8)
 
+/* All element types: the others are of communication only. c64 and c128 are complex numbers, as
+ * `float complex` and `double complex` of C. */
+#define KOLO_DTYPE_LIST(X)      \
+    KOLO_TENSOR_DTYPE_LIST(X)   \
+    X(KOLO_DTYPE_I16, "i16", 2) \
+    X(KOLO_DTYPE_U16, "u16", 2) \
+    X(KOLO_DTYPE_U32, "u32", 4) \
+    X(KOLO_DTYPE_U64, "u64", 8) \
+    X(KOLO_DTYPE_C64, "c64", 8) \
+    X(KOLO_DTYPE_C128, "c128", 16)
+
 typedef enum kolo_dtype {
 #define KOLO_DTYPE_ENUM(code, name, bytes) code,
     KOLO_DTYPE_LIST(KOLO_DTYPE_ENUM)
 #undef KOLO_DTYPE_ENUM
-        KOLO_DTYPE_COUNT
+        KOLO_DTYPE_COUNT,
+    KOLO_TENSOR_DTYPE_COUNT = KOLO_DTYPE_I64 + 1
 } kolo_dtype;
 
 /* Bytes of one element. */

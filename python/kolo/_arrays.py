@@ -108,7 +108,8 @@ class Fields:
 
 
 FORMATS = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "uint16", "i8": "int8",
-            "u8": "uint8", "i32": "int32", "i64": "int64"}
+            "u8": "uint8", "i32": "int32", "i64": "int64", "i16": "int16", "u16": "uint16", "u32": "uint32",
+            "u64": "uint64", "c64": "complex64", "c128": "complex128"}
 
 
 def empty(dtype: str, shape: Sequence[int]) -> Array:

@@ -28,22 +28,17 @@ from . import comm as _comm
 from ._errors import Error
 from ._futures import Settler, settle
 from ._library import ENUMS, c
+from ._torch_types import TYPES
 from .comm import ANY_RANK, Comm, Request
 
 LIST_RANKS = 16  # up to which a list of tensors is moved by a request for each rank
 TAGS = 1 << 30  # tags from here on are those of collectives
+NESTED = tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 15)  # hooks expect results of all_gather so
 FLYING = 64  # requests after which complete ones that nobody has waited for are released
 
 _DTYPES = ENUMS["kolo_dtype"][1]
 _OPS = ENUMS["kolo_reduce_op"][1]
 _KINDS = {name: code for code, name in enumerate(ENUMS["kolo_collective"][1])}
-
-# Kolo's type of each type, and how many of its elements make one.
-_TYPES: Dict[torch.dtype, Tuple[str, int]] = {
-    torch.float32: ("f32", 1), torch.float64: ("f64", 1), torch.float16: ("f16", 1),
-    torch.bfloat16: ("bf16", 1), torch.int8: ("i8", 1), torch.uint8: ("u8", 1),
-    torch.bool: ("u8", 1), torch.int32: ("i32", 1), torch.int64: ("i64", 1),
-    torch.complex64: ("f32", 2), torch.complex128: ("f64", 2)}
 
 _REDUCTIONS = {"SUM": "sum", "AVG": "mean", "PRODUCT": "prod", "MIN": "min", "MAX": "max",
                "BAND": "and", "BOR": "or", "BXOR": "xor", "PREMUL_SUM": "sum"}
@@ -80,9 +75,9 @@ def _moved(tensors: Sequence[torch.Tensor]) -> Tuple[str, List[int]]:
     """The type by which tensors are moved, and their numbers of elements in it."""
     known = {t.dtype for t in tensors}
     if len(known) == 1:
-        name, per = _TYPES.get(tensors[0].dtype, ("", 0))
+        name = TYPES.get(tensors[0].dtype)
         if name:
-            return name, [t.numel() * per for t in tensors]
+            return name, [t.numel() for t in tensors]
     return "u8", [t.numel() * t.element_size() for t in tensors]
 
 
@@ -91,10 +86,10 @@ def _reduction(op: Any, dtype: torch.dtype) -> Tuple[str, Optional[float]]:
     kind = getattr(op, "op", op)
     name = str(kind).rsplit(".", maxsplit=1)[-1]
     found = (_LOGICAL if dtype == torch.bool else _REDUCTIONS).get(name)
-    if dtype not in _TYPES or found is None:
+    if dtype not in TYPES or found is None:
         raise TypeError(f"backend kolo: operation {name} on {dtype} is not supported")
-    if _TYPES[dtype][1] == 2 and found not in ("sum", "mean"):
-        raise TypeError(f"backend kolo: operation {name} on {dtype}: complex numbers have SUM and AVG")
+    if dtype.is_complex and found not in ("sum", "mean", "prod"):
+        raise TypeError(f"backend kolo: operation {name} on {dtype}: complex numbers have SUM, AVG and PRODUCT")
     factor = None
     if name == "PREMUL_SUM":
         factor = op.__getstate__()[1]
@@ -555,7 +550,10 @@ class ProcessGroup(_Group):  # type: ignore[misc]
         """all_gather; tensors of the ranks may differ in size."""
         _lengths("all_gather", len(inputs), outputs)
         _lengths("all_gather", self.size(), *outputs)
-        return self.allgather_coalesced(list(map(list, zip(*outputs))), inputs, opts)
+        work = self.allgather_coalesced(list(map(list, zip(*outputs))), inputs, opts)
+        if NESTED:
+            work._result = outputs
+        return work
 
     def allgather_coalesced(self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor],
                             opts: Any = None) -> Work:

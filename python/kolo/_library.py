@@ -15,7 +15,8 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 # The names of enumeration constants in order: prefix of the constants, names.
 ENUMS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
-    "kolo_dtype": ("KOLO_DTYPE_", ("f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64")),
+    "kolo_dtype": ("KOLO_DTYPE_", ("f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64", "i16", "u16", "u32",
+                                   "u64", "c64", "c128")),
     "kolo_reduce_op": ("KOLO_", ("sum", "min", "max", "prod", "mean", "and", "or", "xor")),
     "kolo_collective": ("KOLO_COLLECTIVE_",
                         ("allreduce", "broadcast", "barrier", "reduce", "reduce_scatter",
@@ -265,6 +266,9 @@ kolo_status kolo_reducer_create(kolo_comm *comm, const kolo_part *buffers, int n
                                 kolo_dtype dtype, const kolo_reducer_opts *opts,
                                 kolo_reducer **reducer);
 kolo_status kolo_reducer_ready(kolo_reducer *reducer, int i);
+kolo_status kolo_reducer_ready_range(kolo_reducer *reducer, int first, int n);
+kolo_status kolo_reducer_broadcast(kolo_reducer *reducer, const kolo_part *parts, int n,
+                                   kolo_dtype dtype, int root);
 kolo_status kolo_reducer_wait(kolo_reducer *reducer);
 void kolo_reducer_destroy(kolo_reducer *reducer);
 kolo_status kolo_codec_parse(const char *text, kolo_codec *codec);

@@ -31,8 +31,9 @@ _COLLECTIVES = ENUMS["kolo_collective"][1]
 # ---- memory ----
 
 # Element types by format character of the struct module; those of platform-dependent size by size.
-_BY_FORMAT = {"f": "f32", "d": "f64", "e": "f16", "b": "i8", "B": "u8", "c": "u8", "?": "u8"}
-_BY_SIZE = {4: "i32", 8: "i64"}
+_BY_FORMAT = {"f": "f32", "d": "f64", "e": "f16", "b": "i8", "B": "u8", "c": "u8", "?": "u8", "h": "i16",
+              "H": "u16", "Zf": "c64", "Zd": "c128"}
+_BY_SIZE = {4: "32", 8: "64"}
 
 
 class Buffer:
@@ -57,8 +58,8 @@ def _dtype_of(view: memoryview) -> str:
     letter = view.format.lstrip("@=<")
     if letter in _BY_FORMAT:
         return _BY_FORMAT[letter]
-    if letter in ("i", "l", "q"):
-        return _BY_SIZE[view.itemsize]
+    if letter and letter in "ilqILQ":
+        return ("i" if letter.islower() else "u") + _BY_SIZE[view.itemsize]
     raise TypeError(f"elements of format {view.format!r} cannot be reduced or sent")
 
 
@@ -596,9 +597,11 @@ class Comm:
 
     def alloc(self, count: int, dtype: str = "f32") -> Any:
         """A memoryview of zeroed, registered memory, on which collectives are zero-copy. It is valid
-        as long as the communicator. f16 and bf16 have format "H"."""
+        as long as the communicator. f16 and bf16 have format "H", which elsewhere is u16: give them to
+        collectives as a Buffer. Complex numbers are pairs of "f" or "d"."""
         sizes = {"f32": (4, "f"), "f64": (8, "d"), "f16": (2, "H"), "bf16": (2, "H"),
-                 "i8": (1, "b"), "u8": (1, "B"), "i32": (4, "i"), "i64": (8, "q")}
+                 "i8": (1, "b"), "u8": (1, "B"), "i32": (4, "i"), "i64": (8, "q"), "i16": (2, "h"),
+                 "u16": (2, "H"), "u32": (4, "I"), "u64": (8, "Q"), "c64": (8, "f"), "c128": (16, "d")}
         size, letter = sizes[_DTYPES[_number(dtype, _DTYPES, "type")]]
         count = _integer("count", count, 0, (2**63 - 1) // size)
         address = ctypes.c_void_p()
@@ -740,10 +743,22 @@ class Reducer:
                                  ctypes.byref(self._handle))
         comm._owned.append(self)
 
-    def ready(self, i: int) -> None:
-        """Marks buffer i as filled; it must not be used until ``wait``."""
+    def ready(self, i: int, n: int = 1) -> None:
+        """Marks buffer i, or buffers i to i + n - 1, as filled; they must not be used until ``wait``."""
         self._open()
-        _lib.kolo_reducer_ready(self._handle, _integer("buffer", i, 0))
+        _lib.kolo_reducer_ready_range(self._handle, _integer("buffer", i, 0), _integer("buffers", n, 0))
+
+    def broadcast(self, data: Sequence[Any], root: int = 0) -> None:
+        """Copies buffers of one type of the root, such as parameters, to all ranks, between steps."""
+        self._open()
+        memory = [_buffer(b) for b in data]
+        dtypes = sorted({b.dtype for b in memory})
+        if len(dtypes) > 1:
+            raise TypeError(f"a broadcast needs buffers of one type, not {', '.join(dtypes)}")
+        parts = (c.kolo_part * len(memory))(*(c.kolo_part(data=b.address, count=b.count) for b in memory))
+        if memory:
+            _lib.kolo_reducer_broadcast(self._handle, parts, len(parts), _DTYPES.index(dtypes[0]),
+                                        _integer("root", root, 0))
 
     def wait(self) -> None:
         """Blocks until every buffer holds the result; ends the step."""

@@ -30,6 +30,7 @@ from ._futures import Settler
 from ._group import comm as _comm
 from ._group import join as _join
 from ._group import local_rank, local_size, name_of, rank, shutdown, size
+from ._torch_types import TYPES
 from .comm import Buffer, Comm, Handle, Reducer
 
 __all__ = ["Average", "Compression", "DistributedOptimizer", "Max", "Min", "Product", "Sum",
@@ -38,11 +39,7 @@ __all__ = ["Average", "Compression", "DistributedOptimizer", "Max", "Min", "Prod
            "copies", "ddp_hook", "init", "join", "local_rank", "local_size", "poll", "rank",
            "shutdown", "size", "synchronize"]
 
-_DTYPES = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",
-           torch.bfloat16: "bf16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "u8",
-           torch.int32: "i32", torch.int64: "i64"}
-
-_LEAST = (2, 15)  # PyTorch that lets a backend be written in Python
+_LEAST = (2, 14)  # PyTorch that lets a backend be written in Python
 
 
 # ---- the backend of torch.distributed ----
@@ -104,11 +101,11 @@ def _buffer(tensor: torch.Tensor) -> Buffer:
     """The memory of a tensor."""
     if tensor.device.type != "cpu":
         raise TypeError(f"a tensor on {tensor.device}: Kolo communicates tensors in main memory")
-    if tensor.dtype not in _DTYPES:
+    if tensor.dtype not in TYPES:
         raise TypeError(f"tensors of {tensor.dtype} cannot be reduced or sent")
     if not tensor.is_contiguous():
         raise ValueError("the tensor is not contiguous: make a copy of it first")
-    memory = Buffer(tensor.data_ptr() or None, tensor.numel(), _DTYPES[tensor.dtype], tensor)
+    memory = Buffer(tensor.data_ptr() or None, tensor.numel(), TYPES[tensor.dtype], tensor)
     memory.logical = tensor.dtype == torch.bool
     return memory
 

@@ -82,7 +82,7 @@ static kolo_status check_field(const kolo_source *s, const char *set, int f) {
         if (strcmp(s->fields[other].name, field->name) != 0) continue;
         return KOLO_FAIL(KOLO_ERR_ARG, "%s has two fields \"%s\"", set, field->name);
     }
-    bool valid = (unsigned)field->dtype < KOLO_DTYPE_COUNT && field->shape.rank >= 0 &&
+    bool valid = (unsigned)field->dtype < KOLO_TENSOR_DTYPE_COUNT && field->shape.rank >= 0 &&
                  field->shape.rank < KOLO_MAX_RANK;
     int64_t room = PTRDIFF_MAX / 8 / s->count; /* of elements in a sample */
     for (int i = 0; valid && i < field->shape.rank; i++) {

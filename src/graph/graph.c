@@ -165,7 +165,7 @@ static kolo_value add_leaf(kolo_graph *g, const char *name, kolo_value_kind kind
     if (g->status != KOLO_OK) return KOLO_NONE;
     char text[KOLO_SHAPE_TEXT];
     kolo_status status = KOLO_OK;
-    if ((unsigned)dtype >= KOLO_DTYPE_COUNT) {
+    if ((unsigned)dtype >= KOLO_TENSOR_DTYPE_COUNT) {
         status = KOLO_FAIL(KOLO_ERR_ARG, "%s: no such dtype: %d", name, (int)dtype);
     } else if (kolo_value_ok(kolo_graph_find(g, name))) {
         status = KOLO_FAIL(KOLO_ERR_ARG, "\"%s\" is defined twice; names are unique", name);

@@ -76,6 +76,24 @@ def check_registered(comm):
     assert (half == {1: 0x3F80, 2: 0x4000, 3: 0x4040, 4: 0x4080}[comm.size]).all()
 
 
+def check_types(comm):
+    """Types that only communication has."""
+    n, rank = comm.size, comm.rank
+    for dtype in (np.int16, np.uint16, np.uint32, np.uint64):
+        top = np.iinfo(dtype).max
+        data = np.array([top - rank, rank + 1], dtype)
+        comm.allreduce(data, op="max")
+        assert data.tolist() == [top, n], (dtype, data)
+        data = np.array([top, 2 * rank + 1], dtype)
+        comm.allreduce(data, op="mean")
+        assert data[1] == n and (n > 1 or data[0] == top), (dtype, data)
+    for dtype in (np.complex64, np.complex128):
+        data = np.array([1j, 1 + rank * 1j], dtype)
+        assert (comm.allreduce(data.copy()) == [n * 1j, n + n * (n - 1) / 2 * 1j]).all()
+        assert (comm.allreduce(data.copy(), op="mean") == [1j, 1 + (n - 1) / 2 * 1j]).all()
+        assert (comm.allreduce(data.copy(), op="prod") == [1j**n, np.prod([1 + r * 1j for r in range(n)])]).all()
+
+
 def check_others(comm):
     n, rank = comm.size, comm.rank
     data = np.full(10, rank, np.float32)
@@ -223,11 +241,23 @@ def check_reducer(comm):
         if codec == "none":
             expect_error(kolo.Error, "buffer 0 of 29 is not ready: call kolo_reducer_ready", with_codec.wait)
         with_codec.close()
+    reducer = kolo.Reducer(comm, gradients)
+    state = [np.full(3, comm.rank, np.int64), np.arange(4) + comm.rank]
+    reducer.broadcast(state, comm.size - 1)
+    assert (state[0] == comm.size - 1).all() and state[1].tolist() == [comm.size - 1 + i for i in range(4)]
+    gradients[0][:] = comm.rank
+    reducer.ready(0, len(gradients))
+    reducer.wait()
+    assert (gradients[0] == (comm.size - 1) / 2).all()
+    reducer.close()
 
 
 def check_errors(comm):
     expect_error(ValueError, "not contiguous", comm.allreduce, np.zeros((4, 4))[:, 1])
-    expect_error(TypeError, "cannot be reduced", comm.allreduce, np.zeros(4, np.complex64))
+    expect_error(TypeError, "cannot be reduced", comm.allreduce, np.zeros(4, np.longdouble))
+    expect_error(kolo.Error, "operation min needs real numbers, not c64", comm.allreduce,
+                 np.zeros(4, np.complex64), op="min")
+    expect_error(kolo.Error, "operation and needs integers, not c128", comm.allreduce, np.zeros(4, complex), op="and")
     expect_error(TypeError, "foreign byte order", comm.allreduce, np.zeros(4, ">f4"))
     expect_error(ValueError, "read-only", comm.allreduce, b"1234")
     expect_error(ValueError, "choose one of sum, min", comm.allreduce, np.zeros(4), op="avg")
@@ -253,6 +283,7 @@ def main():
     check_booleans(comm)
     check_numbers(comm)
     check_registered(comm)
+    check_types(comm)
     check_others(comm)
     check_slices(comm)
     check_messages(comm)

@@ -84,8 +84,11 @@ for op, want in ((ReduceOp.SUM, [True, True]), (ReduceOp.MIN, [True, False]), (R
     assert own.tolist() == want
 dist.all_reduce(own := torch.tensor([1 + 2j * rank]))
 assert own.item() == 2 + 2j
-dist.broadcast(own := full(5, rank, torch.int16), 1)  # only moved
-assert values([own]) == [1]
+for dtype in (torch.int16, torch.uint16, torch.uint32, torch.uint64):
+    dist.all_reduce(own := full(9, rank + 1, dtype))
+    assert own.tolist() == [3] * 9
+dist.broadcast(own := full(5, rank, torch.float8_e5m2), 1)  # only moved
+assert values([own.float()]) == [1]
 
 # ---- messages, coalescing, sub-groups, objects ----
 
@@ -219,7 +222,7 @@ if hasattr(dist.fsdp, "fully_shard"):
 
 # ---- errors ----
 
-for wrong, text in ((lambda: dist.all_reduce(torch.ones(2, dtype=torch.int16)), "SUM on torch.int16"),
+for wrong, text in ((lambda: dist.all_reduce(torch.ones(2, dtype=torch.float8_e5m2)), "SUM on torch.float8_e5m2"),
                     (lambda: dist.all_reduce(torch.ones(2, device="meta")), "a tensor on meta"),
                     (lambda: dist.all_gather_into_tensor(torch.ones(3), torch.ones(2)), "3 elements are not 2 times 2"),
                     (lambda: dist.all_gather([torch.ones(1)], torch.ones(1)), "all_gather: a list of length 1: give 2"),

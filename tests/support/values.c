@@ -26,6 +26,17 @@ static uint16_t f16_of(double v) {
 
 static double f16_value(uint16_t h) { return ldexp(1 + (h & 1023) / 1024.0, (h >> 10 & 31) - 15); }
 
+/* Complex test data is real: other values are tested apart. */
+typedef struct complex64 {
+    float re, im;
+} complex64;
+typedef struct complex128 {
+    double re, im;
+} complex128;
+
+static double c64_value(complex64 z) { return z.im == 0 ? (double)z.re : NAN; }
+static double c128_value(complex128 z) { return z.im == 0 ? z.re : NAN; }
+
 /* Element i of rank `rank`: few bits, so that every type holds it exactly. */
 double value_input(int rank, size_t i) {
     uint64_t mixed = (i * 0x9e3779b97f4a7c15u + (uint64_t)rank * 0xd1b54a32d192ed03u) >> 40;
@@ -56,6 +67,16 @@ void value_put(void *data, size_t i, kolo_dtype dtype, double v) {
         PUT(uint8_t, (uint8_t)v);
     case KOLO_DTYPE_I32:
         PUT(int32_t, (int32_t)v);
+    case KOLO_DTYPE_I16:
+        PUT(int16_t, (int16_t)v);
+    case KOLO_DTYPE_U16:
+        PUT(uint16_t, (uint16_t)v);
+    case KOLO_DTYPE_U32:
+        PUT(uint32_t, (uint32_t)v);
+    case KOLO_DTYPE_C64:
+        PUT(complex64, ((complex64){(float)v, 0}));
+    case KOLO_DTYPE_C128:
+        PUT(complex128, ((complex128){v, 0}));
     default:
         PUT(int64_t, (int64_t)v);
     }
@@ -84,6 +105,18 @@ double value_get(const void *data, size_t i, kolo_dtype dtype) {
         GET(uint8_t, (double));
     case KOLO_DTYPE_I32:
         GET(int32_t, (double));
+    case KOLO_DTYPE_I16:
+        GET(int16_t, (double));
+    case KOLO_DTYPE_U16:
+        GET(uint16_t, (double));
+    case KOLO_DTYPE_U32:
+        GET(uint32_t, (double));
+    case KOLO_DTYPE_U64:
+        GET(uint64_t, (double));
+    case KOLO_DTYPE_C64:
+        GET(complex64, c64_value);
+    case KOLO_DTYPE_C128:
+        GET(complex128, c128_value);
     default:
         GET(int64_t, (double));
     }

@@ -22,7 +22,7 @@ static const char *const kind_names[] = {
 
 static bool is_float(kolo_dtype dtype) {
     return dtype == KOLO_DTYPE_F32 || dtype == KOLO_DTYPE_F64 || dtype == KOLO_DTYPE_F16 ||
-           dtype == KOLO_DTYPE_BF16;
+           dtype == KOLO_DTYPE_BF16 || dtype == KOLO_DTYPE_C64 || dtype == KOLO_DTYPE_C128;
 }
 
 enum { OP_NAME_MOST = 24 };

@@ -78,22 +78,30 @@ static int result_of(const bench *b) {
     return result;
 }
 
+enum { ELEMENT_BYTES = 16 }; /* of the longest type */
+
 /* A small positive integer as an element of any type. */
-static void encode(kolo_dtype dtype, int value, char element[8]) {
+static void encode(kolo_dtype dtype, int value, char element[ELEMENT_BYTES]) {
     float f = (float)value;
     double d = value;
+    float c64[] = {f, 0};
+    double c128[] = {d, 0};
     int64_t k = value; /* little endian: starts with the bytes of the shorter types */
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
     uint16_t bf16 = (uint16_t)(bits >> 16), f16 = (uint16_t)((bits >> 13) - (112 << 10));
-    const void *from[] = {[KOLO_DTYPE_F32] = &f,     [KOLO_DTYPE_F64] = &d, [KOLO_DTYPE_F16] = &f16,
-                          [KOLO_DTYPE_BF16] = &bf16, [KOLO_DTYPE_I8] = &k,  [KOLO_DTYPE_U8] = &k,
-                          [KOLO_DTYPE_I32] = &k,     [KOLO_DTYPE_I64] = &k};
+    const void *from[] = {
+        [KOLO_DTYPE_F32] = &f,     [KOLO_DTYPE_F64] = &d,   [KOLO_DTYPE_F16] = &f16,
+        [KOLO_DTYPE_BF16] = &bf16, [KOLO_DTYPE_I8] = &k,    [KOLO_DTYPE_U8] = &k,
+        [KOLO_DTYPE_I32] = &k,     [KOLO_DTYPE_I64] = &k,   [KOLO_DTYPE_I16] = &k,
+        [KOLO_DTYPE_U16] = &k,     [KOLO_DTYPE_U32] = &k,   [KOLO_DTYPE_U64] = &k,
+        [KOLO_DTYPE_C64] = c64,    [KOLO_DTYPE_C128] = c128};
+    _Static_assert(KOLO_COUNT(from) == KOLO_DTYPE_COUNT, "a value of each type");
     memcpy(element, from[dtype], kolo_dtype_bytes(dtype));
 }
 
 static void fill(kolo_dtype dtype, char *data, size_t count, int value) {
-    char element[8];
+    char element[ELEMENT_BYTES];
     size_t e = kolo_dtype_bytes(dtype), done = count < 8 ? count : 8, bytes = count * e;
     encode(dtype, value, element);
     for (size_t i = 0; i < done; i++) memcpy(data + i * e, element, e);
@@ -181,7 +189,7 @@ static void fill_row(const bench *b, size_t bytes, int n, kolo_algorithm algorit
 /* Checks the result of a call on fresh data, which takes `ns` from when all ranks have that. */
 static kolo_status check_result(const bench *b, kolo_request *request, size_t count, int64_t *ns) {
     size_t e = kolo_dtype_bytes(b->opts->dtype);
-    char want[8];
+    char want[ELEMENT_BYTES];
     rewrite(b, count, value_of(b, kolo_comm_rank(b->comm)));
     KOLO_TRY(kolo_barrier(b->comm));
     const int64_t begin = kolo_now_ns();

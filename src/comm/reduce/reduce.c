@@ -23,8 +23,8 @@ kolo_status kolo_reduce_check(kolo_dtype dtype, kolo_reduce_op op) {
                          (int)op);
     }
     if (kolo_reduce_best()->fn[dtype][kolo_reduce_kernel(op)]) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "operation %s needs integers, not %s", kolo_reduce_op_name(op),
-                     kolo_dtype_name(dtype));
+    return KOLO_FAIL(KOLO_ERR_ARG, "operation %s needs %s, not %s", kolo_reduce_op_name(op),
+                     op > KOLO_MEAN ? "integers" : "real numbers", kolo_dtype_name(dtype));
 }
 
 kolo_status kolo_combine(void *to, const void *from, size_t count, kolo_dtype dtype,

@@ -5,13 +5,14 @@
 #include "kolo/comm.h"
 
 /* Kernels have the order of the operations without MEAN, which is a SUM followed by a scaling. The
- * first KOLO_REDUCE_OPS exist for all types, the others for integers. */
+ * first KOLO_REDUCE_OPS exist for all real types, the others for integers; complex types have SUM
+ * and PROD. */
 enum { KOLO_REDUCE_OPS = 4, KOLO_REDUCE_KERNELS = KOLO_REDUCE_OP_COUNT - 1 };
 
 static inline int kolo_reduce_kernel(kolo_reduce_op op) {
     return op == KOLO_MEAN ? KOLO_SUM : op > KOLO_MEAN ? (int)op - 1 : (int)op;
 }
-/* ARG: unknown type or operation, or bits of floating point. */
+/* ARG: unknown type or operation, or an operation that the type does not have. */
 kolo_status kolo_reduce_check(kolo_dtype dtype, kolo_reduce_op op);
 
 /* to[0..n_to)[i] = from[0][i] op from[1][i] op ..., in this order, for i < count. A `to` may

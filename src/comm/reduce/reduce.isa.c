@@ -5,7 +5,7 @@
  * goes through one zero-padded vector at a time, with the same operation per lane, so it has the
  * same bits as the main loop. Written with the compilers' vector extensions: REDUCE_KERNEL is
  * one type and operation, KERNELS_OF the four arithmetic operations of a type, BITS_OF those on the
- * bits of integers.
+ * bits of integers, COMPLEX_OF those of complex numbers.
  *
  * Integers wrap around (sum and product are computed unsigned). min and max return NaN if either
  * operand is NaN. */
@@ -107,14 +107,15 @@ KERNELS_OF(bf16, 2, u16h, f32v, i32v, bf16_widen, bf16_narrow)
 KERNELS_OF(u8, 1, u8v, u8v, u8v, SAME, SAME)
 REDUCE_KERNEL(i8_min, 1, i8v, i8v, i8v, SAME, SAME, MIN)
 REDUCE_KERNEL(i8_max, 1, i8v, i8v, i8v, SAME, SAME, MAX)
-REDUCE_KERNEL(i32_sum, 4, u32v, u32v, u32v, SAME, SAME, SUM)
+KERNELS_OF(u16, 2, u16v, u16v, u16v, SAME, SAME)
+KERNELS_OF(u32, 4, u32v, u32v, u32v, SAME, SAME)
+KERNELS_OF(u64, 8, u64v, u64v, u64v, SAME, SAME)
+REDUCE_KERNEL(i16_min, 2, i16v, i16v, i16v, SAME, SAME, MIN)
+REDUCE_KERNEL(i16_max, 2, i16v, i16v, i16v, SAME, SAME, MAX)
 REDUCE_KERNEL(i32_min, 4, i32v, i32v, i32v, SAME, SAME, MIN)
 REDUCE_KERNEL(i32_max, 4, i32v, i32v, i32v, SAME, SAME, MAX)
-REDUCE_KERNEL(i32_prod, 4, u32v, u32v, u32v, SAME, SAME, PROD)
-REDUCE_KERNEL(i64_sum, 8, u64v, u64v, u64v, SAME, SAME, SUM)
 REDUCE_KERNEL(i64_min, 8, i64v, i64v, i64v, SAME, SAME, MIN)
 REDUCE_KERNEL(i64_max, 8, i64v, i64v, i64v, SAME, SAME, MAX)
-REDUCE_KERNEL(i64_prod, 8, u64v, u64v, u64v, SAME, SAME, PROD)
 
 #define BITS_OF(bytes)                                                         \
     REDUCE_KERNEL(bits##bytes##_and, bytes, u64v, u64v, u64v, SAME, SAME, AND) \
@@ -122,8 +123,38 @@ REDUCE_KERNEL(i64_prod, 8, u64v, u64v, u64v, SAME, SAME, PROD)
     REDUCE_KERNEL(bits##bytes##_xor, bytes, u64v, u64v, u64v, SAME, SAME, XOR)
 
 BITS_OF(1)
+BITS_OF(2)
 BITS_OF(4)
 BITS_OF(8)
+
+/* Complex numbers: pairs of `real`, which are added as real numbers and multiplied one by one. */
+#define COMPLEX_OF(type, element, real)                                                     \
+    typedef element type##_part __attribute__((aligned(1), may_alias));                     \
+    static void type##_sum(void *const *to, int n_to, const void *const *from, int n_from,  \
+                           size_t count) {                                                  \
+        real##_sum(to, n_to, from, n_from, 2 * count);                                      \
+    }                                                                                       \
+    static void type##_prod(void *const *to, int n_to, const void *const *from, int n_from, \
+                            size_t count) {                                                 \
+        for (size_t i = 0; i < 2 * count; i += 2) {                                         \
+            const type##_part *x = from[0];                                                 \
+            element re = x[i], im = x[i + 1];                                               \
+            for (int p = 1; p < n_from; p++) {                                              \
+                const type##_part *y = from[p];                                             \
+                element product = re * y[i] - im * y[i + 1];                                \
+                im = re * y[i + 1] + im * y[i];                                             \
+                re = product;                                                               \
+            }                                                                               \
+            for (int p = 0; p < n_to; p++) {                                                \
+                type##_part *z = to[p];                                                     \
+                z[i] = re;                                                                  \
+                z[i + 1] = im;                                                              \
+            }                                                                               \
+        }                                                                                   \
+    }
+
+COMPLEX_OF(c64, float, f32)
+COMPLEX_OF(c128, double, f64)
 
 /* ---- scaling ---- */
 
@@ -133,12 +164,16 @@ BITS_OF(8)
         type##_loose *x = data;                                                   \
         for (size_t i = 0; i < count; i++) x[i] = (element)((wide)x[i] * factor); \
     }
-#define DIVIDE_KERNEL(type, element)                                         \
+#define DIVIDE_KERNEL(type, element, wide)                                   \
     typedef element type##_loose __attribute__((aligned(1), may_alias));     \
     static void type##_scale(void *data, size_t count, double factor) {      \
         type##_loose *x = data;                                              \
-        int64_t divisor = (int64_t)(1 / factor + 0.5);                       \
+        wide divisor = (wide)(1 / factor + 0.5);                             \
         for (size_t i = 0; i < count; i++) x[i] = (element)(x[i] / divisor); \
+    }
+#define COMPLEX_SCALE(type, real)                                       \
+    static void type##_scale(void *data, size_t count, double factor) { \
+        real##_scale(data, 2 * count, factor);                          \
     }
 /* One vector at a time; the remainder through a padded vector. */
 #define SCALE_HALF_KERNEL(type)                                         \
@@ -158,14 +193,24 @@ SCALE_KERNEL(f32, float, double)
 SCALE_KERNEL(f64, double, double)
 SCALE_HALF_KERNEL(f16)
 SCALE_HALF_KERNEL(bf16)
-DIVIDE_KERNEL(i8, int8_t)
-DIVIDE_KERNEL(u8, uint8_t)
-DIVIDE_KERNEL(i32, int32_t)
-DIVIDE_KERNEL(i64, int64_t)
+DIVIDE_KERNEL(i8, int8_t, int64_t)
+DIVIDE_KERNEL(u8, uint8_t, int64_t)
+DIVIDE_KERNEL(i32, int32_t, int64_t)
+DIVIDE_KERNEL(i64, int64_t, int64_t)
+DIVIDE_KERNEL(i16, int16_t, int64_t)
+DIVIDE_KERNEL(u16, uint16_t, int64_t)
+DIVIDE_KERNEL(u32, uint32_t, int64_t)
+DIVIDE_KERNEL(u64, uint64_t, uint64_t)
+COMPLEX_SCALE(c64, f32)
+COMPLEX_SCALE(c128, f64)
 
 #define ROW(type)                                                              \
     [KOLO_SUM] = type##_sum, [KOLO_MIN] = type##_min, [KOLO_MAX] = type##_max, \
     [KOLO_PROD] = type##_prod
+/* Sums and products of signed integers wrap around like those of unsigned ones. */
+#define SIGNED_ROW(bits)                                                                \
+    [KOLO_SUM] = u##bits##_sum, [KOLO_MIN] = i##bits##_min, [KOLO_MAX] = i##bits##_max, \
+    [KOLO_PROD] = u##bits##_prod
 #define BITS_ROW(bytes)                                                   \
     [KOLO_AND - 1] = bits##bytes##_and, [KOLO_OR - 1] = bits##bytes##_or, \
                 [KOLO_XOR - 1] = bits##bytes##_xor
@@ -181,6 +226,12 @@ const kolo_reduce_table KOLO_ISA_SYMBOL(kolo_reduce) = {
             [KOLO_DTYPE_U8] = u8_scale,
             [KOLO_DTYPE_I32] = i32_scale,
             [KOLO_DTYPE_I64] = i64_scale,
+            [KOLO_DTYPE_I16] = i16_scale,
+            [KOLO_DTYPE_U16] = u16_scale,
+            [KOLO_DTYPE_U32] = u32_scale,
+            [KOLO_DTYPE_U64] = u64_scale,
+            [KOLO_DTYPE_C64] = c64_scale,
+            [KOLO_DTYPE_C128] = c128_scale,
         },
     .fn =
         {
@@ -188,13 +239,15 @@ const kolo_reduce_table KOLO_ISA_SYMBOL(kolo_reduce) = {
             [KOLO_DTYPE_F64] = {ROW(f64)},
             [KOLO_DTYPE_F16] = {ROW(f16)},
             [KOLO_DTYPE_BF16] = {ROW(bf16)},
-            [KOLO_DTYPE_I8] = {[KOLO_SUM] = u8_sum,
-                               [KOLO_MIN] = i8_min,
-                               [KOLO_MAX] = i8_max,
-                               [KOLO_PROD] = u8_prod,
-                               BITS_ROW(1)},
+            [KOLO_DTYPE_I8] = {SIGNED_ROW(8), BITS_ROW(1)},
             [KOLO_DTYPE_U8] = {ROW(u8), BITS_ROW(1)},
-            [KOLO_DTYPE_I32] = {ROW(i32), BITS_ROW(4)},
-            [KOLO_DTYPE_I64] = {ROW(i64), BITS_ROW(8)},
+            [KOLO_DTYPE_I32] = {SIGNED_ROW(32), BITS_ROW(4)},
+            [KOLO_DTYPE_I64] = {SIGNED_ROW(64), BITS_ROW(8)},
+            [KOLO_DTYPE_I16] = {SIGNED_ROW(16), BITS_ROW(2)},
+            [KOLO_DTYPE_U16] = {ROW(u16), BITS_ROW(2)},
+            [KOLO_DTYPE_U32] = {ROW(u32), BITS_ROW(4)},
+            [KOLO_DTYPE_U64] = {ROW(u64), BITS_ROW(8)},
+            [KOLO_DTYPE_C64] = {[KOLO_SUM] = c64_sum, [KOLO_PROD] = c64_prod},
+            [KOLO_DTYPE_C128] = {[KOLO_SUM] = c128_sum, [KOLO_PROD] = c128_prod},
         },
 };

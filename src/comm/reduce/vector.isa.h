@@ -21,6 +21,8 @@ VECTOR(f32v, float, V);
 VECTOR(f64v, double, V);
 VECTOR(i8v, int8_t, V);
 VECTOR(u8v, uint8_t, V);
+VECTOR(i16v, int16_t, V);
+VECTOR(u16v, uint16_t, V);
 VECTOR(i32v, int32_t, V);
 VECTOR(u32v, uint32_t, V);
 VECTOR(i64v, int64_t, V);

@@ -13,8 +13,9 @@ static const char *const kolo_safetensors_dtype[] = {
     [KOLO_DTYPE_BF16] = "BF16", [KOLO_DTYPE_I8] = "I8",   [KOLO_DTYPE_U8] = "U8",
     [KOLO_DTYPE_I32] = "I32",   [KOLO_DTYPE_I64] = "I64",
 };
-_Static_assert(sizeof kolo_safetensors_dtype / sizeof *kolo_safetensors_dtype == KOLO_DTYPE_COUNT,
-               "a name for each element type");
+_Static_assert(sizeof kolo_safetensors_dtype / sizeof *kolo_safetensors_dtype ==
+                   KOLO_TENSOR_DTYPE_COUNT,
+               "a name for each element type of tensors");
 
 /* Metadata keys of the hashes, now and in earlier files, and their number of digits. */
 static const char kolo_safetensors_hashes[] = "kolo_xxh3_blocks";

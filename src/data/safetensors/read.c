@@ -85,7 +85,7 @@ static kolo_status read_dtype(const json_t *value, const char *name, const sourc
     if (!text) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: tensor \"%s\" has no dtype", src->where, name);
     }
-    for (int i = 0; i < KOLO_DTYPE_COUNT; i++) {
+    for (int i = 0; i < KOLO_TENSOR_DTYPE_COUNT; i++) {
         if (strcmp(text, kolo_safetensors_dtype[i]) == 0) {
             *dtype = (kolo_dtype)i;
             return KOLO_OK;

@@ -36,7 +36,7 @@ static kolo_status check_form(const kolo_batch *b) {
     for (int f = 0; f < b->n_fields; f++) {
         const kolo_field *field = &b->fields[f];
         if (!field->name) return KOLO_FAIL(KOLO_ERR_ARG, "field %d of the batch has no name", f);
-        if ((unsigned)field->dtype >= KOLO_DTYPE_COUNT || field->shape.rank < 0 ||
+        if ((unsigned)field->dtype >= KOLO_TENSOR_DTYPE_COUNT || field->shape.rank < 0 ||
             field->shape.rank >= KOLO_MAX_RANK) {
             return KOLO_FAIL(KOLO_ERR_ARG, "field \"%s\" has dtype %d and a shape of rank %d",
                              field->name, (int)field->dtype, field->shape.rank);

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "comm/engine/comm.h"
 #include "comm/engine/request.h"
+#include "comm/reduce/reduce.h"
 #include "support/fewer.h"
 #include "support/ranks.h"
 #include "support/support.h"
@@ -175,6 +176,7 @@ static kolo_status matrix_body(kolo_comm *comm, const void *arg, void *result) {
     int types = m->all_types ? KOLO_DTYPE_COUNT : 1, ops = m->all_types ? KOLO_REDUCE_OPS : 1;
     for (int t = 0; t < types; t++) {
         for (int op = 0; op < ops; op++) {
+            if (kolo_reduce_check((kolo_dtype)t, (kolo_reduce_op)op) != KOLO_OK) continue;
             for (size_t i = 0; i < n_counts; i++) {
                 for (int w = REGISTERED; w <= IN_PARTS; w++) {
                     one_case c = {.dtype = (kolo_dtype)t,

@@ -66,7 +66,17 @@ static MPI_Datatype type_of(kolo_dtype dtype) {
         return MPI_INT32_T;
     case KOLO_DTYPE_I64:
         return MPI_INT64_T;
-    default:
+    case KOLO_DTYPE_I16:
+        return MPI_INT16_T;
+    case KOLO_DTYPE_U32:
+        return MPI_UINT32_T;
+    case KOLO_DTYPE_U64:
+        return MPI_UINT64_T;
+    case KOLO_DTYPE_C64:
+        return MPI_C_FLOAT_COMPLEX;
+    case KOLO_DTYPE_C128:
+        return MPI_C_DOUBLE_COMPLEX;
+    default: /* u16, and those of which MPI sees only the width */
         return MPI_UINT16_T;
     }
 }
