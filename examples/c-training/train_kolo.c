@@ -107,7 +107,7 @@ int main(void) {
             int sample = (step * BATCH + i) * 7 % SAMPLES;
             loss += learn(points[sample], arms[sample], &w1, &b1, &w2, &b2);
         }
-        for (int i = 0; i < 5; i++) check(kolo_reducer_ready(reducer, i));
+        check(kolo_reducer_ready_range(reducer, 0, 5));
         check(kolo_reducer_wait(reducer));
         update(&w1), update(&b1), update(&w2), update(&b2);
     }

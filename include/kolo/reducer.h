@@ -18,6 +18,9 @@
  * training", VLDB 2020). kolo_reducer_ready makes progress on the communication; a program with
  * long kernels may also call kolo_comm_progress between them.
  *
+ * Before the first step the ranks need the same parameters, and those of a checkpoint that one rank
+ * has read: kolo_reducer_broadcast copies them.
+ *
  * If all buffers of all ranks are in registered memory (kolo_comm_alloc), they are reduced in
  * place; otherwise each bucket is copied to registered memory and back.
  *
@@ -52,6 +55,14 @@ KOLO_API kolo_status kolo_reducer_create(kolo_comm *comm, const kolo_part *buffe
 /* Marks buffer i, which holds this rank's gradient, as ready. It must not be accessed until the
  * wait. Does not block. ARG: no such buffer, or already marked in this step. */
 KOLO_API kolo_status kolo_reducer_ready(kolo_reducer *reducer, int i);
+/* The same for the buffers [first, first + n), such as those of a layer, or all of them if the
+ * backward pass has computed them in one call. ARG: then none is marked. */
+KOLO_API kolo_status kolo_reducer_ready_range(kolo_reducer *reducer, int first, int n);
+/* Copies data of rank `root`, such as parameters and the state of an optimizer, to all ranks, which
+ * pass parts of the same counts. A collective call, between steps. Blocks. ARG: a step has begun;
+ * the errors of a broadcast. */
+KOLO_API kolo_status kolo_reducer_broadcast(kolo_reducer *reducer, const kolo_part *parts, int n,
+                                            kolo_dtype dtype, int root);
 /* Blocks until every buffer holds the result, bitwise equal on all ranks, and ends the step. ARG:
  * some buffer, which the error names, is not ready; then the call does not wait. */
 KOLO_API kolo_status kolo_reducer_wait(kolo_reducer *reducer);

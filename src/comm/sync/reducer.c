@@ -471,13 +471,7 @@ static kolo_status start_bucket(kolo_reducer *r, bucket *k) {
     return kolo_request_start(k->request);
 }
 
-kolo_status kolo_reducer_ready(kolo_reducer *r, int i) {
-    KOLO_COMM_CLAIM(r->comm);
-    KOLO_COMM_LOCK_SCOPE(r->comm);
-    KOLO_TRY(kolo_comm_check(r->comm));
-    if (i < 0 || i >= r->n) return KOLO_FAIL(KOLO_ERR_ARG, "buffer %d outside [0, %d)", i, r->n);
-    if (r->ready[i])
-        return KOLO_FAIL(KOLO_ERR_ARG, "buffer %d is already marked as ready in this step", i);
+static void mark(kolo_reducer *r, int i) {
     bucket *k = &r->buckets[r->bucket_of[i]];
     r->ready[i] = true;
     r->arrived[r->n_arrived++] = i;
@@ -486,13 +480,48 @@ kolo_status kolo_reducer_ready(kolo_reducer *r, int i) {
     if (k->data && bytes > 0) {
         memcpy(k->data + r->offsets[i] * r->element_bytes, r->buffers[i].data, bytes);
     }
+}
+
+kolo_status kolo_reducer_ready(kolo_reducer *r, int i) { return kolo_reducer_ready_range(r, i, 1); }
+
+kolo_status kolo_reducer_ready_range(kolo_reducer *r, int first, int n) {
+    KOLO_COMM_CLAIM(r->comm);
+    KOLO_COMM_LOCK_SCOPE(r->comm);
+    KOLO_TRY(kolo_comm_check(r->comm));
+    if (first < 0 || n < 0 || n > r->n || first > r->n - n) {
+        return n == 1
+                   ? KOLO_FAIL(KOLO_ERR_ARG, "buffer %d outside [0, %d)", first, r->n)
+                   : KOLO_FAIL(KOLO_ERR_ARG, "%d buffers from %d on: there are %d", n, first, r->n);
+    }
+    for (int i = first; i < first + n; i++) {
+        if (!r->ready[i]) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG, "buffer %d is already marked as ready in this step", i);
+    }
+    for (int i = first + n - 1; i >= first; i--) mark(r, i); /* in the order of the first buckets */
     bool any = false;
     for (; r->started < r->n_buckets; r->started++, any = true) {
-        k = &r->buckets[r->started];
+        const bucket *k = &r->buckets[r->started];
         if (k->ready < k->n || r->comm->n_flight == r->comm->max_in_flight) break;
-        KOLO_TRY(start_bucket(r, k));
+        KOLO_TRY(start_bucket(r, &r->buckets[r->started]));
     }
     return any ? KOLO_OK : kolo_comm_progress(r->comm); /* a start also makes progress */
+}
+
+kolo_status kolo_reducer_broadcast(kolo_reducer *r, const kolo_part *parts, int n, kolo_dtype dtype,
+                                   int root) {
+    KOLO_COMM_CLAIM(r->comm);
+    KOLO_TRY(kolo_comm_check(r->comm));
+    if (r->n_arrived > 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a broadcast within a step: buffer %d is ready; wait first",
+                         r->arrived[0]);
+    }
+    kolo_request_opts opts = {.kind = KOLO_COLLECTIVE_BROADCAST,
+                              .dtype = dtype,
+                              .parts = parts,
+                              .n_parts = n,
+                              .root = root,
+                              .site = "reducer, parameters"};
+    return kolo_request_run(r->comm, &opts, 0);
 }
 
 /* Decodes into the copy: the codes of all ranks, which it sums, or the summed code. */

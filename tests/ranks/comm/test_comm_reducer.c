@@ -293,6 +293,44 @@ static void an_order_that_is_none_is_refused(void **state) {
     for (int i = 0; i < 3; i++) assert_int_equal(statuses[1][i], KOLO_ERR_FORMAT);
 }
 
+/* All of rank 1's parameters on all ranks; ranges of buffers become ready at once. */
+static kolo_status range_body(kolo_comm *comm, const void *arg, void *result) {
+    float x[4][300];
+    double parameters[2][5], state = 0;
+    int size = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
+    kolo_part parts[4], values[3] = {{0, parameters[0], 5}, {0, parameters[1], 5}, {0, &state, 1}};
+    for (int i = 0; i < 4; i++) parts[i] = (kolo_part){.data = x[i], .count = 300};
+    for (int i = 0; i < 10; i++) parameters[i / 5][i % 5] = rank * 100 + i;
+    state = rank;
+    kolo_reducer *r;
+    KOLO_TRY(kolo_reducer_create(comm, parts, 4, KOLO_DTYPE_F32,
+                                 &(kolo_reducer_opts){.bucket_bytes = 2000}, &r));
+    kolo_status status = kolo_reducer_broadcast(r, values, 3, KOLO_DTYPE_F64, 1);
+    bool right = status == KOLO_OK && state == 1;
+    for (int i = 0; i < 10; i++) right = right && parameters[i / 5][i % 5] == 100 + i;
+    for (int step = 0; step < 3 && right; step++) {
+        for (int k = 0; k < 1200; k++) x[k / 300][k % 300] = (float)(k * (rank + 1) + step);
+        right = kolo_reducer_ready_range(r, 1, 3) == KOLO_OK &&
+                kolo_reducer_ready_range(r, 0, 2) == KOLO_ERR_ARG && /* buffer 1 is ready */
+                kolo_reducer_ready_range(r, 3, 2) == KOLO_ERR_ARG &&
+                kolo_reducer_ready_range(r, -1, 2) == KOLO_ERR_ARG &&
+                kolo_reducer_ready_range(r, 0, 0) == KOLO_OK &&
+                kolo_reducer_broadcast(r, values, 3, KOLO_DTYPE_F64, 0) == KOLO_ERR_ARG &&
+                kolo_reducer_ready(r, 0) == KOLO_OK && kolo_reducer_wait(r) == KOLO_OK;
+        for (int k = 0; k < 1200; k++) {
+            double want = k * (size + 1) / 2.0 + step;
+            right = right && fabs(x[k / 300][k % 300] - want) <= 1e-6 * want;
+        }
+    }
+    kolo_reducer_destroy(r);
+    return right ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "wrong: %s", kolo_last_error());
+}
+
+static void parameters_are_broadcast_and_ranges_become_ready(void **state) {
+    ASSERT_OK(run_ranks(3, RANKS_THREAD, range_body, NULL, 0));
+    ASSERT_OK(run_ranks(2, RANKS_SHM, range_body, NULL, 0));
+}
+
 TEST_MAIN(test_comm_reducer) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_averaged),
@@ -300,6 +338,7 @@ TEST_MAIN(test_comm_reducer) {
         cmocka_unit_test(wrong_use_is_refused_and_harmless),
         cmocka_unit_test(ranks_that_disagree_get_an_error),
         cmocka_unit_test(an_order_that_is_none_is_refused),
+        cmocka_unit_test(parameters_are_broadcast_and_ranges_become_ready),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
