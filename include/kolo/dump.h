@@ -46,6 +46,7 @@ typedef struct kolo_dump_opts {
     int64_t compress_min_bytes; /* default 64 KiB */
     int threads;                /* default 1 */
     bool reference_kernels, no_winograd, no_chains;
+    kolo_lanes lanes;
     kolo_recompute recompute; /* default none */
     kolo_precision precision; /* default f32 */
     bool cached;              /* select kernels by the times in the file `tuning` */

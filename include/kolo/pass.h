@@ -55,6 +55,14 @@ typedef struct kolo_optimizer_opts {
                                  and no optimizer state; NULL: none */
 } kolo_optimizer_opts;
 
+/* Which independent operations run at the same time, each on one thread of a rank. No bit of a
+ * result depends on it. */
+typedef enum kolo_lanes {
+    KOLO_LANES_MEASURED, /* those that the measured times of kernels predict to gain by it */
+    KOLO_LANES_OFF,      /* none */
+    KOLO_LANES_ALL,      /* all that are independent of each other: for tests */
+} kolo_lanes;
+
 /* The list of what the backward pass recomputes instead of keeping it from the forward pass: code,
  * name, description. Results are bitwise the same; memory is traded for time. Segments: Chen et
  * al., 2016. */

@@ -246,6 +246,8 @@ typedef struct kolo_train_opts {
     /* Each elementwise operation runs by itself. Else those that follow each other run piece by
      * piece, so that what they pass on stays in the cache; no bit depends on it. */
     bool no_chains;
+    kolo_lanes
+        lanes; /* with several threads; needs measured times, so an autotune other than OFF */
     kolo_autotune autotune;
     const char *tuning; /* file of measured times, read and written by rank 0; NULL: none. The times
                            that were used are also written to tuning.txt in out_dir */

@@ -90,7 +90,8 @@ typedef struct kolo_node {
     kolo_attr attr[KOLO_MAX_ATTRS];
     bool recomputed; /* a copy of a forward node, for the backward pass */
     kolo_step_segment segment;
-    int chunk;                              /* of the stage, by the pass segments */
+    int chunk;        /* of the stage, by the pass segments */
+    int region, lane; /* by the pass lanes: which nodes it runs beside, 0: none; and where */
     const struct kolo_redistribution *move; /* of a redistribute or own_range; of a post or encode
                                                one for each input; else NULL */
     const kolo_halo *halo; /* of a window: which rows each rank's results need; NULL: not divided */

@@ -53,6 +53,7 @@ static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
         .share = o->share,
         .cross_step = o->cross_step,
         .no_chains = o->no_chains,
+        .lanes = o->lanes,
         .sync_batch_norm = o->sync_bn,
         .compression = compression,
         .recompute = o->recompute,

@@ -8,7 +8,10 @@
  * time, which is so on all ranks once a WAIT has returned. Activations that ranks exchange along
  * axes without samples have another region, one for each slot of a stage: their size depends on the
  * micro-batch, and gradients of all micro-batches share one place. Scalars are in the table,
- * parameters and state in the store. */
+ * parameters and state in the store.
+ *
+ * The nodes of a region (lanes.c) run at the same time: what one of them reads last is in use until
+ * the end of the region, and one may overwrite only what its own lane alone has used there. */
 #include "base/integer.h"
 #include "graph/ops/ops.h"
 #include "graph/propagate.h"
@@ -22,12 +25,14 @@ enum { ALIGN = 64, NEVER = -1 /* without producer: a pruned value */ };
 typedef struct group {
     int32_t first, last; /* node indices: alive in [first, last] */
     size_t bytes;
-    bool fixed; /* placed outside the arena */
-    bool slot;  /* placed in the slot of a micro-batch, */
-    int chunk;  /* of this chunk of the stage; -1: of each of them, at the same place */
-    bool sent;  /* to another stage */
-    bool kept;  /* from one step to the next */
-    bool left;  /* to the next step, which computes it: placed behind the values of that step */
+    bool fixed;     /* placed outside the arena */
+    bool slot;      /* placed in the slot of a micro-batch, */
+    int chunk;      /* of this chunk of the stage; -1: of each of them, at the same place */
+    bool sent;      /* to another stage */
+    bool kept;      /* from one step to the next */
+    bool left;      /* to the next step, which computes it: placed behind the values of that step */
+    int region;     /* the last one whose nodes use it; 0: none */
+    unsigned lanes; /* of that region, a bit each */
 } group;
 
 typedef struct planner {
@@ -51,7 +56,45 @@ static void merge(planner *p, int32_t into, int32_t v) {
     a->first = (int32_t)kolo_min_i64(a->first, b->first);
     a->last = (int32_t)kolo_max_i64(a->last, b->last);
     a->bytes = a->bytes > b->bytes ? a->bytes : b->bytes;
+    if (b->region == a->region) a->lanes |= b->lanes;
+    if (b->region > a->region) {
+        a->region = b->region;
+        a->lanes = b->lanes;
+    }
 }
+
+/* ---- regions ---- */
+
+/* The last node of the region of node i; i itself where it has none. */
+static int32_t region_last(const kolo_graph *g, int32_t i) {
+    while (i >= 0 && i + 1 < g->n_nodes && g->nodes[i]->region > 0 &&
+           g->nodes[i + 1]->region == g->nodes[i]->region) {
+        i++;
+    }
+    return i;
+}
+
+static void use_in_region(planner *p, const kolo_node *n, kolo_value v) {
+    group *gr = &p->groups[root_of(p, v.id)];
+    if (gr->region != n->region) gr->lanes = 0;
+    gr->region = n->region;
+    gr->lanes |= 1U << n->lane;
+}
+
+static void find_lanes(planner *p) {
+    for (int32_t i = 0; i < p->g->n_nodes; i++) {
+        const kolo_node *n = p->g->nodes[i];
+        for (int k = 0; k < n->n_in && n->region > 0; k++) use_in_region(p, n, n->in[k]);
+        for (int k = 0; k < n->n_out && n->region > 0; k++) use_in_region(p, n, n->out[k]);
+    }
+}
+
+/* Whether nodes of other lanes may use a group while node n runs. */
+static bool is_used_beside(const group *gr, const kolo_node *n) {
+    return n->region > 0 && gr->region == n->region && gr->lanes != 1U << n->lane;
+}
+
+/* ---- lifetimes ---- */
 
 /* Whether the results of a wait are in other memory than what was posted. */
 static bool is_apart(const kolo_graph *g, const kolo_node *n) {
@@ -163,7 +206,8 @@ static void hold(planner *p, room *r, kolo_value v) {
     const group *of = &p->groups[root_of(p, v.id)];
     int32_t producer = kolo_info(p->g, v)->producer;
     bool kept = producer >= 0 && p->g->nodes[producer]->op == &kolo_op_accumulate;
-    int32_t first = kept ? 0 : of->first, last = kept ? p->g->n_nodes : of->last;
+    int32_t first = kept ? 0 : of->first;
+    int32_t last = kept ? p->g->n_nodes : region_last(p->g, of->last);
     if (r->bytes == 0 || first < r->first) r->first = first;
     if (r->bytes == 0 || last > r->last) r->last = last;
 }
@@ -261,7 +305,8 @@ static size_t place_slice(planner *p, region *rg, const flat *f, const kolo_buck
     room r = {.first = post, .last = post};
     for (int k = 0; k < f->n; k++) {
         const group *of = &p->groups[root_of(p, f->shards[k].id)];
-        if (of->last > r.last) r.last = of->last;
+        const int32_t last = region_last(p->g, of->last);
+        if (last > r.last) r.last = last;
     }
     r.bytes = bucket->ends[c] - (c > 0 ? bucket->ends[c - 1] : 0) + 1; /* never empty */
     return place_room(rg, r)->offset;
@@ -511,7 +556,8 @@ static void overwrite(planner *p) {
             const kolo_tensor *in = &kolo_info(p->g, n->in[k])->tensor;
             if (!same_size(in, &kolo_info(p->g, v)->tensor)) continue;
             if (!(n->op->overwrite >> k & 1) || p->groups[r].fixed || p->groups[r].last != i ||
-                kind != KOLO_VALUE_TEMP || p->groups[r].bytes != p->groups[out].bytes) {
+                kind != KOLO_VALUE_TEMP || p->groups[r].bytes != p->groups[out].bytes ||
+                is_used_beside(&p->groups[r], n)) {
                 continue;
             }
             merge(p, r, out);
@@ -636,8 +682,13 @@ static kolo_status place_values(planner *p, bool slot, bool left, int chunk) {
         if (gr->left != left || (slot && !shared && gr->chunk != chunk)) continue;
         const bool kept = gr->last == p->g->n_nodes; /* a view is an output: it may be sent */
         const int32_t last = shared && !kept ? last_in_chunk(p, v, chunk) : gr->last;
-        blocks[n++] =
-            (block){gr->bytes, 0, gr->first, (int32_t)kolo_max_i64(last, gr->first), v, shared};
+        blocks[n++] = (block){
+            .bytes = gr->bytes,
+            .first = gr->first,
+            .last = region_last(p->g, (int32_t)kolo_max_i64(last, gr->first)),
+            .root = v,
+            .shared = shared,
+        };
     }
     size_t *bytes = slot ? &p->map->slot_bytes[chunk] : &p->map->arena_bytes;
     const size_t base = *bytes;
@@ -670,6 +721,7 @@ kolo_status kolo_pass_memory(const kolo_graph *g, kolo_memory_map *map) {
         goto done;
     }
     find_lifetimes(&p);
+    find_lanes(&p);
     KOLO_TRY_GOTO(find_left(&p), done);
     place_fixed(&p);
     KOLO_TRY_GOTO(place_buckets(&p), done);

@@ -355,6 +355,7 @@ typedef struct kolo_pipeline_opts {
     int lag;               /* of gradients, in steps */
     bool cross_step;       /* sums may be awaited in the next step */
     bool no_chains;        /* each elementwise node runs by itself */
+    kolo_lanes lanes;      /* see kolo_pass_lanes */
     kolo_compression compression;
     int64_t micro_batches; /* per step; above 1: gradient accumulation */
     size_t bucket_bytes;

@@ -6,6 +6,7 @@
 #include "graph/propagate.h"
 #include "kernel/select/cache.h"
 #include "kernel/select/families.h"
+#include "pass/lanes.h"
 #include "pass/pass.h"
 
 #include <string.h>
@@ -198,6 +199,15 @@ static kolo_status chains(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_chains(g, &chains_opts);
 }
 
+static kolo_status lanes(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    kolo_selections own = {0};
+    const kolo_lanes_opts lanes_opts = {opts->lanes, opts->kernels, opts->tuner,
+                                        opts->selections ? opts->selections : &own, opts->threads};
+    const kolo_status status = kolo_pass_lanes(g, &lanes_opts);
+    kolo_selections_fini(&own);
+    return status;
+}
+
 static bool always(const kolo_pipeline_opts *o) { return o != NULL; }
 static bool trains(const kolo_pipeline_opts *o) { return o->train && !o->updates_only; }
 static bool has_layers(const kolo_pipeline_opts *o) { return !o->updates_only; }
@@ -236,6 +246,12 @@ static bool crosses_steps(const kolo_pipeline_opts *o) { return trains(o) && o->
 /* Reference kernels need no chains: they run on whole tensors. */
 static bool has_chains(const kolo_pipeline_opts *o) {
     return has_layers(o) && !o->no_chains && o->kernels != KOLO_KERNELS_REF;
+}
+/* Not where buckets of gradients share memory: plans that add to the same gradients need them at
+ * the same places, and may have other regions. */
+static bool has_lanes(const kolo_pipeline_opts *o) {
+    const bool chosen = o->lanes == KOLO_LANES_ALL || (o->lanes == KOLO_LANES_MEASURED && o->tuner);
+    return has_layers(o) && chosen && o->threads > 1 && o->zero < 2 && !o->sync_batch_norm;
 }
 static bool accumulates(const kolo_pipeline_opts *o) {
     return o->train && (o->micro_batches > 1 || is_staged(o));
@@ -280,6 +296,7 @@ static const struct {
     {"cross_step", cross_step, crosses_steps},
     {"segments", segments, is_staged},
     {"chains", chains, has_chains},
+    {"lanes", lanes, has_lanes},
 };
 
 /* Every op can run on what its rank holds, and all ranks hold what is reported. */

@@ -25,7 +25,8 @@ static kolo_status bind_step(kolo_plan *p, kolo_step *step) {
         p->slot = i / 2;
         *call = (kolo_call){.spec = &step->spec,
                             .state = step->state,
-                            .scratch = kolo_plan_arena(p) + p->values_bytes};
+                            .scratch = kolo_plan_arena(p) + p->values_bytes +
+                                       (size_t)step->lane * p->lane_scratch_bytes};
         for (int k = 0; k < n->n_in; k++) {
             const kolo_location *in = &p->map.locations[n->in[k].id];
             call->in[k] = step->later && in->region == KOLO_REGION_TABLE

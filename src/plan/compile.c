@@ -38,6 +38,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .lag = o->lag,
         .cross_step = o->cross_step,
         .no_chains = o->no_chains,
+        .lanes = o->lanes,
         .compression = o->compression,
         .micro_batches = o->micro_batches,
         .bucket_bytes = o->bucket_bytes,
@@ -78,6 +79,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     p->adds_to = o.adds_to;
     p->algorithm = o.algorithm;
     p->times = o.times;
+    p->threads = o.threads;
     if (o.adds_to) p->sum = o.adds_to->sum;
     KOLO_ASSERT(!o.adds_to || ((p->accumulates || p->sum) && (!p->comm || model_axes)));
     if (o.shards > 0 && o.sparse_embedding) {

@@ -17,6 +17,8 @@ static void print_step(const kolo_plan *p, int i, kolo_text *text) {
     } else {
         kolo_text_add(text, "bucket %d", step->bucket);
     }
+    const kolo_node *n = p->graph->nodes[step->node];
+    if (n->region > 0) kolo_text_add(text, " region %d lane %d", n->region, n->lane);
     if (step->once_per_step && p->accumulates) kolo_text_add(text, " once_per_step");
     for (int k = 0; k < p->n_later && step->later; k++) {
         if (p->later[k].step != i) continue;
@@ -46,6 +48,17 @@ static void print_reorders(const kolo_plan *p, kolo_text *text) {
         bytes += kolo_tensor_bytes(&step->spec.in[0]);
     }
     kolo_text_add(text, "reorders: %d, %zu bytes\n", n, bytes);
+}
+
+/* Steps that run at the same time as others. */
+static void print_regions(const kolo_plan *p, kolo_text *text) {
+    int regions = 0, steps = 0;
+    for (int i = 0; i < p->n_steps; i++) {
+        if (p->steps[i].region_end == 0) continue;
+        steps++;
+        regions += p->steps[i].region_end == i + 1;
+    }
+    if (regions > 0) kolo_text_add(text, "lanes: %d regions, %d steps\n", regions, steps);
 }
 
 void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
@@ -84,5 +97,6 @@ void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
                       in_store ? " in the store" : "", when[awaited(p, i)]);
     }
     print_reorders(p, text);
+    print_regions(p, text);
     for (int i = 0; i < p->n_steps; i++) print_step(p, i, text);
 }

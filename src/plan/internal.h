@@ -21,7 +21,9 @@ typedef struct kolo_step {
     const void **summands; /* by rank: of the input that the kernel adds up; NULL: none */
     kolo_step_segment segment;
     int chunk;
-    kolo_call *calls; /* by slot, then by the store's current bank */
+    int lane, region_end;     /* of a region of the pass lanes, and the step behind it; 0: none */
+    int64_t begin_ns, end_ns; /* of the latest run in a lane, with an observer */
+    kolo_call *calls;         /* by slot, then by the store's current bank */
 } kolo_step;
 
 typedef struct kolo_later_step {
@@ -77,7 +79,9 @@ struct kolo_plan {
     struct kolo_plan_crossing *crossings;
     int n_crossings;
     uint32_t *readers; /* by value: the chunks of a stage that read it; NULL: no stage */
-    size_t values_bytes, scratch_bytes; /* in the arena of the store: values, then scratch */
+    size_t values_bytes, scratch_bytes; /* in the arena of the store: values, then scratch, */
+    size_t lane_scratch_bytes;          /* of which each lane has so much */
+    int threads;
     kolo_plan_summand *summands;
     const void **summand_addresses;
     int n_summands;

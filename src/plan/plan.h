@@ -158,13 +158,14 @@ typedef struct kolo_plan_opts {
     kolo_parts parts;
     const int *slots;
     bool splits;
-    int zero;        /* level of ZeRO: 1 to 3; see kolo_pass_zero; 0: none */
-    bool share;      /* the ranks share the parameters; call kolo_store_share before the
-                        first run. Level 3 of zero is then 2: the host has one copy of them */
-    int lag;         /* of gradients, in steps; see kolo_pass_lag */
-    bool cross_step; /* sums may be awaited in the next step; see kolo_store_settle. Not with
-                        shards, a lag, stages or a store of one rank */
-    bool no_chains;  /* each elementwise node runs by itself; see kolo_pass_chains */
+    int zero;         /* level of ZeRO: 1 to 3; see kolo_pass_zero; 0: none */
+    bool share;       /* the ranks share the parameters; call kolo_store_share before the
+                         first run. Level 3 of zero is then 2: the host has one copy of them */
+    int lag;          /* of gradients, in steps; see kolo_pass_lag */
+    bool cross_step;  /* sums may be awaited in the next step; see kolo_store_settle. Not with
+                         shards, a lag, stages or a store of one rank */
+    bool no_chains;   /* each elementwise node runs by itself; see kolo_pass_chains */
+    kolo_lanes lanes; /* see kolo_pass_lanes */
     kolo_compression compression; /* of gradients; default none. See kolo_pass_compress */
     kolo_recompute recompute;     /* default none */
     kolo_precision precision;     /* default f32 */

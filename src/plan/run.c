@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "comm/engine/request.h"
 #include "graph/ops/ops.h"
+#include "kernel/parallel.h"
 #include "kolo/embed.h"
 #include "plan/internal.h"
 
@@ -354,10 +355,67 @@ static bool takes_over(const kolo_plan *p, part run) {
 
 /* ---- runs ---- */
 
+/* A region that runs. Its fields are shared by all lanes but for `now` and `status`, which are
+ * those of lane 0, on the thread of the plan. */
+typedef struct region {
+    kolo_plan *plan;
+    part run;
+    int begin, end;
+    progress *now;
+    kolo_status *status;
+} region;
+
+/* A step of lane 0: communication goes on behind it, as behind a step outside regions. */
+static void run_in_first_lane(const region *r, kolo_step *step) {
+    if (*r->status == KOLO_OK) *r->status = run_step(r->plan, step, r->run, r->now);
+}
+
+static void run_in_lane(const region *r, kolo_step *step) {
+    if (r->run.empty) clear_gradient(r->plan, step);
+    step->kernel->run(&step->calls[2 * r->plan->slot + r->now->bank]);
+}
+
+static void run_lane(const void *job, int lane, int64_t begin, int64_t end) {
+    const region *r = job;
+    for (int i = r->begin; i < r->end; i++) {
+        kolo_step *step = &r->plan->steps[i];
+        if (step->lane != lane || !is_due(r->plan, step, r->run)) continue;
+        step->begin_ns = r->plan->observer ? kolo_now_ns() : 0;
+        if (lane == 0) {
+            run_in_first_lane(r, step);
+        } else {
+            run_in_lane(r, step);
+        }
+        step->end_ns = r->plan->observer ? kolo_now_ns() : 0;
+    }
+}
+
+/* Runs the steps of a region, each lane on a thread. All threads take part, so that the team of
+ * threads stays the same from loop to loop. */
+static kolo_status run_region(kolo_plan *p, int begin, part run, progress *now) {
+    kolo_status status = KOLO_OK;
+    const region r = {p, run, begin, p->steps[begin].region_end, now, &status};
+    KOLO_TRY(run_left(p, r.end - 1, now));
+    kolo_kernel_parallel(p->threads, p->threads, run_lane, &r);
+    KOLO_TRY(status);
+    for (int i = begin; i < r.end && p->observer; i++) {
+        const kolo_step *step = &p->steps[i];
+        if (!is_due(p, step, run)) continue;
+        p->observer(p->observer_arg, i, step->kind, step->bucket, step->begin_ns, step->end_ns);
+    }
+    return KOLO_OK;
+}
+
 /* The steps of a run, and those that the one before has left. */
 static kolo_status run_due(kolo_plan *p, part run, progress *now) {
     const int slot = p->slot;
     for (int i = run.ends ? p->n_first : 0; i < (run.begins ? p->n_first : p->n_steps); i++) {
+        if (p->steps[i].region_end > 0) { /* all of one segment and chunk */
+            p->slot = slot_of(p, &p->steps[i], run, slot);
+            KOLO_TRY(run_region(p, i, run, now));
+            i = p->steps[i].region_end - 1;
+            continue;
+        }
         KOLO_TRY(run_left(p, i, now));
         if (!is_due(p, &p->steps[i], run)) continue;
         p->slot = slot_of(p, &p->steps[i], run, slot);

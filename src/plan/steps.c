@@ -1,6 +1,8 @@
 /* The steps of a plan: selects and prepares the kernel of each node. Views need no step; without a
  * communicator, POST and WAIT need none either. */
+#include "base/integer.h"
 #include "kernel/select/cache.h"
+#include "pass/lanes.h"
 #include "plan/internal.h"
 
 static kolo_status add_kernel(kolo_plan *p, int32_t node, const kolo_plan_opts *opts,
@@ -11,11 +13,30 @@ static kolo_status add_kernel(kolo_plan *p, int32_t node, const kolo_plan_opts *
     KOLO_TRY(kolo_kernel_select_cached(selections, opts->kernels, opts->tuner, &step->spec,
                                        &step->kernel, NULL));
     size_t scratch = 0;
+    const bool in_lane = p->graph->nodes[node]->region > 0;
+    if (in_lane) step->spec.threads = 1; /* of the kernel that is selected for all threads */
     if (step->kernel->prepare) {
         KOLO_TRY(step->kernel->prepare(&step->spec, &step->state, &scratch));
     }
-    if (scratch > p->scratch_bytes) p->scratch_bytes = scratch;
+    scratch = kolo_round_up(scratch, 64);
+    if (in_lane && scratch > p->lane_scratch_bytes) p->lane_scratch_bytes = scratch;
+    if (!in_lane && scratch > p->scratch_bytes) p->scratch_bytes = scratch;
     return KOLO_OK;
+}
+
+/* The lanes of the steps, and where their regions end. */
+static void mark_lanes(kolo_plan *p) {
+    for (int i = p->n_steps - 1, end = 0; i >= 0; i--) {
+        const kolo_node *n = p->graph->nodes[p->steps[i].node];
+        const bool last =
+            i + 1 == p->n_steps || p->graph->nodes[p->steps[i + 1].node]->region != n->region;
+        if (n->region == 0) continue;
+        if (last) end = i + 1;
+        p->steps[i].lane = n->lane;
+        p->steps[i].region_end = end;
+    }
+    const size_t scratch = KOLO_LANES_MOST * p->lane_scratch_bytes;
+    if (scratch > p->scratch_bytes) p->scratch_bytes = scratch;
 }
 
 static void mark_once_per_step(kolo_plan *p, bool *once) {
@@ -122,6 +143,7 @@ kolo_status kolo_plan_add_steps(kolo_plan *p, const kolo_plan_opts *opts,
             if (status != KOLO_OK) return status;
         }
     }
+    mark_lanes(p);
     KOLO_TRY(make_calls(p));
     bool *once = kolo_alloc((size_t)g->n_nodes + 1);
     if (!once) return KOLO_NOMEM(g->n_nodes);

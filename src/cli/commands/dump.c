@@ -47,6 +47,7 @@ int cmd_dump(kolo_options *o) {
         .reference_kernels = kolo_options_choice(o, "kernels") == KERNEL_SET_REF,
         .no_winograd = !kolo_options_flag(o, "winograd"),
         .no_chains = !kolo_options_flag(o, "chains"),
+        .lanes = kolo_options_flag(o, "lanes") ? KOLO_LANES_MEASURED : KOLO_LANES_OFF,
         .mesh = kolo_options_text(o, "mesh"),
         .placement = kolo_options_text(o, "placement"),
         .pipeline = kolo_options_text(o, "pipeline"),

@@ -3,13 +3,18 @@
  * Only kernels of convolutions and matrix products are measured; other ops have hardly any
  * choice. Each kernel runs once to warm up and then a few times; the minimum counts, because
  * every disturbance makes a run longer. A kernel is skipped when its estimate, and abandoned
- * when its first run, exceeds the best time of the same work in any layout by a factor. */
+ * when its first run, exceeds the best time of the same work in any layout by a factor.
+ *
+ * For lanes (pass/lanes.c) nodes of all ops are measured, with the kernel that is selected for
+ * them: on all threads, and on single threads that run at the same time, each on tensors of its
+ * own, so that they share caches and memory as lanes do. */
 #include "kernel/select/tune.h"
 
 #include "base/bf16.h"
 #include "base/clock.h"
 #include "base/number.h"
 #include "base/rng.h"
+#include "kernel/parallel.h"
 #include "kernel/select/families.h"
 
 #include <inttypes.h>
@@ -167,10 +172,10 @@ static void add_tensors(kolo_text *key, const kolo_tensor *tensors, int n, bool 
     }
 }
 
-/* The key of a kernel on a spec; with `kernel` NULL, the key of the work. */
+/* The key of a kernel on a spec; with `kernel` NULL, the key of the work. `how`: of the threads. */
 static void add_key(const kolo_tuner *t, const kolo_kernel *kernel, const kolo_kernel_spec *spec,
-                    kolo_text *key) {
-    kolo_text_add(key, "%s, %d threads: %s", t->machine, spec->threads,
+                    const char *how, kolo_text *key) {
+    kolo_text_add(key, "%s, %d threads%s: %s", t->machine, spec->threads, how,
                   kernel ? kernel->name : spec->op->name);
     int last = KOLO_MAX_ATTRS;
     while (last > 0 && spec->attr[last - 1].i == 0) last--;
@@ -191,7 +196,8 @@ uint64_t kolo_tuner_kernels(void) {
 
 /* ---- measuring ---- */
 
-/* A call with its own buffers: f32 and bf16 inputs hold values in [-1, 1), the rest zeros. */
+/* A call with its own buffers: inputs in f32, bf16 and f64 hold values in [-1, 1), whose sums
+ * round, the rest zeros. */
 typedef struct trial {
     const kolo_kernel *kernel;
     kolo_call call;
@@ -214,14 +220,21 @@ static void close_trial(trial *r) {
 static void *map_tensor(const kolo_tensor *tensor, bool numbers) {
     size_t bytes = kolo_tensor_bytes(tensor);
     void *data = kolo_pages_map(bytes);
-    bool bf16 = tensor->dtype == KOLO_DTYPE_BF16;
-    if (!data || !numbers || (!bf16 && tensor->dtype != KOLO_DTYPE_F32)) return data;
+    if (!data || !numbers) return data;
     for (size_t i = 0; i < bytes / kolo_dtype_bytes(tensor->dtype); i++) {
-        float number = (float)(i * 2654435761U % 1024) / 512 - 1;
-        if (bf16) {
-            ((uint16_t *)data)[i] = kolo_bf16_narrow(number);
-        } else {
-            ((float *)data)[i] = number;
+        const double number = (double)(uint32_t)((i + 1) * 2654435761U) / 2147483648.0 - 1;
+        switch (tensor->dtype) {
+        case KOLO_DTYPE_F32:
+            ((float *)data)[i] = (float)number;
+            break;
+        case KOLO_DTYPE_BF16:
+            ((uint16_t *)data)[i] = kolo_bf16_narrow((float)number);
+            break;
+        case KOLO_DTYPE_F64:
+            ((double *)data)[i] = number;
+            break;
+        default:
+            return data;
         }
     }
     return data;
@@ -273,8 +286,8 @@ double kolo_tuner_seconds(kolo_tuner *t, const kolo_kernel *kernel, const kolo_k
                           double estimate) {
     if (!spec->op->tuned) return -1;
     kolo_text key = {0}, work = {0};
-    add_key(t, kernel, spec, &key);
-    add_key(t, NULL, spec, &work);
+    add_key(t, kernel, spec, "", &key);
+    add_key(t, NULL, spec, "", &work);
     double seconds = -1;
     if (key.failed || work.failed) goto done;
     entry *known = find(t->times, key.text), *best = find(t->works, work.text);
@@ -292,4 +305,89 @@ done:
     kolo_text_fini(&key);
     kolo_text_fini(&work);
     return seconds;
+}
+
+/* ---- lanes ---- */
+
+static void run_copies(const void *job, int part, int64_t begin, int64_t end) {
+    const trial *copies = job;
+    for (int64_t i = begin; i < end; i++) copies[i].kernel->run(&copies[i].call);
+}
+
+static bool same_results(const trial *a, const trial *b) {
+    const kolo_kernel_spec *spec = a->call.spec;
+    for (int i = 0; i < spec->n_out; i++) {
+        if (memcmp(a->call.out[i], b->call.out[i], kolo_tensor_bytes(&spec->out[i])) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The fastest of some runs of the kernel on all threads, and of its copies on one thread each; in
+ * turns, so that both see the same disturbances. False: the results differ. */
+static bool race(trial *whole, trial *copies, int lanes, double *together, double *apart) {
+    const int threads = whole->call.spec->threads;
+    int64_t best[2] = {-1, -1}, total = 0;
+    for (int i = -1; i < RUNS && total < 2 * enough; i++) {
+        const int64_t start = kolo_now_ns();
+        whole->kernel->run(&whole->call);
+        const int64_t middle = kolo_now_ns();
+        kolo_kernel_parallel(threads, lanes, run_copies, copies);
+        const int64_t end = kolo_now_ns();
+        if (i < 0 && !same_results(whole, &copies[0])) return false;
+        if (best[0] < 0 || middle - start < best[0]) best[0] = middle - start;
+        if (best[1] < 0 || end - middle < best[1]) best[1] = end - middle;
+        if (i >= 0) total += end - start;
+    }
+    *together = (double)best[0] * 1e-9;
+    *apart = (double)best[1] * 1e-9;
+    return true;
+}
+
+/* Measures both. False: one thread cannot run it with the same bits, or there is no memory. */
+static bool measure_lanes(const kolo_kernel *kernel, const kolo_kernel_spec *spec, int lanes,
+                          double *together, double *apart) {
+    kolo_kernel_spec alone = *spec;
+    alone.threads = 1;
+    if (kernel->fit(&alone) < 0) return false;
+    trial whole = {.kernel = kernel, .call = {.spec = spec}};
+    trial *copies = kolo_zalloc((size_t)lanes * sizeof *copies);
+    bool open = copies && open_trial(&whole);
+    for (int i = 0; copies && i < lanes; i++) {
+        copies[i] = (trial){.kernel = kernel, .call = {.spec = &alone}};
+        open = open && open_trial(&copies[i]);
+    }
+    const bool same = open && race(&whole, copies, lanes, together, apart);
+    for (int i = 0; copies && i < lanes; i++) close_trial(&copies[i]);
+    close_trial(&whole);
+    kolo_free(copies);
+    return same;
+}
+
+bool kolo_tuner_lanes(kolo_tuner *t, const kolo_kernel *kernel, const kolo_kernel_spec *spec,
+                      int lanes, double *together, double *apart) {
+    kolo_text key = {0}, lane_key = {0};
+    char how[32];
+    snprintf(how, sizeof how, ", %d lanes", lanes);
+    add_key(t, kernel, spec, ", together", &key);
+    add_key(t, kernel, spec, how, &lane_key);
+    const bool failed = key.failed || lane_key.failed;
+    entry *known = failed ? NULL : find(t->times, key.text);
+    entry *in_lanes = known ? find(t->times, lane_key.text) : NULL;
+    double times[2] = {1, 0}; /* without an entry of lanes, the other states that there is none */
+    if (!known && t->measures && !failed) {
+        const bool same = measure_lanes(kernel, spec, lanes, &times[0], &times[1]);
+        known = put(t, t->times, key.text, times[0]);
+        if (known && same) in_lanes = put(t, t->times, lane_key.text, times[1]);
+        if (known && t->observer) t->observer(t->arg, ++t->measured, kernel, spec, times[0]);
+    }
+    if (known) known->asked = true;
+    if (in_lanes) in_lanes->asked = true;
+    kolo_text_fini(&key);
+    kolo_text_fini(&lane_key);
+    if (!in_lanes) return false;
+    *together = known->seconds;
+    *apart = in_lanes->seconds;
+    return true;
 }

@@ -40,3 +40,9 @@ void kolo_tuner_measure(kolo_tuner *tuner, bool on, kolo_tuner_observer observer
  * off, the op is not tunable, or `estimate` is far above the best known time of the same work. */
 double kolo_tuner_seconds(kolo_tuner *tuner, const kolo_kernel *kernel,
                           const kolo_kernel_spec *spec, double estimate);
+
+/* The measured times of a kernel for the pass lanes, of any op: on all threads of the spec
+ * (*together), and on one thread while each of `lanes` threads runs the same (*apart). False: there
+ * are none, as measuring is off, or one thread cannot run it with the same bits. */
+bool kolo_tuner_lanes(kolo_tuner *tuner, const kolo_kernel *kernel, const kolo_kernel_spec *spec,
+                      int lanes, double *together, double *apart);

@@ -394,6 +394,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
                 .algorithm = s->opts.algorithm,
                 .kernels = kolo_kernel_set_of(s->opts.reference_kernels, s->opts.no_winograd),
                 .no_chains = s->opts.no_chains,
+                .lanes = s->opts.lanes,
                 .threads = s->opts.threads,
                 .recompute = s->opts.recompute,
                 .precision = s->opts.precision,

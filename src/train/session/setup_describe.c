@@ -135,7 +135,8 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
         }
         kolo_text_add(text, "\n");
     }
-    kolo_text_add(text, "no-cross-step: %d\nno-chains: %d\n", o->no_cross_step, o->no_chains);
+    kolo_text_add(text, "no-cross-step: %d\nno-chains: %d\nlanes: %d\n", o->no_cross_step,
+                  o->no_chains, (int)o->lanes);
     kolo_text_add(text, "global-batch: %" PRId64 "\nworker-weights: %s\n", o->global_batch,
                   o->worker_weights ? o->worker_weights : "");
     kolo_text_add(text, "check-replicas: %" PRId64 "\naudit: %" PRId64 "\n", o->check_replicas,

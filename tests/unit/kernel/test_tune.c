@@ -174,6 +174,60 @@ static void known_times_choose_inside_a_kernel(void **state) {
     kolo_text_fini(&all);
 }
 
+/* Both times are measured once, and found again in the text; a kernel without a way to run on one
+ * thread has none, and is not measured again. */
+static void lanes_are_measured_once_and_kept(void **state) {
+    const kolo_shape in[] = {kolo_shape_2(64, 48), kolo_shape_2(32, 48)};
+    double together, apart, again[2];
+    kolo_tuner *tuner, *other;
+    kolo_kernel_spec spec;
+    observed h = {0};
+    ASSERT_OK(kolo_tuner_create("machine", &tuner));
+    test_kernel_spec(&spec, &kolo_op_linear, NULL, 2, in, NULL, 1, NULL, 1);
+    spec.threads = 2;
+    const kolo_kernel *kernel = &kolo_simd_linear;
+    assert_false(kolo_tuner_lanes(tuner, kernel, &spec, 2, &together, &apart)); /* not measured */
+    kolo_tuner_measure(tuner, true, observe, &h);
+    assert_true(kolo_tuner_lanes(tuner, kernel, &spec, 2, &together, &apart));
+    assert_true(together > 0 && apart > 0 && h.times == 1);
+    kolo_text text = {0};
+    kolo_tuner_write(tuner, true, &text);
+    ASSERT_OK(kolo_tuner_create("machine", &other));
+    ASSERT_OK(kolo_tuner_read(other, "text", text.text));
+    assert_true(kolo_tuner_lanes(other, kernel, &spec, 2, &again[0], &again[1]));
+    assert_true(again[0] < 1.001 * together && together < 1.001 * again[0]);
+    assert_true(again[1] < 1.001 * apart && apart < 1.001 * again[1]);
+    assert_false(kolo_tuner_lanes(other, kernel, &spec, 3, &again[0], &again[1]));
+    kolo_text_fini(&text);
+    kolo_tuner_destroy(tuner);
+    kolo_tuner_destroy(other);
+}
+
+static double unsteady_fit(kolo_kernel_spec *spec) { return 1; }
+static void unsteady_run(const kolo_call *call) {
+    ((float *)call->out[0])[0] = (float)call->spec->threads;
+}
+
+/* What gives other bits on one thread than on all is in no lane, and is not measured again. */
+static void other_bits_have_no_lane(void **state) {
+    const kolo_kernel unsteady = {
+        .name = "unsteady", .op = &kolo_op_linear, .fit = unsteady_fit, .run = unsteady_run};
+    const kolo_shape in[] = {kolo_shape_2(4, 4), kolo_shape_2(4, 4)};
+    double together, apart;
+    kolo_tuner *tuner;
+    kolo_kernel_spec spec;
+    observed h = {0};
+    ASSERT_OK(kolo_tuner_create("machine", &tuner));
+    test_kernel_spec(&spec, &kolo_op_linear, NULL, 2, in, NULL, 1, NULL, 1);
+    spec.threads = 2;
+    kolo_tuner_measure(tuner, true, observe, &h);
+    for (int i = 0; i < 2; i++) {
+        assert_false(kolo_tuner_lanes(tuner, &unsteady, &spec, 2, &together, &apart));
+        assert_int_equal(h.times, 1);
+    }
+    kolo_tuner_destroy(tuner);
+}
+
 /* Of what computes in bf16 and f32 between copies the one that was measured as faster is taken. */
 static void f32_between_copies_is_a_candidate(void **state) {
     const kolo_kernel *const kernels[] = {&kolo_via_f32_kernel, test_kernel("dnn_linear")};
@@ -243,6 +297,8 @@ TEST_MAIN(test_tune) {
         cmocka_unit_test(known_times_choose),
         cmocka_unit_test(hopeless_kernels_are_not_measured),
         cmocka_unit_test(known_times_choose_inside_a_kernel),
+        cmocka_unit_test(lanes_are_measured_once_and_kept),
+        cmocka_unit_test(other_bits_have_no_lane),
         cmocka_unit_test(f32_between_copies_is_a_candidate),
         cmocka_unit_test(broken_texts_are_refused_whole),
     };
