@@ -2,7 +2,7 @@
  * with warm caches, measures the machine, and computes the profile.
  *
  * Kernels that overwrite their inputs run several times in the last step, so its parameters are
- * garbage: nothing is trained here. */
+ * garbage: nothing is trained here. Each kernel runs by itself, on all threads, without lanes. */
 #include "kolo/profile.h"
 
 #include "base/clock.h"
@@ -208,8 +208,7 @@ static kolo_status prepare(profiler *p) {
     kolo_plan_describe(p->plan, p->infos);
     kolo_plan_memory memory = kolo_plan_memory_of(p->plan);
     size_t touched = memory.arena + memory.scratch + memory.gradients + memory.store;
-    KOLO_TRY(
-        kolo_resident_batch_load(&p->setup, p->comm ? kolo_comm_rank(p->comm) : 0, &p->resident));
+    KOLO_TRY(kolo_resident_batch_load(&p->setup, kolo_session_data_rank(p->session), &p->resident));
     return kolo_machine_measure(p->setup.opts.threads, kolo_kernel_parallel, touched, &p->machine);
 }
 
@@ -230,6 +229,7 @@ static kolo_status run(profiler *p, const kolo_train_opts *train, owned_profile 
     kolo_train_opts in_memory = *train;
     in_memory.in_memory = true;
     in_memory.out_dir = NULL;
+    in_memory.lanes = KOLO_LANES_OFF;
     int size = p->comm ? kolo_comm_size(p->comm) : 1;
     KOLO_TRY(kolo_agree(p->comm, kolo_setup_open(&in_memory, size, &p->setup)));
     KOLO_TRY(kolo_tuning_begin(&p->setup, p->comm));

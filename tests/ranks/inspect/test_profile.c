@@ -153,6 +153,17 @@ static void the_numbers_are_those_of_the_net(void **state) {
     assert_true(p->store_bytes >= 61706 * 4 && p->peak_rss_bytes > p->arena_bytes);
 }
 
+/* Ranks that divide the rows of images have the same samples. */
+static void ranks_of_an_axis_without_samples_profile_the_same(void **state) {
+    kolo_train_opts opts = {.model = "lenet", .batch = BATCH, .mesh = "sp=2"};
+    const outcome *o = profile(RANKS, opts);
+    double flops[RANKS] = {0};
+    for (int r = 0; r < RANKS; r++) {
+        for (int i = 0; i < o[r].profile.n_rows; i++) flops[r] += o[r].rows[i].flops;
+    }
+    assert_true(flops[0] > 0 && flops[0] == flops[1]);
+}
+
 static void reference_loops_are_marked(void **state) {
     kolo_train_opts opts = {.model = "mlp", .batch = BATCH, .reference_kernels = true};
     const outcome *o = profile(1, opts);
@@ -252,6 +263,7 @@ TEST_MAIN(test_profile) {
         cmocka_unit_test(micro_batches_count),
         cmocka_unit_test(every_step_is_in_its_phase),
         cmocka_unit_test(the_numbers_are_those_of_the_net),
+        cmocka_unit_test(ranks_of_an_axis_without_samples_profile_the_same),
         cmocka_unit_test(reference_loops_are_marked),
         cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(the_machine_is_measured),
