@@ -244,7 +244,8 @@ static void add_json_histogram(kolo_json *j, const char *key, const uint64_t *bi
 static void add_json_quantiles(kolo_json *j, const kolo_train_result *r) {
     if (r->step_ms_median <= 0) return;
     kolo_json_array(j, "step_ms_quantiles");
-    for (int i = 0; i < KOLO_STEP_QUANTILES; i++) kolo_json_double(j, NULL, r->step_ms_quantiles[i]);
+    for (int i = 0; i < KOLO_STEP_QUANTILES; i++)
+        kolo_json_double(j, NULL, r->step_ms_quantiles[i]);
     kolo_json_close(j);
 }
 
