@@ -53,6 +53,19 @@ static bool has_features(kolo_isa isa) {
 static bool has_features(kolo_isa isa) { return isa == KOLO_ISA_BASELINE; }
 #endif
 
+/* Zen 4, the processor of this family that has AVX-512, computes 512 bits in two halves. */
+static bool halves_512_bits(void) {
+#if defined(__x86_64__)
+    return __builtin_cpu_is("amdfam19h");
+#else
+    return false;
+#endif
+}
+
+double kolo_isa_flops_per_cycle(kolo_isa isa) {
+    return infos[isa == KOLO_ISA_AVX512 && halves_512_bits() ? KOLO_ISA_AVX2 : isa].flops_per_cycle;
+}
+
 bool kolo_isa_runs(kolo_isa isa) { return has_copy[isa] && has_features(isa); }
 
 kolo_isa kolo_isa_best(void) {

@@ -75,6 +75,9 @@ typedef struct kolo_isa_info {
 } kolo_isa_info;
 
 KOLO_SHARED const kolo_isa_info *kolo_isa_describe(kolo_isa isa);
+/* The f32 operations per cycle and core of this processor with an instruction set that it runs, for
+ * time estimates: those of the nominal one, or fewer where its units are narrower. */
+KOLO_SHARED double kolo_isa_flops_per_cycle(kolo_isa isa);
 /* True when this processor runs the instruction set and the build has copies for it. */
 KOLO_SHARED bool kolo_isa_runs(kolo_isa isa);
 /* The strongest instruction set that runs. */

@@ -29,7 +29,7 @@ bool kolo_spec_is_plain(const kolo_kernel_spec *spec) {
 }
 
 double kolo_kernel_seconds(double flops, double bytes, double efficiency) {
-    double compute = flops / (kolo_isa_describe(kolo_isa_best())->flops_per_cycle * 3e9),
+    double compute = flops / (kolo_isa_flops_per_cycle(kolo_isa_best()) * 3e9),
            memory = bytes / 10e9;
     return (compute > memory ? compute : memory) / efficiency;
 }

@@ -104,8 +104,8 @@ bool kolo_spec_floats_are(const kolo_kernel_spec *spec, kolo_dtype dtype);
 /* True when every tensor of the spec is in plain layout. */
 bool kolo_spec_is_plain(const kolo_kernel_spec *spec);
 /* The time in seconds of `flops` and `bytes` on one core of a nominal machine, divided by
- * `efficiency`: the larger of compute time (32 flops per cycle with AVX2, 64 with AVX-512, at 3
- * GHz) and memory time (10 GB/s). All estimates use this scale. */
+ * `efficiency`: the larger of compute time (32 flops per cycle with AVX2 and on Zen 4, 64 with
+ * AVX-512, at 3 GHz) and memory time (10 GB/s). All estimates use this scale. */
 double kolo_kernel_seconds(double flops, double bytes, double efficiency);
 
 /* Selects the kernel of `inner` by the rules that selected `outer`: for the `fit` and `prepare`
