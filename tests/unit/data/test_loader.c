@@ -1,6 +1,7 @@
 /* The loader: batches in the sampler's order for any number of ranks, errors, early destruction,
  * normalization. */
 #include "base/compiler.h"
+#include "base/isa.h"
 #include "base/memory.h"
 #include "data/dataset.h"
 #include "data/normalize.h"
@@ -396,6 +397,34 @@ static void normalization_follows_the_formula(void **state) {
     }
 }
 
+/* All copies have the same bits, in batches that are written past the cache, too. */
+static void normalization_is_the_same_on_every_set(void **state) {
+    enum { N = 160, SIDE = 96, IMAGE = 3 * SIDE * SIDE };
+    const kolo_field field = {.shape = {3, {3, SIDE, SIDE}},
+                              .mean = {0.485F, 0.456F, 0.406F},
+                              .std = {0.229F, 0.224F, 0.225F}};
+    const size_t bytes = sizeof(float) * N * IMAGE;
+    uint8_t *samples = kolo_alloc((size_t)N * IMAGE);
+    float *whole = kolo_alloc(bytes), *single = kolo_alloc(sizeof(float) * IMAGE);
+    assert_true(samples && whole && single);
+    for (int64_t i = 0; i < (int64_t)N * IMAGE; i++) samples[i] = (uint8_t)(i * 37);
+    for (int order = 0; order < 2; order++) {
+        kolo_isa_pin(KOLO_ISA_BASELINE);
+        kolo_normalize(&field, samples + IMAGE, 1, order ? KOLO_NHWC : KOLO_NCHW, single);
+        for (int isa = 0; isa < KOLO_ISA_COUNT; isa++) {
+            if (!kolo_isa_runs((kolo_isa)isa)) continue;
+            kolo_isa_pin(isa);
+            memset(whole, 0, bytes);
+            kolo_normalize(&field, samples, N, order ? KOLO_NHWC : KOLO_NCHW, whole);
+            assert_memory_equal(whole + IMAGE, single, sizeof(float) * IMAGE);
+        }
+    }
+    kolo_isa_pin(-1);
+    kolo_free(samples);
+    kolo_free(whole);
+    kolo_free(single);
+}
+
 /* The shards of a rank change at a step that the loader has not begun; batches grow if needed. */
 static void shards_are_dealt_anew_between_steps(void **state) {
     fake f;
@@ -446,6 +475,7 @@ TEST_MAIN(test_loader) {
         cmocka_unit_test(bad_options_and_failing_memory_are_reported),
         cmocka_unit_test(shards_are_dealt_anew_between_steps),
         cmocka_unit_test(normalization_follows_the_formula),
+        cmocka_unit_test(normalization_is_the_same_on_every_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
