@@ -1,11 +1,11 @@
 """One training configuration in PyTorch: the same net, batch and optimizer as `kolo bench train`.
 
-    torch_train.py MODEL BATCH THREADS nchw|nhwc SECONDS [--size N] [--profile]
+    torch_train.py MODEL BATCH THREADS nchw|nhwc SECONDS [--size N] [--steps N] [--profile]
 
 The batch stays in memory. Prints one JSON line: versions, settings, the median time of a step and the
 first and last loss (which must fall: the step is real). The environment is the caller's: bench/train.sh
 tries the settings that are known to matter (OPENBLAS_CORETYPE, malloc) and keeps the best. --size
-replaces the height and width of images; --profile prints the time of each op instead, to be held
+replaces the height and width of images; --steps makes so many steps in all; --profile prints the time of each op instead, to be held
 against that of `kolo profile`. With WORLD_SIZE, RANK, MASTER_ADDR and MASTER_PORT in the environment, as
 torchrun sets them, the ranks train by DistributedDataParallel over Gloo, each with a batch of its own, and
 rank 0 prints the line.
@@ -24,6 +24,7 @@ parser.add_argument("threads", type=int)
 parser.add_argument("layout", choices=("nchw", "nhwc"))
 parser.add_argument("seconds", type=float)
 parser.add_argument("--size", type=int, default=0)
+parser.add_argument("--steps", type=int)
 parser.add_argument("--profile", action="store_true")
 args = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(args.threads)
@@ -88,6 +89,10 @@ def profile():
 
 if args.profile:
     profile()
+    raise SystemExit
+if args.steps:
+    for _ in range(args.steps):
+        step()
     raise SystemExit
 warm_up = [step() for _ in range(2)]
 first = warm_up[0][1].item()
