@@ -4,7 +4,7 @@
 #include "inspect/dump_requests.h"
 #include "kernel/select/families.h"
 #include "kolo/train.h"
-#include "pass/placement_rules.h"
+#include "pass/partition/rules.h"
 #include "plan/plan.h"
 #include "plan/program/program.h"
 #include "train/session/buckets.h"

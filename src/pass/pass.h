@@ -29,7 +29,7 @@ kolo_value kolo_shard_leaf(kolo_graph *g, kolo_value leaf);
 
 /* Tensor parallelism on the axes of the mesh but dp: shards the parameters that the recipe names
  * and what is computed from them, makes shapes those of this rank, and inserts the redistributions
- * that ops need. `rules` is text (placement_rules.h); NULL: the built-in ones. Runs after the pass
+ * that ops need. `rules` is text (partition/rules.h); NULL: the built-in ones. Runs after the pass
  * shard; in evaluation plans too. ARG: a dimension or heads that do not divide. UNSUPPORTED: the
  * rules name no parameter, or an op needs whole what they shard. */
 kolo_status kolo_pass_partition(kolo_graph *g, const char *rules);

@@ -3,7 +3,7 @@
 #include "base/range.h"
 #include "graph/ops/ops.h"
 #include "kolo/parameters.h"
-#include "pass/placement_rules.h"
+#include "pass/partition/rules.h"
 #include "train/session/buckets.h"
 #include "train/session/compression.h"
 #include "train/session/setup_parts.h"

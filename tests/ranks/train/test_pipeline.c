@@ -5,7 +5,7 @@
 #include "graph/ops/ops.h"
 #include "kolo/checkpoint.h"
 #include "kolo/session.h"
-#include "pass/placement_rules.h"
+#include "pass/partition/rules.h"
 #include "plan/chunk_inputs.h"
 #include "plan/internal.h"
 #include "plan/program/run.h"

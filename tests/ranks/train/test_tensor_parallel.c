@@ -4,7 +4,7 @@
 #include "base/isa.h"
 #include "graph/ops/ops.h"
 #include "kolo/session.h"
-#include "pass/placement_rules.h"
+#include "pass/partition/rules.h"
 #include "plan/internal.h"
 #include "support/folder.h"
 #include "support/mesh_run.h"

@@ -5,7 +5,7 @@
 #include "graph/propagate.h"
 #include "kolo/models.h"
 #include "pass/pass.h"
-#include "pass/placement_rules.h"
+#include "pass/partition/rules.h"
 #include "support/support.h"
 
 #include <math.h>

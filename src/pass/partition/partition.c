@@ -11,15 +11,14 @@
  * its gradient is an allreduce. Shoeybi et al., "Megatron-LM", 2019: that node is f, the sum behind
  * is g.
  *
- * The axis sp divides positions of sequences instead (partition_positions.c), or rows of images
- * (partition_rows.c), ep samples and experts
- * (partition_experts.c). */
-#include "pass/partition.h"
+ * The axis sp divides positions of sequences instead (positions.c), or rows of images (rows.c), ep
+ * samples and experts (experts.c). */
+#include "pass/partition/partition.h"
 
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 #include "graph/propagate.h"
-#include "pass/placement_rules.h"
+#include "pass/partition/rules.h"
 
 #include <inttypes.h>
 #include <string.h>

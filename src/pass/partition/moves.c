@@ -1,6 +1,6 @@
 /* The redistributions that partitioning inserts. */
 #include "graph/ops/ops.h"
-#include "pass/partition.h"
+#include "pass/partition/partition.h"
 
 kolo_value kolo_partition_move(partitioner *p, kolo_value v, int axis, const kolo_placement *to,
                                const kolo_shape *shape) {

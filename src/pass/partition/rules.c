@@ -1,5 +1,5 @@
 /* Rules of tensor parallelism: the built-in ones, and reading them. */
-#include "pass/placement_rules.h"
+#include "pass/partition/rules.h"
 
 #include "base/file.h"
 #include "base/memory.h"

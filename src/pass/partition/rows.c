@@ -12,7 +12,7 @@
  * finer-grained parallelism", IPDPS 2019.) */
 #include "base/integer.h"
 #include "graph/ops/ops.h"
-#include "pass/partition.h"
+#include "pass/partition/partition.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * each its experts for all tokens, and gather what the experts give; the loss of one rank counts,
  * so that gradients are summed over the ranks in any case. */
 #include "graph/ops/ops.h"
-#include "pass/partition.h"
+#include "pass/partition/partition.h"
 
 #include <inttypes.h>
 

@@ -72,7 +72,7 @@ static inline kolo_placement *placed(const partitioner *p, kolo_value v, int axi
     return &kolo_info(p->g, v)->placements.axis[axis];
 }
 
-/* ---- redistributions: partition_moves.c ---- */
+/* ---- redistributions: moves.c ---- */
 
 /* v under another placement on one axis, of this local shape. */
 kolo_value kolo_partition_move(partitioner *p, kolo_value v, int axis, const kolo_placement *to,
@@ -88,7 +88,7 @@ kolo_value kolo_partition_collect_once(partitioner *p, kolo_value v, int axis);
 /* The slice of v that this rank has under a placement on an axis. */
 kolo_value kolo_partition_slice(partitioner *p, kolo_value v, int axis, const kolo_placement *cut);
 
-/* ---- positions of sequences: partition_positions.c ---- */
+/* ---- positions of sequences: positions.c ---- */
 
 /* Reads the rule of attention. UNSUPPORTED: what rules do not go with. */
 kolo_status kolo_partition_check_positions(partitioner *p, int axis);
@@ -108,7 +108,7 @@ void kolo_partition_find_sum(partitioner *p, const kolo_node *n);
  * training sums them with the gradients. UNSUPPORTED: it is no such sum. */
 kolo_status kolo_partition_finish_positions(partitioner *p, int axis);
 
-/* ---- rows of images: partition_rows.c ---- */
+/* ---- rows of images: rows.c ---- */
 
 /* Slices the rows of the images that the model reads. ARG: there are fewer than ranks. */
 kolo_status kolo_partition_begin_rows(partitioner *p, int axis);
@@ -125,7 +125,7 @@ kolo_value kolo_partition_give_rows(partitioner *p, kolo_value v, int axis);
  * False: it is no such node. */
 bool kolo_partition_sums_rows(const partitioner *p, const kolo_node *n, kolo_value *by);
 
-/* ---- experts: partition_experts.c ---- */
+/* ---- experts: experts.c ---- */
 
 /* Slices the samples of all inputs, if they divide. UNSUPPORTED: there are
  * no experts, or what they do not go with; ARG: fewer experts than ranks. */

@@ -4,8 +4,8 @@
  * of the heads in the place of some of the positions: Jacobs et al., "DeepSpeed Ulysses", 2023. By
  * the rule "attention ring" it keeps its positions, and keys and values go round (ring.c). */
 #include "graph/ops/ops.h"
-#include "pass/partition.h"
-#include "pass/placement_rules.h"
+#include "pass/partition/partition.h"
+#include "pass/partition/rules.h"
 
 #include <inttypes.h>
 
