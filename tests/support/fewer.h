@@ -3,6 +3,10 @@
  * code down by ten, provided that the few rows cover the same paths; `all` in other builds,
  * including `make soak`. */
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+
 #ifdef __has_feature /* clang */
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define TEST_SANITIZED 1
@@ -16,3 +20,10 @@
 #else
 #define TEST_FEWER(few, all) (all)
 #endif
+
+/* Whether a test leaves out row `i` of its table for an instruction set, of which `best` is the one
+ * that programs use: each of the others takes every other row, in turn, and under sanitizers that
+ * one, too. With KOLO_SOAK none is left out. */
+static inline bool test_takes_turns(size_t i, int isa, int best) {
+    return TEST_FEWER(true, isa < best) && !getenv("KOLO_SOAK") && (i + (size_t)isa) % 2;
+}

@@ -2,6 +2,7 @@
  * sizes, layouts of images and of weights, and threads. */
 #include "base/isa.h"
 #include "kernel/simd/kernels.h"
+#include "support/fewer.h"
 #include "support/kernel_check.h"
 
 #include <string.h>
@@ -110,6 +111,7 @@ static void conv_is_the_reference(void **state) {
     for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
         kolo_isa_pin(isa);
         for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+            if (test_takes_turns(i, isa, (int)kolo_isa_best())) continue;
             int fits = check_layouts(&cases[i], i);
             /* bwd_data always; the others for dy and y in blocks of 8 or 16, or NHWC with such C.
              */

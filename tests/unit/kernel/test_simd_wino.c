@@ -119,7 +119,7 @@ static void wino_is_the_reference(void **state) {
     for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
         kolo_isa_pin(isa);
         for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
-            if (TEST_FEWER((i + (size_t)isa) % 2, false)) continue; /* the sets in turn */
+            if (test_takes_turns(i, isa, (int)kolo_isa_best())) continue;
             int expected = 0, fits = check_layouts(&cases[i], i);
             for (size_t j = 0; j < KOLO_COUNT(layouts) * KOLO_COUNT(layouts); j++) {
                 const char *x = layouts[j / KOLO_COUNT(layouts)];

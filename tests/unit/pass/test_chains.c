@@ -380,7 +380,7 @@ static void training_has_the_same_bits(void **state) {
 }
 
 static void random_nets_train_with_the_same_bits(void **state) {
-    const uint64_t count = getenv("KOLO_SOAK") ? 1000 : TEST_FEWER(8, 60);
+    const uint64_t count = getenv("KOLO_SOAK") ? 1000 : TEST_FEWER(8, 24);
     for (uint64_t seed = 0; seed < count; seed++) {
         const kolo_session_opts *opts = &ways[seed % KOLO_COUNT(ways)];
         if (can_run(opts)) compare(random_net, &seed, opts, (int)seed);

@@ -14,9 +14,10 @@
 #include "train/session/session.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { STEPS = TEST_FEWER(20, 200) };
+static int steps(void) { return getenv("KOLO_SOAK") ? 200 : TEST_FEWER(20, 80); }
 
 /* ---- numbers ---- */
 
@@ -228,7 +229,8 @@ static double train(const setting *s) {
     } else {
         ASSERT_OK(kolo_dataset_open("synthetic:N=256,test=1", KOLO_SPLIT_TRAIN, &data));
     }
-    kolo_loader_opts batches = {.dataset = data, .global_batch = s->batch, .seed = 3, .end = STEPS};
+    kolo_loader_opts batches = {
+        .dataset = data, .global_batch = s->batch, .seed = 3, .end = steps()};
     ASSERT_OK(kolo_loader_create(&batches, &loader));
     kolo_session_config opts = {
         .model = s->model,
@@ -241,12 +243,12 @@ static double train(const setting *s) {
     };
     ASSERT_OK(kolo_session_create_for(&opts, NULL, &session));
     ASSERT_OK(kolo_session_init(session, 3));
-    for (int k = 0; k < STEPS; k++) {
+    for (int k = 0; k < steps(); k++) {
         kolo_batch batch;
         kolo_sums sums;
         ASSERT_OK(kolo_loader_next(loader, &batch));
         ASSERT_OK(kolo_session_step_batch(session, &batch, 0.01, &sums));
-        sum += sums.metric[KOLO_METRIC_LOSS] / (double)sums.samples / STEPS;
+        sum += sums.metric[KOLO_METRIC_LOSS] / (double)sums.samples / steps();
     }
     kolo_session_destroy(session);
     kolo_loader_destroy(loader);
