@@ -173,9 +173,11 @@ static kolo_status pass_over(const kolo_dataset *d, int64_t first) {
         KOLO_TRY(kolo_feed_skip(s->source, (uint64_t)first * s->record, &there));
     } else {
         void *data[KOLO_MAX_FIELDS] = {NULL};
+        s->repeats = true;
         kolo_feed_grows(s->source, false);
         for (int64_t i = 0; i < first && there; i++) KOLO_TRY(s->next(d, data, &there));
         kolo_feed_grows(s->source, true);
+        s->repeats = false;
     }
     if (there) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_FORMAT,

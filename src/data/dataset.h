@@ -70,6 +70,7 @@ struct kolo_dataset_stream {
     kolo_feed *source; /* from kolo_dataset_begin on */
     size_t record;     /* bytes from a sample to the next one; 0: they differ */
     int64_t damaged;   /* passed over since the latest kolo_dataset_next began */
+    bool repeats;      /* samples that an earlier run has used are read again: no warnings */
     /* Reads the next sample to data[field]; *got false: there is none. */
     kolo_status (*next)(const kolo_dataset *dataset, void *const *data, bool *got);
 };

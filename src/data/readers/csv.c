@@ -309,6 +309,7 @@ static kolo_status pass_row(const kolo_dataset *d, kolo_status status, int damag
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s; so are the %d rows before it: is it such a table?",
                          kolo_last_error(), (int)MOST_DAMAGED);
     }
+    if (d->stream->repeats) return KOLO_OK;
     snprintf(line, sizeof line, "%s: skipped", kolo_last_error());
     d->opts.warn(d->opts.warn_arg, line);
     d->stream->damaged++;

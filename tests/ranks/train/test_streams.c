@@ -316,8 +316,22 @@ static void bad_rows_are_passed_over_and_counted(void **state) {
             strstr(train_notices, "table.csv: line 2, column 3: \"?\" is no finite number"));
         assert_non_null(strstr(train_notices, "table.csv: line 4, column 4: \"9\" is no class"));
     }
-    opts.strict = true;
+    /* A run that goes on reads the rows again, but does not report them again. */
+    clear();
+    opts.out_dir = "run";
+    opts.checkpoint_steps = 1;
     opts.ledger = NULL;
+    assert_int_equal(train_well(1, &opts).samples, 3);
+    ASSERT_OK(kolo_file_write(
+        "table.csv", "1,2,0,1\n1,2,?,1\n3,1,0,0\n1,1,1,9\n2,2,2,2\n1,?,1,1\n1,1,1,1\n", 56));
+    opts.resume = "run";
+    train_notices[0] = '\0';
+    assert_int_equal(train_well(1, &opts).samples, 4);
+    assert_non_null(strstr(train_notices, "table.csv: line 6, column 2"));
+    assert_null(strstr(train_notices, "line 2,"));
+    opts.resume = opts.out_dir = NULL;
+    opts.checkpoint_steps = 0;
+    opts.strict = true;
     const train_outcome *o = train_job(2, RANKS_THREAD, &opts);
     for (int r = 0; r < 2; r++) {
         assert_int_equal(o[r].status, KOLO_ERR_FORMAT);
