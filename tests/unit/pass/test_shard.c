@@ -4,8 +4,8 @@
 #include "graph/ops/ops.h"
 #include "graph/propagate.h"
 #include "kolo/models.h"
-#include "pass/pass.h"
 #include "pass/partition/rules.h"
+#include "pass/pass.h"
 #include "support/support.h"
 
 #include <math.h>
