@@ -91,15 +91,17 @@ typedef struct lowerer {
 
 /* ---- members ---- */
 
-/* Whether a collective may overwrite v: its memory is that of a node's output, and of no other
- * member. Sums inside the passes also need that nothing else reads it, as the reader may need the
- * sum; other POSTs wait for such readers. */
+/* Whether a collective may overwrite v: its memory is that of the output of a node that runs, not
+ * of another redistribution, and of no other member. Sums inside the passes also need that nothing
+ * else reads it, as the reader may need the sum; other POSTs wait for such readers. */
 static bool owns_memory(const lowerer *b, kolo_value v, member_class class) {
     for (;;) {
         int32_t producer = kolo_info(b->g, v)->producer;
         if (producer < 0 || b->posted[v.id] >= 0) return false;
         if (class >= INSIDE && b->reads[v.id] > 1) return false;
-        if (!b->g->nodes[producer]->op->view) return true;
+        const kolo_op *op = b->g->nodes[producer]->op;
+        if (op->comm == KOLO_OP_REDISTRIBUTE) return false;
+        if (!op->view) return true;
         v = b->g->nodes[producer]->in[0];
     }
 }

@@ -52,13 +52,25 @@ static bool is_temp(const kolo_graph *g, kolo_value v) {
     return kolo_info(g, v)->kind == KOLO_VALUE_TEMP;
 }
 
+/* The node whose parameters node i leads to: batch normalization by rows of several ranks sums
+ * before it reads them, and belongs to one part. */
+static const kolo_node *reader_of(const kolo_graph *g, int32_t i) {
+    int32_t reader = i;
+    while (g->nodes[i]->op == &kolo_op_sync_norm_sums && reader + 1 < g->n_nodes &&
+           g->nodes[reader]->op != &kolo_op_sync_norm) {
+        reader++;
+    }
+    return g->nodes[reader];
+}
+
 static kolo_status find_begins(cutter *c) {
     const kolo_graph *g = c->g;
     bool *seen = kolo_arena_alloc(&c->arena, (size_t)g->n_values + 1);
     if (!seen) return KOLO_NOMEM(g->n_values);
     for (int32_t i = 0; i < g->n_nodes; i++) {
-        for (int k = 0; k < g->nodes[i]->n_in; k++) {
-            const kolo_value v = g->nodes[i]->in[k];
+        const kolo_node *reader = reader_of(g, i);
+        for (int k = 0; k < reader->n_in; k++) {
+            const kolo_value v = reader->in[k];
             if (kolo_info(g, v)->kind != KOLO_VALUE_PARAM || seen[v.id]) continue;
             if (!c->begins[i]) c->begins[i] = kolo_info(g, v)->name;
             seen[v.id] = true;

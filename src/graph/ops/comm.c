@@ -150,7 +150,14 @@ kolo_value kolo_sum_over_samples(kolo_graph *g, kolo_value v, kolo_value x, bool
     if (kolo_graph_check(g) != KOLO_OK) return v;
     for (int a = 0; a < g->mesh.n_axes; a++) {
         const kolo_placement *p = &kolo_info(g, x)->placements.axis[a];
-        if (p->kind != KOLO_PLACEMENT_SHARDED || p->dim == 1) continue;
+        if (p->kind != KOLO_PLACEMENT_SHARDED) continue;
+        if (p->dim == 1) { /* both numbers of the channels that this rank has */
+            from.axis[a] = *p;
+            from.axis[a].dim = 0;
+            from.axis[a].blocks = 2 * (p->blocks > 0 ? p->blocks : 1);
+            to.axis[a] = from.axis[a];
+            continue;
+        }
         if (p->dim == 0 && of_rank) {
             from.axis[a].kind = to.axis[a].kind = KOLO_PLACEMENT_LOCAL;
             continue;

@@ -113,19 +113,20 @@ static void apply_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_ou
 /* ---- notation: statistics belong to a shard of the samples, or to all ---- */
 
 static const char *sums_index(const kolo_attr *attr, int n_in, const kolo_shape *in, char *text) {
-    return attr[KOLO_SYNC_SUMS_OF_RANK].i ? "nC*,C,s->sM" : "nC*,C,->M";
+    return attr[KOLO_SYNC_SUMS_OF_RANK].i ? "nc*,c,s->s2c" : "nc*,c,->2c";
 }
 static const char *apply_index(const kolo_attr *attr, int n_in, const kolo_shape *in, char *text) {
     return attr[KOLO_SYNC_NORM_OF_RANK].i ? "nc*,c,c,sc,sc,s,nc*->nc*" : "nc*,c,c,c,c,,nc*->nc*";
 }
 static const char *bwd_sums_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
                                   char *text) {
-    return attr[KOLO_SYNC_NORM_OF_RANK].i ? "nC*,nC*,C,sC,sC,C->C,C,sM" : "nC*,nC*,C,C,C,C->C,C,M";
+    return attr[KOLO_SYNC_NORM_OF_RANK].i ? "nc*,nc*,c,sc,sc,c->c,c,s2c"
+                                          : "nc*,nc*,c,c,c,c->c,c,2c";
 }
 static const char *bwd_data_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
                                   char *text) {
-    return attr[KOLO_SYNC_NORM_OF_RANK].i ? "nC*,nC*,s,sM,C,sC,sC,C->nC*"
-                                          : "nC*,nC*,,M,C,C,C,C->nC*";
+    return attr[KOLO_SYNC_NORM_OF_RANK].i ? "nc*,nc*,s,s2c,c,sc,sc,c->nc*"
+                                          : "nc*,nc*,,2c,c,c,c,c->nc*";
 }
 
 const kolo_op kolo_op_sync_norm_sums = {
@@ -140,7 +141,7 @@ const kolo_op kolo_op_sync_norm_sums = {
 };
 const kolo_op kolo_op_sync_norm_statistics = {
     .name = "sync_norm_statistics",
-    .index = "M,C,C,->C,C,C",
+    .index = "2c,c,c,->c,c,c",
     .min_in = 4,
     .max_in = 4,
     .layout = {.in = "pppp", .out = "ppp"},

@@ -616,6 +616,22 @@ static kolo_status divide(partitioner *p, kolo_node *n) {
     return visit_from(p, n, first, by);
 }
 
+/* Replaces a node that sums over all rows. Its parameters and statistics are those of the channels
+ * that this rank has. */
+static kolo_status sum_rows(partitioner *p, kolo_node *n) {
+    kolo_value by[KOLO_MAX_IO];
+    kolo_index index;
+    bool summed = false;
+    KOLO_TRY(index_of_whole(p, n, &index));
+    for (int a = 0; a < p->g->mesh.n_axes; a++) {
+        const bool cuts = divides_layers(&p->g->mesh, a) && !is_of_positions(p, a);
+        if (cuts && leader(p, n, a) >= 0) KOLO_TRY(cut_on(p, n, &index, a, &summed));
+    }
+    const int32_t first = p->g->n_nodes;
+    kolo_partition_add_row_sums(p, n, by);
+    return visit_from(p, n, first, by);
+}
+
 /* Takes what replaces the inputs of a node. */
 static kolo_status take_inputs(const partitioner *p, kolo_node *n) {
     for (int k = 0; k < n->n_in; k++) {
@@ -631,9 +647,7 @@ static kolo_status visit(partitioner *p, kolo_node *n) {
     bool summed = false;
     KOLO_TRY(take_inputs(p, n));
     if (is_divided(p, n)) return divide(p, n);
-    kolo_value by[KOLO_MAX_IO];
-    const int32_t first = p->g->n_nodes;
-    if (kolo_partition_sums_rows(p, n, by)) return visit_from(p, n, first, by);
+    if (kolo_partition_sums_rows(p, n)) return sum_rows(p, n);
     p->by_heads = 0;
     KOLO_TRY(cut(p, n, &summed));
     for (int k = 0; k < n->n_in; k++) {

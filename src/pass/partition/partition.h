@@ -121,9 +121,11 @@ bool kolo_partition_is_window(const cut_node *c);
 kolo_status kolo_partition_take_rows(partitioner *p, const cut_node *c, bool *taken);
 /* Adds summands of a halo to the rows of the ranks that have these. */
 kolo_value kolo_partition_give_rows(partitioner *p, kolo_value v, int axis);
-/* Replaces a node that sums over all rows: adds nodes, and sets by[i] to what replaces output i.
- * False: it is no such node. */
-bool kolo_partition_sums_rows(const partitioner *p, const kolo_node *n, kolo_value *by);
+/* Whether a node sums over all rows of an image of which the ranks have some each. */
+bool kolo_partition_sums_rows(const partitioner *p, const kolo_node *n);
+/* Replaces it: adds nodes, and sets by[i] to what replaces output i. What it reads is cut along the
+ * other axes. */
+void kolo_partition_add_row_sums(const partitioner *p, const kolo_node *n, kolo_value *by);
 
 /* ---- experts: experts.c ---- */
 

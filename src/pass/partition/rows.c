@@ -208,14 +208,16 @@ static void add_norm(const partitioner *p, const kolo_node *n, kolo_value *by) {
     by[2] = out[1];
 }
 
-bool kolo_partition_sums_rows(const partitioner *p, const kolo_node *n, kolo_value *by) {
+bool kolo_partition_sums_rows(const partitioner *p, const kolo_node *n) {
     if (n->op != &kolo_op_batch_norm && n->op != &kolo_op_avg_pool2d) return false;
     if (axis_of_rows(p, n) < 0) return false;
+    return n->op == &kolo_op_batch_norm || is_global_mean(p, n);
+}
+
+void kolo_partition_add_row_sums(const partitioner *p, const kolo_node *n, kolo_value *by) {
     if (n->op == &kolo_op_batch_norm) {
         add_norm(p, n, by);
-        return true;
+    } else {
+        add_mean(p, n, by);
     }
-    if (!is_global_mean(p, n)) return false;
-    add_mean(p, n, by);
-    return true;
 }

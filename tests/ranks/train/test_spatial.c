@@ -31,6 +31,7 @@ typedef struct setting {
     kolo_optimizer_opts optimizer;
     kolo_recompute recompute;
     int zero;
+    const char *rules; /* of tensor parallelism */
 } setting;
 
 /* ---- nets ---- */
@@ -199,6 +200,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
                           .optimizer = s->optimizer,
                           .recompute = s->recompute,
                           .zero = s->zero,
+                          .placement = s->rules,
                           .build = build,
                           .feed = feed,
                           .arg = s};
@@ -223,16 +225,16 @@ static const struct {
     setting s;
     bool soak;
 } cases[] = {
-    {{"dp=1,sp=2", 2, PIXELS(12), 2, 1, CLIPPED, 0, 0}, false},
-    {{"dp=1,sp=2", 2, PIXELS(11), 2, 2, ADAM, KOLO_RECOMPUTE_CHEAP, 0}, false},
-    {{"dp=1,sp=3", 3, PIXELS(13), 1, 1, CLIPPED, KOLO_RECOMPUTE_FULL, 0}, false},
-    {{"dp=1,sp=2", 2, LABELS(21), 3, 1, CLIPPED, 0, 0}, false},
-    {{"dp=1,sp=3", 3, LABELS(22), 2, 2, ADAM, 0, 0}, false},
-    {{"dp=1,sp=2", 2, FOLDS(12), 3, 1, CLIPPED, 0, 0}, false},
-    {{"dp=1,sp=2", 2, PAIRS(12), 3, 1, CLIPPED, 0, 0}, false},
-    {{"dp=1,sp=2", 2, UNET(48), 4, 1, CLIPPED, 0, 0}, true},
-    {{"dp=1,sp=3", 3, UNET(48), 4, 1, ADAM, 0, 0}, true},
-    {{"dp=1,sp=5", 5, PIXELS(23), 1, 1, CLIPPED, 0, 0}, true},
+    {{"dp=1,sp=2", 2, PIXELS(12), 2, 1, CLIPPED, 0, 0, NULL}, false},
+    {{"dp=1,sp=2", 2, PIXELS(11), 2, 2, ADAM, KOLO_RECOMPUTE_CHEAP, 0, NULL}, false},
+    {{"dp=1,sp=3", 3, PIXELS(13), 1, 1, CLIPPED, KOLO_RECOMPUTE_FULL, 0, NULL}, false},
+    {{"dp=1,sp=2", 2, LABELS(21), 3, 1, CLIPPED, 0, 0, NULL}, false},
+    {{"dp=1,sp=3", 3, LABELS(22), 2, 2, ADAM, 0, 0, NULL}, false},
+    {{"dp=1,sp=2", 2, FOLDS(12), 3, 1, CLIPPED, 0, 0, NULL}, false},
+    {{"dp=1,sp=2", 2, PAIRS(12), 3, 1, CLIPPED, 0, 0, NULL}, false},
+    {{"dp=1,sp=2", 2, UNET(48), 4, 1, CLIPPED, 0, 0, NULL}, true},
+    {{"dp=1,sp=3", 3, UNET(48), 4, 1, ADAM, 0, 0, NULL}, true},
+    {{"dp=1,sp=5", 5, PIXELS(23), 1, 1, CLIPPED, 0, 0, NULL}, true},
 };
 
 static void rows_are_computed_as_on_one_rank(void **state) {
@@ -252,9 +254,9 @@ static void samples_and_rows_are_divided_at_once(void **state) {
         setting s;
         bool soak;
     } mixed[] = {
-        {{"dp=2,sp=2", 4, PIXELS(12), 4, 1, CLIPPED, 0, 0}, false},
-        {{"dp=2,sp=2", 4, LABELS(21), 4, 2, ADAM, 0, 1}, false},
-        {{"dp=2,sp=3", 6, PIXELS(13), 2, 1, ADAM, 0, 1}, true},
+        {{"dp=2,sp=2", 4, PIXELS(12), 4, 1, CLIPPED, 0, 0, NULL}, false},
+        {{"dp=2,sp=2", 4, LABELS(21), 4, 2, ADAM, 0, 1, NULL}, false},
+        {{"dp=2,sp=3", 6, PIXELS(13), 2, 1, ADAM, 0, 1, NULL}, true},
     };
     (void)state;
     for (size_t i = 0; i < KOLO_COUNT(mixed); i++) {
@@ -263,6 +265,24 @@ static void samples_and_rows_are_divided_at_once(void **state) {
         alone.mesh = "dp=2";
         alone.zero = 0;
         mesh_assert_equals(s.mesh, body, &s, s.ranks, &alone, 2, sizeof s);
+    }
+}
+
+/* Channels of convolutions over tp, rows over sp. */
+static void channels_and_rows_are_divided_at_once(void **state) {
+    static const setting mixed[] = {
+        {"dp=1,sp=2,tp=2", 4, LABELS(21), 3, 1, CLIPPED, 0, 0, "w1 0\nw2 1\n"},
+        {"dp=1,tp=2,sp=2", 4, LABELS(22), 2, 2, ADAM, 0, 0, "w1 0\nw2 1\nfc 0\n"},
+    };
+    static mesh_outcome expected;
+    (void)state;
+    for (size_t i = 0; i < KOLO_COUNT(mixed); i++) {
+        setting s = mixed[i], alone = mixed[i];
+        alone.mesh = "dp=1";
+        alone.rules = NULL;
+        expected = *mesh_run(1, RANKS_THREAD, body, &alone, sizeof alone);
+        mesh_assert_learns(s.mesh, &expected, 3);
+        mesh_assert_close(s.mesh, mesh_run(s.ranks, RANKS_THREAD, body, &s, sizeof s), &expected);
     }
 }
 
@@ -288,6 +308,8 @@ static void jobs_train_and_evaluate(void **state) {
         {JOB("unet", "width=4", SEGMENTS("32")), "dp=2,sp=2", "dp=2", 4, 2, 1},
         {JOB("resnet20", NULL, "synthetic:N=19,test=5,shape=3x32x16"), "sp=2", NULL, 2, 1, 0},
         {JOB("lenet", NULL, "synthetic:N=19,test=5"), "sp=3", NULL, 3, 1, 0},
+        {JOB("resnet20", NULL, "synthetic:N=19,test=5,shape=3x32x16"), "sp=2,tp=2", NULL, 4, 1, 0},
+        {JOB("resnet20", NULL, "synthetic:N=18,test=5,shape=3x32x16"), "pp=2,sp=2", NULL, 4, 1, 0},
     };
     (void)state;
     for (size_t i = 0; i < KOLO_COUNT(jobs); i++) {
@@ -347,6 +369,7 @@ TEST_MAIN(test_spatial) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_computed_as_on_one_rank),
         cmocka_unit_test(samples_and_rows_are_divided_at_once),
+        cmocka_unit_test(channels_and_rows_are_divided_at_once),
         cmocka_unit_test(jobs_train_and_evaluate),
         cmocka_unit_test(half_precision_sends_half_rows),
         cmocka_unit_test(checkpoints_are_those_of_one_rank),
