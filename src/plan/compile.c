@@ -138,6 +138,7 @@ void kolo_plan_destroy(kolo_plan *p) {
     if (p->store->unsettled == p) p->store->unsettled = NULL;
     if (p->begun && --p->store->n_begun == 0) p->store->background = NULL;
     if (p->arena) kolo_pages_unmap(p->arena, p->own_bytes);
+    if (!p->comm && p->model) kolo_pages_unmap(p->model, (size_t)p->slots * p->map.model_bytes);
     kolo_pages_unmap(p->slot_memory, kolo_plan_slot_offset(p, p->slots));
     kolo_free((void *)p->summand_addresses);
     kolo_free(p->summands);

@@ -86,6 +86,21 @@ static size_t sums_end(const kolo_plan *p) {
     return end;
 }
 
+/* What is communicated along other axes than dp. Without a communicator, as for the measurement of
+ * kernels, it is not registered. */
+static kolo_status map_model(kolo_plan *p) {
+    const size_t bytes = (size_t)p->slots * p->map.model_bytes;
+    if (bytes == 0) return KOLO_OK;
+    if (!p->comm) {
+        p->model = kolo_pages_map(bytes);
+        return p->model ? KOLO_OK : KOLO_NOMEM(bytes);
+    }
+    void *memory;
+    KOLO_TRY(kolo_comm_alloc(p->comm, bytes, &memory));
+    p->model = memory;
+    return KOLO_OK;
+}
+
 kolo_status kolo_plan_map_memory(kolo_plan *p, const kolo_plan_opts *o) {
     p->values_bytes = kolo_round_up(p->map.arena_bytes, 4096);
     if (!o->apart) {
@@ -100,11 +115,7 @@ kolo_status kolo_plan_map_memory(kolo_plan *p, const kolo_plan_opts *o) {
         p->slot_memory = kolo_pages_map(slot_bytes);
         if (!p->slot_memory) return KOLO_NOMEM(slot_bytes);
     }
-    if (p->map.model_bytes > 0) {
-        void *memory;
-        KOLO_TRY(kolo_comm_alloc(p->comm, (size_t)p->slots * p->map.model_bytes, &memory));
-        p->model = memory;
-    }
+    KOLO_TRY(map_model(p));
     p->n_first = count_first(p);
     if (o->apart) return map_apart(p);
     if (p->map.bucket_bytes == 0) return KOLO_OK;

@@ -268,6 +268,27 @@ static void a_dump_names_regions(void **state) {
     kolo_dump_free(text);
 }
 
+/* Rank 0 measures the plan of its slices, without the others. */
+static void ranks_of_a_mesh_measure(void **state) {
+    kolo_train_opts opts = {
+        .model = "gpt2_tiny",
+        .model_options = SIZES,
+        .data = TOKENS,
+        .lr = 0.01,
+        .batch = 4,
+        .steps = 2,
+        .threads = 2,
+        .mesh = "tp=2",
+        .autotune = KOLO_AUTOTUNE_ON,
+        .tuning = "slices.txt",
+    };
+    const kolo_train_result is = train_well(2, &opts);
+    opts.autotune = KOLO_AUTOTUNE_CACHED;
+    opts.lanes = KOLO_LANES_OFF;
+    const kolo_train_result want = train_well(2, &opts);
+    assert_same_run("tp=2", &is, &want);
+}
+
 TEST_MAIN(test_lanes) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(branches_are_in_lanes),
@@ -276,6 +297,7 @@ TEST_MAIN(test_lanes) {
         cmocka_unit_test(lanes_do_not_share_memory),
         cmocka_unit_test(runs_have_the_same_bits),
         cmocka_unit_test(measured_runs_have_the_same_bits),
+        cmocka_unit_test(ranks_of_a_mesh_measure),
         cmocka_unit_test(a_dump_names_regions),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
