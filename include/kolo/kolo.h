@@ -12,6 +12,7 @@
 #include "kolo/dump.h"
 #include "kolo/embed.h"
 #include "kolo/graph.h"
+#include "kolo/group.h"
 #include "kolo/host_memory.h"
 #include "kolo/mesh.h"
 #include "kolo/metric.h"

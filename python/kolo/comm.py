@@ -381,6 +381,22 @@ class Comm:
         self.add_user(group)
         return group
 
+    def create_group(self, ranks: Sequence[int], tag: int = 0) -> Comm:
+        """The sub-group of these ranks, in this order. Only they call it, with the same list; they use ``tag`` for no
+        other messages meanwhile."""
+        members = (ctypes.c_int * len(ranks))(*(_integer("rank", r, 0) for r in ranks))
+        handle = ctypes.c_void_p()
+        _lib.kolo_comm_create_group(self._open(), members, len(members), _integer("tag", tag, 0),
+                                    ctypes.byref(handle))
+        group = Comm(handle, self)
+        self.add_user(group)
+        return group
+
+    def revoke(self, reason: str = "revoked by the program") -> None:
+        """Breaks this communicator and its sub-groups on all their ranks. Others, such as the one of which it is a
+        sub-group, go on."""
+        _lib.kolo_comm_revoke(self._open(), reason.encode())
+
     def load_costs(self, path: str) -> None:
         """Loads the cost constants of "auto" from a file of ``--calibrate`` that rank 0 reads.
         Collective."""

@@ -196,6 +196,17 @@ def check_groups(comm):
     inner.barrier()
     group.close()
     expect_error(ValueError, "is closed", inner.barrier)
+    if n > 1 and rank < 2:
+        pair = comm.create_group([1, 0], tag=9)
+        assert pair.rank == 1 - rank and (pair.allreduce(np.ones(2)) == 2).all()
+        if rank == 1:
+            comm.send(np.ones(1), 0)  # it has completed
+        else:
+            comm.recv(np.ones(1), 1)
+            pair.revoke("no longer needed")
+        expect_error(kolo.PeerError, "no longer needed", pair.barrier)
+        pair.close()
+    expect_error(kolo.Error, "is twice in the list", comm.create_group, [rank, rank])
     with comm.split(0) as other:
         assert other.size == n
 

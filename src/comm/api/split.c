@@ -3,13 +3,15 @@
  * A split is a collective of the parent. An allgather distributes colours and keys, from which each
  * rank finds the members of its sub-group. It creates a transport over the parent's (control blocks
  * in its segment, group numbers on its connections). A second allgather distributes the addresses
- * of these transports, to which the members attach. */
+ * of these transports, to which the members attach. The members that create a group among
+ * themselves exchange these addresses by messages, since the other ranks take no part. */
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/engine/failure.h"
 #include "comm/engine/family.h"
 #include "comm/engine/lifetime.h"
 #include "comm/engine/lock.h"
+#include "kolo/group.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -173,4 +175,147 @@ kolo_status kolo_comm_split(kolo_comm *comm, int colour, int key, kolo_comm **su
     kolo_free(addresses);
     kolo_free(members);
     return status;
+}
+
+/* ---- groups that their members create ---- */
+
+static kolo_status check_members(const kolo_comm *comm, const int *ranks, int n) {
+    bool own = false;
+    for (int i = 0; ranks && i < n; i++) {
+        if (ranks[i] < 0 || ranks[i] >= comm->size) {
+            return KOLO_FAIL(KOLO_ERR_ARG, "rank %d outside [0, %d)", ranks[i], comm->size);
+        }
+        for (int k = 0; k < i; k++) {
+            if (ranks[k] == ranks[i]) {
+                return KOLO_FAIL(KOLO_ERR_ARG, "rank %d is twice in the list", ranks[i]);
+            }
+        }
+        own = own || ranks[i] == comm->rank;
+    }
+    if (own) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "rank %d creates a group without itself", comm->rank);
+}
+
+struct kolo_creation {
+    kolo_comm *comm, *child;
+    int n;
+    int *ranks, *hosts;               /* [n]; `hosts` for the child */
+    kolo_subgroup_address *addresses; /* of each rank of `comm` */
+    kolo_request **requests; /* [2 n]: a receive and a send for each member; NULL: itself */
+};
+
+/* Requests in flight break the communicator: the other members wait for them. */
+static void free_creation(kolo_creation *c) {
+    for (int i = 0; c->requests && i < 2 * c->n; i++) kolo_request_destroy(c->requests[i]);
+    kolo_free(c->requests);
+    kolo_free(c->addresses);
+    kolo_free(c->ranks);
+    kolo_free(c->hosts);
+    kolo_free(c);
+}
+
+static kolo_status alloc_creation(kolo_comm *comm, const int *ranks, int n, kolo_creation **made) {
+    size_t size = (size_t)comm->size, members = (size_t)n;
+    kolo_creation *c = kolo_zalloc(sizeof *c);
+    if (!c) return KOLO_NOMEM(sizeof *c);
+    *c = (kolo_creation){.comm = comm, .n = n};
+    c->ranks = kolo_zalloc(members * sizeof *c->ranks);
+    c->hosts = kolo_zalloc(members * sizeof *c->hosts);
+    c->addresses = kolo_zalloc(size * sizeof *c->addresses);
+    c->requests = kolo_zalloc(2 * members * sizeof *c->requests);
+    if (!c->ranks || !c->hosts || !c->addresses || !c->requests) {
+        free_creation(c);
+        return KOLO_NOMEM(size * sizeof *c->addresses);
+    }
+    memcpy(c->ranks, ranks, members * sizeof *ranks);
+    for (size_t r = 0; r < size; r++) c->addresses[r].block = 1; /* of ranks that take no part */
+    *made = c;
+    return KOLO_OK;
+}
+
+static kolo_status start_message(kolo_creation *c, kolo_collective kind, int peer, int tag,
+                                 kolo_request **request) {
+    bool sends = kind == KOLO_COLLECTIVE_SEND;
+    kolo_request_opts opts = {.kind = kind,
+                              .dtype = KOLO_DTYPE_I64,
+                              .input = sends ? &c->addresses[c->comm->rank] : NULL,
+                              .output = sends ? NULL : &c->addresses[peer],
+                              .count = 2,
+                              .root = peer,
+                              .tag = tag,
+                              .site = "group"};
+    KOLO_TRY(kolo_request_create(c->comm, &opts, request));
+    return kolo_request_start(*request);
+}
+
+/* A member without memory sends an address of zeros. */
+static kolo_status start_creation(kolo_creation *c, int tag) {
+    kolo_comm *comm = c->comm;
+    if (make_child(comm, c->ranks[0], c->ranks, c->n, c->hosts, &c->addresses[comm->rank],
+                   &c->child) != KOLO_OK) {
+        c->addresses[comm->rank] = (kolo_subgroup_address){0};
+    }
+    for (int i = 0; i < c->n; i++) {
+        int peer = c->ranks[i];
+        if (peer == comm->rank) continue;
+        KOLO_TRY(start_message(c, KOLO_COLLECTIVE_RECV, peer, tag, &c->requests[2 * i]));
+        KOLO_TRY(start_message(c, KOLO_COLLECTIVE_SEND, peer, tag, &c->requests[2 * i + 1]));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_creation_start(kolo_comm *comm, const int *ranks, int n, int tag,
+                                kolo_creation **creation) {
+    KOLO_COMM_CLAIM(comm);
+    KOLO_TRY(kolo_comm_check(comm));
+    KOLO_TRY(check_members(comm, ranks, n));
+    if (tag < 0) return KOLO_FAIL(KOLO_ERR_ARG, "tag %d of a group: give 0 or more", tag);
+    if (!comm->transport->ops->subgroup) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "transport %s does not support sub-groups: use another one",
+                         kolo_comm_transport(comm));
+    }
+    kolo_creation *c = NULL;
+    kolo_status status = alloc_creation(comm, ranks, n, &c);
+    if (status == KOLO_OK) status = start_creation(c, tag);
+    if (status == KOLO_OK) {
+        *creation = c;
+        return KOLO_OK;
+    }
+    status = kolo_comm_break(comm, status, "%s", kolo_last_error()); /* the others wait, or will */
+    if (c) {
+        kolo_comm_destroy(c->child);
+        free_creation(c);
+    }
+    return status;
+}
+
+kolo_status kolo_creation_test(kolo_creation *c, bool *complete) {
+    *complete = true;
+    for (int i = 0; i < 2 * c->n && *complete; i++) {
+        if (c->requests[i]) KOLO_TRY(kolo_request_test(c->requests[i], complete));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_creation_wait(kolo_creation *c, kolo_comm **sub) {
+    kolo_status status = KOLO_OK;
+    for (int i = 0; i < 2 * c->n && status == KOLO_OK; i++) {
+        if (c->requests[i]) status = kolo_request_wait(c->requests[i], 0);
+    }
+    if (status == KOLO_OK) status = attach(c->comm, c->child, c->addresses, c->ranks);
+    if (status == KOLO_OK) {
+        *sub = c->child;
+    } else {
+        kolo_comm_destroy(c->child);
+    }
+    free_creation(c);
+    return status;
+}
+
+kolo_status kolo_comm_create_group(kolo_comm *comm, const int *ranks, int n, int tag,
+                                   kolo_comm **sub) {
+    kolo_creation *creation;
+    KOLO_TRY(kolo_creation_start(comm, ranks, n, tag, &creation));
+    return kolo_creation_wait(creation, sub);
 }

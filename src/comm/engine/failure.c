@@ -9,6 +9,7 @@
 #include "comm/engine/lock.h"
 #include "comm/engine/p2p.h"
 #include "kolo/embed.h"
+#include "kolo/group.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@ kolo_status kolo_comm_check(kolo_comm *comm) {
 
 static void break_one(kolo_comm *comm, kolo_status status, const char *text) {
     if (comm->broken != KOLO_OK) return;
-    memcpy(comm->broken_text, text, sizeof comm->broken_text);
+    snprintf(comm->broken_text, sizeof comm->broken_text, "%s", text);
     comm->broken = status;
     comm->transport->ops->report(comm->transport, status, text);
     kolo_log_line(KOLO_LOG_WARN, kolo_comm_whole_rank(comm, comm->rank), "%s%sbroken: %s",
@@ -78,6 +79,11 @@ kolo_status kolo_comm_break_one(kolo_comm *comm, kolo_status status, const char 
     FORMAT_TEXT(text, fmt);
     break_one(comm, status, text);
     return kolo_comm_check(comm);
+}
+
+void kolo_comm_revoke(kolo_comm *comm, const char *reason) {
+    KOLO_COMM_LOCK_SCOPE(comm);
+    break_tree(comm, -1, KOLO_ERR_PEER, reason);
 }
 
 void kolo_comm_abort(kolo_comm *comm, const char *reason) {
