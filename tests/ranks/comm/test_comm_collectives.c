@@ -177,7 +177,7 @@ static kolo_status matrix_body(kolo_comm *comm, const void *arg, void *result) {
     for (int t = 0; t < types; t++) {
         for (int op = 0; op < ops; op++) {
             if (kolo_reduce_check((kolo_dtype)t, (kolo_reduce_op)op) != KOLO_OK) continue;
-            for (size_t i = 0; i < n_counts; i++) {
+            for (size_t i = 0; i < (t < KOLO_TENSOR_DTYPE_COUNT ? n_counts : 1); i++) {
                 for (int w = REGISTERED; w <= IN_PARTS; w++) {
                     one_case c = {.dtype = (kolo_dtype)t,
                                   .op = (kolo_reduce_op)op,

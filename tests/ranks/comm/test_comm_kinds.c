@@ -302,7 +302,8 @@ static kolo_status matrix_body(kolo_comm *comm, const void *arg, void *result) {
     comm->algorithm = m->algorithm;
     kolo_status status = make_buffers(comm, &b);
     for (size_t k = 0; k < KOLO_COUNT(kinds); k++) {
-        int types = m->all_types ? KOLO_DTYPE_COUNT : 1;
+        int types = m->all_types ? KOLO_TENSOR_DTYPE_COUNT : 1;
+        if (m->all_types && kolo_collective_reduces(kinds[k])) types = KOLO_DTYPE_COUNT;
         for (int t = 0; t < types; t++) {
             int ops = m->all_types && kolo_collective_reduces(kinds[k]) ? KOLO_MEAN + 1 : 1;
             for (int op = 0; op < ops; op++) {
