@@ -8,6 +8,7 @@ kolo=$1 library=$2 test=$3
 needs=$(sed -n 's/^# needs \([a-z ]*\);.*/\1/p' "$test")
 ranks=$(sed -n 's/^# needs .*; ranks \([0-9]*\).*/\1/p' "$test")
 imports=ctypes
+export KERAS_BACKEND=torch # Keras without it needs TensorFlow
 for module in $needs; do imports="$imports, $module"; done
 for candidate in "${PYTHON:-python3}" /usr/bin/python3; do
     if "$candidate" -c "import $imports" 2>/dev/null; then
