@@ -3,8 +3,9 @@
     PYTHONPATH=python torchrun --nproc-per-node 2 bench/peers/torch_ddp.py [--rounds 5] [--steps 4] [MODEL...]
 
 Each round trains every model a few steps without communication, over gloo and over kolo; the medians over all
-rounds are printed, and the communication that is exposed, which is the difference to the first. One thread per
-rank. Models: mlp (10.5 million parameters, batch 32), resnet18 (224 x 224, batch 8), gpt (6 layers of width
+rounds are printed, and the communication that is exposed, which is the difference to the first. At the end the
+parameters of gloo, kolo and of the ranks are compared: the ranks have different samples, and two ranks give equal bits.
+One thread per rank. Models: mlp (10.5 million parameters, batch 32), resnet18 (224 x 224, batch 8), gpt (6 layers of width
 384, 8 sequences of 128 tokens).
 """
 
@@ -74,6 +75,17 @@ def make(name):
     return GPT(), torch.randint(8192, (8, 128)), torch.randint(8192, (8 * 128,))
 
 
+def difference(runs):
+    """The largest difference of a parameter between gloo and kolo, and between the ranks."""
+    flat = {kind: torch.cat([p.detach().reshape(-1) for p in runs[kind][0].parameters()]) for kind in ("gloo", "kolo")}
+    between = (flat["gloo"] - flat["kolo"]).abs().max()
+    mine = flat["kolo"].clone()
+    dist.broadcast(mine, 0)
+    both = torch.stack([between, (flat["kolo"] - mine).abs().max()])
+    dist.all_reduce(both, dist.ReduceOp.MAX)
+    return both.tolist()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("models", nargs="*", default=["mlp", "resnet18", "gpt"])
@@ -91,6 +103,10 @@ def main():
         runs = {}
         for kind, group in groups.items():
             model, x, y = make(name)
+            if name == "gpt":
+                x = (x + dist.get_rank()) % 8192
+            else:
+                x = x + 0.1 * dist.get_rank()
             parallel = DistributedDataParallel(model, process_group=group) if group else model
             runs[kind] = parallel, torch.optim.SGD(model.parameters(), lr=1e-3), x, y
         for turn in range(options.rounds + 1):  # the first warms up
@@ -103,12 +119,15 @@ def main():
                     optimizer.step()
                     if turn > 0:
                         times[kind].append(1e3 * (time.perf_counter() - start))
+        backends, ranks = difference(runs)
         if dist.get_rank() == 0:
             median = {kind: statistics.median(t) for kind, t in times.items()}
             parameters = sum(p.numel() for p in runs["none"][0].parameters())
             print(f"{name:9} {parameters / 1e6:5.1f} M parameters: alone {median['none']:7.1f}"
                   + "".join(f", {k} {median[k]:7.1f} (exposed {median[k] - median['none']:6.1f})"
                             for k in ("gloo", "kolo"))
+                  + f", gloo / kolo {median['gloo'] / median['kolo']:.2f}, parameters differ by {backends:.1g} between "
+                  f"gloo and kolo, {ranks:.1g} between ranks"
                   + f", load {os.getloadavg()[0]:.1f}", flush=True)
     dist.destroy_process_group()
 
