@@ -201,6 +201,10 @@ typedef struct kolo_zero_opts {
                             state of those parameters whose updates keep their bits */
     bool share;          /* the ranks have the parameters in the same memory; not with level 3 */
     size_t bucket_bytes; /* least bytes of the parameters that are cut and exchanged together */
+    /* By rank, and all: the shares of those before it, where they are not equal. They are cut at
+     * any element, in units of `unit_bytes`, and a larger parameter is one. NULL: equal shares. */
+    const int64_t *shares;
+    size_t unit_bytes;
     /* Whether the cuts of a parameter or state are fixed already; sets them. May be NULL. */
     bool (*fixed)(void *arg, const char *name, kolo_zero_cut *cut);
     void *fixed_arg;
@@ -351,11 +355,13 @@ typedef struct kolo_pipeline_opts {
     int zero;              /* level of ZeRO; 0: none */
     bool keep_sums;        /* level 3: gradients are summed over logical shards, as wholes */
     bool share;            /* see kolo_zero_opts */
-    bool summands;         /* with share: ranks read each other's gradients, see lower_comm */
-    int lag;               /* of gradients, in steps */
-    bool cross_step;       /* sums may be awaited in the next step */
-    bool no_chains;        /* each elementwise node runs by itself */
-    kolo_lanes lanes;      /* see kolo_pass_lanes */
+    const int64_t *shares; /* the same, as unit_bytes */
+    size_t unit_bytes;
+    bool summands;    /* with share: ranks read each other's gradients, see lower_comm */
+    int lag;          /* of gradients, in steps */
+    bool cross_step;  /* sums may be awaited in the next step */
+    bool no_chains;   /* each elementwise node runs by itself */
+    kolo_lanes lanes; /* see kolo_pass_lanes */
     kolo_compression compression;
     int64_t micro_batches; /* per step; above 1: gradient accumulation */
     size_t bucket_bytes;

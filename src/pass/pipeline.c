@@ -151,6 +151,8 @@ static kolo_status zero(kolo_graph *g, const kolo_pipeline_opts *opts) {
         .level = opts->zero,
         .share = opts->share,
         .bucket_bytes = opts->bucket_bytes,
+        .shares = opts->shares,
+        .unit_bytes = opts->unit_bytes,
         .fixed = opts->fixed_cut,
         .fixed_arg = opts->fixed_arg,
     };

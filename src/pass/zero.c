@@ -16,8 +16,8 @@
  * Parameters are grouped into units of at least bucket_bytes, in the order in which the backward
  * pass computes their gradients. The ranks cut a unit into equal ranges of its storage, so that a
  * rank holds a range, maybe an empty one, of each parameter. Cuts are multiples of
- * KOLO_SQUARE_BLOCK: norms of sharded gradients are those of whole ones, bitwise, where storage is
- * in row-major order. */
+ * KOLO_SQUARE_BLOCK, unless the ranges are uneven: norms of sharded gradients are those of whole
+ * ones, bitwise, where storage is in row-major order. */
 #include "graph/ops/ops.h"
 #include "graph/propagate.h"
 #include "pass/pass.h"
@@ -62,8 +62,12 @@ static int64_t elements_of(const zero *z, int32_t v) {
 /* Where the range of coordinate c begins in a parameter of n elements that stands at `at` in a unit
  * of `total`. */
 static int64_t cut_at(const zero *z, int64_t at, int64_t n, int64_t total, int c) {
-    int64_t ideal = (int64_t)((double)total * c / z->ranks) - at;
+    const int64_t *shares = z->o->shares;
+    const double before = shares ? (double)shares[c] : c;
+    const double all = shares ? (double)shares[z->ranks] : z->ranks;
+    int64_t ideal = (int64_t)((double)total * before / all) - at;
     int64_t cut = (ideal + KOLO_SQUARE_BLOCK / 2) / KOLO_SQUARE_BLOCK * KOLO_SQUARE_BLOCK;
+    if (shares) cut = ideal;
     if (c == 0 || ideal <= 0) return 0;
     return c == z->ranks || cut > n ? n : cut;
 }
@@ -124,6 +128,11 @@ static bool is_tied(const zero *z, int32_t param) {
     return (holders & (holders - 1)) != 0;
 }
 
+/* Whether a parameter is large enough for a unit of its own. */
+static bool is_unit(const zero *z, int32_t param) {
+    return z->o->shares && kolo_tensor_bytes(&z->g->values[param].tensor) >= z->o->unit_bytes;
+}
+
 /* Divides the trained parameters into units. One that several stages have is a unit of its own. */
 static kolo_status cut_all(zero *z, const int64_t **cuts, trained *list) {
     const kolo_graph *g = z->g;
@@ -139,8 +148,9 @@ static kolo_status cut_all(zero *z, const int64_t **cuts, trained *list) {
     qsort(list, (size_t)n, sizeof *list, by_made);
     for (int i = 0; i < n; i++) {
         filled += kolo_tensor_bytes(&g->values[list[i].param].tensor);
-        const bool ends = i == n - 1 || is_tied(z, list[i].param) || is_tied(z, list[i + 1].param);
-        if (filled < z->o->bucket_bytes && !ends) continue;
+        const bool ends = i == n - 1 || is_tied(z, list[i].param) ||
+                          is_tied(z, list[i + 1].param) || is_unit(z, list[i + 1].param);
+        if (filled < (z->o->shares ? z->o->unit_bytes : z->o->bucket_bytes) && !ends) continue;
         KOLO_TRY(cut_unit(z, list + first, list + i + 1, cuts));
         first = i + 1;
         filled = 0;

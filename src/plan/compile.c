@@ -34,6 +34,8 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .zero = kolo_plan_level(o),
         .keep_sums = o->shards > 0 && kolo_plan_level(o) > 2,
         .share = o->share,
+        .shares = o->shares,
+        .unit_bytes = o->unit_bytes,
         .summands = o->share && o->shards == 0, /* shards are summed along a tree */
         .lag = o->lag,
         .cross_step = o->cross_step,

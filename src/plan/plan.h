@@ -158,14 +158,16 @@ typedef struct kolo_plan_opts {
     kolo_parts parts;
     const int *slots;
     bool splits;
-    int zero;         /* level of ZeRO: 1 to 3; see kolo_pass_zero; 0: none */
-    bool share;       /* the ranks share the parameters; call kolo_store_share before the
-                         first run. Level 3 of zero is then 2: the host has one copy of them */
-    int lag;          /* of gradients, in steps; see kolo_pass_lag */
-    bool cross_step;  /* sums may be awaited in the next step; see kolo_store_settle. Not with
-                         shards, a lag, stages or a store of one rank */
-    bool no_chains;   /* each elementwise node runs by itself; see kolo_pass_chains */
-    kolo_lanes lanes; /* see kolo_pass_lanes */
+    int zero;              /* level of ZeRO: 1 to 3; see kolo_pass_zero; 0: none */
+    bool share;            /* the ranks share the parameters; call kolo_store_share before the
+                              first run. Level 3 of zero is then 2: the host has one copy of them */
+    const int64_t *shares; /* of the ranks, with zero: see kolo_zero_opts; borrowed */
+    size_t unit_bytes;     /* the same */
+    int lag;               /* of gradients, in steps; see kolo_pass_lag */
+    bool cross_step;       /* sums may be awaited in the next step; see kolo_store_settle. Not with
+                              shards, a lag, stages or a store of one rank */
+    bool no_chains;        /* each elementwise node runs by itself; see kolo_pass_chains */
+    kolo_lanes lanes;      /* see kolo_pass_lanes */
     kolo_compression compression; /* of gradients; default none. See kolo_pass_compress */
     kolo_recompute recompute;     /* default none */
     kolo_precision precision;     /* default f32 */
@@ -249,6 +251,8 @@ typedef kolo_status kolo_plan_posted(void *arg, const kolo_plan *plan, int32_t n
 kolo_status kolo_plan_gradients(kolo_plan *plan, kolo_plan_posted *posted, void *arg);
 /* The rest of such a step: the updates, from the sums. */
 kolo_status kolo_plan_update(kolo_plan *plan);
+/* The updates of one group, as kolo_plan_group_updates has them by step. */
+kolo_status kolo_plan_update_group(kolo_plan *plan, const int *groups, int group);
 /* In the place of running a micro-batch without samples: every gradient and sum of this rank is
  * zero, whatever the forward pass would compute. `last`: and the rest of the step. PEER, TIMEOUT.
  */

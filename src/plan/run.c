@@ -20,7 +20,9 @@ typedef struct part {
     bool outside;      /* nothing inside the passes */
     unsigned segments; /* of these alone, a bit each; 0: all */
     int chunk;         /* with segments: of this chunk alone, and of the update */
-    bool begins, ends; /* up to the first WAIT or update; from there on */
+    const int *groups; /* by step: of these `group` alone, and -1; NULL: all */
+    int group;
+    bool begins, ends;        /* up to the first WAIT or update; from there on */
     kolo_plan_posted *posted; /* takes the place of POSTs; NULL: none */
     void *arg;
 } part;
@@ -220,6 +222,10 @@ static bool is_due(const kolo_plan *p, const kolo_step *step, part run) {
         return false;
     }
     if (step->later) return false;
+    if (run.groups && run.groups[step - p->steps] != run.group &&
+        run.groups[step - p->steps] >= 0) {
+        return false;
+    }
     if (run.posted && step->kind == KOLO_STEP_POST) return true;
     bool folds = is_shard_sum(p, step) && run.compute;
     if (step->inside && run.outside) return false;
@@ -493,6 +499,12 @@ kolo_status kolo_plan_gradients(kolo_plan *p, kolo_plan_posted *posted, void *ar
 kolo_status kolo_plan_update(kolo_plan *p) {
     KOLO_ASSERT(!p->comm && !p->adds_to);
     return run_steps(p, (part){.complete = true, .outside = true});
+}
+
+kolo_status kolo_plan_update_group(kolo_plan *p, const int *groups, int group) {
+    KOLO_ASSERT(!p->comm && !p->adds_to);
+    return run_steps(p,
+                     (part){.complete = true, .outside = true, .groups = groups, .group = group});
 }
 
 kolo_status kolo_plan_run_segment(kolo_plan *p, kolo_step_segment segment, bool complete) {

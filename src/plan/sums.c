@@ -117,3 +117,54 @@ kolo_status kolo_plan_find_sums(const kolo_plan *plan, kolo_plan_sum **sums, int
     *count = f.n;
     return KOLO_OK;
 }
+
+/* The group of a node's inputs, of those by value; -1: none; -2: several. */
+static int group_of(const kolo_node *n, const int *by_value) {
+    int found = -1;
+    for (int k = 0; k < n->n_in; k++) {
+        const int own = by_value[n->in[k].id];
+        if (own < 0 || own == found) continue;
+        if (found >= 0) return -2;
+        found = own;
+    }
+    return found;
+}
+
+static kolo_status follow_sums(const kolo_plan *p, int *by_value, int *by_node) {
+    const kolo_graph *g = p->graph;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        by_node[i] = -1;
+        if (n->op->comm == KOLO_OP_POST || n->op->comm == KOLO_OP_WAIT) continue;
+        by_node[i] = group_of(n, by_value);
+        if (by_node[i] == -2) {
+            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                             "%s reads the sums of several groups of parameters", n->op->name);
+        }
+        for (int k = 0; k < n->n_out; k++) by_value[n->out[k].id] = by_node[i];
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_plan_group_updates(const kolo_plan *plan, const kolo_plan_sum *sums, int n_sums,
+                                    const int *group, int *groups) {
+    const kolo_graph *g = plan->graph;
+    const size_t values = (size_t)g->n_values, nodes = (size_t)g->n_nodes;
+    int *by_value = kolo_alloc((values + nodes + 1) * sizeof *by_value);
+    if (!by_value) return KOLO_NOMEM((values + nodes) * sizeof *by_value);
+    int *by_node = by_value + values;
+    for (size_t v = 0; v < values; v++) by_value[v] = -1;
+    for (int i = 0; i < n_sums; i++) by_value[sums[i].arrived.id] = group[i];
+    kolo_status status = follow_sums(plan, by_value, by_node);
+    for (int s = 0; s < plan->n_steps; s++) {
+        const int32_t node = plan->steps[s].node;
+        groups[s] = by_node[node];
+        const bool alone =
+            groups[s] < 0 && plan->steps[s].once_per_step && kolo_node_is_update(g, g->nodes[node]);
+        if (status != KOLO_OK || !alone) continue;
+        status = KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%s is an update without a sum",
+                           g->nodes[node]->op->name);
+    }
+    kolo_free(by_value);
+    return status;
+}

@@ -23,3 +23,9 @@ typedef struct kolo_plan_sum {
 /* Lists the sums in the order of their exchange; `sums` is freed with kolo_free. UNSUPPORTED: the
  * plan exchanges something else, such as norms of ranges; NOMEM. */
 kolo_status kolo_plan_find_sums(const kolo_plan *plan, kolo_plan_sum **sums, int *count);
+
+/* Finds the group of each step of the updates: that of the sum which it follows from, group[i] of
+ * sums[i]; -1: none, it runs with all. Fills groups[steps of the plan]. UNSUPPORTED: an update
+ * follows from sums of several groups, or of none; NOMEM. */
+kolo_status kolo_plan_group_updates(const kolo_plan *plan, const kolo_plan_sum *sums, int n_sums,
+                                    const int *group, int *groups);
