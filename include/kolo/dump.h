@@ -63,6 +63,10 @@ typedef struct kolo_dump_opts {
     int ranks;       /* SERVERS: of these; SCHEDULE, and all with zero or share: size of the group;
                         default 2, or that of mesh */
     kolo_algorithm algorithm; /* SCHEDULE */
+    bool by_law; /* SERVERS: parts as with bsp, in buckets, where the last `servers` of the ranks
+                    serve and the others are workers (docs/servers.md); else equal parts of all
+                    ranks */
+    int servers;
 } kolo_dump_opts;
 
 /* Returns the dump in *text; free it with kolo_dump_free. ARG: unknown model or invalid option;

@@ -179,15 +179,31 @@ static kolo_status dump_program(const kolo_dump_opts *o, kolo_text *text) {
 }
 
 static kolo_status dump_servers(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
-    const kolo_owner_opts opts = {.owners = o->ranks};
+    const int workers = o->ranks - o->servers;
+    const bool works = o->by_law && o->servers < workers;
+    const kolo_owner_opts opts = {.owners = o->by_law && !works ? o->servers : o->ranks,
+                                  .working = works ? workers : 0,
+                                  .buckets = o->by_law};
     kolo_plan_opts plan = plan_opts(o, tuner);
     kolo_owner *owner;
     kolo_graph *g;
+    plan.share = plan.cross_step = false; /* as in kolo train, where owners have the parameters */
     KOLO_TRY(build(o, &g));
     KOLO_TRY(kolo_owner_create(g, &plan, &opts, &owner));
     kolo_status status = kolo_owner_print(owner, text);
     kolo_owner_destroy(owner);
     return status;
+}
+
+static kolo_status check_law(const kolo_dump_opts *o) {
+    const bool served = o->what == KOLO_DUMP_SERVERS && o->by_law;
+    if (!o->by_law && o->servers == 0) return KOLO_OK;
+    if (served && o->servers >= 0 && o->servers < o->ranks && o->ranks - o->servers > 1) {
+        return KOLO_OK;
+    }
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "--servers %d: it is for --what servers, of --ranks with two workers at least",
+                     o->servers);
 }
 
 static kolo_status check_buckets(const kolo_dump_opts *o) {
@@ -253,6 +269,7 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     if (out->compress && strcmp(out->compress, "none") == 0) out->compress = NULL;
     if (out->compress) KOLO_TRY(check_compression(out));
     if (out->buckets) KOLO_TRY(check_buckets(out));
+    KOLO_TRY(check_law(out));
     out->share &= !out->buckets && !out->compress && out->what != KOLO_DUMP_SCHEDULE &&
                   !out->mesh && !out->sparse_embedding && (!out->evaluate || out->zero > 2);
     if (out->batch < 0 || out->classes < 0 || out->bucket_bytes < 0 || out->threads < 0 ||

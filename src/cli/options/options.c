@@ -147,6 +147,10 @@ const kolo_option cli_options[] = {
     {.name = "ranks", .letter = 'n', .type = KOLO_OPTION_INT, .metavar = "N", .preset = "2",
      .min = 1, .max = MAX_RANKS, .commands = CMD_DUMP,
      .help = "group size of the printed schedule, and of plans if given or with --zero; with --mesh: its size"},
+    {.name = "servers", .type = KOLO_OPTION_INT, .metavar = "N", .min = 0, .max = MAX_RANKS,
+     .commands = CMD_DUMP, .unset = "equal parts of all ranks",
+     .help = "with --what servers: so many of the ranks, the last ones, serve, and the others are workers; their parts "
+             "with --consistency bsp (docs/servers.md)"},
     {.name = "workers", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,
      .max = MAX_RANKS, .commands = WORK,
      .help = "number of local workers, one process each; with --mesh: its size"},

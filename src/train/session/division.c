@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME, KIND, LAYOUT, CUTS };
+enum { NAME, KIND, LAYOUT, BUCKET, CUTS };
 
 static size_t width_of(const kolo_division *d) { return CUTS + (size_t)d->owners + 1; }
 
@@ -29,6 +29,12 @@ static int64_t layout_of(const kolo_tensor *t) {
 
 /* ---- rows ---- */
 
+/* The bucket of an entry, by its unit; of others the last. */
+static int bucket_of(const kolo_division *d, const kolo_store_entry *entry) {
+    const bool cut = entry && entry->cuts && entry->unit > 0;
+    return cut ? entry->unit - 1 : d->buckets - 1;
+}
+
 /* Adds a row; an entry without cuts, or none, belongs to owner 0. */
 static void add_row(kolo_division *d, const char *name, kolo_row_kind kind,
                     const kolo_store_entry *entry, int64_t elements) {
@@ -36,6 +42,7 @@ static void add_row(kolo_division *d, const char *name, kolo_row_kind kind,
     row[NAME] = name_of(name);
     row[KIND] = kind;
     row[LAYOUT] = entry ? layout_of(&entry->tensor) : 0;
+    row[BUCKET] = bucket_of(d, entry);
     for (int o = 0; o <= d->owners; o++) {
         const bool cut = entry && entry->cuts;
         row[CUTS + o] = cut ? entry->cuts[o] : o > 0 ? elements : 0;
@@ -66,14 +73,26 @@ static const kolo_plan_sum *gradient_of(const char *name, const kolo_plan_sum *s
     return NULL;
 }
 
-/* Gradients from the last parameter to the first, then what else is summed, then state. */
+/* The gradients of a bucket from the last parameter to the first. */
+static kolo_status add_bucket(kolo_division *d, int bucket, const kolo_store *store,
+                              const kolo_plan_sum *sums, int n_sums) {
+    for (int i = kolo_store_count(store) - 1; i >= 0; i--) {
+        const kolo_store_entry *entry = kolo_store_entry_at(store, i);
+        const kolo_plan_sum *sum = gradient_of(entry->name, sums, n_sums);
+        if (sum && bucket_of(d, entry) == bucket) KOLO_TRY(add_sum(d, store, sum));
+    }
+    return KOLO_OK;
+}
+
+/* Gradients, then what else is summed, then state. */
 static kolo_status add_rows(kolo_division *d, const kolo_store *store, const kolo_plan_sum *sums,
                             int n_sums) {
-    for (int i = kolo_store_count(store) - 1; i >= 0; i--) {
-        const char *name = kolo_store_entry_at(store, i)->name;
-        const kolo_plan_sum *sum = gradient_of(name, sums, n_sums);
-        if (sum) KOLO_TRY(add_sum(d, store, sum));
+    d->buckets = 1;
+    for (int i = 0; i < kolo_store_count(store); i++) {
+        const kolo_store_entry *entry = kolo_store_entry_at(store, i);
+        if (entry->cuts && entry->unit >= d->buckets) d->buckets = entry->unit + (entry->unit > 1);
     }
+    for (int b = 0; b < d->buckets; b++) KOLO_TRY(add_bucket(d, b, store, sums, n_sums));
     for (int i = 0; i < n_sums; i++) {
         if (sums[i].kind != KOLO_SUM_GRADIENT) KOLO_TRY(add_sum(d, store, &sums[i]));
     }
@@ -103,11 +122,12 @@ kolo_status kolo_division_make(int owners, const kolo_store *store, const kolo_p
 
 kolo_status kolo_division_broadcast(kolo_division *d, kolo_comm *comm) {
     const int last = kolo_comm_size(comm) - 1;
-    int64_t sizes[] = {d->owners, d->n_rows, d->n_metrics};
+    int64_t sizes[] = {d->owners, d->n_rows, d->n_metrics, d->buckets};
     KOLO_TRY(kolo_broadcast(comm, sizes, KOLO_COUNT(sizes), KOLO_DTYPE_I64, last));
     d->owners = (int)sizes[0];
     d->n_rows = (int)sizes[1];
     d->n_metrics = (int)sizes[2];
+    d->buckets = (int)sizes[3];
     const size_t numbers = (size_t)d->n_rows * width_of(d);
     int64_t *all = kolo_alloc((numbers + 1) * sizeof *all);
     if (!all) return KOLO_NOMEM(numbers * sizeof *all);
@@ -118,7 +138,7 @@ kolo_status kolo_division_broadcast(kolo_division *d, kolo_comm *comm) {
 }
 
 void kolo_division_print(const kolo_division *d, kolo_text *text) {
-    kolo_text_add(text, "division %d %d %d", d->owners, d->n_rows, d->n_metrics);
+    kolo_text_add(text, "division %d %d %d %d", d->owners, d->buckets, d->n_rows, d->n_metrics);
     for (size_t i = 0; i < (size_t)d->n_rows * width_of(d); i++) {
         kolo_text_add(text, " %" PRId64, d->numbers[i]);
     }
@@ -133,9 +153,10 @@ kolo_status kolo_division_read(const char **text, kolo_division *division) {
     enum { MOST = 1 << 20 };
     kolo_division d = {0};
     int used = 0;
-    if (sscanf(*text, "division %d %d %d%n", &d.owners, &d.n_rows, &d.n_metrics, &used) != 3 ||
-        d.owners < 1 || d.owners > MOST || d.n_rows < 1 || d.n_rows > MOST || d.n_metrics < 0 ||
-        d.n_metrics > d.n_rows) {
+    if (sscanf(*text, "division %d %d %d %d%n", &d.owners, &d.buckets, &d.n_rows, &d.n_metrics,
+               &used) != 4 ||
+        d.owners < 1 || d.owners > MOST || d.buckets != 1 || d.n_rows < 1 || d.n_rows > MOST ||
+        d.n_metrics < 0 || d.n_metrics > d.n_rows) {
         return fail_division();
     }
     const char *at = *text + used;
@@ -181,9 +202,16 @@ int64_t kolo_division_elements(const kolo_division *d, int row) {
     return row_of(d, row)[CUTS + d->owners];
 }
 
-void kolo_division_range(const kolo_division *d, int row, int owner, int64_t *first, int64_t *end) {
-    *first = row_of(d, row)[CUTS + owner];
-    *end = row_of(d, row)[CUTS + owner + 1];
+int kolo_division_parts(const kolo_division *d) { return d->owners * d->buckets; }
+
+int kolo_division_totals_part(const kolo_division *d) { return (d->buckets - 1) * d->owners; }
+
+int kolo_division_bucket(const kolo_division *d, int row) { return (int)row_of(d, row)[BUCKET]; }
+
+void kolo_division_range(const kolo_division *d, int row, int part, int64_t *first, int64_t *end) {
+    const int64_t *numbers = row_of(d, row), *cut = numbers + CUTS + part % d->owners;
+    *first = cut[0];
+    *end = numbers[BUCKET] == part / d->owners ? cut[1] : cut[0];
 }
 
 bool kolo_division_fits(const kolo_division *d, int row, const kolo_store_entry *entry) {
@@ -193,18 +221,19 @@ bool kolo_division_fits(const kolo_division *d, int row, const kolo_store_entry 
 
 /* ---- vectors ---- */
 
-static size_t range_of(const kolo_division *d, int row, int owner) {
-    const int64_t *cuts = row_of(d, row) + CUTS;
-    return (size_t)(cuts[owner + 1] - cuts[owner]);
+static size_t range_of(const kolo_division *d, int row, int part) {
+    int64_t first, end;
+    kolo_division_range(d, row, part, &first, &end);
+    return (size_t)(end - first);
 }
 
 static bool is_among(const kolo_division *d, int row, unsigned kinds) {
     return (kinds >> row_of(d, row)[KIND] & 1) != 0;
 }
 
-static size_t sum_of(const kolo_division *d, int owner, unsigned kinds) {
+static size_t sum_of(const kolo_division *d, int part, unsigned kinds) {
     size_t n = 0;
-    for (int i = 0; i < d->n_rows; i++) n += is_among(d, i, kinds) ? range_of(d, i, owner) : 0;
+    for (int i = 0; i < d->n_rows; i++) n += is_among(d, i, kinds) ? range_of(d, i, part) : 0;
     return n;
 }
 
@@ -214,49 +243,49 @@ size_t kolo_division_totals(const kolo_division *d) {
 
 int kolo_division_updates(const kolo_division *d) { return 2 + d->n_metrics; }
 
-kolo_parameters_part kolo_division_part(const kolo_division *d, int owner) {
+kolo_parameters_part kolo_division_part(const kolo_division *d, int part) {
     return (kolo_parameters_part){
-        .values = kolo_division_totals(d) + sum_of(d, owner, KOLO_ROWS_PULLED),
-        .gradient = KOLO_SUMMED_HEAD + sum_of(d, owner, KOLO_ROWS_PUSHED),
-        .state = sum_of(d, owner, KOLO_ROWS_STATE),
+        .values = kolo_division_totals(d) + sum_of(d, part, KOLO_ROWS_PULLED),
+        .gradient = KOLO_SUMMED_HEAD + sum_of(d, part, KOLO_ROWS_PUSHED),
+        .state = sum_of(d, part, KOLO_ROWS_STATE),
     };
 }
 
-/* The range of an owner in a place. */
-static float *range_at(const kolo_division *d, int row, int owner, bool own, float *place) {
-    return own ? place : place + row_of(d, row)[CUTS + owner];
+/* The range of a part in a place. */
+static float *range_at(const kolo_division *d, int row, int part, bool own, float *place) {
+    return own ? place : place + row_of(d, row)[CUTS + part % d->owners];
 }
 
-void kolo_division_gather(const kolo_division *d, int owner, unsigned kinds, bool own,
-                          float *const *places, float *part) {
+void kolo_division_gather(const kolo_division *d, int part, unsigned kinds, bool own,
+                          float *const *places, float *numbers) {
     for (int i = 0; i < d->n_rows; i++) {
-        const size_t n = range_of(d, i, owner);
+        const size_t n = range_of(d, i, part);
         if (!is_among(d, i, kinds)) continue;
         if (n > 0 && places[i]) {
-            memcpy(part, range_at(d, i, owner, own, places[i]), n * sizeof *part);
+            memcpy(numbers, range_at(d, i, part, own, places[i]), n * sizeof *numbers);
         }
-        part += n;
+        numbers += n;
     }
 }
 
-void kolo_division_scatter(const kolo_division *d, int owner, unsigned kinds, bool own,
-                           const float *part, float *const *places) {
+void kolo_division_scatter(const kolo_division *d, int part, unsigned kinds, bool own,
+                           const float *numbers, float *const *places) {
     for (int i = 0; i < d->n_rows; i++) {
-        const size_t n = range_of(d, i, owner);
+        const size_t n = range_of(d, i, part);
         if (!is_among(d, i, kinds)) continue;
         if (n > 0 && places[i]) {
-            memcpy(range_at(d, i, owner, own, places[i]), part, n * sizeof *part);
+            memcpy(range_at(d, i, part, own, places[i]), numbers, n * sizeof *numbers);
         }
-        part += n;
+        numbers += n;
     }
 }
 
-size_t kolo_division_gather_row(const kolo_division *d, int row, int owner, double factor,
-                                float *place, float *part) {
-    const size_t n = range_of(d, row, owner);
+size_t kolo_division_gather_row(const kolo_division *d, int row, int part, double factor,
+                                float *place, float *numbers) {
+    const size_t n = range_of(d, row, part);
     if (n == 0 || !place) return n;
-    memcpy(part, range_at(d, row, owner, false, place), n * sizeof *part);
-    for (size_t k = 0; k < n && factor != 1; k++) part[k] = (float)(factor * (double)part[k]);
+    memcpy(numbers, range_at(d, row, part, false, place), n * sizeof *numbers);
+    for (size_t k = 0; k < n && factor != 1; k++) numbers[k] = (float)(factor * (double)numbers[k]);
     return n;
 }
 

@@ -6,7 +6,11 @@
  * metrics belong to owner 0. An owner makes the rows, and all ranks get them. Gradients are in the
  * order in which the backward pass completes most of them, and workers push them.
  *
- * The vectors of kolo/parameters.h follow from the rows. An owner's part of
+ * There are buckets of rows: one, or one for each unit of the pass zero and a last one of
+ * statistics and metrics. Part p is what owner p modulo the owners has of bucket p divided by them.
+ * With one bucket parts are owners.
+ *
+ * The vectors of kolo/parameters.h follow from the rows. A part of
  *
  *     a gradient    what was summed over (KOLO_SUMMED_*), then its ranges of gradients, statistics
  *                   and metrics
@@ -37,8 +41,8 @@ enum {
 enum { KOLO_SUMMED_SAMPLES, KOLO_SUMMED_LABELS = 2, KOLO_SUMMED_HEAD = 4 };
 
 typedef struct kolo_division {
-    int owners, n_rows, n_metrics;
-    int64_t *numbers; /* of row i: name, kind, layout, and owners + 1 cuts */
+    int owners, buckets, n_rows, n_metrics;
+    int64_t *numbers; /* of row i: name, kind, layout, bucket, and owners + 1 cuts */
 } kolo_division;
 
 /* The rows of owner `index` of `owners`, whose plan has these sums. UNSUPPORTED: not in f32;
@@ -58,31 +62,35 @@ kolo_row_kind kolo_division_kind(const kolo_division *division, int row);
 int kolo_division_find(const kolo_division *division, const char *name);
 /* Elements of a row. */
 int64_t kolo_division_elements(const kolo_division *division, int row);
-/* The elements of a row that an owner has: [*first, *end). */
-void kolo_division_range(const kolo_division *division, int row, int owner, int64_t *first,
+int kolo_division_parts(const kolo_division *division);
+/* The part with the statistics and metrics, whose totals have these. */
+int kolo_division_totals_part(const kolo_division *division);
+int kolo_division_bucket(const kolo_division *division, int row);
+/* The elements of a row that a part has: [*first, *end). */
+void kolo_division_range(const kolo_division *division, int row, int part, int64_t *first,
                          int64_t *end);
 /* Whether an entry of a store has the layout and the size that the owners have. */
 bool kolo_division_fits(const kolo_division *division, int row, const kolo_store_entry *entry);
 
-/* The part of an owner. */
-kolo_parameters_part kolo_division_part(const kolo_division *division, int owner);
+/* The numbers of a part. */
+kolo_parameters_part kolo_division_part(const kolo_division *division, int part);
 /* Numbers of f32 that precede the tensors in the values. */
 size_t kolo_division_totals(const kolo_division *division);
 /* Of the totals, the place of the updates. */
 int kolo_division_updates(const kolo_division *division);
 
-/* Copies the ranges that an owner has of the rows of some kinds between its part of a vector and
- * places, by row: where the whole tensor is or, if `own`, the owner's range. NULL: that row is left
- * out. */
-void kolo_division_gather(const kolo_division *division, int owner, unsigned kinds, bool own,
-                          float *const *places, float *part);
-void kolo_division_scatter(const kolo_division *division, int owner, unsigned kinds, bool own,
-                           const float *part, float *const *places);
+/* Copies the ranges that a part has of the rows of some kinds between the numbers of the part in a
+ * vector and places, by row: where the whole tensor is or, if `own`, the owner's range. NULL: that
+ * row is left out. */
+void kolo_division_gather(const kolo_division *division, int part, unsigned kinds, bool own,
+                          float *const *places, float *numbers);
+void kolo_division_scatter(const kolo_division *division, int part, unsigned kinds, bool own,
+                           const float *numbers, float *const *places);
 
-/* Copies the range that an owner has of one row, times `factor`, from where the whole tensor is.
+/* Copies the range that a part has of one row, times `factor`, from where the whole tensor is.
  * Returns its elements. */
-size_t kolo_division_gather_row(const kolo_division *division, int row, int owner, double factor,
-                                float *place, float *part);
+size_t kolo_division_gather_row(const kolo_division *division, int row, int part, double factor,
+                                float *place, float *numbers);
 
 /* An exact number in two floats whose sums over the workers stay exact. */
 void kolo_summed_set(float *summed, int64_t number);

@@ -3,6 +3,7 @@
 #include "base/integer.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/sync/law.h"
 #include "train/session/metrics.h"
 
 #include <inttypes.h>
@@ -14,8 +15,21 @@ typedef struct reader {
     float *values;    /* of parameters; NULL: not needed */
 } reader;
 
+/* A part of the owner: one of each bucket. */
+typedef struct owned_part {
+    kolo_owner *owner;
+    int part;
+    uint64_t updates;
+    int64_t pushes;
+    double *totals;
+} owned_part;
+
 struct kolo_owner {
     kolo_owner_opts opts;
+    owned_part *parts; /* by bucket */
+    void **args;       /* by bucket: these */
+    int *groups;       /* of the plan's steps: their buckets; NULL: one bucket */
+    int part;          /* that is served now; the same of updates, pushes and totals */
     kolo_store *store;
     kolo_plan *plan;
     kolo_value lr, update;
@@ -42,8 +56,22 @@ static kolo_status compile(kolo_owner *o, kolo_graph *graph, const kolo_plan_opt
     opts.mesh = (kolo_mesh){1, {{"dp", owners > 1 ? owners : 2}}}; /* of one rank: no sums */
     opts.zero = owners > 1 ? 3 : 0;
     opts.rank = o->opts.index;
-    opts.bucket_bytes = (size_t)1 << 40; /* one unit: no sum shares memory with another */
-    KOLO_TRY(kolo_plan_compile(graph, &opts, o->store, NULL, &o->plan));
+    opts.bucket_bytes = (size_t)1 << 40; /* no sum of a bucket shares memory with another */
+    opts.unit_bytes = plan->bucket_bytes > 0 ? plan->bucket_bytes : KOLO_BUCKET_BYTES;
+    opts.no_chains |= o->opts.buckets; /* of updates of several buckets */
+    const size_t bytes = ((size_t)owners + 1) * sizeof(int64_t);
+    int64_t *shares = o->opts.buckets ? kolo_alloc(bytes) : NULL;
+    if (o->opts.buckets && !shares) {
+        kolo_graph_destroy(graph);
+        return KOLO_NOMEM(bytes);
+    }
+    const int working = o->opts.working > 0 ? o->opts.working : owners;
+    const kolo_law law = {working, owners - working};
+    for (int i = 0; i <= owners && shares; i++) shares[i] = (int64_t)kolo_law_before(law, i);
+    opts.shares = shares;
+    const kolo_status status = kolo_plan_compile(graph, &opts, o->store, NULL, &o->plan);
+    kolo_free(shares);
+    KOLO_TRY(status);
     o->optimizer = plan->optimizer;
     o->lr = kolo_plan_find_scalar(o->plan, "lr");
     o->update = kolo_plan_find_scalar(o->plan, "update");
@@ -76,7 +104,10 @@ void kolo_owner_destroy(kolo_owner *o) {
     kolo_free(o->sums);
     kolo_free((void *)o->sum_at);
     kolo_free((void *)o->value_at);
-    kolo_free(o->totals);
+    kolo_free(o->parts ? o->parts[0].totals : NULL);
+    kolo_free(o->parts);
+    kolo_free((void *)o->args);
+    kolo_free(o->groups);
     for (int w = 0; w < readers_of(o) && o->readers; w++) kolo_free(o->readers[w].values);
     kolo_free(o->readers);
     kolo_free(o);
@@ -89,7 +120,7 @@ kolo_status kolo_owner_divide(const kolo_owner *o, kolo_division *division) {
 static void print_row(const kolo_division *d, int owner, int row, const char *name,
                       kolo_text *text) {
     int64_t first, end;
-    kolo_division_range(d, row, owner, &first, &end);
+    kolo_division_range(d, row, kolo_division_bucket(d, row) * d->owners + owner, &first, &end);
     if (first < end) {
         kolo_text_add(text, "  %s [%" PRId64 ", %" PRId64 ") of %" PRId64 "\n", name, first, end,
                       kolo_division_elements(d, row));
@@ -99,11 +130,20 @@ static void print_row(const kolo_division *d, int owner, int row, const char *na
 kolo_status kolo_owner_print(const kolo_owner *o, kolo_text *text) {
     kolo_division d;
     KOLO_TRY(kolo_owner_divide(o, &d));
+    const int workers = o->opts.working;
     for (int i = 0; i < o->opts.owners; i++) {
-        const kolo_parameters_part part = kolo_division_part(&d, i);
-        kolo_text_add(text, "server %d: pulled %zu bytes, pushed %zu, state %zu\n", i,
-                      part.values * sizeof(float), part.gradient * sizeof(float),
-                      part.state * sizeof(float));
+        kolo_parameters_part all = {0};
+        for (int b = 0; b < d.buckets; b++) {
+            const kolo_parameters_part part = kolo_division_part(&d, b * d.owners + i);
+            all.values += part.values;
+            all.gradient += part.gradient;
+            all.state += part.state;
+        }
+        kolo_text_add(text, "%s %d: ", i < workers ? "worker" : "server",
+                      i < workers ? i : i - workers);
+        if (d.buckets > 1) kolo_text_add(text, "%d buckets, ", d.buckets);
+        kolo_text_add(text, "pulled %zu bytes, pushed %zu, state %zu\n", all.values * sizeof(float),
+                      all.gradient * sizeof(float), all.state * sizeof(float));
         for (int s = 0; s < o->n_sums; s++) {
             print_row(&d, i, kolo_division_find(&d, o->sums[s].name), o->sums[s].name, text);
         }
@@ -114,28 +154,45 @@ kolo_status kolo_owner_print(const kolo_owner *o, kolo_text *text) {
 
 /* ---- serving, in the thread of the service ---- */
 
+/* The part that a call of the service is for becomes the current one. */
+static kolo_owner *enter(const void *arg) {
+    const owned_part *p = arg;
+    kolo_owner *o = p->owner;
+    o->part = p->part;
+    o->updates = p->updates;
+    o->pushes = p->pushes;
+    o->totals = p->totals;
+    return o;
+}
+
+static void leave(owned_part *p) {
+    p->updates = p->owner->updates;
+    p->pushes = p->owner->pushes;
+}
+
 static void take_values(const kolo_owner *o, int worker) {
     reader *r = &o->readers[worker];
     r->updates = o->updates;
     if (!r->values) return;
-    kolo_division_gather(o->division, o->opts.index, 1 << KOLO_ROW_GRADIENT, true, o->value_at,
+    kolo_division_gather(o->division, o->part, 1 << KOLO_ROW_GRADIENT, true, o->value_at,
                          r->values);
 }
 
 static void load(void *arg, const float *initial) {
-    kolo_owner *o = arg;
-    const kolo_parameters_part part = kolo_division_part(o->division, o->opts.index);
+    kolo_owner *o = enter(arg);
+    const kolo_parameters_part part = kolo_division_part(o->division, o->part);
     memcpy(o->totals, initial, kolo_division_totals(o->division) * sizeof *initial);
     o->updates = (uint64_t)o->totals[kolo_division_updates(o->division)];
-    kolo_division_scatter(o->division, o->opts.index, KOLO_ROWS_PULLED, true,
+    kolo_division_scatter(o->division, o->part, KOLO_ROWS_PULLED, true,
                           initial + kolo_division_totals(o->division), o->value_at);
-    kolo_division_scatter(o->division, o->opts.index, KOLO_ROWS_STATE, true, initial + part.values,
+    kolo_division_scatter(o->division, o->part, KOLO_ROWS_STATE, true, initial + part.values,
                           o->value_at);
     for (int w = 0; w < readers_of(o); w++) take_values(o, w);
+    leave(arg);
 }
 
 static void observe(void *arg, const kolo_parameters_event *event) {
-    if (event->read) take_values(arg, event->worker);
+    if (event->read) take_values(enter(arg), event->worker);
 }
 
 /* Delay compensation: the gradient at the parameters now, w, from that at the ones that were read,
@@ -148,7 +205,7 @@ static void compensate(const kolo_owner *o, int worker) {
     for (int row = 0; row < d->n_rows && read; row++) {
         int64_t first, end;
         if (kolo_division_kind(d, row) != KOLO_ROW_GRADIENT) continue;
-        kolo_division_range(d, row, o->opts.index, &first, &end);
+        kolo_division_range(d, row, o->part, &first, &end);
         float *g = o->sum_at[row];
         const float *w = o->value_at[row];
         for (int64_t i = 0; i < end - first; i++) g[i] += factor * g[i] * g[i] * (w[i] - *read++);
@@ -169,12 +226,12 @@ static double rate_of(const kolo_owner *o, const kolo_parameters_update *u, int6
 }
 
 static void save(void *arg, float *state) {
-    const kolo_owner *o = arg;
-    kolo_division_gather(o->division, o->opts.index, KOLO_ROWS_STATE, true, o->value_at, state);
+    const kolo_owner *o = enter(arg);
+    kolo_division_gather(o->division, o->part, KOLO_ROWS_STATE, true, o->value_at, state);
 }
 
 static void progress(void *arg, double *labels, double *loss) {
-    const kolo_owner *o = arg;
+    const kolo_owner *o = enter(arg);
     *labels = o->totals[1];
     *loss = o->totals[o->loss];
 }
@@ -186,7 +243,7 @@ static void add_totals(const kolo_owner *o, const float *gradient) {
     o->totals[1] += (double)kolo_summed_get(gradient + KOLO_SUMMED_LABELS);
     for (int i = 0; i < d->n_rows; i++) {
         if (kolo_division_kind(d, i) != KOLO_ROW_METRIC) continue;
-        if (o->opts.index == 0) o->totals[2 + metric] += (double)*o->sum_at[i];
+        if (o->part == kolo_division_totals_part(d)) o->totals[2 + metric] += (double)*o->sum_at[i];
         metric++;
     }
 }
@@ -201,7 +258,7 @@ static void average(const kolo_owner *o, const float *gradient) {
         const kolo_row_kind kind = kolo_division_kind(d, row);
         const double by = kind == KOLO_ROW_GRADIENT ? labels : samples;
         if ((kind != KOLO_ROW_GRADIENT && kind != KOLO_ROW_STATISTIC) || by == 0) continue;
-        kolo_division_range(d, row, o->opts.index, &first, &end);
+        kolo_division_range(d, row, o->part, &first, &end);
         float *sum = o->sum_at[row];
         for (int64_t i = 0; i < end - first; i++) sum[i] = (float)((double)sum[i] / by);
     }
@@ -209,9 +266,8 @@ static void average(const kolo_owner *o, const float *gradient) {
 
 /* Runs the updates of the plan on sums, or on what one worker has. A worker without samples changes
  * nothing. */
-static void update(void *arg, const kolo_parameters_update *u) {
-    kolo_owner *o = arg;
-    const int index = o->opts.index;
+static void update_part(kolo_owner *o, const kolo_parameters_update *u) {
+    const int index = o->part;
     const int64_t samples = kolo_summed_get(u->gradient + KOLO_SUMMED_SAMPLES);
     const int64_t pushes = o->pushes++;
     if (samples == 0) return;
@@ -223,11 +279,18 @@ static void update(void *arg, const kolo_parameters_update *u) {
     kolo_plan_set(o->plan, o->lr, rate_of(o, u, pushes));
     kolo_plan_set(o->plan, o->update, kolo_optimizer_number(&o->optimizer, ++o->updates));
     o->totals[kolo_division_updates(o->division)] = (double)o->updates;
-    kolo_status status = kolo_plan_update(o->plan);
+    const int bucket = o->part / o->opts.owners;
+    kolo_status status =
+        o->groups ? kolo_plan_update_group(o->plan, o->groups, bucket) : kolo_plan_update(o->plan);
     KOLO_ASSERT(status == KOLO_OK); /* it communicates with nobody */
     memcpy(u->values, o->totals, kolo_division_totals(o->division) * sizeof(float));
     kolo_division_gather(o->division, index, KOLO_ROWS_PULLED, true, o->value_at,
                          u->values + kolo_division_totals(o->division));
+}
+
+static void update(void *arg, const kolo_parameters_update *u) {
+    update_part(enter(arg), u);
+    leave(arg);
 }
 
 /* Finds where the plan has the rows. */
@@ -263,14 +326,52 @@ static kolo_status add_readers(kolo_owner *o) {
     return KOLO_OK;
 }
 
+static kolo_status add_parts(kolo_owner *o) {
+    const int buckets = o->division->buckets;
+    const size_t n = (size_t)buckets, totals = kolo_division_totals(o->division) / 2;
+    o->parts = kolo_zalloc(n * sizeof *o->parts);
+    o->args = kolo_zalloc(n * sizeof *o->args);
+    double *all = kolo_zalloc(n * totals * sizeof *all);
+    if (!o->parts || !o->args || !all) {
+        kolo_free(all);
+        return KOLO_NOMEM(n * totals * sizeof *all);
+    }
+    for (int b = 0; b < buckets; b++) {
+        o->parts[b] = (owned_part){.owner = o,
+                                   .part = b * o->opts.owners + o->opts.index,
+                                   .totals = all + (size_t)b * totals};
+        o->args[b] = &o->parts[b];
+    }
+    return KOLO_OK;
+}
+
+/* Finds which steps update which bucket. */
+static kolo_status group_steps(kolo_owner *o) {
+    const size_t n = (size_t)o->n_sums + 1, steps = (size_t)kolo_plan_n_steps(o->plan) + 1;
+    if (o->division->buckets == 1) return KOLO_OK;
+    int *group = kolo_alloc(n * sizeof *group);
+    o->groups = kolo_alloc(steps * sizeof *o->groups);
+    kolo_status status = group && o->groups ? KOLO_OK : KOLO_NOMEM((n + steps) * sizeof *group);
+    for (int i = 0; i < o->n_sums && status == KOLO_OK; i++) {
+        group[i] =
+            kolo_division_bucket(o->division, kolo_division_find(o->division, o->sums[i].name));
+    }
+    if (status == KOLO_OK) {
+        status = kolo_plan_group_updates(o->plan, o->sums, o->n_sums, group, o->groups);
+    }
+    kolo_free(group);
+    return status;
+}
+
 kolo_status kolo_owner_serve(kolo_owner *o, const kolo_division *division,
                              kolo_parameters_opts *opts) {
     const size_t rows = (size_t)division->n_rows + 1;
     o->division = division;
     o->sum_at = kolo_zalloc(rows * sizeof *o->sum_at);
     o->value_at = kolo_zalloc(rows * sizeof *o->value_at);
-    o->totals = kolo_zalloc(kolo_division_totals(division) * sizeof(float));
-    if (!o->sum_at || !o->value_at || !o->totals) return KOLO_NOMEM(rows * sizeof *o->sum_at);
+    if (!o->sum_at || !o->value_at) return KOLO_NOMEM(rows * sizeof *o->sum_at);
+    KOLO_TRY(add_parts(o));
+    KOLO_TRY(group_steps(o));
     find_places(o);
     find_loss(o);
     KOLO_TRY(add_readers(o));
@@ -279,6 +380,7 @@ kolo_status kolo_owner_serve(kolo_owner *o, const kolo_division *division,
     opts->update = update;
     opts->observe = observe;
     opts->progress = progress;
-    opts->arg = o;
+    opts->arg = o->args[0];
+    opts->bucket_args = o->args;
     return KOLO_OK;
 }

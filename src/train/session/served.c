@@ -23,7 +23,9 @@ struct kolo_served {
     kolo_owner *follower; /* of another part; NULL: none is here */
     kolo_parameters *parameters;
     kolo_tables *tables;         /* NULL: there are none */
-    kolo_parameters_part *parts; /* by owner */
+    kolo_parameters_part *parts; /* by part; their first number in `pushed` and `pulled`: */
+    size_t *pushed_at, *pulled_at;
+    bool shared; /* workers own parts, too, beside servers */
     size_t values, gradient, state;
     bool weighted;          /* pushes are weighted by labels and samples: see kolo_owner_opts */
     float *pushed, *pulled; /* [gradient], [values]; registered memory, unless it has joined */
@@ -37,7 +39,7 @@ struct kolo_served {
     int64_t samples, labels;
     bool *ready;             /* by row: the backward pass has completed it */
     int next;                /* row to gather; all before are in the vector, */
-    size_t *filled;          /* of which so many numbers are final, by owner */
+    size_t *filled;          /* of which so many numbers are final, by part */
     double *totals, *before; /* of the run: see train/session/division.h */
     uint64_t *lost;          /* by worker: see kolo_parameters_rest */
 };
@@ -52,13 +54,35 @@ static int64_t samples_of(const kolo_session_config *config) {
     return share / parts;
 }
 
+/* Who owns what. */
+typedef struct ownership {
+    int owners, working; /* the last ranks; of these, the first ones are workers */
+    bool buckets;
+} ownership;
+
+/* Parts are in buckets where all workers wait for the same updates, which need no whole tensors,
+ * and no server is replaced. Then workers, if there are more, have parts beside those of servers.
+ */
+static ownership own(const kolo_session_config *config, const kolo_served_opts *o) {
+    const kolo_optimizer_opts *optimizer = &config->plan.optimizer;
+    const int ranks = kolo_comm_size(o->world), workers = ranks - o->servers;
+    const bool by_law = config->consistency.kind == KOLO_CONSISTENCY_BSP && o->replicas == 0 &&
+                        o->joins == 0 && optimizer->clip == 0 &&
+                        !kolo_optimizer_scales(optimizer->kind) && workers > 1;
+    const bool works = o->servers == 0 || (by_law && o->servers < workers);
+    const int owners = works ? ranks : o->servers;
+    return (ownership){owners, works ? workers : 0, by_law && owners > 1};
+}
+
 static kolo_status make_owner(const kolo_session_config *config, const kolo_served_opts *o,
                               int index, kolo_owner **owner) {
     const int ranks = kolo_comm_size(o->world);
-    const int owners = o->servers > 0 ? o->servers : ranks;
+    const ownership by = own(config, o);
     const kolo_owner_opts opts = {
         .index = index,
-        .owners = owners,
+        .owners = by.owners,
+        .working = by.working,
+        .buckets = by.buckets,
         .weighted = kolo_consistency_is_weighted(&config->consistency),
         .steps = o->steps,
         .workers = ranks - o->servers,
@@ -77,9 +101,10 @@ static kolo_status make_owner(const kolo_session_config *config, const kolo_serv
 /* What this rank owns, and with replicas the part of the server before it. */
 static kolo_status make_owners(kolo_served *d, const kolo_session_config *config,
                                const kolo_served_opts *o) {
-    const int ranks = kolo_comm_size(o->world);
-    const int owners = o->servers > 0 ? o->servers : ranks;
-    const int index = kolo_comm_rank(o->world) - (ranks - owners);
+    const ownership by = own(config, o);
+    const int owners = by.owners;
+    const int index = kolo_comm_rank(o->world) - (kolo_comm_size(o->world) - owners);
+    d->shared = o->servers > 0 && by.working > 0;
     if (index < 0) return KOLO_OK;
     KOLO_TRY(make_owner(config, o, index, &d->owner));
     if (o->replicas > 0) {
@@ -133,21 +158,26 @@ static kolo_status allocate_vector(const kolo_served *d, kolo_comm *world, size_
 
 /* `workers`: those who may join included. */
 static kolo_status allocate(kolo_served *d, kolo_comm *world, int workers) {
-    const size_t owners = (size_t)d->division.owners, rows = (size_t)d->division.n_rows + 1;
+    const size_t parts = (size_t)kolo_division_parts(&d->division);
+    const size_t rows = (size_t)d->division.n_rows + 1;
     const size_t totals = kolo_division_totals(&d->division) * sizeof(float);
-    d->parts = kolo_zalloc(owners * sizeof *d->parts);
+    d->parts = kolo_zalloc(parts * sizeof *d->parts);
+    d->pushed_at = kolo_zalloc(parts * sizeof *d->pushed_at);
+    d->pulled_at = kolo_zalloc(parts * sizeof *d->pulled_at);
     d->places = kolo_zalloc(rows * sizeof *d->places);
     d->entries = kolo_zalloc(rows * sizeof *d->entries);
     d->totals = kolo_zalloc(totals);
     d->before = kolo_zalloc(totals);
     d->lost = kolo_zalloc((size_t)workers * sizeof *d->lost);
     d->ready = kolo_zalloc(rows * sizeof *d->ready);
-    d->filled = kolo_zalloc(owners * sizeof *d->filled);
-    if (!d->ready || !d->filled) return KOLO_NOMEM(rows);
+    d->filled = kolo_zalloc(parts * sizeof *d->filled);
+    if (!d->ready || !d->filled || !d->pushed_at || !d->pulled_at) return KOLO_NOMEM(rows);
     if (!d->parts || !d->places || !d->entries || !d->totals || !d->before || !d->lost)
         return KOLO_NOMEM(totals);
-    for (size_t i = 0; i < owners; i++) {
+    for (size_t i = 0; i < parts; i++) {
         d->parts[i] = kolo_division_part(&d->division, (int)i);
+        d->pushed_at[i] = d->gradient;
+        d->pulled_at[i] = d->values;
         d->values += d->parts[i].values;
         d->gradient += d->parts[i].gradient;
         d->state += d->parts[i].state;
@@ -170,7 +200,7 @@ static void fill_initial(const kolo_served *d, const kolo_session *s, double upd
                          float *initial) {
     const size_t at = (size_t)kolo_division_updates(&d->division) * sizeof updates;
     place_entries(d, s);
-    for (int i = 0; i < d->division.owners; i++) {
+    for (int i = 0; i < kolo_division_parts(&d->division); i++) {
         float *state = initial + d->parts[i].values;
         memcpy((char *)initial + at, &updates, sizeof updates);
         kolo_division_gather(&d->division, i, KOLO_ROWS_PULLED, false, d->places,
@@ -194,6 +224,8 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
     const kolo_consistency *c = &config->consistency;
     kolo_parameters_opts opts = {
         .servers = o->servers,
+        .shared = d->shared,
+        .buckets = d->division.buckets,
         .parts = d->parts,
         .needs_all = true,
         .spared = kolo_consistency_outlives(c) && o->servers > 0 && !o->replay ? 1 : 0,
@@ -264,6 +296,8 @@ void kolo_served_destroy(kolo_served *d) {
     if (d->joined) kolo_free(d->pushed);
     if (d->joined) kolo_free(d->pulled);
     kolo_free(d->parts);
+    kolo_free(d->pushed_at);
+    kolo_free(d->pulled_at);
     kolo_free(d->states);
     kolo_free(d->entries);
     kolo_free((void *)d->places);
@@ -369,16 +403,15 @@ static kolo_status place_summands(kolo_served *d, const kolo_plan *plan) {
 
 /* Before the gradients of a step: the vector gets its heads. */
 static void begin_push(kolo_served *d, int64_t samples, int64_t labels) {
-    float *part = d->pushed;
     d->samples = samples;
     d->labels = labels;
     d->next = 0;
     memset(d->ready, 0, (size_t)d->division.n_rows * sizeof *d->ready);
-    for (int i = 0; i < d->division.owners; i++) {
+    for (int i = 0; i < kolo_division_parts(&d->division); i++) {
+        float *part = d->pushed + d->pushed_at[i];
         kolo_summed_set(part + KOLO_SUMMED_SAMPLES, samples);
         kolo_summed_set(part + KOLO_SUMMED_LABELS, labels);
         d->filled[i] = KOLO_SUMMED_HEAD;
-        part += d->parts[i].gradient;
     }
 }
 
@@ -393,15 +426,15 @@ static double factor_of(const kolo_served *d, int row) {
 
 /* Gathers the next rows, in the order of the vector, up to the first that is not ready. */
 static void gather_ready(kolo_served *d) {
+    const int owners = d->division.owners;
     for (; d->next < d->division.n_rows; d->next++) {
-        const int row = d->next;
-        float *part = d->pushed;
+        const int row = d->next, first = kolo_division_bucket(&d->division, row) * owners;
         if (!(KOLO_ROWS_PUSHED >> kolo_division_kind(&d->division, row) & 1)) continue;
         if (!d->ready[row]) return;
-        for (int i = 0; i < d->division.owners; i++) {
+        for (int i = first; i < first + owners; i++) {
+            float *part = d->pushed + d->pushed_at[i];
             d->filled[i] += kolo_division_gather_row(&d->division, row, i, factor_of(d, row),
                                                      d->places[row], part + d->filled[i]);
-            part += d->parts[i].gradient;
         }
     }
 }
@@ -413,7 +446,8 @@ static kolo_status push_posted(void *arg, const kolo_plan *plan, int32_t node) {
     const int32_t *post = exchange_of(d, plan)->post;
     for (int row = 0; row < d->division.n_rows; row++) d->ready[row] |= post[row] == node;
     gather_ready(d);
-    for (int i = 0; i < d->division.owners; i++) {
+    kolo_parameters_pull_early(d->parameters, d->pulled);
+    for (int i = 0; i < kolo_division_parts(&d->division); i++) {
         KOLO_TRY(kolo_parameters_push_early(d->parameters, d->pushed, i, d->filled[i]));
     }
     return KOLO_OK;
@@ -434,12 +468,12 @@ static kolo_status push(kolo_served *d, const kolo_plan *plan) {
 static kolo_status pull(kolo_served *d, const kolo_session *s) {
     const size_t totals = kolo_division_totals(&d->division);
     KOLO_TRY(kolo_parameters_pull(d->parameters, d->pulled));
-    const float *part = d->pulled;
-    memcpy(d->totals, d->pulled, totals * sizeof(float)); /* those of owner 0 */
+    const int with_metrics = kolo_division_totals_part(&d->division);
+    memcpy(d->totals, d->pulled + d->pulled_at[with_metrics], totals * sizeof(float));
     place_entries(d, s);
-    for (int i = 0; i < d->division.owners; i++) {
-        kolo_division_scatter(&d->division, i, KOLO_ROWS_PULLED, false, part + totals, d->places);
-        part += d->parts[i].values;
+    for (int i = 0; i < kolo_division_parts(&d->division); i++) {
+        kolo_division_scatter(&d->division, i, KOLO_ROWS_PULLED, false,
+                              d->pulled + d->pulled_at[i] + totals, d->places);
     }
     return KOLO_OK;
 }
@@ -448,7 +482,7 @@ kolo_status kolo_served_read_all(kolo_served *d, kolo_session *s) {
     KOLO_TRY(pull(d, s));
     KOLO_TRY(kolo_parameters_read_state(d->parameters, d->states));
     const float *part = d->states;
-    for (int i = 0; i < d->division.owners; i++) {
+    for (int i = 0; i < kolo_division_parts(&d->division); i++) {
         kolo_division_scatter(&d->division, i, KOLO_ROWS_STATE, false, part, d->places);
         part += d->parts[i].state;
     }

@@ -10,6 +10,7 @@
 #include "support/train_job.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -522,9 +523,63 @@ static void the_division_is_printed(void **state) {
     kolo_dump_free(text);
 }
 
+/* Three workers and a server: 2 and 4 tenths of each bucket, at any element. */
+static void the_division_follows_the_law(void **state) {
+    const kolo_dump_opts opts = {.what = KOLO_DUMP_SERVERS,
+                                 .model = "lenet",
+                                 .bucket_bytes = 1 << 14,
+                                 .ranks = 4,
+                                 .by_law = true,
+                                 .servers = 1};
+    char *text;
+    ASSERT_OK(kolo_dump(&opts, &text));
+    for (int i = 0; i < 4; i++) {
+        char name[16];
+        snprintf(name, sizeof name, i < 3 ? "worker %d: " : "server 0: ", i);
+        const char *at = strstr(text, name);
+        assert_non_null(at);
+        const double bytes = strtod(strstr(at, "pulled ") + strlen("pulled "), NULL);
+        if (fabs(bytes - 61706 * 4 * (i < 3 ? 0.2 : 0.4)) > 1024) fail_msg("%s", text);
+    }
+    assert_non_null(strstr(text, "  fc1.weight [9600, 19200) of 48000\n")); /* a bucket by itself */
+    assert_non_null(strstr(text, "  fc1.weight [28800, 48000) of 48000\n"));
+    kolo_dump_free(text);
+}
+
+/* Servers from none, as in a ring, to as many as workers: buckets, small tensors and large ones,
+ * which are cut at any element. */
+static void the_law_keeps_the_bits(void **state) {
+    static const struct {
+        const char *model;
+        kolo_optimizer optimizer;
+        double momentum;
+        int64_t accumulate;
+    } cases[] = {{"resnet8", KOLO_OPTIMIZER_SGD, 0.9, 1},
+                 {"mlp", KOLO_OPTIMIZER_ADAM, 0, 2},
+                 {"mlp", KOLO_OPTIMIZER_SGD, 0, 1},
+                 {"resnet8", KOLO_OPTIMIZER_ADAMW, 0, 1}};
+    for (int servers = 0; servers < 4; servers++) {
+        kolo_train_opts opts = options(KOLO_SYNC_ALLREDUCE, 0);
+        opts.model = cases[servers].model;
+        if (strcmp(opts.model, "mlp") == 0) opts.model_options = NULL;
+        opts.optimizer = (kolo_optimizer_opts){.kind = cases[servers].optimizer,
+                                               .momentum = cases[servers].momentum};
+        opts.accumulate = cases[servers].accumulate;
+        opts.bucket_bytes = 1 << 10;
+        const kolo_train_result plain = train_well(3, &opts);
+        opts.sync = KOLO_SYNC_PS;
+        opts.servers = servers;
+        const kolo_train_result served = train_well(3 + servers, &opts);
+        assert_same(cases[servers].model, &plain, &served);
+        assert_true(served.parts > 3 * 9); /* several buckets of most steps in backward passes */
+    }
+}
+
 TEST_MAIN(test_servers) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_division_is_printed),
+        cmocka_unit_test(the_division_follows_the_law),
+        cmocka_unit_test(the_law_keeps_the_bits),
         cmocka_unit_test(one_worker_trains_as_without_servers),
         cmocka_unit_test(pushes_follow_the_buckets),
         cmocka_unit_test(a_momentum_is_delayed),

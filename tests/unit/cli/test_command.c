@@ -817,8 +817,24 @@ static void out_of_memory_has_advice(void **state) {
                              "virtual memory (ulimit -v)\n"));
 }
 
+static void parts_of_servers_are_printed(void **state) {
+    assert_int_equal(test_run("dump --model lenet --what servers --ranks 2"), 0);
+    assert_true(test_contains("out", "server 1: pulled "));
+    assert_int_equal(test_run("dump --model lenet --what servers --ranks 4 --servers 1"), 0);
+    assert_true(test_contains("out", "worker 2: ") && test_contains("out", "server 0: "));
+    static const char *const refused[] = {"dump --model lenet --what servers --ranks 2 --servers 1",
+                                          "dump --model lenet --what plan --servers 1"};
+    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
+        test_run_fails(
+            refused[i], 2,
+            "kolo: --servers 1: it is for --what servers, of --ranks with two workers at "
+            "least\n");
+    }
+}
+
 TEST_MAIN(test_command) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_of_servers_are_printed),
         cmocka_unit_test(pages_match_the_manual),
         cmocka_unit_test(every_command_has_help),
         cmocka_unit_test(usage_errors_are_one_line_and_exit_2),
