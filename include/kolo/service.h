@@ -68,6 +68,9 @@ typedef struct kolo_service_opts {
     /* Called after requests that this rank has started are complete, so that `serve` may start some
      * without waiting for them. May be NULL. */
     void (*completed)(void *arg);
+    /* Called before the thread waits for requests, to do what is due; returns the milliseconds
+     * until it is to be called again, at the latest; -1: there is no such time. May be NULL. */
+    int (*due)(void *arg);
     void *arg;
     int credits;          /* requests of a client without reply; default 64 */
     size_t client_bytes;  /* data held for a client, and the largest input or reply that is not in

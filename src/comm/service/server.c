@@ -587,7 +587,7 @@ static void *run(void *arg) {
     if (status == KOLO_OK) status = start_joiners(s);
     if (s->size == s->ranks || status != KOLO_OK) close_listeners(s);
     while (status == KOLO_OK && !atomic_load_explicit(&s->stop, memory_order_acquire)) {
-        kolo_server_poll(s, -1);
+        kolo_server_poll(s, s->opts.due ? s->opts.due(s->opts.arg) : -1);
     }
     return NULL;
 }
