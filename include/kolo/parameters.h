@@ -94,6 +94,12 @@ typedef struct kolo_parameters_opts {
     int staleness;  /* see above; default 0, bsp */
     int drop;       /* bsp: gradients that a step does not wait for; less than the workers */
     bool discard;   /* those that come later are discarded, instead of kept */
+    /* bsp: a step ends once so many gradients of workers that have read the newest values are in,
+     * or those of all that are waited for, and if not all are in, grace_ms later; those that come
+     * later are in the next step. Without `drop`; with a grace without `replicas`, `record` and
+     * `replay`. 0: all. */
+    int quorum;
+    int64_t grace_ms;
     /* Begins with bsp, and takes other bounds while the run goes on, from the time of the workers'
      * steps and the loss (docs/servers.md). Only with a staleness of 0, and without `drop`,
      * `record` and `replay`. */

@@ -117,6 +117,21 @@ static kolo_status check_drop(const kolo_parameters_opts *o, int workers) {
         return KOLO_FAIL(KOLO_ERR_ARG, "gradients are dropped with a staleness of 0, and discarded "
                                        "if they are dropped");
     }
+    if (o->quorum < 0 || o->quorum > workers || o->grace_ms < 0 || o->grace_ms > INT32_MAX ||
+        (o->grace_ms > 0 && o->quorum == 0)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a quorum of %d of %d gradients, with a grace of %lld ms",
+                         o->quorum, workers, (long long)o->grace_ms);
+    }
+    if (o->quorum > 0 && (o->drop != 0 || o->staleness != 0 || o->adapts)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "a quorum with a staleness, with gradients that are dropped, "
+                         "or with a bound that adapts: it is for bsp");
+    }
+    if (o->grace_ms > 0 && (o->replicas > 0 || o->record || o->replay)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "a grace depends on the time: its run has no replicas, and is "
+                         "not recorded or replayed");
+    }
     if (o->drop >= 0 && o->drop < workers) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG, "steps without %d of %d gradients: at least one is needed",
                      o->drop, workers);
@@ -203,7 +218,7 @@ static kolo_status open_order(kolo_parameters *p, int i) {
         .owners = p->n_servers,
         .index = i,
         .staleness = p->opts.staleness,
-        .drop = p->opts.drop,
+        .drop = p->opts.quorum > 0 ? -p->opts.quorum : p->opts.drop,
         .leases = p->opts.leases,
         .reply = kolo_service_reply,
         .owner = p->owner,
@@ -335,6 +350,7 @@ static kolo_service_opts serving(const kolo_parameters *p) {
     } else if (p->owner) {
         o.serve = kolo_parameters_owner_serve;
         o.lost = kolo_parameters_owner_lost;
+        o.due = kolo_parameters_owner_due;
         o.arg = p->owner;
     }
     return o;

@@ -2,6 +2,7 @@
 #include "comm/sync/parameters_owner.h"
 
 #include "base/clock.h"
+#include "base/integer.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/sync/adapt.h"
@@ -61,10 +62,11 @@ struct kolo_parameters_owner {
     uint32_t choice, taken_choice; /* the latest, which this owner has made; which it has taken */
     double samples, loss;          /* as `progress` gave them last */
     int64_t (*now_ns)(void);
-    bool again;       /* workers may send what it has taken: kolo_parameters_owner_lead */
-    bool stops;       /* a rank has asked for it */
-    uint64_t stop_at; /* the point where all workers stop; 0: not known */
-    uint64_t end;     /* of the leases that are asked for since the latest rest; 0: none */
+    bool again;        /* workers may send what it has taken: kolo_parameters_owner_lead */
+    int64_t quorum_ns; /* when a quorum of the step was in; 0: it is not */
+    bool stops;        /* a rank has asked for it */
+    uint64_t stop_at;  /* the point where all workers stop; 0: not known */
+    uint64_t end;      /* of the leases that are asked for since the latest rest; 0: none */
     uint64_t version;
     int missing;           /* a lost worker that ends the job; -1: none */
     char why[160];         /* it is missing */
@@ -104,6 +106,9 @@ static uint64_t slowest(const owner *o) {
     return least;
 }
 
+/* Whether a step may end before all gradients are in. */
+static bool skips(const owner *o) { return o->opts->drop > 0 || o->opts->quorum > 0; }
+
 static void observe(const owner *o, kolo_parameters_event event) {
     event.pushes = o->pushes;
     event.workers = o->n_workers;
@@ -132,7 +137,7 @@ static uint64_t count_read(owner *o, int w, uint64_t clock) {
 /* Whether worker w, at this clock, may read now. */
 static bool may_read(const owner *o, int w, uint64_t clock) {
     const uint64_t bound = (uint64_t)o->staleness;
-    if (o->opts->drop > 0) return !o->workers[w].push;
+    if (skips(o)) return !o->workers[w].push;
     if (o->opts->adapts && o->staleness == 0) return !o->workers[w].push;
     clock -= o->workers[w].from;
     if (o->staleness == KOLO_STALENESS_ANY || clock <= bound) return true;
@@ -197,9 +202,21 @@ static void add_gradients(const owner *o, float *sum, int *total, const float *g
 /* Whether steps wait for a worker, unless they drop it. */
 static bool is_active(const worker *w) { return !w->gone && !w->rest; }
 
+/* Whether `in` gradients, of `active` workers, are enough, now or since the grace is over. */
+static bool is_quorum(owner *o, int in, int active) {
+    const int64_t grace_ns = kolo_ms_to_ns(o->opts->grace_ms);
+    if (in == 0 || in < kolo_min_i64(o->opts->quorum, active)) {
+        o->quorum_ns = 0;
+        return false;
+    }
+    if (in >= active || grace_ns == 0) return true;
+    if (o->quorum_ns == 0) o->quorum_ns = o->now_ns();
+    return o->now_ns() - o->quorum_ns >= grace_ns;
+}
+
 /* Whether the gradients that a step waits for are in. Without any active worker: whether gradients
  * of earlier steps are left. */
-static bool is_complete(const owner *o) {
+static bool is_complete(owner *o) {
     int active = 0, in = 0;
     bool left = false;
     for (int w = 0; w < o->n_workers; w++) {
@@ -209,18 +226,20 @@ static bool is_complete(const owner *o) {
         left |= x->n_late > 0;
     }
     if (active == 0) return left;
+    if (o->opts->quorum > 0) return is_quorum(o, in, active);
     const int needed = active - o->opts->drop;
     return in >= (needed > 1 ? needed : 1);
 }
 
 /* The sum of the gradients that are in, each after the late ones of its worker, and of the late
- * ones of workers that are not active. Returns how many gradients that is. */
+ * ones of workers that are not active; with a quorum of all late ones. Returns how many gradients
+ * that is. */
 static int sum_gradients(owner *o, uint64_t *clock) {
     int n = 0;
     *clock = 0;
     for (int w = 0; w < o->n_workers; w++) {
         worker *x = &o->workers[w];
-        if (x->n_late > 0 && (x->push || !is_active(x))) {
+        if (x->n_late > 0 && (x->push || !is_active(x) || o->opts->quorum > 0)) {
             add_gradients(o, o->sum, &n, x->late, x->n_late);
             if (x->late_clock > *clock) *clock = x->late_clock;
             x->n_late = 0;
@@ -236,6 +255,7 @@ static void complete_step(owner *o) {
     uint64_t clock;
     if (!is_complete(o)) return;
     const int n = sum_gradients(o, &clock);
+    o->quorum_ns = 0;
     apply(o, o->sum, n, -1, clock);
     for (int w = 0; w < o->n_workers; w++) { /* all, before a reply detects a lost worker */
         const kolo_service_call *call = o->taken[w] = take(&o->workers[w].push);
@@ -542,7 +562,7 @@ static void push(owner *o, int w, kolo_service_call *call) {
     adapt(o, w);
     take_choice(o, (uint32_t)call->key);
     if (o->leases) kolo_leases_acknowledge(o->leases, w);
-    if (o->opts->drop > 0 && x->read_at < o->version) {
+    if (skips(o) && x->read_at < o->version) {
         take_late(o, w, call, gradient);
     } else if (o->staleness == 0) {
         x->push = call;
@@ -697,7 +717,7 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     o->lost = kolo_zalloc(n * sizeof *o->lost);
     o->reported = kolo_zalloc(n * sizeof *o->reported);
     o->taken = kolo_zalloc(n * sizeof *o->taken);
-    const bool keeps = opts->drop > 0 && !opts->discard;
+    const bool keeps = skips(o) && !opts->discard;
     o->late = keeps ? kolo_alloc(n * sum_bytes) : NULL;
     bool all = o->values && (o->sum || opts->staleness != 0) && (o->late || !keeps);
     if (opts->leases && kolo_leases_create((int)n, opts->first_lease, &o->leases) != KOLO_OK) {
@@ -715,6 +735,15 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     }
     kolo_parameters_owner_destroy(o);
     return KOLO_NOMEM(bytes);
+}
+
+int kolo_parameters_owner_due(void *arg) {
+    owner *o = arg;
+    if (o->quorum_ns == 0) return -1;
+    const int64_t left_ns = o->quorum_ns + kolo_ms_to_ns(o->opts->grace_ms) - o->now_ns();
+    if (left_ns > 0) return (int)kolo_min_i64(left_ns / 1000000 + 1, INT32_MAX);
+    go_on(o);
+    return -1; /* the next quorum needs a request */
 }
 
 size_t kolo_parameters_owner_room(const owner *o, uint32_t kind) {

@@ -78,6 +78,8 @@ void kolo_parameters_owner_load(kolo_parameters_owner *owner, const float *all);
 /* The calls of a service; `arg`: a kolo_parameters_owner. */
 void kolo_parameters_owner_serve(void *arg, kolo_service_call *call);
 void kolo_parameters_owner_lost(void *arg, int client, bool left, const char *reason);
+/* Ends a step whose grace is over: `due` of kolo_service_opts. */
+int kolo_parameters_owner_due(void *arg);
 /* Blocks until no worker is present, up to `timeout_ms`: whether that is so. Any thread. */
 bool kolo_parameters_owner_ended(kolo_parameters_owner *owner, int64_t timeout_ms);
 /* Blocks until no worker is present. PEER: a worker that the job needs was lost. Any thread. */
