@@ -389,3 +389,13 @@ kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts) 
     }
     return kolo_graph_check(g);
 }
+
+kolo_status kolo_pass_outer_state(kolo_graph *g, bool delays) {
+    const int32_t n_values = g->n_values;
+    for (int32_t v = 0; v < n_values; v++) {
+        if (!is_trained(g, v)) continue;
+        (void)state_of(g, "outer", (kolo_value){.id = v});
+        if (delays) (void)state_of(g, "delayed", (kolo_value){.id = v});
+    }
+    return kolo_graph_check(g);
+}

@@ -162,6 +162,10 @@ bool kolo_optimizer_scales(kolo_optimizer kind);
  */
 kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts);
 
+/* Adds the state of an outer update that others make, which this rank keeps for files: for each
+ * trained parameter "optimizer.outer.NAME" and, if `delays`, "optimizer.delayed.NAME". */
+kolo_status kolo_pass_outer_state(kolo_graph *g, bool delays);
+
 /* Fuses nodes of the backward pass to save memory traffic, with the same results: the sum of two
  * gradients with the ReLU mask that follows. Runs after the optimizer pass. */
 kolo_status kolo_pass_fuse(kolo_graph *g);
@@ -339,6 +343,7 @@ typedef struct kolo_pipeline_opts {
     int versions;      /* ranks that have optimizer state of their own; 0: all have the same */
     int version;       /* which is this rank's */
     kolo_optimizer_opts optimizer;
+    bool outer, delays; /* see kolo_pass_outer_state */
     kolo_recompute recompute;
     kolo_precision precision;
     bool sparse_embedding;

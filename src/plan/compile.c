@@ -21,6 +21,8 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .versions = o->versions,
         .version = o->version,
         .optimizer = o->optimizer,
+        .outer = o->outer,
+        .delays = o->delays,
         .recompute = o->recompute,
         .precision = o->precision,
         .sparse_embedding = o->sparse_embedding,

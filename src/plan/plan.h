@@ -139,6 +139,7 @@ typedef struct kolo_plan_opts {
     int versions; /* ranks that have optimizer state of their own (plan/rounds.h); 0: none has */
     int version;  /* this rank's */
     kolo_optimizer_opts optimizer;
+    bool outer, delays; /* see kolo_pass_outer_state */
     /* Micro-batches per step, default 1. Above 1 the plan runs one of them, and the scalar "fresh"
      * is 1 in the first and 0 in the others. */
     int64_t micro_batches;
