@@ -281,7 +281,8 @@ const kolo_option cli_options[] = {
              "ssp:S, gradients as they come from workers "
              "that are at most S steps apart, and asp, without a bound; both with ,dc=L, ,scale=1 or ,delay=N (of Nesterov's momentum) against staleness, "
              "and with ,lease=1: workers take samples from one counter; and auto, bsp, ssp:S or asp, by the times of "
-             "steps and the loss "
+             "steps and the loss; and bmuf:H or diloco:H,quorum=Q,grace=MS: the owners make the update of a round once Q workers "
+             "are done, and MS milliseconds later, and late ones are in the next round "
              "(docs/servers.md)"},
     {.name = "compress", .type = KOLO_OPTION_TEXT, .metavar = "CODEC",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .preset = "none",

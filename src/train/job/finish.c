@@ -68,7 +68,8 @@ static kolo_status finish(kolo_job *j, kolo_train_result *result) {
     KOLO_TRY(sum_histograms(j, &h));
     KOLO_TRY(kolo_job_sum_damaged(j));
     KOLO_TRY(kolo_store_hash_shards(kolo_session_store(j->session), &hash));
-    KOLO_TRY(kolo_compare_replicas(j->comm, kolo_session_store(j->session), "at the end"));
+    KOLO_TRY(kolo_compare_replicas(j->comm, kolo_session_store(j->session),
+                                   kolo_job_has_own_state(j), "at the end"));
     KOLO_TRY(kolo_job_check_parameters(j));
     double times[2 + KOLO_STEP_QUANTILES] = {(double)j->state.run.ns / 1e9,
                                              kolo_accumulator_rate(&j->state.run)};

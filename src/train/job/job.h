@@ -235,6 +235,8 @@ kolo_status kolo_job_divide(kolo_job *j, const kolo_train_opts *opts);
 kolo_status kolo_job_serve(kolo_job *j, kolo_train_result *result);
 /* Whether workers make steps without each other: they meet in evaluations and checkpoints only. */
 bool kolo_job_is_asynchronous(const kolo_job *j);
+/* Whether each worker has optimizer state of its own, and owners have that of the outer update. */
+bool kolo_job_has_own_state(const kolo_job *j);
 /* Before the first step, and after each: takes the policy of owners that choose one. */
 void kolo_job_note_policy(kolo_job *j);
 /* Whether the run goes on if a worker dies. */

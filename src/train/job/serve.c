@@ -59,6 +59,11 @@ bool kolo_job_is_asynchronous(const kolo_job *j) {
     return config->served && kolo_consistency_is_alone(&config->consistency);
 }
 
+bool kolo_job_has_own_state(const kolo_job *j) {
+    const kolo_session_config *config = &j->setup.session;
+    return config->served && kolo_consistency_has_rounds(&config->consistency);
+}
+
 void kolo_job_note_policy(kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     char name[KOLO_CONSISTENCY_NAME];

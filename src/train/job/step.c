@@ -94,7 +94,8 @@ kolo_status kolo_job_check_replicas(kolo_job *j, int64_t k) {
     if (every == 0 || (k + 1) % every != 0) return KOLO_OK;
     snprintf(when, sizeof when, "after step %" PRId64, k + 1);
     KOLO_TRY(kolo_job_settle(j));
-    kolo_status status = kolo_compare_replicas(j->comm, kolo_session_store(j->session), when);
+    kolo_status status = kolo_compare_replicas(j->comm, kolo_session_store(j->session),
+                                               kolo_job_has_own_state(j), when);
     if (status != KOLO_OK && !kolo_job_goes_on(j, status)) return status;
     kolo_session_unsettle(j->session);
     return KOLO_OK;

@@ -16,6 +16,8 @@
 
 #define MANY (INT64_C(1) << 40)
 
+enum { GRACE_MOST_MS = 86400000 };
+
 static const double block_momentum = -1; /* 1 - 1 / ranks */
 static const double overlapped_mix = 0.5;
 
@@ -43,6 +45,7 @@ static const struct {
                                .most = MANY,
                                .alone = true,
                                .ring = true,
+                               .servers = true,
                                .rounds = true,
                                .outer = true,
                                .lr = 1,
@@ -51,6 +54,7 @@ static const struct {
                                  .most = MANY,
                                  .alone = true,
                                  .ring = true,
+                                 .servers = true,
                                  .rounds = true,
                                  .outer = true,
                                  .lr = 0.7,
@@ -75,27 +79,31 @@ static kolo_status find(const char *text, size_t length, kolo_consistency_kind *
 
 /* Parses one "key=value" up to a comma or the end, which *at becomes. */
 static kolo_status parse_value(const char *text, const char **at, kolo_consistency *c) {
+    enum { AT_PUSH = 1, OUTER };
     const bool outer = policies[c->kind].outer;
     const struct {
         const char *key;
-        bool outer, above; /* outer: of the update of a round; above: more than 0 */
+        int of;     /* AT_PUSH: of pushes that are updates, OUTER: of the update of a round */
+        bool above; /* more than 0 */
         double most;
         double *number;
         bool *flag;
         int64_t *count;
     } keys[] = {
-        {"lr", true, true, 10, &c->lr, NULL, NULL},
-        {"momentum", true, false, nextafter(1, 0), &c->momentum, NULL, NULL},
-        {"nesterov", true, false, 1, NULL, &c->nesterov, NULL},
-        {"fragments", true, true, fmin((double)c->steps, 1 << 16), NULL, NULL, &c->fragments},
-        {"strided", true, false, 1, NULL, &c->strided, NULL},
-        {"overlap", true, false, (double)c->steps - 1, NULL, NULL, &c->overlap},
-        {"mix", true, false, nextafter(1, 0), &c->mix, NULL, NULL},
-        {"dc", false, false, 10, &c->compensation, NULL, NULL},
-        {"scale", false, false, 1, NULL, &c->scale, NULL},
-        {"lease", false, false, 1, NULL, &c->lease, NULL},
-        {"delay", false, true, KOLO_DELAY_MOST, NULL, NULL, &c->delay},
-        {"ahead", false, false, 1, &c->ahead, NULL, NULL},
+        {"lr", OUTER, true, 10, &c->lr, NULL, NULL},
+        {"momentum", OUTER, false, nextafter(1, 0), &c->momentum, NULL, NULL},
+        {"nesterov", OUTER, false, 1, NULL, &c->nesterov, NULL},
+        {"fragments", OUTER, true, fmin((double)c->steps, 1 << 16), NULL, NULL, &c->fragments},
+        {"strided", OUTER, false, 1, NULL, &c->strided, NULL},
+        {"overlap", OUTER, false, (double)c->steps - 1, NULL, NULL, &c->overlap},
+        {"mix", OUTER, false, nextafter(1, 0), &c->mix, NULL, NULL},
+        {"quorum", OUTER, true, 1 << 16, NULL, NULL, &c->quorum},
+        {"grace", OUTER, false, GRACE_MOST_MS, NULL, NULL, &c->grace_ms},
+        {"dc", AT_PUSH, false, 10, &c->compensation, NULL, NULL},
+        {"scale", AT_PUSH, false, 1, NULL, &c->scale, NULL},
+        {"lease", AT_PUSH, false, 1, NULL, &c->lease, NULL},
+        {"delay", AT_PUSH | OUTER, true, KOLO_DELAY_MOST, NULL, NULL, &c->delay},
+        {"ahead", AT_PUSH | OUTER, false, 1, &c->ahead, NULL, NULL},
     };
     const char *key = *at;
     size_t length = strcspn(key, "=,");
@@ -108,7 +116,7 @@ static kolo_status parse_value(const char *text, const char **at, kolo_consisten
         bool fits = number >= 0 && number <= keys[i].most && !(keys[i].above && number == 0) &&
                     (!keys[i].flag || number == 0 || number == 1) &&
                     (!keys[i].count || number == floor(number));
-        if (!named || !fits || keys[i].outer != outer) continue;
+        if (!named || !fits || !(keys[i].of & (outer ? OUTER : AT_PUSH))) continue;
         if (keys[i].number) *keys[i].number = number;
         if (keys[i].flag) *keys[i].flag = number == 1;
         if (keys[i].count) *keys[i].count = (int64_t)number;
@@ -117,7 +125,8 @@ static kolo_status parse_value(const char *text, const char **at, kolo_consisten
     return KOLO_FAIL(KOLO_ERR_ARG, "consistency \"%s\": \"%s\" is none of %s", text, key,
                      outer ? "lr=X (up to 10), momentum=X (below 1), nesterov=0 or 1, fragments=P "
                              "(up to the steps of a round), strided=0 or 1, overlap=T (below the "
-                             "steps of a round) and mix=X (below 1)"
+                             "steps of a round), mix=X (below 1) and, with --sync ps or mesh, "
+                             "quorum=Q, grace=MS (up to a day), delay=N and ahead=C"
                            : "dc=X (up to 10), scale=0 or 1, delay=N (up to 65536), ahead=C (up to "
                              "1 / N) and lease=0 or 1");
 }
@@ -203,7 +212,7 @@ bool kolo_consistency_outlives(const kolo_consistency *c) {
 }
 
 bool kolo_consistency_is_weighted(const kolo_consistency *c) {
-    return c->drop > 0 || c->kind == KOLO_CONSISTENCY_AUTO;
+    return c->drop > 0 || c->kind == KOLO_CONSISTENCY_AUTO || policies[c->kind].rounds;
 }
 
 void kolo_consistency_print(int staleness, char text[KOLO_CONSISTENCY_NAME]) {
@@ -220,5 +229,7 @@ bool kolo_consistency_is_for(const kolo_consistency *c, bool servers) {
 }
 
 int kolo_consistency_staleness(const kolo_consistency *c) {
-    return c->kind == KOLO_CONSISTENCY_ASP ? KOLO_STALENESS_ANY : (int)c->steps;
+    return c->kind == KOLO_CONSISTENCY_ASP   ? KOLO_STALENESS_ANY
+           : c->kind == KOLO_CONSISTENCY_SSP ? (int)c->steps
+                                             : 0;
 }

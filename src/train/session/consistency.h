@@ -13,7 +13,9 @@
  *     lag:S       the sum of all gradients, S steps later
  *     local:H     every rank trains on its own; parameters are averaged every H steps
  *     bmuf:H      the same; a momentum of the averages is added
- *     diloco:H    the same; Nesterov's momentum */
+ *     diloco:H    the same; Nesterov's momentum
+ *                 bmuf and diloco with servers: these make the update of a round, ",quorum=Q" once
+ *                 Q ranks are done, ",grace=MS" and so much later */
 
 #include "kolo/status.h"
 
@@ -44,11 +46,13 @@ typedef struct kolo_consistency {
     bool strided;      /* their layers, see plan/fragments.h */
     int64_t overlap;   /* steps during which the sums are in flight */
     double mix;        /* of a worker's own version in the combined one */
+    int64_t quorum;    /* with servers: ranks that a round waits for; 0: all */
+    int64_t grace_ms;  /* and so long for the others */
     /* With servers, of ssp and asp: delay compensation of gradients, and learning rates divided by
      * the updates since the gradient's read. */
     double compensation;
     bool scale;
-    int64_t delay; /* the same: momentum every `delay` updates (kolo/pass.h); 0: in each */
+    int64_t delay; /* and of rounds: momentum every `delay` updates (kolo/pass.h); 0: in each */
     double ahead;  /* part of the momentum in the others */
     bool lease;    /* workers take ranges of samples from one counter */
 } kolo_consistency;

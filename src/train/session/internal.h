@@ -116,6 +116,11 @@ static inline int data_rank(const kolo_session *s) {
     return dp >= 0 ? kolo_mesh_coordinate(&s->opts.plan.mesh, rank_of(s), dp) : rank_of(s);
 }
 
+/* Whether gradients go to owners of parameters, rather than what a round has changed. */
+static inline bool pushes_gradients(const kolo_session *s) {
+    return s->opts.served && !kolo_consistency_has_rounds(&s->opts.consistency);
+}
+
 /* Whether this rank is the first of those that have the same samples. */
 static inline bool counts_samples(const kolo_session *s) {
     const kolo_mesh *mesh = &s->opts.plan.mesh;
@@ -259,3 +264,9 @@ void kolo_session_count_undone(kolo_session *s);
 /* A step whose update the owners of the parameters make. */
 kolo_status kolo_session_step_served(kolo_session *s, const kolo_batch *batch, double lr,
                                      kolo_sums *sums);
+
+/* served_rounds.c */
+/* A step of this rank alone; the last one of a round pushes what the round has changed to the
+ * owners, and reads the parameters of the next. */
+kolo_status kolo_session_step_between(kolo_session *s, const kolo_batch *batch, double lr,
+                                      kolo_sums *sums);

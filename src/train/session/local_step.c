@@ -69,6 +69,7 @@ kolo_status kolo_session_settle(kolo_session *s) {
         if (s->tables) KOLO_TRY(kolo_tables_flush(s->tables));
         if (kolo_consistency_is_alone(&s->opts.consistency)) {
             KOLO_TRY(kolo_served_rest(s->served, NULL));
+            kolo_served_keep(s->served, s);
             KOLO_TRY(kolo_served_read_all(s->served, s));
             return kolo_served_rest(s->served, NULL); /* no push before all have read */
         }
@@ -81,4 +82,5 @@ kolo_status kolo_session_settle(kolo_session *s) {
 
 void kolo_session_unsettle(kolo_session *s) {
     if (s->rounds) kolo_rounds_unsettle(s->rounds);
+    if (s->served) kolo_served_restore(s->served, s);
 }

@@ -33,7 +33,7 @@ kolo_status kolo_session_run_micro_batches(kolo_session *s, const kolo_batch *ba
                              i == 0 && step_rank(s) == 0);
         /* Forward and backward; gradients and sums are accumulated. */
         if (count == 0) {
-            KOLO_TRY(kolo_plan_skip(c->plan, i == n - 1 && !s->opts.served));
+            KOLO_TRY(kolo_plan_skip(c->plan, i == n - 1 && !pushes_gradients(s)));
         } else if (i < n - 1) {
             KOLO_TRY(kolo_plan_accumulate(c->plan));
         }
@@ -41,7 +41,7 @@ kolo_status kolo_session_run_micro_batches(kolo_session *s, const kolo_batch *ba
     /* The last micro-batch: forward; backward, with an allreduce posted for each bucket as soon as
      * its gradients are complete; waits for the buckets; update into the other bank; commit. With
      * servers these do the rest. */
-    if (s->opts.served) {
+    if (pushes_gradients(s)) {
         return last > 0 ? kolo_plan_gradients((*finish)->plan, s->posted, s->served) : KOLO_OK;
     }
     return last > 0 ? kolo_plan_run((*finish)->plan) : KOLO_OK;

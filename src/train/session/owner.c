@@ -256,11 +256,23 @@ static void average(const kolo_owner *o, const float *gradient) {
     for (int row = 0; row < d->n_rows; row++) {
         int64_t first, end;
         const kolo_row_kind kind = kolo_division_kind(d, row);
-        const double by = kind == KOLO_ROW_GRADIENT ? labels : samples;
+        const double by = kind == KOLO_ROW_GRADIENT && !o->opts.rounds ? labels : samples;
         if ((kind != KOLO_ROW_GRADIENT && kind != KOLO_ROW_STATISTIC) || by == 0) continue;
         kolo_division_range(d, row, o->part, &first, &end);
         float *sum = o->sum_at[row];
         for (int64_t i = 0; i < end - first; i++) sum[i] = (float)((double)sum[i] / by);
+    }
+}
+
+/* Running statistics become the means of those of the workers. */
+static void take_statistics(const kolo_owner *o) {
+    const kolo_division *d = o->division;
+    for (int row = 0; row < d->n_rows; row++) {
+        int64_t first, end;
+        if (kolo_division_kind(d, row) != KOLO_ROW_STATISTIC) continue;
+        kolo_division_range(d, row, o->opts.index, &first, &end);
+        if (first == end) continue;
+        memcpy(o->value_at[row], o->sum_at[row], (size_t)(end - first) * sizeof(float));
     }
 }
 
@@ -283,6 +295,7 @@ static void update_part(kolo_owner *o, const kolo_parameters_update *u) {
     kolo_status status =
         o->groups ? kolo_plan_update_group(o->plan, o->groups, bucket) : kolo_plan_update(o->plan);
     KOLO_ASSERT(status == KOLO_OK); /* it communicates with nobody */
+    if (o->opts.rounds) take_statistics(o);
     memcpy(u->values, o->totals, kolo_division_totals(o->division) * sizeof(float));
     kolo_division_gather(o->division, index, KOLO_ROWS_PULLED, true, o->value_at,
                          u->values + kolo_division_totals(o->division));

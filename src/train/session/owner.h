@@ -18,6 +18,9 @@ typedef struct kolo_owner_opts {
     /* Of a sum over any number of workers: they push gradients times their labels and statistics
      * times their samples, and the sums are divided by those of all. */
     bool weighted;
+    /* Of rounds: workers push how far they have come, which is weighted by samples; the optimizer
+     * is that of the outer update, and running statistics are averaged. */
+    bool rounds;
     int64_t steps;      /* of each worker, made before */
     int workers, joins; /* joins: that may come later */
     kolo_lr schedule;   /* of steps */

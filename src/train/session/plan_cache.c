@@ -233,12 +233,16 @@ static kolo_status compile(kolo_session *s, cached *c) {
     }
     const bool alone = kolo_consistency_has_rounds(&s->opts.consistency);
     if (alone) opts.mesh = (kolo_mesh){1, {{"dp", 1}}};
-    if (s->opts.served) opts.mesh = (kolo_mesh){1, {{"dp", 2}}}; /* owners sum */
-    if (alone && ranks_of(s) > 1) {
+    if (pushes_gradients(s)) opts.mesh = (kolo_mesh){1, {{"dp", 2}}}; /* owners sum */
+    if (alone && s->opts.served) { /* owners make the outer update */
+        opts.outer = s->opts.consistency.momentum != 0;
+        opts.delays = s->opts.consistency.delay > 0;
+    }
+    if (alone && !s->opts.served && ranks_of(s) > 1) {
         opts.versions = ranks_of(s);
         opts.version = rank_of(s);
     }
-    opts.posts = s->opts.served && c->purpose == FINISH;
+    opts.posts = pushes_gradients(s) && c->purpose == FINISH;
     if (c->purpose == FINISH) opts.most_samples = divide_up(c->key, data_ranks(s));
     opts.groups = s->groups;
     opts.times = opts.train ? &s->times : NULL;

@@ -7,10 +7,11 @@
 
 #include <string.h>
 
-static void hash_entries(const kolo_store *store, uint64_t *hashes) {
+static void hash_entries(const kolo_store *store, bool own_state, uint64_t *hashes) {
     for (int i = 0; i < kolo_store_count(store); i++) {
         const kolo_store_entry *entry = kolo_store_entry_at(store, i);
-        bool replicated = !kolo_store_entry_is_sharded(entry);
+        bool replicated = !kolo_store_entry_is_sharded(entry) &&
+                          !(own_state && kolo_name_is_optimizer(entry->name));
         hashes[i] = replicated ? kolo_hash_bytes(kolo_store_data(store, entry),
                                                  kolo_store_entry_bytes(entry))
                                : 0;
@@ -57,14 +58,15 @@ static kolo_status report(const kolo_store *store, const uint64_t *of_rank, cons
                      when, odd, tensor);
 }
 
-kolo_status kolo_compare_replicas(kolo_comm *comm, const kolo_store *store, const char *when) {
+kolo_status kolo_compare_replicas(kolo_comm *comm, const kolo_store *store, bool own_state,
+                                  const char *when) {
     int ranks = comm ? kolo_comm_size(comm) : 1;
     size_t n = (size_t)kolo_store_count(store), words = (n + 1) * (size_t)(ranks + 1);
     if (ranks == 1) return KOLO_OK;
     uint64_t *own = kolo_alloc(words * sizeof *own);
     if (!own) return KOLO_NOMEM(words * sizeof *own);
     uint64_t *all = own + n, *of_rank = all + n * (size_t)ranks;
-    hash_entries(store, own);
+    hash_entries(store, own_state, own);
     uint64_t hash = kolo_hash_bytes(own, n * sizeof *own);
     kolo_status status = kolo_allgather(comm, &hash, of_rank, sizeof hash, KOLO_DTYPE_U8);
     if (status == KOLO_OK && count_equal(of_rank, ranks, 0) < ranks) {

@@ -4,45 +4,11 @@
 #include "base/memory.h"
 #include "comm/sync/parameters_replica.h"
 #include "train/session/agree.h"
-#include "train/session/internal.h"
 #include "train/session/owner.h"
+#include "train/session/served_internal.h"
 
 #include <math.h>
 #include <string.h>
-
-/* Where a plan of a worker has what it pushes. */
-typedef struct exchange {
-    const kolo_plan *plan;
-    kolo_value *posted; /* by row; KOLO_NONE: nothing */
-    int32_t *post;      /* by row: the node that posts it; -1: none */
-} exchange;
-
-struct kolo_served {
-    kolo_division division;
-    kolo_owner *owner;    /* NULL: none is here */
-    kolo_owner *follower; /* of another part; NULL: none is here */
-    kolo_parameters *parameters;
-    kolo_tables *tables;         /* NULL: there are none */
-    kolo_parameters_part *parts; /* by part; their first number in `pushed` and `pulled`: */
-    size_t *pushed_at, *pulled_at;
-    bool shared; /* workers own parts, too, beside servers */
-    size_t values, gradient, state;
-    bool weighted;          /* pushes are weighted by labels and samples: see kolo_owner_opts */
-    float *pushed, *pulled; /* [gradient], [values]; registered memory, unless it has joined */
-    bool joined;
-    float *states;       /* [state] */
-    int *entries;        /* by row: of the session's store; -1: none */
-    float **places;      /* by row */
-    exchange *exchanges; /* of the plans that have run */
-    size_t n_exchanges, cap_exchanges;
-    /* Of the push of this step. */
-    int64_t samples, labels;
-    bool *ready;             /* by row: the backward pass has completed it */
-    int next;                /* row to gather; all before are in the vector, */
-    size_t *filled;          /* of which so many numbers are final, by part */
-    double *totals, *before; /* of the run: see train/session/division.h */
-    uint64_t *lost;          /* by worker: see kolo_parameters_rest */
-};
 
 /* ---- creation ---- */
 
@@ -54,31 +20,26 @@ static int64_t samples_of(const kolo_session_config *config) {
     return share / parts;
 }
 
-/* Who owns what. */
-typedef struct ownership {
-    int owners, working; /* the last ranks; of these, the first ones are workers */
-    bool buckets;
-} ownership;
-
-/* Parts are in buckets where all workers wait for the same updates, which need no whole tensors,
- * and no server is replaced. Then workers, if there are more, have parts beside those of servers.
- */
-static ownership own(const kolo_session_config *config, const kolo_served_opts *o) {
-    const kolo_optimizer_opts *optimizer = &config->plan.optimizer;
-    const int ranks = kolo_comm_size(o->world), workers = ranks - o->servers;
-    const bool by_law = config->consistency.kind == KOLO_CONSISTENCY_BSP && o->replicas == 0 &&
-                        o->joins == 0 && optimizer->clip == 0 &&
-                        !kolo_optimizer_scales(optimizer->kind) && workers > 1;
-    const bool works = o->servers == 0 || (by_law && o->servers < workers);
-    const int owners = works ? ranks : o->servers;
-    return (ownership){owners, works ? workers : 0, by_law && owners > 1};
+/* The outer update of rounds is that of an optimizer. */
+static void make_outer(const kolo_consistency *c, kolo_plan_opts *plan, kolo_owner_opts *opts) {
+    const char *freeze = plan->optimizer.freeze;
+    plan->optimizer = (kolo_optimizer_opts){
+        .kind = c->nesterov ? KOLO_OPTIMIZER_NESTEROV : KOLO_OPTIMIZER_SGD,
+        .momentum = c->momentum,
+        .delay = c->delay,
+        .ahead = c->ahead,
+        .freeze = freeze,
+    };
+    opts->rounds = true;
+    opts->schedule = (kolo_lr){.kind = KOLO_LR_CONSTANT, .lr = c->lr, .total = 1, .step_every = 1};
 }
 
 static kolo_status make_owner(const kolo_session_config *config, const kolo_served_opts *o,
                               int index, kolo_owner **owner) {
     const int ranks = kolo_comm_size(o->world);
-    const ownership by = own(config, o);
-    const kolo_owner_opts opts = {
+    const int owners = o->servers > 0 ? o->servers : ranks;
+    kolo_plan_opts plan = config->plan;
+    kolo_owner_opts opts = {
         .index = index,
         .owners = by.owners,
         .working = by.working,
@@ -94,8 +55,11 @@ static kolo_status make_owner(const kolo_session_config *config, const kolo_serv
         .adapts = config->consistency.kind == KOLO_CONSISTENCY_AUTO,
     };
     kolo_graph *graph;
+    if (kolo_consistency_has_rounds(&config->consistency)) {
+        make_outer(&config->consistency, &plan, &opts);
+    }
     KOLO_TRY(kolo_session_build(config, samples_of(config), &graph));
-    return kolo_owner_create(graph, &config->plan, &opts, owner);
+    return kolo_owner_create(graph, &plan, &opts, owner);
 }
 
 /* What this rank owns, and with replicas the part of the server before it. */
@@ -114,13 +78,31 @@ static kolo_status make_owners(kolo_served *d, const kolo_session_config *config
     return kolo_owner_divide(d->owner, &d->division);
 }
 
+/* The row of an entry of the session's store; -1: there is none. With rounds its optimizer is its
+ * own, and "optimizer.outer.NAME" is the velocity of the outer update. */
+static kolo_status find_row(const kolo_served *d, const char *name, int *row) {
+    static const char outer[] = "optimizer.outer.", delayed[] = "optimizer.delayed.";
+    *row = -1;
+    if (d->every == 0 || !kolo_name_is_optimizer(name) ||
+        strncmp(name, delayed, sizeof delayed - 1) == 0) {
+        *row = kolo_division_find(&d->division, name);
+    } else if (strncmp(name, outer, sizeof outer - 1) == 0) {
+        char *velocity = kolo_format("optimizer.velocity.%s", name + sizeof outer - 1);
+        if (!velocity) return KOLO_NOMEM(64);
+        *row = kolo_division_find(&d->division, velocity);
+        kolo_free(velocity);
+    }
+    return KOLO_OK;
+}
+
 /* Finds the tensors of the session, which must be what the owners have. */
 static kolo_status find_entries(const kolo_served *d, const kolo_session *s) {
     int found = 0;
     for (int i = 0; i < d->division.n_rows; i++) d->entries[i] = -1;
     for (int i = 0; i < kolo_store_count(s->store); i++) {
         const kolo_store_entry *entry = kolo_store_entry_at(s->store, i);
-        int row = kolo_division_find(&d->division, entry->name);
+        int row;
+        KOLO_TRY(find_row(d, entry->name, &row));
         if (row < 0) continue;
         found++;
         d->entries[row] = i;
@@ -135,8 +117,7 @@ static kolo_status find_entries(const kolo_served *d, const kolo_session *s) {
                      d->division.n_rows - d->division.n_metrics);
 }
 
-/* The places become the memory of the session's tensors. */
-static void place_entries(const kolo_served *d, const kolo_session *s) {
+void kolo_served_place(const kolo_served *d, const kolo_session *s) {
     for (int i = 0; i < d->division.n_rows; i++) {
         const int e = d->entries[i];
         d->places[i] = e < 0 ? NULL : kolo_store_data(s->store, kolo_store_entry_at(s->store, e));
@@ -184,6 +165,12 @@ static kolo_status allocate(kolo_served *d, kolo_comm *world, int workers) {
     }
     d->states = kolo_alloc((d->state + 1) * sizeof *d->states);
     if (!d->states) return KOLO_NOMEM(d->state * sizeof *d->states);
+    if (d->every > 0) {
+        d->base = kolo_zalloc((d->values + 1) * sizeof *d->base);
+        d->kept = kolo_zalloc((d->values + 1) * sizeof *d->kept);
+        d->summed = kolo_zalloc(rows * sizeof *d->summed);
+        if (!d->base || !d->kept || !d->summed) return KOLO_NOMEM(d->values * sizeof *d->base);
+    }
     KOLO_TRY(allocate_vector(d, world, d->gradient, &d->pushed));
     return allocate_vector(d, world, d->values, &d->pulled);
 }
@@ -191,7 +178,9 @@ static kolo_status allocate(kolo_served *d, kolo_comm *world, int workers) {
 /* Updates that were made before. Earlier versions did not store them. */
 static double updates_before(const kolo_session *s, const kolo_served_opts *o) {
     const bool at_push = kolo_consistency_updates_at_push(&s->opts.consistency);
-    const int64_t derived = o->steps * (at_push ? ranks_of(s) : 1);
+    const int64_t every =
+        kolo_consistency_has_rounds(&s->opts.consistency) ? s->opts.consistency.steps : 1;
+    const int64_t derived = o->steps / every * (at_push ? ranks_of(s) : 1);
     return (double)(o->updates > 0 ? o->updates : derived);
 }
 
@@ -199,8 +188,8 @@ static double updates_before(const kolo_session *s, const kolo_served_opts *o) {
 static void fill_initial(const kolo_served *d, const kolo_session *s, double updates,
                          float *initial) {
     const size_t at = (size_t)kolo_division_updates(&d->division) * sizeof updates;
-    place_entries(d, s);
-    for (int i = 0; i < kolo_division_parts(&d->division); i++) {
+    kolo_served_place(d, s);
+    for (int i = 0; i < d->division.owners; i++) {
         float *state = initial + d->parts[i].values;
         memcpy((char *)initial + at, &updates, sizeof updates);
         kolo_division_gather(&d->division, i, KOLO_ROWS_PULLED, false, d->places,
@@ -232,6 +221,8 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
         .staleness = kolo_consistency_staleness(c),
         .drop = c->drop,
         .discard = c->discard,
+        .quorum = (int)c->quorum,
+        .grace_ms = c->grace_ms,
         .adapts = c->kind == KOLO_CONSISTENCY_AUTO,
         .leases = c->lease,
         .first_lease = (uint64_t)(o->steps * (kolo_comm_size(o->world) - o->servers)),
@@ -248,6 +239,7 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
 static kolo_status prepare(kolo_served *d, const kolo_session_config *config,
                            const kolo_served_opts *o, kolo_session *session) {
     d->weighted = kolo_consistency_is_weighted(&config->consistency);
+    if (kolo_consistency_has_rounds(&config->consistency)) d->every = config->consistency.steps;
     KOLO_TRY(allocate(d, o->world, kolo_comm_size(o->world) + o->joins));
     return session ? find_entries(d, session) : KOLO_OK;
 }
@@ -299,6 +291,9 @@ void kolo_served_destroy(kolo_served *d) {
     kolo_free(d->pushed_at);
     kolo_free(d->pulled_at);
     kolo_free(d->states);
+    kolo_free(d->base);
+    kolo_free(d->kept);
+    kolo_free(d->summed);
     kolo_free(d->entries);
     kolo_free((void *)d->places);
     for (size_t i = 0; i < d->n_exchanges; i++) {
@@ -350,7 +345,10 @@ kolo_status kolo_served_rest(kolo_served *d, bool *asked) {
     return kolo_parameters_rest(d->parameters, d->lost, asked);
 }
 
-int64_t kolo_served_lost(const kolo_served *d, int worker) { return (int64_t)d->lost[worker] - 1; }
+int64_t kolo_served_lost(const kolo_served *d, int worker) {
+    const int64_t pushes = (int64_t)d->lost[worker] - 1;
+    return pushes > 0 && d->every > 0 ? pushes * d->every : pushes;
+}
 
 /* ---- the exchange of a step ---- */
 
@@ -360,9 +358,9 @@ static kolo_status add_exchange(kolo_served *d, const kolo_plan *plan) {
     int n;
     if (!KOLO_GROW(d->exchanges, d->n_exchanges, d->cap_exchanges)) return KOLO_NOMEM(rows);
     KOLO_TRY(kolo_plan_find_sums(plan, &sums, &n));
-    exchange e = {.plan = plan,
-                  .posted = kolo_alloc(rows * sizeof *e.posted),
-                  .post = kolo_alloc(rows * sizeof *e.post)};
+    kolo_served_exchange e = {.plan = plan,
+                              .posted = kolo_alloc(rows * sizeof *e.posted),
+                              .post = kolo_alloc(rows * sizeof *e.post)};
     const bool made = e.posted && e.post;
     for (int i = 0; made && i < d->division.n_rows; i++) {
         e.posted[i] = KOLO_NONE;
@@ -384,7 +382,7 @@ static kolo_status add_exchange(kolo_served *d, const kolo_plan *plan) {
     return KOLO_OK;
 }
 
-static const exchange *exchange_of(const kolo_served *d, const kolo_plan *plan) {
+static const kolo_served_exchange *exchange_of(const kolo_served *d, const kolo_plan *plan) {
     for (size_t i = 0; i < d->n_exchanges; i++) {
         if (d->exchanges[i].plan == plan) return &d->exchanges[i];
     }
@@ -401,8 +399,8 @@ static kolo_status place_summands(kolo_served *d, const kolo_plan *plan) {
     return KOLO_OK;
 }
 
-/* Before the gradients of a step: the vector gets its heads. */
-static void begin_push(kolo_served *d, int64_t samples, int64_t labels) {
+void kolo_served_begin(kolo_served *d, int64_t samples, int64_t labels) {
+    float *part = d->pushed;
     d->samples = samples;
     d->labels = labels;
     d->next = 0;
@@ -465,21 +463,21 @@ static kolo_status push(kolo_served *d, const kolo_plan *plan) {
     return kolo_parameters_push(d->parameters, d->pushed);
 }
 
-static kolo_status pull(kolo_served *d, const kolo_session *s) {
+kolo_status kolo_served_pull(kolo_served *d, const kolo_session *s) {
     const size_t totals = kolo_division_totals(&d->division);
     KOLO_TRY(kolo_parameters_pull(d->parameters, d->pulled));
-    const int with_metrics = kolo_division_totals_part(&d->division);
-    memcpy(d->totals, d->pulled + d->pulled_at[with_metrics], totals * sizeof(float));
-    place_entries(d, s);
-    for (int i = 0; i < kolo_division_parts(&d->division); i++) {
-        kolo_division_scatter(&d->division, i, KOLO_ROWS_PULLED, false,
-                              d->pulled + d->pulled_at[i] + totals, d->places);
+    const float *part = d->pulled;
+    memcpy(d->totals, d->pulled, totals * sizeof(float)); /* those of owner 0 */
+    kolo_served_place(d, s);
+    for (int i = 0; i < d->division.owners; i++) {
+        kolo_division_scatter(&d->division, i, KOLO_ROWS_PULLED, false, part + totals, d->places);
+        part += d->parts[i].values;
     }
     return KOLO_OK;
 }
 
 kolo_status kolo_served_read_all(kolo_served *d, kolo_session *s) {
-    KOLO_TRY(pull(d, s));
+    KOLO_TRY(kolo_served_pull(d, s));
     KOLO_TRY(kolo_parameters_read_state(d->parameters, d->states));
     const float *part = d->states;
     for (int i = 0; i < kolo_division_parts(&d->division); i++) {
@@ -489,8 +487,7 @@ kolo_status kolo_served_read_all(kolo_served *d, kolo_session *s) {
     return KOLO_OK;
 }
 
-/* What all workers have done since the last call, as far as this one has pulled it. */
-static kolo_sums take_sums(kolo_served *d, const kolo_session *s) {
+kolo_sums kolo_served_sums(kolo_served *d, const kolo_session *s) {
     const kolo_metric *m = kolo_metric_table();
     kolo_sums sums = {.samples = (int64_t)(d->totals[0] - d->before[0]),
                       .labels = (int64_t)(d->totals[1] - d->before[1])};
@@ -528,7 +525,7 @@ kolo_status kolo_session_step_served(kolo_session *s, const kolo_batch *batch, d
     kolo_tables *tables = s->served->tables;
     if (own.count > 0) {
         if (tables) KOLO_TRY(pull_rows(s, &own));
-        begin_push(s->served, own.count, own_labels);
+        kolo_served_begin(s->served, own.count, own_labels);
         s->posted = push_posted;
         const kolo_step_scalars x = kolo_session_scalars(s, lr, labels);
         KOLO_TRY(kolo_session_run_micro_batches(s, &own, &x, &finish));
@@ -537,9 +534,9 @@ kolo_status kolo_session_step_served(kolo_session *s, const kolo_batch *batch, d
     const int64_t begin = kolo_now_ns();
     if (tables) KOLO_TRY(kolo_tables_push(tables, finish ? finish->plan : NULL));
     KOLO_TRY(push(s->served, finish ? finish->plan : NULL));
-    KOLO_TRY(pull(s->served, s));
+    KOLO_TRY(kolo_served_pull(s->served, s));
     kolo_session_count_communication(s, begin);
-    *sums = take_sums(s->served, s);
+    *sums = kolo_served_sums(s->served, s);
     s->evaluated = NULL;
     s->steps++;
     return KOLO_OK;
@@ -558,7 +555,8 @@ kolo_status kolo_session_lease(kolo_session *s, int64_t *lease) {
     uint64_t number = 0;
     KOLO_TRY(kolo_parameters_lease(s->served->parameters, &given, &number));
     *lease = given ? (int64_t)number : -1;
-    return kolo_parameters_reads_again(s->served->parameters) ? pull(s->served, s) : KOLO_OK;
+    return kolo_parameters_reads_again(s->served->parameters) ? kolo_served_pull(s->served, s)
+                                                              : KOLO_OK;
 }
 
 kolo_status kolo_session_stop(kolo_session *s, bool asks, int64_t next, int64_t *at) {
@@ -583,7 +581,7 @@ int64_t kolo_session_updates(const kolo_session *s) {
 
 void kolo_session_add_rest(kolo_session *s, kolo_sums *sums) {
     if (!s->served) return;
-    const kolo_sums rest = take_sums(s->served, s);
+    const kolo_sums rest = kolo_served_sums(s->served, s);
     kolo_sums_add(sums, &rest);
 }
 
@@ -642,8 +640,8 @@ kolo_status kolo_session_enter(kolo_session *s, int64_t *end) {
     uint64_t leases;
     KOLO_TRY(kolo_parameters_enter(s->served->parameters, &leases));
     *end = (int64_t)leases;
-    KOLO_TRY(pull(s->served, s));
-    (void)take_sums(s->served, s); /* what the others have done before */
+    KOLO_TRY(kolo_served_pull(s->served, s));
+    (void)kolo_served_sums(s->served, s); /* what the others have done before */
     return KOLO_OK;
 }
 

@@ -37,6 +37,10 @@ void kolo_served_destroy(kolo_served *served);
 void kolo_served_abandon(kolo_served *served);
 /* Copies the values of the owners, and their optimizer state, to the session. */
 kolo_status kolo_served_read_all(kolo_served *served, kolo_session *session);
+/* Of a worker with rounds: its own version of the parameters is kept while the session has that of
+ * the owners. */
+void kolo_served_keep(kolo_served *served, const kolo_session *session);
+void kolo_served_restore(const kolo_served *served, const kolo_session *session);
 /* Of this worker: see kolo_parameters_count_reads and kolo_parameters_count_delays. */
 void kolo_served_count_reads(const kolo_served *served, uint64_t *counts);
 void kolo_served_count_delays(const kolo_served *served, uint64_t *counts);

@@ -83,7 +83,8 @@ static kolo_status create_rounds(kolo_session *s) {
         .threads = plan->threads,
         .times = &s->times,
     };
-    if (!kolo_consistency_has_rounds(c) || s->opts.evaluate_only) return KOLO_OK;
+    const bool none = !kolo_consistency_has_rounds(c) || s->opts.served; /* owners have them */
+    if (none || s->opts.evaluate_only) return KOLO_OK;
     return kolo_rounds_create(s->plans[0]->plan, &opts, s->store, s->comm, &s->rounds);
 }
 

@@ -355,7 +355,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
         KOLO_TRY(check_saves_alone(&s->opts));
     }
     s->workers = s->mesh.axes[kolo_mesh_find(&s->mesh, "dp")].size;
-    if (strategy.consistency.delay > 0) {
+    if (strategy.consistency.delay > 0 && !kolo_consistency_has_rounds(&strategy.consistency)) {
         s->opts.optimizer.delay = strategy.consistency.delay;
         s->opts.optimizer.ahead = strategy.consistency.ahead;
     }
@@ -428,7 +428,8 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
     s->session.mixes = kolo_augment_mixes(&s->augment);
     s->session.short_shard = short_shard(s);
     KOLO_TRY(try_model(s));
-    if (s->session.served && s->normalizes && s->opts.accumulate > 1) {
+    const bool rounds = kolo_consistency_has_rounds(&s->session.consistency);
+    if (s->session.served && !rounds && s->normalizes && s->opts.accumulate > 1) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "--sync ps cannot be combined with --accumulate for a model with running "
                          "statistics: how a step weights them depends on its micro-batches");

@@ -8,6 +8,7 @@
 #include "train/session/compression.h"
 #include "train/session/setup_parts.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* ---- mesh ---- */
@@ -200,7 +201,14 @@ static kolo_status check_tables(const kolo_train_opts *o, const kolo_consistency
                          refused[i].option, refused[i].why);
     }
     KOLO_TRY(kolo_consistency_parse(policy, 1, &rows));
-    const bool plain = rows.kind != KOLO_CONSISTENCY_AUTO && rows.drop == 0 && !rows.lease &&
+    if (kolo_consistency_has_rounds(consistency)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "--table cannot be combined with consistency %s: its workers push every "
+                         "%" PRId64 " steps, and rows in each: take asp, for example",
+                         o->consistency, consistency->steps);
+    }
+    const bool plain = !kolo_consistency_has_rounds(&rows) && rows.delay == 0 &&
+                       rows.kind != KOLO_CONSISTENCY_AUTO && rows.drop == 0 && !rows.lease &&
                        rows.compensation == 0 && !rows.scale;
     if (!kolo_consistency_is_for(&rows, true) || !plain) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
@@ -217,11 +225,39 @@ static kolo_status check_tables(const kolo_train_opts *o, const kolo_consistency
                      o->consistency);
 }
 
+/* What a policy of rounds can have at owners only, and what there is not. */
+static kolo_status check_rounds(const kolo_train_opts *o, const kolo_consistency *c, int workers) {
+    const bool owned = o->sync != KOLO_SYNC_ALLREDUCE;
+    const struct {
+        bool given;
+        const char *why;
+    } refused[] = {
+        {!owned && (c->quorum > 0 || c->grace_ms > 0),
+         "an allreduce needs all workers in a round: quorum and grace are for --sync ps or mesh"},
+        {!owned && c->delay > 0,
+         "an allreduce makes one update of all changes of a round: delay is for --sync ps or mesh"},
+        {owned && (c->fragments > 1 || c->overlap > 0 || c->mix > 0 || c->strided),
+         "owners take whole rounds: fragments, overlap and mix are for --sync allreduce"},
+        {c->grace_ms > 0 && c->quorum == 0, "a grace follows a quorum: give quorum=Q too"},
+        {c->quorum > workers, "the quorum is larger than the number of workers"},
+        {c->delay > 0 && !c->nesterov, "it delays Nesterov's momentum: give nesterov=1"},
+        {c->grace_ms > 0 && (o->record || o->replay || o->replicas > 0),
+         "a grace depends on the time: omit it, or --record, --replay and --replicas"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(refused) && kolo_consistency_has_rounds(c); i++) {
+        if (!refused[i].given) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "consistency %s: %s", o->consistency,
+                         refused[i].why);
+    }
+    return KOLO_OK;
+}
+
 /* What servers cannot do. */
 static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistency *consistency,
                                  const kolo_mesh *mesh, int workers) {
     const bool several = (o->servers > 0 ? o->servers : workers) > 1;
     const bool scales = kolo_optimizer_scales(o->optimizer.kind);
+    const bool rounds = kolo_consistency_has_rounds(consistency); /* the optimizer is a worker's */
     const struct {
         bool given;
         const char *option, *why;
@@ -234,9 +270,9 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
          "gradients are pushed whole"},
         {kolo_mesh_has_model_axis(mesh), "--mesh", "workers are data-parallel"},
         {o->in_memory, "a benchmark", "its first steps are repeated on the workers"},
-        {several && o->optimizer.clip > 0, "--clip",
+        {several && !rounds && o->optimizer.clip > 0, "--clip",
          "an owner has only a part of the gradient, whose norm is needed: give --servers 1"},
-        {several && scales, "--optimizer lars or lamb",
+        {several && !rounds && scales, "--optimizer lars or lamb",
          "an owner has only parts of tensors, whose norms are needed: give --servers 1"},
     };
     if (o->sync != KOLO_SYNC_PS && o->servers > 0) {
@@ -260,7 +296,8 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
             KOLO_ERR_UNSUPPORTED, "consistency %s cannot be combined with --sync %s: %s",
             o->consistency, kolo_sync_name(o->sync),
             o->sync != KOLO_SYNC_ALLREDUCE
-                ? "owners apply gradients as they arrive: take bsp, bsp:drop=M, ssp:S, asp or auto"
+                ? "owners apply gradients as they arrive, or the changes of a round: take bsp, "
+                  "bsp:drop=M, ssp:S, asp, auto, bmuf:H or diloco:H"
             : consistency->drop > 0
                 ? "an allreduce needs the gradients of all workers: give --sync ps"
                 : "in an allreduce no worker runs ahead: give --sync ps, or take lag:S");
@@ -272,7 +309,8 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
                          "delayed",
                          o->consistency);
     }
-    if (consistency->delay > 0 && o->optimizer.kind != KOLO_OPTIMIZER_NESTEROV) {
+    KOLO_TRY(check_rounds(o, consistency, workers));
+    if (consistency->delay > 0 && !rounds && o->optimizer.kind != KOLO_OPTIMIZER_NESTEROV) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "consistency %s cannot be combined with --optimizer %s: it delays "
                          "Nesterov's momentum: give --optimizer nesterov and a --momentum",

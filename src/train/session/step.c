@@ -64,7 +64,8 @@ static kolo_status step(kolo_session *s, const kolo_batch *batch, double lr, kol
     if (shards) KOLO_TRY(check_shards(s, batch));
     KOLO_TRY(kolo_session_check_batch(s, batch, UINT32_MAX));
     if (s->rounds) return kolo_session_step_alone(s, batch, lr, sums);
-    if (s->opts.served) return kolo_session_step_served(s, batch, lr, sums);
+    if (pushes_gradients(s)) return kolo_session_step_served(s, batch, lr, sums);
+    if (s->opts.served) return kolo_session_step_between(s, batch, lr, sums);
     const int64_t begin = kolo_now_ns();
     KOLO_TRY(kolo_session_sum_labels(s, batch, &labels));
     kolo_session_count_communication(s, begin);

@@ -98,7 +98,7 @@ typedef struct shared {
 
 /* The workers from `victim` on that are lost, the policy, and how long after the first report. */
 typedef struct departure {
-    char policy[24];
+    char policy[32];
     int servers, victim, victims;
     rank_transport transport;
     int64_t us;
@@ -225,8 +225,11 @@ static void survivors_go_on(void **state) {
         {"ssp:1,lease=1", 2, 1, 1, RANKS_SHM, 0, false},
         {"ssp:2,lease=1", 1, 1, 2, RANKS_TCP, 0, true},
         {"auto", 2, 1, 1, RANKS_SHM, 0, false},
+        {"diloco:2", 1, 2, 1, RANKS_SHM, 0, false},
+        {"diloco:3,quorum=2", 1, 1, 2, RANKS_TCP, 0, false},
+        {"diloco:2,quorum=1,grace=3", 2, 1, 1, RANKS_SHM, 0, false},
     };
-    const int rounds = getenv("KOLO_SOAK") ? 67 : 1; /* 603 runs */
+    const int rounds = getenv("KOLO_SOAK") ? 50 : 1; /* 600 runs */
     for (int k = 0; k < rounds; k++) {
         for (size_t i = 0; i < KOLO_COUNT(departures); i++) {
             departure d = departures[i];

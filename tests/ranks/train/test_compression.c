@@ -119,7 +119,7 @@ static kolo_status train(kolo_session *s, const forced *f, kolo_comm *comm, uint
         }
         KOLO_TRY(step(s, rank, ranks, k));
     }
-    KOLO_TRY(kolo_compare_replicas(comm, kolo_session_store(s), "at the end"));
+    KOLO_TRY(kolo_compare_replicas(comm, kolo_session_store(s), false, "at the end"));
     return kolo_store_hash_shards(kolo_session_store(s), hash);
 }
 

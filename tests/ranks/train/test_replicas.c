@@ -42,7 +42,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     if (status == KOLO_OK) {
         if (rank == d->rank) flip(store, d->tensor, 0);
         if (rank == d->second) flip(store, d->tensor, 5);
-        o->status = kolo_compare_replicas(comm, store, "after step 40");
+        o->status = kolo_compare_replicas(comm, store, false, "after step 40");
         if (o->status != KOLO_OK) snprintf(o->error, sizeof o->error, "%s", kolo_last_error());
     }
     kolo_session_destroy(session);

@@ -1,0 +1,53 @@
+#pragma once
+/* The exchange of a worker with the owners of parameters, as the files that implement it see it. */
+
+#include "train/session/internal.h"
+#include "train/session/owner.h"
+
+/* Where a plan of a worker has what it pushes. */
+typedef struct kolo_served_exchange {
+    const kolo_plan *plan;
+    kolo_value *posted; /* by row; KOLO_NONE: nothing */
+    int32_t *post;      /* by row: the node that posts it; -1: none */
+} kolo_served_exchange;
+
+struct kolo_served {
+    kolo_division division;
+    kolo_owner *owner;    /* NULL: none is here */
+    kolo_owner *follower; /* of another part; NULL: none is here */
+    kolo_parameters *parameters;
+    kolo_tables *tables;         /* NULL: there are none */
+    kolo_parameters_part *parts; /* by owner */
+    size_t values, gradient, state;
+    bool weighted;          /* pushes are weighted by labels and samples: see kolo_owner_opts */
+    float *pushed, *pulled; /* [gradient], [values]; registered memory, unless it has joined */
+    bool joined;
+    float *states; /* [state] */
+    /* Of rounds; otherwise NULL, and 0: */
+    int64_t every;                   /* steps of a round */
+    float *base;                     /* [values]: that the round has begun with */
+    float *kept;                     /* [values]: this worker's, in evaluations and the like */
+    bool based;                      /* `base` is set */
+    kolo_sums round;                 /* of the round so far */
+    float *summed;                   /* by row: of the metrics of the round */
+    int *entries;                    /* by row: of the session's store; -1: none */
+    float **places;                  /* by row */
+    kolo_served_exchange *exchanges; /* of the plans that have run */
+    size_t n_exchanges, cap_exchanges;
+    /* Of the push of this step. */
+    int64_t samples, labels;
+    bool *ready;             /* by row: the backward pass has completed it */
+    int next;                /* row to gather; all before are in the vector, */
+    size_t *filled;          /* of which so many numbers are final, by owner */
+    double *totals, *before; /* of the run: see train/session/division.h */
+    uint64_t *lost;          /* by worker: see kolo_parameters_rest */
+};
+
+/* The places become the memory of the session's tensors. */
+void kolo_served_place(const kolo_served *served, const kolo_session *session);
+/* Before the numbers of a push: the vector gets its heads. */
+void kolo_served_begin(kolo_served *served, int64_t samples, int64_t labels);
+/* Reads the values of the owners into the session. PEER, TIMEOUT. */
+kolo_status kolo_served_pull(kolo_served *served, const kolo_session *session);
+/* What all workers have done since the last call, as far as this one has pulled it. */
+kolo_sums kolo_served_sums(kolo_served *served, const kolo_session *session);
