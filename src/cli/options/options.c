@@ -280,7 +280,7 @@ const kolo_option cli_options[] = {
              "the M latest gradients, which join the next ones of their workers or, with ,discard, are not used, and "
              "ssp:S, gradients as they come from workers "
              "that are at most S steps apart, and asp, without a bound; both with ,dc=L, ,scale=1 or ,delay=N (of Nesterov's momentum) against staleness, "
-             "and with ,lease=1: workers take samples from one counter; and auto, bsp, ssp:S or asp, by the times of "
+             "with ,group=G: G neighbours sum their gradients and push once; and with ,lease=1: workers take samples from one counter; and auto, bsp, ssp:S or asp, by the times of "
              "steps and the loss; and bmuf:H or diloco:H,quorum=Q,grace=MS: the owners make the update of a round once Q workers "
              "are done, and MS milliseconds later, and late ones are in the next round "
              "(docs/servers.md)"},

@@ -102,6 +102,7 @@ static kolo_status parse_value(const char *text, const char **at, kolo_consisten
         {"dc", AT_PUSH, false, 10, &c->compensation, NULL, NULL},
         {"scale", AT_PUSH, false, 1, NULL, &c->scale, NULL},
         {"lease", AT_PUSH, false, 1, NULL, &c->lease, NULL},
+        {"group", AT_PUSH, true, 1 << 16, NULL, NULL, &c->group},
         {"delay", AT_PUSH | OUTER, true, KOLO_DELAY_MOST, NULL, NULL, &c->delay},
         {"ahead", AT_PUSH | OUTER, false, 1, &c->ahead, NULL, NULL},
     };
@@ -128,7 +129,7 @@ static kolo_status parse_value(const char *text, const char **at, kolo_consisten
                              "steps of a round), mix=X (below 1) and, with --sync ps or mesh, "
                              "quorum=Q, grace=MS (up to a day), delay=N and ahead=C"
                            : "dc=X (up to 10), scale=0 or 1, delay=N (up to 65536), ahead=C (up to "
-                             "1 / N) and lease=0 or 1");
+                             "1 / N), group=G and lease=0 or 1");
 }
 
 static kolo_status parse_steps(const char *text, const char **at, int64_t least, int64_t most,
@@ -208,7 +209,7 @@ bool kolo_consistency_updates_at_push(const kolo_consistency *c) {
 }
 
 bool kolo_consistency_outlives(const kolo_consistency *c) {
-    return policies[c->kind].servers && policies[c->kind].alone;
+    return policies[c->kind].servers && policies[c->kind].alone && c->group <= 1;
 }
 
 bool kolo_consistency_is_weighted(const kolo_consistency *c) {

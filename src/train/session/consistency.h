@@ -7,8 +7,8 @@
  *     ssp:S       with servers: each gradient at once; a rank is at most S steps ahead of another
  *     asp         with servers: each gradient at once
  *                 both: ",dc=L", delay compensation; ",scale=1", smaller rates for stale gradients;
- *                 ",delay=N,ahead=C", delayed Nesterov momentum; ",lease=1", samples from one
- *                 counter
+ *                 ",delay=N,ahead=C", delayed Nesterov momentum; ",group=G", synchronous
+ *                 groups of G neighbours; ",lease=1", samples from one counter
  *     auto        with servers: bsp, ssp:S or asp, by the times of steps and the loss
  *     lag:S       the sum of all gradients, S steps later
  *     local:H     every rank trains on its own; parameters are averaged every H steps
@@ -54,6 +54,7 @@ typedef struct kolo_consistency {
     bool scale;
     int64_t delay; /* and of rounds: momentum every `delay` updates (kolo/pass.h); 0: in each */
     double ahead;  /* part of the momentum in the others */
+    int64_t group; /* so many neighbours sum their gradients in each step, and push once; 0: 1 */
     bool lease;    /* workers take ranges of samples from one counter */
 } kolo_consistency;
 

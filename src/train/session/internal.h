@@ -133,9 +133,11 @@ static inline bool counts_samples(const kolo_session *s) {
 
 /* The same of the ranks that make a step together. */
 static inline int step_ranks(const kolo_session *s) {
-    return kolo_consistency_is_alone(&s->opts.consistency) ? 1 : data_ranks(s);
+    const kolo_consistency *c = &s->opts.consistency;
+    if (!kolo_consistency_is_alone(c)) return data_ranks(s);
+    return c->group > 1 ? (int)c->group : 1;
 }
-static inline int step_rank(const kolo_session *s) { return step_ranks(s) > 1 ? data_rank(s) : 0; }
+static inline int step_rank(const kolo_session *s) { return data_rank(s) % step_ranks(s); }
 
 /* Micro-batches of a step: as many as the largest share needs, the same on all its ranks. */
 static inline int64_t micro_batches(const kolo_session *s, int64_t global) {

@@ -180,7 +180,7 @@ static double updates_before(const kolo_session *s, const kolo_served_opts *o) {
     const bool at_push = kolo_consistency_updates_at_push(&s->opts.consistency);
     const int64_t every =
         kolo_consistency_has_rounds(&s->opts.consistency) ? s->opts.consistency.steps : 1;
-    const int64_t derived = o->steps / every * (at_push ? ranks_of(s) : 1);
+    const int64_t derived = o->steps / every * (at_push ? ranks_of(s) / step_ranks(s) : 1);
     return (double)(o->updates > 0 ? o->updates : derived);
 }
 
@@ -244,6 +244,17 @@ static kolo_status prepare(kolo_served *d, const kolo_session_config *config,
     return session ? find_entries(d, session) : KOLO_OK;
 }
 
+/* Whether this worker pushes and pulls, of its group. */
+static bool leads(const kolo_served *d) { return !d->group || kolo_comm_rank(d->group) == 0; }
+
+/* Joins the group of a worker. Nobody waits for those of it that do not push. */
+static kolo_status join_group(kolo_served *d, const kolo_session *s) {
+    const int size = (int)s->opts.consistency.group;
+    if (size <= 1) return KOLO_OK;
+    KOLO_TRY(kolo_comm_split(s->comm, rank_of(s) / size, rank_of(s), &d->group));
+    return leads(d) ? KOLO_OK : kolo_parameters_finish(d->parameters);
+}
+
 static kolo_status create(kolo_served *d, const kolo_session_config *config,
                           const kolo_served_opts *o, kolo_session *session, kolo_status status) {
     kolo_served_opts all = *o;
@@ -258,6 +269,7 @@ static kolo_status create(kolo_served *d, const kolo_session_config *config,
     status = kolo_agree(o->world, failed ? KOLO_NOMEM(bytes) : KOLO_OK);
     if (status == KOLO_OK) status = connect(d, config, &all, session, initial);
     kolo_free(initial);
+    if (status == KOLO_OK && session) status = join_group(d, session);
     if (status != KOLO_OK || !config->tables.names) return status;
     const kolo_tables_opts tables = {
         .world = o->world, .servers = o->servers, .steps = all.steps, .schedule = o->schedule};
@@ -282,6 +294,7 @@ void kolo_served_destroy(kolo_served *d) {
     if (!d) return;
     kolo_tables_destroy(d->tables);
     kolo_parameters_destroy(d->parameters);
+    kolo_comm_destroy(d->group);
     kolo_owner_destroy(d->owner);
     kolo_owner_destroy(d->follower);
     kolo_division_fini(&d->division);
@@ -342,7 +355,11 @@ bool kolo_served_has_lost(const kolo_served *d, int server) {
 }
 
 kolo_status kolo_served_rest(kolo_served *d, bool *asked) {
-    return kolo_parameters_rest(d->parameters, d->lost, asked);
+    bool any = false;
+    if (leads(d)) KOLO_TRY(kolo_parameters_rest(d->parameters, d->lost, &any));
+    if (d->group) KOLO_TRY(kolo_broadcast(d->group, &any, sizeof any, KOLO_DTYPE_U8, 0));
+    if (asked) *asked = any;
+    return KOLO_OK;
 }
 
 int64_t kolo_served_lost(const kolo_served *d, int worker) {
@@ -460,12 +477,16 @@ static kolo_status push(kolo_served *d, const kolo_plan *plan) {
     } else {
         memset(d->pushed, 0, d->gradient * sizeof *d->pushed);
     }
-    return kolo_parameters_push(d->parameters, d->pushed);
+    if (d->group) {
+        KOLO_TRY(kolo_allreduce(d->group, d->pushed, d->gradient, KOLO_DTYPE_F32, KOLO_SUM));
+    }
+    return leads(d) ? kolo_parameters_push(d->parameters, d->pushed) : KOLO_OK;
 }
 
 kolo_status kolo_served_pull(kolo_served *d, const kolo_session *s) {
     const size_t totals = kolo_division_totals(&d->division);
-    KOLO_TRY(kolo_parameters_pull(d->parameters, d->pulled));
+    if (leads(d)) KOLO_TRY(kolo_parameters_pull(d->parameters, d->pulled));
+    if (d->group) KOLO_TRY(kolo_broadcast(d->group, d->pulled, d->values, KOLO_DTYPE_F32, 0));
     const float *part = d->pulled;
     memcpy(d->totals, d->pulled, totals * sizeof(float)); /* those of owner 0 */
     kolo_served_place(d, s);
@@ -478,7 +499,8 @@ kolo_status kolo_served_pull(kolo_served *d, const kolo_session *s) {
 
 kolo_status kolo_served_read_all(kolo_served *d, kolo_session *s) {
     KOLO_TRY(kolo_served_pull(d, s));
-    KOLO_TRY(kolo_parameters_read_state(d->parameters, d->states));
+    if (leads(d)) KOLO_TRY(kolo_parameters_read_state(d->parameters, d->states));
+    if (d->group) KOLO_TRY(kolo_broadcast(d->group, d->states, d->state, KOLO_DTYPE_F32, 0));
     const float *part = d->states;
     for (int i = 0; i < kolo_division_parts(&d->division); i++) {
         kolo_division_scatter(&d->division, i, KOLO_ROWS_STATE, false, part, d->places);
@@ -513,6 +535,16 @@ static kolo_status pull_rows(kolo_session *s, const kolo_batch *batch) {
     return KOLO_OK;
 }
 
+/* The samples and labels of the group of this worker. */
+static kolo_status sum_group(const kolo_served *d, int64_t *samples, int64_t *labels) {
+    int64_t counts[] = {*samples, *labels};
+    if (!d->group) return KOLO_OK;
+    KOLO_TRY(kolo_allreduce(d->group, counts, 2, KOLO_DTYPE_I64, KOLO_SUM));
+    *samples = counts[0];
+    *labels = counts[1];
+    return KOLO_OK;
+}
+
 kolo_status kolo_session_step_served(kolo_session *s, const kolo_batch *batch, double lr,
                                      kolo_sums *sums) {
     kolo_batch own = *batch;
@@ -522,11 +554,12 @@ kolo_status kolo_session_step_served(kolo_session *s, const kolo_batch *batch, d
     if (alone) own.global_count = own.count;
     labels = own_labels;
     if (!alone) KOLO_TRY(kolo_session_sum_labels(s, batch, &labels));
+    if (alone) KOLO_TRY(sum_group(s->served, &own.global_count, &labels));
     kolo_tables *tables = s->served->tables;
     if (own.count > 0) {
         if (tables) KOLO_TRY(pull_rows(s, &own));
         kolo_served_begin(s->served, own.count, own_labels);
-        s->posted = push_posted;
+        s->posted = s->served->group ? NULL : push_posted; /* the sum of the group is pushed */
         const kolo_step_scalars x = kolo_session_scalars(s, lr, labels);
         KOLO_TRY(kolo_session_run_micro_batches(s, &own, &x, &finish));
         s->trained = finish->plan;

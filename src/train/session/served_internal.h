@@ -16,6 +16,8 @@ struct kolo_served {
     kolo_owner *owner;    /* NULL: none is here */
     kolo_owner *follower; /* of another part; NULL: none is here */
     kolo_parameters *parameters;
+    /* Those that sum their gradients; the first one pushes. NULL: this worker alone. */
+    kolo_comm *group;
     kolo_tables *tables;         /* NULL: there are none */
     kolo_parameters_part *parts; /* by owner */
     size_t values, gradient, state;

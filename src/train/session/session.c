@@ -32,8 +32,11 @@ static kolo_status compile_first(kolo_session *s) {
     const int64_t batch = s->opts.batch, global = s->opts.global_batch;
     if (s->opts.evaluate_only) return kolo_session_get_plan(s, EVALUATE, batch, batch, &unused);
     if (s->opts.shards > 0) return compile_shards(s);
-    int64_t share = kolo_part_count(global, data_ranks(s), data_rank(s));
-    int64_t key = step_ranks(s) == data_ranks(s) ? global : kolo_max_i64(share, 1);
+    int64_t share = kolo_part_count(global, data_ranks(s), data_rank(s)), key = 0;
+    for (int r = 0; r < step_ranks(s); r++) { /* of those that make steps together */
+        key += kolo_part_count(global, data_ranks(s), data_rank(s) - step_rank(s) + r);
+    }
+    key = kolo_max_i64(key, 1);
     int64_t n = micro_batches(s, key);
     return kolo_session_get_plan(s, FINISH, key, kolo_part_count(share, n, n - 1), &unused);
 }

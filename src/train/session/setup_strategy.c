@@ -310,6 +310,15 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
                          o->consistency);
     }
     KOLO_TRY(check_rounds(o, consistency, workers));
+    if (consistency->group > 1 &&
+        (workers % consistency->group != 0 || consistency->lease || o->table || o->preempted)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "consistency %s: %s", o->consistency,
+                         workers % consistency->group != 0
+                             ? "the number of workers must be a multiple of the group"
+                         : consistency->lease ? "leases are given to single workers"
+                         : o->table           ? "rows of tables are pushed by single workers"
+                                              : "its run does not end early: omit --grace");
+    }
     if (consistency->delay > 0 && !rounds && o->optimizer.kind != KOLO_OPTIMIZER_NESTEROV) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "consistency %s cannot be combined with --optimizer %s: it delays "
@@ -439,7 +448,7 @@ kolo_status kolo_setup_choose_strategy(kolo_setup *s, int workers, kolo_strategy
 bool kolo_train_can_be_preempted(const kolo_train_opts *opts) {
     kolo_consistency c;
     return opts->out_dir && !opts->record && !opts->replay && !opts->table &&
-           kolo_consistency_parse(opts->consistency, 2, &c) == KOLO_OK;
+           kolo_consistency_parse(opts->consistency, 2, &c) == KOLO_OK && c.group <= 1;
 }
 
 bool kolo_train_outlives_workers(const kolo_train_opts *opts) {

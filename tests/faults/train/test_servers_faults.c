@@ -24,7 +24,7 @@
 enum { RANKS = 4 };
 
 typedef struct setting {
-    char policy[8];
+    char policy[24];
     int servers, victim;
     rank_transport transport;
     int64_t us; /* of training before it is killed */
@@ -50,9 +50,10 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
 
 static void survivors_end_and_name_it(void **state) {
     static const setting settings[] = {
-        {"bsp", 0, 1, RANKS_SHM, 300000}, {"bsp", 1, 0, RANKS_TCP, 350000},
-        {"bsp", 2, 3, RANKS_SHM, 330000}, {"ssp:2", 1, 0, RANKS_SHM, 320000},
-        {"asp", 2, 2, RANKS_TCP, 310000}, {"asp", 0, 3, RANKS_SHM, 340000},
+        {"bsp", 0, 1, RANKS_SHM, 300000},         {"bsp", 1, 0, RANKS_TCP, 350000},
+        {"bsp", 2, 3, RANKS_SHM, 330000},         {"ssp:2", 1, 0, RANKS_SHM, 320000},
+        {"asp", 2, 2, RANKS_TCP, 310000},         {"asp", 0, 3, RANKS_SHM, 340000},
+        {"asp,group=2", 2, 1, RANKS_SHM, 330000}, {"ssp:1,group=2", 0, 2, RANKS_TCP, 330000},
     };
     for (size_t i = 0; i < KOLO_COUNT(settings); i++) {
         const setting *s = &settings[i];

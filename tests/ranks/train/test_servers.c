@@ -157,6 +157,40 @@ static void a_momentum_is_delayed(void **state) {
     assert_same("within a period", &whole, &resumed);
 }
 
+/* A group of all workers makes the steps of bsp; groups are stale to each other alone. */
+static void groups_are_synchronous_inside(void **state) {
+    static const struct {
+        const char *policy;
+        int workers, servers, groups;
+    } cases[] = {{"asp,group=3", 3, 1, 1},
+                 {"ssp:1,group=2", 4, 2, 2},
+                 {"asp,group=2", 4, 1, 2},
+                 {"ssp:2,group=2,scale=1", 4, 0, 2}};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_train_opts opts = options(KOLO_SYNC_ALLREDUCE, 0);
+        opts.steps = 12;
+        const int64_t epochs = cases[i].workers == 3 ? 2 : 3;
+        const kolo_train_result bsp = train_well(cases[i].workers, &opts);
+        opts.sync = KOLO_SYNC_PS;
+        opts.servers = cases[i].servers;
+        opts.consistency = cases[i].policy;
+        opts.eval_steps = 5;
+        opts.check_replicas = 4;
+        const kolo_train_result r = train_well(cases[i].workers + opts.servers, &opts);
+        if (cases[i].groups == 1) assert_near_run(cases[i].policy, &bsp, &r);
+        int64_t pushes = 0;
+        for (size_t d = 0; d < KOLO_COUNT(r.delays); d++) {
+            pushes += (int64_t)r.delays[d];
+            if (cases[i].policy[0] == 's' && (int)d > cases[i].policy[4] - '0') {
+                assert_int_equal(r.reads[d], 0);
+            }
+        }
+        assert_int_equal(pushes, cases[i].groups * 12);
+        assert_int_equal(r.samples, epochs * 61);
+        assert_true(r.evaluated && r.workers == cases[i].workers);
+    }
+}
+
 /* Workers that own the parameters, by the name of what they do. */
 static void a_mesh_has_each_policy_of_servers(void **state) {
     static const char *const policies[] = {"bsp",   "bsp:drop=1", "bsp:drop=1,discard", "ssp:0",
@@ -446,6 +480,8 @@ static void what_servers_cannot_do_is_refused(void **state) {
         {.consistency = "asp,lr=1", .why = "none of dc=X"},
         {.consistency = "asp,delay=3", .why = "give --optimizer nesterov"},
         {.consistency = "asp,delay=0", .why = "none of dc=X"},
+        {.consistency = "asp,group=2", .why = "a multiple of the group"},
+        {.consistency = "bsp,group=3", .why = "no other parameters"},
         {.consistency = "ssp:1,delay=2.5", .why = "none of dc=X"},
         {.consistency = "asp,ahead=0.5", .why = "at most 1 / delay"},
         {.consistency = "asp,delay=4,ahead=0.3", .why = "at most 1 / delay"},
@@ -584,6 +620,7 @@ TEST_MAIN(test_servers) {
         cmocka_unit_test(pushes_follow_the_buckets),
         cmocka_unit_test(a_momentum_is_delayed),
         cmocka_unit_test(a_mesh_has_each_policy_of_servers),
+        cmocka_unit_test(groups_are_synchronous_inside),
         cmocka_unit_test(a_bound_of_zero_is_bsp),
         cmocka_unit_test(stale_runs_use_all_samples),
         cmocka_unit_test(steps_without_the_latest_gradients),
