@@ -139,7 +139,7 @@ static kolo_status check_drop(const kolo_parameters_opts *o, int workers) {
 
 static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int ranks, int rank) {
     const bool owns = rank >= ranks - o->servers || o->servers <= 0 || o->shared;
-    const bool bsp = o->staleness == 0 && o->drop == 0 && !o->adapts;
+    const bool bsp = o->staleness == 0 && o->drop == 0 && o->quorum == 0 && !o->adapts;
     if ((o->shared || o->buckets > 1) && (!bsp || o->replicas > 0 || o->record || o->replay)) {
         return KOLO_FAIL(
             KOLO_ERR_ARG,

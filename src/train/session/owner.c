@@ -270,7 +270,7 @@ static void take_statistics(const kolo_owner *o) {
     for (int row = 0; row < d->n_rows; row++) {
         int64_t first, end;
         if (kolo_division_kind(d, row) != KOLO_ROW_STATISTIC) continue;
-        kolo_division_range(d, row, o->opts.index, &first, &end);
+        kolo_division_range(d, row, o->part, &first, &end);
         if (first == end) continue;
         memcpy(o->value_at[row], o->sum_at[row], (size_t)(end - first) * sizeof(float));
     }

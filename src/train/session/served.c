@@ -20,6 +20,26 @@ static int64_t samples_of(const kolo_session_config *config) {
     return share / parts;
 }
 
+/* Who owns what. */
+typedef struct ownership {
+    int owners, working; /* the last ranks; of these, the first ones are workers */
+    bool buckets;
+} ownership;
+
+/* Parts are in buckets where all workers wait for the same updates, which need no whole tensors,
+ * and no server is replaced. Then workers, if there are more, have parts beside those of servers.
+ */
+static ownership own(const kolo_session_config *config, const kolo_served_opts *o) {
+    const kolo_optimizer_opts *optimizer = &config->plan.optimizer;
+    const int ranks = kolo_comm_size(o->world), workers = ranks - o->servers;
+    const bool by_law = config->consistency.kind == KOLO_CONSISTENCY_BSP && o->replicas == 0 &&
+                        o->joins == 0 && optimizer->clip == 0 &&
+                        !kolo_optimizer_scales(optimizer->kind) && workers > 1;
+    const bool works = o->servers == 0 || (by_law && o->servers < workers);
+    const int owners = works ? ranks : o->servers;
+    return (ownership){owners, works ? workers : 0, by_law && owners > 1};
+}
+
 /* The outer update of rounds is that of an optimizer. */
 static void make_outer(const kolo_consistency *c, kolo_plan_opts *plan, kolo_owner_opts *opts) {
     const char *freeze = plan->optimizer.freeze;
@@ -37,7 +57,7 @@ static void make_outer(const kolo_consistency *c, kolo_plan_opts *plan, kolo_own
 static kolo_status make_owner(const kolo_session_config *config, const kolo_served_opts *o,
                               int index, kolo_owner **owner) {
     const int ranks = kolo_comm_size(o->world);
-    const int owners = o->servers > 0 ? o->servers : ranks;
+    const ownership by = own(config, o);
     kolo_plan_opts plan = config->plan;
     kolo_owner_opts opts = {
         .index = index,
@@ -189,7 +209,7 @@ static void fill_initial(const kolo_served *d, const kolo_session *s, double upd
                          float *initial) {
     const size_t at = (size_t)kolo_division_updates(&d->division) * sizeof updates;
     kolo_served_place(d, s);
-    for (int i = 0; i < d->division.owners; i++) {
+    for (int i = 0; i < kolo_division_parts(&d->division); i++) {
         float *state = initial + d->parts[i].values;
         memcpy((char *)initial + at, &updates, sizeof updates);
         kolo_division_gather(&d->division, i, KOLO_ROWS_PULLED, false, d->places,
@@ -417,7 +437,6 @@ static kolo_status place_summands(kolo_served *d, const kolo_plan *plan) {
 }
 
 void kolo_served_begin(kolo_served *d, int64_t samples, int64_t labels) {
-    float *part = d->pushed;
     d->samples = samples;
     d->labels = labels;
     d->next = 0;
@@ -485,14 +504,13 @@ static kolo_status push(kolo_served *d, const kolo_plan *plan) {
 
 kolo_status kolo_served_pull(kolo_served *d, const kolo_session *s) {
     const size_t totals = kolo_division_totals(&d->division);
-    if (leads(d)) KOLO_TRY(kolo_parameters_pull(d->parameters, d->pulled));
-    if (d->group) KOLO_TRY(kolo_broadcast(d->group, d->pulled, d->values, KOLO_DTYPE_F32, 0));
-    const float *part = d->pulled;
-    memcpy(d->totals, d->pulled, totals * sizeof(float)); /* those of owner 0 */
+    KOLO_TRY(kolo_parameters_pull(d->parameters, d->pulled));
+    const int with_metrics = kolo_division_totals_part(&d->division);
+    memcpy(d->totals, d->pulled + d->pulled_at[with_metrics], totals * sizeof(float));
     kolo_served_place(d, s);
-    for (int i = 0; i < d->division.owners; i++) {
-        kolo_division_scatter(&d->division, i, KOLO_ROWS_PULLED, false, part + totals, d->places);
-        part += d->parts[i].values;
+    for (int i = 0; i < kolo_division_parts(&d->division); i++) {
+        kolo_division_scatter(&d->division, i, KOLO_ROWS_PULLED, false,
+                              d->pulled + d->pulled_at[i] + totals, d->places);
     }
     return KOLO_OK;
 }

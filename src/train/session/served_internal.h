@@ -19,7 +19,9 @@ struct kolo_served {
     /* Those that sum their gradients; the first one pushes. NULL: this worker alone. */
     kolo_comm *group;
     kolo_tables *tables;         /* NULL: there are none */
-    kolo_parameters_part *parts; /* by owner */
+    kolo_parameters_part *parts; /* by part; their first number in `pushed` and `pulled`: */
+    size_t *pushed_at, *pulled_at;
+    bool shared; /* workers own parts, too, beside servers */
     size_t values, gradient, state;
     bool weighted;          /* pushes are weighted by labels and samples: see kolo_owner_opts */
     float *pushed, *pulled; /* [gradient], [values]; registered memory, unless it has joined */
@@ -40,7 +42,7 @@ struct kolo_served {
     int64_t samples, labels;
     bool *ready;             /* by row: the backward pass has completed it */
     int next;                /* row to gather; all before are in the vector, */
-    size_t *filled;          /* of which so many numbers are final, by owner */
+    size_t *filled;          /* of which so many numbers are final, by part */
     double *totals, *before; /* of the run: see train/session/division.h */
     uint64_t *lost;          /* by worker: see kolo_parameters_rest */
 };
