@@ -16,7 +16,7 @@
  * time of the workers over that of the slowest. docs/parallelism.md has the table. */
 #include "base/text.h"
 #include "kolo/models.h"
-#include "pass/placement_rules.h"
+#include "pass/partition/rules.h"
 #include "plan/internal.h"
 
 #include <stdio.h>
