@@ -504,7 +504,8 @@ static kolo_status push(kolo_served *d, const kolo_plan *plan) {
 
 kolo_status kolo_served_pull(kolo_served *d, const kolo_session *s) {
     const size_t totals = kolo_division_totals(&d->division);
-    KOLO_TRY(kolo_parameters_pull(d->parameters, d->pulled));
+    if (leads(d)) KOLO_TRY(kolo_parameters_pull(d->parameters, d->pulled));
+    if (d->group) KOLO_TRY(kolo_broadcast(d->group, d->pulled, d->values, KOLO_DTYPE_F32, 0));
     const int with_metrics = kolo_division_totals_part(&d->division);
     memcpy(d->totals, d->pulled + d->pulled_at[with_metrics], totals * sizeof(float));
     kolo_served_place(d, s);
