@@ -26,9 +26,9 @@ typedef struct joining {
     kolo_comm *comm;
     char *address;
     pthread_t thread;
-    bool started;        /* it is not if rank 0 has hardly got leases */
-    _Atomic bool worked; /* it has made a step, or failed */
-    int steps;           /* that it has made */
+    bool started;                 /* it is not if rank 0 has hardly got leases */
+    _Atomic bool entered, worked; /* it has made a step; or failed */
+    int steps;                    /* that it has made */
     kolo_status status;
     char error[256];
 } joining;
@@ -52,15 +52,23 @@ static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL); 
 
 static void *join_in_thread(void *arg);
 
-/* Lets a process join and make a step, while this one has a lease, and the other worker waits: so
- * there are leases left for it. */
+/* Lets a process join, while this one has a lease: so the others do not wait for each other. */
 static kolo_status let_join(joining *j) {
     if (pthread_create(&j->thread, NULL, join_in_thread, j) != 0) {
         return KOLO_FAIL(KOLO_ERR_IO, "no thread");
     }
     j->started = true;
-    while (!atomic_load(&j->worked)) nap();
-    return kolo_send(j->comm, &j->s->after, 1, KOLO_DTYPE_I32, 1, 0);
+    while (!atomic_load(&j->entered)) nap();
+    return KOLO_OK;
+}
+
+/* Before the last phase both workers wait until the process that joins has made a step: so there
+ * are leases left for it. */
+static kolo_status await_step(const joining *j, int rank) {
+    int unused = 0;
+    if (rank > 0) return kolo_recv(j->comm, &unused, 1, KOLO_DTYPE_I32, 0, 0);
+    while (j->started && !atomic_load(&j->worked)) nap();
+    return kolo_send(j->comm, &unused, 1, KOLO_DTYPE_I32, 1, 0);
 }
 
 /* A step on a lease before `end`; none are left: *made is false. `j`: who joins in it; or NULL. */
@@ -103,6 +111,7 @@ static kolo_status join(joining *j) {
     KOLO_TRY(kolo_parameters_join(j->address, getenv("KOLO_SECRET_FILE"), COUNT, &opts, &p));
     kolo_status status = check_refused(p);
     if (status == KOLO_OK) status = kolo_parameters_enter(p, &end);
+    atomic_store(&j->entered, true);
     for (uint64_t at = end; status == KOLO_OK && at <= COUNT; at += PHASE) {
         for (bool made = true; made && status == KOLO_OK;) {
             status = step(p, at, NULL, &made);
@@ -123,17 +132,18 @@ static kolo_status join(joining *j) {
 static void *join_in_thread(void *arg) {
     joining *j = arg;
     j->status = join(j);
+    atomic_store(&j->entered, true);
     atomic_store(&j->worked, true);
     if (j->status != KOLO_OK) snprintf(j->error, sizeof j->error, "%s", kolo_last_error());
     return NULL;
 }
 
 static kolo_status work(kolo_parameters *p, int rank, joining *j) {
-    int steps = 0, unused;
+    int steps = 0;
     for (uint64_t end = PHASE; end <= COUNT; end += PHASE) {
+        if (end == COUNT) KOLO_TRY(await_step(j, rank));
         for (bool made = true; made;) {
-            const bool due = steps == j->s->after && made, joins = due && rank == 0;
-            if (due && rank > 0) KOLO_TRY(kolo_recv(j->comm, &unused, 1, KOLO_DTYPE_I32, 0, 0));
+            const bool joins = rank == 0 && steps == j->s->after && !j->started;
             KOLO_TRY(step(p, end, joins ? j : NULL, &made));
             steps += made;
         }
