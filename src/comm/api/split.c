@@ -282,7 +282,7 @@ kolo_status kolo_creation_start(kolo_comm *comm, const int *ranks, int n, int ta
         *creation = c;
         return KOLO_OK;
     }
-    status = kolo_comm_break(comm, status, "%s", kolo_last_error()); /* the others wait, or will */
+    (void)kolo_comm_break(comm, status, "%s", kolo_last_error()); /* the others wait, or will */
     if (c) {
         kolo_comm_destroy(c->child);
         free_creation(c);
