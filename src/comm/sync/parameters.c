@@ -802,11 +802,21 @@ kolo_status kolo_parameters_push(kolo_parameters *p, const float *gradient) {
     return KOLO_OK;
 }
 
+/* Completes a push that no pull follows: pushes its other buckets, a few ahead of the replies. */
+static kolo_status complete_push(kolo_parameters *p) {
+    kolo_status status = KOLO_OK;
+    for (int r = 0; p->pushing && p->n_pushed < p->n_parts && status == KOLO_OK; r++) {
+        status = start_pushes(p, parts_of(p, r + BUCKETS_AHEAD), p->clock - 1);
+        if (status == KOLO_OK) status = wait_for(p, p->pushes, parts_of(p, r), parts_of(p, r + 1));
+    }
+    return status == KOLO_OK ? end_push(p) : fail_after(p, p->pushes, p->n_pushed, status);
+}
+
 kolo_status kolo_parameters_finish(kolo_parameters *p) {
     KOLO_TRY(check_worker(p));
     if (p->finished) return KOLO_OK;
     p->finished = true;
-    return signal_all(p, KOLO_OWNER_FINISH, end_push(p));
+    return signal_all(p, KOLO_OWNER_FINISH, complete_push(p));
 }
 
 /* Starts a rest at all owners, before it waits for one: their steps may need each other's. */

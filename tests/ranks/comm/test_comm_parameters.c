@@ -170,13 +170,42 @@ static void shared_parts_keep_the_bits(void **state) {
     }
 }
 
-/* ---- bytes ---- */
-
-enum { LAW_COUNT = 1 << 18, LAW_BUCKETS = 4, LAW_STEPS = 3 };
-
 static void add(void *arg, const kolo_parameters_update *u) {
     for (size_t i = 0; i < u->count; i++) u->values[i] += u->gradient[i];
 }
+
+/* Rank 0 ends after its push, without a pull: all buckets have it. */
+static kolo_status last_push_body(kolo_comm *comm, const void *arg, void *result) {
+    enum { LAST_COUNT = 100 };
+    const int rank = kolo_comm_rank(comm), *buckets = arg;
+    float values[LAST_COUNT] = {0}, gradient[LAST_COUNT];
+    kolo_parameters *p;
+    const kolo_parameters_opts opts = {.buckets = *buckets, .update = add};
+    for (int i = 0; i < LAST_COUNT; i++) gradient[i] = (float)(rank + 1);
+    KOLO_TRY(kolo_parameters_create(comm, values, LAST_COUNT, &opts, &p));
+    kolo_status status = kolo_parameters_push(p, gradient);
+    if (status == KOLO_OK && rank == 0) status = kolo_parameters_finish(p);
+    if (status == KOLO_OK && rank > 0) status = kolo_parameters_pull(p, values);
+    for (int i = 0; i < LAST_COUNT && rank > 0 && status == KOLO_OK; i++) {
+        if (values[i] == 3) continue;
+        status = KOLO_FAIL(KOLO_ERR_FORMAT, "value %d is %g, not 3", i, (double)values[i]);
+    }
+    kolo_parameters_destroy(p);
+    return status;
+}
+
+static void a_push_needs_no_pull(void **state) {
+    static const rank_transport transports[] = {RANKS_THREAD, RANKS_SHM, RANKS_TCP};
+    static const int buckets[] = {1, 3, 9};
+    for (int t = 0; t < 3; t++) {
+        ASSERT_OK(run_ranks(2, transports[t], last_push_body, &buckets[t], sizeof buckets[t]));
+        ASSERT_OK(run_ranks(2, transports[t], last_push_body, &buckets[2], sizeof buckets[2]));
+    }
+}
+
+/* ---- bytes ---- */
+
+enum { LAW_COUNT = 1 << 18, LAW_BUCKETS = 4, LAW_STEPS = 3 };
 
 /* What a rank sends and receives in a step, in vectors: each within 1 % of the law. */
 static kolo_status count_bytes(kolo_comm *comm, int servers, float *values, const float *gradient) {
@@ -753,6 +782,7 @@ TEST_MAIN(test_comm_parameters) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bsp_equals_direct_bitwise),
         cmocka_unit_test(shared_parts_keep_the_bits),
+        cmocka_unit_test(a_push_needs_no_pull),
         cmocka_unit_test(bytes_follow_the_law),
         cmocka_unit_test(the_law_fills_all_links),
         cmocka_unit_test(asp_with_one_worker_is_plain_training),
