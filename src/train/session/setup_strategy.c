@@ -207,9 +207,9 @@ static kolo_status check_tables(const kolo_train_opts *o, const kolo_consistency
                          "%" PRId64 " steps, and rows in each: take asp, for example",
                          o->consistency, consistency->steps);
     }
-    const bool plain = !kolo_consistency_has_rounds(&rows) && rows.delay == 0 &&
-                       rows.kind != KOLO_CONSISTENCY_AUTO && rows.drop == 0 && !rows.lease &&
-                       rows.compensation == 0 && !rows.scale;
+    const bool plain = !kolo_consistency_has_rounds(&rows) && rows.delay == 0 && rows.ahead == 0 &&
+                       rows.group <= 1 && rows.kind != KOLO_CONSISTENCY_AUTO && rows.drop == 0 &&
+                       !rows.lease && rows.compensation == 0 && !rows.scale;
     if (!kolo_consistency_is_for(&rows, true) || !plain) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "--table with the policy %s: rows have bsp, ssp:S or asp: give "

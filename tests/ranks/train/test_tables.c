@@ -182,6 +182,14 @@ static void what_tables_cannot_do_is_refused(void **state) {
     opts = at_servers(options(KOLO_OPTIMIZER_SGD), 1);
     opts.consistency = "bsp:drop=1";
     assert_job_refused(3, &opts, "give --table-consistency");
+    static const char *const policies[] = {"asp,group=2",    "asp,ahead=0.5", "ssp:1,delay=2",
+                                           "asp,scale=1",    "asp,dc=0.1",    "asp,lease=1",
+                                           "diloco:2,lr=0.5"};
+    for (size_t i = 0; i < KOLO_COUNT(policies); i++) {
+        opts = at_servers(options(KOLO_OPTIMIZER_SGD), 1);
+        opts.table_consistency = policies[i];
+        assert_job_refused(3, &opts, "rows have bsp, ssp:S or asp");
+    }
     opts = at_servers(options(KOLO_OPTIMIZER_SGD), 0);
     opts.sync = KOLO_SYNC_ALLREDUCE;
     assert_job_refused(2, &opts, "give --sync ps");
