@@ -335,7 +335,7 @@ typedef struct kolo_time_report {
 typedef struct kolo_train_progress {
     int64_t epoch, step, total_steps; /* step counts from 1 over the run */
     kolo_metrics train;               /* since the last report; with epoch_end, over the epoch */
-    int64_t samples;                  /* that `train` covers */
+    int64_t samples;                  /* that `train` covers; 0: its metrics are NaN */
     double samples_per_second;
     int64_t damaged;   /* as in the result, so far; with owners of parameters at checkpoints */
     kolo_metrics test; /* if `evaluated` */

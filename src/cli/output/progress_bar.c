@@ -108,7 +108,7 @@ void progress_bar_end(progress_bar *state) {
 /* Reports arrive ten times a second; a plain line covers all since the previous line. */
 static void add_report(progress_bar *state, const kolo_train_progress *p) {
     state->samples += p->samples;
-    for (int i = 0; i < KOLO_MAX_METRICS; i++) {
+    for (int i = 0; i < KOLO_MAX_METRICS && p->samples > 0; i++) {
         state->sums.value[i] += p->train.value[i] * (double)p->samples;
     }
     if (p->samples_per_second > 0) {

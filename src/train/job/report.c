@@ -33,7 +33,8 @@ static kolo_train_progress progress_at(const kolo_job *j, int64_t k, const kolo_
         .epoch = k / j->setup.epoch_steps + 1,
         .step = done,
         .total_steps = j->setup.total_steps,
-        .train = kolo_sums_metrics(sums, kolo_session_has_tokens(j->session)),
+        .train = sums->samples > 0 ? kolo_sums_metrics(sums, kolo_session_has_tokens(j->session))
+                                   : kolo_metrics_none(), /* within a round with servers */
         .samples = sums->samples,
         .samples_per_second = rate,
         .damaged = j->state.damaged,

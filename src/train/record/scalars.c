@@ -3,11 +3,12 @@
 
 #include <math.h>
 
-static void add_metrics(const char *group, const kolo_metrics *metrics, kolo_scalar_fn *add,
-                        void *arg) {
+/* `empty`: of no samples, which have no loss. */
+static void add_metrics(const char *group, const kolo_metrics *metrics, bool empty,
+                        kolo_scalar_fn *add, void *arg) {
     const kolo_metric *m = kolo_metric_table();
     for (int i = 0; m[i].name; i++) {
-        if (i != KOLO_METRIC_LOSS && isnan(metrics->value[i])) continue;
+        if ((i != KOLO_METRIC_LOSS || empty) && isnan(metrics->value[i])) continue;
         add(arg, group, m[i].name, -1, metrics->value[i]);
     }
 }
@@ -25,8 +26,8 @@ static void add_times(const kolo_time_report *times, kolo_scalar_fn *add, void *
 }
 
 void kolo_scalars_of(const kolo_train_progress *p, kolo_scalar_fn *add, void *arg) {
-    add_metrics(p->epoch_end ? "epoch" : "train", &p->train, add, arg);
-    if (p->evaluated) add_metrics("test", &p->test, add, arg);
+    add_metrics(p->epoch_end ? "epoch" : "train", &p->train, p->samples == 0, add, arg);
+    if (p->evaluated) add_metrics("test", &p->test, false, add, arg);
     add(arg, "progress", "epoch", -1, (double)p->epoch);
     add(arg, "progress", "step", -1, (double)p->step);
     add(arg, "progress", "lr", -1, p->lr);

@@ -1,6 +1,8 @@
 /* Rounds with servers (decoupled DiLoCo): what equals rounds over an allreduce bitwise, rounds that
  * do not wait for all, files, replays, and what is refused. */
 #include "base/compiler.h"
+#include "base/file.h"
+#include "base/memory.h"
 #include "support/folder.h"
 #include "support/small_resnet.h"
 #include "support/support.h"
@@ -123,6 +125,32 @@ static void runs_resume_between_rounds(void **state) {
     }
 }
 
+/* Lines of metrics between two rounds have no samples, hence no loss. */
+static void losses_come_with_their_rounds(void **state) {
+    kolo_train_opts opts = options(KOLO_SYNC_PS, 1, "diloco:4");
+    size_t bytes;
+    char *text, *rest;
+    int rounds = 0, between = 0;
+    assert_int_equal(system("rm -rf lines"), 0);
+    opts.out_dir = "lines";
+    opts.log_every = 1;
+    opts.steps = 8;
+    (void)train_well(3, &opts);
+    ASSERT_OK(kolo_file_read("lines/metrics.jsonl", 1 << 20, &text, &bytes));
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        const char *loss = strstr(line, "\"loss\": ");
+        if (!loss) continue;
+        const double value = strtod(loss + strlen("\"loss\": "), NULL);
+        const bool has_loss = !strstr(line, "\"loss\": null");
+        if (has_loss != (value > 0) || strstr(line, "masked_loss")) fail_msg("%s", line);
+        rounds += has_loss;
+        between += !has_loss;
+    }
+    assert_int_equal(rounds, 2);
+    assert_int_equal(between, 6);
+    kolo_free(text);
+}
+
 static void recorded_rounds_repeat_bitwise(void **state) {
     kolo_train_opts opts = options(KOLO_SYNC_PS, 2, "diloco:2,quorum=1");
     opts.record = "order";
@@ -169,6 +197,7 @@ TEST_MAIN(test_served_rounds) {
         cmocka_unit_test(waiting_for_all_equals_an_allreduce),
         cmocka_unit_test(rounds_go_on_with_a_quorum),
         cmocka_unit_test(runs_resume_between_rounds),
+        cmocka_unit_test(losses_come_with_their_rounds),
         cmocka_unit_test(recorded_rounds_repeat_bitwise),
         cmocka_unit_test(what_rounds_cannot_do_is_refused),
     };
