@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { CAPACITY = 1 << 14 };
+enum { FLIGHTS = 1 /* the track of buckets */ };
 
 typedef struct event {
     int64_t begin_ns, end_ns;
@@ -127,10 +128,13 @@ static void step_name(const kolo_step_info *s, kolo_text *name) {
     }
 }
 
+/* Steps of several lanes overlap: each has a track, behind that of flights. */
+static int track_of(int lane) { return lane > 0 ? FLIGHTS + lane : 0; }
+
 static void add_step(kolo_json *j, int rank, const kolo_step_info *s, const event *e,
                      kolo_text *name) {
     step_name(s, name);
-    begin_event(j, "X", rank, 0);
+    begin_event(j, "X", rank, track_of(s->lane));
     kolo_json_string(j, "name", name->failed ? s->op : name->text);
     kolo_json_string(j, "cat", kolo_phase_name(s->phase));
     kolo_json_double(j, "ts", us(e->begin_ns));
@@ -151,7 +155,7 @@ static void add_step(kolo_json *j, int rank, const kolo_step_info *s, const even
 static void add_flight(kolo_json *j, int rank, const kolo_step_info *s, const event *e) {
     char name[32];
     snprintf(name, sizeof name, "bucket %d", s->bucket);
-    begin_event(j, s->kind == KOLO_STEP_POST ? "b" : "e", rank, 1);
+    begin_event(j, s->kind == KOLO_STEP_POST ? "b" : "e", rank, FLIGHTS);
     kolo_json_string(j, "name", name);
     kolo_json_string(j, "cat", "allreduce");
     kolo_json_int(j, "id", s->bucket + 1000 * rank);
@@ -168,6 +172,20 @@ static void add_other(kolo_json *j, int rank, const event *e) {
     kolo_json_close(j);
 }
 
+/* Names the tracks of the other lanes of which there are steps. */
+static void name_lanes(kolo_json *j, const kolo_trace *t, int rank, int64_t first) {
+    int most = 0;
+    char name[24];
+    for (int64_t i = first; i < t->count; i++) {
+        const event *e = &t->events[i % CAPACITY];
+        if (!e->name && e->step->lane > most) most = e->step->lane;
+    }
+    for (int lane = 1; lane <= most; lane++) {
+        snprintf(name, sizeof name, "lane %d", lane);
+        add_name(j, "thread_name", rank, track_of(lane), name);
+    }
+}
+
 /* The events of this rank as a JSON array. */
 static void print_events(const kolo_trace *t, int rank, kolo_text *out) {
     kolo_text name = {0};
@@ -178,6 +196,7 @@ static void print_events(const kolo_trace *t, int rank, kolo_text *out) {
     add_name(&j, "process_name", rank, 0, process);
     add_name(&j, "thread_name", rank, 0, "steps");
     int64_t first = t->count > CAPACITY ? t->count - CAPACITY : 0;
+    name_lanes(&j, t, rank, first);
     for (int64_t i = first; i < t->count; i++) {
         const event e = event_at(t, i);
         if (e.name) {

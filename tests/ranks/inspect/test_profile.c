@@ -252,6 +252,41 @@ static void traces_open_in_the_viewer(void **state) {
     check_trace(opts.trace);
 }
 
+/* Steps of lanes run at the same time: on one track none begins before the one before has ended. */
+static void lanes_have_tracks_of_their_own(void **state) {
+    const kolo_train_opts opts = {.model = "googlenet",
+                                  .model_options = "width=1",
+                                  .data = "synthetic:N=4,test=1,shape=3x32x32",
+                                  .batch = 2,
+                                  .steps = 2,
+                                  .no_eval = true,
+                                  .threads = 2,
+                                  .reference_kernels = true,
+                                  .lanes = KOLO_LANES_ALL,
+                                  .trace = "test_lanes.json"};
+    char *text;
+    size_t bytes, at;
+    int steps[3] = {0};
+    double ends[3] = {0};
+    ASSERT_OK(run_ranks(1, RANKS_THREAD, train_body, &opts, sizeof opts));
+    ASSERT_OK(kolo_file_read(opts.trace, (size_t)1 << 28, &text, &bytes));
+    json_t *trace = json_loads(text, 0, NULL), *event;
+    assert_non_null(trace);
+    json_array_foreach(json_object_get(trace, "traceEvents"), at, event) {
+        const int64_t track = json_integer_value(json_object_get(event, "tid"));
+        const double begin = json_number_value(json_object_get(event, "ts"));
+        if (strcmp(text_of(event, "ph"), "X") != 0) continue;
+        assert_in_range(track, 0, 2);
+        assert_true(begin >= ends[track] - 0.01); /* microseconds: of the decimal numbers */
+        ends[track] = begin + json_number_value(json_object_get(event, "dur"));
+        steps[track]++;
+    }
+    assert_true(steps[0] > 100 && steps[1] == 0 && steps[2] > 20);
+    json_decref(trace);
+    kolo_free(text);
+    assert_int_equal(remove(opts.trace), 0);
+}
+
 static void a_trace_that_cannot_be_written_fails_all_ranks(void **state) {
     kolo_train_opts opts = {
         .model = "mlp", .batch = BATCH, .in_memory = true, .steps = 1, .trace = "no/such/folder"};
@@ -268,6 +303,7 @@ TEST_MAIN(test_profile) {
         cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(the_machine_is_measured),
         cmocka_unit_test(traces_open_in_the_viewer),
+        cmocka_unit_test(lanes_have_tracks_of_their_own),
         cmocka_unit_test(a_trace_that_cannot_be_written_fails_all_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
