@@ -396,12 +396,20 @@ static void run_lane(const void *job, int lane, int64_t begin, int64_t end) {
     }
 }
 
+static bool any_due(const kolo_plan *p, int begin, int end, part run) {
+    for (int i = begin; i < end; i++) {
+        if (is_due(p, &p->steps[i], run)) return true;
+    }
+    return false;
+}
+
 /* Runs the steps of a region, each lane on a thread. All threads take part, so that the team of
  * threads stays the same from loop to loop. */
 static kolo_status run_region(kolo_plan *p, int begin, part run, progress *now) {
     kolo_status status = KOLO_OK;
     const region r = {p, run, begin, p->steps[begin].region_end, now, &status};
     KOLO_TRY(run_left(p, r.end - 1, now));
+    if (!any_due(p, begin, r.end, run)) return KOLO_OK; /* an update, another segment */
     kolo_kernel_parallel(p->threads, p->threads, run_lane, &r);
     KOLO_TRY(status);
     for (int i = begin; i < r.end && p->observer; i++) {
