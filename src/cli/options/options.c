@@ -535,7 +535,7 @@ const kolo_option cli_options[] = {
     {.name = "chains", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = MODEL,
      .help = "each elementwise operation runs by itself; else those that follow each other run piece by piece, so that "
              "what they pass on stays in the cache, with the same bits (--chains, to override a config file)"},
-    {.name = "lanes", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = MODEL,
+    {.name = "lanes", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = MODEL & ~CMD_PROFILE,
      .help = "operations run one after another, each on all threads; else independent ones run at the same time, "
              "each on one thread, where measured times (--autotune) show a gain, with the same bits (--lanes, to "
              "override a config file)"},

@@ -200,6 +200,8 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
         {"bench", "kolo: 'bench' needs one of: train, allreduce, ps, compress, loader, sim\n"},
         {"train --follow ps",
          "kolo: unknown option --follow: 'kolo train --help' lists the options\n"},
+        {"profile --model mlp --batch 2 --no-lanes",
+         "kolo: unknown option --no-lanes: 'kolo profile --help' lists the options\n"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         test_run_fails(cases[i].arguments, 2, cases[i].text);
@@ -320,6 +322,7 @@ static void other_commands_accept_the_config_of_a_run(void **state) {
     kolo_free(out);
     assert_int_equal(test_run("bench train --config served/config.yaml --steps 2"), 0);
     assert_int_equal(test_run("profile --config served/config.yaml --steps 2"), 0);
+    assert_true(test_contains("served/config.yaml", "lanes: "));
     assert_int_equal(test_run("dump --config served/config.yaml"), 0);
     const char *yaml = "checkpoint-evry: 3\n";
     ASSERT_OK(kolo_file_write("job.yaml", yaml, strlen(yaml)));
