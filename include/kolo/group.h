@@ -18,8 +18,8 @@ KOLO_API kolo_status kolo_comm_create_group(kolo_comm *comm, const int *ranks, i
                                             kolo_comm **sub);
 
 /* The same without blocking: start it, compute, perhaps test it, and wait. It makes progress in
- * calls of `comm` (and by its thread). Starting has the errors ARG, UNSUPPORTED and NOMEM, which
- * breaks `comm`. */
+ * calls of `comm` (and by its thread). Wait for it before `comm` is destroyed. Starting has the
+ * errors ARG, UNSUPPORTED and NOMEM, which breaks `comm`. */
 typedef struct kolo_creation kolo_creation;
 KOLO_API kolo_status kolo_creation_start(kolo_comm *comm, const int *ranks, int n, int tag,
                                          kolo_creation **creation);
@@ -28,9 +28,10 @@ KOLO_API kolo_status kolo_creation_test(kolo_creation *creation, bool *complete)
 /* Blocks until the sub-group exists, and frees the creation, also after an error. */
 KOLO_API kolo_status kolo_creation_wait(kolo_creation *creation, kolo_comm **sub);
 
-/* Breaks this communicator and its sub-groups on all their ranks, with PEER and this reason; calls
- * of other ranks that wait in it return that error. Other communicators go on, so that the members
- * of a sub-group that is revoked, or some of them, may create another one. Does not block. */
+/* Breaks this communicator and those of its sub-groups that this rank is in, on all their ranks,
+ * with PEER and this reason; calls of other ranks that wait in one of them return that error. Other
+ * communicators go on, so that the members of a sub-group that is revoked, or some of them, may
+ * create another one. Does not block. */
 KOLO_API void kolo_comm_revoke(kolo_comm *comm, const char *reason);
 
 #ifdef __cplusplus

@@ -393,8 +393,8 @@ class Comm:
         return group
 
     def revoke(self, reason: str = "revoked by the program") -> None:
-        """Breaks this communicator and its sub-groups on all their ranks. Others, such as the one of which it is a
-        sub-group, go on."""
+        """Breaks this communicator and those of its sub-groups that this rank is in, on all their ranks. Others, such
+        as the one of which it is a sub-group, go on."""
         _lib.kolo_comm_revoke(self._open(), reason.encode())
 
     def load_costs(self, path: str) -> None:

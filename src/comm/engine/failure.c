@@ -25,7 +25,7 @@ kolo_status kolo_comm_check(kolo_comm *comm) {
 
 static void break_one(kolo_comm *comm, kolo_status status, const char *text) {
     if (comm->broken != KOLO_OK) return;
-    snprintf(comm->broken_text, sizeof comm->broken_text, "%s", text);
+    memcpy(comm->broken_text, text, sizeof comm->broken_text);
     comm->broken = status;
     comm->transport->ops->report(comm->transport, status, text);
     kolo_log_line(KOLO_LOG_WARN, kolo_comm_whole_rank(comm, comm->rank), "%s%sbroken: %s",
@@ -83,7 +83,9 @@ kolo_status kolo_comm_break_one(kolo_comm *comm, kolo_status status, const char 
 
 void kolo_comm_revoke(kolo_comm *comm, const char *reason) {
     KOLO_COMM_LOCK_SCOPE(comm);
-    break_tree(comm, -1, KOLO_ERR_PEER, reason);
+    char text[sizeof comm->broken_text]; /* the reason may be the text of the last error */
+    snprintf(text, sizeof text, "%s", reason ? reason : "revoked");
+    break_tree(comm, -1, KOLO_ERR_PEER, text);
 }
 
 void kolo_comm_abort(kolo_comm *comm, const char *reason) {

@@ -386,12 +386,13 @@ static void groups_without_the_lost_rank_continue(void **state) {
 }
 
 /* Ranks 3, 1, 2 of four make a group while rank 0 waits for a message; one of them revokes it while
- * the others wait in it; two of them make another one. The whole group takes no notice. */
+ * the others wait in it or in a sub-group of it; two of them make another one. The whole group
+ * takes no notice. */
 static kolo_status revoked_body(kolo_comm *comm, const void *arg, void *result) {
     static const int three[] = {3, 1, 2}, two[] = {1, 3};
     int rank = kolo_comm_rank(comm);
     int32_t x = 1 << rank, y = 0;
-    kolo_comm *sub = NULL, *inner, *smaller;
+    kolo_comm *sub = NULL, *inner, *pair, *smaller;
     if (kolo_comm_create_group(comm, two, 2, 5, &sub) != KOLO_ERR_ARG && rank % 2 == 0) {
         return wrong("a group without this rank", rank);
     }
@@ -400,18 +401,21 @@ static kolo_status revoked_body(kolo_comm *comm, const void *arg, void *result) 
     if (rank > 0) {
         KOLO_TRY(kolo_comm_create_group(comm, three, 3, 7, &sub));
         KOLO_TRY(kolo_comm_split(sub, 0, 0, &inner));
+        KOLO_TRY(kolo_comm_split(sub, rank == 3 ? -1 : 0, 0, &pair));
         KOLO_TRY(kolo_allreduce(sub, &x, 1, KOLO_DTYPE_I32, KOLO_SUM));
         if (x != 14 || kolo_comm_rank(sub) != rank % 3) return wrong("another group", rank);
         if (rank != 3) KOLO_TRY(kolo_send(comm, &x, 1, KOLO_DTYPE_I32, 3, 8));
         if (rank == 3) { /* when the others have completed that */
             for (int r = 1; r < 3; r++) KOLO_TRY(kolo_recv(comm, &x, 1, KOLO_DTYPE_I32, r, 8));
-            kolo_comm_revoke(sub, "one member is too slow");
+            (void)KOLO_FAIL(KOLO_ERR_TIMEOUT, "one member is too slow");
+            kolo_comm_revoke(sub, kolo_last_error());
         }
         kolo_status status = kolo_barrier(rank == 1 ? inner : sub);
         if (status != KOLO_ERR_PEER || !strstr(kolo_last_error(), "one member is too slow")) {
             return wrong("a revoked group goes on", rank);
         }
         if (kolo_barrier(sub) != KOLO_ERR_PEER) return wrong("the group goes on", rank);
+        if (rank != 3) KOLO_TRY(kolo_barrier(pair)); /* rank 3 is not in it */
         if (rank != 2) KOLO_TRY(kolo_comm_create_group(comm, two, 2, 7, &smaller));
         if (rank != 2) KOLO_TRY(kolo_barrier(smaller));
     }
