@@ -8,6 +8,7 @@
 #include "support/folder.h"
 #include "support/ranks.h"
 #include "support/support.h"
+#include "support/values.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -148,9 +149,41 @@ static kolo_status own_body(kolo_comm *comm, const void *arg, void *result) {
                  : KOLO_FAIL(KOLO_ERR_FORMAT, "got %d, sum %d, total %g", got, sum, total);
 }
 
+/* Sums of each type that MPI has, and what distinguishes it from others of its width: extremes with
+ * the highest bit, and a product of imaginary numbers. */
+static kolo_status types_body(kolo_comm *comm, const void *arg, void *result) {
+    static char data[16 * COUNT];
+    int n = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
+    for (int t = 0; t < KOLO_DTYPE_COUNT; t++) {
+        kolo_dtype type = (kolo_dtype)t;
+        if (type == KOLO_DTYPE_F16 || type == KOLO_DTYPE_BF16) continue;
+        for (size_t i = 0; i < COUNT; i++) value_put(data, i, type, value_input(rank, i));
+        KOLO_TRY(kolo_allreduce(comm, data, COUNT, type, KOLO_SUM));
+        for (size_t i = 0; i < COUNT; i++) {
+            if (value_get(data, i, type) == value_reference(n, i, KOLO_SUM)) continue;
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "sum of %s", kolo_dtype_name(type));
+        }
+        char first = kolo_dtype_name(type)[0];
+        if (first != 'i' && first != 'u') continue;
+        uint64_t all = UINT64_MAX >> (64 - 8 * kolo_dtype_bytes(type)); /* little endian */
+        uint64_t most = rank == 0 ? all : 1;
+        KOLO_TRY(kolo_allreduce(comm, &most, 1, type, KOLO_MAX));
+        if (most == (first == 'i' ? 1 : all)) continue;
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "max of %s: %llx", kolo_dtype_name(type),
+                         (unsigned long long)most);
+    }
+    float f[2] = {0, 1}; /* the cube of i */
+    double d[2] = {0, 1};
+    KOLO_TRY(kolo_allreduce(comm, f, 1, KOLO_DTYPE_C64, KOLO_PROD));
+    KOLO_TRY(kolo_allreduce(comm, d, 1, KOLO_DTYPE_C128, KOLO_PROD));
+    bool right = f[0] == 0 && f[1] == -1 && d[0] == 0 && d[1] == -1;
+    return right ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "product: %g + %gi", d[0], d[1]);
+}
+
 static kolo_status all_body(kolo_comm *comm, const void *arg, void *result) {
     KOLO_TRY(parts_body(comm, arg, result));
     KOLO_TRY(bits_body(comm, arg, result));
+    KOLO_TRY(types_body(comm, arg, result));
     return own_body(comm, arg, result);
 }
 

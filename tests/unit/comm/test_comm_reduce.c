@@ -184,6 +184,34 @@ static void nan_is_never_lost(void **state) {
     }
 }
 
+/* The highest bit is a sign in signed types only. */
+static void integers_are_compared_and_divided_by_their_sign(void **state) {
+    static const kolo_dtype types[] = {KOLO_DTYPE_I8,  KOLO_DTYPE_U8,  KOLO_DTYPE_I16,
+                                       KOLO_DTYPE_U16, KOLO_DTYPE_I32, KOLO_DTYPE_U32,
+                                       KOLO_DTYPE_I64, KOLO_DTYPE_U64};
+    for (size_t t = 0; t < KOLO_COUNT(types); t++) {
+        kolo_dtype type = types[t];
+        size_t e = kolo_dtype_bytes(type);
+        bool sign = kolo_dtype_name(type)[0] == 'i';
+        uint64_t all = UINT64_MAX >> (64 - 8 * e), top = all - 1, one = 1, half;
+        const void *from[] = {&one, &top}; /* little endian */
+        for (int isa = 0; isa < KOLO_ISA_COUNT; isa++) {
+            const kolo_reduce_table *table = kolo_reduce_of((kolo_isa)isa);
+            if (!table) continue;
+            uint64_t least = 0, most = 0, quotient = top;
+            void *to[] = {&least, &most};
+            table->fn[type][KOLO_MIN](&to[0], 1, from, 2, 1);
+            table->fn[type][KOLO_MAX](&to[1], 1, from, 2, 1);
+            table->scale[type](&quotient, 1, 0.5);
+            half = sign ? all : all >> 1; /* -2 / 2; the other half of all bits */
+            if (least != (sign ? top : one) || most != (sign ? one : top) || quotient != half) {
+                fail_msg("%s: %llx %llx %llx", kolo_dtype_name(type), (unsigned long long)least,
+                         (unsigned long long)most, (unsigned long long)quotient);
+            }
+        }
+    }
+}
+
 static void complex_numbers_are_added_and_multiplied(void **state) {
     double a[] = {1, 2, 3, -1}, b[] = {0, 1, 2, 5}, c[] = {1, 1, 0, 2}, product[4], sum[4];
     float fa[] = {1, 2}, fb[] = {0, 1};
@@ -207,6 +235,7 @@ TEST_MAIN(test_comm_reduce) {
         cmocka_unit_test(values_are_those_of_plain_c),
         cmocka_unit_test(halves_round_to_nearest_even),
         cmocka_unit_test(nan_is_never_lost),
+        cmocka_unit_test(integers_are_compared_and_divided_by_their_sign),
         cmocka_unit_test(complex_numbers_are_added_and_multiplied),
     };
     return cmocka_run_group_tests_name("comm_reduce", tests, NULL, NULL);
