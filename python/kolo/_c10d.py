@@ -381,12 +381,13 @@ class ProcessGroup(_Group):  # type: ignore[misc]
 
     def _use(self, tensors: Sequence[torch.Tensor], finish: List[Callable[[], Any]],
              read: bool = True, write: bool = True) -> List[torch.Tensor]:
-        """Contiguous memory of tensors; what is written to copies is copied back by ``finish``."""
+        """Contiguous memory with the numbers of tensors, which views of conjugate and negative numbers do not hold;
+        what is written to copies is copied back by ``finish``."""
         used = []
         for tensor in tensors:
             _check(tensor)
             tensor = tensor.detach()
-            if tensor.is_contiguous():
+            if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
                 used.append(tensor)
                 continue
             copy = _stage(tensor, read)

@@ -105,6 +105,9 @@ def _buffer(tensor: torch.Tensor) -> Buffer:
         raise TypeError(f"tensors of {tensor.dtype} cannot be reduced or sent")
     if not tensor.is_contiguous():
         raise ValueError("the tensor is not contiguous: make a copy of it first")
+    if tensor.is_conj() or tensor.is_neg():
+        raise ValueError("the tensor is a view of conjugate or negative numbers, which are not in its memory: use its "
+                         "resolve_conj() or resolve_neg()")
     memory = Buffer(tensor.data_ptr() or None, tensor.numel(), TYPES[tensor.dtype], tensor)
     memory.logical = tensor.dtype == torch.bool
     return memory

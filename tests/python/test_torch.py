@@ -50,9 +50,11 @@ assert hvd.allreduce(torch.tensor(float(rank))) == 0.5
 assert hvd.allreduce(torch.full((3,), rank + 1, dtype=torch.bfloat16), op="sum").tolist() == [3, 3, 3]
 handles = [hvd.allreduce_async(torch.ones(i + 1) * rank, f"t{i}", op="sum") for i in range(3)]
 assert [hvd.synchronize(h).sum().item() for h in handles] == [1, 2, 3] and hvd.poll(handles[0])
+assert hvd.allreduce(torch.tensor([1j, rank + 1j]).conj(), op="prod").tolist() == [-1, -1 - 1j]
 assert hvd.broadcast(torch.tensor([rank, 7]), root_rank=1).tolist() == [1, 7]
 assert hvd.broadcast_object({"a": [rank, "text"]}, 1) == {"a": [1, "text"]}
-for wrong, kind in ((torch.ones(2, 3).t(), ValueError), (torch.ones(2, dtype=torch.float8_e5m2), TypeError)):
+for wrong, kind in ((torch.ones(2, 3).t(), ValueError), (torch.ones(2, dtype=torch.complex64).conj(), ValueError),
+                    (torch.ones(2, dtype=torch.float8_e5m2), TypeError)):
     try:
         hvd.allreduce_(wrong)
         raise AssertionError(f"{wrong} was accepted")

@@ -84,6 +84,8 @@ for op, want in ((ReduceOp.SUM, [True, True]), (ReduceOp.MIN, [True, False]), (R
     assert own.tolist() == want
 dist.all_reduce(own := torch.tensor([1 + 2j * rank]))
 assert own.item() == 2 + 2j
+dist.all_reduce(own := torch.tensor([rank + 1j * (rank + 1)]).conj().imag, ReduceOp.MIN)  # in memory: 1, 2
+assert own.item() == -2
 for dtype in (torch.int16, torch.uint16, torch.uint32, torch.uint64):
     dist.all_reduce(own := full(9, rank + 1, dtype))
     assert own.tolist() == [3] * 9
