@@ -12,6 +12,7 @@ while the backward pass computes the layers before it.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import re
@@ -142,8 +143,11 @@ def main():
     parser.add_argument("--ranks", default="1,2,3,5")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--build", default=os.path.join(HERE, "build", "release"))
-    parser.add_argument("--keep", default="", help="leave the edited trainer and its data here")
+    parser.add_argument("--keep", default="", help="leave the edited trainer and its data in this new folder")
     o = parser.parse_args()
+    groups = [int(n) for n in o.ranks.split(",")]
+    if o.steps < 1 or any(n < 1 or SEQUENCES % n for n in groups):
+        parser.error(f"--steps is at least 1, and each number of ranks divides {SEQUENCES}")
     build = os.path.abspath(o.build)
     with open(os.path.join(o.folder, "train_gpt2.c"), encoding="utf-8") as f:
         original = f.read()
@@ -160,9 +164,10 @@ def main():
         expected = losses(folder, ["./plain"], 1, o.steps)
         print("plain:      " + " ".join(f"{x:.6f}" for x in expected))
         worst = 0.0
-        for ranks in [int(n) for n in o.ranks.split(",")]:
+        for ranks in groups:
             found = losses(folder, [os.path.join(build, "kolo"), "run", "-n", str(ranks), "--", "./parallel"], ranks, o.steps)
-            worst = max([worst] + [abs(a - b) for a, b in zip(found, expected)])
+            differences = [abs(a - b) for a, b in zip(found, expected)]
+            worst = math.nan if any(map(math.isnan, [worst, *differences])) else max(worst, *differences)
             print(f"{ranks} rank{'s' if ranks > 1 else ' '}:    " + " ".join(f"{x:.6f}" for x in found), flush=True)
         print(f"largest difference of a loss: {worst:.2g}")
         return 0 if worst < 1e-4 else 1
