@@ -120,11 +120,14 @@ kill_rank() {
 
 # All ranks are children of the launcher; what is left of them would be found.
 kill_launcher() {
+    rm -f "$work/out.0" # of the job before
     on_host 1 "$kolo" run -n 3 -- $busy >"$work/out.0" 2>&1 &
     launcher=$!
     started
+    launcher_pid=$(pid_of 0 run)
+    [ -n "$launcher_pid" ] && [ -n "$(pid_of 0)" ] || { fail "the launcher and its ranks were not found"; return; }
     at=$(now_ms)
-    kill -9 "$(pid_of 0 run)"
+    kill -9 "$launcher_pid"
     while [ -n "$(pid_of 0)" ] && [ $(($(now_ms) - at)) -lt 10000 ]; do sleep 0.02; done
     [ -z "$(pid_of 0)" ] || fail "ranks outlived the launcher"
     took=$(($(now_ms) - at))
