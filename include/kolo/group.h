@@ -31,7 +31,9 @@ KOLO_API kolo_status kolo_creation_wait(kolo_creation *creation, kolo_comm **sub
 /* Breaks this communicator and those of its sub-groups that this rank is in, on all their ranks,
  * with PEER and this reason; calls of other ranks that wait in one of them return that error. Other
  * communicators go on, so that the members of a sub-group that is revoked, or some of them, may
- * create another one. Does not block. */
+ * create another one. Ranks of a host read and write each other's vectors in place: those of a
+ * collective that is revoked in flight may change until its call has returned on all ranks of the
+ * host. Does not block. */
 KOLO_API void kolo_comm_revoke(kolo_comm *comm, const char *reason);
 
 #ifdef __cplusplus

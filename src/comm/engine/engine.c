@@ -482,6 +482,8 @@ static kolo_status advance(kolo_request *q, bool *moved) {
         bool ready;
         KOLO_TRY(match_all(q, &ready));
         if (!ready) return KOLO_OK;
+        /* Peers that have left the collective after a failure may use their memory for others. */
+        if (q->schedules[0].windows) KOLO_TRY(kolo_comm_watch_completion(q->comm, q->seq));
     }
     bool complete = true;
     while (q->round < q->schedule->n_rounds && complete) KOLO_TRY(run_round(q, &complete, moved));

@@ -7,7 +7,7 @@
 kolo_status kolo_comm_watch(kolo_comm *comm);
 /* The same, for this communicator and for all in its family that have requests in flight. */
 kolo_status kolo_family_watch(kolo_comm *comm);
-/* Before a collective completes: breaks the communicator if a peer that has not finished it has
- * reported a failure, such as its deadline. So a late rank does not complete what has failed
- * elsewhere. */
+/* Before a collective accesses the memory of its peers, and before it completes: breaks the
+ * communicator if a peer that has not finished it has reported a failure, such as its deadline. So
+ * a late rank does not complete what has failed elsewhere. */
 kolo_status kolo_comm_watch_completion(kolo_comm *comm, uint64_t seq);
