@@ -22,6 +22,7 @@ enum { PIECE = 1 << 30 }; /* elements */
 
 typedef struct mpi_state {
     MPI_Comm comm;
+    MPI_Op unsigned_min, unsigned_max;
     int rank, size;
 } mpi_state;
 
@@ -81,7 +82,31 @@ static MPI_Datatype type_of(kolo_dtype dtype) {
     }
 }
 
-static MPI_Op op_of(kolo_reduce_op op) {
+/* Unsigned integers have operations of their own: MPICH 4.0 compares them as signed ones. */
+#define COMPARE(bytes, RELATION)                                              \
+    do {                                                                      \
+        const uint##bytes##_t *a = from;                                      \
+        uint##bytes##_t *b = to;                                              \
+        for (int i = 0; i < *n; i++) b[i] = a[i] RELATION b[i] ? a[i] : b[i]; \
+    } while (0)
+#define UNSIGNED_OP(name, RELATION)                                      \
+    static void name(void *from, void *to, int *n, MPI_Datatype *type) { \
+        if (*type == MPI_UINT8_T) COMPARE(8, RELATION);                  \
+        if (*type == MPI_UINT16_T) COMPARE(16, RELATION);                \
+        if (*type == MPI_UINT32_T) COMPARE(32, RELATION);                \
+        if (*type == MPI_UINT64_T) COMPARE(64, RELATION);                \
+    }
+UNSIGNED_OP(min_of_unsigned, <)
+UNSIGNED_OP(max_of_unsigned, >)
+
+static bool is_unsigned(kolo_dtype dtype) {
+    return dtype == KOLO_DTYPE_U8 || dtype == KOLO_DTYPE_U16 || dtype == KOLO_DTYPE_U32 ||
+           dtype == KOLO_DTYPE_U64;
+}
+
+static MPI_Op op_of(const mpi_state *mpi, kolo_dtype dtype, kolo_reduce_op op) {
+    if (is_unsigned(dtype) && op == KOLO_MIN) return mpi->unsigned_min;
+    if (is_unsigned(dtype) && op == KOLO_MAX) return mpi->unsigned_max;
     switch (op) {
     case KOLO_MIN:
         return MPI_MIN;
@@ -145,6 +170,8 @@ static kolo_status get_env(mpi_state *mpi, kolo_backend_env *env) {
     MPI_Comm host;
     MPI_TRY(MPI_Comm_dup(MPI_COMM_WORLD, &mpi->comm));
     MPI_TRY(MPI_Comm_set_errhandler(mpi->comm, MPI_ERRORS_RETURN));
+    MPI_TRY(MPI_Op_create(min_of_unsigned, 1, &mpi->unsigned_min));
+    MPI_TRY(MPI_Op_create(max_of_unsigned, 1, &mpi->unsigned_max));
     MPI_TRY(MPI_Comm_rank(mpi->comm, &mpi->rank));
     MPI_TRY(MPI_Comm_size(mpi->comm, &mpi->size));
     MPI_TRY(MPI_Comm_split_type(mpi->comm, MPI_COMM_TYPE_SHARED, mpi->rank, MPI_INFO_NULL, &host));
@@ -177,6 +204,8 @@ static kolo_status mpi_share(void *state, void *data, size_t bytes) {
 static void mpi_close(void *state, bool sound) {
     mpi_state *mpi = state;
     if (sound) {
+        (void)MPI_Op_free(&mpi->unsigned_min);
+        (void)MPI_Op_free(&mpi->unsigned_max);
         (void)MPI_Comm_free(&mpi->comm);
     } else {
         atomic_store(&ends_in_order, false); /* the launcher detects that, and ends the job */
@@ -237,7 +266,7 @@ static kolo_status mpi_prepare(void *state, const kolo_schedule_spec *spec, kolo
                     .element_bytes = kolo_dtype_bytes(dtype),
                     .count = spec->count,
                     .type = type_of(dtype),
-                    .op = op_of(op),
+                    .op = op_of(mpi, dtype, op),
                     .root = spec->root,
                     .counts = slices,
                     .firsts = slices + ranks,
