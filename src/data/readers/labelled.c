@@ -102,15 +102,20 @@ static kolo_status count_line(void *arg, kolo_word line, size_t begin) {
     return KOLO_OK;
 }
 
+static kolo_status changed(const char *where) {
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: was changed while it was opened: open it again", where);
+}
+
 typedef struct label_list {
     const char *text, *where;
     kolo_word *label;
-    size_t count;
+    size_t count, room;
 } label_list;
 
 static kolo_status list_label(void *arg, kolo_word line, size_t begin) {
     (void)begin;
     label_list *l = arg;
+    if (l->count == l->room) return changed(l->where);
     return take_label(l->text, l->where, &line, &l->label[l->count++]);
 }
 
@@ -120,7 +125,8 @@ kolo_status kolo_label_names_find(const char *text, size_t length, const char *w
     KOLO_TRY(for_each_line(text, length, count_line, &lines));
     if (lines == 0) return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: no lines: give a file with some", where);
     const size_t bytes = (size_t)lines * sizeof *names->name;
-    label_list l = {.text = text, .where = where, .label = kolo_alloc(bytes)};
+    label_list l = {
+        .text = text, .where = where, .label = kolo_alloc(bytes), .room = (size_t)lines};
     kolo_status status = l.label ? for_each_line(text, length, list_label, &l) : KOLO_NOMEM(bytes);
     if (status != KOLO_OK) {
         kolo_free(l.label);
@@ -176,7 +182,9 @@ static kolo_status list_line(void *arg, kolo_word line, size_t begin) {
     KOLO_TRY(take_label(f->text, f->where, &line, &label));
     if (class_of(f->names, label) < 0) return unknown_label(f, label);
     const bool tests = kolo_split_takes(l->opts->seed, l->seen++, l->lines, &l->left);
-    if (l->test == 0 || tests == (l->opts->split == KOLO_SPLIT_TEST)) f->at[l->kept++] = begin;
+    if (l->test > 0 && tests != (l->opts->split == KOLO_SPLIT_TEST)) return KOLO_OK;
+    if (l->kept == f->count) return changed(f->where);
+    f->at[l->kept++] = begin;
     return KOLO_OK;
 }
 
@@ -197,8 +205,7 @@ static kolo_status find_lines(kolo_labelled *f, const kolo_labelled_opts *opts) 
     f->at = kolo_alloc((size_t)f->count * sizeof *f->at);
     if (!f->at) return KOLO_NOMEM((size_t)f->count * sizeof *f->at);
     KOLO_TRY(for_each_line(f->text, f->length, list_line, &l));
-    KOLO_ASSERT(l.kept == f->count);
-    return KOLO_OK;
+    return l.kept == f->count ? KOLO_OK : changed(f->where);
 }
 
 kolo_status kolo_labelled_open(const char *text, size_t length, const char *where,

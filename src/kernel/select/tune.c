@@ -13,6 +13,7 @@
 #include "base/bf16.h"
 #include "base/clock.h"
 #include "base/number.h"
+#include "base/process.h"
 #include "base/rng.h"
 #include "kernel/parallel.h"
 #include "kernel/select/families.h"
@@ -345,12 +346,22 @@ static bool race(trial *whole, trial *copies, int lanes, double *together, doubl
     return true;
 }
 
+/* Whether the tensors of so many runs at a time take a small part of the memory: a node that is so
+ * large gains nothing in a lane. */
+static bool are_small(const kolo_kernel_spec *spec, int runs) {
+    const int64_t limit = kolo_memory_limit(), part = 16;
+    int64_t bytes = 0;
+    for (int i = 0; i < spec->n_in; i++) bytes += (int64_t)kolo_tensor_bytes(&spec->in[i]);
+    for (int i = 0; i < spec->n_out; i++) bytes += (int64_t)kolo_tensor_bytes(&spec->out[i]);
+    return limit <= 0 || bytes <= limit / part / runs;
+}
+
 /* Measures both. False: one thread cannot run it with the same bits, or there is no memory. */
 static bool measure_lanes(const kolo_kernel *kernel, const kolo_kernel_spec *spec, int lanes,
                           double *together, double *apart) {
     kolo_kernel_spec alone = *spec;
     alone.threads = 1;
-    if (kernel->fit(&alone) < 0) return false;
+    if (kernel->fit(&alone) < 0 || !are_small(spec, lanes + 1)) return false;
     trial whole = {.kernel = kernel, .call = {.spec = spec}};
     trial *copies = kolo_zalloc((size_t)lanes * sizeof *copies);
     bool open = copies && open_trial(&whole);
