@@ -200,8 +200,8 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
         {"bench", "kolo: 'bench' needs one of: train, allreduce, ps, compress, loader, sim\n"},
         {"train --follow ps",
          "kolo: unknown option --follow: 'kolo train --help' lists the options\n"},
-        {"profile --model mlp --batch 2 --no-lanes",
-         "kolo: unknown option --no-lanes: 'kolo profile --help' lists the options\n"},
+        {"profile --model mlp --batch 2 --lanes",
+         "kolo: --lanes is an option of 'kolo train', not of 'kolo profile'\n"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         test_run_fails(cases[i].arguments, 2, cases[i].text);
@@ -312,7 +312,7 @@ static void config_files_must_be_text(void **state) {
 static void other_commands_accept_the_config_of_a_run(void **state) {
     assert_int_equal(
         test_run("train --model mlp:hidden=8 --data synthetic:N=40,test=20 --batch 10 "
-                 "--optimizer adam --epochs 2 --threads 1 --out served --progress none"),
+                 "--optimizer adam --epochs 2 --threads 1 --lanes --out served --progress none"),
         0);
     assert_int_equal(test_run("eval --config served/config.yaml --checkpoint "
                               "served/checkpoint-final.safetensors"),
