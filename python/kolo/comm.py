@@ -55,6 +55,9 @@ class Buffer:
 
 
 def _dtype_of(view: memoryview) -> str:
+    half = getattr(view.obj, "half", None)  # of Comm.alloc: the format is that of u16
+    if half and view.itemsize == 2:
+        return str(half)
     letter = view.format.lstrip("@=<")
     if letter in _BY_FORMAT:
         return _BY_FORMAT[letter]
@@ -613,17 +616,20 @@ class Comm:
 
     def alloc(self, count: int, dtype: str = "f32") -> Any:
         """A memoryview of zeroed, registered memory, on which collectives are zero-copy. It is valid
-        as long as the communicator. f16 and bf16 have format "H", which elsewhere is u16: give them to
-        collectives as a Buffer. Complex numbers are pairs of "f" or "d"."""
+        as long as the communicator. f16 and bf16 have format "H": collectives take the view and its
+        slices as what they are, but arrays of numpy made of it as u16, so give these as a Buffer.
+        Complex numbers are pairs of "f" or "d"."""
         sizes = {"f32": (4, "f"), "f64": (8, "d"), "f16": (2, "H"), "bf16": (2, "H"),
                  "i8": (1, "b"), "u8": (1, "B"), "i32": (4, "i"), "i64": (8, "q"), "i16": (2, "h"),
                  "u16": (2, "H"), "u32": (4, "I"), "u64": (8, "Q"), "c64": (8, "f"), "c128": (16, "d")}
-        size, letter = sizes[_DTYPES[_number(dtype, _DTYPES, "type")]]
+        dtype = _DTYPES[_number(dtype, _DTYPES, "type")]
+        size, letter = sizes[dtype]
         count = _integer("count", count, 0, (2**63 - 1) // size)
         address = ctypes.c_void_p()
         _lib.kolo_comm_alloc(self._open(), count * size, ctypes.byref(address))
         memory: Any = (ctypes.c_char * (count * size)).from_address(address.value or 0)
         memory.comm = self  # keeps the communicator alive
+        memory.half = dtype if dtype in ("f16", "bf16") else None
         view: Any = memoryview(memory).cast("B")
         return view.cast(letter)
 

@@ -73,7 +73,12 @@ def check_registered(comm):
     half = np.asarray(comm.alloc(4, "bf16"))  # 1.0 is 0x3f80
     half[:] = 0x3F80
     comm.allreduce(kolo.Buffer(half.ctypes.data, 4, "bf16", half))
-    assert (half == {1: 0x3F80, 2: 0x4000, 3: 0x4040, 4: 0x4080}[comm.size]).all()
+    sums = {1: 0x3F80, 2: 0x4000, 3: 0x4040, 4: 0x4080}
+    assert (half == sums[comm.size]).all()
+    view = comm.alloc(3, "bf16")  # as bf16, though its format is that of u16; so are slices
+    view[0] = view[1] = view[2] = 0x3F80
+    comm.allreduce(view[1:])
+    assert view.tolist() == [0x3F80] + 2 * [sums[comm.size]]
 
 
 def check_types(comm):
