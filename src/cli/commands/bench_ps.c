@@ -22,13 +22,18 @@ static void add_table(kolo_text *t, const kolo_comm *comm, const kolo_bench_ps_r
     }
 }
 
+/* What all results begin with. */
+static void open_json(kolo_json *j, const kolo_comm *comm, int workers, int servers) {
+    kolo_json_object(j, NULL);
+    kolo_json_int(j, "ranks", kolo_comm_size(comm));
+    kolo_json_int(j, "workers", workers);
+    kolo_json_int(j, "servers", servers);
+    kolo_json_string(j, "transport", kolo_comm_transport(comm));
+}
+
 static void add_json(kolo_text *t, const kolo_comm *comm, const kolo_bench_ps_row *rows, int n) {
     kolo_json j = {.out = t, .indent = 2};
-    kolo_json_object(&j, NULL);
-    kolo_json_int(&j, "ranks", kolo_comm_size(comm));
-    kolo_json_int(&j, "workers", rows[0].workers);
-    kolo_json_int(&j, "servers", rows[0].servers);
-    kolo_json_string(&j, "transport", kolo_comm_transport(comm));
+    open_json(&j, comm, rows[0].workers, rows[0].servers);
     kolo_json_array(&j, "rows");
     for (int i = 0; i < n; i++) {
         kolo_json_object(&j, NULL);
@@ -68,12 +73,8 @@ static void add_rows_table(kolo_text *t, const kolo_comm *comm, const kolo_bench
 static void add_rows_json(kolo_text *t, const kolo_comm *comm, const kolo_bench_table_row *rows,
                           int n, int width) {
     kolo_json j = {.out = t, .indent = 2};
-    kolo_json_object(&j, NULL);
-    kolo_json_int(&j, "ranks", kolo_comm_size(comm));
-    kolo_json_int(&j, "workers", rows[0].workers);
-    kolo_json_int(&j, "servers", rows[0].servers);
+    open_json(&j, comm, rows[0].workers, rows[0].servers);
     kolo_json_int(&j, "width", width);
-    kolo_json_string(&j, "transport", kolo_comm_transport(comm));
     kolo_json_array(&j, "rows");
     for (int i = 0; i < n; i++) {
         kolo_json_object(&j, NULL);
@@ -131,11 +132,7 @@ static void add_steps_table(kolo_text *t, const kolo_comm *comm,
 static void add_steps_json(kolo_text *t, const kolo_comm *comm,
                            const kolo_bench_parameters_row *rows, int n) {
     kolo_json j = {.out = t, .indent = 2};
-    kolo_json_object(&j, NULL);
-    kolo_json_int(&j, "ranks", kolo_comm_size(comm));
-    kolo_json_int(&j, "workers", rows[0].workers);
-    kolo_json_int(&j, "servers", rows[0].servers);
-    kolo_json_string(&j, "transport", kolo_comm_transport(comm));
+    open_json(&j, comm, rows[0].workers, rows[0].servers);
     kolo_json_array(&j, "rows");
     for (int i = 0; i < n; i++) {
         kolo_json_object(&j, NULL);
