@@ -97,7 +97,7 @@ typedef struct kolo_parameters_opts {
     /* bsp: a step ends once so many gradients of workers that have read the newest values are in,
      * or those of all that are waited for, and if not all are in, grace_ms later; those that come
      * later are in the next step. Without `drop`; with a grace without `replicas`, `record` and
-     * `replay`. 0: all. */
+     * `replay`; the grace is shorter than timeout_ms. 0: all. */
     int quorum;
     int64_t grace_ms;
     /* Begins with bsp, and takes other bounds while the run goes on, from the time of the workers'

@@ -137,6 +137,16 @@ static kolo_status check_drop(const kolo_parameters_opts *o, int workers) {
                      o->drop, workers);
 }
 
+/* Workers whose gradients are in wait until the grace ends: their waits must not end before. */
+static kolo_status check_grace(const kolo_comm *comm, const kolo_parameters_opts *o) {
+    const int64_t wait_ms = o->timeout_ms > 0 ? o->timeout_ms : comm->timeout_ns / 1000000;
+    if (o->grace_ms == 0 || o->grace_ms < wait_ms) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "a grace of %lld ms, and waits that end after %lld ms: give a shorter grace, "
+                     "or a longer timeout_ms (--timeout)",
+                     (long long)o->grace_ms, (long long)wait_ms);
+}
+
 static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int ranks, int rank) {
     const bool owns = rank >= ranks - o->servers || o->servers <= 0 || o->shared;
     const bool bsp = o->staleness == 0 && o->drop == 0 && o->quorum == 0 && !o->adapts;
@@ -389,6 +399,7 @@ kolo_status kolo_parameters_create(kolo_comm *comm, const float *initial, size_t
     int ranks = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
     if (!opts) return KOLO_FAIL(KOLO_ERR_ARG, "parameters without options");
     KOLO_TRY(check_opts(opts, count, ranks, rank));
+    KOLO_TRY(check_grace(comm, opts));
     kolo_parameters *p = kolo_zalloc(sizeof *p);
     if (!p) return KOLO_NOMEM(sizeof *p);
     *p = (kolo_parameters){.comm = comm,

@@ -758,6 +758,8 @@ static kolo_status invalid_body(kolo_comm *comm, const void *arg, void *result) 
         {.update = no_update, .drop = 2},
         {.update = no_update, .drop = 1, .staleness = 1},
         {.update = no_update, .discard = true},
+        {.update = no_update, .quorum = 1, .grace_ms = 1000, .timeout_ms = 1000},
+        {.update = no_update, .quorum = 1, .grace_ms = 301000}, /* the communicator's: 300 s */
         {.update = no_update, .replicas = 1},
         {.update = no_update, .servers = 1, .replicas = 1},
         {.update = no_update, .replicas = 2},
