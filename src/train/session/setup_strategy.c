@@ -240,7 +240,8 @@ static kolo_status check_rounds(const kolo_train_opts *o, const kolo_consistency
          "owners take whole rounds: fragments, overlap and mix are for --sync allreduce"},
         {c->grace_ms > 0 && c->quorum == 0, "a grace follows a quorum: give quorum=Q too"},
         {c->quorum > workers, "the quorum is larger than the number of workers"},
-        {c->delay > 0 && !c->nesterov, "it delays Nesterov's momentum: give nesterov=1"},
+        {c->delay > 0 && !c->nesterov,
+         "it delays Nesterov's momentum: give nesterov=1 and a momentum above 0"},
         {c->grace_ms > 0 && (o->record || o->replay || o->replicas > 0),
          "a grace depends on the time: omit it, or --record, --replay and --replicas"},
     };
