@@ -56,6 +56,10 @@ void kolo_reader_moments(const kolo_reader *reader, kolo_field *images) {
     }
 }
 
+size_t kolo_byte_order_mark(const char *text, size_t length) {
+    return length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 bool kolo_split_takes(uint64_t seed, int64_t i, int64_t count, int64_t *left) {
     kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_SPLIT, 0);
     bool takes = (int64_t)kolo_rng_below(&rng, (uint64_t)i, (uint64_t)(count - i)) < *left;

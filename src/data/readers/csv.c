@@ -237,7 +237,7 @@ static kolo_status read_rows(scanner *s, const columns *c, const kolo_csv_opts *
 
 /* Without a byte order mark at its beginning. */
 static span skip_mark(span text) {
-    if (text.end - text.at >= 3 && memcmp(text.at, "\xef\xbb\xbf", 3) == 0) text.at += 3;
+    text.at += kolo_byte_order_mark(text.at, (size_t)(text.end - text.at));
     return text;
 }
 

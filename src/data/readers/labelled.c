@@ -86,7 +86,7 @@ static int compare_words(const void *a, const void *b) {
 typedef kolo_status take_line(void *arg, kolo_word line, size_t begin);
 
 static kolo_status for_each_line(const char *text, size_t length, take_line *take, void *arg) {
-    for (size_t at = 0; at < length;) {
+    for (size_t at = kolo_byte_order_mark(text, length); at < length;) {
         const size_t begin = at;
         kolo_word line = line_at(text, length, at, &at), word, rest = line;
         if (!next_word(&rest, &word)) continue;

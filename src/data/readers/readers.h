@@ -60,6 +60,9 @@ kolo_status kolo_reader_choose_split(const kolo_reader *reader, const char *argu
 /* Copies the moments of a reader's channels to a field of images. */
 void kolo_reader_moments(const kolo_reader *reader, kolo_field *images);
 
+/* The bytes of the byte order mark of UTF-8 that a text begins with: 3, or 0. */
+size_t kolo_byte_order_mark(const char *text, size_t length);
+
 /* Whether sample i of `count` is in the test split, which has *left samples of those from i on: a
  * fixed number of them, drawn by `seed`. Called for each sample in order (Knuth, volume 2, section
  * 3.4.2, algorithm S). */

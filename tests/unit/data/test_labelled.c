@@ -49,7 +49,7 @@ static void write_text(const char *path, const char *text) {
 
 /* Words are separated by any blanks; a word is followed by the pairs that begin with it. */
 static void features_are_n_grams(void **state) {
-    write_text("a.txt", "__label__tea  hot green\ttea\r\n\n   \n__label__coffee black\n"
+    write_text("a.txt", "\xef\xbb\xbf__label__tea  hot green\ttea\r\n\n   \n__label__coffee black\n"
                         "__label__tea\n__label__ale a b c d e");
     write_text("b.txt", "__label__coffee hot\n");
     kolo_dataset *d = open_file("fasttext:a.txt,test=b.txt", KOLO_SPLIT_TRAIN);
