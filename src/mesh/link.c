@@ -67,6 +67,7 @@ void kolo_mesh_comms_fail(kolo_mesh_comms *comms, kolo_status status) {
     for (size_t i = 0; i < comms->n_groups; i++) {
         (void)kolo_comm_break_one(comms->groups[i].comm, status, "%s", kolo_last_error());
     }
+    kolo_comm_break_pending(comms->world, status, kolo_last_error());
 }
 
 void kolo_mesh_comms_destroy(kolo_mesh_comms *comms) {

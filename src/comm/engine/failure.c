@@ -81,6 +81,12 @@ kolo_status kolo_comm_break_one(kolo_comm *comm, kolo_status status, const char 
     return kolo_comm_check(comm);
 }
 
+void kolo_comm_break_pending(kolo_comm *comm, kolo_status status, const char *text) {
+    KOLO_COMM_LOCK_SCOPE(comm);
+    if (comm->n_flight == 0 && comm->n_messages == 0) return;
+    (void)kolo_comm_break_one(comm, status, "%s", text);
+}
+
 void kolo_comm_revoke(kolo_comm *comm, const char *reason) {
     KOLO_COMM_LOCK_SCOPE(comm);
     char text[sizeof comm->broken_text]; /* the reason may be the text of the last error */

@@ -362,6 +362,39 @@ static kolo_status groups_body(kolo_comm *comm, const void *arg, void *result) {
     return KOLO_FAIL(KOLO_ERR_FORMAT, "a mesh of 5 for 6 ranks is accepted");
 }
 
+/* Rank 0 fails while a message of the world is on its way: the cause stays the last error, and is
+ * what the other rank gets. */
+static kolo_status failing_body(kolo_comm *comm, const void *arg, void *result) {
+    static const char cause[] = "the cause";
+    kolo_mesh mesh;
+    kolo_mesh_comms *comms;
+    kolo_request *receive;
+    float data;
+    const kolo_request_opts opts = {
+        .kind = KOLO_COLLECTIVE_RECV, .output = &data, .count = 1, .root = 1};
+    if (kolo_comm_rank(comm) == 1) {
+        if (kolo_recv(comm, &data, 1, KOLO_DTYPE_F32, 0, 0) == KOLO_ERR_PEER &&
+            strstr(kolo_last_error(), cause))
+            return KOLO_OK;
+        return kolo_fail_in(KOLO_ERR_FORMAT, "rank 1");
+    }
+    KOLO_TRY(kolo_mesh_parse("tp=1,pp=2", kolo_comm_size(comm), &mesh));
+    KOLO_TRY(kolo_mesh_comms_create(&mesh, comm, &comms));
+    KOLO_TRY(kolo_request_create(comm, &opts, &receive));
+    KOLO_TRY(kolo_request_start(receive));
+    kolo_mesh_comms_fail(comms, KOLO_FAIL(KOLO_ERR_PEER, "%s", cause));
+    kolo_request_destroy(receive);
+    kolo_mesh_comms_destroy(comms);
+    if (strcmp(kolo_last_error(), cause) == 0) return KOLO_OK;
+    return kolo_fail_in(KOLO_ERR_FORMAT, "the last error");
+}
+
+static void a_failure_keeps_its_cause(void **state) {
+    (void)state;
+    ASSERT_OK(run_ranks(2, RANKS_THREAD, failing_body, NULL, 0));
+    ASSERT_OK(run_ranks(2, RANKS_TCP, failing_body, NULL, 0));
+}
+
 /* Tensors without elements and scalars: each move runs, and scalars add up. */
 static kolo_status edges_body(kolo_comm *comm, const void *arg, void *result) {
     static const kolo_placement ends[] = {
@@ -421,7 +454,7 @@ TEST_MAIN(test_redistribute) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_have_communicators), cmocka_unit_test(empty_tensors_and_scalars),
         cmocka_unit_test(pairs_on_two_by_two),       cmocka_unit_test(pairs_on_two_by_three),
-        cmocka_unit_test(pairs_between_processes),
+        cmocka_unit_test(pairs_between_processes),   cmocka_unit_test(a_failure_keeps_its_cause),
     };
     return cmocka_run_group_tests_name("redistribute", tests, NULL, NULL);
 }
