@@ -152,6 +152,14 @@ KOLO_API kolo_status kolo_service_start(kolo_service *service, kolo_service_requ
  * still access the request's data. A request that is not in flight: its latest result. */
 KOLO_API kolo_status kolo_service_wait(kolo_service *service, kolo_service_request *request,
                                        int64_t timeout_ms);
+/* Blocks until a started request is complete, up to timeout_ms: whether it is. It may be waited for
+ * again, and nothing is closed. */
+KOLO_API bool kolo_service_completes(kolo_service *service, const kolo_service_request *request,
+                                     int64_t timeout_ms);
+/* Ends the wait for a request that has no reply, as kolo_service_wait does after `waited_ms`, which
+ * the error states. Returns the request's result. TIMEOUT; that of a request that is complete. */
+KOLO_API kolo_status kolo_service_give_up(kolo_service *service, kolo_service_request *request,
+                                          int64_t waited_ms);
 /* Whether a started request is complete. Does not block. */
 KOLO_API bool kolo_service_test(kolo_service *service, const kolo_service_request *request);
 /* Whether the connection to a server is lost, or the server has left. */

@@ -370,26 +370,59 @@ static void time_out(kolo_client *c, const kolo_service_request *q, int64_t time
     }
 }
 
-kolo_status kolo_client_wait(kolo_client *c, kolo_service_request *q, int64_t timeout_ms) {
-    if (timeout_ms <= 0) timeout_ms = c->timeout_ms;
-    int64_t deadline_ns = kolo_now_ns() + kolo_ms_to_ns(timeout_ms);
+/* Begins and ends a wait of the caller; between them the mutex is held. */
+static void begin_wait(kolo_client *c) {
     pthread_mutex_lock(&c->mutex);
     c->n_waiting++;
+}
+
+static void end_wait(kolo_client *c) {
+    c->n_waiting--;
+    if (c->n_open > 0) pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+/* Waits for a request up to the deadline: whether it is complete. */
+static bool wait_until(kolo_client *c, const kolo_service_request *q, int64_t deadline_ns) {
     while (q->internal.state != REQUEST_DONE) {
         int64_t left_ms = (deadline_ns - kolo_now_ns() + 999999) / 1000000;
-        if (left_ms <= 0) {
-            time_out(c, q, timeout_ms);
-        } else if (c->driven) {
+        if (left_ms <= 0) return false;
+        if (c->driven) {
             wait_changed(c, deadline_ns);
         } else {
             take_turn(c, (int)kolo_min_i64(left_ms, DRIVE_MS));
         }
     }
-    c->n_waiting--;
-    if (c->n_open > 0) pthread_cond_broadcast(&c->changed);
-    pthread_mutex_unlock(&c->mutex);
-    kolo_status status = q->internal.status;
+    return true;
+}
+
+static kolo_status result_of(const kolo_service_request *q) {
+    const kolo_status status = q->internal.status;
     return status == KOLO_OK ? status : KOLO_FAIL(status, "%s", q->internal.error);
+}
+
+kolo_status kolo_client_wait(kolo_client *c, kolo_service_request *q, int64_t timeout_ms) {
+    if (timeout_ms <= 0) timeout_ms = c->timeout_ms;
+    const int64_t deadline_ns = kolo_now_ns() + kolo_ms_to_ns(timeout_ms);
+    begin_wait(c);
+    while (!wait_until(c, q, deadline_ns)) time_out(c, q, timeout_ms);
+    end_wait(c);
+    return result_of(q);
+}
+
+bool kolo_client_completes(kolo_client *c, const kolo_service_request *q, int64_t timeout_ms) {
+    const int64_t deadline_ns = kolo_now_ns() + kolo_ms_to_ns(timeout_ms);
+    begin_wait(c);
+    const bool done = wait_until(c, q, deadline_ns);
+    end_wait(c);
+    return done;
+}
+
+kolo_status kolo_client_give_up(kolo_client *c, kolo_service_request *q, int64_t waited_ms) {
+    begin_wait(c);
+    while (q->internal.state != REQUEST_DONE) time_out(c, q, waited_ms);
+    end_wait(c);
+    return result_of(q);
 }
 
 bool kolo_client_test(kolo_client *c, const kolo_service_request *q) {

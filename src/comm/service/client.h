@@ -33,4 +33,6 @@ void kolo_client_abandon(kolo_client *client);
 /* See kolo_service_start; `waits`: the caller waits next, so the thread need not make progress. */
 kolo_status kolo_client_start(kolo_client *c, kolo_service_request *q, bool waits);
 kolo_status kolo_client_wait(kolo_client *c, kolo_service_request *q, int64_t timeout_ms);
+bool kolo_client_completes(kolo_client *c, const kolo_service_request *q, int64_t timeout_ms);
+kolo_status kolo_client_give_up(kolo_client *c, kolo_service_request *q, int64_t waited_ms);
 bool kolo_client_test(kolo_client *client, const kolo_service_request *request);

@@ -521,6 +521,17 @@ kolo_status kolo_service_wait(kolo_service *service, kolo_service_request *reque
     return kolo_client_wait(service->client, request, timeout_ms);
 }
 
+bool kolo_service_completes(kolo_service *service, const kolo_service_request *request,
+                            int64_t timeout_ms) {
+    return kolo_client_completes(service->client, request, timeout_ms);
+}
+
+kolo_status kolo_service_give_up(kolo_service *service, kolo_service_request *request,
+                                 int64_t waited_ms) {
+    KOLO_TRY(check(service));
+    return kolo_client_give_up(service->client, request, waited_ms);
+}
+
 bool kolo_service_test(kolo_service *service, const kolo_service_request *request) {
     return kolo_client_test(service->client, request);
 }

@@ -231,12 +231,13 @@ kolo_status kolo_parameters_allocate(kolo_parameters *p) {
     p->pushes = kolo_zalloc(bytes);
     p->pulls = kolo_zalloc(bytes);
     p->signals = kolo_zalloc(bytes);
+    p->signs = kolo_zalloc(bytes);
     p->owned = kolo_zalloc(n * sizeof *p->owned);
     p->early = kolo_zalloc(n * sizeof *p->early);
     p->moved = kolo_zalloc(n * sizeof *p->moved);
     p->ready = kolo_zalloc(n * sizeof *p->ready);
     if (!p->pushes || !p->pulls || !p->signals || !p->owned || !p->early || !p->moved ||
-        !p->ready) {
+        !p->ready || !p->signs) {
         return KOLO_NOMEM(bytes);
     }
     divide(p);
@@ -328,6 +329,7 @@ void kolo_parameters_free(kolo_parameters *p) {
     kolo_free(p->early);
     kolo_free(p->pulls);
     kolo_free(p->signals);
+    kolo_free(p->signs);
     kolo_free(p->ready);
     kolo_free(p->owned);
     kolo_free(p);

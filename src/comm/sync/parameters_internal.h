@@ -44,6 +44,9 @@ struct kolo_parameters {
     int n_pushed, n_pulled;               /* parts that are requested in this step */
     float *reads_into;                    /* see kolo_parameters_pull_early */
     early_push *early;                    /* [n_parts] */
+    kolo_service_request *signs;          /* [n_parts]: of life, see kolo_parameters_alive */
+    kolo_service_request probe;           /* whether others make progress */
+    int64_t alive_ns;                     /* when `signs` were sent last */
     kolo_service_request lease;           /* in flight if `asked` */
     bool asked;
     int held;                             /* leases that no push has acknowledged */
@@ -80,6 +83,11 @@ kolo_status kolo_parameters_move(kolo_parameters *p, int i, kolo_status status);
 kolo_status kolo_parameters_start(kolo_parameters *p, int i, kolo_service_request *q);
 /* Waits for a request to the owner of part i, which the replica gets again if that is lost. */
 kolo_status kolo_parameters_await(kolo_parameters *p, int i, kolo_service_request *q);
+/* Whether a worker has made progress within the timeout, by a server that is asked within half of
+ * it. */
+bool kolo_parameters_progresses(kolo_parameters *p, int server, int i);
+/* The limit of waits in which nobody makes progress. */
+int64_t kolo_parameters_timeout_ms(const kolo_parameters *p);
 /* Both. */
 kolo_status kolo_parameters_run(kolo_parameters *p, int i, kolo_service_request *q);
 /* Waits for the requests to the owners of parts [first, end); returns the first error. */

@@ -65,9 +65,9 @@ static kolo_status try_to_enter(kolo_parameters *p, uint64_t *end) {
 }
 
 kolo_status kolo_parameters_enter(kolo_parameters *p, uint64_t *end) {
-    static const int64_t timeout_ms = 30000, nap_ns = 10000000;
-    const int64_t most_ms = p->opts.timeout_ms > 0 ? p->opts.timeout_ms : timeout_ms;
-    const int64_t deadline_ns = kolo_now_ns() + kolo_ms_to_ns(most_ms);
+    static const int64_t nap_ns = 10000000;
+    const int64_t most_ms = kolo_parameters_timeout_ms(p);
+    int64_t deadline_ns = kolo_now_ns() + kolo_ms_to_ns(most_ms);
     KOLO_TRY(kolo_parameters_check_worker(p));
     if (p->number < 0 || !p->abandoned) {
         return KOLO_FAIL(KOLO_ERR_ARG, "only a process that has joined takes part later, and once");
@@ -76,9 +76,14 @@ kolo_status kolo_parameters_enter(kolo_parameters *p, uint64_t *end) {
         KOLO_TRY(try_to_enter(p, end));
         if (*end > 0) break;
         if (kolo_now_ns() > deadline_ns) {
-            return KOLO_FAIL(KOLO_ERR_TIMEOUT,
-                             "the workers have waited for each other for %lld ms: nobody can join",
-                             (long long)most_ms);
+            const int first = kolo_service_server_rank(p->service, 0);
+            if (!kolo_parameters_progresses(p, first, 0)) {
+                return KOLO_FAIL(KOLO_ERR_TIMEOUT,
+                                 "the workers have waited for each other for %lld ms: nobody can "
+                                 "join",
+                                 (long long)most_ms);
+            }
+            deadline_ns = kolo_now_ns() + kolo_ms_to_ns(most_ms / 2);
         }
         nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
     }

@@ -49,5 +49,7 @@ uint64_t kolo_served_count_parts(const kolo_served *served);
 bool kolo_served_has_lost(const kolo_served *served, int server);
 /* Waits for the other workers: see kolo_parameters_rest. */
 kolo_status kolo_served_rest(kolo_served *served, bool *asked);
+/* See kolo_parameters_alive. */
+void kolo_served_alive(kolo_served *served);
 /* As kolo_session_lost. */
 int64_t kolo_served_lost(const kolo_served *served, int worker);
