@@ -92,7 +92,9 @@ typedef struct kolo_job {
     kolo_resume resume;
     kolo_run_state state;    /* of the whole run, resumed part included */
     kolo_accumulator report; /* since the last report to the observer */
-    kolo_accumulator line;   /* since the last line of metrics.jsonl */
+    kolo_accumulator line; /* since the last line of metrics.jsonl; both up to the latest step that
+                              has stated samples, which within a round none does, */
+    int64_t unstated_ns;   /* and this is the time of the steps since then */
     kolo_step_times times;
     kolo_rank_times *rank_times;
     kolo_plan_times settled; /* of what steps have left and was completed since the latest one, */

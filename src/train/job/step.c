@@ -226,8 +226,12 @@ kolo_status kolo_job_step(kolo_job *j, int64_t k, int64_t start) {
     record_times(j, ns + j->settled_ns, ready - start);
     kolo_accumulator_add(&j->state.run, &sums, ns);
     kolo_accumulator_add(&j->state.epoch, &sums, ns);
-    kolo_accumulator_add(&j->report, &sums, ns);
-    kolo_accumulator_add(&j->line, &sums, ns);
+    j->unstated_ns += ns;
+    if (sums.samples > 0) {
+        kolo_accumulator_add(&j->report, &sums, j->unstated_ns);
+        kolo_accumulator_add(&j->line, &sums, j->unstated_ns);
+        j->unstated_ns = 0;
+    }
     kolo_sums *recent = &j->state.recent[k % KOLO_LAST_STEPS];
     if (j->state.steps == k) *recent = (kolo_sums){0}; /* else another lease of the step */
     kolo_sums_add(recent, &sums);

@@ -125,17 +125,21 @@ static void runs_resume_between_rounds(void **state) {
     }
 }
 
-/* Lines of metrics between two rounds have no samples, hence no loss. */
+/* Lines of metrics between two rounds have no samples, hence no loss; the rate of the line with a
+ * round is that of all its steps. */
 static void losses_come_with_their_rounds(void **state) {
     kolo_train_opts opts = options(KOLO_SYNC_PS, 1, "diloco:4");
     size_t bytes;
     char *text, *rest;
+    static const double samples = 32; /* of two workers in a round */
+    double seconds = 0;
     int rounds = 0, between = 0;
     assert_int_equal(system("rm -rf lines"), 0);
     opts.out_dir = "lines";
     opts.log_every = 1;
     opts.steps = 8;
-    (void)train_well(3, &opts);
+    const kolo_train_result r = train_well(3, &opts);
+    assert_int_equal(r.samples, 64);
     ASSERT_OK(kolo_file_read("lines/metrics.jsonl", 1 << 20, &text, &bytes));
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         const char *loss = strstr(line, "\"loss\": ");
@@ -143,11 +147,17 @@ static void losses_come_with_their_rounds(void **state) {
         const double value = strtod(loss + strlen("\"loss\": "), NULL);
         const bool has_loss = !strstr(line, "\"loss\": null");
         if (has_loss != (value > 0) || strstr(line, "masked_loss")) fail_msg("%s", line);
+        const char *rate = strstr(line, "\"samples_per_second\": ");
+        assert_non_null(rate);
+        if (has_loss) {
+            seconds += samples / strtod(rate + strlen("\"samples_per_second\": "), NULL);
+        }
         rounds += has_loss;
         between += !has_loss;
     }
     assert_int_equal(rounds, 2);
     assert_int_equal(between, 6);
+    assert_near("seconds of all rounds", r.train_seconds, seconds, 0.01);
     kolo_free(text);
 }
 
