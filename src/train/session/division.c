@@ -9,9 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME, KIND, LAYOUT, BUCKET, CUTS };
+/* Then of each owner its range in the row, and where its range in the tensor begins. */
+enum { NAME, KIND, LAYOUT, BUCKET, ELEMENTS, OWNERS };
+enum { FIRST, END, BASE, RANGE };
+enum { MORE_BUCKETS = 512 /* than units, at most */ };
 
-static size_t width_of(const kolo_division *d) { return CUTS + (size_t)d->owners + 1; }
+static size_t width_of(const kolo_division *d) { return OWNERS + RANGE * (size_t)d->owners; }
 
 static int64_t *row_of(const kolo_division *d, int row) {
     return d->numbers + (size_t)row * width_of(d);
@@ -29,23 +32,47 @@ static int64_t layout_of(const kolo_tensor *t) {
 
 /* ---- rows ---- */
 
-/* The bucket of an entry, by its unit; of others the last. */
-static int bucket_of(const kolo_division *d, const kolo_store_entry *entry) {
-    const bool cut = entry && entry->cuts && entry->unit > 0;
-    return cut ? entry->unit - 1 : d->buckets - 1;
+/* The units of the pass zero, from 1: the first bucket of each, and the buckets that it has. */
+typedef struct units {
+    int n;
+    int *first, *buckets; /* [n + 1] */
+} units;
+
+/* The range of an owner in a row. */
+static int64_t *range_in(const kolo_division *d, int row, int owner) {
+    return row_of(d, row) + OWNERS + RANGE * (size_t)owner;
 }
 
-/* Adds a row; an entry without cuts, or none, belongs to owner 0. */
-static void add_row(kolo_division *d, const char *name, kolo_row_kind kind,
-                    const kolo_store_entry *entry, int64_t elements) {
-    int64_t *row = row_of(d, d->n_rows++);
+static bool is_cut(const kolo_store_entry *entry) { return entry && entry->cuts; }
+
+/* Where piece k of n of a range begins. */
+static int64_t piece_at(int64_t begin, int64_t end, int k, int n) {
+    return begin + (int64_t)((double)(end - begin) * k / n);
+}
+
+/* The first bucket of an entry, by its unit; of others the last. */
+static int bucket_of(const kolo_division *d, const units *u, const kolo_store_entry *entry) {
+    return is_cut(entry) && entry->unit > 0 ? u->first[entry->unit] : d->buckets - 1;
+}
+
+/* Adds a row: piece k of n of what each owner has of a tensor. An entry without cuts, or none,
+ * belongs to owner 0. */
+static void add_piece(kolo_division *d, const char *name, kolo_row_kind kind,
+                      const kolo_store_entry *entry, int64_t elements, int bucket, int k, int n) {
+    const int i = d->n_rows++;
+    int64_t *row = row_of(d, i);
     row[NAME] = name_of(name);
     row[KIND] = kind;
     row[LAYOUT] = entry ? layout_of(&entry->tensor) : 0;
-    row[BUCKET] = bucket_of(d, entry);
-    for (int o = 0; o <= d->owners; o++) {
-        const bool cut = entry && entry->cuts;
-        row[CUTS + o] = cut ? entry->cuts[o] : o > 0 ? elements : 0;
+    row[BUCKET] = bucket + k;
+    row[ELEMENTS] = is_cut(entry) ? entry->cuts[d->owners] : elements;
+    for (int o = 0; o < d->owners; o++) {
+        int64_t *range = range_in(d, i, o);
+        const int64_t begin = is_cut(entry) ? entry->cuts[o] : o > 0 ? elements : 0;
+        const int64_t end = is_cut(entry) ? entry->cuts[o + 1] : elements;
+        range[FIRST] = piece_at(begin, end, k, n);
+        range[END] = piece_at(begin, end, k + 1, n);
+        range[BASE] = begin;
     }
     d->n_metrics += kind == KOLO_ROW_METRIC;
 }
@@ -56,12 +83,17 @@ static kolo_status check_dtype(const kolo_store_entry *entry) {
                      kolo_dtype_name(entry->tensor.dtype));
 }
 
-static kolo_status add_sum(kolo_division *d, const kolo_store *store, const kolo_plan_sum *sum) {
+static kolo_status add_sum(kolo_division *d, const units *u, const kolo_store *store,
+                           const kolo_plan_sum *sum) {
     const bool metric = sum->kind == KOLO_SUM_METRIC;
     const kolo_store_entry *entry = metric ? NULL : kolo_store_find(store, sum->name);
+    const int n = is_cut(entry) && entry->unit > 0 ? u->buckets[entry->unit] : 1;
     KOLO_ASSERT(metric || entry);
     if (entry) KOLO_TRY(check_dtype(entry));
-    add_row(d, sum->name, (kolo_row_kind)sum->kind, entry, sum->arrives);
+    for (int k = 0; k < n; k++) {
+        add_piece(d, sum->name, (kolo_row_kind)sum->kind, entry, sum->arrives,
+                  bucket_of(d, u, entry), k, n);
+    }
     return KOLO_OK;
 }
 
@@ -73,45 +105,88 @@ static const kolo_plan_sum *gradient_of(const char *name, const kolo_plan_sum *s
     return NULL;
 }
 
-/* The gradients of a bucket from the last parameter to the first. */
-static kolo_status add_bucket(kolo_division *d, int bucket, const kolo_store *store,
+/* The gradients that begin in a bucket, from the last parameter to the first. */
+static kolo_status add_bucket(kolo_division *d, const units *u, int bucket, const kolo_store *store,
                               const kolo_plan_sum *sums, int n_sums) {
     for (int i = kolo_store_count(store) - 1; i >= 0; i--) {
         const kolo_store_entry *entry = kolo_store_entry_at(store, i);
         const kolo_plan_sum *sum = gradient_of(entry->name, sums, n_sums);
-        if (sum && bucket_of(d, entry) == bucket) KOLO_TRY(add_sum(d, store, sum));
+        if (sum && bucket_of(d, u, entry) == bucket) KOLO_TRY(add_sum(d, u, store, sum));
     }
     return KOLO_OK;
 }
 
-/* Gradients, then what else is summed, then state. */
-static kolo_status add_rows(kolo_division *d, const kolo_store *store, const kolo_plan_sum *sums,
-                            int n_sums) {
-    d->buckets = 1;
+/* Of all owners. */
+static size_t whole_bytes(const kolo_division *d, const kolo_store_entry *entry) {
+    return (size_t)entry->cuts[d->owners] * sizeof(float);
+}
+
+/* Numbers the buckets of the units. A parameter alone in a unit has one for each `piece_bytes`, or
+ * for more where there would be too many. */
+static kolo_status number_units(kolo_division *d, const kolo_store *store,
+                                const kolo_plan_sum *sums, int n_sums, size_t piece_bytes,
+                                units *u) {
+    size_t all = 0;
     for (int i = 0; i < kolo_store_count(store); i++) {
         const kolo_store_entry *entry = kolo_store_entry_at(store, i);
-        if (entry->cuts && entry->unit >= d->buckets) d->buckets = entry->unit + (entry->unit > 1);
+        if (is_cut(entry) && entry->unit > u->n) u->n = entry->unit;
+        if (is_cut(entry) && gradient_of(entry->name, sums, n_sums)) all += whole_bytes(d, entry);
     }
-    for (int b = 0; b < d->buckets; b++) KOLO_TRY(add_bucket(d, b, store, sums, n_sums));
+    const size_t n = (size_t)u->n + 1, least = all / MORE_BUCKETS;
+    size_t *bytes = kolo_zalloc(n * sizeof *bytes);
+    u->first = kolo_zalloc(2 * n * sizeof *u->first);
+    if (!bytes || !u->first) {
+        kolo_free(bytes);
+        return KOLO_NOMEM(n * sizeof *bytes);
+    }
+    u->buckets = u->first + n;
+    if (piece_bytes > 0 && piece_bytes < least) piece_bytes = least;
+    for (int i = 0; i < kolo_store_count(store); i++) {
+        const kolo_store_entry *entry = kolo_store_entry_at(store, i);
+        if (!is_cut(entry) || !gradient_of(entry->name, sums, n_sums)) continue;
+        u->buckets[entry->unit]++; /* its parameters */
+        bytes[entry->unit] = whole_bytes(d, entry);
+    }
+    d->buckets = 0;
+    for (int k = 1; k <= u->n; k++) {
+        const bool alone = u->buckets[k] == 1 && piece_bytes > 0 && bytes[k] > piece_bytes;
+        u->buckets[k] = alone ? (int)((bytes[k] - 1) / piece_bytes) + 1 : 1;
+        u->first[k] = d->buckets;
+        d->buckets += u->buckets[k];
+    }
+    d->buckets += d->buckets != 1; /* of statistics and metrics */
+    kolo_free(bytes);
+    return KOLO_OK;
+}
+
+/* Gradients, then what else is summed, then state. */
+static kolo_status add_rows(kolo_division *d, const units *u, const kolo_store *store,
+                            const kolo_plan_sum *sums, int n_sums) {
+    for (int b = 0; b < d->buckets; b++) KOLO_TRY(add_bucket(d, u, b, store, sums, n_sums));
     for (int i = 0; i < n_sums; i++) {
-        if (sums[i].kind != KOLO_SUM_GRADIENT) KOLO_TRY(add_sum(d, store, &sums[i]));
+        if (sums[i].kind != KOLO_SUM_GRADIENT) KOLO_TRY(add_sum(d, u, store, &sums[i]));
     }
     for (int i = 0; i < kolo_store_count(store); i++) {
         const kolo_store_entry *entry = kolo_store_entry_at(store, i);
         if (!kolo_name_is_optimizer(entry->name)) continue;
         KOLO_TRY(check_dtype(entry));
-        add_row(d, entry->name, KOLO_ROW_STATE, entry, entry->count);
+        add_piece(d, entry->name, KOLO_ROW_STATE, entry, entry->count, bucket_of(d, u, entry), 0,
+                  1);
     }
     return KOLO_OK;
 }
 
 kolo_status kolo_division_make(int owners, const kolo_store *store, const kolo_plan_sum *sums,
-                               int n_sums, kolo_division *division) {
+                               int n_sums, size_t piece_bytes, kolo_division *division) {
     kolo_division d = {.owners = owners};
-    const size_t rows = (size_t)n_sums + (size_t)kolo_store_count(store);
+    units u = {0};
+    kolo_status status = number_units(&d, store, sums, n_sums, piece_bytes, &u);
+    const size_t rows = (size_t)n_sums + (size_t)kolo_store_count(store) + (size_t)d.buckets;
     const size_t bytes = (rows + 1) * width_of(&d) * sizeof *d.numbers;
-    d.numbers = kolo_zalloc(bytes);
-    kolo_status status = d.numbers ? add_rows(&d, store, sums, n_sums) : KOLO_NOMEM(bytes);
+    if (status == KOLO_OK) d.numbers = kolo_zalloc(bytes);
+    if (status == KOLO_OK && !d.numbers) status = KOLO_NOMEM(bytes);
+    if (status == KOLO_OK) status = add_rows(&d, &u, store, sums, n_sums);
+    kolo_free(u.first);
     if (status != KOLO_OK) {
         kolo_division_fini(&d);
         return status;
@@ -198,9 +273,12 @@ int kolo_division_find(const kolo_division *d, const char *name) {
     return -1;
 }
 
-int64_t kolo_division_elements(const kolo_division *d, int row) {
-    return row_of(d, row)[CUTS + d->owners];
+int kolo_division_next(const kolo_division *d, int row) {
+    const bool more = row + 1 < d->n_rows && row_of(d, row + 1)[NAME] == row_of(d, row)[NAME];
+    return more ? row + 1 : -1;
 }
+
+int64_t kolo_division_elements(const kolo_division *d, int row) { return row_of(d, row)[ELEMENTS]; }
 
 int kolo_division_parts(const kolo_division *d) { return d->owners * d->buckets; }
 
@@ -209,9 +287,9 @@ int kolo_division_totals_part(const kolo_division *d) { return (d->buckets - 1) 
 int kolo_division_bucket(const kolo_division *d, int row) { return (int)row_of(d, row)[BUCKET]; }
 
 void kolo_division_range(const kolo_division *d, int row, int part, int64_t *first, int64_t *end) {
-    const int64_t *numbers = row_of(d, row), *cut = numbers + CUTS + part % d->owners;
-    *first = cut[0];
-    *end = numbers[BUCKET] == part / d->owners ? cut[1] : cut[0];
+    const int64_t *range = range_in(d, row, part % d->owners);
+    *first = range[FIRST];
+    *end = row_of(d, row)[BUCKET] == part / d->owners ? range[END] : range[FIRST];
 }
 
 bool kolo_division_fits(const kolo_division *d, int row, const kolo_store_entry *entry) {
@@ -253,7 +331,8 @@ kolo_parameters_part kolo_division_part(const kolo_division *d, int part) {
 
 /* The range of a part in a place. */
 static float *range_at(const kolo_division *d, int row, int part, bool own, float *place) {
-    return own ? place : place + row_of(d, row)[CUTS + part % d->owners];
+    const int64_t *range = range_in(d, row, part % d->owners);
+    return place + range[FIRST] - (own ? range[BASE] : 0);
 }
 
 void kolo_division_gather(const kolo_division *d, int part, unsigned kinds, bool own,

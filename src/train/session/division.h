@@ -2,13 +2,14 @@
 /* How the owners of a run with parameter servers divide what workers exchange with them.
  *
  * A row is a tensor: of a gradient and its parameter, of a running statistic, of a metric, or of
- * optimizer state. Owners have ranges of its memory, as the pass zero cuts it; statistics and
- * metrics belong to owner 0. An owner makes the rows, and all ranks get them. Gradients are in the
- * order in which the backward pass completes most of them, and workers push them.
+ * optimizer state; or a piece of a large gradient and its parameter. Owners have ranges of its
+ * memory, as the pass zero cuts it; statistics and metrics belong to owner 0. An owner makes the
+ * rows, and all ranks get them. Gradients are in the order in which the backward pass completes
+ * most of them, and workers push them.
  *
- * There are buckets of rows: one, or one for each unit of the pass zero and a last one of
- * statistics and metrics. Part p is what owner p modulo the owners has of bucket p divided by them.
- * With one bucket parts are owners.
+ * There are buckets of rows: one, or one for each unit of the pass zero, more for a unit of one
+ * large parameter, and a last one of statistics and metrics. Part p is what owner p modulo the
+ * owners has of bucket p divided by them. With one bucket parts are owners.
  *
  * The vectors of kolo/parameters.h follow from the rows. A part of
  *
@@ -42,13 +43,14 @@ enum { KOLO_SUMMED_SAMPLES, KOLO_SUMMED_LABELS = 2, KOLO_SUMMED_HEAD = 4 };
 
 typedef struct kolo_division {
     int owners, buckets, n_rows, n_metrics;
-    int64_t *numbers; /* of row i: name, kind, layout, bucket, and owners + 1 cuts */
+    int64_t *numbers; /* of row i: name, kind, layout, bucket, elements, and ranges of owners */
 } kolo_division;
 
-/* The rows of owner `index` of `owners`, whose plan has these sums. UNSUPPORTED: not in f32;
- * NOMEM. */
+/* The rows of owner `index` of `owners`, whose plan has these sums. A parameter of more than
+ * `piece_bytes` that is a unit by itself has a row and a bucket for each piece; 0: one.
+ * UNSUPPORTED: not in f32; NOMEM. */
 kolo_status kolo_division_make(int owners, const kolo_store *store, const kolo_plan_sum *sums,
-                               int n_sums, kolo_division *division);
+                               int n_sums, size_t piece_bytes, kolo_division *division);
 /* Sends the rows of the last rank to all. Collective; PEER, TIMEOUT, NOMEM. */
 kolo_status kolo_division_broadcast(kolo_division *division, kolo_comm *comm);
 /* Appends the rows as a line of numbers; reads it at *text, which is moved behind it. FORMAT:
@@ -58,9 +60,12 @@ kolo_status kolo_division_read(const char **text, kolo_division *division);
 void kolo_division_fini(kolo_division *division);
 
 kolo_row_kind kolo_division_kind(const kolo_division *division, int row);
-/* The row of a name; -1: there is none. Optimizer state and all else have different names. */
+/* The row of a name, or its first piece; -1: there is none. Optimizer state and all else have
+ * different names. */
 int kolo_division_find(const kolo_division *division, const char *name);
-/* Elements of a row. */
+/* The next piece of the tensor of a row; -1: there is none. */
+int kolo_division_next(const kolo_division *division, int row);
+/* Elements of the tensor of a row. */
 int64_t kolo_division_elements(const kolo_division *division, int row);
 int kolo_division_parts(const kolo_division *division);
 /* The part with the statistics and metrics, whose totals have these. */

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/sync/law.h"
+#include "plan/pieces.h"
 #include "train/session/metrics.h"
 
 #include <inttypes.h>
@@ -26,10 +27,14 @@ typedef struct owned_part {
 
 struct kolo_owner {
     kolo_owner_opts opts;
-    owned_part *parts; /* by bucket */
-    void **args;       /* by bucket: these */
-    int *groups;       /* of the plan's steps: their buckets; NULL: one bucket */
-    int part;          /* that is served now; the same of updates, pushes and totals */
+    owned_part *parts;         /* by bucket */
+    void **args;               /* by bucket: these */
+    int *groups;               /* of the plan's steps: their first buckets; NULL: one bucket */
+    kolo_plan_pieces **pieces; /* by first bucket: of a parameter that has several; else NULL */
+    int *first;                /* by bucket: the first one of its parameter */
+    int n_buckets;             /* of `pieces` and `first` */
+    size_t piece_bytes;        /* of a large parameter; 0: it has one bucket */
+    int part;                  /* that is served now; the same of updates, pushes and totals */
     kolo_store *store;
     kolo_plan *plan;
     kolo_value lr, update;
@@ -59,6 +64,7 @@ static kolo_status compile(kolo_owner *o, kolo_graph *graph, const kolo_plan_opt
     opts.bucket_bytes = (size_t)1 << 40; /* no sum of a bucket shares memory with another */
     opts.unit_bytes = plan->bucket_bytes > 0 ? plan->bucket_bytes : KOLO_BUCKET_BYTES;
     opts.no_chains |= o->opts.buckets; /* of updates of several buckets */
+    o->piece_bytes = o->opts.buckets ? opts.unit_bytes : 0;
     const size_t bytes = ((size_t)owners + 1) * sizeof(int64_t);
     int64_t *shares = o->opts.buckets ? kolo_alloc(bytes) : NULL;
     if (o->opts.buckets && !shares) {
@@ -108,19 +114,28 @@ void kolo_owner_destroy(kolo_owner *o) {
     kolo_free(o->parts);
     kolo_free((void *)o->args);
     kolo_free(o->groups);
+    for (int b = 0; o->pieces && b < o->n_buckets; b++) {
+        kolo_plan_pieces_destroy(o->pieces[b]);
+    }
+    kolo_free((void *)o->pieces);
+    kolo_free(o->first);
     for (int w = 0; w < readers_of(o) && o->readers; w++) kolo_free(o->readers[w].values);
     kolo_free(o->readers);
     kolo_free(o);
 }
 
 kolo_status kolo_owner_divide(const kolo_owner *o, kolo_division *division) {
-    return kolo_division_make(o->opts.owners, o->store, o->sums, o->n_sums, division);
+    return kolo_division_make(o->opts.owners, o->store, o->sums, o->n_sums, o->piece_bytes,
+                              division);
 }
 
 static void print_row(const kolo_division *d, int owner, int row, const char *name,
                       kolo_text *text) {
-    int64_t first, end;
+    int64_t first, end = 0, unused;
     kolo_division_range(d, row, kolo_division_bucket(d, row) * d->owners + owner, &first, &end);
+    for (int r = row; r >= 0; r = kolo_division_next(d, r)) { /* one after the other */
+        kolo_division_range(d, r, kolo_division_bucket(d, r) * d->owners + owner, &unused, &end);
+    }
     if (first < end) {
         kolo_text_add(text, "  %s [%" PRId64 ", %" PRId64 ") of %" PRId64 "\n", name, first, end,
                       kolo_division_elements(d, row));
@@ -276,6 +291,17 @@ static void take_statistics(const kolo_owner *o) {
     }
 }
 
+/* Updates the parameters of a bucket, or its piece of one. */
+static void run_update(const kolo_owner *o, int bucket) {
+    const int first = o->first ? o->first[bucket] : 0;
+    const kolo_plan_pieces *pieces = o->pieces ? o->pieces[first] : NULL;
+    const kolo_status status =
+        !o->groups ? kolo_plan_update(o->plan)
+                   : kolo_plan_update_group(o->plan, o->groups, pieces ? -1 : bucket);
+    KOLO_ASSERT(status == KOLO_OK); /* it communicates with nobody */
+    if (pieces) kolo_plan_pieces_update(o->plan, pieces, bucket - first);
+}
+
 /* Runs the updates of the plan on sums, or on what one worker has. A worker without samples changes
  * nothing. */
 static void update_part(kolo_owner *o, const kolo_parameters_update *u) {
@@ -291,10 +317,7 @@ static void update_part(kolo_owner *o, const kolo_parameters_update *u) {
     kolo_plan_set(o->plan, o->lr, rate_of(o, u, pushes));
     kolo_plan_set(o->plan, o->update, kolo_optimizer_number(&o->optimizer, ++o->updates));
     o->totals[kolo_division_updates(o->division)] = (double)o->updates;
-    const int bucket = o->part / o->opts.owners;
-    kolo_status status =
-        o->groups ? kolo_plan_update_group(o->plan, o->groups, bucket) : kolo_plan_update(o->plan);
-    KOLO_ASSERT(status == KOLO_OK); /* it communicates with nobody */
+    run_update(o, o->part / o->opts.owners);
     if (o->opts.rounds) take_statistics(o);
     memcpy(u->values, o->totals, kolo_division_totals(o->division) * sizeof(float));
     kolo_division_gather(o->division, index, KOLO_ROWS_PULLED, true, o->value_at,
@@ -310,12 +333,16 @@ static void update(void *arg, const kolo_parameters_update *u) {
 static void find_places(kolo_owner *o) {
     for (int i = 0; i < o->n_sums; i++) {
         int row = kolo_division_find(o->division, o->sums[i].name);
-        o->sum_at[row] = kolo_plan_data(o->plan, o->sums[i].arrived);
+        for (; row >= 0; row = kolo_division_next(o->division, row)) {
+            o->sum_at[row] = kolo_plan_data(o->plan, o->sums[i].arrived);
+        }
     }
     for (int i = 0; i < kolo_store_count(o->store); i++) {
         const kolo_store_entry *entry = kolo_store_entry_at(o->store, i);
         int row = kolo_division_find(o->division, entry->name);
-        if (row >= 0) o->value_at[row] = kolo_store_data(o->store, entry);
+        for (; row >= 0; row = kolo_division_next(o->division, row)) {
+            o->value_at[row] = kolo_store_data(o->store, entry);
+        }
     }
 }
 
@@ -376,6 +403,45 @@ static kolo_status group_steps(kolo_owner *o) {
     return status;
 }
 
+/* The kernel that updates the parameter of a row in pieces. */
+static kolo_status cut_update(kolo_owner *o, int row) {
+    const kolo_division *d = o->division;
+    const int first = kolo_division_bucket(d, row);
+    int n = 0;
+    for (int r = row; r >= 0; r = kolo_division_next(d, r)) n++;
+    int64_t *cuts = kolo_alloc(((size_t)n + 1) * sizeof *cuts), begin = 0;
+    if (!cuts) return KOLO_NOMEM((size_t)n * sizeof *cuts);
+    for (int k = 0, r = row; k < n; k++, r = kolo_division_next(d, r)) {
+        const int bucket = kolo_division_bucket(d, r);
+        KOLO_ASSERT(bucket == first + k);
+        o->first[bucket] = first;
+        kolo_division_range(d, r, bucket * d->owners + o->opts.index, &cuts[k], &cuts[k + 1]);
+        if (k == 0) begin = cuts[0];
+        cuts[k] -= begin;
+    }
+    cuts[n] -= begin;
+    const kolo_status status =
+        kolo_plan_pieces_create(o->plan, o->groups, first, cuts, n, &o->pieces[first]);
+    kolo_free(cuts);
+    return status;
+}
+
+static kolo_status cut_updates(kolo_owner *o) {
+    const kolo_division *d = o->division;
+    const size_t n = (size_t)d->buckets;
+    if (!o->groups) return KOLO_OK;
+    o->first = kolo_alloc(n * sizeof *o->first);
+    o->pieces = kolo_zalloc(n * sizeof *o->pieces);
+    if (!o->first || !o->pieces) return KOLO_NOMEM(n * sizeof *o->pieces);
+    o->n_buckets = d->buckets;
+    for (int b = 0; b < d->buckets; b++) o->first[b] = b;
+    for (int row = 0; row < d->n_rows; row++) {
+        const bool begins = row == 0 || kolo_division_next(d, row - 1) < 0;
+        if (begins && kolo_division_next(d, row) >= 0) KOLO_TRY(cut_update(o, row));
+    }
+    return KOLO_OK;
+}
+
 kolo_status kolo_owner_serve(kolo_owner *o, const kolo_division *division,
                              kolo_parameters_opts *opts) {
     const size_t rows = (size_t)division->n_rows + 1;
@@ -385,6 +451,7 @@ kolo_status kolo_owner_serve(kolo_owner *o, const kolo_division *division,
     if (!o->sum_at || !o->value_at) return KOLO_NOMEM(rows * sizeof *o->sum_at);
     KOLO_TRY(add_parts(o));
     KOLO_TRY(group_steps(o));
+    KOLO_TRY(cut_updates(o));
     find_places(o);
     find_loss(o);
     KOLO_TRY(add_readers(o));

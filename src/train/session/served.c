@@ -124,9 +124,12 @@ static kolo_status find_entries(const kolo_served *d, const kolo_session *s) {
         int row;
         KOLO_TRY(find_row(d, entry->name, &row));
         if (row < 0) continue;
-        found++;
-        d->entries[row] = i;
-        if (kolo_division_fits(&d->division, row, entry)) continue;
+        const bool fits = kolo_division_fits(&d->division, row, entry);
+        for (; row >= 0; row = kolo_division_next(&d->division, row)) {
+            found++;
+            d->entries[row] = i;
+        }
+        if (fits) continue;
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "rank %d has another layout of %s than its owner: use the same kind of "
                          "processor and the same options on all ranks",
@@ -408,8 +411,10 @@ static kolo_status add_exchange(kolo_served *d, const kolo_plan *plan) {
     for (int i = 0; made && i < n; i++) {
         int row = kolo_division_find(&d->division, sums[i].name);
         KOLO_ASSERT(row >= 0 && sums[i].posts == kolo_division_elements(&d->division, row));
-        e.posted[row] = sums[i].posted;
-        e.post[row] = sums[i].post;
+        for (; row >= 0; row = kolo_division_next(&d->division, row)) {
+            e.posted[row] = sums[i].posted;
+            e.post[row] = sums[i].post;
+        }
     }
     kolo_free(sums);
     if (!made) {
