@@ -135,6 +135,10 @@ typedef struct kolo_train_opts {
      * host have one copy of the parameters in shared memory, each has a part of the state and
      * updates a range, where that leaves every bit as it is (docs/parallelism.md). */
     bool no_share;
+    /* With owners of the parameters and bsp each worker pushes its own gradient. Else the workers
+     * of a host sum theirs first, if there are other hosts, and one of them pushes and pulls
+     * (docs/servers.md). */
+    bool no_local_aggregate;
     /* Each step waits for all sums of gradients and makes all updates. Else kolo_train leaves those
      * that the next step does not read at its beginning to that step, where several workers have a
      * copy of the parameters each; no bit depends on it (docs/parallelism.md). */
@@ -380,12 +384,15 @@ typedef struct kolo_train_result {
                                                       5 %, 10 %, ..., 95 %, and its slowest step;
                                                       0 without steps */
     int servers;                                   /* ranks that only serve */
-    uint64_t reads[32];      /* with servers: reads of the parameters by all workers, by staleness
-                                (docs/servers.md); the last: that and above */
-    uint64_t delays[32];     /* and their gradients, by the updates since their read */
-    char consistency[192];   /* with "auto": "bsp, from step 18 on asp", as this rank has found
-                                it; cut off if it is longer */
-    uint64_t parts;          /* of pushes, that all workers have sent during backward passes */
+    uint64_t reads[32];    /* with servers: reads of the parameters by all workers, by staleness
+                              (docs/servers.md); the last: that and above */
+    uint64_t delays[32];   /* and their gradients, by the updates since their read */
+    char consistency[192]; /* with "auto": "bsp, from step 18 on asp", as this rank has found
+                              it; cut off if it is longer */
+    uint64_t parts;        /* of pushes, that all workers have sent during backward passes */
+    uint64_t sent_bytes, received_bytes; /* with servers: by all workers, to and from other hosts,
+                                            for gradients and parameters */
+    uint64_t table_ahead;    /* reads of rows that began in the step before, of all workers */
     kolo_table_stats table;  /* with `table`: of the rows of all tables (kolo/table.h) */
     int64_t peak_rss_bytes;  /* of this process, with what it has used of `memory.shared` */
     uint64_t parameter_hash; /* of the final parameters and optimizer state */

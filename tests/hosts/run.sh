@@ -47,6 +47,20 @@ crosses hierarchical 100
 start 2 "$kolo" train --model lenet --data synthetic:N=512 --steps 6 --batch 16 --timeout 60
 finish || fail "training on 2 hosts x 2 ranks"
 
+# The two workers of a host push the sum of their gradients: half the bytes cross the network.
+serve_sent() {
+    before=$(hosts_sent 1)
+    start 2 "$kolo" train --model lenet --data synthetic:N=2048 --steps 20 --batch 16 --no-eval --no-recipe --sync mesh \
+        --timeout 60 "$@"
+    finish || fail "training on 2 hosts x 2 workers that own the parameters: $*"
+    sent=$(($(hosts_sent 1) - before))
+}
+serve_sent --no-local-aggregate
+alone=$sent
+serve_sent --local-aggregate
+share=$((sent * 100 / alone))
+[ $share -ge 45 ] && [ $share -le 56 ] || fail "local sums send $share % of the bytes ($sent of $alone), not 50 %"
+
 # A worker on host 1 and a server on host 2, which a process on host 1 joins over TCP.
 served="--sync ps --servers 1 --consistency asp,lease=1 --joins 1 --ledger $work/ledger --progress none --timeout 60"
 start 1 "$kolo" train --model mlp --data synthetic:N=801,test=8,shape=1x8x8 --epochs 20 --batch 2 --lr 0.001 \

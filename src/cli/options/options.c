@@ -222,6 +222,9 @@ const kolo_option cli_options[] = {
      .max = 1, .commands = CMD_TRAIN,
      .help = "with --servers 2 or more: 1 lets each server have a replica of the part of another one, so "
              "that the run goes on when a server dies"},
+    {.name = "local-aggregate", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = CMD_TRAIN,
+     .help = "with --sync ps or mesh and bsp every worker pushes its own gradient; else the workers of a host "
+             "sum theirs first, where there are several hosts, and push and pull once"},
     {.name = "table", .type = KOLO_OPTION_TEXT, .metavar = "NAME,...", .commands = CMD_TRAIN,
      .unset = "none",
      .help = "with --sync ps: embedding tables, by patterns as for --no-decay, whose rows come into "

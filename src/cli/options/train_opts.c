@@ -82,6 +82,7 @@ void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
         opts->sync = (kolo_sync)kolo_options_choice(o, "sync");
         opts->servers = (int)kolo_options_int(o, "servers");
         opts->replicas = (int)kolo_options_int(o, "replicas");
+        opts->no_local_aggregate = !kolo_options_flag(o, "local-aggregate");
         opts->table = kolo_options_text(o, "table");
         opts->table_consistency = kolo_options_text(o, "table-consistency");
         opts->table_bytes = kolo_options_int(o, "table-bytes");
@@ -242,6 +243,7 @@ static const struct {
     {"compress-min-bytes", "compress", 0, "--compress CODEC"},
     {"algorithm", "sync", BIT(KOLO_SYNC_ALLREDUCE), "--sync allreduce"},
     {"share", "sync", BIT(KOLO_SYNC_ALLREDUCE), "--sync allreduce"},
+    {"local-aggregate", "sync", BIT(KOLO_SYNC_PS) | BIT(KOLO_SYNC_MESH), "--sync ps or mesh"},
     {"table", "sync", BIT(KOLO_SYNC_PS) | BIT(KOLO_SYNC_MESH), "--sync ps or mesh"},
     {"table-consistency", "table", 0, "--table NAMES"},
     {"table-bytes", "table", 0, "--table NAMES"},

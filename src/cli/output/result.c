@@ -187,6 +187,10 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
         add_histogram(t, "reads, staleness", r->reads);
         add_histogram(t, "gradients, delay", r->delays);
         if (r->parts > 0) add_row(t, "parts of gradients sent early", "%" PRIu64, r->parts);
+        if (r->sent_bytes > 0) {
+            add_row(t, "between hosts", "%" PRIu64 " bytes sent, %" PRIu64 " received",
+                    r->sent_bytes, r->received_bytes);
+        }
         if (r->step_ms_median > 0) add_row(t, "step, median", "%.3f ms", r->step_ms_median);
         add_times(t, &r->times);
     }
@@ -305,6 +309,10 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
     add_json_histogram(&j, "reads_by_staleness", r->reads);
     add_json_histogram(&j, "gradients_by_delay", r->delays);
     if (r->parts > 0) kolo_json_int(&j, "parts_pushed_early", (int64_t)r->parts);
+    if (r->sent_bytes > 0) {
+        kolo_json_int(&j, "bytes_sent", (int64_t)r->sent_bytes);
+        kolo_json_int(&j, "bytes_received", (int64_t)r->received_bytes);
+    }
     kolo_json_double(&j, "samples_per_second", r->samples_per_second);
     kolo_json_int(&j, "peak_rss_bytes", r->peak_rss_bytes);
     if (about->trained) {

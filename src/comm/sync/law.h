@@ -17,9 +17,11 @@
 
 #include <stdint.h>
 
-/* The ranks are workers, then servers. */
+/* The ranks are workers, then servers. Where the workers of a host push and pull together, n is the
+ * number of hosts, whose share its workers divide equally. */
 typedef struct kolo_law {
     int workers, servers;
+    int hosts; /* of the workers, which divide them equally; 0: each has a link of its own */
 } kolo_law;
 
 /* The sum of the shares of the ranks before `rank`, of kolo_law_all. */

@@ -15,8 +15,9 @@ enum { PARTS_MOST = 1 << 16 };
 /* Where part i of one vector begins. */
 static size_t begin_of(const kolo_parameters *p, int i) {
     const bool shared = p->opts.shared && p->n_workers < p->n_servers;
-    const kolo_law law = shared ? (kolo_law){p->n_workers, p->n_servers - p->n_workers}
-                                : (kolo_law){p->n_servers, 0};
+    const kolo_law law =
+        shared ? (kolo_law){.workers = p->n_workers, .servers = p->n_servers - p->n_workers}
+               : (kolo_law){.workers = p->n_servers};
     const uint64_t all = kolo_law_all(law), bucket = (uint64_t)(i / p->n_servers);
     return kolo_law_cut(p->count, bucket * all + kolo_law_before(law, i % p->n_servers),
                         all * (uint64_t)kolo_parameters_buckets(p));
@@ -126,8 +127,8 @@ static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int r
                                           o->record || o->replay))) {
         return KOLO_FAIL(
             KOLO_ERR_ARG,
-            "%d workers may join: it needs leases and servers apart, without replicas, "
-            "a record or a replay",
+            "%d workers may join: it needs leases and servers apart, without a record or a "
+            "replay",
             o->joins);
     }
     if (o->replicas < 0 || o->replicas > 1 || (o->replicas == 1 && o->servers < 2)) {

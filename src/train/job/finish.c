@@ -20,7 +20,8 @@ static int64_t largest_batch(const kolo_job *j) {
                         (samples - 1) / kolo_session_data_ranks(j->session) + 1);
 }
 
-/* Of all workers, the reads by staleness, the gradients by delay, and the parts of pushes. */
+/* Of all workers, the reads by staleness, the gradients by delay, the parts of pushes, and bytes.
+ */
 typedef struct histograms {
     uint64_t reads[KOLO_STALENESS_BINS], delays[KOLO_STALENESS_BINS], parts;
 } histograms;
@@ -64,7 +65,7 @@ static kolo_status save_tables(const kolo_job *j) {
 static kolo_status finish(kolo_job *j, kolo_train_result *result) {
     uint64_t hash;
     KOLO_TRY(kolo_job_complete_save(j, true));
-    histograms h = {{0}, {0}, 0};
+    histograms h = {{0}, {0}, 0, 0, 0, 0};
     KOLO_TRY(sum_histograms(j, &h));
     KOLO_TRY(kolo_job_sum_damaged(j));
     KOLO_TRY(kolo_store_hash_shards(kolo_session_store(j->session), &hash));

@@ -55,7 +55,7 @@ static kolo_status ask_owners(kolo_job *j, bool asked, bool last) {
     const int64_t now = kolo_now_ns();
     plan_next(j, now, now - p->asked_ns);
     p->next = last ? j->end + 1 : kolo_min_i64(p->next, j->end);
-    return kolo_session_stop(j->session, asked, p->next, &p->at);
+    return kolo_session_stop(j->session, asked, &p->next, &p->at);
 }
 
 /* A worker that has passed all points before the others were asked: all meet at the end of the run,

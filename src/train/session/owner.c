@@ -72,7 +72,7 @@ static kolo_status compile(kolo_owner *o, kolo_graph *graph, const kolo_plan_opt
         return KOLO_NOMEM(bytes);
     }
     const int working = o->opts.working > 0 ? o->opts.working : owners;
-    const kolo_law law = {working, owners - working};
+    const kolo_law law = {.workers = working, .servers = owners - working, .hosts = o->opts.hosts};
     for (int i = 0; i <= owners && shares; i++) shares[i] = (int64_t)kolo_law_before(law, i);
     opts.shares = shares;
     const kolo_status status = kolo_plan_compile(graph, &opts, o->store, NULL, &o->plan);

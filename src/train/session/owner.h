@@ -14,6 +14,7 @@ typedef struct kolo_owner kolo_owner;
 typedef struct kolo_owner_opts {
     int index, owners;
     int working;  /* of the owners, the first ones, are workers: they share by kolo_law */
+    int hosts;    /* of workers that push together; 0: each pushes by itself */
     bool buckets; /* of the plan's bucket_bytes */
     /* Of a sum over any number of workers: they push gradients times their labels and statistics
      * times their samples, and the sums are divided by those of all. */

@@ -35,7 +35,8 @@ static ownership own(const kolo_session_config *config, const kolo_served_opts *
     const bool by_law = config->consistency.kind == KOLO_CONSISTENCY_BSP && o->replicas == 0 &&
                         o->joins == 0 && optimizer->clip == 0 &&
                         !kolo_optimizer_scales(optimizer->kind) && workers > 1;
-    const bool works = o->servers == 0 || (by_law && o->servers < workers);
+    const int hosts = kolo_served_hosts(config, o);
+    const bool works = o->servers == 0 || (by_law && o->servers < (hosts > 0 ? hosts : workers));
     const int owners = works ? ranks : o->servers;
     return (ownership){owners, works ? workers : 0, by_law && owners > 1};
 }
@@ -63,6 +64,7 @@ static kolo_status make_owner(const kolo_session_config *config, const kolo_serv
         .index = index,
         .owners = by.owners,
         .working = by.working,
+        .hosts = kolo_served_hosts(config, o),
         .buckets = by.buckets,
         .weighted = kolo_consistency_is_weighted(&config->consistency),
         .steps = o->steps,
@@ -267,17 +269,6 @@ static kolo_status prepare(kolo_served *d, const kolo_session_config *config,
     return session ? find_entries(d, session) : KOLO_OK;
 }
 
-/* Whether this worker pushes and pulls, of its group. */
-static bool leads(const kolo_served *d) { return !d->group || kolo_comm_rank(d->group) == 0; }
-
-/* Joins the group of a worker. Nobody waits for those of it that do not push. */
-static kolo_status join_group(kolo_served *d, const kolo_session *s) {
-    const int size = (int)s->opts.consistency.group;
-    if (size <= 1) return KOLO_OK;
-    KOLO_TRY(kolo_comm_split(s->comm, rank_of(s) / size, rank_of(s), &d->group));
-    return leads(d) ? KOLO_OK : kolo_parameters_finish(d->parameters);
-}
-
 static kolo_status create(kolo_served *d, const kolo_session_config *config,
                           const kolo_served_opts *o, kolo_session *session, kolo_status status) {
     kolo_served_opts all = *o;
@@ -292,7 +283,7 @@ static kolo_status create(kolo_served *d, const kolo_session_config *config,
     status = kolo_agree(o->world, failed ? KOLO_NOMEM(bytes) : KOLO_OK);
     if (status == KOLO_OK) status = connect(d, config, &all, session, initial);
     kolo_free(initial);
-    if (status == KOLO_OK && session) status = join_group(d, session);
+    if (status == KOLO_OK && session) status = kolo_served_join_group(d, session, o);
     if (status != KOLO_OK || !config->tables.names) return status;
     const kolo_tables_opts tables = {
         .world = o->world, .servers = o->servers, .steps = all.steps, .schedule = o->schedule};
@@ -317,7 +308,7 @@ void kolo_served_destroy(kolo_served *d) {
     if (!d) return;
     kolo_tables_destroy(d->tables);
     kolo_parameters_destroy(d->parameters);
-    kolo_comm_destroy(d->group);
+    kolo_served_leave_group(d);
     kolo_owner_destroy(d->owner);
     kolo_owner_destroy(d->follower);
     kolo_division_fini(&d->division);
@@ -373,14 +364,18 @@ uint64_t kolo_served_count_parts(const kolo_served *d) {
     return kolo_parameters_count_parts(d->parameters);
 }
 
+void kolo_served_count_bytes(const kolo_served *d, uint64_t *sent, uint64_t *received) {
+    kolo_parameters_traffic(d->parameters, sent, received);
+}
+
 bool kolo_served_has_lost(const kolo_served *d, int server) {
     return kolo_parameters_has_lost(d->parameters, server);
 }
 
 kolo_status kolo_served_rest(kolo_served *d, bool *asked) {
     bool any = false;
-    if (leads(d)) KOLO_TRY(kolo_parameters_rest(d->parameters, d->lost, &any));
-    if (d->group) KOLO_TRY(kolo_broadcast(d->group, &any, sizeof any, KOLO_DTYPE_U8, 0));
+    if (kolo_served_leads(d)) KOLO_TRY(kolo_parameters_rest(d->parameters, d->lost, &any));
+    KOLO_TRY(kolo_served_share(d, &any, sizeof any, KOLO_DTYPE_U8));
     if (asked) *asked = any;
     return KOLO_OK;
 }
@@ -488,6 +483,7 @@ static kolo_status push_posted(void *arg, const kolo_plan *plan, int32_t node) {
     for (int row = 0; row < d->division.n_rows; row++) d->ready[row] |= post[row] == node;
     gather_ready(d);
     kolo_parameters_pull_early(d->parameters, d->pulled);
+    if (d->group) return kolo_served_sum_ready(d);
     for (int i = 0; i < kolo_division_parts(&d->division); i++) {
         KOLO_TRY(kolo_parameters_push_early(d->parameters, d->pushed, i, d->filled[i]));
     }
@@ -503,16 +499,14 @@ static kolo_status push(kolo_served *d, const kolo_plan *plan) {
     } else {
         memset(d->pushed, 0, d->gradient * sizeof *d->pushed);
     }
-    if (d->group) {
-        KOLO_TRY(kolo_allreduce(d->group, d->pushed, d->gradient, KOLO_DTYPE_F32, KOLO_SUM));
-    }
-    return leads(d) ? kolo_parameters_push(d->parameters, d->pushed) : KOLO_OK;
+    if (d->group) KOLO_TRY(kolo_served_sum_rest(d));
+    return kolo_served_leads(d) ? kolo_parameters_push(d->parameters, d->pushed) : KOLO_OK;
 }
 
 kolo_status kolo_served_pull(kolo_served *d, const kolo_session *s) {
     const size_t totals = kolo_division_totals(&d->division);
-    if (leads(d)) KOLO_TRY(kolo_parameters_pull(d->parameters, d->pulled));
-    if (d->group) KOLO_TRY(kolo_broadcast(d->group, d->pulled, d->values, KOLO_DTYPE_F32, 0));
+    if (kolo_served_leads(d)) KOLO_TRY(kolo_parameters_pull(d->parameters, d->pulled));
+    KOLO_TRY(kolo_served_share(d, d->pulled, d->values, KOLO_DTYPE_F32));
     const int with_metrics = kolo_division_totals_part(&d->division);
     memcpy(d->totals, d->pulled + d->pulled_at[with_metrics], totals * sizeof(float));
     kolo_served_place(d, s);
@@ -525,8 +519,8 @@ kolo_status kolo_served_pull(kolo_served *d, const kolo_session *s) {
 
 kolo_status kolo_served_read_all(kolo_served *d, kolo_session *s) {
     KOLO_TRY(kolo_served_pull(d, s));
-    if (leads(d)) KOLO_TRY(kolo_parameters_read_state(d->parameters, d->states));
-    if (d->group) KOLO_TRY(kolo_broadcast(d->group, d->states, d->state, KOLO_DTYPE_F32, 0));
+    if (kolo_served_leads(d)) KOLO_TRY(kolo_parameters_read_state(d->parameters, d->states));
+    KOLO_TRY(kolo_served_share(d, d->states, d->state, KOLO_DTYPE_F32));
     const float *part = d->states;
     for (int i = 0; i < kolo_division_parts(&d->division); i++) {
         kolo_division_scatter(&d->division, i, KOLO_ROWS_STATE, false, part, d->places);
@@ -561,31 +555,25 @@ static kolo_status pull_rows(kolo_session *s, const kolo_batch *batch) {
     return KOLO_OK;
 }
 
-/* The samples and labels of the group of this worker. */
-static kolo_status sum_group(const kolo_served *d, int64_t *samples, int64_t *labels) {
-    int64_t counts[] = {*samples, *labels};
-    if (!d->group) return KOLO_OK;
-    KOLO_TRY(kolo_allreduce(d->group, counts, 2, KOLO_DTYPE_I64, KOLO_SUM));
-    *samples = counts[0];
-    *labels = counts[1];
-    return KOLO_OK;
-}
-
 kolo_status kolo_session_step_served(kolo_session *s, const kolo_batch *batch, double lr,
                                      kolo_sums *sums) {
     kolo_batch own = *batch;
     const cached *finish = NULL;
     int64_t labels, own_labels = kolo_session_count_labels(s, batch);
     const bool alone = kolo_consistency_is_alone(&s->opts.consistency);
-    if (alone) own.global_count = own.count;
     labels = own_labels;
     if (!alone) KOLO_TRY(kolo_session_sum_labels(s, batch, &labels));
-    if (alone) KOLO_TRY(sum_group(s->served, &own.global_count, &labels));
+    if (alone) {
+        int64_t counts[] = {own.count, own_labels};
+        KOLO_TRY(kolo_served_add_group(s->served, counts, 2));
+        own.global_count = counts[0];
+        labels = counts[1];
+    }
     kolo_tables *tables = s->served->tables;
     if (own.count > 0) {
         if (tables) KOLO_TRY(pull_rows(s, &own));
         kolo_served_begin(s->served, own.count, own_labels);
-        s->posted = s->served->group ? NULL : push_posted; /* the sum of the group is pushed */
+        s->posted = push_posted;
         const kolo_step_scalars x = kolo_session_scalars(s, lr, labels);
         KOLO_TRY(kolo_session_run_micro_batches(s, &own, &x, &finish));
         s->trained = finish->plan;
@@ -618,10 +606,18 @@ kolo_status kolo_session_lease(kolo_session *s, int64_t *lease) {
                                                               : KOLO_OK;
 }
 
-kolo_status kolo_session_stop(kolo_session *s, bool asks, int64_t next, int64_t *at) {
-    uint64_t point;
-    KOLO_TRY(kolo_parameters_stop(s->served->parameters, asks, (uint64_t)next, &point));
-    *at = (int64_t)point;
+kolo_status kolo_session_stop(kolo_session *s, bool asks, int64_t *next, int64_t *at) {
+    const kolo_served *d = s->served;
+    int64_t asking = asks, points[2] = {*next, 0};
+    uint64_t point = 0;
+    KOLO_TRY(kolo_served_add_group(d, &asking, 1));
+    if (kolo_served_leads(d)) {
+        KOLO_TRY(kolo_parameters_stop(d->parameters, asking > 0, (uint64_t)*next, &point));
+    }
+    points[1] = (int64_t)point;
+    KOLO_TRY(kolo_served_share(d, points, 2, KOLO_DTYPE_I64));
+    *next = points[0];
+    *at = points[1];
     return KOLO_OK;
 }
 

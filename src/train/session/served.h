@@ -45,6 +45,7 @@ void kolo_served_restore(const kolo_served *served, const kolo_session *session)
 void kolo_served_count_reads(const kolo_served *served, uint64_t *counts);
 void kolo_served_count_delays(const kolo_served *served, uint64_t *counts);
 uint64_t kolo_served_count_parts(const kolo_served *served);
+void kolo_served_count_bytes(const kolo_served *served, uint64_t *sent, uint64_t *received);
 /* See kolo_parameters_has_lost. */
 bool kolo_served_has_lost(const kolo_served *served, int server);
 /* Waits for the other workers: see kolo_parameters_rest. */

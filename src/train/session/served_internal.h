@@ -18,6 +18,8 @@ struct kolo_served {
     kolo_parameters *parameters;
     /* Those that sum their gradients; the first one pushes. NULL: this worker alone. */
     kolo_comm *group;
+    kolo_request **sums;         /* by bucket, of `pushed`; in this step so many are */
+    int n_summing, n_summed;     /* started, and complete */
     kolo_tables *tables;         /* NULL: there are none */
     kolo_parameters_part *parts; /* by part; their first number in `pushed` and `pulled`: */
     size_t *pushed_at, *pulled_at;
@@ -53,5 +55,24 @@ void kolo_served_place(const kolo_served *served, const kolo_session *session);
 void kolo_served_begin(kolo_served *served, int64_t samples, int64_t labels);
 /* Reads the values of the owners into the session. PEER, TIMEOUT. */
 kolo_status kolo_served_pull(kolo_served *served, const kolo_session *session);
+/* served_group.c */
+/* Hosts whose workers sum their gradients before they push; 0: each pushes its own. The same on all
+ * ranks. */
+int kolo_served_hosts(const kolo_session_config *config, const kolo_served_opts *opts);
+/* A worker joins its group, if it has one. Collective over workers. PEER, TIMEOUT, NOMEM. */
+kolo_status kolo_served_join_group(kolo_served *served, const kolo_session *session,
+                                   const kolo_served_opts *opts);
+void kolo_served_leave_group(kolo_served *served);
+/* Whether this worker pushes and pulls, of its group. */
+bool kolo_served_leads(const kolo_served *served);
+/* Sums and pushes the buckets that are complete, and makes progress on those before. */
+kolo_status kolo_served_sum_ready(kolo_served *served);
+/* Sums and pushes the other buckets, but for what kolo_parameters_push ends. Collective. */
+kolo_status kolo_served_sum_rest(kolo_served *served);
+/* Copies what the first one of the group has to the others. Collective. */
+kolo_status kolo_served_share(const kolo_served *served, void *data, size_t count,
+                              kolo_dtype dtype);
+/* Adds numbers over the group. Collective. */
+kolo_status kolo_served_add_group(const kolo_served *served, int64_t *counts, size_t n);
 /* What all workers have done since the last call, as far as this one has pulled it. */
 kolo_sums kolo_served_sums(kolo_served *served, const kolo_session *session);

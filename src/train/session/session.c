@@ -199,6 +199,11 @@ bool kolo_session_has_lost_server(const kolo_session *s, int server) {
     return s->served && kolo_served_has_lost(s->served, server);
 }
 
+void kolo_session_count_bytes(const kolo_session *s, uint64_t *sent, uint64_t *received) {
+    *sent = *received = 0;
+    if (s->served) kolo_served_count_bytes(s->served, sent, received);
+}
+
 uint64_t kolo_session_count_parts(const kolo_session *s) {
     return s->served ? kolo_served_count_parts(s->served) : 0;
 }

@@ -67,6 +67,7 @@ typedef struct kolo_session_config {
     bool scalars_only;  /* without the outputs of metrics that tensors are summed for */
     kolo_consistency consistency;
     bool served;              /* owners of the parameters update them; see kolo_session_connect */
+    bool no_local_aggregate;  /* with bsp; see kolo_train_opts */
     kolo_table_config tables; /* with `served` */
     bool measure_buckets;     /* of gradients, see kolo_session_choose_buckets */
     bool measure_compression; /* the same for the gradients that plan.compression is for; its `only`
@@ -214,6 +215,8 @@ void kolo_session_count_reads(const kolo_session *session, uint64_t *counts);
 void kolo_session_count_delays(const kolo_session *session, uint64_t *counts);
 /* Parts of this worker's pushes that it has sent during backward passes. */
 uint64_t kolo_session_count_parts(const kolo_session *session);
+/* The bytes that this worker has exchanged with other hosts for gradients and parameters. */
+void kolo_session_count_bytes(const kolo_session *session, uint64_t *sent, uint64_t *received);
 /* The steps of a worker that has died, as seen in the latest kolo_session_settle; -1: it has not.
  * The same on all other workers. */
 int64_t kolo_session_lost(const kolo_session *session, int worker);
@@ -233,7 +236,7 @@ bool kolo_session_leases(const kolo_session *session);
 kolo_status kolo_session_ask(kolo_session *session, int64_t end);
 kolo_status kolo_session_lease(kolo_session *session, int64_t *lease);
 /* With owners: see kolo_parameters_stop, whose points are steps made. */
-kolo_status kolo_session_stop(kolo_session *session, bool asks, int64_t next, int64_t *at);
+kolo_status kolo_session_stop(kolo_session *session, bool asks, int64_t *next, int64_t *at);
 /* Waits for all workers, and fills whether any rank has asked for the end: kolo_parameters_rest. */
 kolo_status kolo_session_meet(kolo_session *session, bool *asked);
 /* Before a step on a lease: its random draws are those of step `step`. */

@@ -369,6 +369,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
         .counts = s->counts,
         .consistency = strategy.consistency,
         .served = s->opts.sync != KOLO_SYNC_ALLREDUCE,
+        .no_local_aggregate = s->opts.no_local_aggregate,
         .tables = tables_of(&s->opts, &strategy.consistency, workers),
         .loader_threads = s->opts.loader_threads,
         .share = !s->opts.no_share,

@@ -128,6 +128,8 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
     kolo_text_add(text, "mesh: %s\nplacement: %s\nzero: %d\nno-share: %d\nsync: %s\nservers: %d\n",
                   kolo_mesh_text(&setup->mesh, mesh), o->placement ? o->placement : "", o->zero,
                   o->no_share, kolo_sync_name(o->sync), o->servers);
+    kolo_text_add(text, "replicas: %d\nno-local-aggregate: %d\n", o->replicas,
+                  o->no_local_aggregate);
     if (kolo_mesh_stages(&setup->mesh) > 1) {
         kolo_text_add(text, "pipeline: %s", setup->session.schedule->name);
         if (setup->session.schedule->chunks == 0) {

@@ -153,12 +153,11 @@ static kolo_status check_joins(const kolo_train_opts *o, const kolo_consistency 
                          "--out, for example",
                          o->joins);
     }
-    if (o->replicas == 0 && !o->table && !o->record && !o->replay) return KOLO_OK;
+    if (!o->table && !o->record && !o->replay) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "--joins cannot be combined with %s",
-                     o->replicas > 0 ? "--replicas"
-                     : o->table      ? "--table"
-                     : o->record     ? "--record"
-                                     : "--replay");
+                     o->table    ? "--table"
+                     : o->record ? "--record"
+                                 : "--replay");
 }
 
 /* --ledger: a worker must learn which of its samples are used. */
@@ -312,13 +311,12 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
     }
     KOLO_TRY(check_rounds(o, consistency, workers));
     if (consistency->group > 1 &&
-        (workers % consistency->group != 0 || consistency->lease || o->table || o->preempted)) {
+        (workers % consistency->group != 0 || consistency->lease || o->table)) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "consistency %s: %s", o->consistency,
                          workers % consistency->group != 0
                              ? "the number of workers must be a multiple of the group"
                          : consistency->lease ? "leases are given to single workers"
-                         : o->table           ? "rows of tables are pushed by single workers"
-                                              : "its run does not end early: omit --grace");
+                                              : "rows of tables are pushed by single workers");
     }
     if (consistency->delay > 0 && !rounds && o->optimizer.kind != KOLO_OPTIMIZER_NESTEROV) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,

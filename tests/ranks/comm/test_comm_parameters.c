@@ -258,7 +258,7 @@ static void bytes_follow_the_law(void **state) {
 static void the_law_fills_all_links(void **state) {
     for (int n = 2; n <= 32; n++) {
         for (int k = 0; k <= 32; k++) {
-            const kolo_law law = {n, k};
+            const kolo_law law = {.workers = n, .servers = k};
             const double all = (double)kolo_law_all(law);
             const double worker = (double)kolo_law_before(law, 1) / all;
             const double server =
@@ -268,6 +268,18 @@ static void the_law_fills_all_links(void **state) {
             if (k > 0 && k <= n) assert_float_equal(of_worker, of_server, 1e-12);
             if (k > n) assert_true(worker == 0 && of_server < of_worker);
             if (k == 0) assert_float_equal(of_worker, 2.0 * (n - 1) / n, 1e-12); /* a ring's */
+        }
+    }
+    for (int i = 0; i < 1000;
+         i++) { /* where the workers of a host push together, hosts have links */
+        const int n = 2 + i % 10, each = 1 + i / 10 % 5, k = i / 50;
+        const kolo_law hosts = {.workers = n * each, .servers = k, .hosts = n};
+        const kolo_law one = {.workers = n, .servers = k};
+        const double all = (double)kolo_law_all(hosts), of = (double)kolo_law_all(one);
+        for (int r = 0; r <= n + k; r++) {
+            const int at = r <= n ? r * each : n * each + r - n;
+            assert_float_equal((double)kolo_law_before(hosts, at) / all,
+                               (double)kolo_law_before(one, r) / of, 1e-12);
         }
     }
     assert_int_equal(kolo_law_cut((uint64_t)1 << 40, 3, 7), ((uint64_t)3 << 40) / 7);

@@ -1,0 +1,182 @@
+/* Workers of a host that sum their gradients, push once and pull once: bits, bytes between hosts,
+ * and the end before the end. Each two ranks have a host of their own. */
+#include "base/compiler.h"
+#include "support/fewer.h"
+#include "support/folder.h"
+#include "support/small_resnet.h"
+#include "support/support.h"
+#include "support/train_job.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Ranks are processes of their own: their argument contains no pointers. */
+typedef struct scheme {
+    int workers, servers;
+    bool alone; /* --no-local-aggregate */
+    bool allreduce;
+    bool whole; /* an optimizer that needs whole tensors: one bucket */
+    kolo_algorithm algorithm;
+} scheme;
+
+static kolo_train_opts options(const scheme *s) {
+    return (kolo_train_opts){
+        .model = "mlp",
+        .data = "synthetic:N=61,test=10,shape=1x8x8,seed=2", /* short steps at the ends of epochs */
+        .optimizer.momentum = 0.9,
+        .optimizer.clip = s->whole ? 1 : 0,
+        .batch = 4,
+        .epochs = 20,
+        .steps = 9,
+        .lr = 0.02,
+        .bucket_bytes = 1 << 12,
+        .sync = s->allreduce      ? KOLO_SYNC_ALLREDUCE
+                : s->servers == 0 ? KOLO_SYNC_MESH
+                                  : KOLO_SYNC_PS,
+        .servers = s->servers,
+        .no_local_aggregate = s->alone,
+        .no_share = true,
+        .algorithm = s->algorithm,
+    };
+}
+
+static kolo_status train_scheme(kolo_comm *comm, const void *arg, void *result) {
+    const kolo_train_opts opts = options(arg);
+    return train_body(comm, &opts, result);
+}
+
+static kolo_train_result run_on_hosts(const scheme *s) {
+    static train_outcome outcomes[TRAIN_JOB_RANKS];
+    const int ranks = s->workers + s->servers;
+    const rank_job job = {.n = ranks,
+                          .transport = RANKS_HOSTS,
+                          .body = train_scheme,
+                          .arg = s,
+                          .arg_bytes = sizeof *s,
+                          .results = outcomes,
+                          .result_bytes = sizeof *outcomes};
+    memset(outcomes, 0, sizeof outcomes);
+    ASSERT_OK(run_rank_job(&job));
+    for (int r = 0; r < ranks; r++) {
+        if (outcomes[r].status != KOLO_OK) fail_msg("rank %d: %s", r, outcomes[r].error);
+    }
+    return outcomes[0].result;
+}
+
+/* Within a host in the order of ranks, then over the hosts: with one host that is the order of an
+ * allreduce with `direct`, with two that of `hierarchical`. */
+static void sums_have_an_order(void **state) {
+    static const scheme schemes[] = {
+        {.workers = 2, .servers = 1, .algorithm = KOLO_ALGORITHM_MESH},
+        {.workers = 2, .servers = 1, .whole = true, .algorithm = KOLO_ALGORITHM_MESH},
+        {.workers = 4, .servers = 0, .algorithm = KOLO_ALGORITHM_HIERARCHICAL},
+        {.workers = 4, .servers = 1, .algorithm = KOLO_ALGORITHM_HIERARCHICAL},
+        {.workers = 4, .servers = 2, .algorithm = KOLO_ALGORITHM_HIERARCHICAL},
+    };
+    for (size_t i = 0; i < TEST_FEWER(3, KOLO_COUNT(schemes)); i++) {
+        scheme plain = schemes[i];
+        plain.servers = 0;
+        plain.allreduce = true;
+        const kolo_train_result reduced = run_on_hosts(&plain);
+        const kolo_train_result served = run_on_hosts(&schemes[i]);
+        assert_same_run("local sums", &reduced, &served);
+    }
+}
+
+/* A host's workers exchange as much as one of them did: half, with two on each. */
+static void a_host_pushes_once(void **state) {
+    static const struct {
+        int workers, servers;
+        bool whole; /* servers own all: workers of one host exchange other parts in its memory */
+    } cases[] = {{2, 1, true}, {4, 2, false}, {4, 0, false}};
+    for (size_t i = 0; i < TEST_FEWER(1, KOLO_COUNT(cases)); i++) {
+        scheme s = {.workers = cases[i].workers,
+                    .servers = cases[i].servers,
+                    .alone = true,
+                    .whole = cases[i].whole};
+        const kolo_train_result alone = run_on_hosts(&s);
+        s.alone = false;
+        const kolo_train_result sums = run_on_hosts(&s);
+        const double sent = (double)sums.sent_bytes / (double)alone.sent_bytes;
+        const double received = (double)sums.received_bytes / (double)alone.received_bytes;
+        if (alone.sent_bytes == 0 || sent > 0.53 || received > 0.53) {
+            fail_msg("%d workers, %d servers: %.3f and %.3f of %llu and %llu bytes",
+                     cases[i].workers, cases[i].servers, sent, received,
+                     (unsigned long long)alone.sent_bytes,
+                     (unsigned long long)alone.received_bytes);
+        }
+    }
+}
+
+/* ---- preemption ---- */
+
+static atomic_int asked;
+
+static bool is_preempted(void *arg) { return atomic_fetch_add(&asked, 1) > 0; }
+static bool is_not_preempted(void *arg) { return false; }
+
+typedef struct preempted_run {
+    kolo_train_opts opts;
+    int rank; /* that is asked to end; -1: none */
+} preempted_run;
+
+static kolo_status preempted_body(kolo_comm *comm, const void *arg, void *result) {
+    const preempted_run *r = arg;
+    const int rank = kolo_comm_rank(comm);
+    kolo_train_opts opts = r->opts;
+    opts.preempted = rank == r->rank ? is_preempted : is_not_preempted;
+    return train_body(comm, &opts, result);
+}
+
+static kolo_train_result run_asked(int ranks, preempted_run *r) {
+    static train_outcome outcomes[TRAIN_JOB_RANKS];
+    const rank_job job = {.n = ranks,
+                          .transport = RANKS_THREAD,
+                          .body = preempted_body,
+                          .arg = r,
+                          .arg_bytes = sizeof *r,
+                          .results = outcomes,
+                          .result_bytes = sizeof *outcomes};
+    memset(outcomes, 0, sizeof outcomes);
+    atomic_store(&asked, 0);
+    ASSERT_OK(run_rank_job(&job));
+    for (int i = 0; i < ranks; i++) {
+        if (outcomes[i].status != KOLO_OK) fail_msg("rank %d: %s", i, outcomes[i].error);
+    }
+    return outcomes[0].result;
+}
+
+/* The request may reach a worker that does not push. */
+static void a_group_ends_together(void **state) {
+    static const int ranks[] = {1, 2};
+    const scheme s = {.workers = 4, .servers = 1};
+    preempted_run r = {.opts = options(&s)};
+    r.opts.consistency = "asp,group=2";
+    r.opts.out_dir = "ended";
+    r.opts.steps = 20000;
+    r.opts.epochs = 10000;
+    for (size_t i = 0; i < KOLO_COUNT(ranks); i++) {
+        assert_int_equal(system("rm -rf ended"), 0);
+        r.rank = ranks[i];
+        r.opts.resume = NULL;
+        const kolo_train_result first = run_asked(5, &r);
+        assert_true(first.preempted);
+        assert_in_range(first.steps, 1, 19999);
+        r.rank = -1;
+        r.opts.resume = "ended";
+        r.opts.steps = first.steps + 5;
+        const kolo_train_result rest = run_asked(5, &r);
+        assert_int_equal(rest.steps, first.steps + 5);
+        r.opts.steps = 20000;
+    }
+}
+
+TEST_MAIN(test_local_sums) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_have_an_order),
+        cmocka_unit_test(a_host_pushes_once),
+        cmocka_unit_test(a_group_ends_together),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
