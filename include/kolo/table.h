@@ -139,12 +139,15 @@ KOLO_API void kolo_table_stats_add(kolo_table_stats *sum, const kolo_table_stats
 /* The reads of this worker by staleness: adds them to counts[KOLO_STALENESS_BINS]. */
 KOLO_API void kolo_table_count_reads(const kolo_table *table, uint64_t *counts);
 
-/* Rows of an owner, to be saved and restored, in the order of their latest gradients. */
+/* Rows of an owner, to be saved and restored, in the order of their latest gradients, and then the
+ * ids that wait for their rows, in the same order. */
 typedef struct kolo_table_rows {
     size_t n;
     uint64_t *ids;    /* [n] */
     uint64_t *ages;   /* [n]: updates since the latest gradient */
     float *values;    /* [n][(1 + states) * width]: the values of a row, and then its states */
+    uint32_t *pushes; /* [n]: 0; or of an id that waits for its row, its pushes so far, without
+                         values. NULL: such ids are left out */
     uint64_t version; /* of the table */
 } kolo_table_rows;
 

@@ -174,6 +174,8 @@ typedef struct kolo_train_opts {
     int64_t table_admit;           /* pushes of an id until it has a row; default 1 */
     int64_t table_expire;          /* steps until a row that none of them changes is removed; 0: it
                                       stays */
+    bool table_prefetch;           /* asp: the rows of the next batch are read while this one is
+                                      computed; they lack this worker's latest push */
     bool table_refuse;             /* without room new ids get no row; else that of the id whose
                                       latest gradient is the oldest */
     /* With `servers`, leases ("asp,lease=1") and out_dir: processes that may join as workers later,

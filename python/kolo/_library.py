@@ -188,7 +188,7 @@ struct kolo_train_result {
     char model[128]; int workers, threads; int64_t batch, parameters, steps, epochs, samples, damaged;
     double first_loss; kolo_metrics final; bool evaluated; kolo_metrics test;
     double train_seconds, samples_per_second, step_ms_median, step_ms_quantiles[21]; int servers; uint64_t reads[32], delays[32];
-    char consistency[192]; uint64_t parts; kolo_table_stats table;
+    char consistency[192]; uint64_t parts, sent_bytes, received_bytes, table_ahead; kolo_table_stats table;
     int64_t peak_rss_bytes; uint64_t parameter_hash; int64_t losses_checked; char best_metric[32];
     double best_value; int64_t best_step; bool stopped_early, preempted; kolo_time_report times;
     kolo_train_memory memory; char unshared[80], lost[160];

@@ -635,6 +635,16 @@ static kolo_status take_batch(kolo_loader *l, kolo_batch *batch) {
     return KOLO_OK;
 }
 
+bool kolo_loader_peek(kolo_loader *l, kolo_batch *batch) {
+    pthread_mutex_lock(&l->lock);
+    const int64_t next = l->used + l->lent;
+    const slot *s = slot_of(l, next);
+    const bool complete = next < batches_of(l) && is_complete(l, next) && !s->failed;
+    if (complete) *batch = s->batch;
+    pthread_mutex_unlock(&l->lock);
+    return complete;
+}
+
 kolo_status kolo_loader_next(kolo_loader *l, kolo_batch *batch) {
     kolo_status status = KOLO_OK;
     pthread_mutex_lock(&l->lock);

@@ -50,6 +50,10 @@ void kolo_loader_deal(kolo_loader *loader, int64_t from, int first_shard, int en
  * `step`. At most `slots` may be asked for and not taken. */
 void kolo_loader_ask(kolo_loader *loader, int64_t step, int part);
 
+/* The batch that the next call of kolo_loader_next returns, if it is complete: whether it is. It
+ * stays valid as that does. Does not block. */
+bool kolo_loader_peek(kolo_loader *loader, kolo_batch *batch);
+
 /* Steps of an epoch, and the samples of this rank in a full step: the size of its largest batch. */
 int64_t kolo_loader_steps(const kolo_loader *loader);
 int64_t kolo_loader_largest(const kolo_loader *loader);

@@ -242,6 +242,9 @@ const kolo_option cli_options[] = {
     {.name = "table-expire", .type = KOLO_OPTION_INT, .metavar = "STEPS", .preset = "0", .min = 0,
      .max = 1 << 30, .commands = CMD_TRAIN,
      .help = "remove rows that so many steps in a row have not changed; 0: they stay"},
+    {.name = "table-prefetch", .type = KOLO_OPTION_FLAG, .commands = CMD_TRAIN,
+     .help = "with rows of asp: read those of the next batch while this one is computed; they lack this "
+             "worker's latest push"},
     {.name = "table-refuse", .type = KOLO_OPTION_FLAG, .commands = CMD_TRAIN,
      .help = "without room, new ids get no row; else that of the id whose latest gradient is the "
              "oldest"},

@@ -89,6 +89,7 @@ void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
         opts->table_admit = kolo_options_int(o, "table-admit");
         opts->table_expire = kolo_options_int(o, "table-expire");
         opts->table_refuse = kolo_options_flag(o, "table-refuse");
+        opts->table_prefetch = kolo_options_flag(o, "table-prefetch");
         opts->joins = (int)kolo_options_int(o, "joins");
         opts->join = kolo_options_text(o, "join");
         opts->record = kolo_options_text(o, "record");
@@ -250,6 +251,7 @@ static const struct {
     {"table-admit", "table", 0, "--table NAMES"},
     {"table-expire", "table", 0, "--table NAMES"},
     {"table-refuse", "table", 0, "--table NAMES"},
+    {"table-prefetch", "table", 0, "--table NAMES"},
     {"cross-step", "sync", BIT(KOLO_SYNC_ALLREDUCE), "--sync allreduce"},
     {"eval-every", "eval", 0, "--eval"},
     {"eval-every-steps", "eval", 0, "--eval"},

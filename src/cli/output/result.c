@@ -271,6 +271,7 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
         kolo_json_int(&j, "table_expired", (int64_t)r->table.expired);
         kolo_json_int(&j, "table_early", (int64_t)r->table.early);
         kolo_json_int(&j, "table_refused", (int64_t)r->table.refused);
+        if (r->table_ahead > 0) kolo_json_int(&j, "table_read_ahead", (int64_t)r->table_ahead);
     }
     if (about->global_batch > 0) {
         kolo_json_int(&j, "global_batch", about->global_batch);

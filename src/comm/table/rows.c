@@ -178,6 +178,15 @@ void kolo_rows_read(const kolo_rows *r, const uint64_t *ids, size_t n, float *va
 
 /* ---- rows that come and go ---- */
 
+/* The oldest makes room for it. */
+static int32_t add_waiting(kolo_rows *r, uint64_t id, uint64_t tick) {
+    if (kolo_id_map_is_full(r->waiting)) {
+        kolo_id_map_remove(r->waiting, kolo_id_map_oldest(r->waiting));
+        r->stats.forgotten++;
+    }
+    return kolo_id_map_add(r->waiting, id, tick);
+}
+
 /* Counts a push of an id that has no row: whether it gets one. */
 static bool is_admitted(kolo_rows *r, uint64_t id) {
     if (!r->waiting) return true;
@@ -185,11 +194,7 @@ static bool is_admitted(kolo_rows *r, uint64_t id) {
     if (slot >= 0) {
         kolo_id_map_use(r->waiting, slot, r->version);
     } else {
-        if (kolo_id_map_is_full(r->waiting)) {
-            kolo_id_map_remove(r->waiting, kolo_id_map_oldest(r->waiting));
-            r->stats.forgotten++;
-        }
-        slot = kolo_id_map_add(r->waiting, id, r->version);
+        slot = add_waiting(r, id, r->version);
         r->pushes[slot] = 0;
     }
     if (r->pushes[slot] < r->opts->admit) r->pushes[slot]++;
@@ -306,29 +311,56 @@ void kolo_rows_add_stats(const kolo_rows *r, kolo_table_stats *s) {
 
 /* ---- saved rows ---- */
 
-/* A cursor is the slot of the row before, and 1. */
+/* A cursor is the slot of the row before, and 1; 0: there is none before. Among the ids that wait
+ * it has this bit, too. */
+static const uint64_t waits = UINT64_C(1) << 32;
+
 bool kolo_rows_has_cursor(const kolo_rows *r, uint64_t cursor) {
-    return cursor == 0 || (cursor <= r->room && kolo_id_map_has(r->map, (int64_t)cursor - 1));
+    const kolo_id_map *map = cursor & waits ? r->waiting : r->map;
+    const uint64_t before = cursor & ~waits;
+    if (!map) return false;
+    return before == 0 || (before <= r->room && kolo_id_map_has(map, (int64_t)before - 1));
+}
+
+/* Copies ids from the one behind a slot on; returns the cursor behind them, 0: these were all. */
+static uint64_t save_map(const kolo_rows *r, uint64_t before, size_t most, kolo_table_rows *to) {
+    const bool waiting = before & waits;
+    const kolo_id_map *map = waiting ? r->waiting : r->map;
+    const size_t wide = kolo_rows_saved_width(r->opts);
+    const int32_t last = (int32_t)(before & ~waits) - 1;
+    int32_t slot = last < 0 ? kolo_id_map_oldest(map) : kolo_id_map_newer(map, last);
+    for (; to->n < most && slot >= 0; to->n++) {
+        float *row = to->values + to->n * wide;
+        to->ids[to->n] = kolo_id_map_id(map, slot);
+        to->ages[to->n] = r->version - kolo_id_map_tick(map, slot);
+        if (to->pushes) to->pushes[to->n] = waiting ? r->pushes[slot] : 0;
+        if (!waiting) memcpy(row, value_at(r, slot), row_bytes(r));
+        for (int i = 0; i < r->opts->states && !waiting; i++) {
+            memcpy(row + (size_t)(i + 1) * r->width, state_at(r, i, slot), row_bytes(r));
+        }
+        before = (before & waits) + (uint64_t)slot + 1;
+        slot = kolo_id_map_newer(map, slot);
+    }
+    return slot < 0 ? 0 : before;
 }
 
 uint64_t kolo_rows_save(const kolo_rows *r, uint64_t cursor, size_t most, kolo_table_rows *to) {
-    const size_t wide = kolo_rows_saved_width(r->opts);
-    int32_t slot =
-        cursor == 0 ? kolo_id_map_oldest(r->map) : kolo_id_map_newer(r->map, (int32_t)(cursor - 1));
-    uint64_t last = 0;
     to->version = r->version;
-    for (to->n = 0; to->n < most && slot >= 0; to->n++) {
-        float *row = to->values + to->n * wide;
-        to->ids[to->n] = kolo_id_map_id(r->map, slot);
-        to->ages[to->n] = r->version - kolo_id_map_tick(r->map, slot);
-        memcpy(row, value_at(r, slot), row_bytes(r));
-        for (int i = 0; i < r->opts->states; i++) {
-            memcpy(row + (size_t)(i + 1) * r->width, state_at(r, i, slot), row_bytes(r));
-        }
-        last = (uint64_t)slot + 1;
-        slot = kolo_id_map_newer(r->map, slot);
+    to->n = 0;
+    if (!(cursor & waits)) {
+        cursor = save_map(r, cursor, most, to);
+        if (cursor > 0 || !to->pushes || !r->waiting) return cursor;
+        cursor = waits;
     }
-    return slot < 0 ? 0 : last;
+    return save_map(r, cursor, most, to);
+}
+
+/* An id that waits for its row, with its pushes so far. */
+static void load_waiting(kolo_rows *r, uint64_t id, uint64_t tick, uint32_t pushes) {
+    if (!r->waiting || kolo_id_map_find(r->map, id) >= 0) return;
+    int32_t slot = kolo_id_map_find(r->waiting, id);
+    if (slot < 0) slot = add_waiting(r, id, tick);
+    r->pushes[slot] = pushes;
 }
 
 void kolo_rows_load(kolo_rows *r, const kolo_table_rows *from) {
@@ -337,8 +369,13 @@ void kolo_rows_load(kolo_rows *r, const kolo_table_rows *from) {
     for (size_t k = 0; k < from->n; k++) {
         const float *row = from->values + k * wide;
         const uint64_t id = from->ids[k], age = from->ages[k];
+        const uint64_t tick = age < r->version ? r->version - age : 0;
+        if (from->pushes && from->pushes[k] > 0) {
+            load_waiting(r, id, tick, from->pushes[k]);
+            continue;
+        }
         int32_t slot = kolo_id_map_find(r->map, id);
-        if (slot < 0) slot = add_row(r, id, age < r->version ? r->version - age : 0);
+        if (slot < 0) slot = add_row(r, id, tick);
         if (slot < 0) continue;
         memcpy(value_at(r, slot), row, row_bytes(r));
         for (int i = 0; i < r->opts->states; i++) {

@@ -25,7 +25,8 @@ void kolo_rows_update(kolo_rows *rows, const uint64_t *ids, const float *gradien
 void kolo_rows_add_stats(const kolo_rows *rows, kolo_table_stats *stats);
 /* Floats of a row that is saved. */
 size_t kolo_rows_saved_width(const kolo_table_opts *opts);
-/* Copies up to `most` rows from a cursor on; returns the cursor behind them, 0: these were all. */
+/* Copies up to `most` rows from a cursor on, and with `to->pushes` the ids behind the rows that
+ * wait for theirs; returns the cursor behind them, 0: these were all. */
 uint64_t kolo_rows_save(const kolo_rows *rows, uint64_t cursor, size_t most, kolo_table_rows *to);
 /* Whether a cursor is one. */
 bool kolo_rows_has_cursor(const kolo_rows *rows, uint64_t cursor);

@@ -461,6 +461,7 @@ kolo_status kolo_table_save_rows(kolo_table *t, int owner, size_t most, uint64_t
     KOLO_TRY(get_page(t));
     kolo_service_request q = request_of(t, owner, KOLO_TABLE_SAVE);
     q.key = *cursor;
+    q.clock = rows->pushes != NULL;
     q.output = t->page;
     q.output_bytes = kolo_table_page_bytes(&t->opts, most);
     KOLO_TRY(kolo_service_run(t->service, &q, 0));
@@ -471,6 +472,7 @@ kolo_status kolo_table_save_rows(kolo_table *t, int owner, size_t most, uint64_t
     rows->version = got.version;
     memcpy(rows->ids, got.ids, got.n * sizeof *rows->ids);
     memcpy(rows->ages, got.ages, got.n * sizeof *rows->ages);
+    if (rows->pushes) memcpy(rows->pushes, got.pushes, got.n * sizeof *rows->pushes);
     memcpy(rows->values, got.values,
            got.n * kolo_rows_saved_width(&t->opts) * sizeof *rows->values);
     return KOLO_OK;
@@ -486,6 +488,7 @@ static kolo_status load_at(kolo_table *t, int owner, const kolo_table_rows *rows
         if (owner_of(t, rows->ids[i]) != owner) continue;
         to.ids[k] = rows->ids[i];
         to.ages[k] = rows->ages[i];
+        to.pushes[k] = rows->pushes ? rows->pushes[i] : 0;
         memcpy(to.values + k * wide, rows->values + i * wide, wide * sizeof *to.values);
         k++;
     }

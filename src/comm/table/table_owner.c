@@ -38,18 +38,21 @@ typedef kolo_table_owner owner;
 /* ---- pages ---- */
 
 size_t kolo_table_page_bytes(const kolo_table_opts *opts, size_t room) {
-    const size_t row = 2 * sizeof(uint64_t) + kolo_rows_saved_width(opts) * sizeof(float);
+    const size_t row =
+        2 * sizeof(uint64_t) + sizeof(uint32_t) + kolo_rows_saved_width(opts) * sizeof(float);
     return sizeof(kolo_table_page) + room * row;
 }
 
 kolo_table_rows kolo_table_page_rows(void *page, size_t room) {
     kolo_table_page *head = page;
     uint64_t *ids = (uint64_t *)(head + 1);
+    uint32_t *pushes = (uint32_t *)(ids + 2 * room);
     return (kolo_table_rows){.n = (size_t)head->n,
                              .version = head->version,
                              .ids = ids,
                              .ages = ids + room,
-                             .values = (float *)(ids + 2 * room)};
+                             .pushes = pushes,
+                             .values = (float *)(pushes + room)};
 }
 
 /* How many rows a message of so many bytes has room for; none: it is no page. */
@@ -282,6 +285,7 @@ static void save(const owner *o, kolo_service_call *call) {
         return;
     }
     kolo_table_rows rows = kolo_table_page_rows(page, room);
+    if (call->clock == 0) rows.pushes = NULL;
     const uint64_t next = kolo_rows_save(o->rows, call->key, room, &rows);
     *page = (kolo_table_page){.version = rows.version, .n = rows.n};
     o->reply(call, KOLO_OK, next, page, call->output_bytes);

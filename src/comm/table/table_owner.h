@@ -15,13 +15,14 @@ typedef enum kolo_table_request {
     KOLO_TABLE_READ,   /* as PULL, at any time */
     KOLO_TABLE_FINISH, /* no key */
     KOLO_TABLE_STATS,  /* no key; the reply: kolo_table_stats */
-    KOLO_TABLE_SAVE,   /* the key: a cursor; the reply: a page, and as its clock the next cursor */
-    KOLO_TABLE_LOAD,   /* a page */
+    KOLO_TABLE_SAVE, /* the key: a cursor; the clock: whether with ids that wait for their rows; the
+                        reply: a page, and as its clock the next cursor */
+    KOLO_TABLE_LOAD, /* a page */
     KOLO_TABLE_KINDS
 } kolo_table_request;
 
-/* Saved rows as a message: a head, then ids, ages and values of `room` rows, of which n are used.
- */
+/* Saved rows as a message: a head, then ids, ages, pushes and values of `room` rows, of which n are
+ * used. */
 typedef struct kolo_table_page {
     uint64_t version, n;
 } kolo_table_page;

@@ -12,23 +12,32 @@
 #include <string.h>
 
 static const char prefix[] = "checkpoint-", suffix[] = ".safetensors";
+static const char tables_suffix[] = ".tables.safetensors"; /* of the rows beside a checkpoint */
 enum { MOST_NAME = 255 };
 
 char *kolo_checkpoint_folder_path(const char *folder, int64_t step) {
     return kolo_format("%s/%s%" PRId64 "%s", folder, prefix, step, suffix);
 }
 
-/* Parses "checkpoint-500.safetensors"; false for other names. */
-static bool parse_name(const char *name, int64_t *step) {
+char *kolo_checkpoint_tables_path(const char *path) {
+    const size_t length = strlen(path), end = sizeof suffix - 1;
+    const bool named = length > end && strcmp(path + length - end, suffix) == 0;
+    return kolo_format("%.*s%s", (int)(named ? length - end : length), path, tables_suffix);
+}
+
+/* Parses "checkpoint-500" and a suffix; false for other names. */
+static bool parse_with(const char *name, const char *ending, int64_t *step) {
     if (strncmp(name, prefix, sizeof prefix - 1) != 0) return false;
     const char *digits = name + sizeof prefix - 1;
     char *end;
     errno = 0;
     long long number = strtoll(digits, &end, 10);
-    if (*digits < '0' || *digits > '9' || errno || strcmp(end, suffix) != 0) return false;
+    if (*digits < '0' || *digits > '9' || errno || strcmp(end, ending) != 0) return false;
     *step = number;
     return true;
 }
+
+static bool parse_name(const char *name, int64_t *step) { return parse_with(name, suffix, step); }
 
 static kolo_status remove_from(const char *folder, const char *name) {
     char *path = kolo_format("%s/%s", folder, name);
@@ -155,7 +164,7 @@ typedef struct sweep {
 static kolo_status sweep_one(void *arg, const char *name) {
     const sweep *s = arg;
     int64_t step;
-    if (parse_name(name, &step)) {
+    if (parse_name(name, &step) || parse_with(name, tables_suffix, &step)) {
         return step >= s->from && step <= s->to ? remove_from(s->folder, name) : KOLO_OK;
     }
     /* ".checkpoint-500.safetensors.1234.tmp", as kolo_file_create names it; ".latest.1234.tmp". */

@@ -11,6 +11,10 @@
 /* The path of the checkpoint of a step; free it with kolo_free. NULL: no memory. */
 char *kolo_checkpoint_folder_path(const char *folder, int64_t step);
 
+/* The path of the rows of tables beside a checkpoint, which are written before it and removed with
+ * it: checkpoint-STEP.tables.safetensors; free it with kolo_free. NULL: no memory. */
+char *kolo_checkpoint_tables_path(const char *path);
+
 /* Makes the checkpoint of `step` the latest, removes those of later steps, which were damaged when
  * the run was resumed, and keeps only the newest `keep` (0: all). */
 kolo_status kolo_checkpoint_folder_commit(const char *folder, int64_t step, int64_t keep);

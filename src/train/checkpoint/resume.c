@@ -9,6 +9,7 @@
 #include "data/readers/readers.h"
 #include "train/checkpoint/folder.h"
 #include "train/session/agree.h"
+#include "train/session/tables.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -252,6 +253,18 @@ static void notify(const kolo_setup *setup, const kolo_resume *r, const char *pa
     kolo_text_fini(&line);
 }
 
+/* Whether the rows beside a checkpoint are intact; else closes it. */
+static kolo_status check_tables(const kolo_train_opts *o, const char *path,
+                                kolo_checkpoint *checkpoint) {
+    if (!o->table) return KOLO_OK;
+    char *rows = kolo_checkpoint_tables_path(path);
+    const kolo_status status =
+        rows ? kolo_tables_check(rows, checkpoint->info.steps) : KOLO_NOMEM(strlen(path));
+    kolo_free(rows);
+    if (status != KOLO_OK) kolo_checkpoint_close(checkpoint);
+    return status;
+}
+
 /* Opens *path. If it is the latest of a folder and damaged, opens the newest intact older one
  * instead, replaces *path, and warns about each that is skipped. */
 static kolo_status open_intact(const kolo_setup *setup, char **path, kolo_checkpoint *checkpoint) {
@@ -259,6 +272,7 @@ static kolo_status open_intact(const kolo_setup *setup, char **path, kolo_checkp
     for (;;) {
         char *older = NULL;
         kolo_status status = kolo_checkpoint_open(*path, checkpoint);
+        if (status == KOLO_OK) status = check_tables(o, *path, checkpoint);
         bool lost = status == KOLO_ERR_FORMAT || status == KOLO_ERR_IO;
         if (!lost || !kolo_folder_exists(o->resume)) return status;
         char *why = kolo_strdup(kolo_last_error());
@@ -296,6 +310,10 @@ static kolo_status read_checkpoint(kolo_setup *setup, kolo_resume *r) {
     if (status == KOLO_OK) r->order = r->checkpoint.info.order;
     if (status == KOLO_OK) status = check_steps(setup, r);
     if (status == KOLO_OK) status = inspect_folder(setup, path, r);
+    if (status == KOLO_OK && setup->opts.table) {
+        r->tables = kolo_checkpoint_tables_path(path);
+        if (!r->tables) status = KOLO_NOMEM(strlen(path));
+    }
     if (status == KOLO_OK) notify(setup, r, path);
     kolo_free(path);
     return status;
@@ -363,6 +381,7 @@ kolo_status kolo_resume_load(kolo_resume *resume, kolo_session *session, kolo_co
 
 void kolo_resume_close(kolo_resume *resume) {
     kolo_checkpoint_close(&resume->checkpoint);
+    kolo_free(resume->tables);
     kolo_free(resume->tuning);
     kolo_free(resume->compressed);
     *resume = (kolo_resume){0};

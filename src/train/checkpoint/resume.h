@@ -10,6 +10,7 @@ typedef struct kolo_resume {
     kolo_run_state state;       /* to continue from; zeroed in a new run */
     kolo_checkpoint checkpoint; /* rank 0's, open until it is loaded */
     int32_t order;              /* version of the order of samples; of a run that is resumed */
+    char *tables;               /* rank 0's: file of the rows of tables; NULL: there are none */
     char *tuning;               /* rank 0's: file of the times that the run selected kernels by */
     char *compressed;           /* with --compress auto: what was chosen; NULL: nothing was yet */
     bool here;                  /* the checkpoint is in rank 0's out_dir */

@@ -23,13 +23,16 @@ static int64_t largest_batch(const kolo_job *j) {
 /* Of all workers, the reads by staleness, the gradients by delay, the parts of pushes, and bytes.
  */
 typedef struct histograms {
-    uint64_t reads[KOLO_STALENESS_BINS], delays[KOLO_STALENESS_BINS], parts;
+    uint64_t reads[KOLO_STALENESS_BINS], delays[KOLO_STALENESS_BINS], parts, sent, received;
+    uint64_t ahead;
 } histograms;
 
 static kolo_status sum_histograms(const kolo_job *j, histograms *h) {
     kolo_session_count_reads(j->session, h->reads);
     kolo_session_count_delays(j->session, h->delays);
     h->parts = kolo_session_count_parts(j->session);
+    kolo_session_count_bytes(j->session, &h->sent, &h->received);
+    h->ahead = kolo_session_count_ahead(j->session);
     if (!j->comm) return KOLO_OK;
     return kolo_allreduce(j->comm, h, sizeof *h / sizeof h->reads[0], KOLO_DTYPE_I64, KOLO_SUM);
 }
@@ -118,6 +121,9 @@ static kolo_status finish(kolo_job *j, kolo_train_result *result) {
     memcpy(result->reads, h.reads, sizeof result->reads);
     memcpy(result->delays, h.delays, sizeof result->delays);
     result->parts = h.parts;
+    result->sent_bytes = h.sent;
+    result->received_bytes = h.received;
+    result->table_ahead = h.ahead;
     const char *policies = j->policies.text;
     if (policies) snprintf(result->consistency, sizeof result->consistency, "%s", policies);
     kolo_step_time *rows = j->setup.opts.times_by_rank;

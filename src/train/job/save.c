@@ -114,6 +114,16 @@ static bool writes(const kolo_job *j) {
     return j->rank == 0 || kolo_store_is_sharded(kolo_session_store(j->session));
 }
 
+/* The rows of tables, beside the checkpoint and before it: so there is none without them. */
+static kolo_status save_tables(const kolo_job *j, const char *path) {
+    if (!kolo_session_has_tables(j->session)) return KOLO_OK;
+    char *rows = kolo_checkpoint_tables_path(path);
+    if (!rows) return KOLO_NOMEM(strlen(path));
+    const kolo_status status = kolo_session_write_tables(j->session, rows, j->state.steps);
+    kolo_free(rows);
+    return status;
+}
+
 /* Writes a checkpoint and makes it the latest. */
 static kolo_status save_at_once(kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
@@ -121,6 +131,7 @@ static kolo_status save_at_once(kolo_job *j) {
     if (j->rank == 0) path = kolo_checkpoint_folder_path(o->out_dir, j->state.steps);
     kolo_status status =
         kolo_agree(j->comm, j->rank == 0 && !path ? KOLO_NOMEM(strlen(o->out_dir)) : KOLO_OK);
+    if (status == KOLO_OK && path) status = save_tables(j, path);
     if (status == KOLO_OK && writes(j)) status = kolo_job_save(j, path, NULL, true);
     if (status == KOLO_OK && j->rank == 0) {
         /* Those of preemptions alone are kept as --keep does by default. */
@@ -190,7 +201,8 @@ kolo_status kolo_job_fail_together(kolo_job *j, kolo_status status) {
 
 /* Whether steps go on while a checkpoint is written: that takes a collective in each of them. */
 static bool saves_in_background(const kolo_job *j) {
-    return !j->setup.opts.wait_for_saves && !kolo_job_is_asynchronous(j);
+    return !j->setup.opts.wait_for_saves && !kolo_job_is_asynchronous(j) &&
+           !kolo_session_has_tables(j->session);
 }
 
 /* Writes a resumable checkpoint. The run does not go on without its ledger. */

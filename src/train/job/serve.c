@@ -185,5 +185,9 @@ kolo_status kolo_job_connect(kolo_job *j, kolo_status status) {
                                           .replicas = j->setup.opts.replicas,
                                           .joins = j->setup.opts.joins,
                                           .updates = j->resume.state.updates};
-    return kolo_session_connect(j->session, j->world, &servers, status);
+    KOLO_TRY(kolo_session_connect(j->session, j->world, &servers, status));
+    if (j->resume.state.steps == 0 || !kolo_session_has_tables(j->session)) return KOLO_OK;
+    return kolo_agree(j->comm, j->resume.tables
+                                   ? kolo_session_read_tables(j->session, j->resume.tables)
+                                   : KOLO_OK); /* on rank 0 */
 }

@@ -183,6 +183,14 @@ kolo_status kolo_job_sum_damaged(kolo_job *j) {
     return KOLO_OK;
 }
 
+/* Lets the step read the rows of the batch after it, if that is there. */
+static void prefetch_rows(kolo_job *j) {
+    kolo_batch next = {0};
+    if (!j->setup.opts.table_prefetch || !j->loader) return;
+    if (!kolo_loader_peek(j->loader, &next)) next = (kolo_batch){0};
+    kolo_session_prefetch_rows(j->session, &next);
+}
+
 /* Completes a step that shall leave nothing to the next one. */
 static kolo_status settle(kolo_job *j) {
     const bool left = kolo_store_is_unsettled(kolo_session_store(j->session));
@@ -206,6 +214,7 @@ kolo_status kolo_job_step(kolo_job *j, int64_t k, int64_t start) {
     }
     if (kolo_session_counts(j->session)) j->damaged += batch.damaged;
     KOLO_TRY(prepare_audit(j, k));
+    prefetch_rows(j);
     if (kolo_session_leases(j->session)) {
         kolo_session_seek(j->session, batch.epoch * j->setup.epoch_steps + batch.step);
     }

@@ -66,6 +66,7 @@ struct kolo_session {
     kolo_served *served;          /* the exchange with owners of parameters; NULL: there are none */
     kolo_tables *tables;          /* of `served`; NULL: there are none */
     uint32_t pulled;              /* inputs that are rows of tables at servers, a bit each */
+    kolo_batch upcoming;          /* whose rows the next step reads ahead; count 0: none */
     kolo_plan_posted *posted;     /* pushes what the backward pass has completed to these */
     uint64_t seed, steps;         /* steps: completed */
     int64_t undone;               /* of the store's steps, and not counted in `steps` any more */

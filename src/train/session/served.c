@@ -551,6 +551,9 @@ kolo_sums kolo_served_sums(kolo_served *d, const kolo_session *s) {
 static kolo_status pull_rows(kolo_session *s, const kolo_batch *batch) {
     const int64_t begin = kolo_now_ns();
     KOLO_TRY(kolo_tables_pull(s->served->tables, batch, s->field_of, true));
+    if (s->upcoming.count > 0) {
+        KOLO_TRY(kolo_tables_prefetch(s->served->tables, &s->upcoming, s->field_of));
+    }
     kolo_session_count_communication(s, begin);
     return KOLO_OK;
 }
@@ -647,6 +650,22 @@ kolo_status kolo_session_table_stats(kolo_session *s, kolo_table_stats *stats) {
 
 kolo_status kolo_session_save_tables(kolo_session *s, const char *path) {
     return s->pulled ? kolo_tables_save(s->served->tables, path) : KOLO_OK;
+}
+
+void kolo_session_prefetch_rows(kolo_session *s, const kolo_batch *next) { s->upcoming = *next; }
+
+uint64_t kolo_session_count_ahead(const kolo_session *s) {
+    return s->pulled && s->served ? kolo_tables_count_ahead(s->served->tables) : 0;
+}
+
+bool kolo_session_has_tables(const kolo_session *s) { return s->pulled != 0; }
+
+kolo_status kolo_session_write_tables(kolo_session *s, const char *path, int64_t steps) {
+    return kolo_tables_write(s->served->tables, path, steps);
+}
+
+kolo_status kolo_session_read_tables(kolo_session *s, const char *path) {
+    return kolo_tables_read(s->served->tables, path);
 }
 
 static kolo_status join(kolo_served *d, const kolo_session_config *config, const char *text,

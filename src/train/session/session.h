@@ -228,6 +228,14 @@ bool kolo_session_has_lost_server(const kolo_session *session, int server);
  */
 kolo_status kolo_session_table_stats(kolo_session *session, kolo_table_stats *stats);
 kolo_status kolo_session_save_tables(kolo_session *session, const char *path);
+/* With tables: the next step begins to read the rows of this batch, which stays valid until the
+ * step of the batch; and the reads that steps have taken so. */
+void kolo_session_prefetch_rows(kolo_session *session, const kolo_batch *next);
+uint64_t kolo_session_count_ahead(const kolo_session *session);
+/* With tables, the files of checkpoints: see kolo_tables_write and kolo_tables_read. */
+bool kolo_session_has_tables(const kolo_session *session);
+kolo_status kolo_session_write_tables(kolo_session *session, const char *path, int64_t steps);
+kolo_status kolo_session_read_tables(kolo_session *session, const char *path);
 
 /* Whether workers take their samples from one counter: lease L is the share of worker L % n in step
  * L / n, with n workers. */

@@ -179,8 +179,6 @@ static kolo_status check_tables(const kolo_train_opts *o, const kolo_consistency
     kolo_consistency rows;
     const char *policy = o->table_consistency ? o->table_consistency : o->consistency;
     if (!o->table) return KOLO_OK;
-    const bool saves = o->checkpoint_steps > 0 || o->checkpoint_epochs > 0 ||
-                       o->checkpoint_seconds > 0 || o->resume || o->keep_best;
     const struct {
         bool given;
         const char *option, *why;
@@ -190,9 +188,7 @@ static kolo_status check_tables(const kolo_train_opts *o, const kolo_consistency
         {o->record || o->replay, "--record and --replay", "the order of rows is not recorded"},
         {o->accumulate > 1, "--accumulate", "the rows of a step are pulled once"},
         {o->precision != KOLO_PRECISION_F32, "--precision bf16", "rows are f32"},
-        {saves, "checkpoints that a run resumes from, or --keep-best",
-         "they do not have the rows of tables"},
-        {o->preempted != NULL, "--grace", "a checkpoint does not have the rows of tables"},
+        {o->keep_best != NULL, "--keep-best", "its file has parameters, and no rows of tables"},
     };
     for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
         if (!refused[i].given) continue;
@@ -216,6 +212,13 @@ static kolo_status check_tables(const kolo_train_opts *o, const kolo_consistency
                          policy);
     }
     if (kolo_consistency_staleness(&rows) == KOLO_STALENESS_ANY) return KOLO_OK;
+    if (o->table_prefetch) {
+        return KOLO_FAIL(
+            KOLO_ERR_UNSUPPORTED,
+            "--table-prefetch with rows of %s: a read must have the pushes of the step "
+            "before: give --table-consistency asp",
+            policy);
+    }
     const bool together = consistency->kind != KOLO_CONSISTENCY_AUTO && consistency->drop == 0;
     if (together && !consistency->lease) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
@@ -446,8 +449,8 @@ kolo_status kolo_setup_choose_strategy(kolo_setup *s, int workers, kolo_strategy
 
 bool kolo_train_can_be_preempted(const kolo_train_opts *opts) {
     kolo_consistency c;
-    return opts->out_dir && !opts->record && !opts->replay && !opts->table &&
-           kolo_consistency_parse(opts->consistency, 2, &c) == KOLO_OK && c.group <= 1;
+    return opts->out_dir && !opts->record && !opts->replay &&
+           kolo_consistency_parse(opts->consistency, 2, &c) == KOLO_OK;
 }
 
 bool kolo_train_outlives_workers(const kolo_train_opts *opts) {

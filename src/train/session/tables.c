@@ -2,51 +2,14 @@
 
 #include "base/integer.h"
 #include "base/memory.h"
-#include "base/text.h"
-#include "data/safetensors/safetensors.h"
-#include "kernel/select/select.h"
 #include "pass/pass.h"
 #include "train/session/agree.h"
+#include "train/session/tables_internal.h"
 
-#include <inttypes.h>
 #include <string.h>
 
-enum { TABLES_MOST = 8 };
-
-/* Runs the kernel that updates rows. */
-typedef struct updater {
-    kolo_kernel_spec spec;
-    kolo_attr attr[KOLO_MAX_ATTRS];
-    const kolo_kernel *kernel;
-    kolo_call call;
-    float lr, update;
-    int64_t steps;
-    kolo_lr schedule;
-} updater;
-
-typedef struct table {
-    kolo_table *rows_at; /* the table */
-    char *name;
-    int input, ids;        /* of the session: the rows, and the ids */
-    int32_t value;         /* of the graph: the rows */
-    int64_t height, width; /* ids that there are; floats of a row */
-    int64_t length;        /* ids of a sample */
-    size_t batch;          /* ids of a pull or push */
-    kolo_init init;
-    updater updater; /* at owners */
-    /* Of the batch that was pulled: its positions whose ids exist. */
-    size_t n, n_positions, capacity;
-    uint64_t *numbers;   /* [n]: the ids */
-    uint32_t *positions; /* [n] */
-    float *compact;      /* [n][width]; where some positions have no id */
-    float *rows;         /* [n_positions][width] */
-} table;
-
-struct kolo_tables {
-    int n, owners;
-    bool abandoned;
-    table tables[TABLES_MOST];
-};
+typedef kolo_row_updater updater;
+typedef kolo_served_table table;
 
 /* ---- updates at owners, in the thread of the service ---- */
 
@@ -138,8 +101,8 @@ static kolo_status add_table(kolo_tables *d, const kolo_graph *g, const kolo_gra
     const int32_t ids = find_ids(dense, v);
     kolo_optimizer_opts optimizer;
     KOLO_TRY(kolo_optimizer_resolve(&config->plan.optimizer, &optimizer));
-    if (d->n == TABLES_MOST) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "--table: more than %d tables", TABLES_MOST);
+    if (d->n == KOLO_TABLES_MOST) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "--table: more than %d tables", KOLO_TABLES_MOST);
     }
     KOLO_ASSERT(ids >= 0);
     table *t = &d->tables[d->n++];
@@ -249,8 +212,10 @@ void kolo_tables_destroy(kolo_tables *d) {
             t->updater.kernel->release(t->updater.call.state);
         }
         kolo_free(t->name);
-        kolo_free(t->numbers);
-        kolo_free(t->positions);
+        kolo_free(t->now.numbers);
+        kolo_free(t->now.positions);
+        kolo_free(t->next.numbers);
+        kolo_free(t->next.positions);
         kolo_free(t->compact);
         kolo_free(t->rows);
     }
@@ -259,44 +224,75 @@ void kolo_tables_destroy(kolo_tables *d) {
 
 /* ---- steps of a worker ---- */
 
+static kolo_status reserve_ids(kolo_batch_ids *ids, size_t n) {
+    if (n <= ids->capacity) return KOLO_OK;
+    kolo_free(ids->numbers);
+    kolo_free(ids->positions);
+    ids->capacity = 0;
+    ids->numbers = kolo_alloc(n * sizeof *ids->numbers);
+    ids->positions = kolo_alloc(n * sizeof *ids->positions);
+    if (!ids->numbers || !ids->positions) return KOLO_NOMEM(n * sizeof *ids->numbers);
+    ids->capacity = n;
+    return KOLO_OK;
+}
+
 /* Room for the rows of n positions. */
 static kolo_status reserve(table *t, size_t n) {
     const size_t width = (size_t)t->width;
     if (n <= t->capacity) return KOLO_OK;
-    kolo_free(t->numbers);
-    kolo_free(t->positions);
     kolo_free(t->compact);
     kolo_free(t->rows);
     t->capacity = 0;
-    t->numbers = kolo_alloc(n * sizeof *t->numbers);
-    t->positions = kolo_alloc(n * sizeof *t->positions);
     t->compact = kolo_alloc(n * width * sizeof *t->compact);
     t->rows = kolo_alloc(n * width * sizeof *t->rows);
-    if (!t->numbers || !t->positions || !t->compact || !t->rows) {
-        return KOLO_NOMEM(n * width * sizeof *t->rows);
-    }
+    if (!t->compact || !t->rows) return KOLO_NOMEM(n * width * sizeof *t->rows);
     t->capacity = n;
     return KOLO_OK;
 }
 
 /* Collects the ids; those outside of the table have rows of zeros, as for an embedding. */
-static void collect(table *t, const int32_t *ids, size_t n) {
-    t->n_positions = n;
-    t->n = 0;
+static kolo_status collect(const table *t, const int32_t *ids, size_t n, kolo_batch_ids *to) {
+    KOLO_TRY(reserve_ids(to, n));
+    to->n_positions = n;
+    to->n = 0;
     for (size_t i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= t->height) continue;
-        t->numbers[t->n] = (uint64_t)ids[i];
-        t->positions[t->n++] = (uint32_t)i;
+        to->numbers[to->n] = (uint64_t)ids[i];
+        to->positions[to->n++] = (uint32_t)i;
     }
+    return KOLO_OK;
+}
+
+static bool same_ids(const kolo_batch_ids *a, const kolo_batch_ids *b) {
+    return a->n == b->n && a->n_positions == b->n_positions &&
+           (a->n == 0 || (memcmp(a->numbers, b->numbers, a->n * sizeof *a->numbers) == 0 &&
+                          memcmp(a->positions, b->positions, a->n * sizeof *a->positions) == 0));
+}
+
+/* Ends a read ahead: whether `rows` are those of the batch. */
+static kolo_status take_ahead(table *t, float *rows, bool *right) {
+    *right = t->ahead && same_ids(&t->now, &t->next);
+    if (!t->ahead) return KOLO_OK;
+    t->ahead = false;
+    if (*right) t->n_ahead++;
+    if (*right) return kolo_table_pull_wait(t->rows_at, rows);
+    float *unused = kolo_alloc((t->next.n + 1) * (size_t)t->width * sizeof *unused);
+    if (!unused) return KOLO_NOMEM(t->next.n * (size_t)t->width * sizeof *unused);
+    const kolo_status status = kolo_table_pull_wait(t->rows_at, unused);
+    kolo_free(unused);
+    return status;
 }
 
 /* A step has no more ids than a batch of the table; an evaluation may have. */
-static kolo_status read_rows(const table *t, float *rows, bool train) {
-    if (train) return kolo_table_pull(t->rows_at, t->numbers, t->n, rows);
-    for (size_t first = 0; first < t->n; first += t->batch) {
-        const size_t left = t->n - first, n = left < t->batch ? left : t->batch;
+static kolo_status read_rows(table *t, float *rows, bool train) {
+    const kolo_batch_ids *ids = &t->now;
+    bool read;
+    KOLO_TRY(take_ahead(t, rows, &read));
+    if (train) return read ? KOLO_OK : kolo_table_pull(t->rows_at, ids->numbers, ids->n, rows);
+    for (size_t first = 0; first < ids->n; first += t->batch) {
+        const size_t left = ids->n - first, n = left < t->batch ? left : t->batch;
         KOLO_TRY(
-            kolo_table_read(t->rows_at, t->numbers + first, n, rows + first * (size_t)t->width));
+            kolo_table_read(t->rows_at, ids->numbers + first, n, rows + first * (size_t)t->width));
     }
     return KOLO_OK;
 }
@@ -304,14 +300,21 @@ static kolo_status read_rows(const table *t, float *rows, bool train) {
 static kolo_status pull(table *t, const int32_t *ids, size_t n, bool train) {
     const size_t width = (size_t)t->width;
     KOLO_TRY(reserve(t, n));
-    collect(t, ids, n);
-    if (t->n == n) return read_rows(t, t->rows, train);
+    KOLO_TRY(collect(t, ids, n, &t->now));
+    if (t->now.n == n) return read_rows(t, t->rows, train);
     KOLO_TRY(read_rows(t, t->compact, train));
     memset(t->rows, 0, n * width * sizeof *t->rows);
-    for (size_t i = 0; i < t->n; i++) {
-        memcpy(t->rows + t->positions[i] * width, t->compact + i * width, width * sizeof *t->rows);
+    for (size_t i = 0; i < t->now.n; i++) {
+        memcpy(t->rows + t->now.positions[i] * width, t->compact + i * width,
+               width * sizeof *t->rows);
     }
     return KOLO_OK;
+}
+
+/* The ids of a table in a batch. */
+static const int32_t *ids_of(const table *t, const kolo_batch *batch, const int *field_of) {
+    KOLO_ASSERT(field_of[t->ids] >= 0);
+    return batch->data[field_of[t->ids]];
 }
 
 kolo_status kolo_tables_pull(kolo_tables *d, const kolo_batch *batch, const int *field_of,
@@ -319,17 +322,34 @@ kolo_status kolo_tables_pull(kolo_tables *d, const kolo_batch *batch, const int 
     for (int i = 0; i < d->n; i++) {
         table *t = &d->tables[i];
         const size_t n = (size_t)(batch->count * t->length);
-        KOLO_ASSERT(field_of[t->ids] >= 0);
-        KOLO_TRY(pull(t, batch->data[field_of[t->ids]], n, train));
+        KOLO_TRY(pull(t, ids_of(t, batch, field_of), n, train));
     }
     return KOLO_OK;
+}
+
+kolo_status kolo_tables_prefetch(kolo_tables *d, const kolo_batch *batch, const int *field_of) {
+    for (int i = 0; i < d->n; i++) {
+        table *t = &d->tables[i];
+        const size_t n = (size_t)(batch->count * t->length);
+        if (t->ahead || n == 0 || n > t->batch) continue;
+        KOLO_TRY(collect(t, ids_of(t, batch, field_of), n, &t->next));
+        KOLO_TRY(kolo_table_pull_start(t->rows_at, t->next.numbers, t->next.n));
+        t->ahead = true;
+    }
+    return KOLO_OK;
+}
+
+uint64_t kolo_tables_count_ahead(const kolo_tables *d) {
+    uint64_t n = 0;
+    for (int i = 0; i < d->n; i++) n += d->tables[i].n_ahead;
+    return n;
 }
 
 void kolo_tables_feed(const kolo_tables *d, int input, void *to) {
     for (int i = 0; i < d->n; i++) {
         const table *t = &d->tables[i];
         if (t->input != input) continue;
-        memcpy(to, t->rows, t->n_positions * (size_t)t->width * sizeof *t->rows);
+        memcpy(to, t->rows, t->now.n_positions * (size_t)t->width * sizeof *t->rows);
     }
 }
 
@@ -340,9 +360,9 @@ static const float *gradient_of(const table *t, const kolo_plan *plan) {
     const size_t width = (size_t)t->width;
     const float *all = kolo_plan_output(plan, kolo_gradient_name(t->value, name), &tensor);
     KOLO_ASSERT(all && tensor.dtype == KOLO_DTYPE_F32 && kolo_layout_is_plain(&tensor.layout));
-    if (t->n == t->n_positions) return all;
-    for (size_t i = 0; i < t->n; i++) {
-        memcpy(t->compact + i * width, all + t->positions[i] * width, width * sizeof *all);
+    if (t->now.n == t->now.n_positions) return all;
+    for (size_t i = 0; i < t->now.n; i++) {
+        memcpy(t->compact + i * width, all + t->now.positions[i] * width, width * sizeof *all);
     }
     return t->compact;
 }
@@ -350,14 +370,20 @@ static const float *gradient_of(const table *t, const kolo_plan *plan) {
 kolo_status kolo_tables_push(kolo_tables *d, const kolo_plan *plan) {
     for (int i = 0; i < d->n; i++) {
         table *t = &d->tables[i];
-        KOLO_TRY(kolo_table_push(t->rows_at, t->numbers, plan ? t->n : 0,
+        KOLO_TRY(kolo_table_push(t->rows_at, t->now.numbers, plan ? t->now.n : 0,
                                  plan ? gradient_of(t, plan) : NULL));
     }
     return KOLO_OK;
 }
 
 kolo_status kolo_tables_flush(kolo_tables *d) {
-    for (int i = 0; i < d->n; i++) KOLO_TRY(kolo_table_flush(d->tables[i].rows_at));
+    for (int i = 0; i < d->n; i++) {
+        table *t = &d->tables[i];
+        bool unused;
+        t->now.n = t->now.n_positions = 0; /* what is read ahead would be older than the pushes */
+        KOLO_TRY(take_ahead(t, NULL, &unused));
+        KOLO_TRY(kolo_table_flush(t->rows_at));
+    }
     return KOLO_OK;
 }
 
@@ -369,90 +395,4 @@ kolo_status kolo_tables_stats(kolo_tables *d, kolo_table_stats *stats) {
         kolo_table_stats_add(stats, &s);
     }
     return KOLO_OK;
-}
-
-/* ---- files ---- */
-
-/* The rows of a table. */
-typedef struct saved {
-    size_t n, room;
-    int64_t *ids; /* [n] */
-    float *rows;  /* [n][width] */
-} saved;
-
-static kolo_status read_owner(const table *t, int owner, kolo_table_rows *page, size_t most,
-                              saved *to) {
-    const size_t width = (size_t)t->width, wide = (size_t)t->updater.spec.n_out * width;
-    uint64_t cursor = 0;
-    do {
-        KOLO_TRY(kolo_table_save_rows(t->rows_at, owner, most, &cursor, page));
-        for (size_t i = 0; i < page->n && to->n < to->room; i++, to->n++) {
-            to->ids[to->n] = (int64_t)page->ids[i];
-            memcpy(to->rows + to->n * width, page->values + i * wide, width * sizeof *to->rows);
-        }
-    } while (cursor > 0);
-    return KOLO_OK;
-}
-
-static kolo_status read_pages(const table *t, int owners, saved *to) {
-    const size_t most = t->batch;
-    const size_t bytes = most * (size_t)(t->updater.spec.n_out * t->width) * sizeof(float);
-    kolo_table_rows page = {.ids = kolo_alloc(most * sizeof(uint64_t)),
-                            .ages = kolo_alloc(most * sizeof(uint64_t)),
-                            .values = kolo_alloc(bytes)};
-    kolo_status status = page.ids && page.ages && page.values ? KOLO_OK : KOLO_NOMEM(bytes);
-    for (int o = 0; o < owners && status == KOLO_OK; o++) {
-        status = read_owner(t, o, &page, most, to);
-    }
-    kolo_free(page.ids);
-    kolo_free(page.ages);
-    kolo_free(page.values);
-    return status;
-}
-
-static kolo_status read_table(const table *t, int owners, saved *to) {
-    kolo_table_stats stats;
-    KOLO_TRY(kolo_table_stats_get(t->rows_at, &stats));
-    to->room = (size_t)stats.rows;
-    to->ids = kolo_alloc((to->room + 1) * sizeof *to->ids);
-    to->rows = kolo_alloc((to->room + 1) * (size_t)t->width * sizeof *to->rows);
-    if (!to->ids || !to->rows) return KOLO_NOMEM(to->room * (size_t)t->width * sizeof *to->rows);
-    return read_pages(t, owners, to);
-}
-
-static kolo_status add_tensor(kolo_safetensors_writer *writer, const char *name, const char *what,
-                              kolo_dtype dtype, const kolo_shape *shape, const void *data) {
-    char *full = kolo_format("%s.%s", name, what);
-    if (!full) return KOLO_NOMEM(strlen(name));
-    const kolo_status status = kolo_safetensors_add(writer, full, dtype, shape, data);
-    kolo_free(full);
-    return status;
-}
-
-static kolo_status write_tables(const kolo_tables *d, const saved *all,
-                                kolo_safetensors_writer *writer) {
-    for (int i = 0; i < d->n; i++) {
-        const table *t = &d->tables[i];
-        const kolo_shape ids = kolo_shape_1((int64_t)all[i].n);
-        const kolo_shape rows = kolo_shape_2((int64_t)all[i].n, t->width);
-        KOLO_TRY(add_tensor(writer, t->name, "ids", KOLO_DTYPE_I64, &ids, all[i].ids));
-        KOLO_TRY(add_tensor(writer, t->name, "rows", KOLO_DTYPE_F32, &rows, all[i].rows));
-    }
-    return kolo_safetensors_finish(writer);
-}
-
-kolo_status kolo_tables_save(kolo_tables *d, const char *path) {
-    saved all[TABLES_MOST] = {{0}};
-    kolo_safetensors_writer *writer = NULL;
-    kolo_status status = kolo_safetensors_create(path, &writer);
-    for (int i = 0; i < d->n && status == KOLO_OK; i++) {
-        status = read_table(&d->tables[i], d->owners, &all[i]);
-    }
-    if (status == KOLO_OK) status = write_tables(d, all, writer);
-    kolo_safetensors_destroy(writer);
-    for (int i = 0; i < d->n; i++) {
-        kolo_free(all[i].ids);
-        kolo_free(all[i].rows);
-    }
-    return status;
 }

@@ -31,15 +31,27 @@ void kolo_tables_abandon(kolo_tables *d);
  * `field_of`: by input of the session. PEER, TIMEOUT, NOMEM. */
 kolo_status kolo_tables_pull(kolo_tables *d, const kolo_batch *batch, const int *field_of,
                              bool train);
+/* Begins to read the rows of the next batch, for the pull of that batch. PEER, NOMEM. */
+kolo_status kolo_tables_prefetch(kolo_tables *d, const kolo_batch *batch, const int *field_of);
+/* The reads that pulls have taken so. */
+uint64_t kolo_tables_count_ahead(const kolo_tables *d);
 /* Copies the rows that were pulled for input i of the session. */
 void kolo_tables_feed(const kolo_tables *d, int input, void *to);
 /* Pushes the gradients of these rows, which the plan has computed; NULL: this worker had no
  * samples. */
 kolo_status kolo_tables_push(kolo_tables *d, const kolo_plan *plan);
-/* Waits until all pushes of this worker are in. */
+/* Waits until all pushes of this worker are in, and drops what is read ahead. */
 kolo_status kolo_tables_flush(kolo_tables *d);
 /* Writes the rows of all tables to a file, owner by owner: NAME.ids, i64 [n], and
  * NAME.rows, f32 [n,C]. In memory they are there twice for a moment. IO, NOMEM, PEER, TIMEOUT. */
 kolo_status kolo_tables_save(kolo_tables *d, const char *path);
+/* Writes everything that a run goes on from after `steps` steps: rows, states, ages and versions,
+ * and the ids that wait for their rows. While nobody pushes. IO, NOMEM, PEER, TIMEOUT. */
+kolo_status kolo_tables_write(kolo_tables *d, const char *path, int64_t steps);
+/* Verifies that such a file is intact, and of that step. IO, FORMAT, NOMEM. */
+kolo_status kolo_tables_check(const char *path, int64_t steps);
+/* Gives its rows to their owners, however many there are. While nobody pushes. IO, NOMEM, PEER,
+ * TIMEOUT; FORMAT: it has other tables. */
+kolo_status kolo_tables_read(kolo_tables *d, const char *path);
 /* Sums over the tables. */
 kolo_status kolo_tables_stats(kolo_tables *d, kolo_table_stats *stats);

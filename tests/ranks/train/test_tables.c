@@ -2,6 +2,7 @@
  * gradients; policies of rows and of dense parameters; ids without a vocabulary; admission, a bound
  * of memory and expiry; the file of rows; what is refused. */
 #include "base/compiler.h"
+#include "base/file.h"
 #include "data/safetensors/safetensors.h"
 #include "support/fewer.h"
 #include "support/folder.h"
@@ -10,6 +11,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char small[] =
@@ -165,9 +167,97 @@ static void the_rows_are_saved_at_the_end(void **state) {
     kolo_safetensors_close(file);
 }
 
-static bool is_preempted(void *arg) {
-    (void)arg;
-    return true;
+/* A run that stops and goes on, with other servers, is the run that does not, to the last bit:
+ * rows, states, versions, ids that wait for their rows, and which rows are the oldest. */
+static void runs_resume_with_their_rows(void **state) {
+    static const struct {
+        kolo_optimizer optimizer;
+        int workers, servers, later;
+        int64_t admit, expire, bytes;
+    } cases[] = {
+        {KOLO_OPTIMIZER_ADAM, 2, 1, 3, .admit = 3},
+        {KOLO_OPTIMIZER_ADAM, 2, 3, 0, .admit = 2, .expire = 4},
+        {KOLO_OPTIMIZER_SGD, 1, 2, 2, .bytes = 3000},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_train_opts opts = at_servers(options(cases[i].optimizer), cases[i].servers);
+        opts.table_admit = cases[i].admit;
+        opts.table_expire = cases[i].expire;
+        opts.table_bytes = cases[i].bytes;
+        opts.steps = 22;
+        const kolo_train_result whole = train_well(cases[i].workers + cases[i].servers, &opts);
+        assert_int_equal(system("rm -rf rows"), 0);
+        opts.out_dir = "rows";
+        opts.checkpoint_steps = 7;
+        opts.steps = 14;
+        (void)train_well(cases[i].workers + cases[i].servers, &opts);
+        if (cases[i].servers == 1) { /* a damaged file: the checkpoint before is taken */
+            assert_int_equal(system("truncate -s -1 rows/checkpoint-14.tables.safetensors"), 0);
+        }
+        opts.resume = "rows";
+        opts.servers = cases[i].later;
+        opts.steps = 22;
+        const kolo_train_result resumed = train_well(cases[i].workers + opts.servers, &opts);
+        assert_true(loss_of(&whole.final) == loss_of(&resumed.final));
+        assert_true(loss_of(&whole.test) == loss_of(&resumed.test));
+        assert_int_equal(whole.table.version, resumed.table.version);
+        assert_int_equal(whole.table.rows, resumed.table.rows);
+        assert_int_equal(whole.table.waiting, resumed.table.waiting);
+        assert_int_equal(whole.samples, resumed.samples);
+    }
+}
+
+/* Evaluations, checkpoints and the end find no read in flight. */
+static void rows_are_read_ahead(void **state) {
+    static const struct {
+        int workers, servers;
+        const char *dense;
+    } cases[] = {{1, 1, "bsp"}, {3, 0, "bsp"}, {2, 2, "asp"}};
+    kolo_train_opts plain = options(KOLO_OPTIMIZER_SGD);
+    plain.lr = 0.1;
+    const kolo_train_result alone = train_well(3, &plain);
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_train_opts opts = at_servers(plain, cases[i].servers);
+        opts.consistency = cases[i].dense;
+        opts.table_consistency = "asp";
+        opts.table_prefetch = true;
+        opts.eval_steps = 5;
+        opts.out_dir = "ahead";
+        opts.checkpoint_steps = 6;
+        opts.epochs = 6;
+        opts.lr = 0.03;
+        assert_int_equal(system("rm -rf ahead"), 0);
+        const kolo_train_result at = train_well(cases[i].workers + cases[i].servers, &opts);
+        assert_near(cases[i].dense, loss_of(&alone.test), loss_of(&at.test), 0.2);
+        assert_in_range(at.table_ahead, 1, at.steps * cases[i].workers - 1);
+    }
+}
+
+/* A checkpoint of a run without bsp has all pushes before it. Old ones go with their rows. */
+static void checkpoints_have_all_rows(void **state) {
+    static const struct {
+        const char *dense, *rows;
+    } cases[] = {{"bsp", "asp"}, {"asp", "asp"}, {"asp,lease=1", "asp"}};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_train_opts opts = at_servers(options(KOLO_OPTIMIZER_SGD), 2);
+        opts.consistency = cases[i].dense;
+        opts.table_consistency = cases[i].rows;
+        opts.lr = 0.03;
+        opts.out_dir = "rows";
+        opts.checkpoint_steps = 4;
+        opts.keep = 1;
+        opts.steps = 8;
+        assert_int_equal(system("rm -rf rows"), 0);
+        const kolo_train_result first = train_well(4, &opts);
+        assert_int_equal(first.table.version, 8 * 2);
+        assert_false(kolo_file_exists("rows/checkpoint-4.tables.safetensors"));
+        assert_true(kolo_file_exists("rows/checkpoint-8.tables.safetensors"));
+        opts.resume = "rows";
+        opts.steps = 11;
+        const kolo_train_result rest = train_well(4, &opts);
+        assert_int_equal(rest.table.version, 11 * 2);
+        assert_true(rest.table.rows >= first.table.rows);
+    }
 }
 
 static void what_tables_cannot_do_is_refused(void **state) {
@@ -201,8 +291,12 @@ static void what_tables_cannot_do_is_refused(void **state) {
     assert_job_refused(2, &opts, "pulled once");
     opts = at_servers(options(KOLO_OPTIMIZER_SGD), 0);
     opts.out_dir = "refused";
-    opts.preempted = is_preempted;
-    assert_job_refused(2, &opts, "cannot be combined with --grace");
+    opts.keep_best = "loss";
+    opts.eval_steps = 2;
+    assert_job_refused(2, &opts, "cannot be combined with --keep-best");
+    opts = at_servers(options(KOLO_OPTIMIZER_SGD), 0);
+    opts.table_prefetch = true;
+    assert_job_refused(2, &opts, "must have the pushes of the step before");
 }
 
 TEST_MAIN(test_tables) {
@@ -213,6 +307,9 @@ TEST_MAIN(test_tables) {
         cmocka_unit_test(ids_need_no_vocabulary),
         cmocka_unit_test(rows_are_admitted_removed_and_refused),
         cmocka_unit_test(the_rows_are_saved_at_the_end),
+        cmocka_unit_test(runs_resume_with_their_rows),
+        cmocka_unit_test(checkpoints_have_all_rows),
+        cmocka_unit_test(rows_are_read_ahead),
         cmocka_unit_test(what_tables_cannot_do_is_refused),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);

@@ -435,7 +435,7 @@ static void loaded_rows_go_on(void **state) {
                                   .width = WIDTH,
                                   .states = 1,
                                   .bytes = 6000,
-                                  .admit = 1,
+                                  .admit = 2,
                                   .expire = 5,
                                   .update = update};
     const kolo_rng rng = kolo_rng_make(5, KOLO_RNG_TEST, 3);
@@ -452,8 +452,9 @@ static void loaded_rows_go_on(void **state) {
         if (step != 10) continue;
         do {
             uint64_t saved[PAGE], ages[PAGE];
+            uint32_t pushes[PAGE];
             float values[PAGE * 2 * WIDTH];
-            kolo_table_rows page = {.ids = saved, .ages = ages, .values = values};
+            kolo_table_rows page = {.ids = saved, .ages = ages, .values = values, .pushes = pushes};
             assert_true(kolo_rows_has_cursor(from, cursor));
             cursor = kolo_rows_save(from, cursor, PAGE, &page);
             kolo_rows_load(to, &page);
@@ -464,7 +465,13 @@ static void loaded_rows_go_on(void **state) {
         kolo_rows_read(to, &id, 1, b);
         assert_memory_equal(a, b, sizeof a);
     }
+    kolo_table_stats one = {0}, other = {0};
+    kolo_rows_add_stats(from, &one);
+    kolo_rows_add_stats(to, &other);
+    assert_int_equal(one.rows, other.rows);
+    assert_int_equal(one.waiting, other.waiting);
     assert_false(kolo_rows_has_cursor(from, 100000));
+    assert_false(kolo_rows_has_cursor(from, (UINT64_C(1) << 32) + 100000));
     kolo_rows_destroy(from);
     kolo_rows_destroy(to);
 }

@@ -111,12 +111,16 @@ static void check_batches(fake *f, const kolo_loader_opts *opts, int64_t first, 
     int64_t steps = kolo_sampler_steps(&order);
     assert_int_equal(kolo_loader_steps(loader), steps);
     int world = opts->world ? opts->world : 1;
-    kolo_batch batch;
+    kolo_batch batch, next;
+    bool peeked = false;
     for (int64_t k = first; k < end; k++) {
         ASSERT_OK(kolo_loader_next(loader, &batch));
+        if (peeked) assert_memory_equal(&batch, &next, sizeof batch);
+        peeked = kolo_loader_peek(loader, &next);
         assert_share(&batch, &order, sampler, k, opts->rank, world);
         assert_true(batch.count <= kolo_loader_largest(loader));
     }
+    assert_false(kolo_loader_peek(loader, &next));
     for (int again = 0; again < 3; again++) { /* the end stays the end */
         ASSERT_OK(kolo_loader_next(loader, &batch));
         assert_int_equal(batch.global_count, 0);
