@@ -108,7 +108,7 @@ typedef struct kolo_parameters_opts {
                              different numbers of pushes: not with a staleness of 0 */
     uint64_t first_lease; /* the number of the first */
     int joins; /* processes that may join as workers later (kolo_parameters_join); with `leases` and
-                  `servers`, without `replicas`, `record` and `replay` */
+                  `servers`, without `record` and `replay` */
     /* 1: the next server has a replica of each part, which is the first to take each push; if a
      * server is lost, its part continues from the replica. Not with `record` or `replay`. It needs
      * 2 servers, and calls the functions below with `replica_arg`. 0: the loss of a server ends the

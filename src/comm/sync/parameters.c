@@ -123,8 +123,8 @@ static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int r
                          "bounds that adapt begin with a staleness of 0, and drop no gradients; "
                          "their run is not recorded or replayed, since they depend on the time");
     }
-    if (o->joins < 0 || (o->joins > 0 && (!o->leases || o->servers == 0 || o->replicas > 0 ||
-                                          o->record || o->replay))) {
+    if (o->joins < 0 ||
+        (o->joins > 0 && (!o->leases || o->servers == 0 || o->record || o->replay))) {
         return KOLO_FAIL(
             KOLO_ERR_ARG,
             "%d workers may join: it needs leases and servers apart, without a record or a "
@@ -217,6 +217,7 @@ static kolo_status follow(kolo_parameters *p, int i) {
         .ranks = kolo_comm_size(p->comm),
         .workers = p->n_workers,
         .servers = p->n_servers,
+        .joins = p->opts.joins,
         .index = i,
         .staleness = p->opts.staleness,
         .leader = p->owner,

@@ -624,6 +624,9 @@ static bool answer_again(owner *o, int w, kolo_service_call *call) {
                  (size_t)o->n_workers * sizeof *o->reported);
     } else if (call->kind == KOLO_OWNER_LEASE && next == x->asked) {
         o->reply(call, KOLO_OK, x->number, &x->resume, x->number > 0 ? sizeof x->resume : 0);
+    } else if (call->kind == KOLO_OWNER_JOIN && w >= o->n_first && !x->gone) {
+        /* No rest has ended without it: the end of leases is that of its first answer. */
+        o->reply(call, KOLO_OK, o->has.gradient.first == 0 ? o->end : 1, NULL, 0);
     } else {
         return false;
     }

@@ -48,14 +48,15 @@ struct kolo_replicas {
     int n_queue;
     /* The part that it follows. */
     bool taken_over;
-    replayed *replayed;       /* [ranks][KOLO_OWNER_KINDS] */
-    float *gradients;         /* [workers][followed.gradient.count]: of pushes that are kept */
+    replayed *replayed;       /* [clients][KOLO_OWNER_KINDS] */
+    float *gradients;         /* [n_workers][followed.gradient.count]: of pushes that are kept */
     kolo_service_call **held; /* [n_entries]: requests of workers, until it leads; as they came */
     int n_held;
-    loss *losses; /* [workers]: seen by this server, until it leads */
+    loss *losses; /* [n_workers]: seen by this server, until it leads */
 };
 
 typedef kolo_replicas replicas;
+typedef kolo_replicas_opts replicas_opts;
 
 int kolo_replicas_follower(int part, int servers) { return (part + 1) % servers; }
 int kolo_replicas_followed(int server, int servers) { return (server + servers - 1) % servers; }
@@ -67,6 +68,19 @@ static int part_of(uint32_t kind) { return (int)(kind >> 8 & 0xffff); }
 static uint32_t copied_kind(uint32_t kind) { return kind >> 24; }
 
 static int rank_of(const replicas *r, int server) { return r->opts.workers + server; }
+
+/* Ranks, and those who may join. */
+static int clients_of(const replicas_opts *o) { return o->ranks + o->joins; }
+static int workers_of(const replicas_opts *o) { return o->workers + o->joins; }
+
+/* The worker that a client is, and the client that a worker is; -1: it is none. */
+static int worker_of(const replicas *r, int client) {
+    if (client >= r->opts.ranks) return client - r->opts.servers;
+    return client < r->opts.workers ? client : -1;
+}
+static int client_of(const replicas *r, int worker) {
+    return worker < r->opts.workers ? worker : worker + r->opts.servers;
+}
 
 static kolo_service_call *take_first(kolo_service_call **list, int *n) {
     kolo_service_call *first = list[0];
@@ -160,11 +174,11 @@ static void lead(replicas *r, kolo_service_call *call) {
     copy_entry(r, e, call->kind, call->key, call->input, call->input_bytes);
 }
 
-static void lead_without(replicas *r, int worker, bool left, const char *reason) {
+static void lead_without(replicas *r, int client, bool left, const char *reason) {
     entry *e = find_entry(r);
     KOLO_ASSERT(e); /* there is one for the loss of each worker */
     e->call = NULL;
-    e->client = worker;
+    e->client = client;
     e->left = left;
     snprintf(e->reason, sizeof e->reason, "%s", reason);
     copy_entry(r, e, LOSS, left, e->reason, strlen(e->reason));
@@ -183,8 +197,8 @@ static void follow(replicas *r, kolo_service_call *copy) {
     const uint32_t kind = copied_kind(copy->kind);
     const int client = (int)(copy->key >> 32);
     const bool loses = kind == LOSS, asks = kind < KOLO_OWNER_KINDS;
-    const bool right = client >= 0 && client < r->opts.ranks && !r->taken_over &&
-                       (asks || (loses && client < r->opts.workers)) &&
+    const bool right = client >= 0 && client < clients_of(&r->opts) && !r->taken_over &&
+                       (asks || (loses && worker_of(r, client) >= 0)) &&
                        copy->client == rank_of(r, r->follows) && part_of(copy->kind) == r->follows;
     if (!right) {
         refuse(r, copy, "a copy of a request from a server that does not lead");
@@ -200,8 +214,10 @@ static void follow(replicas *r, kolo_service_call *copy) {
         const void *input = copy->input;
         if (e->kept) e = &other; /* the owner refuses a second one */
         const size_t room = r->opts.followed.gradient.count * sizeof *r->gradients;
-        if (kind == KOLO_OWNER_PUSH && r->gradients && copy->input_bytes <= room && e != &other) {
-            float *own = r->gradients + (size_t)client * r->opts.followed.gradient.count;
+        const int worker = worker_of(r, client);
+        if (kind == KOLO_OWNER_PUSH && r->gradients && copy->input_bytes <= room && e != &other &&
+            worker >= 0) {
+            float *own = r->gradients + (size_t)worker * r->opts.followed.gradient.count;
             if (copy->input_bytes > 0) memcpy(own, input, copy->input_bytes);
             input = own;
         }
@@ -231,11 +247,11 @@ static void hold(replicas *r, kolo_service_call *call) {
     }
 }
 
-/* The worker's calls get replies, which only free them. */
-static void drop_held(replicas *r, int worker) {
+/* The client's calls get replies, which only free them. */
+static void drop_held(replicas *r, int client) {
     int n = 0;
     for (int i = 0; i < r->n_held; i++) {
-        if (r->held[i]->client == worker) {
+        if (r->held[i]->client == client) {
             r->opts.channel.reply(r->held[i], KOLO_OK, 0, NULL, 0);
         } else {
             r->held[n++] = r->held[i];
@@ -248,9 +264,10 @@ static void take_over(replicas *r) {
     r->taken_over = true;
     kolo_parameters_owner_lead(r->opts.follower);
     kolo_parameters_owner_set_reply(r->opts.follower, r->opts.channel.reply);
-    for (int w = 0; w < r->opts.workers; w++) {
+    for (int w = 0; w < workers_of(&r->opts); w++) {
         const loss *l = &r->losses[w];
-        if (l->lost) kolo_parameters_owner_lost(r->opts.follower, w, l->left, l->reason);
+        if (!l->lost) continue;
+        kolo_parameters_owner_lost(r->opts.follower, client_of(r, w), l->left, l->reason);
     }
     while (r->n_held > 0) {
         kolo_parameters_owner_serve(r->opts.follower, take_first(r->held, &r->n_held));
@@ -282,12 +299,13 @@ void kolo_replicas_serve(void *arg, kolo_service_call *call) {
 void kolo_replicas_lost(void *arg, int client, bool left, const char *reason) {
     replicas *r = arg;
     const int follower = kolo_replicas_follower(r->leads, r->opts.servers);
-    if (client < r->opts.workers) {
+    const int worker = worker_of(r, client);
+    if (worker >= 0) {
         lead_without(r, client, left, reason);
         if (r->taken_over) {
             kolo_parameters_owner_lost(r->opts.follower, client, left, reason);
         } else {
-            loss *l = &r->losses[client];
+            loss *l = &r->losses[worker];
             *l = (loss){.lost = true, .left = left};
             snprintf(l->reason, sizeof l->reason, "%s", reason);
         }
@@ -313,8 +331,8 @@ void kolo_replicas_destroy(replicas *r) {
 }
 
 kolo_status kolo_replicas_create(const kolo_replicas_opts *opts, replicas **made) {
-    const size_t ranks = (size_t)opts->ranks, workers = (size_t)opts->workers;
-    const size_t open = ranks * OPEN_MOST + workers, count = opts->followed.gradient.count;
+    const size_t clients = (size_t)clients_of(opts), workers = (size_t)workers_of(opts);
+    const size_t open = clients * OPEN_MOST + workers, count = opts->followed.gradient.count;
     if (count > UINT32_MAX) { /* of keys */
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "a part of %zu numbers is too large for a replica: use more servers",
@@ -331,7 +349,7 @@ kolo_status kolo_replicas_create(const kolo_replicas_opts *opts, replicas **made
     const size_t bytes = keeps ? (workers * count + 1) * sizeof *r->gradients : 0;
     r->entries = kolo_zalloc(open * sizeof *r->entries);
     r->queue = kolo_alloc(open * sizeof *r->queue);
-    r->replayed = kolo_zalloc(ranks * KOLO_OWNER_KINDS * sizeof *r->replayed);
+    r->replayed = kolo_zalloc(clients * KOLO_OWNER_KINDS * sizeof *r->replayed);
     r->gradients = keeps ? kolo_alloc(bytes) : NULL;
     r->held = kolo_alloc(open * sizeof *r->held);
     r->losses = kolo_zalloc(workers * sizeof *r->losses);

@@ -27,6 +27,7 @@ typedef struct kolo_replicas_channel {
 
 typedef struct kolo_replicas_opts {
     int ranks, workers, servers; /* ranks: workers, then servers */
+    int joins;                   /* workers that may join: clients behind the ranks */
     int index;                   /* of this server */
     int staleness;               /* as in kolo_parameters_opts */
     /* That lead and follow; borrowed. The one that follows is created with

@@ -137,6 +137,7 @@ static kolo_status join(kolo_job *j, const char *rest) {
     const kolo_train_opts *o = &j->setup.opts;
     const kolo_session_servers servers = {
         .servers = o->servers,
+        .replicas = o->replicas,
         .joins = o->joins,
         .secret = o->join_secret,
         .timeout_ms = o->join_timeout_ms > 0 ? o->join_timeout_ms : timeout_ms_default,

@@ -686,6 +686,7 @@ static kolo_status join(kolo_served *d, const kolo_session_config *config, const
         .staleness = kolo_consistency_staleness(c),
         .leases = c->lease,
         .joins = o->joins,
+        .replicas = o->replicas,
         .timeout_ms = o->timeout_ms,
     };
     return kolo_parameters_join(text, o->secret, d->values + d->state, &opts, &d->parameters);

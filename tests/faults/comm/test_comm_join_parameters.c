@@ -7,6 +7,7 @@
 #include "support/support.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,8 @@ enum { COUNT = 300, PHASES = 3, PHASE = COUNT / PHASES, JOINS = 2, WORKERS = 2 }
 typedef struct setting {
     int servers, staleness, after, abandons;
     rank_transport transport;
+    int replicas;
+    int dies; /* the first server dies after so many pushes of those who have joined; 0: never */
 } setting;
 
 typedef struct joining {
@@ -33,9 +36,11 @@ typedef struct joining {
     char error[256];
 } joining;
 
+/* `arg`: how many more pushes of those who have joined the owner takes; NULL: any number. */
 static void add_gradient(void *arg, const kolo_parameters_update *u) {
-    (void)arg;
+    int *left = arg;
     for (size_t i = 0; i < u->count; i++) u->values[i] += u->gradient[i];
+    if (left && u->worker >= WORKERS && --*left == 0) raise(SIGKILL);
 }
 
 static kolo_parameters_opts options(const setting *s) {
@@ -45,6 +50,7 @@ static kolo_parameters_opts options(const setting *s) {
                                   .spared = 1,
                                   .leases = true,
                                   .joins = JOINS,
+                                  .replicas = s->replicas,
                                   .update = add_gradient};
 }
 
@@ -63,11 +69,13 @@ static kolo_status let_join(joining *j) {
 }
 
 /* Before the last phase both workers wait until the process that joins has made a step: so there
- * are leases left for it. */
+ * are leases left for it. Only one does if a rank dies, which breaks the communicator. */
 static kolo_status await_step(const joining *j, int rank) {
     int unused = 0;
+    if (j->s->dies > 0 && rank > 0) return KOLO_OK;
     if (rank > 0) return kolo_recv(j->comm, &unused, 1, KOLO_DTYPE_I32, 0, 0);
     while (j->started && !atomic_load(&j->worked)) nap();
+    if (j->s->dies > 0) return KOLO_OK;
     return kolo_send(j->comm, &unused, 1, KOLO_DTYPE_I32, 1, 0);
 }
 
@@ -165,10 +173,12 @@ static kolo_status check(kolo_parameters *p) {
 static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     const setting *s = arg;
     const int rank = kolo_comm_rank(comm);
-    const kolo_parameters_opts opts = options(s);
+    kolo_parameters_opts opts = options(s);
     const float initial[COUNT] = {0};
+    int left = s->dies;
     kolo_parameters *p;
     (void)result;
+    if (s->dies > 0 && rank == WORKERS) opts.arg = &left;
     KOLO_TRY(kolo_parameters_create(comm, initial, COUNT, &opts, &p));
     joining j = {.s = s, .comm = comm, .address = (char *)kolo_parameters_address(p)};
     if (rank < WORKERS) {
@@ -189,12 +199,12 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
 
 static void workers_join_later(void **state) {
     static const setting settings[] = {
-        {1, KOLO_STALENESS_ANY, 5, 0, RANKS_SHM},
-        {2, KOLO_STALENESS_ANY, 9, 0, RANKS_TCP},
-        {1, 2, 3, 0, RANKS_SHM},
-        {2, 1, 11, 0, RANKS_SHM},
-        {2, KOLO_STALENESS_ANY, 5, 7, RANKS_SHM},
-        {1, 1, 5, 4, RANKS_TCP},
+        {1, KOLO_STALENESS_ANY, 5, 0, RANKS_SHM, 0, 0},
+        {2, KOLO_STALENESS_ANY, 9, 0, RANKS_TCP, 0, 0},
+        {1, 2, 3, 0, RANKS_SHM, 0, 0},
+        {2, 1, 11, 0, RANKS_SHM, 0, 0},
+        {2, KOLO_STALENESS_ANY, 5, 7, RANKS_SHM, 0, 0},
+        {1, 1, 5, 4, RANKS_TCP, 0, 0},
     };
     (void)state;
     const int rounds = getenv("KOLO_SOAK") ? 50 : 1;
@@ -204,6 +214,40 @@ static void workers_join_later(void **state) {
             if (k > 0) s.after = 1 + (k * 7 + (int)i) % 30;
             if (k > 0 && s.abandons > 0) s.abandons = 3 + k % 20;
             ASSERT_OK(run_ranks(WORKERS + s.servers, s.transport, body, &s, sizeof s));
+        }
+    }
+}
+
+/* A server that dies after a worker has joined: its replica has counted that worker, too. */
+static void those_who_joined_outlive_a_server(void **state) {
+    static const setting settings[] = {
+        {2, KOLO_STALENESS_ANY, 5, 0, RANKS_SHM, .replicas = 1},
+        {2, KOLO_STALENESS_ANY, 5, 0, RANKS_SHM, .replicas = 1, .dies = 1},
+        {2, 2, 7, 0, RANKS_TCP, .replicas = 1, .dies = 4},
+        {3, KOLO_STALENESS_ANY, 3, 9, RANKS_SHM, .replicas = 1, .dies = 3},
+    };
+    (void)state;
+    const int rounds = getenv("KOLO_SOAK") ? 50 : 1;
+    for (int k = 0; k < rounds; k++) {
+        for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+            setting s = settings[i];
+            rank_outcome outcomes[WORKERS + 3];
+            if (k > 0 && s.dies > 0) s.dies = 1 + (k * 5 + (int)i) % 8;
+            const rank_job job = {.n = WORKERS + s.servers,
+                                  .transport = s.transport,
+                                  .body = body,
+                                  .arg = &s,
+                                  .arg_bytes = sizeof s,
+                                  .outcomes = outcomes};
+            (void)run_rank_job(&job);
+            for (int r = 0; r < job.n; r++) {
+                const bool killed = s.dies > 0 && r == WORKERS;
+                if (outcomes[r].signal != (killed ? SIGKILL : 0) ||
+                    (!killed && outcomes[r].status != KOLO_OK)) {
+                    fail_msg("setting %d, rank %d: signal %d, %s", (int)i, r, outcomes[r].signal,
+                             outcomes[r].error);
+                }
+            }
         }
     }
 }
@@ -240,6 +284,7 @@ static void other_addresses_are_refused(void **state) {
 TEST_MAIN(test_comm_join_parameters) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_join_later),
+        cmocka_unit_test(those_who_joined_outlive_a_server),
         cmocka_unit_test(other_addresses_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

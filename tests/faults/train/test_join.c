@@ -7,16 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Starts a run of two workers and a server, waits until it can be joined, does `then` in a shell,
+/* Starts a run of two workers and servers, waits until it can be joined, does `then` in a shell,
  * and waits for the run. True if both succeed. */
-static bool run_for(const char *policy, const char *length, const char *then) {
+static bool run_for(const char *policy, const char *servers, const char *length, const char *then) {
     char script[2048];
     const int n = snprintf(
         script, sizeof script,
         "(umask 077; head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n' >secret)\n"
         "export KOLO_SECRET_FILE=$PWD/secret\n"
         "kolo='%s train --progress none --threads 1'\n"
-        "$kolo --workers 2 --sync ps --servers 1 --consistency %s --joins 2 --model mlp --out run "
+        "$kolo --workers 2 --sync ps --servers %s --consistency %s --joins 2 --model mlp --out run "
         "--data synthetic:N=1601,test=10,shape=1x8x8,seed=2 --batch 2 %s --lr 0.001 "
         "--ledger ledger --no-recipe >out 2>&1 & job=$!\n"
         "for i in $(seq 600); do [ -e run/join ] && break; sleep 0.02; done\n"
@@ -24,15 +24,17 @@ static bool run_for(const char *policy, const char *length, const char *then) {
         "%s\n"
         "then=$?\n"
         "wait $job && [ $then = 0 ]",
-        KOLO_COMMAND, policy, length, then);
+        KOLO_COMMAND, servers, policy, length, then);
     assert_true(n > 0 && (size_t)n < sizeof script);
     const bool good = system(script) == 0;
     if (!good) (void)system("tail -n 5 out joined 2>&1");
     return good;
 }
 
+static const char ten_epochs[] = "--epochs 10 --eval-every 1 --checkpoint-every 900";
+
 static bool run(const char *policy, const char *then) {
-    return run_for(policy, "--epochs 10 --eval-every 1 --checkpoint-every 900", then);
+    return run_for(policy, "1", ten_epochs, then);
 }
 
 static void assert_exact(void) {
@@ -69,6 +71,18 @@ static void those_who_join_may_be_killed(void **state) {
     assert_exact();
 }
 
+/* Those who have joined go on without a server that is killed, as the workers do. */
+static void a_server_may_be_killed(void **state) {
+    assert_true(run_for("asp,lease=1", "2 --replicas 1", ten_epochs,
+                        "$join >joined 2>&1 & p=$!\n"
+                        "for i in $(seq 200); do [ $(wc -l <ledger.2) -gt 9 ] && break; "
+                        "sleep 0.01; done\n"
+                        "set -- $(cat /proc/$job/task/$job/children)\n"
+                        "kill -9 $3; wait $p"));
+    assert_int_equal(system("[ $(wc -l <ledger.2) -gt 9 ]"), 0);
+    assert_exact();
+}
+
 static void another_secret_is_refused(void **state) {
     assert_true(run("asp,lease=1", "echo 0123456789abcdef0123456789abcdef >other; chmod 600 other\n"
                                    "! KOLO_SECRET_FILE=other $join --timeout 5 >joined 2>&1 && "
@@ -89,7 +103,7 @@ static void joining_ends_with_the_timeout(void **state) {
  * other steps. Then one joins, and takes part in the agreement on the end of the run, which would
  * take minutes, long before the workers wait for each other. */
 static void a_run_that_was_joined_is_preempted(void **state) {
-    assert_true(run_for("asp,lease=1", "--epochs 200 --eval-every 200",
+    assert_true(run_for("asp,lease=1", "1", "--epochs 200 --eval-every 200",
                         "bad=\n"
                         "for o in '--seed 5' '--batch 3' '--eval-every 2' '--joins 1'; do\n"
                         "  $join $o >joined 2>&1 && bad=yes\n"
@@ -109,6 +123,7 @@ TEST_MAIN(test_join) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_joins),
         cmocka_unit_test(those_who_join_may_be_killed),
+        cmocka_unit_test(a_server_may_be_killed),
         cmocka_unit_test(another_secret_is_refused),
         cmocka_unit_test(joining_ends_with_the_timeout),
         cmocka_unit_test(a_run_that_was_joined_is_preempted),
