@@ -17,8 +17,7 @@ shards in a step, each of which sleeps, with equal shares and with --worker-weig
 of a worker is in proportion to its speed. --patterns compares `auto` with the fixed policies under six patterns of
 delays, in virtual time with the library's owner of parameters (bench/policies.c), or with steps that sleep.
 --accuracy trains a small convolutional network on Fashion-MNIST with such steps, and prints the median time to a test
-accuracy; policies that update at each push have the learning rate of a batch of one worker. About 4 minutes for each of 5
-policies and each seed, with --ms 20, divided by --jobs, which run beside each other.
+accuracy; policies that update at each push have the learning rate of a batch of one worker. --jobs run beside each other.
 """
 import argparse
 import array
@@ -26,9 +25,11 @@ import concurrent.futures
 import json
 import os
 import random
+import signal
 import statistics
 import subprocess
 import tempfile
+import time
 
 POLICIES = ("ssp:1", "ssp:3", "ssp:10", "asp", "bsp:drop=1", "bsp:drop=1,discard")
 
@@ -118,9 +119,29 @@ def rate(units, policy):
     return gradients / bounded(units, bound)
 
 
-def train(build, units, ms, steps, options, net="linear"):
+def read_lines(path):
+    """The whole lines of a metrics.jsonl that may still be written."""
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.endswith("\n")]
+
+
+def wait(process, metrics, accuracy):
+    """Waits for the end of a job, which is asked to end once the test accuracy is reached."""
+    asked = False
+    while process.poll() is None:
+        time.sleep(0.2)
+        if not asked and any(line.get("test_accuracy", 0) >= accuracy for line in read_lines(metrics)):
+            process.send_signal(signal.SIGTERM)
+            asked = True
+    if process.returncode != 0:
+        raise SystemExit(f"{' '.join(process.args)}: exit status {process.returncode}")
+
+
+def train(build, units, ms, steps, options, net="linear", accuracy=2):
     """The result of a job whose workers sleep for these units in each step, when they slept, and the lines of
-    metrics.jsonl."""
+    metrics.jsonl. It ends once a test accuracy is reached."""
     workers = len(units[0])
     with tempfile.TemporaryDirectory() as folder:
         sleeps, slept, result = (os.path.join(folder, name) for name in ("sleeps", "slept", "json"))
@@ -128,20 +149,19 @@ def train(build, units, ms, steps, options, net="linear"):
             array.array("f", [ms * unit for row in units for unit in row]).tofile(file)
         with open(slept, "wb") as file:
             file.write(bytes(16 * workers))
-        subprocess.run(
+        metrics = os.path.join(folder, "run", "metrics.jsonl")
+        process = subprocess.Popen(
             [f"{build}/kolo", "train", "--model", f"{build}/bench/slow-model.so", "--workers",
              str(workers), "--threads", "1", "--steps", str(steps), "--epochs", "1000", "--no-recipe",
              "--autotune", "off", "--quiet", "--json", result, "--out", os.path.join(folder, "run"), *options],
-            check=True, stderr=subprocess.PIPE,
             env=dict(os.environ, KOLO_SLEEPS=sleeps, KOLO_SLEPT=slept, KOLO_SLEEPERS=str(workers), KOLO_SLOW_NET=net))
+        wait(process, metrics, accuracy)
         with open(result, encoding="utf-8") as file:
             found = json.load(file)
         times = array.array("d")
         with open(slept, "rb") as file:
             times.fromfile(file, 2 * workers)
-        with open(os.path.join(folder, "run", "metrics.jsonl"), encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file]
-    return found, times, lines
+        return found, times, read_lines(metrics)
 
 
 def balance(build, opts):
@@ -224,7 +244,7 @@ def time_to(build, units, policy, opts, seed):
     _, _, lines = train(build, units, opts.ms, len(units), [
         "--lr", str(0.08 / workers if at_push else 0.08), "--momentum", "0.5", "--seed", str(seed), "--data",
         "fashion-mnist", "--batch", "16", "--sync", "ps", "--servers", "1", "--consistency", policy,
-        "--eval-every-steps", "50"], net="cnn")
+        "--eval-every-steps", "50"], net="cnn", accuracy=opts.accuracy)
     before = (0, 0)
     for line in lines:
         now = (line["seconds"], line.get("test_accuracy", 0))
