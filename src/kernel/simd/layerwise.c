@@ -79,8 +79,10 @@ static void run_lamb_step(const kolo_call *call) {
         double of_w = norm_of(call, 3), of_u = norm_of(call, 4);
         if (of_w > 0 && of_u > 0) rate *= of_w / of_u;
     }
-    const kolo_simd_sgd_job job = {
-        .w = call->in[0], .g = call->in[1], .w_next = call->out[0], .lr = (float)rate};
+    const kolo_simd_sgd_job job = {.w = call->in[0],
+                                   .g = kolo_simd_gradient(call, 1),
+                                   .w_next = call->out[0],
+                                   .lr = (float)rate};
     run(call, KOLO_ISA_PICK(kolo_simd_point)->sgd_plain, &job);
 }
 

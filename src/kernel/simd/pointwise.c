@@ -104,8 +104,7 @@ static void run_sgd(const kolo_call *call) {
     bool speed = spec->n_in > SGD_V;
     kolo_simd_sgd_job job = {
         .w = call->in[SGD_W],
-        .g = call->in[SGD_G],
-        .of = {call->summands, call->n_summands},
+        .g = kolo_simd_gradient(call, SGD_G),
         .v = speed ? call->in[SGD_V] : NULL,
         .w_next = call->out[0],
         .v_next = speed ? call->out[1] : NULL,
@@ -115,8 +114,10 @@ static void run_sgd(const kolo_call *call) {
         .nesterov = spec->attr[KOLO_SGD_NESTEROV].i != 0,
     };
     /* In place, the line is already in cache: non-temporal stores save nothing. */
-    job.streams = speed && s->items >= STREAMED && job.w_next != job.w && is_aligned(job.w_next) &&
-                  is_aligned(job.v_next);
+    const bool large =
+        speed && s->items >= STREAMED && is_aligned(job.w_next) && is_aligned(job.v_next);
+    job.streams_w = large && job.w_next != job.w;
+    job.streams_v = large && job.v_next != job.v;
     kolo_kernel_parallel(spec->threads, s->items, s->loop, &job);
 }
 

@@ -10,19 +10,26 @@ typedef struct kolo_simd_pair_job { /* relu, relu_bwd, add */
     bool bf16; /* all are bf16 */
 } kolo_simd_pair_job;
 
-/* Summands of a gradient, which an update adds up block by block. n 0: none. */
+/* A gradient: the sum of n of these, at least one. */
 typedef struct kolo_simd_summands {
     const void *const *from;
     int n;
 } kolo_simd_summands;
 
+/* Input k of a call, or the summands that are given in its place. */
+static inline kolo_simd_summands kolo_simd_gradient(const kolo_call *call, int k) {
+    if (call->summands) return (kolo_simd_summands){call->summands, call->n_summands};
+    return (kolo_simd_summands){(const void *const *)&call->in[k], 1};
+}
+
 typedef struct kolo_simd_sgd_job {
-    const float *w, *g, *v;
-    kolo_simd_summands of; /* in the place of g */
+    const float *w, *v;
+    kolo_simd_summands g;
     float *w_next, *v_next;
     float lr, momentum, weight_decay;
     bool nesterov;
-    bool streams; /* results are written with non-temporal stores; they are 64-byte aligned */
+    /* Written with non-temporal stores: 64-byte aligned, and not in the place of the input. */
+    bool streams_w, streams_v;
 } kolo_simd_sgd_job;
 
 typedef struct kolo_simd_delayed_sgd_job {
@@ -46,8 +53,8 @@ typedef struct kolo_simd_accumulate_job {
 } kolo_simd_accumulate_job;
 
 typedef struct kolo_simd_adam_job {
-    const float *w, *g, *m, *v;
-    kolo_simd_summands of; /* in the place of g */
+    const float *w, *m, *v;
+    kolo_simd_summands g;
     float *w_next, *m_next, *v_next;
     float beta1, beta2, eps;
     float keep;   /* factor of w; below 1 with decoupled weight decay */

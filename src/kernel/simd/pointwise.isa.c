@@ -76,37 +76,38 @@ static void add_relu(const void *job, int part, int64_t begin, int64_t end) {
 
 /* ---- gradients as summands ---- */
 
-enum { SUM_BLOCK = 1024 };
-
-/* sum[i] = the sum of element first + i of all, in their order: the bits of a reduction. */
-static void add_up(const kolo_simd_summands *of, int64_t first, int64_t count, float *sum) {
-    const float *a = (const float *)of->from[0] + first;
-    int64_t i = 0;
-    for (; i + VL <= count; i += VL) {
-        vf x = load(a + i);
-        for (int r = 1; r < of->n; r++) x = x + load((const float *)of->from[r] + first + i);
-        store(sum + i, x);
-    }
-    for (; i < count; i++) {
-        float x = a[i];
-        for (int r = 1; r < of->n; r++) x = x + ((const float *)of->from[r])[first + i];
-        sum[i] = x;
-    }
+/* Elements of the sum of n gradients, in their order: the bits of a reduction. */
+INLINE float sum_single(const void *const *from, int n, int64_t i) {
+    float x = ((const float *)from[0])[i];
+    for (int r = 1; r < n; r++) x = x + ((const float *)from[r])[i];
+    return x;
 }
 
-/* A block of elements [at, at + SUM_BLOCK), of which [first, end) are wanted. */
-typedef struct sum_block {
-    int64_t at, first, end;
-    _Alignas(64) float sum[SUM_BLOCK];
-} sum_block;
-
-/* The block of element `at`, of elements [begin, end) of all. */
-static void sum_next(const kolo_simd_summands *of, int64_t at, int64_t end, sum_block *b) {
-    b->at = at / SUM_BLOCK * SUM_BLOCK;
-    b->first = at - b->at;
-    b->end = kolo_min_i64(end - b->at, SUM_BLOCK);
-    add_up(of, at, b->end - b->first, b->sum + b->first);
+INLINE vf sum_vector(const void *const *from, int n, int64_t i) {
+    vf x = load((const float *)from[0] + i);
+    for (int r = 1; r < n; r++) x = x + load((const float *)from[r] + i);
+    return x;
 }
+
+INLINE vf sum_part(const void *const *from, int n, int64_t i, int64_t count) {
+    vf x = load_part((const float *)from[0] + i, count);
+    for (int r = 1; r < n; r++) x = x + load_part((const float *)from[r] + i, count);
+    return x;
+}
+
+/* Calls `loop` with the number of gradients, which is a constant where it is 1 or 2: their
+ * addresses stay in registers. */
+#define WITH_GRADIENTS(loop, g, ...)                                     \
+    do {                                                                 \
+        const void *const first_[] = {(g).from[0], (g).from[(g).n > 1]}; \
+        if ((g).n == 1) {                                                \
+            loop(__VA_ARGS__, first_, 1);                                \
+        } else if ((g).n == 2) {                                         \
+            loop(__VA_ARGS__, first_, 2);                                \
+        } else {                                                         \
+            loop(__VA_ARGS__, (g).from, (g).n);                          \
+        }                                                                \
+    } while (0)
 
 /* ---- stochastic gradient descent ---- */
 
@@ -119,92 +120,77 @@ static void sum_next(const kolo_simd_summands *of, int64_t at, int64_t end, sum_
     } while (0)
 
 /* Elements [begin, end), scalar. */
-INLINE void sgd_single(const kolo_simd_sgd_job *job, bool nesterov, int64_t begin, int64_t end) {
+INLINE void sgd_single(const kolo_simd_sgd_job *job, bool nesterov, int64_t begin, int64_t end,
+                       const void *const *from, int n) {
     const float lr = job->lr, momentum = job->momentum, decay = job->weight_decay;
     for (int64_t i = begin; i < end; i++) {
+        const float g = sum_single(from, n, i);
         float speed, next;
-        SGD_STEP(job->w[i], job->g[i], job->v[i], speed, next);
+        SGD_STEP(job->w[i], g, job->v[i], speed, next);
         job->w_next[i] = next;
         job->v_next[i] = speed;
     }
 }
 
 /* Whole vectors from `begin`, where the results are aligned; returns the first remaining
- * element. Large results bypass the caches with non-temporal stores: they are read again only in
- * the next step, and avoiding the read-for-ownership saves two of seven transfers. */
-INLINE int64_t sgd_vectors(const kolo_simd_sgd_job *job, bool nesterov, int64_t begin,
-                           int64_t end) {
+ * element. Large results in other places than their inputs bypass the caches with non-temporal
+ * stores: they are read again only in the next step, and this saves the read for ownership. */
+INLINE int64_t sgd_vectors(const kolo_simd_sgd_job *job, bool nesterov, int64_t begin, int64_t end,
+                           const void *const *from, int n) {
     const vf lr = splat(job->lr), momentum = splat(job->momentum);
     const vf decay = splat(job->weight_decay);
     int64_t i = begin;
     for (; i + VL <= end; i += VL) {
-        vf w = load(job->w + i), g = load(job->g + i), v = load(job->v + i), speed, next;
+        vf w = load(job->w + i), g = sum_vector(from, n, i), v = load(job->v + i), speed, next;
         SGD_STEP(w, g, v, speed, next);
-        if (job->streams) {
+        if (job->streams_w) {
             stream(job->w_next + i, next);
-            stream(job->v_next + i, speed);
         } else {
             store(job->w_next + i, next);
+        }
+        if (job->streams_v) {
+            stream(job->v_next + i, speed);
+        } else {
             store(job->v_next + i, speed);
         }
     }
     return i;
 }
 
-INLINE void sgd_range(const kolo_simd_sgd_job *job, bool nesterov, int64_t begin, int64_t end) {
+INLINE void sgd_range(const kolo_simd_sgd_job *job, bool nesterov, int64_t begin, int64_t end,
+                      const void *const *from, int n) {
     /* Tensors are 64-byte aligned; parts of them need not be. */
     int64_t aligned = kolo_min_i64((begin + VL - 1) / VL * VL, end);
-    sgd_single(job, nesterov, begin, aligned);
-    sgd_single(job, nesterov, sgd_vectors(job, nesterov, aligned, end), end);
-}
-
-INLINE void sgd_whole(const kolo_simd_sgd_job *job, int64_t begin, int64_t end) {
-    if (job->nesterov) {
-        sgd_range(job, true, begin, end);
-    } else {
-        sgd_range(job, false, begin, end);
-    }
-}
-
-static void sgd_plain_range(const kolo_simd_sgd_job *job, int64_t begin, int64_t end) {
-    const float *w = job->w, *g = job->g;
-    float *w_next = job->w_next;
-    float lr = job->lr, decay = job->weight_decay;
-    for (int64_t i = begin; i < end; i++) w_next[i] = w[i] - lr * (g[i] + decay * w[i]);
-}
-
-/* The job of a block. */
-static kolo_simd_sgd_job sgd_block(const kolo_simd_sgd_job *job, const sum_block *b) {
-    kolo_simd_sgd_job here = *job;
-    here.w += b->at;
-    here.w_next += b->at;
-    here.g = b->sum;
-    if (job->v) here.v += b->at;
-    if (job->v) here.v_next += b->at;
-    return here;
+    sgd_single(job, nesterov, begin, aligned, from, n);
+    sgd_single(job, nesterov, sgd_vectors(job, nesterov, aligned, end, from, n), end, from, n);
 }
 
 static void sgd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_sgd_job job = *(const kolo_simd_sgd_job *)arg;
-    sum_block b;
-    for (int64_t i = begin; i < end && job.of.n > 0; i = b.at + b.end) {
-        sum_next(&job.of, i, end, &b);
-        const kolo_simd_sgd_job here = sgd_block(&job, &b);
-        sgd_whole(&here, b.first, b.end);
+    if (job.nesterov) {
+        WITH_GRADIENTS(sgd_range, job.g, &job, true, begin, end);
+    } else {
+        WITH_GRADIENTS(sgd_range, job.g, &job, false, begin, end);
     }
-    if (job.of.n == 0) sgd_whole(&job, begin, end);
-    if (job.streams) stream_end();
+    if (job.streams_w || job.streams_v) stream_end();
+}
+
+INLINE void sgd_plain_range(const kolo_simd_sgd_job *job, int64_t begin, int64_t end,
+                            const void *const *from, int n) {
+    const float *w = job->w;
+    float *w_next = job->w_next;
+    const float lr = job->lr, decay = job->weight_decay;
+    int64_t i = begin;
+    for (; i + VL <= end; i += VL) {
+        const vf x = load(w + i);
+        store(w_next + i, x - splat(lr) * (sum_vector(from, n, i) + splat(decay) * x));
+    }
+    for (; i < end; i++) w_next[i] = w[i] - lr * (sum_single(from, n, i) + decay * w[i]);
 }
 
 static void sgd_plain(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_sgd_job *job = arg;
-    sum_block b;
-    for (int64_t i = begin; i < end && job->of.n > 0; i = b.at + b.end) {
-        sum_next(&job->of, i, end, &b);
-        const kolo_simd_sgd_job here = sgd_block(job, &b);
-        sgd_plain_range(&here, b.first, b.end);
-    }
-    if (job->of.n == 0) sgd_plain_range(job, begin, end);
+    const kolo_simd_sgd_job job = *(const kolo_simd_sgd_job *)arg;
+    WITH_GRADIENTS(sgd_plain_range, job.g, &job, begin, end);
 }
 
 typedef struct delayed_state {
@@ -275,47 +261,32 @@ INLINE adam_state adam_step(const kolo_simd_adam_job *job, adam_state s, vf g, b
 }
 
 /* Outputs may alias inputs, which prevents auto-vectorisation. */
-INLINE void adam_as(const kolo_simd_adam_job job, int64_t begin, int64_t end, bool frozen) {
+INLINE void adam_range(const kolo_simd_adam_job job, bool frozen, int64_t begin, int64_t end,
+                       const void *const *from, int n) {
     int64_t i = begin;
     for (; i + VL <= end; i += VL) {
         adam_state s = {load(job.w + i), load(job.m + i), load(job.v + i)};
-        s = adam_step(&job, s, load(job.g + i), frozen);
+        s = adam_step(&job, s, sum_vector(from, n, i), frozen);
         store(job.m_next + i, s.m);
         store(job.v_next + i, s.v);
         store(job.w_next + i, s.w);
     }
-    int64_t n = end - i;
-    adam_state s = {load_part(job.w + i, n), load_part(job.m + i, n), load_part(job.v + i, n)};
-    s = adam_step(&job, s, load_part(job.g + i, n), frozen);
-    store_part(job.m_next + i, s.m, n);
-    store_part(job.v_next + i, s.v, n);
-    store_part(job.w_next + i, s.w, n);
-}
-
-static void adam_range(const kolo_simd_adam_job *job, int64_t begin, int64_t end) {
-    if (job->frozen) {
-        adam_as(*job, begin, end, true);
-    } else {
-        adam_as(*job, begin, end, false);
-    }
+    const int64_t rest = end - i;
+    adam_state s = {load_part(job.w + i, rest), load_part(job.m + i, rest),
+                    load_part(job.v + i, rest)};
+    s = adam_step(&job, s, sum_part(from, n, i, rest), frozen);
+    store_part(job.m_next + i, s.m, rest);
+    store_part(job.v_next + i, s.v, rest);
+    store_part(job.w_next + i, s.w, rest);
 }
 
 static void adam(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_adam_job *job = arg;
-    sum_block b;
-    for (int64_t i = begin; i < end && job->of.n > 0; i = b.at + b.end) {
-        sum_next(&job->of, i, end, &b);
-        kolo_simd_adam_job here = *job;
-        here.w += b.at;
-        here.m += b.at;
-        here.v += b.at;
-        here.w_next += b.at;
-        here.m_next += b.at;
-        here.v_next += b.at;
-        here.g = b.sum;
-        adam_range(&here, b.first, b.end);
+    const kolo_simd_adam_job job = *(const kolo_simd_adam_job *)arg;
+    if (job.frozen) {
+        WITH_GRADIENTS(adam_range, job.g, job, true, begin, end);
+    } else {
+        WITH_GRADIENTS(adam_range, job.g, job, false, begin, end);
     }
-    if (job->of.n == 0) adam_range(job, begin, end);
 }
 
 INLINE vf momentum_of(const kolo_simd_momentum_job *job, vf g, vf m) {

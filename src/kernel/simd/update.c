@@ -48,8 +48,7 @@ static void run_adam(const kolo_call *call) {
     double seen = frozen ? (double)attr[KOLO_ADAM_FROZEN].i : update; /* updates that v has */
     kolo_simd_adam_job job = {
         .w = call->in[ADAM_W],
-        .g = call->in[ADAM_G],
-        .of = {call->summands, call->n_summands},
+        .g = kolo_simd_gradient(call, ADAM_G),
         .m = call->in[ADAM_M],
         .v = call->in[ADAM_V],
         .w_next = call->out[0],
