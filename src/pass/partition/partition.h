@@ -61,6 +61,12 @@ static inline bool is_of_inputs(const partitioner *p, int axis) {
     return is_of_positions(p, axis) || is_of_experts(p, axis);
 }
 
+/* Whether an axis divides layers: it has several ranks, and is no axis of samples or stages. */
+static inline bool divides_layers(const kolo_mesh *mesh, int axis) {
+    const char *name = mesh->axes[axis].name;
+    return mesh->axes[axis].size > 1 && strcmp(name, "dp") != 0 && strcmp(name, "pp") != 0;
+}
+
 static inline bool is_cut(const kolo_placement *p) { return p->kind == KOLO_PLACEMENT_SHARDED; }
 
 static inline int64_t local_length(int64_t length, int blocks, int size, int coordinate) {
@@ -87,6 +93,18 @@ kolo_value kolo_partition_collect(partitioner *p, kolo_value v, int axis, kolo_p
 kolo_value kolo_partition_collect_once(partitioner *p, kolo_value v, int axis);
 /* The slice of v that this rank has under a placement on an axis. */
 kolo_value kolo_partition_slice(partitioner *p, kolo_value v, int axis, const kolo_placement *cut);
+
+/* ---- cuts of parameters and nodes: cut.c ---- */
+
+/* Places a leaf on an axis; its tensor becomes local. ARG: it cannot be divided. */
+kolo_status kolo_partition_cut_leaf(const partitioner *p, int axis, kolo_value leaf,
+                                    const kolo_placement *cut);
+/* Cuts a node along all axes that divide layers: positions after what layers compute, as they are
+ * cut inside it. *summed: an output lacks an index that is cut. UNSUPPORTED, ARG: what the op
+ * cannot compute of a slice. */
+kolo_status kolo_partition_cut_node(partitioner *p, kolo_node *n, bool *summed);
+/* Cuts a node that others will replace, along those of `axes` on which an input is cut. */
+kolo_status kolo_partition_cut_replaced(partitioner *p, kolo_node *n, kolo_axes axes);
 
 /* ---- positions of sequences: positions.c ---- */
 
