@@ -1,7 +1,7 @@
 /* Lists of new tensor names from a peer: the first byte selects the sending rank. What is accepted
  * can be written and read again, and gives the same table. */
 #include "base/memory.h"
-#include "comm/sync/named.h"
+#include "comm/sync/named_names.h"
 #include "fuzz/fuzz.h"
 
 #include <string.h>

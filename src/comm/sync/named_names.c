@@ -3,10 +3,11 @@
  * A message is a sequence of entries: length of the name (2 bytes), type and operation (1 byte
  * each), number of elements (8 bytes), name. All ranks read the messages of all ranks in rank
  * order, so they assign the same ids and detect the same differences. */
+#include "comm/sync/named_names.h"
+
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "comm/sync/named.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "comm/engine/watch.h"
-#include "comm/sync/named.h"
+#include "comm/sync/named_names.h"
 #include "kolo/named.h"
 #include "support/fewer.h"
 #include "support/ranks.h"
