@@ -307,6 +307,23 @@ void test_kernel_on(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
     close_call(&ref);
 }
 
+void test_kernel_fitting(const kolo_kernel *kernel, kolo_kernel_spec *spec,
+                         const void *const *inputs, double tolerance) {
+    assert_true(kernel->fit(spec) >= 0);
+    test_kernel_on(kernel, spec, inputs, tolerance);
+}
+
+int32_t *test_integers(int64_t count, int64_t from, int64_t below, uint64_t seed) {
+    static int32_t numbers[4096];
+    kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_TEST, 0);
+    assert_in_range(count, 1, KOLO_COUNT(numbers));
+    for (int64_t i = 0; i < count; i++) {
+        numbers[i] =
+            (int32_t)(from + (int64_t)kolo_rng_below(&rng, (uint64_t)i, (uint64_t)(below - from)));
+    }
+    return numbers;
+}
+
 static void *output_of(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
                        const void *const *inputs, int output) {
     test_call own = open_call(kernel, spec);

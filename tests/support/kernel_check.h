@@ -30,6 +30,11 @@ void test_kernel_against_reference(const kolo_kernel *kernel, const kolo_kernel_
 /* The same with the given inputs, in plain layout; NULL: random numbers. */
 void test_kernel_on(const kolo_kernel *kernel, const kolo_kernel_spec *spec,
                     const void *const *inputs, double tolerance);
+/* The same of a kernel that fits, which completes the layouts of the spec. */
+void test_kernel_fitting(const kolo_kernel *kernel, kolo_kernel_spec *spec,
+                         const void *const *inputs, double tolerance);
+/* `count` integers from [from, below), at most 4096, valid until the next call. */
+int32_t *test_integers(int64_t count, int64_t from, int64_t below, uint64_t seed);
 /* Runs `body` with each instruction set that this machine has, with one thread and with three;
  * under sanitizers with one and three in turn. */
 void test_each_set(void (*body)(int threads));
