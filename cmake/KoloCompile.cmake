@@ -88,7 +88,7 @@ endif()
 # Sanitizer builds spend most of their time in the reference kernels and in address computations, which
 # -O2 speeds up. Not so the *.isa.c: there the compiler would take longer than all tests gain.
 if(KOLO_SANITIZE AND NOT KOLO_FUZZ)
-  file(GLOB loops CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernel/ref/*.c
+  file(GLOB loops CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/op/*.c ${PROJECT_SOURCE_DIR}/src/kernel/ref/*.c
     ${PROJECT_SOURCE_DIR}/src/tensor/*.c ${PROJECT_SOURCE_DIR}/src/base/rng.c)
   set_source_files_properties(${loops} PROPERTIES COMPILE_OPTIONS -O2)
 endif()

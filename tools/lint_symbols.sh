@@ -62,8 +62,8 @@ ninja -C "$build" -t targets all | sed -n 's|^\([^:]*\.o\): .*|\1|p' >"$work/obj
 complain "global, but used in its own file only:" <"$work/single"
 
 # uses_of_references OBJECT...: symbols of the reference kernels that object files use.
-grep '/kolo_objects\.dir/src/kernel/ref/' "$work/objects" >"$work/references"
-(cd "$build" && xargs nm -P -g --defined-only) <"$work/references" | awk 'NF > 1 { print $1 }' | sort -u >"$work/of_references"
+grep -E '/kolo_objects\.dir/src/(op|kernel/ref)/' "$work/objects" >"$work/references"
+(cd "$build" && xargs nm -P -g --defined-only) <"$work/references" | awk '$1 ~ /^kolo_ref_/ { print $1 }' | sort -u >"$work/of_references"
 uses_of_references() {
     nm -A -P -g --undefined-only "$@" | awk -v of_references="$work/of_references" '
         BEGIN { while ((getline name <of_references) > 0) is_reference[name] = 1 }

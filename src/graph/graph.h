@@ -6,8 +6,9 @@
  * arena; node pointers stay valid while nodes are added.
  *
  * An op is a const descriptor: its shape rule, gradient rule and cost, and the facts that passes
- * read. Kernels (kernel/kernel.h) execute ops. The ops are in ops/: one file per family, ops.c is
- * their table, ops.h documents their inputs, outputs and attributes. */
+ * read. Kernels (kernel/kernel.h) execute ops. The ops are in src/op/: one file per family, with the
+ * reference kernels; ops.c is their table, graph/ops/ops.h documents their inputs, outputs and
+ * attributes. */
 
 #include "base/memory.h"
 #include "base/name_index.h"

@@ -32,6 +32,18 @@ void kolo_axes_terms(const kolo_attr *attr, const kolo_shape *x, bool whole,
     *of_x = *of_y = 0;
 }
 
+int64_t kolo_axes_place(const kolo_attr *attr, const kolo_shape *x, int64_t k) {
+    int64_t offset = 0, stride = 1;
+    for (int d = x->rank - 1; d >= 0; d--) {
+        int64_t index = k % x->dim[d];
+        k /= x->dim[d];
+        if (kolo_sum_over(attr, d)) continue;
+        offset += index * stride;
+        stride *= x->dim[d];
+    }
+    return offset;
+}
+
 const char *kolo_axes_index(const kolo_attr *attr, const kolo_shape *in, char *text, bool whole) {
     char x[KOLO_AXES_TERM], y[KOLO_AXES_TERM];
     kolo_axes_terms(attr, &in[0], whole, x, y);

@@ -13,6 +13,8 @@ kolo_status kolo_axes_rule(kolo_shape_query *q);
 /* Writes the index letters of x and of y; `whole`: x may not be cut along reduced dimensions. */
 void kolo_axes_terms(const kolo_attr *attr, const kolo_shape *x, bool whole,
                      char of_x[KOLO_AXES_TERM], char of_y[KOLO_AXES_TERM]);
+/* The element of y for element k of x. */
+int64_t kolo_axes_place(const kolo_attr *attr, const kolo_shape *x, int64_t k);
 /* The index notation of a reduction of in[0]. */
 const char *kolo_axes_index(const kolo_attr *attr, const kolo_shape *in, char *text, bool whole);
 /* Adds a reduction over axes[0..n) of x, as in kolo/graph.h; `third` is the third attribute. */

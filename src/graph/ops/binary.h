@@ -9,7 +9,7 @@
  * forward   y, of a and b
  *
  * The row declares the op, its reference kernel and its vector kernel; binary.c has the gradients.
- * The formulas are compiled for doubles (kernel/ref/binary.c) and for vectors
+ * The formulas are compiled for doubles (op/binary.c) and for vectors
  * (kernel/simd/binary.isa.c), which define N(number) and IF(condition, a, b). minimum and maximum
  * give NaN where either input is NaN. less: 1 where a < b, 1/2 where they are equal, else 0; equal:
  * 1 or 0; both have no gradient. add and mul of equal shapes are ops of their own. */

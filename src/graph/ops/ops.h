@@ -551,8 +551,8 @@ enum {
     KOLO_COMM_ORDER,      /* of the redistributions that became buckets, the same on all ranks */
 };
 
-/* All ops. A row X(name) declares the op kolo_op_<name>, defined in this folder, and its reference
- * kernel kolo_ref_<name>, defined in src/kernel/ref/. */
+/* All ops. A row X(name) declares the op kolo_op_<name> and its reference kernel kolo_ref_<name>,
+ * both defined in a file of src/op/. */
 #define KOLO_OP_LIST(X)                 \
     X(conv2d)                           \
     X(conv2d_bwd_data)                  \

@@ -2,6 +2,7 @@
 #include "graph/ops/rules.h"
 
 #include "base/integer.h"
+#include "graph/ops/ops.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -50,6 +51,28 @@ kolo_status kolo_rule_rank(const kolo_shape_query *q, int i, int rank, const cha
 kolo_status kolo_rule_same(const kolo_shape_query *q, int i, int j) {
     if (kolo_shape_equal(&q->in[i].shape, &q->in[j].shape)) return KOLO_OK;
     return KOLO_RULE_FAIL(q, "inputs %d and %d differ; they must have equal shapes", i, j);
+}
+
+kolo_status kolo_rule_resized(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "f"));
+    KOLO_TRY(kolo_rule_rank(q, 0, 4, "N,C,H,W"));
+    const int64_t *x = q->in[0].shape.dim;
+    int64_t h = q->attr[KOLO_SIZE_H].i, w = q->attr[KOLO_SIZE_W].i;
+    if (h < 1 || w < 1 || h > INT32_MAX || w > INT32_MAX) {
+        return KOLO_RULE_FAIL(q, "%" PRId64 " x %" PRId64 " pixels; each must be 1 to %d", h, w,
+                              INT32_MAX);
+    }
+    return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_4(x[0], x[1], h, w));
+}
+
+kolo_value kolo_rule_resized_grad(kolo_graph *g, const kolo_node *n, const kolo_op *op,
+                                  kolo_value d_out) {
+    const int64_t *x = kolo_info(g, n->in[0])->tensor.shape.dim;
+    kolo_attr attr[KOLO_MAX_ATTRS];
+    for (int i = 0; i < KOLO_MAX_ATTRS; i++) attr[i] = n->attr[i];
+    attr[KOLO_SIZE_H].i = x[2];
+    attr[KOLO_SIZE_W].i = x[3];
+    return kolo_graph_add1(g, op, &d_out, 1, attr);
 }
 
 kolo_status kolo_rule_window(const kolo_shape_query *q, const char *axis, int64_t size,

@@ -25,6 +25,11 @@ kolo_status kolo_rule_types(const kolo_shape_query *q, const char *letters);
 kolo_status kolo_rule_rank(const kolo_shape_query *q, int i, int rank, const char *dims);
 /* Inputs i and j have equal shapes. */
 kolo_status kolo_rule_same(const kolo_shape_query *q, int i, int j);
+/* The shape rule of an op that makes images of KOLO_SIZE_H times KOLO_SIZE_W of images; and its
+ * gradient, by `op`, whose attributes are the size of the op's input. */
+kolo_status kolo_rule_resized(kolo_shape_query *q);
+kolo_value kolo_rule_resized_grad(kolo_graph *g, const kolo_node *n, const kolo_op *op,
+                                  kolo_value d_out);
 
 /* One spatial dimension under a sliding window. */
 typedef struct kolo_window {

@@ -9,7 +9,7 @@
  * backward  dx, of dy, v, p and q
  *
  * The row declares the ops `name` and `name_bwd` (dy, v -> dx), their reference kernels and their
- * vector kernels. The formulas are compiled for doubles (kernel/ref/unary.c) and for vectors
+ * vector kernels. The formulas are compiled for doubles (op/unary.c) and for vectors
  * (kernel/simd/unary.isa.c), which define N(number), IF(condition, a, b), EXP, EXPM1 (below 1),
  * LOG, SQRT, POW, SIGMOID, SOFTPLUS, ERF and TANH. Both evaluate both sides of an IF. Comparisons
  * are combined with &. A comparison with a NaN is false: formulas pass NaN on.

@@ -1,5 +1,6 @@
 #pragma once
-/* The reference kernels: one for each row of KOLO_OP_LIST, called "ref_<name>" in plans. */
+/* The reference kernels: one for each row of KOLO_OP_LIST, called "ref_<name>" in plans, in the
+ * file of its op (src/op/). */
 
 #include "graph/ops/ops.h"
 #include "kernel/kernel.h"

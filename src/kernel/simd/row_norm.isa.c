@@ -72,7 +72,7 @@ INLINE void forward_rows(const kolo_simd_row_norm_job *job, int64_t begin, int64
     }
 }
 
-/* One row of dx, and its share of dgamma and dbeta; the formulas are in kernel/ref/layer_norm.c. dx
+/* One row of dx, and its share of dgamma and dbeta; the formulas are in op/layer_norm.c. dx
  * may be dy or x. */
 INLINE void backward_row(const kolo_simd_row_norm_job *job, int64_t r, float *dgamma, float *dbeta,
                          bool centre, bool bf16) {

@@ -1,0 +1,124 @@
+/* Dropout: zeroes random elements and scales the others up, which preserves the mean. Srivastava et
+ * al., "Dropout: a simple way to prevent neural networks from overfitting", JMLR 15, 2014.
+ *
+ * The random numbers are a pure function of the step, the layer and the index of the element in the
+ * *global* batch. The gradient is therefore the same dropout of dy, without a stored mask, and N
+ * ranks drop the same elements as one rank with the whole batch. */
+#include "base/integer.h"
+#include "base/rng.h"
+#include "graph/ops/ops.h"
+#include "graph/ops/rules.h"
+#include "kernel/ref/ref.h"
+
+static const char *const attrs[] = {"%p",      "layer", "first",  "all", "dim",
+                                    "samples", "rows",  "zigzag", NULL};
+
+static kolo_status dropout_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fll"));
+    if (q->in[0].shape.rank < 1) return KOLO_RULE_FAIL(q, "a scalar has no batch");
+    KOLO_TRY(kolo_rule_rank(q, 1, 0, "a scalar"));
+    KOLO_TRY(kolo_rule_rank(q, 2, 0, "a scalar"));
+    double p = q->attr[KOLO_DROPOUT_P].f;
+    if (!(p >= 0 && p < 1)) return KOLO_RULE_FAIL(q, "p is %g; it must be in [0, 1)", p);
+    return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
+}
+
+static void dropout_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                         const bool *wants, kolo_value *d_in) {
+    if (!wants[0]) return;
+    const kolo_value in[] = {d_out[0], n->in[1], n->in[2]};
+    d_in[0] = kolo_graph_add1(g, &kolo_op_dropout, in, 3, n->attr);
+}
+
+/* Evaluation keeps every element. */
+static kolo_status dropout_evaluate(const kolo_graph *g, kolo_node *n, kolo_value *by) {
+    (void)g;
+    *by = n->in[0];
+    return KOLO_OK;
+}
+
+kolo_dropout_places kolo_dropout_places_of(const kolo_attr *attr, const kolo_shape *x,
+                                           int64_t first_sample) {
+    const int64_t all = attr[KOLO_DROPOUT_ALL].i, first = attr[KOLO_DROPOUT_FIRST].i;
+    const int64_t count = kolo_shape_count(x), row = count / x->dim[0];
+    const int dim = (int)attr[KOLO_DROPOUT_DIM].i, samples = (int)attr[KOLO_DROPOUT_SAMPLES].i;
+    if (samples > 0) { /* all numbers of a sample, then those of the next one */
+        kolo_dropout_places p = {.count = 1, .group = x->dim[samples]};
+        for (int d = samples + 1; d < x->rank; d++) p.count *= x->dim[d];
+        p.rows = count / p.count;
+        p.stride = count / p.group;
+        p.first = first_sample * p.stride;
+        return p;
+    }
+    const int64_t first_row = first_sample * kolo_max_i64(attr[KOLO_DROPOUT_ROWS].i, 1);
+    kolo_dropout_places p = {.rows = 1, .count = count, .group = 1, .first = first_row * row};
+    if (all == 0) return p;
+    if (dim == 0) { /* of the samples */
+        p.first += first * row;
+        return p;
+    }
+    for (int d = 0; d < dim; d++) p.rows *= x->dim[d];
+    p.group = p.rows;
+    const int64_t each = count / p.rows / x->dim[dim]; /* numbers for one step along dim */
+    p.count = x->dim[dim] * each;
+    p.stride = all * each;
+    p.first = first_row * (row / x->dim[dim] * all) + first * each;
+    if (attr[KOLO_DROPOUT_ZIGZAG].i == 0) return p;
+    p.halves = true;
+    p.rows *= 2;
+    p.count /= 2;
+    p.jump = kolo_position_of(first, all, x->dim[dim], x->dim[dim] / 2) * each - first * each;
+    return p;
+}
+
+const kolo_op kolo_op_dropout = {
+    .name = "dropout",
+    .index = "n*,,s->n*",
+    .linear = 0x1u,
+    .part = {.index = '*',
+             .first = KOLO_ATTR(KOLO_DROPOUT_FIRST),
+             .all = KOLO_ATTR(KOLO_DROPOUT_ALL),
+             .dim = KOLO_ATTR(KOLO_DROPOUT_DIM),
+             .samples = KOLO_ATTR(KOLO_DROPOUT_SAMPLES),
+             .rows = KOLO_ATTR(KOLO_DROPOUT_ROWS),
+             .length = KOLO_ATTR(KOLO_DROPOUT_ZIGZAG)},
+    .min_in = 3,
+    .max_in = 3,
+    .layout = {.in = "app", .out = "a"},
+    .attrs = attrs,
+    .shape = dropout_shape,
+    .grad = dropout_grad,
+    .overwrite = 1u << 0,
+    .cheap = true,
+    .bf16 = 1u << 0,
+    .evaluate = dropout_evaluate,
+};
+
+kolo_value kolo_dropout(kolo_graph *g, kolo_value x, double p) {
+    int64_t layer = 0;
+    for (int32_t i = 0; i < g->n_nodes; i++) layer += g->nodes[i]->op == &kolo_op_dropout;
+    const kolo_value in[] = {x, kolo_graph_scalar(g, "rng_key", KOLO_DTYPE_I64),
+                             kolo_graph_scalar(g, "first_sample", KOLO_DTYPE_I64)};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_DROPOUT_P].f = p, [KOLO_DROPOUT_LAYER].i = layer};
+    return kolo_graph_add1(g, &kolo_op_dropout, in, 3, attr);
+}
+
+/* ---- reference ---- */
+
+static void dropout(const kolo_call *call) {
+    const kolo_kernel_spec *spec = call->spec;
+    const double *x = call->in[0];
+    const int64_t *key = call->in[1], *first = call->in[2];
+    double *y = call->out[0], p = spec->attr[KOLO_DROPOUT_P].f;
+    const kolo_dropout_places at = kolo_dropout_places_of(spec->attr, &spec->in[0].shape, *first);
+    kolo_rng rng =
+        kolo_rng_make((uint64_t)*key, KOLO_RNG_DROPOUT, (uint64_t)spec->attr[KOLO_DROPOUT_LAYER].i);
+    for (int64_t i = 0; i < at.rows * at.count; i++) {
+        uint64_t place = (uint64_t)(kolo_dropout_place(&at, i / at.count) + i % at.count);
+        y[i] = (double)kolo_rng_uniform(&rng, place) < p ? 0 : x[i] / (1 - p);
+    }
+}
+
+static void run(const kolo_call *call) { kolo_ref_run(call, dropout); }
+
+const kolo_kernel kolo_ref_dropout = KOLO_REF_KERNEL("ref_dropout", &kolo_op_dropout, run);

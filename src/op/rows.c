@@ -1,0 +1,218 @@
+/* Row-sparse gradients of embedding tables: {rows [R,C], ids i32 [R]} represents a table of zeros
+ * with rows[k] at ids[k]. Ids are unique and ascending, followed by -1 with rows of zeros, so that
+ * elementwise ops (scale, norms) need no count. The capacity R is static: every row that a batch
+ * can touch.
+ *
+ * embedding_bwd_rows computes that of a batch, merge_rows combines those of all ranks. Duplicate
+ * rows are summed in the order of their positions, which makes the result bitwise reproducible. The
+ * updates write only the rows in ids, so the next version may overwrite the old one. */
+#include "base/integer.h"
+#include "graph/ops/ops.h"
+#include "graph/ops/rules.h"
+#include "kernel/ref/ref.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static const char *const rows_attrs[] = {"table", "room", NULL}, *const no_attrs[] = {NULL};
+static const char *const adam_attrs[] = {"%beta1", "%beta2", "%eps", NULL};
+
+/* Sets the outputs, with capacity for `count` ids. */
+static kolo_status rows_out(kolo_shape_query *q, int64_t count, int64_t channels) {
+    int64_t table = q->attr[KOLO_ROWS_TABLE].i, room = q->attr[KOLO_ROWS_ROOM].i;
+    int64_t least = kolo_min_i64(table, count);
+    if (table < 1) return KOLO_RULE_FAIL(q, "a table of %" PRId64 " rows", table);
+    if (room < least) {
+        return KOLO_RULE_FAIL(q, "a capacity of %" PRId64 " rows; it must be %" PRId64 " or more",
+                              room, least);
+    }
+    KOLO_TRY(kolo_rule_out(q, 0, kolo_dtype_wide(q->in[0].dtype), kolo_shape_2(room, channels)));
+    return kolo_rule_out(q, 1, KOLO_DTYPE_I32, kolo_shape_1(room));
+}
+
+static kolo_status embedding_bwd_rows_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fi"));
+    KOLO_TRY(kolo_rule_rank(q, 0, 3, "N,T,C"));
+    const int64_t *dy = q->in[0].shape.dim;
+    kolo_shape ids = kolo_shape_2(dy[0], dy[1]);
+    if (!kolo_shape_equal(&q->in[1].shape, &ids)) return KOLO_RULE_FAIL(q, "the ids must be N,T");
+    return rows_out(q, dy[0] * dy[1], dy[2]);
+}
+
+/* Inputs i and i + 1 are rows and their ids. */
+static kolo_status check_rows(const kolo_shape_query *q, int i) {
+    KOLO_TRY(kolo_rule_rank(q, i, 2, "R,C"));
+    kolo_shape ids = kolo_shape_1(q->in[i].shape.dim[0]);
+    if (kolo_shape_equal(&q->in[i + 1].shape, &ids)) return KOLO_OK;
+    return KOLO_RULE_FAIL(q, "there must be an id for each row");
+}
+
+static kolo_status merge_rows_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fi"));
+    KOLO_TRY(check_rows(q, 0));
+    return rows_out(q, q->in[0].shape.dim[0], q->in[0].shape.dim[1]);
+}
+
+/* The first inputs of both updates: w, rows, ids, lr. */
+static kolo_status check_update(const kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_rank(q, 0, 2, "V,C"));
+    KOLO_TRY(check_rows(q, 1));
+    if (q->in[0].shape.dim[1] != q->in[1].shape.dim[1]) {
+        return KOLO_RULE_FAIL(q, "the rows must be as wide as the table");
+    }
+    return kolo_rule_rank(q, 3, 0, "a scalar, the learning rate");
+}
+
+static kolo_status sgd_rows_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ffif"));
+    KOLO_TRY(check_update(q));
+    return kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape);
+}
+
+static kolo_status adam_rows_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "ffiffff"));
+    KOLO_TRY(check_update(q));
+    KOLO_TRY(kolo_rule_rank(q, 4, 0, "a scalar, the number of the update"));
+    KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, q->in[0].shape));
+    for (int i = 1; i < 3; i++) {
+        if (!(q->attr[i - 1].f >= 0 && q->attr[i - 1].f < 1)) {
+            return KOLO_RULE_FAIL(q, "beta%d is %g; it must be in [0, 1)", i, q->attr[i - 1].f);
+        }
+        KOLO_TRY(kolo_rule_same(q, 0, 4 + i));
+        KOLO_TRY(kolo_rule_out(q, i, q->in[0].dtype, q->in[0].shape));
+    }
+    return KOLO_OK;
+}
+
+/* The gradient, and the rows of each table that change, read and written. */
+static kolo_cost update_cost(const kolo_shape_query *q) {
+    double rows = (double)kolo_tensor_bytes(&q->in[1]);
+    return (kolo_cost){0, rows * (1 + 2 * q->n_out) + (double)kolo_tensor_bytes(&q->in[2])};
+}
+
+const kolo_op kolo_op_embedding_bwd_rows = {
+    .name = "embedding_bwd_rows",
+    .index = "nTC,nT->sRC,sR",
+    .min_in = 2,
+    .max_in = 2,
+    .layout = {.in = "ap", .out = "pp"},
+    .attrs = rows_attrs,
+    .shape = embedding_bwd_rows_shape,
+    .bf16 = 1u << 0,
+};
+const kolo_op kolo_op_merge_rows = {
+    .name = "merge_rows",
+    .index = "MC,M->RC,R",
+    .min_in = 2,
+    .max_in = 2,
+    .layout = {.in = "pp", .out = "pp"},
+    .attrs = rows_attrs,
+    .shape = merge_rows_shape,
+    .with_updates = true,
+};
+const kolo_op kolo_op_sgd_rows = {
+    .name = "sgd_rows",
+    .index = "VC,RC,R,->VC",
+    .min_in = 4,
+    .max_in = 4,
+    .layout = {.in = "pppp", .out = "p"},
+    .attrs = no_attrs,
+    .shape = sgd_rows_shape,
+    .cost = update_cost,
+    .in_place = true,
+};
+const kolo_op kolo_op_adam_rows = {
+    .name = "adam_rows",
+    .index = "VC,RC,R,,,VC,VC->VC,VC,VC",
+    .min_in = 7,
+    .max_in = 7,
+    .layout = {.in = "ppppppp", .out = "ppp"},
+    .attrs = adam_attrs,
+    .shape = adam_rows_shape,
+    .cost = update_cost,
+    .in_place = true,
+};
+
+/* ---- reference ---- */
+
+/* Row-sparse gradients of embedding tables, and the optimizer updates that use them. Updates may
+ * run in place. */
+
+/* Sums the rows of each id that occurs, in ascending order of ids. */
+static void sum_rows(const kolo_call *call) {
+    const kolo_kernel_spec *spec = call->spec;
+    int64_t room = spec->out[0].shape.dim[0], channels = spec->out[0].shape.dim[1];
+    int64_t count = kolo_shape_count(&spec->in[1].shape);
+    const double *x = call->in[0];
+    const int32_t *ids = call->in[1];
+    double *rows = call->out[0];
+    int32_t *found = call->out[1];
+    memset(rows, 0, sizeof(double) * (size_t)(room * channels));
+    for (int64_t k = 0, last = -1; k < room; k++) {
+        int64_t next = spec->attr[KOLO_ROWS_TABLE].i, end = next;
+        for (int64_t i = 0; i < count; i++) {
+            if (ids[i] > last && ids[i] < next) next = ids[i];
+        }
+        found[k] = next < end ? (int32_t)next : -1;
+        for (int64_t i = 0; i < count && next < end; i++) {
+            if (ids[i] != next) continue;
+            for (int64_t c = 0; c < channels; c++) rows[k * channels + c] += x[i * channels + c];
+        }
+        last = next;
+    }
+}
+
+/* Output i starts as a copy of input `from`. */
+static double *copy(const kolo_call *call, int i, int from) {
+    size_t count = (size_t)kolo_shape_count(&call->spec->out[i].shape);
+    if (call->out[i] != call->in[from])
+        memcpy(call->out[i], call->in[from], count * sizeof(double));
+    return call->out[i];
+}
+
+static void sgd_rows(const kolo_call *call) {
+    int64_t room = call->spec->in[1].shape.dim[0], channels = call->spec->in[1].shape.dim[1];
+    const double *rows = call->in[1], lr = *(const double *)call->in[3];
+    const int32_t *ids = call->in[2];
+    double *w = copy(call, 0, 0);
+    for (int64_t k = 0; k < room && ids[k] >= 0; k++) {
+        for (int64_t c = 0; c < channels; c++) {
+            w[ids[k] * channels + c] -= lr * rows[k * channels + c];
+        }
+    }
+}
+
+/* Kingma, Ba, "Adam", ICLR 2015, the form at the end of section 2, as PyTorch's SparseAdam. */
+static void adam_rows(const kolo_call *call) {
+    int64_t room = call->spec->in[1].shape.dim[0], channels = call->spec->in[1].shape.dim[1];
+    const kolo_attr *attr = call->spec->attr;
+    const double *rows = call->in[1], lr = *(const double *)call->in[3];
+    const int32_t *ids = call->in[2];
+    double update = *(const double *)call->in[4];
+    double beta1 = attr[KOLO_ADAM_BETA1].f, beta2 = attr[KOLO_ADAM_BETA2].f;
+    double step = lr * sqrt(1 - pow(beta2, update)) / (1 - pow(beta1, update));
+    double *w = copy(call, 0, 0), *m = copy(call, 1, 5), *v = copy(call, 2, 6);
+    for (int64_t k = 0; k < room && ids[k] >= 0; k++) {
+        for (int64_t c = 0; c < channels; c++) {
+            int64_t i = ids[k] * channels + c;
+            double g = rows[k * channels + c];
+            m[i] = beta1 * m[i] + (1 - beta1) * g;
+            v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+            w[i] -= step * m[i] / (sqrt(v[i]) + attr[KOLO_ADAM_EPS].f);
+        }
+    }
+}
+
+static void run_sum_rows(const kolo_call *call) { kolo_ref_run(call, sum_rows); }
+static void run_sgd_rows(const kolo_call *call) { kolo_ref_run(call, sgd_rows); }
+static void run_adam_rows(const kolo_call *call) { kolo_ref_run(call, adam_rows); }
+
+const kolo_kernel kolo_ref_embedding_bwd_rows =
+    KOLO_REF_KERNEL("ref_embedding_bwd_rows", &kolo_op_embedding_bwd_rows, run_sum_rows);
+const kolo_kernel kolo_ref_merge_rows =
+    KOLO_REF_KERNEL("ref_merge_rows", &kolo_op_merge_rows, run_sum_rows);
+const kolo_kernel kolo_ref_sgd_rows =
+    KOLO_REF_KERNEL("ref_sgd_rows", &kolo_op_sgd_rows, run_sgd_rows);
+const kolo_kernel kolo_ref_adam_rows =
+    KOLO_REF_KERNEL("ref_adam_rows", &kolo_op_adam_rows, run_adam_rows);
