@@ -8,6 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The files of the weights at the end of a run, and at its best evaluation. */
+#define KOLO_CHECKPOINT_FINAL "checkpoint-final.safetensors"
+#define KOLO_CHECKPOINT_BEST "checkpoint-best.safetensors"
+
 /* The path of the checkpoint of a step; free it with kolo_free. NULL: no memory. */
 char *kolo_checkpoint_folder_path(const char *folder, int64_t step);
 

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/number.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/folder.h"
 #include "train/job/job.h"
 #include "train/session/agree.h"
 
@@ -99,7 +100,7 @@ static kolo_status save(kolo_job *j, double value) {
 
 static kolo_status fail_save(kolo_job *j, kolo_status status) {
     if (status != KOLO_ERR_IO) return status;
-    status = kolo_job_name_kept(status, "checkpoint-best.safetensors", j->kept.step);
+    status = kolo_job_name_kept(status, KOLO_CHECKPOINT_BEST, j->kept.step);
     return kolo_job_fail_together(j, kolo_job_decide(j, status));
 }
 

@@ -36,8 +36,8 @@ static kolo_status open_files(kolo_run_files *f, const char *folder) {
     f->config = kolo_format("%s/config.yaml", folder);
     f->metrics = kolo_format("%s/metrics.jsonl", folder);
     f->curve = kolo_format("%s/loss.svg", folder);
-    f->checkpoint = kolo_format("%s/checkpoint-final.safetensors", folder);
-    f->best = kolo_format("%s/checkpoint-best.safetensors", folder);
+    f->checkpoint = kolo_format("%s/" KOLO_CHECKPOINT_FINAL, folder);
+    f->best = kolo_format("%s/" KOLO_CHECKPOINT_BEST, folder);
     if (!f->folder || !f->config || !f->metrics || !f->curve || !f->checkpoint || !f->best) {
         return KOLO_NOMEM(strlen(folder));
     }
