@@ -23,8 +23,8 @@ typedef struct region {
 } region;
 
 /* Widens the lifetime of a room by that of a value. A sum over micro-batches is kept throughout. */
-static void hold(planner *p, room *r, kolo_value v) {
-    const group *of = &p->groups[root_of(p, v.id)];
+static void hold(memory_planner *p, room *r, kolo_value v) {
+    const memory_group *of = &p->groups[root_of(p, v.id)];
     int32_t producer = kolo_info(p->g, v)->producer;
     bool kept = producer >= 0 && p->g->nodes[producer]->op == &kolo_op_accumulate;
     int32_t first = kept ? 0 : of->first;
@@ -54,7 +54,7 @@ static room *place_room(region *rg, room r) {
 }
 
 /* Fixes a value's group in a region. */
-static void locate(planner *p, kolo_region where, kolo_value v, size_t offset) {
+static void locate(memory_planner *p, kolo_region where, kolo_value v, size_t offset) {
     int32_t r = root_of(p, v.id);
     KOLO_ASSERT(!p->groups[r].fixed);
     p->groups[r].fixed = true;
@@ -102,7 +102,7 @@ static kolo_status find_ends(const kolo_graph *g, const flat *f, kolo_bucket *bu
 
 /* Locates the own ranges, from `base` on, which is where the own slice begins or, with `inside`,
  * the values. */
-static void locate_ranges(planner *p, const flat *f, const kolo_bucket *bucket, size_t base,
+static void locate_ranges(memory_planner *p, const flat *f, const kolo_bucket *bucket, size_t base,
                           bool inside) {
     size_t at = 0, begin = f->coordinate > 0 ? bucket->ends[f->coordinate - 1] : 0;
     if (inside) begin = 0;
@@ -116,12 +116,12 @@ static void locate_ranges(planner *p, const flat *f, const kolo_bucket *bucket, 
 }
 
 /* Where a reduce-scatter writes the slice of this rank, from its POST on. */
-static size_t place_slice(planner *p, region *rg, const flat *f, const kolo_bucket *bucket,
+static size_t place_slice(memory_planner *p, region *rg, const flat *f, const kolo_bucket *bucket,
                           int32_t post) {
     int c = f->coordinate;
     room r = {.first = post, .last = post};
     for (int k = 0; k < f->n; k++) {
-        const group *of = &p->groups[root_of(p, f->shards[k].id)];
+        const memory_group *of = &p->groups[root_of(p, f->shards[k].id)];
         const int32_t last = region_last(p->g, of->last);
         if (last > r.last) r.last = last;
     }
@@ -129,13 +129,13 @@ static size_t place_slice(planner *p, region *rg, const flat *f, const kolo_buck
     return place_room(rg, r)->offset;
 }
 
-static kolo_bucket *bucket_of(const planner *p, const kolo_node *post) {
+static kolo_bucket *bucket_of(const memory_planner *p, const kolo_node *post) {
     return &p->map->buckets[post->attr[KOLO_COMM_BUCKET].i];
 }
 
 /* The values of a bucket; `shards` NULL: they are no flat shards, and `wholes` is what is posted.
  */
-static flat values_of(const planner *p, const kolo_node *post, const kolo_node *wait) {
+static flat values_of(const memory_planner *p, const kolo_node *post, const kolo_node *wait) {
     bool scatters = bucket_of(p, post)->collective == KOLO_COLLECTIVE_REDUCE_SCATTER;
     flat f = {.n = post->n_in, .shards = scatters ? wait->out : post->in};
     f.wholes = scatters ? post->in : wait->out;
@@ -167,7 +167,7 @@ static size_t halo_bytes(const kolo_graph *g, const kolo_node *post) {
 }
 
 /* Measures a bucket. Slices, which live longer than what they are from, are placed first. */
-static kolo_status measure_bucket(planner *p, region *rg, int32_t i, const kolo_node *wait) {
+static kolo_status measure_bucket(memory_planner *p, region *rg, int32_t i, const kolo_node *wait) {
     const kolo_node *post = p->g->nodes[i];
     kolo_bucket *bucket = bucket_of(p, post);
     bucket->collective = (kolo_collective)post->attr[KOLO_COMM_COLLECTIVE].i;
@@ -195,7 +195,7 @@ static kolo_status measure_bucket(planner *p, region *rg, int32_t i, const kolo_
 }
 
 /* Places ranges of next versions inside these. */
-static void place_ranges(planner *p, const kolo_node *post, const kolo_node *wait) {
+static void place_ranges(memory_planner *p, const kolo_node *post, const kolo_node *wait) {
     for (int k = 0; k < post->n_in; k++) {
         int64_t first = 0, count;
         int32_t r = root_of(p, post->in[k].id);
@@ -206,7 +206,7 @@ static void place_ranges(planner *p, const kolo_node *post, const kolo_node *wai
 }
 
 /* Places what an exchange packs and unpacks. */
-static void place_buffers(const planner *p, region *rg, const kolo_node *post,
+static void place_buffers(const memory_planner *p, region *rg, const kolo_node *post,
                           const kolo_node *wait) {
     kolo_bucket *bucket = bucket_of(p, post);
     const room r = {.first = kolo_info(p->g, post->out[0])->producer,
@@ -216,7 +216,8 @@ static void place_buffers(const planner *p, region *rg, const kolo_node *post,
 }
 
 /* Places the values of a post and the results of its wait. */
-static void place_bucket(planner *p, region *rg, const kolo_node *post, const kolo_node *wait) {
+static void place_bucket(memory_planner *p, region *rg, const kolo_node *post,
+                         const kolo_node *wait) {
     kolo_bucket *bucket = bucket_of(p, post);
     if (kolo_value_ok(bucket->joins)) {
         place_ranges(p, post, wait);
@@ -250,7 +251,7 @@ static void place_bucket(planner *p, region *rg, const kolo_node *post, const ko
 }
 
 /* Places a value in a room of its own, in use from node `first` on. */
-static void place_alone(planner *p, region *rg, kolo_value v, int32_t first) {
+static void place_alone(memory_planner *p, region *rg, kolo_value v, int32_t first) {
     room r = {0};
     hold(p, &r, v);
     r.first = (int32_t)kolo_min_i64(r.first, first);
@@ -267,7 +268,8 @@ static bool is_of_model(const kolo_graph *g, const kolo_node *post) {
 }
 
 /* Places the buckets whose sums are kept over logical shards, or the others. */
-static void place_some(planner *p, region *rg, region *model, const kolo_node **waits, bool kept) {
+static void place_some(memory_planner *p, region *rg, region *model, const kolo_node **waits,
+                       bool kept) {
     for (int32_t i = 0; i < p->g->n_nodes; i++) {
         const kolo_node *n = p->g->nodes[i];
         if (n->op->comm != KOLO_OP_POST || (n->attr[KOLO_COMM_KEPT].i != 0) != kept) continue;
@@ -284,7 +286,8 @@ static const kolo_node *post_of(const kolo_graph *g, const kolo_node *wait) {
 /* Places the buckets, first those that are kept over logical shards, of which plans have
  * copies; then gathered rows, and sums over micro-batches of what is in no bucket, which are
  * kept as those in buckets are. */
-static kolo_status place_all(planner *p, region *rg, region *model, const kolo_node **waits) {
+static kolo_status place_all(memory_planner *p, region *rg, region *model,
+                             const kolo_node **waits) {
     const kolo_graph *g = p->g;
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
@@ -300,7 +303,7 @@ static kolo_status place_all(planner *p, region *rg, region *model, const kolo_n
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
         bool arrives = n->op->comm == KOLO_OP_WAIT;
-        group *of = &p->groups[root_of(p, n->out[0].id)];
+        memory_group *of = &p->groups[root_of(p, n->out[0].id)];
         if (arrives && kolo_axis_of_halo(&g->mesh, post_of(g, n)->move) >= 0) {
             of->first = (int32_t)kolo_min_i64(of->first, kolo_info(g, n->in[0])->producer);
             continue; /* in the arena */
@@ -313,7 +316,7 @@ static kolo_status place_all(planner *p, region *rg, region *model, const kolo_n
     return KOLO_OK;
 }
 
-kolo_status kolo_memory_place_buckets(planner *p) {
+kolo_status kolo_memory_place_buckets(memory_planner *p) {
     const kolo_graph *g = p->g;
     kolo_memory_map *map = p->map;
     size_t rooms = 1;

@@ -20,11 +20,11 @@
 
 enum { NEVER = -1 /* without producer: a pruned value */ };
 
-static void merge(planner *p, int32_t into, int32_t v) {
+static void merge(memory_planner *p, int32_t into, int32_t v) {
     into = root_of(p, into);
     v = root_of(p, v);
     if (into == v) return;
-    group *a = &p->groups[into], *b = &p->groups[v];
+    memory_group *a = &p->groups[into], *b = &p->groups[v];
     p->root[v] = into;
     a->first = (int32_t)kolo_min_i64(a->first, b->first);
     a->last = (int32_t)kolo_max_i64(a->last, b->last);
@@ -38,14 +38,14 @@ static void merge(planner *p, int32_t into, int32_t v) {
 
 /* ---- regions ---- */
 
-static void use_in_region(planner *p, const kolo_node *n, kolo_value v) {
-    group *gr = &p->groups[root_of(p, v.id)];
+static void use_in_region(memory_planner *p, const kolo_node *n, kolo_value v) {
+    memory_group *gr = &p->groups[root_of(p, v.id)];
     if (gr->region != n->region) gr->lanes = 0;
     gr->region = n->region;
     gr->lanes |= 1U << n->lane;
 }
 
-static void find_lanes(planner *p) {
+static void find_lanes(memory_planner *p) {
     for (int32_t i = 0; i < p->g->n_nodes; i++) {
         const kolo_node *n = p->g->nodes[i];
         for (int k = 0; k < n->n_in && n->region > 0; k++) use_in_region(p, n, n->in[k]);
@@ -54,7 +54,7 @@ static void find_lanes(planner *p) {
 }
 
 /* Whether nodes of other lanes may use a group while node n runs. */
-static bool is_used_beside(const group *gr, const kolo_node *n) {
+static bool is_used_beside(const memory_group *gr, const kolo_node *n) {
     return n->region > 0 && gr->region == n->region && gr->lanes != 1U << n->lane;
 }
 
@@ -80,12 +80,12 @@ static bool is_apart(const kolo_graph *g, const kolo_node *n) {
 }
 
 /* Lifetimes of single values, then groups of views. */
-static void find_lifetimes(planner *p) {
+static void find_lifetimes(memory_planner *p) {
     const kolo_graph *g = p->g;
     for (int32_t v = 0; v < g->n_values; v++) {
         const kolo_value_info *info = &g->values[v];
         p->root[v] = v;
-        p->groups[v] = (group){
+        p->groups[v] = (memory_group){
             .first = info->kind == KOLO_VALUE_INPUT ? 0 : info->producer,
             .last = info->producer,
             .bytes = kolo_round_up(kolo_tensor_bytes(&info->tensor), KOLO_MEMORY_ALIGN),
@@ -109,8 +109,8 @@ static void find_lifetimes(planner *p) {
 static bool is_local(const kolo_node *n) { return n->op->comm == KOLO_OP_LOCAL; }
 
 /* In use from one step to the next. */
-static void keep(planner *p, kolo_value v) {
-    group *gr = &p->groups[root_of(p, v.id)];
+static void keep(memory_planner *p, kolo_value v) {
+    memory_group *gr = &p->groups[root_of(p, v.id)];
     gr->first = 0;
     gr->last = p->g->n_nodes;
     gr->kept = true;
@@ -118,16 +118,16 @@ static void keep(planner *p, kolo_value v) {
 
 /* What is left to the next step (cross_step.c) and reads `v`: a bucket, or a value of this step or
  * the next. */
-static void keep_read(planner *p, kolo_value v) {
+static void keep_read(memory_planner *p, kolo_value v) {
     const kolo_value_info *info = kolo_info(p->g, v);
-    const group *gr = &p->groups[root_of(p, v.id)];
+    const memory_group *gr = &p->groups[root_of(p, v.id)];
     if (info->producer >= 0 && !gr->left && !kolo_value_ok(info->next_of)) keep(p, v);
 }
 
 /* Lifetimes of what the next step computes or reads. Updates of different parameters run one after
  * another there too, each with all of its nodes (plan/later.c): the order of the graph states which
  * of their values are alive at the same time. */
-static kolo_status find_left(planner *p) {
+static kolo_status find_left(memory_planner *p) {
     const kolo_graph *g = p->g;
     bool *later = kolo_zalloc((size_t)g->n_nodes + 1);
     if (!later) return KOLO_NOMEM(g->n_nodes);
@@ -151,10 +151,10 @@ static kolo_status find_left(planner *p) {
 
 /* What is sent to another stage is in memory of its own: it may still be on its way when the next
  * micro-batch takes the slot. */
-static void mark_sent(planner *p) {
+static void mark_sent(memory_planner *p) {
     for (int32_t i = 0; i < p->g->n_outputs; i++) {
         if (p->g->outputs[i].crossing.number == 0) continue;
-        group *gr = &p->groups[root_of(p, p->g->outputs[i].value.id)];
+        memory_group *gr = &p->groups[root_of(p, p->g->outputs[i].value.id)];
         KOLO_ASSERT(!gr->fixed);
         gr->sent = true;
     }
@@ -165,12 +165,12 @@ static bool same_size(const kolo_tensor *a, const kolo_tensor *b) {
 }
 
 /* Lets outputs reuse the memory of inputs of their size after their last reader. */
-static void overwrite(planner *p) {
+static void overwrite(memory_planner *p) {
     for (int32_t i = 0; i < p->g->n_nodes; i++) {
         const kolo_node *n = p->g->nodes[i];
         if (!n->op->overwrite || n->op->overwriter >= n->n_out) continue;
         kolo_value v = n->out[n->op->overwriter];
-        const group *of = &p->groups[root_of(p, v.id)];
+        const memory_group *of = &p->groups[root_of(p, v.id)];
         if (of->fixed || of->sent || of->kept) continue;
         for (int k = 0; k < n->n_in; k++) {
             int32_t r = root_of(p, n->in[k].id), out = root_of(p, v.id);
@@ -188,7 +188,7 @@ static void overwrite(planner *p) {
     }
 }
 
-static void place_fixed(planner *p) {
+static void place_fixed(memory_planner *p) {
     const kolo_graph *g = p->g;
     for (int32_t v = 0; v < g->n_values; v++) {
         const kolo_value_info *info = &g->values[v];
@@ -254,10 +254,10 @@ static void insert(const block **placed, int32_t n, const block *b) {
 
 /* On a stage of a pipeline the segments of several micro-batches run in turn: the arena is for
  * values of one segment. What crosses to another stage is there as long as the micro-batch. */
-static void find_slots(planner *p) {
+static void find_slots(memory_planner *p) {
     const kolo_graph *g = p->g;
     for (int32_t v = 0; g->stages > 0 && v < g->n_values; v++) {
-        group *gr = &p->groups[v];
+        memory_group *gr = &p->groups[v];
         if (p->root[v] != v || gr->fixed || gr->first == NEVER) continue;
         const int32_t last = (int32_t)kolo_max_i64(gr->last, gr->first);
         bool input = g->values[v].kind == KOLO_VALUE_INPUT;
@@ -275,7 +275,7 @@ static void find_slots(planner *p) {
 }
 
 /* The last node of a chunk that reads a value of all chunks, or a view of it. */
-static int32_t last_in_chunk(planner *p, int32_t root, int chunk) {
+static int32_t last_in_chunk(memory_planner *p, int32_t root, int chunk) {
     int32_t last = 0;
     for (int32_t i = 0; i < p->g->n_nodes; i++) {
         const kolo_node *n = p->g->nodes[i];
@@ -288,7 +288,7 @@ static int32_t last_in_chunk(planner *p, int32_t root, int chunk) {
 
 /* Places the values of the arena, those that are left behind the others, or of a slot of a chunk.
  */
-static kolo_status place_values(planner *p, bool slot, bool left, int chunk) {
+static kolo_status place_values(memory_planner *p, bool slot, bool left, int chunk) {
     int32_t n_values = p->g->n_values, n = 0;
     block *blocks = kolo_alloc((size_t)(n_values + 1) * sizeof *blocks);
     const block **placed = kolo_alloc((size_t)(n_values + 1) * sizeof(const block *));
@@ -298,7 +298,7 @@ static kolo_status place_values(planner *p, bool slot, bool left, int chunk) {
         goto done;
     }
     for (int32_t v = 0; v < n_values; v++) {
-        const group *gr = &p->groups[v];
+        const memory_group *gr = &p->groups[v];
         const bool shared = slot && gr->chunk < 0;
         if (p->root[v] != v || gr->fixed || gr->first == NEVER || gr->slot != slot) continue;
         if (gr->left != left || (slot && !shared && gr->chunk != chunk)) continue;
@@ -331,7 +331,7 @@ done:
 }
 
 kolo_status kolo_pass_memory(const kolo_graph *g, kolo_memory_map *map) {
-    planner p = {.g = g, .map = map};
+    memory_planner p = {.g = g, .map = map};
     *map = (kolo_memory_map){0};
     kolo_status status = KOLO_OK;
     size_t n = (size_t)g->n_values + 1;

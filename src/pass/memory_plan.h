@@ -6,7 +6,7 @@
 
 enum { KOLO_MEMORY_ALIGN = 64 };
 
-typedef struct group {
+typedef struct memory_group {
     int32_t first, last; /* node indices: alive in [first, last] */
     size_t bytes;
     bool fixed;     /* placed outside the arena */
@@ -17,16 +17,16 @@ typedef struct group {
     bool left;      /* to the next step, which computes it: placed behind the values of that step */
     int region;     /* the last one whose nodes use it; 0: none */
     unsigned lanes; /* of that region, a bit each */
-} group;
+} memory_group;
 
-typedef struct planner {
+typedef struct memory_planner {
     const kolo_graph *g;
     kolo_memory_map *map;
-    int32_t *root; /* by value: a value of its group, towards the group's first */
-    group *groups; /* by root value */
-} planner;
+    int32_t *root;        /* by value: a value of its group, towards the group's first */
+    memory_group *groups; /* by root value */
+} memory_planner;
 
-static inline int32_t root_of(planner *p, int32_t v) {
+static inline int32_t root_of(memory_planner *p, int32_t v) {
     while (p->root[v] != v) v = p->root[v] = p->root[p->root[v]];
     return v;
 }
@@ -45,4 +45,4 @@ static inline size_t bytes_at(const kolo_graph *g, kolo_value v, int64_t element
 }
 
 /* Places what buckets hold. NOMEM. */
-kolo_status kolo_memory_place_buckets(planner *p);
+kolo_status kolo_memory_place_buckets(memory_planner *p);

@@ -13,11 +13,6 @@ typedef struct slicer {
     int32_t n;
 } slicer;
 
-/* Whether a link exchanges the slices (lower_comm.c). */
-static bool is_exchanged(const kolo_placement *p) {
-    return p->kind == KOLO_PLACEMENT_SHARDED && p->depth >= KOLO_DEPTH_POSITIONS;
-}
-
 static bool is_slice(const kolo_placement *p) {
     return p->kind == KOLO_PLACEMENT_SHARDED && p->dim != KOLO_DIM_FLAT && !p->cuts &&
            p->blocks < 2 && !is_exchanged(p);
