@@ -21,6 +21,9 @@
 
 enum { WORKERS = 3 };
 
+/* Few samples: each worker makes all of them before its first step. */
+#define DATA "--data synthetic:N=2400,test=8"
+
 /* A running job; its output goes to the files "out" and "err". It is killed with this test. */
 static kolo_process start_job(const char *arguments) {
     char line[512];
@@ -103,7 +106,7 @@ static void assert_nothing_left(const long pids[WORKERS]) {
 static kolo_process start_workers(int workers, const char *more, long *pids) {
     char arguments[256];
     snprintf(arguments, sizeof arguments,
-             "train --model mlp --data synthetic --workers %d --threads 1 --batch 8 "
+             "train --model mlp " DATA " --workers %d --threads 1 --batch 8 "
              "--epochs 100000 --no-eval --out run --progress none %s",
              workers, more);
     kolo_process job = start_job(arguments);
@@ -153,7 +156,7 @@ static bool is_in_errors(const char *part) {
 /* With servers apart and without steps that wait for all workers. */
 static void a_job_goes_on_without_a_killed_worker(void **state) {
     long pids[WORKERS];
-    kolo_process job = start_job("train --model mlp --data synthetic --workers 2 --sync ps "
+    kolo_process job = start_job("train --model mlp " DATA " --workers 2 --sync ps "
                                  "--servers 1 --consistency asp --threads 1 --batch 8 --epochs "
                                  "100000 --no-eval --out run --progress none");
     await_ranks(&job, WORKERS, pids);
@@ -176,9 +179,8 @@ static void a_job_goes_on_without_a_killed_worker(void **state) {
 /* A stopped rank is alive but does not respond: the others must time out. */
 static void a_rank_that_hangs_ends_the_job_at_the_deadline(void **state) {
     long pids[WORKERS];
-    kolo_process job =
-        start_job("train --model mlp --data synthetic --workers 3 --threads 1 --batch 8 "
-                  "--epochs 100000 --no-eval --out run --progress none --timeout 4");
+    kolo_process job = start_job("train --model mlp " DATA " --workers 3 --threads 1 --batch 8 "
+                                 "--epochs 100000 --no-eval --out run --progress none --timeout 4");
     await_ranks(&job, WORKERS, pids);
     kill((pid_t)pids[1], SIGSTOP);
     assert_int_equal(test_job_end(&job).code, 1);
@@ -207,7 +209,7 @@ static void interrupt_a_single_process(void) {
     /* It ends in a signal handler, wherever it is then: the leak sanitizer cannot run there. */
     setenv("LSAN_OPTIONS", "detect_leaks=0", 1);
     kolo_process job =
-        start_job("train --model mlp --data synthetic --steps 100000000 --out run --progress none");
+        start_job("train --model mlp " DATA " --steps 100000000 --out run --progress none");
     unsetenv("LSAN_OPTIONS");
     char *metrics;
     size_t bytes = 0;
@@ -449,13 +451,13 @@ static void an_error_of_all_ranks_is_printed_once(void **state) {
         const char *arguments, *text;
         int code;
     } cases[] = {
-        {"train --model lnet --data synthetic --workers 3",
+        {"train --model lnet " DATA " --workers 3",
          "kolo: unknown model \"lnet\": did you mean \"lenet\"?\n", 2},
         {"train --model mlp --data synthetic:N=2,test=2 --workers 3 --batch 1",
          "kolo: 3 workers for 2 training samples in synthetic: use at most 2 workers\n", 2},
-        {"eval --checkpoint absent --data synthetic --workers 3",
+        {"eval --checkpoint absent " DATA " --workers 3",
          "kolo: cannot open absent: No such file or directory: check the path\n", 1},
-        {"train --model mlp --data synthetic --workers 3 --steps 1 --out out/folder",
+        {"train --model mlp " DATA " --workers 3 --steps 1 --out out/folder",
          "kolo: cannot create the folder out/folder: Not a directory: check the path\n", 1},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
@@ -468,15 +470,15 @@ static void an_error_of_all_ranks_is_printed_once(void **state) {
 }
 
 static void workers_must_match_the_outer_launcher(void **state) {
-    kolo_process job = start_job("run -n 2 -- '" KOLO_COMMAND
-                                 "' train --model mlp --data synthetic --steps 2 --batch 8 "
-                                 "--no-eval --workers 3 --progress none");
+    kolo_process job =
+        start_job("run -n 2 -- '" KOLO_COMMAND "' train --model mlp " DATA " --steps 2 --batch 8 "
+                  "--no-eval --workers 3 --progress none");
     assert_int_equal(test_job_end(&job).code, 2);
     char *err = errors();
     assert_non_null(strstr(err, "--workers 3, but the launcher started 2: remove --workers"));
     kolo_free(err);
-    job = start_job("run -n 2 -- '" KOLO_COMMAND
-                    "' train --model mlp --data synthetic --steps 2 --batch 8 --no-eval "
+    job = start_job("run -n 2 -- '" KOLO_COMMAND "' train --model mlp " DATA
+                    " --steps 2 --batch 8 --no-eval "
                     "--progress none");
     assert_int_equal(test_job_end(&job).code, 0);
     char *out = test_contents("out");

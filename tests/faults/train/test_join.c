@@ -1,6 +1,7 @@
 /* Processes that join a run, by the command: they take leases like another worker, and may be
  * killed. Each sample of an epoch is used once. */
 #include "kolo/data.h"
+#include "support/fewer.h"
 #include "support/folder.h"
 #include "support/support.h"
 
@@ -31,17 +32,17 @@ static bool run_for(const char *policy, const char *servers, const char *length,
     return good;
 }
 
-static const char ten_epochs[] = "--epochs 10 --eval-every 1 --checkpoint-every 900";
+static const char all_epochs[] = "--epochs 10 --eval-every 1 --checkpoint-every 900";
 
 static bool run(const char *policy, const char *then) {
-    return run_for(policy, "1", ten_epochs, then);
+    return run_for(policy, "1", all_epochs, then);
 }
 
 static void assert_exact(void) {
     bool exact;
     char *text;
     ASSERT_OK(kolo_ledger_check("ledger", &exact, &text));
-    if (!exact || !strstr(text, "epoch 10: 1601 samples, each once")) fail_msg("%s", text);
+    if (!exact || !strstr(text, "epoch " EPOCHS ": 1601 samples, each once")) fail_msg("%s", text);
     kolo_ledger_text_free(text);
     assert_int_equal(system("[ ! -e run/join ] && rm -r run ledger.* secret out joined"), 0);
 }
@@ -73,7 +74,7 @@ static void those_who_join_may_be_killed(void **state) {
 
 /* Those who have joined go on without a server that is killed, as the workers do. */
 static void a_server_may_be_killed(void **state) {
-    assert_true(run_for("asp,lease=1", "2 --replicas 1", ten_epochs,
+    assert_true(run_for("asp,lease=1", "2 --replicas 1", all_epochs,
                         "$join >joined 2>&1 & p=$!\n"
                         "for i in $(seq 200); do [ $(wc -l <ledger.2) -gt 9 ] && break; "
                         "sleep 0.01; done\n"

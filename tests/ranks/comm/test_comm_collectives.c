@@ -139,6 +139,12 @@ typedef struct matrix_result {
     int cases;
 } matrix_result;
 
+/* Whether a case is left out in this place: of large groups, which wait for processors, the places
+ * of memory take turns, others with four and eight ranks than with five. In the soak all run. */
+static bool takes_turns(const matrix *m, int ranks, size_t i, int place) {
+    return ranks > 3 && !m->all_algorithms && (i + (size_t)(place + ranks)) % 2;
+}
+
 /* One case by direct and by one of the others in turn; by all of them if requested. */
 static kolo_status run_algorithms(kolo_comm *comm, const matrix *m, one_case *c, const buffers *b,
                                   matrix_result *r) {
@@ -179,6 +185,7 @@ static kolo_status matrix_body(kolo_comm *comm, const void *arg, void *result) {
             if (kolo_reduce_check((kolo_dtype)t, (kolo_reduce_op)op) != KOLO_OK) continue;
             for (size_t i = 0; i < (t < KOLO_TENSOR_DTYPE_COUNT ? n_counts : 1); i++) {
                 for (int w = REGISTERED; w <= IN_PARTS; w++) {
+                    if (takes_turns(m, kolo_comm_size(comm), i + (size_t)(t + op), w)) continue;
                     one_case c = {.dtype = (kolo_dtype)t,
                                   .op = (kolo_reduce_op)op,
                                   .count = counts[i],
@@ -216,7 +223,7 @@ static void run_matrix(const matrix *given) {
                                                .result_bytes = sizeof(matrix_result)}));
             for (int r = 0; r < n; r++) {
                 const matrix_result *got = &results[t][r], *first = &results[RANKS_THREAD][0];
-                assert_true(got->cases >= 40);
+                assert_true(got->cases >= (n > 3 ? 20 : 40));
                 assert_int_equal(got->message_hash, first->message_hash);
                 if (t <= RANKS_SHM || n == 1) assert_int_equal(got->hash, first->hash);
             }

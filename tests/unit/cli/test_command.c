@@ -105,7 +105,7 @@ static void weights_go_in_and_out(void **state) {
         "kolo: w is of model mlp, which torchvision does not have: export it as native\n");
     test_run_fails("checkpoint info nowhere", 1,
                    "kolo: cannot open nowhere: No such file or directory: check the path\n");
-    assert_int_equal(test_run("train --model lenet --data synthetic --init w --workers 2"), 1);
+    assert_int_equal(test_run("train --model lenet --data synthetic:N=90 --init w --workers 2"), 1);
     assert_true(test_contains(
         "err", "w does not match model lenet; of its tensors 4 missing (conv1.weight, "
                "conv1.bias, conv2.weight, conv2.bias), 5 of another type or shape ("));

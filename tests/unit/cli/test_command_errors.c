@@ -54,39 +54,40 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
          "kolo: algorithm ring with --shards: a reproducible allreduce has an algorithm of its "
          "own; "
          "leave --algorithm out\n"},
-        {"train --model lnet --data synthetic",
+        {"train --model lnet --data synthetic:N=90",
          "kolo: unknown model \"lnet\": did you mean \"lenet\"?\n"},
         {"train --model mlp --data syntetic",
          "kolo: unknown data set \"syntetic\": did you mean synthetic?\n"},
-        {"train --model mlp --data synthetic --checkpoint-every 5 --steps 1",
+        {"train --model mlp --data synthetic:N=90 --checkpoint-every 5 --steps 1",
          "kolo: --checkpoint-every needs --out DIR, the folder of the checkpoints\n"},
         {"train --model mlp --data synthetic:N=900 --workers 1000 --steps 1", /* and no rank starts
                                                                                */
          "kolo: 1000 workers for 900 training samples in synthetic: use at most 900 "
          "workers\n"},
-        {"train --model mlp --data synthetic --resume latest --steps 1",
+        {"train --model mlp --data synthetic:N=90 --resume latest --steps 1",
          "kolo: --resume latest needs --out DIR, the folder of the checkpoints\n"},
         {"train --resume latest",
          "kolo: --resume latest requires all options of the run, such as --model, --data and "
          "--out: "
          "repeat the command that started it, or resume by its folder alone with --resume DIR\n"},
-        {"train --model mlp --data synthetic --checkpoint-every 2x --out o",
+        {"train --model mlp --data synthetic:N=90 --checkpoint-every 2x --out o",
          "kolo: --checkpoint-every 2x: must be a number of steps, such as 500, of epochs, such as "
          "1e, or a time, such as 10m\n"},
-        {"train --model mlp --data synthetic --resume o/latest --init f.safetensors",
+        {"train --model mlp --data synthetic:N=90 --resume o/latest --init f.safetensors",
          "kolo: --resume loads the weights of the checkpoint: remove --init\n"},
-        {"train --model mlp --data synthetic --no-eval=true", "kolo: --no-eval takes no value\n"},
-        {"train --model mlp --data synthetic --beta1 0.8",
+        {"train --model mlp --data synthetic:N=90 --no-eval=true",
+         "kolo: --no-eval takes no value\n"},
+        {"train --model mlp --data synthetic:N=90 --beta1 0.8",
          "kolo: --beta1 has no effect without --optimizer adam, adamw or lamb: remove it, or give "
          "--optimizer adam, adamw or lamb\n"},
-        {"train --model mlp --data synthetic --lr-min 0.1 --schedule step",
+        {"train --model mlp --data synthetic:N=90 --lr-min 0.1 --schedule step",
          "kolo: --lr-min has no effect without --schedule cosine or poly: remove it, or give "
          "--schedule cosine or poly\n"},
-        {"train --model mlp --data synthetic --no-eval --eval-every 2",
+        {"train --model mlp --data synthetic:N=90 --no-eval --eval-every 2",
          "kolo: --eval-every has no effect without --eval: remove it, or give --eval\n"},
-        {"train --model mlp --data synthetic --pipeline gpipe",
+        {"train --model mlp --data synthetic:N=90 --pipeline gpipe",
          "kolo: --pipeline has no effect without --mesh pp=2: remove it, or give --mesh pp=2\n"},
-        {"train --model mlp --data synthetic --mesh tp=2,pp=1 --pipeline zb-h1",
+        {"train --model mlp --data synthetic:N=90 --mesh tp=2,pp=1 --pipeline zb-h1",
          "kolo: --pipeline has no effect without --mesh pp=2: remove it, or give --mesh pp=2\n"},
         {"dump --model mlp --what plan --placement megatron",
          "kolo: --placement has no effect without --mesh tp=2: remove it, or give --mesh tp=2\n"},
@@ -103,17 +104,17 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
         {"dump --model mlp --what servers --mesh tp=2",
          "kolo: servers are for data parallelism: give their number with --ranks in the place of "
          "--mesh tp=2\n"},
-        {"train --model mlp --data synthetic --compress-min-bytes 10",
+        {"train --model mlp --data synthetic:N=90 --compress-min-bytes 10",
          "kolo: --compress-min-bytes has no effect without --compress CODEC: remove it, or give "
          "--compress CODEC\n"},
-        {"train --model mlp --data synthetic --keep 3 --out o",
+        {"train --model mlp --data synthetic:N=90 --keep 3 --out o",
          "kolo: --keep requires --checkpoint-every N\n"},
         {"train --resume .",
          "kolo: --resume .: no config.yaml found: give --model and the other options of the run\n"},
         {"train --model gpt2_tiny:dropout=1.5 --data synthetic-tokens",
          "kolo: model gpt2_tiny: \"dropout=1.5\": give dropout a whole number of percent, or a "
          "share as 0.5, from 0 to 99, as in dropout=0\n"},
-        {"train --model bert_tiny:nsp=1 --data synthetic",
+        {"train --model bert_tiny:nsp=1 --data synthetic:N=90",
          "kolo: data set synthetic has no pairs of sentences: choose data such as text:FILE, "
          "tokens:FILE or synthetic-tokens, or a model without them (nsp=0)\n"},
         {"help bench tarin", "kolo: unknown command 'bench tarin': did you mean 'bench train'?\n"},
@@ -145,17 +146,17 @@ static void failures_are_one_line_and_exit_1(void **state) {
     static const struct {
         const char *arguments, *text;
     } cases[] = {
-        {"train --model mlp --data synthetic --json no/where",
+        {"train --model mlp --data synthetic:N=90 --json no/where",
          "kolo: cannot write no/where: No such file or directory: check the path\n"},
-        {"train --model mlp --data synthetic --json fifo",
+        {"train --model mlp --data synthetic:N=90 --json fifo",
          "kolo: cannot write fifo: it is a named pipe: give a file\n"},
         {"bench sim -n 2 --sizes 4 --json fifo",
          "kolo: cannot write fifo: it is a named pipe: give a file\n"},
-        {"train --model mlp --data synthetic --config absent.yaml",
+        {"train --model mlp --data synthetic:N=90 --config absent.yaml",
          "kolo: cannot open absent.yaml: No such file or directory: check the path\n"},
         {"train --resume absent",
          "kolo: cannot resume absent: No such file or directory: check the path\n"},
-        {"eval --checkpoint absent --data synthetic",
+        {"eval --checkpoint absent --data synthetic:N=90",
          "kolo: cannot open absent: No such file or directory: check the path\n"},
     };
     assert_int_equal(system("mkfifo fifo"), 0);
@@ -193,7 +194,7 @@ static void unwritable_output_is_a_failure(void **state) {
         {"--version >&-", "Bad file descriptor"},
         {"help train >&-", "Bad file descriptor"},
         {"run -n 2 -- echo hello >&-", "Bad file descriptor"},
-        {"train --model mlp --data synthetic --epochs 9999 --out never --progress none >&-",
+        {"train --model mlp --data synthetic:N=90 --epochs 9999 --out never --progress none >&-",
          "Bad file descriptor"},
         {"bench train --model mlp --steps 1 --json x.json <&- >&-", "Bad file descriptor"},
     };
