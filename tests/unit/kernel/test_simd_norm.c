@@ -138,13 +138,19 @@ static int sync_case(size_t i, int relu, int threads) {
     return fits + check_both(&kolo_simd_sync_norm_bwd_data, &spec, dx_data, 1, 5e-6);
 }
 
+/* Whether all forms of an image run: under sanitizers the large ones, of several slabs, have one.
+ */
+static bool has_all_forms(size_t i) {
+    return TEST_FEWER(kolo_shape_count(&images[i].shape) < 40000, true);
+}
+
 static void synchronised_norm_is_the_reference(void **state) {
     for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
         kolo_isa_pin(isa);
         for (size_t i = 0; i < KOLO_COUNT(images); i++) {
             if (test_takes_turns(i, isa, (int)kolo_isa_best())) continue;
             assert_int_equal(sync_case(i, (int)(i % 3), 1 + (int)(i % 3)), 10);
-            assert_int_equal(sync_case(i, (int)((i + 1) % 3), 1), 10);
+            if (has_all_forms(i)) assert_int_equal(sync_case(i, (int)((i + 1) % 3), 1), 10);
         }
     }
     kolo_isa_pin(-1);
@@ -156,7 +162,7 @@ static void norm_is_the_reference(void **state) {
         for (int threads = 1; threads <= 3; threads += 2) {
             for (size_t i = 0; i < KOLO_COUNT(images); i++) {
                 if (test_takes_turns(i + (size_t)threads / 2, isa, (int)kolo_isa_best())) continue;
-                assert_int_equal(norm_case(i, 0, threads), 10);
+                if (has_all_forms(i)) assert_int_equal(norm_case(i, 0, threads), 10);
                 assert_int_equal(norm_case(i, 1 + (int)(i % 2), threads), 10);
             }
         }
