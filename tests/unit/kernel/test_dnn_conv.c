@@ -4,6 +4,7 @@
 #include "support/dnn_check.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 typedef struct conv_case {
     const char *name;
@@ -116,6 +117,10 @@ static bool check_bwd_weights(conv_run *r, const char *w_layout, bool bias) {
     return check(r, "_bwd_weights", &spec);
 }
 
+/* Whether all layouts of weights have all cases: in the soak. Else they take turns, as oneDNN
+ * compiles code for each. */
+static bool has_all(void) { return getenv("KOLO_SOAK") != NULL; }
+
 /* Each case in each pair of layouts, its weights open (forward) and in layouts of the list, a third
  * of them a pass. Plain and NHWC activations fit always, but for the data gradient of odd groups
  * and, on AVX-512, groups in NHWC; weights without blocks make no difference to whether a kernel
@@ -130,6 +135,7 @@ static void conv_is_the_reference(void **state) {
             check_forward(&r, "any", false, !(j % 2));
             for (size_t k = 0; k < KOLO_COUNT(weights); k++) {
                 bool blocked = k >= 3; /* blocks may cross groups */
+                if (!has_all() && (i + j + k) % 2) continue;
                 switch ((i + j + k) % 3) {
                 case 0:
                     if (check_forward(&r, weights[k], true, j % 2) == fits) break;
@@ -198,12 +204,16 @@ static void conv_in_bf16_is_the_reference(void **state) {
             conv_run r = run_of(&cases[i], pairs[j], 1 + (i + j) % 2);
             bool simple = j < 2 && r.conv->groups == 1;
             for (size_t k = 0; k < KOLO_COUNT(filters); k++) {
-                bool must = simple && k == 0;
+                const bool must = simple && k == 0, all = has_all();
+                const size_t turn = (i + j + k) % 3;
+                bool fits = true;
                 r.half = (i + j + k) % 2 ? HALF_ALL : HALF_BUT_X;
-                assert_true(check_forward(&r, k ? filters[k] : "any", k % 2, j % 2) || !must);
-                assert_true(check_bwd_weights(&r, filters[k], i % 2) || !must);
+                if (all || turn == 0)
+                    fits &= check_forward(&r, k ? filters[k] : "any", k % 2, j % 2);
+                if (all || turn == 1) fits &= check_bwd_weights(&r, filters[k], i % 2);
                 r.half = HALF_ALL;
-                assert_true(check_bwd_data(&r, filters[k]) || !must);
+                if (all || turn == 2) fits &= check_bwd_data(&r, filters[k]);
+                assert_true(fits || !must);
             }
         }
     }
