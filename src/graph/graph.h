@@ -6,8 +6,8 @@
  * arena; node pointers stay valid while nodes are added.
  *
  * An op is a const descriptor: its shape rule, gradient rule and cost, and the facts that passes
- * read. Kernels (kernel/kernel.h) execute ops. The ops are in src/op/: one file per family, with the
- * reference kernels; ops.c is their table, graph/ops/ops.h documents their inputs, outputs and
+ * read. Kernels (kernel/kernel.h) execute ops. The ops are in src/op/: one file per family, with
+ * the reference kernels; ops.c is their table, graph/ops/ops.h documents their inputs, outputs and
  * attributes. */
 
 #include "base/memory.h"

@@ -11,7 +11,7 @@
 static const char *const attrs[] = {"codec", "%ratio", NULL};
 static const char *const part_attrs[] = {"%part", "%of_gradient", "%of_weight", NULL};
 
-kolo_codec kolo_node_codec(const kolo_attr *attr) {
+static kolo_codec codec_of(const kolo_attr *attr) {
     return (kolo_codec){.kind = (kolo_codec_kind)attr[KOLO_CODE_KIND].i,
                         .ratio = attr[KOLO_CODE_RATIO].f};
 }
@@ -73,7 +73,7 @@ static kolo_status prepare_encode(const kolo_kernel_spec *spec, void **state, si
 }
 
 static void encode_floats(const kolo_call *call, const float *values, float *residual) {
-    const kolo_codec codec = kolo_node_codec(call->spec->attr);
+    const kolo_codec codec = codec_of(call->spec->attr);
     size_t count = count_of(&call->spec->in[0]);
     kolo_status status = kolo_codec_encode(&codec, values, count, residual, call->out[0],
                                            kolo_codec_bytes(&codec, count));
@@ -106,7 +106,7 @@ static kolo_status prepare_decode(const kolo_kernel_spec *spec, void **state, si
 
 /* The sum of the codes of all ranks, in their order. */
 static void decode(const kolo_call *call) {
-    const kolo_codec codec = kolo_node_codec(call->spec->attr);
+    const kolo_codec codec = codec_of(call->spec->attr);
     const bool wide = call->spec->out[0].dtype == KOLO_DTYPE_F64;
     const size_t count = count_of(&call->spec->out[0]), bytes = kolo_codec_bytes(&codec, count);
     const size_t stride = (size_t)kolo_code_bytes(&codec, (int64_t)count);

@@ -477,8 +477,7 @@ enum { KOLO_ACCUMULATE_KEEP };
  * (kolo/codec.h), and what is lost. decode: codes [ranks * bytes] -> the sum of what they mean, in
  * rank order. Added by the pass compress. */
 enum { KOLO_CODE_KIND, KOLO_CODE_RATIO };
-/* The codec of such a node, and the bytes of a code of `count` elements, a multiple of 8. */
-kolo_codec kolo_node_codec(const kolo_attr *attr);
+/* The bytes of a code of `count` elements, a multiple of 8. */
 int64_t kolo_code_bytes(const kolo_codec *codec, int64_t count);
 
 /* momentum_part: g, m, [w] -> part m + of_gradient g + of_weight w: what a rank adds to the
