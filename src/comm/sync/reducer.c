@@ -9,67 +9,30 @@
  *     other codecs the copy is encoded, an allgather distributes the codes, and each rank sums them
  *
  * All ranks sum the same codes in the same order, so the results are bitwise equal. */
-#include "kolo/reducer.h"
+#include "comm/sync/reducer.h"
 
 #include "base/memory.h"
-#include "base/number.h"
-#include "base/rng.h"
 #include "base/status.h"
-#include "comm/engine/comm.h"
 #include "comm/engine/failure.h"
-#include "comm/engine/family.h"
 #include "comm/engine/lock.h"
 
 #include <stdio.h>
 #include <string.h>
 
-typedef enum method { METHOD_IN_PLACE, METHOD_COPY, METHOD_HALF, METHOD_CODES } method;
+/* ---- buckets ---- */
 
-typedef struct bucket {
-    int first, n;    /* buffers order[first .. first + n) */
-    int ready;       /* number of them that are ready in this step */
-    size_t count;    /* elements */
-    char *data;      /* [count]: the copy; in the segment unless it is encoded; NULL in place */
-    float *residual; /* [count]: error feedback of a codec */
-    char *codes;     /* of this rank (half), of all ranks (codes); in the segment */
-    size_t data_bytes, codes_bytes, code_bytes; /* blocks; one rank's code */
-    kolo_request *request;
-} bucket;
-
-struct kolo_reducer {
-    kolo_comm *comm;
-    kolo_reducer_opts opts;
-    kolo_dtype dtype;
-    size_t element_bytes;
-    method method;
-    int n;
-    kolo_part *buffers;
-    size_t *offsets; /* [n]: of each buffer in its bucket, elements */
-    int *order;      /* [n]: buffers in the order of buckets */
-    int *bucket_of;  /* [n] */
-    bool *ready;     /* [n] */
-    int *arrived;    /* [n]: buffers in the order in which they became ready in this step */
-    int n_arrived;
-    bucket *buckets;
-    int n_buckets, started; /* buckets [0, started) are in flight or complete */
-    bool ordered;           /* the order is that of rank 0's first step */
-};
-
-/* Breaks the communicator with the last error: the other ranks wait for this one, or will. */
-static kolo_status fail_on_all(const kolo_reducer *r, kolo_status status) {
+kolo_status kolo_reducer_fail(const kolo_reducer *r, kolo_status status) {
     return kolo_failed(kolo_comm_break(r->comm, status, "reducer: %s", kolo_last_error()));
 }
-
-/* ---- buckets ---- */
 
 static void free_buckets(kolo_reducer *r) {
     KOLO_COMM_LOCK_SCOPE(r->comm);
     kolo_segment *segment = &r->comm->transport->segment;
     for (int b = 0; b < r->n_buckets; b++) {
-        bucket *k = &r->buckets[b];
+        kolo_bucket *k = &r->buckets[b];
         kolo_request_destroy(k->request);
         kolo_segment_give(segment, k->codes, k->codes_bytes);
-        if (r->method == METHOD_COPY) {
+        if (r->method == KOLO_REDUCE_COPY) {
             kolo_segment_give(segment, k->data, k->data_bytes);
         } else {
             kolo_free(k->data);
@@ -85,7 +48,7 @@ static void free_buckets(kolo_reducer *r) {
 static kolo_status divide(kolo_reducer *r) {
     r->buckets = kolo_zalloc((size_t)r->n * sizeof *r->buckets);
     if (!r->buckets) return KOLO_NOMEM((size_t)r->n * sizeof *r->buckets);
-    bucket *k = NULL;
+    kolo_bucket *k = NULL;
     for (int i = 0; i < r->n; i++) {
         int buffer = r->order[i];
         if (!k || k->count * r->element_bytes >= r->opts.bucket_bytes) {
@@ -100,18 +63,18 @@ static kolo_status divide(kolo_reducer *r) {
     return KOLO_OK;
 }
 
-static kolo_status alloc_memory(kolo_reducer *r, bucket *k) {
+static kolo_status alloc_memory(kolo_reducer *r, kolo_bucket *k) {
     kolo_segment *segment = &r->comm->transport->segment;
     void *block;
-    if (r->method == METHOD_IN_PLACE || k->count == 0) return KOLO_OK;
+    if (r->method == KOLO_REDUCE_IN_PLACE || k->count == 0) return KOLO_OK;
     k->data_bytes = k->count * r->element_bytes;
-    if (r->method == METHOD_COPY) {
+    if (r->method == KOLO_REDUCE_COPY) {
         KOLO_TRY(kolo_segment_take(segment, k->data_bytes, &block));
         k->data = block;
         return KOLO_OK;
     }
     k->code_bytes = kolo_codec_bytes(&r->opts.codec, k->count);
-    k->codes_bytes = k->code_bytes * (r->method == METHOD_CODES ? (size_t)r->comm->size : 1);
+    k->codes_bytes = k->code_bytes * (r->method == KOLO_REDUCE_CODES ? (size_t)r->comm->size : 1);
     k->data = kolo_alloc(k->data_bytes);
     k->residual = kolo_zalloc(k->data_bytes);
     if (!k->data || !k->residual) return KOLO_NOMEM(k->data_bytes);
@@ -120,7 +83,7 @@ static kolo_status alloc_memory(kolo_reducer *r, bucket *k) {
     return KOLO_OK;
 }
 
-static kolo_status create_request(kolo_reducer *r, bucket *k) {
+static kolo_status create_request(kolo_reducer *r, kolo_bucket *k) {
     char site[32];
     kolo_part *parts = NULL;
     snprintf(site, sizeof site, "reducer, bucket %d", (int)(k - r->buckets));
@@ -130,18 +93,18 @@ static kolo_status create_request(kolo_reducer *r, bucket *k) {
                               .output = k->data,
                               .count = k->count,
                               .site = site};
-    if (r->method == METHOD_HALF) {
+    if (r->method == KOLO_REDUCE_HALF) {
         opts.dtype = r->opts.codec.kind == KOLO_CODEC_F16 ? KOLO_DTYPE_F16 : KOLO_DTYPE_BF16;
         opts.op = KOLO_SUM;
         opts.output = k->codes;
         if (!r->opts.sum) opts.prescale = 1.0 / r->comm->size; /* the sum could overflow */
-    } else if (r->method == METHOD_CODES) {
+    } else if (r->method == KOLO_REDUCE_CODES) {
         opts.kind = KOLO_COLLECTIVE_ALLGATHER;
         opts.dtype = KOLO_DTYPE_U8;
         opts.op = KOLO_SUM;
         opts.output = k->codes;
         opts.count = k->code_bytes;
-    } else if (r->method == METHOD_IN_PLACE) {
+    } else if (r->method == KOLO_REDUCE_IN_PLACE) {
         parts = kolo_zalloc((size_t)k->n * sizeof *parts);
         if (!parts) return KOLO_NOMEM((size_t)k->n * sizeof *parts);
         for (int i = 0; i < k->n; i++) {
@@ -166,7 +129,7 @@ static kolo_status create_buckets(kolo_reducer *r) {
         status = alloc_memory(r, &r->buckets[b]);
         if (status == KOLO_OK) status = create_request(r, &r->buckets[b]);
     }
-    return status == KOLO_OK ? status : fail_on_all(r, status);
+    return status == KOLO_OK ? status : kolo_reducer_fail(r, status);
 }
 
 /* ---- arguments ---- */
@@ -194,205 +157,16 @@ static kolo_status check(const kolo_part *buffers, int n, kolo_dtype dtype,
     return kolo_codec_encode(&opts->codec, NULL, 0, NULL, NULL, 0); /* validates the codec */
 }
 
-static method method_of(const kolo_reducer_opts *opts) {
+static kolo_reducer_method method_of(const kolo_reducer_opts *opts) {
     switch (opts->codec.kind) {
     case KOLO_CODEC_NONE:
-        return METHOD_COPY;
+        return KOLO_REDUCE_COPY;
     case KOLO_CODEC_F16:
     case KOLO_CODEC_BF16:
-        return METHOD_HALF;
+        return KOLO_REDUCE_HALF;
     default:
-        return METHOD_CODES;
+        return KOLO_REDUCE_CODES;
     }
-}
-
-/* ---- agreement of the ranks ---- */
-
-/* What a rank gives to a reducer. */
-typedef enum term {
-    TERM_BUFFERS,
-    TERM_DTYPE,
-    TERM_OP,
-    TERM_BUCKET,
-    TERM_CODEC,
-    TERM_RATIO,
-    TERMS
-} term;
-
-typedef struct offer {
-    uint64_t terms[TERMS];
-    uint64_t counts;    /* hash of the buffers' counts */
-    int32_t registered; /* all buffers are in registered memory */
-    int32_t status;     /* whether the rank accepts its own arguments */
-    char reason[160];   /* if not */
-} offer;
-
-static bool all_registered(const kolo_reducer *r) {
-    kolo_transport *t = r->comm->transport;
-    for (int i = 0; i < r->n; i++) {
-        size_t bytes = r->buffers[i].count * r->element_bytes;
-        if (bytes > 0 && t->ops->handle(t, r->buffers[i].data, bytes) == 0) return false;
-    }
-    return true;
-}
-
-static uint64_t hash_counts(const kolo_reducer *r) {
-    uint64_t pair[2] = {0};
-    for (int i = 0; i < r->n; i++) {
-        pair[1] = r->buffers[i].count;
-        pair[0] = kolo_hash_bytes(pair, sizeof pair);
-    }
-    return pair[0];
-}
-
-/* A rank whose arguments are invalid gives the reason, which is in the error slot. */
-static void make_offer(const kolo_reducer *r, kolo_status status, offer *own) {
-    *own = (offer){.terms = {[TERM_BUFFERS] = (uint64_t)r->n,
-                             [TERM_DTYPE] = (uint64_t)r->dtype,
-                             [TERM_OP] = r->opts.sum ? KOLO_SUM : KOLO_MEAN,
-                             [TERM_BUCKET] = r->opts.bucket_bytes,
-                             [TERM_CODEC] = (uint64_t)r->opts.codec.kind},
-                   .status = (int32_t)status};
-    memcpy(&own->terms[TERM_RATIO], &r->opts.codec.ratio, sizeof(double));
-    if (status != KOLO_OK) {
-        snprintf(own->reason, sizeof own->reason, "%.150s", kolo_last_error());
-    } else {
-        own->counts = hash_counts(r);
-        own->registered = all_registered(r);
-    }
-}
-
-/* Writes a term as the caller gave it. */
-static void print_term(term which, uint64_t value, char *text, size_t bytes) {
-    double ratio;
-    memcpy(&ratio, &value, sizeof ratio);
-    switch (which) {
-    case TERM_DTYPE:
-        snprintf(text, bytes, "type %s",
-                 value < KOLO_DTYPE_COUNT ? kolo_dtype_name((kolo_dtype)value) : "unknown");
-        break;
-    case TERM_OP:
-        snprintf(text, bytes, "operation %s", kolo_reduce_op_name((kolo_reduce_op)value));
-        break;
-    case TERM_BUCKET:
-        snprintf(text, bytes, "bucket_bytes %llu", (unsigned long long)value);
-        break;
-    case TERM_CODEC:
-        snprintf(text, bytes, "codec %s", kolo_codec_name((kolo_codec_kind)value));
-        break;
-    case TERM_RATIO:
-        kolo_snprintf(text, bytes, "codec ratio %g", ratio);
-        break;
-    default:
-        snprintf(text, bytes, "%lld buffers", (long long)value);
-    }
-}
-
-static kolo_status disagree(const kolo_reducer *r, int rank, const char *first, const char *other) {
-    return KOLO_FAIL(KOLO_ERR_ARG,
-                     "ranks disagree on a reducer: rank %d has %s, rank %d has %s; all ranks must "
-                     "give the same buffers and options",
-                     kolo_comm_whole_rank(r->comm, 0), first, kolo_comm_whole_rank(r->comm, rank),
-                     other);
-}
-
-static kolo_status gather(kolo_reducer *r, const void *own, void *all, size_t bytes) {
-    kolo_request_opts o = {.kind = KOLO_COLLECTIVE_ALLGATHER,
-                           .dtype = KOLO_DTYPE_U8,
-                           .input = own,
-                           .output = all,
-                           .count = bytes,
-                           .site = "reducer"};
-    return kolo_request_run(r->comm, &o, 0);
-}
-
-/* A buffer whose count differs from rank 0's; no buffer: `index` is their number. */
-typedef struct count_pair {
-    uint64_t index, own, first;
-} count_pair;
-
-/* `first` has room for the counts of rank 0, `all` for a pair of each rank. */
-static kolo_status exchange_counts(kolo_reducer *r, uint64_t *first, count_pair *all) {
-    size_t n = (size_t)r->n, i = 0;
-    for (size_t b = 0; b < n; b++) first[b] = r->buffers[b].count;
-    KOLO_TRY(kolo_broadcast(r->comm, first, n, KOLO_DTYPE_I64, 0));
-    while (i < n && first[i] == r->buffers[i].count) i++;
-    count_pair own = {.index = i};
-    if (i < n) own = (count_pair){i, r->buffers[i].count, first[i]};
-    KOLO_TRY(gather(r, &own, all, sizeof own));
-    for (int p = 1; p < r->comm->size; p++) {
-        char text[2][64];
-        if (all[p].index >= n) continue;
-        for (int side = 0; side < 2; side++) {
-            snprintf(text[side], sizeof text[side], "%llu elements in buffer %llu",
-                     (unsigned long long)(side ? all[p].own : all[p].first),
-                     (unsigned long long)all[p].index);
-        }
-        return disagree(r, p, text[0], text[1]);
-    }
-    return KOLO_OK;
-}
-
-/* Finds the first buffer whose count differs from rank 0's. */
-static kolo_status compare_counts(kolo_reducer *r) {
-    size_t n = (size_t)r->n;
-    uint64_t *first = kolo_alloc(n * sizeof *first);
-    count_pair *all = kolo_alloc((size_t)r->comm->size * sizeof *all);
-    kolo_status status = first && all ? exchange_counts(r, first, all)
-                                      : fail_on_all(r, KOLO_NOMEM(n * sizeof *first));
-    kolo_free(first);
-    kolo_free(all);
-    return status;
-}
-
-/* Finds the first difference between the terms of the ranks. */
-static kolo_status compare_terms(const kolo_reducer *r, const offer *all) {
-    for (int p = 1; p < r->comm->size; p++) {
-        for (int t = 0; t < TERMS; t++) {
-            char text[2][64];
-            if (all[p].terms[t] == all[0].terms[t]) continue;
-            print_term((term)t, all[0].terms[t], text[0], sizeof text[0]);
-            print_term((term)t, all[p].terms[t], text[1], sizeof text[1]);
-            return disagree(r, p, text[0], text[1]);
-        }
-    }
-    return KOLO_OK;
-}
-
-/* Finds the first rank whose arguments are invalid. */
-static kolo_status find_invalid(const kolo_reducer *r, const offer *all) {
-    for (int p = 0; p < r->comm->size; p++) {
-        if (all[p].status == KOLO_OK) continue;
-        return KOLO_FAIL((kolo_status)all[p].status, "rank %d: %.*s",
-                         kolo_comm_whole_rank(r->comm, p), (int)sizeof all[p].reason,
-                         all[p].reason);
-    }
-    return KOLO_OK;
-}
-
-static kolo_status compare(kolo_reducer *r, kolo_status status, const offer *own, offer *all) {
-    bool registered = true, same_counts = true;
-    KOLO_TRY(gather(r, own, all, sizeof *own));
-    KOLO_TRY(compare_terms(r, all));
-    if (status != KOLO_OK) return KOLO_FAIL(status, "%s", own->reason);
-    KOLO_TRY(find_invalid(r, all));
-    for (int p = 0; p < r->comm->size; p++) {
-        same_counts = same_counts && all[p].counts == all[0].counts;
-        registered = registered && all[p].registered;
-    }
-    if (registered && r->method == METHOD_COPY) r->method = METHOD_IN_PLACE;
-    return same_counts ? KOLO_OK : compare_counts(r);
-}
-
-/* Compares what the ranks give; `status` is that of this rank's arguments. Buffers that are
- * registered on all ranks are reduced in place. */
-static kolo_status agree(kolo_reducer *r, kolo_status status) {
-    offer own, *all = kolo_alloc((size_t)r->comm->size * sizeof *all);
-    make_offer(r, status, &own);
-    if (!all) return fail_on_all(r, KOLO_NOMEM((size_t)r->comm->size * sizeof *all));
-    status = compare(r, status, &own, all);
-    kolo_free(all);
-    return status;
 }
 
 /* ---- creation ---- */
@@ -421,7 +195,7 @@ static kolo_status open_reducer(kolo_reducer *r, const kolo_part *buffers) {
         r->method = method_of(&r->opts);
         status = copy_buffers(r, buffers);
     }
-    status = agree(r, status);
+    status = kolo_reducer_agree(r, status);
     return status == KOLO_OK ? create_buckets(r) : status;
 }
 
@@ -461,9 +235,9 @@ void kolo_reducer_destroy(kolo_reducer *r) {
 
 /* ---- a step ---- */
 
-static kolo_status start_bucket(kolo_reducer *r, bucket *k) {
+static kolo_status start_bucket(kolo_reducer *r, kolo_bucket *k) {
     char *own = k->codes;
-    if (r->method == METHOD_CODES && own) own += (size_t)r->comm->rank * k->code_bytes;
+    if (r->method == KOLO_REDUCE_CODES && own) own += (size_t)r->comm->rank * k->code_bytes;
     if (own) {
         KOLO_TRY(kolo_codec_encode(&r->opts.codec, (const float *)(const void *)k->data, k->count,
                                    k->residual, own, k->code_bytes));
@@ -472,7 +246,7 @@ static kolo_status start_bucket(kolo_reducer *r, bucket *k) {
 }
 
 static void mark(kolo_reducer *r, int i) {
-    bucket *k = &r->buckets[r->bucket_of[i]];
+    kolo_bucket *k = &r->buckets[r->bucket_of[i]];
     r->ready[i] = true;
     r->arrived[r->n_arrived++] = i;
     k->ready++;
@@ -500,7 +274,7 @@ kolo_status kolo_reducer_ready_range(kolo_reducer *r, int first, int n) {
     for (int i = first + n - 1; i >= first; i--) mark(r, i); /* in the order of the first buckets */
     bool any = false;
     for (; r->started < r->n_buckets; r->started++, any = true) {
-        const bucket *k = &r->buckets[r->started];
+        const kolo_bucket *k = &r->buckets[r->started];
         if (k->ready < k->n || r->comm->n_flight == r->comm->max_in_flight) break;
         KOLO_TRY(start_bucket(r, &r->buckets[r->started]));
     }
@@ -525,10 +299,10 @@ kolo_status kolo_reducer_broadcast(kolo_reducer *r, const kolo_part *parts, int 
 }
 
 /* Decodes into the copy: the codes of all ranks, which it sums, or the summed code. */
-static kolo_status decode(kolo_reducer *r, bucket *k) {
+static kolo_status decode(kolo_reducer *r, kolo_bucket *k) {
     float *sum = (float *)(void *)k->data;
     if (!k->codes) return KOLO_OK;
-    if (r->method == METHOD_HALF) {
+    if (r->method == KOLO_REDUCE_HALF) {
         return kolo_codec_decode(&r->opts.codec, k->codes, k->code_bytes, sum, k->count);
     }
     float scale = r->opts.sum ? 1 : 1 / (float)r->comm->size;
@@ -540,7 +314,7 @@ static kolo_status decode(kolo_reducer *r, bucket *k) {
     return KOLO_OK;
 }
 
-static kolo_status finish_bucket(kolo_reducer *r, bucket *k) {
+static kolo_status finish_bucket(kolo_reducer *r, kolo_bucket *k) {
     KOLO_TRY(kolo_request_wait(k->request, 0));
     KOLO_TRY(decode(r, k));
     for (int i = k->first; i < k->first + k->n && k->data; i++) {
@@ -568,13 +342,13 @@ static kolo_status reorder(kolo_reducer *r) {
     r->ordered = true;
     KOLO_TRY(kolo_broadcast(r->comm, r->arrived, n, KOLO_DTYPE_I32, 0));
     if (memcmp(r->arrived, r->order, n * sizeof *r->order) == 0) return KOLO_OK;
-    bucket *old = r->buckets;
+    kolo_bucket *old = r->buckets;
     kolo_reducer before = *r;
     size_t *offsets = kolo_alloc(n * sizeof *offsets);
     int *bucket_of = kolo_zalloc(n * sizeof *bucket_of);
     kolo_status status = KOLO_OK;
     if (!offsets || !bucket_of) {
-        status = fail_on_all(r, KOLO_NOMEM(n * sizeof *offsets));
+        status = kolo_reducer_fail(r, KOLO_NOMEM(n * sizeof *offsets));
     } else if (!is_order(r->arrived, r->n, bucket_of)) {
         status = KOLO_FAIL(KOLO_ERR_FORMAT,
                            "the order of %d buffers received from rank 0 is no permutation", r->n);
