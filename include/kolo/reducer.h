@@ -42,6 +42,8 @@ typedef struct kolo_reducer_opts {
     kolo_codec codec;    /* f32 only: compression of the data sent; default: none. f16 and bf16 are
                             summed in that type; the other codecs are decoded and summed from the
                             codes of all ranks. Error feedback is kept per buffer. */
+    bool join;           /* kolo_reducer_join may be called: in each step the ranks also exchange
+                            a byte each, which tells who has no data left */
 } kolo_reducer_opts;
 
 /* Creates a reducer. A collective call: all ranks pass buffers of the same counts (tree_node is
@@ -66,6 +68,24 @@ KOLO_API kolo_status kolo_reducer_broadcast(kolo_reducer *reducer, const kolo_pa
 /* Blocks until every buffer holds the result, bitwise equal on all ranks, and ends the step. ARG:
  * some buffer, which the error names, is not ready; then the call does not wait. */
 KOLO_API kolo_status kolo_reducer_wait(kolo_reducer *reducer);
+/* For a rank that has no data left while others go on: takes part in their steps with gradients of
+ * zeros, until all ranks have called it. The mean remains one over all ranks. Blocks. Overwrites
+ * the buffers. `*last` is the rank that came last, the same on all ranks (the highest, if several
+ * came between the same steps): its parameters have had all updates, so copy them to the others,
+ * with the state of the optimizer (kolo_reducer_broadcast). Then steps may follow again.
+ *
+ *     for (int i = 0; i < batches; i++) {
+ *         backward(reducer);                            // kolo_reducer_ready for each buffer
+ *         KOLO_TRY(kolo_reducer_wait(reducer));
+ *         update(parameters);
+ *     }
+ *     int last;
+ *     KOLO_TRY(kolo_reducer_join(reducer, &last));
+ *     KOLO_TRY(kolo_reducer_broadcast(reducer, parameters, n, KOLO_DTYPE_F32, last));
+ *
+ * Meanwhile the others communicate by the reducer only. ARG: the option `join` is not set, or a
+ * step has begun. Errors as of kolo_reducer_wait. */
+KOLO_API kolo_status kolo_reducer_join(kolo_reducer *reducer, int *last);
 /* Frees a reducer, between steps and before its communicator. NULL is allowed. */
 KOLO_API void kolo_reducer_destroy(kolo_reducer *reducer);
 

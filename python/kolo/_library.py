@@ -73,7 +73,7 @@ typedef void on_stall(void *arg, const char *report);
 struct kolo_named_opts {
     size_t fusion_bytes; int64_t cycle_us, stall_ms; on_stall *on_stall; void *arg;
 };
-struct kolo_reducer_opts { size_t bucket_bytes; bool sum; kolo_codec codec; };
+struct kolo_reducer_opts { size_t bucket_bytes; bool sum; kolo_codec codec; bool join; };
 
 struct kolo_shape { int rank; int64_t dim[6]; };
 struct kolo_value { int32_t id; uint32_t graph; };
@@ -273,6 +273,7 @@ kolo_status kolo_reducer_ready_range(kolo_reducer *reducer, int first, int n);
 kolo_status kolo_reducer_broadcast(kolo_reducer *reducer, const kolo_part *parts, int n,
                                    kolo_dtype dtype, int root);
 kolo_status kolo_reducer_wait(kolo_reducer *reducer);
+kolo_status kolo_reducer_join(kolo_reducer *reducer, int *last);
 void kolo_reducer_destroy(kolo_reducer *reducer);
 kolo_status kolo_codec_parse(const char *text, kolo_codec *codec);
 size_t kolo_codec_bytes(const kolo_codec *codec, size_t count);

@@ -743,11 +743,12 @@ class Reducer:
 
     ``buffers`` are the gradients, all of one type. In each step call ``ready(i)`` when buffer i is
     filled, in any order, then ``wait()``. ``codec`` is "none", "f16", "bf16", "int8",
-    "onebit" or "topk:0.01", with error feedback.
+    "onebit" or "topk:0.01", with error feedback. With ``join``, ranks may run out of data at
+    different times.
     """
 
     def __init__(self, comm: Comm, buffers: Sequence[Any], bucket_bytes: int = 0,
-                 op: str = "mean", codec: str = "none") -> None:
+                 op: str = "mean", codec: str = "none", join: bool = False) -> None:
         if op not in ("mean", "sum"):
             raise ValueError(f"operation {op!r}: a reducer supports mean and sum")
         self._comm = comm
@@ -758,7 +759,7 @@ class Reducer:
             raise TypeError(f"a reducer needs buffers of one type, not {', '.join(dtypes) or 'none'}")
         parts = (c.kolo_part * len(self._memory))(
             *(c.kolo_part(data=b.address, count=b.count) for b in self._memory))
-        opts = c.kolo_reducer_opts(bucket_bytes=bucket_bytes, sum=op == "sum", codec=Codec(codec).value)
+        opts = c.kolo_reducer_opts(bucket_bytes=bucket_bytes, sum=op == "sum", codec=Codec(codec).value, join=join)
         self._handle: Optional[ctypes.c_void_p] = ctypes.c_void_p()
         _lib.kolo_reducer_create(comm._open(), parts, len(parts),
                                  _DTYPES.index(dtypes[0]), ctypes.byref(opts),
@@ -786,6 +787,15 @@ class Reducer:
         """Blocks until every buffer holds the result; ends the step."""
         self._open()
         _lib.kolo_reducer_wait(self._handle)
+
+    def join(self) -> int:
+        """For a rank without further data: takes part in the steps of the others with zeros, which overwrite the
+        buffers, until all ranks have called it. Returns the rank that came last, whose parameters are the newest
+        (``broadcast``)."""
+        self._open()
+        last = ctypes.c_int()
+        _lib.kolo_reducer_join(self._handle, ctypes.byref(last))
+        return last.value
 
     def close(self) -> None:
         """Frees it; allowed between steps only."""

@@ -265,6 +265,16 @@ def check_reducer(comm):
     reducer.ready(0, len(gradients))
     reducer.wait()
     assert (gradients[0] == (comm.size - 1) / 2).all()
+    expect_error(kolo.Error, "create the reducer with the option join", reducer.join)
+    reducer.close()
+    reducer = kolo.Reducer(comm, gradients[:3], join=True)
+    for step in range(1 + comm.rank):  # the last rank has the most batches
+        for gradient in gradients[:3]:
+            gradient[:] = 1
+        reducer.ready(0, 3)
+        reducer.wait()
+        assert np.allclose(gradients[1], (comm.size - step) / comm.size)
+    assert reducer.join() == comm.size - 1
     reducer.close()
 
 

@@ -196,7 +196,8 @@ static kolo_status open_reducer(kolo_reducer *r, const kolo_part *buffers) {
         status = copy_buffers(r, buffers);
     }
     status = kolo_reducer_agree(r, status);
-    return status == KOLO_OK ? create_buckets(r) : status;
+    if (status == KOLO_OK) status = create_buckets(r);
+    return status == KOLO_OK ? kolo_reducer_open_exchange(r) : status;
 }
 
 kolo_status kolo_reducer_create(kolo_comm *comm, const kolo_part *buffers, int n, kolo_dtype dtype,
@@ -224,6 +225,7 @@ kolo_status kolo_reducer_create(kolo_comm *comm, const kolo_part *buffers, int n
 void kolo_reducer_destroy(kolo_reducer *r) {
     if (!r || r->comm->inherited) return;
     free_buckets(r);
+    kolo_reducer_close_exchange(r);
     kolo_free(r->buffers);
     kolo_free(r->offsets);
     kolo_free(r->order);
@@ -382,13 +384,12 @@ kolo_status kolo_reducer_wait(kolo_reducer *r) {
                          "in each step before the wait",
                          i, r->n);
     }
-    for (int b = 0; b < r->n_buckets; b++) {
-        if (b >= r->started) { /* max_in_flight requests were in flight */
-            KOLO_TRY(start_bucket(r, &r->buckets[b]));
-            r->started = b + 1;
-        }
-        KOLO_TRY(finish_bucket(r, &r->buckets[b]));
+    for (; r->started < r->n_buckets; r->started++) { /* max_in_flight requests were in flight */
+        KOLO_TRY(start_bucket(r, &r->buckets[r->started]));
     }
+    KOLO_TRY(kolo_reducer_start_exchange(r));
+    for (int b = 0; b < r->n_buckets; b++) KOLO_TRY(finish_bucket(r, &r->buckets[b]));
+    KOLO_TRY(kolo_reducer_finish_exchange(r));
     if (!r->ordered) KOLO_TRY(reorder(r));
     memset(r->ready, 0, (size_t)r->n * sizeof *r->ready);
     r->n_arrived = 0;

@@ -40,6 +40,11 @@ struct kolo_reducer {
     kolo_bucket *buckets;
     int n_buckets, started; /* buckets [0, started) are in flight or complete */
     bool ordered;           /* the order is that of rank 0's first step */
+
+    /* With the option `join`: which ranks have no data left. */
+    kolo_request *exchange; /* gathers `ended` in each step */
+    uint8_t own_ended;
+    uint8_t *ended, *ended_before; /* [size]: in this step, in the step before */
 };
 
 /* Breaks the communicator with the last error: the other ranks wait for this one, or will. */
@@ -47,3 +52,12 @@ kolo_status kolo_reducer_fail(const kolo_reducer *r, kolo_status status);
 /* Compares what the ranks give; `status` is that of this rank's arguments. Buffers that are
  * registered on all ranks are reduced in place. */
 kolo_status kolo_reducer_agree(kolo_reducer *r, kolo_status status);
+
+/* ---- ranks that have no data left (reducer_join.c); without the option they do nothing ---- */
+
+/* Creates the exchange, after the buckets. NOMEM. */
+kolo_status kolo_reducer_open_exchange(kolo_reducer *r);
+void kolo_reducer_close_exchange(kolo_reducer *r);
+/* Starts it, after the buckets of a step; waits for it. */
+kolo_status kolo_reducer_start_exchange(kolo_reducer *r);
+kolo_status kolo_reducer_finish_exchange(kolo_reducer *r);

@@ -18,6 +18,7 @@ typedef enum term {
     TERM_BUCKET,
     TERM_CODEC,
     TERM_RATIO,
+    TERM_JOIN,
     TERMS
 } term;
 
@@ -53,7 +54,8 @@ static void make_offer(const kolo_reducer *r, kolo_status status, offer *own) {
                              [TERM_DTYPE] = (uint64_t)r->dtype,
                              [TERM_OP] = r->opts.sum ? KOLO_SUM : KOLO_MEAN,
                              [TERM_BUCKET] = r->opts.bucket_bytes,
-                             [TERM_CODEC] = (uint64_t)r->opts.codec.kind},
+                             [TERM_CODEC] = (uint64_t)r->opts.codec.kind,
+                             [TERM_JOIN] = r->opts.join},
                    .status = (int32_t)status};
     memcpy(&own->terms[TERM_RATIO], &r->opts.codec.ratio, sizeof(double));
     if (status != KOLO_OK) {
@@ -84,6 +86,9 @@ static void print_term(term which, uint64_t value, char *text, size_t bytes) {
         break;
     case TERM_RATIO:
         kolo_snprintf(text, bytes, "codec ratio %g", ratio);
+        break;
+    case TERM_JOIN:
+        snprintf(text, bytes, "join %s", value ? "true" : "false");
         break;
     default:
         snprintf(text, bytes, "%lld buffers", (long long)value);

@@ -224,6 +224,7 @@ static const disagreement disagreements[] = {
     {3, 8, KOLO_DTYPE_F32, {.sum = true}, "rank 0 has operation mean, rank 2 has operation sum"},
     {3, 8, KOLO_DTYPE_F32, {.bucket_bytes = 7}, "bucket_bytes 1048576, rank 2 has bucket_bytes 7"},
     {3, 8, KOLO_DTYPE_F32, {.codec.kind = KOLO_CODEC_INT8}, "codec none, rank 2 has codec int8"},
+    {3, 8, KOLO_DTYPE_F32, {.join = true}, "rank 0 has join false, rank 2 has join true"},
     {3, 9, KOLO_DTYPE_F32, {0}, "has 8 elements in buffer 1, rank 2 has 9 elements in buffer 1"},
     /* Arguments that are invalid by themselves. */
     {0, 8, KOLO_DTYPE_F32, {0}, "rank 0 has 3 buffers, rank 2 has 0 buffers"},
@@ -260,6 +261,95 @@ static void ranks_that_disagree_get_an_error(void **state) {
                 fail_msg("rank %d, case %zu: %s", r, i, texts[r][i]);
             }
         }
+    }
+}
+
+/* ---- ranks that run out of data ---- */
+
+enum { JOIN_BUFFERS = 5, JOIN_COUNT = 70, EPOCHS = 3 };
+
+/* Batches of the ranks in each epoch, and the rank that comes last. */
+static const int batches_of[EPOCHS][3] = {{2, 5, 3}, {4, 4, 0}, {0, 0, 0}};
+static const int last_of[EPOCHS] = {1, 1, 2};
+
+static float gradient_of(int rank, int step, int k) { return (float)((rank + 1) * (k + 1) + step); }
+
+/* One epoch of this rank; then the others' steps. The parameter counts the sums of the gradients.
+ */
+static kolo_status epoch_of_batches(kolo_reducer *r, kolo_comm *comm, float (*x)[JOIN_COUNT],
+                                    int epoch, double *parameter) {
+    int rank = kolo_comm_rank(comm), size = kolo_comm_size(comm), last = -1, steps = 0;
+    for (int p = 0; p < size; p++) {
+        if (batches_of[epoch][p] > steps) steps = batches_of[epoch][p];
+    }
+    for (int step = 0; step < batches_of[epoch][rank]; step++) {
+        for (int k = 0; k < JOIN_BUFFERS * JOIN_COUNT; k++) {
+            x[k / JOIN_COUNT][k % JOIN_COUNT] = gradient_of(rank, step, k);
+        }
+        for (int i = 0; i < JOIN_BUFFERS; i++) {
+            KOLO_TRY(kolo_reducer_ready(r, (i * 2 + rank) % JOIN_BUFFERS));
+            bool first = i == 0;
+            if (first && kolo_reducer_join(r, &last) != KOLO_ERR_ARG) {
+                return KOLO_FAIL(KOLO_ERR_FORMAT, "a join within a step");
+            }
+        }
+        KOLO_TRY(kolo_reducer_wait(r));
+        for (int k = 0; k < JOIN_BUFFERS * JOIN_COUNT; k++) {
+            double want = 0, got = (double)x[k / JOIN_COUNT][k % JOIN_COUNT];
+            for (int p = 0; p < size; p++) {
+                if (step < batches_of[epoch][p]) want += (double)gradient_of(p, step, k) / size;
+            }
+            if (fabs(got - want) > 1e-6 * want) {
+                return KOLO_FAIL(KOLO_ERR_FORMAT, "epoch %d, step %d: %g, not %g", epoch, step, got,
+                                 want);
+            }
+        }
+        *parameter += (double)x[0][0];
+    }
+    KOLO_TRY(kolo_reducer_join(r, &last));
+    if (last != last_of[epoch]) return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d came last", last);
+    kolo_part part = {.data = parameter, .count = 1};
+    return kolo_reducer_broadcast(r, &part, 1, KOLO_DTYPE_F64, last);
+}
+
+static kolo_status join_body(kolo_comm *comm, const void *arg, void *result) {
+    const kolo_reducer_opts *opts = arg;
+    float x[JOIN_BUFFERS][JOIN_COUNT] = {{0}};
+    kolo_part parts[JOIN_BUFFERS];
+    kolo_reducer *r;
+    int last;
+    for (int i = 0; i < JOIN_BUFFERS; i++)
+        parts[i] = (kolo_part){.data = x[i], .count = JOIN_COUNT};
+    KOLO_TRY(kolo_reducer_create(comm, parts, JOIN_BUFFERS, KOLO_DTYPE_F32, NULL, &r));
+    bool refused = kolo_reducer_join(r, &last) == KOLO_ERR_ARG;
+    kolo_reducer_destroy(r);
+    if (!refused) return KOLO_FAIL(KOLO_ERR_FORMAT, "a join without the option");
+    KOLO_TRY(kolo_reducer_create(comm, parts, JOIN_BUFFERS, KOLO_DTYPE_F32, opts, &r));
+    kolo_status status = KOLO_OK;
+    for (int epoch = 0; epoch < EPOCHS && status == KOLO_OK; epoch++) {
+        status = epoch_of_batches(r, comm, x, epoch, result);
+    }
+    kolo_reducer_destroy(r);
+    return status;
+}
+
+static void ranks_run_out_of_data_at_different_times(void **state) {
+    static const rank_transport all[] = {RANKS_THREAD, RANKS_SHM, RANKS_TCP, RANKS_HOSTS};
+    static const kolo_reducer_opts opts[] = {
+        {.join = true, .bucket_bytes = 500},
+        {.join = true, .codec = {.kind = KOLO_CODEC_TOPK, .ratio = 1}}};
+    for (size_t i = 0; i < KOLO_COUNT(all) + 1; i++) {
+        double parameters[3 * 8]; /* results lie at multiples of 64 bytes */
+        rank_job job = {.n = 3,
+                        .transport = all[i % KOLO_COUNT(all)],
+                        .body = join_body,
+                        .arg = &opts[i / KOLO_COUNT(all)],
+                        .arg_bytes = sizeof opts[0],
+                        .results = parameters,
+                        .result_bytes = 64};
+        ASSERT_OK(run_rank_job(&job));
+        assert_true(parameters[0] > 0);
+        for (int r = 1; r < 3; r++) assert_true(parameters[(size_t)r * 8] == parameters[0]);
     }
 }
 
@@ -338,6 +428,7 @@ TEST_MAIN(test_comm_reducer) {
         cmocka_unit_test(wrong_use_is_refused_and_harmless),
         cmocka_unit_test(ranks_that_disagree_get_an_error),
         cmocka_unit_test(an_order_that_is_none_is_refused),
+        cmocka_unit_test(ranks_run_out_of_data_at_different_times),
         cmocka_unit_test(parameters_are_broadcast_and_ranges_become_ready),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
