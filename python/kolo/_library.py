@@ -236,6 +236,9 @@ int kolo_comm_local_size(const kolo_comm *comm);
 const char *kolo_comm_transport(const kolo_comm *comm);
 int kolo_comm_host(const kolo_comm *comm, int rank);
 kolo_status kolo_comm_split(kolo_comm *comm, int colour, int key, kolo_comm **sub);
+kolo_status kolo_comm_allow_shrink(kolo_comm *comm);
+kolo_status kolo_comm_shrink(kolo_comm *comm, kolo_comm **survivors);
+kolo_status kolo_comm_agree(kolo_comm *comm, uint64_t *flags, int *lost);
 kolo_status kolo_comm_create_group(kolo_comm *comm, const int *ranks, int n, int tag,
                                    kolo_comm **sub);
 void kolo_comm_revoke(kolo_comm *comm, const char *reason);

@@ -400,6 +400,27 @@ class Comm:
         as the one of which it is a sub-group, go on."""
         _lib.kolo_comm_revoke(self._open(), reason.encode())
 
+    def allow_shrink(self) -> None:
+        """Prepares the group for ``shrink`` and ``agree``, while all ranks live. Collective."""
+        _lib.kolo_comm_allow_shrink(self._open())
+
+    def shrink(self) -> Comm:
+        """The sub-group of the ranks that live, in their order, after a PeerError; it may shrink too. All of them call
+        it. Collectives in flight may be complete on some of them only."""
+        handle = ctypes.c_void_p()
+        _lib.kolo_comm_shrink(self._open(), ctypes.byref(handle))
+        group = Comm(handle, self)
+        group.threads = self.threads
+        self.add_user(group)
+        return group
+
+    def agree(self, flags: int = 2**64 - 1) -> Tuple[int, int]:
+        """The bits that all ranks that live have set, of 64, and how many ranks are lost. Works when the group is
+        broken, too. All ranks that live call it."""
+        found, lost = ctypes.c_uint64(_integer("flags", flags, 0, 2**64 - 1)), ctypes.c_int()
+        _lib.kolo_comm_agree(self._open(), ctypes.byref(found), ctypes.byref(lost))
+        return found.value, lost.value
+
     def load_costs(self, path: str) -> None:
         """Loads the cost constants of "auto" from a file of ``--calibrate`` that rank 0 reads.
         Collective."""

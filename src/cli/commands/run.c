@@ -51,7 +51,8 @@ int cmd_run(kolo_options *o) {
     }
     launch_opts opts = {.n_ranks = (int)kolo_options_int(o, "ranks"),
                         .threads = (int)kolo_options_int(o, "threads"),
-                        .argv = o->rest};
+                        .argv = o->rest,
+                        .survive = kolo_options_flag(o, "survive")};
     int exit_status;
     kolo_status status = find_program(o->rest[0], &exit_status);
     if (status != KOLO_OK) {

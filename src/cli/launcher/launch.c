@@ -208,12 +208,21 @@ static kolo_status report_job_failure(job *j) {
                          (long)worst->process.pid, how);
 }
 
+/* Whether some rank other than `r` has not been killed. */
+static bool others_live(const job *j, int r) {
+    for (int p = 0; p < j->opts->n_ranks; p++) {
+        if (p != r && !(j->ranks[p].ended && j->ranks[p].how.signal)) return true;
+    }
+    return false;
+}
+
 /* Whether the job goes on, or saves and ends, without a rank that is killed. One that SIGTERM ends
  * while the others save has not begun to train. */
 static bool is_spared(const job *j, int r) {
     const bool goes_on =
         j->phase == RUNNING || (j->phase == SAVING && j->ranks[r].how.signal != SIGTERM);
     const bool last = r >= j->opts->n_ranks - j->opts->spared_last;
+    if (j->opts->survive) return goes_on && others_live(j, r);
     return goes_on && r > 0 && (r <= j->opts->spared || last);
 }
 

@@ -51,6 +51,7 @@ typedef struct launch_opts {
     int64_t grace_ms;      /* from SIGTERM to the end of a job that saves first; 0: it does not */
     int spared;            /* so many ranks from rank 1 on may be killed: the others go on */
     int spared_last;       /* and so many of the last ranks */
+    bool survive;          /* all of them may, as long as one is left */
 } launch_opts;
 
 /* Runs a job to its end. `exit_status` is that of the command: 0, that of the rank that failed

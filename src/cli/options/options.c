@@ -174,6 +174,9 @@ const kolo_option cli_options[] = {
      .commands = CMD_RUN,
      .unset = "OMP_NUM_THREADS, or an equal share of the processors",
      .help = "OpenMP threads per rank"},
+    {.name = "survive", .type = KOLO_OPTION_FLAG, .commands = CMD_RUN,
+     .help = "when a rank is killed by a signal the others go on, for programs that continue without it "
+             "(kolo_comm_shrink); an exit status other than 0 still ends the job"},
 
     {.section = "amount of work",
      .name = "batch", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "64", .min = 1,

@@ -5,6 +5,8 @@
  * in its segment, group numbers on its connections). A second allgather distributes the addresses
  * of these transports, to which the members attach. The members that create a group among
  * themselves exchange these addresses by messages, since the other ranks take no part. */
+#include "comm/api/split.h"
+
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/engine/failure.h"
@@ -76,9 +78,15 @@ static kolo_status set_hosts(const kolo_comm *parent, kolo_comm *child, const in
     return kolo_comm_set_hosts(child, hosts);
 }
 
-/* Creates this rank's part of the sub-group: the address of its transport is `address`. */
-static kolo_status make_child(kolo_comm *parent, int colour, const int *members, int n, int *hosts,
-                              kolo_subgroup_address *address, kolo_comm **child) {
+kolo_status kolo_subgroup_check(const kolo_comm *parent) {
+    if (parent->transport->ops->subgroup) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "transport %s does not support sub-groups: use another one",
+                     kolo_comm_transport(parent));
+}
+
+kolo_status kolo_subgroup_make(kolo_comm *parent, int colour, const int *members, int n, int *hosts,
+                               kolo_subgroup_address *address, kolo_comm **child) {
     KOLO_COMM_LOCK_SCOPE(parent);
     const kolo_transport_ops *ops = parent->transport->ops;
     int rank = 0;
@@ -132,8 +140,8 @@ static kolo_status split(kolo_comm *comm, split_key own, split_key *keys,
                               0));
     if (own.colour >= 0) {
         int n = find_members(keys, comm->size, comm->rank, members);
-        kolo_status made =
-            make_child(comm, own.colour, members, n, members + comm->size, &address, &child);
+        kolo_status made = kolo_subgroup_make(comm, own.colour, members, n, members + comm->size,
+                                              &address, &child);
         if (made != KOLO_OK) address = (kolo_subgroup_address){0};
     }
     kolo_status status = kolo_request_run(comm,
@@ -155,11 +163,7 @@ static kolo_status split(kolo_comm *comm, split_key own, split_key *keys,
 
 kolo_status kolo_comm_split(kolo_comm *comm, int colour, int key, kolo_comm **sub) {
     KOLO_COMM_CLAIM(comm);
-    if (!comm->transport->ops->subgroup) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "transport %s does not support sub-groups: use another one",
-                         kolo_comm_transport(comm));
-    }
+    KOLO_TRY(kolo_subgroup_check(comm));
     size_t n = (size_t)comm->size;
     split_key *keys = kolo_zalloc(n * sizeof *keys);
     kolo_subgroup_address *addresses = kolo_zalloc(n * sizeof *addresses);
@@ -251,8 +255,8 @@ static kolo_status start_message(kolo_creation *c, kolo_collective kind, int pee
 /* A member without memory sends an address of zeros. */
 static kolo_status start_creation(kolo_creation *c, int tag) {
     kolo_comm *comm = c->comm;
-    if (make_child(comm, c->ranks[0], c->ranks, c->n, c->hosts, &c->addresses[comm->rank],
-                   &c->child) != KOLO_OK) {
+    if (kolo_subgroup_make(comm, c->ranks[0], c->ranks, c->n, c->hosts, &c->addresses[comm->rank],
+                           &c->child) != KOLO_OK) {
         c->addresses[comm->rank] = (kolo_subgroup_address){0};
     }
     for (int i = 0; i < c->n; i++) {
@@ -270,11 +274,7 @@ kolo_status kolo_creation_start(kolo_comm *comm, const int *ranks, int n, int ta
     KOLO_TRY(kolo_comm_check(comm));
     KOLO_TRY(check_members(comm, ranks, n));
     if (tag < 0) return KOLO_FAIL(KOLO_ERR_ARG, "tag %d of a group: give 0 or more", tag);
-    if (!comm->transport->ops->subgroup) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "transport %s does not support sub-groups: use another one",
-                         kolo_comm_transport(comm));
-    }
+    KOLO_TRY(kolo_subgroup_check(comm));
     kolo_creation *c = NULL;
     kolo_status status = alloc_creation(comm, ranks, n, &c);
     if (status == KOLO_OK) status = start_creation(c, tag);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/engine/agreement.h"
 #include "comm/engine/backoff.h"
 #include "comm/engine/comm_trace.h"
 #include "comm/engine/failure.h"
@@ -172,6 +173,7 @@ static void destroy(kolo_comm *comm) {
     kolo_p2p_close(comm);
     if (kolo_log_writes(KOLO_LOG_INFO)) log_traffic(comm);
     if (!comm->parent) kolo_comm_trace_close(comm->trace);
+    kolo_agreement_destroy(comm->agreement);
     comm->transport->ops->destroy(comm->transport);
     kolo_offload_close(comm);
     if (comm->joined) atomic_store_explicit(comm->joined, 0, memory_order_release);

@@ -1,0 +1,38 @@
+#pragma once
+/* Agreement between the ranks of a group while some of them die: on who lives, and on flags.
+ *
+ * It has channels of its own (a transport for the same ranks), which no collective uses, so that it
+ * works when the group is broken. In each round a rank sends what it has to all that it believes to
+ * live: the ranks that are gone, and the flags. It waits for the same from each of them, or for
+ * that rank's end. If all have sent what it has sent itself, this is the decision; otherwise it
+ * goes on with the union of the gone and the intersection of the flags. A rank that decides tells
+ * all others before it leaves, and these decide the same: they may have seen another rank end
+ * meanwhile, which then is a member although it is gone (flooding consensus: Chandra, Toueg,
+ * "Unreliable failure detectors for reliable distributed systems", 1996).
+ *
+ * A rank that was lost although it lives, such as one that was stopped for longer than a heartbeat,
+ * is told that it has no part in the decision. */
+
+#include "comm/engine/comm.h"
+
+typedef struct kolo_agreement kolo_agreement;
+
+enum { KOLO_RECORD_BYTES = 32 };
+
+/* `transport`: the channels, which belong to the agreement, also after a failure. `comm`: the group
+ * whose ranks these are. NOMEM. */
+kolo_status kolo_agreement_create(kolo_comm *comm, kolo_transport *transport,
+                                  kolo_agreement **agreement);
+/* NULL is allowed. Before the group's transport is destroyed. */
+void kolo_agreement_destroy(kolo_agreement *a);
+/* All ranks that live call it; blocks until they have, at most for the group's timeout. `*flags`:
+ * the bits that all have set. The lock is held. TIMEOUT names the ranks that have not come; PEER:
+ * the others have decided without this rank; NOMEM. After a failure the others go on without this
+ * rank, and so does each later call fail. */
+kolo_status kolo_agreement_decide(kolo_agreement *a, uint64_t *flags);
+/* Whether a rank is gone, as decided, or noticed in an exchange since. */
+bool kolo_agreement_gone(const kolo_agreement *a, int rank);
+/* Gives a record to all ranks that are not gone, and takes theirs: records[r], zeros of ranks that
+ * end meanwhile, which are gone in the next decision. After a decision. Errors as above. */
+kolo_status kolo_agreement_exchange(kolo_agreement *a, const void *record,
+                                    unsigned char (*records)[KOLO_RECORD_BYTES]);

@@ -1,0 +1,294 @@
+/* Ranks that go on after the death of others: twice in a row, in the middle of everything; and what
+ * they agree on. */
+#include "base/clock.h"
+#include "base/compiler.h"
+#include "base/status.h"
+#include "comm/engine/comm.h"
+#include "kolo/group.h"
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RANKS = 4, STEPS = 24 };
+
+static kolo_status wrong(const char *what, int rank) {
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d: %s: %.300s", rank, what, kolo_last_error());
+}
+
+/* ---- deaths in a row ---- */
+
+typedef struct plan {
+    int at[RANKS];           /* the step before which a rank kills itself; 0: it lives */
+    int64_t after_us[RANKS]; /* from then on, if it dies while it does something else; 0: at once */
+    bool busy;               /* the others exchange buckets, with several in flight */
+} plan;
+
+static int living(const plan *p) {
+    int n = 0;
+    for (int r = 0; r < RANKS; r++) n += p->at[r] == 0;
+    return n;
+}
+
+static void die_when_due(const plan *p, int rank, int64_t step) {
+    if (p->at[rank] == 0 || step != p->at[rank]) return;
+    if (p->after_us[rank] == 0) raise(SIGKILL);
+    ranks_die_after(p->after_us[rank]);
+}
+
+/* A rank whose time has not come waits for it before the last steps. */
+static void await_death(const plan *p, int rank, int64_t step) {
+    while (p->after_us[rank] > 0 && step == STEPS - 1) pause();
+}
+
+/* The sum over a group of 1 << (2 * rank of the whole), once per element of a vector. */
+static kolo_status sum_of_marks(kolo_comm *group, int rank, bool busy, int64_t *sum) {
+    enum { MOST = 30000 };
+    static int64_t x[3][MOST];
+    kolo_request *q[3];
+    int n = busy ? 3 : 1;
+    size_t count = busy ? MOST : 1;
+    kolo_status status = KOLO_OK;
+    for (int i = 0; i < n; i++) {
+        for (size_t k = 0; k < count; k++) x[i][k] = INT64_C(1) << (2 * rank);
+        kolo_part part = {.data = x[i], .count = count};
+        status = kolo_allreduce_create(group, &part, 1, KOLO_DTYPE_I64, KOLO_SUM,
+                                       KOLO_ALGORITHM_AUTO, "marks", &q[i]);
+        if (status != KOLO_OK) n = i;
+    }
+    for (int i = 0; i < n && status == KOLO_OK; i++) status = kolo_request_start(q[i]);
+    for (int i = 0; i < n && status == KOLO_OK; i++) status = kolo_request_wait(q[i], 0);
+    for (int i = 0; i < n; i++) kolo_request_destroy(q[i]);
+    KOLO_TRY(status);
+    for (int i = 0; i < n; i++) {
+        for (size_t k = 0; k < count; k++) {
+            if (x[i][k] != x[0][0]) return wrong("elements differ", rank);
+        }
+    }
+    *sum = x[0][0];
+    return KOLO_OK;
+}
+
+/* Forms groups without the dead until one agrees on the step that all go on with. */
+static kolo_status recover(kolo_comm **group, int64_t *step, int *shrinks) {
+    kolo_status status;
+    do {
+        int before = kolo_comm_size(*group);
+        KOLO_TRY(kolo_comm_shrink(*group, group));
+        if (kolo_comm_size(*group) > before) return wrong("it grows", before);
+        ++*shrinks;
+        status = kolo_allreduce(*group, step, 1, KOLO_DTYPE_I64, KOLO_MIN);
+    } while (status == KOLO_ERR_PEER);
+    return status;
+}
+
+typedef struct outcome {
+    int64_t sum, step; /* of the last step */
+    int shrinks, size, rank;
+    bool pair; /* a sub-group of two survivors went on */
+} outcome;
+
+static kolo_status deaths_body(kolo_comm *comm, const void *arg, void *result) {
+    const plan *p = arg;
+    outcome *o = result;
+    kolo_comm *group = comm, *pair;
+    int rank = kolo_comm_rank(comm);
+    KOLO_TRY(kolo_comm_allow_shrink(comm));
+    KOLO_TRY(kolo_comm_split(comm, p->at[rank] == 0 ? 0 : -1, 0, &pair));
+    for (int64_t step = 1; step <= STEPS; step++) {
+        die_when_due(p, rank, step);
+        await_death(p, rank, step);
+        kolo_status status = sum_of_marks(group, rank, p->busy, &o->sum);
+        if (status == KOLO_ERR_PEER) status = recover(&group, &step, &o->shrinks);
+        KOLO_TRY(status);
+        o->step = step;
+    }
+    if (sum_of_marks(pair, rank, p->busy, &o->sum) != KOLO_OK) return wrong("a pair", rank);
+    int64_t both = o->sum;
+    KOLO_TRY(sum_of_marks(group, rank, p->busy, &o->sum));
+    o->pair = both == o->sum;
+    o->size = kolo_comm_size(group);
+    o->rank = kolo_comm_rank(group);
+    float x = 0;
+    if (kolo_allreduce(comm, &x, 1, KOLO_DTYPE_F32, KOLO_SUM) != KOLO_ERR_PEER) {
+        return wrong("the group is whole again", rank);
+    }
+    return KOLO_OK;
+}
+
+static void check_deaths(rank_transport transport, const plan *p) {
+    rank_outcome outcomes[RANKS];
+    outcome found[RANKS];
+    rank_job job = {.n = RANKS,
+                    .transport = transport,
+                    .body = deaths_body,
+                    .arg = p,
+                    .arg_bytes = sizeof *p,
+                    .results = found,
+                    .result_bytes = sizeof found[0],
+                    .outcomes = outcomes,
+                    .segment_bytes = 64 << 20};
+    (void)run_rank_job(&job);
+    int64_t sum = 0;
+    int rank = 0;
+    for (int r = 0; r < RANKS; r++) sum += p->at[r] == 0 ? INT64_C(1) << (2 * r) : 0;
+    for (int r = 0; r < RANKS; r++) {
+        const outcome *o = &found[r];
+        if (p->at[r] != 0) {
+            assert_int_equal(outcomes[r].signal, p->after_us[r] ? SIGALRM : SIGKILL);
+            continue;
+        }
+        if (outcomes[r].status != KOLO_OK) {
+            fail_msg("transport %d, rank %d: %s", (int)transport, r, outcomes[r].error);
+        }
+        if (o->sum != sum || o->step != STEPS || o->size != living(p) || o->rank != rank ||
+            o->shrinks < 1 || !o->pair) {
+            fail_msg("transport %d, rank %d of %d: sum %llx, step %lld, %d shrinks, pair %d",
+                     (int)transport, o->rank, o->size, (unsigned long long)o->sum,
+                     (long long)o->step, o->shrinks, o->pair);
+        }
+        rank++;
+    }
+}
+
+static const rank_transport transports[] = {RANKS_SHM, RANKS_TCP, RANKS_HOSTS, RANKS_UCX};
+
+static void survivors_go_on_after_two_deaths(void **state) {
+    static const plan plans[] = {
+        {.at = {0, 5, 0, 12}},                            /* one after the other */
+        {.at = {6, 0, 6, 0}, .busy = true},               /* two at once, rank 0 among them */
+        {.at = {0, 0, 4, 4}, .after_us = {0, 0, 0, 400}}, /* the second while the others shrink */
+    };
+    for (size_t t = 0; t < KOLO_COUNT(transports); t++) {
+        if (!ranks_have(transports[t])) continue;
+        for (size_t i = 0; i < KOLO_COUNT(plans); i++) check_deaths(transports[t], &plans[i]);
+    }
+}
+
+/* A rank dies at some moment after another one, while the others detect that, agree, exchange
+ * addresses and go on. */
+static void a_death_at_any_moment_of_a_shrink(void **state) {
+    int rounds = getenv("KOLO_SOAK") ? 200 : 4;
+    for (int i = 0; i < rounds; i++) {
+        plan p = {.at = {4, 0, 0, 4}, .busy = i % 2 == 1};
+        p.after_us[(i % 4) / 2 * 3] = 50 + (i * 37) % 3000;
+        for (size_t t = 0; t < 3; t++) check_deaths(transports[t], &p);
+    }
+}
+
+/* ---- agreement ---- */
+
+static kolo_status agree_body(kolo_comm *comm, const void *arg, void *result) {
+    int rank = kolo_comm_rank(comm), lost = -1;
+    uint64_t flags = 1;
+    kolo_comm *other;
+    if (kolo_comm_agree(comm, &flags, &lost) != KOLO_ERR_ARG ||
+        kolo_comm_shrink(comm, &other) != KOLO_ERR_ARG) {
+        return wrong("not allowed yet", rank);
+    }
+    KOLO_TRY(kolo_comm_allow_shrink(comm));
+    KOLO_TRY(kolo_comm_allow_shrink(comm)); /* no effect */
+    for (int i = 0; i < 20; i++) {
+        flags = ~(UINT64_C(1) << (rank + i));
+        KOLO_TRY(kolo_comm_agree(comm, &flags, &lost));
+        if (flags != ~(UINT64_C(15) << i) || lost != 0) return wrong("flags of all", rank);
+        int32_t x = 1;
+        KOLO_TRY(kolo_allreduce(comm, &x, 1, KOLO_DTYPE_I32, KOLO_SUM));
+        if (x != RANKS) return wrong("the group is whole", rank);
+    }
+    KOLO_TRY(kolo_comm_shrink(comm, &other)); /* nobody has died */
+    if (kolo_comm_size(other) != RANKS) return wrong("all live", rank);
+    KOLO_TRY(kolo_barrier(other));
+    if (kolo_barrier(comm) != KOLO_ERR_PEER) return wrong("a group that was shrunk", rank);
+    flags = (uint64_t)(8 + rank);
+    KOLO_TRY(kolo_comm_agree(comm, &flags, NULL)); /* of the broken group */
+    return flags == 8 ? KOLO_OK : wrong("flags of a broken group", rank);
+}
+
+static void living_ranks_agree(void **state) {
+    static const rank_transport all[] = {RANKS_THREAD, RANKS_SHM, RANKS_TCP, RANKS_HOSTS};
+    for (size_t t = 0; t < KOLO_COUNT(all); t++) {
+        ASSERT_OK(run_ranks(RANKS, all[t], agree_body, NULL, 0));
+    }
+}
+
+/* Rank 2 lives and does not come. */
+static kolo_status absent_body(kolo_comm *comm, const void *arg, void *result) {
+    uint64_t flags = 1;
+    KOLO_TRY(kolo_comm_allow_shrink(comm));
+    KOLO_TRY(kolo_barrier(comm));
+    if (kolo_comm_rank(comm) == 2) {
+        nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
+        return KOLO_OK;
+    }
+    return kolo_comm_agree(comm, &flags, NULL);
+}
+
+static void a_rank_that_does_not_come_is_named(void **state) {
+    rank_outcome outcomes[3];
+    rank_job job = {.n = 3,
+                    .transport = RANKS_TCP,
+                    .body = absent_body,
+                    .outcomes = outcomes,
+                    .timeout_ms = 1000};
+    (void)run_rank_job(&job);
+    ASSERT_OK(outcomes[2].status);
+    assert_true(outcomes[0].status == KOLO_ERR_TIMEOUT || outcomes[1].status == KOLO_ERR_TIMEOUT);
+    for (int r = 0; r < 2; r++) {
+        if (!strstr(outcomes[r].error, "rank 2")) fail_msg("rank %d: %s", r, outcomes[r].error);
+    }
+}
+
+/* Rank 1 is stopped for longer than a heartbeat; rank 0 wakes it when the others have gone on. */
+static kolo_status stopped_body(kolo_comm *comm, const void *arg, void *result) {
+    int rank = kolo_comm_rank(comm);
+    int64_t own = getpid(), pids[3];
+    float x = 0;
+    KOLO_TRY(kolo_comm_allow_shrink(comm));
+    KOLO_TRY(kolo_allgather(comm, &own, pids, 1, KOLO_DTYPE_I64));
+    if (rank == 1) raise(SIGSTOP);
+    if (kolo_allreduce(comm, &x, 1, KOLO_DTYPE_F32, KOLO_SUM) != KOLO_ERR_PEER) {
+        return wrong("a rank is stopped", rank);
+    }
+    kolo_comm *others = NULL;
+    kolo_status status = kolo_comm_shrink(comm, &others);
+    *(int *)result = others ? kolo_comm_size(others) : -(int)status;
+    if (rank == 1) return KOLO_OK;
+    KOLO_TRY(status);
+    KOLO_TRY(kolo_barrier(others));
+    if (rank == 0) kill((pid_t)pids[1], SIGCONT);
+    for (int i = 0; i < 300; i++) { /* while it finds out */
+        KOLO_TRY(kolo_barrier(others));
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return KOLO_OK;
+}
+
+static void a_rank_that_was_stopped_has_no_part(void **state) {
+    int sizes[3];
+    rank_job job = {.n = 3,
+                    .transport = RANKS_TCP,
+                    .body = stopped_body,
+                    .results = sizes,
+                    .result_bytes = sizeof sizes[0],
+                    .heartbeat_ms = 1000};
+    ASSERT_OK(run_rank_job(&job));
+    assert_int_equal(sizes[0], 2);
+    assert_int_equal(sizes[2], 2);
+    if (sizes[1] != -(int)KOLO_ERR_PEER && sizes[1] != 1) fail_msg("rank 1: %d", sizes[1]);
+}
+
+TEST_MAIN(test_comm_shrink) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(survivors_go_on_after_two_deaths),
+        cmocka_unit_test(a_death_at_any_moment_of_a_shrink),
+        cmocka_unit_test(living_ranks_agree),
+        cmocka_unit_test(a_rank_that_does_not_come_is_named),
+        cmocka_unit_test(a_rank_that_was_stopped_has_no_part),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
