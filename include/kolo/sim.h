@@ -41,6 +41,10 @@ typedef struct kolo_sim_result {
 KOLO_API kolo_status kolo_sim_allreduce(const kolo_sim_network *network, int ranks, size_t count,
                                         kolo_algorithm algorithm, int shards,
                                         kolo_sim_result *result);
+/* About how many messages that allreduce has, from the schedules of some ranks: its cost. Errors as
+ * above. */
+KOLO_API kolo_status kolo_sim_messages(const kolo_sim_network *network, int ranks, size_t count,
+                                       kolo_algorithm algorithm, int shards, uint64_t *messages);
 
 #ifdef __cplusplus
 }

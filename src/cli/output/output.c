@@ -36,13 +36,15 @@ static kolo_status write_json(const char *path, kolo_text *json) {
     return kolo_file_write(path, json->text, json->length);
 }
 
+kolo_status output_rows(const kolo_text *rows, const char *path) {
+    if (rows->failed) return KOLO_NOMEM(rows->length);
+    if (!path || strcmp(path, "-") != 0) return output_print(rows);
+    fputs(rows->text, stderr);
+    return KOLO_OK;
+}
+
 kolo_status output_result(const kolo_text *table, const char *path, kolo_text *json) {
-    if (table && table->failed) return KOLO_NOMEM(table->length);
-    if (table && path && strcmp(path, "-") == 0) {
-        fputs(table->text, stderr);
-    } else if (table) {
-        KOLO_TRY(output_print(table));
-    }
+    if (table) KOLO_TRY(output_rows(table, path));
     return path ? write_json(path, json) : KOLO_OK;
 }
 

@@ -10,6 +10,8 @@
 kolo_status output_print(const kolo_text *text);
 /* Checks whether the file of --json can be written, before the work starts. IO. */
 kolo_status output_check_json(const char *path);
+/* Prints rows of a table, where output_result prints one with that `path`. */
+kolo_status output_rows(const kolo_text *rows, const char *path);
 /* Prints a result as a table, if that is not NULL, and writes it as JSON to `path`: NULL is
  * nowhere; "-" is standard output, and the table then goes to standard error. */
 kolo_status output_result(const kolo_text *table, const char *path, kolo_text *json);

@@ -387,7 +387,13 @@ kolo_status kolo_sim_run(const kolo_sim_network *network, const kolo_schedule *s
 
 /* ---- allreduce ---- */
 
-enum { CHUNK_BYTES = 256 << 10, ALIGN_BYTES = 64, DATA_MOST = 1 << 26, SHARDS_MOST = 1 << 16 };
+enum {
+    CHUNK_BYTES = 256 << 10,
+    ALIGN_BYTES = 64,
+    DATA_MOST = 1 << 26,
+    SHARDS_MOST = 1 << 16,
+    SAMPLE_RANKS = 16
+};
 
 typedef struct allreduce {
     kolo_sim_network network;
@@ -410,23 +416,29 @@ static kolo_status find_row(allreduce *a, kolo_algorithm algorithm) {
         kolo_algorithm_name(algorithm));
 }
 
-static kolo_status build_schedules(allreduce *a) {
+static kolo_status alloc_ranks(allreduce *a) {
+    size_t n = (size_t)a->ranks;
+    a->hosts = kolo_zalloc(n * sizeof *a->hosts);
+    a->schedules = kolo_zalloc(n * sizeof *a->schedules);
+    a->specs = kolo_zalloc(n * sizeof *a->specs);
+    if (!a->hosts || !a->schedules || !a->specs) return KOLO_NOMEM(n * sizeof *a->specs);
     for (int r = 0; r < a->ranks; r++) a->hosts[r] = r / a->network.ranks_per_host;
-    for (int r = 0; r < a->ranks; r++) {
-        a->specs[r] = (kolo_schedule_spec){
-            .kind = KOLO_COLLECTIVE_ALLREDUCE,
-            .rank = r,
-            .size = a->ranks,
-            .shards = a->shards,
-            .in_place = a->shards == 0,
-            .count = a->count,
-            .hosts = a->hosts,
-            .chunk = CHUNK_BYTES / sizeof(float),
-            .align = ALIGN_BYTES / sizeof(float),
-        };
-        KOLO_TRY(kolo_schedule_build(a->row, &a->specs[r], &a->schedules[r]));
-    }
     return KOLO_OK;
+}
+
+static kolo_status build_schedule(allreduce *a, int rank) {
+    a->specs[rank] = (kolo_schedule_spec){
+        .kind = KOLO_COLLECTIVE_ALLREDUCE,
+        .rank = rank,
+        .size = a->ranks,
+        .shards = a->shards,
+        .in_place = a->shards == 0,
+        .count = a->count,
+        .hosts = a->hosts,
+        .chunk = CHUNK_BYTES / sizeof(float),
+        .align = ALIGN_BYTES / sizeof(float),
+    };
+    return kolo_schedule_build(a->row, &a->specs[rank], &a->schedules[rank]);
 }
 
 /* Small integers, whose sums are exact in any order. */
@@ -484,31 +496,61 @@ static kolo_status run_with_data(const allreduce *a, kolo_sim_result *result) {
 }
 
 static kolo_status run_allreduce(allreduce *a, kolo_sim_result *result) {
-    size_t n = (size_t)a->ranks;
-    a->hosts = kolo_zalloc(n * sizeof *a->hosts);
-    a->schedules = kolo_zalloc(n * sizeof *a->schedules);
-    a->specs = kolo_zalloc(n * sizeof *a->specs);
-    if (!a->hosts || !a->schedules || !a->specs) return KOLO_NOMEM(n * sizeof *a->specs);
-    KOLO_TRY(build_schedules(a));
-    if (a->count <= DATA_MOST / (n + (size_t)a->shards)) return run_with_data(a, result);
+    for (int r = 0; r < a->ranks; r++) KOLO_TRY(build_schedule(a, r));
+    size_t parts = (size_t)a->ranks + (size_t)a->shards;
+    if (a->count <= DATA_MOST / parts) return run_with_data(a, result);
     return kolo_sim_run(&a->network, a->schedules, a->ranks, NULL, NULL, NULL, result);
 }
 
-kolo_status kolo_sim_allreduce(const kolo_sim_network *network, int ranks, size_t count,
-                               kolo_algorithm algorithm, int shards, kolo_sim_result *result) {
-    allreduce a = {.ranks = ranks, .shards = shards, .count = count};
-    kolo_sim_result r = {0};
-    KOLO_TRY(resolve(network, ranks, &a.network));
+static kolo_status open_allreduce(allreduce *a, const kolo_sim_network *network, int ranks,
+                                  size_t count, kolo_algorithm algorithm, int shards) {
+    *a = (allreduce){.ranks = ranks, .shards = shards, .count = count};
+    KOLO_TRY(resolve(network, ranks, &a->network));
     if (shards < 0 || shards > SHARDS_MOST) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%d shards: an allreduce supports 0 to %d", shards,
                          SHARDS_MOST);
     }
-    KOLO_TRY(find_row(&a, algorithm));
-    kolo_status status = run_allreduce(&a, &r);
-    for (int i = 0; a.schedules && i < ranks; i++) kolo_schedule_fini(&a.schedules[i]);
-    kolo_free(a.schedules);
-    kolo_free(a.specs);
-    kolo_free(a.hosts);
+    KOLO_TRY(find_row(a, algorithm));
+    return alloc_ranks(a);
+}
+
+static void close_allreduce(allreduce *a) {
+    for (int i = 0; a->schedules && i < a->ranks; i++) kolo_schedule_fini(&a->schedules[i]);
+    kolo_free(a->schedules);
+    kolo_free(a->specs);
+    kolo_free(a->hosts);
+}
+
+kolo_status kolo_sim_allreduce(const kolo_sim_network *network, int ranks, size_t count,
+                               kolo_algorithm algorithm, int shards, kolo_sim_result *result) {
+    allreduce a;
+    kolo_sim_result r = {0};
+    kolo_status status = open_allreduce(&a, network, ranks, count, algorithm, shards);
+    if (status == KOLO_OK) status = run_allreduce(&a, &r);
+    close_allreduce(&a);
     if (status == KOLO_OK) *result = r;
+    return status;
+}
+
+static uint64_t count_sends(const kolo_schedule *s) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < s->n_entries; i++) n += s->entries[i].kind == KOLO_ENTRY_SEND;
+    return n;
+}
+
+kolo_status kolo_sim_messages(const kolo_sim_network *network, int ranks, size_t count,
+                              kolo_algorithm algorithm, int shards, uint64_t *messages) {
+    allreduce a;
+    kolo_status status = open_allreduce(&a, network, ranks, count, algorithm, shards);
+    int step = ranks > SAMPLE_RANKS ? ranks / SAMPLE_RANKS : 1;
+    uint64_t sends = 0, built = 0;
+    for (int r = 0; r < ranks && status == KOLO_OK; r += step, built++) {
+        status = build_schedule(&a, r);
+        if (status != KOLO_OK) break;
+        sends += count_sends(&a.schedules[r]);
+        kolo_schedule_fini(&a.schedules[r]);
+    }
+    close_allreduce(&a);
+    if (status == KOLO_OK) *messages = sends * (uint64_t)ranks / built;
     return status;
 }
