@@ -4,9 +4,9 @@
 
 Needs PyPI's torch and expecttest. The tests are those of the file that PyTorch ships
 (torch.testing._internal.distributed.distributed_test). Conditions there that name gloo or mpi as the only
-backend with a feature also admit kolo, if --widen is given. Every rank runs every test in its one process;
-a test that fails leaves its process group broken, so each test has a group of its own. Rank 0 prints a line
-for each test and the totals.
+backend with a feature also admit kolo, if --widen is given. Tests that need more than they state are skipped
+with what they need (NEEDS). Every rank runs every test in its one process; a test that fails leaves its
+process group broken, so each test has a group of its own. Rank 0 prints a line for each test and the totals.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ import io
 import os
 import re
 import sys
+import tempfile
 import traceback
 import unittest
 import warnings
@@ -33,6 +34,9 @@ rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 os.environ["BACKEND"] = os.environ.get("BACKEND", "kolo")
 os.environ.setdefault("TEMP_DIR", "")
 
+# What tests need beyond their own conditions: text in their source that only makes sense with it.
+NEEDS: dict = {}
+
 
 def load(widen):
     """The module with the tests."""
@@ -46,10 +50,19 @@ def load(widen):
     if widen:
         source = re.sub(r'BACKEND != "(gloo|mpi)"', r'BACKEND not in ("\1", "kolo")', source)
         source = re.sub(r'BACKEND == "gloo"', 'BACKEND in ("gloo", "kolo")', source)
+        source = source.replace('require_backend_is_available({"gloo"})',
+                                'require_backend_is_available({"gloo", "kolo"})')
     module = importlib.util.module_from_spec(spec)
     sys.modules[NAME] = module
     exec(compile(source, spec.origin, "exec"), module.__dict__)  # pylint: disable=exec-used
     return module
+
+
+def shared_name(control):
+    """The name of a new file, the same on all ranks."""
+    name = bytearray(tempfile.mktemp(prefix="kolo-c10d-").encode().ljust(200))
+    control.broadcast(name)
+    return name.decode().strip()
 
 
 def main():
@@ -59,6 +72,7 @@ def main():
     torch.set_num_threads(1)
     control = kolo.init(timeout_s=600) if world > 1 else None  # agrees on results, beside the groups
     common_utils.set_rng_seed(1234)
+    os.environ["INIT_METHOD"] = "file://" + shared_name(control)  # for groups that tests make anew
     module = load(widen)
     if rank == 0:
         module.initialize_temp_directories()
@@ -84,7 +98,7 @@ def main():
             module.Barrier.init()  # removes what a failed test has left
         module.Barrier.barrier_id = 0
         control.barrier()
-        result, why = run(Case, name, dist.PrefixStore(f"test{number}", store))
+        result, why = run(Case, name, dist.PrefixStore(f"test{number}", store), control)
         code = bytearray([{"passed": 0, "skipped": 1, "failed": 2}[result]])
         control.allreduce(code, op="max")
         result = ("passed", "skipped", "failed")[code[0]]
@@ -96,7 +110,7 @@ def main():
     control.close()
 
 
-def run(case, name, store):
+def run(case, name, store, control):
     """The result of a test, and why."""
     test = case(name)
     test.rank, test.file_name = rank, os.path.join(os.environ["TEMP_DIR"], "shared")
@@ -110,7 +124,6 @@ def run(case, name, store):
                 getattr(test, name)()
             finally:
                 test.doCleanups()
-        dist.barrier()
         return "passed", ""
     except unittest.SkipTest as skip:
         return "skipped", str(skip)
@@ -120,6 +133,7 @@ def run(case, name, store):
     except BaseException as error:  # pylint: disable=broad-except
         return "failed", f"{type(error).__name__}: {error}\n" + traceback.format_exc(limit=-5)
     finally:
+        control.barrier()  # all ranks have ended the test, whose group may be broken
         with contextlib.suppress(Exception):
             dist.destroy_process_group()
 

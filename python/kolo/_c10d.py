@@ -6,6 +6,8 @@ makes progress in waits and in a thread of the library; nobody needs to wait for
 written where they lie. Those that are not contiguous go through a contiguous copy, and so do some lists of
 tensors in groups of more than LIST_RANKS ranks; ``copied`` counts them.
 
+Sparse tensors are summed by messages between all ranks, in a thread.
+
 Collectives on lists of tensors, which c10d does not require to be adjacent in memory, are several requests:
 a broadcast or reduce for each rank, or messages between each two ranks.
 """
@@ -17,6 +19,7 @@ import datetime
 import functools
 import os
 import threading
+import time
 import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -25,7 +28,7 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d
 
 from . import comm as _comm
-from ._errors import Error
+from ._errors import Error, TimeoutError  # pylint: disable=redefined-builtin
 from ._futures import Settler, settle
 from ._library import ENUMS, c
 from ._torch_types import TYPES
@@ -34,6 +37,7 @@ from .comm import ANY_RANK, Comm, Request
 LIST_RANKS = 16  # up to which a list of tensors is moved by a request for each rank
 TAGS = 1 << 30  # tags from here on are those of collectives
 NESTED = tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 15)  # hooks expect results of all_gather so
+POLL_S = 0.0005  # between looks for the ranks of monitored_barrier
 FLYING = 64  # requests after which complete ones that nobody has waited for are released
 
 _DTYPES = ENUMS["kolo_dtype"][1]
@@ -62,13 +66,13 @@ def _stage(tensor: torch.Tensor, fill: bool) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype)
 
 
-def _check(tensor: torch.Tensor) -> None:
+def _check(tensor: torch.Tensor, sparse: bool = False) -> None:
     if tensor.device.type != "cpu":
         raise TypeError(f"backend kolo: a tensor on {tensor.device}: it communicates tensors in main memory; "
                         "use init_process_group(\"nccl\") for GPUs")
-    if tensor.layout != torch.strided:
-        raise TypeError(f"backend kolo: a tensor of layout {tensor.layout}: only dense tensors are "
-                        "communicated")
+    if tensor.layout != (torch.sparse_coo if sparse else torch.strided):
+        raise TypeError(f"backend kolo: a tensor of layout {tensor.layout}: dense tensors are communicated, and "
+                        "all_reduce takes sparse tensors of layout torch.sparse_coo, not both in one call")
 
 
 def _moved(tensors: Sequence[torch.Tensor]) -> Tuple[str, List[int]]:
@@ -121,6 +125,13 @@ def _seconds(timeout: Any) -> float:
     return max(timeout / 1000, 0.0) if timeout else 0.0
 
 
+def _waited(error: Error, seconds: float) -> Error:
+    """An error of a wait. Programs recognize a timeout by c10d's words."""
+    if not isinstance(error, TimeoutError):
+        return error
+    return TimeoutError(error.status, f"backend kolo: Timed out waiting {round(1000 * seconds)}ms: {error}")
+
+
 def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     first, second = a.data_ptr(), b.data_ptr()
     return bool(first < second + b.numel() * b.element_size()
@@ -140,7 +151,7 @@ class Work(_Work):  # type: ignore[misc]
         self._finish, self._timeout_s = finish, timeout_s
         self._lock = threading.Lock()
         self._done = not requests and not finish
-        self._failure: Optional[Error] = None
+        self._failure: Optional[Exception] = None
         self._future: Any = None
 
     def _complete(self) -> None:
@@ -158,8 +169,8 @@ class Work(_Work):  # type: ignore[misc]
                 for request in self._requests:
                     request.wait(seconds)
             except Error as error:
-                self._failure = error
-                raise
+                self._failure = _waited(error, seconds or self._group.timeout_s)
+                raise self._failure from None
             self._complete()
         return True
 
@@ -179,7 +190,7 @@ class Work(_Work):  # type: ignore[misc]
         """Whether it is complete and has not failed."""
         return self.is_completed() and self._failure is None
 
-    def exception(self) -> Optional[Error]:
+    def exception(self) -> Optional[Exception]:
         """Its failure, or None."""
         return self._failure
 
@@ -215,14 +226,49 @@ class _Several(Work):
                          [w._complete for w in works], max((w._timeout_s for w in works), default=0))
 
 
+class _Task(Work):
+    """A collective whose later requests depend on what the earlier ones have brought: it runs in a thread."""
+
+    def __init__(self, group: _Engine, run: Callable[[], None], result: List[torch.Tensor], timeout_s: float) -> None:
+        super().__init__(group, (), result, (), timeout_s)
+        self._done = False
+        self._ended = threading.Event()
+        threading.Thread(target=self._run, args=(run,), daemon=True).start()
+
+    def _run(self, run: Callable[[], None]) -> None:
+        try:
+            run()
+            self._done = True
+        except Exception as error:  # pylint: disable=broad-except
+            self._failure = error
+        self._ended.set()
+
+    def _complete(self) -> None:
+        self.wait()
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Blocks until it is complete."""
+        if not self._ended.wait(_seconds(timeout) or None):
+            self._group.comm.abort(f"waited {_seconds(timeout):.1f} s in an all_reduce of sparse tensors")
+            self._ended.wait()
+        if self._failure:
+            raise self._failure
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether it is complete, or has failed."""
+        return self._ended.is_set()
+
+
 # ---- requests ----
 
 
 class _Engine:
     """Starts requests on a communicator that several threads use."""
 
-    def __init__(self, comm: Comm) -> None:
+    def __init__(self, comm: Comm, timeout_s: float = 0) -> None:
         self.comm = comm
+        self.timeout_s = timeout_s  # of waits without one of their own
         self._starting = threading.Lock()  # requests are created and started in one order
         self._collectives = 0  # on lists, for their tags
         self._settler = Settler()
@@ -230,7 +276,7 @@ class _Engine:
 
     def notify(self, work: Work, future: Any = None) -> None:
         """Finishes the work when its requests are complete, then completes the future, if there is one."""
-        if any(r.kind in ("send", "recv") for r in work._requests):  # may last long
+        if isinstance(work, _Task) or any(r.kind in ("send", "recv") for r in work._requests):  # may last long
             threading.Thread(target=settle, args=(work.wait, work._result, future), daemon=True).start()
         else:
             self._settler.put(work.wait, work._result, future)
@@ -305,6 +351,58 @@ class _Kept(Request):
         super().__init__(comm, opts.value, opts.kept)
 
 
+# ---- sparse tensors ----
+
+SHAPE = 64  # numbers that describe a sparse tensor
+
+
+def _describe(tensor: torch.Tensor) -> torch.Tensor:
+    """Dimensions, those of them that are sparse, entries, bytes of a value, shape."""
+    shape = [tensor.dim(), tensor.sparse_dim(), tensor._nnz(), tensor.element_size(), *tensor.shape]
+    if len(shape) > SHAPE:
+        raise ValueError(f"all_reduce of a sparse tensor with {tensor.dim()} dimensions: at most {SHAPE - 4}")
+    return torch.tensor(shape + [0] * (SHAPE - len(shape)))
+
+
+def _exchange_each(engine: _Engine, tag: int, seconds: float, given: Sequence[torch.Tensor],
+                   taken: Dict[int, List[torch.Tensor]]) -> None:
+    """Sends tensors to each of the ranks of ``taken``, and receives those of that rank."""
+    several = []
+    for rank, tensors in taken.items():
+        for kind, side, own in (("recv", "output", tensors), ("send", "given", given)):
+            for tensor in own:
+                if tensor.numel():
+                    name, (count,) = _moved([tensor])
+                    memory: Dict[str, Any] = {side: tensor}
+                    several.append(engine.opts(kind, name, count, root=rank, tag=tag, **memory))
+    engine.start(several, []).wait(datetime.timedelta(seconds=seconds))
+
+
+def _sum_sparse(engine: _Engine, tensor: torch.Tensor, tag: int, seconds: float) -> torch.Tensor:
+    """The sum over the ranks, which add the entries in the same order, so that all have the same bits. Messages in
+    the place of collectives: the thread that runs this is in no order with others."""
+    own = tensor.coalesce()
+    mine = _describe(own)
+    others = [r for r in range(engine.comm.size) if r != engine.comm.rank]
+    shapes = {r: torch.zeros_like(mine) for r in others}
+    _exchange_each(engine, tag, seconds, [mine], {r: [shape] for r, shape in shapes.items()})
+    for rank, shape in shapes.items():
+        fixed = torch.arange(SHAPE) != 2  # all but the number of entries
+        if not torch.equal(shape[fixed], mine[fixed]):
+            sizes = [s[4:4 + int(s[0])].tolist() for s in (mine, shape)]
+            raise ValueError(f"all_reduce of sparse tensors: {sizes[0]}, {int(mine[1])} of the dimensions sparse, on "
+                             f"rank {engine.comm.rank}, {sizes[1]}, {int(shape[1])} sparse, on rank {rank}; or "
+                             "different types")
+    entries = {r: int(shape[2]) for r, shape in shapes.items()}
+    parts = {r: [own.indices().new_empty(own.sparse_dim(), n), own.values().new_empty(n, *own.values().shape[1:])]
+             for r, n in entries.items()}
+    given = [own.indices().contiguous(), own.values().resolve_conj().resolve_neg().contiguous()]
+    _exchange_each(engine, tag, seconds, given, parts)
+    parts[engine.comm.rank] = given
+    indices, values = (torch.cat([parts[r][i] for r in sorted(parts)], 1 - i) for i in range(2))
+    return torch.sparse_coo_tensor(indices, values, tensor.shape).coalesce()
+
+
 # ---- the process group ----
 
 
@@ -312,9 +410,10 @@ class ProcessGroup(_Group):  # type: ignore[misc]
     """The process group of the backend "kolo". PyTorch's Python functions call its methods, which return
     a Work; those in C++ call its backend."""
 
-    def __init__(self, comm: Comm, timeout: Any = None) -> None:
+    def __init__(self, comm: Comm, timeout: Any, timeout_s: float, store: Any) -> None:
         super().__init__(comm.rank, comm.size)
-        self._engine = _Engine(comm)
+        self._engine = _Engine(comm, timeout_s)
+        self._store = store
         self._coalesced: Optional[List[Work]] = None
         self._backend = _Backend(self, timeout)
         kind = dist.ProcessGroup.BackendType.CUSTOM
@@ -350,6 +449,25 @@ class ProcessGroup(_Group):  # type: ignore[misc]
     def shutdown(self) -> None:
         """Leaves the group."""
         self._engine.close(abort=bool(self._engine.comm._flying) and not self._idle())
+
+    def get_group_store(self) -> Any:
+        """The store by which its ranks found each other."""
+        return self._store
+
+    def split_group(self, ranks: List[int], timeout: Any = None, opts: Any = None, group_name: Optional[str] = None,
+                    group_desc: Optional[str] = None, device_types: Any = None) -> Optional[ProcessGroup]:
+        """The group of these ranks of the group, in this order; None for others. Only its ranks communicate."""
+        del opts
+        if any(device.type != "cpu" for device in device_types or ()):
+            raise ValueError("backend kolo: split_group of devices other than cpu")
+        if self.rank() not in ranks:
+            return None
+        name = group_name or f"{self.group_name}/split/{'-'.join(map(str, ranks))}"
+        store = dist.PrefixStore(f"{name}/", self._store)
+        group = create(store, list(ranks).index(self.rank()), len(ranks), timeout or self._backend.options._timeout)
+        group._set_group_name(name)
+        group._set_group_desc(group_desc or f"{self.group_desc}:split")
+        return group
 
     def _idle(self) -> bool:
         try:
@@ -410,6 +528,8 @@ class ProcessGroup(_Group):  # type: ignore[misc]
     def allreduce(self, tensors: List[torch.Tensor], opts: Any = None) -> Work:
         """all_reduce; of several tensors, as one vector for each type."""
         opts = dist.AllreduceOptions() if opts is None else opts
+        if tensors and tensors[0].layout == torch.sparse_coo:
+            return self._allreduce_sparse(tensors, opts)
         finish: List[Any] = []
         used = self._use(tensors, finish)
         by_type: Dict[torch.dtype, List[torch.Tensor]] = {}
@@ -422,6 +542,27 @@ class ProcessGroup(_Group):  # type: ignore[misc]
             name, counts = _moved(same)
             several.append(self._engine.parts("allreduce", name, same, counts, op, prescale=scale))
         return self._start(several, tensors, finish, opts)
+
+    def _allreduce_sparse(self, tensors: List[torch.Tensor], opts: Any) -> Work:
+        """The sum of sparse tensors, whose ranks have different indices."""
+        name = str(getattr(opts.reduceOp, "op", opts.reduceOp)).rsplit(".", maxsplit=1)[-1]
+        if name not in ("SUM", "AVG"):
+            raise TypeError(f"backend kolo: operation {name} on sparse tensors: they have SUM and AVG")
+        for tensor in tensors:
+            _check(tensor, sparse=True)
+        seconds = _seconds(getattr(opts, "timeout", None))
+        tags = [self._engine.tag() for _ in tensors]
+
+        def run() -> None:
+            with torch.no_grad():
+                for tensor, tag in zip(tensors, tags):
+                    total = _sum_sparse(self._engine, tensor, tag, seconds)
+                    tensor.copy_(total / self.size() if name == "AVG" else total)
+
+        work = _Task(self._engine, run, tensors, seconds)
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
 
     def allreduce_coalesced(self, tensors: List[torch.Tensor], opts: Any = None) -> Work:
         """all_reduce_coalesced."""
@@ -446,9 +587,48 @@ class ProcessGroup(_Group):  # type: ignore[misc]
         return self._start([self._engine.opts("barrier", "u8", 0)], [], (), opts)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        """A barrier whose error names the ranks that have not come, here always all of them."""
-        del wait_all_ranks
-        self.barrier().wait(timeout)
+        """A barrier in which rank 0 names the first rank that has not come, or all of them; then the group is
+        broken."""
+        seconds = self._engine.timeout_s if timeout is None else max(timeout.total_seconds(), 0.0)
+        if self.rank() == 0:
+            self._gather_arrivals(seconds, wait_all_ranks)
+            return
+        try:
+            for work in self._arrivals([0]):
+                work.wait(datetime.timedelta(seconds=seconds))
+        except Error as error:
+            raise type(error)(error.status, f"Rank {self.rank()} successfully reached monitoredBarrier, but received "
+                              f"errors while waiting for send/recv from rank 0: {error}") from None
+
+    def _arrivals(self, ranks: Sequence[int], kinds: Sequence[str] = ("send", "recv")) -> List[Work]:
+        """Messages without content with these ranks."""
+        byte = torch.zeros(1, dtype=torch.uint8)
+        memory: Dict[str, Any] = {"send": {"given": byte}, "recv": {"output": byte}}
+        return [self._engine.start([self._engine.opts(kind, "u8", 1, root=rank, tag=2 * TAGS - 1, **memory[kind])], [])
+                for rank in ranks for kind in kinds]
+
+    def _gather_arrivals(self, seconds: float, every: bool) -> None:
+        """Waits for the other ranks, and answers once all have come."""
+        others = range(1, self.size())
+        missing = dict(zip(others, self._arrivals(others, ["recv"])))
+        end, why = time.monotonic() + seconds, ""
+        while missing and not why:
+            try:
+                missing = {r: work for r, work in missing.items() if not all(q.test() for q in work._requests)}
+            except Error as error:
+                why = f": {error}"
+            if missing and not why and time.monotonic() >= end:
+                why = " in time"
+            time.sleep(POLL_S)
+        if why:
+            names = ", ".join(map(str, missing if every else [min(missing)]))
+            text = f"Rank{'s' if every and len(missing) > 1 else ''} {names} failed to pass monitoredBarrier"
+            if not seconds:
+                text = f"Rank 0 timed out in monitoredBarrier, whose timeout is 0: {text}"
+            self._engine.comm.abort(f"{text} in {round(1000 * seconds)} ms")
+            raise TimeoutError("KOLO_ERR_TIMEOUT", f"{text} in {round(1000 * seconds)} ms{why}")
+        for work in self._arrivals(others, ["send"]):
+            work.wait()
 
     # -- slices in one tensor --
 
@@ -731,6 +911,7 @@ class _Backend(_BackendBase):  # type: ignore[misc]
     """The C++ side of a process group: its collectives are those of the group."""
 
     supports_coalescing = True
+    supports_splitting = True
 
     def __init__(self, group: ProcessGroup, timeout: Any) -> None:
         super().__init__(group.rank(), group.size())
@@ -806,4 +987,4 @@ def create(store: Any, rank: int, size: int, timeout: Any) -> ProcessGroup:
     comm = _comm.init(rank=rank, world=size, local_rank=rank if _one_host(size) else 0,
                       local_world=size if _one_host(size) else 1, timeout_s=seconds, threads=True,
                       exchange=_exchange_by(store, rank, size))
-    return ProcessGroup(comm, timeout)
+    return ProcessGroup(comm, timeout, seconds or float(os.environ.get("KOLO_TIMEOUT") or 0), store)

@@ -116,6 +116,40 @@ assert values([own]) == [2]
 dist.all_gather_object(objects := [None] * 2, {"rank": rank})
 assert objects == [{"rank": 0}, {"rank": 1}]
 
+if hasattr(dist.ProcessGroup, "split_group") and torch.__version__.split(".")[:2] >= ["2", "15"]:
+    parts = dist.split_group(split_ranks=[[1, 0]]), dist.split_group(split_ranks=[[1]], group_desc="alone")
+    assert parts[0].rank() == other and parts[0].size() == 2 and parts[0].name() == "kolo"
+    dist.broadcast(own := full(3, rank), group=parts[0], group_src=0)
+    assert values([own]) == [1]
+    assert (parts[1] is dist.GroupMember.NON_GROUP_MEMBER) == (rank == 0)
+    if rank == 1:
+        dist.all_reduce(own := torch.ones(3), group=parts[1])
+        assert values([own]) == [1] and parts[1].group_desc == "alone"
+        inner = dist.split_group(parts[0], [[0]])  # of a part
+        dist.barrier(inner)
+
+# ---- sparse tensors ----
+
+
+def sparse(indices, values, shape=(5, 2)):
+    return torch.sparse_coo_tensor(torch.tensor([indices]), torch.tensor(values), shape)
+
+
+for async_op in (False, True):
+    own = sparse([0, 3, 3], [[1., 2], [3, 4], [5, 6]]) if rank else sparse([3], [[10., 20]])
+    work = dist.all_reduce(own, async_op=async_op)
+    dist.all_reduce(torch.ones(1))  # others meanwhile
+    if async_op:
+        assert work.get_future().wait()[0].to_dense()[3].tolist() == [18, 30]
+        assert work.wait() and work.is_completed() and work.is_success()
+    assert own.to_dense().tolist() == [[1, 2], [0, 0], [0, 0], [18, 30], [0, 0]]
+own = sparse([4], [[rank + 1.0, 1]]) if rank else torch.sparse_coo_tensor(size=(5, 2))  # rank 0 has no entries
+dist.all_reduce(own, ReduceOp.AVG)
+assert own.to_dense()[4].tolist() == [1, 0.5] and own._nnz() == 1
+own = torch.eye(3, dtype=torch.complex64).mul(1j).to_sparse().conj()
+dist.all_reduce(own)
+assert torch.equal(own.to_dense(), torch.eye(3) * -2j)
+
 # ---- no waits, several threads, no copies ----
 
 work = dist.all_reduce(own := torch.ones(50000), async_op=True)
@@ -198,6 +232,32 @@ for group in (None, gloo):
     found.append(flat(module))
 assert torch.equal(*found)  # bitwise
 
+
+
+
+class Bag(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(2)
+        self.words, self.out = torch.nn.EmbeddingBag(50, 8, sparse=True, mode="sum"), torch.nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.out(self.words(x))
+
+
+words = [torch.randint(50, (4, 6), generator=draws) for _ in range(3)]
+found_sparse = []
+for group in (None, gloo):
+    parallel = DistributedDataParallel(module := Bag(), process_group=group)
+    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
+    for x in words:
+        optimizer.zero_grad()
+        parallel(x).square().mean().backward()
+        assert module.words.weight.grad.is_sparse
+        optimizer.step()
+    found_sparse.append(flat(module))
+assert torch.allclose(*found_sparse, rtol=0, atol=1e-7)
+
 parallel = DistributedDataParallel(module := MLP())
 parallel.register_comm_hook(None, quantization_pertensor_hook)  # its callbacks gather and wait
 train(parallel, parallel.parameters())
@@ -227,6 +287,9 @@ if hasattr(dist.fsdp, "fully_shard"):
 for wrong, text in ((lambda: dist.all_reduce(torch.ones(2, dtype=torch.float8_e5m2)), "SUM on torch.float8_e5m2"),
                     (lambda: dist.all_reduce(torch.ones(2, device="meta")), "a tensor on meta"),
                     (lambda: dist.all_gather_into_tensor(torch.ones(3), torch.ones(2)), "3 elements are not 2 times 2"),
+                    (lambda: dist.all_reduce(torch.eye(2).to_sparse(), ReduceOp.MAX), "MAX on sparse tensors"),
+                    (lambda: dist.all_reduce(torch.eye(2).to_sparse_csr()), "layout torch.sparse_csr"),
+                    (lambda: dist.broadcast(torch.eye(2).to_sparse(), 0), "layout torch.sparse_coo"),
                     (lambda: dist.all_gather([torch.ones(1)], torch.ones(1)), "all_gather: a list of length 1: give 2"),
                     (lambda: dist.reduce_scatter(torch.ones(1), [torch.ones(1)] * 3), "list of length 3: give 2"),
                     (lambda: dist.send(torch.ones(1), other, tag=-1), "tag -1")):
@@ -243,5 +306,30 @@ if rank == 0:
         raise AssertionError("a rank that does not come")
     except kolo.TimeoutError as error:
         assert "rank 1" in str(error) and "allreduce" in str(error), error
+        assert "Timed out waiting 200ms: waited 0.2 s" in str(error), error
 dist.barrier()  # of another group
+dist.all_reduce(own := full(3, 1), group=(watched := dist.new_group([0, 1])))
+for every in (False, True):
+    dist.monitored_barrier(watched, datetime.timedelta(seconds=20), wait_all_ranks=every)
+if rank == 0:
+    try:
+        dist.monitored_barrier(watched, datetime.timedelta(seconds=0.2))
+        raise AssertionError("a rank that does not come")
+    except RuntimeError as error:
+        assert "Rank 1 failed to pass monitoredBarrier in 200 ms" in str(error), error
+dist.barrier()
+if rank == 1:
+    try:
+        dist.monitored_barrier(watched, datetime.timedelta(seconds=20))
+        raise AssertionError("a barrier that has failed")
+    except RuntimeError as error:
+        assert "Rank 1 successfully reached monitoredBarrier, but" in str(error), error
+        assert "Rank 1 failed to pass monitoredBarrier" in str(error), error
+lengths = dist.new_group([0, 1])
+try:
+    dist.all_reduce(torch.eye(2 + rank).to_sparse(), group=lengths)
+    raise AssertionError("sparse tensors of different shapes")
+except ValueError as error:
+    assert "[2, 2]" in str(error) and "[3, 3]" in str(error), error
+dist.barrier()
 dist.destroy_process_group()
