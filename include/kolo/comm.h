@@ -30,6 +30,7 @@
  *     KOLO_TIMEOUT, KOLO_HEARTBEAT   timeout_ms and heartbeat_ms, in seconds
  *     KOLO_ALGORITHM                 name of the allreduce algorithm, the same on all ranks
  *     KOLO_ENCRYPT=1                 encrypt between hosts, the same on all ranks
+ *     KOLO_AUTHENTICATE=1            authenticate between hosts, the same on all ranks
  *     KOLO_LOG=LEVEL[:FILE]          log on standard error or in a file; warn: failures and
  * rejected connections; info: joining, leaving, bytes exchanged; debug: steps of joining, requests,
  * bytes exchanged with each rank KOLO_TRACE=PREFIX              writes PREFIX.rankR.json, a trace
@@ -220,10 +221,13 @@ typedef struct kolo_comm_opts {
     bool insecure;         /* no secret: anyone who can reach the port may join */
     /* Encrypt what is sent over TCP (with KOLO_TRANSPORT_TCP also inside a host), with keys from
      * the job's secret; the same on all ranks. Data that was changed on the way breaks the
-     * communicator with FORMAT. Without it, connections are authenticated only when they are
-     * opened. Shared memory is not encrypted. ARG: with `insecure`; UNSUPPORTED: another transport
-     * than AUTO and TCP, services between hosts. */
+     * communicator: its sender is lost. Without it and `authenticate`, connections are
+     * authenticated only when they are opened. Shared memory is not encrypted. ARG: with
+     * `insecure`; UNSUPPORTED: another transport than AUTO and TCP, services between hosts. */
     bool encrypt;
+    /* Authenticate what is sent over TCP, without encrypting it: like `encrypt` in all else, and
+     * less work. With both, it is encrypted. */
+    bool authenticate;
     uint32_t generation; /* of the group. After a failure, the remaining ranks and new processes
                             can form the next generation without a restart: each calls
                             kolo_comm_create again with its new rank, the new world and the next

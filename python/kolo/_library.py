@@ -50,7 +50,7 @@ struct kolo_part { uint32_t tree_node; void *data; size_t count; };
 struct kolo_comm_opts {
     int rank, world, local_rank, local_world; const char *master_addr; int master_port;
     const char *secret_file; int64_t timeout_ms; kolo_algorithm algorithm; int64_t segment_bytes;
-    kolo_transport_choice transport; const char *interface; int64_t heartbeat_ms; bool insecure, encrypt;
+    kolo_transport_choice transport; const char *interface; int64_t heartbeat_ms; bool insecure, encrypt, authenticate;
     uint32_t generation; int report_signal, report_fd, max_in_flight; bool progress_thread;
     interrupted *interrupted; void *interrupted_arg;
 };

@@ -235,7 +235,7 @@ def init(rank: int = 0, world: int = 0, local_rank: int = 0, local_world: int = 
          master_addr: Optional[str] = None, master_port: int = 0,
          secret_file: Optional[str] = None, timeout_s: float = 0, algorithm: str = "auto",
          transport: str = "auto", interface: Optional[str] = None, heartbeat_s: float = 0,
-         insecure: bool = False, encrypt: bool = False, generation: int = 0, segment_bytes: int = 0,
+         insecure: bool = False, encrypt: bool = False, authenticate: bool = False, generation: int = 0, segment_bytes: int = 0,
          max_in_flight: int = 0, progress_thread: bool = False, threads: bool = False,
          exchange: Optional[Callable[[Optional[str], float], Optional[str]]] = None) -> Comm:
     """Joins a group; blocks until all ranks have joined.
@@ -258,6 +258,7 @@ def init(rank: int = 0, world: int = 0, local_rank: int = 0, local_world: int = 
                        secret_file=_bytes(secret_file), timeout_ms=_milliseconds(timeout_s),
                        algorithm=_algorithm(algorithm), transport=way, interface=_bytes(interface),
                        heartbeat_ms=int(heartbeat_s * 1000), insecure=insecure, encrypt=encrypt,
+                       authenticate=authenticate,
                        generation=generation, segment_bytes=segment_bytes,
                        max_in_flight=max_in_flight, progress_thread=progress_thread or threads)
     opts.interrupted = c.interrupted(_errors.interrupted([]))

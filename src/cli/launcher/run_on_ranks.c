@@ -133,6 +133,7 @@ static kolo_status run_as_rank(kolo_options *o, const ranks_opts *opts, rank_bod
         .heartbeat_ms = (int64_t)(1000 * kolo_options_float(o, "heartbeat")),
         .insecure = kolo_options_flag(o, "insecure"),
         .encrypt = kolo_options_flag(o, "encrypt"),
+        .authenticate = kolo_options_flag(o, "authenticate"),
         .report_signal = SIGUSR1,
     };
     KOLO_TRY(kolo_comm_create(&comm_opts, &comm));
@@ -178,8 +179,8 @@ static kolo_status choose_threads(const kolo_options *o, const ranks_opts *opts,
                          "--workers-as threads: a launcher has started the workers as "
                          "processes: omit it");
     }
-    static const char *const network[] = {"transport", "interface", "heartbeat", "insecure",
-                                          "encrypt"};
+    static const char *const network[] = {"transport", "interface", "heartbeat",
+                                          "insecure",  "encrypt",   "authenticate"};
     for (size_t i = 0; i < KOLO_COUNT(network); i++) {
         if (!kolo_options_typed(o, network[i])) continue;
         return KOLO_FAIL(KOLO_ERR_ARG,

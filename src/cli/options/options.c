@@ -567,6 +567,9 @@ const kolo_option cli_options[] = {
      .help = "accept connections without a job secret"},
     {.name = "encrypt", .type = KOLO_OPTION_FLAG, .commands = JOB,
      .help = "encrypt what workers on different hosts send each other"},
+    {.name = "authenticate", .type = KOLO_OPTION_FLAG, .commands = JOB,
+     .help = "authenticate what workers on different hosts send each other, so that nobody can change it, without "
+             "encrypting it"},
 
     {.section = "evaluation and output",
      .name = "output", .type = KOLO_OPTION_TEXT, .metavar = "NAME", .preset = "logits",

@@ -5,6 +5,7 @@
 #include "base/process.h"
 #include "comm/reduce/reduce.h"
 #include "comm/schedule/costs.h"
+#include "comm/transport/seal.h"
 #include "comm/transport/socket.h"
 #include "comm/transport/transport.h"
 
@@ -71,7 +72,7 @@ struct kolo_comm {
     _Atomic bool misused;     /* whole group: a second thread was refused; relaxed */
     _Atomic uint64_t *joined; /* cleared when the communicator is destroyed; NULL: none */
 
-    bool encrypted; /* whole group: its connections between hosts are */
+    kolo_protection protection; /* whole group: of its connections between hosts */
     unsigned char service_key[KOLO_SERVICE_KEY_BYTES]; /* derived from the job's secret; 0: none */
     char (*addresses)[KOLO_ADDRESS_BYTES]; /* whole group: [size], by which to reach the ranks;
                                               NULL: not joined over a network */

@@ -33,20 +33,21 @@ static kolo_status seconds_from_env(const char *name, int64_t *ms) {
     return KOLO_OK;
 }
 
-/* Either may ask for encryption. */
-static kolo_status encrypt_from_env(kolo_comm_opts *o) {
-    const char *text = getenv("KOLO_ENCRYPT");
+/* Either may ask for it. */
+static kolo_status flag_from_env(const char *name, bool *flag) {
+    const char *text = getenv(name);
     if (!text || strcmp(text, "0") == 0) return KOLO_OK;
     if (strcmp(text, "1") != 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "KOLO_ENCRYPT is '%.60s': must be 1 or 0", text);
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s is '%.60s': must be 1 or 0", name, text);
     }
-    o->encrypt = true;
+    *flag = true;
     return KOLO_OK;
 }
 
 static kolo_status read_env(kolo_comm_opts *o) {
     const char *algorithm = getenv("KOLO_ALGORITHM");
-    KOLO_TRY(encrypt_from_env(o));
+    KOLO_TRY(flag_from_env("KOLO_ENCRYPT", &o->encrypt));
+    KOLO_TRY(flag_from_env("KOLO_AUTHENTICATE", &o->authenticate));
     KOLO_TRY(kolo_log_open());
     KOLO_TRY(seconds_from_env("KOLO_TIMEOUT", &o->timeout_ms));
     KOLO_TRY(seconds_from_env("KOLO_HEARTBEAT", &o->heartbeat_ms));
@@ -55,21 +56,24 @@ static kolo_status read_env(kolo_comm_opts *o) {
     return status == KOLO_OK ? status : kolo_fail_in(status, "KOLO_ALGORITHM");
 }
 
-/* What cannot be encrypted is refused. */
-static kolo_status check_encrypt(const kolo_comm_opts *o) {
+/* What cannot be encrypted, or authenticated, is refused. */
+static kolo_status check_protection(const kolo_comm_opts *o) {
     const kolo_transport_info *info = kolo_transport_info_of(o->transport);
-    if (!o->encrypt) return KOLO_OK;
+    const char *what = o->encrypt ? "encryption (--encrypt, KOLO_ENCRYPT)"
+                                  : "authentication (--authenticate, KOLO_AUTHENTICATE)";
+    if (!o->encrypt && !o->authenticate) return KOLO_OK;
     if (!info->network->encrypts) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "encryption (--encrypt, KOLO_ENCRYPT) with --transport %s: %s; use auto "
-                         "or tcp",
-                         info->name,
-                         o->transport == KOLO_TRANSPORT_SHM ? "it has no network to encrypt"
-                                                            : "its data is not encrypted");
+        return KOLO_FAIL(
+            KOLO_ERR_UNSUPPORTED, "%s with --transport %s: %s%s; use auto or tcp", what, info->name,
+            o->transport == KOLO_TRANSPORT_SHM ? "it has no network to " : "its data is not ",
+            o->transport == KOLO_TRANSPORT_SHM ? (o->encrypt ? "encrypt" : "authenticate")
+                                               : (o->encrypt ? "encrypted" : "authenticated"));
     }
     if (!o->insecure) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "encryption (--encrypt, KOLO_ENCRYPT) with --insecure: its keys "
-                                   "come from the job's secret, so leave out --insecure");
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%s with --insecure: its keys come from the job's secret, so leave out "
+                     "--insecure",
+                     what);
 }
 
 kolo_status kolo_comm_resolve(const kolo_comm_opts *opts, kolo_comm_opts *resolved) {
@@ -92,7 +96,7 @@ kolo_status kolo_comm_resolve(const kolo_comm_opts *opts, kolo_comm_opts *resolv
     if ((size_t)o.transport >= KOLO_TRANSPORT_COUNT) {
         return KOLO_FAIL(KOLO_ERR_ARG, "unknown transport %d", (int)o.transport);
     }
-    KOLO_TRY(check_encrypt(&o));
+    KOLO_TRY(check_protection(&o));
     if (o.max_in_flight < 0 || o.max_in_flight > IN_FLIGHT_MOST) {
         return KOLO_FAIL(KOLO_ERR_ARG, "max_in_flight %d: must be 1 to %d", o.max_in_flight,
                          IN_FLIGHT_MOST);

@@ -24,7 +24,7 @@
 /* Data that two ranks exchange, besides their segments. */
 typedef struct peer_info {
     uint64_t segment_bytes;
-    unsigned char half[KOLO_EXCHANGE_BYTES]; /* of the exchange of keys; 0: not encrypted */
+    unsigned char half[KOLO_EXCHANGE_BYTES]; /* of the exchange of keys; 0: not protected */
     _Alignas(8) unsigned char address[KOLO_NETWORK_ADDRESS_MAX]; /* only between hosts */
 } peer_info;
 
@@ -39,7 +39,7 @@ static kolo_status exchange_info(kolo_joining *j, int peer, int fd, const kolo_n
                                  unsigned char secret[KOLO_EXCHANGE_BYTES]) {
     const kolo_network *network = j->choice->network;
     peer_info own = {.segment_bytes = j->transport->segment.bytes};
-    if (j->opts.encrypt) kolo_exchange_draw(secret, own.half);
+    if (kolo_joining_protection(j)) kolo_exchange_draw(secret, own.half);
     bool local = is_local(j, peer);
     int segment_own = j->transport->segment.fd;
     size_t bytes = offsetof(peer_info, address) + (local ? 0 : network->address_bytes);
@@ -74,8 +74,8 @@ static kolo_status attach_remote(kolo_joining *j, int peer, int fd, const kolo_n
                                  bool server, const unsigned char secret[KOLO_EXCHANGE_BYTES],
                                  const peer_info *other) {
     const kolo_network *network = j->choice->network;
-    kolo_seal_keys keys;
-    if (!j->opts.encrypt) return network->attach(j->network, peer, fd, other->address, NULL);
+    kolo_seal_keys keys = {.protection = kolo_joining_protection(j)};
+    if (!keys.protection) return network->attach(j->network, peer, fd, other->address, NULL);
     kolo_status status = kolo_seal_keys_make(&j->key, nonces, server, secret, other->half, &keys);
     if (status == KOLO_OK) {
         status = network->attach(j->network, peer, fd, other->address, &keys);

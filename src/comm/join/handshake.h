@@ -30,7 +30,7 @@ typedef struct kolo_hello {
     int32_t port;
     int32_t processors;      /* in its affinity mask */
     int32_t max_in_flight;   /* see kolo_comm_opts */
-    uint32_t encrypt;        /* see kolo_comm_opts */
+    uint32_t protection;     /* kolo_protection */
     uint64_t processors_key; /* equal if the masks are */
 } kolo_hello;
 

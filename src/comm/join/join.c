@@ -92,6 +92,11 @@ static void joining_fini(kolo_joining *j) {
     kolo_key_clear(&j->key);
 }
 
+kolo_protection kolo_joining_protection(const kolo_joining *j) {
+    if (j->opts.encrypt) return KOLO_PROTECT_SECRET;
+    return j->opts.authenticate ? KOLO_PROTECT_AUTHENTIC : KOLO_PROTECT_NOTHING;
+}
+
 kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm) {
     j->own = (kolo_hello){.rank = j->env.rank,
                           .world = j->env.world,
@@ -99,7 +104,7 @@ kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm) {
                           .transport = (int32_t)j->opts.transport,
                           .host = j->env.host,
                           .max_in_flight = j->opts.max_in_flight,
-                          .encrypt = j->opts.encrypt,
+                          .protection = (uint32_t)kolo_joining_protection(j),
                           .processors = kolo_processors(),
                           .processors_key = kolo_processors_key()};
     kolo_signals signals;
@@ -123,7 +128,7 @@ kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm) {
         if (status != KOLO_OK) kolo_comm_destroy(made);
     }
     if (status == KOLO_OK) {
-        made->encrypted = j->opts.encrypt;
+        made->protection = kolo_joining_protection(j);
         made->host_of = j->host_of;
         made->n_hosts = j->n_hosts;
         made->report_signal = signals;
@@ -142,6 +147,8 @@ kolo_status kolo_joining_log(const kolo_joining *j, kolo_status status, kolo_com
         kolo_log_line(KOLO_LOG_WARN, rank, "not joined: %s", kolo_last_error());
         return status;
     }
+    static const char *const protected[] = {"", ", authenticated between hosts",
+                                            ", encrypted between hosts"};
     const kolo_comm *c = *comm;
     kolo_log_line(
         KOLO_LOG_INFO, c->rank,
@@ -150,6 +157,6 @@ kolo_status kolo_joining_log(const kolo_joining *j, kolo_status status, kolo_com
         c->size, kolo_comm_host_count(c), kolo_comm_host_count(c) == 1 ? "" : "s",
         kolo_joining_s(j), kolo_comm_transport(c), kolo_algorithm_name(c->algorithm),
         (double)j->opts.timeout_ms * 1e-3, (double)j->opts.heartbeat_ms * 1e-3,
-        c->encrypted ? ", encrypted between hosts" : "");
+        protected[c->protection]);
     return KOLO_OK;
 }

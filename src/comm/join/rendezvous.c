@@ -74,12 +74,17 @@ static kolo_status check_hello(const kolo_joining *j, const kolo_hello *h) {
         return KOLO_FAIL(KOLO_ERR_ARG, "ranks 0 and %d disagree on max_in_flight: %d and %d",
                          (int)h->rank, (int)j->own.max_in_flight, (int)h->max_in_flight);
     }
-    if (h->encrypt != j->own.encrypt) {
+    if (h->protection != j->own.protection) {
+        bool more = h->protection > j->own.protection;
+        bool secret =
+            h->protection == KOLO_PROTECT_SECRET || j->own.protection == KOLO_PROTECT_SECRET;
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "ranks 0 and %d disagree on encryption (--encrypt, KOLO_ENCRYPT): rank %d "
-                         "encrypts, rank %d does not",
-                         (int)h->rank, h->encrypt ? (int)h->rank : 0,
-                         h->encrypt ? 0 : (int)h->rank);
+                         "ranks 0 and %d disagree on %s: rank %d %s, rank %d does not",
+                         (int)h->rank,
+                         secret ? "encryption (--encrypt, KOLO_ENCRYPT)"
+                                : "authentication (--authenticate, KOLO_AUTHENTICATE)",
+                         more ? (int)h->rank : 0, secret ? "encrypts" : "authenticates",
+                         more ? 0 : (int)h->rank);
     }
     if (h->rank < 0 || h->rank >= own->world) {
         return KOLO_FAIL(KOLO_ERR_ARG, "rank %d joined, outside the world of %d", (int)h->rank,

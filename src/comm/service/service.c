@@ -166,12 +166,19 @@ static kolo_status exchange(setup *s, kolo_status status, const place *own) {
 
 /* Whether this group's connections are not all local is the same on all ranks. */
 static kolo_status check_encryption(const setup *s) {
-    if (!kolo_comm_whole(s->comm)->encrypted) return KOLO_OK;
+    const kolo_protection protection = kolo_comm_whole(s->comm)->protection;
+    if (protection == KOLO_PROTECT_NOTHING) return KOLO_OK;
     for (int r = 0; r < s->comm->size; r++) {
         if (s->local[r]) continue;
+        if (protection == KOLO_PROTECT_SECRET) {
+            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                             "a service between hosts is not encrypted (--encrypt, KOLO_ENCRYPT): "
+                             "use one on each host, or no encryption");
+        }
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "a service between hosts is not encrypted (--encrypt, KOLO_ENCRYPT): use "
-                         "one on each host, or no encryption");
+                         "the data of a service between hosts is not authenticated "
+                         "(--authenticate, KOLO_AUTHENTICATE): use one on each host, or leave it "
+                         "out");
     }
     return KOLO_OK;
 }

@@ -1,4 +1,5 @@
-/* Records of an encrypted connection: ChaCha20-Poly1305 (RFC 8439) of libsodium. */
+/* Records of a protected connection: ChaCha20-Poly1305 (RFC 8439) of libsodium. What is not to be
+ * secret is additional data of an empty message. */
 #include "comm/transport/seal.h"
 
 #include "base/memory.h"
@@ -6,6 +7,7 @@
 
 #include <sodium.h>
 #include <stdint.h>
+#include <string.h>
 
 _Static_assert(KOLO_SEAL_KEY_BYTES == crypto_aead_chacha20poly1305_ietf_KEYBYTES &&
                    KOLO_SEAL_TAG == crypto_aead_chacha20poly1305_ietf_ABYTES,
@@ -47,6 +49,13 @@ size_t kolo_seal_close(kolo_seal *seal, const void *plain, size_t bytes, unsigne
     KOLO_ASSERT(bytes > 0 && bytes <= KOLO_SEAL_PLAIN);
     make_nonce(seal->sent++, nonce);
     put(record, bytes + KOLO_SEAL_TAG, KOLO_SEAL_HEAD);
+    if (seal->keys.protection == KOLO_PROTECT_AUTHENTIC) {
+        if (plain != record + KOLO_SEAL_HEAD) memcpy(record + KOLO_SEAL_HEAD, plain, bytes);
+        (void)crypto_aead_chacha20poly1305_ietf_encrypt(record + KOLO_SEAL_HEAD + bytes, NULL, NULL,
+                                                        0, record, KOLO_SEAL_HEAD + bytes, NULL,
+                                                        nonce, seal->keys.send);
+        return KOLO_SEAL_HEAD + bytes + KOLO_SEAL_TAG;
+    }
     (void)crypto_aead_chacha20poly1305_ietf_encrypt(record + KOLO_SEAL_HEAD, NULL, plain, bytes,
                                                     record, KOLO_SEAL_HEAD, NULL, nonce,
                                                     seal->keys.send);
@@ -62,10 +71,12 @@ size_t kolo_seal_size(const unsigned char *head) {
 
 bool kolo_seal_open(kolo_seal *seal, unsigned char *record, size_t size, size_t *bytes) {
     unsigned char nonce[NONCE_BYTES];
-    unsigned char *sealed = record + KOLO_SEAL_HEAD;
+    bool secret = seal->keys.protection == KOLO_PROTECT_SECRET;
+    size_t clear = secret ? KOLO_SEAL_HEAD : size - KOLO_SEAL_TAG; /* before the ciphertext */
+    unsigned char *sealed = record + clear;
     make_nonce(seal->received, nonce);
-    if (crypto_aead_chacha20poly1305_ietf_decrypt(sealed, NULL, NULL, sealed, size - KOLO_SEAL_HEAD,
-                                                  record, KOLO_SEAL_HEAD, nonce,
+    if (crypto_aead_chacha20poly1305_ietf_decrypt(secret ? sealed : NULL, NULL, NULL, sealed,
+                                                  size - clear, record, clear, nonce,
                                                   seal->keys.receive) != 0) {
         return false;
     }

@@ -1,7 +1,8 @@
 #pragma once
-/* Encryption of a connection: a stream of records, each encrypted and authenticated (AEAD).
+/* Protection of a connection: a stream of records, each authenticated, and encrypted if asked for
+ * (AEAD).
  *
- *     bytes of what follows (4, little-endian) | ciphertext | tag (16)
+ *     bytes of what follows (4, little-endian) | ciphertext or content | tag (16)
  *
  * Each direction has a key of its own, which is used on one connection only (kolo_seal_keys_make in
  * join/authentication.h). The nonce of a record is its number, so records cannot be changed, left
@@ -21,8 +22,16 @@ enum {
     KOLO_SEAL_RECORD = KOLO_SEAL_HEAD + KOLO_SEAL_PLAIN + KOLO_SEAL_TAG,
 };
 
+/* The same on all ranks of a group; sent as a number. */
+typedef enum kolo_protection {
+    KOLO_PROTECT_NOTHING,
+    KOLO_PROTECT_AUTHENTIC, /* data cannot be changed */
+    KOLO_PROTECT_SECRET,    /* nor read */
+} kolo_protection;
+
 /* Of one side of a connection. */
 typedef struct kolo_seal_keys {
+    kolo_protection protection; /* AUTHENTIC or SECRET */
     unsigned char send[KOLO_SEAL_KEY_BYTES], receive[KOLO_SEAL_KEY_BYTES];
 } kolo_seal_keys;
 
@@ -32,11 +41,11 @@ typedef struct kolo_seal kolo_seal;
 kolo_status kolo_seal_create(const kolo_seal_keys *keys, kolo_seal **seal);
 /* Erases the keys. NULL is allowed. */
 void kolo_seal_destroy(kolo_seal *seal);
-/* Encrypts the next record of `bytes` (1 to KOLO_SEAL_PLAIN); returns its size. `plain` may be
+/* Seals the next record of `bytes` (1 to KOLO_SEAL_PLAIN); returns its size. `plain` may be
  * record + KOLO_SEAL_HEAD, and does not overlap the record otherwise. */
 size_t kolo_seal_close(kolo_seal *seal, const void *plain, size_t bytes, unsigned char *record);
 /* The size of the record that starts with these KOLO_SEAL_HEAD bytes; 0: there is none so long. */
 size_t kolo_seal_size(const unsigned char *head);
-/* Decrypts the next record of that size in place: its content is at record + KOLO_SEAL_HEAD. False:
- * it is not the record that the peer sent next. */
+/* Checks and decrypts the next record of that size in place: its content is at record +
+ * KOLO_SEAL_HEAD. False: it is not the record that the peer sent next. */
 bool kolo_seal_open(kolo_seal *seal, unsigned char *record, size_t size, size_t *bytes);

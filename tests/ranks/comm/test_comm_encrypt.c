@@ -1,6 +1,6 @@
-/* Encryption between hosts, on connections of one host: all ways in which data is sent, sub-groups;
- * ranks that disagree; what cannot be encrypted is refused. What an attacker sees and can change is
- * tested in test_comm_tcp.c. */
+/* Encryption and authentication between hosts, on connections of one host: all ways in which data
+ * is sent, sub-groups; ranks that disagree; what cannot be encrypted is refused. What an attacker
+ * sees and can change is tested in test_comm_tcp.c. */
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -71,7 +71,9 @@ static kolo_status refuse_service(kolo_comm *comm) {
     kolo_service_opts opts = {.serve = kolo_comm_rank(comm) == 0 ? serve : NULL};
     kolo_service *service;
     if (kolo_service_create(comm, &opts, &service) != KOLO_ERR_UNSUPPORTED ||
-        !strstr(kolo_last_error(), "a service between hosts is not encrypted")) {
+        !strstr(kolo_last_error(), comm->protection == KOLO_PROTECT_SECRET
+                                       ? "a service between hosts is not encrypted"
+                                       : "the data of a service between hosts is not authent")) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "a service: %.300s", kolo_last_error());
     }
     return KOLO_OK;
@@ -81,7 +83,9 @@ static kolo_status all_body(kolo_comm *comm, const void *arg, void *result) {
     float *data = kolo_alloc(MOST * sizeof *data), *other = kolo_alloc(MOST * sizeof *other);
     kolo_comm *sub = NULL;
     if (!data || !other) return KOLO_NOMEM(MOST);
-    if (!comm->encrypted) return KOLO_FAIL(KOLO_ERR_FORMAT, "KOLO_ENCRYPT has no effect");
+    if (comm->protection != *(const kolo_protection *)arg) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "the variable has no effect");
+    }
     kolo_status status = run_group(comm, data, other);
     if (status == KOLO_OK) status = run_together(comm, data);
     if (status == KOLO_OK) status = refuse_service(comm);
@@ -93,12 +97,24 @@ static kolo_status all_body(kolo_comm *comm, const void *arg, void *result) {
     return status;
 }
 
+static const struct {
+    const char *name;
+    kolo_protection protection;
+} variables[] = {{"KOLO_ENCRYPT", KOLO_PROTECT_SECRET},
+                 {"KOLO_AUTHENTICATE", KOLO_PROTECT_AUTHENTIC}};
+
 static void results_are_those_without_it(void **state) {
-    ASSERT_OK(setenv("KOLO_ENCRYPT", "1", 1) == 0 ? KOLO_OK : KOLO_ERR_IO);
-    kolo_status status = run_ranks(4, RANKS_TCP, all_body, NULL, 0);
-    if (status == KOLO_OK) status = run_ranks(4, RANKS_HOSTS, all_body, NULL, 0);
-    unsetenv("KOLO_ENCRYPT");
-    ASSERT_OK(status);
+    static const rank_transport transports[] = {RANKS_TCP, RANKS_HOSTS};
+    for (size_t i = 0; i < KOLO_COUNT(variables); i++) {
+        kolo_protection protection = variables[i].protection;
+        for (size_t t = 0; t < KOLO_COUNT(transports); t++) {
+            setenv(variables[i].name, "1", 1);
+            kolo_status status =
+                run_ranks(4, transports[t], all_body, &protection, sizeof protection);
+            unsetenv(variables[i].name);
+            ASSERT_OK(status);
+        }
+    }
 }
 
 /* ---- forged data ---- */
@@ -122,7 +138,7 @@ static kolo_status forged_body(kolo_comm *comm, const void *arg, void *result) {
     }
     if (rank == 0) KOLO_TRY(forge(comm));
     if (kolo_allreduce(comm, &x, 1, KOLO_DTYPE_F32, KOLO_SUM) != KOLO_ERR_PEER ||
-        (rank == 1 && !strstr(kolo_last_error(), "rank 0 is gone (its encrypted data has been "
+        (rank == 1 && !strstr(kolo_last_error(), "rank 0 is gone (its data has been "
                                                  "changed on the way)"))) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "forged data: %.300s", kolo_last_error());
     }
@@ -135,10 +151,12 @@ static kolo_status forged_body(kolo_comm *comm, const void *arg, void *result) {
 }
 
 static void forged_data_ends_only_the_groups_of_its_connection(void **state) {
-    setenv("KOLO_ENCRYPT", "1", 1);
-    kolo_status status = run_ranks(3, RANKS_TCP, forged_body, NULL, 0);
-    unsetenv("KOLO_ENCRYPT");
-    ASSERT_OK(status);
+    for (size_t i = 0; i < KOLO_COUNT(variables); i++) {
+        setenv(variables[i].name, "1", 1);
+        kolo_status status = run_ranks(3, RANKS_TCP, forged_body, NULL, 0);
+        unsetenv(variables[i].name);
+        ASSERT_OK(status);
+    }
 }
 
 /* ---- disagreement and refusals ---- */
@@ -146,14 +164,18 @@ static void forged_data_ends_only_the_groups_of_its_connection(void **state) {
 static kolo_status one_encrypts_body(kolo_comm *unused, const void *arg, void *result) {
     kolo_comm_opts opts = ranks_own_opts();
     kolo_comm *comm;
-    opts.encrypt = ranks_own_rank() == *(const int *)arg;
+    int which = *(const int *)arg;
+    bool asks = ranks_own_rank() == which % 2;
+    opts.encrypt = asks && which < 2;
+    opts.authenticate = which >= 4 || (asks && which >= 2);
+    if (which >= 4) opts.encrypt = asks;
     KOLO_TRY(kolo_comm_create(&opts, &comm));
     kolo_comm_destroy(comm);
     return KOLO_OK;
 }
 
 static void ranks_that_disagree_get_an_error(void **state) {
-    for (int which = 0; which < 2; which++) {
+    for (int which = 0; which < 6; which++) { /* encrypts; authenticates; one does more */
         rank_outcome outcomes[2];
         rank_job job = {.n = 2,
                         .transport = RANKS_TCP,
@@ -163,7 +185,8 @@ static void ranks_that_disagree_get_an_error(void **state) {
                         .bare = true,
                         .outcomes = outcomes};
         char text[60];
-        snprintf(text, sizeof text, "rank %d encrypts, rank %d does not", which, !which);
+        snprintf(text, sizeof text, "rank %d %s, rank %d does not", which % 2,
+                 which / 2 == 1 ? "authenticates" : "encrypts", !(which % 2));
         assert_int_equal(run_rank_job(&job), KOLO_ERR_ARG);
         for (int r = 0; r < 2; r++) {
             assert_int_equal(outcomes[r].status, KOLO_ERR_ARG);
@@ -194,6 +217,11 @@ static void what_cannot_be_encrypted_is_refused(void **state) {
         refuses(opts, KOLO_ERR_UNSUPPORTED, rows[i].text);
     }
     refuses((kolo_comm_opts){.insecure = true}, KOLO_ERR_ARG, "with --insecure");
+    kolo_comm_opts authentic = {.insecure = true, .authenticate = true};
+    kolo_comm *comm;
+    assert_int_equal(kolo_comm_create(&authentic, &comm), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "authentication (--authenticate, KOLO_AUTHENTICATE)"
+                                              " with --insecure"));
     setenv("KOLO_ENCRYPT", "yes", 1);
     refuses((kolo_comm_opts){0}, KOLO_ERR_ARG, "KOLO_ENCRYPT is 'yes': must be 1 or 0");
     unsetenv("KOLO_ENCRYPT");

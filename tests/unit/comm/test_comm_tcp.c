@@ -123,7 +123,7 @@ static void relay_pump(relay *r, change c) {
 }
 
 /* Keys as two ranks derive them from their handshake. */
-static void make_keys(kolo_seal_keys keys[2]) {
+static void make_keys(kolo_protection protection, kolo_seal_keys keys[2]) {
     unsigned char secret[2][KOLO_EXCHANGE_BYTES], half[2][KOLO_EXCHANGE_BYTES], job[32];
     kolo_nonces nonces;
     kolo_key key;
@@ -132,6 +132,7 @@ static void make_keys(kolo_seal_keys keys[2]) {
     kolo_nonce_draw(nonces.client);
     for (int r = 0; r < 2; r++) kolo_exchange_draw(secret[r], half[r]);
     for (int r = 0; r < 2; r++) {
+        keys[r].protection = protection;
         ASSERT_OK(kolo_seal_keys_make(&key, &nonces, r == 0, secret[r], half[!r], &keys[r]));
     }
     assert_memory_equal(keys[0].send, keys[1].receive, sizeof keys[0].send);
@@ -143,9 +144,9 @@ static void make_keys(kolo_seal_keys keys[2]) {
                      KOLO_ERR_PEER);
 }
 
-static void make_relayed(kolo_transport *t[2], relay *r) {
+static void make_relayed(kolo_protection protection, kolo_transport *t[2], relay *r) {
     kolo_seal_keys keys[2];
-    make_keys(keys);
+    make_keys(protection, keys);
     *r = (relay){.seen = kolo_alloc(SEEN_BYTES)};
     for (int side = 0; side < 2; side++) {
         int fds[2];
@@ -198,21 +199,22 @@ static bool contains(const unsigned char *data, size_t n, const char *text, size
     return false;
 }
 
-/* Any pieces arrive, and an observer sees neither data nor the headers of frames. */
-static void encrypted_data_is_not_readable(void **state) {
+/* Any pieces arrive. An observer of encrypted data sees neither it nor the headers of frames. */
+static void check_readable(kolo_protection protection) {
     enum { TOTAL = 3 << 20, WORD = 16 };
     kolo_transport *t[2];
     relay r;
     char *out = kolo_alloc(TOTAL), *in = kolo_zalloc(TOTAL);
     assert_true(out && in);
     for (size_t i = 0; i < TOTAL; i++) out[i] = byte_of(i);
-    make_relayed(t, &r);
+    make_relayed(protection, t, &r);
     ASSERT_OK(transfer(t, &r, NOTHING, out, in, TOTAL));
     assert_memory_equal(in, out, TOTAL);
     assert_true(r.n_bytes > TOTAL && r.n_seen > TOTAL / KOLO_SEAL_PLAIN);
     for (size_t at = 0; at < TOTAL; at += TOTAL / 8) {
         assert_true(contains((unsigned char *)out, TOTAL, out + at, WORD));
-        assert_false(contains(r.seen, r.n_bytes, out + at, WORD));
+        bool seen = contains(r.seen, r.n_bytes, out + at, WORD);
+        assert_true(seen == (protection != KOLO_PROTECT_SECRET));
     }
     relay_fini(&r); /* first: nobody waits for what it holds */
     for (int k = 0; k < 2; k++) t[k]->ops->destroy(t[k]);
@@ -220,19 +222,24 @@ static void encrypted_data_is_not_readable(void **state) {
     kolo_free(in);
 }
 
+static void only_encrypted_data_is_not_readable(void **state) {
+    check_readable(KOLO_PROTECT_SECRET);
+    check_readable(KOLO_PROTECT_AUTHENTIC);
+}
+
 /* Whoever is between the ranks cannot change, leave out, repeat, exchange or reflect anything. */
-static void changed_data_ends_the_connection(void **state) {
+static void check_changes(kolo_protection protection) {
     enum { TOTAL = 1 << 20 };
     char *out = kolo_zalloc(TOTAL), *in = kolo_alloc(TOTAL);
     assert_true(out && in);
     for (int c = HEAD; c < CHANGES; c++) {
         kolo_transport *t[2];
         relay r;
-        make_relayed(t, &r);
+        make_relayed(protection, t, &r);
         memset(in, 1, TOTAL);
         kolo_status status = transfer(t, &r, (change)c, out, in, TOTAL);
         int victim = c == REFLECT ? 0 : 1;
-        const char *text = c == CUT ? "process ended" : "its encrypted data has been changed";
+        const char *text = c == CUT ? "process ended" : "its data has been changed";
         kolo_peer_state state_of;
         t[victim]->ops->peer_state(t[victim], !victim, &state_of);
         assert_int_equal(status, KOLO_OK);
@@ -245,6 +252,11 @@ static void changed_data_ends_the_connection(void **state) {
     }
     kolo_free(out);
     kolo_free(in);
+}
+
+static void changed_data_ends_the_connection(void **state) {
+    check_changes(KOLO_PROTECT_SECRET);
+    check_changes(KOLO_PROTECT_AUTHENTIC);
 }
 
 /* ---- invalid frames ---- */
@@ -266,7 +278,7 @@ static void an_invalid_frame_ends_the_connection(void **state) {
 TEST_MAIN(test_comm_tcp) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unexpected_queue_is_bounded),
-        cmocka_unit_test(encrypted_data_is_not_readable),
+        cmocka_unit_test(only_encrypted_data_is_not_readable),
         cmocka_unit_test(changed_data_ends_the_connection),
         cmocka_unit_test(an_invalid_frame_ends_the_connection),
     };

@@ -256,7 +256,7 @@ static bool open_record(kolo_stream *s) {
     size = kolo_seal_size(record);
     if (size > held) return false;
     if (size == 0 || !kolo_seal_open(s->seal, record, size, &bytes)) {
-        kolo_stream_end(s, "its encrypted data has been changed on the way");
+        kolo_stream_end(s, "its data has been changed on the way");
         return false;
     }
     s->plain_first = s->sealed_first + KOLO_SEAL_HEAD;
