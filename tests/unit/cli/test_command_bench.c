@@ -286,6 +286,20 @@ static void allreduces_are_predicted(void **state) {
     assert_true(json_number_value(json_object_get(row, "us")) > 2 * 11 * 5);
     json_decref(first);
     json_decref(second);
+    assert_int_equal(test_run("bench sim -n 3000 --sizes 1M --json -"), 0); /* in a moment */
+    json_t *large = test_json("out");
+    const json_t *rows = json_object_get(large, "rows");
+    size_t left_out = 0, predicted = 0;
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *each = json_array_get(rows, i);
+        bool out = json_is_true(json_object_get(each, "left_out"));
+        left_out += out;
+        predicted += !out && json_number_value(json_object_get(each, "us")) > 0;
+        if (out) assert_true(test_json_int(each, "messages") > 4000000);
+    }
+    assert_true(left_out >= 2 && predicted >= 3 && left_out + predicted == json_array_size(rows));
+    assert_true(test_contains("err", "left out: 18 million messages; --algorithm ring simulates"));
+    json_decref(large);
     assert_int_equal(test_run("bench sim -n 4 --algorithm direct"), 2);
     assert_true(test_contains("err",
                               "kolo: --algorithm direct accesses the peers' memory, a modelled "
