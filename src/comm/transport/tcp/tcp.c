@@ -255,6 +255,9 @@ static void tcp_report(kolo_transport *base, kolo_status status, const char *tex
                     .bytes = (uint32_t)strnlen(text, KOLO_REPORT_BYTES),
                     .value = status};
     (void)send_to_all(t, f, text);
+    for (int p = 0; p < t->base.size; p++) { /* what requests had in flight may be freed now */
+        if (t->peers[p]) kolo_stream_copy_data(&t->peers[p]->link->stream);
+    }
 }
 
 /* ---- the end ---- */
