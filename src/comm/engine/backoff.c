@@ -7,8 +7,9 @@
  * A long yield means that other programs compete for the processors: a thread that yields to them
  * waits for a whole time slice, whereas a thread that sleeps is scheduled soon after it wakes. If
  * long yields have cost more time than naps in every wait would have, all waits nap for a while.
- * The peers are checked every millisecond. The constants are below and in backoff.h (KOLO_SPINS).
- */
+ * The peers are checked every millisecond, and less often where a host has so many ranks that the
+ * checks, a system call for each pair of them, would take the processors' time. The constants are
+ * below and in backoff.h (KOLO_SPINS). */
 #define _GNU_SOURCE
 #include "comm/engine/backoff.h"
 
@@ -28,7 +29,9 @@
 enum {
     SPINS_MIN = 4,
     SPIN_RETRY = 64,           /* waits after which a long spin is tried again */
-    WATCH_NS = 1000000,        /* between checks of the peers */
+    WATCH_NS = 1000000,        /* between checks of the peers, at least */
+    WATCH_MOST_NS = 500000000, /* at most */
+    WATCH_PEER_NS = 6000,      /* for each peer and rank of the host: twenty times their cost */
     INTERRUPTED_NS = 20000000, /* between calls of `interrupted` */
     YIELD_NS = 2000000,        /* of yielding before sleeping */
     NAP_NS = 5000,
@@ -71,11 +74,18 @@ kolo_status kolo_comm_check_interrupted(kolo_comm *comm, int64_t now_ns) {
                            q ? " while waiting in " : "", q ? q->title : "");
 }
 
+int64_t kolo_comm_watch_interval_ns(const kolo_comm *comm) {
+    int64_t pairs = (int64_t)comm->local_size * comm->size;
+    return kolo_max_i64(WATCH_NS, kolo_min_i64(WATCH_MOST_NS, pairs * WATCH_PEER_NS));
+}
+
 kolo_status kolo_comm_watch_sometimes(kolo_comm *comm, int64_t now_ns) {
-    if (now_ns - comm->watched_ns < WATCH_NS) return KOLO_OK;
-    comm->watched_ns = now_ns;
+    if (now_ns - comm->looked_ns < WATCH_NS) return KOLO_OK;
+    comm->looked_ns = now_ns;
     kolo_report_if_signalled(comm);
     KOLO_TRY(kolo_comm_check_interrupted(comm, now_ns));
+    if (now_ns - comm->watched_ns < kolo_comm_watch_interval_ns(comm)) return KOLO_OK;
+    comm->watched_ns = now_ns;
     return kolo_family_watch(comm);
 }
 

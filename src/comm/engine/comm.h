@@ -88,7 +88,8 @@ struct kolo_comm {
     kolo_comm_gate gate;
     void *gate_arg;
     unsigned spins, waits; /* polls before a wait yields; waits so far */
-    int64_t watched_ns;    /* time of the latest check of the peers */
+    int64_t looked_ns;     /* time of the latest look for signals */
+    int64_t watched_ns;    /* and of the latest check of the peers */
     int64_t busy_until_ns; /* until then processors are assumed busy: waits sleep */
     int64_t lost_ns;       /* time lost in long yields, minus the cost of naps (backoff.c) */
 
