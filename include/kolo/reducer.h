@@ -43,7 +43,7 @@ typedef struct kolo_reducer_opts {
                             summed in that type; the other codecs are decoded and summed from the
                             codes of all ranks. Error feedback is kept per buffer. */
     bool join;           /* kolo_reducer_join may be called: in each step the ranks also exchange
-                            a byte each, which tells who has no data left */
+                            a byte each: whether it has data left */
 } kolo_reducer_opts;
 
 /* Creates a reducer. A collective call: all ranks pass buffers of the same counts (tree_node is

@@ -92,11 +92,6 @@ static void joining_fini(kolo_joining *j) {
     kolo_key_clear(&j->key);
 }
 
-kolo_protection kolo_joining_protection(const kolo_joining *j) {
-    if (j->opts.encrypt) return KOLO_PROTECT_SECRET;
-    return j->opts.authenticate ? KOLO_PROTECT_AUTHENTIC : KOLO_PROTECT_NOTHING;
-}
-
 kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm) {
     j->own = (kolo_hello){.rank = j->env.rank,
                           .world = j->env.world,

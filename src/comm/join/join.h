@@ -27,7 +27,10 @@ typedef struct kolo_joining {
 /* kolo_comm_create for a rank whose environment and key are known; frees what `j` owns. */
 kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm);
 /* What is done to the data between hosts. */
-kolo_protection kolo_joining_protection(const kolo_joining *j);
+static inline kolo_protection kolo_joining_protection(const kolo_joining *j) {
+    if (j->opts.encrypt) return KOLO_PROTECT_SECRET;
+    return j->opts.authenticate ? KOLO_PROTECT_AUTHENTIC : KOLO_PROTECT_NOTHING;
+}
 /* Logs how joining has ended; returns `status`. */
 kolo_status kolo_joining_log(const kolo_joining *j, kolo_status status, kolo_comm *const *comm);
 /* Raises this process's limit of open files where it is too low for connections to all ranks. IO:

@@ -21,15 +21,11 @@
 
 /* ---- buckets ---- */
 
-kolo_status kolo_reducer_fail(const kolo_reducer *r, kolo_status status) {
-    return kolo_failed(kolo_comm_break(r->comm, status, "reducer: %s", kolo_last_error()));
-}
-
 static void free_buckets(kolo_reducer *r) {
     KOLO_COMM_LOCK_SCOPE(r->comm);
     kolo_segment *segment = &r->comm->transport->segment;
     for (int b = 0; b < r->n_buckets; b++) {
-        kolo_bucket *k = &r->buckets[b];
+        kolo_reducer_bucket *k = &r->buckets[b];
         kolo_request_destroy(k->request);
         kolo_segment_give(segment, k->codes, k->codes_bytes);
         if (r->method == KOLO_REDUCE_COPY) {
@@ -48,7 +44,7 @@ static void free_buckets(kolo_reducer *r) {
 static kolo_status divide(kolo_reducer *r) {
     r->buckets = kolo_zalloc((size_t)r->n * sizeof *r->buckets);
     if (!r->buckets) return KOLO_NOMEM((size_t)r->n * sizeof *r->buckets);
-    kolo_bucket *k = NULL;
+    kolo_reducer_bucket *k = NULL;
     for (int i = 0; i < r->n; i++) {
         int buffer = r->order[i];
         if (!k || k->count * r->element_bytes >= r->opts.bucket_bytes) {
@@ -63,7 +59,7 @@ static kolo_status divide(kolo_reducer *r) {
     return KOLO_OK;
 }
 
-static kolo_status alloc_memory(kolo_reducer *r, kolo_bucket *k) {
+static kolo_status alloc_memory(kolo_reducer *r, kolo_reducer_bucket *k) {
     kolo_segment *segment = &r->comm->transport->segment;
     void *block;
     if (r->method == KOLO_REDUCE_IN_PLACE || k->count == 0) return KOLO_OK;
@@ -83,7 +79,7 @@ static kolo_status alloc_memory(kolo_reducer *r, kolo_bucket *k) {
     return KOLO_OK;
 }
 
-static kolo_status create_request(kolo_reducer *r, kolo_bucket *k) {
+static kolo_status create_request(kolo_reducer *r, kolo_reducer_bucket *k) {
     char site[32];
     kolo_part *parts = NULL;
     snprintf(site, sizeof site, "reducer, bucket %d", (int)(k - r->buckets));
@@ -237,7 +233,7 @@ void kolo_reducer_destroy(kolo_reducer *r) {
 
 /* ---- a step ---- */
 
-static kolo_status start_bucket(kolo_reducer *r, kolo_bucket *k) {
+static kolo_status start_bucket(kolo_reducer *r, kolo_reducer_bucket *k) {
     char *own = k->codes;
     if (r->method == KOLO_REDUCE_CODES && own) own += (size_t)r->comm->rank * k->code_bytes;
     if (own) {
@@ -248,7 +244,7 @@ static kolo_status start_bucket(kolo_reducer *r, kolo_bucket *k) {
 }
 
 static void mark(kolo_reducer *r, int i) {
-    kolo_bucket *k = &r->buckets[r->bucket_of[i]];
+    kolo_reducer_bucket *k = &r->buckets[r->bucket_of[i]];
     r->ready[i] = true;
     r->arrived[r->n_arrived++] = i;
     k->ready++;
@@ -276,7 +272,7 @@ kolo_status kolo_reducer_ready_range(kolo_reducer *r, int first, int n) {
     for (int i = first + n - 1; i >= first; i--) mark(r, i); /* in the order of the first buckets */
     bool any = false;
     for (; r->started < r->n_buckets; r->started++, any = true) {
-        const kolo_bucket *k = &r->buckets[r->started];
+        const kolo_reducer_bucket *k = &r->buckets[r->started];
         if (k->ready < k->n || r->comm->n_flight == r->comm->max_in_flight) break;
         KOLO_TRY(start_bucket(r, &r->buckets[r->started]));
     }
@@ -301,7 +297,7 @@ kolo_status kolo_reducer_broadcast(kolo_reducer *r, const kolo_part *parts, int 
 }
 
 /* Decodes into the copy: the codes of all ranks, which it sums, or the summed code. */
-static kolo_status decode(kolo_reducer *r, kolo_bucket *k) {
+static kolo_status decode(kolo_reducer *r, kolo_reducer_bucket *k) {
     float *sum = (float *)(void *)k->data;
     if (!k->codes) return KOLO_OK;
     if (r->method == KOLO_REDUCE_HALF) {
@@ -316,7 +312,7 @@ static kolo_status decode(kolo_reducer *r, kolo_bucket *k) {
     return KOLO_OK;
 }
 
-static kolo_status finish_bucket(kolo_reducer *r, kolo_bucket *k) {
+static kolo_status finish_bucket(kolo_reducer *r, kolo_reducer_bucket *k) {
     KOLO_TRY(kolo_request_wait(k->request, 0));
     KOLO_TRY(decode(r, k));
     for (int i = k->first; i < k->first + k->n && k->data; i++) {
@@ -344,7 +340,7 @@ static kolo_status reorder(kolo_reducer *r) {
     r->ordered = true;
     KOLO_TRY(kolo_broadcast(r->comm, r->arrived, n, KOLO_DTYPE_I32, 0));
     if (memcmp(r->arrived, r->order, n * sizeof *r->order) == 0) return KOLO_OK;
-    kolo_bucket *old = r->buckets;
+    kolo_reducer_bucket *old = r->buckets;
     kolo_reducer before = *r;
     size_t *offsets = kolo_alloc(n * sizeof *offsets);
     int *bucket_of = kolo_zalloc(n * sizeof *bucket_of);

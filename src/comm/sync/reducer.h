@@ -1,6 +1,7 @@
 #pragma once
 /* The state of a reducer (kolo/reducer.h), shared by reducer.c (buckets, steps), reducer_agree.c
- * (comparison of the ranks at creation) and reducer_join.c (ranks without further data). */
+ * (comparison of the ranks at creation), reducer_exchange.c and reducer_join.c (ranks without
+ * further data). */
 
 #include "comm/engine/comm.h"
 #include "kolo/reducer.h"
@@ -12,7 +13,7 @@ typedef enum kolo_reducer_method {
     KOLO_REDUCE_CODES
 } kolo_reducer_method;
 
-typedef struct kolo_bucket {
+typedef struct kolo_reducer_bucket {
     int first, n;    /* buffers order[first .. first + n) */
     int ready;       /* number of them that are ready in this step */
     size_t count;    /* elements */
@@ -21,7 +22,7 @@ typedef struct kolo_bucket {
     char *codes;     /* of this rank (half), of all ranks (codes); in the segment */
     size_t data_bytes, codes_bytes, code_bytes; /* blocks; one rank's code */
     kolo_request *request;
-} kolo_bucket;
+} kolo_reducer_bucket;
 
 struct kolo_reducer {
     kolo_comm *comm;
@@ -37,7 +38,7 @@ struct kolo_reducer {
     bool *ready;     /* [n] */
     int *arrived;    /* [n]: buffers in the order in which they became ready in this step */
     int n_arrived;
-    kolo_bucket *buckets;
+    kolo_reducer_bucket *buckets;
     int n_buckets, started; /* buckets [0, started) are in flight or complete */
     bool ordered;           /* the order is that of rank 0's first step */
 
@@ -53,7 +54,7 @@ kolo_status kolo_reducer_fail(const kolo_reducer *r, kolo_status status);
  * registered on all ranks are reduced in place. */
 kolo_status kolo_reducer_agree(kolo_reducer *r, kolo_status status);
 
-/* ---- ranks that have no data left (reducer_join.c); without the option they do nothing ---- */
+/* ---- with the option `join` (reducer_exchange.c); without it they do nothing ---- */
 
 /* Creates the exchange, after the buckets. NOMEM. */
 kolo_status kolo_reducer_open_exchange(kolo_reducer *r);

@@ -4,11 +4,16 @@
 #include "base/number.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "comm/engine/failure.h"
 #include "comm/engine/family.h"
 #include "comm/sync/reducer.h"
 
 #include <stdio.h>
 #include <string.h>
+
+kolo_status kolo_reducer_fail(const kolo_reducer *r, kolo_status status) {
+    return kolo_failed(kolo_comm_break(r->comm, status, "reducer: %s", kolo_last_error()));
+}
 
 /* What a rank gives to a reducer. */
 typedef enum term {
