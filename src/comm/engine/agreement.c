@@ -16,7 +16,6 @@
 enum {
     POLLS = 200, /* without progress before the first nap */
     NAP_NS = 50000,
-    WATCH_NS = 1000000 /* between looks whether ranks are gone */
 };
 
 typedef enum kind { KIND_ROUND, KIND_DECISION, KIND_RECORD, KINDS } kind;
@@ -33,7 +32,7 @@ typedef struct message {
 typedef struct outgoing {
     struct outgoing *next;
     size_t bytes; /* that the transport has accepted */
-    message body;
+    message *body;
 } outgoing;
 
 /* To and from a rank, in order. */
@@ -41,8 +40,8 @@ typedef struct lane {
     outgoing *first;
     message *in;
     size_t in_bytes;
-    bool heard;   /* in this round, or exchange */
-    bool decided; /* it has decided this instance, and takes no more messages of it */
+    bool received; /* in this round, or exchange */
+    bool decided;  /* it has decided this instance, and takes no more messages of it */
 } lane;
 
 struct kolo_agreement {
@@ -53,7 +52,7 @@ struct kolo_agreement {
     uint32_t round;
     uint64_t flags, sent_flags;
     unsigned char *gone, *sent_gone; /* [size]; what this round's message held */
-    bool same;                       /* all ranks heard in this round have sent what this one has */
+    bool same;                       /* all messages of this round are what this rank has sent */
     bool done;                       /* decided */
     bool failed;
     int64_t started_ns, watched_ns;
@@ -125,7 +124,7 @@ static kolo_status push(kolo_agreement *a, int p, bool *moved) {
         }
         size_t taken;
         bool accepted;
-        KOLO_TRY(t->ops->send(t, KOLO_SEQ_P2P, p, (const char *)&o->body + o->bytes,
+        KOLO_TRY(t->ops->send(t, KOLO_SEQ_P2P, p, (const char *)o->body + o->bytes,
                               a->message_bytes - o->bytes, &taken, &accepted));
         if (!accepted) return KOLO_OK;
         o->bytes += taken;
@@ -141,15 +140,17 @@ static bool has_unsent(const kolo_agreement *a, int p) {
 }
 
 static kolo_status queue(kolo_agreement *a, int p, kind what, const void *record) {
-    size_t bytes = sizeof(outgoing) + (size_t)a->comm->size;
+    size_t bytes = sizeof(outgoing) + a->message_bytes;
     outgoing *o = kolo_zalloc(bytes), **end = &a->lanes[p].first;
     if (!o) return KOLO_NOMEM(bytes);
-    o->body.kind = what;
-    o->body.round = a->round;
-    o->body.instance = a->instance;
-    o->body.flags = a->flags;
-    memcpy(o->body.gone, a->gone, (size_t)a->comm->size);
-    if (record) memcpy(o->body.record, record, KOLO_RECORD_BYTES);
+    message *m = (message *)(o + 1);
+    m->kind = what;
+    m->round = a->round;
+    m->instance = a->instance;
+    m->flags = a->flags;
+    memcpy(m->gone, a->gone, (size_t)a->comm->size);
+    if (record) memcpy(m->record, record, KOLO_RECORD_BYTES);
+    o->body = m;
     while (*end) end = &(*end)->next;
     *end = o;
     bool moved;
@@ -159,12 +160,20 @@ static kolo_status queue(kolo_agreement *a, int p, kind what, const void *record
 /* To all ranks that are not gone; a decision to all, since some may only seem to be. */
 static kolo_status queue_all(kolo_agreement *a, kind what, const void *record) {
     for (int p = 0; p < a->comm->size; p++) {
-        a->lanes[p].heard = false;
+        a->lanes[p].received = false;
         if (!is_other(a, p) || a->lanes[p].decided) continue;
         if (a->gone[p] && what != KIND_DECISION) continue;
         KOLO_TRY(queue(a, p, what, record));
     }
     return KOLO_OK;
+}
+
+/* The other ranks believe that this one is gone. */
+static kolo_status left_out(const kolo_agreement *a) {
+    return KOLO_FAIL(KOLO_ERR_PEER,
+                     "the other ranks go on without rank %d, which they had lost: it was stopped, "
+                     "or not reachable, for longer than the heartbeat",
+                     kolo_comm_whole_rank(a->comm, a->comm->rank));
 }
 
 /* Receives; sets `full` if the next message of a rank is there. */
@@ -183,6 +192,7 @@ static kolo_status pull(kolo_agreement *a, int p, bool *full, bool *moved) {
     if (!*full) return KOLO_OK;
     bool valid = l->in->kind < KINDS;
     for (int r = 0; r < a->comm->size; r++) valid = valid && l->in->gone[r] <= 1;
+    if (valid && l->in->gone[a->comm->rank]) return left_out(a);
     if (valid) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_FORMAT, "%s sent an invalid message", KOLO_RANK(a->comm, p));
 }
@@ -194,7 +204,7 @@ static void discard(kolo_agreement *a, int p) { a->lanes[p].in_bytes = 0; }
 static kolo_status timed_out(kolo_agreement *a) {
     kolo_text text = {0};
     for (int p = 0; p < a->comm->size; p++) {
-        if (!is_other(a, p) || a->gone[p] || a->lanes[p].heard) continue;
+        if (!is_other(a, p) || a->gone[p] || a->lanes[p].received) continue;
         kolo_text_add(&text, "%s%s", text.text ? ", " : "", KOLO_RANK(a->comm, p));
     }
     kolo_status status =
@@ -226,7 +236,7 @@ static kolo_status pause_briefly(kolo_agreement *a, bool moved) {
 /* Whether the ranks are to be looked at now. */
 static bool watches(kolo_agreement *a) {
     int64_t now_ns = kolo_now_ns();
-    if (now_ns - a->watched_ns < WATCH_NS) return false;
+    if (now_ns - a->watched_ns < kolo_comm_watch_interval_ns(a->comm)) return false;
     a->watched_ns = now_ns;
     return true;
 }
@@ -241,58 +251,46 @@ static bool has_ended(kolo_agreement *a, int p) {
 
 /* ---- rounds ---- */
 
-/* Whether the other ranks believe that this one lives. */
-static kolo_status check_own(const kolo_agreement *a) {
-    if (!a->gone[a->comm->rank]) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_PEER,
-                     "the other ranks go on without rank %d, which they had lost: it was stopped, "
-                     "or not reachable, for longer than the heartbeat",
-                     kolo_comm_whole_rank(a->comm, a->comm->rank));
-}
-
-static kolo_status take_decision(kolo_agreement *a, const message *m) {
+static void take_decision(kolo_agreement *a, const message *m) {
     a->flags = m->flags;
     memcpy(a->gone, m->gone, (size_t)a->comm->size);
     a->done = true;
-    return check_own(a);
 }
 
-static kolo_status take_round(kolo_agreement *a, const message *m) {
+static void take_round(kolo_agreement *a, const message *m) {
     size_t n = (size_t)a->comm->size;
     a->same = a->same && m->flags == a->sent_flags && memcmp(m->gone, a->sent_gone, n) == 0;
     a->flags &= m->flags;
     for (size_t r = 0; r < n; r++) a->gone[r] |= m->gone[r];
-    return check_own(a);
 }
 
 /* Takes a message of this round; older ones are discarded. */
 static kolo_status take(kolo_agreement *a, int p) {
     lane *l = &a->lanes[p];
     const message *m = l->in;
-    kolo_status status = KOLO_OK;
     if (m->instance > a->instance || (m->instance == a->instance && m->kind == KIND_RECORD)) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s is ahead of the agreement", KOLO_RANK(a->comm, p));
     }
     if (m->instance == a->instance && m->kind == KIND_DECISION) {
         l->decided = true;
-        status = take_decision(a, m);
+        take_decision(a, m);
     } else if (m->instance == a->instance && m->round == a->round) {
-        l->heard = true;
-        status = take_round(a, m);
+        l->received = true;
+        take_round(a, m);
     }
     discard(a, p);
-    return status;
+    return KOLO_OK;
 }
 
 /* One look at a rank of which this round's message is missing. */
 static kolo_status listen(kolo_agreement *a, int p, bool watch, bool *moved) {
     lane *l = &a->lanes[p];
     bool ended = watch && has_ended(a, p), full = true;
-    while (full && !l->heard && !a->done) {
+    while (full && !l->received && !a->done) {
         KOLO_TRY(pull(a, p, &full, moved));
         if (full) KOLO_TRY(take(a, p));
     }
-    if (ended && !l->heard && !a->done) {
+    if (ended && !l->received && !a->done) {
         a->gone[p] = 1;
         *moved = true;
     }
@@ -301,7 +299,7 @@ static kolo_status listen(kolo_agreement *a, int p, bool watch, bool *moved) {
 
 /* Ranks that were gone before this round are not waited for. */
 static bool is_awaited(const kolo_agreement *a, int p) {
-    return is_other(a, p) && !a->sent_gone[p] && !a->lanes[p].heard;
+    return is_other(a, p) && !a->sent_gone[p] && !a->lanes[p].received;
 }
 
 static kolo_status run_round(kolo_agreement *a) {
@@ -343,8 +341,8 @@ static kolo_status flush_one(kolo_agreement *a, int p, bool watch, bool *waiting
     return KOLO_OK;
 }
 
-/* Tells the other ranks. */
-static kolo_status tell_decision(kolo_agreement *a) {
+/* Sends the decision to the other ranks. */
+static kolo_status announce_decision(kolo_agreement *a) {
     KOLO_TRY(queue_all(a, KIND_DECISION, NULL));
     for (bool waiting = true; waiting;) {
         bool moved = false, watch = watches(a);
@@ -384,7 +382,7 @@ static kolo_status decide(kolo_agreement *a, uint64_t *flags) {
     for (int p = 0; p < a->comm->size; p++) a->lanes[p].decided = false;
     for (a->round = 0; !a->done; a->round++) KOLO_TRY(run_round(a));
     *flags = a->flags;
-    return tell_decision(a);
+    return announce_decision(a);
 }
 
 kolo_status kolo_agreement_decide(kolo_agreement *a, uint64_t *flags) {
@@ -397,18 +395,18 @@ static kolo_status await_record(kolo_agreement *a, int p, bool watch, unsigned c
                                 bool *moved) {
     lane *l = &a->lanes[p];
     bool ended = watch && has_ended(a, p), full = true;
-    while (full && !l->heard) {
+    while (full && !l->received) {
         KOLO_TRY(pull(a, p, &full, moved));
         if (!full) break;
-        l->heard = l->in->instance == a->instance && l->in->kind == KIND_RECORD;
-        if (l->heard) memcpy(record, l->in->record, KOLO_RECORD_BYTES);
+        l->received = l->in->instance == a->instance && l->in->kind == KIND_RECORD;
+        if (l->received) memcpy(record, l->in->record, KOLO_RECORD_BYTES);
         if (l->in->instance > a->instance) {
             return KOLO_FAIL(KOLO_ERR_FORMAT, "%s is ahead of the agreement",
                              KOLO_RANK(a->comm, p));
         }
         discard(a, p);
     }
-    if (ended && !l->heard) a->gone[p] = 1;
+    if (ended && !l->received) a->gone[p] = 1;
     return KOLO_OK;
 }
 
@@ -425,9 +423,9 @@ static kolo_status exchange(kolo_agreement *a, const void *record,
         for (int p = 0; p < n; p++) {
             if (!is_other(a, p)) continue;
             KOLO_TRY(push(a, p, &moved));
-            if (a->gone[p] || a->lanes[p].heard) continue;
+            if (a->gone[p] || a->lanes[p].received) continue;
             KOLO_TRY(await_record(a, p, watch, records[p], &moved));
-            waiting = waiting || (!a->gone[p] && !a->lanes[p].heard);
+            waiting = waiting || (!a->gone[p] && !a->lanes[p].received);
         }
         if (waiting) KOLO_TRY(pause_briefly(a, moved));
     }

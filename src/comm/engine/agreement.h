@@ -5,13 +5,13 @@
  * works when the group is broken. In each round a rank sends what it has to all that it believes to
  * live: the ranks that are gone, and the flags. It waits for the same from each of them, or for
  * that rank's end. If all have sent what it has sent itself, this is the decision; otherwise it
- * goes on with the union of the gone and the intersection of the flags. A rank that decides tells
- * all others before it leaves, and these decide the same: they may have seen another rank end
- * meanwhile, which then is a member although it is gone (flooding consensus: Chandra, Toueg,
+ * goes on with the union of the gone and the intersection of the flags. A rank that decides sends
+ * that to all others before it leaves, and these decide the same: they may have seen another rank
+ * end meanwhile, which then is a member although it is gone (flooding consensus: Chandra, Toueg,
  * "Unreliable failure detectors for reliable distributed systems", 1996).
  *
  * A rank that was lost although it lives, such as one that was stopped for longer than a heartbeat,
- * is told that it has no part in the decision. */
+ * gets an error from the next message that it receives. */
 
 #include "comm/engine/comm.h"
 

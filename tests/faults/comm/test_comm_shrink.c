@@ -200,7 +200,8 @@ static kolo_status agree_body(kolo_comm *comm, const void *arg, void *result) {
         KOLO_TRY(kolo_allreduce(comm, &x, 1, KOLO_DTYPE_I32, KOLO_SUM));
         if (x != RANKS) return wrong("the group is whole", rank);
     }
-    KOLO_TRY(kolo_comm_shrink(comm, &other)); /* nobody has died */
+    KOLO_TRY(kolo_comm_agree(comm, &flags, NULL)); /* all have completed what went before */
+    KOLO_TRY(kolo_comm_shrink(comm, &other));      /* nobody has died */
     if (kolo_comm_size(other) != RANKS) return wrong("all live", rank);
     KOLO_TRY(kolo_barrier(other));
     if (kolo_barrier(comm) != KOLO_ERR_PEER) return wrong("a group that was shrunk", rank);
