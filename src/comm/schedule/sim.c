@@ -542,7 +542,7 @@ kolo_status kolo_sim_messages(const kolo_sim_network *network, int ranks, size_t
                               kolo_algorithm algorithm, int shards, uint64_t *messages) {
     allreduce a;
     kolo_status status = open_allreduce(&a, network, ranks, count, algorithm, shards);
-    int step = ranks > SAMPLE_RANKS ? ranks / SAMPLE_RANKS : 1;
+    int step = ranks / SAMPLE_RANKS | 1; /* odd: even ranks of a tree send more */
     uint64_t sends = 0, built = 0;
     for (int r = 0; r < ranks && status == KOLO_OK; r += step, built++) {
         status = build_schedule(&a, r);
