@@ -4,8 +4,7 @@
 
 Needs PyPI's torch and expecttest. The tests are those of the file that PyTorch ships
 (torch.testing._internal.distributed.distributed_test). Conditions there that name gloo or mpi as the only
-backend with a feature also admit kolo, if --widen is given. Tests that need more than they state are skipped
-with what they need (NEEDS). Every rank runs every test in its one process; a test that fails leaves its
+backend with a feature also admit kolo, if --widen is given. Every rank runs every test in its one process; a test that fails leaves its
 process group broken, so each test has a group of its own. Rank 0 prints a line for each test and the totals.
 """
 
@@ -33,9 +32,6 @@ NAME = "torch.testing._internal.distributed.distributed_test"
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 os.environ["BACKEND"] = os.environ.get("BACKEND", "kolo")
 os.environ.setdefault("TEMP_DIR", "")
-
-# What tests need beyond their own conditions: text in their source that only makes sense with it.
-NEEDS: dict = {}
 
 
 def load(widen):
@@ -121,7 +117,10 @@ def run(case, name, store, control):
                                 timeout=datetime.timedelta(seconds=30))
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             try:
-                getattr(test, name)()
+                method = getattr(test, name)
+                if getattr(method, "__unittest_skip__", False):
+                    raise unittest.SkipTest(method.__unittest_skip_why__)
+                method()
             finally:
                 test.doCleanups()
         return "passed", ""

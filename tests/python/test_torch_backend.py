@@ -125,14 +125,16 @@ if hasattr(dist.ProcessGroup, "split_group") and torch.__version__.split(".")[:2
     if rank == 1:
         dist.all_reduce(own := torch.ones(3), group=parts[1])
         assert values([own]) == [1] and parts[1].group_desc == "alone"
-        inner = dist.split_group(parts[0], [[0]])  # of a part
+    inner = dist.split_group(parts[0], [[0]])  # of a part
+    if rank == 1:
         dist.barrier(inner)
 
 # ---- sparse tensors ----
 
 
 def sparse(indices, values, shape=(5, 2)):
-    return torch.sparse_coo_tensor(torch.tensor([indices]), torch.tensor(values), shape)
+    values = torch.tensor(values).reshape(len(indices), *shape[1:])
+    return torch.sparse_coo_tensor(torch.tensor([indices], dtype=torch.int64), values, shape)
 
 
 for async_op in (False, True):
@@ -143,12 +145,9 @@ for async_op in (False, True):
         assert work.get_future().wait()[0].to_dense()[3].tolist() == [18, 30]
         assert work.wait() and work.is_completed() and work.is_success()
     assert own.to_dense().tolist() == [[1, 2], [0, 0], [0, 0], [18, 30], [0, 0]]
-own = sparse([4], [[rank + 1.0, 1]]) if rank else torch.sparse_coo_tensor(size=(5, 2))  # rank 0 has no entries
+own = sparse([4], [[rank + 1.0, 1]]) if rank else sparse([], [])  # rank 0 has no entries
 dist.all_reduce(own, ReduceOp.AVG)
 assert own.to_dense()[4].tolist() == [1, 0.5] and own._nnz() == 1
-own = torch.eye(3, dtype=torch.complex64).mul(1j).to_sparse().conj()
-dist.all_reduce(own)
-assert torch.equal(own.to_dense(), torch.eye(3) * -2j)
 
 # ---- no waits, several threads, no copies ----
 
@@ -231,8 +230,6 @@ for group in (None, gloo):
     train(parallel, parallel.parameters())
     found.append(flat(module))
 assert torch.equal(*found)  # bitwise
-
-
 
 
 class Bag(torch.nn.Module):

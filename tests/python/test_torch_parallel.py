@@ -85,13 +85,13 @@ def flat(net):
     return torch.cat([(p.full_tensor() if hasattr(p, "full_tensor") else p).float().reshape(-1) for p in each])
 
 
-def compare(what, found, least=None, within=2e-6):
+def compare(what, found, within=2e-6):
     """The results of both backends, and of one process."""
     for a, b in (("kolo", "gloo"), *((("kolo", "alone"),) if "alone" in found else ())):
         for one, other in zip(found[a], found[b]):
             error = (torch.as_tensor(one) - torch.as_tensor(other)).abs().max().item()
             assert error <= within, (what, a, b, error)
-    assert least is None or found["kolo"][0][-1] < found["kolo"][0][0] * least, (what, found["kolo"][0])
+    assert (found["kolo"][1] - flat(Net())).abs().max() > 1e-3, what  # it has been trained
 
 
 # ---- FSDP2 ----
@@ -116,7 +116,7 @@ for half in (False, True):
             p.data.zero_()
         checkpoint.load(state, checkpoint_id=f"{folder[0]}/{name}{half}", process_group=groups[name])
         assert torch.equal(flat(net), results[name][1])
-    compare(("sharded", half), results, least=1)
+    compare(("sharded", half), results)
 
 # ---- tensor and sequence parallelism ----
 
@@ -150,12 +150,12 @@ for name, mesh in meshes.items():
     plan = {**PLAN, "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate())}
     net = parallelize_module(Net(), mesh, plan)
     results[name] = train(net), flat(net)
-compare("sequence parallel", results, least=1)
+compare("sequence parallel", results)
 for name, mesh in meshes.items():
     plan = {**PLAN, "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False)}
     net = parallelize_module(Net(), mesh, plan)
     results[name] = train(net, loss=lambda a, b: Backward(sharded_loss(a, b))), flat(net)
-compare("sharded loss", results, least=1)
+compare("sharded loss", results)
 
 # ---- pipelines ----
 
