@@ -10,51 +10,6 @@ static kolo_value refuse(kolo_graph *g, const char *text) {
     return KOLO_NONE;
 }
 
-/* ---- normalization ---- */
-
-/* The parameter NAME.suffix, of ones or zeros. */
-static kolo_value vector(kolo_graph *g, const char *name, const char *suffix, kolo_shape shape,
-                         kolo_init_kind init) {
-    char *full = kolo_format("%s.%s", name, suffix);
-    if (!full) {
-        kolo_graph_set_failed(g, KOLO_NOMEM(64));
-        return KOLO_NONE;
-    }
-    kolo_value v = kolo_param(g, full, shape, (kolo_init){init, 0});
-    kolo_free(full);
-    return v;
-}
-
-/* x divided by the root of its mean square over the last dimension. */
-static kolo_value unit(kolo_graph *g, kolo_value x, double eps) {
-    kolo_value square = kolo_reduce_mean(g, kolo_square(g, x), (int[]){-1}, 1, true);
-    return kolo_mul(g, x, kolo_rsqrt(g, kolo_add_number(g, square, eps)));
-}
-
-kolo_value kolo_group_norm(kolo_graph *g, kolo_value x, const char *name, int64_t groups,
-                           double eps) {
-    const kolo_shape shape = kolo_value_shape(g, x);
-    if (kolo_graph_check(g) != KOLO_OK) return KOLO_NONE;
-    if (shape.rank < 2 || groups < 1 || shape.dim[1] % groups != 0) {
-        return refuse(g, "group_norm: give x of [N,C,...] and a number of groups that divides C");
-    }
-    const int64_t rest = kolo_shape_count(&shape) / shape.dim[0] / groups;
-    kolo_value y = kolo_reshape(g, x, kolo_shape_3(shape.dim[0], groups, rest));
-    y = kolo_sub(g, y, kolo_reduce_mean(g, y, (int[]){2}, 1, true));
-    y = kolo_reshape(g, unit(g, y, eps != 0 ? eps : 1e-5), shape);
-    if (!name) return y;
-    kolo_shape channels = {.rank = shape.rank - 1, .dim = {shape.dim[1], 1, 1, 1, 1, 1}};
-    const kolo_shape stored = kolo_shape_1(shape.dim[1]);
-    kolo_value weight = vector(g, name, "weight", stored, KOLO_INIT_ONE);
-    kolo_value bias = vector(g, name, "bias", stored, KOLO_INIT_ZERO);
-    return kolo_add(g, kolo_mul(g, y, kolo_reshape(g, weight, channels)),
-                    kolo_reshape(g, bias, channels));
-}
-
-kolo_value kolo_instance_norm(kolo_graph *g, kolo_value x, const char *name, double eps) {
-    return kolo_group_norm(g, x, name, kolo_value_shape(g, x).dim[1], eps);
-}
-
 /* ---- images ---- */
 
 static kolo_shape with_height_1(kolo_shape s) {

@@ -140,8 +140,14 @@ enum { KOLO_GELU_TANH, KOLO_GELU_BWD_BIAS };
 /* layer_norm: x [...,C], gamma, beta [C] -> y = gamma (x - mean) rstd + beta, mean, rstd [...] with
  * rstd = 1 / sqrt(variance + eps). layer_norm_bwd: dy, x, gamma, mean, rstd -> dx, dgamma, dbeta.
  * rms_norm: x, gamma -> y = gamma x rstd, rstd = 1 / sqrt(mean square + eps). rms_norm_bwd: dy, x,
- * gamma, rstd -> dx, dgamma. */
+ * gamma, rstd -> dx, dgamma.
+ * group_norm: x [N,G,K,P], [gamma, beta [G,K]] -> y = gamma (x - mean) rstd + beta, mean, rstd
+ * [N,G] over K and P; without gamma and beta y = (x - mean) rstd. group_norm_bwd: dy, x, mean,
+ * rstd, [gamma] -> dx, [dgamma, dbeta]. */
 enum { KOLO_LAYER_NORM_EPS };
+/* group_norm of x [N,C,...] with `scale` and `offset`, values of C elements; KOLO_NONE: without. */
+kolo_value kolo_group_norm_by(kolo_graph *g, kolo_value x, kolo_value scale, kolo_value offset,
+                              int64_t groups, double eps);
 
 /* embedding: w [V,C], ids i32 [N,T], [p [P,C]] -> y [N,T,C] with y[n,t] = w[ids[n,t]] + p[position
  * + t]. An id outside [0, V) selects a row of zeros. embedding_bwd: dy, ids, [w] -> dw [rows,C]; w
@@ -593,6 +599,8 @@ enum {
     X(layer_norm_bwd)                   \
     X(rms_norm)                         \
     X(rms_norm_bwd)                     \
+    X(group_norm)                       \
+    X(group_norm_bwd)                   \
     X(embedding)                        \
     X(embedding_bwd)                    \
     X(embedding_bwd_rows)               \

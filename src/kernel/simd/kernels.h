@@ -88,6 +88,8 @@
     X(layer_norm_bwd)                   \
     X(rms_norm)                         \
     X(rms_norm_bwd)                     \
+    X(group_norm)                       \
+    X(group_norm_bwd)                   \
     X(embedding)                        \
     X(embedding_bwd)                    \
     X(embedding_bwd_rows)               \

@@ -179,6 +179,37 @@ static kolo_status rms_norm(call *c) {
     return KOLO_OK;
 }
 
+/* A vector of `n` equal numbers. */
+static const char *repeated(call *c, int64_t n, float number) {
+    const kolo_shape shape = kolo_shape_1(n);
+    float *data;
+    const char *name = onnx_add_constant(c->w, NULL, &shape, &data);
+    for (int64_t i = 0; i < n && !c->w->failed; i++) data[i] = number;
+    return name;
+}
+
+/* A group is an instance of InstanceNormalization: GroupNormalization has scales of groups in opset
+ * 18, and of channels in 21. */
+static kolo_status group_norm(call *c) {
+    const int64_t *dim = c->x->dim, rows[] = {0, dim[1], dim[2] * dim[3]};
+    const int64_t whole[] = {0, dim[1], dim[2], dim[3]}, vector[] = {dim[1], dim[2], 1};
+    const bool scaled = c->n->n_in > 1;
+    const char *x = onnx_emit(c->w, "Reshape", NULL, c->in[0], onnx_int_list(c->w, rows, 3), NULL);
+    const char *ones = repeated(c, dim[1], 1), *zeros = repeated(c, dim[1], 0);
+    x = onnx_emit(c->w, "InstanceNormalization", NULL, x, ones, zeros);
+    onnx_add_float(c->w, "epsilon", real(c, KOLO_LAYER_NORM_EPS));
+    x = onnx_emit(c->w, "Reshape", scaled ? NULL : c->out, x, onnx_int_list(c->w, whole, 4), NULL);
+    if (!scaled) return KOLO_OK;
+    const char *by[2];
+    for (int i = 0; i < 2; i++) {
+        by[i] =
+            onnx_emit(c->w, "Reshape", NULL, c->in[1 + i], onnx_int_list(c->w, vector, 3), NULL);
+    }
+    x = onnx_emit(c->w, "Mul", NULL, x, by[0], NULL);
+    onnx_emit(c->w, "Add", c->out, x, by[1], NULL);
+    return KOLO_OK;
+}
+
 static kolo_status embedding(call *c) {
     const bool positions = c->n->n_in > 2;
     const char *y = onnx_emit(c->w, "Gather", positions ? NULL : c->out, c->in[0], c->in[1], NULL);
@@ -558,6 +589,7 @@ static const struct {
     {&kolo_op_batch_norm_infer, batch_norm, NULL},
     {&kolo_op_layer_norm, layer_norm, NULL},
     {&kolo_op_rms_norm, rms_norm, NULL},
+    {&kolo_op_group_norm, group_norm, NULL},
     {&kolo_op_embedding, embedding, NULL},
     {&kolo_op_matmul, matmul, NULL},
     {&kolo_op_causal_mask, causal_mask, NULL},

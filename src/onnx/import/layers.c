@@ -339,17 +339,16 @@ kolo_status onnx_map_group_norm(onnx_call *c) {
     const kolo_shape s = kolo_value_shape(c->g, x);
     if (s.rank < 2) return ONNX_FAIL(c, "an input of %d dimensions", s.rank);
     const int64_t groups = c->node->op_type[0] == 'I' ? s.dim[1] : onnx_int(c, "num_groups", 1);
-    kolo_value y = kolo_group_norm(c->g, x, NULL, groups, onnx_float(c, "epsilon", 1e-5));
-    if (kolo_value_shape(c->g, scale).dim[0] == groups && groups != s.dim[1]) { /* opset 18 */
+    const kolo_shape of_scale = kolo_value_shape(c->g, scale);
+    if (groups >= 1 && of_scale.rank == 1 && of_scale.dim[0] == groups && groups != s.dim[1] &&
+        s.dim[1] % groups == 0) { /* opset 18 */
         const int64_t each = s.dim[1] / groups;
         const kolo_shape wide = kolo_shape_2(groups, each), column = kolo_shape_2(groups, 1);
         KOLO_TRY(onnx_expand(c, onnx_as(c, scale, column), &wide, &scale));
         KOLO_TRY(onnx_expand(c, onnx_as(c, offset, column), &wide, &offset));
-        scale = onnx_as(c, scale, kolo_shape_1(s.dim[1]));
-        offset = onnx_as(c, offset, kolo_shape_1(s.dim[1]));
     }
-    y = kolo_mul(c->g, y, by_channel(c, scale, s.rank));
-    return onnx_set(c, 0, kolo_add(c->g, y, by_channel(c, offset, s.rank)));
+    return onnx_set(
+        c, 0, kolo_group_norm_by(c->g, x, scale, offset, groups, onnx_float(c, "epsilon", 1e-5)));
 }
 
 kolo_status onnx_map_lrn(onnx_call *c) {

@@ -48,6 +48,31 @@ static void row_norm(int threads) {
 
 static void row_norm_is_the_reference(void **state) { test_each_set(row_norm); }
 
+static void group_norm(int threads) {
+    static const kolo_shape shapes[] = {
+        {4, {2, 3, 4, 49}}, {4, {3, 1, 2, 200}}, {4, {1, 5, 1, 64}},
+        {4, {2, 2, 3, 1}},  {4, {1, 1, 1, 2}},
+    };
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_LAYER_NORM_EPS].f = 1e-5};
+    kolo_kernel_spec spec;
+    for (size_t i = 0; i < 4 * KOLO_COUNT(shapes); i++) {
+        const kolo_shape x = shapes[i / 4], vector = kolo_shape_2(x.dim[1], x.dim[2]);
+        const kolo_shape groups = kolo_shape_2(x.dim[0], x.dim[1]);
+        const kolo_shape in[] = {x, vector, vector}, bwd[] = {x, x, groups, groups, vector};
+        const bool scaled = i % 2;
+        test_kernel_spec(&spec, &kolo_op_group_norm, attr, scaled ? 3 : 1, in, NULL, 3, NULL,
+                         threads);
+        if (i % 4 > 1) test_kernel_in_bf16(&spec, -1);
+        check(&kolo_simd_group_norm, &spec, NULL, 2e-6);
+        test_kernel_spec(&spec, &kolo_op_group_norm_bwd, attr, scaled ? 5 : 4, bwd, NULL,
+                         scaled ? 3 : 1, NULL, threads);
+        if (i % 4 > 1) test_kernel_in_bf16(&spec, -1);
+        check(&kolo_simd_group_norm_bwd, &spec, NULL, 5e-6);
+    }
+}
+
+static void group_norm_is_the_reference(void **state) { test_each_set(group_norm); }
+
 /* ---- embedding ---- */
 
 static void embedding(int threads) {
@@ -218,6 +243,7 @@ static void recurrent_layers_are_the_reference(void **state) { test_each_set(rec
 TEST_MAIN(test_simd_sequence) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(row_norm_is_the_reference),
+        cmocka_unit_test(group_norm_is_the_reference),
         cmocka_unit_test(embedding_is_the_reference),
         cmocka_unit_test(experts_are_the_reference),
         cmocka_unit_test(rows_are_the_reference),

@@ -450,6 +450,7 @@ static void the_first_failure_stays(void **state) {
 static void inner_rules_refuse_what_does_not_fit(void **state) {
     const kolo_shape dy = kolo_shape_4(2, 6, 7, 5), w = kolo_shape_4(6, 4, 3, 3);
     const kolo_shape x = kolo_shape_4(2, 4, 9, 7), vector = kolo_shape_1(6);
+    const kolo_shape groups = kolo_shape_4(5, 2, 3, 4);
     const kolo_shape row = kolo_shape_2(5, 6), one = kolo_shape_0(), tokens = {3, {2, 4, 6}},
                      kv = {3, {2, 5, 4}}, o = {3, {2, 4, 2}}, lse = {3, {2, 1, 4}};
     const struct {
@@ -480,6 +481,19 @@ static void inner_rules_refuse_what_does_not_fit(void **state) {
         {&kolo_op_rms_norm, 2, {vector, vector}, {{0}}, "two or more dimensions"},
         {&kolo_op_rms_norm, 2, {tokens, vector}, {{.f = -1}}, "eps"},
         {&kolo_op_rms_norm_bwd, 4, {tokens, tokens, vector, row}, {{0}}, "without its last"},
+        {&kolo_op_group_norm, 1, {tokens}, {{0}}, "N,G,K,P"},
+        {&kolo_op_group_norm,
+         3,
+         {groups, kolo_shape_2(2, 3), kolo_shape_2(3, 2)},
+         {{0}},
+         "input 2 must have an element for each channel"},
+        {&kolo_op_group_norm, 2, {groups, kolo_shape_2(2, 3)}, {{0}}, "needs an offset"},
+        {&kolo_op_group_norm, 1, {groups}, {{.f = -1}}, "eps"},
+        {&kolo_op_group_norm_bwd,
+         4,
+         {groups, groups, kolo_shape_2(5, 2), kolo_shape_2(5, 3)},
+         {{0}},
+         "input 3 must have an element for each group"},
         {&kolo_op_position_bwd, 1, {tokens}, {{3}}, "4 or more"},
         {&kolo_op_position_bwd, 1, {row}, {{9}}, "N,T,C"},
         {&kolo_op_attention, 1, {tokens}, {{2}, {0}}, NULL},
