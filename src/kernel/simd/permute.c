@@ -68,19 +68,54 @@ typedef struct band_job {
     int64_t size; /* of an element */
 } band_job;
 
-#define TRANSPOSE(type)                                                                 \
-    static void transpose_##type(const plan *p, const type *x, type *y, int64_t rows) { \
-        for (int64_t first = 0; first < p->columns; first += TILE) {                    \
-            const int64_t end = kolo_min_i64(p->columns, first + TILE);                 \
-            for (int64_t r = 0; r < rows; r++) {                                        \
-                for (int64_t c = first; c < end; c++) {                                 \
-                    y[r * p->row_of_y + c] = x[r + c * p->column_of_x];                 \
-                }                                                                       \
-            }                                                                           \
-        }                                                                               \
+/* Square blocks, rows of which are vectors of 16 bytes. Interleaving both halves of a block rotates
+ * the bits of the numbers of its elements by one: log2(side) times exchange rows and columns. */
+typedef uint32_t words __attribute__((vector_size(16)));
+typedef uint16_t halves __attribute__((vector_size(16)));
+
+#define INTERLEAVE_words(a, b, low) \
+    (low ? __builtin_shufflevector(a, b, 0, 4, 1, 5) : __builtin_shufflevector(a, b, 2, 6, 3, 7))
+#define INTERLEAVE_halves(a, b, low)                               \
+    (low ? __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11) \
+         : __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15))
+
+/* Transposes `rows` elements that are adjacent in x and all columns: y [rows][columns]. */
+#define TRANSPOSE(type, block, side, times)                                              \
+    static inline void turn_##type(const type *x, int64_t of_x, type *y, int64_t of_y) { \
+        block b[side], next[side];                                                       \
+        for (int c = 0; c < side; c++) memcpy(&b[c], x + c * of_x, sizeof b[c]);         \
+        for (int t = 0; t < times; t++) {                                                \
+            for (int i = 0; i < side / 2; i++) {                                         \
+                next[2 * i] = INTERLEAVE_##block(b[i], b[i + side / 2], true);           \
+                next[2 * i + 1] = INTERLEAVE_##block(b[i], b[i + side / 2], false);      \
+            }                                                                            \
+            memcpy(b, next, sizeof b);                                                   \
+        }                                                                                \
+        for (int r = 0; r < side; r++) memcpy(y + r * of_y, &b[r], sizeof b[r]);         \
+    }                                                                                    \
+    static void transpose_##type(const plan *p, const type *x, type *y, int64_t rows) {  \
+        const int64_t of_x = p->column_of_x, of_y = p->row_of_y;                         \
+        const int64_t whole = rows / side * side;                                        \
+        for (int64_t first = 0; first < p->columns; first += TILE) {                     \
+            const int64_t end = kolo_min_i64(p->columns, first + TILE);                  \
+            int64_t c = first;                                                           \
+            for (; c + side <= end; c += side) {                                         \
+                for (int64_t r = 0; r < whole; r += side) {                              \
+                    turn_##type(x + r + c * of_x, of_x, y + r * of_y + c, of_y);         \
+                }                                                                        \
+                for (int64_t r = whole; r < rows; r++) {                                 \
+                    for (int k = 0; k < side; k++) {                                     \
+                        y[r * of_y + c + k] = x[r + (c + k) * of_x];                     \
+                    }                                                                    \
+                }                                                                        \
+            }                                                                            \
+            for (; c < end; c++) {                                                       \
+                for (int64_t r = 0; r < rows; r++) y[r * of_y + c] = x[r + c * of_x];    \
+            }                                                                            \
+        }                                                                                \
     }
-TRANSPOSE(uint32_t)
-TRANSPOSE(uint16_t)
+TRANSPOSE(uint32_t, words, 4, 2)
+TRANSPOSE(uint16_t, halves, 8, 3)
 
 static void bands(const void *arg, int part, int64_t begin, int64_t end) {
     const band_job *job = arg;

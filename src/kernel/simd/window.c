@@ -63,11 +63,6 @@ static picture picture_at(const picture *first, int64_t n) {
 static void copy(picture y, int64_t to_c, const picture *x, int64_t from_c, int64_t count) {
     const kolo_simd_image *to = &y.image, *from = x ? &x->image : NULL;
     int64_t pixels = to->h * to->w;
-    /* For speed, what the loop does too: channels that are adjacent on both sides. */
-    if (x && pixels == 1 && to->planes == 1 && from->planes == 1) {
-        memcpy(y.bytes + to_c * y.size, x->bytes + from_c * y.size, (size_t)(count * y.size));
-        return;
-    }
     while (count > 0) {
         int64_t run = kolo_min_i64(count, to->inner - to_c % to->inner);
         if (x) run = kolo_min_i64(run, from->inner - from_c % from->inner);
@@ -88,13 +83,73 @@ static void copy(picture y, int64_t to_c, const picture *x, int64_t from_c, int6
     }
 }
 
+/* ---- images whose channels follow each other whole: rows of bytes ---- */
+
+/* Whether an image is a row: its channels lie one after the other, without padding. */
+static bool is_row(const kolo_simd_image *v) {
+    return v->inner == 1 || (v->planes == 1 && v->h * v->w == 1);
+}
+
+static size_t row_bytes(const picture *p) {
+    return (size_t)(kolo_simd_image_size(&p->image) * p->size);
+}
+
+/* Rows of a few elements are frequent: a call for each would take longer than to copy them. The
+ * last words overlap those before. */
+static void copy_row(char *restrict y, const char *restrict x, size_t bytes) {
+    typedef uint64_t words __attribute__((vector_size(16), aligned(1), may_alias));
+    enum { WORD = 16, MOST = 512 };
+    if (bytes < WORD || bytes > MOST) {
+        memcpy(y, x, bytes);
+        return;
+    }
+    for (size_t i = 0; i + WORD <= bytes; i += WORD) *(words *)(y + i) = *(const words *)(x + i);
+    *(words *)(y + bytes - WORD) = *(const words *)(x + bytes - WORD);
+}
+
+static void concat_rows(const picture *y, const picture *x, int n_in, int64_t begin, int64_t end) {
+    size_t bytes[KOLO_MAX_IO];
+    char *to = y->bytes + (size_t)begin * row_bytes(y);
+    for (int i = 0; i < n_in; i++) bytes[i] = row_bytes(&x[i]);
+    for (int64_t n = begin; n < end; n++) {
+        for (int i = 0; i < n_in; i++) {
+            copy_row(to, x[i].bytes + (size_t)n * bytes[i], bytes[i]);
+            to += bytes[i];
+        }
+    }
+}
+
+/* `inside` channels from `first` of x on, after `before` channels of zeros. */
+static void window_rows(const picture *y, const picture *x, int64_t before, int64_t first,
+                        int64_t inside, int64_t begin, int64_t end) {
+    const size_t of_y = row_bytes(y), of_x = row_bytes(x);
+    const size_t channel = of_x / (size_t)x->image.c, zeros = (size_t)before * channel;
+    const size_t bytes = (size_t)inside * channel, rest = of_y - zeros - bytes;
+    for (int64_t n = begin; n < end; n++) {
+        char *to = y->bytes + (size_t)n * of_y;
+        if (zeros > 0) memset(to, 0, zeros);
+        copy_row(to + zeros, x->bytes + (size_t)n * of_x + (size_t)first * channel, bytes);
+        if (rest > 0) memset(to + zeros + bytes, 0, rest);
+    }
+}
+
+/* ---- loops ---- */
+
 static void concat(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_call *call = arg;
     const kolo_kernel_spec *spec = call->spec;
     const int64_t axis = axis_of(spec);
     const picture to = picture_of(&spec->out[0], axis, call->out[0]);
     picture from[KOLO_MAX_IO];
-    for (int i = 0; i < spec->n_in; i++) from[i] = picture_of(&spec->in[i], axis, call->in[i]);
+    bool rows = is_row(&to.image);
+    for (int i = 0; i < spec->n_in; i++) {
+        from[i] = picture_of(&spec->in[i], axis, call->in[i]);
+        rows &= is_row(&from[i].image);
+    }
+    if (rows) {
+        concat_rows(&to, from, spec->n_in, begin, end);
+        return;
+    }
     for (int64_t n = begin; n < end; n++) {
         picture y = picture_at(&to, n);
         int64_t c = 0;
@@ -115,6 +170,10 @@ static void window(const void *arg, int part, int64_t begin, int64_t end) {
     const picture x_0 = picture_of(&call->spec->in[0], axis, call->in[0]);
     const kolo_simd_image *to = &y_0.image;
     int64_t inside = kolo_min_i64(to->c - before, x_0.image.c - kolo_max_i64(first, 0));
+    if (is_row(to) && is_row(&x_0.image)) {
+        window_rows(&y_0, &x_0, before, kolo_max_i64(first, 0), inside, begin, end);
+        return;
+    }
     for (int64_t n = begin; n < end; n++) {
         picture y = picture_at(&y_0, n), x = picture_at(&x_0, n);
         copy(y, 0, NULL, 0, before);
