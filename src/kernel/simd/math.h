@@ -9,6 +9,12 @@ INLINE vf select(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (v
 #if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
 INLINE __mmask16 lanes_below(int64_t n) { return (__mmask16)((1U << n) - 1); }
 
+/* v where x is not below `least`, else 0. */
+INLINE vf unless_below(vf x, float least, vf v) {
+    const __mmask16 kept = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(least), _CMP_NLT_UQ);
+    return (vf)_mm512_maskz_mov_ps(kept, (__m512)v);
+}
+
 /* Loads the first n < VL floats, the rest zero. */
 INLINE vf load_part(const float *p, int64_t n) {
     return (vf)_mm512_maskz_loadu_ps(lanes_below(n), p);
@@ -21,6 +27,8 @@ INLINE float sum_lanes(vf v) { return _mm512_reduce_add_ps((__m512)v); }
 /* Ignores NaN lanes. */
 INLINE float largest_lane(vf v) { return _mm512_reduce_max_ps((__m512)v); }
 #else
+INLINE vf unless_below(vf x, float least, vf v) { return select(x < splat(least), splat(0), v); }
+
 INLINE vf load_part(const float *p, int64_t n) {
     float lanes[VL] = {0};
     for (int64_t i = 0; i < n; i++) lanes[i] = p[i];
@@ -94,10 +102,9 @@ INLINE vf power_of_2(vu biased) { return (vf)(biased << 23); }
 
 /* exp(x), zero below -87, near the smallest normal float; clamped above 88. */
 INLINE vf exponential(vf x) {
-    vi vanishes = x < splat(-87.0f);
     vu power;
     vf p = exponential_parts(smaller(splat(88.0f), x), &power);
-    return select(vanishes, splat(0), p * power_of_2(power));
+    return unless_below(x, -87.0f, p * power_of_2(power));
 }
 
 /* exp(x) to infinity, and through the subnormal numbers to zero. */

@@ -5,86 +5,114 @@
 #include "base/integer.h"
 #include "kernel/simd/math.h"
 
-/* VL elements of `p`, or the first n; the others are `rest`. */
+/* n elements of `p`, fewer than VL; the other lanes are `rest`. */
 INLINE vf load_n(const void *p, int64_t i, int64_t n, vf rest, bool bf16) {
-    if (n >= VL) return load_at(p, i, bf16);
     float lanes[VL], kept[VL];
     store(lanes, rest);
     store(kept, load_part_at(p, i, n, bf16));
     for (int64_t k = 0; k < n; k++) lanes[k] = kept[k];
     return load(lanes);
 }
-INLINE void store_n(void *p, int64_t i, vf v, int64_t n, bool bf16) {
-    if (n >= VL) {
-        store_at(p, i, v, bf16);
-    } else {
-        store_part_at(p, i, v, n, bf16);
-    }
-}
-
-/* A group: `steps` vectors, `step` elements apart. Of a row the last vector has fewer lanes, of
- * columns each vector may have. */
+/* A group: `steps` vectors, `step` elements apart, the first `whole` of them with all lanes. Of a
+ * row the last vector may have fewer, of columns all have as many. */
 typedef struct group {
-    int64_t at, steps, step, lanes, last;
+    int64_t at, steps, whole, step, rest;
     bool row;
 } group;
 
 INLINE group group_of(const kolo_simd_softmax_job *job, int64_t item, bool row) {
     if (row) {
-        const int64_t steps = (job->count + VL - 1) / VL;
-        return (group){item * job->count, steps, VL, VL, job->count - (steps - 1) * VL, true};
+        const int64_t whole = job->count / VL, rest = job->count % VL;
+        return (group){item * job->count, whole + (rest > 0), whole, VL, rest, true};
     }
     const int64_t vectors = (job->inner + VL - 1) / VL, first = item % vectors * VL;
     const int64_t lanes = kolo_min_i64(VL, job->inner - first);
     const int64_t at = item / vectors * job->count * job->inner + first;
-    return (group){at, job->count, job->inner, lanes, lanes, false};
+    return (group){at, job->count, lanes == VL ? job->count : 0, job->inner, lanes, false};
 }
-INLINE int64_t lanes_at(const group *g, int64_t k) {
-    return k == g->steps - 1 ? g->last : g->lanes;
+
+/* Vector k of the numbers at `p`, of the `whole` ones or not; lanes that the group does not have
+ * are `rest`. */
+INLINE vf load_step(const void *p, const group *g, int64_t k, bool whole, vf rest, bool bf16) {
+    const int64_t at = g->at + k * g->step;
+    return whole ? load_at(p, at, bf16) : load_n(p, at, g->rest, rest, bf16);
 }
+INLINE void store_step(void *p, const group *g, int64_t k, bool whole, vf v, bool bf16) {
+    const int64_t at = g->at + k * g->step;
+    if (whole) {
+        store_at(p, at, v, bf16);
+    } else {
+        store_part_at(p, at, v, g->rest, bf16);
+    }
+}
+
+/* `body`(k, chain, whole) for each vector: two independent chains hide the latency of additions. */
+#define EACH_STEP(body)                          \
+    do {                                         \
+        int64_t step = 0;                        \
+        for (; step + 2 <= g.whole; step += 2) { \
+            body(step, 0, true);                 \
+            body(step + 1, 1, true);             \
+        }                                        \
+        for (; step < g.whole; step++) {         \
+            body(step, 0, true);                 \
+        }                                        \
+        for (; step < g.steps; step++) {         \
+            body(step, 0, false);                \
+        }                                        \
+    } while (0)
 
 INLINE void forward_group(const kolo_simd_softmax_job *job, group g, bool bf16) {
     const vf lowest = splat(-__builtin_inff());
-    vf most = lowest, sum = splat(0);
-    for (int64_t k = 0; k < g.steps; k++) {
-        most = larger(load_n(job->a, g.at + k * g.step, lanes_at(&g, k), lowest, bf16), most);
-    }
-    if (g.row) most = splat(largest_lane(most));
+    vf most[2] = {lowest, lowest}, sum[2] = {splat(0), splat(0)};
+#define MOST(k, j, whole) most[j] = larger(load_step(job->a, &g, k, whole, lowest, bf16), most[j])
+    EACH_STEP(MOST);
+    vf largest = larger(most[1], most[0]);
+    if (g.row) largest = splat(largest_lane(largest));
     const bool keeps = !job->log && !bf16; /* the exponentials, at their places */
-    for (int64_t k = 0; k < g.steps; k++) {
-        const int64_t at = g.at + k * g.step, lanes = lanes_at(&g, k);
-        vf e = exponential(load_n(job->a, at, lanes, lowest, bf16) - most);
-        sum += e;
-        if (keeps) store_n(job->out, at, e, lanes, bf16);
-    }
-    if (g.row) sum = splat(sum_lanes(sum));
-    const vf shift = job->log ? most + logarithm(sum) : most, by = 1.0f / sum;
-    for (int64_t k = 0; k < g.steps; k++) {
-        const int64_t at = g.at + k * g.step, lanes = lanes_at(&g, k);
-        if (keeps) {
-            store_n(job->out, at, load_n(job->out, at, lanes, by, bf16) * by, lanes, bf16);
-            continue;
-        }
-        vf x = load_n(job->a, at, lanes, lowest, bf16) - shift;
-        store_n(job->out, at, job->log ? x : exponential(x) * by, lanes, bf16);
+#define EXPONENTIAL(k, j, whole)                                                     \
+    do {                                                                             \
+        vf e = exponential(load_step(job->a, &g, k, whole, lowest, bf16) - largest); \
+        sum[j] += e;                                                                 \
+        if (keeps) store_step(job->out, &g, k, whole, e, bf16);                      \
+    } while (0)
+    EACH_STEP(EXPONENTIAL);
+    vf total = sum[0] + sum[1];
+    if (g.row) total = splat(sum_lanes(total));
+    const vf shift = job->log ? largest + logarithm(total) : largest, by = 1.0f / total;
+#define SCALED(k, j, whole) \
+    store_step(job->out, &g, k, whole, load_step(job->out, &g, k, whole, by, bf16) * by, bf16)
+#define RESULT(k, j, whole)                                                           \
+    do {                                                                              \
+        vf x = load_step(job->a, &g, k, whole, lowest, bf16) - shift;                 \
+        store_step(job->out, &g, k, whole, job->log ? x : exponential(x) * by, bf16); \
+    } while (0)
+    if (keeps) {
+        EACH_STEP(SCALED);
+    } else {
+        EACH_STEP(RESULT);
     }
 }
 
 INLINE void backward_group(const kolo_simd_softmax_job *job, group g, bool bf16) {
     const vf zero = splat(0);
-    vf sum = zero;
-    for (int64_t k = 0; k < g.steps; k++) {
-        vf dy = load_n(job->a, g.at + k * g.step, lanes_at(&g, k), zero, bf16);
-        vf y = load_n(job->y, g.at + k * g.step, lanes_at(&g, k), zero, bf16);
-        sum += job->log ? dy : dy * y;
-    }
-    if (g.row) sum = splat(sum_lanes(sum));
-    for (int64_t k = 0; k < g.steps; k++) {
-        vf dy = load_n(job->a, g.at + k * g.step, lanes_at(&g, k), zero, bf16);
-        vf y = load_n(job->y, g.at + k * g.step, lanes_at(&g, k), zero, bf16);
-        vf dx = job->log ? dy - exponential(y) * sum : y * (dy - sum);
-        store_n(job->out, g.at + k * g.step, dx, lanes_at(&g, k), bf16);
-    }
+    vf sum[2] = {zero, zero};
+#define SUM(k, j, whole)                                                            \
+    do {                                                                            \
+        vf dy = load_step(job->a, &g, k, whole, zero, bf16);                        \
+        sum[j] += job->log ? dy : dy * load_step(job->y, &g, k, whole, zero, bf16); \
+    } while (0)
+    EACH_STEP(SUM);
+    vf total = sum[0] + sum[1];
+    if (g.row) total = splat(sum_lanes(total));
+#define SLOPE(k, j, whole)                                                 \
+    do {                                                                   \
+        vf dy = load_step(job->a, &g, k, whole, zero, bf16);               \
+        vf y = load_step(job->y, &g, k, whole, zero, bf16);                \
+        vf dx = job->log ? dy - exponential(y) * total : y * (dy - total); \
+        store_step(job->out, &g, k, whole, dx, bf16);                      \
+    } while (0)
+    EACH_STEP(SLOPE);
 }
 
 #define LOOP(name)                                                                          \
