@@ -5,15 +5,19 @@ part of a step that waits for them.
     tools/make_jpegs.py /tmp/j28 --size 28x28 --images 2048 --plain
     tools/make_jpegs.py /tmp/j256 --size 256x256 --images 512 --plain
     bench/feeds.py fashion-mnist folder:/tmp/j28,size=28 folder:/tmp/j256,size=28 [--build build/release] [--rounds 3]
-                   [--cifar]
+                   [--cifar] [--slowed MS]
 
 For each data set: fed, by one core (`kolo bench loader`); needed, by lenet of one thread on samples of the same shape in
 memory (`kolo bench train`); the input part of a step in training (`kolo train`), where another core reads ahead; and how
 near the statement of `kolo bench loader --rate` comes: its cores, and those that training used more than on samples in
 memory, by processor time. --cifar adds a data set in the format of CIFAR-10. Medians of the rounds,
 which take all in turns. The waits need an idle machine with a core more than the training.
+
+--slowed MS compares that statement where it can be tried exactly: steps that sleep MS (bench/slow_model.c) take hardly
+any processor time of their own, and the loader feeds them at the rate that they have.
 """
 import argparse
+import array
 import json
 import os
 import pathlib
@@ -26,10 +30,11 @@ import tempfile
 BATCH, STEPS = 64, 600
 
 
-def run(command):
+def run(command, env=None):
     """What a command prints, and the processor time that it takes."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env={**os.environ, **(env or {})})
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)}: {done.stderr}")
@@ -42,12 +47,49 @@ def train(opts, data, augment, steps):
                 "--quiet", "--json", "-", *augment])
 
 
-def measure(opts, data):
-    augment = ["--augment", "resized-crop,flip"] if data.startswith("folder") else []
-    loader, _ = run([f"{opts.build}/kolo", "bench", "loader", "--data", data, "--loader-threads", "1", "--seconds", "2",
-                     "--rate", "1000", "--json", "-", *augment])
+def state(opts, data, augment, rate):
+    return run([f"{opts.build}/kolo", "bench", "loader", "--data", data, "--loader-threads", "1", "--seconds", "2",
+                "--rate", str(rate), "--json", "-", *augment])[0]
+
+
+def kinds(data):
+    """The augmentation of a data set, and one in memory of the same shape."""
     shape = "1x28x28" if "mnist" in data else "3x32x32" if "cifar" in data else "3x28x28"
-    memory = f"synthetic:N=4096,test=1,shape={shape}"
+    augment = ["--augment", "resized-crop,flip"] if data.startswith("folder") else []
+    return augment, f"synthetic:N=4096,test=1,shape={shape}"
+
+
+def sleep(opts, data, augment, steps):
+    """Processor seconds of steps that sleep, and the time of one."""
+    with tempfile.TemporaryDirectory() as folder:
+        sleeps, slept = os.path.join(folder, "sleeps"), os.path.join(folder, "slept")
+        with open(sleeps, "wb") as file:
+            array.array("f", [opts.slowed] * (steps + 1)).tofile(file)
+        with open(slept, "wb") as file:
+            file.write(bytes(16))
+        found, processor = run(
+            [f"{opts.build}/kolo", "train", "--model", f"{opts.build}/bench/slow-model.so", "--data", data, "--batch",
+             str(BATCH), "--steps", str(steps), "--epochs", "100000", "--threads", "1", "--loader-threads", "1",
+             "--no-eval", "--no-recipe", "--lr", "0.0001", "--autotune", "off", "--quiet", "--json", "-", *augment],
+            {"KOLO_SLEEPS": sleeps, "KOLO_SLEPT": slept, "KOLO_SLEEPERS": "1"})
+    return processor, found["step_ms_median"] / 1000
+
+
+def compare(opts, data):
+    """Cores that are stated and used while steps sleep."""
+    augment, memory = kinds(data)
+    few, many = opts.slowed_steps, 2 * opts.slowed_steps
+    seconds = [sleep(opts, source, extra, steps)[0]
+               for source, extra in ((data, augment), (memory, [])) for steps in (few, many)]
+    _, step = sleep(opts, data, augment, few)
+    used = (seconds[1] - seconds[0] - seconds[3] + seconds[2]) / (many - few) / step
+    stated = state(opts, data, augment, BATCH / step)["cores"]
+    return {"rate": BATCH / step, "stated": stated, "used": used}
+
+
+def measure(opts, data):
+    augment, memory = kinds(data)
+    loader = state(opts, data, augment, 1000)
     needed, _ = run([f"{opts.build}/kolo", "bench", "train", "--model", "lenet", "--data", memory, "--batch", str(BATCH),
                      "--steps", "400", "--threads", "1", "--autotune", "off", "--json", "-"])
     long, processor = train(opts, data, augment, 2 * STEPS)
@@ -74,12 +116,23 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--build", default="build/release")
     parser.add_argument("--cifar", action="store_true")
+    parser.add_argument("--slowed", type=float, metavar="MS")
+    parser.add_argument("--slowed-steps", type=int, default=60)
     opts = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if opts.cifar:
             os.mkdir(f"{folder}/cifar")
             opts.data.append(make_cifar(pathlib.Path(folder) / "cifar"))
-        rounds = [{data: measure(opts, data) for data in opts.data} for _ in range(opts.rounds)]
+        one = compare if opts.slowed else measure
+        rounds = [{data: one(opts, data) for data in opts.data} for _ in range(opts.rounds)]
+    if opts.slowed:
+        print(f"| data, steps that sleep {opts.slowed:g} ms | samples/s | cores stated | used | ratio |")
+        print("| --- | --- | --- | --- | --- |")
+        for data in opts.data:
+            rate, stated, used = (statistics.median(r[data][key] for r in rounds) for key in ("rate", "stated", "used"))
+            ratio = statistics.median(r[data]["stated"] / r[data]["used"] for r in rounds)
+            print(f"| {data} | {rate:.0f} | {stated:.3f} | {used:.3f} | {ratio:.2f} |")
+        return
     print("| data | fed by a core | needed by lenet | input, of a step | stated / used cores |")
     print("| --- | --- | --- | --- | --- |")
     for data in opts.data:

@@ -327,6 +327,7 @@ typedef struct kolo_loader_bench {
     double seconds[KOLO_LOADER_STAGES]; /* of processor time, of all of them in each stage; 0: there
                                            is none */
     double loader_samples_per_second;   /* of a loader with `threads`, without `convert` */
+    double loader_seconds_per_sample;   /* of processor time, in all threads of that loader */
 } kolo_loader_bench;
 
 /* Measures what the stages of a loader cost, in shuffled epochs. `opts` may be NULL. Blocks. ARG: a

@@ -11,12 +11,8 @@
 
 /* The cores that the loader of a step needs which takes `rate` samples/s. */
 static void add_cores(const kolo_loader_bench *b, double rate, kolo_text *table, kolo_json *json) {
-    double seconds = 0;
     if (rate <= 0) return;
-    for (int s = 0; s < KOLO_LOADER_STAGES; s++) {
-        if (s != KOLO_LOADER_CONVERT) seconds += b->seconds[s];
-    }
-    const double cores = rate * seconds / (double)b->samples;
+    const double cores = rate * b->loader_seconds_per_sample;
     kolo_text_add(table, "for %.0f samples/s: %.3g cores, besides those that train\n", rate, cores);
     kolo_json_double(json, "cores", cores);
 }
@@ -42,10 +38,13 @@ static void add_results(const kolo_loader_bench *b, const kolo_loader_bench_opts
     }
     kolo_json_close(json);
     const int threads = opts->threads > 0 ? opts->threads : 0;
-    kolo_text_add(table, "\na loader with %d thread%s: %.0f samples/s\n", threads,
-                  threads == 1 ? "" : "s", b->loader_samples_per_second);
+    kolo_text_add(table,
+                  "\na loader with %d thread%s: %.0f samples/s, %.2f us of processor time each\n",
+                  threads, threads == 1 ? "" : "s", b->loader_samples_per_second,
+                  1e6 * b->loader_seconds_per_sample);
     kolo_json_int(json, "loader_threads", threads);
     kolo_json_double(json, "loader_samples_per_second", b->loader_samples_per_second);
+    kolo_json_double(json, "loader_us_per_sample", 1e6 * b->loader_seconds_per_sample);
 }
 
 static kolo_status bench_dataset(kolo_options *o, kolo_text *table, kolo_json *json) {

@@ -57,7 +57,8 @@ static long spins_of_command(void) {
 /* Stages that a data set has, and no others. */
 static void stages_of_loaders_are_measured(void **state) {
     assert_int_equal(test_run("bench loader --data synthetic:N=40,test=4,shape=3x8x8 --batch 16 "
-                              "--augment flip --seconds 0.02 --loader-threads 2 --json out.json"),
+                              "--augment flip --seconds 0.02 --loader-threads 2 --rate 5000 "
+                              "--json out.json"),
                      0);
     json_t *all = test_json("out.json");
     const json_t *stages = json_object_get(all, "stages");
@@ -70,6 +71,9 @@ static void stages_of_loaders_are_measured(void **state) {
     }
     assert_int_equal(test_json_int(all, "loader_threads"), 2);
     assert_true(test_json_number(all, "loader_samples_per_second") > 0);
+    const double us = test_json_number(all, "loader_us_per_sample");
+    assert_true(us > 0); /* cores: those that the threads of a loader take, not the stages alone */
+    assert_float_equal(test_json_number(all, "cores") / (5000 * 1e-6 * us), 1, 1e-4);
     json_decref(all);
     test_run_fails("bench loader --data synthetic --augment resized-crop", 2,
                    "kolo: augment: resized-crop is for images of their own sizes, such as "

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { SIDE = 8, EACH = 3 * SIDE * SIDE, CLASSES = 4, WAIT_MS = 3 };
+enum { SIDE = 8, EACH = 3 * SIDE * SIDE, CLASSES = 4, WAIT_MS = 3, BURN_NS = 200000 };
 
 /* Samples of a slow disk: a wait in each call. */
 static kolo_status read_slowly(void *arg, const int64_t *indices, int64_t n, void *const *data) {
@@ -19,6 +19,20 @@ static kolo_status read_slowly(void *arg, const int64_t *indices, int64_t n, voi
         memset(x + i * EACH, (int)(indices[i] % 256), EACH);
         y[i] = (int32_t)(indices[i] % CLASSES);
     }
+    return KOLO_OK;
+}
+
+/* Samples that take processor time. */
+static kolo_status read_busily(void *arg, const int64_t *indices, int64_t n, void *const *data) {
+    struct timespec from, now;
+    (void)indices;
+    memset(data[KOLO_FIELD_X], 1, (size_t)(n * EACH));
+    memset(data[KOLO_FIELD_Y], 0, (size_t)n * sizeof(int32_t));
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+    do {
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    } while ((now.tv_sec - from.tv_sec) * 1000000000 + now.tv_nsec - from.tv_nsec < n * BURN_NS);
+    atomic_fetch_add((atomic_llong *)arg, n);
     return KOLO_OK;
 }
 
@@ -57,9 +71,37 @@ static void stages_take_processor_time(void **state) {
     assert_true(mixed[KOLO_LOADER_MIX] > 0);
 }
 
+/* The time of all threads counts, and no more than the process took. */
+static void a_loader_takes_the_time_of_its_threads(void **state) {
+    static const kolo_field fields[] = {{"x", KOLO_DTYPE_U8, {3, {3, SIDE, SIDE}}, .mean = {0}},
+                                        {"y", KOLO_DTYPE_I32, {0}, .mean = {0}}};
+    atomic_llong samples = 0;
+    const kolo_source source = {.count = 64,
+                                .n_fields = 2,
+                                .fields = fields,
+                                .gather = read_busily,
+                                .arg = &samples,
+                                .classes = CLASSES};
+    const kolo_loader_bench_opts opts = {.batch = 8, .threads = 2, .budget_ms = 40};
+    kolo_dataset *d;
+    kolo_loader_bench result;
+    struct timespec from, now;
+    ASSERT_OK(kolo_dataset_create(&source, &d));
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
+    ASSERT_OK(kolo_bench_loader(d, &opts, &result));
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    kolo_dataset_close(d);
+    const double all =
+        (double)(now.tv_sec - from.tv_sec) + 1e-9 * (double)(now.tv_nsec - from.tv_nsec);
+    const double least = result.loader_samples_per_second * 1e-3 * (double)opts.budget_ms;
+    assert_true(result.loader_seconds_per_sample > 0.5e-9 * BURN_NS);
+    assert_true(result.loader_seconds_per_sample * least <= all);
+}
+
 TEST_MAIN(test_loader_bench) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_take_processor_time),
+        cmocka_unit_test(a_loader_takes_the_time_of_its_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
