@@ -203,6 +203,27 @@ static void mirror(const uint8_t *restrict from, int64_t n, uint8_t *restrict to
     for (; x < n; x++) to[n - 1 - x] = from[x];
 }
 
+/* Mirrors rows of `width` bytes where they are: words from both ends change places. */
+static void mirror_rows(uint8_t *row, int64_t rows, int64_t width) {
+    for (int64_t y = 0; y < rows; y++, row += width) {
+        int64_t x = 0, end = width;
+        for (; end - x >= 16; x += 8, end -= 8) {
+            uint64_t left, right;
+            memcpy(&left, row + x, sizeof left);
+            memcpy(&right, row + end - 8, sizeof right);
+            left = __builtin_bswap64(left);
+            right = __builtin_bswap64(right);
+            memcpy(row + x, &right, sizeof right);
+            memcpy(row + end - 8, &left, sizeof left);
+        }
+        for (; end - x >= 2; x++, end--) {
+            const uint8_t left = row[x];
+            row[x] = row[end - 1];
+            row[end - 1] = left;
+        }
+    }
+}
+
 /* Shifts one plane of elements of `size` bytes, to[y][x] = from[y + dy][x + dx], then mirrors it.
  * Bytes shifted in are `fill`. */
 static void move_plane(const uint8_t *from, int64_t height, int64_t width, int64_t size, int fill,
@@ -311,7 +332,9 @@ void kolo_augment_apply(const kolo_augment *augment, uint64_t seed, int64_t epoc
     int64_t dy = below(draw[1], 2 * augment->crop + 1) - augment->crop;
     int64_t dx = below(draw[2], 2 * augment->crop + 1) - augment->crop;
     bool moves = flip || dy != 0 || dx != 0;
-    if (moves) {
+    if (flip && dy == 0 && dx == 0) {
+        mirror_rows(sample, channels * height, width);
+    } else if (moves) {
         memcpy(work, sample, (size_t)(channels * pixels));
         for (int64_t c = 0; c < channels; c++) {
             move_plane(work + c * pixels, height, width, 1, 0, dy, dx, flip, sample + c * pixels);

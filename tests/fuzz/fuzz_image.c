@@ -28,7 +28,8 @@ static kolo_box choose(const void *arg, int64_t height, int64_t width, int64_t *
 static void decode_part(const uint8_t *bytes, size_t length) {
     kolo_image image;
     const kolo_image_choice choice = {choose, &length};
-    if (kolo_image_decode_part(bytes, length, "input", true, &choice, &image) != KOLO_OK) return;
+    const kolo_image_request request = {.choice = &choice, .turned = true};
+    if (kolo_image_decode_part(bytes, length, "input", &request, &image) != KOLO_OK) return;
     int64_t shrink;
     uint8_t small[3];
     const kolo_box part = choose(&length, image.height, image.width, &shrink);

@@ -24,12 +24,17 @@ kolo_status kolo_image_check(int64_t height, int64_t width, size_t length, const
     return KOLO_OK;
 }
 
+kolo_status kolo_image_make_room(kolo_image *image, size_t bytes) {
+    image->pixels = image->memory ? kolo_image_reserve(image->memory, KOLO_IMAGE_PIXELS, bytes)
+                                  : kolo_alloc(bytes);
+    return image->pixels ? KOLO_OK : KOLO_NOMEM(bytes);
+}
+
 kolo_status kolo_image_allocate(int64_t height, int64_t width, int channels, size_t length,
                                 const char *where, kolo_image *image) {
     KOLO_TRY(kolo_image_check(height, width, length, where));
     const int64_t pixels = height * width;
-    image->pixels = kolo_alloc((size_t)channels * (size_t)pixels);
-    if (!image->pixels) return KOLO_NOMEM((size_t)channels * (size_t)pixels);
+    KOLO_TRY(kolo_image_make_room(image, (size_t)channels * (size_t)pixels));
     image->height = height;
     image->width = width;
     image->shrink = 1;

@@ -5,14 +5,8 @@
 
 #include <stdbool.h>
 
-/* What is wanted of an image: `choice` (NULL: all), of the image as it is shown. */
-typedef struct kolo_image_request {
-    const kolo_image_choice *choice;
-    bool turned; /* shown by its orientation, not as stored */
-} kolo_image_request;
-
 /* Decodes to `image->pixels`, as stored, and sets height, width, shrink and held as stored;
- * *orientation is that of EXIF, 1 to 8. The caller frees the pixels, also after a failure. */
+ * *orientation is that of EXIF, 1 to 8. The caller ends the image, also after a failure. */
 typedef kolo_status kolo_image_decoder(const uint8_t *bytes, size_t length, const char *where,
                                        const kolo_image_request *request, kolo_image *image,
                                        int *orientation);
@@ -24,8 +18,10 @@ kolo_status kolo_png_decode_mask(const uint8_t *bytes, size_t length, const char
 
 /* Checks the size of an image in a file of `length` bytes. FORMAT. */
 kolo_status kolo_image_check(int64_t height, int64_t width, size_t length, const char *where);
-/* The same; allocates all pixels, of one byte for each channel, and sets height, width, shrink and
- * held. FORMAT, NOMEM. */
+/* Room for the pixels of an image, of its memory or of its own. NOMEM. */
+kolo_status kolo_image_make_room(kolo_image *image, size_t bytes);
+/* Checks as kolo_image_check; makes room for all pixels, of one byte for each channel, and sets
+ * height, width, shrink and held. FORMAT, NOMEM. */
 kolo_status kolo_image_allocate(int64_t height, int64_t width, int channels, size_t length,
                                 const char *where, kolo_image *image);
 

@@ -38,20 +38,18 @@ static kolo_status decode_mask(const uint8_t *bytes, size_t length, const char *
 #endif
 
 kolo_status kolo_image_decode_part(const uint8_t *bytes, size_t length, const char *where,
-                                   bool turned, const kolo_image_choice *choice,
-                                   kolo_image *image) {
-    const kolo_image_request request = {choice, turned};
+                                   const kolo_image_request *request, kolo_image *image) {
     for (size_t f = 0; f < KOLO_COUNT(formats); f++) {
         if (length < formats[f].length) continue;
         if (memcmp(bytes, formats[f].magic, formats[f].length) != 0) continue;
-        kolo_image read = {0};
+        kolo_image read = {.memory = request->memory};
         int orientation = 1;
-        kolo_status status = formats[f].decode(bytes, length, where, &request, &read, &orientation);
+        kolo_status status = formats[f].decode(bytes, length, where, request, &read, &orientation);
         if (status != KOLO_OK) {
             kolo_image_fini(&read);
             return status;
         }
-        kolo_image_show(&read, turned ? orientation : 1);
+        kolo_image_show(&read, request->turned ? orientation : 1);
         *image = read;
         return KOLO_OK;
     }
@@ -60,7 +58,8 @@ kolo_status kolo_image_decode_part(const uint8_t *bytes, size_t length, const ch
 
 kolo_status kolo_image_decode(const uint8_t *bytes, size_t length, const char *where,
                               kolo_image *image) {
-    return kolo_image_decode_part(bytes, length, where, true, NULL, image);
+    return kolo_image_decode_part(bytes, length, where, &(kolo_image_request){.turned = true},
+                                  image);
 }
 
 kolo_status kolo_mask_decode(const uint8_t *bytes, size_t length, const char *where,
@@ -79,6 +78,6 @@ kolo_status kolo_mask_decode(const uint8_t *bytes, size_t length, const char *wh
 }
 
 void kolo_image_fini(kolo_image *image) {
-    kolo_free(image->pixels);
+    if (!image->memory) kolo_free(image->pixels);
     *image = (kolo_image){0};
 }

@@ -4,7 +4,7 @@
  * Grey, palette, transparent, 16-bit and CMYK images become RGB; transparency is dropped. A JPEG is
  * rotated by its EXIF orientation. Sizes are checked before pixels are decoded. */
 
-#include "kolo/status.h"
+#include "data/images/memory.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,7 +24,8 @@ typedef struct kolo_image {
     kolo_box held;         /* what is in memory, in pixels of that size */
     const uint8_t *origin;
     ptrdiff_t row, column;
-    uint8_t *pixels; /* as stored, [h,w,3] of `held` */
+    uint8_t *pixels;           /* as stored, [h,w,3] of `held` */
+    kolo_image_memory *memory; /* holds the pixels, and what resizing takes; NULL: none */
 } kolo_image;
 
 /* Limits against files that decode to far more than they hold. */
@@ -42,16 +43,23 @@ typedef struct kolo_image_choice {
     const void *arg;
 } kolo_image_choice;
 
+/* What is wanted of an image; zeroed: all of it, as it is stored. */
+typedef struct kolo_image_request {
+    const kolo_image_choice *choice; /* of the image as it is shown; NULL: all */
+    bool turned;                     /* shown by its orientation, not as stored, as masks are */
+    kolo_image_memory *memory;       /* of images one after the other: each has it until the next
+                                        one is decoded; NULL: the image has its own */
+} kolo_image_request;
+
 /* Decodes a JPEG or PNG. `where` names it in errors. FORMAT: it is neither, damaged, truncated, or
  * beyond the limits; UNSUPPORTED: the build lacks the library; NOMEM. Any thread. */
 kolo_status kolo_image_decode(const uint8_t *bytes, size_t length, const char *where,
                               kolo_image *image);
-/* The same, but of a JPEG only the part that `choice` names, or more, and by the shrink: the bytes
- * of that part are those of the whole image. NULL: all. A JPEG without an end mark is decoded
- * whole, so a truncated one is an error for any part. Not `turned`: as it is stored, as masks are.
- */
+/* The same by a request: of a JPEG only the part that `choice` names, or more, and by the shrink:
+ * the bytes of that part are those of the whole image. A JPEG without an end mark is decoded whole,
+ * so a truncated one is an error for any part. */
 kolo_status kolo_image_decode_part(const uint8_t *bytes, size_t length, const char *where,
-                                   bool turned, const kolo_image_choice *choice, kolo_image *image);
+                                   const kolo_image_request *request, kolo_image *image);
 /* Decodes a PNG of one channel, of a palette or grey, of at most 8 bits: pixel (y,x) is the byte at
  * origin + y * row + x * column, the number that the file has. Errors as those of
  * kolo_image_decode. Any thread. */

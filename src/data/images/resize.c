@@ -13,11 +13,6 @@
 
 typedef kolo_resize_filter filter;
 
-static void filter_fini(filter *f) {
-    kolo_free(f->first);
-    *f = (filter){0};
-}
-
 /* A side to resize, in pixels that are `shrink` of the image. */
 typedef struct side {
     int64_t base, in; /* the pixels that it touches */
@@ -35,13 +30,36 @@ static side side_of(int64_t first, int64_t count, int64_t shrink, int64_t out) {
     };
 }
 
+/* Gives all outputs as many weights as the one with most, zeros among them, where that reads no
+ * other inputs: loops of one length need no prediction. */
+static void even_out(filter *f, int64_t n) {
+    const int32_t first = f->first[0], end = f->first[n - 1] + f->count[n - 1];
+    int32_t most = 0;
+    for (int64_t i = 0; i < n; i++) most = f->count[i] > most ? f->count[i] : most;
+    if (end - first < most) return;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t *weight = f->weight + i * f->taps;
+        const int32_t missing = most - f->count[i], room = end - f->first[i] - f->count[i];
+        const int32_t behind = missing < room ? missing : room, before = missing - behind;
+        memmove(weight + before, weight, (size_t)f->count[i] * sizeof *weight);
+        memset(weight, 0, (size_t)before * sizeof *weight);
+        memset(weight + most - behind, 0, (size_t)behind * sizeof *weight);
+        f->first[i] -= before;
+        f->count[i] = most;
+    }
+    f->even = most;
+}
+
 /* Output `from` to `from` + `n` of a side. */
-static kolo_status filter_init(const side *s, int64_t from, int64_t n, filter *f) {
-    const double scale = s->scale, stretch = scale > 1 ? scale : 1;
+static kolo_status filter_init(const side *s, int64_t from, int64_t n, kolo_image_memory *memory,
+                               kolo_image_block block, filter *f) {
+    const double scale = s->scale, stretch = scale > 1 ? scale : 1, by = 1 / stretch;
     const int64_t in = s->in;
     f->taps = (int64_t)ceil(stretch) * 2 + 1;
-    f->first = kolo_alloc((size_t)(n * (f->taps + 2)) * sizeof *f->first);
-    if (!f->first) return KOLO_NOMEM((size_t)(n * (f->taps + 2)) * sizeof *f->first);
+    const size_t bytes = (size_t)(n * (f->taps + 2)) * sizeof *f->first;
+    double *exact = kolo_image_reserve(memory, KOLO_IMAGE_WEIGHTS, (size_t)f->taps * sizeof *exact);
+    f->first = kolo_image_reserve(memory, block, bytes);
+    if (!f->first || !exact) return KOLO_NOMEM(bytes);
     f->count = f->first + n;
     f->weight = f->count + n;
     for (int64_t i = 0; i < n; i++) {
@@ -50,16 +68,18 @@ static kolo_status filter_init(const side *s, int64_t from, int64_t n, filter *f
         const int64_t high = kolo_min_i64((int64_t)(centre + stretch + 0.5), in);
         double sum = 0;
         for (int64_t k = low; k < high; k++) {
-            sum += fmax(0, 1 - fabs(((double)k - centre + 0.5) * (1 / stretch)));
+            const double w = 1 - fabs(((double)k - centre + 0.5) * by);
+            exact[k - low] = w > 0 ? w : 0;
+            sum += exact[k - low];
         }
         f->first[i] = (int32_t)low;
         f->count[i] = (int32_t)(high - low);
-        for (int64_t k = low; k < high; k++) {
-            double w = fmax(0, 1 - fabs(((double)k - centre + 0.5) * (1 / stretch)));
-            if (sum != 0) w /= sum;
-            f->weight[i * f->taps + k - low] = (int32_t)(0.5 + w * (1 << KOLO_RESIZE_BITS));
+        for (int64_t k = 0; k < high - low; k++) {
+            const double w = sum != 0 ? exact[k] / sum : exact[k];
+            f->weight[i * f->taps + k] = (int32_t)(0.5 + w * (1 << KOLO_RESIZE_BITS));
         }
     }
+    even_out(f, n);
     return KOLO_OK;
 }
 
@@ -71,21 +91,17 @@ typedef struct scratch {
     uint8_t *spare;  /* filtered rows below the last */
 } scratch;
 
-static void scratch_fini(scratch *s) {
-    kolo_free(s->between);
-    kolo_free(s->work);
-    kolo_free(s->turned);
-    kolo_free(s->spare);
-}
-
-static kolo_status scratch_init(const kolo_image *image, int64_t rows, int64_t width, int64_t n,
-                                scratch *s) {
+static kolo_status scratch_init(const kolo_image *image, kolo_image_memory *memory, int64_t rows,
+                                int64_t width, int64_t n, scratch *s) {
     const size_t bytes = (size_t)(3 * n * rows) + KOLO_RESIZE_PAD;
     const bool turned = image->column != 3;
-    s->between = kolo_alloc(bytes);
-    s->work = kolo_alloc((size_t)kolo_resize_work(width, n));
-    s->spare = kolo_alloc((size_t)(3 * n));
-    if (turned) s->turned = kolo_alloc((size_t)(3 * width * KOLO_RESIZE_ROWS));
+    s->between = kolo_image_reserve(memory, KOLO_IMAGE_BETWEEN, bytes);
+    s->work = kolo_image_reserve(memory, KOLO_IMAGE_WORK, (size_t)kolo_resize_work(width, n));
+    s->spare = kolo_image_reserve(memory, KOLO_IMAGE_SPARE, (size_t)(3 * n));
+    if (turned) {
+        s->turned = kolo_image_reserve(memory, KOLO_IMAGE_TURNED,
+                                       (size_t)(3 * width * KOLO_RESIZE_MOST_ROWS));
+    }
     if (s->between) memset(s->between + bytes - KOLO_RESIZE_PAD, 0, KOLO_RESIZE_PAD);
     return s->between && s->work && s->spare && (s->turned || !turned) ? KOLO_OK
                                                                        : KOLO_NOMEM(bytes);
@@ -101,20 +117,21 @@ static const uint8_t *row_of(const kolo_image *image, int64_t y, int64_t x, int6
 }
 
 /* (y0, x0): the pixel of the part in memory where the filters begin; may lie outside of it. */
-static kolo_status resize_by(const kolo_image *image, int64_t y0, int64_t x0, const filter *rows,
-                             filter *columns, kolo_box window, uint8_t *to) {
+static kolo_status resize_by(const kolo_image *image, kolo_image_memory *memory, int64_t y0,
+                             int64_t x0, const filter *rows, filter *columns, kolo_box window,
+                             uint8_t *to) {
     const kolo_resize_loops *loops = KOLO_ISA_PICK(kolo_resize);
     const int64_t n = window.width, last = window.height - 1;
     const int64_t top = rows->first[0], bottom = rows->first[last] + rows->count[last];
     const int64_t left = columns->first[0];
     const int64_t width = columns->first[n - 1] + columns->count[n - 1] - left;
     scratch s = {0};
-    kolo_status status = scratch_init(image, bottom - top, width, n, &s);
+    KOLO_TRY(scratch_init(image, memory, bottom - top, width, n, &s));
     for (int64_t i = 0; i < n; i++) columns->first[i] -= (int32_t)left;
-    for (int64_t y = top; y < bottom && status == KOLO_OK; y += KOLO_RESIZE_ROWS) {
-        const uint8_t *from[KOLO_RESIZE_ROWS];
-        uint8_t *filtered[KOLO_RESIZE_ROWS];
-        for (int64_t r = 0; r < KOLO_RESIZE_ROWS; r++) {
+    for (int64_t y = top; y < bottom; y += loops->rows) {
+        const uint8_t *from[KOLO_RESIZE_MOST_ROWS];
+        uint8_t *filtered[KOLO_RESIZE_MOST_ROWS];
+        for (int64_t r = 0; r < loops->rows; r++) {
             const bool there = y + r < bottom;
             uint8_t *turned = s.turned ? s.turned + 3 * width * r : NULL;
             filtered[r] = there ? s.between + (y + r - top) * 3 * n : s.spare;
@@ -122,12 +139,11 @@ static kolo_status resize_by(const kolo_image *image, int64_t y0, int64_t x0, co
         }
         loops->along_rows(from, width, columns, n, s.work, filtered, n);
     }
-    for (int64_t i = 0; i < 3 * window.height && status == KOLO_OK; i++) {
+    for (int64_t i = 0; i < 3 * window.height; i++) {
         const int64_t c = i / window.height, y = i % window.height;
         loops->along_columns(s.between + c * n, 3 * n, top, rows, y, n, to + i * n);
     }
-    scratch_fini(&s);
-    return status;
+    return KOLO_OK;
 }
 
 /* Whether the pixels that a filter reads, the first of them `base`, lie in `count` from `first`. */
@@ -141,15 +157,21 @@ kolo_status kolo_image_resize(const kolo_image *image, kolo_box from, int64_t he
     const side y = side_of(from.y + image->before[0], from.height, image->shrink, height);
     const side x = side_of(from.x + image->before[1], from.width, image->shrink, width);
     filter rows = {0}, columns = {0};
-    kolo_status status = filter_init(&y, window.y, window.height, &rows);
-    if (status == KOLO_OK) status = filter_init(&x, window.x, window.width, &columns);
+    kolo_image_memory own = {{NULL}, {0}, NULL};
+    kolo_image_memory *memory = image->memory ? image->memory : &own;
+    kolo_status status =
+        filter_init(&y, window.y, window.height, memory, KOLO_IMAGE_ROW_FILTER, &rows);
+    if (status == KOLO_OK) {
+        status =
+            filter_init(&x, window.x, window.width, memory, KOLO_IMAGE_COLUMN_FILTER, &columns);
+    }
     if (status == KOLO_OK) {
         KOLO_ASSERT(holds(&rows, window.height, y.base, held->y, held->height));
         KOLO_ASSERT(holds(&columns, window.width, x.base, held->x, held->width));
-        status = resize_by(image, y.base - held->y, x.base - held->x, &rows, &columns, window, to);
+        status = resize_by(image, memory, y.base - held->y, x.base - held->x, &rows, &columns,
+                           window, to);
     }
-    filter_fini(&rows);
-    filter_fini(&columns);
+    kolo_image_memory_fini(&own);
     return status;
 }
 

@@ -5,17 +5,19 @@
 
 #include <stdint.h>
 
-enum { KOLO_RESIZE_BITS = 22, KOLO_RESIZE_ROWS = 8, KOLO_RESIZE_PAD = 64 };
+enum { KOLO_RESIZE_BITS = 22, KOLO_RESIZE_MOST_ROWS = 16, KOLO_RESIZE_PAD = 64 };
 
 /* The weights of a dimension: output i is the sum of weight[i * taps + k] * input[first[i] + k], k
  * < count[i], in units of 2^-KOLO_RESIZE_BITS. */
 typedef struct kolo_resize_filter {
     int64_t taps;
     int32_t *first, *count, *weight;
+    int32_t even; /* the count of all outputs; 0: they differ */
 } kolo_resize_filter;
 
 typedef struct kolo_resize_loops {
-    /* Filters KOLO_RESIZE_ROWS rows of `width` pixels, three bytes each. Writes `n` bytes of each
+    int64_t rows; /* that are filtered at a time, at most KOLO_RESIZE_MOST_ROWS */
+    /* Filters so many rows of `width` pixels, three bytes each. Writes `n` bytes of each
      * channel of row r to to[r] + c * stride, c = 0, 1, 2. `work` is scratch memory of
      * kolo_resize_work bytes. */
     void (*along_rows)(const uint8_t *const *rows, int64_t width, const kolo_resize_filter *f,
@@ -28,5 +30,5 @@ typedef struct kolo_resize_loops {
 KOLO_ISA_TABLE(kolo_resize_loops, kolo_resize);
 
 static inline int64_t kolo_resize_work(int64_t width, int64_t n) {
-    return (3 * width + 16) * KOLO_RESIZE_ROWS + (n + 16) * KOLO_RESIZE_ROWS * 3;
+    return (3 * width + 16) * KOLO_RESIZE_MOST_ROWS + (n + 16) * KOLO_RESIZE_MOST_ROWS * 3;
 }

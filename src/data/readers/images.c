@@ -175,6 +175,7 @@ static kolo_status check_sizes(const kolo_image *image, const kolo_image *mask, 
 typedef struct source {
     kolo_encoded files[KOLO_READ_AHEAD_FILES]; /* the image, and its mask */
     kolo_image pixels, classes;
+    kolo_image_memory *memory; /* of pixels */
 } source;
 
 static void source_fini(source *s) {
@@ -196,9 +197,10 @@ static kolo_status decode(const kolo_images *images, int64_t index, const kolo_d
     /* Annotators saw the image as it is stored, as the sizes of masks show. */
     const request w = {images, index, draw};
     const kolo_image_choice choice = {choose_part, &w};
+    const kolo_image_request asked = {
+        .choice = draw && draw->whole ? NULL : &choice, .turned = !masks, .memory = s->memory};
     const kolo_encoded *image = &s->files[0], *mask = &s->files[1];
-    KOLO_TRY(kolo_image_decode_part(image->bytes, image->length, image->name, !masks,
-                                    draw && draw->whole ? NULL : &choice, &s->pixels));
+    KOLO_TRY(kolo_image_decode_part(image->bytes, image->length, image->name, &asked, &s->pixels));
     if (masks) {
         KOLO_TRY(kolo_mask_decode(mask->bytes, mask->length, mask->name, &s->classes));
         KOLO_TRY(check_sizes(&s->pixels, &s->classes, mask->name));
@@ -225,13 +227,13 @@ static void report(const kolo_dataset *d, kolo_images *images, int64_t index) {
 
 /* Image `index`, or the next one that is not damaged: image *from. Whether one is may depend on the
  * part that its sample needs, so it is tried each time: samples are the same on each worker. */
-static kolo_status read_one(const kolo_dataset *d, int64_t index, const kolo_draw *draw, uint8_t *x,
-                            int32_t *y, int64_t *from) {
+static kolo_status read_one(const kolo_dataset *d, int64_t index, const kolo_draw *draw,
+                            kolo_image_memory *memory, uint8_t *x, int32_t *y, int64_t *from) {
     kolo_images *images = d->own;
     kolo_status status = KOLO_ERR_FORMAT;
     for (int64_t k = 0; k < kolo_min_i64(d->info.count, MAX_DAMAGED); k++) {
         const int64_t i = (index + k) % d->info.count;
-        source s = {0};
+        source s = {.memory = memory};
         *from = i;
         if (images->labels) *y = images->labels[i];
         status = decode(images, i, draw, &s, x, y);
@@ -246,21 +248,31 @@ static kolo_status read_one(const kolo_dataset *d, int64_t index, const kolo_dra
                      d->info.place, (int)kolo_min_i64(d->info.count, MAX_DAMAGED), index);
 }
 
-static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
-                          const kolo_draw *draw, void *const *data) {
+static kolo_status read_all(const kolo_dataset *d, const int64_t *indices, int64_t n,
+                            const kolo_draw *draw, kolo_image_memory *memory, void *const *data) {
     uint8_t *x = data[KOLO_FIELD_X];
     int32_t *y = data[KOLO_FIELD_Y];
     const size_t labels = d->bytes[KOLO_FIELD_Y] / sizeof *y;
     int64_t damaged = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t from;
-        KOLO_TRY(read_one(d, indices[i], draw, x + (size_t)i * d->bytes[KOLO_FIELD_X],
+        KOLO_TRY(read_one(d, indices[i], draw, memory, x + (size_t)i * d->bytes[KOLO_FIELD_X],
                           y + (size_t)i * labels, &from));
         damaged += from != indices[i];
         if (draw && draw->used) draw->used[i] = from;
     }
     if (draw && draw->damaged) *draw->damaged += damaged;
     return KOLO_OK;
+}
+
+static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
+                          const kolo_draw *draw, void *const *data) {
+    const kolo_images *images = d->own;
+    kolo_image_memory *memory;
+    KOLO_TRY(kolo_image_pool_take(images->pool, &memory));
+    const kolo_status status = read_all(d, indices, n, draw, memory, data);
+    kolo_image_pool_give(images->pool, memory);
+    return status;
 }
 
 /* ---- data set ---- */
@@ -288,6 +300,7 @@ kolo_status kolo_images_open(kolo_dataset *d, int classes) {
     }
     images->damaged = kolo_zalloc((size_t)d->info.count * sizeof *images->damaged);
     if (!images->damaged) return KOLO_NOMEM((size_t)d->info.count * sizeof *images->damaged);
+    KOLO_TRY(kolo_image_pool_create(&images->pool));
     KOLO_TRY(kolo_read_ahead_create(read_files, images, &images->ahead));
     d->gather = gather;
     d->announce = announce;
@@ -303,6 +316,7 @@ kolo_status kolo_images_open(kolo_dataset *d, int classes) {
 
 void kolo_images_fini(kolo_images *images) {
     kolo_read_ahead_destroy(images->ahead);
+    kolo_image_pool_destroy(images->pool);
     kolo_free(images->labels);
     kolo_free(images->damaged);
 }

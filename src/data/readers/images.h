@@ -4,6 +4,7 @@
  * takes its place. */
 
 #include "data/dataset.h"
+#include "data/images/memory.h"
 #include "data/readers/keys.h"
 
 #include <stdatomic.h>
@@ -31,6 +32,7 @@ struct kolo_images {
     int classes;           /* set by kolo_images_open */
     atomic_uchar *damaged; /* by sample: found to be */
     atomic_llong skipped;
+    kolo_image_pool *pool;  /* memory of decoding threads */
     kolo_read_ahead *ahead; /* calls the following */
     kolo_images_fetch *fetch;
     kolo_images_fetch *fetch_mask; /* a PNG of the image's size, 255: no label; NULL: `labels` */

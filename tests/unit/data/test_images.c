@@ -146,7 +146,7 @@ static void exif_turns_images(void **state) {
                                  : image.column;
         assert_int_equal(step, 3);
         kolo_image_fini(&image);
-        ASSERT_OK(kolo_image_decode_part(file, n, "a.jpg", false, NULL, &image));
+        ASSERT_OK(kolo_image_decode_part(file, n, "a.jpg", &(kolo_image_request){0}, &image));
         assert_int_equal(image.height, H);
         assert_int_equal(image.width, W);
         assert_ptr_equal(image.origin, image.pixels);
@@ -221,7 +221,8 @@ static kolo_box want(const void *arg, int64_t height, int64_t width, int64_t *sh
 
 static void decode_want(const uint8_t *file, size_t n, const wanted *w, kolo_image *image) {
     const kolo_image_choice choice = {want, w};
-    ASSERT_OK(kolo_image_decode_part(file, n, "a.jpg", true, &choice, image));
+    const kolo_image_request request = {.choice = &choice, .turned = true};
+    ASSERT_OK(kolo_image_decode_part(file, n, "a.jpg", &request, image));
     assert_true(image->height == w->height && image->width == w->width);
     assert_int_equal(image->shrink, w->shrink);
 }
@@ -356,6 +357,48 @@ static void parts_are_enough_to_resize(void **state) {
             kolo_image_fini(&part);
         }
     }
+}
+
+/* Images that use one memory after the other, larger and smaller ones, are those of their own. */
+static void memory_is_used_again(void **state) {
+    enum { SIDE = 9, MOST = 120, TIMES = 30 };
+    static uint8_t file[1 << 16];
+    const kolo_box window = {0, 0, SIDE, SIDE};
+    uint64_t random = 11;
+    kolo_image_pool *pool;
+    kolo_image_memory *memory, *other;
+    ASSERT_OK(kolo_image_pool_create(&pool));
+    for (int i = 0; i < TIMES; i++) {
+        const int height = SIDE + (int)below(&random, MOST), turned = (int)below(&random, 9);
+        const int width = SIDE + (int)below(&random, MOST);
+        uint8_t is[3 * SIDE * SIDE] = {0}, should[3 * SIDE * SIDE];
+        const size_t n = i % 5 == 4 ? make_png(SIDE, SIDE, PNG_FORMAT_GRAY, is, file, sizeof file)
+                                    : make_texture(i % 6, height, width, turned, file, sizeof file);
+        kolo_image lent, own;
+        ASSERT_OK(kolo_image_pool_take(pool, &memory));
+        const kolo_image_request request = {.turned = true, .memory = memory};
+        ASSERT_OK(kolo_image_decode_part(file, n, "a.jpg", &request, &lent));
+        ASSERT_OK(kolo_image_decode(file, n, "a.jpg", &own));
+        assert_ptr_equal(lent.pixels, memory->block[KOLO_IMAGE_PIXELS]);
+        ASSERT_OK(kolo_image_resize(&lent, lent.held, SIDE, SIDE, window, is));
+        ASSERT_OK(kolo_image_resize(&own, own.held, SIDE, SIDE, window, should));
+        assert_memory_equal(is, should, sizeof is);
+        kolo_image_fini(&lent);
+        kolo_image_fini(&own);
+        kolo_image_pool_give(pool, memory);
+        ASSERT_OK(kolo_image_pool_take(pool, &other));
+        assert_ptr_equal(other, memory);
+        kolo_image_pool_give(pool, other);
+    }
+    /* Two threads have one each, and what a very large image took is freed. */
+    ASSERT_OK(kolo_image_pool_take(pool, &memory));
+    ASSERT_OK(kolo_image_pool_take(pool, &other));
+    assert_ptr_not_equal(other, memory);
+    assert_non_null(kolo_image_reserve(memory, KOLO_IMAGE_PIXELS, 17 << 20));
+    kolo_image_pool_give(pool, memory);
+    assert_null(memory->block[KOLO_IMAGE_PIXELS]);
+    kolo_image_pool_give(pool, other);
+    kolo_image_pool_destroy(pool);
 }
 
 /* Where an image is shown mirrored, its smaller pixels are in the same place: a ramp shrinks to the
@@ -605,6 +648,7 @@ TEST_MAIN(test_images) {
         cmocka_unit_test(parts_of_unfinished_images_are_those_of_the_whole),
         cmocka_unit_test(lack_of_memory_is_no_damage),
         cmocka_unit_test(parts_are_enough_to_resize),
+        cmocka_unit_test(memory_is_used_again),
         cmocka_unit_test(shrunk_images_lie_where_they_were),
         cmocka_unit_test(damage_outside_a_part),
         cmocka_unit_test(scaled_samples_are_close),
