@@ -15,6 +15,11 @@ INLINE vf unless_below(vf x, float least, vf v) {
     return (vf)_mm512_maskz_mov_ps(kept, (__m512)v);
 }
 
+/* The first n lanes of a, the others of b. */
+INLINE vf join_lanes(vf a, vf b, int64_t n) {
+    return (vf)_mm512_mask_mov_ps((__m512)b, lanes_below(n), (__m512)a);
+}
+
 /* Loads the first n < VL floats, the rest zero. */
 INLINE vf load_part(const float *p, int64_t n) {
     return (vf)_mm512_maskz_loadu_ps(lanes_below(n), p);
@@ -29,6 +34,21 @@ INLINE float largest_lane(vf v) { return _mm512_reduce_max_ps((__m512)v); }
 #else
 INLINE vf unless_below(vf x, float least, vf v) { return select(x < splat(least), splat(0), v); }
 
+INLINE vi lanes_below(int64_t n) {
+    vi lane;
+    for (int i = 0; i < VL; i++) lane[i] = i;
+    return lane < (int32_t)n;
+}
+INLINE vf join_lanes(vf a, vf b, int64_t n) { return select(lanes_below(n), a, b); }
+
+#if KOLO_VECTOR_BYTES == 32 && defined(__FMA__)
+INLINE vf load_part(const float *p, int64_t n) {
+    return (vf)_mm256_maskload_ps(p, (__m256i)lanes_below(n));
+}
+INLINE void store_part(float *p, vf v, int64_t n) {
+    _mm256_maskstore_ps(p, (__m256i)lanes_below(n), (__m256)v);
+}
+#else
 INLINE vf load_part(const float *p, int64_t n) {
     float lanes[VL] = {0};
     for (int64_t i = 0; i < n; i++) lanes[i] = p[i];
@@ -39,6 +59,7 @@ INLINE void store_part(float *p, vf v, int64_t n) {
     store(lanes, v);
     for (int64_t i = 0; i < n; i++) p[i] = lanes[i];
 }
+#endif
 
 INLINE float sum_lanes(vf v) {
     float lanes[VL];

@@ -100,6 +100,9 @@ typedef uint16_t halves __attribute__((vector_size(16)));
             const int64_t end = kolo_min_i64(p->columns, first + TILE);                  \
             int64_t c = first;                                                           \
             for (; c + side <= end; c += side) {                                         \
+                for (int k = 0; k < side; k++) { /* of the next band */                  \
+                    __builtin_prefetch(x + rows + (c + k) * of_x);                       \
+                }                                                                        \
                 for (int64_t r = 0; r < whole; r += side) {                              \
                     turn_##type(x + r + c * of_x, of_x, y + r * of_y + c, of_y);         \
                 }                                                                        \
@@ -117,19 +120,33 @@ typedef uint16_t halves __attribute__((vector_size(16)));
 TRANSPOSE(uint32_t, words, 4, 2)
 TRANSPOSE(uint16_t, halves, 8, 3)
 
+/* Rows that are adjacent in both tensors. */
+static void copy_rows(const band_job *job, int64_t begin, int64_t end) {
+    const kolo_simd_nest *nest = &job->plan->nest;
+    const size_t bytes = (size_t)(job->plan->columns * job->size);
+    kolo_simd_cursor at;
+    kolo_simd_nest_seek(nest, nest->n_dims, begin, &at);
+    for (int64_t row = begin; row < end; row++) {
+        memcpy(job->y + at.offset[Y] * job->size, job->x + at.offset[X] * job->size, bytes);
+        kolo_simd_nest_next(nest, nest->n_dims, &at);
+    }
+}
+
 static void bands(const void *arg, int part, int64_t begin, int64_t end) {
     const band_job *job = arg;
     const plan *p = job->plan;
     kolo_simd_cursor at = {{0}, {0}};
+    if (p->bands == 1 && (p->column_of_x == 1 || p->columns == 1)) {
+        copy_rows(job, begin, end);
+        return;
+    }
     for (int64_t band = begin; band < end; band++) {
         const int64_t first = band % p->bands * TILE;
         const int64_t rows = kolo_min_i64(TILE, p->rows - first);
         kolo_simd_nest_seek(&p->nest, p->nest.n_dims, band / p->bands, &at);
         const char *x = job->x + (at.offset[X] + first) * job->size;
         char *y = job->y + (at.offset[Y] + first * p->row_of_y) * job->size;
-        if (p->column_of_x == 1 || p->columns == 1) {
-            memcpy(y, x, (size_t)(p->columns * job->size));
-        } else if (job->size == 4) {
+        if (job->size == 4) {
             transpose_uint32_t(p, (const uint32_t *)(const void *)x, (uint32_t *)(void *)y, rows);
         } else {
             transpose_uint16_t(p, (const uint16_t *)(const void *)x, (uint16_t *)(void *)y, rows);

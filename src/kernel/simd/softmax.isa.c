@@ -7,12 +7,9 @@
 
 /* n elements of `p`, fewer than VL; the other lanes are `rest`. */
 INLINE vf load_n(const void *p, int64_t i, int64_t n, vf rest, bool bf16) {
-    float lanes[VL], kept[VL];
-    store(lanes, rest);
-    store(kept, load_part_at(p, i, n, bf16));
-    for (int64_t k = 0; k < n; k++) lanes[k] = kept[k];
-    return load(lanes);
+    return join_lanes(load_part_at(p, i, n, bf16), rest, n);
 }
+
 /* A group: `steps` vectors, `step` elements apart, the first `whole` of them with all lanes. Of a
  * row the last vector may have fewer, of columns all have as many. */
 typedef struct group {

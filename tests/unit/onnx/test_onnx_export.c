@@ -24,10 +24,12 @@ typedef struct net {
     int32_t mask;   /* all tokens are this one, which masking leaves as it is; 0: they are not */
 } net;
 
-/* Layers in both directions with a state. */
+/* Normalized groups, and layers in both directions with a state. */
 static kolo_status build_recurrent(kolo_graph *g, int64_t samples, const net *n) {
     kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_3(samples, 5, 6));
     kolo_recurrent_opts both = {.bidirectional = true, .use_state = true};
+    x = kolo_group_norm(g, x, "group", 1, 0);
+    x = kolo_instance_norm(g, x, NULL, 1e-3);
     both.h = both.c = kolo_tanh(g, kolo_reduce_mean(g, x, (int[]){1}, 1, false));
     kolo_value h = kolo_gru(g, x, "gru", 0, 3, &both);
     h = kolo_lstm_opts(g, h, "lstm", 0, 3, &both);
