@@ -12,7 +12,7 @@
 #include "kernel/simd/tile.h"
 
 enum {
-    DEPTH = VL == 16 ? 128 : 256, /* rows of a block: a panel of x is in L1 beside one of dy */
+    DEPTH = 256, /* rows of a block */
     GROUP = 32,  /* panels of dy that are packed at a time */
     LINE = 16,   /* floats per cache line */
     AHEAD = 8,   /* rows between packing and prefetching */

@@ -6,14 +6,14 @@
 
 #include <string.h>
 
-enum { Y, X, TILE = 16 };
+enum { Y, X, TILE = 16, BAND = 64 };
 
 /* The outer dimensions of the nest, and the two inner ones. */
 typedef struct plan {
     kolo_simd_nest nest;           /* y is the key */
     int64_t columns, rows;         /* adjacent in y, in x; rows 1: adjacent in both */
     int64_t row_of_y, column_of_x; /* strides */
-    int64_t bands;                 /* of TILE rows */
+    int64_t bands;                 /* of BAND rows */
 } plan;
 
 static bool init_nest(const kolo_kernel_spec *spec, kolo_simd_nest *nest) {
@@ -55,7 +55,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
         drop(&p->nest, d);
         break;
     }
-    p->bands = (p->rows + TILE - 1) / TILE;
+    p->bands = (p->rows + BAND - 1) / BAND;
     *state = p;
     *scratch_bytes = 0;
     return KOLO_OK;
@@ -95,25 +95,18 @@ typedef uint16_t halves __attribute__((vector_size(16)));
     }                                                                                    \
     static void transpose_##type(const plan *p, const type *x, type *y, int64_t rows) {  \
         const int64_t of_x = p->column_of_x, of_y = p->row_of_y;                         \
-        const int64_t whole = rows / side * side;                                        \
-        for (int64_t first = 0; first < p->columns; first += TILE) {                     \
-            const int64_t end = kolo_min_i64(p->columns, first + TILE);                  \
-            int64_t c = first;                                                           \
-            for (; c + side <= end; c += side) {                                         \
-                for (int k = 0; k < side; k++) { /* of the next band */                  \
-                    __builtin_prefetch(x + rows + (c + k) * of_x);                       \
-                }                                                                        \
-                for (int64_t r = 0; r < whole; r += side) {                              \
+        const int64_t whole = rows / side * side, last = p->columns / side * side;       \
+        for (int64_t first = 0; first < last; first += TILE) {                           \
+            const int64_t end = kolo_min_i64(last, first + TILE);                        \
+            for (int64_t r = 0; r < whole; r += side) {                                  \
+                for (int64_t c = first; c < end; c += side) {                            \
                     turn_##type(x + r + c * of_x, of_x, y + r * of_y + c, of_y);         \
                 }                                                                        \
-                for (int64_t r = whole; r < rows; r++) {                                 \
-                    for (int k = 0; k < side; k++) {                                     \
-                        y[r * of_y + c + k] = x[r + (c + k) * of_x];                     \
-                    }                                                                    \
-                }                                                                        \
             }                                                                            \
-            for (; c < end; c++) {                                                       \
-                for (int64_t r = 0; r < rows; r++) y[r * of_y + c] = x[r + c * of_x];    \
+        }                                                                                \
+        for (int64_t r = 0; r < rows; r++) {                                             \
+            for (int64_t c = r < whole ? last : 0; c < p->columns; c++) {                \
+                y[r * of_y + c] = x[r + c * of_x];                                       \
             }                                                                            \
         }                                                                                \
     }
@@ -141,8 +134,8 @@ static void bands(const void *arg, int part, int64_t begin, int64_t end) {
         return;
     }
     for (int64_t band = begin; band < end; band++) {
-        const int64_t first = band % p->bands * TILE;
-        const int64_t rows = kolo_min_i64(TILE, p->rows - first);
+        const int64_t first = band % p->bands * BAND;
+        const int64_t rows = kolo_min_i64(BAND, p->rows - first);
         kolo_simd_nest_seek(&p->nest, p->nest.n_dims, band / p->bands, &at);
         const char *x = job->x + (at.offset[X] + first) * job->size;
         char *y = job->y + (at.offset[Y] + first * p->row_of_y) * job->size;

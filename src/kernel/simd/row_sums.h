@@ -21,14 +21,22 @@ INLINE float sum_row(const void *x, int64_t n, bool bf16) {
     return sum_chains(sum);
 }
 
-/* The sum of squares about `mean`; fetches the row after x, while this one is in cache. */
+/* The sum of squares about `mean`; fetches the row after x, while this one is in cache. A long one
+ * goes to the second cache, where it does not displace this one. */
 INLINE float sum_squares(const void *x, float mean, int64_t n, bool bf16) {
-    enum { LINE = 16 }; /* floats of a cache line */
+    enum {
+        LINE = 16,
+        LONG = 4096
+    }; /* floats of a cache line; of a row that fills the first cache */
     vf sum[CHAINS] = {{0}};
     int64_t c = 0;
     for (; c + CHAINS * VL <= n; c += CHAINS * VL) {
         for (int k = 0; k < CHAINS; k++) {
-            if (k * VL % LINE == 0) __builtin_prefetch(ahead(x, n + c + k * VL, bf16));
+            if (k * VL % LINE == 0 && n < LONG) {
+                __builtin_prefetch(ahead(x, n + c + k * VL, bf16));
+            } else if (k * VL % LINE == 0) {
+                __builtin_prefetch(ahead(x, n + c + k * VL, bf16), 0, 2);
+            }
             vf d = load_at(x, c + k * VL, bf16) - mean;
             sum[k] = mul_add(d, d, sum[k]);
         }

@@ -62,7 +62,14 @@ INLINE void store_step(void *p, const group *g, int64_t k, bool whole, vf v, boo
 INLINE void forward_group(const kolo_simd_softmax_job *job, group g, bool bf16) {
     const vf lowest = splat(-__builtin_inff());
     vf most[2] = {lowest, lowest}, sum[2] = {splat(0), splat(0)};
-#define MOST(k, j, whole) most[j] = larger(load_step(job->a, &g, k, whole, lowest, bf16), most[j])
+    /* What a sample or row has here, the next one has at the same place: it is fetched meanwhile.
+     */
+    const int64_t span = job->count * job->inner;
+#define MOST(k, j, whole)                                                         \
+    do {                                                                          \
+        __builtin_prefetch(ahead(job->a, g.at + (k)*g.step + span, bf16), 0, 2);  \
+        most[j] = larger(load_step(job->a, &g, k, whole, lowest, bf16), most[j]); \
+    } while (0)
     EACH_STEP(MOST);
     vf largest = larger(most[1], most[0]);
     if (g.row) largest = splat(largest_lane(largest));
