@@ -130,8 +130,8 @@ def main():
         print("| --- | --- | --- | --- | --- |")
         for data in opts.data:
             rate, stated, used = (statistics.median(r[data][key] for r in rounds) for key in ("rate", "stated", "used"))
-            ratio = statistics.median(r[data]["stated"] / r[data]["used"] for r in rounds)
-            print(f"| {data} | {rate:.0f} | {stated:.3f} | {used:.3f} | {ratio:.2f} |")
+            ratio = f"{stated / used:.2f}" if used > 0.01 else "too little: let steps sleep less"
+            print(f"| {data} | {rate:.0f} | {stated:.3f} | {used:.3f} | {ratio} |")
         return
     print("| data | fed by a core | needed by lenet | input, of a step | stated / used cores |")
     print("| --- | --- | --- | --- | --- |")

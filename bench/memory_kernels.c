@@ -174,7 +174,7 @@ typedef struct race {
     kolo_call call;
     size_t bytes, scratch_bytes;
     char *from, *to; /* of the copy */
-    int times;       /* in a round: as long as a clock can tell */
+    int times;       /* in a round: long beside a reading of the clock */
     double best, best_copy;
 } race;
 
