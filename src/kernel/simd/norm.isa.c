@@ -104,8 +104,20 @@ INLINE void sum_lane(source s, int64_t count, int64_t stride, bool moments, bool
 INLINE void repeat(const float *from, int64_t inner, int64_t n, float *lanes) {
     if (inner == 8) { /* the common case */
         for (int64_t i = 0; i < n; i += 8) store8(lanes + i, load8(from));
+    } else if (inner == 1) {
+        for (int64_t i = 0; i < n; i += VL) store(lanes + i, splat(*from));
     } else {
         for (int64_t i = 0; i < n; i++) lanes[i] = from[i & (inner - 1)];
+    }
+}
+
+/* Adds lanes [0, BLOCK) whose numbers are equal but for multiples of `inner`: to the first `inner`.
+ */
+INLINE void fold_lanes(float *lanes, int64_t inner) {
+    for (int64_t half = BLOCK / 2; half >= inner; half /= 2) {
+        int64_t i = 0;
+        for (; i + VL <= half; i += VL) store(lanes + i, load(lanes + i) + load(lanes + half + i));
+        for (; i < half; i++) lanes[i] += lanes[half + i];
     }
 }
 
@@ -116,21 +128,24 @@ INLINE void sum_plane(const kolo_simd_image *v, source s, bool moments, bool mas
     for (int64_t c = 0; c < inner; c++) sum[c] = product[c] = 0;
     if (is_flat(v)) {
         int64_t blocks = pixels * inner / BLOCK, rest = pixels * inner % BLOCK;
+        int64_t vectors = inner <= VL ? rest / VL : 0, done = blocks * BLOCK + vectors * VL;
         float lanes[5][BLOCK] = {{0}};
         coefficients spread = {lanes[0], lanes[3], masked ? lanes[4] : NULL};
         repeat(k.center, inner, BLOCK, lanes[0]);
         if (masked) repeat(k.gate_slope, inner, BLOCK, lanes[3]);
         if (masked) repeat(k.beta, inner, BLOCK, lanes[4]);
         sum_vectors(s, blocks, BLOCK, GROUP, moments, masked, spread, lanes[1], lanes[2]);
-        for (int64_t i = 0; i < rest; i++) {
-            sum_lane(at(s, blocks * BLOCK + i), 1, 1, moments, masked, of_channel(spread, i),
-                     &lanes[1][i], &lanes[2][i]);
+        sum_vectors(at(s, blocks * BLOCK), vectors, VL, 1, moments, masked, spread, lanes[1],
+                    lanes[2]);
+        for (int64_t i = 0; i < pixels * inner - done; i++) {
+            sum_lane(at(s, done + i), 1, 1, moments, masked, of_channel(spread, i), &lanes[1][i],
+                     &lanes[2][i]);
         }
-        for (int64_t i = 0; i < BLOCK; i += inner) {
-            for (int64_t c = 0; c < inner; c++) {
-                sum[c] += lanes[1][i + c];
-                product[c] += lanes[2][i + c];
-            }
+        fold_lanes(lanes[1], inner);
+        fold_lanes(lanes[2], inner);
+        for (int64_t c = 0; c < inner; c++) {
+            sum[c] = lanes[1][c];
+            product[c] = lanes[2][c];
         }
         return;
     }
