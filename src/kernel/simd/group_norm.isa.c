@@ -79,7 +79,7 @@ INLINE void slope(const void *dy, const void *x, int64_t n, float mean, float sc
     store_part_at(dx, i, mul_add(d, by, mul_add(h, turn, -down)), n - i, bf16);
 }
 
-/* The formulas are in kernel/ref/group_norm.c. Without gamma a group is one channel. */
+/* The formulas are in op/group_norm.c. Without gamma a group is one channel. */
 INLINE void backward_rows(const kolo_simd_group_norm_job *job, int64_t begin, int64_t end,
                           bool bf16) {
     const bool scaled = job->gamma != NULL;
