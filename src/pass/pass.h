@@ -170,13 +170,32 @@ kolo_status kolo_pass_outer_state(kolo_graph *g, bool delays);
  * gradients with the ReLU mask that follows. Runs after the optimizer pass. */
 kolo_status kolo_pass_fuse(kolo_graph *g);
 
-/* Chooses the layout of each value. `fixed` (may be NULL) returns whether the layout of a parameter
- * or state is fixed, and sets it. `tuner` (may be NULL) provides measured times of kernels.
- * Reference kernels use plain layouts only: no change. `selections` are kept for the caller. */
+/* Whether the layout of a parameter or state is fixed; sets it. */
 typedef bool (*kolo_fixed_layout)(void *arg, const char *name, kolo_tensor *tensor);
-kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, struct kolo_tuner *tuner,
-                             struct kolo_selections *selections, int threads,
-                             kolo_fixed_layout fixed, void *arg);
+
+/* A decision that one rank makes for a group of ranks, whose graphs have the same nodes. */
+typedef struct kolo_decider {
+    bool decides; /* this rank makes it */
+    /* Gives the bytes of that rank to all ranks of the group. Collective. PEER, TIMEOUT. */
+    kolo_status (*give)(void *arg, void *bytes, size_t n);
+    void *arg;
+} kolo_decider;
+
+typedef struct kolo_layout_opts {
+    kolo_kernel_set kernels;
+    struct kolo_tuner *tuner;           /* provides measured times of kernels; may be NULL */
+    struct kolo_selections *selections; /* kept for the caller */
+    int threads;
+    kolo_fixed_layout fixed; /* may be NULL */
+    void *fixed_arg;
+    const kolo_decider *decider; /* of the ranks that have slices of the same values; NULL: this
+                                    rank decides for itself */
+} kolo_layout_opts;
+
+/* Chooses the layout of each value, the same on all ranks of the decider. Reference kernels use
+ * plain layouts only: no change. UNSUPPORTED: no kernel takes a node; the ranks have different
+ * nodes. Collective with a decider, whose errors it returns. */
+kolo_status kolo_pass_layout(kolo_graph *g, const kolo_layout_opts *opts);
 
 typedef struct kolo_chains_opts {
     kolo_kernel_set kernels;
@@ -377,6 +396,7 @@ typedef struct kolo_pipeline_opts {
     struct kolo_selections *selections; /* borrowed; NULL: not kept */
     int threads;
     kolo_fixed_layout fixed;
+    const kolo_decider *layout_decider; /* see kolo_layout_opts; borrowed */
     bool (*fixed_cut)(void *arg, const char *name, kolo_zero_cut *cut); /* see kolo_zero_opts */
     void *fixed_arg;
 } kolo_pipeline_opts;

@@ -132,8 +132,16 @@ static kolo_status precision(kolo_graph *g, const kolo_pipeline_opts *opts) {
 }
 static kolo_status layout(kolo_graph *g, const kolo_pipeline_opts *opts) {
     kolo_selections own = {0}, *selections = opts->selections ? opts->selections : &own;
-    kolo_status status = kolo_pass_layout(g, opts->kernels, opts->tuner, selections, opts->threads,
-                                          opts->fixed, opts->fixed_arg);
+    const kolo_layout_opts layout_opts = {
+        .kernels = opts->kernels,
+        .tuner = opts->tuner,
+        .selections = selections,
+        .threads = opts->threads,
+        .fixed = opts->fixed,
+        .fixed_arg = opts->fixed_arg,
+        .decider = opts->layout_decider,
+    };
+    const kolo_status status = kolo_pass_layout(g, &layout_opts);
     kolo_selections_fini(&own);
     return status;
 }

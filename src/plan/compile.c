@@ -5,6 +5,8 @@
 #include "plan/crossings.h"
 #include "plan/internal.h"
 
+#include <string.h>
+
 static kolo_status resolve(const kolo_plan_opts *in, kolo_plan_opts *out) {
     *out = in ? *in : (kolo_plan_opts){0};
     if (!out->bucket_bytes) out->bucket_bytes = KOLO_BUCKET_BYTES;
@@ -52,6 +54,33 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .tuner = o->tuner,
         .threads = o->threads,
     };
+}
+
+/* ---- one choice of layouts for the ranks that have slices of the same values ---- */
+
+static kolo_status give(void *arg, void *bytes, size_t n) {
+    return kolo_broadcast(arg, bytes, n, KOLO_DTYPE_U8, 0);
+}
+
+/* The axes along which the ranks divide the layers of a stage; 0: none. */
+static kolo_axes dividing_axes(const kolo_mesh *mesh) {
+    kolo_axes axes = 0;
+    for (int a = 0; a < mesh->n_axes; a++) {
+        const bool divides =
+            strcmp(mesh->axes[a].name, "dp") != 0 && strcmp(mesh->axes[a].name, "pp") != 0;
+        if (divides && mesh->axes[a].size > 1) axes |= (kolo_axes)1 << a;
+    }
+    return axes;
+}
+
+/* Sets *decider to one of the group of this rank. Without communicators each rank decides alone. */
+static kolo_status find_decider(const kolo_plan_opts *o, kolo_comm *comm, kolo_decider *decider) {
+    const kolo_axes axes = dividing_axes(&o->mesh);
+    kolo_comm *group;
+    if (!comm || !o->groups || axes == 0 || o->kernels == KOLO_KERNELS_REF) return KOLO_OK;
+    KOLO_TRY(kolo_mesh_comms_get(o->groups, axes, &group));
+    *decider = (kolo_decider){kolo_comm_rank(group) == 0, give, group};
+    return KOLO_OK;
 }
 
 kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kolo_store *store,
@@ -105,6 +134,9 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     pipeline.fixed = kolo_plan_layout_in_store;
     pipeline.fixed_cut = kolo_plan_cut_in_store;
     pipeline.fixed_arg = store;
+    kolo_decider decider = {0};
+    KOLO_TRY_GOTO(find_decider(&o, comm, &decider), fail);
+    if (decider.give) pipeline.layout_decider = &decider;
     KOLO_TRY_GOTO(kolo_pipeline_run(graph, &pipeline), fail);
     KOLO_TRY_GOTO(kolo_pass_memory(graph, &p->map), fail);
     KOLO_TRY_GOTO(kolo_plan_tie_store(p), fail);

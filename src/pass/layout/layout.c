@@ -6,6 +6,9 @@
  * families (NCHW, NHWC, channels in blocks of 8 or 16). Each input is NCHW or NHWC, which a loader
  * can write. Weights are open: the first kernel that reads them chooses. Everything else is plain.
  *
+ * Ranks that have slices of the same values, which may be of different sizes, take the layouts that
+ * one of them has chosen (group.c).
+ *
  * The time of an assignment is the sum over nodes of the estimate of the best kernel
  * (search.c). A node may make a *detour*: its activations are reordered into another family,
  * for a node that is slow or unsupported in the family around it, and for nodes between two
@@ -19,13 +22,14 @@
 
 static const char *const family_names[N_FAMILIES] = {"abcd", "acdb", "aBcd8b", "aBcd16b"};
 
-kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, struct kolo_tuner *tuner,
-                             struct kolo_selections *selections, int threads,
-                             kolo_fixed_layout fixed, void *arg) {
-    if (kernels == KOLO_KERNELS_REF) return KOLO_OK; /* all is plain already */
+kolo_status kolo_pass_layout(kolo_graph *g, const kolo_layout_opts *opts) {
+    if (opts->kernels == KOLO_KERNELS_REF) return KOLO_OK; /* all is plain already */
     KOLO_TRY(kolo_layout_add_borders(g));
-    layouter l = {
-        .g = g, .kernels = kernels, .tuner = tuner, .selections = selections, .threads = threads};
+    layouter l = {.g = g,
+                  .kernels = opts->kernels,
+                  .tuner = opts->tuner,
+                  .selections = opts->selections,
+                  .threads = opts->threads};
     kolo_status status = KOLO_OK;
     size_t n_values = (size_t)g->n_values + 1, n_nodes = (size_t)g->n_nodes + 1;
     l.root = kolo_arena_alloc(&l.arena, n_values * sizeof *l.root);
@@ -42,8 +46,12 @@ kolo_status kolo_pass_layout(kolo_graph *g, kolo_kernel_set kernels, struct kolo
     for (int f = 0; f < N_FAMILIES; f++) {
         KOLO_TRY_GOTO(kolo_layout_parse(family_names[f], &l.families[f]), done);
     }
-    KOLO_TRY_GOTO(kolo_layout_find_components(&l, fixed, arg), done);
-    KOLO_TRY_GOTO(kolo_layout_search(&l), done);
+    KOLO_TRY_GOTO(kolo_layout_find_components(&l, opts->fixed, opts->fixed_arg), done);
+    if (opts->decider) {
+        KOLO_TRY_GOTO(kolo_layout_decide(&l, opts->decider), done);
+    } else {
+        KOLO_TRY_GOTO(kolo_layout_search(&l), done);
+    }
     status = kolo_layout_apply(&l);
 done:
     kolo_arena_fini(&l.arena);

@@ -94,6 +94,16 @@ kolo_status kolo_layout_find_components(layouter *l, kolo_fixed_layout fixed, vo
 
 /* Chooses the layout of every component and the detours of the nodes. */
 kolo_status kolo_layout_search(layouter *l);
+/* Before and after the search: prepares it, and chooses what each node needs under the layouts that
+ * the components have. False: a node has no kernel for them, see kolo_last_error. */
+void kolo_layout_begin(layouter *l);
+bool kolo_layout_place_nodes(layouter *l);
+
+/* ---- groups of ranks ---- */
+
+/* Chooses the layout of every value, as the rank that decides for the group has it, and the detours
+ * of this rank's nodes. Collective. */
+kolo_status kolo_layout_decide(layouter *l, const kolo_decider *decider);
 
 /* ---- reorders ---- */
 

@@ -175,10 +175,14 @@ static double improve(layouter *l, component *c, double best) {
     return best;
 }
 
+void kolo_layout_begin(layouter *l) { find_twins(l); }
+
+bool kolo_layout_place_nodes(layouter *l) { return isfinite(total_seconds(l)); }
+
 kolo_status kolo_layout_search(layouter *l) {
     double best = INFINITY;
     int best_family = 0, best_input = 0, n_components = 0;
-    find_twins(l);
+    kolo_layout_begin(l);
     for (int input = 0; input < N_INPUT_FAMILIES; input++) {
         for (int family = 0; family < N_FAMILIES; family++) {
             set_all(l, INPUT, input);
