@@ -56,9 +56,11 @@ typedef struct kolo_dump_opts {
     const char *mesh;      /* axes of the workers, "dp=2,tp=2"; NULL: dp alone */
     const char *placement; /* see kolo_train_opts */
     const char *pipeline;  /* PROGRAM: schedule of the axis pp, see kolo_train_opts */
-    int zero;              /* level of ZeRO; 0: none */
-    bool share;            /* the plan of workers of a host that share parameters, where the options
-                              allow it; not of SCHEDULE */
+    int64_t stage_bytes;   /* of a pipeline, with the next one: see kolo_train_opts */
+    const char *worker_weights;
+    int zero;        /* level of ZeRO; 0: none */
+    bool share;      /* the plan of workers of a host that share parameters, where the options
+                        allow it; not of SCHEDULE */
     bool cross_step; /* with several ranks: updates may run in the next step, as in kolo_train */
     int ranks;       /* SERVERS: of these; SCHEDULE, and all with zero or share: size of the group;
                         default 2, or that of mesh */

@@ -118,6 +118,13 @@ typedef struct kolo_train_opts {
                              divides the positions of sequences; pp: stages of a pipeline, which
                              have some of the layers each. NULL: all are on dp */
     const char *pipeline; /* schedule of the stages, "interleaved:2"; NULL: 1f1b */
+    /* Of a pipeline: bytes that a stage may take for parameters, optimizer state, gradients and
+     * values of a step. The model is cut so that they suffice; ARG: it cannot. 0: no limit */
+    int64_t stage_bytes;
+    /* Of a pipeline: after each window of so many steps, layers move to other stages, with their
+     * parameters and optimizer state, if the measured times of the stages predict that the slowest
+     * one is at least 5 % faster then. 0: they stay */
+    int64_t rebalance_stages;
     /* How an axis of `mesh` divides the model (docs/parallelism.md). tp: "megatron", "megatron-sp",
      * "owt" or a file of rules, which may have other axes too; NULL: the rules for the model. sp:
      * "ring" or "zigzag"; NULL: the heads of attention are divided. */
@@ -147,9 +154,10 @@ typedef struct kolo_train_opts {
      * given. The bits of all results then depend on the shards, not on the number of workers, with
      * equal threads, kernels and processors; shards are also the micro-batches. */
     int64_t reproducible;
-    const char *worker_weights; /* relative speeds of the workers of a reproducible run, by rank:
-                                   "1,1,0.5", or "measured": during the run. They get shards in
-                                   proportion, which changes no result. NULL: equal */
+    const char *worker_weights; /* relative speeds of the workers, by rank: "1,1,0.5". Those of a
+                                   reproducible run get shards in proportion, which changes no
+                                   result, with "measured" by their speeds during the run; the
+                                   stages of a pipeline get layers in proportion. NULL: equal */
     int64_t audit; /* of a reproducible run: steps between audits, in which the gradient of each
                       shard is also computed by another rank and compared; an error names the rank
                       that was wrong. 0: none */
@@ -415,6 +423,9 @@ typedef struct kolo_train_result {
      * of a worker `damaged`, `reads`, `delays` and `parts` are those of rank 0, and replicas are
      * not compared any more. */
     char lost[160];
+    int stage_moves;  /* with rebalance_stages: how often layers moved to other stages, */
+    char stages[256]; /* and the parameters that the stages but the first begin with in the end, as
+                         in "h.1.ln_1.weight"; cut off if it is longer */
 } kolo_train_result;
 
 /* Called on rank 0 about ten times a second and at the end of epochs; must return quickly. */

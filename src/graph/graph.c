@@ -259,6 +259,7 @@ kolo_value kolo_graph_state(kolo_graph *g, const char *name, kolo_value like) {
         kolo_info(g, v)->placements = info.placements;
         kolo_info(g, v)->whole = info.whole;
         kolo_info(g, v)->holders = info.holders;
+        kolo_info(g, v)->of_unit = info.of_unit;
     }
     return v;
 }

@@ -72,7 +72,8 @@ typedef struct kolo_value_info {
      * and where the parameter stands among those that are cut together (pass/zero.c). */
     kolo_tensor whole, slice;
     int unit, place;
-    uint64_t holders;       /* PARAM, STATE: the stages that have it, a bit each; 0: all ranks */
+    int of_unit;      /* PARAM, STATE: the unit that reads it first, by the pass units; 0: none */
+    uint64_t holders; /* PARAM, STATE: the stages that have it, a bit each; 0: all ranks */
     kolo_crossing crossing; /* INPUT: received */
     /* STATE of which each rank has a version of its own: their number, and which is this rank's.
      * `whole` has all of them, one behind the other. 0: not such a state. */
@@ -92,6 +93,7 @@ typedef struct kolo_node {
     bool recomputed; /* a copy of a forward node, for the backward pass */
     kolo_step_segment segment;
     int chunk;        /* of the stage, by the pass segments */
+    int unit;         /* of the model, from 1, by the pass units; negative: of its backward pass */
     int region, lane; /* by the pass lanes: which nodes it runs beside, 0: none; and where */
     const struct kolo_redistribution *move; /* of a redistribute or own_range; of a post or encode
                                                one for each input; else NULL */
@@ -113,11 +115,13 @@ typedef struct kolo_named_value {
 struct kolo_graph {
     kolo_arena arena;
     kolo_dtype dtype;
-    kolo_mesh mesh; /* of the ranks that run it; no axes: one rank, placements are not used */
-    int rank;       /* of this one in the mesh */
-    int stages;     /* of the pipeline that this graph is one stage of; 0: it is whole */
-    int stage;      /* which one */
-    int chunks;     /* parts of the model that it has */
+    kolo_mesh mesh;     /* of the ranks that run it; no axes: one rank, placements are not used */
+    int rank;           /* of this one in the mesh */
+    int stages;         /* of the pipeline that this graph is one stage of; 0: it is whole */
+    int stage;          /* which one */
+    int chunks;         /* parts of the model that it has */
+    const char **units; /* by the pass units: the parameter that each begins with; NULL: none */
+    int n_units;
     kolo_value_info *values;
     int32_t n_values;
     kolo_name_index names; /* of the leaves */

@@ -4,12 +4,14 @@
 #include "inspect/dump_requests.h"
 #include "kernel/select/families.h"
 #include "kolo/train.h"
+#include "pass/cuts.h"
 #include "pass/partition/rules.h"
 #include "plan/plan.h"
 #include "plan/program/program.h"
 #include "train/session/buckets.h"
 #include "train/session/compression.h"
 #include "train/session/owner.h"
+#include "train/session/setup_parts.h"
 #include "train/session/tuning.h"
 
 #include <string.h>
@@ -66,6 +68,89 @@ static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
     };
 }
 
+/* ---- the cuts of a pipeline ---- */
+
+static kolo_status weigh(const kolo_dump_opts *o, const kolo_mesh *mesh, kolo_cut_choice *c) {
+    double *weights = kolo_alloc((size_t)o->ranks * sizeof *weights);
+    if (!weights) return KOLO_NOMEM((size_t)o->ranks * sizeof *weights);
+    const kolo_status status = kolo_weights_parse(o->worker_weights, o->ranks, weights);
+    if (status == KOLO_OK) kolo_stage_speeds(mesh, weights, c->speeds);
+    kolo_free(weights);
+    c->opts.speeds = c->speeds;
+    return status;
+}
+
+static kolo_status find_costs(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_cut_choice *c) {
+    kolo_graph *g;
+    const kolo_plan_opts plan = plan_opts(o, tuner);
+    kolo_pipeline_opts passes = kolo_plan_passes(&plan);
+    passes.train = true;
+    KOLO_TRY(build(o, &g));
+    const kolo_status status = kolo_unit_costs_find(g, &passes, &c->costs);
+    kolo_graph_destroy(g);
+    c->opts.costs = &c->costs;
+    return status;
+}
+
+static kolo_status open_choice(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_cut_choice *c) {
+    const kolo_mesh mesh = mesh_of(o);
+    const int stages = kolo_mesh_stages(&mesh);
+    const int micro_batches = o->accumulate > 0 ? (int)o->accumulate : 1;
+    const kolo_program_schedule *schedule;
+    kolo_program *program;
+    int chunks;
+    *c = (kolo_cut_choice){.opts.most_bytes = (double)o->stage_bytes};
+    KOLO_TRY(build(o, &c->graph));
+    KOLO_TRY(kolo_pass_fold(c->graph, true));
+    KOLO_TRY(kolo_program_find(o->pipeline, &schedule, &chunks));
+    c->opts.parts = (kolo_parts){stages, chunks, schedule->path};
+    KOLO_TRY(kolo_parts_check(&c->opts.parts));
+    KOLO_TRY(kolo_program_create(schedule, stages, chunks, micro_batches, &program));
+    kolo_program_part_slots(program, c->slots);
+    c->opts.slots = c->slots;
+    kolo_program_destroy(program);
+    if (o->worker_weights) KOLO_TRY(weigh(o, &mesh, c));
+    return tuner || o->stage_bytes > 0 ? find_costs(o, tuner, c) : KOLO_OK;
+}
+
+/* Chooses the cuts where the mesh has stages; their names are of `names`. */
+static kolo_status choose_cuts(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_stage_cuts *cuts,
+                               kolo_arena *names) {
+    const kolo_mesh mesh = mesh_of(o);
+    kolo_cut_choice c;
+    if (kolo_mesh_stages(&mesh) <= 1) return KOLO_OK;
+    kolo_status status = open_choice(o, tuner, &c);
+    if (status == KOLO_OK) status = kolo_pass_cuts(c.graph, &c.opts, cuts, names);
+    kolo_cut_choice_fini(&c);
+    return status;
+}
+
+/* Chooses the cuts of the plans of a store, where the mesh has stages. */
+static kolo_status cut_store(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_store *store) {
+    const kolo_mesh mesh = mesh_of(o);
+    kolo_text lines = {0};
+    kolo_cut_choice c;
+    if (kolo_mesh_stages(&mesh) <= 1) return KOLO_OK;
+    kolo_status status = open_choice(o, tuner, &c);
+    if (status == KOLO_OK) status = kolo_cut_choice_make(&c, &lines);
+    if (status == KOLO_OK && lines.failed) status = KOLO_NOMEM(lines.length);
+    if (status == KOLO_OK) status = kolo_store_set_cuts(store, lines.text);
+    kolo_text_fini(&lines);
+    kolo_cut_choice_fini(&c);
+    return status;
+}
+
+/* Where the model is cut into the parts of the stages. */
+static kolo_status dump_cuts(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
+    kolo_cut_choice c;
+    kolo_status status = open_choice(o, tuner, &c);
+    if (status == KOLO_OK) status = kolo_cuts_print(c.graph, &c.opts, text);
+    kolo_cut_choice_fini(&c);
+    return status;
+}
+
+/* ---- graphs and plans ---- */
+
 static kolo_status dump_graph(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
     kolo_graph *g;
     KOLO_TRY(build(o, &g));
@@ -78,7 +163,8 @@ static kolo_status dump_graph(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_t
         passes.cuts = &cuts;
         passes.cut_names = &names;
         kolo_pipeline_print(&passes, text);
-        status = kolo_pipeline_run(g, &passes);
+        status = choose_cuts(o, tuner, &cuts, &names);
+        if (status == KOLO_OK) status = kolo_pipeline_run(g, &passes);
         kolo_arena_fini(&names);
     }
     if (status == KOLO_OK) kolo_graph_print(g, text);
@@ -123,6 +209,7 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_te
     if (!comms) return KOLO_NOMEM((size_t)ranks * sizeof *comms);
     if (o->buckets) KOLO_TRY_GOTO(kolo_bucket_sizes_parse(o->buckets, &sizes, &n_sizes), done);
     KOLO_TRY_GOTO(kolo_store_create(&store), done);
+    KOLO_TRY_GOTO(cut_store(o, tuner, store), done);
     KOLO_TRY_GOTO(kolo_comm_create_threads(ranks, NULL, comms), done);
     kolo_plan_opts opts = plan_opts(o, tuner);
     opts.bucket_sizes = sizes;
@@ -146,18 +233,8 @@ done:
     return status;
 }
 
-/* Where the model is cut into the parts of the stages. */
-static kolo_status dump_cuts(const kolo_dump_opts *o, int parts, kolo_text *text) {
-    kolo_graph *g;
-    KOLO_TRY(build(o, &g));
-    kolo_status status = kolo_pass_fold(g, true);
-    if (status == KOLO_OK) status = kolo_stages_print(g, parts, text);
-    kolo_graph_destroy(g);
-    return status;
-}
-
 /* The program of the axis pp, which has a step's micro-batches, --accumulate. */
-static kolo_status dump_program(const kolo_dump_opts *o, kolo_text *text) {
+static kolo_status dump_program(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
     const kolo_program_schedule *schedule;
     kolo_program *program;
     int chunks;
@@ -173,7 +250,7 @@ static kolo_status dump_program(const kolo_dump_opts *o, kolo_text *text) {
     KOLO_TRY(
         kolo_program_create(schedule, mesh.axes[axis].size, chunks, (int)micro_batches, &program));
     kolo_status status = kolo_program_print(program, text);
-    if (status == KOLO_OK) status = dump_cuts(o, program->stages * program->chunks, text);
+    if (status == KOLO_OK) status = dump_cuts(o, tuner, text);
     kolo_program_destroy(program);
     return status;
 }
@@ -252,6 +329,12 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
                          "--ranks in the place of --mesh %s",
                          out->mesh);
     }
+    const bool staged = out->mesh && kolo_mesh_stages(&mesh) > 1;
+    if (!staged && (out->worker_weights || out->stage_bytes > 0)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--%s is for the stages of a pipeline here: give --mesh pp=2, for example",
+                         out->worker_weights ? "worker-weights" : "stage-memory");
+    }
     if (out->pipeline && out->what != KOLO_DUMP_PROGRAM) {
         return KOLO_FAIL(KOLO_ERR_ARG, "--pipeline %s is for --what program: omit it",
                          out->pipeline);
@@ -293,7 +376,7 @@ static kolo_status dump_what(const kolo_dump_opts *o, kolo_text *text) {
     ruled.placement = setup.placement;
     bool graph = o->what == KOLO_DUMP_GRAPH || o->what == KOLO_DUMP_PASSES;
     if (status == KOLO_OK) {
-        status = o->what == KOLO_DUMP_PROGRAM   ? dump_program(&ruled, text)
+        status = o->what == KOLO_DUMP_PROGRAM   ? dump_program(&ruled, setup.tuner, text)
                  : graph                        ? dump_graph(&ruled, setup.tuner, text)
                  : o->what == KOLO_DUMP_SERVERS ? dump_servers(&ruled, setup.tuner, text)
                                                 : dump_plan(&ruled, setup.tuner, text);

@@ -52,6 +52,7 @@ static kolo_status differentiate(kolo_graph *g, const kolo_node *n, const bool *
     for (int k = 0; k < n->n_in; k++) {
         if (wants[k]) accumulate(g, &grad[n->in[k].id], d_in[k]);
     }
+    for (int32_t i = before; i < g->n_nodes; i++) g->nodes[i]->unit = -n->unit;
     return kolo_graph_check(g);
 }
 

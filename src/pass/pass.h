@@ -45,7 +45,7 @@ bool kolo_mesh_has_model_axis(const kolo_mesh *mesh);
 /* Whether such an axis divides layers: it is not pp either. */
 bool kolo_mesh_divides_layers(const kolo_mesh *mesh);
 
-/* Where a model is cut: the name of the parameter that begins each part but the first. */
+/* Where a model is cut: the name of the parameter that begins each part but the first (cuts.h). */
 typedef struct kolo_stage_cuts {
     int n; /* 0: not decided yet */
     const char **names;
@@ -58,10 +58,6 @@ const char *kolo_crossing_name(const char *what, int number, char text[KOLO_CROS
 
 /* The number of stages of a pipeline, the axis pp; 1: there is none. */
 int kolo_mesh_stages(const kolo_mesh *mesh);
-/* Decides where to cut, unless `cuts` has names; allocates these in `names`. Runs on the whole
- * graph, before it is sharded. ARG: fewer layers with parameters than parts; NOMEM. */
-kolo_status kolo_pass_cuts(const kolo_graph *g, int parts, kolo_stage_cuts *cuts,
-                           kolo_arena *names);
 /* Keeps of the graph what the stage of `rank` computes, chunk after chunk. Values that come from
  * the part before become inputs, those that later ones read outputs; each is passed on from part to
  * part, also where the same stage has both. The other leaves stay, so that every stage lists all
@@ -69,9 +65,6 @@ kolo_status kolo_pass_cuts(const kolo_graph *g, int parts, kolo_stage_cuts *cuts
  * UNSUPPORTED: the graph lacks a cut; NOMEM. */
 kolo_status kolo_pass_stages(kolo_graph *g, const kolo_mesh *mesh, int rank,
                              const kolo_parts *parts, const kolo_stage_cuts *cuts);
-/* Appends a line for each part that `g`, after the pass fold, is cut into. The errors of
- * kolo_pass_cuts. */
-kolo_status kolo_stages_print(const kolo_graph *g, int parts, kolo_text *text);
 /* The chunks of a stage that a node belongs to, a bit each. A node of leaves alone belongs to those
  * that read its results. Several: a sum of what chunks compute, or what several of them read. */
 typedef struct kolo_node_chunks {
@@ -374,8 +367,9 @@ typedef struct kolo_pipeline_opts {
     int rank;              /* in the mesh */
     bool splits;           /* on a stage: the gradients of weights are computed apart */
     kolo_parts parts;      /* of a pipeline; chunks 0: one */
-    kolo_stage_cuts *cuts; /* borrowed */
+    kolo_stage_cuts *cuts; /* borrowed; decided by estimates if they are not yet */
     kolo_arena *cut_names; /* for those; borrowed */
+    bool marks_units;      /* see kolo_pass_units */
     int zero;              /* level of ZeRO; 0: none */
     bool keep_sums;        /* level 3: gradients are summed over logical shards, as wholes */
     bool share;            /* see kolo_zero_opts */

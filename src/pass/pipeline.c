@@ -6,6 +6,7 @@
 #include "graph/propagate.h"
 #include "kernel/select/cache.h"
 #include "kernel/select/families.h"
+#include "pass/cuts.h"
 #include "pass/lanes.h"
 #include "pass/pass.h"
 
@@ -75,8 +76,12 @@ static kolo_parts parts_of(const kolo_pipeline_opts *o) {
                         o->parts.path};
 }
 static kolo_status cuts(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    const kolo_parts parts = parts_of(opts);
-    return kolo_pass_cuts(g, parts.stages * parts.chunks, opts->cuts, opts->cut_names);
+    const kolo_cut_opts cut_opts = {.parts = parts_of(opts)};
+    return kolo_pass_cuts(g, &cut_opts, opts->cuts, opts->cut_names);
+}
+static kolo_status units(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    (void)opts;
+    return kolo_pass_units(g);
 }
 static kolo_status stages(kolo_graph *g, const kolo_pipeline_opts *opts) {
     const kolo_parts parts = parts_of(opts);
@@ -230,6 +235,7 @@ static bool evaluates(const kolo_pipeline_opts *o) { return !o->train; }
 static bool is_zero(const kolo_pipeline_opts *o) {
     return o->zero > (o->train ? 0 : 2) || (o->train && o->share);
 }
+static bool marks_units(const kolo_pipeline_opts *o) { return o->marks_units; }
 static bool is_staged(const kolo_pipeline_opts *o) { return kolo_mesh_stages(&o->mesh) > 1; }
 static bool is_partitioned(const kolo_pipeline_opts *o) {
     return kolo_mesh_divides_layers(&o->mesh);
@@ -285,6 +291,7 @@ static const struct {
     {"objective", add_objective, trains},
     {"outputs", drop_outputs, has_layers},
     {"cuts", cuts, is_staged},
+    {"units", units, marks_units},
     {"shard", shard, trains},
     {"partition", partition, is_partitioned},
     {"stages", stages, is_staged},

@@ -2,9 +2,7 @@
  * stage: one, or several chunks.
  *
  * A part begins at a node that is the first to read some parameter; its name identifies the cut in
- * all plans of a model, whatever the batch and whether they train. Cuts are chosen by dynamic
- * programming: the slowest part, with what it sends and receives, is as fast as can be. Times are
- * estimates from the nodes' costs, the same on all ranks.
+ * all plans of a model, whatever the batch and whether they train. cuts.c chooses them.
  *
  * What crosses a cut:
  *
@@ -16,15 +14,10 @@
  * an output for that of each value that is received (gradient.c). */
 #include "graph/ops/ops.h"
 #include "graph/propagate.h"
-#include "pass/pass.h"
+#include "pass/cuts.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-/* For the comparison of nodes: operations and bytes per nanosecond, in memory and between stages.
- */
-static const double flops_per_ns = 20, bytes_per_ns = 8, sent_per_ns = 2;
 
 int kolo_mesh_stages(const kolo_mesh *mesh) {
     int axis = kolo_mesh_find(mesh, "pp");
@@ -36,143 +29,15 @@ const char *kolo_crossing_name(const char *what, int number, char text[KOLO_CROS
     return text;
 }
 
-/* ---- where to cut ---- */
+/* ---- which node is in which part ---- */
 
 typedef struct cutter {
     const kolo_graph *g;
     int n_parts;
-    const char **begins; /* by node: the parameter that it is the first to read, or NULL */
-    double *time;        /* by node: of all nodes before it */
-    double *sent;        /* by node: of what would cross a cut before it */
+    const char **begins; /* by node: the unit that begins there, or NULL */
     int *part_of;        /* by node */
     kolo_arena arena;
 } cutter;
-
-static bool is_temp(const kolo_graph *g, kolo_value v) {
-    return kolo_info(g, v)->kind == KOLO_VALUE_TEMP;
-}
-
-/* The node whose parameters node i leads to: batch normalization by rows of several ranks sums
- * before it reads them, and belongs to one part. */
-static const kolo_node *reader_of(const kolo_graph *g, int32_t i) {
-    int32_t reader = i;
-    while (g->nodes[i]->op == &kolo_op_sync_norm_sums && reader + 1 < g->n_nodes &&
-           g->nodes[reader]->op != &kolo_op_sync_norm) {
-        reader++;
-    }
-    return g->nodes[reader];
-}
-
-static kolo_status find_begins(cutter *c) {
-    const kolo_graph *g = c->g;
-    bool *seen = kolo_arena_alloc(&c->arena, (size_t)g->n_values + 1);
-    if (!seen) return KOLO_NOMEM(g->n_values);
-    for (int32_t i = 0; i < g->n_nodes; i++) {
-        const kolo_node *reader = reader_of(g, i);
-        for (int k = 0; k < reader->n_in; k++) {
-            const kolo_value v = reader->in[k];
-            if (kolo_info(g, v)->kind != KOLO_VALUE_PARAM || seen[v.id]) continue;
-            if (!c->begins[i]) c->begins[i] = kolo_info(g, v)->name;
-            seen[v.id] = true;
-        }
-    }
-    return KOLO_OK;
-}
-
-static void estimate(cutter *c) {
-    const kolo_graph *g = c->g;
-    for (int32_t i = 0; i < g->n_nodes; i++) {
-        const kolo_node *n = g->nodes[i];
-        const kolo_cost cost = kolo_node_cost(g, n);
-        const double flops = cost.flops / flops_per_ns, bytes = cost.bytes / bytes_per_ns;
-        c->time[i + 1] = c->time[i] + (n->op->view ? 0 : flops > bytes ? flops : bytes);
-    }
-}
-
-/* The bytes of the values that are made before a node and read from it on. */
-static kolo_status find_sent(cutter *c) {
-    const kolo_graph *g = c->g;
-    int32_t *last = kolo_arena_alloc(&c->arena, ((size_t)g->n_values + 1) * sizeof *last);
-    if (!last) return KOLO_NOMEM((size_t)g->n_values * sizeof *last);
-    for (int32_t v = 0; v < g->n_values; v++) last[v] = -1;
-    for (int32_t i = 0; i < g->n_nodes; i++) {
-        for (int k = 0; k < g->nodes[i]->n_in; k++) last[g->nodes[i]->in[k].id] = i;
-    }
-    for (int32_t v = 0; v < g->n_values; v++) {
-        if (!is_temp(g, (kolo_value){.id = v})) continue;
-        const double bytes = (double)kolo_tensor_bytes(&g->values[v].tensor);
-        for (int32_t i = g->values[v].producer + 1; i <= last[v]; i++) {
-            c->sent[i] += bytes / sent_per_ns;
-        }
-    }
-    return KOLO_OK;
-}
-
-static double part_time(const cutter *c, int32_t first, int32_t end) {
-    return c->time[end] - c->time[first] + c->sent[first] + c->sent[end];
-}
-
-/* The cuts: starts[k] is the first node of part k. best[k][i]: the slowest of the parts 0 to k if
- * these are the nodes before i. */
-static kolo_status choose(cutter *c, int32_t *starts) {
-    const size_t n = (size_t)c->g->n_nodes + 1, parts = (size_t)c->n_parts;
-    double *best = kolo_arena_alloc(&c->arena, parts * n * sizeof *best);
-    int32_t *from = kolo_arena_alloc(&c->arena, parts * n * sizeof *from);
-    if (!best || !from) return KOLO_NOMEM(parts * n * sizeof *best);
-    for (size_t k = 0; k < parts; k++) {
-        for (size_t i = 0; i < n; i++) {
-            best[k * n + i] = k == 0 ? part_time(c, 0, (int32_t)i) : -1;
-            for (size_t j = 1; k > 0 && j < i; j++) {
-                const double before = best[(k - 1) * n + j];
-                if (!c->begins[j] || before < 0) continue;
-                const double own = part_time(c, (int32_t)j, (int32_t)i);
-                const double slowest = own > before ? own : before;
-                if (best[k * n + i] >= 0 && slowest >= best[k * n + i]) continue;
-                best[k * n + i] = slowest;
-                from[k * n + i] = (int32_t)j;
-            }
-        }
-    }
-    if (best[parts * n - 1] < 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "the model has too few layers with parameters for %d parts of a "
-                         "pipeline: choose a smaller pp, or fewer chunks",
-                         c->n_parts);
-    }
-    starts[0] = 0;
-    for (int32_t k = c->n_parts - 1, end = c->g->n_nodes; k > 0; k--) {
-        end = starts[k] = from[(size_t)k * n + (size_t)end];
-    }
-    return KOLO_OK;
-}
-
-static kolo_status prepare(cutter *c) {
-    const size_t n = (size_t)c->g->n_nodes + 2;
-    c->begins = kolo_arena_alloc(&c->arena, n * sizeof *c->begins);
-    c->time = kolo_arena_alloc(&c->arena, n * sizeof *c->time);
-    c->sent = kolo_arena_alloc(&c->arena, n * sizeof *c->sent);
-    c->part_of = kolo_arena_alloc(&c->arena, n * sizeof *c->part_of);
-    if (!c->begins || !c->time || !c->sent || !c->part_of) {
-        return KOLO_NOMEM(n * sizeof *c->begins);
-    }
-    KOLO_TRY(find_begins(c));
-    estimate(c);
-    return find_sent(c);
-}
-
-static kolo_status decide(cutter *c, kolo_stage_cuts *cuts, kolo_arena *names) {
-    int32_t starts[KOLO_PARTS_MOST] = {0};
-    const size_t bytes = (size_t)c->n_parts * sizeof *cuts->names;
-    KOLO_TRY(choose(c, starts));
-    const char **list = kolo_arena_alloc(names, bytes);
-    if (!list) return KOLO_NOMEM(bytes);
-    for (int k = 1; k < c->n_parts; k++) {
-        list[k - 1] = kolo_arena_strdup(names, c->begins[starts[k]]);
-        if (!list[k - 1]) return KOLO_NOMEM(64);
-    }
-    *cuts = (kolo_stage_cuts){c->n_parts - 1, list};
-    return KOLO_OK;
-}
 
 /* A redistribution that moves nothing runs in the first part that reads its result, so that its
  * input crosses the cut. first: by value, the first part that reads it. */
@@ -384,24 +249,6 @@ static kolo_status keep_stage(kolo_graph *g, cutter *c, const kolo_parts *parts)
     return keep_own(&s);
 }
 
-static kolo_status check_parts(int parts) {
-    if (parts <= KOLO_PARTS_MOST) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG,
-                     "a pipeline has at most %d parts, and pp times the chunks of a stage are %d",
-                     KOLO_PARTS_MOST, parts);
-}
-
-kolo_status kolo_pass_cuts(const kolo_graph *g, int parts, kolo_stage_cuts *cuts,
-                           kolo_arena *names) {
-    cutter c = {.g = g, .n_parts = parts};
-    if (cuts->n > 0) return KOLO_OK;
-    KOLO_TRY(check_parts(parts));
-    kolo_status status = prepare(&c);
-    if (status == KOLO_OK) status = decide(&c, cuts, names);
-    kolo_arena_fini(&c.arena);
-    return status;
-}
-
 kolo_status kolo_pass_stages(kolo_graph *g, const kolo_mesh *mesh, int rank,
                              const kolo_parts *parts, const kolo_stage_cuts *cuts) {
     cutter c = {.g = g, .n_parts = parts->stages * parts->chunks};
@@ -410,30 +257,13 @@ kolo_status kolo_pass_stages(kolo_graph *g, const kolo_mesh *mesh, int rank,
     g->stages = parts->stages;
     g->chunks = parts->chunks;
     g->stage = kolo_mesh_coordinate(mesh, rank, kolo_mesh_find(mesh, "pp"));
-    kolo_status status = prepare(&c);
+    const size_t n = (size_t)g->n_nodes + 1;
+    c.begins = kolo_arena_alloc(&c.arena, n * sizeof *c.begins);
+    c.part_of = kolo_arena_alloc(&c.arena, n * sizeof *c.part_of);
+    kolo_status status =
+        c.begins && c.part_of ? kolo_find_units(g, c.begins) : KOLO_NOMEM(n * sizeof *c.begins);
     if (status == KOLO_OK) status = assign(&c, cuts);
     if (status == KOLO_OK) status = keep_stage(g, &c, parts);
-    kolo_arena_fini(&c.arena);
-    return status;
-}
-
-kolo_status kolo_stages_print(const kolo_graph *g, int parts, kolo_text *text) {
-    cutter c = {.g = g, .n_parts = parts};
-    int32_t starts[KOLO_PARTS_MOST + 1] = {0};
-    KOLO_TRY(check_parts(parts));
-    kolo_status status = prepare(&c);
-    if (status == KOLO_OK) status = choose(&c, starts);
-    for (int k = 0; status == KOLO_OK && k < parts; k++) {
-        const int32_t first = starts[k], end = k + 1 < parts ? starts[k + 1] : g->n_nodes;
-        const char *name = first > 0 ? c.begins[first] : "the inputs";
-        kolo_text_add(text, "part %d: from %s, %d nodes, %.1f %% of the time", k, name,
-                      (int)(end - first), 100 * (c.time[end] - c.time[first]) / c.time[g->n_nodes]);
-        if (k + 1 < parts) {
-            kolo_text_add(text, ", sends %.0f bytes for each micro-batch",
-                          c.sent[end] * sent_per_ns);
-        }
-        kolo_text_add(text, "\n");
-    }
     kolo_arena_fini(&c.arena);
     return status;
 }

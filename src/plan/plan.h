@@ -64,9 +64,18 @@ kolo_status kolo_store_create(kolo_store **store);
 /* Keeps one version of every entry. For a single rank, whose steps cannot fail. Call it before the
  * first plan. */
 void kolo_store_set_alone(kolo_store *store);
-/* Decides where the parts of a pipeline begin, unless they are decided, on a model's graph. Ranks
- * must give equal graphs. The errors of kolo_pass_cuts. */
-kolo_status kolo_store_cut_stages(kolo_store *store, const kolo_graph *g, int parts);
+/* Sets where the parts of a pipeline begin, before the first plan, else that decides by estimates:
+ * the names of kolo_stage_cuts, a line each. Ranks must give the same. NOMEM. */
+kolo_status kolo_store_set_cuts(kolo_store *store, const char *lines);
+/* These, once they are decided. */
+const kolo_stage_cuts *kolo_store_cuts(const kolo_store *store);
+/* Moves the entries and their values to a store of their own, *old, so that plans with other cuts
+ * can add them anew. There are no plans. NOMEM: no change. */
+kolo_status kolo_store_detach(kolo_store *store, kolo_store **old);
+/* Gives the entries that plans have added since the values that `old` has: those of the same ranks
+ * as before are copied, the others gathered from the ranks that had them, and with `ranges`, of
+ * ZeRO, all optimizer state. Collective. NOMEM, PEER, TIMEOUT; FORMAT: an entry is missing. */
+kolo_status kolo_store_take_over(kolo_store *store, kolo_store *old, bool ranges);
 void kolo_store_destroy(kolo_store *store);
 int kolo_store_count(const kolo_store *store);
 const kolo_store_entry *kolo_store_entry_at(const kolo_store *store, int i);

@@ -18,10 +18,6 @@ kolo_status kolo_store_create(kolo_store **store) {
     return KOLO_OK;
 }
 
-kolo_status kolo_store_cut_stages(kolo_store *s, const kolo_graph *g, int parts) {
-    return kolo_pass_cuts(g, parts, &s->cuts, &s->names);
-}
-
 void kolo_store_set_alone(kolo_store *s) {
     KOLO_ASSERT(s->n_entries == 0);
     s->alone = true;
@@ -204,7 +200,11 @@ static kolo_status grow_joined(kolo_store *s, kolo_comm *comm) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "a later plan updates parameters that the first one does not");
     }
-    if (comm && !s->shares && s->joined_mapped[0] == 0) {
+    if (comm && !s->shares && s->joined_mapped[0] == 0 && s->spare_bytes >= bytes) {
+        take_joined(s, s->spare, s->spare_bytes);
+        s->spare = NULL;
+        s->spare_bytes = 0;
+    } else if (comm && !s->shares && s->joined_mapped[0] == 0) {
         KOLO_TRY(kolo_comm_alloc(comm, 2 * bytes, &memory));
         take_joined(s, memory, bytes);
     }

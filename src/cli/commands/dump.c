@@ -51,6 +51,8 @@ int cmd_dump(kolo_options *o) {
         .mesh = kolo_options_text(o, "mesh"),
         .placement = kolo_options_text(o, "placement"),
         .pipeline = kolo_options_text(o, "pipeline"),
+        .stage_bytes = kolo_options_int(o, "stage-memory"),
+        .worker_weights = kolo_options_text(o, "worker-weights"),
         .zero = (int)kolo_options_int(o, "zero"),
         .share = kolo_options_flag(o, "share") && several,
         .cross_step = kolo_options_flag(o, "cross-step"),

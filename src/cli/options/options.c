@@ -209,6 +209,14 @@ const kolo_option cli_options[] = {
      .help = "order of the passes on the stages of a pipeline, the axis pp of the mesh: gpipe, "
              "1f1b or zb-h1; with several parts of the model on each, interleaved:CHUNKS or zbv; "
              "--accumulate is the number of micro-batches (docs/parallelism.md)"},
+    {.name = "stage-memory", .type = KOLO_OPTION_BYTES, .metavar = "BYTES", .min = 1,
+     .max = 1LL << 50, .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "no limit",
+     .help = "memory of a worker of a pipeline for parameters, optimizer state, gradients and values of "
+             "a step, within which the model is cut into stages"},
+    {.name = "rebalance-stages", .type = KOLO_OPTION_INT, .metavar = "STEPS", .preset = "0",
+     .min = 0, .max = 1 << 30, .commands = CMD_TRAIN | CMD_BENCH_TRAIN,
+     .help = "after windows of so many steps, layers move to other stages of a pipeline, if the measured "
+             "times of the stages predict that this is faster; 0: they stay"},
     {.name = "zero", .type = KOLO_OPTION_INT, .metavar = "LEVEL", .min = 0, .max = 3,
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "every worker has all of it",
      .help = "divide over the workers: 1 the optimizer state, 2 gradients too, 3 parameters too. "
@@ -313,10 +321,10 @@ const kolo_option cli_options[] = {
              "processor. Batch normalization uses the samples of a shard. Implies --threads 1 "
              "unless given"},
     {.name = "worker-weights", .type = KOLO_OPTION_TEXT, .metavar = "X,...|measured",
-     .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "equal shares",
-     .help = "relative speeds of the workers, in the order of ranks, with --reproducible: each "
-             "runs logical shards in proportion, which changes no result; measured: during the "
-             "run"},
+     .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "equal shares",
+     .help = "relative speeds of the workers, in the order of ranks; with --reproducible each runs "
+             "logical shards in proportion, which changes no result (measured: during the run); the "
+             "stages of a pipeline get layers in proportion"},
     {.name = "accumulate", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,
      .max = 1 << 20, .commands = STEPS | CMD_DUMP,
      .help = "micro-batches per step; their gradients are accumulated before the update"},

@@ -72,6 +72,8 @@ void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
     opts->mesh = kolo_options_text(o, "mesh");
     opts->placement = kolo_options_text(o, "placement");
     opts->pipeline = kolo_options_text(o, "pipeline");
+    opts->stage_bytes = kolo_options_int(o, "stage-memory");
+    opts->rebalance_stages = kolo_options_int(o, "rebalance-stages");
     opts->global_batch = kolo_options_int(o, "global-batch");
     opts->reproducible = kolo_options_int(o, "reproducible");
     opts->consistency = kolo_options_text(o, "consistency");
@@ -185,11 +187,22 @@ static bool drops_placement(const kolo_options *o) {
     return !kolo_placement_path(placement) || !has_axis(o, "tp");
 }
 
+/* What a file has for the stages of a pipeline, in a mesh without them. */
+static void drop_stages(kolo_options *o) {
+    if (has_axis(o, "pp")) return;
+    drop(o, "stage-memory");
+    drop(o, "rebalance-stages");
+    if (kolo_options_has(o, "reproducible") && !kolo_options_given(o, "reproducible")) {
+        drop(o, "worker-weights");
+    }
+}
+
 /* Options that determine how the workers divide the model. */
 static kolo_status replace_layout(kolo_options *o) {
     const bool other = drops_mesh(o), mesh = other || kolo_options_typed(o, "mesh");
     if (other) KOLO_TRY(drop_mesh(o));
     if (mesh && drops_placement(o)) drop(o, "placement");
+    if (mesh) drop_stages(o);
     if ((mesh && excludes_zero(o)) || types_owners(o)) drop(o, "zero");
     if ((mesh && divides_model(o)) || (kolo_options_typed(o, "zero") && is_on(o, "zero"))) {
         drop(o, "sync");
@@ -260,7 +273,10 @@ static const struct {
 /* Options of one axis of the mesh, or another one. */
 static const struct {
     const char *option, *axis, *other;
-} axes[] = {{"pipeline", "pp", NULL}, {"placement", "tp", "sp"}};
+} axes[] = {{"pipeline", "pp", NULL},
+            {"stage-memory", "pp", NULL},
+            {"rebalance-stages", "pp", NULL},
+            {"placement", "tp", "sp"}};
 
 static kolo_status check_axes(const kolo_options *o) {
     for (size_t i = 0; i < KOLO_COUNT(axes); i++) {

@@ -191,6 +191,9 @@ static void add_table(kolo_text *t, const kolo_train_result *r, const result_abo
             add_row(t, "between hosts", "%" PRIu64 " bytes sent, %" PRIu64 " received",
                     r->sent_bytes, r->received_bytes);
         }
+        if (r->stage_moves > 0) {
+            add_row(t, "stages moved", "%d times, they begin with %s", r->stage_moves, r->stages);
+        }
         if (r->step_ms_median > 0) add_row(t, "step, median", "%.3f ms", r->step_ms_median);
         add_times(t, &r->times);
     }
@@ -309,6 +312,10 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
     if (*r->consistency) kolo_json_string(&j, "consistency", r->consistency);
     add_json_histogram(&j, "reads_by_staleness", r->reads);
     add_json_histogram(&j, "gradients_by_delay", r->delays);
+    if (r->stage_moves > 0) {
+        kolo_json_int(&j, "stage_moves", r->stage_moves);
+        kolo_json_string(&j, "stages", r->stages);
+    }
     if (r->parts > 0) kolo_json_int(&j, "parts_pushed_early", (int64_t)r->parts);
     if (r->sent_bytes > 0) {
         kolo_json_int(&j, "bytes_sent", (int64_t)r->sent_bytes);

@@ -5,6 +5,8 @@
  * every disturbance makes a run longer. A kernel is skipped when its estimate, and abandoned
  * when its first run, exceeds the best time of the same work in any layout by a factor.
  *
+ * For the cuts of pipelines (pass/unit_costs.c) nodes of all ops are measured.
+ *
  * For lanes (pass/lanes.c) nodes of all ops are measured, with the kernel that is selected for
  * them: on all threads, and on single threads that run at the same time, each on tensors of its
  * own, so that they share caches and memory as lanes do. */
@@ -308,6 +310,34 @@ done:
     return seconds;
 }
 
+/* Whether the tensors of so many runs at a time take a small part of the memory: a node that is so
+ * large gains nothing in a lane. */
+static bool are_small(const kolo_kernel_spec *spec, int runs) {
+    const int64_t limit = kolo_memory_limit(), part = 16;
+    int64_t bytes = 0;
+    for (int i = 0; i < spec->n_in; i++) bytes += (int64_t)kolo_tensor_bytes(&spec->in[i]);
+    for (int i = 0; i < spec->n_out; i++) bytes += (int64_t)kolo_tensor_bytes(&spec->out[i]);
+    return limit <= 0 || bytes <= limit / part / runs;
+}
+
+/* ---- nodes of all ops ---- */
+
+double kolo_tuner_time(kolo_tuner *t, const kolo_kernel *kernel, const kolo_kernel_spec *spec) {
+    if (spec->op->tuned) return kolo_tuner_seconds(t, kernel, spec, 0);
+    kolo_text key = {0};
+    add_key(t, kernel, spec, "", &key);
+    entry *known = key.failed ? NULL : find(t->times, key.text);
+    if (!known && t->measures && !key.failed && are_small(spec, 1)) {
+        const double seconds = measure(kernel, spec, 0);
+        if (seconds > 0) known = put(t, t->times, key.text, seconds);
+        if (known && t->observer) t->observer(t->arg, ++t->measured, kernel, spec, seconds);
+    }
+    kolo_text_fini(&key);
+    if (!known) return -1;
+    known->asked = true;
+    return known->seconds;
+}
+
 /* ---- lanes ---- */
 
 static void run_copies(const void *job, int part, int64_t begin, int64_t end) {
@@ -344,16 +374,6 @@ static bool race(trial *whole, trial *copies, int lanes, double *together, doubl
     *together = (double)best[0] * 1e-9;
     *apart = (double)best[1] * 1e-9;
     return true;
-}
-
-/* Whether the tensors of so many runs at a time take a small part of the memory: a node that is so
- * large gains nothing in a lane. */
-static bool are_small(const kolo_kernel_spec *spec, int runs) {
-    const int64_t limit = kolo_memory_limit(), part = 16;
-    int64_t bytes = 0;
-    for (int i = 0; i < spec->n_in; i++) bytes += (int64_t)kolo_tensor_bytes(&spec->in[i]);
-    for (int i = 0; i < spec->n_out; i++) bytes += (int64_t)kolo_tensor_bytes(&spec->out[i]);
-    return limit <= 0 || bytes <= limit / part / runs;
 }
 
 /* Measures both. False: one thread cannot run it with the same bits, or there is no memory. */

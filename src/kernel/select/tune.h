@@ -41,6 +41,10 @@ void kolo_tuner_measure(kolo_tuner *tuner, bool on, kolo_tuner_observer observer
 double kolo_tuner_seconds(kolo_tuner *tuner, const kolo_kernel *kernel,
                           const kolo_kernel_spec *spec, double estimate);
 
+/* The measured time of the kernel that is selected for a node, of any op but those of the program;
+ * negative: there is none, as measuring is off, or its tensors take a large part of the memory. */
+double kolo_tuner_time(kolo_tuner *tuner, const kolo_kernel *kernel, const kolo_kernel_spec *spec);
+
 /* The measured times of a kernel for the pass lanes, of any op: on all threads of the spec
  * (*together), and on one thread while each of `lanes` threads runs the same (*apart). False: there
  * are none, as measuring is off, or one thread cannot run it with the same bits. */

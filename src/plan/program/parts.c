@@ -18,3 +18,11 @@ int kolo_program_stage_of(const kolo_program *p, int part, int *chunk) {
     const kolo_parts parts = parts_of(p);
     return kolo_parts_stage(&parts, part, chunk);
 }
+
+void kolo_program_part_slots(const kolo_program *p, int *slots) {
+    for (int part = 0; part < p->stages * p->chunks; part++) {
+        int chunk;
+        const int stage = kolo_program_stage_of(p, part, &chunk);
+        slots[part] = p->stage[stage].slots[chunk];
+    }
+}

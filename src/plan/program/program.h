@@ -75,6 +75,8 @@ kolo_status kolo_program_create(const kolo_program_schedule *schedule, int stage
                                 int micro_batches, kolo_program **program);
 void kolo_program_destroy(kolo_program *program);
 
+/* By part: the slots of its chunk, for kolo_cut_opts; room for all parts. */
+void kolo_program_part_slots(const kolo_program *program, int *slots);
 /* The part of the model that a stage has as `chunk`, from 0; and the stage and chunk of a part. */
 int kolo_program_part(const kolo_program *program, int stage, int chunk);
 int kolo_program_stage_of(const kolo_program *program, int part, int *chunk);

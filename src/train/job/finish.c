@@ -56,6 +56,15 @@ static void state_sharing(const kolo_job *j, kolo_train_result *result) {
     snprintf(result->unshared, sizeof result->unshared, "%s", why ? why : "");
 }
 
+/* Which layers have moved to other stages. */
+static void state_stages(const kolo_job *j, kolo_train_result *result) {
+    kolo_text text = {0};
+    result->stage_moves = kolo_session_stage_moves(j->session);
+    if (result->stage_moves > 0) kolo_session_describe_stages(j->session, false, &text);
+    if (text.text) snprintf(result->stages, sizeof result->stages, "%s", text.text);
+    kolo_text_fini(&text);
+}
+
 /* The rows of tables, beside the final checkpoint. */
 static kolo_status save_tables(const kolo_job *j) {
     char *path = kolo_format("%s/tables-final.safetensors", j->setup.opts.out_dir);
@@ -132,6 +141,7 @@ static kolo_status finish(kolo_job *j, kolo_train_result *result) {
     state_sharing(j, result);
     result->preempted = j->preemption.due;
     kolo_job_report_best(j, result);
+    state_stages(j, result);
     if (j->losses.text) snprintf(result->lost, sizeof result->lost, "%s", j->losses.text);
     const char *options = j->setup.opts.model_options;
     snprintf(result->model, sizeof result->model, "%s%s%s", j->setup.opts.model,

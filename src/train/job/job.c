@@ -40,6 +40,7 @@ static kolo_status wait_for_samples(kolo_job *j) {
 static kolo_status run_steps(kolo_job *j) {
     if (kolo_session_leases(j->session)) KOLO_TRY(kolo_job_run_leases(j));
     for (int64_t k = j->state.steps; k < j->end; k++) {
+        KOLO_TRY(kolo_job_rebalance(j, k));
         const int64_t start = kolo_now_ns();
         if (j->stream) KOLO_TRY(wait_for_samples(j));
         if (k == j->end) break; /* the stream has ended */

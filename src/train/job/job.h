@@ -137,6 +137,10 @@ kolo_status kolo_job_resume(kolo_job *j);
 kolo_status kolo_job_start(kolo_job *j);
 void kolo_job_end(kolo_job *j);
 
+/* stages.c */
+/* Before step k, after a window of steps: layers may move to other stages of a pipeline. */
+kolo_status kolo_job_rebalance(kolo_job *j, int64_t k);
+
 /* step.c */
 /* `start`: when it began, before it got a lease. */
 kolo_status kolo_job_step(kolo_job *j, int64_t k, int64_t start);

@@ -23,6 +23,27 @@ static kolo_status differs(int rank, const char *own, const char *rank0) {
     }
 }
 
+kolo_status kolo_share_text(kolo_comm *comm, kolo_status status, kolo_text *text) {
+    const bool root = !comm || kolo_comm_rank(comm) == 0;
+    if (root && status == KOLO_OK && text->failed) status = KOLO_NOMEM(text->length);
+    KOLO_TRY(kolo_agree(comm, status));
+    if (!comm || kolo_comm_size(comm) == 1) return KOLO_OK;
+    int64_t length = (int64_t)text->length;
+    KOLO_TRY(kolo_broadcast(comm, &length, 1, KOLO_DTYPE_I64, 0));
+    char *theirs = root ? text->text : kolo_zalloc((size_t)length + 1);
+    status = kolo_agree(comm, theirs || length == 0 ? KOLO_OK : KOLO_NOMEM(length));
+    if (status == KOLO_OK && length > 0) {
+        status = kolo_broadcast(comm, theirs, (size_t)length, KOLO_DTYPE_U8, 0);
+    }
+    if (!root && status == KOLO_OK) {
+        kolo_text_fini(text);
+        kolo_text_add(text, "%s", theirs);
+        if (text->failed) status = KOLO_NOMEM(length);
+    }
+    if (!root) kolo_free(theirs);
+    return kolo_agree(comm, status);
+}
+
 kolo_status kolo_agree_text(kolo_comm *comm, const char *text) {
     if (!comm || kolo_comm_size(comm) == 1) return KOLO_OK;
     uint64_t own[2] = {kolo_hash_text(text), strlen(text)}, rank0[2] = {own[0], own[1]};

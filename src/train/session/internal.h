@@ -53,6 +53,13 @@ typedef struct kolo_bucket_search {
     double seconds;   /* that the measurement of sums and the choice took */
 } kolo_bucket_search;
 
+/* Of a pipeline: the steps since its plans were compiled, whose times decide on other cuts. */
+typedef struct kolo_stage_window {
+    int64_t steps, ns; /* of this rank, that it computed */
+    int moves;
+    double gain; /* predicted on rank 0, of the latest move */
+} kolo_stage_window;
+
 struct kolo_session {
     kolo_session_config opts; /* strings are copied */
     char *model, *model_options;
@@ -93,6 +100,7 @@ struct kolo_session {
     size_t n_plans, cap_plans;
     bool replanned; /* by measurements, or after a warm-up */
     kolo_bucket_search buckets;
+    kolo_stage_window window;
 };
 
 /* Finds the field of each input in `inputs`, a bit each; the others are filled with zeros. */
@@ -229,6 +237,10 @@ kolo_status kolo_session_complete_step(const cached *finish, const kolo_step_sca
 /* Adds a blocking collective of the step, from begin_ns until now, to its times. */
 void kolo_session_count_communication(kolo_session *s, int64_t begin_ns);
 
+/* rebalance.c */
+/* After a step: adds its times to the window. */
+void kolo_session_count_window(kolo_session *s);
+
 /* audited_step.c */
 /* The step with shards, each computed by two ranks. */
 kolo_status kolo_session_run_audited(kolo_session *s, const kolo_batch *batch,
@@ -245,6 +257,14 @@ int kolo_session_stages(const kolo_session *s);
 int kolo_session_stage(const kolo_session *s);
 /* How the parts of the model lie on the stages. */
 kolo_parts kolo_session_parts(const kolo_session *s);
+/* stage_cuts.c */
+/* Decides where the stages begin, unless it is decided, for steps of `global` samples. Collective.
+ */
+kolo_status kolo_session_cut_stages(kolo_session *s, int64_t global);
+/* ARG: the plan of a full batch needs more memory than a stage may have. */
+kolo_status kolo_session_check_stage_memory(const kolo_session *s);
+
+/* stages.c */
 /* Makes the program for a number of micro-batches the current one. ARG, NOMEM. */
 kolo_status kolo_session_find_program(kolo_session *s, int64_t micro_batches);
 /* Gives all stages the metrics, each of which one stage has. Collective among the stages; PEER,

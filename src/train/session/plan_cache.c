@@ -182,22 +182,6 @@ static int64_t finished_by(const kolo_session *s, int64_t key) {
     return s->opts.shards > 0 ? s->opts.batch : key;
 }
 
-/* Ranks may have parts of the batch of different sizes: all decide where the stages begin for the
- * largest. */
-static kolo_status cut_stages(kolo_session *s, int64_t key) {
-    const kolo_parts parts = kolo_session_parts(s);
-    const int64_t share = divide_up(key, data_ranks(s)),
-                  most = divide_up(share, micro_batches(s, key));
-    kolo_graph *graph;
-    if (parts.stages <= 1) return KOLO_OK;
-    KOLO_TRY(kolo_session_build(&s->opts, kolo_max_i64(most, 1), &graph));
-    kolo_status status = kolo_pass_fold(graph, true);
-    if (status == KOLO_OK)
-        status = kolo_store_cut_stages(s->store, graph, parts.stages * parts.chunks);
-    kolo_graph_destroy(graph);
-    return status;
-}
-
 /* Whether some updates of a step may run in the next one. Shards are summed in memory that the next
  * step uses from its beginning; a lag leaves the sums all of a step already; the measurement of
  * buckets is of whole steps. */
@@ -211,7 +195,6 @@ static kolo_status compile(kolo_session *s, cached *c) {
     kolo_graph *graph;
     kolo_session_config config = s->opts;
     config.mixes &= c->purpose != EVALUATE;
-    if (s->n_plans == 0) KOLO_TRY(cut_stages(s, c->key));
     KOLO_TRY(kolo_session_build(&config, kolo_max_i64(c->local, 1), &graph));
     const bool first = s->n_plans == 0;
     kolo_status status = first ? find_inputs(s, graph) : KOLO_OK;

@@ -30,13 +30,17 @@ static kolo_status compile_shards(kolo_session *s) {
 static kolo_status compile_first(kolo_session *s) {
     const cached *unused;
     const int64_t batch = s->opts.batch, global = s->opts.global_batch;
-    if (s->opts.evaluate_only) return kolo_session_get_plan(s, EVALUATE, batch, batch, &unused);
+    if (s->opts.evaluate_only) {
+        KOLO_TRY(kolo_session_cut_stages(s, batch));
+        return kolo_session_get_plan(s, EVALUATE, batch, batch, &unused);
+    }
     if (s->opts.shards > 0) return compile_shards(s);
     int64_t share = kolo_part_count(global, data_ranks(s), data_rank(s)), key = 0;
     for (int r = 0; r < step_ranks(s); r++) { /* of those that make steps together */
         key += kolo_part_count(global, data_ranks(s), data_rank(s) - step_rank(s) + r);
     }
     key = kolo_max_i64(key, 1);
+    KOLO_TRY(kolo_session_cut_stages(s, key));
     int64_t n = micro_batches(s, key);
     return kolo_session_get_plan(s, FINISH, key, kolo_part_count(share, n, n - 1), &unused);
 }
@@ -132,6 +136,7 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
     }
     s->buckets.measures = (opts->measure_buckets || opts->measure_compression) && ranks_of(s) > 1;
     status = compile_first(s);
+    if (status == KOLO_OK) status = kolo_session_check_stage_memory(s);
     /* Stages have different graphs, so one may be refused alone. */
     const bool staged = kolo_session_stages(s) > 1;
     if (s->opts.plan.share || staged) status = kolo_agree(comm, status);

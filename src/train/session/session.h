@@ -60,11 +60,16 @@ typedef struct kolo_session_config {
     int64_t short_shard;  /* samples of the shorter shard of the last batch; 0: there is none */
     const struct kolo_program_schedule *schedule; /* of the stages of a pipeline; NULL: 1f1b */
     int chunks;                                   /* parts of the model on a stage; 0: one */
-    int loader_threads;                           /* of a host, see kolo_train_opts */
-    bool evaluate_only; /* forward pass alone: no gradients, optimizer or collectives */
-    bool f64;           /* the graph is of f64 */
-    bool mixes;         /* batches of training have mixed samples (data/mix.h) */
-    bool scalars_only;  /* without the outputs of metrics that tensors are summed for */
+    const double *speeds;       /* of the workers, by rank, for the cuts of a pipeline; borrowed;
+                                   NULL: equal */
+    int64_t stage_bytes;        /* memory of a stage, at most; 0: there is no limit */
+    int64_t rebalance;          /* steps of a window, see kolo_session_rebalance; 0: none */
+    const double *stage_speeds; /* in the place of those measured in a window; borrowed */
+    int loader_threads;         /* of a host, see kolo_train_opts */
+    bool evaluate_only;         /* forward pass alone: no gradients, optimizer or collectives */
+    bool f64;                   /* the graph is of f64 */
+    bool mixes;                 /* batches of training have mixed samples (data/mix.h) */
+    bool scalars_only;          /* without the outputs of metrics that tensors are summed for */
     kolo_consistency consistency;
     bool served;              /* owners of the parameters update them; see kolo_session_connect */
     bool no_local_aggregate;  /* with bsp; see kolo_train_opts */
@@ -124,6 +129,17 @@ bool kolo_session_warms_up(const kolo_session *session);
  * the ranks compile their plans anew: kolo_session_plan is another then. Collective; NOMEM, PEER,
  * TIMEOUT. */
 kolo_status kolo_session_freeze(kolo_session *session);
+/* Of a pipeline with `rebalance`: whether a window of so many steps has been measured since the
+ * plans were compiled or the last window. */
+bool kolo_session_has_measured_stages(const kolo_session *session);
+/* Then, between two steps: moves layers to other stages if by these times the slowest stage will be
+ * faster, with their parameters and optimizer state, and compiles the plans anew:
+ * kolo_session_plan is another then. Collective; NOMEM, PEER, TIMEOUT. */
+kolo_status kolo_session_rebalance(kolo_session *session, bool *moved);
+/* How often it has done so; and appends the parameters that the stages but the first begin with,
+ * "A, B", with the predicted gain of the latest move, on rank 0. */
+int kolo_session_stage_moves(const kolo_session *session);
+void kolo_session_describe_stages(const kolo_session *session, bool gain, kolo_text *text);
 /* Appends what was chosen: "1048576,400 (...)", "bf16,only=fc1.weight (...)". */
 void kolo_session_describe_buckets(const kolo_session *session, kolo_text *text);
 

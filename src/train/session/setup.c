@@ -194,7 +194,7 @@ static void compute_batches(kolo_setup *s) {
     o->batch = (s->global_batch - 1) / parts + 1;
 }
 
-static kolo_status parse_weights(const char *text, int workers, double *weights) {
+kolo_status kolo_weights_parse(const char *text, int workers, double *weights) {
     static const double most = 1e9;
     const char *at = text;
     int n = 0;
@@ -230,12 +230,27 @@ static kolo_status deal_shards(kolo_setup *s, int workers) {
     if (!s->counts || !weights) status = KOLO_NOMEM((size_t)workers * sizeof *weights);
     s->measured = text && strcmp(text, KOLO_WEIGHTS_MEASURED) == 0;
     bool given = text && !s->measured;
-    if (status == KOLO_OK && given) status = parse_weights(text, workers, weights);
+    if (status == KOLO_OK && given) status = kolo_weights_parse(text, workers, weights);
     if (status == KOLO_OK) {
         kolo_deal_shards((int)s->opts.reproducible, workers, given ? weights : NULL, s->counts);
     }
     kolo_free(weights);
     return status;
+}
+
+/* The speeds of the workers of a pipeline. */
+static kolo_status weigh_stages(kolo_setup *s, int workers) {
+    const char *text = s->opts.worker_weights;
+    if (!text || kolo_mesh_stages(&s->mesh) <= 1) return KOLO_OK;
+    if (strcmp(text, KOLO_WEIGHTS_MEASURED) == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "worker weights " KOLO_WEIGHTS_MEASURED
+                         " deal the logical shards of a reproducible run: give numbers for the "
+                         "stages of a pipeline, or --rebalance-stages");
+    }
+    s->speeds = kolo_alloc((size_t)workers * sizeof *s->speeds);
+    if (!s->speeds) return KOLO_NOMEM((size_t)workers * sizeof *s->speeds);
+    return kolo_weights_parse(text, workers, s->speeds);
 }
 
 /* Samples of the shard in the last batch of an epoch that is not full; 0: there is none. */
@@ -361,6 +376,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
     }
     compute_batches(s);
     KOLO_TRY(deal_shards(s, workers));
+    KOLO_TRY(weigh_stages(s, workers));
     s->session = (kolo_session_config){
         .batch = s->opts.batch,
         .accumulate = s->opts.accumulate,
@@ -377,6 +393,9 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
         .measure_compression = strategy.measure_compression,
         .schedule = strategy.schedule,
         .chunks = strategy.chunks,
+        .speeds = s->speeds,
+        .stage_bytes = s->opts.stage_bytes,
+        .rebalance = s->opts.rebalance_stages,
         .plan =
             {
                 .mesh = s->mesh,
@@ -495,6 +514,7 @@ void kolo_setup_close(kolo_setup *setup) {
     kolo_tuner_destroy(setup->tuner);
     kolo_free(setup->damage);
     kolo_free(setup->counts);
+    kolo_free(setup->speeds);
     kolo_free(setup->placement);
     kolo_free(setup->bucket_sizes);
     *setup = (kolo_setup){0};

@@ -20,6 +20,7 @@ typedef struct kolo_setup {
     char *placement;      /* rules of its axes; NULL: the built-in ones */
     size_t *bucket_sizes; /* given; NULL: none */
     int64_t global_batch;
+    double *speeds;      /* of the workers of a pipeline, by rank; NULL: equal */
     int *counts;         /* of logical shards, by rank; NULL: none */
     bool measured;       /* they follow the measured speeds of the ranks */
     kolo_sums zero;      /* of the outputs that the model reports */

@@ -138,6 +138,8 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
         }
         kolo_text_add(text, "\n");
     }
+    kolo_text_add(text, "stage-memory: %" PRId64 "\nrebalance-stages: %" PRId64 "\n",
+                  o->stage_bytes, o->rebalance_stages);
     kolo_text_add(text, "no-cross-step: %d\nno-chains: %d\nlanes: %d\n", o->no_cross_step,
                   o->no_chains, (int)o->lanes);
     kolo_text_add(text, "global-batch: %" PRId64 "\nworker-weights: %s\n", o->global_batch,

@@ -2,6 +2,7 @@
 #include "base/integer.h"
 #include "base/range.h"
 #include "kernel/select/families.h"
+#include "kolo/mesh.h"
 #include "train/session/compression.h"
 #include "train/session/metrics.h"
 #include "train/session/setup_parts.h"
@@ -95,9 +96,11 @@ static kolo_status check_batches(const kolo_train_opts *o, int workers) {
                          ": choose one of the two",
                          o->batch, o->global_batch);
     }
-    if (o->worker_weights && o->reproducible == 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "worker weights distribute the logical shards of a "
-                                       "reproducible run: give --reproducible too");
+    if (o->worker_weights && o->reproducible == 0 &&
+        (!o->mesh || kolo_mesh_workers(o->mesh, "pp") == 1)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "worker weights distribute the logical shards of a reproducible run, or "
+                         "the layers of a pipeline: give --reproducible or --mesh pp=2 too");
     }
     if (o->audit > 0 && o->reproducible == 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "an audit compares the gradients of logical shards: give "
@@ -140,6 +143,8 @@ static kolo_status check_ranges(const kolo_train_opts *o, int workers) {
     KOLO_TRY(kolo_check_count("steps between audits", o->audit, 0, many));
     KOLO_TRY(kolo_check_count("steps between comparisons of replicas", o->check_replicas, 0, many));
     KOLO_TRY(kolo_check_count("level of ZeRO", o->zero, 0, 3));
+    KOLO_TRY(kolo_check_count("bytes of a stage", o->stage_bytes, 0, INT64_MAX));
+    KOLO_TRY(kolo_check_count("steps of a window", o->rebalance_stages, 0, 1 << 30));
     KOLO_TRY(kolo_check_count("logical shards", o->reproducible, 0, 1 << 16));
     KOLO_TRY(kolo_check_count("micro-batches", o->accumulate, 1, 1 << 20));
     KOLO_TRY(kolo_check_count("epochs", o->epochs, 0, 1 << 30));

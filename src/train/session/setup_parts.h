@@ -18,6 +18,8 @@ typedef struct kolo_strategy {
     int chunks;                            /* of each of its stages */
 } kolo_strategy;
 
+/* Reads "1,1,0.5", a number for each worker. ARG. */
+kolo_status kolo_weights_parse(const char *text, int workers, double *weights);
 /* Sets the mesh and its placement rules, and the strategy, from the resolved options. ARG, FORMAT,
  * IO; UNSUPPORTED: options that cannot be combined. */
 kolo_status kolo_setup_choose_strategy(kolo_setup *setup, int workers, kolo_strategy *strategy);

@@ -70,6 +70,15 @@ static kolo_status choose_mesh(const kolo_train_opts *o, int workers, kolo_mesh 
     return check_model_axes(o, mesh);
 }
 
+/* What is for the stages of a pipeline. */
+static kolo_status check_stages(const kolo_train_opts *o, const kolo_mesh *mesh) {
+    const char *option = o->rebalance_stages > 0 ? "--rebalance-stages" : "--stage-memory";
+    if (o->rebalance_stages == 0 && o->stage_bytes == 0) return KOLO_OK;
+    if (kolo_mesh_stages(mesh) > 1) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%s is for the stages of a pipeline: give --mesh pp=2, for example", option);
+}
+
 /* ---- synchronization ---- */
 
 /* What policies other than bsp cannot do. */
@@ -438,6 +447,7 @@ kolo_status kolo_setup_choose_strategy(kolo_setup *s, int workers, kolo_strategy
     const kolo_train_opts *o = &s->opts;
     KOLO_TRY(kolo_consistency_parse(o->consistency, workers, &strategy->consistency));
     KOLO_TRY(choose_mesh(o, workers, &s->mesh));
+    KOLO_TRY(check_stages(o, &s->mesh));
     KOLO_TRY(check_servers(o, &strategy->consistency, &s->mesh, workers));
     KOLO_TRY(check_consistency(o, &strategy->consistency));
     KOLO_TRY(check_ledger(o, &strategy->consistency));

@@ -84,6 +84,7 @@ static kolo_status step(kolo_session *s, const kolo_batch *batch, double lr, kol
     *sums = kolo_session_read_sums(finish, batch->global_count, labels);
     KOLO_TRY(kolo_session_share_sums(s, sums));
     s->steps++; /* a failed step repeats its draws */
+    kolo_session_count_window(s);
     return kolo_session_measure_buckets(s, finish);
 }
 

@@ -7,6 +7,7 @@
 #include "base/isa.h"
 #include "kernel/select/families.h"
 #include "train/session/agree.h"
+#include "train/session/stage_cuts.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -98,6 +99,16 @@ static void show_measured(void *arg, int measured, const kolo_kernel *kernel,
            kernel->name, kolo_shape_text(&spec->out[0].shape, shape), 1e3 * seconds);
 }
 
+/* Of a pipeline: adds up the costs of the layers of all stages. */
+static kolo_status measure_stages(tuning *t) {
+    kolo_session_config o = t->setup->session;
+    kolo_unit_costs costs;
+    o.plan.tuner = t->tuner;
+    KOLO_TRY(kolo_session_unit_costs(&o, o.batch, &costs));
+    kolo_unit_costs_fini(&costs);
+    return KOLO_OK;
+}
+
 /* Compiles the plan of a full batch, which requests all times that it may use. */
 static kolo_status measure(tuning *t) {
     const kolo_session_config *o = &t->setup->session;
@@ -107,6 +118,7 @@ static kolo_status measure(tuning *t) {
     kolo_plan_opts plan_opts = o->plan;
     plan_opts.train = !o->evaluate_only;
     plan_opts.tuner = t->tuner;
+    if (kolo_mesh_stages(&o->plan.mesh) > 1 && !o->evaluate_only) return measure_stages(t);
     KOLO_TRY(kolo_store_create(&store));
     kolo_status status = kolo_session_build(o, o->batch, &graph);
     if (status == KOLO_OK) status = kolo_plan_compile(graph, &plan_opts, store, NULL, &plan);
@@ -128,24 +140,14 @@ static kolo_status fill(tuning *t) {
 
 /* ---- all ranks ---- */
 
-/* Broadcasts the times of rank 0. */
+/* Gives all ranks the times of rank 0. */
 static kolo_status share(kolo_tuner *tuner, kolo_comm *comm) {
     if (!comm || kolo_comm_size(comm) == 1) return KOLO_OK;
-    bool root = kolo_comm_rank(comm) == 0;
+    const bool root = kolo_comm_rank(comm) == 0;
     kolo_text text = {0};
     if (root) kolo_tuner_write(tuner, false, &text);
-    kolo_status status = kolo_agree(comm, text.failed ? KOLO_NOMEM(text.length) : KOLO_OK);
-    int64_t length = (int64_t)text.length;
-    if (status == KOLO_OK) status = kolo_broadcast(comm, &length, 1, KOLO_DTYPE_I64, 0);
-    char *theirs = root ? text.text : kolo_zalloc((size_t)length + 1);
-    if (status == KOLO_OK) {
-        status = kolo_agree(comm, theirs ? KOLO_OK : KOLO_NOMEM(length));
-    }
-    if (status == KOLO_OK) {
-        status = kolo_broadcast(comm, theirs, (size_t)length, KOLO_DTYPE_U8, 0);
-    }
-    if (status == KOLO_OK && !root) status = kolo_tuner_read(tuner, "times of rank 0", theirs);
-    if (!root) kolo_free(theirs);
+    kolo_status status = kolo_share_text(comm, KOLO_OK, &text);
+    if (status == KOLO_OK && !root) status = kolo_tuner_read(tuner, "times of rank 0", text.text);
     kolo_text_fini(&text);
     return kolo_agree(comm, status);
 }

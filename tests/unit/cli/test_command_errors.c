@@ -89,6 +89,9 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
          "kolo: --pipeline has no effect without --mesh pp=2: remove it, or give --mesh pp=2\n"},
         {"train --model mlp --data synthetic:N=90 --mesh tp=2,pp=1 --pipeline zb-h1",
          "kolo: --pipeline has no effect without --mesh pp=2: remove it, or give --mesh pp=2\n"},
+        {"train --model mlp --data synthetic:N=90 --rebalance-stages 5",
+         "kolo: --rebalance-stages has no effect without --mesh pp=2: remove it, or give --mesh "
+         "pp=2\n"},
         {"dump --model mlp --what plan --placement megatron",
          "kolo: --placement has no effect without --mesh tp=2: remove it, or give --mesh tp=2\n"},
         {"dump --model gpt2_tiny --what plan --placement ring",

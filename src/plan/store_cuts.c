@@ -1,0 +1,99 @@
+/* Where the parts of a pipeline begin, and entries that move to other stages when that changes. */
+#include "plan/store.h"
+
+#include <string.h>
+
+kolo_status kolo_store_set_cuts(kolo_store *s, const char *lines) {
+    int n = 0;
+    KOLO_ASSERT(s->n_entries == 0);
+    for (const char *at = lines; (at = strchr(at, '\n')); at++) n++;
+    const char **names = kolo_arena_alloc(&s->names, ((size_t)n + 1) * sizeof *names);
+    char *copy = kolo_arena_strdup(&s->names, lines);
+    if (!names || !copy) return KOLO_NOMEM(strlen(lines));
+    for (int i = 0; i < n; i++) {
+        names[i] = copy;
+        copy = strchr(copy, '\n');
+        *copy++ = '\0';
+    }
+    s->cuts = (kolo_stage_cuts){n, names};
+    return KOLO_OK;
+}
+
+const kolo_stage_cuts *kolo_store_cuts(const kolo_store *s) { return &s->cuts; }
+
+/* The arena of plans and the region of gradients stay: requests may point to the latter. */
+kolo_status kolo_store_detach(kolo_store *s, kolo_store **old) {
+    kolo_store *o = kolo_alloc(sizeof *o);
+    if (!o) return KOLO_NOMEM(sizeof *o);
+    KOLO_ASSERT(!s->unsettled && s->n_begun == 0 && !s->shares);
+    *o = *s;
+    o->arena = o->gradients = NULL;
+    o->arena_bytes = o->gradient_bytes = 0;
+    *s = (kolo_store){
+        .alone = s->alone,
+        .moves = s->moves + 1,
+        .arena = s->arena,
+        .arena_bytes = s->arena_bytes,
+        .gradients = s->gradients,
+        .gradient_bytes = s->gradient_bytes,
+        .own_gradients = s->own_gradients,
+        .spare = s->spare,
+        .spare_bytes = s->spare_bytes,
+        .undone = s->undone,
+        .comm = s->comm,
+    };
+    *old = o;
+    return KOLO_OK;
+}
+
+/* Whether the same ranks have an entry as before, which all ranks find alike. */
+static bool stays(const kolo_store_entry *entry, const kolo_store_entry *was) {
+    const char *now = entry->holders ? entry->holders : "";
+    return strcmp(now, was->holders ? was->holders : "") == 0;
+}
+
+/* Copies what this rank has of an entry in another layout, both banks of it. */
+static kolo_status copy_own(const kolo_store *s, const kolo_store_entry *entry,
+                            const kolo_store *old, const kolo_store_entry *was) {
+    const kolo_tensor *to = entry->mesh ? &entry->slice : &entry->tensor;
+    const kolo_tensor *from = was->mesh ? &was->slice : &was->tensor;
+    const void *data = kolo_store_at(old, was, old->current);
+    if (entry->elsewhere) return KOLO_OK;
+    if (!kolo_shape_equal(&to->shape, &from->shape) || entry->cuts || was->cuts) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s has another shape than before", entry->name);
+    }
+    for (int b = 0; b < (entry->single ? 1 : 2); b++) {
+        kolo_tensor_reorder(to, kolo_store_at(s, entry, b), from, data);
+    }
+    return KOLO_OK;
+}
+
+/* Gathers an entry from the ranks that had it, for those that have it now. */
+static kolo_status gather(kolo_store *s, const kolo_store_entry *entry, const kolo_store *old,
+                          const kolo_store_entry *was) {
+    const size_t bytes = kolo_tensor_bytes(&(kolo_tensor){
+        was->tensor.dtype, was->tensor.shape, kolo_layout_plain(was->tensor.shape.rank)});
+    char *whole = kolo_zalloc(bytes + 1);
+    if (!whole) return KOLO_NOMEM(bytes);
+    kolo_status status = kolo_store_read(old, was, whole);
+    if (status == KOLO_OK) status = kolo_store_write(s, entry, whole);
+    kolo_free(whole);
+    return status;
+}
+
+kolo_status kolo_store_take_over(kolo_store *s, kolo_store *old, bool ranges) {
+    for (size_t i = 0; i < s->n_entries; i++) {
+        const kolo_store_entry *entry = &s->entries[i], *was = kolo_store_find(old, entry->name);
+        if (!was) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "%s was not there before the stages were cut anew",
+                             entry->name);
+        }
+        const bool own = stays(entry, was) && !(ranges && kolo_name_is_optimizer(entry->name));
+        KOLO_TRY(own ? copy_own(s, entry, old, was) : gather(s, entry, old, was));
+    }
+    if (old->registered && old->joined_mapped[0] > s->spare_bytes) {
+        s->spare = old->joined[0];
+        s->spare_bytes = old->joined_mapped[0];
+    }
+    return KOLO_OK;
+}

@@ -1,0 +1,253 @@
+/* Stages of a pipeline by measured times: layers that move to other stages between two steps leave
+ * every bit as it is (but for the grouping of norms, with clipping), parameters and optimizer state
+ * move with them; all ranks take the cuts of rank 0; jobs, their notices, and what is refused. */
+#include "data/prefetch.h"
+#include "kolo/data.h"
+#include "pass/partition/rules.h"
+#include "plan/program/program.h"
+#include "support/folder.h"
+#include "support/support.h"
+#include "support/train_job.h"
+#include "train/session/session.h"
+
+#include <string.h>
+
+enum { STEPS = 8, WINDOW = 2, STAGES = 3, GLOBAL = 8 };
+
+/* ---- sessions in f64 ---- */
+
+typedef struct setting {
+    const char *mesh, *schedule, *options;
+    int ranks;
+    kolo_optimizer_opts optimizer;
+    int zero;
+    double speeds[STAGES]; /* of the stages, in the place of measured ones */
+    bool moves;
+} setting;
+
+typedef struct outcome {
+    double losses[STEPS];
+    uint64_t hash; /* of parameters and optimizer state */
+    int moves;
+    char before[128], after[128];
+    double bytes[2]; /* of this rank's store, before and after */
+} outcome;
+
+static kolo_status take_steps(kolo_session *s, kolo_loader *loader, const setting *t, outcome *o) {
+    kolo_text text = {0};
+    KOLO_TRY(kolo_session_init(s, 3));
+    kolo_session_describe_stages(s, false, &text);
+    snprintf(o->before, sizeof o->before, "%s", text.text);
+    o->bytes[0] = (double)kolo_plan_memory_of(kolo_session_plan(s)).store;
+    for (int k = 0; k < STEPS; k++) {
+        kolo_batch batch;
+        kolo_sums sums;
+        bool moved = false;
+        if (kolo_session_has_measured_stages(s)) KOLO_TRY(kolo_session_rebalance(s, &moved));
+        KOLO_TRY(kolo_loader_next(loader, &batch));
+        KOLO_TRY(kolo_session_step_batch(s, &batch, 0.05, &sums));
+        o->losses[k] = sums.metric[KOLO_METRIC_LOSS];
+    }
+    kolo_text_fini(&text);
+    kolo_session_describe_stages(s, false, &text);
+    snprintf(o->after, sizeof o->after, "%s", text.text);
+    kolo_text_fini(&text);
+    o->bytes[1] = (double)kolo_plan_memory_of(kolo_session_plan(s)).store;
+    o->moves = kolo_session_stage_moves(s);
+    return kolo_store_hash_shards(kolo_session_store(s), &o->hash);
+}
+
+static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
+    const setting *t = arg;
+    const kolo_dataset_opts windows = {.context = 6, .vocabulary = 23};
+    kolo_session_config opts = {.model = "gpt2_tiny",
+                                .model_options = t->options,
+                                .sample = kolo_shape_1(6),
+                                .label = kolo_shape_1(6),
+                                .classes = 23,
+                                .global_batch = GLOBAL,
+                                .accumulate = 2,
+                                .f64 = true,
+                                .rebalance = t->moves ? WINDOW : 0,
+                                .stage_speeds = t->speeds,
+                                .plan = {.optimizer = t->optimizer,
+                                         .zero = t->zero,
+                                         .kernels = KOLO_KERNELS_REF,
+                                         .threads = 1,
+                                         .bucket_bytes = 4 << 10}};
+    kolo_dataset *data;
+    kolo_session *session = NULL;
+    kolo_loader *loader = NULL;
+    KOLO_TRY(kolo_program_find(t->schedule, &opts.schedule, &opts.chunks));
+    KOLO_TRY(kolo_mesh_parse(t->mesh, t->ranks, &opts.plan.mesh));
+    const int dp = opts.plan.mesh.axes[kolo_mesh_find(&opts.plan.mesh, "dp")].size;
+    opts.batch = GLOBAL / dp / 2;
+    KOLO_TRY(
+        kolo_dataset_open_for("synthetic-tokens:N=64,test=1", KOLO_SPLIT_TRAIN, &windows, &data));
+    kolo_status status = kolo_session_create_for(&opts, comm, &session);
+    if (status == KOLO_OK) {
+        const kolo_loader_opts loader_opts = {.dataset = data,
+                                              .global_batch = GLOBAL,
+                                              .rank = kolo_session_data_rank(session),
+                                              .world = kolo_session_data_ranks(session),
+                                              .end = STEPS};
+        status = kolo_loader_create(&loader_opts, &loader);
+    }
+    if (status == KOLO_OK) status = take_steps(session, loader, t, result);
+    if (status != KOLO_OK) kolo_session_fail(session, status);
+    kolo_session_destroy(session);
+    kolo_loader_destroy(loader);
+    kolo_dataset_close(data);
+    return status;
+}
+
+static void run(const setting *t, outcome *o) {
+    ASSERT_OK(run_rank_job(&(rank_job){.n = t->ranks,
+                                       .transport = RANKS_THREAD,
+                                       .body = body,
+                                       .arg = t,
+                                       .arg_bytes = sizeof *t,
+                                       .results = o,
+                                       .result_bytes = sizeof *o}));
+    for (int r = 1; r < t->ranks; r++) {
+        assert_memory_equal(o[r].losses, o[0].losses, sizeof o->losses);
+        assert_int_equal(o[r].hash, o[0].hash);
+        assert_string_equal(o[r].after, o[0].after);
+    }
+}
+
+#define LAYERS(n, more) "layers=" #n ",width=8,heads=2,context=6,vocab=23" more
+static void moved_layers_leave_every_bit(void **state) {
+    static const kolo_optimizer_opts momentum = {.momentum = 0.9};
+    static const kolo_optimizer_opts adam = {.kind = KOLO_OPTIMIZER_ADAM},
+                                     clipped = {.momentum = 0.9, .clip = 0.5};
+    const setting cases[] = {
+        {"dp=1,pp=2", "1f1b", LAYERS(3, ",dropout=10"), 2, momentum, 0, {1, 0.2}, true},
+        {"dp=1,pp=2", "gpipe", LAYERS(3, ""), 2, adam, 0, {0.2, 1}, true},
+        {"dp=1,pp=2", "1f1b", LAYERS(3, ""), 2, clipped, 0, {1, 0.2}, true},
+        {"dp=1,pp=3", "zb-h1", LAYERS(3, ""), 3, momentum, 0, {1, 0.3, 0.3}, true},
+        {"dp=2,pp=2", "1f1b", LAYERS(3, ",dropout=10"), 4, adam, 0, {1, 0.2}, true},
+        {"dp=2,pp=2", "1f1b", LAYERS(3, ""), 4, adam, 1, {1, 0.2}, true},
+        {"dp=1,pp=2", "interleaved:2", LAYERS(4, ""), 2, momentum, 0, {1, 0.2}, true},
+        {"dp=1,pp=2,tp=2", "1f1b", LAYERS(3, ""), 4, momentum, 0, {1, 0.2}, true},
+    };
+    outcome stays[4], moves[4];
+    (void)state;
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        setting t = cases[i];
+        run(&t, moves);
+        t.moves = false;
+        run(&t, stays);
+        assert_int_equal(stays[0].moves, 0);
+        assert_string_equal(stays[0].before, stays[0].after);
+        if (moves[0].moves != 1 || strcmp(moves[0].before, moves[0].after) == 0) {
+            fail_msg("%s: %d moves, %s, then %s", t.mesh, moves[0].moves, moves[0].before,
+                     moves[0].after);
+        }
+        /* Parameters and state have moved too. */
+        assert_true(moves[0].bytes[0] != moves[0].bytes[1]);
+        if (t.optimizer.clip > 0) { /* sums of squares are grouped by stage */
+            const double far = test_relative_l2_f64(moves[0].losses, stays[0].losses, STEPS);
+            if (far > 1e-12) fail_msg("%s: losses differ by %g", t.mesh, far);
+            continue;
+        }
+        if (memcmp(moves[0].losses, stays[0].losses, sizeof stays[0].losses) != 0 ||
+            moves[0].hash != stays[0].hash) {
+            fail_msg("%s %s: another loss, or other parameters", t.mesh, t.schedule);
+        }
+    }
+}
+
+/* ---- jobs ---- */
+
+static const kolo_train_opts job = {
+    .model = "gpt2_tiny",
+    .model_options = "layers=4,width=32,heads=4,context=8,vocab=50,dropout=10",
+    .data = "synthetic-tokens:N=67,test=10",
+    .optimizer.kind = KOLO_OPTIMIZER_ADAMW,
+    .lr = 0.01,
+    .global_batch = 8,
+    .accumulate = 2,
+    .steps = 12,
+    .epochs = 20,
+    .mesh = "pp=2",
+    .reference_kernels = true,
+};
+
+/* The weights let the model be cut very unevenly; the times of the stages correct that. Checkpoints
+ * are written before and after it. */
+static void jobs_correct_uneven_cuts(void **state) {
+    kolo_train_opts opts = job;
+    (void)state;
+    const kolo_train_result even = train_well(2, &opts);
+    opts.worker_weights = "1,0.01";
+    const kolo_train_result uneven = train_well(2, &opts);
+    assert_same_run("uneven stages", &even, &uneven);
+    opts.rebalance_stages = 2;
+    opts.out_dir = "moved";
+    opts.checkpoint_steps = 3;
+    opts.notice = train_note;
+    *train_notices = '\0';
+    const kolo_train_result moved = train_well(2, &opts);
+    assert_same_run("moved layers", &even, &moved);
+    assert_true(moved.stage_moves >= 1 && moved.stages[0]);
+    assert_int_equal(even.stage_moves, 0);
+    if (!strstr(train_notices, "stages of the pipeline from step 5 on begin with ")) {
+        fail_msg("%s", train_notices);
+    }
+}
+
+/* With the fast kernels the layouts of a stage may be others, so that runs differ by rounding. */
+static void jobs_with_fast_kernels_agree(void **state) {
+    kolo_train_opts opts = job;
+    (void)state;
+    opts.reference_kernels = false;
+    const kolo_train_result alone = train_well(2, &opts);
+    opts.worker_weights = "1,0.01";
+    opts.rebalance_stages = 2;
+    const kolo_train_result moved = train_well(2, &opts);
+    assert_true(moved.stage_moves >= 1);
+    assert_near_run("fast kernels", &alone, &moved);
+}
+
+/* Within the memory of the larger stage; less is refused with the figures. */
+static void stages_keep_within_their_memory(void **state) {
+    kolo_train_opts opts = job;
+    (void)state;
+    const kolo_train_result free = train_well(2, &opts);
+    opts.stage_bytes = 64 << 20;
+    const kolo_train_result bound = train_well(2, &opts);
+    assert_same_run("a limit of memory", &free, &bound);
+    opts.stage_bytes = 20000;
+    assert_job_refused(2, &opts, "keeps every stage within 0.0 MiB");
+}
+
+static void what_stages_cannot_do_is_named(void **state) {
+    kolo_train_opts opts = job;
+    (void)state;
+    opts.mesh = NULL;
+    opts.rebalance_stages = 3;
+    assert_job_refused(2, &opts, "--rebalance-stages is for the stages of a pipeline");
+    opts.rebalance_stages = 0;
+    opts.stage_bytes = 1 << 20;
+    assert_job_refused(2, &opts, "--stage-memory is for the stages of a pipeline");
+    opts = job;
+    opts.worker_weights = "measured";
+    assert_job_refused(2, &opts, "give numbers for the stages");
+    opts.worker_weights = "1";
+    assert_job_refused(2, &opts, "1 worker weights for 2 workers");
+    opts.mesh = NULL;
+    opts.worker_weights = "1,2";
+    assert_job_refused(2, &opts, "or the layers of a pipeline");
+}
+
+TEST_MAIN(test_rebalance) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(moved_layers_leave_every_bit),
+        cmocka_unit_test(jobs_correct_uneven_cuts),
+        cmocka_unit_test(jobs_with_fast_kernels_agree),
+        cmocka_unit_test(stages_keep_within_their_memory),
+        cmocka_unit_test(what_stages_cannot_do_is_named),
+    };
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
+}
