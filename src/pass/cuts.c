@@ -293,7 +293,7 @@ kolo_status kolo_cuts_seconds(const kolo_graph *g, const kolo_cut_opts *opts,
 /* The slowest stage, in milliseconds. */
 static kolo_status find_slowest(const kolo_graph *g, const kolo_cut_opts *costs,
                                 const kolo_cut_opts *chosen_by, double *ms) {
-    double seconds[KOLO_PARTS_MOST];
+    double seconds[KOLO_PARTS_MOST] = {0};
     kolo_stage_cuts cuts = {0};
     kolo_arena names = {0};
     kolo_status status = kolo_pass_cuts(g, chosen_by, &cuts, &names);

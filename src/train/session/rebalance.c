@@ -103,7 +103,7 @@ kolo_status kolo_session_rebalance(kolo_session *s, bool *moved) {
     if (status == KOLO_OK) status = kolo_allgather(s->comm, &w->ns, ns, 1, KOLO_DTYPE_I64);
     if (status == KOLO_OK) {
         kolo_status found = KOLO_OK;
-        if (rank_of(s) == 0) {
+        if (rank_of(s) == 0 && ns) {
             kolo_cut_choice c;
             found = kolo_session_open_choice(s, s->opts.global_batch, &c);
             if (found == KOLO_OK) found = find_better(s, &c, ns, &lines, &gain);
