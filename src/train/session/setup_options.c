@@ -100,7 +100,7 @@ static kolo_status check_batches(const kolo_train_opts *o, int workers) {
         (!o->mesh || kolo_mesh_workers(o->mesh, "pp") == 1)) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "worker weights distribute the logical shards of a reproducible run, or "
-                         "the layers of a pipeline: give --reproducible or --mesh pp=2 too");
+                         "the layers of a pipeline: give --reproducible too, or --mesh pp=2");
     }
     if (o->audit > 0 && o->reproducible == 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "an audit compares the gradients of logical shards: give "
