@@ -21,7 +21,7 @@ _Static_assert(sizeof((kolo_key){{0}}.bytes) == crypto_auth_hmacsha256_KEYBYTES 
                    KOLO_PROOF_BYTES == crypto_auth_hmacsha256_BYTES,
                "sizes of HMAC-SHA-256");
 _Static_assert(KOLO_EXCHANGE_BYTES == crypto_scalarmult_BYTES &&
-                   sizeof((kolo_seal_keys){{0}, {0}}.send) == KOLO_PROOF_BYTES,
+                   sizeof((kolo_seal_keys *)0)->send == KOLO_PROOF_BYTES,
                "sizes of X25519");
 _Static_assert(KOLO_EXCHANGE_BYTES == crypto_scalarmult_SCALARBYTES, "size of a secret");
 
