@@ -144,6 +144,7 @@ static kolo_status attach(kolo_comm *comm, successor *s) {
         memcpy(&r, s->records[s->members[i]], sizeof r);
         KOLO_TRY(check_address(comm, s->members[i], &r.channels));
     }
+    KOLO_ASSERT(s->child && s->channels); /* without them this rank's record has zeros */
     for (int i = 0; i < s->n; i++) {
         member_record r;
         memcpy(&r, s->records[s->members[i]], sizeof r);

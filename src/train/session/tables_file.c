@@ -207,7 +207,7 @@ static kolo_status copy_table(const table *t, int owners, size_t count, int firs
 
 static kolo_status write_all(const kolo_tables *d, int64_t steps, kolo_safetensors_writer *writer) {
     kolo_safetensors_place place = {0};
-    size_t counts[KOLO_TABLES_MOST];
+    size_t counts[KOLO_TABLES_MOST] = {0};
     KOLO_TRY(set_number(writer, "steps", "", (uint64_t)steps));
     for (int i = 0; i < d->n; i++) {
         kolo_table_stats stats;
