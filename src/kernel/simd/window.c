@@ -87,7 +87,7 @@ static void copy(picture y, int64_t to_c, const picture *x, int64_t from_c, int6
 
 /* Whether an image is a row: its channels lie one after the other, without padding. */
 static bool is_row(const kolo_simd_image *v) {
-    return v->inner == 1 || (v->planes == 1 && v->h * v->w == 1);
+    return v->inner == 1 || (v->inner == v->c && v->h * v->w == 1);
 }
 
 static size_t row_bytes(const picture *p) {

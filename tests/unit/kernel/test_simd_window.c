@@ -50,6 +50,28 @@ static void window_is_the_reference(void **state) {
     }
 }
 
+/* Images of one pixel are rows of channels, unless these end in padding. */
+static void single_pixels_are_the_reference(void **state) {
+    static const int64_t channels[][3] = {{3, 5, 7}, {8, 8, 8}, {5, 3, 0}, {16, 1, 9}};
+    for (size_t l = 0; l < KOLO_COUNT(layouts) * KOLO_COUNT(layouts); l++) {
+        const char *from = layouts[l / KOLO_COUNT(layouts)], *to = layouts[l % KOLO_COUNT(layouts)];
+        const char *in_layouts[] = {from, from, from};
+        for (size_t i = 0; i < KOLO_COUNT(channels); i++) {
+            kolo_shape in[3];
+            int n = 0;
+            for (; n < 3 && channels[i][n] > 0; n++) in[n] = kolo_shape_4(3, channels[i][n], 1, 1);
+            kolo_kernel_spec spec;
+            const kolo_attr joins[KOLO_MAX_ATTRS] = {[KOLO_CONCAT_AXIS].i = 1};
+            test_kernel_spec(&spec, &kolo_op_concat, joins, n, in, in_layouts, 1, &to, 1);
+            check(&kolo_simd_concat, &spec);
+            const kolo_attr cuts[KOLO_MAX_ATTRS] = {{1}, {6}, {1}};
+            test_kernel_spec(&spec, &kolo_op_window, cuts, 1, in, &from, 1, &to, 1);
+            check(&kolo_simd_window, &spec);
+        }
+    }
+    (void)state;
+}
+
 static void any_dimension_is_the_reference(void **state) {
     for (int axis = 1; axis < 5; axis++) {
         kolo_shape in[3], x = {5, {2, 6, 3, 4, 5}};
@@ -74,6 +96,7 @@ TEST_MAIN(test_simd_window) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(concat_is_the_reference),
         cmocka_unit_test(window_is_the_reference),
+        cmocka_unit_test(single_pixels_are_the_reference),
         cmocka_unit_test(any_dimension_is_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
