@@ -57,7 +57,9 @@ typedef struct kolo_bucket_search {
 typedef struct kolo_stage_window {
     int64_t steps, ns; /* of this rank, that it computed */
     int moves;
-    double gain; /* predicted on rank 0, of the latest move */
+    int returns;   /* moves back to the cuts that the move before had left: each doubles windows */
+    uint64_t left; /* a hash of these */
+    double gain;   /* predicted on rank 0, of the latest move */
 } kolo_stage_window;
 
 struct kolo_session {

@@ -1,11 +1,13 @@
 /* Other cuts of a pipeline between two steps: by the measured times of the stages layers move to
  * other stages, with their parameters and optimizer state. */
+#include "base/rng.h"
 #include "train/session/agree.h"
 #include "train/session/internal.h"
 #include "train/session/stage_cuts.h"
 
-/* Steps after plans were compiled that are not measured, and the gain that other cuts must have. */
-enum { WARM_UP = 2 };
+/* Steps after plans were compiled that are not measured, how often windows double at most, and the
+ * gain that other cuts must have. */
+enum { WARM_UP = 2, DOUBLED = 16 };
 static const double least_gain = 1.05;
 
 /* Nanoseconds that this rank computed in the latest step, without waits for others. */
@@ -86,16 +88,26 @@ static kolo_status move(kolo_session *s, const char *lines) {
     return status;
 }
 
-static void start_window(kolo_stage_window *w, const char *lines, double gain) {
-    w->steps = 0;
-    w->ns = 0;
-    w->moves += lines != NULL;
-    if (lines) w->gain = gain;
+static uint64_t hash_cuts(const kolo_stage_cuts *cuts) {
+    uint64_t hash = 1;
+    for (int i = 0; i < cuts->n; i++) hash = 31 * hash + kolo_hash_text(cuts->names[i]);
+    return hash;
+}
+
+/* All ranks count alike, so that they end the next window at the same step. */
+static void count_move(kolo_session *s, uint64_t before, double gain) {
+    kolo_stage_window *w = &s->window;
+    const bool back = w->moves > 0 && hash_cuts(kolo_store_cuts(s->store)) == w->left;
+    if (back && w->returns < DOUBLED) w->returns++;
+    w->moves++;
+    w->left = before;
+    w->gain = gain;
 }
 
 kolo_status kolo_session_rebalance(kolo_session *s, bool *moved) {
     kolo_stage_window *w = &s->window;
     const size_t bytes = (size_t)ranks_of(s) * sizeof(int64_t);
+    const uint64_t before = hash_cuts(kolo_store_cuts(s->store));
     int64_t *ns = kolo_alloc(bytes);
     kolo_text lines = {0};
     double gain = 0;
@@ -113,7 +125,8 @@ kolo_status kolo_session_rebalance(kolo_session *s, bool *moved) {
     }
     *moved = status == KOLO_OK && lines.length > 0;
     if (*moved) status = move(s, lines.text);
-    if (status == KOLO_OK) start_window(w, *moved ? lines.text : NULL, gain);
+    if (status == KOLO_OK && *moved) count_move(s, before, gain);
+    w->steps = w->ns = 0;
     kolo_text_fini(&lines);
     kolo_free(ns);
     return status;
@@ -126,7 +139,8 @@ void kolo_session_count_window(kolo_session *s) {
 }
 
 bool kolo_session_has_measured_stages(const kolo_session *s) {
-    return s->opts.rebalance > 0 && s->window.steps >= s->opts.rebalance + WARM_UP;
+    const int64_t window = s->opts.rebalance << s->window.returns;
+    return s->opts.rebalance > 0 && s->window.steps >= window + WARM_UP;
 }
 
 int kolo_session_stage_moves(const kolo_session *s) { return s->window.moves; }

@@ -130,7 +130,8 @@ bool kolo_session_warms_up(const kolo_session *session);
  * TIMEOUT. */
 kolo_status kolo_session_freeze(kolo_session *session);
 /* Of a pipeline with `rebalance`: whether a window of so many steps has been measured since the
- * plans were compiled or the last window. */
+ * plans were compiled or the last window. Windows double when layers move back to the stages that
+ * the move before has taken them from. */
 bool kolo_session_has_measured_stages(const kolo_session *session);
 /* Then, between two steps: moves layers to other stages if by these times the slowest stage will be
  * faster, with their parameters and optimizer state, and compiles the plans anew:

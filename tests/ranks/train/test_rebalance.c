@@ -23,6 +23,8 @@ typedef struct setting {
     int zero;
     double speeds[STAGES]; /* of the stages, in the place of measured ones */
     bool moves;
+    int steps;  /* 0: STEPS */
+    bool turns; /* two stages exchange their speeds after each move */
 } setting;
 
 typedef struct outcome {
@@ -33,20 +35,30 @@ typedef struct outcome {
     double bytes[2]; /* of this rank's store, before and after */
 } outcome;
 
-static kolo_status take_steps(kolo_session *s, kolo_loader *loader, const setting *t, outcome *o) {
+static int steps_of(const setting *t) { return t->steps > 0 ? t->steps : STEPS; }
+
+static void exchange(double *speeds) {
+    const double first = speeds[0];
+    speeds[0] = speeds[1];
+    speeds[1] = first;
+}
+
+static kolo_status take_steps(kolo_session *s, kolo_loader *loader, const setting *t,
+                              double *speeds, outcome *o) {
     kolo_text text = {0};
     KOLO_TRY(kolo_session_init(s, 3));
     kolo_session_describe_stages(s, false, &text);
     snprintf(o->before, sizeof o->before, "%s", text.text);
     o->bytes[0] = (double)kolo_plan_memory_of(kolo_session_plan(s)).store;
-    for (int k = 0; k < STEPS; k++) {
+    for (int k = 0; k < steps_of(t); k++) {
         kolo_batch batch;
         kolo_sums sums;
         bool moved = false;
         if (kolo_session_has_measured_stages(s)) KOLO_TRY(kolo_session_rebalance(s, &moved));
+        if (moved && t->turns) exchange(speeds);
         KOLO_TRY(kolo_loader_next(loader, &batch));
         KOLO_TRY(kolo_session_step_batch(s, &batch, 0.05, &sums));
-        o->losses[k] = sums.metric[KOLO_METRIC_LOSS];
+        if (k < STEPS) o->losses[k] = sums.metric[KOLO_METRIC_LOSS];
     }
     kolo_text_fini(&text);
     kolo_session_describe_stages(s, false, &text);
@@ -59,6 +71,7 @@ static kolo_status take_steps(kolo_session *s, kolo_loader *loader, const settin
 
 static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     const setting *t = arg;
+    double speeds[] = {t->speeds[0], t->speeds[1], t->speeds[2]};
     const kolo_dataset_opts windows = {.context = 6, .vocabulary = 23};
     kolo_session_config opts = {.model = "gpt2_tiny",
                                 .model_options = t->options,
@@ -69,7 +82,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
                                 .accumulate = 2,
                                 .f64 = true,
                                 .rebalance = t->moves ? WINDOW : 0,
-                                .stage_speeds = t->speeds,
+                                .stage_speeds = speeds,
                                 .plan = {.optimizer = t->optimizer,
                                          .zero = t->zero,
                                          .kernels = KOLO_KERNELS_REF,
@@ -90,10 +103,10 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
                                               .global_batch = GLOBAL,
                                               .rank = kolo_session_data_rank(session),
                                               .world = kolo_session_data_ranks(session),
-                                              .end = STEPS};
+                                              .end = steps_of(t)};
         status = kolo_loader_create(&loader_opts, &loader);
     }
-    if (status == KOLO_OK) status = take_steps(session, loader, t, result);
+    if (status == KOLO_OK) status = take_steps(session, loader, t, speeds, result);
     if (status != KOLO_OK) kolo_session_fail(session, status);
     kolo_session_destroy(session);
     kolo_loader_destroy(loader);
@@ -122,14 +135,14 @@ static void moved_layers_leave_every_bit(void **state) {
     static const kolo_optimizer_opts adam = {.kind = KOLO_OPTIMIZER_ADAM},
                                      clipped = {.momentum = 0.9, .clip = 0.5};
     const setting cases[] = {
-        {"dp=1,pp=2", "1f1b", LAYERS(3, ",dropout=10"), 2, momentum, 0, {1, 0.2}, true},
-        {"dp=1,pp=2", "gpipe", LAYERS(3, ""), 2, adam, 0, {0.2, 1}, true},
-        {"dp=1,pp=2", "1f1b", LAYERS(3, ""), 2, clipped, 0, {1, 0.2}, true},
-        {"dp=1,pp=3", "zb-h1", LAYERS(3, ""), 3, momentum, 0, {1, 0.3, 0.3}, true},
-        {"dp=2,pp=2", "1f1b", LAYERS(3, ",dropout=10"), 4, adam, 0, {1, 0.2}, true},
-        {"dp=2,pp=2", "1f1b", LAYERS(3, ""), 4, adam, 1, {1, 0.2}, true},
-        {"dp=1,pp=2", "interleaved:2", LAYERS(4, ""), 2, momentum, 0, {1, 0.2}, true},
-        {"dp=1,pp=2,tp=2", "1f1b", LAYERS(3, ""), 4, momentum, 0, {1, 0.2}, true},
+        {"dp=1,pp=2", "1f1b", LAYERS(3, ",dropout=10"), 2, momentum, 0, {1, 0.2}, true, 0, false},
+        {"dp=1,pp=2", "gpipe", LAYERS(3, ""), 2, adam, 0, {0.2, 1}, true, 0, false},
+        {"dp=1,pp=2", "1f1b", LAYERS(3, ""), 2, clipped, 0, {1, 0.2}, true, 0, false},
+        {"dp=1,pp=3", "zb-h1", LAYERS(3, ""), 3, momentum, 0, {1, 0.3, 0.3}, true, 0, false},
+        {"dp=2,pp=2", "1f1b", LAYERS(3, ",dropout=10"), 4, adam, 0, {1, 0.2}, true, 0, false},
+        {"dp=2,pp=2", "1f1b", LAYERS(3, ""), 4, adam, 1, {1, 0.2}, true, 0, false},
+        {"dp=1,pp=2", "interleaved:2", LAYERS(4, ""), 2, momentum, 0, {1, 0.2}, true, 0, false},
+        {"dp=1,pp=2,tp=2", "1f1b", LAYERS(3, ""), 4, momentum, 0, {1, 0.2}, true, 0, false},
     };
     outcome stays[4], moves[4];
     (void)state;
@@ -158,6 +171,24 @@ static void moved_layers_leave_every_bit(void **state) {
     }
 }
 
+/* Speeds that turn at every move take layers to and fro: with windows of 2 steps, after 2 that are
+ * not measured, after steps 4, 8 and 12. That is a move back, after which windows have 4 steps, and
+ * after the next one, after step 18, 8. */
+static void moves_to_and_fro_become_rare(void **state) {
+    const setting t = {.mesh = "dp=1,pp=2",
+                       .schedule = "1f1b",
+                       .options = LAYERS(3, ""),
+                       .ranks = 2,
+                       .speeds = {1, 0.2},
+                       .moves = true,
+                       .steps = 24,
+                       .turns = true};
+    outcome o[2];
+    (void)state;
+    run(&t, o);
+    assert_int_equal(o[0].moves, 4);
+}
+
 /* ---- jobs ---- */
 
 static const kolo_train_opts job = {
@@ -183,7 +214,7 @@ static void jobs_correct_uneven_cuts(void **state) {
     opts.worker_weights = "1,0.01";
     const kolo_train_result uneven = train_well(2, &opts);
     assert_same_run("uneven stages", &even, &uneven);
-    opts.rebalance_stages = 2;
+    opts.rebalance_stages = 1; /* several windows: a loaded machine may disturb the first one */
     opts.out_dir = "moved";
     opts.checkpoint_steps = 3;
     opts.notice = train_note;
@@ -192,7 +223,7 @@ static void jobs_correct_uneven_cuts(void **state) {
     assert_same_run("moved layers", &even, &moved);
     assert_true(moved.stage_moves >= 1 && moved.stages[0]);
     assert_int_equal(even.stage_moves, 0);
-    if (!strstr(train_notices, "stages of the pipeline from step 5 on begin with ")) {
+    if (!strstr(train_notices, "stages of the pipeline from step ")) {
         fail_msg("%s", train_notices);
     }
 }
@@ -204,7 +235,7 @@ static void jobs_with_fast_kernels_agree(void **state) {
     opts.reference_kernels = false;
     const kolo_train_result alone = train_well(2, &opts);
     opts.worker_weights = "1,0.01";
-    opts.rebalance_stages = 2;
+    opts.rebalance_stages = 1;
     const kolo_train_result moved = train_well(2, &opts);
     assert_true(moved.stage_moves >= 1);
     assert_near_run("fast kernels", &alone, &moved);
@@ -244,6 +275,7 @@ static void what_stages_cannot_do_is_named(void **state) {
 TEST_MAIN(test_rebalance) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(moved_layers_leave_every_bit),
+        cmocka_unit_test(moves_to_and_fro_become_rare),
         cmocka_unit_test(jobs_correct_uneven_cuts),
         cmocka_unit_test(jobs_with_fast_kernels_agree),
         cmocka_unit_test(stages_keep_within_their_memory),
