@@ -10,8 +10,6 @@
 
 #include <string.h>
 
-enum { PARTS_MOST = 1 << 16 };
-
 /* Where part i of one vector begins. */
 static size_t begin_of(const kolo_parameters *p, int i) {
     const bool shared = p->opts.shared && p->n_workers < p->n_servers;
@@ -96,14 +94,15 @@ static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int r
             "parameters that servers share with workers, or parts in buckets, are for a "
             "staleness of 0, without drop, adapts, replicas, record and replay");
     }
-    if (o->buckets < 0 || o->buckets > PARTS_MOST / ranks) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%d buckets of %d owners: at most %d parts", o->buckets,
-                         ranks, PARTS_MOST);
-    }
     if (owns && !o->update) return KOLO_FAIL(KOLO_ERR_ARG, "parameters without an update");
     if (o->servers < 0 || o->servers >= ranks) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%d servers of %d ranks: there must be a worker", o->servers,
                          ranks);
+    }
+    const int owners = o->servers > 0 && !o->shared ? o->servers : ranks;
+    if (o->buckets < 0 || o->buckets > KOLO_OWNER_PARTS_MOST / owners) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%d buckets of %d owners: at most %d parts", o->buckets,
+                         owners, KOLO_OWNER_PARTS_MOST);
     }
     if (o->staleness < KOLO_STALENESS_ANY) {
         return KOLO_FAIL(KOLO_ERR_ARG,
@@ -142,7 +141,6 @@ static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int r
     }
     KOLO_TRY(check_drop(o, o->servers > 0 ? ranks - o->servers : ranks));
     if (!o->parts) return KOLO_OK;
-    const int owners = o->servers > 0 && !o->shared ? o->servers : ranks;
     const int parts = owners * (o->buckets > 1 ? o->buckets : 1);
     size_t all = 0;
     for (int i = 0; i < parts; i++) {

@@ -5,6 +5,9 @@
 
 #include "comm/sync/parameters_owner.h"
 
+/* Of all owners, at most: a request has 16 bits for the number of a part. */
+enum { KOLO_OWNER_PARTS_MOST = 1 << 16 };
+
 typedef struct kolo_owner_parts kolo_owner_parts;
 
 /* The parts of all ranks are those of the first bucket by owner, then of the second, and so on. */

@@ -1,8 +1,10 @@
 #include "train/session/division.h"
 
+#include "base/integer.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "comm/sync/parameters_parts.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -121,6 +123,16 @@ static size_t whole_bytes(const kolo_division *d, const kolo_store_entry *entry)
     return (size_t)entry->cuts[d->owners] * sizeof(float);
 }
 
+/* The bytes of a piece, so that the pieces of parameters of `all` bytes are not too many; 0: there
+ * is no room for pieces. */
+static size_t piece_of(const kolo_division *d, int n_units, size_t all, size_t piece_bytes) {
+    const int64_t room = KOLO_OWNER_PARTS_MOST / d->owners - n_units - 1;
+    const int64_t more = kolo_min_i64(room, MORE_BUCKETS);
+    if (more < 1) return 0;
+    const size_t least = (all + (size_t)more - 1) / (size_t)more;
+    return piece_bytes > 0 && piece_bytes < least ? least : piece_bytes;
+}
+
 /* Numbers the buckets of the units. A parameter alone in a unit has one for each `piece_bytes`, or
  * for more where there would be too many. */
 static kolo_status number_units(kolo_division *d, const kolo_store *store,
@@ -132,7 +144,7 @@ static kolo_status number_units(kolo_division *d, const kolo_store *store,
         if (is_cut(entry) && entry->unit > u->n) u->n = entry->unit;
         if (is_cut(entry) && gradient_of(entry->name, sums, n_sums)) all += whole_bytes(d, entry);
     }
-    const size_t n = (size_t)u->n + 1, least = all / MORE_BUCKETS;
+    const size_t n = (size_t)u->n + 1;
     size_t *bytes = kolo_zalloc(n * sizeof *bytes);
     u->first = kolo_zalloc(2 * n * sizeof *u->first);
     if (!bytes || !u->first) {
@@ -140,7 +152,7 @@ static kolo_status number_units(kolo_division *d, const kolo_store *store,
         return KOLO_NOMEM(n * sizeof *bytes);
     }
     u->buckets = u->first + n;
-    if (piece_bytes > 0 && piece_bytes < least) piece_bytes = least;
+    piece_bytes = piece_of(d, u->n, all, piece_bytes);
     for (int i = 0; i < kolo_store_count(store); i++) {
         const kolo_store_entry *entry = kolo_store_entry_at(store, i);
         if (!is_cut(entry) || !gradient_of(entry->name, sums, n_sums)) continue;

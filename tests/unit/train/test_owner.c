@@ -3,6 +3,7 @@
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/rng.h"
+#include "comm/sync/parameters_parts.h"
 #include "kolo/models.h"
 #include "support/support.h"
 #include "train/session/owner.h"
@@ -179,6 +180,27 @@ static void owners_follow_the_equations(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(settings); i++) run(&settings[i]);
 }
 
+/* However many owners there are, pieces of large parameters are not more than requests number. */
+static void pieces_are_not_too_many(void **state) {
+    static const int owners[] = {2, 300, 1000};
+    for (size_t i = 0; i < KOLO_COUNT(owners); i++) {
+        const kolo_plan_opts plan = {.bucket_bytes = 256};
+        const kolo_owner_opts opts = {
+            .owners = owners[i],
+            .buckets = true,
+            .workers = owners[i],
+            .schedule = {.kind = KOLO_LR_CONSTANT, .lr = rate, .total = 1000, .step_every = 1}};
+        kolo_owner *owner;
+        kolo_division d;
+        ASSERT_OK(kolo_owner_create(build(), &plan, &opts, &owner));
+        ASSERT_OK(kolo_owner_divide(owner, &d));
+        assert_in_range(d.buckets, 20, 600);
+        assert_true(kolo_division_parts(&d) <= KOLO_OWNER_PARTS_MOST);
+        kolo_division_fini(&d);
+        kolo_owner_destroy(owner);
+    }
+}
+
 static void sums_of_counts_are_exact(void **state) {
     float sum[2] = {0, 0}, one[2];
     for (int w = 0; w < 4096; w++) {
@@ -192,6 +214,7 @@ static void sums_of_counts_are_exact(void **state) {
 TEST_MAIN(test_owner) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(owners_follow_the_equations),
+        cmocka_unit_test(pieces_are_not_too_many),
         cmocka_unit_test(sums_of_counts_are_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
