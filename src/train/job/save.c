@@ -217,6 +217,13 @@ static kolo_status save_resumable(kolo_job *j) {
     return j->preemption.due ? status : kolo_job_decide(j, status);
 }
 
+/* Rank 0 copies rows while nobody pushes. Once a worker is lost there is no communicator in which
+ * the others wait for the copy, and one rank may have found the loss before another. */
+static kolo_status await_rows(kolo_job *j) {
+    const bool copied = kolo_session_has_tables(j->session) && kolo_job_is_asynchronous(j);
+    return copied ? kolo_session_meet(j->session, NULL) : KOLO_OK;
+}
+
 /* Writes a resumable checkpoint if one is due. */
 kolo_status kolo_job_save_resumable(kolo_job *j) {
     bool due;
@@ -227,6 +234,7 @@ kolo_status kolo_job_save_resumable(kolo_job *j) {
     kolo_session_add_rest(j->session, &j->state.run.sums);
     kolo_status status = save_resumable(j);
     if (kolo_job_goes_on(j, status)) status = save_resumable(j);
+    if (status == KOLO_OK) status = await_rows(j);
     kolo_session_unsettle(j->session);
     j->saved_ns = kolo_now_ns(); /* also of one that failed */
     return status;

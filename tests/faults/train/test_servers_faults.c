@@ -240,6 +240,61 @@ static void survivors_go_on(void **state) {
     }
 }
 
+/* Workers push new rows in each step, and a copy of the rows takes longer than a step. */
+static kolo_status departing_rows_body(kolo_comm *comm, const void *arg, void *result) {
+    static scene s;
+    pthread_t thread;
+    s = (scene){.d = arg, .own = result, .rank = kolo_comm_rank(comm)};
+    const kolo_train_opts opts = {
+        .model = "dlrm",
+        .model_options =
+            "tables=4,rows=3000,dim=8,dense=3,bottom1=5,bottom2=0,bottom3=0,top1=7,top2=6",
+        .data = "synthetic-clicks:N=3000,test=10,seed=3",
+        .sync = KOLO_SYNC_PS,
+        .servers = s.d->servers,
+        .consistency = s.d->policy,
+        .table = "emb.weight",
+        .batch = 4,
+        .lr = 0.01,
+        .steps = GO_ON_STEPS,
+        .out_dir = "rows",
+        .checkpoint_steps = 4,
+    };
+    if (is_victim(s.d, s.rank) && pthread_create(&thread, NULL, die_when_due, &s) != 0) {
+        return KOLO_FAIL(KOLO_ERR_IO, "no thread");
+    }
+    return kolo_train(comm, &opts, await_death, &s, &s.own->result);
+}
+
+/* Nobody pushes while rows are copied, also once a worker is lost. */
+static void survivors_save_their_rows(void **state) {
+    static const departure d = {"asp", 1, 2, 1, RANKS_SHM, 0, false};
+    static shared results[RANKS];
+    rank_outcome outcomes[RANKS];
+    rank_job job = {
+        .n = RANKS,
+        .transport = d.transport,
+        .body = departing_rows_body,
+        .arg = &d,
+        .arg_bytes = sizeof d,
+        .results = results,
+        .result_bytes = sizeof results[0],
+        .outcomes = outcomes,
+        .timeout_ms = 30000,
+    };
+    memset(results, 0, sizeof results);
+    (void)run_rank_job(&job);
+    for (int r = 0; r < RANKS; r++) {
+        if (is_victim(&d, r)) continue;
+        if (outcomes[r].status != KOLO_OK) fail_msg("rank %d: %s", r, outcomes[r].error);
+    }
+    const kolo_train_result *result = &results[0].result;
+    assert_non_null(strstr(result->lost, "rank 2 after "));
+    assert_int_equal(result->steps, GO_ON_STEPS);
+    assert_true(result->table.rows > 500);
+    assert_int_equal(system("test -f rows/checkpoint-60.tables.safetensors && rm -r rows"), 0);
+}
+
 /* ---- runs that are preempted ---- */
 
 enum { STEPS_AFTER = 25, MANY_STEPS = 5000000 };
@@ -473,6 +528,7 @@ static void a_run_outlives_its_servers(void **state) {
 TEST_MAIN(test_servers_faults) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survivors_go_on),
+        cmocka_unit_test(survivors_save_their_rows),
         cmocka_unit_test(survivors_end_and_name_it),
         cmocka_unit_test(a_preempted_run_is_resumed),
         cmocka_unit_test(a_signal_after_the_last_step_saves),
