@@ -46,7 +46,8 @@ kolo_status kolo_tables_flush(kolo_tables *d);
  * NAME.rows, f32 [n,C]. In memory they are there twice for a moment. IO, NOMEM, PEER, TIMEOUT. */
 kolo_status kolo_tables_save(kolo_tables *d, const char *path);
 /* Writes everything that a run goes on from after `steps` steps: rows, states, ages and versions,
- * and the ids that wait for their rows. While nobody pushes. IO, NOMEM, PEER, TIMEOUT. */
+ * and the ids that wait for their rows. While nobody pushes. IO, NOMEM, PEER, TIMEOUT; FORMAT:
+ * somebody does. */
 kolo_status kolo_tables_write(kolo_tables *d, const char *path, int64_t steps);
 /* Verifies that such a file is intact, and of that step. IO, FORMAT, NOMEM. */
 kolo_status kolo_tables_check(const char *path, int64_t steps);

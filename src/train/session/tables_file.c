@@ -205,30 +205,48 @@ static kolo_status copy_table(const table *t, int owners, size_t count, int firs
     return status;
 }
 
+/* FORMAT: owners have taken a push since `before`. */
+static kolo_status check_unchanged(const table *t, const kolo_table_stats *before) {
+    kolo_table_stats now;
+    KOLO_TRY(kolo_table_stats_get(t->rows_at, &now));
+    const bool same = now.version == before->version && now.gradients == before->gradients;
+    return same ? KOLO_OK : fail_changed(t);
+}
+
 static kolo_status write_all(const kolo_tables *d, int64_t steps, kolo_safetensors_writer *writer) {
     kolo_safetensors_place place = {0};
-    size_t counts[KOLO_TABLES_MOST] = {0};
+    kolo_table_stats stats[KOLO_TABLES_MOST] = {{0}};
     KOLO_TRY(set_number(writer, "steps", "", (uint64_t)steps));
     for (int i = 0; i < d->n; i++) {
-        kolo_table_stats stats;
-        KOLO_TRY(kolo_table_stats_get(d->tables[i].rows_at, &stats));
-        counts[i] = (size_t)(stats.rows + stats.waiting);
-        KOLO_TRY(set_number(writer, d->tables[i].name, ".version", stats.version));
-        KOLO_TRY(declare(&d->tables[i], (int64_t)counts[i], writer));
+        KOLO_TRY(kolo_table_stats_get(d->tables[i].rows_at, &stats[i]));
+        KOLO_TRY(set_number(writer, d->tables[i].name, ".version", stats[i].version));
+        KOLO_TRY(declare(&d->tables[i], (int64_t)(stats[i].rows + stats[i].waiting), writer));
     }
     KOLO_TRY(kolo_safetensors_begin(writer, &place));
     kolo_free(place.temporary);
     for (int i = 0; i < d->n; i++) {
-        KOLO_TRY(copy_table(&d->tables[i], d->owners, counts[i], i * TENSORS, writer));
+        const size_t count = (size_t)(stats[i].rows + stats[i].waiting);
+        KOLO_TRY(copy_table(&d->tables[i], d->owners, count, i * TENSORS, writer));
+        KOLO_TRY(check_unchanged(&d->tables[i], &stats[i]));
     }
     return kolo_safetensors_finish(writer);
 }
 
-kolo_status kolo_tables_write(kolo_tables *d, const char *path, int64_t steps) {
+static kolo_status write_once(const kolo_tables *d, const char *path, int64_t steps) {
     kolo_safetensors_writer *writer = NULL;
     kolo_status status = kolo_safetensors_create(path, &writer);
     if (status == KOLO_OK) status = write_all(d, steps, writer);
     kolo_safetensors_destroy(writer);
+    return status;
+}
+
+/* The last push of a worker that has just died may still come: then the copy begins again. */
+kolo_status kolo_tables_write(kolo_tables *d, const char *path, int64_t steps) {
+    enum { TRIES = 1 + 2 * KOLO_TABLES_MOST };
+    kolo_status status = KOLO_ERR_FORMAT;
+    for (int k = 0; k < TRIES && status == KOLO_ERR_FORMAT; k++) {
+        status = write_once(d, path, steps);
+    }
     return status;
 }
 
