@@ -81,8 +81,9 @@ kolo_status kolo_agreement_create(kolo_comm *comm, kolo_transport *transport,
         complete = complete && a->lanes[p].in;
     }
     if (!complete) {
+        bytes = n * a->message_bytes;
         kolo_agreement_destroy(a);
-        return KOLO_NOMEM(n * a->message_bytes);
+        return KOLO_NOMEM(bytes);
     }
     *agreement = a;
     return KOLO_OK;
