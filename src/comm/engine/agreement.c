@@ -28,11 +28,12 @@ typedef struct message {
     unsigned char gone[]; /* [size]: 0 or 1 */
 } message;
 
-/* A message on its way, which the transport reads in place until it is sent. */
+/* A message on its way, which the transport reads in place until it is sent; where the ranks are
+ * threads, its receiver does, at any time. */
 typedef struct outgoing {
     struct outgoing *next;
-    size_t bytes; /* that the transport has accepted */
-    message *body;
+    size_t bytes;  /* that the transport has accepted */
+    message *body; /* in the segment, which stays until all ranks have left */
 } outgoing;
 
 /* To and from a rank, in order. */
@@ -91,7 +92,7 @@ kolo_status kolo_agreement_create(kolo_comm *comm, kolo_transport *transport,
 
 void kolo_agreement_destroy(kolo_agreement *a) {
     if (!a) return;
-    a->transport->ops->destroy(a->transport); /* reads messages on their way */
+    a->transport->ops->destroy(a->transport); /* which others may read still: not given back */
     for (int p = 0; p < a->comm->size; p++) {
         while (a->lanes[p].first) {
             outgoing *next = a->lanes[p].first->next;
@@ -120,6 +121,7 @@ static kolo_status push(kolo_agreement *a, int p, bool *moved) {
         if (o->bytes == a->message_bytes) {
             if (!t->ops->sent(t, KOLO_SEQ_P2P, p)) return KOLO_OK;
             l->first = o->next;
+            kolo_segment_give(&t->segment, o->body, a->message_bytes);
             kolo_free(o);
             continue;
         }
@@ -135,14 +137,16 @@ static kolo_status push(kolo_agreement *a, int p, bool *moved) {
 }
 
 static kolo_status queue(kolo_agreement *a, int p, kind what, const void *record) {
-    size_t bytes = sizeof(outgoing) + a->message_bytes;
-    outgoing *o = kolo_zalloc(bytes), **end = &a->lanes[p].first;
-    if (!o) return KOLO_NOMEM(bytes);
-    message *m = (message *)(o + 1);
-    m->kind = what;
-    m->round = a->round;
-    m->instance = a->instance;
-    m->flags = a->flags;
+    outgoing *o = kolo_zalloc(sizeof *o), **end = &a->lanes[p].first;
+    if (!o) return KOLO_NOMEM(sizeof *o);
+    void *block;
+    kolo_status status = kolo_segment_take(&a->transport->segment, a->message_bytes, &block);
+    if (status != KOLO_OK) {
+        kolo_free(o);
+        return status;
+    }
+    message *m = block;
+    *m = (message){.kind = what, .round = a->round, .instance = a->instance, .flags = a->flags};
     memcpy(m->gone, a->gone, (size_t)a->comm->size);
     if (record) memcpy(m->record, record, KOLO_RECORD_BYTES);
     o->body = m;
