@@ -43,6 +43,7 @@ typedef struct lane {
     size_t in_bytes;
     bool received; /* in this round, or exchange */
     bool decided;  /* it has decided this instance, and takes no more messages of it */
+    bool closed;   /* it has been sent a decision by which it is gone, its last message */
 } lane;
 
 struct kolo_agreement {
@@ -156,12 +157,15 @@ static kolo_status queue(kolo_agreement *a, int p, kind what, const void *record
     return push(a, p, &moved);
 }
 
-/* To all ranks that are not gone; a decision to all, since some may only seem to be. */
+/* To all ranks that are not gone. The first decision by which a rank is gone is sent to it too,
+ * since it may only seem to be. */
 static kolo_status queue_all(kolo_agreement *a, kind what, const void *record) {
     for (int p = 0; p < a->comm->size; p++) {
-        a->lanes[p].received = false;
-        if (!is_other(a, p) || a->lanes[p].decided) continue;
-        if (a->gone[p] && what != KIND_DECISION) continue;
+        lane *l = &a->lanes[p];
+        l->received = false;
+        if (!is_other(a, p) || l->decided) continue;
+        if (a->gone[p] && (what != KIND_DECISION || l->closed)) continue;
+        l->closed = a->gone[p];
         KOLO_TRY(queue(a, p, what, record));
     }
     return KOLO_OK;
