@@ -170,11 +170,11 @@ static void destroy(kolo_comm *comm) {
     for (int i = 0; i < comm->n_flight; i++) comm->flight[i]->state = REQUEST_IDLE;
     kolo_p2p_drop(comm);
     while (comm->requests) kolo_request_destroy(comm->requests);
-    kolo_p2p_close(comm);
     if (kolo_log_writes(KOLO_LOG_INFO)) log_traffic(comm);
     if (!comm->parent) kolo_comm_trace_close(comm->trace);
     kolo_agreement_destroy(comm->agreement);
     comm->transport->ops->destroy(comm->transport);
+    kolo_p2p_close(comm); /* the transport may read its frames until then */
     kolo_offload_close(comm);
     if (comm->joined) atomic_store_explicit(comm->joined, 0, memory_order_release);
     kolo_free(comm->flight);
