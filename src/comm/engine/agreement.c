@@ -57,6 +57,8 @@ struct kolo_agreement {
     bool same;                       /* all messages of this round are what this rank has sent */
     bool done;                       /* decided */
     bool failed;
+    bool busy;       /* a thread is in a call, and releases the lock in its waits */
+    uint32_t aborts; /* of the whole group, when the call began */
     int64_t started_ns, watched_ns;
     unsigned polls; /* without progress */
     lane lanes[];   /* [size] */
@@ -231,6 +233,9 @@ static kolo_status pause_briefly(kolo_agreement *a, bool moved) {
     } else {
         nap();
     }
+    if (kolo_comm_whole(comm)->aborts != a->aborts) {
+        return KOLO_FAIL(KOLO_ERR_PEER, "%s", kolo_comm_whole(comm)->broken_text);
+    }
     int64_t now_ns = kolo_now_ns();
     KOLO_TRY(kolo_comm_check_interrupted(comm, now_ns));
     return now_ns - a->started_ns > comm->timeout_ns ? timed_out(a) : KOLO_OK;
@@ -365,6 +370,7 @@ static kolo_status announce_decision(kolo_agreement *a) {
 
 /* After a failure the others do not wait for this rank. */
 static kolo_status end_call(kolo_agreement *a, kolo_status status) {
+    a->busy = false;
     if (status == KOLO_OK || a->failed) return status;
     a->failed = true;
     a->transport->ops->report(a->transport, status, kolo_last_error());
@@ -372,11 +378,26 @@ static kolo_status end_call(kolo_agreement *a, kolo_status status) {
 }
 
 static kolo_status begin_call(kolo_agreement *a) {
+    int rank = kolo_comm_whole_rank(a->comm, a->comm->rank);
+    if (a->busy) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "two threads of rank %d agree with the other ranks of one group at once: "
+                         "call kolo_comm_shrink and kolo_comm_agree in one thread at a time",
+                         rank);
+    }
+    if (a->failed) {
+        return KOLO_FAIL(KOLO_ERR_PEER, "an agreement of this group has failed on rank %d before",
+                         rank);
+    }
+    a->busy = true;
     a->started_ns = kolo_now_ns();
     a->polls = 0;
-    if (!a->failed) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_PEER, "an agreement of this group has failed on rank %d before",
-                     kolo_comm_whole_rank(a->comm, a->comm->rank));
+    a->aborts = kolo_comm_whole(a->comm)->aborts;
+    return KOLO_OK;
+}
+
+kolo_status kolo_agreement_give_up(kolo_agreement *a, kolo_status status) {
+    return a->busy ? status : end_call(a, status);
 }
 
 static kolo_status decide(kolo_agreement *a, uint64_t *flags) {

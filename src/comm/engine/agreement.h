@@ -28,8 +28,10 @@ void kolo_agreement_destroy(kolo_agreement *a);
 /* All ranks that live call it; blocks until they have, at most for the group's timeout. `*flags`:
  * the bits that all have set. The lock is held. TIMEOUT names the ranks that have not come; PEER:
  * the others have decided without this rank; NOMEM. After a failure the others go on without this
- * rank, and so does each later call fail. */
+ * rank, and so does each later call fail. ARG, without effect: another thread is in a call. */
 kolo_status kolo_agreement_decide(kolo_agreement *a, uint64_t *flags);
+/* Fails for the reason in the error slot, of that status, which it returns: like a failed call. */
+kolo_status kolo_agreement_give_up(kolo_agreement *a, kolo_status status);
 /* Whether a rank is gone, as decided, or noticed in an exchange since. */
 bool kolo_agreement_gone(const kolo_agreement *a, int rank);
 /* Gives a record to all ranks that are not gone, and takes theirs: records[r], zeros of ranks that

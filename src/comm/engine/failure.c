@@ -95,5 +95,7 @@ void kolo_comm_revoke(kolo_comm *comm, const char *reason) {
 }
 
 void kolo_comm_abort(kolo_comm *comm, const char *reason) {
+    KOLO_COMM_LOCK_SCOPE(comm);
+    kolo_comm_whole(comm)->aborts++;
     (void)kolo_comm_break(comm, KOLO_ERR_PEER, "%s", reason);
 }

@@ -147,6 +147,7 @@ static bool wait_for_threads(kolo_comm *comm) {
     if (!l || !l->shared) return true;
     kolo_comm_relock(comm);
     bool own = l->asking == gettid();
+    comm->aborts++;
     while (used(l)) {
         if (comm->broken == KOLO_OK) {
             (void)kolo_comm_break(comm, KOLO_ERR_PEER, "destroyed while a thread waited in it");
