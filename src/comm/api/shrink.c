@@ -73,7 +73,12 @@ static kolo_status allow(kolo_comm *comm, int *members, kolo_subgroup_address *a
                               .count = 2,
                               .site = "shrink"};
     kolo_status status = kolo_request_run(comm, &opts, 0);
-    if (status == KOLO_OK) status = open_channels(comm, channels, addresses);
+    if (status == KOLO_OK) {
+        status = open_channels(comm, channels, addresses);
+    } else if (channels) {
+        KOLO_COMM_LOCK_SCOPE(comm);
+        channels->ops->destroy(channels);
+    }
     if (status != KOLO_OK && comm->broken == KOLO_OK) { /* the others have it, perhaps */
         status = kolo_comm_break(comm, status, "%s", kolo_last_error());
     }
@@ -138,6 +143,33 @@ static void make_part(kolo_comm *comm, successor *s, member_record *own) {
     drop(s);
 }
 
+static bool is_known(const successor *s, int i) {
+    static const unsigned char none[KOLO_RECORD_BYTES];
+    return memcmp(s->records[s->members[i]], none, sizeof none) != 0;
+}
+
+static kolo_status attach_one(const successor *s, int i) {
+    kolo_transport *t = s->child->transport;
+    member_record r;
+    memcpy(&r, s->records[s->members[i]], sizeof r);
+    KOLO_TRY(t->ops->attach(t, i, &r.group));
+    return s->channels->ops->attach(s->channels, i, &r.channels);
+}
+
+/* A failure before the others were known has reached none of them. */
+static void report_again(const kolo_comm *child) {
+    kolo_transport *t = child->transport;
+    if (child->broken != KOLO_OK) t->ops->report(t, child->broken, child->broken_text);
+}
+
+/* The others may complete the group although this rank fails: then they learn that it leaves. */
+static void attach_to_leave(const successor *s) {
+    for (int i = 0; i < s->n && s->child; i++) {
+        if (is_known(s, i)) (void)attach_one(s, i);
+    }
+    if (s->child) report_again(s->child);
+}
+
 static kolo_status attach(kolo_comm *comm, successor *s) {
     for (int i = 0; i < s->n; i++) {
         member_record r;
@@ -145,12 +177,8 @@ static kolo_status attach(kolo_comm *comm, successor *s) {
         KOLO_TRY(check_address(comm, s->members[i], &r.channels));
     }
     KOLO_ASSERT(s->child && s->channels); /* without them this rank's record has zeros */
-    for (int i = 0; i < s->n; i++) {
-        member_record r;
-        memcpy(&r, s->records[s->members[i]], sizeof r);
-        KOLO_TRY(s->child->transport->ops->attach(s->child->transport, i, &r.group));
-        KOLO_TRY(s->channels->ops->attach(s->channels, i, &r.channels));
-    }
+    for (int i = 0; i < s->n; i++) KOLO_TRY(attach_one(s, i));
+    report_again(s->child);
     kolo_transport *channels = s->channels;
     s->channels = NULL;
     return kolo_agreement_create(s->child, channels, &s->child->agreement);
@@ -173,7 +201,9 @@ static kolo_status succeed(kolo_comm *comm, successor *s) {
         list_members(comm, s);
         make_part(comm, s, &own);
         KOLO_TRY(kolo_agreement_exchange(a, &own, s->records));
-        KOLO_TRY(kolo_agreement_decide(a, &unused));
+        kolo_status status = kolo_agreement_decide(a, &unused);
+        if (status != KOLO_OK) attach_to_leave(s);
+        KOLO_TRY(status);
         if (all_live(comm, s)) return attach(comm, s);
         drop(s);
     }
@@ -203,12 +233,15 @@ kolo_status kolo_comm_shrink(kolo_comm *comm, kolo_comm **survivors) {
     KOLO_TRY(check_allowed(comm));
     if (comm->inherited) return kolo_comm_check(comm);
     size_t n = (size_t)comm->size;
+    break_group(comm);
     successor s = {.members = kolo_zalloc(2 * n * sizeof *s.members),
                    .records = kolo_zalloc(n * sizeof *s.records)};
-    kolo_status status = KOLO_OK;
-    if (!s.members || !s.records) status = KOLO_NOMEM(n * sizeof *s.records);
-    break_group(comm);
-    if (status == KOLO_OK) status = succeed(comm, &s);
+    kolo_status status;
+    if (s.members && s.records) {
+        status = succeed(comm, &s);
+    } else { /* the other ranks wait, or will */
+        status = kolo_agreement_give_up(comm->agreement, KOLO_NOMEM(n * sizeof *s.records));
+    }
     if (status == KOLO_OK) {
         *survivors = s.child;
     } else {

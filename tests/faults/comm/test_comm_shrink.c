@@ -2,12 +2,17 @@
  * they agree on. */
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "comm/engine/comm.h"
+#include "comm/engine/lock.h"
+#include "kolo/embed.h"
 #include "kolo/group.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -283,6 +288,146 @@ static void a_rank_that_was_stopped_has_no_part(void **state) {
     if (sizes[1] != -(int)KOLO_ERR_PEER && sizes[1] != 1) fail_msg("rank 1: %d", sizes[1]);
 }
 
+/* ---- lack of memory ---- */
+
+typedef struct shrunk {
+    kolo_status status;
+    int size; /* 0: no group */
+} shrunk;
+
+/* The allocation `arg` of rank 1 fails. No rank ends before the others have their result. */
+static kolo_status nomem_body(kolo_comm *comm, const void *arg, void *result) {
+    long nth;
+    uint64_t flags = 1;
+    kolo_comm *steady, *others = NULL;
+    shrunk *s = result;
+    memcpy(&nth, arg, sizeof nth);
+    KOLO_TRY(kolo_comm_allow_shrink(comm));
+    KOLO_TRY(kolo_comm_split(comm, 0, 0, &steady));
+    KOLO_TRY(kolo_comm_agree(comm, &flags, NULL)); /* all have it */
+    if (kolo_comm_rank(comm) == 1) kolo_alloc_fail_nth(nth);
+    s->status = kolo_comm_shrink(comm, &others);
+    kolo_alloc_fail_nth(0);
+    if (s->status == KOLO_OK) s->size = kolo_comm_size(others);
+    if (s->status == KOLO_OK) s->status = kolo_barrier(others);
+    (void)kolo_barrier(steady);
+    return KOLO_OK;
+}
+
+/* The others go on without it, or get an error at once. */
+static void check_nomem(rank_transport transport, long nth) {
+    shrunk s[3];
+    rank_job job = {.n = 3,
+                    .transport = transport,
+                    .body = nomem_body,
+                    .arg = &nth,
+                    .arg_bytes = sizeof nth,
+                    .results = s,
+                    .result_bytes = sizeof s[0],
+                    .segment_bytes = 64 << 20,
+                    .timeout_ms = 4000};
+    ASSERT_OK(run_rank_job(&job));
+    for (int r = 0; r < 3; r++) {
+        bool whole = s[1].size == 3;
+        bool known = s[r].status == KOLO_OK || s[r].status == KOLO_ERR_NOMEM ||
+                     (s[r].status == KOLO_ERR_PEER && r != 1);
+        bool alike = r == 1 || s[r].size == s[0].size;
+        if (known && alike && (s[r].status != KOLO_OK || s[r].size == 2 + whole)) continue;
+        fail_msg("transport %d, allocation %ld: rank %d has status %d and a group of %d, rank 1 %d "
+                 "and %d",
+                 (int)transport, nth, r, (int)s[r].status, s[r].size, (int)s[1].status, s[1].size);
+    }
+}
+
+static void a_rank_without_memory_does_not_hang_the_others(void **state) {
+    int every = getenv("KOLO_SOAK") ? 1 : 3;
+    for (long nth = 1; nth <= 40; nth += every) {
+        check_nomem(RANKS_SHM, nth);
+        check_nomem(RANKS_TCP, nth);
+    }
+}
+
+/* ---- threads ---- */
+
+typedef struct caller {
+    kolo_comm *comm;
+    kolo_status status;
+    uint64_t flags;
+} caller;
+
+/* Rank 1 waits for the message of a thread that is refused. */
+static void *agree_in_a_thread(void *arg) {
+    caller *c = arg;
+    int32_t refused = 1;
+    c->flags = 3;
+    c->status = kolo_comm_agree(c->comm, &c->flags, NULL);
+    if (c->status == KOLO_ERR_ARG) (void)kolo_send(c->comm, &refused, 1, KOLO_DTYPE_I32, 1, 0);
+    return NULL;
+}
+
+static kolo_status agree_twice(kolo_comm *comm) {
+    caller c[2] = {{.comm = comm}, {.comm = comm}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) {
+        if (pthread_create(&threads[i], NULL, agree_in_a_thread, &c[i]) != 0) abort();
+    }
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    int first = c[0].status != KOLO_OK; /* which was not refused */
+    if (c[first].status == KOLO_OK && c[first].flags == 1 && c[!first].status == KOLO_ERR_ARG) {
+        return KOLO_OK;
+    }
+    return wrong("two threads", (int)c[first].status);
+}
+
+static kolo_status abort_an_agreement(kolo_comm *comm) {
+    caller c = {.comm = comm};
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, agree_in_a_thread, &c) != 0) abort();
+    while (atomic_load(&comm->lock->inside) < 2) sched_yield(); /* two for a thread in a call */
+    kolo_comm_abort(comm, "aborted by the test");
+    pthread_join(thread, NULL);
+    return c.status == KOLO_ERR_PEER ? KOLO_OK : wrong("aborted", (int)c.status);
+}
+
+static kolo_status threads_body(kolo_comm *comm, const void *arg, void *result) {
+    uint64_t flags = 1;
+    int32_t x;
+    KOLO_TRY(kolo_comm_allow_threads(comm));
+    KOLO_TRY(kolo_comm_allow_shrink(comm));
+    if (kolo_comm_rank(comm) == 0) {
+        KOLO_TRY(agree_twice(comm));
+        return abort_an_agreement(comm);
+    }
+    KOLO_TRY(kolo_recv(comm, &x, 1, KOLO_DTYPE_I32, 0, 0));
+    KOLO_TRY(kolo_comm_agree(comm, &flags, NULL));
+    bool aborted = kolo_recv(comm, &x, 1, KOLO_DTYPE_I32, 0, 0) == KOLO_ERR_PEER;
+    return aborted && flags == 1 ? KOLO_OK : wrong("an abort", 1);
+}
+
+static void threads_agree_one_at_a_time(void **state) {
+    ASSERT_OK(run_ranks(2, RANKS_TCP, threads_body, NULL, 0));
+}
+
+/* ---- a group that may not shrink ---- */
+
+/* Rank 1 has died before. What the others have made is freed: the leak checker looks. */
+static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
+    if (kolo_comm_rank(comm) == 1) raise(SIGKILL);
+    return kolo_comm_allow_shrink(comm) == KOLO_ERR_PEER ? KOLO_OK : wrong("late", 0);
+}
+
+static void a_death_before_leaves_nothing_behind(void **state) {
+    for (size_t t = 0; t < 3; t++) {
+        rank_outcome outcomes[3];
+        rank_job job = {
+            .n = 3, .transport = transports[t], .body = late_body, .outcomes = outcomes};
+        (void)run_rank_job(&job);
+        for (int r = 0; r < 3; r += 2) {
+            if (outcomes[r].status != KOLO_OK) fail_msg("rank %d: %s", r, outcomes[r].error);
+        }
+    }
+}
+
 TEST_MAIN(test_comm_shrink) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survivors_go_on_after_two_deaths),
@@ -290,6 +435,9 @@ TEST_MAIN(test_comm_shrink) {
         cmocka_unit_test(living_ranks_agree),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
         cmocka_unit_test(a_rank_that_was_stopped_has_no_part),
+        cmocka_unit_test(a_rank_without_memory_does_not_hang_the_others),
+        cmocka_unit_test(threads_agree_one_at_a_time),
+        cmocka_unit_test(a_death_before_leaves_nothing_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
