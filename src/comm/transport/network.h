@@ -35,11 +35,12 @@ typedef struct kolo_network {
     /* Makes the address for a peer. */
     kolo_status (*address)(kolo_transport *t, int peer, void *address);
     /* Attaches a peer with its connection `fd`, which it takes over, also on failure, and its
-     * address. `keys`: with which to encrypt; NULL: not encrypted. FORMAT; NOMEM; IO; UNSUPPORTED.
+     * address. `keys`: with which to protect what is sent; NULL: it is not. FORMAT; NOMEM; IO;
+     * UNSUPPORTED.
      */
     kolo_status (*attach)(kolo_transport *t, int peer, int fd, const void *address,
                           const kolo_seal_keys *keys);
-    bool encrypts; /* can encrypt all that it sends */
+    bool encrypts; /* can encrypt, or authenticate, all that it sends */
 } kolo_network;
 
 typedef struct kolo_transport_info {

@@ -164,7 +164,7 @@ static void list_output(const kolo_stream *s, struct iovec pieces[PIECES]) {
     pieces[2] = (struct iovec){s->out + s->out_first + before, queued - before};
 }
 
-/* Encrypts the next record. A long body is read where it lies. */
+/* Seals the next record. A long body is read where it lies. */
 static void fill_record(kolo_stream *s) {
     struct iovec pieces[PIECES];
     list_output(s, pieces);
@@ -248,7 +248,7 @@ static size_t receive_raw(kolo_stream *s, struct iovec *pieces, int n_pieces) {
     return 0;
 }
 
-/* Decrypts the record at sealed_first, if all of it is there. */
+/* Opens the record at sealed_first, if all of it is there. */
 static bool open_record(kolo_stream *s) {
     unsigned char *record = s->sealed + s->sealed_first;
     size_t held = s->sealed_end - s->sealed_first, size, bytes;

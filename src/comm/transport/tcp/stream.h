@@ -6,7 +6,7 @@
  * before and after it. Bodies are read directly to their destination; only bytes that arrive
  * together with a header pass through the input buffer. One thread at a time uses a stream.
  *
- * An encrypted stream is the same content in records (seal.h), which pass through two buffers more:
+ * A protected stream is the same content in records (seal.h), which pass through two buffers more:
  * one record to be sent, and those received. */
 
 #include "comm/transport/seal.h"
@@ -66,7 +66,7 @@ typedef struct kolo_stream {
     const char *data;
     size_t data_left;
 
-    kolo_seal *seal;       /* NULL: not encrypted */
+    kolo_seal *seal;       /* NULL: not protected */
     unsigned char *record; /* [KOLO_SEAL_RECORD]: [record_first, record_end) is to be sent */
     unsigned char *sealed; /* [SEALED_BYTES]: [sealed_first, sealed_end) has been received */
     size_t record_first, record_end, sealed_first, sealed_end;
@@ -74,7 +74,7 @@ typedef struct kolo_stream {
     bool dry;                      /* the socket had no more than what is in `sealed` */
 } kolo_stream;
 
-/* Takes over a connected socket; encrypted unless `keys` is NULL. NOMEM: the caller keeps it. */
+/* Takes over a connected socket; protected unless `keys` is NULL. NOMEM: the caller keeps it. */
 kolo_status kolo_stream_init(kolo_stream *s, int fd, const kolo_seal_keys *keys);
 /* Accepts a zeroed stream with fd -1. */
 void kolo_stream_fini(kolo_stream *s);
