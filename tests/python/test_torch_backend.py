@@ -116,7 +116,7 @@ assert values([own]) == [2]
 dist.all_gather_object(objects := [None] * 2, {"rank": rank})
 assert objects == [{"rank": 0}, {"rank": 1}]
 
-if hasattr(dist.ProcessGroup, "split_group") and torch.__version__.split(".")[:2] >= ["2", "15"]:
+if hasattr(dist.ProcessGroup, "split_group") and tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15):
     parts = dist.split_group(split_ranks=[[1, 0]]), dist.split_group(split_ranks=[[1]], group_desc="alone")
     assert parts[0].rank() == other and parts[0].size() == 2 and parts[0].name() == "kolo"
     dist.broadcast(own := full(3, rank), group=parts[0], group_src=0)
