@@ -139,6 +139,12 @@ static kolo_status push(kolo_agreement *a, int p, bool *moved) {
     return KOLO_OK;
 }
 
+/* Whether something is left that the transport has not accepted. */
+static bool has_unsent(const kolo_agreement *a, int p) {
+    const outgoing *o = a->lanes[p].first;
+    return o && (o->next || o->bytes < a->message_bytes);
+}
+
 static kolo_status queue(kolo_agreement *a, int p, kind what, const void *record) {
     outgoing *o = kolo_zalloc(sizeof *o), **end = &a->lanes[p].first;
     if (!o) return KOLO_NOMEM(sizeof *o);
@@ -332,8 +338,7 @@ static kolo_status run_round(kolo_agreement *a) {
     return KOLO_OK;
 }
 
-/* A rank is waited for until it has decided too and has read all messages of this one: they are
- * read in place, and may be freed afterwards. One that has ended reads nothing. */
+/* A rank that has decided too, or gone on since, does not need the decision. */
 static kolo_status flush_one(kolo_agreement *a, int p, bool watch, bool *waiting, bool *moved) {
     lane *l = &a->lanes[p];
     bool ended = watch && has_ended(a, p), full = true;
@@ -346,7 +351,7 @@ static kolo_status flush_one(kolo_agreement *a, int p, bool watch, bool *waiting
         l->decided = !stale;
         if (stale || (own && l->in->kind == KIND_DECISION)) discard(a, p); /* others: for later */
     }
-    *waiting = *waiting || ((l->first || !l->decided) && !ended);
+    *waiting = *waiting || (has_unsent(a, p) && !l->decided && !ended);
     return KOLO_OK;
 }
 
