@@ -64,8 +64,7 @@ KOLO_API kolo_status kolo_comm_allow_shrink(kolo_comm *comm);
  * compare kolo_comm_size with what the program needs. ARG: kolo_comm_allow_shrink has not been
  * called; TIMEOUT: ranks that live have not come, which the error names; PEER: the others have
  * formed their group without this rank, since it was stopped or cut off for longer than a
- * heartbeat; known defect: with several hosts, deaths a few milliseconds apart may leave out a rank
- * that lives, which gets this error; NOMEM, on all ranks if one has none for its part. Both this
+ * heartbeat; NOMEM, on all ranks if one has none for its part. Both this
  * and kolo_comm_agree are for one thread at a time; ARG: another one is in such a call of the
  * group. */
 KOLO_API kolo_status kolo_comm_shrink(kolo_comm *comm, kolo_comm **survivors);

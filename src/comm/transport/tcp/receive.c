@@ -186,8 +186,10 @@ static kolo_status advance_data(kolo_tcp_transport *root, int from, bool progres
     }
     kolo_tcp_channel *c = kolo_tcp_channel_of(t, l->frame.seq, peer);
     *any = false;
+    /* A posted receive has until the next progress to take it: nobody may poll it any more. A
+     * receive on another channel, which comes here too, does not begin that time anew. */
     if (c->wanted && !(progress && l->held)) {
-        l->held = progress;
+        l->held = l->held || progress;
         return KOLO_OK;
     }
     return store_unexpected(t, l, c, any);
