@@ -4,6 +4,7 @@
  *     attention-kernels [ROUNDS [SAMPLES QUERIES HEADS WIDTH CAUSAL]]     by default head sizes in
  * use */
 #include "base/clock.h"
+#include "bench/kernel_timing.h"
 #include "kernel/kernel.h"
 #include "kernel/select/families.h"
 
@@ -12,26 +13,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { COPIES = KOLO_ISA_COUNT, MARGIN = 64 };
+enum { COPIES = KOLO_ISA_COUNT };
 
 static const int64_t cases[][5] = {
     {8, 256, 6, 64, 1},  {8, 256, 4, 32, 1},   {4, 256, 6, 80, 1},  {4, 256, 4, 128, 1},
     {16, 197, 3, 64, 0}, {8, 128, 12, 64, 0},  {16, 197, 4, 32, 0}, {8, 256, 4, 80, 0},
     {4, 256, 4, 128, 0}, {1, 1024, 12, 64, 1},
 };
-
-static double processor_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void *buffer(size_t bytes) {
-    float *p = kolo_pages_map(bytes + MARGIN);
-    if (!p) exit(1);
-    for (size_t i = 0; i < bytes / 4; i++) p[i] = (float)(i * 2654435761u % 1024) / 512 - 1;
-    return p;
-}
 
 /* The forward or backward pass on the buffers of `call`, by each copy. */
 typedef struct race {

@@ -1,6 +1,7 @@
 /* Times every kernel that supports a linear layer, forward (f), data gradient (d) and weight
  * gradient (w), on one thread: linear-kernels [ROWS INPUTS OUTPUTS]; by default the classifiers of
  * the model zoo. The kernels of a layer alternate. Used to calibrate the estimates of kernels. */
+#include "bench/kernel_timing.h"
 #include "kernel/kernel.h"
 #include "kernel/select/families.h"
 
@@ -31,15 +32,6 @@ static kolo_kernel_spec spec_of(char pass, int64_t rows, int64_t in, int64_t out
     return spec;
 }
 
-enum { MARGIN = 64 }; /* behind a buffer */
-
-static void *buffer(size_t bytes) {
-    float *p = kolo_pages_map(bytes + MARGIN);
-    if (!p) exit(1);
-    for (size_t i = 0; i < bytes / 4; i++) p[i] = (float)(i * 2654435761u % 1024) / 512 - 1;
-    return p;
-}
-
 /* One kernel on the buffers of `call`. */
 typedef struct racer {
     const kolo_kernel *kernel;
@@ -47,13 +39,6 @@ typedef struct racer {
     size_t scratch_bytes;
     double estimate, best;
 } racer;
-
-/* Processor time, so that it can be taken on a machine that does other work, too. */
-static double processor_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void run_once(racer *r) {
     const double start = processor_seconds();

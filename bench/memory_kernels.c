@@ -8,17 +8,19 @@
  * inside the third, and beyond. Printed are GB/s of processor time, minima over the rounds, and the
  * share of the copy that the op reaches: 100 % is the bytes' bound. Below it in a cache are ops
  * that compute more than such a cache hides, such as exponentials. */
+#include "bench/kernel_timing.h"
 #include "graph/ops/binary.h"
 #include "graph/ops/chain.h"
 #include "kernel/kernel.h"
 #include "kernel/select/families.h"
+#include "tests/support/shapes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { MARGIN = 64, CLASSES = 1000 };
+enum { CLASSES = 1000 };
 
 static const int64_t sizes[] = {512 << 10, 8 << 20, 128 << 20}; /* bytes of an op */
 
@@ -31,22 +33,6 @@ typedef struct subject {
     int labels; /* input that is i32; 0: none */
 } subject;
 
-#define S1(a)    \
-    {            \
-        1, { a } \
-    }
-#define S2(a, b)    \
-    {               \
-        2, { a, b } \
-    }
-#define S3(a, b, c)    \
-    {                  \
-        3, { a, b, c } \
-    }
-#define S4(a, b, c, d)    \
-    {                     \
-        4, { a, b, c, d } \
-    }
 #define TOKENS S3(0, 64, 384)
 #define IMAGES S4(0, 64, 28, 28)
 #define GROUPS S4(0, 8, 8, 784)
@@ -117,19 +103,6 @@ static const subject subjects[] = {
     {"sum, of rows of 384", "simd_sum", 1, .in = {TOKENS}, .attr = {{4}}},
     {"sum, over the first dimension", "simd_sum", 1, .in = {S2(0, 384)}, .attr = {{1}}},
 };
-
-static double processor_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void *buffer(size_t bytes) {
-    float *p = kolo_pages_map(bytes + MARGIN);
-    if (!p) exit(1);
-    for (size_t i = 0; i < bytes / 4; i++) p[i] = (float)(i * 2654435761u % 1024) / 512 - 1;
-    return p;
-}
 
 /* x + y times z, or silu(x) y. */
 static void write_chain(const subject *s, kolo_attr *attr) {
