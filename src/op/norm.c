@@ -5,7 +5,7 @@
  * (pass/inference.c), whose update is a node like that of a parameter (pass/statistics.c). */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
-#include "kernel/ref/ref.h"
+#include "kernel/ref/planes.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -202,21 +202,9 @@ kolo_value kolo_batch_norm(kolo_graph *g, kolo_value x, const char *name,
 /* Batch normalization and its gradient, and the update of running statistics. An output
  * may alias an input (op->overwrite): sums are computed first. */
 
-/* A tensor [N,C,...] as rows of `plane` elements: channel c of image i starts at (i * C + c) *
- * plane. */
-typedef struct rows {
-    int64_t n, c, plane;
-} rows;
-
-static rows rows_of(const kolo_tensor *t) {
-    rows r = {.n = t->shape.dim[0], .c = t->shape.dim[1]};
-    r.plane = kolo_shape_count(&t->shape) / (r.n * r.c);
-    return r;
-}
-
 /* y = scale * (x - mean) + beta + residual, clipped, for one channel; residual may be NULL. */
-static void normalize(const rows *r, int64_t c, const double *x, double mean, double scale,
-                      double beta, const double *residual, int64_t relu, double *y) {
+static void normalize(const kolo_ref_planes *r, int64_t c, const double *x, double mean,
+                      double scale, double beta, const double *residual, int64_t relu, double *y) {
     for (int64_t n = 0; n < r->n; n++) {
         for (int64_t i = (n * r->c + c) * r->plane, end = i + r->plane; i < end; i++) {
             double v = scale * (x[i] - mean) + beta + (residual ? residual[i] : 0);
@@ -225,7 +213,8 @@ static void normalize(const rows *r, int64_t c, const double *x, double mean, do
     }
 }
 
-static void moments(const rows *r, int64_t c, const double *x, double *mean, double *var) {
+static void moments(const kolo_ref_planes *r, int64_t c, const double *x, double *mean,
+                    double *var) {
     double sum = 0, squares = 0, count = (double)(r->n * r->plane);
     for (int64_t n = 0; n < r->n; n++) {
         for (int64_t i = (n * r->c + c) * r->plane, end = i + r->plane; i < end; i++) sum += x[i];
@@ -241,7 +230,7 @@ static void moments(const rows *r, int64_t c, const double *x, double *mean, dou
 
 static void batch_norm(const kolo_call *call) {
     const kolo_attr *attr = call->spec->attr;
-    rows r = rows_of(&call->spec->in[0]);
+    kolo_ref_planes r = kolo_ref_planes_of(&call->spec->in[0]);
     const double *x = call->in[0], *gamma = call->in[1], *beta = call->in[2];
     const double *residual = call->spec->n_in > 5 ? call->in[5] : NULL;
     double *mean = call->out[1], *var = call->out[2];
@@ -259,7 +248,7 @@ static void batch_norm(const kolo_call *call) {
 
 static void batch_norm_infer(const kolo_call *call) {
     const kolo_attr *attr = call->spec->attr;
-    rows r = rows_of(&call->spec->in[0]);
+    kolo_ref_planes r = kolo_ref_planes_of(&call->spec->in[0]);
     const double *x = call->in[0], *gamma = call->in[1], *beta = call->in[2];
     const double *mean = call->in[3], *var = call->in[4];
     const double *residual = call->spec->n_in > 5 ? call->in[5] : NULL;
@@ -271,7 +260,7 @@ static void batch_norm_infer(const kolo_call *call) {
 }
 
 static void batch_norm_bwd(const kolo_call *call) {
-    rows r = rows_of(&call->spec->in[0]);
+    kolo_ref_planes r = kolo_ref_planes_of(&call->spec->in[0]);
     const double *dy = call->in[0], *x = call->in[1], *gamma = call->in[2], *mean = call->in[3];
     const double *var = call->in[4], *beta = call->spec->n_in > 5 ? call->in[5] : NULL;
     double *dx = call->out[0], *dgamma = call->out[1], *dbeta = call->out[2];

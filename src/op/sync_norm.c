@@ -8,7 +8,7 @@
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 #include "graph/propagate.h"
-#include "kernel/ref/ref.h"
+#include "kernel/ref/planes.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -190,21 +190,10 @@ const kolo_op kolo_op_sync_norm_bwd_data = {
 
 /* ---- reference ---- */
 
-/* Channel c of image n of a tensor [N,C,...] starts at (n * C + c) * plane. */
-typedef struct rows {
-    int64_t n, c, plane;
-} rows;
-
-static rows rows_of(const kolo_tensor *t) {
-    rows r = {.n = t->shape.dim[0], .c = t->shape.dim[1]};
-    r.plane = kolo_shape_count(&t->shape) / (r.n * r.c);
-    return r;
-}
-
 /* sums: those of x - shift of all channels, then those of its square, both times weight / plane,
  * where the plane is that of the whole image. */
 static void sync_norm_sums(const kolo_call *call) {
-    rows r = rows_of(&call->spec->in[0]);
+    kolo_ref_planes r = kolo_ref_planes_of(&call->spec->in[0]);
     const double *x = call->in[0], *shift = call->in[1], weight = *(const double *)call->in[2];
     const double plane = (double)call->spec->attr[KOLO_SYNC_SUMS_PLANE].i;
     double *sums = call->out[0];
@@ -236,7 +225,7 @@ static void sync_norm_statistics(const kolo_call *call) {
 
 static void sync_norm(const kolo_call *call) {
     const kolo_attr *attr = call->spec->attr;
-    rows r = rows_of(&call->spec->in[0]);
+    kolo_ref_planes r = kolo_ref_planes_of(&call->spec->in[0]);
     const double *x = call->in[0], *gamma = call->in[1], *beta = call->in[2];
     const double *mean = call->in[3], *var = call->in[4];
     const double *residual = call->spec->n_in > 6 ? call->in[6] : NULL;
@@ -252,7 +241,7 @@ static void sync_norm(const kolo_call *call) {
 }
 
 static void sync_norm_bwd_sums(const kolo_call *call) {
-    rows r = rows_of(&call->spec->in[0]);
+    kolo_ref_planes r = kolo_ref_planes_of(&call->spec->in[0]);
     const double *dy = call->in[0], *x = call->in[1], *gamma = call->in[2], *mean = call->in[3];
     const double *var = call->in[4], *beta = call->spec->n_in > 5 ? call->in[5] : NULL;
     double *dgamma = call->out[0], *dbeta = call->out[1], *sums = call->out[2];
@@ -273,7 +262,7 @@ static void sync_norm_bwd_sums(const kolo_call *call) {
 }
 
 static void sync_norm_bwd_data(const kolo_call *call) {
-    rows r = rows_of(&call->spec->in[0]);
+    kolo_ref_planes r = kolo_ref_planes_of(&call->spec->in[0]);
     const double *dy = call->in[0], *x = call->in[1], *sums = call->in[3], *gamma = call->in[4];
     const double *mean = call->in[5], *var = call->in[6];
     const double *beta = call->spec->n_in > 7 ? call->in[7] : NULL;
