@@ -63,7 +63,7 @@ complain "global, but used in its own file only:" <"$work/single"
 
 # uses_of_references OBJECT...: symbols of the reference kernels that object files use.
 grep -E '/kolo_objects\.dir/src/(op|kernel/ref)/' "$work/objects" >"$work/references"
-(cd "$build" && xargs nm -P -g --defined-only) <"$work/references" | awk '$1 ~ /^kolo_ref_/ { print $1 }' | sort -u >"$work/of_references"
+(cd "$build" && xargs nm -P -g --defined-only) <"$work/references" | awk '$1 ~ /^kolo_(ref_|ops_|reference_)/ { print $1 }' | sort -u >"$work/of_references"
 uses_of_references() {
     nm -A -P -g --undefined-only "$@" | awk -v of_references="$work/of_references" '
         BEGIN { while ((getline name <of_references) > 0) is_reference[name] = 1 }
@@ -74,9 +74,9 @@ grep -E '/kolo_objects\.dir/(isa/)?src/kernel/(simd|dnn)/' "$work/objects" >"$wo
 (cd "$build" && uses_of_references $(cat "$work/fast")) >"$work/uses"
 complain "used by a fast kernel, but of the reference kernels:" <"$work/uses"
 # A kernel that only calls a reference is found.
-echo 'extern char kolo_ref_relu; char *toy(void); char *toy(void) { return &kolo_ref_relu; }' |
+echo 'extern char kolo_ref_run; char *toy(void); char *toy(void) { return &kolo_ref_run; }' |
     cc -c -x c -o "$work/toy.o" -
-[ -n "$(uses_of_references "$work/toy.o")" ] || echo "a use of kolo_ref_relu in an object file" >"$work/missed"
+[ -n "$(uses_of_references "$work/toy.o")" ] || echo "a use of kolo_ref_run in an object file" >"$work/missed"
 [ ! -f "$work/missed" ] || complain "not found by this check:" <"$work/missed"
 
 exit $breaches

@@ -7,8 +7,8 @@
  *
  * An op is a const descriptor: its shape rule, gradient rule and cost, and the facts that passes
  * read. Kernels (kernel/kernel.h) execute ops. The ops are in src/op/: one file per family, with
- * the reference kernels; ops.c is their table, graph/ops/ops.h documents their inputs, outputs and
- * attributes. */
+ * the reference kernels, and its rows of the table (kernel/ref/table.h); graph/ops/ops.h documents
+ * their inputs, outputs and attributes. */
 
 #include "base/memory.h"
 #include "base/name_index.h"
@@ -274,7 +274,7 @@ typedef struct kolo_op {
     } fuse;
 
     kolo_op_comm comm;
-    bool with_updates; /* reads synchronised gradients, as updates do */
+    bool with_updates; /* reads synchronized gradients, as updates do */
     bool lookup;       /* reads only the rows of input 0 that the ids, input 1, name */
     struct {
         int keep; /* updates a running average: KOLO_ATTR of the weight of the old value */

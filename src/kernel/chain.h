@@ -5,7 +5,7 @@
 #include "graph/ops/chain.h"
 #include "kernel/kernel.h"
 
-extern const kolo_kernel kolo_ref_chain, kolo_simd_chain;
+extern const kolo_kernel kolo_simd_chain;
 
 /* A link that is prepared for pieces of one shape. It must not move. */
 typedef struct kolo_link_run {

@@ -119,19 +119,18 @@ static double gelu_slope(double x, bool by_tanh) {
 
 /* y = f(a, b) element-wise; b is NULL for ops of one input. `tanh` selects GELU's tanh
  * approximation. */
-#define BODY(name, expression)                                                         \
-    static void name##_body(const kolo_call *call) {                                   \
-        const double *a = call->in[0], *b = call->in[1];                               \
-        double *y = call->out[0];                                                      \
-        int64_t count = kolo_shape_count(&call->spec->out[0].shape);                   \
-        for (int64_t i = 0; i < count; i++) y[i] = (expression);                       \
-        (void)b;                                                                       \
-    }                                                                                  \
-    static void run_##name(const kolo_call *call) { kolo_ref_run(call, name##_body); } \
-    const kolo_kernel kolo_ref_##name = KOLO_REF_KERNEL("ref_" #name, &kolo_op_##name, run_##name)
+#define BODY(name, expression)                                       \
+    static void name##_body(const kolo_call *call) {                 \
+        const double *a = call->in[0], *b = call->in[1];             \
+        double *y = call->out[0];                                    \
+        int64_t count = kolo_shape_count(&call->spec->out[0].shape); \
+        for (int64_t i = 0; i < count; i++) y[i] = (expression);     \
+        (void)b;                                                     \
+    }                                                                \
+    static void run_##name(const kolo_call *call) { kolo_ref_run(call, name##_body); }
 
-BODY(gelu, kolo_ref_gelu_at(a[i], call->spec->attr[KOLO_GELU_TANH].i));
-BODY(mul, a[i] * b[i]);
+BODY(gelu, kolo_ref_gelu_at(a[i], call->spec->attr[KOLO_GELU_TANH].i))
+BODY(mul, a[i] * b[i])
 
 static void gelu_bwd(const kolo_call *call) {
     const kolo_attr *attr = call->spec->attr;
@@ -148,5 +147,9 @@ static void gelu_bwd(const kolo_call *call) {
 
 static void run_gelu_bwd(const kolo_call *call) { kolo_ref_run(call, gelu_bwd); }
 
-const kolo_kernel kolo_ref_gelu_bwd =
-    KOLO_REF_KERNEL("ref_gelu_bwd", &kolo_op_gelu_bwd, run_gelu_bwd);
+const kolo_kernel kolo_ops_activation[] = {
+    KOLO_REF_KERNEL("ref_gelu", &kolo_op_gelu, run_gelu),
+    KOLO_REF_KERNEL("ref_mul", &kolo_op_mul, run_mul),
+    KOLO_REF_KERNEL("ref_gelu_bwd", &kolo_op_gelu_bwd, run_gelu_bwd),
+    {0},
+};

@@ -486,11 +486,10 @@ static void run_attention_bwd(const kolo_call *call) { kolo_ref_run(call, attent
 static void run_block(const kolo_call *call) { kolo_ref_run(call, attention_block); }
 static void run_block_bwd(const kolo_call *call) { kolo_ref_run(call, attention_block_bwd); }
 
-const kolo_kernel kolo_ref_attention =
-    KOLO_REF_KERNEL("ref_attention", &kolo_op_attention, run_attention);
-const kolo_kernel kolo_ref_attention_bwd =
-    KOLO_REF_KERNEL("ref_attention_bwd", &kolo_op_attention_bwd, run_attention_bwd);
-const kolo_kernel kolo_ref_attention_block =
-    KOLO_REF_KERNEL("ref_attention_block", &kolo_op_attention_block, run_block);
-const kolo_kernel kolo_ref_attention_block_bwd =
-    KOLO_REF_KERNEL("ref_attention_block_bwd", &kolo_op_attention_block_bwd, run_block_bwd);
+const kolo_kernel kolo_ops_attention[] = {
+    KOLO_REF_KERNEL("ref_attention", &kolo_op_attention, run_attention),
+    KOLO_REF_KERNEL("ref_attention_bwd", &kolo_op_attention_bwd, run_attention_bwd),
+    KOLO_REF_KERNEL("ref_attention_block", &kolo_op_attention_block, run_block),
+    KOLO_REF_KERNEL("ref_attention_block_bwd", &kolo_op_attention_block_bwd, run_block_bwd),
+    {0},
+};

@@ -243,9 +243,15 @@ static void map(const kolo_call *call, function *f) {
     }
 }
 
-#define KERNEL(X, name, join, linear, forward)                                         \
-    static double name##_of(double a, double b) { return forward; }                    \
-    static void name##_body(const kolo_call *call) { map(call, name##_of); }           \
-    static void run_##name(const kolo_call *call) { kolo_ref_run(call, name##_body); } \
-    const kolo_kernel kolo_ref_##name = KOLO_REF_KERNEL("ref_" #name, &kolo_op_##name, run_##name);
+#define KERNEL(X, name, join, linear, forward)                               \
+    static double name##_of(double a, double b) { return forward; }          \
+    static void name##_body(const kolo_call *call) { map(call, name##_of); } \
+    static void run_##name(const kolo_call *call) { kolo_ref_run(call, name##_body); }
 KOLO_BINARY_LIST(KERNEL, )
+
+#define ROW(name) KOLO_REF_KERNEL("ref_" #name, &kolo_op_##name, run_##name),
+
+const kolo_kernel kolo_ops_binary[] = {
+    KOLO_BINARY_LIST(KOLO_BINARY_OP, ROW) /* a row each */
+    {0},
+};

@@ -144,7 +144,8 @@ static void cached_attention(const kolo_call *call) {
 static void run_write(const kolo_call *call) { kolo_ref_run(call, cache_write); }
 static void run_attention(const kolo_call *call) { kolo_ref_run(call, cached_attention); }
 
-const kolo_kernel kolo_ref_cache_write =
-    KOLO_REF_KERNEL("ref_cache_write", &kolo_op_cache_write, run_write);
-const kolo_kernel kolo_ref_cached_attention =
-    KOLO_REF_KERNEL("ref_cached_attention", &kolo_op_cached_attention, run_attention);
+const kolo_kernel kolo_ops_cache[] = {
+    KOLO_REF_KERNEL("ref_cache_write", &kolo_op_cache_write, run_write),
+    KOLO_REF_KERNEL("ref_cached_attention", &kolo_op_cached_attention, run_attention),
+    {0},
+};

@@ -202,16 +202,6 @@ typedef struct chain_state {
     size_t result_bytes; /* of all results that only links read */
 } chain_state;
 
-static const kolo_kernel *kernel_of(const kolo_op *op) {
-#define KERNEL(name) &kolo_ref_##name,
-    static const kolo_kernel *const kernels[] = {KOLO_OP_LIST(KERNEL)};
-#undef KERNEL
-    size_t i = 0;
-    while (i < KOLO_COUNT(kernels) && kernels[i]->op != op) i++;
-    KOLO_ASSERT(i < KOLO_COUNT(kernels));
-    return kernels[i];
-}
-
 static void release(void *state) {
     chain_state *s = state;
     for (int l = 0; s && l < s->chain.n; l++) kolo_link_release(&s->link[l]);
@@ -231,7 +221,9 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     for (int l = 0; l < s->chain.n; l++) {
         kolo_link_run *run = &s->link[l];
         kolo_link_spec(spec, &s->chain, l, &spec->in[0].shape, run);
-        const kolo_status status = kolo_link_prepare(kernel_of(run->spec.op), run);
+        const kolo_kernel *kernel;
+        kolo_status status = spec->select(KOLO_KERNELS_REF, NULL, &run->spec, &kernel, NULL);
+        if (status == KOLO_OK) status = kolo_link_prepare(kernel, run);
         if (status != KOLO_OK) {
             release(s);
             return status;
@@ -264,11 +256,14 @@ static void run(const kolo_call *call) {
     }
 }
 
-const kolo_kernel kolo_ref_chain = {
-    .name = "ref_chain",
-    .op = &kolo_op_chain,
-    .fit = kolo_ref_fit,
-    .prepare = prepare,
-    .run = run,
-    .release = release,
+const kolo_kernel kolo_ops_chain[] = {
+    {
+        .name = "ref_chain",
+        .op = &kolo_op_chain,
+        .fit = kolo_ref_fit,
+        .prepare = prepare,
+        .run = run,
+        .release = release,
+    },
+    {0},
 };

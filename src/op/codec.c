@@ -121,23 +121,6 @@ static void decode(const kolo_call *call) {
     }
 }
 
-const kolo_kernel kolo_ref_encode = {
-    .name = "ref_encode",
-    .op = &kolo_op_encode,
-    .fit = fit,
-    .prepare = prepare_encode,
-    .run = encode,
-    .release = kolo_ref_release,
-};
-const kolo_kernel kolo_ref_decode = {
-    .name = "ref_decode",
-    .op = &kolo_op_decode,
-    .fit = fit,
-    .prepare = prepare_decode,
-    .run = decode,
-    .release = kolo_ref_release,
-};
-
 /* What a rank adds to the momentum of 1-bit Adam (Tang et al., 2021). */
 static void momentum_part(const kolo_call *call) {
     const kolo_attr *attr = call->spec->attr;
@@ -152,5 +135,23 @@ static void momentum_part(const kolo_call *call) {
 
 static void run_momentum_part(const kolo_call *call) { kolo_ref_run(call, momentum_part); }
 
-const kolo_kernel kolo_ref_momentum_part =
-    KOLO_REF_KERNEL("ref_momentum_part", &kolo_op_momentum_part, run_momentum_part);
+const kolo_kernel kolo_ops_codec[] = {
+    {
+        .name = "ref_encode",
+        .op = &kolo_op_encode,
+        .fit = fit,
+        .prepare = prepare_encode,
+        .run = encode,
+        .release = kolo_ref_release,
+    },
+    {
+        .name = "ref_decode",
+        .op = &kolo_op_decode,
+        .fit = fit,
+        .prepare = prepare_decode,
+        .run = decode,
+        .release = kolo_ref_release,
+    },
+    KOLO_REF_KERNEL("ref_momentum_part", &kolo_op_momentum_part, run_momentum_part),
+    {0},
+};

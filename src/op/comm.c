@@ -3,6 +3,7 @@
  * kernel; the plan executes post and wait as steps of their own. */
 #include "graph/ops/ops.h"
 #include "graph/propagate.h"
+#include "kernel/ref/table.h"
 
 #include <limits.h>
 
@@ -167,3 +168,11 @@ kolo_value kolo_sum_over_samples(kolo_graph *g, kolo_value v, kolo_value x, bool
     }
     return kolo_redistribute(g, v, &from, &to);
 }
+
+const kolo_kernel kolo_ops_comm[] = {
+    {.op = &kolo_op_redistribute},
+    {.op = &kolo_op_own_range},
+    {.op = &kolo_op_post},
+    {.op = &kolo_op_wait},
+    {0},
+};

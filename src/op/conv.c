@@ -422,8 +422,9 @@ static void run_conv2d(const kolo_call *call) { kolo_ref_run(call, conv2d); }
 static void run_bwd_data(const kolo_call *call) { kolo_ref_run(call, bwd_data); }
 static void run_bwd_weights(const kolo_call *call) { kolo_ref_run(call, bwd_weights); }
 
-const kolo_kernel kolo_ref_conv2d = KOLO_REF_KERNEL("ref_conv2d", &kolo_op_conv2d, run_conv2d);
-const kolo_kernel kolo_ref_conv2d_bwd_data =
-    KOLO_REF_KERNEL("ref_conv2d_bwd_data", &kolo_op_conv2d_bwd_data, run_bwd_data);
-const kolo_kernel kolo_ref_conv2d_bwd_weights =
-    KOLO_REF_KERNEL("ref_conv2d_bwd_weights", &kolo_op_conv2d_bwd_weights, run_bwd_weights);
+const kolo_kernel kolo_ops_conv[] = {
+    KOLO_REF_KERNEL("ref_conv2d", &kolo_op_conv2d, run_conv2d),
+    KOLO_REF_KERNEL("ref_conv2d_bwd_data", &kolo_op_conv2d_bwd_data, run_bwd_data),
+    KOLO_REF_KERNEL("ref_conv2d_bwd_weights", &kolo_op_conv2d_bwd_weights, run_bwd_weights),
+    {0},
+};

@@ -239,6 +239,9 @@ static void run_ctc_loss_bwd(const kolo_call *call) { kolo_ref_run(call, ctc_los
         .name = (kernel_name), .op = (kernel_op), .fit = kolo_ref_fit, .prepare = prepare, \
         .run = (kernel_run), .release = kolo_ref_release                                   \
     }
-const kolo_kernel kolo_ref_ctc_loss = CTC("ref_ctc_loss", &kolo_op_ctc_loss, run_ctc_loss);
-const kolo_kernel kolo_ref_ctc_loss_bwd =
-    CTC("ref_ctc_loss_bwd", &kolo_op_ctc_loss_bwd, run_ctc_loss_bwd);
+
+const kolo_kernel kolo_ops_ctc[] = {
+    CTC("ref_ctc_loss", &kolo_op_ctc_loss, run_ctc_loss),
+    CTC("ref_ctc_loss_bwd", &kolo_op_ctc_loss_bwd, run_ctc_loss_bwd),
+    {0},
+};

@@ -121,4 +121,7 @@ static void dropout(const kolo_call *call) {
 
 static void run(const kolo_call *call) { kolo_ref_run(call, dropout); }
 
-const kolo_kernel kolo_ref_dropout = KOLO_REF_KERNEL("ref_dropout", &kolo_op_dropout, run);
+const kolo_kernel kolo_ops_dropout[] = {
+    KOLO_REF_KERNEL("ref_dropout", &kolo_op_dropout, run),
+    {0},
+};

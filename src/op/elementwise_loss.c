@@ -155,7 +155,8 @@ static void loss_bwd(const kolo_call *call) {
 static void run_loss(const kolo_call *call) { kolo_ref_run(call, ref_loss); }
 static void run_loss_bwd(const kolo_call *call) { kolo_ref_run(call, loss_bwd); }
 
-const kolo_kernel kolo_ref_elementwise_loss =
-    KOLO_REF_KERNEL("ref_elementwise_loss", &kolo_op_elementwise_loss, run_loss);
-const kolo_kernel kolo_ref_elementwise_loss_bwd =
-    KOLO_REF_KERNEL("ref_elementwise_loss_bwd", &kolo_op_elementwise_loss_bwd, run_loss_bwd);
+const kolo_kernel kolo_ops_elementwise_loss[] = {
+    KOLO_REF_KERNEL("ref_elementwise_loss", &kolo_op_elementwise_loss, run_loss),
+    KOLO_REF_KERNEL("ref_elementwise_loss_bwd", &kolo_op_elementwise_loss_bwd, run_loss_bwd),
+    {0},
+};

@@ -208,9 +208,9 @@ static void run_embedding(const kolo_call *call) { kolo_ref_run(call, embedding)
 static void run_embedding_bwd(const kolo_call *call) { kolo_ref_run(call, embedding_bwd); }
 static void run_position_bwd(const kolo_call *call) { kolo_ref_run(call, position_bwd); }
 
-const kolo_kernel kolo_ref_embedding =
-    KOLO_REF_KERNEL("ref_embedding", &kolo_op_embedding, run_embedding);
-const kolo_kernel kolo_ref_embedding_bwd =
-    KOLO_REF_KERNEL("ref_embedding_bwd", &kolo_op_embedding_bwd, run_embedding_bwd);
-const kolo_kernel kolo_ref_position_bwd =
-    KOLO_REF_KERNEL("ref_position_bwd", &kolo_op_position_bwd, run_position_bwd);
+const kolo_kernel kolo_ops_embedding[] = {
+    KOLO_REF_KERNEL("ref_embedding", &kolo_op_embedding, run_embedding),
+    KOLO_REF_KERNEL("ref_embedding_bwd", &kolo_op_embedding_bwd, run_embedding_bwd),
+    KOLO_REF_KERNEL("ref_position_bwd", &kolo_op_position_bwd, run_position_bwd),
+    {0},
+};

@@ -280,10 +280,17 @@ static void expert_products(const kolo_call *call) {
     }
 }
 
-#define EXPERT(name)                                                            \
-    static void run_##name(const kolo_call *call) { kolo_ref_run(call, name); } \
-    const kolo_kernel kolo_ref_##name = KOLO_REF_KERNEL("ref_" #name, &kolo_op_##name, run_##name)
-EXPERT(expert_route);
-EXPERT(expert_dispatch);
-EXPERT(expert_combine);
-EXPERT(expert_products);
+#define RUN(name) \
+    static void run_##name(const kolo_call *call) { kolo_ref_run(call, name); }
+RUN(expert_route)
+RUN(expert_dispatch)
+RUN(expert_combine)
+RUN(expert_products)
+
+const kolo_kernel kolo_ops_expert[] = {
+    KOLO_REF_KERNEL("ref_expert_route", &kolo_op_expert_route, run_expert_route),
+    KOLO_REF_KERNEL("ref_expert_dispatch", &kolo_op_expert_dispatch, run_expert_dispatch),
+    KOLO_REF_KERNEL("ref_expert_combine", &kolo_op_expert_combine, run_expert_combine),
+    KOLO_REF_KERNEL("ref_expert_products", &kolo_op_expert_products, run_expert_products),
+    {0},
+};

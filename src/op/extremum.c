@@ -69,5 +69,7 @@ static void reduce_max(const kolo_call *call) {
 
 static void run_reduce_max(const kolo_call *call) { kolo_ref_run(call, reduce_max); }
 
-const kolo_kernel kolo_ref_reduce_max =
-    KOLO_REF_KERNEL("ref_reduce_max", &kolo_op_reduce_max, run_reduce_max);
+const kolo_kernel kolo_ops_extremum[] = {
+    KOLO_REF_KERNEL("ref_reduce_max", &kolo_op_reduce_max, run_reduce_max),
+    {0},
+};

@@ -229,7 +229,8 @@ static void backward(const kolo_call *call) {
 static void run_forward(const kolo_call *call) { kolo_ref_run(call, forward); }
 static void run_backward(const kolo_call *call) { kolo_ref_run(call, backward); }
 
-const kolo_kernel kolo_ref_group_norm =
-    KOLO_REF_KERNEL("ref_group_norm", &kolo_op_group_norm, run_forward);
-const kolo_kernel kolo_ref_group_norm_bwd =
-    KOLO_REF_KERNEL("ref_group_norm_bwd", &kolo_op_group_norm_bwd, run_backward);
+const kolo_kernel kolo_ops_group_norm[] = {
+    KOLO_REF_KERNEL("ref_group_norm", &kolo_op_group_norm, run_forward),
+    KOLO_REF_KERNEL("ref_group_norm_bwd", &kolo_op_group_norm_bwd, run_backward),
+    {0},
+};

@@ -295,10 +295,10 @@ static void run_backward(const kolo_call *call) { kolo_ref_run(call, backward); 
 static void run_rms(const kolo_call *call) { kolo_ref_run(call, rms_forward); }
 static void run_rms_bwd(const kolo_call *call) { kolo_ref_run(call, rms_backward); }
 
-const kolo_kernel kolo_ref_layer_norm =
-    KOLO_REF_KERNEL("ref_layer_norm", &kolo_op_layer_norm, run_forward);
-const kolo_kernel kolo_ref_layer_norm_bwd =
-    KOLO_REF_KERNEL("ref_layer_norm_bwd", &kolo_op_layer_norm_bwd, run_backward);
-const kolo_kernel kolo_ref_rms_norm = KOLO_REF_KERNEL("ref_rms_norm", &kolo_op_rms_norm, run_rms);
-const kolo_kernel kolo_ref_rms_norm_bwd =
-    KOLO_REF_KERNEL("ref_rms_norm_bwd", &kolo_op_rms_norm_bwd, run_rms_bwd);
+const kolo_kernel kolo_ops_layer_norm[] = {
+    KOLO_REF_KERNEL("ref_layer_norm", &kolo_op_layer_norm, run_forward),
+    KOLO_REF_KERNEL("ref_layer_norm_bwd", &kolo_op_layer_norm_bwd, run_backward),
+    KOLO_REF_KERNEL("ref_rms_norm", &kolo_op_rms_norm, run_rms),
+    KOLO_REF_KERNEL("ref_rms_norm_bwd", &kolo_op_rms_norm_bwd, run_rms_bwd),
+    {0},
+};

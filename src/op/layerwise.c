@@ -145,7 +145,9 @@ static void run_lars(const kolo_call *call) { kolo_ref_run(call, lars); }
 static void run_lamb(const kolo_call *call) { kolo_ref_run(call, lamb); }
 static void run_lamb_step(const kolo_call *call) { kolo_ref_run(call, lamb_step); }
 
-const kolo_kernel kolo_ref_lars = KOLO_REF_KERNEL("ref_lars", &kolo_op_lars, run_lars);
-const kolo_kernel kolo_ref_lamb = KOLO_REF_KERNEL("ref_lamb", &kolo_op_lamb, run_lamb);
-const kolo_kernel kolo_ref_lamb_step =
-    KOLO_REF_KERNEL("ref_lamb_step", &kolo_op_lamb_step, run_lamb_step);
+const kolo_kernel kolo_ops_layerwise[] = {
+    KOLO_REF_KERNEL("ref_lars", &kolo_op_lars, run_lars),
+    KOLO_REF_KERNEL("ref_lamb", &kolo_op_lamb, run_lamb),
+    KOLO_REF_KERNEL("ref_lamb_step", &kolo_op_lamb_step, run_lamb_step),
+    {0},
+};

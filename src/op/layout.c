@@ -278,13 +278,6 @@ static void run(const kolo_call *call) {
     kolo_tensor_reorder(&call->spec->out[0], call->out[0], &call->spec->in[0], call->in[0]);
 }
 
-const kolo_kernel kolo_ref_reorder = {
-    .name = "ref_reorder",
-    .op = &kolo_op_reorder,
-    .fit = fit,
-    .run = run,
-};
-
 static void convert(const kolo_call *call) {
     size_t count = (size_t)kolo_shape_count(&call->spec->out[0].shape);
     memcpy(call->out[0], call->in[0], count * sizeof(double));
@@ -292,4 +285,16 @@ static void convert(const kolo_call *call) {
 
 static void run_convert(const kolo_call *call) { kolo_ref_run(call, convert); }
 
-const kolo_kernel kolo_ref_convert = KOLO_REF_KERNEL("ref_convert", &kolo_op_convert, run_convert);
+const kolo_kernel kolo_ops_layout[] = {
+    {
+        .name = "ref_reorder",
+        .op = &kolo_op_reorder,
+        .fit = fit,
+        .run = run,
+    },
+    KOLO_REF_KERNEL("ref_convert", &kolo_op_convert, run_convert),
+    {.op = &kolo_op_stop_gradient},
+    {.op = &kolo_op_flatten},
+    {.op = &kolo_op_reshape},
+    {0},
+};

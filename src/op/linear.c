@@ -324,10 +324,10 @@ static void run_linear_gelu(const kolo_call *call) { kolo_ref_run(call, linear_g
 static void run_bwd_data(const kolo_call *call) { kolo_ref_run(call, bwd_data); }
 static void run_bwd_weights(const kolo_call *call) { kolo_ref_run(call, bwd_weights); }
 
-const kolo_kernel kolo_ref_linear = KOLO_REF_KERNEL("ref_linear", &kolo_op_linear, run_linear);
-const kolo_kernel kolo_ref_linear_gelu =
-    KOLO_REF_KERNEL("ref_linear_gelu", &kolo_op_linear_gelu, run_linear_gelu);
-const kolo_kernel kolo_ref_linear_bwd_data =
-    KOLO_REF_KERNEL("ref_linear_bwd_data", &kolo_op_linear_bwd_data, run_bwd_data);
-const kolo_kernel kolo_ref_linear_bwd_weights =
-    KOLO_REF_KERNEL("ref_linear_bwd_weights", &kolo_op_linear_bwd_weights, run_bwd_weights);
+const kolo_kernel kolo_ops_linear[] = {
+    KOLO_REF_KERNEL("ref_linear", &kolo_op_linear, run_linear),
+    KOLO_REF_KERNEL("ref_linear_gelu", &kolo_op_linear_gelu, run_linear_gelu),
+    KOLO_REF_KERNEL("ref_linear_bwd_data", &kolo_op_linear_bwd_data, run_bwd_data),
+    KOLO_REF_KERNEL("ref_linear_bwd_weights", &kolo_op_linear_bwd_weights, run_bwd_weights),
+    {0},
+};

@@ -320,11 +320,10 @@ static void run_softmax_xent_bwd(const kolo_call *call) { kolo_ref_run(call, sof
 static void run_accuracy(const kolo_call *call) { kolo_ref_run(call, accuracy); }
 static void run_confusion(const kolo_call *call) { kolo_ref_run(call, confusion); }
 
-const kolo_kernel kolo_ref_softmax_xent =
-    KOLO_REF_KERNEL("ref_softmax_xent", &kolo_op_softmax_xent, run_softmax_xent);
-const kolo_kernel kolo_ref_softmax_xent_bwd =
-    KOLO_REF_KERNEL("ref_softmax_xent_bwd", &kolo_op_softmax_xent_bwd, run_softmax_xent_bwd);
-const kolo_kernel kolo_ref_accuracy =
-    KOLO_REF_KERNEL("ref_accuracy", &kolo_op_accuracy, run_accuracy);
-const kolo_kernel kolo_ref_confusion =
-    KOLO_REF_KERNEL("ref_confusion", &kolo_op_confusion, run_confusion);
+const kolo_kernel kolo_ops_loss[] = {
+    KOLO_REF_KERNEL("ref_softmax_xent", &kolo_op_softmax_xent, run_softmax_xent),
+    KOLO_REF_KERNEL("ref_softmax_xent_bwd", &kolo_op_softmax_xent_bwd, run_softmax_xent_bwd),
+    KOLO_REF_KERNEL("ref_accuracy", &kolo_op_accuracy, run_accuracy),
+    KOLO_REF_KERNEL("ref_confusion", &kolo_op_confusion, run_confusion),
+    {0},
+};

@@ -160,5 +160,8 @@ static void backwards(const kolo_call *call) {
 static void run_lrn(const kolo_call *call) { kolo_ref_run(call, forwards); }
 static void run_lrn_bwd(const kolo_call *call) { kolo_ref_run(call, backwards); }
 
-const kolo_kernel kolo_ref_lrn = KOLO_REF_KERNEL("ref_lrn", &kolo_op_lrn, run_lrn);
-const kolo_kernel kolo_ref_lrn_bwd = KOLO_REF_KERNEL("ref_lrn_bwd", &kolo_op_lrn_bwd, run_lrn_bwd);
+const kolo_kernel kolo_ops_lrn[] = {
+    KOLO_REF_KERNEL("ref_lrn", &kolo_op_lrn, run_lrn),
+    KOLO_REF_KERNEL("ref_lrn_bwd", &kolo_op_lrn_bwd, run_lrn_bwd),
+    {0},
+};

@@ -58,5 +58,7 @@ void kolo_mask_tokens(kolo_graph *g, kolo_value ids, kolo_value y, const kolo_ma
 
 /* ---- reference ---- */
 
-const kolo_kernel kolo_ref_mask_tokens =
-    KOLO_REF_KERNEL("ref_mask_tokens", &kolo_op_mask_tokens, kolo_kernel_mask_tokens);
+const kolo_kernel kolo_ops_mask[] = {
+    KOLO_REF_KERNEL("ref_mask_tokens", &kolo_op_mask_tokens, kolo_kernel_mask_tokens),
+    {0},
+};

@@ -92,4 +92,7 @@ static void matmul(const kolo_call *call) {
 
 static void run_matmul(const kolo_call *call) { kolo_ref_run(call, matmul); }
 
-const kolo_kernel kolo_ref_matmul = KOLO_REF_KERNEL("ref_matmul", &kolo_op_matmul, run_matmul);
+const kolo_kernel kolo_ops_matmul[] = {
+    KOLO_REF_KERNEL("ref_matmul", &kolo_op_matmul, run_matmul),
+    {0},
+};

@@ -305,11 +305,10 @@ static void run_infer(const kolo_call *call) { kolo_ref_run(call, batch_norm_inf
 static void run_bwd(const kolo_call *call) { kolo_ref_run(call, batch_norm_bwd); }
 static void run_update(const kolo_call *call) { kolo_ref_run(call, batch_norm_update); }
 
-const kolo_kernel kolo_ref_batch_norm =
-    KOLO_REF_KERNEL("ref_batch_norm", &kolo_op_batch_norm, run_norm);
-const kolo_kernel kolo_ref_batch_norm_infer =
-    KOLO_REF_KERNEL("ref_batch_norm_infer", &kolo_op_batch_norm_infer, run_infer);
-const kolo_kernel kolo_ref_batch_norm_bwd =
-    KOLO_REF_KERNEL("ref_batch_norm_bwd", &kolo_op_batch_norm_bwd, run_bwd);
-const kolo_kernel kolo_ref_batch_norm_update =
-    KOLO_REF_KERNEL("ref_batch_norm_update", &kolo_op_batch_norm_update, run_update);
+const kolo_kernel kolo_ops_norm[] = {
+    KOLO_REF_KERNEL("ref_batch_norm", &kolo_op_batch_norm, run_norm),
+    KOLO_REF_KERNEL("ref_batch_norm_infer", &kolo_op_batch_norm_infer, run_infer),
+    KOLO_REF_KERNEL("ref_batch_norm_bwd", &kolo_op_batch_norm_bwd, run_bwd),
+    KOLO_REF_KERNEL("ref_batch_norm_update", &kolo_op_batch_norm_update, run_update),
+    {0},
+};

@@ -162,5 +162,8 @@ static void flip(const kolo_call *call) {
 static void run_flip(const kolo_call *call) { kolo_ref_run(call, flip); }
 static void run_permute(const kolo_call *call) { kolo_ref_run(call, permute); }
 
-const kolo_kernel kolo_ref_permute = KOLO_REF_KERNEL("ref_permute", &kolo_op_permute, run_permute);
-const kolo_kernel kolo_ref_flip = KOLO_REF_KERNEL("ref_flip", &kolo_op_flip, run_flip);
+const kolo_kernel kolo_ops_permute[] = {
+    KOLO_REF_KERNEL("ref_permute", &kolo_op_permute, run_permute),
+    KOLO_REF_KERNEL("ref_flip", &kolo_op_flip, run_flip),
+    {0},
+};

@@ -237,11 +237,12 @@ static void run_relu_bwd(const kolo_call *call) { kolo_ref_run(call, relu_bwd); 
 static void run_add(const kolo_call *call) { kolo_ref_run(call, add); }
 static void run_scale(const kolo_call *call) { kolo_ref_run(call, scale); }
 
-const kolo_kernel kolo_ref_bias = KOLO_REF_KERNEL("ref_bias", &kolo_op_bias, run_bias);
-const kolo_kernel kolo_ref_bias_bwd =
-    KOLO_REF_KERNEL("ref_bias_bwd", &kolo_op_bias_bwd, run_bias_bwd);
-const kolo_kernel kolo_ref_relu = KOLO_REF_KERNEL("ref_relu", &kolo_op_relu, run_relu);
-const kolo_kernel kolo_ref_relu_bwd =
-    KOLO_REF_KERNEL("ref_relu_bwd", &kolo_op_relu_bwd, run_relu_bwd);
-const kolo_kernel kolo_ref_add = KOLO_REF_KERNEL("ref_add", &kolo_op_add, run_add);
-const kolo_kernel kolo_ref_scale = KOLO_REF_KERNEL("ref_scale", &kolo_op_scale, run_scale);
+const kolo_kernel kolo_ops_pointwise[] = {
+    KOLO_REF_KERNEL("ref_bias", &kolo_op_bias, run_bias),
+    KOLO_REF_KERNEL("ref_bias_bwd", &kolo_op_bias_bwd, run_bias_bwd),
+    KOLO_REF_KERNEL("ref_relu", &kolo_op_relu, run_relu),
+    KOLO_REF_KERNEL("ref_relu_bwd", &kolo_op_relu_bwd, run_relu_bwd),
+    KOLO_REF_KERNEL("ref_add", &kolo_op_add, run_add),
+    KOLO_REF_KERNEL("ref_scale", &kolo_op_scale, run_scale),
+    {0},
+};

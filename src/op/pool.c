@@ -417,15 +417,13 @@ static void run_max_pool_bwd(const kolo_call *call) { kolo_ref_run(call, max_poo
 static void run_avg_pool(const kolo_call *call) { kolo_ref_run(call, avg_pool); }
 static void run_avg_pool_bwd(const kolo_call *call) { kolo_ref_run(call, avg_pool_bwd); }
 
-const kolo_kernel kolo_ref_max_pool2d =
-    KOLO_REF_KERNEL("ref_max_pool2d", &kolo_op_max_pool2d, run_max_pool);
-const kolo_kernel kolo_ref_max_pool2d_bwd =
-    KOLO_REF_KERNEL("ref_max_pool2d_bwd", &kolo_op_max_pool2d_bwd, run_max_pool_bwd);
-const kolo_kernel kolo_ref_avg_pool2d =
-    KOLO_REF_KERNEL("ref_avg_pool2d", &kolo_op_avg_pool2d, run_avg_pool);
-const kolo_kernel kolo_ref_avg_pool2d_bwd =
-    KOLO_REF_KERNEL("ref_avg_pool2d_bwd", &kolo_op_avg_pool2d_bwd, run_avg_pool_bwd);
-const kolo_kernel kolo_ref_adaptive_avg_pool2d =
-    KOLO_REF_KERNEL("ref_adaptive_avg_pool2d", &kolo_op_adaptive_avg_pool2d, run_avg_pool);
-const kolo_kernel kolo_ref_adaptive_avg_pool2d_bwd = KOLO_REF_KERNEL(
-    "ref_adaptive_avg_pool2d_bwd", &kolo_op_adaptive_avg_pool2d_bwd, run_avg_pool_bwd);
+const kolo_kernel kolo_ops_pool[] = {
+    KOLO_REF_KERNEL("ref_max_pool2d", &kolo_op_max_pool2d, run_max_pool),
+    KOLO_REF_KERNEL("ref_max_pool2d_bwd", &kolo_op_max_pool2d_bwd, run_max_pool_bwd),
+    KOLO_REF_KERNEL("ref_avg_pool2d", &kolo_op_avg_pool2d, run_avg_pool),
+    KOLO_REF_KERNEL("ref_avg_pool2d_bwd", &kolo_op_avg_pool2d_bwd, run_avg_pool_bwd),
+    KOLO_REF_KERNEL("ref_adaptive_avg_pool2d", &kolo_op_adaptive_avg_pool2d, run_avg_pool),
+    KOLO_REF_KERNEL("ref_adaptive_avg_pool2d_bwd", &kolo_op_adaptive_avg_pool2d_bwd,
+                    run_avg_pool_bwd),
+    {0},
+};

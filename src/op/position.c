@@ -127,6 +127,8 @@ static void causal_mask(const kolo_call *call) {
 static void run_rotary(const kolo_call *call) { kolo_ref_run(call, rotary); }
 static void run_causal_mask(const kolo_call *call) { kolo_ref_run(call, causal_mask); }
 
-const kolo_kernel kolo_ref_rotary = KOLO_REF_KERNEL("ref_rotary", &kolo_op_rotary, run_rotary);
-const kolo_kernel kolo_ref_causal_mask =
-    KOLO_REF_KERNEL("ref_causal_mask", &kolo_op_causal_mask, run_causal_mask);
+const kolo_kernel kolo_ops_position[] = {
+    KOLO_REF_KERNEL("ref_rotary", &kolo_op_rotary, run_rotary),
+    KOLO_REF_KERNEL("ref_causal_mask", &kolo_op_causal_mask, run_causal_mask),
+    {0},
+};

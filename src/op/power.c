@@ -108,7 +108,7 @@ static inline void set(void *x, bool wide, int64_t i, double value) {
 
 static bool is_wide(const kolo_call *call) { return call->spec->in[0].dtype == KOLO_DTYPE_F64; }
 
-/* q in f64, with new rows in the place of those that are zero. */
+/* q in f64, with new rows in place of those that are zero. */
 static void read_q(const void *from, bool wide, double *q, int64_t rank, int64_t columns) {
     for (int64_t k = 0; k < rank; k++) {
         bool zero = true;
@@ -244,14 +244,12 @@ static inline void sum_as(const kolo_call *call, bool wide) {
 
 static void sum(const kolo_call *call) { is_wide(call) ? sum_as(call, true) : sum_as(call, false); }
 
-#define POWER_KERNEL(which)                                                   \
-    const kolo_kernel kolo_ref_power_##which = {.name = "ref_power_" #which,  \
-                                                .op = &kolo_op_power_##which, \
-                                                .fit = fit,                   \
-                                                .prepare = prepare_##which,   \
-                                                .run = which,                 \
-                                                .release = kolo_ref_release}
-POWER_KERNEL(project);
-POWER_KERNEL(basis);
-POWER_KERNEL(back);
-POWER_KERNEL(sum);
+#define KERNEL(which)                                                          \
+    {                                                                          \
+        .name = "ref_power_" #which, .op = &kolo_op_power_##which, .fit = fit, \
+        .prepare = prepare_##which, .run = which, .release = kolo_ref_release  \
+    }
+
+const kolo_kernel kolo_ops_power[] = {
+    KERNEL(project), KERNEL(basis), KERNEL(back), KERNEL(sum), {0},
+};

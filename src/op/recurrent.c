@@ -529,22 +529,25 @@ static void run_gru(const kolo_call *call) { kolo_ref_run(call, gru); }
 static void run_gru_bwd(const kolo_call *call) { kolo_ref_run(call, gru_bwd); }
 static void run_shift(const kolo_call *call) { kolo_ref_run(call, ref_shift); }
 
-const kolo_kernel kolo_ref_lstm = KOLO_REF_KERNEL("ref_lstm", &kolo_op_lstm, run_lstm);
-const kolo_kernel kolo_ref_lstm_bwd = {
-    .name = "ref_lstm_bwd",
-    .op = &kolo_op_lstm_bwd,
-    .fit = kolo_ref_fit,
-    .prepare = prepare_bwd,
-    .run = run_lstm_bwd,
-    .release = kolo_ref_release,
-};
-const kolo_kernel kolo_ref_shift = KOLO_REF_KERNEL("ref_shift", &kolo_op_shift, run_shift);
-const kolo_kernel kolo_ref_gru = KOLO_REF_KERNEL("ref_gru", &kolo_op_gru, run_gru);
-const kolo_kernel kolo_ref_gru_bwd = {
-    .name = "ref_gru_bwd",
-    .op = &kolo_op_gru_bwd,
-    .fit = kolo_ref_fit,
-    .prepare = prepare_bwd,
-    .run = run_gru_bwd,
-    .release = kolo_ref_release,
+const kolo_kernel kolo_ops_recurrent[] = {
+    KOLO_REF_KERNEL("ref_lstm", &kolo_op_lstm, run_lstm),
+    {
+        .name = "ref_lstm_bwd",
+        .op = &kolo_op_lstm_bwd,
+        .fit = kolo_ref_fit,
+        .prepare = prepare_bwd,
+        .run = run_lstm_bwd,
+        .release = kolo_ref_release,
+    },
+    KOLO_REF_KERNEL("ref_shift", &kolo_op_shift, run_shift),
+    KOLO_REF_KERNEL("ref_gru", &kolo_op_gru, run_gru),
+    {
+        .name = "ref_gru_bwd",
+        .op = &kolo_op_gru_bwd,
+        .fit = kolo_ref_fit,
+        .prepare = prepare_bwd,
+        .run = run_gru_bwd,
+        .release = kolo_ref_release,
+    },
+    {0},
 };

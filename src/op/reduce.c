@@ -127,5 +127,8 @@ static void sum_bwd(const kolo_call *call) {
 static void run_sum(const kolo_call *call) { kolo_ref_run(call, sum); }
 static void run_sum_bwd(const kolo_call *call) { kolo_ref_run(call, sum_bwd); }
 
-const kolo_kernel kolo_ref_sum = KOLO_REF_KERNEL("ref_sum", &kolo_op_sum, run_sum);
-const kolo_kernel kolo_ref_sum_bwd = KOLO_REF_KERNEL("ref_sum_bwd", &kolo_op_sum_bwd, run_sum_bwd);
+const kolo_kernel kolo_ops_reduce[] = {
+    KOLO_REF_KERNEL("ref_sum", &kolo_op_sum, run_sum),
+    KOLO_REF_KERNEL("ref_sum_bwd", &kolo_op_sum_bwd, run_sum_bwd),
+    {0},
+};

@@ -143,6 +143,8 @@ static void backwards(const kolo_call *call) {
 static void run_resize(const kolo_call *call) { kolo_ref_run(call, forwards); }
 static void run_resize_bwd(const kolo_call *call) { kolo_ref_run(call, backwards); }
 
-const kolo_kernel kolo_ref_resize = KOLO_REF_KERNEL("ref_resize", &kolo_op_resize, run_resize);
-const kolo_kernel kolo_ref_resize_bwd =
-    KOLO_REF_KERNEL("ref_resize_bwd", &kolo_op_resize_bwd, run_resize_bwd);
+const kolo_kernel kolo_ops_resize[] = {
+    KOLO_REF_KERNEL("ref_resize", &kolo_op_resize, run_resize),
+    KOLO_REF_KERNEL("ref_resize_bwd", &kolo_op_resize_bwd, run_resize_bwd),
+    {0},
+};

@@ -208,11 +208,10 @@ static void run_sum_rows(const kolo_call *call) { kolo_ref_run(call, sum_rows); 
 static void run_sgd_rows(const kolo_call *call) { kolo_ref_run(call, sgd_rows); }
 static void run_adam_rows(const kolo_call *call) { kolo_ref_run(call, adam_rows); }
 
-const kolo_kernel kolo_ref_embedding_bwd_rows =
-    KOLO_REF_KERNEL("ref_embedding_bwd_rows", &kolo_op_embedding_bwd_rows, run_sum_rows);
-const kolo_kernel kolo_ref_merge_rows =
-    KOLO_REF_KERNEL("ref_merge_rows", &kolo_op_merge_rows, run_sum_rows);
-const kolo_kernel kolo_ref_sgd_rows =
-    KOLO_REF_KERNEL("ref_sgd_rows", &kolo_op_sgd_rows, run_sgd_rows);
-const kolo_kernel kolo_ref_adam_rows =
-    KOLO_REF_KERNEL("ref_adam_rows", &kolo_op_adam_rows, run_adam_rows);
+const kolo_kernel kolo_ops_rows[] = {
+    KOLO_REF_KERNEL("ref_embedding_bwd_rows", &kolo_op_embedding_bwd_rows, run_sum_rows),
+    KOLO_REF_KERNEL("ref_merge_rows", &kolo_op_merge_rows, run_sum_rows),
+    KOLO_REF_KERNEL("ref_sgd_rows", &kolo_op_sgd_rows, run_sgd_rows),
+    KOLO_REF_KERNEL("ref_adam_rows", &kolo_op_adam_rows, run_adam_rows),
+    {0},
+};

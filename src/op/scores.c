@@ -54,5 +54,7 @@ static void score_counts(const kolo_call *call) {
 
 static void run(const kolo_call *call) { kolo_ref_run(call, score_counts); }
 
-const kolo_kernel kolo_ref_score_counts =
-    KOLO_REF_KERNEL("ref_score_counts", &kolo_op_score_counts, run);
+const kolo_kernel kolo_ops_scores[] = {
+    KOLO_REF_KERNEL("ref_score_counts", &kolo_op_score_counts, run),
+    {0},
+};

@@ -280,11 +280,19 @@ static void sums_xent_bwd(const kolo_call *call) {
     }
 }
 
-#define RUN(op)                                                             \
-    static void run_##op(const kolo_call *call) { kolo_ref_run(call, op); } \
-    const kolo_kernel kolo_ref_##op = KOLO_REF_KERNEL("ref_" #op, &kolo_op_##op, run_##op)
-RUN(class_max);
-RUN(class_sums);
-RUN(class_sums_bwd);
-RUN(sums_xent);
-RUN(sums_xent_bwd);
+#define RUN(op) \
+    static void run_##op(const kolo_call *call) { kolo_ref_run(call, op); }
+RUN(class_max)
+RUN(class_sums)
+RUN(class_sums_bwd)
+RUN(sums_xent)
+RUN(sums_xent_bwd)
+
+const kolo_kernel kolo_ops_sharded_loss[] = {
+    KOLO_REF_KERNEL("ref_class_max", &kolo_op_class_max, run_class_max),
+    KOLO_REF_KERNEL("ref_class_sums", &kolo_op_class_sums, run_class_sums),
+    KOLO_REF_KERNEL("ref_class_sums_bwd", &kolo_op_class_sums_bwd, run_class_sums_bwd),
+    KOLO_REF_KERNEL("ref_sums_xent", &kolo_op_sums_xent, run_sums_xent),
+    KOLO_REF_KERNEL("ref_sums_xent_bwd", &kolo_op_sums_xent_bwd, run_sums_xent_bwd),
+    {0},
+};

@@ -98,6 +98,8 @@ static void softmax_bwd(const kolo_call *call) { each_column(call, backward); }
 static void run_softmax(const kolo_call *call) { kolo_ref_run(call, softmax); }
 static void run_softmax_bwd(const kolo_call *call) { kolo_ref_run(call, softmax_bwd); }
 
-const kolo_kernel kolo_ref_softmax = KOLO_REF_KERNEL("ref_softmax", &kolo_op_softmax, run_softmax);
-const kolo_kernel kolo_ref_softmax_bwd =
-    KOLO_REF_KERNEL("ref_softmax_bwd", &kolo_op_softmax_bwd, run_softmax_bwd);
+const kolo_kernel kolo_ops_softmax[] = {
+    KOLO_REF_KERNEL("ref_softmax", &kolo_op_softmax, run_softmax),
+    KOLO_REF_KERNEL("ref_softmax_bwd", &kolo_op_softmax_bwd, run_softmax_bwd),
+    {0},
+};

@@ -1,4 +1,4 @@
-/* Synchronised batch normalization: by the mean and variance of the samples of all ranks. The pass
+/* Synchronized batch normalization: by the mean and variance of the samples of all ranks. The pass
  * sync_batch_norm replaces batch_norm by these ops, with a sum over the ranks between the first
  * two:
  *
@@ -280,12 +280,20 @@ static void sync_norm_bwd_data(const kolo_call *call) {
     }
 }
 
-#define KERNEL(op_name)                                                               \
-    static void run_##op_name(const kolo_call *call) { kolo_ref_run(call, op_name); } \
-    const kolo_kernel kolo_ref_##op_name =                                            \
-        KOLO_REF_KERNEL("ref_" #op_name, &kolo_op_##op_name, run_##op_name)
-KERNEL(sync_norm_sums);
-KERNEL(sync_norm_statistics);
-KERNEL(sync_norm);
-KERNEL(sync_norm_bwd_sums);
-KERNEL(sync_norm_bwd_data);
+#define RUN(op_name) \
+    static void run_##op_name(const kolo_call *call) { kolo_ref_run(call, op_name); }
+RUN(sync_norm_sums)
+RUN(sync_norm_statistics)
+RUN(sync_norm)
+RUN(sync_norm_bwd_sums)
+RUN(sync_norm_bwd_data)
+
+const kolo_kernel kolo_ops_sync_norm[] = {
+    KOLO_REF_KERNEL("ref_sync_norm_sums", &kolo_op_sync_norm_sums, run_sync_norm_sums),
+    KOLO_REF_KERNEL("ref_sync_norm_statistics", &kolo_op_sync_norm_statistics,
+                    run_sync_norm_statistics),
+    KOLO_REF_KERNEL("ref_sync_norm", &kolo_op_sync_norm, run_sync_norm),
+    KOLO_REF_KERNEL("ref_sync_norm_bwd_sums", &kolo_op_sync_norm_bwd_sums, run_sync_norm_bwd_sums),
+    KOLO_REF_KERNEL("ref_sync_norm_bwd_data", &kolo_op_sync_norm_bwd_data, run_sync_norm_bwd_data),
+    {0},
+};

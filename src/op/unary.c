@@ -161,15 +161,18 @@ static void map_back(const kolo_call *call, slope *f) {
     for (int64_t i = 0; i < count; i++) dx[i] = f(dy[i], v[i], p, q);
 }
 
-#define KERNEL(X, name, p_name, q_name, reads, forward, backward)                                \
-    static double name##_of(double x, double p, double q) { return forward; }                    \
-    static double name##_slope(double dy, double v, double p, double q) { return backward; }     \
-    static void name##_body(const kolo_call *call) { map(call, name##_of); }                     \
-    static void name##_bwd_body(const kolo_call *call) { map_back(call, name##_slope); }         \
-    static void run_##name(const kolo_call *call) { kolo_ref_run(call, name##_body); }           \
-    static void run_##name##_bwd(const kolo_call *call) { kolo_ref_run(call, name##_bwd_body); } \
-    const kolo_kernel kolo_ref_##name =                                                          \
-        KOLO_REF_KERNEL("ref_" #name, &kolo_op_##name, run_##name);                              \
-    const kolo_kernel kolo_ref_##name##_bwd =                                                    \
-        KOLO_REF_KERNEL("ref_" #name "_bwd", &kolo_op_##name##_bwd, run_##name##_bwd);
+#define KERNEL(X, name, p_name, q_name, reads, forward, backward)                            \
+    static double name##_of(double x, double p, double q) { return forward; }                \
+    static double name##_slope(double dy, double v, double p, double q) { return backward; } \
+    static void name##_body(const kolo_call *call) { map(call, name##_of); }                 \
+    static void name##_bwd_body(const kolo_call *call) { map_back(call, name##_slope); }     \
+    static void run_##name(const kolo_call *call) { kolo_ref_run(call, name##_body); }       \
+    static void run_##name##_bwd(const kolo_call *call) { kolo_ref_run(call, name##_bwd_body); }
 KOLO_UNARY_LIST(KERNEL, )
+
+#define ROW(name) KOLO_REF_KERNEL("ref_" #name, &kolo_op_##name, run_##name),
+
+const kolo_kernel kolo_ops_unary[] = {
+    KOLO_UNARY_LIST(KOLO_UNARY_OP, ROW) /* the function and its gradient */
+    {0},
+};

@@ -207,8 +207,6 @@ static void sgd(const kolo_call *call) {
 
 static void run_sgd(const kolo_call *call) { kolo_ref_run(call, sgd); }
 
-const kolo_kernel kolo_ref_sgd = KOLO_REF_KERNEL("ref_sgd", &kolo_op_sgd, run_sgd);
-
 static void delayed_sgd(const kolo_call *call) {
     const kolo_attr *attr = call->spec->attr;
     const double *w = call->in[0], *g = call->in[1], lr = *(const double *)call->in[2];
@@ -229,9 +227,6 @@ static void delayed_sgd(const kolo_call *call) {
 
 static void run_delayed_sgd(const kolo_call *call) { kolo_ref_run(call, delayed_sgd); }
 
-const kolo_kernel kolo_ref_delayed_sgd =
-    KOLO_REF_KERNEL("ref_delayed_sgd", &kolo_op_delayed_sgd, run_delayed_sgd);
-
 /* ---- sums over micro-batches ---- */
 
 /* Runs in place: kolo_ref_run would not copy the output in. */
@@ -251,13 +246,6 @@ static void run_accumulate(const kolo_call *call) {
         }
     }
 }
-
-const kolo_kernel kolo_ref_accumulate = {
-    .name = "ref_accumulate",
-    .op = &kolo_op_accumulate,
-    .fit = kolo_ref_fit,
-    .run = run_accumulate,
-};
 
 /* Kingma, Ba, "Adam", ICLR 2015; decoupled: Loshchilov, Hutter, "Decoupled weight decay
  * regularization", ICLR 2019. In the form that PyTorch gives them. */
@@ -310,10 +298,18 @@ static void run_square_blocks(const kolo_call *call) { kolo_ref_run(call, square
 static void run_square_sum(const kolo_call *call) { kolo_ref_run(call, square_sum); }
 static void run_clip_factor(const kolo_call *call) { kolo_ref_run(call, clip_factor); }
 
-const kolo_kernel kolo_ref_adam = KOLO_REF_KERNEL("ref_adam", &kolo_op_adam, run_adam);
-const kolo_kernel kolo_ref_square_blocks =
-    KOLO_REF_KERNEL("ref_square_blocks", &kolo_op_square_blocks, run_square_blocks);
-const kolo_kernel kolo_ref_square_sum =
-    KOLO_REF_KERNEL("ref_square_sum", &kolo_op_square_sum, run_square_sum);
-const kolo_kernel kolo_ref_clip_factor =
-    KOLO_REF_KERNEL("ref_clip_factor", &kolo_op_clip_factor, run_clip_factor);
+const kolo_kernel kolo_ops_update[] = {
+    KOLO_REF_KERNEL("ref_sgd", &kolo_op_sgd, run_sgd),
+    KOLO_REF_KERNEL("ref_delayed_sgd", &kolo_op_delayed_sgd, run_delayed_sgd),
+    {
+        .name = "ref_accumulate",
+        .op = &kolo_op_accumulate,
+        .fit = kolo_ref_fit,
+        .run = run_accumulate,
+    },
+    KOLO_REF_KERNEL("ref_adam", &kolo_op_adam, run_adam),
+    KOLO_REF_KERNEL("ref_square_blocks", &kolo_op_square_blocks, run_square_blocks),
+    KOLO_REF_KERNEL("ref_square_sum", &kolo_op_square_sum, run_square_sum),
+    KOLO_REF_KERNEL("ref_clip_factor", &kolo_op_clip_factor, run_clip_factor),
+    {0},
+};

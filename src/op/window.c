@@ -211,5 +211,8 @@ static void ref_window(const kolo_call *call) {
 static void run_concat(const kolo_call *call) { kolo_ref_run(call, concat); }
 static void run_window(const kolo_call *call) { kolo_ref_run(call, ref_window); }
 
-const kolo_kernel kolo_ref_concat = KOLO_REF_KERNEL("ref_concat", &kolo_op_concat, run_concat);
-const kolo_kernel kolo_ref_window = KOLO_REF_KERNEL("ref_window", &kolo_op_window, run_window);
+const kolo_kernel kolo_ops_window[] = {
+    KOLO_REF_KERNEL("ref_concat", &kolo_op_concat, run_concat),
+    KOLO_REF_KERNEL("ref_window", &kolo_op_window, run_window),
+    {0},
+};

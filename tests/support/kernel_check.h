@@ -3,6 +3,8 @@
 #include "kernel/kernel.h"
 #include "support/support.h"
 
+/* The op of the name; fails the test when there is none. */
+const kolo_op *test_op(const char *name);
 /* The kernel of the name, or NULL when the build has none. */
 const kolo_kernel *test_kernel(const char *name);
 

@@ -35,5 +35,5 @@ static inline int kolo_binary_dim(const kolo_attr *attr, int i, const kolo_shape
     return dim < 0 || (attr[KOLO_BINARY_REPEAT_A + i].i >> d & 1) ? -1 : dim;
 }
 
-/* The rows of KOLO_OP_LIST and of lists of kernels. */
+/* The rows of lists of ops and kernels. */
 #define KOLO_BINARY_OP(X, name, join, linear, forward) X(name)

@@ -176,8 +176,9 @@ static bool is_name(const char *name) {
 }
 
 static bool is_built_in(const char *name) {
-    for (const kolo_op *const *op = kolo_ops; *op; op++) {
-        if (strcmp((*op)->name, name) == 0) return true;
+    const kolo_op *op;
+    for (size_t i = 0; (op = kolo_op_at(i)); i++) {
+        if (strcmp(op->name, name) == 0) return true;
     }
     return false;
 }

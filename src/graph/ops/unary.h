@@ -50,5 +50,5 @@
 
 enum { KOLO_UNARY_P, KOLO_UNARY_Q };
 
-/* The rows of KOLO_OP_LIST and of lists of kernels. */
+/* The rows of lists of ops and kernels. */
 #define KOLO_UNARY_OP(X, name, p, q, reads, forward, backward) X(name) X(name##_bwd)

@@ -6,7 +6,7 @@
  * rounded once; f64 tensors are used in place, i32 and u8 tensors are passed through. Plain
  * layouts only, loops as in the formulas, one thread. */
 
-#include "kernel/ref/kernels.h"
+#include "kernel/kernel.h"
 
 /* Fits plain f32, bf16 or f64 tensors, with an estimate so large that any other kernel that fits
  * is preferred. */
@@ -34,7 +34,7 @@ static inline bool kolo_ref_passes(double v, int64_t relu) {
     return v > 0 && !(relu > 1 && v >= (double)relu);
 }
 
-/* The initializer of a kernel whose `run` calls kolo_ref_run with its body. */
+/* The row (table.h) of a kernel whose `run` calls kolo_ref_run with its body. */
 #define KOLO_REF_KERNEL(kernel_name, kernel_op, kernel_run)                           \
     {                                                                                 \
         .name = (kernel_name), .op = (kernel_op), .fit = kolo_ref_fit,                \

@@ -4,32 +4,28 @@
 #include "base/isa.h"
 #include "base/status.h"
 #include "kernel/chain.h"
-#include "kernel/ref/kernels.h"
+#include "kernel/ref/table.h"
 #include "kernel/simd/kernels.h"
 #if KOLO_HAS_DNNL
 #include "kernel/dnn/kernels.h"
 #endif
 
-#define REF(name) &kolo_ref_##name,
 #define SIMD(name) &kolo_simd_##name,
 #define DNN(name) &kolo_dnn_##name,
-static const kolo_kernel *const kernels[] = {KOLO_OP_LIST(REF) REF(chain) KOLO_SIMD_KERNELS(SIMD)
-                                                 SIMD(chain)
+static const kolo_kernel *const fast[] = {KOLO_SIMD_KERNELS(SIMD) SIMD(chain)
 #if KOLO_HAS_DNNL
-                                                     KOLO_DNN_KERNELS(DNN)
+                                              KOLO_DNN_KERNELS(DNN)
 #endif
 };
 
-#define ONE(name) +1
-enum { REF_COUNT = KOLO_OP_LIST(ONE) ONE(chain) };
+const kolo_kernel *kolo_fast_kernel_at(size_t i) { return i < KOLO_COUNT(fast) ? fast[i] : NULL; }
 
-const kolo_kernel *kolo_kernel_at(size_t i) { return i < KOLO_COUNT(kernels) ? kernels[i] : NULL; }
+const kolo_kernel *kolo_kernel_at(size_t i) {
+    return i < KOLO_COUNT(fast) ? fast[i] : kolo_reference_at(i - KOLO_COUNT(fast));
+}
 
 bool kolo_kernel_is_ref(const kolo_kernel *kernel) {
-    for (size_t i = 0; i < REF_COUNT; i++) {
-        if (kernels[i] == kernel) return true;
-    }
-    return false;
+    return kolo_reference_of(kernel->op) == kernel;
 }
 
 static _Thread_local bool pinned_bf16;

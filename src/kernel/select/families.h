@@ -6,10 +6,12 @@
 
 /* Kernel number i over all families; NULL past the end. */
 const kolo_kernel *kolo_kernel_at(size_t i);
+/* The same without the reference kernels (kernel/ref/table.h). */
+const kolo_kernel *kolo_fast_kernel_at(size_t i);
 /* True for reference kernels. */
 bool kolo_kernel_is_ref(const kolo_kernel *kernel);
 
-/* ARG, naming the missing features, when the optimised kernels do not support bf16 on
+/* ARG, naming the missing features, when the optimized kernels do not support bf16 on
  * instruction set `isa`. (The reference kernels support it everywhere.) Tensors are then stored
  * in bf16; convolutions and linear layers also compute in bf16 where kolo_kernel_has_bf16,
  * everything else computes in f32. */

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "kernel/ref/table.h"
 #include "kernel/select/custom.h"
 #include "kernel/select/via_f32.h"
 
@@ -80,14 +81,14 @@ static void consider_via_f32(const kolo_kernel_spec *spec, choice *best) {
 kolo_status kolo_kernel_select_tuned(kolo_kernel_set set, kolo_tuner *tuner, kolo_kernel_spec *spec,
                                      const kolo_kernel **kernel, double *seconds) {
     choice best = {0};
-    const kolo_kernel *candidate;
+    const kolo_kernel *candidate = kolo_reference_of(spec->op);
     bool bf16 = has_bf16(spec);
     spec->select = kolo_kernel_select_tuned;
     spec->kernels = set;
     spec->tuner = tuner;
-    for (size_t i = 0; (candidate = kolo_kernel_at(i)); i++) {
+    if (candidate) consider(candidate, spec, &best);
+    for (size_t i = 0; set != KOLO_KERNELS_REF && (candidate = kolo_fast_kernel_at(i)); i++) {
         if (candidate->op != spec->op) continue;
-        if (set == KOLO_KERNELS_REF && !kolo_kernel_is_ref(candidate)) continue;
         if (set == KOLO_KERNELS_DIRECT && candidate->winograd) continue;
         if (bf16 && candidate->bf16 && !kolo_kernel_has_bf16()) continue;
         consider(candidate, spec, &best);

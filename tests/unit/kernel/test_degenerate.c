@@ -201,21 +201,22 @@ static int check_op(const kolo_op *op, const kolo_attr *attr, int threads) {
 
 static void elementwise(int threads) {
     int failures = 0;
-    for (const kolo_op *const *op = kolo_ops; *op; op++) {
+    const kolo_op *op;
+    for (size_t i = 0; (op = kolo_op_at(i)); i++) {
         bool listed = false;
-        if (!kolo_op_is_link(*op)) continue;
+        if (!kolo_op_is_link(op)) continue;
         for (size_t a = 0; a < KOLO_COUNT(attributes); a++) {
-            if (!is_of(*op, attributes[a].op)) continue;
+            if (!is_of(op, attributes[a].op)) continue;
             kolo_attr attr[KOLO_MAX_ATTRS] = {attributes[a].attr[0], attributes[a].attr[1]};
             listed = true;
-            failures += check_op(*op, attr, threads);
+            failures += check_op(op, attr, threads);
         }
         const kolo_attr none[KOLO_MAX_ATTRS] = {{0}};
         if (listed) continue;
-        if ((*op)->attrs && (*op)->attrs[0] && strncmp((*op)->attrs[0], "repeat", 6) != 0) {
-            fail_msg("%s has attributes, and no row", (*op)->name);
+        if (op->attrs && op->attrs[0] && strncmp(op->attrs[0], "repeat", 6) != 0) {
+            fail_msg("%s has attributes, and no row", op->name);
         }
-        failures += check_op(*op, none, threads);
+        failures += check_op(op, none, threads);
     }
     assert_int_equal(failures, 0);
 }

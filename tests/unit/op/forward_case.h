@@ -8,7 +8,7 @@ enum { MAX_NUMBERS = 16, MAX_INPUTS = 8, MAX_OUTPUTS = 3 };
 
 typedef struct forward_case {
     const char *name;
-    const kolo_op *op;
+    const char *op; /* its name */
     int n_in;
     kolo_shape in[MAX_INPUTS];
     const char *types; /* of the inputs: f float, i i32, l i64, b u8; NULL: all f */

@@ -236,8 +236,9 @@ static void check_param(rig *t, kolo_value p, counters *sum) {
 
 static void count_ops(const rig *t, counters *sum) {
     const kolo_graph *g = t->m.g;
-    for (int32_t i = 0; i < g->n_nodes; i++) {
-        for (int k = 0; kolo_ops[k]; k++) sum->ops[k] += g->nodes[i]->op == kolo_ops[k];
+    const kolo_op *op;
+    for (size_t k = 0; (op = kolo_op_at(k)); k++) {
+        for (int32_t i = 0; i < g->n_nodes; i++) sum->ops[k] += g->nodes[i]->op == op;
     }
     for (int32_t v = 0; v < g->n_values; v++) {
         int uses = 0;
@@ -279,10 +280,10 @@ static void gradients_equal_differences(void **state) {
     assert_in_range(sum.kinks, 0, sum.checks / 50);
     assert_true(sum.shared > (int)graphs / 4);
     assert_in_range(sum.without_gradient, 1, sum.checks / 10);
-    for (int k = 0; kolo_ops[k]; k++) {
-        const bool is_wanted = kolo_ops[k]->grad && !is_made_by_passes(kolo_ops[k]);
-        if (is_wanted && sum.ops[k] < (int)graphs / 60) {
-            fail_msg("only %d nodes of %s", sum.ops[k], kolo_ops[k]->name);
+    const kolo_op *op;
+    for (size_t k = 0; (op = kolo_op_at(k)); k++) {
+        if (op->grad && !is_made_by_passes(op) && sum.ops[k] < (int)graphs / 60) {
+            fail_msg("only %d nodes of %s", sum.ops[k], op->name);
         }
     }
 }
