@@ -24,6 +24,7 @@
  * (kolo_placements_gradient); the table is closed under it. LOCAL is neither source nor target.
  * Changes on several axes of a mesh at once become one move where they can, else several. */
 
+#include "mesh/overlap.h"
 #include "mesh/placement.h"
 
 typedef enum kolo_move_kind {
@@ -68,36 +69,7 @@ const char *kolo_move_name(kolo_move_kind kind);
 kolo_status kolo_move_bytes(const kolo_mesh *mesh, const kolo_shape *shape, const kolo_move *move,
                             kolo_dtype dtype, int rank, int64_t *bytes);
 
-/* What `source` gives to `target`, two ranks of one group, in the moves that bring each element
- * from one rank: the common part of what source holds before and target after, and where it lies in
- * both. Along each dimension it is a list of runs; the elements of a message are the product of the
- * runs in row-major order. */
-typedef struct kolo_run {
-    int64_t source, target, length; /* local indices */
-} kolo_run;
-
-typedef struct kolo_overlap {
-    int rank;
-    int n[KOLO_MAX_RANK];
-    kolo_run *runs[KOLO_MAX_RANK];
-    kolo_shape source, target; /* local shapes */
-    int64_t count;             /* elements; 0: nothing in common */
-} kolo_overlap;
-
-/* The overlap of two ranks in a move. NOMEM. */
+/* What `source` sends to `target`, two ranks of one group, in the moves that bring each element
+ * from one rank: the overlap of what source holds before and target after. NOMEM. */
 kolo_status kolo_move_overlap(const kolo_mesh *mesh, const kolo_shape *shape, const kolo_move *move,
                               int source, int target, kolo_arena *arena, kolo_overlap *overlap);
-/* Copies the overlap out of the source's tensor into a message, out of a message into the target's
- * tensor, or straight from tensor to tensor. Tensors are local and in row-major order. */
-void kolo_overlap_pack(const kolo_overlap *overlap, size_t element_bytes, const void *source,
-                       void *message);
-void kolo_overlap_unpack(const kolo_overlap *overlap, size_t element_bytes, const void *message,
-                         void *target);
-void kolo_overlap_copy(const kolo_overlap *overlap, size_t element_bytes, const void *source,
-                       void *target);
-/* Adds a message of floating-point numbers to the target's tensor. */
-void kolo_overlap_add(const kolo_overlap *overlap, kolo_dtype dtype, const void *message,
-                      void *target);
-/* Whether the overlap is one contiguous range, of the source or of the target; it begins at
- * element *first. */
-bool kolo_overlap_contiguous(const kolo_overlap *overlap, bool of_source, int64_t *first);
