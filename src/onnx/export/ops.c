@@ -1,27 +1,10 @@
 /* How each op is written in ONNX (opset 18): a row of `rows`. */
 #include "graph/ops/ops.h"
 
-#include "onnx/export/writer.h"
-
-#include <math.h>
-#include <string.h>
-
-/* A node while it is written. */
-typedef struct call {
-    onnx_writer *w;
-    const kolo_node *n, *other; /* of the graphs for 2 and 3 samples */
-    const char *in[KOLO_MAX_IO], *out;
-    const kolo_shape *x, *y; /* of input 0 and output 0 */
-} call;
-
-static const kolo_shape *shape_of(const call *c, int i) {
-    return &kolo_info(c->w->g, c->n->in[i])->tensor.shape;
-}
-static int64_t integer(const call *c, int attribute) { return c->n->attr[attribute].i; }
-static double real(const call *c, int attribute) { return c->n->attr[attribute].f; }
+#include "onnx/export/call.h"
 
 /* An op of ONNX with the inputs of the node. */
-static kolo_status same(call *c, const char *op) {
+static kolo_status same(onnx_export *c, const char *op) {
     onnx_emit(c->w, op, c->out, c->in[0], c->n->n_in > 1 ? c->in[1] : NULL,
               c->n->n_in > 2 ? c->in[2] : NULL);
     return KOLO_OK;
@@ -29,7 +12,7 @@ static kolo_status same(call *c, const char *op) {
 
 /* ---- layers ---- */
 
-static void window(call *c, int64_t kh, int64_t kw) {
+static void window(onnx_export *c, int64_t kh, int64_t kw) {
     const kolo_attr *a = c->n->attr;
     const int64_t kernel[] = {kh, kw},
                   stride[] = {a[KOLO_CONV_STRIDE_H].i, a[KOLO_CONV_STRIDE_W].i};
@@ -42,14 +25,14 @@ static void window(call *c, int64_t kh, int64_t kw) {
     onnx_add_int(c->w, "group", a[KOLO_CONV_GROUPS].i);
 }
 
-static kolo_status conv(call *c) {
+static kolo_status conv(onnx_export *c) {
     (void)same(c, "Conv");
     window(c, shape_of(c, 1)->dim[2], shape_of(c, 1)->dim[3]);
     return KOLO_OK;
 }
 
 /* The forward pass of a transposed convolution. */
-static kolo_status conv_transpose(call *c) {
+static kolo_status conv_transpose(onnx_export *c) {
     int64_t more[2];
     const kolo_shape *k = shape_of(c, 1);
     for (int d = 0; d < 2; d++) {
@@ -65,7 +48,7 @@ static kolo_status conv_transpose(call *c) {
     return KOLO_OK;
 }
 
-static kolo_status pool(call *c, const char *op) {
+static kolo_status pool(onnx_export *c, const char *op) {
     const kolo_attr *a = c->n->attr;
     const int64_t kernel[] = {a[KOLO_POOL_KERNEL_H].i, a[KOLO_POOL_KERNEL_W].i};
     const int64_t stride[] = {a[KOLO_POOL_STRIDE_H].i, a[KOLO_POOL_STRIDE_W].i};
@@ -77,15 +60,15 @@ static kolo_status pool(call *c, const char *op) {
     onnx_add_int(c->w, "ceil_mode", a[KOLO_POOL_CEIL].i);
     return KOLO_OK;
 }
-static kolo_status max_pool(call *c) { return pool(c, "MaxPool"); }
-static kolo_status avg_pool(call *c) {
+static kolo_status max_pool(onnx_export *c) { return pool(c, "MaxPool"); }
+static kolo_status avg_pool(onnx_export *c) {
     (void)pool(c, "AveragePool");
     onnx_add_int(c->w, "count_include_pad", !integer(c, KOLO_POOL_EXCLUDE_PADDING));
     return KOLO_OK;
 }
 
 /* The matrix [size,places], or its transpose, of the weights of each window's mean. */
-static const char *means(call *c, int64_t size, int64_t places, bool transposed) {
+static const char *means(onnx_export *c, int64_t size, int64_t places, bool transposed) {
     const kolo_shape shape = transposed ? kolo_shape_2(places, size) : kolo_shape_2(size, places);
     float *data;
     const char *name = onnx_add_constant(c->w, NULL, &shape, &data);
@@ -97,7 +80,7 @@ static const char *means(call *c, int64_t size, int64_t places, bool transposed)
     }
     return name;
 }
-static kolo_status adaptive_avg_pool(call *c) {
+static kolo_status adaptive_avg_pool(onnx_export *c) {
     const char *rows = onnx_emit(c->w, "MatMul", NULL, c->in[0],
                                  means(c, c->x->dim[3], c->y->dim[3], false), NULL);
     const char *left = means(c, c->x->dim[2], c->y->dim[2], true);
@@ -105,7 +88,7 @@ static kolo_status adaptive_avg_pool(call *c) {
     return KOLO_OK;
 }
 
-static kolo_status resize(call *c) {
+static kolo_status resize(onnx_export *c) {
     const int64_t axes[] = {2, 3}, sizes[] = {c->y->dim[2], c->y->dim[3]};
     const char *list = onnx_int_list(c->w, sizes, 2);
     onnx_emit(c->w, "Resize", c->out, c->in[0], "", "");
@@ -117,7 +100,7 @@ static kolo_status resize(call *c) {
     return KOLO_OK;
 }
 
-static kolo_status lrn(call *c) {
+static kolo_status lrn(onnx_export *c) {
     onnx_emit(c->w, "LRN", c->out, c->in[0], NULL, NULL);
     onnx_add_int(c->w, "size", integer(c, KOLO_LRN_SIZE));
     onnx_add_float(c->w, "alpha", real(c, KOLO_LRN_ALPHA));
@@ -126,7 +109,7 @@ static kolo_status lrn(call *c) {
     return KOLO_OK;
 }
 
-static kolo_status linear(call *c) {
+static kolo_status linear(onnx_export *c) {
     const bool bias = c->n->n_in > 2;
     if (c->x->rank == 2) {
         (void)same(c, "Gemm");
@@ -139,7 +122,7 @@ static kolo_status linear(call *c) {
     return KOLO_OK;
 }
 
-static kolo_status bias(call *c) {
+static kolo_status bias(onnx_export *c) {
     int64_t shape[KOLO_MAX_RANK] = {c->x->dim[1], 1, 1, 1, 1, 1};
     const char *b = c->in[1];
     if (c->x->rank > 2) {
@@ -149,7 +132,7 @@ static kolo_status bias(call *c) {
     return KOLO_OK;
 }
 
-static kolo_status batch_norm(call *c) {
+static kolo_status batch_norm(onnx_export *c) {
     onnx_emit(c->w, "BatchNormalization", c->out, c->in[0], c->in[1], c->in[2]);
     onnx_add_input(c->w, c->in[3]);
     onnx_add_input(c->w, c->in[4]);
@@ -158,7 +141,7 @@ static kolo_status batch_norm(call *c) {
     return KOLO_OK;
 }
 
-static kolo_status layer_norm(call *c) {
+static kolo_status layer_norm(onnx_export *c) {
     (void)same(c, "LayerNormalization");
     onnx_add_float(c->w, "epsilon", real(c, KOLO_LAYER_NORM_EPS));
     onnx_add_int(c->w, "axis", -1);
@@ -166,7 +149,7 @@ static kolo_status layer_norm(call *c) {
 }
 
 /* Composed: RMSNormalization is of opset 23. */
-static kolo_status rms_norm(call *c) {
+static kolo_status rms_norm(onnx_export *c) {
     const int64_t last = -1;
     const char *m = onnx_emit(c->w, "Mul", NULL, c->in[0], c->in[0], NULL);
     m = onnx_emit(c->w, "ReduceMean", NULL, m, onnx_int_list(c->w, &last, 1), NULL);
@@ -180,7 +163,7 @@ static kolo_status rms_norm(call *c) {
 }
 
 /* A vector of `n` equal numbers. */
-static const char *repeated(call *c, int64_t n, float number) {
+static const char *repeated(onnx_export *c, int64_t n, float number) {
     const kolo_shape shape = kolo_shape_1(n);
     float *data;
     const char *name = onnx_add_constant(c->w, NULL, &shape, &data);
@@ -190,7 +173,7 @@ static const char *repeated(call *c, int64_t n, float number) {
 
 /* A group is an instance of InstanceNormalization: GroupNormalization has scales of groups in opset
  * 18, and of channels in 21. */
-static kolo_status group_norm(call *c) {
+static kolo_status group_norm(onnx_export *c) {
     const int64_t *dim = c->x->dim, rows[] = {0, dim[1], dim[2] * dim[3]};
     const int64_t whole[] = {0, dim[1], dim[2], dim[3]}, vector[] = {dim[1], dim[2], 1};
     const bool scaled = c->n->n_in > 1;
@@ -210,7 +193,7 @@ static kolo_status group_norm(call *c) {
     return KOLO_OK;
 }
 
-static kolo_status embedding(call *c) {
+static kolo_status embedding(onnx_export *c) {
     const bool positions = c->n->n_in > 2;
     const char *y = onnx_emit(c->w, "Gather", positions ? NULL : c->out, c->in[0], c->in[1], NULL);
     if (!positions) return KOLO_OK;
@@ -223,13 +206,7 @@ static kolo_status embedding(call *c) {
 
 /* ---- products ---- */
 
-static const char *transposed(call *c, const char *x, const int64_t *order, int rank) {
-    const char *y = onnx_emit(c->w, "Transpose", NULL, x, NULL, NULL);
-    onnx_add_ints(c->w, "perm", order, rank);
-    return y;
-}
-
-static kolo_status matmul(call *c) {
+static kolo_status matmul(onnx_export *c) {
     static const int64_t turn[] = {0, 2, 1};
     const char *a =
         integer(c, KOLO_MATMUL_TRANSPOSE_A) ? transposed(c, c->in[0], turn, 3) : c->in[0];
@@ -239,178 +216,16 @@ static kolo_status matmul(call *c) {
     return KOLO_OK;
 }
 
-/* [rows,columns] with `fill` where a column is after the row's own, or `window` (0: none) or more
- * before it. */
-static const char *unseen(call *c, int64_t rows, int64_t columns, int64_t window, double fill) {
-    const kolo_shape shape = kolo_shape_2(rows, columns);
-    float *data;
-    const char *name = onnx_add_constant(c->w, NULL, &shape, &data);
-    for (int64_t k = 0; k < rows * columns && !c->w->failed; k++) {
-        const int64_t own = k / columns + columns - rows, at = k % columns;
-        data[k] = at > own || (window > 0 && at <= own - window) ? (float)fill : 0;
-    }
-    return name;
-}
-static const double lowest = -1e30; /* a score that softmax makes 0 */
-
-static kolo_status causal_mask(call *c) {
-    const kolo_shape *s = c->x;
-    onnx_emit(
-        c->w, "Add", c->out, c->in[0],
-        unseen(c, s->dim[s->rank - 2], s->dim[s->rank - 1], integer(c, KOLO_CAUSAL_WINDOW), lowest),
-        NULL);
-    return KOLO_OK;
-}
-
-/* softmax(q k^T / sqrt(D)) v by heads. */
-static kolo_status attention(call *c) {
-    static const int64_t by_head[] = {0, 2, 1, 3}, keys[] = {0, 2, 3, 1};
-    const int64_t heads = integer(c, KOLO_ATTENTION_HEADS), tokens = c->x->dim[1];
-    const int64_t width = c->y->dim[2] / heads,
-                  parts[] = {c->y->dim[2], c->y->dim[2], c->y->dim[2]};
-    const int64_t cut[] = {0, tokens, heads, width}, whole[] = {0, tokens, heads * width};
-    if (c->n->n_in > KOLO_ATTENTION_INPUTS + kolo_attention_draws(c->n->attr)) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "attention with a mask cannot be exported to ONNX");
-    }
-    const char *sizes = onnx_int_list(c->w, parts, 3), *shape = onnx_int_list(c->w, cut, 4),
-               *part[3];
-    part[0] = onnx_emit(c->w, "Split", NULL, c->in[0], sizes, NULL);
-    onnx_add_int(c->w, "axis", 2);
-    part[1] = onnx_add_output(c->w, NULL);
-    part[2] = onnx_add_output(c->w, NULL);
-    for (int k = 0; k < 3; k++) {
-        part[k] = onnx_emit(c->w, "Reshape", NULL, part[k], shape, NULL);
-        part[k] = transposed(c, part[k], k == 1 ? keys : by_head, 4);
-    }
-    const char *p = onnx_emit(c->w, "MatMul", NULL, part[0], part[1], NULL);
-    p = onnx_emit(c->w, "Mul", NULL, p, onnx_number_constant(c->w, 1 / sqrt((double)width)), NULL);
-    if (integer(c, KOLO_ATTENTION_CAUSAL)) {
-        p = onnx_emit(c->w, "Add", NULL, p, unseen(c, tokens, tokens, 0, lowest), NULL);
-    }
-    p = onnx_emit(c->w, "Softmax", NULL, p, NULL, NULL);
-    onnx_add_int(c->w, "axis", -1);
-    const char *y = transposed(c, onnx_emit(c->w, "MatMul", NULL, p, part[2], NULL), by_head, 4);
-    onnx_emit(c->w, "Reshape", c->out, y, onnx_int_list(c->w, whole, 3), NULL);
-    return KOLO_OK;
-}
-
-/* Halves a, b of each head: a cos - b sin, b cos + a sin. */
-static kolo_status rotary(call *c) {
-    const int64_t heads = integer(c, KOLO_ROTARY_HEADS), tokens = c->x->dim[1];
-    const int64_t width = c->x->dim[2] / heads, half = width / 2, parts[] = {half, half};
-    const int64_t cut[] = {0, tokens, heads, width}, whole[] = {0, tokens, heads * width};
-    const double sign = integer(c, KOLO_ROTARY_INVERSE) ? -1 : 1;
-    const kolo_shape table = kolo_shape_3(tokens, 1, half);
-    float *cosines, *sines;
-    const char *cosine = onnx_add_constant(c->w, NULL, &table, &cosines);
-    const char *sine = onnx_add_constant(c->w, NULL, &table, &sines);
-    for (int64_t k = 0; k < tokens * half && !c->w->failed; k++) {
-        const double t = (double)(k / half + integer(c, KOLO_ROTARY_FIRST));
-        const double angle = t * pow(real(c, KOLO_ROTARY_BASE), -(double)(k % half) / (double)half);
-        cosines[k] = (float)cos(angle);
-        sines[k] = (float)(sign * sin(angle));
-    }
-    const char *x = onnx_emit(c->w, "Reshape", NULL, c->in[0], onnx_int_list(c->w, cut, 4), NULL);
-    const char *a = onnx_emit(c->w, "Split", NULL, x, onnx_int_list(c->w, parts, 2), NULL);
-    onnx_add_int(c->w, "axis", 3);
-    const char *b = onnx_add_output(c->w, NULL);
-    const char *first = onnx_emit(c->w, "Sub", NULL, onnx_emit(c->w, "Mul", NULL, a, cosine, NULL),
-                                  onnx_emit(c->w, "Mul", NULL, b, sine, NULL), NULL);
-    const char *second = onnx_emit(c->w, "Add", NULL, onnx_emit(c->w, "Mul", NULL, b, cosine, NULL),
-                                   onnx_emit(c->w, "Mul", NULL, a, sine, NULL), NULL);
-    const char *y = onnx_emit(c->w, "Concat", NULL, first, second, NULL);
-    onnx_add_int(c->w, "axis", 3);
-    onnx_emit(c->w, "Reshape", c->out, y, onnx_int_list(c->w, whole, 3), NULL);
-    return KOLO_OK;
-}
-
-/* Tokens that are masked already, in a single segment. */
-static kolo_status mask_tokens(call *c) {
-    onnx_emit(c->w, "Identity", c->out, c->in[2], NULL, NULL);
-    const int64_t zero = 0;
-    const char *shape = onnx_emit(c->w, "Shape", NULL, c->in[2], NULL, NULL);
-    onnx_emit(c->w, "Expand", onnx_name(c->w, c->n->out[2]), onnx_int_list(c->w, &zero, 1), shape,
-              NULL);
-    return KOLO_OK;
-}
-
-/* A recurrent layer: gate k of ONNX is our gate order[k]. */
-typedef struct recurrent {
-    const char *op;
-    int gates, order[4];
-} recurrent;
-
-/* Rows [gates H,...] with the gates in ONNX's order. */
-static const char *gates(call *c, const recurrent *r, const char *rows, int64_t hidden) {
-    const int *order = r->order;
-    const int64_t axis = 0;
-    const char *part[4], *axes = onnx_int_list(c->w, &axis, 1);
-    for (int k = 0; k < r->gates; k++) {
-        const int64_t first = order[k] * hidden, end = first + hidden;
-        part[k] = onnx_emit(c->w, "Slice", NULL, rows, onnx_int_list(c->w, &first, 1),
-                            onnx_int_list(c->w, &end, 1));
-        onnx_add_input(c->w, axes);
-    }
-    const char *y = onnx_emit(c->w, "Concat", NULL, part[0], part[1], part[2]);
-    if (r->gates > 3) onnx_add_input(c->w, part[3]);
-    onnx_add_int(c->w, "axis", 0);
-    return y;
-}
-
-/* The contributions of the input are gx already: its weights are the identity. */
-static kolo_status recurrent_layer(call *c, const recurrent *layer) {
-    static const int64_t time_first[] = {1, 0, 2}, batch_first[] = {1, 0, 2};
-    const int64_t hidden = c->y->dim[2], wide = layer->gates * hidden, zero = 0, one = 1;
-    const kolo_shape square = kolo_shape_2(wide, wide);
-    float *data, *none;
-    const char *identity = onnx_add_constant(c->w, NULL, &square, &data);
-    for (int64_t k = 0; k < wide && !c->w->failed; k++) data[k * wide + k] = 1;
-    const kolo_shape row = kolo_shape_1(wide);
-    const char *zeros = onnx_add_constant(c->w, NULL, &row, &none),
-               *axis = onnx_int_list(c->w, &zero, 1);
-    const char *w =
-        onnx_emit(c->w, "Unsqueeze", NULL, gates(c, layer, identity, hidden), axis, NULL);
-    const char *r =
-        onnx_emit(c->w, "Unsqueeze", NULL, gates(c, layer, c->in[1], hidden), axis, NULL);
-    const char *own = gates(c, layer, c->in[2], hidden);
-    const char *both = onnx_emit(c->w, "Concat", NULL, zeros, own, NULL); /* W, R */
-    onnx_add_int(c->w, "axis", 0);
-    const char *b = onnx_emit(c->w, "Unsqueeze", NULL, both, axis, NULL);
-    const char *state[2];
-    for (int k = 3; k < c->n->n_in; k++) {
-        state[k - 3] = onnx_emit(c->w, "Unsqueeze", NULL, c->in[k], axis, NULL);
-    }
-    const char *x = transposed(c, c->in[0], time_first, 3);
-    const char *y = onnx_emit(c->w, layer->op, NULL, x, w, r);
-    onnx_add_input(c->w, b);
-    if (c->n->n_in > 3) onnx_add_input(c->w, ""); /* all sequences have the same length */
-    for (int k = 3; k < c->n->n_in; k++) onnx_add_input(c->w, state[k - 3]);
-    onnx_add_int(c->w, "hidden_size", hidden);
-    if (layer->gates == 3) onnx_add_int(c->w, "linear_before_reset", 1);
-    const char *flat = onnx_emit(c->w, "Squeeze", NULL, y, onnx_int_list(c->w, &one, 1), NULL);
-    onnx_emit(c->w, "Transpose", c->out, flat, NULL, NULL);
-    onnx_add_ints(c->w, "perm", batch_first, 3);
-    return KOLO_OK;
-}
-
-/* Input, output, forget, cell. */
-static kolo_status lstm(call *c) {
-    return recurrent_layer(c, &(recurrent){"LSTM", 4, {0, 3, 1, 2}});
-}
-
-/* Update, reset, new. */
-static kolo_status gru(call *c) { return recurrent_layer(c, &(recurrent){"GRU", 3, {1, 0, 2}}); }
-
 /* ---- shapes ---- */
 
-static kolo_status flatten(call *c) {
+static kolo_status flatten(onnx_export *c) {
     onnx_emit(c->w, "Flatten", c->out, c->in[0], NULL, NULL);
     onnx_add_int(c->w, "axis", 1);
     return KOLO_OK;
 }
 
 /* The dimension that grows with the batch is open. */
-static kolo_status reshape(call *c) {
+static kolo_status reshape(onnx_export *c) {
     int64_t shape[KOLO_MAX_RANK];
     int open = 0;
     for (int d = 0; d < c->y->rank; d++) {
@@ -425,7 +240,7 @@ static kolo_status reshape(call *c) {
     return KOLO_OK;
 }
 
-static kolo_status permute(call *c) {
+static kolo_status permute(onnx_export *c) {
     int64_t order[KOLO_MAX_RANK];
     for (int d = 0; d < c->x->rank; d++) order[d] = integer(c, d);
     onnx_emit(c->w, "Transpose", c->out, c->in[0], NULL, NULL);
@@ -433,7 +248,7 @@ static kolo_status permute(call *c) {
     return KOLO_OK;
 }
 
-static kolo_status flip(call *c) {
+static kolo_status flip(onnx_export *c) {
     const int64_t first = -1, end = INT64_MIN, axis = integer(c, KOLO_FLIP_AXIS), step = -1;
     onnx_emit(c->w, "Slice", c->out, c->in[0], onnx_int_list(c->w, &first, 1),
               onnx_int_list(c->w, &end, 1));
@@ -442,7 +257,7 @@ static kolo_status flip(call *c) {
     return KOLO_OK;
 }
 
-static kolo_status concat(call *c) {
+static kolo_status concat(onnx_export *c) {
     onnx_emit(c->w, "Concat", c->out, c->in[0], NULL, NULL);
     for (int k = 1; k < c->n->n_in; k++) onnx_add_input(c->w, c->in[k]);
     onnx_add_int(c->w, "axis", integer(c, KOLO_CONCAT_AXIS));
@@ -450,7 +265,7 @@ static kolo_status concat(call *c) {
 }
 
 /* Elements of x along a dimension, with zeros outside it. */
-static kolo_status padded_slice(call *c) {
+static kolo_status padded_slice(onnx_export *c) {
     const int64_t axis = integer(c, KOLO_WINDOW_AXIS), size = c->x->dim[axis];
     const int64_t first = integer(c, KOLO_WINDOW_FIRST);
     const int64_t end = first + integer(c, KOLO_WINDOW_COUNT);
@@ -471,14 +286,14 @@ static kolo_status padded_slice(call *c) {
 
 /* ---- functions ---- */
 
-static kolo_status scale(call *c) {
+static kolo_status scale(onnx_export *c) {
     if (c->n->n_in > 1) return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "scale by a scalar of training");
     onnx_emit(c->w, "Mul", c->out, c->in[0], onnx_number_constant(c->w, real(c, KOLO_SCALE_FACTOR)),
               NULL);
     return KOLO_OK;
 }
 
-static kolo_status gelu(call *c) {
+static kolo_status gelu(onnx_export *c) {
     onnx_writer *w = c->w;
     const char *inner, *x = c->in[0];
     if (integer(c, KOLO_GELU_TANH)) {
@@ -497,14 +312,14 @@ static kolo_status gelu(call *c) {
     return KOLO_OK;
 }
 
-static kolo_status softmax(call *c) {
+static kolo_status softmax(onnx_export *c) {
     onnx_emit(c->w, integer(c, KOLO_SOFTMAX_LOG) ? "LogSoftmax" : "Softmax", c->out, c->in[0], NULL,
               NULL);
     onnx_add_int(c->w, "axis", 1);
     return KOLO_OK;
 }
 
-static kolo_status reduce(call *c, const char *op) {
+static kolo_status reduce(onnx_export *c, const char *op) {
     int64_t axes[KOLO_MAX_RANK];
     int n = 0;
     for (int d = 0; d < c->x->rank; d++) {
@@ -514,54 +329,54 @@ static kolo_status reduce(call *c, const char *op) {
     onnx_add_int(c->w, "keepdims", integer(c, KOLO_SUM_KEEP) != 0);
     return KOLO_OK;
 }
-static kolo_status sum(call *c) {
+static kolo_status sum(onnx_export *c) {
     return reduce(c, integer(c, KOLO_SUM_MEAN) ? "ReduceMean" : "ReduceSum");
 }
-static kolo_status extremum(call *c) {
+static kolo_status extremum(onnx_export *c) {
     return reduce(c, integer(c, KOLO_REDUCE_MIN) ? "ReduceMin" : "ReduceMax");
 }
 
 /* With one attribute. */
-static kolo_status with_attribute(call *c, const char *op, const char *name) {
+static kolo_status with_attribute(onnx_export *c, const char *op, const char *name) {
     onnx_emit(c->w, op, c->out, c->in[0], NULL, NULL);
     onnx_add_float(c->w, name, real(c, KOLO_UNARY_P));
     return KOLO_OK;
 }
-static kolo_status leaky_relu(call *c) { return with_attribute(c, "LeakyRelu", "alpha"); }
-static kolo_status elu(call *c) { return with_attribute(c, "Elu", "alpha"); }
-static kolo_status hardsigmoid(call *c) {
+static kolo_status leaky_relu(onnx_export *c) { return with_attribute(c, "LeakyRelu", "alpha"); }
+static kolo_status elu(onnx_export *c) { return with_attribute(c, "Elu", "alpha"); }
+static kolo_status hardsigmoid(onnx_export *c) {
     onnx_emit(c->w, "HardSigmoid", c->out, c->in[0], NULL, NULL);
     onnx_add_float(c->w, "alpha", 1.0 / 6);
     return KOLO_OK;
 }
-static kolo_status power(call *c) {
+static kolo_status power(onnx_export *c) {
     onnx_emit(c->w, "Pow", c->out, c->in[0], onnx_number_constant(c->w, real(c, KOLO_UNARY_P)),
               NULL);
     return KOLO_OK;
 }
-static kolo_status offset(call *c) {
+static kolo_status offset(onnx_export *c) {
     onnx_emit(c->w, "Add", c->out, c->in[0], onnx_number_constant(c->w, real(c, KOLO_UNARY_P)),
               NULL);
     return KOLO_OK;
 }
-static kolo_status clamp(call *c) {
+static kolo_status clamp(onnx_export *c) {
     const char *low = onnx_number_constant(c->w, real(c, KOLO_UNARY_P));
     onnx_emit(c->w, "Clip", c->out, c->in[0], low,
               onnx_number_constant(c->w, real(c, KOLO_UNARY_Q)));
     return KOLO_OK;
 }
-static kolo_status rsqrt(call *c) {
+static kolo_status rsqrt(onnx_export *c) {
     const char *root = onnx_emit(c->w, "Sqrt", NULL, c->in[0], NULL, NULL);
     onnx_emit(c->w, "Reciprocal", c->out, root, NULL, NULL);
     return KOLO_OK;
 }
-static kolo_status silu(call *c) {
+static kolo_status silu(onnx_export *c) {
     const char *s = onnx_emit(c->w, "Sigmoid", NULL, c->in[0], NULL, NULL);
     onnx_emit(c->w, "Mul", c->out, c->in[0], s, NULL);
     return KOLO_OK;
 }
 /* log(1 + e^(beta x)) / beta */
-static kolo_status softplus(call *c) {
+static kolo_status softplus(onnx_export *c) {
     const double beta = real(c, KOLO_UNARY_P);
     const char *x = onnx_emit(c->w, "Mul", NULL, c->in[0], onnx_number_constant(c->w, beta), NULL);
     x = onnx_emit(c->w, "Softplus", NULL, x, NULL, NULL);
@@ -574,7 +389,7 @@ static kolo_status softplus(call *c) {
 /* `write`, or an op of ONNX with the same inputs. */
 static const struct {
     const kolo_op *op;
-    kolo_status (*write)(call *c);
+    kolo_status (*write)(onnx_export *c);
     const char *same;
 } rows[] = {
     {&kolo_op_conv2d, conv, NULL},
@@ -592,16 +407,16 @@ static const struct {
     {&kolo_op_group_norm, group_norm, NULL},
     {&kolo_op_embedding, embedding, NULL},
     {&kolo_op_matmul, matmul, NULL},
-    {&kolo_op_causal_mask, causal_mask, NULL},
-    {&kolo_op_attention, attention, NULL},
-    {&kolo_op_lstm, lstm, NULL},
-    {&kolo_op_gru, gru, NULL},
+    {&kolo_op_causal_mask, onnx_export_causal_mask, NULL},
+    {&kolo_op_attention, onnx_export_attention, NULL},
+    {&kolo_op_lstm, onnx_export_lstm, NULL},
+    {&kolo_op_gru, onnx_export_gru, NULL},
     {&kolo_op_flatten, flatten, NULL},
     {&kolo_op_reshape, reshape, NULL},
     {&kolo_op_permute, permute, NULL},
     {&kolo_op_flip, flip, NULL},
-    {&kolo_op_rotary, rotary, NULL},
-    {&kolo_op_mask_tokens, mask_tokens, NULL},
+    {&kolo_op_rotary, onnx_export_rotary, NULL},
+    {&kolo_op_mask_tokens, onnx_export_mask_tokens, NULL},
     {&kolo_op_concat, concat, NULL},
     {&kolo_op_window, padded_slice, NULL},
     {&kolo_op_scale, scale, NULL},
@@ -641,7 +456,7 @@ static const struct {
 };
 
 kolo_status onnx_write_node(onnx_writer *w, const kolo_node *n, const kolo_node *other) {
-    call c = {.w = w, .n = n, .other = other, .out = onnx_name(w, n->out[0])};
+    onnx_export c = {.w = w, .n = n, .other = other, .out = onnx_name(w, n->out[0])};
     c.x = shape_of(&c, 0);
     c.y = &kolo_info(w->g, n->out[0])->tensor.shape;
     for (int k = 0; k < n->n_in; k++) c.in[k] = onnx_name(w, n->in[k]);

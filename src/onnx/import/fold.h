@@ -23,6 +23,8 @@ kolo_status onnx_size_of(onnx_call *c);       /* Size */
 
 /* The shape that Reshape, Flatten, Squeeze and Unsqueeze give to a tensor of shape x. */
 kolo_status onnx_new_shape(onnx_call *c, const kolo_shape *x, kolo_shape *y);
+/* Strides that repeat a row-major tensor of shape x to a shape; stride[d] is of its dimension d. */
+void onnx_broadcast_strides(const kolo_shape *x, const kolo_shape *shape, int64_t *stride);
 /* Slice: the elements along dimension d are first[d] + k step[d], size[d] of them. */
 kolo_status onnx_slice_ranges(onnx_call *c, const kolo_shape *x, int64_t *first, int64_t *step,
                               kolo_shape *y);
