@@ -150,13 +150,13 @@ static void a_thousand_ranks_run_in_one_process(void **state) {
         later.seed++;
         kolo_algorithm a = cases[i].algorithm;
         ASSERT_OK(kolo_sim_allreduce(&net, N, 16000, a, 0, &first));
-        ASSERT_OK(kolo_sim_allreduce(&net, N, 16000, a, 0, &second));
-        assert_true(first.hash == second.hash && first.us == second.us);
         if (cases[i].messages) assert_int_equal(first.messages, cases[i].messages);
         uint64_t about;
         ASSERT_OK(kolo_sim_messages(&net, N, 16000, a, 0, &about));
         assert_true(about > first.messages / 2 && about < first.messages * 2);
         if (first.messages > 1000000) continue; /* slow */
+        ASSERT_OK(kolo_sim_allreduce(&net, N, 16000, a, 0, &second));
+        assert_true(first.hash == second.hash && first.us == second.us);
         ASSERT_OK(kolo_sim_allreduce(&later, N, 16000, a, 0, &other));
         assert_true(first.hash != other.hash && first.events == other.events);
     }
