@@ -14,8 +14,9 @@ the library's message.
 from . import _library, checkpoint, nn, ops
 from ._errors import (ArgumentError, DivergedError, Error, FileError, FormatError,
                       OutOfMemoryError, PeerError, TimeoutError, UnsupportedError)
-from .comm import (ANY_RANK, Buffer, Codec, Comm, Handle, Operation, Reducer, Request, combine,
-                   init)
+from ._memory import Buffer, Operation
+from ._reducer import Codec, Reducer
+from .comm import ANY_RANK, Comm, Handle, Request, combine, init
 from .custom_op import Op, Tensor
 from .data import Dataset
 from .graph import Graph, Value

@@ -5,225 +5,36 @@ memoryview, mmap; PyTorch tensors through ``.numpy()``; and kolo.Buffer for memo
 type bfloat16. Data is not copied. Booleans are sent as bytes and support only "max" (or) and "min"
 (and). Integers wrap around, and their mean is rounded towards zero. A communicator may be used by one
 thread at a time, unless it was made with ``threads=True``: a call while another thread is in one fails.
-So do calls after it, on all ranks: after this, after Ctrl-C in a wait, and after any error that involves other ranks the communicator is
-broken on all ranks. Errors raise kolo.Error with the library's message.
+After this, after Ctrl-C in a wait, and after any error that involves other ranks, the communicator is
+broken on all ranks, and calls fail. Errors raise kolo.Error with the library's message.
 """
 
 from __future__ import annotations
 
 import ctypes
-import operator
 import threading
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
-from . import _arrays, _errors
+from . import _errors
 from ._errors import Error
 from ._library import ENUMS, c
 from ._library import lib as _lib
+from ._memory import (DTYPES, Buffer, Op, Operation, algorithm_code, buffer_of, encoded, integer,
+                      milliseconds, number_of, op_code, parse)
 
 ANY_RANK = -1  # the source of a receive or probe: any rank
 
-_DTYPES = ENUMS["kolo_dtype"][1]
-_OPS = ENUMS["kolo_reduce_op"][1]
 _COLLECTIVES = ENUMS["kolo_collective"][1]
-
-# ---- memory ----
-
-# Element types by format character of the struct module; those of platform-dependent size by size.
-_BY_FORMAT = {"f": "f32", "d": "f64", "e": "f16", "b": "i8", "B": "u8", "c": "u8", "?": "u8", "h": "i16",
-              "H": "u16", "Zf": "c64", "Zd": "c128"}
-_BY_SIZE = {4: "32", 8: "64"}
-
-
-class Buffer:
-    """``count`` elements of type ``dtype`` ("f32", "bf16", ...) at ``address``.
-
-    Keeps a reference to ``owner``.
-    """
-
-    def __init__(self, address: Optional[int], count: int, dtype: str, owner: Any = None) -> None:
-        if dtype not in _DTYPES:
-            raise ValueError(f"type {dtype!r}: choose one of {', '.join(_DTYPES)}")
-        self.address, self.count, self.dtype, self.owner = address, count, dtype, owner
-        self.logical = False  # booleans, as u8
-        self.element: Any = None  # numpy's type of elements that are structures; dtype has no meaning for them
-
-    def kind(self) -> Any:
-        """The type of the elements: a structure, or the name of a type."""
-        return self.dtype if self.element is None else self.element
-
-
-def _dtype_of(view: memoryview) -> str:
-    half = getattr(view.obj, "half", None)  # of Comm.alloc: the format is that of u16
-    if half and view.itemsize == 2:
-        return str(half)
-    letter = view.format.lstrip("@=<")
-    if letter in _BY_FORMAT:
-        return _BY_FORMAT[letter]
-    if letter and letter in "ilqILQ":
-        return ("i" if letter.islower() else "u") + _BY_SIZE[view.itemsize]
-    raise TypeError(f"elements of format {view.format!r} cannot be reduced or sent")
-
-
-def _buffer(data: Any, writable: bool = True, structures: bool = False) -> Buffer:
-    """The memory of an object with the buffer protocol; its elements may be structures if
-    ``structures``."""
-    if isinstance(data, Buffer):
-        return data
-    view = memoryview(data)
-    if not view.c_contiguous:
-        raise ValueError("the array is not contiguous: make a copy of it first")
-    if view.readonly and writable:
-        raise ValueError("the array is read-only")
-    if view.format[0] in ">!" and view.itemsize > 1:
-        raise TypeError(f"elements of format {view.format!r} have a foreign byte order")
-    dtype, element = "f32", None
-    if structures and view.format.startswith("T{"):
-        element = _numpy_type(data, view)
-    else:
-        dtype = _dtype_of(view)
-    memory = Buffer(_address_of(view) if view.nbytes else None, view.nbytes // view.itemsize, dtype, view)
-    memory.logical, memory.element = view.format.endswith("?"), element
-    return memory
-
-
-def _numpy_type(data: Any, view: memoryview) -> Any:
-    """numpy's type of the elements. That of an array is not in its format, which depends on the address and
-    leaves out padding."""
-    np = _arrays.numpy()
-    dtype = data.dtype if isinstance(data, np.ndarray) else np.asarray(view).dtype
-    if dtype.hasobject or dtype.itemsize != view.itemsize or not dtype.itemsize:
-        raise TypeError(f"elements of format {view.format!r} cannot be reduced or sent")
-    return dtype
-
-
-class _PyBuffer(ctypes.Structure):  # Py_buffer of the C interface
-    _fields_ = [("buf", ctypes.c_void_p), ("obj", ctypes.c_void_p), ("len", ctypes.c_ssize_t),
-                ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int),
-                ("ndim", ctypes.c_int), ("format", ctypes.c_char_p),
-                ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
-                ("suboffsets", ctypes.c_void_p), ("internal", ctypes.c_void_p)]
-
-
-def _address_of(view: memoryview) -> Optional[int]:
-    """The address of a view's memory, valid as long as the view."""
-    held = _PyBuffer()
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(held), 0)
-    address: Optional[int] = held.buf
-    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(held))
-    return address
-
-
-def _number(name: str, names: Sequence[str], what: str) -> int:
-    if name not in names:
-        raise ValueError(f"{what} {name!r}: choose one of {', '.join(names)}")
-    return names.index(name)
-
-
-class Operation:
-    """An operation of the program, for ``op`` of allreduce, reduce and reduce_scatter.
-
-    ``function(to, other)`` combines two numpy arrays of equal length in place:
-    ``to[:] = np.hypot(to, other)``. It must be associative. Elements are those of the data, which may
-    have fields (numpy's structured types). Unless ``commutative``, the ranks are combined in their
-    order. ``name``, by default that of the function, is for errors, and the same on all ranks. The
-    function may be called in a thread of the library and must not use communicators. An exception
-    breaks the communicator: on all ranks the call raises kolo.Error with its text.
-    """
-
-    def __init__(self, function: Callable[[Any, Any], None], name: str = "",
-                 commutative: bool = False) -> None:
-        self._function = function
-        self.name = name or getattr(function, "__name__", type(function).__name__)[:24]
-        self.commutative = commutative
-
-    def bind(self, data: Any) -> Any:
-        """The kolo_user_op for arrays like ``data``."""
-        np = _arrays.numpy()
-        if not isinstance(data, Buffer):
-            dtype = _numpy_type(data, memoryview(data))
-        elif data.dtype == "bf16":
-            raise TypeError(f"operation {self.name!r} of the program on bf16, which numpy does not have: "
-                            "convert to f32")
-        else:
-            dtype = np.dtype(_arrays.FORMATS[data.dtype])
-        return c.kolo_user_op(name=self.name.encode(), combine=c.user_combine(self._calling(dtype)),
-                              element_bytes=dtype.itemsize if dtype.fields else 0,
-                              commutative=self.commutative)
-
-    def _calling(self, dtype: Any) -> Callable[[Any, int, int, int], int]:
-        np = _arrays.numpy()
-
-        def view(address: int, count: int) -> Any:
-            memory: Any = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
-            return np.frombuffer(memory, dtype)
-
-        def call(_arg: Any, to: int, other: int, count: int) -> int:
-            try:
-                source = view(other, count)
-                source.flags.writeable = False
-                if self._function(view(to, count), source) is not None:
-                    raise TypeError("the function returns a value: write it to the first array, by [:]")
-                return 0
-            except BaseException as failure:  # pylint: disable=broad-except
-                return int(_lib.kolo_error_set(_errors.code("KOLO_ERR_ARG"), b"%s",
-                                               _errors.text_of(failure)))
-        return call
-
-
-Op = Union[str, Operation]
-
-
-def _op(name: Op, *memory: Optional[Buffer]) -> int:
-    """The code of an operation that supports these elements."""
-    if isinstance(name, Operation):
-        raise TypeError(f"operation {name.name!r} of the program: use allreduce, reduce, reduce_scatter "
-                        "or request")
-    number = _number(name, _OPS, "operation")
-    if name not in ("min", "max") and any(m.logical for m in memory if m):
-        raise TypeError(f"operation {name!r} on booleans: use 'max' (or) or 'min' (and), or an "
-                        "array of integers")
-    return number
-
-
-def _integer(what: str, value: Any, least: int, most: int = 2**31 - 1) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{what} {value!r}: give an integer") from None
-    if not least <= number <= most:
-        raise ValueError(f"{what} {number}: give an integer from {least} to {most}")
-    return number
-
-
-def _milliseconds(seconds: float) -> int:
-    if seconds < 0:
-        raise ValueError(f"timeout of {seconds} s: give 0 (the default) or more")
-    return int(seconds * 1000)
-
-
-def _bytes(text: Optional[str]) -> Optional[bytes]:
-    return text.encode() if text is not None else None
-
-
-def _parse(parser: Any, name: str) -> int:
-    number = ctypes.c_int()
-    parser(name.encode(), ctypes.byref(number))
-    return number.value
-
-
-def _algorithm(name: str) -> int:
-    return _parse(_lib.kolo_algorithm_parse, name)
 
 
 def combine(data: Any, other: Any, op: str = "sum") -> Any:
     """data = data op other, bitwise as in a collective."""
-    to, source = _buffer(data), _buffer(other, writable=False)
+    to, source = buffer_of(data), buffer_of(other, writable=False)
     if (to.dtype, to.count) != (source.dtype, source.count):
         raise ValueError(f"combine: {to.count} x {to.dtype} with {source.count} x {source.dtype}")
-    _lib.kolo_combine(to.address, source.address, to.count, _DTYPES.index(to.dtype),
-                      _op(op, to, source))
+    _lib.kolo_combine(to.address, source.address, to.count, DTYPES.index(to.dtype),
+                      op_code(op, to, source))
     return data
 
 
@@ -252,11 +63,11 @@ def init(rank: int = 0, world: int = 0, local_rank: int = 0, local_world: int = 
     file: ``rank`` and ``world`` are given, and rank 0 calls ``exchange(text, timeout_s)`` to publish a
     line of text, the others ``exchange(None, timeout_s)``, which returns it.
     """
-    way = _parse(_lib.kolo_transport_parse, transport)
+    way = parse(_lib.kolo_transport_parse, transport)
     opts = c.kolo_comm_opts(rank=rank, world=world, local_rank=local_rank, local_world=local_world,
-                       master_addr=_bytes(master_addr), master_port=master_port,
-                       secret_file=_bytes(secret_file), timeout_ms=_milliseconds(timeout_s),
-                       algorithm=_algorithm(algorithm), transport=way, interface=_bytes(interface),
+                       master_addr=encoded(master_addr), master_port=master_port,
+                       secret_file=encoded(secret_file), timeout_ms=milliseconds(timeout_s),
+                       algorithm=algorithm_code(algorithm), transport=way, interface=encoded(interface),
                        heartbeat_ms=int(heartbeat_s * 1000), insecure=insecure, encrypt=encrypt,
                        authenticate=authenticate,
                        generation=generation, segment_bytes=segment_bytes,
@@ -325,7 +136,7 @@ class Comm:
         self.local_size: int = _lib.kolo_comm_local_size(handle)
         self.transport: str = _lib.kolo_comm_transport(handle).decode()
         self.hosts: List[int] = [_lib.kolo_comm_host(handle, r) for r in range(self.size)]
-        self._owned: List[Reducer] = []  # to be closed first
+        self._owned: List[Any] = []  # to be closed first
         self._users: weakref.WeakSet[Any] = weakref.WeakSet()  # sub-groups and sessions, the same
         self._flying: Set[Request] = set()  # requests that are started
         self._destroying = threading.RLock()  # it, and its requests, which other threads may drop meanwhile
@@ -376,7 +187,7 @@ class Comm:
     def split(self, colour: int, key: int = 0) -> Optional[Comm]:
         """The sub-group of the ranks with the same ``colour``, ordered by ``key``; None for a negative
         colour. Collective."""
-        colour, key = _integer("colour", colour, -2**31), _integer("key", key, -2**31)
+        colour, key = integer("colour", colour, -2**31), integer("key", key, -2**31)
         handle = ctypes.c_void_p()
         _lib.kolo_comm_split(self._open(), colour, key, ctypes.byref(handle))
         if not handle:
@@ -388,9 +199,9 @@ class Comm:
     def create_group(self, ranks: Sequence[int], tag: int = 0) -> Comm:
         """The sub-group of these ranks, in this order. Only they call it, with the same list; they use ``tag`` for no
         other messages meanwhile."""
-        members = (ctypes.c_int * len(ranks))(*(_integer("rank", r, 0) for r in ranks))
+        members = (ctypes.c_int * len(ranks))(*(integer("rank", r, 0) for r in ranks))
         handle = ctypes.c_void_p()
-        _lib.kolo_comm_create_group(self._open(), members, len(members), _integer("tag", tag, 0),
+        _lib.kolo_comm_create_group(self._open(), members, len(members), integer("tag", tag, 0),
                                     ctypes.byref(handle))
         group = Comm(handle, self)
         self.add_user(group)
@@ -418,7 +229,7 @@ class Comm:
     def agree(self, flags: int = 2**64 - 1) -> Tuple[int, int]:
         """The bits that all ranks that live have set, of 64, and how many ranks are lost. Works when the group is
         broken, too. All ranks that live call it."""
-        found, lost = ctypes.c_uint64(_integer("flags", flags, 0, 2**64 - 1)), ctypes.c_int()
+        found, lost = ctypes.c_uint64(integer("flags", flags, 0, 2**64 - 1)), ctypes.c_int()
         _lib.kolo_comm_agree(self._open(), ctypes.byref(found), ctypes.byref(lost))
         return found.value, lost.value
 
@@ -455,8 +266,8 @@ class Comm:
                  site: Optional[str] = None) -> Tuple[Any, Tuple[Any, ...]]:
         """The options of a request, and the memory and operation they refer to."""
         own = isinstance(op, Operation)
-        result = _buffer(output, structures=own) if output is not None else None
-        source = _buffer(given, writable=False, structures=own) if given is not None else None
+        result = buffer_of(output, structures=own) if output is not None else None
+        source = buffer_of(given, writable=False, structures=own) if given is not None else None
         if result and source and result.kind() != source.kind():
             raise TypeError(f"{kind}: input is {source.kind()}, output {result.kind()}")
         one = result or source or Buffer(None, 0, "u8")
@@ -469,18 +280,18 @@ class Comm:
             if memory is not None and not 0 <= need <= memory.count:
                 raise ValueError(f"{kind}: {name} has {memory.count} elements, not {need}")
         combines = kind in ("allreduce", "reduce", "reduce_scatter")
-        opts = c.kolo_request_opts(kind=_number(kind, _COLLECTIVES, "collective"),
-                              dtype=_DTYPES.index(one.dtype),
+        opts = c.kolo_request_opts(kind=number_of(kind, _COLLECTIVES, "collective"),
+                              dtype=DTYPES.index(one.dtype),
                               op=0 if isinstance(op, Operation) else
-                              _op(op, *((result, source) if combines else ())),
+                              op_code(op, *((result, source) if combines else ())),
                               input=source.address if source else None,
                               output=result.address if result else None,
                               count=count,
                               counts=self._counts(counts),
                               output_counts=self._counts(output_counts), root=root, tag=tag,
                               prescale=prescale, postscale=postscale,
-                              algorithm=_algorithm(algorithm), priority=priority,
-                              site=_bytes(site))
+                              algorithm=algorithm_code(algorithm), priority=priority,
+                              site=encoded(site))
         user_op = None
         if isinstance(op, Operation):
             user_op = op.bind(given if given is not None else output)
@@ -490,7 +301,7 @@ class Comm:
     def _run(self, kind: str, output: Any, given: Any = None, timeout_s: float = 0,
              **options: Any) -> Any:
         opts, _memory = self._options(kind, output, given, **options)
-        _lib.kolo_request_run(self._open(), ctypes.byref(opts), _milliseconds(timeout_s))
+        _lib.kolo_request_run(self._open(), ctypes.byref(opts), milliseconds(timeout_s))
         return output
 
     def request(self, kind: str, output: Any, data: Any = None, **options: Any) -> Request:
@@ -515,7 +326,7 @@ class Comm:
         """The nodes of the fixed tree over ``shards`` whose values this rank passes to
         ``allreduce_shards``: shard s is leaf P + s, where P is ``shards`` rounded up to a power of
         two; the value of node v combines those of its children, 2v and 2v + 1."""
-        shards = _integer("shards", shards, 1)
+        shards = integer("shards", shards, 1)
         nodes = (ctypes.c_uint32 * 62)()
         return nodes[:_lib.kolo_tree_nodes(shards, self.size, self.rank, nodes)]
 
@@ -523,17 +334,17 @@ class Comm:
                          timeout_s: float = 0) -> Any:
         """Combines ``shards`` values; each rank passes those of its ``tree_nodes``. The result is
         bitwise independent of the number of ranks."""
-        result, memory = _buffer(output), [_buffer(v) for v in values]
+        result, memory = buffer_of(output), [buffer_of(v) for v in values]
         names = self.tree_nodes(shards)
         if len(memory) != len(names) or any(m.dtype != result.dtype for m in memory):
             raise ValueError(f"allreduce_shards: {len(names)} values of {result.dtype} are needed")
         parts = (c.kolo_part * max(len(memory), 1))(
             *(c.kolo_part(tree_node=n, data=m.address, count=m.count) for n, m in zip(names, memory)))
         opts = c.kolo_request_opts(kind=_COLLECTIVES.index("allreduce"),
-                              dtype=_DTYPES.index(result.dtype),
-                              op=_op(op, result, *memory), output=result.address,
+                              dtype=DTYPES.index(result.dtype),
+                              op=op_code(op, result, *memory), output=result.address,
                               count=result.count, parts=parts, n_parts=len(memory), shards=shards)
-        _lib.kolo_request_run(self._open(), ctypes.byref(opts), _milliseconds(timeout_s))
+        _lib.kolo_request_run(self._open(), ctypes.byref(opts), milliseconds(timeout_s))
         return output
 
     def broadcast(self, data: Any, root: int = 0, timeout_s: float = 0) -> Any:
@@ -581,7 +392,7 @@ class Comm:
                  output_counts: Optional[Sequence[int]] = None, timeout_s: float = 0) -> Any:
         """Slice r of ``data`` goes to rank r; slice r of ``output`` comes from it. The slices are
         equal, or counts[r] elements go to rank r and output_counts[r] come from it."""
-        sent, come = _buffer(data, writable=False).count, _buffer(output).count
+        sent, come = buffer_of(data, writable=False).count, buffer_of(output).count
         if counts is None:
             good = sent == come and sent % self.size == 0
         else:
@@ -596,7 +407,7 @@ class Comm:
                structures: bool = False) -> int:
         """The number of elements of a slice; ``whole`` is None on ranks without it."""
         def count_of(data: Any) -> int:
-            return _buffer(data, writable=False, structures=structures).count
+            return buffer_of(data, writable=False, structures=structures).count
 
         share = count_of(share)
         want: int = share * self.size
@@ -630,7 +441,7 @@ class Comm:
         if not found.value:
             return None
         return {"source": getattr(message, "from"), "tag": message.tag,
-                "dtype": _DTYPES[message.dtype], "count": message.count}
+                "dtype": DTYPES[message.dtype], "count": message.count}
 
     def barrier(self) -> None:
         """Blocks until all ranks have called it."""
@@ -644,9 +455,9 @@ class Comm:
         sizes = {"f32": (4, "f"), "f64": (8, "d"), "f16": (2, "H"), "bf16": (2, "H"),
                  "i8": (1, "b"), "u8": (1, "B"), "i32": (4, "i"), "i64": (8, "q"), "i16": (2, "h"),
                  "u16": (2, "H"), "u32": (4, "I"), "u64": (8, "Q"), "c64": (8, "f"), "c128": (16, "d")}
-        dtype = _DTYPES[_number(dtype, _DTYPES, "type")]
+        dtype = DTYPES[number_of(dtype, DTYPES, "type")]
         size, letter = sizes[dtype]
-        count = _integer("count", count, 0, (2**63 - 1) // size)
+        count = integer("count", count, 0, (2**63 - 1) // size)
         address = ctypes.c_void_p()
         _lib.kolo_comm_alloc(self._open(), count * size, ctypes.byref(address))
         memory: Any = (ctypes.c_char * (count * size)).from_address(address.value or 0)
@@ -661,10 +472,10 @@ class Comm:
         if not self._named:
             self._named = ctypes.c_void_p()
             _lib.kolo_named_create(self._open(), None, ctypes.byref(self._named))
-        memory, number = _buffer(data), ctypes.c_int()
+        memory, number = buffer_of(data), ctypes.c_int()
         _lib.kolo_named_post(self._named, name.encode(), memory.address, memory.count,
-                             _DTYPES.index(memory.dtype),
-                             _op(op, memory), ctypes.byref(number))
+                             DTYPES.index(memory.dtype),
+                             op_code(op, memory), ctypes.byref(number))
         return Handle(self, number.value, memory, data)
 
     def abort(self, reason: str = "aborted by the program") -> None:
@@ -705,7 +516,7 @@ class Handle:
     def wait(self, timeout_s: float = 0) -> Any:
         """Blocks until it is complete; returns the data."""
         self._comm._open()
-        _lib.kolo_named_wait(self._comm._named, self._number, _milliseconds(timeout_s))
+        _lib.kolo_named_wait(self._comm._named, self._number, milliseconds(timeout_s))
         return self._data
 
 
@@ -745,7 +556,7 @@ class Request:
 
     def wait(self, timeout_s: float = 0) -> None:
         """Blocks until it is complete."""
-        _lib.kolo_request_wait(self._open(), _milliseconds(timeout_s))
+        _lib.kolo_request_wait(self._open(), milliseconds(timeout_s))
         self._comm._flying.discard(self)
 
     def source(self) -> int:
@@ -758,118 +569,3 @@ class Request:
             if self._handle and self._comm._exists():
                 _lib.kolo_request_destroy(self._handle)
             self._handle = None
-
-
-class Reducer:
-    """Averages gradients during the backward pass.
-
-    ``buffers`` are the gradients, all of one type. In each step call ``ready(i)`` when buffer i is
-    filled, in any order, then ``wait()``. ``codec`` is "none", "f16", "bf16", "int8",
-    "onebit" or "topk:0.01", with error feedback. With ``join``, ranks may run out of data at
-    different times.
-    """
-
-    def __init__(self, comm: Comm, buffers: Sequence[Any], bucket_bytes: int = 0,
-                 op: str = "mean", codec: str = "none", join: bool = False) -> None:
-        if op not in ("mean", "sum"):
-            raise ValueError(f"operation {op!r}: a reducer supports mean and sum")
-        self._comm = comm
-        self._memory = [_buffer(b) for b in buffers]
-        _op(op, *self._memory)
-        dtypes = sorted({b.dtype for b in self._memory})
-        if len(dtypes) != 1:
-            raise TypeError(f"a reducer needs buffers of one type, not {', '.join(dtypes) or 'none'}")
-        parts = (c.kolo_part * len(self._memory))(
-            *(c.kolo_part(data=b.address, count=b.count) for b in self._memory))
-        opts = c.kolo_reducer_opts(bucket_bytes=bucket_bytes, sum=op == "sum", codec=Codec(codec).value, join=join)
-        self._handle: Optional[ctypes.c_void_p] = ctypes.c_void_p()
-        _lib.kolo_reducer_create(comm._open(), parts, len(parts),
-                                 _DTYPES.index(dtypes[0]), ctypes.byref(opts),
-                                 ctypes.byref(self._handle))
-        comm._owned.append(self)
-
-    def ready(self, i: int, n: int = 1) -> None:
-        """Marks buffer i, or buffers i to i + n - 1, as filled; they must not be used until ``wait``."""
-        self._open()
-        _lib.kolo_reducer_ready_range(self._handle, _integer("buffer", i, 0), _integer("buffers", n, 0))
-
-    def broadcast(self, data: Sequence[Any], root: int = 0) -> None:
-        """Copies buffers of one type of the root, such as parameters, to all ranks, between steps."""
-        self._open()
-        memory = [_buffer(b) for b in data]
-        dtypes = sorted({b.dtype for b in memory})
-        if len(dtypes) > 1:
-            raise TypeError(f"a broadcast needs buffers of one type, not {', '.join(dtypes)}")
-        parts = (c.kolo_part * len(memory))(*(c.kolo_part(data=b.address, count=b.count) for b in memory))
-        if memory:
-            _lib.kolo_reducer_broadcast(self._handle, parts, len(parts), _DTYPES.index(dtypes[0]),
-                                        _integer("root", root, 0))
-
-    def wait(self) -> None:
-        """Blocks until every buffer holds the result; ends the step."""
-        self._open()
-        _lib.kolo_reducer_wait(self._handle)
-
-    def join(self) -> int:
-        """For a rank without further data: takes part in the steps of the others with zeros, which overwrite the
-        buffers, until all ranks have called it. Returns the rank that came last, whose parameters are the newest
-        (``broadcast``)."""
-        self._open()
-        last = ctypes.c_int()
-        _lib.kolo_reducer_join(self._handle, ctypes.byref(last))
-        return last.value
-
-    def close(self) -> None:
-        """Frees it; allowed between steps only."""
-        if self._handle and self._comm._exists():
-            _lib.kolo_reducer_destroy(self._handle)
-        self._handle = None
-
-    def _open(self) -> None:
-        if not self._handle:
-            raise ValueError("the reducer is closed")
-
-
-class Codec:
-    """Lossy compression of f32 vectors with error feedback, without a group:
-    ``Codec("int8")``, ``Codec("topk:0.01")``."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.value = name, c.kolo_codec()
-        _lib.kolo_codec_parse(name.encode(), ctypes.byref(self.value))
-
-    def _floats(self, data: Any, writable: bool = True) -> Buffer:
-        memory = _buffer(data, writable)
-        if memory.dtype != "f32":
-            raise TypeError(f"codecs are for f32, not {memory.dtype}")
-        return memory
-
-    def bytes(self, count: int) -> int:
-        """The encoded size of ``count`` elements."""
-        return int(_lib.kolo_codec_bytes(ctypes.byref(self.value), count))
-
-    def encode(self, data: Any, residual: Any = None) -> bytearray:
-        """Encodes data + residual; stores the compression error in ``residual``."""
-        memory = self._floats(data, writable=False)
-        rest = self._floats(residual) if residual is not None else None
-        if rest and rest.count != memory.count:
-            raise ValueError(f"a residual of {rest.count} elements for {memory.count}")
-        code = bytearray(self.bytes(memory.count))
-        _lib.kolo_codec_encode(ctypes.byref(self.value), memory.address, memory.count,
-                               rest.address if rest else None, _buffer(code).address,
-                               len(code))
-        return code
-
-    def decode(self, code: Any, output: Any) -> Any:
-        """Decodes into ``output``."""
-        memory, source = self._floats(output), _buffer(code, writable=False)
-        _lib.kolo_codec_decode(ctypes.byref(self.value), source.address, source.count,
-                               memory.address, memory.count)
-        return output
-
-    def add(self, code: Any, output: Any, scale: float = 1.0) -> Any:
-        """Adds scale times the decoded values to ``output``."""
-        memory, source = self._floats(output), _buffer(code, writable=False)
-        _lib.kolo_codec_add(ctypes.byref(self.value), source.address, source.count,
-                            memory.address, memory.count, scale)
-        return output

@@ -30,8 +30,10 @@ from ._futures import Settler
 from ._group import comm as _comm
 from ._group import join as _join
 from ._group import local_rank, local_size, name_of, rank, shutdown, size
+from ._memory import Buffer
+from ._reducer import Reducer
 from ._torch_types import TYPES
-from .comm import Buffer, Comm, Handle, Reducer
+from .comm import Comm, Handle
 
 __all__ = ["Average", "Compression", "DistributedOptimizer", "Max", "Min", "Product", "Sum",
            "allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "broadcast",
@@ -64,7 +66,7 @@ _register()
 
 def copies() -> Tuple[int, int]:
     """How many tensors the backend "kolo" has copied because they were not contiguous, and their bytes."""
-    from ._c10d import copied  # pylint: disable=import-outside-toplevel
+    from ._c10d_tensors import copied  # pylint: disable=import-outside-toplevel
     return copied[0], copied[1]
 
 
