@@ -50,7 +50,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
   list(APPEND KOLO_ISA_LIST avx2 avx512)
 endif()
 # Sanitizer builds run where they are built, so they leave out copies that this processor cannot run. The
-# thread sanitizer checks synchronisation, for which one copy is enough.
+# thread sanitizer checks synchronization, for which one copy is enough.
 if(KOLO_SANITIZE STREQUAL "thread")
   set(KOLO_ISA_LIST baseline)
 elseif(KOLO_SANITIZE AND "avx512" IN_LIST KOLO_ISA_LIST AND NOT CMAKE_CROSSCOMPILING)
@@ -140,7 +140,7 @@ function(kolo_objects name)
   endforeach()
 endfunction()
 
-# Kernels are parallelised with OpenMP on gcc's runtime, which oneDNN also uses.
+# Kernels are parallelized with OpenMP on gcc's runtime, which oneDNN also uses.
 if(KOLO_DNNL AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/kernel/parallel.c
     PROPERTIES COMPILE_OPTIONS -fopenmp)

@@ -39,7 +39,7 @@ def windows(text, starts):
 
 
 def continue_text(session, text, length):
-    """Appends the most probable byte, again and again."""
+    """Appends the most probable byte, repeatedly."""
     for _ in range(length):
         x = np.zeros((1, WINDOW), np.int32)
         last = text[-WINDOW:]

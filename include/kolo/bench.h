@@ -26,7 +26,7 @@ typedef struct kolo_bench_allreduce_opts {
                                  least one per rank; sum or mean, algorithm auto */
     bool private_buffers;     /* data in the process's own memory instead of registered memory */
     bool dirty;               /* each rank rewrites its data before each call, untimed, as training
-                                 does; otherwise the same buffers are reduced again and again */
+                                 does; otherwise the same buffers are reduced repeatedly */
     int64_t budget_ms;        /* per size; default 500 */
 } kolo_bench_allreduce_opts;
 

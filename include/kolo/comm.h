@@ -78,7 +78,7 @@ typedef enum kolo_reduce_op {
 /* The name of an operation ("sum"), "unknown" for an invalid one; static storage. */
 KOLO_API const char *kolo_reduce_op_name(kolo_reduce_op op);
 
-/* An operation of the program, in the place of a kolo_reduce_op. It must be associative. An element
+/* An operation of the program, in place of a kolo_reduce_op. It must be associative. An element
  * may be a structure: data is divided between elements only. If the operation is not commutative,
  * the elements of the ranks are combined in the order of the ranks (a reproducible allreduce: of
  * the shards). All ranks pass the same operation. */

@@ -94,7 +94,7 @@ typedef struct kolo_parameters_opts {
     int staleness;  /* see above; default 0, bsp */
     int drop;       /* bsp: gradients that a step does not wait for; less than the workers */
     bool discard;   /* those that come later are discarded, instead of kept */
-    /* bsp: a step ends once so many gradients of workers that have read the newest values are in,
+    /* bsp: a step ends once this many gradients of workers that have read the newest values are in,
      * or those of all that are waited for, and if not all are in, grace_ms later; those that come
      * later are in the next step. Without `drop`; with a grace without `replicas`, `record` and
      * `replay`; the grace is shorter than timeout_ms. 0: all. */
@@ -129,7 +129,7 @@ typedef struct kolo_parameters_opts {
     /* Called at the owner, in the service's thread, for each event in order. May be NULL. */
     void (*observe)(void *arg, const kolo_parameters_event *event);
     void *arg, *replica_arg; /* of the part that the server owns; of that of the server before it */
-    void *const *bucket_args; /* [buckets]: of each of its parts, in the place of `arg`; borrowed.
+    void *const *bucket_args; /* [buckets]: of each of its parts, in place of `arg`; borrowed.
                                 NULL: `arg` is of them all */
     /* Files, with ".0" appended for the first owner and so on, of the order in which owners take
      * requests; they are read and written at the owner. With `replay` owners take them in the order

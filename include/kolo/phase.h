@@ -11,7 +11,7 @@ typedef enum kolo_phase {
     KOLO_PHASE_INPUT, /* copying the batch into the plan's inputs */
     KOLO_PHASE_FORWARD,
     KOLO_PHASE_BACKWARD,
-    KOLO_PHASE_SYNCHRONISE, /* starting collectives and waiting for them */
+    KOLO_PHASE_SYNCHRONIZE, /* starting collectives and waiting for them */
     KOLO_PHASE_UPDATE,      /* of parameters, optimizer state and statistics */
 } kolo_phase;
 enum { KOLO_PHASES = KOLO_PHASE_UPDATE + 1 };

@@ -65,7 +65,7 @@ typedef kolo_status kolo_build(kolo_graph *g, int64_t samples, void *arg);
 typedef struct kolo_session_opts {
     int64_t batch;        /* samples of this rank in a step or micro-batch; default 64 */
     int64_t accumulate;   /* micro-batches of a full step; default 1 */
-    int64_t global_batch; /* samples of a full step over all ranks, in the place of `batch` */
+    int64_t global_batch; /* samples of a full step over all ranks, in place of `batch` */
     int64_t reproducible; /* logical shards, see kolo_train_opts; needs global_batch; 0: none */
     const char *mesh;     /* see kolo_train_opts; of the axis dp alone */
     uint64_t seed;        /* of the initial parameters, dropout and loaders */

@@ -2,7 +2,7 @@
 /* A table of rows on servers: embeddings of ids that no vocabulary lists.
  *
  * Rows of floats are known by 64-bit ids, such as hashes of a feature and its value. Each server
- * owns the rows of some ids, by a hash of the id. A row comes into being with the first gradient
+ * owns the rows of some ids, by a hash of the id. A row is created with the first gradient
  * that is pushed for its id; until then it has an initial value, which is drawn by its id, so that
  * a read changes nothing. In each step a worker pulls the rows of the ids in its batch, computes
  * their gradients, and pushes these:
@@ -69,7 +69,7 @@ typedef struct kolo_table_opts {
                         gradient is the oldest */
     uint32_t admit;  /* an id gets its row with its admit-th push, and the gradients of those
                         before are dropped; default 1 */
-    uint64_t expire; /* a row is removed that so many updates in a row have not changed; default:
+    uint64_t expire; /* a row is removed that this many updates in a row have not changed; default:
                         none is */
     size_t batch;    /* ids of a pull or push, at most; default 65536 */
     int servers;     /* as in kolo_parameters_opts, and so are the following */

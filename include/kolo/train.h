@@ -121,7 +121,7 @@ typedef struct kolo_train_opts {
     /* Of a pipeline: bytes that a stage may take for parameters, optimizer state, gradients and
      * values of a step. The model is cut so that they suffice; ARG: it cannot. 0: no limit */
     int64_t stage_bytes;
-    /* Of a pipeline: after each window of so many steps, layers move to other stages, with their
+    /* Of a pipeline: after each window of this many steps, layers move to other stages, with their
      * parameters and optimizer state, if the measured times of the stages predict that the slowest
      * one is at least 5 % faster then. 0: they stay */
     int64_t rebalance_stages;
@@ -131,7 +131,7 @@ typedef struct kolo_train_opts {
     const char *placement;
     int64_t batch;        /* per worker, or place on the axis dp; default 64 */
     int64_t accumulate;   /* micro-batches of `batch` samples per worker and step; default 1 */
-    int64_t global_batch; /* samples of a step over all workers, in the place of `batch`; 0: the
+    int64_t global_batch; /* samples of a step over all workers, in place of `batch`; 0: the
                              product of batch, accumulate and workers */
     /* ZeRO (Rajbhandari et al., 2020): 1 divides the optimizer state over the workers, 2 the
      * gradients too, 3 the parameters too, which are gathered where they are read; each worker
@@ -236,10 +236,11 @@ typedef struct kolo_train_opts {
                      worker had them; else by the worker's own. ARG for a model without; UNSUPPORTED
                      with `reproducible` */
     kolo_lr_schedule schedule;
-    int64_t scale_lr; /* linear scaling (Goyal et al., 2017): `lr` is for global batches of so many
-                         samples, and is multiplied by the global batch over this number; 0: no */
-    double lr_min;    /* end of the cosine and poly schedules; default 0 */
-    double lr_power;  /* of the poly schedule; default 2 */
+    int64_t
+        scale_lr;    /* linear scaling (Goyal et al., 2017): `lr` is for global batches of this many
+                        samples, and is multiplied by the global batch over this number; 0: no */
+    double lr_min;   /* end of the cosine and poly schedules; default 0 */
+    double lr_power; /* of the poly schedule; default 2 */
     double lr_step_factor;  /* default 0.1 */
     int64_t lr_step_epochs; /* default 30 */
     double warmup_epochs; /* linear warm-up to the learning rate, from the one before scaling where
@@ -307,7 +308,7 @@ typedef struct kolo_train_opts {
      * again, replaces that file by better ones only, unless it is of another metric. NULL: not.
      * Needs evaluations during the run */
     const char *keep_best;
-    /* The run ends after so many evaluations in a row without a better value of `keep_best`, or
+    /* The run ends after this many evaluations in a row without a better value of `keep_best`, or
      * without it of "loss". 0: not. Needs evaluations during the run; UNSUPPORTED with
      * kolo_train_outlives_workers */
     int64_t patience;
@@ -495,7 +496,7 @@ typedef kolo_status kolo_prediction_sink(void *arg, const kolo_prediction *predi
 /* A zero field takes its default. */
 typedef struct kolo_predict_opts {
     const char *output; /* of the graph; default "logits" */
-    int64_t samples;    /* the first so many; default all */
+    int64_t samples;    /* the first this many; default all */
     const char *out;    /* a safetensors file of the output [samples, shape], under its name, and
                            the i32 "labels"; NULL: none */
     kolo_prediction_sink *sink; /* may be NULL */

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_OPERATIONS = 16 /* for each sample, so many draws of the stream */ };
+enum { MOST_OPERATIONS = 16 /* for each sample, this many draws of the stream */ };
 
 static bool parse_pixels(const char *value, const char *end, int *pixels) {
     char *stop;

@@ -69,7 +69,7 @@ struct kolo_dataset_stream {
     double follow;
     kolo_feed *source; /* from kolo_dataset_begin on */
     size_t record;     /* bytes from a sample to the next one; 0: they differ */
-    int64_t damaged;   /* passed over since the latest kolo_dataset_next began */
+    int64_t damaged;   /* skipped since the latest kolo_dataset_next began */
     bool repeats;      /* samples that an earlier run has used are read again: no warnings */
     /* Reads the next sample to data[field]; *got false: there is none. */
     kolo_status (*next)(const kolo_dataset *dataset, void *const *data, bool *got);
@@ -79,7 +79,7 @@ struct kolo_dataset_stream {
  * before; IO; FORMAT: the file has fewer samples; NOMEM. */
 kolo_status kolo_dataset_begin(const kolo_dataset *dataset, int64_t first);
 /* Reads the next n samples of a stream as kolo_dataset_gather does. *got: how many there are, below
- * n at its end; *damaged: how many were passed over. One thread at a time. */
+ * n at its end; *damaged: how many were skipped. One thread at a time. */
 kolo_status kolo_dataset_next(const kolo_dataset *dataset, int64_t n, void *const *data,
                               int64_t *got, int64_t *damaged);
 /* ARG if a data set is a stream; `what` needs one that is not. */

@@ -22,7 +22,7 @@ enum { CHUNK = 1 << 16, WAIT_MS = 50, MOST_LINE = 1 << 24 };
 struct kolo_feed {
     char *path;
     int fd;
-    bool file;         /* regular: it may grow, and be passed over */
+    bool file;         /* regular: it may grow, and be skipped */
     double follow;     /* seconds */
     bool stays;        /* what is not there yet does not come */
     atomic_bool stop;  /* set by kolo_feed_stop */
@@ -188,7 +188,7 @@ kolo_status kolo_feed_line(kolo_feed *feed, const char **line, size_t *length) {
 kolo_status kolo_feed_skip(kolo_feed *feed, uint64_t bytes, bool *there) {
     struct stat st;
     if (!feed->file) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: what a pipe has given cannot be passed over",
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: what a pipe has given cannot be skipped",
                          feed->path);
     }
     if (fstat(feed->fd, &st) != 0) return kolo_file_fail("read", feed->path, errno);

@@ -11,12 +11,12 @@
  * The number of a run is the time of its start, the same on all workers; checkpoints have it, and
  * `after` names the run that wrote the one from which this run resumed, 0 if none did or that had
  * no ledger. `50 samples` and `5 steps` are those of an epoch, `of 10` the samples of the step over
- * all workers. Where a run goes on when a worker dies, the lines of steps are written before the
- * steps, and worker 0 states how many of another's have been made. A resumed run appends to the
- * files. kolo_ledger_check reads the last run that made steps and those that it goes on after, each
- * up to the step from which the next one resumed: what a run has recorded of later steps is in no
- * parameters of the last. With a lag of S steps the gradients of the last S steps of the last run
- * are in none either. */
+ * all workers. In a run that survives the loss of a worker, the line of a step is written before
+ * the step, and worker 0 records how many steps of the lost worker count. A resumed run appends to
+ * the files. kolo_ledger_check reads the last run that made steps and the runs that it continues,
+ * each up to the step from which the next one resumed: later steps of a run are not in the final
+ * parameters. With a lag of S steps neither are the gradients of the last S steps of the last
+ * run. */
 
 #include "kolo/data.h"
 

@@ -24,7 +24,7 @@ typedef struct epoch {
     int64_t used; /* samples, as often as they were used */
 } epoch;
 
-/* A worker that is lost in a run, after so many steps of it. */
+/* A worker that is lost in a run, after this many steps of it. */
 typedef struct loss {
     size_t run;
     int64_t rank, steps;

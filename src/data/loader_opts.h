@@ -13,7 +13,7 @@ typedef struct kolo_loader_opts {
     int order;          /* version of the order of samples (data/sampler.h); 0: the newest */
     int64_t first, end; /* steps, counted from the start of epoch 0 through all epochs; end is
                            exclusive, 0: the end of the epoch of `first` */
-    int64_t every;      /* reads every so many steps, from `first` on; default 1 */
+    int64_t every;      /* reads one step of this many, from `first` on; default 1 */
     int64_t timeout_ms; /* of one kolo_loader_next; default 300000 */
     int rank, world;    /* world 0: a single rank */
     int shards;         /* logical shards of the global batch (data/sampler.h); 0: none */

@@ -326,7 +326,7 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     if (out->mesh && out->what == KOLO_DUMP_SERVERS) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "servers are for data parallelism: give their number with "
-                         "--ranks in the place of --mesh %s",
+                         "--ranks in place of --mesh %s",
                          out->mesh);
     }
     const bool staged = out->mesh && kolo_mesh_stages(&mesh) > 1;

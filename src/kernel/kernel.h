@@ -2,7 +2,7 @@
 /* The kernel interface: the code that executes a node of the graph.
  *
  * Each op has kernels from up to three families: ref_* (plain C loops on plain layouts, in f64:
- * the reference for tests), simd_* (vectorised, one copy per instruction set) and dnn_*
+ * the reference for tests), simd_* (vectorized, one copy per instruction set) and dnn_*
  * (oneDNN). select/ lists the families and picks the kernel of a node; the families see this
  * interface only.
  *
@@ -64,7 +64,7 @@ typedef struct kolo_call {
     void *in[KOLO_MAX_IO]; /* in the order of the node's inputs */
     void *out[KOLO_MAX_IO];
     void *scratch; /* scratch_bytes bytes, 64-byte aligned, shared between nodes */
-    /* In the place of input kernel->summands: its summands, to be added in this order. NULL: the
+    /* In place of input kernel->summands: its summands, to be added in this order. NULL: the
      * input is complete. */
     const void *const *summands;
     int n_summands;

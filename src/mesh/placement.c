@@ -120,8 +120,8 @@ static int sharders_of(const kolo_mesh *mesh, const kolo_placements *placements,
     return n;
 }
 
-/* Cuts that are given must ascend from 0 to the length of a part, whoever cut the dimension before:
- * then that length must be the same on all coordinates. */
+/* Cuts that are given must ascend from 0 to the length of a part, whichever axis cut the dimension
+ * before: then that length must be the same on all coordinates. */
 static kolo_status check_cuts(const kolo_mesh *mesh, const kolo_placements *placements, int dim,
                               int64_t extent) {
     int axes[KOLO_MESH_AXES];

@@ -29,8 +29,7 @@
 #include "tensor/tensor.h"
 
 enum {
-    KOLO_DIM_FLAT =
-        KOLO_MAX_RANK, /* in the place of a dimension: all elements in row-major order */
+    KOLO_DIM_FLAT = KOLO_MAX_RANK, /* in place of a dimension: all elements in row-major order */
     /* The depth of cuts of the positions of sequences: inside any other, as those of samples where
      * samples and positions are merged in one dimension. */
     KOLO_DEPTH_POSITIONS = KOLO_MESH_AXES + 1,
@@ -75,7 +74,7 @@ typedef struct kolo_placement {
     int dim, depth, blocks, rotation;
     bool zigzag;
     const int64_t *cuts; /* borrowed */
-    /* The rows of each coordinate in the place of its slice of a dimension that no other axis cuts,
+    /* The rows of each coordinate in place of its slice of a dimension that no other axis cuts,
      * in one block, without cuts and rotation; borrowed. NULL: the slice. */
     const kolo_halo *halo;
     bool summands;     /* of a halo: where ranges overlap, elements are summands */

@@ -3,7 +3,7 @@
  *
  *     sgd(w, redistribute(g))  ->  sgd(w, redistribute(accumulate(g, fresh)))
  *
- * The sum is in the memory from which the gradient is synchronised (lower_comm.c); the gradient of
+ * The sum is in the memory from which the gradient is synchronized (lower_comm.c); the gradient of
  * one micro-batch is read once, right after its producer. The scalar "fresh" is 1 in the first
  * micro-batch of a step and 0 in the others.
  *

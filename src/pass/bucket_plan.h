@@ -30,8 +30,8 @@ typedef struct kolo_sum_time {
 
 /* Where buckets of gradients end. */
 typedef struct kolo_bucket_sizes {
-    size_t least;       /* once a bucket holds so many bytes; */
-    const size_t *each; /* of the first n buckets, so many; borrowed */
+    size_t least;       /* once a bucket holds this many bytes; */
+    const size_t *each; /* of the first n buckets, this many; borrowed */
     int n;
 } kolo_bucket_sizes;
 

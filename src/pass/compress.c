@@ -176,7 +176,7 @@ static kolo_node *only_adam(const compressor *c, kolo_value sum) {
     return adam;
 }
 
-/* What this rank adds to the momentum, whose sum its update takes in the place of a gradient: a
+/* What this rank adds to the momentum, whose sum its update takes in place of a gradient: a
  * rank's share of the old one, and its gradient, which is zero without samples. */
 static kolo_status add_momentum_part(compressor *c, const kolo_node *sum, int32_t param,
                                      kolo_value *part) {

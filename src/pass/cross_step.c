@@ -7,8 +7,8 @@
  * changes. While the next step computes, its values and scalars are in use: what runs then reads
  * and writes the buckets and values of its own, which keep their memory to themselves
  * (memory_plan.c), the store, scalars, of which the plan keeps a copy (plan/run.c), and scratch,
- * which follows the values of the plan in the arena. Another plan has values there: it runs, and
- * its inputs are filled, after all that is left. Peng et al., "A generic communication scheduler
+ * which follows the values of the plan in the arena. Another plan has values there: its inputs are
+ * filled, and it runs, after all pending updates. Peng et al., "A generic communication scheduler
  * for distributed DNN training acceleration", SOSP 2019.
  */
 #include "graph/ops/ops.h"

@@ -40,7 +40,7 @@ typedef struct kolo_cut_choice {
     double speeds[KOLO_PARTS_MOST];
     int slots[KOLO_PARTS_MOST];
 } kolo_cut_choice;
-/* ARG: there is no room for so many parts. */
+/* ARG: there is no room for this many parts. */
 kolo_status kolo_parts_check(const kolo_parts *parts);
 /* Zeroed is allowed. */
 void kolo_cut_choice_fini(kolo_cut_choice *choice);

@@ -1,7 +1,7 @@
 /* The optimizer: adds the update of each parameter as nodes of the graph. Clipping by norm
  * (Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013)
  * sums the squares of all gradients and scales each. These nodes are updates too: they read
- * synchronised gradients. So is the merge of the rows of all ranks, for a row-sparse gradient. */
+ * synchronized gradients. So is the merge of the rows of all ranks, for a row-sparse gradient. */
 #include "base/range.h"
 #include "graph/ops/ops.h"
 #include "pass/pass.h"

@@ -4,7 +4,7 @@
 
 enum { KOLO_CHUNKS_MOST = 16 };
 
-/* Around the stages again and again, or there and back. */
+/* Around the stages repeatedly, or there and back. */
 typedef enum kolo_parts_path { KOLO_PARTS_LOOP, KOLO_PARTS_V } kolo_parts_path;
 
 typedef struct kolo_parts {

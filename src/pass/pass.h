@@ -230,13 +230,13 @@ typedef struct kolo_zero_opts {
  * each parameter. State, and parameters of level 3, become flat shards of this rank's size; such
  * parameters are gathered where they are read, also in evaluation plans. Where parameters are
  * shared, updates write the next version in place, and the ranks wait for each other. Runs after
- * the layout pass, before synchronise. ARG: a row-sparse gradient. */
+ * the layout pass, before synchronize. ARG: a row-sparse gradient. */
 kolo_status kolo_pass_zero(kolo_graph *g, const kolo_zero_opts *opts);
 
 /* Redistributes what updates and outputs read to where all ranks hold it. Runs before the pass
  * accumulate: ranks exchange sums over the micro-batches. From here on the pipeline verifies
  * placements after each pass. The errors of kolo_graph_propagate. */
-kolo_status kolo_pass_synchronise(kolo_graph *g);
+kolo_status kolo_pass_synchronize(kolo_graph *g);
 
 /* Makes updates use the gradients of `steps` steps ago, at least 1. Adds as many versions of each
  * gradient to the optimizer state. Runs after the pass accumulate. */
@@ -246,7 +246,7 @@ kolo_status kolo_pass_lag(kolo_graph *g, int steps);
 typedef struct kolo_compression {
     kolo_codec codec;
     int power_rank;   /* of the factors, at most KOLO_POWER_RANKS; 0: the codec */
-    int64_t frozen;   /* 1-bit Adam, after so many updates by gradients: momenta are compressed
+    int64_t frozen;   /* 1-bit Adam, after this many updates by gradients: momenta are compressed
                          instead, and second moments stay; 0: gradients are */
     size_t min_bytes; /* of a gradient */
     const char *only; /* patterns of the parameters whose gradients are compressed, "A,B", borrowed;
@@ -319,7 +319,7 @@ typedef struct kolo_bucket {
     bool summands;        /* of which each rank adds its range itself */
     size_t slice;        /* reduce-scatter not in place: where the result of this rank is; exchange:
                             where it is packed and unpacked, */
-    size_t buffer_bytes; /* with so many bytes */
+    size_t buffer_bytes; /* with this many bytes */
     kolo_value from, to; /* of a halo: what is read and written, in the arena; else NONE */
     size_t *ends;        /* of flat shards: by rank, the end of its slice, from offset on */
     int n_values;

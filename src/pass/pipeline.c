@@ -90,9 +90,9 @@ static kolo_status stages(kolo_graph *g, const kolo_pipeline_opts *opts) {
 static kolo_status segments(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_segments(g, opts->splits);
 }
-static kolo_status synchronise(kolo_graph *g, const kolo_pipeline_opts *opts) {
+static kolo_status synchronize(kolo_graph *g, const kolo_pipeline_opts *opts) {
     (void)opts;
-    return kolo_pass_synchronise(g);
+    return kolo_pass_synchronize(g);
 }
 static kolo_status statistics(kolo_graph *g, const kolo_pipeline_opts *opts) {
     (void)opts;
@@ -254,7 +254,7 @@ static bool compresses(const kolo_pipeline_opts *o) {
     return o->train && kolo_compresses(&o->compression);
 }
 static bool is_sparse(const kolo_pipeline_opts *o) { return o->sparse_embedding; }
-static bool synchronises_norms(const kolo_pipeline_opts *o) {
+static bool synchronizes_norms(const kolo_pipeline_opts *o) {
     return o->train && o->sync_batch_norm;
 }
 static bool recomputes(const kolo_pipeline_opts *o) {
@@ -295,7 +295,7 @@ static const struct {
     {"shard", shard, trains},
     {"partition", partition, is_partitioned},
     {"stages", stages, is_staged},
-    {"sync_batch_norm", sync_batch_norm, synchronises_norms},
+    {"sync_batch_norm", sync_batch_norm, synchronizes_norms},
     {"statistics", statistics, trains},
     {"gradient", gradient, trains},
     {"gradients", keep_gradients, keeps_gradients},
@@ -309,7 +309,7 @@ static const struct {
     {"outer_state", outer_state, has_outer_state}, /* in the layouts of the parameters */
     {"local_state", local_state, is_local},
     {"zero", zero, is_zero},
-    {"synchronise", synchronise, trains}, /* placements are verified from here on */
+    {"synchronize", synchronize, trains}, /* placements are verified from here on */
     {"ring", ring, is_partitioned},
     {"accumulate", accumulate, accumulates},
     {"lag", lag, lags},
@@ -341,7 +341,7 @@ kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
     for (size_t i = 0; i < KOLO_COUNT(passes); i++) {
         if (!passes[i].when(opts)) continue;
         KOLO_TRY(passes[i].run(g, opts));
-        placed |= passes[i].run == (opts->train ? synchronise : partition);
+        placed |= passes[i].run == (opts->train ? synchronize : partition);
         kolo_status status = kolo_graph_verify(g);
         if (status == KOLO_OK && placed) status = verify_placements(g);
         if (status != KOLO_OK) return kolo_fail_in(status, "after the pass %s", passes[i].name);

@@ -2,7 +2,7 @@
  *
  * Each rank has the mean and variance of its shard of the batch. Multiplied by its fraction of the
  * global batch, the scalar "share", they (or those of all ranks, which are the same) are summands
- * of their mean over the ranks, even if the fractions differ or are zero; the pass synchronise adds
+ * of their mean over the ranks, even if the fractions differ or are zero; the pass synchronize adds
  * them up. The running variance is unbiased, n / (n - 1) times that of the batch, as in PyTorch. */
 #include "graph/ops/ops.h"
 #include "pass/pass.h"

@@ -1,4 +1,4 @@
-/* Synchronised batch normalization: normalizes by the statistics of the samples of all ranks, so
+/* Synchronized batch normalization: normalizes by the statistics of the samples of all ranks, so
  * that N ranks with B samples compute what one computes with N x B.
  *
  *     batch_norm(x, ...)  ->  s = redistribute(sync_norm_sums(x, running_mean, weight))
@@ -17,19 +17,19 @@
 
 #include <string.h>
 
-typedef struct synchroniser {
+typedef struct synchronizer {
     kolo_graph *g;
     kolo_value weight;
     kolo_node **order;
     int32_t n;
-} synchroniser;
+} synchronizer;
 
 /* Moves the nodes that were added since there were `before` into the order. */
-static void place(synchroniser *s, int32_t before) {
+static void place(synchronizer *s, int32_t before) {
     for (int32_t i = before; i < s->g->n_nodes; i++) s->order[s->n++] = s->g->nodes[i];
 }
 
-static kolo_status replace(synchroniser *s, kolo_node *n) {
+static kolo_status replace(synchronizer *s, kolo_node *n) {
     kolo_graph *g = s->g;
     const int32_t before = g->n_nodes;
     const kolo_shape *shape = &kolo_info(g, n->in[0])->tensor.shape;
@@ -59,7 +59,7 @@ static kolo_status replace(synchroniser *s, kolo_node *n) {
     return KOLO_OK;
 }
 
-static kolo_status walk(synchroniser *s) {
+static kolo_status walk(synchronizer *s) {
     kolo_graph *g = s->g;
     const int32_t n_nodes = g->n_nodes;
     for (int32_t i = 0; i < n_nodes; i++) {
@@ -70,7 +70,7 @@ static kolo_status walk(synchroniser *s) {
         }
         if (kolo_value_is_read(g, n->out[1]) || kolo_value_is_read(g, n->out[2])) {
             return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "batch_norm: the graph reads its statistics, "
-                                                   "which is not supported when synchronised");
+                                                   "which is not supported when synchronized");
         }
         KOLO_TRY(replace(s, n));
     }
@@ -86,11 +86,11 @@ static int count_norms(const kolo_graph *g) {
 kolo_status kolo_pass_sync_batch_norm(kolo_graph *g) {
     const int norms = count_norms(g);
     if (norms == 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "the model has no batch normalization to synchronise: "
+        return KOLO_FAIL(KOLO_ERR_ARG, "the model has no batch normalization to synchronize: "
                                        "omit --sync-bn");
     }
     if (kolo_mesh_size(&g->mesh) == 1) return KOLO_OK; /* a rank alone has all samples */
-    synchroniser s = {.g = g};
+    synchronizer s = {.g = g};
     s.weight = kolo_shard_leaf(g, kolo_graph_scalar(g, "sample_weight", g->dtype));
     KOLO_TRY(kolo_graph_check(g));
     size_t nodes = (size_t)g->n_nodes + 4 * (size_t)norms;

@@ -384,7 +384,7 @@ static void keep_whole(zero *z) {
 }
 
 /* A gradient that all ranks of the axis ep have alike becomes a sum over them too, as it is on
- * places on dp whose samples divide (synchronise.c). The node stands behind that of the gradient,
+ * places on dp whose samples divide (synchronize.c). The node stands behind that of the gradient,
  * so that all have sums in one order. */
 static void count_once(zero *z, kolo_value v) {
     const int ep = kolo_mesh_find(&z->g->mesh, "ep");

@@ -101,7 +101,7 @@ static bool is_of(const kolo_plan *p, const struct kolo_plan_crossing *c, int sl
 static kolo_status complete(kolo_plan *p, struct kolo_plan_crossing *c, int slot) {
     const int64_t begin = kolo_now_ns();
     KOLO_TRY(kolo_request_wait(c->requests[slot], 0));
-    if (p->times) p->times->phase_ns[KOLO_PHASE_SYNCHRONISE] += kolo_now_ns() - begin;
+    if (p->times) p->times->phase_ns[KOLO_PHASE_SYNCHRONIZE] += kolo_now_ns() - begin;
     c->in_flight[slot] = false;
     return KOLO_OK;
 }

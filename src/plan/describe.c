@@ -14,7 +14,7 @@
 const char *kolo_phase_name(kolo_phase phase) {
     static const char *const names[KOLO_PHASES] = {
         [KOLO_PHASE_INPUT] = "input",       [KOLO_PHASE_FORWARD] = "forward",
-        [KOLO_PHASE_BACKWARD] = "backward", [KOLO_PHASE_SYNCHRONISE] = "synchronise",
+        [KOLO_PHASE_BACKWARD] = "backward", [KOLO_PHASE_SYNCHRONIZE] = "synchronize",
         [KOLO_PHASE_UPDATE] = "update",
     };
     return names[phase];
@@ -61,7 +61,7 @@ static void find_phases(const kolo_graph *g, kolo_phase *phases, kolo_phase *of_
         }
         if (kolo_node_is_update(g, n)) phase = KOLO_PHASE_UPDATE;
         bool is_comm = n->op->comm != KOLO_OP_LOCAL;
-        phases[i] = is_comm ? KOLO_PHASE_SYNCHRONISE : phase;
+        phases[i] = is_comm ? KOLO_PHASE_SYNCHRONIZE : phase;
         for (int k = 0; k < n->n_out; k++) {
             if (!is_comm) of_value[n->out[k].id] = phase;
             if (is_inside(n)) of_value[n->out[k].id] = of_value[n->in[k].id];
@@ -80,7 +80,7 @@ static void find_phases(const kolo_graph *g, kolo_phase *phases, kolo_phase *of_
         }
         bool moves = phases[i] == KOLO_PHASE_FORWARD && readers < nobody;
         if (moves && readers > KOLO_PHASE_FORWARD) phases[i] = readers;
-        bool is_comm = phases[i] == KOLO_PHASE_SYNCHRONISE; /* output k is input k */
+        bool is_comm = phases[i] == KOLO_PHASE_SYNCHRONIZE; /* output k is input k */
         for (int k = 0; k < n->n_in; k++) {
             kolo_phase *in = &of_value[n->in[k].id];
             kolo_phase reader = is_comm && k < n->n_out ? of_value[n->out[k].id] : phases[i];

@@ -1,7 +1,7 @@
 #pragma once
 /* A plan: a compiled graph, as a flat array of steps over statically planned memory.
  *
- * Steps are KERNEL (run a kernel), POST (start the synchronisation of a bucket of gradients) and
+ * Steps are KERNEL (run a kernel), POST (start the synchronization of a bucket of gradients) and
  * WAIT (wait for its completion). kolo_plan_run executes them without allocation, locks or system
  * calls other than blocking waits. Values that change per step (learning rate, gradient scale) are
  * scalars.
@@ -132,7 +132,7 @@ typedef struct kolo_plan kolo_plan;
 
 /* Where runs of plans spent their time; each run adds to it. */
 typedef struct kolo_plan_times {
-    int64_t phase_ns[KOLO_PHASES]; /* SYNCHRONISE: communication that no kernel overlaps */
+    int64_t phase_ns[KOLO_PHASES]; /* SYNCHRONIZE: communication that no kernel overlaps */
     int64_t communication_ns;      /* with a collective in flight */
 } kolo_plan_times;
 
@@ -263,7 +263,7 @@ kolo_status kolo_plan_gradients(kolo_plan *plan, kolo_plan_posted *posted, void 
 kolo_status kolo_plan_update(kolo_plan *plan);
 /* The updates of one group, as kolo_plan_group_updates has them by step. */
 kolo_status kolo_plan_update_group(kolo_plan *plan, const int *groups, int group);
-/* In the place of running a micro-batch without samples: every gradient and sum of this rank is
+/* Instead of running a micro-batch without samples: every gradient and sum of this rank is
  * zero, whatever the forward pass would compute. `last`: and the rest of the step. PEER, TIMEOUT.
  */
 kolo_status kolo_plan_skip(kolo_plan *plan, bool last);
@@ -296,7 +296,7 @@ kolo_status kolo_plan_run_shard(kolo_plan *plan, int shard, bool complete);
 /* The same, without the rest of the step; sets a hash of the shard's gradients, as they were before
  * they were summed. `shard` -1: a shard of another rank, which is not summed. */
 kolo_status kolo_plan_hash_shard(kolo_plan *plan, int shard, uint64_t *hash);
-/* In the place of running a shard, while other ranks run one: takes part in what is communicated
+/* Instead of running a shard, while other ranks run one: takes part in what is communicated
  * inside the passes. `complete`: and in the rest of the step, as with kolo_plan_run_shard. */
 kolo_status kolo_plan_follow(kolo_plan *plan, bool complete);
 /* The sum of a shard without samples. */

@@ -66,7 +66,7 @@ static bool is_accumulated(const kolo_plan *p, const kolo_node *n) {
     return n->op == &kolo_op_accumulate || (p->chunks > 1 && n->segment == KOLO_SEGMENT_UPDATE);
 }
 
-/* Zeros in the place of what is summed, but for what this rank has accumulated. */
+/* Zeros in place of what is summed, but for what this rank has accumulated. */
 static void clear_posted(const kolo_plan *p, const kolo_step *step) {
     const kolo_graph *g = p->graph;
     const kolo_node *post = g->nodes[step->node];
@@ -135,7 +135,7 @@ static void count_communication(const kolo_plan *p, const kolo_request *request,
 
 static kolo_status run_link(const kolo_plan *p, const kolo_step *step, progress *now) {
     kolo_mesh_link *link = link_of(p, step->bucket);
-    enter(p, now, KOLO_PHASE_SYNCHRONISE);
+    enter(p, now, KOLO_PHASE_SYNCHRONIZE);
     if (step->kind == KOLO_STEP_POST) {
         const kolo_bucket *bucket = &p->map.buckets[step->bucket];
         now->in_flight++;
@@ -180,7 +180,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
         if (run.empty) clear_gradient(p, step);
         KOLO_TRY(run_kernel(p, step, &step->calls[2 * p->slot + now->bank]));
         if (!now->in_flight && !p->store->background) return KOLO_OK;
-        enter(p, now, KOLO_PHASE_SYNCHRONISE);
+        enter(p, now, KOLO_PHASE_SYNCHRONIZE);
         return kolo_comm_progress(now->in_flight ? owner_of(p)->comm : p->store->background);
     case KOLO_STEP_POST:
         if (is_shard_sum(p, step) && run.compute) {
@@ -188,14 +188,14 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
             finish_bucket(p, step->bucket, run);
         }
         if (run.posted) {
-            enter(p, now, KOLO_PHASE_SYNCHRONISE);
+            enter(p, now, KOLO_PHASE_SYNCHRONIZE);
             return run.posted(run.arg, p, step->node);
         }
         request = request_of(p, step->bucket, now->bank);
         if (!(run.complete || step->inside) || !request) return KOLO_OK;
         if (run.empty) clear_posted(p, step);
         now->in_flight++;
-        enter(p, now, KOLO_PHASE_SYNCHRONISE);
+        enter(p, now, KOLO_PHASE_SYNCHRONIZE);
         if (p->times && p->ready_ns) {
             p->ready_ns[step->bucket] = p->times->phase_ns[KOLO_PHASE_BACKWARD];
         }
@@ -204,7 +204,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
         request = request_of(p, step->bucket, now->bank);
         if (!request) return KOLO_OK;
         now->in_flight--;
-        enter(p, now, KOLO_PHASE_SYNCHRONISE);
+        enter(p, now, KOLO_PHASE_SYNCHRONIZE);
         KOLO_TRY(kolo_request_wait(request, 0));
         count_communication(p, request, now);
         if (p->map.buckets[step->bucket].summands) {

@@ -14,7 +14,7 @@ struct kolo_store {
     /* Banks of joined entries: the ranks' or this rank's own, registered with a communicator. */
     char *joined[2];
     size_t joined_bytes, joined_mapped[2]; /* required, and allocated */
-    char *spare; /* two such banks of an earlier store (store_cuts.c), of so many bytes each */
+    char *spare; /* two such banks of an earlier store (store_cuts.c), of this many bytes each */
     size_t spare_bytes;
     bool shares;     /* the ranks share them, once kolo_store_share has been called */
     bool registered; /* `joined` is the communicator's: requests may point to it */

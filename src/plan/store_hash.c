@@ -79,13 +79,13 @@ static kolo_status hash_pieces(const kolo_store *s, const kolo_store_entry *entr
     return sum;
 }
 
-/* Appends zeros in the place of the hashes of `elements`. */
+/* Appends zeros in place of the hashes of `elements`. */
 static uint64_t skip_blocks(uint64_t hash, int64_t elements) {
     for (int64_t i = 0; i < elements; i += KOLO_STORE_BLOCK) hash *= 31;
     return hash;
 }
 
-/* Appends an entry of which this rank has a range; zeros in the place of the others. */
+/* Appends an entry of which this rank has a range; zeros in place of the others. */
 static uint64_t hash_range(const kolo_store *s, const kolo_store_entry *entry, uint64_t hash) {
     const int64_t all = kolo_tensor_elements(&entry->tensor), end = entry->first + entry->count;
     const kolo_tensor range = kolo_tensor_plain(entry->tensor.dtype, kolo_shape_1(entry->count));

@@ -22,8 +22,8 @@ kolo_store_window kolo_store_own_window(const kolo_store_entry *entry);
  * tensor as it is in memory. NOMEM. */
 kolo_status kolo_store_copy_own(const kolo_store_entry *entry, kolo_store_window w, char *own,
                                 char *piece);
-/* Copies what this rank has of its slice, or of the whole, in row-major order; zeros in the place
- * of other ranges. NOMEM. */
+/* Copies what this rank has of its slice, or of the whole, in row-major order; zeros in place of
+ * other ranges. NOMEM. */
 kolo_status kolo_store_read_own(const kolo_store *store, const kolo_store_entry *entry, void *to);
 /* Completes `whole`, in which each rank has set its own elements and the others are zero; a piece
  * at a time, as an allreduce may need as much memory as it sums. Collective. */

@@ -10,7 +10,7 @@
 
 enum { MOST_LOOPS = KOLO_MAX_RANK + 2 * KOLO_MAX_BLOCKS };
 
-/* `count` elements, so many apart in both tensors. */
+/* `count` elements, this many apart in both tensors. */
 typedef struct loop {
     int64_t count, to, from;
 } loop;

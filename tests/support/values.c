@@ -141,7 +141,7 @@ double value_reference(int n, size_t i, kolo_reduce_op op) {
         double x = value_input(r, i);
         switch (op) {
         case KOLO_SUM:
-        case KOLO_MEAN: /* divided by whoever asks */
+        case KOLO_MEAN: /* the caller divides */
             v += x;
             break;
         case KOLO_PROD:

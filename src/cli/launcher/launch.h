@@ -49,8 +49,8 @@ typedef struct launch_opts {
     bool own_command;
     const char *resumable; /* folder of checkpoints to resume from after a stop, or NULL */
     int64_t grace_ms;      /* from SIGTERM to the end of a job that saves first; 0: it does not */
-    int spared;            /* so many ranks from rank 1 on may be killed: the others go on */
-    int spared_last;       /* and so many of the last ranks */
+    int spared;            /* this many ranks from rank 1 on may be killed: the others go on */
+    int spared_last;       /* and this many of the last ranks */
     bool survive;          /* all of them may, as long as one is left */
 } launch_opts;
 

@@ -149,7 +149,7 @@ const kolo_option cli_options[] = {
      .help = "group size of the printed schedule, and of plans if given or with --zero; with --mesh: its size"},
     {.name = "servers", .type = KOLO_OPTION_INT, .metavar = "N", .min = 0, .max = MAX_RANKS,
      .commands = CMD_DUMP, .unset = "equal parts of all ranks",
-     .help = "with --what servers: so many of the ranks, the last ones, serve, and the others are workers; their parts "
+     .help = "with --what servers: the last N ranks serve, and the others are workers; their parts "
              "with --consistency bsp (docs/servers.md)"},
     {.name = "workers", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,
      .max = MAX_RANKS, .commands = WORK,
@@ -188,7 +188,7 @@ const kolo_option cli_options[] = {
      .help = "samples per worker in a step, or in each micro-batch of it"},
     {.name = "global-batch", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = MANY,
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "--batch of each worker",
-     .help = "samples of a step over all workers, whatever their number; in the place of --batch. "
+     .help = "samples of a step over all workers, whatever their number; in place of --batch. "
              "Given alone on the command line, either replaces that of a config file"},
     {.name = "mesh", .type = KOLO_OPTION_TEXT, .metavar = "AXIS=SIZE,...",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "dp=WORKERS",
@@ -202,7 +202,7 @@ const kolo_option cli_options[] = {
      .help = "which parameters the axis tp divides: megatron (layers in pairs), "
              "megatron-sp (with sequence parallelism), owt (convolutions by "
              "samples, classifiers divided), or a file of rules (docs/parallelism.md); ring: on the "
-             "axis sp keys and values go round the workers, in the place of some of the heads for "
+             "axis sp keys and values go round the workers, in place of some of the heads for "
              "each; zigzag: the same, with equal shares of causal attention"},
     {.name = "pipeline", .type = KOLO_OPTION_TEXT, .metavar = "SCHEDULE",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "1f1b",
@@ -215,8 +215,8 @@ const kolo_option cli_options[] = {
              "a step, within which the model is cut into stages"},
     {.name = "rebalance-stages", .type = KOLO_OPTION_INT, .metavar = "STEPS", .preset = "0",
      .min = 0, .max = 1 << 30, .commands = CMD_TRAIN | CMD_BENCH_TRAIN,
-     .help = "after windows of so many steps, layers move to other stages of a pipeline, if the measured "
-             "times of the stages predict that this is faster; 0: they stay"},
+     .help = "after each window of STEPS steps, layers move to other stages of a pipeline if the measured "
+             "times of the stages predict a gain; 0: they stay"},
     {.name = "zero", .type = KOLO_OPTION_INT, .metavar = "LEVEL", .min = 0, .max = 3,
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "every worker has all of it",
      .help = "divide over the workers: 1 the optimizer state, 2 gradients too, 3 parameters too. "
@@ -238,8 +238,8 @@ const kolo_option cli_options[] = {
              "sum theirs first, where there are several hosts, and push and pull once"},
     {.name = "table", .type = KOLO_OPTION_TEXT, .metavar = "NAME,...", .commands = CMD_TRAIN,
      .unset = "none",
-     .help = "with --sync ps: embedding tables, by patterns as for --no-decay, whose rows come into "
-             "being at the servers as their ids occur (docs/servers.md)"},
+     .help = "with --sync ps: embedding tables, by patterns as for --no-decay, whose rows are "
+             "created at the servers as their ids occur (docs/servers.md)"},
     {.name = "table-consistency", .type = KOLO_OPTION_TEXT, .metavar = "POLICY",
      .commands = CMD_TRAIN, .unset = "that of --consistency",
      .help = "when rows of tables are updated and read: bsp, ssp:S or asp"},
@@ -252,7 +252,7 @@ const kolo_option cli_options[] = {
      .help = "an id gets its row with its N-th push; earlier gradients are dropped"},
     {.name = "table-expire", .type = KOLO_OPTION_INT, .metavar = "STEPS", .preset = "0", .min = 0,
      .max = 1 << 30, .commands = CMD_TRAIN,
-     .help = "remove rows that so many steps in a row have not changed; 0: they stay"},
+     .help = "remove rows that STEPS steps in a row have not changed; 0: keep them"},
     {.name = "table-prefetch", .type = KOLO_OPTION_FLAG, .commands = CMD_TRAIN,
      .help = "with rows of asp: read those of the next batch while this one is computed; they lack this "
              "worker's latest push"},
@@ -261,7 +261,7 @@ const kolo_option cli_options[] = {
              "oldest"},
     {.name = "joins", .type = KOLO_OPTION_INT, .metavar = "J", .preset = "0", .min = 0,
      .max = 1024, .commands = CMD_TRAIN,
-     .help = "with --servers, leases (--consistency asp,lease=1 or ssp:S,lease=1) and --out: so many processes may join as "
+     .help = "with --servers, leases (--consistency asp,lease=1 or ssp:S,lease=1) and --out: up to J processes may join as "
              "workers during the run, with --join. The secret of the job is then in the file that KOLO_SECRET_FILE names"},
     {.name = "join", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "DIR",
      .not_kept = true, .commands = CMD_TRAIN,
@@ -364,7 +364,7 @@ const kolo_option cli_options[] = {
      .max = 3600, .commands = CMD_BENCH_PS, .help = "time per size"},
     {.name = "width", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 65536,
      .commands = CMD_BENCH_PS, .unset = "vectors",
-     .help = "random rows of a table, of so many floats, instead of vectors; --sizes are those of a "
+     .help = "random rows of a table, of N floats each, instead of vectors; --sizes are those of a "
              "worker's batch of rows"},
     {.name = "table-rows", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1000000", .min = 1,
      .max = 1 << 30, .commands = CMD_BENCH_PS, .help = "with --width: rows of the table"},

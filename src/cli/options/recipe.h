@@ -1,6 +1,6 @@
 #pragma once
-/* The reference recipe of a model (kolo/models.h) in the place of options that the user leaves
- * unsaid. */
+/* The reference recipe of a model (kolo/models.h): values of options that the user does not
+ * give. */
 
 #include "base/option.h"
 

@@ -41,8 +41,7 @@ static kolo_status check_user_op(const kolo_request_opts *o, const char *name) {
     if (!op) return KOLO_OK;
     if (!kolo_collective_reduces(o->kind) || o->op != 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "%s: user_op is for reductions, in the place of op, which must be 0",
-                         name);
+                         "%s: user_op is for reductions, in place of op, which must be 0", name);
     }
     if (!op->combine || length == 0 || length > OP_NAME_MOST) {
         return KOLO_FAIL(KOLO_ERR_ARG,

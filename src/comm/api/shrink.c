@@ -1,9 +1,10 @@
-/* Groups that go on after the death of some of their ranks.
+/* Shrinking: the group of the surviving ranks.
  *
  * The group has channels for agreements (engine/agreement.c), which stay intact when it breaks.
- * After a death its ranks agree on who lives, each creates its part of a sub-group of these and of
- * the channels of that one, and they exchange the addresses. A second agreement confirms that no
- * member has ended meanwhile, so that all have all addresses; else they begin anew without it. */
+ * After ranks have died, the others agree on the set of survivors. Each survivor creates its part
+ * of the new group and of that group's channels, and they exchange the addresses. A second
+ * agreement confirms that no member has died meanwhile, so that all have all addresses; otherwise
+ * they start over without it. */
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/api/split.h"

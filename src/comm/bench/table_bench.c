@@ -1,5 +1,5 @@
-/* Pulls and pushes of rows of a table; see kolo/bench.h. The batches of random ids are drawn
- * before. The bound is what a server cannot avoid: for each row a look into an index that is as
+/* Pulls and pushes of rows of a table; see kolo/bench.h. The batches of random ids are drawn in
+ * advance. The bound is the work that a server cannot avoid: for each row a lookup in an index as
  * large as that of the table, and a copy of the row, to a batch and back. */
 #include "base/clock.h"
 #include "base/compiler.h"

@@ -1,17 +1,18 @@
 #pragma once
-/* Agreement between the ranks of a group while some of them die: on who lives, and on flags.
+/* Agreement between the ranks of a group while some of them die: on the set of lost ranks, and on
+ * flags.
  *
  * It has channels of its own (a transport for the same ranks), which no collective uses, so that it
- * works when the group is broken. In each round a rank sends what it has to all that it believes to
- * live: the ranks that are gone, and the flags. It waits for the same from each of them, or for
- * that rank's end. If all have sent what it has sent itself, this is the decision; otherwise it
- * goes on with the union of the gone and the intersection of the flags. A rank that decides sends
- * that to all others before it leaves, and these decide the same: they may have seen another rank
- * end meanwhile, which then is a member although it is gone (flooding consensus: Chandra, Toueg,
+ * works when the group is broken. In each round a rank sends its proposal, the set of lost ranks
+ * and the flags, to all ranks that it considers alive, and waits for the proposal or the loss of
+ * each of them. If all proposals equal its own, that is the decision; otherwise the next proposal
+ * is the union of the lost ranks and the intersection of the flags. A rank that decides sends the
+ * decision to all others before it returns, and these adopt it, even if they have detected another
+ * lost rank meanwhile, which then counts as a member (flooding consensus: Chandra, Toueg,
  * "Unreliable failure detectors for reliable distributed systems", 1996).
  *
- * A rank that was lost although it lives, such as one that was stopped for longer than a heartbeat,
- * gets an error from the next message that it receives. */
+ * A live rank that the others consider lost, such as one that was stopped for longer than a
+ * heartbeat, gets an error with the next message that it receives. */
 
 #include "comm/engine/comm.h"
 

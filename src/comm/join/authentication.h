@@ -7,7 +7,8 @@
  *
  * The keys of an encrypted connection are derived from the secret, both nonces, and a
  * Diffie-Hellman exchange (X25519) whose public halves are parts of proven messages. So only the
- * two ranks have them, and who learns the secret later cannot decrypt what he has recorded. */
+ * two ranks have them, and recorded traffic cannot be decrypted with a secret that leaks later
+ * (forward secrecy). */
 
 #include "comm/transport/seal.h"
 #include "kolo/status.h"

@@ -2,9 +2,8 @@
  *
  * The connections to rank 0 stay open until all pairs are connected. Each rank sends its status to
  * rank 0, which watches all connections and sends the common status to all. So all ranks detect at
- * once if a process ends in the meantime. A rank whose deadline passes before rank 0's answer sends
- * that it gives up, and waits a little longer for the answer: rank 0 then names the ranks that are
- * missing to all. */
+ * once if a process ends in the meantime. A rank whose deadline passes before rank 0's answer
+ * reports the timeout and waits a little longer: the answer then names the missing ranks. */
 #include "base/clock.h"
 #include "base/integer.h"
 #include "base/memory.h"

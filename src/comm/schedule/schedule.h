@@ -19,7 +19,7 @@
  *
  * A schedule with window or OFFLOADED entries starts once all ranks have announced the collective;
  * its first round may read any rank's DATA. Its first `prologue` rounds are local and run before
- * the announcement. Other schedules are synchronised by their messages alone. */
+ * the announcement. Other schedules are synchronized by their messages alone. */
 
 #include "base/compiler.h"
 #include "base/text.h"

@@ -21,7 +21,7 @@ enum { LEVELS = KOLO_COUNT(staleness), BOUND_MOST = 10 };
 
 static const double nearly = 0.98; /* of the most steps per second */
 static const double rise = 1.1;    /* of the loss, that counts; */
-static const double errors = 3;    /* and by so many standard errors */
+static const double errors = 3;    /* and by this many standard errors */
 
 /* The latest steps of a worker: the first is `seconds[first % KOLO_ADAPT_LATEST]`. */
 typedef struct track {
@@ -124,7 +124,7 @@ static double predict_unbounded(const kolo_adapt *a) {
 
 /* A worker begins step k once all have ended step k - bound. */
 static double predict_bounded(const kolo_adapt *a, int bound) {
-    double last[BOUND_MOST + 1] = {0}; /* by k: when all have ended so many steps */
+    double last[BOUND_MOST + 1] = {0}; /* by k: when all have ended this many steps */
     double end = 0;
     int present = 0;
     memset(a->ends, 0, (size_t)a->n_workers * sizeof *a->ends);

@@ -1,11 +1,10 @@
 #pragma once
-/* The bound of workers that adapts to how unequal their steps are (docs/servers.md, auto).
+/* A staleness bound that adapts to the spread of the workers' step times (docs/servers.md, auto).
  *
- * The owner adds how long each step took, from the read of a worker to its push. From the latest of
- * these follows how many steps per second each bound would allow: the steps are repeated in virtual
- * time. The choice is the smallest bound that reaches nearly the most, but a smaller one for some
- * time after the loss has risen. It depends on what was added, and on nothing else. Used by one
- * thread. */
+ * The owner records the time of each step, from the read of a worker to its push. A simulation in
+ * virtual time of the latest steps gives the steps per second that each bound would allow. The
+ * choice is the smallest bound within a small margin of the maximum, and a smaller one for some
+ * time after the loss has risen. It depends on the recorded values alone. Used by one thread. */
 
 #include "kolo/status.h"
 

@@ -1,7 +1,7 @@
 #pragma once
-/* How n workers that own parts of the parameters share them with k servers: the law between a ring
- * and a parameter server. Jiang et al., "A unified architecture for accelerating distributed DNN
- * training in heterogeneous GPU/CPU clusters", OSDI 2020, section 4.1.
+/* How n workers that own parts of the parameters divide them with k servers: between a ring,
+ * without servers, and a parameter server. Jiang et al., "A unified architecture for accelerating
+ * distributed DNN training in heterogeneous GPU/CPU clusters", OSDI 2020, section 4.1.
  *
  * In a step of M bytes a worker with a part of w bytes sends M - w of its gradient to the others
  * and w to each of n - 1 workers, and receives as much; a server with s bytes receives n s and

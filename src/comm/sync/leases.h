@@ -1,7 +1,7 @@
 #pragma once
 /* Leases: numbered parts of the work that workers take from one counter. A lease is acknowledged
- * once its worker has done it. Those that a lost worker has not done return, and are given out
- * again before new ones: each number is acknowledged exactly once. Used by one thread. */
+ * once its worker has done it. Leases that a lost worker has not acknowledged are issued again,
+ * before new ones: each number is acknowledged exactly once. Used by one thread. */
 
 #include "kolo/status.h"
 

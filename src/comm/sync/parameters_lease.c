@@ -1,4 +1,4 @@
-/* What a worker does between steps: the wait for all workers, leases, and the end before the end.
+/* What a worker does between steps: the wait for all workers, leases, and an early end of the run.
  */
 #include "base/memory.h"
 #include "base/status.h"

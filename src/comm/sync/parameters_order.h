@@ -1,11 +1,11 @@
 #pragma once
-/* The order in which an owner of parameters takes requests: recorded in a file, or the same again.
+/* Record and replay of the order in which an owner of parameters processes requests.
  *
- * What an owner does follows from the requests and their order. Each worker sends its own in an
- * order that the program determines, so the workers of all requests, one after the other, are a
- * whole record, and a run in which owners take requests in that order has the same bits. In a
- * replay a request that is early waits until its turn. A worker that is lost must end a replay: its
- * owner then gets all other requests, to refuse them. */
+ * The state of an owner follows from the requests and their order. Each worker sends its requests
+ * in an order that the program determines, so a record is the sequence of workers, and a run whose
+ * owners process requests in that order has the same bits. In a replay an early request waits for
+ * its turn. The loss of a worker ends a replay: the owner then gets all other requests, to refuse
+ * them. */
 
 #include "comm/sync/parameters_owner.h"
 

@@ -7,10 +7,10 @@
  * and answers the worker. What an owner does follows from the requests and their order, so a
  * follower has all that any worker has an answer to.
  *
- * If the server of the leader is lost, the follower goes on. Workers then send it the requests that
- * have no answer. It forgets those that it keeps, and recognizes by their numbers those that it
- * has taken (kolo_parameters_owner_lead). If the server of the follower is lost, the leader goes on
- * alone. All functions but create, connect and destroy run in the service's thread. */
+ * If the server of the leader is lost, the follower takes over. Workers then send it the requests
+ * that have no answer. It discards the pending ones, and recognizes by their numbers those that it
+ * has processed (kolo_parameters_owner_lead). If the server of the follower is lost, the leader
+ * continues alone. All functions but create, connect and destroy run in the service's thread. */
 
 #include "base/compiler.h"
 #include "comm/sync/parameters_owner.h"

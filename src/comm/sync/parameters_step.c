@@ -42,7 +42,7 @@ static kolo_status start_pulls(kolo_parameters *p, int end, uint64_t clock, floa
     return KOLO_OK;
 }
 
-/* The parts of so many buckets. */
+/* The parts of this many buckets. */
 static int parts_of(const kolo_parameters *p, int buckets) {
     return (buckets < kolo_parameters_buckets(p) ? buckets : kolo_parameters_buckets(p)) *
            p->n_servers;

@@ -1,5 +1,5 @@
-/* Behind the buckets of each step the ranks gather a byte of each, which is 1 where no data is
- * left; so all learn in the same step that all have ended. */
+/* After the buckets of each step the ranks allgather a byte, which is 1 on ranks without further
+ * data; so all ranks detect in the same step that all have ended. */
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/sync/reducer.h"

@@ -1,8 +1,8 @@
 /* The index is an open-addressing table with linear probing. A bucket holds the upper half of the
  * hash of an id, its tag, and the number of its slot and 1; 0 is an empty one. The place where the
- * search for an id begins follows from its tag alone, so that buckets move without a look at ids. A
- * removal closes the gap that it leaves, so that there are no marks of removed ids. The table has
- * 3/2 of the capacity: an id that is not there takes 5 buckets on average in a full map.
+ * search for an id begins follows from its tag alone, so that buckets move without reading ids. A
+ * removal closes its gap, so that there are no tombstones. The table has 3/2 as many buckets as the
+ * capacity: the lookup of an absent id visits 5 buckets on average in a full map.
  *
  * Entries form a list in the order of their latest use. */
 #include "comm/table/id_map.h"

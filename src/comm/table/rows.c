@@ -1,5 +1,5 @@
-/* An update first finds the rows that there are, which are thereby the latest used, and then makes
- * those that there are not. So it removes no row that it changes. */
+/* An update first looks up the existing rows, which makes them the most recently used, and then
+ * creates the missing ones. So it evicts no row that it updates. */
 #include "comm/table/rows.h"
 
 #include "base/memory.h"

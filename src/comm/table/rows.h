@@ -3,8 +3,8 @@
  * eviction and expiry.
  *
  * Values and states are arrays by slot, so that an update is one of the rows of a matrix: its
- * gradient is row-sparse, with the slots of the rows in the place of ids. All memory is mapped at
- * the creation and touched as rows come into being. */
+ * gradient is row-sparse, with the slots of the rows in place of ids. All memory is mapped at
+ * the creation and touched as rows are created. */
 
 #include "kolo/table.h"
 

@@ -55,7 +55,7 @@ kolo_table_rows kolo_table_page_rows(void *page, size_t room) {
                              .values = (float *)(pushes + room)};
 }
 
-/* How many rows a message of so many bytes has room for; none: it is no page. */
+/* How many rows a message of this many bytes has room for; none: it is no page. */
 static size_t page_room(const kolo_table_opts *opts, size_t bytes) {
     const size_t row = kolo_table_page_bytes(opts, 1) - sizeof(kolo_table_page);
     if (bytes <= sizeof(kolo_table_page) || (bytes - sizeof(kolo_table_page)) % row) return 0;

@@ -1,9 +1,10 @@
 #pragma once
-/* The owner of rows of a table: what it does with the requests of workers, whatever brings them.
- * Calls and replies are those of kolo/service.h; a test may make both.
+/* The owner of rows of a table: processes the requests of workers, independently of the transport.
+ * Calls and replies are those of kolo/service.h; tests may construct both.
  *
- * What it may not answer yet it keeps: with bsp the pushes of a step until all are there, which are
- * then added in the order of ranks; with any bound the reads of workers that are too far ahead. */
+ * Requests that cannot be answered yet are kept: with bsp the pushes of a step until all have
+ * arrived, which are then added in the order of ranks; with any bound the reads of workers that are
+ * too far ahead. */
 
 #include "comm/table/rows.h"
 #include "kolo/service.h"

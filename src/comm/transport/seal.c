@@ -1,5 +1,5 @@
-/* Records of a protected connection: ChaCha20-Poly1305 (RFC 8439) of libsodium. What is not to be
- * secret is additional data of an empty message. */
+/* Records of a protected connection: ChaCha20-Poly1305 (RFC 8439) of libsodium. Content that is
+ * authenticated only is the additional data of an empty message. */
 #include "comm/transport/seal.h"
 
 #include "base/memory.h"

@@ -19,7 +19,7 @@ typedef struct kolo_box {
  * three bytes at origin + y * row + x * column. */
 typedef struct kolo_image {
     int64_t height, width; /* of the whole image */
-    int64_t shrink;        /* a pixel in memory is so many of the image each way: 1, 2, 4 or 8 */
+    int64_t shrink;        /* a pixel in memory is this many of the image each way: 1, 2, 4 or 8 */
     int64_t before[2];     /* pixels that the first one, y and x, has outside the image */
     kolo_box held;         /* what is in memory, in pixels of that size */
     const uint8_t *origin;

@@ -1,7 +1,7 @@
 #pragma once
-/* Memory of images that are decoded and resized one after the other. To allocate it for each image
- * would have the system map and clear its pages again and again, and threads wait for each other's
- * mappings. */
+/* Memory of images that are decoded and resized one after the other. Allocating it for each image
+ * would make the kernel map and clear its pages for each image, and threads contend for the lock of
+ * the address space. */
 
 #include "kolo/status.h"
 

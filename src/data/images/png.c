@@ -1,5 +1,6 @@
 /* PNG: images by libpng's simplified interface, which converts any PNG to RGB with transparency;
- * masks, whose numbers are to stay as they are, by the other, whose errors leave through longjmp.
+ * masks, whose values must not be converted, by the low-level interface, which reports errors by
+ * longjmp.
  */
 #include "base/memory.h"
 #include "data/images/formats.h"

@@ -17,7 +17,7 @@ typedef struct kolo_resize_filter {
 
 typedef struct kolo_resize_loops {
     int64_t rows; /* that are filtered at a time, at most KOLO_RESIZE_MOST_ROWS */
-    /* Filters so many rows of `width` pixels, three bytes each. Writes `n` bytes of each
+    /* Filters this many rows of `width` pixels, three bytes each. Writes `n` bytes of each
      * channel of row r to to[r] + c * stride, c = 0, 1, 2. `work` is scratch memory of
      * kolo_resize_work bytes. */
     void (*along_rows)(const uint8_t *const *rows, int64_t width, const kolo_resize_filter *f,

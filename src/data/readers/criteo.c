@@ -1,5 +1,5 @@
 /* Click logs in Criteo's format. The file stays mapped and is parsed as samples are read, so memory
- * holds the places of the lines alone. Opening checks each line; blank ones are passed over. */
+ * holds the places of the lines alone. Opening checks each line; blank ones are skipped. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "data/readers/clicks.h"

@@ -1,7 +1,7 @@
 /* The CSV reader. Cells are separated by commas, or by tabs or semicolons where the first line has
  * those and no comma. A first line with a cell that is text, neither empty nor a number (nan and
- * inf are), is a header. The first of two passes counts the rows. Of a stream a row is parsed when
- * it comes, and one that cannot be is passed over. */
+ * inf are), is a header. The first of two passes counts the rows. Rows of a stream are parsed on
+ * arrival, and malformed ones are skipped. */
 #include "data/readers/csv.h"
 
 #include "base/file.h"
@@ -301,7 +301,7 @@ static kolo_status take_row(const kolo_dataset *d, const csv_stream *own, span r
     return KOLO_OK;
 }
 
-/* A row that cannot be parsed: an error, unless such rows are passed over. */
+/* A row that cannot be parsed: an error, unless such rows are skipped. */
 static kolo_status pass_row(const kolo_dataset *d, kolo_status status, int damaged) {
     char line[1024];
     if (status != KOLO_ERR_FORMAT || !d->opts.warn) return status;

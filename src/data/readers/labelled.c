@@ -1,6 +1,6 @@
 /* Labelled texts in fastText's format. The file stays mapped and a line is parsed when its sample
  * is read, so memory holds the places of the lines and the names of the labels alone. Opening
- * checks each line; blank ones are passed over. */
+ * checks each line; blank ones are skipped. */
 #include "data/readers/labelled.h"
 
 #include "base/file.h"

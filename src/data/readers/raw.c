@@ -1,7 +1,7 @@
 /* Tables of little-endian f32 in memory order, a row for each sample: files without a header, whose
  * number of columns is a key, and NumPy's .npy files. One column is the target, and the others are
  * the features. The file is mapped, and all numbers are checked when it is opened; those of a
- * stream when they come. */
+ * stream on arrival. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "data/readers/keys.h"

@@ -50,7 +50,7 @@ static void free_sample(sample *s) {
     kolo_free(s);
 }
 
-/* Reads mapped bytes now: a page that is not in memory costs whoever touches it first. */
+/* Reads mapped bytes now: a page that is not in memory delays its first access. */
 static void touch(const kolo_encoded *e) {
     for (size_t at = 0; !e->owned && at < e->length; at += PAGE) {
         (void)*(const volatile uint8_t *)(e->bytes + at);

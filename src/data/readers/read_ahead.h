@@ -1,10 +1,10 @@
 #pragma once
 /* Files of samples, read before they are needed, where the storage is slow. The loader announces
- * the samples of the next batches in their order. Whoever needs one takes it: if it is not there,
- * it reads it itself. Where that, or the wait for a thread that reads it, takes 2 ms or more, the
- * number of threads that read announced samples doubles, up to 64: a fast disk has none, and with a
- * latency of 50 ms for each file 64 of them read 1280 files a second. What is read is bounded: 512
- * samples. */
+ * the samples of the next batches in their order. A consumer whose sample has not been read yet
+ * reads it itself. If that, or the wait for a thread that is reading it, takes 2 ms or more, the
+ * number of threads that read announced samples doubles, up to 64: on a fast disk there are none,
+ * and with a latency of 50 ms for each file 64 of them read 1280 files a second. At most 512
+ * samples are read ahead. */
 
 #include "data/readers/images.h"
 

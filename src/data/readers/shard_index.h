@@ -3,10 +3,10 @@
  * read a page of each member. A shard, for each kind of class, has one file NAME-HASH.kolo-index in
  * a folder of the user's choice.
  *
- * An index counts if its shard has the size and the times of modification and of change of the one
- * that was indexed; a stale or damaged one is built anew. It is written atomically, by the process
- * or thread that has the lock of the folder; others go on with what they built. A file of that name
- * that is no index is an error, and stays. */
+ * An index is valid if its shard has the size and the times of modification and of change of the
+ * indexed one; a stale or damaged index is rebuilt. It is written atomically, by the process or
+ * thread that holds the lock of the folder; others use the index that they built. A file of that
+ * name that is no index is an error, and is not overwritten. */
 
 #include "kolo/status.h"
 

@@ -79,7 +79,7 @@ static bool decimal_of(const uint8_t *at, const uint8_t *end, uint64_t *value) {
     return true;
 }
 
-/* "path=NAME" or "size=BYTES" of a pax header; other keys are passed over. */
+/* "path=NAME" or "size=BYTES" of a pax header; other keys are skipped. */
 static bool read_record(scanner *s, const uint8_t *text, const uint8_t *end) {
     const size_t length = (size_t)(end - text);
     if (length >= 5 && memcmp(text, "path=", 5) == 0) {

@@ -4,8 +4,8 @@
  * A sample is a window of T tokens; the label of a token is the next one. Windows do not overlap,
  * so every token but the first is a label once per epoch; an incomplete last window is dropped. Of
  * a single file, the last tenth of the windows, at least one, is the test split. The file is
- * mapped, and all tokens are checked against the vocabulary on opening; those of a stream when they
- * come. */
+ * mapped, and all tokens are checked against the vocabulary on opening; those of a stream on
+ * arrival. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "data/readers/keys.h"

@@ -1,6 +1,6 @@
 /* WebDataset: images and classes in tar shards, as KEY.jpg (or .jpeg, .png) and KEY.cls, or a
  * number in KEY.json, where KEY is the member's name up to the first dot of its last part. Members
- * of a sample follow each other; those of other kinds are passed over. Shards are mapped, and
+ * of a sample follow each other; those of other kinds are skipped. Shards are mapped, and
  * indexed on opening, which reads one page of each member; with index=FOLDER once, as the index is
  * kept there (data/readers/shard_index.h). */
 #include "base/compiler.h"

@@ -15,7 +15,7 @@ enum { KOLO_NORM_UPDATE_KEEP, KOLO_NORM_UPDATE_FACTOR };
 extern const kolo_op kolo_op_batch_norm, kolo_op_batch_norm_bwd, kolo_op_batch_norm_infer,
     kolo_op_batch_norm_update;
 
-/* Synchronised batch normalization. sync_norm_sums: x [N,C,...], running_mean [C], weight [] ->
+/* Synchronized batch normalization. sync_norm_sums: x [N,C,...], running_mean [C], weight [] ->
  * sums [2 C]: weight / plane times the sums of x - running_mean, then of its square, with `plane`
  * elements of a channel in a sample. sync_norm_statistics: sums, running_mean, running_var, weight
  * -> mean, var, unbiased var [C] of all samples, if weight is one over their number and the sums

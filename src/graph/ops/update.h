@@ -63,7 +63,7 @@ extern const kolo_op kolo_op_sgd_rows, kolo_op_adam_rows;
  * blocks from `first` on of `all`, and the others are 0. square_sum: blocks,
  * [sum []] -> sum + the sum of the blocks, in order. The result thus depends neither on the layout
  * of x nor on threads, nor on which rank computes which blocks. clip_factor: sum [] -> min(1, norm
- * / (sqrt(sum) + 1e-6)). All are with_updates: they read synchronised gradients. */
+ * / (sqrt(sum) + 1e-6)). All are with_updates: they read synchronized gradients. */
 enum { KOLO_SQUARE_BLOCK = 4096 };
 enum { KOLO_SQUARE_FIRST, KOLO_SQUARE_ALL }; /* square_blocks */
 static inline int64_t kolo_square_blocks(int64_t elements) {

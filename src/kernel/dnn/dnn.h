@@ -95,12 +95,12 @@ kolo_dnn_place kolo_dnn_scratch(kolo_dnn_plan *plan, size_t bytes);
 kolo_dnn_step *kolo_dnn_add(kolo_dnn_plan *plan, dnnl_primitive_desc_t desc);
 void kolo_dnn_add_copy(kolo_dnn_plan *plan, kolo_dnn_place from, kolo_dnn_place to, size_t bytes,
                        size_t zeros);
-/* Appends a reorder between two tensors of equal shape; false when oneDNN has no optimised one. */
+/* Appends a reorder between two tensors of equal shape; false when oneDNN has no optimized one. */
 bool kolo_dnn_add_reorder(kolo_dnn_plan *plan, const kolo_tensor *from, kolo_dnn_place from_place,
                           const kolo_tensor *to, kolo_dnn_place to_place, int64_t groups);
 /* x as an operation of type `dtype` reads it, and its location: the node's tensor, or, for f32
  * in a bf16 operation, a copy narrowed by a step that this appends. False when oneDNN has no
- * optimised reorder. */
+ * optimized reorder. */
 bool kolo_dnn_narrow(kolo_dnn_plan *plan, kolo_tensor *x, kolo_dnn_place *place, kolo_dtype dtype);
 /* Adds an argument to a step's primitive. */
 void kolo_dnn_arg_at(kolo_dnn_step *step, int arg, const dnnl_memory_desc_t *desc,

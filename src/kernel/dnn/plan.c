@@ -186,7 +186,7 @@ kolo_status kolo_dnn_prepare(const kolo_kernel_spec *spec, kolo_dnn_builder buil
     if (!plan) return KOLO_NOMEM(sizeof *plan);
     kolo_status status = build_plan(spec, build, plan);
     if (status == KOLO_OK && plan->n_steps == 0) {
-        status = KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "oneDNN has no optimised %s for these shapes",
+        status = KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "oneDNN has no optimized %s for these shapes",
                            spec->op->name);
     }
     if (status == KOLO_OK &&

@@ -1,4 +1,4 @@
-/* The cache of selections: a hash table of specs. A selection depends on nothing but the op, its
+/* The cache of selections: a hash table of specs. A selection depends only on the op, its
  * attributes, the tensors and the number of threads. */
 #include "kernel/select/cache.h"
 

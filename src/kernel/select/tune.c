@@ -310,8 +310,8 @@ done:
     return seconds;
 }
 
-/* Whether the tensors of so many runs at a time take a small part of the memory: a node that is so
- * large gains nothing in a lane. */
+/* Whether the tensors of this many runs at a time take a small part of the memory: a node that is
+ * so large gains nothing in a lane. */
 static bool are_small(const kolo_kernel_spec *spec, int runs) {
     const int64_t limit = kolo_memory_limit(), part = 16;
     int64_t bytes = 0;

@@ -9,7 +9,7 @@
  * over all pixels of an image; images are added one after the other.
  *
  * data: one row of dx at a time. For each pixel of the contributing rows of dy, KW * C products,
- * vectorised over (kw, c), are accumulated over kh and o in a tile [P pixels][F vectors], then
+ * vectorized over (kw, c), are accumulated over kh and o in a tile [P pixels][F vectors], then
  * added to the pixels of dx that they belong to.
  *
  * Strides and kernel sizes known at compile time (plain planes, channel blocks) make the

@@ -86,7 +86,7 @@ static float normalize(const sample *s, float *states) {
 }
 
 /* Fills the rows of alpha. Returns the logarithm of the sum over all paths that read the labels, of
- * logits in the place of logarithms of probabilities; none or less: there is no such path. */
+ * logits in place of logarithms of probabilities; none or less: there is no such path. */
 static double forward(const sample *s) {
     double total = 0;
     float *from = s->alpha + 2;

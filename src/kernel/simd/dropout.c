@@ -1,4 +1,4 @@
-/* dropout: vectorised on plain f32 or bf16 tensors (dropout.isa.c); element by element, f32
+/* dropout: vectorized on plain f32 or bf16 tensors (dropout.isa.c); element by element, f32
  * only, in other layouts, parallel over images. */
 #include "kernel/simd/dropout.h"
 

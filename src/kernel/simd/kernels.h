@@ -1,5 +1,5 @@
 #pragma once
-/* The vectorised kernels. */
+/* The vectorized kernels. */
 
 #include "graph/ops/ops.h"
 #include "kernel/kernel.h"

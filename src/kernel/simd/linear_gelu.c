@@ -6,7 +6,7 @@
  * few elements at a time.
  *
  * All blocks but the last have equal size, so at most two linear kernels are prepared. A block
- * has at least as many rows as it takes to amortise the packing of the weights. */
+ * has at least as many rows as it takes to amortize the packing of the weights. */
 #include "base/integer.h"
 #include "kernel/simd/activation.h"
 #include "kernel/simd/pointwise.h"

@@ -7,7 +7,7 @@
 
 enum { DY, X, DW = 0, DB };
 enum {
-    LEAST_ROWS = 256, /* fewer do not amortise the sweep over dw */
+    LEAST_ROWS = 256, /* fewer do not amortize the sweep over dw */
     COLUMNS = 3072,   /* of x that are packed at a time: 3 MB, in the cache that cores share */
 };
 

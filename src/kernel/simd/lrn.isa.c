@@ -45,7 +45,7 @@ INLINE void scatter(tile t, const float *row, void *y, bool bf16) {
     }
 }
 
-/* s^-beta; beta = 3/4, the usual value, by square roots, which are vectorised. */
+/* s^-beta; beta = 3/4, the usual value, by square roots, which are vectorized. */
 INLINE void power(const float *s, float beta, int64_t n, float *out) {
     if (beta == 0.75F) {
         for (int64_t i = 0; i < n; i++) {

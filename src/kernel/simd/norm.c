@@ -159,7 +159,7 @@ static void run_bwd(const kolo_call *call) {
     run_passes(call, &job, 2, passes, data ? 4 : 3);
 }
 
-/* ---- synchronised ---- */
+/* ---- synchronized ---- */
 
 /* The mean and variance of this rank, as summands of those about the running mean. */
 static void run_sync_sums(const kolo_call *call) {

@@ -1,6 +1,6 @@
 #pragma once
 /* Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011), as in
- * kolo_rng_draw, vectorised over counters. A counter's words are kept in 64-bit lanes.
+ * kolo_rng_draw, vectorized over counters. A counter's words are kept in 64-bit lanes.
  * Multiplication reads only the lower half of a lane, so the upper half is ignored until the
  * end. */
 

@@ -28,7 +28,7 @@ typedef struct kolo_simd_sgd_job {
     float *w_next, *v_next;
     float lr, momentum, weight_decay;
     bool nesterov;
-    /* Written with non-temporal stores: 64-byte aligned, and not in the place of the input. */
+    /* Written with non-temporal stores: 64-byte aligned, and not in place of the input. */
     bool streams_w, streams_v;
 } kolo_simd_sgd_job;
 

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* An output may alias an input, which prevents auto-vectorisation: one explicit vector at a
+/* An output may alias an input, which prevents auto-vectorization: one explicit vector at a
  * time. */
 typedef enum pair_kind { RELU, RELU_BWD, RELU_BWD_OF_TWO, ADD, ADD_RELU } pair_kind;
 
@@ -260,7 +260,7 @@ INLINE adam_state adam_step(const kolo_simd_adam_job *job, adam_state s, vf g, b
     return s;
 }
 
-/* Outputs may alias inputs, which prevents auto-vectorisation. */
+/* Outputs may alias inputs, which prevents auto-vectorization. */
 INLINE void adam_range(const kolo_simd_adam_job job, bool frozen, int64_t begin, int64_t end,
                        const void *const *from, int n) {
     int64_t i = begin;

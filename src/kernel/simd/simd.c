@@ -1,4 +1,4 @@
-/* Shared by the vectorised kernels: views of images, dtype checks. */
+/* Shared by the vectorized kernels: views of images, dtype checks. */
 #include "kernel/simd/simd.h"
 
 bool kolo_simd_supports(const kolo_kernel_spec *spec) {

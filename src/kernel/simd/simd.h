@@ -1,5 +1,5 @@
 #pragma once
-/* The vectorised kernels: ops that oneDNN lacks, or is slow at for small images and few
+/* The vectorized kernels: ops that oneDNN lacks, or is slow at for small images and few
  * channels. They compute in f32; some also read and write bf16 (vector.h).
  *
  * A subject X consists of X.c, the kernels (fit, prepare, run), X.isa.c, the inner loops,

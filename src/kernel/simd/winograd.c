@@ -136,7 +136,7 @@ static void release(void *state) {
 }
 
 /* Tiles per block: few enough that windows and products stay in cache, but with large filters
- * enough to amortise reading them. The weight gradient accumulates into all filters once per
+ * enough to amortize reading them. The weight gradient accumulates into all filters once per
  * block. Calibrated by measurements on shapes from resnet20 to vgg16. */
 static int64_t block_of(const wino_state *s, bool weights) {
     enum { LEAST = 24, MOST = 96, CACHE = 384 << 10, LARGE = 8 << 20 };

@@ -1,4 +1,4 @@
-/* Exports a graph: built for two sizes of the batch, so that what depends on it can be left open.
+/* Exports a graph. It is built for two batch sizes, which shows the dimensions to leave open.
  */
 #include "base/file.h"
 #include "base/text.h"

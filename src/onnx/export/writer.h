@@ -1,5 +1,6 @@
 #pragma once
-/* An ONNX model in the making: nodes, constants, names. A failure of memory is kept in `failed`. */
+/* An ONNX model under construction: nodes, constants, names. Running out of memory sets
+ * `failed`. */
 
 #include "onnx/export/export.h"
 

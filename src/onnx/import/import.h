@@ -8,9 +8,9 @@
  *
  * The batch: the file states one size b of the first dimension of its inputs, or names it (then b
  * is 1). A graph for n samples replaces it in the inputs, and in constant shapes where the elements
- * of a batch are rearranged (onnx_reshape). Which dimension is the batch shows in sizes, and n may
- * equal others: 3 samples and 3 colours. So the nodes are first mapped for a number of samples that
- * nothing else equals, and what that decided holds for n too. */
+ * of a batch are rearranged (onnx_reshape). The batch dimension is recognized by its size, and n
+ * may equal other sizes: 3 samples and 3 colours. So the nodes are first mapped for a number of
+ * samples that no other size equals, and these decisions are then applied to n. */
 
 #include "graph/graph.h"
 #include "onnx/import/file.h"

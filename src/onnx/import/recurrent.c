@@ -37,7 +37,7 @@ static kolo_status check_activations(const onnx_call *c, const layer *l) {
         const char *want = l->kind->activations[k % each];
         const ProtobufCBinaryData *is = &a->strings[k];
         if (is->len == strlen(want) && memcmp(is->data, want, is->len) == 0) continue;
-        return ONNX_FAIL(c, "attribute activations: \"%.*s\" in the place of %s",
+        return ONNX_FAIL(c, "attribute activations: \"%.*s\" in place of %s",
                          (int)(is->len < 40 ? is->len : 40), (const char *)is->data, want);
     }
     return KOLO_OK;

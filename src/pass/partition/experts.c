@@ -1,9 +1,9 @@
 /* Expert parallelism: the axis ep divides the experts of mixtures, and the samples of everything
- * else. Tokens go to the experts by an all-to-all, of samples in the place of experts, and back by
- * another (Lepikhin et al., "GShard", 2021). Weights of experts follow the tokens that they meet;
- * no rule names them. Where the samples do not divide, all ranks compute the other layers alike,
- * each its experts for all tokens, and gather what the experts give; the loss of one rank counts,
- * so that gradients are summed over the ranks in any case. */
+ * else. Tokens reach the experts by an all-to-all, which exchanges samples for experts, and return
+ * by another (Lepikhin et al., "GShard", 2021). Weights of experts are sharded as the tokens that
+ * they multiply; no rule names them. Where the samples do not divide, all ranks compute the other
+ * layers alike, each its experts for all tokens, and gather what the experts give; the loss of one
+ * rank counts, so that gradients are summed over the ranks in any case. */
 #include "graph/ops/ops.h"
 #include "pass/partition/partition.h"
 

@@ -1,7 +1,7 @@
 /* Halos in the backward pass. The gradient of the weights of a convolution reads the rows with
  * their halo, a copy of an activation that is often kept anyway, such as the output of a ReLU. Then
- * the backward pass gathers the rows anew right before it needs them, in the place of keeping a
- * second copy of each activation: more bytes between neighbours for half the memory. */
+ * the backward pass gathers the rows anew right before it needs them, instead of keeping a second
+ * copy of each activation: more bytes between neighbours for half the memory. */
 #include "graph/propagate.h"
 #include "pass/pass.h"
 

@@ -47,7 +47,7 @@ static kolo_status apply_rules(partitioner *p, int axis) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "the rules divide layers by samples alone, which is data parallelism: "
                          "shard the parameters of a later layer too (--placement), or give "
-                         "--mesh dp=%d in the place of %s=%d",
+                         "--mesh dp=%d in place of %s=%d",
                          of->size, of->name, of->size);
     }
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,

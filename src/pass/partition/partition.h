@@ -23,7 +23,7 @@ typedef struct partitioner {
     int sums;               /* the dimension along which activations that are sums are sharded, or
                                KOLO_PLACE_WHOLE */
     kolo_axes by_samples;   /* axes that divide the samples of some layers */
-    kolo_axes by_heads;     /* axes along which the node has heads in the place of positions */
+    kolo_axes by_heads;     /* axes along which the node has heads in place of positions */
     bool rings;             /* keys and values go round the ranks that divide positions, */
     bool zigzags;           /* of which each has two ranges */
     bool divides_rows;      /* a window is divided along the rows of images */
@@ -118,7 +118,7 @@ bool kolo_partition_take_heads(partitioner *p, const cut_node *c);
 /* Makes attention that of a ring, where the rules state it: each rank has its queries, and the pass
  * ring moves keys and values. False: it is no such op, or has heads. */
 bool kolo_partition_take_ring(const partitioner *p, const cut_node *c);
-/* The other way: positions, dimension 1, in the place of heads. */
+/* The other way: positions, dimension 1, in place of heads. */
 kolo_value kolo_partition_give_heads(partitioner *p, kolo_value v, int axis);
 /* Notes the first op that sums over the positions. */
 void kolo_partition_find_sum(partitioner *p, const kolo_node *n);

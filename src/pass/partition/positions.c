@@ -1,8 +1,8 @@
 /* Context parallelism: the axis sp divides the positions of sequences, and no parameter. What an
  * embedding reads is sliced along dimension 1, and all that follows from it is sharded so; sums
- * over the positions, such as the loss, stay summands as those over samples do. Attention gets some
- * of the heads in the place of some of the positions: Jacobs et al., "DeepSpeed Ulysses", 2023. By
- * the rule "attention ring" it keeps its positions, and keys and values go round (ring.c). */
+ * over the positions, such as the loss, stay summands as those over samples do. For attention the
+ * ranks exchange positions for heads: Jacobs et al., "DeepSpeed Ulysses", 2023. By the rule
+ * "attention ring" it keeps its positions, and keys and values rotate around the ranks (ring.c). */
 #include "graph/ops/ops.h"
 #include "pass/partition/partition.h"
 #include "pass/partition/rules.h"

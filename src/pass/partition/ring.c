@@ -9,10 +9,10 @@
  *     kv2 = redistribute(kv1, sp:sharded1+3 -> sp:sharded1+2)
  *     o, lse = attention_block(qkv, kv1, o, lse)                  and so on
  *
- * The gradient needs the last o and lse alone. Keys and values go round again. Their gradients
- * follow one rank behind them, each rank adding its summand, and end where they belong. The order
- * of all sums is that of the ring. All ranks have the same nodes, so that they communicate in one
- * order; where a rank's queries precede the keys of a block, it computes nothing.
+ * The gradient needs the last o and lse alone. Keys and values rotate again. Their gradients follow
+ * one rank behind them, each rank adding its summand, and arrive at their owners. The order of all
+ * sums is that of the ring. All ranks have the same nodes, so that they communicate in one order;
+ * where a rank's queries precede the keys of a block, it computes nothing.
  *
  * With zigzag rank i of S has range i and range 2 S - 1 - i of 2 S ranges of the positions, as in
  * Grattafiori et al., "The Llama 3 herd of models", 2024. Of causal attention every block is then
@@ -44,7 +44,7 @@ static kolo_status take_new(ringer *r, int32_t *taken) {
     return KOLO_OK;
 }
 
-/* Rotation of the keys of step `step`: those of the rank so many places before. */
+/* Rotation of the keys of step `step`: those of the rank that many places before. */
 static int turn_of(const ringer *r, int step) { return (r->size - step) % r->size; }
 
 /* v, rotated anew. */

@@ -1,7 +1,7 @@
-/* The symbolic execution of a program: every stage runs its rows until it has to wait for another
- * one, again and again, until all are done or none can go on. Start and end of a row follow from
- * the rows before it on its stage and from the messages that it waits for, whatever the order in
- * which the stages are visited. Messages take no time. */
+/* The symbolic execution of a program: the stages in turn run their rows until they have to wait
+ * for another one, until all are done or none can proceed. Start and end of a row follow from the
+ * rows before it on its stage and from the messages that it waits for, whatever the order in which
+ * the stages are visited. Messages take no time. */
 #include "base/memory.h"
 #include "plan/program/program.h"
 

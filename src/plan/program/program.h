@@ -70,7 +70,7 @@ extern const kolo_program_schedule kolo_program_gpipe, kolo_program_1f1b, kolo_p
 kolo_status kolo_program_find(const char *text, const kolo_program_schedule **schedule,
                               int *chunks);
 
-/* Writes the program of all stages and checks it. ARG: not for so many micro-batches. NOMEM. */
+/* Writes the program of all stages and checks it. ARG: not for this many micro-batches. NOMEM. */
 kolo_status kolo_program_create(const kolo_program_schedule *schedule, int stages, int chunks,
                                 int micro_batches, kolo_program **program);
 void kolo_program_destroy(kolo_program *program);

@@ -202,7 +202,7 @@ static int64_t part_at(const saving *s, int64_t n, int r) {
     return at < n ? at : n;
 }
 
-/* Appends a piece of so many bytes to those of the saver. */
+/* Appends a piece of this many bytes to those of the saver. */
 static kolo_status keep_piece(kolo_checkpoint_saver *r, piece p, const void *data) {
     if (!KOLO_GROW(r->pieces, r->n_pieces, r->cap_pieces)) return KOLO_NOMEM(sizeof p);
     KOLO_ASSERT(p.bytes <= r->capacity - r->used);

@@ -1,14 +1,14 @@
 /* Runs that processes join: rank 0 writes what they need to the file `join` in the folder of the
- * run, and a process that has joined makes steps on leases like another worker, but in no
- * collectives: it meets the others at the owners of the parameters.
+ * run, and a process that has joined makes steps on leases as other workers do, but takes part in
+ * no collectives: it communicates through the owners of the parameters.
  *
  * The file has lines:
  *
  *     kolo-join 1
  *     workers 2 joins 1 asks 1 saved 0 ledger 1700000000123456789 options 1400
  *
- * then the options, in so many bytes, which those of a process that joins must equal, and what the
- * session adds (kolo_session_describe_join). It has no secret. */
+ * then that many bytes of options, which those of a process that joins must equal, and the lines of
+ * the session (kolo_session_describe_join). The file contains no secret. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"

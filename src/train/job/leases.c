@@ -1,8 +1,8 @@
 /* Runs whose workers take their samples from one counter, at a server. With n workers lease L is
- * the share of worker L % n in step L / n, whoever uses it. Between two points where the workers
- * wait for each other, a worker makes as many steps as it gets leases. The batch of the next lease
- * is read during a step, and the one after it asked for; in an order that does not depend on the
- * time, so that a replay gets the same ones. */
+ * the share of worker L % n in step L / n, whichever worker uses it. Between two points where the
+ * workers wait for each other, a worker makes as many steps as it gets leases. During a step the
+ * batch of the next lease is read and the lease after it is requested, in an order that does not
+ * depend on timing, so that a replay gets the same leases. */
 #include "base/clock.h"
 #include "base/integer.h"
 #include "train/job/job.h"

@@ -122,7 +122,7 @@ static void record_times(kolo_job *j, int64_t ns, int64_t wait_ns) {
         [KOLO_TIME_INPUT] = wait_ns + t->phase_ns[KOLO_PHASE_INPUT],
         [KOLO_TIME_FORWARD] = t->phase_ns[KOLO_PHASE_FORWARD],
         [KOLO_TIME_BACKWARD] = t->phase_ns[KOLO_PHASE_BACKWARD],
-        [KOLO_TIME_EXPOSED] = t->phase_ns[KOLO_PHASE_SYNCHRONISE],
+        [KOLO_TIME_EXPOSED] = t->phase_ns[KOLO_PHASE_SYNCHRONIZE],
         [KOLO_TIME_UPDATE] = t->phase_ns[KOLO_PHASE_UPDATE],
         [KOLO_TIME_COMMUNICATION] = t->communication_ns,
     };

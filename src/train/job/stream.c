@@ -2,14 +2,14 @@
  * broadcasts those of a step before it; each rank takes its share, so that samples and numbers are
  * those of other data in the same order, for any number of ranks.
  *
- * While no samples come rank 0 states that, once a second: the others do not give up, a checkpoint
- * that is being written is completed, and the run ends if any rank is to end it. A run ends with
- * the stream, or after its last step. The last samples, fewer than a step takes, make a smaller
- * step; with logical shards, or layers that are divided, which are compiled for certain sizes, they
- * are left out.
+ * While no samples arrive, rank 0 reports so once a second: the other ranks do not time out, a
+ * checkpoint that is being written is completed, and the run ends if any rank requests it. A run
+ * ends with the stream, or after its last step. The last samples, fewer than a step takes, make a
+ * smaller step; with logical shards, or layers that are divided, which are compiled for certain
+ * sizes, they are left out.
  *
- * A checkpoint is at the samples that were used: a file is read again from there, a pipe goes on
- * with what it gives then. */
+ * A checkpoint stores the position behind the samples that were used: a resumed run reads a file
+ * from there, and a pipe from wherever it is. */
 #include "base/memory.h"
 #include "data/batch.h"
 #include "data/dataset.h"

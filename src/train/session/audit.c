@@ -34,7 +34,7 @@ kolo_status kolo_audit_verdict(const kolo_dispute *d) {
         return KOLO_FAIL(KOLO_ERR_PEER,
                          "audit of step %" PRId64
                          ": rank %d and rank %d compute different gradients of logical shard %d, "
-                         "again and again: one of their machines is faulty; a third worker would "
+                         "repeatedly: one of their machines is faulty; a third worker would "
                          "show which",
                          d->step, d->owner, d->auditor, d->shard);
     }

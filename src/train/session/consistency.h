@@ -54,7 +54,7 @@ typedef struct kolo_consistency {
     bool scale;
     int64_t delay; /* and of rounds: momentum every `delay` updates (kolo/pass.h); 0: in each */
     double ahead;  /* part of the momentum in the others */
-    int64_t group; /* so many neighbours sum their gradients in each step, and push once; 0: 1 */
+    int64_t group; /* this many neighbours sum their gradients in each step, and push once; 0: 1 */
     bool lease;    /* workers take ranges of samples from one counter */
 } kolo_consistency;
 

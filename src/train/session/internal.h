@@ -94,7 +94,7 @@ struct kolo_session {
     kolo_lr schedule;
     kolo_train_opts job;                              /* what a program gave, without strings */
     char *patterns[3];                                /* strings of the optimizer */
-    double fixed_lr;                                  /* in the place of the schedule; 0: none */
+    double fixed_lr;                                  /* in place of the schedule; 0: none */
     int64_t *sizes;                                   /* room for a number of each rank */
     kolo_status (*watch)(void *arg, kolo_plan *plan); /* of new plans; may be NULL */
     void *watch_arg;
@@ -231,7 +231,7 @@ kolo_status kolo_session_prepare_shard(kolo_session *s, const kolo_batch *batch,
 /* How often a rank computes a shard in a step, or follows the others: as often as it has shards or,
  * if all ranks gather parameters in each, as the rank with most shards. */
 int kolo_session_shard_rounds(const kolo_session *s, int rank);
-/* In the place of computing a shard: takes part in what the others gather, if they do. `complete`:
+/* Instead of computing a shard: takes part in what the others gather, if they do. `complete`:
  * and in the rest of the step. PEER, TIMEOUT. */
 kolo_status kolo_session_follow(const kolo_session *s, const cached *finish,
                                 const kolo_step_scalars *x, bool complete);

@@ -211,7 +211,7 @@ static void observe(void *arg, const kolo_parameters_event *event) {
 }
 
 /* Delay compensation: the gradient at the parameters now, w, from that at the ones that were read,
- * b, to first order, with the diagonal of the outer product of the gradient in the place of the
+ * b, to first order, with the diagonal of the outer product of the gradient in place of the
  * Hessian: g + L g^2 (w - b). Zheng et al., "Asynchronous stochastic gradient descent with delay
  * compensation", ICML 2017. */
 static void compensate(const kolo_owner *o, int worker) {

@@ -88,6 +88,6 @@ kolo_status kolo_session_complete_step(const cached *finish, const kolo_step_sca
 void kolo_session_count_communication(kolo_session *s, int64_t begin_ns) {
     const int64_t ns = kolo_now_ns() - begin_ns;
     if (!s->comm) return;
-    s->times.phase_ns[KOLO_PHASE_SYNCHRONISE] += ns;
+    s->times.phase_ns[KOLO_PHASE_SYNCHRONIZE] += ns;
     s->times.communication_ns += ns;
 }

@@ -18,7 +18,7 @@ struct kolo_served {
     kolo_parameters *parameters;
     /* Those that sum their gradients; the first one pushes. NULL: this worker alone. */
     kolo_comm *group;
-    kolo_request **sums;         /* by bucket, of `pushed`; in this step so many are */
+    kolo_request **sums;         /* by bucket, of `pushed`; in this step this many are */
     int n_summing, n_summed;     /* started, and complete */
     kolo_tables *tables;         /* NULL: there are none */
     kolo_parameters_part *parts; /* by part; their first number in `pushed` and `pulled`: */
@@ -44,7 +44,7 @@ struct kolo_served {
     int64_t samples, labels;
     bool *ready;             /* by row: the backward pass has completed it */
     int next;                /* row to gather; all before are in the vector, */
-    size_t *filled;          /* of which so many numbers are final, by part */
+    size_t *filled;          /* of which this many numbers are final, by part */
     double *totals, *before; /* of the run: see train/session/division.h */
     uint64_t *lost;          /* by worker: see kolo_parameters_rest */
 };

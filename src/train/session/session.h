@@ -64,7 +64,7 @@ typedef struct kolo_session_config {
                                    NULL: equal */
     int64_t stage_bytes;        /* memory of a stage, at most; 0: there is no limit */
     int64_t rebalance;          /* steps of a window, see kolo_session_rebalance; 0: none */
-    const double *stage_speeds; /* in the place of those measured in a window; borrowed */
+    const double *stage_speeds; /* in place of those measured in a window; borrowed */
     int loader_threads;         /* of a host, see kolo_train_opts */
     bool evaluate_only;         /* forward pass alone: no gradients, optimizer or collectives */
     bool f64;                   /* the graph is of f64 */
@@ -129,7 +129,7 @@ bool kolo_session_warms_up(const kolo_session *session);
  * the ranks compile their plans anew: kolo_session_plan is another then. Collective; NOMEM, PEER,
  * TIMEOUT. */
 kolo_status kolo_session_freeze(kolo_session *session);
-/* Of a pipeline with `rebalance`: whether a window of so many steps has been measured since the
+/* Of a pipeline with `rebalance`: whether a window of this many steps has been measured since the
  * plans were compiled or the last window. Windows double when layers move back to the stages that
  * the move before has taken them from. */
 bool kolo_session_has_measured_stages(const kolo_session *session);

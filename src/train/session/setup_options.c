@@ -127,7 +127,7 @@ static kolo_status check_batches(const kolo_train_opts *o, int workers) {
     if (o->sync_bn) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "logical shards run one after the other, so batch normalization cannot be "
-                         "synchronised over them: omit --sync-bn or --reproducible");
+                         "synchronized over them: omit --sync-bn or --reproducible");
     }
     if (o->sparse_embedding) {
         return KOLO_FAIL(KOLO_ERR_ARG, "row-sparse gradients cannot be summed over logical shards: "

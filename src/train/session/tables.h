@@ -1,7 +1,7 @@
 #pragma once
 /* Embedding tables whose rows are at servers (kolo/table.h), in a run with parameter servers.
  *
- * The graphs of such a run have inputs in the place of the tables (pass/tables.c): the rows of the
+ * The graphs of such a run have inputs in place of the tables (pass/tables.c): the rows of the
  * ids of a batch. A worker pulls them before the forward pass, and pushes their gradients after the
  * backward pass. Owners update rows by the kernels of row-sparse gradients, as the plans of
  * --sparse-embedding do. */

@@ -99,7 +99,7 @@ static void a_mismatch_is_an_error_everywhere(void **state) {
     }
 }
 
-/* An all-to-all whose slices fit, again and again, and then one in which rank 1 sends `sent` to
+/* An all-to-all whose slices fit, repeatedly, and then one in which rank 1 sends `sent` to
  * rank 2, which expects `expected`. */
 typedef struct uneven_case {
     size_t sent, expected;

@@ -259,7 +259,7 @@ static void a_stall_names_who_has_not_posted_what(void **state) {
                 assert_int_equal(notes[r].times, 1);
                 assert_string_equal(notes[r].text, why);
             }
-            /* Whoever gave up first: its text is everybody's. */
+            /* The rank that timed out first: its text is that of all. */
             const char *other = "tensor 'right' (4 x f32, sum): not posted by rank 0 (but 'left'), "
                                 "2 (but 'left')";
             bool reported = strstr(outcomes[0].error, why) || strstr(outcomes[0].error, other);

@@ -203,7 +203,7 @@ typedef struct way {
     const char schedule[24];
 } way;
 
-/* Started again and again, with the result in its own place and in that of the first value. */
+/* Started repeatedly, with the result in its own place and in that of the first value. */
 static kolo_status way_body(kolo_comm *comm, const void *arg, void *result) {
     const way *w = arg;
     setting s = {.dtype = KOLO_DTYPE_BF16, .shards = w->shards, .count = w->count};

@@ -143,7 +143,7 @@ static void groups_of_a_grid(void **state) {
     }
 }
 
-/* Four at a time, the even and the odd ones of these, again and again, each group's sums in flight
+/* Four at a time, the even and the odd ones of these, repeatedly, each group's sums in flight
  * with the others', more of them than a group has places, with groups that end while the rest goes
  * on: what comes late for them is nobody's. */
 static kolo_status nested_body(kolo_comm *comm, const void *arg, void *result) {

@@ -350,7 +350,7 @@ static void contradictions_are_refused(void **state) {
     ASSERT_OK(kolo_comm_create_threads(1, NULL, &comm));
     changed = o;
     changed.op = KOLO_MAX;
-    refuses(comm, changed, "in the place of op");
+    refuses(comm, changed, "in place of op");
     changed = o;
     changed.kind = KOLO_COLLECTIVE_BROADCAST;
     refuses(comm, changed, "is for reductions");

@@ -110,8 +110,8 @@ static void every_step_is_in_its_phase(void **state) {
         {"conv2d", KOLO_PHASE_FORWARD},           {"batch_norm", KOLO_PHASE_FORWARD},
         {"softmax_xent", KOLO_PHASE_FORWARD},     {"softmax_xent_bwd", KOLO_PHASE_BACKWARD},
         {"conv2d_bwd_data", KOLO_PHASE_BACKWARD}, {"conv2d_bwd_weights", KOLO_PHASE_BACKWARD},
-        {"batch_norm_bwd", KOLO_PHASE_BACKWARD},  {"post", KOLO_PHASE_SYNCHRONISE},
-        {"wait", KOLO_PHASE_SYNCHRONISE},         {"sgd", KOLO_PHASE_UPDATE},
+        {"batch_norm_bwd", KOLO_PHASE_BACKWARD},  {"post", KOLO_PHASE_SYNCHRONIZE},
+        {"wait", KOLO_PHASE_SYNCHRONIZE},         {"sgd", KOLO_PHASE_UPDATE},
         {"batch_norm_update", KOLO_PHASE_UPDATE}, {"scale", KOLO_PHASE_UPDATE},
     };
     kolo_train_opts opts = {.model = "resnet20", .model_options = "width=4", .batch = BATCH};

@@ -44,7 +44,7 @@ static const struct {
       .bucket_bytes = 500,
       .batch = 2,
       .accumulate = 2}},
-    {"synchronised statistics",
+    {"synchronized statistics",
      2,
      {.model = "resnet20",
       .model_options = "width=2",

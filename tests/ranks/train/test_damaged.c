@@ -54,7 +54,7 @@ static const kolo_train_opts job = {.model = "mlp",
                                     .epochs = 2,
                                     .notice = note};
 
-/* The sample in the place of a damaged one is recorded. */
+/* The sample in place of a damaged one is recorded. */
 static void assert_ledger(const char *begins) {
     bool exact;
     char *text;

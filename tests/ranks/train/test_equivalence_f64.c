@@ -1,6 +1,6 @@
 /* N ranks with B samples each compute what one computes with N x B, in f64 with the reference
  * kernels to rounding: any algorithm, level of ZeRO, optimizer, clipping, micro-batches,
- * synchronised batch normalization, and steps of few samples, of which some ranks have none. */
+ * synchronized batch normalization, and steps of few samples, of which some ranks have none. */
 #include "data/sampler.h"
 #include "graph/graph.h"
 #include "support/mesh_run.h"
@@ -149,7 +149,7 @@ static void check(const setting *s) {
     mesh_assert_close(what, run(*s), expected_of(s));
 }
 
-/* All combinations but micro-batches with synchronised normalization, which is of a micro-batch. */
+/* All combinations but micro-batches with synchronized normalization, which is of a micro-batch. */
 static void check_all(void) {
     enum { FLAGS = 8 };
     for (int o = 0; o < KOLO_OPTIMIZER_COUNT; o++) {

@@ -21,7 +21,7 @@ typedef struct setting {
     int ranks;
     kolo_optimizer_opts optimizer;
     int zero;
-    double speeds[STAGES]; /* of the stages, in the place of measured ones */
+    double speeds[STAGES]; /* of the stages, in place of measured ones */
     bool moves;
     int steps;  /* 0: STEPS */
     bool turns; /* two stages exchange their speeds after each move */

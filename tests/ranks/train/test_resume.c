@@ -68,7 +68,7 @@ static const struct {
       .optimizer.momentum = 0.9,
       .batch = 2,
       .accumulate = 2}},
-    {"synchronised statistics",
+    {"synchronized statistics",
      {.model = "resnet20",
       .model_options = "width=2",
       .optimizer.momentum = 0.9,

@@ -146,7 +146,7 @@ static void a_rank_that_cannot_write_ends_the_save(void **state) {
 
 enum { UNABLE = 2 };
 
-/* The last rank has another folder in the place of this one. */
+/* The last rank has another folder in place of this one. */
 static kolo_status apart_body(kolo_comm *comm, const void *arg, void *result) {
     const bool last = kolo_comm_rank(comm) == kolo_comm_size(comm) - 1;
     uint8_t unable = 0;

@@ -74,7 +74,7 @@ static void waiting_for_all_equals_an_allreduce(void **state) {
     }
 }
 
-/* All samples are used, whoever is late. */
+/* All samples are used, whichever worker is late. */
 static void rounds_go_on_with_a_quorum(void **state) {
     static const struct {
         const char *policy;

@@ -130,7 +130,7 @@ static void shares_count_by_their_samples(void **state) {
 }
 
 /* Steps of 12 samples and of 1, which leaves two of three ranks without. */
-static void synchronised_ranks_compute_what_one_does(void **state) {
+static void synchronized_ranks_compute_what_one_does(void **state) {
     const setting alone = {
         .ranks = 1, .steps = 4, .batch = 12, .lr = 0.02, .data = "synthetic:test=13"};
     for (int ranks = 2; ranks <= 3; ranks++) {
@@ -165,7 +165,7 @@ TEST_MAIN(test_statistics) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ranks_keep_the_same_statistics),
         cmocka_unit_test(shares_count_by_their_samples),
-        cmocka_unit_test(synchronised_ranks_compute_what_one_does),
+        cmocka_unit_test(synchronized_ranks_compute_what_one_does),
         cmocka_unit_test(micro_batches_update_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Synchronised batch normalization: N ranks compute what one computes with all samples, in f64 with
+/* Synchronized batch normalization: N ranks compute what one computes with all samples, in f64 with
  * the reference kernels to rounding, with unequal shares, ranks without samples, and micro-batches:
  * losses, parameters and running statistics. Without it they do not. */
 #include "graph/ops/ops.h"

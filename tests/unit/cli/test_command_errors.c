@@ -105,7 +105,7 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
         {"dump --model mlp --what plan --mesh tp=2 -n 3",
          "kolo: --mesh tp=2 sets the number of ranks: remove --ranks\n"},
         {"dump --model mlp --what servers --mesh tp=2",
-         "kolo: servers are for data parallelism: give their number with --ranks in the place of "
+         "kolo: servers are for data parallelism: give their number with --ranks in place of "
          "--mesh tp=2\n"},
         {"train --model mlp --data synthetic:N=90 --compress-min-bytes 10",
          "kolo: --compress-min-bytes has no effect without --compress CODEC: remove it, or give "

@@ -33,7 +33,7 @@ static void check_config(const char *const *lines) {
     }
 }
 
-static void what_is_unsaid_is_filled(void **state) {
+static void missing_options_are_filled(void **state) {
     static const struct {
         const char *arguments, *lines[8];
     } cases[] = {
@@ -130,7 +130,7 @@ static void earlier_runs_keep_their_values(void **state) {
 TEST_MAIN(test_command_recipe) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_recipe_is_accepted),
-        cmocka_unit_test(what_is_unsaid_is_filled),
+        cmocka_unit_test(missing_options_are_filled),
         cmocka_unit_test(files_of_runs_repeat_them),
         cmocka_unit_test(earlier_runs_keep_their_values),
     };

@@ -227,7 +227,7 @@ static void only_encrypted_data_is_not_readable(void **state) {
     check_readable(KOLO_PROTECT_AUTHENTIC);
 }
 
-/* Whoever is between the ranks cannot change, leave out, repeat, exchange or reflect anything. */
+/* An attacker between the ranks cannot change, leave out, repeat, exchange or reflect anything. */
 static void check_changes(kolo_protection protection) {
     enum { TOTAL = 1 << 20 };
     char *out = kolo_zalloc(TOTAL), *in = kolo_alloc(TOTAL);

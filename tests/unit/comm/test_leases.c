@@ -1,6 +1,6 @@
-/* Leases: whoever takes them and whoever is lost, each is acknowledged once, and in the order of
- * the counter but for those that return. With a bound of staleness, too, which holds between the
- * workers that have leases. */
+/* Leases: whichever worker takes them and whichever is lost, each is acknowledged once, and in the
+ * order of the counter but for those that return. With a bound of staleness, too, which holds
+ * between the workers that have leases. */
 #include "base/rng.h"
 #include "comm/sync/leases.h"
 #include "comm/sync/parameters_owner.h"

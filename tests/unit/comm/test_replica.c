@@ -1,6 +1,6 @@
 /* Parts with a replica under random orders of messages: workers push, read and take leases while a
  * server and workers are lost, at any time. Each push that a worker has an answer to is applied
- * once, and so is each lease, whoever is lost. */
+ * once, and so is each lease, whichever is lost. */
 #include "base/compiler.h"
 #include "base/rng.h"
 #include "base/status.h"

@@ -224,7 +224,7 @@ static int draw(dice *d, int bound) {
 }
 
 /* Runs workers to their ends; returns the largest staleness. Each order has slow workers: a message
- * of theirs that is due is often passed over. */
+ * of theirs that is due is often skipped. */
 static int run_order(dice *d, int workers, int bound, int drop, bool loses) {
     world x;
     int weight[16], idle = 0;

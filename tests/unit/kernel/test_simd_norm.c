@@ -99,7 +99,7 @@ static int norm_case(size_t i, int relu, int threads) {
     return fits + check_both(&kolo_simd_batch_norm_bwd, &spec, bwd_data, 1, 5e-6);
 }
 
-/* The same of the synchronised ops; weight: one of all samples, of which these are a part. */
+/* The same of the synchronized ops; weight: one of all samples, of which these are a part. */
 static int sync_case(size_t i, int relu, int threads) {
     const kolo_shape s = images[i].shape, c = kolo_shape_1(s.dim[1]), one = kolo_shape_0();
     const kolo_shape two = kolo_shape_1(2 * s.dim[1]);
@@ -144,7 +144,7 @@ static bool has_all_forms(size_t i) {
     return TEST_FEWER(kolo_shape_count(&images[i].shape) < 40000, true);
 }
 
-static void synchronised_norm_is_the_reference(void **state) {
+static void synchronized_norm_is_the_reference(void **state) {
     for (int isa = 0; isa <= (int)kolo_isa_best(); isa++) {
         kolo_isa_pin(isa);
         for (size_t i = 0; i < KOLO_COUNT(images); i++) {
@@ -210,7 +210,7 @@ static void other_layouts_are_refused(void **state) {
 TEST_MAIN(test_simd_norm) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norm_is_the_reference),
-        cmocka_unit_test(synchronised_norm_is_the_reference),
+        cmocka_unit_test(synchronized_norm_is_the_reference),
         cmocka_unit_test(vectors_are_the_reference),
         cmocka_unit_test(other_layouts_are_refused),
     };

@@ -40,7 +40,7 @@ static net build(kolo_placement_kind from, bool reports_sum) {
 }
 
 static void lower(kolo_graph *g) {
-    ASSERT_OK(kolo_pass_synchronise(g));
+    ASSERT_OK(kolo_pass_synchronize(g));
     ASSERT_OK(kolo_graph_propagate(g));
     ASSERT_OK(kolo_pass_lower_comm(g, &one_each, SIZE_MAX, false, false));
     ASSERT_OK(kolo_graph_verify(g));

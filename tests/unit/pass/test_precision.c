@@ -100,8 +100,8 @@ static kolo_graph *lenet_in_bf16(bool train, bool mixes) {
     return g;
 }
 
-/* Parameters and their gradients are f32; a parameter that is multiplied is narrowed once, whoever
- * reads it, where kernels multiply bf16. */
+/* Parameters and their gradients are f32; a parameter that is multiplied is narrowed once, for all
+ * its readers, where kernels multiply bf16. */
 static void check_parameters(const kolo_graph *g, bool multiplies) {
     for (int32_t v = 0; v < g->n_values; v++) {
         const kolo_value_info *info = &g->values[v];

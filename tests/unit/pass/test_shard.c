@@ -69,8 +69,8 @@ static void placements_follow_from_the_recipe(void **state) {
 
 /* ---- the verifier ---- */
 
-/* Sharded, differentiated and synchronised, but not lowered. */
-static kolo_graph *synchronised(const char *model, const char *options, kolo_shape sample) {
+/* Sharded, differentiated and synchronized, but not lowered. */
+static kolo_graph *synchronized(const char *model, const char *options, kolo_shape sample) {
     kolo_graph *g = build(model, options, sample);
     const kolo_optimizer_opts sgd = {.momentum = 0.9};
     ASSERT_OK(kolo_pass_shard(g, &dp3));
@@ -79,7 +79,7 @@ static kolo_graph *synchronised(const char *model, const char *options, kolo_sha
     ASSERT_OK(kolo_pass_gradient(g, kolo_graph_output(g, "loss"), seed));
     ASSERT_OK(kolo_pass_optimizer(g, &sgd));
     ASSERT_OK(kolo_graph_prune(g));
-    ASSERT_OK(kolo_pass_synchronise(g));
+    ASSERT_OK(kolo_pass_synchronize(g));
     ASSERT_OK(kolo_graph_propagate(g));
     return g;
 }
@@ -112,7 +112,7 @@ static void every_missing_redistribution_is_found(void **state) {
     };
     int found = 0;
     for (size_t k = 0; k < KOLO_COUNT(nets); k++) {
-        kolo_graph *g = synchronised(nets[k].model, nets[k].options, nets[k].sample);
+        kolo_graph *g = synchronized(nets[k].model, nets[k].options, nets[k].sample);
         for (int32_t i = 0; i < g->n_nodes; i++) {
             kolo_node *n = g->nodes[i];
             if (n->op != &kolo_op_redistribute || !is_read_by_a_node(g, n->out[0])) continue;
@@ -161,7 +161,7 @@ static kolo_graph *divided_on(int rank, const char *model, const char *options, 
     ASSERT_OK(kolo_graph_prune(g));
     const kolo_zero_opts opts = {.level = zero, .bucket_bytes = 1 << 12};
     if (zero > 0) ASSERT_OK(kolo_pass_zero(g, &opts));
-    ASSERT_OK(kolo_pass_synchronise(g));
+    ASSERT_OK(kolo_pass_synchronize(g));
     ASSERT_OK(kolo_graph_propagate(g));
     ASSERT_OK(kolo_pass_ring(g));
     ASSERT_OK(kolo_graph_verify(g));

@@ -1,4 +1,4 @@
-/* Synchronisation: redistributes what updates read and what is reported to where all ranks hold it.
+/* Synchronization: redistributes what updates read and what is reported to where all ranks hold it.
  * Gradients are summands on each rank, since each has samples of its own; updates need their sum.
  * The same goes for statistics and for outputs, which are sums over the batch. */
 #include "graph/ops/ops.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-typedef struct synchroniser {
+typedef struct synchronizer {
     kolo_graph *g;
     kolo_value *synced; /* by value: redistributed, or KOLO_NONE */
     kolo_value *once;   /* by value: of one rank of the axis ep, or KOLO_NONE */
@@ -15,10 +15,10 @@ typedef struct synchroniser {
     int32_t n_values;   /* before values are added */
     kolo_node **order;
     int32_t n;
-} synchroniser;
+} synchronizer;
 
 /* Whether each rank holds a range, as updates of ZeRO read (zero.c). */
-static bool is_sharded(const synchroniser *s, kolo_value v) {
+static bool is_sharded(const synchronizer *s, kolo_value v) {
     for (int a = 0; a < s->g->mesh.n_axes; a++) {
         const kolo_placement *p = &kolo_info(s->g, v)->placements.axis[a];
         if (p->kind == KOLO_PLACEMENT_SHARDED && p->dim == KOLO_DIM_FLAT) return true;
@@ -27,12 +27,12 @@ static bool is_sharded(const synchroniser *s, kolo_value v) {
 }
 
 /* Whether an axis divides the samples: what is sharded along it is no slice of a parameter. */
-static bool is_of_samples(const synchroniser *s, int axis) {
+static bool is_of_samples(const synchronizer *s, int axis) {
     return strcmp(s->g->mesh.axes[axis].name, "dp") == 0;
 }
 
 /* Whether v is the scalar that makes a summand of what a stage has: its readers are summed. */
-static bool is_of_stage(const synchroniser *s, kolo_value v) {
+static bool is_of_stage(const synchronizer *s, kolo_value v) {
     const int axis = kolo_mesh_find(&s->g->mesh, "pp");
     const kolo_value_info *info = kolo_info(s->g, v);
     return axis >= 0 && info->kind == KOLO_VALUE_SCALAR &&
@@ -48,7 +48,7 @@ static int axis_of_experts(const kolo_mesh *mesh) {
 /* A sum over samples that do not divide over the axis ep: all its ranks have it, of which one
  * counts. Places on dp where the samples divide sum over ep too, and all have to alike. The node
  * stands behind that of the sum, so that all have sums in one order. */
-static kolo_status count_once(synchroniser *s, kolo_value v) {
+static kolo_status count_once(synchronizer *s, kolo_value v) {
     const int ep = axis_of_experts(&s->g->mesh), dp = kolo_mesh_find(&s->g->mesh, "dp");
     const kolo_placements is = kolo_info(s->g, v)->placements;
     kolo_placements to = is;
@@ -63,7 +63,7 @@ static kolo_status count_once(synchroniser *s, kolo_value v) {
 }
 
 /* v where all ranks hold it, or each its slice. The node stands where the walk is. */
-static kolo_value synchronised(synchroniser *s, kolo_value v) {
+static kolo_value synchronized(synchronizer *s, kolo_value v) {
     kolo_placements is = kolo_info(s->g, v)->placements;
     kolo_placements to = {0};
     for (int a = 0; a < s->g->mesh.n_axes; a++) { /* of parameters of tensor parallelism */
@@ -83,9 +83,9 @@ static kolo_value synchronised(synchroniser *s, kolo_value v) {
     return s->synced[v.id] = by;
 }
 
-static kolo_status visit(synchroniser *s, kolo_node *node) {
+static kolo_status visit(synchronizer *s, kolo_node *node) {
     if (node->op->comm == KOLO_OP_LOCAL && kolo_node_is_update(s->g, node)) {
-        for (int k = 0; k < node->n_in; k++) node->in[k] = synchronised(s, node->in[k]);
+        for (int k = 0; k < node->n_in; k++) node->in[k] = synchronized(s, node->in[k]);
         KOLO_TRY(kolo_graph_check(s->g));
     }
     s->order[s->n++] = node;
@@ -94,8 +94,8 @@ static kolo_status visit(synchroniser *s, kolo_node *node) {
     return KOLO_OK;
 }
 
-/* Finds what is synchronised, unless it is whole already. */
-static void find_wanted(const synchroniser *s) {
+/* Finds what is synchronized, unless it is whole already. */
+static void find_wanted(const synchronizer *s) {
     for (int32_t i = 0; i < s->g->n_nodes; i++) {
         const kolo_node *n = s->g->nodes[i];
         const bool reads = n->op->comm == KOLO_OP_LOCAL && kolo_node_is_update(s->g, n);
@@ -115,7 +115,7 @@ static const kolo_value_info *find_received(const kolo_graph *g, int number) {
 
 /* Redistributes a gradient that is sent to where the stage before expects it: that takes what all
  * ranks compute alike for INVARIANT, though its samples may be REPLICATED further back. */
-static kolo_status synchronise_sent(synchroniser *s, kolo_named_value *sent) {
+static kolo_status synchronize_sent(synchronizer *s, kolo_named_value *sent) {
     const kolo_value_info *received = find_received(s->g, sent->crossing.number);
     kolo_placements is = kolo_info(s->g, sent->value)->placements, to;
     KOLO_ASSERT(received);
@@ -127,24 +127,24 @@ static kolo_status synchronise_sent(synchroniser *s, kolo_named_value *sent) {
     return KOLO_OK;
 }
 
-static kolo_status walk(synchroniser *s) {
+static kolo_status walk(synchronizer *s) {
     kolo_graph *g = s->g;
     const int32_t n_nodes = g->n_nodes;
     for (int32_t v = 0; v < s->n_values; v++) s->synced[v] = s->once[v] = KOLO_NONE;
     find_wanted(s);
     for (int32_t i = 0; i < n_nodes; i++) KOLO_TRY(visit(s, g->nodes[i]));
     for (int32_t i = 0; i < g->n_outputs; i++) {
-        if (g->outputs[i].crossing.gradient) KOLO_TRY(synchronise_sent(s, &g->outputs[i]));
+        if (g->outputs[i].crossing.gradient) KOLO_TRY(synchronize_sent(s, &g->outputs[i]));
         if (g->outputs[i].crossing.number > 0 || kolo_output_is_own(g, i)) continue;
-        g->outputs[i].value = synchronised(s, g->outputs[i].value);
+        g->outputs[i].value = synchronized(s, g->outputs[i].value);
     }
     KOLO_TRY(kolo_graph_check(g));
     return kolo_graph_set_nodes(g, s->order, s->n);
 }
 
-kolo_status kolo_pass_synchronise(kolo_graph *g) {
+kolo_status kolo_pass_synchronize(kolo_graph *g) {
     size_t values = (size_t)g->n_values + 1, nodes = (size_t)g->n_nodes + 2 * values;
-    synchroniser s = {.g = g, .n_values = g->n_values};
+    synchronizer s = {.g = g, .n_values = g->n_values};
     kolo_arena arena = {0};
     s.synced = kolo_arena_alloc(&arena, values * sizeof *s.synced);
     s.once = kolo_arena_alloc(&arena, values * sizeof *s.once);
