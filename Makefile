@@ -19,7 +19,7 @@ check: ## install what is missing, build, run every test
 	@tools/install-deps.sh
 	@tools/check.sh
 
-quick: ## format, source rules and unit tests, after a build
+quick: ## format, source rules, words and unit tests, after a build
 	@tools/check.sh quick
 
 check-slurm: ## jobs started by srun, on a three-node Slurm cluster set up for the test (root)
