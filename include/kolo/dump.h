@@ -77,6 +77,9 @@ KOLO_API kolo_status kolo_dump(const kolo_dump_opts *opts, char **text);
 /* The instruction set and library of the kernels, "avx2, oneDNN 2.6.3". Free with kolo_dump_free.
  */
 KOLO_API kolo_status kolo_dump_kernels(char **text);
+/* The devices of this machine and their memory, "cpu (31.3 GiB)". Free with kolo_dump_free. NOMEM.
+ */
+KOLO_API kolo_status kolo_dump_devices(char **text);
 /* Whether the processor has bf16 arithmetic: convolutions and linear layers then compute in bf16;
  * otherwise they convert to f32, and precision bf16 saves memory only. */
 KOLO_API bool kolo_dump_has_bf16(void);

@@ -1,6 +1,7 @@
 /* `kolo dump`: compiles a graph or plan and prints it. */
 #include "kolo/dump.h"
 
+#include "device/device.h"
 #include "inspect/dump_requests.h"
 #include "kernel/select/families.h"
 #include "kolo/train.h"
@@ -385,16 +386,26 @@ static kolo_status dump_what(const kolo_dump_opts *o, kolo_text *text) {
     return status;
 }
 
+static kolo_status give(kolo_text *text, char **out) {
+    if (text->failed) {
+        kolo_status status = KOLO_NOMEM(text->length);
+        kolo_text_fini(text);
+        return status;
+    }
+    *out = text->text;
+    return KOLO_OK;
+}
+
 kolo_status kolo_dump_kernels(char **out) {
     kolo_text text = {0};
     kolo_kernel_describe(&text);
-    if (text.failed) {
-        kolo_status status = KOLO_NOMEM(text.length);
-        kolo_text_fini(&text);
-        return status;
-    }
-    *out = text.text;
-    return KOLO_OK;
+    return give(&text, out);
+}
+
+kolo_status kolo_dump_devices(char **out) {
+    kolo_text text = {0};
+    KOLO_TRY(kolo_device_describe(&text));
+    return give(&text, out);
 }
 
 bool kolo_dump_has_bf16(void) { return kolo_kernel_has_bf16(); }

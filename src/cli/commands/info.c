@@ -35,6 +35,13 @@ static void add_kernels(kolo_text *t) {
     kolo_dump_free(kernels);
 }
 
+static void add_devices(kolo_text *t) {
+    char *devices;
+    if (kolo_dump_devices(&devices) != KOLO_OK) return;
+    add_row(t, "devices", devices);
+    kolo_dump_free(devices);
+}
+
 static void add_precision(kolo_text *t) {
     const char *without = kolo_isa_best() == KOLO_ISA_BASELINE
                               ? "unsupported: requires AVX2 or AVX-512, or the reference kernels"
@@ -76,6 +83,7 @@ int cmd_info(kolo_options *o) {
     add_processor_name(&t);
     add_kernels(&t);
     add_precision(&t);
+    add_devices(&t);
     topology_describe(&t, NAME_WIDTH);
     kolo_text_add(&t, "%-*s%d\n", NAME_WIDTH, "usable processors", kolo_processors());
     add_communication(&t);

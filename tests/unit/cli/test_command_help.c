@@ -109,6 +109,7 @@ static void bf16_matches_info(void **state) {
     const char *train = "train --model mlp --data synthetic:N=64,test=8 --batch 8 --steps 2 "
                         "--threads 1 --progress plain --precision bf16";
     assert_int_equal(test_run("info"), 0);
+    assert_true(test_contains("out", "devices           cpu ("));
     bool none = test_contains("out", "bf16              no: ");
     bool memory_alone = test_contains("out", "computed in f32: saves memory\n");
     assert_int_equal(test_run(train), none ? 2 : 0);

@@ -1,0 +1,276 @@
+/* Devices: names, memory, streams. What holds for all kinds is tested on each; the fake one also
+ * has its queue observed from outside, and memory that the host cannot touch. */
+#include "base/compiler.h"
+#include "device/device.h"
+#include "support/support.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *const kinds[] = {"cpu", "fake", "fake:3"};
+
+typedef struct opened {
+    kolo_device *device;
+    const kolo_device_stream_ops *ops;
+    kolo_device_stream *stream;
+} opened;
+
+static opened open_device(const char *name) {
+    opened o;
+    ASSERT_OK(kolo_device_open(name, 0, &o.device));
+    o.ops = &o.device->kind->stream;
+    ASSERT_OK(o.ops->create(o.device, &o.stream));
+    return o;
+}
+
+static void close_device(opened *o) {
+    o->ops->destroy(o->stream);
+    kolo_device_close(o->device);
+}
+
+static kolo_status finish(const opened *o) {
+    return o->ops->wait(o->stream, o->ops->record(o->stream));
+}
+
+static int *alloc(const opened *o, int n) {
+    void *at = o->device->kind->alloc(o->device, (size_t)n * sizeof(int));
+    assert_non_null(at);
+    return at;
+}
+
+static void release(const opened *o, void *at, int n) {
+    o->device->kind->free(o->device, at, (size_t)n * sizeof(int));
+}
+
+/* ---- names ---- */
+
+static void devices_have_names(void **state) {
+    static const struct {
+        const char *name, *text;
+        int local_rank;
+    } cases[] = {{NULL, "cpu:0", 0},    {"auto", "cpu:0", 3},  {"cpu", "cpu:0", 1},
+                 {"cpu:0", "cpu:0", 0}, {"fake", "fake:2", 2}, {"fake:1", "fake:1", 2},
+                 {"fake", "fake:1", 17}};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_device *device;
+        char text[KOLO_DEVICE_TEXT];
+        ASSERT_OK(kolo_device_check(cases[i].name));
+        ASSERT_OK(kolo_device_open(cases[i].name, cases[i].local_rank, &device));
+        assert_string_equal(kolo_device_text(device, text), cases[i].text);
+        assert_int_equal(kolo_device_is_apart(cases[i].name), cases[i].text[0] == 'f');
+        kolo_device_close(device);
+    }
+    kolo_device_close(NULL);
+}
+
+static void other_names_are_refused(void **state) {
+    static const char *const wrong[] = {
+        "", "gpu", "cpux", "cpu:1", "fake:", "fake:16", "fake:-1", "fake:1x", "fake: 1"};
+    for (size_t i = 0; i < KOLO_COUNT(wrong); i++) {
+        kolo_device *device;
+        assert_int_equal(kolo_device_check(wrong[i]), KOLO_ERR_ARG);
+        assert_int_equal(kolo_device_open(wrong[i], 0, &device), KOLO_ERR_ARG);
+        if (!strstr(kolo_last_error(), "device")) fail_msg("%s", kolo_last_error());
+    }
+    assert_int_equal(kolo_device_check("cuda:1"), KOLO_ERR_UNSUPPORTED);
+    assert_non_null(strstr(kolo_last_error(), "no kernels and no collectives for CUDA"));
+}
+
+static void hidden_devices_are_not_listed(void **state) {
+    kolo_text text = {0};
+    ASSERT_OK(kolo_device_describe(&text));
+    assert_int_equal(strncmp(text.text, "cpu", 3), 0);
+    assert_null(strstr(text.text, "fake"));
+    kolo_text_fini(&text);
+}
+
+/* ---- streams ---- */
+
+typedef struct number {
+    int add;
+} number;
+
+/* x = 3 x + add: the result shows the order. */
+static void append(const void *at, const void *with) {
+    unsigned *x = (unsigned *)(uintptr_t)at;
+    *x = 3 * *x + (unsigned)((const number *)with)->add;
+}
+
+static void a_stream_runs_in_order(void **state) {
+    enum { N = 3000 }; /* more than fit in a queue */
+    static number numbers[N];
+    for (size_t k = 0; k < KOLO_COUNT(kinds); k++) {
+        opened o = open_device(kinds[k]);
+        unsigned expected = 0, got = 1;
+        int *at = alloc(&o, 1);
+        const void *place = o.device->kind->kernel_address(o.device, at);
+        for (int i = 0; i < N; i++) {
+            numbers[i].add = i;
+            expected = 3 * expected + (unsigned)i;
+            o.ops->launch(o.stream, append, place, &numbers[i]);
+        }
+        o.ops->copy(o.stream, KOLO_COPY_TO_HOST, &got, at, sizeof got);
+        ASSERT_OK(finish(&o));
+        assert_int_equal(got, expected);
+        release(&o, at, 1);
+        close_device(&o);
+    }
+}
+
+static void copies_and_fills_reach_their_side(void **state) {
+    for (size_t k = 0; k < KOLO_COUNT(kinds); k++) {
+        opened o = open_device(kinds[k]);
+        const int given[4] = {1, 2, 3, 4};
+        int got[4] = {9, 9, 9, 9}, *a = alloc(&o, 4), *b = alloc(&o, 4);
+        o.ops->copy(o.stream, KOLO_COPY_TO_HOST, got, a, sizeof got); /* zeroed memory */
+        ASSERT_OK(finish(&o));
+        for (int i = 0; i < 4; i++) assert_int_equal(got[i], 0);
+        o.ops->copy(o.stream, KOLO_COPY_TO_DEVICE, a, given, sizeof given);
+        o.ops->copy(o.stream, KOLO_COPY_ON_DEVICE, b + 1, a, 3 * sizeof *a);
+        o.ops->fill(o.stream, b, 0xff, sizeof *b);
+        o.ops->fill(o.stream, b, 0, 0);
+        o.ops->copy(o.stream, KOLO_COPY_TO_HOST, got, b, sizeof got);
+        ASSERT_OK(finish(&o));
+        assert_int_equal(got[0], -1);
+        for (int i = 1; i < 4; i++) assert_int_equal(got[i], i);
+        release(&o, a, 4);
+        release(&o, b, 4);
+        close_device(&o);
+    }
+}
+
+static void wait_at(const void *gate, const void *unused) {
+    while (!atomic_load((const atomic_bool *)gate)) poll(NULL, 0, 1);
+}
+
+static void an_event_is_what_came_before_it(void **state) {
+    opened o = open_device("fake");
+    atomic_bool first = false, second = false;
+    o.ops->launch(o.stream, wait_at, &first, NULL);
+    const kolo_event a = o.ops->record(o.stream);
+    o.ops->launch(o.stream, wait_at, &second, NULL);
+    const kolo_event b = o.ops->record(o.stream);
+    assert_false(o.ops->query(o.stream, a)); /* the host did not wait */
+    atomic_store(&first, true);
+    ASSERT_OK(o.ops->wait(o.stream, a));
+    assert_true(o.ops->query(o.stream, a));
+    assert_false(o.ops->query(o.stream, b));
+    atomic_store(&second, true);
+    ASSERT_OK(o.ops->wait(o.stream, b));
+    assert_true(o.ops->query(o.stream, b));
+    close_device(&o);
+}
+
+static void break_down(const void *text, const void *unused) {
+    (void)KOLO_FAIL(KOLO_ERR_ARG, "%s", (const char *)text);
+}
+
+static void a_failure_stays_with_its_stream(void **state) {
+    opened o = open_device("fake"), other = open_device("fake");
+    static const number one = {1};
+    unsigned got = 7;
+    int *at = alloc(&o, 1);
+    const kolo_event before = o.ops->record(o.stream);
+    ASSERT_OK(o.ops->wait(o.stream, before));
+    o.ops->launch(o.stream, break_down, "first", NULL);
+    o.ops->launch(o.stream, append, o.device->kind->kernel_address(o.device, at), &one);
+    o.ops->copy(o.stream, KOLO_COPY_TO_HOST, &got, at, sizeof got);
+    o.ops->launch(o.stream, break_down, "second", NULL);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(finish(&o), KOLO_ERR_ARG);
+        assert_string_equal(kolo_last_error(), "first");
+    }
+    assert_int_equal(got, 7); /* nothing ran after it */
+    ASSERT_OK(finish(&other));
+    release(&o, at, 1);
+    close_device(&o);
+    close_device(&other);
+}
+
+/* ---- memory ---- */
+
+static void memory_has_an_end(void **state) {
+    enum { PAGE = 4096 };
+    kolo_device_fake_pin(3 * PAGE);
+    opened o = open_device("fake");
+    kolo_device_fake_pin(0);
+    const kolo_device_kind *kind = o.device->kind;
+    assert_int_equal(kind->memory(o.device).total, 3 * PAGE);
+    void *a = kind->alloc(o.device, PAGE + 1), *b = kind->alloc(o.device, PAGE);
+    assert_true(a && b);
+    assert_int_equal(kind->memory(o.device).free, 0);
+    assert_null(kind->alloc(o.device, 1));
+    kind->free(o.device, b, PAGE);
+    assert_int_equal(kind->memory(o.device).free, PAGE);
+    kind->free(o.device, a, PAGE + 1);
+    assert_null(kind->alloc(o.device, 4 * PAGE));
+    assert_null(kind->alloc(o.device, SIZE_MAX));
+    close_device(&o);
+}
+
+typedef void body(const opened *o, int *at);
+
+static void read_it(const opened *o, int *at) { (void)*(volatile int *)at; }
+static void write_it(const opened *o, int *at) { *(volatile int *)at = 1; }
+
+static void take_host_memory(const opened *o, int *at) {
+    int own = 0;
+    o->ops->copy(o->stream, KOLO_COPY_ON_DEVICE, at, &own, sizeof own);
+}
+
+static void bind_host_memory(const opened *o, int *at) {
+    int own = 0;
+    (void)o->device->kind->kernel_address(o->device, &own);
+}
+
+/* Whether the body ends the process that it runs in. */
+static bool ends(const opened *o, int *at, body *run) {
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)close(2);                 /* of what a sanitizer prints */
+        (void)signal(SIGSEGV, SIG_DFL); /* cmocka would go on with the next test */
+        (void)signal(SIGABRT, SIG_DFL);
+        run(o, at);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void nothing(const opened *o, int *at) {}
+
+static void the_host_cannot_touch_a_device(void **state) {
+    opened o = open_device("fake"), host = open_device("cpu");
+    int *at = alloc(&o, 1), *own = alloc(&host, 1);
+    assert_false(ends(&o, at, nothing));
+    assert_true(ends(&o, at, read_it));
+    assert_true(ends(&o, at, write_it));
+    assert_true(ends(&o, at, take_host_memory));
+    assert_true(ends(&o, at, bind_host_memory));
+    assert_false(ends(&host, own, read_it));
+    release(&o, at, 1);
+    release(&host, own, 1);
+    close_device(&o);
+    close_device(&host);
+}
+
+TEST_MAIN(test_device) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(devices_have_names),
+        cmocka_unit_test(other_names_are_refused),
+        cmocka_unit_test(hidden_devices_are_not_listed),
+        cmocka_unit_test(a_stream_runs_in_order),
+        cmocka_unit_test(copies_and_fills_reach_their_side),
+        cmocka_unit_test(an_event_is_what_came_before_it),
+        cmocka_unit_test(a_failure_stays_with_its_stream),
+        cmocka_unit_test(memory_has_an_end),
+        cmocka_unit_test(the_host_cannot_touch_a_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
