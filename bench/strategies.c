@@ -151,7 +151,7 @@ static kolo_status measure(const network *n, const strategy *s, const kolo_mesh 
     kolo_plan *plan = NULL;
     kolo_graph *g = NULL;
     kolo_step_info *infos = NULL;
-    KOLO_TRY(kolo_store_create(&store));
+    KOLO_TRY(kolo_store_create(NULL, &store));
     if (kolo_mesh_size(mesh) == 1) kolo_store_set_alone(store);
     kolo_status status = build(n, n->batch / dp / s->micro_batches, &g);
     int slots = stages;

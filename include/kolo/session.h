@@ -70,6 +70,7 @@ typedef struct kolo_session_opts {
     const char *mesh;     /* see kolo_train_opts; of the axis dp alone */
     uint64_t seed;        /* of the initial parameters, dropout and loaders */
     int threads;          /* of kernels, per rank; default 1 */
+    const char *device;   /* see kolo_train_opts; borrowed by kolo_session_create */
     int loader_threads;   /* see kolo_train_opts */
     kolo_optimizer_opts optimizer; /* default SGD */
     bool sparse_embedding;         /* see kolo_train_opts */

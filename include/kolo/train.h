@@ -252,6 +252,10 @@ typedef struct kolo_train_opts {
     bool strict;
     uint64_t seed; /* 0 */
     int threads;   /* of kernels, per rank; default 1 */
+    /* That runs the kernels: "auto" or "cpu", the processor. NULL: auto. UNSUPPORTED: this build
+     * has none of the kind, or, for another device than the processor, with servers or all `lanes`
+     */
+    const char *device;
     /* That read samples ahead of training: of each host, divided among its ranks, which have at
      * least one each. 0: one per rank; KOLO_LOADER_NO_THREAD: none, a rank reads when it needs a
      * batch. No bit depends on them. */
@@ -261,8 +265,8 @@ typedef struct kolo_train_opts {
     /* Each elementwise operation runs by itself. Else those that follow each other run piece by
      * piece, so that what they pass on stays in the cache; no bit depends on it. */
     bool no_chains;
-    kolo_lanes
-        lanes; /* with several threads; needs measured times, so an autotune other than OFF */
+    kolo_lanes lanes; /* with several threads; needs measured times, so an autotune other than OFF,
+                         and the processor: those measured have no effect on another device */
     kolo_autotune autotune;
     const char *tuning; /* file of measured times, read and written by rank 0; NULL: none. The times
                            that were used are also written to tuning.txt in out_dir */
@@ -468,6 +472,7 @@ typedef struct kolo_eval_opts {
     int64_t batch;          /* samples per rank; 64 */
     int threads;            /* of kernels, per rank; 1 */
     int loader_threads;     /* as in kolo_train_opts */
+    const char *device;     /* as in kolo_train_opts */
     kolo_autotune autotune; /* this and the rest as in kolo_train_opts */
     const char *tuning;
     kolo_train_notice notice;

@@ -203,7 +203,8 @@ class Session:
     it. It is a function or a kolo.Model.
 
     Options are those of kolo_session_opts and kolo_optimizer_opts: ``batch`` (samples of a rank in a
-    step), ``global_batch``, ``accumulate``, ``reproducible``, ``zero``, ``mesh``, ``seed``, ``threads``;
+    step), ``global_batch``, ``accumulate``, ``reproducible``, ``zero``, ``mesh``, ``seed``, ``threads``,
+    ``device``;
     ``optimizer`` ("sgd", "nesterov", "adam", "adamw", "lars", "lamb"), ``lr``, ``momentum``, ``beta1``,
     ``beta2``, ``eps``, ``weight_decay``, ``no_decay``, ``decay_matrices_only``, ``clip``, ``freeze``;
     ``schedule`` ("constant", "step", "cosine", "poly") with ``steps``, ``warmup_steps``, ``lr_min``,

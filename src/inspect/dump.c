@@ -209,7 +209,7 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_te
     kolo_comm **comms = kolo_zalloc((size_t)ranks * sizeof *comms);
     if (!comms) return KOLO_NOMEM((size_t)ranks * sizeof *comms);
     if (o->buckets) KOLO_TRY_GOTO(kolo_bucket_sizes_parse(o->buckets, &sizes, &n_sizes), done);
-    KOLO_TRY_GOTO(kolo_store_create(&store), done);
+    KOLO_TRY_GOTO(kolo_store_create(NULL, &store), done);
     KOLO_TRY_GOTO(cut_store(o, tuner, store), done);
     KOLO_TRY_GOTO(kolo_comm_create_threads(ranks, NULL, comms), done);
     kolo_plan_opts opts = plan_opts(o, tuner);

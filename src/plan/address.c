@@ -41,12 +41,16 @@ static char *base_of(const kolo_plan *p, const kolo_location *location, int bank
     return NULL;
 }
 
-/* The address of value v while `bank` of the store is current. */
+/* The address of value v on the device while `bank` of the store is current. */
 void *kolo_plan_address(const kolo_plan *p, int32_t v, int bank) {
     const kolo_location *location = &p->map.locations[v];
     return base_of(p, location, bank) + location->skip;
 }
 
+void *kolo_plan_host(const kolo_plan *p, int32_t v, int bank) {
+    return kolo_regions_host(p->store->regions, kolo_plan_address(p, v, bank));
+}
+
 void *kolo_plan_data(const kolo_plan *p, kolo_value input) {
-    return kolo_plan_address(p, input.id, 0);
+    return kolo_plan_host(p, input.id, 0);
 }

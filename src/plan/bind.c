@@ -14,6 +14,12 @@ bool kolo_plan_is_of_slot(const kolo_plan *p, const kolo_node *n, int slot) {
     return n->segment == KOLO_SEGMENT_UPDATE || n->chunk == kolo_plan_chunk(p, slot);
 }
 
+/* The address by which kernels access what is at `at`. */
+static void *kernel_address(const kolo_plan *p, void *at) {
+    const kolo_device *device = kolo_regions_device(p->store->regions);
+    return device->kind->kernel_address(device, at);
+}
+
 static kolo_status bind_step(kolo_plan *p, kolo_step *step) {
     const kolo_node *n = p->graph->nodes[step->node];
     const int slot = p->slot;
@@ -25,15 +31,19 @@ static kolo_status bind_step(kolo_plan *p, kolo_step *step) {
         p->slot = i / 2;
         *call = (kolo_call){.spec = &step->spec,
                             .state = step->state,
-                            .scratch = kolo_plan_arena(p) + p->values_bytes +
-                                       (size_t)step->lane * p->lane_scratch_bytes};
+                            .scratch =
+                                kernel_address(p, kolo_plan_arena(p) + p->values_bytes +
+                                                      (size_t)step->lane * p->lane_scratch_bytes)};
         for (int k = 0; k < n->n_in; k++) {
             const kolo_location *in = &p->map.locations[n->in[k].id];
-            call->in[k] = step->later && in->region == KOLO_REGION_TABLE
-                              ? p->later_table + in->offset
-                              : kolo_plan_address(p, n->in[k].id, bank);
+            const bool later = step->later && in->region == KOLO_REGION_TABLE;
+            call->in[k] =
+                kernel_address(p, later ? p->later_table + in->offset
+                                        : (char *)kolo_plan_address(p, n->in[k].id, bank));
         }
-        for (int k = 0; k < n->n_out; k++) call->out[k] = kolo_plan_address(p, n->out[k].id, bank);
+        for (int k = 0; k < n->n_out; k++) {
+            call->out[k] = kernel_address(p, kolo_plan_address(p, n->out[k].id, bank));
+        }
         if (step->summands) {
             call->summands = step->summands;
             call->n_summands = kolo_comm_size(p->comm);

@@ -1,5 +1,6 @@
 /* Compilation: graph -> passes -> memory -> steps -> addresses and requests. Each part is a file:
  * pass/pipeline.c, pass/memory_plan.c, tie_store.c, steps.c, map_memory.c, bind.c, requests.c. */
+#include "base/integer.h"
 #include "kernel/select/cache.h"
 #include "plan/chunk_inputs.h"
 #include "plan/crossings.h"
@@ -139,6 +140,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     if (decider.give) pipeline.layout_decider = &decider;
     KOLO_TRY_GOTO(kolo_pipeline_run(graph, &pipeline), fail);
     KOLO_TRY_GOTO(kolo_pass_memory(graph, &p->map), fail);
+    p->values_bytes = kolo_round_up(p->map.arena_bytes, 4096);
     KOLO_TRY_GOTO(kolo_plan_tie_store(p), fail);
     KOLO_TRY_GOTO(kolo_plan_add_steps(p, &o, &selections), fail);
     KOLO_TRY_GOTO(kolo_plan_set_phases(p), fail);
@@ -173,16 +175,20 @@ void kolo_plan_destroy(kolo_plan *p) {
     }
     if (p->store->unsettled == p) p->store->unsettled = NULL;
     if (p->begun && --p->store->n_begun == 0) p->store->background = NULL;
-    if (p->arena) kolo_pages_unmap(p->arena, p->own_bytes);
-    if (!p->comm && p->model) kolo_pages_unmap(p->model, (size_t)p->slots * p->map.model_bytes);
-    kolo_pages_unmap(p->slot_memory, kolo_plan_slot_offset(p, p->slots));
+    if (p->arena && p->comm && p->map.bucket_bytes > 0) {
+        kolo_regions_unmap(p->store->regions, p->gradients);
+    }
+    kolo_regions_unmap(p->store->regions, p->arena);
+    kolo_regions_unmap(p->store->regions, p->model);
+    kolo_regions_unmap(p->store->regions, p->slot_memory);
+    kolo_regions_unmap(p->store->regions, p->table);
+    kolo_regions_unmap(p->store->regions, p->later_table);
     kolo_free((void *)p->summand_addresses);
     kolo_free(p->summands);
     kolo_free(p->ready_ns);
-    kolo_free(p->table);
-    kolo_free(p->later_table);
     kolo_free(p->later);
     kolo_free(p->calls);
+    kolo_free(p->transfers);
     kolo_free(p->steps);
     kolo_free(p->entries);
     kolo_free(p->shared);

@@ -6,9 +6,9 @@
 
 #include "base/clock.h"
 #include "graph/ops/ops.h"
+#include "plan/transfers.h"
 
 #include <stdio.h>
-#include <string.h>
 
 struct kolo_plan_crossing {
     kolo_value value;
@@ -103,7 +103,20 @@ static kolo_status complete(kolo_plan *p, struct kolo_plan_crossing *c, int slot
     KOLO_TRY(kolo_request_wait(c->requests[slot], 0));
     if (p->times) p->times->phase_ns[KOLO_PHASE_SYNCHRONIZE] += kolo_now_ns() - begin;
     c->in_flight[slot] = false;
+    if (c->sends) return KOLO_OK;
+    const int current = p->slot;
+    p->slot = slot;
+    kolo_plan_push(p, c->value);
+    p->slot = current;
     return KOLO_OK;
+}
+
+/* What is sent has to be on the host. */
+static void fetch(kolo_plan *p, const struct kolo_plan_crossing *c, int slot) {
+    const int current = p->slot;
+    p->slot = slot;
+    (void)kolo_plan_pull(p, c->value);
+    p->slot = current;
 }
 
 /* Where a value is in the current slot. */
@@ -136,6 +149,7 @@ kolo_status kolo_crossings_start(kolo_plan *p, int slot, bool sends, bool gradie
         struct kolo_plan_crossing *c = &p->crossings[i];
         if (!is_of(p, c, slot, sends, gradient)) continue;
         if (!sends) KOLO_TRY(make_room(p, c->value, slot));
+        if (sends) fetch(p, c, slot);
         KOLO_TRY(kolo_request_start(c->requests[slot]));
         c->in_flight[slot] = true;
     }
@@ -169,7 +183,7 @@ static void *data_in(kolo_plan *p, const struct kolo_plan_crossing *c, int micro
                      const int *slots) {
     const int chunk = c->crossing.chunk;
     p->slot = p->first_slot[chunk] + micro_batch % slots[chunk];
-    return kolo_plan_data(p, c->value);
+    return kolo_plan_address(p, c->value.id, 0);
 }
 
 kolo_status kolo_crossings_copy(kolo_plan *p, int chunk, int micro_batch, const int *slots,
@@ -188,7 +202,7 @@ kolo_status kolo_crossings_copy(kolo_plan *p, int chunk, int micro_batch, const 
         void *own = data_in(p, c, micro_batch, slots), *its = data_in(p, other, micro_batch, slots);
         if (gradient) status = make_room(p, other->value, p->slot); /* that of `its` */
         if (status != KOLO_OK) break;
-        memcpy(gradient ? its : own, gradient ? own : its, bytes);
+        kolo_regions_copy(p->store->regions, gradient ? its : own, gradient ? own : its, bytes);
     }
     p->slot = slot;
     return status;
@@ -226,9 +240,10 @@ static kolo_status gather_chunks(const kolo_plan *p, kolo_value v, kolo_value *s
         return KOLO_OK;
     }
     const size_t bytes = kolo_tensor_bytes(&kolo_info(g, v)->tensor);
-    KOLO_TRY(kolo_combine(kolo_plan_data(p, *sum), kolo_plan_data(p, v),
+    KOLO_TRY(kolo_combine(kolo_plan_pull(p, *sum), kolo_plan_pull(p, v),
                           bytes / kolo_dtype_bytes(g->dtype), g->dtype, KOLO_SUM));
-    memset(kolo_plan_data(p, v), 0, bytes);
+    kolo_plan_push(p, *sum);
+    kolo_regions_fill(p->store->regions, kolo_plan_address(p, v.id, 0), 0, bytes);
     return KOLO_OK;
 }
 
@@ -240,18 +255,21 @@ static kolo_status tie(kolo_plan *p, const kolo_value_info *param) {
     const size_t count = bytes / kolo_dtype_bytes(dtype);
     kolo_value of_chunks = KOLO_NONE;
     KOLO_TRY(gather_chunks(p, param->grad, &of_chunks));
-    void *sum = kolo_plan_data(p, of_chunks);
+    void *sum = kolo_plan_pull(p, of_chunks);
     if (kolo_is_held_first(g, param)) {
         void *room = kolo_alloc(bytes);
         if (!room) return KOLO_NOMEM(bytes);
         kolo_status status = gather(p, others, sum, count, room);
         kolo_free(room);
+        kolo_plan_push(p, of_chunks);
         return status;
     }
     int first = 0;
     while (!(others >> first & 1)) first++;
     KOLO_TRY(kolo_send(p->comm, sum, count, dtype, rank_at(p, first), FIRST_TAG));
-    return kolo_recv(p->comm, sum, count, dtype, rank_at(p, first), FIRST_TAG);
+    KOLO_TRY(kolo_recv(p->comm, sum, count, dtype, rank_at(p, first), FIRST_TAG));
+    kolo_plan_push(p, of_chunks);
+    return KOLO_OK;
 }
 
 kolo_status kolo_crossings_tie(kolo_plan *p) {

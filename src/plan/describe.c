@@ -7,7 +7,7 @@
 #include "graph/ops/ops.h"
 #include "kernel/select/families.h"
 #include "pass/gradient_sums.h"
-#include "plan/internal.h"
+#include "plan/transfers.h"
 
 #include <string.h>
 
@@ -207,7 +207,8 @@ void kolo_plan_repeat(const kolo_plan *p, int step) {
     const kolo_step *s = &p->steps[step];
     const bool any = p->chunks == 1 || s->segment == KOLO_SEGMENT_UPDATE;
     const int slot = any ? p->slot : p->first_slot[s->chunk];
-    if (s->kind == KOLO_STEP_KERNEL) s->kernel->run(&s->calls[2 * slot + p->ran_bank]);
+    if (s->kind == KOLO_STEP_KERNEL) kolo_plan_launch(p, s, &s->calls[2 * slot + p->ran_bank]);
+    (void)kolo_regions_wait(p->store->regions);
 }
 
 size_t kolo_plan_apart_bytes(const kolo_plan *p) {

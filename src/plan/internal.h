@@ -87,9 +87,11 @@ struct kolo_plan {
     int n_summands;
     kolo_step *steps;
     int n_steps;
-    int bound_at;           /* store->moves when the steps were bound */
-    kolo_plan_times *times; /* borrowed; NULL: not measured */
-    int ran_bank;           /* the store's bank in the latest run */
+    struct kolo_plan_transfer *transfers; /* see transfers.h; NULL: the device is the CPU */
+    int n_transfers, next_transfer;       /* next: the first that has not started */
+    int bound_at;                         /* store->moves when the steps were bound */
+    kolo_plan_times *times;               /* borrowed; NULL: not measured */
+    int ran_bank;                         /* the store's bank in the latest run */
     kolo_plan_observer observer;
     void *observer_arg;
 };
@@ -117,8 +119,11 @@ const kolo_store_entry *kolo_plan_entry(const kolo_plan *plan, int32_t value);
 static inline char *kolo_plan_arena(const kolo_plan *p) {
     return p->arena ? p->arena : p->store->arena;
 }
-/* The address of a value, in the current slot, while `bank` of the store is current. */
+/* The address of a value on the device, in the current slot, while `bank` of the store is current.
+ */
 void *kolo_plan_address(const kolo_plan *plan, int32_t value, int bank);
+/* The same on the host side. */
+void *kolo_plan_host(const kolo_plan *plan, int32_t value, int bank);
 /* Finds the steps that run in the next step of training, and before which of its steps: the first
  * that reads what they write. Needs the phases. NOMEM. */
 kolo_status kolo_plan_find_later_steps(kolo_plan *plan);
@@ -134,6 +139,8 @@ kolo_status kolo_plan_tie_store(kolo_plan *plan);
 /* Adds the steps and prepares their kernels. */
 kolo_status kolo_plan_add_steps(kolo_plan *plan, const kolo_plan_opts *opts,
                                 struct kolo_selections *selections);
+/* NOMEM, with what the plan needs, if its device has less memory than that; else OK. */
+kolo_status kolo_plan_check_device(const kolo_plan *plan);
 /* Reserves memory for values, buckets and messages. UNSUPPORTED: the gradients of a plan that adds
  * to another one lie elsewhere; NOMEM. */
 kolo_status kolo_plan_map_memory(kolo_plan *plan, const kolo_plan_opts *opts);

@@ -117,8 +117,8 @@ static kolo_status list(kolo_plan *p, const finder *f) {
     for (int i = 0; i < p->n_steps; i++) n += f->later[p->steps[i].node];
     if (n == 0) return KOLO_OK;
     p->later = kolo_zalloc((size_t)n * sizeof *p->later);
-    p->later_table = kolo_zalloc(p->map.table_bytes + 1);
-    if (!p->later || !p->later_table) return KOLO_NOMEM((size_t)n * sizeof *p->later);
+    if (!p->later) return KOLO_NOMEM((size_t)n * sizeof *p->later);
+    KOLO_TRY(kolo_regions_map(p->store->regions, NULL, p->map.table_bytes + 1, &p->later_table));
     for (int i = 0; i < p->n_steps; i++) {
         if (!f->later[p->steps[i].node]) continue;
         p->steps[i].later = true;

@@ -1,7 +1,7 @@
 /* The memory of a plan: reserved in the store or its own, and registered where it is communicated.
  */
 #include "base/integer.h"
-#include "plan/internal.h"
+#include "plan/transfers.h"
 
 /* Whether what is accumulated of a gradient is in the same place in two plans: of each chunk of a
  * stage that reads the parameter. */
@@ -54,13 +54,11 @@ static kolo_status check_gradients(const kolo_plan *p) {
 static kolo_status map_apart(kolo_plan *p) {
     const size_t arena = kolo_round_up(p->values_bytes + p->scratch_bytes + 1, 4096);
     p->own_bytes = arena + (p->comm ? 0 : p->map.bucket_bytes);
-    p->arena = kolo_pages_map(p->own_bytes);
-    if (!p->arena) return KOLO_NOMEM(p->own_bytes);
+    KOLO_TRY(kolo_regions_map(p->store->regions, NULL, p->own_bytes, &p->arena));
+    if (p->comm && p->map.bucket_bytes > 0) {
+        return kolo_regions_map(p->store->regions, p->comm, p->map.bucket_bytes, &p->gradients);
+    }
     p->gradients = p->arena + arena;
-    if (!p->comm || p->map.bucket_bytes == 0) return KOLO_OK;
-    void *memory;
-    KOLO_TRY(kolo_comm_alloc(p->comm, p->map.bucket_bytes, &memory));
-    p->gradients = memory;
     return KOLO_OK;
 }
 
@@ -91,29 +89,39 @@ static size_t sums_end(const kolo_plan *p) {
 static kolo_status map_model(kolo_plan *p) {
     const size_t bytes = (size_t)p->slots * p->map.model_bytes;
     if (bytes == 0) return KOLO_OK;
-    if (!p->comm) {
-        p->model = kolo_pages_map(bytes);
-        return p->model ? KOLO_OK : KOLO_NOMEM(bytes);
-    }
-    void *memory;
-    KOLO_TRY(kolo_comm_alloc(p->comm, bytes, &memory));
-    p->model = memory;
-    return KOLO_OK;
+    return kolo_regions_map(p->store->regions, p->comm, bytes, &p->model);
+}
+
+/* Counts what all plans of the store need as if they were this one. */
+kolo_status kolo_plan_check_device(const kolo_plan *p) {
+    static const double mib = 1 << 20;
+    const kolo_device *device = kolo_regions_device(p->store->regions);
+    const kolo_plan_memory m = kolo_plan_memory_of(p);
+    const size_t values = m.arena + m.scratch, all = m.store + m.gradients + values;
+    char name[KOLO_DEVICE_TEXT];
+    if (!kolo_regions_are_apart(p->store->regions)) return KOLO_OK;
+    const size_t total = device->kind->memory(device).total;
+    if (all <= total) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_NOMEM,
+                     "a plan needs %.1f MiB of device %s (parameters and optimizer %.1f, gradients "
+                     "%.1f, values of a step %.1f), which has %.1f MiB: take a smaller model or "
+                     "batch, --accumulate or --recompute full",
+                     (double)all / mib, kolo_device_text(device, name), (double)m.store / mib,
+                     (double)m.gradients / mib, (double)values / mib, (double)total / mib);
 }
 
 kolo_status kolo_plan_map_memory(kolo_plan *p, const kolo_plan_opts *o) {
-    p->values_bytes = kolo_round_up(p->map.arena_bytes, 4096);
+    KOLO_TRY(kolo_plan_check_device(p));
+    KOLO_TRY(kolo_plan_reserve_transfers(p));
     if (!o->apart) {
         KOLO_TRY(kolo_store_reserve(p->store, p->values_bytes + p->scratch_bytes + 1));
     }
-    p->table = kolo_zalloc(p->map.table_bytes + 1);
-    if (!p->table) return KOLO_NOMEM(p->map.table_bytes);
+    KOLO_TRY(kolo_regions_map(p->store->regions, NULL, p->map.table_bytes + 1, &p->table));
     kolo_value stage = kolo_plan_find_scalar(p, "stage"); /* its summand */
     kolo_plan_set(p, stage, 1);
     const size_t slot_bytes = kolo_plan_slot_offset(p, p->slots);
     if (slot_bytes > 0) {
-        p->slot_memory = kolo_pages_map(slot_bytes);
-        if (!p->slot_memory) return KOLO_NOMEM(slot_bytes);
+        KOLO_TRY(kolo_regions_map(p->store->regions, NULL, slot_bytes, &p->slot_memory));
     }
     KOLO_TRY(map_model(p));
     p->n_first = count_first(p);

@@ -17,6 +17,7 @@
  *
  * Plans and stores belong to one thread at a time. */
 
+#include "device/device.h"
 #include "graph/graph.h"
 #include "kernel/kernel.h"
 #include "kolo/comm.h"
@@ -60,7 +61,8 @@ typedef struct kolo_store_entry {
     size_t offset; /* in each bank, or in the memory of single or joined entries */
 } kolo_store_entry;
 
-kolo_status kolo_store_create(kolo_store **store);
+/* The device is borrowed until the store is destroyed; NULL: the CPU. NOMEM. */
+kolo_status kolo_store_create(kolo_device *device, kolo_store **store);
 /* Keeps one version of every entry. For a single rank, whose steps cannot fail. Call it before the
  * first plan. */
 void kolo_store_set_alone(kolo_store *store);
@@ -90,7 +92,8 @@ const char *kolo_store_mesh(const kolo_store *store);
 bool kolo_store_is_sharded(const kolo_store *store);
 /* The communicator of the ranks that hold the shards; NULL: nothing is sharded. Borrowed. */
 kolo_comm *kolo_store_shard_comm(const kolo_store *store);
-/* Address of an entry in the current bank, in the layout of the store. */
+/* What an entry has in the current bank, in the layout of the store. Of another device than the CPU
+ * it is copied to the host, to be read only; the call waits for that. */
 void *kolo_store_data(const kolo_store *store, const kolo_store_entry *entry);
 /* Copies an entry to `canonical` in row-major order. Of a shard, the whole tensor: a collective
  * call of all ranks, which blocks; PEER, TIMEOUT, NOMEM. */

@@ -19,15 +19,15 @@ static void shard_request(const kolo_plan *p, const kolo_bucket *bucket, size_t 
     opts->counts = counts;
     if (bucket->collective != KOLO_COLLECTIVE_REDUCE_SCATTER || bucket->in_place) return;
     opts->input = opts->output;
-    opts->output = p->gradients + bucket->slice;
+    opts->output = kolo_regions_host(p->store->regions, p->gradients + bucket->slice);
 }
 
 /* The allgather of rows; `arrives` is the output of the WAIT. */
 static void rows_request(const kolo_plan *p, const kolo_node *post, kolo_value arrives,
                          kolo_request_opts *opts) {
     const kolo_tensor *first = &kolo_info(p->graph, post->in[0])->tensor;
-    const void *own = kolo_plan_address(p, post->in[0].id, 0);
-    void *all = kolo_plan_address(p, arrives.id, 0);
+    const void *own = kolo_plan_host(p, post->in[0].id, 0);
+    void *all = kolo_plan_host(p, arrives.id, 0);
     *opts = (kolo_request_opts){
         .kind = KOLO_COLLECTIVE_ALLGATHER,
         .dtype = first->dtype,
@@ -46,18 +46,18 @@ static void slices_request(const kolo_plan *p, kolo_value arrives, int ranks,
     opts->kind = KOLO_COLLECTIVE_REDUCE_SCATTER;
     opts->counts = counts;
     opts->input = opts->output;
-    opts->output = kolo_plan_address(p, arrives.id, 0);
+    opts->output = kolo_plan_host(p, arrives.id, 0);
 }
 
-/* Where the values of a bucket are in the plan's current slot while `bank` of the store is current.
- */
+/* Where the values of a bucket are on the host side, in the plan's current slot while `bank` of the
+ * store is current. */
 static char *bucket_memory(const kolo_plan *p, const kolo_bucket *bucket, int bank) {
     if (kolo_value_ok(bucket->joins)) {
-        return kolo_store_at(p->store, kolo_plan_entry(p, bucket->joins.id), !bank);
+        return kolo_store_host(p->store, kolo_plan_entry(p, bucket->joins.id), !bank);
     }
     char *memory =
         bucket->of_model ? p->model + (size_t)p->slot * p->map.model_bytes : p->gradients;
-    return memory + bucket->offset;
+    return kolo_regions_host(p->store->regions, memory + bucket->offset);
 }
 
 /* The name of a collective in errors, the same on all ranks of its group: the number of its bucket
@@ -125,7 +125,8 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
     kolo_status status = counts && site ? KOLO_OK : KOLO_NOMEM(32);
     if (status == KOLO_OK) {
         if (p->sum && post->attr[KOLO_COMM_OF_SAMPLES].i) {
-            kolo_shard_sum_request(p->sum, p->gradients, bucket->offset, &opts, parts);
+            kolo_shard_sum_request(p->sum, kolo_regions_host(p->store->regions, p->gradients),
+                                   bucket->offset, &opts, parts);
         } else if (bucket->collective == KOLO_COLLECTIVE_BARRIER) {
             opts = (kolo_request_opts){.kind = KOLO_COLLECTIVE_BARRIER};
         } else if (bucket->ends) {
@@ -179,9 +180,9 @@ static kolo_status make_link(kolo_plan *p, const kolo_node *post, kolo_value arr
         .mesh = &p->graph->mesh,
         .rank = p->graph->rank,
         .dtype = from->dtype,
-        .source = kolo_plan_address(p, post->in[0].id, 0),
-        .target = kolo_plan_address(p, arrives.id, 0),
-        .buffers = memory + p->map.buckets[bucket].slice,
+        .source = kolo_plan_host(p, post->in[0].id, 0),
+        .target = kolo_plan_host(p, arrives.id, 0),
+        .buffers = kolo_regions_host(p->store->regions, memory + p->map.buckets[bucket].slice),
         .buffer_bytes = p->map.buckets[bucket].buffer_bytes,
         .site = site,
         .moves = kolo_axis_of_halo(&p->graph->mesh, post->move) >= 0,

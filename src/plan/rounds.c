@@ -7,8 +7,6 @@
 #include "plan/fragments.h"
 #include "plan/internal.h"
 
-#include <string.h>
-
 /* An entry that every rank has a version of. Indices of entries of the store; -1: there is none. */
 typedef struct member {
     int own, anchor, replica;
@@ -336,9 +334,9 @@ static void copy(const kolo_store *s, int from, int to) {
     if (from < 0 || to < 0) return;
     const kolo_store_entry *source = kolo_store_entry_at(s, from);
     const kolo_store_entry *target = kolo_store_entry_at(s, to);
-    const void *data = kolo_store_data(s, source);
     for (int bank = 0; bank < (target->single ? 1 : 2); bank++) {
-        memcpy(kolo_store_at(s, target, bank), data, kolo_store_entry_bytes(source));
+        kolo_regions_copy(s->regions, kolo_store_at(s, target, bank),
+                          kolo_store_at(s, source, s->current), kolo_store_entry_bytes(source));
     }
 }
 

@@ -3,12 +3,10 @@
 #include "base/integer.h"
 #include "base/rng.h"
 #include "comm/engine/request.h"
-#include "graph/ops/ops.h"
 #include "kernel/parallel.h"
 #include "kolo/embed.h"
-#include "plan/internal.h"
-
-#include <string.h>
+#include "plan/no_samples.h"
+#include "plan/transfers.h"
 
 /* What a run does: the steps of each micro-batch or shard, those that run once per step, or both.
  */
@@ -33,76 +31,35 @@ static char *gradients_of(const kolo_plan *p) {
 
 static void fold(const kolo_plan *p, int bucket) {
     const kolo_bucket *b = &p->map.buckets[bucket];
-    kolo_shard_sum_fold(p->sum, gradients_of(p), b->offset, b->bytes, p->graph->dtype);
+    char *region = kolo_regions_host(p->store->regions, gradients_of(p));
+    kolo_shard_sum_fold(p->sum, region, b->offset, b->bytes, p->graph->dtype);
 }
 
 /* The gradients of a bucket are complete in this shard. */
 static void finish_bucket(const kolo_plan *p, int bucket, part run) {
     const kolo_bucket *b = &p->map.buckets[bucket];
+    const void *data = kolo_regions_pull(p->store->regions, gradients_of(p) + b->offset, b->bytes);
     if (run.hash) {
-        uint64_t own = kolo_hash_bytes(gradients_of(p) + b->offset, b->bytes);
+        uint64_t own = kolo_hash_bytes(data, b->bytes);
         const uint64_t both[2] = {*run.hash, own};
         *run.hash = kolo_hash_bytes(both, sizeof both);
     }
     if (!run.apart) fold(p, bucket);
 }
 
-/* The plan whose requests a plan starts, but for those of activations, which are its own. */
-static const kolo_plan *owner_of(const kolo_plan *p) { return p->adds_to ? p->adds_to : p; }
-
-/* NULL: a single rank. */
-static kolo_request *request_of(const kolo_plan *p, int bucket, int bank) {
-    const kolo_plan *owner = p->map.buckets[bucket].of_model ? p : owner_of(p);
-    return owner->requests ? *kolo_plan_request_at(owner, p->slot, bucket, bank) : NULL;
-}
-
-/* NULL: a bucket that is moved by a request. */
-static kolo_mesh_link *link_of(const kolo_plan *p, int bucket) {
-    return p->links ? p->links[p->slot * p->map.n_buckets + bucket] : NULL;
-}
-
-/* Whether a node has what this rank has accumulated: of one chunk of a stage, or the sum of all. */
-static bool is_accumulated(const kolo_plan *p, const kolo_node *n) {
-    return n->op == &kolo_op_accumulate || (p->chunks > 1 && n->segment == KOLO_SEGMENT_UPDATE);
-}
-
-/* Zeros in place of what is summed, but for what this rank has accumulated. */
-static void clear_posted(const kolo_plan *p, const kolo_step *step) {
-    const kolo_graph *g = p->graph;
-    const kolo_node *post = g->nodes[step->node];
-    for (int k = 0; k < post->n_in; k++) {
-        const kolo_value_info *info = kolo_info(g, post->in[k]);
-        if (is_accumulated(p, g->nodes[info->producer])) continue;
-        /* Without samples, too: */
-        if (g->nodes[info->producer]->op->comm == KOLO_OP_ENCODE) continue; /* of zeros */
-        if (p->shared[info->producer] || kolo_node_is_update(g, g->nodes[info->producer])) continue;
-        bool ids = info->tensor.dtype == KOLO_DTYPE_I32; /* -1 selects no row */
-        memset(kolo_plan_data(p, post->in[k]), ids ? 0xff : 0, kolo_tensor_bytes(&info->tensor));
-    }
-}
-
-/* Whether a node takes a gradient for LOCAL state or a code. */
-static bool takes_gradient(const kolo_graph *g, const kolo_node *n) {
-    kolo_value old = kolo_info(g, n->out[0])->next_of;
-    return n->op->comm == KOLO_OP_ENCODE ||
-           (n->op == &kolo_op_reorder && kolo_value_ok(old) && kolo_info(g, old)->versions > 0);
-}
-
-/* Without samples a gradient is zero, unless something has been accumulated. */
-static void clear_gradient(const kolo_plan *p, const kolo_step *step) {
-    const kolo_graph *g = p->graph;
-    const kolo_node *n = g->nodes[step->node];
-    const kolo_value_info *info = kolo_info(g, n->in[0]);
-    if (!takes_gradient(g, n) || info->producer < 0 || p->shared[info->producer]) return;
-    const kolo_node *of = g->nodes[info->producer];
-    if (is_accumulated(p, of) || of->op->comm == KOLO_OP_ENCODE) return;
-    memset(kolo_plan_data(p, n->in[0]), 0, kolo_tensor_bytes(&info->tensor));
-}
-
 /* Whether a POST is of a sum over logical shards. */
 static bool is_shard_sum(const kolo_plan *p, const kolo_step *step) {
     return p->sum && step->kind == KOLO_STEP_POST &&
            p->graph->nodes[step->node]->attr[KOLO_COMM_OF_SAMPLES].i;
+}
+
+/* A single rank has the whole sum of its shards, on the host. */
+static kolo_status take_sum(const kolo_plan *p, const kolo_step *post) {
+    const kolo_bucket *b = &p->map.buckets[post->bucket];
+    if (is_shard_sum(p, post)) {
+        kolo_regions_push(p->store->regions, gradients_of(p) + b->offset, b->bytes);
+    }
+    return KOLO_OK;
 }
 
 /* A run. */
@@ -133,20 +90,17 @@ static void count_communication(const kolo_plan *p, const kolo_request *request,
     now->communicated_ns = end;
 }
 
-static kolo_status run_link(const kolo_plan *p, const kolo_step *step, progress *now) {
-    kolo_mesh_link *link = link_of(p, step->bucket);
-    enter(p, now, KOLO_PHASE_SYNCHRONIZE);
+static kolo_status run_link(kolo_plan *p, const kolo_step *step, progress *now) {
+    kolo_mesh_link *link = kolo_plan_link_of(p, step->bucket);
+    enter(p, now, KOLO_PHASE_SYNCHRONISE);
     if (step->kind == KOLO_STEP_POST) {
-        const kolo_bucket *bucket = &p->map.buckets[step->bucket];
         now->in_flight++;
-        if (kolo_value_ok(bucket->to)) {
-            kolo_mesh_link_bind(link, kolo_plan_address(p, bucket->from.id, 0),
-                                kolo_plan_address(p, bucket->to.id, 0));
-        }
-        return kolo_mesh_link_post(link);
+        return kolo_plan_post(p, step, now->bank, false);
     }
+    KOLO_TRY(kolo_plan_start_before(p, step));
     now->in_flight--;
     KOLO_TRY(kolo_mesh_link_wait(link));
+    kolo_plan_receive(p, step, now->bank);
     const kolo_request *request;
     for (int i = 0; (request = kolo_mesh_link_request(link, i)); i++) {
         count_communication(p, request, now);
@@ -154,34 +108,39 @@ static kolo_status run_link(const kolo_plan *p, const kolo_step *step, progress 
     return KOLO_OK;
 }
 
-/* An op of the program has failed. The other ranks would wait for what this one does not post. */
-static kolo_status fail_op(const kolo_plan *p, const kolo_step *step) {
-    kolo_comm *comm = owner_of(p)->comm;
-    kolo_status status = kolo_fail_in(KOLO_ERR_ARG, "op %s", step->spec.op->name);
+/* The other ranks would wait for what this one does not post. */
+static kolo_status abort_ranks(const kolo_plan *p, kolo_status status) {
+    kolo_comm *comm = kolo_plan_owner(p)->comm;
     if (!comm) return status;
     status = kolo_fail_in(status, "rank %d", kolo_comm_rank(comm));
     kolo_comm_abort(comm, kolo_last_error());
     return status; /* with the text, as the reason */
 }
 
-static kolo_status run_kernel(const kolo_plan *p, const kolo_step *step, const kolo_call *call) {
+static kolo_status run_kernel(kolo_plan *p, const kolo_step *step, const kolo_call *call) {
+    if (!p->transfers && !step->spec.op->custom) {
+        step->kernel->run(call);
+        return KOLO_OK;
+    }
     const uint64_t errors = kolo_error_count();
-    step->kernel->run(call);
-    const bool failed = step->spec.op->custom && kolo_error_count() != errors;
-    return failed ? fail_op(p, step) : KOLO_OK;
+    kolo_plan_launch(p, step, call);
+    if (p->transfers) return kolo_plan_start_ready(p);
+    return kolo_error_count() != errors ? abort_ranks(p, KOLO_ERR_ARG) : KOLO_OK;
 }
 
 static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progress *now) {
     kolo_request *request;
-    if (step->kind != KOLO_STEP_KERNEL && link_of(p, step->bucket)) return run_link(p, step, now);
+    if (step->kind != KOLO_STEP_KERNEL && kolo_plan_link_of(p, step->bucket)) {
+        return run_link(p, step, now);
+    }
     switch (step->kind) {
     case KOLO_STEP_KERNEL:
         enter(p, now, step->phase);
-        if (run.empty) clear_gradient(p, step);
+        if (run.empty) kolo_plan_clear_gradient(p, step);
         KOLO_TRY(run_kernel(p, step, &step->calls[2 * p->slot + now->bank]));
         if (!now->in_flight && !p->store->background) return KOLO_OK;
-        enter(p, now, KOLO_PHASE_SYNCHRONIZE);
-        return kolo_comm_progress(now->in_flight ? owner_of(p)->comm : p->store->background);
+        enter(p, now, KOLO_PHASE_SYNCHRONISE);
+        return kolo_comm_progress(now->in_flight ? kolo_plan_owner(p)->comm : p->store->background);
     case KOLO_STEP_POST:
         if (is_shard_sum(p, step) && run.compute) {
             enter(p, now, KOLO_PHASE_BACKWARD);
@@ -191,18 +150,20 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
             enter(p, now, KOLO_PHASE_SYNCHRONIZE);
             return run.posted(run.arg, p, step->node);
         }
-        request = request_of(p, step->bucket, now->bank);
-        if (!(run.complete || step->inside) || !request) return KOLO_OK;
-        if (run.empty) clear_posted(p, step);
+        request = kolo_plan_request_of(p, step->bucket, now->bank);
+        if (!(run.complete || step->inside)) return KOLO_OK;
+        if (!request) return take_sum(p, step);
+        if (run.empty) kolo_plan_clear_posted(p, step);
         now->in_flight++;
         enter(p, now, KOLO_PHASE_SYNCHRONIZE);
         if (p->times && p->ready_ns) {
             p->ready_ns[step->bucket] = p->times->phase_ns[KOLO_PHASE_BACKWARD];
         }
-        return kolo_request_start(request);
+        return kolo_plan_post(p, step, now->bank, is_shard_sum(p, step));
     case KOLO_STEP_WAIT:
-        request = request_of(p, step->bucket, now->bank);
+        request = kolo_plan_request_of(p, step->bucket, now->bank);
         if (!request) return KOLO_OK;
+        KOLO_TRY(kolo_plan_start_before(p, step));
         now->in_flight--;
         enter(p, now, KOLO_PHASE_SYNCHRONIZE);
         KOLO_TRY(kolo_request_wait(request, 0));
@@ -210,6 +171,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
         if (p->map.buckets[step->bucket].summands) {
             kolo_plan_add_summands(p, step->bucket, request);
         }
+        kolo_plan_receive(p, step, now->bank);
         return KOLO_OK;
     }
     return KOLO_OK;
@@ -240,8 +202,8 @@ static void commit(kolo_plan *p) {
         if (!kolo_value_ok(old)) continue;
         const kolo_store_entry *entry = kolo_store_entry_at(s, p->entries[old.id]);
         if (entry->single) continue;
-        memcpy(kolo_store_at(s, entry, s->current), kolo_store_at(s, entry, !s->current),
-               kolo_store_entry_bytes(entry));
+        kolo_regions_copy(s->regions, kolo_store_at(s, entry, s->current),
+                          kolo_store_at(s, entry, !s->current), kolo_store_entry_bytes(entry));
     }
     if (!p->updates_only) s->current = !s->current;
 }
@@ -259,6 +221,7 @@ static kolo_status run_observed(kolo_plan *p, int i, part run, progress *now) {
     const int64_t begin = p->observer ? kolo_now_ns() : 0;
     KOLO_TRY(run_step(p, step, run, now));
     if (p->observer) {
+        KOLO_TRY(kolo_regions_wait(p->store->regions));
         p->observer(p->observer_arg, i, step->kind, step->bucket, begin, kolo_now_ns());
     }
     return KOLO_OK;
@@ -269,7 +232,7 @@ static kolo_status run_observed(kolo_plan *p, int i, part run, progress *now) {
 /* The run is complete but for these steps. */
 static void leave_rest(kolo_plan *p, const progress *now) {
     if (p->n_later == 0) return;
-    memcpy(p->later_table, p->table, p->map.table_bytes);
+    kolo_regions_copy(p->store->regions, p->later_table, p->table, p->map.table_bytes);
     p->next_later = 0;
     p->later_bank = now->bank;
     p->communicated_ns = now->communicated_ns;
@@ -338,12 +301,20 @@ static kolo_status run_all_left(kolo_plan *p, progress *now) {
     return KOLO_OK;
 }
 
+/* A run ends when the device has done all of it; a failure there is the cause of others. */
+static kolo_status complete_on_device(kolo_plan *p, kolo_status status) {
+    if (!p->transfers) return status;
+    if (status == KOLO_OK) status = kolo_plan_start_all(p);
+    const kolo_status failed = kolo_regions_wait(p->store->regions);
+    return failed == KOLO_OK ? status : abort_ranks(p, failed);
+}
+
 kolo_status kolo_store_settle(kolo_store *s) {
     kolo_plan *p = s->unsettled;
     if (!p) return KOLO_OK;
     if (p->bound_at != s->moves) KOLO_TRY(kolo_plan_bind(p));
     progress now = begin_run(p);
-    const kolo_status status = run_all_left(p, &now);
+    const kolo_status status = complete_on_device(p, run_all_left(p, &now));
     if (status != KOLO_OK) take_back(p);
     end_run(p, &now);
     return status;
@@ -377,7 +348,7 @@ static void run_in_first_lane(const region *r, kolo_step *step) {
 }
 
 static void run_in_lane(const region *r, kolo_step *step) {
-    if (r->run.empty) clear_gradient(r->plan, step);
+    if (r->run.empty) kolo_plan_clear_gradient(r->plan, step);
     step->kernel->run(&step->calls[2 * r->plan->slot + r->now->bank]);
 }
 
@@ -447,7 +418,9 @@ static kolo_status run_steps(kolo_plan *p, part run) {
     for (int i = 0; i < p->n_first && run.ends; i++) {
         now.in_flight += p->steps[i].kind == KOLO_STEP_POST;
     }
-    const kolo_status status = run_due(p, run, &now);
+    kolo_plan_send(p, run.compute && !run.ends &&
+                          (!run.segments || (run.segments >> KOLO_SEGMENT_FORWARD & 1)));
+    const kolo_status status = complete_on_device(p, run_due(p, run, &now));
     if (status != KOLO_OK) {
         if (p->store->unsettled == p) take_back(p);
         return status;
@@ -489,7 +462,7 @@ kolo_status kolo_plan_end(kolo_plan *p) {
 kolo_status kolo_plan_drain(kolo_plan *p) {
     for (int i = 0; i < p->n_first && p->begun && p->comm; i++) {
         if (p->steps[i].kind != KOLO_STEP_POST) continue;
-        KOLO_TRY(kolo_request_wait(request_of(p, p->steps[i].bucket, 0), 0));
+        KOLO_TRY(kolo_request_wait(kolo_plan_request_of(p, p->steps[i].bucket, 0), 0));
     }
     return KOLO_OK;
 }
@@ -539,41 +512,16 @@ kolo_status kolo_plan_hash_shard(kolo_plan *p, int shard, uint64_t *hash) {
 void kolo_plan_skip_shard(kolo_plan *p, int shard) {
     if (!p->sum) return;
     kolo_shard_sum_begin(p->sum, shard);
-    memset(gradients_of(p), 0, p->map.bucket_bytes);
+    kolo_regions_fill(p->store->regions, gradients_of(p), 0, p->map.bucket_bytes);
+    (void)kolo_regions_pull(p->store->regions, gradients_of(p), p->map.bucket_bytes);
     for (int i = 0; i < p->n_steps; i++) {
         if (is_shard_sum(p, &p->steps[i])) fold(p, p->steps[i].bucket);
     }
 }
 
-/* Adds zero to the sum over the micro-batches that an accumulate node keeps. */
-static void add_zero(const kolo_plan *p, const kolo_node *n) {
-    const kolo_tensor *t = &kolo_info(p->graph, n->out[0])->tensor;
-    const double keep = n->attr[KOLO_ACCUMULATE_KEEP].f;
-    const size_t bytes = kolo_tensor_bytes(t), count = bytes / kolo_dtype_bytes(t->dtype);
-    void *sum = kolo_plan_data(p, n->out[0]), *fresh = kolo_plan_data(p, n->in[1]);
-    const bool is_f64 = t->dtype == KOLO_DTYPE_F64;
-    if (is_f64 ? *(double *)fresh != 0 : *(float *)fresh != 0) memset(sum, 0, bytes);
-    for (size_t i = 0; i < count && keep != 1; i++) {
-        if (is_f64) {
-            ((double *)sum)[i] *= keep;
-        } else {
-            ((float *)sum)[i] = (float)(keep * (double)((float *)sum)[i]);
-        }
-    }
-}
-
-/* Adds a micro-batch without samples to the sums of this rank. */
-static void add_zeros(const kolo_plan *p) {
-    for (int i = 0; i < p->n_steps; i++) {
-        const kolo_step *step = &p->steps[i];
-        const kolo_node *n = p->graph->nodes[step->node];
-        if (n->op == &kolo_op_accumulate && !step->inside) add_zero(p, n);
-    }
-}
-
 kolo_status kolo_plan_skip(kolo_plan *p, bool last) {
     KOLO_TRY(kolo_store_settle(p->store)); /* what is left reads the sums */
-    add_zeros(p);
+    kolo_plan_add_zeros(p);
     return run_steps(p, (part){.complete = last, .empty = true});
 }
 

@@ -11,9 +11,14 @@
 
 #include <string.h>
 
-kolo_status kolo_store_create(kolo_store **store) {
+kolo_status kolo_store_create(kolo_device *device, kolo_store **store) {
     kolo_store *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
+    const kolo_status status = kolo_regions_create(device, &s->regions);
+    if (status != KOLO_OK) {
+        kolo_free(s);
+        return status;
+    }
     *store = s;
     return KOLO_OK;
 }
@@ -25,13 +30,12 @@ void kolo_store_set_alone(kolo_store *s) {
 
 void kolo_store_destroy(kolo_store *s) {
     if (!s) return;
-    for (int b = 0; b < 2; b++) {
-        kolo_pages_unmap(s->bank[b], s->mapped[b]);
-        if (!s->registered) kolo_pages_unmap(s->joined[b], s->joined_mapped[b]);
+    for (int b = 0; b < 2 && s->detached; b++) {
+        kolo_regions_unmap(s->regions, s->bank[b]);
+        if (!s->registered) kolo_regions_unmap(s->regions, s->joined[b]);
     }
-    kolo_pages_unmap(s->single, s->single_mapped);
-    kolo_pages_unmap(s->arena, s->arena_bytes);
-    if (s->own_gradients) kolo_pages_unmap(s->gradients, s->gradient_bytes);
+    if (s->detached) kolo_regions_unmap(s->regions, s->single);
+    if (!s->detached) kolo_regions_destroy(s->regions);
     kolo_arena_fini(&s->names);
     kolo_name_index_fini(&s->index);
     kolo_free(s->entries);
@@ -171,21 +175,22 @@ kolo_status kolo_store_join(kolo_store *s, const kolo_graph *g, const kolo_node 
  * change. */
 static kolo_status grow(kolo_store *s, char **memory, size_t *mapped, size_t bytes, bool keep) {
     if (bytes <= *mapped) return KOLO_OK;
-    char *bigger = kolo_pages_map(bytes); /* uses no memory until written */
-    if (!bigger) return KOLO_NOMEM(bytes);
-    if (keep && *mapped) memcpy(bigger, *memory, *mapped);
-    kolo_pages_unmap(*memory, *mapped);
+    char *bigger;
+    KOLO_TRY(kolo_regions_map(s->regions, NULL, bytes, &bigger)); /* not used until written */
+    if (keep && *mapped) kolo_regions_copy(s->regions, bigger, *memory, *mapped);
+    KOLO_TRY(kolo_regions_wait(s->regions));
+    kolo_regions_unmap(s->regions, *memory);
     *memory = bigger;
     *mapped = bytes;
     s->moves++;
     return KOLO_OK;
 }
 
-/* Makes memory of the communicator, of `bytes` for each, the banks of joined entries. */
-static void take_joined(kolo_store *s, void *memory, size_t bytes) {
+/* Makes registered memory, of `bytes` for each, the banks of joined entries. */
+static void take_joined(kolo_store *s, char *memory, size_t bytes) {
     for (int b = 0; b < 2; b++) {
-        kolo_pages_unmap(s->joined[b], s->joined_mapped[b]);
-        s->joined[b] = (char *)memory + (size_t)b * bytes;
+        kolo_regions_unmap(s->regions, s->joined[b]);
+        s->joined[b] = memory + (size_t)b * bytes;
         s->joined_mapped[b] = bytes;
     }
     s->registered = true;
@@ -194,7 +199,7 @@ static void take_joined(kolo_store *s, void *memory, size_t bytes) {
 
 static kolo_status grow_joined(kolo_store *s, kolo_comm *comm) {
     const size_t bytes = kolo_round_up(s->joined_bytes, 4096);
-    void *memory;
+    char *memory;
     if (bytes <= s->joined_mapped[0]) return KOLO_OK;
     if (s->registered) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
@@ -205,7 +210,7 @@ static kolo_status grow_joined(kolo_store *s, kolo_comm *comm) {
         s->spare = NULL;
         s->spare_bytes = 0;
     } else if (comm && !s->shares && s->joined_mapped[0] == 0) {
-        KOLO_TRY(kolo_comm_alloc(comm, 2 * bytes, &memory));
+        KOLO_TRY(kolo_regions_map(s->regions, comm, 2 * bytes, &memory));
         take_joined(s, memory, bytes);
     }
     for (int b = 0; b < 2; b++) {
@@ -228,6 +233,7 @@ kolo_status kolo_store_share(kolo_store *s, kolo_comm *comm) {
     KOLO_ASSERT(!s->registered);
     if (bytes == 0) return KOLO_OK;
     KOLO_TRY(kolo_comm_alloc_shared(comm, 2 * bytes, &memory));
+    KOLO_TRY(kolo_regions_take(s->regions, memory, 2 * bytes));
     take_joined(s, memory, bytes);
     s->follows = kolo_comm_rank(comm) > 0;
     return KOLO_OK;
@@ -236,6 +242,15 @@ kolo_status kolo_store_share(kolo_store *s, kolo_comm *comm) {
 char *kolo_store_at(const kolo_store *s, const kolo_store_entry *entry, int bank) {
     char *base = entry->single ? s->single : entry->joins ? s->joined[bank] : s->bank[bank];
     return base + entry->offset;
+}
+
+char *kolo_store_host(const kolo_store *s, const kolo_store_entry *entry, int bank) {
+    char *at = kolo_store_at(s, entry, bank);
+    return kolo_store_entry_bytes(entry) > 0 ? kolo_regions_host(s->regions, at) : at;
+}
+
+void kolo_store_put(const kolo_store *s, const kolo_store_entry *entry, int bank) {
+    kolo_regions_push(s->regions, kolo_store_at(s, entry, bank), kolo_store_entry_bytes(entry));
 }
 
 kolo_status kolo_store_reserve(kolo_store *s, size_t bytes) {
@@ -250,10 +265,10 @@ kolo_status kolo_store_reserve_gradients(kolo_store *s, kolo_comm *comm, size_t 
     char *memory = s->own_gradients ? s->gradients : NULL;
     size_t mapped = s->own_gradients ? s->gradient_bytes : 0;
     if (comm) {
-        void *registered;
-        KOLO_TRY(kolo_comm_alloc(comm, bytes, &registered));
+        char *registered;
+        KOLO_TRY(kolo_regions_map(s->regions, comm, bytes, &registered));
         if (memory) s->moves++;
-        kolo_pages_unmap(memory, mapped);
+        kolo_regions_unmap(s->regions, memory);
         memory = registered;
     } else {
         KOLO_TRY(grow(s, &memory, &mapped, bytes, false));
@@ -273,7 +288,8 @@ bool kolo_store_entry_is_model(const kolo_store_entry *entry) {
 
 void *kolo_store_data(const kolo_store *s, const kolo_store_entry *entry) {
     KOLO_ASSERT(!s->unsettled);
-    return kolo_store_at(s, entry, s->current);
+    return kolo_regions_pull(s->regions, kolo_store_at(s, entry, s->current),
+                             kolo_store_entry_bytes(entry));
 }
 
 bool kolo_store_is_sharded(const kolo_store *s) {

@@ -2,8 +2,11 @@
 /* The store, as plans see it. */
 
 #include "plan/plan.h"
+#include "plan/regions.h"
 
 struct kolo_store {
+    kolo_regions *regions; /* all memory that follows is in them */
+    bool detached;         /* they are those of the store that it was detached from */
     kolo_store_entry *entries;
     size_t n_entries, capacity;
     kolo_name_index index; /* of the entries, by name */
@@ -40,8 +43,11 @@ struct kolo_store {
 
 /* The steps whose runs have succeeded, and which were undone when the rest of them failed. */
 int64_t kolo_store_undone(const kolo_store *store);
-/* The address of an entry while `bank` is current. */
+/* The address of an entry on the device while `bank` is current. */
 char *kolo_store_at(const kolo_store *store, const kolo_store_entry *entry, int bank);
+/* The same on the host side, for what the host writes; kolo_store_put takes it to the device. */
+char *kolo_store_host(const kolo_store *store, const kolo_store_entry *entry, int bank);
+void kolo_store_put(const kolo_store *store, const kolo_store_entry *entry, int bank);
 /* Adds an entry for a PARAM or STATE of a graph; call kolo_store_grow after the last. */
 kolo_status kolo_store_add(kolo_store *store, const kolo_graph *g, kolo_value v);
 /* Whether an entry for a PARAM or STATE of a graph has a `slice`: the ranks of a mesh have slices

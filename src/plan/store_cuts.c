@@ -27,9 +27,11 @@ kolo_status kolo_store_detach(kolo_store *s, kolo_store **old) {
     if (!o) return KOLO_NOMEM(sizeof *o);
     KOLO_ASSERT(!s->unsettled && s->n_begun == 0 && !s->shares);
     *o = *s;
+    o->detached = true;
     o->arena = o->gradients = NULL;
     o->arena_bytes = o->gradient_bytes = 0;
     *s = (kolo_store){
+        .regions = s->regions,
         .alone = s->alone,
         .moves = s->moves + 1,
         .arena = s->arena,
@@ -57,15 +59,16 @@ static kolo_status copy_own(const kolo_store *s, const kolo_store_entry *entry,
                             const kolo_store *old, const kolo_store_entry *was) {
     const kolo_tensor *to = entry->mesh ? &entry->slice : &entry->tensor;
     const kolo_tensor *from = was->mesh ? &was->slice : &was->tensor;
-    const void *data = kolo_store_at(old, was, old->current);
     if (entry->elsewhere) return KOLO_OK;
     if (!kolo_shape_equal(&to->shape, &from->shape) || entry->cuts || was->cuts) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s has another shape than before", entry->name);
     }
+    const void *data = kolo_store_data(old, was);
     for (int b = 0; b < (entry->single ? 1 : 2); b++) {
-        kolo_tensor_reorder(to, kolo_store_at(s, entry, b), from, data);
+        kolo_tensor_reorder(to, kolo_store_host(s, entry, b), from, data);
+        kolo_store_put(s, entry, b);
     }
-    return KOLO_OK;
+    return kolo_regions_wait(s->regions);
 }
 
 /* Gathers an entry from the ranks that had it, for those that have it now. */

@@ -4,8 +4,6 @@
 #include "base/rng.h"
 #include "plan/store_pieces.h"
 
-#include <string.h>
-
 static double draw(const kolo_init *init, const kolo_rng *rng, uint64_t i) {
     switch (init->kind) {
     case KOLO_INIT_ONE:
@@ -24,7 +22,7 @@ static double draw(const kolo_init *init, const kolo_rng *rng, uint64_t i) {
 static void clear(kolo_store *s, const kolo_store_entry *entry) {
     const size_t bytes = kolo_store_entry_bytes(entry);
     for (int b = 0; bytes > 0 && b < (entry->single ? 1 : 2); b++) { /* a range may be empty */
-        memset(kolo_store_at(s, entry, b), 0, bytes);
+        kolo_regions_fill(s->regions, kolo_store_at(s, entry, b), 0, bytes);
     }
 }
 
@@ -46,10 +44,12 @@ static void draw_elements(const kolo_store_entry *entry, uint64_t seed, int64_t 
 
 /* Draws the range of this rank of an entry in canonical order. */
 static void init_range(kolo_store *s, const kolo_store_entry *entry, uint64_t seed) {
-    char *range = kolo_store_at(s, entry, 0);
     const size_t bytes = kolo_store_entry_bytes(entry);
-    draw_elements(entry, seed, entry->first, entry->count, range);
-    if (bytes > 0 && !entry->single) memcpy(kolo_store_at(s, entry, 1), range, bytes);
+    if (bytes == 0) return;
+    draw_elements(entry, seed, entry->first, entry->count, kolo_store_host(s, entry, 0));
+    kolo_store_put(s, entry, 0);
+    if (entry->single) return;
+    kolo_regions_copy(s->regions, kolo_store_at(s, entry, 1), kolo_store_at(s, entry, 0), bytes);
 }
 
 static kolo_status init_whole(kolo_store *s, const kolo_store_entry *entry, uint64_t seed) {
@@ -77,7 +77,7 @@ kolo_status kolo_store_init(kolo_store *s, uint64_t seed) {
             KOLO_TRY(init_whole(s, entry, seed));
         }
     }
-    return KOLO_OK;
+    return kolo_regions_wait(s->regions);
 }
 
 /* A hash of the layouts, which have to agree before ranks exchange raw memory. */
@@ -104,18 +104,26 @@ static uint64_t hash_layouts(const kolo_store *s) {
     return hash;
 }
 
+static kolo_status broadcast(const kolo_store *s, kolo_comm *comm, char *at, size_t bytes) {
+    KOLO_TRY(
+        kolo_broadcast(comm, kolo_regions_pull(s->regions, at, bytes), bytes, KOLO_DTYPE_U8, 0));
+    kolo_regions_push(s->regions, at, bytes);
+    return KOLO_OK;
+}
+
 /* Flat shards are not broadcast: each rank has its own. */
 static kolo_status broadcast_wholes(kolo_store *s, kolo_comm *comm) {
     for (size_t e = 0; e < s->n_entries; e++) {
         const kolo_store_entry *entry = &s->entries[e];
-        char *current = kolo_store_at(s, entry, s->current);
         size_t bytes = kolo_store_entry_bytes(entry);
         bool shared = entry->joins && s->shares;
         if (kolo_store_entry_is_sharded(entry) || shared || bytes == 0) continue;
-        KOLO_TRY(kolo_broadcast(comm, current, bytes, KOLO_DTYPE_U8, 0));
-        if (!entry->single) memcpy(kolo_store_at(s, entry, !s->current), current, bytes);
+        KOLO_TRY(broadcast(s, comm, kolo_store_at(s, entry, s->current), bytes));
+        if (entry->single) continue;
+        kolo_regions_copy(s->regions, kolo_store_at(s, entry, !s->current),
+                          kolo_store_at(s, entry, s->current), bytes);
     }
-    return KOLO_OK;
+    return kolo_regions_wait(s->regions);
 }
 
 kolo_status kolo_store_broadcast(kolo_store *s, kolo_comm *comm) {
@@ -133,11 +141,10 @@ kolo_status kolo_store_broadcast(kolo_store *s, kolo_comm *comm) {
             kolo_comm_rank(comm));
     }
     if (kolo_store_is_sharded(s) || s->joined_bytes) return broadcast_wholes(s, comm);
-    if (s->single_bytes) {
-        KOLO_TRY(kolo_broadcast(comm, s->single, s->single_bytes, KOLO_DTYPE_U8, 0));
+    if (s->single_bytes) KOLO_TRY(broadcast(s, comm, s->single, s->single_bytes));
+    if (s->bytes) {
+        KOLO_TRY(broadcast(s, comm, s->bank[s->current], s->bytes));
+        kolo_regions_copy(s->regions, s->bank[!s->current], s->bank[s->current], s->bytes);
     }
-    if (!s->bytes) return KOLO_OK;
-    KOLO_TRY(kolo_broadcast(comm, s->bank[s->current], s->bytes, KOLO_DTYPE_U8, 0));
-    memcpy(s->bank[!s->current], s->bank[s->current], s->bytes);
-    return KOLO_OK;
+    return kolo_regions_wait(s->regions);
 }

@@ -121,7 +121,8 @@ static void write_range(kolo_store *s, const kolo_store_entry *entry, const char
     const size_t skip = (size_t)entry->first * kolo_dtype_bytes(entry->tensor.dtype);
     const size_t bytes = kolo_store_entry_bytes(entry);
     for (int b = 0; bytes > 0 && b < (entry->single ? 1 : 2); b++) {
-        memcpy(kolo_store_at(s, entry, b), whole + skip, bytes);
+        memcpy(kolo_store_host(s, entry, b), whole + skip, bytes);
+        kolo_store_put(s, entry, b);
     }
 }
 
@@ -133,7 +134,8 @@ static kolo_status write_slice(kolo_store *s, const kolo_store_entry *entry, con
                              ? copy_slice(entry, slice, (char *)(uintptr_t)whole, false)
                              : KOLO_NOMEM(kolo_tensor_bytes(&entry->slice));
     for (int b = 0; status == KOLO_OK && !ranged && b < (entry->single ? 1 : 2); b++) {
-        kolo_tensor_reorder(&entry->slice, kolo_store_at(s, entry, b), &plain, slice);
+        kolo_tensor_reorder(&entry->slice, kolo_store_host(s, entry, b), &plain, slice);
+        kolo_store_put(s, entry, b);
     }
     if (status == KOLO_OK && ranged) {
         kolo_tensor_reorder(&entry->slice, ranged, &plain, slice);
@@ -141,7 +143,8 @@ static kolo_status write_slice(kolo_store *s, const kolo_store_entry *entry, con
     }
     kolo_free(ranged);
     kolo_free(slice);
-    return status;
+    const kolo_status copied = kolo_regions_wait(s->regions);
+    return status == KOLO_OK ? copied : status;
 }
 
 /* Copies the elements [w.first, w.end) in row-major order, but for what this rank lacks: it has
@@ -209,12 +212,13 @@ kolo_status kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const
     if (entry->elsewhere) return KOLO_OK;
     if (entry->mesh) return write_slice(s, entry, canonical);
     for (int b = 0; !entry->cuts && b < (entry->single ? 1 : 2); b++) {
-        kolo_tensor_reorder(&entry->tensor, kolo_store_at(s, entry, b), &plain, canonical);
+        kolo_tensor_reorder(&entry->tensor, kolo_store_host(s, entry, b), &plain, canonical);
+        kolo_store_put(s, entry, b);
     }
-    if (!entry->cuts) return KOLO_OK;
+    if (!entry->cuts) return kolo_regions_wait(s->regions);
     if (kolo_layout_is_plain(&entry->tensor.layout)) {
         write_range(s, entry, canonical);
-        return KOLO_OK;
+        return kolo_regions_wait(s->regions);
     }
     size_t bytes = kolo_tensor_bytes(&entry->tensor);
     char *whole = kolo_zalloc(bytes);
@@ -222,5 +226,5 @@ kolo_status kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const
     kolo_tensor_reorder(&entry->tensor, whole, &plain, canonical);
     write_range(s, entry, whole);
     kolo_free(whole);
-    return KOLO_OK;
+    return kolo_regions_wait(s->regions);
 }

@@ -63,6 +63,7 @@ static kolo_status find_entries(kolo_plan *p) {
         if (joins) KOLO_TRY(kolo_store_join(p->store, g, n));
     }
     if (p->comm) p->store->comm = p->comm;
+    KOLO_TRY(kolo_plan_check_device(p)); /* scratch memory is not known yet */
     return kolo_store_grow(p->store, p->comm);
 }
 

@@ -27,7 +27,7 @@ kolo_value kolo_plan_find_output(const kolo_plan *p, const char *name) {
 
 void kolo_plan_set(kolo_plan *p, kolo_value scalar, double number) {
     if (!kolo_value_ok(scalar)) return;
-    void *data = kolo_plan_address(p, scalar.id, 0);
+    void *data = kolo_plan_host(p, scalar.id, 0);
     kolo_dtype dtype = kolo_info(p->graph, scalar)->tensor.dtype;
     KOLO_ASSERT(dtype == KOLO_DTYPE_F32 || dtype == KOLO_DTYPE_F64);
     if (dtype == KOLO_DTYPE_F64) {
@@ -40,7 +40,7 @@ void kolo_plan_set(kolo_plan *p, kolo_value scalar, double number) {
 void kolo_plan_set_integer(kolo_plan *p, kolo_value scalar, int64_t number) {
     if (!kolo_value_ok(scalar)) return;
     KOLO_ASSERT(kolo_info(p->graph, scalar)->tensor.dtype == KOLO_DTYPE_I64);
-    *(int64_t *)kolo_plan_address(p, scalar.id, 0) = number;
+    *(int64_t *)kolo_plan_host(p, scalar.id, 0) = number;
 }
 
 void kolo_plan_set_scalar(kolo_plan *p, const char *name, double number) {
@@ -49,11 +49,17 @@ void kolo_plan_set_scalar(kolo_plan *p, const char *name, double number) {
     kolo_plan_set(p, v, number);
 }
 
+/* What the latest run has computed. */
+static const void *pull(const kolo_plan *p, kolo_value output) {
+    return kolo_regions_pull(p->store->regions, kolo_plan_address(p, output.id, p->ran_bank),
+                             kolo_tensor_bytes(&kolo_info(p->graph, output)->tensor));
+}
+
 const void *kolo_plan_output(const kolo_plan *p, const char *name, kolo_tensor *tensor) {
     kolo_value v = kolo_graph_output(p->graph, name);
     if (!kolo_value_ok(v)) return NULL;
     *tensor = kolo_info(p->graph, v)->tensor;
-    return kolo_plan_address(p, v.id, p->ran_bank);
+    return pull(p, v);
 }
 
 const void *kolo_plan_gradient(const kolo_plan *p, const char *parameter, kolo_tensor *tensor) {
@@ -66,7 +72,7 @@ const void *kolo_plan_gradient(const kolo_plan *p, const char *parameter, kolo_t
 double kolo_plan_get(const kolo_plan *p, kolo_value output) {
     const kolo_tensor *tensor = &kolo_info(p->graph, output)->tensor;
     KOLO_ASSERT(kolo_shape_count(&tensor->shape) == 1);
-    const void *data = kolo_plan_address(p, output.id, p->ran_bank);
+    const void *data = pull(p, output);
     return tensor->dtype == KOLO_DTYPE_F64 ? *(const double *)data : (double)*(const float *)data;
 }
 

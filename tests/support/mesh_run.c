@@ -83,7 +83,7 @@ kolo_status mesh_train(kolo_comm *comm, const mesh_model *m, mesh_outcome *o) {
     kolo_plan *plan = NULL;
     KOLO_TRY(kolo_mesh_parse(m->mesh, kolo_comm_size(comm), &mesh));
     KOLO_TRY(kolo_mesh_comms_create(&mesh, comm, &groups));
-    KOLO_TRY(kolo_store_create(&store));
+    KOLO_TRY(kolo_store_create(NULL, &store));
     kolo_status status = train(comm, store, m, groups, &mesh, &plan, o);
     kolo_plan_destroy(plan);
     kolo_store_destroy(store);

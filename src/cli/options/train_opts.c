@@ -325,6 +325,7 @@ kolo_status train_opts_trained(kolo_options *o, kolo_eval_opts *opts) {
     opts->checkpoint = kolo_options_text(o, "checkpoint");
     opts->data = kolo_options_text(o, "data");
     opts->loader_threads = train_opts_loader_threads(o);
+    opts->device = kolo_options_text(o, "device");
     opts->split_train = kolo_options_choice(o, "split") == SPLIT_TRAIN;
     opts->batch = kolo_options_int(o, "batch");
     opts->autotune = (kolo_autotune)kolo_options_choice(o, "autotune");
@@ -342,6 +343,7 @@ kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts)
         .sparse_embedding = kolo_options_flag(o, "sparse-embedding"),
         .sync_bn = kolo_options_flag(o, "sync-bn"),
         .threads = threads,
+        .device = kolo_options_text(o, "device"),
         .reference_kernels = kolo_options_choice(o, "kernels") == KERNEL_SET_REF,
         .no_winograd = !kolo_options_flag(o, "winograd"),
         .no_chains = !kolo_options_flag(o, "chains"),

@@ -72,7 +72,7 @@ kolo_status kolo_decoder_create(const kolo_session_config *config, kolo_decoder 
     kolo_decoder *d = kolo_zalloc(sizeof *d);
     if (!d) return KOLO_NOMEM(sizeof *d);
     d->config = *config;
-    kolo_status status = kolo_store_create(&d->store);
+    kolo_status status = kolo_store_create(NULL, &d->store);
     if (status == KOLO_OK) {
         kolo_store_set_alone(d->store);
         status = find_part(d, 1, false, &unused);

@@ -34,6 +34,7 @@ static kolo_status resolve(const kolo_eval_opts *given, kolo_eval_opts *opts) {
     if (o.batch < 1) {
         return KOLO_FAIL(KOLO_ERR_ARG, "batch %" PRId64 ": choose at least 1", o.batch);
     }
+    KOLO_TRY(kolo_device_check(o.device));
     KOLO_TRY(kolo_check_count("loader_threads", o.loader_threads, KOLO_LOADER_NO_THREAD,
                               KOLO_LOADER_MAX_THREADS));
     if (o.threads < 1) {
@@ -83,6 +84,7 @@ static kolo_status open_alone(const kolo_eval_opts *opts, kolo_trained *t) {
                     .numeric = data->fields[KOLO_FIELD_Y].dtype == KOLO_DTYPE_F32,
                     .classes = data->classes,
                     .batch = o->batch,
+                    .device = o->device,
                     .loader_threads = o->loader_threads,
                     .evaluate_only = true,
                     .plan = {.threads = o->threads}},

@@ -70,6 +70,7 @@ struct kolo_session {
     int field_of[KOLO_MAX_FIELDS]; /* by input, of the current batch; -1: zeros fill it */
     kolo_comm *comm;
     kolo_mesh_comms *groups; /* of a mesh with other axes than dp; else NULL */
+    kolo_device *device;
     kolo_store *store;
     kolo_rounds *rounds;          /* ranks train on their own between these; NULL: they do not */
     kolo_served *served;          /* the exchange with owners of parameters; NULL: there are none */

@@ -40,6 +40,7 @@ static kolo_train_opts job_options(const kolo_session_opts *o) {
         .warmup_epochs = (double)o->warmup_steps,
         .seed = o->seed,
         .threads = o->threads,
+        .device = o->device,
         .loader_threads = o->loader_threads,
         .reference_kernels = o->reference_kernels || o->f64,
         .no_winograd = o->no_winograd,
@@ -129,6 +130,7 @@ static void describe(const kolo_session_opts *o, const kolo_setup *s, const kolo
     for (size_t i = 0; i < KOLO_COUNT(numbers); i++) {
         describe_number(text, numbers[i].name, numbers[i].number);
     }
+    kolo_text_add(text, "device: %s\n", o->device ? o->device : "auto");
     kolo_text_add(text, "no_decay: %s\nno_scale: %s\nfreeze: %s\n", p->no_decay ? p->no_decay : "",
                   p->no_scale ? p->no_scale : "", p->freeze ? p->freeze : "");
     kolo_graph_print(graph, text);
@@ -153,6 +155,7 @@ static kolo_status start(kolo_session *s, const kolo_setup *setup, const kolo_tr
     s->schedule = kolo_lr_make(&setup->opts, setup->global_batch, 1, end);
     s->job = *job;
     s->job.mesh = NULL; /* the plans have it */
+    s->job.device = s->opts.device;
     s->job.optimizer = s->opts.plan.optimizer;
     const size_t bytes = (size_t)setup->workers * sizeof *s->sizes;
     s->sizes = kolo_alloc(bytes);

@@ -87,7 +87,7 @@ static kolo_status compile(kolo_owner *o, kolo_graph *graph, const kolo_plan_opt
 kolo_status kolo_owner_create(kolo_graph *graph, const kolo_plan_opts *plan,
                               const kolo_owner_opts *opts, kolo_owner **owner) {
     kolo_owner *o = kolo_zalloc(sizeof *o);
-    kolo_status status = o ? kolo_store_create(&o->store) : KOLO_NOMEM(sizeof *o);
+    kolo_status status = o ? kolo_store_create(NULL, &o->store) : KOLO_NOMEM(sizeof *o);
     if (status == KOLO_OK) {
         o->opts = *opts;
         kolo_store_set_alone(o->store);

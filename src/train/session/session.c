@@ -123,7 +123,10 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
         kolo_session_destroy(s);
         return KOLO_NOMEM(64);
     }
-    KOLO_TRY_GOTO(kolo_store_create(&s->store), fail);
+    KOLO_TRY_GOTO(kolo_device_open(opts->device, comm ? kolo_comm_local_rank(comm) : 0, &s->device),
+                  fail);
+    s->opts.device = s->device->kind->name;
+    KOLO_TRY_GOTO(kolo_store_create(s->device, &s->store), fail);
     if (ranks_of(s) == 1 || opts->served) kolo_store_set_alone(s->store);
     if (s->opts.global_batch == 0)
         s->opts.global_batch = opts->batch * s->opts.accumulate * data_ranks(s);
@@ -163,6 +166,7 @@ void kolo_session_destroy(kolo_session *s) {
     kolo_rounds_destroy(s->rounds);
     kolo_program_destroy(s->program);
     kolo_store_destroy(s->store);
+    kolo_device_close(s->device);
     kolo_free(s->counts);
     kolo_free(s->buckets.gradients);
     kolo_free(s->buckets.sizes);

@@ -158,6 +158,7 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {
                   " steps\nlog-every: %" PRId64 "\nin memory: %d\n",
                   kolo_recompute_name(o->recompute), !o->no_eval, o->eval_every, o->eval_steps,
                   o->log_every, o->in_memory);
+    kolo_text_add(text, "device: %s\n", o->device ? o->device : "auto");
     kolo_text_add(text, "strict: %d\nrecord: %s\nreplay: %s\nledger: %s\n", o->strict,
                   o->record ? o->record : "", o->replay ? o->replay : "",
                   o->ledger ? o->ledger : "");

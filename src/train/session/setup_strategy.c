@@ -443,9 +443,29 @@ static kolo_status choose_buckets(kolo_setup *s, kolo_strategy *strategy, int wo
     return kolo_bucket_sizes_parse(o->buckets, &s->bucket_sizes, &strategy->n_bucket_sizes);
 }
 
+/* What runs in memory of the host alone. */
+static kolo_status check_device(const kolo_train_opts *o) {
+    KOLO_TRY(kolo_device_check(o->device));
+    if (!kolo_device_is_apart(o->device)) return KOLO_OK;
+    if (o->sync != KOLO_SYNC_ALLREDUCE) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "--sync %s updates parameters in memory of the host: omit it or --device "
+                         "%s",
+                         kolo_sync_name(o->sync), o->device);
+    }
+    if (o->lanes == KOLO_LANES_ALL) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "lanes divide the threads of the processor: choose others or omit device "
+                         "%s",
+                         o->device);
+    }
+    return KOLO_OK;
+}
+
 kolo_status kolo_setup_choose_strategy(kolo_setup *s, int workers, kolo_strategy *strategy) {
     const kolo_train_opts *o = &s->opts;
     KOLO_TRY(kolo_consistency_parse(o->consistency, workers, &strategy->consistency));
+    KOLO_TRY(check_device(o));
     KOLO_TRY(choose_mesh(o, workers, &s->mesh));
     KOLO_TRY(check_stages(o, &s->mesh));
     KOLO_TRY(check_servers(o, &strategy->consistency, &s->mesh, workers));

@@ -12,6 +12,7 @@ const char *kolo_session_unshared(const kolo_session_config *c, const kolo_comm 
     } reasons[] = {
         {ranks == 1 || c->evaluate_only, "one worker has them"},
         {c->served, "parameter servers have them"},
+        {kolo_device_is_apart(c->device), "they are in memory of devices"},
         {kolo_mesh_has_model_axis(&c->plan.mesh), "the mesh divides layers"},
         {c->consistency.kind != KOLO_CONSISTENCY_BSP, "--consistency lets them differ"},
         {kolo_compresses(&c->plan.compression), "--compress keeps errors of whole gradients"},

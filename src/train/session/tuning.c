@@ -119,7 +119,7 @@ static kolo_status measure(tuning *t) {
     plan_opts.train = !o->evaluate_only;
     plan_opts.tuner = t->tuner;
     if (kolo_mesh_stages(&o->plan.mesh) > 1 && !o->evaluate_only) return measure_stages(t);
-    KOLO_TRY(kolo_store_create(&store));
+    KOLO_TRY(kolo_store_create(NULL, &store));
     kolo_status status = kolo_session_build(o, o->batch, &graph);
     if (status == KOLO_OK) status = kolo_plan_compile(graph, &plan_opts, store, NULL, &plan);
     kolo_plan_destroy(plan);

@@ -142,7 +142,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     kolo_store *store;
     kolo_plan *plan = NULL;
     kolo_rounds *rounds = NULL;
-    KOLO_TRY(kolo_store_create(&store));
+    KOLO_TRY(kolo_store_create(NULL, &store));
     kolo_status status = train(comm, store, arg, &plan, &rounds, result);
     kolo_rounds_destroy(rounds);
     kolo_plan_destroy(plan);

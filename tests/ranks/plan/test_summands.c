@@ -103,7 +103,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *out) {
     kolo_step_kind kind = j->row.delayed;
     kolo_store *store = NULL;
     kolo_plan *plan = NULL;
-    kolo_status status = kolo_store_create(&store);
+    kolo_status status = kolo_store_create(NULL, &store);
     if (status == KOLO_OK) status = make_plan(j, comm, store, &plan);
     if (status == KOLO_OK && rank == j->slow) kolo_plan_observe(plan, delay, &kind);
     for (int step = 0; step < STEPS && status == KOLO_OK; step++) {

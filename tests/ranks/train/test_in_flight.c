@@ -92,7 +92,7 @@ static kolo_status body(kolo_comm *none, const void *arg, void *out) {
     kolo_comm_opts opts = ranks_own_opts();
     opts.max_in_flight = LIMIT;
     KOLO_TRY(kolo_comm_create(&opts, &w.comm));
-    kolo_status status = kolo_store_create(&store);
+    kolo_status status = kolo_store_create(NULL, &store);
     if (status == KOLO_OK) status = make_plan(r, w.comm, store, &plan);
     if (status == KOLO_OK) {
         kolo_comm_set_gate(w.comm, gate, &w);

@@ -93,7 +93,7 @@ static kolo_status choose(kolo_comm *comm, const setting *s, const kolo_mesh *me
     kolo_plan *plan = NULL;
     KOLO_TRY(kolo_tuner_create("machine", &measured));
     kolo_tuner_measure(measured, true, NULL, NULL);
-    KOLO_TRY(kolo_store_create(&store));
+    KOLO_TRY(kolo_store_create(NULL, &store));
     kolo_status status = compile(comm, s, mesh, NULL, measured, store, &plan);
     kolo_plan_destroy(plan);
     kolo_store_destroy(store);
@@ -102,7 +102,7 @@ static kolo_status choose(kolo_comm *comm, const setting *s, const kolo_mesh *me
         status = bias(measured, s->favoured, kolo_comm_rank(comm) == 1, &biased);
     }
     KOLO_TRY(status);
-    KOLO_TRY(kolo_store_create(&store));
+    KOLO_TRY(kolo_store_create(NULL, &store));
     status = compile(comm, s, mesh, groups, biased, store, &plan);
     if (status == KOLO_OK) list(plan, o);
     kolo_plan_destroy(plan);

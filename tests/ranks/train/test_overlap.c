@@ -73,7 +73,7 @@ static void build(kolo_graph *g, int layers) {
 static kolo_status make_parts(kolo_comm *comm, int layers, bool cross_step, int micro_batches,
                               kolo_store **store, kolo_plan **plan) {
     kolo_graph *g;
-    KOLO_TRY(kolo_store_create(store));
+    KOLO_TRY(kolo_store_create(NULL, store));
     KOLO_TRY(kolo_graph_create(NULL, &g));
     build(g, layers);
     kolo_plan_opts opts = {.train = true,

@@ -302,7 +302,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     }
     KOLO_TRY(kolo_mesh_comms_create(&mesh, comm, &groups));
     if (program) KOLO_TRY(kolo_program_make_groups(groups, &mesh));
-    KOLO_TRY(kolo_store_create(&store));
+    KOLO_TRY(kolo_store_create(NULL, &store));
     kolo_status status = train(comm, store, s, groups, &mesh, &plan, program, result);
     kolo_plan_destroy(plan);
     kolo_store_destroy(store);
@@ -449,7 +449,7 @@ static kolo_status read_tied(kolo_comm *comm, const void *arg, void *result) {
     double own[WORDS * WIDTH], read[WORDS * WIDTH];
     (void)result;
     KOLO_TRY(kolo_mesh_parse(s->mesh, kolo_comm_size(comm), &mesh));
-    KOLO_TRY(kolo_store_create(&store));
+    KOLO_TRY(kolo_store_create(NULL, &store));
     KOLO_TRY(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &g));
     KOLO_TRY(build(g, samples_of(s), s));
     const kolo_plan_opts opts = {

@@ -209,7 +209,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     mesh_outcome *o = result;
     KOLO_TRY(kolo_mesh_parse(s->mesh, kolo_comm_size(comm), &mesh));
     KOLO_TRY(kolo_mesh_comms_create(&mesh, comm, &groups));
-    KOLO_TRY(kolo_store_create(&store));
+    KOLO_TRY(kolo_store_create(NULL, &store));
     kolo_status status = kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &m.g);
     if (status == KOLO_OK) status = compile(&m, s, comm, groups, &mesh, store, &plan, o);
     status = agree_on_refusal(comm, status, o);

@@ -117,7 +117,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     const setting *s = arg;
     kolo_store *store;
     kolo_plan *plan = NULL;
-    KOLO_TRY(kolo_store_create(&store));
+    KOLO_TRY(kolo_store_create(NULL, &store));
     kolo_status status = train(comm, store, s, &plan, result);
     kolo_plan_destroy(plan);
     kolo_store_destroy(store);

@@ -54,6 +54,8 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
          "kolo: algorithm ring with --shards: a reproducible allreduce has an algorithm of its "
          "own; "
          "leave --algorithm out\n"},
+        {"train --model mlp --data synthetic:N=90 --device gpu",
+         "kolo: device \"gpu\": there is none of this name: choose auto or cpu\n"},
         {"train --model lnet --data synthetic:N=90",
          "kolo: unknown model \"lnet\": did you mean \"lenet\"?\n"},
         {"train --model mlp --data syntetic",

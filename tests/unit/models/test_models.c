@@ -382,7 +382,7 @@ static void no_plan_falls_back(void **state) {
         kolo_model_opts opts = {2, {3, {3, 64, 64}}, 10, kinds[i / 2].options};
         if (kinds[i / 2].tokens) opts.sample = kolo_shape_1(16);
         kolo_store *store; /* the plan to evaluate takes that of the plan to train */
-        ASSERT_OK(kolo_store_create(&store));
+        ASSERT_OK(kolo_store_create(NULL, &store));
         for (int k = 0; k < 2; k++) {
             bool half = i % 2;
             kolo_graph *g;

@@ -27,7 +27,7 @@ static void *compile_chain(void *arg) {
         if (i % 2000 == 0) h = kolo_relu(g, h);
     }
     kolo_output(g, "loss", kolo_softmax_xent(g, h, y));
-    j->status = kolo_store_create(&store);
+    j->status = kolo_store_create(NULL, &store);
     kolo_plan_opts opts = {.train = j->train, .recompute = j->recompute};
     if (j->status == KOLO_OK) j->status = kolo_plan_compile(g, &opts, store, NULL, &plan);
     kolo_plan_destroy(plan);

@@ -1,0 +1,45 @@
+#pragma once
+/* The memory regions of a store and its plans, on its device, and the stream of the device.
+ *
+ * The address of a region is that of the device: kernels, copies on the device and offsets use it.
+ * The host sees a region at the same offsets of its *host side*: on the CPU the region itself, else
+ * staging memory, registered with a communicator where the region is. What is written on one side
+ * reaches the other one by kolo_regions_push and _pull, which do nothing on the CPU. */
+
+#include "base/compiler.h"
+#include "device/device.h"
+#include "kolo/comm.h"
+
+typedef struct kolo_regions kolo_regions;
+
+/* The device is borrowed; NULL: the CPU. NOMEM. */
+kolo_status kolo_regions_create(kolo_device *device, kolo_regions **regions);
+/* NULL is allowed. Regions that are left are unmapped. */
+void kolo_regions_destroy(kolo_regions *regions);
+/* Whether the host has another copy of the memory. */
+bool kolo_regions_are_apart(const kolo_regions *regions);
+kolo_device *kolo_regions_device(const kolo_regions *regions);
+kolo_device_stream *kolo_regions_stream(const kolo_regions *regions);
+
+/* Maps a zeroed region; its host side is registered with `comm` if that is not NULL, which then
+ * keeps it. NOMEM; the errors of kolo_comm_alloc. */
+kolo_status kolo_regions_map(kolo_regions *regions, kolo_comm *comm, size_t bytes, char **at);
+/* Takes memory of a communicator of the CPU, which keeps it, as a region. NOMEM. */
+kolo_status kolo_regions_take(kolo_regions *regions, void *memory, size_t bytes);
+/* NULL is allowed. */
+void kolo_regions_unmap(kolo_regions *regions, char *at);
+
+/* The address on the host side of what is at `at`. */
+void *kolo_regions_host(const kolo_regions *regions, const void *at);
+/* Copies to the host side what the device has, and waits for it; returns its address there. After
+ * a failure of the device the contents are undefined: the run that failed returns the error. */
+void *kolo_regions_pull(const kolo_regions *regions, const void *at, size_t bytes);
+/* Enqueues a copy of what the host side has. The host side stays as it is until it has ended. */
+void kolo_regions_push(const kolo_regions *regions, void *at, size_t bytes);
+/* Enqueues a copy to the host side. */
+void kolo_regions_fetch(const kolo_regions *regions, const void *at, size_t bytes);
+/* Enqueues a copy between two places of the device. */
+void kolo_regions_copy(const kolo_regions *regions, void *to, const void *from, size_t bytes);
+void kolo_regions_fill(const kolo_regions *regions, void *at, int byte, size_t bytes);
+/* Waits for all that was enqueued. The error of the device. */
+kolo_status kolo_regions_wait(const kolo_regions *regions);
