@@ -120,7 +120,8 @@ kolo_status kolo_store_broadcast(kolo_store *store, kolo_comm *comm);
 /* Completes the latest step of a plan with `cross_step`: waits for the sums that are left, and
  * updates. The next run of that plan does so by itself, as do runs of other plans of the store
  * without inputs (else kolo_plan_prepare); what else accesses entries, and compiling a plan, needs
- * it. PEER, TIMEOUT: the store is as before that step. */
+ * it. PEER, TIMEOUT: the store is as before that step. The error of a device that has failed, whose
+ * memory is lost. */
 kolo_status kolo_store_settle(kolo_store *store);
 /* Whether kolo_store_settle has something to do. */
 bool kolo_store_is_unsettled(const kolo_store *store);

@@ -437,6 +437,7 @@ static bool are_equal(const kolo_rounds *r, int64_t steps) {
 }
 
 kolo_status kolo_rounds_settle(kolo_rounds *r, int64_t steps) {
+    KOLO_TRY(kolo_regions_wait(r->store->regions)); /* else what is read may be stale */
     for (int i = 0; i < r->n_fragments; i++) KOLO_TRY(kolo_plan_drain(r->fragments[i].combine));
     for (int i = 0; i < r->n_members; i++) {
         copy(r->store, r->members[i].own, r->members[i].replica);

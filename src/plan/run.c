@@ -311,7 +311,7 @@ static kolo_status complete_on_device(kolo_plan *p, kolo_status status) {
 
 kolo_status kolo_store_settle(kolo_store *s) {
     kolo_plan *p = s->unsettled;
-    if (!p) return KOLO_OK;
+    if (!p) return kolo_regions_wait(s->regions);
     if (p->bound_at != s->moves) KOLO_TRY(kolo_plan_bind(p));
     progress now = begin_run(p);
     const kolo_status status = complete_on_device(p, run_all_left(p, &now));
