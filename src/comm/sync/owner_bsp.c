@@ -1,0 +1,122 @@
+/* Updates by the gradients of several workers, and the point where all wait for each other. */
+#include "base/clock.h"
+#include "base/integer.h"
+#include "comm/sync/owner_internal.h"
+#include "kolo/comm.h"
+
+#include <string.h>
+
+typedef kolo_owner_worker worker;
+typedef kolo_parameters_owner owner;
+
+/* ---- the gradients of a step ---- */
+
+/* Adds n gradients to `total` of them in `sum`. */
+static void add_gradients(const owner *o, float *sum, int *total, const float *gradient, int n) {
+    const size_t count = o->has.gradient.count;
+    if (*total == 0 && count > 0) {
+        memcpy(sum, gradient, count * sizeof *sum);
+    } else if (count > 0) {
+        (void)kolo_combine(sum, gradient, count, KOLO_DTYPE_F32, KOLO_SUM);
+    }
+    *total += n;
+}
+
+/* Whether `in` gradients, of `active` workers, are enough, now or since the grace is over. */
+static bool is_quorum(owner *o, int in, int active) {
+    const int64_t grace_ns = kolo_ms_to_ns(o->opts->grace_ms);
+    if (in == 0 || in < kolo_min_i64(o->opts->quorum, active)) {
+        o->quorum_ns = 0;
+        return false;
+    }
+    if (in >= active || grace_ns == 0) return true;
+    if (o->quorum_ns == 0) o->quorum_ns = o->now_ns();
+    return o->now_ns() - o->quorum_ns >= grace_ns;
+}
+
+/* Whether the gradients that a step waits for are in. Without any active worker: whether gradients
+ * of earlier steps are left. */
+static bool is_complete(owner *o) {
+    int active = 0, in = 0;
+    bool left = false;
+    for (int w = 0; w < o->n_workers; w++) {
+        const worker *x = &o->workers[w];
+        in += x->push != NULL;
+        active += kolo_owner_is_active(x);
+        left |= x->n_late > 0;
+    }
+    if (active == 0) return left;
+    if (o->opts->quorum > 0) return is_quorum(o, in, active);
+    const int needed = active - o->opts->drop;
+    return in >= (needed > 1 ? needed : 1);
+}
+
+/* The sum of the gradients that are in, each after the late ones of its worker, and of the late
+ * ones of workers that are not active; with a quorum of all late ones. Returns how many gradients
+ * that is. */
+static int sum_gradients(owner *o, uint64_t *clock) {
+    int n = 0;
+    *clock = 0;
+    for (int w = 0; w < o->n_workers; w++) {
+        worker *x = &o->workers[w];
+        if (x->n_late > 0 && (x->push || !kolo_owner_is_active(x) || o->opts->quorum > 0)) {
+            add_gradients(o, o->sum, &n, x->late, x->n_late);
+            if (x->late_clock > *clock) *clock = x->late_clock;
+            x->n_late = 0;
+        }
+        if (!x->push) continue;
+        add_gradients(o, o->sum, &n, x->gradient, 1);
+        if (x->push->clock > *clock) *clock = x->push->clock;
+    }
+    return n;
+}
+
+void kolo_owner_complete_step(owner *o) {
+    uint64_t clock;
+    if (!is_complete(o)) return;
+    const int n = sum_gradients(o, &clock);
+    o->quorum_ns = 0;
+    kolo_owner_apply(o, o->sum, n, -1, clock);
+    for (int w = 0; w < o->n_workers; w++) { /* all, before a reply detects a lost worker */
+        const kolo_service_call *call = o->taken[w] = kolo_owner_take(&o->workers[w].push);
+        o->pushes[w] += call != NULL;
+        if (call) kolo_owner_observe(o, (kolo_parameters_event){.worker = w, .clock = call->clock});
+    }
+    for (int w = 0; w < o->n_workers; w++) {
+        if (o->taken[w]) o->reply(o->taken[w], KOLO_OK, 0, NULL, 0);
+    }
+}
+
+/* A gradient whose step is over: it waits for the next one of its worker, or is discarded. */
+void kolo_owner_take_late(owner *o, int w, kolo_service_call *call, const float *gradient) {
+    worker *x = &o->workers[w];
+    const uint64_t delay = o->version - x->read_at;
+    if (!o->opts->discard) {
+        add_gradients(o, x->late, &x->n_late, gradient, 1);
+        x->late_clock = call->clock;
+    }
+    o->pushes[w]++;
+    x->delay = delay;
+    kolo_owner_observe(o, (kolo_parameters_event){.late = true, .worker = w, .clock = call->clock});
+    o->reply(call, KOLO_OK, delay, NULL, 0);
+}
+
+/* Once no worker is active, those that rest go on together, with the same report and knowledge of
+ * whether a rank has asked for the end of the run. */
+void kolo_owner_end_rest(owner *o) {
+    const size_t bytes = (size_t)o->n_workers * sizeof *o->lost;
+    for (int w = 0; w < o->n_workers; w++) {
+        if (kolo_owner_is_active(&o->workers[w])) return;
+    }
+    o->end = 0;
+    memcpy(o->reported, o->lost, bytes); /* a reply may detect another loss */
+    o->reported_stop = o->stops;
+    for (int w = 0; w < o->n_workers; w++) {
+        kolo_service_call *call = kolo_owner_take(&o->workers[w].rest);
+        o->workers[w].rests += call != NULL;
+        o->workers[w].read_ns = 0; /* evaluations and checkpoints are no part of a step */
+        o->workers[w].rested = true;
+        if (o->opts->adapts) o->workers[w].from = o->pushes[w];
+        if (call) o->reply(call, KOLO_OK, o->reported_stop, o->reported, bytes);
+    }
+}

@@ -1,0 +1,114 @@
+#pragma once
+/* The owner of a part of the parameters, as the files that implement it see it: parameters_owner.c
+ * takes requests, owner_bsp.c completes steps of several workers, owner_lease.c has leases, the
+ * common end of the run, and workers that join. */
+
+#include "comm/sync/adapt.h"
+#include "comm/sync/leases.h"
+#include "comm/sync/parameters_owner.h"
+
+#include <pthread.h>
+
+/* A worker, as an owner sees it. */
+typedef struct kolo_owner_worker {
+    bool gone;               /* has finished or is lost */
+    bool idle;               /* has no lease: clocks do not wait for it */
+    uint64_t skipped;        /* of its clock, without a push */
+    uint64_t from;           /* of its clock: the bound counts from here, modulo 2^64 */
+    int64_t read_ns;         /* when it has read last; 0: its step is not timed, */
+    bool rested;             /* since it rests before it */
+    uint64_t read_at;        /* the version that it has read last */
+    uint64_t delay;          /* of its latest push */
+    kolo_service_call *rest; /* it waits until no worker is active */
+    uint32_t rests;          /* that have ended */
+    kolo_service_call *push; /* kept until the step is complete; bsp only */
+    const float *gradient;   /* of `push` */
+    float *staged; /* the first n_staged numbers of its next push; NULL: it sends no parts */
+    size_t n_staged;
+    kolo_service_call *pull;  /* kept until the others have caught up */
+    kolo_service_call *lease; /* kept until one returns, or all are acknowledged */
+    uint32_t asked;           /* for leases, and answered; the latest answer: */
+    uint64_t number, resume;  /* as in the reply */
+    uint64_t point; /* it calls kolo_parameters_stop again before it passes this; 0: none */
+    float *late;    /* the sum of n_late gradients that came after their steps */
+    int n_late;
+    uint64_t late_clock; /* of the latest of them */
+} kolo_owner_worker;
+
+/* The service's thread owns all but what the mutex protects. */
+struct kolo_parameters_owner {
+    const kolo_parameters_opts *opts;
+    kolo_owner_reply *reply;
+    kolo_owned has;
+    int n_workers, n_first; /* those who may join included; without them */
+    int n_present;
+    float *values, *state;         /* one after the other */
+    float *sum;                    /* of gradients; bsp only */
+    kolo_owner_worker *workers;    /* [n_workers] */
+    float *late;                   /* of all workers; only if late gradients are kept */
+    uint64_t *pushes;              /* [n_workers]: taken, and skipped with leases: the clock */
+    uint64_t *lost;                /* [n_workers]: as kolo_parameters_rest gives it */
+    uint64_t *reported;            /* [n_workers]: the same, at the end of a rest, */
+    bool reported_stop;            /* and `stops` */
+    kolo_service_call **taken;     /* [n_workers]: of the step that is being completed */
+    kolo_leases *leases;           /* NULL: none */
+    int staleness;                 /* the bound now */
+    kolo_adapt *adapt;             /* at the first owner, of a bound that adapts; else NULL */
+    uint32_t choice, taken_choice; /* the latest, which this owner has made; which it has taken */
+    double samples, loss;          /* as `progress` gave them last */
+    int64_t (*now_ns)(void);
+    bool again;        /* workers may send what it has taken: kolo_parameters_owner_lead */
+    int64_t quorum_ns; /* when a quorum of the step was in; 0: it is not */
+    int64_t alive_ns;  /* when a worker has made progress last */
+    bool stops;        /* a rank has asked for it */
+    uint64_t stop_at;  /* the point where all workers stop; 0: not known */
+    uint64_t end;      /* of the leases that are asked for since the latest rest; 0: none */
+    uint64_t version;
+    int missing;           /* a lost worker that ends the job; -1: none */
+    char why[160];         /* it is missing */
+    pthread_mutex_t mutex; /* protects the following; the others are constant once `ended` */
+    pthread_cond_t all_gone;
+    bool ended; /* no worker is present */
+    kolo_parameters_stats stats;
+};
+
+/* Removes a kept call. Before the reply: one that fails ends its worker, whose calls get replies.
+ */
+static inline kolo_service_call *kolo_owner_take(kolo_service_call **kept) {
+    kolo_service_call *call = *kept;
+    *kept = NULL;
+    return call;
+}
+
+/* Whether steps wait for a worker, unless they drop it. */
+static inline bool kolo_owner_is_active(const kolo_owner_worker *w) { return !w->gone && !w->rest; }
+
+/* parameters_owner.c */
+/* The smallest clock of a worker that is still waited for, without what is before a change of the
+ * bound; UINT64_MAX: there is none. */
+uint64_t kolo_owner_slowest(const kolo_parameters_owner *o);
+/* Reports an event to the program. */
+void kolo_owner_observe(const kolo_parameters_owner *o, kolo_parameters_event event);
+/* Changes the values by a gradient: that of worker w, or if w is -1 the sum of n. */
+void kolo_owner_apply(kolo_parameters_owner *o, const float *gradient, int n, int w,
+                      uint64_t clock);
+
+/* owner_bsp.c */
+/* Makes the update of a step if its gradients are in. */
+void kolo_owner_complete_step(kolo_parameters_owner *o);
+/* A gradient whose step is over: it waits for the next one of its worker, or is discarded. */
+void kolo_owner_take_late(kolo_parameters_owner *o, int w, kolo_service_call *call,
+                          const float *gradient);
+/* Once no worker is active, those that rest go on together, with the same report and knowledge of
+ * whether a rank has asked for the end of the run. */
+void kolo_owner_end_rest(kolo_parameters_owner *o);
+
+/* owner_lease.c */
+/* Clocks wait for a worker again, which had no lease. */
+void kolo_owner_go_on_at(kolo_parameters_owner *o, int w, uint64_t clock);
+/* Answers a kept request for a lease, if there is one or none can come. */
+void kolo_owner_answer_lease(kolo_parameters_owner *o, int w);
+/* Answers a request to agree on the end of the run. */
+void kolo_owner_stop(kolo_parameters_owner *o, int w, kolo_service_call *call);
+/* A worker joins while the others make steps, unless they are about to end. */
+void kolo_owner_join(kolo_parameters_owner *o, int w, kolo_service_call *call);
