@@ -17,10 +17,11 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/service/message.h"
+#include "comm/service/reply_queue.h"
+#include "comm/service/server_join.h"
 #include "comm/service/thread.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,21 +46,12 @@ typedef struct call {
     size_t reserved; /* for its reply, unless that is mapped */
 } call;
 
-/* A reply, or what is left of it, that the socket has not taken. */
-typedef struct reply {
-    struct reply *next;
-    kolo_reply_head head;
-    size_t bytes, done; /* of head and body */
-    char body[];
-} reply;
-
 typedef struct client {
     int fd; /* -1: not connected yet, or ended */
     kolo_message_traffic *traffic;
     bool ended;
     bool paused;         /* not read: no credit or memory for the request in `head` */
     bool resume;         /* there may be now */
-    bool writing;        /* replies are queued */
     uint32_t watched;    /* events registered with epoll */
     uint64_t serial;     /* of the latest request */
     kolo_call_head head; /* being received */
@@ -67,31 +59,18 @@ typedef struct client {
     call *reading; /* its input is being received, `input_filled` bytes so far; NULL: none */
     size_t input_filled;
     call *calls; /* [credits] */
-    size_t held; /* bytes of input buffers and replies, those to come included */
-    reply *first, **end;
+    size_t held; /* bytes of input buffers, and of replies to come */
+    kolo_reply_queue replies;
 } client;
-
-/* A thread that accepts those who join, at one listener. */
-typedef struct joiner {
-    kolo_server *server;
-    int listener;
-    bool local;
-    kolo_service_thread thread;
-} joiner;
 
 struct kolo_server {
     kolo_service_opts opts;
     kolo_transport *transport;
     kolo_message_traffic traffic; /* with other hosts */
     bool *local, *mapped;
-    int ranks, size; /* clients: the ranks, then those who join */
-    joiner joiners[2];
-    int ended;             /* an eventfd that ends them; -1: none */
-    pthread_mutex_t mutex; /* protects the following */
-    bool *taken;           /* [size - ranks]: numbers of those who have joined */
-    int *joined;           /* [size - ranks]: their connections, to be attached; -1: none */
-    bool any_joined;
-    bool resume;       /* some client has it set */
+    int ranks, size;       /* clients: the ranks, then those who join */
+    kolo_joiners *joiners; /* NULL: nobody may join */
+    bool resume;           /* some client has it set */
     int epoll, wake;   /* wake: an eventfd, written when `stop` is set or requests are complete */
     _Atomic bool stop; /* release by the owner, acquire by the thread */
     kolo_service_thread thread;
@@ -103,15 +82,6 @@ struct kolo_server {
 
 /* ---- clients ---- */
 
-static void drop_replies(client *c) {
-    while (c->first) {
-        reply *next = c->first->next;
-        kolo_free(c->first);
-        c->first = next;
-    }
-    c->end = &c->first;
-}
-
 /* Ends a client. Calls without reply stay in use until the program replies. */
 static void end_client(kolo_server *s, int rank, bool left, const char *reason) {
     client *c = &s->clients[rank];
@@ -121,7 +91,7 @@ static void end_client(kolo_server *s, int rank, bool left, const char *reason) 
     c->fd = -1;
     if (c->reading) c->reading->used = false;
     c->reading = NULL;
-    drop_replies(c);
+    kolo_reply_queue_drop(&c->replies);
     if (!left) kolo_log_line(KOLO_LOG_WARN, -1, "service: client %d is lost: %s", rank, reason);
     if (s->opts.lost) s->opts.lost(s->opts.arg, rank, left, reason);
 }
@@ -131,7 +101,7 @@ static void watch(kolo_server *s, int rank) {
     client *c = &s->clients[rank];
     struct epoll_event e = {.events = EPOLLRDHUP, .data.u32 = (uint32_t)rank};
     if (!c->paused) e.events |= EPOLLIN;
-    if (c->writing) e.events |= EPOLLOUT;
+    if (c->replies.first) e.events |= EPOLLOUT;
     if (c->fd < 0 || e.events == c->watched) return;
     (void)epoll_ctl(s->epoll, EPOLL_CTL_MOD, c->fd, &e);
     c->watched = e.events;
@@ -158,60 +128,6 @@ kolo_status kolo_server_attach(kolo_server *s, int rank, int fd) {
 }
 
 /* ---- replies ---- */
-
-/* Sends queued replies. */
-static void flush(kolo_server *s, int rank) {
-    client *c = &s->clients[rank];
-    while (c->first) {
-        reply *r = c->first;
-        bool complete;
-        kolo_outgoing m = {.head = &r->head,
-                           .body = r->body,
-                           .head_bytes = sizeof r->head,
-                           .body_bytes = r->bytes - sizeof r->head,
-                           .done = r->done,
-                           .traffic = c->traffic};
-        if (kolo_message_send(c->fd, &m, &complete) != KOLO_OK) {
-            end_client(s, rank, false, kolo_last_error());
-            return;
-        }
-        r->done = m.done;
-        if (!complete) break;
-        c->held -= r->bytes;
-        c->first = r->next;
-        if (!c->first) c->end = &c->first;
-        kolo_free(r);
-    }
-    c->writing = c->first != NULL;
-}
-
-/* Queues what the socket has not taken of a message. */
-static kolo_status keep_rest(client *c, const kolo_reply_head *head, const kolo_outgoing *m) {
-    reply *r = kolo_alloc(sizeof *r + m->body_bytes);
-    if (!r) return KOLO_NOMEM(m->body_bytes);
-    *r = (reply){.head = *head, .bytes = sizeof *head + m->body_bytes, .done = m->done};
-    size_t sent = m->done > sizeof *head ? m->done - sizeof *head : 0;
-    if (m->body_bytes > sent) {
-        memcpy(r->body + sent, (const char *)m->body + sent, m->body_bytes - sent);
-    }
-    *c->end = r;
-    c->end = &r->next;
-    c->held += r->bytes;
-    c->writing = true;
-    return KOLO_OK;
-}
-
-static kolo_status send_reply(client *c, const kolo_reply_head *head, const void *body,
-                              size_t bytes) {
-    kolo_outgoing m = {.head = head,
-                       .body = body,
-                       .head_bytes = sizeof *head,
-                       .body_bytes = bytes,
-                       .traffic = c->traffic};
-    bool complete = false;
-    if (!c->first) KOLO_TRY(kolo_message_send(c->fd, &m, &complete));
-    return complete ? KOLO_OK : keep_rest(c, head, &m);
-}
 
 void kolo_service_reply(kolo_service_call *view, kolo_status status, uint64_t clock,
                         const void *data, size_t bytes) {
@@ -241,7 +157,8 @@ void kolo_service_reply(kolo_service_call *view, kolo_status status, uint64_t cl
                             .clock = clock,
                             .bytes = bytes,
                             .placed = placed};
-    if (send_reply(c, &head, data, placed ? 0 : bytes) != KOLO_OK) {
+    if (kolo_reply_queue_send(&c->replies, c->fd, c->traffic, &head, data, placed ? 0 : bytes) !=
+        KOLO_OK) {
         end_client(s, rank, false, kolo_last_error());
         return;
     }
@@ -265,17 +182,20 @@ static void free_buffer(client *c, call *q) {
     q->capacity = 0;
 }
 
+/* What a client holds. */
+static size_t held_by(const client *c) { return c->held + c->replies.bytes; }
+
 /* Gives a call room for its input and its reply. `*paused`: the client holds too much now. NOMEM.
  */
 static kolo_status make_room(const kolo_server *s, client *c, call *q, size_t input, size_t output,
                              bool *paused) {
     size_t most = s->opts.client_bytes;
     if (q->capacity < input) free_buffer(c, q);
-    for (int i = 0; i < s->opts.credits && c->held + input + output > most; i++) {
+    for (int i = 0; i < s->opts.credits && held_by(c) + input + output > most; i++) {
         if (!c->calls[i].used) free_buffer(c, &c->calls[i]);
     }
     size_t more = (q->capacity < input ? input : 0) + output;
-    *paused = c->held + more > most;
+    *paused = held_by(c) + more > most;
     if (*paused) return KOLO_OK;
     if (q->capacity < input) {
         q->buffer = kolo_alloc(input);
@@ -293,7 +213,7 @@ static kolo_status check_head(const kolo_server *s, const client *c, const kolo_
         return KOLO_FAIL(KOLO_ERR_FORMAT, "an invalid request (type %08x, number %llu after %llu)",
                          h->type, (unsigned long long)h->serial, (unsigned long long)c->serial);
     }
-    size_t most = s->opts.client_bytes - sizeof(reply);
+    size_t most = s->opts.client_bytes - KOLO_REPLY_BYTES;
     bool mapped = s->transport && s->mapped[c - s->clients];
     bool handles = (h->input_handle == 0 || (mapped && h->input_bytes > 0)) &&
                    (h->output_handle == 0 || (mapped && h->output_bytes > 0));
@@ -329,7 +249,7 @@ static kolo_status begin(kolo_server *s, int rank, bool *paused) {
     *paused = !q;
     if (q) {
         size_t sent = input ? 0 : (size_t)h->input_bytes;
-        size_t returned = output ? 0 : sizeof(reply) + (size_t)h->output_bytes;
+        size_t returned = output ? 0 : KOLO_REPLY_BYTES + (size_t)h->output_bytes;
         KOLO_TRY(make_room(s, c, q, sent, returned, paused));
     }
     if (*paused) return KOLO_OK;
@@ -412,15 +332,11 @@ static void resume(kolo_server *s) {
 
 /* Attaches those who have joined since the last call. */
 static void attach_joined(kolo_server *s) {
-    for (int i = 0; i < s->size - s->ranks; i++) {
-        pthread_mutex_lock(&s->mutex);
-        const int fd = s->any_joined ? s->joined[i] : -1;
-        if (fd >= 0) s->joined[i] = -1;
-        pthread_mutex_unlock(&s->mutex);
-        if (fd < 0) continue;
-        kolo_log_line(KOLO_LOG_INFO, -1, "service: client %d has joined", s->ranks + i);
-        if (kolo_server_attach(s, s->ranks + i, fd) != KOLO_OK) {
-            end_client(s, s->ranks + i, false, kolo_last_error());
+    int fd, number;
+    while (s->joiners && (fd = kolo_joiners_take(s->joiners, &number)) >= 0) {
+        kolo_log_line(KOLO_LOG_INFO, -1, "service: client %d has joined", number);
+        if (kolo_server_attach(s, number, fd) != KOLO_OK) {
+            end_client(s, number, false, kolo_last_error());
         }
     }
 }
@@ -440,7 +356,9 @@ void kolo_server_poll(kolo_server *s, int timeout_ms) {
         }
         client *c = &s->clients[rank];
         if (c->fd >= 0 && (what & EPOLLOUT)) {
-            flush(s, rank);
+            if (kolo_reply_queue_flush(&c->replies, c->fd, c->traffic) != KOLO_OK) {
+                end_client(s, rank, false, kolo_last_error());
+            }
             resume_later(s, c);
             watch(s, rank);
         }
@@ -488,91 +406,6 @@ static kolo_status accept_from(kolo_server *s, bool local) {
     return status;
 }
 
-/* ---- those who join ---- */
-
-/* The number of a client that joins: the one that it asks for or, -1, the next. Returns -1 if there
- * is none. */
-static int take_number(kolo_server *s, int asked) {
-    int number = asked;
-    pthread_mutex_lock(&s->mutex);
-    if (asked < 0) {
-        number = s->ranks;
-        while (number < s->size && s->taken[number - s->ranks]) number++;
-    }
-    const bool free = number >= s->ranks && number < s->size && !s->taken[number - s->ranks];
-    if (free) s->taken[number - s->ranks] = true;
-    pthread_mutex_unlock(&s->mutex);
-    return free ? number : -1;
-}
-
-/* The connection is closed on failure. A number is not used again. */
-static void admit(kolo_server *s, const kolo_member *m, bool local) {
-    static const int64_t answer_ns = 10000000000;
-    const int32_t number = take_number(s, m->hello.rank);
-    const int64_t deadline_ns = kolo_now_ns() + answer_ns;
-    static const char full[] = "as many processes have joined as may (joins)";
-    const kolo_status status = number < 0 ? KOLO_ERR_ARG : KOLO_OK;
-    const void *body = number < 0 ? (const void *)full : &number;
-    const size_t bytes = number < 0 ? sizeof full - 1 : sizeof number;
-    if (kolo_handshake_send(m->fd, &s->key, "kolo service join", &m->nonces, status, body, bytes,
-                            NULL, deadline_ns) != KOLO_OK ||
-        number < 0) {
-        close(m->fd);
-        return;
-    }
-    if (!local) kolo_socket_tune(m->fd, s->opts.heartbeat_ms);
-    if (!local) kolo_socket_keep_alive(m->fd, s->opts.heartbeat_ms);
-    pthread_mutex_lock(&s->mutex);
-    s->joined[number - s->ranks] = m->fd;
-    s->any_joined = true;
-    pthread_mutex_unlock(&s->mutex);
-    kolo_server_wake(s);
-}
-
-/* Accepts until the server ends. Connections are authenticated beside each other, so that none
- * holds up another one. */
-static void *accept_joining(void *arg) {
-    static const int64_t long_ns = 3600000000000;
-    joiner *j = arg;
-    kolo_listener *listener;
-    if (kolo_listener_create(j->listener, &j->server->key, j->local, &listener) != KOLO_OK) {
-        kolo_log_line(KOLO_LOG_WARN, -1, "service: nobody can join: %s", kolo_last_error());
-        return NULL;
-    }
-    kolo_listener_watch(listener, j->server->ended);
-    while (!atomic_load_explicit(&j->server->stop, memory_order_acquire)) {
-        kolo_member m;
-        int lost;
-        const int64_t deadline_ns = kolo_now_ns() + long_ns;
-        kolo_status status = kolo_listener_accept(listener, NULL, 0, deadline_ns, &m, &lost);
-        if (status == KOLO_OK) admit(j->server, &m, j->local);
-        if (status != KOLO_OK && status != KOLO_ERR_TIMEOUT) break;
-    }
-    kolo_listener_destroy(listener);
-    return NULL;
-}
-
-static kolo_status start_joiners(kolo_server *s) {
-    if (s->size == s->ranks) return KOLO_OK;
-    for (int i = 0; i < 2; i++) {
-        joiner *j = &s->joiners[i];
-        *j = (joiner){.server = s, .listener = s->listeners[i], .local = i == 0};
-        if (j->listener < 0) continue;
-        KOLO_TRY(kolo_service_thread_start(&j->thread, accept_joining, j));
-    }
-    return KOLO_OK;
-}
-
-static void end_joiners(kolo_server *s) {
-    uint64_t one = 1;
-    if (s->ended >= 0) (void)!write(s->ended, &one, sizeof one);
-    for (int i = 0; i < 2; i++) kolo_service_thread_join(&s->joiners[i].thread);
-    for (int i = 0; s->joined && i < s->size - s->ranks; i++) {
-        if (s->joined[i] >= 0) close(s->joined[i]);
-        s->joined[i] = -1;
-    }
-}
-
 static void close_listeners(kolo_server *s) {
     for (int i = 0; i < 2; i++) {
         if (s->listeners[i] >= 0) close(s->listeners[i]);
@@ -584,8 +417,10 @@ static void *run(void *arg) {
     kolo_server *s = arg;
     kolo_status status = accept_from(s, true);
     if (status == KOLO_OK) status = accept_from(s, false);
-    if (status == KOLO_OK) status = start_joiners(s);
-    if (s->size == s->ranks || status != KOLO_OK) close_listeners(s);
+    if (status == KOLO_OK && s->joiners) {
+        status = kolo_joiners_start(s->joiners, s->listeners, &s->key);
+    }
+    close_listeners(s);
     while (status == KOLO_OK && !atomic_load_explicit(&s->stop, memory_order_acquire)) {
         kolo_server_poll(s, s->opts.due ? s->opts.due(s->opts.arg) : -1);
     }
@@ -606,10 +441,8 @@ kolo_status kolo_server_start(kolo_server *s, int local_listener, int tcp_listen
 static kolo_status open_epoll(kolo_server *s) {
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->size > s->ranks) s->ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct epoll_event e = {.events = EPOLLIN, .data.u32 = (uint32_t)s->size};
-    if (s->epoll >= 0 && s->wake >= 0 && (s->ended >= 0 || s->size == s->ranks) &&
-        epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &e) == 0) {
+    if (s->epoll >= 0 && s->wake >= 0 && epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &e) == 0) {
         return KOLO_OK;
     }
     return KOLO_FAIL(KOLO_ERR_IO, "epoll: %s", kolo_errno_text(errno));
@@ -617,21 +450,21 @@ static kolo_status open_epoll(kolo_server *s) {
 
 static kolo_status init(kolo_server *s, const kolo_server_place *place) {
     size_t n = (size_t)place->size;
-    const size_t all = (size_t)s->size, joins = all - n;
+    const size_t all = (size_t)s->size;
     s->local = kolo_zalloc(all);
     s->mapped = kolo_zalloc(all);
-    s->taken = kolo_zalloc(joins + 1);
-    s->joined = kolo_alloc((joins + 1) * sizeof *s->joined);
-    if (!s->local || !s->mapped || !s->taken || !s->joined) return KOLO_NOMEM(all);
+    if (!s->local || !s->mapped) return KOLO_NOMEM(all);
     memcpy(s->local, place->local, n);
     memcpy(s->mapped, place->mapped, n);
-    for (size_t i = 0; i < joins; i++) s->joined[i] = -1;
     for (int r = 0; r < s->size; r++) {
         size_t bytes = (size_t)s->opts.credits * sizeof(call);
         s->clients[r].calls = kolo_zalloc(bytes);
         if (!s->clients[r].calls) return KOLO_NOMEM(bytes);
     }
-    return open_epoll(s);
+    KOLO_TRY(open_epoll(s));
+    if (s->size == s->ranks) return KOLO_OK;
+    return kolo_joiners_create(s->ranks, s->size - s->ranks, s->opts.heartbeat_ms, kolo_server_wake,
+                               s, &s->joiners);
 }
 
 kolo_status kolo_server_create(const kolo_service_opts *opts, const kolo_server_place *place,
@@ -640,16 +473,12 @@ kolo_status kolo_server_create(const kolo_service_opts *opts, const kolo_server_
     size_t bytes = sizeof(kolo_server) + (size_t)size * sizeof(client);
     kolo_server *s = kolo_zalloc(bytes);
     if (!s) return KOLO_NOMEM(bytes);
-    pthread_mutex_init(&s->mutex, NULL);
     s->opts = *opts;
     s->transport = place->transport;
     s->ranks = place->size;
     s->size = size;
-    s->epoll = s->wake = s->ended = s->listeners[0] = s->listeners[1] = -1;
-    for (int r = 0; r < s->size; r++) {
-        s->clients[r].fd = -1;
-        s->clients[r].end = &s->clients[r].first;
-    }
+    s->epoll = s->wake = s->listeners[0] = s->listeners[1] = -1;
+    for (int r = 0; r < s->size; r++) s->clients[r].fd = -1;
     kolo_status status = init(s, place);
     if (status != KOLO_OK) {
         kolo_server_destroy(s);
@@ -666,13 +495,13 @@ void kolo_server_abandon(kolo_server *s) {
     close_listeners(s);
     close(s->epoll);
     close(s->wake);
-    if (s->ended >= 0) close(s->ended);
+    if (s->joiners) kolo_joiners_abandon(s->joiners);
 }
 
 /* Sends that the server leaves, where the socket takes it. */
 static void send_leave(const client *c) {
     kolo_reply_head head = {.type = KOLO_MESSAGE_LEAVE};
-    if (c->fd >= 0 && !c->first) kolo_message_send_leave(c->fd, &head, sizeof head);
+    if (c->fd >= 0 && !c->replies.first) kolo_message_send_leave(c->fd, &head, sizeof head);
 }
 
 void kolo_server_traffic(kolo_server *s, uint64_t *sent, uint64_t *received) {
@@ -690,7 +519,7 @@ void kolo_server_stop(kolo_server *s) {
     atomic_store_explicit(&s->stop, true, memory_order_release);
     if (s->wake >= 0) kolo_server_wake(s);
     kolo_service_thread_join(&s->thread);
-    end_joiners(s);
+    if (s->joiners) kolo_joiners_stop(s->joiners);
 }
 
 void kolo_server_destroy(kolo_server *s) {
@@ -701,18 +530,15 @@ void kolo_server_destroy(kolo_server *s) {
         client *c = &s->clients[r];
         send_leave(c);
         if (c->fd >= 0) close(c->fd);
-        drop_replies(c);
+        kolo_reply_queue_drop(&c->replies);
         for (int i = 0; c->calls && i < s->opts.credits; i++) kolo_free(c->calls[i].buffer);
         kolo_free(c->calls);
     }
     if (s->epoll >= 0) close(s->epoll);
     if (s->wake >= 0) close(s->wake);
-    if (s->ended >= 0) close(s->ended);
-    pthread_mutex_destroy(&s->mutex);
+    kolo_joiners_destroy(s->joiners);
     kolo_key_clear(&s->key);
     kolo_free(s->local);
     kolo_free(s->mapped);
-    kolo_free(s->taken);
-    kolo_free(s->joined);
     kolo_free(s);
 }

@@ -1,0 +1,22 @@
+#pragma once
+/* Accepts the processes that join a service while it runs. */
+
+#include "comm/join/handshake.h"
+#include "kolo/service.h"
+
+typedef struct kolo_joiners kolo_joiners;
+
+/* Up to `most` processes may join, with the numbers from `first` on. `wake(arg)` is called after
+ * each, in another thread. NOMEM; IO. */
+kolo_status kolo_joiners_create(int first, int most, int64_t heartbeat_ms, void (*wake)(void *arg),
+                                void *arg, kolo_joiners **joiners);
+/* Starts to accept at the listeners (local, TCP; -1: none), which it takes over. IO. */
+kolo_status kolo_joiners_start(kolo_joiners *joiners, int listeners[2], const kolo_key *key);
+/* The connection of one that has joined since the last call, and its number; -1: there is none. */
+int kolo_joiners_take(kolo_joiners *joiners, int *number);
+/* Ends the threads: nobody can join any longer. */
+void kolo_joiners_stop(kolo_joiners *joiners);
+/* Stops, and closes the listeners and the connections that were not taken. NULL is allowed. */
+void kolo_joiners_destroy(kolo_joiners *joiners);
+/* In a forked child: closes its copies of the descriptors. */
+void kolo_joiners_abandon(kolo_joiners *joiners);
