@@ -1,0 +1,347 @@
+/* Parameters whose parts the program defines, pushes that come in parts, and servers that are
+ * killed while they have replicas. */
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/sync/parameters_owner.h"
+#include "kolo/parameters.h"
+#include "support/fewer.h"
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- parts ---- */
+
+enum { OWNERS = 2 };
+
+/* Of an owner: the sum of all gradients, of which only the first number is a value. */
+typedef struct kept {
+    float loaded[2], total[3];
+} kept;
+
+static void load_part(void *arg, const float *initial) {
+    memcpy(((kept *)arg)->loaded, initial, sizeof((kept *)arg)->loaded);
+}
+
+static void update_part(void *arg, const kolo_parameters_update *u) {
+    kept *k = arg;
+    for (int i = 0; i < 3; i++) k->total[i] += u->gradient[i];
+    u->values[0] = k->total[0];
+}
+
+static void save_part(void *arg, float *state) { state[0] = ((kept *)arg)->total[2]; }
+
+/* Two workers, and two owners with a value, a state and three numbers of a gradient each. */
+static kolo_status parts_body(kolo_comm *comm, const void *arg, void *result) {
+    static const float initial[] = {1, 2, 3, 4};
+    const int rank = kolo_comm_rank(comm);
+    const kolo_parameters_part parts[OWNERS] = {{1, 3, 1}, {1, 3, 1}};
+    kept own = {{0}, {0}};
+    kolo_parameters_opts opts = {.servers = OWNERS,
+                                 .parts = parts,
+                                 .needs_all = true,
+                                 .load = load_part,
+                                 .update = update_part,
+                                 .save = save_part,
+                                 .arg = &own};
+    kolo_parameters *p;
+    const float *loaded = own.loaded;
+    KOLO_TRY(kolo_parameters_create(comm, initial, 4, &opts, &p));
+    if (rank < 2) {
+        const float gradient[] = {1, 10, 100, 2, 20, 200};
+        uint64_t reads[KOLO_STALENESS_BINS] = {0};
+        float values[OWNERS] = {0}, state[OWNERS] = {0};
+        KOLO_TRY(kolo_parameters_pull(p, values));
+        bool right = values[0] == 1 && values[1] == 3;
+        KOLO_TRY(kolo_parameters_push(p, gradient));
+        KOLO_TRY(kolo_parameters_pull(p, values));
+        KOLO_TRY(kolo_parameters_read_state(p, state));
+        kolo_parameters_count_reads(p, reads);
+        right &= values[0] == 2 && values[1] == 4 && state[0] == 200 && state[1] == 400;
+        if (!right || reads[0] != 2) return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d", rank);
+        KOLO_TRY(kolo_barrier(comm));
+        if (rank == 1) kolo_parameters_abandon(p); /* ends after an error */
+    } else {
+        KOLO_TRY(kolo_barrier(comm));
+        kolo_status status = kolo_parameters_wait(p);
+        bool named = status == KOLO_ERR_PEER && strstr(kolo_last_error(), "worker 1");
+        bool right = loaded[0] == (rank == 2 ? 1 : 3) && loaded[1] == (rank == 2 ? 2 : 4);
+        if (!named || !right) return KOLO_FAIL(KOLO_ERR_FORMAT, "%s", kolo_last_error());
+    }
+    kolo_parameters_destroy(p);
+    return KOLO_OK;
+}
+
+static void owners_have_parts_and_state(void **state) {
+    ASSERT_OK(run_ranks(4, RANKS_THREAD, parts_body, NULL, 0));
+    ASSERT_OK(run_ranks(4, RANKS_TCP, parts_body, NULL, 0));
+}
+
+/* ---- pushes in parts ---- */
+
+enum { LARGE = 120000, HALF = LARGE / 2, ROUNDS = 3 };
+
+static void add_gradient(void *arg, const kolo_parameters_update *u) {
+    for (size_t i = 0; i < u->count; i++) u->values[i] += u->gradient[i];
+}
+
+static float number_of(int worker, int round, int i) {
+    return (float)((i * 7 + worker * 13 + round * 3) % 101) / 64 - 0.3F;
+}
+
+static kolo_status check_parts(kolo_parameters *p, uint64_t parts) {
+    kolo_parameters_stats stats;
+    KOLO_TRY(kolo_parameters_stats_get(p, &stats));
+    if (stats.parts == parts) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%d parts of %d", (int)stats.parts, (int)parts);
+}
+
+/* A server, before the rest of a push: what has come. */
+static kolo_status await_parts(kolo_parameters *p, uint64_t parts) {
+    kolo_parameters_stats stats;
+    KOLO_TRY(kolo_parameters_stats_get(p, &stats));
+    for (int ms = 0; ms < 20000 && stats.parts < parts; ms++) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        KOLO_TRY(kolo_parameters_stats_get(p, &stats));
+    }
+    return check_parts(p, parts);
+}
+
+/* A worker pushes 45,000 of the 60,000 numbers of owner 0 early, and all of owner 1. */
+static kolo_status push_early(kolo_comm *comm, kolo_parameters *p, int round, float *gradient) {
+    static const struct {
+        int owner, ready;
+    } steps[] = {{0, 10000}, {0, 20000}, {0, 20001}, {0, 45000}, {1, HALF}};
+    const int rank = kolo_comm_rank(comm);
+    for (int i = 0; i < LARGE; i++) {
+        const bool computed = i < 45000 || i >= HALF;
+        gradient[i] = computed ? number_of(rank, round, i) : 1e9F;
+    }
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        KOLO_TRY(kolo_parameters_push_early(p, gradient, steps[i].owner, (size_t)steps[i].ready));
+    }
+    KOLO_TRY(kolo_barrier(comm)); /* the servers have what was sent */
+    for (int i = 45000; i < HALF; i++) gradient[i] = number_of(rank, round, i);
+    return kolo_parameters_push(p, gradient);
+}
+
+/* Two workers and two servers. `arg`: whether the servers read the gradients in place. */
+static kolo_status early_body(kolo_comm *comm, const void *arg, void *result) {
+    const bool in_place = *(const bool *)arg;
+    const int owner = kolo_comm_rank(comm) - 2, sent = owner == 0 ? 2 : 1;
+    const size_t bytes = LARGE * sizeof(float);
+    float *expected = calloc(2, bytes), *values = expected + LARGE;
+    void *gradient;
+    kolo_parameters *p;
+    kolo_parameters_opts opts = {.servers = 2, .update = add_gradient};
+    assert_non_null(expected);
+    KOLO_TRY(kolo_comm_alloc(comm, bytes, &gradient));
+    KOLO_TRY(kolo_parameters_create(comm, expected, LARGE, &opts, &p));
+    kolo_status status = KOLO_OK;
+    for (int round = 0; round < ROUNDS && status == KOLO_OK; round++) {
+        if (owner >= 0) {
+            if (!in_place) status = await_parts(p, (uint64_t)(2 * sent * (round + 1)));
+            if (status == KOLO_OK) status = kolo_barrier(comm);
+            continue;
+        }
+        status = push_early(comm, p, round, gradient);
+        if (status == KOLO_OK) status = kolo_parameters_pull(p, values);
+        for (int i = 0; i < LARGE; i++) {
+            expected[i] += number_of(0, round, i) + number_of(1, round, i);
+        }
+        if (status == KOLO_OK && memcmp(values, expected, bytes) != 0) {
+            status = KOLO_FAIL(KOLO_ERR_FORMAT, "other bits in round %d", round);
+        }
+    }
+    if (status == KOLO_OK) status = kolo_barrier(comm); /* after the rest of all pushes */
+    const int parts = in_place ? 0 : 2 * sent * ROUNDS;
+    if (status == KOLO_OK && owner >= 0) status = check_parts(p, (uint64_t)parts);
+    if (status == KOLO_OK) kolo_parameters_destroy(p);
+    free(expected);
+    return status;
+}
+
+/* A part that is computed is sent before the rest; in memory that servers read in place nothing
+ * is. The sums are the same. */
+static void pushes_begin_early(void **state) {
+    const bool in_place = true, sent = false;
+    ASSERT_OK(run_ranks(4, RANKS_TCP, early_body, &sent, sizeof sent));
+    ASSERT_OK(run_ranks(4, RANKS_SHM, early_body, &in_place, sizeof in_place));
+}
+
+/* An owner, without a service. */
+static void keep_status(kolo_service_call *call, kolo_status status, uint64_t clock,
+                        const void *data, size_t bytes) {
+    call->clock = (uint64_t)status;
+}
+
+static uint64_t send_part(kolo_parameters_owner *owner, int worker) {
+    static const float part[2] = {1, 2};
+    kolo_service_call call = {.client = worker, .kind = KOLO_OWNER_PART};
+    call.input = part;
+    call.input_bytes = sizeof part;
+    kolo_parameters_owner_serve(owner, &call);
+    return call.clock;
+}
+
+/* The memory for parts is there before the first one, or workers send none. */
+static void parts_of_pushes_need_no_memory(void **state) {
+    const kolo_parameters_opts opts = {.update = add_gradient};
+    const kolo_owned has = {{0, 8}, {0, 8}, {0, 0}};
+    const float initial[8] = {0};
+    kolo_parameters_owner *owner;
+    ASSERT_OK(kolo_parameters_owner_create(&opts, &has, 2, keep_status, &owner));
+    kolo_parameters_owner_load(owner, initial);
+    kolo_alloc_fail_nth(1);
+    assert_int_equal(kolo_parameters_owner_stage(owner, 0), KOLO_ERR_NOMEM);
+    kolo_alloc_fail_nth(0);
+    ASSERT_OK(kolo_parameters_owner_stage(owner, 0));
+    kolo_alloc_fail_nth(1);
+    assert_int_equal(send_part(owner, 0), KOLO_OK);
+    kolo_alloc_fail_nth(0);
+    assert_int_equal(send_part(owner, 1), KOLO_ERR_ARG);
+    kolo_parameters_owner_destroy(owner);
+}
+
+/* Worker 0 has the only lease, and may not ask for another one between its push and its pull, where
+ * worker 1 waits for its clock and its lease. */
+static kolo_status asking_body(kolo_comm *comm, const void *arg, void *result) {
+    const bool works = kolo_comm_rank(comm) < 2;
+    float values[4] = {0};
+    kolo_parameters *p;
+    kolo_parameters_opts opts = {
+        .servers = 1, .staleness = 1, .leases = true, .update = add_gradient};
+    KOLO_TRY(kolo_parameters_create(comm, values, 4, &opts, &p));
+    bool given = works;
+    while (given) {
+        uint64_t number;
+        KOLO_TRY(kolo_parameters_ask(p, 3));
+        KOLO_TRY(kolo_parameters_lease(p, &given, &number));
+        if (!given) break;
+        if (kolo_parameters_reads_again(p)) KOLO_TRY(kolo_parameters_pull(p, values));
+        KOLO_TRY(kolo_parameters_push(p, values));
+        const bool refused = kolo_parameters_ask(p, 3) == KOLO_ERR_ARG;
+        if (!refused || !strstr(kolo_last_error(), "pull first")) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "a lease was asked for after a push");
+        }
+        KOLO_TRY(kolo_parameters_pull(p, values));
+    }
+    kolo_parameters_destroy(p);
+    return KOLO_OK;
+}
+
+static void leases_are_not_asked_for_after_a_push(void **state) {
+    ASSERT_OK(run_ranks(3, RANKS_THREAD, asking_body, NULL, 0));
+}
+
+/* ---- replicas ---- */
+
+enum { KILLED_STEPS = 40 };
+
+/* The server, or worker, that is killed, at which update of its part, or in which step, and the
+ * policy. */
+typedef struct killing {
+    int staleness, victim, step;
+    rank_transport transport;
+} killing;
+
+/* `arg`: of the server that is killed. */
+static void add_until_killed(void *arg, const kolo_parameters_update *u) {
+    const killing *k = arg;
+    for (size_t i = 0; i < u->count; i++) u->values[i] += u->gradient[i];
+    if (k && u->version == (uint64_t)k->step) raise(SIGKILL);
+}
+
+/* Two workers and three servers. A worker's gradient adds 1 to its own half of the numbers. */
+static kolo_status killing_body(kolo_comm *comm, const void *arg, void *result) {
+    const killing *k = arg;
+    const int rank = kolo_comm_rank(comm);
+    const size_t bytes = LARGE * sizeof(float);
+    float *values = calloc(2, bytes), *gradient = values + LARGE;
+    kolo_parameters *p;
+    kolo_parameters_opts opts = {.servers = 3,
+                                 .replicas = 1,
+                                 .staleness = k->staleness,
+                                 .needs_all = true,
+                                 .spared = 1,
+                                 .update = add_until_killed,
+                                 .arg = rank == k->victim ? (void *)(uintptr_t)k : NULL};
+    assert_non_null(values);
+    KOLO_TRY(kolo_parameters_create(comm, values, LARGE, &opts, &p));
+    kolo_status status = KOLO_OK;
+    for (int i = 0; i < LARGE; i++) gradient[i] = i % 2 == rank;
+    for (int step = 0; rank < 2 && step < KILLED_STEPS && status == KOLO_OK; step++) {
+        if (rank == k->victim && step == k->step) ranks_die_after(1000);
+        for (int o = 0; o < 3 && status == KOLO_OK; o++) {
+            status = kolo_parameters_push_early(p, gradient, o, LARGE / 3);
+        }
+        if (status == KOLO_OK) status = kolo_parameters_push(p, gradient);
+        if (status == KOLO_OK) status = kolo_parameters_pull(p, values);
+        const int every = step + 1 < KILLED_STEPS ? 22 : 2;
+        for (int i = rank; i < LARGE && status == KOLO_OK; i += every) {
+            if (values[i] == (float)step + 1) continue;
+            status =
+                KOLO_FAIL(KOLO_ERR_FORMAT, "step %d, number %d: %g", step, i, (double)values[i]);
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    if (status == KOLO_OK && rank < 2) {
+        uint64_t lost[2];
+        status = kolo_parameters_rest(p, lost, NULL);
+        if (status == KOLO_OK) status = kolo_parameters_pull(p, values);
+        for (int i = 1 - rank; i < LARGE && status == KOLO_OK; i += 2) {
+            const float last =
+                values[i] - (float)(lost[1 - rank] ? lost[1 - rank] - 1 : KILLED_STEPS);
+            if (last == 0) continue;
+            if (lost[1 - rank] && fabsf(last) == 1)
+                continue; /* its last push had not reached all */
+            status = KOLO_FAIL(KOLO_ERR_FORMAT, "number %d: %g", i, (double)values[i]);
+        }
+    }
+    if (status == KOLO_OK && rank >= 2) status = kolo_parameters_wait(p);
+    if (status == KOLO_OK) kolo_parameters_destroy(p);
+    free(values);
+    return status;
+}
+
+static void a_killed_server_is_replaced(void **state) {
+    static const killing killings[] = {
+        {KOLO_STALENESS_ANY, 2, 5, RANKS_SHM},  {1, 3, 12, RANKS_TCP}, {0, 4, 9, RANKS_SHM},
+        {KOLO_STALENESS_ANY, 3, 20, RANKS_TCP}, {2, 1, 7, RANKS_SHM},
+    };
+    const int rounds = getenv("KOLO_SOAK") ? 40 : 1; /* 200 */
+    for (int round = 0; round < rounds; round++) {
+        for (size_t i = 0; i < TEST_FEWER(2, sizeof killings / sizeof *killings); i++) {
+            killing k = killings[i];
+            rank_outcome outcomes[5];
+            k.step = (k.step + 7 * round) % KILLED_STEPS;
+            const rank_job job = {.n = 5,
+                                  .transport = k.transport,
+                                  .body = killing_body,
+                                  .arg = &k,
+                                  .arg_bytes = sizeof k,
+                                  .outcomes = outcomes};
+            (void)run_rank_job(&job);
+            for (int r = 0; r < 5; r++) {
+                if (r == k.victim && r >= 2) assert_int_equal(outcomes[r].signal, SIGKILL);
+                if (r == k.victim || outcomes[r].status == KOLO_OK) continue;
+                fail_msg("case %d, step %d, rank %d: %s", (int)i, k.step, r, outcomes[r].error);
+            }
+        }
+    }
+}
+
+TEST_MAIN(test_comm_parameter_parts) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(owners_have_parts_and_state),
+        cmocka_unit_test(pushes_begin_early),
+        cmocka_unit_test(parts_of_pushes_need_no_memory),
+        cmocka_unit_test(leases_are_not_asked_for_after_a_push),
+        cmocka_unit_test(a_killed_server_is_replaced),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
