@@ -137,8 +137,8 @@ typedef struct kolo_parameters_opts {
      * kolo_parameters_wait completes a record. ARG: a file to record exists, or one to replay is of
      * other options. */
     const char *record, *replay;
-    int64_t timeout_ms; /* of creation; and of waits in which no worker makes a request, see
-                           kolo_parameters_alive; default the communicator's */
+    int64_t timeout_ms; /* of creation, and of waits while no worker makes progress: see
+                           kolo_service_show_life; default the communicator's */
 } kolo_parameters_opts;
 
 enum { KOLO_STALENESS_BINS = 32 };
@@ -227,11 +227,6 @@ KOLO_API void kolo_parameters_count_reads(const kolo_parameters *parameters, uin
 /* The gradients of this worker by delay, which is the number of updates between their read and
  * their arrival: adds them to counts[KOLO_STALENESS_BINS]. The largest over the owners. */
 KOLO_API void kolo_parameters_count_delays(const kolo_parameters *parameters, uint64_t *counts);
-/* States that this worker makes progress, though it pushes and pulls nothing for a while, as
- * between two rounds and in evaluations: the waits of others go on as long as any worker does.
- * Sends nothing before a quarter of timeout_ms has passed since the last time. A worker. Does not
- * block. */
-KOLO_API void kolo_parameters_alive(kolo_parameters *parameters);
 /* Waits until all workers have called this, or have left: a barrier that survives lost workers. No
  * step waits for a worker that is here. With `drop` the owners then apply what they have kept of
  * late gradients. Fills lost[workers + joins], the same on all workers: 0, or of a worker whose

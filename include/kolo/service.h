@@ -152,14 +152,15 @@ KOLO_API kolo_status kolo_service_start(kolo_service *service, kolo_service_requ
  * still access the request's data. A request that is not in flight: its latest result. */
 KOLO_API kolo_status kolo_service_wait(kolo_service *service, kolo_service_request *request,
                                        int64_t timeout_ms);
-/* Blocks until a started request is complete, up to timeout_ms: whether it is. It may be waited for
- * again, and nothing is closed. */
-KOLO_API bool kolo_service_completes(kolo_service *service, const kolo_service_request *request,
-                                     int64_t timeout_ms);
-/* Ends the wait for a request that has no reply, as kolo_service_wait does after `waited_ms`, which
- * the error states. Returns the request's result. TIMEOUT; that of a request that is complete. */
-KOLO_API kolo_status kolo_service_give_up(kolo_service *service, kolo_service_request *request,
-                                          int64_t waited_ms);
+/* As kolo_service_wait, for a reply that depends on other clients: the wait goes on after
+ * timeout_ms while any client of this server makes progress, which those that show their life do
+ * unless they wait for a service themselves. TIMEOUT: none has within timeout_ms. */
+KOLO_API kolo_status kolo_service_await(kolo_service *service, kolo_service_request *request,
+                                        int64_t timeout_ms);
+/* From now on this rank shows its life: it states to all servers, each second or four times in the
+ * service's timeout, that it makes progress, unless it waits for a service of its group. A thread
+ * of the library does so, whatever this rank computes; a process that is stopped does not. */
+KOLO_API void kolo_service_show_life(kolo_service *service);
 /* Whether a started request is complete. Does not block. */
 KOLO_API bool kolo_service_test(kolo_service *service, const kolo_service_request *request);
 /* Whether the connection to a server is lost, or the server has left. */

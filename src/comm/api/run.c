@@ -29,18 +29,28 @@ static bool waited_for(const kolo_comm *comm, const kolo_request *request) {
     return request ? request->state == REQUEST_IDLE : comm->n_flight < comm->max_in_flight;
 }
 
+/* Whether a wait ends: after `*limit_ns`, at first its timeout, unless the group has patience. */
+static bool is_over(const kolo_comm *comm, int64_t waited_ns, int64_t timeout_ns,
+                    int64_t *limit_ns) {
+    if (waited_ns <= *limit_ns) return false;
+    if (!comm->patience || !comm->patience->goes_on(comm->patience->arg)) return true;
+    *limit_ns = waited_ns + timeout_ns / 2;
+    return false;
+}
+
 /* `since_ns` is when the wait began, 0 for now. */
 static kolo_status wait_for(kolo_comm *comm, const kolo_request *request, int64_t timeout_ns,
                             int64_t since_ns) {
     KOLO_TRY(kolo_comm_check(comm));
     kolo_idle w = {.started_ns = since_ns};
+    int64_t limit_ns = timeout_ns;
     while (!waited_for(comm, request)) {
         bool moved;
         KOLO_TRY(kolo_engine_progress(comm, &moved));
         if (waited_for(comm, request)) break;
         KOLO_TRY(kolo_idle_step(comm, &w, moved));
         int64_t waited_ns = w.now_ns - w.started_ns;
-        if (waited_ns > timeout_ns) return timed_out(comm, waited_ns);
+        if (is_over(comm, waited_ns, timeout_ns, &limit_ns)) return timed_out(comm, waited_ns);
     }
     kolo_idle_learn(comm, &w);
     return kolo_comm_check(comm); /* another thread may have broken it */
@@ -49,17 +59,19 @@ static kolo_status wait_for(kolo_comm *comm, const kolo_request *request, int64_
 /* Waits as long as another thread makes progress in a wait of its own; the lock is held. */
 static kolo_status follow(kolo_comm *comm, const kolo_request *request, int64_t timeout_ns,
                           int64_t since_ns) {
+    int64_t limit_ns = timeout_ns;
     while (comm->lock->driven && !waited_for(comm, request)) {
         kolo_comm_follow(comm);
         int64_t now_ns = kolo_now_ns(), waited_ns = now_ns - since_ns;
         KOLO_TRY(kolo_comm_check_interrupted(comm, now_ns));
-        if (waited_ns > timeout_ns && !waited_for(comm, request)) return timed_out(comm, waited_ns);
+        if (waited_for(comm, request)) break;
+        if (is_over(comm, waited_ns, timeout_ns, &limit_ns)) return timed_out(comm, waited_ns);
     }
     return kolo_comm_check(comm);
 }
 
 /* Waits while the progress thread pauses; the lock is held. */
-static kolo_status wait_driving(kolo_comm *comm, const kolo_request *request, int64_t timeout_ns) {
+static kolo_status drive(kolo_comm *comm, const kolo_request *request, int64_t timeout_ns) {
     int64_t since_ns = 0;
     if (comm->lock && comm->lock->driven && kolo_comm_may_release(comm)) {
         since_ns = kolo_now_ns();
@@ -69,6 +81,14 @@ static kolo_status wait_driving(kolo_comm *comm, const kolo_request *request, in
     bool only = kolo_progress_drive(comm);
     kolo_status status = wait_for(comm, request, timeout_ns, since_ns);
     kolo_progress_rest(comm, only);
+    return status;
+}
+
+static kolo_status wait_driving(kolo_comm *comm, const kolo_request *request, int64_t timeout_ns) {
+    const kolo_comm_patience *patience = comm->patience;
+    if (patience) patience->begin(patience->arg);
+    kolo_status status = drive(comm, request, timeout_ns);
+    if (patience) patience->end(patience->arg);
     return status;
 }
 

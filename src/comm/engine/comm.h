@@ -3,6 +3,7 @@
 
 #include "base/compiler.h"
 #include "base/process.h"
+#include "comm/engine/activity.h"
 #include "comm/reduce/reduce.h"
 #include "comm/schedule/costs.h"
 #include "comm/transport/seal.h"
@@ -34,6 +35,14 @@ typedef struct kolo_service_link {
     struct kolo_service_link *next;
     void (*abandon)(struct kolo_service_link *link); /* in a forked child: closes descriptors */
 } kolo_service_link;
+
+/* Lets waits of a group go on after their timeout. */
+typedef struct kolo_comm_patience {
+    void (*begin)(void *arg), (*end)(void *arg); /* called around each wait */
+    /* Whether a wait goes on, asked after its timeout and then after each half of it. May block. */
+    bool (*goes_on)(void *arg);
+    void *arg;
+} kolo_comm_patience;
 
 struct kolo_comm {
     kolo_transport *transport;
@@ -78,6 +87,8 @@ struct kolo_comm {
     char (*addresses)[KOLO_ADDRESS_BYTES]; /* whole group: [size], by which to reach the ranks;
                                               NULL: not joined over a network */
     struct kolo_service_link *services;    /* whole group: its services, for forked children */
+    kolo_activity activity;                /* whole group: of its services */
+    const kolo_comm_patience *patience;    /* borrowed; NULL: waits end after their timeout */
 
     kolo_comm *registered_next; /* of the whole groups of this process (forked.c) */
     bool inherited;             /* this process is a forked child of the rank */

@@ -1,4 +1,8 @@
-/* The client of a service. */
+/* The client of a service.
+ *
+ * A client that shows its life states to all servers, each second or four times in the timeout,
+ * that it makes progress, unless it has waited all the time since it stated that last. The driver
+ * does so, or a thread of the library, whatever the program computes. */
 #define _GNU_SOURCE
 #include "comm/service/client.h"
 
@@ -20,7 +24,7 @@
 #include <unistd.h>
 
 enum { REQUEST_DONE, REQUEST_OPEN }; /* a zeroed request is not in flight */
-enum { EVENTS = 16, DRIVE_MS = 100 };
+enum { EVENTS = 16, DRIVE_MS = 100, SIGNS_MS = 1000 };
 
 /* The connection to a server. `broken` and `why` are protected by the mutex, `fd` is written while
  * it is held, by the driver, which owns the rest. */
@@ -39,6 +43,7 @@ typedef struct server_link {
     kolo_reply_head in;             /* being received */
     size_t filled, body_filled;
     kolo_service_request *reading; /* its reply is being received; NULL: none */
+    kolo_service_request sign;     /* of life; see KOLO_MESSAGE_SIGN */
 } server_link;
 
 struct kolo_client {
@@ -50,9 +55,12 @@ struct kolo_client {
     kolo_service_thread thread;
     void (*completed)(void *arg); /* constant, as its argument; NULL: not needed */
     void *completed_arg;
-    pthread_mutex_t mutex;  /* protects the following, and states of requests */
-    pthread_cond_t changed; /* anything below has changed, or a request is complete */
-    bool driven, stop;
+    kolo_activity *activity; /* of this rank */
+    uint64_t seen;           /* of it, by the driver */
+    int64_t signed_ns;       /* when signs of life were due last; of the driver */
+    pthread_mutex_t mutex;   /* protects the following, and states of requests */
+    pthread_cond_t changed;  /* anything below has changed, or a request is complete */
+    bool driven, stop, shows_life;
     int n_open, n_waiting;                        /* requests in flight; callers that wait */
     kolo_service_request *started, **started_end; /* not yet known to the driver */
     server_link links[];
@@ -135,7 +143,7 @@ static void take_started(kolo_client *c) {
 static void begin_send(server_link *l) {
     kolo_service_request *q = l->queue;
     q->internal.serial = ++l->serial;
-    l->out = (kolo_call_head){.type = KOLO_MESSAGE_CALL,
+    l->out = (kolo_call_head){.type = q == &l->sign ? KOLO_MESSAGE_SIGN : KOLO_MESSAGE_CALL,
                               .kind = q->kind,
                               .key = q->key,
                               .clock = q->clock,
@@ -247,9 +255,45 @@ static void send_some(kolo_client *c, server_link *l) {
     l->writing = full;
 }
 
+/* ---- signs of life ---- */
+
+static int64_t next_signs_ns(const kolo_client *c) {
+    return c->signed_ns + kolo_ms_to_ns(kolo_min_i64(c->timeout_ms / 4, SIGNS_MS));
+}
+
+/* Starts a request; the mutex is held. */
+static void add_started(kolo_client *c, kolo_service_request *q) {
+    q->internal.next = NULL;
+    q->internal.state = REQUEST_OPEN;
+    *c->started_end = q;
+    c->started_end = &q->internal.next;
+    c->n_open++;
+}
+
+/* Starts a sign for a server, unless it has not answered the one before; the mutex is held. */
+static void add_sign(kolo_client *c, server_link *l, bool progresses) {
+    if (!l->serves || l->broken != KOLO_OK || l->sign.internal.state != REQUEST_DONE) return;
+    l->sign = (kolo_service_request){.server = (int)(l - c->links), .key = progresses};
+    add_started(c, &l->sign);
+}
+
+/* The driver: states what is due. */
+static void add_due_signs(kolo_client *c) {
+    const int64_t now_ns = kolo_now_ns();
+    if (now_ns < next_signs_ns(c)) return;
+    c->signed_ns = now_ns;
+    if (!kolo_activity_take(c->activity, &c->seen)) return;
+    pthread_mutex_lock(&c->mutex);
+    for (int r = 0; r < c->size && c->shows_life; r++) add_sign(c, &c->links[r], true);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+/* ---- turns of the driver ---- */
+
 /* Moves all connections once, after a sleep of up to `timeout_ms` if nothing can move. */
 static void drive(kolo_client *c, int timeout_ms) {
     struct epoll_event events[EVENTS];
+    add_due_signs(c);
     take_started(c);
     for (int r = 0; r < c->size; r++) {
         server_link *l = &c->links[r];
@@ -278,19 +322,35 @@ static void take_turn(kolo_client *c, int timeout_ms) {
     pthread_cond_broadcast(&c->changed);
 }
 
+/* Waits for a change, at most until the deadline; the mutex is held. */
+static void wait_changed(kolo_client *c, int64_t deadline_ns) {
+    struct timespec until = {.tv_sec = deadline_ns / 1000000000,
+                             .tv_nsec = deadline_ns % 1000000000};
+    (void)pthread_cond_clockwait(&c->changed, &c->mutex, CLOCK_MONOTONIC, &until);
+}
+
 static void *run(void *arg) {
     kolo_client *c = arg;
     pthread_mutex_lock(&c->mutex);
     while (!c->stop) {
-        bool idle = c->n_open == 0 || c->n_waiting > 0 || c->driven;
-        if (idle) {
-            pthread_cond_wait(&c->changed, &c->mutex);
+        const bool moves = c->n_open > 0 && c->n_waiting == 0;
+        if (!c->driven && (moves || (c->shows_life && kolo_now_ns() >= next_signs_ns(c)))) {
+            take_turn(c, moves ? DRIVE_MS : 0);
+        } else if (!c->driven && c->shows_life) {
+            wait_changed(c, next_signs_ns(c));
         } else {
-            take_turn(c, DRIVE_MS);
+            pthread_cond_wait(&c->changed, &c->mutex);
         }
     }
     pthread_mutex_unlock(&c->mutex);
     return NULL;
+}
+
+void kolo_client_show_life(kolo_client *c) {
+    pthread_mutex_lock(&c->mutex);
+    c->shows_life = true;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->mutex);
 }
 
 /* ---- requests ---- */
@@ -327,26 +387,15 @@ kolo_status kolo_client_start(kolo_client *c, kolo_service_request *q, bool wait
     } else if (l->broken != KOLO_OK) {
         status = KOLO_FAIL(l->broken, "%s", l->why);
     } else {
-        q->internal.next = NULL;
-        q->internal.state = REQUEST_OPEN;
         q->internal.input_handle = handle_of(c, l, q->input, q->input_bytes);
         q->internal.output_handle = handle_of(c, l, q->output, q->output_bytes);
-        *c->started_end = q;
-        c->started_end = &q->internal.next;
-        c->n_open++;
+        add_started(c, q);
     }
     bool driven = c->driven;
     if (status == KOLO_OK && !driven && !waits) pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->mutex);
     if (status == KOLO_OK && driven) kick(c);
     return status;
-}
-
-/* Waits for a change, at most until the deadline; the mutex is held. */
-static void wait_changed(kolo_client *c, int64_t deadline_ns) {
-    struct timespec until = {.tv_sec = deadline_ns / 1000000000,
-                             .tv_nsec = deadline_ns % 1000000000};
-    (void)pthread_cond_clockwait(&c->changed, &c->mutex, CLOCK_MONOTONIC, &until);
 }
 
 /* The deadline has passed: closes the connection, once nobody drives it. */
@@ -372,6 +421,7 @@ static void time_out(kolo_client *c, const kolo_service_request *q, int64_t time
 
 /* Begins and ends a wait of the caller; between them the mutex is held. */
 static void begin_wait(kolo_client *c) {
+    kolo_activity_begin_wait(c->activity);
     pthread_mutex_lock(&c->mutex);
     c->n_waiting++;
 }
@@ -380,6 +430,7 @@ static void end_wait(kolo_client *c) {
     c->n_waiting--;
     if (c->n_open > 0) pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->mutex);
+    kolo_activity_end_wait(c->activity);
 }
 
 /* Waits for a request up to the deadline: whether it is complete. */
@@ -410,19 +461,35 @@ kolo_status kolo_client_wait(kolo_client *c, kolo_service_request *q, int64_t ti
     return result_of(q);
 }
 
-bool kolo_client_completes(kolo_client *c, const kolo_service_request *q, int64_t timeout_ms) {
-    const int64_t deadline_ns = kolo_now_ns() + kolo_ms_to_ns(timeout_ms);
-    begin_wait(c);
-    const bool done = wait_until(c, q, deadline_ns);
-    end_wait(c);
-    return done;
+/* The time after half of the timeout. */
+static int64_t half_deadline(int64_t timeout_ms) {
+    return kolo_now_ns() + kolo_ms_to_ns(timeout_ms / 2 + 1);
 }
 
-kolo_status kolo_client_give_up(kolo_client *c, kolo_service_request *q, int64_t waited_ms) {
+/* Whether a client of a server has made progress within the timeout. The mutex is held. */
+static bool asks_for_progress(kolo_client *c, server_link *l, int64_t timeout_ms) {
+    add_sign(c, l, false);
+    if (c->driven) kick(c);
+    return wait_until(c, &l->sign, half_deadline(timeout_ms)) && l->broken == KOLO_OK &&
+           l->sign.internal.status == KOLO_OK && l->sign.reply_clock < (uint64_t)timeout_ms;
+}
+
+kolo_status kolo_client_await(kolo_client *c, kolo_service_request *q, int64_t timeout_ms) {
+    if (timeout_ms <= 0) timeout_ms = c->timeout_ms;
     begin_wait(c);
-    while (q->internal.state != REQUEST_DONE) time_out(c, q, waited_ms);
+    while (!wait_until(c, q, half_deadline(timeout_ms))) {
+        if (!asks_for_progress(c, &c->links[q->server], timeout_ms)) time_out(c, q, timeout_ms);
+    }
     end_wait(c);
     return result_of(q);
+}
+
+bool kolo_client_lives(kolo_client *c, int server, int64_t timeout_ms) {
+    if (timeout_ms <= 0) timeout_ms = c->timeout_ms;
+    begin_wait(c);
+    const bool lives = asks_for_progress(c, &c->links[server], timeout_ms);
+    end_wait(c);
+    return lives;
 }
 
 bool kolo_client_test(kolo_client *c, const kolo_service_request *q) {
@@ -445,13 +512,15 @@ static kolo_status open_epoll(kolo_client *c) {
 }
 
 kolo_status kolo_client_create(kolo_transport *transport, int size, int64_t timeout_ms,
-                               kolo_client **client) {
+                               kolo_activity *activity, kolo_client **client) {
     size_t bytes = sizeof(kolo_client) + (size_t)size * sizeof(server_link);
     kolo_client *c = kolo_zalloc(bytes);
     if (!c) return KOLO_NOMEM(bytes);
     c->transport = transport;
     c->size = size;
     c->timeout_ms = timeout_ms;
+    c->activity = activity;
+    c->signed_ns = kolo_now_ns();
     c->started_end = &c->started;
     for (int r = 0; r < size; r++) c->links[r].fd = -1;
     pthread_mutex_init(&c->mutex, NULL);

@@ -6,14 +6,16 @@
  * the mutex protects only who drives, which requests were started, and which are complete. No
  * system call that concerns a connection is made while it is held. */
 
+#include "comm/engine/activity.h"
 #include "comm/transport/transport.h"
 #include "kolo/service.h"
 
 typedef struct kolo_client kolo_client;
 
-/* Creates a client without servers. `transport`: of the group; `size`: its ranks. NOMEM; IO. */
+/* Creates a client without servers. `transport`: of the group; `size`: its ranks; `activity`: of
+ * this rank, borrowed. NOMEM; IO. */
 kolo_status kolo_client_create(kolo_transport *transport, int size, int64_t timeout_ms,
-                               kolo_client **client);
+                               kolo_activity *activity, kolo_client **client);
 /* Adds a server and takes over the connection to it, also on failure. `mapped`: it shares memory
  * with this rank through the transport. IO. */
 kolo_status kolo_client_attach(kolo_client *client, int server, int fd, bool mapped);
@@ -33,6 +35,8 @@ void kolo_client_abandon(kolo_client *client);
 /* See kolo_service_start; `waits`: the caller waits next, so the thread need not make progress. */
 kolo_status kolo_client_start(kolo_client *c, kolo_service_request *q, bool waits);
 kolo_status kolo_client_wait(kolo_client *c, kolo_service_request *q, int64_t timeout_ms);
-bool kolo_client_completes(kolo_client *c, const kolo_service_request *q, int64_t timeout_ms);
-kolo_status kolo_client_give_up(kolo_client *c, kolo_service_request *q, int64_t waited_ms);
+/* See kolo_service_show_life, kolo_service_await and kolo_service_lives. */
+void kolo_client_show_life(kolo_client *c);
+kolo_status kolo_client_await(kolo_client *c, kolo_service_request *q, int64_t timeout_ms);
+bool kolo_client_lives(kolo_client *c, int server, int64_t timeout_ms);
 bool kolo_client_test(kolo_client *client, const kolo_service_request *request);

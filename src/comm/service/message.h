@@ -17,6 +17,9 @@ enum { KOLO_SERVICE_TEXT_BYTES = 200 }; /* error text of a reply */
 
 typedef enum kolo_message_type {
     KOLO_MESSAGE_CALL = 0x4b43414c,
+    KOLO_MESSAGE_SIGN = 0x4b534947, /* a call without data. The key 1: this client makes progress;
+                                       0: it waits. The clock of the reply: milliseconds since a
+                                       client has made progress */
     KOLO_MESSAGE_REPLY = 0x4b524550,
     KOLO_MESSAGE_LEAVE = 0x4b42594e, /* in both directions: the sender leaves; no other field */
 } kolo_message_type;

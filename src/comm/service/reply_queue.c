@@ -7,7 +7,7 @@
 
 static void remove_first(kolo_reply_queue *q) {
     kolo_queued_reply *r = q->first;
-    q->bytes -= r->bytes;
+    q->bytes -= sizeof *r + r->bytes - sizeof r->head;
     q->first = r->next;
     kolo_free(r);
 }
@@ -25,7 +25,7 @@ static kolo_status keep_rest(kolo_reply_queue *q, const kolo_reply_head *head,
     if (q->first) q->last->next = r;
     if (!q->first) q->first = r;
     q->last = r;
-    q->bytes += r->bytes;
+    q->bytes += sizeof *r + m->body_bytes;
     return KOLO_OK;
 }
 

@@ -16,7 +16,7 @@ enum { KOLO_REPLY_BYTES = sizeof(kolo_queued_reply) }; /* of memory, beside its 
 /* Zeros: empty. */
 typedef struct kolo_reply_queue {
     kolo_queued_reply *first, *last;
-    size_t bytes; /* of heads and bodies */
+    size_t bytes; /* of memory */
 } kolo_reply_queue;
 
 /* Sends a reply, or queues a copy of what the socket does not take. `traffic` may be NULL. NOMEM;

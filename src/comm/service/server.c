@@ -71,6 +71,7 @@ struct kolo_server {
     int ranks, size;       /* clients: the ranks, then those who join */
     kolo_joiners *joiners; /* NULL: nobody may join */
     bool resume;           /* some client has it set */
+    int64_t progress_ns;   /* when a client has stated that it makes progress, or sent data, last */
     int epoll, wake;   /* wake: an eventfd, written when `stop` is set or requests are complete */
     _Atomic bool stop; /* release by the owner, acquire by the thread */
     kolo_service_thread thread;
@@ -237,11 +238,30 @@ static kolo_status map(const kolo_server *s, int rank, uint64_t handle, uint64_t
     return KOLO_FAIL(KOLO_ERR_FORMAT, "a request with data outside of its memory");
 }
 
+/* Takes a sign of life. `*paused`: there is no memory for the reply. */
+static kolo_status answer_sign(kolo_server *s, client *c, bool *paused) {
+    const kolo_call_head *h = &c->head;
+    const int64_t now_ns = kolo_now_ns();
+    if (h->serial != c->serial + 1 || h->input_bytes > 0 || h->output_bytes > 0) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "an invalid sign of life");
+    }
+    *paused = held_by(c) + KOLO_REPLY_BYTES > s->opts.client_bytes;
+    if (*paused) return KOLO_OK;
+    c->serial = h->serial;
+    c->filled = 0;
+    if (h->key == 1) s->progress_ns = now_ns;
+    const kolo_reply_head head = {.type = KOLO_MESSAGE_REPLY,
+                                  .serial = h->serial,
+                                  .clock = (uint64_t)(now_ns - s->progress_ns) / 1000000};
+    return kolo_reply_queue_send(&c->replies, c->fd, c->traffic, &head, NULL, 0);
+}
+
 /* Begins the request whose head is complete. `*paused`: there is no credit or memory for it. */
 static kolo_status begin(kolo_server *s, int rank, bool *paused) {
     client *c = &s->clients[rank];
     const kolo_call_head *h = &c->head;
     void *input, *output;
+    if (h->type == KOLO_MESSAGE_SIGN) return answer_sign(s, c, paused);
     KOLO_TRY(check_head(s, c, h));
     KOLO_TRY(map(s, rank, h->input_handle, h->input_bytes, &input));
     KOLO_TRY(map(s, rank, h->output_handle, h->output_bytes, &output));
@@ -291,10 +311,15 @@ static kolo_status receive_some(kolo_server *s, int rank, bool *more, bool *ende
         if (c->paused) return KOLO_OK;
     }
     call *q = c->reading;
+    if (!q) { /* it was a sign of life */
+        *more = true;
+        return KOLO_OK;
+    }
     if (c->input_filled < q->view.input_bytes) {
         size_t turn = c->input_filled + TURN_BYTES;
         if (turn > q->view.input_bytes) turn = q->view.input_bytes;
         KOLO_TRY(kolo_message_receive(c->fd, q->buffer, turn, &c->input_filled, ended, c->traffic));
+        s->progress_ns = kolo_now_ns();
         if (c->input_filled < q->view.input_bytes) return KOLO_OK;
     }
     c->reading = NULL;
@@ -476,6 +501,7 @@ kolo_status kolo_server_create(const kolo_service_opts *opts, const kolo_server_
     s->opts = *opts;
     s->transport = place->transport;
     s->ranks = place->size;
+    s->progress_ns = kolo_now_ns();
     s->size = size;
     s->epoll = s->wake = s->listeners[0] = s->listeners[1] = -1;
     for (int r = 0; r < s->size; r++) s->clients[r].fd = -1;

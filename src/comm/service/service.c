@@ -20,6 +20,7 @@
 #include "comm/join/rank_env.h"
 #include "comm/service/client.h"
 #include "comm/service/server.h"
+#include "comm/service/waits.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -40,8 +41,10 @@ struct kolo_service {
     kolo_service_link link; /* first */
     kolo_comm *comm;        /* the whole group; NULL: this process has joined */
     kolo_client *client;
-    kolo_server *server; /* NULL: this rank does not serve */
-    char *address;       /* for those who join; NULL: none may */
+    kolo_server *server;     /* NULL: this rank does not serve */
+    char *address;           /* for those who join; NULL: none may */
+    kolo_activity *activity; /* of this rank: the group's, or of a process that has joined */
+    kolo_activity own;
     int n_servers;
     int servers[]; /* [size]: their ranks */
 };
@@ -239,7 +242,9 @@ static kolo_status connect_service(setup *s, kolo_service *service) {
         KOLO_TRY(kolo_server_start(service->server, listeners[0], listeners[1], &s->key,
                                    s->deadline_ns));
     }
-    KOLO_TRY(kolo_client_create(comm->transport, comm->size, s->opts.timeout_ms, &service->client));
+    service->activity = &kolo_comm_whole(comm)->activity;
+    KOLO_TRY(kolo_client_create(comm->transport, comm->size, s->opts.timeout_ms, service->activity,
+                                &service->client));
     if (service->server && s->opts.completed) {
         kolo_client_inform(service->client, kolo_server_wake, service->server);
     }
@@ -425,7 +430,9 @@ kolo_status kolo_service_join(const char *address, const char *secret_file,
     const size_t bytes = sizeof(kolo_service) + (size_t)j.ranks * sizeof(int);
     kolo_service *made = kolo_zalloc(bytes);
     kolo_status status =
-        made ? kolo_client_create(NULL, j.ranks, o.timeout_ms, &made->client) : KOLO_NOMEM(bytes);
+        made ? kolo_client_create(NULL, j.ranks, o.timeout_ms, &made->own, &made->client)
+             : KOLO_NOMEM(bytes);
+    if (made) made->activity = &made->own;
     while (status == KOLO_OK && *address) status = join_line(&j, &address, made);
     kolo_key_clear(&j.key);
     if (status != KOLO_OK) {
@@ -528,16 +535,20 @@ kolo_status kolo_service_wait(kolo_service *service, kolo_service_request *reque
     return kolo_client_wait(service->client, request, timeout_ms);
 }
 
-bool kolo_service_completes(kolo_service *service, const kolo_service_request *request,
-                            int64_t timeout_ms) {
-    return kolo_client_completes(service->client, request, timeout_ms);
+kolo_status kolo_service_await(kolo_service *service, kolo_service_request *request,
+                               int64_t timeout_ms) {
+    KOLO_TRY(check(service));
+    return kolo_client_await(service->client, request, timeout_ms);
 }
 
-kolo_status kolo_service_give_up(kolo_service *service, kolo_service_request *request,
-                                 int64_t waited_ms) {
-    KOLO_TRY(check(service));
-    return kolo_client_give_up(service->client, request, waited_ms);
+void kolo_service_show_life(kolo_service *service) { kolo_client_show_life(service->client); }
+
+bool kolo_service_lives(kolo_service *service, int server, int64_t timeout_ms) {
+    return kolo_client_lives(service->client, server, timeout_ms);
 }
+
+void kolo_service_begin_wait(kolo_service *service) { kolo_activity_begin_wait(service->activity); }
+void kolo_service_end_wait(kolo_service *service) { kolo_activity_end_wait(service->activity); }
 
 bool kolo_service_test(kolo_service *service, const kolo_service_request *request) {
     return kolo_client_test(service->client, request);

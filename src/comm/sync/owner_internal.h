@@ -59,7 +59,6 @@ struct kolo_parameters_owner {
     int64_t (*now_ns)(void);
     bool again;        /* workers may send what it has taken: kolo_parameters_owner_lead */
     int64_t quorum_ns; /* when a quorum of the step was in; 0: it is not */
-    int64_t alive_ns;  /* when a worker has made progress last */
     bool stops;        /* a rank has asked for it */
     uint64_t stop_at;  /* the point where all workers stop; 0: not known */
     uint64_t end;      /* of the leases that are asked for since the latest rest; 0: none */

@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "comm/engine/comm.h"
 #include "comm/engine/family.h"
+#include "comm/service/waits.h"
 #include "comm/sync/agree.h"
 #include "comm/sync/law.h"
 #include "comm/sync/parameters_internal.h"
@@ -231,13 +232,12 @@ kolo_status kolo_parameters_allocate(kolo_parameters *p) {
     p->pushes = kolo_zalloc(bytes);
     p->pulls = kolo_zalloc(bytes);
     p->signals = kolo_zalloc(bytes);
-    p->signs = kolo_zalloc(bytes);
     p->owned = kolo_zalloc(n * sizeof *p->owned);
     p->early = kolo_zalloc(n * sizeof *p->early);
     p->moved = kolo_zalloc(n * sizeof *p->moved);
     p->ready = kolo_zalloc(n * sizeof *p->ready);
     if (!p->pushes || !p->pulls || !p->signals || !p->owned || !p->early || !p->moved ||
-        !p->ready || !p->signs) {
+        !p->ready) {
         return KOLO_NOMEM(bytes);
     }
     divide(p);
@@ -314,11 +314,13 @@ static kolo_status build(kolo_parameters *p, const float *initial) {
     KOLO_TRY(status);
     const kolo_service_opts service = serving(p);
     KOLO_TRY(kolo_service_create(p->comm, &service, &p->service));
+    if (p->works) kolo_service_show_life(p->service);
     if (p->replicas) kolo_replicas_connect(p->replicas, p->service);
     return p->opts.replicas > 0 ? kolo_barrier(p->comm) : KOLO_OK; /* before the first request */
 }
 
 void kolo_parameters_free(kolo_parameters *p) {
+    if (p->group) p->group->patience = NULL;
     kolo_service_destroy(p->service);
     kolo_order_destroy(p->order);
     kolo_replicas_destroy(p->replicas);
@@ -329,7 +331,6 @@ void kolo_parameters_free(kolo_parameters *p) {
     kolo_free(p->early);
     kolo_free(p->pulls);
     kolo_free(p->signals);
-    kolo_free(p->signs);
     kolo_free(p->ready);
     kolo_free(p->owned);
     kolo_free(p);
@@ -384,10 +385,18 @@ bool kolo_parameters_ended(kolo_parameters *p, int64_t timeout_ms) {
     return !p->follower || kolo_parameters_owner_ended(p->follower, timeout_ms);
 }
 
+/* Blocks until no worker is present. */
+static kolo_status wait_for_workers(kolo_parameters *p) {
+    if (p->service) kolo_service_begin_wait(p->service);
+    kolo_status status = p->parts_here ? kolo_owner_parts_wait(p->parts_here) : KOLO_OK;
+    if (status == KOLO_OK && p->follower) status = kolo_parameters_owner_wait(p->follower);
+    if (p->service) kolo_service_end_wait(p->service);
+    return status;
+}
+
 kolo_status kolo_parameters_wait(kolo_parameters *p) {
     KOLO_TRY(check_owner(p));
-    KOLO_TRY(kolo_owner_parts_wait(p->parts_here));
-    if (p->follower) KOLO_TRY(kolo_parameters_owner_wait(p->follower));
+    KOLO_TRY(wait_for_workers(p));
     if (!p->order) return KOLO_OK;
     kolo_service_destroy(p->service); /* its thread changes the order until then */
     p->service = NULL;
@@ -399,7 +408,6 @@ void kolo_parameters_abandon(kolo_parameters *p) { p->abandoned = true; }
 void kolo_parameters_destroy(kolo_parameters *p) {
     if (!p || (p->comm && p->comm->inherited)) return;
     if (p->works && !p->abandoned) (void)kolo_parameters_finish(p);
-    if (p->parts_here && !p->abandoned) (void)kolo_owner_parts_wait(p->parts_here);
-    if (p->follower && !p->abandoned) (void)kolo_parameters_owner_wait(p->follower);
+    if (!p->abandoned) (void)wait_for_workers(p);
     kolo_parameters_free(p);
 }

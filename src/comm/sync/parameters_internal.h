@@ -2,6 +2,7 @@
 /* What the files of kolo/parameters.h share: the object, and requests to the owners of its parts.
  */
 
+#include "comm/engine/comm.h"
 #include "comm/sync/parameters_order.h"
 #include "comm/sync/parameters_owner.h"
 #include "comm/sync/parameters_parts.h"
@@ -44,9 +45,8 @@ struct kolo_parameters {
     int n_pushed, n_pulled;               /* parts that are requested in this step */
     float *reads_into;                    /* see kolo_parameters_pull_early */
     early_push *early;                    /* [n_parts] */
-    kolo_service_request *signs;          /* [n_parts]: of life, see kolo_parameters_alive */
-    kolo_service_request probe;           /* whether others make progress */
-    int64_t alive_ns;                     /* when `signs` were sent last */
+    kolo_comm_patience patience;          /* of `group`, */
+    kolo_comm *group;                     /* of workers; NULL: none */
     kolo_service_request lease;           /* in flight if `asked` */
     bool asked;
     int held;                             /* leases that no push has acknowledged */
@@ -83,11 +83,8 @@ kolo_status kolo_parameters_move(kolo_parameters *p, int i, kolo_status status);
 kolo_status kolo_parameters_start(kolo_parameters *p, int i, kolo_service_request *q);
 /* Waits for a request to the owner of part i, which the replica gets again if that is lost. */
 kolo_status kolo_parameters_await(kolo_parameters *p, int i, kolo_service_request *q);
-/* Whether a worker has made progress within the timeout, by a server that is asked within half of
- * it. */
-bool kolo_parameters_progresses(kolo_parameters *p, int server, int i);
-/* The limit of waits in which nobody makes progress. */
-int64_t kolo_parameters_timeout_ms(const kolo_parameters *p);
+/* Whether a worker makes progress, or has within the timeout. */
+bool kolo_parameters_lives(kolo_parameters *p);
 /* Both. */
 kolo_status kolo_parameters_run(kolo_parameters *p, int i, kolo_service_request *q);
 /* Waits for the requests to the owners of parts [first, end); returns the first error. */

@@ -64,29 +64,28 @@ static kolo_status try_to_enter(kolo_parameters *p, uint64_t *end) {
     return KOLO_OK;
 }
 
+/* Tries as long as a worker makes progress. */
+static kolo_status try_until_it_enters(kolo_parameters *p, uint64_t *end) {
+    static const int64_t nap_ns = 10000000, asked_ns = 1000000000;
+    for (int64_t next_ns = kolo_now_ns() + asked_ns;;) {
+        KOLO_TRY(try_to_enter(p, end));
+        if (*end > 0) return KOLO_OK;
+        if (kolo_now_ns() > next_ns && !kolo_parameters_lives(p)) {
+            return KOLO_FAIL(KOLO_ERR_TIMEOUT, "the workers wait for each other, and none makes "
+                                               "progress: nobody can join");
+        }
+        if (kolo_now_ns() > next_ns) next_ns += asked_ns;
+        nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
+    }
+}
+
 kolo_status kolo_parameters_enter(kolo_parameters *p, uint64_t *end) {
-    static const int64_t nap_ns = 10000000;
-    const int64_t most_ms = kolo_parameters_timeout_ms(p);
-    int64_t deadline_ns = kolo_now_ns() + kolo_ms_to_ns(most_ms);
     KOLO_TRY(kolo_parameters_check_worker(p));
     if (p->number < 0 || !p->abandoned) {
         return KOLO_FAIL(KOLO_ERR_ARG, "only a process that has joined takes part later, and once");
     }
-    for (;;) {
-        KOLO_TRY(try_to_enter(p, end));
-        if (*end > 0) break;
-        if (kolo_now_ns() > deadline_ns) {
-            const int first = kolo_service_server_rank(p->service, 0);
-            if (!kolo_parameters_progresses(p, first, 0)) {
-                return KOLO_FAIL(KOLO_ERR_TIMEOUT,
-                                 "the workers have waited for each other for %lld ms: nobody can "
-                                 "join",
-                                 (long long)most_ms);
-            }
-            deadline_ns = kolo_now_ns() + kolo_ms_to_ns(most_ms / 2);
-        }
-        nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
-    }
+    KOLO_TRY(try_until_it_enters(p, end));
+    kolo_service_show_life(p->service);
     p->abandoned = false;
     return KOLO_OK;
 }

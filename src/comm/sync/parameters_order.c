@@ -179,7 +179,7 @@ void kolo_order_serve(void *arg, kolo_service_call *call) {
     kolo_order *r = arg;
     if (call->client >= r->opts.workers) { /* the owner refuses it */
         kolo_parameters_owner_serve(r->opts.owner, call);
-    } else if (call->kind == KOLO_OWNER_PART || call->kind == KOLO_OWNER_ALIVE) {
+    } else if (call->kind == KOLO_OWNER_PART) {
         kolo_parameters_owner_serve(r->opts.owner, call); /* the push of a part is in the order */
     } else if (r->records) {
         record(r, call->client);

@@ -204,7 +204,6 @@ static bool is_valid(const owner *o, int number, const kolo_service_call *call) 
     case KOLO_OWNER_PULL:
         return input == 0 && !w->pull && (call->key == 0 || call->clock >= o->pushes[number]);
     case KOLO_OWNER_STATE:
-    case KOLO_OWNER_ALIVE:
         return input == 0;
     case KOLO_OWNER_PUSH:
     case KOLO_OWNER_PART:
@@ -311,18 +310,6 @@ static void push(owner *o, int w, kolo_service_call *call) {
     go_on(o);
 }
 
-/* Requests to join, and of those who have left, are no progress. */
-static void note_progress(owner *o, const kolo_service_call *call) {
-    static const uint32_t others =
-        1 << KOLO_OWNER_JOIN | 1 << KOLO_OWNER_FINISH | 1 << KOLO_OWNER_STOP;
-    const bool waits = call->kind == KOLO_OWNER_ALIVE && call->key == 0;
-    if (!waits && !(others >> call->kind & 1)) o->alive_ns = o->now_ns();
-}
-
-static void answer_alive(const owner *o, kolo_service_call *call) {
-    o->reply(call, KOLO_OK, (uint64_t)(o->now_ns() - o->alive_ns) / 1000000, NULL, 0);
-}
-
 /* Answers a request that was taken before, as a copy. */
 static bool answer_again(owner *o, int w, kolo_service_call *call) {
     if (!o->again || w >= o->n_workers) return false;
@@ -356,7 +343,6 @@ static bool lacks_pushes(const owner *o, int w, const kolo_service_call *call) {
 void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
     owner *o = arg;
     const int w = worker_of(o, call->client);
-    if (call->kind < KOLO_OWNER_ALIVE) note_progress(o, call);
     if (answer_again(o, w, call)) return;
     if (lacks_pushes(o, w, call)) {
         kolo_status status = KOLO_FAIL(KOLO_ERR_PEER, "the replica lacks pushes that its leader "
@@ -370,9 +356,6 @@ void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
         o->reply(call, status, 0, NULL, 0);
     } else if (o->missing >= 0 && call->kind != KOLO_OWNER_FINISH) {
         refuse(o, call);
-    } else if (call->kind == KOLO_OWNER_ALIVE) {
-        note_progress(o, call);
-        answer_alive(o, call);
     } else if (call->kind == KOLO_OWNER_JOIN) {
         kolo_owner_join(o, w, call);
     } else if (call->kind == KOLO_OWNER_PART) {
@@ -439,7 +422,6 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     o->has = *has;
     o->staleness = opts->staleness;
     o->now_ns = kolo_now_ns;
-    o->alive_ns = kolo_now_ns();
     size_t bytes = (has->values.count + has->state.count + 1) * sizeof(float);
     size_t sum_bytes = (has->gradient.count + 1) * sizeof(float);
     o->values = kolo_alloc(bytes);
@@ -503,10 +485,7 @@ void kolo_parameters_owner_lead(owner *o) {
 
 void kolo_parameters_owner_set_reply(owner *o, kolo_owner_reply *reply) { o->reply = reply; }
 
-void kolo_parameters_owner_set_clock(owner *o, int64_t (*now_ns)(void)) {
-    o->now_ns = now_ns;
-    o->alive_ns = now_ns();
-}
+void kolo_parameters_owner_set_clock(owner *o, int64_t (*now_ns)(void)) { o->now_ns = now_ns; }
 
 kolo_status kolo_parameters_owner_stage(owner *o, int w) {
     const size_t bytes = (o->has.gradient.count + 1) * sizeof *o->workers[w].staged;

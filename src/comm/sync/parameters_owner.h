@@ -31,8 +31,6 @@ typedef enum kolo_owner_request {
                        */
     KOLO_OWNER_JOIN,  /* of a worker that joins: the clock of the reply is 0 while workers wait for
                          each other; at the first owner otherwise the end of leases, at others 1 */
-    KOLO_OWNER_ALIVE, /* the key: whether this worker makes progress, so that others go on to wait;
-                         the clock of the reply: milliseconds since one has */
     KOLO_OWNER_KINDS
 } kolo_owner_request;
 

@@ -153,7 +153,7 @@ static void copy_entry(replicas *r, entry *e, uint32_t kind, uint64_t key, const
 }
 
 static void lead(replicas *r, kolo_service_call *call) {
-    const bool reads = call->kind == KOLO_OWNER_STATE || call->kind == KOLO_OWNER_ALIVE;
+    const bool reads = call->kind == KOLO_OWNER_STATE;
     const bool alone = !r->followed && r->n_queue == 0;
     if (alone || reads || !kolo_parameters_owner_fits(r->opts.leader, call)) {
         kolo_parameters_owner_serve(r->opts.leader, call);

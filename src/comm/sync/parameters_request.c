@@ -1,7 +1,8 @@
 /* Requests of a worker to the owners of the parts, and to their replicas once an owner is lost. */
-#include "base/clock.h"
 #include "base/status.h"
 #include "comm/engine/comm.h"
+#include "comm/service/waits.h"
+#include "comm/sync/parameters_group.h"
 #include "comm/sync/parameters_internal.h"
 
 #include <stdio.h>
@@ -30,7 +31,6 @@ kolo_service_request kolo_parameters_request(const kolo_parameters *p, int i, ui
         [KOLO_OWNER_IDLE] = "a report of having no lease",
         [KOLO_OWNER_STOP] = "an agreement on the end of the run",
         [KOLO_OWNER_JOIN] = "a worker that joins",
-        [KOLO_OWNER_ALIVE] = "a sign of life",
     };
     const bool names_part = p->opts.replicas > 0 || kolo_parameters_buckets(p) > 1;
     return (kolo_service_request){.server = kolo_service_server_rank(p->service, server_of(p, i)),
@@ -89,58 +89,37 @@ kolo_status kolo_parameters_start(kolo_parameters *p, int i, kolo_service_reques
     return kolo_service_start(p->service, q);
 }
 
-/* ---- waits, which go on as long as anybody makes progress ---- */
+/* ---- waits ---- */
 
-int64_t kolo_parameters_timeout_ms(const kolo_parameters *p) {
-    static const int64_t joined_ms = 30000; /* as of kolo_service_join */
-    if (p->opts.timeout_ms > 0) return p->opts.timeout_ms;
-    return p->comm ? p->comm->timeout_ns / 1000000 : joined_ms;
+/* For as long as any worker makes progress; a server waits for no worker. */
+static kolo_status wait_patiently(kolo_parameters *p, kolo_service_request *q) {
+    return p->works ? kolo_service_await(p->service, q, 0) : kolo_service_wait(p->service, q, 0);
 }
 
-bool kolo_parameters_progresses(kolo_parameters *p, int server, int i) {
-    const int64_t most_ms = kolo_parameters_timeout_ms(p);
-    if (!kolo_service_test(p->service, &p->probe)) return false; /* not answered before */
-    p->probe = kolo_parameters_request(p, i, KOLO_OWNER_ALIVE);
-    p->probe.server = server;
-    if (kolo_service_start(p->service, &p->probe) != KOLO_OK) return false;
-    if (!kolo_service_completes(p->service, &p->probe, most_ms / 2 + 1)) return false;
-    return kolo_service_wait(p->service, &p->probe, 0) == KOLO_OK &&
-           p->probe.reply_clock < (uint64_t)most_ms;
+bool kolo_parameters_lives(kolo_parameters *p) {
+    return kolo_service_lives(p->service, kolo_service_server_rank(p->service, server_of(p, 0)), 0);
 }
 
-static kolo_status wait_patiently(kolo_parameters *p, int i, kolo_service_request *q) {
-    const int64_t most_ms = kolo_parameters_timeout_ms(p);
-    if (!p->works) return kolo_service_wait(p->service, q, 0); /* a server waits for no worker */
-    while (!kolo_service_completes(p->service, q, most_ms / 2 + 1)) {
-        if (kolo_parameters_progresses(p, q->server, i)) continue;
-        return kolo_service_give_up(p->service, q, most_ms);
-    }
-    return kolo_service_wait(p->service, q, 0);
-}
+static void begin_wait(void *arg) { kolo_service_begin_wait(((kolo_parameters *)arg)->service); }
+static void end_wait(void *arg) { kolo_service_end_wait(((kolo_parameters *)arg)->service); }
+static bool goes_on(void *arg) { return kolo_parameters_lives(arg); }
 
-void kolo_parameters_alive(kolo_parameters *p) {
-    const int64_t now = kolo_now_ns();
-    const int64_t every_ns = kolo_ms_to_ns(kolo_parameters_timeout_ms(p)) / 4;
-    if (!p->works || !p->service || now - p->alive_ns < every_ns) return;
-    p->alive_ns = now;
-    for (int i = 0; i < p->n_parts; i++) {
-        if (!kolo_service_test(p->service, &p->signs[i])) continue;
-        p->signs[i] = kolo_parameters_request(p, i, KOLO_OWNER_ALIVE);
-        p->signs[i].key = 1;
-        (void)kolo_service_start(p->service, &p->signs[i]); /* a lost owner is found by others */
-    }
+void kolo_parameters_lend_patience(kolo_parameters *p, kolo_comm *group) {
+    p->patience = (kolo_comm_patience){begin_wait, end_wait, goes_on, p};
+    p->group = group;
+    group->patience = &p->patience;
 }
 
 kolo_status kolo_parameters_await(kolo_parameters *p, int i, kolo_service_request *q) {
     const bool pushes = q == &p->pushes[i];
-    kolo_status status = wait_patiently(p, i, q);
+    kolo_status status = wait_patiently(p, q);
     if (status == KOLO_OK) return status;
     KOLO_TRY(redirect(p, i, q, status));
     if (!pushes) { /* move has sent a push */
         q->server = kolo_service_server_rank(p->service, server_of(p, i));
         KOLO_TRY(kolo_service_start(p->service, q));
     }
-    return wait_patiently(p, i, q);
+    return wait_patiently(p, q);
 }
 
 kolo_status kolo_parameters_run(kolo_parameters *p, int i, kolo_service_request *q) {

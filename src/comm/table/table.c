@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "comm/engine/comm.h"
 #include "comm/join/authentication.h"
+#include "comm/service/waits.h"
 #include "comm/sync/agree.h"
 #include "comm/sync/parameters_owner.h"
 #include "comm/table/id_batch.h"
@@ -130,7 +131,9 @@ static kolo_status build(kolo_table *t) {
         service.lost = kolo_table_owner_lost;
         service.arg = t->owner;
     }
-    return kolo_service_create(t->comm, &service, &t->service);
+    KOLO_TRY(kolo_service_create(t->comm, &service, &t->service));
+    if (t->works) kolo_service_show_life(t->service);
+    return KOLO_OK;
 }
 
 static void free_table(kolo_table *t) {
@@ -273,7 +276,7 @@ static kolo_status wait_all(kolo_table *t, kolo_service_request *requests, int n
     kolo_status first = KOLO_OK;
     char text[256] = "";
     for (int s = 0; s < n; s++) {
-        const kolo_status status = kolo_service_wait(t->service, &requests[s], 0);
+        const kolo_status status = kolo_service_await(t->service, &requests[s], 0);
         if (status == KOLO_OK || first != KOLO_OK) continue;
         first = status;
         snprintf(text, sizeof text, "%s", kolo_last_error());
@@ -515,6 +518,10 @@ void kolo_table_abandon(kolo_table *t) { t->abandoned = true; }
 void kolo_table_destroy(kolo_table *t) {
     if (!t || t->comm->inherited) return;
     if (t->works && !t->abandoned) (void)kolo_table_finish(t);
-    if (t->owner && !t->abandoned) kolo_table_owner_wait(t->owner);
+    if (t->owner && !t->abandoned) {
+        kolo_service_begin_wait(t->service);
+        kolo_table_owner_wait(t->owner);
+        kolo_service_end_wait(t->service);
+    }
     free_table(t);
 }

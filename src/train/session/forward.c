@@ -6,7 +6,6 @@
 static kolo_status forward(kolo_session *s, const kolo_batch *batch, const cached **c) {
     int64_t key = evaluates_together(s) ? batch->global_count : batch->count;
     KOLO_TRY(kolo_session_get_plan(s, EVALUATE, key, batch->count, c));
-    if (s->served) kolo_served_alive(s->served);
     if (batch->count == 0) return kolo_plan_skip((*c)->plan, false);
     KOLO_TRY(kolo_plan_prepare((*c)->plan));
     if (s->pulled) {

@@ -58,8 +58,6 @@ kolo_status kolo_served_rest(kolo_served *d, bool *asked) {
     return KOLO_OK;
 }
 
-void kolo_served_alive(kolo_served *d) { kolo_parameters_alive(d->parameters); }
-
 int64_t kolo_served_lost(const kolo_served *d, int worker) {
     const int64_t pushes = (int64_t)d->lost[worker] - 1;
     return pushes > 0 && d->every > 0 ? pushes * d->every : pushes;

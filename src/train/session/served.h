@@ -50,7 +50,5 @@ void kolo_served_count_bytes(const kolo_served *served, uint64_t *sent, uint64_t
 bool kolo_served_has_lost(const kolo_served *served, int server);
 /* Waits for the other workers: see kolo_parameters_rest. */
 kolo_status kolo_served_rest(kolo_served *served, bool *asked);
-/* See kolo_parameters_alive. */
-void kolo_served_alive(kolo_served *served);
 /* As kolo_session_lost. */
 int64_t kolo_served_lost(const kolo_served *served, int worker);

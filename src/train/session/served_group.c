@@ -6,6 +6,7 @@
  * A bucket is summed as soon as all members have completed it, while the backward pass goes on.
  * Members start the sums of buckets in the same order. */
 #include "base/memory.h"
+#include "comm/sync/parameters_group.h"
 #include "kolo/host_memory.h"
 #include "train/session/served_internal.h"
 
@@ -66,6 +67,7 @@ kolo_status kolo_served_join_group(kolo_served *d, const kolo_session *s,
         d->group = NULL;
         return KOLO_OK;
     }
+    kolo_parameters_lend_patience(d->parameters, d->group);
     KOLO_TRY(create_sums(d, by_host));
     /* Nobody waits for those of it that do not push. */
     return kolo_served_leads(d) ? KOLO_OK : kolo_parameters_finish(d->parameters);

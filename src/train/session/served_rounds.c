@@ -109,7 +109,6 @@ kolo_status kolo_session_step_between(kolo_session *s, const kolo_batch *batch, 
     }
     s->evaluated = NULL;
     s->steps++;
-    kolo_parameters_alive(d->parameters);
     if ((int64_t)s->steps % d->every != 0) return KOLO_OK;
     const int64_t begin = kolo_now_ns();
     KOLO_TRY(exchange_round(d, s));

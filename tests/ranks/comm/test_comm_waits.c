@@ -1,15 +1,18 @@
-/* How long workers wait for each other: as long as any of them makes progress, which signs of life
- * state where a worker makes no requests. */
+/* How long workers wait for each other: as long as any of them makes progress. One that computes
+ * does, whatever it computes; one that is stopped does not, nor do those that wait. */
 #include "base/clock.h"
 #include "base/status.h"
-#include "kolo/parameters.h"
+#include "comm/sync/parameters_group.h"
+#include "kolo/table.h"
 #include "support/fewer.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Signs of life come four times as often as the timeout: longer under sanitizers, which slow down
  * the thread that takes them. */
@@ -19,23 +22,44 @@ static void add(void *arg, const kolo_parameters_update *u) {
     for (size_t i = 0; i < u->count; i++) u->values[i] += u->gradient[i];
 }
 
-static void work(kolo_parameters *p, bool signs) {
-    const int64_t end_ns = kolo_now_ns() + kolo_ms_to_ns(LATE_MS);
-    while (kolo_now_ns() < end_ns) {
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-        if (signs) kolo_parameters_alive(p);
-    }
+static void add_rows(void *arg, const kolo_table_update *u) {
+    for (size_t i = 0; i < u->n; i++) u->values[(size_t)u->slots[i] * u->width] += u->gradients[i];
 }
 
+static void pause_ms(int64_t ms) {
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+/* Another process lets this one go on. */
+static void stop_for_ms(int64_t ms) {
+    const pid_t self = getpid();
+    if (fork() == 0) {
+        pause_ms(ms);
+        (void)kill(self, SIGCONT);
+        _exit(0);
+    }
+    raise(SIGSTOP);
+}
+
+/* Worker 1 makes its step in more than the timeout, while worker 0 waits for it. */
+typedef enum what { PULLS, ROWS, GROUP, KINDS } what;
 typedef struct scheme {
-    bool signs;
+    bool stops;
+    what what;
     int servers, replicas;
 } scheme;
 
-/* Worker 1 makes its step in more than the timeout, while worker 0 waits for it. */
-static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
-    const scheme *s = arg;
-    const int rank = kolo_comm_rank(comm);
+static void be_late(const scheme *s) {
+    if (s->stops) stop_for_ms(LATE_MS);
+    if (!s->stops) pause_ms(LATE_MS);
+}
+
+static kolo_status check(float value) {
+    if (value == WORKERS) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "a value of %g", (double)value);
+}
+
+static kolo_status pull_body(kolo_comm *comm, const scheme *s) {
     float value = 0, gradient = 1;
     kolo_parameters *p;
     const kolo_parameters_opts opts = {
@@ -43,47 +67,156 @@ static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
     KOLO_TRY(kolo_parameters_create(comm, &value, 1, &opts, &p));
     kolo_status status = KOLO_OK;
     if (kolo_parameters_works(p)) {
-        if (rank == 1) work(p, s->signs);
+        if (kolo_comm_rank(comm) == 1) be_late(s);
         status = kolo_parameters_push(p, &gradient);
         if (status == KOLO_OK) status = kolo_parameters_pull(p, &value);
-        if (status == KOLO_OK && value != WORKERS) {
-            status = KOLO_FAIL(KOLO_ERR_FORMAT, "a value of %g", (double)value);
-        }
+        if (status == KOLO_OK) status = check(value);
     }
     if (status != KOLO_OK) kolo_parameters_abandon(p);
     kolo_parameters_destroy(p);
     return status;
 }
 
-static void waits_go_on_while_a_worker_lives(void **state) {
-    static const scheme schemes[] = {{true, 2, 1}, {true, 1, 0}, {true, 0, 0}};
-    for (int i = 0; i < TEST_FEWER(1, 3); i++) {
+static kolo_status rows_body(kolo_comm *comm, const scheme *s) {
+    const uint64_t id = 7;
+    float value = 0, gradient = 1;
+    kolo_table *t;
+    const kolo_table_opts opts = {.width = 1,
+                                  .bytes = 1 << 16,
+                                  .batch = 4,
+                                  .servers = s->servers,
+                                  .update = add_rows,
+                                  .timeout_ms = TIMEOUT_MS};
+    KOLO_TRY(kolo_table_create(comm, &opts, &t));
+    kolo_status status = KOLO_OK;
+    if (kolo_table_works(t)) {
+        if (kolo_comm_rank(comm) == 1) be_late(s);
+        status = kolo_table_push(t, &id, 1, &gradient);
+        if (status == KOLO_OK) status = kolo_table_pull(t, &id, 1, &value);
+        if (status == KOLO_OK) status = check(value);
+    }
+    if (status != KOLO_OK) kolo_table_abandon(t);
+    kolo_table_destroy(t);
+    return status;
+}
+
+/* The workers add up in a group before they push. */
+static kolo_status sum_in_group(kolo_comm *comm, kolo_comm *group, kolo_parameters *p,
+                                const scheme *s) {
+    float value = 1;
+    const kolo_part part = {.data = &value, .count = 1};
+    kolo_request *sum;
+    kolo_parameters_lend_patience(p, group);
+    KOLO_TRY(kolo_allreduce_create(group, &part, 1, KOLO_DTYPE_F32, KOLO_SUM, KOLO_ALGORITHM_AUTO,
+                                   "sum", &sum));
+    if (kolo_comm_rank(comm) == 1) be_late(s);
+    kolo_status status = kolo_request_start(sum);
+    if (status == KOLO_OK) status = kolo_request_wait(sum, TIMEOUT_MS);
+    kolo_request_destroy(sum);
+    return status == KOLO_OK ? check(value) : status;
+}
+
+static kolo_status group_body(kolo_comm *comm, const scheme *s) {
+    float value = 0;
+    kolo_parameters *p;
+    kolo_comm *group;
+    const kolo_parameters_opts opts = {
+        .servers = s->servers, .update = add, .timeout_ms = TIMEOUT_MS};
+    KOLO_TRY(kolo_parameters_create(comm, &value, 1, &opts, &p));
+    KOLO_TRY(kolo_comm_split(comm, kolo_parameters_works(p), kolo_comm_rank(comm), &group));
+    kolo_status status = KOLO_OK;
+    if (kolo_parameters_works(p)) status = sum_in_group(comm, group, p, s);
+    if (status != KOLO_OK) kolo_parameters_abandon(p);
+    kolo_parameters_destroy(p);
+    kolo_comm_destroy(group);
+    return status;
+}
+
+static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
+    const scheme *s = arg;
+    return s->what == PULLS  ? pull_body(comm, s)
+           : s->what == ROWS ? rows_body(comm, s)
+                             : group_body(comm, s);
+}
+
+static void waits_go_on_while_a_worker_computes(void **state) {
+    static const scheme schemes[] = {{.servers = 2, .replicas = 1},
+                                     {.what = ROWS, .servers = 1},
+                                     {.what = GROUP, .servers = 1},
+                                     {.servers = 0}};
+    for (int i = 0; i < TEST_FEWER(3, 4); i++) {
         const int ranks = WORKERS + schemes[i].servers;
         ASSERT_OK(run_ranks(ranks, RANKS_SHM, late_body, &schemes[i], sizeof schemes[i]));
     }
 }
 
-static void waits_end_if_nobody_makes_progress(void **state) {
-    static const scheme silent = {false, 1, 0};
-    rank_outcome outcomes[WORKERS + 1];
+static void waits_end_if_a_worker_is_stopped(void **state) {
+    static const char *const errors[KINDS] = {"has not replied to a pull of parameters",
+                                              "has not replied to a pull of rows", "waited"};
     char limit[32];
-    const rank_job job = {.n = WORKERS + 1,
-                          .transport = RANKS_SHM,
-                          .body = late_body,
-                          .arg = &silent,
-                          .arg_bytes = sizeof silent,
-                          .outcomes = outcomes};
     snprintf(limit, sizeof limit, "within %.1f s", 1e-3 * TIMEOUT_MS);
+    for (what w = PULLS; w < KINDS; w++) {
+        const scheme stopped = {.stops = true, .what = w, .servers = 1};
+        rank_outcome outcomes[WORKERS + 1];
+        const rank_job job = {.n = WORKERS + 1,
+                              .transport = RANKS_SHM,
+                              .body = late_body,
+                              .arg = &stopped,
+                              .arg_bytes = sizeof stopped,
+                              .outcomes = outcomes};
+        assert_int_not_equal(run_rank_job(&job), KOLO_OK);
+        assert_int_equal(outcomes[0].status, KOLO_ERR_TIMEOUT);
+        assert_non_null(strstr(outcomes[0].error, errors[w]));
+        if (w != GROUP) assert_non_null(strstr(outcomes[0].error, limit));
+    }
+}
+
+/* Worker 0 waits for rows, which need a push of worker 1; worker 1 for parameters, which need one
+ * of worker 0. */
+static kolo_status crosswise_body(kolo_comm *comm, const void *arg, void *result) {
+    const uint64_t id = 7;
+    float value = 0, gradient = 1;
+    kolo_parameters *p;
+    kolo_table *t;
+    const kolo_parameters_opts dense = {.servers = 1, .update = add, .timeout_ms = TIMEOUT_MS};
+    const kolo_table_opts sparse = {.width = 1,
+                                    .bytes = 1 << 16,
+                                    .batch = 4,
+                                    .servers = 1,
+                                    .update = add_rows,
+                                    .timeout_ms = TIMEOUT_MS};
+    KOLO_TRY(kolo_parameters_create(comm, &value, 1, &dense, &p));
+    KOLO_TRY(kolo_table_create(comm, &sparse, &t));
+    kolo_status status = KOLO_OK;
+    if (kolo_comm_rank(comm) == 0) {
+        status = kolo_table_push(t, &id, 1, &gradient);
+        if (status == KOLO_OK) status = kolo_table_pull(t, &id, 1, &value);
+    } else if (kolo_comm_rank(comm) == 1) {
+        status = kolo_parameters_push(p, &gradient);
+        if (status == KOLO_OK) status = kolo_parameters_pull(p, &value);
+    }
+    if (status != KOLO_OK) kolo_table_abandon(t);
+    if (status != KOLO_OK) kolo_parameters_abandon(p);
+    kolo_table_destroy(t);
+    kolo_parameters_destroy(p);
+    return status;
+}
+
+static void waits_end_if_workers_wait_for_each_other(void **state) {
+    rank_outcome outcomes[WORKERS + 1];
+    const rank_job job = {
+        .n = WORKERS + 1, .transport = RANKS_SHM, .body = crosswise_body, .outcomes = outcomes};
     assert_int_not_equal(run_rank_job(&job), KOLO_OK);
-    assert_int_equal(outcomes[0].status, KOLO_ERR_TIMEOUT);
-    assert_non_null(strstr(outcomes[0].error, "has not replied to a pull of parameters"));
-    assert_non_null(strstr(outcomes[0].error, limit));
+    int timeouts = 0; /* the other one may see that this worker has left */
+    for (int r = 0; r < WORKERS; r++) timeouts += outcomes[r].status == KOLO_ERR_TIMEOUT;
+    assert_true(timeouts > 0);
 }
 
 TEST_MAIN(test_comm_waits) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(waits_go_on_while_a_worker_lives),
-        cmocka_unit_test(waits_end_if_nobody_makes_progress),
+        cmocka_unit_test(waits_go_on_while_a_worker_computes),
+        cmocka_unit_test(waits_end_if_a_worker_is_stopped),
+        cmocka_unit_test(waits_end_if_workers_wait_for_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { CLIENTS = 2, CREDITS = 4, CLIENT_BYTES = 1 << 20, REPLY = 100000 };
@@ -108,6 +109,55 @@ static void a_client_that_does_not_read_holds_its_share(void **state) {
     close_scene(&s);
 }
 
+static ssize_t send_sign(scene *s, int client, uint64_t serial, uint64_t key, uint64_t bytes) {
+    const kolo_call_head head = {
+        .type = KOLO_MESSAGE_SIGN, .serial = serial, .key = key, .input_bytes = bytes};
+    return send(s->fds[client], &head, sizeof head, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* Signs of life need no credit. The reply states how long ago a client made progress. */
+static void signs_of_life_are_answered(void **state) {
+    scene s;
+    kolo_reply_head head;
+    open_scene(&s);
+    for (uint64_t i = 1; i <= CREDITS; i++) {
+        send_call(&s, 0, (kolo_call_head){.serial = i, .kind = KEEP});
+    }
+    nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
+    send_sign(&s, 0, CREDITS + 1, 0, 0);
+    assert_true(receive_all(&s, 0, &head, sizeof head) && head.serial == CREDITS + 1);
+    assert_true(head.status == KOLO_OK && head.clock >= 30); /* since the server was created */
+    send_sign(&s, 1, 1, 1, 0);
+    assert_true(receive_all(&s, 1, &head, sizeof head) && head.clock == 0);
+    send_sign(&s, 1, 2, 1, 8); /* it has no data */
+    poll_all(&s);
+    assert_int_equal(s.lost[1], 1);
+    assert_non_null(strstr(s.reason, "invalid sign of life"));
+    for (int i = 0; i < CREDITS; i++) kolo_service_reply(s.kept[i], KOLO_OK, 0, NULL, 0);
+    close_scene(&s);
+}
+
+/* A client that sends signs of life without reading the answers is not read any more. */
+static void unread_answers_to_signs_are_bounded(void **state) {
+    enum { SIGNS = 200000 };
+    scene s;
+    open_scene(&s);
+    uint64_t sent = 0;
+    for (int blocked = 0; sent < SIGNS && blocked < 100;) {
+        const bool taken = send_sign(&s, 0, sent + 1, 0, 0) == sizeof(kolo_call_head);
+        sent += taken;
+        blocked = taken ? 0 : blocked + 1;
+        kolo_server_poll(s.server, 0);
+    }
+    assert_in_range(sent, 1, SIGNS - 1);
+    kolo_reply_head head;
+    for (uint64_t i = 1; i <= sent; i++) {
+        assert_true(receive_all(&s, 0, &head, sizeof head) && head.serial == i);
+    }
+    assert_int_equal(s.lost[0], 0);
+    close_scene(&s);
+}
+
 /* A client has CREDITS requests without reply; the next one is served after a reply. */
 static void credits_bound_the_calls_in_progress(void **state) {
     scene s;
@@ -190,6 +240,8 @@ static void invalid_requests_are_refused(void **state) {
 TEST_MAIN(test_comm_server) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_client_that_does_not_read_holds_its_share),
+        cmocka_unit_test(signs_of_life_are_answered),
+        cmocka_unit_test(unread_answers_to_signs_are_bounded),
         cmocka_unit_test(credits_bound_the_calls_in_progress),
         cmocka_unit_test(the_end_of_a_paused_client_is_detected),
         cmocka_unit_test(a_client_leaves),
