@@ -88,7 +88,8 @@ typedef struct kolo_table_stats {
     uint64_t waiting;   /* ids that have been pushed, and have no row yet */
     uint64_t version;   /* updates, of the owner that has seen most */
     uint64_t gradients; /* of ids, in all updates */
-    uint64_t created;   /* rows that came into being */
+    uint64_t created;   /* rows that came into being by gradients */
+    uint64_t restored;  /* rows that kolo_table_load_rows has added */
     uint64_t early;     /* gradients that were dropped before the admit-th push of their id */
     uint64_t refused;   /* gradients that were dropped since there was no room */
     uint64_t evicted;   /* rows that made room for others */

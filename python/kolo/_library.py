@@ -182,7 +182,8 @@ struct kolo_train_memory {
     int64_t store, shared, exchanged, values;
 };
 struct kolo_table_stats {
-    uint64_t rows, room, waiting, version, gradients, created, early, refused, evicted, expired, forgotten;
+    uint64_t rows, room, waiting, version, gradients, created, restored, early, refused, evicted, expired,
+        forgotten;
 };
 struct kolo_train_result {
     char model[128]; int workers, threads; int64_t batch, parameters, steps, epochs, samples, damaged;

@@ -152,9 +152,11 @@ static void add_best(kolo_text *t, const kolo_train_result *r) {
 static void add_rows(kolo_text *t, const kolo_table_stats *s) {
     if (s->room == 0) return;
     add_row(t, "table rows",
-            "%" PRIu64 ", room for %" PRIu64 "; removed %" PRIu64 " for others, %" PRIu64
+            "%" PRIu64 ", room for %" PRIu64 "; %" PRIu64 " created, %" PRIu64
+            " restored; removed %" PRIu64 " for others, %" PRIu64
             " unchanged; dropped gradients %" PRIu64 " of new ids, %" PRIu64 " without room",
-            s->rows, s->room, s->evicted, s->expired, s->early, s->refused);
+            s->rows, s->room, s->created, s->restored, s->evicted, s->expired, s->early,
+            s->refused);
 }
 
 static void add_table(kolo_text *t, const kolo_train_result *r, const result_about *about) {
@@ -270,6 +272,8 @@ static void add_json(kolo_text *t, const kolo_train_result *r, const result_abou
     if (r->table.room > 0) {
         kolo_json_int(&j, "table_rows", (int64_t)r->table.rows);
         kolo_json_int(&j, "table_room", (int64_t)r->table.room);
+        kolo_json_int(&j, "table_created", (int64_t)r->table.created);
+        kolo_json_int(&j, "table_restored", (int64_t)r->table.restored);
         kolo_json_int(&j, "table_evicted", (int64_t)r->table.evicted);
         kolo_json_int(&j, "table_expired", (int64_t)r->table.expired);
         kolo_json_int(&j, "table_early", (int64_t)r->table.early);

@@ -219,7 +219,6 @@ static int32_t add_row(kolo_rows *r, uint64_t id, uint64_t tick) {
     }
     const int32_t waits = r->waiting ? kolo_id_map_find(r->waiting, id) : -1;
     if (waits >= 0) kolo_id_map_remove(r->waiting, waits);
-    r->stats.created++;
     return kolo_id_map_add(r->map, id, tick);
 }
 
@@ -233,6 +232,7 @@ static int32_t create_row(kolo_rows *r, uint64_t id) {
     }
     slot = add_row(r, id, r->version);
     if (slot < 0) return slot;
+    r->stats.created++;
     draw_row(r, id, value_at(r, slot));
     for (int i = 0; i < r->opts->states; i++) memset(state_at(r, i, slot), 0, row_bytes(r));
     return slot;
@@ -302,6 +302,7 @@ void kolo_rows_add_stats(const kolo_rows *r, kolo_table_stats *s) {
     if (r->version > s->version) s->version = r->version;
     s->gradients += r->stats.gradients;
     s->created += r->stats.created;
+    s->restored += r->stats.restored;
     s->early += r->stats.early;
     s->refused += r->stats.refused;
     s->evicted += r->stats.evicted;
@@ -375,7 +376,10 @@ void kolo_rows_load(kolo_rows *r, const kolo_table_rows *from) {
             continue;
         }
         int32_t slot = kolo_id_map_find(r->map, id);
-        if (slot < 0) slot = add_row(r, id, tick);
+        if (slot < 0) {
+            slot = add_row(r, id, tick);
+            r->stats.restored += slot >= 0;
+        }
         if (slot < 0) continue;
         memcpy(value_at(r, slot), row, row_bytes(r));
         for (int i = 0; i < r->opts->states; i++) {

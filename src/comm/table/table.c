@@ -426,6 +426,7 @@ void kolo_table_stats_add(kolo_table_stats *sum, const kolo_table_stats *s) {
     if (s->version > sum->version) sum->version = s->version;
     sum->gradients += s->gradients;
     sum->created += s->created;
+    sum->restored += s->restored;
     sum->early += s->early;
     sum->refused += s->refused;
     sum->evicted += s->evicted;

@@ -203,6 +203,10 @@ static void runs_resume_with_their_rows(void **state) {
         assert_int_equal(whole.table.version, resumed.table.version);
         assert_int_equal(whole.table.rows, resumed.table.rows);
         assert_int_equal(whole.table.waiting, resumed.table.waiting);
+        assert_int_equal(whole.table.restored, 0);
+        assert_int_equal(resumed.table.rows, resumed.table.restored + resumed.table.created -
+                                                 resumed.table.evicted - resumed.table.expired);
+        assert_in_range(resumed.table.restored, 1, whole.table.created);
         assert_int_equal(whole.samples, resumed.samples);
     }
 }
