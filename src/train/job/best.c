@@ -2,11 +2,13 @@
  * ranks, so all decide alike. Patience follows the evaluations of the run; weights are compared
  * with those in the folder, which may come from steps that a resumed run makes again. */
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/number.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/folder.h"
 #include "train/job/job.h"
 #include "train/session/agree.h"
+#include "train/session/tables.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -48,22 +50,34 @@ static void read_record(kolo_job *j, const kolo_checkpoint *c) {
     j->kept = (kolo_best){c->info.steps, value};
 }
 
-/* Weights that are damaged are replaced. */
+/* Rows of tables that are missing or damaged, or of another step than the weights: FORMAT. */
+static kolo_status check_rows(const kolo_job *j, const kolo_checkpoint *c) {
+    if (!kolo_session_has_tables(j->session)) return KOLO_OK;
+    char *path = kolo_format("%s/tables-best.safetensors", j->setup.opts.out_dir);
+    if (!path) return KOLO_NOMEM(64);
+    kolo_status status =
+        kolo_file_exists(path)
+            ? kolo_tables_check(path, c->info.steps)
+            : KOLO_FAIL(KOLO_ERR_FORMAT, "%s is missing: %s has no rows of tables", path, c->path);
+    kolo_free(path);
+    return status;
+}
+
+/* Weights that are damaged, or whose rows are, are replaced. */
 static kolo_status read_weights(kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     const char *path = kolo_run_files_best(j->files);
     kolo_checkpoint c;
     if (!kolo_file_exists(path)) return KOLO_OK;
     kolo_status status = kolo_checkpoint_open(path, &c);
-    if (status == KOLO_ERR_FORMAT) {
-        if (o->notice) o->notice(o->notice_arg, kolo_last_error(), KOLO_NOTICE_WARNING);
-        return KOLO_OK;
-    }
-    KOLO_TRY(status);
-    status = check_run(j, &c);
+    const bool opened = status == KOLO_OK;
+    if (opened) status = check_run(j, &c);
+    if (status == KOLO_OK) status = check_rows(j, &c);
     if (status == KOLO_OK) read_record(j, &c);
-    kolo_checkpoint_close(&c);
-    return status;
+    if (opened) kolo_checkpoint_close(&c);
+    if (status != KOLO_ERR_FORMAT) return status;
+    if (o->notice) o->notice(o->notice_arg, kolo_last_error(), KOLO_NOTICE_WARNING);
+    return KOLO_OK;
 }
 
 kolo_status kolo_job_begin_best(kolo_job *j) {
@@ -86,7 +100,8 @@ static bool is_better(int row, double value, kolo_best than) {
     return than.step == 0 ? value == value : kolo_metric_is_better(row, value, than.value);
 }
 
-/* Writes the weights; "accuracy 0.9123" stands in their metadata. */
+/* Writes the weights, after the rows of tables, whose step shows if they are of others; "accuracy
+ * 0.9123" stands in the metadata of the weights. */
 static kolo_status save(kolo_job *j, double value) {
     char best[64], digits[32];
     kolo_double_text(value, digits);
@@ -95,7 +110,9 @@ static kolo_status save(kolo_job *j, double value) {
     const char *path = j->files ? kolo_run_files_best(j->files) : NULL;
     const bool sharded = kolo_store_is_sharded(kolo_session_store(j->session));
     const bool writes = path || (j->saves && sharded);
-    return kolo_agree(j->comm, writes ? kolo_job_save(j, path, best, false) : KOLO_OK);
+    kolo_status status = path ? kolo_job_save_rows(j, "best") : KOLO_OK;
+    if (status == KOLO_OK && writes) status = kolo_job_save(j, path, best, false);
+    return kolo_agree(j->comm, status);
 }
 
 static kolo_status fail_save(kolo_job *j, kolo_status status) {

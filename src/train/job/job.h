@@ -198,6 +198,11 @@ kolo_status kolo_job_report_end(kolo_job *j);
 /* Saves the store to `path`, on rank 0; `best`: see kolo_checkpoint_info. The other ranks, which
  * give no path, take part in reading what is sharded. */
 kolo_status kolo_job_save(const kolo_job *j, const char *path, const char *best, bool training);
+/* Saves the rows of tables, if there are any, to tables-NAME.safetensors in the folder, on rank 0
+ * while nobody pushes. */
+kolo_status kolo_job_save_rows(const kolo_job *j, const char *name);
+/* Lets the workers wait for such a copy, where they have no communicator to wait in. Collective. */
+kolo_status kolo_job_await_rows(kolo_job *j);
 /* Whether a resumable checkpoint is due once `done` steps are made, by their number. */
 bool kolo_job_wants_checkpoint(const kolo_job *j, int64_t done);
 /* Writes a resumable checkpoint if one is due, on rank 0. Collective. */

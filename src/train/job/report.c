@@ -140,6 +140,7 @@ kolo_status kolo_job_evaluate(kolo_job *j) {
     KOLO_TRY(kolo_job_settle(j));
     kolo_status status = evaluate(j);
     if (kolo_job_goes_on(j, status)) status = evaluate(j);
+    if (status == KOLO_OK && j->setup.opts.keep_best) status = kolo_job_await_rows(j);
     KOLO_TRY(status);
     kolo_session_unsettle(j->session);
     notify_nan(j);

@@ -114,6 +114,15 @@ static bool writes(const kolo_job *j) {
     return j->rank == 0 || kolo_store_is_sharded(kolo_session_store(j->session));
 }
 
+kolo_status kolo_job_save_rows(const kolo_job *j, const char *name) {
+    if (!kolo_session_has_tables(j->session)) return KOLO_OK;
+    char *path = kolo_format("%s/tables-%s.safetensors", j->setup.opts.out_dir, name);
+    if (!path) return KOLO_NOMEM(strlen(name));
+    const kolo_status status = kolo_session_save_tables(j->session, path, j->state.steps);
+    kolo_free(path);
+    return status;
+}
+
 /* The rows of tables, beside the checkpoint and before it: so there is none without them. */
 static kolo_status save_tables(const kolo_job *j, const char *path) {
     if (!kolo_session_has_tables(j->session)) return KOLO_OK;
@@ -217,9 +226,9 @@ static kolo_status save_resumable(kolo_job *j) {
     return j->preemption.due ? status : kolo_job_decide(j, status);
 }
 
-/* Rank 0 copies rows while nobody pushes. Once a worker is lost there is no communicator in which
- * the others wait for the copy, and one rank may have found the loss before another. */
-static kolo_status await_rows(kolo_job *j) {
+/* Once a worker is lost there is no communicator in which the others wait, and one rank may have
+ * found the loss before another. */
+kolo_status kolo_job_await_rows(kolo_job *j) {
     const bool copied = kolo_session_has_tables(j->session) && kolo_job_is_asynchronous(j);
     return copied ? kolo_session_meet(j->session, NULL) : KOLO_OK;
 }
@@ -234,7 +243,7 @@ kolo_status kolo_job_save_resumable(kolo_job *j) {
     kolo_session_add_rest(j->session, &j->state.run.sums);
     kolo_status status = save_resumable(j);
     if (kolo_job_goes_on(j, status)) status = save_resumable(j);
-    if (status == KOLO_OK) status = await_rows(j);
+    if (status == KOLO_OK) status = kolo_job_await_rows(j);
     kolo_session_unsettle(j->session);
     j->saved_ns = kolo_now_ns(); /* also of one that failed */
     return status;

@@ -324,8 +324,8 @@ kolo_status kolo_session_table_stats(kolo_session *s, kolo_table_stats *stats) {
     return s->pulled ? kolo_tables_stats(s->served->tables, stats) : KOLO_OK;
 }
 
-kolo_status kolo_session_save_tables(kolo_session *s, const char *path) {
-    return s->pulled ? kolo_tables_save(s->served->tables, path) : KOLO_OK;
+kolo_status kolo_session_save_tables(kolo_session *s, const char *path, int64_t steps) {
+    return s->pulled ? kolo_tables_save(s->served->tables, path, steps) : KOLO_OK;
 }
 
 void kolo_session_prefetch_rows(kolo_session *s, const kolo_batch *next) { s->upcoming = *next; }

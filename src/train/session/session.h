@@ -241,11 +241,11 @@ int64_t kolo_session_lost(const kolo_session *session, int worker);
 /* Whether this rank has found a server dead, whose part the replica has now. */
 bool kolo_session_has_lost_server(const kolo_session *session, int server);
 
-/* With tables at servers: what these have seen, zeros without; and the rows of all tables, as a
- * file of tensors NAME.ids [n] and NAME.rows [n,C]. While nobody pushes. IO, NOMEM, PEER, TIMEOUT.
- */
+/* With tables at servers: what these have seen, zeros without; and the rows of all tables after
+ * `steps` steps, as a file of tensors NAME.ids [n] and NAME.rows [n,C]. While nobody pushes. IO,
+ * NOMEM, PEER, TIMEOUT. */
 kolo_status kolo_session_table_stats(kolo_session *session, kolo_table_stats *stats);
-kolo_status kolo_session_save_tables(kolo_session *session, const char *path);
+kolo_status kolo_session_save_tables(kolo_session *session, const char *path, int64_t steps);
 /* With tables: the next step begins to read the rows of this batch, which stays valid until the
  * step of the batch; and the reads that steps have taken so. */
 void kolo_session_prefetch_rows(kolo_session *session, const kolo_batch *next);

@@ -197,7 +197,6 @@ static kolo_status check_tables(const kolo_train_opts *o, const kolo_consistency
         {o->record || o->replay, "--record and --replay", "the order of rows is not recorded"},
         {o->accumulate > 1, "--accumulate", "the rows of a step are pulled once"},
         {o->precision != KOLO_PRECISION_F32, "--precision bf16", "rows are f32"},
-        {o->keep_best != NULL, "--keep-best", "its file has parameters, and no rows of tables"},
     };
     for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
         if (!refused[i].given) continue;

@@ -1,5 +1,5 @@
-/* Rows of tables in files: of the end, values alone; and of checkpoints, everything that a run goes
- * on from. */
+/* Rows of tables in files: of the end and of the best evaluation, values alone; and of checkpoints,
+ * everything that a run goes on from. */
 #include "base/memory.h"
 #include "base/text.h"
 #include "data/safetensors/safetensors.h"
@@ -11,7 +11,7 @@
 
 typedef kolo_served_table table;
 
-/* ---- the file of the end ---- */
+/* ---- values alone ---- */
 
 /* The rows of a table. */
 typedef struct saved {
@@ -69,6 +69,16 @@ static kolo_status add_tensor(kolo_safetensors_writer *writer, const char *name,
     return status;
 }
 
+static kolo_status set_number(kolo_safetensors_writer *writer, const char *name, const char *what,
+                              uint64_t number) {
+    char *key = kolo_format("%s%s", name, what), *text = kolo_format("%" PRIu64, number);
+    const kolo_status status =
+        key && text ? kolo_safetensors_set(writer, key, text) : KOLO_NOMEM(strlen(name));
+    kolo_free(key);
+    kolo_free(text);
+    return status;
+}
+
 static kolo_status write_tables(const kolo_tables *d, const saved *all,
                                 kolo_safetensors_writer *writer) {
     for (int i = 0; i < d->n; i++) {
@@ -81,13 +91,14 @@ static kolo_status write_tables(const kolo_tables *d, const saved *all,
     return kolo_safetensors_finish(writer);
 }
 
-kolo_status kolo_tables_save(kolo_tables *d, const char *path) {
+kolo_status kolo_tables_save(kolo_tables *d, const char *path, int64_t steps) {
     saved all[KOLO_TABLES_MOST] = {{0}};
     kolo_safetensors_writer *writer = NULL;
     kolo_status status = kolo_safetensors_create(path, &writer);
     for (int i = 0; i < d->n && status == KOLO_OK; i++) {
         status = read_table(&d->tables[i], d->owners, &all[i]);
     }
+    if (status == KOLO_OK) status = set_number(writer, "steps", "", (uint64_t)steps);
     if (status == KOLO_OK) status = write_tables(d, all, writer);
     kolo_safetensors_destroy(writer);
     for (int i = 0; i < d->n; i++) {
@@ -147,16 +158,6 @@ static kolo_status declare(const table *t, int64_t n, kolo_safetensors_writer *w
         KOLO_TRY(status);
     }
     return KOLO_OK;
-}
-
-static kolo_status set_number(kolo_safetensors_writer *writer, const char *name, const char *what,
-                              uint64_t number) {
-    char *key = kolo_format("%s%s", name, what), *text = kolo_format("%" PRIu64, number);
-    const kolo_status status =
-        key && text ? kolo_safetensors_set(writer, key, text) : KOLO_NOMEM(strlen(name));
-    kolo_free(key);
-    kolo_free(text);
-    return status;
 }
 
 /* Writes the rows of the block. */

@@ -211,6 +211,43 @@ static void runs_resume_with_their_rows(void **state) {
     }
 }
 
+static void assert_equal_files(const char *a, const char *b) {
+    char line[160];
+    snprintf(line, sizeof line, "cmp %s %s", a, b);
+    assert_int_equal(system(line), 0);
+}
+
+/* The rows of the best evaluation are those that a run has which ends there. They are kept when a
+ * run goes on, unless they are damaged. */
+static void the_best_rows_are_kept(void **state) {
+    static const char *const rows[] = {"bsp", "asp"};
+    for (size_t i = 0; i < KOLO_COUNT(rows); i++) {
+        kolo_train_opts opts = at_servers(options(KOLO_OPTIMIZER_ADAM), 2);
+        opts.table_consistency = rows[i];
+        opts.lr = 0.1;
+        opts.epochs = 6;
+        opts.eval_steps = 3;
+        opts.out_dir = "best";
+        opts.keep_best = "loss";
+        opts.checkpoint_steps = 30;
+        assert_int_equal(system("rm -rf best other"), 0);
+        const kolo_train_result at = train_well(3, &opts);
+        assert_in_range(at.best_step, 3, at.steps - 1);
+        assert_true(kolo_file_exists("best/checkpoint-best.safetensors"));
+        kolo_train_opts other = opts; /* one worker: the order of pushes is the same */
+        other.steps = at.best_step;
+        other.out_dir = "other";
+        (void)train_well(3, &other);
+        assert_equal_files("best/tables-best.safetensors", "other/tables-final.safetensors");
+        train_notices[0] = '\0';
+        opts.notice = train_note;
+        opts.resume = "best";
+        assert_int_equal(system("truncate -s -1 best/tables-best.safetensors"), 0);
+        (void)train_well(3, &opts);
+        assert_non_null(strstr(train_notices, "tables-best.safetensors"));
+    }
+}
+
 /* Evaluations, checkpoints and the end find no read in flight. */
 static void rows_are_read_ahead(void **state) {
     static const struct {
@@ -294,11 +331,6 @@ static void what_tables_cannot_do_is_refused(void **state) {
     opts.accumulate = 2;
     assert_job_refused(2, &opts, "pulled once");
     opts = at_servers(options(KOLO_OPTIMIZER_SGD), 0);
-    opts.out_dir = "refused";
-    opts.keep_best = "loss";
-    opts.eval_steps = 2;
-    assert_job_refused(2, &opts, "cannot be combined with --keep-best");
-    opts = at_servers(options(KOLO_OPTIMIZER_SGD), 0);
     opts.table_prefetch = true;
     assert_job_refused(2, &opts, "must have the pushes of the step before");
 }
@@ -313,6 +345,7 @@ TEST_MAIN(test_tables) {
         cmocka_unit_test(the_rows_are_saved_at_the_end),
         cmocka_unit_test(runs_resume_with_their_rows),
         cmocka_unit_test(checkpoints_have_all_rows),
+        cmocka_unit_test(the_best_rows_are_kept),
         cmocka_unit_test(rows_are_read_ahead),
         cmocka_unit_test(what_tables_cannot_do_is_refused),
     };
