@@ -171,8 +171,9 @@ KOLO_API void kolo_parameters_abandon(kolo_parameters *parameters);
  * record cannot be written. */
 KOLO_API kolo_status kolo_parameters_wait(kolo_parameters *parameters);
 
-/* What a process needs to join, besides the job's secret: valid until the parameters are destroyed.
- * NULL: none may. */
+/* What a process needs to join, besides the job's secret: valid until the next call or until the
+ * parameters are destroyed. NULL: none may. Servers that this rank has found lost are not needed,
+ * with `replicas`: so a process that joins after such a loss needs a text from after it. */
 KOLO_API const char *kolo_parameters_address(const kolo_parameters *parameters);
 /* Creates the parameters of a process that is no rank of the group, as one more worker. `count` and
  * `opts` are those of the group, with parts if that has parts; functions are not called. See

@@ -92,7 +92,8 @@ KOLO_API kolo_status kolo_service_create(kolo_comm *comm, const kolo_service_opt
 KOLO_API void kolo_service_destroy(kolo_service *service);
 
 /* What a process needs to join, besides the job's secret: a text for kolo_service_join, valid until
- * the service is destroyed. NULL: this rank has no `joins`. */
+ * the next call or until the service is destroyed. Servers that this rank has found lost are lost
+ * to those who join by it. NULL: this rank has no `joins`. */
 KOLO_API const char *kolo_service_address(const kolo_service *service);
 /* Joins a service as a client that is no rank of its group. Its number is above all ranks, the same
  * at all servers; a number is given once. Requests and their rules are those of other clients; its

@@ -551,6 +551,15 @@ kolo_status kolo_client_attach(kolo_client *c, int server, int fd, bool mapped) 
     return KOLO_OK;
 }
 
+void kolo_client_lack(kolo_client *c, int server) {
+    server_link *l = &c->links[server];
+    l->serves = true;
+    l->end = &l->queue;
+    pthread_mutex_lock(&c->mutex);
+    break_link(c, l, KOLO_ERR_PEER, "was lost before this process joined");
+    pthread_mutex_unlock(&c->mutex);
+}
+
 void kolo_client_traffic(kolo_client *c, uint64_t *sent, uint64_t *received) {
     *sent += atomic_load_explicit(&c->traffic.sent, memory_order_relaxed);
     *received += atomic_load_explicit(&c->traffic.received, memory_order_relaxed);

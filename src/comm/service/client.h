@@ -19,6 +19,8 @@ kolo_status kolo_client_create(kolo_transport *transport, int size, int64_t time
 /* Adds a server and takes over the connection to it, also on failure. `mapped`: it shares memory
  * with this rank through the transport. IO. */
 kolo_status kolo_client_attach(kolo_client *client, int server, int fd, bool mapped);
+/* Adds a server that is lost already. */
+void kolo_client_lack(kolo_client *client, int server);
 /* Whether a server shares memory with this rank. */
 bool kolo_client_maps(const kolo_client *client, int server);
 /* Before the first request: calls `completed` whenever requests are complete, from any thread. */

@@ -24,6 +24,7 @@
 
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -281,8 +282,8 @@ static void abandon(kolo_service_link *link) {
 
 /* ---- those who join ---- */
 
-/* Lines: ranks, and the seed of the key; of each server its rank, port, local socket and address.
- */
+/* Lines: ranks, and the seed of the key; of each server its rank, port, local socket and address,
+ * which are 0, - and - of one that is lost. */
 static kolo_status print_address(const setup *s, kolo_service *service) {
     kolo_text text = {0};
     if (s->opts.joins == 0) return KOLO_OK;
@@ -355,19 +356,22 @@ static int parse_line(const char *line, int ranks, int *rank, place *p,
     return *rank >= 0 && *rank < ranks && port >= 0 && port <= 65535 ? used : 0;
 }
 
-/* Each server has one line, in the order of their ranks. */
+static bool is_lost(const place *p) { return p->port == 0 && strcmp(p->name, "-") == 0; }
+
+/* Each server has one line, in the order of their ranks, and one is there. */
 static kolo_status check_lines(const char *lines, int ranks) {
     place p;
     char address[KOLO_ADDRESS_BYTES];
     int before = -1, rank;
-    if (!*lines) return fail_address();
+    bool any = false;
     while (*lines) {
         const int used = parse_line(lines, ranks, &rank, &p, address);
         if (used == 0 || rank <= before) return fail_address();
         before = rank;
         lines += used;
+        any = any || !is_lost(&p);
     }
-    return KOLO_OK;
+    return any ? KOLO_OK : fail_address();
 }
 
 /* Connects to the server of a line, which becomes the next one. */
@@ -376,9 +380,13 @@ static kolo_status join_line(joining *j, const char **line, kolo_service *servic
     char address[KOLO_ADDRESS_BYTES];
     int rank, fd;
     *line += parse_line(*line, j->ranks, &rank, &p, address);
+    service->servers[service->n_servers++] = rank;
+    if (is_lost(&p)) {
+        kolo_client_lack(service->client, rank);
+        return KOLO_OK;
+    }
     kolo_status status = join_server(j, &p, address, &fd);
     if (status != KOLO_OK) return kolo_fail_in(status, "joining the service of rank %d", rank);
-    service->servers[service->n_servers++] = rank;
     return kolo_client_attach(service->client, rank, fd, false);
 }
 
@@ -444,7 +452,30 @@ kolo_status kolo_service_join(const char *address, const char *secret_file,
     return KOLO_OK;
 }
 
-const char *kolo_service_address(const kolo_service *service) { return service->address; }
+/* A line of a lost server is longer than what takes its place. */
+static char *put_line(char *to, const char *line, size_t bytes, bool lost) {
+    char instead[32];
+    if (lost) {
+        bytes = (size_t)snprintf(instead, sizeof instead, "%ld 0 - -\n", strtol(line, NULL, 10));
+        line = instead;
+    }
+    memmove(to, line, bytes);
+    return to + bytes;
+}
+
+const char *kolo_service_address(const kolo_service *service) {
+    char *to = service->address ? strchr(service->address, '\n') : NULL;
+    if (!to) return NULL;
+    const char *from = ++to;
+    while (*from) {
+        const size_t bytes = strcspn(from, "\n") + 1;
+        const int rank = (int)strtol(from, NULL, 10);
+        to = put_line(to, from, bytes, kolo_client_is_lost(service->client, rank));
+        from += bytes;
+    }
+    *to = '\0';
+    return service->address;
+}
 
 /* Everything up to the agreement, in which ranks with an error take part too. */
 static kolo_status build(setup *s, kolo_status status, kolo_service *service) {

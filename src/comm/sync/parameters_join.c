@@ -20,9 +20,14 @@ static kolo_status connect_joined(kolo_parameters *p, const char *address,
     KOLO_TRY(kolo_service_join(address, secret_file, &service, &p->service, &client));
     p->n_workers = kolo_service_server_rank(p->service, 0); /* servers are the last ranks */
     p->number = client - p->n_servers;
-    if (kolo_service_server_count(p->service) == p->n_servers) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "the run has %d servers, not %d",
-                     kolo_service_server_count(p->service), p->n_servers);
+    if (kolo_service_server_count(p->service) != p->n_servers) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "the run has %d servers, not %d",
+                         kolo_service_server_count(p->service), p->n_servers);
+    }
+    for (int i = 0; i < p->n_servers && p->opts.replicas > 0; i++) { /* parts that have moved */
+        p->moved[i] = kolo_service_is_lost(p->service, kolo_service_server_rank(p->service, i));
+    }
+    return KOLO_OK;
 }
 
 kolo_status kolo_parameters_join(const char *address, const char *secret_file, size_t count,

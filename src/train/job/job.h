@@ -44,6 +44,7 @@ typedef struct kolo_job {
     bool serves_wait;    /* the owners of parameters wait for workers to connect */
     bool joined;         /* this process is no rank, and takes part in no collectives */
     char *join_file;     /* rank 0, of a run that processes may join; else NULL */
+    int join_lost;       /* servers that the file names as lost */
     int64_t joined_saved, joined_ledger; /* as in the file */
     bool *lost;                          /* by worker; NULL: none */
     bool *lost_servers;                  /* of which the user is informed; NULL: none */
@@ -170,6 +171,9 @@ kolo_status kolo_job_deal_stream(kolo_job *j, kolo_stream_news *news);
 /* join.c */
 /* Rank 0, once the owners are there: writes what processes need to join, if they may. IO, NOMEM. */
 kolo_status kolo_job_invite(kolo_job *j);
+/* Rank 0, after a step: those who join from now on do without the servers that are lost. IO, NOMEM.
+ */
+kolo_status kolo_job_renew_invitation(kolo_job *j);
 /* A process that joins: from its options to a session with owners. Errors as of
  * kolo_parameters_join. */
 kolo_status kolo_job_join(kolo_job *j, const kolo_train_opts *opts);

@@ -43,7 +43,7 @@ static kolo_status write_file(kolo_job *j) {
                       j->size, j->setup.opts.joins, j->preemption.asks, j->saved, j->state.ledger,
                       options.length, options.text);
         kolo_session_describe_join(j->session, &text);
-        j->join_file = kolo_format("%s/join", j->setup.opts.out_dir);
+        if (!j->join_file) j->join_file = kolo_format("%s/join", j->setup.opts.out_dir);
         status = text.failed || !j->join_file
                      ? KOLO_NOMEM(text.length)
                      : kolo_file_write(j->join_file, text.text, text.length);
@@ -55,6 +55,17 @@ static kolo_status write_file(kolo_job *j) {
 
 kolo_status kolo_job_invite(kolo_job *j) {
     if (j->setup.opts.joins == 0 || j->rank != 0) return KOLO_OK;
+    return write_file(j);
+}
+
+kolo_status kolo_job_renew_invitation(kolo_job *j) {
+    int lost = 0;
+    if (!j->join_file || j->setup.opts.replicas == 0) return KOLO_OK;
+    for (int i = 0; i < j->setup.opts.servers; i++) {
+        lost += kolo_session_has_lost_server(j->session, i);
+    }
+    if (lost == j->join_lost) return KOLO_OK;
+    j->join_lost = lost;
     return write_file(j);
 }
 

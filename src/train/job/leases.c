@@ -83,6 +83,7 @@ kolo_status kolo_job_run_leases(kolo_job *j) {
             KOLO_TRY(kolo_rank_times_exchange(j->rank_times));
         }
         KOLO_TRY(kolo_job_step(j, k, start));
+        KOLO_TRY(kolo_job_renew_invitation(j));
     }
     return KOLO_OK;
 }

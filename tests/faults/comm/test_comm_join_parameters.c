@@ -21,13 +21,20 @@ typedef struct setting {
     int servers, staleness, after, abandons;
     rank_transport transport;
     int replicas;
-    int dies; /* the first server dies after so many pushes of those who have joined; 0: never */
+    int dies;   /* the first server dies after so many pushes of those who have joined; 0: never */
+    bool early; /* of anybody: it is dead when they join */
 } setting;
+
+/* Pushes until a server dies. */
+typedef struct life {
+    int left;
+    bool early;
+} life;
 
 typedef struct joining {
     const setting *s;
     kolo_comm *comm;
-    char *address;
+    const char *address;
     pthread_t thread;
     bool started;                 /* it is not if rank 0 has hardly got leases */
     _Atomic bool entered, worked; /* it has made a step; or failed */
@@ -36,11 +43,11 @@ typedef struct joining {
     char error[256];
 } joining;
 
-/* `arg`: how many more pushes of those who have joined the owner takes; NULL: any number. */
+/* `arg`: of an owner that dies; else NULL. */
 static void add_gradient(void *arg, const kolo_parameters_update *u) {
-    int *left = arg;
+    life *l = arg;
     for (size_t i = 0; i < u->count; i++) u->values[i] += u->gradient[i];
-    if (left && u->worker >= WORKERS && --*left == 0) raise(SIGKILL);
+    if (l && (l->early || u->worker >= WORKERS) && --l->left == 0) raise(SIGKILL);
 }
 
 static kolo_parameters_opts options(const setting *s) {
@@ -88,6 +95,7 @@ static kolo_status step(kolo_parameters *p, uint64_t end, joining *j, bool *made
     if (!*made) return KOLO_OK;
     if (kolo_parameters_reads_again(p)) KOLO_TRY(kolo_parameters_pull(p, values));
     nap();
+    if (j) j->address = kolo_parameters_address(p);
     if (j) KOLO_TRY(let_join(j));
     gradient[number] = 1;
     KOLO_TRY(kolo_parameters_push(p, gradient));
@@ -175,12 +183,12 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     const int rank = kolo_comm_rank(comm);
     kolo_parameters_opts opts = options(s);
     const float initial[COUNT] = {0};
-    int left = s->dies;
+    life left = {s->dies, s->early};
     kolo_parameters *p;
     (void)result;
     if (s->dies > 0 && rank == WORKERS) opts.arg = &left;
     KOLO_TRY(kolo_parameters_create(comm, initial, COUNT, &opts, &p));
-    joining j = {.s = s, .comm = comm, .address = (char *)kolo_parameters_address(p)};
+    joining j = {.s = s, .comm = comm};
     if (rank < WORKERS) {
         kolo_status status = work(p, rank, &j);
         if (status == KOLO_OK && j.started) pthread_join(j.thread, NULL);
@@ -199,12 +207,12 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
 
 static void workers_join_later(void **state) {
     static const setting settings[] = {
-        {1, KOLO_STALENESS_ANY, 5, 0, RANKS_SHM, 0, 0},
-        {2, KOLO_STALENESS_ANY, 9, 0, RANKS_TCP, 0, 0},
-        {1, 2, 3, 0, RANKS_SHM, 0, 0},
-        {2, 1, 11, 0, RANKS_SHM, 0, 0},
-        {2, KOLO_STALENESS_ANY, 5, 7, RANKS_SHM, 0, 0},
-        {1, 1, 5, 4, RANKS_TCP, 0, 0},
+        {1, KOLO_STALENESS_ANY, 5, 0, RANKS_SHM, .replicas = 0},
+        {2, KOLO_STALENESS_ANY, 9, 0, RANKS_TCP, .replicas = 0},
+        {1, 2, 3, 0, RANKS_SHM, .replicas = 0},
+        {2, 1, 11, 0, RANKS_SHM, .replicas = 0},
+        {2, KOLO_STALENESS_ANY, 5, 7, RANKS_SHM, .replicas = 0},
+        {1, 1, 5, 4, RANKS_TCP, .replicas = 0},
     };
     (void)state;
     const int rounds = getenv("KOLO_SOAK") ? 50 : 1;
@@ -218,13 +226,16 @@ static void workers_join_later(void **state) {
     }
 }
 
-/* A server that dies after a worker has joined: its replica has counted that worker, too. */
+/* A server that dies after a worker has joined: its replica has counted that worker, too. And
+ * before: the worker joins at the replica. */
 static void those_who_joined_outlive_a_server(void **state) {
     static const setting settings[] = {
         {2, KOLO_STALENESS_ANY, 5, 0, RANKS_SHM, .replicas = 1},
         {2, KOLO_STALENESS_ANY, 5, 0, RANKS_SHM, .replicas = 1, .dies = 1},
         {2, 2, 7, 0, RANKS_TCP, .replicas = 1, .dies = 4},
         {3, KOLO_STALENESS_ANY, 3, 9, RANKS_SHM, .replicas = 1, .dies = 3},
+        {2, KOLO_STALENESS_ANY, 9, 0, RANKS_SHM, .replicas = 1, .dies = 3, .early = true},
+        {3, 2, 9, 4, RANKS_TCP, .replicas = 1, .dies = 5, .early = true},
     };
     (void)state;
     const int rounds = getenv("KOLO_SOAK") ? 50 : 1;
@@ -232,7 +243,7 @@ static void those_who_joined_outlive_a_server(void **state) {
         for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
             setting s = settings[i];
             rank_outcome outcomes[WORKERS + 3];
-            if (k > 0 && s.dies > 0) s.dies = 1 + (k * 5 + (int)i) % 8;
+            if (k > 0 && s.dies > 0) s.dies = 1 + (k * 5 + (int)i) % 8; /* of `after` 9 */
             const rank_job job = {.n = WORKERS + s.servers,
                                   .transport = s.transport,
                                   .body = body,
@@ -267,6 +278,8 @@ static void other_addresses_are_refused(void **state) {
         "b\n2 1 a b\n",
         "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n2 1 a "
         "b\n1 1 a b\n",
+        "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n2 0 - "
+        "-\n",
         "kolo-service 3 zz0102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n2 1 a "
         "b\n",
     };

@@ -79,14 +79,27 @@ static void those_who_join_may_be_killed(void **state) {
     assert_exact();
 }
 
+/* Kills the first of the servers, which is rank 2. */
+#define KILL_SERVER                                       \
+    "for c in $(cat /proc/$job/task/$job/children); do\n" \
+    "tr '\\0' '\\n' </proc/$c/environ | grep -qx RANK=2 && kill -9 $c; done\n"
+
 /* Those who have joined go on without a server that is killed, as the workers do. */
 static void a_server_may_be_killed(void **state) {
     assert_true(run_for("asp,lease=1", "2 --replicas 1", all_epochs,
                         "$join >joined 2>&1 & p=$!\n"
                         "for i in $(seq 200); do [ $(wc -l <ledger.2) -gt 9 ] && break; "
-                        "sleep 0.01; done\n"
-                        "set -- $(cat /proc/$job/task/$job/children)\n"
-                        "kill -9 $3; wait $p"));
+                        "sleep 0.01; done\n" KILL_SERVER "wait $p"));
+    assert_int_equal(system("[ $(wc -l <ledger.2) -gt 9 ]"), 0);
+    assert_exact();
+}
+
+/* A process joins after the server is dead, once rank 0 has found that. */
+static void a_process_joins_after_the_loss_of_a_server(void **state) {
+    assert_true(run_for("asp,lease=1", "2 --replicas 1", all_epochs,
+                        KILL_SERVER "for i in $(seq 600); do grep -q ' 0 - -' run/join && break; "
+                                    "sleep 0.01; done\n"
+                                    "$join >joined 2>&1"));
     assert_int_equal(system("[ $(wc -l <ledger.2) -gt 9 ]"), 0);
     assert_exact();
 }
@@ -132,6 +145,7 @@ TEST_MAIN(test_join) {
         cmocka_unit_test(a_process_joins),
         cmocka_unit_test(those_who_join_may_be_killed),
         cmocka_unit_test(a_server_may_be_killed),
+        cmocka_unit_test(a_process_joins_after_the_loss_of_a_server),
         cmocka_unit_test(another_secret_is_refused),
         cmocka_unit_test(joining_ends_with_the_timeout),
         cmocka_unit_test(a_run_that_was_joined_is_preempted),
