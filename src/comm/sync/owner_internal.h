@@ -29,7 +29,7 @@ typedef struct kolo_owner_worker {
     kolo_service_call *lease; /* kept until one returns, or all are acknowledged */
     uint32_t asked;           /* for leases, and answered; the latest answer: */
     uint64_t number, resume;  /* as in the reply */
-    uint64_t point; /* it calls kolo_parameters_stop again before it passes this; 0: none */
+    uint64_t point; /* it asks where to stop or pause again before it passes this; 0: never */
     float *late;    /* the sum of n_late gradients that came after their steps */
     int n_late;
     uint64_t late_clock; /* of the latest of them */
@@ -61,6 +61,8 @@ struct kolo_parameters_owner {
     int64_t quorum_ns; /* when a quorum of the step was in; 0: it is not */
     bool stops;        /* a rank has asked for it */
     uint64_t stop_at;  /* the point where all workers stop; 0: not known */
+    bool pauses;       /* a worker has asked for it; the point is not known */
+    uint64_t pause_at; /* the latest; 0: none so far */
     uint64_t end;      /* of the leases that are asked for since the latest rest; 0: none */
     uint64_t version;
     int missing;           /* a lost worker that ends the job; -1: none */
@@ -107,6 +109,8 @@ void kolo_owner_end_rest(kolo_parameters_owner *o);
 void kolo_owner_go_on_at(kolo_parameters_owner *o, int w, uint64_t clock);
 /* Answers a kept request for a lease, if there is one or none can come. */
 void kolo_owner_answer_lease(kolo_parameters_owner *o, int w);
+/* Answers a request to agree on a point where all pause. */
+void kolo_owner_pause(kolo_parameters_owner *o, int w, kolo_service_call *call);
 /* Answers a request to agree on the end of the run. */
 void kolo_owner_stop(kolo_parameters_owner *o, int w, kolo_service_call *call);
 /* A worker joins while the others make steps, unless they are about to end. */

@@ -52,25 +52,41 @@ void kolo_owner_answer_lease(owner *o, int w) {
     }
 }
 
-/* ---- the end of the run ---- */
+/* ---- points where all stop or pause ---- */
 
-/* Finds the point where the workers stop: one that none of them has passed or may pass before it
- * calls again, and before which all leases are that were given out. */
-static void choose_stop(owner *o) {
+/* A point that no worker has passed, or may pass before it asks again; 0: one has never asked. */
+static uint64_t point_of_all(const owner *o) {
     uint64_t most = 1;
-    if (!o->stops || o->stop_at > 0) return;
     for (int w = 0; w < o->n_workers; w++) {
         const worker *x = &o->workers[w];
         if (x->gone) continue;
-        if (x->point == 0) return; /* it has not called yet */
+        if (x->point == 0) return 0;
         if (x->point > most) most = x->point;
     }
-    if (o->leases) {
+    return most;
+}
+
+/* Finds the point where the workers stop, before which all leases are that were given out. */
+static void choose_stop(owner *o) {
+    if (!o->stops || o->stop_at > 0) return;
+    uint64_t most = point_of_all(o);
+    if (most > 0 && o->leases) {
         const uint64_t n = (uint64_t)o->n_first, next = kolo_leases_next(o->leases);
         const uint64_t given = next / n + (next % n > 0);
         if (given > most) most = given;
     }
     o->stop_at = most;
+}
+
+void kolo_owner_pause(owner *o, int w, kolo_service_call *call) {
+    o->workers[w].point = call->clock;
+    o->pauses |= (uint32_t)call->key == (uint32_t)o->pause_at + 1; /* else it lacks the latest */
+    const uint64_t most = o->pauses && !o->stops ? point_of_all(o) : 0;
+    if (most > 0) {
+        o->pause_at = most > o->pause_at ? most : o->pause_at + 1;
+        o->pauses = false;
+    }
+    o->reply(call, KOLO_OK, o->pause_at, NULL, 0);
 }
 
 void kolo_owner_stop(owner *o, int w, kolo_service_call *call) {

@@ -53,6 +53,7 @@ struct kolo_parameters {
     bool idle;                            /* it has reported to the owners that it has none */
     bool goes_on;                         /* it has one again, and reads before it computes */
     uint64_t resume;                      /* the clock of the reply to `lease` */
+    uint64_t paused_at;                   /* the latest point of a pause that it knows */
     uint32_t rests, leases;               /* requests of these kinds that were answered */
     const float *pushed;                  /* the gradient of the latest push */
     uint64_t parts;                       /* sent before the rest of pushes */

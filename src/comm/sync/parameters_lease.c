@@ -87,19 +87,35 @@ kolo_status kolo_parameters_lease(kolo_parameters *p, bool *given, uint64_t *num
 
 bool kolo_parameters_reads_again(const kolo_parameters *p) { return p->goes_on; }
 
-kolo_status kolo_parameters_stop(kolo_parameters *p, bool asks, uint64_t next, uint64_t *at) {
+/* Asks the first owner for a point. */
+static kolo_status ask_for_point(kolo_parameters *p, uint32_t kind, uint64_t key, uint64_t next,
+                                 uint64_t *at) {
     if (!p->service) return KOLO_FAIL(KOLO_ERR_ARG, "a request after the wait for all workers");
     if (p->opts.record || p->opts.replay) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a run that is recorded or replayed does not stop early: "
-                                       "its length would depend on the time");
+        return KOLO_FAIL(KOLO_ERR_ARG, "a run that is recorded or replayed does not stop or pause "
+                                       "upon request: its steps would depend on the time");
     }
     if (p->works && next == 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a worker that passes no point before it stops");
     }
-    kolo_service_request q = kolo_parameters_request(p, 0, KOLO_OWNER_STOP);
-    q.key = asks;
+    kolo_service_request q = kolo_parameters_request(p, 0, kind);
+    q.key = key;
     q.clock = p->works ? next : 0;
     KOLO_TRY(kolo_parameters_run(p, 0, &q));
     *at = q.reply_clock;
+    return KOLO_OK;
+}
+
+kolo_status kolo_parameters_stop(kolo_parameters *p, bool asks, uint64_t next, uint64_t *at) {
+    return ask_for_point(p, KOLO_OWNER_STOP, asks, next, at);
+}
+
+kolo_status kolo_parameters_pause(kolo_parameters *p, bool asks, uint64_t next, uint64_t *at) {
+    KOLO_TRY(kolo_parameters_check_worker(p));
+    if (p->opts.leases) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a pause with leases: some behind it may be given out");
+    }
+    KOLO_TRY(ask_for_point(p, KOLO_OWNER_PAUSE, asks ? p->paused_at + 1 : 0, next, at));
+    p->paused_at = *at;
     return KOLO_OK;
 }

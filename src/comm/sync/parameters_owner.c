@@ -221,6 +221,8 @@ static bool is_valid(const owner *o, int number, const kolo_service_call *call) 
                kolo_leases_of(o->leases, number) < KOLO_LEASES_MOST;
     case KOLO_OWNER_JOIN:
         return number >= o->n_first && w->gone && o->lost[number] == 0 && input == 0;
+    case KOLO_OWNER_PAUSE:
+        return input == 0 && call->clock > 0;
     case KOLO_OWNER_IDLE:
         return o->opts->leases && input == 0 && kolo_owner_is_active(w) && !w->push;
     default:
@@ -362,6 +364,8 @@ void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
         take_part(o, w, call);
     } else if (call->kind == KOLO_OWNER_STOP) {
         kolo_owner_stop(o, w, call);
+    } else if (call->kind == KOLO_OWNER_PAUSE) {
+        kolo_owner_pause(o, w, call);
     } else if (call->kind == KOLO_OWNER_PULL) {
         if (call->key != 0) kolo_owner_go_on_at(o, w, call->clock);
         o->workers[w].pull = call;

@@ -30,6 +30,7 @@ kolo_service_request kolo_parameters_request(const kolo_parameters *p, int i, ui
         [KOLO_OWNER_LEASE] = "a request for a lease",
         [KOLO_OWNER_IDLE] = "a report of having no lease",
         [KOLO_OWNER_STOP] = "an agreement on the end of the run",
+        [KOLO_OWNER_PAUSE] = "an agreement on a point where all meet",
         [KOLO_OWNER_JOIN] = "a worker that joins",
     };
     const bool names_part = p->opts.replicas > 0 || kolo_parameters_buckets(p) > 1;

@@ -28,9 +28,11 @@ typedef struct kolo_best {
 
 /* Requests to end the run with a checkpoint (preempt.c). */
 typedef struct kolo_preemption {
-    bool asks;           /* some rank can be asked */
-    bool due;            /* one was: the run ends */
-    int64_t at;          /* the run ends after this step, counted from 1; 0: not known */
+    bool asks;       /* some rank can be asked */
+    bool due;        /* one was: the run ends */
+    int64_t at;      /* the run ends after this step, counted from 1; 0: not known */
+    bool saves;      /* checkpoints by time are agreed on, too: workers make steps on their own */
+    int64_t save_at; /* the latest, after this step; 0: there was none */
     int64_t steps, next; /* between agreements, and of the next one */
     int64_t asked_ns;
 } kolo_preemption;
@@ -209,6 +211,8 @@ kolo_status kolo_job_save_rows(const kolo_job *j, const char *name);
 kolo_status kolo_job_await_rows(kolo_job *j);
 /* Whether a resumable checkpoint is due once `done` steps are made, by their number. */
 bool kolo_job_wants_checkpoint(const kolo_job *j, int64_t done);
+/* Whether one is due by this rank's clock. */
+bool kolo_job_wants_checkpoint_now(const kolo_job *j);
 /* Writes a resumable checkpoint if one is due, on rank 0. Collective. */
 kolo_status kolo_job_save_resumable(kolo_job *j);
 /* Completes a checkpoint that is being written in the background. `wait`: else only if no rank

@@ -2,7 +2,8 @@
  * to resume from. The request may reach one rank only, or each rank in another step, so the ranks
  * agree on the step after which they end. They do so about once a second, which costs nothing even
  * if steps take microseconds: by an allreduce, or, with owners of the parameters, through the
- * owners, since workers may be at different steps and the request may reach a server. */
+ * owners, since workers may be at different steps and the request may reach a server. In the same
+ * way workers that make steps on their own agree on checkpoints by time, for which rank 0 asks. */
 #include "base/clock.h"
 #include "base/integer.h"
 #include "train/job/job.h"
@@ -19,6 +20,7 @@ kolo_status kolo_job_open_preemption(kolo_job *j) {
     int32_t any = j->preempted != NULL;
     if (all) KOLO_TRY(kolo_allreduce(all, &any, 1, KOLO_DTYPE_I32, KOLO_MAX));
     j->preemption.asks = any;
+    j->preemption.saves = kolo_job_is_asynchronous(j) && j->setup.opts.checkpoint_seconds > 0;
     return kolo_agree(all, any && j->rank == 0 ? check_folder(j) : KOLO_OK);
 }
 
@@ -55,7 +57,12 @@ static kolo_status ask_owners(kolo_job *j, bool asked, bool last) {
     const int64_t now = kolo_now_ns();
     plan_next(j, now, now - p->asked_ns);
     p->next = last ? j->end + 1 : kolo_min_i64(p->next, j->end);
-    return kolo_session_stop(j->session, asked, &p->next, &p->at);
+    if (p->saves) {
+        const bool pending = p->save_at >= j->state.steps;
+        const bool due = j->rank == 0 && !pending && kolo_job_wants_checkpoint_now(j);
+        KOLO_TRY(kolo_session_pause(j->session, due, &p->next, &p->save_at));
+    }
+    return p->asks ? kolo_session_stop(j->session, asked, &p->next, &p->at) : KOLO_OK;
 }
 
 /* A worker that has passed all points before the others were asked: all meet at the end of the run,
@@ -70,12 +77,12 @@ static kolo_status meet_at_end(kolo_job *j) {
 kolo_status kolo_job_agree_on_preemption(kolo_job *j) {
     kolo_preemption *p = &j->preemption;
     const bool last = j->state.steps >= j->end;
-    if (!p->asks) return KOLO_OK;
-    if (p->at == 0 && (j->state.steps >= p->next || last)) {
+    if (!p->asks && !p->saves) return KOLO_OK;
+    if ((p->at == 0 || p->saves) && (j->state.steps >= p->next || last)) {
         const bool asked = j->preempted && j->preempted(j->preempted_arg);
         KOLO_TRY(j->setup.session.served ? ask_owners(j, asked, last) : ask_workers(j, asked));
     }
-    if (j->setup.session.served && last && p->at != j->end) KOLO_TRY(meet_at_end(j));
+    if (p->asks && j->setup.session.served && last && p->at != j->end) KOLO_TRY(meet_at_end(j));
     p->due = p->at > 0 && p->at == j->state.steps;
     if (p->due && last) { /* before the evaluation at the end, which may take long */
         KOLO_TRY(kolo_job_save_resumable(j));

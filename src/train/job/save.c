@@ -96,6 +96,11 @@ bool kolo_job_wants_checkpoint(const kolo_job *j, int64_t done) {
     return every > 0 && (done % every == 0 || done == j->end);
 }
 
+bool kolo_job_wants_checkpoint_now(const kolo_job *j) {
+    const double seconds = j->setup.opts.checkpoint_seconds;
+    return seconds > 0 && (double)(kolo_now_ns() - j->saved_ns) / 1e9 >= seconds;
+}
+
 /* Whether a checkpoint is due: by the number of steps, or by the clock of rank 0. */
 static kolo_status is_due(kolo_job *j, bool *due) {
     const kolo_train_opts *o = &j->setup.opts;
@@ -106,7 +111,10 @@ static kolo_status is_due(kolo_job *j, bool *due) {
     *due = kolo_job_wants_checkpoint(j, done) || j->preemption.due || last;
     if (j->preemption.due || last) return KOLO_OK;
     if (o->checkpoint_seconds <= 0) return KOLO_OK;
-    *due = done == j->end || (double)(kolo_now_ns() - j->saved_ns) / 1e9 >= o->checkpoint_seconds;
+    const bool agreed = j->preemption.saves; /* at steps that are the same on all workers */
+    *due = done == j->end ||
+           (agreed ? done == j->preemption.save_at : kolo_job_wants_checkpoint_now(j));
+    if (agreed) return KOLO_OK;
     return j->comm ? kolo_broadcast(j->comm, due, sizeof *due, KOLO_DTYPE_U8, 0) : KOLO_OK;
 }
 

@@ -285,19 +285,30 @@ kolo_status kolo_session_lease(kolo_session *s, int64_t *lease) {
                                                               : KOLO_OK;
 }
 
-kolo_status kolo_session_stop(kolo_session *s, bool asks, int64_t *next, int64_t *at) {
-    const kolo_served *d = s->served;
+typedef kolo_status ask_for_point(kolo_parameters *p, bool asks, uint64_t next, uint64_t *at);
+
+/* A group of workers is one, with the next call of its first one. */
+static kolo_status agree_on_point(const kolo_served *d, ask_for_point *ask, bool asks,
+                                  int64_t *next, int64_t *at) {
     int64_t asking = asks, points[2] = {*next, 0};
     uint64_t point = 0;
     KOLO_TRY(kolo_served_add_group(d, &asking, 1));
     if (kolo_served_leads(d)) {
-        KOLO_TRY(kolo_parameters_stop(d->parameters, asking > 0, (uint64_t)*next, &point));
+        KOLO_TRY(ask(d->parameters, asking > 0, (uint64_t)*next, &point));
     }
     points[1] = (int64_t)point;
     KOLO_TRY(kolo_served_share(d, points, 2, KOLO_DTYPE_I64));
     *next = points[0];
     *at = points[1];
     return KOLO_OK;
+}
+
+kolo_status kolo_session_stop(kolo_session *s, bool asks, int64_t *next, int64_t *at) {
+    return agree_on_point(s->served, kolo_parameters_stop, asks, next, at);
+}
+
+kolo_status kolo_session_pause(kolo_session *s, bool asks, int64_t *next, int64_t *at) {
+    return agree_on_point(s->served, kolo_parameters_pause, asks, next, at);
 }
 
 kolo_status kolo_session_meet(kolo_session *s, bool *asked) {

@@ -263,6 +263,8 @@ kolo_status kolo_session_ask(kolo_session *session, int64_t end);
 kolo_status kolo_session_lease(kolo_session *session, int64_t *lease);
 /* With owners: see kolo_parameters_stop, whose points are steps made. */
 kolo_status kolo_session_stop(kolo_session *session, bool asks, int64_t *next, int64_t *at);
+/* The same of kolo_parameters_pause. */
+kolo_status kolo_session_pause(kolo_session *session, bool asks, int64_t *next, int64_t *at);
 /* Waits for all workers, and fills whether any rank has asked for the end: kolo_parameters_rest. */
 kolo_status kolo_session_meet(kolo_session *session, bool *asked);
 /* Before a step on a lease: its random draws are those of step `step`. */

@@ -325,12 +325,14 @@ static kolo_status try_model(kolo_setup *s) {
 }
 
 /* Options of checkpoints where workers make steps without each other. */
-static kolo_status check_saves_alone(const kolo_train_opts *o) {
-    if (o->checkpoint_seconds > 0) {
+static kolo_status check_saves_alone(const kolo_train_opts *o, const kolo_consistency *c) {
+    if (o->checkpoint_seconds > 0 && (c->lease || o->record || o->replay)) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "checkpoints by time need workers that make steps together, and with "
-                         "--consistency %s they do not: give --checkpoint-every in steps",
-                         o->consistency);
+                         "checkpoints by time with %s: the workers meet at steps that are known "
+                         "before: give --checkpoint-every in steps",
+                         c->lease    ? "leases"
+                         : o->record ? "--record"
+                                     : "--replay");
     }
     if (!o->wait_for_saves) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
@@ -392,7 +394,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
     KOLO_TRY(kolo_check_count("number of workers", workers, 1, 1 << 16));
     KOLO_TRY(kolo_setup_choose_strategy(s, workers, &strategy));
     if (s->opts.sync != KOLO_SYNC_ALLREDUCE && kolo_consistency_is_alone(&strategy.consistency)) {
-        KOLO_TRY(check_saves_alone(&s->opts));
+        KOLO_TRY(check_saves_alone(&s->opts, &strategy.consistency));
     }
     s->workers = s->mesh.axes[kolo_mesh_find(&s->mesh, "dp")].size;
     if (strategy.consistency.delay > 0 && !kolo_consistency_has_rounds(&strategy.consistency)) {

@@ -175,7 +175,8 @@ static void options_without_effect_are_refused(void **state) {
         {"--patience 3 --no-eval", "the run has none"},
         {"--patience 3 --eval-every 1 --sync ps --servers 1 --workers 2 --consistency asp",
          "--patience ends all workers after the same step"},
-        {"--checkpoint-every 10m --sync ps --workers 2 --consistency asp --out run",
+        {"--checkpoint-every 10m --sync ps --servers 1 --workers 2 --consistency asp,lease=1 --out "
+         "run",
          "give --checkpoint-every in steps"},
         {"--checkpoint-every 5 --sync ps --workers 2 --consistency asp --out run --wait-for-saves",
          "--wait-for-saves has no effect"},

@@ -1,10 +1,12 @@
 /* Training with parameter servers, apart from the workers or not: what equals an allreduce bitwise,
  * what each policy allows, files, and what is refused. */
 #include "base/compiler.h"
+#include "base/file.h"
 #include "support/folder.h"
 #include "support/served_job.h"
 #include "support/support.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -181,6 +183,40 @@ static void stale_runs_use_all_samples(void **state) {
         assert_true(strncmp(r.consistency, "bsp", strcmp(opts.consistency, "auto") == 0 ? 3 : 0) ==
                     0);
     }
+}
+
+/* Workers at different steps save at one that none of them has passed; a run goes on from there. */
+static void checkpoints_by_time_are_of_one_step(void **state) {
+    static const char *const policies[] = {"ssp:1", "asp,group=3", "asp", "bsp:drop=1"};
+    for (size_t i = 0; i < KOLO_COUNT(policies); i++) {
+        kolo_train_opts opts = served_opts(KOLO_SYNC_PS, i % 2 ? 2 : 1);
+        const bool bounded = i < 2; /* else one may be at the end when another one asks */
+        char path[64] = "";
+        opts.consistency = policies[i];
+        opts.steps = 12; /* two epochs */
+        opts.out_dir = "timed";
+        opts.checkpoint_seconds = 1e-9;
+        opts.keep = 100;
+        assert_int_equal(system("rm -rf timed"), 0);
+        (void)train_well(3 + opts.servers, &opts);
+        for (int k = 1; k < opts.steps && !*path; k++) {
+            snprintf(path, sizeof path, "timed/checkpoint-%d.safetensors", k);
+            if (!kolo_file_exists(path)) *path = '\0';
+        }
+        if (!*path && bounded) fail_msg("%s: no checkpoint before the end", policies[i]);
+        if (!*path) continue;
+        opts.resume = path;
+        opts.out_dir = NULL;
+        opts.checkpoint_seconds = 0;
+        opts.keep = 0;
+        const kolo_train_result r = train_well(3 + opts.servers, &opts);
+        assert_int_equal(r.samples, 2 * 61);
+    }
+    kolo_train_opts leased = served_opts(KOLO_SYNC_PS, 1);
+    leased.consistency = "asp,lease=1";
+    leased.out_dir = "timed";
+    leased.checkpoint_seconds = 1;
+    assert_job_refused(4, &leased, "checkpoints by time with leases");
 }
 
 /* Late gradients are kept, also at an evaluation and at the end, or they are not used. */
@@ -382,6 +418,7 @@ TEST_MAIN(test_servers) {
         cmocka_unit_test(groups_are_synchronous_inside),
         cmocka_unit_test(a_bound_of_zero_is_bsp),
         cmocka_unit_test(stale_runs_use_all_samples),
+        cmocka_unit_test(checkpoints_by_time_are_of_one_step),
         cmocka_unit_test(steps_without_the_latest_gradients),
         cmocka_unit_test(runs_resume_with_and_without_servers),
         cmocka_unit_test(a_resumed_run_counts_its_updates),
