@@ -11,7 +11,7 @@
 #include "base/integer.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/service/message.h"
+#include "comm/service/client_internal.h"
 #include "comm/service/thread.h"
 
 #include <errno.h>
@@ -23,237 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REQUEST_DONE, REQUEST_OPEN }; /* a zeroed request is not in flight */
-enum { EVENTS = 16, DRIVE_MS = 100, SIGNS_MS = 1000 };
-
-/* The connection to a server. `broken` and `why` are protected by the mutex, `fd` is written while
- * it is held, by the driver, which owns the rest. */
-typedef struct server_link {
-    int fd;              /* -1: none */
-    bool serves, mapped; /* constant after attaching */
-    kolo_message_traffic *traffic;
-    kolo_status broken; /* OK: not broken */
-    char why[200];
-    uint64_t serial;                    /* of the latest request sent */
-    kolo_service_request *queue, **end; /* to be sent */
-    kolo_call_head out;                 /* of the first one, if `sending` */
-    kolo_outgoing message;
-    bool sending, writing;          /* writing: registered with epoll for writing */
-    kolo_service_request *awaiting; /* sent, without reply */
-    kolo_reply_head in;             /* being received */
-    size_t filled, body_filled;
-    kolo_service_request *reading; /* its reply is being received; NULL: none */
-    kolo_service_request sign;     /* of life; see KOLO_MESSAGE_SIGN */
-} server_link;
-
-struct kolo_client {
-    kolo_transport *transport;
-    int size;
-    int64_t timeout_ms;
-    kolo_message_traffic traffic; /* with other hosts */
-    int epoll, wake;              /* wake: an eventfd that ends the driver's sleep */
-    kolo_service_thread thread;
-    void (*completed)(void *arg); /* constant, as its argument; NULL: not needed */
-    void *completed_arg;
-    kolo_activity *activity; /* of this rank */
-    uint64_t seen;           /* of it, by the driver */
-    int64_t signed_ns;       /* when signs of life were due last; of the driver */
-    pthread_mutex_t mutex;   /* protects the following, and states of requests */
-    pthread_cond_t changed;  /* anything below has changed, or a request is complete */
-    bool driven, stop, shows_life;
-    int n_open, n_waiting;                        /* requests in flight; callers that wait */
-    kolo_service_request *started, **started_end; /* not yet known to the driver */
-    server_link links[];
-};
-
-/* ---- completion; the mutex is held ---- */
-
-static void complete(kolo_client *c, kolo_service_request *q, kolo_status status,
-                     const char *error) {
-    q->internal.status = status;
-    if (status != KOLO_OK) snprintf(q->internal.error, sizeof q->internal.error, "%s", error);
-    q->internal.state = REQUEST_DONE;
-    c->n_open--;
-    if (c->completed) c->completed(c->completed_arg);
-}
-
-static void fail_all(kolo_client *c, kolo_service_request **list, kolo_status status,
-                     const char *error) {
-    while (*list) {
-        kolo_service_request *q = *list;
-        *list = q->internal.next;
-        complete(c, q, status, error);
-    }
-}
-
-/* Closes a connection and fails its requests. */
-static void break_link(kolo_client *c, server_link *l, kolo_status status, const char *why) {
-    if (l->broken != KOLO_OK) return;
-    if (l->reading) { /* it is in no list */
-        l->reading->internal.next = l->awaiting;
-        l->awaiting = l->reading;
-        l->reading = NULL;
-    }
-    l->broken = status;
-    snprintf(l->why, sizeof l->why, "server rank %d %s", (int)(l - c->links), why);
-    if (l->fd >= 0) close(l->fd);
-    l->fd = -1;
-    fail_all(c, &l->queue, status, l->why);
-    fail_all(c, &l->awaiting, status, l->why);
-    l->end = &l->queue;
-    l->sending = false;
-    pthread_cond_broadcast(&c->changed);
-}
-
-/* ---- the driver ---- */
-
-static void lose(kolo_client *c, server_link *l, kolo_status status, const char *why) {
-    pthread_mutex_lock(&c->mutex);
-    break_link(c, l, status, why);
-    pthread_mutex_unlock(&c->mutex);
-}
-
-static void finish(kolo_client *c, kolo_service_request *q, kolo_status status, const char *error) {
-    pthread_mutex_lock(&c->mutex);
-    complete(c, q, status, error);
-    pthread_cond_broadcast(&c->changed);
-    pthread_mutex_unlock(&c->mutex);
-}
-
-/* Takes over the requests that were started. */
-static void take_started(kolo_client *c) {
-    pthread_mutex_lock(&c->mutex);
-    while (c->started) {
-        kolo_service_request *q = c->started;
-        server_link *l = &c->links[q->server];
-        c->started = q->internal.next;
-        q->internal.next = NULL;
-        if (l->broken != KOLO_OK) {
-            complete(c, q, l->broken, l->why);
-            pthread_cond_broadcast(&c->changed);
-            continue;
-        }
-        *l->end = q;
-        l->end = &q->internal.next;
-    }
-    c->started_end = &c->started;
-    pthread_mutex_unlock(&c->mutex);
-}
-
-static void begin_send(server_link *l) {
-    kolo_service_request *q = l->queue;
-    q->internal.serial = ++l->serial;
-    l->out = (kolo_call_head){.type = q == &l->sign ? KOLO_MESSAGE_SIGN : KOLO_MESSAGE_CALL,
-                              .kind = q->kind,
-                              .key = q->key,
-                              .clock = q->clock,
-                              .serial = q->internal.serial,
-                              .input_bytes = q->input_bytes,
-                              .input_handle = q->internal.input_handle,
-                              .output_bytes = q->output_bytes,
-                              .output_handle = q->internal.output_handle};
-    l->message = (kolo_outgoing){.head = &l->out,
-                                 .body = q->input,
-                                 .head_bytes = sizeof l->out,
-                                 .body_bytes = q->internal.input_handle ? 0 : q->input_bytes,
-                                 .traffic = l->traffic};
-    l->sending = true;
-}
-
-/* Removes the request that a reply belongs to; NULL: there is none, or the reply does not fit. */
-static kolo_service_request *take_awaiting(server_link *l) {
-    const kolo_reply_head *h = &l->in;
-    kolo_service_request **at = &l->awaiting;
-    while (*at && (*at)->internal.serial != h->serial) at = &(*at)->internal.next;
-    kolo_service_request *q = *at;
-    if (!q || h->type != KOLO_MESSAGE_REPLY) return NULL;
-    size_t room = h->status == KOLO_OK ? q->output_bytes : KOLO_SERVICE_TEXT_BYTES;
-    bool placed = h->placed && h->status == KOLO_OK && q->internal.output_handle;
-    if (h->bytes > room || h->placed != placed || h->status > KOLO_ERR_DIVERGED) return NULL;
-    *at = q->internal.next;
-    return q;
-}
-
-/* Completes the request whose reply has arrived. */
-static void finish_reading(kolo_client *c, server_link *l) {
-    kolo_service_request *q = l->reading;
-    const kolo_reply_head *h = &l->in;
-    l->reading = NULL;
-    l->filled = 0;
-    q->reply_clock = h->clock;
-    q->reply_bytes = (size_t)h->bytes;
-    char text[KOLO_SERVICE_TEXT_BYTES + 32] = "";
-    if (h->status != KOLO_OK) {
-        snprintf(text, sizeof text, "server rank %d: %.*s", q->server, (int)h->bytes,
-                 q->internal.error);
-    }
-    finish(c, q, (kolo_status)h->status, text);
-}
-
-/* Receives a part of a reply. `*more`: there may be another one. */
-static kolo_status receive_some(kolo_client *c, server_link *l, bool *more, bool *ended) {
-    *more = false;
-    if (!l->reading) {
-        KOLO_TRY(kolo_message_receive(l->fd, &l->in, sizeof l->in, &l->filled, ended, l->traffic));
-        if (l->filled < sizeof l->in) return KOLO_OK;
-        if (l->in.type == KOLO_MESSAGE_LEAVE) {
-            lose(c, l, KOLO_ERR_PEER, "has left the service");
-            return KOLO_OK;
-        }
-        l->reading = take_awaiting(l);
-        if (!l->reading) return KOLO_FAIL(KOLO_ERR_FORMAT, "sent an invalid reply");
-        l->body_filled = l->in.placed ? (size_t)l->in.bytes : 0;
-    }
-    bool failed = l->in.status != KOLO_OK;
-    void *to = failed ? (void *)l->reading->internal.error : l->reading->output;
-    if (l->body_filled < l->in.bytes) {
-        kolo_status status = kolo_message_receive(l->fd, to, (size_t)l->in.bytes, &l->body_filled,
-                                                  ended, l->traffic);
-        if (status != KOLO_OK || l->body_filled < l->in.bytes) return status;
-    }
-    finish_reading(c, l);
-    *more = true;
-    return KOLO_OK;
-}
-
-static void receive(kolo_client *c, server_link *l) {
-    bool more = true, ended = false;
-    while (more && l->fd >= 0) {
-        kolo_status status = receive_some(c, l, &more, &ended);
-        if (status == KOLO_ERR_FORMAT) {
-            lose(c, l, status, kolo_last_error());
-        } else if (status != KOLO_OK || ended) {
-            lose(c, l, KOLO_ERR_PEER, "is gone (process ended)");
-        }
-    }
-}
-
-/* Sends as much as the socket accepts. */
-static void send_some(kolo_client *c, server_link *l) {
-    bool full = false;
-    while (l->queue && !full) {
-        bool sent;
-        if (!l->sending) begin_send(l);
-        if (kolo_message_send(l->fd, &l->message, &sent) != KOLO_OK) {
-            receive(c, l); /* it may have sent that it leaves */
-            if (l->fd >= 0) lose(c, l, KOLO_ERR_PEER, "is gone (process ended)");
-            return;
-        }
-        full = !sent;
-        if (full) break;
-        kolo_service_request *q = l->queue; /* no reply can have been processed yet */
-        l->sending = false;
-        l->queue = q->internal.next;
-        if (!l->queue) l->end = &l->queue;
-        q->internal.next = l->awaiting;
-        l->awaiting = q;
-    }
-    if (full == l->writing) return;
-    struct epoll_event e = {.events = EPOLLIN | (full ? EPOLLOUT : 0),
-                            .data.u32 = (uint32_t)(l - c->links)};
-    (void)epoll_ctl(c->epoll, EPOLL_CTL_MOD, l->fd, &e);
-    l->writing = full;
-}
+enum { DRIVE_MS = 100, SIGNS_MS = 1000 };
 
 /* ---- signs of life ---- */
 
@@ -264,15 +34,15 @@ static int64_t next_signs_ns(const kolo_client *c) {
 /* Starts a request; the mutex is held. */
 static void add_started(kolo_client *c, kolo_service_request *q) {
     q->internal.next = NULL;
-    q->internal.state = REQUEST_OPEN;
+    q->internal.state = KOLO_REQUEST_OPEN;
     *c->started_end = q;
     c->started_end = &q->internal.next;
     c->n_open++;
 }
 
 /* Starts a sign for a server, unless it has not answered the one before; the mutex is held. */
-static void add_sign(kolo_client *c, server_link *l, bool progresses) {
-    if (!l->serves || l->broken != KOLO_OK || l->sign.internal.state != REQUEST_DONE) return;
+static void add_sign(kolo_client *c, kolo_client_link *l, bool progresses) {
+    if (!l->serves || l->broken != KOLO_OK || l->sign.internal.state != KOLO_REQUEST_DONE) return;
     l->sign = (kolo_service_request){.server = (int)(l - c->links), .key = progresses};
     add_started(c, &l->sign);
 }
@@ -290,33 +60,12 @@ static void add_due_signs(kolo_client *c) {
 
 /* ---- turns of the driver ---- */
 
-/* Moves all connections once, after a sleep of up to `timeout_ms` if nothing can move. */
-static void drive(kolo_client *c, int timeout_ms) {
-    struct epoll_event events[EVENTS];
-    add_due_signs(c);
-    take_started(c);
-    for (int r = 0; r < c->size; r++) {
-        server_link *l = &c->links[r];
-        if (l->fd >= 0 && l->queue && !l->writing) send_some(c, l);
-    }
-    int n = epoll_wait(c->epoll, events, EVENTS, timeout_ms);
-    for (int i = 0; i < n; i++) {
-        uint64_t count;
-        if (events[i].data.u32 == (uint32_t)c->size) {
-            (void)!read(c->wake, &count, sizeof count);
-            continue;
-        }
-        server_link *l = &c->links[events[i].data.u32];
-        if (l->fd >= 0 && (events[i].events & ~(uint32_t)EPOLLOUT)) receive(c, l);
-        if (l->fd >= 0 && (events[i].events & EPOLLOUT)) send_some(c, l);
-    }
-}
-
 /* Drives with the mutex released in between; it is held. */
 static void take_turn(kolo_client *c, int timeout_ms) {
     c->driven = true;
     pthread_mutex_unlock(&c->mutex);
-    drive(c, timeout_ms);
+    add_due_signs(c);
+    kolo_client_drive(c, timeout_ms);
     pthread_mutex_lock(&c->mutex);
     c->driven = false;
     pthread_cond_broadcast(&c->changed);
@@ -361,7 +110,8 @@ static void kick(kolo_client *c) {
 }
 
 /* The handle of mapped memory; 0: none. */
-static uint64_t handle_of(kolo_client *c, const server_link *l, const void *data, size_t bytes) {
+static uint64_t handle_of(kolo_client *c, const kolo_client_link *l, const void *data,
+                          size_t bytes) {
     kolo_transport *t = c->transport;
     return l->mapped && bytes > 0 ? t->ops->handle(t, data, bytes) : 0;
 }
@@ -379,10 +129,10 @@ static kolo_status check_request(const kolo_client *c, const kolo_service_reques
 
 kolo_status kolo_client_start(kolo_client *c, kolo_service_request *q, bool waits) {
     KOLO_TRY(check_request(c, q));
-    server_link *l = &c->links[q->server];
+    kolo_client_link *l = &c->links[q->server];
     pthread_mutex_lock(&c->mutex);
     kolo_status status = KOLO_OK;
-    if (q->internal.state != REQUEST_DONE) {
+    if (q->internal.state != KOLO_REQUEST_DONE) {
         status = KOLO_FAIL(KOLO_ERR_ARG, "the request is in flight: wait for it first");
     } else if (l->broken != KOLO_OK) {
         status = KOLO_FAIL(l->broken, "%s", l->why);
@@ -414,8 +164,8 @@ static void time_out(kolo_client *c, const kolo_service_request *q, int64_t time
         wait_changed(c, kolo_now_ns() + kolo_ms_to_ns(DRIVE_MS));
     }
     take_turn(c, 0); /* a request that was started last is in no link yet */
-    if (q->internal.state != REQUEST_DONE) {
-        break_link(c, &c->links[q->server], KOLO_ERR_TIMEOUT, why);
+    if (q->internal.state != KOLO_REQUEST_DONE) {
+        kolo_client_break(c, &c->links[q->server], KOLO_ERR_TIMEOUT, why);
     }
 }
 
@@ -435,7 +185,7 @@ static void end_wait(kolo_client *c) {
 
 /* Waits for a request up to the deadline: whether it is complete. */
 static bool wait_until(kolo_client *c, const kolo_service_request *q, int64_t deadline_ns) {
-    while (q->internal.state != REQUEST_DONE) {
+    while (q->internal.state != KOLO_REQUEST_DONE) {
         int64_t left_ms = (deadline_ns - kolo_now_ns() + 999999) / 1000000;
         if (left_ms <= 0) return false;
         if (c->driven) {
@@ -467,7 +217,7 @@ static int64_t half_deadline(int64_t timeout_ms) {
 }
 
 /* Whether a client of a server has made progress within the timeout. The mutex is held. */
-static bool asks_for_progress(kolo_client *c, server_link *l, int64_t timeout_ms) {
+static bool asks_for_progress(kolo_client *c, kolo_client_link *l, int64_t timeout_ms) {
     add_sign(c, l, false);
     if (c->driven) kick(c);
     return wait_until(c, &l->sign, half_deadline(timeout_ms)) && l->broken == KOLO_OK &&
@@ -494,7 +244,7 @@ bool kolo_client_lives(kolo_client *c, int server, int64_t timeout_ms) {
 
 bool kolo_client_test(kolo_client *c, const kolo_service_request *q) {
     pthread_mutex_lock(&c->mutex);
-    bool done = q->internal.state == REQUEST_DONE;
+    bool done = q->internal.state == KOLO_REQUEST_DONE;
     pthread_mutex_unlock(&c->mutex);
     return done;
 }
@@ -513,7 +263,7 @@ static kolo_status open_epoll(kolo_client *c) {
 
 kolo_status kolo_client_create(kolo_transport *transport, int size, int64_t timeout_ms,
                                kolo_activity *activity, kolo_client **client) {
-    size_t bytes = sizeof(kolo_client) + (size_t)size * sizeof(server_link);
+    size_t bytes = sizeof(kolo_client) + (size_t)size * sizeof(kolo_client_link);
     kolo_client *c = kolo_zalloc(bytes);
     if (!c) return KOLO_NOMEM(bytes);
     c->transport = transport;
@@ -536,7 +286,7 @@ kolo_status kolo_client_create(kolo_transport *transport, int size, int64_t time
 }
 
 kolo_status kolo_client_attach(kolo_client *c, int server, int fd, bool mapped) {
-    server_link *l = &c->links[server];
+    kolo_client_link *l = &c->links[server];
     struct epoll_event e = {.events = EPOLLIN, .data.u32 = (uint32_t)server};
     if (epoll_ctl(c->epoll, EPOLL_CTL_ADD, fd, &e) != 0) {
         kolo_status status = KOLO_FAIL(KOLO_ERR_IO, "epoll_ctl: %s", kolo_errno_text(errno));
@@ -552,11 +302,11 @@ kolo_status kolo_client_attach(kolo_client *c, int server, int fd, bool mapped) 
 }
 
 void kolo_client_lack(kolo_client *c, int server) {
-    server_link *l = &c->links[server];
+    kolo_client_link *l = &c->links[server];
     l->serves = true;
     l->end = &l->queue;
     pthread_mutex_lock(&c->mutex);
-    break_link(c, l, KOLO_ERR_PEER, "was lost before this process joined");
+    kolo_client_break(c, l, KOLO_ERR_PEER, "was lost before this process joined");
     pthread_mutex_unlock(&c->mutex);
 }
 
@@ -595,13 +345,13 @@ void kolo_client_destroy(kolo_client *c) {
     pthread_mutex_unlock(&c->mutex);
     if (c->wake >= 0) kick(c);
     kolo_service_thread_join(&c->thread);
-    take_started(c);
+    kolo_client_take_started(c);
     pthread_mutex_lock(&c->mutex);
     for (int r = 0; r < c->size; r++) {
-        server_link *l = &c->links[r];
+        kolo_client_link *l = &c->links[r];
         kolo_call_head head = {.type = KOLO_MESSAGE_LEAVE};
         if (l->fd >= 0 && !l->sending) kolo_message_send_leave(l->fd, &head, sizeof head);
-        break_link(c, l, KOLO_ERR_ARG, "is not connected: this rank has left the service");
+        kolo_client_break(c, l, KOLO_ERR_ARG, "is not connected: this rank has left the service");
     }
     pthread_mutex_unlock(&c->mutex);
     if (c->epoll >= 0) close(c->epoll);
