@@ -27,9 +27,11 @@ enum { DRIVE_MS = 100, SIGNS_MS = 1000 };
 
 /* ---- signs of life ---- */
 
-static int64_t next_signs_ns(const kolo_client *c) {
-    return c->signed_ns + kolo_ms_to_ns(kolo_min_i64(c->timeout_ms / 4, SIGNS_MS));
+static int64_t sign_period_ns(const kolo_client *c) {
+    return kolo_ms_to_ns(kolo_min_i64(c->timeout_ms / 4, SIGNS_MS));
 }
+
+static int64_t next_signs_ns(const kolo_client *c) { return c->signed_ns + sign_period_ns(c); }
 
 /* Starts a request; the mutex is held. */
 static void add_started(kolo_client *c, kolo_service_request *q) {
@@ -72,10 +74,10 @@ static void take_turn(kolo_client *c, int timeout_ms) {
 }
 
 /* Waits for a change, at most until the deadline; the mutex is held. */
-static void wait_changed(kolo_client *c, int64_t deadline_ns) {
+static void wait_until_ns(kolo_client *c, pthread_cond_t *change, int64_t deadline_ns) {
     struct timespec until = {.tv_sec = deadline_ns / 1000000000,
                              .tv_nsec = deadline_ns % 1000000000};
-    (void)pthread_cond_clockwait(&c->changed, &c->mutex, CLOCK_MONOTONIC, &until);
+    (void)pthread_cond_clockwait(change, &c->mutex, CLOCK_MONOTONIC, &until);
 }
 
 static void *run(void *arg) {
@@ -85,10 +87,11 @@ static void *run(void *arg) {
         const bool moves = c->n_open > 0 && c->n_waiting == 0;
         if (!c->driven && (moves || (c->shows_life && kolo_now_ns() >= next_signs_ns(c)))) {
             take_turn(c, moves ? DRIVE_MS : 0);
-        } else if (!c->driven && c->shows_life) {
-            wait_changed(c, next_signs_ns(c));
+        } else if (c->shows_life) { /* a driver sends signs that are due until it ends */
+            wait_until_ns(c, &c->work,
+                          c->driven ? kolo_now_ns() + sign_period_ns(c) : next_signs_ns(c));
         } else {
-            pthread_cond_wait(&c->changed, &c->mutex);
+            pthread_cond_wait(&c->work, &c->mutex);
         }
     }
     pthread_mutex_unlock(&c->mutex);
@@ -98,7 +101,7 @@ static void *run(void *arg) {
 void kolo_client_show_life(kolo_client *c) {
     pthread_mutex_lock(&c->mutex);
     c->shows_life = true;
-    pthread_cond_broadcast(&c->changed);
+    pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->mutex);
 }
 
@@ -142,7 +145,7 @@ kolo_status kolo_client_start(kolo_client *c, kolo_service_request *q, bool wait
         add_started(c, q);
     }
     bool driven = c->driven;
-    if (status == KOLO_OK && !driven && !waits) pthread_cond_broadcast(&c->changed);
+    if (status == KOLO_OK && !driven && !waits) pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->mutex);
     if (status == KOLO_OK && driven) kick(c);
     return status;
@@ -161,7 +164,7 @@ static void time_out(kolo_client *c, const kolo_service_request *q, int64_t time
              (double)timeout_ms * 1e-3);
     while (c->driven) {
         kick(c);
-        wait_changed(c, kolo_now_ns() + kolo_ms_to_ns(DRIVE_MS));
+        wait_until_ns(c, &c->changed, kolo_now_ns() + kolo_ms_to_ns(DRIVE_MS));
     }
     take_turn(c, 0); /* a request that was started last is in no link yet */
     if (q->internal.state != KOLO_REQUEST_DONE) {
@@ -178,7 +181,7 @@ static void begin_wait(kolo_client *c) {
 
 static void end_wait(kolo_client *c) {
     c->n_waiting--;
-    if (c->n_open > 0) pthread_cond_broadcast(&c->changed);
+    if (c->n_open > 0 && c->n_waiting == 0) pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->mutex);
     kolo_activity_end_wait(c->activity);
 }
@@ -189,7 +192,7 @@ static bool wait_until(kolo_client *c, const kolo_service_request *q, int64_t de
         int64_t left_ms = (deadline_ns - kolo_now_ns() + 999999) / 1000000;
         if (left_ms <= 0) return false;
         if (c->driven) {
-            wait_changed(c, deadline_ns);
+            wait_until_ns(c, &c->changed, deadline_ns);
         } else {
             take_turn(c, (int)kolo_min_i64(left_ms, DRIVE_MS));
         }
@@ -275,6 +278,7 @@ kolo_status kolo_client_create(kolo_transport *transport, int size, int64_t time
     for (int r = 0; r < size; r++) c->links[r].fd = -1;
     pthread_mutex_init(&c->mutex, NULL);
     pthread_cond_init(&c->changed, NULL);
+    pthread_cond_init(&c->work, NULL);
     kolo_status status = open_epoll(c);
     if (status == KOLO_OK) status = kolo_service_thread_start(&c->thread, run, c);
     if (status != KOLO_OK) {
@@ -341,7 +345,7 @@ void kolo_client_destroy(kolo_client *c) {
     if (!c) return;
     pthread_mutex_lock(&c->mutex);
     c->stop = true;
-    pthread_cond_broadcast(&c->changed);
+    pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->mutex);
     if (c->wake >= 0) kick(c);
     kolo_service_thread_join(&c->thread);
@@ -357,6 +361,7 @@ void kolo_client_destroy(kolo_client *c) {
     if (c->epoll >= 0) close(c->epoll);
     if (c->wake >= 0) close(c->wake);
     pthread_cond_destroy(&c->changed);
+    pthread_cond_destroy(&c->work);
     pthread_mutex_destroy(&c->mutex);
     kolo_free(c);
 }
