@@ -13,7 +13,7 @@ BEGIN {
     split("base 0 device 1 tensor 1 comm 2 data 2 mesh 3 graph 4 kernel 5 op 6 pass 6 onnx 7 plan 7 train 8 inspect 9 cli 10 models 10", t, " ")
     for (i = 1; i in t; i += 2) level[t[i]] = t[i + 1]
     # The rooms of a folder, from the lowest up: commas part the levels; a point is the folder itself.
-    rooms["comm"] = "reduce, codec, schedule, transport, engine, join, api, sync service, table, bench"
+    rooms["comm"] = "reduce, codec, schedule, transport, engine, join, api, service, sync, table, bench"
     rooms["graph"] = "., ops"
     rooms["kernel"] = "., ref simd dnn, select"
     rooms["data"] = "images safetensors, ., readers"

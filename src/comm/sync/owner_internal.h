@@ -1,7 +1,7 @@
 #pragma once
-/* The owner of a part of the parameters, as the files that implement it see it: parameters_owner.c
- * takes requests, owner_bsp.c completes steps of several workers, owner_lease.c has leases, the
- * common end of the run, and workers that join. */
+/* The owner of a part of the parameters, as the files that implement it see it: owner_state.c has
+ * what they share, parameters_owner.c takes requests, owner_bsp.c completes steps of several
+ * workers, owner_lease.c has leases, the common end of the run, and workers that join. */
 
 #include "comm/sync/adapt.h"
 #include "comm/sync/leases.h"
@@ -84,7 +84,7 @@ static inline kolo_service_call *kolo_owner_take(kolo_service_call **kept) {
 /* Whether steps wait for a worker, unless they drop it. */
 static inline bool kolo_owner_is_active(const kolo_owner_worker *w) { return !w->gone && !w->rest; }
 
-/* parameters_owner.c */
+/* owner_state.c */
 /* The smallest clock of a worker that is still waited for, without what is before a change of the
  * bound; UINT64_MAX: there is none. */
 uint64_t kolo_owner_slowest(const kolo_parameters_owner *o);

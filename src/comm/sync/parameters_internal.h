@@ -49,14 +49,14 @@ struct kolo_parameters {
     kolo_comm *group;                     /* of workers; NULL: none */
     kolo_service_request lease;           /* in flight if `asked` */
     bool asked;
-    int held;                             /* leases that no push has acknowledged */
-    bool idle;                            /* it has reported to the owners that it has none */
-    bool goes_on;                         /* it has one again, and reads before it computes */
-    uint64_t resume;                      /* the clock of the reply to `lease` */
-    uint64_t paused_at;                   /* the latest point of a pause that it knows */
-    uint32_t rests, leases;               /* requests of these kinds that were answered */
-    const float *pushed;                  /* the gradient of the latest push */
-    uint64_t parts;                       /* sent before the rest of pushes */
+    int held;               /* leases that no push has acknowledged */
+    bool idle;              /* it has reported to the owners that it has none */
+    bool goes_on;           /* it has one again, and reads before it computes */
+    uint64_t resume;        /* the clock of the reply to `lease` */
+    uint64_t paused_at;     /* the latest point of a pause, as an owner has replied it */
+    uint32_t rests, leases; /* requests of these kinds that were answered */
+    const float *pushed;    /* the gradient of the latest push */
+    uint64_t parts;         /* sent before the rest of pushes */
     uint64_t reads[KOLO_STALENESS_BINS];  /* of this worker, by staleness */
     uint64_t delays[KOLO_STALENESS_BINS]; /* of its gradients */
 };

@@ -30,24 +30,8 @@ int kolo_choice_level(uint32_t choice) {
     return (int)(choice & ((1U << KOLO_CHOICE_LEVEL_BITS) - 1));
 }
 
-uint64_t kolo_owner_slowest(const owner *o) {
-    uint64_t least = UINT64_MAX;
-    for (int w = 0; w < o->n_workers; w++) {
-        const worker *x = &o->workers[w];
-        const bool waits = x->gone || x->idle || (o->opts->adapts && x->rest);
-        if (!waits && o->pushes[w] - x->from < least) least = o->pushes[w] - x->from;
-    }
-    return least;
-}
-
 /* Whether a step may end before all gradients are in. */
 static bool skips(const owner *o) { return o->opts->drop > 0 || o->opts->quorum > 0; }
-
-void kolo_owner_observe(const owner *o, kolo_parameters_event event) {
-    event.pushes = o->pushes;
-    event.workers = o->n_workers;
-    if (o->opts->observe) o->opts->observe(o->opts->arg, &event);
-}
 
 /* Counts a read; returns its staleness. */
 static uint64_t count_read(owner *o, int w, uint64_t clock) {
@@ -79,36 +63,6 @@ static void answer_pull(owner *o, int w) {
     kolo_owner_observe(o, (kolo_parameters_event){.read = true, .worker = w, .clock = call->clock});
     o->reply(call, KOLO_OK, stale | (uint64_t)o->choice << KOLO_CHOICE_SHIFT, o->values,
              o->has.values.count * sizeof(float));
-}
-
-/* The loss of the latest update. */
-static void add_loss(owner *o) {
-    double samples = 0, loss = 0;
-    if (!o->opts->progress) return;
-    o->opts->progress(o->opts->arg, &samples, &loss);
-    if (samples > o->samples) {
-        kolo_adapt_add_loss(o->adapt, (loss - o->loss) / (samples - o->samples));
-    }
-    o->samples = samples;
-    o->loss = loss;
-}
-
-void kolo_owner_apply(owner *o, const float *gradient, int n, int w, uint64_t clock) {
-    kolo_parameters_update u = {.first = o->has.values.first,
-                                .count = o->has.values.count,
-                                .values = o->values,
-                                .gradient = gradient,
-                                .workers = n,
-                                .worker = w,
-                                .clock = clock,
-                                .version = o->version,
-                                .present = o->n_present};
-    if (o->has.values.count > 0) o->opts->update(o->opts->arg, &u);
-    if (o->adapt) add_loss(o);
-    o->version++;
-    pthread_mutex_lock(&o->mutex);
-    o->stats.version = o->version;
-    pthread_mutex_unlock(&o->mutex);
 }
 
 /* ---- requests ---- */

@@ -29,9 +29,9 @@ typedef enum kolo_owner_request {
     KOLO_OWNER_STOP,  /* of any rank; the key: whether it asks to stop; the clock: the point before
                          which it calls again, 0: it passes none; that of the reply: where all stop
                        */
-    KOLO_OWNER_PAUSE, /* of a worker; the clock as of STOP; the key: 1 and the latest point that it
-                         knows, of which it asks for a later one, or 0; the clock of the reply: the
-                         latest point where all pause, 0: none */
+    KOLO_OWNER_PAUSE, /* of a worker; the clock as of STOP; the key: 0, or 1 and the latest point
+                         that was replied to it, if it asks for a later one; the clock of the reply:
+                         the latest point where all pause, 0: none */
     KOLO_OWNER_JOIN,  /* of a worker that joins: the clock of the reply is 0 while workers wait for
                          each other; at the first owner otherwise the end of leases, at others 1 */
     KOLO_OWNER_KINDS

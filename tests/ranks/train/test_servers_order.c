@@ -1,4 +1,4 @@
-/* Runs with parameter servers whose order of requests is recorded, replayed, or made up. */
+/* Runs with parameter servers whose order of requests is recorded, replayed, or synthetic. */
 #include "base/compiler.h"
 #include "comm/sync/parameters_order.h"
 #include "support/fewer.h"

@@ -10,7 +10,7 @@ enum { WORKERS = 4, STEPS = 400, POINTS = STEPS + 16, SEEDS = 100 };
 typedef struct member {
     bool gone, rests;
     uint64_t step, next; /* steps made; it asks again before it passes `next` */
-    uint64_t known;      /* the latest point that it knows */
+    uint64_t known;      /* of the latest reply */
     bool met[POINTS];
 } member;
 
