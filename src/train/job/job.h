@@ -170,12 +170,16 @@ typedef enum kolo_stream_news {
 } kolo_stream_news;
 kolo_status kolo_job_deal_stream(kolo_job *j, kolo_stream_news *news);
 
-/* join.c */
+/* invite.c */
+/* The options that a process must have as the ranks do to join, without where the run begins, and
+ * where its ledger is. NOMEM. */
+kolo_status kolo_job_describe_joining(const kolo_job *j, kolo_text *text);
 /* Rank 0, once the owners are there: writes what processes need to join, if they may. IO, NOMEM. */
 kolo_status kolo_job_invite(kolo_job *j);
 /* Rank 0, after a step: those who join from now on do without the servers that are lost. IO, NOMEM.
  */
 kolo_status kolo_job_renew_invitation(kolo_job *j);
+/* join.c */
 /* A process that joins: from its options to a session with owners. Errors as of
  * kolo_parameters_join. */
 kolo_status kolo_job_join(kolo_job *j, const kolo_train_opts *opts);
