@@ -8,7 +8,8 @@
  *
  * Level 1 sums the gradients over the micro-batches before they are reduced, level 2 after: no rank
  * keeps a whole gradient. Level 3 cuts the parameters too: they are gathered before the forward and
- * again before the backward pass reads them, and the last allgather is gone.
+ * again before the backward pass reads them, ahead of use by at most the bytes in flight
+ * (comm_order.c), and the last allgather is gone.
  *
  * The next version of a range is written in its place in the next version of the whole. Ranks of
  * one host may share the parameters: the allgather then moves nothing and becomes a barrier.

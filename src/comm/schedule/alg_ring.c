@@ -8,8 +8,8 @@
  *
  * Slices are sent in chunks. Message m (step m / chunks, chunk m % chunks) is sent and received in
  * round m and reduced in round m + 1, while message m + 1 is in transit; SCRATCH is a double buffer
- * of two chunks. The ring may cover a subset of the ranks and a range of DATA, as
- * alg_hierarchical.c uses it. */
+ * of two chunks, whose size is that of kolo_comm_set_tuning. The ring may cover a subset of the
+ * ranks and a range of DATA, as alg_hierarchical.c uses it. */
 #include "comm/schedule/writers.h"
 
 typedef struct ring {

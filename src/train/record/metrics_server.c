@@ -1,5 +1,6 @@
-/* Metrics over HTTP, by libmicrohttpd, whose thread answers. The caller leaves each new text in
- * `fresh`, from where the thread takes it (atomic, acquire and release).
+/* Metrics over HTTP, by libmicrohttpd, whose thread answers. scalars.c lists the numbers. The
+ * caller leaves each new text in `fresh`, from where the thread takes it (atomic, acquire and
+ * release).
  *
  * The library is loaded on demand: it brings a TLS library along, which no other process needs. */
 #include "train/record/metrics_server.h"

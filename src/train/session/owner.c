@@ -1,3 +1,6 @@
+/* What an owner computes from a push, the `update` of kolo/parameters.h: it weighs or averages,
+ * compensates for delay, sets the learning rate, and runs the steps of the plan that update its
+ * ranges. When a push is applied, and who may read, is decided in comm/sync/parameters_owner.c. */
 #include "train/session/owner.h"
 
 #include "base/integer.h"
