@@ -14,13 +14,13 @@
  *     cifar100:DIR         train.bin and test.bin, with the fine labels
  *
  *     folder:DIR[,KEY=VALUE,...]
- *         JPEG and PNG images, in a folder for each class; DIR may have the folders train and val
- * (or test). Keys size (HxW of a sample; default 224), split and seed as below
+ *         JPEG and PNG images, in a folder for each class; DIR may have the folders train and
+ *         val (or test). Keys size (HxW of a sample; default 224), split and seed as below
  *
  *     webdataset:PATTERN[,KEY=VALUE,...]
  *         JPEG and PNG images in the tar shards of a file name pattern, as KEY.jpg and KEY.cls;
- * keys test (the pattern of the test split, in the same folder), classes, index (a folder for the
- * index of the shards), and those of folder
+ *         keys test (the pattern of the test split, in the same folder), classes, index (a folder
+ *         for the index of the shards), and those of folder
  *
  *     voc:DIR[,KEY=VALUE,...]
  *         Pascal VOC segmentation: JPEG images, and PNG masks with a class for each pixel. Keys
