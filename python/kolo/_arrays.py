@@ -82,12 +82,20 @@ def address(array: Array) -> int:
     return int(array.ctypes.data)
 
 
+def check_named(arrays: Any) -> Mapping[str, Any]:
+    """Samples of a caller: arrays by name."""
+    if not isinstance(arrays, Mapping):
+        raise TypeError(f"samples of type {type(arrays).__name__}: give a dictionary with an array for "
+                        'each input, {"x": images, "y": labels}')
+    return arrays
+
+
 class Fields:
     """A kolo_batch or kolo_source of named arrays [samples, ...], which it keeps alive."""
 
     def __init__(self, structure: Any, arrays: Mapping[str, Any],
                  normalize: Mapping[str, Tuple[Any, Any]], real: str = "float32") -> None:
-        if not arrays:
+        if not check_named(arrays):
             raise ValueError("no arrays: give one for each input")
         self.arrays: Dict[str, Array] = {n: as_field(n, a, real) for n, a in arrays.items()}
         counts = {n: a.shape[0] if a.ndim else 0 for n, a in self.arrays.items()}

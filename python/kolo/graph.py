@@ -123,9 +123,26 @@ class Graph:
         return f"{kind}{self._counts[kind]}"
 
 
+_NO_OPERAND = ("an array is no value of a graph: make it an input, or a constant: "
+               'g.param("name", shape, frozen=True), and session.set("name", array)')
+
+
+def _is_array(operand: Any) -> bool:
+    return getattr(operand, "ndim", 0) > 0 or isinstance(operand, (list, tuple))
+
+
+def _number(operand: Any) -> float:
+    """An operand that is no value."""
+    if _is_array(operand):
+        raise TypeError(_NO_OPERAND)
+    return float(operand)
+
+
 class Value:
     """A tensor of a graph. ``+ - * /`` broadcast as in NumPy, also with numbers; ``**`` takes a number,
     and ``@`` multiplies batches of matrices [B,M,K] and [B,K,N]."""
+
+    __array_ufunc__ = None  # arrays leave operators to this class
 
     def __init__(self, graph: Graph, handle: Any) -> None:
         self.graph, self._handle = graph, handle
@@ -156,7 +173,7 @@ class Value:
     def __add__(self, other: Operand) -> Value:
         if isinstance(other, Value):
             return self._call("add", other)
-        return self._call("add_number", float(other))
+        return self._call("add_number", _number(other))
 
     def __radd__(self, other: float) -> Value:
         return self + other
@@ -164,7 +181,7 @@ class Value:
     def __sub__(self, other: Operand) -> Value:
         if isinstance(other, Value):
             return self._call("sub", other)
-        return self._call("add_number", -float(other))
+        return self._call("add_number", -_number(other))
 
     def __rsub__(self, other: float) -> Value:
         return -self + other
@@ -172,7 +189,7 @@ class Value:
     def __mul__(self, other: Operand) -> Value:
         if isinstance(other, Value):
             return self._call("mul", other)
-        return self._call("scale", float(other))
+        return self._call("scale", _number(other))
 
     def __rmul__(self, other: float) -> Value:
         return self * other
@@ -180,7 +197,7 @@ class Value:
     def __truediv__(self, other: Operand) -> Value:
         if isinstance(other, Value):
             return self._call("div", other)
-        return self._call("scale", 1 / float(other))
+        return self._call("scale", 1 / _number(other))
 
     def __rtruediv__(self, other: float) -> Value:
         return self._call("reciprocal") * other
@@ -189,7 +206,7 @@ class Value:
         return self._call("neg")
 
     def __pow__(self, exponent: float) -> Value:
-        return self._call("pow", float(exponent))
+        return self._call("pow", _number(exponent))
 
     def __matmul__(self, other: Value) -> Value:
         return self._call("matmul", other, False, False)
@@ -197,6 +214,9 @@ class Value:
 
 def call(name: str, x: Value, *arguments: Any) -> Value:
     """kolo_NAME(graph, x, arguments...)."""
+    for operand in (x, *arguments):
+        if _is_array(operand):
+            raise TypeError(f"{name}: {_NO_OPERAND}")
     graph = x.graph
     given = [a.of(graph) if isinstance(a, Value) else a for a in arguments]
     return graph.value(getattr(_lib, "kolo_" + name)(graph.handle(), x.of(graph), *given))

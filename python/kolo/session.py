@@ -284,7 +284,8 @@ class Session:
         if isinstance(batch, Batch):
             yield ctypes.byref(batch.value)
             return
-        held = _arrays.Fields(c.kolo_batch, {**(batch or {}), **fields}, normalize or {},
+        named = {} if batch is None else _arrays.check_named(batch)
+        held = _arrays.Fields(c.kolo_batch, {**named, **fields}, normalize or {},
                               _arrays.FORMATS[self._real])
         yield ctypes.byref(held.value)
 

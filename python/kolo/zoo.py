@@ -27,8 +27,8 @@ class Model:
         Session(Model("resnet18", classes=10), ...)
 
     Inputs are "x" and "y", outputs "logits", "loss" and "correct". ``sample`` and ``classes`` default
-    to those of ``data`` if given, else to those of the model. ``options`` are those of --model-options,
-    "width=0.5,hidden=256".
+    to those of ``data`` if given, else to those of the model. ``options`` are those that
+    the command takes behind the name, "width=0.5,hidden=256".
     """
 
     def __init__(self, name: str, sample: Optional[Sequence[int]] = None, classes: int = 0,

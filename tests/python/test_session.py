@@ -241,6 +241,17 @@ def test_errors():
     expect(TypeError, "did you mean 'momentum'", kolo.Session, two_layers, momentun=0.9)
     expect(ValueError, "choose one of sgd", kolo.Session, two_layers, optimizer="sgdd")
     expect(TypeError, "give an integer", kolo.Session, two_layers, batch=1.5)
+    graph, array = kolo.Graph(2), np.ones(4, np.float32)
+    x = graph.input("x", (4,))
+    for call in (lambda: x + array, lambda: array * x, lambda: x / [1, 2, 3, 4], lambda: x**array,
+                 lambda: ops.add(x, array), lambda: ops.relu(array)):
+        expect(TypeError, "make it an input, or a constant", call)
+    assert (np.float32(2) * x - np.array(1.0)).shape == (2, 4)
+    session = kolo.Session(two_layers)
+    for call in (session.step, session.evaluate, session.fit):
+        expect(TypeError, "give a dictionary", call, array)
+        expect(TypeError, "give a dictionary", call, (array, array))
+    expect(TypeError, "give a dictionary", session.predict, "logits", array)
     expect(kolo.ArgumentError, "schedule without an end", kolo.Session, two_layers, schedule="cosine")
     session = kolo.Session(two_layers, batch=4)
     x, y = samples(4)
