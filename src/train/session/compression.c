@@ -36,12 +36,26 @@ static kolo_status parse_warm_up(const char *text, kolo_compression *c) {
                      text);
 }
 
+/* A codec of kolo/codec.h; 1bit is its onebit. */
+static kolo_status parse_codec_name(const char *text, kolo_codec *codec) {
+    static const char *const names[] = {"none", "f16", "bf16", "int8", "1bit", "topk", power, NULL};
+    const size_t length = strcspn(text, ":");
+    for (int i = 0; names[i]; i++) {
+        if (strlen(names[i]) != length || memcmp(names[i], text, length) != 0) continue;
+        return kolo_codec_parse(strcmp(text, "1bit") == 0 ? "onebit" : text, codec);
+    }
+    const char *closest = kolo_closest(text, names);
+    return KOLO_FAIL(KOLO_ERR_ARG, "compression \"%s\": %s%s%s", text,
+                     closest
+                         ? "did you mean "
+                         : "choose one of none, f16, bf16, int8, 1bit, topk:R, powersgd:R, auto",
+                     closest ? closest : "", closest ? "?" : "");
+}
+
 static kolo_status parse_codec(const char *text, kolo_compression *c) {
     const size_t length = sizeof power - 1;
     if (strncmp(text, warm_up_key, sizeof warm_up_key - 1) == 0) return parse_warm_up(text, c);
-    if (strncmp(text, power, length) != 0) {
-        return kolo_codec_parse(strcmp(text, "1bit") == 0 ? "onebit" : text, &c->codec);
-    }
+    if (strncmp(text, power, length) != 0) return parse_codec_name(text, &c->codec);
     c->power_rank = 2;
     if (!text[length]) return KOLO_OK;
     const bool digit = text[length] == ':' && strlen(text) == length + 2;

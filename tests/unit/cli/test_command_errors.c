@@ -112,6 +112,12 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
         {"train --model mlp --data synthetic:N=90 --compress-min-bytes 10",
          "kolo: --compress-min-bytes has no effect without --compress CODEC: remove it, or give "
          "--compress CODEC\n"},
+        {"train --model mlp --data synthetic:N=90 --compress zip",
+         "kolo: compression \"zip\": choose one of none, f16, bf16, int8, 1bit, topk:R, "
+         "powersgd:R, "
+         "auto\n"},
+        {"train --model mlp --data synthetic:N=90 --compress 1bits,only=*",
+         "kolo: compression \"1bits\": did you mean 1bit?\n"},
         {"train --model mlp --data synthetic:N=90 --keep 3 --out o",
          "kolo: --keep requires --checkpoint-every N\n"},
         {"train --resume .",
