@@ -241,13 +241,16 @@ static bool is_input(const char *argument) {
     return argument[0] == '-' && (argument[1] == '\0' || argument[1] == ',');
 }
 
+/* Whether a spec of no kind is a path: kinds have no such characters. */
+static bool is_path(const char *spec) { return !strchr(spec, ':') && strpbrk(spec, "./"); }
+
 const char *kolo_dataset_path(const char *spec, const char *after, size_t *length) {
-    /* No kind has such a name: a path, which may be there from another working folder. */
+    /* A path, which may be there from another working folder. */
     static const kolo_reader other = {.path = true, .keys = true};
     const char *argument;
     bool exists;
     const kolo_reader *r = find_reader(spec, &argument, &exists);
-    if (!r && !strchr(spec, ':') && strpbrk(spec, "./")) r = &other;
+    if (!r && is_path(spec)) r = &other;
     if (r == &other) argument = spec;
     if (!r || !argument) return NULL;
     if (!after && r->path && !is_input(argument)) {
@@ -322,6 +325,13 @@ kolo_status kolo_dataset_open_for(const char *spec, kolo_split split, const kolo
                          "%s: the kind of these data is not recognized: write it before the path, "
                          "such as folder:%s",
                          spec, spec);
+    }
+    if (is_path(spec)) {
+        return KOLO_FAIL(
+            KOLO_ERR_IO,
+            "%.*s: No such file or directory: check the path, or name a data set, such "
+            "as fashion-mnist",
+            (int)strcspn(spec, ","), spec);
     }
     size_t length = strcspn(spec, ":");
     char name[64];

@@ -118,6 +118,8 @@ static void kinds_are_recognized(void **state) {
     refuses("none", KOLO_SPLIT_TRAIN, KOLO_ERR_ARG,
             "none: the kind of these data is not recognized");
     refuses("x.bin", KOLO_SPLIT_TRAIN, KOLO_ERR_ARG, "such as folder:x.bin");
+    refuses("none.csv,target=2", KOLO_SPLIT_TRAIN, KOLO_ERR_IO, "none.csv: No such file");
+    refuses("/nothing/here", KOLO_SPLIT_TRAIN, KOLO_ERR_IO, "/nothing/here: No such file");
     /* Paths in a config file, of which some are there from another working folder only. */
     static const struct {
         const char *spec, *paths[3];
