@@ -90,7 +90,10 @@ kolo_status kolo_model_find(const char *name, const kolo_model **model) {
         length += snprintf(all + length, sizeof all - (size_t)length, "%s%s", i ? ", " : "",
                            known(i)->name);
     }
-    return kolo_error_set(KOLO_ERR_ARG, "unknown model \"%s\": choose one of %s", name, all);
+    return kolo_error_set(KOLO_ERR_ARG,
+                          "unknown model \"%s\": choose one of %s; or a file that ends in .onnx or "
+                          ".so",
+                          name, all);
 }
 
 kolo_status kolo_model_register(const kolo_model *model) {

@@ -202,6 +202,7 @@ static const refusal refusals[] = {
      "gpt2_moe, llama, "
      "llama_tiny, bert_tiny, bert_mini, bert_small, bert_medium, bert_base, bert_large, dlrm, "
      "fasttext"},
+    {"/etc/passwd", NULL, IMAGE, "; or a file that ends in .onnx or .so"},
     {"gpt2_moe", "experts=4,top=5", {1, {8}}, "top=5 of 4 experts: choose 1 to 4"},
     {"vit_tiny", "patch=5", {3, {3, 8, 8}}, "images of 8x8 are not whole patches of 5"},
     {"vit_tiny", "heads=5,patch=4", {3, {3, 8, 8}}, "width 192 is not a multiple of 5 heads"},
