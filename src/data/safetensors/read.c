@@ -262,6 +262,9 @@ kolo_status kolo_safetensors_parse(const uint8_t *bytes, size_t length, const ch
 kolo_status kolo_safetensors_open(const char *path, kolo_safetensors **file) {
     kolo_file_view view = {0};
     kolo_safetensors *made = NULL;
+    if (kolo_folder_exists(path)) {
+        return KOLO_FAIL(KOLO_ERR_IO, "%s is a folder: give a .safetensors file in it", path);
+    }
     KOLO_TRY(kolo_file_map(path, &view));
     kolo_status status = kolo_safetensors_parse(view.data, view.bytes, path, &made);
     if (status != KOLO_OK) {

@@ -290,6 +290,8 @@ static void damaged_files_are_refused(void **state) {
     kolo_free(data);
     assert_null(file);
     assert_int_equal(kolo_safetensors_open("test_safetensors.missing", &file), KOLO_ERR_IO);
+    assert_int_equal(kolo_safetensors_open("/tmp", &file), KOLO_ERR_IO);
+    assert_string_equal(kolo_last_error(), "/tmp is a folder: give a .safetensors file in it");
     ASSERT_OK(kolo_file_write(OUTPUT ".zero", "", 0));
     assert_int_equal(kolo_safetensors_open(OUTPUT ".zero", &file), KOLO_ERR_FORMAT);
     unlink(OUTPUT ".zero");
