@@ -164,6 +164,23 @@ static kolo_status lookup(onnx_call *c, kolo_value x, int axis) {
     return onnx_set(c, 0, onnx_as(c, kolo_embedding(c->g, x, ids, KOLO_NONE), y));
 }
 
+/* Whether constant indices are all those of a vector of the file's batch, in order: exporters write
+ * a view by strides (as_strided) so. *y: the shape of the view, of the batch here. */
+static bool is_view(const onnx_call *c, const kolo_shape *x, kolo_shape *y) {
+    const host_tensor *at = &c->in[1]->tensor;
+    const int64_t stated = c->m->stated, samples = c->m->samples;
+    if (!c->in[0]->batched || x->rank != 1 || !at->integer || at->shape.rank < 1 ||
+        at->shape.dim[0] % stated != 0 || at->count / stated * samples != x->dim[0]) {
+        return false;
+    }
+    for (int64_t k = 0; k < at->count; k++) {
+        if (at->i[k] != k) return false;
+    }
+    *y = at->shape;
+    y->dim[0] = y->dim[0] / stated * samples;
+    return true;
+}
+
 kolo_status onnx_map_gather(onnx_call *c) {
     kolo_value x;
     int axis;
@@ -172,7 +189,10 @@ kolo_status onnx_map_gather(onnx_call *c) {
     KOLO_TRY(onnx_axis(c, onnx_int(c, "axis", 0), s.rank, &axis));
     if (!c->in[1]->constant) return lookup(c, x, axis);
     const host_tensor *at = &c->in[1]->tensor;
-    kolo_shape y = {.rank = s.rank - 1 + at->shape.rank};
+    kolo_shape y;
+    const bool view = is_view(c, &s, &y);
+    if (onnx_decide(c->m, view) && view) return onnx_set(c, 0, onnx_as(c, x, y));
+    y = (kolo_shape){.rank = s.rank - 1 + at->shape.rank};
     if (!at->integer || at->count < 1 || y.rank > KOLO_MAX_RANK)
         return ONNX_FAIL(c, "indices do not fit");
     for (int d = 0, to = 0; d < s.rank; d++) {

@@ -182,6 +182,44 @@ static kolo_status open_net(const small_net *n, size_t cut, kolo_onnx **onnx) {
     return status;
 }
 
+/* Reshape(x, [-1]), of which Gather takes all elements in order: for the batch of 1 in the file. */
+static void a_view_by_indices_is_of_any_number_of_samples(void **state) {
+    small_net n;
+    kolo_onnx *net;
+    Onnx__TensorProto index = ONNX__TENSOR_PROTO__INIT, *initializers[] = {&n.w, &index};
+    char *flat[] = {(char *)"x", (char *)"w"}, *gather[] = {(char *)"h", (char *)"i"};
+    int64_t minus_1 = -1, elements[] = {0, 1}, dims[] = {1, 2, 1};
+    make(&n);
+    n.graph.n_initializer = 2;
+    n.graph.initializer = initializers;
+    n.w.data_type = index.data_type = ONNX__TENSOR_PROTO__DATA_TYPE__INT64;
+    n.w.n_float_data = 0;
+    n.w.n_dims = n.w.n_int64_data = 1;
+    n.w.int64_data = &minus_1;
+    index.name = (char *)"i";
+    index.has_data_type = 1;
+    index.dims = dims;
+    index.n_dims = 3;
+    index.int64_data = elements;
+    index.n_int64_data = 2;
+    n.node[0].op_type = (char *)"Reshape";
+    n.node[0].n_input = 2;
+    n.node[0].input = flat;
+    n.node[1].op_type = (char *)"Gather";
+    n.node[1].input = gather;
+    ASSERT_OK(open_net(&n, 0, &net));
+    for (int64_t samples = 1; samples < 6; samples++) {
+        kolo_graph *g;
+        ASSERT_OK(kolo_graph_create(NULL, &g));
+        ASSERT_OK(kolo_onnx_build(g, samples, net));
+        const kolo_shape y = kolo_value_shape(g, kolo_graph_output(g, "y"));
+        const kolo_shape want = kolo_shape_3(samples, 2, 1);
+        assert_true(kolo_shape_equal(&y, &want));
+        kolo_graph_destroy(g);
+    }
+    kolo_onnx_close(net);
+}
+
 typedef void damage(small_net *n);
 static void other_op(small_net *n) { n->node[0].op_type = (char *)"Frobnicate"; }
 static void other_domain(small_net *n) { n->node[0].domain = (char *)"com.microsoft"; }
@@ -314,6 +352,7 @@ TEST_MAIN(test_onnx_import) {
         cmocka_unit_test(nets_give_the_outputs_of_onnx_runtime),
         cmocka_unit_test(sessions_begin_with_the_weights_of_the_file),
         cmocka_unit_test(any_number_of_samples_gives_the_same_nodes),
+        cmocka_unit_test(a_view_by_indices_is_of_any_number_of_samples),
         cmocka_unit_test(what_cannot_be_read_is_named),
         cmocka_unit_test(deep_nesting_is_refused),
     };
