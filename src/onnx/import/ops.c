@@ -37,6 +37,7 @@ const onnx_op onnx_ops[] = {
     {"Dropout", onnx_map_dropout, NULL, 1, 3, "ratio seed "},
     {"Gemm", onnx_map_gemm, NULL, 2, 3, "alpha beta transA transB "},
     {"MatMul", onnx_map_matmul, NULL, 2, 2, ""},
+    {"Einsum", onnx_map_einsum, NULL, 1, 2, "equation "},
     {"Softmax", onnx_map_softmax, NULL, 1, 1, "axis "},
     {"LogSoftmax", onnx_map_softmax, NULL, 1, 1, "axis "},
 

@@ -30,6 +30,9 @@ kolo_status onnx_map_trilu(onnx_call *c);
 kolo_status onnx_map_depth_to_space(onnx_call *c);
 kolo_status onnx_map_resize(onnx_call *c);
 
+/* einsum.c */
+kolo_status onnx_map_einsum(onnx_call *c);
+
 /* layers.c */
 kolo_status onnx_map_conv(onnx_call *c);
 kolo_status onnx_map_conv_transpose(onnx_call *c);

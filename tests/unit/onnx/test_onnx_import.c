@@ -220,6 +220,61 @@ static void a_view_by_indices_is_of_any_number_of_samples(void **state) {
     kolo_onnx_close(net);
 }
 
+/* y = Einsum(Relu(x), second), of three samples of two numbers; w is [1,2]: 0, 1. */
+static void einsum_is_read(void **state) {
+    static const struct {
+        const char *equation, *second;
+        int values; /* of a sample */
+        float want[3][4];
+    } cases[] = {
+        {"nk,mk->nm", "w", 1, {{2}, {0}, {5}}},
+        {" nk , mj -> njk", "w", 4, {{0, 0, 1, 2}, {0, 0, 3, 0}, {0, 0, 0, 5}}},
+        {"nk,nk->n", "x", 1, {{5}, {9}, {25}}},
+        {"nk,nj->nkj", "x", 4, {{1, 2, 2, 4}, {9, -12, 0, 0}, {0, 0, 0, 25}}},
+        {"nk->n", NULL, 1, {{3}, {3}, {5}}},
+        {"ak", NULL, 2, {{1, 2}, {3, 0}, {0, 5}}},
+    };
+    static const char *const refused[] = {"nn->n", "n...->n", "nk->nz", "nk,nk->n", "nkj->n", "n"};
+    const float x[] = {1, 2, 3, -4, 0, 5};
+    small_net n;
+    kolo_onnx *net;
+    make(&n);
+    n.node[1].op_type = (char *)"Einsum";
+    n.node[1].n_attribute = 1;
+    n.node[1].attribute = n.attributes;
+    n.attribute.name = (char *)"equation";
+    n.attribute.has_type = n.attribute.has_s = 1;
+    n.attribute.type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING;
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        const kolo_field field = {.name = "x", .shape = {1, {2}}};
+        kolo_batch batch = {.count = 3, .n_fields = 1, .fields = &field, .data = {x}};
+        const kolo_session_opts opts = {.batch = 3, .evaluate_only = true};
+        kolo_session *s;
+        float y[12];
+        const size_t bytes = 3 * (size_t)cases[i].values * sizeof *y;
+        n.attribute.s.data = (uint8_t *)(uintptr_t)cases[i].equation;
+        n.attribute.s.len = strlen(cases[i].equation);
+        n.in1[1] = (char *)(uintptr_t)cases[i].second;
+        n.node[1].n_input = cases[i].second ? 2 : 1;
+        ASSERT_OK(open_net(&n, 0, &net));
+        ASSERT_OK(kolo_session_create(NULL, &opts, kolo_onnx_build, net, &s));
+        ASSERT_OK(kolo_session_predict(s, &batch, "y", y, bytes, NULL));
+        for (int k = 0; k < 3 * cases[i].values; k++) {
+            const float want = cases[i].want[k / cases[i].values][k % cases[i].values];
+            if (y[k] != want) fail_msg("%s: %d: %g, not %g", cases[i].equation, k, y[k], want);
+        }
+        kolo_session_destroy(s);
+        kolo_onnx_close(net);
+    }
+    n.node[1].n_input = 1;
+    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
+        n.attribute.s.data = (uint8_t *)(uintptr_t)refused[i];
+        n.attribute.s.len = strlen(refused[i]);
+        assert_int_equal(open_net(&n, 0, &net), KOLO_ERR_UNSUPPORTED);
+        assert_non_null(strstr(kolo_last_error(), "(Einsum): "));
+    }
+}
+
 typedef void damage(small_net *n);
 static void other_op(small_net *n) { n->node[0].op_type = (char *)"Frobnicate"; }
 static void other_domain(small_net *n) { n->node[0].domain = (char *)"com.microsoft"; }
@@ -353,6 +408,7 @@ TEST_MAIN(test_onnx_import) {
         cmocka_unit_test(sessions_begin_with_the_weights_of_the_file),
         cmocka_unit_test(any_number_of_samples_gives_the_same_nodes),
         cmocka_unit_test(a_view_by_indices_is_of_any_number_of_samples),
+        cmocka_unit_test(einsum_is_read),
         cmocka_unit_test(what_cannot_be_read_is_named),
         cmocka_unit_test(deep_nesting_is_refused),
     };
