@@ -230,7 +230,8 @@ static kolo_status add_loss(onnx_import *m, kolo_value logits) {
         return KOLO_FAIL(
             KOLO_ERR_UNSUPPORTED,
             "%s: the first output is %s; a cross-entropy needs logits [N,C,...] of %" PRId64
-            " samples: use no_loss, or a file with an output \"loss\"",
+            " samples: export the net with a dynamic batch, or with an output \"loss\"; in a "
+            "program, no_loss adds none",
             m->onnx->path, kolo_shape_text(&s, text), m->samples);
     }
     const bool last = tokens && s.rank == 3; /* [N,T,C] */

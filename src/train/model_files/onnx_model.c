@@ -13,13 +13,17 @@ static kolo_status build(const kolo_model *model, kolo_graph *g, const kolo_mode
     }
     if (!kolo_shape_equal(&opts->sample, &model->sample)) {
         char have[KOLO_SHAPE_TEXT], want[KOLO_SHAPE_TEXT];
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s takes samples of %s; the data has %s", model->name,
-                         kolo_shape_text(&model->sample, want),
-                         kolo_shape_text(&opts->sample, have));
+        return KOLO_FAIL(
+            KOLO_ERR_ARG,
+            "%s takes samples of %s; the data has %s: choose other data, or export the "
+            "net for these",
+            model->name, kolo_shape_text(&model->sample, want),
+            kolo_shape_text(&opts->sample, have));
     }
     if (opts->classes > model->classes && model->classes > 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "%s has %" PRId64 " outputs; the data has %" PRId64 " classes",
+                         "%s has %" PRId64 " outputs; the data has %" PRId64
+                         " classes: choose other data, or export the net with more outputs",
                          model->name, model->classes, opts->classes);
     }
     return kolo_onnx_build(g, opts->batch, (void *)model->file);
