@@ -337,6 +337,8 @@ typedef struct kolo_train_opts {
     bool in_memory; /* benchmark: each rank trains on its share of the first global batch in every
                        step (synthetic images without `data`). No loader and no evaluation; `epochs`
                        is ignored and `steps` defaults to 100 */
+    int64_t untimed_steps;         /* first steps that the result's times of steps and phases leave
+                                      out, as they touch memory for the first time; default none */
     kolo_step_time *times_by_rank; /* room for a row per worker, which the run fills; borrowed;
                                       NULL: not wanted */
 } kolo_train_opts;

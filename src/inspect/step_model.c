@@ -14,7 +14,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { DEFAULT_STEPS = 10, SUM_MS = 150 /* to measure sums of one size */ };
+enum {
+    DEFAULT_STEPS = 10,
+    UNTIMED_STEPS = 2, /* before those that are measured */
+    SUM_MS = 150,      /* to measure sums of one size */
+};
 
 typedef struct owned_model {
     kolo_step_model prediction;
@@ -183,7 +187,8 @@ static kolo_status run(predictor *p, int64_t steps, owned_model *o) {
     KOLO_TRY(kolo_sum_time_measure(p->comm, p->opts.algorithm, SUM_MS, &p->sum));
     KOLO_TRY(find_gradients(p));
     KOLO_TRY(kolo_agree(p->comm, predict_all(p, o)));
-    p->opts.steps = steps;
+    p->opts.steps = UNTIMED_STEPS + steps;
+    p->opts.untimed_steps = UNTIMED_STEPS;
     KOLO_TRY(kolo_train(p->comm, &p->opts, NULL, NULL, &measured));
     fill(p, &measured, &o->prediction);
     return KOLO_OK;

@@ -12,6 +12,7 @@ static kolo_status bench_train_as_rank(kolo_comm *comm, int threads, kolo_option
     train_opts_shards(o, &opts);
     opts.in_memory = true;
     opts.steps = kolo_options_int(o, "steps");
+    opts.untimed_steps = opts.steps > 1 ? 1 : 0;
     opts.lr = kolo_options_float(o, "lr");
     opts.seed = (uint64_t)kolo_options_int(o, "seed");
     opts.times_by_rank = train_opts_rows(o, comm);

@@ -184,11 +184,20 @@ kolo_status kolo_job_report_end(kolo_job *j) {
     return kolo_job_fail_together(j, kolo_agree(j->comm, status));
 }
 
+/* The times so far are not those of the run's result. Collective. */
+static kolo_status forget_times(kolo_job *j) {
+    KOLO_TRY(kolo_rank_times_exchange(j->rank_times));
+    kolo_rank_times_reset(j->rank_times, KOLO_TIMES_RUN);
+    kolo_step_times_clear(&j->times);
+    return KOLO_OK;
+}
+
 /* After step k: evaluation and reports where they are due. */
 kolo_status kolo_job_after_step(kolo_job *j, int64_t k) {
     int64_t done = k + 1;
     const bool ends = done == j->end, whole = done % j->setup.epoch_steps == 0;
     bool epoch_end = whole || ends, due = kolo_job_wants_evaluation(j, done);
+    if (done == j->setup.opts.untimed_steps) KOLO_TRY(forget_times(j));
     KOLO_TRY(kolo_job_agree_on_preemption(j)); /* has no effect on what is due now */
     if (due) KOLO_TRY(kolo_job_evaluate(j));
     KOLO_TRY(check_interrupted(j, k));

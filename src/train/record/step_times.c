@@ -42,6 +42,12 @@ void kolo_step_times_quantiles_ms(kolo_step_times *times, size_t n, double *quan
     }
 }
 
+void kolo_step_times_clear(kolo_step_times *times) {
+    times->count = 0;
+    times->seen = 0;
+    times->stride = 1;
+}
+
 void kolo_step_times_fini(kolo_step_times *times) {
     kolo_free(times->ns);
     *times = (kolo_step_times){0};

@@ -19,4 +19,6 @@ void kolo_step_times_add(kolo_step_times *times, int64_t ns);
 /* The n >= 2 quantiles 0, 1 / (n - 1), ..., 1 in milliseconds, interpolated linearly between the
  * nearest times; 0 without times. Reorders them. */
 void kolo_step_times_quantiles_ms(kolo_step_times *times, size_t n, double *quantiles);
+/* Forgets all times. */
+void kolo_step_times_clear(kolo_step_times *times);
 void kolo_step_times_fini(kolo_step_times *times);

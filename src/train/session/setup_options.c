@@ -149,6 +149,7 @@ static kolo_status check_ranges(const kolo_train_opts *o, int workers) {
     KOLO_TRY(kolo_check_count("micro-batches", o->accumulate, 1, 1 << 20));
     KOLO_TRY(kolo_check_count("epochs", o->epochs, 0, 1 << 30));
     KOLO_TRY(kolo_check_count("steps", o->steps, 0, many));
+    KOLO_TRY(kolo_check_count("untimed steps", o->untimed_steps, 0, many));
     KOLO_TRY(kolo_check_count("threads", o->threads, 1, 1024));
     KOLO_TRY(kolo_check_count("loader threads", o->loader_threads, KOLO_LOADER_NO_THREAD,
                               KOLO_LOADER_MAX_THREADS));

@@ -217,6 +217,34 @@ static void a_rank_that_reads_slowly_is_named(void **state) {
     }
 }
 
+static kolo_status train_untimed(kolo_comm *comm, const void *arg, void *result) {
+    outcome *o = result;
+    const kolo_train_opts opts = {.model = "lenet",
+                                  .in_memory = true,
+                                  .batch = 2,
+                                  .steps = 5,
+                                  .untimed_steps = 3,
+                                  .lr = 0.01};
+    kolo_train_result run;
+    KOLO_TRY(kolo_train(comm, &opts, NULL, NULL, &run));
+    o->times = run.times;
+    return KOLO_OK;
+}
+
+static void untimed_steps_are_left_out(void **state) {
+    outcome o[2];
+    rank_job job = {.n = 2,
+                    .transport = RANKS_THREAD,
+                    .body = train_untimed,
+                    .results = o,
+                    .result_bytes = sizeof *o};
+    ASSERT_OK(run_rank_job(&job));
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(o[r].times.steps, 2);
+        check_sum(&o[r].times.mean);
+    }
+}
+
 /* Stops and continues the calling process in short cycles, from a process of its own, until done.
  */
 static pid_t slow_down(atomic_bool *done) {
@@ -281,6 +309,7 @@ TEST_MAIN(test_rank_times) {
         cmocka_unit_test(ranks_idle_until_the_slowest_is_done),
         cmocka_unit_test(one_rank_never_idles),
         cmocka_unit_test(a_rank_that_reads_slowly_is_named),
+        cmocka_unit_test(untimed_steps_are_left_out),
         cmocka_unit_test(a_rank_that_is_often_stopped_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,6 +44,18 @@ static void quantiles_lie_between_the_nearest_times(void **state) {
     kolo_step_times_fini(&times);
 }
 
+static void cleared_times_are_forgotten(void **state) {
+    kolo_step_times times;
+    ASSERT_OK(kolo_step_times_init(&times, 2));
+    for (int i = 0; i < 9; i++) kolo_step_times_add(&times, 1000000); /* thinned */
+    kolo_step_times_clear(&times);
+    assert_true(median_of(&times) == 0);
+    kolo_step_times_add(&times, 2000000);
+    kolo_step_times_add(&times, 4000000);
+    assert_true(median_of(&times) == 3);
+    kolo_step_times_fini(&times);
+}
+
 /* A million times 0, 1, 2, ... ms: the recorded ones stay evenly spread. */
 static void long_runs_keep_an_even_part(void **state) {
     const int64_t n = 1000000;
@@ -65,6 +77,7 @@ static void long_runs_keep_an_even_part(void **state) {
 TEST_MAIN(test_step_times) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(medians_are_exact_while_all_is_kept),
+        cmocka_unit_test(cleared_times_are_forgotten),
         cmocka_unit_test(quantiles_lie_between_the_nearest_times),
         cmocka_unit_test(long_runs_keep_an_even_part),
     };
