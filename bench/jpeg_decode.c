@@ -1,12 +1,14 @@
 /* What libjpeg-turbo alone takes to decode the JPEGs of a folder, whole, with nothing else: the
  * bound of loaders (bench/loaders.py).
  *
- *     jpeg-decode FOLDER SECONDS    FOLDER/CLASS/NAME.jpg
+ *     jpeg-decode FOLDER SECONDS [seekable]    FOLDER/CLASS/NAME.jpg
  *
- * The files are in memory. Prints the images of a second of processor time, on one thread. */
+ * The files are in memory, with `seekable` as `kolo data pack --seekable` rewrites them. Prints the
+ * images of a second of processor time, on one thread. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "data/images/image.h"
 
 #include <jpeglib.h>
 #include <setjmp.h>
@@ -65,6 +67,20 @@ static kolo_status add_class(void *arg, const char *name) {
     return status;
 }
 
+static kolo_status make_seekable(images *all) {
+    for (size_t i = 0; i < all->count; i++) {
+        uint8_t *bytes;
+        size_t length;
+        KOLO_TRY(kolo_image_make_seekable((const uint8_t *)all->bytes[i], all->length[i], &bytes,
+                                          &length));
+        if (!bytes) continue;
+        kolo_free(all->bytes[i]);
+        all->bytes[i] = (char *)bytes;
+        all->length[i] = length;
+    }
+    return KOLO_OK;
+}
+
 /* RGB; of CMYK images as they are. */
 static void decode(const images *all, size_t i, JSAMPLE **row, size_t *room) {
     struct jpeg_decompress_struct d;
@@ -95,13 +111,18 @@ int main(int argc, char **argv) {
     images all = {0};
     JSAMPLE *row = NULL;
     size_t room = 0, done = 0;
-    if (argc != 3) {
-        fprintf(stderr, "jpeg-decode FOLDER SECONDS\n");
+    const bool seekable = argc == 4 && strcmp(argv[3], "seekable") == 0;
+    if (argc != 3 && !seekable) {
+        fprintf(stderr, "jpeg-decode FOLDER SECONDS [seekable]\n");
         return 2;
     }
     all.folder = argv[1];
     if (kolo_folder_each(argv[1], add_class, &all) != KOLO_OK || all.count == 0) {
         fprintf(stderr, "%s: no images: %s\n", argv[1], kolo_last_error());
+        return 1;
+    }
+    if (seekable && make_seekable(&all) != KOLO_OK) {
+        fprintf(stderr, "%s\n", kolo_last_error());
         return 1;
     }
     const double seconds = atof(argv[2]);

@@ -8,15 +8,17 @@ ImageNet.
 
 All are measured in turns. A figure is the samples of a second of processor time, of all threads of a process, so that it
 can be taken on a machine that does other work, too; and by the clock. "whole" is what libjpeg-turbo alone takes to
-decode the images, with nothing else. Printed are medians over the rounds, and the median of the ratios to Kolo in the
-same round. --python runs those of other projects (bench/peers/loader_peers.py names the packages of each); one that
-cannot be measured is named with the reason. --scaling also compares loaders of one and of two threads.
+decode the images, with nothing else. "seekable" are the same images in a pack of `kolo data pack --seekable`. Printed are
+medians over the rounds, and the median of the ratios to Kolo in the same round. --python runs those of other projects
+(bench/peers/loader_peers.py names the packages of each); one that cannot be measured is named with the reason. --scaling
+also compares loaders of one and of two threads.
 """
 import argparse
 import json
 import pathlib
 import statistics
 import subprocess
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -28,16 +30,24 @@ def output(command):
     return done.stdout
 
 
-def kolo(opts, keys, threads="0"):
-    found = json.loads(output([f"{opts.build}/kolo", "bench", "loader", "--data", f"folder:{opts.folder}{keys}", "--augment",
+def kolo(opts, keys, threads="0", data=None):
+    found = json.loads(output([f"{opts.build}/kolo", "bench", "loader", "--data", f"{data or 'folder:' + opts.folder}{keys}",
+                               "--augment",
                                "resized-crop,flip", "--seconds", str(opts.seconds / 2), "--loader-threads", threads,
                                "--json", "-"]))
     stages = {row["stage"]: row["samples_per_second_per_core"] for row in found["stages"]}
     return stages["all"], found["loader_samples_per_second"]
 
 
-def whole(opts):
-    return float(output([f"{opts.build}/bench/jpeg-decode", f"{opts.folder}/train", str(opts.seconds)])), None
+def whole(opts, *kind):
+    return float(output([f"{opts.build}/bench/jpeg-decode", f"{opts.folder}/train", str(opts.seconds), *kind])), None
+
+
+def pack(opts, folder):
+    """A pack of the images, made seekable."""
+    path = f"{folder}/seekable.pack"
+    output([f"{opts.build}/kolo", "data", "pack", f"folder:{opts.folder}", "--seekable", "--out", path])
+    return f"pack:{path}"
 
 
 def peer(opts, name, seen):
@@ -74,9 +84,16 @@ def main():
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--json", metavar="FILE")
     opts = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        report(opts, pack(opts, folder))
+
+
+def report(opts, seekable):
     seen = {}
     contenders = {"kolo": lambda: kolo(opts, ""), "kolo, decode=scaled": lambda: kolo(opts, ",decode=scaled"),
-                  "whole": lambda: whole(opts)}
+                  "kolo, seekable": lambda: kolo(opts, "", data=seekable),
+                  "kolo, seekable, decode=scaled": lambda: kolo(opts, ",decode=scaled", data=seekable),
+                  "whole": lambda: whole(opts), "whole, seekable": lambda: whole(opts, "seekable")}
     for name in filter(None, opts.peers.split(",")):
         contenders[name] = lambda name=name: peer(opts, name, seen)
     figures = measure(contenders, opts.rounds)

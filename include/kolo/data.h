@@ -262,10 +262,13 @@ typedef struct kolo_pack_opts {
     bool decoded;           /* images as they are in evaluation; default: their files */
     bool no_train, no_test; /* leaves a split out */
     bool replace;           /* a file that exists */
+    bool seekable;          /* rewrites JPEGs without loss so that their parts decode faster:
+                               sequential, with restart markers */
 } kolo_pack_opts;
 
 /* Packs the data set `spec` into one file, which the data set pack:FILE reads: images and tables,
- * with a hash of each MiB. The file is complete or not there. ARG: other data; IO: the file exists,
+ * with a hash of each MiB. The file is complete or not there. ARG: other data, or options that
+ * exclude each other or have no effect; IO: the file exists,
  * or cannot be written; the errors of opening and reading. */
 KOLO_API kolo_status kolo_dataset_pack(const char *spec, const kolo_pack_opts *opts,
                                        const char *path);

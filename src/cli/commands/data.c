@@ -237,7 +237,8 @@ int cmd_data_pack(kolo_options *o) {
     const kolo_pack_opts opts = {.decoded = kolo_options_flag(o, "decoded"),
                                  .no_train = which == KOLO_SPLIT_TEST,
                                  .no_test = which == KOLO_SPLIT_TRAIN,
-                                 .replace = kolo_options_flag(o, "replace")};
+                                 .replace = kolo_options_flag(o, "replace"),
+                                 .seekable = kolo_options_flag(o, "seekable")};
     if (!has_one(o, "a data set")) return 2;
     const kolo_status status = kolo_dataset_pack(o->rest[0], &opts, kolo_options_text(o, "out"));
     return status == KOLO_OK ? 0 : report_failure(status);

@@ -114,6 +114,8 @@ const kolo_option cli_options[] = {
      .commands = CMD_DATA_VERIFY | CMD_DATA_PACK, .help = "samples of the data set"},
     {.name = "decoded", .type = KOLO_OPTION_FLAG, .commands = CMD_DATA_PACK,
      .help = "pack images as they are in evaluation, not their files: larger, and read without decoding"},
+    {.name = "seekable", .type = KOLO_OPTION_FLAG, .commands = CMD_DATA_PACK,
+     .help = "rewrite JPEGs without loss: sequential, with restart markers, so that crops decode faster"},
     {.name = "replace", .type = KOLO_OPTION_FLAG, .commands = CMD_DATA_PACK,
      .help = "replace the file --out if it exists"},
     {.name = "init", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE", .commands = CMD_TRAIN,

@@ -12,6 +12,10 @@ typedef kolo_status kolo_image_decoder(const uint8_t *bytes, size_t length, cons
                                        int *orientation);
 kolo_image_decoder kolo_jpeg_decode, kolo_png_decode;
 
+/* As kolo_image_make_seekable, for a JPEG. */
+kolo_status kolo_jpeg_make_seekable(const uint8_t *bytes, size_t length, uint8_t **out,
+                                    size_t *out_length);
+
 /* As kolo_mask_decode; the caller frees the pixels, also after a failure. */
 kolo_status kolo_png_decode_mask(const uint8_t *bytes, size_t length, const char *where,
                                  kolo_image *mask);

@@ -11,6 +11,8 @@ typedef struct format {
     const char *magic;
     size_t length;
     kolo_image_decoder *decode;
+    kolo_status (*make_seekable)(const uint8_t *bytes, size_t length, uint8_t **out,
+                                 size_t *out_length); /* NULL: left as it is */
 } format;
 
 #ifdef KOLO_HAS_IMAGES
@@ -18,8 +20,8 @@ bool kolo_image_supported(void) { return true; }
 static kolo_status (*const decode_mask)(const uint8_t *bytes, size_t length, const char *where,
                                         kolo_image *mask) = kolo_png_decode_mask;
 static const format formats[] = {
-    {"\xff\xd8\xff", 3, kolo_jpeg_decode},
-    {"\x89PNG\r\n\x1a\n", 8, kolo_png_decode},
+    {"\xff\xd8\xff", 3, kolo_jpeg_decode, kolo_jpeg_make_seekable},
+    {"\x89PNG\r\n\x1a\n", 8, kolo_png_decode, NULL},
 };
 #else
 bool kolo_image_supported(void) { return false; }
@@ -30,30 +32,42 @@ static kolo_status missing(const uint8_t *bytes, size_t length, const char *wher
                      "and build again",
                      where);
 }
-static const format formats[] = {{"", 0, missing}};
+static const format formats[] = {{"", 0, missing, NULL}};
 static kolo_status decode_mask(const uint8_t *bytes, size_t length, const char *where,
                                kolo_image *mask) {
     return missing(bytes, length, where, NULL, mask, NULL);
 }
 #endif
 
-kolo_status kolo_image_decode_part(const uint8_t *bytes, size_t length, const char *where,
-                                   const kolo_image_request *request, kolo_image *image) {
+static const format *find_format(const uint8_t *bytes, size_t length) {
     for (size_t f = 0; f < KOLO_COUNT(formats); f++) {
         if (length < formats[f].length) continue;
-        if (memcmp(bytes, formats[f].magic, formats[f].length) != 0) continue;
-        kolo_image read = {.memory = request->memory};
-        int orientation = 1;
-        kolo_status status = formats[f].decode(bytes, length, where, request, &read, &orientation);
-        if (status != KOLO_OK) {
-            kolo_image_fini(&read);
-            return status;
-        }
-        kolo_image_show(&read, request->turned ? orientation : 1);
-        *image = read;
-        return KOLO_OK;
+        if (memcmp(bytes, formats[f].magic, formats[f].length) == 0) return &formats[f];
     }
-    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: neither a JPEG nor a PNG image", where);
+    return NULL;
+}
+
+kolo_status kolo_image_decode_part(const uint8_t *bytes, size_t length, const char *where,
+                                   const kolo_image_request *request, kolo_image *image) {
+    const format *f = find_format(bytes, length);
+    if (!f) return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: neither a JPEG nor a PNG image", where);
+    kolo_image read = {.memory = request->memory};
+    int orientation = 1;
+    kolo_status status = f->decode(bytes, length, where, request, &read, &orientation);
+    if (status != KOLO_OK) {
+        kolo_image_fini(&read);
+        return status;
+    }
+    kolo_image_show(&read, request->turned ? orientation : 1);
+    *image = read;
+    return KOLO_OK;
+}
+
+kolo_status kolo_image_make_seekable(const uint8_t *bytes, size_t length, uint8_t **out,
+                                     size_t *out_length) {
+    const format *f = find_format(bytes, length);
+    *out = NULL;
+    return f && f->make_seekable ? f->make_seekable(bytes, length, out, out_length) : KOLO_OK;
 }
 
 kolo_status kolo_image_decode(const uint8_t *bytes, size_t length, const char *where,

@@ -1,5 +1,5 @@
 /* Packing data sets. Tensors grow at the same time, each through a buffer of one block; how long
- * encoded ones are is found by reading all files once before. */
+ * encoded ones are is found by reading, and with `seekable` rewriting, all files once before. */
 #include "base/file.h"
 #include "base/integer.h"
 #include "base/memory.h"
@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "data/batch.h"
+#include "data/images/image.h"
 #include "data/readers/images.h"
 #include "data/readers/pack.h"
 
@@ -30,6 +31,7 @@ typedef struct packer {
     int tensors;
     stream parts[2][PARTS]; /* by split */
     int64_t *ends[2][2];    /* of encoded images and masks, by split */
+    bool seekable;
 } packer;
 
 static const char *const splits[] = {[KOLO_SPLIT_TRAIN] = "train", [KOLO_SPLIT_TEST] = "test"};
@@ -98,13 +100,29 @@ static kolo_images_fetch *fetch_of(const kolo_dataset *d, int which) {
     return which == 0 ? images->fetch : images->fetch_mask;
 }
 
+/* Reads the bytes of a file, as they are packed. */
+static kolo_status fetch(const packer *p, const kolo_dataset *d, int which, int64_t i,
+                         kolo_encoded *e) {
+    uint8_t *bytes;
+    size_t length;
+    KOLO_TRY(fetch_of(d, which)(d->own, i, e));
+    if (!p->seekable || which != 0) return KOLO_OK;
+    KOLO_TRY(kolo_image_make_seekable(e->bytes, e->length, &bytes, &length));
+    if (!bytes) return KOLO_OK;
+    kolo_free(e->owned);
+    e->owned = (char *)bytes;
+    e->bytes = bytes;
+    e->length = length;
+    return KOLO_OK;
+}
+
 /* Calls `each` with the bytes of each file. */
 static kolo_status each_file(const kolo_dataset *d, int which, packer *p,
                              kolo_status (*each)(packer *p, const kolo_dataset *d, int which,
                                                  int64_t i, const kolo_encoded *e)) {
     for (int64_t i = 0; i < d->info.count; i++) {
         kolo_encoded e = {0};
-        kolo_status status = fetch_of(d, which)(d->own, i, &e);
+        kolo_status status = fetch(p, d, which, i, &e);
         if (status == KOLO_OK) status = each(p, d, which, i, &e);
         kolo_free(e.name);
         kolo_free(e.owned);
@@ -290,11 +308,10 @@ static kolo_status check_sets(const kolo_dataset *const *sets, const kolo_pack_o
             return KOLO_FAIL(KOLO_ERR_ARG, "%s is the file that is packed: choose another file",
                              path);
         }
-        if (o->decoded && !sets[s]->encoded) {
+        if ((o->decoded || o->seekable) && !sets[s]->encoded) {
             return KOLO_FAIL(KOLO_ERR_ARG,
-                             "--decoded has no effect on %s, whose samples are not encoded: omit "
-                             "it",
-                             sets[s]->info.name);
+                             "--%s has no effect on %s, whose samples are not encoded: omit it",
+                             o->decoded ? "decoded" : "seekable", sets[s]->info.name);
         }
     }
     return sets[0] && sets[1] ? check_match(sets[0], sets[1]) : KOLO_OK;
@@ -303,7 +320,7 @@ static kolo_status check_sets(const kolo_dataset *const *sets, const kolo_pack_o
 /* Packs the splits, of which one may be NULL. */
 static kolo_status write_pack(const kolo_dataset *const *sets, const kolo_pack_opts *o,
                               const char *path) {
-    packer p = {0};
+    packer p = {.seekable = o->seekable};
     KOLO_TRY(check_sets(sets, o, path));
     const bool decoded = o->decoded || !(sets[0] ? sets[0] : sets[1])->encoded;
     KOLO_TRY(kolo_safetensors_create(path, &p.writer));
@@ -342,6 +359,10 @@ kolo_status kolo_dataset_pack(const char *spec, const kolo_pack_opts *opts, cons
     const kolo_pack_opts o = opts ? *opts : (kolo_pack_opts){0};
     if (!path || !*path || (o.no_train && o.no_test)) {
         return KOLO_FAIL(KOLO_ERR_ARG, "to pack takes a file and a split");
+    }
+    if (o.decoded && o.seekable) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--seekable is of encoded images, --decoded of their pixels: omit one");
     }
     bool exists = !o.replace && kolo_name_exists(path);
     kolo_status status = exists ? KOLO_ERR_IO : pack_splits(spec, &o, path);

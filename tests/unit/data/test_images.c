@@ -161,31 +161,46 @@ static int64_t below(uint64_t *state, int64_t bound) {
     return (int64_t)(*state >> 33) % bound;
 }
 
+/* Random parts of an image, whose pixels are `all`. */
+static void parts_are_of(const uint8_t *file, size_t n, wanted w, const kolo_image *all,
+                         uint64_t *random) {
+    enum { PARTS = 12 };
+    for (int i = 0; i < PARTS; i++) {
+        kolo_image part;
+        w.part.y = below(random, w.height);
+        w.part.x = below(random, w.width);
+        w.part.height = 1 + below(random, w.height - w.part.y);
+        w.part.width = 1 + below(random, w.width - w.part.x);
+        decode_want(file, n, &w, &part);
+        part_is_of(&part, &w.part, all);
+        kolo_image_fini(&part);
+    }
+}
+
+/* Also those of the same image made seekable. */
 static void parts_are_those_of_the_whole(void **state) {
-    enum { HEIGHT = 75, WIDTH = 102, PARTS = 12 };
+    enum { HEIGHT = 75, WIDTH = 102 };
     static uint8_t file[1 << 16];
     uint64_t random = 1;
     for (int kind = 0; kind < 6; kind++) {
         const int turned = (int)below(&random, 9); /* 0: no EXIF */
         const size_t n = make_texture(kind, HEIGHT, WIDTH, turned, file, sizeof file);
+        uint8_t *seekable;
+        size_t length;
+        ASSERT_OK(kolo_image_make_seekable(file, n, &seekable, &length));
+        assert_non_null(seekable);
         for (int64_t shrink = 1; shrink <= 8; shrink *= 2) {
-            kolo_image all, part;
+            kolo_image all;
             wanted w = {.shrink = shrink, .height = HEIGHT, .width = WIDTH};
             if (turned > 4) w.height = WIDTH, w.width = HEIGHT;
             w.part = (kolo_box){0, 0, w.height, w.width};
             decode_want(file, n, &w, &all);
             assert_int_equal(all.held.height, (w.height + shrink - 1) / shrink);
-            for (int i = 0; i < PARTS; i++) {
-                w.part.y = below(&random, w.height);
-                w.part.x = below(&random, w.width);
-                w.part.height = 1 + below(&random, w.height - w.part.y);
-                w.part.width = 1 + below(&random, w.width - w.part.x);
-                decode_want(file, n, &w, &part);
-                part_is_of(&part, &w.part, &all);
-                kolo_image_fini(&part);
-            }
+            parts_are_of(file, n, w, &all, &random);
+            parts_are_of(seekable, length, w, &all, &random);
             kolo_image_fini(&all);
         }
+        kolo_free(seekable);
     }
 }
 

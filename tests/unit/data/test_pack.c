@@ -91,24 +91,28 @@ static void assert_same(const char *spec, const char *packed, const char *augmen
 static void packed_sets_are_the_sets(void **state) {
     static const struct {
         const char *spec, *packed, *augment;
-        bool decoded;
+        bool decoded, seekable;
     } cases[] = {
-        {"synthetic:N=20,test=7,shape=1x5x4,classes=3", "pack:p", "flip,crop=1", false},
-        {"synthetic:N=60,test=7,shape=3x100x100,classes=3", "pack:p", "flip", false}, /* 2 blocks */
-        {"synthetic-seg:N=7,test=2,shape=3x12x10,classes=3", "pack:p", "flip,crop=2", false},
-        {"csv:t.csv,split=0.4", "pack:p", NULL, false},
-        {"csv:t.csv,type=value", "pack:p", NULL, false},
-        {"folder:set,size=9", "pack:p", "resized-crop,flip", false},
-        {"folder:set,size=7", "pack:p,size=7", "scale=0.5:2", false}, /* packed with 9 */
-        {"folder:set,size=9", "pack:p", "flip", true},
-        {"voc:voc,size=8x9,classes=255", "pack:p", "scale=0.5:2,flip", false},
-        {"voc:voc,size=8x9,classes=255", "pack:p", "flip", true},
+        {"synthetic:N=20,test=7,shape=1x5x4,classes=3", "pack:p", "flip,crop=1", false, false},
+        {"synthetic:N=60,test=7,shape=3x100x100,classes=3", "pack:p", "flip", false,
+         false}, /* 2 blocks */
+        {"synthetic-seg:N=7,test=2,shape=3x12x10,classes=3", "pack:p", "flip,crop=2", false, false},
+        {"csv:t.csv,split=0.4", "pack:p", NULL, false, false},
+        {"csv:t.csv,type=value", "pack:p", NULL, false, false},
+        {"folder:set,size=9", "pack:p", "resized-crop,flip", false, false},
+        {"folder:set,size=7", "pack:p,size=7", "scale=0.5:2", false, false}, /* packed with 9 */
+        {"folder:set,size=9", "pack:p", "flip", true, false},
+        {"voc:voc,size=8x9,classes=255", "pack:p", "scale=0.5:2,flip", false, false},
+        {"voc:voc,size=8x9,classes=255", "pack:p", "flip", true, false},
+        {"folder:set,size=9", "pack:p", "resized-crop,flip", false, true},
+        {"voc:voc,size=8x9,classes=255", "pack:p", "scale=0.5:2,flip", false, true},
     };
     make_folder();
     make_voc();
     ASSERT_OK(kolo_file_write("t.csv", "1.5,0\n2.5,1\n3.5,0\n4.5,1\n5.5,0\n", 30));
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
-        const kolo_pack_opts opts = {.decoded = cases[i].decoded, .replace = true};
+        const kolo_pack_opts opts = {
+            .decoded = cases[i].decoded, .seekable = cases[i].seekable, .replace = true};
         const bool other = strstr(cases[i].packed, "size");
         ASSERT_OK(kolo_dataset_pack(other ? "folder:set,size=9" : cases[i].spec, &opts, "p"));
         assert_same(cases[i].spec, cases[i].packed, cases[i].augment);
@@ -273,6 +277,10 @@ static void splits_match(void **state) {
     refuses("csv:many", &replace, "q", KOLO_ERR_FORMAT, "test samples [1] in 3: the files do not");
     refuses("csv:many", &(kolo_pack_opts){.decoded = true}, "q", KOLO_ERR_ARG,
             "--decoded has no effect on csv");
+    refuses("csv:many", &(kolo_pack_opts){.seekable = true}, "q", KOLO_ERR_ARG,
+            "--seekable has no effect on csv");
+    refuses("csv:many", &(kolo_pack_opts){.decoded = true, .seekable = true}, "q", KOLO_ERR_ARG,
+            "--decoded of their pixels: omit one");
     assert_false(kolo_file_exists("q"));
     ASSERT_OK(kolo_dataset_pack("csv:wide", &(kolo_pack_opts){.no_test = true}, "q"));
     assert_int_equal(remove("q"), 0);
