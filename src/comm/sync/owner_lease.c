@@ -117,6 +117,7 @@ void kolo_owner_join(owner *o, int w, kolo_service_call *call) {
         /* Its clock begins at 0, but it lacks no pushes: nobody's staleness counts them. */
         x->from = x->idle || least == UINT64_MAX ? 0 : 0 - least;
         o->n_present++;
+        o->n_not_lost++;
     }
     o->reply(call, KOLO_OK, !between ? 0 : first ? o->end : 1, NULL, 0);
 }

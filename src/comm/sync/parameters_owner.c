@@ -65,6 +65,37 @@ static void answer_pull(owner *o, int w) {
              o->has.values.count * sizeof(float));
 }
 
+/* The loss of the latest update. */
+static void add_loss(owner *o) {
+    double samples = 0, loss = 0;
+    if (!o->opts->progress) return;
+    o->opts->progress(o->opts->arg, &samples, &loss);
+    if (samples > o->samples) {
+        kolo_adapt_add_loss(o->adapt, (loss - o->loss) / (samples - o->samples));
+    }
+    o->samples = samples;
+    o->loss = loss;
+}
+
+void kolo_owner_apply(owner *o, const float *gradient, int n, int w, uint64_t clock) {
+    kolo_parameters_update u = {.first = o->has.values.first,
+                                .count = o->has.values.count,
+                                .values = o->values,
+                                .gradient = gradient,
+                                .workers = n,
+                                .least = o->opts->drop > 0 ? o->n_not_lost - o->opts->drop : 0,
+                                .worker = w,
+                                .clock = clock,
+                                .version = o->version,
+                                .present = o->n_present};
+    if (o->has.values.count > 0) o->opts->update(o->opts->arg, &u);
+    if (o->adapt) add_loss(o);
+    o->version++;
+    pthread_mutex_lock(&o->mutex);
+    o->stats.version = o->version;
+    pthread_mutex_unlock(&o->mutex);
+}
+
 /* ---- requests ---- */
 
 /* After a push, or after a worker has gone or rests. */
@@ -82,6 +113,7 @@ static void leave(owner *o, int w, bool lost) {
     if (o->workers[w].lease) o->reply(kolo_owner_take(&o->workers[w].lease), KOLO_OK, 0, NULL, 0);
     if (o->leases) kolo_leases_return(o->leases, w);
     o->n_present--;
+    o->n_not_lost -= lost;
     pthread_mutex_lock(&o->mutex);
     o->stats.lost += lost;
     o->ended = o->n_present == 0;
@@ -374,7 +406,7 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     pthread_cond_init(&o->all_gone, NULL);
     o->opts = opts;
     o->reply = reply;
-    o->n_first = o->n_present = workers;
+    o->n_first = o->n_present = o->n_not_lost = workers;
     o->n_workers = (int)n;
     o->missing = -1;
     o->has = *has;

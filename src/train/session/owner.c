@@ -266,15 +266,20 @@ static void add_totals(const kolo_owner *o, const float *gradient) {
     }
 }
 
-/* The sums become means over the labels and samples that are in them. */
-static void average(const kolo_owner *o, const float *gradient) {
+/* The sums become means over the labels and samples that are in them. If they are of fewer
+ * gradients than a step waits for, as some workers wait for an evaluation, a gradient weighs no
+ * more than in such a step. */
+static void average(const kolo_owner *o, const kolo_parameters_update *u) {
     const kolo_division *d = o->division;
-    const double labels = (double)kolo_summed_get(gradient + KOLO_SUMMED_LABELS);
-    const double samples = (double)kolo_summed_get(gradient + KOLO_SUMMED_SAMPLES);
+    const double missing = u->least > u->workers ? (double)u->least / u->workers : 1;
+    const double labels = (double)kolo_summed_get(u->gradient + KOLO_SUMMED_LABELS);
+    const double samples = (double)kolo_summed_get(u->gradient + KOLO_SUMMED_SAMPLES);
     for (int row = 0; row < d->n_rows; row++) {
         int64_t first, end;
         const kolo_row_kind kind = kolo_division_kind(d, row);
-        const double by = kind == KOLO_ROW_GRADIENT && !o->opts.rounds ? labels : samples;
+        const double by = kind == KOLO_ROW_STATISTIC ? samples
+                          : o->opts.rounds           ? samples * missing
+                                                     : labels * missing;
         if ((kind != KOLO_ROW_GRADIENT && kind != KOLO_ROW_STATISTIC) || by == 0) continue;
         kolo_division_range(d, row, o->part, &first, &end);
         float *sum = o->sum_at[row];
@@ -315,7 +320,7 @@ static void update_part(kolo_owner *o, const kolo_parameters_update *u) {
     kolo_division_scatter(o->division, index, KOLO_ROWS_PUSHED, true,
                           u->gradient + KOLO_SUMMED_HEAD, o->sum_at);
     add_totals(o, u->gradient);
-    if (o->opts.weighted) average(o, u->gradient);
+    if (o->opts.weighted) average(o, u);
     if (u->worker >= 0) compensate(o, u->worker);
     kolo_plan_set(o->plan, o->lr, rate_of(o, u, pushes));
     kolo_plan_set(o->plan, o->update, kolo_optimizer_number(&o->optimizer, ++o->updates));

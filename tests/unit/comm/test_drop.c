@@ -14,7 +14,7 @@ static const double rate = 0.1;
 
 /* A worker of the simulation. */
 typedef struct simulated {
-    bool gone, rests, in;
+    bool gone, lost, rests, in;
     int version; /* that it has read */
     int n_late;
     double gradient[COUNT], late[COUNT];
@@ -38,7 +38,8 @@ typedef struct message {
 static void update(void *arg, const kolo_parameters_update *u) {
     (void)arg;
     for (size_t i = 0; i < u->count; i++) {
-        u->values[i] -= (float)rate * u->gradient[i] / (float)u->workers;
+        const int by = u->workers > u->least ? u->workers : u->least;
+        u->values[i] -= (float)rate * u->gradient[i] / (float)by;
     }
 }
 
@@ -60,9 +61,10 @@ static void add(double *sum, const double *gradient) {
 
 /* Makes the update of a step if it is due. */
 static void simulate_step(simulation *s) {
-    int active = 0, in = 0, n = 0;
+    int active = 0, in = 0, n = 0, least = -s->drop;
     double sum[COUNT] = {0};
     for (int w = 0; w < s->n; w++) {
+        least += !s->worker[w].lost;
         active += !s->worker[w].gone && !s->worker[w].rests;
         in += s->worker[w].in;
     }
@@ -83,7 +85,7 @@ static void simulate_step(simulation *s) {
     }
     for (int w = 0; w < s->n && active == 0; w++) s->worker[w].rests = false;
     if (n == 0) return;
-    for (int i = 0; i < COUNT; i++) s->w[i] -= rate * sum[i] / n;
+    for (int i = 0; i < COUNT; i++) s->w[i] -= rate * sum[i] / (n > least ? n : least);
     s->version++;
 }
 
@@ -173,6 +175,7 @@ static void train(world *x, int w, const kolo_rng *rng, uint64_t *drawn) {
 
 static void leave(world *x, int w, bool lost) {
     x->s.worker[w].gone = true;
+    x->s.worker[w].lost = lost;
     x->s.worker[w].in = false;
     simulate_step(&x->s);
     if (lost) {
