@@ -92,7 +92,7 @@ static void count_communication(const kolo_plan *p, const kolo_request *request,
 
 static kolo_status run_link(kolo_plan *p, const kolo_step *step, progress *now) {
     kolo_mesh_link *link = kolo_plan_link_of(p, step->bucket);
-    enter(p, now, KOLO_PHASE_SYNCHRONISE);
+    enter(p, now, KOLO_PHASE_SYNCHRONIZE);
     if (step->kind == KOLO_STEP_POST) {
         now->in_flight++;
         return kolo_plan_post(p, step, now->bank, false);
@@ -139,7 +139,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
         if (run.empty) kolo_plan_clear_gradient(p, step);
         KOLO_TRY(run_kernel(p, step, &step->calls[2 * p->slot + now->bank]));
         if (!now->in_flight && !p->store->background) return KOLO_OK;
-        enter(p, now, KOLO_PHASE_SYNCHRONISE);
+        enter(p, now, KOLO_PHASE_SYNCHRONIZE);
         return kolo_comm_progress(now->in_flight ? kolo_plan_owner(p)->comm : p->store->background);
     case KOLO_STEP_POST:
         if (is_shard_sum(p, step) && run.compute) {

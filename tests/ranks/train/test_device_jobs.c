@@ -96,7 +96,7 @@ static void every_strategy_has_the_same_bits(void **state) {
           .recompute = KOLO_RECOMPUTE_FULL,
           .batch = 2},
          1},
-        {"synchronised batch normalization",
+        {"synchronized batch normalization",
          {.model = "resnet20",
           .model_options = "width=4",
           .data = COLOUR,
