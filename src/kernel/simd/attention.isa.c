@@ -231,11 +231,11 @@ static float largest_score(const float *row, int64_t count) {
     return largest_lane(larger(most[0], most[1]));
 }
 
-/* row = exp(row scale - by); returns the sum. */
+/* row = exp(row scale - by), with `by` at least the largest row scale; returns the sum. */
 static float exponentials_of(float *row, float scale, float by, int64_t count) {
     vf sum[2] = {splat(0), splat(0)};
     for (int64_t c = 0; c < count; c += VL) {
-        vf e = exponential(mul_add(load(row + c), splat(scale), splat(-by)));
+        vf e = exponential_to_88(mul_add(load(row + c), splat(scale), splat(-by)));
         store(row + c, e);
         sum[c / VL % 2] += e;
     }
@@ -343,7 +343,7 @@ static void slope(const head *a, const block *b, int64_t j, int64_t columns, con
             multiply_rows(s, factors, whole);
         }
         for (int64_t c = 0; c < whole; c += VL) {
-            vf e = exponential(mul_add(load(p + c), scale, -lse));
+            vf e = exponential_to_88(mul_add(load(p + c), scale, -lse));
             store(p + c, e);
             store(s + c, e * (load(s + c) - inner));
         }

@@ -98,9 +98,10 @@ INLINE void store_part_at(void *p, int64_t i, vf v, int64_t n, bool bf16) {
     }
 }
 
-/* exp(x) = 2^n e^r with n = round(x / ln 2) and |r| <= ln 2 / 2: returns e^r. The Taylor polynomial
- * of degree six leaves out r^7 / 7!, which is below 2^-23. The low bits of *power are n + 127, the
- * exponent of 2^n; of a NaN, any number. */
+/* exp(x) = 2^n e^r with n = round(x / ln 2) and |r| <= ln 2 / 2: returns e^r. The polynomial of
+ * degree five is off by at most 1.1e-7 of the result: the minimax one among those with the first
+ * two coefficients of Taylor's, so that e^0 is 1. The low bits of *power are n + 127, the exponent
+ * of 2^n; of a NaN, any number. */
 INLINE vf exponential_parts(vf x, vu *power) {
     const vf shift = splat(12583039.0f); /* 1.5 * 2^23 + 127: adding it rounds to an integer */
     vf t = mul_add(x, splat(1.44269504f), shift);
@@ -108,11 +109,10 @@ INLINE vf exponential_parts(vf x, vu *power) {
     *power = (vu)t;
     vf r = mul_add(n, splat(-0.693359375f), x); /* ln 2 in two parts */
     r = mul_add(n, splat(2.12194440e-4f), r);
-    vf p = splat(1.0f / 720);
-    p = mul_add(p, r, splat(1.0f / 120));
-    p = mul_add(p, r, splat(1.0f / 24));
-    p = mul_add(p, r, splat(1.0f / 6));
-    p = mul_add(p, r, splat(0.5f));
+    vf p = splat(8.31244384e-3f);
+    p = mul_add(p, r, splat(4.18910117e-2f));
+    p = mul_add(p, r, splat(0.166671181f));
+    p = mul_add(p, r, splat(0.499992257f));
     p = mul_add(p, r, splat(1));
     p = mul_add(p, r, splat(1));
     return p;
@@ -121,12 +121,15 @@ INLINE vf exponential_parts(vf x, vu *power) {
 /* 2^n for n from -126 to 127, given n + 127 in the low bits. */
 INLINE vf power_of_2(vu biased) { return (vf)(biased << 23); }
 
-/* exp(x), zero below -87, near the smallest normal float; clamped above 88. */
-INLINE vf exponential(vf x) {
+/* exp(x) of an x that is at most 88; zero below -87, near the smallest normal float. */
+INLINE vf exponential_to_88(vf x) {
     vu power;
-    vf p = exponential_parts(smaller(splat(88.0f), x), &power);
+    vf p = exponential_parts(x, &power);
     return unless_below(x, -87.0f, p * power_of_2(power));
 }
+
+/* The same of any x, clamped above 88. */
+INLINE vf exponential(vf x) { return exponential_to_88(smaller(splat(88.0f), x)); }
 
 /* exp(x) to infinity, and through the subnormal numbers to zero. */
 INLINE vf exponential_full(vf x) {
@@ -170,14 +173,32 @@ INLINE vf logarithm(vf x) {
                   select(x == splat(0), splat(-__builtin_inff()), splat(__builtin_nanf(""))));
 }
 
-INLINE vf sigmoid(vf x) { return 1.0f / (1.0f + exponential(-x)); }
+/* 1 / x for x from 2^-126 to 2^127, to a rounding error. AVX-512 approximates it with 14 bits,
+ * which a Newton step doubles: that takes less than a division, of which the processor does one at
+ * a time.
+ */
+INLINE vf reciprocal(vf x) {
+#if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
+    const __m512 y = _mm512_rcp14_ps((__m512)x);
+    return (vf)_mm512_fmadd_ps(_mm512_fnmadd_ps((__m512)x, y, _mm512_set1_ps(1)), y, y);
+#else
+    return 1.0f / x;
+#endif
+}
+
+/* 1 / (1 + e^-x); of an x below -88 that of -88. */
+INLINE vf sigmoid(vf x) {
+    vu power;
+    vf p = exponential_parts(-larger(splat(-88), smaller(splat(87), x)), &power);
+    return reciprocal(mul_add(p, power_of_2(power), splat(1)));
+}
 
 /* By the exponential; near zero, where that cancels, by the Taylor series: for |x| < 0.1 the
  * next term, 17 x^7 / 315, is below 2^-23 of x. */
 INLINE vf hyperbolic_tangent(vf x) {
     vf square = x * x;
     vf series = x * mul_add(square, mul_add(square, splat(2.0f / 15), splat(-1.0f / 3)), splat(1));
-    vf whole = 1.0f - 2.0f / (1.0f + exponential(2.0f * x));
+    vf whole = 1.0f - 2.0f * reciprocal(1.0f + exponential(2.0f * x));
     return select(square < splat(0.01f), series, whole);
 }
 
@@ -215,20 +236,20 @@ INLINE float largest_in(const float *x, int64_t n) {
     return largest;
 }
 
-/* out = exp(x - by), which may alias x; returns the sum. Prefetches what lies `ahead` floats after
- * x, unless that is 0. */
+/* out = exp(x - by), which may alias x, with `by` the largest x; returns the sum. Prefetches what
+ * lies `ahead` floats after x, unless that is 0. */
 INLINE float exponentials_fetching(const float *x, float by, int64_t n, float *out, int64_t ahead) {
     vf sum = splat(0);
     int64_t i = 0;
     for (; i + VL <= n; i += VL) {
         if (ahead) __builtin_prefetch(x + ahead + i);
-        vf e = exponential(load(x + i) - by);
+        vf e = exponential_to_88(load(x + i) - by);
         store(out + i, e);
         sum += e;
     }
     float total = sum_lanes(sum);
     if (i == n) return total;
-    store_part(out + i, exponential(load_part(x + i, n - i) - by), n - i);
+    store_part(out + i, exponential_to_88(load_part(x + i, n - i) - by), n - i);
     for (; i < n; i++) total += out[i];
     return total;
 }

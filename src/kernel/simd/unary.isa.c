@@ -14,7 +14,7 @@ INLINE vf softplus(vf x, vf p) {
 }
 
 /* Zero below -88, where it is below the smallest normal float: multiplied by x, it would not be. */
-INLINE vf vanishing_sigmoid(vf x) { return select(x < splat(-88), splat(0), sigmoid(x)); }
+INLINE vf vanishing_sigmoid(vf x) { return unless_below(x, -88, sigmoid(x)); }
 
 /* erf(x); near zero, where the difference from 1 cancels, by the Taylor series, which leaves out
  * x^11 / 1320. */
