@@ -23,8 +23,8 @@ static void run(const kolo_call *call) {
         .log = spec->attr[KOLO_SOFTMAX_LOG].i != 0,
         .bf16 = kolo_simd_is_bf16(spec),
     };
-    int64_t groups = job.inner == 1 ? 1 : (job.inner + table->lanes - 1) / table->lanes;
-    kolo_kernel_parallel(spec->threads, job.n * groups,
+    int64_t strips = job.inner == 1 ? 1 : (job.inner + table->strip - 1) / table->strip;
+    kolo_kernel_parallel(spec->threads, job.n * strips,
                          spec->op == &kolo_op_softmax ? table->forward : table->backward, &job);
 }
 

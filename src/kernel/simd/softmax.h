@@ -1,6 +1,6 @@
 #pragma once
-/* Softmax over the middle of [n,count,inner]. Parallel over groups of columns: rows of n for an
- * inner size of 1, else vectors of columns. */
+/* Softmax over the middle of [n,count,inner]. Parallel over rows for an inner size of 1, else over
+ * strips of columns. */
 
 #include "kernel/simd/simd.h"
 
@@ -12,7 +12,7 @@ typedef struct kolo_simd_softmax_job {
 } kolo_simd_softmax_job;
 
 typedef struct kolo_simd_softmax_table {
-    int lanes; /* columns in a group */
+    int strip; /* columns of a strip */
     kolo_kernel_loop forward, backward;
 } kolo_simd_softmax_table;
 KOLO_ISA_TABLE(kolo_simd_softmax_table, kolo_simd_softmax);

@@ -1,147 +1,268 @@
-/* Loops of softmax. For an inner size of 1 the lanes of a vector are elements of one row, else
- * columns. */
+/* Loops of softmax. For an inner size of 1 the lanes of a vector are elements of one row, else they
+ * are columns, of which a strip of a sample has up to STRIP.
+ *
+ * Where a strip has all columns, the sample is one run of memory. Its exponentials, most of the
+ * work, then take whole vectors, whatever the number of columns. */
 #include "kernel/simd/softmax.h"
 
 #include "base/integer.h"
 #include "kernel/simd/math.h"
 
-/* n elements of `p`, fewer than VL; the other lanes are `rest`. */
+enum {
+    VECTORS = 4, /* of columns, in registers */
+    STRIP = VECTORS * VL,
+    AHEAD = 1024, /* the fewest elements between what is read and what is fetched */
+};
+
+/* n elements of `p`, at most VL; the other lanes are `rest`. */
 INLINE vf load_n(const void *p, int64_t i, int64_t n, vf rest, bool bf16) {
-    return join_lanes(load_part_at(p, i, n, bf16), rest, n);
+    return n == VL ? load_at(p, i, bf16) : join_lanes(load_part_at(p, i, n, bf16), rest, n);
 }
-
-/* A group: `steps` vectors, `step` elements apart, the first `whole` of them with all lanes. Of a
- * row the last vector may have fewer, of columns all have as many. */
-typedef struct group {
-    int64_t at, steps, whole, step, rest;
-    bool row;
-} group;
-
-INLINE group group_of(const kolo_simd_softmax_job *job, int64_t item, bool row) {
-    if (row) {
-        const int64_t whole = job->count / VL, rest = job->count % VL;
-        return (group){item * job->count, whole + (rest > 0), whole, VL, rest, true};
-    }
-    const int64_t vectors = (job->inner + VL - 1) / VL, first = item % vectors * VL;
-    const int64_t lanes = kolo_min_i64(VL, job->inner - first);
-    const int64_t at = item / vectors * job->count * job->inner + first;
-    return (group){at, job->count, lanes == VL ? job->count : 0, job->inner, lanes, false};
-}
-
-/* Vector k of the numbers at `p`, of the `whole` ones or not; lanes that the group does not have
- * are `rest`. */
-INLINE vf load_step(const void *p, const group *g, int64_t k, bool whole, vf rest, bool bf16) {
-    const int64_t at = g->at + k * g->step;
-    return whole ? load_at(p, at, bf16) : load_n(p, at, g->rest, rest, bf16);
-}
-INLINE void store_step(void *p, const group *g, int64_t k, bool whole, vf v, bool bf16) {
-    const int64_t at = g->at + k * g->step;
-    if (whole) {
-        store_at(p, at, v, bf16);
+INLINE void store_n(void *p, int64_t i, vf v, int64_t n, bool bf16) {
+    if (n == VL) {
+        store_at(p, i, v, bf16);
     } else {
-        store_part_at(p, at, v, g->rest, bf16);
+        store_part_at(p, i, v, n, bf16);
     }
 }
 
-/* `body`(k, chain, whole) for each vector: two independent chains hide the latency of additions. */
-#define EACH_STEP(body)                          \
-    do {                                         \
-        int64_t step = 0;                        \
-        for (; step + 2 <= g.whole; step += 2) { \
-            body(step, 0, true);                 \
-            body(step + 1, 1, true);             \
-        }                                        \
-        for (; step < g.whole; step++) {         \
-            body(step, 0, true);                 \
-        }                                        \
-        for (; step < g.steps; step++) {         \
-            body(step, 0, false);                \
-        }                                        \
+/* ---- rows ---- */
+
+/* `body`(i, chain, n) for each vector of a row, n lanes from i on: two independent chains hide the
+ * latency of additions. */
+#define EACH_VECTOR(body)                            \
+    do {                                             \
+        int64_t i = begin;                           \
+        for (; i + 2 * VL <= end; i += 2 * VL) {     \
+            body(i, 0, VL);                          \
+            body(i + VL, 1, VL);                     \
+        }                                            \
+        for (; i < end; i += VL) {                   \
+            body(i, 0, kolo_min_i64(VL, end - (i))); \
+        }                                            \
     } while (0)
 
-INLINE void forward_group(const kolo_simd_softmax_job *job, group g, bool bf16) {
+INLINE void forward_row(const kolo_simd_softmax_job *job, int64_t item, bool bf16) {
+    const int64_t begin = item * job->count, end = begin + job->count;
+    const int64_t later = kolo_max_i64(AHEAD, job->count);
     const vf lowest = splat(-__builtin_inff());
     vf most[2] = {lowest, lowest}, sum[2] = {splat(0), splat(0)};
-    /* What a sample or row has here, the next one has at the same place: it is fetched meanwhile.
-     */
-    const int64_t span = job->count * job->inner;
-#define MOST(k, j, whole)                                                         \
-    do {                                                                          \
-        __builtin_prefetch(ahead(job->a, g.at + (k)*g.step + span, bf16), 0, 2);  \
-        most[j] = larger(load_step(job->a, &g, k, whole, lowest, bf16), most[j]); \
-    } while (0)
-    EACH_STEP(MOST);
-    vf largest = larger(most[1], most[0]);
-    if (g.row) largest = splat(largest_lane(largest));
+#define MOST(i, j, n) most[j] = larger(load_n(job->a, i, n, lowest, bf16), most[j])
+    EACH_VECTOR(MOST);
+    const vf largest = splat(largest_lane(larger(most[1], most[0])));
     const bool keeps = !job->log && !bf16; /* the exponentials, at their places */
-#define EXPONENTIAL(k, j, whole)                                                     \
-    do {                                                                             \
-        vf e = exponential(load_step(job->a, &g, k, whole, lowest, bf16) - largest); \
-        sum[j] += e;                                                                 \
-        if (keeps) store_step(job->out, &g, k, whole, e, bf16);                      \
+#define EXPONENTIAL(i, j, n)                                                    \
+    do {                                                                        \
+        __builtin_prefetch(ahead(job->a, (i) + later, bf16), 0, 2);             \
+        vf e = exponential_to_88(load_n(job->a, i, n, lowest, bf16) - largest); \
+        sum[j] += e;                                                            \
+        if (keeps) {                                                            \
+            store_n(job->out, i, e, n, bf16);                                   \
+        } else {                                                                \
+            __builtin_prefetch(ahead(job->out, i, bf16), 1);                    \
+        }                                                                       \
     } while (0)
-    EACH_STEP(EXPONENTIAL);
-    vf total = sum[0] + sum[1];
-    if (g.row) total = splat(sum_lanes(total));
+    EACH_VECTOR(EXPONENTIAL);
+    const vf total = splat(sum_lanes(sum[0] + sum[1]));
     const vf shift = job->log ? largest + logarithm(total) : largest, by = 1.0f / total;
-#define SCALED(k, j, whole) \
-    store_step(job->out, &g, k, whole, load_step(job->out, &g, k, whole, by, bf16) * by, bf16)
-#define RESULT(k, j, whole)                                                           \
-    do {                                                                              \
-        vf x = load_step(job->a, &g, k, whole, lowest, bf16) - shift;                 \
-        store_step(job->out, &g, k, whole, job->log ? x : exponential(x) * by, bf16); \
+#define SCALED(i, j, n) store_n(job->out, i, load_n(job->out, i, n, by, bf16) * by, n, bf16)
+#define RESULT(i, j, n)                                                          \
+    do {                                                                         \
+        vf x = load_n(job->a, i, n, lowest, bf16) - shift;                       \
+        store_n(job->out, i, job->log ? x : exponential_to_88(x) * by, n, bf16); \
     } while (0)
     if (keeps) {
-        EACH_STEP(SCALED);
+        EACH_VECTOR(SCALED);
     } else {
-        EACH_STEP(RESULT);
+        EACH_VECTOR(RESULT);
     }
 }
 
-INLINE void backward_group(const kolo_simd_softmax_job *job, group g, bool bf16) {
-    const vf zero = splat(0);
-    vf sum[2] = {zero, zero};
-#define SUM(k, j, whole)                                                            \
-    do {                                                                            \
-        vf dy = load_step(job->a, &g, k, whole, zero, bf16);                        \
-        sum[j] += job->log ? dy : dy * load_step(job->y, &g, k, whole, zero, bf16); \
-    } while (0)
-    EACH_STEP(SUM);
-    vf total = sum[0] + sum[1];
-    if (g.row) total = splat(sum_lanes(total));
-#define SLOPE(k, j, whole)                                                 \
-    do {                                                                   \
-        vf dy = load_step(job->a, &g, k, whole, zero, bf16);               \
-        vf y = load_step(job->y, &g, k, whole, zero, bf16);                \
-        vf dx = job->log ? dy - exponential(y) * total : y * (dy - total); \
-        store_step(job->out, &g, k, whole, dx, bf16);                      \
-    } while (0)
-    EACH_STEP(SLOPE);
+/* dx from y, dy and the sum over the row or column. */
+INLINE vf slope(const kolo_simd_softmax_job *job, vf dy, vf y, vf total) {
+    return job->log ? dy - exponential(y) * total : y * (dy - total);
 }
 
-#define LOOP(name)                                                                          \
-    INLINE void name##_groups(const kolo_simd_softmax_job *job, int64_t begin, int64_t end, \
-                              bool row, bool bf16) {                                        \
-        for (int64_t item = begin; item < end; item++) {                                    \
-            name##_group(job, group_of(job, item, row), bf16);                              \
-        }                                                                                   \
-    }                                                                                       \
-    static void name(const void *arg, int part, int64_t begin, int64_t end) {               \
-        const kolo_simd_softmax_job *job = arg;                                             \
-        if (job->inner == 1) {                                                              \
-            if (job->bf16) {                                                                \
-                name##_groups(job, begin, end, true, true);                                 \
-            } else {                                                                        \
-                name##_groups(job, begin, end, true, false);                                \
-            }                                                                               \
-        } else if (job->bf16) {                                                             \
-            name##_groups(job, begin, end, false, true);                                    \
-        } else {                                                                            \
-            name##_groups(job, begin, end, false, false);                                   \
-        }                                                                                   \
+INLINE void backward_row(const kolo_simd_softmax_job *job, int64_t item, bool bf16) {
+    const int64_t begin = item * job->count, end = begin + job->count;
+    const vf zero = splat(0);
+    vf sum[2] = {zero, zero};
+#define SUM(i, j, n)                                                     \
+    do {                                                                 \
+        vf dy = load_n(job->a, i, n, zero, bf16);                        \
+        sum[j] += job->log ? dy : dy * load_n(job->y, i, n, zero, bf16); \
+    } while (0)
+    EACH_VECTOR(SUM);
+    const vf total = splat(sum_lanes(sum[0] + sum[1]));
+#define SLOPE(i, j, n)                                                                  \
+    do {                                                                                \
+        vf dy = load_n(job->a, i, n, zero, bf16), y = load_n(job->y, i, n, zero, bf16); \
+        store_n(job->out, i, slope(job, dy, y, total), n, bf16);                        \
+    } while (0)
+    EACH_VECTOR(SLOPE);
+}
+
+/* ---- columns ---- */
+
+/* `columns` columns of `count` rows, `step` elements apart, from element `at` on. */
+typedef struct strip {
+    int64_t at, columns, step;
+    int64_t next; /* from here to the next strip */
+} strip;
+
+INLINE strip strip_of(const kolo_simd_softmax_job *job, int64_t item) {
+    const int64_t strips = (job->inner + STRIP - 1) / STRIP, first = item % strips * STRIP;
+    const int64_t sample = job->count * job->inner, rest = job->inner - first;
+    return (strip){.at = item / strips * sample + first,
+                   .columns = kolo_min_i64(STRIP, rest),
+                   .step = job->inner,
+                   .next = rest > STRIP ? STRIP : sample - first};
+}
+
+/* The lanes of vector v. */
+INLINE int64_t lanes_of(const strip *s, int v, int vectors) {
+    return v < vectors - 1 ? VL : s->columns - v * VL;
+}
+
+/* to[i] is that of column i % columns, for every vector that starts at a column. */
+INLINE void repeat_columns(const strip *s, const vf *of_column, int vectors, float *to) {
+    for (int v = 0; v < vectors; v++) store(to + v * VL, of_column[v]);
+    for (int64_t i = s->columns; i < s->columns + VL; i++) to[i] = to[i - s->columns];
+}
+
+/* The exponentials of a strip of all columns, in f32. */
+INLINE void flat_exponentials(const kolo_simd_softmax_job *job, const strip *s, const float *most) {
+    const int64_t size = job->count * s->columns, turn = VL % s->columns;
+    const float *x = (const float *)job->a + s->at;
+    float *y = (float *)job->out + s->at;
+    int64_t column = 0;
+    for (int64_t i = 0; i < size; i += VL) {
+        const int64_t n = kolo_min_i64(VL, size - i);
+        __builtin_prefetch(x + size + i, 0, 2);
+        const vf e = exponential_to_88(load_n(x, i, n, splat(0), false) - load(most + column));
+        store_n(y, i, e, n, false);
+        column += turn;
+        if (column >= s->columns) column -= s->columns;
+    }
+}
+
+INLINE void flat_products(const kolo_simd_softmax_job *job, const strip *s, const float *by) {
+    const int64_t size = job->count * s->columns, turn = VL % s->columns;
+    float *y = (float *)job->out + s->at;
+    int64_t column = 0;
+    for (int64_t i = 0; i < size; i += VL) {
+        const int64_t n = kolo_min_i64(VL, size - i);
+        store_n(y, i, load_n(y, i, n, splat(0), false) * load(by + column), n, false);
+        column += turn;
+        if (column >= s->columns) column -= s->columns;
+    }
+}
+
+/* `body`(i, v, n) for the n lanes of each vector v of each row. */
+#define EACH_COLUMN(body)                                                      \
+    do {                                                                       \
+        for (int64_t k = 0; k < job->count; k++) {                             \
+            for (int v = 0; v < vectors; v++) {                                \
+                body(s.at + k * s.step + v * VL, v, lanes_of(&s, v, vectors)); \
+            }                                                                  \
+        }                                                                      \
+    } while (0)
+
+INLINE void forward_strip(const kolo_simd_softmax_job *job, strip s, int vectors, bool bf16) {
+    const vf lowest = splat(-__builtin_inff());
+    const bool keeps = !job->log && !bf16;
+    vf largest[VECTORS], total[VECTORS], shift[VECTORS], by[VECTORS];
+    float pattern[STRIP + VL];
+    for (int v = 0; v < vectors; v++) {
+        largest[v] = lowest;
+        total[v] = splat(0);
+    }
+#define MOST_OF_COLUMN(i, v, n) largest[v] = larger(load_n(job->a, i, n, lowest, bf16), largest[v])
+    EACH_COLUMN(MOST_OF_COLUMN);
+    if (keeps && s.columns == s.step) {
+        repeat_columns(&s, largest, vectors, pattern);
+        flat_exponentials(job, &s, pattern);
+#define ADDED(i, v, n) total[v] += load_n(job->out, i, n, lowest, bf16)
+        EACH_COLUMN(ADDED);
+        for (int v = 0; v < vectors; v++) by[v] = 1.0f / total[v];
+        repeat_columns(&s, by, vectors, pattern);
+        flat_products(job, &s, pattern);
+        return;
+    }
+#define EXPONENTIAL_OF_COLUMN(i, v, n)                                             \
+    do {                                                                           \
+        __builtin_prefetch(ahead(job->a, (i) + s.next, bf16), 0, 2);               \
+        vf e = exponential_to_88(load_n(job->a, i, n, lowest, bf16) - largest[v]); \
+        total[v] += e;                                                             \
+        if (keeps) store_n(job->out, i, e, n, bf16);                               \
+    } while (0)
+    EACH_COLUMN(EXPONENTIAL_OF_COLUMN);
+    for (int v = 0; v < vectors; v++) {
+        shift[v] = job->log ? largest[v] + logarithm(total[v]) : largest[v];
+        by[v] = 1.0f / total[v];
+    }
+#define SCALED_COLUMN(i, v, n) \
+    store_n(job->out, i, load_n(job->out, i, n, lowest, bf16) * by[v], n, bf16)
+#define RESULT_OF_COLUMN(i, v, n)                                                   \
+    do {                                                                            \
+        vf x = load_n(job->a, i, n, lowest, bf16) - shift[v];                       \
+        store_n(job->out, i, job->log ? x : exponential_to_88(x) * by[v], n, bf16); \
+    } while (0)
+    if (keeps) {
+        EACH_COLUMN(SCALED_COLUMN);
+    } else {
+        EACH_COLUMN(RESULT_OF_COLUMN);
+    }
+}
+
+INLINE void backward_strip(const kolo_simd_softmax_job *job, strip s, int vectors, bool bf16) {
+    const vf zero = splat(0);
+    vf total[VECTORS];
+    for (int v = 0; v < vectors; v++) total[v] = zero;
+#define SUM_OF_COLUMN(i, v, n)                                             \
+    do {                                                                   \
+        vf dy = load_n(job->a, i, n, zero, bf16);                          \
+        total[v] += job->log ? dy : dy * load_n(job->y, i, n, zero, bf16); \
+    } while (0)
+    EACH_COLUMN(SUM_OF_COLUMN);
+#define SLOPE_OF_COLUMN(i, v, n)                                                        \
+    do {                                                                                \
+        vf dy = load_n(job->a, i, n, zero, bf16), y = load_n(job->y, i, n, zero, bf16); \
+        store_n(job->out, i, slope(job, dy, y, total[v]), n, bf16);                     \
+    } while (0)
+    EACH_COLUMN(SLOPE_OF_COLUMN);
+}
+
+/* Items: rows, or strips of columns. */
+#define LOOP(name)                                                                       \
+    INLINE void name##_item(const kolo_simd_softmax_job *job, int64_t item, bool bf16) { \
+        if (job->inner == 1) {                                                           \
+            name##_row(job, item, bf16);                                                 \
+            return;                                                                      \
+        }                                                                                \
+        const strip s = strip_of(job, item);                                             \
+        if (s.columns > 3 * VL) {                                                        \
+            name##_strip(job, s, 4, bf16);                                               \
+        } else if (s.columns > 2 * VL) {                                                 \
+            name##_strip(job, s, 3, bf16);                                               \
+        } else if (s.columns > VL) {                                                     \
+            name##_strip(job, s, 2, bf16);                                               \
+        } else {                                                                         \
+            name##_strip(job, s, 1, bf16);                                               \
+        }                                                                                \
+    }                                                                                    \
+    static void name(const void *arg, int part, int64_t begin, int64_t end) {            \
+        const kolo_simd_softmax_job *job = arg;                                          \
+        for (int64_t item = begin; item < end; item++) {                                 \
+            if (job->bf16) {                                                             \
+                name##_item(job, item, true);                                            \
+            } else {                                                                     \
+                name##_item(job, item, false);                                           \
+            }                                                                            \
+        }                                                                                \
     }
 LOOP(forward)
 LOOP(backward)
 
 const kolo_simd_softmax_table KOLO_ISA_SYMBOL(kolo_simd_softmax) = {
-    .lanes = VL, .forward = forward, .backward = backward};
+    .strip = STRIP, .forward = forward, .backward = backward};

@@ -83,6 +83,8 @@ static void permutations(int threads) {
         {S2(37, 50), {{1}, {0}}},
         {S3(5, 7, 33), {{0}, {2}, {1}}},
         {S4(2, 5, 3, 8), {{0}, {2}, {1}, {3}}},
+        {S4(2, 9, 3, 70), {{0}, {2}, {1}, {3}}}, /* rows that stay together */
+        {S3(2, 20, 150), {{0}, {2}, {1}}},       /* several bands */
         {S4(3, 4, 1, 17), {{3}, {1}, {0}, {2}}},
         {S3(1, 1, 1), {{2}, {0}, {1}}},
         {S2(1, 9), {{1}, {0}}},
@@ -107,7 +109,12 @@ static void permutations(int threads) {
 static void permutations_are_the_reference(void **state) { test_each_set(permutations); }
 
 static void softmaxes(int threads) {
-    static const kolo_shape shapes[] = {S2(5, 1), S2(3, 7), S2(4, 50), S3(2, 5, 3), S4(2, 3, 5, 7)};
+    static const kolo_shape shapes[] = {
+        S2(5, 1),     S2(3, 7),       S2(4, 50),
+        S3(2, 5, 3),  S4(2, 3, 5, 7),                /* rows, a few columns */
+        S3(2, 6, 49), S3(2, 3, 64),   S3(3, 7, 150), /* strips of columns, whole and not */
+        S3(2, 70, 2), S3(1, 1, 33),   S3(1, 9, 17),  /* columns that divide a vector, or not */
+    };
     for (size_t c = 0; c < 2 * KOLO_COUNT(shapes); c++) {
         const kolo_attr attr[KOLO_MAX_ATTRS] = {{(int64_t)c % 2}};
         const kolo_shape x = shapes[c / 2], in[] = {x, x};
