@@ -83,8 +83,8 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     if (spec->op == &kolo_op_linear) {
         int64_t tiles = parts_of(job->rows, table->rows);
         job->relu = spec->attr[KOLO_LINEAR_RELU].i != 0;
-        job->part_stride = tiles * table->sums;
-        s->packed = tiles * table->rows * parts_of(job->inner, table->depth) * table->depth;
+        job->part_stride = tiles * table->sums + table->lines;
+        s->packed = tiles * table->rows * parts_of(job->inner, table->depth) * table->pitch;
     } else {
         int64_t most = parts_of(job->inner, table->width);
         int64_t units = kolo_max_i64(2, STRIP / (job->rows * table->width));

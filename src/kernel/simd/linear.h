@@ -17,8 +17,9 @@ typedef struct kolo_simd_linear_job { /* y = x w^T + b: x [rows][inner], w [oute
 typedef struct kolo_simd_linear_table {
     kolo_kernel_loop pack_rows, forward;   /* parallel over blocks of columns; rows of w */
     kolo_kernel_loop pack_terms, bwd_data; /* parallel over tiles of dy; strips */
-    int64_t rows, depth, sums; /* forward: rows of a tile, columns of a block, accumulators per
-                                * tile */
-    int64_t terms, width;      /* bwd_data: rows of w per tile; strips are multiples of `width` */
+    /* forward: rows of a tile; columns of a block, and floats of a packed row of it; floats of the
+     * accumulators of a tile, and of packed rows of w */
+    int64_t rows, depth, pitch, sums, lines;
+    int64_t terms, width; /* bwd_data: rows of w per tile; strips are multiples of `width` */
 } kolo_simd_linear_table;
 KOLO_ISA_TABLE(kolo_simd_linear_table, kolo_simd_linear);

@@ -1,7 +1,6 @@
 /* Skinny matrix products: linear layers on few rows (a batch of images, not of tokens), whose
- * weights are much larger than the activations. The weights are streamed once, in place and in
- * order, while the rows stay in L1. Packing them, as GEMM does, would take as long as the
- * product.
+ * weights are much larger than the activations. The weights are streamed once, in order, while the
+ * rows stay in L1. Packing all of them in panels, as GEMM does, would take as long as the product.
  *
  *     forward    y[n][o]  = sum over k of x[n][k] w[o][k]
  *     bwd_data   dx[n][k] = sum over o of dy[n][o] w[o][k]
@@ -14,13 +13,14 @@
 #include "kernel/simd/math.h"
 
 enum {
-    ROWS = 4,                       /* of x, in a tile of the forward product, */
+    ROWS = VL == 16 ? 8 : 4,        /* of x, in a tile of the forward product, */
     LINES = 3,                      /* and of w */
     GROUP = 12,                     /* rows of w that share a pass over x */
     DEPTH = VL > 8 ? 256 : 32 * VL, /* columns of such a pass, in L1 */
+    LINE = 16,                      /* floats per cache line */
+    PITCH = DEPTH + LINE,           /* between packed rows: not in the same cache set */
     TERMS = VL == 16 ? 8 : 4,       /* rows of w that bwd_data adds at a time, */
     WIDTH = 3 * VL,                 /* and columns of them, in registers */
-    LINE = 16,                      /* floats per cache line */
 };
 
 #define UNROLL _Pragma("GCC unroll 16")
@@ -39,44 +39,39 @@ INLINE vf get(const float *p, int64_t n) {
 
 /* ---- forward ---- */
 
-/* Packs x in blocks of DEPTH columns, [block][row][DEPTH], zero-padded. Parallel over blocks. */
+/* Packs x in blocks of DEPTH columns, [block][row][PITCH], zero-padded. Parallel over blocks. */
 static void pack_rows(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_linear_job *job = arg;
     int64_t rows = (job->rows + ROWS - 1) / ROWS * ROWS;
     for (int64_t block = begin; block < end; block++) {
-        float *to = job->packed + block * rows * DEPTH;
+        float *to = job->packed + block * rows * PITCH;
         int64_t k = block * DEPTH, depth = kolo_min_i64(DEPTH, job->inner - k);
-        memset(to, 0, sizeof(float) * (size_t)(rows * DEPTH));
-        for (int64_t n = 0; n < job->rows; n++, to += DEPTH) {
+        memset(to, 0, sizeof(float) * (size_t)(rows * PITCH));
+        for (int64_t n = 0; n < job->rows; n++, to += PITCH) {
             memcpy(to, job->x + n * job->inner + k, sizeof(float) * (size_t)depth);
         }
     }
 }
 
-/* sums[ROWS][LINES] += x w over `depth` columns, for rows of x that are DEPTH apart. The first
- * pass over the rows of w prefetches their next columns. */
-INLINE void add_columns(const float *x, const float *const w[LINES], int64_t depth, bool fetch,
-                        float *sums) {
+/* sums[ROWS][LINES] += x w over `depth` columns of packed rows. */
+INLINE void add_columns(const float *x, const float *w, int64_t depth, float *sums) {
     vf sum[ROWS][LINES], line[LINES];
     UNROLL for (int r = 0; r < ROWS; r++) {
         UNROLL for (int l = 0; l < LINES; l++) sum[r][l] = load(sums + (r * LINES + l) * VL);
     }
     int64_t k = 0;
     for (; k + VL <= depth; k += VL) {
-        UNROLL for (int l = 0; l < LINES; l++) {
-            line[l] = load(w[l] + k);
-            if (fetch) __builtin_prefetch(w[l] + k + DEPTH);
-        }
+        UNROLL for (int l = 0; l < LINES; l++) line[l] = load(w + l * PITCH + k);
         UNROLL for (int r = 0; r < ROWS; r++) {
-            vf row = load(x + r * DEPTH + k);
+            vf row = load(x + r * PITCH + k);
             HOLD(row);
             UNROLL for (int l = 0; l < LINES; l++) sum[r][l] = mul_add(row, line[l], sum[r][l]);
         }
     }
     if (k < depth) {
-        UNROLL for (int l = 0; l < LINES; l++) line[l] = load_part(w[l] + k, depth - k);
+        UNROLL for (int l = 0; l < LINES; l++) line[l] = load_part(w + l * PITCH + k, depth - k);
         UNROLL for (int r = 0; r < ROWS; r++) {
-            vf row = load(x + r * DEPTH + k);
+            vf row = load(x + r * PITCH + k);
             UNROLL for (int l = 0; l < LINES; l++) sum[r][l] = mul_add(row, line[l], sum[r][l]);
         }
     }
@@ -85,37 +80,80 @@ INLINE void add_columns(const float *x, const float *const w[LINES], int64_t dep
     }
 }
 
-/* Rows [first, end) of w, at most GROUP; sums: [tile of rows][tile of lines][ROWS][LINES][VL]. */
-static void add_group(const kolo_simd_linear_job *job, int64_t first, int64_t end, float *sums) {
+/* Fetches share `n` of `shares` of DEPTH columns of LINES rows of w. */
+INLINE void fetch_share(const float *w, int64_t pitch, int64_t n, int64_t shares) {
+    const int64_t lines = DEPTH / LINE, begin = lines * n / shares, end = lines * (n + 1) / shares;
+    for (int l = 0; l < LINES; l++) {
+        for (int64_t i = begin; i < end; i++) __builtin_prefetch(w + l * pitch + i * LINE);
+    }
+}
+
+/* A group of rows of w, from row `first` on. */
+typedef struct group {
+    int64_t first, lines; /* at most GROUP */
+    float *packed;        /* [GROUP][PITCH]: `depth` columns of them */
+    float *sums;          /* [tile of rows][tile of lines][ROWS][LINES][VL] */
+} group;
+
+/* Rows of w lie at distances that are often multiples of the size of a way of L1, where few of them
+ * have room. */
+static void pack_lines(const kolo_simd_linear_job *job, const group *g, int64_t k, int64_t depth) {
+    for (int64_t l = 0; l < g->lines; l++) {
+        memcpy(g->packed + l * PITCH, job->w + (g->first + l) * job->inner + k,
+               sizeof(float) * (size_t)depth);
+    }
+}
+
+static void add_group(const kolo_simd_linear_job *job, const group *g) {
+    const int64_t tiles = (job->rows + ROWS - 1) / ROWS;
     const float *x = job->packed;
     for (int64_t k = 0; k < job->inner; k += DEPTH) {
-        int64_t depth = kolo_min_i64(DEPTH, job->inner - k);
-        float *sum = sums;
-        for (int64_t n = 0; n < job->rows; n += ROWS, x += ROWS * DEPTH) {
-            for (int64_t o = first; o < end; o += LINES, sum += ROWS * LINES * VL) {
-                const float *w[LINES]; /* past the end: repeats the last row */
-                for (int l = 0; l < LINES; l++) {
-                    w[l] = job->w + kolo_min_i64(o + l, end - 1) * job->inner + k;
-                }
-                if (n == 0) {
-                    add_columns(x, w, depth, true, sum);
-                } else {
-                    add_columns(x, w, depth, false, sum);
-                }
+        const int64_t depth = kolo_min_i64(DEPTH, job->inner - k);
+        const float *next = job->w + (k + DEPTH < job->inner ? g->first * job->inner + k + DEPTH
+                                                             : (g->first + GROUP) * job->inner);
+        float *sum = g->sums;
+        pack_lines(job, g, k, depth);
+        for (int64_t n = 0; n < tiles; n++, x += ROWS * PITCH) {
+            for (int64_t o = 0; o < g->lines; o += LINES, sum += ROWS * LINES * VL) {
+                fetch_share(next + o * job->inner, job->inner, n, tiles);
+                add_columns(x, g->packed + o * PITCH, depth, sum);
             }
         }
     }
 }
 
-/* Computes y of rows [first, end) of w from the accumulators. */
-static void write_group(const kolo_simd_linear_job *job, int64_t first, int64_t end,
-                        const float *sum) {
+/* Lane i is the sum of the lanes of v[i]. Each step adds pairs of vectors, of which the lanes whose
+ * numbers have the next bit are then those of the second. */
+INLINE vf sums_of_lanes(vf v[VL]) {
+    vi lane;
+    UNROLL for (int i = 0; i < VL; i++) lane[i] = i;
+    UNROLL for (int bit = 1; bit < VL; bit *= 2) {
+        const vi low = (lane & ~bit) + (lane & bit) / bit * VL, high = low + bit;
+        UNROLL for (int i = 0; i < VL / bit / 2; i++) {
+            v[i] = __builtin_shuffle(v[2 * i], v[2 * i + 1], low) +
+                   __builtin_shuffle(v[2 * i], v[2 * i + 1], high);
+        }
+    }
+    return v[0];
+}
+
+/* Computes y from the accumulators, VL of a tile at a time. */
+static void write_group(const kolo_simd_linear_job *job, const group *g) {
+    const float *sum = g->sums;
+    float tile[ROWS * LINES + VL];
     for (int64_t n = 0; n < job->rows; n += ROWS) {
-        for (int64_t o = first; o < end; o += LINES) {
-            for (int i = 0; i < ROWS * LINES; i++, sum += VL) {
-                int64_t row = n + i / LINES, line = o + i % LINES;
-                if (row >= job->rows || line >= end) continue;
-                float y = sum_lanes(load(sum)) + (job->b ? job->b[line] : 0);
+        for (int64_t o = 0; o < g->lines; o += LINES, sum += ROWS * LINES * VL) {
+            UNROLL for (int i = 0; i < ROWS * LINES; i += VL) {
+                vf v[VL];
+                UNROLL for (int k = 0; k < VL; k++) {
+                    v[k] = i + k < ROWS * LINES ? load(sum + (i + k) * VL) : splat(0);
+                }
+                store(tile + i, sums_of_lanes(v));
+            }
+            for (int i = 0; i < ROWS * LINES; i++) {
+                int64_t row = n + i / LINES, line = g->first + o + i % LINES;
+                if (row >= job->rows || line >= g->first + g->lines) continue;
+                float y = tile[i] + (job->b ? job->b[line] : 0);
                 job->out[row * job->outer + line] = job->relu ? positive_1(y) : y;
             }
         }
@@ -125,12 +163,15 @@ static void write_group(const kolo_simd_linear_job *job, int64_t first, int64_t 
 /* Parallel over rows of w. */
 static void forward(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_linear_job *job = arg;
-    float *sums = job->scratch + part * job->part_stride;
-    for (int64_t first = begin; first < end; first += GROUP) {
-        int64_t last = kolo_min_i64(first + GROUP, end);
-        memset(sums, 0, sizeof(float) * (size_t)job->part_stride);
-        add_group(job, first, last, sums);
-        write_group(job, first, last, sums);
+    const int64_t tiles = (job->rows + ROWS - 1) / ROWS, floats = tiles * ROWS * GROUP * VL;
+    float *packed = job->scratch + part * job->part_stride;
+    group g = {.packed = packed, .sums = packed + GROUP * PITCH};
+    memset(packed, 0, sizeof(float) * GROUP * PITCH); /* rows that a group does not have */
+    for (g.first = begin; g.first < end; g.first += GROUP) {
+        g.lines = kolo_min_i64(GROUP, end - g.first);
+        memset(g.sums, 0, sizeof(float) * (size_t)floats);
+        add_group(job, &g);
+        write_group(job, &g);
     }
 }
 
@@ -213,7 +254,9 @@ const kolo_simd_linear_table KOLO_ISA_SYMBOL(kolo_simd_linear) = {
     .bwd_data = bwd_data,
     .rows = ROWS,
     .depth = DEPTH,
+    .pitch = PITCH,
     .sums = ROWS * GROUP * VL,
+    .lines = GROUP * PITCH,
     .terms = TERMS,
     .width = WIDTH,
 };
