@@ -7,7 +7,14 @@
 
 #include <math.h>
 
-enum { GROUP = 4, BLOCK = GROUP * VL, CHUNK = 128, PATTERN = 64 };
+enum {
+    GROUP = 4,
+    BLOCK = GROUP * VL,
+    CHUNK = 128,
+    PATTERN = 64,
+    LINE_BYTES = 64,
+    SHORT_BYTES = 16 << 10, /* planes up to this size are fetched ahead */
+};
 
 /* A plane is a flat array when the channels of a pixel divide a block: lane i of a block then is
  * channel i % inner. */
@@ -188,9 +195,28 @@ INLINE int64_t first_channel(const kolo_simd_norm_job *job) {
     return job->first * job->image.inner;
 }
 
+/* Fetches plane `next` of the slab, which is read or written after `item`. The processor does so
+ * itself along a run of memory, but a slab has few planes of each image, and short ones end before
+ * it begins. */
+INLINE void fetch_plane(const kolo_simd_norm_job *job, const void *tensor, int64_t item,
+                        int64_t next, bool writes) {
+    const int64_t size = kolo_simd_plane_size(&job->image), bytes = size * (job->bf16 ? 2 : 4);
+    const int64_t here = plane_of(job, item), there = plane_of(job, next);
+    if (bytes > SHORT_BYTES || there == here + 1 || there == here - 1) return;
+    const char *p = ahead(tensor, there * size, job->bf16);
+    for (int64_t i = 0; i < bytes; i += LINE_BYTES) {
+        if (writes) {
+            __builtin_prefetch(p + i, 1, 2);
+        } else {
+            __builtin_prefetch(p + i, 0, 2);
+        }
+    }
+}
+
 static void moments(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
     for (int64_t i = begin; i < end; i++) {
+        if (i + 1 < end) fetch_plane(job, job->x, i, i + 1, false);
         if (job->bf16) {
             moments_of(job, plane_of(job, i), true);
         } else {
@@ -393,6 +419,11 @@ INLINE void apply_plane(const kolo_simd_norm_job *job, int64_t item, bool relu, 
 /* In reverse order: the data that the sums read last is still in cache. */
 INLINE void apply_planes(const kolo_simd_norm_job *job, int64_t begin, int64_t end, bool bf16) {
     for (int64_t i = end - 1; i >= begin; i--) {
+        if (i > begin) {
+            fetch_plane(job, job->x, i, i - 1, false);
+            fetch_plane(job, job->out, i, i - 1, true);
+            if (job->residual) fetch_plane(job, job->residual, i, i - 1, false);
+        }
         if (job->residual) {
             if (job->relu) {
                 apply_plane(job, plane_of(job, i), true, true, bf16);
