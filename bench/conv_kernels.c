@@ -3,7 +3,7 @@
  * [LAYOUT [KERNEL]]]]. SHAPE, LAYOUT and KERNEL are parts of names. GFLOP/s count the operations of
  * the direct form, so Winograd may exceed the processor's peak. Used to calibrate the estimates of
  * kernels. */
-#include "base/clock.h"
+#include "bench/kernel_timing.h"
 #include "kernel/kernel.h"
 #include "kernel/select/select.h"
 
@@ -22,6 +22,10 @@ static const shape shapes[] = {
     {"resnet18-in", 16, 3, 224, 64, 7, 2, 3},   {"resnet18-s2", 16, 64, 56, 128, 3, 2, 1},
     {"resnet18-s4", 16, 256, 14, 512, 3, 2, 1}, {"resnet50-a", 16, 256, 56, 64, 1, 1, 0},
     {"resnet50-b", 16, 64, 56, 256, 1, 1, 0},   {"resnet50-c", 16, 1024, 14, 256, 1, 1, 0},
+    {"resnet50-1a", 8, 64, 56, 256, 1, 1, 0},   {"resnet50-1b", 8, 256, 56, 64, 1, 1, 0},
+    {"resnet50-2a", 8, 128, 28, 512, 1, 1, 0},  {"resnet50-2b", 8, 512, 28, 128, 1, 1, 0},
+    {"resnet50-3a", 8, 256, 14, 1024, 1, 1, 0}, {"resnet50-3b", 8, 1024, 14, 256, 1, 1, 0},
+    {"resnet50-4a", 8, 512, 7, 2048, 1, 1, 0},  {"resnet50-4b", 8, 2048, 7, 512, 1, 1, 0},
     {"resnet50-s2", 16, 256, 56, 512, 1, 2, 0}, {"vgg16-in", 8, 3, 224, 64, 3, 1, 1},
     {"vgg16-1", 8, 64, 224, 64, 3, 1, 1},       {"vgg16-2", 8, 128, 112, 128, 3, 1, 1},
     {"vgg16-3", 8, 256, 56, 256, 3, 1, 1},      {"vgg16-4", 8, 512, 28, 512, 3, 1, 1},
@@ -71,45 +75,36 @@ static bool make_spec(const shape *s, char pass, const char *layout, const kolo_
     return true;
 }
 
-static void *buffer(size_t bytes, bool numbers) {
-    float *p = kolo_pages_map(bytes + 64);
-    if (!p) exit(1);
-    for (size_t i = 0; numbers && i < bytes / 4; i++) {
-        p[i] = (float)(i * 2654435761u % 1024) / 512 - 1;
-    }
-    return p;
-}
-
-/* The least of some times, in seconds; negative when the kernel cannot be made. */
+/* The least of some processor times, in seconds; negative when the kernel cannot be made. */
 static double time_of(const kolo_kernel *kernel, const kolo_kernel_spec *spec) {
     kolo_call call = {.spec = spec};
     size_t scratch = 0;
     double best = -1, total = 0;
     if (kernel->prepare && kernel->prepare(spec, &call.state, &scratch) != KOLO_OK) return -1;
     for (int i = 0; i < spec->n_in; i++) {
-        call.in[i] = buffer(kolo_tensor_bytes(&spec->in[i]), true);
+        call.in[i] = buffer(kolo_tensor_bytes(&spec->in[i]));
     }
     for (int i = 0; i < spec->n_out; i++) {
-        call.out[i] = buffer(kolo_tensor_bytes(&spec->out[i]), false);
+        call.out[i] = buffer(kolo_tensor_bytes(&spec->out[i]));
     }
-    call.scratch = buffer(scratch, false);
+    call.scratch = buffer(scratch);
     if (kernel->bind && kernel->bind(&call) != KOLO_OK) return -1;
     for (int i = 0; i < 3 || (i < 30 && total < 0.3); i++) {
-        int64_t start = kolo_now_ns();
+        const double start = processor_seconds();
         kernel->run(&call);
-        double seconds = (double)(kolo_now_ns() - start) * 1e-9;
+        const double seconds = processor_seconds() - start;
         if (best < 0 || seconds < best) best = seconds;
         total += seconds;
     }
     if (kernel->unbind) kernel->unbind(call.bound);
     if (kernel->release) kernel->release(call.state);
     for (int i = 0; i < spec->n_in; i++) {
-        kolo_pages_unmap(call.in[i], kolo_tensor_bytes(&spec->in[i]) + 64);
+        kolo_pages_unmap(call.in[i], kolo_tensor_bytes(&spec->in[i]) + MARGIN);
     }
     for (int i = 0; i < spec->n_out; i++) {
-        kolo_pages_unmap(call.out[i], kolo_tensor_bytes(&spec->out[i]) + 64);
+        kolo_pages_unmap(call.out[i], kolo_tensor_bytes(&spec->out[i]) + MARGIN);
     }
-    kolo_pages_unmap(call.scratch, scratch + 64);
+    kolo_pages_unmap(call.scratch, scratch + MARGIN);
     return best;
 }
 
