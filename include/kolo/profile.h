@@ -41,6 +41,7 @@ typedef struct kolo_profile {
     double step_ms, fastest_ms;    /* median and fastest step, input included */
     double bound_ms;               /* sum over rows */
     double phase_ms[KOLO_PHASES];  /* medians */
+    int regions; /* whose operations ran at the same time, in lanes; 0 unless they were asked for */
     int64_t arena_bytes, scratch_bytes, gradient_bytes, store_bytes, peak_rss_bytes;
     const kolo_profile_row *rows;
     int n_rows;
@@ -49,6 +50,8 @@ typedef struct kolo_profile {
 /* A zero field takes its default. */
 typedef struct kolo_profile_opts {
     int64_t steps; /* measured, after two warm-up steps; default 10 */
+    bool lanes;    /* as the options of the run have them, in the place of one operation after
+                      another; the ms of a row is then its share of the time of its region */
 } kolo_profile_opts;
 
 /* Profiles the training step that `train` describes, with in_memory data, as this rank of `comm`

@@ -1,9 +1,9 @@
 #pragma once
 /* Predictions of a training step over several workers from its parts, beside what is measured.
  *
- * The model (docs/performance.md): kernels take as long as in a step without communication; a sum
- * of n bytes over the workers takes a + b n; the sum of a bucket begins when its gradients are
- * complete and the bucket before is summed. */
+ * The model (docs/performance.md): kernels take as long as in a step without communication, those
+ * of lanes at the same time, as in training; a sum of n bytes over the workers takes a + b n; the
+ * sum of a bucket begins when its gradients are complete and the bucket before is summed. */
 
 #include "kolo/comm.h"
 #include "kolo/train.h"
@@ -30,6 +30,7 @@ enum { KOLO_MODELLED_BUCKETS = 7 };
 typedef struct kolo_step_model {
     int workers, threads;
     int64_t batch;               /* of each worker */
+    int regions;                 /* whose operations run at the same time, in lanes */
     double fixed_us, us_per_mib; /* a and b of a sum over the workers, fitted to measured ones */
     bool overlaps; /* whether sums overlap with kernels: on networks, not in shared memory,
                       where the processors that compute also add */

@@ -2,7 +2,8 @@
  * with warm caches, measures the machine, and computes the profile.
  *
  * Kernels that overwrite their inputs run several times in the last step, so its parameters are
- * garbage: nothing is trained here. Each kernel runs by itself, on all threads, without lanes. */
+ * garbage: nothing is trained here. Each kernel runs by itself, on all threads, unless lanes are
+ * asked for: then the kernels of a region share its time in proportion to theirs. */
 #include "kolo/profile.h"
 
 #include "base/clock.h"
@@ -23,6 +24,13 @@ enum { WARM_UP = 2, DEFAULT_STEPS = 10, MOST_STEPS = 1000, LEAST_REPEATS = 3, RE
 static const int64_t repeat_ns = 10000000; /* of one kernel */
 static const double lr = 1e-3;
 
+/* The steps of a region that have been recorded in a run. */
+typedef struct region_span {
+    int region, last; /* step; region 0: none */
+    int64_t begin_ns, end_ns;
+    double sum_ms; /* of all its steps */
+} region_span;
+
 typedef struct profiler {
     kolo_comm *comm;
     kolo_setup setup;
@@ -38,7 +46,9 @@ typedef struct profiler {
     double *step_ms;   /* [runs] */
     double *phase_ms;  /* [KOLO_PHASES][runs] */
     double *alone_ms;  /* [n_steps] */
-    int *times;        /* [n_steps] executions in an optimizer step: one per micro-batch, or one */
+    region_span span;
+    double *span_ms; /* [n_steps]: of the steps of the region */
+    int *times;      /* [n_steps] executions in an optimizer step: one per micro-batch, or one */
 } profiler;
 
 /* A profile and what it owns. */
@@ -50,13 +60,45 @@ typedef struct owned_profile {
 
 /* ---- recording ---- */
 
+static void add_time(const profiler *p, int step, double ms) {
+    p->ms[(int64_t)step * p->runs + p->run] += ms;
+    p->phase_ms[(int64_t)p->infos[step].phase * p->runs + p->run] += ms;
+}
+
+/* Divides the time of a region that has ended among its steps, which ran at the same time. */
+static void end_region(profiler *p) {
+    const region_span s = p->span;
+    const double ms = (double)(s.end_ns - s.begin_ns) / 1e6;
+    p->span = (region_span){0};
+    for (int i = s.last; s.region > 0 && i >= 0 && p->infos[i].region == s.region; i--) {
+        if (s.sum_ms > 0) add_time(p, i, ms * p->span_ms[i] / s.sum_ms);
+        p->span_ms[i] = 0;
+    }
+}
+
+static void record_in_region(profiler *p, int step, int64_t begin_ns, int64_t end_ns) {
+    region_span *s = &p->span;
+    if (s->region == 0) {
+        *s = (region_span){.region = p->infos[step].region, .begin_ns = begin_ns, .end_ns = end_ns};
+    }
+    s->last = step;
+    s->begin_ns = kolo_min_i64(s->begin_ns, begin_ns);
+    s->end_ns = kolo_max_i64(s->end_ns, end_ns);
+    p->span_ms[step] = (double)(end_ns - begin_ns) / 1e6;
+    s->sum_ms += p->span_ms[step];
+}
+
 static void record(void *arg, int step, kolo_step_kind kind, int bucket, int64_t begin_ns,
                    int64_t end_ns) {
     profiler *p = arg;
-    double ms = (double)(end_ns - begin_ns) / 1e6;
-    p->ms[(int64_t)step * p->runs + p->run] += ms;
+    const int region = p->infos[step].region;
     if (p->run == 0) p->times[step]++;
-    p->phase_ms[(int64_t)p->infos[step].phase * p->runs + p->run] += ms;
+    if (region != p->span.region || step <= p->span.last) end_region(p);
+    if (region > 0) {
+        record_in_region(p, step, begin_ns, end_ns);
+    } else {
+        add_time(p, step, (double)(end_ns - begin_ns) / 1e6);
+    }
 }
 
 /* Repeats the kernel that just ran. */
@@ -91,6 +133,7 @@ static kolo_status record_steps(profiler *p) {
     kolo_plan_observe(p->plan, record, p);
     for (p->run = 0; p->run < p->runs; p->run++) {
         KOLO_TRY(one_step(p, &p->step_ms[p->run]));
+        end_region(p);
         double rest = p->step_ms[p->run];
         for (int phase = 1; phase < KOLO_PHASES; phase++) {
             rest -= p->phase_ms[phase * p->runs + p->run];
@@ -185,6 +228,7 @@ static kolo_status put_together(const profiler *p, owned_profile *o) {
     for (int i = 0; i < p->n_steps; i++) {
         KOLO_TRY(make_row(p, i, &o->texts, &o->rows[i]));
         o->profile.bound_ms += o->rows[i].bound_ms;
+        o->profile.regions = (int)kolo_max_i64(o->profile.regions, p->infos[i].region);
     }
     o->profile.rows = o->rows;
     return KOLO_OK;
@@ -201,8 +245,10 @@ static kolo_status prepare(profiler *p) {
     p->step_ms = kolo_zalloc(runs * sizeof *p->step_ms);
     p->phase_ms = kolo_zalloc(KOLO_PHASES * runs * sizeof *p->phase_ms);
     p->alone_ms = kolo_zalloc(n * sizeof *p->alone_ms);
+    p->span_ms = kolo_zalloc(n * sizeof *p->span_ms);
     p->times = kolo_zalloc(n * sizeof *p->times);
-    if (!p->infos || !p->ms || !p->step_ms || !p->phase_ms || !p->alone_ms || !p->times) {
+    if (!p->infos || !p->ms || !p->step_ms || !p->phase_ms || !p->alone_ms || !p->span_ms ||
+        !p->times) {
         return KOLO_NOMEM(n * runs * sizeof *p->ms);
     }
     kolo_plan_describe(p->plan, p->infos);
@@ -222,14 +268,16 @@ static void release(profiler *p) {
     kolo_free(p->step_ms);
     kolo_free(p->phase_ms);
     kolo_free(p->alone_ms);
+    kolo_free(p->span_ms);
     kolo_free(p->times);
 }
 
-static kolo_status run(profiler *p, const kolo_train_opts *train, owned_profile **made) {
+static kolo_status run(profiler *p, const kolo_train_opts *train, bool lanes,
+                       owned_profile **made) {
     kolo_train_opts in_memory = *train;
     in_memory.in_memory = true;
     in_memory.out_dir = NULL;
-    in_memory.lanes = KOLO_LANES_OFF;
+    if (!lanes) in_memory.lanes = KOLO_LANES_OFF;
     int size = p->comm ? kolo_comm_size(p->comm) : 1;
     KOLO_TRY(kolo_agree(p->comm, kolo_setup_open(&in_memory, size, &p->setup)));
     KOLO_TRY(kolo_tuning_begin(&p->setup, p->comm));
@@ -261,7 +309,7 @@ kolo_status kolo_profile_train(kolo_comm *comm, const kolo_train_opts *train,
     }
     profiler p = {.comm = comm, .runs = o.steps};
     owned_profile *made = NULL;
-    kolo_status status = run(&p, train, &made);
+    kolo_status status = run(&p, train, o.lanes, &made);
     release(&p);
     if (status == KOLO_OK) *profile = &made->profile;
     return status;

@@ -56,8 +56,8 @@ static kolo_status measure_kernels(predictor *p, int64_t steps) {
     if (kolo_comm_rank(p->comm) > 0) alone.notice = NULL;
     if (alone.autotune == KOLO_AUTOTUNE_ON) alone.autotune = KOLO_AUTOTUNE_CACHED;
     KOLO_TRY(kolo_barrier(p->comm));
-    return kolo_agree(p->comm,
-                      kolo_profile_train(NULL, &alone, &(kolo_profile_opts){steps}, &p->profile));
+    const kolo_profile_opts opts = {.steps = steps, .lanes = true};
+    return kolo_agree(p->comm, kolo_profile_train(NULL, &alone, &opts, &p->profile));
 }
 
 /* The gradients, in the order of the POSTs of a plan with a bucket for each. The backward kernels
@@ -164,6 +164,7 @@ static void fill(const predictor *p, const kolo_train_result *run, kolo_step_mod
     out->workers = run->workers;
     out->threads = run->threads;
     out->batch = run->batch;
+    out->regions = p->profile->regions;
     out->fixed_us = 1e3 * p->sum.fixed_ms;
     out->us_per_mib = 1e3 * p->sum.ms_per_byte * (1 << 20);
     out->overlaps = p->sum.overlaps;

@@ -109,6 +109,7 @@ static kolo_step_info describe(const kolo_plan *p, const kolo_step *step) {
                            .phase = step->phase,
                            .once = step->once_per_step,
                            .bucket = step->bucket,
+                           .region = n->region,
                            .lane = step->lane,
                            .op = n->op->name};
     int64_t first, count;

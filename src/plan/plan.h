@@ -323,7 +323,8 @@ typedef struct kolo_step_info {
     bool once;        /* per step: updates, and what depends on sums */
     bool range;       /* of a flat shard: other ranks have no such step if theirs is empty */
     int bucket;       /* POST, WAIT */
-    int lane;         /* of a region of the pass lanes, whose others run at the same time; else 0 */
+    int region;       /* of the pass lanes, whose lanes run at the same time; 0: none */
+    int lane;         /* of the region; else 0 */
     /* KERNEL only: */
     const char *op, *kernel;
     const char *implementation; /* the library's name for it; "": none */

@@ -558,9 +558,9 @@ const kolo_option cli_options[] = {
     {.name = "chains", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = MODEL,
      .help = "each elementwise operation runs by itself; else those that follow each other run piece by piece, so that "
              "what they pass on stays in the cache, with the same bits (--chains, to override a config file)"},
-    {.name = "lanes", .type = KOLO_OPTION_FLAG, .commands = MODEL & ~CMD_PROFILE,
+    {.name = "lanes", .type = KOLO_OPTION_FLAG, .commands = MODEL,
      .help = "independent operations run at the same time, each on one thread, where measured times (--autotune) show a "
-             "gain, with the same bits; else each runs on all threads"},
+             "gain, with the same bits; else each runs on all threads. A profile has them with --predict only"},
     {.name = "recompute", .type = KOLO_OPTION_CHOICE, .choices = recomputes, .preset = "none",
      .commands = MODEL, .help = "activations to recompute in the backward pass, to save memory"},
     {.name = "precision", .type = KOLO_OPTION_CHOICE, .choices = precisions, .preset = "f32",

@@ -347,9 +347,7 @@ kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts)
         .reference_kernels = kolo_options_choice(o, "kernels") == KERNEL_SET_REF,
         .no_winograd = !kolo_options_flag(o, "winograd"),
         .no_chains = !kolo_options_flag(o, "chains"),
-        .lanes = kolo_options_has(o, "lanes") && kolo_options_flag(o, "lanes")
-                     ? KOLO_LANES_MEASURED
-                     : KOLO_LANES_OFF, /* a profile has none */
+        .lanes = kolo_options_flag(o, "lanes") ? KOLO_LANES_MEASURED : KOLO_LANES_OFF,
         .recompute = (kolo_recompute)kolo_options_choice(o, "recompute"),
         .precision = (kolo_precision)kolo_options_choice(o, "precision"),
         .bucket_bytes = kolo_options_int(o, "bucket-bytes"),

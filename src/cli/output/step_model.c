@@ -41,6 +41,7 @@ static void add_buckets(kolo_text *t, const kolo_step_model *p) {
 static void add_table(kolo_text *t, const kolo_step_model *p, const char *model) {
     kolo_text_add(t, "model             %s, batch %" PRId64 " each\n", model, p->batch);
     kolo_text_add(t, "workers           %d, threads %d each\n", p->workers, p->threads);
+    if (p->regions > 0) kolo_text_add(t, "lanes             in %d regions\n", p->regions);
     kolo_text_add(t, "sums              %.1f us + %.1f us per MiB, %s\n\n", p->fixed_us,
                   p->us_per_mib,
                   p->overlaps ? "while kernels run" : "by the processors that run kernels");
@@ -63,6 +64,7 @@ static void add_json(kolo_text *t, const kolo_step_model *p, const char *model) 
     kolo_json_int(&j, "batch", p->batch);
     kolo_json_int(&j, "workers", p->workers);
     kolo_json_int(&j, "threads", p->threads);
+    kolo_json_int(&j, "lane_regions", p->regions);
     kolo_json_double(&j, "sum_fixed_us", p->fixed_us);
     kolo_json_double(&j, "sum_us_per_mib", p->us_per_mib);
     kolo_json_bool(&j, "overlaps", p->overlaps);

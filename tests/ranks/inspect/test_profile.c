@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RANKS = 2, STEPS = 3, BATCH = 4, MOST_ROWS = 400 };
+enum { RANKS = 2, STEPS = 3, BATCH = 4, MOST_ROWS = 2000 };
 
 typedef struct row {
     kolo_phase phase;
@@ -100,6 +100,51 @@ static void micro_batches_count(void **state) {
     double phases = 0;
     for (int i = 1; i < KOLO_PHASES; i++) phases += three.profile.phase_ms[i];
     assert_true(sum < 2 * phases && phases < 2 * sum); /* medians of sums, sums of medians */
+}
+
+static kolo_status in_lanes(kolo_comm *comm, const void *arg, void *result) {
+    kolo_profile *p;
+    KOLO_TRY(kolo_profile_train(comm, arg, &(kolo_profile_opts){.steps = 1, .lanes = true}, &p));
+    outcome *o = result;
+    o->profile = *p;
+    for (int i = 0; i < p->n_rows && i < MOST_ROWS; i++) {
+        o->rows[i] = (row){.phase = p->rows[i].phase, .ms = p->rows[i].ms};
+    }
+    kolo_profile_destroy(p);
+    return KOLO_OK;
+}
+
+/* The rows of a region share its time, so that phases are parts of the step. */
+static void lanes_count_once(void **state) {
+    static outcome o;
+    const kolo_train_opts opts = {.model = "googlenet",
+                                  .model_options = "width=2",
+                                  .data = "synthetic:N=4,test=2,shape=3x32x32",
+                                  .batch = 2,
+                                  .threads = 2,
+                                  .reference_kernels = true,
+                                  .lanes = KOLO_LANES_ALL};
+    rank_job job = {.n = 1,
+                    .transport = RANKS_THREAD,
+                    .body = in_lanes,
+                    .arg = &opts,
+                    .arg_bytes = sizeof opts,
+                    .results = &o,
+                    .result_bytes = sizeof o};
+    ASSERT_OK(run_rank_job(&job));
+    double sums[KOLO_PHASES] = {0};
+    const kolo_profile *p = &o.profile;
+    assert_true(p->regions > 0 && p->n_rows > 0 && p->n_rows < MOST_ROWS);
+    for (int i = 0; i < p->n_rows; i++) sums[o.rows[i].phase] += o.rows[i].ms;
+    for (int i = 0; i < KOLO_PHASES; i++) {
+        assert_true(p->phase_ms[i] >= 0);
+        if (i == KOLO_PHASE_INPUT) continue;
+        const double far = sums[i] - p->phase_ms[i];
+        if (far > 1e-9 * sums[i] || -far > 1e-9 * sums[i]) {
+            fail_msg("%s: %g, but its rows are %g", kolo_phase_name((kolo_phase)i), p->phase_ms[i],
+                     sums[i]);
+        }
+    }
 }
 
 static void every_step_is_in_its_phase(void **state) {
@@ -296,6 +341,7 @@ static void a_trace_that_cannot_be_written_fails_all_ranks(void **state) {
 TEST_MAIN(test_profile) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(micro_batches_count),
+        cmocka_unit_test(lanes_count_once),
         cmocka_unit_test(every_step_is_in_its_phase),
         cmocka_unit_test(the_numbers_are_those_of_the_net),
         cmocka_unit_test(ranks_of_an_axis_without_samples_profile_the_same),

@@ -10,6 +10,8 @@
 typedef struct outcome {
     kolo_step_model model;
     size_t best_sum; /* bytes */
+    int unordered;   /* gradients that are complete before the one before */
+    double ready_ms; /* of the last gradient */
 } outcome;
 
 static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
@@ -58,6 +60,41 @@ static void parts_and_buckets_are_consistent(void **state) {
     }
 }
 
+static kolo_status body_in_lanes(kolo_comm *comm, const void *arg, void *result) {
+    outcome *o = result;
+    kolo_step_model *m;
+    KOLO_TRY(kolo_step_model_measure(comm, arg, 1, &m));
+    o->model = *m;
+    for (int i = 1; i < m->n_gradients; i++) o->unordered += m->ready_ms[i] < m->ready_ms[i - 1];
+    o->ready_ms = m->ready_ms[m->n_gradients - 1];
+    kolo_step_model_destroy(m);
+    return KOLO_OK;
+}
+
+/* The gradients of branches are complete within the backward pass, in which lanes count once. */
+static void lanes_are_predicted(void **state) {
+    static outcome o[2];
+    const kolo_train_opts opts = {.model = "googlenet",
+                                  .model_options = "width=2",
+                                  .data = "synthetic:N=8,test=2,shape=3x32x32",
+                                  .batch = 2,
+                                  .threads = 2,
+                                  .reference_kernels = true,
+                                  .lanes = KOLO_LANES_ALL};
+    rank_job job = {.n = 2,
+                    .transport = RANKS_THREAD,
+                    .body = body_in_lanes,
+                    .arg = &opts,
+                    .arg_bytes = sizeof opts,
+                    .results = o,
+                    .result_bytes = sizeof *o};
+    ASSERT_OK(run_rank_job(&job));
+    const double backward_ms = o[0].model.predicted.ms[KOLO_TIME_BACKWARD];
+    assert_true(o[0].model.regions > 0);
+    assert_int_equal(o[0].unordered, 0);
+    assert_true(o[0].ready_ms > 0 && o[0].ready_ms <= 1.0001 * backward_ms);
+}
+
 static kolo_status refused(kolo_comm *comm, const void *arg, void *result) {
     kolo_step_model *p;
     kolo_train_opts opts = {.model = "mlp", .batch = 4, .accumulate = 2};
@@ -75,6 +112,7 @@ static void one_rank_and_micro_batches_are_refused(void **state) {
 TEST_MAIN(test_step_model) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_and_buckets_are_consistent),
+        cmocka_unit_test(lanes_are_predicted),
         cmocka_unit_test(one_rank_and_micro_batches_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
