@@ -1,4 +1,5 @@
 /* Where the parts of a pipeline begin, and entries that move to other stages when that changes. */
+#include "comm/sync/agree.h"
 #include "plan/store.h"
 
 #include <string.h>
@@ -71,29 +72,57 @@ static kolo_status copy_own(const kolo_store *s, const kolo_store_entry *entry,
     return kolo_regions_wait(s->regions);
 }
 
-/* Gathers an entry from the ranks that had it, for those that have it now. */
-static kolo_status gather(kolo_store *s, const kolo_store_entry *entry, const kolo_store *old,
-                          const kolo_store_entry *was) {
-    const size_t bytes = kolo_tensor_bytes(&(kolo_tensor){
-        was->tensor.dtype, was->tensor.shape, kolo_layout_plain(was->tensor.shape.rank)});
-    char *whole = kolo_zalloc(bytes + 1);
-    if (!whole) return KOLO_NOMEM(bytes);
-    kolo_status status = kolo_store_read(old, was, whole);
-    if (status == KOLO_OK) status = kolo_store_write(s, entry, whole);
-    kolo_free(whole);
-    return status;
+/* Whether an entry comes from other ranks. */
+static bool is_gathered(const kolo_store_entry *entry, const kolo_store_entry *was, bool ranges) {
+    return !stays(entry, was) || (ranges && kolo_name_is_optimizer(entry->name));
 }
 
-kolo_status kolo_store_take_over(kolo_store *s, kolo_store *old, bool ranges) {
+/* The bytes of the largest entry that is gathered, as a whole. */
+static kolo_status largest_gathered(const kolo_store *s, const kolo_store *old, bool ranges,
+                                    size_t *most) {
+    *most = 0;
     for (size_t i = 0; i < s->n_entries; i++) {
         const kolo_store_entry *entry = &s->entries[i], *was = kolo_store_find(old, entry->name);
         if (!was) {
             return KOLO_FAIL(KOLO_ERR_FORMAT, "%s was not there before the stages were cut anew",
                              entry->name);
         }
-        const bool own = stays(entry, was) && !(ranges && kolo_name_is_optimizer(entry->name));
-        KOLO_TRY(own ? copy_own(s, entry, old, was) : gather(s, entry, old, was));
+        const size_t bytes =
+            (size_t)kolo_shape_count(&was->tensor.shape) * kolo_dtype_bytes(was->tensor.dtype);
+        if (is_gathered(entry, was, ranges) && bytes > *most) *most = bytes;
     }
+    return KOLO_OK;
+}
+
+/* Gathers an entry from the ranks that had it, for those that have it now. */
+static kolo_status gather(kolo_store *s, const kolo_store_entry *entry, const kolo_store *old,
+                          const kolo_store_entry *was, char *whole) {
+    KOLO_TRY(kolo_store_read(old, was, whole));
+    return kolo_store_write(s, entry, whole);
+}
+
+/* A rank that fails at one entry takes part in gathering the others, whose ranks wait for it. */
+static kolo_status take_entries(kolo_store *s, const kolo_store *old, bool ranges, char *whole) {
+    kolo_status status = KOLO_OK;
+    for (size_t i = 0; i < s->n_entries; i++) {
+        const kolo_store_entry *entry = &s->entries[i], *was = kolo_store_find(old, entry->name);
+        const kolo_status taken = is_gathered(entry, was, ranges)
+                                      ? gather(s, entry, old, was, whole)
+                                      : copy_own(s, entry, old, was);
+        if (status == KOLO_OK) status = taken;
+    }
+    return status;
+}
+
+kolo_status kolo_store_take_over(kolo_store *s, kolo_store *old, bool ranges) {
+    size_t most;
+    kolo_status status = largest_gathered(s, old, ranges, &most);
+    char *whole = status == KOLO_OK ? kolo_alloc(most + 1) : NULL;
+    if (status == KOLO_OK && !whole) status = KOLO_NOMEM(most);
+    status = kolo_agree(s->comm, status);
+    if (status == KOLO_OK) status = kolo_agree(s->comm, take_entries(s, old, ranges, whole));
+    kolo_free(whole);
+    KOLO_TRY(status);
     if (old->registered && old->joined_mapped[0] > s->spare_bytes) {
         s->spare = old->joined[0];
         s->spare_bytes = old->joined_mapped[0];

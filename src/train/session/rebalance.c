@@ -82,7 +82,6 @@ static kolo_status move(kolo_session *s, const char *lines) {
     if (status == KOLO_OK) status = kolo_session_replan(s);
     if (status == KOLO_OK) {
         status = kolo_store_take_over(s->store, old, kolo_plan_level(&s->opts.plan) > 0);
-        status = kolo_agree(s->comm, status);
     }
     kolo_store_destroy(old);
     return status;

@@ -45,10 +45,17 @@ static kolo_status compile_first(kolo_session *s) {
     return kolo_session_get_plan(s, FINISH, key, kolo_part_count(share, n, n - 1), &unused);
 }
 
+/* After plans were compiled. Of a rank that failed the others of its groups wait for the layouts:
+ * these learn it first. */
+static kolo_status agree_on_plans(kolo_session *s, kolo_status status) {
+    if (status != KOLO_OK) kolo_session_fail(s, status);
+    return kolo_agree(s->comm, status);
+}
+
 kolo_status kolo_session_replan(kolo_session *s) {
     s->replanned = true;
     kolo_session_destroy_plans(s);
-    return kolo_agree(s->comm, compile_first(s));
+    return agree_on_plans(s, compile_first(s));
 }
 
 bool kolo_session_is_replanned(const kolo_session *s) { return s->replanned; }
@@ -142,7 +149,7 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
     if (status == KOLO_OK) status = kolo_session_check_stage_memory(s);
     /* Stages have different graphs, so one may be refused alone. */
     const bool staged = kolo_session_stages(s) > 1;
-    if (s->opts.plan.share || staged) status = kolo_agree(comm, status);
+    if (s->opts.plan.share || staged) status = agree_on_plans(s, status);
     if (status == KOLO_OK && s->opts.plan.share) status = kolo_store_share(s->store, comm);
     if (status != KOLO_OK) goto fail;
     KOLO_TRY_GOTO(create_rounds(s), fail);

@@ -1,10 +1,13 @@
 /* Stages of a pipeline by measured times: layers that move to other stages between two steps leave
  * every bit as it is (but for the grouping of norms, with clipping), parameters and optimizer state
- * move with them; all ranks take the cuts of rank 0; jobs, their notices, and what is refused. */
+ * move with them; all ranks take the cuts of rank 0; a rank without memory ends a move on all;
+ * jobs, their notices, and what is refused. */
+#include "base/memory.h"
 #include "data/prefetch.h"
 #include "kolo/data.h"
 #include "pass/partition/rules.h"
 #include "plan/program/program.h"
+#include "support/fewer.h"
 #include "support/folder.h"
 #include "support/support.h"
 #include "support/train_job.h"
@@ -25,6 +28,8 @@ typedef struct setting {
     bool moves;
     int steps;  /* 0: STEPS */
     bool turns; /* two stages exchange their speeds after each move */
+    bool fast;  /* kernels, in f32 */
+    int fails;  /* the allocation of the last rank that fails in a move; 0: none */
 } setting;
 
 typedef struct outcome {
@@ -43,6 +48,14 @@ static void exchange(double *speeds) {
     speeds[1] = first;
 }
 
+static kolo_status move_layers(kolo_session *s, const setting *t, bool *moved) {
+    kolo_comm *comm = kolo_session_comm(s);
+    if (kolo_comm_rank(comm) == t->ranks - 1) kolo_alloc_fail_nth(t->fails);
+    const kolo_status status = kolo_session_rebalance(s, moved);
+    kolo_alloc_fail_nth(0);
+    return status;
+}
+
 static kolo_status take_steps(kolo_session *s, kolo_loader *loader, const setting *t,
                               double *speeds, outcome *o) {
     kolo_text text = {0};
@@ -54,7 +67,7 @@ static kolo_status take_steps(kolo_session *s, kolo_loader *loader, const settin
         kolo_batch batch;
         kolo_sums sums;
         bool moved = false;
-        if (kolo_session_has_measured_stages(s)) KOLO_TRY(kolo_session_rebalance(s, &moved));
+        if (kolo_session_has_measured_stages(s)) KOLO_TRY(move_layers(s, t, &moved));
         if (moved && t->turns) exchange(speeds);
         KOLO_TRY(kolo_loader_next(loader, &batch));
         KOLO_TRY(kolo_session_step_batch(s, &batch, 0.05, &sums));
@@ -80,12 +93,12 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
                                 .classes = 23,
                                 .global_batch = GLOBAL,
                                 .accumulate = 2,
-                                .f64 = true,
+                                .f64 = !t->fast,
                                 .rebalance = t->moves ? WINDOW : 0,
                                 .stage_speeds = speeds,
                                 .plan = {.optimizer = t->optimizer,
                                          .zero = t->zero,
-                                         .kernels = KOLO_KERNELS_REF,
+                                         .kernels = t->fast ? KOLO_KERNELS_BEST : KOLO_KERNELS_REF,
                                          .threads = 1,
                                          .bucket_bytes = 4 << 10}};
     kolo_dataset *data;
@@ -135,14 +148,69 @@ static void moved_layers_leave_every_bit(void **state) {
     static const kolo_optimizer_opts adam = {.kind = KOLO_OPTIMIZER_ADAM},
                                      clipped = {.momentum = 0.9, .clip = 0.5};
     const setting cases[] = {
-        {"dp=1,pp=2", "1f1b", LAYERS(3, ",dropout=10"), 2, momentum, 0, {1, 0.2}, true, 0, false},
-        {"dp=1,pp=2", "gpipe", LAYERS(3, ""), 2, adam, 0, {0.2, 1}, true, 0, false},
-        {"dp=1,pp=2", "1f1b", LAYERS(3, ""), 2, clipped, 0, {1, 0.2}, true, 0, false},
-        {"dp=1,pp=3", "zb-h1", LAYERS(3, ""), 3, momentum, 0, {1, 0.3, 0.3}, true, 0, false},
-        {"dp=2,pp=2", "1f1b", LAYERS(3, ",dropout=10"), 4, adam, 0, {1, 0.2}, true, 0, false},
-        {"dp=2,pp=2", "1f1b", LAYERS(3, ""), 4, adam, 1, {1, 0.2}, true, 0, false},
-        {"dp=1,pp=2", "interleaved:2", LAYERS(4, ""), 2, momentum, 0, {1, 0.2}, true, 0, false},
-        {"dp=1,pp=2,tp=2", "1f1b", LAYERS(3, ""), 4, momentum, 0, {1, 0.2}, true, 0, false},
+        {"dp=1,pp=2",
+         "1f1b",
+         LAYERS(3, ",dropout=10"),
+         2,
+         momentum,
+         0,
+         {1, 0.2},
+         true,
+         0,
+         false,
+         false,
+         0},
+        {"dp=1,pp=2", "gpipe", LAYERS(3, ""), 2, adam, 0, {0.2, 1}, true, 0, false, false, 0},
+        {"dp=1,pp=2", "1f1b", LAYERS(3, ""), 2, clipped, 0, {1, 0.2}, true, 0, false, false, 0},
+        {"dp=1,pp=3",
+         "zb-h1",
+         LAYERS(3, ""),
+         3,
+         momentum,
+         0,
+         {1, 0.3, 0.3},
+         true,
+         0,
+         false,
+         false,
+         0},
+        {"dp=2,pp=2",
+         "1f1b",
+         LAYERS(3, ",dropout=10"),
+         4,
+         adam,
+         0,
+         {1, 0.2},
+         true,
+         0,
+         false,
+         false,
+         0},
+        {"dp=2,pp=2", "1f1b", LAYERS(3, ""), 4, adam, 1, {1, 0.2}, true, 0, false, false, 0},
+        {"dp=1,pp=2",
+         "interleaved:2",
+         LAYERS(4, ""),
+         2,
+         momentum,
+         0,
+         {1, 0.2},
+         true,
+         0,
+         false,
+         false,
+         0},
+        {"dp=1,pp=2,tp=2",
+         "1f1b",
+         LAYERS(3, ""),
+         4,
+         momentum,
+         0,
+         {1, 0.2},
+         true,
+         0,
+         false,
+         false,
+         0},
     };
     outcome stays[4], moves[4];
     (void)state;
@@ -187,6 +255,57 @@ static void moves_to_and_fro_become_rare(void **state) {
     (void)state;
     run(&t, o);
     assert_int_equal(o[0].moves, 4);
+}
+
+/* Whether the error of a rank is the lack of memory, or that another one has ended for it. */
+static bool is_of_memory(const rank_outcome *end) {
+    return end->status != KOLO_OK &&
+           (strstr(end->error, "memory") || strstr(end->error, "has left the group"));
+}
+
+/* Whether the allocation failed: then all ranks end for it, none of them waits. */
+static bool fails_everywhere(const setting *t) {
+    outcome o[4];
+    rank_outcome ends[4];
+    const kolo_status status = run_rank_job(&(rank_job){.n = t->ranks,
+                                                        .transport = RANKS_THREAD,
+                                                        .body = body,
+                                                        .arg = t,
+                                                        .arg_bytes = sizeof *t,
+                                                        .results = o,
+                                                        .result_bytes = sizeof *o,
+                                                        .outcomes = ends,
+                                                        .timeout_ms = 10000,
+                                                        .segment_bytes = 32 << 20});
+    for (int r = 0; r < t->ranks && status != KOLO_OK; r++) {
+        if (is_of_memory(&ends[r])) continue;
+        fail_msg("%s, allocation %d: rank %d: %d \"%s\"", t->mesh, t->fails, r, ends[r].status,
+                 ends[r].error);
+    }
+    return status != KOLO_OK;
+}
+
+/* The last allocations of a move are those of what is gathered. */
+static void a_rank_without_memory_ends_a_move_on_all(void **state) {
+    static const kolo_optimizer_opts adam = {.kind = KOLO_OPTIMIZER_ADAM};
+    const setting cases[] = {
+        {"dp=2,pp=2", "1f1b", LAYERS(3, ""), 4, adam, 1, {0.2, 1}, true, 5, false, false, 0},
+        {"dp=1,pp=2,tp=2", "1f1b", LAYERS(3, ""), 4, adam, 0, {0.2, 1}, true, 5, false, true, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        setting t = cases[i];
+        int fails = 1, passes = 1;
+        for (t.fails = 1; fails_everywhere(&t); t.fails *= 8) fails = t.fails;
+        for (passes = t.fails; passes - fails > 1;) { /* to the last one that fails */
+            t.fails = (fails + passes) / 2;
+            *(fails_everywhere(&t) ? &fails : &passes) = t.fails;
+        }
+        assert_true(fails > 100);
+        for (t.fails = fails - 1; t.fails > fails - TEST_FEWER(4, 12); t.fails -= 3) {
+            assert_true(fails_everywhere(&t));
+        }
+    }
 }
 
 /* ---- jobs ---- */
@@ -276,6 +395,7 @@ TEST_MAIN(test_rebalance) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(moved_layers_leave_every_bit),
         cmocka_unit_test(moves_to_and_fro_become_rare),
+        cmocka_unit_test(a_rank_without_memory_ends_a_move_on_all),
         cmocka_unit_test(jobs_correct_uneven_cuts),
         cmocka_unit_test(jobs_with_fast_kernels_agree),
         cmocka_unit_test(stages_keep_within_their_memory),
