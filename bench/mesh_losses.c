@@ -1,12 +1,14 @@
-/* Losses of a model on a mesh, in f64 with the reference kernels; the ranks are threads:
+/* Losses of a model on a mesh, in f64 with the reference kernels or in f32 with the fast ones; the
+ * ranks are threads:
  *
- *     mesh-losses MODEL MESH STEPS ZERO MICRO_BATCHES OPTIMIZER LR SAMPLE RULES SYNC SCHEDULE
+ *     mesh-losses MODEL MESH STEPS ZERO MICRO_BATCHES OPTIMIZER LR SAMPLE RULES SYNC SCHEDULE TYPE
  *
  * MODEL is a model of the zoo with its options ("mlp:hidden=8"), an ONNX file, or "mine", that of
  * examples/model, which is linked in. SAMPLE ("3x32x32") and RULES of tensor parallelism ("w1 0;w2
  * 1") may be "-": the model's own. SYNC 1: batch normalization is of the samples of all ranks.
- * SCHEDULE is that of a pipeline. Prints the loss of each step, a line each. The samples are
- * formulas of their numbers; gradients are clipped. bench/meshes.py compares meshes with it. */
+ * SCHEDULE is that of a pipeline, TYPE f64 or f32. Prints the loss of each step, a line each. The
+ * samples are formulas of their numbers; gradients are clipped. bench/meshes.py compares meshes
+ * with it. */
 #include "base/range.h"
 #include "base/text.h"
 #include "data/batch.h"
@@ -37,6 +39,7 @@ typedef struct job {
     kolo_mesh mesh;
     int steps, zero, micro_batches;
     bool sync;
+    kolo_dtype dtype;
     const kolo_program_schedule *schedule;
     int chunks;
     kolo_optimizer optimizer;
@@ -54,7 +57,7 @@ typedef struct rank_run {
 
 static kolo_status build(kolo_graph *g, int64_t batch, void *arg) {
     const job *j = arg;
-    g->dtype = KOLO_DTYPE_F64;
+    g->dtype = j->dtype;
     if (j->onnx) return kolo_onnx_build(g, batch, j->onnx);
     const kolo_model_opts opts = {
         .batch = batch, .sample = j->sample, .classes = j->classes, .options = j->options};
@@ -73,7 +76,7 @@ typedef struct samples {
 /* The inputs of the model, and room for a batch. */
 static kolo_status find_fields(const job *j, samples *s) {
     kolo_graph *g;
-    KOLO_TRY(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &g));
+    KOLO_TRY(kolo_graph_create(&(kolo_graph_opts){j->dtype}, &g));
     kolo_status status = build(g, 1, (void *)(uintptr_t)j);
     for (int32_t v = 0; status == KOLO_OK && v < g->n_values; v++) {
         const kolo_value_info *info = &g->values[v];
@@ -95,8 +98,11 @@ static void fill(const job *j, samples *s, int step, int64_t first, int64_t coun
         const int64_t each = kolo_shape_count(&s->fields[f].shape);
         for (int64_t i = 0; i < count * each; i++) {
             const int64_t at = (step % BATCHES * GLOBAL + first) * each + i + 1;
+            const double number = sin((double)(at * 131 % 9973));
             if (s->fields[f].dtype == KOLO_DTYPE_F64) {
-                ((double *)s->data[f])[i] = sin((double)(at * 131 % 9973));
+                ((double *)s->data[f])[i] = number;
+            } else if (s->fields[f].dtype == KOLO_DTYPE_F32) {
+                ((float *)s->data[f])[i] = (float)number;
             } else {
                 ((int32_t *)s->data[f])[i] = (int32_t)((at * at + 7 * at) % j->classes);
             }
@@ -137,7 +143,7 @@ static kolo_status run_session(const job *j, kolo_comm *comm, samples *s, double
         .accumulate = j->micro_batches,
         .schedule = j->schedule,
         .chunks = j->chunks,
-        .plan = {.kernels = KOLO_KERNELS_REF,
+        .plan = {.kernels = j->dtype == KOLO_DTYPE_F64 ? KOLO_KERNELS_REF : KOLO_KERNELS_BEST,
                  .mesh = j->mesh,
                  .placement = j->rules,
                  .zero = j->zero,
@@ -198,7 +204,7 @@ static kolo_status run(const job *j) {
 /* The classes of an ONNX file are those of its logits. */
 static kolo_status find_classes(job *j) {
     kolo_graph *g;
-    KOLO_TRY(kolo_graph_create(&(kolo_graph_opts){KOLO_DTYPE_F64}, &g));
+    KOLO_TRY(kolo_graph_create(&(kolo_graph_opts){j->dtype}, &g));
     kolo_status status = build(g, 1, j);
     const kolo_value logits = kolo_graph_output(g, "logits");
     if (status == KOLO_OK && !kolo_value_ok(logits)) {
@@ -242,6 +248,7 @@ static void parse_sample(const char *text, kolo_shape *shape) {
 
 static kolo_status parse(char **argv, job *j) {
     j->name = argv[1];
+    j->dtype = strcmp(argv[12], "f32") == 0 ? KOLO_DTYPE_F32 : KOLO_DTYPE_F64;
     KOLO_TRY(find_model(j));
     KOLO_TRY(kolo_mesh_parse(argv[2], 0, &j->mesh));
     if (kolo_mesh_find(&j->mesh, "dp") < 0) {
@@ -258,6 +265,9 @@ static kolo_status parse(char **argv, job *j) {
     j->rules = strcmp(argv[9], "-") != 0 ? argv[9] : NULL;
     j->sync = strcmp(argv[10], "1") == 0;
     KOLO_TRY(kolo_program_find(argv[11], &j->schedule, &j->chunks));
+    if (strcmp(argv[12], "f64") != 0 && strcmp(argv[12], "f32") != 0) {
+        return kolo_error_set(KOLO_ERR_ARG, "type %s: give f64 or f32", argv[12]);
+    }
     for (char *c = j->rules; c && *c; c++) {
         if (*c == ';') *c = '\n';
     }
@@ -266,9 +276,9 @@ static kolo_status parse(char **argv, job *j) {
 
 int main(int argc, char **argv) {
     job j = {.model = NULL};
-    if (argc != 12) {
+    if (argc != 13) {
         fputs("mesh-losses MODEL MESH STEPS ZERO MICRO_BATCHES OPTIMIZER LR SAMPLE RULES SYNC "
-              "SCHEDULE\n",
+              "SCHEDULE TYPE\n",
               stderr);
         return 2;
     }
