@@ -13,7 +13,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { OUT_FIRST = 4096, SEALED_BYTES = 4 * KOLO_SEAL_RECORD };
+enum { OUT_FIRST = 4096 };
 
 bool kolo_frame_check(const kolo_frame *frame) {
     static const struct {
@@ -27,17 +27,11 @@ bool kolo_frame_check(const kolo_frame *frame) {
            frame->bytes <= limits[frame->kind].most;
 }
 
-static kolo_status add_seal(kolo_stream *s, const kolo_seal_keys *keys) {
-    s->record = kolo_alloc(KOLO_SEAL_RECORD);
-    s->sealed = kolo_alloc(SEALED_BYTES);
-    return s->record && s->sealed ? kolo_seal_create(keys, &s->seal) : KOLO_NOMEM(SEALED_BYTES);
-}
-
 kolo_status kolo_stream_init(kolo_stream *s, int fd, const kolo_seal_keys *keys) {
     *s = (kolo_stream){.fd = -1};
     s->in = kolo_alloc(KOLO_STREAM_INPUT);
     kolo_status status = s->in ? KOLO_OK : KOLO_NOMEM(KOLO_STREAM_INPUT);
-    if (status == KOLO_OK && keys) status = add_seal(s, keys);
+    if (status == KOLO_OK && keys) status = kolo_records_create(keys, &s->records);
     if (status != KOLO_OK) {
         kolo_stream_fini(s);
         return status;
@@ -52,16 +46,14 @@ void kolo_stream_fini(kolo_stream *s) {
     if (s->fd >= 0) close(s->fd);
     kolo_free(s->in);
     kolo_free(s->out);
-    kolo_seal_destroy(s->seal);
-    kolo_free(s->record);
-    kolo_free(s->sealed);
+    kolo_records_destroy(s->records);
     *s = (kolo_stream){.fd = -1};
 }
 
 static void drop_out(kolo_stream *s) {
     s->write_blocked = false;
     s->out_first = s->out_end = s->out_data = s->data_left = 0;
-    s->record_first = s->record_end = 0;
+    if (s->records) kolo_records_drop(s->records);
 }
 
 void kolo_stream_end(kolo_stream *s, const char *why) {
@@ -164,47 +156,30 @@ static void list_output(const kolo_stream *s, struct iovec pieces[PIECES]) {
     pieces[2] = (struct iovec){s->out + s->out_first + before, queued - before};
 }
 
-/* Seals the next record. A long body is read where it lies. */
-static void fill_record(kolo_stream *s) {
-    struct iovec pieces[PIECES];
-    list_output(s, pieces);
-    const char *plain = (char *)s->record + KOLO_SEAL_HEAD;
-    size_t bytes = 0, before = pieces[0].iov_len;
-    if (before == 0 && s->data_left >= KOLO_SEAL_PLAIN) {
-        plain = s->data;
-        bytes = KOLO_SEAL_PLAIN;
-    }
-    for (int i = 0; i < PIECES && bytes < KOLO_SEAL_PLAIN; i++) {
-        size_t left = KOLO_SEAL_PLAIN - bytes,
-               n = pieces[i].iov_len < left ? pieces[i].iov_len : left;
-        if (n > 0) memcpy(s->record + KOLO_SEAL_HEAD + bytes, pieces[i].iov_base, n);
-        bytes += n;
-    }
-    s->record_first = 0;
-    s->record_end = kolo_seal_close(s->seal, plain, bytes, s->record);
-    wrote(s, bytes, before);
-}
-
 /* Writes once. */
 static ssize_t write_output(kolo_stream *s) {
     struct iovec pieces[PIECES];
     struct msghdr message = {.msg_iov = pieces, .msg_iovlen = PIECES};
-    if (s->seal) {
-        if (s->record_first == s->record_end) fill_record(s);
-        pieces[0] = (struct iovec){s->record + s->record_first, s->record_end - s->record_first};
-        message.msg_iovlen = 1;
-    } else {
-        list_output(s, pieces);
-    }
+    list_output(s, pieces);
     size_t before = pieces[0].iov_len;
+    if (s->records) {
+        struct iovec record = kolo_records_output(s->records);
+        if (record.iov_len == 0) {
+            wrote(s, kolo_records_seal(s->records, pieces, PIECES), before);
+            record = kolo_records_output(s->records);
+        }
+        pieces[0] = record;
+        message.msg_iovlen = 1;
+    }
     ssize_t n = sendmsg(s->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n > 0 && s->seal) s->record_first += (size_t)n;
-    if (n > 0 && !s->seal) wrote(s, (size_t)n, before);
+    if (n > 0 && s->records) kolo_records_wrote(s->records, (size_t)n);
+    if (n > 0 && !s->records) wrote(s, (size_t)n, before);
     return n;
 }
 
 bool kolo_stream_has_output(const kolo_stream *s) {
-    return s->out_end > s->out_first || s->data_left > 0 || s->record_end > s->record_first;
+    return s->out_end > s->out_first || s->data_left > 0 ||
+           (s->records && kolo_records_output(s->records).iov_len > 0);
 }
 
 void kolo_stream_flush(kolo_stream *s) {
@@ -248,61 +223,31 @@ static size_t receive_raw(kolo_stream *s, struct iovec *pieces, int n_pieces) {
     return 0;
 }
 
-/* Opens the record at sealed_first, if all of it is there. */
-static bool open_record(kolo_stream *s) {
-    unsigned char *record = s->sealed + s->sealed_first;
-    size_t held = s->sealed_end - s->sealed_first, size, bytes;
-    if (held < KOLO_SEAL_HEAD) return false;
-    size = kolo_seal_size(record);
-    if (size > held) return false;
-    if (size == 0 || !kolo_seal_open(s->seal, record, size, &bytes)) {
-        kolo_stream_end(s, "its data has been changed on the way");
-        return false;
-    }
-    s->plain_first = s->sealed_first + KOLO_SEAL_HEAD;
-    s->plain_end = s->plain_first + bytes;
-    s->sealed_first += size;
-    if (s->sealed_first == s->sealed_end) s->sealed_first = s->sealed_end = 0;
-    return true;
-}
-
-/* Makes decrypted bytes available; false if there are none. */
-static bool next_record(kolo_stream *s) {
-    while (s->plain_first == s->plain_end) {
-        if (open_record(s)) return true;
-        if (s->closed) return false;
-        if (s->dry) {
+/* The same from the records of a protected stream. */
+static size_t receive_records(kolo_stream *s, struct iovec *pieces, int n_pieces) {
+    while (!s->closed && s->readable) {
+        bool changed;
+        size_t taken = kolo_records_take(s->records, pieces, n_pieces, &changed);
+        if (taken > 0) return taken;
+        if (changed) {
+            kolo_stream_end(s, "its data has been changed on the way");
+        } else if (s->dry) {
             s->dry = s->readable = false;
-            return false;
+        } else {
+            struct iovec room = kolo_records_room(s->records);
+            size_t n = receive_raw(s, &room, 1);
+            if (n == 0) return 0;
+            kolo_records_filled(s->records, n);
+            s->dry = !s->readable;
+            s->readable = true; /* until what is here has been read */
         }
-        if (SEALED_BYTES - s->sealed_first < KOLO_SEAL_RECORD) {
-            memmove(s->sealed, s->sealed + s->sealed_first, s->sealed_end - s->sealed_first);
-            s->sealed_end -= s->sealed_first;
-            s->sealed_first = 0;
-        }
-        struct iovec rest = {s->sealed + s->sealed_end, SEALED_BYTES - s->sealed_end};
-        size_t n = receive_raw(s, &rest, 1);
-        if (n == 0) return false;
-        s->sealed_end += n;
-        s->dry = !s->readable;
-        s->readable = true; /* until what is here has been read */
     }
-    return true;
+    return 0;
 }
 
 /* Reads into up to two pieces; 0 if there is no data. */
 static size_t receive(kolo_stream *s, struct iovec *pieces, int n_pieces) {
-    if (!s->seal) return receive_raw(s, pieces, n_pieces);
-    if (s->closed || !s->readable || !next_record(s)) return 0;
-    size_t taken = 0;
-    for (int i = 0; i < n_pieces; i++) {
-        size_t left = s->plain_end - s->plain_first;
-        size_t n = pieces[i].iov_len < left ? pieces[i].iov_len : left;
-        memcpy(pieces[i].iov_base, s->sealed + s->plain_first, n);
-        s->plain_first += n;
-        taken += n;
-    }
-    return taken;
+    return s->records ? receive_records(s, pieces, n_pieces) : receive_raw(s, pieces, n_pieces);
 }
 
 bool kolo_stream_peek(kolo_stream *s, size_t bytes) {

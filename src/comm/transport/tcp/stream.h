@@ -6,10 +6,10 @@
  * before and after it. Bodies are read directly to their destination; only bytes that arrive
  * together with a header pass through the input buffer. One thread at a time uses a stream.
  *
- * A protected stream is the same content in records (seal.h), which pass through two buffers more:
- * one record to be sent, and those received. */
+ * A protected stream is the same content in records (records.h), which pass through two buffers
+ * more: one record to be sent, and those received. */
 
-#include "comm/transport/seal.h"
+#include "comm/transport/records.h"
 #include "comm/transport/transport.h"
 
 /* Frame kinds: code, minimum and maximum size of the body. */
@@ -66,12 +66,8 @@ typedef struct kolo_stream {
     const char *data;
     size_t data_left;
 
-    kolo_seal *seal;       /* NULL: not protected */
-    unsigned char *record; /* [KOLO_SEAL_RECORD]: [record_first, record_end) is to be sent */
-    unsigned char *sealed; /* [SEALED_BYTES]: [sealed_first, sealed_end) has been received */
-    size_t record_first, record_end, sealed_first, sealed_end;
-    size_t plain_first, plain_end; /* of the record at sealed_first, decrypted; in `sealed` */
-    bool dry;                      /* the socket had no more than what is in `sealed` */
+    kolo_records *records; /* NULL: not protected */
+    bool dry;              /* the socket had no more than what is in `records` */
 } kolo_stream;
 
 /* Takes over a connected socket; protected unless `keys` is NULL. NOMEM: the caller keeps it. */
