@@ -169,7 +169,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
         int fds[2];
         KOLO_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
         g.fds[i] = fds[0];
-        KOLO_ASSERT(kolo_server_attach(g.server, i, fds[1]) == KOLO_OK);
+        KOLO_ASSERT(kolo_server_attach(g.server, i, fds[1], NULL) == KOLO_OK);
     }
     for (int i = 0; i < STEPS_MOST && g.left > 0; i++) step(&g);
     check_silent(&g);

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -321,5 +322,24 @@ kolo_status kolo_handshake_recv(int fd, const kolo_key *key, const char *label,
     kolo_free(message);
     if (status != KOLO_OK && passed_fd >= 0) close(passed_fd);
     if (status == KOLO_OK && passed) *passed = passed_fd;
+    return status;
+}
+
+kolo_status kolo_handshake_keys(int fd, const kolo_key *key, const kolo_nonces *nonces, bool server,
+                                kolo_protection protection, int64_t deadline_ns,
+                                kolo_seal_keys *keys) {
+    static const char *const labels[2] = {"kolo half of the client", "kolo half of the server"};
+    unsigned char secret[KOLO_EXCHANGE_BYTES], own[KOLO_EXCHANGE_BYTES], other[KOLO_EXCHANGE_BYTES];
+    *keys = (kolo_seal_keys){.protection = protection};
+    if (!protection) return KOLO_OK;
+    kolo_exchange_draw(secret, own);
+    kolo_status status = kolo_handshake_send(fd, key, labels[server], nonces, KOLO_OK, own,
+                                             sizeof own, NULL, deadline_ns);
+    if (status == KOLO_OK) {
+        status = kolo_handshake_recv(fd, key, labels[!server], nonces, other, sizeof other, NULL,
+                                     deadline_ns);
+    }
+    if (status == KOLO_OK) status = kolo_seal_keys_make(key, nonces, server, secret, other, keys);
+    sodium_memzero(secret, sizeof secret);
     return status;
 }

@@ -4,9 +4,10 @@
  *     client -> server   call head, then the input unless it has a handle
  *     server -> client   reply head, then the reply unless it was written to the client's memory
  *
- * A handle is what the transport's `window` maps (0: none). */
+ * A handle is what the transport's `window` maps (0: none). A connection between hosts may be
+ * protected: it carries the same in records (records.h). */
 
-#include "kolo/status.h"
+#include "comm/transport/records.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -44,22 +45,36 @@ typedef struct kolo_message_traffic {
     _Atomic uint64_t sent, received;
 } kolo_message_traffic;
 
-/* Whether the other side of a connection may be on another host. */
-bool kolo_message_leaves_host(int fd);
+/* A connection, whose owner moves its bytes. */
+typedef struct kolo_message_socket {
+    int fd;                        /* -1: none */
+    kolo_message_traffic *traffic; /* NULL: not counted */
+    kolo_records *records;         /* NULL: not protected */
+    bool changed;                  /* what was received is not what the peer has sent */
+} kolo_message_socket;
 
-/* A message that consists of a head and a body, of which `done` bytes have been sent. */
+/* Takes over a connected socket, also on failure; protected unless `keys` is NULL. If the other
+ * side may be on another host, its bytes are counted. NOMEM. */
+kolo_status kolo_message_open(int fd, const kolo_seal_keys *keys, kolo_message_traffic *traffic,
+                              kolo_message_socket *s);
+/* Closes it; nothing if it is closed. */
+void kolo_message_close(kolo_message_socket *s);
+
+/* A message that consists of a head and a body, of which `done` bytes have been sent or sealed. */
 typedef struct kolo_outgoing {
     const void *head, *body;
     size_t head_bytes, body_bytes, done;
-    kolo_message_traffic *traffic; /* NULL: not counted */
 } kolo_outgoing;
 
 /* Sends as much as the socket accepts. PEER: the connection is closed. */
-kolo_status kolo_message_send(int fd, kolo_outgoing *m, bool *complete);
-/* Sends the head of LEAVE where the socket takes it. The last error is unchanged, since the
- * caller may end because of it. */
-void kolo_message_send_leave(int fd, const void *head, size_t bytes);
+kolo_status kolo_message_send(kolo_message_socket *s, kolo_outgoing *m, bool *complete);
+/* Sends the head of LEAVE where the socket takes it, and no other message is being sent. The last
+ * error is unchanged, since the caller may end because of it. */
+void kolo_message_send_leave(kolo_message_socket *s, const void *head, size_t bytes);
 /* Receives up to `bytes` in total at `to`, `*filled` of which have arrived before. `*ended`: the
- * other side has closed the connection. `traffic` may be NULL. PEER: the connection is lost. */
-kolo_status kolo_message_receive(int fd, void *to, size_t bytes, size_t *filled, bool *ended,
-                                 kolo_message_traffic *traffic);
+ * other side has closed the connection. PEER: the connection is lost, or data has been changed on
+ * the way (`changed`). */
+kolo_status kolo_message_receive(kolo_message_socket *s, void *to, size_t bytes, size_t *filled,
+                                 bool *ended);
+/* Whether there is more to receive, of which the socket is not readable. */
+bool kolo_message_buffered(const kolo_message_socket *s);

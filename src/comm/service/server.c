@@ -47,8 +47,7 @@ typedef struct call {
 } call;
 
 typedef struct client {
-    int fd; /* -1: not connected yet, or ended */
-    kolo_message_traffic *traffic;
+    kolo_message_socket socket; /* none: not connected yet, or ended */
     bool ended;
     bool paused;         /* not read: no credit or memory for the request in `head` */
     bool resume;         /* there may be now */
@@ -63,21 +62,40 @@ typedef struct client {
     kolo_reply_queue replies;
 } client;
 
+/* A thread that accepts those who join, at one listener. */
+typedef struct joiner {
+    kolo_server *server;
+    int listener;
+    bool local;
+    kolo_service_thread thread;
+} joiner;
+
+/* The connection of one who has joined. */
+typedef struct newcomer {
+    int fd; /* -1: none */
+    kolo_seal_keys keys;
+} newcomer;
+
 struct kolo_server {
     kolo_service_opts opts;
     kolo_transport *transport;
     kolo_message_traffic traffic; /* with other hosts */
     bool *local, *mapped;
-    int ranks, size;       /* clients: the ranks, then those who join */
-    kolo_joiners *joiners; /* NULL: nobody may join */
+    int ranks, size; /* clients: the ranks, then those who join */
+    joiner joiners[2];
+    int ended;             /* an eventfd that ends them; -1: none */
+    pthread_mutex_t mutex; /* protects the following */
+    bool *taken;           /* [size - ranks]: numbers of those who have joined */
+    newcomer *joined;      /* [size - ranks]: to be attached */
     bool resume;           /* some client has it set */
-    int64_t progress_ns;   /* when a client has stated that it makes progress, or sent data, last */
+    bool buffered;         /* some client may have data in its buffer */
     int epoll, wake;   /* wake: an eventfd, written when `stop` is set or requests are complete */
     _Atomic bool stop; /* release by the owner, acquire by the thread */
     kolo_service_thread thread;
     int listeners[2]; /* local, TCP; -1: none */
     kolo_key key;
-    int64_t deadline_ns; /* of the connections */
+    kolo_protection protection; /* between hosts */
+    int64_t deadline_ns;        /* of the connections */
     client clients[];
 };
 
@@ -88,8 +106,7 @@ static void end_client(kolo_server *s, int rank, bool left, const char *reason) 
     client *c = &s->clients[rank];
     if (c->ended) return;
     c->ended = true;
-    if (c->fd >= 0) close(c->fd);
-    c->fd = -1;
+    kolo_message_close(&c->socket);
     if (c->reading) c->reading->used = false;
     c->reading = NULL;
     kolo_reply_queue_drop(&c->replies);
@@ -102,9 +119,9 @@ static void watch(kolo_server *s, int rank) {
     client *c = &s->clients[rank];
     struct epoll_event e = {.events = EPOLLRDHUP, .data.u32 = (uint32_t)rank};
     if (!c->paused) e.events |= EPOLLIN;
-    if (c->replies.first) e.events |= EPOLLOUT;
-    if (c->fd < 0 || e.events == c->watched) return;
-    (void)epoll_ctl(s->epoll, EPOLL_CTL_MOD, c->fd, &e);
+    if (c->writing) e.events |= EPOLLOUT;
+    if (c->socket.fd < 0 || e.events == c->watched) return;
+    (void)epoll_ctl(s->epoll, EPOLL_CTL_MOD, c->socket.fd, &e);
     c->watched = e.events;
 }
 
@@ -114,7 +131,7 @@ static void resume_later(kolo_server *s, client *c) {
     s->resume = s->resume || c->paused;
 }
 
-kolo_status kolo_server_attach(kolo_server *s, int rank, int fd) {
+kolo_status kolo_server_attach(kolo_server *s, int rank, int fd, const kolo_seal_keys *keys) {
     client *c = &s->clients[rank];
     struct epoll_event e = {.events = EPOLLIN | EPOLLRDHUP, .data.u32 = (uint32_t)rank};
     if (epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &e) != 0) {
@@ -122,13 +139,61 @@ kolo_status kolo_server_attach(kolo_server *s, int rank, int fd) {
         close(fd);
         return status;
     }
-    c->fd = fd;
-    c->traffic = kolo_message_leaves_host(fd) ? &s->traffic : NULL;
+    KOLO_TRY(kolo_message_open(fd, keys, &s->traffic, &c->socket));
     c->watched = e.events;
     return KOLO_OK;
 }
 
 /* ---- replies ---- */
+
+/* Sends queued replies. */
+static void flush(kolo_server *s, int rank) {
+    client *c = &s->clients[rank];
+    while (c->first) {
+        reply *r = c->first;
+        bool complete;
+        kolo_outgoing m = {.head = &r->head,
+                           .body = r->body,
+                           .head_bytes = sizeof r->head,
+                           .body_bytes = r->bytes - sizeof r->head,
+                           .done = r->done};
+        if (kolo_message_send(&c->socket, &m, &complete) != KOLO_OK) {
+            end_client(s, rank, false, kolo_last_error());
+            return;
+        }
+        r->done = m.done;
+        if (!complete) break;
+        c->held -= r->bytes;
+        c->first = r->next;
+        if (!c->first) c->end = &c->first;
+        kolo_free(r);
+    }
+    c->writing = c->first != NULL;
+}
+
+/* Queues what the socket has not taken of a message. */
+static kolo_status keep_rest(client *c, const kolo_reply_head *head, const kolo_outgoing *m) {
+    reply *r = kolo_alloc(sizeof *r + m->body_bytes);
+    if (!r) return KOLO_NOMEM(m->body_bytes);
+    *r = (reply){.head = *head, .bytes = sizeof *head + m->body_bytes, .done = m->done};
+    size_t sent = m->done > sizeof *head ? m->done - sizeof *head : 0;
+    if (m->body_bytes > sent) {
+        memcpy(r->body + sent, (const char *)m->body + sent, m->body_bytes - sent);
+    }
+    *c->end = r;
+    c->end = &r->next;
+    c->held += r->bytes;
+    c->writing = true;
+    return KOLO_OK;
+}
+
+static kolo_status send_reply(client *c, const kolo_reply_head *head, const void *body,
+                              size_t bytes) {
+    kolo_outgoing m = {.head = head, .body = body, .head_bytes = sizeof *head, .body_bytes = bytes};
+    bool complete = false;
+    if (!c->first) KOLO_TRY(kolo_message_send(&c->socket, &m, &complete));
+    return complete ? KOLO_OK : keep_rest(c, head, &m);
+}
 
 void kolo_service_reply(kolo_service_call *view, kolo_status status, uint64_t clock,
                         const void *data, size_t bytes) {
@@ -298,8 +363,7 @@ static kolo_status receive_some(kolo_server *s, int rank, bool *more, bool *ende
     client *c = &s->clients[rank];
     *more = false;
     if (!c->reading && c->filled < sizeof c->head) {
-        KOLO_TRY(
-            kolo_message_receive(c->fd, &c->head, sizeof c->head, &c->filled, ended, c->traffic));
+        KOLO_TRY(kolo_message_receive(&c->socket, &c->head, sizeof c->head, &c->filled, ended));
         if (c->filled < sizeof c->head) return KOLO_OK;
         if (c->head.type == KOLO_MESSAGE_LEAVE) {
             end_client(s, rank, true, "");
@@ -318,8 +382,7 @@ static kolo_status receive_some(kolo_server *s, int rank, bool *more, bool *ende
     if (c->input_filled < q->view.input_bytes) {
         size_t turn = c->input_filled + TURN_BYTES;
         if (turn > q->view.input_bytes) turn = q->view.input_bytes;
-        KOLO_TRY(kolo_message_receive(c->fd, q->buffer, turn, &c->input_filled, ended, c->traffic));
-        s->progress_ns = kolo_now_ns();
+        KOLO_TRY(kolo_message_receive(&c->socket, q->buffer, turn, &c->input_filled, ended));
         if (c->input_filled < q->view.input_bytes) return KOLO_OK;
     }
     c->reading = NULL;
@@ -328,9 +391,14 @@ static kolo_status receive_some(kolo_server *s, int rank, bool *more, bool *ende
     return KOLO_OK;
 }
 
+/* Of data in the buffer the socket gives no notice. */
+static bool has_buffered(const client *c) {
+    return c->socket.fd >= 0 && !c->paused && kolo_message_buffered(&c->socket);
+}
+
 static void receive(kolo_server *s, int rank) {
     client *c = &s->clients[rank];
-    for (int i = 0; i < TURN_CALLS && c->fd >= 0; i++) {
+    for (int i = 0; i < TURN_CALLS && c->socket.fd >= 0; i++) {
         bool more, ended = false;
         kolo_status status = receive_some(s, rank, &more, &ended);
         if (status != KOLO_OK || ended) {
@@ -340,6 +408,16 @@ static void receive(kolo_server *s, int rank) {
         if (!more) break;
     }
     watch(s, rank);
+    s->buffered = s->buffered || has_buffered(c);
+}
+
+/* Continues with the clients whose turn has ended before the data in their buffers. */
+static void receive_buffered(kolo_server *s) {
+    if (!s->buffered) return;
+    s->buffered = false;
+    for (int r = 0; r < s->size; r++) {
+        if (has_buffered(&s->clients[r])) receive(s, r);
+    }
 }
 
 /* Receives from the paused clients that may go on. */
@@ -348,7 +426,7 @@ static void resume(kolo_server *s) {
         s->resume = false;
         for (int r = 0; r < s->size; r++) {
             client *c = &s->clients[r];
-            if (!c->resume || c->fd < 0) continue;
+            if (!c->resume || c->socket.fd < 0) continue;
             c->resume = c->paused = false;
             receive(s, r);
         }
@@ -357,18 +435,23 @@ static void resume(kolo_server *s) {
 
 /* Attaches those who have joined since the last call. */
 static void attach_joined(kolo_server *s) {
-    int fd, number;
-    while (s->joiners && (fd = kolo_joiners_take(s->joiners, &number)) >= 0) {
-        kolo_log_line(KOLO_LOG_INFO, -1, "service: client %d has joined", number);
-        if (kolo_server_attach(s, number, fd) != KOLO_OK) {
-            end_client(s, number, false, kolo_last_error());
+    for (int i = 0; i < s->size - s->ranks; i++) {
+        pthread_mutex_lock(&s->mutex);
+        newcomer n = s->joined[i];
+        s->joined[i] = (newcomer){.fd = -1};
+        pthread_mutex_unlock(&s->mutex);
+        if (n.fd < 0) continue;
+        kolo_log_line(KOLO_LOG_INFO, -1, "service: client %d has joined", s->ranks + i);
+        if (kolo_server_attach(s, s->ranks + i, n.fd, kolo_seal_keys_or_none(&n.keys)) != KOLO_OK) {
+            end_client(s, s->ranks + i, false, kolo_last_error());
         }
+        kolo_seal_keys_clear(&n.keys);
     }
 }
 
 void kolo_server_poll(kolo_server *s, int timeout_ms) {
     struct epoll_event events[EVENTS];
-    int n = epoll_wait(s->epoll, events, EVENTS, timeout_ms);
+    int n = epoll_wait(s->epoll, events, EVENTS, s->buffered ? 0 : timeout_ms);
     for (int i = 0; i < n; i++) {
         int rank = (int)events[i].data.u32;
         uint32_t what = events[i].events;
@@ -380,21 +463,26 @@ void kolo_server_poll(kolo_server *s, int timeout_ms) {
             continue;
         }
         client *c = &s->clients[rank];
-        if (c->fd >= 0 && (what & EPOLLOUT)) {
-            if (kolo_reply_queue_flush(&c->replies, c->fd, c->traffic) != KOLO_OK) {
-                end_client(s, rank, false, kolo_last_error());
-            }
+        if (c->socket.fd >= 0 && (what & EPOLLOUT)) {
+            flush(s, rank);
             resume_later(s, c);
             watch(s, rank);
         }
-        if (c->fd >= 0 && (what & EPOLLIN)) receive(s, rank);
+        if (c->socket.fd >= 0 && (what & EPOLLIN)) receive(s, rank);
         bool gone = what & (EPOLLHUP | EPOLLERR | (c->paused ? EPOLLRDHUP : 0));
-        if (c->fd >= 0 && gone && !(what & EPOLLIN)) end_client(s, rank, false, "process ended");
+        if (c->socket.fd >= 0 && gone && !(what & EPOLLIN))
+            end_client(s, rank, false, "process ended");
     }
+    receive_buffered(s);
     resume(s);
 }
 
 /* ---- the thread ---- */
+
+/* What is done to the data of a client. */
+static kolo_protection protection_of(const kolo_server *s, bool local) {
+    return local ? KOLO_PROTECT_NOTHING : s->protection;
+}
 
 static kolo_status accept_from(kolo_server *s, bool local) {
     int left = 0;
@@ -410,25 +498,119 @@ static kolo_status accept_from(kolo_server *s, bool local) {
         status = kolo_listener_accept(listener, NULL, 0, s->deadline_ns, &m, &lost);
         if (status != KOLO_OK) break;
         int rank = m.hello.rank;
-        bool expected =
-            rank >= 0 && rank < s->ranks && s->local[rank] == local && s->clients[rank].fd < 0;
+        bool expected = rank >= 0 && rank < s->ranks && s->local[rank] == local &&
+                        s->clients[rank].socket.fd < 0;
         if (!expected) {
             close(m.fd);
             continue;
         }
+        kolo_seal_keys keys;
         status = kolo_handshake_send(m.fd, &s->key, "kolo service", &m.nonces, KOLO_OK, NULL, 0,
                                      NULL, s->deadline_ns);
+        if (status == KOLO_OK) {
+            status = kolo_handshake_keys(m.fd, &s->key, &m.nonces, true, protection_of(s, local),
+                                         s->deadline_ns, &keys);
+        }
         if (status != KOLO_OK) {
             close(m.fd);
             continue; /* which this client detects itself */
         }
         if (!local) kolo_socket_tune(m.fd, s->opts.heartbeat_ms);
         if (!local) kolo_socket_keep_alive(m.fd, s->opts.heartbeat_ms);
-        status = kolo_server_attach(s, rank, m.fd);
+        status = kolo_server_attach(s, rank, m.fd, kolo_seal_keys_or_none(&keys));
+        kolo_seal_keys_clear(&keys);
         left--;
     }
     kolo_listener_destroy(listener);
     return status;
+}
+
+/* ---- those who join ---- */
+
+/* The number of a client that joins: the one that it asks for or, -1, the next. Returns -1 if there
+ * is none. */
+static int take_number(kolo_server *s, int asked) {
+    int number = asked;
+    pthread_mutex_lock(&s->mutex);
+    if (asked < 0) {
+        number = s->ranks;
+        while (number < s->size && s->taken[number - s->ranks]) number++;
+    }
+    const bool free = number >= s->ranks && number < s->size && !s->taken[number - s->ranks];
+    if (free) s->taken[number - s->ranks] = true;
+    pthread_mutex_unlock(&s->mutex);
+    return free ? number : -1;
+}
+
+/* The connection is closed on failure. A number is not used again. */
+static void admit(kolo_server *s, const kolo_member *m, bool local) {
+    static const int64_t answer_ns = 10000000000;
+    const int32_t number = take_number(s, m->hello.rank);
+    const int64_t deadline_ns = kolo_now_ns() + answer_ns;
+    static const char full[] = "as many processes have joined as may (joins)";
+    const kolo_status status = number < 0 ? KOLO_ERR_ARG : KOLO_OK;
+    const void *body = number < 0 ? (const void *)full : &number;
+    const size_t bytes = number < 0 ? sizeof full - 1 : sizeof number;
+    kolo_seal_keys keys;
+    if (kolo_handshake_send(m->fd, &s->key, "kolo service join", &m->nonces, status, body, bytes,
+                            NULL, deadline_ns) != KOLO_OK ||
+        number < 0 ||
+        kolo_handshake_keys(m->fd, &s->key, &m->nonces, true, protection_of(s, local), deadline_ns,
+                            &keys) != KOLO_OK) {
+        close(m->fd);
+        return;
+    }
+    if (!local) kolo_socket_tune(m->fd, s->opts.heartbeat_ms);
+    if (!local) kolo_socket_keep_alive(m->fd, s->opts.heartbeat_ms);
+    pthread_mutex_lock(&s->mutex);
+    s->joined[number - s->ranks] = (newcomer){.fd = m->fd, .keys = keys};
+    pthread_mutex_unlock(&s->mutex);
+    kolo_seal_keys_clear(&keys);
+    kolo_server_wake(s);
+}
+
+/* Accepts until the server ends. Connections are authenticated beside each other, so that none
+ * holds up another one. */
+static void *accept_joining(void *arg) {
+    static const int64_t long_ns = 3600000000000;
+    joiner *j = arg;
+    kolo_listener *listener;
+    if (kolo_listener_create(j->listener, &j->server->key, j->local, &listener) != KOLO_OK) {
+        kolo_log_line(KOLO_LOG_WARN, -1, "service: nobody can join: %s", kolo_last_error());
+        return NULL;
+    }
+    kolo_listener_watch(listener, j->server->ended);
+    while (!atomic_load_explicit(&j->server->stop, memory_order_acquire)) {
+        kolo_member m;
+        int lost;
+        const int64_t deadline_ns = kolo_now_ns() + long_ns;
+        kolo_status status = kolo_listener_accept(listener, NULL, 0, deadline_ns, &m, &lost);
+        if (status == KOLO_OK) admit(j->server, &m, j->local);
+        if (status != KOLO_OK && status != KOLO_ERR_TIMEOUT) break;
+    }
+    kolo_listener_destroy(listener);
+    return NULL;
+}
+
+static kolo_status start_joiners(kolo_server *s) {
+    if (s->size == s->ranks) return KOLO_OK;
+    for (int i = 0; i < 2; i++) {
+        joiner *j = &s->joiners[i];
+        *j = (joiner){.server = s, .listener = s->listeners[i], .local = i == 0};
+        if (j->listener < 0) continue;
+        KOLO_TRY(kolo_service_thread_start(&j->thread, accept_joining, j));
+    }
+    return KOLO_OK;
+}
+
+static void end_joiners(kolo_server *s) {
+    uint64_t one = 1;
+    if (s->ended >= 0) (void)!write(s->ended, &one, sizeof one);
+    for (int i = 0; i < 2; i++) kolo_service_thread_join(&s->joiners[i].thread);
+    for (int i = 0; s->joined && i < s->size - s->ranks; i++) {
+        if (s->joined[i].fd >= 0) close(s->joined[i].fd);
+        s->joined[i] = (newcomer){.fd = -1};
+    }
 }
 
 static void close_listeners(kolo_server *s) {
@@ -453,7 +635,9 @@ static void *run(void *arg) {
 }
 
 kolo_status kolo_server_start(kolo_server *s, int local_listener, int tcp_listener,
-                              const kolo_key *key, int64_t deadline_ns) {
+                              const kolo_key *key, kolo_protection protection,
+                              int64_t deadline_ns) {
+    s->protection = protection;
     s->listeners[0] = local_listener;
     s->listeners[1] = tcp_listener;
     s->key = *key;
@@ -481,6 +665,7 @@ static kolo_status init(kolo_server *s, const kolo_server_place *place) {
     if (!s->local || !s->mapped) return KOLO_NOMEM(all);
     memcpy(s->local, place->local, n);
     memcpy(s->mapped, place->mapped, n);
+    for (size_t i = 0; i < joins; i++) s->joined[i] = (newcomer){.fd = -1};
     for (int r = 0; r < s->size; r++) {
         size_t bytes = (size_t)s->opts.credits * sizeof(call);
         s->clients[r].calls = kolo_zalloc(bytes);
@@ -503,8 +688,11 @@ kolo_status kolo_server_create(const kolo_service_opts *opts, const kolo_server_
     s->ranks = place->size;
     s->progress_ns = kolo_now_ns();
     s->size = size;
-    s->epoll = s->wake = s->listeners[0] = s->listeners[1] = -1;
-    for (int r = 0; r < s->size; r++) s->clients[r].fd = -1;
+    s->epoll = s->wake = s->ended = s->listeners[0] = s->listeners[1] = -1;
+    for (int r = 0; r < s->size; r++) {
+        s->clients[r].socket.fd = -1;
+        s->clients[r].end = &s->clients[r].first;
+    }
     kolo_status status = init(s, place);
     if (status != KOLO_OK) {
         kolo_server_destroy(s);
@@ -516,7 +704,7 @@ kolo_status kolo_server_create(const kolo_service_opts *opts, const kolo_server_
 
 void kolo_server_abandon(kolo_server *s) {
     for (int r = 0; r < s->size; r++) {
-        if (s->clients[r].fd >= 0) close(s->clients[r].fd);
+        if (s->clients[r].socket.fd >= 0) close(s->clients[r].socket.fd);
     }
     close_listeners(s);
     close(s->epoll);
@@ -525,9 +713,9 @@ void kolo_server_abandon(kolo_server *s) {
 }
 
 /* Sends that the server leaves, where the socket takes it. */
-static void send_leave(const client *c) {
+static void send_leave(client *c) {
     kolo_reply_head head = {.type = KOLO_MESSAGE_LEAVE};
-    if (c->fd >= 0 && !c->replies.first) kolo_message_send_leave(c->fd, &head, sizeof head);
+    if (!c->first) kolo_message_send_leave(&c->socket, &head, sizeof head);
 }
 
 void kolo_server_traffic(kolo_server *s, uint64_t *sent, uint64_t *received) {
@@ -555,8 +743,8 @@ void kolo_server_destroy(kolo_server *s) {
     for (int r = 0; r < s->size; r++) {
         client *c = &s->clients[r];
         send_leave(c);
-        if (c->fd >= 0) close(c->fd);
-        kolo_reply_queue_drop(&c->replies);
+        kolo_message_close(&c->socket);
+        drop_replies(c);
         for (int i = 0; c->calls && i < s->opts.credits; i++) kolo_free(c->calls[i].buffer);
         kolo_free(c->calls);
     }

@@ -18,17 +18,19 @@ typedef struct kolo_server_place {
 /* Creates a server without clients. Options are resolved; `place` is copied. NOMEM; IO. */
 kolo_status kolo_server_create(const kolo_service_opts *opts, const kolo_server_place *place,
                                kolo_server **server);
-/* Adds the client of a rank and takes over the connection to it, also on failure. IO. */
-kolo_status kolo_server_attach(kolo_server *s, int rank, int fd);
+/* Adds the client of a rank and takes over the connection to it, also on failure, protected unless
+ * `keys` is NULL. IO; NOMEM. */
+kolo_status kolo_server_attach(kolo_server *s, int rank, int fd, const kolo_seal_keys *keys);
 /* Waits for messages up to `timeout_ms` (-1: no limit) and processes them. */
 void kolo_server_poll(kolo_server *server, int timeout_ms);
 
 /* Adds the bytes exchanged with other hosts. Any thread. */
 void kolo_server_traffic(kolo_server *server, uint64_t *sent, uint64_t *received);
 /* Starts the thread, which first accepts all clients at the listeners (fd -1: none), which it takes
- * over. With `joins`, clients may connect there as long as it runs. IO. */
+ * over. With `joins`, clients may connect there as long as it runs. What goes over TCP has that
+ * protection. IO. */
 kolo_status kolo_server_start(kolo_server *server, int local_listener, int tcp_listener,
-                              const kolo_key *key, int64_t deadline_ns);
+                              const kolo_key *key, kolo_protection protection, int64_t deadline_ns);
 /* Lets the thread call `completed`. Any thread; `server`: a kolo_server. */
 void kolo_server_wake(void *server);
 /* Ends the thread: nothing is served any longer. */

@@ -168,36 +168,22 @@ static kolo_status exchange(setup *s, kolo_status status, const place *own) {
     return KOLO_OK;
 }
 
-/* Whether this group's connections are not all local is the same on all ranks. */
-static kolo_status check_encryption(const setup *s) {
-    const kolo_protection protection = kolo_comm_whole(s->comm)->protection;
-    if (protection == KOLO_PROTECT_NOTHING) return KOLO_OK;
-    for (int r = 0; r < s->comm->size; r++) {
-        if (s->local[r]) continue;
-        if (protection == KOLO_PROTECT_SECRET) {
-            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                             "a service between hosts is not encrypted (--encrypt, KOLO_ENCRYPT): "
-                             "use one on each host, or no encryption");
-        }
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "the data of a service between hosts is not authenticated "
-                         "(--authenticate, KOLO_AUTHENTICATE): use one on each host, or leave it "
-                         "out");
-    }
-    return KOLO_OK;
-}
-
 /* ---- connections ---- */
 
-static kolo_status handshake(const setup *s, int fd) {
+static kolo_status handshake(const setup *s, int fd, kolo_protection protection,
+                             kolo_seal_keys *keys) {
     const kolo_hello hello = {.rank = s->comm->rank, .world = s->comm->size};
     kolo_nonces nonces;
     KOLO_TRY(kolo_handshake_connect(fd, &s->key, &hello, s->deadline_ns, &nonces));
-    return kolo_handshake_recv(fd, &s->key, "kolo service", &nonces, NULL, 0, NULL, s->deadline_ns);
+    KOLO_TRY(
+        kolo_handshake_recv(fd, &s->key, "kolo service", &nonces, NULL, 0, NULL, s->deadline_ns));
+    return kolo_handshake_keys(fd, &s->key, &nonces, false, protection, s->deadline_ns, keys);
 }
 
 static kolo_status connect_to(const setup *s, int server, kolo_client *client) {
     const place *p = &s->places[server];
+    kolo_protection protection = KOLO_PROTECT_NOTHING;
+    kolo_seal_keys keys;
     int fd;
     if (s->local[server]) {
         KOLO_TRY(kolo_socket_connect_local(p->name, s->deadline_ns, &fd));
@@ -206,13 +192,17 @@ static kolo_status connect_to(const setup *s, int server, kolo_client *client) {
         KOLO_TRY(kolo_socket_connect_tcp(address, p->port, s->deadline_ns, &fd));
         kolo_socket_tune(fd, s->opts.heartbeat_ms);
         kolo_socket_keep_alive(fd, s->opts.heartbeat_ms);
+        protection = kolo_comm_whole(s->comm)->protection;
     }
-    kolo_status status = handshake(s, fd);
+    kolo_status status = handshake(s, fd, protection, &keys);
     if (status != KOLO_OK) {
         close(fd);
         return status;
     }
-    return kolo_client_attach(client, server, fd, s->mapped[server]);
+    status =
+        kolo_client_attach(client, server, fd, s->mapped[server], kolo_seal_keys_or_none(&keys));
+    kolo_seal_keys_clear(&keys);
+    return status;
 }
 
 static kolo_status connect_all(const setup *s, kolo_client *client, bool local) {
@@ -241,7 +231,7 @@ static kolo_status connect_service(setup *s, kolo_service *service) {
         int listeners[2] = {s->listeners[0], s->listeners[1]};
         s->listeners[0] = s->listeners[1] = -1; /* the server's */
         KOLO_TRY(kolo_server_start(service->server, listeners[0], listeners[1], &s->key,
-                                   s->deadline_ns));
+                                   kolo_comm_whole(comm)->protection, s->deadline_ns));
     }
     service->activity = &kolo_comm_whole(comm)->activity;
     KOLO_TRY(kolo_client_create(comm->transport, comm->size, s->opts.timeout_ms, service->activity,
@@ -282,8 +272,8 @@ static void abandon(kolo_service_link *link) {
 
 /* ---- those who join ---- */
 
-/* Lines: ranks, and the seed of the key; of each server its rank, port, local socket and address,
- * which are 0, - and - of one that is lost. */
+/* Lines: ranks, the seed of the key, and the protection of connections over TCP; of each server its
+ * rank, port, local socket and address. */
 static kolo_status print_address(const setup *s, kolo_service *service) {
     kolo_text text = {0};
     if (s->opts.joins == 0) return KOLO_OK;
@@ -291,7 +281,7 @@ static kolo_status print_address(const setup *s, kolo_service *service) {
     for (int i = 0; i < KOLO_NONCE_BYTES; i++) {
         kolo_text_add(&text, "%02x", (unsigned)s->places[0].seed[i]);
     }
-    kolo_text_add(&text, "\n");
+    kolo_text_add(&text, " %d\n", (int)kolo_comm_whole(s->comm)->protection);
     for (int r = 0; r < s->comm->size; r++) {
         const place *p = &s->places[r];
         const char *address = address_of(s->comm, r);
@@ -308,12 +298,14 @@ static kolo_status print_address(const setup *s, kolo_service *service) {
 
 typedef struct joining {
     kolo_key key;
+    kolo_protection protection;
     int ranks, number; /* number: -1 until the first server has given it */
     int64_t deadline_ns, heartbeat_ms;
 } joining;
 
 /* A server on this host is at its local socket. */
-static kolo_status join_server(joining *j, const place *p, const char *address, int *out) {
+static kolo_status join_server(joining *j, const place *p, const char *address, int *out,
+                               kolo_seal_keys *keys) {
     int fd;
     kolo_status status = kolo_socket_connect_local(p->name, j->deadline_ns, &fd);
     const bool local = status == KOLO_OK;
@@ -332,6 +324,11 @@ static kolo_status join_server(joining *j, const place *p, const char *address, 
     }
     if (status == KOLO_OK && (number < j->ranks || (j->number >= 0 && number != j->number))) {
         status = KOLO_FAIL(KOLO_ERR_FORMAT, "it gives another number: %d", (int)number);
+    }
+    if (status == KOLO_OK) {
+        status =
+            kolo_handshake_keys(fd, &j->key, &nonces, false,
+                                local ? KOLO_PROTECT_NOTHING : j->protection, j->deadline_ns, keys);
     }
     if (status != KOLO_OK) {
         close(fd);
@@ -378,27 +375,28 @@ static kolo_status check_lines(const char *lines, int ranks) {
 static kolo_status join_line(joining *j, const char **line, kolo_service *service) {
     place p;
     char address[KOLO_ADDRESS_BYTES];
+    kolo_seal_keys keys;
     int rank, fd;
     *line += parse_line(*line, j->ranks, &rank, &p, address);
-    service->servers[service->n_servers++] = rank;
-    if (is_lost(&p)) {
-        kolo_client_lack(service->client, rank);
-        return KOLO_OK;
-    }
-    kolo_status status = join_server(j, &p, address, &fd);
+    kolo_status status = join_server(j, &p, address, &fd, &keys);
     if (status != KOLO_OK) return kolo_fail_in(status, "joining the service of rank %d", rank);
-    return kolo_client_attach(service->client, rank, fd, false);
+    service->servers[service->n_servers++] = rank;
+    status = kolo_client_attach(service->client, rank, fd, false, kolo_seal_keys_or_none(&keys));
+    kolo_seal_keys_clear(&keys);
+    return status;
 }
 
-static kolo_status read_head(const char **address, int *ranks, unsigned char *seed) {
+static kolo_status read_head(const char **address, joining *j, unsigned char *seed) {
     char hex[2 * KOLO_NONCE_BYTES + 1];
-    int used = 0;
-    const bool right =
-        *address && sscanf(*address, "kolo-service %d %64s\n%n", ranks, hex, &used) == 2;
-    if (!right || used == 0 || *ranks < 2 || *ranks > KOLO_WORLD_MAX ||
-        strlen(hex) != 2 * KOLO_NONCE_BYTES) {
+    int used = 0, protection;
+    const bool right = *address && sscanf(*address, "kolo-service %d %64s %d\n%n", &j->ranks, hex,
+                                          &protection, &used) == 3;
+    if (!right || used == 0 || j->ranks < 2 || j->ranks > KOLO_WORLD_MAX ||
+        strlen(hex) != 2 * KOLO_NONCE_BYTES || protection < KOLO_PROTECT_NOTHING ||
+        protection > KOLO_PROTECT_SECRET) {
         return fail_address();
     }
+    j->protection = (kolo_protection)protection;
     for (size_t i = 0; i < KOLO_NONCE_BYTES; i++) {
         unsigned byte;
         if (sscanf(hex + 2 * i, "%2x", &byte) != 1) return fail_address();
@@ -430,7 +428,7 @@ kolo_status kolo_service_join(const char *address, const char *secret_file,
     joining j = {.number = -1};
     unsigned char seed[KOLO_NONCE_BYTES];
     KOLO_TRY(resolve(JOIN_TIMEOUT_MS_DEFAULT, opts, &o));
-    KOLO_TRY(read_head(&address, &j.ranks, seed));
+    KOLO_TRY(read_head(&address, &j, seed));
     KOLO_TRY(check_lines(address, j.ranks));
     j.deadline_ns = kolo_now_ns() + kolo_ms_to_ns(o.timeout_ms);
     j.heartbeat_ms = o.heartbeat_ms;
@@ -496,11 +494,6 @@ kolo_status kolo_service_create(kolo_comm *comm, const kolo_service_opts *opts,
     if (status != KOLO_OK) { /* it cannot take part in the exchange */
         setup_fini(&s);
         return kolo_comm_break(comm, status, "%s", kolo_last_error());
-    }
-    status = check_encryption(&s);
-    if (status != KOLO_OK) {
-        setup_fini(&s);
-        return status;
     }
     status = resolve(comm->timeout_ns / 1000000, opts, &s.opts);
     s.deadline_ns = kolo_now_ns() + kolo_ms_to_ns(s.opts.timeout_ms);

@@ -20,6 +20,8 @@ struct kolo_seal {
     uint64_t sent, received; /* records */
 };
 
+void kolo_seal_keys_clear(kolo_seal_keys *keys) { sodium_memzero(keys, sizeof *keys); }
+
 kolo_status kolo_seal_create(const kolo_seal_keys *keys, kolo_seal **seal) {
     kolo_seal *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);

@@ -31,9 +31,16 @@ typedef enum kolo_protection {
 
 /* Of one side of a connection. */
 typedef struct kolo_seal_keys {
-    kolo_protection protection; /* AUTHENTIC or SECRET */
+    kolo_protection protection; /* NOTHING: there are none */
     unsigned char send[KOLO_SEAL_KEY_BYTES], receive[KOLO_SEAL_KEY_BYTES];
 } kolo_seal_keys;
+
+/* The keys, or NULL if they protect nothing. */
+static inline const kolo_seal_keys *kolo_seal_keys_or_none(const kolo_seal_keys *keys) {
+    return keys->protection ? keys : NULL;
+}
+/* Erases keys from memory. */
+void kolo_seal_keys_clear(kolo_seal_keys *keys);
 
 typedef struct kolo_seal kolo_seal;
 

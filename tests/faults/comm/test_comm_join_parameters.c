@@ -270,17 +270,16 @@ static void other_addresses_are_refused(void **state) {
         "kolo-service",
         "kolo-service 3 00\n",
         "kolo-service 0 00\n1 2 3 4\n",
-        "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n",
-        "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n9 1 a "
+        "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f 0\n",
+        "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f 0\n9 1 a "
         "b\n",
-        "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n2 1 a\n",
-        "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n2 1 a "
+        "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f 0\n2 1 "
+        "a\n",
+        "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f 0\n2 1 a "
         "b\n2 1 a b\n",
-        "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n2 1 a "
+        "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f 0\n2 1 a "
         "b\n1 1 a b\n",
-        "kolo-service 3 000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n2 0 - "
-        "-\n",
-        "kolo-service 3 zz0102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f\n2 1 a "
+        "kolo-service 3 zz0102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f 0\n2 1 a "
         "b\n",
     };
     const setting s = {.servers = 1, .staleness = KOLO_STALENESS_ANY};

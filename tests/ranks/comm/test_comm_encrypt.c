@@ -64,19 +64,69 @@ static kolo_status run_together(kolo_comm *comm, float *data) {
     return KOLO_OK;
 }
 
-static void serve(void *arg, kolo_service_call *call) {}
+/* Replies with its input plus one, of each byte. */
+static void serve(void *arg, kolo_service_call *call) {
+    unsigned char *reply = kolo_alloc(call->output_bytes + 1);
+    if (!reply) abort();
+    for (size_t i = 0; i < call->output_bytes; i++) {
+        reply[i] = (unsigned char)(((const unsigned char *)call->input)[i] + 1);
+    }
+    kolo_service_reply(call, KOLO_OK, call->clock, reply, call->output_bytes);
+    kolo_free(reply);
+}
 
-/* Refused on all ranks alike, which may go on. */
-static kolo_status refuse_service(kolo_comm *comm) {
-    kolo_service_opts opts = {.serve = kolo_comm_rank(comm) == 0 ? serve : NULL};
-    kolo_service *service;
-    if (kolo_service_create(comm, &opts, &service) != KOLO_ERR_UNSUPPORTED ||
-        !strstr(kolo_last_error(), comm->protection == KOLO_PROTECT_SECRET
-                                       ? "a service between hosts is not encrypted"
-                                       : "the data of a service between hosts is not authent")) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "a service: %.300s", kolo_last_error());
+/* Small requests that arrive together, and large ones, from each rank to each. */
+static kolo_status request_from(kolo_service *service, int server, unsigned char *in,
+                                unsigned char *out) {
+    enum { REQUESTS = 60, SMALL = 100 };
+    static const size_t sizes[] = {1, 65536 - 64, 65536, 70001, MOST};
+    kolo_service_request q[REQUESTS] = {0};
+    for (size_t i = 0; i < MOST; i++) in[i] = (unsigned char)(i * 7 + (size_t)server);
+    memset(out, 0, MOST);
+    for (size_t i = 0; i < REQUESTS; i++) {
+        q[i] = (kolo_service_request){.server = server,
+                                      .clock = i,
+                                      .input = in + i * SMALL,
+                                      .output = out + i * SMALL,
+                                      .input_bytes = SMALL,
+                                      .output_bytes = SMALL};
+        KOLO_TRY(kolo_service_start(service, &q[i]));
+    }
+    for (size_t i = 0; i < REQUESTS; i++) {
+        KOLO_TRY(kolo_service_wait(service, &q[i], 0));
+        if (q[i].reply_clock != i ||
+            out[i * SMALL + SMALL - 1] != (unsigned char)(in[i * SMALL + SMALL - 1] + 1)) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "a small request");
+        }
+    }
+    for (size_t k = 0; k < KOLO_COUNT(sizes); k++) {
+        q[0] = (kolo_service_request){.server = server,
+                                      .input = in,
+                                      .output = out,
+                                      .input_bytes = sizes[k],
+                                      .output_bytes = sizes[k]};
+        memset(out, 0, sizes[k]);
+        KOLO_TRY(kolo_service_run(service, &q[0], 0));
+        for (size_t i = 0; i < sizes[k]; i++) {
+            if (out[i] != (unsigned char)(in[i] + 1)) {
+                return KOLO_FAIL(KOLO_ERR_FORMAT, "byte %zu of %zu of a reply", i, sizes[k]);
+            }
+        }
     }
     return KOLO_OK;
+}
+
+static kolo_status run_service(kolo_comm *comm, void *in, void *out) {
+    kolo_service_opts opts = {.serve = serve};
+    kolo_service *service;
+    KOLO_TRY(kolo_service_create(comm, &opts, &service));
+    kolo_status status = KOLO_OK;
+    for (int r = 0; r < kolo_comm_size(comm) && status == KOLO_OK; r++) {
+        status = request_from(service, r, in, out);
+    }
+    if (status == KOLO_OK) status = kolo_barrier(comm);
+    kolo_service_destroy(service);
+    return status;
 }
 
 static kolo_status all_body(kolo_comm *comm, const void *arg, void *result) {
@@ -88,7 +138,7 @@ static kolo_status all_body(kolo_comm *comm, const void *arg, void *result) {
     }
     kolo_status status = run_group(comm, data, other);
     if (status == KOLO_OK) status = run_together(comm, data);
-    if (status == KOLO_OK) status = refuse_service(comm);
+    if (status == KOLO_OK) status = run_service(comm, data, other);
     if (status == KOLO_OK) status = kolo_comm_split(comm, kolo_comm_rank(comm) % 2, 0, &sub);
     if (status == KOLO_OK) status = run_group(sub, data, other);
     if (status == KOLO_OK) status = kolo_barrier(comm);

@@ -1,4 +1,5 @@
 /* A server alone, with clients that violate the protocol: raw sockets of this thread. */
+#define _GNU_SOURCE
 #include "comm/service/message.h"
 #include "comm/service/server.h"
 #include "support/support.h"
@@ -38,7 +39,7 @@ static void lost(void *arg, int client, bool left, const char *reason) {
     snprintf(s->reason, sizeof s->reason, "%s", reason);
 }
 
-static void open_scene(scene *s) {
+static void open_protected(scene *s, const kolo_seal_keys *keys) {
     static const bool local[CLIENTS] = {true, true}, mapped[CLIENTS];
     kolo_server_place place = {.local = local, .mapped = mapped, .size = CLIENTS};
     kolo_service_opts opts = {
@@ -50,9 +51,11 @@ static void open_scene(scene *s) {
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds),
                          0);
         s->fds[i] = fds[0];
-        ASSERT_OK(kolo_server_attach(s->server, i, fds[1]));
+        ASSERT_OK(kolo_server_attach(s->server, i, fds[1], keys));
     }
 }
+
+static void open_scene(scene *s) { open_protected(s, NULL); }
 
 static void close_scene(scene *s) {
     for (int i = 0; i < CLIENTS; i++) {
@@ -237,6 +240,93 @@ static void invalid_requests_are_refused(void **state) {
     }
 }
 
+/* ---- protected connections ---- */
+
+enum { TOGETHER = 30 };
+
+/* The keys of client 0's side, and of the server's. */
+static void make_keys(kolo_protection protection, kolo_seal_keys keys[2]) {
+    for (int i = 0; i < 2; i++) {
+        keys[i].protection = protection;
+        memset(keys[i].send, 1 + i, sizeof keys[i].send);
+        memset(keys[i].receive, 2 - i, sizeof keys[i].receive);
+    }
+}
+
+/* Requests that the server reads from the socket at once are all served, whatever the socket has
+ * left; what goes over it is secret, if asked for. */
+static void protected_requests_are_served(void **state) {
+    for (int p = KOLO_PROTECT_AUTHENTIC; p <= KOLO_PROTECT_SECRET; p++) {
+        scene s;
+        kolo_seal_keys keys[2];
+        kolo_message_socket own;
+        make_keys((kolo_protection)p, keys);
+        open_protected(&s, &keys[1]);
+        ASSERT_OK(kolo_message_open(s.fds[0], &keys[0], NULL, &own));
+        s.fds[0] = -1;
+        for (uint64_t i = 1; i <= TOGETHER; i++) {
+            kolo_call_head head = {.type = KOLO_MESSAGE_CALL,
+                                   .serial = i,
+                                   .key = 0x123456789abcdef0,
+                                   .clock = i,
+                                   .output_bytes = 8};
+            kolo_outgoing m = {.head = &head, .head_bytes = sizeof head};
+            bool complete;
+            ASSERT_OK(kolo_message_send(&own, &m, &complete));
+            assert_true(complete);
+        }
+        for (uint64_t i = 1; i <= TOGETHER; i++) {
+            kolo_reply_head head;
+            char bytes[8], raw[8192];
+            size_t filled = 0;
+            bool ended;
+            const uint64_t clock = i;
+            for (int k = 0; k < 100 && filled < sizeof head; k++) {
+                kolo_server_poll(s.server, 0);
+                ssize_t seen = recv(own.fd, raw, sizeof raw, MSG_PEEK | MSG_DONTWAIT);
+                if (seen > 0) {
+                    uint32_t type = KOLO_MESSAGE_REPLY;
+                    bool plain = memmem(raw, (size_t)seen, &type, sizeof type) != NULL;
+                    assert_int_equal(plain, p == KOLO_PROTECT_AUTHENTIC);
+                }
+                ASSERT_OK(kolo_message_receive(&own, &head, sizeof head, &filled, &ended));
+            }
+            assert_int_equal(filled, sizeof head);
+            assert_true(head.clock == clock);
+            filled = 0;
+            ASSERT_OK(kolo_message_receive(&own, bytes, sizeof bytes, &filled, &ended));
+            assert_int_equal(filled, sizeof bytes);
+        }
+        assert_int_equal(s.served[0], TOGETHER);
+        kolo_message_close(&own);
+        close_scene(&s);
+    }
+}
+
+/* Data that is not the client's ends its connection, and no other. */
+static void changed_data_ends_a_protected_connection(void **state) {
+    scene s;
+    kolo_seal_keys keys[2];
+    kolo_message_socket own;
+    make_keys(KOLO_PROTECT_AUTHENTIC, keys);
+    open_protected(&s, &keys[1]);
+    send_call(&s, 0, (kolo_call_head){.serial = 1});
+    kolo_call_head head = {.type = KOLO_MESSAGE_CALL, .serial = 1};
+    kolo_outgoing m = {.head = &head, .head_bytes = sizeof head};
+    bool complete;
+    ASSERT_OK(kolo_message_open(s.fds[1], &keys[0], NULL, &own));
+    s.fds[1] = -1;
+    ASSERT_OK(kolo_message_send(&own, &m, &complete));
+    poll_all(&s);
+    assert_int_equal(s.served[0], 0);
+    assert_int_equal(s.lost[0], 1);
+    assert_non_null(strstr(s.reason, "changed on the way"));
+    assert_int_equal(s.served[1], 1);
+    assert_int_equal(s.lost[1], 0);
+    kolo_message_close(&own);
+    close_scene(&s);
+}
+
 TEST_MAIN(test_comm_server) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_client_that_does_not_read_holds_its_share),
@@ -246,6 +336,8 @@ TEST_MAIN(test_comm_server) {
         cmocka_unit_test(the_end_of_a_paused_client_is_detected),
         cmocka_unit_test(a_client_leaves),
         cmocka_unit_test(invalid_requests_are_refused),
+        cmocka_unit_test(protected_requests_are_served),
+        cmocka_unit_test(changed_data_ends_a_protected_connection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
