@@ -50,8 +50,9 @@ KOLO_API void kolo_comm_revoke(kolo_comm *comm, const char *reason);
 
 /* Gives the group what kolo_comm_shrink and kolo_comm_agree need: channels of their own between its
  * ranks, which stay intact when it breaks. A collective call, once, while all ranks live; a group
- * that a shrink has made has them. Blocks for a small exchange. UNSUPPORTED: the transport has no
- * sub-groups; NOMEM, and the errors of an allgather, which break `comm`. */
+ * that a shrink has made has them. Blocks for two small exchanges. A rank on which it fails is gone
+ * for agreements of the others. UNSUPPORTED: the transport has no sub-groups; NOMEM, and the errors
+ * of an allgather, which break `comm`. */
 KOLO_API kolo_status kolo_comm_allow_shrink(kolo_comm *comm);
 
 /* Creates the sub-group of those ranks of `comm` that live, in their order. All of them call it

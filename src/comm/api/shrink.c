@@ -44,18 +44,33 @@ static kolo_status check_address(const kolo_comm *comm, int rank,
 
 /* ---- before any death ---- */
 
+/* Attaches all others also if this rank fails, so that they receive that it leaves. */
 static kolo_status open_channels(kolo_comm *comm, kolo_transport *channels,
                                  const kolo_subgroup_address *addresses) {
     KOLO_COMM_LOCK_SCOPE(comm);
     kolo_status status = KOLO_OK;
-    for (int r = 0; r < comm->size && status == KOLO_OK; r++) {
-        status = check_address(comm, r, &addresses[r]);
-    }
-    for (int r = 0; r < comm->size && status == KOLO_OK; r++) {
-        status = channels->ops->attach(channels, r, &addresses[r]);
+    for (int r = 0; r < comm->size; r++) {
+        kolo_status one = check_address(comm, r, &addresses[r]);
+        if (one == KOLO_OK && channels) one = channels->ops->attach(channels, r, &addresses[r]);
+        if (status == KOLO_OK) status = one;
     }
     if (status == KOLO_OK) return kolo_agreement_create(comm, channels, &comm->agreement);
     if (channels) channels->ops->destroy(channels);
+    return status;
+}
+
+static void close_channels(kolo_comm *comm) {
+    KOLO_COMM_LOCK_SCOPE(comm);
+    kolo_agreement_destroy(comm->agreement);
+    comm->agreement = NULL;
+}
+
+/* Completes only on ranks that know that all others have opened their channels. A rank on which it
+ * fails leaves the channels, which the others receive at once. */
+static kolo_status confirm(kolo_comm *comm) {
+    const kolo_request_opts opts = {.kind = KOLO_COLLECTIVE_BARRIER, .site = "shrink"};
+    kolo_status status = kolo_request_run(comm, &opts, 0);
+    if (status != KOLO_OK) close_channels(comm);
     return status;
 }
 
@@ -76,6 +91,7 @@ static kolo_status allow(kolo_comm *comm, int *members, kolo_subgroup_address *a
     kolo_status status = kolo_request_run(comm, &opts, 0);
     if (status == KOLO_OK) {
         status = open_channels(comm, channels, addresses);
+        if (status == KOLO_OK) status = confirm(comm);
     } else if (channels) {
         KOLO_COMM_LOCK_SCOPE(comm);
         channels->ops->destroy(channels);

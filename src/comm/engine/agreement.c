@@ -374,11 +374,17 @@ static kolo_status announce_decision(kolo_agreement *a) {
 /* ---- the calls ---- */
 
 /* After a failure the others do not wait for this rank. */
+static void fail(kolo_agreement *a, kolo_status status, const char *reason) {
+    if (a->failed) return;
+    a->failed = true;
+    a->transport->ops->report(a->transport, status, reason);
+}
+
+void kolo_agreement_abort(kolo_agreement *a, const char *reason) { fail(a, KOLO_ERR_PEER, reason); }
+
 static kolo_status end_call(kolo_agreement *a, kolo_status status) {
     a->busy = false;
-    if (status == KOLO_OK || a->failed) return status;
-    a->failed = true;
-    a->transport->ops->report(a->transport, status, kolo_last_error());
+    if (status != KOLO_OK) fail(a, status, kolo_last_error());
     return status;
 }
 

@@ -33,6 +33,8 @@ void kolo_agreement_destroy(kolo_agreement *a);
 kolo_status kolo_agreement_decide(kolo_agreement *a, uint64_t *flags);
 /* Fails for the reason in the error slot, of that status, which it returns: like a failed call. */
 kolo_status kolo_agreement_give_up(kolo_agreement *a, kolo_status status);
+/* Fails without a call, or while another thread is in one: the others go on without this rank. */
+void kolo_agreement_abort(kolo_agreement *a, const char *reason);
 /* Whether a rank is gone, as decided, or noticed in an exchange since. */
 bool kolo_agreement_gone(const kolo_agreement *a, int rank);
 /* Gives a record to all ranks that are not gone, and takes theirs: records[r], zeros of ranks that

@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -347,6 +348,108 @@ static void a_rank_without_memory_does_not_hang_the_others(void **state) {
     }
 }
 
+/* ---- a rank that fails, and lives ---- */
+
+/* Of a rank, in memory that all ranks share, side by side. */
+typedef struct alive {
+    _Alignas(64) _Atomic int done;
+    kolo_status allowed, agreed;
+    int lost;
+} alive;
+
+/* No rank ends before the others have their results. */
+static void await_all(alive *own, int rank) {
+    atomic_store(&own->done, 1);
+    for (int r = 0; r < 3; r++) {
+        while (!atomic_load(&own[r - rank].done)) {
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        }
+    }
+}
+
+/* Allocation `arg` of rank 1 fails while the group is allowed to shrink. */
+static kolo_status nomem_allow_body(kolo_comm *comm, const void *arg, void *result) {
+    alive *own = result;
+    int rank = kolo_comm_rank(comm);
+    uint64_t flags = 1;
+    long nth;
+    memcpy(&nth, arg, sizeof nth);
+    if (rank == 1) kolo_alloc_fail_nth(nth);
+    own->allowed = kolo_comm_allow_shrink(comm);
+    kolo_alloc_fail_nth(0);
+    if (own->allowed == KOLO_OK) own->agreed = kolo_comm_agree(comm, &flags, &own->lost);
+    await_all(own, rank);
+    return KOLO_OK;
+}
+
+static void a_failure_to_allow_does_not_hang_the_others(void **state) {
+    int every = getenv("KOLO_SOAK") ? 1 : 4;
+    for (long nth = 1; nth <= 40; nth += every) {
+        for (size_t t = 0; t < 2; t++) {
+            alive a[3];
+            rank_job job = {.n = 3,
+                            .transport = transports[t],
+                            .body = nomem_allow_body,
+                            .arg = &nth,
+                            .arg_bytes = sizeof nth,
+                            .results = a,
+                            .result_bytes = sizeof a[0],
+                            .segment_bytes = 64 << 20,
+                            .timeout_ms = 4000};
+            ASSERT_OK(run_rank_job(&job));
+            for (int r = 0; r < 3; r++) {
+                bool known = a[r].allowed == KOLO_OK || a[r].allowed == KOLO_ERR_NOMEM ||
+                             a[r].allowed == KOLO_ERR_PEER;
+                bool whole = a[r].allowed != KOLO_OK || a[1].allowed == KOLO_OK;
+                if (known && whole && a[r].agreed == KOLO_OK && a[r].lost == 0) continue;
+                fail_msg("transport %d, allocation %ld: rank %d has status %d, then %d without %d",
+                         (int)t, nth, r, (int)a[r].allowed, (int)a[r].agreed, a[r].lost);
+            }
+        }
+    }
+}
+
+/* Rank 1 aborts, and lives on, while the others agree; `arg`: the group is broken already. */
+static kolo_status abort_body(kolo_comm *comm, const void *arg, void *result) {
+    alive *own = result;
+    int rank = kolo_comm_rank(comm);
+    uint64_t flags = 1;
+    kolo_comm *others;
+    KOLO_TRY(kolo_comm_allow_shrink(comm));
+    if (*(const bool *)arg) kolo_comm_revoke(comm, "revoked by the test");
+    if (rank == 1) {
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        kolo_comm_abort(comm, "aborted by the test");
+        own->agreed = kolo_comm_shrink(comm, &others);
+    } else {
+        own->agreed = kolo_comm_agree(comm, &flags, &own->lost);
+    }
+    await_all(own, rank);
+    return KOLO_OK;
+}
+
+static void an_abort_ends_the_agreements_of_its_rank(void **state) {
+    for (int i = 0; i < 4; i++) {
+        alive a[3];
+        const bool broken = i >= 2;
+        rank_job job = {.n = 3,
+                        .transport = transports[i % 2],
+                        .body = abort_body,
+                        .arg = &broken,
+                        .arg_bytes = sizeof broken,
+                        .results = a,
+                        .result_bytes = sizeof a[0],
+                        .timeout_ms = 4000};
+        ASSERT_OK(run_rank_job(&job));
+        for (int r = 0; r < 3; r++) {
+            kolo_status want = r == 1 ? KOLO_ERR_PEER : KOLO_OK;
+            if (a[r].agreed == want && (r == 1 || a[r].lost == 1)) continue;
+            fail_msg("case %d: rank %d has status %d, without %d", i, r, (int)a[r].agreed,
+                     a[r].lost);
+        }
+    }
+}
+
 /* ---- threads ---- */
 
 typedef struct caller {
@@ -436,6 +539,8 @@ TEST_MAIN(test_comm_shrink) {
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
         cmocka_unit_test(a_rank_that_was_stopped_has_no_part),
         cmocka_unit_test(a_rank_without_memory_does_not_hang_the_others),
+        cmocka_unit_test(a_failure_to_allow_does_not_hang_the_others),
+        cmocka_unit_test(an_abort_ends_the_agreements_of_its_rank),
         cmocka_unit_test(threads_agree_one_at_a_time),
         cmocka_unit_test(a_death_before_leaves_nothing_behind),
     };
