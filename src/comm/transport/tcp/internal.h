@@ -60,6 +60,7 @@ typedef struct kolo_tcp_transport {
         next_group; /* this rank's number for the group; root group: the next free one */
     uint64_t finished, finished_sent, settled;
     _Atomic uint32_t alarm; /* see kolo_transport */
+    kolo_status failed;     /* root group: an announcement was not sent; progress returns it */
     bool broken;
     kolo_tcp_unexpected *spare;
     int *ranks;             /* [wire->size]: maps ranks of the root group to ranks here; -1: none */

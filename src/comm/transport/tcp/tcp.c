@@ -62,10 +62,21 @@ static kolo_status send_to_all(kolo_tcp_transport *t, kolo_frame frame, const vo
     return status;
 }
 
+/* Without memory for an announcement the peers would wait for it. */
+static void keep_failure(kolo_tcp_transport *t, kolo_status status) {
+    if (status != KOLO_OK) t->root->failed = status;
+}
+
+static kolo_status take_failure(kolo_tcp_transport *root) {
+    kolo_status status = root->failed;
+    root->failed = KOLO_OK;
+    return status == KOLO_OK ? status : KOLO_FAIL(status, "an announcement was not sent");
+}
+
 /* Called on the root group, for all groups. Returns the first error after having tried all. */
 static kolo_status tcp_progress(kolo_transport *base, bool *moved) {
     kolo_tcp_transport *t = tcp(base);
-    kolo_status status = KOLO_OK;
+    kolo_status status = take_failure(t);
     kolo_wire_poll(t->wire, moved);
     for (int from = 0; from < t->wire->size; from++) {
         const kolo_link *l = t->wire->links[from];
@@ -100,14 +111,14 @@ static bool tcp_start(kolo_transport *base, uint64_t seq, void **payload) {
     return true;
 }
 
-/* Errors (no memory) are not returned: the engine gets them at the next send, or times out. */
+/* Errors (no memory) are returned by progress. */
 static void tcp_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
                        const kolo_announcement *announcement, const uint64_t *peer_counts,
                        const char *title) {
     kolo_tcp_transport *t = tcp(base);
     if (phase > 0) {
         kolo_frame f = {.kind = KOLO_FRAME_PHASE, .seq = seq, .value = phase};
-        (void)send_to_all(t, f, NULL);
+        keep_failure(t, send_to_all(t, f, NULL));
         return;
     }
     kolo_frame_call body = {.call = *announcement};
@@ -115,7 +126,7 @@ static void tcp_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
     kolo_frame f = {.kind = KOLO_FRAME_ANNOUNCE, .bytes = sizeof body, .seq = seq};
     for (int p = 0; p < base->size; p++) {
         if (peer_counts) f.value = peer_counts[p];
-        if (t->peers[p]) (void)send_frame(t, p, f, &body);
+        if (t->peers[p]) keep_failure(t, send_frame(t, p, f, &body));
     }
 }
 
@@ -134,7 +145,8 @@ static void tcp_finish(kolo_transport *base, uint64_t finished) {
     t->finished = finished;
     if (finished - t->finished_sent < FINISHED_INTERVAL) return;
     t->finished_sent = finished;
-    (void)send_to_all(t, (kolo_frame){.kind = KOLO_FRAME_FINISHED, .value = finished}, NULL);
+    kolo_frame f = {.kind = KOLO_FRAME_FINISHED, .value = finished};
+    keep_failure(t, send_to_all(t, f, NULL));
 }
 
 /* ---- messages ---- */
