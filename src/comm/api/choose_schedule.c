@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "comm/engine/offload.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -192,6 +193,17 @@ static void hash_request(kolo_request *q, kolo_algorithm algorithm) {
     }
 }
 
+static kolo_algorithm choose_allreduce(const kolo_request *q) {
+    const kolo_comm *comm = q->comm;
+    kolo_comm_costs costs = comm->costs;
+    for (int a = KOLO_ALGORITHM_AUTO + 1; a < KOLO_ALGORITHM_COUNT && comm->transport->sparse;
+         a++) {
+        if (kolo_algorithm_all_pairs((kolo_algorithm)a)) costs.of[a].step_us = HUGE_VAL;
+    }
+    return kolo_comm_costs_choose(&costs, comm->transport->windows, comm->size,
+                                  kolo_comm_host_count(comm), q->count * q->element_bytes);
+}
+
 kolo_algorithm kolo_request_resolve(const kolo_request *q, const kolo_request_opts *o) {
     const kolo_comm *comm = q->comm;
     bool windows = comm->transport->windows;
@@ -201,10 +213,7 @@ kolo_algorithm kolo_request_resolve(const kolo_request *q, const kolo_request_op
         return windows ? KOLO_ALGORITHM_DIRECT : KOLO_ALGORITHM_MESH;
     }
     if (algorithm != KOLO_ALGORITHM_AUTO || kolo_request_offloads(q)) return algorithm;
-    if (q->kind == KOLO_COLLECTIVE_ALLREDUCE) {
-        return kolo_comm_costs_choose(&comm->costs, windows, comm->size, kolo_comm_host_count(comm),
-                                      q->count * q->element_bytes);
-    }
+    if (q->kind == KOLO_COLLECTIVE_ALLREDUCE) return choose_allreduce(q);
     return windows ? KOLO_ALGORITHM_DIRECT : KOLO_ALGORITHM_RING;
 }
 

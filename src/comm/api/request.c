@@ -337,6 +337,23 @@ static void set_scales(kolo_request *q, const kolo_request_opts *o) {
     q->postscale *= (double)before / terms;
 }
 
+/* Connects to the peers of the schedules, so that the first start does not wait for that. */
+static void connect_peers(const kolo_request *q) {
+    kolo_transport *t = q->comm->transport;
+    if (!t->ops->need) return;
+    for (int r = 0; r < q->comm->size && q->n_schedules > 0; r++) {
+        if (q->schedules[0].windows || q->peer_counts) kolo_transport_need(t, r, false);
+    }
+    for (int i = 0; i < q->n_schedules; i++) {
+        const kolo_schedule *s = &q->schedules[i];
+        for (size_t k = 0; k < s->n_entries; k++) {
+            const kolo_entry *e = &s->entries[k];
+            bool message = e->kind == KOLO_ENTRY_SEND || e->kind == KOLO_ENTRY_RECV;
+            if (message) kolo_transport_need(t, e->peer, false);
+        }
+    }
+}
+
 static kolo_status create(kolo_comm *comm, const kolo_request_opts *o, bool summands,
                           kolo_request **request) {
     if (!comm || !o || !request)
@@ -371,6 +388,7 @@ static kolo_status create(kolo_comm *comm, const kolo_request_opts *o, bool summ
     name_request(q, q->algorithm);
     KOLO_TRY_GOTO(message ? kolo_p2p_open(comm) : kolo_request_make_collective(q, q->algorithm),
                   fail);
+    connect_peers(q);
     q->next = comm->requests;
     comm->requests = q;
     if (kolo_log_writes(KOLO_LOG_DEBUG)) {

@@ -404,6 +404,9 @@ static kolo_status begin_call(kolo_agreement *a) {
     a->started_ns = kolo_now_ns();
     a->polls = 0;
     a->aborts = kolo_comm_whole(a->comm)->aborts;
+    for (int p = 0; p < a->comm->size; p++) {
+        if (!a->gone[p]) kolo_transport_need(a->transport, p, true);
+    }
     return KOLO_OK;
 }
 

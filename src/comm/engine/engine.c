@@ -142,6 +142,7 @@ static kolo_status match_peer(kolo_request *q, int peer, bool *ready) {
     if (q->matched_seq[peer] == q->seq + 1) return KOLO_OK;
     kolo_peer_call other;
     if (!t->ops->query(t, q->seq, peer, &other)) {
+        kolo_transport_need(t, peer, true);
         *ready = false;
         return KOLO_OK;
     }

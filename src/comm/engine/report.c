@@ -21,9 +21,7 @@ enum { NAMED = 3 }; /* ranks that a report names, the first with what it finishe
 typedef bool (*waits_for)(const kolo_request *q, int peer);
 
 static bool not_announced(const kolo_request *q, int peer) {
-    kolo_peer_call other;
-    kolo_transport *t = q->comm->transport;
-    return peer != q->comm->rank && !t->ops->query(t, q->seq, peer, &other);
+    return peer != q->comm->rank && !kolo_transport_started(q->comm->transport, q->seq, peer);
 }
 
 static bool behind(const kolo_request *q, int peer) {

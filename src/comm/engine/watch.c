@@ -40,7 +40,8 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
             return kolo_comm_break_lost(comm, p, "%s is gone (%s)%s", KOLO_RANK(comm, p),
                                         state.report[0] ? state.report : "process ended", where);
         }
-        left += state.condition == KOLO_PEER_LEFT;
+        left += state.condition == KOLO_PEER_LEFT ||
+                (state.condition == KOLO_PEER_ALIVE && state.ended);
         if (state.condition == KOLO_PEER_LEFT &&
             (kolo_p2p_open_with(comm, p) || kolo_p2p_open_any(comm))) {
             bool moved = false; /* receive the messages that it sent before it left */

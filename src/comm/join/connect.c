@@ -1,6 +1,7 @@
-/* Pairwise connections, once all ranks have the table of addresses.
+/* Pairwise connections, once all ranks have the table of addresses. Ranks of one host, and some of
+ * the pairs between hosts, connect now (dial.c); others may later.
  *
- * Each rank connects to every lower rank and then accepts the higher ones: first those of its host
+ * Each rank connects to the lower ranks and then accepts the higher ones: first those of its host
  * over a local socket, then the others over TCP. This cannot deadlock: a rank connects to lower
  * ranks in order, so it only ever waits for lower ranks. Both sides authenticate; on one host they
  * also pass the descriptors of their segments. The connection stays open: over TCP it carries all
@@ -11,6 +12,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/engine/comm.h"
+#include "comm/join/dial.h"
 #include "comm/join/join.h"
 #include "comm/transport/multihost.h"
 #include "comm/transport/shm/shm.h"
@@ -151,6 +153,11 @@ static kolo_status connect_to(kolo_joining *j, int peer) {
     return complete(j, peer, fd, &nonces, false);
 }
 
+/* Ranks of this host always connect. */
+static bool connects_now(const kolo_joining *j, int peer) {
+    return is_local(j, peer) || kolo_connects_first(j, j->env.rank, peer);
+}
+
 /* Names the ranks that have not connected. A rank may have reported that it gives up. */
 static kolo_status accept_timeout(const kolo_joining *j, const kolo_listener *listener,
                                   const bool *expected, const char *reason) {
@@ -160,16 +167,19 @@ static kolo_status accept_timeout(const kolo_joining *j, const kolo_listener *li
                      kolo_listener_reject_reason(listener));
 }
 
-/* Accepts the next of the expected ranks. */
-static kolo_status accept_peer(kolo_joining *j, kolo_listener *listener, bool *expected) {
+/* Accepts the next of the expected ranks; not `accepted`: another one reports to this rank. */
+static kolo_status accept_peer(kolo_joining *j, kolo_listener *listener, bool *expected,
+                               bool *accepted) {
     int rank = j->env.rank, world = j->env.world, lost;
     kolo_member member;
+    *accepted = false;
     kolo_status status = kolo_listener_accept(listener, j->members, rank == 0 ? world : 0,
                                               j->deadline_ns, &member, &lost);
     if (status == KOLO_ERR_TIMEOUT) return accept_timeout(j, listener, expected, "");
     if (status == KOLO_ERR_PEER) {
         char reason[200];
         status = kolo_joining_lost(j, lost);
+        if (status == KOLO_OK) return KOLO_OK;
         snprintf(reason, sizeof reason, " (%.190s)", kolo_last_error());
         bool gives_up = rank == 0 && status == KOLO_ERR_TIMEOUT;
         return gives_up ? accept_timeout(j, listener, expected, reason) : status;
@@ -181,6 +191,7 @@ static kolo_status accept_peer(kolo_joining *j, kolo_listener *listener, bool *e
         return KOLO_FAIL(KOLO_ERR_PEER, "rank %d: unexpected connection from rank %d", rank, peer);
     }
     expected[peer] = false;
+    *accepted = true;
     if (!is_local(j, peer)) {
         kolo_socket_keep_alive(member.fd, kolo_joining_reach_ns(j) / 1000000);
     }
@@ -193,11 +204,15 @@ static kolo_status accept_peers(kolo_joining *j, kolo_listener *listener, bool l
     bool *expected = kolo_zalloc((size_t)world);
     if (!expected) return KOLO_NOMEM(world);
     for (int p = j->env.rank + 1; p < world; p++) {
-        expected[p] = is_local(j, p) == local;
+        expected[p] = is_local(j, p) == local && connects_now(j, p);
         left += expected[p];
     }
     kolo_status status = KOLO_OK;
-    for (; left > 0 && status == KOLO_OK; left--) status = accept_peer(j, listener, expected);
+    while (left > 0 && status == KOLO_OK) {
+        bool accepted;
+        status = accept_peer(j, listener, expected, &accepted);
+        left -= status == KOLO_OK && accepted;
+    }
     kolo_free(expected);
     return status;
 }
@@ -281,7 +296,28 @@ static kolo_status create_transport(kolo_joining *j) {
 kolo_status kolo_mesh_connect(kolo_joining *j) {
     map_hosts(j);
     KOLO_TRY(create_transport(j));
-    for (int p = 0; p < j->env.rank; p++) KOLO_TRY(connect_to(j, p));
+    for (int p = 0; p < j->env.rank; p++) {
+        if (connects_now(j, p)) KOLO_TRY(connect_to(j, p));
+    }
     KOLO_TRY(accept_from(j, true));
     return accept_from(j, false);
+}
+
+kolo_status kolo_mesh_complete(kolo_joining *j) {
+    const kolo_network *network = j->choice->network;
+    int unconnected = 0;
+    kolo_dialer *dialer;
+    for (int p = 0; p < j->env.world; p++) unconnected += p != j->env.rank && !connects_now(j, p);
+    if (j->table[0].connections == KOLO_CONNECTIONS_ALL || !network->dial || j->tcp_listener < 0 ||
+        !j->network) {
+        return KOLO_OK;
+    }
+    KOLO_TRY(kolo_dialer_create(j, &dialer));
+    KOLO_TRY(network->dial(j->network, dialer));
+    j->transport->sparse = true;
+    for (int p = 0; p < j->env.world; p++) {
+        if (p != j->env.rank && !connects_now(j, p)) network->expect(j->network, p);
+    }
+    kolo_log_line(KOLO_LOG_DEBUG, j->env.rank, "%d ranks are connected on demand", unconnected);
+    return KOLO_OK;
 }

@@ -92,6 +92,10 @@ static kolo_status receive_leader(kolo_joining *j) {
 kolo_status kolo_joining_lost(kolo_joining *j, int lost) {
     kolo_status status = lost >= 0 ? receive_member(j, lost) : receive_leader(j);
     if (status != KOLO_OK) return status;
+    if (lost >= 0 && !j->reported[lost]) {
+        j->reported[lost] = true;
+        return KOLO_OK;
+    }
     return KOLO_FAIL(KOLO_ERR_FORMAT,
                      "rank %d reports that all ranks are connected, but they are not",
                      lost >= 0 ? lost : 0);
@@ -106,8 +110,9 @@ static kolo_status connect_timeout(const kolo_joining *j, const bool *waiting, c
 
 /* Rank 0: waits for the status of all other ranks. A second message is a failure. */
 static kolo_status receive_each(kolo_joining *j, struct pollfd *polls, bool *waiting) {
-    int world = j->env.world;
-    for (int left = world - 1; left > 0;) {
+    int world = j->env.world, left = 0;
+    for (int r = 0; r < world; r++) left += waiting[r];
+    while (left > 0) {
         int n = poll(polls, (nfds_t)world, kolo_left_ms(j->deadline_ns));
         if (n == 0) return connect_timeout(j, waiting, "");
         for (int r = 1; r < world && n > 0; r++) {
@@ -133,7 +138,7 @@ static kolo_status receive_all(kolo_joining *j) {
     kolo_status status = polls && waiting ? KOLO_OK : KOLO_NOMEM((size_t)world * sizeof *polls);
     for (int r = 0; r < world && status == KOLO_OK; r++) {
         polls[r] = (struct pollfd){.fd = j->members[r].fd, .events = POLLIN};
-        waiting[r] = r > 0;
+        waiting[r] = r > 0 && !j->reported[r];
     }
     if (status == KOLO_OK) status = receive_each(j, polls, waiting);
     kolo_free(polls);

@@ -71,9 +71,13 @@ kolo_status kolo_listener_create(int fd, const kolo_key *key, bool local,
 
 void kolo_listener_watch(kolo_listener *l, int fd) { l->watched_fd = fd; }
 
+void kolo_listener_abandon(const kolo_listener *l) {
+    for (int i = 0; i < l->n_pending; i++) close(l->pending[i].fd);
+}
+
 void kolo_listener_destroy(kolo_listener *l) {
     if (!l) return;
-    for (int i = 0; i < l->n_pending; i++) close(l->pending[i].fd);
+    kolo_listener_abandon(l);
     kolo_key_clear(&l->key);
     kolo_free(l);
 }

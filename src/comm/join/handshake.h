@@ -28,9 +28,11 @@ typedef struct kolo_hello {
     char name[KOLO_SOCKET_NAME_BYTES]; /* of its local socket */
     char address[KOLO_ADDRESS_BYTES];  /* of its TCP listener; "": the address of rank 0 */
     int32_t port;
-    int32_t processors;      /* in its affinity mask */
-    int32_t max_in_flight;   /* see kolo_comm_opts */
-    uint32_t protection;     /* kolo_protection */
+    int32_t processors;    /* in its affinity mask */
+    int32_t max_in_flight; /* see kolo_comm_opts */
+    uint32_t protection;   /* kolo_protection */
+    int32_t connections;   /* kolo_connections; that of rank 0 counts */
+    int32_t unused;
     uint64_t processors_key; /* equal if the masks are */
 } kolo_hello;
 
@@ -49,6 +51,8 @@ kolo_status kolo_listener_create(int fd, const kolo_key *key, bool local, kolo_l
 /* Adds a descriptor that kolo_listener_accept polls too: PEER with *lost -1 when it is readable. */
 void kolo_listener_watch(kolo_listener *listener, int fd);
 void kolo_listener_destroy(kolo_listener *listener);
+/* In a forked child: closes its copies of the connections. */
+void kolo_listener_abandon(const kolo_listener *listener);
 /* Waits for the next authenticated connection, whose `fd` the caller then owns. Also polls the
  * connections of `members` (fd -1: none), which are idle unless there is an error: PEER with
  * `*lost` when one is closed or readable. TIMEOUT; IO, also if no descriptor is left. */

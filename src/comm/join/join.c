@@ -1,7 +1,7 @@
 /* Joins the processes of a job into a group.
  *
- * All ranks meet at rank 0, which distributes the table of addresses (rendezvous.c). Then each pair
- * of ranks connects (connect.c). */
+ * All ranks meet at rank 0, which distributes the table of addresses (rendezvous.c). Then they
+ * connect (connect.c). */
 #include "comm/join/join.h"
 
 #include "base/clock.h"
@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "comm/engine/lifetime.h"
 #include "comm/engine/report.h"
+#include "comm/join/dial.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -39,10 +40,13 @@ static kolo_status join_group(kolo_joining *j) {
     const kolo_rank_env *c = &j->env;
     size_t n = (size_t)c->world;
     KOLO_TRY(kolo_joining_allow_files(c->world));
+    KOLO_TRY(kolo_connections_choose(c->world, &j->own.connections));
     j->members = kolo_zalloc(n * sizeof *j->members);
+    j->reported = kolo_zalloc(n * sizeof *j->reported);
     j->table = kolo_zalloc(n * sizeof *j->table);
     j->host_of = kolo_zalloc(n * sizeof *j->host_of);
-    if (!j->members || !j->table || !j->host_of) return KOLO_NOMEM(n * sizeof *j->members);
+    if (!j->members || !j->reported || !j->table || !j->host_of)
+        return KOLO_NOMEM(n * sizeof *j->members);
     for (int r = 0; r < c->world; r++) j->members[r].fd = -1;
     char interface[KOLO_ADDRESS_BYTES];
     if (j->opts.interface) {
@@ -58,7 +62,8 @@ static kolo_status join_group(kolo_joining *j) {
     KOLO_TRY(open_local(j));
     KOLO_TRY(kolo_rendezvous(j));
     kolo_status status = kolo_mesh_connect(j);
-    return c->rank == 0 ? kolo_joining_conclude(j, status) : kolo_joining_report(j, status);
+    KOLO_TRY(c->rank == 0 ? kolo_joining_conclude(j, status) : kolo_joining_report(j, status));
+    return kolo_mesh_complete(j);
 }
 
 /* What a service of the group needs to connect its ranks: a key, and their addresses. */
@@ -87,6 +92,7 @@ static void joining_fini(kolo_joining *j) {
     kolo_joining_close_tcp(j);
     if (j->env.listen_fd >= 0) close(j->env.listen_fd);
     kolo_free(j->members);
+    kolo_free(j->reported);
     kolo_free(j->table);
     kolo_free(j->host_of);
     kolo_key_clear(&j->key);

@@ -15,6 +15,7 @@ typedef struct kolo_joining {
     kolo_hello own;
     int local_listener, tcp_listener; /* for connections of higher ranks; -1: not open */
     kolo_member *members;             /* [world]; rank 0: connections of the ranks that joined */
+    bool *reported;                   /* [world]; rank 0: has connected, while this one has not */
     kolo_member leader;               /* other ranks: connection to rank 0; fd -1: none */
     kolo_hello *table;                /* [world] */
     int *host_of, n_hosts;            /* [world]; see kolo_comm_host */
@@ -41,9 +42,11 @@ KOLO_SHARED kolo_status kolo_joining_allow_files(int world);
 kolo_status kolo_rendezvous(kolo_joining *j);
 /* Closes the TCP listener. */
 void kolo_joining_close_tcp(kolo_joining *j);
-/* Maps ranks to hosts by the table, creates the transport and connects it to all peers (connect.c).
+/* Maps ranks to hosts by the table, creates the transport and connects it to the peers (connect.c).
  * The errors of kolo_comm_create. */
 kolo_status kolo_mesh_connect(kolo_joining *j);
+/* Once all ranks have connected: lets the transport connect to others on demand. NOMEM; IO. */
+kolo_status kolo_mesh_complete(kolo_joining *j);
 
 /* ---- control messages (control.c) ---- */
 
@@ -65,8 +68,9 @@ kolo_status kolo_joining_cancel(kolo_joining *j, kolo_status status);
 /* Waits for rank 0's next message. At the deadline sends to rank 0 that this rank gives up, and
  * waits KOLO_FAREWELL_NS longer. TIMEOUT. */
 kolo_status kolo_joining_await(const kolo_joining *j, const kolo_member *leader);
-/* The error for a control connection that became readable too early: the one of rank 0's member
- * `lost`, or the one to rank 0 (-1). Never KOLO_OK. */
+/* A control connection has become readable while this rank connects: that of rank 0's member
+ * `lost`, or the one to rank 0 (-1). OK: that member has connected; else the error, never OK for
+ * rank 0. */
 kolo_status kolo_joining_lost(kolo_joining *j, int lost);
 /* Agree on success, given the result of this rank's connections: rank 0 (`conclude`) waits for all
  * ranks and sends them the common result; the others (`report`) send theirs and wait for it. */

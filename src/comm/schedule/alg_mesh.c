@@ -181,6 +181,7 @@ const kolo_algorithm_info kolo_allreduce_mesh = {
     .volume = mesh_volume,
     .memory_cost = {0.4, 60},
     .network_cost = {45, 1000},
+    .all_pairs = true,
     .in_order = true,
     .rows = {{.name = "mesh",
               .algorithm = KOLO_ALGORITHM_MESH,

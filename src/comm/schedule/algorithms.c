@@ -56,6 +56,11 @@ bool kolo_algorithm_usable(kolo_algorithm algorithm, bool windows, int hosts) {
     return windows || find_variant(algorithm, KOLO_VARIANT_MESSAGES);
 }
 
+bool kolo_algorithm_all_pairs(kolo_algorithm algorithm) {
+    bool named = algorithm > KOLO_ALGORITHM_AUTO && algorithm < KOLO_ALGORITHM_COUNT;
+    return named && infos[algorithm]->all_pairs;
+}
+
 bool kolo_algorithm_in_order(kolo_algorithm algorithm) {
     bool named = algorithm > KOLO_ALGORITHM_AUTO && algorithm < KOLO_ALGORITHM_COUNT;
     return named && infos[algorithm]->in_order;

@@ -14,7 +14,7 @@ typedef struct kolo_comm_cost {
 
 enum { KOLO_ALGORITHM_ROWS = 3 };
 
-/* An allreduce algorithm. All fields but `spans_hosts` and `in_order` are required. */
+/* An allreduce algorithm. All fields but the flags are required. */
 typedef struct kolo_algorithm_info {
     /* steps: how often the last rank to finish waits for another rank. volume: the part of the
      * vector that passes through the busiest rank, with several hosts through the busiest link. */
@@ -26,6 +26,7 @@ typedef struct kolo_algorithm_info {
      * collide at one rank (mesh) or exchanges do not overlap (halving-doubling). */
     kolo_comm_cost memory_cost, network_cost;
     bool spans_hosts; /* WINDOW needs DATA of the same host only; useless on one host */
+    bool all_pairs;   /* each rank sends to all others: AUTO does not connect ranks for that */
     bool in_order;    /* all variants combine the elements of the ranks in their order */
     /* One row per variant, terminated by a row without a writer. An algorithm without a MESSAGES
      * row needs a transport with windows: ranks access each other's memory. */
@@ -61,6 +62,8 @@ KOLO_SHARED const kolo_algorithm_info *kolo_algorithm_info_of(kolo_algorithm alg
 bool kolo_algorithm_usable(kolo_algorithm algorithm, bool windows, int hosts);
 /* Whether `algorithm` uses windows within each host and messages between hosts. */
 bool kolo_algorithm_spans_hosts(kolo_algorithm algorithm);
+/* Whether each rank sends to all others. False for AUTO. */
+bool kolo_algorithm_all_pairs(kolo_algorithm algorithm);
 /* Whether it combines the elements of the ranks in their order. */
 bool kolo_algorithm_in_order(kolo_algorithm algorithm);
 /* Row i of the rows of all collectives, NULL past the last. */

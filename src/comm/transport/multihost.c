@@ -70,6 +70,16 @@ static kolo_status hosts_recv(kolo_transport *t, uint64_t seq, int peer, void *d
                : remote(t)->ops->recv(remote(t), seq, peer, data, bytes, received, arrived);
 }
 
+static void hosts_need(kolo_transport *t, int peer, bool now) {
+    if (!is_local(t, peer)) kolo_transport_need(remote(t), peer, now);
+}
+
+static bool hosts_started(kolo_transport *t, uint64_t seq, int peer) {
+    kolo_peer_call unused;
+    if (is_local(t, peer)) return kolo_block_query(t, seq, peer, &unused);
+    return kolo_transport_started(remote(t), seq, peer);
+}
+
 static uint64_t hosts_handle(kolo_transport *t, const void *data, size_t bytes) {
     return memory(t)->handle(t, data, bytes);
 }
@@ -130,6 +140,8 @@ static const kolo_transport_ops hosts_ops = {
     .send = hosts_send,
     .sent = hosts_sent,
     .recv = hosts_recv,
+    .need = hosts_need,
+    .started = hosts_started,
     .handle = hosts_handle,
     .window = hosts_window,
     .reaches = is_local,
@@ -152,6 +164,7 @@ static void join_parts(kolo_transport *t, kolo_transport *network) {
     t->name = network->multihost_name;
     t->windows = false;
     t->events = network->events;
+    t->sparse = network->sparse;
     if (network->alarm) network->alarm = t->alarm;
 }
 

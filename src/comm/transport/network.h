@@ -5,6 +5,7 @@
  * KOLO_TRANSPORT_LIST in kolo/comm.h. Names, help, error messages, and its combination with shared
  * memory inside a host follow from the row. */
 
+#include "comm/transport/dialer.h"
 #include "comm/transport/seal.h"
 #include "comm/transport/transport.h"
 #include "kolo/comm.h"
@@ -40,6 +41,10 @@ typedef struct kolo_network {
      */
     kolo_status (*attach)(kolo_transport *t, int peer, int fd, const void *address,
                           const kolo_seal_keys *keys);
+    /* Lets the transport connect to peers on demand by a dialer, which it takes over: to each of
+     * which `expect` tells that it is not connected yet. NULL: all pairs of ranks are attached. */
+    kolo_status (*dial)(kolo_transport *t, kolo_dialer *dialer);
+    void (*expect)(kolo_transport *t, int peer);
     bool encrypts; /* can encrypt, or authenticate, all that it sends */
 } kolo_network;
 

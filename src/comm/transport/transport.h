@@ -47,7 +47,8 @@ typedef enum kolo_peer_condition {
 
 typedef struct kolo_peer_state {
     kolo_peer_condition condition;
-    bool ended;        /* its process has ended or is unreachable, whatever the condition */
+    bool ended;        /* its process has ended or is unreachable, whatever the condition; ALIVE: it
+                          could not be connected when nothing needed it */
     uint64_t finished; /* the peer has finished all collectives below this number */
     kolo_status status;
     char report[KOLO_REPORT_BYTES];
@@ -90,6 +91,11 @@ typedef struct kolo_transport_ops {
      * none. */
     kolo_status (*recv)(kolo_transport *t, uint64_t seq, int peer, void *data, size_t bytes,
                         size_t *received, bool *arrived);
+    /* Something waits for this peer (`now`), or soon may: connects to it, if it is not connected.
+     * It is lost if that fails. NULL: all peers are connected. */
+    void (*need)(kolo_transport *t, int peer, bool now);
+    /* Whether a peer has started a collective; true if that is not known. NULL: as `query`. */
+    bool (*started)(kolo_transport *t, uint64_t seq, int peer);
     /* Handle by which peers can map this memory; 0 if they cannot access it. */
     uint64_t (*handle)(kolo_transport *t, const void *data, size_t bytes);
     /* Maps a peer's memory by its handle; NULL if the handle is invalid. */
@@ -127,6 +133,7 @@ struct kolo_transport {
     bool windows;     /* peers can map each other's segments by `handle` and `window` */
     bool reaches_all; /* any memory can be mapped, not just segments */
     bool no_wakeup;   /* writes of some peer to shared memory wake no sleeper: poll */
+    bool sparse;      /* ranks connect on demand; the same on all */
     int events;       /* readable if there is incoming data; -1: all peers use shared memory */
     _Atomic uint32_t
         *alarm;         /* 1: some peer has reported a failure (release); NULL: see peer_state */
@@ -136,3 +143,12 @@ struct kolo_transport {
 
 /* Creates the n transports of one group of threads; out[r] is rank r's. */
 kolo_status kolo_thread_transports(int n, size_t segment_bytes, kolo_transport **out);
+
+static inline void kolo_transport_need(kolo_transport *t, int peer, bool now) {
+    if (t->ops->need && peer != t->rank) t->ops->need(t, peer, now);
+}
+
+static inline bool kolo_transport_started(kolo_transport *t, uint64_t seq, int peer) {
+    kolo_peer_call unused;
+    return t->ops->started ? t->ops->started(t, seq, peer) : t->ops->query(t, seq, peer, &unused);
+}

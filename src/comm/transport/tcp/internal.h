@@ -1,5 +1,5 @@
 #pragma once
-/* Internals of the transport `tcp`, shared by tcp.c (sending, groups) and receive.c. */
+/* Internals of the transport `tcp`, shared by tcp.c (sending, groups), receive.c and sparse.c. */
 
 #include "comm/transport/tcp/tcp.h"
 #include "comm/transport/tcp/wire.h"
@@ -37,14 +37,33 @@ typedef struct kolo_tcp_call {
     kolo_frame_call body;
 } kolo_tcp_call;
 
+/* A collective that this rank has started. */
+typedef struct kolo_tcp_own {
+    uint64_t seq;
+    bool started, announced;
+    uint32_t phase;
+    const uint64_t *peer_counts; /* of the request, which lives as long; NULL: none */
+    kolo_frame_call body;
+} kolo_tcp_own;
+
+/* A rank of the group, this one included. */
+typedef struct kolo_tcp_member {
+    int wire_rank;  /* its rank in the root group; -1: this rank, or connected by another transport
+                     */
+    uint32_t group; /* its number for this group; 0: the root group, or not attached yet */
+    bool needed;    /* something waits for it: without a connection it is lost */
+    bool broken;
+    kolo_status status;
+    char *report; /* NULL: none, or no memory for it */
+} kolo_tcp_member;
+
+/* A member that is connected. */
 typedef struct kolo_tcp_peer {
     kolo_link *link;
-    int wire_rank;  /* its rank in the root group */
-    uint32_t group; /* the peer's number for this group; 0: the root group, or not attached yet */
-    bool leaving, broken;
-    kolo_status status;
-    char report[KOLO_REPORT_BYTES];
+    bool leaving;
+    bool behind; /* it does not have all announcements yet: they are too far ahead of it */
     uint64_t finished;
+    uint64_t told[KOLO_FLIGHT_MAX]; /* which of `own` it has: the number + 1 */
     kolo_tcp_channel channels[KOLO_TCP_CHANNELS];
     kolo_tcp_call calls[KOLO_FLIGHT_MAX];
 } kolo_tcp_peer;
@@ -57,14 +76,26 @@ typedef struct kolo_tcp_transport {
     struct kolo_tcp_transport
         *next; /* in the list of all groups on this wire, from the root group */
     uint32_t group,
-        next_group; /* this rank's number for the group; root group: the next free one */
+        next_group;   /* this rank's number for the group; root group: the next free one */
+    uint64_t started; /* all collectives below have been */
     uint64_t finished, finished_sent, settled;
     _Atomic uint32_t alarm; /* see kolo_transport */
     kolo_status failed;     /* root group: an announcement was not sent; progress returns it */
     bool broken;
+    kolo_status status; /* as reported, if broken */
+    char *report;
+    bool passed_on; /* a report of another rank */
+    kolo_tcp_own own[KOLO_FLIGHT_MAX];
+    uint64_t *heard;     /* [size]: collectives that each rank has started, + 1, as ranks tell each
+                            other     while they wait; 0: not known; NULL: nothing is */
+    uint64_t stalled_at; /* `finished` at the last look */
+    bool news;           /* `heard` has changed since it was sent */
+    int64_t told_ns;     /* root group: time of the latest look */
+    struct kolo_tcp_farewell *farewells; /* root group: for ranks that connect later */
     kolo_tcp_unexpected *spare;
-    int *ranks;             /* [wire->size]: maps ranks of the root group to ranks here; -1: none */
-    kolo_tcp_peer *peers[]; /* NULL: connected by another transport */
+    int *ranks; /* [wire->size]: maps ranks of the root group to ranks here; -1: none */
+    kolo_tcp_member *members; /* [size] */
+    kolo_tcp_peer *peers[];   /* [size]; NULL: not connected, or by another transport */
 } kolo_tcp_transport;
 
 static inline kolo_tcp_channel *kolo_tcp_channel_of(kolo_tcp_transport *t, uint64_t seq, int peer) {
@@ -80,3 +111,38 @@ kolo_status kolo_tcp_receive(kolo_tcp_transport *root, int from, bool progress, 
 size_t kolo_tcp_read_unexpected(kolo_tcp_transport *t, kolo_tcp_channel *c, void *to, size_t bytes);
 /* Empties the unexpected queue and makes its block a spare one. */
 void kolo_tcp_drop_unexpected(kolo_tcp_transport *t, kolo_tcp_channel *c);
+
+/* Sends a frame to a member; nothing if it is not connected or not attached. */
+kolo_status kolo_tcp_send_frame(kolo_tcp_transport *t, int peer, kolo_frame frame,
+                                const void *body);
+/* The same to all; returns the first error after having tried all. */
+kolo_status kolo_tcp_send_to_all(kolo_tcp_transport *t, kolo_frame frame, const void *body);
+/* Announces the collectives that a peer does not have yet, unless it is too far behind. */
+kolo_status kolo_tcp_announce(kolo_tcp_transport *t, int peer);
+/* Adds the peer of a new connection to a group. NOMEM. */
+kolo_status kolo_tcp_add_peer(kolo_tcp_transport *t, int peer);
+
+/* ---- groups in which not all pairs are connected (sparse.c) ---- */
+
+/* Attaches the connections that the dialer has made. */
+kolo_status kolo_tcp_take_links(kolo_tcp_transport *root, bool *moved);
+/* A member can be sent to now: sends it what it has missed. */
+kolo_status kolo_tcp_introduce(kolo_tcp_transport *t, int peer);
+/* A sub-group ends: those of its members that connect later will be sent LEAVE. */
+void kolo_tcp_leave_later(kolo_tcp_transport *t);
+void kolo_tcp_forget_farewells(kolo_tcp_transport *root);
+/* Asks for the connections by which what concerns the group reaches all its members. */
+void kolo_tcp_want_near(kolo_tcp_transport *t, int peer);
+/* Tells all others that a rank is lost, once; `from`: has told this one; -1: it was connected. */
+kolo_status kolo_tcp_tell_gone(kolo_tcp_transport *root, int gone, const char *why, int from);
+/* Takes frames of ranks that tell this one. FORMAT: an invalid one. */
+kolo_status kolo_tcp_take_gone(kolo_tcp_transport *root, int from, const kolo_frame *f,
+                               const char *body);
+kolo_status kolo_tcp_take_started(kolo_tcp_transport *t, const kolo_frame *f, const char *body);
+/* Passes on a report of a rank. */
+kolo_status kolo_tcp_pass_on(kolo_tcp_transport *t, int origin, int from);
+/* From time to time: tells others who is lost, and while collectives do not end, who has started
+ * which. */
+kolo_status kolo_tcp_tell(kolo_tcp_transport *root);
+/* The health of a member that is not connected. */
+void kolo_tcp_watch_unconnected(const kolo_tcp_transport *t, int peer, kolo_peer_state *state);

@@ -1,6 +1,7 @@
 /* Transport `tcp`, receive side: dispatches frames to their groups, and data to the posted receive
  * or to the unexpected queue. All frames are validated first. */
 #include "base/memory.h"
+#include "base/status.h"
 #include "comm/transport/tcp/internal.h"
 
 #include <string.h>
@@ -108,6 +109,27 @@ static kolo_status handle_credit(kolo_tcp_transport *t, int peer, const kolo_fra
     return KOLO_OK;
 }
 
+/* The first report of a rank is passed on to those that are not connected to it. */
+static kolo_status handle_report(kolo_tcp_transport *t, int peer, const kolo_frame *f,
+                                 const char *body) {
+    if (f->value == KOLO_OK || f->value > KOLO_ERR_PEER || f->seq > (uint64_t)t->base.size) {
+        return malformed(f);
+    }
+    const int origin = f->seq > 0 ? (int)f->seq - 1 : peer;
+    kolo_tcp_member *m = &t->members[origin];
+    if (m->broken || origin == t->base.rank) return KOLO_OK;
+    m->broken = true;
+    m->status = (kolo_status)f->value;
+    m->report = kolo_alloc(KOLO_REPORT_BYTES);
+    if (m->report) {
+        size_t n = f->bytes < KOLO_REPORT_BYTES ? f->bytes : KOLO_REPORT_BYTES - 1;
+        memcpy(m->report, body, n);
+        m->report[n] = '\0';
+    }
+    atomic_store_explicit(t->base.alarm, 1, memory_order_release);
+    return kolo_tcp_pass_on(t, origin, peer);
+}
+
 /* Handles a complete frame other than DATA. */
 static kolo_status handle_frame(kolo_tcp_transport *t, int peer, const kolo_frame *f,
                                 const char *body) {
@@ -123,15 +145,13 @@ static kolo_status handle_frame(kolo_tcp_transport *t, int peer, const kolo_fram
         if (f->value < p->finished) return malformed(f);
         p->finished = f->value;
         p->leaving = f->kind == KOLO_FRAME_LEAVE;
-        return KOLO_OK;
+        return p->behind ? kolo_tcp_announce(t, peer) : KOLO_OK;
     case KOLO_FRAME_REPORT:
-        if (f->value == KOLO_OK || f->value > KOLO_ERR_PEER) return malformed(f);
-        p->broken = true;
-        atomic_store_explicit(t->base.alarm, 1, memory_order_release);
-        p->status = (kolo_status)f->value;
-        memcpy(p->report, body, f->bytes);
-        p->report[f->bytes < sizeof p->report ? f->bytes : sizeof p->report - 1] = '\0';
-        return KOLO_OK;
+        return handle_report(t, peer, f, body);
+    case KOLO_FRAME_GONE:
+        return t->parent ? malformed(f) : kolo_tcp_take_gone(t, peer, f, body);
+    case KOLO_FRAME_STARTED:
+        return kolo_tcp_take_started(t, f, body);
     default:
         return KOLO_OK; /* HEARTBEAT */
     }

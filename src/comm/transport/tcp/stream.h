@@ -13,16 +13,20 @@
 #include "comm/transport/transport.h"
 
 /* Frame kinds: code, minimum and maximum size of the body. */
-#define KOLO_FRAME_LIST(X)                                                           \
-    X(KOLO_FRAME_ANNOUNCE, sizeof(kolo_frame_call),                                  \
-      sizeof(kolo_frame_call))                 /* value: peer count */               \
-    X(KOLO_FRAME_PHASE, 0, 0)                  /* value: the phase */                \
-    X(KOLO_FRAME_DATA, 0, KOLO_FRAME_DATA_MAX) /* 0 bytes: an empty message */       \
-    X(KOLO_FRAME_CREDIT, 0, 0)                 /* value: bytes consumed so far */    \
-    X(KOLO_FRAME_FINISHED, 0, 0)               /* value: all below are complete */   \
-    X(KOLO_FRAME_REPORT, 0, KOLO_REPORT_BYTES) /* value: status; body: error text */ \
-    X(KOLO_FRAME_LEAVE, 0, 0)                  /* value: as for FINISHED */          \
-    X(KOLO_FRAME_HEARTBEAT, 0, 0)              /* no content */
+#define KOLO_FRAME_LIST(X)                                                                         \
+    X(KOLO_FRAME_ANNOUNCE, sizeof(kolo_frame_call),                                                \
+      sizeof(kolo_frame_call))                 /* value: peer count */                             \
+    X(KOLO_FRAME_PHASE, 0, 0)                  /* value: the phase */                              \
+    X(KOLO_FRAME_DATA, 0, KOLO_FRAME_DATA_MAX) /* 0 bytes: an empty message */                     \
+    X(KOLO_FRAME_CREDIT, 0, 0)                 /* value: bytes consumed so far */                  \
+    X(KOLO_FRAME_FINISHED, 0, 0)               /* value: all below are complete */                 \
+    X(KOLO_FRAME_REPORT, 0, KOLO_REPORT_BYTES) /* value: status; body: error text; seq: its rank + \
+                                                  1 if another rank passes it on */                \
+    X(KOLO_FRAME_LEAVE, 0, 0)                  /* value: as for FINISHED */                        \
+    X(KOLO_FRAME_HEARTBEAT, 0, 0)              /* no content */                                    \
+    X(KOLO_FRAME_GONE, 0, KOLO_FRAME_WHY_BYTES)      /* value: a rank that is lost; body: why */   \
+    X(KOLO_FRAME_STARTED, 8, KOLO_FRAME_STARTED_MAX) /* value: a rank; body: collectives           \
+                            that it and the next ranks have started */
 
 typedef enum kolo_frame_kind {
 #define KOLO_FRAME_ENUM(code, least, most) code,
@@ -31,7 +35,12 @@ typedef enum kolo_frame_kind {
         KOLO_FRAME_KINDS
 } kolo_frame_kind;
 
-enum { KOLO_FRAME_DATA_MAX = 1 << 20, KOLO_STREAM_INPUT = 16 << 10 };
+enum {
+    KOLO_FRAME_DATA_MAX = 1 << 20,
+    KOLO_STREAM_INPUT = 16 << 10,
+    KOLO_FRAME_WHY_BYTES = 63,
+    KOLO_FRAME_STARTED_MAX = KOLO_STREAM_INPUT / 2,
+};
 
 typedef struct kolo_frame {
     uint32_t kind : 8;

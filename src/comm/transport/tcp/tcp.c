@@ -1,5 +1,6 @@
-/* Transport `tcp`: one connection between each pair of ranks, which carries announcements, data,
- * credits, error reports and heartbeats (stream.h, wire.h).
+/* Transport `tcp`: one connection between two ranks, which carries announcements, data, credits,
+ * error reports and heartbeats (stream.h, wire.h). Either all pairs of ranks are connected, or
+ * those that need it, on demand (sparse.c).
  *
  * Sub-groups share the connections of the root group. A rank numbers its groups in order of
  * creation and sends the number to the members; a frame carries the number that its receiver uses.
@@ -44,19 +45,19 @@ static kolo_tcp_transport *tcp(kolo_transport *t) { return (kolo_tcp_transport *
 
 /* ---- frames out ---- */
 
-static kolo_status send_frame(kolo_tcp_transport *t, int peer, kolo_frame frame, const void *body) {
-    const kolo_tcp_peer *p = t->peers[peer];
-    if (t->parent && p->group == 0) return KOLO_OK; /* the group was not completed */
-    frame.group = p->group;
-    return kolo_wire_send(t->wire, p->wire_rank, &frame, body);
+kolo_status kolo_tcp_send_frame(kolo_tcp_transport *t, int peer, kolo_frame frame,
+                                const void *body) {
+    const kolo_tcp_member *m = &t->members[peer];
+    if (!t->peers[peer]) return KOLO_OK;
+    if (t->parent && m->group == 0) return KOLO_OK; /* the group was not completed */
+    frame.group = m->group;
+    return kolo_wire_send(t->wire, m->wire_rank, &frame, body);
 }
 
-/* Sends to all peers; returns the first error after having tried all. */
-static kolo_status send_to_all(kolo_tcp_transport *t, kolo_frame frame, const void *body) {
+kolo_status kolo_tcp_send_to_all(kolo_tcp_transport *t, kolo_frame frame, const void *body) {
     kolo_status status = KOLO_OK;
     for (int p = 0; p < t->base.size; p++) {
-        if (!t->peers[p]) continue;
-        kolo_status sent = send_frame(t, p, frame, body);
+        kolo_status sent = kolo_tcp_send_frame(t, p, frame, body);
         if (status == KOLO_OK) status = sent;
     }
     return status;
@@ -73,19 +74,34 @@ static kolo_status take_failure(kolo_tcp_transport *root) {
     return status == KOLO_OK ? status : KOLO_FAIL(status, "an announcement was not sent");
 }
 
+/* A connection has ended. A rank that leaves in order is not lost. */
+static kolo_status lose_link(kolo_tcp_transport *t, int from) {
+    const kolo_tcp_peer *p = t->peers[from];
+    if (!t->wire->dialer || (p && p->leaving)) return KOLO_OK;
+    return kolo_tcp_tell_gone(t, from, t->wire->links[from]->stream.why, -1);
+}
+
 /* Called on the root group, for all groups. Returns the first error after having tried all. */
 static kolo_status tcp_progress(kolo_transport *base, bool *moved) {
     kolo_tcp_transport *t = tcp(base);
     kolo_status status = take_failure(t);
     kolo_wire_poll(t->wire, moved);
+    if (t->wire->dialed) {
+        kolo_status taken = kolo_tcp_take_links(t, moved);
+        if (status == KOLO_OK) status = taken;
+    }
     for (int from = 0; from < t->wire->size; from++) {
         const kolo_link *l = t->wire->links[from];
         if (!l || l->stream.fd < 0) continue;
         kolo_status received = kolo_tcp_receive(t, from, true, moved);
         if (status == KOLO_OK) status = received;
-        if (kolo_wire_drop_closed(t->wire, from)) *moved = true;
+        if (!kolo_wire_drop_closed(t->wire, from)) continue;
+        *moved = true;
+        received = lose_link(t, from);
+        if (status == KOLO_OK) status = received;
     }
     kolo_status beat = kolo_wire_heartbeat(t->wire);
+    if (beat == KOLO_OK && t->wire->dialer) beat = kolo_tcp_tell(t);
     return status == KOLO_OK ? beat : status;
 }
 
@@ -107,8 +123,43 @@ static bool tcp_start(kolo_transport *base, uint64_t seq, void **payload) {
         kolo_tcp_drop_unexpected(t, c);
         *c = (kolo_tcp_channel){.seq = seq};
     }
+    kolo_tcp_own *own = &t->own[seq % KOLO_FLIGHT_MAX];
+    own->seq = seq;
+    own->started = true;
+    own->announced = false;
+    own->phase = 0;
     *payload = NULL;
     return true;
+}
+
+/* Announces one collective to a peer that does not have it yet. */
+static kolo_status announce_one(kolo_tcp_transport *t, int peer, const kolo_tcp_own *own) {
+    kolo_tcp_peer *p = t->peers[peer];
+    uint64_t *told = &p->told[own->seq % KOLO_FLIGHT_MAX];
+    if (!own->announced || *told == own->seq + 1) return KOLO_OK;
+    if (own->seq >= p->finished + KOLO_FLIGHT_MAX) {
+        p->behind = true;
+        return KOLO_OK;
+    }
+    *told = own->seq + 1;
+    kolo_frame f = {.kind = KOLO_FRAME_ANNOUNCE, .bytes = sizeof own->body, .seq = own->seq};
+    if (own->peer_counts) f.value = own->peer_counts[peer];
+    KOLO_TRY(kolo_tcp_send_frame(t, peer, f, &own->body));
+    for (uint32_t phase = 1; phase <= own->phase; phase++) {
+        f = (kolo_frame){.kind = KOLO_FRAME_PHASE, .seq = own->seq, .value = phase};
+        KOLO_TRY(kolo_tcp_send_frame(t, peer, f, NULL));
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_tcp_announce(kolo_tcp_transport *t, int peer) {
+    t->peers[peer]->behind = false;
+    if (t->broken) return KOLO_OK;
+    for (int i = 0; i < KOLO_FLIGHT_MAX; i++) {
+        const kolo_tcp_own *own = &t->own[i];
+        if (own->started && own->seq >= t->finished) KOLO_TRY(announce_one(t, peer, own));
+    }
+    return KOLO_OK;
 }
 
 /* Errors (no memory) are returned by progress. */
@@ -116,28 +167,44 @@ static void tcp_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
                        const kolo_announcement *announcement, const uint64_t *peer_counts,
                        const char *title) {
     kolo_tcp_transport *t = tcp(base);
+    kolo_tcp_own *own = &t->own[seq % KOLO_FLIGHT_MAX];
     if (phase > 0) {
         kolo_frame f = {.kind = KOLO_FRAME_PHASE, .seq = seq, .value = phase};
-        keep_failure(t, send_to_all(t, f, NULL));
+        own->phase = phase;
+        for (int p = 0; p < base->size; p++) {
+            const kolo_tcp_peer *peer = t->peers[p];
+            bool told = peer && peer->told[seq % KOLO_FLIGHT_MAX] == seq + 1;
+            if (told) keep_failure(t, kolo_tcp_send_frame(t, p, f, NULL));
+        }
         return;
     }
-    kolo_frame_call body = {.call = *announcement};
-    memcpy(body.title, title, strnlen(title, sizeof body.title));
-    kolo_frame f = {.kind = KOLO_FRAME_ANNOUNCE, .bytes = sizeof body, .seq = seq};
+    own->announced = true;
+    own->peer_counts = peer_counts;
+    own->body = (kolo_frame_call){.call = *announcement};
+    memcpy(own->body.title, title, strnlen(title, sizeof own->body.title));
+    if (seq >= t->started) t->started = seq + 1;
     for (int p = 0; p < base->size; p++) {
-        if (peer_counts) f.value = peer_counts[p];
-        if (t->peers[p]) keep_failure(t, send_frame(t, p, f, &body));
+        if (t->peers[p]) keep_failure(t, announce_one(t, p, own));
     }
 }
 
 static bool tcp_query(kolo_transport *base, uint64_t seq, int peer, kolo_peer_call *peer_call) {
-    const kolo_tcp_call *c = &tcp(base)->peers[peer]->calls[seq % KOLO_FLIGHT_MAX];
-    if (!c->announced || c->seq != seq) return false;
+    const kolo_tcp_peer *p = tcp(base)->peers[peer];
+    const kolo_tcp_call *c = p ? &p->calls[seq % KOLO_FLIGHT_MAX] : NULL;
+    if (!c || !c->announced || c->seq != seq) return false;
     *peer_call = (kolo_peer_call){.call = &c->body.call,
                                   .title = c->body.title,
                                   .phase = c->phase,
                                   .peer_count = &c->peer_count};
     return true;
+}
+
+static bool tcp_started(kolo_transport *base, uint64_t seq, int peer) {
+    const kolo_tcp_transport *t = tcp(base);
+    kolo_peer_call unused;
+    if (tcp_query(base, seq, peer, &unused)) return true;
+    if (t->peers[peer]) return false;
+    return !t->heard || t->heard[peer] == 0 || t->heard[peer] > seq + 1; /* not known: yes */
 }
 
 static void tcp_finish(kolo_transport *base, uint64_t finished) {
@@ -146,7 +213,7 @@ static void tcp_finish(kolo_transport *base, uint64_t finished) {
     if (finished - t->finished_sent < FINISHED_INTERVAL) return;
     t->finished_sent = finished;
     kolo_frame f = {.kind = KOLO_FRAME_FINISHED, .value = finished};
-    keep_failure(t, send_to_all(t, f, NULL));
+    keep_failure(t, kolo_tcp_send_to_all(t, f, NULL));
 }
 
 /* ---- messages ---- */
@@ -154,45 +221,49 @@ static void tcp_finish(kolo_transport *base, uint64_t finished) {
 static kolo_status tcp_send(kolo_transport *base, uint64_t seq, int peer, const void *data,
                             size_t bytes, size_t *queued, bool *accepted) {
     kolo_tcp_transport *t = tcp(base);
-    const kolo_tcp_peer *p = t->peers[peer];
-    kolo_stream *s = &p->link->stream;
+    const kolo_tcp_member *m = &t->members[peer];
+    *queued = 0;
+    *accepted = false;
+    if (!t->peers[peer]) return KOLO_OK;
+    kolo_stream *s = &t->peers[peer]->link->stream;
     kolo_tcp_channel *c = kolo_tcp_channel_of(t, seq, peer);
     uint64_t room = KOLO_TCP_WINDOW - (c->sent - c->sent_consumed);
-    *queued = 0;
     *accepted = s->data_left == 0 && (room > 0 || bytes == 0) && !s->closed && !s->write_error;
     if (!*accepted) return KOLO_OK;
     if (bytes > room) bytes = room;
     if (bytes > KOLO_FRAME_DATA_MAX) bytes = KOLO_FRAME_DATA_MAX;
     kolo_frame f = {
-        .kind = KOLO_FRAME_DATA, .group = p->group, .bytes = (uint32_t)bytes, .seq = seq};
+        .kind = KOLO_FRAME_DATA, .group = m->group, .bytes = (uint32_t)bytes, .seq = seq};
     KOLO_TRY(kolo_stream_push_data(s, &f, data));
-    kolo_wire_flush(t->wire, p->wire_rank);
+    kolo_wire_flush(t->wire, m->wire_rank);
     c->sent += bytes;
     *queued = bytes;
     return KOLO_OK;
 }
 
 static bool tcp_sent(kolo_transport *base, uint64_t seq, int peer) {
-    return tcp(base)->peers[peer]->link->stream.data_left == 0; /* one body at a time */
+    const kolo_tcp_peer *p = tcp(base)->peers[peer];
+    return !p || p->link->stream.data_left == 0; /* one body at a time */
 }
 
 static kolo_status send_credit(kolo_tcp_transport *t, kolo_tcp_channel *c, uint64_t seq, int peer) {
     if (c->consumed - c->credited < KOLO_TCP_CREDIT_BYTES) return KOLO_OK;
     c->credited = c->consumed;
     kolo_frame f = {.kind = KOLO_FRAME_CREDIT, .seq = seq, .value = c->consumed};
-    return send_frame(t, peer, f, NULL);
+    return kolo_tcp_send_frame(t, peer, f, NULL);
 }
 
 static kolo_status tcp_recv(kolo_transport *base, uint64_t seq, int peer, void *data, size_t bytes,
                             size_t *received, bool *arrived) {
     kolo_tcp_transport *t = tcp(base);
-    const kolo_tcp_peer *p = t->peers[peer];
-    kolo_link *l = p->link;
+    *received = 0;
+    *arrived = false;
+    if (!t->peers[peer]) return KOLO_OK;
+    kolo_link *l = t->peers[peer]->link;
     kolo_tcp_channel *c = kolo_tcp_channel_of(t, seq, peer);
     size_t done = 0;
     bool moved = true;
     if (bytes == 0) {
-        *received = 0;
         *arrived = c->n_empty > 0;
         if (*arrived) c->n_empty--;
         return KOLO_OK;
@@ -210,7 +281,8 @@ static kolo_status tcp_recv(kolo_transport *base, uint64_t seq, int peer, void *
         moved = n > 0;
         done += n;
         c->consumed += n;
-        if (done < bytes) KOLO_TRY(kolo_tcp_receive(t->root, p->wire_rank, false, &moved));
+        if (done < bytes)
+            KOLO_TRY(kolo_tcp_receive(t->root, t->members[peer].wire_rank, false, &moved));
     }
     c->wanted = done < bytes;
     *received = done;
@@ -245,28 +317,49 @@ static void watch_link(const kolo_wire *w, const kolo_stream *s, kolo_peer_state
 /* The peer's state in this group. */
 static void tcp_peer_state(kolo_transport *base, int peer, kolo_peer_state *state) {
     const kolo_tcp_transport *t = tcp(base);
+    const kolo_tcp_member *m = &t->members[peer];
     const kolo_tcp_peer *p = t->peers[peer];
     *state = (kolo_peer_state){.condition = KOLO_PEER_ALIVE, .finished = t->finished};
-    if (!p) return;
-    state->finished = p->finished;
-    if (p->broken) {
+    if (m->wire_rank < 0) return;
+    if (p) state->finished = p->finished;
+    if (m->broken) {
         state->condition = KOLO_PEER_FAILED;
-        state->status = p->status;
-        memcpy(state->report, p->report, sizeof state->report);
-    } else if (p->leaving) {
+        state->status = m->status;
+        snprintf(state->report, sizeof state->report, "%s", m->report ? m->report : "");
+    } else if (p && p->leaving) {
         state->condition = KOLO_PEER_LEFT;
     }
-    watch_link(t->wire, &p->link->stream, state);
+    if (p) {
+        watch_link(t->wire, &p->link->stream, state);
+    } else {
+        kolo_tcp_watch_unconnected(t, peer, state);
+    }
+}
+
+static void tcp_need(kolo_transport *base, int peer, bool now) {
+    kolo_tcp_transport *t = tcp(base);
+    kolo_tcp_member *m = &t->members[peer];
+    if (t->peers[peer] || m->wire_rank < 0) return;
+    if (now && !m->needed) { /* it may have failed when nothing waited for it */
+        m->needed = true;
+        if (!t->wire->ranks[m->wire_rank].gone) t->wire->ranks[m->wire_rank].why[0] = '\0';
+    }
+    kolo_wire_want(t->wire, m->wire_rank);
 }
 
 static void tcp_report(kolo_transport *base, kolo_status status, const char *text) {
     kolo_tcp_transport *t = tcp(base);
     t->broken = true;
-    (void)send_to_all(t, (kolo_frame){.kind = KOLO_FRAME_FINISHED, .value = t->finished}, NULL);
-    kolo_frame f = {.kind = KOLO_FRAME_REPORT,
-                    .bytes = (uint32_t)strnlen(text, KOLO_REPORT_BYTES),
-                    .value = status};
-    (void)send_to_all(t, f, text);
+    if (t->wire->dialer && !t->report) { /* for ranks that connect later */
+        t->status = status;
+        t->report = kolo_strdup(text);
+    }
+    kolo_frame f = {.kind = KOLO_FRAME_FINISHED, .value = t->finished};
+    (void)kolo_tcp_send_to_all(t, f, NULL);
+    f = (kolo_frame){.kind = KOLO_FRAME_REPORT,
+                     .bytes = (uint32_t)strnlen(text, KOLO_REPORT_BYTES),
+                     .value = status};
+    (void)kolo_tcp_send_to_all(t, f, text);
     for (int p = 0; p < t->base.size; p++) { /* what requests had in flight may be freed now */
         if (t->peers[p]) kolo_stream_copy_data(&t->peers[p]->link->stream);
     }
@@ -287,6 +380,7 @@ static void linger(kolo_tcp_transport *t) {
 
 static void free_transport(kolo_tcp_transport *t) {
     for (int p = 0; p < t->base.size; p++) {
+        kolo_free(t->members[p].report);
         if (!t->peers[p]) continue;
         for (int c = 0; c < KOLO_TCP_CHANNELS; c++) kolo_free(t->peers[p]->channels[c].unexpected);
         kolo_free(t->peers[p]);
@@ -297,8 +391,12 @@ static void free_transport(kolo_tcp_transport *t) {
         t->spare = next;
     }
     if (!t->parent) kolo_wire_destroy(t->wire);
+    kolo_tcp_forget_farewells(t);
     kolo_segment_fini(&t->base.segment);
     kolo_free(t->ranks);
+    kolo_free(t->members);
+    kolo_free(t->report);
+    kolo_free(t->heard);
     kolo_free(t);
 }
 
@@ -316,10 +414,17 @@ static void tcp_abandon(kolo_transport *base) { kolo_wire_abandon(tcp(base)->wir
 
 static void tcp_destroy(kolo_transport *base) {
     kolo_tcp_transport *t = tcp(base);
+    if (!t->parent && t->wire->dialer) { /* those that have just connected get LEAVE too */
+        bool moved;
+        t->wire->dialer->ops->stop(t->wire->dialer);
+        (void)kolo_tcp_take_links(t, &moved);
+    }
     if (!t->broken) {
-        (void)send_to_all(t, (kolo_frame){.kind = KOLO_FRAME_LEAVE, .value = t->finished}, NULL);
+        kolo_frame f = {.kind = KOLO_FRAME_LEAVE, .value = t->finished};
+        (void)kolo_tcp_send_to_all(t, f, NULL);
     }
     if (t->parent) {
+        kolo_tcp_leave_later(t);
         unlink_group(t);
     } else {
         linger(t);
@@ -329,14 +434,22 @@ static void tcp_destroy(kolo_transport *base) {
 
 /* ---- groups ---- */
 
-static kolo_status add_peer(kolo_tcp_transport *t, int peer, int wire_rank) {
+kolo_status kolo_tcp_add_peer(kolo_tcp_transport *t, int peer) {
     kolo_tcp_peer *p = kolo_zalloc(sizeof *p);
     if (!p) return KOLO_NOMEM(sizeof *p);
-    p->link = t->wire->links[wire_rank];
-    p->wire_rank = wire_rank;
-    for (size_t c = 0; c < KOLO_FLIGHT_MAX; c++) p->channels[c].seq = UINT64_MAX;
+    p->link = t->wire->links[t->members[peer].wire_rank];
+    for (size_t c = 0; c < KOLO_FLIGHT_MAX; c++) {
+        const kolo_tcp_own *own = &t->own[c];
+        bool open = own->started && own->seq >= t->finished;
+        p->channels[c].seq = open ? own->seq : UINT64_MAX;
+    }
     t->peers[peer] = p;
     return KOLO_OK;
+}
+
+static void set_member(kolo_tcp_transport *t, int peer, int wire_rank) {
+    t->members[peer].wire_rank = wire_rank;
+    t->ranks[wire_rank] = peer;
 }
 
 /* Allocates a transport without wire, peers and rank map. */
@@ -344,9 +457,11 @@ static kolo_tcp_transport *alloc_transport(const kolo_transport_ops *ops, int ra
                                            int wire_size) {
     kolo_tcp_transport *t = kolo_zalloc(sizeof *t + (size_t)size * sizeof(kolo_tcp_peer *));
     int *ranks = kolo_zalloc((size_t)wire_size * sizeof *ranks);
-    if (!t || !ranks) {
+    kolo_tcp_member *members = kolo_zalloc((size_t)size * sizeof *members);
+    if (!t || !ranks || !members) {
         kolo_free(t);
         kolo_free(ranks);
+        kolo_free(members);
         return NULL;
     }
     t->base = (kolo_transport){.ops = ops,
@@ -358,32 +473,37 @@ static kolo_tcp_transport *alloc_transport(const kolo_transport_ops *ops, int ra
                                .segment.fd = -1};
     t->base.alarm = &t->alarm;
     t->ranks = ranks;
+    t->members = members;
     for (int p = 0; p < wire_size; p++) ranks[p] = -1;
+    for (int p = 0; p < size; p++) members[p].wire_rank = -1;
     return t;
 }
 
 static kolo_status tcp_sub_attach(kolo_transport *base, int peer,
                                   const kolo_subgroup_address *address) {
-    kolo_tcp_peer *p = tcp(base)->peers[peer];
-    if (!p) return KOLO_OK;
+    kolo_tcp_transport *t = tcp(base);
+    kolo_tcp_member *m = &t->members[peer];
+    if (m->wire_rank < 0) return KOLO_OK;
     if (address->group == 0 || address->group >= GROUPS_MAX) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sent an invalid group number", p->wire_rank);
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sent an invalid group number", m->wire_rank);
     }
-    p->group = (uint32_t)address->group;
-    return KOLO_OK;
+    m->group = (uint32_t)address->group;
+    if (!t->wire->dialer) return KOLO_OK;
+    kolo_tcp_want_near(t, peer);
+    return t->peers[peer] ? kolo_tcp_introduce(t, peer) : KOLO_OK;
 }
 
 static kolo_status tcp_sub(kolo_transport *parent_base, const int *members, int size, int rank,
                            kolo_transport **sub, kolo_subgroup_address *address);
 
 /* The operations of the root group and of sub-groups. */
-#define TCP_OPS(pump_)                                                                      \
-    {                                                                                       \
-        .start = tcp_start, .signal = tcp_signal, .query = tcp_query, .finish = tcp_finish, \
-        .send = tcp_send, .sent = tcp_sent, .recv = tcp_recv, .handle = tcp_handle,         \
-        .window = tcp_window, .progress = (pump_), .peer_state = tcp_peer_state,            \
-        .report = tcp_report, .subgroup = tcp_sub, .attach = tcp_sub_attach,                \
-        .abandon = tcp_abandon, .destroy = tcp_destroy,                                     \
+#define TCP_OPS(pump_)                                                                       \
+    {                                                                                        \
+        .start = tcp_start, .signal = tcp_signal, .query = tcp_query, .finish = tcp_finish,  \
+        .send = tcp_send, .sent = tcp_sent, .recv = tcp_recv, .handle = tcp_handle,          \
+        .need = tcp_need, .started = tcp_started, .window = tcp_window, .progress = (pump_), \
+        .peer_state = tcp_peer_state, .report = tcp_report, .subgroup = tcp_sub,             \
+        .attach = tcp_sub_attach, .abandon = tcp_abandon, .destroy = tcp_destroy,            \
     }
 
 static const kolo_transport_ops tcp_ops = TCP_OPS(tcp_progress);
@@ -391,10 +511,10 @@ static const kolo_transport_ops sub_ops = TCP_OPS(NULL);
 
 static kolo_status add_members(kolo_tcp_transport *t, const int *members) {
     for (int p = 0; p < t->base.size; p++) {
-        const kolo_tcp_peer *above = t->parent->peers[members[p]];
-        if (!above) continue;
-        KOLO_TRY(add_peer(t, p, above->wire_rank));
-        t->ranks[above->wire_rank] = p;
+        const int wire_rank = t->parent->members[members[p]].wire_rank;
+        if (wire_rank < 0) continue;
+        set_member(t, p, wire_rank);
+        if (t->wire->links[wire_rank]) KOLO_TRY(kolo_tcp_add_peer(t, p));
     }
     return KOLO_OK;
 }
@@ -413,6 +533,7 @@ static kolo_status tcp_sub(kolo_transport *parent_base, const int *members, int 
     t->root = root;
     t->base.events = parent_base->events;
     t->base.no_wakeup = parent_base->no_wakeup;
+    t->base.sparse = t->wire->dialer != NULL;
     t->base.segment.of = &parent_base->segment;
     kolo_status status = add_members(t, members);
     if (status != KOLO_OK) {
@@ -448,9 +569,18 @@ kolo_status kolo_tcp_attach(kolo_transport *base, int peer, int fd, const kolo_s
     kolo_tcp_transport *t = tcp(base);
     KOLO_ASSERT(peer != base->rank && !t->peers[peer]);
     KOLO_TRY(kolo_wire_attach(t->wire, peer, fd, keys));
-    t->ranks[peer] = peer;
-    return add_peer(t, peer, peer);
+    set_member(t, peer, peer);
+    return kolo_tcp_add_peer(t, peer);
 }
+
+kolo_status kolo_tcp_dial(kolo_transport *base, kolo_dialer *dialer) {
+    kolo_status status = kolo_wire_dial(tcp(base)->wire, dialer);
+    if (status != KOLO_OK) dialer->ops->destroy(dialer);
+    base->sparse = status == KOLO_OK;
+    return status;
+}
+
+void kolo_tcp_expect(kolo_transport *base, int peer) { set_member(tcp(base), peer, peer); }
 
 static kolo_status create(const kolo_network_opts *opts, kolo_transport **t) {
     return kolo_tcp_create(opts->rank, opts->size, opts->segment_bytes, opts->heartbeat_ms, t);
@@ -461,4 +591,8 @@ static kolo_status attach(kolo_transport *t, int peer, int fd, const void *addre
     return kolo_tcp_attach(t, peer, fd, keys);
 }
 
-const kolo_network kolo_network_tcp = {.create = create, .attach = attach, .encrypts = true};
+const kolo_network kolo_network_tcp = {.create = create,
+                                       .attach = attach,
+                                       .dial = kolo_tcp_dial,
+                                       .expect = kolo_tcp_expect,
+                                       .encrypts = true};

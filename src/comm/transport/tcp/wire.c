@@ -12,7 +12,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { EVENTS = 64 };
+enum { EVENTS = 64, OF_DIALER = -1 };
 
 kolo_status kolo_wire_create(int size, int64_t heartbeat_ms, kolo_wire **wire) {
     size_t bytes = sizeof(kolo_wire) + (size_t)size * sizeof(kolo_link *);
@@ -21,8 +21,14 @@ kolo_status kolo_wire_create(int size, int64_t heartbeat_ms, kolo_wire **wire) {
     w->size = size;
     w->heartbeat_ns = kolo_ms_to_ns(heartbeat_ms);
     w->heartbeat_checked_ns = w->polled_ns = kolo_now_ns();
+    w->ranks = kolo_zalloc((size_t)size * sizeof *w->ranks);
+    if (!w->ranks) {
+        kolo_free(w);
+        return KOLO_NOMEM((size_t)size * sizeof *w->ranks);
+    }
     w->events = epoll_create1(EPOLL_CLOEXEC);
     if (w->events < 0) {
+        kolo_free(w->ranks);
         kolo_free(w);
         return KOLO_FAIL(KOLO_ERR_IO, "epoll: %s", kolo_errno_text(errno));
     }
@@ -32,12 +38,14 @@ kolo_status kolo_wire_create(int size, int64_t heartbeat_ms, kolo_wire **wire) {
 
 void kolo_wire_destroy(kolo_wire *w) {
     if (!w) return;
+    if (w->dialer) w->dialer->ops->destroy(w->dialer);
     for (int p = 0; p < w->size; p++) {
         if (!w->links[p]) continue;
         kolo_stream_fini(&w->links[p]->stream);
         kolo_free(w->links[p]);
     }
     close(w->events);
+    kolo_free(w->ranks);
     kolo_free(w);
 }
 
@@ -45,7 +53,27 @@ void kolo_wire_abandon(kolo_wire *w) {
     for (int p = 0; p < w->size; p++) {
         if (w->links[p] && w->links[p]->stream.fd >= 0) close(w->links[p]->stream.fd);
     }
+    if (w->dialer) w->dialer->ops->abandon(w->dialer);
     close(w->events);
+}
+
+static kolo_status watch(kolo_wire *w, int fd, int peer) {
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)peer};
+    if (epoll_ctl(w->events, EPOLL_CTL_ADD, fd, &event) == 0) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_IO, "epoll: %s", kolo_errno_text(errno));
+}
+
+kolo_status kolo_wire_dial(kolo_wire *w, kolo_dialer *dialer) {
+    KOLO_TRY(watch(w, dialer->events, OF_DIALER));
+    w->dialer = dialer;
+    return KOLO_OK;
+}
+
+void kolo_wire_want(kolo_wire *w, int peer) {
+    kolo_wire_rank *r = &w->ranks[peer];
+    if (!w->dialer || w->links[peer] || r->wanted || r->gone || r->why[0]) return;
+    r->wanted = true;
+    w->dialer->ops->want(w->dialer, peer);
 }
 
 kolo_status kolo_wire_attach(kolo_wire *w, int peer, int fd, const kolo_seal_keys *keys) {
@@ -59,11 +87,7 @@ kolo_status kolo_wire_attach(kolo_wire *w, int peer, int fd, const kolo_seal_key
     }
     w->links[peer] = l;
     kolo_socket_tune(fd, w->heartbeat_ns / 1000000);
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)peer};
-    if (epoll_ctl(w->events, EPOLL_CTL_ADD, fd, &event) != 0) {
-        return KOLO_FAIL(KOLO_ERR_IO, "epoll: %s", kolo_errno_text(errno));
-    }
-    return KOLO_OK;
+    return watch(w, fd, peer);
 }
 
 void kolo_wire_flush(kolo_wire *w, int peer) {
@@ -89,6 +113,10 @@ void kolo_wire_poll(kolo_wire *w, bool *moved) {
     int n = epoll_wait(w->events, events, EVENTS, 0);
     for (int i = 0; i < n; i++) {
         int peer = (int)events[i].data.u32;
+        if (peer == OF_DIALER) {
+            w->dialed = true;
+            continue;
+        }
         if (events[i].events & ~(uint32_t)EPOLLOUT) w->links[peer]->stream.readable = true;
         if (events[i].events & EPOLLOUT) {
             kolo_wire_flush(w, peer);

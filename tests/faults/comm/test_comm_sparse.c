@@ -1,0 +1,389 @@
+/* Groups in which ranks connect when they need each other: the connections there are, everything
+ * that needs others, at the same time from both sides, and the failures of ranks that are not
+ * connected. With KOLO_CONNECTIONS=ring only neighbours are connected at first. */
+#include "base/compiler.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "comm/engine/comm.h"
+#include "comm/transport/tcp/internal.h"
+#include "kolo/embed.h"
+#include "kolo/group.h"
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RANKS = 6, COUNT = 3000 };
+
+static kolo_status wrong(const char *what, int rank) {
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d: %s: %.300s", rank, what, kolo_last_error());
+}
+
+static void nap_ms(long ms) {
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+static int connections(const kolo_comm *comm) {
+    const kolo_tcp_transport *t = (const kolo_tcp_transport *)comm->transport;
+    int n = 0;
+    for (int r = 0; r < t->wire->size; r++) n += t->wire->links[r] != NULL;
+    return n;
+}
+
+/* Runs with that value of KOLO_CONNECTIONS. */
+static void run_with(const char *value, rank_job job, bool encrypt) {
+    setenv("KOLO_CONNECTIONS", value, 1);
+    if (encrypt) setenv("KOLO_ENCRYPT", "1", 1);
+    kolo_status status = run_rank_job(&job);
+    unsetenv("KOLO_CONNECTIONS");
+    unsetenv("KOLO_ENCRYPT");
+    ASSERT_OK(status);
+}
+
+/* Of a rank, in memory that all ranks share, side by side. */
+typedef struct flag {
+    _Alignas(64) _Atomic int done;
+    int connections[3]; /* at first, after a ring's collective, after messages between all */
+} flag;
+
+/* Without communication: waits until all ranks have come here. */
+static void await_all(flag *own, int rank, int size) {
+    atomic_store(&own->done, 1);
+    for (int r = 0; r < size; r++) {
+        while (!atomic_load(&own[r - rank].done)) nap_ms(1);
+    }
+}
+
+/* ---- which connections there are ---- */
+
+static kolo_status count_body(kolo_comm *comm, const void *arg, void *result) {
+    int *n = ((flag *)result)->connections;
+    int size = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
+    static float data[COUNT];
+    kolo_part part = {.data = data, .count = COUNT};
+    kolo_request *q;
+    n[0] = connections(comm);
+    KOLO_TRY(kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_F32, KOLO_SUM, KOLO_ALGORITHM_RING,
+                                   "ring", &q));
+    KOLO_TRY(kolo_request_start(q));
+    KOLO_TRY(kolo_request_wait(q, 0));
+    n[1] = connections(comm);
+    await_all(result, rank, size);
+    for (int d = 1; d < size; d++) {
+        int32_t out = rank, in = -1, from = (rank + size - d) % size;
+        KOLO_TRY(kolo_sendrecv(comm, &out, 1, (rank + d) % size, &in, 1, from, KOLO_DTYPE_I32, d));
+        if (in != from) return wrong("a message", rank);
+    }
+    n[2] = connections(comm);
+    return kolo_barrier(comm);
+}
+
+static void only_those_that_need_each_other_are_connected(void **state) {
+    static const struct {
+        const char *value;
+        int ranks, first, after;
+    } cases[] = {{"ring", RANKS, 2, 2}, {"near", 12, 6, 6}, {"all", RANKS, 5, 5}};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        flag found[16];
+        rank_job job = {.n = cases[i].ranks,
+                        .transport = RANKS_TCP,
+                        .body = count_body,
+                        .results = found,
+                        .result_bytes = sizeof found[0],
+                        .segment_bytes = 64 << 20};
+        run_with(cases[i].value, job, false);
+        for (int r = 0; r < cases[i].ranks; r++) {
+            const int *n = found[r].connections;
+            bool last = n[2] == cases[i].ranks - 1;
+            if (n[0] == cases[i].first && n[1] == cases[i].after && last) continue;
+            fail_msg("%s: rank %d has %d, %d and %d connections", cases[i].value, r, n[0], n[1],
+                     n[2]);
+        }
+    }
+}
+
+/* ---- everything ---- */
+
+/* All pairs at the same time, in both directions. */
+static kolo_status exchange_all(kolo_comm *comm, float *out, float *in) {
+    int size = kolo_comm_size(comm), rank = kolo_comm_rank(comm), n = 0;
+    kolo_request *q[2 * RANKS];
+    for (int r = 0; r < size; r++) {
+        if (r == rank) continue;
+        for (int k = 0; k < 2; k++) {
+            kolo_request_opts o = {.kind = k ? KOLO_COLLECTIVE_RECV : KOLO_COLLECTIVE_SEND,
+                                   .dtype = KOLO_DTYPE_F32,
+                                   .root = r,
+                                   .count = COUNT / RANKS,
+                                   .input = k ? NULL : out + r * (COUNT / RANKS),
+                                   .output = k ? in + r * (COUNT / RANKS) : NULL};
+            KOLO_TRY(kolo_request_create(comm, &o, &q[n++]));
+        }
+    }
+    for (int i = 0; i < COUNT; i++) {
+        out[i] = (float)(rank * 100 + i / (COUNT / RANKS));
+        in[i] = -1;
+    }
+    for (int i = 0; i < n; i++) KOLO_TRY(kolo_request_start(q[i]));
+    for (int i = 0; i < n; i++) KOLO_TRY(kolo_request_wait(q[i], 0));
+    for (int i = 0; i < n; i++) kolo_request_destroy(q[i]);
+    for (int i = 0; i < size * (COUNT / RANKS); i++) {
+        int from = i / (COUNT / RANKS);
+        if (from != rank && in[i] != (float)(from * 100 + rank)) return wrong("exchanged", rank);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status sum_by(kolo_comm *comm, kolo_algorithm algorithm, float *data) {
+    int size = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
+    kolo_part part = {.data = data, .count = COUNT};
+    kolo_request *q;
+    for (int i = 0; i < COUNT; i++) data[i] = (float)(rank + i % 7);
+    KOLO_TRY(kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_F32, KOLO_SUM, algorithm, "sum", &q));
+    KOLO_TRY(kolo_request_start(q));
+    KOLO_TRY(kolo_request_wait(q, 0));
+    kolo_request_destroy(q);
+    for (int i = 0; i < COUNT; i++) {
+        if (data[i] != (float)(size * (size - 1) / 2 + size * (i % 7))) return wrong("sum", rank);
+    }
+    return KOLO_OK;
+}
+
+/* Broadcasts, of which the root is far ahead of the other ranks, before they connect to it. */
+static kolo_status run_ahead(kolo_comm *comm) {
+    int rank = kolo_comm_rank(comm), size = kolo_comm_size(comm);
+    for (int32_t i = 0; i < 100; i++) {
+        int32_t x = rank == 0 ? i : -1;
+        if (rank == size / 2 && i == 3) nap_ms(50);
+        KOLO_TRY(kolo_broadcast(comm, &x, 1, KOLO_DTYPE_I32, 0));
+        if (x != i) return wrong("broadcast", rank);
+    }
+    int32_t own = rank, all[16];
+    KOLO_TRY(kolo_allgather(comm, &own, all, 1, KOLO_DTYPE_I32));
+    for (int r = 0; r < size; r++) {
+        if (all[r] != r) return wrong("gathered", rank);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status run_everything(kolo_comm *comm, float *out, float *in) {
+    static const kolo_algorithm algorithms[] = {
+        KOLO_ALGORITHM_AUTO,        KOLO_ALGORITHM_RING, KOLO_ALGORITHM_TREE,
+        KOLO_ALGORITHM_DOUBLE_TREE, KOLO_ALGORITHM_MESH, KOLO_ALGORITHM_HALVING_DOUBLING,
+        KOLO_ALGORITHM_HIERARCHICAL};
+    int size = kolo_comm_size(comm);
+    KOLO_TRY(run_ahead(comm));
+    KOLO_TRY(exchange_all(comm, out, in));
+    for (size_t a = 0; a < KOLO_COUNT(algorithms); a++) KOLO_TRY(sum_by(comm, algorithms[a], out));
+    for (int i = 0; i < COUNT; i++) out[i] = (float)kolo_comm_rank(comm);
+    KOLO_TRY(kolo_alltoall(comm, out, in, (size_t)(COUNT / RANKS), KOLO_DTYPE_F32));
+    for (int i = 0; i < size * (COUNT / RANKS); i++) {
+        if (in[i] != (float)(i / (COUNT / RANKS))) return wrong("all-to-all", size);
+    }
+    return kolo_barrier(comm);
+}
+
+static kolo_status everything_body(kolo_comm *comm, const void *arg, void *result) {
+    static float out[COUNT], in[COUNT];
+    kolo_comm *sub;
+    uint64_t flags = 7;
+    int lost;
+    KOLO_TRY(run_everything(comm, out, in));
+    KOLO_TRY(kolo_comm_split(comm, kolo_comm_rank(comm) % 2, 0, &sub));
+    KOLO_TRY(run_everything(sub, out, in));
+    KOLO_TRY(kolo_comm_allow_shrink(comm));
+    KOLO_TRY(kolo_comm_agree(comm, &flags, &lost));
+    return flags == 7 && lost == 0 ? kolo_barrier(comm) : wrong("agreement", lost);
+}
+
+static void everything_works_on_demand(void **state) {
+    static const rank_transport transports[] = {RANKS_TCP, RANKS_HOSTS};
+    for (int i = 0; i < 4; i++) {
+        rank_job job = {.n = RANKS,
+                        .transport = transports[i % 2],
+                        .body = everything_body,
+                        .segment_bytes = 64 << 20};
+        run_with("ring", job, i >= 2);
+    }
+}
+
+/* ---- failures of ranks that are not connected ---- */
+
+/* Rank 3 is killed, which rank 0 waits for in no way. */
+static kolo_status killed_body(kolo_comm *comm, const void *arg, void *result) {
+    int rank = kolo_comm_rank(comm);
+    int32_t x = 0;
+    kolo_status status = kolo_barrier(comm); /* which it may end too */
+    if (rank == 3) raise(SIGKILL);
+    if (status == KOLO_OK) {
+        status = kolo_recv(comm, &x, 1, KOLO_DTYPE_I32, rank == 0 ? 1 : 0, 0);
+    }
+    if (status != KOLO_ERR_PEER || !strstr(kolo_last_error(), "rank 3 is gone")) {
+        return wrong("a death", rank);
+    }
+    return KOLO_OK;
+}
+
+static void the_end_of_a_rank_is_known_to_all(void **state) {
+    rank_outcome outcomes[RANKS];
+    rank_job job = {.n = RANKS, .transport = RANKS_TCP, .body = killed_body, .outcomes = outcomes};
+    setenv("KOLO_CONNECTIONS", "ring", 1);
+    (void)run_rank_job(&job);
+    unsetenv("KOLO_CONNECTIONS");
+    for (int r = 0; r < RANKS; r++) {
+        if (r != 3 && outcomes[r].status != KOLO_OK) fail_msg("rank %d: %s", r, outcomes[r].error);
+    }
+    assert_int_equal(outcomes[3].signal, SIGKILL);
+}
+
+/* Rank 0 aborts, while the others wait for each other. */
+static kolo_status abort_body(kolo_comm *comm, const void *arg, void *result) {
+    int rank = kolo_comm_rank(comm);
+    int32_t x;
+    kolo_status status = kolo_barrier(comm); /* which it may end too */
+    if (rank == 0) {
+        kolo_comm_abort(comm, "aborted by the test");
+    } else if (status == KOLO_OK) {
+        status = kolo_recv(comm, &x, 1, KOLO_DTYPE_I32, rank == 1 ? 2 : rank - 1, 0);
+    }
+    bool told = rank == 0 || (status == KOLO_ERR_PEER &&
+                              strstr(kolo_last_error(), "rank 0 reports: aborted by the test"));
+    if (!told) status = wrong("an abort", rank);
+    await_all(result, rank, RANKS);
+    return told ? KOLO_OK : status;
+}
+
+static void an_abort_reaches_all(void **state) {
+    flag flags[RANKS];
+    rank_job job = {.n = RANKS,
+                    .transport = RANKS_TCP,
+                    .body = abort_body,
+                    .results = flags,
+                    .result_bytes = sizeof flags[0]};
+    run_with("ring", job, false);
+}
+
+/* Rank 3 does not come to a collective. */
+static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
+    int rank = kolo_comm_rank(comm);
+    kolo_status status = KOLO_OK;
+    float x = 1;
+    KOLO_TRY(kolo_barrier(comm));
+    if (rank != 3) status = kolo_allreduce(comm, &x, 1, KOLO_DTYPE_F32, KOLO_SUM);
+    bool named =
+        rank == 3 || (status != KOLO_OK && strstr(kolo_last_error(), "not started by rank 3"));
+    if (!named) status = wrong("a late rank", rank);
+    await_all(result, rank, RANKS);
+    return named ? KOLO_OK : status;
+}
+
+static void a_rank_that_does_not_start_is_named_by_all(void **state) {
+    flag flags[RANKS];
+    rank_job job = {.n = RANKS,
+                    .transport = RANKS_TCP,
+                    .body = late_body,
+                    .results = flags,
+                    .result_bytes = sizeof flags[0],
+                    .timeout_ms = 4000};
+    run_with("ring", job, false);
+}
+
+/* Rank 3 has left a sub-group before rank 0 needs it there. */
+static kolo_status left_body(kolo_comm *comm, const void *arg, void *result) {
+    int rank = kolo_comm_rank(comm);
+    kolo_comm *sub;
+    int32_t x = 0;
+    kolo_status status = KOLO_ERR_PEER;
+    const int colour = rank % 3 == 0 ? 0 : 1;
+    KOLO_TRY(kolo_comm_split(comm, colour, 0, &sub));
+    if (rank == 3) kolo_comm_destroy(sub);
+    KOLO_TRY(kolo_barrier(comm));
+    if (rank == 0) status = kolo_recv(sub, &x, 1, KOLO_DTYPE_I32, 1, 0);
+    if (status != KOLO_ERR_PEER ||
+        (rank == 0 && !strstr(kolo_last_error(), "has left the group"))) {
+        return wrong("it has left", rank);
+    }
+    return kolo_barrier(comm);
+}
+
+static void a_rank_that_has_left_is_known_to_have(void **state) {
+    rank_job job = {.n = RANKS, .transport = RANKS_TCP, .body = left_body};
+    run_with("ring", job, false);
+}
+
+/* Ranks 2 and 4 die, and the others go on, twice. */
+static kolo_status shrink_body(kolo_comm *comm, const void *arg, void *result) {
+    int rank = kolo_comm_rank(comm);
+    kolo_comm *now = comm;
+    uint64_t flags = 1;
+    KOLO_TRY(kolo_comm_allow_shrink(comm));
+    KOLO_TRY(kolo_comm_agree(comm, &flags, NULL)); /* all have it */
+    for (int victim = 2; victim <= 4; victim += 2) {
+        int32_t x = 1;
+        if (rank == victim) raise(SIGKILL);
+        if (kolo_allreduce(now, &x, 1, KOLO_DTYPE_I32, KOLO_SUM) != KOLO_ERR_PEER) {
+            return wrong("a death", rank);
+        }
+        KOLO_TRY(kolo_comm_shrink(now, &now));
+        KOLO_TRY(kolo_allreduce(now, &rank, 1, KOLO_DTYPE_I32, KOLO_SUM));
+        int all = RANKS * (RANKS - 1) / 2, want = victim == 2 ? all - 2 : all - 6;
+        if (rank != want) return wrong("the sum of those that live", rank);
+        rank = kolo_comm_rank(comm);
+        KOLO_TRY(kolo_comm_agree(now, &flags, NULL)); /* all have it */
+    }
+    return KOLO_OK;
+}
+
+static void the_others_go_on(void **state) {
+    rank_outcome outcomes[RANKS];
+    static const rank_transport transports[] = {RANKS_TCP, RANKS_HOSTS};
+    for (size_t t = 0; t < KOLO_COUNT(transports); t++) {
+        rank_job job = {
+            .n = RANKS, .transport = transports[t], .body = shrink_body, .outcomes = outcomes};
+        setenv("KOLO_CONNECTIONS", "ring", 1);
+        (void)run_rank_job(&job);
+        unsetenv("KOLO_CONNECTIONS");
+        for (int r = 0; r < RANKS; r++) {
+            bool victim = r == 2 || r == 4;
+            if (!victim && outcomes[r].status != KOLO_OK) {
+                fail_msg("transport %d, rank %d: %s", (int)t, r, outcomes[r].error);
+            }
+        }
+    }
+}
+
+/* ---- the variable ---- */
+
+static kolo_status refused_body(kolo_comm *comm, const void *arg, void *result) {
+    kolo_comm_opts opts = ranks_own_opts();
+    kolo_comm *made;
+    if (kolo_comm_create(&opts, &made) != KOLO_ERR_ARG ||
+        !strstr(kolo_last_error(), "KOLO_CONNECTIONS is 'few': must be all, near or ring")) {
+        return wrong("the variable", 0);
+    }
+    return KOLO_OK;
+}
+
+static void another_value_is_refused(void **state) {
+    rank_job job = {.n = 2, .transport = RANKS_TCP, .body = refused_body, .bare = true};
+    run_with("few", job, false);
+}
+
+TEST_MAIN(test_comm_sparse) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_those_that_need_each_other_are_connected),
+        cmocka_unit_test(everything_works_on_demand),
+        cmocka_unit_test(the_end_of_a_rank_is_known_to_all),
+        cmocka_unit_test(an_abort_reaches_all),
+        cmocka_unit_test(a_rank_that_does_not_start_is_named_by_all),
+        cmocka_unit_test(a_rank_that_has_left_is_known_to_have),
+        cmocka_unit_test(the_others_go_on),
+        cmocka_unit_test(another_value_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
