@@ -25,23 +25,7 @@
 
 enum { DRIVE_MS = 100, SIGNS_MS = 1000 };
 
-/* The connection to a server. `broken` and `why` are protected by the mutex, the socket is closed
- * while it is held, by the driver, which owns the rest. */
-typedef struct server_link {
-    kolo_message_socket socket;
-    bool serves, mapped; /* constant after attaching */
-    kolo_status broken;  /* OK: not broken */
-    char why[200];
-    uint64_t serial;                    /* of the latest request sent */
-    kolo_service_request *queue, **end; /* to be sent */
-    kolo_call_head out;                 /* of the first one, if `sending` */
-    kolo_outgoing message;
-    bool sending, writing;          /* writing: registered with epoll for writing */
-    kolo_service_request *awaiting; /* sent, without reply */
-    kolo_reply_head in;             /* being received */
-    size_t filled, body_filled;
-    kolo_service_request *reading; /* its reply is being received; NULL: none */
-} server_link;
+/* ---- signs of life ---- */
 
 static int64_t sign_period_ns(const kolo_client *c) {
     return kolo_ms_to_ns(kolo_min_i64(c->timeout_ms / 4, SIGNS_MS));
@@ -58,22 +42,11 @@ static void add_started(kolo_client *c, kolo_service_request *q) {
     c->n_open++;
 }
 
-/* Closes a connection and fails its requests. */
-static void break_link(kolo_client *c, server_link *l, kolo_status status, const char *why) {
-    if (l->broken != KOLO_OK) return;
-    if (l->reading) { /* it is in no list */
-        l->reading->internal.next = l->awaiting;
-        l->awaiting = l->reading;
-        l->reading = NULL;
-    }
-    l->broken = status;
-    snprintf(l->why, sizeof l->why, "server rank %d %s", (int)(l - c->links), why);
-    kolo_message_close(&l->socket);
-    fail_all(c, &l->queue, status, l->why);
-    fail_all(c, &l->awaiting, status, l->why);
-    l->end = &l->queue;
-    l->sending = false;
-    pthread_cond_broadcast(&c->changed);
+/* Starts a sign for a server, unless it has not answered the one before; the mutex is held. */
+static void add_sign(kolo_client *c, kolo_client_link *l, bool progresses) {
+    if (!l->serves || l->broken != KOLO_OK || l->sign.internal.state != KOLO_REQUEST_DONE) return;
+    l->sign = (kolo_service_request){.server = (int)(l - c->links), .key = progresses};
+    add_started(c, &l->sign);
 }
 
 /* The driver: states what is due. */
@@ -87,169 +60,7 @@ static void add_due_signs(kolo_client *c) {
     pthread_mutex_unlock(&c->mutex);
 }
 
-static void finish(kolo_client *c, kolo_service_request *q, kolo_status status, const char *error) {
-    pthread_mutex_lock(&c->mutex);
-    complete(c, q, status, error);
-    pthread_cond_broadcast(&c->changed);
-    pthread_mutex_unlock(&c->mutex);
-}
-
-/* Takes over the requests that were started. */
-static void take_started(kolo_client *c) {
-    pthread_mutex_lock(&c->mutex);
-    while (c->started) {
-        kolo_service_request *q = c->started;
-        server_link *l = &c->links[q->server];
-        c->started = q->internal.next;
-        q->internal.next = NULL;
-        if (l->broken != KOLO_OK) {
-            complete(c, q, l->broken, l->why);
-            pthread_cond_broadcast(&c->changed);
-            continue;
-        }
-        *l->end = q;
-        l->end = &q->internal.next;
-    }
-    c->started_end = &c->started;
-    pthread_mutex_unlock(&c->mutex);
-}
-
-static void begin_send(server_link *l) {
-    kolo_service_request *q = l->queue;
-    q->internal.serial = ++l->serial;
-    l->out = (kolo_call_head){.type = KOLO_MESSAGE_CALL,
-                              .kind = q->kind,
-                              .key = q->key,
-                              .clock = q->clock,
-                              .serial = q->internal.serial,
-                              .input_bytes = q->input_bytes,
-                              .input_handle = q->internal.input_handle,
-                              .output_bytes = q->output_bytes,
-                              .output_handle = q->internal.output_handle};
-    l->message = (kolo_outgoing){.head = &l->out,
-                                 .body = q->input,
-                                 .head_bytes = sizeof l->out,
-                                 .body_bytes = q->internal.input_handle ? 0 : q->input_bytes};
-    l->sending = true;
-}
-
-/* Removes the request that a reply belongs to; NULL: there is none, or the reply does not fit. */
-static kolo_service_request *take_awaiting(server_link *l) {
-    const kolo_reply_head *h = &l->in;
-    kolo_service_request **at = &l->awaiting;
-    while (*at && (*at)->internal.serial != h->serial) at = &(*at)->internal.next;
-    kolo_service_request *q = *at;
-    if (!q || h->type != KOLO_MESSAGE_REPLY) return NULL;
-    size_t room = h->status == KOLO_OK ? q->output_bytes : KOLO_SERVICE_TEXT_BYTES;
-    bool placed = h->placed && h->status == KOLO_OK && q->internal.output_handle;
-    if (h->bytes > room || h->placed != placed || h->status > KOLO_ERR_DIVERGED) return NULL;
-    *at = q->internal.next;
-    return q;
-}
-
-/* Completes the request whose reply has arrived. */
-static void finish_reading(kolo_client *c, server_link *l) {
-    kolo_service_request *q = l->reading;
-    const kolo_reply_head *h = &l->in;
-    l->reading = NULL;
-    l->filled = 0;
-    q->reply_clock = h->clock;
-    q->reply_bytes = (size_t)h->bytes;
-    char text[KOLO_SERVICE_TEXT_BYTES + 32] = "";
-    if (h->status != KOLO_OK) {
-        snprintf(text, sizeof text, "server rank %d: %.*s", q->server, (int)h->bytes,
-                 q->internal.error);
-    }
-    finish(c, q, (kolo_status)h->status, text);
-}
-
-/* Receives a part of a reply. `*more`: there may be another one. */
-static kolo_status receive_some(kolo_client *c, server_link *l, bool *more, bool *ended) {
-    *more = false;
-    if (!l->reading) {
-        KOLO_TRY(kolo_message_receive(&l->socket, &l->in, sizeof l->in, &l->filled, ended));
-        if (l->filled < sizeof l->in) return KOLO_OK;
-        if (l->in.type == KOLO_MESSAGE_LEAVE) {
-            lose(c, l, KOLO_ERR_PEER, "has left the service");
-            return KOLO_OK;
-        }
-        l->reading = take_awaiting(l);
-        if (!l->reading) return KOLO_FAIL(KOLO_ERR_FORMAT, "sent an invalid reply");
-        l->body_filled = l->in.placed ? (size_t)l->in.bytes : 0;
-    }
-    bool failed = l->in.status != KOLO_OK;
-    void *to = failed ? (void *)l->reading->internal.error : l->reading->output;
-    if (l->body_filled < l->in.bytes) {
-        kolo_status status =
-            kolo_message_receive(&l->socket, to, (size_t)l->in.bytes, &l->body_filled, ended);
-        if (status != KOLO_OK || l->body_filled < l->in.bytes) return status;
-    }
-    finish_reading(c, l);
-    *more = true;
-    return KOLO_OK;
-}
-
-static void receive(kolo_client *c, server_link *l) {
-    bool more = true, ended = false;
-    while (more && l->socket.fd >= 0) {
-        kolo_status status = receive_some(c, l, &more, &ended);
-        if (status == KOLO_ERR_FORMAT) {
-            lose(c, l, status, kolo_last_error());
-        } else if (l->socket.changed) {
-            lose(c, l, KOLO_ERR_PEER, "is gone (its data has been changed on the way)");
-        } else if (status != KOLO_OK || ended) {
-            lose(c, l, KOLO_ERR_PEER, "is gone (process ended)");
-        }
-    }
-}
-
-/* Sends as much as the socket accepts. */
-static void send_some(kolo_client *c, server_link *l) {
-    bool full = false;
-    while (l->queue && !full) {
-        bool sent;
-        if (!l->sending) begin_send(l);
-        if (kolo_message_send(&l->socket, &l->message, &sent) != KOLO_OK) {
-            receive(c, l); /* it may have sent that it leaves */
-            if (l->socket.fd >= 0) lose(c, l, KOLO_ERR_PEER, "is gone (process ended)");
-            return;
-        }
-        full = !sent;
-        if (full) break;
-        kolo_service_request *q = l->queue; /* no reply can have been processed yet */
-        l->sending = false;
-        l->queue = q->internal.next;
-        if (!l->queue) l->end = &l->queue;
-        q->internal.next = l->awaiting;
-        l->awaiting = q;
-    }
-    if (full == l->writing) return;
-    struct epoll_event e = {.events = EPOLLIN | (full ? EPOLLOUT : 0),
-                            .data.u32 = (uint32_t)(l - c->links)};
-    (void)epoll_ctl(c->epoll, EPOLL_CTL_MOD, l->socket.fd, &e);
-    l->writing = full;
-}
-
-/* Moves all connections once, after a sleep of up to `timeout_ms` if nothing can move. */
-static void drive(kolo_client *c, int timeout_ms) {
-    struct epoll_event events[EVENTS];
-    take_started(c);
-    for (int r = 0; r < c->size; r++) {
-        server_link *l = &c->links[r];
-        if (l->socket.fd >= 0 && l->queue && !l->writing) send_some(c, l);
-    }
-    int n = epoll_wait(c->epoll, events, EVENTS, timeout_ms);
-    for (int i = 0; i < n; i++) {
-        uint64_t count;
-        if (events[i].data.u32 == (uint32_t)c->size) {
-            (void)!read(c->wake, &count, sizeof count);
-            continue;
-        }
-        server_link *l = &c->links[events[i].data.u32];
-        if (l->socket.fd >= 0 && (events[i].events & ~(uint32_t)EPOLLOUT)) receive(c, l);
-        if (l->socket.fd >= 0 && (events[i].events & EPOLLOUT)) send_some(c, l);
-    }
-}
+/* ---- turns of the driver ---- */
 
 /* Drives with the mutex released in between; it is held. */
 static void take_turn(kolo_client *c, int timeout_ms) {
@@ -480,7 +291,7 @@ kolo_status kolo_client_create(kolo_transport *transport, int size, int64_t time
 
 kolo_status kolo_client_attach(kolo_client *c, int server, int fd, bool mapped,
                                const kolo_seal_keys *keys) {
-    server_link *l = &c->links[server];
+    kolo_client_link *l = &c->links[server];
     struct epoll_event e = {.events = EPOLLIN, .data.u32 = (uint32_t)server};
     if (epoll_ctl(c->epoll, EPOLL_CTL_ADD, fd, &e) != 0) {
         kolo_status status = KOLO_FAIL(KOLO_ERR_IO, "epoll_ctl: %s", kolo_errno_text(errno));
@@ -544,7 +355,7 @@ void kolo_client_destroy(kolo_client *c) {
         kolo_client_link *l = &c->links[r];
         kolo_call_head head = {.type = KOLO_MESSAGE_LEAVE};
         if (!l->sending) kolo_message_send_leave(&l->socket, &head, sizeof head);
-        break_link(c, l, KOLO_ERR_ARG, "is not connected: this rank has left the service");
+        kolo_client_break(c, l, KOLO_ERR_ARG, "is not connected: this rank has left the service");
     }
     pthread_mutex_unlock(&c->mutex);
     if (c->epoll >= 0) close(c->epoll);

@@ -6,6 +6,7 @@
  * the mutex protects only who drives, which requests were started, and which are complete. No
  * system call that concerns a connection is made while it is held. */
 
+#include "comm/engine/activity.h"
 #include "comm/transport/seal.h"
 #include "comm/transport/transport.h"
 #include "kolo/service.h"
@@ -15,11 +16,13 @@ typedef struct kolo_client kolo_client;
 /* Creates a client without servers. `transport`: of the group; `size`: its ranks; `activity`: of
  * this rank, borrowed. NOMEM; IO. */
 kolo_status kolo_client_create(kolo_transport *transport, int size, int64_t timeout_ms,
-                               kolo_client **client);
+                               kolo_activity *activity, kolo_client **client);
 /* Adds a server and takes over the connection to it, also on failure, protected unless `keys` is
  * NULL. `mapped`: it shares memory with this rank through the transport. IO; NOMEM. */
 kolo_status kolo_client_attach(kolo_client *client, int server, int fd, bool mapped,
                                const kolo_seal_keys *keys);
+/* Adds a server that is lost already. */
+void kolo_client_lack(kolo_client *client, int server);
 /* Whether a server shares memory with this rank. */
 bool kolo_client_maps(const kolo_client *client, int server);
 /* Before the first request: calls `completed` whenever requests are complete, from any thread. */

@@ -8,13 +8,12 @@
 
 enum { KOLO_REQUEST_DONE, KOLO_REQUEST_OPEN }; /* a zeroed request is not in flight */
 
-/* The connection to a server. `broken` and `why` are protected by the mutex, `fd` is written while
- * it is held, by the driver, which owns the rest. */
+/* The connection to a server. `broken` and `why` are protected by the mutex, the socket is closed
+ * while it is held, by the driver, which owns the rest. */
 typedef struct kolo_client_link {
-    int fd;              /* -1: none */
+    kolo_message_socket socket;
     bool serves, mapped; /* constant after attaching */
-    kolo_message_traffic *traffic;
-    kolo_status broken; /* OK: not broken */
+    kolo_status broken;  /* OK: not broken */
     char why[200];
     uint64_t serial;                    /* of the latest request sent */
     kolo_service_request *queue, **end; /* to be sent */

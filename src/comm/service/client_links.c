@@ -40,8 +40,7 @@ void kolo_client_break(kolo_client *c, kolo_client_link *l, kolo_status status, 
     }
     l->broken = status;
     snprintf(l->why, sizeof l->why, "server rank %d %s", (int)(l - c->links), why);
-    if (l->fd >= 0) close(l->fd);
-    l->fd = -1;
+    kolo_message_close(&l->socket);
     fail_all(c, &l->queue, status, l->why);
     fail_all(c, &l->awaiting, status, l->why);
     l->end = &l->queue;
@@ -98,8 +97,7 @@ static void begin_send(kolo_client_link *l) {
     l->message = (kolo_outgoing){.head = &l->out,
                                  .body = q->input,
                                  .head_bytes = sizeof l->out,
-                                 .body_bytes = q->internal.input_handle ? 0 : q->input_bytes,
-                                 .traffic = l->traffic};
+                                 .body_bytes = q->internal.input_handle ? 0 : q->input_bytes};
     l->sending = true;
 }
 
@@ -137,7 +135,7 @@ static void finish_reading(kolo_client *c, kolo_client_link *l) {
 static kolo_status receive_some(kolo_client *c, kolo_client_link *l, bool *more, bool *ended) {
     *more = false;
     if (!l->reading) {
-        KOLO_TRY(kolo_message_receive(l->fd, &l->in, sizeof l->in, &l->filled, ended, l->traffic));
+        KOLO_TRY(kolo_message_receive(&l->socket, &l->in, sizeof l->in, &l->filled, ended));
         if (l->filled < sizeof l->in) return KOLO_OK;
         if (l->in.type == KOLO_MESSAGE_LEAVE) {
             lose(c, l, KOLO_ERR_PEER, "has left the service");
@@ -150,8 +148,8 @@ static kolo_status receive_some(kolo_client *c, kolo_client_link *l, bool *more,
     bool failed = l->in.status != KOLO_OK;
     void *to = failed ? (void *)l->reading->internal.error : l->reading->output;
     if (l->body_filled < l->in.bytes) {
-        kolo_status status = kolo_message_receive(l->fd, to, (size_t)l->in.bytes, &l->body_filled,
-                                                  ended, l->traffic);
+        kolo_status status =
+            kolo_message_receive(&l->socket, to, (size_t)l->in.bytes, &l->body_filled, ended);
         if (status != KOLO_OK || l->body_filled < l->in.bytes) return status;
     }
     finish_reading(c, l);
@@ -161,10 +159,12 @@ static kolo_status receive_some(kolo_client *c, kolo_client_link *l, bool *more,
 
 static void receive(kolo_client *c, kolo_client_link *l) {
     bool more = true, ended = false;
-    while (more && l->fd >= 0) {
+    while (more && l->socket.fd >= 0) {
         kolo_status status = receive_some(c, l, &more, &ended);
         if (status == KOLO_ERR_FORMAT) {
             lose(c, l, status, kolo_last_error());
+        } else if (l->socket.changed) {
+            lose(c, l, KOLO_ERR_PEER, "is gone (its data has been changed on the way)");
         } else if (status != KOLO_OK || ended) {
             lose(c, l, KOLO_ERR_PEER, "is gone (process ended)");
         }
@@ -177,9 +177,9 @@ static void send_some(kolo_client *c, kolo_client_link *l) {
     while (l->queue && !full) {
         bool sent;
         if (!l->sending) begin_send(l);
-        if (kolo_message_send(l->fd, &l->message, &sent) != KOLO_OK) {
+        if (kolo_message_send(&l->socket, &l->message, &sent) != KOLO_OK) {
             receive(c, l); /* it may have sent that it leaves */
-            if (l->fd >= 0) lose(c, l, KOLO_ERR_PEER, "is gone (process ended)");
+            if (l->socket.fd >= 0) lose(c, l, KOLO_ERR_PEER, "is gone (process ended)");
             return;
         }
         full = !sent;
@@ -194,7 +194,7 @@ static void send_some(kolo_client *c, kolo_client_link *l) {
     if (full == l->writing) return;
     struct epoll_event e = {.events = EPOLLIN | (full ? EPOLLOUT : 0),
                             .data.u32 = (uint32_t)(l - c->links)};
-    (void)epoll_ctl(c->epoll, EPOLL_CTL_MOD, l->fd, &e);
+    (void)epoll_ctl(c->epoll, EPOLL_CTL_MOD, l->socket.fd, &e);
     l->writing = full;
 }
 
@@ -203,7 +203,7 @@ void kolo_client_drive(kolo_client *c, int timeout_ms) {
     kolo_client_take_started(c);
     for (int r = 0; r < c->size; r++) {
         kolo_client_link *l = &c->links[r];
-        if (l->fd >= 0 && l->queue && !l->writing) send_some(c, l);
+        if (l->socket.fd >= 0 && l->queue && !l->writing) send_some(c, l);
     }
     int n = epoll_wait(c->epoll, events, EVENTS, timeout_ms);
     for (int i = 0; i < n; i++) {
@@ -213,7 +213,7 @@ void kolo_client_drive(kolo_client *c, int timeout_ms) {
             continue;
         }
         kolo_client_link *l = &c->links[events[i].data.u32];
-        if (l->fd >= 0 && (events[i].events & ~(uint32_t)EPOLLOUT)) receive(c, l);
-        if (l->fd >= 0 && (events[i].events & EPOLLOUT)) send_some(c, l);
+        if (l->socket.fd >= 0 && (events[i].events & ~(uint32_t)EPOLLOUT)) receive(c, l);
+        if (l->socket.fd >= 0 && (events[i].events & EPOLLOUT)) send_some(c, l);
     }
 }

@@ -29,19 +29,15 @@ static kolo_status keep_rest(kolo_reply_queue *q, const kolo_reply_head *head,
     return KOLO_OK;
 }
 
-kolo_status kolo_reply_queue_send(kolo_reply_queue *q, int fd, kolo_message_traffic *traffic,
+kolo_status kolo_reply_queue_send(kolo_reply_queue *q, kolo_message_socket *socket,
                                   const kolo_reply_head *head, const void *body, size_t bytes) {
-    kolo_outgoing m = {.head = head,
-                       .body = body,
-                       .head_bytes = sizeof *head,
-                       .body_bytes = bytes,
-                       .traffic = traffic};
+    kolo_outgoing m = {.head = head, .body = body, .head_bytes = sizeof *head, .body_bytes = bytes};
     bool complete = false;
-    if (!q->first) KOLO_TRY(kolo_message_send(fd, &m, &complete));
+    if (!q->first) KOLO_TRY(kolo_message_send(socket, &m, &complete));
     return complete ? KOLO_OK : keep_rest(q, head, &m);
 }
 
-kolo_status kolo_reply_queue_flush(kolo_reply_queue *q, int fd, kolo_message_traffic *traffic) {
+kolo_status kolo_reply_queue_flush(kolo_reply_queue *q, kolo_message_socket *socket) {
     while (q->first) {
         kolo_queued_reply *r = q->first;
         bool complete;
@@ -49,9 +45,8 @@ kolo_status kolo_reply_queue_flush(kolo_reply_queue *q, int fd, kolo_message_tra
                            .body = r->body,
                            .head_bytes = sizeof r->head,
                            .body_bytes = r->bytes - sizeof r->head,
-                           .done = r->done,
-                           .traffic = traffic};
-        KOLO_TRY(kolo_message_send(fd, &m, &complete));
+                           .done = r->done};
+        KOLO_TRY(kolo_message_send(socket, &m, &complete));
         r->done = m.done;
         if (!complete) return KOLO_OK;
         remove_first(q);

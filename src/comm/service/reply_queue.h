@@ -19,11 +19,11 @@ typedef struct kolo_reply_queue {
     size_t bytes; /* of memory */
 } kolo_reply_queue;
 
-/* Sends a reply, or queues a copy of what the socket does not take. `traffic` may be NULL. NOMEM;
+/* Sends a reply, or queues a copy of what the socket does not take. NOMEM;
  * PEER: the connection is lost. */
-kolo_status kolo_reply_queue_send(kolo_reply_queue *q, int fd, kolo_message_traffic *traffic,
+kolo_status kolo_reply_queue_send(kolo_reply_queue *q, kolo_message_socket *socket,
                                   const kolo_reply_head *head, const void *body, size_t bytes);
 /* Sends queued replies as far as the socket takes them. PEER: the connection is lost. */
-kolo_status kolo_reply_queue_flush(kolo_reply_queue *q, int fd, kolo_message_traffic *traffic);
+kolo_status kolo_reply_queue_flush(kolo_reply_queue *q, kolo_message_socket *socket);
 /* Empties the queue. */
 void kolo_reply_queue_drop(kolo_reply_queue *q);

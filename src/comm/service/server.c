@@ -62,33 +62,16 @@ typedef struct client {
     kolo_reply_queue replies;
 } client;
 
-/* A thread that accepts those who join, at one listener. */
-typedef struct joiner {
-    kolo_server *server;
-    int listener;
-    bool local;
-    kolo_service_thread thread;
-} joiner;
-
-/* The connection of one who has joined. */
-typedef struct newcomer {
-    int fd; /* -1: none */
-    kolo_seal_keys keys;
-} newcomer;
-
 struct kolo_server {
     kolo_service_opts opts;
     kolo_transport *transport;
     kolo_message_traffic traffic; /* with other hosts */
     bool *local, *mapped;
-    int ranks, size; /* clients: the ranks, then those who join */
-    joiner joiners[2];
-    int ended;             /* an eventfd that ends them; -1: none */
-    pthread_mutex_t mutex; /* protects the following */
-    bool *taken;           /* [size - ranks]: numbers of those who have joined */
-    newcomer *joined;      /* [size - ranks]: to be attached */
+    int ranks, size;       /* clients: the ranks, then those who join */
+    kolo_joiners *joiners; /* NULL: nobody may join */
     bool resume;           /* some client has it set */
     bool buffered;         /* some client may have data in its buffer */
+    int64_t progress_ns;   /* when a client has stated that it makes progress, or sent data, last */
     int epoll, wake;   /* wake: an eventfd, written when `stop` is set or requests are complete */
     _Atomic bool stop; /* release by the owner, acquire by the thread */
     kolo_service_thread thread;
@@ -119,7 +102,7 @@ static void watch(kolo_server *s, int rank) {
     client *c = &s->clients[rank];
     struct epoll_event e = {.events = EPOLLRDHUP, .data.u32 = (uint32_t)rank};
     if (!c->paused) e.events |= EPOLLIN;
-    if (c->writing) e.events |= EPOLLOUT;
+    if (c->replies.first) e.events |= EPOLLOUT;
     if (c->socket.fd < 0 || e.events == c->watched) return;
     (void)epoll_ctl(s->epoll, EPOLL_CTL_MOD, c->socket.fd, &e);
     c->watched = e.events;
@@ -145,55 +128,6 @@ kolo_status kolo_server_attach(kolo_server *s, int rank, int fd, const kolo_seal
 }
 
 /* ---- replies ---- */
-
-/* Sends queued replies. */
-static void flush(kolo_server *s, int rank) {
-    client *c = &s->clients[rank];
-    while (c->first) {
-        reply *r = c->first;
-        bool complete;
-        kolo_outgoing m = {.head = &r->head,
-                           .body = r->body,
-                           .head_bytes = sizeof r->head,
-                           .body_bytes = r->bytes - sizeof r->head,
-                           .done = r->done};
-        if (kolo_message_send(&c->socket, &m, &complete) != KOLO_OK) {
-            end_client(s, rank, false, kolo_last_error());
-            return;
-        }
-        r->done = m.done;
-        if (!complete) break;
-        c->held -= r->bytes;
-        c->first = r->next;
-        if (!c->first) c->end = &c->first;
-        kolo_free(r);
-    }
-    c->writing = c->first != NULL;
-}
-
-/* Queues what the socket has not taken of a message. */
-static kolo_status keep_rest(client *c, const kolo_reply_head *head, const kolo_outgoing *m) {
-    reply *r = kolo_alloc(sizeof *r + m->body_bytes);
-    if (!r) return KOLO_NOMEM(m->body_bytes);
-    *r = (reply){.head = *head, .bytes = sizeof *head + m->body_bytes, .done = m->done};
-    size_t sent = m->done > sizeof *head ? m->done - sizeof *head : 0;
-    if (m->body_bytes > sent) {
-        memcpy(r->body + sent, (const char *)m->body + sent, m->body_bytes - sent);
-    }
-    *c->end = r;
-    c->end = &r->next;
-    c->held += r->bytes;
-    c->writing = true;
-    return KOLO_OK;
-}
-
-static kolo_status send_reply(client *c, const kolo_reply_head *head, const void *body,
-                              size_t bytes) {
-    kolo_outgoing m = {.head = head, .body = body, .head_bytes = sizeof *head, .body_bytes = bytes};
-    bool complete = false;
-    if (!c->first) KOLO_TRY(kolo_message_send(&c->socket, &m, &complete));
-    return complete ? KOLO_OK : keep_rest(c, head, &m);
-}
 
 void kolo_service_reply(kolo_service_call *view, kolo_status status, uint64_t clock,
                         const void *data, size_t bytes) {
@@ -223,7 +157,7 @@ void kolo_service_reply(kolo_service_call *view, kolo_status status, uint64_t cl
                             .clock = clock,
                             .bytes = bytes,
                             .placed = placed};
-    if (kolo_reply_queue_send(&c->replies, c->fd, c->traffic, &head, data, placed ? 0 : bytes) !=
+    if (kolo_reply_queue_send(&c->replies, &c->socket, &head, data, placed ? 0 : bytes) !=
         KOLO_OK) {
         end_client(s, rank, false, kolo_last_error());
         return;
@@ -318,7 +252,7 @@ static kolo_status answer_sign(kolo_server *s, client *c, bool *paused) {
     const kolo_reply_head head = {.type = KOLO_MESSAGE_REPLY,
                                   .serial = h->serial,
                                   .clock = (uint64_t)(now_ns - s->progress_ns) / 1000000};
-    return kolo_reply_queue_send(&c->replies, c->fd, c->traffic, &head, NULL, 0);
+    return kolo_reply_queue_send(&c->replies, &c->socket, &head, NULL, 0);
 }
 
 /* Begins the request whose head is complete. `*paused`: there is no credit or memory for it. */
@@ -383,6 +317,7 @@ static kolo_status receive_some(kolo_server *s, int rank, bool *more, bool *ende
         size_t turn = c->input_filled + TURN_BYTES;
         if (turn > q->view.input_bytes) turn = q->view.input_bytes;
         KOLO_TRY(kolo_message_receive(&c->socket, q->buffer, turn, &c->input_filled, ended));
+        s->progress_ns = kolo_now_ns();
         if (c->input_filled < q->view.input_bytes) return KOLO_OK;
     }
     c->reading = NULL;
@@ -435,15 +370,11 @@ static void resume(kolo_server *s) {
 
 /* Attaches those who have joined since the last call. */
 static void attach_joined(kolo_server *s) {
-    for (int i = 0; i < s->size - s->ranks; i++) {
-        pthread_mutex_lock(&s->mutex);
-        newcomer n = s->joined[i];
-        s->joined[i] = (newcomer){.fd = -1};
-        pthread_mutex_unlock(&s->mutex);
-        if (n.fd < 0) continue;
-        kolo_log_line(KOLO_LOG_INFO, -1, "service: client %d has joined", s->ranks + i);
-        if (kolo_server_attach(s, s->ranks + i, n.fd, kolo_seal_keys_or_none(&n.keys)) != KOLO_OK) {
-            end_client(s, s->ranks + i, false, kolo_last_error());
+    kolo_newcomer n;
+    while (s->joiners && kolo_joiners_take(s->joiners, &n)) {
+        kolo_log_line(KOLO_LOG_INFO, -1, "service: client %d has joined", n.number);
+        if (kolo_server_attach(s, n.number, n.fd, kolo_seal_keys_or_none(&n.keys)) != KOLO_OK) {
+            end_client(s, n.number, false, kolo_last_error());
         }
         kolo_seal_keys_clear(&n.keys);
     }
@@ -464,7 +395,9 @@ void kolo_server_poll(kolo_server *s, int timeout_ms) {
         }
         client *c = &s->clients[rank];
         if (c->socket.fd >= 0 && (what & EPOLLOUT)) {
-            flush(s, rank);
+            if (kolo_reply_queue_flush(&c->replies, &c->socket) != KOLO_OK) {
+                end_client(s, rank, false, kolo_last_error());
+            }
             resume_later(s, c);
             watch(s, rank);
         }
@@ -525,94 +458,6 @@ static kolo_status accept_from(kolo_server *s, bool local) {
     return status;
 }
 
-/* ---- those who join ---- */
-
-/* The number of a client that joins: the one that it asks for or, -1, the next. Returns -1 if there
- * is none. */
-static int take_number(kolo_server *s, int asked) {
-    int number = asked;
-    pthread_mutex_lock(&s->mutex);
-    if (asked < 0) {
-        number = s->ranks;
-        while (number < s->size && s->taken[number - s->ranks]) number++;
-    }
-    const bool free = number >= s->ranks && number < s->size && !s->taken[number - s->ranks];
-    if (free) s->taken[number - s->ranks] = true;
-    pthread_mutex_unlock(&s->mutex);
-    return free ? number : -1;
-}
-
-/* The connection is closed on failure. A number is not used again. */
-static void admit(kolo_server *s, const kolo_member *m, bool local) {
-    static const int64_t answer_ns = 10000000000;
-    const int32_t number = take_number(s, m->hello.rank);
-    const int64_t deadline_ns = kolo_now_ns() + answer_ns;
-    static const char full[] = "as many processes have joined as may (joins)";
-    const kolo_status status = number < 0 ? KOLO_ERR_ARG : KOLO_OK;
-    const void *body = number < 0 ? (const void *)full : &number;
-    const size_t bytes = number < 0 ? sizeof full - 1 : sizeof number;
-    kolo_seal_keys keys;
-    if (kolo_handshake_send(m->fd, &s->key, "kolo service join", &m->nonces, status, body, bytes,
-                            NULL, deadline_ns) != KOLO_OK ||
-        number < 0 ||
-        kolo_handshake_keys(m->fd, &s->key, &m->nonces, true, protection_of(s, local), deadline_ns,
-                            &keys) != KOLO_OK) {
-        close(m->fd);
-        return;
-    }
-    if (!local) kolo_socket_tune(m->fd, s->opts.heartbeat_ms);
-    if (!local) kolo_socket_keep_alive(m->fd, s->opts.heartbeat_ms);
-    pthread_mutex_lock(&s->mutex);
-    s->joined[number - s->ranks] = (newcomer){.fd = m->fd, .keys = keys};
-    pthread_mutex_unlock(&s->mutex);
-    kolo_seal_keys_clear(&keys);
-    kolo_server_wake(s);
-}
-
-/* Accepts until the server ends. Connections are authenticated beside each other, so that none
- * holds up another one. */
-static void *accept_joining(void *arg) {
-    static const int64_t long_ns = 3600000000000;
-    joiner *j = arg;
-    kolo_listener *listener;
-    if (kolo_listener_create(j->listener, &j->server->key, j->local, &listener) != KOLO_OK) {
-        kolo_log_line(KOLO_LOG_WARN, -1, "service: nobody can join: %s", kolo_last_error());
-        return NULL;
-    }
-    kolo_listener_watch(listener, j->server->ended);
-    while (!atomic_load_explicit(&j->server->stop, memory_order_acquire)) {
-        kolo_member m;
-        int lost;
-        const int64_t deadline_ns = kolo_now_ns() + long_ns;
-        kolo_status status = kolo_listener_accept(listener, NULL, 0, deadline_ns, &m, &lost);
-        if (status == KOLO_OK) admit(j->server, &m, j->local);
-        if (status != KOLO_OK && status != KOLO_ERR_TIMEOUT) break;
-    }
-    kolo_listener_destroy(listener);
-    return NULL;
-}
-
-static kolo_status start_joiners(kolo_server *s) {
-    if (s->size == s->ranks) return KOLO_OK;
-    for (int i = 0; i < 2; i++) {
-        joiner *j = &s->joiners[i];
-        *j = (joiner){.server = s, .listener = s->listeners[i], .local = i == 0};
-        if (j->listener < 0) continue;
-        KOLO_TRY(kolo_service_thread_start(&j->thread, accept_joining, j));
-    }
-    return KOLO_OK;
-}
-
-static void end_joiners(kolo_server *s) {
-    uint64_t one = 1;
-    if (s->ended >= 0) (void)!write(s->ended, &one, sizeof one);
-    for (int i = 0; i < 2; i++) kolo_service_thread_join(&s->joiners[i].thread);
-    for (int i = 0; s->joined && i < s->size - s->ranks; i++) {
-        if (s->joined[i].fd >= 0) close(s->joined[i].fd);
-        s->joined[i] = (newcomer){.fd = -1};
-    }
-}
-
 static void close_listeners(kolo_server *s) {
     for (int i = 0; i < 2; i++) {
         if (s->listeners[i] >= 0) close(s->listeners[i]);
@@ -625,7 +470,7 @@ static void *run(void *arg) {
     kolo_status status = accept_from(s, true);
     if (status == KOLO_OK) status = accept_from(s, false);
     if (status == KOLO_OK && s->joiners) {
-        status = kolo_joiners_start(s->joiners, s->listeners, &s->key);
+        status = kolo_joiners_start(s->joiners, s->listeners, &s->key, s->protection);
     }
     close_listeners(s);
     while (status == KOLO_OK && !atomic_load_explicit(&s->stop, memory_order_acquire)) {
@@ -665,7 +510,6 @@ static kolo_status init(kolo_server *s, const kolo_server_place *place) {
     if (!s->local || !s->mapped) return KOLO_NOMEM(all);
     memcpy(s->local, place->local, n);
     memcpy(s->mapped, place->mapped, n);
-    for (size_t i = 0; i < joins; i++) s->joined[i] = (newcomer){.fd = -1};
     for (int r = 0; r < s->size; r++) {
         size_t bytes = (size_t)s->opts.credits * sizeof(call);
         s->clients[r].calls = kolo_zalloc(bytes);
@@ -688,11 +532,8 @@ kolo_status kolo_server_create(const kolo_service_opts *opts, const kolo_server_
     s->ranks = place->size;
     s->progress_ns = kolo_now_ns();
     s->size = size;
-    s->epoll = s->wake = s->ended = s->listeners[0] = s->listeners[1] = -1;
-    for (int r = 0; r < s->size; r++) {
-        s->clients[r].socket.fd = -1;
-        s->clients[r].end = &s->clients[r].first;
-    }
+    s->epoll = s->wake = s->listeners[0] = s->listeners[1] = -1;
+    for (int r = 0; r < s->size; r++) s->clients[r].socket.fd = -1;
     kolo_status status = init(s, place);
     if (status != KOLO_OK) {
         kolo_server_destroy(s);
@@ -715,7 +556,7 @@ void kolo_server_abandon(kolo_server *s) {
 /* Sends that the server leaves, where the socket takes it. */
 static void send_leave(client *c) {
     kolo_reply_head head = {.type = KOLO_MESSAGE_LEAVE};
-    if (!c->first) kolo_message_send_leave(&c->socket, &head, sizeof head);
+    if (!c->replies.first) kolo_message_send_leave(&c->socket, &head, sizeof head);
 }
 
 void kolo_server_traffic(kolo_server *s, uint64_t *sent, uint64_t *received) {
@@ -744,7 +585,7 @@ void kolo_server_destroy(kolo_server *s) {
         client *c = &s->clients[r];
         send_leave(c);
         kolo_message_close(&c->socket);
-        drop_replies(c);
+        kolo_reply_queue_drop(&c->replies);
         for (int i = 0; c->calls && i < s->opts.credits; i++) kolo_free(c->calls[i].buffer);
         kolo_free(c->calls);
     }

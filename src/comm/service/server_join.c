@@ -32,12 +32,13 @@ struct kolo_joiners {
     void (*wake)(void *arg);
     void *arg;
     kolo_key key;
+    kolo_protection protection; /* between hosts */
     joiner joiners[2];
     int ended;             /* an eventfd, written when `stop` is set */
     _Atomic bool stop;     /* release by the owner, acquire by the threads */
     pthread_mutex_t mutex; /* protects the following */
     bool *taken;           /* [most]: numbers that were given */
-    int *joined;           /* [most]: connections to be taken; -1: none */
+    kolo_newcomer *joined; /* [most]: to be taken; fd -1: none */
     int n_joined;          /* of these */
 };
 
@@ -62,18 +63,23 @@ static void admit(kolo_joiners *s, const kolo_member *m, bool local) {
     const kolo_status status = number < 0 ? KOLO_ERR_ARG : KOLO_OK;
     const void *body = number < 0 ? (const void *)full : &number;
     const size_t bytes = number < 0 ? sizeof full - 1 : sizeof number;
+    const kolo_protection protection = local ? KOLO_PROTECT_NOTHING : s->protection;
+    kolo_seal_keys keys;
     if (kolo_handshake_send(m->fd, &s->key, "kolo service join", &m->nonces, status, body, bytes,
                             NULL, deadline_ns) != KOLO_OK ||
-        number < 0) {
+        number < 0 ||
+        kolo_handshake_keys(m->fd, &s->key, &m->nonces, true, protection, deadline_ns, &keys) !=
+            KOLO_OK) {
         close(m->fd);
         return;
     }
     if (!local) kolo_socket_tune(m->fd, s->heartbeat_ms);
     if (!local) kolo_socket_keep_alive(m->fd, s->heartbeat_ms);
     pthread_mutex_lock(&s->mutex);
-    s->joined[number - s->first] = m->fd;
+    s->joined[number - s->first] = (kolo_newcomer){.fd = m->fd, .number = number, .keys = keys};
     s->n_joined++;
     pthread_mutex_unlock(&s->mutex);
+    kolo_seal_keys_clear(&keys);
     s->wake(s->arg);
 }
 
@@ -98,8 +104,10 @@ static void *accept_joining(void *arg) {
     return NULL;
 }
 
-kolo_status kolo_joiners_start(kolo_joiners *s, int listeners[2], const kolo_key *key) {
+kolo_status kolo_joiners_start(kolo_joiners *s, int listeners[2], const kolo_key *key,
+                               kolo_protection protection) {
     s->key = *key;
+    s->protection = protection;
     for (int i = 0; i < 2; i++) {
         joiner *j = &s->joiners[i];
         *j = (joiner){.all = s, .listener = listeners[i], .local = i == 0};
@@ -113,17 +121,16 @@ kolo_status kolo_joiners_start(kolo_joiners *s, int listeners[2], const kolo_key
     return KOLO_OK;
 }
 
-int kolo_joiners_take(kolo_joiners *s, int *number) {
-    int fd = -1;
+bool kolo_joiners_take(kolo_joiners *s, kolo_newcomer *newcomer) {
+    newcomer->fd = -1;
     pthread_mutex_lock(&s->mutex);
-    for (int i = 0; s->n_joined > 0 && fd < 0; i++) {
-        fd = s->joined[i];
-        s->joined[i] = -1;
-        *number = s->first + i;
+    for (int i = 0; s->n_joined > 0 && newcomer->fd < 0; i++) {
+        *newcomer = s->joined[i];
+        s->joined[i] = (kolo_newcomer){.fd = -1};
     }
-    s->n_joined -= fd >= 0;
+    s->n_joined -= newcomer->fd >= 0;
     pthread_mutex_unlock(&s->mutex);
-    return fd;
+    return newcomer->fd >= 0;
 }
 
 /* ---- creation and the end ---- */
@@ -143,7 +150,7 @@ kolo_status kolo_joiners_create(int first, int most, int64_t heartbeat_ms, void 
     kolo_status status = KOLO_OK;
     if (!s->taken || !s->joined) status = KOLO_NOMEM(n * sizeof *s->joined);
     if (s->ended < 0) status = KOLO_FAIL(KOLO_ERR_IO, "eventfd: %s", kolo_errno_text(errno));
-    for (size_t i = 0; i < n && s->joined; i++) s->joined[i] = -1;
+    for (size_t i = 0; i < n && s->joined; i++) s->joined[i].fd = -1;
     if (status != KOLO_OK) {
         kolo_joiners_destroy(s);
         return status;
@@ -166,8 +173,9 @@ static void close_all(kolo_joiners *s) {
         s->joiners[i].listener = -1;
     }
     for (int i = 0; s->joined && i < s->most; i++) {
-        if (s->joined[i] >= 0) close(s->joined[i]);
-        s->joined[i] = -1;
+        if (s->joined[i].fd >= 0) close(s->joined[i].fd);
+        kolo_seal_keys_clear(&s->joined[i].keys);
+        s->joined[i].fd = -1;
     }
     if (s->ended >= 0) close(s->ended);
     s->ended = -1;

@@ -6,14 +6,22 @@
 
 typedef struct kolo_joiners kolo_joiners;
 
+/* The connection of one that has joined. */
+typedef struct kolo_newcomer {
+    int fd, number;
+    kolo_seal_keys keys;
+} kolo_newcomer;
+
 /* Up to `most` processes may join, with the numbers from `first` on. `wake(arg)` is called after
  * each, in another thread. NOMEM; IO. */
 kolo_status kolo_joiners_create(int first, int most, int64_t heartbeat_ms, void (*wake)(void *arg),
                                 void *arg, kolo_joiners **joiners);
-/* Starts to accept at the listeners (local, TCP; -1: none), which it takes over. IO. */
-kolo_status kolo_joiners_start(kolo_joiners *joiners, int listeners[2], const kolo_key *key);
-/* The connection of one that has joined since the last call, and its number; -1: there is none. */
-int kolo_joiners_take(kolo_joiners *joiners, int *number);
+/* Starts to accept at the listeners (local, TCP; -1: none), which it takes over; `protection`: of
+ * connections over TCP. IO. */
+kolo_status kolo_joiners_start(kolo_joiners *joiners, int listeners[2], const kolo_key *key,
+                               kolo_protection protection);
+/* The next one that has joined; false: there is none. The caller clears the keys. */
+bool kolo_joiners_take(kolo_joiners *joiners, kolo_newcomer *newcomer);
 /* Ends the threads: nobody can join any longer. */
 void kolo_joiners_stop(kolo_joiners *joiners);
 /* Stops, and closes the listeners and the connections that were not taken. NULL is allowed. */

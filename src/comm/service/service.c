@@ -273,7 +273,7 @@ static void abandon(kolo_service_link *link) {
 /* ---- those who join ---- */
 
 /* Lines: ranks, the seed of the key, and the protection of connections over TCP; of each server its
- * rank, port, local socket and address. */
+ * rank, port, local socket and address, which are 0, - and - of one that is lost. */
 static kolo_status print_address(const setup *s, kolo_service *service) {
     kolo_text text = {0};
     if (s->opts.joins == 0) return KOLO_OK;
@@ -378,9 +378,13 @@ static kolo_status join_line(joining *j, const char **line, kolo_service *servic
     kolo_seal_keys keys;
     int rank, fd;
     *line += parse_line(*line, j->ranks, &rank, &p, address);
+    service->servers[service->n_servers++] = rank;
+    if (is_lost(&p)) {
+        kolo_client_lack(service->client, rank);
+        return KOLO_OK;
+    }
     kolo_status status = join_server(j, &p, address, &fd, &keys);
     if (status != KOLO_OK) return kolo_fail_in(status, "joining the service of rank %d", rank);
-    service->servers[service->n_servers++] = rank;
     status = kolo_client_attach(service->client, rank, fd, false, kolo_seal_keys_or_none(&keys));
     kolo_seal_keys_clear(&keys);
     return status;

@@ -38,6 +38,7 @@ void kolo_owner_apply(owner *o, const float *gradient, int n, int w, uint64_t cl
                                 .values = o->values,
                                 .gradient = gradient,
                                 .workers = n,
+                                .least = o->opts->drop > 0 ? o->n_not_lost - o->opts->drop : 0,
                                 .worker = w,
                                 .clock = clock,
                                 .version = o->version,

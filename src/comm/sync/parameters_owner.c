@@ -65,37 +65,6 @@ static void answer_pull(owner *o, int w) {
              o->has.values.count * sizeof(float));
 }
 
-/* The loss of the latest update. */
-static void add_loss(owner *o) {
-    double samples = 0, loss = 0;
-    if (!o->opts->progress) return;
-    o->opts->progress(o->opts->arg, &samples, &loss);
-    if (samples > o->samples) {
-        kolo_adapt_add_loss(o->adapt, (loss - o->loss) / (samples - o->samples));
-    }
-    o->samples = samples;
-    o->loss = loss;
-}
-
-void kolo_owner_apply(owner *o, const float *gradient, int n, int w, uint64_t clock) {
-    kolo_parameters_update u = {.first = o->has.values.first,
-                                .count = o->has.values.count,
-                                .values = o->values,
-                                .gradient = gradient,
-                                .workers = n,
-                                .least = o->opts->drop > 0 ? o->n_not_lost - o->opts->drop : 0,
-                                .worker = w,
-                                .clock = clock,
-                                .version = o->version,
-                                .present = o->n_present};
-    if (o->has.values.count > 0) o->opts->update(o->opts->arg, &u);
-    if (o->adapt) add_loss(o);
-    o->version++;
-    pthread_mutex_lock(&o->mutex);
-    o->stats.version = o->version;
-    pthread_mutex_unlock(&o->mutex);
-}
-
 /* ---- requests ---- */
 
 /* After a push, or after a worker has gone or rests. */

@@ -65,6 +65,42 @@ static void state_stages(const kolo_job *j, kolo_train_result *result) {
     kolo_text_fini(&text);
 }
 
+/* The final checkpoint, with the rows of tables, and loss.svg; agreed with the other ranks. A run
+ * that was preempted has a checkpoint to resume from. */
+static kolo_status save_final(kolo_job *j, kolo_table_stats *table) {
+    const bool ended = !j->preemption.due;
+    const char *final = j->files && ended ? kolo_run_files_checkpoint(j->files) : NULL;
+    bool takes_part = j->saves && ended && kolo_store_is_sharded(kolo_session_store(j->session));
+    kolo_status status = final || takes_part ? kolo_job_save(j, final, NULL, false) : KOLO_OK;
+    if (status == KOLO_OK) status = kolo_session_table_stats(j->session, table);
+    if (status == KOLO_OK && final && table->version > 0) status = kolo_job_save_rows(j, "final");
+    status = kolo_job_name_kept(status, "checkpoint", j->saved);
+    if (status == KOLO_OK && j->files) status = kolo_job_decide(j, kolo_run_files_draw(j->files));
+    return kolo_agree(j->comm, status);
+}
+
+/* The parts of a result that are copied or written into it. */
+static void fill_result(kolo_job *j, const histograms *h, kolo_train_result *result) {
+    memcpy(result->reads, h->reads, sizeof result->reads);
+    memcpy(result->delays, h->delays, sizeof result->delays);
+    result->parts = h->parts;
+    result->sent_bytes = h->sent;
+    result->received_bytes = h->received;
+    result->table_ahead = h->ahead;
+    const char *policies = j->policies.text;
+    if (policies) snprintf(result->consistency, sizeof result->consistency, "%s", policies);
+    kolo_step_time *rows = j->setup.opts.times_by_rank;
+    if (rows) memcpy(rows, result->times.by_rank, (size_t)result->times.ranks * sizeof *rows);
+    result->times.by_rank = rows;
+    state_sharing(j, result);
+    kolo_job_report_best(j, result);
+    state_stages(j, result);
+    if (j->losses.text) snprintf(result->lost, sizeof result->lost, "%s", j->losses.text);
+    const char *options = j->setup.opts.model_options;
+    snprintf(result->model, sizeof result->model, "%s%s%s", j->setup.opts.model,
+             options && *options ? ":" : "", options ? options : "");
+}
+
 static kolo_status finish(kolo_job *j, kolo_train_result *result) {
     uint64_t hash;
     KOLO_TRY(kolo_job_complete_save(j, true));
@@ -84,11 +120,7 @@ static kolo_status finish(kolo_job *j, kolo_train_result *result) {
     }
     const kolo_sums last = kolo_job_last_steps(j, KOLO_LAST_STEPS);
     kolo_table_stats table;
-    if (status == KOLO_OK) status = kolo_session_table_stats(j->session, &table);
-    if (status == KOLO_OK && final && table.version > 0) status = kolo_job_save_rows(j, "final");
-    status = kolo_job_name_kept(status, "checkpoint", j->saved);
-    if (status == KOLO_OK && j->files) status = kolo_job_decide(j, kolo_run_files_draw(j->files));
-    KOLO_TRY(kolo_agree(j->comm, status));
+    KOLO_TRY(save_final(j, &table));
     if (j->trace) KOLO_TRY(kolo_trace_write(j->trace, j->comm, j->setup.opts.trace));
     *result = (kolo_train_result){
         .workers = j->size,

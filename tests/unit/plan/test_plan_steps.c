@@ -13,7 +13,7 @@ enum { BATCH = 5 };
 /* Reads are of one bank, writes to the other, and only a whole step turns them. */
 static void a_step_writes_the_other_bank(void **state) {
     kolo_store *store;
-    ASSERT_OK(kolo_store_create(&store));
+    ASSERT_OK(kolo_store_create(NULL, &store));
     kolo_plan_opts opts = {.train = true, .optimizer.momentum = 0.9};
     kolo_plan *plan = net_compile(net_lenet, BATCH, &opts, store);
     ASSERT_OK(kolo_store_init(store, 1));
@@ -34,7 +34,7 @@ static void a_step_writes_the_other_bank(void **state) {
 static void values_that_live_together_do_not_overlap(void **state) {
     for (size_t i = 0; i < NETS; i++) {
         kolo_store *store;
-        ASSERT_OK(kolo_store_create(&store));
+        ASSERT_OK(kolo_store_create(NULL, &store));
         kolo_plan_opts opts = {.train = true, .optimizer.momentum = 0.9, .bucket_bytes = 256};
         kolo_plan *plan = net_compile(nets[i].build, BATCH, &opts, store);
         const kolo_graph *g = plan->graph;
@@ -112,7 +112,7 @@ static void buckets_are_posted_during_backward(void **state) {
 static void no_reorder_is_made_twice(void **state) {
     for (size_t n = 0; n < NETS; n++) {
         kolo_store *store;
-        ASSERT_OK(kolo_store_create(&store));
+        ASSERT_OK(kolo_store_create(NULL, &store));
         kolo_plan *plan =
             net_compile(nets[n].build, BATCH, &(kolo_plan_opts){.train = true}, store);
         for (int i = 0; i < plan->n_steps; i++) {
@@ -156,7 +156,7 @@ static void compiling_survives_lack_of_memory(void **state) {
         kolo_graph *g;
         kolo_plan *plan = NULL;
         kolo_store *store;
-        ASSERT_OK(kolo_store_create(&store));
+        ASSERT_OK(kolo_store_create(NULL, &store));
         ASSERT_OK(kolo_graph_create(NULL, &g));
         net_lenet(g, 2);
         kolo_alloc_fail_nth(nth);
@@ -177,7 +177,7 @@ static void compiling_survives_lack_of_memory(void **state) {
 static void a_plan_outlives_one_that_cannot_be_made(void **state) {
     kolo_plan_opts opts = {.train = true, .kernels = KOLO_KERNELS_REF};
     kolo_store *store;
-    ASSERT_OK(kolo_store_create(&store));
+    ASSERT_OK(kolo_store_create(NULL, &store));
     kolo_plan *small = net_compile(net_lenet, 2, &opts, store);
     kolo_status status = KOLO_ERR_NOMEM;
     for (long nth = 1; status != KOLO_OK; nth++) {
@@ -225,7 +225,7 @@ static void summands_are_complete_at_their_post(void **state) {
             .train = true, .posts = true, .mesh = {1, {{"dp", 2}}}, .bucket_bytes = 64};
         posted p = {0};
         kolo_store *store;
-        ASSERT_OK(kolo_store_create(&store));
+        ASSERT_OK(kolo_store_create(NULL, &store));
         kolo_store_set_alone(store);
         kolo_plan *plan = net_compile(some[i], BATCH, &opts, store);
         ASSERT_OK(kolo_store_init(store, 1));
