@@ -42,7 +42,7 @@ struct kolo_parameters_owner {
     kolo_owned has;
     int n_workers, n_first; /* those who may join included; without them */
     int n_present;
-    int n_not_lost; /* present, or finished */
+    int n_not_lost;                /* present, or finished */
     float *values, *state;         /* one after the other */
     float *sum;                    /* of gradients; bsp only */
     kolo_owner_worker *workers;    /* [n_workers] */

@@ -57,8 +57,8 @@ kolo_status kolo_image_decode(const uint8_t *bytes, size_t length, const char *w
                               kolo_image *image);
 /* The same by a request: of a JPEG only the part that `choice` names, or more, and by the shrink:
  * the bytes of that part are those of the whole image. With restart markers, what
- * lies outside those around the part is not decoded at all. A JPEG without an end mark is decoded whole,
- * so a truncated one is an error for any part. */
+ * lies outside those around the part is not decoded at all. A JPEG without an end mark is decoded
+ * whole, so a truncated one is an error for any part. */
 kolo_status kolo_image_decode_part(const uint8_t *bytes, size_t length, const char *where,
                                    const kolo_image_request *request, kolo_image *image);
 /* Rewrites a JPEG without loss so that its parts decode faster: sequential, with restart markers,
