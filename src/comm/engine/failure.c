@@ -3,13 +3,11 @@
 
 #include "base/log.h"
 #include "base/status.h"
-#include "comm/engine/agreement.h"
 #include "comm/engine/comm_trace.h"
 #include "comm/engine/family.h"
 #include "comm/engine/flight.h"
 #include "comm/engine/lock.h"
 #include "comm/engine/p2p.h"
-#include "kolo/embed.h"
 #include "kolo/group.h"
 
 #include <stdarg.h>
@@ -93,18 +91,4 @@ void kolo_comm_revoke(kolo_comm *comm, const char *reason) {
     char text[sizeof comm->broken_text]; /* the reason may be the text of the last error */
     snprintf(text, sizeof text, "%s", reason ? reason : "revoked");
     break_tree(comm, -1, KOLO_ERR_PEER, text);
-}
-
-static void abort_agreements(kolo_comm *comm, const char *reason) {
-    if (comm->agreement) kolo_agreement_abort(comm->agreement, reason);
-    for (kolo_comm *c = comm->children; c; c = c->sibling) abort_agreements(c, reason);
-}
-
-void kolo_comm_abort(kolo_comm *comm, const char *reason) {
-    KOLO_COMM_LOCK_SCOPE(comm);
-    char text[sizeof comm->broken_text]; /* the reason may be the text of the last error */
-    snprintf(text, sizeof text, "%s", reason);
-    kolo_comm_whole(comm)->aborts++;
-    (void)kolo_comm_break(comm, KOLO_ERR_PEER, "%s", text);
-    abort_agreements(kolo_comm_whole(comm), text);
 }
