@@ -1,5 +1,5 @@
 #pragma once
-/* Internals of the transport `tcp`, shared by tcp.c (sending, groups), receive.c and sparse.c. */
+/* Internals of the transport `tcp`; its files, from the lowest up: peers, sparse, receive, tcp. */
 
 #include "comm/transport/tcp/tcp.h"
 #include "comm/transport/tcp/wire.h"
@@ -102,25 +102,19 @@ static inline kolo_tcp_channel *kolo_tcp_channel_of(kolo_tcp_transport *t, uint6
     return &t->peers[peer]->channels[seq == KOLO_SEQ_P2P ? KOLO_FLIGHT_MAX : seq % KOLO_FLIGHT_MAX];
 }
 
-/* Processes frames from rank `from` of the root group, up to data for which a receive is posted: it
- * is left for `recv` until the next progress call. An invalid frame or changed data ends the
- * connection, as if the peer were gone: groups without it go on. NOMEM. */
-kolo_status kolo_tcp_receive(kolo_tcp_transport *root, int from, bool progress, bool *moved);
+/* ---- peers and frames to them (peers.c) ---- */
 
-/* Moves up to `bytes` from the unexpected queue to `to`; returns how many. */
-size_t kolo_tcp_read_unexpected(kolo_tcp_transport *t, kolo_tcp_channel *c, void *to, size_t bytes);
-/* Empties the unexpected queue and makes its block a spare one. */
-void kolo_tcp_drop_unexpected(kolo_tcp_transport *t, kolo_tcp_channel *c);
-
+/* Adds the peer of a new connection to a group. NOMEM. */
+kolo_status kolo_tcp_add_peer(kolo_tcp_transport *t, int peer);
 /* Sends a frame to a member; nothing if it is not connected or not attached. */
 kolo_status kolo_tcp_send_frame(kolo_tcp_transport *t, int peer, kolo_frame frame,
                                 const void *body);
 /* The same to all; returns the first error after having tried all. */
 kolo_status kolo_tcp_send_to_all(kolo_tcp_transport *t, kolo_frame frame, const void *body);
-/* Announces the collectives that a peer does not have yet, unless it is too far behind. */
+/* Announces a collective to a peer, unless the peer has it or is too far behind. */
+kolo_status kolo_tcp_announce_one(kolo_tcp_transport *t, int peer, const kolo_tcp_own *own);
+/* The same for all collectives in flight. */
 kolo_status kolo_tcp_announce(kolo_tcp_transport *t, int peer);
-/* Adds the peer of a new connection to a group. NOMEM. */
-kolo_status kolo_tcp_add_peer(kolo_tcp_transport *t, int peer);
 
 /* ---- groups in which not all pairs are connected (sparse.c) ---- */
 
@@ -146,3 +140,14 @@ kolo_status kolo_tcp_pass_on(kolo_tcp_transport *t, int origin, int from);
 kolo_status kolo_tcp_tell(kolo_tcp_transport *root);
 /* The health of a member that is not connected. */
 void kolo_tcp_watch_unconnected(const kolo_tcp_transport *t, int peer, kolo_peer_state *state);
+
+/* ---- frames from peers (receive.c) ---- */
+
+/* Processes frames from rank `from` of the root group, up to data for which a receive is posted: it
+ * is left for `recv` until the next progress call. An invalid frame or changed data ends the
+ * connection, as if the peer were gone: groups without it go on. NOMEM. */
+kolo_status kolo_tcp_receive(kolo_tcp_transport *root, int from, bool progress, bool *moved);
+/* Moves up to `bytes` from the unexpected queue to `to`; returns how many. */
+size_t kolo_tcp_read_unexpected(kolo_tcp_transport *t, kolo_tcp_channel *c, void *to, size_t bytes);
+/* Empties the unexpected queue and makes its block a spare one. */
+void kolo_tcp_drop_unexpected(kolo_tcp_transport *t, kolo_tcp_channel *c);

@@ -43,25 +43,7 @@ enum {
 
 static kolo_tcp_transport *tcp(kolo_transport *t) { return (kolo_tcp_transport *)t; }
 
-/* ---- frames out ---- */
-
-kolo_status kolo_tcp_send_frame(kolo_tcp_transport *t, int peer, kolo_frame frame,
-                                const void *body) {
-    const kolo_tcp_member *m = &t->members[peer];
-    if (!t->peers[peer]) return KOLO_OK;
-    if (t->parent && m->group == 0) return KOLO_OK; /* the group was not completed */
-    frame.group = m->group;
-    return kolo_wire_send(t->wire, m->wire_rank, &frame, body);
-}
-
-kolo_status kolo_tcp_send_to_all(kolo_tcp_transport *t, kolo_frame frame, const void *body) {
-    kolo_status status = KOLO_OK;
-    for (int p = 0; p < t->base.size; p++) {
-        kolo_status sent = kolo_tcp_send_frame(t, p, frame, body);
-        if (status == KOLO_OK) status = sent;
-    }
-    return status;
-}
+/* ---- progress ---- */
 
 /* Without memory for an announcement the peers would wait for it. */
 static void keep_failure(kolo_tcp_transport *t, kolo_status status) {
@@ -132,36 +114,6 @@ static bool tcp_start(kolo_transport *base, uint64_t seq, void **payload) {
     return true;
 }
 
-/* Announces one collective to a peer that does not have it yet. */
-static kolo_status announce_one(kolo_tcp_transport *t, int peer, const kolo_tcp_own *own) {
-    kolo_tcp_peer *p = t->peers[peer];
-    uint64_t *told = &p->told[own->seq % KOLO_FLIGHT_MAX];
-    if (!own->announced || *told == own->seq + 1) return KOLO_OK;
-    if (own->seq >= p->finished + KOLO_FLIGHT_MAX) {
-        p->behind = true;
-        return KOLO_OK;
-    }
-    *told = own->seq + 1;
-    kolo_frame f = {.kind = KOLO_FRAME_ANNOUNCE, .bytes = sizeof own->body, .seq = own->seq};
-    if (own->peer_counts) f.value = own->peer_counts[peer];
-    KOLO_TRY(kolo_tcp_send_frame(t, peer, f, &own->body));
-    for (uint32_t phase = 1; phase <= own->phase; phase++) {
-        f = (kolo_frame){.kind = KOLO_FRAME_PHASE, .seq = own->seq, .value = phase};
-        KOLO_TRY(kolo_tcp_send_frame(t, peer, f, NULL));
-    }
-    return KOLO_OK;
-}
-
-kolo_status kolo_tcp_announce(kolo_tcp_transport *t, int peer) {
-    t->peers[peer]->behind = false;
-    if (t->broken) return KOLO_OK;
-    for (int i = 0; i < KOLO_FLIGHT_MAX; i++) {
-        const kolo_tcp_own *own = &t->own[i];
-        if (own->started && own->seq >= t->finished) KOLO_TRY(announce_one(t, peer, own));
-    }
-    return KOLO_OK;
-}
-
 /* Errors (no memory) are returned by progress. */
 static void tcp_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
                        const kolo_announcement *announcement, const uint64_t *peer_counts,
@@ -184,7 +136,7 @@ static void tcp_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
     memcpy(own->body.title, title, strnlen(title, sizeof own->body.title));
     if (seq >= t->started) t->started = seq + 1;
     for (int p = 0; p < base->size; p++) {
-        if (t->peers[p]) keep_failure(t, announce_one(t, p, own));
+        if (t->peers[p]) keep_failure(t, kolo_tcp_announce_one(t, p, own));
     }
 }
 
@@ -434,19 +386,6 @@ static void tcp_destroy(kolo_transport *base) {
 
 /* ---- groups ---- */
 
-kolo_status kolo_tcp_add_peer(kolo_tcp_transport *t, int peer) {
-    kolo_tcp_peer *p = kolo_zalloc(sizeof *p);
-    if (!p) return KOLO_NOMEM(sizeof *p);
-    p->link = t->wire->links[t->members[peer].wire_rank];
-    for (size_t c = 0; c < KOLO_FLIGHT_MAX; c++) {
-        const kolo_tcp_own *own = &t->own[c];
-        bool open = own->started && own->seq >= t->finished;
-        p->channels[c].seq = open ? own->seq : UINT64_MAX;
-    }
-    t->peers[peer] = p;
-    return KOLO_OK;
-}
-
 static void set_member(kolo_tcp_transport *t, int peer, int wire_rank) {
     t->members[peer].wire_rank = wire_rank;
     t->ranks[wire_rank] = peer;
@@ -573,14 +512,14 @@ kolo_status kolo_tcp_attach(kolo_transport *base, int peer, int fd, const kolo_s
     return kolo_tcp_add_peer(t, peer);
 }
 
-kolo_status kolo_tcp_dial(kolo_transport *base, kolo_dialer *dialer) {
+static kolo_status dial(kolo_transport *base, kolo_dialer *dialer) {
     kolo_status status = kolo_wire_dial(tcp(base)->wire, dialer);
     if (status != KOLO_OK) dialer->ops->destroy(dialer);
     base->sparse = status == KOLO_OK;
     return status;
 }
 
-void kolo_tcp_expect(kolo_transport *base, int peer) { set_member(tcp(base), peer, peer); }
+static void expect(kolo_transport *base, int peer) { set_member(tcp(base), peer, peer); }
 
 static kolo_status create(const kolo_network_opts *opts, kolo_transport **t) {
     return kolo_tcp_create(opts->rank, opts->size, opts->segment_bytes, opts->heartbeat_ms, t);
@@ -591,8 +530,5 @@ static kolo_status attach(kolo_transport *t, int peer, int fd, const void *addre
     return kolo_tcp_attach(t, peer, fd, keys);
 }
 
-const kolo_network kolo_network_tcp = {.create = create,
-                                       .attach = attach,
-                                       .dial = kolo_tcp_dial,
-                                       .expect = kolo_tcp_expect,
-                                       .encrypts = true};
+const kolo_network kolo_network_tcp = {
+    .create = create, .attach = attach, .dial = dial, .expect = expect, .encrypts = true};

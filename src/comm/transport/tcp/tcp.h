@@ -1,7 +1,6 @@
 #pragma once
 /* Transport `tcp`: TCP connections between ranks. */
 
-#include "comm/transport/dialer.h"
 #include "comm/transport/seal.h"
 #include "comm/transport/transport.h"
 
@@ -13,7 +12,3 @@ kolo_status kolo_tcp_create(int rank, int size, size_t segment_bytes, int64_t he
  * is NULL. Peers connected by another transport are not attached, and must not be used in calls.
  * NOMEM; IO. */
 kolo_status kolo_tcp_attach(kolo_transport *base, int peer, int fd, const kolo_seal_keys *keys);
-/* Connects to other peers on demand; takes over the dialer, also on failure. IO. */
-kolo_status kolo_tcp_dial(kolo_transport *base, kolo_dialer *dialer);
-/* A peer that is connected on demand. */
-void kolo_tcp_expect(kolo_transport *base, int peer);
