@@ -43,6 +43,12 @@ void kolo_jpeg_create(kolo_jpeg_decoder *d) {
     d->jpeg.progress = &d->progress;
 }
 
+bool kolo_jpeg_try(kolo_jpeg_decoder *d, void (*use)(kolo_jpeg_decoder *d, void *arg), void *arg) {
+    if (setjmp(d->failed)) return false;
+    use(d, arg);
+    return true;
+}
+
 bool kolo_jpeg_lacks_memory(const kolo_jpeg_decoder *d) {
     const int code = d->errors.msg_code;
     return code == JERR_OUT_OF_MEMORY || code == JERR_NO_BACKING_STORE;

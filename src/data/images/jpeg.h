@@ -13,7 +13,7 @@
 /* After stdio.h. */
 #include <jpeglib.h>
 
-/* Set `failed` by setjmp before each use that can fail. */
+/* `failed` is set by kolo_jpeg_try, or setjmp, before each use that can fail. */
 typedef struct kolo_jpeg_decoder {
     struct jpeg_decompress_struct jpeg;
     struct jpeg_error_mgr errors;
@@ -26,6 +26,8 @@ typedef struct kolo_jpeg_decoder {
 /* Zeroes the decoder but for `failed`, and creates its decompressor; jpeg_destroy_decompress ends
  * it. Leaves through `failed`: no memory, or more scans than any useful file has. */
 void kolo_jpeg_create(kolo_jpeg_decoder *d);
+/* Calls `use`; false if it left through `failed`. */
+bool kolo_jpeg_try(kolo_jpeg_decoder *d, void (*use)(kolo_jpeg_decoder *d, void *arg), void *arg);
 
 /* Whether the file ends with its end mark. */
 bool kolo_jpeg_is_whole(const uint8_t *bytes, size_t length);

@@ -9,7 +9,9 @@
 #include <jerror.h>
 
 typedef struct writer {
-    struct jpeg_compress_struct jpeg;
+    struct jpeg_compress_struct jpeg; /* first */
+    const uint8_t *source;
+    size_t source_length;
     struct jpeg_destination_mgr destination;
     uint8_t *bytes;
     size_t length, capacity;
@@ -61,10 +63,11 @@ static void copy_markers(const struct jpeg_decompress_struct *from, j_compress_p
 }
 
 /* The compressor's errors leave through the decoder too. */
-static void rewrite(kolo_jpeg_decoder *d, const uint8_t *bytes, size_t length, writer *w) {
+static void rewrite(kolo_jpeg_decoder *d, void *arg) {
+    writer *w = arg;
     struct jpeg_decompress_struct *from = &d->jpeg;
     kolo_jpeg_create(d);
-    jpeg_mem_src(from, bytes, (unsigned long)length);
+    jpeg_mem_src(from, w->source, (unsigned long)w->source_length);
     jpeg_save_markers(from, JPEG_COM, 0xffff);
     for (int m = 0; m < 16; m++) jpeg_save_markers(from, JPEG_APP0 + m, 0xffff);
     jpeg_read_header(from, TRUE);
@@ -85,22 +88,17 @@ static void rewrite(kolo_jpeg_decoder *d, const uint8_t *bytes, size_t length, w
     jpeg_finish_compress(&w->jpeg);
 }
 
-/* Nothing that changes after setjmp is read after longjmp, but through pointers. */
-static bool try_rewrite(kolo_jpeg_decoder *d, const uint8_t *bytes, size_t length, writer *w) {
-    if (setjmp(d->failed)) return false;
-    rewrite(d, bytes, length, w);
-    return true;
-}
-
 kolo_status kolo_jpeg_make_seekable(const uint8_t *bytes, size_t length, uint8_t **out,
                                     size_t *out_length) {
     kolo_jpeg_decoder *d = kolo_zalloc(sizeof *d);
-    writer w = {.destination = {.init_destination = begin_output,
+    writer w = {.source = bytes,
+                .source_length = length,
+                .destination = {.init_destination = begin_output,
                                 .empty_output_buffer = grow,
                                 .term_destination = end_output}};
     *out = NULL;
     if (!d) return KOLO_NOMEM(sizeof *d);
-    const bool done = kolo_jpeg_is_whole(bytes, length) && try_rewrite(d, bytes, length, &w);
+    const bool done = kolo_jpeg_is_whole(bytes, length) && kolo_jpeg_try(d, rewrite, &w);
     const bool no_memory = !done && kolo_jpeg_lacks_memory(d);
     jpeg_destroy_compress(&w.jpeg);
     jpeg_destroy_decompress(&d->jpeg);
