@@ -4,8 +4,8 @@
  * other, and one accepts. The connecting thread of one rank waits only for the accepting thread of
  * another one, and that one only for connecting threads that are talking to it: so there is no
  * cycle, and no deadlock. If two ranks connect to each other at the same time, the connection that
- * the lower rank has opened is kept: it tells the higher one to expect it, which tries again later
- * in case it does not come.
+ * the lower rank has opened is kept: the lower rank answers "later", and the higher one tries again
+ * unless that connection has come.
  *
  *     as in handshake.h, then
  *     server -> client   accepted, or later

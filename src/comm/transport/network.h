@@ -41,8 +41,8 @@ typedef struct kolo_network {
      */
     kolo_status (*attach)(kolo_transport *t, int peer, int fd, const void *address,
                           const kolo_seal_keys *keys);
-    /* Lets the transport connect to peers on demand by a dialer, which it takes over: to each of
-     * which `expect` tells that it is not connected yet. NULL: all pairs of ranks are attached. */
+    /* Lets the transport connect on demand, by a dialer, which it takes over, to the peers that
+     * `expect` names after that. NULL: all pairs of ranks are attached. */
     kolo_status (*dial)(kolo_transport *t, kolo_dialer *dialer);
     void (*expect)(kolo_transport *t, int peer);
     bool encrypts; /* can encrypt, or authenticate, all that it sends */

@@ -251,11 +251,11 @@ static kolo_status abort_body(kolo_comm *comm, const void *arg, void *result) {
     } else if (status == KOLO_OK) {
         status = kolo_recv(comm, &x, 1, KOLO_DTYPE_I32, rank == 1 ? 2 : rank - 1, 0);
     }
-    bool told = rank == 0 || (status == KOLO_ERR_PEER &&
-                              strstr(kolo_last_error(), "rank 0 reports: aborted by the test"));
-    if (!told) status = wrong("an abort", rank);
+    bool reported = rank == 0 || (status == KOLO_ERR_PEER &&
+                                  strstr(kolo_last_error(), "rank 0 reports: aborted by the test"));
+    if (!reported) status = wrong("an abort", rank);
     await_all(result, rank, RANKS);
-    return told ? KOLO_OK : status;
+    return reported ? KOLO_OK : status;
 }
 
 static void an_abort_reaches_all(void **state) {

@@ -63,7 +63,7 @@ typedef struct kolo_tcp_peer {
     bool leaving;
     bool behind; /* it does not have all announcements yet: they are too far ahead of it */
     uint64_t finished;
-    uint64_t told[KOLO_FLIGHT_MAX]; /* which of `own` it has: the number + 1 */
+    uint64_t sent_own[KOLO_FLIGHT_MAX]; /* which of `own` it has been sent: the number + 1 */
     kolo_tcp_channel channels[KOLO_TCP_CHANNELS];
     kolo_tcp_call calls[KOLO_FLIGHT_MAX];
 } kolo_tcp_peer;
@@ -86,12 +86,12 @@ typedef struct kolo_tcp_transport {
     char *report;
     bool passed_on; /* a report of another rank */
     kolo_tcp_own own[KOLO_FLIGHT_MAX];
-    uint64_t *heard;     /* [size]: collectives that each rank has started, + 1, as ranks tell each
-                            other     while they wait; 0: not known; NULL: nothing is */
-    uint64_t stalled_at; /* `finished` at the last look */
-    bool news;           /* `heard` has changed since it was sent */
-    int64_t told_ns;     /* root group: time of the latest look */
-    struct kolo_tcp_farewell *farewells; /* root group: for ranks that connect later */
+    uint64_t *started_by; /* [size]: collectives that each rank has started, + 1, as ranks report
+                             while they wait; 0: not known; NULL: nothing is */
+    bool started_changed; /* since `started_by` was sent */
+    uint64_t stalled_at;  /* `finished` at the last look */
+    int64_t notified_ns;  /* root group: time of the latest look */
+    struct kolo_tcp_pending_leave *pending_leaves; /* root group: for ranks that connect later */
     kolo_tcp_unexpected *spare;
     int *ranks; /* [wire->size]: maps ranks of the root group to ranks here; -1: none */
     kolo_tcp_member *members; /* [size] */
@@ -123,21 +123,22 @@ kolo_status kolo_tcp_take_links(kolo_tcp_transport *root, bool *moved);
 /* A member can be sent to now: sends it what it has missed. */
 kolo_status kolo_tcp_introduce(kolo_tcp_transport *t, int peer);
 /* A sub-group ends: those of its members that connect later will be sent LEAVE. */
-void kolo_tcp_leave_later(kolo_tcp_transport *t);
-void kolo_tcp_forget_farewells(kolo_tcp_transport *root);
+void kolo_tcp_queue_leaves(kolo_tcp_transport *t);
+void kolo_tcp_drop_pending_leaves(kolo_tcp_transport *root);
 /* Asks for the connections by which what concerns the group reaches all its members. */
 void kolo_tcp_want_near(kolo_tcp_transport *t, int peer);
-/* Tells all others that a rank is lost, once; `from`: has told this one; -1: it was connected. */
-kolo_status kolo_tcp_tell_gone(kolo_tcp_transport *root, int gone, const char *why, int from);
-/* Takes frames of ranks that tell this one. FORMAT: an invalid one. */
+/* Notifies all others that a rank is lost, once; `from`: has notified this one; -1: none, it was
+ * connected. */
+kolo_status kolo_tcp_notify_gone(kolo_tcp_transport *root, int gone, const char *why, int from);
+/* Takes notifications from other ranks. FORMAT: an invalid one. */
 kolo_status kolo_tcp_take_gone(kolo_tcp_transport *root, int from, const kolo_frame *f,
                                const char *body);
 kolo_status kolo_tcp_take_started(kolo_tcp_transport *t, const kolo_frame *f, const char *body);
 /* Passes on a report of a rank. */
 kolo_status kolo_tcp_pass_on(kolo_tcp_transport *t, int origin, int from);
-/* From time to time: tells others who is lost, and while collectives do not end, who has started
- * which. */
-kolo_status kolo_tcp_tell(kolo_tcp_transport *root);
+/* From time to time: notifies others of lost ranks, and while collectives do not end, of who has
+ * started which. */
+kolo_status kolo_tcp_notify(kolo_tcp_transport *root);
 /* The health of a member that is not connected. */
 void kolo_tcp_watch_unconnected(const kolo_tcp_transport *t, int peer, kolo_peer_state *state);
 

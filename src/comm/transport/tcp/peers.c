@@ -36,13 +36,13 @@ kolo_status kolo_tcp_send_to_all(kolo_tcp_transport *t, kolo_frame frame, const 
 
 kolo_status kolo_tcp_announce_one(kolo_tcp_transport *t, int peer, const kolo_tcp_own *own) {
     kolo_tcp_peer *p = t->peers[peer];
-    uint64_t *told = &p->told[own->seq % KOLO_FLIGHT_MAX];
-    if (!own->announced || *told == own->seq + 1) return KOLO_OK;
+    uint64_t *sent = &p->sent_own[own->seq % KOLO_FLIGHT_MAX];
+    if (!own->announced || *sent == own->seq + 1) return KOLO_OK;
     if (own->seq >= p->finished + KOLO_FLIGHT_MAX) {
         p->behind = true;
         return KOLO_OK;
     }
-    *told = own->seq + 1;
+    *sent = own->seq + 1;
     kolo_frame f = {.kind = KOLO_FRAME_ANNOUNCE, .bytes = sizeof own->body, .seq = own->seq};
     if (own->peer_counts) f.value = own->peer_counts[peer];
     KOLO_TRY(kolo_tcp_send_frame(t, peer, f, &own->body));

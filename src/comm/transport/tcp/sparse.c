@@ -8,10 +8,10 @@
  * need too is passed on along the connections, which join all ranks of a group
  * (kolo_tcp_want_near):
  *
- * - GONE: a rank is lost. Each rank tells all it is connected to, once. A rank that is itself
- *   connected to the lost one decides for itself.
+ * - GONE: a rank is lost. Each rank sends this to all it is connected to, once. A rank that is
+ *   itself connected to the lost one decides for itself.
  * - REPORT: each rank passes on the first report of a group.
- * - STARTED: while a collective does not end, ranks tell each other who has started it, so that the
+ * - STARTED: while a collective does not end, ranks send each other who has started it, so that the
  *   errors of all name those that have not. The counts only grow, and are sent when they change. */
 #include "base/log.h"
 #include "base/memory.h"
@@ -23,15 +23,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TELL_NS = 250000000 };
+enum { NOTIFY_NS = 250000000 };
 
 /* That this rank has left a sub-group, for a rank that was not connected. */
-typedef struct kolo_tcp_farewell {
-    struct kolo_tcp_farewell *next;
+typedef struct kolo_tcp_pending_leave {
+    struct kolo_tcp_pending_leave *next;
     int wire_rank;
     uint32_t group; /* its number for it */
     uint64_t finished;
-} kolo_tcp_farewell;
+} kolo_tcp_pending_leave;
 
 /* ---- connections ---- */
 
@@ -69,13 +69,13 @@ static kolo_status send_reports(kolo_tcp_transport *t, int peer) {
 }
 
 static kolo_status send_started(kolo_tcp_transport *t, int peer) {
-    enum { MOST = KOLO_FRAME_STARTED_MAX / sizeof *t->heard };
+    enum { MOST = KOLO_FRAME_STARTED_MAX / sizeof *t->started_by };
     for (int r = 0; r < t->base.size; r += MOST) {
         const int n = t->base.size - r < MOST ? t->base.size - r : MOST;
         kolo_frame f = {.kind = KOLO_FRAME_STARTED,
-                        .bytes = (uint32_t)((size_t)n * sizeof *t->heard),
+                        .bytes = (uint32_t)((size_t)n * sizeof *t->started_by),
                         .value = (uint64_t)r};
-        KOLO_TRY(kolo_tcp_send_frame(t, peer, f, &t->heard[r]));
+        KOLO_TRY(kolo_tcp_send_frame(t, peer, f, &t->started_by[r]));
     }
     return KOLO_OK;
 }
@@ -88,13 +88,13 @@ kolo_status kolo_tcp_introduce(kolo_tcp_transport *t, int peer) {
     }
     KOLO_TRY(kolo_tcp_announce(t, peer));
     KOLO_TRY(send_reports(t, peer));
-    return t->heard ? send_started(t, peer) : KOLO_OK;
+    return t->started_by ? send_started(t, peer) : KOLO_OK;
 }
 
-static kolo_status say_farewell(kolo_tcp_transport *root, int wire_rank) {
-    kolo_tcp_farewell **at = &root->farewells;
+static kolo_status send_pending_leaves(kolo_tcp_transport *root, int wire_rank) {
+    kolo_tcp_pending_leave **at = &root->pending_leaves;
     while (*at) {
-        kolo_tcp_farewell *gone = *at;
+        kolo_tcp_pending_leave *gone = *at;
         if (gone->wire_rank != wire_rank) {
             at = &gone->next;
             continue;
@@ -128,7 +128,7 @@ static kolo_status use_link(kolo_tcp_transport *root, int rank) {
         if (w->ranks[r].gone && r != rank) KOLO_TRY(send_gone(w, rank, r));
     }
     kolo_log_line(KOLO_LOG_DEBUG, root->base.rank, "connected to rank %d by tcp, on demand", rank);
-    return say_farewell(root, rank);
+    return send_pending_leaves(root, rank);
 }
 
 static kolo_status add_link(kolo_tcp_transport *root, const kolo_dialed *d) {
@@ -161,35 +161,35 @@ kolo_status kolo_tcp_take_links(kolo_tcp_transport *root, bool *moved) {
     return status;
 }
 
-void kolo_tcp_forget_farewells(kolo_tcp_transport *root) {
-    while (root->farewells) {
-        kolo_tcp_farewell *next = root->farewells->next;
-        kolo_free(root->farewells);
-        root->farewells = next;
+void kolo_tcp_drop_pending_leaves(kolo_tcp_transport *root) {
+    while (root->pending_leaves) {
+        kolo_tcp_pending_leave *next = root->pending_leaves->next;
+        kolo_free(root->pending_leaves);
+        root->pending_leaves = next;
     }
 }
 
-void kolo_tcp_leave_later(kolo_tcp_transport *t) {
+void kolo_tcp_queue_leaves(kolo_tcp_transport *t) {
     for (int p = 0; p < t->base.size; p++) {
         const kolo_tcp_member *m = &t->members[p];
         if (m->wire_rank < 0 || t->peers[p] || m->group == 0) continue;
-        kolo_tcp_farewell *f = kolo_alloc(sizeof *f);
+        kolo_tcp_pending_leave *f = kolo_alloc(sizeof *f);
         if (!f) return; /* it will time out */
-        *f = (kolo_tcp_farewell){.next = t->root->farewells,
-                                 .wire_rank = m->wire_rank,
-                                 .group = m->group,
-                                 .finished = t->finished};
-        t->root->farewells = f;
+        *f = (kolo_tcp_pending_leave){.next = t->root->pending_leaves,
+                                      .wire_rank = m->wire_rank,
+                                      .group = m->group,
+                                      .finished = t->finished};
+        t->root->pending_leaves = f;
     }
 }
 
 /* ---- lost ranks ---- */
 
-kolo_status kolo_tcp_tell_gone(kolo_tcp_transport *root, int gone, const char *why, int from) {
+kolo_status kolo_tcp_notify_gone(kolo_tcp_transport *root, int gone, const char *why, int from) {
     kolo_wire *w = root->wire;
     kolo_wire_rank *r = &w->ranks[gone];
-    if (r->told) return KOLO_OK;
-    r->told = true;
+    if (r->others_notified) return KOLO_OK;
+    r->others_notified = true;
     snprintf(r->why, sizeof r->why, "%s", why);
     for (int p = 0; p < w->size; p++) {
         if (p != from && p != gone && is_open(w, p)) KOLO_TRY(send_gone(w, p, gone));
@@ -207,11 +207,11 @@ kolo_status kolo_tcp_take_gone(kolo_tcp_transport *root, int from, const kolo_fr
     }
     const int gone = (int)f->value;
     if (gone == root->base.rank) return KOLO_OK;
-    if (is_open(w, gone)) return KOLO_OK; /* this rank finds out itself, and tells */
+    if (is_open(w, gone)) return KOLO_OK; /* this rank detects it, and notifies others */
     if (is_leaving(root, gone)) return KOLO_OK;
     memcpy(why, body, f->bytes);
-    w->ranks[gone].gone = root->members[gone].wire_rank >= 0; /* else memory tells */
-    return kolo_tcp_tell_gone(root, gone, why, from);
+    w->ranks[gone].gone = root->members[gone].wire_rank >= 0; /* else memory shows it */
+    return kolo_tcp_notify_gone(root, gone, why, from);
 }
 
 void kolo_tcp_watch_unconnected(const kolo_tcp_transport *t, int peer, kolo_peer_state *state) {
@@ -239,58 +239,58 @@ kolo_status kolo_tcp_pass_on(kolo_tcp_transport *t, int origin, int from) {
 
 /* ---- who has started what ---- */
 
-static kolo_status make_heard(kolo_tcp_transport *t) {
-    const size_t bytes = (size_t)t->base.size * sizeof *t->heard;
-    if (!t->heard) t->heard = kolo_zalloc(bytes);
-    return t->heard ? KOLO_OK : KOLO_NOMEM(bytes);
+static kolo_status alloc_started_by(kolo_tcp_transport *t) {
+    const size_t bytes = (size_t)t->base.size * sizeof *t->started_by;
+    if (!t->started_by) t->started_by = kolo_zalloc(bytes);
+    return t->started_by ? KOLO_OK : KOLO_NOMEM(bytes);
 }
 
 kolo_status kolo_tcp_take_started(kolo_tcp_transport *t, const kolo_frame *f, const char *body) {
-    const size_t n = f->bytes / sizeof *t->heard, size = (size_t)t->base.size;
-    if (f->bytes % sizeof *t->heard != 0 || f->value >= size || n > size - f->value) {
+    const size_t n = f->bytes / sizeof *t->started_by, size = (size_t)t->base.size;
+    if (f->bytes % sizeof *t->started_by != 0 || f->value >= size || n > size - f->value) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "it sent an invalid frame: %zu counts from rank %llu", n,
                          (unsigned long long)f->value);
     }
-    KOLO_TRY(make_heard(t));
+    KOLO_TRY(alloc_started_by(t));
     for (size_t i = 0; i < n; i++) {
-        uint64_t count, *own = &t->heard[f->value + i];
+        uint64_t count, *own = &t->started_by[f->value + i];
         memcpy(&count, body + i * sizeof count, sizeof count);
         if (count <= *own) continue;
         *own = count;
-        t->news = true;
+        t->started_changed = true;
     }
     return KOLO_OK;
 }
 
 /* A collective that has not ended since the last look waits for somebody. */
-static kolo_status tell_started(kolo_tcp_transport *t) {
+static kolo_status notify_started(kolo_tcp_transport *t) {
     const bool stalled = t->started > t->finished && t->stalled_at == t->finished + 1;
     t->stalled_at = t->finished + 1;
-    if (stalled) KOLO_TRY(make_heard(t));
-    if (!t->heard || t->broken) return KOLO_OK;
-    uint64_t *own = &t->heard[t->base.rank];
-    t->news = t->news || (stalled && *own < t->started + 1);
+    if (stalled) KOLO_TRY(alloc_started_by(t));
+    if (!t->started_by || t->broken) return KOLO_OK;
+    uint64_t *own = &t->started_by[t->base.rank];
+    t->started_changed = t->started_changed || (stalled && *own < t->started + 1);
     *own = t->started + 1;
-    if (!t->news) return KOLO_OK;
-    t->news = false;
+    if (!t->started_changed) return KOLO_OK;
+    t->started_changed = false;
     for (int p = 0; p < t->base.size; p++) {
         if (t->peers[p]) KOLO_TRY(send_started(t, p));
     }
     return KOLO_OK;
 }
 
-kolo_status kolo_tcp_tell(kolo_tcp_transport *root) {
+kolo_status kolo_tcp_notify(kolo_tcp_transport *root) {
     kolo_wire *w = root->wire;
-    if (w->polled_ns - root->told_ns < TELL_NS) return KOLO_OK;
-    root->told_ns = w->polled_ns;
+    if (w->polled_ns - root->notified_ns < NOTIFY_NS) return KOLO_OK;
+    root->notified_ns = w->polled_ns;
     for (int p = 0; p < w->size; p++) {
         if (!is_open(w, p) || is_leaving(root, p)) continue;
         const int64_t idle_ns = w->polled_ns - w->links[p]->stream.received_ns;
         char why[KOLO_DIALED_WHY_BYTES];
         if (idle_ns <= w->heartbeat_ns) continue;
         kolo_snprintf(why, sizeof why, "no data for %.1f s", (double)idle_ns * 1e-9);
-        KOLO_TRY(kolo_tcp_tell_gone(root, p, why, -1));
+        KOLO_TRY(kolo_tcp_notify_gone(root, p, why, -1));
     }
-    for (kolo_tcp_transport *t = root; t; t = t->next) KOLO_TRY(tell_started(t));
+    for (kolo_tcp_transport *t = root; t; t = t->next) KOLO_TRY(notify_started(t));
     return KOLO_OK;
 }

@@ -60,7 +60,7 @@ static kolo_status take_failure(kolo_tcp_transport *root) {
 static kolo_status lose_link(kolo_tcp_transport *t, int from) {
     const kolo_tcp_peer *p = t->peers[from];
     if (!t->wire->dialer || (p && p->leaving)) return KOLO_OK;
-    return kolo_tcp_tell_gone(t, from, t->wire->links[from]->stream.why, -1);
+    return kolo_tcp_notify_gone(t, from, t->wire->links[from]->stream.why, -1);
 }
 
 /* Called on the root group, for all groups. Returns the first error after having tried all. */
@@ -83,7 +83,7 @@ static kolo_status tcp_progress(kolo_transport *base, bool *moved) {
         if (status == KOLO_OK) status = received;
     }
     kolo_status beat = kolo_wire_heartbeat(t->wire);
-    if (beat == KOLO_OK && t->wire->dialer) beat = kolo_tcp_tell(t);
+    if (beat == KOLO_OK && t->wire->dialer) beat = kolo_tcp_notify(t);
     return status == KOLO_OK ? beat : status;
 }
 
@@ -125,8 +125,8 @@ static void tcp_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
         own->phase = phase;
         for (int p = 0; p < base->size; p++) {
             const kolo_tcp_peer *peer = t->peers[p];
-            bool told = peer && peer->told[seq % KOLO_FLIGHT_MAX] == seq + 1;
-            if (told) keep_failure(t, kolo_tcp_send_frame(t, p, f, NULL));
+            bool sent = peer && peer->sent_own[seq % KOLO_FLIGHT_MAX] == seq + 1;
+            if (sent) keep_failure(t, kolo_tcp_send_frame(t, p, f, NULL));
         }
         return;
     }
@@ -156,7 +156,8 @@ static bool tcp_started(kolo_transport *base, uint64_t seq, int peer) {
     kolo_peer_call unused;
     if (tcp_query(base, seq, peer, &unused)) return true;
     if (t->peers[peer]) return false;
-    return !t->heard || t->heard[peer] == 0 || t->heard[peer] > seq + 1; /* not known: yes */
+    return !t->started_by || t->started_by[peer] == 0 ||
+           t->started_by[peer] > seq + 1; /* not known: yes */
 }
 
 static void tcp_finish(kolo_transport *base, uint64_t finished) {
@@ -343,12 +344,12 @@ static void free_transport(kolo_tcp_transport *t) {
         t->spare = next;
     }
     if (!t->parent) kolo_wire_destroy(t->wire);
-    kolo_tcp_forget_farewells(t);
+    kolo_tcp_drop_pending_leaves(t);
     kolo_segment_fini(&t->base.segment);
     kolo_free(t->ranks);
     kolo_free(t->members);
     kolo_free(t->report);
-    kolo_free(t->heard);
+    kolo_free(t->started_by);
     kolo_free(t);
 }
 
@@ -376,7 +377,7 @@ static void tcp_destroy(kolo_transport *base) {
         (void)kolo_tcp_send_to_all(t, f, NULL);
     }
     if (t->parent) {
-        kolo_tcp_leave_later(t);
+        kolo_tcp_queue_leaves(t);
         unlink_group(t);
     } else {
         linger(t);

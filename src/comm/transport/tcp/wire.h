@@ -21,7 +21,7 @@ typedef struct kolo_link {
 typedef struct kolo_wire_rank {
     bool wanted;                     /* a connection has been asked for */
     bool gone;                       /* others have lost it; it is not connected */
-    bool told;                       /* that it is gone has been passed on */
+    bool others_notified;            /* that it is gone has been passed on */
     char why[KOLO_DIALED_WHY_BYTES]; /* why it is gone, or not connected; "": neither */
 } kolo_wire_rank;
 
