@@ -275,9 +275,9 @@ KOLO_API bool kolo_parameters_reads_again(const kolo_parameters *parameters);
 KOLO_API kolo_status kolo_parameters_stop(kolo_parameters *parameters, bool asks, uint64_t next,
                                           uint64_t *at);
 /* Lets all workers meet at one point, such as for a checkpoint, and go on: as kolo_parameters_stop,
- * but again and again. `asks`: this worker wants another point, and has met the others at the
- * latest one. Fills `at`: the latest point, which this worker has not passed if it is new, or 0:
- * there was none. What to do there, for example kolo_parameters_rest, is up to the workers. A
+ * but repeatedly. `asks`: this worker wants another point, and has met the others at the latest
+ * one. Fills `at`: the latest point, which this worker has not passed if it is new, or 0: there was
+ * none. What to do there, for example kolo_parameters_rest, is up to the workers. A
  * worker, without `leases`. Blocks. ARG: with `record` or `replay`; PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_pause(kolo_parameters *parameters, bool asks, uint64_t next,
                                            uint64_t *at);

@@ -50,8 +50,8 @@ typedef struct kolo_profile {
 /* A zero field takes its default. */
 typedef struct kolo_profile_opts {
     int64_t steps; /* measured, after two warm-up steps; default 10 */
-    bool lanes;    /* as the options of the run have them, in the place of one operation after
-                      another; the ms of a row is then its share of the time of its region */
+    bool lanes; /* as the options of the run have them, instead of one operation after another; the
+                   ms of a row is then its share of the time of its region */
 } kolo_profile_opts;
 
 /* Profiles the training step that `train` describes, with in_memory data, as this rank of `comm`

@@ -3,7 +3,7 @@
  * An allocation has two halves of equal size. Its address is that of the first, which nobody may
  * access, so that a pointer of the device faults where the host takes it for its own. The second
  * has the contents; only kernels get its address, and copies and fills, which the thread of the
- * queue executes. A pointer of the host in the place of one of the device is a failed assertion.
+ * queue executes. A pointer of the host instead of one of the device is a failed assertion.
  *
  * The lock of a stream guards the queue; the thread is the only one that takes jobs out of it. */
 #define _GNU_SOURCE

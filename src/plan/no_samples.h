@@ -3,10 +3,10 @@
 
 #include "plan/internal.h"
 
-/* Zeros in the place of what a POST sums, but for what this rank has accumulated. */
+/* Zeros instead of what a POST sums, but for what this rank has accumulated. */
 void kolo_plan_clear_posted(const kolo_plan *plan, const kolo_step *post);
-/* A zero gradient in the place of what a node reads that takes one for LOCAL state or a code, but
- * for what has been accumulated. */
+/* A zero gradient instead of what a node reads that takes one for LOCAL state or a code, but for
+ * what has been accumulated. */
 void kolo_plan_clear_gradient(const kolo_plan *plan, const kolo_step *step);
 /* Adds a micro-batch without samples to the sums over micro-batches. */
 void kolo_plan_add_zeros(const kolo_plan *plan);

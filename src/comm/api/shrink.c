@@ -65,8 +65,8 @@ static void close_channels(kolo_comm *comm) {
     comm->agreement = NULL;
 }
 
-/* Completes only on ranks that know that all others have opened their channels. A rank on which it
- * fails leaves the channels, which the others receive at once. */
+/* Completes on a rank only after all others have opened their channels. A rank on which it fails
+ * leaves the channels, which the others receive at once. */
 static kolo_status confirm(kolo_comm *comm) {
     const kolo_request_opts opts = {.kind = KOLO_COLLECTIVE_BARRIER, .site = "shrink"};
     kolo_status status = kolo_request_run(comm, &opts, 0);

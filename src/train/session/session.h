@@ -64,7 +64,7 @@ typedef struct kolo_session_config {
                                    NULL: equal */
     int64_t stage_bytes;        /* memory of a stage, at most; 0: there is no limit */
     int64_t rebalance;          /* steps of a window, see kolo_session_rebalance; 0: none */
-    const double *stage_speeds; /* in the place of those measured in a window; borrowed */
+    const double *stage_speeds; /* instead of those measured in a window; borrowed */
     const char *device;         /* see kolo_train_opts; a session has its kind alone */
     int loader_threads;         /* of a host, see kolo_train_opts */
     bool evaluate_only;         /* forward pass alone: no gradients, optimizer or collectives */
