@@ -4,7 +4,7 @@
 #include "plan/internal.h"
 
 /* Zeros instead of what a POST sums, but for what this rank has accumulated. */
-void kolo_plan_clear_posted(const kolo_plan *plan, const kolo_step *post);
+void kolo_plan_clear_posted(const kolo_plan *plan, const kolo_step *step);
 /* A zero gradient instead of what a node reads that takes one for LOCAL state or a code, but for
  * what has been accumulated. */
 void kolo_plan_clear_gradient(const kolo_plan *plan, const kolo_step *step);

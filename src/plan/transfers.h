@@ -38,7 +38,7 @@ kolo_status kolo_plan_start_before(kolo_plan *plan, const kolo_step *wait);
 /* Starts all. */
 kolo_status kolo_plan_start_all(kolo_plan *plan);
 /* What a WAIT has received goes to the device. */
-void kolo_plan_receive(kolo_plan *plan, const kolo_step *wait, int bank);
+void kolo_plan_receive(kolo_plan *plan, const kolo_step *step, int bank);
 
 /* A value of the current slot: copies it to the host, waits and returns its address there; copies
  * it back. */
