@@ -122,18 +122,33 @@ static void add_group(const kolo_simd_linear_job *job, const group *g) {
     }
 }
 
+/* Which lane of two vectors goes to `lane`: one of the first vector, or of the second if `lane` has
+ * `bit`; its number is without `bit`, or with it (`add`: bit). */
+#define FROM(lane, bit, add) (((lane) & ~(bit)) + ((lane) & (bit) ? VL : 0) + (add)) % (2 * VL)
+#define FROM_4(lane, bit, add)                                                    \
+    FROM(lane, bit, add), FROM((lane) + 1, bit, add), FROM((lane) + 2, bit, add), \
+        FROM((lane) + 3, bit, add)
+#if KOLO_VECTOR_BYTES == 64
+#define FROM_ALL(bit, add) \
+    FROM_4(0, bit, add), FROM_4(4, bit, add), FROM_4(8, bit, add), FROM_4(12, bit, add)
+#elif KOLO_VECTOR_BYTES == 32
+#define FROM_ALL(bit, add) FROM_4(0, bit, add), FROM_4(4, bit, add)
+#else
+#define FROM_ALL(bit, add) FROM_4(0, bit, add)
+#endif
+#define ADD_PAIRS(v, bit)                                                           \
+    UNROLL for (int i = 0; i < VL / (bit) / 2; i++) {                               \
+        v[i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], FROM_ALL(bit, 0)) +  \
+               __builtin_shufflevector(v[2 * i], v[2 * i + 1], FROM_ALL(bit, bit)); \
+    }
+
 /* Lane i is the sum of the lanes of v[i]. Each step adds pairs of vectors, of which the lanes whose
  * numbers have the next bit are then those of the second. */
 INLINE vf sums_of_lanes(vf v[VL]) {
-    vi lane;
-    UNROLL for (int i = 0; i < VL; i++) lane[i] = i;
-    UNROLL for (int bit = 1; bit < VL; bit *= 2) {
-        const vi low = (lane & ~bit) + (lane & bit) / bit * VL, high = low + bit;
-        UNROLL for (int i = 0; i < VL / bit / 2; i++) {
-            v[i] = __builtin_shuffle(v[2 * i], v[2 * i + 1], low) +
-                   __builtin_shuffle(v[2 * i], v[2 * i + 1], high);
-        }
-    }
+    ADD_PAIRS(v, 1)
+    ADD_PAIRS(v, 2)
+    ADD_PAIRS(v, 4)
+    ADD_PAIRS(v, 8)
     return v[0];
 }
 
