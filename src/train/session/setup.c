@@ -380,7 +380,7 @@ static kolo_plan_opts plan_of(const kolo_setup *s, const kolo_strategy *strategy
         .algorithm = s->opts.algorithm,
         .kernels = kolo_kernel_set_of(s->opts.reference_kernels, s->opts.no_winograd),
         .no_chains = s->opts.no_chains,
-        .lanes = s->opts.lanes,
+        .lanes = kolo_device_is_apart(s->opts.device) ? KOLO_LANES_OFF : s->opts.lanes,
         .threads = s->opts.threads,
         .recompute = s->opts.recompute,
         .precision = s->opts.precision,
@@ -424,29 +424,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
         .speeds = s->speeds,
         .stage_bytes = s->opts.stage_bytes,
         .rebalance = s->opts.rebalance_stages,
-        .plan =
-            {
-                .mesh = s->mesh,
-                .placement = s->placement,
-                .zero = s->opts.zero,
-                .lag = strategy.consistency.kind == KOLO_CONSISTENCY_LAG
-                           ? (int)strategy.consistency.steps
-                           : 0,
-                .compression = strategy.compression,
-                .optimizer = s->opts.optimizer,
-                .sparse_embedding = s->opts.sparse_embedding,
-                .sync_batch_norm = s->opts.sync_bn,
-                .bucket_bytes = (size_t)s->opts.bucket_bytes,
-                .bucket_sizes = s->bucket_sizes,
-                .n_bucket_sizes = strategy.n_bucket_sizes,
-                .algorithm = s->opts.algorithm,
-                .kernels = kolo_kernel_set_of(s->opts.reference_kernels, s->opts.no_winograd),
-                .no_chains = s->opts.no_chains,
-                .lanes = kolo_device_is_apart(s->opts.device) ? KOLO_LANES_OFF : s->opts.lanes,
-                .threads = s->opts.threads,
-                .recompute = s->opts.recompute,
-                .precision = s->opts.precision,
-            },
+        .plan = plan_of(s, &strategy),
     };
     return KOLO_OK;
 }
