@@ -1,12 +1,18 @@
 /* Plans of oneDNN primitives: building, binding, running (see dnn.h).
  *
- * Creating a CPU engine takes microseconds, so each plan has its own and there is no global
- * state. oneDNN caches compiled code itself, by the primitive's parameters. */
+ * Creating a CPU engine takes microseconds, so each plan has its own. oneDNN caches compiled code
+ * itself, by the primitive's parameters. One thread at a time creates descriptors: oneDNN keeps a
+ * block size of the convolution that is being described in a variable of the process (until 3.0),
+ * and adds to a table of reorders (until 2.6), without a lock. Ranks may be threads of one process.
+ */
 #include "base/integer.h"
 #include "kernel/dnn/dnn.h"
 
 #include <omp.h>
+#include <pthread.h>
 #include <string.h>
+
+static pthread_mutex_t describing = PTHREAD_MUTEX_INITIALIZER; /* held by who creates descriptors */
 
 /* ---- building ---- */
 
@@ -164,7 +170,9 @@ static kolo_status build_plan(const kolo_kernel_spec *spec, kolo_dnn_builder bui
                               kolo_dnn_plan *plan) {
     int threads = omp_get_max_threads();
     omp_set_num_threads(spec->threads);
+    pthread_mutex_lock(&describing);
     kolo_status status = build(spec, plan);
+    pthread_mutex_unlock(&describing);
     omp_set_num_threads(threads);
     return status;
 }
