@@ -32,10 +32,12 @@
  *     KOLO_ENCRYPT=1                 encrypt between hosts, the same on all ranks
  *     KOLO_AUTHENTICATE=1            authenticate between hosts, the same on all ranks
  *     KOLO_CONNECTIONS=all|near|ring which ranks of different hosts connect at once
- *     KOLO_LOG=LEVEL[:FILE]          log on standard error or in a file; warn: failures and
- * rejected connections; info: joining, leaving, bytes exchanged; debug: steps of joining, requests,
- * bytes exchanged with each rank KOLO_TRACE=PREFIX              writes PREFIX.rankR.json, a trace
- * for Perfetto: begin and end of each collective and message, its bytes and algorithm
+ *     KOLO_LOG=LEVEL[:FILE]          log on standard error or in a file. warn: failures and
+ *                                    rejected connections; info: joining, leaving, bytes
+ *                                    exchanged; debug: steps of joining, requests, bytes
+ *                                    exchanged with each rank
+ *     KOLO_TRACE=PREFIX              writes PREFIX.rankR.json, a trace for Perfetto: begin and end
+ *                                    of each collective and message, its bytes and algorithm
  *
  *     kolo_comm *comm;
  *     KOLO_TRY(kolo_comm_create(NULL, &comm));           // RANK, WORLD_SIZE, ... from kolo run
