@@ -236,11 +236,11 @@ typedef struct kolo_train_opts {
                      worker had them; else by the worker's own. ARG for a model without; UNSUPPORTED
                      with `reproducible` */
     kolo_lr_schedule schedule;
-    int64_t
-        scale_lr;    /* linear scaling (Goyal et al., 2017): `lr` is for global batches of this many
-                        samples, and is multiplied by the global batch over this number; 0: no */
-    double lr_min;   /* end of the cosine and poly schedules; default 0 */
-    double lr_power; /* of the poly schedule; default 2 */
+    /* Linear scaling (Goyal et al., 2017): `lr` is for global batches of this many samples, and is
+     * multiplied by the global batch over this number; 0: no */
+    int64_t scale_lr;
+    double lr_min;          /* end of the cosine and poly schedules; default 0 */
+    double lr_power;        /* of the poly schedule; default 2 */
     double lr_step_factor;  /* default 0.1 */
     int64_t lr_step_epochs; /* default 30 */
     double warmup_epochs; /* linear warm-up to the learning rate, from the one before scaling where
@@ -252,9 +252,9 @@ typedef struct kolo_train_opts {
     bool strict;
     uint64_t seed; /* 0 */
     int threads;   /* of kernels, per rank; default 1 */
-    /* That runs the kernels: "auto" or "cpu", the processor. NULL: auto. UNSUPPORTED: this build
-     * has none of the kind, or, for another device than the processor, with servers or all `lanes`
-     */
+    /* Device that runs the kernels: "auto" or "cpu", the processor. NULL: auto. UNSUPPORTED: this
+     * build has none of the kind, or it has its own memory and there are servers or
+     * KOLO_LANES_ALL */
     const char *device;
     /* That read samples ahead of training: of each host, divided among its ranks, which have at
      * least one each. 0: one per rank; KOLO_LOADER_NO_THREAD: none, a rank reads when it needs a
@@ -265,8 +265,8 @@ typedef struct kolo_train_opts {
     /* Each elementwise operation runs by itself. Else those that follow each other run piece by
      * piece, so that what they pass on stays in the cache; no bit depends on it. */
     bool no_chains;
-    kolo_lanes lanes; /* with several threads; needs measured times, so an autotune other than OFF,
-                         and the processor: those measured have no effect on another device */
+    kolo_lanes lanes; /* with several threads; needs measured times, so an autotune other than
+                         OFF. KOLO_LANES_MEASURED has no effect on a device with its own memory */
     kolo_autotune autotune;
     const char *tuning; /* file of measured times, read and written by rank 0; NULL: none. The times
                            that were used are also written to tuning.txt in out_dir */
@@ -300,17 +300,17 @@ typedef struct kolo_train_opts {
     /* Interval of resumable checkpoints, checkpoint-STEP.safetensors in out_dir, in steps, in
      * epochs or in seconds by the clock of rank 0, after the step in which they are over; all 0:
      * none. The last step writes one too. The file "latest" names the newest; the newest `keep` are
-     * kept, 0: all. UNSUPPORTED: seconds, where workers make steps without each other. ARG: `keep`
-     * or `wait_for_saves` without an interval */
+     * kept, 0: all. UNSUPPORTED: seconds with leases, `record` or `replay`. ARG: `keep` or
+     * `wait_for_saves` without an interval */
     int64_t checkpoint_steps, checkpoint_epochs, keep;
     double checkpoint_seconds;
     bool wait_for_saves; /* steps wait until a checkpoint is written; ARG where they always do, as
                             workers make steps without each other (asp). Else a thread writes a
                             copy, a version more in `memory.store` of the result */
     /* The weights with the best value of this metric in the evaluations so far are kept as
-     * checkpoint-best.safetensors in out_dir; a run that is resumed, or with resume_if_any started
-     * again, replaces that file by better ones only, unless it is of another metric. NULL: not.
-     * Needs evaluations during the run */
+     * checkpoint-best.safetensors in out_dir, the rows of `table` as tables-best.safetensors; a run
+     * that is resumed, or with resume_if_any started again, replaces these files by better ones
+     * only, unless they are of another metric. NULL: not. Needs evaluations during the run */
     const char *keep_best;
     /* The run ends after this many evaluations in a row without a better value of `keep_best`, or
      * without it of "loss". 0: not. Needs evaluations during the run; UNSUPPORTED with
