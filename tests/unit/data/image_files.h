@@ -2,8 +2,8 @@
 /* JPEG files in memory, made by libjpeg. */
 #include "support/support.h"
 
-#include <jpeglib.h>
-#include <stdio.h> /* before jpeglib.h, which needs it */
+#include <jpeglib.h> /* needs stdio.h, which support.h includes */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
