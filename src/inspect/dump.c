@@ -404,8 +404,10 @@ kolo_status kolo_dump_kernels(char **out) {
 
 kolo_status kolo_dump_devices(char **out) {
     kolo_text text = {0};
-    KOLO_TRY(kolo_device_describe(&text));
-    return give(&text, out);
+    const kolo_status status = kolo_device_describe(&text);
+    if (status == KOLO_OK) return give(&text, out);
+    kolo_text_fini(&text);
+    return status;
 }
 
 bool kolo_dump_has_bf16(void) { return kolo_kernel_has_bf16(); }

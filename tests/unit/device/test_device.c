@@ -1,7 +1,9 @@
 /* Devices: names, memory, streams. What holds for all kinds is tested on each; the fake one also
  * has its queue observed from outside, and memory that the host cannot touch. */
 #include "base/compiler.h"
+#include "base/memory.h"
 #include "device/device.h"
+#include "kolo/dump.h"
 #include "support/support.h"
 
 #include <poll.h>
@@ -86,6 +88,21 @@ static void hidden_devices_are_not_listed(void **state) {
     assert_int_equal(strncmp(text.text, "cpu", 3), 0);
     assert_null(strstr(text.text, "fake"));
     kolo_text_fini(&text);
+}
+
+static void a_list_needs_memory(void **state) {
+    kolo_status status = KOLO_ERR_NOMEM;
+    char *text = NULL;
+    int fails = 0;
+    while (status != KOLO_OK) {
+        kolo_alloc_fail_nth(++fails);
+        status = kolo_dump_devices(&text);
+        kolo_alloc_fail_nth(0);
+        if (status != KOLO_OK) assert_int_equal(status, KOLO_ERR_NOMEM);
+    }
+    assert_true(fails > 2); /* the device and the text */
+    assert_int_equal(strncmp(text, "cpu", 3), 0);
+    kolo_dump_free(text);
 }
 
 /* ---- streams ---- */
@@ -265,6 +282,7 @@ TEST_MAIN(test_device) {
         cmocka_unit_test(devices_have_names),
         cmocka_unit_test(other_names_are_refused),
         cmocka_unit_test(hidden_devices_are_not_listed),
+        cmocka_unit_test(a_list_needs_memory),
         cmocka_unit_test(a_stream_runs_in_order),
         cmocka_unit_test(copies_and_fills_reach_their_side),
         cmocka_unit_test(an_event_is_what_came_before_it),
