@@ -79,7 +79,6 @@ kolo_status kolo_fit(kolo_session *session, const kolo_dataset *train, const kol
         .preempted_arg = o.arg,
     };
     kolo_status status = fit_session(&j, train, test, &o, result ? result : &unused);
-    if (status != KOLO_OK) kolo_job_complete_sums(&j, status);
-    kolo_job_end(&j);
+    kolo_job_close(&j, status);
     return status;
 }

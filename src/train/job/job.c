@@ -14,6 +14,8 @@
 #include "train/session/agree.h"
 #include "train/session/tuning.h"
 
+#include <string.h>
+
 /* The run ends here, though its latest step was not expected to be the last. */
 static kolo_status end_with_stream(kolo_job *j, bool preempted) {
     j->end = j->state.steps;
@@ -99,12 +101,29 @@ static kolo_status train(kolo_job *j, const kolo_train_opts *opts, kolo_train_re
     return j->setup.opts.in_memory ? kolo_job_check_losses(j, result) : KOLO_OK;
 }
 
-void kolo_job_complete_sums(const kolo_job *j, kolo_status status) {
+/* After an error: lets the sums of the latest step end, which the other ranks have begun too. */
+static void complete_sums(const kolo_job *j) {
     kolo_store *store = j->session ? kolo_session_store(j->session) : NULL;
-    if (!store || !kolo_store_is_unsettled(store)) return;
-    char *error = kolo_strdup(kolo_last_error());
-    (void)kolo_session_settle(j->session);
+    if (store && kolo_store_is_unsettled(store)) (void)kolo_session_settle(j->session);
+}
+
+/* With its place, where nothing else has failed. */
+static void restore_error(kolo_status status, const char *error) {
+    if (error && strcmp(error, kolo_last_error()) == 0) return;
     (void)KOLO_FAIL(status, "%s", error ? error : "out of memory");
+}
+
+void kolo_job_close(kolo_job *j, kolo_status status) {
+    if (status == KOLO_OK) {
+        kolo_job_end(j);
+        return;
+    }
+    char *error = kolo_strdup(kolo_last_error());
+    complete_sums(j);
+    restore_error(status, error);
+    kolo_session_fail(j->own, status);
+    kolo_job_end(j);
+    restore_error(status, error);
     kolo_free(error);
 }
 
@@ -122,9 +141,7 @@ kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_
     };
     kolo_status status = train(&j, opts, result);
     if (status != KOLO_OK && j.own_comm) status = kolo_job_connect(&j, status);
-    if (status != KOLO_OK) kolo_job_complete_sums(&j, status);
-    if (status != KOLO_OK) kolo_session_fail(j.session, status);
-    kolo_job_end(&j);
+    kolo_job_close(&j, status);
     return status;
 }
 
