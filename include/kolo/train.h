@@ -316,9 +316,9 @@ typedef struct kolo_train_opts {
      * without it of "loss". 0: not. Needs evaluations during the run; UNSUPPORTED with
      * kolo_train_outlives_workers */
     int64_t patience;
-    /* Of files during the run: checkpoints, metrics.jsonl, TensorBoard's. Earlier checkpoints stay,
-     * and no file is left half written. That the final checkpoint cannot be written is an error in
-     * any case. Default: stop */
+    /* Of files during the run: checkpoints, metrics.jsonl, TensorBoard's, and `join` after the loss
+     * of a server. Earlier checkpoints stay, and no file is left half written. That the final
+     * checkpoint cannot be written is an error in any case. Default: stop */
     kolo_save_error save_error;
     /* Asked on each rank, about once a second after a step, and on servers: true on any ends the
      * run on all, after the same step, with a resumable checkpoint in out_dir instead of an

@@ -48,5 +48,5 @@ kolo_status kolo_job_renew_invitation(kolo_job *j) {
     }
     if (lost == j->join_lost) return KOLO_OK;
     j->join_lost = lost;
-    return write_file(j);
+    return kolo_job_decide(j, write_file(j));
 }

@@ -104,6 +104,22 @@ static void a_process_joins_after_the_loss_of_a_server(void **state) {
     assert_exact();
 }
 
+/* The file cannot be written once a server is dead: an error as of a checkpoint. */
+static void an_invitation_may_stay_as_it_is(void **state) {
+    static const char *const on_error[] = {"continue", "stop"};
+    for (size_t i = 0; i < 2; i++) {
+        char length[64];
+        snprintf(length, sizeof length, "--epochs 5 --no-eval --on-save-error %s", on_error[i]);
+        const bool good = run_for("asp,lease=1", "2 --replicas 1", length,
+                                  "ranks=$(cat /proc/$job/task/$job/children)\n"
+                                  "kill -STOP $ranks; rm run/join; mkdir run/join\n" KILL_SERVER
+                                  "kill -CONT $ranks 2>/dev/null; touch joined");
+        assert_int_equal(good, i == 0);
+        assert_int_equal(system("grep -q 'cannot write run/join: Is a directory' out"), 0);
+        assert_int_equal(system("rm -r run ledger.* secret out joined"), 0);
+    }
+}
+
 static void another_secret_is_refused(void **state) {
     assert_true(run("asp,lease=1", "echo 0123456789abcdef0123456789abcdef >other; chmod 600 other\n"
                                    "! KOLO_SECRET_FILE=other $join --timeout 5 >joined 2>&1 && "
@@ -146,6 +162,7 @@ TEST_MAIN(test_join) {
         cmocka_unit_test(those_who_join_may_be_killed),
         cmocka_unit_test(a_server_may_be_killed),
         cmocka_unit_test(a_process_joins_after_the_loss_of_a_server),
+        cmocka_unit_test(an_invitation_may_stay_as_it_is),
         cmocka_unit_test(another_secret_is_refused),
         cmocka_unit_test(joining_ends_with_the_timeout),
         cmocka_unit_test(a_run_that_was_joined_is_preempted),
