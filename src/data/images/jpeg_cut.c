@@ -12,6 +12,7 @@ enum { MARKER = 2 /* bytes */ };
 /* The intervals between restart markers, as a grid: a column has `width` pixels, a row `height`. */
 typedef struct grid {
     int64_t width, height, columns, rows;
+    int64_t least; /* columns of a part */
 } grid;
 
 /* Returns false if there are none, or they do not end with rows of blocks. */
@@ -27,6 +28,9 @@ static bool make_grid(const struct jpeg_decompress_struct *j, grid *g) {
     }
     g->columns = kolo_max_i64(units / interval, 1);
     g->width = g->columns > 1 ? interval * width : units * width;
+    /* In a part of one unit a colour may have two samples in a row, which libjpeg repeats instead
+     * of interpolating between them. */
+    g->least = kolo_min_i64(interval == 1 ? 2 : 1, g->columns);
     g->height = kolo_max_i64(interval / units, 1) * height;
     g->rows = ((int64_t)j->image_height + g->height - 1) / g->height;
     return true;
@@ -105,6 +109,8 @@ kolo_status kolo_jpeg_cut(const struct jpeg_decompress_struct *j, const uint8_t 
     kolo_box in = {part->y / g.height, part->x / g.width, 0, 0};
     in.height = (part->y + part->height + g.height - 1) / g.height - in.y;
     in.width = (part->x + part->width + g.width - 1) / g.width - in.x;
+    in.width = kolo_max_i64(in.width, g.least);
+    in.x = kolo_min_i64(in.x, g.columns - in.width);
     if (in.height == g.rows && in.width == g.columns) return KOLO_OK;
     uint8_t *out = kolo_alloc(length);
     if (!out) return KOLO_NOMEM(length);

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* After stdio.h. */
+#include <jpeglib.h>
+
 /* A JPEG that is written to memory. */
 typedef struct jpeg_file {
     struct jpeg_compress_struct j;
@@ -62,14 +65,16 @@ static size_t make_jpeg(int height, int width, int components, const uint8_t *co
 }
 
 /* A textured image in each way that a JPEG stores one: `kind` 0 to 5: without subsampling, by 2x1,
- * by 2x2, progressive, grey, CMYK. 6: a ramp. */
+ * by 2x2, progressive, grey, CMYK. 6: a ramp. 7, 8: by 2x1, by 2x2, with a restart marker after
+ * each unit. */
 static size_t make_texture(int kind, int height, int width, int turned, uint8_t *out, size_t room) {
     const int components = kind == 4 ? 1 : kind == 5 ? 4 : 3;
     jpeg_file f;
     jpeg_open(&f, height, width, components, 90);
-    if (kind < 2) f.j.comp_info[0].v_samp_factor = 1;
+    if (kind < 2 || kind == 7) f.j.comp_info[0].v_samp_factor = 1;
     if (kind < 1) f.j.comp_info[0].h_samp_factor = 1;
     if (kind == 3) jpeg_simple_progression(&f.j);
+    if (kind > 6) f.j.restart_interval = 1;
     jpeg_begin(&f, turned);
     uint8_t *row = malloc((size_t)(width * components));
     while (f.j.next_scanline < f.j.image_height) {

@@ -161,16 +161,18 @@ static int64_t below(uint64_t *state, int64_t bound) {
     return (int64_t)(*state >> 33) % bound;
 }
 
-/* Random parts of an image, whose pixels are `all`. */
+/* Random parts of an image, whose pixels are `all`; every other one is narrow. */
 static void parts_are_of(const uint8_t *file, size_t n, wanted w, const kolo_image *all,
                          uint64_t *random) {
-    enum { PARTS = 12 };
+    enum { PARTS = 24, NARROW = 3 };
     for (int i = 0; i < PARTS; i++) {
         kolo_image part;
         w.part.y = below(random, w.height);
         w.part.x = below(random, w.width);
         w.part.height = 1 + below(random, w.height - w.part.y);
-        w.part.width = 1 + below(random, w.width - w.part.x);
+        w.part.width = w.width - w.part.x;
+        if (i % 2 && w.part.width > NARROW) w.part.width = NARROW;
+        w.part.width = 1 + below(random, w.part.width);
         decode_want(file, n, &w, &part);
         part_is_of(&part, &w.part, all);
         kolo_image_fini(&part);
@@ -179,10 +181,10 @@ static void parts_are_of(const uint8_t *file, size_t n, wanted w, const kolo_ima
 
 /* Also those of the same image made seekable. */
 static void parts_are_those_of_the_whole(void **state) {
-    enum { HEIGHT = 75, WIDTH = 102 };
+    enum { HEIGHT = 75, WIDTH = 100, KINDS = 9 };
     static uint8_t file[1 << 16];
     uint64_t random = 1;
-    for (int kind = 0; kind < 6; kind++) {
+    for (int kind = 0; kind < KINDS; kind++) {
         const int turned = (int)below(&random, 9); /* 0: no EXIF */
         const size_t n = make_texture(kind, HEIGHT, WIDTH, turned, file, sizeof file);
         uint8_t *seekable;
@@ -204,7 +206,6 @@ static void parts_are_those_of_the_whole(void **state) {
     }
 }
 
-/* The part of an image that resizing needs is what it needs: the bytes are those of the whole. */
 /* Cuts a progressive file behind its first `scans` scans, and ends it. */
 static size_t keep_scans(uint8_t *file, size_t n, int scans) {
     for (size_t i = 2; i + 1 < n; i++) {
@@ -257,6 +258,7 @@ static void lack_of_memory_is_no_damage(void **state) {
     kolo_image_fini(&image);
 }
 
+/* The part of an image that resizing needs is what it needs: the bytes are those of the whole. */
 static void parts_are_enough_to_resize(void **state) {
     enum { HEIGHT = 75, WIDTH = 102, SIDE = 9, TIMES = 60 };
     static uint8_t file[1 << 16];

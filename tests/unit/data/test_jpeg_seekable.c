@@ -102,13 +102,13 @@ static void parts_are_between_markers(void **state) {
         {{100, 40, JCS_GRAYSCALE, 5, .comment = true}, {0, 0, 90, 40}, {0, 0, 96, 40}},
         {{100, 40, JCS_GRAYSCALE, 5, .comment = true}, {0, 10, 100, 1}, {0}}, /* all rows */
         {{100, 40, JCS_GRAYSCALE, 1, .comment = true}, {50, 10, 5, 15}, {48, 8, 8, 24}},
-        {{100, 38, JCS_GRAYSCALE, 1, .comment = true}, {50, 36, 50, 2}, {48, 32, 52, 6}},
+        {{100, 38, JCS_GRAYSCALE, 1, .comment = true}, {50, 36, 50, 2}, {48, 24, 52, 14}},
         {{100, 40, JCS_GRAYSCALE, 10, .comment = true}, {50, 10, 5, 5}, {48, 0, 16, 40}},
         {{100, 40, JCS_GRAYSCALE, 7, .comment = true}, {50, 10, 5, 5}, {0}}, /* across rows */
         {{100, 96, JCS_YCbCr, 3, .comment = true}, {50, 50, 20, 40}, {48, 48, 32, 48}},
         {{100, 96, JCS_YCbCr, 2, .comment = true}, {0, 33, 17, 30}, {0, 32, 32, 32}},
-        {{100, 40, JCS_RGB, 1, .comment = true}, {9, 9, 1, 1}, {8, 8, 8, 8}},
-        {{100, 40, JCS_CMYK, 1, .comment = true}, {9, 9, 1, 1}, {8, 8, 8, 8}},
+        {{100, 40, JCS_RGB, 1, .comment = true}, {9, 9, 1, 1}, {8, 8, 8, 16}},
+        {{100, 40, JCS_CMYK, 1, .comment = true}, {9, 9, 1, 1}, {8, 8, 8, 16}},
         {{100, 40, JCS_YCbCr, 3, .progressive = true}, {50, 10, 5, 5}, {0}},
     };
     uint8_t *file = malloc(ROOM);
