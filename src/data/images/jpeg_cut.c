@@ -75,15 +75,18 @@ static uint8_t *copy_intervals(const grid *g, const kolo_box *part, const uint8_
     return to;
 }
 
-/* Where the frame header has the height and the width, two bytes each. NULL: there is none. */
+/* Where the frame header has the height and the width, two bytes each. NULL: there is none, or
+ * there is more than segments before it. */
 static const uint8_t *find_size(const uint8_t *bytes, const uint8_t *end) {
-    enum { SOF0 = 0xc0, SOF1 = 0xc1 };
+    enum { FIRST = 0xc0, SOF0 = 0xc0, SOF1 = 0xc1 };
     for (const uint8_t *m = bytes + MARKER; end - m >= 9;) {
         if (m[0] != 0xff) return NULL;
         if (m[1] == 0xff) {
             m++; /* fill */
         } else if (m[1] == SOF0 || m[1] == SOF1) {
             return m + 5;
+        } else if (m[1] < FIRST || m[1] >> 3 == JPEG_RST0 >> 3) {
+            return NULL; /* no length follows */
         } else {
             m += MARKER + (m[2] << 8 | m[3]);
         }

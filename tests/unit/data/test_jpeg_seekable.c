@@ -150,6 +150,26 @@ static void damaged_markers_cut_nothing(void **state) {
     free(file);
 }
 
+/* Bytes that libjpeg skips, as they are no segment. As one they would lead into a comment, where a
+ * frame header lies. */
+static void stray_bytes_hide_no_frame_header(void **state) {
+    static const uint8_t stray[] = {0xff, 0, 0,  8, 0xff, JPEG_COM, 0, 15, 'a', 'b', 0xff,
+                                    0xc0, 0, 11, 8, 0,    100,      0, 40, 1,   1};
+    const stored o = {100, 40, JCS_GRAYSCALE, 5};
+    const size_t soi = 2;
+    uint8_t *file = malloc(ROOM);
+    size_t length, n = make(&o, file);
+    memmove(file + soi + sizeof stray, file + soi, n - soi);
+    memcpy(file + soi, stray, sizeof stray);
+    n += sizeof stray;
+    kolo_box part = {40, 0, 8, 8};
+    assert_null(cut(file, n, &part, &length));
+    kolo_image image = decoded(file, n);
+    assert_true(image.height == 100 && image.width == 40);
+    kolo_image_fini(&image);
+    free(file);
+}
+
 static bool contains(const uint8_t *file, size_t n, const char *text) {
     const size_t length = strlen(text);
     for (size_t i = 0; i + length <= n; i++) {
@@ -225,6 +245,7 @@ TEST_MAIN(test_jpeg_seekable) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_are_between_markers),
         cmocka_unit_test(damaged_markers_cut_nothing),
+        cmocka_unit_test(stray_bytes_hide_no_frame_header),
         cmocka_unit_test(all_colours_stay),
         cmocka_unit_test(what_is_no_whole_jpeg_is_left),
     };
