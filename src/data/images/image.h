@@ -56,15 +56,15 @@ typedef struct kolo_image_request {
 kolo_status kolo_image_decode(const uint8_t *bytes, size_t length, const char *where,
                               kolo_image *image);
 /* The same by a request: of a JPEG only the part that `choice` names, or more, and by the shrink:
- * the bytes of that part are those of the whole image. With restart markers, what
- * lies outside those around the part is not decoded at all. A JPEG without an end mark is decoded
- * whole, so a truncated one is an error for any part. */
+ * the bytes of that part are those of the whole image. With restart markers, what lies outside
+ * those around the part is not decoded at all. A JPEG without an end mark is decoded whole, so a
+ * truncated one is an error for any part. */
 kolo_status kolo_image_decode_part(const uint8_t *bytes, size_t length, const char *where,
                                    const kolo_image_request *request, kolo_image *image);
 /* Rewrites a JPEG without loss so that its parts decode faster: sequential, with restart markers,
  * between which nothing needs what is elsewhere; pixels, EXIF and comments stay. *out is for
- * kolo_free; NULL where the file is left as it is: no JPEG, or one that is damaged, truncated or
- * lacks scans. NOMEM. Any thread. */
+ * kolo_free; NULL where the file is left as it is: no JPEG, or one that is damaged, truncated,
+ * beyond the limits, or lacks scans. NOMEM. Any thread. */
 kolo_status kolo_image_make_seekable(const uint8_t *bytes, size_t length, uint8_t **out,
                                      size_t *out_length);
 /* Decodes a PNG of one channel, of a palette or grey, of at most 8 bits: pixel (y,x) is the byte at

@@ -71,6 +71,8 @@ static void rewrite(kolo_jpeg_decoder *d, void *arg) {
     jpeg_save_markers(from, JPEG_COM, 0xffff);
     for (int m = 0; m < 16; m++) jpeg_save_markers(from, JPEG_APP0 + m, 0xffff);
     jpeg_read_header(from, TRUE);
+    const int64_t height = from->image_height, width = from->image_width;
+    if (kolo_image_check(height, width, w->source_length, "JPEG") != KOLO_OK) return;
     jvirt_barray_ptr *coefficients = jpeg_read_coefficients(from);
     if (kolo_jpeg_lacks_scans(from) || d->errors.num_warnings > 0) return;
     w->jpeg.err = &d->errors;

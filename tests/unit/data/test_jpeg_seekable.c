@@ -236,6 +236,13 @@ static void what_is_no_whole_jpeg_is_left(void **state) {
         break;
     }
     n = make(&plain, file);
+    uint8_t *frame = file; /* claims 65000 x 65000 pixels */
+    while (frame[0] != 0xff || frame[1] != 0xc0) frame++;
+    for (int i = 5; i < 9; i++) frame[i] = i % 2 ? 0xfd : 0xe8;
+    assert_int_equal(setenv("JPEGMEM", "1000", 1), 0); /* KB: it allocates nothing for them */
+    is_left(file, n);
+    unsetenv("JPEGMEM");
+    n = make(&plain, file);
     memset(file + n / 2, 0x55, n / 4); /* damaged */
     is_left(file, n);
     free(file);
