@@ -23,8 +23,8 @@ typedef struct kolo_jpeg_decoder {
     uint8_t *cut;               /* a part of the image, for kolo_free */
 } kolo_jpeg_decoder;
 
-/* Zeroes the decoder but for `failed`, and creates its decompressor; jpeg_destroy_decompress ends
- * it. Leaves through `failed`: no memory, or more scans than any useful file has. */
+/* Creates the decompressor of a zeroed decoder; jpeg_destroy_decompress ends it. Leaves through
+ * `failed`: no memory, or more scans than any useful file has. */
 void kolo_jpeg_create(kolo_jpeg_decoder *d);
 /* Calls `use`; false if it left through `failed`. */
 bool kolo_jpeg_try(kolo_jpeg_decoder *d, void (*use)(kolo_jpeg_decoder *d, void *arg), void *arg);
