@@ -106,6 +106,24 @@ SEEDS = {
         "AAAAAAECAwQRAAUGFiExVJPS/9oADgRDAE0AWQBLAAA/AHQaaPEirlSCEMsoLjiqukgWTQ69hlNBpo8SKuVIIQyyguOKq6SBZNDr"
         "2GX0GmjxIq5UghDLKC44qrpIFk0OvYZq0GmjxIq5UghDLKC44qrpIFk0OvYY86cPeFsfW39486cPeFsfW39486cPeFsfW39486cP"
         "eFsfW395/9k="),
+    # Rows of 24 x 45 grey pixels, and units of 68 x 37 of 2x1 colours, between restart markers.
+    "image/restart_rows.jpg": base64.b64decode(
+        "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDACgcHiMeGSgjISMtKygwPGRBPDc3PHtYXUlkkYCZlo+AjIqgtObDoKrarYqMyP/L2u71////"
+        "m8H////6/+b9//j/wAALCAAtABgBAREA/8QAFwAAAwEAAAAAAAAAAAAAAAAAAQIEA//EACMQAAEEAQQCAwEAAAAAAAAAAAEAAgMRIRIT"
+        "IjFBUQQjYYH/3QAEAAP/2gAIAQEAAD8AqgjLXW4UK8pnkCa2i8jPhCYGUtI5V68L/9CyV5nbpZ7ukWANj0HDq6QY8Q2D5X//0bQB8c6n"
+        "ZvFBIQ6V250zuk5aJRYxp7tf/9Kxo3uNVWUTII/pAs9Wloxmzyv+Uv/TrfbBbcXiimbGC3dPYz+YQDxLj16X/9S2PnevIAulm57jJtg0"
+        "y60p3NEVaMX2v//Z"),
+    "image/restart_units.jpg": base64.b64decode(
+        "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDACgcHiMeGSgjISMtKygwPGRBPDc3PHtYXUlkkYCZlo+AjIqgtObDoKrarYqMyP/L2u71////"
+        "m8H////6/+b9//j/2wBDASstLTw1PHZBQXb4pYyl+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4"
+        "+Pj/wAARCAAlAEQDASEAAhEBAxEB/8QAGQABAQEBAQEAAAAAAAAAAAAABAECAAMF/8QAKBAAAQQBBAEDBQEBAAAAAAAAAQACESEDEhMx"
+        "QVEiIzIEQmFxgWKR/8QAFgEBAQEAAAAAAAAAAAAAAAAAAAEC/8QAHBEBAAIDAQEBAAAAAAAAAAAAAAFBETFRIRJh/90ABAAB/9oADAMB"
+        "AAIRAxEAPwBX07C10uECO1chnNLbbIvpB//QZlGvTpuPHSryHYdINwK7SyOy/9FuEhrDqOm+1jECHy4aRHaR03L/0mERl1RIkX0s5pyl"
+        "pFx46Sh//9P6LNIYASAQPK5B/9RmV+63Rju7VYA3HoNOjhB//9VbXaCQ6gePyuawtfuO+PMponj/1l5AcrgW20UtZHDI2G3BmErBPIf/"
+        "12A+jQadEQrjIwA66nhLwaf/0Pd2N+RxdEgmRa5Mj//RYxmydTrHFKOnI7cFM5jukjo//9JukZRIoN5lZc/cG0BBFf8AENP/02tIwNh9"
+        "k3Sy0HEdT7HEBLI6/9RhBJ3ft5julHDfMio8pWSOv//VcMzGANIMilyYTL//1l6t/wBAGkC1QQz2uep/aTw1D//XWScZ8g/xaDBjG8T+"
+        "Y/aD/9BcH6g6vjFRyrIyDTEdpRt//9FerSdsiTxKp9j/AEXfxPwn3yH/0l7Gv1F3yvhcr9Q1h//TYWjENTf1akB43DyLjqlbI9l//9Rr"
+        "Pd+XXhY1HI/bPx4SNFv/1Wzs02xE2sEbfqHJq0H/1m6QWbv3C46WW+9buR4SNkeRl//XXuFvpqqXLLL/2Q=="),
     "idx/images": idx(2, 3, 4),
     "idx/images.gz": packed(idx(2, 3, 4)),
     "idx/labels": idx(5),
