@@ -11,17 +11,18 @@ static const float root_2_pi = 0.797884561f; /* sqrt(2 / pi) */
  * subnormal. NaN stays. */
 INLINE vf magnitude(vf x) { return smaller(splat(12), (vf)((vi)x & 0x7fffffff)); }
 
-/* e^(-m^2 / 2) of a magnitude, as 2^n 2^f with f from -1/2 to 1/2. The minimax polynomial of degree
- * five is off by 8e-8 of the result, rounding the exponent by 1e-7 m^2 of it. */
+/* e^(-m^2 / 2) of a magnitude, as 2^n 2^f with f from -1/2 to 1/2. The polynomial is that of
+ * exponential_parts, of f ln 2: off by at most 1.1e-7 of the result, rounding the exponent by 1e-7
+ * m^2 of it. */
 INLINE vf gaussian(vf m) {
     const vf shift = splat(12583039.0f); /* as in exponential_parts */
     const vf by = splat(-0.5f * 1.44269504f);
     vf square = m * m, power = mul_add(square, by, shift);
-    vf f = mul_add(square, by, -(power - shift)), p = splat(1.32762593e-3f);
-    p = mul_add(p, f, splat(9.67577520e-3f));
-    p = mul_add(p, f, splat(5.55071570e-2f));
-    p = mul_add(p, f, splat(0.240221154f));
-    p = mul_add(p, f, splat(0.693146964f));
+    vf f = mul_add(square, by, -(power - shift)), p = splat(1.33001339e-3f);
+    p = mul_add(p, f, splat(9.66991577e-3f));
+    p = mul_add(p, f, splat(5.55056110e-2f));
+    p = mul_add(p, f, splat(0.240222782f));
+    p = mul_add(p, f, splat(0.693147182f));
     p = mul_add(p, f, splat(1));
     return p * power_of_2((vu)power);
 }
