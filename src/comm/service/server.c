@@ -382,7 +382,8 @@ static void attach_joined(kolo_server *s) {
 
 void kolo_server_poll(kolo_server *s, int timeout_ms) {
     struct epoll_event events[EVENTS];
-    int n = epoll_wait(s->epoll, events, EVENTS, s->buffered ? 0 : timeout_ms);
+    const bool goes_on = s->buffered || s->resume; /* without an event */
+    int n = epoll_wait(s->epoll, events, EVENTS, goes_on ? 0 : timeout_ms);
     for (int i = 0; i < n; i++) {
         int rank = (int)events[i].data.u32;
         uint32_t what = events[i].events;

@@ -161,7 +161,8 @@ static void unread_answers_to_signs_are_bounded(void **state) {
     close_scene(&s);
 }
 
-/* A client has CREDITS requests without reply; the next one is served after a reply. */
+/* A client has CREDITS requests without reply; the next one is served after a reply, also after one
+ * outside of a poll, as `due` makes it: the next poll does not wait for an event. */
 static void credits_bound_the_calls_in_progress(void **state) {
     scene s;
     open_scene(&s);
@@ -171,7 +172,7 @@ static void credits_bound_the_calls_in_progress(void **state) {
     poll_all(&s);
     assert_int_equal(s.served[0], CREDITS);
     kolo_service_reply(s.kept[2], KOLO_OK, 0, NULL, 0);
-    poll_all(&s);
+    kolo_server_poll(s.server, -1);
     assert_int_equal(s.served[0], CREDITS + 1);
     close(s.fds[0]); /* lost while it has calls: their replies only free them */
     s.fds[0] = -1;
@@ -303,6 +304,34 @@ static void protected_requests_are_served(void **state) {
     }
 }
 
+/* Requests that wait in the server's buffer for a credit are served once there is one. */
+static void a_paused_protected_client_goes_on(void **state) {
+    scene s;
+    kolo_seal_keys keys[2];
+    kolo_message_socket own;
+    make_keys(KOLO_PROTECT_SECRET, keys);
+    open_protected(&s, &keys[1]);
+    ASSERT_OK(kolo_message_open(s.fds[0], &keys[0], NULL, &own));
+    s.fds[0] = -1;
+    for (uint64_t i = 1; i <= TOGETHER; i++) {
+        kolo_call_head head = {
+            .type = KOLO_MESSAGE_CALL, .serial = i, .kind = i <= CREDITS ? KEEP : PULL};
+        kolo_outgoing m = {.head = &head, .head_bytes = sizeof head};
+        bool complete;
+        ASSERT_OK(kolo_message_send(&own, &m, &complete));
+        assert_true(complete);
+    }
+    poll_all(&s);
+    assert_int_equal(s.served[0], CREDITS);
+    kolo_service_reply(s.kept[0], KOLO_OK, 0, NULL, 0);
+    poll_all(&s);
+    assert_int_equal(s.served[0], TOGETHER);
+    kolo_message_close(&own);
+    poll_all(&s);
+    assert_int_equal(s.lost[0], 1);
+    close_scene(&s);
+}
+
 /* Data that is not the client's ends its connection, and no other. */
 static void changed_data_ends_a_protected_connection(void **state) {
     scene s;
@@ -337,6 +366,7 @@ TEST_MAIN(test_comm_server) {
         cmocka_unit_test(a_client_leaves),
         cmocka_unit_test(invalid_requests_are_refused),
         cmocka_unit_test(protected_requests_are_served),
+        cmocka_unit_test(a_paused_protected_client_goes_on),
         cmocka_unit_test(changed_data_ends_a_protected_connection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
