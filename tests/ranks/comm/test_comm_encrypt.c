@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "comm/engine/comm.h"
 #include "comm/engine/request.h"
+#include "comm/service/message.h"
 #include "comm/transport/tcp/internal.h"
 #include "kolo/service.h"
 #include "support/ranks.h"
@@ -116,6 +117,30 @@ static kolo_status request_from(kolo_service *service, int server, unsigned char
     return KOLO_OK;
 }
 
+/* The bytes of a small request to another host: call and reply are a record each. */
+static kolo_status count_bytes(kolo_comm *comm) {
+    enum { RECORD = KOLO_SEAL_HEAD + KOLO_SEAL_TAG };
+    const int last = kolo_comm_size(comm) - 1, rank = kolo_comm_rank(comm);
+    const kolo_service_opts opts = {.serve = rank == last ? serve : NULL};
+    unsigned char in = 1, out = 0;
+    uint64_t sent = 0, received = 0;
+    kolo_service_request q = {
+        .server = last, .input = &in, .output = &out, .input_bytes = 1, .output_bytes = 1};
+    kolo_service *service;
+    KOLO_TRY(kolo_service_create(comm, &opts, &service));
+    kolo_status status = rank == 0 ? kolo_service_run(service, &q, 0) : KOLO_OK;
+    kolo_service_traffic(service, &sent, &received);
+    if (status == KOLO_OK && rank == 0 &&
+        (sent != sizeof(kolo_call_head) + 1 + RECORD ||
+         received != sizeof(kolo_reply_head) + 1 + RECORD)) {
+        status = KOLO_FAIL(KOLO_ERR_FORMAT, "a request of %llu bytes, and %llu of its reply",
+                           (unsigned long long)sent, (unsigned long long)received);
+    }
+    if (status == KOLO_OK) status = kolo_barrier(comm);
+    kolo_service_destroy(service);
+    return status;
+}
+
 static kolo_status run_service(kolo_comm *comm, void *in, void *out) {
     kolo_service_opts opts = {.serve = serve};
     kolo_service *service;
@@ -139,6 +164,7 @@ static kolo_status all_body(kolo_comm *comm, const void *arg, void *result) {
     kolo_status status = run_group(comm, data, other);
     if (status == KOLO_OK) status = run_together(comm, data);
     if (status == KOLO_OK) status = run_service(comm, data, other);
+    if (status == KOLO_OK) status = count_bytes(comm);
     if (status == KOLO_OK) status = kolo_comm_split(comm, kolo_comm_rank(comm) % 2, 0, &sub);
     if (status == KOLO_OK) status = run_group(sub, data, other);
     if (status == KOLO_OK) status = kolo_barrier(comm);
