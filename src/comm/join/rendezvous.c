@@ -123,6 +123,11 @@ static kolo_status name_missing(const kolo_joining *j, const kolo_listener *list
 static kolo_status lose_member(kolo_joining *j, const kolo_listener *listener, int lost) {
     char reason[200];
     kolo_status status = kolo_joining_lost(j, lost);
+    if (status == KOLO_OK) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "rank %d reports that it has connected, before it has any addresses",
+                         lost);
+    }
     snprintf(reason, sizeof reason, "%.190s; ", kolo_last_error());
     return name_missing(j, listener, status, reason);
 }
