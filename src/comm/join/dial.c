@@ -265,6 +265,7 @@ static void *connect_wanted(void *arg) {
         if (status != KOLO_OK) snprintf(result.why, sizeof result.why, "%s", kolo_last_error());
         lock(d);
         conclude(d, peer, status, later, &result);
+        kolo_seal_keys_clear(&result.keys);
     }
     unlock(d);
     return NULL;
@@ -309,6 +310,7 @@ static void admit(dialer *d, const kolo_member *m) {
         pthread_cond_signal(&d->changed); /* it may be wanted */
     }
     unlock(d);
+    kolo_seal_keys_clear(&result.keys);
 }
 
 static void *accept_all(void *arg) {
@@ -391,6 +393,7 @@ static void dial_destroy(kolo_dialer *base) {
     if (d->stop_fd >= 0) dial_stop(base);
     while (d->base.events >= 0 && dial_take(base, &left)) {
         if (left.connected) close(left.fd);
+        kolo_seal_keys_clear(&left.keys);
     }
     kolo_listener_destroy(d->listener);
     if (d->listener_fd >= 0) close(d->listener_fd);
@@ -410,13 +413,23 @@ static const kolo_dialer_ops ops = {.want = dial_want,
 
 /* ---- creation ---- */
 
+/* A rank without an address has that of rank 0 by which others reach it; for rank 0 itself that by
+ * which the rank has reached it. */
+static void set_address(const kolo_joining *j, int peer, target *t) {
+    const kolo_hello *h = &j->table[peer];
+    const char *address = h->address[0] ? h->address : j->env.master_addr;
+    if (j->env.rank == 0 && !h->address[0] && peer > 0 &&
+        kolo_socket_peer_address(j->members[peer].fd, t->address)) {
+        return;
+    }
+    snprintf(t->address, sizeof t->address, "%.*s", (int)sizeof t->address - 1, address);
+}
+
 static void set_targets(const kolo_joining *j, dialer *d) {
     for (int p = 0; p < j->env.world; p++) {
-        const kolo_hello *h = &j->table[p];
         target *t = &d->targets[p];
-        snprintf(t->address, sizeof t->address, "%.*s", (int)sizeof t->address - 1,
-                 h->address[0] ? h->address : j->env.master_addr);
-        t->port = h->port;
+        set_address(j, p, t);
+        t->port = j->table[p].port;
         if (kolo_connects_first(j, j->env.rank, p)) t->state = CONNECTED;
     }
 }

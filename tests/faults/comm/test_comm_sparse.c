@@ -357,6 +357,31 @@ static void the_others_go_on(void **state) {
     }
 }
 
+/* ---- addresses ---- */
+
+/* Rank 0 has several addresses, and sends to rank 2, which is on its host and needs it later. */
+static kolo_status addresses_body(kolo_comm *none, const void *arg, void *result) {
+    kolo_comm_opts opts = ranks_own_opts();
+    const int rank = ranks_own_rank();
+    int32_t x = rank == 0 ? 7 : 0;
+    kolo_comm *comm;
+    if (setenv("MASTER_ADDR", "127.0.0.1,127.0.0.2", 1) != 0) return KOLO_ERR_IO;
+    KOLO_TRY(kolo_comm_create(&opts, &comm));
+    kolo_status status = KOLO_OK;
+    if (rank == 0) status = kolo_send(comm, &x, 1, KOLO_DTYPE_I32, 2, 0);
+    if (rank == 2) nap_ms(100);
+    if (rank == 2) status = kolo_recv(comm, &x, 1, KOLO_DTYPE_I32, 0, 0);
+    if (rank == 2 && status == KOLO_OK && x != 7) status = wrong("a message", rank);
+    if (status == KOLO_OK) status = kolo_barrier(comm);
+    kolo_comm_destroy(comm);
+    return status;
+}
+
+static void rank_0_connects_to_ranks_of_its_host(void **state) {
+    rank_job job = {.n = 4, .transport = RANKS_TCP, .body = addresses_body, .bare = true};
+    run_with("ring", job, false);
+}
+
 /* ---- the variable ---- */
 
 static kolo_status refused_body(kolo_comm *comm, const void *arg, void *result) {
@@ -383,6 +408,7 @@ TEST_MAIN(test_comm_sparse) {
         cmocka_unit_test(a_rank_that_does_not_start_is_named_by_all),
         cmocka_unit_test(a_rank_that_has_left_is_known_to_have),
         cmocka_unit_test(the_others_go_on),
+        cmocka_unit_test(rank_0_connects_to_ranks_of_its_host),
         cmocka_unit_test(another_value_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
