@@ -357,11 +357,11 @@ typedef struct alive {
     int lost;
 } alive;
 
-/* No rank ends before the others have their results. */
-static void await_all(alive *own, int rank) {
-    atomic_store(&own->done, 1);
+/* Waits until all ranks have done so much, without the communicator. */
+static void await_all(alive *own, int rank, int done) {
+    atomic_store(&own->done, done);
     for (int r = 0; r < 3; r++) {
-        while (!atomic_load(&own[r - rank].done)) {
+        while (atomic_load(&own[r - rank].done) < done) {
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         }
     }
@@ -378,7 +378,7 @@ static kolo_status nomem_allow_body(kolo_comm *comm, const void *arg, void *resu
     own->allowed = kolo_comm_allow_shrink(comm);
     kolo_alloc_fail_nth(0);
     if (own->allowed == KOLO_OK) own->agreed = kolo_comm_agree(comm, &flags, &own->lost);
-    await_all(own, rank);
+    await_all(own, rank, 1); /* no rank ends before the others have their results */
     return KOLO_OK;
 }
 
@@ -415,7 +415,9 @@ static kolo_status abort_body(kolo_comm *comm, const void *arg, void *result) {
     int rank = kolo_comm_rank(comm);
     uint64_t flags = 1;
     kolo_comm *others;
-    KOLO_TRY(kolo_comm_allow_shrink(comm));
+    own->allowed = kolo_comm_allow_shrink(comm);
+    await_all(own, rank, 1); /* what breaks the group would break a call that has not ended */
+    KOLO_TRY(own->allowed);
     if (*(const bool *)arg) kolo_comm_revoke(comm, "revoked by the test");
     if (rank == 1) {
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
@@ -424,7 +426,7 @@ static kolo_status abort_body(kolo_comm *comm, const void *arg, void *result) {
     } else {
         own->agreed = kolo_comm_agree(comm, &flags, &own->lost);
     }
-    await_all(own, rank);
+    await_all(own, rank, 2);
     return KOLO_OK;
 }
 

@@ -155,7 +155,7 @@ static void damaged_markers_cut_nothing(void **state) {
 static void stray_bytes_hide_no_frame_header(void **state) {
     static const uint8_t stray[] = {0xff, 0, 0,  8, 0xff, JPEG_COM, 0, 15, 'a', 'b', 0xff,
                                     0xc0, 0, 11, 8, 0,    100,      0, 40, 1,   1};
-    const stored o = {100, 40, JCS_GRAYSCALE, 5};
+    const stored o = {100, 40, JCS_GRAYSCALE, 5, .comment = false};
     const size_t soi = 2;
     uint8_t *file = malloc(ROOM);
     size_t length, n = make(&o, file);
