@@ -34,6 +34,10 @@ int kolo_thread_create(pthread_t *thread, void *(*start)(void *arg), void *arg) 
     return error;
 }
 
+void kolo_lock_take(kolo_lock *lock) { pthread_mutex_lock(&lock->mutex); }
+
+void kolo_lock_release(kolo_lock *lock) { pthread_mutex_unlock(&lock->mutex); }
+
 kolo_status kolo_task_start(kolo_status (*body)(void *arg), void *arg, const char *what,
                             kolo_task **task) {
     kolo_task *t = kolo_zalloc(sizeof *t);

@@ -1,5 +1,6 @@
 #pragma once
-/* Threads of the library, which take no signals: those are for the threads of the program. */
+/* Threads of the library, which take no signals: those are for the threads of the program; and a
+ * lock between threads. */
 
 #include "base/compiler.h"
 #include "kolo/status.h"
@@ -9,6 +10,18 @@
 
 /* pthread_create with all signals blocked in the thread; returns its error number. */
 KOLO_SHARED int kolo_thread_create(pthread_t *thread, void *(*run)(void *arg), void *arg);
+
+/* ---- a lock between threads, for sources without <pthread.h> ---- */
+
+typedef struct kolo_lock {
+    pthread_mutex_t mutex;
+} kolo_lock;
+#define KOLO_LOCK_INIT \
+    { PTHREAD_MUTEX_INITIALIZER }
+
+/* Waits until no other thread has it; a thread must not take it twice. */
+KOLO_SHARED void kolo_lock_take(kolo_lock *lock);
+KOLO_SHARED void kolo_lock_release(kolo_lock *lock);
 
 /* ---- a function that runs in a thread of its own, with its status ---- */
 

@@ -6,13 +6,13 @@
  * and adds to a table of reorders (until 2.6), without a lock. Ranks may be threads of one process.
  */
 #include "base/integer.h"
+#include "base/task.h"
 #include "kernel/dnn/dnn.h"
 
 #include <omp.h>
-#include <pthread.h>
 #include <string.h>
 
-static pthread_mutex_t describing = PTHREAD_MUTEX_INITIALIZER; /* held by who creates descriptors */
+static kolo_lock describing = KOLO_LOCK_INIT; /* of the thread that creates descriptors */
 
 /* ---- building ---- */
 
@@ -170,9 +170,9 @@ static kolo_status build_plan(const kolo_kernel_spec *spec, kolo_dnn_builder bui
                               kolo_dnn_plan *plan) {
     int threads = omp_get_max_threads();
     omp_set_num_threads(spec->threads);
-    pthread_mutex_lock(&describing);
+    kolo_lock_take(&describing);
     kolo_status status = build(spec, plan);
-    pthread_mutex_unlock(&describing);
+    kolo_lock_release(&describing);
     omp_set_num_threads(threads);
     return status;
 }

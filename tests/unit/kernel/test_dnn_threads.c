@@ -30,27 +30,32 @@ static void leave(void) {
     if (counts) inside--;
 }
 
-dnnl_status_t dnnl_primitive_desc_create(dnnl_primitive_desc_t *desc, const_dnnl_op_desc_t op,
+dnnl_status_t dnnl_primitive_desc_create(dnnl_primitive_desc_t *primitive_desc,
+                                         const_dnnl_op_desc_t op_desc,
                                          const_dnnl_primitive_attr_t attr, dnnl_engine_t engine,
-                                         const_dnnl_primitive_desc_t hint) {
+                                         const_dnnl_primitive_desc_t hint_forward_primitive_desc) {
     dnnl_status_t (*real)(dnnl_primitive_desc_t *, const_dnnl_op_desc_t,
                           const_dnnl_primitive_attr_t, dnnl_engine_t, const_dnnl_primitive_desc_t);
     *(void **)&real = dlsym(RTLD_NEXT, "dnnl_primitive_desc_create");
     enter();
-    const dnnl_status_t status = real(desc, op, attr, engine, hint);
+    const dnnl_status_t status =
+        real(primitive_desc, op_desc, attr, engine, hint_forward_primitive_desc);
     leave();
     return status;
 }
 
-dnnl_status_t
-dnnl_reorder_primitive_desc_create(dnnl_primitive_desc_t *desc, const dnnl_memory_desc_t *from,
-                                   dnnl_engine_t from_engine, const dnnl_memory_desc_t *to,
-                                   dnnl_engine_t to_engine, const_dnnl_primitive_attr_t attr) {
+dnnl_status_t dnnl_reorder_primitive_desc_create(dnnl_primitive_desc_t *reorder_primitive_desc,
+                                                 const dnnl_memory_desc_t *src_desc,
+                                                 dnnl_engine_t src_engine,
+                                                 const dnnl_memory_desc_t *dst_desc,
+                                                 dnnl_engine_t dst_engine,
+                                                 const_dnnl_primitive_attr_t attr) {
     dnnl_status_t (*real)(dnnl_primitive_desc_t *, const dnnl_memory_desc_t *, dnnl_engine_t,
                           const dnnl_memory_desc_t *, dnnl_engine_t, const_dnnl_primitive_attr_t);
     *(void **)&real = dlsym(RTLD_NEXT, "dnnl_reorder_primitive_desc_create");
     enter();
-    const dnnl_status_t status = real(desc, from, from_engine, to, to_engine, attr);
+    const dnnl_status_t status =
+        real(reorder_primitive_desc, src_desc, src_engine, dst_desc, dst_engine, attr);
     leave();
     return status;
 }
