@@ -56,12 +56,17 @@ static kolo_status move_layers(kolo_session *s, const setting *t, bool *moved) {
     return status;
 }
 
+static void describe(const kolo_session *s, char *to, size_t bytes) {
+    kolo_text text = {0};
+    kolo_session_describe_stages(s, false, &text);
+    snprintf(to, bytes, "%s", text.text);
+    kolo_text_fini(&text);
+}
+
 static kolo_status take_steps(kolo_session *s, kolo_loader *loader, const setting *t,
                               double *speeds, outcome *o) {
-    kolo_text text = {0};
     KOLO_TRY(kolo_session_init(s, 3));
-    kolo_session_describe_stages(s, false, &text);
-    snprintf(o->before, sizeof o->before, "%s", text.text);
+    describe(s, o->before, sizeof o->before);
     o->bytes[0] = (double)kolo_plan_memory_of(kolo_session_plan(s)).store;
     for (int k = 0; k < steps_of(t); k++) {
         kolo_batch batch;
@@ -73,10 +78,7 @@ static kolo_status take_steps(kolo_session *s, kolo_loader *loader, const settin
         KOLO_TRY(kolo_session_step_batch(s, &batch, 0.05, &sums));
         if (k < STEPS) o->losses[k] = sums.metric[KOLO_METRIC_LOSS];
     }
-    kolo_text_fini(&text);
-    kolo_session_describe_stages(s, false, &text);
-    snprintf(o->after, sizeof o->after, "%s", text.text);
-    kolo_text_fini(&text);
+    describe(s, o->after, sizeof o->after);
     o->bytes[1] = (double)kolo_plan_memory_of(kolo_session_plan(s)).store;
     o->moves = kolo_session_stage_moves(s);
     return kolo_store_hash_shards(kolo_session_store(s), &o->hash);
