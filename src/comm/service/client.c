@@ -28,7 +28,7 @@ enum { DRIVE_MS = 100, SIGNS_MS = 1000 };
 /* ---- signs of life ---- */
 
 static int64_t sign_period_ns(const kolo_client *c) {
-    return kolo_ms_to_ns(kolo_min_i64(c->timeout_ms / 4, SIGNS_MS));
+    return kolo_min_i64(kolo_ms_to_ns(c->timeout_ms) / 4, kolo_ms_to_ns(SIGNS_MS));
 }
 
 static int64_t next_signs_ns(const kolo_client *c) { return c->signed_ns + sign_period_ns(c); }

@@ -451,7 +451,9 @@ static kolo_status accept_from(kolo_server *s, bool local) {
         }
         if (!local) kolo_socket_tune(m.fd, s->opts.heartbeat_ms);
         if (!local) kolo_socket_keep_alive(m.fd, s->opts.heartbeat_ms);
-        status = kolo_server_attach(s, rank, m.fd, kolo_seal_keys_or_none(&keys));
+        if (kolo_server_attach(s, rank, m.fd, kolo_seal_keys_or_none(&keys)) != KOLO_OK) {
+            end_client(s, rank, false, kolo_last_error()); /* the others are served */
+        }
         kolo_seal_keys_clear(&keys);
         left--;
     }
@@ -474,6 +476,9 @@ static void *run(void *arg) {
         status = kolo_joiners_start(s->joiners, s->listeners, &s->key, s->protection);
     }
     close_listeners(s);
+    if (status != KOLO_OK && !atomic_load_explicit(&s->stop, memory_order_acquire)) {
+        kolo_log_line(KOLO_LOG_WARN, -1, "service: the server has ended: %s", kolo_last_error());
+    }
     while (status == KOLO_OK && !atomic_load_explicit(&s->stop, memory_order_acquire)) {
         kolo_server_poll(s, s->opts.due ? s->opts.due(s->opts.arg) : -1);
     }
