@@ -11,7 +11,7 @@
 the library's message.
 """
 
-from . import _library, checkpoint, nn, ops
+from . import _bindings, checkpoint, nn, ops
 from ._errors import (ArgumentError, DivergedError, Error, FileError, FormatError,
                       OutOfMemoryError, PeerError, TimeoutError, UnsupportedError)
 from ._memory import Buffer, Operation
@@ -23,7 +23,7 @@ from .graph import Graph, Value
 from .session import Batch, Loader, Progress, Result, Session
 from .zoo import Model, models
 
-__version__: str = _library.lib.kolo_version().decode()
+__version__: str = _bindings.lib.kolo_version().decode()
 __all__ = ["ANY_RANK", "ArgumentError", "Batch", "Buffer", "Codec", "Comm", "Dataset",
            "DivergedError", "Error", "FileError", "FormatError", "Graph", "Handle", "Loader",
            "Model", "Op", "Operation", "OutOfMemoryError", "PeerError", "Progress", "Reducer",

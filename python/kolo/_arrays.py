@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Sequence, Tuple
 
-from ._library import c
+from ._bindings import c
 from .graph import MAX_RANK, dtype_code, make_shape
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from ._c10d_tensors import seconds_of, waited
 from ._errors import Error
 from ._futures import Settler, settle
-from ._library import ENUMS, c
+from ._bindings import ENUMS, c
 from .comm import Comm, Request
 
 TAGS = 1 << 30  # tags from here on are those of collectives

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any, Callable, Dict, Generator, List, Type
 
-from . import _library as _l
+from . import _bindings as _l
+from ._library import STATUSES
 
 
 class Error(RuntimeError):
@@ -95,14 +96,14 @@ def text_of(failure: BaseException) -> bytes:
 
 def code(status: str) -> int:
     """The code of a status."""
-    return _l.STATUSES.index(status)
+    return STATUSES.index(status)
 
 
 def fail(number: int) -> None:
     """Raises the exception of a status."""
     if _interruptions and threading.current_thread() is threading.main_thread():
         raise _interruptions.pop()
-    status = _l.STATUSES[number]
+    status = STATUSES[number]
     raise _CLASSES[status](status, _l.lib.kolo_last_error().decode(errors="replace"))
 
 

@@ -7,8 +7,8 @@ import operator
 from typing import Any, Callable, Optional, Sequence, Union
 
 from . import _arrays, _errors
-from ._library import ENUMS, c
-from ._library import lib as _lib
+from ._bindings import ENUMS, c
+from ._bindings import lib as _lib
 
 DTYPES = ENUMS["kolo_dtype"][1]
 OPS = ENUMS["kolo_reduce_op"][1]

@@ -8,8 +8,8 @@ import operator
 import os
 from typing import Any, Dict, Iterable, Mapping
 
-from ._library import ENUMS, MEMBERS, PARSED
-from ._library import lib as _comm
+from ._bindings import ENUMS, MEMBERS, PARSED
+from ._bindings import lib as _comm
 
 
 def enumerator(ctype: str, what: str, name: str) -> int:

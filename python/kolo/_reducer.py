@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Optional, Sequence
 
-from ._library import c
-from ._library import lib as _lib
+from ._bindings import c
+from ._bindings import lib as _lib
 from ._memory import DTYPES, Buffer, buffer_of, integer, op_code
 from .comm import Comm
 

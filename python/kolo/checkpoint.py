@@ -6,7 +6,7 @@ import ctypes
 import os
 from typing import Any, Tuple, Union
 
-from ._library import training as _lib
+from ._bindings import training as _lib
 from ._options import enumerator
 from .session import take_text
 

@@ -18,8 +18,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from . import _errors
 from ._errors import Error
-from ._library import ENUMS, c
-from ._library import lib as _lib
+from ._bindings import ENUMS, c
+from ._bindings import lib as _lib
 from ._memory import (DTYPES, Buffer, Op, Operation, algorithm_code, buffer_of, encoded, integer,
                       milliseconds, number_of, op_code, parse)
 

@@ -9,9 +9,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 from . import _arrays, _errors, _signals
 from ._arrays import Array
-from ._library import c
-from ._library import lib as _comm
-from ._library import training as _lib
+from ._bindings import c
+from ._bindings import lib as _comm
+from ._bindings import training as _lib
 from .graph import DTYPES, Graph, Value, dtype_code, make_shape, read_shape
 
 _ERR_ARG = 1

@@ -7,9 +7,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import _arrays, _errors
 from ._arrays import Array
-from ._library import ENUMS, c, finalize
-from ._library import lib as _comm
-from ._library import training as _lib
+from ._bindings import ENUMS, c, finalize
+from ._bindings import lib as _comm
+from ._bindings import training as _lib
 from .graph import DTYPES, read_shape
 
 _SPLITS = ENUMS["kolo_split"][1]

@@ -6,8 +6,8 @@ import ctypes
 import operator
 from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
-from ._library import ENUMS, c, finalize
-from ._library import training as _lib
+from ._bindings import ENUMS, c, finalize
+from ._bindings import training as _lib
 
 DTYPES = ENUMS["kolo_dtype"][1]
 MAX_RANK = 6

@@ -7,8 +7,8 @@ import ctypes
 import math
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
-from ._library import c
-from ._library import training as _lib
+from ._bindings import c
+from ._bindings import training as _lib
 from .graph import Value, call, make_shape
 
 Pair = Union[int, Tuple[int, int]]

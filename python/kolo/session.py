@@ -12,9 +12,9 @@ from typing import (Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Op
 
 from . import _arrays, _errors, _options, _signals, custom_op
 from ._arrays import Array
-from ._library import c, finalize
-from ._library import lib as _comm
-from ._library import training as _lib
+from ._bindings import c, finalize
+from ._bindings import lib as _comm
+from ._bindings import training as _lib
 from .comm import Comm
 from .data import Dataset, Normalize, as_dataset
 from .graph import DTYPES, Graph, read_shape

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import List, Optional, Sequence, Tuple
 
-from ._library import c
-from ._library import training as _lib
+from ._bindings import c
+from ._bindings import training as _lib
 from .data import Dataset
 from .graph import Graph, make_shape, read_shape
 

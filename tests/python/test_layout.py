@@ -10,8 +10,8 @@ import subprocess
 import sys
 import tempfile
 
-from kolo import _library
-from kolo._library import c
+from kolo import _bindings, _library
+from kolo._bindings import c
 
 # Public functions without a binding: short forms of others, texts, and what has a function for bindings.
 UNBOUND = """
@@ -41,7 +41,7 @@ lines = ["#include <kolo/kolo.h>", "#include <stddef.h>", "#include <stdio.h>", 
 
 # Functions: their declarations are repeated. Structures: member by member, and by size.
 count = 0
-for name, members in _library.MEMBERS.items():
+for name, members in _bindings.MEMBERS.items():
     structure = getattr(c, name)
     lines.append(f'_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, "{name}");')
     for member, (ctype, length) in members.items():

@@ -109,7 +109,7 @@ def test_f64():
 def test_copies():
     """Arrays of the right type and layout are not copied; others are converted."""
     x = np.zeros((3, 4), np.float32)
-    fields = kolo._arrays.Fields(kolo._library.c.kolo_batch, {"x": x, "y": np.zeros(3, np.int64)}, {})
+    fields = kolo._arrays.Fields(kolo._bindings.c.kolo_batch, {"x": x, "y": np.zeros(3, np.int64)}, {})
     assert fields.value.data[0] == x.ctypes.data and fields.arrays["y"].dtype == np.int32
     turned = kolo._arrays.as_field("x", np.arange(6, dtype=np.float32).reshape(2, 3).T)
     assert turned.flags.c_contiguous and turned.tolist() == [[0, 3], [1, 4], [2, 5]]
