@@ -165,6 +165,49 @@ def _failures_of(*datasets: Optional[Dataset]) -> Iterator[None]:
         raise
 
 
+def _read_result(result: Any) -> Result:
+    return Result(steps=result.steps, epochs=result.epochs, samples=result.samples,
+                  parameters=result.parameters, first_loss=result.first_loss,
+                  final=_read_metrics(result.final),
+                  test=_read_metrics(result.test) if result.evaluated else {},
+                  train_seconds=result.train_seconds, samples_per_second=result.samples_per_second,
+                  step_ms_median=result.step_ms_median,
+                  step_ms_quantiles=list(result.step_ms_quantiles),
+                  peak_rss_bytes=result.peak_rss_bytes, parameter_hash=result.parameter_hash,
+                  preempted=result.preempted, ms_per_step=_read_times(result.times.mean),
+                  slowest_rank=result.times.slowest)
+
+
+def _set_callbacks(opts: Any, callback: Optional[Callable[[Progress], Any]],
+                   progress: Optional[Callable[[Progress], Any]],
+                   notice: Optional[Callable[[str], Any]],
+                   preempted: Optional[Callable[[], Any]]) -> List[BaseException]:
+    """Sets the callbacks of a kolo_fit_opts. Returns the list in which their exceptions are put."""
+    failures: List[BaseException] = []
+
+    def guarded(function: Callable[[Any], Any], argument: Any) -> bool:
+        try:
+            return not failures and bool(function(argument))
+        except BaseException as failure:  # pylint: disable=broad-except
+            failures.append(failure)
+            return True
+
+    opts.interrupted = c.interrupted(_errors.interrupted(failures))
+    if callback:
+        opts.stop = c.kolo_fit_stop(
+            lambda _, p: guarded(callback, _progress(p.contents)) or bool(failures))
+    if progress:
+        opts.observer = c.kolo_train_observer(
+            lambda _, p: None if guarded(progress, _progress(p.contents)) else None)
+    if preempted:
+        opts.preempted = c.interrupted(
+            lambda _: guarded(lambda _: preempted(), None) and not failures)
+    if notice:
+        opts.notice = c.kolo_train_notice(
+            lambda _, line, kind: None if guarded(notice, line.decode()) else None)
+    return failures
+
+
 class _Build:
     """The builder of a program as a function of C."""
 
@@ -357,28 +400,7 @@ class Session:
         """
         opts, result = c.kolo_fit_opts(epochs=epochs), c.kolo_train_result()
         _options.refuse("fit", _options.fill(opts, options, _FIT_OPTIONS), _FIT_OPTIONS)
-        failures: List[BaseException] = []
-
-        def guarded(function: Callable[[Any], Any], argument: Any) -> bool:
-            try:
-                return not failures and bool(function(argument))
-            except BaseException as failure:  # pylint: disable=broad-except
-                failures.append(failure)
-                return True
-
-        opts.interrupted = c.interrupted(_errors.interrupted(failures))
-        if callback:
-            opts.stop = c.kolo_fit_stop(
-                lambda _, p: guarded(callback, _progress(p.contents)) or bool(failures))
-        if progress:
-            opts.observer = c.kolo_train_observer(
-                lambda _, p: None if guarded(progress, _progress(p.contents)) else None)
-        if preempted:
-            opts.preempted = c.interrupted(
-                lambda _: guarded(lambda _: preempted(), None) and not failures)
-        if notice:
-            opts.notice = c.kolo_train_notice(
-                lambda _, line, kind: None if guarded(notice, line.decode()) else None)
+        failures = _set_callbacks(opts, callback, progress, notice, preempted)
         data, tested = as_dataset(train), None if test is None else as_dataset(test)
         try:
             with self._use() as handle, _failures_of(data, tested):
@@ -390,18 +412,7 @@ class Session:
             raise
         if failures:
             raise failures[0]
-        return Result(steps=result.steps, epochs=result.epochs, samples=result.samples,
-                      parameters=result.parameters, first_loss=result.first_loss,
-                      final=_read_metrics(result.final),
-                      test=_read_metrics(result.test) if result.evaluated else {},
-                      train_seconds=result.train_seconds,
-                      samples_per_second=result.samples_per_second,
-                      step_ms_median=result.step_ms_median,
-                      step_ms_quantiles=list(result.step_ms_quantiles),
-                      peak_rss_bytes=result.peak_rss_bytes, parameter_hash=result.parameter_hash,
-                      preempted=result.preempted,
-                      ms_per_step=_read_times(result.times.mean),
-                      slowest_rank=result.times.slowest)
+        return _read_result(result)
 
     # ---- evaluation ----
 
