@@ -44,6 +44,8 @@ typedef enum kolo_checkpoint_format {
 #undef KOLO_CHECKPOINT_FORMAT_ENUM
         KOLO_FORMAT_COUNT
 } kolo_checkpoint_format;
+/* The name in the list; "unknown" outside it. Static storage. */
+KOLO_API const char *kolo_checkpoint_format_name(kolo_checkpoint_format format);
 
 /* Writes the parameters of a checkpoint of Kolo to the file `to`, with tensors named by `format`,
  * or its network as an ONNX file (docs/onnx.md). UNSUPPORTED: an op that ONNX does not have. ARG:

@@ -96,7 +96,19 @@ extern "C" {
 
 typedef struct kolo_dataset kolo_dataset;
 
-typedef enum kolo_split { KOLO_SPLIT_TRAIN, KOLO_SPLIT_TEST } kolo_split;
+/* The list of splits of a data set: code, name, description. */
+#define KOLO_SPLIT_LIST(X)                               \
+    X(KOLO_SPLIT_TRAIN, "train", "the training samples") \
+    X(KOLO_SPLIT_TEST, "test", "the test samples")
+
+typedef enum kolo_split {
+#define KOLO_SPLIT_ENUM(code, name, help) code,
+    KOLO_SPLIT_LIST(KOLO_SPLIT_ENUM)
+#undef KOLO_SPLIT_ENUM
+        KOLO_SPLIT_COUNT
+} kolo_split;
+/* The name in the list; "unknown" outside it. Static storage. */
+KOLO_API const char *kolo_split_name(kolo_split split);
 
 enum { KOLO_MAX_FIELDS = 32, KOLO_MAX_CHANNELS = 16 };
 

@@ -42,7 +42,7 @@ typedef enum kolo_dtype {
 
 /* Bytes of one element. */
 KOLO_API size_t kolo_dtype_bytes(kolo_dtype dtype);
-/* The name in the list; static storage. */
+/* The name in the list; "unknown" outside it. Static storage. */
 KOLO_API const char *kolo_dtype_name(kolo_dtype dtype);
 
 #ifdef __cplusplus

@@ -40,7 +40,7 @@ typedef enum kolo_time {
 #undef KOLO_TIME_ENUM
         KOLO_TIMES
 } kolo_time;
-/* The name in the list, and the description. Static storage. */
+/* The name in the list, and the description; "unknown" outside it. Static storage. */
 KOLO_API const char *kolo_time_name(kolo_time time);
 KOLO_API const char *kolo_time_help(kolo_time time);
 

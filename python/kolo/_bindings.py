@@ -4,13 +4,14 @@ they are used."""
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import re
 import weakref
 from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Tuple
 
-from ._library import COMM_FUNCTIONS, ENUMS, KOLO_FUNCTIONS, NUMBERS, PARSED, TYPES
+from ._library import COMM_FUNCTIONS, CONSTANTS, KOLO_FUNCTIONS, NUMBERS, PARSED, TYPES
 
 # ---- from C to ctypes ----
 
@@ -18,6 +19,10 @@ _SCALARS = {"bool": ctypes.c_bool, "int": ctypes.c_int, "unsigned": ctypes.c_uin
             "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64,
             "size_t": ctypes.c_size_t, "float": ctypes.c_float, "double": ctypes.c_double,
             "char": ctypes.c_char}
+
+# The function that names the codes of each enumeration, by its type.
+NAMES: Dict[str, str] = {enumeration: function for function, enumeration in re.findall(
+    r"const char \*(kolo_\w+_name)\((kolo_\w+) \w+\);", COMM_FUNCTIONS + KOLO_FUNCTIONS)}
 
 # The types of TYPES by their C names: c.kolo_shape(2, (3, 4)).
 c: Any = SimpleNamespace()
@@ -30,7 +35,7 @@ def ctype_of(text: str) -> Any:
     base = re.sub(r"\bconst\b|\*", " ", text).strip()
     if base == "float" and stars == 1:  # an array, given by its address
         return ctypes.c_void_p
-    if base in ENUMS or base in PARSED or base in NUMBERS:
+    if base in NAMES or base in CONSTANTS or base in PARSED or base in NUMBERS:
         found: Any = ctypes.c_int
     elif base in _SCALARS:
         found = _SCALARS[base]
@@ -162,6 +167,25 @@ class Library:
 COMM_NAME = "libkolo-comm.so.0"
 lib: Any = Library(COMM_NAME, COMM_FUNCTIONS)
 training: Any = Library("libkolo.so.0", KOLO_FUNCTIONS)
+
+
+# ---- enumerations ----
+
+
+@functools.lru_cache(maxsize=None)
+def names_of(enumeration: str) -> Tuple[str, ...]:
+    """The names of an enumeration, such as "kolo_optimizer", by their codes: what its function returns for 0,
+    1, ... until "unknown"."""
+    if enumeration in CONSTANTS:
+        return CONSTANTS[enumeration][1]
+    function = NAMES[enumeration]
+    library = lib if f"{function}(" in COMM_FUNCTIONS else training
+    names: List[str] = []
+    while True:
+        name = getattr(library, function)(len(names)).decode()
+        if name == "unknown":
+            return tuple(names)
+        names.append(name)
 
 
 # ---- lifetimes ----

@@ -9,18 +9,18 @@ from typing import Any, Callable, List, Optional, Sequence
 import torch
 import torch.distributed as dist
 
+from ._bindings import c, names_of
 from ._c10d_tensors import seconds_of, waited
 from ._errors import Error
 from ._futures import Settler, settle
-from ._bindings import ENUMS, c
 from .comm import Comm, Request
 
 TAGS = 1 << 30  # tags from here on are those of collectives
 FLYING = 64  # requests after which complete ones that nobody has waited for are released
 
-DTYPES = ENUMS["kolo_dtype"][1]
-OPS = ENUMS["kolo_reduce_op"][1]
-KINDS = {name: code for code, name in enumerate(ENUMS["kolo_collective"][1])}
+DTYPES = names_of("kolo_dtype")
+OPS = names_of("kolo_reduce_op")
+KINDS = {name: code for code, name in enumerate(names_of("kolo_collective"))}
 
 _Work: Any = dist.Work
 

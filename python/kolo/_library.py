@@ -8,30 +8,20 @@ from __future__ import annotations
 
 from typing import Dict, Tuple
 
-# The names of enumeration constants in order: prefix of the constants, names.
-ENUMS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
-    "kolo_dtype": ("KOLO_DTYPE_", ("f32", "f64", "f16", "bf16", "i8", "u8", "i32", "i64", "i16", "u16", "u32",
-                                   "u64", "c64", "c128")),
-    "kolo_reduce_op": ("KOLO_", ("sum", "min", "max", "prod", "mean", "and", "or", "xor")),
+# An enumeration with a function kolo_..._name below has the names that the function returns. Others are
+# declared here: names that Python has for constants (their prefix, names in order), ...
+CONSTANTS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
     "kolo_collective": ("KOLO_COLLECTIVE_",
                         ("allreduce", "broadcast", "barrier", "reduce", "reduce_scatter",
                          "allgather", "gather", "scatter", "alltoall", "send", "recv")),
     "kolo_init_kind": ("KOLO_INIT_", ("zero", "one", "uniform", "normal")),
-    "kolo_split": ("KOLO_SPLIT_", ("train", "test")),
-    "kolo_optimizer": ("KOLO_OPTIMIZER_", ("sgd", "nesterov", "adam", "adamw", "lars", "lamb")),
-    "kolo_lr_schedule": ("KOLO_LR_", ("constant", "step", "cosine", "poly")),
-    "kolo_save_error": ("KOLO_SAVE_ERROR_", ("stop", "continue")),
-    "kolo_precision": ("KOLO_PRECISION_", ("f32", "bf16")),
-    "kolo_recompute": ("KOLO_RECOMPUTE_", ("none", "cheap", "full")),
-    "kolo_notice_kind": ("KOLO_NOTICE_", ("transient", "info", "warning")),
-    "kolo_checkpoint_format": ("KOLO_FORMAT_", ("native", "torchvision", "huggingface", "onnx")),
 }
-# Enumerations whose names the library parses.
+# ... names that the library parses, and suggests in its errors, ...
 PARSED = {"kolo_algorithm": "kolo_algorithm_parse",
           "kolo_transport_choice": "kolo_transport_parse"}
-# Enumerations without names here.
+# ... and enumerations whose names Python does not use.
 NUMBERS = ("kolo_status", "kolo_codec_kind", "kolo_metric_denominator", "kolo_metric_format",
-           "kolo_metric_better", "kolo_time")
+           "kolo_metric_better", "kolo_notice_kind")
 
 STATUSES = ("KOLO_OK", "KOLO_ERR_ARG", "KOLO_ERR_NOMEM", "KOLO_ERR_IO", "KOLO_ERR_FORMAT",
             "KOLO_ERR_UNSUPPORTED", "KOLO_ERR_TIMEOUT", "KOLO_ERR_PEER", "KOLO_ERR_DIVERGED")
@@ -243,6 +233,8 @@ void kolo_comm_report(kolo_comm *comm, char *text, size_t bytes);
 kolo_status kolo_comm_peer_traffic(kolo_comm *comm, int peer, kolo_peer_traffic *traffic);
 kolo_status kolo_comm_alloc(kolo_comm *comm, size_t bytes, void **memory);
 kolo_status kolo_comm_progress(kolo_comm *comm);
+const char *kolo_dtype_name(kolo_dtype dtype);
+const char *kolo_reduce_op_name(kolo_reduce_op op);
 kolo_status kolo_algorithm_parse(const char *name, kolo_algorithm *algorithm);
 kolo_status kolo_transport_parse(const char *name, kolo_transport_choice *transport);
 int kolo_tree_nodes(int shards, int size, int rank, uint32_t *nodes);
@@ -426,6 +418,13 @@ kolo_status kolo_loader_next(kolo_loader *loader, kolo_batch *batch);
 void kolo_loader_destroy(kolo_loader *loader);
 const kolo_metric *kolo_metric_table(void);
 const char *kolo_time_name(kolo_time time);
+const char *kolo_split_name(kolo_split split);
+const char *kolo_optimizer_name(kolo_optimizer optimizer);
+const char *kolo_lr_schedule_name(kolo_lr_schedule schedule);
+const char *kolo_precision_name(kolo_precision precision);
+const char *kolo_recompute_name(kolo_recompute recompute);
+const char *kolo_save_error_name(kolo_save_error save_error);
+const char *kolo_checkpoint_format_name(kolo_checkpoint_format format);
 const kolo_model *const *kolo_models(void);
 kolo_status kolo_model_sample(const kolo_model *model, const char *options, kolo_shape *sample,
                               int64_t *classes);

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import Any, Callable, Optional, Union
 
 from . import _arrays, _errors
-from ._bindings import ENUMS, c
+from ._bindings import c, names_of
 from ._bindings import lib as _lib
+from ._options import code_of
 
-DTYPES = ENUMS["kolo_dtype"][1]
-OPS = ENUMS["kolo_reduce_op"][1]
+DTYPES = names_of("kolo_dtype")
 
 # Element types by format character of the struct module; those of platform-dependent size by size.
 _BY_FORMAT = {"f": "f32", "d": "f64", "e": "f16", "b": "i8", "B": "u8", "c": "u8", "?": "u8", "h": "i16",
@@ -26,8 +26,7 @@ class Buffer:
     """
 
     def __init__(self, address: Optional[int], count: int, dtype: str, owner: Any = None) -> None:
-        if dtype not in DTYPES:
-            raise ValueError(f"type {dtype!r}: choose one of {', '.join(DTYPES)}")
+        code_of("kolo_dtype", "type", dtype)  # raises an exception if there is none
         self.address, self.count, self.dtype, self.owner = address, count, dtype, owner
         self.logical = False  # booleans, as u8
         self.element: Any = None  # numpy's type of elements that are structures; dtype has no meaning for them
@@ -98,12 +97,6 @@ def _address_of(view: memoryview) -> Optional[int]:
     return address
 
 
-def number_of(name: str, names: Sequence[str], what: str) -> int:
-    if name not in names:
-        raise ValueError(f"{what} {name!r}: choose one of {', '.join(names)}")
-    return names.index(name)
-
-
 class Operation:
     """An operation of the program, for ``op`` of allreduce, reduce and reduce_scatter.
 
@@ -163,7 +156,7 @@ def op_code(name: Op, *memory: Optional[Buffer]) -> int:
     if isinstance(name, Operation):
         raise TypeError(f"operation {name.name!r} of the program: use allreduce, reduce, reduce_scatter "
                         "or request")
-    number = number_of(name, OPS, "operation")
+    number = code_of("kolo_reduce_op", "operation", name)
     if name not in ("min", "max") and any(m.logical for m in memory if m):
         raise TypeError(f"operation {name!r} on booleans: use 'max' (or) or 'min' (and), or an "
                         "array of integers")
@@ -188,13 +181,3 @@ def milliseconds(seconds: float) -> int:
 
 def encoded(text: Optional[str]) -> Optional[bytes]:
     return text.encode() if text is not None else None
-
-
-def parse(parser: Any, name: str) -> int:
-    number = ctypes.c_int()
-    parser(name.encode(), ctypes.byref(number))
-    return number.value
-
-
-def algorithm_code(name: str) -> int:
-    return parse(_lib.kolo_algorithm_parse, name)

@@ -8,25 +8,26 @@ import operator
 import os
 from typing import Any, Dict, Iterable, Mapping
 
-from ._bindings import ENUMS, MEMBERS, PARSED
+from ._bindings import MEMBERS, NAMES, names_of
 from ._bindings import lib as _comm
+from ._library import PARSED
 
 
-def enumerator(ctype: str, what: str, name: str) -> int:
+def code_of(ctype: str, what: str, name: str) -> int:
     """The code of a name of an enumeration."""
     if ctype in PARSED:
         number = ctypes.c_int()
         getattr(_comm, PARSED[ctype])(name.encode(), ctypes.byref(number))
         return number.value
-    names = ENUMS[ctype][1]
+    names = names_of(ctype)
     if name not in names:
         raise ValueError(f"{what} {name!r}: choose one of {', '.join(names)}")
     return names.index(name)
 
 
 def _value(ctype: str, name: str, value: Any) -> Any:
-    if ctype in ENUMS or ctype in PARSED:
-        return enumerator(ctype, name, value)
+    if ctype in NAMES or ctype in PARSED:
+        return code_of(ctype, name, value)
     if "char" in ctype:
         return None if value is None else os.fsencode(value)
     if ctype == "bool":

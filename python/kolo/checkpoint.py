@@ -7,7 +7,7 @@ import os
 from typing import Any, Tuple, Union
 
 from ._bindings import training as _lib
-from ._options import enumerator
+from ._options import code_of
 from .session import take_text
 
 Path = Union[str, "os.PathLike[str]"]
@@ -38,7 +38,7 @@ def compare(a: Path, b: Path) -> Tuple[bool, str]:
 
 
 def export(source: Path, to: Path, names: str = "native") -> None:
-    """Writes the parameters of a checkpoint with the tensor names of "native", "torchvision" or
-    "huggingface", or as an "onnx" file."""
+    """Writes the parameters of a checkpoint with the tensor names of a convention, such as
+    "torchvision", or as an "onnx" file: `kolo help checkpoint export` lists the names."""
     _lib.kolo_checkpoint_export(os.fsencode(source), os.fsencode(to),
-                                enumerator("kolo_checkpoint_format", "names", names))
+                                code_of("kolo_checkpoint_format", "names", names))

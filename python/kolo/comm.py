@@ -17,15 +17,14 @@ import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from . import _errors
-from ._errors import Error
-from ._bindings import ENUMS, c
+from ._bindings import c
 from ._bindings import lib as _lib
-from ._memory import (DTYPES, Buffer, Op, Operation, algorithm_code, buffer_of, encoded, integer,
-                      milliseconds, number_of, op_code, parse)
+from ._errors import Error
+from ._memory import DTYPES, Buffer, Op, Operation, buffer_of, encoded, integer, milliseconds, op_code
+from ._options import code_of
 
 ANY_RANK = -1  # the source of a receive or probe: any rank
 
-_COLLECTIVES = ENUMS["kolo_collective"][1]
 
 
 def combine(data: Any, other: Any, op: str = "sum") -> Any:
@@ -63,11 +62,12 @@ def init(rank: int = 0, world: int = 0, local_rank: int = 0, local_world: int = 
     file: ``rank`` and ``world`` are given, and rank 0 calls ``exchange(text, timeout_s)`` to publish a
     line of text, the others ``exchange(None, timeout_s)``, which returns it.
     """
-    way = parse(_lib.kolo_transport_parse, transport)
     opts = c.kolo_comm_opts(rank=rank, world=world, local_rank=local_rank, local_world=local_world,
                        master_addr=encoded(master_addr), master_port=master_port,
                        secret_file=encoded(secret_file), timeout_ms=milliseconds(timeout_s),
-                       algorithm=algorithm_code(algorithm), transport=way, interface=encoded(interface),
+                       algorithm=code_of("kolo_algorithm", "algorithm", algorithm),
+                       transport=code_of("kolo_transport_choice", "transport", transport),
+                       interface=encoded(interface),
                        heartbeat_ms=int(heartbeat_s * 1000), insecure=insecure, encrypt=encrypt,
                        authenticate=authenticate,
                        generation=generation, segment_bytes=segment_bytes,
@@ -280,7 +280,7 @@ class Comm:
             if memory is not None and not 0 <= need <= memory.count:
                 raise ValueError(f"{kind}: {name} has {memory.count} elements, not {need}")
         combines = kind in ("allreduce", "reduce", "reduce_scatter")
-        opts = c.kolo_request_opts(kind=number_of(kind, _COLLECTIVES, "collective"),
+        opts = c.kolo_request_opts(kind=code_of("kolo_collective", "collective", kind),
                               dtype=DTYPES.index(one.dtype),
                               op=0 if isinstance(op, Operation) else
                               op_code(op, *((result, source) if combines else ())),
@@ -290,8 +290,8 @@ class Comm:
                               counts=self._counts(counts),
                               output_counts=self._counts(output_counts), root=root, tag=tag,
                               prescale=prescale, postscale=postscale,
-                              algorithm=algorithm_code(algorithm), priority=priority,
-                              site=encoded(site))
+                              algorithm=code_of("kolo_algorithm", "algorithm", algorithm),
+                              priority=priority, site=encoded(site))
         user_op = None
         if isinstance(op, Operation):
             user_op = op.bind(given if given is not None else output)
@@ -340,7 +340,7 @@ class Comm:
             raise ValueError(f"allreduce_shards: {len(names)} values of {result.dtype} are needed")
         parts = (c.kolo_part * max(len(memory), 1))(
             *(c.kolo_part(tree_node=n, data=m.address, count=m.count) for n, m in zip(names, memory)))
-        opts = c.kolo_request_opts(kind=_COLLECTIVES.index("allreduce"),
+        opts = c.kolo_request_opts(kind=code_of("kolo_collective", "collective", "allreduce"),
                               dtype=DTYPES.index(result.dtype),
                               op=op_code(op, result, *memory), output=result.address,
                               count=result.count, parts=parts, n_parts=len(memory), shards=shards)
@@ -455,7 +455,7 @@ class Comm:
         sizes = {"f32": (4, "f"), "f64": (8, "d"), "f16": (2, "H"), "bf16": (2, "H"),
                  "i8": (1, "b"), "u8": (1, "B"), "i32": (4, "i"), "i64": (8, "q"), "i16": (2, "h"),
                  "u16": (2, "H"), "u32": (4, "I"), "u64": (8, "Q"), "c64": (8, "f"), "c128": (16, "d")}
-        dtype = DTYPES[number_of(dtype, DTYPES, "type")]
+        dtype = DTYPES[code_of("kolo_dtype", "type", dtype)]
         size, letter = sizes[dtype]
         count = integer("count", count, 0, (2**63 - 1) // size)
         address = ctypes.c_void_p()

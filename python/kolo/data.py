@@ -7,12 +7,12 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import _arrays, _errors
 from ._arrays import Array
-from ._bindings import ENUMS, c, finalize
+from ._bindings import c, finalize
 from ._bindings import lib as _comm
 from ._bindings import training as _lib
+from ._options import code_of
 from .graph import DTYPES, read_shape
 
-_SPLITS = ENUMS["kolo_split"][1]
 _ERR_ARG = 1
 
 # Mean and standard deviation of u8 samples, which become (x / 255 - mean) / deviation: numbers, or one
@@ -57,8 +57,6 @@ class Dataset:
         ``context``, and the ``vocabulary`` of the model; click logs need the ``numbers`` and
         ``categories`` of a sample and the ``rows`` of a category, labelled texts the ``features`` of
         a sample and the ``rows`` of their table: kolo.Model.open sets them."""
-        if split not in _SPLITS:
-            raise ValueError(f"split {split!r}: choose \"train\" or \"test\"")
         opts = c.kolo_dataset_opts(context=context, vocabulary=vocabulary, numbers=numbers,
                                    categories=categories, rows=rows, features=features)
         return cls._open(spec, split, opts)
@@ -66,8 +64,8 @@ class Dataset:
     @classmethod
     def _open(cls, spec: str, split: str, opts: Any) -> Dataset:
         handle = ctypes.c_void_p()
-        _lib.kolo_dataset_open_for(spec.encode(), _SPLITS.index(split), ctypes.byref(opts),
-                                   ctypes.byref(handle))
+        _lib.kolo_dataset_open_for(spec.encode(), code_of("kolo_split", "split", split),
+                                   ctypes.byref(opts), ctypes.byref(handle))
         dataset = cls.__new__(cls)
         dataset._adopt(handle, None)
         return dataset

@@ -6,10 +6,11 @@ import ctypes
 import operator
 from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
-from ._bindings import ENUMS, c, finalize
+from ._bindings import c, finalize, names_of
 from ._bindings import training as _lib
+from ._options import code_of
 
-DTYPES = ENUMS["kolo_dtype"][1]
+DTYPES = names_of("kolo_dtype")
 MAX_RANK = 6
 
 # "zeros", "ones", ("uniform", limit), ("normal", standard deviation) or ("fan_in", n): uniform in
@@ -33,9 +34,7 @@ def read_shape(shape: Any) -> Tuple[int, ...]:
 
 def dtype_code(dtype: str) -> int:
     """The code of "f32" and so on."""
-    if dtype not in DTYPES:
-        raise ValueError(f"type {dtype!r}: choose one of {', '.join(DTYPES)}")
-    return DTYPES.index(dtype)
+    return code_of("kolo_dtype", "type", dtype)
 
 
 def make_init(init: Init, shape: Sequence[int]) -> Any:
@@ -46,12 +45,12 @@ def make_init(init: Init, shape: Sequence[int]) -> Any:
         product = 1
         for dim in shape[1:]:
             product *= dim
-        return c.kolo_init(ENUMS["kolo_init_kind"][1].index("uniform"),
+        return c.kolo_init(names_of("kolo_init_kind").index("uniform"),
                            max(number or product, 1) ** -0.5)
     if name not in kinds or (name in ("uniform", "normal")) != (not isinstance(init, str)):
         raise ValueError(f"initial values {init!r}: choose \"zeros\", \"ones\", \"fan_in\", "
                          '("fan_in", n), ("uniform", limit) or ("normal", deviation)')
-    return c.kolo_init(ENUMS["kolo_init_kind"][1].index(kinds[name]), number)
+    return c.kolo_init(names_of("kolo_init_kind").index(kinds[name]), number)
 
 
 class Graph:

@@ -12,7 +12,7 @@ from typing import (Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Op
 
 from . import _arrays, _errors, _options, _signals, custom_op
 from ._arrays import Array
-from ._bindings import c, finalize
+from ._bindings import c, finalize, names_of
 from ._bindings import lib as _comm
 from ._bindings import training as _lib
 from .comm import Comm
@@ -96,8 +96,7 @@ class Result(NamedTuple):
 
 
 def _read_times(times: Any) -> Dict[str, float]:
-    names = (_lib.kolo_time_name(i) for i in range(len(times.ms)))
-    return {name.decode(): ms for name, ms in zip(names, times.ms)}
+    return dict(zip(names_of("kolo_time"), times.ms))
 
 
 def _progress(p: Any) -> Progress:
@@ -247,14 +246,13 @@ class Session:
 
     Options are those of kolo_session_opts and kolo_optimizer_opts: ``batch`` (samples of a rank in a
     step), ``global_batch``, ``accumulate``, ``reproducible``, ``zero``, ``mesh``, ``seed``, ``threads``,
-    ``device``;
-    ``optimizer`` ("sgd", "nesterov", "adam", "adamw", "lars", "lamb"), ``lr``, ``momentum``, ``beta1``,
-    ``beta2``, ``eps``, ``weight_decay``, ``no_decay``, ``decay_matrices_only``, ``clip``, ``freeze``;
-    ``schedule`` ("constant", "step", "cosine", "poly") with ``steps``, ``warmup_steps``, ``lr_min``,
-    ``lr_power``, ``lr_step_factor``, ``lr_step_every``; ``precision`` ("f32", "bf16"), ``recompute``
-    ("none", "cheap", "full"), ``algorithm``, ``bucket_bytes``, ``sparse_embedding``, ``sync_bn``,
+    ``device``; ``optimizer``, ``lr``, ``momentum``, ``beta1``, ``beta2``, ``eps``, ``weight_decay``,
+    ``no_decay``, ``decay_matrices_only``, ``clip``, ``freeze``; ``schedule`` with ``steps``,
+    ``warmup_steps``, ``lr_min``, ``lr_power``, ``lr_step_factor``, ``lr_step_every``; ``precision``,
+    ``recompute``, ``algorithm``, ``bucket_bytes``, ``sparse_embedding``, ``sync_bn``,
     ``keep_gradients``, ``evaluate_only``, ``reference_kernels``, ``no_winograd``, ``no_chains``; ``f64`` computes in
     f64, to check a network: with ``step``, ``predict``, ``get``, ``set`` and ``gradient`` alone.
+    Names, such as those of optimizers and schedules, are those that `kolo help train` lists.
 
     Functions marked *collective* are called by all ranks in one order. A session is used by one thread
     at a time; others wait.
@@ -263,7 +261,7 @@ class Session:
     def __init__(self, build: Builder, comm: Optional[Comm] = None, optimizer: str = "sgd",
                  **options: Any) -> None:
         opts = c.kolo_session_opts()
-        opts.optimizer.kind = _options.enumerator("kolo_optimizer", "optimizer", optimizer)
+        opts.optimizer.kind = _options.code_of("kolo_optimizer", "optimizer", optimizer)
         rest = _options.fill(opts, options, _SESSION_OPTIONS)
         rest = _options.fill(opts.optimizer, rest, _OPTIMIZER_OPTIONS)
         _options.refuse("Session", rest, [*_SESSION_OPTIONS, *_OPTIMIZER_OPTIONS])

@@ -32,6 +32,15 @@ void kolo_dataset_set_fields(kolo_dataset_info *info, kolo_dtype dtype, kolo_sha
     info->fields[KOLO_FIELD_Y] = (kolo_field){.name = "y", .dtype = KOLO_DTYPE_I32, .shape = label};
 }
 
+const char *kolo_split_name(kolo_split split) {
+    static const char *const names[] = {
+#define NAME(code, name, help) name,
+        KOLO_SPLIT_LIST(NAME)
+#undef NAME
+    };
+    return (size_t)split < KOLO_COUNT(names) ? names[split] : "unknown";
+}
+
 kolo_status kolo_dataset_open_with(const kolo_reader *reader, kolo_reader_open *open,
                                    const char *argument, kolo_split split,
                                    const kolo_dataset_opts *opts, kolo_dataset **dataset) {

@@ -24,12 +24,12 @@ const char *kolo_phase_name(kolo_phase phase) {
 #define HELP(code, name, help) [code] = help,
 const char *kolo_time_name(kolo_time time) {
     static const char *const names[KOLO_TIMES] = {KOLO_TIME_LIST(NAME)};
-    return names[time];
+    return (size_t)time < KOLO_TIMES ? names[time] : "unknown";
 }
 
 const char *kolo_time_help(kolo_time time) {
     static const char *const texts[KOLO_TIMES] = {KOLO_TIME_LIST(HELP)};
-    return texts[time];
+    return (size_t)time < KOLO_TIMES ? texts[time] : "unknown";
 }
 
 static const kolo_phase nobody = (kolo_phase)KOLO_PHASES; /* no reader: after all phases */

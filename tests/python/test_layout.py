@@ -1,5 +1,5 @@
 """The declarations of python/kolo/_library.py against the C headers, by a C compiler: functions,
-structures, enumerations; every function of the headers in BOUND is declared, or listed in UNBOUND."""
+structures, enumerations, whose names the library lists; every function of the headers in BOUND is declared, or listed in UNBOUND."""
 # needs ctypes; ranks 0
 
 import ctypes
@@ -17,7 +17,7 @@ from kolo._bindings import c
 UNBOUND = """
 kolo_custom kolo_custom_op_register
 kolo_model_open_onnx kolo_model_open_library kolo_model_entry kolo_model_options_parse kolo_model_register
-kolo_reduce_op_name kolo_collective_name kolo_algorithm_name kolo_algorithm_description
+kolo_algorithm_name kolo_algorithm_description
 kolo_transport_name kolo_comm_launched kolo_comm_launchers kolo_comm_has_ucx
 kolo_comm_create_threads kolo_comm_local_processors kolo_comm_host_count kolo_tree_range_nodes
 kolo_allreduce_create kolo_broadcast_create kolo_barrier_create kolo_request_algorithm
@@ -56,16 +56,28 @@ for name, members in _bindings.MEMBERS.items():
 for match in re.finditer(r"typedef (\w+) (\w+)\(.*?\);", _library.TYPES, re.S):
     if match.group(2) not in _library.POINTERS:
         lines.append(match.group(0))
-for enumeration, (prefix, names) in _library.ENUMS.items():
+for enumeration, (prefix, names) in _library.CONSTANTS.items():
     for i, name in enumerate(names):
         lines.append(f'_Static_assert({prefix}{name.upper()} == {i}, "{enumeration}");')
 for i, status in enumerate(_library.STATUSES):
     lines.append(f'_Static_assert({status} == {i}, "{status}");')
-for prefix in ("KOLO_DTYPE_", "KOLO_COLLECTIVE_", "KOLO_OPTIMIZER_", "KOLO_LR_SCHEDULE_",
-               "KOLO_PRECISION_", "KOLO_RECOMPUTE_", "KOLO_FORMAT_"):
-    n = [len(names) for p, names in _library.ENUMS.values()
-         if p in (prefix, prefix.replace("_SCHEDULE", ""))]
-    lines.append(f'_Static_assert({prefix}COUNT == {n[0]}, "{prefix}COUNT");')
+lines.append(f'_Static_assert(KOLO_COLLECTIVE_COUNT == {len(_bindings.names_of("kolo_collective"))}, "collectives");')
+
+# The names of an enumeration, from the library: those of its list in the headers, all, by their codes.
+public = "".join(open(os.path.join(include, "kolo", header), encoding="utf-8").read()
+                 for header in sorted(os.listdir(os.path.join(include, "kolo"))))
+lists = dict(re.findall(r"#define (KOLO_\w+_LIST)\(X\)((?:.*\\\n)*.*)", public))
+for enumeration in _bindings.NAMES:
+    body = re.search(rf"typedef enum {enumeration} {{(.*?)}} {enumeration};", public, re.S).group(1)
+    rows = lists[re.search(r"KOLO_\w+_LIST", body).group()]
+    rows = re.sub(r"(KOLO_\w+_LIST)\(X\)", lambda match: lists[match.group(1)], rows)  # a list in a list
+    listed = re.findall(r'X\((\w+),[\s\\]*"([^"]*)"', rows)
+    names = _bindings.names_of(enumeration)
+    assert [name for _, name in listed] == list(names), (enumeration, listed, names)
+    for i, (code, _) in enumerate(listed):
+        lines.append(f'_Static_assert({code} == {i}, "{enumeration}");')
+assert "adamw" in _bindings.names_of("kolo_optimizer") and len(_bindings.NAMES) >= 10, _bindings.NAMES
+
 assert count > 200, count
 with tempfile.TemporaryDirectory() as folder:
     source = os.path.join(folder, "layout.c")
@@ -89,5 +101,6 @@ for header in BOUND:
         assert (name in declared) != (name in UNBOUND), (
             f"{name} of {header}: declare it in python/kolo/_library.py, or add it to UNBOUND")
 for name in declared:
-    used = name in package or f'"{name[5:]}"' in package or name in _library.PARSED.values()
+    used = (name in package or f'"{name[5:]}"' in package or name in _library.PARSED.values()
+            or name in _bindings.NAMES.values())
     assert used, f"{name} is declared and not used"

@@ -15,8 +15,6 @@
 
 enum { SHOWN = 8 /* elements */ };
 
-static const char *const split_names[] = {[KOLO_SPLIT_TRAIN] = "train", [KOLO_SPLIT_TEST] = "test"};
-
 static bool has_one(const kolo_options *o, const char *what) {
     if (o->n_rest == 1) return true;
     fprintf(stderr, "kolo: 'kolo %s' takes %s\n", o->command->name, what);
@@ -64,11 +62,12 @@ int cmd_data_info(kolo_options *o) {
     kolo_text text = {0};
     int opened = 0;
     if (!has_one(o, "a data set")) return 2;
-    for (int s = 0; s < 2; s++) {
+    for (int s = 0; s < KOLO_SPLIT_COUNT; s++) {
+        const char *name = kolo_split_name((kolo_split)s);
         kolo_dataset *d;
         kolo_status status = open_split(o, (kolo_split)s, &d);
         if (status == KOLO_ERR_ARG && (s == 0 || opened > 0)) { /* without this split */
-            kolo_text_add(&text, "%-10s none: %s\n", split_names[s], kolo_last_error());
+            kolo_text_add(&text, "%-10s none: %s\n", name, kolo_last_error());
             continue;
         }
         if (status != KOLO_OK) return print(status, &text);
@@ -83,12 +82,11 @@ int cmd_data_info(kolo_options *o) {
         }
         const double bytes = (double)sample_bytes(info);
         if (info->count == KOLO_STREAM_SAMPLES) {
-            kolo_text_add(&text, "%-10s a stream of samples of %.0f bytes\n", split_names[s],
-                          bytes);
+            kolo_text_add(&text, "%-10s a stream of samples of %.0f bytes\n", name, bytes);
             kolo_dataset_close(d);
             continue;
         }
-        kolo_text_add(&text, "%-10s %" PRId64 " samples of %.0f bytes, %.1f MiB\n", split_names[s],
+        kolo_text_add(&text, "%-10s %" PRId64 " samples of %.0f bytes, %.1f MiB\n", name,
                       info->count, bytes, bytes * (double)info->count / (1 << 20));
         kolo_dataset_close(d);
     }
@@ -103,16 +101,16 @@ static void report(void *arg, const char *line) {
 }
 
 /* *damaged grows. */
-static kolo_status verify_split(const kolo_options *o, int which, int64_t *damaged) {
+static kolo_status verify_split(const kolo_options *o, kolo_split which, int64_t *damaged) {
     const kolo_verify_opts opts = {.threads = (int)kolo_options_int(o, "loader-threads"),
                                    .report = report,
-                                   .arg = (void *)split_names[which]};
+                                   .arg = (void *)kolo_split_name(which)};
     kolo_dataset *d;
     int64_t found = 0;
-    KOLO_TRY(open_split(o, (kolo_split)which, &d));
+    KOLO_TRY(open_split(o, which, &d));
     kolo_status status = kolo_dataset_verify(d, &opts, &found);
     if (status == KOLO_OK) {
-        printf("%s: %" PRId64 " samples, %" PRId64 " damaged\n", split_names[which],
+        printf("%s: %" PRId64 " samples, %" PRId64 " damaged\n", kolo_split_name(which),
                kolo_dataset_describe(d)->count, found);
     }
     kolo_dataset_close(d);
@@ -121,13 +119,12 @@ static kolo_status verify_split(const kolo_options *o, int which, int64_t *damag
 }
 
 int cmd_data_verify(kolo_options *o) {
-    enum { BOTH = 2 }; /* after KOLO_SPLIT_TRAIN and KOLO_SPLIT_TEST */
     const int wanted = kolo_options_choice(o, "split");
     int64_t damaged = 0;
     if (!has_one(o, "a data set")) return 2;
-    for (int s = 0; s < 2; s++) {
-        if (wanted != BOTH && wanted != s) continue;
-        const kolo_status status = verify_split(o, s, &damaged);
+    for (int s = 0; s < KOLO_SPLIT_COUNT; s++) {
+        if (wanted != KOLO_SPLIT_COUNT && wanted != s) continue;
+        const kolo_status status = verify_split(o, (kolo_split)s, &damaged);
         if (status != KOLO_OK) return report_failure(status);
     }
     return damaged > 0;
@@ -220,8 +217,7 @@ int cmd_data_head(kolo_options *o) {
     kolo_text text = {0};
     kolo_dataset *d;
     if (!has_one(o, "a data set")) return 2;
-    const bool trains = kolo_options_choice(o, "split") == SPLIT_TRAIN;
-    kolo_status status = open_split(o, trains ? KOLO_SPLIT_TRAIN : KOLO_SPLIT_TEST, &d);
+    kolo_status status = open_split(o, (kolo_split)kolo_options_choice(o, "split"), &d);
     if (status != KOLO_OK) return report_failure(status);
     add_fields(kolo_dataset_describe(d), &text);
     status = show(o, d, &text);

@@ -42,9 +42,8 @@ static const kolo_choice precisions[] = {KOLO_PRECISION_LIST(CHOICE) {0}};
 static const kolo_choice autotunes[] = {KOLO_AUTOTUNE_LIST(CHOICE) {0}};
 static const kolo_choice kernel_sets[] = {KERNEL_SET_LIST(CHOICE) {0}};
 static const kolo_choice worker_kinds[] = {WORKERS_AS_LIST(CHOICE) {0}};
-static const kolo_choice splits[] = {SPLIT_LIST(CHOICE) {0}};
-static const kolo_choice verified[] = {{"train", "the training samples"}, {"test", "the test samples"},
-                                       {"both", "all samples"}, {0}};
+static const kolo_choice splits[] = {KOLO_SPLIT_LIST(CHOICE) {0}};
+static const kolo_choice one_or_all_splits[] = {KOLO_SPLIT_LIST(CHOICE) {"both", "all samples"}, {0}};
 static const kolo_choice dumps[] = {KOLO_DUMP_LIST(CHOICE) {0}};
 static const kolo_choice formats[] = {KOLO_CHECKPOINT_FORMAT_LIST(CHOICE) {0}};
 static const kolo_choice progress_styles[] = {PROGRESS_STYLE_LIST(CHOICE) {0}};
@@ -110,7 +109,7 @@ const kolo_option cli_options[] = {
      .commands = TRAINED, .help = "samples of the data set"},
     {.name = "split", .type = KOLO_OPTION_CHOICE, .choices = splits, .preset = "train",
      .commands = CMD_DATA_HEAD, .help = "samples of the data set"},
-    {.name = "split", .type = KOLO_OPTION_CHOICE, .choices = verified, .preset = "both",
+    {.name = "split", .type = KOLO_OPTION_CHOICE, .choices = one_or_all_splits, .preset = "both",
      .commands = CMD_DATA_VERIFY | CMD_DATA_PACK, .help = "samples of the data set"},
     {.name = "decoded", .type = KOLO_OPTION_FLAG, .commands = CMD_DATA_PACK,
      .help = "pack images as they are in evaluation, not their files: larger, and read without decoding"},

@@ -326,7 +326,7 @@ kolo_status train_opts_trained(kolo_options *o, kolo_eval_opts *opts) {
     opts->data = kolo_options_text(o, "data");
     opts->loader_threads = train_opts_loader_threads(o);
     opts->device = kolo_options_text(o, "device");
-    opts->split_train = kolo_options_choice(o, "split") == SPLIT_TRAIN;
+    opts->split_train = kolo_options_choice(o, "split") == KOLO_SPLIT_TRAIN;
     opts->batch = kolo_options_int(o, "batch");
     opts->autotune = (kolo_autotune)kolo_options_choice(o, "autotune");
     KOLO_TRY(train_opts_tuning(o, &opts->tuning));

@@ -27,17 +27,6 @@ typedef enum workers_as {
 #undef WORKERS_AS_ENUM
 } workers_as;
 
-/* The list of splits of a data set: code, name, description. */
-#define SPLIT_LIST(X)                         \
-    X(SPLIT_TEST, "test", "the test samples") \
-    X(SPLIT_TRAIN, "train", "the training samples")
-
-typedef enum split {
-#define SPLIT_ENUM(code, name, help) code,
-    SPLIT_LIST(SPLIT_ENUM)
-#undef SPLIT_ENUM
-} split;
-
 /* Splits "resnet50:width=0.5" of --model into the model and its options (NULL: none). */
 kolo_status train_opts_model(kolo_options *o, const char **model, const char **model_options);
 

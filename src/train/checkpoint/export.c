@@ -6,11 +6,14 @@
 
 #include <string.h>
 
-static const char *const formats[] = {
+const char *kolo_checkpoint_format_name(kolo_checkpoint_format format) {
+    static const char *const names[] = {
 #define NAME(code, name, help) name,
-    KOLO_CHECKPOINT_FORMAT_LIST(NAME)
+        KOLO_CHECKPOINT_FORMAT_LIST(NAME)
 #undef NAME
-};
+    };
+    return (size_t)format < KOLO_COUNT(names) ? names[format] : "unknown";
+}
 
 static kolo_status find_names(const kolo_checkpoint *c, kolo_checkpoint_format format,
                               const kolo_names **names) {
@@ -26,8 +29,8 @@ static kolo_status find_names(const kolo_checkpoint *c, kolo_checkpoint_format f
         return KOLO_OK;
     }
     return KOLO_FAIL(KOLO_ERR_ARG, "%s is of model %s, which %s does not have: export it as %s",
-                     c->path, c->info.model, formats[format],
-                     formats[known ? known->format : KOLO_FORMAT_NATIVE]);
+                     c->path, c->info.model, kolo_checkpoint_format_name(format),
+                     kolo_checkpoint_format_name(known ? known->format : KOLO_FORMAT_NATIVE));
 }
 
 /* Transposes a matrix into a copy in `arena`. */
