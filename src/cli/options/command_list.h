@@ -1,7 +1,7 @@
 #pragma once
 /* The list of commands: bit, function, name, arguments after the options, summary.
  *
- * A command is a file src/cli/commands/NAME.c, a row here and rows for its options in options.c.
+ * A command is a file src/cli/commands/NAME.c, a row here and rows for its options in rows/.
  * The function gets resolved options and returns the exit status (output/exit_status.h). */
 
 /* clang-format off */
