@@ -7,6 +7,10 @@ typedef struct pool_state {
     kolo_simd_pool_job job; /* without the addresses */
 } pool_state;
 
+static bool is_max(const kolo_op *op) {
+    return op == &kolo_op_max_pool2d || op == &kolo_op_max_pool2d_bwd;
+}
+
 static bool is_bwd(const kolo_op *op) {
     return op == &kolo_op_max_pool2d_bwd || op == &kolo_op_avg_pool2d_bwd ||
            op == &kolo_op_adaptive_avg_pool2d_bwd;
@@ -63,15 +67,13 @@ static int64_t part_floats(const kolo_kernel_spec *spec, const kolo_simd_pool_jo
 }
 
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
-    const kolo_simd_pool_table *table = KOLO_ISA_PICK(kolo_simd_pool);
+    const kolo_simd_pool_table *table =
+        is_max(spec->op) ? KOLO_ISA_PICK(kolo_simd_max_pool) : KOLO_ISA_PICK(kolo_simd_avg_pool);
+    const bool bwd = is_bwd(spec->op);
     pool_state *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
-    s->loop = spec->op == &kolo_op_max_pool2d       ? table->max
-              : spec->op == &kolo_op_max_pool2d_bwd ? table->max_bwd
-              : is_bwd(spec->op)                    ? table->avg_bwd
-                                                    : table->avg;
+    s->loop = bwd ? table->bwd : table->fwd;
     kolo_simd_pool_job *job = &s->job;
-    bool bwd = is_bwd(spec->op);
     KOLO_ASSERT(kolo_simd_image_of(bwd ? &spec->out[0] : &spec->in[0], &job->big));
     KOLO_ASSERT(kolo_simd_image_of(bwd ? &spec->in[0] : &spec->out[0], &job->small));
     /* An image of one pixel has two views; both sides must use the same. */

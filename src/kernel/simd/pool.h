@@ -1,5 +1,6 @@
 #pragma once
-/* Pooling. Parallel over planes of all images. */
+/* Pooling: the loops are in max_pool.isa.c and avg_pool.isa.c. Parallel over planes of all images.
+ */
 
 #include "kernel/simd/simd.h"
 
@@ -27,6 +28,7 @@ static inline int64_t kolo_simd_reach(int64_t kernel, int64_t stride) {
 }
 
 typedef struct kolo_simd_pool_table {
-    kolo_kernel_loop max, max_bwd, avg, avg_bwd;
+    kolo_kernel_loop fwd, bwd;
 } kolo_simd_pool_table;
-KOLO_ISA_TABLE(kolo_simd_pool_table, kolo_simd_pool);
+KOLO_ISA_TABLE(kolo_simd_pool_table, kolo_simd_max_pool);
+KOLO_ISA_TABLE(kolo_simd_pool_table, kolo_simd_avg_pool);

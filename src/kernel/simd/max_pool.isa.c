@@ -1,44 +1,12 @@
-/* Pooling loops, on f32 or bf16: eight elements at a time when as many are adjacent, otherwise
- * one by one. Both give the same bits, in every layout. */
-#include "kernel/simd/pool.h"
-
+/* Max pooling, on f32 or bf16: the first of the largest elements of a window, or a NaN. The largest
+ * of each row of a window first, then the largest of these: windows that overlap share the rows.
+ * Eight elements at a time when as many are adjacent, otherwise one by one. Both give the same
+ * bits, in every layout. */
 #include "base/integer.h"
+#include "kernel/simd/pool.h"
 #include "kernel/simd/vector.h"
 
 #include <math.h>
-
-/* One window, clipped to the image. */
-typedef struct window {
-    int64_t top, bottom, left, right; /* rows and columns of the input image */
-    int64_t small;                    /* its pixel in the output image */
-    float size;                       /* divisor of the mean */
-} window;
-
-/* The windows of adaptive pooling. */
-INLINE window share_at(const kolo_simd_pool_job *job, int64_t oh, int64_t ow) {
-    window at = {
-        .top = oh * job->big.h / job->small.h,
-        .bottom = ((oh + 1) * job->big.h + job->small.h - 1) / job->small.h,
-        .left = ow * job->big.w / job->small.w,
-        .right = ((ow + 1) * job->big.w + job->small.w - 1) / job->small.w,
-        .small = oh * job->small.w + ow,
-    };
-    at.size = (float)((at.bottom - at.top) * (at.right - at.left));
-    return at;
-}
-
-INLINE window window_at(const kolo_simd_pool_job *job, int64_t oh, int64_t ow) {
-    int64_t h = oh * job->stride_h - job->pad_h, w = ow * job->stride_w - job->pad_w;
-    window at = {.top = kolo_max_i64(h, 0), .left = kolo_max_i64(w, 0)};
-    at.bottom = kolo_min_i64(h + job->kernel_h, job->big.h);
-    at.right = kolo_min_i64(w + job->kernel_w, job->big.w);
-    at.small = oh * job->small.w + ow;
-    int64_t rows = kolo_min_i64(h + job->kernel_h, job->big.h + job->pad_below) - h;
-    int64_t columns = kolo_min_i64(w + job->kernel_w, job->big.w + job->pad_w) - w;
-    at.size = (float)(job->exclude_padding ? (at.bottom - at.top) * (at.right - at.left)
-                                           : rows * columns);
-    return at;
-}
 
 INLINE v8i splat8i(int32_t x) { return x - (v8i){0}; }
 INLINE v8f positive8(v8f x) { return select8(x < 0, (v8f){0}, x); } /* NaN stays */
@@ -71,11 +39,6 @@ enum { UNROLL = 1 };
 #else
 enum { UNROLL = 0 };
 #endif
-
-/* ---- maximum: the first of the largest, or a NaN ----
- *
- * The largest of each row of a window first, then the largest of these: windows that overlap share
- * the rows. */
 
 /* One plane: pixels are `inner` elements apart. */
 typedef struct max_job {
@@ -307,7 +270,7 @@ static void max(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-/* ---- its gradient ---- */
+/* ---- the gradient ---- */
 
 INLINE v8i places_8(const uint8_t *index) {
 #ifdef __AVX2__
@@ -366,10 +329,10 @@ typedef struct windows {
 
 /* A window that contains a pixel: its offset from the pixel's own window, and the index by which
  * it refers to the pixel. */
-typedef struct giver {
+typedef struct covering_window {
     int64_t at;
     int32_t place;
-} giver;
+} covering_window;
 
 INLINE windows windows_of(const kolo_simd_pool_job *job, int part) {
     windows ws = {.rows = kolo_simd_reach(job->kernel_h, job->stride_h)};
@@ -398,22 +361,22 @@ INLINE void lay_out(const kolo_simd_pool_job *job, windows ws, int64_t oh, int64
 }
 
 /* Elements [to, to + length) of dx, whose own windows start at element `at` of a row. */
-INLINE void gather(const kolo_simd_pool_job *job, windows ws, const giver *givers, int n,
-                   int64_t at, int64_t to, int64_t length, bool bf16) {
+INLINE void gather(const kolo_simd_pool_job *job, windows ws, const covering_window *covering,
+                   int n, int64_t at, int64_t to, int64_t length, bool bf16) {
     int64_t j = 0;
     for (; j + 8 <= length; j += 8) {
         v8f sum = {0};
         for (int k = 0; k < n; k++) {
-            v8i here = load8i(ws.place + givers[k].at + at + j) == splat8i(givers[k].place);
-            sum += (v8f)(here & (v8i)load8(ws.dy + givers[k].at + at + j));
+            v8i here = load8i(ws.place + covering[k].at + at + j) == splat8i(covering[k].place);
+            sum += (v8f)(here & (v8i)load8(ws.dy + covering[k].at + at + j));
         }
         store8_at(job->out, to + j, sum, bf16);
     }
     for (; j < length; j++) {
         float sum = 0;
         for (int k = 0; k < n; k++) {
-            int64_t from = givers[k].at + at + j;
-            sum += ws.place[from] == givers[k].place ? ws.dy[from] : 0;
+            int64_t from = covering[k].at + at + j;
+            sum += ws.place[from] == covering[k].place ? ws.dy[from] : 0;
         }
         set_element(job->out, to + j, sum, bf16);
     }
@@ -421,18 +384,19 @@ INLINE void gather(const kolo_simd_pool_job *job, windows ws, const giver *giver
 
 /* Every stride_w-th pixel of a row of dx: those `phase` after the start of a window. `to` is the
  * row's first element. */
-INLINE void gather_phase(const kolo_simd_pool_job *job, windows ws, const giver *givers, int n,
-                         int64_t phase, int64_t to, int64_t inner, bool bf16) {
+INLINE void gather_phase(const kolo_simd_pool_job *job, windows ws, const covering_window *covering,
+                         int n, int64_t phase, int64_t to, int64_t inner, bool bf16) {
     int64_t stride = job->stride_w, pad = job->pad_w;
     int64_t first = phase < pad ? (pad - phase + stride - 1) / stride : 0;
     int64_t end = (job->big.w + pad - phase + stride - 1) / stride;
     to += (phase - pad) * inner;
     if (stride == 1) {
-        gather(job, ws, givers, n, first * inner, to + first * inner, (end - first) * inner, bf16);
+        gather(job, ws, covering, n, first * inner, to + first * inner, (end - first) * inner,
+               bf16);
         return;
     }
     for (int64_t m = first; m < end; m++) {
-        gather(job, ws, givers, n, m * inner, to + m * stride * inner, inner, bf16);
+        gather(job, ws, covering, n, m * inner, to + m * stride * inner, inner, bf16);
     }
 }
 
@@ -440,7 +404,7 @@ INLINE void max_bwd_plane(const kolo_simd_pool_job *job, windows ws, int64_t i, 
                           bool bf16) {
     int64_t stride = job->stride_w, first = 0, end = 0;
     int64_t small_row = job->small.w * inner, from = i * job->small.h * small_row;
-    giver givers[MOST_PLACES];
+    covering_window covering[MOST_PLACES];
     for (int64_t h = 0; h < job->big.h; h++) {
         int64_t p = h + job->pad_h; /* windows [first, end) contain it */
         while (first * job->stride_h + job->kernel_h <= p) first++;
@@ -455,22 +419,22 @@ INLINE void max_bwd_plane(const kolo_simd_pool_job *job, windows ws, int64_t i, 
                 int64_t place = (p - oh * job->stride_h) * job->kernel_w + phase;
                 for (int64_t back = ws.margin / inner - 1; back >= 0; back--) {
                     if (phase + back * stride >= job->kernel_w) continue;
-                    givers[n].at = row - back * inner;
-                    givers[n++].place = (int32_t)(place + back * stride);
+                    covering[n].at = row - back * inner;
+                    covering[n++].place = (int32_t)(place + back * stride);
                 }
             }
             if (!UNROLL) {
-                gather_phase(job, ws, givers, n, phase, to, inner, bf16);
+                gather_phase(job, ws, covering, n, phase, to, inner, bf16);
             } else if (n == 1) { /* compile-time constants */
-                gather_phase(job, ws, givers, 1, phase, to, inner, bf16);
+                gather_phase(job, ws, covering, 1, phase, to, inner, bf16);
             } else if (n == 2) {
-                gather_phase(job, ws, givers, 2, phase, to, inner, bf16);
+                gather_phase(job, ws, covering, 2, phase, to, inner, bf16);
             } else if (n == 4) {
-                gather_phase(job, ws, givers, 4, phase, to, inner, bf16);
+                gather_phase(job, ws, covering, 4, phase, to, inner, bf16);
             } else if (n == 9) {
-                gather_phase(job, ws, givers, 9, phase, to, inner, bf16);
+                gather_phase(job, ws, covering, 9, phase, to, inner, bf16);
             } else {
-                gather_phase(job, ws, givers, n, phase, to, inner, bf16);
+                gather_phase(job, ws, covering, n, phase, to, inner, bf16);
             }
         }
     }
@@ -506,106 +470,4 @@ static void max_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-/* ---- mean ---- */
-
-/* The buffer of plane i of dx: in scratch memory for bf16, because it accumulates in f32. */
-INLINE float *begin_dx(const kolo_simd_pool_job *job, int part, int64_t i, bool bf16) {
-    return bf16 ? job->scratch + part * job->part_stride
-                : (float *)job->out + i * kolo_simd_plane_size(&job->big);
-}
-
-INLINE void end_dx(const kolo_simd_pool_job *job, const float *dx, int64_t i, bool bf16) {
-    int64_t size = kolo_simd_plane_size(&job->big);
-    if (bf16) write_numbers(dx, size, job->out, i * size, true);
-}
-
-INLINE void avg_plane(const kolo_simd_pool_job *job, const void *x, void *y, bool bf16) {
-    int64_t inner = job->big.inner, row = job->big.w * inner;
-    for (int64_t oh = 0; oh < job->small.h; oh++) {
-        for (int64_t ow = 0; ow < job->small.w; ow++) {
-            window at = job->adaptive ? share_at(job, oh, ow) : window_at(job, oh, ow);
-            int64_t to = at.small * inner, i = 0;
-            for (; i + 8 <= inner; i += 8) {
-                v8f sum = {0};
-                for (int64_t h = at.top; h < at.bottom; h++) {
-                    for (int64_t w = at.left; w < at.right; w++) {
-                        sum += load8_at(x, h * row + w * inner + i, bf16);
-                    }
-                }
-                store8_at(y, to + i, sum / at.size, bf16);
-            }
-            for (; i < inner; i++) {
-                float sum = 0;
-                for (int64_t h = at.top; h < at.bottom; h++) {
-                    for (int64_t w = at.left; w < at.right; w++) {
-                        sum += element_at(x, h * row + w * inner + i, bf16);
-                    }
-                }
-                set_element(y, to + i, sum / at.size, bf16);
-            }
-        }
-    }
-}
-
-static void avg(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_pool_job *job = arg;
-    int64_t big = kolo_simd_plane_size(&job->big), small = kolo_simd_plane_size(&job->small);
-    for (int64_t i = begin; i < end; i++) {
-        const void *x = ahead(job->in, i * big, job->bf16);
-        void *y = ahead_to(job->out, i * small, job->bf16);
-        if (job->bf16) {
-            avg_plane(job, x, y, true);
-        } else {
-            avg_plane(job, x, y, false);
-        }
-    }
-}
-
-INLINE void avg_bwd_plane(const kolo_simd_pool_job *job, const void *dy, float *dx, bool bf16) {
-    int64_t inner = job->big.inner, row = job->big.w * inner;
-    memset(dx, 0, sizeof(float) * (size_t)kolo_simd_plane_size(&job->big));
-    for (int64_t oh = 0; oh < job->small.h; oh++) {
-        for (int64_t ow = 0; ow < job->small.w; ow++) {
-            window at = job->adaptive ? share_at(job, oh, ow) : window_at(job, oh, ow);
-            int64_t from = at.small * inner, i = 0;
-            for (; i + 8 <= inner; i += 8) {
-                v8f share = load8_at(dy, from + i, bf16) / at.size;
-                for (int64_t h = at.top; h < at.bottom; h++) {
-                    for (int64_t w = at.left; w < at.right; w++) {
-                        float *to = dx + h * row + w * inner + i;
-                        store8(to, load8(to) + share);
-                    }
-                }
-            }
-            for (; i < inner; i++) {
-                float share = element_at(dy, from + i, bf16) / at.size;
-                for (int64_t h = at.top; h < at.bottom; h++) {
-                    for (int64_t w = at.left; w < at.right; w++)
-                        dx[h * row + w * inner + i] += share;
-                }
-            }
-        }
-    }
-}
-
-static void avg_bwd(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_pool_job *job = arg;
-    int64_t small = kolo_simd_plane_size(&job->small);
-    for (int64_t i = begin; i < end; i++) {
-        const void *dy = ahead(job->in, i * small, job->bf16);
-        float *dx = begin_dx(job, part, i, job->bf16);
-        if (job->bf16) {
-            avg_bwd_plane(job, dy, dx, true);
-        } else {
-            avg_bwd_plane(job, dy, dx, false);
-        }
-        end_dx(job, dx, i, job->bf16);
-    }
-}
-
-const kolo_simd_pool_table KOLO_ISA_SYMBOL(kolo_simd_pool) = {
-    .max = max,
-    .max_bwd = max_bwd,
-    .avg = avg,
-    .avg_bwd = avg_bwd,
-};
+const kolo_simd_pool_table KOLO_ISA_SYMBOL(kolo_simd_max_pool) = {.fwd = max, .bwd = max_bwd};
