@@ -258,81 +258,100 @@ static void add_json_quantiles(kolo_json *j, const kolo_train_result *r) {
     kolo_json_close(j);
 }
 
+static void add_json_table(kolo_json *j, const kolo_train_result *r) {
+    const kolo_table_stats *table = &r->table;
+    if (table->room == 0) return;
+    kolo_json_int(j, "table_rows", (int64_t)table->rows);
+    kolo_json_int(j, "table_room", (int64_t)table->room);
+    kolo_json_int(j, "table_created", (int64_t)table->created);
+    kolo_json_int(j, "table_restored", (int64_t)table->restored);
+    kolo_json_int(j, "table_evicted", (int64_t)table->evicted);
+    kolo_json_int(j, "table_expired", (int64_t)table->expired);
+    kolo_json_int(j, "table_early", (int64_t)table->early);
+    kolo_json_int(j, "table_refused", (int64_t)table->refused);
+    if (r->table_ahead > 0) kolo_json_int(j, "table_read_ahead", (int64_t)r->table_ahead);
+}
+
+/* What ran: model, data, workers, samples. */
+static void add_json_run(kolo_json *j, const kolo_train_result *r, const result_about *about) {
+    kolo_json_string(j, "model", r->model);
+    kolo_json_string(j, "data", about->data);
+    kolo_json_int(j, "workers", r->workers);
+    kolo_json_int(j, "threads", r->threads);
+    if (r->servers > 0) kolo_json_int(j, "servers", r->servers);
+    if (*r->lost) kolo_json_string(j, "lost", r->lost);
+    add_json_table(j, r);
+    if (about->global_batch > 0) {
+        kolo_json_int(j, "global_batch", about->global_batch);
+    } else {
+        kolo_json_int(j, "batch", r->batch);
+    }
+    if (about->shards > 0) kolo_json_int(j, "shards", about->shards);
+    if (about->trained) kolo_json_int(j, "accumulate", about->accumulate);
+    kolo_json_int(j, "parameters", r->parameters);
+    kolo_json_int(j, "steps", r->steps);
+    kolo_json_int(j, "epochs", r->epochs);
+    kolo_json_int(j, "samples", r->samples);
+    if (about->trained) kolo_json_int(j, "damaged_samples", r->damaged);
+}
+
+/* Losses and metrics. */
+static void add_json_quality(kolo_json *j, const kolo_train_result *r, const result_about *about) {
+    char prefix[16];
+    if (r->best_step > 0) {
+        kolo_json_string(j, "best_metric", r->best_metric);
+        kolo_json_double(j, "best_value", r->best_value);
+        kolo_json_int(j, "best_step", r->best_step);
+    }
+    if (r->stopped_early) kolo_json_bool(j, "stopped_early", true);
+    if (r->preempted) kolo_json_bool(j, "preempted", true);
+    if (about->trained) {
+        kolo_json_double(j, "first_loss", r->first_loss);
+        add_metrics(j, "final_", &r->final, true);
+        if (r->losses_checked > 0) kolo_json_int(j, "losses_checked", r->losses_checked);
+    }
+    snprintf(prefix, sizeof prefix, "%s_", split_of(about));
+    add_metrics(j, prefix, &r->test, false);
+}
+
+/* Times, bytes and memory. */
+static void add_json_costs(kolo_json *j, const kolo_train_result *r, const result_about *about) {
+    if (about->trained) {
+        kolo_json_double(j, "train_seconds", r->train_seconds);
+        kolo_json_double(j, "step_ms_median", r->step_ms_median > 0 ? r->step_ms_median : NAN);
+        add_json_quantiles(j, r);
+    }
+    add_json_report(j, &r->times);
+    if (*r->consistency) kolo_json_string(j, "consistency", r->consistency);
+    add_json_histogram(j, "reads_by_staleness", r->reads);
+    add_json_histogram(j, "gradients_by_delay", r->delays);
+    if (r->stage_moves > 0) {
+        kolo_json_int(j, "stage_moves", r->stage_moves);
+        kolo_json_string(j, "stages", r->stages);
+    }
+    if (r->parts > 0) kolo_json_int(j, "parts_pushed_early", (int64_t)r->parts);
+    if (r->sent_bytes > 0) {
+        kolo_json_int(j, "bytes_sent", (int64_t)r->sent_bytes);
+        kolo_json_int(j, "bytes_received", (int64_t)r->received_bytes);
+    }
+    kolo_json_double(j, "samples_per_second", r->samples_per_second);
+    kolo_json_int(j, "peak_rss_bytes", r->peak_rss_bytes);
+    if (about->trained) {
+        kolo_json_int(j, "store_bytes", r->memory.store);
+        kolo_json_int(j, "shared_bytes", r->memory.shared);
+        kolo_json_int(j, "exchanged_bytes", r->memory.exchanged);
+        kolo_json_int(j, "value_bytes", r->memory.values);
+    }
+}
+
 static void add_json(kolo_text *t, const kolo_train_result *r, const result_about *about) {
     kolo_json j = {.out = t, .indent = 2};
     char hash[24];
     snprintf(hash, sizeof hash, "%016" PRIx64, r->parameter_hash);
     kolo_json_object(&j, NULL);
-    kolo_json_string(&j, "model", r->model);
-    kolo_json_string(&j, "data", about->data);
-    kolo_json_int(&j, "workers", r->workers);
-    kolo_json_int(&j, "threads", r->threads);
-    if (r->servers > 0) kolo_json_int(&j, "servers", r->servers);
-    if (*r->lost) kolo_json_string(&j, "lost", r->lost);
-    if (r->table.room > 0) {
-        kolo_json_int(&j, "table_rows", (int64_t)r->table.rows);
-        kolo_json_int(&j, "table_room", (int64_t)r->table.room);
-        kolo_json_int(&j, "table_created", (int64_t)r->table.created);
-        kolo_json_int(&j, "table_restored", (int64_t)r->table.restored);
-        kolo_json_int(&j, "table_evicted", (int64_t)r->table.evicted);
-        kolo_json_int(&j, "table_expired", (int64_t)r->table.expired);
-        kolo_json_int(&j, "table_early", (int64_t)r->table.early);
-        kolo_json_int(&j, "table_refused", (int64_t)r->table.refused);
-        if (r->table_ahead > 0) kolo_json_int(&j, "table_read_ahead", (int64_t)r->table_ahead);
-    }
-    if (about->global_batch > 0) {
-        kolo_json_int(&j, "global_batch", about->global_batch);
-    } else {
-        kolo_json_int(&j, "batch", r->batch);
-    }
-    if (about->shards > 0) kolo_json_int(&j, "shards", about->shards);
-    if (about->trained) kolo_json_int(&j, "accumulate", about->accumulate);
-    kolo_json_int(&j, "parameters", r->parameters);
-    kolo_json_int(&j, "steps", r->steps);
-    kolo_json_int(&j, "epochs", r->epochs);
-    kolo_json_int(&j, "samples", r->samples);
-    if (about->trained) kolo_json_int(&j, "damaged_samples", r->damaged);
-    if (r->best_step > 0) {
-        kolo_json_string(&j, "best_metric", r->best_metric);
-        kolo_json_double(&j, "best_value", r->best_value);
-        kolo_json_int(&j, "best_step", r->best_step);
-    }
-    if (r->stopped_early) kolo_json_bool(&j, "stopped_early", true);
-    if (r->preempted) kolo_json_bool(&j, "preempted", true);
-    if (about->trained) {
-        kolo_json_double(&j, "first_loss", r->first_loss);
-        add_metrics(&j, "final_", &r->final, true);
-        if (r->losses_checked > 0) kolo_json_int(&j, "losses_checked", r->losses_checked);
-    }
-    char prefix[16];
-    snprintf(prefix, sizeof prefix, "%s_", split_of(about));
-    add_metrics(&j, prefix, &r->test, false);
-    if (about->trained) {
-        kolo_json_double(&j, "train_seconds", r->train_seconds);
-        kolo_json_double(&j, "step_ms_median", r->step_ms_median > 0 ? r->step_ms_median : NAN);
-        add_json_quantiles(&j, r);
-    }
-    add_json_report(&j, &r->times);
-    if (*r->consistency) kolo_json_string(&j, "consistency", r->consistency);
-    add_json_histogram(&j, "reads_by_staleness", r->reads);
-    add_json_histogram(&j, "gradients_by_delay", r->delays);
-    if (r->stage_moves > 0) {
-        kolo_json_int(&j, "stage_moves", r->stage_moves);
-        kolo_json_string(&j, "stages", r->stages);
-    }
-    if (r->parts > 0) kolo_json_int(&j, "parts_pushed_early", (int64_t)r->parts);
-    if (r->sent_bytes > 0) {
-        kolo_json_int(&j, "bytes_sent", (int64_t)r->sent_bytes);
-        kolo_json_int(&j, "bytes_received", (int64_t)r->received_bytes);
-    }
-    kolo_json_double(&j, "samples_per_second", r->samples_per_second);
-    kolo_json_int(&j, "peak_rss_bytes", r->peak_rss_bytes);
-    if (about->trained) {
-        kolo_json_int(&j, "store_bytes", r->memory.store);
-        kolo_json_int(&j, "shared_bytes", r->memory.shared);
-        kolo_json_int(&j, "exchanged_bytes", r->memory.exchanged);
-        kolo_json_int(&j, "value_bytes", r->memory.values);
-    }
+    add_json_run(&j, r, about);
+    add_json_quality(&j, r, about);
+    add_json_costs(&j, r, about);
     kolo_json_string(&j, "parameter_hash", hash);
     kolo_json_close(&j);
 }
