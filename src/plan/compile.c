@@ -84,82 +84,94 @@ static kolo_status find_decider(const kolo_plan_opts *o, kolo_comm *comm, kolo_d
     return KOLO_OK;
 }
 
+/* Sets the members of the plan that are options. */
+static kolo_status set_options(kolo_plan *p, const kolo_plan_opts *o, kolo_comm *comm) {
+    const bool model_axes = kolo_mesh_has_model_axis(&o->mesh);
+    p->comm = o->train || kolo_plan_level(o) > 2 || model_axes ? comm : NULL;
+    p->groups = o->groups;
+    p->train = o->train;
+    p->updates_only = o->updates_only;
+    p->accumulates = o->micro_batches > 1 || kolo_mesh_stages(&o->mesh) > 1;
+    p->chunks = o->parts.chunks > 0 ? o->parts.chunks : 1;
+    for (int c = 0; c < p->chunks; c++) {
+        p->first_slot[c + 1] = p->first_slot[c] + (o->slots ? o->slots[c] : 1);
+    }
+    p->slots = p->first_slot[p->chunks];
+    p->adds_to = o->adds_to;
+    p->algorithm = o->algorithm;
+    p->times = o->times;
+    p->threads = o->threads;
+    if (o->adds_to) p->sum = o->adds_to->sum;
+    KOLO_ASSERT(!o->adds_to || ((p->accumulates || p->sum) && (!p->comm || model_axes)));
+    KOLO_ASSERT(o->shards == 0 || !o->sync_batch_norm);
+    if (o->shards == 0 || !o->sparse_embedding) return KOLO_OK;
+    return KOLO_FAIL(
+        KOLO_ERR_ARG,
+        "row-sparse gradients cannot be summed over logical shards: omit --sparse-embedding");
+}
+
+/* Runs the passes for this rank, whose cuts and fixed layouts are in the store. */
+static kolo_status run_passes(kolo_plan *p, const kolo_plan_opts *o, kolo_comm *comm,
+                              kolo_selections *selections) {
+    kolo_decider decider = {0};
+    kolo_pipeline_opts pipeline = kolo_plan_passes(o);
+    if (p->comm && o->mesh.n_axes == 0) {
+        pipeline.mesh = (kolo_mesh){1, {{"dp", kolo_comm_size(p->comm)}}};
+    }
+    pipeline.rank = comm ? kolo_comm_rank(comm) : o->rank;
+    if (o->adds_to) pipeline.rank = o->adds_to->graph->rank;
+    pipeline.cuts = &p->store->cuts;
+    pipeline.cut_names = &p->store->names;
+    pipeline.selections = selections;
+    pipeline.fixed = kolo_plan_layout_in_store;
+    pipeline.fixed_cut = kolo_plan_cut_in_store;
+    pipeline.fixed_arg = p->store;
+    KOLO_TRY(find_decider(o, comm, &decider));
+    if (decider.give) pipeline.layout_decider = &decider;
+    return kolo_pipeline_run(p->graph, &pipeline);
+}
+
+/* Steps, memory and requests of the graph that the passes made. */
+static kolo_status make_steps(kolo_plan *p, const kolo_plan_opts *o, kolo_selections *selections) {
+    const int stages = kolo_mesh_stages(&o->mesh);
+    KOLO_TRY(kolo_pass_memory(p->graph, &p->map));
+    p->values_bytes = kolo_round_up(p->map.arena_bytes, 4096);
+    KOLO_TRY(kolo_plan_tie_store(p));
+    KOLO_TRY(kolo_plan_add_steps(p, o, selections));
+    KOLO_TRY(kolo_plan_set_phases(p));
+    KOLO_TRY(kolo_plan_find_later_steps(p));
+    KOLO_ASSERT(p->n_later == 0 || (o->shards == 0 && o->lag == 0 && stages <= 1));
+    KOLO_TRY(kolo_plan_find_summands(p));
+    KOLO_TRY(kolo_plan_map_memory(p, o));
+    KOLO_TRY(kolo_plan_bind(p));
+    if (!p->sum) KOLO_TRY(kolo_plan_make_requests(p));
+    if (stages <= 1 || !p->comm) return KOLO_OK; /* one stage, or a plan that nothing runs */
+    KOLO_TRY(kolo_chunk_inputs_find(p));
+    return kolo_crossings_create(p);
+}
+
 kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kolo_store *store,
                               kolo_comm *comm, kolo_plan **plan) {
     kolo_plan_opts o;
     kolo_selections selections = {0};
-    kolo_status status = KOLO_OK;
     kolo_plan *p = kolo_zalloc(sizeof *p);
     if (!p) {
         kolo_graph_destroy(graph);
         return KOLO_NOMEM(sizeof *p);
     }
+    KOLO_ASSERT(!store->unsettled); /* its memory may move */
     p->graph = graph;
     p->store = store;
-    KOLO_TRY_GOTO(resolve(opts, &o), fail);
-    KOLO_ASSERT(!store->unsettled); /* its memory may move */
-    const bool model_axes = kolo_mesh_has_model_axis(&o.mesh);
-    p->comm = o.train || kolo_plan_level(&o) > 2 || model_axes ? comm : NULL;
-    p->groups = o.groups;
-    p->train = o.train;
-    p->updates_only = o.updates_only;
-    const int stages = kolo_mesh_stages(&o.mesh);
-    p->accumulates = o.micro_batches > 1 || stages > 1;
-    p->chunks = o.parts.chunks > 0 ? o.parts.chunks : 1;
-    for (int c = 0; c < p->chunks; c++) {
-        p->first_slot[c + 1] = p->first_slot[c] + (o.slots ? o.slots[c] : 1);
-    }
-    p->slots = p->first_slot[p->chunks];
-    p->adds_to = o.adds_to;
-    p->algorithm = o.algorithm;
-    p->times = o.times;
-    p->threads = o.threads;
-    if (o.adds_to) p->sum = o.adds_to->sum;
-    KOLO_ASSERT(!o.adds_to || ((p->accumulates || p->sum) && (!p->comm || model_axes)));
-    if (o.shards > 0 && o.sparse_embedding) {
-        status = KOLO_FAIL(
-            KOLO_ERR_ARG,
-            "row-sparse gradients cannot be summed over logical shards: omit --sparse-embedding");
-        goto fail;
-    }
-    KOLO_ASSERT(o.shards == 0 || !o.sync_batch_norm);
-    kolo_pipeline_opts pipeline = kolo_plan_passes(&o);
-    if (p->comm && o.mesh.n_axes == 0) {
-        pipeline.mesh = (kolo_mesh){1, {{"dp", kolo_comm_size(p->comm)}}};
-    }
-    pipeline.rank = comm ? kolo_comm_rank(comm) : o.rank;
-    if (o.adds_to) pipeline.rank = o.adds_to->graph->rank;
-    pipeline.cuts = &store->cuts;
-    pipeline.cut_names = &store->names;
-    pipeline.selections = &selections;
-    pipeline.fixed = kolo_plan_layout_in_store;
-    pipeline.fixed_cut = kolo_plan_cut_in_store;
-    pipeline.fixed_arg = store;
-    kolo_decider decider = {0};
-    KOLO_TRY_GOTO(find_decider(&o, comm, &decider), fail);
-    if (decider.give) pipeline.layout_decider = &decider;
-    KOLO_TRY_GOTO(kolo_pipeline_run(graph, &pipeline), fail);
-    KOLO_TRY_GOTO(kolo_pass_memory(graph, &p->map), fail);
-    p->values_bytes = kolo_round_up(p->map.arena_bytes, 4096);
-    KOLO_TRY_GOTO(kolo_plan_tie_store(p), fail);
-    KOLO_TRY_GOTO(kolo_plan_add_steps(p, &o, &selections), fail);
-    KOLO_TRY_GOTO(kolo_plan_set_phases(p), fail);
-    KOLO_TRY_GOTO(kolo_plan_find_later_steps(p), fail);
-    KOLO_ASSERT(p->n_later == 0 || (o.shards == 0 && o.lag == 0 && stages <= 1));
-    KOLO_TRY_GOTO(kolo_plan_find_summands(p), fail);
-    KOLO_TRY_GOTO(kolo_plan_map_memory(p, &o), fail);
-    KOLO_TRY_GOTO(kolo_plan_bind(p), fail);
-    if (!p->sum) KOLO_TRY_GOTO(kolo_plan_make_requests(p), fail);
-    if (stages > 1 && p->comm) { /* else nothing runs it */
-        KOLO_TRY_GOTO(kolo_chunk_inputs_find(p), fail);
-        KOLO_TRY_GOTO(kolo_crossings_create(p), fail);
-    }
+    kolo_status status = resolve(opts, &o);
+    if (status == KOLO_OK) status = set_options(p, &o, comm);
+    if (status == KOLO_OK) status = run_passes(p, &o, comm, &selections);
+    if (status == KOLO_OK) status = make_steps(p, &o, &selections);
     kolo_selections_fini(&selections);
-    *plan = p;
-    return KOLO_OK;
-fail:
-    kolo_selections_fini(&selections);
-    kolo_plan_destroy(p);
+    if (status == KOLO_OK) {
+        *plan = p;
+    } else {
+        kolo_plan_destroy(p);
+    }
     return status;
 }
 
