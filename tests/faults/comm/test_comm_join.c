@@ -107,7 +107,7 @@ static void invalid_options_are_refused(void **state) {
         {.world = 2, .rank = 0, .master_port = 29500},
         {.timeout_ms = -1},
         {.segment_bytes = -1},
-        {.algorithm = (kolo_algorithm)9},
+        {.algorithm = KOLO_ALGORITHM_COUNT},
         {.transport = KOLO_TRANSPORT_COUNT},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
