@@ -31,8 +31,9 @@ check-slurm: ## jobs started by srun, on a three-node Slurm cluster set up for t
 lint: all ## format, clang-tidy, source rules, headers, symbols
 	@tools/lint.sh
 
-format: ## put all sources into the common style
+format: ## put all sources and documents into the common style
 	@find src models include tests bench -name '*.[ch]' -exec clang-format -i {} +
+	@tools/wrap_docs.py
 
 asan: ## unit and rank tests under the address and undefined-behaviour sanitizers
 	@tools/check.sh asan

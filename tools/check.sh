@@ -160,7 +160,7 @@ suite() {
     dev) count dev 1 0 0 ;;
     release | asan | tsan) run_tests "$name" ;;
     quick)
-        lines rules tools/lint.sh build/release format words mentions source
+        lines rules tools/lint.sh build/release format words mentions width source
         run_tests release -L unit
         ;;
     lint | readme | fuzz) lines "$name" script "$name" ;;

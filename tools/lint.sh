@@ -79,9 +79,13 @@ mentions() {
     [ ! -s "$work/mentions" ]
 }
 
+# Prose in documents is wrapped.
+width() { python3 tools/wrap_docs.py --check; }
+
 check format format
 check words words
 check mentions mentions
+check width width
 check tidy sh tools/lint_tidy.sh "$build"
 check source sources
 check headers headers
