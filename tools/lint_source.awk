@@ -1,6 +1,6 @@
 # Rules that can be checked file by file, over src, models and include:
-#   layers        includes point down; folders on one level never include each other, nor do the rooms
-#                 (sub-folders) of a folder that stand on one level
+#   layers        includes point down; folders on one level never include each other, nor do the subfolders
+#                 of a folder that are on one level
 #   tags          a struct, enum or union tag of the library or of a header is defined once
 #   homes         vendor libraries in src/kernel/dnn, POSIX headers where processes and files are
 #   headers       #pragma once first; a source includes its own header before all others
@@ -12,21 +12,21 @@ BEGIN {
     for (i = 1; i <= n; i++) files[t[i]] = 1
     split("base 0 device 1 tensor 1 comm 2 data 2 mesh 3 graph 4 kernel 5 op 6 pass 6 onnx 7 plan 7 train 8 inspect 9 cli 10 models 10", t, " ")
     for (i = 1; i in t; i += 2) level[t[i]] = t[i + 1]
-    # The rooms of a folder, from the lowest up: commas part the levels; a point is the folder itself.
-    rooms["comm"] = "reduce, codec, schedule, transport, engine, join, api, service, sync, table, bench"
-    rooms["graph"] = "., ops"
-    rooms["kernel"] = "., ref simd dnn, select"
-    rooms["data"] = "images safetensors, ., readers"
-    rooms["onnx"] = "import export, ."
-    rooms["pass"] = "., layout"
-    rooms["plan"] = "., program"
-    rooms["train"] = "session, checkpoint, inference record model_files, job"
-    rooms["cli"] = "output, options, launcher, commands, ."
-    for (top in rooms) {
-        n = split(rooms[top], levels, ",")
+    # The subfolders of a folder, from the lowest level up: commas separate levels; a point is the folder itself.
+    subfolders["comm"] = "reduce, codec, schedule, transport, engine, join, api, service, sync, table, bench"
+    subfolders["graph"] = "., ops"
+    subfolders["kernel"] = "., ref simd dnn, select"
+    subfolders["data"] = "images safetensors, ., readers"
+    subfolders["onnx"] = "import export, ."
+    subfolders["pass"] = "., layout"
+    subfolders["plan"] = "., program"
+    subfolders["train"] = "session, checkpoint, inference record model_files, job"
+    subfolders["cli"] = "output, options, launcher, commands, ."
+    for (top in subfolders) {
+        n = split(subfolders[top], levels, ",")
         for (i = 1; i <= n; i++) {
             m = split(levels[i], names, " ")
-            for (j = 1; j <= m; j++) room_level[names[j] == "." ? top : top "/" names[j]] = i
+            for (j = 1; j <= m; j++) subfolder_level[names[j] == "." ? top : top "/" names[j]] = i
         }
     }
     # A public header belongs to the folder of its name; these have another name.
@@ -58,14 +58,14 @@ FNR == 1 {
     sub(/.*\//, "", stem)
     sub(/\..*/, "", stem)
     seen_quoted = 0
-    room = room_of(FILENAME)
+    subfolder = subfolder_of(FILENAME)
 }
 
-# The room of a source: the longest folder of its path that has a level; "" when none has.
-function room_of(path) {
+# The subfolder of a source: the longest one of its path that has a level; "" when none has.
+function subfolder_of(path) {
     sub(/^src\//, "", path)
     while (sub(/\/?[^\/]*$/, "", path) && path != "")
-        if (path in room_level) return path
+        if (path in subfolder_level) return path
     return ""
 }
 
@@ -129,10 +129,10 @@ function include(name, quoted,    top, own, other) {
         if (folder == "models" || (folder == "cli" && top != "base") || level[top] >= level[folder])
             breach(folder " includes \"" name "\", which is not for it")
     }
-    if (quoted && top == folder && room != "") {
-        other = room_of(name)
-        if (other != "" && other != room && room_level[other] >= room_level[room])
-            breach(room " includes \"" name "\", which is not below it")
+    if (quoted && top == folder && subfolder != "") {
+        other = subfolder_of(name)
+        if (other != "" && other != subfolder && subfolder_level[other] >= subfolder_level[subfolder])
+            breach(subfolder " includes \"" name "\", which is not below it")
     }
     if (!quoted && name ~ /^(dnnl|cblas|mkl|omp|cuda)/ && folder != "kernel")
         breach("only src/kernel includes the vendor header <" name ">")
