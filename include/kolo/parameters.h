@@ -23,7 +23,7 @@
  *            worker, or discarded.
  *     ssp:s  staleness s > 0: each push updates at once. A worker at clock c reads when all workers
  *            have reached clock c - s.
- *     asp    staleness KOLO_STALENESS_ANY: each push updates at once, and nobody waits.
+ *     asp    staleness KOLO_STALENESS_ANY: each push updates at once, and no worker waits.
  *     auto   `adapts`: one of these at a time.
  *
  * (Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server",
@@ -218,7 +218,7 @@ KOLO_API void kolo_parameters_traffic(kolo_parameters *parameters, uint64_t *sen
 /* With `adapts`: the bound that the first owner has chosen, as this worker's latest pull has found
  * it; it holds from the first push after that on. Otherwise `staleness`. */
 KOLO_API int kolo_parameters_staleness(const kolo_parameters *parameters);
-/* Waits for this worker's latest push and leaves: nobody waits for it any longer. With bsp the
+/* Waits for this worker's latest push and leaves: no worker waits for it any longer. With bsp the
  * others go on without its gradients. Reading is still allowed. Blocks. PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_finish(kolo_parameters *parameters);
 /* Reads the state of all owners into `state`, as it is after this worker's latest push that a pull
@@ -268,7 +268,7 @@ KOLO_API bool kolo_parameters_reads_again(const kolo_parameters *parameters);
 /* Lets all workers stop at one point, though each is at another: a point is a number, such as the
  * steps done, that grows. A worker that is at a point calls this to learn whether it is to stop
  * there or later, and states before which point it calls again (`next`, above 0). `asks`: this rank
- * wants all to stop. Fills `at`: the point, which no worker has passed, or 0: nobody has asked yet,
+ * wants all to stop. Fills `at`: the point, which no worker has passed, or 0: none was requested,
  * or some worker has not called. With `leases`, point k is before lease k times the workers, and
  * owners give no leases after `at`. Any rank may call it; `next` is of workers. Blocks. ARG: with
  * `record` or `replay`; PEER; TIMEOUT. */

@@ -23,7 +23,7 @@
  * sent over the connection.
  *
  * Limits. A server holds at most `credits` requests and `client_bytes` bytes of each client. Then
- * it stops reading from that client, which blocks nobody else. Invalid messages end the connection.
+ * it stops reading from that client, without blocking others. Invalid messages end the connection.
  *
  * Threads. On a rank that serves, one thread calls `serve`, `lost` and `completed`. Another makes
  * progress on the requests that this rank has started, while no caller waits for one. Requests may
@@ -57,7 +57,7 @@ typedef struct kolo_service_call {
 typedef struct kolo_service_opts {
     /* Called for each request. It replies at once, or keeps the call and replies in a later call of
      * `serve` or `lost`. Requests of one client arrive in the order of their start. NULL: this rank
-     * serves nobody. */
+     * serves no client. */
     void (*serve)(void *arg, kolo_service_call *call);
     /* Called once when a client has ended: `left` if it destroyed its service in order, otherwise
      * its process ended, its host does not answer, or it sent an invalid message, which `reason`

@@ -130,7 +130,7 @@ KOLO_API kolo_status kolo_table_flush(kolo_table *table);
 /* As kolo_table_pull, but reads rows as they are, without regard to clocks; also on ranks that only
  * serve, while there are workers: a server without them leaves. */
 KOLO_API kolo_status kolo_table_read(kolo_table *table, const uint64_t *ids, size_t n, float *rows);
-/* Waits for this worker's latest push and leaves: nobody waits for it any longer. Blocks. PEER;
+/* Waits for this worker's latest push and leaves: no worker waits for it any longer. Blocks. PEER;
  * TIMEOUT. */
 KOLO_API kolo_status kolo_table_finish(kolo_table *table);
 /* Sums up what the owners have seen. Any rank. Blocks. PEER; TIMEOUT. */
@@ -153,12 +153,12 @@ typedef struct kolo_table_rows {
 } kolo_table_rows;
 
 /* Fills `rows`, whose arrays have room for `most` rows, with the next rows of owner `owner`:
- * *cursor is 0 at first, and 0 again after the last ones. Meanwhile nobody pushes. Any rank.
+ * *cursor is 0 at first, and 0 again after the last ones. Meanwhile no worker pushes. Any rank.
  * Blocks. ARG: there is no such owner; `most` is 0 or more than a batch has; PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_table_save_rows(kolo_table *table, int owner, size_t most,
                                           uint64_t *cursor, kolo_table_rows *rows);
 /* Sets rows, with the largest ages first, at their owners, whichever owners they came from. What
- * does not fit is treated like a gradient that needs a row. Meanwhile nobody pushes. Any rank.
+ * does not fit is treated like a gradient that needs a row. Meanwhile no worker pushes. Any rank.
  * Blocks. ARG: more rows than a batch has ids; PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_table_load_rows(kolo_table *table, const kolo_table_rows *rows);
 

@@ -2,7 +2,7 @@
 
 A process group has a communicator that several threads may use (kolo.init with ``threads``), since autograd
 and the program start collectives in threads of their own. A collective is started by the calling thread, and
-makes progress in waits and in a thread of the library; nobody needs to wait for it. Tensors are read and
+makes progress in waits and in a thread of the library; no caller needs to wait for it. Tensors are read and
 written where they lie. Those that are not contiguous go through a contiguous copy, and so do some lists of
 tensors in groups of more than LIST_RANKS ranks; ``copied`` counts them.
 

@@ -16,7 +16,7 @@ from ._futures import Settler, settle
 from .comm import Comm, Request
 
 TAGS = 1 << 30  # tags from here on are those of collectives
-FLYING = 64  # requests after which complete ones that nobody has waited for are released
+FLYING = 64  # requests after which complete ones without a waiter are released
 
 DTYPES = names_of("kolo_dtype")
 OPS = names_of("kolo_reduce_op")

@@ -17,7 +17,7 @@ enum { BLOCK = 1024, MOST_THREADS = 256 };
 typedef struct verifier {
     const kolo_dataset *dataset;
     int64_t first, count; /* of the block */
-    atomic_llong next;    /* sample of the block that nobody reads yet */
+    atomic_llong next;    /* sample of the block that no thread reads yet */
     char *lines[BLOCK];   /* errors of samples; of the thread that reads the sample */
 } verifier;
 

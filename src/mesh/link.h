@@ -25,7 +25,7 @@ kolo_status kolo_mesh_comms_create(const kolo_mesh *mesh, kolo_comm *world,
 kolo_status kolo_mesh_comms_get(kolo_mesh_comms *comms, kolo_axes axes, kolo_comm **comm);
 /* After an error of this rank that its peers do not have: fails its groups with the text of the
  * last error, so that a rank that waits in one of them gets the cause, not that this rank has left.
- * The world fails too if it has requests in flight, which nobody will wait for. */
+ * The world fails too if it has requests in flight, for which no rank will wait. */
 void kolo_mesh_comms_fail(kolo_mesh_comms *comms, kolo_status status);
 void kolo_mesh_comms_destroy(kolo_mesh_comms *comms);
 

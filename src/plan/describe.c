@@ -32,7 +32,7 @@ const char *kolo_time_help(kolo_time time) {
     return (size_t)time < KOLO_TIMES ? texts[time] : "unknown";
 }
 
-static const kolo_phase nobody = (kolo_phase)KOLO_PHASES; /* no reader: after all phases */
+static const kolo_phase no_reader = (kolo_phase)KOLO_PHASES; /* after all phases */
 
 /* The seed of the gradient; KOLO_NONE in evaluation plans. */
 static kolo_value seed_of(const kolo_graph *g) { return kolo_graph_find(g, "grad_scale"); }
@@ -68,17 +68,17 @@ static void find_phases(const kolo_graph *g, kolo_phase *phases, kolo_phase *of_
         }
     }
     /* Backwards: the earliest phase that reads each value. */
-    for (int32_t v = 0; v < g->n_values; v++) of_value[v] = nobody;
+    for (int32_t v = 0; v < g->n_values; v++) of_value[v] = no_reader;
     for (int32_t i = 0; i < g->n_outputs; i++) {
         of_value[g->outputs[i].value.id] = KOLO_PHASE_FORWARD;
     }
     for (int32_t i = g->n_nodes - 1; i >= 0; i--) {
         const kolo_node *n = g->nodes[i];
-        kolo_phase readers = nobody;
+        kolo_phase readers = no_reader;
         for (int k = 0; k < n->n_out; k++) {
             if (of_value[n->out[k].id] < readers) readers = of_value[n->out[k].id];
         }
-        bool moves = phases[i] == KOLO_PHASE_FORWARD && readers < nobody;
+        bool moves = phases[i] == KOLO_PHASE_FORWARD && readers < no_reader;
         if (moves && readers > KOLO_PHASE_FORWARD) phases[i] = readers;
         bool is_comm = phases[i] == KOLO_PHASE_SYNCHRONIZE; /* output k is input k */
         for (int k = 0; k < n->n_in; k++) {

@@ -1,6 +1,6 @@
 /* Gradients of ranks that share memory: each rank adds the summands of its range where it reads the
  * sum, which then is in the cache. Kernels of updates do so block by block; for other readers the
- * sum takes the place of this rank's summand, which nobody else reads. */
+ * sum takes the place of this rank's summand, which no other rank reads. */
 #include "comm/engine/request.h"
 #include "comm/reduce/reduce.h"
 #include "plan/internal.h"

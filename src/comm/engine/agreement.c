@@ -179,7 +179,7 @@ static kolo_status queue_all(kolo_agreement *a, kind what, const void *record) {
     return KOLO_OK;
 }
 
-/* The other ranks believe that this one is gone. */
+/* The other ranks treat this one as lost. */
 static kolo_status left_out(const kolo_agreement *a) {
     return KOLO_FAIL(KOLO_ERR_PEER,
                      "the other ranks go on without rank %d, which they had lost: it was stopped, "

@@ -9,7 +9,7 @@
  * A caller that waits would only be woken by the thread. So it drives the engine itself while the
  * thread pauses: messages are then answered without a context switch.
  *
- * Where some peers are in memory, which wakes nobody, the thread polls every POLL_NS while requests
+ * Where some peers are in memory, which wakes no thread, it polls every POLL_NS while requests
  * are in flight. It also sends the heartbeats, whatever the caller does, so it never sleeps for
  * longer than a fraction of one. */
 #define _GNU_SOURCE

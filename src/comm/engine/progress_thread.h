@@ -9,7 +9,7 @@ kolo_status kolo_progress_start(kolo_comm *comm, const kolo_comm_opts *opts);
 void kolo_progress_stop(kolo_comm *comm);
 /* The longest that the thread sleeps: a fraction of a heartbeat. */
 int64_t kolo_progress_tick_ns(int64_t heartbeat_ms);
-/* The caller makes progress from now on, and the thread pauses. Returns whether nobody else did. */
+/* The caller makes progress from now on, and the thread pauses. Returns whether it alone did. */
 bool kolo_progress_drive(kolo_comm *comm);
 /* Ends this, if the caller was the only one. */
 void kolo_progress_rest(kolo_comm *comm, bool only);

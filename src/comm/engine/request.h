@@ -119,7 +119,7 @@ KOLO_SHARED void kolo_request_interval(const kolo_request *request, int64_t *sta
 /* A reduce-scatter in place that leaves the addition to the caller: complete once all ranks have
  * started it. Until the next collective that completes on this rank after it has read, the vector
  * of each rank stays where kolo_request_summand states, of which it may overwrite its own slice,
- * which is read by nobody else. As kolo_request_create; UNSUPPORTED: the vector is no registered
+ * which no other rank reads. As kolo_request_create; UNSUPPORTED: the vector is no registered
  * memory, or the ranks do not share that. */
 KOLO_SHARED kolo_status kolo_summands_create(kolo_comm *comm, const kolo_request_opts *opts,
                                              kolo_request **request);

@@ -11,7 +11,7 @@
  *     add     key, number    the sum, 64 bits
  *     wait    count, keys    a byte 0 once all keys exist
  *
- * The store authenticates nobody. Answers are therefore checked, and the last reader overwrites the
+ * The store authenticates no client. Answers are thus checked, and the last reader overwrites the
  * text, which holds the job's secret. */
 #include "base/clock.h"
 #include "base/integer.h"

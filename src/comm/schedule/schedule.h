@@ -107,7 +107,7 @@ typedef struct kolo_schedule_spec {
     int shards;                  /* reproducible allreduce: logical shards; else 0 */
     const size_t *shard_firsts;  /* [size + 1]: each rank's first shard; NULL: equal parts */
     bool in_place;               /* no INPUT; at the root of a scatter: no DATA */
-    bool summands;               /* reduce-scatter in place: nobody adds; all may read DATA */
+    bool summands;               /* reduce-scatter in place: no rank adds; all may read DATA */
     bool prescale, postscale;
     size_t chunk;       /* most elements of one message or staged piece; >= 1 */
     size_t align;       /* slices of an allreduce start at multiples of this many elements; >= 1 */

@@ -151,7 +151,7 @@ kolo_status kolo_client_start(kolo_client *c, kolo_service_request *q, bool wait
     return status;
 }
 
-/* The deadline has passed: closes the connection, once nobody drives it. */
+/* The deadline has passed: closes the connection, once no thread drives it. */
 static void time_out(kolo_client *c, const kolo_service_request *q, int64_t timeout_ms) {
     char what[80], why[200];
     if (q->name) {

@@ -2,7 +2,7 @@
 /* The requesting side of a service: a connection to each server.
  *
  * One thread at a time *drives* the connections: a caller that waits, or, while requests are in
- * flight and nobody waits, a thread of the library. The driver owns all state of the connections;
+ * flight and no caller waits, a thread of the library. The driver owns the state of connections;
  * the mutex protects only who drives, which requests were started, and which are complete. No
  * system call that concerns a connection is made while it is held. */
 

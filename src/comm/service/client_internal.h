@@ -41,7 +41,7 @@ struct kolo_client {
     int64_t signed_ns;       /* when signs of life were due last; of the driver */
     pthread_mutex_t mutex;   /* protects the following, and states of requests */
     pthread_cond_t changed;  /* for callers: who drives has changed, or a request is complete */
-    pthread_cond_t work;     /* for the thread: signs are due, or nobody waits for a request */
+    pthread_cond_t work;     /* for the thread: signs are due, or no caller waits for a request */
     bool driven, stop, shows_life;
     int n_open, n_waiting;                        /* requests in flight; callers that wait */
     kolo_service_request *started, **started_end; /* not yet known to the driver */

@@ -68,7 +68,7 @@ struct kolo_server {
     kolo_message_traffic traffic; /* with other hosts */
     bool *local, *mapped;
     int ranks, size;       /* clients: the ranks, then those who join */
-    kolo_joiners *joiners; /* NULL: nobody may join */
+    kolo_joiners *joiners; /* NULL: no process may join */
     bool resume;           /* some client has it set */
     bool buffered;         /* some client may have data in its buffer */
     int64_t progress_ns;   /* when a client has stated that it makes progress, or sent data, last */

@@ -22,7 +22,7 @@ kolo_status kolo_joiners_start(kolo_joiners *joiners, int listeners[2], const ko
                                kolo_protection protection);
 /* The next one that has joined; false: there is none. The caller clears the keys. */
 bool kolo_joiners_take(kolo_joiners *joiners, kolo_newcomer *newcomer);
-/* Ends the threads: nobody can join any longer. */
+/* Ends the threads: no process can join any longer. */
 void kolo_joiners_stop(kolo_joiners *joiners);
 /* Stops, and closes the listeners and the connections that were not taken. NULL is allowed. */
 void kolo_joiners_destroy(kolo_joiners *joiners);

@@ -3,7 +3,7 @@
  * Each server opens listeners, and the ranks exchange their addresses by an allgather. The server's
  * thread then accepts its clients, first those that share its memory, over a local socket, then the
  * others over TCP. Every rank connects in the same order, first to the servers whose memory it
- * shares: so nobody waits for a rank that waits for another one. Both sides prove that they hold
+ * shares: so no rank waits for a rank that waits for another one. Both sides prove that they hold
  * the service's key, which is derived from the job's secret and a seed that rank 0 draws for each
  * service. At the end the ranks agree on success. */
 #include "kolo/service.h"

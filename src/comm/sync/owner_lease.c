@@ -114,7 +114,7 @@ void kolo_owner_join(owner *o, int w, kolo_service_call *call) {
         const uint64_t least = kolo_owner_slowest(o);
         x->gone = false;
         x->idle = o->staleness != KOLO_STALENESS_ANY;
-        /* Its clock begins at 0, but it lacks no pushes: nobody's staleness counts them. */
+        /* Its clock begins at 0, but it lacks no pushes: no staleness counts them. */
         x->from = x->idle || least == UINT64_MAX ? 0 : 0 - least;
         o->n_present++;
         o->n_not_lost++;

@@ -109,7 +109,7 @@ static void close_transfer(transfer *x) {
 static kolo_status allocate(kolo_table *t) {
     unsigned char drawn[KOLO_NONCE_BYTES];
     uint64_t secret;
-    _Static_assert(sizeof drawn >= sizeof secret, "a number that nobody else has");
+    _Static_assert(sizeof drawn >= sizeof secret, "a number that no other rank has");
     kolo_nonce_draw(drawn);
     memcpy(&secret, drawn, sizeof secret);
     KOLO_TRY(open_transfer(t, &t->pull, secret));

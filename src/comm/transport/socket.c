@@ -111,9 +111,9 @@ static kolo_status connect_at(const any_address *address, socklen_t n, int64_t d
         }
     }
     if (status == KOLO_OK && error != 0) {
-        bool nobody = error == ECONNREFUSED || error == ECONNRESET || error == EAGAIN ||
-                      error == EHOSTUNREACH || error == ENETUNREACH || error == ETIMEDOUT;
-        status = KOLO_FAIL(nobody ? KOLO_ERR_PEER : KOLO_ERR_IO, "cannot connect: %s",
+        bool refused = error == ECONNREFUSED || error == ECONNRESET || error == EAGAIN ||
+                       error == EHOSTUNREACH || error == ENETUNREACH || error == ETIMEDOUT;
+        status = KOLO_FAIL(refused ? KOLO_ERR_PEER : KOLO_ERR_IO, "cannot connect: %s",
                            kolo_errno_text(error));
     }
     if (status != KOLO_OK) {

@@ -152,7 +152,7 @@ void kolo_read_ahead_destroy(kolo_read_ahead *a) {
     kolo_free(a);
 }
 
-/* Makes room: samples that are there and that nobody has taken may have become those of another
+/* Makes room: samples that are there and that no thread has taken may have become those of another
  * worker. */
 static bool make_room(kolo_read_ahead *a) {
     for (int i = 0; i < a->count && a->count == MOST_SAMPLES; i++) {

@@ -242,7 +242,7 @@ kolo_status onnx_axis(const onnx_call *c, int64_t axis, int rank, int *out) {
 
 static kolo_status output_item(onnx_call *c, int i, onnx_item **item) {
     if (i >= c->n_out || !*onnx_text(c->node->output[i])) {
-        *item = kolo_arena_alloc(&c->m->arena, sizeof **item); /* nobody reads it */
+        *item = kolo_arena_alloc(&c->m->arena, sizeof **item); /* not read */
         return *item ? KOLO_OK : KOLO_NOMEM(sizeof **item);
     }
     return onnx_add_item(c->m, c->node->output[i], item);

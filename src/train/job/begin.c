@@ -401,7 +401,7 @@ kolo_status kolo_job_start(kolo_job *j) {
     return kolo_agree(j->comm, open_balance(j));
 }
 
-/* Nobody can join any more. */
+/* No process can join any more. */
 static void remove_join_file(kolo_job *j) {
     if (j->join_file && j->rank == 0) (void)kolo_file_remove(j->join_file);
     kolo_free(j->join_file);

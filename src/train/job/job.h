@@ -209,7 +209,7 @@ kolo_status kolo_job_report_end(kolo_job *j);
  * give no path, take part in reading what is sharded. */
 kolo_status kolo_job_save(const kolo_job *j, const char *path, const char *best, bool training);
 /* Saves the rows of tables, if there are any, to tables-NAME.safetensors in the folder, on rank 0
- * while nobody pushes. */
+ * while no worker pushes. */
 kolo_status kolo_job_save_rows(const kolo_job *j, const char *name);
 /* Lets the workers wait for such a copy, where they have no communicator to wait in. Collective. */
 kolo_status kolo_job_await_rows(kolo_job *j);

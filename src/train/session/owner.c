@@ -306,7 +306,7 @@ static void run_update(const kolo_owner *o, int bucket) {
     const kolo_status status =
         !o->groups ? kolo_plan_update(o->plan)
                    : kolo_plan_update_group(o->plan, o->groups, pieces ? -1 : bucket);
-    KOLO_ASSERT(status == KOLO_OK); /* it communicates with nobody */
+    KOLO_ASSERT(status == KOLO_OK); /* it does not communicate */
     if (pieces) kolo_plan_pieces_update(o->plan, pieces, bucket - first);
 }
 

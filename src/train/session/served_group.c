@@ -69,7 +69,7 @@ kolo_status kolo_served_join_group(kolo_served *d, const kolo_session *s,
     }
     kolo_parameters_lend_patience(d->parameters, d->group);
     KOLO_TRY(create_sums(d, by_host));
-    /* Nobody waits for those of it that do not push. */
+    /* No worker waits for those of it that do not push. */
     return kolo_served_leads(d) ? KOLO_OK : kolo_parameters_finish(d->parameters);
 }
 

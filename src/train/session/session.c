@@ -195,7 +195,7 @@ kolo_status kolo_session_init(kolo_session *s, uint64_t seed) {
     s->seed = seed;
     s->steps = 0;
     s->order = KOLO_SAMPLE_ORDER;
-    if (s->opts.plan.share) KOLO_TRY(kolo_barrier(s->comm)); /* nobody reads shared parameters */
+    if (s->opts.plan.share) KOLO_TRY(kolo_barrier(s->comm)); /* no rank reads shared parameters */
     KOLO_TRY(kolo_store_init(s->store, seed));
     return s->comm ? kolo_store_broadcast(s->store, s->comm) : KOLO_OK;
 }

@@ -242,7 +242,7 @@ int64_t kolo_session_lost(const kolo_session *session, int worker);
 bool kolo_session_has_lost_server(const kolo_session *session, int server);
 
 /* With tables at servers: what these have seen, zeros without; and the rows of all tables after
- * `steps` steps, as a file of tensors NAME.ids [n] and NAME.rows [n,C]. While nobody pushes. IO,
+ * `steps` steps, as a file of tensors NAME.ids [n] and NAME.rows [n,C]. While no worker pushes. IO,
  * NOMEM, PEER, TIMEOUT. */
 kolo_status kolo_session_table_stats(kolo_session *session, kolo_table_stats *stats);
 kolo_status kolo_session_save_tables(kolo_session *session, const char *path, int64_t steps);

@@ -43,16 +43,16 @@ kolo_status kolo_tables_push(kolo_tables *d, const kolo_plan *plan);
 /* Waits until all pushes of this worker are in, and drops what is read ahead. */
 kolo_status kolo_tables_flush(kolo_tables *d);
 /* Writes the rows of all tables after `steps` steps to a file, owner by owner: NAME.ids, i64 [n],
- * and NAME.rows, f32 [n,C]. In memory they are there twice for a moment. While nobody pushes. IO,
- * NOMEM, PEER, TIMEOUT. */
+ * and NAME.rows, f32 [n,C]. In memory they are there twice for a moment. While no worker pushes.
+ * IO, NOMEM, PEER, TIMEOUT. */
 kolo_status kolo_tables_save(kolo_tables *d, const char *path, int64_t steps);
 /* Writes everything that a run goes on from after `steps` steps: rows, states, ages and versions,
- * and the ids that wait for their rows. While nobody pushes. IO, NOMEM, PEER, TIMEOUT; FORMAT:
- * somebody does. */
+ * and the ids that wait for their rows. While no worker pushes. IO, NOMEM, PEER, TIMEOUT;
+ * FORMAT: one does. */
 kolo_status kolo_tables_write(kolo_tables *d, const char *path, int64_t steps);
 /* Verifies that a file of rows is intact, and of that step. IO, FORMAT, NOMEM. */
 kolo_status kolo_tables_check(const char *path, int64_t steps);
-/* Gives its rows to their owners, however many there are. While nobody pushes. IO, NOMEM, PEER,
+/* Gives its rows to their owners, however many there are. While no worker pushes. IO, NOMEM, PEER,
  * TIMEOUT; FORMAT: it has other tables. */
 kolo_status kolo_tables_read(kolo_tables *d, const char *path);
 /* Sums over the tables. */

@@ -22,7 +22,7 @@ typedef struct setting {
     rank_transport transport;
     int replicas;
     int dies;   /* the first server dies after so many pushes of those who have joined; 0: never */
-    bool early; /* of anybody: it is dead when they join */
+    bool early; /* of any rank: it is dead when they join */
 } setting;
 
 /* Pushes until a server dies. */

@@ -1,5 +1,5 @@
 /* The transport `tcp` alone, with two ranks in this thread: the unexpected-message queue; encrypted
- * connections, and what somebody between the ranks may do to them. */
+ * connections, and what a man in the middle may do to them. */
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "comm/join/authentication.h"

@@ -206,7 +206,7 @@ static kolo_status advance_data(kolo_tcp_transport *root, int from, bool progres
     }
     kolo_tcp_channel *c = kolo_tcp_channel_of(t, l->frame.seq, peer);
     *any = false;
-    /* A posted receive has until the next progress to take it: nobody may poll it any more. A
+    /* A posted receive has until the next progress to take it: it may not be polled any more. A
      * receive on another channel, which comes here too, does not begin that time anew. */
     if (c->wanted && !(progress && l->held)) {
         l->held = l->held || progress;

@@ -262,7 +262,7 @@ kolo_status kolo_tcp_take_started(kolo_tcp_transport *t, const kolo_frame *f, co
     return KOLO_OK;
 }
 
-/* A collective that has not ended since the last look waits for somebody. */
+/* A collective that has not ended since the last look waits for some rank. */
 static kolo_status notify_started(kolo_tcp_transport *t) {
     const bool stalled = t->started > t->finished && t->stalled_at == t->finished + 1;
     t->stalled_at = t->finished + 1;
