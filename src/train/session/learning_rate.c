@@ -8,10 +8,6 @@
 
 static const double pi = 3.14159265358979323846;
 
-bool kolo_lr_has_end(kolo_lr_schedule schedule) {
-    return schedule == KOLO_LR_COSINE || schedule == KOLO_LR_POLY;
-}
-
 kolo_lr kolo_lr_make(const kolo_train_opts *opts, int64_t global_batch, int64_t epoch_steps,
                      int64_t total) {
     double scale = opts->scale_lr > 0 ? (double)global_batch / (double)opts->scale_lr : 1;
@@ -52,4 +48,13 @@ double kolo_lr_at(const kolo_lr *s, int64_t k) {
     }
     KOLO_ASSERT(!"unknown schedule");
     return 0;
+}
+
+/* Its rate of a step differs between a short run and a long one. */
+bool kolo_lr_has_end(kolo_lr_schedule schedule) {
+    const kolo_lr shorter = {
+        .kind = schedule, .lr = 1, .power = 1, .step_factor = 0.5, .step_every = 1, .total = 4};
+    kolo_lr longer = shorter;
+    longer.total = 8;
+    return kolo_lr_at(&shorter, 2) != kolo_lr_at(&longer, 2);
 }

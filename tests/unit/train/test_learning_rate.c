@@ -66,6 +66,13 @@ static void each_point_has_its_value(void **state) {
     }
 }
 
+static void schedules_with_an_end_depend_on_the_number_of_steps(void **state) {
+    assert_false(kolo_lr_has_end(KOLO_LR_CONSTANT));
+    assert_false(kolo_lr_has_end(KOLO_LR_STEP));
+    assert_true(kolo_lr_has_end(KOLO_LR_COSINE));
+    assert_true(kolo_lr_has_end(KOLO_LR_POLY));
+}
+
 static void epochs_become_steps(void **state) {
     kolo_train_opts opts = {
         .lr = 0.1, .warmup_epochs = 1.5, .lr_step_epochs = 3, .lr_step_factor = 0.5};
@@ -92,6 +99,7 @@ static void the_rate_grows_with_the_batch(void **state) {
 TEST_MAIN(test_learning_rate) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_point_has_its_value),
+        cmocka_unit_test(schedules_with_an_end_depend_on_the_number_of_steps),
         cmocka_unit_test(epochs_become_steps),
         cmocka_unit_test(the_rate_grows_with_the_batch),
     };
