@@ -79,12 +79,18 @@ static kolo_status check_case(kolo_comm *comm, const one_case *c, const kolo_par
     return KOLO_OK;
 }
 
+/* Whether some rank has elements in private memory. */
+static bool is_private(const one_case *c) {
+    if (c->where == IN_PARTS) return c->count / 2 > c->count / 3; /* as cut() has it */
+    return c->where != REGISTERED && c->count > 0;
+}
+
 /* Hierarchical goes through the memory of a host where that is in reach, on all ranks alike. */
 static kolo_status check_windows(kolo_comm *comm, const one_case *c, const char *ran) {
     bool memory = comm->transport->windows || comm->transport->ops->reaches;
     bool shared = kolo_comm_host_count(comm) < kolo_comm_size(comm);
     if (c->algorithm != KOLO_ALGORITHM_HIERARCHICAL || !memory) return KOLO_OK;
-    bool window = shared && (c->where == REGISTERED || comm->transport->reaches_all);
+    bool window = shared && (!is_private(c) || comm->transport->reaches_all);
     const char *want = window ? "hierarchical-window" : "hierarchical";
     return strcmp(ran, want) == 0 ? KOLO_OK
                                   : KOLO_FAIL(KOLO_ERR_FORMAT, "ran %s, not %s", ran, want);
