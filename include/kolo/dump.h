@@ -64,6 +64,7 @@ typedef struct kolo_dump_opts {
     bool cross_step; /* with several ranks: updates may run in the next step, as in kolo_train */
     int ranks;       /* SERVERS: of these; SCHEDULE, and all with zero or share: size of the group;
                         default 2, or that of mesh */
+    int rank;        /* PLAN of several ranks: whose; default 0 */
     kolo_algorithm algorithm; /* SCHEDULE */
     bool by_law; /* SERVERS: parts as with bsp, in buckets, where the last `servers` of the ranks
                     serve and the others are workers (docs/servers.md); else equal parts of all
@@ -71,8 +72,8 @@ typedef struct kolo_dump_opts {
     int servers;
 } kolo_dump_opts;
 
-/* Returns the dump in *text; free it with kolo_dump_free. ARG: unknown model or invalid option;
- * UNSUPPORTED: an op without a kernel; NOMEM. */
+/* Returns the dump in *text; free it with kolo_dump_free. ARG: unknown model or invalid option, a
+ * rank that is not in the group; UNSUPPORTED: an op without a kernel; NOMEM. */
 KOLO_API kolo_status kolo_dump(const kolo_dump_opts *opts, char **text);
 /* The instruction set and library of the kernels, "avx2, oneDNN 2.6.3". Free with kolo_dump_free.
  */

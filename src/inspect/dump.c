@@ -195,11 +195,18 @@ static kolo_status add_ranges(const kolo_dump_opts *o, const kolo_plan_opts *eva
     return status;
 }
 
-/* A plan as rank 0 of a group compiles it. The ranks are threads, of which only this one exists:
+/* The size of the group that a plan is compiled for. */
+static int plan_ranks(const kolo_dump_opts *o) {
+    const bool several =
+        o->what == KOLO_DUMP_SCHEDULE || o->zero > 0 || o->share || o->mesh || o->compress;
+    return several ? o->ranks : 1;
+}
+
+/* A plan as a rank of a group compiles it. The ranks are threads, of which only this one exists:
  * compiling is local to each rank. */
 static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
     bool schedule = o->what == KOLO_DUMP_SCHEDULE;
-    int ranks = schedule || o->zero > 0 || o->share || o->mesh || o->compress ? o->ranks : 1;
+    const int ranks = plan_ranks(o);
     kolo_graph *g;
     kolo_store *store = NULL;
     kolo_plan *plan = NULL;
@@ -217,9 +224,9 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_te
     opts.n_bucket_sizes = n_sizes;
     if (schedule) opts.algorithm = o->algorithm;
     opts.cross_step &= ranks > 1 && kolo_mesh_stages(&opts.mesh) <= 1;
-    KOLO_TRY_GOTO(add_ranges(o, &opts, store, comms[0]), done);
+    KOLO_TRY_GOTO(add_ranges(o, &opts, store, comms[o->rank]), done);
     KOLO_TRY_GOTO(build(o, &g), done);
-    KOLO_TRY_GOTO(kolo_plan_compile(g, &opts, store, comms[0], &plan), done);
+    KOLO_TRY_GOTO(kolo_plan_compile(g, &opts, store, comms[o->rank], &plan), done);
     if (schedule) {
         status = kolo_dump_requests(plan, text);
     } else {
@@ -271,6 +278,19 @@ static kolo_status dump_servers(const kolo_dump_opts *o, kolo_tuner *tuner, kolo
     kolo_status status = kolo_owner_print(owner, text);
     kolo_owner_destroy(owner);
     return status;
+}
+
+static kolo_status check_rank(const kolo_dump_opts *o) {
+    const int ranks = plan_ranks(o);
+    if (o->rank == 0) return KOLO_OK;
+    if (o->what != KOLO_DUMP_PLAN) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "--rank %d is for --what plan: omit it", o->rank);
+    }
+    if (o->rank > 0 && o->rank < ranks) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "--rank %d: the plan is that of %d rank%s: give --mesh, --zero or "
+                     "--ranks, or another rank",
+                     o->rank, ranks, ranks == 1 ? "" : "s");
 }
 
 static kolo_status check_law(const kolo_dump_opts *o) {
@@ -361,7 +381,7 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "batch, classes, bucket-bytes, threads and ranks must be above 0");
     }
-    return KOLO_OK;
+    return check_rank(out);
 }
 
 static kolo_status dump_what(const kolo_dump_opts *o, kolo_text *text) {

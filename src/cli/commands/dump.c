@@ -57,6 +57,7 @@ int cmd_dump(kolo_options *o) {
         .share = kolo_options_flag(o, "share") && several,
         .cross_step = kolo_options_flag(o, "cross-step"),
         .ranks = (int)kolo_options_int(o, "ranks"),
+        .rank = (int)kolo_options_int(o, "rank"),
         .algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm"),
         .by_law = kolo_options_typed(o, "servers"), /* not those of the run of a config file */
         .servers = kolo_options_typed(o, "servers") ? (int)kolo_options_int(o, "servers") : 0,

@@ -106,6 +106,11 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
          "sp divides: give --mesh dp=*,sp=2, for example\n"},
         {"dump --model mlp --what plan --mesh tp=2 -n 3",
          "kolo: --mesh tp=2 sets the number of ranks: remove --ranks\n"},
+        {"dump --model mlp --what plan --mesh pp=2 --rank 2",
+         "kolo: --rank 2: the plan is that of 2 ranks: give --mesh, --zero or --ranks, or another "
+         "rank\n"},
+        {"dump --model mlp --what passes --mesh pp=2 --rank 1",
+         "kolo: --rank 1 is for --what plan: omit it\n"},
         {"dump --model mlp --what servers --mesh tp=2",
          "kolo: servers are for data parallelism: give their number with --ranks in place of "
          "--mesh tp=2\n"},
@@ -256,7 +261,7 @@ static void out_of_memory_has_advice(void **state) {
         assert_int_equal(test_run("bench train --model lstm_lm:vocab=7000000,width=1024 --batch 1 "
                                   "--optimizer adam --steps 1 --threads 1 --autotune off"),
                          1);
-        assert_true(test_contains("err", "kolo: 1 worker needs "));
+        assert_true(test_contains("err", "kolo: a worker needs "));
         assert_true(test_contains("err", " GiB for them: take a smaller model or batch, "));
         assert_int_equal(test_run("train --model mlp:hidden=90000 --data synthetic:N=16,test=1 "
                                   "--no-recipe --optimizer adam --steps 1 --threads 1 --autotune "

@@ -16,6 +16,9 @@
     {.name = "ranks", .letter = 'n', .type = KOLO_OPTION_INT, .metavar = "N", .preset = "2",
      .min = 1, .max = MAX_RANKS, .commands = CMD_DUMP,
      .help = "group size of the printed schedule, and of plans if given or with --zero; with --mesh: its size"},
+    {.name = "rank", .type = KOLO_OPTION_INT, .metavar = "R", .preset = "0", .min = 0,
+     .max = MAX_RANKS, .commands = CMD_DUMP,
+     .help = "whose plan is printed: that of the slices and the stage at its place on the mesh"},
     {.name = "servers", .type = KOLO_OPTION_INT, .metavar = "N", .min = 0, .max = MAX_RANKS,
      .commands = CMD_DUMP, .unset = "equal parts of all ranks",
      .help = "with --what servers: the last N ranks serve, and the others are workers; their parts "
