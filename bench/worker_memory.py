@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
 """Memory of data-parallel workers on one host, planned and measured: plain, ZeRO, one copy per host.
 
-    bench/worker_memory.py [MODEL [WORKERS [BUILD [MESH]]]]     default: gpt2:context=32 4 build/release
+    bench/worker_memory.py [MODEL [WORKERS [BUILD [MESH]]]] [--options TEXT ...]   default: gpt2:context=32 4 build/release
 
 With a mesh, whose workers have equal parts of the model (dp and tp): without and with --zero 1. With reproducible for
-MESH: one and two logical shards for each worker, plain and ZeRO.
+MESH: one and two logical shards for each worker, plain and ZeRO. --options replaces these cases; one that is refused is
+printed with the reason.
 
-Planned: what the result of a run states for a worker (parameters and optimizer, exchanged, values of a step), times
-the workers; shared parameters count once. Measured: the largest sum over the workers of their proportional set sizes
-(Pss: a shared page counts once), of whole runs, sampled ten times a second.
+Planned: what the result of a run states for each worker (parameters and optimizer, exchanged, values of a step); shared
+parameters count once. Measured: the largest sum over the workers of their proportional set sizes (Pss: a shared page counts
+once), of whole runs, sampled ten times a second. Where nothing is shared also measured/planned of each worker.
 """
+import argparse
 import json
 import pathlib
 import subprocess
-import sys
 import tempfile
 import time
 
@@ -44,40 +45,60 @@ def pss(pid):
     return 0
 
 
-def run(command):
-    """The result of a run and the peak of its processes."""
-    peak = 0
+def run(command, workers):
+    """The result of a run, the peak of its processes together, and the peak of each worker, in the order of ranks."""
+    together, peaks = 0, {}
     with tempfile.TemporaryFile("w+", encoding="utf-8") as out:
-        with subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL) as process:
+        with subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, text=True) as process:
             while process.poll() is None:
-                peak = max(peak, sum(pss(p) for p in children(process.pid)))
+                now = {p: pss(p) for p in children(process.pid)}
+                together = max(together, sum(now.values()))
+                for p, bytes_of in now.items():
+                    peaks[p] = max(peaks.get(p, 0), bytes_of)
                 time.sleep(0.1)
+            errors = process.stderr.read().strip()
         if process.returncode != 0:
-            sys.exit(f"{' '.join(command)}: exit status {process.returncode}")
+            return None, errors.splitlines()[-1] if errors else f"exit status {process.returncode}", []
         out.seek(0)
-        return json.load(out), peak
+        largest = sorted(peaks, key=peaks.get)[-workers:]
+        return json.load(out), together, [peaks[p] for p in sorted(largest)]
+
+
+def bytes_of_row(row):
+    return row["store_bytes"] + row["exchanged_bytes"] + row["value_bytes"]
 
 
 def main():
-    defaults = ["gpt2:context=32", "4", "build/release", ""]
-    model, workers, build, mesh = (sys.argv[1:] + defaults[len(sys.argv) - 1:])[:4]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?", default="gpt2:context=32")
+    parser.add_argument("workers", nargs="?", type=int, default=4)
+    parser.add_argument("build", nargs="?", default="build/release")
+    parser.add_argument("mesh", nargs="?", default="")
+    parser.add_argument("--options", action="append", metavar="TEXT", help="a case, such as '--mesh pp=4 --accumulate 4'")
+    o = parser.parse_args()
     mib = 1 << 20
     cases = CASES
-    if mesh == "reproducible":
-        cases = [case.format(int(workers), 2 * int(workers)) for case in SHARD_CASES]
-    elif mesh:
-        cases = [case.format(mesh) for case in MESH_CASES]
-    batch = ["--global-batch", str(2 * int(workers))] if mesh == "reproducible" else ["--batch", "1"]
-    print(f"{'options':<38} {'worker':>8} {'shared':>8} {'planned':>8} {'measured':>8} {'ratio':>6}   MiB")
+    if o.options:
+        cases = o.options
+    elif o.mesh == "reproducible":
+        cases = [case.format(o.workers, 2 * o.workers) for case in SHARD_CASES]
+    elif o.mesh:
+        cases = [case.format(o.mesh) for case in MESH_CASES]
+    batch = ["--global-batch", str(2 * o.workers)] if o.mesh == "reproducible" else ["--batch", "1"]
+    print(f"{'options':<38} {'shared':>8} {'planned':>8} {'measured':>8} {'ratio':>6}   MiB; worker by worker")
     for options in cases:
-        result, peak = run([f"{build}/kolo", "train", "--workers", workers, "--threads", "1", *batch,
-                            "--steps", "2", "--optimizer", "adamw", "--lr", "1e-4", "--no-recipe", "--no-eval",
-                            "--json", "-", "--model", model, "--data", "synthetic-tokens:N=64,test=4",
-                            *options.split()])
-        own = result["store_bytes"] + result["exchanged_bytes"] + result["value_bytes"]
-        planned = own * int(workers) + result["shared_bytes"]
-        print(f"{options or 'one copy per host':<38} {own / mib:8.0f} {result['shared_bytes'] / mib:8.0f} "
-              f"{planned / mib:8.0f} {peak / mib:8.0f} {peak / planned:6.3f}", flush=True)
+        result, peak, each = run([f"{o.build}/kolo", "train", "--workers", str(o.workers), "--threads", "1", *batch,
+                                  "--steps", "2", "--optimizer", "adamw", "--lr", "1e-4", "--no-recipe", "--no-eval",
+                                  "--json", "-", "--model", o.model, "--data", "synthetic-tokens:N=64,test=4",
+                                  *options.split()], o.workers)
+        if not result:
+            print(f"{options:<38} refused: {peak}", flush=True)
+            continue
+        rows = [bytes_of_row(row) for row in result.get("memory_by_rank", [result])]
+        planned = sum(rows) + result["shared_bytes"]
+        ranks = " ".join(f"{m / mib:.0f}/{p / mib:.0f}={m / p:.3f}" for p, m in zip(rows, each)) if result["shared_bytes"] == 0 else ""
+        print(f"{options or 'one copy per host':<38} {result['shared_bytes'] / mib:8.0f} {planned / mib:8.0f} "
+              f"{peak / mib:8.0f} {peak / planned:6.3f}   {ranks}", flush=True)
 
 
 main()

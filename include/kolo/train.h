@@ -341,6 +341,8 @@ typedef struct kolo_train_opts {
                                       out, as they touch memory for the first time; default none */
     kolo_step_time *times_by_rank; /* room for a row per worker, which the run fills; borrowed;
                                       NULL: not wanted */
+    struct kolo_train_memory *memory_by_rank; /* the same, of `memory` of the result; on all
+                                                 ranks or on none */
 } kolo_train_opts;
 
 /* Where the steps of a run, or a part of it, spent their time. */
@@ -425,6 +427,8 @@ typedef struct kolo_train_result {
     kolo_time_report times; /* of this process, not of the run that it resumed; by_rank: the option
                                times_by_rank */
     kolo_train_memory memory;
+    const kolo_train_memory *memory_by_rank; /* of `workers` workers, the option memory_by_rank;
+                                                those of lost workers are 0 */
     char unshared[80]; /* why the workers share no parameters; "": they do, or there is one */
     /* Ranks that died, as in "rank 2 after 113 steps" or "server rank 4"; "": none. After the loss
      * of a worker `damaged`, `reads`, `delays` and `parts` are those of rank 0, and replicas are

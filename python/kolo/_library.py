@@ -177,7 +177,7 @@ struct kolo_train_result {
     char consistency[192]; uint64_t parts, sent_bytes, received_bytes, table_ahead; kolo_table_stats table;
     int64_t peak_rss_bytes; uint64_t parameter_hash; int64_t losses_checked; char best_metric[32];
     double best_value; int64_t best_step; bool stopped_early, preempted; kolo_time_report times;
-    kolo_train_memory memory; char unshared[80], lost[160]; int stage_moves; char stages[256];
+    kolo_train_memory memory; const kolo_train_memory *memory_by_rank; char unshared[80], lost[160]; int stage_moves; char stages[256];
 };
 typedef void kolo_train_observer(void *arg, const kolo_train_progress *progress);
 typedef void kolo_train_notice(void *arg, const char *line, kolo_notice_kind kind);

@@ -282,7 +282,7 @@ static kolo_status run(profiler *p, const kolo_train_opts *train, bool lanes,
     KOLO_TRY(kolo_agree(p->comm, kolo_setup_open(&in_memory, size, &p->setup)));
     KOLO_TRY(kolo_tuning_begin(&p->setup, p->comm));
     KOLO_TRY(kolo_session_create_for(&p->setup.session, p->comm, &p->session));
-    KOLO_TRY(kolo_agree(p->comm, kolo_session_check_memory(p->session, p->comm, 0)));
+    KOLO_TRY(kolo_session_check_memory(p->session, p->comm, 0));
     KOLO_TRY(kolo_session_init(p->session, p->setup.opts.seed));
     KOLO_TRY(kolo_agree(p->comm, prepare(p)));
     KOLO_TRY(record_steps(p));

@@ -15,7 +15,7 @@ static kolo_status bench_train_as_rank(kolo_comm *comm, int threads, kolo_option
     opts.untimed_steps = opts.steps > 1 ? 1 : 0;
     opts.lr = kolo_options_float(o, "lr");
     opts.seed = (uint64_t)kolo_options_int(o, "seed");
-    opts.times_by_rank = train_opts_rows(o, comm);
+    KOLO_TRY(train_opts_rows(o, comm, &opts));
     KOLO_TRY(kolo_train(comm, &opts, NULL, NULL, &result));
     if (kolo_comm_rank(comm) != 0) return KOLO_OK;
     result_about about = {.data = opts.data,

@@ -133,9 +133,10 @@ static kolo_status train_in(kolo_comm *comm, int threads, kolo_options *o) {
     progress_bar shown = progress_bar_make(style);
     if (style == PROGRESS_NONE) opts.notice = train_opts_warning;
     kolo_train_result result;
-    opts.times_by_rank = train_opts_rows(o, comm);
-    kolo_status status =
-        kolo_train(comm, &opts, prints ? progress_bar_show : NULL, &shown, &result);
+    kolo_status status = train_opts_rows(o, comm, &opts);
+    if (status == KOLO_OK) {
+        status = kolo_train(comm, &opts, prints ? progress_bar_show : NULL, &shown, &result);
+    }
     progress_bar_end(&shown);
     kolo_text_fini(&config);
     if (status != KOLO_OK || !prints) return status;

@@ -227,8 +227,12 @@ int train_opts_threads(const kolo_options *o) {
     return one ? 1 : (int)kolo_options_int(o, "threads");
 }
 
-kolo_step_time *train_opts_rows(kolo_options *o, const kolo_comm *comm) {
-    return kolo_arena_alloc(&o->arena, (size_t)kolo_comm_size(comm) * sizeof(kolo_step_time));
+kolo_status train_opts_rows(kolo_options *o, const kolo_comm *comm, kolo_train_opts *opts) {
+    const size_t n = (size_t)kolo_comm_size(comm);
+    opts->times_by_rank = kolo_arena_alloc(&o->arena, n * sizeof *opts->times_by_rank);
+    opts->memory_by_rank = kolo_arena_alloc(&o->arena, n * sizeof *opts->memory_by_rank);
+    return opts->times_by_rank && opts->memory_by_rank ? KOLO_OK
+                                                       : KOLO_NOMEM(n * sizeof(kolo_step_time));
 }
 
 #define BIT(choice) (1U << (choice))

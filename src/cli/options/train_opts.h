@@ -63,8 +63,9 @@ int train_opts_loader_threads(const kolo_options *o);
  * numbers and categories of Criteo's click logs. */
 kolo_dataset_opts train_opts_no_model(void);
 
-/* Room for the times of each worker (times_by_rank), valid as long as `o`; NULL: out of memory. */
-kolo_step_time *train_opts_rows(kolo_options *o, const kolo_comm *comm);
+/* Room for what each worker reports (times_by_rank, memory_by_rank), valid as long as `o`. NOMEM.
+ */
+kolo_status train_opts_rows(kolo_options *o, const kolo_comm *comm, kolo_train_opts *opts);
 
 /* ARG: an option of the command line has no effect with the values of the others, as --beta1
  * without Adam. */

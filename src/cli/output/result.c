@@ -116,6 +116,24 @@ static void add_histogram(kolo_text *t, const char *name, const uint64_t *bins) 
 }
 
 /* What the steps of a worker need by their plan. */
+/* Which worker has the most, where they have unequal parts, such as stages of a pipeline. */
+static void add_unequal_memory(kolo_text *t, const kolo_train_result *r) {
+    int64_t least = INT64_MAX, most = 0, sum = 0;
+    int rank = 0;
+    for (int i = 0; i < r->workers && r->memory_by_rank; i++) {
+        const kolo_train_memory *m = &r->memory_by_rank[i];
+        const int64_t bytes = m->store + m->exchanged + m->values;
+        if (bytes > most) rank = i;
+        most = kolo_max_i64(most, bytes);
+        least = kolo_min_i64(least, bytes);
+        sum += bytes;
+    }
+    if (least >= most) return;
+    const double mib = 1 << 20;
+    add_row(t, "of all workers", "%.1f MiB, of rank %d, which has the most, %.1f",
+            (double)(sum + r->memory.shared) / mib, rank, (double)(most + r->memory.shared) / mib);
+}
+
 static void add_memory(kolo_text *t, const kolo_train_result *r) {
     const kolo_train_memory *m = &r->memory;
     const double mib = 1 << 20;
@@ -125,6 +143,7 @@ static void add_memory(kolo_text *t, const kolo_train_result *r) {
             "%.1f MiB: parameters and optimizer %.1f, exchanged %.1f, values of a step %.1f",
             (double)all / mib, (double)(m->store + m->shared) / mib, (double)m->exchanged / mib,
             (double)m->values / mib);
+    add_unequal_memory(t, r);
     if (r->workers > 1 && m->shared > 0) {
         add_row(t, "shared by workers", "%.1f MiB of parameters", (double)m->shared / mib);
     } else if (r->workers > 1) {
@@ -242,6 +261,25 @@ static void add_json_report(kolo_json *j, const kolo_time_report *times) {
     kolo_json_close(j);
 }
 
+static void add_json_memory(kolo_json *j, const kolo_train_memory *m) {
+    kolo_json_int(j, "store_bytes", m->store);
+    kolo_json_int(j, "shared_bytes", m->shared);
+    kolo_json_int(j, "exchanged_bytes", m->exchanged);
+    kolo_json_int(j, "value_bytes", m->values);
+}
+
+static void add_json_memories(kolo_json *j, const kolo_train_result *r) {
+    add_json_memory(j, &r->memory);
+    if (r->workers == 1 || !r->memory_by_rank) return;
+    kolo_json_array(j, "memory_by_rank");
+    for (int i = 0; i < r->workers; i++) {
+        kolo_json_object(j, NULL);
+        add_json_memory(j, &r->memory_by_rank[i]);
+        kolo_json_close(j);
+    }
+    kolo_json_close(j);
+}
+
 static void add_json_histogram(kolo_json *j, const char *key, const uint64_t *bins) {
     const int n = count_bins(bins);
     if (n == 0) return;
@@ -336,12 +374,7 @@ static void add_json_costs(kolo_json *j, const kolo_train_result *r, const resul
     }
     kolo_json_double(j, "samples_per_second", r->samples_per_second);
     kolo_json_int(j, "peak_rss_bytes", r->peak_rss_bytes);
-    if (about->trained) {
-        kolo_json_int(j, "store_bytes", r->memory.store);
-        kolo_json_int(j, "shared_bytes", r->memory.shared);
-        kolo_json_int(j, "exchanged_bytes", r->memory.exchanged);
-        kolo_json_int(j, "value_bytes", r->memory.values);
-    }
+    if (about->trained) add_json_memories(j, r);
 }
 
 static void add_json(kolo_text *t, const kolo_train_result *r, const result_about *about) {

@@ -37,14 +37,16 @@ static kolo_status sum_histograms(const kolo_job *j, histograms *h) {
     return kolo_allreduce(j->comm, h, sizeof *h / sizeof h->reads[0], KOLO_DTYPE_I64, KOLO_SUM);
 }
 
-static kolo_train_memory memory_of(const kolo_job *j) {
-    const kolo_plan_memory m = kolo_session_memory(j->session);
-    return (kolo_train_memory){
-        .store = (int64_t)(m.store - m.shared + kolo_checkpoint_saver_bytes(j->saver)),
-        .shared = (int64_t)m.shared,
-        .exchanged = (int64_t)m.gradients,
-        .values = (int64_t)(m.arena + m.scratch),
-    };
+/* What this worker and each of the others has allocated. */
+static kolo_status state_memory(const kolo_job *j, kolo_train_result *result) {
+    kolo_train_memory own = kolo_session_memory_parts(j->session);
+    kolo_train_memory *rows = j->setup.opts.memory_by_rank;
+    own.store += (int64_t)kolo_checkpoint_saver_bytes(j->saver);
+    result->memory = own;
+    result->memory_by_rank = rows;
+    if (!rows) return KOLO_OK;
+    memset(rows, 0, (size_t)j->size * sizeof *rows);
+    return kolo_gather_memory(j->comm, &own, rows);
 }
 
 /* Why the ranks share no parameters. */
@@ -143,12 +145,11 @@ static kolo_status finish(kolo_job *j, kolo_train_result *result) {
         .times = kolo_rank_times_report(j->rank_times, KOLO_TIMES_RUN),
         .servers = j->setup.opts.servers,
         .table = table,
-        .memory = memory_of(j),
         .preempted = j->preemption.due,
     };
     memcpy(result->step_ms_quantiles, quantiles, sizeof result->step_ms_quantiles);
     fill_result(j, &h, result);
-    return KOLO_OK;
+    return state_memory(j, result);
 }
 
 static kolo_status settle(kolo_job *j) {

@@ -1,9 +1,13 @@
 #include "train/session/memory.h"
 
+#include "base/memory.h"
 #include "base/number.h"
 #include "base/process.h"
+#include "comm/sync/agree.h"
 #include "plan/rounds.h"
 #include "train/session/internal.h"
+
+#include <math.h>
 
 static const double gib = 1 << 30;
 
@@ -13,23 +17,77 @@ kolo_plan_memory kolo_session_memory(const kolo_session *s) {
     return m;
 }
 
-kolo_status kolo_session_check_memory(const kolo_session *session, kolo_comm *comm, size_t copies) {
-    kolo_plan_memory m = kolo_session_memory(session);
-    int ranks = comm ? kolo_comm_local_size(comm) : 1;
-    double one = (double)m.store + (double)m.gradients + (double)m.arena + (double)m.scratch;
-    double limit = (double)kolo_memory_limit(), twice = (double)m.shared * (ranks - 1);
-    if (limit <= 0 || one * ranks - twice + (double)copies <= limit) return KOLO_OK;
-    char copied[48] = "";
+kolo_train_memory kolo_session_memory_parts(const kolo_session *s) {
+    const kolo_plan_memory m = kolo_session_memory(s);
+    return (kolo_train_memory){
+        .store = (int64_t)(m.store - m.shared),
+        .shared = (int64_t)m.shared,
+        .exchanged = (int64_t)m.gradients,
+        .values = (int64_t)(m.arena + m.scratch),
+    };
+}
+
+kolo_status kolo_gather_memory(kolo_comm *comm, const kolo_train_memory *own,
+                               kolo_train_memory *rows) {
+    enum { FIELDS = sizeof *own / sizeof own->store };
+    rows[0] = *own;
+    return comm ? kolo_allgather(comm, own, rows, FIELDS, KOLO_DTYPE_I64) : KOLO_OK;
+}
+
+/* ---- the check ---- */
+
+static double own_bytes(const kolo_train_memory *m) {
+    return (double)m->store + (double)m->exchanged + (double)m->values;
+}
+
+/* Of the ranks of this machine together; what they share counts once. */
+static double local_bytes(const kolo_comm *comm, const kolo_train_memory *rows, int *local) {
+    const int here = comm ? kolo_comm_host(comm, kolo_comm_rank(comm)) : 0;
+    double bytes = 0, shared = 0;
+    *local = 0;
+    for (int r = 0; r < (comm ? kolo_comm_size(comm) : 1); r++) {
+        if (comm && kolo_comm_host(comm, r) != here) continue;
+        ++*local;
+        bytes += own_bytes(&rows[r]);
+        shared = fmax(shared, (double)rows[r].shared);
+    }
+    return bytes + shared;
+}
+
+static kolo_status fail_check(const kolo_train_memory *own, int local, double together,
+                              double copies, double limit) {
+    char copied[48] = "", all[48] = "";
     if (copies > 0) {
-        kolo_snprintf(copied, sizeof copied, ", copies for checkpoints %.1f GiB",
-                      (double)copies / gib);
+        kolo_snprintf(copied, sizeof copied, ", copies for checkpoints %.1f GiB", copies / gib);
+    }
+    if (local > 1) {
+        kolo_snprintf(all, sizeof all, ", all %d of them %.1f GiB", local, together / gib);
     }
     return KOLO_FAIL(
         KOLO_ERR_NOMEM,
-        "%d worker%s %.1f GiB (parameters and optimizer %.1f, gradients "
-        "%.1f, values of a step %.1f)%s, and this machine has %.1f GiB for them: take a "
+        "a worker needs %.1f GiB (parameters and optimizer %.1f, gradients "
+        "%.1f, values of a step %.1f)%s%s, and this machine has %.1f GiB for them: take a "
         "smaller model or batch, fewer workers, --accumulate or --recompute full%s",
-        ranks, ranks == 1 ? " needs" : "s need each", one / gib, (double)m.store / gib,
-        (double)m.gradients / gib, (double)(m.arena + m.scratch) / gib, copied, limit / gib,
+        (own_bytes(own) + (double)own->shared) / gib, (double)(own->store + own->shared) / gib,
+        (double)own->exchanged / gib, (double)own->values / gib, all, copied, limit / gib,
         copies > 0 ? ", or --wait-for-saves" : "");
+}
+
+kolo_status kolo_session_check_memory(const kolo_session *session, kolo_comm *comm, size_t copies) {
+    const kolo_train_memory own = kolo_session_memory_parts(session);
+    const size_t bytes = (size_t)(comm ? kolo_comm_size(comm) : 1) * sizeof own;
+    const double limit = (double)kolo_memory_limit();
+    int local;
+    kolo_train_memory *rows = kolo_zalloc(bytes);
+    kolo_status status = kolo_agree(comm, rows ? KOLO_OK : KOLO_NOMEM(bytes));
+    if (status == KOLO_OK) status = kolo_gather_memory(comm, &own, rows);
+    if (status == KOLO_OK) {
+        const double together = local_bytes(comm, rows, &local);
+        if (limit > 0 && together + (double)copies > limit) {
+            status = fail_check(&own, local, together, (double)copies, limit);
+        }
+        status = kolo_agree(comm, status);
+    }
+    kolo_free(rows);
+    return status;
 }

@@ -147,7 +147,7 @@ static kolo_status compare_ranks(kolo_comm *comm, const kolo_session_opts *o,
 }
 
 static kolo_status start(kolo_session *s, const kolo_setup *setup, const kolo_train_opts *job) {
-    KOLO_TRY(kolo_agree(s->comm, kolo_session_check_memory(s, s->comm, 0)));
+    KOLO_TRY(kolo_session_check_memory(s, s->comm, 0));
     if (s->opts.shards > 0 && !s->opts.evaluate_only) {
         KOLO_TRY(kolo_agree_kernels(s->comm, kolo_session_plan(s), job->zero > 0));
     }

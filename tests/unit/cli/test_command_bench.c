@@ -105,6 +105,35 @@ static int lines_of(const char *path) {
     return n;
 }
 
+/* The stages of a pipeline need unequal memory: the result has that of each worker, and the plan of
+ * each, which `kolo dump` prints beforehand, takes as much. */
+static void memory_is_stated_by_worker(void **state) {
+    static const char *const options = "--model mlp:layers=3,hidden=40 --batch 4 --mesh pp=2 "
+                                       "--accumulate 2 --optimizer adam --threads 1";
+    char words[256];
+    snprintf(words, sizeof words, "bench train %s --steps 2 --autotune off --json -", options);
+    assert_int_equal(test_run(words), 0);
+    json_t *result = test_json("out");
+    const json_t *rows = json_object_get(result, "memory_by_rank");
+    assert_int_equal(json_array_size(rows), 2);
+    assert_int_equal(test_json_int(json_array_get(rows, 0), "store_bytes"),
+                     test_json_int(result, "store_bytes"));
+    assert_int_not_equal(test_json_int(json_array_get(rows, 1), "store_bytes"),
+                         test_json_int(result, "store_bytes"));
+    for (int r = 0; r < 2; r++) {
+        char line[96];
+        snprintf(words, sizeof words, "dump %s --what plan --rank %d", options, r);
+        assert_int_equal(test_run(words), 0);
+        snprintf(line, sizeof line, ", store 2 x %lld bytes\n",
+                 (long long)test_json_int(json_array_get(rows, (size_t)r), "store_bytes") / 2);
+        assert_true(test_contains("out", line));
+    }
+    json_decref(result);
+    snprintf(words, sizeof words, "bench train %s --steps 2 --autotune off", options);
+    assert_int_equal(test_run(words), 0);
+    assert_true(test_contains("out", "of all workers") && test_contains("out", " of rank 0, "));
+}
+
 static json_t *hash_of(const char *path) {
     json_t *result = test_json(path), *hash = json_object_get(result, "parameter_hash");
     json_incref(hash);
@@ -322,6 +351,7 @@ static void training_steps_are_measured(void **state) {
 
 TEST_MAIN(test_command_bench) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_is_stated_by_worker),
         cmocka_unit_test(a_benchmark_checks_its_losses),
         cmocka_unit_test(stages_of_loaders_are_measured),
         cmocka_unit_test(waiting_threads_sleep),
