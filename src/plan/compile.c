@@ -5,6 +5,7 @@
 #include "plan/chunk_inputs.h"
 #include "plan/crossings.h"
 #include "plan/internal.h"
+#include "plan/transfers.h"
 
 #include <string.h>
 
@@ -186,7 +187,7 @@ void kolo_plan_destroy(kolo_plan *p) {
         if (kernel && kernel->release && p->steps[i].state) kernel->release(p->steps[i].state);
     }
     if (p->store->unsettled == p) p->store->unsettled = NULL;
-    if (p->begun && --p->store->n_begun == 0) p->store->background = NULL;
+    if (p->begun) kolo_plan_leave_background(p);
     if (p->arena && p->comm && p->map.bucket_bytes > 0) {
         kolo_regions_unmap(p->store->regions, p->gradients);
     }

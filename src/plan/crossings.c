@@ -20,6 +20,17 @@ struct kolo_plan_crossing {
 
 enum { FIRST_TAG = 1 << 20 };
 
+/* Kernels make progress in messages, so that a stage computes while they move. */
+static void set_in_flight(const kolo_plan *p, struct kolo_plan_crossing *c, int slot, bool now) {
+    if (c->in_flight[slot] == now) return;
+    c->in_flight[slot] = now;
+    if (now) {
+        kolo_plan_enter_background(p);
+    } else {
+        kolo_plan_leave_background(p);
+    }
+}
+
 static int tag_of(const kolo_crossing *c) { return FIRST_TAG + 2 * c->number + c->gradient; }
 
 /* The rank of another stage that has the same samples. */
@@ -83,6 +94,7 @@ void kolo_crossings_destroy(kolo_plan *p) {
     for (int i = 0; i < p->n_crossings; i++) {
         struct kolo_plan_crossing *c = &p->crossings[i];
         for (int slot = 0; c->requests && slot < p->slots; slot++) {
+            if (c->in_flight) set_in_flight(p, c, slot, false);
             kolo_request_destroy(c->requests[slot]);
         }
         kolo_free((void *)c->requests);
@@ -102,7 +114,7 @@ static kolo_status complete(kolo_plan *p, struct kolo_plan_crossing *c, int slot
     const int64_t begin = kolo_now_ns();
     KOLO_TRY(kolo_request_wait(c->requests[slot], 0));
     if (p->times) p->times->phase_ns[KOLO_PHASE_SYNCHRONIZE] += kolo_now_ns() - begin;
-    c->in_flight[slot] = false;
+    set_in_flight(p, c, slot, false);
     if (c->sends) return KOLO_OK;
     const int current = p->slot;
     p->slot = slot;
@@ -151,7 +163,7 @@ kolo_status kolo_crossings_start(kolo_plan *p, int slot, bool sends, bool gradie
         if (!sends) KOLO_TRY(make_room(p, c->value, slot));
         if (sends) fetch(p, c, slot);
         KOLO_TRY(kolo_request_start(c->requests[slot]));
-        c->in_flight[slot] = true;
+        set_in_flight(p, c, slot, true);
     }
     return KOLO_OK;
 }

@@ -442,20 +442,14 @@ kolo_status kolo_plan_begin(kolo_plan *p) {
     KOLO_ASSERT(p->arena && p->updates_only && !p->begun);
     KOLO_TRY(run_steps(p, (part){.compute = true, .complete = true, .begins = true}));
     p->begun = true;
-    p->store->n_begun++;
-    p->store->background = p->comm;
+    kolo_plan_enter_background(p);
     return KOLO_OK;
-}
-
-/* Nothing of the plan is in flight any more. */
-static void leave_background(kolo_plan *p) {
-    p->begun = false;
-    if (--p->store->n_begun == 0) p->store->background = NULL;
 }
 
 kolo_status kolo_plan_end(kolo_plan *p) {
     KOLO_ASSERT(p->begun);
-    leave_background(p);
+    p->begun = false;
+    kolo_plan_leave_background(p);
     return run_steps(p, (part){.compute = true, .complete = true, .ends = true});
 }
 

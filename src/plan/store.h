@@ -34,8 +34,10 @@ struct kolo_store {
     bool own_gradients;    /* else the communicator's */
     kolo_stage_cuts cuts;  /* of a pipeline; allocated in `names` */
     const char *mesh;      /* that divides entries; NULL: none does */
-    kolo_comm *background; /* in which plans that have begun exchange something; NULL: none has */
-    int n_begun;           /* these plans */
+    kolo_comm *background; /* kernels make progress in it, as it has requests in flight that no
+                              step of a run has posted: of plans that have begun, and messages
+                              between stages; NULL: it has none */
+    int n_background;      /* these plans and messages */
     kolo_plan *unsettled;  /* that has left updates of the latest step; NULL: none has */
     int64_t undone;        /* steps that were complete but for what they left, which failed */
     kolo_comm *comm;       /* borrowed: of the ranks that flat shards are of; NULL: one rank */

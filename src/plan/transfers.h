@@ -4,6 +4,17 @@
 
 #include "plan/internal.h"
 
+/* Requests that no step of a run has posted, of a plan that has begun or between stages: kernels
+ * make progress in them. */
+static inline void kolo_plan_enter_background(const kolo_plan *p) {
+    p->store->n_background++;
+    p->store->background = p->comm;
+}
+
+static inline void kolo_plan_leave_background(const kolo_plan *p) {
+    if (--p->store->n_background == 0) p->store->background = NULL;
+}
+
 /* The plan whose requests a plan starts, but for those of activations, which are its own. */
 static inline const kolo_plan *kolo_plan_owner(const kolo_plan *p) {
     return p->adds_to ? p->adds_to : p;

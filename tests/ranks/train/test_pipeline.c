@@ -1,6 +1,7 @@
 /* Pipelines: the stages of any mesh compute what one rank does in as many micro-batches, in f64
  * with the reference kernels to rounding: losses and parameters, with dropout, clipping, tied
  * weights, values that skip stages, batch normalization. Files are those of one rank. */
+#include "base/clock.h"
 #include "base/isa.h"
 #include "graph/ops/ops.h"
 #include "kolo/checkpoint.h"
@@ -16,6 +17,8 @@
 #include "support/train_job.h"
 #include "train/session/metrics.h"
 
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +39,8 @@ typedef struct setting {
     int zero;
     bool thrice;    /* reads the embedding in the middle, too */
     int64_t hidden; /* units of two more layers, whose weights ZeRO cuts; 0: none */
+    bool watched;   /* two stages, threads: the first one fails unless messages move beside its
+                       kernels */
 } setting;
 
 static int samples_of(const setting *s) { return s->samples ? s->samples : 2; }
@@ -102,6 +107,29 @@ static kolo_status build(kolo_graph *g, int64_t n, const setting *s) {
     return kolo_graph_check(g);
 }
 
+/* ---- messages beside kernels ---- */
+
+enum { WATCH_MS = 250 }; /* a kernel waits so long for the message before it */
+
+static atomic_bool first_stage_computes, last_stage_began;
+static _Thread_local struct {
+    int stage, micro_batch; /* of the forward pass that runs; -1: another pass */
+    bool moved;             /* the second stage began while the first ran its next forward pass */
+} watch;
+
+/* The first stage sends the activations of micro-batch 0 and computes those of micro-batch 1. Only
+ * then the second stage asks for the message, and the kernels of the first take until it is there,
+ * or long. */
+static void watch_kernels(void *arg, int step, kolo_step_kind kind, int bucket, int64_t begin_ns,
+                          int64_t end_ns) {
+    if (kind == KOLO_STEP_KERNEL && watch.stage == 1) atomic_store(&last_stage_began, true);
+    if (kind != KOLO_STEP_KERNEL || watch.stage != 0 || watch.micro_batch != 1) return;
+    const int64_t end = kolo_now_ns() + kolo_ms_to_ns(WATCH_MS);
+    atomic_store(&first_stage_computes, true);
+    while (!atomic_load(&last_stage_began) && kolo_now_ns() < end) sched_yield();
+    watch.moved |= atomic_load(&last_stage_began);
+}
+
 /* ---- running it ---- */
 
 typedef struct stage_run {
@@ -114,6 +142,7 @@ typedef struct stage_run {
 static void prepare(void *arg, int m, bool forward) {
     const stage_run *r = arg;
     kolo_plan *p = r->plan;
+    watch.micro_batch = forward ? m : -1;
     const int64_t samples = samples_of(r->s), count = samples / r->ranks;
     const int64_t first = m * samples + r->dp * count;
     kolo_plan_set(p, kolo_plan_find_scalar(p, "lr"), 0.05);
@@ -275,8 +304,14 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *s,
             return KOLO_FAIL(KOLO_ERR_ARG, "bucket %d: none", i);
     }
     if (program && !s->model) KOLO_TRY(check_readers(comm, *plan, copies));
+    watch.stage = stage;
+    if (s->watched) kolo_plan_observe(*plan, watch_kernels, NULL);
+    while (s->watched && stage == 1 && !atomic_load(&first_stage_computes)) sched_yield();
     for (r.step = 0; r.step < STEPS; r.step++) {
         KOLO_TRY(run_step(&r, program, stage));
+        if (s->watched && stage == 0 && r.step == 0 && !watch.moved) {
+            return KOLO_FAIL(KOLO_ERR_ARG, "activations did not move beside kernels");
+        }
         KOLO_TRY(share_loss(comm, *plan, copies, &o->losses[r.step]));
         if (r.step == 0) KOLO_TRY(mesh_read_parameters(store, o->first));
     }
@@ -420,6 +455,17 @@ static void any_pipeline_computes_what_one_rank_does(void **state) {
 
 /* The stage in the middle passes the gradient of the skip connection on, from where it arrives: one
  * that is late must not be that of the next micro-batch. Losses would differ from run to run. */
+static void messages_move_beside_kernels(void **state) {
+    static const char *const schedules[] = {"1f1b", "gpipe"};
+    for (size_t i = 0; i < KOLO_COUNT(schedules); i++) {
+        setting s = {"dp=1,pp=2", "", 2, 3, .optimizer = {.momentum = 0.9}, .watched = true};
+        snprintf(s.schedule, sizeof s.schedule, "%s", schedules[i]);
+        atomic_store(&first_stage_computes, false);
+        atomic_store(&last_stage_began, false);
+        (void)run(&s, RANKS_THREAD);
+    }
+}
+
 static void what_is_passed_on_has_left_before_the_next_arrives(void **state) {
     static const char *const schedules[] = {"1f1b", "zbv"};
     for (size_t i = 0; i < KOLO_COUNT(schedules); i++) {
@@ -496,6 +542,7 @@ TEST_MAIN(test_pipeline) {
     (void)small_resnet();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_pipeline_computes_what_one_rank_does),
+        cmocka_unit_test(messages_move_beside_kernels),
         cmocka_unit_test(what_is_passed_on_has_left_before_the_next_arrives),
         cmocka_unit_test(slots_are_those_of_the_program),
         cmocka_unit_test(files_have_the_first_of_tied_copies),
