@@ -222,13 +222,37 @@ kolo_status kolo_crossings_copy(kolo_plan *p, int chunk, int micro_batch, const 
 
 /* ---- parameters of several stages ---- */
 
+/* Gradients of a parameter that several stages have are sent in pieces: room for a whole one, such
+ * as that of an embedding, would be a large part of the memory of a stage. */
+enum { PIECE = 1 << 14 };
+
+static kolo_status send_gradient(kolo_plan *p, const void *sum, size_t count, int rank) {
+    const kolo_dtype dtype = p->graph->dtype;
+    const size_t bytes = kolo_dtype_bytes(dtype);
+    for (size_t at = 0; at < count; at += PIECE) {
+        const size_t n = count - at < PIECE ? count - at : PIECE;
+        KOLO_TRY(kolo_send(p->comm, (const char *)sum + at * bytes, n, dtype, rank, FIRST_TAG));
+    }
+    return KOLO_OK;
+}
+
+static kolo_status add_gradient(kolo_plan *p, void *sum, size_t count, int rank, void *room) {
+    const kolo_dtype dtype = p->graph->dtype;
+    const size_t bytes = kolo_dtype_bytes(dtype);
+    for (size_t at = 0; at < count; at += PIECE) {
+        const size_t n = count - at < PIECE ? count - at : PIECE;
+        KOLO_TRY(kolo_recv(p->comm, room, n, dtype, rank, FIRST_TAG));
+        KOLO_TRY(kolo_combine((char *)sum + at * bytes, room, n, dtype, KOLO_SUM));
+    }
+    return KOLO_OK;
+}
+
 /* The first stage of a parameter: adds the gradients of the others and sends the sum to them. */
 static kolo_status gather(kolo_plan *p, uint64_t others, void *sum, size_t count, void *room) {
     const kolo_dtype dtype = p->graph->dtype;
     for (int stage = 0; stage < p->graph->stages; stage++) {
         if (!(others >> stage & 1)) continue;
-        KOLO_TRY(kolo_recv(p->comm, room, count, dtype, rank_at(p, stage), FIRST_TAG));
-        KOLO_TRY(kolo_combine(sum, room, count, dtype, KOLO_SUM));
+        KOLO_TRY(add_gradient(p, sum, count, rank_at(p, stage), room));
     }
     for (int stage = 0; stage < p->graph->stages; stage++) {
         if (!(others >> stage & 1)) continue;
@@ -269,8 +293,10 @@ static kolo_status tie(kolo_plan *p, const kolo_value_info *param) {
     KOLO_TRY(gather_chunks(p, param->grad, &of_chunks));
     void *sum = kolo_plan_pull(p, of_chunks);
     if (kolo_is_held_first(g, param)) {
-        void *room = kolo_alloc(bytes);
-        if (!room) return KOLO_NOMEM(bytes);
+        const size_t piece = PIECE * kolo_dtype_bytes(dtype),
+                     needed = bytes < piece ? bytes : piece;
+        void *room = kolo_alloc(needed);
+        if (!room) return KOLO_NOMEM(needed);
         kolo_status status = gather(p, others, sum, count, room);
         kolo_free(room);
         kolo_plan_push(p, of_chunks);
@@ -278,7 +304,7 @@ static kolo_status tie(kolo_plan *p, const kolo_value_info *param) {
     }
     int first = 0;
     while (!(others >> first & 1)) first++;
-    KOLO_TRY(kolo_send(p->comm, sum, count, dtype, rank_at(p, first), FIRST_TAG));
+    KOLO_TRY(send_gradient(p, sum, count, rank_at(p, first)));
     KOLO_TRY(kolo_recv(p->comm, sum, count, dtype, rank_at(p, first), FIRST_TAG));
     kolo_plan_push(p, of_chunks);
     return KOLO_OK;
