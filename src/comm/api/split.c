@@ -44,6 +44,7 @@ static void adopt(kolo_comm *parent, kolo_comm *child, const int *members) {
     parent->children = child;
     child->lock = parent->lock;
     child->trace = parent->trace;
+    child->successor = parent->broken != KOLO_OK;
     if (child->transport->windows == parent->transport->windows) { /* else it keeps the defaults */
         child->tuning = parent->tuning;
         child->costs = parent->costs;

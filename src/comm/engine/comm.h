@@ -111,6 +111,7 @@ struct kolo_comm {
 
     kolo_status broken; /* KOLO_OK: not broken */
     char broken_text[KOLO_REPORT_BYTES];
+    bool successor; /* of a group that had failed before: the failures above are not its own */
 };
 
 /* Called each time before a request would make progress. A request that the gate holds is announced

@@ -35,17 +35,10 @@ static void break_one(kolo_comm *comm, kolo_status status, const char *text) {
     kolo_comm_wake_followers(comm);
 }
 
-/* `lost` is a rank of the whole group. */
-static bool has_member(const kolo_comm *comm, int lost) {
-    if (!comm->whole_rank) return true;
-    int p = 0;
-    while (p < comm->size && comm->whole_rank[p] != lost) p++;
-    return p < comm->size;
-}
-
-/* Sub-groups have no other members than their parent. `lost` -1: breaks all. */
+/* Sub-groups have no other members than their parent. `lost`: a rank of the whole group; -1: breaks
+ * all. */
 static void break_tree(kolo_comm *comm, int lost, kolo_status status, const char *text) {
-    if (lost >= 0 && !has_member(comm, lost)) return;
+    if (lost >= 0 && kolo_comm_member(comm, lost) < 0) return;
     break_one(comm, status, text);
     for (kolo_comm *c = comm->children; c; c = c->sibling) break_tree(c, lost, status, text);
 }

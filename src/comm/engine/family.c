@@ -34,6 +34,13 @@ int kolo_comm_whole_rank(const kolo_comm *comm, int rank) {
     return comm->whole_rank ? comm->whole_rank[rank] : rank;
 }
 
+int kolo_comm_member(const kolo_comm *comm, int whole_rank) {
+    if (!comm->whole_rank) return whole_rank;
+    int p = 0;
+    while (p < comm->size && comm->whole_rank[p] != whole_rank) p++;
+    return p < comm->size ? p : -1;
+}
+
 const char *kolo_comm_rank_text(const kolo_comm *comm, int rank, char *text, size_t bytes) {
     int n = snprintf(text, bytes, "rank %d", kolo_comm_whole_rank(comm, rank));
     if (comm->parent) snprintf(text + n, bytes - (size_t)n, " (%d in %s)", rank, comm->group);

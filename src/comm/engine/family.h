@@ -17,6 +17,8 @@ bool kolo_family_in_flight(const kolo_comm *comm);
 
 /* A rank's number in the whole group. */
 int kolo_comm_whole_rank(const kolo_comm *comm, int rank);
+/* The number here of a rank of the whole group; -1: it is no member. */
+int kolo_comm_member(const kolo_comm *comm, int whole_rank);
 /* Names a rank in messages, by its number in the whole group and, in a sub-group, by its own too.
  * The text is valid until the end of the enclosing block. */
 #define KOLO_RANK(comm, rank) \

@@ -10,6 +10,17 @@
 #include "comm/engine/report.h"
 
 #include <stdio.h>
+#include <string.h>
+
+/* What a look at all peers has found: of each kind the first one; -1: none. */
+typedef struct findings {
+    int lost;   /* it is lost, and has reported nothing */
+    int failed; /* it has reported a failure */
+    int ended;  /* it is lost, and has reported a failure in a larger group */
+    int leaver; /* it has left, and is needed */
+    int n_left;
+    kolo_peer_state failure, leave; /* of `failed`, or `ended`; of `leaver` */
+} findings;
 
 static void add_where(const kolo_comm *comm, char *where, size_t n) {
     where[0] = '\0';
@@ -24,49 +35,122 @@ static kolo_status reported(kolo_comm *comm, int peer, const kolo_peer_state *st
                                kolo_comm_whole_rank(comm, peer), state->report);
 }
 
+/* Whether a peer has reported a failure in a group above: what it had lost there may be no member
+ * of this one. Those above a successor had failed before it. */
+static bool has_reported_above(const kolo_comm *comm, int peer, kolo_peer_state *report) {
+    const int rank = kolo_comm_whole_rank(comm, peer);
+    for (; comm->parent && !comm->successor; comm = comm->parent) {
+        kolo_transport *above = comm->parent->transport;
+        above->ops->peer_state(above, kolo_comm_member(comm->parent, rank), report);
+        if (report->condition == KOLO_PEER_FAILED) return true;
+    }
+    return false;
+}
+
+/* Whether something in flight waits for the peer. */
+static bool is_needed(const kolo_comm *comm, int peer, const kolo_peer_state *state) {
+    uint64_t oldest = comm->n_flight > 0 ? comm->flight[0]->seq : UINT64_MAX;
+    return (state->finished <= oldest && comm->n_flight > 0) ||
+           kolo_p2p_open_with(comm, peer) != NULL;
+}
+
+/* Receives the messages that a peer sent before it left. */
+static kolo_status receive_last(kolo_comm *comm, int peer) {
+    bool moved = false;
+    if (!kolo_p2p_open_with(comm, peer) && !kolo_p2p_open_any(comm)) return KOLO_OK;
+    kolo_status status = kolo_p2p_progress(comm, &moved);
+    return status == KOLO_OK ? status : kolo_comm_break(comm, status, "%s", kolo_last_error());
+}
+
+/* The first of a kind. */
+static bool take_first(int *which, int peer) {
+    if (*which >= 0) return false;
+    *which = peer;
+    return true;
+}
+
+static kolo_status look_at(kolo_comm *comm, int peer, findings *f) {
+    kolo_peer_state state, report;
+    comm->transport->ops->peer_state(comm->transport, peer, &state);
+    switch (state.condition) {
+    case KOLO_PEER_ALIVE:
+        f->n_left += state.ended;
+        return KOLO_OK;
+    case KOLO_PEER_LOST:
+        if (!has_reported_above(comm, peer, &report)) {
+            (void)take_first(&f->lost, peer);
+        } else if (take_first(&f->ended, peer) && f->failed < 0) {
+            f->failure = report;
+        }
+        return KOLO_OK;
+    case KOLO_PEER_FAILED:
+        if (take_first(&f->failed, peer)) f->failure = state;
+        return KOLO_OK;
+    case KOLO_PEER_LEFT:
+        break;
+    }
+    f->n_left++;
+    KOLO_TRY(receive_last(comm, peer));
+    if (is_needed(comm, peer, &state) && take_first(&f->leaver, peer)) f->leave = state;
+    return KOLO_OK;
+}
+
+/* Whether a peer is lost, and has reported nothing; if so, why. */
+static bool is_lost(const kolo_comm *comm, int peer, char why[KOLO_REPORT_BYTES]) {
+    kolo_peer_state state, report;
+    if (peer == comm->rank) return false;
+    comm->transport->ops->peer_state(comm->transport, peer, &state);
+    snprintf(why, KOLO_REPORT_BYTES, "%s", state.report[0] ? state.report : "process ended");
+    return state.condition == KOLO_PEER_LOST && !has_reported_above(comm, peer, &report);
+}
+
+/* Breaks the groups of all ranks that are lost, from `first` on. The error names several, since the
+ * order in which they were lost is not known. */
+static kolo_status lose(kolo_comm *comm, int first, const char *where) {
+    enum { NAMED = 3 };
+    char text[NAMED * (KOLO_GROUP_BYTES + 128)] = "", more[32] = "", why[KOLO_REPORT_BYTES];
+    int n = 0;
+    for (int p = first; p < comm->size; p++) {
+        if (!is_lost(comm, p, why)) continue;
+        const size_t used = strlen(text);
+        if (n++ >= NAMED) continue;
+        snprintf(text + used, sizeof text - used, "%s%s is gone (%.80s)", n > 1 ? ", " : "",
+                 KOLO_RANK(comm, p), why);
+    }
+    if (n > NAMED) snprintf(more, sizeof more, " and %d more", n - NAMED);
+    for (int p = first; p < comm->size; p++) {
+        if (is_lost(comm, p, why)) {
+            (void)kolo_comm_break_lost(comm, p, "%s%s%s", text, more, where);
+        }
+    }
+    return kolo_comm_check(comm);
+}
+
 kolo_status kolo_comm_watch(kolo_comm *comm) {
     KOLO_COMM_LOCK_SCOPE(comm);
     KOLO_TRY(kolo_comm_check(comm));
-    uint64_t oldest = comm->n_flight > 0 ? comm->flight[0]->seq : UINT64_MAX;
-    const kolo_peer_state *report = NULL;
-    kolo_peer_state state, broken;
-    int broken_rank = 0, left = 0;
+    findings f = {.lost = -1, .failed = -1, .ended = -1, .leaver = -1};
     char where[KOLO_TITLE_BYTES + 64];
     add_where(comm, where, sizeof where);
     for (int p = 0; p < comm->size; p++) {
-        if (p == comm->rank) continue;
-        comm->transport->ops->peer_state(comm->transport, p, &state);
-        if (state.condition == KOLO_PEER_LOST) {
-            return kolo_comm_break_lost(comm, p, "%s is gone (%s)%s", KOLO_RANK(comm, p),
-                                        state.report[0] ? state.report : "process ended", where);
-        }
-        left += state.condition == KOLO_PEER_LEFT ||
-                (state.condition == KOLO_PEER_ALIVE && state.ended);
-        if (state.condition == KOLO_PEER_LEFT &&
-            (kolo_p2p_open_with(comm, p) || kolo_p2p_open_any(comm))) {
-            bool moved = false; /* receive the messages that it sent before it left */
-            kolo_status status = kolo_p2p_progress(comm, &moved);
-            if (status != KOLO_OK) return kolo_comm_break(comm, status, "%s", kolo_last_error());
-        }
-        bool needed =
-            (state.finished <= oldest && comm->n_flight > 0) || kolo_p2p_open_with(comm, p) != NULL;
-        if (state.condition == KOLO_PEER_LEFT && needed) {
-            return kolo_comm_break_one(
-                comm, KOLO_ERR_PEER, "%s has left the group (after %llu collectives)%s",
-                KOLO_RANK(comm, p), (unsigned long long)state.finished, where);
-        }
-        if (state.condition == KOLO_PEER_FAILED && !report) {
-            broken = state;
-            broken_rank = p;
-            report = &broken;
-        }
+        if (p != comm->rank) KOLO_TRY(look_at(comm, p, &f));
     }
-    if (left > 0 && left == comm->size - 1 && kolo_p2p_open_any(comm)) {
+    if (f.lost >= 0) return lose(comm, f.lost, where);
+    if (f.failed >= 0) return reported(comm, f.failed, &f.failure);
+    if (f.ended >= 0) {
+        return kolo_comm_break_lost(comm, f.ended, "%s is gone%s; it had reported: %s",
+                                    KOLO_RANK(comm, f.ended), where, f.failure.report);
+    }
+    if (f.leaver >= 0) {
+        return kolo_comm_break_one(
+            comm, KOLO_ERR_PEER, "%s has left the group (after %llu collectives)%s",
+            KOLO_RANK(comm, f.leaver), (unsigned long long)f.leave.finished, where);
+    }
+    if (f.n_left > 0 && f.n_left == comm->size - 1 && kolo_p2p_open_any(comm)) {
         return kolo_comm_break_one(comm, KOLO_ERR_PEER, "all other ranks have left the group%s",
                                    where);
     }
-    if (!report) return KOLO_OK;
-    return reported(comm, broken_rank, report);
+    return KOLO_OK;
 }
 
 static void watch_below(kolo_comm *comm) {

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/engine/comm.h"
+#include "comm/engine/lock.h"
 #include "comm/transport/tcp/internal.h"
 #include "kolo/embed.h"
 #include "kolo/group.h"
@@ -241,6 +242,62 @@ static void the_end_of_a_rank_is_known_to_all(void **state) {
     assert_int_equal(outcomes[3].signal, SIGKILL);
 }
 
+static bool has_ended(kolo_comm *comm, int peer) {
+    KOLO_COMM_LOCK_SCOPE(comm);
+    kolo_peer_state state;
+    comm->transport->ops->peer_state(comm->transport, peer, &state);
+    return state.ended;
+}
+
+static void await_stage(const flag *of, int stage) {
+    while (atomic_load(&of->done) < stage) nap_ms(1);
+}
+
+/* Rank 3 is killed. Rank 2 notices that, after the others, and ends; then rank 5 looks, which is
+ * not connected to rank 2: a barrier connects ranks at distances of 1, 2 and 4. */
+static kolo_status ended_body(kolo_comm *comm, const void *arg, void *result) {
+    enum { NOTICED = 2, PASSED_ON, LOOKED };
+    const int rank = kolo_comm_rank(comm);
+    flag *own = result, *all = own - rank;
+    KOLO_TRY(kolo_barrier(comm));
+    await_all(own, rank, RANKS);
+    if (rank == 3) raise(SIGKILL);
+    for (int r = 0; rank == 2 && r < 5; r++) {
+        if (r != 2 && r != 3) await_stage(&all[r], NOTICED);
+    }
+    if (rank == 5) await_stage(&all[0], PASSED_ON);
+    kolo_status status = kolo_barrier(comm);
+    const bool named = status == KOLO_ERR_PEER && strstr(kolo_last_error(), "rank 3 is gone") &&
+                       !strstr(kolo_last_error(), "rank 2 is gone");
+    status = named ? KOLO_OK : wrong("a death", rank);
+    atomic_store(&own->done, rank == 5 ? LOOKED : NOTICED);
+    while (rank == 0 && !has_ended(comm, 2)) {
+        (void)kolo_comm_progress(comm);
+        nap_ms(1);
+    }
+    if (rank == 0) atomic_store(&own->done, PASSED_ON);
+    if (rank != 2) await_stage(&all[5], LOOKED);
+    return status;
+}
+
+static void a_rank_that_ended_for_another_is_not_named(void **state) {
+    rank_outcome outcomes[RANKS];
+    flag flags[RANKS];
+    rank_job job = {.n = RANKS,
+                    .transport = RANKS_TCP,
+                    .body = ended_body,
+                    .outcomes = outcomes,
+                    .results = flags,
+                    .result_bytes = sizeof flags[0]};
+    setenv("KOLO_CONNECTIONS", "ring", 1);
+    (void)run_rank_job(&job);
+    unsetenv("KOLO_CONNECTIONS");
+    for (int r = 0; r < RANKS; r++) {
+        if (r != 3 && outcomes[r].status != KOLO_OK) fail_msg("rank %d: %s", r, outcomes[r].error);
+    }
+    assert_int_equal(outcomes[3].signal, SIGKILL);
+}
+
 /* Rank 0 aborts, while the others wait for each other. */
 static kolo_status abort_body(kolo_comm *comm, const void *arg, void *result) {
     int rank = kolo_comm_rank(comm);
@@ -404,6 +461,7 @@ TEST_MAIN(test_comm_sparse) {
         cmocka_unit_test(only_those_that_need_each_other_are_connected),
         cmocka_unit_test(everything_works_on_demand),
         cmocka_unit_test(the_end_of_a_rank_is_known_to_all),
+        cmocka_unit_test(a_rank_that_ended_for_another_is_not_named),
         cmocka_unit_test(an_abort_reaches_all),
         cmocka_unit_test(a_rank_that_does_not_start_is_named_by_all),
         cmocka_unit_test(a_rank_that_has_left_is_known_to_have),

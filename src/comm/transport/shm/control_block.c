@@ -271,12 +271,16 @@ kolo_status kolo_block_recv(kolo_transport *base, uint64_t seq, int peer, void *
         *received = left < bytes ? left : bytes;
         if (private_data) {
             KOLO_TRY(kolo_private_memory_read(t->blocks[peer], peer, data, handle + end->offset,
-                                              *received));
+                                              *received, arrived));
+            if (!*arrived) {
+                *received = 0;
+                return KOLO_OK;
+            }
         } else {
             memcpy(data, from + end->offset, *received);
         }
         if (!end->probed && size >= KOLO_READ_MIN) {
-            kolo_private_memory_probe(t->blocks[peer], peer, channel, end);
+            kolo_private_memory_probe(t->blocks[peer], channel, end);
         }
     }
     end->offset += *received;

@@ -50,34 +50,37 @@ void kolo_private_memory_offer(kolo_block_transport *t) {
     own->prefers_reads = t->base.rank == 0 && reading_is_faster();
 }
 
-kolo_status kolo_private_memory_read(const kolo_control_block *block, int peer, void *to,
-                                     uint64_t from, size_t bytes) {
+/* Copies `bytes`; returns 0 or the error. */
+static int copy_from(pid_t pid, void *to, uint64_t from, size_t bytes) {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process
     struct iovec here = {to, bytes}, there = {(void *)(uintptr_t)from, bytes};
     while (here.iov_len > 0) {
-        ssize_t n = process_vm_readv(block->pid, &here, 1, &there, 1, 0);
-        if (n < 0 && errno == ESRCH) {
-            return KOLO_FAIL(KOLO_ERR_PEER, "rank %d is gone: its process has ended", peer);
-        }
-        if (n <= 0) {
-            return KOLO_FAIL(KOLO_ERR_PEER, "cannot read the memory of rank %d: %s", peer,
-                             kolo_errno_text(n < 0 ? errno : EFAULT));
-        }
+        ssize_t n = process_vm_readv(pid, &here, 1, &there, 1, 0);
+        if (n <= 0) return n < 0 ? errno : EFAULT;
         here.iov_base = (char *)here.iov_base + n;
         there.iov_base = (char *)there.iov_base + n;
         here.iov_len -= (size_t)n;
         there.iov_len -= (size_t)n;
     }
-    return KOLO_OK;
+    return 0;
 }
 
-void kolo_private_memory_probe(const kolo_control_block *block, int peer, kolo_channel *channel,
+kolo_status kolo_private_memory_read(const kolo_control_block *block, int peer, void *to,
+                                     uint64_t from, size_t bytes, bool *valid) {
+    int error = copy_from(block->pid, to, from, bytes);
+    bool failed = atomic_load_explicit(&block->broken, memory_order_acquire); /* after the copy */
+    *valid = error == 0 && !failed;
+    if (error == 0 || error == ESRCH || failed) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_PEER, "cannot read the memory of rank %d: %s", peer,
+                     kolo_errno_text(error));
+}
+
+void kolo_private_memory_probe(const kolo_control_block *block, kolo_channel *channel,
                                kolo_channel_end *end) {
     uint64_t value = 0;
     end->probed = true;
     if (block->pid == 0) return;
-    bool reads = kolo_private_memory_read(block, peer, &value, block->probe_address,
-                                          sizeof value) == KOLO_OK;
+    bool reads = copy_from(block->pid, &value, block->probe_address, sizeof value) == 0;
     if (reads && value == block->probe_value) {
         atomic_store_explicit(&channel->reads, 1, memory_order_release);
     }

@@ -8,8 +8,9 @@
  * need too is passed on along the connections, which join all ranks of a group
  * (kolo_tcp_want_near):
  *
- * - GONE: a rank is lost. Each rank sends this to all it is connected to, once. A rank that is
- *   itself connected to the lost one decides for itself.
+ * - GONE: a rank is lost. Each rank sends this to all it is connected to, once, after the failure
+ *   that the lost one has reported, if any. A rank that is itself connected to the lost one decides
+ *   for itself.
  * - REPORT: each rank passes on the first report of a group.
  * - STARTED: while a collective does not end, ranks send each other who has started it, so that the
  *   errors of all name those that have not. The counts only grow, and are sent when they change. */
@@ -107,12 +108,14 @@ static kolo_status send_pending_leaves(kolo_tcp_transport *root, int wire_rank) 
     return KOLO_OK;
 }
 
-static kolo_status send_gone(kolo_wire *w, int to, int gone) {
-    const char *why = w->ranks[gone].why;
+static kolo_status send_gone(kolo_tcp_transport *root, int to, int gone) {
+    const kolo_tcp_member *m = &root->members[gone];
+    const char *why = root->wire->ranks[gone].why;
     kolo_frame f = {.kind = KOLO_FRAME_GONE,
                     .bytes = (uint32_t)strnlen(why, KOLO_FRAME_WHY_BYTES),
                     .value = (uint64_t)gone};
-    return kolo_wire_send(w, to, &f, why);
+    if (m->broken) KOLO_TRY(send_report(root, to, gone, m->status, m->report));
+    return kolo_wire_send(root->wire, to, &f, why);
 }
 
 /* Attaches a connection to all groups that both ranks are in. */
@@ -125,7 +128,7 @@ static kolo_status use_link(kolo_tcp_transport *root, int rank) {
         if (t->ranks[rank] >= 0) KOLO_TRY(kolo_tcp_introduce(t, t->ranks[rank]));
     }
     for (int r = 0; r < w->size; r++) {
-        if (w->ranks[r].gone && r != rank) KOLO_TRY(send_gone(w, rank, r));
+        if (w->ranks[r].gone && r != rank) KOLO_TRY(send_gone(root, rank, r));
     }
     kolo_log_line(KOLO_LOG_DEBUG, root->base.rank, "connected to rank %d by tcp, on demand", rank);
     return send_pending_leaves(root, rank);
@@ -192,7 +195,7 @@ kolo_status kolo_tcp_notify_gone(kolo_tcp_transport *root, int gone, const char 
     r->others_notified = true;
     snprintf(r->why, sizeof r->why, "%s", why);
     for (int p = 0; p < w->size; p++) {
-        if (p != from && p != gone && is_open(w, p)) KOLO_TRY(send_gone(w, p, gone));
+        if (p != from && p != gone && is_open(w, p)) KOLO_TRY(send_gone(root, p, gone));
     }
     return KOLO_OK;
 }
