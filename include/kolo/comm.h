@@ -276,8 +276,8 @@ KOLO_API bool kolo_comm_has_ucx(void);
 KOLO_API kolo_status kolo_comm_create_threads(int n, const kolo_comm_opts *opts, kolo_comm **comms);
 
 /* Leaves the group and frees its requests, sub-groups and registered memory. NULL is allowed. Does
- * not wait for other ranks: a rank that still communicates reports this one as lost, unless both
- * have completed their last collective. */
+ * not wait for other ranks: the calls of a rank that still needs this one fail with PEER, and with
+ * the first error of this rank's communicators, if there was one. */
 KOLO_API void kolo_comm_destroy(kolo_comm *comm);
 
 /* This rank's number and the number of ranks: in the group, and on this host. */

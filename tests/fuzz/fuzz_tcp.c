@@ -179,6 +179,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     KOLO_ASSERT(status == KOLO_OK || kolo_last_error()[0]);
     if (status != KOLO_OK) g.t->ops->report(g.t, status, kolo_last_error());
     close(g.peer);
-    g.t->ops->destroy(g.t);
+    g.t->ops->destroy(g.t, NULL);
     return 0;
 }

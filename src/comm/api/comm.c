@@ -64,7 +64,7 @@ kolo_status kolo_comm_create_threads(int n, const kolo_comm_opts *opts, kolo_com
             kolo_comm_of_transport(transports[made], &o, made, n, kolo_processors(), &comms[made]);
         if (status != KOLO_OK) { /* which has destroyed this transport, but not the others */
             for (int r = 0; r < made; r++) kolo_comm_destroy(comms[r]);
-            for (int r = made + 1; r < n; r++) transports[r]->ops->destroy(transports[r]);
+            for (int r = made + 1; r < n; r++) transports[r]->ops->destroy(transports[r], NULL);
         }
     }
     kolo_free(transports);

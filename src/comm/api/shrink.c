@@ -55,7 +55,7 @@ static kolo_status open_channels(kolo_comm *comm, kolo_transport *channels,
         if (status == KOLO_OK) status = one;
     }
     if (status == KOLO_OK) return kolo_agreement_create(comm, channels, &comm->agreement);
-    if (channels) channels->ops->destroy(channels);
+    if (channels) channels->ops->destroy(channels, NULL);
     return status;
 }
 
@@ -94,7 +94,7 @@ static kolo_status allow(kolo_comm *comm, int *members, kolo_subgroup_address *a
         if (status == KOLO_OK) status = confirm(comm);
     } else if (channels) {
         KOLO_COMM_LOCK_SCOPE(comm);
-        channels->ops->destroy(channels);
+        channels->ops->destroy(channels, NULL);
     }
     if (status != KOLO_OK && comm->broken == KOLO_OK) { /* the others have it, perhaps */
         status = kolo_comm_break(comm, status, "%s", kolo_last_error());
@@ -141,7 +141,7 @@ static void list_members(const kolo_comm *comm, successor *s) {
 }
 
 static void drop(successor *s) {
-    if (s->channels) s->channels->ops->destroy(s->channels);
+    if (s->channels) s->channels->ops->destroy(s->channels, NULL);
     kolo_comm_destroy(s->child);
     s->channels = NULL;
     s->child = NULL;
@@ -260,6 +260,7 @@ kolo_status kolo_comm_shrink(kolo_comm *comm, kolo_comm **survivors) {
         status = kolo_agreement_give_up(comm->agreement, KOLO_NOMEM(n * sizeof *s.records));
     }
     if (status == KOLO_OK) {
+        kolo_comm_whole(comm)->leaves_for[0] = '\0'; /* it goes on */
         *survivors = s.child;
     } else {
         drop(&s);

@@ -71,7 +71,7 @@ kolo_status kolo_agreement_create(kolo_comm *comm, kolo_transport *transport,
     size_t n = (size_t)transport->size, bytes = sizeof(kolo_agreement) + n * sizeof(lane);
     kolo_agreement *a = kolo_zalloc(bytes);
     if (!a) {
-        transport->ops->destroy(transport);
+        transport->ops->destroy(transport, NULL);
         return KOLO_NOMEM(bytes);
     }
     a->comm = comm;
@@ -95,7 +95,8 @@ kolo_status kolo_agreement_create(kolo_comm *comm, kolo_transport *transport,
 
 void kolo_agreement_destroy(kolo_agreement *a) {
     if (!a) return;
-    a->transport->ops->destroy(a->transport); /* which others may read still: not given back */
+    a->transport->ops->destroy(a->transport,
+                               NULL); /* which others may read still: not given back */
     for (int p = 0; p < a->comm->size; p++) {
         while (a->lanes[p].first) {
             outgoing *next = a->lanes[p].first->next;

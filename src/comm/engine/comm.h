@@ -112,6 +112,9 @@ struct kolo_comm {
     kolo_status broken; /* KOLO_OK: not broken */
     char broken_text[KOLO_REPORT_BYTES];
     bool successor; /* of a group that had failed before: the failures above are not its own */
+    char leaves_for[KOLO_REPORT_BYTES]; /* whole group: the first error of the family since it was
+                                           created or has shrunk, for peers that need this rank
+                                           when it has left; "": none */
 };
 
 /* Called each time before a request would make progress. A request that the gate holds is announced

@@ -22,10 +22,18 @@ kolo_status kolo_comm_check(kolo_comm *comm) {
     return comm->broken == KOLO_OK ? KOLO_OK : KOLO_FAIL(comm->broken, "%s", comm->broken_text);
 }
 
+/* The first error is what the rank leaves for. */
+static void keep_error(kolo_comm *comm, const char *text) {
+    kolo_comm *whole = kolo_comm_whole(comm);
+    if (whole->leaves_for[0]) return;
+    snprintf(whole->leaves_for, sizeof whole->leaves_for, "%s", text);
+}
+
 static void break_one(kolo_comm *comm, kolo_status status, const char *text) {
     if (comm->broken != KOLO_OK) return;
     memcpy(comm->broken_text, text, sizeof comm->broken_text);
     comm->broken = status;
+    keep_error(comm, text);
     comm->transport->ops->report(comm->transport, status, text);
     kolo_log_line(KOLO_LOG_WARN, kolo_comm_whole_rank(comm, comm->rank), "%s%sbroken: %s",
                   comm->group, comm->group[0] ? " " : "", text);
@@ -75,8 +83,11 @@ kolo_status kolo_comm_break_one(kolo_comm *comm, kolo_status status, const char 
 
 void kolo_comm_break_pending(kolo_comm *comm, kolo_status status, const char *text) {
     KOLO_COMM_LOCK_SCOPE(comm);
-    if (comm->n_flight == 0 && comm->n_messages == 0) return;
-    (void)kolo_comm_break_one(comm, status, "%s", text);
+    if (comm->n_flight > 0 || comm->n_messages > 0) {
+        (void)kolo_comm_break_one(comm, status, "%s", text);
+    } else {
+        keep_error(comm, text);
+    }
 }
 
 void kolo_comm_revoke(kolo_comm *comm, const char *reason) {

@@ -15,7 +15,8 @@ kolo_status kolo_comm_break_lost(kolo_comm *comm, int peer, const char *fmt, ...
 /* The same for this communicator alone. */
 KOLO_SHARED kolo_status kolo_comm_break_one(kolo_comm *comm, kolo_status status, const char *fmt,
                                             ...) KOLO_PRINTF(3, 4);
-/* The same for this communicator alone, if it has requests in flight. */
+/* The same for this communicator alone, if it has requests in flight; else peers that still need
+ * this rank when it has left get the text. */
 KOLO_SHARED void kolo_comm_break_pending(kolo_comm *comm, kolo_status status, const char *text);
 /* OK, or the failure that broke the communicator. */
 kolo_status kolo_comm_check(kolo_comm *comm);

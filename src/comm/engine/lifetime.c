@@ -29,7 +29,7 @@ kolo_status kolo_comm_over(kolo_transport *transport, const kolo_comm_opts *opts
     kolo_request **flight = kolo_alloc(2 * n * sizeof *flight);
     kolo_peer_traffic *traffic = kolo_zalloc((size_t)transport->size * sizeof *traffic);
     if (!c || !flight || !traffic) {
-        transport->ops->destroy(transport);
+        transport->ops->destroy(transport, NULL);
         kolo_free(c);
         kolo_free(flight);
         kolo_free(traffic);
@@ -174,7 +174,8 @@ static void destroy(kolo_comm *comm) {
     if (kolo_log_writes(KOLO_LOG_INFO)) log_traffic(comm);
     if (!comm->parent) kolo_comm_trace_close(comm->trace);
     kolo_agreement_destroy(comm->agreement);
-    comm->transport->ops->destroy(comm->transport);
+    const char *why = kolo_comm_whole(comm)->leaves_for;
+    comm->transport->ops->destroy(comm->transport, why[0] ? why : NULL);
     kolo_p2p_close(comm); /* the transport may read its frames until then */
     kolo_offload_close(comm);
     if (comm->joined) atomic_store_explicit(comm->joined, 0, memory_order_release);

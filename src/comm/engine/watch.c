@@ -142,9 +142,11 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
                                     KOLO_RANK(comm, f.ended), where, f.failure.report);
     }
     if (f.leaver >= 0) {
-        return kolo_comm_break_one(
-            comm, KOLO_ERR_PEER, "%s has left the group (after %llu collectives)%s",
-            KOLO_RANK(comm, f.leaver), (unsigned long long)f.leave.finished, where);
+        const char *error = f.leave.report;
+        return kolo_comm_break_one(comm, KOLO_ERR_PEER,
+                                   "%s has left the group (after %llu collectives)%s%s%s",
+                                   KOLO_RANK(comm, f.leaver), (unsigned long long)f.leave.finished,
+                                   where, error[0] ? "; its error: " : "", error);
     }
     if (f.n_left > 0 && f.n_left == comm->size - 1 && kolo_p2p_open_any(comm)) {
         return kolo_comm_break_one(comm, KOLO_ERR_PEER, "all other ranks have left the group%s",

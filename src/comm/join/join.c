@@ -87,7 +87,7 @@ static void joining_fini(kolo_joining *j) {
         if (j->members[r].fd >= 0) close(j->members[r].fd);
     }
     if (j->leader.fd >= 0) close(j->leader.fd);
-    if (j->owns_network) j->network->ops->destroy(j->network);
+    if (j->owns_network) j->network->ops->destroy(j->network, NULL);
     if (j->local_listener >= 0) close(j->local_listener);
     kolo_joining_close_tcp(j);
     if (j->env.listen_fd >= 0) close(j->env.listen_fd);
@@ -121,7 +121,7 @@ kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm) {
     }
     kolo_comm *made = NULL;
     if (status != KOLO_OK) {
-        if (j->transport) j->transport->ops->destroy(j->transport);
+        if (j->transport) j->transport->ops->destroy(j->transport, NULL);
     } else {
         status = kolo_comm_of_transport(j->transport, &j->opts, j->env.local_rank,
                                         j->env.local_world, j->env.processors, &made);

@@ -115,9 +115,10 @@ static void hosts_abandon(kolo_transport *t) {
     memory(t)->abandon(t);
 }
 
-static void hosts_destroy(kolo_transport *t) {
-    remote(t)->ops->destroy(remote(t)); /* waits for peers, which still need the memory */
-    memory(t)->destroy(t);
+static void hosts_destroy(kolo_transport *t, const char *why) {
+    /* Waits for peers, which still need the memory. */
+    remote(t)->ops->destroy(remote(t), why);
+    memory(t)->destroy(t, why);
 }
 
 /* ---- sub-groups ---- */
@@ -184,7 +185,7 @@ static kolo_status hosts_sub(kolo_transport *parent, const int *members, int siz
     uint64_t group = address->group;
     kolo_status status = kolo_subgroup_create(parent, members, size, rank, subgroup, address);
     if (status != KOLO_OK) {
-        network->ops->destroy(network);
+        network->ops->destroy(network, NULL);
         return status;
     }
     address->group = group;
@@ -197,7 +198,7 @@ kolo_status kolo_hosts_create(int rank, int size, size_t segment_bytes, kolo_tra
     kolo_transport *t;
     kolo_status status = kolo_shm_create(rank, size, segment_bytes, &t);
     if (status != KOLO_OK) {
-        network->ops->destroy(network);
+        network->ops->destroy(network, NULL);
         return status;
     }
     join_parts(t, network);

@@ -31,10 +31,10 @@ static void free_group(thread_group *group, int n) {
     kolo_free(group);
 }
 
-static void thread_destroy(kolo_transport *t) {
+static void thread_destroy(kolo_transport *t, const char *why) {
     kolo_block_transport *own = (kolo_block_transport *)t;
     thread_group *group = (thread_group *)((char *)(own - t->rank) - offsetof(thread_group, ranks));
-    atomic_store_explicit(&own->blocks[t->rank]->left, 1, memory_order_release);
+    kolo_block_leave(t, why);
     if (atomic_fetch_sub_explicit(&group->members, 1, memory_order_acq_rel) == 1) {
         free_group(group, group->size);
     }

@@ -40,7 +40,7 @@ typedef struct kolo_peer_call {
 
 typedef enum kolo_peer_condition {
     KOLO_PEER_ALIVE,
-    KOLO_PEER_LEFT,   /* destroyed its communicator in order */
+    KOLO_PEER_LEFT,   /* destroyed its communicator in order; `report`: why, after an error */
     KOLO_PEER_LOST,   /* its process ended or is unreachable; `report` may give the cause */
     KOLO_PEER_FAILED, /* reported an error: `status`, `report` */
 } kolo_peer_condition;
@@ -121,7 +121,9 @@ typedef struct kolo_transport_ops {
     kolo_status (*attach)(kolo_transport *subgroup, int peer, const kolo_subgroup_address *address);
     /* In a forked child: closes its copies of the descriptors. NULL: there are none. */
     void (*abandon)(kolo_transport *t);
-    void (*destroy)(kolo_transport *t);
+    /* This rank leaves. `why`: the error after which it does, for peers that still need it; NULL:
+     * there was none. */
+    void (*destroy)(kolo_transport *t, const char *why);
 } kolo_transport_ops;
 
 /* The part of every transport that the engine uses. */

@@ -1,6 +1,7 @@
 /* The error of every rank names the rank that was lost first: also that of a rank which looks so
- * late that another one has noticed the loss and has ended as well. A failure that a rank has
- * reported is named before a rank that has left. */
+ * late that another one has noticed the loss and has ended as well. A rank that leaves after an
+ * error reports it to those that still need it, and a failure that a rank has reported is named
+ * before a rank that has left. */
 #define _GNU_SOURCE
 #include "base/compiler.h"
 #include "base/memory.h"
@@ -166,16 +167,46 @@ static void check_late(const scene *s) {
 /* In a ring rank 0 sends to rank 1, and rank 1 to rank 2. With hosts, ranks 0 and 1 are on one. */
 static void a_rank_that_looks_late_names_the_first(void **state) {
     static const scene scenes[] = {
-        {RANKS_SHM, 0, 1, BARRIER, false},   {RANKS_SHM, 0, 1, PIECES, false},
-        {RANKS_SHM, 2, 0, PIECES, true},     {RANKS_SHM, 2, 0, SUBGROUP, true},
-        {RANKS_TCP, 2, 0, PIECES, false},    {RANKS_TCP, 2, 0, PIECES, true},
-        {RANKS_TCP, 2, 0, SUBGROUP, true},   {RANKS_HOSTS, 2, 0, PIECES, false},
-        {RANKS_HOSTS, 2, 0, SUBGROUP, true}, {RANKS_HOSTS, 0, 1, PIECES, true},
+        {RANKS_SHM, 0, 1, BARRIER, false},    {RANKS_SHM, 0, 1, PIECES, false},
+        {RANKS_SHM, 2, 0, PIECES, true},      {RANKS_SHM, 2, 0, SUBGROUP, false},
+        {RANKS_SHM, 2, 0, SUBGROUP, true},    {RANKS_TCP, 2, 0, PIECES, false},
+        {RANKS_TCP, 2, 0, PIECES, true},      {RANKS_TCP, 2, 0, SUBGROUP, false},
+        {RANKS_TCP, 2, 0, SUBGROUP, true},    {RANKS_HOSTS, 2, 0, PIECES, false},
+        {RANKS_HOSTS, 2, 0, SUBGROUP, true},  {RANKS_HOSTS, 0, 1, PIECES, true},
+        {RANKS_HOSTS, 0, 1, SUBGROUP, false},
     };
     for (size_t i = 0; i < KOLO_COUNT(scenes); i++) check_late(&scenes[i]);
 }
 
 /* ---- a rank that leaves ---- */
+
+/* Rank 1 fails in a sub-group, and leaves; rank 0 is no member of it. */
+static kolo_status leaver_body(kolo_comm *comm, const void *arg, void *result) {
+    const int rank = kolo_comm_rank(comm);
+    kolo_comm *sub;
+    KOLO_TRY(kolo_comm_split(comm, rank > 0, 0, &sub));
+    KOLO_TRY(kolo_barrier(comm));
+    if (rank != 1) return kolo_barrier(comm);
+    (void)kolo_comm_break_one(sub, KOLO_ERR_NOMEM, "no memory left");
+    return KOLO_OK; /* destroys its communicators */
+}
+
+static void a_rank_that_leaves_after_an_error_reports_it(void **state) {
+    for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
+        if (!ranks_have((rank_transport)t)) continue;
+        rank_outcome outcomes[RANKS];
+        (void)run_rank_job(&(rank_job){
+            .n = RANKS, .transport = (rank_transport)t, .body = leaver_body, .outcomes = outcomes});
+        assert_int_equal(outcomes[1].status, KOLO_OK);
+        for (int r = 0; r < RANKS; r += 2) {
+            const rank_outcome *o = &outcomes[r];
+            if (o->status == KOLO_ERR_PEER && strstr(o->error, "rank 1 has left the group (") &&
+                strstr(o->error, "; its error: no memory left"))
+                continue;
+            fail_msg("transport %d, rank %d: status %d: %s", t, r, o->status, o->error);
+        }
+    }
+}
 
 /* Rank 0 has left a sub-group in which rank 2 has failed, before rank 1 looks. */
 static kolo_status failed_body(kolo_comm *comm, const void *arg, void *result) {
@@ -213,6 +244,7 @@ static void a_failure_is_named_before_a_rank_that_has_left(void **state) {
 TEST_MAIN(test_comm_first_lost) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_looks_late_names_the_first),
+        cmocka_unit_test(a_rank_that_leaves_after_an_error_reports_it),
         cmocka_unit_test(a_failure_is_named_before_a_rank_that_has_left),
     };
     return cmocka_run_group_tests_name("comm_first_lost", tests, NULL, NULL);

@@ -56,7 +56,7 @@ static void unexpected_queue_is_bounded(void **state) {
         got += taken;
     }
     assert_true(most >= BEHIND && most <= 4 * KOLO_TCP_WINDOW);
-    for (int r = 0; r < 2; r++) t[r]->ops->destroy(t[r]);
+    for (int r = 0; r < 2; r++) t[r]->ops->destroy(t[r], NULL);
     kolo_free(out);
 }
 
@@ -217,7 +217,7 @@ static void check_readable(kolo_protection protection) {
         assert_true(seen == (protection != KOLO_PROTECT_SECRET));
     }
     relay_fini(&r); /* first: nobody waits for what it holds */
-    for (int k = 0; k < 2; k++) t[k]->ops->destroy(t[k]);
+    for (int k = 0; k < 2; k++) t[k]->ops->destroy(t[k], NULL);
     kolo_free(out);
     kolo_free(in);
 }
@@ -248,7 +248,7 @@ static void check_changes(kolo_protection protection) {
         }
         assert_int_equal(in[TOTAL - 1], 1); /* nothing after it has been passed on */
         relay_fini(&r);
-        for (int k = 0; k < 2; k++) t[k]->ops->destroy(t[k]);
+        for (int k = 0; k < 2; k++) t[k]->ops->destroy(t[k], NULL);
     }
     kolo_free(out);
     kolo_free(in);
@@ -272,7 +272,7 @@ static void an_invalid_frame_ends_the_connection(void **state) {
     assert_int_equal(lost.condition, KOLO_PEER_LOST);
     assert_non_null(strstr(lost.report, "it sent an invalid frame: kind"));
     assert_int_equal(((kolo_tcp_transport *)t[1])->wire->links[0]->stream.fd, -1);
-    for (int r = 0; r < 2; r++) t[r]->ops->destroy(t[r]);
+    for (int r = 0; r < 2; r++) t[r]->ops->destroy(t[r], NULL);
 }
 
 TEST_MAIN(test_comm_tcp) {

@@ -299,11 +299,19 @@ void kolo_block_peer_state(kolo_transport *base, int peer, kolo_peer_state *stat
     if (atomic_load_explicit(&block->broken, memory_order_acquire)) {
         state->condition = KOLO_PEER_FAILED;
         state->status = (kolo_status)block->status;
-        memcpy(state->report, block->report, sizeof state->report);
-        state->report[sizeof state->report - 1] = '\0';
     } else if (left) {
         state->condition = KOLO_PEER_LEFT;
     }
+    if (state->condition == KOLO_PEER_ALIVE) return;
+    memcpy(state->report, block->report, sizeof state->report);
+    state->report[sizeof state->report - 1] = '\0';
+}
+
+void kolo_block_leave(kolo_transport *base, const char *why) {
+    kolo_control_block *own = block_transport(base)->blocks[base->rank];
+    bool broken = atomic_load_explicit(&own->broken, memory_order_relaxed);
+    if (why && !broken) strncpy(own->report, why, sizeof own->report - 1);
+    atomic_store_explicit(&own->left, 1, memory_order_release);
 }
 
 void kolo_block_report(kolo_transport *base, kolo_status status, const char *text) {

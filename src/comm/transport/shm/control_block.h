@@ -55,7 +55,7 @@ typedef struct kolo_control_block {
         generation; /* number of its use, from 1; read by peers until they leave */
     _Atomic uint64_t left_generation; /* last use that its owner has left (release) */
     _Alignas(64) _Atomic uint64_t finished;
-    _Atomic uint32_t left;   /* 1: the owner has left in order */
+    _Atomic uint32_t left;   /* 1: the owner has left in order; `report`: why, or empty */
     _Atomic uint32_t broken; /* 1: status and report are set */
     int32_t status;
     int32_t pid;                         /* of the owner; 0: ranks are threads */
@@ -124,3 +124,5 @@ kolo_status kolo_block_recv(kolo_transport *base, uint64_t seq, int peer, void *
                             size_t *received, bool *arrived);
 void kolo_block_peer_state(kolo_transport *base, int peer, kolo_peer_state *state);
 void kolo_block_report(kolo_transport *base, kolo_status status, const char *text);
+/* Marks this rank as left; `why` as for `destroy`. */
+void kolo_block_leave(kolo_transport *base, const char *why);

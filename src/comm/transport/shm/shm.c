@@ -55,9 +55,9 @@ static void shm_abandon(kolo_transport *t) {
     close(t->segment.fd);
 }
 
-static void shm_destroy(kolo_transport *t) {
+static void shm_destroy(kolo_transport *t, const char *why) {
     shm_transport *s = shm(t);
-    atomic_store_explicit(&s->transport.blocks[t->rank]->left, 1, memory_order_release);
+    kolo_block_leave(t, why);
     for (int p = 0; p < t->size; p++) {
         if (p == t->rank) continue;
         kolo_segment_unmap(s->peers[p].base, t->segment.bytes);

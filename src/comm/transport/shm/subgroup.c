@@ -84,13 +84,13 @@ static kolo_control_block *reuse_retired(kolo_block_transport *root, int size) {
 }
 
 /* Without memory for the record the block is not reused. */
-static void retire(sub_transport *s) {
+static void retire(sub_transport *s, const char *why) {
     int size = s->transport.base.size;
     kolo_control_block **blocks = s->transport.blocks;
     kolo_retired *r = kolo_zalloc(sizeof *r + (size_t)size * sizeof r->generations[0]);
     for (int p = 0; p < size && r; p++) r->generations[p] = blocks[p] ? blocks[p]->generation : 0;
     kolo_control_block *own = blocks[s->transport.base.rank];
-    atomic_store_explicit(&own->left, 1, memory_order_release);
+    kolo_block_leave(&s->transport.base, why);
     atomic_store_explicit(&own->left_generation, own->generation, memory_order_release);
     if (!r) return;
     r->rank = s->transport.base.rank;
@@ -112,8 +112,8 @@ void kolo_subgroup_free_retired(kolo_block_transport *root) {
     }
 }
 
-static void sub_destroy(kolo_transport *t) {
-    retire(sub(t));
+static void sub_destroy(kolo_transport *t, const char *why) {
+    retire(sub(t), why);
     kolo_block_fini(&sub(t)->transport);
     kolo_free(t);
 }

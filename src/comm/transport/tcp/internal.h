@@ -54,7 +54,8 @@ typedef struct kolo_tcp_member {
     bool needed;    /* something waits for it: without a connection it is lost */
     bool broken;
     kolo_status status;
-    char *report; /* NULL: none, or no memory for it */
+    char *report; /* if broken, or the error after which it leaves; NULL: none, or no memory for it
+                   */
 } kolo_tcp_member;
 
 /* A member that is connected. */
@@ -122,8 +123,10 @@ kolo_status kolo_tcp_announce(kolo_tcp_transport *t, int peer);
 kolo_status kolo_tcp_take_links(kolo_tcp_transport *root, bool *moved);
 /* A member can be sent to now: sends it what it has missed. */
 kolo_status kolo_tcp_introduce(kolo_tcp_transport *t, int peer);
+/* The frame by which this rank leaves a group; `why`: its body, or NULL. */
+kolo_frame kolo_tcp_leave_frame(const kolo_tcp_transport *t, const char *why);
 /* A sub-group ends: those of its members that connect later will be sent LEAVE. */
-void kolo_tcp_queue_leaves(kolo_tcp_transport *t);
+void kolo_tcp_queue_leaves(kolo_tcp_transport *t, const char *why);
 void kolo_tcp_drop_pending_leaves(kolo_tcp_transport *root);
 /* Asks for the connections by which what concerns the group reaches all its members. */
 void kolo_tcp_want_near(kolo_tcp_transport *t, int peer);

@@ -109,6 +109,16 @@ static kolo_status handle_credit(kolo_tcp_transport *t, int peer, const kolo_fra
     return KOLO_OK;
 }
 
+/* Keeps the text that a member has sent; without memory it has none. */
+static void keep_text(kolo_tcp_member *m, const kolo_frame *f, const char *body) {
+    size_t n = f->bytes < KOLO_REPORT_BYTES ? f->bytes : KOLO_REPORT_BYTES - 1;
+    kolo_free(m->report);
+    m->report = kolo_alloc(n + 1);
+    if (!m->report) return;
+    memcpy(m->report, body, n);
+    m->report[n] = '\0';
+}
+
 /* The first report of a rank is passed on to those that are not connected to it. */
 static kolo_status handle_report(kolo_tcp_transport *t, int peer, const kolo_frame *f,
                                  const char *body) {
@@ -120,12 +130,7 @@ static kolo_status handle_report(kolo_tcp_transport *t, int peer, const kolo_fra
     if (m->broken || origin == t->base.rank) return KOLO_OK;
     m->broken = true;
     m->status = (kolo_status)f->value;
-    m->report = kolo_alloc(KOLO_REPORT_BYTES);
-    if (m->report) {
-        size_t n = f->bytes < KOLO_REPORT_BYTES ? f->bytes : KOLO_REPORT_BYTES - 1;
-        memcpy(m->report, body, n);
-        m->report[n] = '\0';
-    }
+    keep_text(m, f, body);
     atomic_store_explicit(t->base.alarm, 1, memory_order_release);
     return kolo_tcp_pass_on(t, origin, peer);
 }
@@ -145,6 +150,7 @@ static kolo_status handle_frame(kolo_tcp_transport *t, int peer, const kolo_fram
         if (f->value < p->finished) return malformed(f);
         p->finished = f->value;
         p->leaving = f->kind == KOLO_FRAME_LEAVE;
+        if (p->leaving && !t->members[peer].broken) keep_text(&t->members[peer], f, body);
         return p->behind ? kolo_tcp_announce(t, peer) : KOLO_OK;
     case KOLO_FRAME_REPORT:
         return handle_report(t, peer, f, body);

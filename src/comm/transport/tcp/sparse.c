@@ -30,8 +30,8 @@ enum { NOTIFY_NS = 250000000 };
 typedef struct kolo_tcp_pending_leave {
     struct kolo_tcp_pending_leave *next;
     int wire_rank;
-    uint32_t group; /* its number for it */
-    uint64_t finished;
+    kolo_frame frame;
+    char why[]; /* its body */
 } kolo_tcp_pending_leave;
 
 /* ---- connections ---- */
@@ -100,8 +100,7 @@ static kolo_status send_pending_leaves(kolo_tcp_transport *root, int wire_rank) 
             at = &gone->next;
             continue;
         }
-        kolo_frame f = {.kind = KOLO_FRAME_LEAVE, .group = gone->group, .value = gone->finished};
-        KOLO_TRY(kolo_wire_send(root->wire, wire_rank, &f, NULL));
+        KOLO_TRY(kolo_wire_send(root->wire, wire_rank, &gone->frame, gone->why));
         *at = gone->next;
         kolo_free(gone);
     }
@@ -172,16 +171,24 @@ void kolo_tcp_drop_pending_leaves(kolo_tcp_transport *root) {
     }
 }
 
-void kolo_tcp_queue_leaves(kolo_tcp_transport *t) {
+kolo_frame kolo_tcp_leave_frame(const kolo_tcp_transport *t, const char *why) {
+    return (kolo_frame){.kind = KOLO_FRAME_LEAVE,
+                        .bytes = (uint32_t)(why ? strnlen(why, KOLO_REPORT_BYTES) : 0),
+                        .value = t->finished};
+}
+
+void kolo_tcp_queue_leaves(kolo_tcp_transport *t, const char *why) {
     for (int p = 0; p < t->base.size; p++) {
         const kolo_tcp_member *m = &t->members[p];
         if (m->wire_rank < 0 || t->peers[p] || m->group == 0) continue;
-        kolo_tcp_pending_leave *f = kolo_alloc(sizeof *f);
+        kolo_frame frame = kolo_tcp_leave_frame(t, why);
+        kolo_tcp_pending_leave *f = kolo_alloc(sizeof *f + frame.bytes);
         if (!f) return; /* it will time out */
-        *f = (kolo_tcp_pending_leave){.next = t->root->pending_leaves,
-                                      .wire_rank = m->wire_rank,
-                                      .group = m->group,
-                                      .finished = t->finished};
+        f->next = t->root->pending_leaves;
+        f->wire_rank = m->wire_rank;
+        f->frame = frame;
+        f->frame.group = m->group;
+        if (why) memcpy(f->why, why, frame.bytes);
         t->root->pending_leaves = f;
     }
 }

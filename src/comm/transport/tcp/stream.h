@@ -22,7 +22,8 @@
     X(KOLO_FRAME_FINISHED, 0, 0)               /* value: all below are complete */                 \
     X(KOLO_FRAME_REPORT, 0, KOLO_REPORT_BYTES) /* value: status; body: error text; seq: its rank + \
                                                   1 if another rank passes it on */                \
-    X(KOLO_FRAME_LEAVE, 0, 0)                  /* value: as for FINISHED */                        \
+    X(KOLO_FRAME_LEAVE, 0, KOLO_REPORT_BYTES)  /* value: as for FINISHED; body: after which error; \
+                                                  empty: none */                                   \
     X(KOLO_FRAME_HEARTBEAT, 0, 0)              /* no content */                                    \
     X(KOLO_FRAME_GONE, 0, KOLO_FRAME_WHY_BYTES)      /* value: a rank that is lost; body: why */   \
     X(KOLO_FRAME_STARTED, 8, KOLO_FRAME_STARTED_MAX) /* value: a rank; body: collectives           \

@@ -278,10 +278,10 @@ static void tcp_peer_state(kolo_transport *base, int peer, kolo_peer_state *stat
     if (m->broken) {
         state->condition = KOLO_PEER_FAILED;
         state->status = m->status;
-        snprintf(state->report, sizeof state->report, "%s", m->report ? m->report : "");
     } else if (p && p->leaving) {
         state->condition = KOLO_PEER_LEFT;
     }
+    if (m->report) snprintf(state->report, sizeof state->report, "%s", m->report);
     if (p) {
         watch_link(t->wire, &p->link->stream, state);
     } else {
@@ -365,7 +365,7 @@ static void unlink_group(kolo_tcp_transport *t) {
 
 static void tcp_abandon(kolo_transport *base) { kolo_wire_abandon(tcp(base)->wire); }
 
-static void tcp_destroy(kolo_transport *base) {
+static void tcp_destroy(kolo_transport *base, const char *why) {
     kolo_tcp_transport *t = tcp(base);
     if (!t->parent && t->wire->dialer) { /* those that have just connected get LEAVE too */
         bool moved;
@@ -373,11 +373,10 @@ static void tcp_destroy(kolo_transport *base) {
         (void)kolo_tcp_take_links(t, &moved);
     }
     if (!t->broken) {
-        kolo_frame f = {.kind = KOLO_FRAME_LEAVE, .value = t->finished};
-        (void)kolo_tcp_send_to_all(t, f, NULL);
+        (void)kolo_tcp_send_to_all(t, kolo_tcp_leave_frame(t, why), why);
     }
     if (t->parent) {
-        kolo_tcp_queue_leaves(t);
+        kolo_tcp_queue_leaves(t, why);
         unlink_group(t);
     } else {
         linger(t);

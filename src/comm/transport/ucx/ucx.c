@@ -191,7 +191,7 @@ static void free_transport(kolo_ucx_transport *t) {
 }
 
 /* No receive is posted any more. After a failure no LEAVE is sent. */
-static void ucx_destroy(kolo_transport *base) {
+static void ucx_destroy(kolo_transport *base, const char *why) {
     kolo_ucx_transport *t = ucx(base);
     kolo_transport *control = t->control;
     for (int p = 0; p < base->size; p++) {
@@ -202,7 +202,7 @@ static void ucx_destroy(kolo_transport *base) {
     if (t->n_operations > 0 && !t->broken) abort_all(t);
     close_all_channels(t);
     free_transport(t);
-    if (control) control->ops->destroy(control);
+    if (control) control->ops->destroy(control, why);
 }
 
 static const kolo_transport_ops ucx_ops = {
