@@ -41,10 +41,10 @@ KOLO_API kolo_status kolo_comm_create_by(const kolo_comm_opts *opts, kolo_share 
  * progress_thread; NOMEM, IO. */
 KOLO_API kolo_status kolo_comm_allow_threads(kolo_comm *comm);
 
-/* Breaks the communicator on all ranks with PEER and this reason, also while other threads wait in
- * it: their calls then return that error. Where groups may shrink (<kolo/group.h>) the others go on
- * without this rank, whose agreements fail too: to end calls and then shrink together, use
- * kolo_comm_revoke. */
+/* Breaks the communicator and its family on all ranks with PEER and this reason, also groups that
+ * go on after a failure, and while other threads wait in one: their calls then return that error.
+ * Where groups may shrink (<kolo/group.h>) the others go on without this rank, whose agreements
+ * fail too: to end calls and then shrink together, use kolo_comm_revoke. */
 KOLO_API void kolo_comm_abort(kolo_comm *comm, const char *reason);
 
 #ifdef __cplusplus

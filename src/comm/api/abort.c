@@ -17,6 +17,6 @@ void kolo_comm_abort(kolo_comm *comm, const char *reason) {
     char text[sizeof comm->broken_text]; /* the reason may be the text of the last error */
     snprintf(text, sizeof text, "%s", reason);
     kolo_comm_whole(comm)->aborts++;
-    (void)kolo_comm_break(comm, KOLO_ERR_PEER, "%s", text);
+    kolo_comm_break_all(comm, KOLO_ERR_PEER, text);
     abort_agreements(kolo_comm_whole(comm), text);
 }

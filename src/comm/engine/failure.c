@@ -90,6 +90,13 @@ void kolo_comm_break_pending(kolo_comm *comm, kolo_status status, const char *te
     }
 }
 
+void kolo_comm_break_all(kolo_comm *comm, kolo_status status, const char *text) {
+    KOLO_COMM_LOCK_SCOPE(comm);
+    char copy[sizeof comm->broken_text]; /* it may be the text of the last error */
+    snprintf(copy, sizeof copy, "%s", text);
+    break_tree(kolo_comm_whole(comm), -1, status, copy);
+}
+
 void kolo_comm_revoke(kolo_comm *comm, const char *reason) {
     KOLO_COMM_LOCK_SCOPE(comm);
     char text[sizeof comm->broken_text]; /* the reason may be the text of the last error */

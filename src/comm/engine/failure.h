@@ -18,5 +18,7 @@ KOLO_SHARED kolo_status kolo_comm_break_one(kolo_comm *comm, kolo_status status,
 /* The same for this communicator alone, if it has requests in flight; else peers that still need
  * this rank when it has left get the text. */
 KOLO_SHARED void kolo_comm_break_pending(kolo_comm *comm, kolo_status status, const char *text);
+/* The same as kolo_comm_break, for communicators too that go on after an earlier failure. */
+void kolo_comm_break_all(kolo_comm *comm, kolo_status status, const char *text);
 /* OK, or the failure that broke the communicator. */
 kolo_status kolo_comm_check(kolo_comm *comm);

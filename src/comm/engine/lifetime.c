@@ -149,9 +149,7 @@ static bool wait_for_threads(kolo_comm *comm) {
     bool own = l->asking == gettid();
     comm->aborts++;
     while (used(l)) {
-        if (comm->broken == KOLO_OK) {
-            (void)kolo_comm_break(comm, KOLO_ERR_PEER, "destroyed while a thread waited in it");
-        }
+        kolo_comm_break_all(comm, KOLO_ERR_PEER, "destroyed while a thread waited in it");
         if (own) break;
         kolo_comm_unlock(comm);
         nanosleep(&(struct timespec){.tv_nsec = LEAVE_NS}, NULL);

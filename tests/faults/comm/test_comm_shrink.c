@@ -452,6 +452,35 @@ static void an_abort_ends_the_agreements_of_its_rank(void **state) {
     }
 }
 
+/* Rank 1 aborts by the group that has failed: so ends the one that goes on. */
+static kolo_status abort_successor_body(kolo_comm *comm, const void *arg, void *result) {
+    alive *own = result;
+    const int rank = kolo_comm_rank(comm);
+    kolo_comm *others;
+    KOLO_TRY(kolo_comm_allow_shrink(comm));
+    await_all(own, rank, 1);
+    kolo_comm_revoke(comm, "revoked by the test");
+    KOLO_TRY(kolo_comm_shrink(comm, &others));
+    await_all(own, rank, 2); /* what ends agreements would end a shrink that goes on */
+    if (rank == 1) kolo_comm_abort(comm, "aborted by the test");
+    own->agreed = kolo_barrier(others);
+    const bool named = strstr(kolo_last_error(), "aborted by the test") != NULL;
+    await_all(own, rank, 3);
+    return own->agreed == KOLO_ERR_PEER && named ? KOLO_OK : wrong("an abort", rank);
+}
+
+static void an_abort_ends_the_group_that_goes_on(void **state) {
+    for (int i = 0; i < 2; i++) {
+        alive a[3];
+        ASSERT_OK(run_rank_job(&(rank_job){.n = 3,
+                                           .transport = transports[i],
+                                           .body = abort_successor_body,
+                                           .results = a,
+                                           .result_bytes = sizeof a[0],
+                                           .timeout_ms = 4000}));
+    }
+}
+
 /* ---- threads ---- */
 
 typedef struct caller {
@@ -543,6 +572,7 @@ TEST_MAIN(test_comm_shrink) {
         cmocka_unit_test(a_rank_without_memory_does_not_hang_the_others),
         cmocka_unit_test(a_failure_to_allow_does_not_hang_the_others),
         cmocka_unit_test(an_abort_ends_the_agreements_of_its_rank),
+        cmocka_unit_test(an_abort_ends_the_group_that_goes_on),
         cmocka_unit_test(threads_agree_one_at_a_time),
         cmocka_unit_test(a_death_before_leaves_nothing_behind),
     };
