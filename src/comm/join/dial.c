@@ -12,7 +12,8 @@
  *     both               halves of the keys, if the connection is protected
  *
  * A rank that does not answer within the time that a host has for it (kolo_joining_reach_ns) is not
- * connected. The mutex protects all fields that are not constant. */
+ * connected. A handshake that is in progress when the threads are to end has FAREWELL_NS; then its
+ * connection is shut down, which ends it. The mutex protects all fields that are not constant. */
 #define _GNU_SOURCE
 #include "comm/join/dial.h"
 
@@ -29,11 +30,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 enum {
-    SLICE_NS = 200000000,     /* of waiting between two looks whether to stop */
+    SLICE_NS = 1000000000,    /* of connecting between two looks whether to stop */
     FAREWELL_NS = 1000000000, /* for a handshake in progress when the threads are to stop */
     LATER_NS = 10000000,      /* until the next try after two ranks have met */
     FULL_NS = 100000000,      /* until the next try without memory or descriptors */
@@ -121,8 +123,10 @@ typedef struct dialer {
     int n_threads;
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* something is wanted, or `stop` */
-    bool stop;
-    int busy[2]; /* the descriptors that the threads talk over; -1: none */
+    pthread_cond_t ended;   /* a thread has, so that fewer run */
+    int n_running;
+    bool stop, cut; /* cut: connections that the threads talk over are shut down */
+    int busy[2];    /* their descriptors; -1: none */
     int n_wanted;
     target *first, **end; /* results */
     target targets[];     /* [world] */
@@ -140,10 +144,21 @@ static bool stops(dialer *d) {
     return stop;
 }
 
+/* The mutex is held. */
 static void set_busy(dialer *d, int thread, int fd) {
-    lock(d);
     d->busy[thread] = fd;
-    unlock(d);
+    if (fd >= 0 && d->cut) (void)shutdown(fd, SHUT_RDWR);
+}
+
+static void wait_until_ns(dialer *d, pthread_cond_t *change, int64_t until_ns) {
+    struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
+    (void)pthread_cond_clockwait(change, &d->mutex, CLOCK_MONOTONIC, &until);
+}
+
+/* The last thing that a thread does; the mutex is held. */
+static void end_thread(dialer *d) {
+    d->n_running--;
+    pthread_cond_signal(&d->ended);
 }
 
 /* Adds the result of a peer, or replaces it; the mutex is held. */
@@ -164,22 +179,9 @@ static void arrive(dialer *d, int peer, const kolo_dialed *result) {
 
 /* ---- connecting ---- */
 
-/* Waits until a socket is readable; false at the deadline, or a while after the call to stop. */
-static bool await(dialer *d, int fd, int64_t deadline_ns) {
-    for (bool stopping = false;;) {
-        int64_t now_ns = kolo_now_ns();
-        if (kolo_socket_readable(fd, kolo_min_i64(deadline_ns, now_ns + SLICE_NS))) return true;
-        if (kolo_now_ns() >= deadline_ns) return false;
-        if (!stopping && stops(d)) {
-            stopping = true;
-            deadline_ns = kolo_min_i64(deadline_ns, now_ns + FAREWELL_NS);
-        }
-    }
-}
-
 static kolo_status reach(dialer *d, const target *t, int64_t deadline_ns, int *fd) {
     for (;;) {
-        int64_t until_ns = kolo_min_i64(deadline_ns, kolo_now_ns() + SLICE_NS * 5);
+        int64_t until_ns = kolo_min_i64(deadline_ns, kolo_now_ns() + SLICE_NS);
         kolo_status status = kolo_socket_connect_tcp(t->address, t->port, until_ns, fd);
         if (status != KOLO_ERR_TIMEOUT || kolo_now_ns() >= deadline_ns || stops(d)) return status;
     }
@@ -189,9 +191,7 @@ static kolo_status shake_hands(dialer *d, int fd, int64_t deadline_ns, bool *lat
                                kolo_seal_keys *keys) {
     kolo_nonces nonces;
     int32_t answer = 0;
-    if (!await(d, fd, deadline_ns)) return KOLO_FAIL(KOLO_ERR_TIMEOUT, "it does not answer");
     KOLO_TRY(kolo_handshake_connect(fd, &d->key, &d->own, deadline_ns, &nonces));
-    if (!await(d, fd, deadline_ns)) return KOLO_FAIL(KOLO_ERR_TIMEOUT, "it does not answer");
     KOLO_TRY(kolo_handshake_recv(fd, &d->key, "kolo link", &nonces, &answer, sizeof answer, NULL,
                                  deadline_ns));
     *later = answer != ACCEPTED;
@@ -203,10 +203,15 @@ static kolo_status shake_hands(dialer *d, int fd, int64_t deadline_ns, bool *lat
 static kolo_status dial(dialer *d, int peer, bool *later, kolo_dialed *result) {
     const int64_t deadline_ns = kolo_now_ns() + d->reach_ns;
     KOLO_TRY(reach(d, &d->targets[peer], deadline_ns, &result->fd));
+    lock(d);
     set_busy(d, 0, result->fd);
+    unlock(d);
     kolo_status status = shake_hands(d, result->fd, deadline_ns, later, &result->keys);
+    lock(d);
     set_busy(d, 0, -1);
+    unlock(d);
     if (status == KOLO_OK && !*later) return KOLO_OK;
+    if (status == KOLO_ERR_TIMEOUT) status = KOLO_FAIL(status, "it does not answer");
     close(result->fd);
     *later = *later || status == KOLO_ERR_PEER;
     return *later ? KOLO_OK : status;
@@ -252,9 +257,7 @@ static void *connect_wanted(void *arg) {
         int64_t when_ns;
         const int peer = next_wanted(d, &when_ns);
         if (peer < 0) {
-            struct timespec until = {.tv_sec = when_ns / 1000000000,
-                                     .tv_nsec = when_ns % 1000000000};
-            (void)pthread_cond_clockwait(&d->changed, &d->mutex, CLOCK_MONOTONIC, &until);
+            wait_until_ns(d, &d->changed, when_ns);
             continue;
         }
         kolo_dialed result = {.peer = peer, .fd = -1};
@@ -267,6 +270,7 @@ static void *connect_wanted(void *arg) {
         conclude(d, peer, status, later, &result);
         kolo_seal_keys_clear(&result.keys);
     }
+    end_thread(d);
     unlock(d);
     return NULL;
 }
@@ -296,12 +300,12 @@ static kolo_status answer_to(dialer *d, const kolo_member *m, bool accepted, kol
 static void admit(dialer *d, const kolo_member *m) {
     kolo_dialed result = {.peer = m->hello.rank, .fd = m->fd};
     lock(d);
-    d->busy[1] = m->fd;
+    set_busy(d, 1, m->fd);
     const bool accepted = begin_accept(d, &m->hello);
     unlock(d);
     result.connected = answer_to(d, m, accepted, &result) == KOLO_OK && accepted;
     lock(d);
-    d->busy[1] = -1;
+    set_busy(d, 1, -1);
     if (accepted) d->targets[result.peer].state = result.connected ? CONNECTED : NONE;
     if (result.connected) {
         arrive(d, result.peer, &result);
@@ -327,6 +331,9 @@ static void *accept_all(void *arg) {
             nanosleep(&(struct timespec){.tv_nsec = FULL_NS}, NULL);
         }
     }
+    lock(d);
+    end_thread(d);
+    unlock(d);
     return NULL;
 }
 
@@ -365,11 +372,15 @@ static bool dial_take(kolo_dialer *base, kolo_dialed *next) {
 static void dial_stop(kolo_dialer *base) {
     dialer *d = dialer_of(base);
     uint64_t one = 1;
+    const int64_t until_ns = kolo_now_ns() + FAREWELL_NS;
     lock(d);
     d->stop = true;
     pthread_cond_signal(&d->changed);
-    unlock(d);
     (void)!write(d->stop_fd, &one, sizeof one);
+    while (d->n_running > 0 && kolo_now_ns() < until_ns) wait_until_ns(d, &d->ended, until_ns);
+    d->cut = true;
+    for (int i = 0; i < 2; i++) set_busy(d, i, d->busy[i]);
+    unlock(d);
     while (d->n_threads > 0) pthread_join(d->threads[--d->n_threads], NULL);
 }
 
@@ -400,6 +411,7 @@ static void dial_destroy(kolo_dialer *base) {
     if (d->stop_fd >= 0) close(d->stop_fd);
     if (d->base.events >= 0) close(d->base.events);
     pthread_cond_destroy(&d->changed);
+    pthread_cond_destroy(&d->ended);
     pthread_mutex_destroy(&d->mutex);
     kolo_key_clear(&d->key);
     kolo_free(d);
@@ -437,7 +449,10 @@ static void set_targets(const kolo_joining *j, dialer *d) {
 static kolo_status start_threads(dialer *d) {
     void *(*const runs[])(void *) = {connect_wanted, accept_all};
     for (int i = 0; i < 2; i++) {
+        lock(d); /* before the thread ends */
         int error = kolo_thread_create(&d->threads[i], runs[i], d);
+        if (error == 0) d->n_running++;
+        unlock(d);
         if (error != 0) {
             return KOLO_FAIL(KOLO_ERR_IO, "the threads that connect: %s", kolo_errno_text(error));
         }
@@ -462,6 +477,7 @@ kolo_status kolo_dialer_create(kolo_joining *j, kolo_dialer **made) {
     d->end = &d->first;
     pthread_mutex_init(&d->mutex, NULL);
     pthread_cond_init(&d->changed, NULL);
+    pthread_cond_init(&d->ended, NULL);
     set_targets(j, d);
     kolo_status status = KOLO_OK;
     if (d->base.events < 0 || d->stop_fd < 0) {
