@@ -1,5 +1,6 @@
 /* Services: requests from every rank to every server, over all transports, against a model; kept
  * calls, errors of servers, several threads, and a forked child. */
+#define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -9,11 +10,14 @@
 #include "support/ranks.h"
 #include "support/support.h"
 
+#include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -244,6 +248,50 @@ static void a_rank_may_serve_or_not(void **state) {
     ASSERT_OK(run_ranks(RANKS, RANKS_TCP, one_server_body, NULL, 0));
 }
 
+/* The system takes no further descriptor of an epoll instance with that number; -1: all. */
+static _Atomic int64_t refused_client = -1;
+
+int epoll_ctl(int epoll, int op, int fd, struct epoll_event *event) {
+    int (*real)(int, int, int, struct epoll_event *);
+    *(void **)&real = dlsym(RTLD_NEXT, "epoll_ctl");
+    if (op == EPOLL_CTL_ADD && (int64_t)event->data.u32 == refused_client) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return real(epoll, op, fd, event);
+}
+
+/* The server, rank 0, cannot attach the client of rank 1. */
+static kolo_status refused_body(kolo_comm *comm, const void *arg, void *result) {
+    store s;
+    kolo_service *service;
+    KOLO_TRY(open_store(&s, comm));
+    if (s.rank == 0) refused_client = 1;
+    kolo_service_opts opts = {.serve = s.rank == 0 ? serve : NULL, .lost = lost, .arg = &s};
+    KOLO_TRY(kolo_service_create(comm, &opts, &service));
+    kolo_service_request q = {.server = 0, .kind = PULL};
+    kolo_status status = kolo_service_run(service, &q, 0);
+    if (s.rank == 1) {
+        const bool named = strstr(kolo_last_error(), "server rank 0 is gone") != NULL;
+        status = status == KOLO_ERR_PEER && named
+                     ? KOLO_OK
+                     : KOLO_FAIL(KOLO_ERR_FORMAT, "%d: %.200s", status, kolo_last_error());
+    }
+    if (status == KOLO_OK) status = kolo_barrier(comm);
+    if (s.rank == 0 && status == KOLO_OK && (s.n_lost != 1 || s.n_left != 0)) {
+        status = KOLO_FAIL(KOLO_ERR_FORMAT, "%d lost, %d left", s.n_lost, s.n_left);
+    }
+    if (status == KOLO_OK) status = kolo_barrier(comm); /* nobody has left before */
+    kolo_service_destroy(service);
+    kolo_free(s.values);
+    return status;
+}
+
+static void a_client_that_is_not_attached_is_lost_alone(void **state) {
+    ASSERT_OK(run_ranks(RANKS, RANKS_SHM, refused_body, NULL, 0));
+    ASSERT_OK(run_ranks(RANKS, RANKS_TCP, refused_body, NULL, 0));
+}
+
 /* Invalid options of one rank fail on all. */
 static kolo_status invalid_body(kolo_comm *comm, const void *arg, void *result) {
     kolo_service *service;
@@ -360,6 +408,7 @@ TEST_MAIN(test_comm_service) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_give_what_a_model_gives),
         cmocka_unit_test(a_rank_may_serve_or_not),
+        cmocka_unit_test(a_client_that_is_not_attached_is_lost_alone),
         cmocka_unit_test(errors_of_one_rank_are_errors_of_all),
         cmocka_unit_test(threads_of_a_client_share_its_service),
         cmocka_unit_test(a_forked_child_is_no_client),
