@@ -413,9 +413,25 @@ void kolo_server_poll(kolo_server *s, int timeout_ms) {
 
 /* ---- the thread ---- */
 
-/* What is done to the data of a client. */
-static kolo_protection protection_of(const kolo_server *s, bool local) {
-    return local ? KOLO_PROTECT_NOTHING : s->protection;
+/* Answers a client that is authenticated, and attaches it. Takes over the connection. */
+static kolo_status admit(kolo_server *s, const kolo_member *m, bool local) {
+    const kolo_protection protection = local ? KOLO_PROTECT_NOTHING : s->protection;
+    kolo_seal_keys keys;
+    kolo_status status = kolo_handshake_send(m->fd, &s->key, "kolo service", &m->nonces, KOLO_OK,
+                                             NULL, 0, NULL, s->deadline_ns);
+    if (status == KOLO_OK) {
+        status = kolo_handshake_keys(m->fd, &s->key, &m->nonces, true, protection, s->deadline_ns,
+                                     &keys);
+    }
+    if (status != KOLO_OK) {
+        close(m->fd);
+        return status;
+    }
+    if (!local) kolo_socket_tune(m->fd, s->opts.heartbeat_ms);
+    if (!local) kolo_socket_keep_alive(m->fd, s->opts.heartbeat_ms);
+    status = kolo_server_attach(s, m->hello.rank, m->fd, kolo_seal_keys_or_none(&keys));
+    kolo_seal_keys_clear(&keys);
+    return status;
 }
 
 static kolo_status accept_from(kolo_server *s, bool local) {
@@ -433,29 +449,14 @@ static kolo_status accept_from(kolo_server *s, bool local) {
         if (status != KOLO_OK) break;
         int rank = m.hello.rank;
         bool expected = rank >= 0 && rank < s->ranks && s->local[rank] == local &&
-                        s->clients[rank].socket.fd < 0;
+                        s->clients[rank].socket.fd < 0 && !s->clients[rank].ended;
         if (!expected) {
             close(m.fd);
             continue;
         }
-        kolo_seal_keys keys;
-        status = kolo_handshake_send(m.fd, &s->key, "kolo service", &m.nonces, KOLO_OK, NULL, 0,
-                                     NULL, s->deadline_ns);
-        if (status == KOLO_OK) {
-            status = kolo_handshake_keys(m.fd, &s->key, &m.nonces, true, protection_of(s, local),
-                                         s->deadline_ns, &keys);
-        }
-        if (status != KOLO_OK) {
-            close(m.fd);
-            continue; /* which this client detects itself */
-        }
-        if (!local) kolo_socket_tune(m.fd, s->opts.heartbeat_ms);
-        if (!local) kolo_socket_keep_alive(m.fd, s->opts.heartbeat_ms);
-        if (kolo_server_attach(s, rank, m.fd, kolo_seal_keys_or_none(&keys)) != KOLO_OK) {
-            end_client(s, rank, false, kolo_last_error()); /* the others are served */
-        }
-        kolo_seal_keys_clear(&keys);
         left--;
+        if (admit(s, &m, local) == KOLO_OK) continue;
+        end_client(s, rank, false, kolo_last_error()); /* the others are served */
     }
     kolo_listener_destroy(listener);
     return status;

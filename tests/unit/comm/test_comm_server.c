@@ -1,5 +1,6 @@
 /* A server alone, with clients that violate the protocol: raw sockets of this thread. */
 #define _GNU_SOURCE
+#include "base/clock.h"
 #include "comm/service/message.h"
 #include "comm/service/server.h"
 #include "support/support.h"
@@ -356,6 +357,62 @@ static void changed_data_ends_a_protected_connection(void **state) {
     close_scene(&s);
 }
 
+/* ---- the thread of a server ---- */
+
+/* Connects as a client of that rank, up to the answer of the server. */
+static int join_server(const kolo_key *key, int port, int rank, int64_t deadline_ns,
+                       kolo_nonces *nonces) {
+    const kolo_hello hello = {.rank = rank, .world = CLIENTS};
+    int fd;
+    ASSERT_OK(kolo_socket_connect_tcp("127.0.0.1", port, deadline_ns, &fd));
+    ASSERT_OK(kolo_handshake_connect(fd, key, &hello, deadline_ns, nonces));
+    ASSERT_OK(kolo_handshake_recv(fd, key, "kolo service", nonces, NULL, 0, NULL, deadline_ns));
+    return fd;
+}
+
+/* Client 1 ends before it has sent its half of the keys; client 0 is served. */
+static void a_client_that_ends_in_its_handshake_is_lost_alone(void **state) {
+    static const bool local[CLIENTS], mapped[CLIENTS];
+    const kolo_server_place place = {.local = local, .mapped = mapped, .size = CLIENTS};
+    const int64_t deadline_ns = kolo_now_ns() + INT64_C(20000000000);
+    scene s = {0};
+    kolo_service_opts opts = {
+        .serve = serve, .lost = lost, .arg = &s, .credits = CREDITS, .client_bytes = CLIENT_BYTES};
+    char address[KOLO_ADDRESS_BYTES];
+    unsigned char secret[32];
+    kolo_key key;
+    kolo_nonces nonces;
+    kolo_seal_keys keys;
+    int listener, port;
+    ASSERT_OK(kolo_key_draw(secret, sizeof secret, &key));
+    ASSERT_OK(kolo_socket_listen_tcp("127.0.0.1", 0, &listener));
+    ASSERT_OK(kolo_socket_own_address(listener, address, &port));
+    ASSERT_OK(kolo_server_create(&opts, &place, &s.server));
+    ASSERT_OK(kolo_server_start(s.server, -1, listener, &key, KOLO_PROTECT_SECRET, deadline_ns));
+    close(join_server(&key, port, 1, deadline_ns, &nonces));
+    int fd = join_server(&key, port, 0, deadline_ns, &nonces);
+    ASSERT_OK(
+        kolo_handshake_keys(fd, &key, &nonces, false, KOLO_PROTECT_SECRET, deadline_ns, &keys));
+    kolo_message_socket own;
+    ASSERT_OK(kolo_message_open(fd, &keys, NULL, &own));
+    const kolo_call_head head = {.type = KOLO_MESSAGE_CALL, .serial = 1, .clock = 7};
+    kolo_outgoing m = {.head = &head, .head_bytes = sizeof head};
+    kolo_reply_head reply;
+    size_t filled = 0;
+    bool complete, ended = false;
+    ASSERT_OK(kolo_message_send(&own, &m, &complete));
+    assert_true(complete);
+    while (filled < sizeof reply && !ended && kolo_socket_readable(own.fd, deadline_ns)) {
+        ASSERT_OK(kolo_message_receive(&own, &reply, sizeof reply, &filled, &ended));
+    }
+    assert_true(filled == sizeof reply && reply.status == KOLO_OK && reply.clock == 7);
+    kolo_server_stop(s.server);
+    assert_int_equal(s.lost[1], 1);
+    assert_int_equal(s.lost[0] + s.left[1], 0);
+    kolo_message_close(&own);
+    kolo_server_destroy(s.server);
+}
+
 TEST_MAIN(test_comm_server) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_client_that_does_not_read_holds_its_share),
@@ -368,6 +425,7 @@ TEST_MAIN(test_comm_server) {
         cmocka_unit_test(protected_requests_are_served),
         cmocka_unit_test(a_paused_protected_client_goes_on),
         cmocka_unit_test(changed_data_ends_a_protected_connection),
+        cmocka_unit_test(a_client_that_ends_in_its_handshake_is_lost_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
