@@ -27,6 +27,7 @@ typedef struct kolo_bench_allreduce_opts {
     bool private_buffers;     /* data in the process's own memory instead of registered memory */
     bool dirty;               /* each rank rewrites its data before each call, untimed, as training
                                  does; otherwise the same buffers are reduced repeatedly */
+    bool work;                /* measure us_work too, for as long again */
     int64_t budget_ms;        /* per size; default 500 */
 } kolo_bench_allreduce_opts;
 
@@ -39,13 +40,17 @@ typedef struct kolo_bench_row {
     double us_median, us_min, us_mean, us_max; /* over iterations, each the slowest rank's */
     double algbw_gigabytes_per_s;              /* bytes / us_median, in 10^9 bytes per second */
     double busbw_gigabytes_per_s;              /* algbw * 2 (ranks - 1) / ranks */
+    double us_work; /* with the option `work`: processor time that a call takes from kernels that
+                       run meanwhile; us_median where no thread makes progress beside them; NaN: not
+                       measured, or calls take too long for that within the budget */
 } kolo_bench_row;
 
 /* Times in-place allreduces of each size. All ranks call it with the same options and get the same
  * rows. `*n_rows` is the capacity of `rows` on entry, the number of rows on return. An iteration is
  * a barrier and the timed call; its time is the maximum over ranks. The result of each size is
- * checked first. During the measurement each rank is bound to one processor; ranks share
- * processors evenly where there are more ranks. Blocks; the errors of any collective. */
+ * checked first. During the measurement each rank of a host with several is bound to one processor;
+ * ranks share processors evenly where there are more ranks. Blocks; the errors of any collective.
+ */
 KOLO_API kolo_status kolo_bench_allreduce(kolo_comm *comm, const kolo_bench_allreduce_opts *opts,
                                           kolo_bench_row *rows, int *n_rows);
 

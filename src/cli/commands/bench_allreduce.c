@@ -10,6 +10,7 @@
 #include "cli/output/result.h"
 #include "kolo/bench.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,15 +24,18 @@ static void add_table(kolo_text *t, const kolo_comm *comm, const kolo_bench_allr
     const char *type = kolo_dtype_name(opts->dtype);
     kolo_text_add(t, "allreduce (%s), %d ranks, transport %s\n\n", op, kolo_comm_size(comm),
                   kolo_comm_transport(comm));
-    kolo_text_add(t, "%11s %11s %5s  %-16s %6s %10s %10s %10s %10s %9s %9s\n", "bytes", "count",
+    kolo_text_add(t, "%11s %11s %5s  %-16s %6s %10s %10s %10s %10s %9s %9s%s\n", "bytes", "count",
                   "type", "algorithm", "iters", "us median", "us mean", "us min", "us max",
-                  "alg GB/s", "bus GB/s");
+                  "alg GB/s", "bus GB/s", opts->work ? "    us work" : "");
     for (int i = 0; i < n; i++) {
         const kolo_bench_row *r = &rows[i];
-        kolo_text_add(t, "%11zu %11zu %5s  %-16s %6d %10.2f %10.2f %10.2f %10.2f %9.3f %9.3f\n",
+        kolo_text_add(t, "%11zu %11zu %5s  %-16s %6d %10.2f %10.2f %10.2f %10.2f %9.3f %9.3f",
                       r->bytes, r->bytes / kolo_dtype_bytes(opts->dtype), type,
                       algorithm_of(opts, r), r->iterations, r->us_median, r->us_mean, r->us_min,
                       r->us_max, r->algbw_gigabytes_per_s, r->busbw_gigabytes_per_s);
+        if (opts->work && isnan(r->us_work)) kolo_text_add(t, " %10s", "-");
+        if (!isnan(r->us_work)) kolo_text_add(t, " %10.2f", r->us_work);
+        kolo_text_add(t, "\n");
     }
 }
 
@@ -56,6 +60,7 @@ static void add_json(kolo_text *t, const kolo_comm *comm, const kolo_bench_allre
         kolo_json_double(&j, "us_max", rows[i].us_max);
         kolo_json_double(&j, "algbw_gigabytes_per_s", rows[i].algbw_gigabytes_per_s);
         kolo_json_double(&j, "busbw_gigabytes_per_s", rows[i].busbw_gigabytes_per_s);
+        if (!isnan(rows[i].us_work)) kolo_json_double(&j, "us_work", rows[i].us_work);
         kolo_json_close(&j);
     }
     kolo_json_close(&j);
@@ -82,6 +87,7 @@ static kolo_status bench_allreduce_as_rank(kolo_comm *comm, int threads, kolo_op
         .shards = (int)kolo_options_int(o, "shards"),
         .private_buffers = kolo_options_flag(o, "private"),
         .dirty = kolo_options_flag(o, "dirty"),
+        .work = kolo_options_flag(o, "work"),
         .budget_ms = (int64_t)(1000 * kolo_options_float(o, "seconds")),
     };
     KOLO_TRY(sizes_parse(kolo_options_text(o, "sizes"), opts.dtype, sizes, &opts.n_sizes));

@@ -10,9 +10,12 @@
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/bench/work.h"
 #include "comm/engine/comm.h"
+#include "comm/engine/progress_thread.h"
 #include "kolo/bench.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,8 +47,11 @@ typedef struct pace {
 } pace;
 
 /* Binds this thread to one processor, as MPI launchers do; with more local ranks than processors,
- * each gets the same number of ranks. `before` is the affinity to restore. */
+ * each gets the same number of ranks. `before` is the affinity to restore. A host with one rank has
+ * nothing to divide: hosts that are network namespaces of one machine would all bind their ranks to
+ * the same processor. */
 static bool bind_rank(const kolo_comm *comm, cpu_set_t *before) {
+    if (kolo_comm_local_size(comm) == 1) return false;
     if (sched_getaffinity(0, sizeof *before, before) != 0) return false;
     int n = CPU_COUNT(before), left = kolo_comm_local_rank(comm) % n, cpu = 0;
     if (n == 1) return false;
@@ -183,7 +189,32 @@ static void fill_row(const bench *b, size_t bytes, int n, kolo_algorithm algorit
                             .us_mean = mean,
                             .us_max = b->us[n - 1],
                             .algbw_gigabytes_per_s = gigabytes_per_s,
-                            .busbw_gigabytes_per_s = gigabytes_per_s * (2.0 * (ranks - 1) / ranks)};
+                            .busbw_gigabytes_per_s = gigabytes_per_s * (2.0 * (ranks - 1) / ranks),
+                            .us_work = NAN};
+}
+
+/* A size whose work is measured. */
+typedef struct sized {
+    const bench *bench;
+    size_t count;
+} sized;
+
+static void rewrite_zeros(void *arg) {
+    const sized *s = arg;
+    rewrite(s->bench, s->count, 0);
+}
+
+/* The work of a call of the size of `row`. */
+static kolo_status measure_work(const bench *b, kolo_request *request, size_t count,
+                                kolo_bench_row *row) {
+    sized s = {b, count};
+    if (!b->opts->work) return KOLO_OK;
+    if (!kolo_progress_has_thread(b->comm)) { /* the caller does all of it */
+        row->us_work = row->us_median;
+        return KOLO_OK;
+    }
+    return kolo_bench_work(b->comm, request, row->us_median, b->budget_ns / 1000000,
+                           b->opts->dirty ? rewrite_zeros : NULL, &s, &row->us_work);
 }
 
 /* Checks the result of a call on fresh data, which takes `ns` from when all ranks have that. */
@@ -246,6 +277,7 @@ static kolo_status bench_size(const bench *b, size_t bytes, kolo_bench_row *row)
     KOLO_TRY_GOTO(measure(b, &p, request, barrier, count, &n), done);
     KOLO_TRY_GOTO(kolo_allreduce(b->comm, b->us, (size_t)n, KOLO_DTYPE_F64, KOLO_MAX), done);
     fill_row(b, bytes, n, kolo_request_algorithm(request), row);
+    status = measure_work(b, request, count, row);
 done:
     if (status == KOLO_OK) { /* a broken communicator frees its requests */
         kolo_request_destroy(request);

@@ -144,6 +144,10 @@ void kolo_progress_stop(kolo_comm *comm) {
     free_progress(comm);
 }
 
+bool kolo_progress_has_thread(const kolo_comm *comm) {
+    return comm->lock || comm->backend; /* MPI's library, or the network, does */
+}
+
 bool kolo_progress_drive(kolo_comm *comm) {
     if (!comm->lock || comm->lock->driven) return false;
     comm->lock->driven = true;

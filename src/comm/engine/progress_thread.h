@@ -7,6 +7,8 @@
  * ask for it. NOMEM, IO. */
 kolo_status kolo_progress_start(kolo_comm *comm, const kolo_comm_opts *opts);
 void kolo_progress_stop(kolo_comm *comm);
+/* Whether a thread makes progress while the program computes; else only calls of the program do. */
+KOLO_SHARED bool kolo_progress_has_thread(const kolo_comm *comm);
 /* The longest that the thread sleeps: a fraction of a heartbeat. */
 int64_t kolo_progress_tick_ns(int64_t heartbeat_ms);
 /* The caller makes progress from now on, and the thread pauses. Returns whether it alone did. */

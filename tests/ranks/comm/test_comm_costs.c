@@ -3,12 +3,14 @@
 #include "base/compiler.h"
 #include "base/file.h"
 #include "base/status.h"
+#include "comm/bench/work.h"
 #include "comm/schedule/costs.h"
 #include "kolo/bench.h"
 #include "support/folder.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -116,6 +118,7 @@ static kolo_status bench_body(kolo_comm *comm, const void *arg, void *result) {
                                        .dtype = (kolo_dtype)t,
                                        .op = op_of(t),
                                        .hosts = 1 + t % 2,
+                                       .work = t % 2 == 1,
                                        .budget_ms = 1};
         KOLO_TRY(kolo_bench_allreduce(comm, &o, rows, &n));
         for (int i = 0; i < 2; i++) {
@@ -123,6 +126,8 @@ static kolo_status bench_body(kolo_comm *comm, const void *arg, void *result) {
                         rows[i].us_min <= rows[i].us_median &&
                         rows[i].us_median <= rows[i].us_max && rows[i].us_min <= rows[i].us_mean &&
                         rows[i].us_mean <= rows[i].us_max;
+            /* In memory the caller does all the work. */
+            sane &= o.work ? rows[i].us_work == rows[i].us_median : isnan(rows[i].us_work);
             if (!sane) return KOLO_FAIL(KOLO_ERR_FORMAT, "type %d: a row makes no sense", t);
         }
     }
@@ -134,12 +139,54 @@ static void measurements_name_what_ran(void **state) {
     ASSERT_OK(run_ranks(3, RANKS_SHM, bench_body, NULL, 0));
 }
 
+/* ---- work beside kernels ---- */
+
+typedef struct worked {
+    double us, slow;
+    int rewrites;
+} worked;
+
+static void count_rewrites(void *arg) { ++*(int *)arg; }
+
+/* A budget of 100 ms has room for 9 calls of 1 ms with both loops of 5 ms; 3 of those
+ * of 1 s would take 210 times the budget, and none is made. */
+static kolo_status work_body(kolo_comm *comm, const void *arg, void *result) {
+    worked *w = result;
+    float data[256] = {0};
+    kolo_request *request;
+    KOLO_TRY(kolo_request_create(
+        comm, &(kolo_request_opts){.kind = KOLO_COLLECTIVE_ALLREDUCE, .output = data, .count = 256},
+        &request));
+    kolo_status status = kolo_bench_work(comm, request, 1e6, 100, NULL, NULL, &w->slow);
+    if (status == KOLO_OK) {
+        status = kolo_bench_work(comm, request, 1e3, 100, count_rewrites, &w->rewrites, &w->us);
+    }
+    kolo_request_destroy(request);
+    return status;
+}
+
+static void work_is_the_same_on_all_ranks(void **state) {
+    worked w[2] = {0};
+    rank_job job = {.n = 2,
+                    .transport = RANKS_TCP,
+                    .body = work_body,
+                    .results = w,
+                    .result_bytes = sizeof w[0]};
+    ASSERT_OK(run_rank_job(&job));
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(w[r].rewrites, 9);
+        assert_true(isfinite(w[r].us) && w[r].us == w[0].us);
+        assert_true(isnan(w[r].slow));
+    }
+}
+
 TEST_MAIN(test_comm_costs) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_model_picks_the_cheapest),
         cmocka_unit_test(constants_survive_their_file),
         cmocka_unit_test(all_ranks_choose_by_rank_0),
         cmocka_unit_test(measurements_name_what_ran),
+        cmocka_unit_test(work_is_the_same_on_all_ranks),
     };
     return cmocka_run_group_tests_name("comm_costs", tests, test_folder_enter, test_folder_leave);
 }

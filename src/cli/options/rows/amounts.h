@@ -87,6 +87,8 @@
      .help = "use buffers in private memory instead of shared memory"},
     {.name = "dirty", .type = KOLO_OPTION_FLAG, .commands = CMD_BENCH_ALLREDUCE,
      .help = "rewrite the buffer before each call, as training does"},
+    {.name = "work", .type = KOLO_OPTION_FLAG, .commands = CMD_BENCH_ALLREDUCE,
+     .help = "also measure the processor time that a call takes from kernels that run meanwhile, for as long again"},
     {.name = "dtype", .type = KOLO_OPTION_CHOICE, .choices = CHOICES_BY(CHOICE_DTYPE, KOLO_DTYPE_LIST), .preset = "f32",
      .commands = CMD_BENCH_ALLREDUCE, .help = "element type"},
     {.name = "op", .type = KOLO_OPTION_CHOICE, .choices = CHOICES_BY(CHOICE_NAMED, KOLO_REDUCE_OP_LIST), .preset = "sum",
