@@ -52,6 +52,8 @@ typedef struct kolo_profile_opts {
     int64_t steps; /* measured, after two warm-up steps; default 10 */
     bool lanes; /* as the options of the run have them, instead of one operation after another; the
                    ms of a row is then its share of the time of its region */
+    bool times_only; /* neither kernels by themselves nor the machine are measured: alone_ms,
+                        bound_ms, isa and the peaks stay 0 */
 } kolo_profile_opts;
 
 /* Profiles the training step that `train` describes, with in_memory data, as this rank of `comm`

@@ -39,6 +39,7 @@ typedef struct profiler {
     kolo_plan *plan;
     kolo_trace *trace;
     kolo_step_info *infos;
+    bool times_only;
     kolo_machine machine;
     int n_steps;       /* steps of the plan */
     int64_t runs, run; /* recorded steps; the current one */
@@ -149,6 +150,7 @@ static kolo_status record_steps(profiler *p) {
         kolo_trace_destroy(p->trace);
         p->trace = NULL;
     }
+    if (p->times_only) return KOLO_OK;
     kolo_plan_observe(p->plan, repeat, p);
     KOLO_TRY(one_step(p, &unused));
     kolo_plan_observe(p->plan, NULL, NULL);
@@ -170,9 +172,9 @@ static double median(double *values, int64_t n) {
 
 /* The bound of one execution of a kernel. */
 static double bound_of(const profiler *p, const kolo_step_info *s, double alone_ms) {
+    if (s->kind != KOLO_STEP_KERNEL || p->times_only) return 0;
     double compute = 1e3 * s->cost.flops / p->machine.flops_per_s;
     double memory = 1e3 * s->cost.bytes / p->machine.bytes_per_s;
-    if (s->kind != KOLO_STEP_KERNEL) return 0;
     return compute > memory || alone_ms < memory ? alone_ms : memory;
 }
 
@@ -255,6 +257,7 @@ static kolo_status prepare(profiler *p) {
     kolo_plan_memory memory = kolo_plan_memory_of(p->plan);
     size_t touched = memory.arena + memory.scratch + memory.gradients + memory.store;
     KOLO_TRY(kolo_resident_batch_load(&p->setup, kolo_session_data_rank(p->session), &p->resident));
+    if (p->times_only) return KOLO_OK;
     return kolo_machine_measure(p->setup.opts.threads, kolo_kernel_parallel, touched, &p->machine);
 }
 
@@ -307,7 +310,7 @@ kolo_status kolo_profile_train(kolo_comm *comm, const kolo_train_opts *train,
         return KOLO_FAIL(KOLO_ERR_ARG, "a profile over %lld steps: choose 1 to %d",
                          (long long)o.steps, MOST_STEPS);
     }
-    profiler p = {.comm = comm, .runs = o.steps};
+    profiler p = {.comm = comm, .runs = o.steps, .times_only = o.times_only};
     owned_profile *made = NULL;
     kolo_status status = run(&p, train, o.lanes, &made);
     release(&p);

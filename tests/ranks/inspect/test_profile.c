@@ -102,6 +102,21 @@ static void micro_batches_count(void **state) {
     assert_true(sum < 2 * phases && phases < 2 * sum); /* medians of sums, sums of medians */
 }
 
+/* Neither kernels by themselves nor the machine. */
+static void times_alone_are_measured(void **state) {
+    const kolo_train_opts opts = {.model = "mlp", .batch = BATCH};
+    kolo_profile *p;
+    ASSERT_OK(
+        kolo_profile_train(NULL, &opts, &(kolo_profile_opts){.steps = 2, .times_only = true}, &p));
+    assert_true(p->step_ms > 0 && p->phase_ms[KOLO_PHASE_BACKWARD] > 0);
+    assert_true(p->peak_flops == 0 && p->peak_bytes == 0 && p->bound_ms == 0);
+    for (int i = 0; i < p->n_rows; i++) {
+        assert_true(p->rows[i].alone_ms == 0 && p->rows[i].bound_ms == 0);
+        assert_true(p->rows[i].phase != KOLO_PHASE_UPDATE || p->rows[i].bytes > 0);
+    }
+    kolo_profile_destroy(p);
+}
+
 static kolo_status in_lanes(kolo_comm *comm, const void *arg, void *result) {
     kolo_profile *p;
     KOLO_TRY(kolo_profile_train(comm, arg, &(kolo_profile_opts){.steps = 1, .lanes = true}, &p));
@@ -341,6 +356,7 @@ static void a_trace_that_cannot_be_written_fails_all_ranks(void **state) {
 TEST_MAIN(test_profile) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(micro_batches_count),
+        cmocka_unit_test(times_alone_are_measured),
         cmocka_unit_test(lanes_count_once),
         cmocka_unit_test(every_step_is_in_its_phase),
         cmocka_unit_test(the_numbers_are_those_of_the_net),
