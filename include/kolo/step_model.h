@@ -2,8 +2,10 @@
 /* Predictions of a training step over several workers from its parts, beside what is measured.
  *
  * The model (docs/performance.md): kernels take as long as in a step without communication, those
- * of lanes at the same time, as in training; a sum of n bytes over the workers takes a + b n; the
- * sum of a bucket begins when its gradients are complete and the bucket before is summed. */
+ * of lanes at the same time, as in training; a sum of n bytes over the workers takes a + b n, of
+ * which o + g n is work of the processors that run the kernels; the sum of a bucket begins when its
+ * gradients are complete and the bucket before is summed; kernels hide its waiting, not its work.
+ */
 
 #include "kolo/comm.h"
 #include "kolo/train.h"
@@ -21,7 +23,8 @@ typedef struct kolo_modelled_buckets {
     size_t bytes;      /* after which a bucket ends; 0: other buckets */
     int buckets;       /* of gradients */
     double sums_ms;    /* of all sums */
-    double exposed_ms; /* of these, after the backward pass */
+    double work_ms;    /* of these, of the processors that run kernels */
+    double exposed_ms; /* communication that is in the calling thread, or after the backward pass */
     double step_ms;
 } kolo_modelled_buckets;
 
@@ -32,11 +35,15 @@ typedef struct kolo_step_model {
     int64_t batch;               /* of each worker */
     int regions;                 /* whose operations run at the same time, in lanes */
     double fixed_us, us_per_mib; /* a and b of a sum over the workers, fitted to measured ones */
-    bool overlaps; /* whether sums overlap with kernels: on networks, not in shared memory,
-                      where the processors that compute also add */
-    kolo_step_time predicted;  /* with the buckets of the options; no idle time */
-    kolo_step_time measured;   /* means over steps and workers */
-    double measured_median_ms; /* of a step */
+    double work_fixed_us, work_us_per_mib; /* o and g: the work in it. a and b where the calling
+                                              thread alone makes progress, as in shared memory */
+    bool shared; /* the workers share parameters: updates read the gradients of all of them, and
+                    nothing is summed */
+    kolo_step_time predicted;   /* with the buckets of the options; no idle time. backward: with the
+                                   work of a thread that makes progress meanwhile */
+    kolo_step_time measured;    /* means over steps and workers */
+    double backward_kernels_ms; /* predicted, without the work of sums */
+    double measured_median_ms;  /* of a step */
     /* Other buckets: those of the options, of 1, 4, 25 and 100 MiB, one for all, and the best. */
     kolo_modelled_buckets buckets[KOLO_MODELLED_BUCKETS];
     int n_best;               /* buckets of the best plan */

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/engine/progress_thread.h"
 #include "comm/engine/request.h"
 #include "kolo/profile.h"
 #include "pass/bucket_plan.h"
@@ -34,7 +35,9 @@ typedef struct predictor {
     int n;
     size_t bucket_bytes;
     double kernels_ms; /* of the backward pass */
+    double update_ms;
     kolo_sum_time sum;
+    bool shared; /* see kolo_step_model */
     bool *ends;
 } predictor;
 
@@ -56,24 +59,15 @@ static kolo_status measure_kernels(predictor *p, int64_t steps) {
     if (kolo_comm_rank(p->comm) > 0) alone.notice = NULL;
     if (alone.autotune == KOLO_AUTOTUNE_ON) alone.autotune = KOLO_AUTOTUNE_CACHED;
     KOLO_TRY(kolo_barrier(p->comm));
-    const kolo_profile_opts opts = {.steps = steps, .lanes = true};
+    const kolo_profile_opts opts = {.steps = steps, .lanes = true, .times_only = true};
     return kolo_agree(p->comm, kolo_profile_train(NULL, &alone, &opts, &p->profile));
 }
 
 /* The gradients, in the order of the POSTs of a plan with a bucket for each. The backward kernels
  * are those of the plan without communication, in the same order. */
-static kolo_status list_gradients(predictor *p, const kolo_plan *plan) {
-    const int n = kolo_plan_n_steps(plan);
-    kolo_step_info *steps = kolo_alloc(((size_t)n + 1) * sizeof *steps);
-    p->gradients = kolo_alloc(((size_t)n + 1) * sizeof *p->gradients);
-    p->ends = kolo_alloc((size_t)n + 1);
-    if (!steps || !p->gradients || !p->ends) {
-        kolo_free(steps);
-        return KOLO_NOMEM((size_t)n * sizeof *steps);
-    }
-    kolo_plan_describe(plan, steps);
+static void list_gradients(predictor *p, const kolo_plan *plan, const kolo_step_info *steps) {
     double done_ms = 0;
-    for (int i = 0, row = 0; i < n; i++) {
+    for (int i = 0, row = 0; i < kolo_plan_n_steps(plan); i++) {
         if (steps[i].kind == KOLO_STEP_KERNEL && steps[i].phase == KOLO_PHASE_BACKWARD) {
             while (row < p->profile->n_rows && p->profile->rows[row].phase != KOLO_PHASE_BACKWARD) {
                 row++;
@@ -87,6 +81,42 @@ static kolo_status list_gradients(predictor *p, const kolo_plan *plan) {
         }
     }
     p->kernels_ms = done_ms;
+}
+
+/* The update in the plan with communication. A worker may update a range of each parameter, and
+ * read the gradients of all others for it. Updates are as fast as memory: their time is in
+ * proportion to the bytes that they read and write. */
+static double update_of(const predictor *p, const kolo_step_info *steps, int n) {
+    const double ms = p->profile->phase_ms[KOLO_PHASE_UPDATE];
+    double alone = 0, bytes = 0;
+    for (int i = 0; i < p->profile->n_rows; i++) {
+        const kolo_profile_row *row = &p->profile->rows[i];
+        if (row->phase == KOLO_PHASE_UPDATE) alone += row->bytes;
+    }
+    for (int i = 0; i < n; i++) {
+        if (steps[i].phase == KOLO_PHASE_UPDATE) bytes += steps[i].cost.bytes;
+    }
+    for (int i = 0; i < p->n && p->shared; i++) { /* of its range, those of the others */
+        bytes += (double)p->gradients[i].bytes * (1 - 1.0 / kolo_comm_size(p->comm));
+    }
+    return alone > 0 ? ms * bytes / alone : ms;
+}
+
+static kolo_status describe(predictor *p, const kolo_session *session) {
+    const kolo_session_config *config = kolo_session_config_of(session);
+    const kolo_plan *plan = kolo_session_plan(session);
+    const int n = kolo_plan_n_steps(plan);
+    kolo_step_info *steps = kolo_alloc(((size_t)n + 1) * sizeof *steps);
+    p->gradients = kolo_alloc(((size_t)n + 1) * sizeof *p->gradients);
+    p->ends = kolo_alloc((size_t)n + 1);
+    if (!steps || !p->gradients || !p->ends) {
+        kolo_free(steps);
+        return KOLO_NOMEM((size_t)n * sizeof *steps);
+    }
+    kolo_plan_describe(plan, steps);
+    p->shared = config->plan.share && config->shards == 0;
+    list_gradients(p, plan, steps);
+    p->update_ms = update_of(p, steps, n);
     kolo_free(steps);
     return KOLO_OK;
 }
@@ -100,7 +130,7 @@ static kolo_status find_gradients(predictor *p) {
     p->bucket_bytes = config.plan.bucket_bytes ? config.plan.bucket_bytes : KOLO_BUCKET_BYTES;
     config.plan.bucket_bytes = 1;
     KOLO_TRY_GOTO(kolo_session_create_for(&config, p->comm, &session), done);
-    status = kolo_agree(p->comm, list_gradients(p, kolo_session_plan(session)));
+    status = kolo_agree(p->comm, describe(p, session));
 done:
     kolo_session_destroy(session);
     kolo_setup_close(&setup);
@@ -109,16 +139,34 @@ done:
 
 /* ---- the model ---- */
 
+/* Where nothing is summed, the workers still wait for each other. */
+static kolo_sum_time time_of_sums(const predictor *p) {
+    kolo_sum_time sum = p->sum;
+    if (p->shared) sum.ms_per_byte = sum.work_ms_per_byte = 0;
+    return sum;
+}
+
+/* The work that stretches the backward pass: that of a thread beside the kernels. Work of the
+ * calling thread, between kernels, is exposed. */
+static double stretch(const predictor *p, const kolo_bucket_times *t) {
+    return kolo_progress_has_thread(p->comm) ? t->early_work_ms : 0;
+}
+
 /* The step with the buckets that p->ends marks. */
 static kolo_modelled_buckets predict(const predictor *p, const char *name, size_t bytes) {
-    const double *phase = p->profile->phase_ms;
-    const kolo_bucket_times t = kolo_bucket_plan_times(p->gradients, p->n, &p->sum, p->ends);
-    kolo_modelled_buckets b = {
-        .name = name, .bytes = bytes, .buckets = t.buckets, .sums_ms = t.sums_ms};
-    b.exposed_ms = p->sum.overlaps ? fmax(0, t.end_ms - phase[KOLO_PHASE_BACKWARD]) : t.sums_ms;
-    b.step_ms = phase[KOLO_PHASE_INPUT] + phase[KOLO_PHASE_FORWARD] + phase[KOLO_PHASE_BACKWARD] +
-                b.exposed_ms + phase[KOLO_PHASE_UPDATE];
-    return b;
+    const double *phase = p->profile->phase_ms, backward_ms = phase[KOLO_PHASE_BACKWARD];
+    const kolo_sum_time sum = time_of_sums(p);
+    const kolo_bucket_times t = kolo_bucket_plan_times(p->gradients, p->n, &sum, p->ends);
+    const double end_ms = fmax(backward_ms + t.work_ms, t.end_ms);
+    return (kolo_modelled_buckets){
+        .name = name,
+        .bytes = bytes,
+        .buckets = t.buckets,
+        .sums_ms = t.sums_ms,
+        .work_ms = t.work_ms,
+        .exposed_ms = fmax(0, end_ms - backward_ms - stretch(p, &t)),
+        .step_ms = phase[KOLO_PHASE_INPUT] + phase[KOLO_PHASE_FORWARD] + end_ms + p->update_ms,
+    };
 }
 
 static kolo_modelled_buckets predict_fixed(predictor *p, const char *name, size_t bytes) {
@@ -129,6 +177,7 @@ static kolo_modelled_buckets predict_fixed(predictor *p, const char *name, size_
 static kolo_status predict_all(predictor *p, owned_model *o) {
     kolo_modelled_buckets *b = o->prediction.buckets;
     const double *phase = p->profile->phase_ms;
+    const kolo_sum_time sum = time_of_sums(p);
     /* The sum of medians is less than the median of sums. */
     for (int i = 0; i < p->n && p->kernels_ms > 0; i++) {
         p->gradients[i].ready_ms *= phase[KOLO_PHASE_BACKWARD] / p->kernels_ms;
@@ -139,7 +188,7 @@ static kolo_status predict_all(predictor *p, owned_model *o) {
     b[3] = predict_fixed(p, "25 MiB", (size_t)25 << 20);
     b[4] = predict_fixed(p, "100 MiB", (size_t)100 << 20);
     b[5] = predict_fixed(p, "one for each", 1);
-    KOLO_TRY(kolo_bucket_plan_best(p->gradients, p->n, &p->sum, p->ends));
+    KOLO_TRY(kolo_bucket_plan_best(p->gradients, p->n, &sum, p->ends));
     b[6] = predict(p, "best", 0);
     o->best = kolo_zalloc(((size_t)p->n + 1) * sizeof *o->best);
     o->bytes = kolo_zalloc(((size_t)p->n + 1) * sizeof *o->bytes);
@@ -161,22 +210,28 @@ static kolo_status predict_all(predictor *p, owned_model *o) {
 static void fill(const predictor *p, const kolo_train_result *run, kolo_step_model *out) {
     const double *phase = p->profile->phase_ms;
     double *ms = out->predicted.ms;
+    const kolo_modelled_buckets *b = &out->buckets[0];
     out->workers = run->workers;
     out->threads = run->threads;
     out->batch = run->batch;
     out->regions = p->profile->regions;
     out->fixed_us = 1e3 * p->sum.fixed_ms;
     out->us_per_mib = 1e3 * p->sum.ms_per_byte * (1 << 20);
-    out->overlaps = p->sum.overlaps;
+    out->work_fixed_us = 1e3 * p->sum.work_fixed_ms;
+    out->work_us_per_mib = 1e3 * p->sum.work_ms_per_byte * (1 << 20);
+    out->shared = p->shared;
+    out->backward_kernels_ms = phase[KOLO_PHASE_BACKWARD];
     out->measured = run->times.mean;
     out->measured_median_ms = run->step_ms_median;
-    ms[KOLO_TIME_STEP] = out->buckets[0].step_ms;
+    ms[KOLO_TIME_STEP] = b->step_ms;
     ms[KOLO_TIME_INPUT] = phase[KOLO_PHASE_INPUT];
     ms[KOLO_TIME_FORWARD] = phase[KOLO_PHASE_FORWARD];
-    ms[KOLO_TIME_BACKWARD] = phase[KOLO_PHASE_BACKWARD];
-    ms[KOLO_TIME_EXPOSED] = out->buckets[0].exposed_ms;
-    ms[KOLO_TIME_UPDATE] = phase[KOLO_PHASE_UPDATE];
-    ms[KOLO_TIME_COMMUNICATION] = out->buckets[0].sums_ms;
+    ms[KOLO_TIME_EXPOSED] = b->exposed_ms;
+    ms[KOLO_TIME_UPDATE] = p->update_ms;
+    ms[KOLO_TIME_COMMUNICATION] = b->sums_ms;
+    /* The rest of the step: the kernels and what stretches them. */
+    ms[KOLO_TIME_BACKWARD] = b->step_ms - ms[KOLO_TIME_INPUT] - ms[KOLO_TIME_FORWARD] -
+                             ms[KOLO_TIME_EXPOSED] - ms[KOLO_TIME_UPDATE];
 }
 
 /* ---- entry points ---- */
@@ -202,7 +257,7 @@ kolo_status kolo_step_model_measure(kolo_comm *comm, const kolo_train_opts *trai
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "a prediction is of a step of two or more workers without micro-batches");
     }
-    p.opts.in_memory = true;
+    p.opts.in_memory = p.opts.no_cross_step = true;
     p.opts.out_dir = p.opts.trace = NULL;
     owned_model *o = kolo_zalloc(sizeof *o);
     kolo_status status = kolo_agree(comm, o ? KOLO_OK : KOLO_NOMEM(sizeof *o));

@@ -2,14 +2,29 @@
 /* How gradients are grouped into buckets, by a model of the step.
  *
  * The backward pass completes gradients one after another. A bucket is summed once its last
- * gradient is complete and the bucket before it is summed; that takes a + b x bytes. If kernels run
- * meanwhile, the end of all sums is the end of the step's backward pass or later:
+ * gradient is complete and the bucket before it is summed. A sum of n bytes takes a + b n. The part
+ * o + g n of that is work of the processors that also run the kernels: copies to and from sockets,
+ * additions, switches between threads. It is the overhead o of LogP (Culler et al., 1993) and its
+ * cost per byte, with the gamma of Thakur, Rabenseifner, Gropp (2005). The rest is waiting:
  *
- *     end(k) = max(end(k - 1), ready(k)) + a + b bytes(k)
+ *     wait(n) = max(0, a + b n - (o + g n))
  *
- * Shi, Chu, Li, "MG-WFBP: Efficient Data Communication for Distributed Synchronous SGD", 2019. An
- * earlier end of one bucket never delays another, so that the least end for the first j gradients
- * follows from those for fewer, in O(n^2) for n gradients. */
+ * Kernels hide waiting. Work takes their time, whenever it is done. So the clock of the kernels
+ * stands still during work, and by this clock
+ *
+ *     end(k) = max(end(k - 1), ready(k)) + wait(bytes(k))
+ *
+ * The last sum ends at end(last) + the work of all sums. Where the processors do all of it, as in
+ * shared memory, nothing is waited for, and the sums follow upon the backward pass. Without work
+ * this is the model of Shi, Chu, Li, "MG-WFBP: Efficient Data Communication for Distributed
+ * Synchronous SGD", 2019.
+ *
+ * The best plan has the least end. An earlier end of one bucket never delays another, and work
+ * depends on the number of buckets alone, so a division of the first j gradients can be discarded
+ * if another one with as few buckets ends as early. What is left for j follows from what is left
+ * for fewer gradients. Divisions that end before gradient j + 1 is complete are equally good but
+ * for their number of buckets, so few are left: the search takes about O(n^2) for n gradients, and
+ * O(n^3) where the network is always busy. */
 
 #include "kolo/status.h"
 
@@ -22,10 +37,11 @@ typedef struct kolo_ready_gradient {
     size_t bytes;
 } kolo_ready_gradient;
 
-/* The time of a sum over the ranks: fixed_ms + bytes * ms_per_byte. */
+/* The time of a sum over the ranks: fixed_ms + bytes * ms_per_byte, and the work in it, likewise.
+ * Work beside kernels may exceed the time of a sum without them. */
 typedef struct kolo_sum_time {
     double fixed_ms, ms_per_byte;
-    bool overlaps; /* kernels run meanwhile; else sums take the processors' time too */
+    double work_fixed_ms, work_ms_per_byte;
 } kolo_sum_time;
 
 /* Where buckets of gradients end. */
@@ -38,10 +54,15 @@ typedef struct kolo_bucket_sizes {
 /* The sums of a plan of buckets. */
 typedef struct kolo_bucket_times {
     int buckets;
-    double sums_ms; /* of all sums */
-    double end_ms;  /* of the last one, since the backward pass began; without overlap, the backward
-                       pass and all sums */
+    double sums_ms;       /* work and waiting of all sums */
+    double work_ms;       /* the work in that */
+    double early_work_ms; /* the work done before the last gradient is complete */
+    double end_ms;        /* of the last sum, since the backward pass began */
 } kolo_bucket_times;
+
+double kolo_sum_work_ms(const kolo_sum_time *sum, double bytes);
+/* What kernels can hide; at least 0. */
+double kolo_sum_wait_ms(const kolo_sum_time *sum, double bytes);
 
 /* The times of n gradients in the buckets that `ends` marks: whether gradient i is the last one of
  * its bucket; the last gradient always is. */

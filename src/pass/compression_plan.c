@@ -7,24 +7,18 @@
 #include <math.h>
 #include <string.h>
 
-static double time_of(const kolo_sum_time *t, double bytes) {
-    return t->fixed_ms + t->ms_per_byte * bytes;
-}
-
-/* The step so far. */
+/* The step so far, by the clock of the kernels (bucket_plan.h). */
 typedef struct line {
     double shift;   /* of the kernels, by encodings so far */
     double end;     /* of the collectives so far */
-    double sums;    /* their time */
-    double decode;  /* time of decoding so far */
+    double work;    /* of these */
     double kernels; /* the end of the backward pass and of the decoding behind it */
 } line;
 
-/* A collective of `ms` starts at `ready` or later; its results take `decode` ms. */
-static void add(line *l, double ready, double ms, double decode) {
-    l->end = fmax(l->end, ready + l->shift) + ms;
-    l->sums += ms;
-    l->decode += decode;
+/* A collective starts at `ready` or later; its results take `decode` ms. */
+static void add(line *l, double ready, const kolo_sum_time *time, double bytes, double decode) {
+    l->end = fmax(l->end, ready + l->shift) + kolo_sum_wait_ms(time, bytes);
+    l->work += kolo_sum_work_ms(time, bytes);
     l->kernels = fmax(l->kernels, l->end) + decode;
 }
 
@@ -42,8 +36,7 @@ double kolo_compression_plan_end(const kolo_ready_gradient *gradients, int n,
                                  const kolo_compression_costs *c, const bool *compressed) {
     if (n == 0) return 0;
     const double last = gradients[n - 1].ready_ms;
-    const double backward = last + encoding(gradients, n, c, compressed);
-    line l = {.kernels = backward};
+    line l = {.kernels = last + encoding(gradients, n, c, compressed)};
     size_t filled = 0;
     int buckets = 0;
     for (int i = 0; i < n; i++) {
@@ -51,19 +44,18 @@ double kolo_compression_plan_end(const kolo_ready_gradient *gradients, int n,
         if (compressed[i]) {
             const double gathered = c->ranks * c->ratio * bytes;
             l.shift += c->encode_ms * bytes;
-            add(&l, gradients[i].ready_ms, time_of(&c->gather, gathered),
-                c->ranks * c->decode_ms * bytes);
+            add(&l, gradients[i].ready_ms, &c->gather, gathered, c->ranks * c->decode_ms * bytes);
         } else {
             filled += gradients[i].bytes;
         }
         const bool ends = i == n - 1 ? filled > 0 || buckets == 0 /* the loss is summed too */
                                      : filled > 0 && filled >= c->bucket_bytes;
         if (!ends) continue;
-        add(&l, gradients[i].ready_ms, time_of(&c->sum, (double)filled), 0);
+        add(&l, gradients[i].ready_ms, &c->sum, (double)filled, 0);
         buckets++;
         filled = 0;
     }
-    return c->sum.overlaps ? l.kernels : backward + l.sums + l.decode;
+    return l.kernels + l.work;
 }
 
 /* Changes one mark after the other while that makes the end earlier, or removes one at no cost.

@@ -145,7 +145,10 @@ void kolo_session_describe_buckets(const kolo_session *s, kolo_text *text) {
     for (int i = 0; i < o->n_bucket_sizes; i++) {
         kolo_text_add(text, "%s%zu", i > 0 ? "," : "", o->bucket_sizes[i]);
     }
-    kolo_text_add(text, " (a sum takes %.3g ms and %.3g ms per MiB, as measured in %.1f s)",
-                  s->buckets.sum.fixed_ms, s->buckets.sum.ms_per_byte * (1 << 20),
-                  s->buckets.seconds);
+    const kolo_sum_time *sum = &s->buckets.sum;
+    kolo_text_add(text,
+                  " (a sum takes %.3g ms and %.3g ms per MiB, with work of %.3g ms and %.3g ms per "
+                  "MiB, as measured in %.1f s)",
+                  sum->fixed_ms, sum->ms_per_byte * (1 << 20), sum->work_fixed_ms,
+                  sum->work_ms_per_byte * (1 << 20), s->buckets.seconds);
 }

@@ -158,6 +158,14 @@ static kolo_status time_gathers(kolo_comm *comm, char *memory, size_t bytes, dou
     return status;
 }
 
+/* Of a gather the same part is work as of a sum of 1 MiB: both consist of messages. */
+static void set_work(kolo_compression_costs *costs) {
+    const double mib = 1 << 20, ms = costs->sum.fixed_ms + costs->sum.ms_per_byte * mib;
+    const double part = ms > 0 ? kolo_sum_work_ms(&costs->sum, mib) / ms : 0;
+    costs->gather.work_fixed_ms = part * costs->gather.fixed_ms;
+    costs->gather.work_ms_per_byte = part * costs->gather.ms_per_byte;
+}
+
 /* Measures gathers of 16 KiB to 4 MiB over the ranks, on slow links of less, and the codec on this
  * rank. Collective. */
 static kolo_status measure_codec(kolo_comm *comm, const kolo_codec *codec,
@@ -170,14 +178,14 @@ static kolo_status measure_codec(kolo_comm *comm, const kolo_codec *codec,
     int n = 0;
     KOLO_TRY(kolo_comm_alloc(comm, sizes[N - 1] + 8 * (size_t)kolo_comm_size(comm), &memory));
     for (bool goes_on = true; n < N && goes_on;) {
-        rows[n].bytes = sizes[n];
+        rows[n] = (kolo_bench_row){.bytes = sizes[n], .us_work = NAN};
         KOLO_TRY(time_gathers(comm, memory, sizes[n], &rows[n].us_median));
         if (++n == N) break;
         KOLO_TRY(kolo_sum_time_goes_on(comm, rows, n, sizes[n], FIRST_GATHERS + LEAST_GATHERS,
                                        end_ns - kolo_now_ns(), &goes_on));
     }
     costs->gather = kolo_sum_time_fit(rows, n);
-    costs->gather.overlaps = kolo_comm_host_count(comm) > 1;
+    set_work(costs);
     kolo_bench_codec_row row;
     KOLO_TRY(kolo_agree(comm, kolo_bench_codec_speed(codec, CODED, CODEC_MS, &row)));
     costs->encode_ms = 1e-6 / row.encode_gigabytes_per_s;

@@ -7,21 +7,35 @@
 
 #include <math.h>
 
-kolo_sum_time kolo_sum_time_fit(const kolo_bench_row *rows, int n) {
+/* a + b bytes, in ms. */
+typedef struct line {
+    double fixed, per_byte;
+} line;
+
+/* The line through the times of n rows, or the work in them, whose squared errors count in relation
+ * to the times. */
+static line fit(const kolo_bench_row *rows, int n, bool work) {
     double w = 0, x = 0, y = 0, xx = 0, xy = 0;
     for (int i = 0; i < n; i++) {
         const double weight = 1 / (rows[i].us_median * rows[i].us_median);
-        const double bytes = (double)rows[i].bytes, us = rows[i].us_median;
+        const double bytes = (double)rows[i].bytes;
+        const double ms = (work ? rows[i].us_work : rows[i].us_median) / 1e3;
+        if (isnan(ms)) continue;
         w += weight;
         x += weight * bytes;
-        y += weight * us;
+        y += weight * ms;
         xx += weight * bytes * bytes;
-        xy += weight * bytes * us;
+        xy += weight * bytes * ms;
     }
+    if (w == 0) return (line){0};
     const double below = w * xx - x * x;
     const double slope = below > 0 ? fmax(0, (w * xy - x * y) / below) : 0;
-    return (kolo_sum_time){.fixed_ms = fmax(0, (y - slope * x) / w) / 1e3,
-                           .ms_per_byte = slope / 1e3};
+    return (line){fmax(0, (y - slope * x) / w), slope};
+}
+
+kolo_sum_time kolo_sum_time_fit(const kolo_bench_row *rows, int n) {
+    const line time = fit(rows, n, false), work = fit(rows, n, true);
+    return (kolo_sum_time){time.fixed, time.per_byte, work.fixed, work.per_byte};
 }
 
 kolo_status kolo_sum_time_goes_on(kolo_comm *comm, const kolo_bench_row *rows, int n, size_t bytes,
@@ -47,6 +61,7 @@ kolo_status kolo_sum_time_measure(kolo_comm *comm, kolo_algorithm algorithm, int
                                                 .n_sizes = 1,
                                                 .algorithm = algorithm,
                                                 .dirty = true,
+                                                .work = true,
                                                 .budget_ms = ms};
         int one = 1;
         KOLO_TRY(kolo_bench_allreduce(comm, &opts, &rows[n++], &one));
@@ -55,6 +70,5 @@ kolo_status kolo_sum_time_measure(kolo_comm *comm, kolo_algorithm algorithm, int
                                        &goes_on));
     }
     *sum = kolo_sum_time_fit(rows, n);
-    sum->overlaps = kolo_comm_host_count(comm) > 1;
     return KOLO_OK;
 }

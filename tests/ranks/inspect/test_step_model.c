@@ -41,7 +41,11 @@ static void parts_and_buckets_are_consistent(void **state) {
         const kolo_step_model *m = &o[0].model;
         const double *ms = m->predicted.ms;
         assert_int_equal(m->workers, cases[c].ranks);
-        assert_true(m->overlaps == (cases[c].transport == RANKS_HOSTS));
+        if (cases[c].transport == RANKS_THREAD) { /* no thread makes progress beside the kernels */
+            assert_true(m->work_fixed_us == m->fixed_us && m->work_us_per_mib == m->us_per_mib);
+        }
+        assert_true(m->work_fixed_us >= 0 && m->work_us_per_mib >= 0);
+        assert_true(m->shared == (cases[c].transport == RANKS_THREAD));
         assert_true(m->fixed_us >= 0 && m->us_per_mib >= 0 && m->fixed_us + m->us_per_mib > 0);
         double sum = ms[KOLO_TIME_INPUT] + ms[KOLO_TIME_FORWARD] + ms[KOLO_TIME_BACKWARD] +
                      ms[KOLO_TIME_EXPOSED] + ms[KOLO_TIME_UPDATE];
@@ -50,6 +54,8 @@ static void parts_and_buckets_are_consistent(void **state) {
         const kolo_modelled_buckets *best = &m->buckets[KOLO_MODELLED_BUCKETS - 1];
         for (int i = 0; i < KOLO_MODELLED_BUCKETS; i++) {
             assert_true(best->step_ms <= m->buckets[i].step_ms + 1e-9);
+            assert_true(m->buckets[i].work_ms <= m->buckets[i].sums_ms + 1e-9);
+            assert_true(m->buckets[i].exposed_ms >= 0);
             assert_true(m->buckets[i].buckets >= 1 &&
                         m->buckets[i].buckets <= m->buckets[5].buckets);
         }

@@ -9,6 +9,7 @@
 #include "support/train_job.h"
 #include "train/session/sum_time.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -72,6 +73,39 @@ static void all_ranks_measure_the_sizes_that_rank_0_has_time_for(void **state) {
             assert_int_equal(goes_on[r][1], i);
         }
     }
+}
+
+/* Times of 10 us and 0.5 us per KiB, work of 4 us and 0.25 us per KiB; where no work was measured,
+ * in large sums or in any, it does not count. */
+static void lines_are_fitted_to_times_and_work(void **state) {
+    enum { N = 4 };
+    kolo_bench_row rows[N];
+    for (int i = 0; i < N; i++) {
+        const double kib = 16 << 2 * i;
+        rows[i] = (kolo_bench_row){
+            .bytes = (size_t)kib << 10, .us_median = 10 + 0.5 * kib, .us_work = 4 + 0.25 * kib};
+    }
+    for (int measured = N; measured >= 0; measured--) { /* of work */
+        if (measured < N) rows[measured].us_work = NAN;
+        const kolo_sum_time t = kolo_sum_time_fit(rows, N);
+        assert_float_equal(t.fixed_ms, 0.01, 1e-9);
+        assert_float_equal(t.ms_per_byte * 1024, 0.0005, 1e-12);
+        if (measured >= 2) {
+            assert_float_equal(t.work_fixed_ms, 0.004, 1e-9);
+            assert_float_equal(t.work_ms_per_byte * 1024, 0.00025, 1e-12);
+        } else {
+            assert_float_equal(t.work_fixed_ms, measured ? 0.008 : 0, 1e-9);
+            assert_true(t.work_ms_per_byte == 0);
+        }
+    }
+    /* A link that sends the first bytes fast: the slope is that of the others. */
+    rows[0] = (kolo_bench_row){.bytes = 1000, .us_median = 4, .us_work = NAN};
+    rows[1] = (kolo_bench_row){.bytes = 3000, .us_median = 40, .us_work = NAN};
+    assert_float_equal(kolo_sum_time_fit(rows, 2).ms_per_byte, 18e-6, 1e-12);
+    assert_true(kolo_sum_time_fit(rows, 2).fixed_ms == 0);
+    for (int i = 0; i < N; i++) rows[i].us_work = -1 - i; /* noise */
+    const kolo_sum_time t = kolo_sum_time_fit(rows, N);
+    assert_true(t.work_fixed_ms == 0 && t.work_ms_per_byte == 0);
 }
 
 /* A notice has the sizes; a trace continues with the new plan. One host has no overlap: one bucket
@@ -196,6 +230,7 @@ TEST_MAIN(test_buckets) {
         cmocka_unit_test(a_trace_has_all_steps),
         cmocka_unit_test(given_and_measured_sizes_give_the_same_bits),
         cmocka_unit_test(all_ranks_measure_the_sizes_that_rank_0_has_time_for),
+        cmocka_unit_test(lines_are_fitted_to_times_and_work),
         cmocka_unit_test(the_chosen_sizes_are_reported),
         cmocka_unit_test(a_dump_has_the_given_buckets),
         cmocka_unit_test(what_has_other_buckets_is_refused),

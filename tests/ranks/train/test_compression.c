@@ -177,14 +177,15 @@ static uint64_t run_forced(const forced *f, int ranks) {
 }
 
 static void the_choice_follows_the_costs(void **state) {
-    const kolo_compression_costs slow = {.sum = {.fixed_ms = 1, .ms_per_byte = 1},
-                                         .gather = {.fixed_ms = 1, .ms_per_byte = 0.5},
+    const kolo_compression_costs slow = {.sum = {1, 1, 1, 1}, /* all of it is work */
+                                         .gather = {1, 0.5, 1, 0.5},
                                          .encode_ms = 0.01,
                                          .decode_ms = 0.01,
                                          .ratio = 0.27};
     kolo_compression_costs fast = slow, fixed = slow;
-    fast.sum.ms_per_byte = 0.01;  /* less than the codec takes */
-    fixed.gather.fixed_ms = 1500; /* more than the smaller one saves */
+    fast.sum.ms_per_byte = fast.sum.work_ms_per_byte = 0.01; /* less than the codec takes */
+    /* More than the smaller one saves. */
+    fixed.gather.fixed_ms = fixed.gather.work_fixed_ms = 1500;
     const forced cases[] = {
         {slow, 1000, "fc2.weight,fc1.weight"},
         {slow, 4096, "fc1.weight"},

@@ -1,12 +1,14 @@
 /* The commands that measure, from outside: benchmarks, predictions, times of kernels that are kept.
  */
 #define _GNU_SOURCE
+#include "base/compiler.h"
 #include "base/file.h"
 #include "base/process.h"
 #include "support/command.h"
 #include "support/folder.h"
 #include "support/support.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,7 +203,8 @@ static void measured_times_are_stored(void **state) {
 }
 
 static void allreduces_are_measured(void **state) {
-    assert_int_equal(test_run("bench allreduce -n 2 --sizes 8,1K --seconds 0.02 --json -"), 0);
+    assert_int_equal(test_run("bench allreduce -n 2 --sizes 8,1K --seconds 0.02 --work --json -"),
+                     0);
     json_t *result = test_json("out"), *rows = json_object_get(result, "rows");
     assert_int_equal(json_array_size(rows), 2);
     for (size_t i = 0; i < 2; i++) {
@@ -213,6 +216,8 @@ static void allreduces_are_measured(void **state) {
         double us = json_number_value(json_object_get(row, "us_median"));
         double bandwidth = json_number_value(json_object_get(row, "algbw_gigabytes_per_s"));
         assert_true(us > 0 && bandwidth > 0);
+        /* In shared memory the callers do all the work. */
+        assert_true(us == json_number_value(json_object_get(row, "us_work")));
         assert_true(bandwidth == json_number_value(json_object_get(row, "busbw_gigabytes_per_s")));
     }
     json_decref(result);
@@ -349,6 +354,34 @@ static void training_steps_are_measured(void **state) {
     json_decref(result);
 }
 
+/* The term of the step that is the most wrong is named, in the table only if the step is off. */
+static void predictions_name_the_term_that_is_off(void **state) {
+    static const char *const terms[] = {"input", "forward", "backward", "exposed_communication",
+                                        "update"};
+    assert_int_equal(test_run("profile --predict --model mlp --batch 4 --threads 1 --workers 2 "
+                              "--steps 2 --json -"),
+                     0);
+    json_t *r = test_json("out");
+    const json_t *predicted = json_object_get(r, "predicted_ms");
+    const json_t *measured = json_object_get(r, "measured_ms");
+    const char *named = json_string_value(json_object_get(r, "most_wrong"));
+    double most = 0, of_named = -1, sum = 0;
+    for (size_t i = 0; i < KOLO_COUNT(terms); i++) {
+        const double ms = test_json_number(predicted, terms[i]);
+        const double error = fabs(ms - test_json_number(measured, terms[i]));
+        sum += ms;
+        most = fmax(most, error);
+        if (strcmp(named, terms[i]) == 0) of_named = error;
+    }
+    const double step = test_json_number(predicted, "step");
+    const double off = fabs(step / test_json_number(r, "measured_step_ms_median") - 1);
+    assert_true(fabs(sum - step) < 1e-3 * step);
+    assert_true(fabs(of_named - most) <= 1e-6 * most);
+    assert_true(off > 0.09999 || !test_contains("err", "off by more than 10 %"));
+    assert_true(off < 0.10001 || test_contains("err", "off by more than 10 %"));
+    json_decref(r);
+}
+
 TEST_MAIN(test_command_bench) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_stated_by_worker),
@@ -361,6 +394,7 @@ TEST_MAIN(test_command_bench) {
         cmocka_unit_test(codecs_are_measured),
         cmocka_unit_test(allreduces_are_predicted),
         cmocka_unit_test(training_steps_are_measured),
+        cmocka_unit_test(predictions_name_the_term_that_is_off),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }

@@ -10,31 +10,60 @@ static bool near(double a, double b) { return fabs(a - b) < 1e-9; }
 
 static void times_are_those_of_the_formula(void **state) {
     const kolo_ready_gradient g[] = {{1, 10}, {2, 20}, {7, 30}};
-    kolo_sum_time sum = {.fixed_ms = 1, .ms_per_byte = 0.1, .overlaps = true};
+    static const kolo_sum_time waits = {1, 0.1, 0, 0}, half = {1, 0.1, 0.5, 0.05},
+                               works = {1, 0.1, 1, 0.1}, slower = {1, 0.1, 2, 0.2};
     static const struct {
         bool ends[3];
         int buckets;
-        double sums, end, alone; /* alone: without overlap */
+        double sums, end, half, early, alone; /* half: of sums is work; alone: all is */
     } cases[] = {
-        /* 1 to 3, 3 to 6, 7 to 11 */
-        {{true, true, true}, 3, 9, 11, 16},
-        /* 2 to 6, 7 to 11 */
-        {{false, true, true}, 2, 8, 11, 15},
-        /* 1 to 3, 7 to 13 */
-        {{true, false, true}, 2, 8, 13, 15},
+        /* 1 to 3, 3 to 6, 7 to 11. Half: waits 1 to 2, 2 to 3.5, 7 to 9; work 1 + 1.5 + 2, of which
+           the first two are before 7. */
+        {{true, true, true}, 3, 9, 11, 9 + 4.5, 2.5, 16},
+        /* 2 to 6, 7 to 11; half: 2 to 4, 7 to 9 */
+        {{false, true, true}, 2, 8, 11, 9 + 4, 2, 15},
+        /* 1 to 3, 7 to 13; half: 1 to 2, 7 to 10 */
+        {{true, false, true}, 2, 8, 13, 10 + 4, 1, 15},
         /* 7 to 14; the last gradient ends a bucket in any case */
-        {{false, false, false}, 1, 7, 14, 14},
+        {{false, false, false}, 1, 7, 14, 14, 0, 14},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
-        sum.overlaps = true;
-        kolo_bucket_times t = kolo_bucket_plan_times(g, 3, &sum, cases[i].ends);
+        kolo_bucket_times t = kolo_bucket_plan_times(g, 3, &waits, cases[i].ends);
         assert_int_equal(t.buckets, cases[i].buckets);
         assert_true(near(t.sums_ms, cases[i].sums) && near(t.end_ms, cases[i].end));
-        sum.overlaps = false;
-        t = kolo_bucket_plan_times(g, 3, &sum, cases[i].ends);
+        assert_true(t.work_ms == 0 && t.early_work_ms == 0);
+        t = kolo_bucket_plan_times(g, 3, &half, cases[i].ends);
+        assert_true(near(t.sums_ms, cases[i].sums) && near(t.work_ms, cases[i].sums / 2));
+        assert_true(near(t.end_ms, cases[i].half) && near(t.early_work_ms, cases[i].early));
+        t = kolo_bucket_plan_times(g, 3, &works, cases[i].ends);
+        assert_true(near(t.sums_ms, cases[i].sums) && near(t.work_ms, cases[i].sums));
         assert_true(near(t.end_ms, cases[i].alone));
+        t = kolo_bucket_plan_times(g, 3, &slower, cases[i].ends); /* beside kernels than alone */
+        assert_true(near(t.sums_ms, 2 * cases[i].sums) && near(t.end_ms, 7 + 2 * cases[i].sums));
     }
-    assert_int_equal(kolo_bucket_plan_times(g, 0, &sum, NULL).buckets, 0);
+    assert_int_equal(kolo_bucket_plan_times(g, 0, &waits, NULL).buckets, 0);
+}
+
+/* The last gradient is complete in the middle of a sum, and so is half of its work. */
+static void work_stretches_the_backward_pass_in_proportion(void **state) {
+    const kolo_ready_gradient g[] = {{1, 40}, {3, 0}};
+    const kolo_sum_time sum = {0, 0.2, 0, 0.1};
+    const bool ends[] = {true, true};
+    kolo_bucket_times t = kolo_bucket_plan_times(g, 2, &sum, ends); /* waits 1 to 5 */
+    assert_true(near(t.early_work_ms, 2) && near(t.work_ms, 4) && near(t.end_ms, 9));
+}
+
+/* The network waits for the second bucket, so that two end earlier, unless there is much work in
+ * each. */
+static void work_in_each_bucket_makes_buckets_fewer(void **state) {
+    const kolo_ready_gradient g[] = {{0, 10}, {10, 10}};
+    kolo_sum_time sum = {1, 1, 0.5, 0.5};
+    bool ends[2];
+    ASSERT_OK(kolo_bucket_plan_best(g, 2, &sum, ends)); /* 15.5 and 11 of work; one: 20.5, 10.5 */
+    assert_true(ends[0] && ends[1]);
+    sum = (kolo_sum_time){6, 1, 6, 0.5}; /* 15 and 22 of work; one: 20 and 16 */
+    ASSERT_OK(kolo_bucket_plan_best(g, 2, &sum, ends));
+    assert_true(!ends[0] && ends[1]);
 }
 
 static void fixed_buckets_end_when_they_are_full(void **state) {
@@ -46,7 +75,7 @@ static void fixed_buckets_end_when_they_are_full(void **state) {
     assert_true(ends[0] && ends[1] && ends[2] && ends[3] && ends[4]);
 }
 
-/* Every plan of random gradients, against the best one. */
+/* Every plan of random gradients, against the best one. All numbers are exact in binary. */
 static void the_best_plan_is_the_best_of_all(void **state) {
     enum { MOST = 10 };
     uint32_t random = 1;
@@ -60,7 +89,10 @@ static void the_best_plan_is_the_best_of_all(void **state) {
             ready += (double)(random >> 24 & 15);
             g[i] = (kolo_ready_gradient){ready, 1 + (random >> 8 & 255)};
         }
-        const kolo_sum_time sum = {(double)(round % 7), 0.03 * (round % 4), round % 5 != 0};
+        kolo_sum_time sum = {(double)(round % 7), 0.03125 * (round % 4), 0, 0};
+        const double part = round % 5 * 0.25; /* of work */
+        sum.work_fixed_ms = round % 2 ? part * sum.fixed_ms : 0.5;
+        sum.work_ms_per_byte = part * sum.ms_per_byte;
         double least = INFINITY;
         int fewest = 0;
         for (int plan = 0; plan < 1 << (n - 1); plan++) {
@@ -73,13 +105,16 @@ static void the_best_plan_is_the_best_of_all(void **state) {
         ASSERT_OK(kolo_bucket_plan_best(g, n, &sum, ends));
         kolo_bucket_times best = kolo_bucket_plan_times(g, n, &sum, ends);
         assert_true(near(best.end_ms, least));
-        assert_true(ends[n - 1] && best.buckets >= fewest);
+        assert_true(ends[n - 1]);
+        assert_int_equal(best.buckets, fewest);
     }
 }
 
 TEST_MAIN(test_bucket_plan) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times_are_those_of_the_formula),
+        cmocka_unit_test(work_stretches_the_backward_pass_in_proportion),
+        cmocka_unit_test(work_in_each_bucket_makes_buckets_fewer),
         cmocka_unit_test(fixed_buckets_end_when_they_are_full),
         cmocka_unit_test(the_best_plan_is_the_best_of_all),
     };

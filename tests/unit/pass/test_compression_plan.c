@@ -8,10 +8,21 @@
 
 static bool near(double a, double b) { return fabs(a - b) < 1e-9; }
 
-/* A code has a tenth of the bytes; two ranks. */
-static kolo_compression_costs costs(bool overlaps) {
+/* All of it is work. */
+static void make_work(kolo_sum_time *time) {
+    time->work_fixed_ms = time->fixed_ms;
+    time->work_ms_per_byte = time->ms_per_byte;
+}
+
+static void make_all_work(kolo_compression_costs *c) {
+    make_work(&c->sum);
+    make_work(&c->gather);
+}
+
+/* A code has a tenth of the bytes; two ranks. Kernels hide collectives. */
+static kolo_compression_costs costs(void) {
     return (kolo_compression_costs){
-        .sum = {.fixed_ms = 1, .ms_per_byte = 0.1, .overlaps = overlaps},
+        .sum = {.fixed_ms = 1, .ms_per_byte = 0.1},
         .gather = {.fixed_ms = 2, .ms_per_byte = 0.1},
         .encode_ms = 0.01,
         .decode_ms = 0.02,
@@ -26,7 +37,7 @@ static void ends_are_those_of_the_model(void **state) {
     static const struct {
         bool compressed[2];
         size_t bucket_bytes;
-        double end, alone; /* alone: without overlap */
+        double end, alone; /* alone: where collectives are all work */
     } cases[] = {
         /* 1 to 12, 12 to 33 */
         {{false, false}, 1, 33, 2 + 11 + 21},
@@ -40,15 +51,15 @@ static void ends_are_those_of_the_model(void **state) {
         {{true, true}, 1, 20, 5 + 4 + 6 + 1 + 4 + 8},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
-        kolo_compression_costs c = costs(true);
+        kolo_compression_costs c = costs();
         c.bucket_bytes = cases[i].bucket_bytes;
         double end = kolo_compression_plan_end(g, 2, &c, cases[i].compressed);
         if (!near(end, cases[i].end)) fail_msg("case %zu: %g", i, end);
-        c.sum.overlaps = false;
+        make_all_work(&c);
         end = kolo_compression_plan_end(g, 2, &c, cases[i].compressed);
         if (!near(end, cases[i].alone)) fail_msg("case %zu, alone: %g", i, end);
     }
-    const kolo_compression_costs c = costs(true);
+    const kolo_compression_costs c = costs();
     assert_true(kolo_compression_plan_end(g, 0, &c, NULL) == 0);
 }
 
@@ -60,11 +71,11 @@ static int count(const bool *marks, int n) {
 
 static void nothing_is_compressed_where_it_does_not_pay(void **state) {
     const kolo_ready_gradient g[] = {{1, 100}, {50, 200}, {100, 4}};
-    kolo_compression_costs c = costs(true);
+    kolo_compression_costs c = costs();
     bool marks[3];
     ASSERT_OK(kolo_compression_plan_best(g, 3, &c, marks)); /* the backward pass hides all sums */
     assert_int_equal(count(marks, 3), 0);
-    c.sum.overlaps = false;
+    make_all_work(&c);
     ASSERT_OK(kolo_compression_plan_best(g, 3, &c, marks));
     assert_true(marks[0] && marks[1] && !marks[2]); /* a gather alone takes longer than the sum */
     c.min_bytes = 101;
@@ -79,10 +90,11 @@ static void nothing_is_compressed_where_it_does_not_pay(void **state) {
 /* One alone saves no sum, two do. */
 static void gradients_of_one_bucket_are_compressed_together(void **state) {
     const kolo_ready_gradient g[] = {{1, 100}, {1, 100}, {1, 100}, {1, 100}};
-    kolo_compression_costs c = costs(false);
+    kolo_compression_costs c = costs();
     bool marks[4];
-    c.sum = (kolo_sum_time){.fixed_ms = 40, .ms_per_byte = 0.1, .overlaps = false};
-    c.gather = (kolo_sum_time){.fixed_ms = 8, .ms_per_byte = 0.1};
+    c.sum.fixed_ms = 40;
+    c.gather.fixed_ms = 8;
+    make_all_work(&c);
     c.bucket_bytes = 200;
     ASSERT_OK(kolo_compression_plan_best(g, 4, &c, marks));
     assert_int_equal(count(marks, 4), 2);
@@ -104,10 +116,11 @@ static void the_choice_is_the_best_of_all(void **state) {
             ready += (double)(random >> 24 & 15);
             g[i] = (kolo_ready_gradient){ready, 1 + (random >> 8 & 255)};
         }
-        kolo_compression_costs c = costs(round % 3 > 0);
+        kolo_compression_costs c = costs();
         c.sum.ms_per_byte = 0.02 * (round % 7);
         c.sum.fixed_ms = round % 4;
         c.gather.ms_per_byte = c.sum.ms_per_byte;
+        if (round % 3 == 0) make_all_work(&c);
         double least = INFINITY;
         for (unsigned choice = 0; choice < 1U << n; choice++) {
             for (int i = 0; i < n; i++) marks[i] = choice >> i & 1;
