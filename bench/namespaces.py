@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import subprocess
+import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -44,6 +46,12 @@ class Failure(Exception):
     """A run that failed or cannot be made here."""
 
 
+def end_on_signals():
+    """Makes the program end by an exception upon SIGINT, SIGTERM and SIGHUP, so that namespaces are removed."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda n, _: sys.exit(128 + n))
+
+
 def quoted(word):
     return "'" + str(word).replace("'", "'\\''") + "'"
 
@@ -63,12 +71,17 @@ class Hosts:
     def __enter__(self):
         self.shell = subprocess.Popen(["sh", "-c", SHELL, "sh", str(self.n), self.rate, self.ways], stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE, text=True, env={**os.environ, "HERE": HERE})
-        if self.shell.stdout.readline() != "up\n":
-            self.__exit__()
-            raise Failure(f"no network namespaces with links of {self.rate} here, which need root")
+        try:
+            if self.shell.stdout.readline() != "up\n":
+                raise Failure(f"no network namespaces with links of {self.rate} here, which need root")
+        except BaseException as e:
+            self.__exit__(type(e))
+            raise
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind=None, *_):
+        if kind:
+            self.shell.terminate()  # it may be waiting for commands; its trap ends them
         self.shell.stdin.close()
         self.shell.wait()
         self.shell.stdout.close()

@@ -11,14 +11,15 @@ mode and algorithm `kolo profile --predict` measures the parts of a step and ste
 sockets; hosts, a network namespace per worker with a link of --rate, as root. Weak scaling keeps the batch of a worker,
 strong scaling that of the step. Fractions are fitted to as many workers as there are processors; more hosts (--simulated)
 are predicted: by the model, from the parts of two workers, with sums as `kolo bench sim` has them on links of --rate.
-Everything is written to OUT.md, OUT-weak.svg and OUT-strong.svg. More workers than processors measure oversubscription:
-their rows are marked.
+Everything is written to OUT.md and to OUT-phases.svg, OUT-weak.svg, OUT-strong.svg and OUT-hosts.svg, which it shows. More
+workers than processors measure oversubscription: their rows are marked.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import subprocess
@@ -26,9 +27,11 @@ import sys
 import tempfile
 import time
 
-from namespaces import HERE, Failure, Hosts
+import plots
+from namespaces import HERE, Failure, Hosts, end_on_signals
 
 PHASES = ("input", "forward", "backward", "exposed_communication", "update")
+OFF = 10  # percent: the error of a step above which its term that is most wrong is named
 
 
 def run(command, timeout=1800):
@@ -97,14 +100,16 @@ def simulated_sum(o, workers):
     return line_through([(size, us * 1e-3) for size, us in best.items()])
 
 
-def exposed(gradients, backward, a, b, bucket_bytes=BUCKET_BYTES):
-    """What is left of the sums after the backward pass: those of buckets, one after another, each when it is complete."""
-    end = size = 0.0
-    for i, g in enumerate(gradients):
-        size += g["bytes"]
+def after_forward(gradients, backward, a, b, o, g, bucket_bytes=BUCKET_BYTES):
+    """The backward pass and the sums: those of buckets, one after another, each when it is complete. Kernels hide the waiting in
+    a sum, a + b n less its work o + g n; work takes their time (docs/performance.md)."""
+    clock = work = size = 0.0
+    for i, gradient in enumerate(gradients):
+        size += gradient["bytes"]
         if size >= bucket_bytes or i == len(gradients) - 1:
-            end, size = max(end, g["ready_ms"]) + a + b * size, 0.0
-    return max(0.0, end - backward)
+            clock = max(clock, gradient["ready_ms"]) + max(0.0, a + b * size - (o + g * size))
+            work, size = work + o + g * size, 0.0
+    return max(clock, backward) + work
 
 
 def hosts_of(text):
@@ -115,13 +120,14 @@ def hosts_of(text):
     return [int(n) for n in numbers]
 
 
-def simulated_table(rows, o, hosts, skipped):
-    """Steps of more hosts, from the parts that rows of mode hosts with two workers and the first algorithm have."""
-    head = ["net, batch", "workers", "a, us", "b, us/MiB", "exposed communication", "step", "efficiency"]
-    out = ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
+def simulated(rows, o, hosts, skipped):
+    """Steps of more hosts, from the parts that rows of mode hosts with two workers and the first algorithm have: a list of
+    (row, hosts, a, b, ms of communication beside the kernels, ms of the step). The work of a host in a sum grows with the bytes
+    that it sends, 2 (N - 1) / N of the sum's, and the rounds, log2 N."""
     first = o.algorithms.split(",")[0]
     parts = [r for r in rows if r["mode"] == "hosts" and r["workers"] == 2 and r["algorithm"] == first
              and r["found"].get("gradients")]
+    out = []
     for n in hosts if parts else []:
         try:
             a, b = simulated_sum(o, n)
@@ -129,12 +135,23 @@ def simulated_table(rows, o, hosts, skipped):
             skipped.append(f"simulation of {n} hosts: {e}")
             continue
         for r in parts:
-            ms = r["found"]["predicted_ms"]
-            alone = sum(ms[p] for p in PHASES if p != "exposed_communication")
-            over = exposed(r["found"]["gradients"], ms["backward"], a, b)
-            out.append(f"| {r['net']}, {r['batch']} | {n} | {1e3 * a:.0f} | {1e3 * b * 2**20:.0f} | {over:.2f} | "
-                       f"{alone + over:.2f} | {100 * alone / (alone + over):.0f} % |")
-    return out if len(out) > 2 else []
+            found = r["found"]
+            ms, backward = found["predicted_ms"], found["backward_kernels_ms"]
+            alone = ms["input"] + ms["forward"] + backward + ms["update"]
+            work = math.ceil(math.log2(n)) * found["work_fixed_us"] / 1e3
+            per_byte = 2 * (n - 1) / n * found["work_us_per_mib"] / 1e3 / 2**20
+            over = after_forward(found["gradients"], backward, a, b, work, per_byte) - backward
+            out.append((r, n, a, b, over, alone + over))
+    return out
+
+
+def simulated_table(steps):
+    head = ["net, batch", "hosts", "a, us", "b, us/MiB", "work and exposed communication, ms", "step, ms", "efficiency"]
+    out = ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
+    for r, n, a, b, over, step in steps:
+        out.append(f"| {r['net']}, {r['batch']} | {n} | {1e3 * a:.0f} | {1e3 * b * 2**20:.0f} | {over:.2f} | "
+                   f"{step:.2f} | {100 * (step - over) / step:.0f} % |")
+    return out
 
 
 # ---- fits ----
@@ -156,36 +173,6 @@ def scaled_fraction(speedups):
 
 # ---- output ----
 
-COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#7f7f7f")
-
-
-def plot(path, title, lines, most):
-    """Speed-ups over the number of workers: lines is a list of (name, {workers: speed-up})."""
-    width, height, left, top, right, bottom = 640, 360, 50, 40, 190, 40
-
-    def at(n, s):
-        x = left + (width - left - right) * (n - 1) / max(1, most - 1)
-        y = height - bottom - (height - top - bottom) * s / most
-        return f"{x:.1f},{y:.1f}"
-
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
-           f'font-size="12">', f'<rect width="{width}" height="{height}" fill="white"/>',
-           f'<text x="{left}" y="20">{title}</text>',
-           f'<polyline points="{at(1, 1)} {at(most, most)}" fill="none" stroke="#bbb" stroke-dasharray="4"/>',
-           f'<polyline points="{at(1, most)} {at(1, 0)} {at(most, 0)}" fill="none" stroke="black"/>']
-    for n in range(1, most + 1):
-        for point, dx, dy in ((at(n, 0), -3, 16), (at(1, n), -20, 4)):
-            x, y = map(float, point.split(","))
-            out.append(f'<text x="{x + dx:.1f}" y="{y + dy:.1f}">{n}</text>')
-    for i, (name, points) in enumerate(lines):
-        colour = COLOURS[i % len(COLOURS)]
-        way = " ".join(at(n, s) for n, s in sorted(points.items()))
-        out.append(f'<polyline points="{way}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        out.append(f'<text x="{width - right + 12}" y="{top + 16 * i + 12}" fill="{colour}">{name}</text>')
-    with open(path, "w", encoding="utf-8") as f:
-        f.write("\n".join(out) + "\n</svg>\n")
-
-
 def name_of(row):
     return f"{row['net']}, {row['mode']}" + ("" if row["algorithm"] == "auto" else f", {row['algorithm']}")
 
@@ -196,32 +183,54 @@ def beside(measured, predicted):
     return f"{measured:.2f} ({predicted:.2f}{error})"
 
 
+def error_of(row):
+    """Percent of the median step, of a row with a prediction."""
+    return 100 * (row["found"]["predicted_ms"]["step"] / row["found"]["measured_step_ms_median"] - 1)
+
+
+def mean_error(rows, processors):
+    """The sentence that ends a table of phases."""
+    predicted = [r for r in rows if "predicted_ms" in r["found"]]
+    errors = [abs(error_of(r)) for r in predicted if r["workers"] <= processors]
+    marked = [abs(error_of(r)) for r in predicted if r["workers"] > processors]
+    mean = f"{sum(errors) / len(errors):.1f} % over {len(errors)} rows, at most {max(errors):.1f} %" if errors else "none predicted"
+    mean += f"; of rows with *: {sum(marked) / len(marked):.1f} %" if marked else ""
+    return f"Mean of the absolute errors of the step: {mean}."
+
+
 def phase_table(rows, processors):
-    head = ["net, batch", "workers", "mode", *(p.replace("_", " ") for p in PHASES), "step, median", "most wrong"]
+    head = ["net, batch of a worker", "workers", "mode", *(p.replace("_", " ") + ", ms" for p in PHASES), "step, median, ms",
+            f"term, where the step is off by more than {OFF} %"]
     out = ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
-    errors, alone = [], []
     for r in rows:
         ms, model = r["found"]["measured_ms"], r["found"].get("predicted_ms")
         median = r["found"]["measured_step_ms_median"]
-        over = r["workers"] > processors
-        cells = [f"{r['net']}, {r['batch']}", str(r["workers"]) + (" *" if over else ""),
+        cells = [f"{r['net']}, {r['batch']}", str(r["workers"]) + (" *" if r["workers"] > processors else ""),
                  r["mode"] + ("" if r["algorithm"] == "auto" else f" {r['algorithm']}")]
         if model:
-            (alone if over else errors).append(abs(100 * (model["step"] / median - 1)))
-            worst = max(PHASES, key=lambda p: abs(model[p] - ms[p]))
-            cells += [*(beside(ms[p], model[p]) for p in PHASES), beside(median, model["step"]),
-                      f"{worst.replace('_', ' ')} {model[worst] - ms[worst]:+.2f}"]
+            worst = r["found"]["most_wrong"]
+            off = f"{worst.replace('_', ' ')} {model[worst] - ms[worst]:+.2f} ms" if abs(error_of(r)) > OFF else ""
+            cells += [*(beside(ms[p], model[p]) for p in PHASES), beside(median, model["step"]), off]
         else:
             cells += [*(f"{ms[p]:.2f}" for p in PHASES), f"{median:.2f}", ""]
         out.append("| " + " | ".join(cells) + " |")
-    mean = f"{sum(errors) / len(errors):.0f} %" if errors else "none predicted"
-    mean += f"; of rows with *: {sum(alone) / len(alone):.0f} %" if alone else ""
-    return out + ["", f"Mean of the absolute errors of the step: {mean}."]
+    return out + ["", mean_error(rows, processors)]
+
+
+def phase_bars(rows):
+    """The phases of each row, measured and below it predicted."""
+    out = []
+    for r in rows:
+        label = f"{r['net']}, {r['batch']}, {r['workers']} {r['mode']}"
+        out.append((label, [r["found"]["measured_ms"][p] for p in PHASES]))
+        if "predicted_ms" in r["found"]:
+            out.append(("predicted", [r["found"]["predicted_ms"][p] for p in PHASES]))
+    return out
 
 
 def scaling_table(lines, gustafson, processors):
     """lines: (name, {workers: step ms}, {workers: speed-up}). Fractions are of workers with a processor each."""
-    head = ["net, mode", "workers", "step, median", "speed-up", "efficiency", "serial fraction"]
+    head = ["net, mode", "workers", "step, median, ms", "speed-up", "efficiency", "serial fraction"]
     out = ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
     for name, times, speedups in lines:
         fitted = [n for n in times if n <= processors]
@@ -238,13 +247,13 @@ def bucket_table(rows):
     if not with_model:
         return []
     names = [b["name"] for b in with_model[0]["found"]["buckets"]]
-    head = ["net, workers, mode", "a, us", "b, us/MiB", *names]
+    head = ["net, workers, mode", "a, us", "b, us/MiB", "o, us", "g, us/MiB", *(f"{n}, ms" for n in names)]
     out = ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
     for r in with_model:
         f = r["found"]
         cells = [f"{b['step_ms']:.2f} ({b['buckets']})" for b in f["buckets"]]
         out.append(f"| {r['net']}, {r['workers']}, {r['mode']} | {f['sum_fixed_us']:.0f} | {f['sum_us_per_mib']:.0f} | "
-                   + " | ".join(cells) + " |")
+                   f"{f['work_fixed_us']:.0f} | {f['work_us_per_mib']:.0f} | " + " | ".join(cells) + " |")
     return out
 
 
@@ -263,6 +272,87 @@ def scaling(rows, weak):
     return out
 
 
+def curves_of(rows, weak):
+    """Names with the efficiency of the most workers, and speed-ups by the number of workers."""
+    return [(f"{name}: {100 * speedups[max(speedups)] / max(speedups):.0f} % of {max(speedups)}", speedups)
+            for name, _, speedups in scaling(rows, weak)]
+
+
+def machine():
+    """The processor's name, as Linux has it, or the architecture."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as f:
+            return next(line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.machine()
+
+
+def measure_all(o, workers, skipped):
+    """The rows of weak and of strong scaling. What fails is listed."""
+    weak, strong, begin = [], [], time.monotonic()
+    for net_batch in o.nets.split(","):
+        net, batch = net_batch.rsplit(":", 1)
+        for n in workers:
+            for mode in o.modes.split(",") if n > 1 else ["shm"]:
+                for algorithm in o.algorithms.split(",") if n > 1 else ["auto"]:
+                    for rows, each in ((weak, int(batch)), (strong, max(1, int(batch) // n))):
+                        row = {"net": net, "batch": each, "workers": n, "mode": mode, "algorithm": algorithm}
+                        alone = next((r["found"] for r in weak if (r["net"], r["workers"]) == (net, n)), None) if n == 1 else None
+                        try:
+                            row["found"] = alone or measure(o, net, each, n, mode, algorithm)
+                            rows.append(row)
+                        except (Failure, subprocess.TimeoutExpired) as e:
+                            skipped.append(f"{net}, {n} workers, {mode}, {algorithm}: {e}")
+                        print(f"{time.monotonic() - begin:.0f} s: {net} x {each}, {n} workers, {mode}, {algorithm}",
+                              file=sys.stderr)
+    return weak, strong
+
+
+def write(o, head, weak, strong, more, skipped):
+    processors, base = len(os.sched_getaffinity(0)), os.path.basename(o.out)
+    buckets = bucket_table(weak)
+    lines = ["# Steps of several workers, measured and predicted", "", head, "",
+             "Times are in ms. With several workers: measured (predicted, error); the phases are means over steps and workers, "
+             "the step is a median. The model and its terms a, b, o, g are those of [performance.md](performance.md). A row with * "
+             "has more workers than processors.", "", f"![phases of the steps]({base}-phases.svg)", "",
+             "## Phases, batch of a worker fixed", "", *phase_table(weak, processors), "",
+             "## Phases, batch of a step fixed", "", *phase_table(strong, processors), "", "## Weak scaling", "",
+             f"The serial fraction s is Gustafson's: speed-up n - s (n - 1), fitted to up to {processors} workers.", "",
+             f"![weak scaling]({base}-weak.svg)", "", *scaling_table(scaling(weak, True), True, processors), "",
+             "## Strong scaling", "",
+             f"The serial fraction s is Amdahl's: step T(1) (s + (1 - s) / n), fitted to up to {processors} workers.", "",
+             f"![strong scaling]({base}-strong.svg)", "", *scaling_table(scaling(strong, False), False, processors), ""]
+    if buckets:
+        lines += ["## Buckets, predicted step (and their number)", "",
+                  "A sum of n bytes takes a + b n, of which o + g n is work of the processors that run kernels.", "", *buckets, ""]
+    if more:
+        lines += [f"## More hosts, by simulation, links of {o.rate}", "",
+                  "Sums take the time of the best simulated algorithm of each size. The batch of a worker is fixed.", "",
+                  f"![more hosts]({base}-hosts.svg)", "", *simulated_table(more), ""]
+    if skipped:
+        lines += ["Not measured: " + "; ".join(skipped) + ".", ""]
+    with open(o.out + ".md", "w", encoding="utf-8") as f:
+        f.write("\n".join(lines))
+
+
+def draw(o, weak, strong, more):
+    """Writes the plots and returns their paths."""
+    paths = [f"{o.out}-{kind}.svg" for kind in ("phases", "weak", "strong")]
+    plots.bars(paths[0], "ms of a step, batch of a worker fixed", [p.replace("_", " ") for p in PHASES], phase_bars(weak))
+    for path, rows, kind in ((paths[1], weak, "weak"), (paths[2], strong, "strong")):
+        lines = curves_of(rows, kind == "weak")
+        most = max((n for _, points in lines for n in points), default=1)
+        plots.curves(path, f"{kind} scaling; efficiency in the legend", "workers", "speed-up", lines, 1.2 * most,
+                     {n: n for n in range(1, most + 1)})
+    if more:
+        lines = {}
+        for r, n, _, _, over, step in more:
+            lines.setdefault(f"{r['net']}, {r['batch']}", {})[n] = 100 * (step - over) / step
+        paths.append(f"{o.out}-hosts.svg")
+        plots.curves(paths[-1], f"weak scaling by simulation, links of {o.rate}", "hosts", "efficiency, %", list(lines.items()), 100)
+    return paths
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nets", default="alexnet:16,googlenet:8,resnet50:8")
@@ -272,51 +362,19 @@ def main():
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rate", default="1gbit", help="of the links of mode hosts")
     parser.add_argument("--simulated", default="8,16,32,64", help="numbers of hosts of that rate that are predicted")
-    parser.add_argument("--out", default="report", help="files without their ends")
+    parser.add_argument("--out", default="docs/report", help="files without their ends")
     parser.add_argument("--kolo", default=os.path.join(HERE, "build/release/kolo"))
     o = parser.parse_args()
     gbit_of(o.rate)
     hosts = hosts_of(o.simulated)
-    workers = sorted({int(n) for n in o.workers.split(",")})
-    processors = len(os.sched_getaffinity(0))
-    weak, strong, skipped = [], [], []
-    load, begin = os.getloadavg()[0], time.monotonic()
-    for net_batch in o.nets.split(","):
-        net, batch = net_batch.rsplit(":", 1)
-        for n in workers:
-            for mode in o.modes.split(",") if n > 1 else ["shm"]:
-                for algorithm in o.algorithms.split(",") if n > 1 else ["auto"]:
-                    for rows, each in ((weak, int(batch)), (strong, max(1, int(batch) // n))):
-                        row = {"net": net, "batch": each, "workers": n, "mode": mode, "algorithm": algorithm}
-                        try:
-                            row["found"] = rows is strong and n == 1 and weak[-1]["found"] or \
-                                measure(o, net, each, n, mode, algorithm)
-                            rows.append(row)
-                        except (Failure, subprocess.TimeoutExpired) as e:
-                            skipped.append(f"{net}, {n} workers, {mode}, {algorithm}: {e}")
-                        print(f"{time.monotonic() - begin:.0f} s: {net} x {each}, {n} workers, {mode}, {algorithm}",
-                              file=sys.stderr)
-    lines = [f"`bench/report.py {' '.join(sys.argv[1:])}`, {time.strftime('%Y-%m-%d')}, {processors} processors "
-             f"({platform.machine()}), load {load:.1f} before and {os.getloadavg()[0]:.1f} after, {(time.monotonic() - begin) / 60:.0f} min. Times "
-             "in ms; with several workers: measured (predicted, error). A row with * has more workers than processors.", "", "### Phases, batch of a worker fixed", "", *phase_table(weak, processors), "",
-             "### Phases, batch of a step fixed", "", *phase_table(strong, processors), "", "### Weak scaling", "",
-             "The serial fraction s is Gustafson's: speed-up n - s (n - 1).", "",
-             *scaling_table(scaling(weak, True), True, processors), "",
-             "### Strong scaling", "", "The serial fraction s is Amdahl's: step T(1) (s + (1 - s) / n).", "",
-             *scaling_table(scaling(strong, False), False, processors), "",
-             "### Buckets, predicted step (and their number)", "", *bucket_table(weak)]
-    more = simulated_table(weak, o, hosts, skipped)
-    if more:
-        lines += ["", f"### More hosts, by simulation, links of {o.rate}", "",
-                  "Sums have the best algorithm of each size.", "", *more]
-    if skipped:
-        lines += ["", "Not measured: " + "; ".join(skipped) + "."]
-    with open(o.out + ".md", "w", encoding="utf-8") as f:
-        f.write("\n".join(lines) + "\n")
-    for rows, kind in ((weak, "weak"), (strong, "strong")):
-        curves = [(name, speedups) for name, _, speedups in scaling(rows, kind == "weak")]
-        plot(f"{o.out}-{kind}.svg", f"speed-up, {kind} scaling", curves, max(workers))
-    print(f"{o.out}.md, {o.out}-weak.svg, {o.out}-strong.svg")
+    end_on_signals()
+    skipped, load, begin = [], os.getloadavg()[0], time.monotonic()
+    weak, strong = measure_all(o, sorted({int(n) for n in o.workers.split(",")}), skipped)
+    more = simulated(weak, o, hosts, skipped)
+    head = (f"`bench/report.py {' '.join(sys.argv[1:])}`, {time.strftime('%Y-%m-%d')}, {len(os.sched_getaffinity(0))} processors "
+            f"({machine()}), load {load:.1f} before and {os.getloadavg()[0]:.1f} after, {(time.monotonic() - begin) / 60:.0f} min.")
+    write(o, head, weak, strong, more, skipped)
+    print(", ".join([f"{o.out}.md", *draw(o, weak, strong, more)]))
     return 0
 
 
