@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Training steps of two hosts on a slow network, against what the processors and the network allow. As root.
 
-    bench/network.py [--nets resnet50:8,alexnet:16] [--rate 1gbit] [--seconds 10] [--parts steps,buckets,codecs,rounds]
-                     [--python venv/bin/python] [--bytes-only] [--out FILE.md] [--kolo build/release/kolo]
+    bench/network.py [--nets resnet50:8,alexnet:16] [--rate 1gbit] [--seconds 6] [--parts steps,buckets,codecs,rounds]
+                     [--python venv/bin/python] [--round 20] [--turns 1] [--bytes-only] [--out FILE.md] [--kolo build/release/kolo]
 
 The hosts are network namespaces (tests/hosts/net.sh). For each net (NAME:BATCH, the batch of each host): the goodput of plain
 TCP and a step of each host without the other, both at the same time, which is `compute`; then of each row the step and the
 bytes that host 1 sends in it, by the counter of its interface, and the bound max(compute, bytes / goodput). Rows:
-steps: default buckets, those that --buckets auto chooses, and with --python PyTorch's DistributedDataParallel over Gloo. buckets: of 1, 4, 25 and
-100 MB, one for each gradient and one for all. codecs: f16, topk:0.01, 1bit. rounds: diloco:50, over two rounds. The parts
-alternate --turns times, and medians are printed. --bytes-only makes few steps and prints the bytes alone, which no load of
-the machine changes.
+steps: default buckets, those that --buckets auto chooses, and with --python PyTorch's DistributedDataParallel over Gloo.
+buckets: of 1, 4, 25 and 100 MiB, one for each gradient and one for all. codecs: f16, topk:0.01, 1bit. rounds: diloco with
+--round steps in each, over two rounds. The rows alternate --turns times, and medians are printed, with PyTorch's step over that
+of default buckets, and that of --buckets auto over the best of fixed ones. A row that fails is listed, and the program then
+exits with 1. --bytes-only makes few steps and prints the bytes alone, which no load of the machine changes.
 """
 
 from __future__ import annotations
@@ -23,18 +24,20 @@ import statistics
 import sys
 import time
 
-from namespaces import HERE, Failure, Hosts
+from namespaces import HERE, Failure, Hosts, end_on_signals
 
 PARAMETERS = {"resnet50": 25557032, "alexnet": 61100840, "googlenet": 6624904, "lenet": 61706}
 SMALL = ["--compress-min-bytes", "4K"]
-ROUND = 50
+FEW = 3  # steps of the run whose bytes are those of the start and the end
+DEFAULT = "f32"
+PEER = "PyTorch DDP, Gloo"
 PLANNED = "the plan of --buckets auto"
 PARTS = {
-    "steps": {"f32": [], PLANNED: None},
+    "steps": {DEFAULT: [], PLANNED: None},
     "buckets": {**{f"--bucket-bytes {n}M": ["--bucket-bytes", f"{n}M"] for n in (1, 4, 25, 100)},
                 "a bucket for each gradient": ["--bucket-bytes", "1"], "one bucket": ["--bucket-bytes", "4G"]},
     "codecs": {f"--compress {c}": ["--compress", c, *SMALL] for c in ("f16", "topk:0.01", "1bit")},
-    "rounds": {f"--consistency diloco:{ROUND}": ["--consistency", f"diloco:{ROUND}"]},
+    "rounds": {"--consistency diloco:": []},
 }
 
 
@@ -48,10 +51,10 @@ def compute(o, hosts, net, batch, steps):
     return json.loads(hosts.run([train(o, net, batch, steps, [])] * 2))["step_ms_median"]
 
 
-def measure(o, hosts, net, batch, steps, more):
-    """Mean and median step, and the bytes that host 1 sends in one: those of twice the steps less those of so many."""
+def measure(o, hosts, net, batch, steps, more, few=FEW):
+    """Mean and median step, and the bytes that host 1 sends in one: those of few + steps less those of few."""
     sent, found = [hosts.sent(1)], None
-    for n in (steps, 2 * steps):
+    for n in (few, few + steps):
         found = json.loads(hosts.run_ranks(train(o, net, batch, n, more)))
         sent.append(hosts.sent(1))
     each = ((sent[2] - sent[1]) - (sent[1] - sent[0])) / steps
@@ -85,45 +88,85 @@ def peer(o, hosts, net, batch, steps, ms):
 
 
 def rows_of(o, part):
-    rows = [(name, more, None) for name, more in PARTS[part].items() if not (o.bytes_only and name == PLANNED)]
-    return rows + ([("PyTorch DDP, Gloo", None, "peer")] if part == "steps" and o.python else [])
+    """Names of rows and how each is measured: a function of hosts, net, batch, steps, ms of compute, and the planned buckets."""
+    def of(more, rounds):
+        def run(hosts, net, batch, steps, alone, planned):
+            return measure(o, hosts, net, batch, o.round if rounds else steps, planned if more is None else more,
+                           o.round if rounds else FEW)
+        return run
+
+    rows = []
+    for name, more in PARTS[part].items():
+        if part == "rounds":
+            rows.append((f"{name}{o.round}", of(["--consistency", f"diloco:{o.round}"], True)))
+        elif not (o.bytes_only and name == PLANNED):
+            rows.append((name, of(more, False)))
+    if part == "steps" and o.python:
+        rows.append((PEER, lambda hosts, net, batch, steps, alone, planned: peer(o, hosts, net, batch, steps, alone)))
+    return rows
 
 
-def of_net(o, net, batch, lines):
+def comparisons(steps):
+    """Sentences about the steps, in ms, of (part, row)."""
+    out = []
+    if ("steps", PEER) in steps and ("steps", DEFAULT) in steps:
+        out.append(f"{PEER} over {DEFAULT}: {steps['steps', PEER] / steps['steps', DEFAULT]:.3f}.")
+    fixed = {name: ms for (part, name), ms in steps.items() if part == "buckets"}
+    if fixed and ("steps", PLANNED) in steps:
+        best = min(fixed, key=fixed.get)
+        out.append(f"{PLANNED} over the best fixed buckets ({best}): {steps['steps', PLANNED] / fixed[best]:.3f}.")
+    return out
+
+
+def table(o, found, net, alone, goodput):
+    """The lines of a net: found has the runs of (part, row)."""
+    whole = found.get(("steps", DEFAULT), [(0, 0, 4 * PARAMETERS.get(net, 0))])[0][2]
+    out = ["| row | MB sent in a step | of f32 | step, ms | bound, ms | step / bound |", "| --- | --- | --- | --- | --- | --- |"]
+    steps = {}
+    for (part, name), runs in found.items():
+        means, medians, sent = ([r[k] for r in runs] for k in range(3))
+        step = statistics.median(means if part == "rounds" else medians)  # a round's exchange is in one step of many
+        each = statistics.median(sent)
+        bound = max(alone, 1e3 * each / goodput)
+        share = f" {each / whole:.4f} |" if whole else " |"
+        times = " | | |" if o.bytes_only else f" {step:.1f} | {bound:.1f} | {step / bound:.3f} |"
+        out.append(f"| {name} | {each / 1e6:.3f} |{share}{times}")
+        steps[part, name] = step
+    return out + ["", *([] if o.bytes_only else comparisons(steps))]
+
+
+def of_net(o, net, batch, failed):
+    """The lines of a net."""
     with Hosts(2, o.rate) as hosts:
         goodput = statistics.median(hosts.goodput() for _ in range(3))
         alone = compute(o, hosts, net, batch, 3)
-        steps = 2 if o.bytes_only else max(3, int(o.seconds * 1e3 / max(alone, 1e3 * 4 * PARAMETERS.get(net, 0) / goodput)))
+        steps = 2 if o.bytes_only else max(4, int(o.seconds * 1e3 / max(alone, 1e3 * 4 * PARAMETERS.get(net, 0) / goodput)))
         alone = compute(o, hosts, net, batch, 2 * steps)
-        lines += [f"{net}, {batch} samples on each host: goodput {goodput / 1e6:.1f} MB/s, compute {alone:.1f} ms", "",
-                  "| | MB sent in a step | of f32 | step, ms | bound, ms | step / bound |", "| --- | --- | --- | --- | --- | --- |"]
-        found, planned = {}, [] if o.bytes_only else plan(o, hosts, net, batch)
+        found, planned = {}, []
+        if "steps" in o.parts.split(",") and not o.bytes_only:
+            planned = plan(o, hosts, net, batch)
         for _ in range(1 if o.bytes_only else o.turns):
             for part in o.parts.split(","):
-                for name, more, kind in rows_of(o, part):
-                    n = ROUND if part == "rounds" else steps
-                    got = peer(o, hosts, net, batch, n, alone) if kind else measure(o, hosts, net, batch, n,
-                                                                                             planned if more is None else more)
+                for name, run in rows_of(o, part):
+                    try:
+                        got = run(hosts, net, batch, steps, alone, planned)
+                    except Failure as e:
+                        failed.append(f"{net}, {name}: {e}")
+                        continue
                     found.setdefault((part, name), []).append(got)
-                    print(f"{net}: {name}: {got}", file=sys.stderr, flush=True)
-        whole = found.get(("steps", "f32"), [(0, 0, 4 * PARAMETERS.get(net, 0))])[0][2]
-        for (part, name), runs in found.items():
-            means, medians, sent = ([r[k] for r in runs] for k in range(3))
-            step = statistics.median(means if part == "rounds" else medians)  # a round's exchange is in one step of many
-            each = statistics.median(sent)
-            bound = max(alone, 1e3 * each / goodput)
-            share = f" {each / whole:.4f} |" if whole else " |"
-            times = " | |" if o.bytes_only else f" {step:.1f} | {bound:.1f} | {step / bound:.3f} |"
-            lines.append(f"| {name} | {each / 1e6:.3f} |{share}{times}")
-        lines.append("")
+                    print(f"{net}: {name}: mean {got[0] or 0:.1f} ms, median {got[1]:.1f} ms, {got[2] / 1e6:.3f} MB",
+                          file=sys.stderr, flush=True)
+        return [f"{net}, {batch} samples on each host: goodput {goodput / 1e6:.1f} MB/s, compute {alone:.1f} ms", "",
+                *table(o, found, net, alone, goodput), ""]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nets", default="resnet50:8,alexnet:16")
     parser.add_argument("--rate", default="1gbit")
-    parser.add_argument("--seconds", type=float, default=6, help="of the shorter of the two runs of a row")
+    parser.add_argument("--seconds", type=float, default=6, help="of the steps of a row")
     parser.add_argument("--turns", type=int, default=1)
+    parser.add_argument("--round", type=int, default=20, help="steps of a round of diloco")
     parser.add_argument("--parts", default="steps,buckets,codecs,rounds")
     parser.add_argument("--python", default="", help="with PyTorch, for DistributedDataParallel")
     parser.add_argument("--bytes-only", action="store_true")
@@ -134,13 +177,15 @@ def main():
         if part not in PARTS:
             raise SystemExit(f"network.py: no part named {part}: {', '.join(PARTS)}")
     begin, load = time.monotonic(), os.getloadavg()[0]
-    lines = []
-    try:
-        for net_batch in o.nets.split(","):
-            net, batch = net_batch.rsplit(":", 1)
-            of_net(o, net, int(batch), lines)
-    except Failure as e:
-        raise SystemExit(f"network.py: {e}") from e
+    end_on_signals()
+    lines, failed = [], []
+    for net_batch in o.nets.split(","):
+        net, batch = net_batch.rsplit(":", 1)
+        try:
+            lines += of_net(o, net, int(batch), failed)
+        except Failure as e:
+            failed.append(f"{net}: {e}")
+    lines += [f"Not measured: {'; '.join(failed)}.", ""] if failed else []
     lines.append(f"`bench/network.py {' '.join(sys.argv[1:])}`, {time.strftime('%Y-%m-%d')}, two hosts with links of {o.rate}, load "
                  f"{load:.1f} before and {os.getloadavg()[0]:.1f} after, {(time.monotonic() - begin) / 60:.0f} min.")
     text = "\n".join(lines) + "\n"
@@ -148,7 +193,7 @@ def main():
     if o.out:
         with open(o.out, "w", encoding="utf-8") as f:
             f.write(text)
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import json
 import statistics
 import sys
 
-from namespaces import HERE, Failure, Hosts
+from namespaces import HERE, Failure, Hosts, end_on_signals
 
 
 def law(n, k):
@@ -46,6 +46,7 @@ def main():
     parser.add_argument("--step-buckets", type=int, default=64)
     parser.add_argument("--kolo", default=f"{HERE}/build/release/kolo")
     o = parser.parse_args()
+    end_on_signals()
     counts = [int(k) for k in o.servers.split(",")]
     found = {k: [] for k in counts}
     for _ in range(o.turns):
