@@ -70,9 +70,10 @@ words() {
 
 # Files that documents and comments name by their path exist.
 mentions() {
-    grep -rnoE '\b(src|include|tests|tools|bench|models|docs|examples|python|cmake)/[A-Za-z0-9_./*-]*\.(isa\.c|[ch]|md|sh|py|awk|txt|cmake|json)\b' \
+    grep -rnoE '(^|[^/A-Za-z0-9_])(src|include|tests|tools|bench|models|docs|examples|python|cmake)/[A-Za-z0-9_./*-]*\.(isa\.c|[ch]|md|sh|py|awk|txt|cmake|json)\b' \
         README.md docs src include models tests/*/*/*.c tests/support tools Makefile |
         grep -vE '[*]|NAME|alg_X|/X\.' | while IFS=: read -r file line path; do
+        path=${path#[!a-z]} # what stands before it
         [ -e "$path" ] || echo "$file:$line: there is no $path"
     done >"$work/mentions"
     cat "$work/mentions"
