@@ -4,14 +4,15 @@
     bench/network.py [--nets resnet50:8,alexnet:16] [--rate 1gbit] [--seconds 6] [--parts steps,buckets,codecs,rounds]
                      [--python venv/bin/python] [--round 20] [--turns 1] [--bytes-only] [--out FILE.md] [--kolo build/release/kolo]
 
-The hosts are network namespaces (tests/hosts/net.sh). For each net (NAME:BATCH, the batch of each host): the goodput of plain
-TCP and a step of each host without the other, both at the same time, which is `compute`; then of each row the step and the
-bytes that host 1 sends in it, by the counter of its interface, and the bound max(compute, bytes / goodput). Rows:
+The hosts are network namespaces (tests/hosts/net.sh). For each net (NAME:BATCH, the batch of each host): the goodput of
+plain TCP and a step of each host without the other, both at the same time, which is `compute`; then of each row the step
+and the bytes that host 1 sends in it, by the counter of its interface, and the bound max(compute, bytes / goodput). Rows:
 steps: default buckets, those that --buckets auto chooses, and with --python PyTorch's DistributedDataParallel over Gloo.
 buckets: of 1, 4, 25 and 100 MiB, one for each gradient and one for all. codecs: f16, topk:0.01, 1bit. rounds: diloco with
---round steps in each, over two rounds. The rows alternate --turns times, and medians are printed, with PyTorch's step over that
-of default buckets, and that of --buckets auto over the best of fixed ones. A row that fails is listed, and the program then
-exits with 1. --bytes-only makes few steps and prints the bytes alone, which no load of the machine changes.
+--round steps in each, over two rounds. hybrid (give it with --parts): convolutions by samples, classifiers divided. The
+rows alternate --turns times, and medians are printed, with PyTorch's step over that of default buckets, and that of
+--buckets auto over the best of fixed ones. A row that fails is listed, and the program then exits with 1. --bytes-only
+makes few steps and prints the bytes alone, which no load of the machine changes.
 """
 
 from __future__ import annotations
@@ -32,12 +33,15 @@ FEW = 3  # steps of the run whose bytes are those of the start and the end
 DEFAULT = "f32"
 PEER = "PyTorch DDP, Gloo"
 PLANNED = "the plan of --buckets auto"
+HOSTS = 2
+HYBRID = f"--mesh tp={HOSTS} --placement owt"
 PARTS = {
     "steps": {DEFAULT: [], PLANNED: None},
     "buckets": {**{f"--bucket-bytes {n}M": ["--bucket-bytes", f"{n}M"] for n in (1, 4, 25, 100)},
                 "a bucket for each gradient": ["--bucket-bytes", "1"], "one bucket": ["--bucket-bytes", "4G"]},
     "codecs": {f"--compress {c}": ["--compress", c, *SMALL] for c in ("f16", "topk:0.01", "1bit")},
     "rounds": {"--consistency diloco:": []},
+    "hybrid": {HYBRID: ["--mesh", f"tp={HOSTS}", "--placement", "owt"]},
 }
 
 
@@ -91,6 +95,7 @@ def rows_of(o, part):
     """Names of rows and how each is measured: a function of hosts, net, batch, steps, ms of compute, and the planned buckets."""
     def of(more, rounds):
         def run(hosts, net, batch, steps, alone, planned):
+            batch *= HOSTS if part == "hybrid" else 1  # the ranks of an axis tp get the same samples
             return measure(o, hosts, net, batch, o.round if rounds else steps, planned if more is None else more,
                            o.round if rounds else FEW)
         return run
@@ -115,6 +120,8 @@ def comparisons(steps):
     if fixed and ("steps", PLANNED) in steps:
         best = min(fixed, key=fixed.get)
         out.append(f"{PLANNED} over the best fixed buckets ({best}): {steps['steps', PLANNED] / fixed[best]:.3f}.")
+    if ("hybrid", HYBRID) in steps and ("steps", DEFAULT) in steps:
+        out.append(f"Samples/s of {HYBRID} over {DEFAULT}: {steps['steps', DEFAULT] / steps['hybrid', HYBRID]:.3f}.")
     return out
 
 
@@ -137,7 +144,7 @@ def table(o, found, net, alone, goodput):
 
 def of_net(o, net, batch, failed):
     """The lines of a net."""
-    with Hosts(2, o.rate) as hosts:
+    with Hosts(HOSTS, o.rate) as hosts:
         goodput = statistics.median(hosts.goodput() for _ in range(3))
         alone = compute(o, hosts, net, batch, 3)
         steps = 2 if o.bytes_only else max(4, int(o.seconds * 1e3 / max(alone, 1e3 * 4 * PARAMETERS.get(net, 0) / goodput)))
