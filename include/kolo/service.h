@@ -19,8 +19,9 @@
  * event, and at the client all requests to that server fail.
  *
  * Data. Inside a host a server reads the input of a request in place, and writes its reply in
- * place, if the memory is registered (kolo_comm_alloc; between threads: any memory). Other data is
- * sent over the connection.
+ * place, if the memory is registered (kolo_comm_alloc; between threads: any memory). Where a server
+ * has `lent` memory, clients on its host copy replies out of it themselves, beside each other.
+ * Other data is sent over the connection.
  *
  * Limits. A server holds at most `credits` requests and `client_bytes` bytes of each client. Then
  * it stops reading from that client, without blocking others. Invalid messages end the connection.
@@ -72,9 +73,15 @@ typedef struct kolo_service_opts {
      * until it is to be called again, at the latest; -1: there is no such time. May be NULL. */
     int (*due)(void *arg);
     void *arg;
-    int credits;          /* requests of a client without reply; default 64 */
-    size_t client_bytes;  /* data held for a client, and the largest input or reply that is not in
-                             mapped memory; default 256 MiB */
+    int credits;         /* requests of a client without reply; default 64 */
+    size_t client_bytes; /* data held for a client, and the largest input or reply that is not in
+                            mapped memory; default 256 MiB */
+    /* Registered memory of this rank: a client on this host copies a reply whose data is in it from
+     * there, instead of the server's thread. After such a reply the data must not change before the
+     * server gets a request that this client has started after it had the reply. Borrowed. NULL:
+     * none. */
+    const void *lent;
+    size_t lent_bytes;
     int joins;            /* processes that may join as clients later; the same on all servers */
     int64_t timeout_ms;   /* deadline of creation and of each wait; default the communicator's */
     int64_t heartbeat_ms; /* a host that does not answer this long is lost; default 10000 */
@@ -117,7 +124,8 @@ KOLO_API void kolo_service_traffic(kolo_service *service, uint64_t *sent, uint64
 
 /* Completes a call. With status OK sends a clock and up to call->output_bytes bytes of `data`,
  * which may be call->output itself; otherwise sends this thread's last error. Does not block: what
- * the connection does not take is copied. Only in `serve` and `lost`, once per call. */
+ * the connection does not take is copied, but see `lent` of kolo_service_opts. Only in `serve` and
+ * `lost`, once per call. */
 KOLO_API void kolo_service_reply(kolo_service_call *call, kolo_status status, uint64_t clock,
                                  const void *data, size_t bytes);
 

@@ -111,8 +111,24 @@ static kolo_service_request *take_awaiting(kolo_client_link *l) {
     size_t room = h->status == KOLO_OK ? q->output_bytes : KOLO_SERVICE_TEXT_BYTES;
     bool placed = h->placed && h->status == KOLO_OK && q->internal.output_handle;
     if (h->bytes > room || h->placed != placed || h->status > KOLO_ERR_DIVERGED) return NULL;
+    if (h->lent_handle && (placed || h->status != KOLO_OK || !l->mapped)) return NULL;
     *at = q->internal.next;
     return q;
+}
+
+/* Copies a reply from memory that the server lends. FORMAT: it is not in its memory. */
+static kolo_status copy_lent(const kolo_client *c, kolo_client_link *l) {
+    const kolo_reply_head *h = &l->in;
+    const size_t bytes = (size_t)h->bytes, at = (size_t)h->lent_at;
+    kolo_transport *t = c->transport;
+    const char *memory = NULL;
+    if (at <= SIZE_MAX - bytes) {
+        memory = t->ops->window(t, (int)(l - c->links), h->lent_handle, at + bytes);
+    }
+    if (!memory) return KOLO_FAIL(KOLO_ERR_FORMAT, "sent a reply outside of its memory");
+    memcpy(l->reading->output, memory + at, bytes);
+    l->body_filled = bytes;
+    return KOLO_OK;
 }
 
 /* Completes the request whose reply has arrived. */
@@ -144,6 +160,7 @@ static kolo_status receive_some(kolo_client *c, kolo_client_link *l, bool *more,
         l->reading = take_awaiting(l);
         if (!l->reading) return KOLO_FAIL(KOLO_ERR_FORMAT, "sent an invalid reply");
         l->body_filled = l->in.placed ? (size_t)l->in.bytes : 0;
+        if (l->in.lent_handle) KOLO_TRY(copy_lent(c, l));
     }
     bool failed = l->in.status != KOLO_OK;
     void *to = failed ? (void *)l->reading->internal.error : l->reading->output;

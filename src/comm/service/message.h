@@ -2,7 +2,8 @@
 /* The messages of a service, and how they pass through a non-blocking socket.
  *
  *     client -> server   call head, then the input unless it has a handle
- *     server -> client   reply head, then the reply unless it was written to the client's memory
+ *     server -> client   reply head, then the reply unless it was written to the client's memory,
+ * or the client copies it from the server's
  *
  * A handle is what the transport's `window` maps (0: none). A connection between hosts may be
  * protected: it carries the same in records (records.h). */
@@ -36,8 +37,9 @@ typedef struct kolo_call_head {
 typedef struct kolo_reply_head {
     uint32_t type, status;
     uint64_t serial, clock;
-    uint64_t bytes;  /* of the reply, or of the error's text */
-    uint64_t placed; /* 1: the reply is in the client's memory already */
+    uint64_t bytes;                /* of the reply, or of the error's text */
+    uint64_t placed;               /* 1: the reply is in the client's memory already */
+    uint64_t lent_handle, lent_at; /* of memory that the server lends; where the reply is in it */
 } kolo_reply_head;
 
 /* Bytes that connections have carried. Any thread; relaxed. */

@@ -67,6 +67,7 @@ struct kolo_server {
     kolo_transport *transport;
     kolo_message_traffic traffic; /* with other hosts */
     bool *local, *mapped;
+    uint64_t lent_handle;  /* of what the server lends; 0: nothing */
     int ranks, size;       /* clients: the ranks, then those who join */
     kolo_joiners *joiners; /* NULL: no process may join */
     bool resume;           /* some client has it set */
@@ -129,6 +130,14 @@ kolo_status kolo_server_attach(kolo_server *s, int rank, int fd, const kolo_seal
 
 /* ---- replies ---- */
 
+/* Whether a client copies this reply itself: it is in memory that the server lends. */
+static bool is_lent(const kolo_server *s, int rank, const void *data, size_t bytes) {
+    const size_t lent = s->lent_handle ? s->opts.lent_bytes : 0;
+    const uintptr_t first = (uintptr_t)s->opts.lent, at = (uintptr_t)data;
+    return bytes > 0 && s->mapped[rank] && at >= first && at - first <= lent &&
+           bytes <= lent - (at - first);
+}
+
 void kolo_service_reply(kolo_service_call *view, kolo_status status, uint64_t clock,
                         const void *data, size_t bytes) {
     call *q = (call *)view;
@@ -140,7 +149,8 @@ void kolo_service_reply(kolo_service_call *view, kolo_status status, uint64_t cl
         status = KOLO_FAIL(KOLO_ERR_ARG, "a reply of %zu bytes, room for %zu", bytes,
                            view->output_bytes);
     }
-    bool placed = status == KOLO_OK && view->output && bytes > 0;
+    const bool lent = status == KOLO_OK && is_lent(s, rank, data, bytes);
+    bool placed = status == KOLO_OK && !lent && view->output && bytes > 0;
     if (placed && data != view->output) memcpy(view->output, data, bytes);
     char text[KOLO_SERVICE_TEXT_BYTES];
     if (status != KOLO_OK) {
@@ -156,8 +166,10 @@ void kolo_service_reply(kolo_service_call *view, kolo_status status, uint64_t cl
                             .serial = q->serial,
                             .clock = clock,
                             .bytes = bytes,
-                            .placed = placed};
-    if (kolo_reply_queue_send(&c->replies, &c->socket, &head, data, placed ? 0 : bytes) !=
+                            .placed = placed,
+                            .lent_handle = lent ? s->lent_handle : 0,
+                            .lent_at = lent ? (uintptr_t)data - (uintptr_t)s->opts.lent : 0};
+    if (kolo_reply_queue_send(&c->replies, &c->socket, &head, data, placed || lent ? 0 : bytes) !=
         KOLO_OK) {
         end_client(s, rank, false, kolo_last_error());
         return;
@@ -539,6 +551,9 @@ kolo_status kolo_server_create(const kolo_service_opts *opts, const kolo_server_
     s->ranks = place->size;
     s->progress_ns = kolo_now_ns();
     s->size = size;
+    if (opts->lent && s->transport) {
+        s->lent_handle = s->transport->ops->handle(s->transport, opts->lent, opts->lent_bytes);
+    }
     s->epoll = s->wake = s->listeners[0] = s->listeners[1] = -1;
     for (int r = 0; r < s->size; r++) s->clients[r].socket.fd = -1;
     kolo_status status = init(s, place);

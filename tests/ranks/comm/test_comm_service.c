@@ -211,6 +211,70 @@ static void requests_give_what_a_model_gives(void **state) {
     }
 }
 
+/* ---- lent memory ---- */
+
+enum { SLOT = 300000, TURNS = 12 };
+
+/* Each client has a slot, at which the key is an offset. */
+static void serve_slots(void *arg, kolo_service_call *call) {
+    char *at = (char *)arg + (size_t)call->client * SLOT + call->key;
+    if (call->input_bytes > 0) memcpy(at, call->input, call->input_bytes);
+    kolo_service_reply(call, KOLO_OK, call->clock, at, call->output_bytes);
+}
+
+/* Pushes a part of a slot to each server, and pulls it back. The server changes it only then. */
+static kolo_status push_and_pull(kolo_service *service, int turn, const char *in, char *out) {
+    const size_t first = (size_t)turn * 37, bytes = turn % 3 ? (size_t)turn * 1000 : SLOT - first;
+    for (int s = 0; s < RANKS; s++) {
+        kolo_service_request push = {
+            .server = s, .key = first, .input = in + s, .input_bytes = bytes};
+        kolo_service_request pull = {.server = s,
+                                     .key = first,
+                                     .clock = (uint64_t)turn,
+                                     .output = out,
+                                     .output_bytes = bytes};
+        memset(out, 0, bytes);
+        KOLO_TRY(kolo_service_run(service, &push, 0));
+        KOLO_TRY(kolo_service_run(service, &pull, 0));
+        if (pull.reply_bytes == bytes && pull.reply_clock == pull.clock &&
+            memcmp(in + s, out, bytes) == 0) {
+            continue;
+        }
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "turn %d, server %d: other data", turn, s);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status lent_body(kolo_comm *comm, const void *arg, void *result) {
+    kolo_service *service;
+    void *slots, *memory;
+    char *own = kolo_alloc(SLOT);
+    if (!own) return KOLO_NOMEM(SLOT);
+    KOLO_TRY(kolo_comm_alloc(comm, RANKS * SLOT, &slots));
+    KOLO_TRY(kolo_comm_alloc(comm, 3 * SLOT, &memory));
+    char *in = (char *)memory + SLOT;
+    for (size_t i = 0; i < SLOT + RANKS; i++)
+        in[i] = byte_of((uint64_t)kolo_comm_rank(comm) + 3, i);
+    const kolo_service_opts opts = {
+        .serve = serve_slots, .arg = slots, .lent = slots, .lent_bytes = RANKS * SLOT};
+    KOLO_TRY(kolo_service_create(comm, &opts, &service));
+    kolo_status status = KOLO_OK;
+    for (int turn = 0; turn < TURNS && status == KOLO_OK; turn++) {
+        status = push_and_pull(service, turn, in, turn % 2 ? own : memory);
+    }
+    if (status == KOLO_OK) status = kolo_barrier(comm);
+    kolo_service_destroy(service);
+    kolo_free(own);
+    return status;
+}
+
+static void lent_memory_gives_the_same_replies(void **state) {
+    static const rank_transport transports[] = {RANKS_THREAD, RANKS_SHM, RANKS_TCP, RANKS_HOSTS};
+    for (size_t i = 0; i < 4; i++) {
+        ASSERT_OK(run_ranks(RANKS, transports[i], lent_body, NULL, 0));
+    }
+}
+
 /* ---- who serves ---- */
 
 static kolo_status one_server_body(kolo_comm *comm, const void *arg, void *result) {
@@ -407,6 +471,7 @@ static void a_forked_child_is_no_client(void **state) {
 TEST_MAIN(test_comm_service) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_give_what_a_model_gives),
+        cmocka_unit_test(lent_memory_gives_the_same_replies),
         cmocka_unit_test(a_rank_may_serve_or_not),
         cmocka_unit_test(a_client_that_is_not_attached_is_lost_alone),
         cmocka_unit_test(errors_of_one_rank_are_errors_of_all),
