@@ -144,8 +144,8 @@ kolo_status kolo_client_start(kolo_client *c, kolo_service_request *q, bool wait
         q->internal.output_handle = handle_of(c, l, q->output, q->output_bytes);
         add_started(c, q);
     }
-    bool driven = c->driven;
-    if (status == KOLO_OK && !driven && !waits) pthread_cond_signal(&c->work);
+    const bool driven = c->driven; /* one who waits, or holds, drives next */
+    if (status == KOLO_OK && !driven && !waits && c->n_waiting == 0) pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->mutex);
     if (status == KOLO_OK && driven) kick(c);
     return status;
@@ -172,16 +172,54 @@ static void time_out(kolo_client *c, const kolo_service_request *q, int64_t time
     }
 }
 
+/* A caller drives whenever it waits; the mutex is held. */
+static void take_over(kolo_client *c) { c->n_waiting++; }
+
+static void hand_over(kolo_client *c) {
+    c->n_waiting--;
+    if (c->n_open > 0 && c->n_waiting == 0) pthread_cond_signal(&c->work);
+}
+
+void kolo_client_hold(kolo_client *c) {
+    pthread_mutex_lock(&c->mutex);
+    take_over(c);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+void kolo_client_release(kolo_client *c) {
+    pthread_mutex_lock(&c->mutex);
+    hand_over(c);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+/* Whether a connection has not taken all requests. Nobody drives; the mutex is held. */
+static bool has_unsent(const kolo_client *c) {
+    for (int r = 0; r < c->size; r++) {
+        if (c->links[r].queue) return true;
+    }
+    return false;
+}
+
+void kolo_client_release_sent(kolo_client *c) {
+    pthread_mutex_lock(&c->mutex);
+    const bool driven = c->driven;
+    if (!driven) take_turn(c, 0);
+    c->n_waiting--;
+    const bool left = driven || has_unsent(c);
+    if (left && c->n_open > 0 && c->n_waiting == 0) pthread_cond_signal(&c->work);
+    pthread_mutex_unlock(&c->mutex);
+    if (driven) kick(c);
+}
+
 /* Begins and ends a wait of the caller; between them the mutex is held. */
 static void begin_wait(kolo_client *c) {
     kolo_activity_begin_wait(c->activity);
     pthread_mutex_lock(&c->mutex);
-    c->n_waiting++;
+    take_over(c);
 }
 
 static void end_wait(kolo_client *c) {
-    c->n_waiting--;
-    if (c->n_open > 0 && c->n_waiting == 0) pthread_cond_signal(&c->work);
+    hand_over(c);
     pthread_mutex_unlock(&c->mutex);
     kolo_activity_end_wait(c->activity);
 }

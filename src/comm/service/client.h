@@ -39,6 +39,10 @@ void kolo_client_abandon(kolo_client *client);
 /* See kolo_service_start; `waits`: the caller waits next, so the thread need not make progress. */
 kolo_status kolo_client_start(kolo_client *c, kolo_service_request *q, bool waits);
 kolo_status kolo_client_wait(kolo_client *c, kolo_service_request *q, int64_t timeout_ms);
+/* See kolo_service_hold. */
+void kolo_client_hold(kolo_client *c);
+void kolo_client_release(kolo_client *c);
+void kolo_client_release_sent(kolo_client *c);
 /* See kolo_service_show_life, kolo_service_await and kolo_service_lives. */
 void kolo_client_show_life(kolo_client *c);
 kolo_status kolo_client_await(kolo_client *c, kolo_service_request *q, int64_t timeout_ms);

@@ -43,7 +43,7 @@ struct kolo_client {
     pthread_cond_t changed;  /* for callers: who drives has changed, or a request is complete */
     pthread_cond_t work;     /* for the thread: signs are due, or no caller waits for a request */
     bool driven, stop, shows_life;
-    int n_open, n_waiting;                        /* requests in flight; callers that wait */
+    int n_open, n_waiting; /* requests in flight; callers that wait, or hold */
     kolo_service_request *started, **started_end; /* not yet known to the driver */
     kolo_client_link links[];
 };

@@ -575,6 +575,10 @@ bool kolo_service_lives(kolo_service *service, int server, int64_t timeout_ms) {
     return kolo_client_lives(service->client, server, timeout_ms);
 }
 
+void kolo_service_hold(kolo_service *service) { kolo_client_hold(service->client); }
+void kolo_service_release(kolo_service *service) { kolo_client_release(service->client); }
+void kolo_service_release_sent(kolo_service *service) { kolo_client_release_sent(service->client); }
+
 void kolo_service_begin_wait(kolo_service *service) { kolo_activity_begin_wait(service->activity); }
 void kolo_service_end_wait(kolo_service *service) { kolo_activity_end_wait(service->activity); }
 

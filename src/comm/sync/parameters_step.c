@@ -1,5 +1,6 @@
 /* The steps of a worker: pushes, in parts or buckets, and pulls. */
 #include "base/status.h"
+#include "comm/service/waits.h"
 #include "comm/sync/adapt.h"
 #include "comm/sync/parameters_internal.h"
 
@@ -88,8 +89,7 @@ static kolo_status end_push(kolo_parameters *p) {
     return KOLO_OK;
 }
 
-kolo_status kolo_parameters_pull(kolo_parameters *p, float *values) {
-    KOLO_TRY(kolo_parameters_check_worker(p));
+static kolo_status pull(kolo_parameters *p, float *values) {
     const kolo_status status = read_buckets(p, values);
     const int started = p->n_pulled;
     p->n_pulled = 0;
@@ -100,6 +100,14 @@ kolo_status kolo_parameters_pull(kolo_parameters *p, float *values) {
     if (choice > p->choice) p->choice = choice; /* a replica may be behind */
     p->reads[kolo_staleness_bin(largest_reply(p, p->pulls))]++;
     return end_push(p);
+}
+
+kolo_status kolo_parameters_pull(kolo_parameters *p, float *values) {
+    KOLO_TRY(kolo_parameters_check_worker(p));
+    kolo_service_hold(p->service);
+    const kolo_status status = pull(p, values);
+    kolo_service_release(p->service);
+    return status;
 }
 
 int kolo_parameters_staleness(const kolo_parameters *p) {
@@ -197,12 +205,15 @@ kolo_status kolo_parameters_push(kolo_parameters *p, const float *gradient) {
     KOLO_TRY(check_push(p));
     p->pushed = gradient;
     memset(p->ready, 0, (size_t)p->n_parts * sizeof *p->ready);
+    kolo_service_hold(p->service);
     const kolo_status status = start_pushes(p, parts_of(p, KOLO_BUCKETS_AHEAD), p->clock);
     if (status != KOLO_OK) {
         const int started = p->n_pushed;
         p->n_pushed = 0;
+        kolo_service_release(p->service);
         return kolo_parameters_fail_after(p, p->pushes, started, status);
     }
+    kolo_service_release_sent(p->service); /* the pull, or the end, waits for the replies */
     p->pushing = true;
     p->clock++;
     if (p->held > 0) p->held--;
