@@ -1,6 +1,7 @@
 /* Updates by the gradients of several workers, and the point where all wait for each other. */
 #include "base/clock.h"
 #include "base/integer.h"
+#include "comm/reduce/reduce.h"
 #include "comm/sync/owner_internal.h"
 #include "kolo/comm.h"
 
@@ -51,32 +52,45 @@ static bool is_complete(owner *o) {
     return in >= (needed > 1 ? needed : 1);
 }
 
-/* The sum of the gradients that are in, each after the late ones of its worker, and of the late
- * ones of workers that are not active; with a quorum of all late ones. Returns how many gradients
- * that is. */
-static int sum_gradients(owner *o, uint64_t *clock) {
-    int n = 0;
+/* Lists the gradients that are in, each after the late ones of its worker, and the late ones of
+ * workers that are not active; with a quorum all late ones. `*n`: how many gradients that is.
+ * Returns how many are listed: the late ones of a worker are one sum. */
+static int list_gradients(owner *o, int *n, uint64_t *clock) {
+    int listed = 0;
+    *n = 0;
     *clock = 0;
     for (int w = 0; w < o->n_workers; w++) {
         worker *x = &o->workers[w];
         if (x->n_late > 0 && (x->push || !kolo_owner_is_active(x) || o->opts->quorum > 0)) {
-            add_gradients(o, o->sum, &n, x->late, x->n_late);
+            o->summands[listed++] = x->late;
+            *n += x->n_late;
             if (x->late_clock > *clock) *clock = x->late_clock;
             x->n_late = 0;
         }
         if (!x->push) continue;
-        add_gradients(o, o->sum, &n, x->gradient, 1);
+        o->summands[listed++] = x->gradient;
+        *n += 1;
         if (x->push->clock > *clock) *clock = x->push->clock;
     }
-    return n;
+    return listed;
+}
+
+/* The sum of the listed gradients, in one pass over all; a single one stays where it is. */
+static const float *sum_gradients(const owner *o, int listed) {
+    void *sum = o->sum;
+    if (listed == 1) return o->summands[0];
+    kolo_reduce_best()->fn[KOLO_DTYPE_F32][kolo_reduce_kernel(KOLO_SUM)](
+        &sum, 1, o->summands, listed, o->has.gradient.count);
+    return sum;
 }
 
 void kolo_owner_complete_step(owner *o) {
     uint64_t clock;
+    int n;
     if (!is_complete(o)) return;
-    const int n = sum_gradients(o, &clock);
+    const int listed = list_gradients(o, &n, &clock);
     o->quorum_ns = 0;
-    kolo_owner_apply(o, o->sum, n, -1, clock);
+    kolo_owner_apply(o, sum_gradients(o, listed), n, -1, clock);
     for (int w = 0; w < o->n_workers; w++) { /* all, before a reply detects a lost worker */
         const kolo_service_call *call = o->taken[w] = kolo_owner_take(&o->workers[w].push);
         o->pushes[w] += call != NULL;

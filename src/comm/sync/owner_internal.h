@@ -42,9 +42,12 @@ struct kolo_parameters_owner {
     kolo_owned has;
     int n_workers, n_first; /* those who may join included; without them */
     int n_present;
-    int n_not_lost;                /* present, or finished */
-    float *values, *state;         /* one after the other */
-    float *sum;                    /* of gradients; bsp only */
+    int n_not_lost; /* present, or finished */
+    float *values, *state;
+    bool placed;                   /* values are in memory of the caller */
+    float *sum;                    /* of gradients; bsp only, */
+    bool sum_shared;               /* in memory of the caller */
+    const void **summands;         /* [2 n_workers]: of a step, late ones included */
     kolo_owner_worker *workers;    /* [n_workers] */
     float *late;                   /* of all workers; only if late gradients are kept */
     uint64_t *pushes;              /* [n_workers]: taken, and skipped with leases: the clock */

@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "comm/engine/comm.h"
 #include "comm/engine/family.h"
+#include "comm/engine/lock.h"
 #include "comm/service/waits.h"
 #include "comm/sync/agree.h"
 #include "comm/sync/law.h"
@@ -227,6 +228,36 @@ static kolo_status follow(kolo_parameters *p, int i) {
     return kolo_replicas_create(&opts, &p->replicas);
 }
 
+/* Whether workers on this host copy values themselves. Values must only change after all workers
+ * have read them, and started another request: in plain bsp an update has a push of each. Where
+ * workers own parts too, all ranks copy beside each other anyway. */
+static bool lends(const kolo_parameters *p) {
+    const kolo_parameters_opts *o = &p->opts;
+    bool maps = false;
+    for (int w = 0; w < p->n_workers; w++) maps = maps || kolo_comm_maps(p->comm, w);
+    return maps && o->servers > 0 && !o->shared && o->staleness == 0 && o->drop == 0 &&
+           o->quorum == 0 && !o->adapts && o->replicas == 0;
+}
+
+/* Puts the values into registered memory. */
+static kolo_status lend_values(kolo_parameters *p) {
+    const size_t bytes = kolo_owner_parts_bytes(p->parts_here);
+    if (bytes == 0 || !lends(p)) return KOLO_OK;
+    KOLO_COMM_LOCK_SCOPE(p->comm);
+    KOLO_TRY(kolo_segment_take(&p->comm->transport->segment, bytes, &p->lent));
+    p->lent_bytes = bytes;
+    kolo_owner_parts_place(p->parts_here, p->lent);
+    return KOLO_OK;
+}
+
+/* Not while a worker may still copy them: then they stay until the communicator ends. */
+static void take_back_values(kolo_parameters *p) {
+    kolo_comm *comm = p->lent && !p->abandoned ? p->comm : NULL;
+    if (!comm) return;
+    KOLO_COMM_LOCK_SCOPE(comm);
+    kolo_segment_give(&comm->transport->segment, p->lent, p->lent_bytes);
+}
+
 kolo_status kolo_parameters_allocate(kolo_parameters *p) {
     const size_t n = (size_t)p->n_parts, bytes = n * sizeof *p->pushes;
     p->pushes = kolo_zalloc(bytes);
@@ -259,6 +290,7 @@ static kolo_status allocate(kolo_parameters *p, const float *initial, float **al
                                              .workers = p->n_workers};
         KOLO_TRY(kolo_owner_parts_create(&parts, &p->parts_here));
         p->owner = kolo_owner_parts_at(p->parts_here, 0);
+        KOLO_TRY(lend_values(p));
     }
     KOLO_TRY(stage(p, p->owner));
     KOLO_TRY(follow(p, rank - first_server));
@@ -283,6 +315,8 @@ static kolo_service_opts serving(const kolo_parameters *p) {
     const size_t held = 4 + (kolo_parameters_buckets(p) > 1 ? 2 * KOLO_BUCKETS_AHEAD : 0);
     kolo_service_opts o = {.client_bytes = held * p->largest * sizeof(float) + (1 << 20),
                            .joins = p->opts.joins,
+                           .lent = p->lent,
+                           .lent_bytes = p->lent_bytes,
                            .timeout_ms = p->opts.timeout_ms};
     if (p->replicas) {
         o.serve = kolo_replicas_serve;
@@ -325,6 +359,7 @@ void kolo_parameters_free(kolo_parameters *p) {
     kolo_order_destroy(p->order);
     kolo_replicas_destroy(p->replicas);
     kolo_owner_parts_destroy(p->parts_here);
+    take_back_values(p);
     kolo_parameters_owner_destroy(p->follower);
     kolo_free(p->moved);
     kolo_free(p->pushes);

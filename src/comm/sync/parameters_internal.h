@@ -31,6 +31,8 @@ struct kolo_parameters {
     bool works, pushing, finished, abandoned;
     uint64_t clock;
     uint32_t choice;                      /* of the bound, as a read has returned it last */
+    void *lent;                           /* values that workers on this host copy, registered; */
+    size_t lent_bytes;                    /* NULL: the owner copies them */
     kolo_owner_parts *parts_here;         /* what this rank owns; NULL: nothing, */
     kolo_parameters_owner *owner;         /* and its first part */
     kolo_order *order;                    /* recorded or replayed; NULL: neither */

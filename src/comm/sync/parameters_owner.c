@@ -352,8 +352,10 @@ void kolo_parameters_owner_destroy(owner *o) {
     if (!o) return;
     pthread_cond_destroy(&o->all_gone);
     pthread_mutex_destroy(&o->mutex);
-    kolo_free(o->values);
-    kolo_free(o->sum);
+    if (!o->placed) kolo_free(o->values);
+    kolo_free(o->state);
+    if (!o->sum_shared) kolo_free(o->sum);
+    kolo_free((void *)o->summands);
     kolo_free(o->late);
     for (int w = 0; w < o->n_workers && o->workers; w++) kolo_free(o->workers[w].staged);
     kolo_free(o->workers);
@@ -381,19 +383,21 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     o->has = *has;
     o->staleness = opts->staleness;
     o->now_ns = kolo_now_ns;
-    size_t bytes = (has->values.count + has->state.count + 1) * sizeof(float);
+    size_t bytes = (has->values.count + 1) * sizeof(float);
     size_t sum_bytes = (has->gradient.count + 1) * sizeof(float);
     o->values = kolo_alloc(bytes);
-    o->state = o->values ? o->values + has->values.count : NULL;
+    o->state = kolo_alloc((has->state.count + 1) * sizeof(float));
     o->sum = opts->staleness == 0 ? kolo_alloc(sum_bytes) : NULL;
     o->workers = kolo_zalloc(n * sizeof *o->workers);
     o->pushes = kolo_zalloc(n * sizeof *o->pushes);
     o->lost = kolo_zalloc(n * sizeof *o->lost);
     o->reported = kolo_zalloc(n * sizeof *o->reported);
     o->taken = kolo_zalloc(n * sizeof *o->taken);
+    o->summands = kolo_zalloc(2 * n * sizeof *o->summands);
     const bool keeps = skips(o) && !opts->discard;
     o->late = keeps ? kolo_alloc(n * sum_bytes) : NULL;
-    bool all = o->values && (o->sum || opts->staleness != 0) && (o->late || !keeps);
+    bool all = o->values && o->state && (o->sum || opts->staleness != 0) && (o->late || !keeps) &&
+               o->summands;
     if (opts->leases && kolo_leases_create((int)n, opts->first_lease, &o->leases) != KOLO_OK) {
         all = false;
     }
@@ -452,10 +456,28 @@ kolo_status kolo_parameters_owner_stage(owner *o, int w) {
     return o->workers[w].staged ? KOLO_OK : KOLO_NOMEM(bytes);
 }
 
+size_t kolo_parameters_owner_bytes(const owner *o) {
+    return o->has.values.count * sizeof *o->values;
+}
+
+void kolo_parameters_owner_place(owner *o, void *memory) {
+    if (!o->placed) kolo_free(o->values);
+    o->placed = true;
+    o->values = memory;
+}
+
+void kolo_parameters_owner_share_sum(owner *o, float *sum) {
+    if (!o->sum_shared) kolo_free(o->sum);
+    o->sum_shared = true;
+    o->sum = sum;
+}
+
 void kolo_parameters_owner_load(owner *o, const float *all) {
-    const size_t first = o->has.values.first + o->has.state.first;
-    memcpy(o->values, all + first, (o->has.values.count + o->has.state.count) * sizeof(float));
-    if (o->opts->load) o->opts->load(o->opts->arg, o->values);
+    const float *own = all + o->has.values.first + o->has.state.first;
+    const size_t values = o->has.values.count;
+    memcpy(o->values, own, values * sizeof *own);
+    memcpy(o->state, own + values, o->has.state.count * sizeof *own);
+    if (o->opts->load) o->opts->load(o->opts->arg, own);
 }
 
 bool kolo_parameters_owner_ended(owner *o, int64_t timeout_ms) {

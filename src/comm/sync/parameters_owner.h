@@ -5,7 +5,9 @@
  * What the owner may not answer yet it keeps: with bsp the pushes of a step until it is complete,
  * which are then added where they lie, in the workers' memory if that is mapped; with any bound the
  * reads of workers that are too far ahead. An update releases them. One thread does it all, so a
- * read never sees half an update, and needs no version to be pinned. */
+ * read never sees half an update, and needs no version to be pinned. With plain bsp workers may
+ * copy the values themselves (`lent` of kolo/service.h): an update needs a push of each worker,
+ * which the worker starts after its read. */
 
 #include "kolo/parameters.h"
 #include "kolo/service.h"
@@ -76,6 +78,14 @@ void kolo_parameters_owner_lead(kolo_parameters_owner *owner);
 void kolo_parameters_owner_set_reply(kolo_parameters_owner *owner, kolo_owner_reply *reply);
 /* Of virtual time; else that of the machine. */
 void kolo_parameters_owner_set_clock(kolo_parameters_owner *owner, int64_t (*now_ns)(void));
+/* The memory of the values. */
+size_t kolo_parameters_owner_bytes(const kolo_parameters_owner *owner);
+/* Before the load: values are in this memory of the caller from then on. The state is not, since
+ * each request for it writes it. */
+void kolo_parameters_owner_place(kolo_parameters_owner *owner, void *memory);
+/* Before the first request, of owners whose requests one thread makes: their sums share this memory
+ * of the caller, which has room for the largest gradient. */
+void kolo_parameters_owner_share_sum(kolo_parameters_owner *owner, float *sum);
 /* Sets values and state from the initial values of all owners. */
 void kolo_parameters_owner_load(kolo_parameters_owner *owner, const float *all);
 /* The calls of a service; `arg`: a kolo_parameters_owner. */

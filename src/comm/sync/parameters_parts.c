@@ -1,5 +1,6 @@
 #include "comm/sync/parameters_parts.h"
 
+#include "base/integer.h"
 #include "base/memory.h"
 #include "base/status.h"
 
@@ -8,10 +9,28 @@ typedef struct part {
     kolo_parameters_owner *owner;
 } part;
 
+enum { LINE = 64 };
+
 struct kolo_owner_parts {
     int n, owners, index;
+    float *sum;  /* of the gradients of a part: in the cache for the next one; NULL: of one part */
     part part[]; /* [n] */
 };
+
+/* Memory for the sums of all parts, one after the other. */
+static kolo_status share_sum(kolo_owner_parts *parts, const kolo_owner_parts_opts *o) {
+    size_t most = 1;
+    if (parts->n == 1) return KOLO_OK;
+    for (int i = 0; i < parts->n; i++) {
+        const size_t count = o->owned[i * o->owners + o->index].gradient.count;
+        if (count > most) most = count;
+    }
+    parts->sum = kolo_alloc(most * sizeof *parts->sum);
+    if (!parts->sum) return KOLO_NOMEM(most * sizeof *parts->sum);
+    for (int i = 0; i < parts->n; i++)
+        kolo_parameters_owner_share_sum(parts->part[i].owner, parts->sum);
+    return KOLO_OK;
+}
 
 kolo_status kolo_owner_parts_create(const kolo_owner_parts_opts *o, kolo_owner_parts **made) {
     const size_t bytes = sizeof(kolo_owner_parts) + (size_t)o->buckets * sizeof(part);
@@ -28,6 +47,7 @@ kolo_status kolo_owner_parts_create(const kolo_owner_parts_opts *o, kolo_owner_p
         status = kolo_parameters_owner_create(&own->opts, &o->owned[i * o->owners + o->index],
                                               o->workers, kolo_service_reply, &own->owner);
     }
+    if (status == KOLO_OK) status = share_sum(parts, o);
     if (status != KOLO_OK) {
         kolo_owner_parts_destroy(parts);
         return status;
@@ -37,12 +57,33 @@ kolo_status kolo_owner_parts_create(const kolo_owner_parts_opts *o, kolo_owner_p
 }
 
 void kolo_owner_parts_destroy(kolo_owner_parts *parts) {
-    for (int i = 0; parts && i < parts->n; i++) kolo_parameters_owner_destroy(parts->part[i].owner);
+    if (!parts) return;
+    for (int i = 0; i < parts->n; i++) kolo_parameters_owner_destroy(parts->part[i].owner);
+    kolo_free(parts->sum);
     kolo_free(parts);
 }
 
 kolo_parameters_owner *kolo_owner_parts_at(const kolo_owner_parts *parts, int bucket) {
     return parts->part[bucket].owner;
+}
+
+/* Of a part; parts share no cache line. */
+static size_t bytes_of(const part *p) {
+    return kolo_round_up(kolo_parameters_owner_bytes(p->owner), LINE);
+}
+
+size_t kolo_owner_parts_bytes(const kolo_owner_parts *parts) {
+    size_t bytes = 0;
+    for (int i = 0; i < parts->n; i++) bytes += bytes_of(&parts->part[i]);
+    return bytes;
+}
+
+void kolo_owner_parts_place(kolo_owner_parts *parts, void *memory) {
+    char *at = memory;
+    for (int i = 0; i < parts->n; i++) {
+        kolo_parameters_owner_place(parts->part[i].owner, at);
+        at += bytes_of(&parts->part[i]);
+    }
 }
 
 void kolo_owner_parts_load(kolo_owner_parts *parts, const float *all) {

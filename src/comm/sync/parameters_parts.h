@@ -24,6 +24,9 @@ kolo_status kolo_owner_parts_create(const kolo_owner_parts_opts *opts, kolo_owne
 void kolo_owner_parts_destroy(kolo_owner_parts *parts);
 /* The owner of this rank's part of a bucket. */
 kolo_parameters_owner *kolo_owner_parts_at(const kolo_owner_parts *parts, int bucket);
+/* The memory of the values of all parts, and where it is: see kolo_parameters_owner_place. */
+size_t kolo_owner_parts_bytes(const kolo_owner_parts *parts);
+void kolo_owner_parts_place(kolo_owner_parts *parts, void *memory);
 /* As those of an owner, for all parts. */
 void kolo_owner_parts_load(kolo_owner_parts *parts, const float *all);
 kolo_status kolo_owner_parts_wait(kolo_owner_parts *parts);
