@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "comm/table/id_map.h"
+#include "comm/table/row_copy.h"
 
 #include <string.h>
 
@@ -168,7 +169,7 @@ void kolo_rows_read(const kolo_rows *r, const uint64_t *ids, size_t n, float *va
         for (size_t i = 0; i < count; i++) {
             float *row = values + (begin + i) * r->width;
             if (slots[i] >= 0) {
-                memcpy(row, value_at(r, slots[i]), row_bytes(r));
+                kolo_row_copy(row, value_at(r, slots[i]), r->width);
             } else {
                 draw_row(r, ids[begin + i], row);
             }
@@ -262,11 +263,21 @@ static void update_chunk(kolo_rows *r, const int32_t *slots, const float *gradie
     for (int i = 0; i < r->opts->states; i++) fetch(r->state[i], r->width, r->chunk, m);
     for (size_t i = 0, k = 0; m < n && i < n; i++) {
         if (slots[i] < 0) continue;
-        memcpy(r->gradients + k++ * r->width, gradients + i * r->width, row_bytes(r));
+        kolo_row_copy(r->gradients + k++ * r->width, gradients + i * r->width, r->width);
     }
     u->gradients = m < n ? r->gradients : gradients;
     u->n = m;
     if (m > 0) r->opts->update(r->opts->arg, u);
+}
+
+/* Finds the rows of ids, which become the ones used last. A chunk at a time, whose entries stay in
+ * the cache in between. */
+static void use_rows(kolo_rows *r, size_t n) {
+    for (size_t i = 0; i < n; i += KOLO_TABLE_CHUNK) {
+        const size_t count = n - i < KOLO_TABLE_CHUNK ? n - i : KOLO_TABLE_CHUNK;
+        kolo_id_map_find_all(r->map, r->ids + i, count, r->slots + i);
+        kolo_id_map_use_all(r->map, r->slots + i, count, r->version);
+    }
 }
 
 void kolo_rows_update(kolo_rows *r, const uint64_t *ids, const float *gradients, size_t n,
@@ -275,8 +286,7 @@ void kolo_rows_update(kolo_rows *r, const uint64_t *ids, const float *gradients,
     r->version++;
     r->stats.gradients += n;
     if (n > 0) memcpy(r->ids, ids, n * sizeof *ids);
-    kolo_id_map_find_all(r->map, r->ids, n, r->slots);
-    kolo_id_map_use_all(r->map, r->slots, n, r->version);
+    use_rows(r, n);
     for (size_t i = 0; i < n; i++) {
         if (r->slots[i] < 0) r->slots[i] = create_row(r, r->ids[i]);
     }

@@ -1,7 +1,8 @@
 /* Tables of rows on servers, as a worker sees them; see kolo/table.h.
  *
  * The ids of a batch are sent once each, those of an owner next to each other: so requests have no
- * more than the distinct ids, and owners on the same host read and write them in place. */
+ * more than the distinct ids, and owners on the same host read and write them in place. The push of
+ * the ids that were read last takes over how these are grouped. */
 #include "kolo/table.h"
 
 #include "base/compiler.h"
@@ -13,6 +14,7 @@
 #include "comm/sync/parameters_owner.h"
 #include "comm/table/id_batch.h"
 #include "comm/table/id_map.h"
+#include "comm/table/row_copy.h"
 #include "comm/table/table_owner.h"
 #include "kolo/service.h"
 
@@ -23,14 +25,27 @@ enum { BATCH_DEFAULT = 65536, BATCH_MOST = 1 << 24, WIDTH_MOST = 1 << 16, LINE =
 static const size_t bytes_default = (size_t)1 << 30;
 static const uint64_t message_most = UINT64_C(1) << 30; /* bytes */
 
-/* Requests to the owners for the ids of a batch. */
-typedef struct transfer {
+/* The distinct ids of a batch, and their owners. */
+typedef struct grouping {
     kolo_id_batch ids;
     uint32_t *places; /* [batch]: by position in the batch, of its id */
     size_t n;         /* positions */
-    char *memory;     /* what is sent, and what comes back; registered */
-    float **rows;     /* [batch]: by place of an id, its row or gradient in `memory` */
     int *owners;      /* [batch]: by place */
+} grouping;
+
+/* Where the next id of an owner, and its row or gradient, are in a transfer. */
+typedef struct target {
+    uint64_t *id;
+    float *row;
+} target;
+
+/* Requests to the owners for the ids of a batch. */
+typedef struct transfer {
+    grouping own;
+    const grouping *by; /* `own`, or that of the latest read */
+    char *memory;       /* what is sent, and what comes back; registered */
+    float **rows;       /* [batch]: by place of an id, its row or gradient in `memory` */
+    target *targets;    /* [n_servers] */
     kolo_service_request *requests; /* [n_servers] */
     bool started;
 } transfer;
@@ -85,24 +100,27 @@ static kolo_status open_transfer(kolo_table *t, transfer *x, uint64_t seed) {
     const size_t bytes =
         n * (sizeof(uint64_t) + t->opts.width * sizeof(float)) + 2 * servers * LINE;
     void *memory;
-    KOLO_TRY(kolo_id_batch_init(&x->ids, n, seed));
-    x->places = kolo_alloc(n * sizeof *x->places);
+    KOLO_TRY(kolo_id_batch_init(&x->own.ids, n, seed));
+    x->own.places = kolo_alloc(n * sizeof *x->own.places);
+    x->own.owners = kolo_alloc(n * sizeof *x->own.owners);
     x->rows = kolo_alloc(n * sizeof *x->rows);
-    x->owners = kolo_alloc(n * sizeof *x->owners);
+    x->targets = kolo_zalloc(servers * sizeof *x->targets);
     x->requests = kolo_zalloc(servers * sizeof *x->requests);
-    if (!x->places || !x->rows || !x->owners || !x->requests) {
+    if (!x->own.places || !x->own.owners || !x->rows || !x->targets || !x->requests) {
         return KOLO_NOMEM(n * sizeof *x->rows);
     }
+    x->by = &x->own;
     KOLO_TRY(kolo_comm_alloc(t->comm, bytes, &memory));
     x->memory = memory;
     return KOLO_OK;
 }
 
 static void close_transfer(transfer *x) {
-    kolo_id_batch_fini(&x->ids);
-    kolo_free(x->places);
+    kolo_id_batch_fini(&x->own.ids);
+    kolo_free(x->own.places);
+    kolo_free(x->own.owners);
     kolo_free((void *)x->rows);
-    kolo_free(x->owners);
+    kolo_free(x->targets);
     kolo_free(x->requests);
 }
 
@@ -200,6 +218,7 @@ static kolo_status check_batch(const kolo_table *t, size_t n) {
 
 /* The owner of an id: independent of where the id is in its index. */
 static int owner_of(const kolo_table *t, uint64_t id) {
+    if (t->n_servers == 1) return 0;
     const uint64_t upper = kolo_id_mix(id, UINT64_C(0x9e3779b97f4a7c15)) >> 32;
     return (int)(upper * (uint64_t)t->n_servers >> 32);
 }
@@ -225,50 +244,51 @@ static char *to_line(const transfer *x, char *at) {
     return x->memory + (used + LINE - 1) / LINE * LINE;
 }
 
+/* Collects the distinct ids of a batch, and finds their owners. */
+static void collect(const kolo_table *t, grouping *g, const uint64_t *ids, size_t n) {
+    kolo_id_batch_begin(&g->ids, n);
+    g->n = n;
+    kolo_id_batch_add_all(&g->ids, ids, n, g->places);
+    for (size_t i = 0; i < g->ids.count; i++) g->owners[i] = owner_of(t, g->ids.ids[i]);
+}
+
+/* Whether a batch has these ids, in this order. */
+static bool has_ids(const grouping *g, const uint64_t *ids, size_t n) {
+    if (g->n != n) return false;
+    for (size_t i = 0; i < n; i++) {
+        if (g->ids.ids[g->places[i]] != ids[i]) return false;
+    }
+    return true;
+}
+
 /* Divides the distinct ids among the owners: each gets a request with its ids, behind which is room
  * for their rows. */
 static void divide(const kolo_table *t, transfer *x, uint32_t kind) {
     const size_t row = t->opts.width * sizeof(float);
     char *at = x->memory;
-    for (int s = 0; s < t->n_servers; s++) {
-        x->requests[s] = request_of(t, s, kind);
-    }
-    for (size_t i = 0; i < x->ids.count; i++) {
-        x->owners[i] = owner_of(t, x->ids.ids[i]);
-        x->requests[x->owners[i]].key++;
-    }
+    for (int s = 0; s < t->n_servers; s++) x->requests[s] = request_of(t, s, kind);
+    for (size_t i = 0; i < x->by->ids.count; i++) x->requests[x->by->owners[i]].key++;
     for (int s = 0; s < t->n_servers; s++) {
         kolo_service_request *q = &x->requests[s];
         const size_t n = (size_t)q->key, ids = n * sizeof(uint64_t);
         at = to_line(x, at);
+        x->targets[s] = (target){(uint64_t *)(void *)at, (float *)(void *)(at + ids)};
         q->input = at;
         q->input_bytes = kind == KOLO_TABLE_PUSH ? ids + n * row : ids;
         q->output = kind == KOLO_TABLE_PUSH ? NULL : at + ids;
         q->output_bytes = kind == KOLO_TABLE_PUSH ? 0 : n * row;
-        q->key = 0;
         at += ids + n * row;
     }
 }
 
 /* Writes the ids to the requests, and finds the places of their rows. */
 static void place_ids(const kolo_table *t, transfer *x) {
-    for (size_t i = 0; i < x->ids.count; i++) {
-        kolo_service_request *q = &x->requests[x->owners[i]];
-        char *begin = (char *)(uintptr_t)q->input;
-        const size_t row = t->opts.width * sizeof(float);
-        const size_t each = q->output ? sizeof(uint64_t) : sizeof(uint64_t) + row;
-        const size_t n = q->input_bytes / each;
-        memcpy(begin + q->key * sizeof(uint64_t), &x->ids.ids[i], sizeof(uint64_t));
-        x->rows[i] = (float *)(void *)(begin + n * sizeof(uint64_t) + q->key * row);
-        q->key++;
+    for (size_t i = 0; i < x->by->ids.count; i++) {
+        target *to = &x->targets[x->by->owners[i]];
+        *to->id++ = x->by->ids.ids[i];
+        x->rows[i] = to->row;
+        to->row += t->opts.width;
     }
-}
-
-/* Collects the distinct ids of a batch. */
-static void collect(transfer *x, const uint64_t *ids, size_t n) {
-    kolo_id_batch_clear(&x->ids);
-    x->n = n;
-    for (size_t i = 0; i < n; i++) x->places[i] = (uint32_t)kolo_id_batch_add(&x->ids, ids[i]);
 }
 
 /* Waits for the first n requests; returns the first error. */
@@ -313,7 +333,7 @@ static kolo_status start_read(kolo_table *t, const uint64_t *ids, size_t n, uint
         return KOLO_FAIL(KOLO_ERR_ARG, "%s: two reads at a time: wait for the first one",
                          t->opts.name);
     }
-    collect(x, ids, n);
+    collect(t, &x->own, ids, n);
     divide(t, x, kind);
     place_ids(t, x);
     return start_all(t, x);
@@ -324,8 +344,8 @@ static kolo_status finish_read(kolo_table *t, float *rows) {
     const size_t width = t->opts.width;
     uint64_t stale = 0;
     KOLO_TRY(wait_transfer(t, x));
-    for (size_t i = 0; i < x->n; i++) {
-        memcpy(rows + i * width, x->rows[x->places[i]], width * sizeof *rows);
+    for (size_t i = 0; i < x->by->n; i++) {
+        kolo_row_copy(rows + i * width, x->rows[x->by->places[i]], width);
     }
     for (int s = 0; s < t->n_servers; s++) {
         if (x->requests[s].reply_clock > stale) stale = x->requests[s].reply_clock;
@@ -345,14 +365,22 @@ kolo_status kolo_table_pull_wait(kolo_table *t, float *rows) {
     return finish_read(t, rows);
 }
 
+static kolo_status read_rows(kolo_table *t, const uint64_t *ids, size_t n, uint32_t kind,
+                             float *rows) {
+    kolo_service_hold(t->service);
+    kolo_status status = start_read(t, ids, n, kind);
+    if (status == KOLO_OK) status = finish_read(t, rows);
+    kolo_service_release(t->service);
+    return status;
+}
+
 kolo_status kolo_table_pull(kolo_table *t, const uint64_t *ids, size_t n, float *rows) {
-    KOLO_TRY(kolo_table_pull_start(t, ids, n));
-    return finish_read(t, rows);
+    KOLO_TRY(check_worker(t));
+    return read_rows(t, ids, n, KOLO_TABLE_PULL, rows);
 }
 
 kolo_status kolo_table_read(kolo_table *t, const uint64_t *ids, size_t n, float *rows) {
-    KOLO_TRY(start_read(t, ids, n, KOLO_TABLE_READ));
-    return finish_read(t, rows);
+    return read_rows(t, ids, n, KOLO_TABLE_READ, rows);
 }
 
 void kolo_table_count_reads(const kolo_table *t, uint64_t *counts) {
@@ -364,12 +392,12 @@ void kolo_table_count_reads(const kolo_table *t, uint64_t *counts) {
 /* Adds the gradients of equal ids, in their order. */
 static void add_gradients(const kolo_table *t, transfer *x, const float *gradients) {
     const size_t width = t->opts.width;
-    for (size_t i = 0, seen = 0; i < x->n; i++) {
-        const size_t place = x->places[i];
+    for (size_t i = 0, seen = 0; i < x->by->n; i++) {
+        const size_t place = x->by->places[i];
         const float *gradient = gradients + i * width;
         float *sum = x->rows[place];
         if (place == seen) {
-            memcpy(sum, gradient, width * sizeof *sum);
+            kolo_row_copy(sum, gradient, width);
             seen++;
         } else {
             for (size_t c = 0; c < width; c++) sum[c] += gradient[c];
@@ -391,11 +419,18 @@ kolo_status kolo_table_push(kolo_table *t, const uint64_t *ids, size_t n, const 
                          t->opts.name);
     }
     KOLO_TRY(wait_transfer(t, x));
-    collect(x, ids, n);
+    x->by = has_ids(&t->pull.own, ids, n) ? &t->pull.own : &x->own;
+    if (x->by == &x->own) collect(t, &x->own, ids, n);
     divide(t, x, KOLO_TABLE_PUSH);
     place_ids(t, x);
     add_gradients(t, x, gradients);
-    KOLO_TRY(start_all(t, x));
+    kolo_service_hold(t->service);
+    const kolo_status status = start_all(t, x);
+    if (status != KOLO_OK) {
+        kolo_service_release(t->service);
+        return status;
+    }
+    kolo_service_release_sent(t->service); /* the next push, or the flush, waits for the replies */
     t->clock++;
     return KOLO_OK;
 }

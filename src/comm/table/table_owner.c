@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "comm/table/id_batch.h"
+#include "comm/table/row_copy.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -119,7 +120,7 @@ static void add_push(owner *o, const kolo_service_call *call) {
         float *sum = o->sums + place * width;
         const float *gradient = gradients + i * width;
         if (place == before) {
-            memcpy(sum, gradient, width * sizeof *sum);
+            kolo_row_copy(sum, gradient, width);
         } else {
             for (size_t c = 0; c < width; c++) sum[c] += gradient[c];
         }
@@ -130,6 +131,7 @@ static void add_push(owner *o, const kolo_service_call *call) {
 static void complete_step(owner *o) {
     kolo_table_update about = {.worker = -1};
     int active = 0;
+    size_t ids = 0;
     const kolo_service_call *only = NULL;
     for (int w = 0; w < o->n_workers; w++) {
         const worker *x = &o->workers[w];
@@ -138,13 +140,14 @@ static void complete_step(owner *o) {
         if (!x->push) continue;
         only = x->push;
         about.workers++;
+        ids += (size_t)x->push->key;
         if (x->push->clock > about.clock) about.clock = x->push->clock;
     }
     if (active == 0 || !only) return;
     if (about.workers == 1) {
         kolo_rows_update(o->rows, only->input, gradients_of(only), (size_t)only->key, &about);
     } else {
-        kolo_id_batch_clear(&o->ids);
+        kolo_id_batch_begin(&o->ids, ids);
         for (int w = 0; w < o->n_workers; w++) {
             if (o->workers[w].push) add_push(o, o->workers[w].push);
         }

@@ -186,14 +186,16 @@ static void count(void *arg, const kolo_table_update *u) {
     }
 }
 
-/* Each worker pushes ones for all ids, one of them twice, and reads ahead meanwhile. */
+/* Each worker pushes ones for all ids, one of them twice, and reads ahead meanwhile: the same ids,
+ * in every other step in another order. */
 static kolo_status push_ones(kolo_table *t) {
-    uint64_t ids[BATCH];
+    uint64_t ids[BATCH], ahead[BATCH];
     float ones[BATCH * WIDTH], rows[BATCH * WIDTH];
     for (int i = 0; i < BATCH; i++) ids[i] = id_of(i % (BATCH - 1));
     for (int i = 0; i < BATCH * WIDTH; i++) ones[i] = 1;
     for (int step = 0; step < STEPS; step++) {
-        KOLO_TRY(kolo_table_pull_start(t, ids, BATCH));
+        for (int i = 0; i < BATCH; i++) ahead[i] = ids[step % 2 ? BATCH - 1 - i : i];
+        KOLO_TRY(kolo_table_pull_start(t, ahead, BATCH));
         KOLO_TRY(kolo_table_push(t, ids, BATCH, ones));
         if (kolo_table_pull_start(t, ids, BATCH) != KOLO_ERR_ARG) {
             return KOLO_FAIL(KOLO_ERR_FORMAT, "two reads at a time");

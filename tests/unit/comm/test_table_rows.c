@@ -131,7 +131,7 @@ static void a_batch_has_each_id_once(void **state) {
     kolo_id_batch b;
     ASSERT_OK(kolo_id_batch_init(&b, 50, 3));
     for (int round = 0; round < 3; round++) {
-        kolo_id_batch_clear(&b);
+        kolo_id_batch_begin(&b, 50);
         if (round == 1) b.batch = UINT32_MAX; /* the numbers of batches end */
         for (size_t i = 0; i < 200; i++) {
             const uint64_t id = i * i % 50 * UINT64_C(0x123456789);
@@ -143,6 +143,31 @@ static void a_batch_has_each_id_once(void **state) {
         }
     }
     kolo_id_batch_fini(&b);
+}
+
+/* Batches of any size use the same memory, one after the other. */
+static void ids_are_added_together(void **state) {
+    enum { LARGEST = 300 };
+    static const size_t sizes[] = {LARGEST, 1, 17, 0, 64, LARGEST, 5};
+    uint64_t ids[LARGEST];
+    uint32_t places[LARGEST];
+    kolo_id_batch one, all;
+    ASSERT_OK(kolo_id_batch_init(&one, LARGEST, 5));
+    ASSERT_OK(kolo_id_batch_init(&all, LARGEST, 7));
+    for (size_t round = 0; round < KOLO_COUNT(sizes); round++) {
+        const size_t n = sizes[round];
+        for (size_t i = 0; i < n; i++) ids[i] = (i * 7 + round) % (n / 2 + 1) << 40;
+        kolo_id_batch_begin(&one, n);
+        kolo_id_batch_begin(&all, n);
+        kolo_id_batch_add_all(&all, ids, n, places);
+        for (size_t i = 0; i < n; i++) {
+            assert_int_equal(places[i], kolo_id_batch_add(&one, ids[i]));
+            assert_int_equal(all.ids[places[i]], ids[i]);
+        }
+        assert_int_equal(all.count, one.count);
+    }
+    kolo_id_batch_fini(&one);
+    kolo_id_batch_fini(&all);
 }
 
 /* ---- the model of rows ---- */
@@ -571,6 +596,7 @@ TEST_MAIN(test_table_rows) {
         cmocka_unit_test(a_map_is_a_list),
         cmocka_unit_test(ids_that_collide_are_different),
         cmocka_unit_test(a_batch_has_each_id_once),
+        cmocka_unit_test(ids_are_added_together),
         cmocka_unit_test(rows_are_those_of_a_naive_model),
         cmocka_unit_test(an_id_that_occurs_twice_has_one_row),
         cmocka_unit_test(initial_values_follow_from_the_id),
