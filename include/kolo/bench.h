@@ -71,15 +71,18 @@ typedef struct kolo_bench_ps_row {
     int iterations;                   /* of a worker: a push, then a pull of the whole vector */
     double us_median, us_min, us_max; /* over iterations, each the slowest worker's */
     double gigabytes_per_s;           /* 10^9 bytes per second pushed and pulled by all workers */
-    double copy_gigabytes_per_s;      /* the same of plain copies by all servers: the bound where
-                                         ranks share memory */
+    /* The same of plain copies by all ranks at the same time, out of each other's memory where it
+     * is mapped, on the processors where they run: the bound where ranks share memory. Of vectors
+     * of this size, at least of 32 MiB, or of 32 times the largest size if that is less: smaller
+     * ones may stay in caches and exceed it. */
+    double copy_gigabytes_per_s;
 } kolo_bench_ps_row;
 
 /* Times pushes and pulls of each size between workers and servers (kolo/service.h). A server copies
- * what is pushed and returns it when it is pulled. All workers run at the same time, without
- * waiting for each other. All ranks call it with the same options and get the same rows. `*n_rows`
- * is the capacity of `rows` on entry, the number of rows on return. Blocks. ARG: no worker; the
- * errors of kolo_service_create and of any request. */
+ * what is pushed, and a worker copies it back when it pulls. All workers run at the same time,
+ * without waiting for each other. All ranks call it with the same options and get the same rows.
+ * `*n_rows` is the capacity of `rows` on entry, the number of rows on return. Blocks. ARG: no
+ * worker; the errors of kolo_service_create and of any request. */
 KOLO_API kolo_status kolo_bench_ps(kolo_comm *comm, const kolo_bench_ps_opts *opts,
                                    kolo_bench_ps_row *rows, int *n_rows);
 
@@ -89,7 +92,7 @@ typedef struct kolo_bench_parameters_opts {
     int n_sizes;
     int servers;       /* the last ranks; default: every rank is a worker and owns a part */
     bool apart;        /* workers own no parts beside those of the servers */
-    int buckets;       /* as in kolo_parameters_opts; default 64 */
+    int buckets;       /* as in kolo_parameters_opts; default as many as have parts of 512 KiB */
     int64_t budget_ms; /* per size; default 500 */
 } kolo_bench_parameters_opts;
 
@@ -97,11 +100,18 @@ typedef struct kolo_bench_parameters_opts {
 typedef struct kolo_bench_parameters_row {
     size_t bytes;
     int workers, servers;
+    int buckets; /* that each owner had parts of */
     int steps;
     double us_median, us_min, us_max; /* of steps, each the slowest worker's */
-    double sent, received;            /* bytes between hosts in a step: the most of a rank */
-    double update_ns;                 /* of an element in an update, which reads two floats and
-                                         writes one */
+    double copy_gigabytes_per_s;      /* 10^9 bytes per second that all ranks together copy, as in
+                                         kolo_bench_ps_row */
+    double bound_us; /* of a step where ranks share memory: n workers need (3 n + 2) / 2 copies of
+                        the parameters, since a step reads n gradients, reads and writes the
+                        parameters, and copies them to n workers */
+    double sent, received;  /* bytes between hosts in a step: the most of a rank */
+    double update_ns;       /* of an element in an update, which reads two floats and writes one */
+    double update_bound_ns; /* the time of an owner for a copy of as many bytes, 12 that are read or
+                               written, while the owners copy */
 } kolo_bench_parameters_row;
 
 /* Times steps of bsp (kolo/parameters.h): all workers push a gradient, the owners update by SGD,

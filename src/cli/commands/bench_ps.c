@@ -13,13 +13,15 @@ static void add_table(kolo_text *t, const kolo_comm *comm, const kolo_bench_ps_r
                   rows[0].servers, rows[0].servers == kolo_comm_size(comm) ? " (each worker)" : "",
                   kolo_comm_transport(comm));
     kolo_text_add(t, "%11s %6s %10s %10s %10s %9s %10s %7s\n", "bytes", "iters", "us median",
-                  "us min", "us max", "GB/s", "copy GB/s", "% copy");
+                  "us min", "us max", "GB/s", "bound GB/s", "% bound");
     for (int i = 0; i < n; i++) {
         const kolo_bench_ps_row *r = &rows[i];
         kolo_text_add(t, "%11zu %6d %10.2f %10.2f %10.2f %9.3f %10.3f %7.1f\n", r->bytes,
                       r->iterations, r->us_median, r->us_min, r->us_max, r->gigabytes_per_s,
                       r->copy_gigabytes_per_s, 100 * r->gigabytes_per_s / r->copy_gigabytes_per_s);
     }
+    kolo_text_add(t, "\nbound, where ranks share memory: the same copies by all ranks at the same "
+                     "time, without messages\n");
 }
 
 /* What all results begin with. */
@@ -61,13 +63,15 @@ static void add_rows_table(kolo_text *t, const kolo_comm *comm, const kolo_bench
                   rows[0].servers == kolo_comm_size(comm) ? " (each worker)" : "",
                   kolo_comm_transport(comm));
     kolo_text_add(t, "%11s %8s %6s %9s %9s %11s %9s %7s\n", "bytes", "rows", "iters", "pull",
-                  "push", "pull, push", "copies", "% copy");
+                  "push", "pull, push", "bound", "% bound");
     for (int i = 0; i < n; i++) {
         const kolo_bench_table_row *r = &rows[i];
         kolo_text_add(t, "%11zu %8zu %6d %9.3f %9.3f %11.3f %9.3f %7.1f\n", r->bytes, r->batch,
                       r->iterations, r->pulled, r->pushed, r->both, r->copied,
                       100 * r->both / r->copied);
     }
+    kolo_text_add(t, "\nbound: a look into an index and a copy of the row to a batch, and back, by "
+                     "all servers\n");
 }
 
 static void add_rows_json(kolo_text *t, const kolo_comm *comm, const kolo_bench_table_row *rows,
@@ -119,14 +123,26 @@ static void add_steps_table(kolo_text *t, const kolo_comm *comm,
                             const kolo_bench_parameters_row *rows, int n) {
     kolo_text_add(t, "steps of bsp, %d workers, %d servers, transport %s\n\n", rows[0].workers,
                   rows[0].servers, kolo_comm_transport(comm));
-    kolo_text_add(t, "%11s %6s %10s %10s %10s %9s %9s %9s\n", "bytes", "steps", "us median",
-                  "us min", "us max", "sent", "received", "update ns");
+    kolo_text_add(t, "%11s %7s %6s %10s %10s %10s %10s %7s %8s %8s %9s %9s\n", "bytes", "buckets",
+                  "steps", "us median", "us min", "us max", "bound us", "% bound", "sent",
+                  "received", "update ns", "bound ns");
     for (int i = 0; i < n; i++) {
         const kolo_bench_parameters_row *r = &rows[i];
-        kolo_text_add(t, "%11zu %6d %10.2f %10.2f %10.2f %9.4f %9.4f %9.3f\n", r->bytes, r->steps,
-                      r->us_median, r->us_min, r->us_max, r->sent / (double)r->bytes,
-                      r->received / (double)r->bytes, r->update_ns);
+        kolo_text_add(t,
+                      "%11zu %7d %6d %10.2f %10.2f %10.2f %10.2f %7.1f %8.4f %8.4f %9.3f %9.3f\n",
+                      r->bytes, r->buckets, r->steps, r->us_median, r->us_min, r->us_max,
+                      r->bound_us, 100 * r->bound_us / r->us_median, r->sent / (double)r->bytes,
+                      r->received / (double)r->bytes, r->update_ns, r->update_bound_ns);
     }
+    const int workers = rows[0].workers;
+    kolo_text_add(
+        t,
+        "\nbound of a step, where ranks share memory: it reads %d gradients, reads and "
+        "writes the parameters, and copies them to %d workers, as many bytes as %.1f "
+        "copies; at %.2f GB/s, which all ranks copy at the same time\n"
+        "bound of an update, of one parameter: 12 bytes, at the rate of copies by the "
+        "owners alone\nsent, received: bytes between hosts over those of the parameters\n",
+        workers, workers, (3 * workers + 2) / 2.0, rows[n - 1].copy_gigabytes_per_s);
 }
 
 static void add_steps_json(kolo_text *t, const kolo_comm *comm,
@@ -137,13 +153,17 @@ static void add_steps_json(kolo_text *t, const kolo_comm *comm,
     for (int i = 0; i < n; i++) {
         kolo_json_object(&j, NULL);
         kolo_json_int(&j, "bytes", (int64_t)rows[i].bytes);
+        kolo_json_int(&j, "buckets", rows[i].buckets);
         kolo_json_int(&j, "steps", rows[i].steps);
         kolo_json_double(&j, "us_median", rows[i].us_median);
         kolo_json_double(&j, "us_min", rows[i].us_min);
         kolo_json_double(&j, "us_max", rows[i].us_max);
         kolo_json_double(&j, "sent", rows[i].sent);
+        kolo_json_double(&j, "copy_gigabytes_per_s", rows[i].copy_gigabytes_per_s);
+        kolo_json_double(&j, "bound_us", rows[i].bound_us);
         kolo_json_double(&j, "received", rows[i].received);
         kolo_json_double(&j, "update_ns", rows[i].update_ns);
+        kolo_json_double(&j, "update_bound_ns", rows[i].update_bound_ns);
         kolo_json_close(&j);
     }
     kolo_json_close(&j);
@@ -157,7 +177,7 @@ static kolo_status bench_steps(kolo_comm *comm, kolo_options *o, const size_t *s
         .n_sizes = n,
         .servers = (int)kolo_options_int(o, "servers"),
         .apart = kolo_options_flag(o, "apart"),
-        .buckets = (int)kolo_options_int(o, "step-buckets"),
+        .buckets = (int)kolo_options_int(o, "step-buckets"), /* 0: not given */
         .budget_ms = (int64_t)(1000 * kolo_options_float(o, "seconds")),
     };
     int n_rows = MAX_SIZES;

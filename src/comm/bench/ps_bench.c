@@ -1,12 +1,17 @@
 /* Pushes and pulls between workers and servers; see kolo/bench.h.
  *
- * A vector has one slice per server. A server keeps a copy of each worker's vector: a push copies
- * the worker's slice to it, a pull copies it back. The bound is what these copies cost without a
- * service: before the measurement all servers copy slices from memory to memory, at the same time.
- */
+ * A vector has one slice per server, which is exchanged in pieces: a piece is pulled after it has
+ * been pushed, while the next one is pushed. A server keeps a copy of each worker's vector: a push
+ * copies the worker's slice to it, a pull copies it back. Where ranks share memory, the server
+ * makes the copies of pushes and the workers those of pulls. The bound is the rate of these copies
+ * without a service: before and after the measurement all ranks copy out of each other's memory at
+ * the same time, without waiting for each other. */
 #include "base/clock.h"
+#include "base/integer.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/bench/bench_ranks.h"
+#include "comm/service/waits.h"
 #include "kolo/bench.h"
 #include "kolo/service.h"
 
@@ -14,7 +19,9 @@
 #include <string.h>
 
 enum { ITERATIONS_LEAST = 5, ITERATIONS_MOST = 20000, WARM_UP = 2, SERVERS_MAX = 1024 };
+enum { PIECE_BYTES = 512 << 10, PIECES_MOST = 128 };
 enum { PUSH, PULL };
+enum { LINE = 64 }; /* slices are aligned to it */
 
 static const size_t sizes_default[] = {1 << 10, 16 << 10, 256 << 10, 1 << 20,
                                        4 << 20, 16 << 20, 64 << 20};
@@ -34,12 +41,15 @@ typedef struct bench {
     char *pushed, *pulled; /* [most]: a worker's vectors */
     double *us;            /* [ITERATIONS_MOST] */
     store store;
-    kolo_service_request requests[SERVERS_MAX];
+    kolo_bench_copies copies;
+    double bound;                   /* their rate, the largest so far */
+    int n_pieces;                   /* of a slice, at most */
+    kolo_service_request *requests; /* [n_servers][n_pieces][2] */
 } bench;
 
 static void serve(void *arg, kolo_service_call *call) {
     store *s = arg;
-    char *slice = s->slices + (size_t)call->client * s->bytes;
+    char *slice = s->slices + (size_t)call->client * s->bytes + call->key;
     if (call->kind == PUSH) {
         if (call->input_bytes > 0) memcpy(slice, call->input, call->input_bytes);
         kolo_service_reply(call, KOLO_OK, 0, NULL, 0);
@@ -55,36 +65,55 @@ static void slice_of(const bench *b, size_t bytes, int server, size_t *first, si
     *n = bytes / all + (s < bytes % all);
 }
 
-/* Sends a slice to, or gets it from, each server. */
-static kolo_status exchange(bench *b, size_t bytes, uint32_t kind) {
-    for (int s = 0; s < b->n_servers; s++) {
-        size_t first, n;
-        slice_of(b, bytes, s, &first, &n);
-        kolo_service_request *q = &b->requests[s];
-        *q =
-            (kolo_service_request){.server = kolo_service_server_rank(b->service, s), .kind = kind};
-        if (kind == PUSH) {
-            q->input = b->pushed + first;
-            q->input_bytes = n;
-        } else {
-            q->output = b->pulled + first;
-            q->output_bytes = n;
-        }
-        if (b->n_servers == 1) return kolo_service_run(b->service, q, 0);
-        KOLO_TRY(kolo_service_start(b->service, q));
+/* Into how many pieces slices of a vector are divided. */
+static int pieces_of(const bench *b, size_t bytes) {
+    const size_t n = bytes / (size_t)b->n_servers / PIECE_BYTES;
+    return n > PIECES_MOST ? PIECES_MOST : n > 0 ? (int)n : 1;
+}
+
+/* Starts the push of a piece of the slice of a server, and the pull behind it. */
+static kolo_status start_piece(bench *b, size_t bytes, int server, int piece, int pieces) {
+    size_t first, n;
+    slice_of(b, bytes, server, &first, &n);
+    const size_t at = n * (size_t)piece / (size_t)pieces;
+    const size_t end = n * (size_t)(piece + 1) / (size_t)pieces;
+    kolo_service_request *q = &b->requests[2 * (server * b->n_pieces + piece)];
+    const int rank = kolo_service_server_rank(b->service, server);
+    q[PUSH] = (kolo_service_request){.server = rank,
+                                     .kind = PUSH,
+                                     .key = at,
+                                     .input = b->pushed + first + at,
+                                     .input_bytes = end - at};
+    q[PULL] = (kolo_service_request){.server = rank,
+                                     .kind = PULL,
+                                     .key = at,
+                                     .output = b->pulled + first + at,
+                                     .output_bytes = end - at};
+    KOLO_TRY(kolo_service_start(b->service, &q[PUSH]));
+    return kolo_service_start(b->service, &q[PULL]);
+}
+
+/* All servers get a piece before the next one. */
+static kolo_status exchange(bench *b, size_t bytes) {
+    const int pieces = pieces_of(b, bytes);
+    for (int i = 0; i < b->n_servers * pieces; i++) {
+        KOLO_TRY(start_piece(b, bytes, i % b->n_servers, i / b->n_servers, pieces));
     }
-    for (int s = 0; s < b->n_servers; s++) {
-        KOLO_TRY(kolo_service_wait(b->service, &b->requests[s], 0));
+    for (int i = 0; i < b->n_servers * pieces; i++) {
+        const int at = i % b->n_servers * b->n_pieces + i / b->n_servers;
+        KOLO_TRY(kolo_service_wait(b->service, &b->requests[2 * at + PUSH], 0));
+        KOLO_TRY(kolo_service_wait(b->service, &b->requests[2 * at + PULL], 0));
     }
     return KOLO_OK;
 }
 
 static kolo_status push_pull(bench *b, size_t bytes, double *us) {
     int64_t start_ns = kolo_now_ns();
-    KOLO_TRY(exchange(b, bytes, PUSH));
-    KOLO_TRY(exchange(b, bytes, PULL));
+    kolo_service_hold(b->service);
+    const kolo_status status = exchange(b, bytes);
+    kolo_service_release(b->service);
     *us = (double)(kolo_now_ns() - start_ns) * 1e-3;
-    return KOLO_OK;
+    return status;
 }
 
 /* A pull returns what was pushed. */
@@ -114,37 +143,23 @@ static kolo_status choose_iterations(bench *b, size_t bytes, int *n) {
     return KOLO_OK;
 }
 
-/* Bytes per microsecond that all servers together copy; every rank gets the sum. */
-static kolo_status measure_copy(bench *b, size_t bytes, int n, double *sum) {
-    size_t slice = bytes / (size_t)b->n_servers;
-    *sum = 0;
-    KOLO_TRY(kolo_barrier(b->comm));
-    if (b->serves && slice > 0) {
-        /* Like a service, it copies from and to vectors of workers. */
-        for (int i = 0; i < n; i++) {
-            int64_t start_ns = kolo_now_ns();
-            char *slice_store = b->store.slices + (size_t)(i % b->n_workers) * b->store.bytes;
-            memcpy(slice_store, b->pushed, slice);
-            memcpy(b->pulled, slice_store, slice);
-            b->us[i] = (double)(kolo_now_ns() - start_ns) * 1e-3;
-        }
-        qsort(b->us, (size_t)n, sizeof *b->us, ascending);
-        *sum = 2 * (double)slice / (b->us[n / 2] > 0 ? b->us[n / 2] : 1e-3);
-    }
-    return kolo_allreduce(b->comm, sum, 1, KOLO_DTYPE_F64, KOLO_SUM);
+static kolo_status measure_bound(const bench *b, size_t bytes, double *rate) {
+    return kolo_bench_copies_rate(&b->copies, bytes, true, (b->opts->budget_ms + 7) / 8, rate);
 }
 
 static kolo_status bench_size(bench *b, size_t bytes, kolo_bench_ps_row *row) {
     int n;
-    double copy, wall_us = 0;
+    double wall_us = 0, bound = 0;
     if (b->works) KOLO_TRY(check_result(b, bytes));
     KOLO_TRY(choose_iterations(b, bytes, &n));
-    KOLO_TRY(measure_copy(b, bytes, n, &copy));
+    KOLO_TRY(measure_bound(b, bytes, &bound));
     memset(b->us, 0, (size_t)n * sizeof *b->us);
     KOLO_TRY(kolo_barrier(b->comm));
     int64_t start_ns = kolo_now_ns();
     for (int i = 0; b->works && i < n; i++) KOLO_TRY(push_pull(b, bytes, &b->us[i]));
     if (b->works) wall_us = (double)(kolo_now_ns() - start_ns) * 1e-3;
+    KOLO_TRY(kolo_bench_meet(b->comm));
+    KOLO_TRY(measure_bound(b, bytes, &bound));
     KOLO_TRY(kolo_allreduce(b->comm, &wall_us, 1, KOLO_DTYPE_F64, KOLO_MAX));
     KOLO_TRY(kolo_allreduce(b->comm, b->us, (size_t)n, KOLO_DTYPE_F64, KOLO_MAX));
     qsort(b->us, (size_t)n, sizeof *b->us, ascending);
@@ -157,7 +172,7 @@ static kolo_status bench_size(bench *b, size_t bytes, kolo_bench_ps_row *row) {
                                .us_min = b->us[0],
                                .us_max = b->us[n - 1],
                                .gigabytes_per_s = moved / wall_us * 1e-3,
-                               .copy_gigabytes_per_s = copy * 1e-3};
+                               .copy_gigabytes_per_s = bound * 1e-3};
     return KOLO_OK;
 }
 
@@ -180,35 +195,53 @@ static kolo_status check_opts(const kolo_bench_ps_opts *o, int ranks) {
     return KOLO_OK;
 }
 
-/* Allocates the vectors and the store. */
-static kolo_status open_memory(bench *b, size_t most) {
-    void *memory;
-    KOLO_ASSERT(b->n_servers > 0);
-    b->us = kolo_zalloc(ITERATIONS_MOST * sizeof *b->us);
-    b->store.bytes = most / (size_t)b->n_servers + 1;
-    size_t all = b->store.bytes * (size_t)b->ranks;
-    if (b->serves) b->store.slices = kolo_pages_map(all);
-    if (!b->us || (b->serves && !b->store.slices)) return KOLO_NOMEM(all);
-    if (b->opts->private_buffers) {
-        memory = kolo_pages_map(2 * most);
-        if (!memory) return KOLO_NOMEM(2 * most);
-    } else {
-        KOLO_TRY(kolo_comm_alloc(b->comm, 2 * most, &memory));
+/* Registered memory, or with private_buffers of this process alone. */
+static kolo_status open_block(const bench *b, size_t bytes, char **block) {
+    void *memory = NULL;
+    if (!b->opts->private_buffers) {
+        KOLO_TRY(kolo_comm_alloc(b->comm, bytes, &memory));
+    } else if (!(memory = kolo_pages_map(bytes))) {
+        return KOLO_NOMEM(bytes);
     }
-    b->pushed = memory;
-    b->pulled = (char *)memory + most;
+    *block = memory;
     return KOLO_OK;
 }
 
+static size_t store_bytes(const bench *b) { return b->store.bytes * (size_t)b->ranks; }
+
+/* Allocates the vectors and the store. */
+static kolo_status open_memory(bench *b, size_t most) {
+    KOLO_ASSERT(b->n_servers > 0);
+    b->us = kolo_zalloc(ITERATIONS_MOST * sizeof *b->us);
+    if (!b->us) return KOLO_NOMEM(ITERATIONS_MOST * sizeof *b->us);
+    b->store.bytes = kolo_round_up(most / (size_t)b->n_servers + 1, LINE);
+    b->n_pieces = pieces_of(b, most);
+    const size_t requests = 2 * (size_t)b->n_servers * (size_t)b->n_pieces * sizeof *b->requests;
+    b->requests = kolo_zalloc(requests);
+    if (!b->requests) return KOLO_NOMEM(requests);
+    if (b->serves) KOLO_TRY(open_block(b, store_bytes(b), &b->store.slices));
+    KOLO_TRY(open_block(b, 2 * most, &b->pushed));
+    b->pulled = b->pushed + most;
+    return kolo_bench_copies_init(b->comm, most, !b->opts->private_buffers, &b->copies);
+}
+
 static void close_memory(bench *b, size_t most) {
-    if (b->opts->private_buffers) kolo_pages_unmap(b->pushed, 2 * most);
-    kolo_pages_unmap(b->store.slices, b->store.bytes * (size_t)b->ranks);
+    if (b->opts->private_buffers) {
+        kolo_pages_unmap(b->pushed, 2 * most);
+        kolo_pages_unmap(b->store.slices, store_bytes(b));
+    }
+    kolo_bench_copies_fini(&b->copies);
     kolo_free(b->us);
+    kolo_free(b->requests);
 }
 
 static kolo_status run(bench *b, size_t most, kolo_bench_ps_row *rows) {
     KOLO_TRY(open_memory(b, most));
-    kolo_service_opts service = {.serve = b->serves ? serve : NULL, .arg = &b->store};
+    const bool lends = b->serves && !b->opts->private_buffers;
+    kolo_service_opts service = {.serve = b->serves ? serve : NULL,
+                                 .lent = lends ? b->store.slices : NULL,
+                                 .lent_bytes = lends ? store_bytes(b) : 0,
+                                 .arg = &b->store};
     KOLO_TRY(kolo_service_create(b->comm, &service, &b->service));
     for (int i = 0; i < b->opts->n_sizes; i++) {
         KOLO_TRY(bench_size(b, b->opts->sizes[i], &rows[i]));

@@ -1,16 +1,19 @@
 /* Pulls and pushes of rows of a table; see kolo/bench.h. The batches of random ids are drawn in
  * advance. The bound is the work that a server cannot avoid: for each row a lookup in an index as
- * large as that of the table, and a copy of the row, to a batch and back. */
+ * large as that of the table, and a copy of the row, to a batch and back, with many accesses to
+ * memory at a time. */
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/rng.h"
+#include "comm/bench/bench_ranks.h"
+#include "comm/table/row_copy.h"
 #include "kolo/bench.h"
 #include "kolo/table.h"
 
 #include <string.h>
 
-enum { BATCHES = 16, ITERATIONS_MOST = 100000, CREATED = 65536, ROW_BYTES_MORE = 64 };
+enum { BATCHES = 16, ITERATIONS_MOST = 100000, CREATED = 65536, ROW_BYTES_MORE = 64, AHEAD = 32 };
 
 static const size_t sizes_default[] = {64 << 10, 256 << 10, 1 << 20, 4 << 20};
 
@@ -29,8 +32,8 @@ typedef struct bench {
 
 static void update(void *arg, const kolo_table_update *u) {
     for (size_t i = 0; i < u->n; i++) {
-        float *row = u->values + (size_t)u->slots[i] * u->width;
-        const float *gradient = u->gradients + i * u->width;
+        float *restrict row = u->values + (size_t)u->slots[i] * u->width;
+        const float *restrict gradient = u->gradients + i * u->width;
         for (size_t c = 0; c < u->width; c++) row[c] += gradient[c];
     }
 }
@@ -74,7 +77,7 @@ static kolo_status run_times(const bench *b, work what, size_t batch, int n, dou
     for (int i = 0; b->works && i < n; i++) KOLO_TRY(run_once(b, what, batch, i));
     if (b->works) KOLO_TRY(kolo_table_flush(b->table));
     *us = (double)(kolo_now_ns() - start_ns) * 1e-3;
-    return KOLO_OK;
+    return kolo_bench_meet(b->comm);
 }
 
 /* Millions of rows per second and worker, by the slowest one. */
@@ -95,15 +98,27 @@ static kolo_status measure(const bench *b, work what, size_t batch, int *n, doub
 
 /* ---- the bound ---- */
 
-static void copy_rows(const bench *b, size_t batch, int i, bool back) {
+/* Copies up to AHEAD rows of ids to a batch, or back: first fetches what it reads of the index,
+ * then the rows. */
+static void copy_some(const bench *b, const uint64_t *ids, size_t n, float *batch, bool back) {
     const size_t width = b->opts->width;
+    const uint32_t *at[AHEAD];
+    for (size_t k = 0; k < n; k++) {
+        at[k] = &b->index[(ids[k] >> 32) * b->opts->rows >> 32];
+        __builtin_prefetch(at[k]);
+    }
+    for (size_t k = 0; k < n; k++) __builtin_prefetch(b->copies + (size_t)*at[k] * width);
+    for (size_t k = 0; k < n; k++) {
+        float *row = b->copies + (size_t)*at[k] * width;
+        kolo_row_copy(back ? row : batch + k * width, back ? batch + k * width : row, width);
+    }
+}
+
+static void copy_rows(const bench *b, size_t batch, int i, bool back) {
     const uint64_t *ids = b->ids + (size_t)(i % BATCHES) * b->most;
-    const uint64_t all = b->opts->rows;
-    for (size_t k = 0; k < batch; k++) {
-        const uint64_t upper = ids[k] >> 32;
-        float *row = b->copies + (size_t)b->index[upper * all >> 32] * width;
-        float *other = b->rows + k * width;
-        memcpy(back ? row : other, back ? other : row, width * sizeof *row);
+    for (size_t k = 0; k < batch; k += AHEAD) {
+        const size_t n = batch - k < AHEAD ? batch - k : AHEAD;
+        copy_some(b, ids + k, n, b->rows + k * b->opts->width, back);
     }
 }
 
@@ -118,6 +133,7 @@ static kolo_status measure_copies(const bench *b, size_t batch, double *speed) {
         copy_rows(b, batch, n++, true);
     }
     if (b->serves) rows = (double)batch * n / ((double)(kolo_now_ns() - start_ns) * 1e-3);
+    KOLO_TRY(kolo_bench_meet(b->comm));
     KOLO_TRY(kolo_allreduce(b->comm, &rows, 1, KOLO_DTYPE_F64, KOLO_SUM));
     *speed = rows / b->n_workers;
     return KOLO_OK;
@@ -194,6 +210,7 @@ static kolo_status run(bench *b, kolo_bench_table_row *rows) {
     KOLO_TRY(open_memory(b));
     KOLO_TRY(kolo_table_create(b->comm, &table, &b->table));
     if (b->works) KOLO_TRY(create_rows(b));
+    KOLO_TRY(kolo_bench_meet(b->comm));
     for (int i = 0; i < b->opts->n_sizes; i++) {
         KOLO_TRY(bench_size(b, b->opts->sizes[i], &rows[i]));
     }

@@ -36,9 +36,11 @@
      .max = 1 << 30, .commands = CMD_BENCH_PS, .help = "with --width: rows of the table"},
     {.name = "bsp", .type = KOLO_OPTION_FLAG, .commands = CMD_BENCH_PS,
      .help = "steps of all workers together, with sums and updates at the owners, instead of vectors that come "
-             "back; workers own parts beside those of the servers (docs/servers.md)"},
-    {.name = "step-buckets", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "64", .min = 1, .max = 1024,
-     .commands = CMD_BENCH_PS, .help = "with --bsp: parts of each owner, which are exchanged one after the other"},
+             "back; workers own parts beside those of the servers. The bound: what a step must read and write, at "
+             "the rate at which all ranks copy (docs/servers.md)"},
+    {.name = "step-buckets", .type = KOLO_OPTION_INT, .metavar = "N", .min = 1, .max = 1024,
+     .commands = CMD_BENCH_PS, .unset = "parts of 512 KiB",
+     .help = "with --bsp: parts of each owner, which are exchanged one after the other"},
     {.name = "apart", .type = KOLO_OPTION_FLAG, .commands = CMD_BENCH_PS,
      .help = "with --bsp: workers own no parts"},
     {.name = "seconds", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.5", .min = 0.01,
