@@ -63,11 +63,11 @@ static void add_due_signs(kolo_client *c) {
 /* ---- turns of the driver ---- */
 
 /* Drives with the mutex released in between; it is held. */
-static void take_turn(kolo_client *c, int timeout_ms) {
+static void take_turn(kolo_client *c, int timeout_ms, bool spins) {
     c->driven = true;
     pthread_mutex_unlock(&c->mutex);
     add_due_signs(c);
-    kolo_client_drive(c, timeout_ms);
+    kolo_client_drive(c, timeout_ms, spins);
     pthread_mutex_lock(&c->mutex);
     c->driven = false;
     pthread_cond_broadcast(&c->changed);
@@ -86,7 +86,7 @@ static void *run(void *arg) {
     while (!c->stop) {
         const bool moves = c->n_open > 0 && c->n_waiting == 0;
         if (!c->driven && (moves || (c->shows_life && kolo_now_ns() >= next_signs_ns(c)))) {
-            take_turn(c, moves ? DRIVE_MS : 0);
+            take_turn(c, moves ? DRIVE_MS : 0, false);
         } else if (c->shows_life) { /* a driver sends signs that are due until it ends */
             wait_until_ns(c, &c->work,
                           c->driven ? kolo_now_ns() + sign_period_ns(c) : next_signs_ns(c));
@@ -166,7 +166,7 @@ static void time_out(kolo_client *c, const kolo_service_request *q, int64_t time
         kick(c);
         wait_until_ns(c, &c->changed, kolo_now_ns() + kolo_ms_to_ns(DRIVE_MS));
     }
-    take_turn(c, 0); /* a request that was started last is in no link yet */
+    take_turn(c, 0, false); /* a request that was started last is in no link yet */
     if (q->internal.state != KOLO_REQUEST_DONE) {
         kolo_client_break(c, &c->links[q->server], KOLO_ERR_TIMEOUT, why);
     }
@@ -203,7 +203,7 @@ static bool has_unsent(const kolo_client *c) {
 void kolo_client_release_sent(kolo_client *c) {
     pthread_mutex_lock(&c->mutex);
     const bool driven = c->driven;
-    if (!driven) take_turn(c, 0);
+    if (!driven) take_turn(c, 0, false);
     c->n_waiting--;
     const bool left = driven || has_unsent(c);
     if (left && c->n_open > 0 && c->n_waiting == 0) pthread_cond_signal(&c->work);
@@ -232,7 +232,7 @@ static bool wait_until(kolo_client *c, const kolo_service_request *q, int64_t de
         if (c->driven) {
             wait_until_ns(c, &c->changed, deadline_ns);
         } else {
-            take_turn(c, (int)kolo_min_i64(left_ms, DRIVE_MS));
+            take_turn(c, (int)kolo_min_i64(left_ms, DRIVE_MS), true);
         }
     }
     return true;

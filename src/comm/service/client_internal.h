@@ -54,5 +54,5 @@ void kolo_client_break(kolo_client *c, kolo_client_link *l, kolo_status status, 
 /* The driver: takes over the requests that were started. */
 void kolo_client_take_started(kolo_client *c);
 /* The driver: moves all connections once, after a sleep of up to `timeout_ms` if nothing can move.
- */
-void kolo_client_drive(kolo_client *c, int timeout_ms);
+ * `spins`: before the sleep it looks for a moment, and yields the processor in between. */
+void kolo_client_drive(kolo_client *c, int timeout_ms, bool spins);
