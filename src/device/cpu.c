@@ -58,6 +58,7 @@ static kolo_status wait_for(kolo_device_stream *s, kolo_event event) { return KO
 const kolo_device_kind kolo_device_cpu = {
     .name = "cpu",
     .host_memory = true,
+    .host_kernels = true,
     .count = 1,
     .open = open_host,
     .close = close_host,

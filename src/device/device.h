@@ -55,10 +55,11 @@ typedef struct kolo_device_stream_ops {
 /* A kind of device. */
 typedef struct kolo_device_kind {
     const char *name;
-    bool hidden;      /* for tests: listed nowhere */
-    bool host_memory; /* the host reads and writes its memory, and a stream runs everything at once
-                       */
-    int count;        /* devices of this kind */
+    bool hidden;       /* for tests: listed nowhere */
+    bool host_memory;  /* the host reads and writes its memory, and a stream runs everything at once
+                        */
+    bool host_kernels; /* it runs kernels that are code of the host (kolo_kernel.device) */
+    int count;         /* devices of this kind */
     kolo_status (*open)(int number, kolo_device **device); /* NOMEM */
     void (*close)(kolo_device *device);                    /* its streams are destroyed */
     kolo_device_memory (*memory)(const kolo_device *device);

@@ -239,6 +239,7 @@ static kolo_status wait_for(kolo_device_stream *stream, kolo_event event) {
 const kolo_device_kind kolo_device_fake = {
     .name = "fake",
     .hidden = true,
+    .host_kernels = true,
     .count = DEVICES,
     .open = open_fake,
     .close = close_fake,

@@ -115,8 +115,9 @@ typedef struct kolo_named_value {
 struct kolo_graph {
     kolo_arena arena;
     kolo_dtype dtype;
-    kolo_mesh mesh;     /* of the ranks that run it; no axes: one rank, placements are not used */
-    int rank;           /* of this one in the mesh */
+    kolo_mesh mesh; /* of the ranks that run it; no axes: one rank, placements are not used */
+    int rank;       /* of this one in the mesh */
+    const struct kolo_device_kind *device; /* that runs it; NULL: the CPU */
     int stages;         /* of the pipeline that this graph is one stage of; 0: it is whole */
     int stage;          /* which one */
     int chunks;         /* parts of the model that it has */

@@ -7,6 +7,7 @@ void kolo_kernel_spec_init(kolo_kernel_spec *spec, const kolo_graph *g, const ko
                            int threads) {
     *spec = (kolo_kernel_spec){
         .op = n->op, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out, .threads = threads};
+    spec->device = g->device;
     kolo_node_query(g, n, spec->in, spec->out);
 }
 

@@ -8,7 +8,8 @@
  *
  * All expensive work happens while a plan is compiled: `fit` estimates the time, `prepare`
  * creates primitives and tables, `bind` attaches them to addresses. `run` does not allocate and
- * cannot fail.
+ * cannot fail, but for ops of the program and kernels of other devices than the host, which set the
+ * last error of their thread.
  *
  * Threads: a prepared kernel belongs to one plan and is used by one thread at a time; `run` may
  * use up to spec->threads OpenMP threads. */
@@ -28,6 +29,7 @@ static inline kolo_kernel_set kolo_kernel_set_of(bool reference, bool no_winogra
     return reference ? KOLO_KERNELS_REF : no_winograd ? KOLO_KERNELS_DIRECT : KOLO_KERNELS_BEST;
 }
 
+struct kolo_device_kind;
 struct kolo_tuner;
 struct kolo_selections; /* select/cache.h */
 struct kolo_kernel;
@@ -43,6 +45,7 @@ typedef struct kolo_kernel_spec {
     const kolo_op *op;
     const kolo_attr *attr;
     int n_in, n_out, threads;
+    const struct kolo_device_kind *device; /* that runs it; NULL: the CPU */
     kolo_tensor in[KOLO_MAX_IO], out[KOLO_MAX_IO];
     /* Set by the selection, for kernels that run other kernels: see kolo_kernel_select_inner. */
     kolo_kernel_selector select;
@@ -93,6 +96,9 @@ typedef struct kolo_kernel {
     /* Computes in bf16. Without native support (kolo_kernel_has_bf16) it would emulate bf16, so
      * it is not selected for bf16 tensors. */
     bool bf16;
+    /* The kind of device that runs it, to whose memory the addresses of a call belong. NULL: it is
+     * code of the host, for devices whose kind has host_kernels. */
+    const struct kolo_device_kind *device;
 } kolo_kernel;
 
 /* Fills a spec from a node, with the layouts that the graph has now. */

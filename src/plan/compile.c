@@ -2,6 +2,7 @@
  * pass/pipeline.c, pass/memory_plan.c, tie_store.c, steps.c, map_memory.c, bind.c, requests.c. */
 #include "base/integer.h"
 #include "kernel/select/cache.h"
+#include "kernel/select/families.h"
 #include "plan/chunk_inputs.h"
 #include "plan/crossings.h"
 #include "plan/internal.h"
@@ -129,7 +130,8 @@ static kolo_status run_passes(kolo_plan *p, const kolo_plan_opts *o, kolo_comm *
     pipeline.fixed_arg = p->store;
     KOLO_TRY(find_decider(o, comm, &decider));
     if (decider.give) pipeline.layout_decider = &decider;
-    return kolo_pipeline_run(p->graph, &pipeline);
+    KOLO_TRY(kolo_pipeline_run(p->graph, &pipeline));
+    return kolo_kernel_check_graph(o->kernels, p->graph); /* of the later passes */
 }
 
 /* Steps, memory and requests of the graph that the passes made. */
@@ -163,6 +165,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     KOLO_ASSERT(!store->unsettled); /* its memory may move */
     p->graph = graph;
     p->store = store;
+    graph->device = kolo_regions_device(store->regions)->kind;
     kolo_status status = resolve(opts, &o);
     if (status == KOLO_OK) status = set_options(p, &o, comm);
     if (status == KOLO_OK) status = run_passes(p, &o, comm, &selections);

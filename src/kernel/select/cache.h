@@ -11,8 +11,8 @@ typedef struct kolo_selections {
     kolo_arena arena;
 } kolo_selections;
 
-/* As kolo_kernel_select_tuned, always with the same set and tuner. A repeated failure has no error
- * text. */
+/* As kolo_kernel_select_tuned, always with the same set, tuner and device. A repeated failure has
+ * no error text. */
 kolo_status kolo_kernel_select_cached(kolo_selections *cache, kolo_kernel_set set,
                                       struct kolo_tuner *tuner, kolo_kernel_spec *spec,
                                       const kolo_kernel **kernel, double *seconds);

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "device/device.h"
 #include "kernel/ref/table.h"
 #include "kernel/select/custom.h"
 #include "kernel/select/via_f32.h"
@@ -22,15 +23,17 @@ static void describe(kolo_text *text, const kolo_tensor *tensors, int n) {
 }
 
 static kolo_status none_fits(kolo_kernel_set set, const kolo_kernel_spec *spec) {
+    const bool other = spec->device && !spec->device->host_kernels;
     kolo_text text = {0};
+    KOLO_TRY(kolo_kernel_check_device(set, spec->op, spec->device));
     describe(&text, spec->in, spec->n_in);
     kolo_text_add(&text, " -> ");
     describe(&text, spec->out, spec->n_out);
-    kolo_status status =
-        KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                  "%s: no %skernel of this build supports %s; use f32 tensors in plain layouts",
-                  spec->op->name, set == KOLO_KERNELS_REF ? "reference " : "",
-                  text.text ? text.text : "these tensors");
+    kolo_status status = KOLO_FAIL(
+        KOLO_ERR_UNSUPPORTED,
+        "%s: no %skernel of this build%s%s supports %s; use f32 tensors in plain layouts",
+        spec->op->name, set == KOLO_KERNELS_REF ? "reference " : "", other ? " on device " : "",
+        other ? spec->device->name : "", text.text ? text.text : "these tensors");
     kolo_text_fini(&text);
     return status;
 }
@@ -43,9 +46,10 @@ typedef struct choice {
     bool measured;
 } choice;
 
-/* Replaces *best by the kernel when that fits and is faster. */
+/* Replaces *best by the kernel when that runs on the device, fits and is faster. */
 static void consider(const kolo_kernel *kernel, const kolo_kernel_spec *spec, choice *best) {
     choice c = {.kernel = kernel, .spec = *spec};
+    if (!kolo_kernel_runs_on(kernel, spec->device)) return;
     c.seconds = kernel->fit(&c.spec);
     if (c.seconds < 0) return;
     bool tune = spec->tuner && !kolo_kernel_is_ref(kernel);

@@ -287,7 +287,7 @@ static void note_work(kolo_tuner *t, const char *key, double seconds) {
 
 double kolo_tuner_seconds(kolo_tuner *t, const kolo_kernel *kernel, const kolo_kernel_spec *spec,
                           double estimate) {
-    if (!spec->op->tuned) return -1;
+    if (!spec->op->tuned || kernel->device) return -1;
     kolo_text key = {0}, work = {0};
     add_key(t, kernel, spec, "", &key);
     add_key(t, NULL, spec, "", &work);
@@ -323,7 +323,7 @@ static bool are_small(const kolo_kernel_spec *spec, int runs) {
 /* ---- nodes of all ops ---- */
 
 double kolo_tuner_time(kolo_tuner *t, const kolo_kernel *kernel, const kolo_kernel_spec *spec) {
-    if (spec->op->tuned) return kolo_tuner_seconds(t, kernel, spec, 0);
+    if (spec->op->tuned || kernel->device) return kolo_tuner_seconds(t, kernel, spec, 0);
     kolo_text key = {0};
     add_key(t, kernel, spec, "", &key);
     entry *known = key.failed ? NULL : find(t->times, key.text);

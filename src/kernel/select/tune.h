@@ -37,7 +37,8 @@ void kolo_tuner_write(const kolo_tuner *tuner, bool asked_only, kolo_text *text)
 void kolo_tuner_measure(kolo_tuner *tuner, bool on, kolo_tuner_observer observer, void *arg);
 
 /* The measured time of a kernel for a spec that fits; negative when there is none: measuring is
- * off, the op is not tunable, or `estimate` is far above the best known time of the same work. */
+ * off, the op is not tunable, the kernel is none of the host, or `estimate` is far above the best
+ * known time of the same work. */
 double kolo_tuner_seconds(kolo_tuner *tuner, const kolo_kernel *kernel,
                           const kolo_kernel_spec *spec, double estimate);
 

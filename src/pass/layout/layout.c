@@ -20,10 +20,13 @@
  * removes those that change nothing (reorders.c). */
 #include "pass/layout/layout.h"
 
+#include "kernel/select/families.h"
+
 static const char *const family_names[N_FAMILIES] = {"abcd", "acdb", "aBcd8b", "aBcd16b"};
 
 kolo_status kolo_pass_layout(kolo_graph *g, const kolo_layout_opts *opts) {
     if (opts->kernels == KOLO_KERNELS_REF) return KOLO_OK; /* all is plain already */
+    KOLO_TRY(kolo_kernel_check_graph(opts->kernels, g));   /* the search names other ops, too */
     KOLO_TRY(kolo_layout_add_borders(g));
     layouter l = {.g = g,
                   .kernels = opts->kernels,

@@ -42,7 +42,11 @@ static double select_seconds(const layouter *l, kolo_kernel_spec *spec) {
 }
 
 static double reorder_seconds(const layouter *l, const kolo_tensor *from, const kolo_tensor *to) {
-    kolo_kernel_spec spec = {.op = &kolo_op_reorder, .n_in = 1, .n_out = 1, .threads = l->threads};
+    kolo_kernel_spec spec = {.op = &kolo_op_reorder,
+                             .n_in = 1,
+                             .n_out = 1,
+                             .threads = l->threads,
+                             .device = l->g->device};
     spec.in[0] = *from;
     spec.out[0] = *to;
     return select_seconds(l, &spec);
