@@ -26,6 +26,10 @@ static void free_pages(kolo_device *device, void *at, size_t bytes) { kolo_pages
 
 static void *kernel_address(const kolo_device *device, void *at) { return at; }
 
+static bool pin_pages(kolo_device *device, void *host, size_t bytes) { return true; }
+
+static void unpin_pages(kolo_device *device, void *host, size_t bytes) {}
+
 static kolo_status create(kolo_device *device, kolo_device_stream **stream) {
     kolo_device_stream *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
@@ -53,7 +57,9 @@ static kolo_event record(kolo_device_stream *s) { return 0; }
 
 static bool query(kolo_device_stream *s, kolo_event event) { return true; }
 
-static kolo_status wait_for(kolo_device_stream *s, kolo_event event) { return KOLO_OK; }
+static void wait_for(kolo_device_stream *s, kolo_event event) {}
+
+static kolo_status error_of(kolo_device_stream *s) { return KOLO_OK; }
 
 const kolo_device_kind kolo_device_cpu = {
     .name = "cpu",
@@ -66,5 +72,7 @@ const kolo_device_kind kolo_device_cpu = {
     .alloc = alloc_pages,
     .free = free_pages,
     .kernel_address = kernel_address,
-    .stream = {create, destroy, copy, fill, launch, record, query, wait_for},
+    .pin = pin_pages,
+    .unpin = unpin_pages,
+    .stream = {create, destroy, copy, fill, launch, record, query, wait_for, error_of},
 };

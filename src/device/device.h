@@ -3,8 +3,8 @@
  *
  * The host enqueues copies, fills and launches in a stream; the device runs them in that order. A
  * call that enqueues does not block, but for a full queue. An event is a place in a stream, which
- * the host queries or waits for. A failure on the device stays with the stream: every later wait
- * returns it.
+ * the host queries or waits for. A failure on the device stays with the stream, which runs nothing
+ * after it: later events are reached at once, and `error` returns it.
  *
  * Each kind of device is a row of a table. `cpu` is the host: its memory is that of the host, and
  * its stream runs everything at once. `fake` is for tests: a thread that runs kernels of the CPU
@@ -49,7 +49,8 @@ typedef struct kolo_device_stream_ops {
     kolo_event (*record)(kolo_device_stream *stream);
     bool (*query)(kolo_device_stream *stream,
                   kolo_event event); /* whether all before it has ended */
-    kolo_status (*wait)(kolo_device_stream *stream, kolo_event event); /* with the stream's error */
+    void (*wait)(kolo_device_stream *stream, kolo_event event);
+    kolo_status (*error)(kolo_device_stream *stream); /* of what has ended; OK: none */
 } kolo_device_stream_ops;
 
 /* A kind of device. */
@@ -67,6 +68,10 @@ typedef struct kolo_device_kind {
     void (*free)(kolo_device *device, void *at, size_t bytes);
     /* The address by which kernels access what is at `at` in its memory. */
     void *(*kernel_address)(const kolo_device *device, void *at);
+    /* Page-locks a block of the host: a copy of it does not block, while one of other memory of the
+     * host may wait for all that was enqueued. False: the system does not allow so much. */
+    bool (*pin)(kolo_device *device, void *host, size_t bytes);
+    void (*unpin)(kolo_device *device, void *host, size_t bytes);
     kolo_device_stream_ops stream;
 } kolo_device_kind;
 
@@ -101,3 +106,6 @@ const char *kolo_device_text(const kolo_device *device, char text[KOLO_DEVICE_TE
 
 /* Test hook: the memory of fake devices that this thread opens; 0: the default. */
 void kolo_device_fake_pin(size_t bytes);
+/* Test hook: the number, from 1, of the operation that fails in each stream of fake devices that
+ * this thread opens; 0: none. */
+void kolo_device_fake_fail(uint64_t nth);

@@ -3,7 +3,8 @@
  * An allocation has two halves of equal size. Its address is that of the first, which nobody may
  * access, so that a pointer of the device faults where the host takes it for its own. The second
  * has the contents; only kernels get its address, and copies and fills, which the thread of the
- * queue executes. A pointer of the host instead of one of the device is a failed assertion.
+ * queue executes. A pointer of the host instead of one of the device is a failed assertion. Copies
+ * of host memory that is not page-locked block.
  *
  * The lock of a stream guards the queue; the thread is the only one that takes jobs out of it. */
 #define _GNU_SOURCE
@@ -21,8 +22,10 @@ enum { DEVICES = 16, QUEUE = 1024, PAGE = 4096, ERROR_TEXT = 512 };
 static const size_t default_bytes = (size_t)8 << 30;
 
 static _Thread_local size_t pinned_bytes;
+static _Thread_local uint64_t pinned_failure;
 
 void kolo_device_fake_pin(size_t bytes) { pinned_bytes = bytes; }
+void kolo_device_fake_fail(uint64_t nth) { pinned_failure = nth; }
 
 /* ---- memory ---- */
 
@@ -33,8 +36,9 @@ typedef struct block {
 
 typedef struct fake {
     kolo_device base;
-    block *blocks;
-    size_t n_blocks, cap_blocks, total, used;
+    block *blocks, *pins; /* of the device; of the host, page-locked */
+    size_t n_blocks, cap_blocks, n_pins, cap_pins, total, used;
+    uint64_t fails; /* of its streams */
 } fake;
 
 static kolo_status open_fake(int number, kolo_device **device) {
@@ -42,14 +46,16 @@ static kolo_status open_fake(int number, kolo_device **device) {
     if (!f) return KOLO_NOMEM(sizeof *f);
     f->base = (kolo_device){&kolo_device_fake, number};
     f->total = pinned_bytes > 0 ? pinned_bytes : default_bytes;
+    f->fails = pinned_failure;
     *device = &f->base;
     return KOLO_OK;
 }
 
 static void close_fake(kolo_device *device) {
     fake *f = (fake *)device;
-    KOLO_ASSERT(f->n_blocks == 0);
+    KOLO_ASSERT(f->n_blocks == 0 && f->n_pins == 0);
     kolo_free(f->blocks);
+    kolo_free(f->pins);
     kolo_free(f);
 }
 
@@ -100,6 +106,29 @@ static void *contents(const kolo_device *device, void *at) {
     return NULL;
 }
 
+static bool pin_block(kolo_device *device, void *host, size_t bytes) {
+    fake *f = (fake *)device;
+    if (!KOLO_GROW(f->pins, f->n_pins, f->cap_pins)) return false;
+    f->pins[f->n_pins++] = (block){host, bytes};
+    return true;
+}
+
+static void unpin_block(kolo_device *device, void *host, size_t bytes) {
+    fake *f = (fake *)device;
+    size_t i = 0;
+    while (i < f->n_pins && f->pins[i].at != host) i++;
+    KOLO_ASSERT(i < f->n_pins && f->pins[i].bytes == bytes);
+    f->pins[i] = f->pins[--f->n_pins];
+}
+
+static bool is_pinned(const fake *f, const char *host, size_t bytes) {
+    for (size_t i = 0; i < f->n_pins; i++) {
+        const block *b = &f->pins[i];
+        if (host >= b->at && host + bytes <= b->at + b->bytes) return true;
+    }
+    return false;
+}
+
 /* ---- the queue ---- */
 
 typedef struct job {
@@ -119,13 +148,21 @@ typedef struct queue {
     job jobs[QUEUE];
     uint64_t added, done;
     bool ends;
-    bool failed;
-    char error[ERROR_TEXT]; /* of the first launch that failed */
+    uint64_t fails;         /* number of the operation that fails, from 1; 0: none */
+    kolo_status status;     /* of the first operation that failed, */
+    char error[ERROR_TEXT]; /* and its text */
 } queue;
 
 /* A launch fails by setting the last error of its thread. */
-static bool run_job(const job *j) {
+static kolo_status run_job(const job *j, bool fails) {
     const uint64_t errors = kolo_error_count();
+    if (fails) {
+        return KOLO_FAIL(KOLO_ERR_IO, "a %s of %zu bytes has failed",
+                         j->run    ? "launch"
+                         : j->from ? "copy"
+                                   : "fill",
+                         j->bytes);
+    }
     if (j->run) {
         j->run(j->a, j->b);
     } else if (j->from) {
@@ -133,7 +170,7 @@ static bool run_job(const job *j) {
     } else {
         memset(j->to, j->byte, j->bytes);
     }
-    return kolo_error_count() == errors;
+    return kolo_error_count() == errors ? KOLO_OK : KOLO_ERR_ARG;
 }
 
 /* What follows a failure is not run, as on a device whose context is lost. */
@@ -144,12 +181,12 @@ static void *run_queue(void *arg) {
         while (q->done == q->added && !q->ends) pthread_cond_wait(&q->changed, &q->lock);
         if (q->done == q->added) break;
         const job *next = &q->jobs[q->done % QUEUE];
-        const bool skip = q->failed;
+        const bool skip = q->status != KOLO_OK, fails = q->done + 1 == q->fails;
         pthread_mutex_unlock(&q->lock);
-        const bool ok = skip || run_job(next);
+        const kolo_status status = skip ? KOLO_OK : run_job(next, fails);
         pthread_mutex_lock(&q->lock);
-        if (!ok) {
-            q->failed = true;
+        if (status != KOLO_OK) {
+            q->status = status;
             (void)snprintf(q->error, sizeof q->error, "%s", kolo_last_error());
         }
         q->done++;
@@ -163,6 +200,7 @@ static kolo_status create(kolo_device *device, kolo_device_stream **stream) {
     queue *q = kolo_zalloc(sizeof *q);
     if (!q) return KOLO_NOMEM(sizeof *q);
     q->base.device = device;
+    q->fails = ((fake *)device)->fails;
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->changed, NULL);
     if (kolo_thread_create(&q->thread, run_queue, q) != 0) {
@@ -196,15 +234,6 @@ static void add(kolo_device_stream *stream, job j) {
     pthread_mutex_unlock(&q->lock);
 }
 
-static void copy(kolo_device_stream *stream, kolo_copy_kind kind, void *to, const void *from,
-                 size_t bytes) {
-    const kolo_device *device = stream->device;
-    if (bytes == 0) return;
-    if (kind != KOLO_COPY_TO_HOST) to = contents(device, to);
-    if (kind != KOLO_COPY_TO_DEVICE) from = contents(device, (void *)(uintptr_t)from);
-    add(stream, (job){.to = to, .from = from, .bytes = bytes});
-}
-
 static void fill(kolo_device_stream *stream, void *at, int byte, size_t bytes) {
     if (bytes == 0) return;
     add(stream, (job){.to = contents(stream->device, at), .byte = byte, .bytes = bytes});
@@ -227,13 +256,31 @@ static bool query(kolo_device_stream *stream, kolo_event event) {
     return ended;
 }
 
-static kolo_status wait_for(kolo_device_stream *stream, kolo_event event) {
+static void wait_for(kolo_device_stream *stream, kolo_event event) {
     queue *q = (queue *)stream;
     pthread_mutex_lock(&q->lock);
     while (q->done < event) pthread_cond_wait(&q->changed, &q->lock);
-    const bool failed = q->failed;
     pthread_mutex_unlock(&q->lock);
-    return failed ? KOLO_FAIL(KOLO_ERR_ARG, "%s", q->error) : KOLO_OK; /* no longer written */
+}
+
+static void copy(kolo_device_stream *stream, kolo_copy_kind kind, void *to, const void *from,
+                 size_t bytes) {
+    const kolo_device *device = stream->device;
+    const void *host = kind == KOLO_COPY_TO_HOST ? to : from;
+    if (bytes == 0) return;
+    if (kind != KOLO_COPY_TO_HOST) to = contents(device, to);
+    if (kind != KOLO_COPY_TO_DEVICE) from = contents(device, (void *)(uintptr_t)from);
+    add(stream, (job){.to = to, .from = from, .bytes = bytes});
+    if (kind == KOLO_COPY_ON_DEVICE || is_pinned((const fake *)device, host, bytes)) return;
+    wait_for(stream, record(stream));
+}
+
+static kolo_status error_of(kolo_device_stream *stream) {
+    queue *q = (queue *)stream;
+    pthread_mutex_lock(&q->lock);
+    const kolo_status status = q->status;
+    pthread_mutex_unlock(&q->lock);
+    return status == KOLO_OK ? KOLO_OK : KOLO_FAIL(status, "%s", q->error); /* written once */
 }
 
 const kolo_device_kind kolo_device_fake = {
@@ -247,5 +294,7 @@ const kolo_device_kind kolo_device_fake = {
     .alloc = alloc_block,
     .free = free_block,
     .kernel_address = contents,
-    .stream = {create, destroy, copy, fill, launch, record, query, wait_for},
+    .pin = pin_block,
+    .unpin = unpin_block,
+    .stream = {create, destroy, copy, fill, launch, record, query, wait_for, error_of},
 };

@@ -11,6 +11,7 @@ typedef struct region {
     char *at, *host; /* equal on the CPU */
     size_t bytes;
     bool registered; /* `host` is a communicator's */
+    bool pinned;
 } region;
 
 struct kolo_regions {
@@ -46,6 +47,7 @@ kolo_status kolo_regions_create(kolo_device *device, kolo_regions **regions) {
 }
 
 static void free_region(const kolo_regions *r, const region *x) {
+    if (x->pinned) r->device->kind->unpin(r->device, x->host, x->bytes);
     if (r->apart && x->at) r->device->kind->free(r->device, x->at, x->bytes);
     if (x->registered || !x->host) return;
     if (x->bytes < PAGES) {
@@ -89,10 +91,26 @@ static kolo_status map_host(const kolo_regions *r, kolo_comm *comm, region *x) {
     return x->host ? KOLO_OK : KOLO_NOMEM(x->bytes);
 }
 
+/* Page-locks what is exchanged or small, as scalars are; other pages are for what crosses. */
+static kolo_status pin(const kolo_regions *r, region *x) {
+    char text[KOLO_DEVICE_TEXT];
+    if (!r->apart || (!x->registered && x->bytes >= PAGES)) return KOLO_OK;
+    x->pinned = r->device->kind->pin(r->device, x->host, x->bytes);
+    if (x->pinned) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_NOMEM,
+                     "cannot page-lock %zu bytes for device %s: raise the limit (ulimit -l)",
+                     x->bytes, kolo_device_text(r->device, text));
+}
+
 kolo_status kolo_regions_map(kolo_regions *r, kolo_comm *comm, size_t bytes, char **at) {
     region x = {.bytes = bytes, .registered = comm != NULL};
     if (!KOLO_GROW(r->items, r->n, r->capacity)) return KOLO_NOMEM(sizeof x);
     KOLO_TRY(map_host(r, comm, &x));
+    const kolo_status status = pin(r, &x);
+    if (status != KOLO_OK) {
+        free_region(r, &x);
+        return status;
+    }
     x.at = r->apart ? r->device->kind->alloc(r->device, bytes) : x.host;
     if (!x.at) {
         free_region(r, &x);
@@ -106,12 +124,15 @@ kolo_status kolo_regions_map(kolo_regions *r, kolo_comm *comm, size_t bytes, cha
 kolo_status kolo_regions_take(kolo_regions *r, void *memory, size_t bytes) {
     KOLO_ASSERT(!r->apart);
     if (!KOLO_GROW(r->items, r->n, r->capacity)) return KOLO_NOMEM(sizeof *r->items);
-    r->items[r->n++] = (region){memory, memory, bytes, true};
+    r->items[r->n++] = (region){.at = memory, .host = memory, .bytes = bytes, .registered = true};
     return KOLO_OK;
 }
 
+/* Also where the device has failed, whose error is another call's. */
+static void drain(const kolo_regions *r) { r->ops->wait(r->stream, r->ops->record(r->stream)); }
+
 void kolo_regions_unmap(kolo_regions *r, char *at) {
-    if (at && r->apart) (void)kolo_regions_wait(r); /* copies may use it */
+    if (at && r->apart) drain(r); /* copies may use it */
     for (size_t i = 0; at && i < r->n; i++) {
         if (r->items[i].at != at) continue;
         free_region(r, &r->items[i]);
@@ -140,7 +161,7 @@ void kolo_regions_fetch(const kolo_regions *r, const void *at, size_t bytes) {
 void *kolo_regions_pull(const kolo_regions *r, const void *at, size_t bytes) {
     if (!r->apart || bytes == 0) return (void *)(uintptr_t)at;
     kolo_regions_fetch(r, at, bytes);
-    (void)kolo_regions_wait(r);
+    drain(r);
     return kolo_regions_host(r, at);
 }
 
@@ -157,6 +178,20 @@ void kolo_regions_fill(const kolo_regions *r, void *at, int byte, size_t bytes) 
     r->ops->fill(r->stream, at, byte, bytes);
 }
 
+kolo_event kolo_regions_record(const kolo_regions *r) { return r->ops->record(r->stream); }
+
+bool kolo_regions_reached(const kolo_regions *r, kolo_event event) {
+    return r->ops->query(r->stream, event);
+}
+
+kolo_status kolo_regions_await(const kolo_regions *r, kolo_event event) {
+    char text[KOLO_DEVICE_TEXT];
+    r->ops->wait(r->stream, event);
+    const kolo_status status = r->ops->error(r->stream);
+    if (status == KOLO_OK) return KOLO_OK;
+    return kolo_fail_in(status, "device %s", kolo_device_text(r->device, text));
+}
+
 kolo_status kolo_regions_wait(const kolo_regions *r) {
-    return r->ops->wait(r->stream, r->ops->record(r->stream));
+    return kolo_regions_await(r, kolo_regions_record(r));
 }

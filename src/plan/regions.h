@@ -41,5 +41,10 @@ void kolo_regions_fetch(const kolo_regions *regions, const void *at, size_t byte
 /* Enqueues a copy between two places of the device. */
 void kolo_regions_copy(const kolo_regions *regions, void *to, const void *from, size_t bytes);
 void kolo_regions_fill(const kolo_regions *regions, void *at, int byte, size_t bytes);
-/* Waits for all that was enqueued. The error of the device. */
+
+/* The place in the stream behind all that was enqueued; whether the device has reached one. */
+kolo_event kolo_regions_record(const kolo_regions *regions);
+bool kolo_regions_reached(const kolo_regions *regions, kolo_event event);
+/* Waits for an event, or for all that was enqueued. The error of the device, which it names. */
+kolo_status kolo_regions_await(const kolo_regions *regions, kolo_event event);
 kolo_status kolo_regions_wait(const kolo_regions *regions);

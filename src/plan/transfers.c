@@ -51,9 +51,8 @@ static kolo_status start(kolo_plan *p, const kolo_step *step, int bank) {
 /* Starts the next one. */
 static kolo_status start_next(kolo_plan *p) {
     const struct kolo_plan_transfer t = p->transfers[p->next_transfer++];
-    const kolo_device_stream_ops *ops = &kolo_regions_device(p->store->regions)->kind->stream;
     const int slot = p->slot;
-    KOLO_TRY(ops->wait(kolo_regions_stream(p->store->regions), t.copied));
+    KOLO_TRY(kolo_regions_await(p->store->regions, t.copied));
     p->slot = t.slot;
     const kolo_status status = start(p, t.step, t.bank);
     p->slot = slot;

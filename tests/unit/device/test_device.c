@@ -34,9 +34,12 @@ static void close_device(opened *o) {
     kolo_device_close(o->device);
 }
 
-static kolo_status finish(const opened *o) {
-    return o->ops->wait(o->stream, o->ops->record(o->stream));
+static kolo_status await(const opened *o, kolo_event event) {
+    o->ops->wait(o->stream, event);
+    return o->ops->error(o->stream);
 }
+
+static kolo_status finish(const opened *o) { return await(o, o->ops->record(o->stream)); }
 
 static int *alloc(const opened *o, int n) {
     void *at = o->device->kind->alloc(o->device, (size_t)n * sizeof(int));
@@ -173,11 +176,11 @@ static void an_event_is_what_came_before_it(void **state) {
     const kolo_event b = o.ops->record(o.stream);
     assert_false(o.ops->query(o.stream, a)); /* the host did not wait */
     atomic_store(&first, true);
-    ASSERT_OK(o.ops->wait(o.stream, a));
+    ASSERT_OK(await(&o, a));
     assert_true(o.ops->query(o.stream, a));
     assert_false(o.ops->query(o.stream, b));
     atomic_store(&second, true);
-    ASSERT_OK(o.ops->wait(o.stream, b));
+    ASSERT_OK(await(&o, b));
     assert_true(o.ops->query(o.stream, b));
     close_device(&o);
 }
@@ -192,7 +195,7 @@ static void a_failure_stays_with_its_stream(void **state) {
     unsigned got = 7;
     int *at = alloc(&o, 1);
     const kolo_event before = o.ops->record(o.stream);
-    ASSERT_OK(o.ops->wait(o.stream, before));
+    ASSERT_OK(await(&o, before));
     o.ops->launch(o.stream, break_down, "first", NULL);
     o.ops->launch(o.stream, append, o.device->kind->kernel_address(o.device, at), &one);
     o.ops->copy(o.stream, KOLO_COPY_TO_HOST, &got, at, sizeof got);
@@ -206,6 +209,48 @@ static void a_failure_stays_with_its_stream(void **state) {
     release(&o, at, 1);
     close_device(&o);
     close_device(&other);
+}
+
+/* What is before it has run, nothing behind it. */
+static void an_operation_can_be_made_to_fail(void **state) {
+    static const number one = {1};
+    kolo_device_fake_fail(3);
+    opened o = open_device("fake");
+    kolo_device_fake_fail(0);
+    unsigned got[2] = {7, 7};
+    int *at = alloc(&o, 1);
+    o.ops->launch(o.stream, append, o.device->kind->kernel_address(o.device, at), &one);
+    o.ops->copy(o.stream, KOLO_COPY_TO_HOST, &got[0], at, sizeof *got);
+    ASSERT_OK(finish(&o));
+    o.ops->copy(o.stream, KOLO_COPY_TO_HOST, &got[1], at, sizeof *got);
+    assert_int_equal(finish(&o), KOLO_ERR_IO);
+    assert_string_equal(kolo_last_error(), "a copy of 4 bytes has failed");
+    assert_int_equal(got[0], 1);
+    assert_int_equal(got[1], 7);
+    release(&o, at, 1);
+    close_device(&o);
+}
+
+/* A copy of page-locked memory does not wait for what is before it. */
+static void copies_of_pinned_memory_do_not_block(void **state) {
+    opened o = open_device("fake");
+    const kolo_device_kind *kind = o.device->kind;
+    atomic_bool open = false;
+    int given[4] = {1, 2, 3, 4}, got[4] = {0}, *at = alloc(&o, 4);
+    assert_true(kind->pin(o.device, given, sizeof given));
+    assert_true(kind->pin(o.device, got, sizeof got));
+    o.ops->launch(o.stream, wait_at, &open, NULL);
+    o.ops->copy(o.stream, KOLO_COPY_TO_DEVICE, at, given, sizeof given);
+    o.ops->copy(o.stream, KOLO_COPY_TO_HOST, got, at, sizeof got);
+    const kolo_event copied = o.ops->record(o.stream);
+    assert_false(o.ops->query(o.stream, copied));
+    atomic_store(&open, true);
+    ASSERT_OK(await(&o, copied));
+    assert_memory_equal(got, given, sizeof got);
+    kind->unpin(o.device, given, sizeof given);
+    kind->unpin(o.device, got, sizeof got);
+    release(&o, at, 4);
+    close_device(&o);
 }
 
 /* ---- memory ---- */
@@ -287,6 +332,8 @@ TEST_MAIN(test_device) {
         cmocka_unit_test(copies_and_fills_reach_their_side),
         cmocka_unit_test(an_event_is_what_came_before_it),
         cmocka_unit_test(a_failure_stays_with_its_stream),
+        cmocka_unit_test(an_operation_can_be_made_to_fail),
+        cmocka_unit_test(copies_of_pinned_memory_do_not_block),
         cmocka_unit_test(memory_has_an_end),
         cmocka_unit_test(the_host_cannot_touch_a_device),
     };
