@@ -490,6 +490,17 @@ kolo_status kolo_mesh_link_post(kolo_mesh_link *link) {
     return run(link, false);
 }
 
+kolo_status kolo_mesh_link_test(kolo_mesh_link *link, bool *complete) {
+    bool all = true;
+    for (int i = 0; link->running < link->n && i < link->stages[link->running].n_requests; i++) {
+        bool one;
+        KOLO_TRY(kolo_request_test(link->stages[link->running].requests[i], &one));
+        all = all && one;
+    }
+    *complete = all;
+    return KOLO_OK;
+}
+
 kolo_status kolo_mesh_link_wait(kolo_mesh_link *link) {
     if (link->running < link->n) { /* the stage that POST began */
         stage *s = &link->stages[link->running];

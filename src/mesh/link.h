@@ -65,5 +65,8 @@ size_t kolo_mesh_link_bytes(const kolo_mesh_link *link);
 void kolo_mesh_link_bind(kolo_mesh_link *link, const void *source, void *target);
 /* Starts; does not block. ARG: not attached. */
 kolo_status kolo_mesh_link_post(kolo_mesh_link *link);
+/* Makes progress, and sets `complete` if what POST has begun is complete, after which WAIT goes on
+ * with the other moves. The errors of kolo_request_test. */
+kolo_status kolo_mesh_link_test(kolo_mesh_link *link, bool *complete);
 /* Completes; blocks. The errors of kolo_request_wait. */
 kolo_status kolo_mesh_link_wait(kolo_mesh_link *link);

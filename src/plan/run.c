@@ -97,7 +97,7 @@ static kolo_status run_link(kolo_plan *p, const kolo_step *step, progress *now) 
         now->in_flight++;
         return kolo_plan_post(p, step, now->bank, false);
     }
-    KOLO_TRY(kolo_plan_start_before(p, step));
+    KOLO_TRY(kolo_plan_await(p, step, now->bank));
     now->in_flight--;
     KOLO_TRY(kolo_mesh_link_wait(link));
     kolo_plan_receive(p, step, now->bank);
@@ -163,9 +163,9 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
     case KOLO_STEP_WAIT:
         request = kolo_plan_request_of(p, step->bucket, now->bank);
         if (!request) return KOLO_OK;
-        KOLO_TRY(kolo_plan_start_before(p, step));
-        now->in_flight--;
         enter(p, now, KOLO_PHASE_SYNCHRONIZE);
+        KOLO_TRY(kolo_plan_await(p, step, now->bank));
+        now->in_flight--;
         KOLO_TRY(kolo_request_wait(request, 0));
         count_communication(p, request, now);
         if (p->map.buckets[step->bucket].summands) {
@@ -301,10 +301,12 @@ static kolo_status run_all_left(kolo_plan *p, progress *now) {
     return KOLO_OK;
 }
 
-/* A run ends when the device has done all of it; a failure there is the cause of others. */
-static kolo_status complete_on_device(kolo_plan *p, kolo_status status) {
+/* A run ends when the device has done all of it, and with `reports` when the host has its outputs;
+ * a failure there is the cause of others. */
+static kolo_status complete_on_device(kolo_plan *p, kolo_status status, bool reports) {
     if (!p->transfers) return status;
-    if (status == KOLO_OK) status = kolo_plan_start_all(p);
+    if (status == KOLO_OK) status = kolo_plan_finish(p);
+    if (status == KOLO_OK && reports) kolo_plan_fetch(p);
     const kolo_status failed = kolo_regions_wait(p->store->regions);
     return failed == KOLO_OK ? status : abort_ranks(p, failed);
 }
@@ -314,7 +316,7 @@ kolo_status kolo_store_settle(kolo_store *s) {
     if (!p) return kolo_regions_wait(s->regions);
     if (p->bound_at != s->moves) KOLO_TRY(kolo_plan_bind(p));
     progress now = begin_run(p);
-    const kolo_status status = complete_on_device(p, run_all_left(p, &now));
+    const kolo_status status = complete_on_device(p, run_all_left(p, &now), false);
     if (status != KOLO_OK) take_back(p);
     end_run(p, &now);
     return status;
@@ -420,7 +422,9 @@ static kolo_status run_steps(kolo_plan *p, part run) {
     }
     kolo_plan_send(p, run.compute && !run.ends &&
                           (!run.segments || (run.segments >> KOLO_SEGMENT_FORWARD & 1)));
-    const kolo_status status = complete_on_device(p, run_due(p, run, &now));
+    kolo_status status = run_due(p, run, &now);
+    const bool reports = run.complete || run.posted || !p->train;
+    status = complete_on_device(p, status, reports);
     if (status != KOLO_OK) {
         if (p->store->unsettled == p) take_back(p);
         return status;

@@ -3,6 +3,10 @@
 #include "comm/engine/request.h"
 #include "plan/chunk_inputs.h"
 
+#include <time.h>
+
+enum { NAP_NS = 5000 }; /* between two looks at the device */
+
 /* A POST that has not started: its values are being copied to the host. */
 struct kolo_plan_transfer {
     const kolo_step *step;
@@ -48,7 +52,7 @@ static kolo_status start(kolo_plan *p, const kolo_step *step, int bank) {
     return kolo_mesh_link_post(link);
 }
 
-/* Starts the next one. */
+/* Starts the next one, whose copies have ended. */
 static kolo_status start_next(kolo_plan *p) {
     const struct kolo_plan_transfer t = p->transfers[p->next_transfer++];
     const int slot = p->slot;
@@ -61,14 +65,13 @@ static kolo_status start_next(kolo_plan *p) {
 
 kolo_status kolo_plan_post(kolo_plan *p, const kolo_step *step, int bank, bool there) {
     const kolo_node *post = p->graph->nodes[step->node];
-    kolo_device_stream *stream = kolo_regions_stream(p->store->regions);
     if (!p->transfers) return start(p, step, bank);
     for (int k = 0; k < post->n_in && !there; k++) {
         kolo_regions_fetch(p->store->regions, kolo_plan_address(p, post->in[k].id, bank),
                            bytes_of(p, post->in[k]));
     }
-    p->transfers[p->n_transfers++] = (struct kolo_plan_transfer){
-        step, p->slot, bank, stream->device->kind->stream.record(stream)};
+    p->transfers[p->n_transfers++] =
+        (struct kolo_plan_transfer){step, p->slot, bank, kolo_regions_record(p->store->regions)};
     return kolo_plan_start_ready(p);
 }
 
@@ -76,7 +79,7 @@ static void run_call(const void *kernel_step, const void *call) {
     const kolo_step *step = kernel_step;
     const uint64_t errors = kolo_error_count();
     step->kernel->run(call);
-    if (!step->spec.op->custom || kolo_error_count() == errors) return;
+    if (kolo_error_count() == errors) return;
     (void)kolo_fail_in(KOLO_ERR_ARG, "op %s", step->spec.op->name);
 }
 
@@ -90,28 +93,64 @@ void kolo_plan_launch(const kolo_plan *p, const kolo_step *step, const kolo_call
 }
 
 kolo_status kolo_plan_start_ready(kolo_plan *p) {
-    kolo_device_stream *stream = kolo_regions_stream(p->store->regions);
     while (p->next_transfer < p->n_transfers) {
         const kolo_event copied = p->transfers[p->next_transfer].copied;
-        if (!stream->device->kind->stream.query(stream, copied)) return KOLO_OK;
+        if (!kolo_regions_reached(p->store->regions, copied)) return KOLO_OK;
         KOLO_TRY(start_next(p));
     }
     return KOLO_OK;
 }
 
-kolo_status kolo_plan_start_before(kolo_plan *p, const kolo_step *wait) {
-    int end = p->next_transfer;
-    for (int i = p->next_transfer; i < p->n_transfers; i++) {
-        const struct kolo_plan_transfer *t = &p->transfers[i];
-        if (t->step->bucket == wait->bucket && t->slot == p->slot) end = i + 1;
+static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL); }
+
+/* Waits for an event. Meanwhile POSTs start, and what is in flight goes on. */
+static kolo_status reach(kolo_plan *p, kolo_event event) {
+    kolo_comm *comm = kolo_plan_owner(p)->comm;
+    if (!comm) comm = p->store->background;
+    while (!kolo_regions_reached(p->store->regions, event)) {
+        KOLO_TRY(kolo_plan_start_ready(p));
+        if (comm) KOLO_TRY(kolo_comm_progress(comm));
+        nap();
     }
-    while (p->next_transfer < end) KOLO_TRY(start_next(p));
+    KOLO_TRY(kolo_regions_await(p->store->regions, event));
+    return kolo_plan_start_ready(p);
+}
+
+/* Whether what the POST of a WAIT began is complete. */
+static kolo_status test(kolo_plan *p, const kolo_step *wait, int bank, bool *complete) {
+    kolo_mesh_link *link = kolo_plan_link_of(p, wait->bucket);
+    return link ? kolo_mesh_link_test(link, complete)
+                : kolo_request_test(kolo_plan_request_of(p, wait->bucket, bank), complete);
+}
+
+kolo_status kolo_plan_await(kolo_plan *p, const kolo_step *wait, int bank) {
+    bool complete = false;
+    for (int i = p->n_transfers - 1; i >= p->next_transfer; i--) {
+        const struct kolo_plan_transfer *t = &p->transfers[i];
+        if (t->step->bucket != wait->bucket || t->slot != p->slot) continue;
+        KOLO_TRY(reach(p, t->copied));
+        break;
+    }
+    while (p->next_transfer < p->n_transfers) {
+        KOLO_TRY(kolo_plan_start_ready(p));
+        KOLO_TRY(test(p, wait, bank, &complete));
+        if (complete) break;
+        nap();
+    }
     return KOLO_OK;
 }
 
-kolo_status kolo_plan_start_all(kolo_plan *p) {
-    while (p->next_transfer < p->n_transfers) KOLO_TRY(start_next(p));
-    return KOLO_OK;
+void kolo_plan_fetch(kolo_plan *p) {
+    for (int32_t i = 0; i < p->graph->n_outputs; i++) {
+        const kolo_named_value *output = &p->graph->outputs[i];
+        if (output->crossing.number > 0) continue;
+        kolo_regions_fetch(p->store->regions, kolo_plan_address(p, output->value.id, p->ran_bank),
+                           bytes_of(p, output->value));
+    }
+}
+
+kolo_status kolo_plan_finish(kolo_plan *p) {
+    return reach(p, kolo_regions_record(p->store->regions));
 }
 
 void kolo_plan_receive(kolo_plan *p, const kolo_step *step, int bank) {

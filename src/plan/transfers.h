@@ -44,10 +44,14 @@ kolo_status kolo_plan_post(kolo_plan *plan, const kolo_step *step, int bank, boo
 void kolo_plan_launch(const kolo_plan *plan, const kolo_step *step, const kolo_call *call);
 /* Starts the POSTs whose copies have ended. */
 kolo_status kolo_plan_start_ready(kolo_plan *plan);
-/* Starts those up to that of the WAIT, after their copies. */
-kolo_status kolo_plan_start_before(kolo_plan *plan, const kolo_step *wait);
-/* Starts all. */
-kolo_status kolo_plan_start_all(kolo_plan *plan);
+/* Before a WAIT: starts its POST after its copies, and those behind it as soon as their copies have
+ * ended, until the request of the WAIT is complete or no POST is left. The errors of
+ * kolo_request_test and of the device. */
+kolo_status kolo_plan_await(kolo_plan *plan, const kolo_step *wait, int bank);
+/* Copies the outputs to the host. */
+void kolo_plan_fetch(kolo_plan *plan);
+/* The end of a run: waits for the device, and starts the POSTs that are left. */
+kolo_status kolo_plan_finish(kolo_plan *plan);
 /* What a WAIT has received goes to the device. */
 void kolo_plan_receive(kolo_plan *plan, const kolo_step *step, int bank);
 

@@ -50,16 +50,15 @@ void kolo_plan_set_scalar(kolo_plan *p, const char *name, double number) {
 }
 
 /* What the latest run has computed. */
-static const void *pull(const kolo_plan *p, kolo_value output) {
-    return kolo_regions_pull(p->store->regions, kolo_plan_address(p, output.id, p->ran_bank),
-                             kolo_tensor_bytes(&kolo_info(p->graph, output)->tensor));
+static const void *computed(const kolo_plan *p, kolo_value output) {
+    return kolo_plan_host(p, output.id, p->ran_bank);
 }
 
 const void *kolo_plan_output(const kolo_plan *p, const char *name, kolo_tensor *tensor) {
     kolo_value v = kolo_graph_output(p->graph, name);
     if (!kolo_value_ok(v)) return NULL;
     *tensor = kolo_info(p->graph, v)->tensor;
-    return pull(p, v);
+    return computed(p, v);
 }
 
 const void *kolo_plan_gradient(const kolo_plan *p, const char *parameter, kolo_tensor *tensor) {
@@ -72,7 +71,7 @@ const void *kolo_plan_gradient(const kolo_plan *p, const char *parameter, kolo_t
 double kolo_plan_get(const kolo_plan *p, kolo_value output) {
     const kolo_tensor *tensor = &kolo_info(p->graph, output)->tensor;
     KOLO_ASSERT(kolo_shape_count(&tensor->shape) == 1);
-    const void *data = pull(p, output);
+    const void *data = computed(p, output);
     return tensor->dtype == KOLO_DTYPE_F64 ? *(const double *)data : (double)*(const float *)data;
 }
 
