@@ -94,8 +94,14 @@ bool kolo_store_is_sharded(const kolo_store *store);
 /* The communicator of the ranks that hold the shards; NULL: nothing is sharded. Borrowed. */
 kolo_comm *kolo_store_shard_comm(const kolo_store *store);
 /* What an entry has in the current bank, in the layout of the store. Of another device than the CPU
- * it is copied to the host, to be read only; the call waits for that. */
+ * it is copied to the host, to be read only until the next call; this one waits for that. If the
+ * device fails, the contents are undefined, and kolo_store_check returns its error. */
 void *kolo_store_data(const kolo_store *store, const kolo_store_entry *entry);
+/* The error of the device, if it has failed. */
+kolo_status kolo_store_check(const kolo_store *store);
+/* Where it has, between runs: gives its error to the other ranks, which may wait for this one.
+ * `comm` NULL: there are none. */
+void kolo_store_abort_if_failed(const kolo_store *store, kolo_comm *comm);
 /* Copies an entry to `canonical` in row-major order. Of a shard, the whole tensor: a collective
  * call of all ranks, which blocks; PEER, TIMEOUT, NOMEM. */
 kolo_status kolo_store_read(const kolo_store *store, const kolo_store_entry *entry,

@@ -7,6 +7,7 @@
 #include "plan/store.h"
 
 #include "base/integer.h"
+#include "kolo/embed.h"
 #include "kolo/host_memory.h"
 
 #include <string.h>
@@ -290,6 +291,15 @@ void *kolo_store_data(const kolo_store *s, const kolo_store_entry *entry) {
     KOLO_ASSERT(!s->unsettled);
     return kolo_regions_pull(s->regions, kolo_store_at(s, entry, s->current),
                              kolo_store_entry_bytes(entry));
+}
+
+kolo_status kolo_store_check(const kolo_store *s) { return kolo_regions_wait(s->regions); }
+
+void kolo_store_abort_if_failed(const kolo_store *s, kolo_comm *comm) {
+    const kolo_status status = comm ? kolo_store_check(s) : KOLO_OK;
+    if (status == KOLO_OK) return;
+    (void)kolo_fail_in(status, "rank %d", kolo_comm_rank(comm));
+    kolo_comm_abort(comm, kolo_last_error());
 }
 
 bool kolo_store_is_sharded(const kolo_store *s) {

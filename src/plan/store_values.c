@@ -88,7 +88,7 @@ kolo_status kolo_store_read_own(const kolo_store *s, const kolo_store_entry *ent
                       plain = kolo_tensor_plain(is->dtype, is->shape);
     if (!entry->cuts) {
         kolo_tensor_reorder(&plain, to, is, kolo_store_data(s, entry));
-        return KOLO_OK;
+        return kolo_store_check(s);
     }
     const size_t skip = (size_t)entry->first * kolo_dtype_bytes(is->dtype);
     const size_t bytes = kolo_store_entry_bytes(entry);
@@ -97,7 +97,7 @@ kolo_status kolo_store_read_own(const kolo_store *s, const kolo_store_entry *ent
     if (bytes > 0) memcpy(all + skip, kolo_store_data(s, entry), bytes);
     kolo_tensor_reorder(&plain, to, is, all);
     kolo_free(all);
-    return KOLO_OK;
+    return kolo_store_check(s);
 }
 
 /* The whole from the slices of all ranks, of the first stage that has it, in row-major order: each
@@ -193,6 +193,7 @@ static kolo_status gather_whole(const kolo_store *s, const kolo_store_entry *ent
     memset(whole, 0, bytes);
     kolo_status status =
         entry->copied ? KOLO_OK : kolo_store_copy_own(entry, w, kolo_store_data(s, entry), whole);
+    if (status == KOLO_OK) status = kolo_store_check(s);
     kolo_status sum = kolo_store_join_parts(s, whole, bytes); /* all take part */
     return status == KOLO_OK ? sum : status;
 }
@@ -202,7 +203,7 @@ kolo_status kolo_store_read(const kolo_store *s, const kolo_store_entry *entry, 
     if (entry->mesh) return gather_slices(s, entry, canonical);
     if (kolo_store_entry_is_sharded(entry)) return gather_whole(s, entry, canonical);
     kolo_tensor_reorder(&plain, canonical, &entry->tensor, kolo_store_data(s, entry));
-    return KOLO_OK;
+    return kolo_store_check(s);
 }
 
 kolo_status kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const void *canonical) {

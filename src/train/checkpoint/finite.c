@@ -54,5 +54,5 @@ kolo_status kolo_store_find_not_finite(const kolo_store *store, kolo_text *what)
                       count, entry->name);
         return what->failed ? KOLO_NOMEM(what->length) : KOLO_OK;
     }
-    return KOLO_OK;
+    return kolo_store_check(store);
 }

@@ -303,6 +303,7 @@ static kolo_status put_all(saving *s) {
         const kolo_store_entry *entry = saved(s, i);
         if (!entry) continue;
         kolo_status put = put_tensor(s, number++, entry, status != KOLO_OK);
+        if (put == KOLO_OK && status == KOLO_OK) put = kolo_store_check(s->store);
         if (status == KOLO_OK) status = put;
     }
     if (status == KOLO_OK && s->rank > 0 && !s->saver) status = kolo_safetensors_sync(s->writer);

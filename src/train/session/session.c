@@ -156,12 +156,14 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
     *session = s;
     return KOLO_OK;
 fail:
+    if (s->store) kolo_store_abort_if_failed(s->store, comm);
     kolo_session_destroy(s);
     return status;
 }
 
 void kolo_session_fail(kolo_session *s, kolo_status status) {
     if (s && s->groups) kolo_mesh_comms_fail(s->groups, status);
+    if (s) kolo_store_abort_if_failed(s->store, s->comm);
     if (s && s->served) kolo_served_abandon(s->served);
 }
 
