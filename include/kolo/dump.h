@@ -45,6 +45,7 @@ typedef struct kolo_dump_opts {
                               share parameters; not auto */
     int64_t compress_min_bytes; /* default 64 KiB */
     int threads;                /* default 1 */
+    const char *device;         /* PLAN, SCHEDULE: see kolo_train_opts */
     bool reference_kernels, no_winograd, no_chains;
     kolo_lanes lanes;
     kolo_recompute recompute; /* default none */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20, BLOCK_MIN = 4096 };
 
@@ -71,6 +72,26 @@ void *kolo_pages_map(size_t bytes) {
 
 void kolo_pages_unmap(void *pages, size_t bytes) {
     if (pages) munmap(pages, kolo_round_up(bytes ? bytes : 1, HUGE_PAGE));
+}
+
+void kolo_pages_release(void *at, size_t bytes) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t begin = kolo_round_up((uintptr_t)at, page);
+    const uintptr_t end = ((uintptr_t)at + bytes) / page * page;
+    if (end > begin) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
+size_t kolo_pages_resident(void *pages, size_t bytes) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char states[256];
+    size_t resident = 0;
+    for (size_t at = 0; at < bytes; at += sizeof states * page) {
+        const size_t left = bytes - at,
+                     n = left < sizeof states * page ? left : sizeof states * page;
+        if (mincore((char *)pages + at, n, states) != 0) continue;
+        for (size_t i = 0; i * page < n; i++) resident += (states[i] & 1) * page;
+    }
+    return resident;
 }
 
 struct kolo_arena_block {

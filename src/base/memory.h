@@ -34,6 +34,10 @@ KOLO_SHARED void kolo_alloc_fail_nth(long n);
  * size is rounded up internally. NULL when out of memory. Independent of kolo_alloc. */
 KOLO_SHARED void *kolo_pages_map(size_t bytes);
 KOLO_SHARED void kolo_pages_unmap(void *pages, size_t bytes);
+/* Gives the memory of the whole pages within a range of it back, which are zero afterwards. */
+KOLO_SHARED void kolo_pages_release(void *at, size_t bytes);
+/* Bytes of the pages that have memory: those that were accessed. */
+KOLO_SHARED size_t kolo_pages_resident(void *pages, size_t bytes);
 
 /* An arena: many small allocations with one lifetime. Zero-initialize it, then allocate. */
 typedef struct kolo_arena {

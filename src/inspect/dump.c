@@ -208,6 +208,7 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_te
     bool schedule = o->what == KOLO_DUMP_SCHEDULE;
     const int ranks = plan_ranks(o);
     kolo_graph *g;
+    kolo_device *device = NULL;
     kolo_store *store = NULL;
     kolo_plan *plan = NULL;
     kolo_status status = KOLO_OK;
@@ -216,7 +217,8 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_te
     kolo_comm **comms = kolo_zalloc((size_t)ranks * sizeof *comms);
     if (!comms) return KOLO_NOMEM((size_t)ranks * sizeof *comms);
     if (o->buckets) KOLO_TRY_GOTO(kolo_bucket_sizes_parse(o->buckets, &sizes, &n_sizes), done);
-    KOLO_TRY_GOTO(kolo_store_create(NULL, &store), done);
+    KOLO_TRY_GOTO(kolo_device_open(o->device, 0, &device), done);
+    KOLO_TRY_GOTO(kolo_store_create(device, &store), done);
     KOLO_TRY_GOTO(cut_store(o, tuner, store), done);
     KOLO_TRY_GOTO(kolo_comm_create_threads(ranks, NULL, comms), done);
     kolo_plan_opts opts = plan_opts(o, tuner);
@@ -235,6 +237,7 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_te
 done:
     kolo_plan_destroy(plan);
     kolo_store_destroy(store);
+    kolo_device_close(device);
     kolo_free(sizes);
     for (int r = 0; r < ranks; r++) kolo_comm_destroy(comms[r]);
     kolo_free((void *)comms);
@@ -338,6 +341,11 @@ static kolo_status check_compression(const kolo_dump_opts *o) {
 
 static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     *out = *in;
+    KOLO_TRY(kolo_device_check(in->device));
+    if (kolo_device_is_apart(in->device)) { /* as in kolo train */
+        out->share = false;
+        out->lanes = KOLO_LANES_OFF;
+    }
     if (!out->model) return KOLO_FAIL(KOLO_ERR_ARG, "no model: give its name, such as lenet");
     const kolo_model *model;
     KOLO_TRY(kolo_model_find(out->model, &model));

@@ -61,6 +61,32 @@ static void print_regions(const kolo_plan *p, kolo_text *text) {
     if (regions > 0) kolo_text_add(text, "lanes: %d regions, %d steps\n", regions, steps);
 }
 
+/* What crosses between a device and the host, where it is staged. */
+static void print_staging(const kolo_plan *p, kolo_text *text) {
+    const kolo_graph *g = p->graph;
+    const kolo_store *store = p->store;
+    size_t values = p->map.table_bytes, largest = 0;
+    if (!kolo_regions_are_apart(store->regions)) return;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        if (g->values[v].kind != KOLO_VALUE_INPUT) continue;
+        values += kolo_tensor_bytes(&g->values[v].tensor);
+    }
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        values += kolo_tensor_bytes(&kolo_info(g, g->outputs[i].value)->tensor);
+    }
+    for (int i = 0; i < kolo_store_count(store); i++) {
+        const kolo_store_entry *entry = kolo_store_entry_at(store, i);
+        const size_t bytes = kolo_store_entry_bytes(entry) * (entry->single ? 1 : 2);
+        if (bytes > largest) largest = bytes;
+    }
+    kolo_text_add(text,
+                  "staging on the host: %zu exchanged, %zu of scalars, inputs and outputs, %zu for "
+                  "a parameter at a time, bytes\n",
+                  p->map.bucket_bytes + (size_t)p->slots * p->map.model_bytes +
+                      (store->registered ? 2 * store->joined_bytes : 0),
+                  values, largest);
+}
+
 void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
     const kolo_store *store = p->store;
     kolo_text_add(text, "memory: arena %zu, scratch %zu, gradients %zu, store ", p->map.arena_bytes,
@@ -73,6 +99,7 @@ void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
         kolo_text_add(text, "%s2 x %zu shared", own ? " + " : "", store->joined_bytes);
     }
     kolo_text_add(text, " bytes\n");
+    print_staging(p, text);
     static const char *const what[KOLO_COLLECTIVE_COUNT] = {
         [KOLO_COLLECTIVE_ALLREDUCE] = "",
         [KOLO_COLLECTIVE_ALLGATHER] = ", gathered",

@@ -21,6 +21,8 @@ struct kolo_regions {
     bool apart;
     region *items;
     size_t n, capacity;
+    const char *staged; /* by kolo_regions_stage */
+    size_t staged_bytes;
 };
 
 static kolo_status start(kolo_regions *r, kolo_device *device) {
@@ -135,6 +137,7 @@ void kolo_regions_unmap(kolo_regions *r, char *at) {
     if (at && r->apart) drain(r); /* copies may use it */
     for (size_t i = 0; at && i < r->n; i++) {
         if (r->items[i].at != at) continue;
+        r->staged_bytes = 0; /* may be of it */
         free_region(r, &r->items[i]);
         r->items[i] = r->items[--r->n];
         return;
@@ -163,6 +166,35 @@ void *kolo_regions_pull(const kolo_regions *r, const void *at, size_t bytes) {
     kolo_regions_fetch(r, at, bytes);
     drain(r);
     return kolo_regions_host(r, at);
+}
+
+void kolo_regions_release(const kolo_regions *r, const void *at, size_t bytes) {
+    for (size_t i = 0; r->apart && i < r->n; i++) {
+        const region *x = &r->items[i];
+        const size_t offset = (size_t)((uintptr_t)at - (uintptr_t)x->at);
+        if (offset >= x->bytes) continue;
+        if (!x->registered && x->bytes >= PAGES) kolo_pages_release(x->host + offset, bytes);
+        return;
+    }
+}
+
+void *kolo_regions_stage(kolo_regions *r, const void *at, size_t bytes) {
+    if (!r->apart || bytes == 0) return (void *)(uintptr_t)at;
+    drain(r); /* what was staged may be on its way */
+    if (r->staged_bytes > 0) kolo_regions_release(r, r->staged, r->staged_bytes);
+    r->staged = at;
+    r->staged_bytes = bytes;
+    return kolo_regions_pull(r, at, bytes);
+}
+
+size_t kolo_regions_staged(const kolo_regions *r) {
+    size_t bytes = 0;
+    for (size_t i = 0; r->apart && i < r->n; i++) {
+        const region *x = &r->items[i];
+        const bool pages = !x->registered && x->bytes >= PAGES;
+        bytes += pages ? kolo_pages_resident(x->host, x->bytes) : x->bytes;
+    }
+    return bytes;
 }
 
 void kolo_regions_push(const kolo_regions *r, void *at, size_t bytes) {

@@ -4,7 +4,11 @@
  * The address of a region is that of the device: kernels, copies on the device and offsets use it.
  * The host sees a region at the same offsets of its *host side*: on the CPU the region itself, else
  * staging memory, registered with a communicator where the region is. What is written on one side
- * reaches the other one by kolo_regions_push and _pull, which do nothing on the CPU. */
+ * reaches the other one by kolo_regions_push and _pull, which do nothing on the CPU.
+ *
+ * Staging memory that is not registered is pages, which the system provides when they are accessed:
+ * it is as large as what crosses. What crosses once, as the tensors of the store in files, is
+ * staged one after the other: kolo_regions_stage and _release. */
 
 #include "base/compiler.h"
 #include "device/device.h"
@@ -34,6 +38,12 @@ void *kolo_regions_host(const kolo_regions *regions, const void *at);
 /* Copies to the host side what the device has, and waits for it; returns its address there. After
  * a failure of the device the contents are undefined: the run that failed returns the error. */
 void *kolo_regions_pull(const kolo_regions *regions, const void *at, size_t bytes);
+/* As kolo_regions_pull, in place of what the call before has returned, whose pages are released. */
+void *kolo_regions_stage(kolo_regions *regions, const void *at, size_t bytes);
+/* Releases the host side of a range, on which no copy is under way: it is undefined afterwards. */
+void kolo_regions_release(const kolo_regions *regions, const void *at, size_t bytes);
+/* Bytes of memory that host sides take now; 0 on the CPU. */
+size_t kolo_regions_staged(const kolo_regions *regions);
 /* Enqueues a copy of what the host side has. The host side stays as it is until it has ended. */
 void kolo_regions_push(const kolo_regions *regions, void *at, size_t bytes);
 /* Enqueues a copy to the host side. */

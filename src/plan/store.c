@@ -250,6 +250,14 @@ char *kolo_store_host(const kolo_store *s, const kolo_store_entry *entry, int ba
     return kolo_store_entry_bytes(entry) > 0 ? kolo_regions_host(s->regions, at) : at;
 }
 
+kolo_status kolo_store_finish_put(const kolo_store *s, const kolo_store_entry *entry) {
+    const kolo_status status = kolo_regions_wait(s->regions);
+    for (int b = 0; b < (entry->single ? 1 : 2); b++) {
+        kolo_regions_release(s->regions, kolo_store_at(s, entry, b), kolo_store_entry_bytes(entry));
+    }
+    return status;
+}
+
 void kolo_store_put(const kolo_store *s, const kolo_store_entry *entry, int bank) {
     kolo_regions_push(s->regions, kolo_store_at(s, entry, bank), kolo_store_entry_bytes(entry));
 }
@@ -289,8 +297,8 @@ bool kolo_store_entry_is_model(const kolo_store_entry *entry) {
 
 void *kolo_store_data(const kolo_store *s, const kolo_store_entry *entry) {
     KOLO_ASSERT(!s->unsettled);
-    return kolo_regions_pull(s->regions, kolo_store_at(s, entry, s->current),
-                             kolo_store_entry_bytes(entry));
+    return kolo_regions_stage(s->regions, kolo_store_at(s, entry, s->current),
+                              kolo_store_entry_bytes(entry));
 }
 
 kolo_status kolo_store_check(const kolo_store *s) { return kolo_regions_wait(s->regions); }

@@ -50,6 +50,8 @@ char *kolo_store_at(const kolo_store *store, const kolo_store_entry *entry, int 
 /* The same on the host side, for what the host writes; kolo_store_put takes it to the device. */
 char *kolo_store_host(const kolo_store *store, const kolo_store_entry *entry, int bank);
 void kolo_store_put(const kolo_store *store, const kolo_store_entry *entry, int bank);
+/* Waits for what was put, whose host side is undefined afterwards. The error of the device. */
+kolo_status kolo_store_finish_put(const kolo_store *store, const kolo_store_entry *entry);
 /* Adds an entry for a PARAM or STATE of a graph; call kolo_store_grow after the last. */
 kolo_status kolo_store_add(kolo_store *store, const kolo_graph *g, kolo_value v);
 /* Whether an entry for a PARAM or STATE of a graph has a `slice`: the ranks of a mesh have slices

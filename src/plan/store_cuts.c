@@ -69,7 +69,7 @@ static kolo_status copy_own(const kolo_store *s, const kolo_store_entry *entry,
         kolo_tensor_reorder(to, kolo_store_host(s, entry, b), from, data);
         kolo_store_put(s, entry, b);
     }
-    return kolo_regions_wait(s->regions);
+    return kolo_store_finish_put(s, entry);
 }
 
 /* Whether an entry comes from other ranks. */

@@ -4,6 +4,8 @@
 #include "base/rng.h"
 #include "plan/store_pieces.h"
 
+enum { BROADCAST_PIECE = 16 << 20 };
+
 static double draw(const kolo_init *init, const kolo_rng *rng, uint64_t i) {
     switch (init->kind) {
     case KOLO_INIT_ONE:
@@ -43,13 +45,16 @@ static void draw_elements(const kolo_store_entry *entry, uint64_t seed, int64_t 
 }
 
 /* Draws the range of this rank of an entry in canonical order. */
-static void init_range(kolo_store *s, const kolo_store_entry *entry, uint64_t seed) {
+static kolo_status init_range(kolo_store *s, const kolo_store_entry *entry, uint64_t seed) {
     const size_t bytes = kolo_store_entry_bytes(entry);
-    if (bytes == 0) return;
+    if (bytes == 0) return KOLO_OK;
     draw_elements(entry, seed, entry->first, entry->count, kolo_store_host(s, entry, 0));
     kolo_store_put(s, entry, 0);
-    if (entry->single) return;
-    kolo_regions_copy(s->regions, kolo_store_at(s, entry, 1), kolo_store_at(s, entry, 0), bytes);
+    if (!entry->single) {
+        kolo_regions_copy(s->regions, kolo_store_at(s, entry, 1), kolo_store_at(s, entry, 0),
+                          bytes);
+    }
+    return kolo_store_finish_put(s, entry);
 }
 
 static kolo_status init_whole(kolo_store *s, const kolo_store_entry *entry, uint64_t seed) {
@@ -72,7 +77,7 @@ kolo_status kolo_store_init(kolo_store *s, uint64_t seed) {
         if (kolo_store_entry_is_sharded(entry) && zero) {
             clear(s, entry);
         } else if (kolo_store_entry_is_plain_range(entry)) {
-            init_range(s, entry, seed);
+            KOLO_TRY(init_range(s, entry, seed));
         } else {
             KOLO_TRY(init_whole(s, entry, seed));
         }
@@ -104,10 +109,14 @@ static uint64_t hash_layouts(const kolo_store *s) {
     return hash;
 }
 
+/* In pieces, which bound staging memory. */
 static kolo_status broadcast(const kolo_store *s, kolo_comm *comm, char *at, size_t bytes) {
-    KOLO_TRY(
-        kolo_broadcast(comm, kolo_regions_pull(s->regions, at, bytes), bytes, KOLO_DTYPE_U8, 0));
-    kolo_regions_push(s->regions, at, bytes);
+    for (size_t done = 0; done < bytes; done += BROADCAST_PIECE) {
+        const size_t left = bytes - done, n = left < BROADCAST_PIECE ? left : BROADCAST_PIECE;
+        void *piece = kolo_regions_stage(s->regions, at + done, n);
+        KOLO_TRY(kolo_broadcast(comm, piece, n, KOLO_DTYPE_U8, 0));
+        kolo_regions_push(s->regions, at + done, n);
+    }
     return KOLO_OK;
 }
 

@@ -143,7 +143,7 @@ static kolo_status write_slice(kolo_store *s, const kolo_store_entry *entry, con
     }
     kolo_free(ranged);
     kolo_free(slice);
-    const kolo_status copied = kolo_regions_wait(s->regions);
+    const kolo_status copied = kolo_store_finish_put(s, entry);
     return status == KOLO_OK ? copied : status;
 }
 
@@ -216,10 +216,10 @@ kolo_status kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const
         kolo_tensor_reorder(&entry->tensor, kolo_store_host(s, entry, b), &plain, canonical);
         kolo_store_put(s, entry, b);
     }
-    if (!entry->cuts) return kolo_regions_wait(s->regions);
+    if (!entry->cuts) return kolo_store_finish_put(s, entry);
     if (kolo_layout_is_plain(&entry->tensor.layout)) {
         write_range(s, entry, canonical);
-        return kolo_regions_wait(s->regions);
+        return kolo_store_finish_put(s, entry);
     }
     size_t bytes = kolo_tensor_bytes(&entry->tensor);
     char *whole = kolo_zalloc(bytes);
@@ -227,5 +227,5 @@ kolo_status kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const
     kolo_tensor_reorder(&entry->tensor, whole, &plain, canonical);
     write_range(s, entry, whole);
     kolo_free(whole);
-    return kolo_regions_wait(s->regions);
+    return kolo_store_finish_put(s, entry);
 }

@@ -44,6 +44,7 @@ int cmd_dump(kolo_options *o) {
         .compress = kolo_options_text(o, "compress"),
         .compress_min_bytes = kolo_options_int(o, "compress-min-bytes"),
         .threads = threads ? threads : kolo_processors(),
+        .device = kolo_options_text(o, "device"),
         .reference_kernels = kolo_options_choice(o, "kernels") == KERNEL_SET_REF,
         .no_winograd = !kolo_options_flag(o, "winograd"),
         .no_chains = !kolo_options_flag(o, "chains"),

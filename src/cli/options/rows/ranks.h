@@ -34,7 +34,7 @@
      .unset = "an equal share of the processors",
      .help = "compute threads per worker"},
     {.name = "device", .type = KOLO_OPTION_TEXT, .metavar = "NAME", .preset = "auto",
-     .commands = WORK | CMD_PREDICT,
+     .commands = WORK | CMD_DUMP | CMD_PREDICT,
      .help = "device of each worker: auto or cpu, the processor; kolo info lists those of this machine"},
     {.name = "loader-threads", .type = KOLO_OPTION_INT, .metavar = "N", .min = 0,
      .max = KOLO_LOADER_MAX_THREADS, .commands = CMD_TRAIN | TRAINED | CMD_BENCH_LOADER,
