@@ -253,8 +253,8 @@ typedef struct kolo_train_opts {
     uint64_t seed; /* 0 */
     int threads;   /* of kernels, per rank; default 1 */
     /* Device that runs the kernels: "auto" or "cpu", the processor. NULL: auto. UNSUPPORTED: this
-     * build has none of the kind, or it has its own memory and there are servers or
-     * KOLO_LANES_ALL */
+     * build has none of the kind, an op of the model has no kernel for it, or it has its own memory
+     * and there is KOLO_LANES_ALL */
     const char *device;
     /* That read samples ahead of training: of each host, divided among its ranks, which have at
      * least one each. 0: one per rank; KOLO_LOADER_NO_THREAD: none, a rank reads when it needs a

@@ -92,6 +92,8 @@ struct kolo_plan {
     int bound_at;                         /* store->moves when the steps were bound */
     kolo_plan_times *times;               /* borrowed; NULL: not measured */
     int ran_bank;                         /* the store's bank in the latest run */
+    kolo_plan_posted *posted;             /* takes the place of POSTs in the run; NULL: none */
+    void *posted_arg;
     kolo_plan_observer observer;
     void *observer_arg;
 };

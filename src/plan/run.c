@@ -148,7 +148,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
         }
         if (run.posted) {
             enter(p, now, KOLO_PHASE_SYNCHRONIZE);
-            return run.posted(run.arg, p, step->node);
+            return kolo_plan_post(p, step, now->bank, false);
         }
         request = kolo_plan_request_of(p, step->bucket, now->bank);
         if (!(run.complete || step->inside)) return KOLO_OK;
@@ -417,6 +417,8 @@ static kolo_status run_steps(kolo_plan *p, part run) {
     if (!takes_over(p, run)) KOLO_TRY(kolo_store_settle(p->store));
     progress now = begin_run(p);
     p->ran_bank = now.bank;
+    p->posted = run.posted;
+    p->posted_arg = run.arg;
     for (int i = 0; i < p->n_first && run.ends; i++) {
         now.in_flight += p->steps[i].kind == KOLO_STEP_POST;
     }

@@ -43,6 +43,7 @@ void kolo_plan_send(kolo_plan *p, bool inputs) {
 
 static kolo_status start(kolo_plan *p, const kolo_step *step, int bank) {
     kolo_mesh_link *link = kolo_plan_link_of(p, step->bucket);
+    if (p->posted) return p->posted(p->posted_arg, p, step->node);
     const kolo_bucket *bucket = &p->map.buckets[step->bucket];
     if (!link) return kolo_request_start(kolo_plan_request_of(p, step->bucket, bank));
     if (kolo_value_ok(bucket->to)) {

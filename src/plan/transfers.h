@@ -36,8 +36,9 @@ kolo_status kolo_plan_reserve_transfers(kolo_plan *plan);
 /* Before a run: the scalars, and with `inputs` the inputs that the current slot reads. */
 void kolo_plan_send(kolo_plan *plan, bool inputs);
 /* Starts a POST in the current slot while `bank` of the store is current: at once, or, in the order
- * of POSTs, when what it reads has been copied to the host. `there`: the host has it. The errors of
- * kolo_request_start and of the device. */
+ * of POSTs, when what it reads has been copied to the host. `there`: the host has it. In a run with
+ * `posted` that is called in its place. The errors of these, of kolo_request_start and of the
+ * device. */
 kolo_status kolo_plan_post(kolo_plan *plan, const kolo_step *step, int bank, bool there);
 /* Runs a kernel, or enqueues it on the device. An op of the program may fail: by setting the last
  * error of the thread that runs it, which a stream keeps. */

@@ -2,16 +2,49 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "plan/transfers.h"
 #include "train/session/served_internal.h"
 
 #include <math.h>
 #include <string.h>
 
-void kolo_served_place(const kolo_served *d, const kolo_session *s) {
+/* The entry of a row, if it is the first of that entry, whose rows follow each other. */
+static const kolo_store_entry *first_of(const kolo_served *d, const kolo_session *s, int row) {
+    const int e = d->entries[row];
+    const bool first = e >= 0 && (row == 0 || d->entries[row - 1] != e);
+    return first ? kolo_store_entry_at(s->store, e) : NULL;
+}
+
+kolo_status kolo_served_place(const kolo_served *d, const kolo_session *s) {
+    const kolo_store *store = s->store;
+    KOLO_ASSERT(!store->unsettled);
+    kolo_served_make_room(d, s);
+    for (int i = 0; i < d->division.n_rows; i++) {
+        const kolo_store_entry *entry = first_of(d, s, i);
+        if (!entry) continue;
+        kolo_regions_fetch(store->regions, kolo_store_at(store, entry, store->current),
+                           kolo_store_entry_bytes(entry));
+    }
+    return kolo_store_check(store);
+}
+
+void kolo_served_make_room(const kolo_served *d, const kolo_session *s) {
+    const kolo_store *store = s->store;
     for (int i = 0; i < d->division.n_rows; i++) {
         const int e = d->entries[i];
-        d->places[i] = e < 0 ? NULL : kolo_store_data(s->store, kolo_store_entry_at(s->store, e));
+        const kolo_store_entry *entry = e < 0 ? NULL : kolo_store_entry_at(store, e);
+        d->places[i] = entry ? (void *)kolo_store_host(store, entry, store->current) : NULL;
     }
+}
+
+kolo_status kolo_served_put(const kolo_served *d, const kolo_session *s, unsigned kinds) {
+    const kolo_store *store = s->store;
+    for (int i = 0; i < d->division.n_rows; i++) {
+        const kolo_store_entry *entry = first_of(d, s, i);
+        if (!entry || !(kinds >> kolo_division_kind(&d->division, i) & 1)) continue;
+        kolo_store_put(store, entry, store->current);
+    }
+    return kolo_store_check(store);
 }
 
 kolo_status kolo_served_wait(kolo_served *d) { return kolo_parameters_wait(d->parameters); }
@@ -166,10 +199,20 @@ static kolo_status push_posted(void *arg, const kolo_plan *plan, int32_t node) {
     return KOLO_OK;
 }
 
+/* Copies the rows that no POST has reported to the host: of a last micro-batch without samples. */
+static kolo_status fetch_rest(const kolo_served *d, const kolo_plan *plan) {
+    const kolo_value *posted = exchange_of(d, plan)->posted;
+    for (int row = 0; row < d->division.n_rows; row++) {
+        if (!d->ready[row] && d->places[row]) (void)kolo_plan_pull(plan, posted[row]);
+    }
+    return kolo_store_check(plan->store);
+}
+
 /* The rest of the push. `plan`: that ran; NULL: this worker has no samples. */
 static kolo_status push(kolo_served *d, const kolo_plan *plan) {
     if (plan) {
         KOLO_TRY(place_summands(d, plan));
+        KOLO_TRY(fetch_rest(d, plan));
         memset(d->ready, true, (size_t)d->division.n_rows * sizeof *d->ready);
         gather_ready(d);
     } else {
@@ -185,12 +228,12 @@ kolo_status kolo_served_pull(kolo_served *d, const kolo_session *s) {
     KOLO_TRY(kolo_served_share(d, d->pulled, d->values, KOLO_DTYPE_F32));
     const int with_metrics = kolo_division_totals_part(&d->division);
     memcpy(d->totals, d->pulled + d->pulled_at[with_metrics], totals * sizeof(float));
-    kolo_served_place(d, s);
+    kolo_served_make_room(d, s);
     for (int i = 0; i < kolo_division_parts(&d->division); i++) {
         kolo_division_scatter(&d->division, i, KOLO_ROWS_PULLED, false,
                               d->pulled + d->pulled_at[i] + totals, d->places);
     }
-    return KOLO_OK;
+    return kolo_served_put(d, s, KOLO_ROWS_PULLED);
 }
 
 kolo_status kolo_served_read_all(kolo_served *d, kolo_session *s) {
@@ -202,7 +245,7 @@ kolo_status kolo_served_read_all(kolo_served *d, kolo_session *s) {
         kolo_division_scatter(&d->division, i, KOLO_ROWS_STATE, false, part, d->places);
         part += d->parts[i].state;
     }
-    return KOLO_OK;
+    return kolo_served_put(d, s, KOLO_ROWS_STATE);
 }
 
 kolo_sums kolo_served_sums(kolo_served *d, const kolo_session *s) {

@@ -49,8 +49,13 @@ struct kolo_served {
     uint64_t *lost;          /* by worker: see kolo_parameters_rest */
 };
 
-/* The places become the memory of the session's tensors. */
-void kolo_served_place(const kolo_served *served, const kolo_session *session);
+/* The places become what the session's tensors have, copied to the host. The error of its device.
+ */
+kolo_status kolo_served_place(const kolo_served *served, const kolo_session *session);
+/* The places become where the host writes them; then what rows of some kinds have there goes to the
+ * session's device. The error of the device. */
+void kolo_served_make_room(const kolo_served *served, const kolo_session *session);
+kolo_status kolo_served_put(const kolo_served *served, const kolo_session *session, unsigned kinds);
 /* Before the numbers of a push: the vector gets its heads. */
 void kolo_served_begin(kolo_served *served, int64_t samples, int64_t labels);
 /* Reads the values of the owners into the session. PEER, TIMEOUT. */

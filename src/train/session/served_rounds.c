@@ -18,7 +18,7 @@ static void gather_own(const kolo_served *d, float *values) {
 
 void kolo_served_keep(kolo_served *d, const kolo_session *s) {
     if (d->every == 0) return;
-    kolo_served_place(d, s);
+    (void)kolo_served_place(d, s); /* the next run returns its error */
     gather_own(d, d->kept);
 }
 
@@ -26,11 +26,12 @@ void kolo_served_restore(const kolo_served *d, const kolo_session *s) {
     const size_t totals = kolo_division_totals(&d->division);
     const float *part = d->kept;
     if (d->every == 0) return;
-    kolo_served_place(d, s);
+    kolo_served_make_room(d, s);
     for (int i = 0; i < d->division.owners; i++) {
         kolo_division_scatter(&d->division, i, KOLO_ROWS_PULLED, false, part + totals, d->places);
         part += d->parts[i].values;
     }
+    (void)kolo_served_put(d, s, KOLO_ROWS_PULLED); /* the next run returns its error */
 }
 
 /* The places of metrics become their sums over the round. */
@@ -66,7 +67,7 @@ static kolo_status exchange_round(kolo_served *d, const kolo_session *s) {
     const float *base = d->base;
     float *part = d->pushed;
     kolo_served_begin(d, d->round.samples, d->round.labels);
-    kolo_served_place(d, s);
+    KOLO_TRY(kolo_served_place(d, s));
     place_metrics(d);
     for (int i = 0; i < d->division.owners; i++) {
         size_t from = kolo_division_totals(&d->division), to = KOLO_SUMMED_HEAD;
@@ -94,7 +95,7 @@ kolo_status kolo_session_step_between(kolo_session *s, const kolo_batch *batch, 
     own.global_count = own.count;
     *sums = (kolo_sums){0};
     if (!d->based) {
-        kolo_served_place(d, s);
+        KOLO_TRY(kolo_served_place(d, s));
         gather_own(d, d->base);
         d->based = true;
     }

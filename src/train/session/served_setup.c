@@ -200,10 +200,10 @@ static double updates_before(const kolo_session *s, const kolo_served_opts *o) {
 }
 
 /* The values and states of all owners, from the session of rank 0. */
-static void fill_initial(const kolo_served *d, const kolo_session *s, double updates,
-                         float *initial) {
+static kolo_status fill_initial(const kolo_served *d, const kolo_session *s, double updates,
+                                float *initial) {
     const size_t at = (size_t)kolo_division_updates(&d->division) * sizeof updates;
-    kolo_served_place(d, s);
+    KOLO_TRY(kolo_served_place(d, s));
     for (int i = 0; i < kolo_division_parts(&d->division); i++) {
         float *state = initial + d->parts[i].values;
         memcpy((char *)initial + at, &updates, sizeof updates);
@@ -212,6 +212,7 @@ static void fill_initial(const kolo_served *d, const kolo_session *s, double upd
         kolo_division_gather(&d->division, i, KOLO_ROWS_STATE, false, d->places, state);
         initial = state + d->parts[i].state;
     }
+    return KOLO_OK;
 }
 
 /* Completes the options on a server. */
@@ -246,8 +247,10 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
         .replicas = o->replicas,
         .joins = o->joins,
     };
-    if (initial) fill_initial(d, session, updates_before(session, o), initial);
-    KOLO_TRY(kolo_agree(o->world, serve(d, &opts)));
+    kolo_status status = KOLO_OK;
+    if (initial) status = fill_initial(d, session, updates_before(session, o), initial);
+    if (status == KOLO_OK) status = serve(d, &opts);
+    KOLO_TRY(kolo_agree(o->world, status));
     return kolo_parameters_create(o->world, initial, d->values + d->state, &opts, &d->parameters);
 }
 

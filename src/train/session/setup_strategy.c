@@ -446,12 +446,6 @@ static kolo_status choose_buckets(kolo_setup *s, kolo_strategy *strategy, int wo
 static kolo_status check_device(const kolo_train_opts *o) {
     KOLO_TRY(kolo_device_check(o->device));
     if (!kolo_device_is_apart(o->device)) return KOLO_OK;
-    if (o->sync != KOLO_SYNC_ALLREDUCE) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "--sync %s updates parameters in memory of the host: omit it or --device "
-                         "%s",
-                         kolo_sync_name(o->sync), o->device);
-    }
     if (o->lanes == KOLO_LANES_ALL) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "lanes divide the threads of the processor: choose others or omit device "

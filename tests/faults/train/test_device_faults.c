@@ -123,13 +123,20 @@ static void a_kernel_that_fails_ends_all_ranks(void **state) {
 
 /* ---- any operation ---- */
 
-/* A run of two steps and its files, where operation `arg` of the stream of rank 1 fails. */
+typedef struct fault {
+    uint64_t nth; /* the operation of the stream of rank 1 that fails */
+    kolo_sync sync;
+} fault;
+
+/* A run of two steps and its files. */
 static kolo_status fail_in_any(kolo_comm *comm, const void *arg, void *out) {
+    const fault *f = arg;
     const kolo_train_opts opts = {.model = "mlp",
                                   .model_options = "hidden=8",
                                   .data = "synthetic:N=8,test=4,shape=1x4x4",
                                   .optimizer.momentum = 0.9,
-                                  .zero = 1,
+                                  .zero = f->sync == KOLO_SYNC_ALLREDUCE,
+                                  .sync = f->sync,
                                   .no_share = true,
                                   .out_dir = "run",
                                   .checkpoint_steps = 1,
@@ -138,52 +145,61 @@ static kolo_status fail_in_any(kolo_comm *comm, const void *arg, void *out) {
                                   .steps = 2,
                                   .epochs = 2,
                                   .device = "fake"};
-    if (kolo_comm_rank(comm) == 1) kolo_device_fake_fail(*(const uint64_t *)arg);
+    if (kolo_comm_rank(comm) == 1) kolo_device_fake_fail(f->nth);
     const kolo_status status = train_body(comm, &opts, out);
     kolo_device_fake_fail(0);
     return status;
 }
 
-static void assert_ended(uint64_t nth, const train_outcome *o) {
+static void assert_ended(const fault *f, const train_outcome *o) {
     for (int r = 0; r < RANKS; r++) {
-        const bool names = (r == 1 || strstr(o[r].error, "rank 1")) && /* the others' text */
-                           strstr(o[r].error, "device fake:1");
+        bool names = strstr(o[r].error, "device fake:1");
+        if (r == 0) names = names && strstr(o[r].error, "rank 1"); /* another rank's text */
+        if (r == 0 && f->sync == KOLO_SYNC_MESH) { /* whose services only state who is lost */
+            names = strstr(o[r].error, "rank 1") || strstr(o[r].error, "worker 1");
+        }
         if (o[r].status == KOLO_OK || o[r].status == KOLO_ERR_TIMEOUT || !names) {
-            fail_msg("operation %d: rank %d: status %d, %s", (int)nth, r, (int)o[r].status,
+            fail_msg("operation %d: rank %d: status %d, %s", (int)f->nth, r, (int)o[r].status,
                      o[r].error);
         }
     }
     if (access("run/checkpoint-final.safetensors", F_OK) == 0) {
-        fail_msg("operation %d: there are final weights", (int)nth);
+        fail_msg("operation %d: there are final weights", (int)f->nth);
     }
 }
 
 /* Until there is no such operation. */
-static void an_operation_that_fails_ends_all_ranks(void **state) {
+static void fail_each(kolo_sync sync) {
     train_outcome outcomes[RANKS];
-    uint64_t nth = 1;
-    rank_job job = {.n = RANKS,
-                    .body = fail_in_any,
-                    .arg = &nth,
-                    .arg_bytes = sizeof nth,
-                    .results = outcomes,
-                    .result_bytes = sizeof *outcomes};
-    for (;; nth += 1 + nth / 8) {
+    fault f = {1, sync};
+    const rank_job job = {.n = RANKS,
+                          .body = fail_in_any,
+                          .arg = &f,
+                          .arg_bytes = sizeof f,
+                          .results = outcomes,
+                          .result_bytes = sizeof *outcomes};
+    for (;; f.nth += 1 + f.nth / 8) {
         memset(outcomes, 0, sizeof outcomes);
         ASSERT_OK(run_rank_job(&job));
         if (outcomes[1].status == KOLO_OK) break;
-        assert_ended(nth, outcomes);
+        assert_ended(&f, outcomes);
         assert_int_equal(system("rm -rf run"), 0);
     }
     assert_int_equal(outcomes[0].status, KOLO_OK);
     assert_int_equal(access("run/checkpoint-final.safetensors", F_OK), 0);
-    assert_true(nth > 50);
+    assert_int_equal(system("rm -rf run"), 0);
+    assert_true(f.nth > 50);
 }
+
+static void an_operation_that_fails_ends_all_ranks(void **state) { fail_each(KOLO_SYNC_ALLREDUCE); }
+
+static void an_operation_that_fails_ends_owners(void **state) { fail_each(KOLO_SYNC_MESH); }
 
 TEST_MAIN(test_device_faults) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kernel_that_fails_ends_all_ranks),
         cmocka_unit_test(an_operation_that_fails_ends_all_ranks),
+        cmocka_unit_test(an_operation_that_fails_ends_owners),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
