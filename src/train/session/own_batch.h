@@ -4,6 +4,10 @@
 #include "data/sampler.h"
 #include "train/session/session.h"
 
+static inline kolo_status check_session(const kolo_session *s) {
+    return s ? KOLO_OK : KOLO_FAIL(KOLO_ERR_ARG, "no session: create one");
+}
+
 /* The share of `rank` in a step of `samples`. */
 kolo_share kolo_own_batch_share(const kolo_session *s, int64_t samples, int rank);
 /* Checks the fields of a batch for the given inputs, a bit each, and that all labels are classes.
