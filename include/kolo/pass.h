@@ -97,7 +97,7 @@ KOLO_API const char *kolo_optimizer_name(kolo_optimizer optimizer);
 KOLO_API const char *kolo_recompute_name(kolo_recompute recompute);
 KOLO_API const char *kolo_precision_name(kolo_precision precision);
 /* A placement of parameters (kolo_train_opts) if it is the path of a file of rules; NULL: it is the
- * name of built-in rules. */
+ * name of built-in rules, or rules themselves. */
 KOLO_API const char *kolo_placement_path(const char *placement);
 
 #ifdef __cplusplus

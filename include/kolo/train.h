@@ -126,8 +126,9 @@ typedef struct kolo_train_opts {
      * one is at least 5 % faster then. 0: they stay */
     int64_t rebalance_stages;
     /* How an axis of `mesh` divides the model (docs/parallelism.md). tp: "megatron", "megatron-sp",
-     * "owt" or a file of rules, which may have other axes too; NULL: the rules for the model. sp:
-     * "ring" or "zigzag"; NULL: the heads of attention are divided. */
+     * "owt", a file of rules, which may have other axes too, or the rules themselves, with a line
+     * end each ("up 0\ndown 1\n"); NULL: the rules for the model. sp: "ring" or "zigzag"; NULL: the
+     * heads of attention are divided. */
     const char *placement;
     int64_t batch;        /* per worker, or place on the axis dp; default 64 */
     int64_t accumulate;   /* micro-batches of `batch` samples per worker and step; default 1 */

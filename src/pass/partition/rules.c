@@ -82,8 +82,11 @@ static bool fits_sums(const kolo_placement_rule *rule) {
            ((rule->dim == 0 || rule->dim == 1) && rule->blocks == 0);
 }
 
+/* Whether a placement is a text of rules, not the name of some: a name has one line. */
+static bool is_text(const char *placement) { return strchr(placement, '\n') != NULL; }
+
 const char *kolo_placement_path(const char *placement) {
-    return kolo_placement_rules(placement) ? NULL : placement;
+    return kolo_placement_rules(placement) || is_text(placement) ? NULL : placement;
 }
 
 /* Reads the placement of a rule from the words after its pattern. */
@@ -166,11 +169,16 @@ kolo_status kolo_placement_keyword(const char *text, const char *keyword,
     return first_rule(text, keyword, true, rule);
 }
 
-/* The built-in rules of that name, else those of the file, which are checked; free *text with
- * kolo_free. ARG: neither, or no rules. NOMEM. */
+/* A placement in messages. */
+static const char *name_of(const char *placement) {
+    return is_text(placement) ? "the text of the program" : placement;
+}
+
+/* The built-in rules of that name, else the text itself or the file, which are checked; free *text
+ * with kolo_free. ARG: none of these, or no rules. NOMEM. */
 static kolo_status read_rules(const char *name, char **text) {
     kolo_placement_rule rule;
-    const char *built = kolo_placement_rules(name);
+    const char *built = is_text(name) ? name : kolo_placement_rules(name);
     int line = 0, rules = 0;
     size_t bytes;
     char *read = NULL;
@@ -189,14 +197,14 @@ static kolo_status read_rules(const char *name, char **text) {
         kolo_status status = next_rule(&at, &line, &rule, &found);
         if (status == KOLO_OK) continue;
         kolo_free(read);
-        return kolo_fail_in(status, "%s", name);
+        return is_text(name) ? status : kolo_fail_in(status, "%s", name);
     }
     if (rules > 0) {
         *text = read;
         return KOLO_OK;
     }
     kolo_free(read);
-    return KOLO_FAIL(KOLO_ERR_ARG, "%s contains no placement rule", name);
+    return KOLO_FAIL(KOLO_ERR_ARG, "%s contains no placement rule", name_of(name));
 }
 
 static bool has_ranks(const kolo_mesh *mesh, const char *axis) {
@@ -221,12 +229,12 @@ kolo_status kolo_placement_read(const char *placement, const kolo_mesh *mesh, ch
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "placement %s has the rule \"attention %s\", which is of positions that "
                          "an axis sp divides: give --mesh dp=*,sp=2, for example",
-                         placement, attention.dim == KOLO_PLACE_RING ? "ring" : "zigzag");
+                         name_of(placement), attention.dim == KOLO_PLACE_RING ? "ring" : "zigzag");
     }
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "placement %s is of the layers that an axis tp divides: give "
                      "--mesh dp=*,tp=2, for example",
-                     placement);
+                     name_of(placement));
 }
 
 const char *kolo_placement_axis(const char *placement) {

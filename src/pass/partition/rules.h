@@ -49,5 +49,6 @@ static inline bool kolo_placement_rings(const kolo_placement_rule *rule) {
  * models: NULL. NULL: no such name. */
 const char *kolo_placement_rules(const char *name);
 /* The rules of --placement for a mesh; NULL for NULL. Free *text with kolo_free. ARG: neither
- * built-in rules nor a file of rules, or the mesh lacks the axis that they divide. NOMEM. */
+ * built-in rules, a text nor a file of rules, or the mesh lacks the axis that they divide. NOMEM.
+ */
 kolo_status kolo_placement_read(const char *placement, const kolo_mesh *mesh, char **text);
