@@ -94,9 +94,15 @@ def test_f64():
     assert (session.get("linear1.weight") == value).all()
     expect(kolo.ArgumentError, "not finite", session.set, "linear1.weight", value * np.nan)
     text = "a session in f64 has no "
-    for what, call, *arguments in (("files", session.save, "none"), ("files", session.load, "none"),
-                                   ("files", session.load_partial, "none"),
-                                   ("files", session.export_onnx, "none"),
+    with tempfile.TemporaryDirectory() as folder, kolo.Session(two_layers, batch=6, f64=True) as other:
+        session.save(f"{folder}/wide")
+        other.load(f"{folder}/wide")
+        assert other.steps == 1 and all((other.get(n) == session.get(n)).all() for n in names)
+        with kolo.Session(two_layers, batch=6) as narrow:
+            narrow.save(f"{folder}/narrow")
+            assert other.load_partial(f"{folder}/narrow") == []
+            assert all((other.get(n) == narrow.get(n)).all() for n in names)
+    for what, call, *arguments in (("ONNX files", session.export_onnx, "none"),
                                    ("runs", session.fit, {"x": x, "y": y}),
                                    ("loaders", session.loader, {"x": x, "y": y})):
         expect(kolo.UnsupportedError, text + what, call, *arguments)

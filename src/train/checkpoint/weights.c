@@ -216,7 +216,7 @@ static float from_f16(uint16_t half) {
 }
 
 /* Element i, of any alignment. */
-static float element(const kolo_safetensors_entry *stored, int64_t i) {
+static double element(const kolo_safetensors_entry *stored, int64_t i) {
     const char *at = (const char *)stored->data + (size_t)i * kolo_dtype_bytes(stored->dtype);
     uint16_t half;
     double wide;
@@ -224,39 +224,44 @@ static float element(const kolo_safetensors_entry *stored, int64_t i) {
     switch (stored->dtype) {
     case KOLO_DTYPE_F64:
         memcpy(&wide, at, sizeof wide);
-        return (float)wide;
+        return wide;
     case KOLO_DTYPE_F16:
         memcpy(&half, at, sizeof half);
-        return from_f16(half);
+        return (double)from_f16(half);
     case KOLO_DTYPE_BF16:
         memcpy(&half, at, sizeof half);
-        return kolo_bf16_widen(half);
+        return (double)kolo_bf16_widen(half);
     default:
         memcpy(&f, at, sizeof f);
-        return f;
+        return (double)f;
     }
 }
 
-static void copy_part(const kolo_safetensors_entry *stored, bool transposed, float *to) {
-    int64_t count = kolo_shape_count(&stored->shape);
-    if (!transposed) {
-        for (int64_t i = 0; i < count; i++) to[i] = element(stored, i);
-        return;
-    }
-    int64_t rows = stored->shape.dim[1], columns = stored->shape.dim[0];
+/* As elements `first` and on of f32 or f64. */
+static void copy_part(const kolo_safetensors_entry *stored, bool transposed, kolo_dtype dtype,
+                      void *to, int64_t first) {
+    const int64_t count = kolo_shape_count(&stored->shape);
+    const int64_t rows = transposed ? stored->shape.dim[1] : 1;
+    const int64_t columns = transposed ? stored->shape.dim[0] : count;
     for (int64_t i = 0; i < count; i++) {
-        to[i] = element(stored, i % columns * rows + i / columns);
+        const double number = element(stored, transposed ? i % columns * rows + i / columns : i);
+        if (dtype == KOLO_DTYPE_F64) {
+            ((double *)to)[first + i] = number;
+        } else {
+            ((float *)to)[first + i] = (float)number;
+        }
     }
 }
 
 static kolo_status copy_one(kolo_store *store, const kolo_store_entry *entry, const source *from) {
-    int64_t count = kolo_shape_count(&entry->canon);
-    float *copy = kolo_alloc((size_t)count * sizeof *copy), *to = copy;
-    if (!copy) return KOLO_NOMEM((size_t)count * sizeof *copy);
-    KOLO_ASSERT(entry->tensor.dtype == KOLO_DTYPE_F32);
-    for (int part = 0; part < from->parts; part++) {
-        copy_part(from->stored[part], from->transposed, to);
-        to += kolo_shape_count(&from->stored[part]->shape);
+    const kolo_dtype dtype = entry->tensor.dtype;
+    const size_t bytes = (size_t)kolo_shape_count(&entry->canon) * kolo_dtype_bytes(dtype);
+    void *copy = kolo_alloc(bytes);
+    if (!copy) return KOLO_NOMEM(bytes);
+    KOLO_ASSERT(dtype == KOLO_DTYPE_F32 || dtype == KOLO_DTYPE_F64);
+    for (int64_t part = 0, at = 0; part < from->parts; part++) {
+        copy_part(from->stored[part], from->transposed, dtype, copy, at);
+        at += kolo_shape_count(&from->stored[part]->shape);
     }
     kolo_status status = kolo_store_write(store, entry, copy);
     kolo_free(copy);
