@@ -19,9 +19,10 @@ bool kolo_node_is_once_per_step(const kolo_graph *g, int32_t i, const bool *once
     for (int k = 0; !is && k < n->n_in; k++) {
         const kolo_value_info *in = kolo_info(g, n->in[k]);
         is = in->versions > 0 || (in->producer >= 0 && once[in->producer]);
-        /* A sum of what the chunks of a stage have accumulated: */
+        /* What reads a sum over the micro-batches of a stage: a sum over its chunks, or a copy,
+         * which other stages add to before. */
         is |=
-            g->chunks > 1 && in->producer >= 0 && g->nodes[in->producer]->op == &kolo_op_accumulate;
+            g->stages > 1 && in->producer >= 0 && g->nodes[in->producer]->op == &kolo_op_accumulate;
     }
     return is;
 }
