@@ -285,7 +285,8 @@ void kolo_output(kolo_graph *g, const char *name, kolo_value value) {
         kolo_graph_set_failed(g, KOLO_NOMEM(sizeof *g->outputs));
         return;
     }
-    g->outputs[g->n_outputs++] = (kolo_named_value){copy, value, {0}, KOLO_NONE};
+    g->outputs[g->n_outputs++] = (kolo_named_value){
+        .name = copy, .value = value, .gradient = KOLO_NONE, .parameter = KOLO_NONE};
 }
 
 kolo_value kolo_graph_find(const kolo_graph *g, const char *name) {

@@ -110,6 +110,8 @@ typedef struct kolo_named_value {
     kolo_value value;
     kolo_crossing crossing; /* sent, not reported */
     kolo_value gradient;    /* of what is sent and `wants`: the leaf that receives it */
+    kolo_value parameter;   /* whose gradient it is, as which it is placed; else none */
+    kolo_shape whole;       /* of which the ranks have slices; rank 0: of nothing */
 } kolo_named_value;
 
 struct kolo_graph {

@@ -29,10 +29,11 @@ kolo_value kolo_shard_leaf(kolo_graph *g, kolo_value leaf);
 
 /* Tensor parallelism on the axes of the mesh but dp: shards the parameters that the recipe names
  * and what is computed from them, makes shapes those of this rank, and inserts the redistributions
- * that ops need. `rules` is text (partition/rules.h); NULL: the built-in ones. Runs after the pass
- * shard; in evaluation plans too. ARG: a dimension or heads that do not divide. UNSUPPORTED: the
- * rules name no parameter, or an op needs whole what they shard. */
-kolo_status kolo_pass_partition(kolo_graph *g, const char *rules);
+ * that ops need. `rules` is text (partition/rules.h); NULL: the built-in ones. Outputs that are
+ * sharded stay with `sharded_outputs`, each rank its slice, else they are removed. Runs after the
+ * pass shard; in evaluation plans too. ARG: a dimension or heads that do not divide. UNSUPPORTED:
+ * the rules name no parameter, or an op needs whole what they shard. */
+kolo_status kolo_pass_partition(kolo_graph *g, const char *rules, bool sharded_outputs);
 /* Ring attention: makes blocks of keys and values, which go round the ranks of the axis sp, of
  * attention whose queries these have divided. Runs where placements are known. The errors of
  * kolo_node_propagate. */
@@ -364,6 +365,7 @@ typedef struct kolo_pipeline_opts {
     int64_t most_samples;  /* see kolo_sparse_opts */
     kolo_mesh mesh;        /* of the job; no axes: dp=1 */
     const char *placement; /* rules of tensor parallelism, see kolo_pass_partition; borrowed */
+    bool sharded_outputs;  /* see kolo_pass_partition */
     int rank;              /* in the mesh */
     bool splits;           /* on a stage: the gradients of weights are computed apart */
     kolo_parts parts;      /* of a pipeline; chunks 0: one */

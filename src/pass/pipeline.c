@@ -68,7 +68,7 @@ static kolo_status shard(kolo_graph *g, const kolo_pipeline_opts *opts) {
 static kolo_status partition(kolo_graph *g, const kolo_pipeline_opts *opts) {
     g->mesh = opts->mesh;
     g->rank = opts->rank;
-    return kolo_pass_partition(g, opts->placement);
+    return kolo_pass_partition(g, opts->placement, opts->sharded_outputs);
 }
 /* The parts of the stages of the mesh. */
 static kolo_parts parts_of(const kolo_pipeline_opts *o) {
@@ -110,6 +110,8 @@ static kolo_status keep_gradients(kolo_graph *g, const kolo_pipeline_opts *opts)
         if (info->kind != KOLO_VALUE_PARAM || !kolo_value_ok(info->grad) || info->rows) continue;
         char name[KOLO_GRADIENT_NAME];
         kolo_output(g, kolo_gradient_name(v, name), info->grad);
+        KOLO_TRY(kolo_graph_check(g));
+        g->outputs[g->n_outputs - 1].parameter = (kolo_value){.id = v};
     }
     return kolo_graph_check(g);
 }
@@ -321,6 +323,13 @@ static const struct {
     {"lanes", lanes, has_lanes},
 };
 
+/* Whether an output is the gradient of a parameter of which each rank has the same slice. */
+static bool is_gradient_of_slice(const kolo_graph *g, const kolo_named_value *output) {
+    if (!kolo_value_ok(output->parameter) || !kolo_is_slice(g, output->parameter)) return false;
+    return kolo_placements_same_data(&g->mesh, &kolo_info(g, output->value)->placements,
+                                     &kolo_info(g, output->parameter)->placements);
+}
+
 /* Every op can run on what its rank holds, and all ranks hold what is reported. */
 static kolo_status verify_placements(kolo_graph *g) {
     KOLO_TRY(kolo_graph_propagate(g));
@@ -328,6 +337,7 @@ static kolo_status verify_placements(kolo_graph *g) {
         const kolo_placements *is = &kolo_info(g, g->outputs[i].value)->placements;
         if (kolo_placements_same_data(&g->mesh, is, &(kolo_placements){0})) continue;
         if (g->outputs[i].crossing.number > 0 || kolo_output_is_own(g, i)) continue;
+        if (g->outputs[i].whole.rank > 0 || is_gradient_of_slice(g, &g->outputs[i])) continue;
         char text[KOLO_PLACEMENT_TEXT];
         return KOLO_FAIL(KOLO_ERR_FORMAT, "output \"%s\" is placed [%s], not the same on all ranks",
                          g->outputs[i].name, kolo_placements_text(&g->mesh, is, text));

@@ -36,6 +36,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .most_samples = o->most_samples,
         .mesh = o->mesh,
         .placement = o->placement,
+        .sharded_outputs = o->sharded_outputs,
         .parts = o->parts,
         .splits = o->splits,
         .zero = kolo_plan_level(o),

@@ -106,6 +106,11 @@ void kolo_store_abort_if_failed(const kolo_store *store, kolo_comm *comm);
  * call of all ranks, which blocks; PEER, TIMEOUT, NOMEM. */
 kolo_status kolo_store_read(const kolo_store *store, const kolo_store_entry *entry,
                             void *canonical);
+/* The same of a tensor that the ranks hold as they do the parameter `entry` without ZeRO, such as
+ * its gradient: `data` is this rank's slice, or the whole, as `is`; NULL: it has none. Of what the
+ * mesh divides a collective call. */
+kolo_status kolo_store_gather(const kolo_store *store, const kolo_store_entry *entry,
+                              const kolo_tensor *is, const void *data, void *canonical);
 /* Sets an entry in both banks from the whole tensor in row-major order; of a shard, the range of
  * this rank. Rank 0 writes shared entries, the others do nothing; kolo_store_broadcast then waits
  * for it. NOMEM: no change. */
@@ -172,6 +177,7 @@ typedef struct kolo_plan_opts {
     int rank;              /* in the mesh, where there is no communicator */
     bool posts;            /* without one, kolo_plan_gradients reports the POSTs of sums */
     const char *placement; /* rules of its axes but dp, see kolo_pass_partition; borrowed */
+    bool sharded_outputs;  /* of evaluation, see there */
     /* On a stage of a pipeline, the axis pp of the mesh: how the parts of the model lie on the
      * stages (default one on each), micro-batches in flight by chunk of the stage (default 1;
      * borrowed until the plan is compiled), and whether the gradients of weights are computed
@@ -238,6 +244,12 @@ void kolo_plan_set_scalar(kolo_plan *plan, const char *name, double number);
 /* Address and tensor of an output, valid after a run until the next; NULL when the plan has none of
  * that name. */
 const void *kolo_plan_output(const kolo_plan *plan, const char *name, kolo_tensor *tensor);
+/* Where the ranks of a mesh have slices of an output: sets *plain to the whole, in row-major order.
+ * False: the plan has no such output. */
+bool kolo_plan_whole_output(const kolo_plan *plan, const char *name, kolo_tensor *plain);
+/* Copies the slice of this rank to its place in the whole, which is zero elsewhere; nothing where
+ * an earlier rank of the mesh has the same. NOMEM. */
+kolo_status kolo_plan_place_output(const kolo_plan *plan, const char *name, void *whole);
 /* The summed gradient of a parameter, as an output of a training plan with keep_gradients; NULL if
  * it has none, or a row-sparse one. */
 const void *kolo_plan_gradient(const kolo_plan *plan, const char *parameter, kolo_tensor *tensor);

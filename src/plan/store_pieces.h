@@ -25,6 +25,10 @@ kolo_status kolo_store_copy_own(const kolo_store_entry *entry, kolo_store_window
 /* Copies what this rank has of its slice, or of the whole, in row-major order; zeros in place of
  * other ranges. NOMEM. */
 kolo_status kolo_store_read_own(const kolo_store *store, const kolo_store_entry *entry, void *to);
+/* Copies a tensor that this rank holds as it does an entry, laid out as `is`, to its place in the
+ * whole in row-major order. NOMEM. */
+kolo_status kolo_store_place(const kolo_store_entry *entry, const kolo_tensor *is, const void *data,
+                             void *whole);
 /* Completes `whole`, in which each rank has set its own elements and the others are zero; a piece
  * at a time, as an allreduce may need as much memory as it sums. Collective. */
 kolo_status kolo_store_join_parts(const kolo_store *store, char *whole, size_t bytes);

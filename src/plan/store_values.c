@@ -116,6 +116,33 @@ static kolo_status gather_slices(const kolo_store *s, const kolo_store_entry *en
     return status == KOLO_OK ? sum : status;
 }
 
+kolo_status kolo_store_place(const kolo_store_entry *entry, const kolo_tensor *is, const void *data,
+                             void *whole) {
+    const kolo_tensor plain = kolo_tensor_plain(is->dtype, is->shape);
+    if (!entry->mesh) {
+        kolo_tensor_reorder(&plain, whole, is, data);
+        return KOLO_OK;
+    }
+    char *slice = kolo_alloc(kolo_tensor_bytes(&plain) + 1);
+    if (!slice) return KOLO_NOMEM(kolo_tensor_bytes(&plain));
+    kolo_tensor_reorder(&plain, slice, is, data);
+    const kolo_status status = copy_slice(entry, slice, whole, true);
+    kolo_free(slice);
+    return status;
+}
+
+kolo_status kolo_store_gather(const kolo_store *s, const kolo_store_entry *entry,
+                              const kolo_tensor *is, const void *data, void *canonical) {
+    const kolo_tensor plain = canonical_of(entry);
+    const size_t bytes = kolo_tensor_bytes(&plain);
+    if (!entry->mesh && !entry->staged) return kolo_store_place(entry, is, data, canonical);
+    memset(canonical, 0, bytes);
+    kolo_status status =
+        data && !entry->copied ? kolo_store_place(entry, is, data, canonical) : KOLO_OK;
+    const kolo_status sum = kolo_store_join_parts(s, canonical, bytes); /* all take part */
+    return status == KOLO_OK ? sum : status;
+}
+
 /* Sets the range of this rank from the whole tensor, or its slice, in the layout of the store. */
 static void write_range(kolo_store *s, const kolo_store_entry *entry, const char *whole) {
     const size_t skip = (size_t)entry->first * kolo_dtype_bytes(entry->tensor.dtype);

@@ -196,18 +196,29 @@ static kolo_status visit(partitioner *p, kolo_node *n) {
     return kolo_graph_check(p->g);
 }
 
-/* Outputs that are sharded go: of logits that no rank has as a whole, the loss is reported. */
-static void drop_sharded_outputs(const partitioner *p) {
+/* Whether the ranks of an axis have slices of v. */
+static bool is_sharded(const partitioner *p, kolo_value v) {
+    bool sharded = false;
+    for (int a = 0; a < p->g->mesh.n_axes; a++) {
+        sharded |= !is_of_samples(p, a) && is_cut(placed(p, v, a));
+    }
+    return sharded;
+}
+
+/* Outputs that are sharded stay so, with the shape of the whole, or go: of logits that no rank has
+ * as a whole, the loss is reported. */
+static void finish_outputs(const partitioner *p, bool keeps) {
     kolo_graph *g = p->g;
     int32_t kept = 0;
     for (int32_t i = 0; i < g->n_outputs; i++) {
         kolo_named_value output = g->outputs[i];
-        bool whole = true;
-        output.value = p->now[output.value.id];
-        for (int a = 0; kolo_value_ok(output.value) && a < g->mesh.n_axes; a++) {
-            whole &= is_of_samples(p, a) || !is_cut(placed(p, output.value, a));
-        }
-        if (whole && kolo_value_ok(output.value)) g->outputs[kept++] = output;
+        const int32_t id = output.value.id;
+        output.value = p->now[id];
+        if (!kolo_value_ok(output.value)) continue;
+        const bool sharded = is_sharded(p, output.value);
+        if (sharded && !keeps) continue;
+        if (sharded) output.whole = p->whole[id];
+        g->outputs[kept++] = output;
     }
     g->n_outputs = kept;
 }
@@ -239,7 +250,7 @@ static kolo_status divide_samples(partitioner *p) {
     return KOLO_OK;
 }
 
-static kolo_status walk(partitioner *p) {
+static kolo_status walk(partitioner *p, bool keeps) {
     kolo_graph *g = p->g;
     const int32_t n_nodes = g->n_nodes;
     for (int32_t v = 0; v < p->most; v++) {
@@ -279,7 +290,7 @@ static kolo_status walk(partitioner *p) {
         if (divides_layers(&g->mesh, a) && is_of_positions(p, a))
             KOLO_TRY(kolo_partition_finish_positions(p, a));
     }
-    drop_sharded_outputs(p);
+    finish_outputs(p, keeps);
     return kolo_graph_set_nodes(g, p->order, p->n);
 }
 
@@ -297,7 +308,7 @@ bool kolo_mesh_divides_layers(const kolo_mesh *mesh) {
     return false;
 }
 
-kolo_status kolo_pass_partition(kolo_graph *g, const char *rules) {
+kolo_status kolo_pass_partition(kolo_graph *g, const char *rules, bool sharded_outputs) {
     const size_t values = (size_t)g->n_values + 1;
     const size_t nodes = (size_t)g->n_nodes * (2 + 2 * KOLO_MAX_IO * KOLO_MESH_AXES) + 1;
     partitioner p = {.g = g,
@@ -314,7 +325,7 @@ kolo_status kolo_pass_partition(kolo_graph *g, const char *rules) {
     p.used = kolo_arena_alloc(&arena, values * sizeof *p.used);
     p.order = kolo_arena_alloc(&arena, nodes * sizeof *p.order);
     kolo_status status = p.now && p.whole && p.origin && p.varying && p.read && p.used && p.order
-                             ? walk(&p)
+                             ? walk(&p, sharded_outputs)
                              : KOLO_NOMEM(nodes * sizeof *p.order);
     kolo_arena_fini(&arena);
     return status == KOLO_OK ? KOLO_OK

@@ -64,7 +64,7 @@ static void parts_are_not_taken_for_one_slice(void **state) {
         kolo_output(g, "loss", cases[i].build(g));
         ASSERT_OK(kolo_graph_check(g));
         g->mesh = (kolo_mesh){1, {{"tp", 2}}};
-        assert_int_equal(kolo_pass_partition(g, "?.weight 0\n"), KOLO_ERR_UNSUPPORTED);
+        assert_int_equal(kolo_pass_partition(g, "?.weight 0\n", false), KOLO_ERR_UNSUPPORTED);
         if (!strstr(kolo_last_error(), cases[i].why)) fail_msg("%zu: %s", i, kolo_last_error());
         kolo_graph_destroy(g);
     }

@@ -153,7 +153,7 @@ static kolo_graph *divided_on(int rank, const char *model, const char *options, 
     kolo_value seed = kolo_scalar(g, "grad_scale");
     ASSERT_OK(kolo_pass_shard(g, &mesh));
     if (kolo_mesh_divides_layers(&mesh)) {
-        ASSERT_OK(kolo_pass_partition(g, kolo_placement_rules(placement)));
+        ASSERT_OK(kolo_pass_partition(g, kolo_placement_rules(placement), false));
     }
     ASSERT_OK(kolo_pass_statistics(g));
     ASSERT_OK(kolo_pass_gradient(g, kolo_graph_output(g, "loss"), seed));
