@@ -35,6 +35,16 @@
  * N, where the error occurred, prefix the message with "rank N: ". PEER and TIMEOUT: the group
  * broke; parameters are those before the call.
  *
+ * Meshes. Where `mesh` has another axis than dp with several ranks, these divide the model, and the
+ * ranks that differ on such axes alone compute with the same samples: each passes the same batch
+ * with all of its fields, whether its part of the model reads them or not. A share is that of a
+ * place on dp (kolo_session_share). kolo_session_step, _evaluate and _predict compare what is
+ * passed, but for batches of a loader: ARG if it differs. On such a mesh these functions, _get and
+ * _get_gradient are collective, and refused in callbacks that rank 0 alone runs; numbers are those
+ * of whole tensors on every rank. An error in a step, evaluation or prediction other than of its
+ * arguments ends the session: further calls fail. On the stages of a pipeline the graph may have no
+ * metrics of tensors ("confusion", "score_counts").
+ *
  * Sizes. A plan is compiled for each batch size, when it first occurs; a program should use few.
  *
  * A session belongs to one thread at a time. ARG for NULL where it is not allowed. */
@@ -67,11 +77,15 @@ typedef struct kolo_session_opts {
     int64_t accumulate;   /* micro-batches of a full step; default 1 */
     int64_t global_batch; /* samples of a full step over all ranks, in place of `batch` */
     int64_t reproducible; /* logical shards, see kolo_train_opts; needs global_batch; 0: none */
-    const char *mesh;     /* see kolo_train_opts; of the axis dp alone */
-    uint64_t seed;        /* of the initial parameters, dropout and loaders */
-    int threads;          /* of kernels, per rank; default 1 */
-    const char *device;   /* see kolo_train_opts; borrowed by kolo_session_create */
-    int loader_threads;   /* see kolo_train_opts */
+    /* See kolo_train_opts for these. Layers move to other stages in runs of kolo_fit; the weights
+     * are those of the stages of a pipeline: those of shards are an option of kolo_fit. Strings are
+     * copied. */
+    const char *mesh, *pipeline, *placement, *worker_weights;
+    int64_t stage_bytes, rebalance_stages;
+    uint64_t seed;                 /* of the initial parameters, dropout and loaders */
+    int threads;                   /* of kernels, per rank; default 1 */
+    const char *device;            /* see kolo_train_opts; borrowed by kolo_session_create */
+    int loader_threads;            /* see kolo_train_opts */
     kolo_optimizer_opts optimizer; /* default SGD */
     bool sparse_embedding;         /* see kolo_train_opts */
     bool sync_bn;                  /* see kolo_train_opts */
@@ -90,8 +104,8 @@ typedef struct kolo_session_opts {
     bool no_winograd;
     bool no_chains; /* see kolo_train_opts */
     /* Parameters and values in f64, by the reference kernels: to check a network or another
-     * implementation of it. Fields of its f32 inputs are f64, as outputs are. Not for files, data
-     * sets and kolo_fit. */
+     * implementation of it. Fields of its f32 inputs are f64, as outputs are. Not for data sets,
+     * kolo_fit and ONNX files. */
     bool f64;
     bool keep_gradients; /* for kolo_session_get_gradient; takes memory for all of them */
     bool evaluate_only;  /* forward passes alone: no step, no gradients, no "loss" needed */
@@ -110,7 +124,8 @@ KOLO_API void kolo_session_destroy(kolo_session *session);
 /* ---- training ---- */
 
 /* The samples [*first, *first + *count) of a step of `samples` over all ranks that are this rank's:
- * as equal as possible, in rank order; with `reproducible` those of its logical shards. */
+ * as equal as possible, in the order of ranks, on a mesh of their places on dp; with `reproducible`
+ * those of its logical shards. */
 KOLO_API kolo_status kolo_session_share(const kolo_session *session, int64_t samples,
                                         int64_t *first, int64_t *count);
 
@@ -120,15 +135,16 @@ KOLO_API kolo_status kolo_session_share(const kolo_session *session, int64_t sam
  * u8 may fill an f32 input (kolo_field). `metrics`, which may be NULL, are over all ranks, before
  * the update. Blocks until the parameters are updated. Collective: one small exchange for the
  * sizes, except for batches of a loader, and those of the plan. ARG: a missing field, or one of
- * another type or shape; a label outside the classes; shares that are not equal on the ranks. */
+ * another type or shape; a label outside the classes; shares that are not equal on the ranks; other
+ * samples on ranks of a mesh that need the same. */
 KOLO_API kolo_status kolo_session_step(kolo_session *session, const kolo_batch *batch,
                                        kolo_metrics *metrics);
 /* Starts a loader of the batches of full steps over `dataset`, this rank's share of each, shuffled
  * by the seed: from the step of the session on to the end of epoch `epochs`, counted from step 0.
  * `augment` is that of kolo_train_opts, of u8 images in field 0 with i32 labels in field 1; NULL:
  * none. The data set is borrowed. Free with kolo_loader_destroy, before the session. Not
- * collective, but all ranks need the same samples. ARG: a bad option; more ranks than samples; no
- * steps are left; IO: no thread. */
+ * collective, but all ranks need the same samples. ARG: a bad option; more ranks, or places on dp,
+ * than samples; no steps are left; IO: no thread. */
 KOLO_API kolo_status kolo_session_loader(const kolo_session *session, const kolo_dataset *dataset,
                                          const char *augment, int64_t epochs, kolo_loader **loader);
 /* Steps completed, including those before a load. */
@@ -192,8 +208,10 @@ KOLO_API kolo_status kolo_fit(kolo_session *session, const kolo_dataset *train,
 /* ---- evaluation ---- */
 
 /* The metrics of a batch of any number of samples of this rank, with dropout off and the running
- * statistics of batch normalization. Not collective. ARG: as for a step; a batch without samples.
- * UNSUPPORTED: with `zero` 3, which leaves each rank a range of the parameters. */
+ * statistics of batch normalization. Not collective, except with `zero` 3 or a mesh of other axes
+ * than dp, where a rank has a part of the parameters: each then passes its share of the samples of
+ * all, at least one, as for a step without `reproducible`. ARG: as for a step; a batch without
+ * samples. */
 KOLO_API kolo_status kolo_session_evaluate(kolo_session *session, const kolo_batch *batch,
                                            kolo_metrics *metrics);
 
@@ -206,9 +224,10 @@ KOLO_API kolo_status kolo_session_evaluate_dataset(kolo_session *session,
 /* Computes the output `output` of the graph for a batch, as in evaluation, and copies it to `data`,
  * row-major, `bytes` long. Fields that this output does not depend on, such as labels, may be
  * missing. `shape` may be NULL, else it is set to the shape of the output; with `data` NULL that is
- * all. Outputs are f32 (with `f64` f64) unless the graph computes another type. Not collective.
- * ARG: no such output; `bytes` is not its size (the message has shape and size). UNSUPPORTED: with
- * `zero` 3. */
+ * all. Outputs are f32 (with `f64` f64) unless the graph computes another type. Not collective,
+ * except as kolo_session_evaluate; then all ranks pass `data`, or none does, and every rank gets
+ * the output for its share of the samples, also of layers that other ranks have. ARG: no such
+ * output; `bytes` is not its size (the message has shape and size). */
 KOLO_API kolo_status kolo_session_predict(kolo_session *session, const kolo_batch *batch,
                                           const char *output, void *data, size_t bytes,
                                           kolo_shape *shape);
@@ -219,9 +238,9 @@ KOLO_API kolo_status kolo_session_predict(kolo_session *session, const kolo_batc
  * and the optimizer's state by names "optimizer.*". The name is valid as long as the session. ARG:
  * there are only `i` tensors or fewer. */
 KOLO_API kolo_status kolo_session_tensor(const kolo_session *session, int i, kolo_field *tensor);
-/* Copies a tensor to `data`, row-major, `bytes` long. Not collective, except for what `zero`
- * divides: optimizer state, on level 3 parameters. ARG: no such tensor (the message suggests one),
- * or `bytes` is not its size. */
+/* Copies a tensor to `data`, row-major, `bytes` long. Not collective, except for what ranks divide:
+ * with `zero` optimizer state, on level 3 parameters; on a mesh of other axes than dp everything.
+ * ARG: no such tensor (the message suggests one), or `bytes` is not its size. */
 KOLO_API kolo_status kolo_session_get(const kolo_session *session, const char *name, void *data,
                                       size_t bytes);
 /* Sets a tensor on all ranks to the `data` of rank 0; other ranks may pass NULL. Collective. ARG:
@@ -229,24 +248,26 @@ KOLO_API kolo_status kolo_session_get(const kolo_session *session, const char *n
 KOLO_API kolo_status kolo_session_set(kolo_session *session, const char *name, const void *data,
                                       size_t bytes);
 /* Copies the gradient of a parameter in the latest step to `data`: of the mean loss over all ranks,
- * before clipping and weight decay. The session has the option keep_gradients. Not collective. ARG:
- * also before the first step, and if the loss does not depend on the parameter. */
+ * before clipping and weight decay. The session has the option keep_gradients. Not collective,
+ * except on a mesh of other axes than dp. ARG: also before the first step, and if the loss does not
+ * depend on the parameter. */
 KOLO_API kolo_status kolo_session_get_gradient(const kolo_session *session, const char *name,
                                                void *data, size_t bytes);
 
 /* ---- files ---- */
 
 /* Writes parameters, statistics, optimizer state and the number of steps to a safetensors file, on
- * rank 0, with `zero` on all ranks; the file is replaced at once when it is complete. Collective.
- * IO; DIVERGED: a value is not finite; the file is then not written. */
+ * rank 0, or where ranks divide tensors (`zero`, `mesh`) on all ranks, which share the folder; the
+ * file is replaced at once when it is complete. It has whole tensors, and loads with any `zero` and
+ * mesh. Collective. IO; DIVERGED: a value is not finite; the file is then not written. */
 KOLO_API kolo_status kolo_session_save(kolo_session *session, const char *path);
 /* Writes the output "logits" of the graph with its parameters, for evaluation and any number of
  * samples, to an ONNX file, on rank 0. Collective. UNSUPPORTED: an op that ONNX does not have, or a
  * build without protobuf-c. IO, NOMEM. */
 KOLO_API kolo_status kolo_session_export_onnx(kolo_session *session, const char *path);
 /* Reads such a file on rank 0 and sets all ranks to it: training continues as if it had not been
- * interrupted, with the same bits if batches and ranks are the same. With `zero` all
- * ranks read the file. Of a file without optimizer state, such as one of PyTorch with the names
+ * interrupted, with the same bits if batches and ranks are the same. Where ranks divide tensors all
+ * of them read the file. Of a file without optimizer state, such as one of PyTorch with the names
  * of the graph, the weights alone; f64, f16 and bf16 are converted. Collective. IO; FORMAT: a
  * tensor is missing, unexpected, or of another shape, or the file is damaged; the session is then
  * as before. */

@@ -184,7 +184,8 @@ typedef void kolo_train_notice(void *arg, const char *line, kolo_notice_kind kin
 
 typedef kolo_status kolo_build(kolo_graph *g, int64_t samples, void *arg);
 struct kolo_session_opts {
-    int64_t batch, accumulate, global_batch, reproducible; const char *mesh; uint64_t seed;
+    int64_t batch, accumulate, global_batch, reproducible;
+    const char *mesh, *pipeline, *placement, *worker_weights; int64_t stage_bytes, rebalance_stages; uint64_t seed;
     int threads; const char *device; int loader_threads; kolo_optimizer_opts optimizer; bool sparse_embedding, sync_bn; int zero;
     double lr; kolo_lr_schedule schedule; double lr_min, lr_power, lr_step_factor;
     int64_t lr_step_every, warmup_steps, steps; kolo_precision precision;

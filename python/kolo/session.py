@@ -244,25 +244,34 @@ class Session:
     ``build`` adds the network to a graph, for several numbers of samples; parameters must not depend on
     it. It is a function or a kolo.Model.
 
+    ``mesh`` ("dp=2,tp=2") divides the model over the ranks on axes other than dp: tp by the rules of
+    ``placement`` (a name, a file, or the rules, a line each), sp, ep, and pp, whose stages follow the schedule
+    ``pipeline`` ("interleaved:2"). The ranks of a place on dp then pass the same samples (``share``), and
+    ``step``, ``evaluate``, ``predict``, ``get`` and ``gradient`` are collective; tensors and outputs are whole
+    on every rank. ``fit`` trains on the mesh of its session.
+
     Options are those of kolo_session_opts and kolo_optimizer_opts: ``batch`` (samples of a rank in a
-    step), ``global_batch``, ``accumulate``, ``reproducible``, ``zero``, ``mesh``, ``seed``, ``threads``,
-    ``device``; ``optimizer``, ``lr``, ``momentum``, ``beta1``, ``beta2``, ``eps``, ``weight_decay``,
-    ``no_decay``, ``decay_matrices_only``, ``clip``, ``freeze``; ``schedule`` with ``steps``,
-    ``warmup_steps``, ``lr_min``, ``lr_power``, ``lr_step_factor``, ``lr_step_every``; ``precision``,
-    ``recompute``, ``algorithm``, ``bucket_bytes``, ``sparse_embedding``, ``sync_bn``,
-    ``keep_gradients``, ``evaluate_only``, ``reference_kernels``, ``no_winograd``, ``no_chains``; ``f64`` computes in
-    f64, to check a network: with ``step``, ``predict``, ``get``, ``set`` and ``gradient`` alone.
-    Names, such as those of optimizers and schedules, are those that `kolo help train` lists.
+    step), ``global_batch``, ``accumulate``, ``reproducible``, ``zero``, ``stage_bytes``, ``rebalance_stages``,
+    ``worker_weights``, ``seed``, ``threads``, ``device``; ``optimizer``, ``lr``, ``momentum``, ``beta1``,
+    ``beta2``, ``eps``, ``weight_decay``, ``no_decay``, ``decay_matrices_only``, ``clip``, ``freeze``;
+    ``schedule`` with ``steps``, ``warmup_steps``, ``lr_min``, ``lr_power``, ``lr_step_factor``,
+    ``lr_step_every``; ``precision``, ``recompute``, ``algorithm``, ``bucket_bytes``, ``sparse_embedding``,
+    ``sync_bn``, ``keep_gradients``, ``evaluate_only``, ``reference_kernels``, ``no_winograd``,
+    ``no_chains``; ``f64`` computes in f64, to check a network: without ``fit``, ``loader`` and
+    ``export_onnx``. Names, such as those of optimizers and schedules, are those that `kolo help train`
+    lists.
 
     Functions marked *collective* are called by all ranks in one order. A session is used by one thread
     at a time; others wait.
     """
 
-    def __init__(self, build: Builder, comm: Optional[Comm] = None, optimizer: str = "sgd",
-                 **options: Any) -> None:
+    def __init__(self, build: Builder, comm: Optional[Comm] = None, optimizer: str = "sgd", *,
+                 mesh: Optional[str] = None, placement: Union[str, os.PathLike[str], None] = None,
+                 pipeline: Optional[str] = None, **options: Any) -> None:
         opts = c.kolo_session_opts()
         opts.optimizer.kind = _options.code_of("kolo_optimizer", "optimizer", optimizer)
-        rest = _options.fill(opts, options, _SESSION_OPTIONS)
+        on_mesh = {"mesh": mesh, "placement": placement, "pipeline": pipeline}
+        rest = _options.fill(opts, {**options, **on_mesh}, _SESSION_OPTIONS)
         rest = _options.fill(opts.optimizer, rest, _OPTIMIZER_OPTIONS)
         _options.refuse("Session", rest, [*_SESSION_OPTIONS, *_OPTIMIZER_OPTIONS])
         self._comm, self._build, self._lock = comm, _Build(build), threading.RLock()
@@ -387,8 +396,8 @@ class Session:
 
         ``callback`` is called on rank 0 after each epoch and evaluation; if it returns True the run
         ends on all ranks. ``progress`` is called on rank 0 about ten times a second, ``notice`` with
-        lines for the user. They may read the session (``predict``, ``get``); their exceptions end the
-        run. ``preempted`` is called about once a second on each rank that gives it: if one returns
+        lines for the user. They may read the session (``predict``, ``get``) unless a mesh divides it; their
+        exceptions end the run. ``preempted`` is called about once a second on each rank that gives it: if one returns
         True, as after SIGTERM, the run ends on all ranks with a checkpoint in ``out_dir`` to resume
         from. Options are those of kolo_fit_opts: ``steps``, ``augment``, ``out_dir``,
         ``checkpoint_steps``, ``checkpoint_epochs``, ``checkpoint_seconds``, ``keep``,
@@ -417,7 +426,7 @@ class Session:
     def evaluate(self, batch: Union[Dataset, Batch, Mapping[str, Any], None] = None, *,
                  normalize: Optional[Normalize] = None, **fields: Any) -> Metrics:
         """The metrics over a data set, divided among the ranks (collective), or over a batch of this
-        rank (not collective)."""
+        rank (collective with ``zero=3`` or a mesh of other axes than dp alone)."""
         metrics = c.kolo_metrics()
         if isinstance(batch, Dataset):
             with self._use() as handle, _failures_of(batch):
@@ -430,8 +439,8 @@ class Session:
     def predict(self, output: str, batch: Union[Batch, Mapping[str, Any], None] = None, *,
                 out: Any = None, normalize: Optional[Normalize] = None, **fields: Any) -> Array:
         """An output of the graph for a batch, as in evaluation: ``predict("logits", x=images)``. Inputs
-        that it does not depend on may be missing. ``out``: an array or tensor to write to. Not
-        collective."""
+        that it does not depend on may be missing. ``out``: an array or tensor to write to. Collective with
+        ``zero=3`` or a mesh of other axes than dp alone."""
         shape, name = c.kolo_shape(), output.encode()
         with self._use() as handle, self._batch(batch, fields, normalize) as held:
             _lib.kolo_session_predict(handle, held, name, None, 0, ctypes.byref(shape))
@@ -463,12 +472,12 @@ class Session:
 
     def get(self, name: str, out: Any = None) -> Array:
         """A copy of a tensor, or ``out``, which it is written to. Collective for what ``zero``
-        divides."""
+        divides, and on a mesh of other axes than dp."""
         return self._read(_lib.kolo_session_get, name, out)
 
     def gradient(self, name: str, out: Any = None) -> Array:
         """The gradient of a parameter in the latest step, of the mean loss over all ranks; the option
-        ``keep_gradients`` keeps it."""
+        ``keep_gradients`` keeps it. Collective on a mesh of other axes than dp."""
         return self._read(_lib.kolo_session_get_gradient, name, out)
 
     def set(self, name: str, value: Any) -> None:

@@ -279,7 +279,7 @@ static kolo_status compile_size(const kolo_job *j, int64_t samples, const char *
 
 /* The layers of a model may be divisible over the mesh with some sizes of a batch only: compiles
  * the plans of all sizes that the run has, before its first step. */
-static kolo_status compile_sizes(const kolo_job *j) {
+kolo_status kolo_job_compile_sizes(const kolo_job *j) {
     const kolo_setup *s = &j->setup;
     if (!kolo_mesh_divides_layers(&s->mesh)) return KOLO_OK;
     if (!s->opts.in_memory && s->total_steps >= s->epoch_steps) {
@@ -341,7 +341,7 @@ kolo_status kolo_job_create_session(kolo_job *j) {
     begin_warm_up(j);
     KOLO_TRY(kolo_session_create_for(&j->setup.session, j->comm, &j->own));
     j->session = j->own;
-    KOLO_TRY(compile_sizes(j));
+    KOLO_TRY(kolo_job_compile_sizes(j));
     KOLO_TRY(kolo_session_check_memory(j->session, j->comm, copied_bytes(j)));
     const int zero = j->setup.opts.zero;
     if (j->setup.opts.reproducible > 0)

@@ -53,6 +53,7 @@ static kolo_status fit_session(kolo_job *j, const kolo_dataset *train, const kol
     KOLO_TRY(kolo_agree(j->comm, open_fit(j, train, test, fit)));
     KOLO_TRY(kolo_job_open_preemption(j));
     KOLO_TRY(kolo_job_open(j));
+    KOLO_TRY(kolo_job_compile_sizes(j));
     if (j->setup.counts) KOLO_TRY(kolo_session_deal(j->session, j->setup.counts));
     j->asks = j->stop != NULL;
     if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, &j->asks, sizeof j->asks, KOLO_DTYPE_U8, 0));

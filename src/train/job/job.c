@@ -121,7 +121,7 @@ void kolo_job_close(kolo_job *j, kolo_status status) {
     char *error = kolo_strdup(kolo_last_error());
     complete_sums(j);
     restore_error(status, error);
-    kolo_session_fail(j->own, status);
+    kolo_session_fail(j->own ? j->own : j->started > 0 ? j->session : NULL, status);
     kolo_job_end(j);
     restore_error(status, error);
     kolo_free(error);

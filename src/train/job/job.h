@@ -130,6 +130,9 @@ kolo_status kolo_job_load_weights(const kolo_job *j);
 kolo_status kolo_job_open(kolo_job *j);
 /* Creates the session of kolo_train. Collective. */
 kolo_status kolo_job_create_session(kolo_job *j);
+/* On a mesh that divides layers, compiles the plans of all sizes of batches that the run has.
+ * Collective. */
+kolo_status kolo_job_compile_sizes(const kolo_job *j);
 /* Records all steps from now on, if that is wanted. Collective. */
 kolo_status kolo_job_open_trace(kolo_job *j);
 /* Before plans of the session are destroyed. */

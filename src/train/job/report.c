@@ -101,7 +101,10 @@ static void inform(kolo_job *j, int64_t k, bool epoch_end, bool evaluated) {
                                               kolo_accumulator_rate(&j->report), false, evaluated);
     j->reported = now;
     j->report = (kolo_accumulator){0};
-    if (j->observer) j->observer(j->observer_arg, &p);
+    if (!j->observer) return;
+    kolo_session_set_callback(j->session, true);
+    j->observer(j->observer_arg, &p);
+    kolo_session_set_callback(j->session, false);
 }
 
 /* Whether an evaluation is due by the number of steps. */
@@ -156,7 +159,9 @@ static kolo_status ask_to_stop(kolo_job *j, int64_t k, bool epoch_end, bool eval
             epoch_end ? epoch_progress(j, k, evaluated)
                       : progress_at(j, k, &j->report.sums, kolo_accumulator_rate(&j->report), false,
                                     evaluated);
+        kolo_session_set_callback(j->session, true);
         *stops = j->stop(j->observer_arg, &p);
+        kolo_session_set_callback(j->session, false);
     }
     return j->comm ? kolo_broadcast(j->comm, stops, sizeof *stops, KOLO_DTYPE_U8, 0) : KOLO_OK;
 }

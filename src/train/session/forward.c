@@ -2,10 +2,11 @@
 #include "plan/program/run.h"
 #include "train/session/internal.h"
 
-/* Runs the evaluation plan for a checked batch. */
-static kolo_status forward(kolo_session *s, const kolo_batch *batch, const cached **c) {
+/* Runs the plan of a purpose for a checked batch. */
+static kolo_status forward(kolo_session *s, const kolo_batch *batch, kolo_purpose use,
+                           const cached **c) {
     int64_t key = evaluates_together(s) ? batch->global_count : batch->count;
-    KOLO_TRY(kolo_session_get_plan(s, EVALUATE, key, batch->count, c));
+    KOLO_TRY(kolo_session_get_plan(s, use, key, batch->count, c));
     if (batch->count == 0) return kolo_plan_skip((*c)->plan, false);
     KOLO_TRY(kolo_plan_prepare((*c)->plan));
     if (s->pulled) {
@@ -20,15 +21,16 @@ static kolo_status forward(kolo_session *s, const kolo_batch *batch, const cache
 }
 
 kolo_status kolo_session_forward(kolo_session *s, const kolo_batch *batch) {
+    const bool divided = s->groups && kolo_mesh_divides_layers(&s->opts.plan.mesh);
     const cached *unused;
-    return forward(s, batch, &unused);
+    return forward(s, batch, divided ? PREDICT : EVALUATE, &unused);
 }
 
 kolo_status kolo_session_evaluate_batch(kolo_session *s, const kolo_batch *batch, kolo_sums *sums) {
     KOLO_ASSERT(batch->count > 0 || evaluates_together(s));
     const cached *c;
     KOLO_TRY(kolo_session_check_batch(s, batch, kolo_session_evaluated(s)));
-    KOLO_TRY(forward(s, batch, &c));
+    KOLO_TRY(forward(s, batch, EVALUATE, &c));
     if (batch->count == 0) {
         *sums = (kolo_sums){0};
         return KOLO_OK;

@@ -14,8 +14,15 @@
 typedef enum kolo_purpose {
     FINISH,   /* a step, or its last micro-batch: global samples are the key */
     ADD,      /* an earlier micro-batch of another size than the last: global samples */
-    EVALUATE, /* local samples */
+    EVALUATE, /* local samples; where ranks evaluate together, global samples */
+    PREDICT,  /* the same, with outputs of which the ranks of a mesh have slices */
 } kolo_purpose;
+
+/* What a rank has passed to a step: the number of samples, below 0 if it failed, and a hash. */
+typedef struct kolo_given_batch {
+    int64_t count;
+    uint64_t hash;
+} kolo_given_batch;
 
 /* A compiled plan, the format of its inputs, and the handles of what a step accesses. */
 typedef struct cached {
@@ -93,10 +100,14 @@ struct kolo_session {
     struct kolo_program *program; /* of the latest step of a pipeline; NULL: none yet */
     int n_needs;
     kolo_lr schedule;
-    kolo_train_opts job;                              /* what a program gave, without strings */
-    char *patterns[3];                                /* strings of the optimizer */
-    double fixed_lr;                                  /* in place of the schedule; 0: none */
-    int64_t *sizes;                                   /* room for a number of each rank */
+    kolo_train_opts job;       /* what a program gave, without strings but that of the mesh */
+    char mesh[KOLO_MESH_TEXT]; /* this */
+    char *patterns[3];         /* strings of the optimizer */
+    char *placement;           /* rules of the mesh; NULL: the built-in ones */
+    double *speeds;            /* of the workers of a pipeline; NULL: equal */
+    double fixed_lr;           /* in place of the schedule; 0: none */
+    kolo_given_batch *given;   /* room for those of all ranks */
+    bool in_callback;          /* of rank 0 alone: nothing is collective */
     kolo_status (*watch)(void *arg, kolo_plan *plan); /* of new plans; may be NULL */
     void *watch_arg;
     cached **plans;
@@ -110,8 +121,11 @@ struct kolo_session {
 kolo_status kolo_session_check_batch(kolo_session *s, const kolo_batch *batch, uint32_t inputs);
 /* The inputs that evaluation reads, a bit each. */
 uint32_t kolo_session_evaluated(const kolo_session *s);
-/* Runs the evaluation plan for a checked batch; kolo_session_output then has its outputs. */
+/* Runs the plan of predictions for a checked batch; s->evaluated then has its outputs, on a mesh
+ * what this rank has of them. */
 kolo_status kolo_session_forward(kolo_session *s, const kolo_batch *batch);
+/* An error in what the ranks of a mesh compute together: its groups get it. Returns `status`. */
+kolo_status kolo_session_end(kolo_session *s, kolo_status status);
 
 static inline int ranks_of(const kolo_session *s) { return s->comm ? kolo_comm_size(s->comm) : 1; }
 static inline int rank_of(const kolo_session *s) { return s->comm ? kolo_comm_rank(s->comm) : 0; }

@@ -2,19 +2,24 @@
 #include "train/session/own_batch.h"
 
 #include "base/integer.h"
+#include "base/rng.h"
 #include "train/session/agree.h"
 #include "train/session/internal.h"
 
 #include <inttypes.h>
 
-kolo_share kolo_own_batch_share(const kolo_session *s, int64_t samples, int rank) {
+/* The part of a place on dp, as equal as possible. */
+static kolo_share equal_share(const kolo_session *s, int64_t samples, int place) {
     const kolo_sampler_opts one = {.samples = kolo_max_i64(samples, 1),
                                    .global_batch = kolo_max_i64(samples, 1)};
+    return samples == 0 ? (kolo_share){0} : kolo_sampler_share(&one, 0, place, data_ranks(s));
+}
+
+kolo_share kolo_own_batch_share(const kolo_session *s, int64_t samples, int place) {
     int first, end;
-    if (samples == 0) return (kolo_share){0};
-    if (s->opts.shards == 0) return kolo_sampler_share(&one, 0, rank, ranks_of(s));
+    if (samples == 0 || s->opts.shards == 0) return equal_share(s, samples, place);
     const int64_t size = s->opts.batch;
-    kolo_session_shards(s, rank, &first, &end);
+    kolo_session_shards(s, place, &first, &end);
     const int64_t from = kolo_min_i64(first * size, samples);
     return (kolo_share){from, kolo_min_i64(end * size, samples) - from, samples};
 }
@@ -74,69 +79,133 @@ static kolo_status check_labels(const kolo_session *s, const kolo_batch *b) {
     return KOLO_OK;
 }
 
-kolo_status kolo_own_batch_check(kolo_session *s, const kolo_batch *batch, uint32_t inputs) {
+static kolo_status check(kolo_session *s, const kolo_batch *batch, uint32_t inputs) {
     KOLO_TRY(check_form(batch));
     KOLO_TRY(kolo_session_check_batch(s, batch, inputs));
     KOLO_TRY(check_data(s, batch));
     return check_labels(s, batch);
 }
 
-kolo_status kolo_own_batch_check_any(const kolo_batch *batch) {
-    return batch->count > 0 ? KOLO_OK : KOLO_FAIL(KOLO_ERR_ARG, "a batch without samples");
+/* ---- what the ranks pass ---- */
+
+/* The place of a rank on the axis dp. */
+static int place_of(const kolo_session *s, int rank) {
+    const kolo_mesh *mesh = &s->opts.plan.mesh;
+    return s->groups ? kolo_mesh_coordinate(mesh, rank, kolo_mesh_find(mesh, "dp")) : rank;
 }
 
-/* ---- steps ---- */
-
-static kolo_status check_step(kolo_session *s, const kolo_batch *batch) {
-    if (s->opts.evaluate_only) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a session that evaluates only makes no steps");
+/* The first rank with the samples of this one. */
+static int first_with(const kolo_session *s, int rank) {
+    const kolo_mesh *mesh = &s->opts.plan.mesh;
+    for (int a = 0; s->groups && a < mesh->n_axes; a++) {
+        if (strcmp(mesh->axes[a].name, "dp") != 0) rank = kolo_mesh_neighbour(mesh, rank, a, 0);
     }
-    return kolo_own_batch_check(s, batch, UINT32_MAX);
+    return rank;
 }
 
-/* All ranks have the same counts, so all fail alike. */
-static kolo_status check_shares(const kolo_session *s, int64_t samples, const int64_t *counts) {
-    const int64_t full = s->opts.shards * s->opts.batch;
-    if (samples == 0) return KOLO_FAIL(KOLO_ERR_ARG, "a step without samples on any rank");
-    if (s->opts.shards > 0 && samples > full) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "a step of %" PRId64 " samples exceeds the global batch of %" PRId64,
-                         samples, full);
+/* A hash of the samples, where other ranks of the mesh must have the same. */
+static uint64_t hash_of(const kolo_session *s, const kolo_batch *b) {
+    uint64_t all[KOLO_MAX_FIELDS] = {0};
+    for (int i = 0; i < s->n_inputs && s->groups && b->count > 0; i++) {
+        const int f = s->field_of[i];
+        if (f < 0) continue;
+        all[i] = kolo_hash_bytes(b->data[f], (size_t)b->count * kolo_field_bytes(&b->fields[f]));
     }
+    return kolo_hash_bytes(all, sizeof all);
+}
+
+/* Exchanges what the ranks pass: s->given. `status`: of the checks of this one. */
+static kolo_status exchange(kolo_session *s, kolo_status status, const kolo_batch *batch) {
+    kolo_given_batch own = {.count = -1};
+    if (status == KOLO_OK && batch) own = (kolo_given_batch){batch->count, hash_of(s, batch)};
+    if (s->comm) return kolo_allgather(s->comm, &own, s->given, 2, KOLO_DTYPE_I64);
+    s->given[0] = own;
+    return KOLO_OK;
+}
+
+/* Whether any rank has failed; else *samples are those of all. */
+static bool has_failed(const kolo_session *s, int64_t *samples) {
+    bool failed = false;
+    *samples = 0;
     for (int rank = 0; rank < ranks_of(s); rank++) {
-        const int64_t share = kolo_own_batch_share(s, samples, rank).count;
-        if (counts[rank] == share) continue;
+        failed |= s->given[rank].count < 0;
+        if (first_with(s, rank) == rank) *samples += s->given[rank].count;
+    }
+    return failed;
+}
+
+/* All ranks have the same numbers, so all fail alike. */
+static kolo_status check_given(const kolo_session *s, int64_t samples, int rank,
+                               const kolo_share *share) {
+    const kolo_given_batch *given = &s->given[rank];
+    const int first = first_with(s, rank);
+    char mesh[KOLO_MESH_TEXT];
+    if (given->count != share->count) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "rank %d gave %" PRId64 " of the %" PRId64
                          " samples of a step, its share is %" PRId64 " (kolo_session_share)",
-                         rank, counts[rank], samples, share);
+                         rank, given->count, samples, share->count);
     }
+    if (given->hash == s->given[first].hash) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "rank %d gave other samples than rank %d: on the mesh %s both are at place %d "
+                     "of dp, whose ranks pass the same batch",
+                     rank, first, kolo_mesh_text(&s->opts.plan.mesh, mesh), place_of(s, rank));
+}
+
+static kolo_status complete(const kolo_session *s, const kolo_batch *batch, int64_t samples,
+                            kolo_share (*share_of)(const kolo_session *, int64_t, int),
+                            kolo_batch *whole) {
+    for (int rank = 0; rank < ranks_of(s); rank++) {
+        const kolo_share share = share_of(s, samples, place_of(s, rank));
+        KOLO_TRY(check_given(s, samples, rank, &share));
+    }
+    *whole = *batch;
+    whole->global_count = samples;
+    whole->first = share_of(s, samples, data_rank(s)).first;
     return KOLO_OK;
 }
 
-/* Exchanges the numbers of samples: counts[rank]; below 0 on a rank that failed. */
-static kolo_status exchange(kolo_session *s, int64_t own, int64_t *counts) {
-    if (s->comm) return kolo_allgather(s->comm, &own, counts, 1, KOLO_DTYPE_I64);
-    counts[0] = own;
-    return KOLO_OK;
+/* ---- steps and evaluations ---- */
+
+static kolo_status check_step(const kolo_session *s, int64_t samples) {
+    const int64_t full = s->opts.shards * s->opts.batch;
+    if (samples == 0) return KOLO_FAIL(KOLO_ERR_ARG, "a step without samples on any rank");
+    if (s->opts.shards == 0 || samples <= full) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "a step of %" PRId64 " samples exceeds the global batch of %" PRId64, samples,
+                     full);
 }
 
 kolo_status kolo_own_batch_complete(kolo_session *s, const kolo_batch *batch, kolo_batch *whole) {
-    kolo_status status = check_step(s, batch);
-    int64_t samples = 0, failed = 0;
+    int64_t samples;
+    if (s->opts.evaluate_only) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a session that evaluates only makes no steps");
+    }
+    kolo_status status = check(s, batch, UINT32_MAX);
     if (batch && batch->global_count > 0) { /* of a loader, which all ranks have */
         if (status == KOLO_OK) *whole = *batch;
         return status;
     }
-    KOLO_TRY(exchange(s, status == KOLO_OK && batch ? batch->count : -1, s->sizes));
-    for (int rank = 0; rank < ranks_of(s); rank++) {
-        failed += s->sizes[rank] < 0;
-        samples += s->sizes[rank];
+    KOLO_TRY(exchange(s, status, batch));
+    if (has_failed(s, &samples) || !batch) return kolo_agree(s->comm, status);
+    KOLO_TRY(check_step(s, samples));
+    return complete(s, batch, samples, kolo_own_batch_share, whole);
+}
+
+kolo_status kolo_own_batch_complete_evaluation(kolo_session *s, const kolo_batch *batch,
+                                               uint32_t inputs, kolo_batch *whole) {
+    int64_t samples;
+    kolo_status status = check(s, batch, inputs);
+    if (status == KOLO_OK && batch->count == 0) {
+        status = KOLO_FAIL(KOLO_ERR_ARG, "a batch without samples");
     }
-    if (failed > 0 || !batch) return kolo_agree(s->comm, status);
-    KOLO_TRY(check_shares(s, samples, s->sizes));
-    *whole = *batch;
-    whole->global_count = samples;
-    whole->first = kolo_own_batch_share(s, samples, rank_of(s)).first;
-    return KOLO_OK;
+    if (!evaluates_together(s)) {
+        if (status == KOLO_OK) *whole = *batch;
+        return status;
+    }
+    KOLO_TRY(check_together(s));
+    KOLO_TRY(exchange(s, status, batch));
+    if (has_failed(s, &samples) || !batch) return kolo_agree(s->comm, status);
+    return complete(s, batch, samples, equal_share, whole);
 }

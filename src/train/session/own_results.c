@@ -8,14 +8,6 @@
 
 /* ---- evaluation ---- */
 
-/* Whether this rank can run the forward pass by itself. */
-static kolo_status check_whole(const kolo_session *s) {
-    if (!kolo_session_evaluates_together(s)) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                     "with zero 3 each rank has a range of the parameters: use "
-                     "kolo_session_evaluate_dataset, or zero 2");
-}
-
 /* The metrics of tensors, from those that the batch has left. */
 static kolo_status reduce_tensors(const kolo_session *s, kolo_metrics *metrics) {
     const kolo_metric *m = kolo_metric_table();
@@ -36,17 +28,20 @@ static kolo_status reduce_tensors(const kolo_session *s, kolo_metrics *metrics) 
     return KOLO_OK;
 }
 
-kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo_metrics *metrics) {
+static kolo_status evaluate(kolo_session *s, const kolo_batch *batch, kolo_metrics *metrics) {
     kolo_sums sums;
-    KOLO_TRY(check_session(s));
-    KOLO_TRY(check_whole(s));
-    if (!metrics) return KOLO_FAIL(KOLO_ERR_ARG, "no place for the metrics of an evaluation");
-    KOLO_TRY(kolo_own_batch_check(s, batch, UINT32_MAX));
-    KOLO_TRY(kolo_own_batch_check_any(batch));
     KOLO_TRY(kolo_session_settle(s)); /* in a callback of kolo_fit */
     KOLO_TRY(kolo_session_evaluate_batch(s, batch, &sums));
     *metrics = kolo_sums_metrics(&sums, kolo_session_has_tokens(s));
     return reduce_tensors(s, metrics);
+}
+
+kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo_metrics *metrics) {
+    kolo_batch whole;
+    KOLO_TRY(check_session(s));
+    if (!metrics) return KOLO_FAIL(KOLO_ERR_ARG, "no place for the metrics of an evaluation");
+    KOLO_TRY(kolo_own_batch_complete_evaluation(s, batch, UINT32_MAX, &whole));
+    return kolo_session_end(s, evaluate(s, &whole, metrics));
 }
 
 static kolo_status fail_output(const kolo_session *s, const char *output) {
@@ -72,30 +67,110 @@ static kolo_status check_bytes(const char *name, const kolo_tensor *plain, const
                      data ? "room" : "no room instead", bytes);
 }
 
-kolo_status kolo_session_predict(kolo_session *s, const kolo_batch *batch, const char *output,
-                                 void *data, size_t bytes, kolo_shape *shape) {
-    KOLO_TRY(check_session(s));
-    KOLO_TRY(check_whole(s));
-    int i = 0;
-    while (i < s->n_needs && output && strcmp(s->needs[i].output, output) != 0) i++;
-    if (!output || i == s->n_needs) return fail_output(s, output);
-    KOLO_TRY(kolo_own_batch_check(s, batch, s->needs[i].inputs));
-    KOLO_TRY(kolo_own_batch_check_any(batch));
-    KOLO_TRY(kolo_session_settle(s));
-    KOLO_TRY(kolo_session_forward(s, batch));
-    kolo_tensor tensor;
-    const void *result = kolo_session_output(s, output, &tensor);
-    if (!result) return fail_output(s, output);
-    const kolo_tensor plain = kolo_tensor_plain(tensor.dtype, tensor.shape);
-    if (shape) *shape = tensor.shape;
-    if (!data && bytes == 0 && shape) return KOLO_OK;
-    KOLO_TRY(check_bytes(output, &plain, data, bytes));
-    if (kolo_layout_is_plain(&tensor.layout)) {
-        memcpy(data, result, bytes);
+/* Where a prediction goes. */
+typedef struct prediction {
+    const char *output;
+    void *data;
+    size_t bytes;
+    kolo_shape *shape;
+} prediction;
+
+/* Whether the shape alone is asked for. */
+static bool asks_shape(const prediction *p) { return !p->data && p->bytes == 0 && p->shape; }
+
+/* The output of the latest forward pass of this rank alone. */
+static kolo_status take_own(const kolo_session *s, const prediction *p) {
+    kolo_tensor is;
+    const void *result = kolo_session_output(s, p->output, &is);
+    if (!result) return fail_output(s, p->output);
+    const kolo_tensor plain = kolo_tensor_plain(is.dtype, is.shape);
+    if (!asks_shape(p)) KOLO_TRY(check_bytes(p->output, &plain, p->data, p->bytes));
+    if (p->shape) *p->shape = is.shape;
+    if (asks_shape(p)) return KOLO_OK;
+    if (kolo_layout_is_plain(&is.layout)) {
+        memcpy(p->data, result, p->bytes);
     } else {
-        kolo_tensor_reorder(&plain, data, &tensor, result);
+        kolo_tensor_reorder(&plain, p->data, &is, result);
     }
     return KOLO_OK;
+}
+
+/* Gives the ranks with the same samples the shape of an output that some of them have; whether any
+ * has. */
+static kolo_status share_shape(kolo_comm *group, bool *any, kolo_tensor *plain) {
+    enum { ANY, DTYPE, RANK, DIM, N = DIM + KOLO_MAX_RANK };
+    int64_t all[N] = {0}; /* zeros where this rank has none */
+    if (*any) {
+        all[ANY] = 1;
+        all[DTYPE] = plain->dtype;
+        all[RANK] = plain->shape.rank;
+        memcpy(&all[DIM], plain->shape.dim, sizeof plain->shape.dim);
+    }
+    KOLO_TRY(kolo_allreduce(group, all, N, KOLO_DTYPE_I64, KOLO_MAX));
+    kolo_shape shape = {.rank = (int)all[RANK]};
+    memcpy(shape.dim, &all[DIM], sizeof shape.dim);
+    *plain = kolo_tensor_plain((kolo_dtype)all[DTYPE], shape);
+    *any = all[ANY] > 0;
+    return KOLO_OK;
+}
+
+/* The output of the latest forward pass of a mesh, of which each rank has a slice or nothing: every
+ * rank sets its own bits. */
+static kolo_status take_from_mesh(const kolo_session *s, const prediction *p) {
+    const kolo_mesh *mesh = &s->opts.plan.mesh;
+    const kolo_axes axes = kolo_mesh_all(mesh) & ~((kolo_axes)1 << kolo_mesh_find(mesh, "dp"));
+    kolo_tensor plain = {.dtype = KOLO_DTYPE_F32};
+    kolo_comm *group;
+    KOLO_TRY(kolo_mesh_comms_get(s->groups, axes, &group));
+    const bool own = kolo_plan_whole_output(s->evaluated, p->output, &plain);
+    bool any = own;
+    KOLO_TRY(share_shape(group, &any, &plain));
+    kolo_status status = any ? KOLO_OK : fail_output(s, p->output);
+    const bool fills = any && !asks_shape(p);
+    if (fills) status = check_bytes(p->output, &plain, p->data, p->bytes);
+    KOLO_TRY(kolo_agree(s->comm, status));
+    if (p->shape) *p->shape = plain.shape;
+    if (!fills) return KOLO_OK;
+    memset(p->data, 0, p->bytes);
+    status = own ? kolo_plan_place_output(s->evaluated, p->output, p->data) : KOLO_OK;
+    KOLO_TRY(kolo_agree(s->comm, status));
+    return kolo_allreduce(group, p->data, p->bytes, KOLO_DTYPE_U8, KOLO_OR);
+}
+
+/* Ranks that compute together ask for the same. */
+static kolo_status agree_on_output(const kolo_session *s, const prediction *p, kolo_status status) {
+    if (!evaluates_together(s)) return status;
+    KOLO_TRY(check_together(s));
+    KOLO_TRY(kolo_agree(s->comm, status));
+    KOLO_TRY(kolo_agree_text(s->comm, p->output));
+    const int64_t asks = asks_shape(p);
+    int64_t all = asks;
+    KOLO_TRY(kolo_allreduce(s->comm, &all, 1, KOLO_DTYPE_I64, KOLO_SUM));
+    if (all == asks * ranks_of(s)) return KOLO_OK;
+    return kolo_agree(
+        s->comm,
+        KOLO_FAIL(KOLO_ERR_ARG, "some ranks gave no room for \"%s\": all do, or none", p->output));
+}
+
+static kolo_status compute(kolo_session *s, const kolo_batch *batch) {
+    KOLO_TRY(kolo_session_settle(s));
+    return kolo_session_forward(s, batch);
+}
+
+kolo_status kolo_session_predict(kolo_session *s, const kolo_batch *batch, const char *output,
+                                 void *data, size_t bytes, kolo_shape *shape) {
+    const prediction p = {output, data, bytes, shape};
+    kolo_batch whole;
+    KOLO_TRY(check_session(s));
+    int i = 0;
+    while (i < s->n_needs && output && strcmp(s->needs[i].output, output) != 0) i++;
+    const bool found = output && i < s->n_needs;
+    KOLO_TRY(agree_on_output(s, &p, found ? KOLO_OK : fail_output(s, output)));
+    KOLO_TRY(kolo_own_batch_complete_evaluation(s, batch, s->needs[i].inputs, &whole));
+    KOLO_TRY(kolo_session_end(s, compute(s, &whole)));
+    if (!s->groups) return take_own(s, &p);
+    const kolo_status status = take_from_mesh(s, &p); /* all ranks agree on ARG */
+    return status == KOLO_ERR_ARG ? status : kolo_session_end(s, status);
 }
 
 /* ---- parameters ---- */
@@ -129,7 +204,6 @@ static kolo_status fail_tensor(const kolo_session *s, const char *name) {
 /* Finds a tensor for data of `bytes`. */
 static kolo_status find_tensor(const kolo_session *s, const char *name, const void *data,
                                size_t bytes, const kolo_store_entry **found) {
-    KOLO_TRY(check_session(s));
     const kolo_store_entry *entry = name ? kolo_store_find(s->store, name) : NULL;
     if (!entry) return fail_tensor(s, name);
     const kolo_tensor plain = kolo_tensor_plain(entry->tensor.dtype, entry->canon);
@@ -138,10 +212,20 @@ static kolo_status find_tensor(const kolo_session *s, const char *name, const vo
     return KOLO_OK;
 }
 
+/* Of a mesh that divides the model all ranks ask for the same tensor. */
+static kolo_status agree_on_tensor(const kolo_session *s, const char *name, kolo_status status) {
+    if (!s->groups) return status;
+    KOLO_TRY(check_together(s));
+    KOLO_TRY(kolo_agree(s->comm, status));
+    return kolo_agree_text(s->comm, name);
+}
+
 kolo_status kolo_session_get(const kolo_session *s, const char *name, void *data, size_t bytes) {
     const kolo_store_entry *entry = NULL;
-    KOLO_TRY(find_tensor(s, name, data, bytes, &entry));
+    KOLO_TRY(check_session(s));
+    KOLO_TRY(agree_on_tensor(s, name, find_tensor(s, name, data, bytes, &entry)));
     KOLO_ASSERT(entry);
+    if (kolo_store_entry_is_sharded(entry)) KOLO_TRY(check_together(s));
     KOLO_TRY(kolo_session_settle((kolo_session *)s));
     return kolo_store_read(s->store, entry, data);
 }
@@ -180,28 +264,37 @@ kolo_status kolo_session_set(kolo_session *s, const char *name, const void *data
     return kolo_agree(s->comm, status);
 }
 
-kolo_status kolo_session_get_gradient(const kolo_session *s, const char *name, void *data,
-                                      size_t bytes) {
-    const kolo_store_entry *entry = NULL;
-    kolo_tensor tensor;
-    KOLO_TRY(find_tensor(s, name, data, bytes, &entry));
-    KOLO_ASSERT(entry);
+static kolo_status check_gradients(const kolo_session *s) {
     if (!s->opts.plan.keep_gradients) {
         return KOLO_FAIL(KOLO_ERR_ARG, "gradients are not kept: set the option keep_gradients");
     }
-    if (!s->trained || s->evaluated) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "no gradients: they are those of a step, until the next call that "
-                         "computes");
-    }
+    if (s->trained && !s->evaluated) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "no gradients: they are those of a step, until the next call that computes");
+}
+
+/* Whether a rank has a gradient of the parameter. */
+static kolo_status check_gradient(const kolo_session *s, const kolo_store_entry *entry,
+                                  const void *gradient) {
+    int64_t any = gradient != NULL;
+    if (s->groups) KOLO_TRY(kolo_allreduce(s->comm, &any, 1, KOLO_DTYPE_I64, KOLO_MAX));
+    if (any) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "\"%s\" has no gradient%s", entry->name,
+                     entry->kind == KOLO_VALUE_PARAM
+                         ? ": the loss does not depend on it, or it is row-sparse"
+                         : ": it is not a parameter");
+}
+
+kolo_status kolo_session_get_gradient(const kolo_session *s, const char *name, void *data,
+                                      size_t bytes) {
+    const kolo_store_entry *entry = NULL;
+    kolo_tensor tensor = {.dtype = KOLO_DTYPE_F32};
+    KOLO_TRY(check_session(s));
+    kolo_status status = find_tensor(s, name, data, bytes, &entry);
+    if (status == KOLO_OK) status = check_gradients(s);
+    KOLO_TRY(agree_on_tensor(s, name, status));
+    KOLO_ASSERT(entry);
     const void *gradient = kolo_plan_gradient(s->trained, name, &tensor);
-    if (!gradient) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "\"%s\" has no gradient%s", name,
-                         entry->kind == KOLO_VALUE_PARAM
-                             ? ": the loss does not depend on it, or it is row-sparse"
-                             : ": it is not a parameter");
-    }
-    const kolo_tensor plain = kolo_tensor_plain(tensor.dtype, tensor.shape);
-    kolo_tensor_reorder(&plain, data, &tensor, gradient);
-    return KOLO_OK;
+    KOLO_TRY(check_gradient(s, entry, gradient));
+    return kolo_store_gather(s->store, entry, &tensor, gradient, data);
 }

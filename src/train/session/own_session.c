@@ -2,9 +2,11 @@
  * training job does (session.h). */
 #include "base/number.h"
 #include "base/range.h"
+#include "base/rng.h"
 #include "data/mix.h"
 #include "data/prefetch.h"
 #include "graph/graph.h"
+#include "plan/program/program.h"
 #include "train/session/agree.h"
 #include "train/session/agree_kernels.h"
 #include "train/session/internal.h"
@@ -22,6 +24,11 @@
 static kolo_train_opts job_options(const kolo_session_opts *o) {
     return (kolo_train_opts){
         .mesh = o->mesh,
+        .pipeline = o->pipeline,
+        .placement = o->placement,
+        .worker_weights = o->worker_weights,
+        .stage_bytes = o->stage_bytes,
+        .rebalance_stages = o->rebalance_stages,
         .batch = o->batch,
         .accumulate = o->accumulate,
         .global_batch = o->global_batch,
@@ -65,6 +72,12 @@ static kolo_status open_alone(const kolo_session_opts *o, const kolo_train_opts 
                          "f64 cannot be combined with %s: omit one of the two",
                          o->sparse_embedding ? "sparse_embedding" : "precision bf16");
     }
+    if (o->worker_weights && o->reproducible > 0) {
+        return KOLO_FAIL(
+            KOLO_ERR_ARG,
+            "worker weights of a session are of the stages of a pipeline: give those of "
+            "logical shards to kolo_fit");
+    }
     KOLO_TRY(kolo_setup_open_steps(job, ranks, setup));
     setup->session.build = build;
     setup->session.build_arg = arg;
@@ -73,7 +86,8 @@ static kolo_status open_alone(const kolo_session_opts *o, const kolo_train_opts 
     setup->session.plan.keep_gradients = o->keep_gradients;
     setup->session.share = false; /* any rank may set parameters */
     setup->session.plan.cross_step = true;
-    return kolo_session_build(&setup->session, 1, graph);
+    KOLO_TRY(kolo_session_build(&setup->session, 1, graph));
+    return kolo_setup_check_tensors(setup, *graph);
 }
 
 static void describe_number(kolo_text *text, const char *name, double number) {
@@ -124,12 +138,20 @@ static void describe(const kolo_session_opts *o, const kolo_setup *s, const kolo
         {"no_winograd", s->opts.no_winograd},
         {"no_chains", s->opts.no_chains},
         {"f64", o->f64},
+        {"stage_bytes", (double)s->opts.stage_bytes},
+        {"rebalance_stages", (double)s->opts.rebalance_stages},
         {"keep_gradients", o->keep_gradients},
         {"evaluate_only", o->evaluate_only},
     };
     for (size_t i = 0; i < KOLO_COUNT(numbers); i++) {
         describe_number(text, numbers[i].name, numbers[i].number);
     }
+    char mesh[KOLO_MESH_TEXT];
+    kolo_text_add(text, "mesh: %s\npipeline: %s:%d\nworker_weights: %s\n",
+                  kolo_mesh_text(&s->mesh, mesh), s->session.schedule->name, s->session.chunks,
+                  o->worker_weights ? o->worker_weights : "");
+    kolo_text_add(text, "placement: %016" PRIx64 " (a hash of its rules)\n",
+                  s->placement ? kolo_hash_text(s->placement) : 0);
     kolo_text_add(text, "device: %s\n", o->device ? o->device : "auto");
     kolo_text_add(text, "no_decay: %s\nno_scale: %s\nfreeze: %s\n", p->no_decay ? p->no_decay : "",
                   p->no_scale ? p->no_scale : "", p->freeze ? p->freeze : "");
@@ -154,12 +176,13 @@ static kolo_status start(kolo_session *s, const kolo_setup *setup, const kolo_tr
     int64_t end = kolo_lr_has_end(setup->opts.schedule) ? setup->opts.steps : INT64_MAX;
     s->schedule = kolo_lr_make(&setup->opts, setup->global_batch, 1, end);
     s->job = *job;
-    s->job.mesh = NULL; /* the plans have it */
+    s->job.mesh = kolo_mesh_text(&setup->mesh, s->mesh);
+    s->job.pipeline = s->job.placement = s->job.worker_weights = NULL; /* the plans have them */
     s->job.device = s->opts.device;
     s->job.optimizer = s->opts.plan.optimizer;
-    const size_t bytes = (size_t)setup->workers * sizeof *s->sizes;
-    s->sizes = kolo_alloc(bytes);
-    KOLO_TRY(kolo_agree(s->comm, s->sizes ? KOLO_OK : KOLO_NOMEM(bytes)));
+    const size_t bytes = (size_t)ranks_of(s) * sizeof *s->given;
+    s->given = kolo_alloc(bytes);
+    KOLO_TRY(kolo_agree(s->comm, s->given ? KOLO_OK : KOLO_NOMEM(bytes)));
     return kolo_session_init(s, setup->opts.seed);
 }
 
@@ -173,11 +196,6 @@ kolo_status kolo_session_create(kolo_comm *comm, const kolo_session_opts *opts, 
     const int ranks = comm ? kolo_comm_size(comm) : 1;
     const kolo_train_opts job = job_options(&o);
     kolo_status status = open_alone(&o, &job, ranks, build, arg, &setup, &graph);
-    if (status == KOLO_OK && kolo_mesh_has_model_axis(&setup.mesh)) {
-        status = KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                           "mesh %s: the sessions of a program are data-parallel: give dp=%d",
-                           o.mesh, ranks);
-    }
     status = kolo_agree(comm, status);
     if (status == KOLO_OK) status = compare_ranks(comm, &o, &setup, graph);
     if (status == KOLO_OK) status = kolo_session_create_for(&setup.session, comm, &s);
@@ -199,8 +217,7 @@ kolo_status kolo_session_share(const kolo_session *s, int64_t samples, int64_t *
     KOLO_TRY(check_session(s));
     if (!first || !count) return KOLO_FAIL(KOLO_ERR_ARG, "no place for the share of a rank");
     if (samples < 0) return KOLO_FAIL(KOLO_ERR_ARG, "a step of %" PRId64 " samples", samples);
-    const kolo_share share =
-        kolo_own_batch_share(s, samples, s->comm ? kolo_comm_rank(s->comm) : 0);
+    const kolo_share share = kolo_own_batch_share(s, samples, data_rank(s));
     *first = share.first;
     *count = share.count;
     return KOLO_OK;
@@ -211,8 +228,9 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, kolo_met
     kolo_sums sums;
     KOLO_TRY(check_session(s));
     KOLO_TRY(kolo_own_batch_complete(s, batch, &whole));
-    KOLO_TRY(kolo_session_step_batch(s, &whole, kolo_session_lr(s), &sums));
-    KOLO_TRY(kolo_session_settle(s));
+    kolo_status status = kolo_session_step_batch(s, &whole, kolo_session_lr(s), &sums);
+    if (status == KOLO_OK) status = kolo_session_settle(s);
+    if (status != KOLO_OK) return kolo_session_end(s, status);
     if (metrics) *metrics = kolo_sums_metrics(&sums, kolo_session_has_tokens(s));
     return KOLO_OK;
 }
@@ -231,13 +249,13 @@ kolo_status kolo_session_loader(const kolo_session *s, const kolo_dataset *datas
     if (!dataset || !loader) {
         return KOLO_FAIL(KOLO_ERR_ARG, "no %s", dataset ? "place for a loader" : "data set");
     }
-    const int ranks = s->comm ? kolo_comm_size(s->comm) : 1;
-    const int rank = s->comm ? kolo_comm_rank(s->comm) : 0;
+    const int ranks = data_ranks(s), rank = data_rank(s);
     const int64_t samples = kolo_dataset_describe(dataset)->count;
     const int64_t each = (samples - 1) / s->opts.global_batch + 1; /* steps of an epoch */
     KOLO_TRY(kolo_check_count("epochs", epochs, 1, 1 << 30));
     if (ranks > samples) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%d ranks for the %" PRId64 " samples of %s", ranks, samples,
+        return KOLO_FAIL(KOLO_ERR_ARG, "%d %s for the %" PRId64 " samples of %s", ranks,
+                         s->groups ? "places on dp" : "ranks", samples,
                          kolo_dataset_describe(dataset)->name);
     }
     kolo_loader_opts opts = {.dataset = dataset,

@@ -191,10 +191,13 @@ static bool crosses_steps(const kolo_session *s, const kolo_plan_opts *o) {
            kolo_session_stages(s) == 1 && !s->buckets.measures;
 }
 
+static bool is_of_steps(const cached *c) { return c->purpose == FINISH || c->purpose == ADD; }
+
 static kolo_status compile(kolo_session *s, cached *c) {
     kolo_graph *graph;
     kolo_session_config config = s->opts;
-    config.mixes &= c->purpose != EVALUATE;
+    const bool trains = is_of_steps(c);
+    config.mixes &= trains;
     KOLO_TRY(kolo_session_build(&config, kolo_max_i64(c->local, 1), &graph));
     const bool first = s->n_plans == 0;
     kolo_status status = first ? find_inputs(s, graph) : KOLO_OK;
@@ -205,7 +208,8 @@ static kolo_status compile(kolo_session *s, cached *c) {
         return status;
     }
     kolo_plan_opts opts = s->opts.plan;
-    opts.train = c->purpose != EVALUATE;
+    opts.train = trains;
+    opts.sharded_outputs = c->purpose == PREDICT;
     opts.cross_step = opts.train && crosses_steps(s, &opts);
     if (opts.train && s->buckets.measures) opts.bucket_bytes = 1;
     if (s->opts.warms_up) opts.compression = (kolo_compression){.power_rank = 0};
@@ -242,8 +246,7 @@ static kolo_status compile(kolo_session *s, cached *c) {
     if (c->purpose == ADD)
         opts.adds_to = kolo_session_find_plan(s, FINISH, finished_by(s, c->key))->plan;
     bool collective = (c->purpose == FINISH && !alone && !s->opts.served) ||
-                      (c->purpose == EVALUATE && evaluates_together(s)) ||
-                      (c->purpose == ADD && s->groups);
+                      (!trains && evaluates_together(s)) || (c->purpose == ADD && s->groups);
     return kolo_plan_compile(graph, &opts, s->store, collective ? s->comm : NULL, &c->plan);
 }
 
@@ -253,7 +256,7 @@ static void destroy_cached(cached *c) {
 }
 
 static kolo_status watch(const kolo_session *s, const cached *c) {
-    return s->watch && c->purpose != EVALUATE ? s->watch(s->watch_arg, c->plan) : KOLO_OK;
+    return s->watch && is_of_steps(c) ? s->watch(s->watch_arg, c->plan) : KOLO_OK;
 }
 
 kolo_status kolo_session_watch_plans(kolo_session *s,

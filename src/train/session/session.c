@@ -31,8 +31,10 @@ static kolo_status compile_first(kolo_session *s) {
     const cached *unused;
     const int64_t batch = s->opts.batch, global = s->opts.global_batch;
     if (s->opts.evaluate_only) {
-        KOLO_TRY(kolo_session_cut_stages(s, batch));
-        return kolo_session_get_plan(s, EVALUATE, batch, batch, &unused);
+        const int64_t all = batch * data_ranks(s);
+        KOLO_TRY(kolo_session_cut_stages(s, all));
+        return kolo_session_get_plan(s, EVALUATE, evaluates_together(s) ? all : batch, batch,
+                                     &unused);
     }
     if (s->opts.shards > 0) return compile_shards(s);
     int64_t share = kolo_part_count(global, data_ranks(s), data_rank(s)), key = 0;
@@ -115,6 +117,17 @@ static bool copy_patterns(kolo_session *s) {
     return true;
 }
 
+/* What the mesh is planned by; also for later plans. */
+static bool copy_mesh_options(kolo_session *s) {
+    const char *rules = s->opts.plan.placement;
+    const double *speeds = s->opts.speeds;
+    const size_t bytes = (size_t)ranks_of(s) * sizeof *speeds;
+    if (rules) s->opts.plan.placement = s->placement = kolo_strdup(rules);
+    if (speeds) s->opts.speeds = s->speeds = kolo_alloc(bytes);
+    if (speeds && s->speeds) memcpy(s->speeds, speeds, bytes);
+    return (s->placement || !rules) && (s->speeds || !speeds);
+}
+
 kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *comm,
                                     kolo_session **session) {
     kolo_status status;
@@ -126,7 +139,7 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
     s->opts.model = s->model = kolo_strdup(opts->model ? opts->model : "of the caller");
     s->opts.model_options = s->model_options =
         kolo_strdup(opts->model_options ? opts->model_options : "");
-    if (!s->model || !s->model_options || !copy_patterns(s)) {
+    if (!s->model || !s->model_options || !copy_patterns(s) || !copy_mesh_options(s)) {
         kolo_session_destroy(s);
         return KOLO_NOMEM(64);
     }
@@ -167,6 +180,15 @@ void kolo_session_fail(kolo_session *s, kolo_status status) {
     if (s && s->served) kolo_served_abandon(s->served);
 }
 
+kolo_status kolo_session_end(kolo_session *s, kolo_status status) {
+    if (status == KOLO_OK || !s->groups) return status;
+    char *error = kolo_strdup(kolo_last_error());
+    kolo_session_fail(s, status);
+    (void)kolo_error_set(status, "%s", error ? error : "out of memory");
+    kolo_free(error);
+    return status;
+}
+
 void kolo_session_destroy(kolo_session *s) {
     if (!s) return;
     kolo_served_destroy(s->served);
@@ -180,7 +202,9 @@ void kolo_session_destroy(kolo_session *s) {
     kolo_free(s->buckets.gradients);
     kolo_free(s->buckets.sizes);
     kolo_free(s->buckets.compressed);
-    kolo_free(s->sizes);
+    kolo_free(s->given);
+    kolo_free(s->placement);
+    kolo_free(s->speeds);
     for (size_t i = 0; i < KOLO_COUNT(s->patterns); i++) kolo_free(s->patterns[i]);
     kolo_free(s->model);
     kolo_free(s->model_options);
@@ -311,6 +335,8 @@ int kolo_session_loader_threads(const kolo_session *s, const kolo_comm *comm) {
 }
 
 bool kolo_session_counts(const kolo_session *s) { return counts_samples(s); }
+
+void kolo_session_set_callback(kolo_session *s, bool runs) { s->in_callback = runs; }
 
 bool kolo_session_is_reproducible(const kolo_session *s) { return s->opts.shards > 0; }
 

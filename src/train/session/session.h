@@ -60,7 +60,7 @@ typedef struct kolo_session_config {
     int64_t short_shard;  /* samples of the shorter shard of the last batch; 0: there is none */
     const struct kolo_program_schedule *schedule; /* of the stages of a pipeline; NULL: 1f1b */
     int chunks;                                   /* parts of the model on a stage; 0: one */
-    const double *speeds;       /* of the workers, by rank, for the cuts of a pipeline; borrowed;
+    const double *speeds;       /* of the workers, by rank, for the cuts of a pipeline; copied;
                                    NULL: equal */
     int64_t stage_bytes;        /* memory of a stage, at most; 0: there is no limit */
     int64_t rebalance;          /* steps of a window, see kolo_session_rebalance; 0: none */
@@ -82,7 +82,7 @@ typedef struct kolo_session_config {
     const kolo_compression_costs *costs; /* by these, borrowed; NULL: measured */
     bool share;          /* the ranks have the parameters in the same memory, if they can with equal
                             bits (share.h) */
-    kolo_plan_opts plan; /* the session sets `train` and `share` */
+    kolo_plan_opts plan; /* the session sets `train` and `share`, and copies `placement` */
 } kolo_session_config;
 
 /* Builds the model and compiles the plan of a full batch, which fixes the layout of every
@@ -94,7 +94,7 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
  * these samples, labels or options. */
 kolo_status kolo_session_build(const kolo_session_config *opts, int64_t batch, kolo_graph **graph);
 
-/* UNSUPPORTED if the session is in f64, of which there is no `what` ("files", "runs"). */
+/* UNSUPPORTED if the session is in f64, of which there is no `what` ("loaders", "runs"). */
 kolo_status kolo_session_check_f32(const kolo_session *session, const char *what);
 
 /* Draws the parameters from `seed` on every rank, then broadcasts those of rank 0. Collective. */
@@ -270,6 +270,8 @@ kolo_status kolo_session_meet(kolo_session *session, bool *asked);
 /* Before a step on a lease: its random draws are those of step `step`. */
 void kolo_session_seek(kolo_session *session, int64_t step);
 
+/* While rank 0 alone runs a callback: what ranks compute or read together is refused. */
+void kolo_session_set_callback(kolo_session *session, bool runs);
 /* Before a session is destroyed because of an error, the last one: the ranks that wait for this one
  * in groups of a mesh get it. */
 void kolo_session_fail(kolo_session *session, kolo_status status);

@@ -284,10 +284,10 @@ kolo_lr kolo_setup_learning_rate(const kolo_setup *s) {
     return kolo_lr_make(&s->opts, samples, s->epoch_steps, s->total_steps);
 }
 
-/* Metrics of tensors are those of a whole model: stages of a pipeline go without. */
-static kolo_status check_tensors(kolo_setup *s, const kolo_graph *graph) {
+kolo_status kolo_setup_check_tensors(kolo_setup *s, const kolo_graph *graph) {
     const kolo_metric *m = kolo_metric_table();
     const char *best = s->opts.keep_best;
+    if (kolo_mesh_stages(&s->mesh) <= 1) return KOLO_OK;
     for (int i = 0; m[i].name; i++) {
         if (!m[i].reduce || !kolo_value_ok(kolo_graph_output(graph, m[i].output))) continue;
         if (s->session.build) {
@@ -319,7 +319,7 @@ static kolo_status try_model(kolo_setup *s) {
     kolo_status status =
         kolo_model_check_fields(&s->session, graph, kolo_dataset_describe(s->train));
     if (status == KOLO_OK) status = check_metric(s, graph);
-    if (status == KOLO_OK && kolo_mesh_stages(&s->mesh) > 1) status = check_tensors(s, graph);
+    if (status == KOLO_OK) status = kolo_setup_check_tensors(s, graph);
     kolo_graph_destroy(graph);
     return status;
 }
@@ -466,9 +466,13 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
 static kolo_status open_fit(kolo_setup *s, const kolo_train_opts *given,
                             const kolo_session *session, int workers) {
     KOLO_TRY(open_steps(s, given, workers));
+    if (given->worker_weights && kolo_mesh_stages(&s->mesh) > 1) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "worker weights of the stages of a pipeline are an option of the session, "
+                         "which cuts the model when it is created: give them there");
+    }
     s->session = *kolo_session_config_of(session);
     s->session.classes = kolo_max_i64(kolo_dataset_describe(s->train)->classes, 1);
-    s->mesh = s->session.plan.mesh;
     KOLO_TRY(kolo_augment_parse(s->opts.augment, &s->augment));
     if (kolo_augment_mixes(&s->augment)) {
         return KOLO_FAIL(KOLO_ERR_ARG,
@@ -477,7 +481,7 @@ static kolo_status open_fit(kolo_setup *s, const kolo_train_opts *given,
                          "\"%s\"",
                          KOLO_MIX_TARGET);
     }
-    KOLO_TRY(compute_steps(s, workers));
+    KOLO_TRY(compute_steps(s, s->workers));
     return try_model(s);
 }
 

@@ -66,9 +66,10 @@ static kolo_status loop(kolo_session *s, const job *j, kolo_loader *loader, outc
         if (batch.global_count == 0) break;
         if (j->own_batches) batch.global_count = batch.first = 0;
         KOLO_TRY(kolo_session_step(s, &batch, &metrics));
-        kolo_metrics alone; /* of what all ranks have, or a range of */
-        bool refused = kolo_session_evaluate(s, &batch, &alone) == KOLO_ERR_UNSUPPORTED;
-        if (j->zero == 3 && !refused) return KOLO_FAIL(KOLO_ERR_ARG, "evaluated a range");
+        kolo_metrics alone; /* with zero 3, where ranks have ranges, all evaluate together */
+        if (batch.count == 0) continue;
+        KOLO_TRY(kolo_session_evaluate(s, &batch, &alone));
+        if (!(kolo_metrics_get(&alone, "loss") > 0)) return KOLO_FAIL(KOLO_ERR_ARG, "no loss");
     }
     o->loss = kolo_metrics_get(&metrics, "loss");
     o->accuracy = kolo_metrics_get(&metrics, "accuracy");

@@ -1,0 +1,149 @@
+/* What sessions on meshes refuse: by all ranks together, with a reason. */
+#include "base/compiler.h"
+#include "base/status.h"
+#include "graph/graph.h"
+#include "support/own_net.h"
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <string.h>
+
+enum { LOGITS = OWN_SAMPLES * OWN_TOKENS * OWN_WORDS, TABLE = OWN_WORDS * OWN_WIDTH };
+
+typedef struct quarrel {
+    int kind;
+    const char *text;
+} quarrel;
+
+static kolo_status expect(kolo_status status, const quarrel *q) {
+    if (status == KOLO_ERR_ARG && strstr(kolo_last_error(), q->text)) return KOLO_OK;
+    return kolo_error_set(KOLO_ERR_FORMAT, "case %d: status %d, %s", q->kind, status,
+                          kolo_last_error());
+}
+
+static kolo_status disagree(kolo_session *s, const quarrel *q, bool odd) {
+    own_net_samples own;
+    kolo_batch batch;
+    kolo_metrics metrics;
+    double data[LOGITS];
+    kolo_shape shape;
+    KOLO_TRY(own_net_batch(s, 0, &own, &batch));
+    if (odd && q->kind < 3) own.next[2] ^= 1;
+    if (odd && q->kind == 3) batch.count--;
+    if (q->kind == 7) KOLO_TRY(kolo_session_step(s, &batch, NULL));
+    switch (q->kind) {
+    case 0:
+    case 3:
+        return expect(kolo_session_step(s, &batch, NULL), q);
+    case 1:
+        return expect(kolo_session_evaluate(s, &batch, &metrics), q);
+    case 2:
+        return expect(kolo_session_predict(s, &batch, "loss", data, sizeof *data, NULL), q);
+    case 4:
+        return expect(kolo_session_predict(s, &batch, odd ? "logit" : "logits", NULL, 0, &shape),
+                      q);
+    case 5:
+        return expect(kolo_session_predict(s, &batch, "logits", odd ? data : NULL, 0, &shape), q);
+    case 6:
+        return expect(kolo_session_get(s, odd ? "word" : "words", data, sizeof(double[TABLE])), q);
+    case 7:
+        return expect(kolo_session_get_gradient(s, "words", data, odd ? 8 : sizeof(double[TABLE])),
+                      q);
+    default:
+        return KOLO_OK;
+    }
+}
+
+static kolo_status quarrel_body(kolo_comm *comm, const void *arg, void *result) {
+    const quarrel *q = arg;
+    const bool odd = kolo_comm_rank(comm) == 3;
+    kolo_session_opts opts = {.mesh = "dp=2,tp=2",
+                              .placement = own_net_rules,
+                              .global_batch = OWN_SAMPLES,
+                              .keep_gradients = true,
+                              .f64 = true};
+    kolo_session *s;
+    own_net_samples own;
+    kolo_batch batch;
+    if (q->kind == 8 && odd) opts.placement = "words 0\n";
+    if (q->kind == 9) opts.mesh = odd ? "tp=2,dp=2" : "dp=2,tp=2";
+    kolo_status status = kolo_session_create(comm, &opts, own_net_build, NULL, &s);
+    if (q->kind >= 8) return expect(status, q);
+    KOLO_TRY(status);
+    status = disagree(s, q, odd);
+    if (status == KOLO_OK) status = own_net_batch(s, 0, &own, &batch);
+    if (status == KOLO_OK) status = kolo_session_step(s, &batch, NULL); /* it goes on */
+    kolo_session_destroy(s);
+    return status;
+}
+
+static void ranks_that_differ_are_refused_together(void **state) {
+    static const quarrel cases[] = {
+        {0,
+         "rank 3 gave other samples than rank 2: on the mesh dp=2,tp=2 both are at place 1 of dp"},
+        {1, "rank 3 gave other samples than rank 2"},
+        {2, "rank 3 gave other samples than rank 2"},
+        {3, "rank 3 gave 2 of the 7 samples of a step, its share is 3"},
+        {4, "the graph has no output \"logit\" in evaluation"},
+        {5, "some ranks gave no room for \"logits\""},
+        {6, "no tensor \"word\""},
+        {7, "\"words\" is f64"},
+        {8, "rank 3 has \"placement: "},
+        {9, "rank 3 has \"mesh: tp=2,dp=2\", rank 0 has \"mesh: dp=2,tp=2\""},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        ASSERT_OK(run_ranks(4, RANKS_THREAD, quarrel_body, &cases[i], sizeof cases[i]));
+    }
+}
+
+static kolo_status build_with_counts(kolo_graph *g, int64_t n, void *arg) {
+    KOLO_TRY(own_net_build(g, n, arg));
+    const kolo_value logits = kolo_graph_output(g, "logits");
+    kolo_output(
+        g, "confusion",
+        kolo_confusion(g, logits,
+                       kolo_reshape(g, kolo_graph_find(g, "next"), kolo_shape_1(n * OWN_TOKENS))));
+    return KOLO_OK;
+}
+
+static kolo_status refused_body(kolo_comm *comm, const void *arg, void *result) {
+    const struct {
+        kolo_session_opts opts;
+        kolo_build *build;
+        const char *text;
+    } cases[] = {
+        {{.mesh = "pp=2"}, build_with_counts, "confusion, which stages of a pipeline do not sum"},
+        {{.mesh = "tp=2"}, own_net_build, "no rule of tensor parallelism names a parameter"},
+        {{.mesh = "pp=2", .sync_bn = true}, own_net_build, "--sync-bn is for data parallelism"},
+        {{.mesh = "dp=1,tp=2", .zero = 1}, own_net_build, "--zero divides the optimizer state"},
+        {{.mesh = "dp=2", .placement = own_net_rules},
+         own_net_build,
+         "placement the text of the program is"},
+        {{.mesh = "tp=2", .placement = "words 0\nwords\n"},
+         own_net_build,
+         "line 2 of the placement"},
+        {{.mesh = "pp=2", .pipeline = "2f2b"}, own_net_build, "2f2b"},
+        {{.mesh = "pp=2", .worker_weights = "1"}, own_net_build, "1 worker weights for 2 workers"},
+    };
+    kolo_session *s = NULL;
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        if (kolo_session_create(comm, &cases[i].opts, cases[i].build, NULL, &s) != KOLO_OK &&
+            strstr(kolo_last_error(), cases[i].text)) {
+            continue;
+        }
+        return kolo_error_set(KOLO_ERR_FORMAT, "case %zu: %s", i, kolo_last_error());
+    }
+    return KOLO_OK;
+}
+
+static void sessions_that_cannot_be_are_refused(void **state) {
+    ASSERT_OK(run_ranks(2, RANKS_THREAD, refused_body, NULL, 0));
+}
+
+TEST_MAIN(test_session_meshes_refused) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_that_differ_are_refused_together),
+        cmocka_unit_test(sessions_that_cannot_be_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
