@@ -5,14 +5,16 @@ rank, relative to them. Fails if one is above 1e-12 (first) or 1e-10 (last); wit
 1e-5 or 1e-3.
 
     bench/meshes.py [--build build/release] [--models gpt2,bert] [--meshes "dp=2,pp=1,tp=2 dp=2,pp=2,tp=1"] [--steps 50] [--all]
-        [--schedules 1f1b,interleaved:2,zbv] [--f32]
+        [--schedules 1f1b,interleaved:2,zbv] [--f32] [--resume]
 
 Without --all one line for each model: how many meshes agree, the largest differences, and the meshes that are refused,
 with the reasons. Networks of images (unet, deeplabv3, resnet20) are for meshes with sp, which divides their rows; they
 are compared with the same dp alone, whose batch normalization is the same. Pipelines train 2 micro-batches a step, with
 each of --schedules (default 1f1b). Batch normalization is of all samples (--sync-bn) where dp alone divides them, and
 of a micro-batch in pipelines, as on one rank; meshes where it is of a worker's samples are left out. Meshes with a dp
-above 1 also run with --zero 1 (and without other axes 2 and 3). docs/parallelism.md has the table.
+above 1 also run with --zero 1 (and without other axes 2 and 3). "session" is a net that a program builds and trains by
+the public header kolo/session.h. With --resume each mesh trains half of the steps and saves a file, which the next mesh
+of the list loads to train the other half. docs/parallelism.md has the table.
 """
 import argparse
 import pathlib
@@ -32,6 +34,7 @@ MODELS = [
     ("lstm_lm", "lstm_lm:layers=1,width=8,hidden=8,context=6,vocab=19,dropout=0.1", "sgd", 0.05, "-", "-"),
     ("onnx cnn", str(NETS / "cnn" / "model.onnx"), "sgd", 0.01, "-", "-"),
     ("own mine", "mine:hidden=16", "adamw", 0.003, "1x6x6", "w1 0;w2 1"),
+    ("own session", "session", "adamw", 0.003, "-", "words 0;*.qkv 0 3;*.mix 1;*.gate 0;*.up 0;*.down 1;"),
     ("unet", "unet:width=2", "sgd", 0.01, "3x48x16", "-"),
     ("deeplabv3", "deeplabv3_resnet101:width=2,dropout=10", "sgd", 1e-6, "3x48x16", "-"),  # with more it is chaotic
     ("resnet20", "resnet20", "sgd", 0.01, "3x32x8", "-"),
@@ -51,39 +54,57 @@ def size(mesh, axis):
     return dict(part.split("=") for part in mesh.split(",")).get(axis, "1")
 
 
-def losses(program, row, mesh, steps, zero, parts, kind, schedule="1f1b"):
-    """The losses of all steps, or the text of the error."""
-    name, model, optimizer, rate, sample, rules = row
-    rules = rules if size(mesh, "tp") != "1" else "-"
-    sync = "1" if name in NORMS and name not in ROWS and size(mesh, "dp") != "1" else "0"
-    result = subprocess.run([program, model, mesh, str(steps), str(zero), str(parts), optimizer, str(rate), sample,
-                             rules, sync, schedule, kind], capture_output=True, text=True, check=False)
+def has(run, axis):
+    """Whether a mesh of a run divides an axis."""
+    return any(size(mesh, axis) != "1" for mesh in run)
+
+
+def sync_of(row, mesh):
+    """Whether batch normalization is of the samples of all ranks."""
+    return row[0] in NORMS and row[0] not in ROWS and size(mesh, "dp") != "1"
+
+
+def losses(program, row, run, steps, zero, parts, kind, schedule="1f1b"):
+    """The losses of all steps of a run, on one mesh or on one after the other, or the text of the error."""
+    _, model, optimizer, rate, sample, rules = row
+    rules = rules if has(run, "tp") else "-"
+    sync = "1" if sync_of(row, run[0]) else "0"
+    result = subprocess.run([program, model, ">".join(run), str(steps), str(zero), str(parts), optimizer, str(rate),
+                             sample, rules, sync, schedule, kind], capture_output=True, text=True, check=False)
     if result.returncode != 0:
         return (result.stderr.strip().splitlines() or [f"status {result.returncode}"])[-1].removeprefix("mesh-losses: ")
     return [float(line) for line in result.stdout.split()]
 
 
-def levels(mesh):
-    if size(mesh, "dp") == "1":
+def levels(run):
+    if any(size(mesh, "dp") == "1" for mesh in run):
         return [0]
-    return [0, 1, 2, 3] if all(size(mesh, axis) == "1" for axis in ("pp", "tp", "sp", "ep")) else [0, 1]
+    return [0, 1] if any(has(run, axis) for axis in ("pp", "tp", "sp", "ep")) else [0, 1, 2, 3]
 
 
-def parts_of(mesh):
+def parts_of(run):
     """Micro-batches of a step."""
-    return 1 if size(mesh, "pp") == "1" else 2
+    return 2 if has(run, "pp") else 1
 
 
-def applies(row, mesh):
-    """Whether the model computes the same on the mesh as on one rank."""
+def applies(row, run):
+    """Whether the model computes the same on the meshes as on one rank."""
     if row[0] in ROWS:
+        return len({size(mesh, "dp") for mesh in run}) == 1
+    if row[0] not in NORMS:
         return True
-    return row[0] not in NORMS or size(mesh, "dp") == "1" or size(mesh, "pp") == size(mesh, "tp") == "1"
+    return len({sync_of(row, mesh) for mesh in run}) == 1 and all(
+        size(mesh, "dp") == "1" or size(mesh, "pp") == size(mesh, "tp") == "1" for mesh in run)
 
 
-def compare(program, row, alone, mesh, zero, steps, kind, schedule):
+def runs_of(chosen, resume):
+    """The meshes of each run: one, or one and the next of the list, on which it is resumed."""
+    return [(mesh, other) if resume else (mesh,) for mesh, other in zip(chosen, chosen[1:] + chosen[:1])]
+
+
+def compare(program, row, alone, run, zero, steps, kind, schedule):
     """The differences at the first and the last step, or the text of the error."""
-    got = losses(program, row, mesh, steps, zero, parts_of(mesh), kind, schedule)
+    got = losses(program, row, run, steps, zero, parts_of(run), kind, schedule)
     if isinstance(got, str):
         return got
     if len(got) != len(alone):
@@ -91,21 +112,20 @@ def compare(program, row, alone, mesh, zero, steps, kind, schedule):
     return abs(got[0] / alone[0] - 1), abs(got[-1] / alone[-1] - 1)
 
 
-def check(program, row, chosen, steps, everything, kind, schedules):
+def check(program, row, runs, steps, everything, kind, schedules):
     """Prints the lines of a model; the number of meshes that are wrong."""
-    rest = sorted({size(mesh, "dp") for mesh in chosen}) if row[0] in ROWS else ["1"]
-    alone = {(parts, dp): losses(program, row, f"dp={dp}", steps, 0, parts, kind) for parts in (1, 2) for dp in rest}
+    rest = sorted({size(run[0], "dp") for run in runs}) if row[0] in ROWS else ["1"]
+    alone = {(parts, dp): losses(program, row, (f"dp={dp}",), steps, 0, parts, kind) for parts in (1, 2) for dp in rest}
     for got in alone.values():
         if isinstance(got, str):
             sys.exit(f"{row[0]}: {got}")
     worst, agree, wrong, refused = [0.0, 0.0], 0, 0, {}
-    for mesh, zero, schedule in [(mesh, zero, schedule) for mesh in chosen if applies(row, mesh)
-                                 for zero in levels(mesh)
-                                 for schedule in (schedules if size(mesh, "pp") != "1" else schedules[:1])]:
-        text = mesh + (f" zero {zero}" if zero else "") + (f" {schedule}" if schedule != "1f1b" else "")
-        norms = parts_of(mesh) if row[0] in NORMS else 1
-        base = alone[norms, size(mesh, "dp") if row[0] in ROWS else "1"]
-        found = compare(program, row, base, mesh, zero, steps, kind, schedule)
+    for run, zero, schedule in [(run, zero, schedule) for run in runs if applies(row, run) for zero in levels(run)
+                                for schedule in (schedules if has(run, "pp") else schedules[:1])]:
+        text = ">".join(run) + (f" zero {zero}" if zero else "") + (f" {schedule}" if schedule != "1f1b" else "")
+        norms = parts_of(run) if row[0] in NORMS else 1
+        base = alone[norms, size(run[0], "dp") if row[0] in ROWS else "1"]
+        found = compare(program, row, base, run, zero, steps, kind, schedule)
         if isinstance(found, str):
             if any(phrase in found for phrase in REFUSALS):
                 refused.setdefault(re.sub(r"\d+", "N", found), []).append(text)
@@ -136,11 +156,12 @@ def main():
     parser.add_argument("--schedules", default="1f1b")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--f32", action="store_true")
+    parser.add_argument("--resume", action="store_true")
     args = parser.parse_args()
     names = args.models.split(",") if args.models else [row[0] for row in MODELS if row[0] not in ROWS]
-    chosen = args.meshes.split() if args.meshes else meshes()
+    runs = runs_of(args.meshes.split() if args.meshes else meshes(), args.resume)
     print("| model | meshes | first loss | last loss |\n| --- | --- | --- | --- |", flush=True)
-    wrong = sum(check(f"{args.build}/bench/mesh-losses", row, chosen, args.steps, args.all,
+    wrong = sum(check(f"{args.build}/bench/mesh-losses", row, runs, args.steps, args.all,
                       "f32" if args.f32 else "f64", args.schedules.split(","))
                 for row in MODELS
                 if row[0] in names or row[0].split()[-1] in names)
