@@ -203,6 +203,7 @@ const kolo_op kolo_op_linear_gelu = {
     .cost = linear_cost,
     .bf16 = 1u << 0 | 1u << 1,
     .samples = {.in = 0x1u, .out = 0x3u},
+    .tuned = true,
 };
 const kolo_op kolo_op_linear_bwd_data = {
     .name = "linear_bwd_data",

@@ -76,6 +76,9 @@
     X(linear)                           \
     X(linear_bwd_data)                  \
     X(linear_bwd_weights)               \
+    X(linear_many)                      \
+    X(linear_gelu_many)                 \
+    X(linear_bwd_data_many)             \
     X(reorder)                          \
     X(convert)                          \
     X(gelu)                             \

@@ -1,5 +1,5 @@
 /* Linear layers on few rows (image classifiers): forward and data gradient (loops:
- * linear.isa.c). Layers on many rows use oneDNN; for weight gradients see linear_weights.c.
+ * linear.isa.c). For many rows see linear_many.c, for weight gradients linear_weights.c.
  *
  * x and w are matrices in any common order of the dimensions after the first, padding included,
  * as in the oneDNN kernels. */
