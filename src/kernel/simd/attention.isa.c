@@ -9,6 +9,9 @@
  * With dropout, R P replaces P in o and dV, and R dP replaces dP, where R is 0 or 1 / (1 - p). R
  * is drawn for one row of a block of keys at a time, identically in both directions.
  *
+ * The rows of a head are a few cache lines each, far apart, so the processor does not fetch them
+ * ahead. The products of a head prefetch what the next one reads and writes.
+ *
  * A job of some of the keys continues from the output and log-sum-exp of those before: the latter
  * is the running maximum of a sum of 1. */
 #include "kernel/simd/attention.h"
@@ -30,7 +33,8 @@ typedef struct head {
     float scale;
     bool causal;
     const kolo_simd_attention_job *job;
-    uint64_t row; /* index of query 0 among all queries of the global batch */
+    uint64_t row;  /* index of query 0 among all queries of the global batch */
+    fetched *next; /* of the next head */
 } head;
 
 static head head_of(const kolo_simd_attention_job *job, int64_t item) {
@@ -53,6 +57,36 @@ static head head_of(const kolo_simd_attention_job *job, int64_t item) {
         .job = job,
         .row = (uint64_t)(number * job->length + job->position),
     };
+}
+
+static void add_fetched(fetched *f, const float *from, int64_t stride, int64_t rows) {
+    f->from[f->n] = from;
+    f->stride[f->n] = stride;
+    f->rows[f->n++] = rows;
+    f->end = kolo_max_i64(f->end, rows);
+}
+
+/* What the head `item` reads and writes. */
+static fetched fetched_of(const kolo_simd_attention_job *job, int64_t item) {
+    const head a = head_of(job, item);
+    const int64_t n = item / job->heads, h = item % job->heads;
+    const int64_t o = n * job->q_rows * job->channels + h * a.width;
+    fetched f = {.width = a.width, .step = job->o_out ? 2 : 1}; /* two products, or five */
+    add_fetched(&f, a.k, a.kv_stride, a.keys);
+    add_fetched(&f, a.v, a.kv_stride, a.keys);
+    add_fetched(&f, a.q, a.stride, a.queries);
+    if (job->o_out) {
+        add_fetched(&f, job->o_out + o, job->channels, a.queries);
+        return f;
+    }
+    const float *dk = job->dk + n * job->kv_rows * a.kv_stride + h * a.width;
+    const float *dq = job->dq + n * job->q_rows * job->dq_stride + h * a.width;
+    add_fetched(&f, job->d_o + o, job->channels, a.queries);
+    add_fetched(&f, job->o + o, job->channels, a.queries);
+    add_fetched(&f, dk, a.kv_stride, a.keys);
+    add_fetched(&f, dk + job->channels, a.kv_stride, a.keys);
+    add_fetched(&f, dq, job->dq_stride, a.queries);
+    return f;
 }
 
 enum { LANES = 8, GROUPS = KEYS / LANES };
@@ -200,6 +234,7 @@ static void score(const head *a, int64_t i, int64_t rows, int64_t j, int64_t col
         .panel = a->width * TILE,
         .c = scores,
         .pitch = KEYS,
+        .next = a->next,
     };
     multiply_to_scores(&p, columns, diagonal_of(a, i, j));
 }
@@ -289,6 +324,7 @@ static void attend(const head *a, int64_t i, int64_t rows, const workspace *w, f
             .c = w->out,
             .pitch = a->padded,
             .add = true,
+            .next = a->next,
         };
         multiply_scores(&p, a->width, diagonal_of(a, i, j));
     }
@@ -305,7 +341,9 @@ static void forward(const void *arg, int part, int64_t begin, int64_t end) {
     workspace w = workspace_of(job, part);
     for (int64_t item = begin; item < end; item++) {
         head a = head_of(job, item);
+        fetched next = item + 1 < end ? fetched_of(job, item + 1) : (fetched){0};
         int64_t n = item / job->heads, h = item % job->heads;
+        a.next = &next;
         pack_transposed(a.k, a.width, a.keys, a.kv_stride, w.keys, a.width * TILE);
         pack(a.v, a.keys, a.width, a.kv_stride, w.values, a.keys * TILE);
         float *o = job->o_out + n * job->q_rows * job->channels + h * a.width;
@@ -366,6 +404,7 @@ static void add_transposed(const head *a, const block *b, int64_t j, int64_t col
         .c = out,
         .pitch = a->padded,
         .add = true,
+        .next = a->next,
     };
     multiply_transposed(&p, a->width, diagonal_of(a, b->i, j));
 }
@@ -396,6 +435,7 @@ static void attend_bwd(const head *a, const block *b, const workspace *w, float 
             .panel = a->width * TILE,
             .c = w->slopes,
             .pitch = KEYS,
+            .next = a->next,
         };
         multiply_to_scores(&dp, columns, diagonal_of(a, b->i, j));
         slope(a, b, j, columns, w);
@@ -412,6 +452,7 @@ static void attend_bwd(const head *a, const block *b, const workspace *w, float 
             .c = w->out,
             .pitch = a->padded,
             .add = true,
+            .next = a->next,
         };
         multiply_scores(&to_q, a->width, diagonal_of(a, b->i, j));
     }
@@ -437,7 +478,9 @@ static void backward(const void *arg, int part, int64_t begin, int64_t end) {
     workspace w = workspace_of(job, part);
     for (int64_t item = begin; item < end; item++) {
         head a = head_of(job, item);
+        fetched next = item + 1 < end ? fetched_of(job, item + 1) : (fetched){0};
         int64_t n = item / job->heads, h = item % job->heads;
+        a.next = &next;
         int64_t at = n * job->q_rows * job->channels + h * a.width;
         float *dq = job->dq + n * job->q_rows * job->dq_stride + h * a.width;
         float *dk = job->dk + n * job->kv_rows * a.kv_stride + h * a.width;

@@ -33,6 +33,26 @@ INLINE void tile(int rows, int vectors, int64_t inner, const float *a, int64_t r
     }
 }
 
+/* Matrices of `width` columns that the products after this one read or write: each tile prefetches
+ * `step` rows of them. */
+enum { FETCHED = 8 };
+typedef struct fetched {
+    const float *from[FETCHED];
+    int64_t stride[FETCHED], rows[FETCHED];
+    int n;
+    int64_t width, step, row, end; /* from row `row` on */
+} fetched;
+
+INLINE void fetch_rows(fetched *f) {
+    for (int64_t last = kolo_min_i64(f->row + f->step, f->end); f->row < last; f->row++) {
+        for (int i = 0; i < f->n; i++) {
+            if (f->row >= f->rows[i]) continue;
+            const float *row = f->from[i] + f->row * f->stride[i];
+            for (int64_t c = 0; c < f->width; c += 16) __builtin_prefetch(row + c, 0, 2);
+        }
+    }
+}
+
 /* A matrix product c (+)= a b with packed b: panels of TILE columns, `panel` floats apart, each
  * [inner][TILE]. */
 typedef struct product {
@@ -44,6 +64,7 @@ typedef struct product {
     float *c;
     int64_t pitch;
     bool add;
+    fetched *next; /* NULL: none */
 } product;
 
 #define TILE_OF(n)                                                              \
@@ -84,6 +105,7 @@ static inline void multiply(const product *p, int64_t begin, int64_t columns) {
             int64_t i = p->rows * n / tiles, rows = p->rows * (n + 1) / tiles - i;
             const float *a = p->a + i * p->row;
             float *c = p->c + i * p->pitch + j * TILE;
+            if (p->next) fetch_rows(p->next);
             if (columns - j * TILE > VL) {
                 multiply_tile(rows, 2, p, a, b, c);
             } else {
