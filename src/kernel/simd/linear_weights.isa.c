@@ -3,8 +3,9 @@
  * columns, for all parts; each part packs the same rows of dy in panels of TILE_ROWS columns, a
  * group of them at a time. A panel of x stays in L1 while a group of dy, in L2, passes.
  *
- * Packing is limited by memory, so it reads whole rows and prefetches the ones ahead. Panels are
- * LINE floats longer than their contents: otherwise they would start in the same cache set.
+ * Packing is limited by memory, so it reads whole rows and prefetches the ones ahead; the products
+ * of a group prefetch the next group of dy. Panels are LINE floats longer than their contents:
+ * otherwise they would start in the same cache set.
  *
  * The order of each sum is fixed, whatever the partition: the rows of a block, then the blocks. */
 #include "kernel/simd/linear_weights.h"
@@ -12,10 +13,10 @@
 #include "kernel/simd/tile.h"
 
 enum {
-    DEPTH = 256, /* rows of a block */
-    GROUP = 32,  /* panels of dy that are packed at a time */
-    LINE = 16,   /* floats per cache line */
-    AHEAD = 8,   /* rows between packing and prefetching */
+    DEPTH = VL == 16 ? 192 : 256, /* rows of a block, of which a panel of x and one of dy fit L1 */
+    GROUP = VL == 16 ? 16 : 32,   /* panels of dy that are packed at a time */
+    LINE = 16,                    /* floats per cache line */
+    AHEAD = 8,                    /* rows between packing and prefetching */
     LOADS = (TILE_ROWS + VL - 1) / VL,
     X_PANEL = DEPTH * TILE + LINE,
     DY_PANEL = DEPTH * TILE_ROWS + LINE,
@@ -127,14 +128,47 @@ static void part_tile(const kolo_simd_weights_job *job, int64_t o, int64_t c, co
     }
 }
 
+/* The columns of dy that are packed after a group. */
+typedef struct upcoming {
+    const float *dy;
+    int64_t rows, columns;
+} upcoming;
+
+/* After the group of tile i of [begin, end): the next one of the block, or the first of the next
+ * block. */
+static upcoming upcoming_of(const kolo_simd_weights_job *job, int64_t i, int64_t begin,
+                            int64_t end) {
+    const bool inside = i + GROUP < end;
+    const int64_t first = inside ? i + GROUP : begin, row = job->row + (inside ? 0 : job->depth);
+    const int64_t last = kolo_min_i64(kolo_min_i64(first + GROUP, end) * TILE_ROWS, job->outer);
+    if (row == job->rows) return (upcoming){.dy = job->dy};
+    return (upcoming){
+        .dy = job->dy + row * job->outer + first * TILE_ROWS,
+        .rows = kolo_min_i64(job->rows - row, job->depth),
+        .columns = last - first * TILE_ROWS,
+    };
+}
+
+/* Prefetches share `n` of `shares`. */
+INLINE void fetch_share(const kolo_simd_weights_job *job, const upcoming *next, int64_t n,
+                        int64_t shares) {
+    for (int64_t k = next->rows * n / shares; k < next->rows * (n + 1) / shares; k++) {
+        const float *row = next->dy + k * job->outer;
+        for (int64_t c = 0; c < next->columns; c += LINE) __builtin_prefetch(row + c, 0, 2);
+    }
+}
+
 /* Rows [first, end) of dw, at most a group. */
 static void multiply_group(const kolo_simd_weights_job *job, int64_t first, int64_t end,
-                           const float *packed) {
+                           const float *packed, const upcoming *next) {
     bool add = job->row > 0;
     const float *b = job->packed;
+    const int64_t shares = panels_of(job->columns) * ((end - first + TILE_ROWS - 1) / TILE_ROWS);
+    int64_t share = 0;
     for (int64_t c = 0; c < job->columns; c += TILE, b += X_PANEL) {
         const float *a = packed;
         for (int64_t o = first; o < end; o += TILE_ROWS, a += DY_PANEL) {
+            fetch_share(job, next, share++, shares);
             if (o + TILE_ROWS > end || c + TILE > job->columns) {
                 part_tile(job, o, job->column + c, a, b);
                 continue;
@@ -161,7 +195,8 @@ static void multiply_x(const void *arg, int part, int64_t begin, int64_t end) {
         for (int64_t k = o; job->db && job->column == 0 && k < last; k++) {
             job->db[k] = (job->row > 0 ? job->db[k] : 0) + sums[k - o];
         }
-        multiply_group(job, o, last, packed);
+        const upcoming next = upcoming_of(job, i, begin, end);
+        multiply_group(job, o, last, packed, &next);
     }
 }
 
