@@ -39,14 +39,19 @@ LOOP(gelu_tanh, gelu_tanh, 1)
 LOOP(gelu_tanh_bwd, gelu_tanh_bwd, 2)
 LOOP(mul, mul, 2)
 
-/* The gradient of GELU and of the bias added before it, row by row. */
+INLINE void fetch(const void *p, int64_t i, bool bf16) { __builtin_prefetch(ahead(p, i, bf16)); }
+
+/* The gradient of GELU and of the bias added before it, row by row; prefetches the next row. */
 INLINE void map_and_sum(vector_function *function, const kolo_simd_gelu_bias_job *job,
                         int64_t begin, int64_t end, bool bf16) {
     int64_t whole = begin + (end - begin) / VL * VL, rest = end - whole;
     memset(job->db + begin, 0, sizeof(float) * (size_t)(end - begin));
     for (int64_t row = 0; row < job->rows; row++) {
-        int64_t at = row * job->channels;
+        int64_t at = row * job->channels, next = at + job->channels;
         for (int64_t c = begin; c < whole; c += VL) {
+            fetch(job->dy, next + c, bf16);
+            fetch(job->x, next + c, bf16);
+            if (job->dx != job->dy && job->dx != job->x) fetch(job->dx, next + c, bf16);
             vf dx = function(load_at(job->dy, at + c, bf16), load_at(job->x, at + c, bf16));
             store_at(job->dx, at + c, dx, bf16);
             store(job->db + c, load(job->db + c) + dx);
