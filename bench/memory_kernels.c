@@ -76,6 +76,8 @@ static const subject subjects[] = {
     {"silu", "simd_silu", 1, .in = {TOKENS}},
     {"silu gradient", "simd_silu_bwd", 2, .in = {TOKENS, TOKENS}},
     {"gelu", "simd_gelu", 1, .in = {TOKENS}},
+    {"gelu gradient, with bias", "simd_gelu_bwd", 2, .in = {TOKENS, TOKENS},
+     .attr = {[KOLO_GELU_BWD_BIAS].i = 1}},
     {"chain add, mul", "simd_chain", 3, .in = {TOKENS, TOKENS, TOKENS}},
     {"chain silu, mul", "simd_chain", 2, .in = {TOKENS, TOKENS}},
     {"rotary, 6 heads of 64", "simd_rotary", 1, .in = {TOKENS}, .attr = {{6}, {.f = 10000}}},
