@@ -41,6 +41,11 @@ KOLO_API kolo_status kolo_comm_create_by(const kolo_comm_opts *opts, kolo_share 
  * progress_thread; NOMEM, IO. */
 KOLO_API kolo_status kolo_comm_allow_threads(kolo_comm *comm);
 
+/* Keeps all registered memory of the whole group, on this rank, mapped when the communicator is
+ * destroyed: until the process ends, for frameworks in which something else may still use it. A
+ * local call. Does not block. */
+KOLO_API void kolo_comm_keep_memory(kolo_comm *comm);
+
 /* Breaks the communicator and its family on all ranks with PEER and this reason, also groups that
  * go on after a failure, and while other threads wait in one: their calls then return that error.
  * Where groups may shrink (<kolo/group.h>) the others go on without this rank, whose agreements

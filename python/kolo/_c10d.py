@@ -26,6 +26,7 @@ import torch.distributed as dist
 
 from . import comm as _comm
 from ._c10d_backend import Backend
+from ._c10d_memory import Pool, install
 from ._c10d_sparse import sum_sparse
 from ._c10d_tensors import (check, check_lengths, copied, moved, overlap, reduction, scale_input, seconds_of, stage)
 from ._c10d_work import TAGS, Engine, Several, Task, Work
@@ -49,6 +50,7 @@ class ProcessGroup(_Group):  # type: ignore[misc]
     def __init__(self, comm: Comm, timeout: Any, timeout_s: float, store: Any) -> None:
         super().__init__(comm.rank, comm.size)
         self._engine = Engine(comm, timeout_s)
+        self.pool = Pool(comm)
         self._store = store
         self._coalesced: Optional[List[Work]] = None
         self._backend = Backend(self, timeout)
@@ -84,6 +86,8 @@ class ProcessGroup(_Group):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """Leaves the group."""
+        if self.pool.used():
+            self._engine.comm.keep_memory()
         self._engine.close(abort=bool(self._engine.comm._flying) and not self._idle())
 
     def get_group_store(self) -> Any:
@@ -576,4 +580,5 @@ def create(store: Any, rank: int, size: int, timeout: Any) -> ProcessGroup:
     comm = _comm.init(rank=rank, world=size, local_rank=rank if _one_host(size) else 0,
                       local_world=size if _one_host(size) else 1, timeout_s=seconds, threads=True,
                       exchange=_exchange_by(store, rank, size))
+    install()
     return ProcessGroup(comm, timeout, seconds or float(os.environ.get("KOLO_TIMEOUT") or 0), store)

@@ -6,6 +6,7 @@ import datetime
 import weakref
 from typing import Any
 
+import torch
 from torch._C import _distributed_c10d
 
 _BackendBase: Any = _distributed_c10d.Backend
@@ -27,6 +28,20 @@ class Backend(_BackendBase):  # type: ignore[misc]
         return "kolo"
 
     name = getBackendName
+
+    def supports_tensor_alloc(self, device: Any) -> bool:
+        """Whether allocate_tensor helps. C++ asks by number, and would pass it options that Python cannot take."""
+        group = self._group()
+        return isinstance(device, torch.device) and device.type == "cpu" and group is not None and group.pool.useful()
+
+    def allocate_tensor(self, size: int, *, dtype: Any, device: Any) -> Any:
+        """A tensor in registered memory."""
+        group = self._group()
+        if group is None:
+            raise RuntimeError("backend kolo: the process group does not exist any more")
+        if device.type != "cpu":
+            raise TypeError(f"backend kolo: allocate_tensor on {device}: it has main memory")
+        return group.pool.tensor(size, dtype)
 
     @property
     def options(self) -> Any:

@@ -233,6 +233,7 @@ kolo_status kolo_comm_load_costs(kolo_comm *comm, const char *path);
 void kolo_comm_report(kolo_comm *comm, char *text, size_t bytes);
 kolo_status kolo_comm_peer_traffic(kolo_comm *comm, int peer, kolo_peer_traffic *traffic);
 kolo_status kolo_comm_alloc(kolo_comm *comm, size_t bytes, void **memory);
+void kolo_comm_keep_memory(kolo_comm *comm);
 kolo_status kolo_comm_progress(kolo_comm *comm);
 const char *kolo_dtype_name(kolo_dtype dtype);
 const char *kolo_reduce_op_name(kolo_reduce_op op);

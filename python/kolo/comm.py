@@ -458,13 +458,21 @@ class Comm:
         dtype = DTYPES[code_of("kolo_dtype", "type", dtype)]
         size, letter = sizes[dtype]
         count = integer("count", count, 0, (2**63 - 1) // size)
-        address = ctypes.c_void_p()
-        _lib.kolo_comm_alloc(self._open(), count * size, ctypes.byref(address))
-        memory: Any = (ctypes.c_char * (count * size)).from_address(address.value or 0)
+        memory: Any = (ctypes.c_char * (count * size)).from_address(self.alloc_bytes(count * size))
         memory.comm = self  # keeps the communicator alive
         memory.half = dtype if dtype in ("f16", "bf16") else None
         view: Any = memoryview(memory).cast("B")
         return view.cast(letter)
+
+    def alloc_bytes(self, count: int) -> int:
+        """The address of ``count`` bytes of registered memory, valid as long as the communicator."""
+        address = ctypes.c_void_p()
+        _lib.kolo_comm_alloc(self._open(), count, ctypes.byref(address))
+        return address.value or 0
+
+    def keep_memory(self) -> None:
+        """Keeps the registered memory valid when the communicator is closed, until the process ends."""
+        _lib.kolo_comm_keep_memory(self._open())
 
     def allreduce_async(self, name: str, data: Any, op: str = "sum") -> Handle:
         """Posts a named tensor for an in-place allreduce; the order may differ between ranks. ``wait``

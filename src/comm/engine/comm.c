@@ -4,8 +4,10 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/engine/failure.h"
+#include "comm/engine/family.h"
 #include "comm/engine/lock.h"
 #include "comm/engine/offload.h"
+#include "kolo/embed.h"
 
 enum {
     CHUNK_DEFAULT = 256 << 10,
@@ -32,6 +34,11 @@ kolo_status kolo_comm_peer_traffic(kolo_comm *comm, int peer, kolo_peer_traffic 
     KOLO_COMM_LOCK_SCOPE(comm);
     *traffic = comm->traffic[peer];
     return KOLO_OK;
+}
+
+void kolo_comm_keep_memory(kolo_comm *comm) {
+    KOLO_COMM_LOCK_SCOPE(comm);
+    kolo_comm_whole(comm)->transport->segment.kept = true;
 }
 
 kolo_status kolo_comm_alloc(kolo_comm *comm, size_t bytes, void **memory) {

@@ -115,7 +115,7 @@ void kolo_segment_unmap(char *base, size_t bytes) {
 }
 
 void kolo_segment_fini(kolo_segment *segment) {
-    kolo_segment_unmap(segment->base, segment->bytes);
+    if (!segment->kept) kolo_segment_unmap(segment->base, segment->bytes);
     if (segment->base && segment->fd >= 0) close(segment->fd);
     *segment = (kolo_segment){.fd = -1};
 }

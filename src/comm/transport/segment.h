@@ -13,7 +13,8 @@ enum { KOLO_SEGMENT_CLASSES = 48 };
 typedef struct kolo_segment {
     char *base;
     size_t bytes, used;
-    int fd; /* -1: private */
+    int fd;    /* -1: private */
+    bool kept; /* stays mapped at the end */
     struct kolo_segment
         *of; /* segment from which this one allocates; NULL: it has its own memory */
     void *spare[KOLO_SEGMENT_CLASSES]; /* free lists by power of two */

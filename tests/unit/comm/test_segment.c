@@ -103,10 +103,28 @@ static void work_blocks_use_what_is_asked_for(void **state) {
     kolo_segment_fini(&s);
 }
 
+/* Memory that is kept has the same contents when its segment has ended. */
+static void kept_memory_outlives_its_segment(void **state) {
+    for (int shared = 0; shared <= 1; shared++) {
+        kolo_segment s;
+        void *block;
+        ASSERT_OK(kolo_segment_init(&s, SEGMENT, shared));
+        ASSERT_OK(kolo_segment_alloc(&s, BLOCK, &block));
+        memset(block, 7, BLOCK);
+        char *base = s.base;
+        s.kept = true;
+        kolo_segment_fini(&s);
+        assert_null(s.base);
+        assert_int_equal(sum_of(block, BLOCK), (int64_t)7 * BLOCK);
+        kolo_segment_unmap(base, SEGMENT);
+    }
+}
+
 TEST_MAIN(test_segment) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(large_blocks_are_in_huge_pages),
         cmocka_unit_test(work_blocks_use_what_is_asked_for),
+        cmocka_unit_test(kept_memory_outlives_its_segment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
