@@ -52,9 +52,9 @@ typedef struct upcoming {
 
 /* c [rows][vectors * VL] = what is at `from` plus a b, `rows` and `vectors`, 1 or 2, compile-time
  * constants after inlining. Rows of a are `row` apart, of c `pitch`, at `from` `start`. */
-INLINE void add_rows(int rows, int vectors, int64_t depth, const float *a, int64_t row,
-                     const float *b, const float *from, int64_t start, float *c, int64_t pitch,
-                     upcoming next) {
+UNCHECKED void add_rows(int rows, int vectors, int64_t depth, const float *a, int64_t row,
+                        const float *b, const float *from, int64_t start, float *c, int64_t pitch,
+                        upcoming next) {
     vf sum[TILE_ROWS][2];
     for (int i = 0; i < rows; i++) {
         for (int v = 0; v < vectors; v++) sum[i][v] = load(from + i * start + v * VL);
@@ -84,6 +84,11 @@ INLINE void add_vectors(const kolo_simd_many_job *job, int64_t rows, int vectors
     const bool begins = job->first == 0;
     const int64_t row = job->depth + LINE, start = begins ? 0 : pitch;
     const float *from = begins ? panel : c;
+    check(panel, (1 + job->depth) * TILE);
+    for (int64_t i = 0; i < rows; i++) {
+        check(a + i * row, job->depth);
+        check(c + i * pitch, vectors * VL);
+    }
     switch (rows) {
         ADD_ROWS(1)
         ADD_ROWS(2)

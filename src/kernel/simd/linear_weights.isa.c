@@ -67,22 +67,6 @@ static void pack_dy(const float *from, int64_t stride, int64_t depth, int64_t co
     }
 }
 
-/* The address sanitizer would check each access of the innermost loop, which takes 60 times as
- * long. In its builds the operands of a tile are checked before the loop. */
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
-#define UNCHECKED static __attribute__((noinline, no_sanitize("address", "undefined")))
-
-static void check(const float *p, int64_t count) {
-    const volatile char *poisoned = __asan_region_is_poisoned((void *)p, sizeof(float) * count);
-    if (poisoned) (void)*poisoned; /* is reported */
-}
-#else
-#define UNCHECKED INLINE
-
-INLINE void check(const float *p, int64_t count) {}
-#endif
-
 UNCHECKED void add_products(int64_t depth, const float *a, const float *b, float *c, int64_t pitch,
                             bool add) {
     vf sum[TILE_ROWS][2];
