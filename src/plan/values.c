@@ -107,7 +107,7 @@ kolo_status kolo_plan_place_output(const kolo_plan *p, const char *name, void *w
         .rank = p->graph->rank,
     };
     if (has_earlier(p->graph, &info->placements)) return KOLO_OK;
-    return kolo_store_place(&placed, &info->tensor, pull(p, output->value), whole);
+    return kolo_store_place(&placed, &info->tensor, computed(p, output->value), whole);
 }
 
 const void *kolo_plan_gradient(const kolo_plan *p, const char *parameter, kolo_tensor *tensor) {
