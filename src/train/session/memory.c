@@ -11,14 +11,14 @@
 
 static const double gib = 1 << 30;
 
-kolo_plan_memory kolo_session_memory(const kolo_session *s) {
+static kolo_plan_memory session_memory(const kolo_session *s) {
     kolo_plan_memory m = kolo_plan_memory_of(kolo_session_plan(s));
     if (s->rounds) m.gradients += kolo_rounds_bytes(s->rounds);
     return m;
 }
 
 kolo_train_memory kolo_session_memory_parts(const kolo_session *s) {
-    const kolo_plan_memory m = kolo_session_memory(s);
+    const kolo_plan_memory m = session_memory(s);
     return (kolo_train_memory){
         .store = (int64_t)(m.store - m.shared),
         .shared = (int64_t)m.shared,

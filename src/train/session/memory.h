@@ -5,8 +5,6 @@
 #include "train/session/session.h"
 
 /* Of the plan of the session, and of the rounds of ranks that train on their own. */
-kolo_plan_memory kolo_session_memory(const kolo_session *session);
-/* The same by what it is for. */
 kolo_train_memory kolo_session_memory_parts(const kolo_session *session);
 /* The parts of every rank, `own` this one's, into rows, one for each rank. Collective; `comm` NULL:
  * a single rank. */
