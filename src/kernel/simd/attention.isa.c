@@ -71,7 +71,7 @@ static fetched fetched_of(const kolo_simd_attention_job *job, int64_t item) {
     const head a = head_of(job, item);
     const int64_t n = item / job->heads, h = item % job->heads;
     const int64_t o = n * job->q_rows * job->channels + h * a.width;
-    fetched f = {.width = a.width, .step = job->o_out ? 2 : 1}; /* two products, or five */
+    fetched f = {.width = a.width};
     add_fetched(&f, a.k, a.kv_stride, a.keys);
     add_fetched(&f, a.v, a.kv_stride, a.keys);
     add_fetched(&f, a.q, a.stride, a.queries);

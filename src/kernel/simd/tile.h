@@ -50,22 +50,24 @@ INLINE void check(const float *p, int64_t count) {}
 #endif
 
 /* Matrices of `width` columns that the products after this one read or write: each tile prefetches
- * `step` rows of them. */
-enum { FETCHED = 8 };
+ * some of their rows, row by row of all. */
+enum { FETCHED = 8, FETCHED_LINES = 32 };
 typedef struct fetched {
     const float *from[FETCHED];
     int64_t stride[FETCHED], rows[FETCHED];
-    int n;
-    int64_t width, step, row, end; /* from row `row` on */
+    int64_t width, row, end; /* from row `row` on, */
+    int n, next;             /* of matrix `next` */
 } fetched;
 
 INLINE void fetch_rows(fetched *f) {
-    for (int64_t last = kolo_min_i64(f->row + f->step, f->end); f->row < last; f->row++) {
-        for (int i = 0; i < f->n; i++) {
-            if (f->row >= f->rows[i]) continue;
-            const float *row = f->from[i] + f->row * f->stride[i];
-            for (int64_t c = 0; c < f->width; c += 16) __builtin_prefetch(row + c, 0, 2);
+    for (int64_t lines = 0; lines < FETCHED_LINES && f->row < f->end;
+         lines += (f->width + 15) / 16) {
+        const float *row = f->from[f->next] + f->row * f->stride[f->next];
+        for (int64_t c = 0; c < f->width && f->row < f->rows[f->next]; c += 16) {
+            __builtin_prefetch(row + c, 0, 2);
         }
+        f->next = (f->next + 1) % f->n;
+        f->row += f->next == 0;
     }
 }
 
