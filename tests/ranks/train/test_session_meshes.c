@@ -3,6 +3,7 @@
 #include "base/compiler.h"
 #include "base/status.h"
 #include "kolo/checkpoint.h"
+#include "support/folder.h"
 #include "support/own_net.h"
 #include "support/ranks.h"
 #include "support/support.h"
@@ -456,5 +457,5 @@ TEST_MAIN(test_session_meshes) {
         cmocka_unit_test(runs_resume_on_another_mesh),
         cmocka_unit_test(sessions_that_evaluate_only_have_meshes),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
