@@ -52,6 +52,7 @@ double kolo_lr_at(const kolo_lr *s, int64_t k) {
 
 /* Its rate of a step differs between a short run and a long one. */
 bool kolo_lr_has_end(kolo_lr_schedule schedule) {
+    if ((unsigned)schedule >= KOLO_LR_SCHEDULE_COUNT) return false; /* of a caller, refused later */
     const kolo_lr shorter = {
         .kind = schedule, .lr = 1, .power = 1, .step_factor = 0.5, .step_every = 1, .total = 4};
     kolo_lr longer = shorter;

@@ -80,8 +80,8 @@ kolo_status kolo_session_check_memory(const kolo_session *session, kolo_comm *co
     int local;
     kolo_train_memory *rows = kolo_zalloc(bytes);
     kolo_status status = kolo_agree(comm, rows ? KOLO_OK : KOLO_NOMEM(bytes));
-    if (status == KOLO_OK) status = kolo_gather_memory(comm, &own, rows);
-    if (status == KOLO_OK) {
+    if (status == KOLO_OK && rows) status = kolo_gather_memory(comm, &own, rows);
+    if (status == KOLO_OK && rows) {
         const double together = local_bytes(comm, rows, &local);
         if (limit > 0 && together + (double)copies > limit) {
             status = fail_check(&own, local, together, (double)copies, limit);

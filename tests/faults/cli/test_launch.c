@@ -412,7 +412,7 @@ static void usage_errors_are_one_line(void **state) {
          "kolo: cannot start ./absent: No such file or directory: check the path\n", 127},
         {"run -n 2 -- /tmp", "kolo: cannot start /tmp: Is a directory: check the path\n", 126},
         {"runn", "kolo: unknown command 'runn': did you mean 'run'?\n", 2},
-        {"run --rank 2 -- true", "kolo: unknown option --rank: did you mean --ranks?\n", 2},
+        {"run --rnaks 2 -- true", "kolo: unknown option --rnaks: did you mean --ranks?\n", 2},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         char line[256];
