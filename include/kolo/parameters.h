@@ -30,7 +30,8 @@
  * NIPS 2013.) A worker that has finished or is lost is waited for no longer. If gradients and
  * values are in registered memory (kolo_comm_alloc), owners on the same host read and write them in
  * place; from `servers` that own everything, with plain bsp (no drop, quorum, adapts, replicas),
- * workers copy the values themselves. Functions are called by one thread of a rank at a time. */
+ * workers copy the values themselves until they finish. Functions are called by one thread of a
+ * rank at a time. */
 
 #include "kolo/comm.h"
 

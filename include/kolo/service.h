@@ -52,6 +52,8 @@ typedef struct kolo_service_call {
     size_t input_bytes;
     void *output; /* the client's memory, which the reply may be written to; NULL: elsewhere */
     size_t output_bytes; /* room for the reply */
+    bool copied; /* set before the reply: its data may change afterwards, so that the server copies
+                    it, also out of `lent` memory */
 } kolo_service_call;
 
 /* Options of kolo_service_create. A zero field takes its default. */
@@ -78,8 +80,8 @@ typedef struct kolo_service_opts {
                             mapped memory; default 256 MiB */
     /* Registered memory of this rank: a client on this host copies a reply whose data is in it from
      * there, instead of the server's thread. After such a reply the data must not change before the
-     * server gets a request that this client has started after it had the reply. Borrowed. NULL:
-     * none. */
+     * server gets a request that this client has started after it had the reply; where it may, set
+     * `copied` of the call. Borrowed. NULL: none. */
     const void *lent;
     size_t lent_bytes;
     int joins;            /* processes that may join as clients later; the same on all servers */

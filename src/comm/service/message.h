@@ -3,7 +3,7 @@
  *
  *     client -> server   call head, then the input unless it has a handle
  *     server -> client   reply head, then the reply unless it was written to the client's memory,
- * or the client copies it from the server's
+ *                        or the client copies it from the server's
  *
  * A handle is what the transport's `window` maps (0: none). A connection between hosts may be
  * protected: it carries the same in records (records.h). */

@@ -149,7 +149,7 @@ void kolo_service_reply(kolo_service_call *view, kolo_status status, uint64_t cl
         status = KOLO_FAIL(KOLO_ERR_ARG, "a reply of %zu bytes, room for %zu", bytes,
                            view->output_bytes);
     }
-    const bool lent = status == KOLO_OK && is_lent(s, rank, data, bytes);
+    const bool lent = status == KOLO_OK && !view->copied && is_lent(s, rank, data, bytes);
     bool placed = status == KOLO_OK && !lent && view->output && bytes > 0;
     if (placed && data != view->output) memcpy(view->output, data, bytes);
     char text[KOLO_SERVICE_TEXT_BYTES];

@@ -61,6 +61,7 @@ static void answer_pull(owner *o, int w) {
     if (o->adapt && !o->workers[w].rested) o->workers[w].read_ns = o->now_ns();
     uint64_t stale = count_read(o, w, call->clock);
     kolo_owner_observe(o, (kolo_parameters_event){.read = true, .worker = w, .clock = call->clock});
+    call->copied = !kolo_owner_is_active(&o->workers[w]); /* updates do not wait for it */
     o->reply(call, KOLO_OK, stale | (uint64_t)o->choice << KOLO_CHOICE_SHIFT, o->values,
              o->has.values.count * sizeof(float));
 }

@@ -7,7 +7,7 @@
  * reads of workers that are too far ahead. An update releases them. One thread does it all, so a
  * read never sees half an update, and needs no version to be pinned. With plain bsp workers may
  * copy the values themselves (`lent` of kolo/service.h): an update needs a push of each worker,
- * which the worker starts after its read. */
+ * which the worker starts after its read. A worker that has finished gets copies. */
 
 #include "kolo/parameters.h"
 #include "kolo/service.h"

@@ -207,6 +207,35 @@ static void parts_of_pushes_need_no_memory(void **state) {
     kolo_parameters_owner_destroy(owner);
 }
 
+/* Whether the service copies what a worker reads. */
+static bool reads_a_copy(kolo_parameters_owner *owner, int worker) {
+    kolo_service_call call = {
+        .client = worker, .kind = KOLO_OWNER_PULL, .output_bytes = 8 * sizeof(float)};
+    kolo_parameters_owner_serve(owner, &call);
+    assert_int_equal(call.clock, KOLO_OK);
+    return call.copied;
+}
+
+/* With bsp workers copy the values themselves, since an update waits for their pushes: not for
+ * those that rest or have finished, which get copies. */
+static void workers_that_updates_do_not_wait_for_read_copies(void **state) {
+    const kolo_parameters_opts opts = {.update = add_gradient};
+    const kolo_owned has = {{0, 8}, {0, 8}, {0, 0}};
+    const float initial[8] = {0};
+    kolo_service_call finish = {.client = 0, .kind = KOLO_OWNER_FINISH};
+    kolo_service_call rest = {
+        .client = 2, .kind = KOLO_OWNER_REST, .output_bytes = 3 * sizeof(uint64_t)};
+    kolo_parameters_owner *owner;
+    ASSERT_OK(kolo_parameters_owner_create(&opts, &has, 3, keep_status, &owner));
+    kolo_parameters_owner_load(owner, initial);
+    for (int w = 0; w < 3; w++) assert_false(reads_a_copy(owner, w));
+    kolo_parameters_owner_serve(owner, &finish);
+    kolo_parameters_owner_serve(owner, &rest);
+    assert_true(reads_a_copy(owner, 0) && reads_a_copy(owner, 2));
+    assert_false(reads_a_copy(owner, 1));
+    kolo_parameters_owner_destroy(owner);
+}
+
 /* Worker 0 has the only lease, and may not ask for another one between its push and its pull, where
  * worker 1 waits for its clock and its lease. */
 static kolo_status asking_body(kolo_comm *comm, const void *arg, void *result) {
@@ -340,6 +369,7 @@ TEST_MAIN(test_comm_parameter_parts) {
         cmocka_unit_test(owners_have_parts_and_state),
         cmocka_unit_test(pushes_begin_early),
         cmocka_unit_test(parts_of_pushes_need_no_memory),
+        cmocka_unit_test(workers_that_updates_do_not_wait_for_read_copies),
         cmocka_unit_test(leases_are_not_asked_for_after_a_push),
         cmocka_unit_test(a_killed_server_is_replaced),
     };

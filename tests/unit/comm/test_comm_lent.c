@@ -39,14 +39,15 @@ static void open_pair(int fds[2]) {
 
 /* ---- the server ---- */
 
-/* The key: where the reply begins in the block. */
+/* The key: where the reply begins in the block. The kind: whether the server copies it. */
 static void serve(void *arg, kolo_service_call *call) {
+    call->copied = call->kind != 0;
     kolo_service_reply(call, KOLO_OK, 0, block + call->key, call->output_bytes);
 }
 
 /* A request to a server that lends the first LENT bytes of the block. Returns whether the reply has
  * no body, and is to be copied from there. */
-static bool is_lent(int client, uint64_t at, uint64_t bytes) {
+static bool is_lent(int client, uint64_t at, uint64_t bytes, bool copied) {
     static const bool local[CLIENTS] = {true, true}, mapped[CLIENTS] = {[MAPPED] = true};
     kolo_transport t = open_transport();
     const kolo_server_place place = {
@@ -54,7 +55,7 @@ static bool is_lent(int client, uint64_t at, uint64_t bytes) {
     const kolo_service_opts opts = {
         .serve = serve, .credits = 2, .client_bytes = 8192, .lent = block, .lent_bytes = LENT};
     const kolo_call_head call = {
-        .type = KOLO_MESSAGE_CALL, .serial = 1, .key = at, .output_bytes = bytes};
+        .type = KOLO_MESSAGE_CALL, .kind = copied, .serial = 1, .key = at, .output_bytes = bytes};
     kolo_server *server;
     kolo_reply_head head;
     char body[BLOCK];
@@ -81,14 +82,15 @@ static bool is_lent(int client, uint64_t at, uint64_t bytes) {
 }
 
 static void a_server_sends_what_it_does_not_lend(void **state) {
-    assert_true(is_lent(MAPPED, 0, LENT));
-    assert_true(is_lent(MAPPED, 3, 700));
-    assert_true(is_lent(MAPPED, LENT - 1, 1));
-    assert_false(is_lent(MAPPED, LENT - 1, 2)); /* it is not all there */
-    assert_false(is_lent(MAPPED, LENT, 1));
-    assert_false(is_lent(MAPPED, 2000, 1000));
-    assert_false(is_lent(MAPPED, 5, 0));
-    assert_false(is_lent(UNMAPPED, 0, LENT));
+    assert_true(is_lent(MAPPED, 0, LENT, false));
+    assert_true(is_lent(MAPPED, 3, 700, false));
+    assert_true(is_lent(MAPPED, LENT - 1, 1, false));
+    assert_false(is_lent(MAPPED, LENT - 1, 2, false)); /* it is not all there */
+    assert_false(is_lent(MAPPED, LENT, 1, false));
+    assert_false(is_lent(MAPPED, 2000, 1000, false));
+    assert_false(is_lent(MAPPED, 5, 0, false));
+    assert_false(is_lent(UNMAPPED, 0, LENT, false));
+    assert_false(is_lent(MAPPED, 3, 700, true));
 }
 
 /* ---- the client ---- */
