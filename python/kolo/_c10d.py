@@ -86,7 +86,7 @@ class ProcessGroup(_Group):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """Leaves the group."""
-        if self.pool.used():
+        if self._engine.comm._exists() and self.pool.used():
             self._engine.comm.keep_memory()
         self._engine.close(abort=bool(self._engine.comm._flying) and not self._idle())
 

@@ -61,6 +61,7 @@ class Pool:
 
     def _take(self, size: int) -> int:
         with self._taking:
+            self._comm.handle()  # raises an exception if it is closed, where free blocks may not be mapped any more
             self._collect()
             fitting = [block for block in self._free if block[1] >= size]
             address, length = min(fitting, key=lambda block: block[1], default=(0, size))

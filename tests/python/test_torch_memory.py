@@ -100,6 +100,14 @@ if hasattr(dist.fsdp, "fully_shard") and hasattr(dist.fsdp.FSDPModule,
 # ---- after the group ----
 
 sums = [p.grad.sum().item() for p in models["kolo"].parameters()]
+group = dist.group.WORLD
 dist.barrier()
 dist.destroy_process_group()
+group.shutdown()  # again
 assert [p.grad.sum().item() for p in models["kolo"].parameters()] == sums
+assert pool._free  # which must not be used any more
+try:
+    pool.tensor(1, torch.float32)
+    raise AssertionError("memory of a group that has ended")
+except ValueError as error:
+    assert "closed" in str(error)
