@@ -16,17 +16,12 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/service/message.h"
-#include "comm/service/reply_queue.h"
-#include "comm/service/server_join.h"
-#include "comm/service/thread.h"
+#include "comm/service/server_internal.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 enum {
@@ -35,58 +30,12 @@ enum {
     TURN_BYTES = 1 << 20, /* bytes of an input before the others have a turn */
 };
 
-/* A request in progress. */
-typedef struct call {
-    kolo_service_call view; /* first: what the program has */
-    kolo_server *server;
-    bool used;
-    uint64_t serial;
-    char *buffer; /* [capacity]: its input, unless that is mapped; kept for the next request */
-    size_t capacity;
-    size_t reserved; /* for its reply, unless that is mapped */
-} call;
-
-typedef struct client {
-    kolo_message_socket socket; /* none: not connected yet, or ended */
-    bool ended;
-    bool paused;         /* not read: no credit or memory for the request in `head` */
-    bool resume;         /* there may be now */
-    uint32_t watched;    /* events registered with epoll */
-    uint64_t serial;     /* of the latest request */
-    kolo_call_head head; /* being received */
-    size_t filled;
-    call *reading; /* its input is being received, `input_filled` bytes so far; NULL: none */
-    size_t input_filled;
-    call *calls; /* [credits] */
-    size_t held; /* bytes of input buffers, and of replies to come */
-    kolo_reply_queue replies;
-} client;
-
-struct kolo_server {
-    kolo_service_opts opts;
-    kolo_transport *transport;
-    kolo_message_traffic traffic; /* with other hosts */
-    bool *local, *mapped;
-    uint64_t lent_handle;  /* of what the server lends; 0: nothing */
-    int ranks, size;       /* clients: the ranks, then those who join */
-    kolo_joiners *joiners; /* NULL: no process may join */
-    bool resume;           /* some client has it set */
-    bool buffered;         /* some client may have data in its buffer */
-    int64_t progress_ns;   /* when a client has stated that it makes progress, or sent data, last */
-    int epoll, wake;   /* wake: an eventfd, written when `stop` is set or requests are complete */
-    _Atomic bool stop; /* release by the owner, acquire by the thread */
-    kolo_service_thread thread;
-    int listeners[2]; /* local, TCP; -1: none */
-    kolo_key key;
-    kolo_protection protection; /* between hosts */
-    int64_t deadline_ns;        /* of the connections */
-    client clients[];
-};
+typedef kolo_server_call call;
+typedef kolo_server_client client;
 
 /* ---- clients ---- */
 
-/* Ends a client. Calls without reply stay in use until the program replies. */
-static void end_client(kolo_server *s, int rank, bool left, const char *reason) {
+void kolo_server_end_client(kolo_server *s, int rank, bool left, const char *reason) {
     client *c = &s->clients[rank];
     if (c->ended) return;
     c->ended = true;
@@ -171,7 +120,7 @@ void kolo_service_reply(kolo_service_call *view, kolo_status status, uint64_t cl
                             .lent_at = lent ? (uintptr_t)data - (uintptr_t)s->opts.lent : 0};
     if (kolo_reply_queue_send(&c->replies, &c->socket, &head, data, placed || lent ? 0 : bytes) !=
         KOLO_OK) {
-        end_client(s, rank, false, kolo_last_error());
+        kolo_server_end_client(s, rank, false, kolo_last_error());
         return;
     }
     resume_later(s, c);
@@ -312,7 +261,7 @@ static kolo_status receive_some(kolo_server *s, int rank, bool *more, bool *ende
         KOLO_TRY(kolo_message_receive(&c->socket, &c->head, sizeof c->head, &c->filled, ended));
         if (c->filled < sizeof c->head) return KOLO_OK;
         if (c->head.type == KOLO_MESSAGE_LEAVE) {
-            end_client(s, rank, true, "");
+            kolo_server_end_client(s, rank, true, "");
             return KOLO_OK;
         }
     }
@@ -349,7 +298,7 @@ static void receive(kolo_server *s, int rank) {
         bool more, ended = false;
         kolo_status status = receive_some(s, rank, &more, &ended);
         if (status != KOLO_OK || ended) {
-            end_client(s, rank, false, ended ? "process ended" : kolo_last_error());
+            kolo_server_end_client(s, rank, false, ended ? "process ended" : kolo_last_error());
             return;
         }
         if (!more) break;
@@ -386,7 +335,7 @@ static void attach_joined(kolo_server *s) {
     while (s->joiners && kolo_joiners_take(s->joiners, &n)) {
         kolo_log_line(KOLO_LOG_INFO, -1, "service: client %d has joined", n.number);
         if (kolo_server_attach(s, n.number, n.fd, kolo_seal_keys_or_none(&n.keys)) != KOLO_OK) {
-            end_client(s, n.number, false, kolo_last_error());
+            kolo_server_end_client(s, n.number, false, kolo_last_error());
         }
         kolo_seal_keys_clear(&n.keys);
     }
@@ -409,7 +358,7 @@ void kolo_server_poll(kolo_server *s, int timeout_ms) {
         client *c = &s->clients[rank];
         if (c->socket.fd >= 0 && (what & EPOLLOUT)) {
             if (kolo_reply_queue_flush(&c->replies, &c->socket) != KOLO_OK) {
-                end_client(s, rank, false, kolo_last_error());
+                kolo_server_end_client(s, rank, false, kolo_last_error());
             }
             resume_later(s, c);
             watch(s, rank);
@@ -417,205 +366,8 @@ void kolo_server_poll(kolo_server *s, int timeout_ms) {
         if (c->socket.fd >= 0 && (what & EPOLLIN)) receive(s, rank);
         bool gone = what & (EPOLLHUP | EPOLLERR | (c->paused ? EPOLLRDHUP : 0));
         if (c->socket.fd >= 0 && gone && !(what & EPOLLIN))
-            end_client(s, rank, false, "process ended");
+            kolo_server_end_client(s, rank, false, "process ended");
     }
     receive_buffered(s);
     resume(s);
-}
-
-/* ---- the thread ---- */
-
-/* Answers a client that is authenticated, and attaches it. Takes over the connection. */
-static kolo_status admit(kolo_server *s, const kolo_member *m, bool local) {
-    const kolo_protection protection = local ? KOLO_PROTECT_NOTHING : s->protection;
-    kolo_seal_keys keys;
-    kolo_status status = kolo_handshake_send(m->fd, &s->key, "kolo service", &m->nonces, KOLO_OK,
-                                             NULL, 0, NULL, s->deadline_ns);
-    if (status == KOLO_OK) {
-        status = kolo_handshake_keys(m->fd, &s->key, &m->nonces, true, protection, s->deadline_ns,
-                                     &keys);
-    }
-    if (status != KOLO_OK) {
-        close(m->fd);
-        return status;
-    }
-    if (!local) kolo_socket_tune(m->fd, s->opts.heartbeat_ms);
-    if (!local) kolo_socket_keep_alive(m->fd, s->opts.heartbeat_ms);
-    status = kolo_server_attach(s, m->hello.rank, m->fd, kolo_seal_keys_or_none(&keys));
-    kolo_seal_keys_clear(&keys);
-    return status;
-}
-
-static kolo_status accept_from(kolo_server *s, bool local) {
-    int left = 0;
-    kolo_listener *listener;
-    for (int r = 0; r < s->ranks; r++) left += s->local[r] == local;
-    if (left == 0) return KOLO_OK;
-    KOLO_TRY(kolo_listener_create(s->listeners[!local], &s->key, local, &listener));
-    kolo_listener_watch(listener, s->wake);
-    kolo_status status = KOLO_OK;
-    while (left > 0 && status == KOLO_OK) {
-        kolo_member m;
-        int lost;
-        status = kolo_listener_accept(listener, NULL, 0, s->deadline_ns, &m, &lost);
-        if (status != KOLO_OK) break;
-        int rank = m.hello.rank;
-        bool expected = rank >= 0 && rank < s->ranks && s->local[rank] == local &&
-                        s->clients[rank].socket.fd < 0 && !s->clients[rank].ended;
-        if (!expected) {
-            close(m.fd);
-            continue;
-        }
-        left--;
-        if (admit(s, &m, local) == KOLO_OK) continue;
-        end_client(s, rank, false, kolo_last_error()); /* the others are served */
-    }
-    kolo_listener_destroy(listener);
-    return status;
-}
-
-static void close_listeners(kolo_server *s) {
-    for (int i = 0; i < 2; i++) {
-        if (s->listeners[i] >= 0) close(s->listeners[i]);
-        s->listeners[i] = -1;
-    }
-}
-
-static void *run(void *arg) {
-    kolo_server *s = arg;
-    kolo_status status = accept_from(s, true);
-    if (status == KOLO_OK) status = accept_from(s, false);
-    if (status == KOLO_OK && s->joiners) {
-        status = kolo_joiners_start(s->joiners, s->listeners, &s->key, s->protection);
-    }
-    close_listeners(s);
-    if (status != KOLO_OK && !atomic_load_explicit(&s->stop, memory_order_acquire)) {
-        kolo_log_line(KOLO_LOG_WARN, -1, "service: the server has ended: %s", kolo_last_error());
-    }
-    while (status == KOLO_OK && !atomic_load_explicit(&s->stop, memory_order_acquire)) {
-        kolo_server_poll(s, s->opts.due ? s->opts.due(s->opts.arg) : -1);
-    }
-    return NULL;
-}
-
-kolo_status kolo_server_start(kolo_server *s, int local_listener, int tcp_listener,
-                              const kolo_key *key, kolo_protection protection,
-                              int64_t deadline_ns) {
-    s->protection = protection;
-    s->listeners[0] = local_listener;
-    s->listeners[1] = tcp_listener;
-    s->key = *key;
-    s->deadline_ns = deadline_ns;
-    return kolo_service_thread_start(&s->thread, run, s);
-}
-
-/* ---- creation ---- */
-
-static kolo_status open_epoll(kolo_server *s) {
-    s->epoll = epoll_create1(EPOLL_CLOEXEC);
-    s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    struct epoll_event e = {.events = EPOLLIN, .data.u32 = (uint32_t)s->size};
-    if (s->epoll >= 0 && s->wake >= 0 && epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &e) == 0) {
-        return KOLO_OK;
-    }
-    return KOLO_FAIL(KOLO_ERR_IO, "epoll: %s", kolo_errno_text(errno));
-}
-
-static kolo_status init(kolo_server *s, const kolo_server_place *place) {
-    size_t n = (size_t)place->size;
-    const size_t all = (size_t)s->size;
-    s->local = kolo_zalloc(all);
-    s->mapped = kolo_zalloc(all);
-    if (!s->local || !s->mapped) return KOLO_NOMEM(all);
-    memcpy(s->local, place->local, n);
-    memcpy(s->mapped, place->mapped, n);
-    for (int r = 0; r < s->size; r++) {
-        size_t bytes = (size_t)s->opts.credits * sizeof(call);
-        s->clients[r].calls = kolo_zalloc(bytes);
-        if (!s->clients[r].calls) return KOLO_NOMEM(bytes);
-    }
-    KOLO_TRY(open_epoll(s));
-    if (s->size == s->ranks) return KOLO_OK;
-    return kolo_joiners_create(s->ranks, s->size - s->ranks, s->opts.heartbeat_ms, kolo_server_wake,
-                               s, &s->joiners);
-}
-
-kolo_status kolo_server_create(const kolo_service_opts *opts, const kolo_server_place *place,
-                               kolo_server **server) {
-    const int size = place->size + opts->joins;
-    size_t bytes = sizeof(kolo_server) + (size_t)size * sizeof(client);
-    kolo_server *s = kolo_zalloc(bytes);
-    if (!s) return KOLO_NOMEM(bytes);
-    s->opts = *opts;
-    s->transport = place->transport;
-    s->ranks = place->size;
-    s->progress_ns = kolo_now_ns();
-    s->size = size;
-    if (opts->lent && s->transport) {
-        s->lent_handle = s->transport->ops->handle(s->transport, opts->lent, opts->lent_bytes);
-    }
-    s->epoll = s->wake = s->listeners[0] = s->listeners[1] = -1;
-    for (int r = 0; r < s->size; r++) s->clients[r].socket.fd = -1;
-    kolo_status status = init(s, place);
-    if (status != KOLO_OK) {
-        kolo_server_destroy(s);
-        return status;
-    }
-    *server = s;
-    return KOLO_OK;
-}
-
-void kolo_server_abandon(kolo_server *s) {
-    for (int r = 0; r < s->size; r++) {
-        if (s->clients[r].socket.fd >= 0) close(s->clients[r].socket.fd);
-    }
-    close_listeners(s);
-    close(s->epoll);
-    close(s->wake);
-    if (s->joiners) kolo_joiners_abandon(s->joiners);
-}
-
-/* Sends that the server leaves, where the socket takes it. */
-static void send_leave(client *c) {
-    kolo_reply_head head = {.type = KOLO_MESSAGE_LEAVE};
-    if (!c->replies.first) kolo_message_send_leave(&c->socket, &head, sizeof head);
-}
-
-void kolo_server_traffic(kolo_server *s, uint64_t *sent, uint64_t *received) {
-    *sent += atomic_load_explicit(&s->traffic.sent, memory_order_relaxed);
-    *received += atomic_load_explicit(&s->traffic.received, memory_order_relaxed);
-}
-
-void kolo_server_wake(void *server) {
-    const kolo_server *s = server;
-    uint64_t one = 1;
-    (void)!write(s->wake, &one, sizeof one);
-}
-
-void kolo_server_stop(kolo_server *s) {
-    atomic_store_explicit(&s->stop, true, memory_order_release);
-    if (s->wake >= 0) kolo_server_wake(s);
-    kolo_service_thread_join(&s->thread);
-    if (s->joiners) kolo_joiners_stop(s->joiners);
-}
-
-void kolo_server_destroy(kolo_server *s) {
-    if (!s) return;
-    kolo_server_stop(s);
-    close_listeners(s);
-    for (int r = 0; r < s->size; r++) {
-        client *c = &s->clients[r];
-        send_leave(c);
-        kolo_message_close(&c->socket);
-        kolo_reply_queue_drop(&c->replies);
-        for (int i = 0; c->calls && i < s->opts.credits; i++) kolo_free(c->calls[i].buffer);
-        kolo_free(c->calls);
-    }
-    if (s->epoll >= 0) close(s->epoll);
-    if (s->wake >= 0) close(s->wake);
-    kolo_joiners_destroy(s->joiners);
-    kolo_key_clear(&s->key);
-    kolo_free(s->local);
-    kolo_free(s->mapped);
-    kolo_free(s);
 }
