@@ -183,6 +183,7 @@ static void hand_over(kolo_client *c) {
 void kolo_client_hold(kolo_client *c) {
     pthread_mutex_lock(&c->mutex);
     take_over(c);
+    c->n_before = c->n_open;
     pthread_mutex_unlock(&c->mutex);
 }
 
@@ -205,7 +206,7 @@ void kolo_client_release_sent(kolo_client *c) {
     const bool driven = c->driven;
     if (!driven) take_turn(c, 0, false);
     c->n_waiting--;
-    const bool left = driven || has_unsent(c);
+    const bool left = driven || c->n_before > 0 || has_unsent(c);
     if (left && c->n_open > 0 && c->n_waiting == 0) pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->mutex);
     if (driven) kick(c);

@@ -44,6 +44,7 @@ struct kolo_client {
     pthread_cond_t work;     /* for the thread: signs are due, or no caller waits for a request */
     bool driven, stop, shows_life;
     int n_open, n_waiting; /* requests in flight; callers that wait, or hold */
+    int n_before;          /* requests in flight when a caller began to hold */
     kolo_service_request *started, **started_end; /* not yet known to the driver */
     kolo_client_link links[];
 };

@@ -7,8 +7,9 @@
  * no thread of the library wakes up in between. */
 void kolo_service_hold(kolo_service *service);
 void kolo_service_release(kolo_service *service);
-/* The same after requests whose replies nobody needs before the next wait: sends them, and leaves
- * the replies to that wait. A thread wakes up only for what a connection does not take. */
+/* The same after requests whose replies are not needed before the next wait: sends them, and leaves
+ * the replies to that wait. A thread wakes up only for what a connection does not take, and where
+ * other requests were in flight before. */
 void kolo_service_release_sent(kolo_service *service);
 /* Around a wait: this rank makes no progress meanwhile. Any thread. */
 void kolo_service_begin_wait(kolo_service *service);
