@@ -79,6 +79,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **made, size_t *sc
     if (!s) return KOLO_NOMEM(sizeof *s);
     const kolo_simd_many_table *table = s->table = KOLO_ISA_PICK(kolo_simd_many);
     s->job = job_of(spec);
+    s->job.strips = kolo_simd_many_strips(s->job.rows, table->strip, spec->threads);
     s->depth = part_size(s->job.inner, DEPTH, 1);
     s->columns =
         part_size(s->job.outer, kolo_max_i64(BLOCK / s->depth, table->panel), table->panel);
@@ -105,8 +106,7 @@ static void run_blocks(const kolo_call *call, kolo_simd_many_job job) {
             job.depth = kolo_min_i64(s->depth, job.inner - job.first);
             kolo_kernel_parallel(threads, parts_of(job.columns, s->table->panel), s->table->pack,
                                  &job);
-            kolo_kernel_parallel(threads, parts_of(job.rows, s->table->strip), s->table->multiply,
-                                 &job);
+            kolo_kernel_parallel(threads, job.strips, s->table->multiply, &job);
         }
     }
 }

@@ -21,6 +21,7 @@ typedef struct kolo_simd_many_job {
     float *out;                /* the product, with ReLU */
     float *gelu;               /* GELU of it; may be `out` */
     bool streams;              /* with GELU: writes past the cache */
+    int64_t strips;            /* of nearly equal numbers of rows */
     int64_t first, depth;      /* the block of rows of b in hand, */
     int64_t column, columns;   /* and of its columns */
     float *packed;             /* that block */
@@ -34,3 +35,10 @@ typedef struct kolo_simd_many_table {
     int64_t pad;                     /* floats between the rows of a packed strip */
 } kolo_simd_many_table;
 KOLO_ISA_TABLE(kolo_simd_many_table, kolo_simd_many);
+
+/* How many strips of at most `most` rows: as many for each thread. With more threads than rows some
+ * have none. */
+static inline int64_t kolo_simd_many_strips(int64_t rows, int64_t most, int threads) {
+    const int64_t turn = most * threads;
+    return (rows + turn - 1) / turn * threads;
+}

@@ -234,12 +234,11 @@ static void multiply_strip(const kolo_simd_many_job *job, const strip *s) {
 /* Parallel over strips, of nearly equal height. */
 static void multiply_block(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_many_job *job = arg;
-    const int64_t strips = (job->rows + STRIP - 1) / STRIP;
     for (int64_t n = begin; n < end; n++) {
-        const int64_t first = job->rows * n / strips;
+        const int64_t first = job->rows * n / job->strips;
         const strip s = {
             .first = first,
-            .rows = job->rows * (n + 1) / strips - first,
+            .rows = job->rows * (n + 1) / job->strips - first,
             .packed = job->scratch + part * job->part_stride,
         };
         multiply_strip(job, &s);

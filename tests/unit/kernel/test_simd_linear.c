@@ -3,6 +3,7 @@
  * of threads. */
 #include "base/isa.h"
 #include "kernel/simd/kernels.h"
+#include "kernel/simd/linear_many.h"
 #include "support/kernel_check.h"
 
 typedef struct linear_case {
@@ -102,6 +103,8 @@ static const int64_t many[][3] = {
     {300, 64, 64},    /* whole panels */
     {256, 1025, 390}, /* two blocks of rows of the weights, and of columns */
     {283, 47, 93},    /* a last panel of more than a vector */
+    {256, 1030, 20},  /* two blocks of rows, GELU without its input */
+    {261, 1030, 37},  /* and with it and a bias */
 };
 
 /* x, weights and bias, or dy and weights. */
@@ -207,6 +210,19 @@ static void results_past_the_cache_are_the_same(void **state) {
     kolo_isa_pin(-1);
 }
 
+/* No thread has more strips than another one, and none of them is higher than it may be. */
+static void threads_have_equal_numbers_of_strips(void **state) {
+    static const int64_t rows[] = {256, 259, 1024, 3152}, most = 56;
+    for (size_t i = 0; i < KOLO_COUNT(rows); i++) {
+        for (int threads = 1; threads <= 300; threads++) {
+            const int64_t strips = kolo_simd_many_strips(rows[i], most, threads);
+            assert_int_equal(strips % threads, 0);
+            assert_true(rows[i] <= strips * most);
+            assert_true((strips - threads) * most < rows[i]); /* with fewer they would be higher */
+        }
+    }
+}
+
 /* Rows of dw are divided in whole tiles: threads without one are idle, which the estimate counts.
  */
 static void estimates_count_idle_threads(void **state) {
@@ -303,6 +319,7 @@ TEST_MAIN(test_simd_linear) {
         cmocka_unit_test(many_rows_are_the_reference),
         cmocka_unit_test(many_rows_may_be_tokens),
         cmocka_unit_test(results_past_the_cache_are_the_same),
+        cmocka_unit_test(threads_have_equal_numbers_of_strips),
         cmocka_unit_test(estimates_count_idle_threads),
         cmocka_unit_test(others_do_not_fit),
         cmocka_unit_test(threads_change_no_bit),
