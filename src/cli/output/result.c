@@ -115,7 +115,6 @@ static void add_histogram(kolo_text *t, const char *name, const uint64_t *bins) 
     kolo_text_fini(&line);
 }
 
-/* What the steps of a worker need by their plan. */
 /* Which worker has the most, where they have unequal parts, such as stages of a pipeline. */
 static void add_unequal_memory(kolo_text *t, const kolo_train_result *r) {
     int64_t least = INT64_MAX, most = 0, sum = 0;
@@ -134,6 +133,7 @@ static void add_unequal_memory(kolo_text *t, const kolo_train_result *r) {
             (double)(sum + r->memory.shared) / mib, rank, (double)(most + r->memory.shared) / mib);
 }
 
+/* What the steps of a worker need by their plan. */
 static void add_memory(kolo_text *t, const kolo_train_result *r) {
     const kolo_train_memory *m = &r->memory;
     const double mib = 1 << 20;
