@@ -74,6 +74,8 @@ def main():
     end_on_signals()
     counts = [int(k) for k in o.servers.split(",")]
     if o.vectors:
+        if 0 in counts:
+            parser.error("--vectors needs servers: give --servers without 0")
         vectors(o, counts)
         return
     found = {k: [] for k in counts}
