@@ -4,8 +4,8 @@
     bench/worker_memory.py [MODEL [WORKERS [BUILD [MESH]]]] [--options TEXT ...]   default: gpt2:context=32 4 build/release
 
 With a mesh, whose workers have equal parts of the model (dp and tp): without and with --zero 1. With reproducible for
-MESH: one and two logical shards for each worker, plain and ZeRO. --options replaces these cases; one that is refused is
-printed with the reason.
+MESH: one and two logical shards for each worker, plain and ZeRO. --options replaces these cases. A case that fails is
+printed with the error, and the program then exits with 1.
 
 Planned: what the result of a run states for each worker (parameters and optimizer, exchanged, values of a step); shared
 parameters count once. Measured: the largest sum over the workers of their proportional set sizes (Pss: a shared page counts
@@ -15,6 +15,7 @@ import argparse
 import json
 import pathlib
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -48,17 +49,18 @@ def pss(pid):
 def run(command, workers):
     """The result of a run, the peak of its processes together, and the peak of each worker, in the order of ranks."""
     together, peaks = 0, {}
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as out:
-        with subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, text=True) as process:
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as err:
+        with subprocess.Popen(command, stdout=out, stderr=err) as process:
             while process.poll() is None:
                 now = {p: pss(p) for p in children(process.pid)}
                 together = max(together, sum(now.values()))
                 for p, bytes_of in now.items():
                     peaks[p] = max(peaks.get(p, 0), bytes_of)
                 time.sleep(0.1)
-            errors = process.stderr.read().strip()
         if process.returncode != 0:
-            return None, errors.splitlines()[-1] if errors else f"exit status {process.returncode}", []
+            err.seek(0)
+            errors = err.read().strip().splitlines()
+            return None, errors[-1] if errors else f"exit status {process.returncode}", []
         out.seek(0)
         largest = sorted(peaks, key=peaks.get)[-workers:]
         return json.load(out), together, [peaks[p] for p in sorted(largest)]
@@ -86,19 +88,22 @@ def main():
         cases = [case.format(o.mesh) for case in MESH_CASES]
     batch = ["--global-batch", str(2 * o.workers)] if o.mesh == "reproducible" else ["--batch", "1"]
     print(f"{'options':<38} {'shared':>8} {'planned':>8} {'measured':>8} {'ratio':>6}   MiB; worker by worker")
+    failed = False
     for options in cases:
         result, peak, each = run([f"{o.build}/kolo", "train", "--workers", str(o.workers), "--threads", "1", *batch,
                                   "--steps", "2", "--optimizer", "adamw", "--lr", "1e-4", "--no-recipe", "--no-eval",
                                   "--json", "-", "--model", o.model, "--data", "synthetic-tokens:N=64,test=4",
                                   *options.split()], o.workers)
         if not result:
-            print(f"{options:<38} refused: {peak}", flush=True)
+            print(f"{options:<38} {peak}", flush=True)
+            failed = True
             continue
         rows = [bytes_of_row(row) for row in result.get("memory_by_rank", [result])]
         planned = sum(rows) + result["shared_bytes"]
         ranks = " ".join(f"{m / mib:.0f}/{p / mib:.0f}={m / p:.3f}" for p, m in zip(rows, each)) if result["shared_bytes"] == 0 else ""
         print(f"{options or 'one copy per host':<38} {result['shared_bytes'] / mib:8.0f} {planned / mib:8.0f} "
               f"{peak / mib:8.0f} {peak / planned:6.3f}   {ranks}", flush=True)
+    return failed
 
 
-main()
+sys.exit(main())
