@@ -26,7 +26,6 @@ from ._options import code_of
 ANY_RANK = -1  # the source of a receive or probe: any rank
 
 
-
 def combine(data: Any, other: Any, op: str = "sum") -> Any:
     """data = data op other, bitwise as in a collective."""
     to, source = buffer_of(data), buffer_of(other, writable=False)
