@@ -429,7 +429,8 @@ typedef struct kolo_train_result {
                                times_by_rank */
     kolo_train_memory memory;
     const kolo_train_memory *memory_by_rank; /* of `workers` workers, the option memory_by_rank;
-                                                those of lost workers are 0 */
+                                                NULL without it, after the loss of a worker, and of
+                                                a process that has joined */
     char unshared[80]; /* why the workers share no parameters; "": they do, or there is one */
     /* Ranks that died, as in "rank 2 after 113 steps" or "server rank 4"; "": none. After the loss
      * of a worker `damaged`, `reads`, `delays` and `parts` are those of rank 0, and replicas are

@@ -37,16 +37,15 @@ static kolo_status sum_histograms(const kolo_job *j, histograms *h) {
     return kolo_allreduce(j->comm, h, sizeof *h / sizeof h->reads[0], KOLO_DTYPE_I64, KOLO_SUM);
 }
 
-/* What this worker and each of the others has allocated. */
+/* What this worker has allocated and, where no worker is lost, each of the others. */
 static kolo_status state_memory(const kolo_job *j, kolo_train_result *result) {
+    const bool all = !j->joined && (j->comm || j->size == 1);
     kolo_train_memory own = kolo_session_memory_parts(j->session);
-    kolo_train_memory *rows = j->setup.opts.memory_by_rank;
+    kolo_train_memory *rows = all ? j->setup.opts.memory_by_rank : NULL;
     own.store += (int64_t)kolo_checkpoint_saver_bytes(j->saver);
     result->memory = own;
     result->memory_by_rank = rows;
-    if (!rows) return KOLO_OK;
-    memset(rows, 0, (size_t)j->size * sizeof *rows);
-    return kolo_gather_memory(j->comm, &own, rows);
+    return rows ? kolo_gather_memory(j->comm, &own, rows) : KOLO_OK;
 }
 
 /* Why the ranks share no parameters. */

@@ -143,6 +143,7 @@ static int64_t steps_of(const departure *d) { return d->long_epochs ? 200 : GO_O
 
 static kolo_status departing_body(kolo_comm *comm, const void *arg, void *result) {
     static scene s;
+    static kolo_train_memory memory[RANKS];
     pthread_t thread;
     s = (scene){.d = arg, .own = result, .rank = kolo_comm_rank(comm)};
     const kolo_train_opts opts = {
@@ -160,6 +161,7 @@ static kolo_status departing_body(kolo_comm *comm, const void *arg, void *result
         .log_every = s.d->long_epochs ? 1000 : 0,
         .check_replicas = s.d->long_epochs ? 0 : 20,
         .ledger = strstr(s.d->policy, "lease") ? "ledger" : NULL,
+        .memory_by_rank = memory,
     };
     if (is_victim(s.d, s.rank) && pthread_create(&thread, NULL, die_when_due, &s) != 0) {
         return KOLO_FAIL(KOLO_ERR_IO, "no thread");
@@ -208,6 +210,7 @@ static void depart(const departure *d) {
         }
     }
     assert_int_equal(result->steps, steps_of(d));
+    assert_true(result->memory.store > 0 && !result->memory_by_rank);
     for (int s = d->policy[4] - '0' + 1; d->policy[0] == 's' && s < 32; s++) {
         assert_int_equal(result->reads[s], 0);
     }
