@@ -30,20 +30,20 @@
  * table in kolo/metric.h name their outputs. Any other output can be predicted.
  *
  * Ranks. With a communicator, each rank gives its samples of a step, and parameters are equal on
- * all ranks after it. The functions marked *collective* are called by all ranks in one order. Where
- * they fail because of an argument, they fail on all ranks with the same status; ranks other than
- * N, where the error occurred, prefix the message with "rank N: ". PEER and TIMEOUT: the group
- * broke; parameters are those before the call.
+ * all ranks after it. The functions marked *collective* are called by all ranks in one order; ARG
+ * in callbacks that rank 0 alone runs. Where they fail because of an argument, they fail on all
+ * ranks with the same status; ranks other than N, where the error occurred, prefix the message with
+ * "rank N: ". PEER and TIMEOUT: the group broke; parameters are those before the call.
  *
  * Meshes. Where `mesh` has another axis than dp with several ranks, these divide the model, and the
  * ranks that differ on such axes alone compute with the same samples: each passes the same batch
  * with all of its fields, whether its part of the model reads them or not. A share is that of a
  * place on dp (kolo_session_share). kolo_session_step, _evaluate and _predict compare what is
  * passed, but for batches of a loader: ARG if it differs. On such a mesh these functions, _get and
- * _get_gradient are collective, and refused in callbacks that rank 0 alone runs; numbers are those
- * of whole tensors on every rank. An error in a step, evaluation or prediction other than of its
- * arguments ends the session: further calls fail. On the stages of a pipeline the graph may have no
- * metrics of tensors ("confusion", "score_counts").
+ * _get_gradient are collective; numbers are those of whole tensors on every rank. An error in a
+ * run, step, evaluation or prediction other than of its arguments ends the session: further calls
+ * fail. On the stages of a pipeline the graph may have no metrics of tensors ("confusion",
+ * "score_counts").
  *
  * Sizes. A plan is compiled for each batch size, when it first occurs; a program should use few.
  *

@@ -396,9 +396,10 @@ class Session:
 
         ``callback`` is called on rank 0 after each epoch and evaluation; if it returns True the run
         ends on all ranks. ``progress`` is called on rank 0 about ten times a second, ``notice`` with
-        lines for the user. They may read the session (``predict``, ``get``) unless a mesh divides it; their
-        exceptions end the run. ``preempted`` is called about once a second on each rank that gives it: if one returns
-        True, as after SIGTERM, the run ends on all ranks with a checkpoint in ``out_dir`` to resume
+        lines for the user. They may read the session (``predict``, ``get``), but what is collective is
+        refused in them where there are several ranks; their exceptions end the run. ``preempted`` is
+        called about once a second on each rank that gives it: if one returns True, as after SIGTERM,
+        the run ends on all ranks with a checkpoint in ``out_dir`` to resume
         from. Options are those of kolo_fit_opts: ``steps``, ``augment``, ``out_dir``,
         ``checkpoint_steps``, ``checkpoint_epochs``, ``checkpoint_seconds``, ``keep``,
         ``wait_for_saves``, ``keep_best``, ``patience``, ``save_error``, ``resume``, ``resume_if_any``,

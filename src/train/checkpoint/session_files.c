@@ -40,6 +40,7 @@ static kolo_status check_numbers(const kolo_store *store) {
 
 kolo_status kolo_session_save(kolo_session *s, const char *path) {
     if (!s) return check(s, path);
+    KOLO_TRY(kolo_session_check_together(s));
     KOLO_TRY(kolo_session_settle(s)); /* in a callback of kolo_fit */
     kolo_comm *comm = kolo_session_comm(s);
     const kolo_store *store = kolo_session_store(s);
@@ -92,6 +93,7 @@ static kolo_status share(kolo_session *s) {
 
 kolo_status kolo_session_load(kolo_session *s, const char *path) {
     if (!s) return check(s, path);
+    KOLO_TRY(kolo_session_check_together(s));
     KOLO_TRY(kolo_session_settle(s));
     kolo_comm *comm = kolo_session_comm(s);
     position at = {kolo_session_steps(s), kolo_session_order(s)};
@@ -126,6 +128,7 @@ static kolo_status read_fitting(kolo_session *s, const char *path, kolo_text *re
 
 kolo_status kolo_session_load_partial(kolo_session *s, const char *path, char **rest) {
     if (!s) return check(s, path);
+    KOLO_TRY(kolo_session_check_together(s));
     KOLO_TRY(kolo_session_settle(s));
     kolo_comm *comm = kolo_session_comm(s);
     kolo_text lines = {0};

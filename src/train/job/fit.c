@@ -31,14 +31,24 @@ static kolo_train_opts options_of(const kolo_session *session, const kolo_fit_op
     o.eval_steps = fit->eval_steps;
     o.log_every = fit->log_every;
     o.no_cross_step = fit->no_cross_step;
-    o.notice = fit->notice;
-    o.notice_arg = fit->notice_arg;
     return o;
+}
+
+/* Runs the callback of the program for notices. */
+static void pass_notice(void *arg, const char *line, kolo_notice_kind kind) {
+    const kolo_job *j = arg;
+    kolo_session_set_callback(j->session, true);
+    j->notice(j->notice_arg, line, kind);
+    kolo_session_set_callback(j->session, false);
 }
 
 static kolo_status open_fit(kolo_job *j, const kolo_dataset *train, const kolo_dataset *test,
                             const kolo_fit_opts *fit) {
-    const kolo_train_opts opts = options_of(j->session, fit);
+    kolo_train_opts opts = options_of(j->session, fit);
+    if (fit->notice) {
+        opts.notice = pass_notice;
+        opts.notice_arg = j;
+    }
     if (!kolo_session_trains(j->session)) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a session that evaluates only cannot be fitted");
     }
@@ -75,6 +85,8 @@ kolo_status kolo_fit(kolo_session *session, const kolo_dataset *train, const kol
         .observer = o.observer,
         .observer_arg = o.arg,
         .stop = o.stop,
+        .notice = o.notice,
+        .notice_arg = o.notice_arg,
         .interrupted = o.interrupted,
         .preempted = o.preempted,
         .preempted_arg = o.arg,

@@ -66,7 +66,9 @@ typedef struct kolo_job {
     kolo_event_file *events;             /* rank 0, with tensorboard */
     kolo_metrics_server *server;         /* rank 0, with metrics_port */
     kolo_session *session;
-    kolo_session *own;              /* of kolo_train: the session; else NULL */
+    kolo_session *own;        /* of kolo_train: the session; else NULL */
+    kolo_train_notice notice; /* of kolo_fit; may be NULL */
+    void *notice_arg;
     kolo_fit_stop *stop;            /* rank 0; may be NULL */
     bool asks;                      /* rank 0 has one */
     bool (*interrupted)(void *arg); /* may be NULL */

@@ -179,6 +179,7 @@ static kolo_status check_step(const kolo_session *s, int64_t samples) {
 
 kolo_status kolo_own_batch_complete(kolo_session *s, const kolo_batch *batch, kolo_batch *whole) {
     int64_t samples;
+    KOLO_TRY(kolo_session_check_together(s));
     if (s->opts.evaluate_only) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a session that evaluates only makes no steps");
     }
@@ -204,7 +205,7 @@ kolo_status kolo_own_batch_complete_evaluation(kolo_session *s, const kolo_batch
         if (status == KOLO_OK) *whole = *batch;
         return status;
     }
-    KOLO_TRY(check_together(s));
+    KOLO_TRY(kolo_session_check_together(s));
     KOLO_TRY(exchange(s, status, batch));
     if (has_failed(s, &samples) || !batch) return kolo_agree(s->comm, status);
     return complete(s, batch, samples, equal_share, whole);

@@ -8,14 +8,6 @@ static inline kolo_status check_session(const kolo_session *s) {
     return s ? KOLO_OK : KOLO_FAIL(KOLO_ERR_ARG, "no session: create one");
 }
 
-/* ARG in a callback of rank 0 alone, for what all ranks do together. */
-static inline kolo_status check_together(const kolo_session *s) {
-    if (!s->in_callback) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG,
-                     "the ranks divide the model (mesh, zero), and a callback runs on "
-                     "rank 0 alone: compute and read after the run, on all ranks");
-}
-
 /* The share of a place on the axis dp in a step of `samples`. */
 kolo_share kolo_own_batch_share(const kolo_session *s, int64_t samples, int place);
 /* Checks the fields and labels of a batch of a step, and completes one that is not of a loader: the

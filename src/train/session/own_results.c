@@ -140,7 +140,7 @@ static kolo_status take_from_mesh(const kolo_session *s, const prediction *p) {
 /* Ranks that compute together ask for the same. */
 static kolo_status agree_on_output(const kolo_session *s, const prediction *p, kolo_status status) {
     if (!evaluates_together(s)) return status;
-    KOLO_TRY(check_together(s));
+    KOLO_TRY(kolo_session_check_together(s));
     KOLO_TRY(kolo_agree(s->comm, status));
     KOLO_TRY(kolo_agree_text(s->comm, p->output));
     const int64_t asks = asks_shape(p);
@@ -215,7 +215,7 @@ static kolo_status find_tensor(const kolo_session *s, const char *name, const vo
 /* Of a mesh that divides the model all ranks ask for the same tensor. */
 static kolo_status agree_on_tensor(const kolo_session *s, const char *name, kolo_status status) {
     if (!s->groups) return status;
-    KOLO_TRY(check_together(s));
+    KOLO_TRY(kolo_session_check_together(s));
     KOLO_TRY(kolo_agree(s->comm, status));
     return kolo_agree_text(s->comm, name);
 }
@@ -225,7 +225,7 @@ kolo_status kolo_session_get(const kolo_session *s, const char *name, void *data
     KOLO_TRY(check_session(s));
     KOLO_TRY(agree_on_tensor(s, name, find_tensor(s, name, data, bytes, &entry)));
     KOLO_ASSERT(entry);
-    if (kolo_store_entry_is_sharded(entry)) KOLO_TRY(check_together(s));
+    if (kolo_store_entry_is_sharded(entry)) KOLO_TRY(kolo_session_check_together(s));
     KOLO_TRY(kolo_session_settle((kolo_session *)s));
     return kolo_store_read(s->store, entry, data);
 }
@@ -244,6 +244,7 @@ static kolo_status check_values(const char *name, kolo_dtype dtype, const void *
 kolo_status kolo_session_set(kolo_session *s, const char *name, const void *data, size_t bytes) {
     const kolo_store_entry *entry = NULL;
     KOLO_TRY(check_session(s));
+    KOLO_TRY(kolo_session_check_together(s));
     KOLO_TRY(kolo_session_settle(s));
     const bool root = !s->comm || kolo_comm_rank(s->comm) == 0;
     kolo_status status = find_tensor(s, name, root ? data : &entry, bytes, &entry);

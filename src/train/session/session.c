@@ -338,6 +338,13 @@ bool kolo_session_counts(const kolo_session *s) { return counts_samples(s); }
 
 void kolo_session_set_callback(kolo_session *s, bool runs) { s->in_callback = runs; }
 
+kolo_status kolo_session_check_together(const kolo_session *s) {
+    if (!s->in_callback || ranks_of(s) == 1) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "a callback runs on rank 0 alone, and all ranks take part in this "
+                     "call: make it after the run, on all of them");
+}
+
 bool kolo_session_is_reproducible(const kolo_session *s) { return s->opts.shards > 0; }
 
 void kolo_session_shards(const kolo_session *s, int rank, int *first, int *end) {

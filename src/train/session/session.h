@@ -270,8 +270,10 @@ kolo_status kolo_session_meet(kolo_session *session, bool *asked);
 /* Before a step on a lease: its random draws are those of step `step`. */
 void kolo_session_seek(kolo_session *session, int64_t step);
 
-/* While rank 0 alone runs a callback: what ranks compute or read together is refused. */
+/* While rank 0 alone runs a callback. */
 void kolo_session_set_callback(kolo_session *session, bool runs);
+/* ARG meanwhile, of several ranks: for what all of them call. */
+kolo_status kolo_session_check_together(const kolo_session *session);
 /* Before a session is destroyed because of an error, the last one: the ranks that wait for this one
  * in groups of a mesh get it. */
 void kolo_session_fail(kolo_session *session, kolo_status status);

@@ -223,7 +223,7 @@ static void meshes_compute_what_one_rank_does(void **state) {
         setting s;
     } cases[] = {
         {2, {.mesh = "tp=2", .placement = rules}},
-        {2, {.mesh = "sp=2"}},
+        {4, {.mesh = "sp=4"}},
         {2, {.mesh = "pp=2", .accumulate = 2}},
         {3, {.mesh = "dp=3", .zero = 3}},
         {4, {.mesh = "dp=2,tp=2", .placement = rules, .zero = 1}},
@@ -275,7 +275,8 @@ enum { TRAINED = 29, TESTED = 9 };
 typedef struct fitted {
     double loss, test, read; /* read: after the run, of the test set */
     int64_t steps;
-    bool refused; /* a callback could not read the session */
+    bool refused; /* a callback could not read the session, */
+    int notices, refused_notices;
 } fitted;
 
 typedef struct watched {
@@ -283,13 +284,32 @@ typedef struct watched {
     fitted *out;
 } watched;
 
-/* On rank 0 alone: what all ranks read together is refused. */
+static bool is_refused(kolo_status status) {
+    return status == KOLO_ERR_ARG && strstr(kolo_last_error(), "a callback runs on rank 0 alone");
+}
+
+/* On rank 0 alone: what all ranks do together is refused. */
+static bool try_all(kolo_session *s) {
+    own_net_samples own;
+    kolo_batch batch;
+    float table[TABLE] = {0};
+    if (!is_refused(kolo_session_get(s, "words", table, sizeof table))) return false;
+    return own_net_batch(s, 0, &own, &batch) == KOLO_OK &&
+           is_refused(kolo_session_step(s, &batch, NULL)) &&
+           is_refused(kolo_session_set(s, "words", table, sizeof table)) &&
+           is_refused(kolo_session_save(s, "unused")) && is_refused(kolo_session_load(s, "unused"));
+}
+
 static bool look(void *arg, const kolo_train_progress *p) {
-    watched *w = arg;
-    float table[TABLE];
-    w->out->refused = kolo_session_get(w->session, "words", table, sizeof table) == KOLO_ERR_ARG &&
-                      strstr(kolo_last_error(), "a callback runs on rank 0 alone");
+    const watched *w = arg;
+    w->out->refused = try_all(w->session);
     return p->step < 0;
+}
+
+static void read_notice(void *arg, const char *line, kolo_notice_kind kind) {
+    const watched *w = arg;
+    w->out->notices++;
+    w->out->refused_notices += try_all(w->session);
 }
 
 static kolo_status open_data(int64_t first, int64_t count, int32_t *ids, int32_t *next,
@@ -328,7 +348,9 @@ static kolo_status fit(kolo_comm *comm, const setting *t, const kolo_dataset *tr
                          .checkpoint_epochs = t->save ? 1 : 0,
                          .resume = t->load,
                          .eval_every = 1,
-                         .arg = &w};
+                         .arg = &w,
+                         .notice = read_notice,
+                         .notice_arg = &w};
     if (kolo_comm_rank(comm) == 0) run.stop = look;
     kolo_status status = t->load ? KOLO_OK : loop(w.session, train);
     if (status == KOLO_OK) status = kolo_fit(w.session, train, test, &run, &result);
@@ -364,6 +386,7 @@ static fitted run_fit(int ranks, setting s) {
     const kolo_status status = run_rank_job(&job);
     if (status != KOLO_OK) fail_msg("%s: %s", s.mesh ? s.mesh : "alone", kolo_last_error());
     assert_true(o[0].refused == (ranks > 1));
+    assert_int_equal(o[0].refused_notices, ranks > 1 ? o[0].notices : 0);
     for (int r = 0; r < ranks; r++) {
         assert_true(o[r].test == o[0].test && o[r].read == o[0].read && o[r].loss == o[0].loss);
         assert_int_equal(o[r].steps, o[0].steps);
@@ -394,6 +417,7 @@ static void runs_resume_on_another_mesh(void **state) {
         s.save = then.load = "session_runs";
         (void)run_fit(cases[i].ranks, s);
         const fitted o = run_fit(cases[i].then_ranks, then);
+        assert_true(o.notices > 0); /* that it resumes */
         assert_int_equal(o.steps, want.steps);
         assert_near("the loss of training", then.mesh, o.loss, want.loss, 1e-4);
         assert_near("the loss of the test set", then.mesh, o.test, want.test, 1e-4);
