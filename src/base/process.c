@@ -246,8 +246,13 @@ static int64_t group_limit(void) {
     return least;
 }
 
+static _Thread_local int64_t pinned_limit;
+
+void kolo_memory_limit_pin(int64_t bytes) { pinned_limit = bytes; }
+
 int64_t kolo_memory_limit(void) {
     struct sysinfo info;
+    if (pinned_limit > 0) return pinned_limit;
     if (sysinfo(&info) != 0) return 0;
     int64_t machine = (int64_t)((info.totalram + info.totalswap) * (uint64_t)info.mem_unit);
     return kolo_min_i64(machine, group_limit());

@@ -81,6 +81,8 @@ KOLO_SHARED uint64_t kolo_processors_key(void);
 /* The memory that the processes of this machine may use, in bytes: physical memory and swap, or the
  * limit of this process's control group. 0: unknown. */
 KOLO_SHARED int64_t kolo_memory_limit(void);
+/* Test hook: the limit on this thread; 0: that of the machine. */
+KOLO_SHARED void kolo_memory_limit_pin(int64_t bytes);
 /* Peak resident set size of this process. */
 KOLO_SHARED int64_t kolo_peak_rss_bytes(void);
 

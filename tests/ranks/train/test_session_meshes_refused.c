@@ -1,10 +1,12 @@
 /* What sessions on meshes refuse: by all ranks together, with a reason. */
 #include "base/compiler.h"
+#include "base/process.h"
 #include "base/status.h"
 #include "graph/graph.h"
 #include "support/own_net.h"
 #include "support/ranks.h"
 #include "support/support.h"
+#include "train/session/memory.h"
 
 #include <string.h>
 
@@ -140,10 +142,51 @@ static void sessions_that_cannot_be_are_refused(void **state) {
     ASSERT_OK(run_ranks(2, RANKS_THREAD, refused_body, NULL, 0));
 }
 
+/* ---- memory ---- */
+
+static kolo_status create(kolo_comm *comm, int64_t limit, int64_t *bytes) {
+    const kolo_session_opts opts = {.mesh = "pp=2", .global_batch = OWN_SAMPLES, .f64 = true};
+    kolo_session *s;
+    kolo_memory_limit_pin(limit);
+    const kolo_status status = kolo_session_create(comm, &opts, own_net_build, NULL, &s);
+    kolo_memory_limit_pin(0);
+    if (status != KOLO_OK) return status;
+    const kolo_train_memory m = kolo_session_memory_parts(s);
+    *bytes = m.store + m.shared + m.exchanged + m.values;
+    kolo_session_destroy(s);
+    return KOLO_OK;
+}
+
+/* The stages need unequal memory, and have the same machine. Where it lacks a byte for all, also by
+ * the limit of one rank alone, all are refused. */
+static kolo_status limited_body(kolo_comm *comm, const void *arg, void *result) {
+    static const int64_t lacks[][2] = {{0, 0}, {1, 1}, {0, 1}, {1, 0}};
+    const int rank = kolo_comm_rank(comm);
+    int64_t both[2] = {0}, bytes;
+    KOLO_TRY(create(comm, 0, &both[rank]));
+    KOLO_TRY(kolo_allreduce(comm, both, 2, KOLO_DTYPE_I64, KOLO_SUM));
+    if (both[0] == both[1]) return kolo_error_set(KOLO_ERR_FORMAT, "equal stages");
+    for (size_t i = 0; i < KOLO_COUNT(lacks); i++) {
+        const kolo_status status = create(comm, both[0] + both[1] - lacks[i][rank], &bytes);
+        if (i == 0) KOLO_TRY(status);
+        if (i == 0 || (status == KOLO_ERR_NOMEM && strstr(kolo_last_error(), "all 2 of them"))) {
+            continue;
+        }
+        return kolo_error_set(KOLO_ERR_FORMAT, "case %zu: status %d, %s", i, status,
+                              kolo_last_error());
+    }
+    return KOLO_OK;
+}
+
+static void memory_of_all_ranks_is_checked_together(void **state) {
+    ASSERT_OK(run_ranks(2, RANKS_THREAD, limited_body, NULL, 0));
+}
+
 TEST_MAIN(test_session_meshes_refused) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_differ_are_refused_together),
         cmocka_unit_test(sessions_that_cannot_be_are_refused),
+        cmocka_unit_test(memory_of_all_ranks_is_checked_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
