@@ -324,16 +324,14 @@ static void skip_measurements(kolo_job *j) {
               KOLO_NOTICE_INFO);
 }
 
-/* The memory on this machine of the copies that checkpoints are written from. */
+/* The memory of the copy that checkpoints are written from, on ranks that write. */
 static size_t copied_bytes(const kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     const kolo_store *store = kolo_session_store(j->session);
     const bool saves = o->checkpoint_steps + o->checkpoint_epochs > 0 || o->checkpoint_seconds > 0;
-    const bool sharded = kolo_store_is_sharded(store);
     if (!saves || o->wait_for_saves || kolo_job_is_asynchronous(j)) return 0;
-    if (!sharded) return j->rank == 0 ? kolo_checkpoint_saver_needs(store) : 0;
-    return kolo_checkpoint_saver_needs(store) *
-           (size_t)(j->comm ? kolo_comm_local_size(j->comm) : 1);
+    if (j->rank > 0 && !kolo_store_is_sharded(store)) return 0;
+    return kolo_checkpoint_saver_needs(store);
 }
 
 kolo_status kolo_job_create_session(kolo_job *j) {

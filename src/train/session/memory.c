@@ -40,28 +40,42 @@ static double own_bytes(const kolo_train_memory *m) {
     return (double)m->store + (double)m->exchanged + (double)m->values;
 }
 
-/* Of the ranks of this machine together; what they share counts once. */
-static double local_bytes(const kolo_comm *comm, const kolo_train_memory *rows, int *local) {
+typedef struct need {
+    kolo_train_memory memory;
+    int64_t copies; /* for checkpoints */
+} need;
+
+/* Of the ranks of this machine. */
+typedef struct local_needs {
+    int ranks;
+    double together, copies; /* what they share counts once */
+} local_needs;
+
+static local_needs add_local(const kolo_comm *comm, const need *rows) {
     const int here = comm ? kolo_comm_host(comm, kolo_comm_rank(comm)) : 0;
-    double bytes = 0, shared = 0;
-    *local = 0;
+    local_needs all = {0};
+    double shared = 0;
     for (int r = 0; r < (comm ? kolo_comm_size(comm) : 1); r++) {
         if (comm && kolo_comm_host(comm, r) != here) continue;
-        ++*local;
-        bytes += own_bytes(&rows[r]);
-        shared = fmax(shared, (double)rows[r].shared);
+        all.ranks++;
+        all.together += own_bytes(&rows[r].memory);
+        all.copies += (double)rows[r].copies;
+        shared = fmax(shared, (double)rows[r].memory.shared);
     }
-    return bytes + shared;
+    all.together += shared;
+    return all;
 }
 
-static kolo_status fail_check(const kolo_train_memory *own, int local, double together,
-                              double copies, double limit) {
+static kolo_status fail_check(const kolo_train_memory *own, const local_needs *local,
+                              double limit) {
     char copied[48] = "", all[48] = "";
-    if (copies > 0) {
-        kolo_snprintf(copied, sizeof copied, ", copies for checkpoints %.1f GiB", copies / gib);
+    if (local->copies > 0) {
+        kolo_snprintf(copied, sizeof copied, ", copies for checkpoints %.1f GiB",
+                      local->copies / gib);
     }
-    if (local > 1) {
-        kolo_snprintf(all, sizeof all, ", all %d of them %.1f GiB", local, together / gib);
+    if (local->ranks > 1) {
+        kolo_snprintf(all, sizeof all, ", all %d of them %.1f GiB", local->ranks,
+                      local->together / gib);
     }
     return KOLO_FAIL(
         KOLO_ERR_NOMEM,
@@ -70,23 +84,26 @@ static kolo_status fail_check(const kolo_train_memory *own, int local, double to
         "smaller model or batch, fewer workers, --accumulate or --recompute full%s",
         (own_bytes(own) + (double)own->shared) / gib, (double)(own->store + own->shared) / gib,
         (double)own->exchanged / gib, (double)own->values / gib, all, copied, limit / gib,
-        copies > 0 ? ", or --wait-for-saves" : "");
+        local->copies > 0 ? ", or --wait-for-saves" : "");
+}
+
+static kolo_status gather_needs(kolo_comm *comm, const need *own, need *rows) {
+    enum { FIELDS = sizeof *own / sizeof own->copies };
+    rows[0] = *own;
+    return comm ? kolo_allgather(comm, own, rows, FIELDS, KOLO_DTYPE_I64) : KOLO_OK;
 }
 
 kolo_status kolo_session_check_memory(const kolo_session *session, kolo_comm *comm, size_t copies) {
-    const kolo_train_memory own = kolo_session_memory_parts(session);
+    const need own = {kolo_session_memory_parts(session), (int64_t)copies};
     const size_t bytes = (size_t)(comm ? kolo_comm_size(comm) : 1) * sizeof own;
     const double limit = (double)kolo_memory_limit();
-    int local;
-    kolo_train_memory *rows = kolo_zalloc(bytes);
+    need *rows = kolo_zalloc(bytes);
     kolo_status status = kolo_agree(comm, rows ? KOLO_OK : KOLO_NOMEM(bytes));
-    if (status == KOLO_OK && rows) status = kolo_gather_memory(comm, &own, rows);
+    if (status == KOLO_OK && rows) status = gather_needs(comm, &own, rows);
     if (status == KOLO_OK && rows) {
-        const double together = local_bytes(comm, rows, &local);
-        if (limit > 0 && together + (double)copies > limit) {
-            status = fail_check(&own, local, together, (double)copies, limit);
-        }
-        status = kolo_agree(comm, status);
+        const local_needs local = add_local(comm, rows);
+        const bool fits = limit <= 0 || local.together + local.copies <= limit;
+        status = kolo_agree(comm, fits ? KOLO_OK : fail_check(&own.memory, &local, limit));
     }
     kolo_free(rows);
     return status;

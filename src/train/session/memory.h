@@ -12,7 +12,7 @@ kolo_status kolo_gather_memory(kolo_comm *comm, const kolo_train_memory *own,
                                kolo_train_memory *rows);
 /* NOMEM, with the figures, if the ranks of this machine together need more memory than it has, or
  * than the limit of their control group. The memory of a session is reserved at its creation and
- * filled later. `copies`: bytes on this machine of copies for checkpoints, beyond that. Collective:
+ * filled later. `copies`: bytes of this rank's copies for checkpoints, beyond that. Collective:
  * stages of a pipeline need unequal memory, so the ranks exchange what they need. All ranks fail
  * where one does. */
 kolo_status kolo_session_check_memory(const kolo_session *session, kolo_comm *comm, size_t copies);

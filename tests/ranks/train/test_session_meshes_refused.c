@@ -182,11 +182,37 @@ static void memory_of_all_ranks_is_checked_together(void **state) {
     ASSERT_OK(run_ranks(2, RANKS_THREAD, limited_body, NULL, 0));
 }
 
+/* Each rank adds its own copies for checkpoints. */
+static kolo_status copying_body(kolo_comm *comm, const void *arg, void *result) {
+    static const int64_t copies[] = {5000, 70};
+    const kolo_session_opts opts = {.mesh = "pp=2", .global_batch = OWN_SAMPLES, .f64 = true};
+    const int rank = kolo_comm_rank(comm);
+    kolo_status fits = KOLO_OK, lacks = KOLO_OK;
+    kolo_session *s;
+    KOLO_TRY(kolo_session_create(comm, &opts, own_net_build, NULL, &s));
+    const kolo_train_memory m = kolo_session_memory_parts(s);
+    int64_t all = m.store + m.shared + m.exchanged + m.values + copies[rank];
+    kolo_status status = kolo_allreduce(comm, &all, 1, KOLO_DTYPE_I64, KOLO_SUM);
+    for (int i = 0; i < 2 && status == KOLO_OK; i++) {
+        kolo_memory_limit_pin(all - i);
+        *(i == 0 ? &fits : &lacks) = kolo_session_check_memory(s, comm, (size_t)copies[rank]);
+        kolo_memory_limit_pin(0);
+    }
+    kolo_session_destroy(s);
+    if (status != KOLO_OK || (fits == KOLO_OK && lacks == KOLO_ERR_NOMEM)) return status;
+    return kolo_error_set(KOLO_ERR_FORMAT, "status %d and %d: %s", fits, lacks, kolo_last_error());
+}
+
+static void copies_of_each_rank_are_added(void **state) {
+    ASSERT_OK(run_ranks(2, RANKS_THREAD, copying_body, NULL, 0));
+}
+
 TEST_MAIN(test_session_meshes_refused) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_differ_are_refused_together),
         cmocka_unit_test(sessions_that_cannot_be_are_refused),
         cmocka_unit_test(memory_of_all_ranks_is_checked_together),
+        cmocka_unit_test(copies_of_each_rank_are_added),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
