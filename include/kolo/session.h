@@ -136,7 +136,8 @@ KOLO_API kolo_status kolo_session_share(const kolo_session *session, int64_t sam
  * the update. Blocks until the parameters are updated. Collective: one small exchange for the
  * sizes, except for batches of a loader, and those of the plan. ARG: a missing field, or one of
  * another type or shape; a label outside the classes; shares that are not equal on the ranks; other
- * samples on ranks of a mesh that need the same. */
+ * samples on ranks of a mesh that need the same. PEER: of a batch of a loader another rank has a
+ * label outside the classes, which ends the group. */
 KOLO_API kolo_status kolo_session_step(kolo_session *session, const kolo_batch *batch,
                                        kolo_metrics *metrics);
 /* Starts a loader of the batches of full steps over `dataset`, this rank's share of each, shuffled

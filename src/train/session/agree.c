@@ -3,8 +3,16 @@
 
 #include "base/memory.h"
 #include "base/rng.h"
+#include "kolo/embed.h"
 
 #include <string.h>
+
+kolo_status kolo_end_group(kolo_comm *comm, kolo_status status) {
+    if (!comm || kolo_comm_size(comm) == 1) return status;
+    status = kolo_fail_in(status, "rank %d", kolo_comm_rank(comm));
+    kolo_comm_abort(comm, kolo_last_error());
+    return status;
+}
 
 /* ARG with the first line that differs; the texts differ. */
 static kolo_status differs(int rank, const char *own, const char *rank0) {

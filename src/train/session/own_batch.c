@@ -82,8 +82,7 @@ static kolo_status check_labels(const kolo_session *s, const kolo_batch *b) {
 static kolo_status check(kolo_session *s, const kolo_batch *batch, uint32_t inputs) {
     KOLO_TRY(check_form(batch));
     KOLO_TRY(kolo_session_check_batch(s, batch, inputs));
-    KOLO_TRY(check_data(s, batch));
-    return check_labels(s, batch);
+    return check_data(s, batch);
 }
 
 /* ---- what the ranks pass ---- */
@@ -168,6 +167,13 @@ static kolo_status complete(const kolo_session *s, const kolo_batch *batch, int6
 
 /* ---- steps and evaluations ---- */
 
+/* A batch of a loader, which all ranks have: they exchange nothing. Labels are of this rank alone,
+ * so that the others would begin the step without it. */
+static kolo_status check_loaded(const kolo_session *s, const kolo_batch *batch) {
+    const kolo_status status = check_labels(s, batch);
+    return status == KOLO_OK ? KOLO_OK : kolo_end_group(s->comm, status);
+}
+
 static kolo_status check_step(const kolo_session *s, int64_t samples) {
     const int64_t full = s->opts.shards * s->opts.batch;
     if (samples == 0) return KOLO_FAIL(KOLO_ERR_ARG, "a step without samples on any rank");
@@ -184,10 +190,13 @@ kolo_status kolo_own_batch_complete(kolo_session *s, const kolo_batch *batch, ko
         return KOLO_FAIL(KOLO_ERR_ARG, "a session that evaluates only makes no steps");
     }
     kolo_status status = check(s, batch, UINT32_MAX);
-    if (batch && batch->global_count > 0) { /* of a loader, which all ranks have */
-        if (status == KOLO_OK) *whole = *batch;
-        return status;
+    if (batch && batch->global_count > 0) {
+        KOLO_TRY(status);
+        KOLO_TRY(check_loaded(s, batch));
+        *whole = *batch;
+        return KOLO_OK;
     }
+    if (status == KOLO_OK) status = check_labels(s, batch);
     KOLO_TRY(exchange(s, status, batch));
     if (has_failed(s, &samples) || !batch) return kolo_agree(s->comm, status);
     KOLO_TRY(check_step(s, samples));
@@ -198,6 +207,7 @@ kolo_status kolo_own_batch_complete_evaluation(kolo_session *s, const kolo_batch
                                                uint32_t inputs, kolo_batch *whole) {
     int64_t samples;
     kolo_status status = check(s, batch, inputs);
+    if (status == KOLO_OK) status = check_labels(s, batch);
     if (status == KOLO_OK && batch->count == 0) {
         status = KOLO_FAIL(KOLO_ERR_ARG, "a batch without samples");
     }

@@ -246,9 +246,70 @@ static void data_that_cannot_be_is_refused(void **state) {
     kolo_dataset_close(d);
 }
 
+/* ---- a label that the loss does not have, in a batch of a loader ---- */
+
+typedef struct refusal {
+    bool has; /* this rank had the sample */
+    kolo_status status, after;
+    char text[256];
+} refusal;
+
+static kolo_status step_until_refused(kolo_session *s, kolo_loader *loader, refusal *r) {
+    kolo_batch batch;
+    while (r->status == KOLO_OK) {
+        KOLO_TRY(kolo_loader_next(loader, &batch));
+        if (batch.global_count == 0) return KOLO_OK;
+        for (int64_t i = 0; i < batch.count; i++) {
+            r->has |= ((const int32_t *)batch.data[1])[i] == LABELS;
+        }
+        r->status = kolo_session_step(s, &batch, NULL);
+    }
+    (void)snprintf(r->text, sizeof r->text, "%s", kolo_last_error());
+    KOLO_TRY(kolo_loader_next(loader, &batch));
+    r->after = kolo_session_step(s, &batch, NULL);
+    return KOLO_OK;
+}
+
+static kolo_status wrong_label_body(kolo_comm *comm, const void *arg, void *result) {
+    const kolo_session_opts opts = {.global_batch = 8, .lr = 0.1, .seed = 4};
+    static const float all_u[OWN * SUM_A];
+    static const int32_t all_y[OWN] = {[7] = LABELS}, all_id[OWN];
+    const kolo_source source = {
+        .count = OWN, .n_fields = 3, .fields = own_fields, .data = {all_u, all_y, all_id}};
+    kolo_session *s = NULL;
+    kolo_dataset *set = NULL;
+    kolo_loader *loader = NULL;
+    kolo_status status = kolo_dataset_create(&source, &set);
+    if (status == KOLO_OK) status = kolo_session_create(comm, &opts, build_many, NULL, &s);
+    if (status == KOLO_OK) status = kolo_session_loader(s, set, NULL, 9, &loader);
+    if (status == KOLO_OK) status = step_until_refused(s, loader, result);
+    kolo_loader_destroy(loader);
+    kolo_session_destroy(s);
+    kolo_dataset_close(set);
+    return status;
+}
+
+/* No rank goes on: those that have other samples get the cause. */
+static void a_wrong_label_of_a_loader_ends_all_ranks(void **state) {
+    refusal r[3] = {{.has = false}};
+    const rank_job run = {.n = 3,
+                          .transport = RANKS_THREAD,
+                          .body = wrong_label_body,
+                          .results = r,
+                          .result_bytes = sizeof *r};
+    ASSERT_OK(run_rank_job(&run));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(r[i].status, r[i].has ? KOLO_ERR_ARG : KOLO_ERR_PEER);
+        if (!strstr(r[i].text, "label 300 at index ")) fail_msg("rank %d: %s", i, r[i].text);
+        assert_int_not_equal(r[i].after, KOLO_OK);
+    }
+    assert_int_equal(r[0].has + r[1].has + r[2].has, 1);
+}
+
 TEST_MAIN(test_session_data) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_samples_come_once_per_epoch),
+        cmocka_unit_test(a_wrong_label_of_a_loader_ends_all_ranks),
         cmocka_unit_test(images_of_bytes_and_floats_are_the_same),
         cmocka_unit_test(data_that_cannot_be_is_refused),
     };
