@@ -8,6 +8,7 @@
 #include "train/session/internal.h"
 
 #include <math.h>
+#include <string.h>
 
 static const double gib = 1 << 30;
 
@@ -27,11 +28,16 @@ kolo_train_memory kolo_session_memory_parts(const kolo_session *s) {
     };
 }
 
+/* A row of numbers of each rank. */
+static kolo_status gather(kolo_comm *comm, const void *own, void *rows, size_t bytes) {
+    memcpy(rows, own, bytes);
+    return comm ? kolo_allgather(comm, own, rows, bytes / sizeof(int64_t), KOLO_DTYPE_I64)
+                : KOLO_OK;
+}
+
 kolo_status kolo_gather_memory(kolo_comm *comm, const kolo_train_memory *own,
                                kolo_train_memory *rows) {
-    enum { FIELDS = sizeof *own / sizeof own->store };
-    rows[0] = *own;
-    return comm ? kolo_allgather(comm, own, rows, FIELDS, KOLO_DTYPE_I64) : KOLO_OK;
+    return gather(comm, own, rows, sizeof *own);
 }
 
 /* ---- the check ---- */
@@ -87,19 +93,13 @@ static kolo_status fail_check(const kolo_train_memory *own, const local_needs *l
         local->copies > 0 ? ", or --wait-for-saves" : "");
 }
 
-static kolo_status gather_needs(kolo_comm *comm, const need *own, need *rows) {
-    enum { FIELDS = sizeof *own / sizeof own->copies };
-    rows[0] = *own;
-    return comm ? kolo_allgather(comm, own, rows, FIELDS, KOLO_DTYPE_I64) : KOLO_OK;
-}
-
 kolo_status kolo_session_check_memory(const kolo_session *session, kolo_comm *comm, size_t copies) {
     const need own = {kolo_session_memory_parts(session), (int64_t)copies};
     const size_t bytes = (size_t)(comm ? kolo_comm_size(comm) : 1) * sizeof own;
     const double limit = (double)kolo_memory_limit();
     need *rows = kolo_zalloc(bytes);
     kolo_status status = kolo_agree(comm, rows ? KOLO_OK : KOLO_NOMEM(bytes));
-    if (status == KOLO_OK && rows) status = gather_needs(comm, &own, rows);
+    if (status == KOLO_OK && rows) status = gather(comm, &own, rows, sizeof own);
     if (status == KOLO_OK && rows) {
         const local_needs local = add_local(comm, rows);
         const bool fits = limit <= 0 || local.together + local.copies <= limit;
