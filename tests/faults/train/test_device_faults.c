@@ -1,4 +1,4 @@
-/* Devices that fail while two ranks train: both ranks end with the cause, which names rank, device
+/* Devices that fail while ranks train: all ranks end with the cause, which names rank, device
  * and op; nothing hangs, no file is taken for a good one, and all memory is freed. */
 #include "base/memory.h"
 #include "device/device.h"
@@ -65,6 +65,28 @@ static kolo_status build(kolo_graph *g, int64_t n, void *arg) {
     return KOLO_OK;
 }
 
+static const kolo_field fields[] = {{"target", KOLO_DTYPE_F32, {1, {WIDTH}}, .mean = {0}},
+                                    {"u", KOLO_DTYPE_F32, {1, {WIDTH}}, .mean = {0}}};
+
+/* The step fails with the text of the op; the parameters are lost with the device, and no stale
+ * ones are given in their place. */
+static void a_failure_on_a_device_ends_the_session(void **state) {
+    const kolo_session_opts opts = {.batch = 1, .device = "fake", .lr = 1e-3};
+    float x[WIDTH] = {1, 2, 3}, target[WIDTH] = {0}, weights[WIDTH * WIDTH];
+    const kolo_batch batch = {.count = 1, .n_fields = 2, .fields = fields, .data = {target, x}};
+    kolo_session *session;
+    ASSERT_OK(kolo_session_create(NULL, &opts, build, NULL, &session));
+    ASSERT_OK(kolo_session_step(session, &batch, NULL));
+    ASSERT_OK(kolo_session_get(session, "a", weights, sizeof weights));
+    x[0] = 10000;
+    assert_int_equal(kolo_session_step(session, &batch, NULL), KOLO_ERR_ARG);
+    if (!strstr(kolo_last_error(), "op limited_value: ")) fail_msg("%s", kolo_last_error());
+    assert_int_equal(kolo_session_get(session, "a", weights, sizeof weights), KOLO_ERR_ARG);
+    assert_int_equal(kolo_session_save(session, "lost.safetensors"), KOLO_ERR_ARG);
+    assert_int_equal(access("lost.safetensors", F_OK), -1);
+    kolo_session_destroy(session);
+}
+
 /* The step that fails, and a call after it. */
 typedef struct failure {
     kolo_status status, after;
@@ -74,8 +96,6 @@ typedef struct failure {
 /* Rank 1 fails in its second step, in the op that `arg` names: by an input, or by a target that
  * makes the gradient large. */
 static kolo_status fail_in_kernel(kolo_comm *comm, const void *arg, void *out) {
-    static const kolo_field fields[] = {{"target", KOLO_DTYPE_F32, {1, {WIDTH}}, .mean = {0}},
-                                        {"u", KOLO_DTYPE_F32, {1, {WIDTH}}, .mean = {0}}};
     const bool backward = *(const bool *)arg;
     const kolo_session_opts opts = {.batch = 1, .device = "fake", .lr = 1e-3};
     failure *f = out;
@@ -197,6 +217,7 @@ static void an_operation_that_fails_ends_owners(void **state) { fail_each(KOLO_S
 
 TEST_MAIN(test_device_faults) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failure_on_a_device_ends_the_session),
         cmocka_unit_test(a_kernel_that_fails_ends_all_ranks),
         cmocka_unit_test(an_operation_that_fails_ends_all_ranks),
         cmocka_unit_test(an_operation_that_fails_ends_owners),

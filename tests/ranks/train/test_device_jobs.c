@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define SMALL "synthetic:N=21,test=6,shape=1x28x28,seed=2"
 #define COLOUR "synthetic:N=9,test=4,shape=3x32x32,seed=2"
@@ -428,67 +427,6 @@ static void a_step_on_a_device_allocates_nothing(void **state) {
     kolo_session_destroy(session);
 }
 
-static kolo_status like_input(const kolo_custom_shapes *s) {
-    s->out[0] = s->in[0];
-    return KOLO_OK;
-}
-
-/* Fails where its input is above 50. */
-static void run_limited(const kolo_custom_call *c) {
-    const float *x = c->in_data[0];
-    const int64_t n = kolo_shape_count(&c->in[0].shape);
-    memcpy(c->out_data[0], x, (size_t)n * sizeof *x);
-    for (int64_t i = 0; i < n; i++) {
-        if (x[i] > 50) (void)kolo_error_set(KOLO_ERR_ARG, "%g is above 50", (double)x[i]);
-    }
-}
-
-static void pass_gradient(kolo_graph *g, const kolo_custom_node *n, const kolo_value *d_out,
-                          const bool *wants, kolo_value *d_in) {
-    d_in[0] = d_out[0];
-}
-
-static const kolo_custom_op limited = {.version = KOLO_CUSTOM_OP_VERSION,
-                                       .name = "limited_on_device",
-                                       .n_in = 1,
-                                       .n_out = 1,
-                                       .index = "*->*",
-                                       .shape = like_input,
-                                       .run = run_limited,
-                                       .grad = pass_gradient};
-
-static kolo_status build_limited(kolo_graph *g, int64_t n, void *arg) {
-    kolo_value x = kolo_input(g, "u", KOLO_DTYPE_F32, kolo_shape_2(n, SUM_A)), y;
-    kolo_value t = kolo_input(g, "target", KOLO_DTYPE_F32, kolo_shape_2(n, SUM_A));
-    kolo_value a = kolo_param(g, "a", kolo_shape_2(SUM_A, SUM_A), (kolo_init){KOLO_INIT_ONE, 0});
-    KOLO_TRY(kolo_custom_op_register(&limited));
-    kolo_value h = kolo_linear(g, x, a);
-    kolo_custom(g, "limited_on_device", &h, 1, NULL, &y);
-    kolo_output(g, "loss", kolo_mse_loss(g, y, t));
-    return KOLO_OK;
-}
-
-/* The step fails with the text of the op; the parameters are lost with the device, and no stale
- * ones are given in their place. */
-static void a_failure_on_a_device_ends_the_session(void **state) {
-    static const kolo_field fields[] = {{"target", KOLO_DTYPE_F32, {1, {SUM_A}}, .mean = {0}},
-                                        {"u", KOLO_DTYPE_F32, {1, {SUM_A}}, .mean = {0}}};
-    const kolo_session_opts opts = {.batch = 1, .device = "fake"};
-    float x[SUM_A] = {1, 2, 3}, target[SUM_A] = {0}, weights[SUM_A * SUM_A];
-    const kolo_batch batch = {.count = 1, .n_fields = 2, .fields = fields, .data = {target, x}};
-    kolo_session *session;
-    ASSERT_OK(kolo_session_create(NULL, &opts, build_limited, NULL, &session));
-    ASSERT_OK(kolo_session_step(session, &batch, NULL));
-    ASSERT_OK(kolo_session_get(session, "a", weights, sizeof weights));
-    x[0] = 100;
-    assert_int_equal(kolo_session_step(session, &batch, NULL), KOLO_ERR_ARG);
-    if (!strstr(kolo_last_error(), "op limited_on_device: ")) fail_msg("%s", kolo_last_error());
-    assert_int_equal(kolo_session_get(session, "a", weights, sizeof weights), KOLO_ERR_ARG);
-    assert_int_equal(kolo_session_save(session, "lost.safetensors"), KOLO_ERR_ARG);
-    assert_int_equal(access("lost.safetensors", F_OK), -1);
-    kolo_session_destroy(session);
-}
-
 TEST_MAIN(test_device_jobs) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_model_has_the_same_bits),
@@ -502,7 +440,6 @@ TEST_MAIN(test_device_jobs) {
         cmocka_unit_test(other_devices_are_refused),
         cmocka_unit_test(a_plan_that_does_not_fit_states_what_it_needs),
         cmocka_unit_test(a_step_on_a_device_allocates_nothing),
-        cmocka_unit_test(a_failure_on_a_device_ends_the_session),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
