@@ -115,7 +115,8 @@ static void add_histogram(kolo_text *t, const char *name, const uint64_t *bins) 
     kolo_text_fini(&line);
 }
 
-/* Which worker has the most, where they have unequal parts, such as stages of a pipeline. */
+/* Which worker has the most, where they have unequal parts, such as stages of a pipeline; those
+ * that share parameters have nearly equal ones. */
 static void add_unequal_memory(kolo_text *t, const kolo_train_result *r) {
     int64_t least = INT64_MAX, most = 0, sum = 0;
     int rank = 0;
@@ -127,10 +128,10 @@ static void add_unequal_memory(kolo_text *t, const kolo_train_result *r) {
         least = kolo_min_i64(least, bytes);
         sum += bytes;
     }
-    if (least >= most) return;
+    if (least >= most || r->memory.shared > 0) return;
     const double mib = 1 << 20;
     add_row(t, "of all workers", "%.1f MiB, of rank %d, which has the most, %.1f",
-            (double)(sum + r->memory.shared) / mib, rank, (double)(most + r->memory.shared) / mib);
+            (double)sum / mib, rank, (double)most / mib);
 }
 
 /* What the steps of a worker need by their plan. */
