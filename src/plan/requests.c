@@ -142,6 +142,7 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
         kolo_request **request = kolo_plan_request_at(p, p->slot, i, bank);
         status = bucket->summands ? kolo_summands_create(group, &opts, request)
                                   : kolo_request_create(group, &opts, request);
+        if (status == KOLO_OK && p->times) kolo_request_measure(*request);
     }
     kolo_free(site);
     kolo_free(counts);
@@ -200,6 +201,10 @@ static kolo_status make_link(kolo_plan *p, const kolo_node *post, kolo_value arr
     p->link_bytes += kolo_mesh_link_bytes(*link);
     if (!p->groups) return KOLO_OK; /* nothing runs it */
     KOLO_TRY(kolo_mesh_link_attach(*link, p->groups));
+    kolo_request *request;
+    for (int i = 0; p->times && (request = kolo_mesh_link_request(*link, i)); i++) {
+        kolo_request_measure(request);
+    }
     return KOLO_OK;
 }
 

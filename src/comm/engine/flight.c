@@ -32,7 +32,7 @@ void kolo_flight_add(kolo_comm *comm, kolo_request *q) {
     }
     comm->by_priority[at] = q;
     comm->flight[comm->n_flight++] = q;
-    q->started_ns = kolo_now_ns();
+    if (q->timed) q->started_ns = kolo_now_ns();
 }
 
 /* Returns SCRATCH to the segment. */
@@ -57,7 +57,7 @@ void kolo_flight_retire(kolo_comm *comm) {
     for (int i = 0; i < comm->n_flight; i++) {
         kolo_request *q = comm->flight[i];
         if (q->state == REQUEST_IDLE) {
-            q->ended_ns = kolo_now_ns();
+            if (q->timed) q->ended_ns = kolo_now_ns();
             memcpy(comm->last_title, q->title, sizeof q->title);
             if (comm->trace) kolo_comm_trace_end(comm->trace, q);
             release_scratch(q);

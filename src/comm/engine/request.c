@@ -25,6 +25,10 @@ bool kolo_request_in_flight(const kolo_request *q) {
     KOLO_COMM_LOCK_SCOPE(q->comm);
     return q->state != REQUEST_IDLE;
 }
+void kolo_request_measure(kolo_request *q) {
+    KOLO_COMM_LOCK_SCOPE(q->comm);
+    q->timed = true;
+}
 void kolo_request_interval(const kolo_request *q, int64_t *start_ns, int64_t *end_ns) {
     KOLO_COMM_LOCK_SCOPE(q->comm);
     *start_ns = q->started_ns;

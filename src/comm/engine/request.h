@@ -51,6 +51,7 @@ struct kolo_request {
     bool private_data; /* peers need this rank's DATA or INPUT, and cannot map it */
     bool eager;
     bool offloaded; /* this start has been passed to the backend */
+    bool timed;     /* starts and completions are timed */
 
     kolo_schedule_spec spec;
     kolo_schedule schedules[2]; /* [1]: used if some rank's data is private */
@@ -79,7 +80,7 @@ struct kolo_request {
     void **to;             /* [size] */
     kolo_traffic traffic;
     uint64_t trace_id;            /* of the latest start */
-    int64_t started_ns, ended_ns; /* of the latest start and its completion; not of messages */
+    int64_t started_ns, ended_ns; /* timed: of the latest start and its completion */
 };
 
 static inline bool kolo_collective_is_message(kolo_collective kind) {
@@ -112,7 +113,10 @@ KOLO_SHARED kolo_dtype kolo_request_dtype(const kolo_request *request);
 KOLO_SHARED uint64_t kolo_request_sequence(const kolo_request *request);
 KOLO_SHARED const char *kolo_request_site(const kolo_request *request);
 KOLO_SHARED bool kolo_request_in_flight(const kolo_request *request);
-/* When the latest collective started and completed, ns; call it when it is complete. */
+/* Measures when a collective starts and completes, from its next start on. */
+KOLO_SHARED void kolo_request_measure(kolo_request *request);
+/* When the latest collective that was measured started and completed, ns; call it when it is
+ * complete. Of others and of messages: 0 and 0. */
 KOLO_SHARED void kolo_request_interval(const kolo_request *request, int64_t *start_ns,
                                        int64_t *end_ns);
 
