@@ -262,6 +262,6 @@ kolo_status kolo_request_make_collective(kolo_request *q, kolo_algorithm algorit
     }
     KOLO_TRY(make_tables(q));
     hash_request(q, algorithm);
-    q->number = q->comm->next_number++;
+    q->number = ++q->comm->n_created;
     return KOLO_OK;
 }

@@ -18,6 +18,7 @@ kolo_status kolo_request_run(kolo_comm *comm, const kolo_request_opts *opts, int
         return kolo_comm_break(comm, status, "%s", kolo_last_error());
     }
     KOLO_TRY(status);
+    request->number = KOLO_REQUEST_ONE_SHOT;
     status = kolo_request_start(request);
     if (status == KOLO_OK) status = kolo_request_wait(request, timeout_ms);
     if (status != KOLO_OK) status = kolo_comm_break(comm, status, "%s", kolo_last_error());

@@ -71,7 +71,7 @@ struct kolo_comm {
     struct kolo_p2p *p2p;             /* sends and receives; NULL until the first one is created */
     size_t n_messages;                /* sends and receives in flight */
     uint64_t next_seq;
-    uint32_t next_number;
+    uint32_t n_created; /* collectives, so far; the same on all ranks */
 
     kolo_peer_traffic *traffic;    /* [size] */
     struct kolo_comm_trace *trace; /* of the family, owned by the whole group; NULL: none */

@@ -70,18 +70,32 @@ static char *locate(const kolo_request *q, int rank, kolo_buffer buffer, size_t 
 
 /* ---- matching the peers ---- */
 
+enum { NUMBER_TEXT = 24 };
+
+static const char *number_text(uint32_t number, char text[NUMBER_TEXT]) {
+    text[0] = '\0';
+    if (number != KOLO_REQUEST_ONE_SHOT) snprintf(text, NUMBER_TEXT, " as request %u", number);
+    return text;
+}
+
+/* A collective that is started once on one rank may be a request on another. */
+static bool same_number(uint32_t a, uint32_t b) {
+    return a == b || a == KOLO_REQUEST_ONE_SHOT || b == KOLO_REQUEST_ONE_SHOT;
+}
+
 static kolo_status mismatch(kolo_request *q, int peer, const kolo_peer_call *other) {
+    char own[NUMBER_TEXT], theirs[NUMBER_TEXT];
     char title[KOLO_TITLE_BYTES];
     memcpy(title, other->title, sizeof title);
     title[sizeof title - 1] = '\0';
-    bool alike = strcmp(title, q->title) == 0 && other->call->request == q->number;
+    bool alike = strcmp(title, q->title) == 0 && same_number(other->call->request, q->number);
     return kolo_comm_break(
         q->comm, KOLO_ERR_ARG,
-        "ranks disagree on collective %llu: rank %d started %s as request %u, "
-        "rank %d %s as request %u%s; all ranks must create and start the same "
-        "collectives in the same order",
+        "ranks disagree on collective %llu: rank %d started %s%s, rank %d %s%s%s; all ranks must "
+        "create and start the same collectives in the same order",
         (unsigned long long)q->seq, kolo_comm_whole_rank(q->comm, q->comm->rank), q->title,
-        q->number, kolo_comm_whole_rank(q->comm, peer), title, other->call->request,
+        number_text(q->number, own), kolo_comm_whole_rank(q->comm, peer), title,
+        number_text(other->call->request, theirs),
         alike ? ", with other parts, counts of ranks, root, shards, scales, tuning or hosts" : "");
 }
 
@@ -147,8 +161,9 @@ static kolo_status match_peer(kolo_request *q, int peer, bool *ready) {
         return KOLO_OK;
     }
     const kolo_announcement *call = other.call;
-    if (call->request != q->number || call->kind != q->kind || call->dtype != q->dtype ||
-        call->op != q->op || call->count != q->agreed || call->shape != q->shape) {
+    if (!same_number(call->request, q->number) || call->kind != q->kind ||
+        call->dtype != q->dtype || call->op != q->op || call->count != q->agreed ||
+        call->shape != q->shape) {
         return mismatch(q, peer, &other);
     }
     if (q->peer_counts && other.peer_count && *other.peer_count != expected_of(q, peer)) {

@@ -4,6 +4,11 @@
 #include "base/compiler.h"
 #include "comm/engine/comm.h"
 
+/* In place of the number of a request that is started once, right after its creation. It is not
+ * compared: the ranks may have created different numbers of requests before, as when one of them
+ * has failed (comm/sync/agree.c). */
+enum { KOLO_REQUEST_ONE_SHOT = 0 };
+
 typedef enum request_state {
     REQUEST_IDLE,
     REQUEST_QUEUED,  /* started, waits for a slot of the transport */
@@ -36,7 +41,7 @@ struct kolo_request {
     size_t count;    /* elements of the whole vector */
     uint64_t agreed; /* the count that must agree on all ranks; UINT64_MAX: uneven all-to-all */
     uint64_t shape;
-    uint32_t number;
+    uint32_t number; /* in order of creation, from 1; or KOLO_REQUEST_ONE_SHOT */
     size_t element_bytes;
 
     const char *input;     /* INPUT; NULL: none */

@@ -21,7 +21,7 @@ enum {
 /* Announces the start of a collective. All fields but the last three and `staged` must agree on
  * all ranks. */
 typedef struct kolo_announcement {
-    uint32_t request; /* in order of creation */
+    uint32_t request; /* its number */
     uint8_t kind, dtype, op;
     uint8_t staged;   /* peers cannot access this rank's data */
     uint64_t count;   /* elements */
