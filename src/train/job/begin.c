@@ -277,11 +277,8 @@ static kolo_status compile_size(const kolo_job *j, int64_t samples, const char *
                              : kolo_fail_in(status, "%s of %" PRId64 " samples", what, samples);
 }
 
-/* The layers of a model may be divisible over the mesh with some sizes of a batch only: compiles
- * the plans of all sizes that the run has, before its first step. */
-kolo_status kolo_job_compile_sizes(const kolo_job *j) {
+static kolo_status compile_sizes(const kolo_job *j) {
     const kolo_setup *s = &j->setup;
-    if (!kolo_mesh_divides_layers(&s->mesh)) return KOLO_OK;
     if (!s->opts.in_memory && s->total_steps >= s->epoch_steps) {
         const int64_t rest = kolo_dataset_describe(s->train)->count % s->global_batch;
         KOLO_TRY(compile_size(j, rest, "the last step of an epoch,", kolo_session_compile_step));
@@ -292,6 +289,16 @@ kolo_status kolo_job_compile_sizes(const kolo_job *j) {
     KOLO_TRY(
         compile_size(j, tests < batch ? 0 : batch, "evaluation", kolo_session_compile_evaluation));
     return compile_size(j, tests % batch, "evaluation", kolo_session_compile_evaluation);
+}
+
+/* The layers of a model may be divisible over the mesh with some sizes of a batch only: compiles
+ * the plans of all sizes that the run has, before its first step. Ranks that wait in the groups of
+ * the mesh for one that failed get its error first. */
+kolo_status kolo_job_compile_sizes(const kolo_job *j) {
+    if (!kolo_mesh_divides_layers(&j->setup.mesh)) return KOLO_OK;
+    const kolo_status status = compile_sizes(j);
+    if (status != KOLO_OK) kolo_session_fail(j->session, status);
+    return kolo_agree(j->comm, status);
 }
 
 /* The first step after the warm-up begins with other plans; checkpoints before it have no errors.

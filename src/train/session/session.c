@@ -128,47 +128,61 @@ static bool copy_mesh_options(kolo_session *s) {
     return (s->placement || !rules) && (s->speeds || !speeds);
 }
 
-kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *comm,
-                                    kolo_session **session) {
-    kolo_status status;
-    kolo_session *s = kolo_zalloc(sizeof *s);
-    if (!s) return KOLO_NOMEM(sizeof *s);
+/* What needs no other rank: copies of the options, the device, and a store without entries. */
+static kolo_status open_alone(kolo_session *s, const kolo_session_config *opts) {
     s->opts = *opts;
-    s->comm = comm;
     if (s->opts.accumulate == 0) s->opts.accumulate = 1;
     s->opts.model = s->model = kolo_strdup(opts->model ? opts->model : "of the caller");
     s->opts.model_options = s->model_options =
         kolo_strdup(opts->model_options ? opts->model_options : "");
     if (!s->model || !s->model_options || !copy_patterns(s) || !copy_mesh_options(s)) {
-        kolo_session_destroy(s);
         return KOLO_NOMEM(64);
     }
-    KOLO_TRY_GOTO(kolo_device_open(opts->device, comm ? kolo_comm_local_rank(comm) : 0, &s->device),
-                  fail);
+    KOLO_TRY(
+        kolo_device_open(opts->device, s->comm ? kolo_comm_local_rank(s->comm) : 0, &s->device));
     s->opts.device = s->device->kind->name;
-    KOLO_TRY_GOTO(kolo_store_create(s->device, &s->store), fail);
+    KOLO_TRY(kolo_store_create(s->device, &s->store));
     if (ranks_of(s) == 1 || opts->served) kolo_store_set_alone(s->store);
-    if (s->opts.global_batch == 0)
+    if (s->opts.global_batch == 0) {
         s->opts.global_batch = opts->batch * s->opts.accumulate * data_ranks(s);
-    if (comm && kolo_mesh_has_model_axis(&s->opts.plan.mesh)) {
-        KOLO_TRY_GOTO(kolo_mesh_comms_create(&s->opts.plan.mesh, comm, &s->groups), fail);
     }
-    s->opts.plan.share = s->opts.share && !kolo_session_unshared(&s->opts, comm);
-    if (kolo_session_stages(s) > 1) {
-        KOLO_TRY_GOTO(kolo_program_make_groups(s->groups, &s->opts.plan.mesh), fail);
-    }
+    s->opts.plan.share = s->opts.share && !kolo_session_unshared(&s->opts, s->comm);
     s->buckets.measures = (opts->measure_buckets || opts->measure_compression) && ranks_of(s) > 1;
-    status = compile_first(s);
-    if (status == KOLO_OK) status = kolo_session_check_stage_memory(s);
-    /* Stages have different graphs, so one may be refused alone. */
-    const bool staged = kolo_session_stages(s) > 1;
-    if (s->opts.plan.share || staged) status = agree_on_plans(s, status);
-    if (status == KOLO_OK && s->opts.plan.share) status = kolo_store_share(s->store, comm);
-    if (status != KOLO_OK) goto fail;
-    KOLO_TRY_GOTO(create_rounds(s), fail);
-    *session = s;
     return KOLO_OK;
-fail:
+}
+
+/* The groups of a mesh with other axes than dp. Collective. */
+static kolo_status create_groups(kolo_session *s) {
+    const kolo_mesh *mesh = &s->opts.plan.mesh;
+    if (!s->comm || !kolo_mesh_has_model_axis(mesh)) return KOLO_OK;
+    KOLO_TRY(kolo_mesh_comms_create(mesh, s->comm, &s->groups));
+    return kolo_session_stages(s) > 1 ? kolo_program_make_groups(s->groups, mesh) : KOLO_OK;
+}
+
+static kolo_status compile_plans(kolo_session *s) {
+    KOLO_TRY(compile_first(s));
+    KOLO_TRY(kolo_session_check_stage_memory(s));
+    return create_rounds(s);
+}
+
+/* Any rank may fail alone: it may lack memory, or have a stage that is refused. */
+static kolo_status create(kolo_session *s, const kolo_session_config *opts) {
+    KOLO_TRY(kolo_agree(s->comm, open_alone(s, opts)));
+    KOLO_TRY(create_groups(s));
+    KOLO_TRY(agree_on_plans(s, compile_plans(s)));
+    return s->opts.plan.share ? kolo_store_share(s->store, s->comm) : KOLO_OK;
+}
+
+kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *comm,
+                                    kolo_session **session) {
+    kolo_session *s = kolo_zalloc(sizeof *s);
+    if (!s) return kolo_agree(comm, KOLO_NOMEM(sizeof *s));
+    s->comm = comm;
+    const kolo_status status = create(s, opts);
+    if (status == KOLO_OK) {
+        *session = s;
+        return KOLO_OK;
+    }
     if (s->store) kolo_store_abort_if_failed(s->store, comm);
     kolo_session_destroy(s);
     return status;

@@ -86,8 +86,8 @@ typedef struct kolo_session_config {
 } kolo_session_config;
 
 /* Builds the model and compiles the plan of a full batch, which fixes the layout of every
- * parameter. Parameters are zero. `comm` is borrowed; NULL: a single rank. Collective unless
- * evaluate_only. ARG: unknown model, or it does not accept these samples or options. */
+ * parameter. Parameters are zero. `comm` is borrowed; NULL: a single rank. Collective: if one rank
+ * fails, all fail. ARG: unknown model, or it does not accept these samples or options; NOMEM. */
 kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *comm,
                                     kolo_session **session);
 /* The graph of a model as its builder makes it, for `batch` samples. ARG: the model does not accept

@@ -1,5 +1,6 @@
 /* Misuse of sessions: options, builders and batches that are refused, by all ranks together. */
 #include "base/compiler.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "graph/graph.h"
 #include "kolo/session.h"
@@ -202,11 +203,74 @@ static void ranks_that_differ_are_refused_together(void **state) {
     }
 }
 
+/* ---- a rank that fails alone ---- */
+
+/* Rank 1 alone fails in the plan of a full step, after the ranks have compared their graphs. */
+static kolo_status build_fails_late(kolo_graph *g, int64_t n, void *arg) {
+    const bool *fails = arg;
+    if (*fails && n > 1) return kolo_error_set(KOLO_ERR_ARG, "the full step of rank 1");
+    return sum_build(g, n, NULL);
+}
+
+/* The group is intact: the same ranks create another session. */
+static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
+    bool fails = kolo_comm_rank(comm) == 1;
+    const kolo_session_opts opts = {.batch = 4};
+    const quarrel q = {5, "the full step of rank 1"};
+    const kolo_batch batch = sum_batch(0, 4);
+    kolo_session *s;
+    KOLO_TRY(expect(kolo_session_create(comm, &opts, build_fails_late, &fails, &s), &q));
+    fails = false;
+    KOLO_TRY(kolo_session_create(comm, &opts, build_fails_late, &fails, &s));
+    const kolo_status status = kolo_session_step(s, &batch, NULL);
+    kolo_session_destroy(s);
+    return status;
+}
+
+static void a_plan_that_fails_on_one_rank_fails_on_all(void **state) {
+    ASSERT_OK(run_ranks(3, RANKS_THREAD, late_body, NULL, 0));
+}
+
+/* Each allocation of rank 1 in the creation of a session fails in turn: either the session is
+ * created on all ranks, or all of them get the error. */
+static kolo_status starved_body(kolo_comm *comm, const void *arg, void *result) {
+    const long *nth = arg;
+    const kolo_session_opts opts = {.batch = 4};
+    kolo_session *s = NULL;
+    int64_t *created = result;
+    if (kolo_comm_rank(comm) == 1) kolo_alloc_fail_nth(*nth);
+    const kolo_status status = kolo_session_create(comm, &opts, sum_build, NULL, &s);
+    kolo_alloc_fail_nth(0);
+    *created = status == KOLO_OK;
+    kolo_session_destroy(s);
+    if (status == KOLO_OK || status == KOLO_ERR_NOMEM) return KOLO_OK;
+    return strstr(kolo_last_error(), "no memory") ? KOLO_OK : status; /* in a collective */
+}
+
+static void a_session_is_created_on_all_ranks_or_none(void **state) {
+    int64_t created[2] = {0};
+    long nth = 1;
+    for (; !created[0]; nth++) {
+        const rank_job job = {.n = 2,
+                              .transport = RANKS_THREAD,
+                              .body = starved_body,
+                              .arg = &nth,
+                              .arg_bytes = sizeof nth,
+                              .results = created,
+                              .result_bytes = sizeof *created};
+        if (run_rank_job(&job) != KOLO_OK) fail_msg("allocation %ld: %s", nth, kolo_last_error());
+        assert_int_equal(created[0], created[1]);
+    }
+    assert_true(nth > 100);
+}
+
 TEST_MAIN(test_session_misuse) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sessions_that_cannot_be_are_refused),
         cmocka_unit_test(batches_that_do_not_fit_are_refused),
         cmocka_unit_test(ranks_that_differ_are_refused_together),
+        cmocka_unit_test(a_plan_that_fails_on_one_rank_fails_on_all),
+        cmocka_unit_test(a_session_is_created_on_all_ranks_or_none),
     };
     return cmocka_run_group_tests(tests, sum_fill, NULL);
 }
