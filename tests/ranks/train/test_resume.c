@@ -162,15 +162,15 @@ static void a_folder_goes_on(void **state) {
     assert_same_run("the folder", &straight, &resumed);
     /* The report of the second epoch covers the whole epoch. */
     char *again = test_contents("run/metrics.jsonl");
-    char *line = strstr(metrics, "\"step\": 18"), *other = strstr(again, "\"step\": 18");
+    char *line = strstr(metrics, "\"step\": 18,"), *other = strstr(again, "\"step\": 18,");
     assert_non_null(line);
     assert_non_null(other);
     size_t n = (size_t)(strstr(line, "\"lr\"") - line);
     assert_memory_equal(line, other, n);
     assert_null(strstr(other + 1, "\"step\": 18,"));
     /* So does the report of ten steps, of which the first ran before the break. */
-    line = strstr(metrics, "\"step\": 20");
-    other = strstr(again, "\"step\": 20");
+    line = strstr(metrics, "\"step\": 20,");
+    other = strstr(again, "\"step\": 20,");
     assert_true(line && other);
     n = (size_t)(strstr(line, "\"lr\"") - line);
     assert_memory_equal(line, other, n);
