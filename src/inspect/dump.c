@@ -290,10 +290,14 @@ static kolo_status check_rank(const kolo_dump_opts *o) {
         return KOLO_FAIL(KOLO_ERR_ARG, "--rank %d is for --what plan: omit it", o->rank);
     }
     if (o->rank > 0 && o->rank < ranks) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG,
-                     "--rank %d: the plan is that of %d rank%s: give --mesh, --zero or "
-                     "--ranks, or another rank",
-                     o->rank, ranks, ranks == 1 ? "" : "s");
+    if (ranks == 1) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--rank %d: all ranks have the same plan: omit it, or give --mesh, --zero "
+                         "or, for training with shared parameters, --ranks",
+                         o->rank);
+    }
+    return KOLO_FAIL(KOLO_ERR_ARG, "--rank %d: the plan is of %d ranks: choose 0 to %d", o->rank,
+                     ranks, ranks - 1);
 }
 
 static kolo_status check_law(const kolo_dump_opts *o) {

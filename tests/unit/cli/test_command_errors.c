@@ -107,8 +107,10 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
         {"dump --model mlp --what plan --mesh tp=2 -n 3",
          "kolo: --mesh tp=2 sets the number of ranks: remove --ranks\n"},
         {"dump --model mlp --what plan --mesh pp=2 --rank 2",
-         "kolo: --rank 2: the plan is that of 2 ranks: give --mesh, --zero or --ranks, or another "
-         "rank\n"},
+         "kolo: --rank 2: the plan is of 2 ranks: choose 0 to 1\n"},
+        {"dump --model mlp --what plan --forward --ranks 2 --rank 1",
+         "kolo: --rank 1: all ranks have the same plan: omit it, or give --mesh, --zero or, for "
+         "training with shared parameters, --ranks\n"},
         {"dump --model mlp --what passes --mesh pp=2 --rank 1",
          "kolo: --rank 1 is for --what plan: omit it\n"},
         {"dump --model mlp --what servers --mesh tp=2",
@@ -262,7 +264,7 @@ static void out_of_memory_has_advice(void **state) {
                                   "--optimizer adam --steps 1 --threads 1 --autotune off"),
                          1);
         assert_true(test_contains("err", "kolo: a worker needs "));
-        assert_true(test_contains("err", " GiB for them: take a smaller model or batch, "));
+        assert_true(test_contains("err", " GiB for them: use a smaller model or batch, "));
         assert_int_equal(test_run("train --model mlp:hidden=90000 --data synthetic:N=16,test=1 "
                                   "--no-recipe --optimizer adam --steps 1 --threads 1 --autotune "
                                   "off --out copied --checkpoint-every 1"),
@@ -278,9 +280,9 @@ static void out_of_memory_has_advice(void **state) {
              KOLO_COMMAND);
     int status = system(line);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-    assert_true(
-        test_contains("err", " bytes: take a smaller model, batch or buffer, or raise the limit of "
-                             "virtual memory (ulimit -v)\n"));
+    assert_true(test_contains("err",
+                              " bytes: use a smaller model, batch or buffer, or raise the limit of "
+                              "virtual memory (ulimit -v)\n"));
 }
 
 TEST_MAIN(test_command_errors) {
