@@ -87,6 +87,20 @@ static kolo_status check_grace(const kolo_comm *comm, const kolo_parameters_opts
                      (long long)o->grace_ms, (long long)wait_ms);
 }
 
+/* `owns`: this rank is an owner. */
+static kolo_status check_parts(const kolo_parameters_opts *o, size_t count, int owners, bool owns) {
+    const int parts = owners * (o->buckets > 1 ? o->buckets : 1);
+    size_t all = 0;
+    for (int i = 0; i < parts; i++) {
+        all += o->parts[i].values + o->parts[i].state;
+        if (owns && o->parts[i].state > 0 && !o->save) {
+            return KOLO_FAIL(KOLO_ERR_ARG, "parameters with a state that nothing saves");
+        }
+    }
+    if (all == count) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "parts of %zu numbers of %zu initial ones", all, count);
+}
+
 static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int ranks, int rank) {
     const bool owns = rank >= ranks - o->servers || o->servers <= 0 || o->shared;
     const bool bsp = o->staleness == 0 && o->drop == 0 && o->quorum == 0 && !o->adapts;
@@ -142,17 +156,7 @@ static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int r
                                        "does not outlive servers");
     }
     KOLO_TRY(check_drop(o, o->servers > 0 ? ranks - o->servers : ranks));
-    if (!o->parts) return KOLO_OK;
-    const int parts = owners * (o->buckets > 1 ? o->buckets : 1);
-    size_t all = 0;
-    for (int i = 0; i < parts; i++) {
-        all += o->parts[i].values + o->parts[i].state;
-        if (owns && o->parts[i].state > 0 && !o->save) {
-            return KOLO_FAIL(KOLO_ERR_ARG, "parameters with a state that nothing saves");
-        }
-    }
-    if (all == count) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "parts of %zu numbers of %zu initial ones", all, count);
+    return o->parts ? check_parts(o, count, owners, owns) : KOLO_OK;
 }
 
 /* The order of the requests to owner i, if this rank has it. */

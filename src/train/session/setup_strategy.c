@@ -11,6 +11,24 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* Something that was asked for and excludes what is checked. */
+typedef struct conflict {
+    bool given;
+    const char *option, *why;
+} conflict;
+
+/* UNSUPPORTED: one of the rows is given. `what` and `value` name what is checked: "consistency ",
+ * "asp". */
+static kolo_status check_conflicts(const char *what, const char *value, const conflict *rows,
+                                   size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (!rows[i].given) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%s%s cannot be combined with %s: %s", what, value,
+                         rows[i].option, rows[i].why);
+    }
+    return KOLO_OK;
+}
+
 /* ---- mesh ---- */
 
 /* What stages and tensor parallelism do not go with. */
@@ -84,22 +102,15 @@ static kolo_status check_stages(const kolo_train_opts *o, const kolo_mesh *mesh)
 /* What policies other than bsp cannot do. */
 static kolo_status check_consistency(const kolo_train_opts *o,
                                      const kolo_consistency *consistency) {
-    const struct {
-        bool given;
-        const char *option, *why;
-    } refused[] = {
+    const conflict refused[] = {
         {o->zero > 0, "--zero", "every worker keeps all of its own state"},
         {o->reproducible > 0, "--reproducible", "results depend on the number of workers"},
         {o->sync_bn && kolo_consistency_has_rounds(consistency), "--sync-bn",
          "steps of different workers do not communicate"},
         {o->sparse_embedding, "--sparse-embedding", "whole tables are exchanged or kept"},
     };
-    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
-        if (consistency->kind == KOLO_CONSISTENCY_BSP || !refused[i].given) continue;
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "consistency %s cannot be combined with %s: %s",
-                         o->consistency, refused[i].option, refused[i].why);
-    }
-    return KOLO_OK;
+    if (consistency->kind == KOLO_CONSISTENCY_BSP) return KOLO_OK;
+    return check_conflicts("consistency ", o->consistency, refused, KOLO_COUNT(refused));
 }
 
 /* --record and --replay. */
@@ -188,26 +199,19 @@ static kolo_status check_tables(const kolo_train_opts *o, const kolo_consistency
     kolo_consistency rows;
     const char *policy = o->table_consistency ? o->table_consistency : o->consistency;
     if (!o->table) return KOLO_OK;
-    const struct {
-        bool given;
-        const char *option, *why;
-    } refused[] = {
+    const conflict refused[] = {
         {o->sync == KOLO_SYNC_ALLREDUCE, "--sync allreduce", "rows are at servers: give --sync ps"},
         {o->replicas > 0, "--replicas", "rows have no replica"},
         {o->record || o->replay, "--record and --replay", "the order of rows is not recorded"},
         {o->accumulate > 1, "--accumulate", "the rows of a step are pulled once"},
         {o->precision != KOLO_PRECISION_F32, "--precision bf16", "rows are f32"},
     };
-    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
-        if (!refused[i].given) continue;
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "--table cannot be combined with %s: %s",
-                         refused[i].option, refused[i].why);
-    }
+    KOLO_TRY(check_conflicts("--table", "", refused, KOLO_COUNT(refused)));
     KOLO_TRY(kolo_consistency_parse(policy, 1, &rows));
     if (kolo_consistency_has_rounds(consistency)) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "--table cannot be combined with consistency %s: its workers push every "
-                         "%" PRId64 " steps, and rows in each: take asp, for example",
+                         "%" PRId64 " steps, and rows in each: use asp, for example",
                          o->consistency, consistency->steps);
     }
     const bool plain = !kolo_consistency_has_rounds(&rows) && rows.delay == 0 && rows.ahead == 0 &&
@@ -263,29 +267,76 @@ static kolo_status check_rounds(const kolo_train_opts *o, const kolo_consistency
     return KOLO_OK;
 }
 
-/* What servers cannot do. */
-static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistency *consistency,
-                                 const kolo_mesh *mesh, int workers) {
+/* What a policy needs of the owners of parameters, the workers and the optimizer. */
+static kolo_status check_policy(const kolo_train_opts *o, const kolo_consistency *c, int workers) {
+    const bool owned = o->sync != KOLO_SYNC_ALLREDUCE;
+    if (c->lease && o->servers == 0) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "consistency %s: leases are kept by a server apart from the workers: give "
+                         "--servers 1, for example",
+                         o->consistency);
+    }
+    if (!kolo_consistency_is_for(c, owned)) {
+        return KOLO_FAIL(
+            KOLO_ERR_UNSUPPORTED, "consistency %s cannot be combined with --sync %s: %s",
+            o->consistency, kolo_sync_name(o->sync),
+            owned ? "owners apply gradients as they arrive, or the changes of a round: use bsp, "
+                    "bsp:drop=M, ssp:S, asp, auto, bmuf:H or diloco:H"
+            : c->drop > 0 ? "an allreduce needs the gradients of all workers: give --sync ps"
+                          : "in an allreduce no worker runs ahead: give --sync ps, or use lag:S");
+    }
+    if (c->ahead * (double)c->delay > 1 || (c->ahead > 0 && c->delay == 0)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "consistency %s: ahead is at most 1 / delay, of the momentum that is "
+                         "delayed",
+                         o->consistency);
+    }
+    KOLO_TRY(check_rounds(o, c, workers));
+    const bool uneven = workers % (c->group > 1 ? c->group : 1) != 0;
+    if (c->group > 1 && (uneven || c->lease || o->table)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "consistency %s: %s", o->consistency,
+                         uneven     ? "the number of workers must be a multiple of the group"
+                         : c->lease ? "leases are given to single workers"
+                                    : "rows of tables are pushed by single workers");
+    }
+    const bool rounds = kolo_consistency_has_rounds(c); /* the optimizer is a worker's */
+    if (c->delay > 0 && !rounds && o->optimizer.kind != KOLO_OPTIMIZER_NESTEROV) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "consistency %s cannot be combined with --optimizer %s: it delays "
+                         "Nesterov's momentum: give --optimizer nesterov and a --momentum",
+                         o->consistency, kolo_optimizer_name(o->optimizer.kind));
+    }
+    if (c->drop < workers) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "consistency %s: a step needs at least one gradient of %d workers",
+                     o->consistency, workers);
+}
+
+/* What owners of parameters cannot do. */
+static kolo_status check_owners(const kolo_train_opts *o, const kolo_consistency *consistency,
+                                const kolo_mesh *mesh, int workers) {
     const bool several = (o->servers > 0 ? o->servers : workers) > 1;
-    const bool scales = kolo_optimizer_scales(o->optimizer.kind);
     const bool rounds = kolo_consistency_has_rounds(consistency); /* the optimizer is a worker's */
-    const struct {
-        bool given;
-        const char *option, *why;
-    } refused[] = {
+    const conflict refused[] = {
         {o->zero > 0, "--zero", "owners have the optimizer state already"},
         {o->reproducible > 0, "--reproducible", "owners sum over the workers"},
         {o->sync_bn, "--sync-bn", "workers do not communicate within a step"},
-        {o->sparse_embedding, "--sparse-embedding", "take --table, whose rows are at servers"},
+        {o->sparse_embedding, "--sparse-embedding", "use --table, whose rows are at servers"},
         {o->compress && strcmp(o->compress, "none") != 0, "--compress",
          "gradients are pushed whole"},
         {kolo_mesh_has_model_axis(mesh), "--mesh", "workers are data-parallel"},
         {o->in_memory, "a benchmark", "its first steps are repeated on the workers"},
         {several && !rounds && o->optimizer.clip > 0, "--clip",
          "an owner has only a part of the gradient, whose norm is needed: give --servers 1"},
-        {several && !rounds && scales, "--optimizer lars or lamb",
+        {several && !rounds && kolo_optimizer_scales(o->optimizer.kind), "--optimizer lars or lamb",
          "an owner has only parts of tensors, whose norms are needed: give --servers 1"},
     };
+    if (o->sync == KOLO_SYNC_ALLREDUCE) return KOLO_OK;
+    return check_conflicts("--sync ", kolo_sync_name(o->sync), refused, KOLO_COUNT(refused));
+}
+
+static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistency *consistency,
+                                 const kolo_mesh *mesh, int workers) {
     if (o->sync != KOLO_SYNC_PS && o->servers > 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "--servers %d %s", o->servers,
                          o->sync == KOLO_SYNC_MESH
@@ -296,77 +347,21 @@ static kolo_status check_servers(const kolo_train_opts *o, const kolo_consistenc
     KOLO_TRY(check_replicas(o));
     KOLO_TRY(check_tables(o, consistency));
     KOLO_TRY(check_joins(o, consistency));
-    if (consistency->lease && o->servers == 0) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "consistency %s: leases are kept by a server apart from the workers: give "
-                         "--servers 1, for example",
-                         o->consistency);
-    }
-    if (!kolo_consistency_is_for(consistency, o->sync != KOLO_SYNC_ALLREDUCE)) {
-        return KOLO_FAIL(
-            KOLO_ERR_UNSUPPORTED, "consistency %s cannot be combined with --sync %s: %s",
-            o->consistency, kolo_sync_name(o->sync),
-            o->sync != KOLO_SYNC_ALLREDUCE
-                ? "owners apply gradients as they arrive, or the changes of a round: take bsp, "
-                  "bsp:drop=M, ssp:S, asp, auto, bmuf:H or diloco:H"
-            : consistency->drop > 0
-                ? "an allreduce needs the gradients of all workers: give --sync ps"
-                : "in an allreduce no worker runs ahead: give --sync ps, or take lag:S");
-    }
-    if (consistency->ahead * (double)consistency->delay > 1 ||
-        (consistency->ahead > 0 && consistency->delay == 0)) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "consistency %s: ahead is at most 1 / delay, of the momentum that is "
-                         "delayed",
-                         o->consistency);
-    }
-    KOLO_TRY(check_rounds(o, consistency, workers));
-    if (consistency->group > 1 &&
-        (workers % consistency->group != 0 || consistency->lease || o->table)) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "consistency %s: %s", o->consistency,
-                         workers % consistency->group != 0
-                             ? "the number of workers must be a multiple of the group"
-                         : consistency->lease ? "leases are given to single workers"
-                                              : "rows of tables are pushed by single workers");
-    }
-    if (consistency->delay > 0 && !rounds && o->optimizer.kind != KOLO_OPTIMIZER_NESTEROV) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "consistency %s cannot be combined with --optimizer %s: it delays "
-                         "Nesterov's momentum: give --optimizer nesterov and a --momentum",
-                         o->consistency, kolo_optimizer_name(o->optimizer.kind));
-    }
-    if (consistency->drop >= workers) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "consistency %s: a step needs at least one gradient of %d workers",
-                         o->consistency, workers);
-    }
-    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
-        if (o->sync == KOLO_SYNC_ALLREDUCE || !refused[i].given) continue;
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "--sync %s cannot be combined with %s: %s",
-                         kolo_sync_name(o->sync), refused[i].option, refused[i].why);
-    }
-    return KOLO_OK;
+    KOLO_TRY(check_policy(o, consistency, workers));
+    return check_owners(o, consistency, mesh, workers);
 }
 
 /* Momenta are compressed after the warm-up, not gradients. */
 static kolo_status check_one_bit_adam(const kolo_train_opts *o, const kolo_consistency *c) {
     const kolo_optimizer kind = o->optimizer.kind;
-    const struct {
-        bool given;
-        const char *option, *why;
-    } refused[] = {
+    const conflict refused[] = {
         {kind != KOLO_OPTIMIZER_ADAM && kind != KOLO_OPTIMIZER_ADAMW, "this optimizer",
-         "it is 1-bit Adam: take adam or adamw, or 1bit without a warm-up"},
+         "it is 1-bit Adam: use adam or adamw, or 1bit without a warm-up"},
         {c->kind != KOLO_CONSISTENCY_BSP, "--consistency", "it compresses the momentum of a step"},
         {o->optimizer.clip > 0, "--clip",
          "the gradients, whose norm is needed, are not summed: give --clip 0"},
     };
-    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
-        if (!refused[i].given) continue;
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "compression %s cannot be combined with %s: %s",
-                         o->compress, refused[i].option, refused[i].why);
-    }
-    return KOLO_OK;
+    return check_conflicts("compression ", o->compress, refused, KOLO_COUNT(refused));
 }
 
 /* How gradients are compressed. */
@@ -375,28 +370,21 @@ static kolo_status choose_codec(const kolo_train_opts *o, int workers, kolo_stra
     kolo_compression *compression = &strategy->compression;
     bool *measured = &strategy->measure_compression;
     const char *text = o->compress ? o->compress : "none";
-    const struct {
-        bool given, measured; /* measured: with auto only */
-        const char *option, *why;
-    } refused[] = {
-        {o->zero > 0, false, "--zero", "each worker gets a range of the sums"},
-        {o->reproducible > 0, false, "--reproducible", "errors depend on the number of workers"},
-        {consistency->kind == KOLO_CONSISTENCY_LOCAL, false, "--consistency local",
-         "it averages parameters; take bmuf or diloco"},
-        {consistency->kind != KOLO_CONSISTENCY_BSP, true, "--consistency",
-         "its exchanges do not follow the backward pass; give the codec alone"},
-        {workers == 1, true, "one worker", "it exchanges nothing"},
-    };
     const bool rounds = kolo_consistency_has_rounds(consistency); /* SGD gets what is compressed */
     *compression = (kolo_compression){.min_bytes = (size_t)o->compress_min_bytes};
     KOLO_TRY(kolo_check_count("least bytes to compress", o->compress_min_bytes, 0, INT64_MAX));
     KOLO_TRY(kolo_compression_parse(text, compression, measured));
     if (!kolo_compresses(compression)) return KOLO_OK;
-    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
-        if (!refused[i].given || (refused[i].measured && !*measured)) continue;
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "compression %s cannot be combined with %s: %s",
-                         text, refused[i].option, refused[i].why);
-    }
+    const conflict refused[] = {
+        {o->zero > 0, "--zero", "each worker gets a range of the sums"},
+        {o->reproducible > 0, "--reproducible", "errors depend on the number of workers"},
+        {consistency->kind == KOLO_CONSISTENCY_LOCAL, "--consistency local",
+         "it averages parameters; use bmuf or diloco"},
+        {*measured && consistency->kind != KOLO_CONSISTENCY_BSP, "--consistency",
+         "its exchanges do not follow the backward pass; give the codec alone"},
+        {*measured && workers == 1, "one worker", "it exchanges nothing"},
+    };
+    KOLO_TRY(check_conflicts("compression ", text, refused, KOLO_COUNT(refused)));
     if (compression->frozen > 0) return check_one_bit_adam(o, consistency);
     if (compression->codec.kind == KOLO_CODEC_ONEBIT && !rounds &&
         !kolo_optimizer_has_momentum(o->optimizer.kind)) {
@@ -404,8 +392,8 @@ static kolo_status choose_codec(const kolo_train_opts *o, int workers, kolo_stra
                          "1-bit gradients have no second moments, which %s needs: %s",
                          kolo_optimizer_name(o->optimizer.kind),
                          kolo_optimizer_scales(o->optimizer.kind)
-                             ? "take another --compress, or another optimizer"
-                             : "give 1bit,warmup=N, which is 1-bit Adam after N updates, or take "
+                             ? "use another --compress, or another optimizer"
+                             : "give 1bit,warmup=N, which is 1-bit Adam after N updates, or use "
                                "another --compress");
     }
     return KOLO_OK;
@@ -414,10 +402,7 @@ static kolo_status choose_codec(const kolo_train_opts *o, int workers, kolo_stra
 /* The buckets of gradients. */
 static kolo_status choose_buckets(kolo_setup *s, kolo_strategy *strategy, int workers) {
     const kolo_train_opts *o = &s->opts;
-    const struct {
-        bool given;
-        const char *option, *why;
-    } refused[] = {
+    const conflict refused[] = {
         {workers == 1, "one worker", "it sums nothing over workers"},
         {o->zero > 0, "--zero", "it divides units of --bucket-bytes"},
         {o->reproducible > 0, "--reproducible", "logical shards have buckets of --bucket-bytes"},
@@ -432,11 +417,7 @@ static kolo_status choose_buckets(kolo_setup *s, kolo_strategy *strategy, int wo
     strategy->measure_buckets = false;
     strategy->n_bucket_sizes = 0;
     if (!o->buckets) return KOLO_OK;
-    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
-        if (!refused[i].given) continue;
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "--buckets cannot be combined with %s: %s",
-                         refused[i].option, refused[i].why);
-    }
+    KOLO_TRY(check_conflicts("--buckets", "", refused, KOLO_COUNT(refused)));
     strategy->measure_buckets = strcmp(o->buckets, KOLO_BUCKETS_MEASURED) == 0;
     if (strategy->measure_buckets) return KOLO_OK;
     return kolo_bucket_sizes_parse(o->buckets, &s->bucket_sizes, &strategy->n_bucket_sizes);
