@@ -230,7 +230,7 @@ static kolo_status generate(generator *g) {
     const int64_t tokens = g->opts.tokens > 0 ? g->opts.tokens : 100;
     for (int64_t step = 0; step < tokens; step++) {
         int32_t token;
-        const float *logits;
+        const float *logits = NULL;
         KOLO_TRY(predict(g, &logits));
         KOLO_TRY(choose(g, logits, step, &token));
         append(g, token);
