@@ -130,39 +130,46 @@ void *kolo_plan_host(const kolo_plan *plan, int32_t value, int bank);
  * that reads what they write. Needs the phases. NOMEM. */
 kolo_status kolo_plan_find_later_steps(kolo_plan *plan);
 
-/* ---- the parts of compilation, in their order (compile.c) ---- */
+/* ---- the parts of compilation, whose order is in compile.c ---- */
 
+/* tie_store.c */
 /* What the plans of a store have in common, for the passes; `arg` is the store. */
 bool kolo_plan_layout_in_store(void *arg, const char *name, kolo_tensor *tensor);
 bool kolo_plan_cut_in_store(void *arg, const char *name, kolo_zero_cut *cut);
 /* Finds or adds the entries of the store for parameters and state. ARG: an entry has another shape;
  * FORMAT: an entry is overwritten too early; NOMEM. */
 kolo_status kolo_plan_tie_store(kolo_plan *plan);
+/* steps.c */
 /* Adds the steps and prepares their kernels. */
 kolo_status kolo_plan_add_steps(kolo_plan *plan, const kolo_plan_opts *opts,
                                 struct kolo_selections *selections);
+/* map_memory.c */
 /* NOMEM, with what the plan needs, if its device has less memory than that; else OK. */
 kolo_status kolo_plan_check_device(const kolo_plan *plan);
 /* Reserves memory for values, buckets and messages. UNSUPPORTED: the gradients of a plan that adds
  * to another one lie elsewhere; NOMEM. */
 kolo_status kolo_plan_map_memory(kolo_plan *plan, const kolo_plan_opts *opts);
+/* summands.c */
 /* Lists the ranges whose summands this rank adds itself, and the kernels that do so. Needs the
  * steps. NOMEM. */
 kolo_status kolo_plan_find_summands(kolo_plan *plan);
 /* A WAIT has returned: sums what no kernel adds up. */
 void kolo_plan_add_summands(const kolo_plan *plan, int bucket, const kolo_request *request);
+/* in_flight.c */
 /* Collectives that a run has in flight at most, with those that the run before has left, in the
  * group of `axes`. */
 int kolo_plan_most_in_flight(const kolo_plan *plan, kolo_axes axes);
 /* Makes room for them in the plan's groups. Collective where a group is new. The errors of
  * kolo_comm_split; NOMEM. */
 kolo_status kolo_plan_reserve_flight(const kolo_plan *plan);
+/* bind.c */
 /* Binds every step to the current addresses. */
 kolo_status kolo_plan_bind(kolo_plan *plan);
 /* Releases what the kernel of a step made of its addresses. */
 void kolo_plan_unbind(const kolo_plan *plan, kolo_step *step);
 /* Whether a node may run in a slot: one of its chunk, or the update, which is in any. */
 bool kolo_plan_is_of_slot(const kolo_plan *plan, const kolo_node *node, int slot);
+/* requests.c */
 /* The requests and links of all slots; those of destroyed ones may be made again. */
 kolo_status kolo_plan_make_requests(kolo_plan *plan);
 void kolo_plan_destroy_requests(kolo_plan *plan);

@@ -55,12 +55,6 @@ enum { KOLO_FAREWELL_NS = 1000000000 }; /* extra time for the last messages, bey
 /* The deadline for connecting to a rank whose listener is open: hosts answer that without their
  * ranks. */
 int64_t kolo_joining_reach_ns(const kolo_joining *j);
-/* "rank 3 at 10.0.0.5", or "rank 3" if its address is not known or it is on this host. */
-const char *kolo_joining_rank_text(const kolo_joining *j, int rank, char *text, size_t bytes);
-/* The ranks r for which wanted[r]: "rank 1 at 10.0.0.5, ranks 4 to 7 and 3 more ranks". */
-enum { KOLO_JOINING_NAMES_BYTES = 240 };
-const char *kolo_joining_names(const kolo_joining *j, const bool *wanted,
-                               char text[KOLO_JOINING_NAMES_BYTES]);
 /* Seconds since joining began. */
 double kolo_joining_s(const kolo_joining *j);
 /* Rank 0: sends the last error of this thread to every rank that has joined, and returns it. */
@@ -76,3 +70,12 @@ kolo_status kolo_joining_lost(kolo_joining *j, int lost);
  * ranks and sends them the common result; the others (`report`) send theirs and wait for it. */
 kolo_status kolo_joining_conclude(kolo_joining *j, kolo_status status);
 kolo_status kolo_joining_report(kolo_joining *j, kolo_status status);
+
+/* ---- ranks in errors (names.c) ---- */
+
+/* "rank 3 at 10.0.0.5", or "rank 3" if its address is not known or it is on this host. */
+const char *kolo_joining_rank_text(const kolo_joining *j, int rank, char *text, size_t bytes);
+/* The ranks r for which wanted[r]: "rank 1 at 10.0.0.5, ranks 4 to 7 and 3 more ranks". */
+enum { KOLO_JOINING_NAMES_BYTES = 240 };
+const char *kolo_joining_names(const kolo_joining *j, const bool *wanted,
+                               char text[KOLO_JOINING_NAMES_BYTES]);

@@ -272,8 +272,6 @@ bool kolo_job_outlives_workers(const kolo_job *j);
 /* kolo_session_settle. If a worker has died without which the job goes on, there are no collectives
  * from then on: rank 0 does alone what is left to do. */
 kolo_status kolo_job_settle(kolo_job *j);
-/* Ends a job, whose status this is. An error stays the last one, whatever fails while it ends. */
-void kolo_job_close(kolo_job *j, kolo_status status);
 /* Whether collectives failed because a worker has died without which the job goes on. The caller
  * then repeats what it does, without collectives. */
 bool kolo_job_goes_on(kolo_job *j, kolo_status status);
@@ -284,3 +282,5 @@ kolo_status kolo_job_connect(kolo_job *j, kolo_status status);
 /* job.c */
 /* The steps, from a session that is ready. Collective. */
 kolo_status kolo_job_run(kolo_job *j, kolo_train_result *result);
+/* Ends a job, whose status this is. An error stays the last one, whatever fails while it ends. */
+void kolo_job_close(kolo_job *j, kolo_status status);

@@ -60,6 +60,8 @@ kolo_status kolo_served_put(const kolo_served *served, const kolo_session *sessi
 void kolo_served_begin(kolo_served *served, int64_t samples, int64_t labels);
 /* Reads the values of the owners into the session. PEER, TIMEOUT. */
 kolo_status kolo_served_pull(kolo_served *served, const kolo_session *session);
+/* What all workers have done since the last call, as far as this one has pulled it. */
+kolo_sums kolo_served_sums(kolo_served *served, const kolo_session *session);
 /* served_group.c */
 /* Hosts whose workers sum their gradients before they push; 0: each pushes its own. The same on all
  * ranks. */
@@ -79,5 +81,3 @@ kolo_status kolo_served_share(const kolo_served *served, void *data, size_t coun
                               kolo_dtype dtype);
 /* Adds numbers over the group. Collective. */
 kolo_status kolo_served_add_group(const kolo_served *served, int64_t *counts, size_t n);
-/* What all workers have done since the last call, as far as this one has pulled it. */
-kolo_sums kolo_served_sums(kolo_served *served, const kolo_session *session);
