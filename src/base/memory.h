@@ -23,12 +23,11 @@ KOLO_SHARED char *kolo_strdup(const char *text);
 KOLO_SHARED void kolo_alloc_fail_nth(long n);
 
 /* The error to return when an allocation fails. */
-#define KOLO_NOMEM(bytes)                                                                     \
-    KOLO_FAIL(                                                                                \
-        KOLO_ERR_NOMEM,                                                                       \
-        "no memory for %zu bytes: take a smaller model, batch or buffer, or raise the limit " \
-        "of virtual memory (ulimit -v)",                                                      \
-        (size_t)(bytes))
+#define KOLO_NOMEM(bytes)                                                                          \
+    KOLO_FAIL(KOLO_ERR_NOMEM,                                                                      \
+              "no memory for %zu bytes: use a smaller model, batch or buffer, or raise the limit " \
+              "of virtual memory (ulimit -v)",                                                     \
+              (size_t)(bytes))
 
 /* Maps zeroed, page-aligned memory for the arenas of plans, with huge pages where available. The
  * size is rounded up internally. NULL when out of memory. Independent of kolo_alloc. */

@@ -48,7 +48,7 @@ static kolo_status sum_chunks(accumulator *a, kolo_value *v, double keep) {
     kolo_node *n = a->g->nodes[producer];
     if (n->op != &kolo_op_add || keep != 1) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "%s joins what several chunks of stage %d of the pipeline compute: take a "
+                         "%s joins what several chunks of stage %d of the pipeline compute: use a "
                          "schedule of one chunk",
                          n->op->name, a->g->stage);
     }

@@ -273,7 +273,7 @@ static kolo_status check_rows(const kolo_graph *g, kolo_value w, const kolo_opti
     if (kolo_optimizer_scales(opts->kind)) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "%s scales updates by norms of whole tensors, %s has a sparse gradient: "
-                         "take SGD or Adam, or omit --sparse-embedding",
+                         "use SGD or Adam, or omit --sparse-embedding",
                          kolo_optimizer_name(opts->kind), kolo_info(g, w)->name);
     }
     if (!momentum && decay == 0) return KOLO_OK;
@@ -283,7 +283,7 @@ static kolo_status check_rows(const kolo_graph *g, kolo_value w, const kolo_opti
         "or omit --sparse-embedding",
         momentum ? "momentum" : "weight decay", momentum ? opts->momentum : decay,
         kolo_info(g, w)->name,
-        momentum ? "take SGD without it, or Adam" : "take a weight decay of 0");
+        momentum ? "use SGD without it, or Adam" : "use a weight decay of 0");
 }
 
 /* Replaces the rows of this rank by the merged rows of all ranks. */
@@ -366,7 +366,7 @@ kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts) 
     if (opts->clip > 0 && g->stages > 0 && !kolo_value_ok(factor)) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "stage %d of the pipeline has no parameter that is trained, and clipping "
-                         "needs the gradients of all stages: take fewer stages",
+                         "needs the gradients of all stages: use fewer stages",
                          g->stage);
     }
     (void)scalar(g, "lr"); /* even without a trainable parameter */

@@ -77,7 +77,7 @@ static kolo_status copy_node(sorter *s, const kolo_node *n, int chunk) {
     if (n->op->comm != KOLO_OP_LOCAL && n->op->comm != KOLO_OP_SLICE) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "several chunks of stage %d of the pipeline read one %s of leaves: "
-                         "take a schedule of one chunk",
+                         "use a schedule of one chunk",
                          g->stage, n->op->name);
     }
     for (int k = 0; k < n->n_out; k++) tensors[k] = kolo_info(g, n->out[k])->tensor;
@@ -146,7 +146,7 @@ static kolo_status check_chunks(const kolo_graph *g) {
                                                       : n->chunk;
             if (chunk == n->chunk) continue;
             return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                             "%s of chunk %d of a stage reads a value of chunk %d: take a schedule "
+                             "%s of chunk %d of a stage reads a value of chunk %d: use a schedule "
                              "of one chunk",
                              n->op->name, n->chunk, chunk);
         }

@@ -104,7 +104,7 @@ kolo_status kolo_plan_check_device(const kolo_plan *p) {
     if (all <= total) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_NOMEM,
                      "a plan needs %.1f MiB of device %s (parameters and optimizer %.1f, gradients "
-                     "%.1f, values of a step %.1f), which has %.1f MiB: take a smaller model or "
+                     "%.1f, values of a step %.1f), which has %.1f MiB: use a smaller model or "
                      "batch, --accumulate or --recompute full",
                      (double)all / mib, kolo_device_text(device, name), (double)m.store / mib,
                      (double)m.gradients / mib, (double)values / mib, (double)total / mib);

@@ -77,7 +77,7 @@ static kolo_status fail_memory(const kolo_regions *r, size_t bytes) {
     const kolo_device_memory m = r->device->kind->memory(r->device);
     if (!r->apart) return KOLO_NOMEM(bytes);
     return KOLO_FAIL(KOLO_ERR_NOMEM,
-                     "device %s has %zu bytes free of %zu, and a region needs %zu: take a smaller "
+                     "device %s has %zu bytes free of %zu, and a region needs %zu: use a smaller "
                      "model or batch, --accumulate or --recompute full",
                      kolo_device_text(r->device, text), m.free, m.total, bytes);
 }

@@ -86,7 +86,7 @@ static kolo_status fail_check(const kolo_train_memory *own, const local_needs *l
     return KOLO_FAIL(
         KOLO_ERR_NOMEM,
         "a worker needs %.1f GiB (parameters and optimizer %.1f, gradients "
-        "%.1f, values of a step %.1f)%s%s, and this machine has %.1f GiB for them: take a "
+        "%.1f, values of a step %.1f)%s%s, and this machine has %.1f GiB for them: use a "
         "smaller model or batch, fewer workers, --accumulate or --recompute full%s",
         (own_bytes(own) + (double)own->shared) / gib, (double)(own->store + own->shared) / gib,
         (double)own->exchanged / gib, (double)own->values / gib, all, copied, limit / gib,

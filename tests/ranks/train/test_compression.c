@@ -407,7 +407,7 @@ static void what_has_no_choice_is_refused(void **state) {
     opts.compress = "1bit";
     assert_job_refused(2, &opts, "give 1bit,warmup=N, which is 1-bit Adam after N updates");
     opts.optimizer.kind = KOLO_OPTIMIZER_LAMB;
-    assert_job_refused(2, &opts, "take another --compress, or another optimizer");
+    assert_job_refused(2, &opts, "use another --compress, or another optimizer");
     opts.compress = "1bit,warmup=5";
     assert_job_refused(2, &opts, "cannot be combined with this optimizer: it is 1-bit Adam");
     opts.optimizer.kind = KOLO_OPTIMIZER_ADAM;
