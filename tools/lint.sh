@@ -55,14 +55,18 @@ paths() {
     ! grep -rnIE --exclude-dir=build --exclude-dir=.git -e "(^|[^a-zA-Z0-9_./])($(pwd)|/home/[a-z]+)/" .
 }
 
-# Words of tools/words.txt, with their replacements.
+# Words of tools/words.txt, with their replacements. Those of several words may be on two lines of a comment.
 words() {
+    git ls-files -z --cached --others --exclude-standard |
+        grep -zE '^(src|include|models|python|examples|docs|tests|bench|tools|cmake|README|Makefile|CMakeLists)' |
+        grep -zvE '^tools/words.txt$|^tests/(golden|fuzz/corpus)/' >"$work/prose"
     grep -v '^#' tools/words.txt | while IFS='	' read -r pattern instead; do
-        git ls-files -z --cached --others --exclude-standard |
-            grep -zE '^(src|include|models|python|examples|docs|tests|bench|tools|cmake|README|Makefile|CMakeLists)' |
-            grep -zvE '^tools/words.txt$|^tests/(golden|fuzz/corpus)/' |
-            xargs -0 grep -nHiIE "(^|[^a-z-])($pattern)([^a-z]|\$)" /dev/null |
+        xargs -0 grep -nHiIE "(^|[^a-z-])($pattern)([^a-z]|\$)" /dev/null <"$work/prose" |
             sed "s|\$|    [write: $instead]|"
+        case $pattern in *' '*) ;; *) continue ;; esac
+        wrapped=$(echo "$pattern" | sed 's/ /[ *#]*\n[ *#]*/')
+        xargs -0 grep -lziIP "(?<![a-z-])($wrapped)(?![a-z])" /dev/null <"$work/prose" |
+            sed "s|\$|: on two lines: $pattern    [write: $instead]|"
     done >"$work/words"
     cat "$work/words"
     [ ! -s "$work/words" ]

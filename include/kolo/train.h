@@ -173,8 +173,8 @@ typedef struct kolo_train_opts {
      * server dies (docs/servers.md). ARG: with less than 2 servers, `record` or `replay`. 0: none.
      */
     int replicas;
-    /* With KOLO_SYNC_PS or KOLO_SYNC_MESH: patterns of embedding tables, "A,B", whose rows come
-     * into being at the servers as their ids occur; docs/servers.md. NULL: none. UNSUPPORTED: a
+    /* With KOLO_SYNC_PS or KOLO_SYNC_MESH: patterns of embedding tables, "A,B", whose rows the
+     * servers create as their ids occur; docs/servers.md. NULL: none. UNSUPPORTED: a
      * table that something else than one embedding reads, momentum, weight decay or clipping,
      * `accumulate`, `replicas`, `record`, `replay`, bf16, and checkpoints to resume from. */
     const char *table;
