@@ -234,6 +234,33 @@ void kolo_options_help_program(const kolo_option_table *table, const char *word,
     }
 }
 
+/* ---- options on a page ---- */
+
+/* What stands around the form of an option and its explanation, and how both are escaped. */
+typedef struct page_format {
+    const char *before, *between, *after;
+    void (*escape)(kolo_text *t, const char *text);
+} page_format;
+
+static void add_option(const kolo_option *row, uint32_t command, const page_format *f,
+                       kolo_text *t) {
+    kolo_text form = {0}, words = {0};
+    add_form(row, &form);
+    kolo_text_add(&words, "%s", row->help);
+    add_facts(row, command, &words);
+    add_choice_text(row, &words);
+    if (!form.failed && !words.failed) {
+        kolo_text_add(t, "%s", f->before);
+        f->escape(t, form.text);
+        kolo_text_add(t, "%s", f->between);
+        f->escape(t, words.text);
+        kolo_text_add(t, "%s", f->after);
+    }
+    t->failed |= form.failed || words.failed;
+    kolo_text_fini(&form);
+    kolo_text_fini(&words);
+}
+
 /* ---- the manual ---- */
 
 /* Escapes bars, which end a table cell. */
@@ -241,25 +268,8 @@ static void add_cell(kolo_text *t, const char *text) {
     for (const char *c = text; *c; c++) kolo_text_add(t, *c == '|' ? "\\|" : "%c", *c);
 }
 
-static void add_markdown_row(const kolo_option *row, uint32_t command, kolo_text *t) {
-    kolo_text form = {0}, words = {0};
-    add_form(row, &form);
-    kolo_text_add(&words, "%s", row->help);
-    add_facts(row, command, &words);
-    add_choice_text(row, &words);
-    if (!form.failed && !words.failed) {
-        kolo_text_add(t, "| `");
-        add_cell(t, form.text);
-        kolo_text_add(t, "` | ");
-        add_cell(t, words.text);
-        kolo_text_add(t, " |\n");
-    }
-    t->failed |= form.failed || words.failed;
-    kolo_text_fini(&form);
-    kolo_text_fini(&words);
-}
-
 void kolo_options_markdown(const kolo_option_table *table, kolo_text *t) {
+    static const page_format row = {"| `", "` | ", " |\n", add_cell};
     for (size_t c = 0; c < table->n_commands; c++) {
         const kolo_option_command *command = &table->commands[c];
         kolo_text_add(t, "\n## %s %s\n\n    ", table->program, command->name);
@@ -270,7 +280,7 @@ void kolo_options_markdown(const kolo_option_table *table, kolo_text *t) {
         kolo_text_add(t, "\n| option | meaning |\n| --- | --- |\n");
         for (size_t i = 0; i < table->n_rows; i++) {
             if (table->rows[i].commands & command->bit) {
-                add_markdown_row(&table->rows[i], command->bit, t);
+                add_option(&table->rows[i], command->bit, &row, t);
             }
         }
     }
@@ -290,26 +300,9 @@ static void add_troff(kolo_text *t, const char *text) {
     }
 }
 
-static void add_man_option(const kolo_option *row, uint32_t command, kolo_text *t) {
-    kolo_text form = {0}, words = {0};
-    add_form(row, &form);
-    kolo_text_add(&words, "%s", row->help);
-    add_facts(row, command, &words);
-    add_choice_text(row, &words);
-    if (!form.failed && !words.failed) {
-        kolo_text_add(t, ".TP\n.B ");
-        add_troff(t, form.text);
-        kolo_text_add(t, "\n");
-        add_troff(t, words.text);
-        kolo_text_add(t, "\n");
-    }
-    t->failed |= form.failed || words.failed;
-    kolo_text_fini(&form);
-    kolo_text_fini(&words);
-}
-
 void kolo_options_man(const kolo_option_table *table, const char *version, const char *exits,
                       kolo_text *t) {
+    static const page_format option = {".TP\n.B ", "\n", "\n", add_troff};
     kolo_text_add(
         t, ".TH %s 1 \"\" \"%s %s\"\n.SH NAME\n%s \\- trains neural networks on many workers\n",
         table->program, table->program, version, table->program);
@@ -325,7 +318,7 @@ void kolo_options_man(const kolo_option_table *table, const char *version, const
         kolo_text_fini(&usage);
         for (size_t i = 0; i < table->n_rows; i++) {
             if (table->rows[i].commands & command->bit) {
-                add_man_option(&table->rows[i], command->bit, t);
+                add_option(&table->rows[i], command->bit, &option, t);
             }
         }
     }
