@@ -141,7 +141,8 @@ KOLO_API kolo_value kolo_conv3d(kolo_graph *g, kolo_value x, kolo_value w,
 
 /* Pixel shuffle (Shi et al., 2016): [N,C factor^2,H,W] -> [N,C,H factor,W factor]. */
 KOLO_API kolo_value kolo_pixel_shuffle(kolo_graph *g, kolo_value x, int64_t factor);
-/* Nearest-neighbour enlargement by a whole factor: [N,C,H,W] -> [N,C,H factor,W factor]. */
+/* Nearest-neighbour enlargement by a whole factor: [N,C,H,W] -> [N,C,H factor,W factor]. ARG: the
+ * factor is not 1 to 32768. */
 KOLO_API kolo_value kolo_repeat_pixels(kolo_graph *g, kolo_value x, int64_t factor);
 
 /* A zero field takes its default: stride = kernel, no padding. */
@@ -166,6 +167,9 @@ KOLO_API kolo_value kolo_adaptive_avg_pool2d(kolo_graph *g, kolo_value x, int64_
  * the centres of the corner pixels, else the borders of the image. */
 KOLO_API kolo_value kolo_resize(kolo_graph *g, kolo_value x, int64_t h, int64_t w,
                                 bool align_corners);
+/* The nearest pixel: [N,C,H,W] -> [N,C,h,w], at i that at floor(i H / h), in each dimension;
+ * PyTorch's interpolate(mode="nearest"). */
+KOLO_API kolo_value kolo_resize_nearest(kolo_graph *g, kolo_value x, int64_t h, int64_t w);
 
 /* A zero field takes its default, which is PyTorch's. */
 typedef struct kolo_lrn_opts {

@@ -306,6 +306,7 @@ kolo_value kolo_avg_pool2d(kolo_graph *g, kolo_value x, const kolo_pool2d_opts *
 kolo_value kolo_global_avg_pool2d(kolo_graph *g, kolo_value x);
 kolo_value kolo_adaptive_avg_pool2d(kolo_graph *g, kolo_value x, int64_t h, int64_t w);
 kolo_value kolo_resize(kolo_graph *g, kolo_value x, int64_t h, int64_t w, bool align_corners);
+kolo_value kolo_resize_nearest(kolo_graph *g, kolo_value x, int64_t h, int64_t w);
 kolo_value kolo_lrn(kolo_graph *g, kolo_value x, const kolo_lrn_opts *opts);
 kolo_value kolo_concat_along(kolo_graph *g, const kolo_value *x, int n, int axis);
 kolo_value kolo_slice(kolo_graph *g, kolo_value x, int axis, int64_t first, int64_t count);

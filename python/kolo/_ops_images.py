@@ -89,6 +89,11 @@ def resize(x: Value, size: Pair, align_corners: bool = False) -> Value:
     return call("resize", x, *_pair(size), align_corners)
 
 
+def resize_nearest(x: Value, size: Pair) -> Value:
+    """The nearest pixels -> [N,C,h,w], as PyTorch's interpolate(mode="nearest")."""
+    return call("resize_nearest", x, *_pair(size))
+
+
 def pixel_shuffle(x: Value, factor: int) -> Value:
     """[N,C factor^2,H,W] -> [N,C,H factor,W factor]."""
     return call("pixel_shuffle", x, factor)

@@ -80,6 +80,7 @@ CASE(conv_transpose_groups,
                                .dilation_h = 2, .dilation_w = 2, .groups = 2}))
 CASE(pixel_shuffle, kolo_pixel_shuffle(g, x[0], 2))
 CASE(repeat_pixels, kolo_repeat_pixels(g, x[0], 3))
+CASE(resize_nearest, kolo_resize_nearest(g, x[0], 3, 7))
 CASE(cross_attention,
      kolo_cross_attention(g, x[0], x[1], x[2], &(kolo_cross_attention_opts){.heads = 2}))
 CASE(grouped_queries,
@@ -204,6 +205,7 @@ static const struct {
     {"conv_transpose_groups", of_conv_transpose_groups, {S4(1, 4, 3, 3), S4(4, 3, 2, 2)}, 2, 0},
     {"pixel_shuffle", of_pixel_shuffle, {S4(1, 8, 2, 3)}, 1, 0},
     {"repeat_pixels", of_repeat_pixels, {S4(1, 2, 2, 3)}, 1, 0},
+    {"resize_nearest", of_resize_nearest, {S4(1, 2, 5, 3)}, 1, 0},
     {"gather", of_gather, {S2(4, 3)}, 1, 0},
     {"scatter_add", of_scatter_add, {S2(6, 3)}, 1, 0},
     {"embedding_bag", of_embedding_bag, {S2(4, 3)}, 1, 0},

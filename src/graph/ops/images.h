@@ -51,13 +51,19 @@ extern const kolo_op kolo_op_max_pool2d, kolo_op_max_pool2d_bwd, kolo_op_avg_poo
 
 /* adaptive_avg_pool2d: x -> y [N,C,h,w], the attributes; y at i is the mean of x over [floor(i H /
  * h), ceil((i + 1) H / h)), in each dimension. adaptive_avg_pool2d_bwd: dy -> dx [N,C,h,w]. resize:
- * x -> y [N,C,h,w], bilinear; y at i is x at i H / h - 1/2 + H / 2h, not below 0 (align: at i (H -
- * 1) / (h - 1)). resize_bwd: dy -> dx [N,C,h,w]. */
-enum { KOLO_SIZE_H, KOLO_SIZE_W, KOLO_SIZE_ALIGN };
+ * x -> y [N,C,h,w]; y at i is x at the place that `mode` states, bilinear between two pixels.
+ * resize_bwd: dy -> dx [N,C,h,w]. */
+typedef enum kolo_resize_mode {
+    KOLO_RESIZE_BORDERS,    /* i H / h - 1/2 + H / 2h, not below 0: the borders coincide */
+    KOLO_RESIZE_CORNERS,    /* i (H - 1) / (h - 1): centres of the corner pixels do */
+    KOLO_RESIZE_NEAREST,    /* floor(i H / h) */
+    KOLO_RESIZE_ASYMMETRIC, /* i H / h: centres of the first pixels do */
+} kolo_resize_mode;
+enum { KOLO_SIZE_H, KOLO_SIZE_W, KOLO_SIZE_MODE };
 /* Of a part of a resized image, after these: its first row and the rows of the whole, of the large
  * and of the small image, which is that with input rows; 0 rows: it is whole. */
 enum {
-    KOLO_RESIZE_FIRST = KOLO_SIZE_ALIGN + 1,
+    KOLO_RESIZE_FIRST = KOLO_SIZE_MODE + 1,
     KOLO_RESIZE_ROWS,
     KOLO_RESIZE_FROM_FIRST,
     KOLO_RESIZE_FROM_ROWS,
@@ -69,7 +75,7 @@ typedef struct kolo_between {
     double part;
 } kolo_between;
 /* Of output pixel i of `to`, from `from` input pixels. */
-kolo_between kolo_resize_between(int64_t i, int64_t from, int64_t to, bool align);
+kolo_between kolo_resize_between(int64_t i, int64_t from, int64_t to, kolo_resize_mode mode);
 /* Of output row i of a node with these attributes: rows of what it has. */
 kolo_between kolo_resize_row(const kolo_attr *attr, int64_t i, int64_t from, int64_t to);
 extern const kolo_op kolo_op_adaptive_avg_pool2d, kolo_op_adaptive_avg_pool2d_bwd, kolo_op_resize,

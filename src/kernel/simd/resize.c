@@ -1,4 +1,4 @@
-/* Bilinear resizing and its gradient on f32 or bf16 images in any layout of kolo_simd_image
+/* Resizing and its gradient on f32 or bf16 images in any layout of kolo_simd_image
  * (loops: resize.isa.c). Interpolation weights are precomputed in doubles. */
 #include "kernel/simd/resize.h"
 
@@ -51,12 +51,12 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
         release(s);
         return KOLO_NOMEM(bytes);
     }
-    const bool align = spec->attr[KOLO_SIZE_ALIGN].i;
+    const kolo_resize_mode mode = (kolo_resize_mode)spec->attr[KOLO_SIZE_MODE].i;
     for (int64_t i = 0; i < job->y.h; i++) {
         s->table[i] = narrow(kolo_resize_row(spec->attr, i, job->x.h, job->y.h));
     }
     for (int64_t i = 0; i < job->y.w; i++) {
-        s->table[job->y.h + i] = narrow(kolo_resize_between(i, job->x.w, job->y.w, align));
+        s->table[job->y.h + i] = narrow(kolo_resize_between(i, job->x.w, job->y.w, mode));
     }
     job->rows = s->table;
     job->columns = s->table + job->y.h;

@@ -1,13 +1,19 @@
-/* Bilinear loops. A row of y is interpolated in two steps: vertically between two rows of x, in
+/* Loops of resizing. A row of y is interpolated in two steps: vertically between two rows of x, in
  * whole vectors, then horizontally. The backward pass is the transpose. */
 #include "kernel/simd/resize.h"
 
 #include "kernel/simd/vector.h"
 
-/* out = a + part * (b - a), over n elements of x at a and b, to y from `to` on. */
+/* out = a + part * (b - a), over n elements of x at a and b, to y from `to` on; with a = b those of
+ * a, also where they are infinite. */
 INLINE void mix(const void *x, int64_t a, int64_t b, float part, int64_t n, bool bf16_x, void *y,
                 int64_t to, bool bf16_y) {
     int64_t i = 0;
+    if (a == b) {
+        for (; i + VL <= n; i += VL) store_at(y, to + i, load_at(x, a + i, bf16_x), bf16_y);
+        for (; i < n; i++) set_element(y, to + i, element_at(x, a + i, bf16_x), bf16_y);
+        return;
+    }
     for (; i + VL <= n; i += VL) {
         vf low = load_at(x, a + i, bf16_x), high = load_at(x, b + i, bf16_x);
         store_at(y, to + i, mul_add(splat(part), high - low, low), bf16_y);
@@ -25,6 +31,17 @@ INLINE void add_part(const void *dy, int64_t from, float part, int64_t n, float 
         store(out + i, mul_add(splat(part), load_at(dy, from + i, bf16), load(out + i)));
     }
     for (; i < n; i++) out[i] += part * element_at(dy, from + i, bf16);
+}
+
+/* The same to both places that `w` lies between, n elements of each. */
+INLINE void add_parts(const void *dy, int64_t from, kolo_simd_between w, int64_t n, float *out,
+                      bool bf16) {
+    if (w.low == w.high) {
+        add_part(dy, from, 1, n, out + w.low * n, bf16);
+        return;
+    }
+    add_part(dy, from, 1 - w.part, n, out + w.low * n, bf16);
+    add_part(dy, from, w.part, n, out + w.high * n, bf16);
 }
 
 INLINE void enlarge(const kolo_simd_resize_job *job, int part, int64_t begin, int64_t end,
@@ -63,15 +80,11 @@ INLINE void gather(const kolo_simd_resize_job *job, int part, int64_t begin, int
         float *dx = bf16 ? gathered + row : (float *)job->out + p * size;
         memset(dx, 0, sizeof(float) * (size_t)size);
         for (int64_t i = 0; i < job->y.h; i++) {
-            kolo_simd_between h = job->rows[i];
             memset(gathered, 0, sizeof(float) * (size_t)row);
             for (int64_t j = 0; j < job->y.w; j++, dy += inner) {
-                kolo_simd_between w = job->columns[j];
-                add_part(job->in, dy, 1 - w.part, inner, gathered + w.low * inner, bf16);
-                add_part(job->in, dy, w.part, inner, gathered + w.high * inner, bf16);
+                add_parts(job->in, dy, job->columns[j], inner, gathered, bf16);
             }
-            add_part(gathered, 0, 1 - h.part, row, dx + h.low * row, false);
-            add_part(gathered, 0, h.part, row, dx + h.high * row, false);
+            add_parts(gathered, 0, job->rows[i], row, dx, false);
         }
         if (bf16) write_numbers(dx, size, job->out, p * size, true);
     }

@@ -89,14 +89,21 @@ static kolo_status adaptive_avg_pool(onnx_export *c) {
 }
 
 static kolo_status resize(onnx_export *c) {
+    static const char *const places[] = {
+        [KOLO_RESIZE_BORDERS] = "half_pixel",
+        [KOLO_RESIZE_CORNERS] = "align_corners",
+        [KOLO_RESIZE_NEAREST] = "asymmetric",
+        [KOLO_RESIZE_ASYMMETRIC] = "asymmetric",
+    };
     const int64_t axes[] = {2, 3}, sizes[] = {c->y->dim[2], c->y->dim[3]};
+    const bool nearest = integer(c, KOLO_SIZE_MODE) == KOLO_RESIZE_NEAREST;
     const char *list = onnx_int_list(c->w, sizes, 2);
     onnx_emit(c->w, "Resize", c->out, c->in[0], "", "");
     onnx_add_input(c->w, list);
     onnx_add_ints(c->w, "axes", axes, 2);
-    onnx_add_text(c->w, "mode", "linear");
-    onnx_add_text(c->w, "coordinate_transformation_mode",
-                  integer(c, KOLO_SIZE_ALIGN) ? "align_corners" : "half_pixel");
+    onnx_add_text(c->w, "mode", nearest ? "nearest" : "linear");
+    if (nearest) onnx_add_text(c->w, "nearest_mode", "floor");
+    onnx_add_text(c->w, "coordinate_transformation_mode", places[integer(c, KOLO_SIZE_MODE)]);
     return KOLO_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "kernel/simd/kernels.h"
 #include "support/kernel_check.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *const layouts[] = {"abcd", "acdb", "aBcd8b", "aBcd16b"};
@@ -94,13 +95,34 @@ static void adaptive_pools_are_the_reference(void **state) {
 static void resizing_is_the_reference(void **state) {
     static const int64_t cases[][5] = {
         {3, 7, 5, 13, 21}, {16, 4, 4, 32, 32}, {21, 9, 8, 4, 5}, {8, 1, 1, 6, 3}, {5, 6, 2, 1, 1}};
-    for (size_t i = 0; i < 2 * KOLO_COUNT(cases); i++) {
-        const int64_t *c = cases[i / 2], align = (int64_t)i % 2;
+    for (size_t i = 0; i < 4 * KOLO_COUNT(cases); i++) {
+        const int64_t *c = cases[i / 4], mode = (int64_t)i % 4;
         kolo_shape x = kolo_shape_4(2, c[0], c[1], c[2]), y = kolo_shape_4(2, c[0], c[3], c[4]);
-        const kolo_attr forward[KOLO_MAX_ATTRS] = {{c[3]}, {c[4]}, {align}};
-        const kolo_attr backward[KOLO_MAX_ATTRS] = {{c[1]}, {c[2]}, {align}};
+        const kolo_attr forward[KOLO_MAX_ATTRS] = {{c[3]}, {c[4]}, {mode}};
+        const kolo_attr backward[KOLO_MAX_ATTRS] = {{c[1]}, {c[2]}, {mode}};
         check_random(&kolo_simd_resize, forward, 1, &x, 1, 1e-6);
         check_random(&kolo_simd_resize_bwd, backward, 1, &y, 1, 1e-6);
+    }
+}
+
+/* A copy of a pixel is the pixel, also where it is infinite. */
+static void nearest_pixels_are_copies(void **state) {
+    static const float pixels[] = {-INFINITY, 2, INFINITY, -3};
+    const kolo_shape x = kolo_shape_4(1, 1, 2, 2);
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {{3}, {4}, {KOLO_RESIZE_NEAREST}};
+    const void *const inputs[] = {pixels};
+    static const char *const kernels[] = {"ref_resize", "simd_resize"};
+    for (size_t k = 0; k < KOLO_COUNT(kernels); k++) {
+        kolo_kernel_spec spec = {.op = &kolo_op_resize,
+                                 .attr = attr,
+                                 .n_in = 1,
+                                 .n_out = 1,
+                                 .threads = 1,
+                                 .in = {kolo_tensor_plain(KOLO_DTYPE_F32, x)}};
+        spec.out[0] = kolo_tensor_plain(KOLO_DTYPE_F32, kolo_shape_4(1, 1, 3, 4));
+        float *y = test_kernel_result_on(test_kernel(kernels[k]), &spec, inputs);
+        for (int i = 0; i < 12; i++) assert_true(y[i] == pixels[i / 4 * 2 / 3 * 2 + i % 4 / 2]);
+        kolo_free(y);
     }
 }
 
@@ -187,6 +209,7 @@ TEST_MAIN(test_simd_vision) {
         cmocka_unit_test(pools_are_the_reference),
         cmocka_unit_test(adaptive_pools_are_the_reference),
         cmocka_unit_test(resizing_is_the_reference),
+        cmocka_unit_test(nearest_pixels_are_copies),
         cmocka_unit_test(lrn_is_the_reference),
         cmocka_unit_test(losses_of_maps_are_the_reference),
         cmocka_unit_test(sharded_losses_are_the_reference),

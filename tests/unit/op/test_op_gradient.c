@@ -94,6 +94,8 @@ static const gradient_case cases[] = {
     {"one pixel", "resize", 1, .in = {S4(2, 3, 1, 1)}, .attr = {{3}, {2}, {0}}},
     {"corners", "resize", 1, .in = {S4(2, 2, 3, 4)}, .attr = {{7}, {9}, {1}}},
     {"corners, to one", "resize", 1, .in = {S4(2, 1, 3, 4)}, .attr = {{1}, {3}, {1}}},
+    {"nearest", "resize", 1, .in = {S4(2, 2, 3, 4)}, .attr = {{7}, {2}, {2}}},
+    {"first pixels", "resize", 1, .in = {S4(2, 2, 3, 4)}, .attr = {{7}, {2}, {3}}},
     {"odd window", "lrn", 1, .in = {S4(2, 7, 2, 3)},
      .attr = {{5}, {.f = 0.5}, {.f = 0.75}, {.f = 2}}},
     {"even window", "lrn", 1, .in = {S3(1, 6, 4)}, .attr = {{4}, {.f = 1}, {.f = 0.6}, {.f = 1}}},
