@@ -157,6 +157,17 @@ KOLO_API kolo_value kolo_max_pool2d(kolo_graph *g, kolo_value x, const kolo_pool
 /* The mean of each window, padding counted as zeros unless exclude_padding. */
 KOLO_API kolo_value kolo_avg_pool2d(kolo_graph *g, kolo_value x, const kolo_pool2d_opts *opts);
 
+/* A zero field takes its default, as of kolo_pool2d_opts. */
+typedef struct kolo_pool3d_opts {
+    int64_t kernel_d, kernel_h, kernel_w, stride_d, stride_h, stride_w, pad_d, pad_h, pad_w;
+    bool ceil, exclude_padding;
+} kolo_pool3d_opts;
+
+/* The maximum, or mean, of each window of x [N,C,D,H,W] -> [N,C,D',H',W'], as kolo_max_pool2d and
+ * kolo_avg_pool2d: a pooling of each plane, and one along the planes. */
+KOLO_API kolo_value kolo_max_pool3d(kolo_graph *g, kolo_value x, const kolo_pool3d_opts *opts);
+KOLO_API kolo_value kolo_avg_pool3d(kolo_graph *g, kolo_value x, const kolo_pool3d_opts *opts);
+
 /* The mean of each channel: [N,C,H,W] -> [N,C,1,1]. */
 KOLO_API kolo_value kolo_global_avg_pool2d(kolo_graph *g, kolo_value x);
 /* Adaptive average pooling: [N,C,H,W] -> [N,C,h,w]. Window i of a dimension is

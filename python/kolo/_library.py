@@ -77,6 +77,10 @@ struct kolo_conv3d_opts {
     int64_t dilation_d, dilation_h, dilation_w, groups;
 };
 struct kolo_recurrent_opts { bool reverse, bidirectional; kolo_value h, c; bool use_state; };
+struct kolo_pool3d_opts {
+    int64_t kernel_d, kernel_h, kernel_w, stride_d, stride_h, stride_w, pad_d, pad_h, pad_w;
+    bool ceil, exclude_padding;
+};
 struct kolo_pool2d_opts {
     int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w; bool ceil, exclude_padding;
 };
@@ -307,6 +311,8 @@ kolo_value kolo_global_avg_pool2d(kolo_graph *g, kolo_value x);
 kolo_value kolo_adaptive_avg_pool2d(kolo_graph *g, kolo_value x, int64_t h, int64_t w);
 kolo_value kolo_resize(kolo_graph *g, kolo_value x, int64_t h, int64_t w, bool align_corners);
 kolo_value kolo_resize_nearest(kolo_graph *g, kolo_value x, int64_t h, int64_t w);
+kolo_value kolo_max_pool3d(kolo_graph *g, kolo_value x, const kolo_pool3d_opts *opts);
+kolo_value kolo_avg_pool3d(kolo_graph *g, kolo_value x, const kolo_pool3d_opts *opts);
 kolo_value kolo_lrn(kolo_graph *g, kolo_value x, const kolo_lrn_opts *opts);
 kolo_value kolo_concat_along(kolo_graph *g, const kolo_value *x, int n, int axis);
 kolo_value kolo_slice(kolo_graph *g, kolo_value x, int axis, int64_t first, int64_t count);

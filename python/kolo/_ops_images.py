@@ -23,6 +23,8 @@ def _pairs(**sizes: Pair) -> Any:
     return found
 
 
+def _triple(size: Triple) -> Tuple[int, int, int]:
+    return (size, size, size) if isinstance(size, int) else size
 
 
 def conv2d(x: Value, w: Value, stride: Pair = 1, pad: Pair = 0, dilation: Pair = 1,
@@ -50,7 +52,7 @@ def conv1d(x: Value, w: Value, stride: int = 1, pad: int = 0, dilation: int = 1,
 def conv3d(x: Value, w: Value, stride: Triple = 1, pad: Triple = 0, dilation: Triple = 1,
            groups: int = 1) -> Value:
     """Convolution of x [N,C,D,H,W] with w [O,C/groups,KD,KH,KW] -> [N,O,D',H',W']."""
-    sizes = [(n, n, n) if isinstance(n, int) else n for n in (stride, pad, dilation)]
+    sizes = [_triple(n) for n in (stride, pad, dilation)]
     return call("conv3d", x, w, c.kolo_conv3d_opts(*[n for size in sizes for n in size], groups))
 
 
@@ -72,6 +74,24 @@ def avg_pool2d(x: Value, kernel: Pair, stride: Optional[Pair] = None, pad: Pair 
                ceil: bool = False, exclude_padding: bool = False) -> Value:
     """The mean of each window; stride: the kernel."""
     return _pool("avg_pool2d", x, kernel, stride, pad, ceil, exclude_padding)
+
+
+def _pool3d(name: str, x: Value, kernel: Triple, stride: Optional[Triple], pad: Triple, ceil: bool,
+            exclude_padding: bool = False) -> Value:
+    sizes = [_triple(n) for n in (kernel, kernel if stride is None else stride, pad)]
+    return call(name, x, c.kolo_pool3d_opts(*[n for size in sizes for n in size], ceil, exclude_padding))
+
+
+def max_pool3d(x: Value, kernel: Triple, stride: Optional[Triple] = None, pad: Triple = 0,
+               ceil: bool = False) -> Value:
+    """The maximum of each window of x [N,C,D,H,W]; stride: the kernel."""
+    return _pool3d("max_pool3d", x, kernel, stride, pad, ceil)
+
+
+def avg_pool3d(x: Value, kernel: Triple, stride: Optional[Triple] = None, pad: Triple = 0,
+               ceil: bool = False, exclude_padding: bool = False) -> Value:
+    """The mean of each window of x [N,C,D,H,W]; stride: the kernel."""
+    return _pool3d("avg_pool3d", x, kernel, stride, pad, ceil, exclude_padding)
 
 
 def global_avg_pool2d(x: Value) -> Value:

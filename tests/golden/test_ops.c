@@ -80,6 +80,11 @@ CASE(conv_transpose_groups,
                                .dilation_h = 2, .dilation_w = 2, .groups = 2}))
 CASE(pixel_shuffle, kolo_pixel_shuffle(g, x[0], 2))
 CASE(repeat_pixels, kolo_repeat_pixels(g, x[0], 3))
+CASE(max_pool3d,
+     kolo_max_pool3d(g, x[0], &(kolo_pool3d_opts){2, 3, 2, 2, 1, 2, 1, 1, 0, .ceil = true}))
+CASE(avg_pool3d, kolo_avg_pool3d(g, x[0],
+                                 &(kolo_pool3d_opts){3, 2, 3, 2, 2, 1, 1, 0, 1, .ceil = true,
+                                                     .exclude_padding = true}))
 CASE(resize_nearest, kolo_resize_nearest(g, x[0], 3, 7))
 CASE(cross_attention,
      kolo_cross_attention(g, x[0], x[1], x[2], &(kolo_cross_attention_opts){.heads = 2}))
@@ -205,6 +210,8 @@ static const struct {
     {"conv_transpose_groups", of_conv_transpose_groups, {S4(1, 4, 3, 3), S4(4, 3, 2, 2)}, 2, 0},
     {"pixel_shuffle", of_pixel_shuffle, {S4(1, 8, 2, 3)}, 1, 0},
     {"repeat_pixels", of_repeat_pixels, {S4(1, 2, 2, 3)}, 1, 0},
+    {"max_pool3d", of_max_pool3d, {{5, {1, 2, 5, 4, 5}}}, 1, 0},
+    {"avg_pool3d", of_avg_pool3d, {{5, {1, 2, 5, 4, 5}}}, 1, 0},
     {"resize_nearest", of_resize_nearest, {S4(1, 2, 5, 3)}, 1, 0},
     {"gather", of_gather, {S2(4, 3)}, 1, 0},
     {"scatter_add", of_scatter_add, {S2(6, 3)}, 1, 0},

@@ -132,6 +132,8 @@ CASES = {
                               lambda x, w: F.conv_transpose2d(x, w, None, 1, 0, 0, 2, 2)),
     "pixel_shuffle": ([(1, 8, 2, 3)], lambda x: F.pixel_shuffle(x, 2)),
     "repeat_pixels": ([(1, 2, 2, 3)], lambda x: F.interpolate(x, scale_factor=3)),
+    "max_pool3d": ([(1, 2, 5, 4, 5)], lambda x: F.max_pool3d(x, (2, 3, 2), (2, 1, 2), (1, 1, 0), ceil_mode=True)),
+    "avg_pool3d": ([(1, 2, 5, 4, 5)], lambda x: F.avg_pool3d(x, (3, 2, 3), (2, 2, 1), (1, 0, 1), True, False)),
     "resize_nearest": ([(1, 2, 5, 3)], lambda x: F.interpolate(x, (3, 7))),
     "gather": ([(4, 3)], lambda x: x[IDS]),
     "scatter_add": ([(6, 3)], lambda x: torch.zeros(5, 3, dtype=x.dtype).index_add(0, IDS, x)),

@@ -96,6 +96,44 @@ kolo_value kolo_repeat_pixels(kolo_graph *g, kolo_value x, int64_t factor) {
     return kolo_resize_nearest(g, x, s.dim[2] * factor, s.dim[3] * factor);
 }
 
+/* The windows of each plane, then those along the planes, as images [N,C,D,H' W']: maxima of
+ * maxima, and means of means, as the places of a window that count are a product of those along
+ * each dimension. */
+static kolo_value pool3d(kolo_graph *g, const char *what, kolo_value x, const kolo_pool3d_opts *o,
+                         kolo_value (*pool)(kolo_graph *, kolo_value, const kolo_pool2d_opts *)) {
+    const kolo_shape s = kolo_value_shape(g, x);
+    if (kolo_graph_check(g) != KOLO_OK) return KOLO_NONE;
+    if (s.rank != 5 || !o) {
+        kolo_graph_set_failed(
+            g, KOLO_FAIL(KOLO_ERR_ARG, "%s: give x of [N,C,D,H,W], and options", what));
+        return KOLO_NONE;
+    }
+    x = kolo_reshape(g, x, kolo_shape_4(s.dim[0], s.dim[1] * s.dim[2], s.dim[3], s.dim[4]));
+    kolo_value y = pool(g, x,
+                        &(kolo_pool2d_opts){o->kernel_h, o->kernel_w, o->stride_h, o->stride_w,
+                                            o->pad_h, o->pad_w, o->ceil, o->exclude_padding});
+    const kolo_shape plane = kolo_value_shape(g, y);
+    const int64_t h = plane.dim[2], w = plane.dim[3];
+    y = kolo_reshape(g, y, kolo_shape_4(s.dim[0], s.dim[1], s.dim[2], h * w));
+    y = pool(g, y,
+             &(kolo_pool2d_opts){.kernel_h = o->kernel_d,
+                                 .kernel_w = 1,
+                                 .stride_h = o->stride_d,
+                                 .pad_h = o->pad_d,
+                                 .ceil = o->ceil,
+                                 .exclude_padding = o->exclude_padding});
+    const int64_t depth = kolo_value_shape(g, y).dim[2];
+    return kolo_reshape(g, y, (kolo_shape){5, {s.dim[0], s.dim[1], depth, h, w}});
+}
+
+kolo_value kolo_max_pool3d(kolo_graph *g, kolo_value x, const kolo_pool3d_opts *opts) {
+    return pool3d(g, "max_pool3d", x, opts, kolo_max_pool2d);
+}
+
+kolo_value kolo_avg_pool3d(kolo_graph *g, kolo_value x, const kolo_pool3d_opts *opts) {
+    return pool3d(g, "avg_pool3d", x, opts, kolo_avg_pool2d);
+}
+
 /* ---- tables ---- */
 
 kolo_value kolo_gather_rows(kolo_graph *g, kolo_value x, kolo_value ids) {
