@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import onnxruntime
 import torch
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 from torch.nn import functional
 
@@ -78,6 +78,58 @@ class Rnn(nn.Module):
         return self.head(torch.cat([h[-1], y.mean(1)], 1))
 
 
+class Video(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv3d(2, 4, (3, 2, 3), (1, 2, 1), (1, 0, 1), bias=False)
+        self.norm = nn.BatchNorm3d(4)
+        self.groups = nn.Conv3d(4, 6, (2, 1, 1), groups=2)
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x):
+        x = functional.max_pool3d(torch.relu(self.norm(self.stem(x))), (2, 1, 3), (1, 1, 2), (1, 0, 1))
+        x = functional.avg_pool3d(self.groups(x), 2, 1, 1, count_include_pad=False)
+        return self.head(functional.adaptive_avg_pool3d(x, 1).flatten(1))
+
+
+class Resized(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 3, 3), nn.Conv2d(3, 2, 3)
+
+    def forward(self, x):
+        x = functional.interpolate(self.first(x), (10, 4))
+        x = functional.interpolate(self.second(x), scale_factor=2)
+        return functional.interpolate(x, (5, 7), mode="bilinear").flatten(2).mean(2)
+
+
+def write_data(path, x):
+    """The input and ONNX Runtime's output, beside the model."""
+    folder = os.path.join(os.path.dirname(path), "test_data_set_0")
+    os.makedirs(folder, exist_ok=True)
+    session = onnxruntime.InferenceSession(path)
+    first, out = session.get_inputs()[0].name, session.get_outputs()[0].name
+    y = session.run(None, {first: x})[0]
+    for what, array, of in (("input", x, first), ("output", np.asarray(y), out)):
+        with open(os.path.join(folder, f"{what}_0.pb"), "wb") as file:
+            file.write(numpy_helper.from_array(array, of).SerializeToString())
+
+
+def write_upsample(folder):
+    """The bilinear Upsample of opset 9, which exporters of today do not write."""
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "model.onnx")
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in
+            (("x", (1, 2, 3, 2)), ("y", (1, 2, 6, 6)))]
+    scales = numpy_helper.from_array(np.array([1, 1, 2, 3], np.float32), "scales")
+    node = helper.make_node("Upsample", ["x", "scales"], ["y"], mode="linear")
+    graph = helper.make_graph([node], "upsample", info[:1], info[1:], [scales])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=4)
+    with open(path, "wb") as file:
+        file.write(model.SerializeToString())
+    write_data(path, np.arange(12, dtype=np.float32).reshape(1, 2, 3, 2) ** 2 / 8)
+
+
 def main():
     torch.manual_seed(1)
     image = torch.randn(1, 1, 8, 8)
@@ -85,23 +137,26 @@ def main():
     nets = {"mlp": (mlp, image), "cnn": (Cnn(), image), "vit": (Vit(), image), "gpt": (Gpt(), torch.randint(0, 16, (1, 6)))}
     with torch.random.fork_rng():  # leaves the numbers of the others
         nets["rnn"] = (Rnn(), torch.randn(1, 1, 5, 3))
+        nets["video"] = (Video(), torch.randn(1, 2, 4, 6, 5))
+        nets["resized"] = (Resized(), image)
+        nets["attention"] = (Gpt(), nets["gpt"][1])
     for name, (net, x) in nets.items():
         for module in net.modules():  # as after training
-            if isinstance(module, nn.BatchNorm2d):
+            if isinstance(module, (nn.BatchNorm2d, nn.BatchNorm3d)):
                 nn.init.uniform_(module.weight, 0.5, 1.5)
                 nn.init.uniform_(module.bias, -0.5, 0.5)
                 nn.init.uniform_(module.running_mean, -0.5, 0.5)
                 nn.init.uniform_(module.running_var, 0.5, 1.5)
         folder = os.path.join(sys.argv[1], name)
-        data = os.path.join(folder, "test_data_set_0")
-        os.makedirs(data, exist_ok=True)
+        os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, "model.onnx")
-        # The first keeps batch normalization, the second is today's exporter.
+        # The first keeps batch normalization, the second is today's exporter; the operator Attention is of opset 23.
         if name == "cnn":
             torch.onnx.export(net.eval(), (x,), path, dynamo=False, do_constant_folding=False,
                               training=torch.onnx.TrainingMode.PRESERVE, dynamic_axes={"x": {0: "n"}}, input_names=["x"])
         else:
-            torch.onnx.export(net.eval(), (x,), path, dynamo=True, external_data=False, verbose=False)
+            opset = {"opset_version": 23} if name == "attention" else {}
+            torch.onnx.export(net.eval(), (x,), path, dynamo=True, external_data=False, verbose=False, **opset)
         import onnx
         model = onnx.load(path)
         for node in model.graph.node:  # source lines of PyTorch
@@ -110,12 +165,8 @@ def main():
         del model.graph.value_info[:]
         del model.metadata_props[:]
         onnx.save(model, path)
-        session = onnxruntime.InferenceSession(path)
-        first, out = session.get_inputs()[0].name, session.get_outputs()[0].name
-        y = session.run(None, {first: x.numpy()})[0]
-        for what, array, of in (("input", x.numpy(), first), ("output", np.asarray(y), out)):
-            with open(os.path.join(data, f"{what}_0.pb"), "wb") as file:
-                file.write(numpy_helper.from_array(array, of).SerializeToString())
+        write_data(path, x.numpy())
+    write_upsample(os.path.join(sys.argv[1], "upsample"))
 
 
 if __name__ == "__main__":

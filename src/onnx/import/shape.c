@@ -1,4 +1,5 @@
 /* Operators that rearrange elements. */
+#include "graph/ops/ops.h"
 #include "onnx/import/fold.h"
 #include "onnx/import/ops.h"
 
@@ -389,9 +390,86 @@ static kolo_status resized(onnx_call *c, const kolo_shape *x, kolo_shape *y) {
     return KOLO_OK;
 }
 
+/* Whether the attribute places the pixels of the large image so. Operators older than the attribute
+ * have one place. */
+static bool is_placed(const onnx_call *c, const char *place) {
+    const bool old = c->node->op_type[0] == 'U' || c->opset < 11;
+    const bool preset = strcmp(place, old ? "asymmetric" : "half_pixel") == 0;
+    return onnx_text_is(c, "coordinate_transformation_mode", place, preset);
+}
+
+static bool is_half_pixel(const onnx_call *c) {
+    return is_placed(c, "half_pixel") || is_placed(c, "pytorch_half_pixel") ||
+           is_placed(c, "half_pixel_symmetric"); /* of whole sizes */
+}
+
+/* Between pixels. */
+static kolo_status find_linear(const onnx_call *c, const kolo_shape *x, const kolo_shape *y,
+                               kolo_resize_mode *mode) {
+    for (int d = 2; d < 4; d++) {
+        if (onnx_int(c, "antialias", 0) && y->dim[d] < x->dim[d])
+            return ONNX_FAIL(c, "attribute antialias");
+        if (is_placed(c, "pytorch_half_pixel") && y->dim[d] == 1 && x->dim[d] > 1)
+            return ONNX_FAIL(c, "attribute coordinate_transformation_mode with one pixel");
+    }
+    *mode = is_half_pixel(c) ? KOLO_RESIZE_BORDERS : KOLO_RESIZE_CORNERS;
+    if (is_placed(c, "asymmetric")) *mode = KOLO_RESIZE_ASYMMETRIC;
+    if (is_half_pixel(c) || is_placed(c, "asymmetric") || is_placed(c, "align_corners"))
+        return KOLO_OK;
+    return ONNX_FAIL(c, "attribute coordinate_transformation_mode");
+}
+
+/* The pixel of `from` that is the nearest to pixel k of `to`. */
+static int64_t nearest(const onnx_call *c, int64_t k, int64_t from, int64_t to) {
+    const double ratio = (double)from / (double)to;
+    const bool old = c->node->op_type[0] == 'U' || c->opset < 11;
+    double at = (double)(k * from) / (double)to;
+    if (is_half_pixel(c)) at = ((double)k + 0.5) * ratio - 0.5;
+    if (is_placed(c, "align_corners"))
+        at = (double)(k * (from - 1)) / (double)(to > 1 ? to - 1 : 1);
+    if (is_placed(c, "pytorch_half_pixel") && to == 1) at = 0;
+    if (onnx_text_is(c, "nearest_mode", "floor", old)) {
+        at = floor(at);
+    } else if (onnx_text_is(c, "nearest_mode", "ceil", false)) {
+        at = ceil(at);
+    } else if (onnx_text_is(c, "nearest_mode", "round_prefer_ceil", false)) {
+        at = floor(at + 0.5);
+    } else {
+        at = ceil(at - 0.5);
+    }
+    return at < 0 ? 0 : at > (double)(from - 1) ? from - 1 : (int64_t)at;
+}
+
+/* Copies of pixels: by the op where it takes the same ones. */
+static kolo_status copy_pixels(onnx_call *c, kolo_value x, const kolo_shape *y) {
+    enum { MOST = 1024 };
+    const kolo_shape s = kolo_value_shape(c->g, x);
+    int64_t *index[2];
+    bool same = true;
+    if (!is_half_pixel(c) && !is_placed(c, "asymmetric") && !is_placed(c, "align_corners"))
+        return ONNX_FAIL(c, "attribute coordinate_transformation_mode");
+    for (int i = 0; i < 2; i++) {
+        const int64_t from = s.dim[2 + i], to = y->dim[2 + i];
+        KOLO_TRY(onnx_indices(c, to, &index[i]));
+        for (int64_t k = 0; k < to; k++) {
+            index[i][k] = nearest(c, k, from, to);
+            same = same && index[i][k] == k * from / to;
+        }
+    }
+    if (same) return onnx_set(c, 0, kolo_resize_nearest(c->g, x, y->dim[2], y->dim[3]));
+    for (int i = 0; i < 2; i++) {
+        if (y->dim[2 + i] > MOST)
+            return ONNX_FAIL(c, "attribute nearest_mode: %" PRId64 " pixels; at most %d",
+                             y->dim[2 + i], (int)MOST);
+        KOLO_TRY(onnx_pick(c, x, 2 + i, index[i], y->dim[2 + i], &x));
+    }
+    return onnx_set(c, 0, x);
+}
+
 kolo_status onnx_map_resize(onnx_call *c) {
     kolo_value x;
     kolo_shape y;
+    kolo_resize_mode mode = KOLO_RESIZE_BORDERS;
     KOLO_TRY(onnx_value(c, 0, &x));
     const kolo_shape s = kolo_value_shape(c->g, x);
     KOLO_TRY(resized(c, &s, &y));
@@ -399,33 +477,10 @@ kolo_status onnx_map_resize(onnx_call *c) {
         y.dim[1] != s.dim[1]) {
         return ONNX_FAIL(c, "the first two of [N,C,H,W] keep their size");
     }
-    if (onnx_text_is(c, "mode", "linear", false)) {
-        const char *at = "coordinate_transformation_mode";
-        const bool corners = onnx_text_is(c, at, "align_corners", false);
-        const bool halves = onnx_text_is(c, at, "half_pixel", true) ||
-                            onnx_text_is(c, at, "pytorch_half_pixel", false);
-        if (!corners && !halves) return ONNX_FAIL(c, "attribute %s", at);
-        if (onnx_int(c, "antialias", 0) && (y.dim[2] < s.dim[2] || y.dim[3] < s.dim[3])) {
-            return ONNX_FAIL(c, "attribute antialias");
-        }
-        return onnx_set(c, 0, kolo_resize(c->g, x, y.dim[2], y.dim[3], corners));
-    }
-    if (!onnx_text_is(c, "mode", "nearest", true)) return ONNX_FAIL(c, "attribute mode");
-    if (onnx_text_is(c, "coordinate_transformation_mode", "align_corners", false)) {
-        return ONNX_FAIL(c, "attribute coordinate_transformation_mode with nearest pixels");
-    }
-    for (int d = 2; d < 4; d++) {
-        if (y.dim[d] % s.dim[d] || y.dim[d] > 1024) {
-            return ONNX_FAIL(
-                c, "from %" PRId64 " to %" PRId64 " pixels; nearest enlarges by whole factors",
-                s.dim[d], y.dim[d]);
-        }
-        int64_t index[1024];
-        for (int64_t k = 0; k < y.dim[d]; k++) index[k] = k / (y.dim[d] / s.dim[d]);
-        if (y.dim[2] * s.dim[3] == y.dim[3] * s.dim[2]) { /* one factor */
-            return onnx_set(c, 0, kolo_repeat_pixels(c->g, x, y.dim[2] / s.dim[2]));
-        }
-        KOLO_TRY(onnx_pick(c, x, d, index, y.dim[d], &x));
-    }
-    return onnx_set(c, 0, x);
+    if (onnx_text_is(c, "mode", "nearest", true)) return copy_pixels(c, x, &y);
+    if (!onnx_text_is(c, "mode", "linear", false)) return ONNX_FAIL(c, "attribute mode");
+    KOLO_TRY(find_linear(c, &s, &y, &mode));
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_SIZE_H].i = y.dim[2], [KOLO_SIZE_W].i = y.dim[3], [KOLO_SIZE_MODE].i = mode};
+    return onnx_set(c, 0, kolo_graph_add1(c->g, &kolo_op_resize, &x, 1, attr));
 }
