@@ -8,62 +8,74 @@
 
 /* ---- windows ---- */
 
+/* A window of 1 to 3 dimensions, as one of depth, height and width. */
+enum { WINDOW = 3 };
 typedef struct window {
-    int dims; /* 1 or 2 */
-    int64_t kernel[2], stride[2], dilation[2],
-        pad[4]; /* height, width; pad: both before, both after */
+    int dims;
+    int64_t kernel[WINDOW], stride[WINDOW], dilation[WINDOW],
+        pad[2 * WINDOW]; /* all before, all after */
 } window;
 
-static kolo_status pair(onnx_call *c, const char *name, int dims, int64_t preset, int64_t *out) {
-    int64_t list[2];
+/* A number for each dimension of the window; 1 for those before them. */
+static kolo_status numbers(onnx_call *c, const char *name, int dims, int64_t preset, int64_t *out) {
+    int64_t list[WINDOW];
     int n;
-    out[0] = out[1] = 1;
-    KOLO_TRY(onnx_ints(c, name, list, 2, &n));
+    for (int d = 0; d < WINDOW; d++) out[d] = 1;
+    KOLO_TRY(onnx_ints(c, name, list, WINDOW, &n));
     if (n >= 0 && n != dims)
         return ONNX_FAIL(c, "attribute %s has %d numbers, not %d", name, n, dims);
     for (int k = 0; k < dims; k++) {
         const int64_t number = n < 0 ? preset : list[k];
         if (number < 1 || number > INT32_MAX)
             return ONNX_FAIL(c, "attribute %s: %" PRId64, name, number);
-        out[2 - dims + k] = number;
+        out[WINDOW - dims + k] = number;
     }
     return KOLO_OK;
 }
 
-/* Reads strides, dilations and pads; the kernel is set. `size`: height and width of x. */
-static kolo_status read_window(onnx_call *c, const int64_t *size, window *w) {
-    int64_t pads[4];
+/* Depth, height and width of an image or of weights. */
+static void extent(const kolo_shape *s, int64_t size[WINDOW]) {
+    size[0] = s->rank == 5 ? s->dim[2] : 1;
+    size[1] = s->dim[s->rank - 2];
+    size[2] = s->dim[s->rank - 1];
+}
+
+/* Reads strides, dilations and pads; the kernel is set. */
+static kolo_status read_window(onnx_call *c, const kolo_shape *x, window *w) {
+    int64_t pads[2 * WINDOW], size[WINDOW];
     int n;
-    KOLO_TRY(pair(c, "strides", w->dims, 1, w->stride));
-    KOLO_TRY(pair(c, "dilations", w->dims, 1, w->dilation));
-    KOLO_TRY(onnx_ints(c, "pads", pads, 4, &n));
+    extent(x, size);
+    KOLO_TRY(numbers(c, "strides", w->dims, 1, w->stride));
+    KOLO_TRY(numbers(c, "dilations", w->dims, 1, w->dilation));
+    KOLO_TRY(onnx_ints(c, "pads", pads, 2 * WINDOW, &n));
     if (n >= 0 && n != 2 * w->dims) return ONNX_FAIL(c, "attribute pads has %d numbers", n);
     memset(w->pad, 0, sizeof w->pad);
     for (int k = 0; k < n; k++) {
         if (pads[k] < 0 || pads[k] > INT32_MAX)
             return ONNX_FAIL(c, "attribute pads: %" PRId64, pads[k]);
-        w->pad[w->dims == 2 ? k : 1 + 2 * k] = pads[k];
+        const int side = k / w->dims, d = WINDOW - w->dims + k % w->dims;
+        w->pad[side * WINDOW + d] = pads[k];
     }
     if (onnx_text_is(c, "auto_pad", "NOTSET", true) || onnx_text_is(c, "auto_pad", "VALID", true)) {
         return KOLO_OK;
     }
     const bool lower = onnx_text_is(c, "auto_pad", "SAME_LOWER", false);
-    for (int d = 2 - w->dims; d < 2; d++) {
+    for (int d = WINDOW - w->dims; d < WINDOW; d++) {
         const int64_t places = (size[d] + w->stride[d] - 1) / w->stride[d];
         int64_t all =
             (places - 1) * w->stride[d] + (w->kernel[d] - 1) * w->dilation[d] + 1 - size[d];
         all = all > 0 ? all : 0;
         w->pad[d] = lower ? (all + 1) / 2 : all / 2;
-        w->pad[2 + d] = all - w->pad[d];
+        w->pad[WINDOW + d] = all - w->pad[d];
     }
     return KOLO_OK;
 }
 
 static kolo_status image_of(onnx_call *c, kolo_value *x, int *dims) {
     const kolo_shape s = kolo_value_shape(c->g, *x);
-    if (s.rank != 3 && s.rank != 4) {
+    if (s.rank < 3 || s.rank > 2 + WINDOW) {
         char text[KOLO_SHAPE_TEXT];
-        return ONNX_FAIL(c, "an input of %s; [N,C,W] and [N,C,H,W] are supported",
+        return ONNX_FAIL(c, "an input of %s; [N,C,W], [N,C,H,W] and [N,C,D,H,W] are supported",
                          kolo_shape_text(&s, text));
     }
     *dims = s.rank - 2;
@@ -74,15 +86,19 @@ static kolo_status image_of(onnx_call *c, kolo_value *x, int *dims) {
 /* [N,C,1,W] -> [N,C,W] for layers of one dimension. */
 static kolo_value as_before(onnx_call *c, kolo_value y, int dims) {
     const kolo_shape s = kolo_value_shape(c->g, y);
-    return dims == 2 ? y : onnx_as(c, y, kolo_shape_3(s.dim[0], s.dim[1], s.dim[3]));
+    return dims > 1 ? y : onnx_as(c, y, kolo_shape_3(s.dim[0], s.dim[1], s.dim[3]));
 }
 
-static bool is_even(const window *w) { return w->pad[0] == w->pad[2] && w->pad[1] == w->pad[3]; }
+static bool is_even(const window *w) {
+    return memcmp(w->pad, w->pad + WINDOW, sizeof w->pad / 2) == 0;
+}
 
 /* x with its padding, which the window then lacks. */
 static kolo_value padded(onnx_call *c, kolo_value x, window *w) {
-    for (int d = 0; d < 2; d++) {
-        if (w->pad[d] || w->pad[2 + d]) x = kolo_pad(c->g, x, 2 + d, w->pad[d], w->pad[2 + d]);
+    const int first = kolo_value_shape(c->g, x).rank - WINDOW; /* the dimension of the depth */
+    for (int d = 0; d < WINDOW; d++) {
+        if (w->pad[d] || w->pad[WINDOW + d])
+            x = kolo_pad(c->g, x, first + d, w->pad[d], w->pad[WINDOW + d]);
     }
     memset(w->pad, 0, sizeof w->pad);
     return x;
@@ -107,13 +123,28 @@ static kolo_status read_weights(onnx_call *c, kolo_value *x, kolo_value *w, wind
     KOLO_TRY(image_of(c, w, &dims));
     if (dims != win->dims) return ONNX_FAIL(c, "weights of %d dimensions", s.rank);
     const kolo_shape of_w = kolo_value_shape(c->g, *w), of_x = kolo_value_shape(c->g, *x);
-    memcpy(win->kernel, of_w.dim + 2, sizeof win->kernel);
-    int64_t stated[2];
-    KOLO_TRY(pair(c, "kernel_shape", dims, win->kernel[1], stated));
+    extent(&of_w, win->kernel);
+    int64_t stated[WINDOW];
+    KOLO_TRY(numbers(c, "kernel_shape", dims, 1, stated));
     if (onnx_attribute(c, "kernel_shape") && memcmp(stated, win->kernel, sizeof stated) != 0) {
         return ONNX_FAIL(c, "attribute kernel_shape differs from the weights");
     }
-    return read_window(c, of_x.dim + 2, win);
+    return read_window(c, &of_x, win);
+}
+
+/* y of x by weights w, without a bias. */
+static kolo_value convolved(onnx_call *c, kolo_value x, kolo_value w, const window *win) {
+    const int64_t groups = onnx_int(c, "group", 1);
+    if (win->dims == 3) {
+        return kolo_conv3d(c->g, x, w,
+                           &(kolo_conv3d_opts){win->stride[0], win->stride[1], win->stride[2],
+                                               win->pad[0], win->pad[1], win->pad[2],
+                                               win->dilation[0], win->dilation[1], win->dilation[2],
+                                               groups});
+    }
+    return kolo_conv2d(c->g, x, w,
+                       &(kolo_conv2d_opts){win->stride[1], win->stride[2], win->pad[1], win->pad[2],
+                                           win->dilation[1], win->dilation[2], groups});
 }
 
 kolo_status onnx_map_conv(onnx_call *c) {
@@ -121,16 +152,7 @@ kolo_status onnx_map_conv(onnx_call *c) {
     window win = {0};
     KOLO_TRY(read_weights(c, &x, &w, &win));
     if (!is_even(&win)) x = padded(c, x, &win);
-    const kolo_conv2d_opts opts = {
-        .stride_h = win.stride[0],
-        .stride_w = win.stride[1],
-        .pad_h = win.pad[0],
-        .pad_w = win.pad[1],
-        .dilation_h = win.dilation[0],
-        .dilation_w = win.dilation[1],
-        .groups = onnx_int(c, "group", 1),
-    };
-    kolo_value y = kolo_conv2d(c->g, x, w, &opts);
+    kolo_value y = convolved(c, x, w, &win);
     KOLO_TRY(add_bias(c, &y));
     return onnx_set(c, 0, as_before(c, y, win.dims));
 }
@@ -138,11 +160,13 @@ kolo_status onnx_map_conv(onnx_call *c) {
 kolo_status onnx_map_conv_transpose(onnx_call *c) {
     kolo_value x, w;
     window win = {0};
-    int64_t more[2] = {0, 0}, list[2], shape[2];
+    int64_t more[2] = {0, 0}, list[WINDOW], shape[WINDOW];
     int n, n_shape;
     KOLO_TRY(read_weights(c, &x, &w, &win));
-    KOLO_TRY(onnx_ints(c, "output_padding", list, 2, &n));
-    KOLO_TRY(onnx_ints(c, "output_shape", shape, 2, &n_shape));
+    if (win.dims > 2)
+        return ONNX_FAIL(c, "an input of 5 dimensions; [N,C,W] and [N,C,H,W] are supported");
+    KOLO_TRY(onnx_ints(c, "output_padding", list, WINDOW, &n));
+    KOLO_TRY(onnx_ints(c, "output_shape", shape, WINDOW, &n_shape));
     for (int k = 0; k < n && n == win.dims; k++) more[2 - n + k] = list[k];
     const bool same =
         !onnx_text_is(c, "auto_pad", "NOTSET", true) && !onnx_text_is(c, "auto_pad", "VALID", true);
@@ -151,20 +175,21 @@ kolo_status onnx_map_conv_transpose(onnx_call *c) {
     const window cut = win; /* uneven padding is cut off afterwards */
     if (!is_even(&win)) memset(win.pad, 0, sizeof win.pad);
     const kolo_conv_transpose2d_opts opts = {
-        .stride_h = win.stride[0],
-        .stride_w = win.stride[1],
-        .pad_h = win.pad[0],
-        .pad_w = win.pad[1],
-        .dilation_h = win.dilation[0],
-        .dilation_w = win.dilation[1],
+        .stride_h = win.stride[1],
+        .stride_w = win.stride[2],
+        .pad_h = win.pad[1],
+        .pad_w = win.pad[2],
+        .dilation_h = win.dilation[1],
+        .dilation_w = win.dilation[2],
         .groups = onnx_int(c, "group", 1),
         .output_pad_h = more[0],
         .output_pad_w = more[1],
     };
     kolo_value y = kolo_conv_transpose2d(c->g, x, w, &opts);
-    for (int d = 0; d < 2 && !is_even(&cut); d++) {
-        const int64_t size = kolo_value_shape(c->g, y).dim[2 + d] - cut.pad[d] - cut.pad[2 + d];
-        y = kolo_slice(c->g, y, 2 + d, cut.pad[d], size);
+    for (int d = 1; d < WINDOW && !is_even(&cut); d++) {
+        const int64_t before = cut.pad[d], after = cut.pad[WINDOW + d];
+        const int64_t size = kolo_value_shape(c->g, y).dim[1 + d] - before - after;
+        y = kolo_slice(c->g, y, 1 + d, before, size);
     }
     KOLO_TRY(kolo_graph_check(c->g));
     KOLO_TRY(add_bias(c, &y));
@@ -176,20 +201,50 @@ kolo_status onnx_map_conv_transpose(onnx_call *c) {
 /* Pads an image with numbers that are never a maximum. */
 static kolo_status pad_below(onnx_call *c, kolo_value *x, window *w) {
     const kolo_shape s = kolo_value_shape(c->g, *x);
-    const int64_t before_h = w->pad[0], before_w = w->pad[1];
-    const kolo_shape big =
-        kolo_shape_2(s.dim[2] + w->pad[0] + w->pad[2], s.dim[3] + w->pad[1] + w->pad[3]);
+    int64_t size[WINDOW], before[WINDOW];
+    kolo_shape big = {.rank = w->dims == 3 ? 3 : 2};
+    extent(&s, size);
+    for (int d = WINDOW - big.rank; d < WINDOW; d++) {
+        before[d] = w->pad[d];
+        big.dim[d - WINDOW + big.rank] = w->pad[d] + size[d] + w->pad[WINDOW + d];
+    }
     const int64_t count = host_count(&big, HOST_MOST);
     float *low;
     kolo_value border;
     KOLO_TRY(onnx_floats(c, count, &low));
     for (int64_t k = 0; k < count; k++) {
-        const int64_t i = k / big.dim[1] - before_h, j = k % big.dim[1] - before_w;
-        low[k] = i < 0 || i >= s.dim[2] || j < 0 || j >= s.dim[3] ? -1e38f : 0;
+        bool inside = true;
+        int64_t rest = k;
+        for (int d = WINDOW - 1; d >= WINDOW - big.rank; d--) {
+            const int64_t all = big.dim[d - WINDOW + big.rank], at = rest % all - before[d];
+            inside = inside && at >= 0 && at < size[d];
+            rest /= all;
+        }
+        low[k] = inside ? 0 : -1e38f;
     }
     KOLO_TRY(onnx_table(c, c->node->output[0], &big, low, &border));
     *x = kolo_add(c->g, padded(c, *x, w), border);
     return kolo_graph_check(c->g);
+}
+
+/* Whether the padding reaches beyond half of the kernel. */
+static bool is_wide(const window *w) {
+    bool wide = false;
+    for (int d = 0; d < WINDOW; d++) wide = wide || w->pad[d] > w->kernel[d] / 2;
+    return wide;
+}
+
+static kolo_value pooled(onnx_call *c, kolo_value x, const window *w, bool max, bool exclude) {
+    const bool ceil = onnx_int(c, "ceil_mode", 0) != 0;
+    const kolo_pool3d_opts deep = {w->kernel[0], w->kernel[1], w->kernel[2], w->stride[0],
+                                   w->stride[1], w->stride[2], w->pad[0],    w->pad[1],
+                                   w->pad[2],    ceil,         exclude};
+    const kolo_pool2d_opts flat = {w->kernel[1], w->kernel[2], w->stride[1], w->stride[2],
+                                   w->pad[1],    w->pad[2],    ceil,         exclude};
+    if (w->dims == 3) {
+        return max ? kolo_max_pool3d(c->g, x, &deep) : kolo_avg_pool3d(c->g, x, &deep);
+    }
+    return max ? kolo_max_pool2d(c->g, x, &flat) : kolo_avg_pool2d(c->g, x, &flat);
 }
 
 kolo_status onnx_map_pool(onnx_call *c) {
@@ -201,13 +256,14 @@ kolo_status onnx_map_pool(onnx_call *c) {
     const kolo_shape s = kolo_value_shape(c->g, x);
     if (!onnx_attribute(c, "kernel_shape"))
         return ONNX_FAIL(c, "attribute kernel_shape is missing");
-    KOLO_TRY(pair(c, "kernel_shape", w.dims, 1, w.kernel));
-    KOLO_TRY(read_window(c, s.dim + 2, &w));
-    if (w.dilation[0] != 1 || w.dilation[1] != 1) return ONNX_FAIL(c, "attribute dilations");
+    KOLO_TRY(numbers(c, "kernel_shape", w.dims, 1, w.kernel));
+    KOLO_TRY(read_window(c, &s, &w));
+    for (int d = 0; d < WINDOW; d++) {
+        if (w.dilation[d] != 1) return ONNX_FAIL(c, "attribute dilations");
+    }
     if (c->n_out > 1 && *c->node->output[1]) return ONNX_FAIL(c, "the indices, its second output");
     const bool include = onnx_int(c, "count_include_pad", 0) != 0;
-    const bool wide = w.pad[0] > w.kernel[0] / 2 || w.pad[1] > w.kernel[1] / 2;
-    if (!is_even(&w) || wide) {
+    if (!is_even(&w) || is_wide(&w)) {
         if (max) {
             KOLO_TRY(pad_below(c, &x, &w));
         } else if (include) {
@@ -216,18 +272,7 @@ kolo_status onnx_map_pool(onnx_call *c) {
             return ONNX_FAIL(c, "attribute pads: uneven padding that does not count");
         }
     }
-    const kolo_pool2d_opts opts = {
-        .kernel_h = w.kernel[0],
-        .kernel_w = w.kernel[1],
-        .stride_h = w.stride[0],
-        .stride_w = w.stride[1],
-        .pad_h = w.pad[0],
-        .pad_w = w.pad[1],
-        .ceil = onnx_int(c, "ceil_mode", 0) != 0,
-        .exclude_padding = !max && !include,
-    };
-    kolo_value y = max ? kolo_max_pool2d(c->g, x, &opts) : kolo_avg_pool2d(c->g, x, &opts);
-    return onnx_set(c, 0, as_before(c, y, w.dims));
+    return onnx_set(c, 0, as_before(c, pooled(c, x, &w, max, !max && !include), w.dims));
 }
 
 kolo_status onnx_map_global_pool(onnx_call *c) {
