@@ -40,6 +40,8 @@ const onnx_op onnx_ops[] = {
     {"Einsum", onnx_map_einsum, NULL, 1, 2, "equation "},
     {"Softmax", onnx_map_softmax, NULL, 1, 1, "axis "},
     {"LogSoftmax", onnx_map_softmax, NULL, 1, 1, "axis "},
+    {"Attention", onnx_map_attention, NULL, 3, 7,
+     "is_causal kv_num_heads q_num_heads qk_matmul_output_mode scale softcap softmax_precision "},
 
     /* functions of one input */
     UNARY("Neg"),

@@ -33,6 +33,9 @@ kolo_status onnx_map_resize(onnx_call *c);
 /* einsum.c */
 kolo_status onnx_map_einsum(onnx_call *c);
 
+/* attention.c */
+kolo_status onnx_map_attention(onnx_call *c);
+
 /* layers.c */
 kolo_status onnx_map_conv(onnx_call *c);
 kolo_status onnx_map_conv_transpose(onnx_call *c);

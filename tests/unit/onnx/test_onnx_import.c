@@ -18,7 +18,8 @@
 #define NETS KOLO_SOURCE_DIR "/tests/onnx/nets/"
 
 static void nets_give_the_outputs_of_onnx_runtime(void **state) {
-    static const char *const nets[] = {"mlp", "cnn", "vit", "gpt", "rnn", "resized", "upsample", "video"};
+    static const char *const nets[] = {"mlp",   "cnn",     "vit",       "gpt",     "rnn",
+                                       "video", "resized", "attention", "upsample"};
     for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
         char op[ONNX_CASE_OP], *folder = kolo_format(NETS "%s", nets[i]);
         ASSERT_OK(onnx_case_run(folder, 1e-5, op));
@@ -53,7 +54,7 @@ static void sessions_begin_with_the_weights_of_the_file(void **state) {
 
 /* The number of samples may equal another dimension: the three of q, k, v, or a 1. */
 static void any_number_of_samples_gives_the_same_nodes(void **state) {
-    static const char *const nets[] = {"cnn", "vit", "gpt", "rnn", "video"};
+    static const char *const nets[] = {"cnn", "vit", "gpt", "rnn", "video", "attention"};
     for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
         kolo_onnx *net;
         kolo_graph *want, *got;
