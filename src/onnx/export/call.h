@@ -33,3 +33,7 @@ kolo_status onnx_export_rotary(onnx_export *c);
 kolo_status onnx_export_mask_tokens(onnx_export *c);
 kolo_status onnx_export_lstm(onnx_export *c);
 kolo_status onnx_export_gru(onnx_export *c);
+/* Mixtures of experts (experts.c). */
+kolo_status onnx_export_expert_route(onnx_export *c);
+kolo_status onnx_export_expert_dispatch(onnx_export *c);
+kolo_status onnx_export_expert_combine(onnx_export *c);

@@ -3,6 +3,8 @@
 
 #include "onnx/export/call.h"
 
+#include <string.h>
+
 /* An op of ONNX with the inputs of the node. */
 static kolo_status same(onnx_export *c, const char *op) {
     onnx_emit(c->w, op, c->out, c->in[0], c->n->n_in > 1 ? c->in[1] : NULL,
@@ -200,9 +202,35 @@ static kolo_status group_norm(onnx_export *c) {
     return KOLO_OK;
 }
 
+/* Whether the rows are summed: bags, in which the ids after the last one are -1. */
+static bool is_bag(const onnx_export *c) {
+    const kolo_graph *g = c->w->g;
+    bool summed = false;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        for (int k = 0; k < g->nodes[i]->n_in; k++) {
+            if (g->nodes[i]->in[k].id != c->n->out[0].id) continue;
+            if (g->nodes[i]->op != &kolo_op_sum) return false;
+            summed = true;
+        }
+    }
+    return summed;
+}
+
+/* The table with a last row of zeros, which Gather selects by -1. */
+static const char *with_zeros(onnx_export *c) {
+    const kolo_shape row = kolo_shape_2(1, c->x->dim[1]);
+    float *zeros;
+    const char *last = onnx_add_constant(c->w, NULL, &row, &zeros);
+    if (!c->w->failed) memset(zeros, 0, (size_t)row.dim[1] * sizeof *zeros);
+    const char *table = onnx_emit(c->w, "Concat", NULL, c->in[0], last, NULL);
+    onnx_add_int(c->w, "axis", 0);
+    return table;
+}
+
 static kolo_status embedding(onnx_export *c) {
     const bool positions = c->n->n_in > 2;
-    const char *y = onnx_emit(c->w, "Gather", positions ? NULL : c->out, c->in[0], c->in[1], NULL);
+    const char *table = is_bag(c) ? with_zeros(c) : c->in[0];
+    const char *y = onnx_emit(c->w, "Gather", positions ? NULL : c->out, table, c->in[1], NULL);
     if (!positions) return KOLO_OK;
     const int64_t first = 0, end = c->y->dim[1];
     const char *p = onnx_emit(c->w, "Slice", NULL, c->in[2], onnx_int_list(c->w, &first, 1),
@@ -418,6 +446,9 @@ static const struct {
     {&kolo_op_attention, onnx_export_attention, NULL},
     {&kolo_op_lstm, onnx_export_lstm, NULL},
     {&kolo_op_gru, onnx_export_gru, NULL},
+    {&kolo_op_expert_route, onnx_export_expert_route, NULL},
+    {&kolo_op_expert_dispatch, onnx_export_expert_dispatch, NULL},
+    {&kolo_op_expert_combine, onnx_export_expert_combine, NULL},
     {&kolo_op_flatten, flatten, NULL},
     {&kolo_op_reshape, reshape, NULL},
     {&kolo_op_permute, permute, NULL},
