@@ -45,6 +45,12 @@
  * fail. On the stages of a pipeline the graph may have no metrics of tensors ("confusion",
  * "score_counts").
  *
+ * Rounds. With `consistency` local:H, bmuf:H or diloco:H the ranks train parameters of their own
+ * between rounds. kolo_session_get, _predict and _evaluate read those of this rank;
+ * kolo_session_save, _export_onnx, _evaluate_dataset and the end of kolo_fit make them the mean
+ * over the ranks until the next step, which goes on with those of the rank. Parameters are set, and
+ * files loaded, before the first step (UNSUPPORTED: later).
+ *
  * Sizes. A plan is compiled for each batch size, when it first occurs; a program should use few.
  *
  * A session belongs to one thread at a time. ARG for NULL where it is not allowed. */
@@ -90,7 +96,13 @@ typedef struct kolo_session_opts {
     bool sparse_embedding;         /* see kolo_train_opts */
     bool sync_bn;                  /* see kolo_train_opts */
     int zero;                      /* see kolo_train_opts */
-    double lr;                     /* default 0.01 */
+    /* When the ranks synchronize, "lag:S", "local:H", "bmuf:H" or "diloco:H" with their keys, and
+     * how they compress what they exchange, "int8" or "topk:R": see kolo_train_opts, and Rounds
+     * above. Copied; NULL: "bsp", "none". UNSUPPORTED: policies of servers, codecs that a run
+     * chooses or begins later ("auto", "1bit,warmup=N"), and either with f64 or keep_gradients. */
+    const char *consistency, *compress;
+    int64_t compress_min_bytes; /* see kolo_train_opts */
+    double lr;                  /* default 0.01 */
     /* The schedule of kolo_train_opts, counted in steps: a step schedule multiplies the rate every
      * lr_step_every steps (default 30); `steps` is the end of cosine and poly, which require it. */
     kolo_lr_schedule schedule;

@@ -191,6 +191,7 @@ struct kolo_session_opts {
     int64_t batch, accumulate, global_batch, reproducible;
     const char *mesh, *pipeline, *placement, *worker_weights; int64_t stage_bytes, rebalance_stages; uint64_t seed;
     int threads; const char *device; int loader_threads; kolo_optimizer_opts optimizer; bool sparse_embedding, sync_bn; int zero;
+    const char *consistency, *compress; int64_t compress_min_bytes;
     double lr; kolo_lr_schedule schedule; double lr_min, lr_power, lr_step_factor;
     int64_t lr_step_every, warmup_steps, steps; kolo_precision precision;
     kolo_recompute recompute; kolo_algorithm algorithm; int64_t bucket_bytes;

@@ -251,8 +251,9 @@ class Session:
     on every rank. ``fit`` trains on the mesh of its session.
 
     Options are those of kolo_session_opts and kolo_optimizer_opts: ``batch`` (samples of a rank in a
-    step), ``global_batch``, ``accumulate``, ``reproducible``, ``zero``, ``stage_bytes``, ``rebalance_stages``,
-    ``worker_weights``, ``seed``, ``threads``, ``device``; ``optimizer``, ``lr``, ``momentum``, ``beta1``,
+    step), ``global_batch``, ``accumulate``, ``reproducible``, ``zero``, ``consistency`` ("lag:1", "local:50",
+    "bmuf:50", "diloco:50"), ``compress`` ("int8"), ``compress_min_bytes``, ``stage_bytes``,
+    ``rebalance_stages``, ``worker_weights``, ``seed``, ``threads``, ``device``; ``optimizer``, ``lr``, ``momentum``, ``beta1``,
     ``beta2``, ``eps``, ``weight_decay``, ``no_decay``, ``decay_matrices_only``, ``clip``, ``freeze``;
     ``schedule`` with ``steps``, ``warmup_steps``, ``lr_min``, ``lr_power``, ``lr_step_factor``,
     ``lr_step_every``; ``precision``, ``recompute``, ``algorithm``, ``bucket_bytes``, ``sparse_embedding``,

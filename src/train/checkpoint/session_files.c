@@ -41,7 +41,7 @@ static kolo_status check_numbers(const kolo_store *store) {
 kolo_status kolo_session_save(kolo_session *s, const char *path) {
     if (!s) return check(s, path);
     KOLO_TRY(kolo_session_check_together(s));
-    KOLO_TRY(kolo_session_settle(s)); /* in a callback of kolo_fit */
+    KOLO_TRY(kolo_session_settle(s));
     kolo_comm *comm = kolo_session_comm(s);
     const kolo_store *store = kolo_session_store(s);
     const kolo_checkpoint_info info = {.model = "",
@@ -94,13 +94,16 @@ static kolo_status share(kolo_session *s) {
 kolo_status kolo_session_load(kolo_session *s, const char *path) {
     if (!s) return check(s, path);
     KOLO_TRY(kolo_session_check_together(s));
+    KOLO_TRY(kolo_session_check_new(s, "loading a file"));
     KOLO_TRY(kolo_session_settle(s));
     kolo_comm *comm = kolo_session_comm(s);
     position at = {kolo_session_steps(s), kolo_session_order(s)};
     KOLO_TRY(kolo_agree(comm, takes_part(s) ? read_file(s, path, &at) : KOLO_OK));
     if (comm) KOLO_TRY(kolo_broadcast(comm, &at, sizeof at, KOLO_DTYPE_U8, 0));
     kolo_session_set_steps(s, at.steps, (int)at.order);
-    return share(s);
+    KOLO_TRY(share(s));
+    if (at.steps > 0) kolo_session_unsettle(s); /* the file has what each rank had */
+    return KOLO_OK;
 }
 
 /* Broadcasts the text of rank 0; *text is then allocated on every rank. */
@@ -129,6 +132,7 @@ static kolo_status read_fitting(kolo_session *s, const char *path, kolo_text *re
 kolo_status kolo_session_load_partial(kolo_session *s, const char *path, char **rest) {
     if (!s) return check(s, path);
     KOLO_TRY(kolo_session_check_together(s));
+    KOLO_TRY(kolo_session_check_new(s, "loading a file"));
     KOLO_TRY(kolo_session_settle(s));
     kolo_comm *comm = kolo_session_comm(s);
     kolo_text lines = {0};

@@ -53,6 +53,7 @@ static kolo_status open_fit(kolo_job *j, const kolo_dataset *train, const kolo_d
         return KOLO_FAIL(KOLO_ERR_ARG, "a session that evaluates only cannot be fitted");
     }
     if (!train) return KOLO_FAIL(KOLO_ERR_ARG, "no data set to train on: create or open one");
+    if (fit->resume) KOLO_TRY(kolo_session_check_new(j->session, "resuming a run"));
     KOLO_TRY(kolo_session_check_dataset(j->session, train));
     if (test) KOLO_TRY(kolo_session_check_dataset(j->session, test));
     return kolo_setup_open_fit(&opts, j->session, train, test, j->size, &j->setup);

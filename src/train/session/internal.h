@@ -100,9 +100,10 @@ struct kolo_session {
     struct kolo_program *program; /* of the latest step of a pipeline; NULL: none yet */
     int n_needs;
     kolo_lr schedule;
-    kolo_train_opts job;       /* what a program gave, without strings but that of the mesh */
+    kolo_train_opts job;       /* what a program gave; strings that it has are copies */
     char mesh[KOLO_MESH_TEXT]; /* this */
-    char *patterns[3];         /* strings of the optimizer */
+    char *patterns[4];         /* strings of the optimizer and of `compression` */
+    char *exchanges[2];        /* strings of `job`: consistency, compress */
     char *placement;           /* rules of the mesh; NULL: the built-in ones */
     double *speeds;            /* of the workers of a pipeline; NULL: equal */
     double fixed_lr;           /* in place of the schedule; 0: none */
@@ -112,6 +113,7 @@ struct kolo_session {
     void *watch_arg;
     cached **plans;
     size_t n_plans, cap_plans;
+    bool settled;   /* with `rounds`: the parameters are the mean; this rank has its own aside */
     bool replanned; /* by measurements, or after a warm-up */
     kolo_bucket_search buckets;
     kolo_stage_window window;

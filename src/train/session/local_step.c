@@ -4,6 +4,7 @@
 #include "plan/store.h"
 #include "train/session/internal.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 /* Metrics over all ranks. */
@@ -34,6 +35,7 @@ kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, do
     kolo_batch own = *batch;
     own.global_count = batch->count;
     *sums = no_sums(s);
+    if (s->settled) kolo_session_unsettle(s);
     if (s->steps == 0) kolo_rounds_begin(s->rounds);
     KOLO_TRY(kolo_rounds_start(s->rounds, (int64_t)s->steps));
     if (own.count > 0) {
@@ -77,10 +79,23 @@ kolo_status kolo_session_settle(kolo_session *s) {
         return kolo_served_read_all(s->served, s);
     }
     if (!s->rounds) return settle_store(s);
-    return kolo_rounds_settle(s->rounds, (int64_t)s->steps);
+    if (s->settled) return KOLO_OK;
+    KOLO_TRY(kolo_rounds_settle(s->rounds, (int64_t)s->steps));
+    s->settled = true;
+    return KOLO_OK;
 }
 
 void kolo_session_unsettle(kolo_session *s) {
     if (s->rounds) kolo_rounds_unsettle(s->rounds);
+    s->settled = false;
     if (s->served) kolo_served_restore(s->served, s);
+}
+
+kolo_status kolo_session_check_new(const kolo_session *s, const char *what) {
+    if (!s->rounds || s->steps == 0) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "%s after step %" PRIu64
+                     ", and the ranks train parameters of their own, which it would replace in the "
+                     "middle of a round: do so before the first step",
+                     what, s->steps);
 }

@@ -8,6 +8,12 @@
 
 /* ---- evaluation ---- */
 
+/* What a step of kolo_fit has left for the next one, in a callback. Ranks that train on their own
+ * leave nothing, and have the mean of all only after collective calls. */
+static kolo_status complete_step(kolo_session *s) {
+    return s->rounds ? KOLO_OK : kolo_session_settle(s);
+}
+
 /* The metrics of tensors, from those that the batch has left. */
 static kolo_status reduce_tensors(const kolo_session *s, kolo_metrics *metrics) {
     const kolo_metric *m = kolo_metric_table();
@@ -30,7 +36,7 @@ static kolo_status reduce_tensors(const kolo_session *s, kolo_metrics *metrics) 
 
 static kolo_status evaluate(kolo_session *s, const kolo_batch *batch, kolo_metrics *metrics) {
     kolo_sums sums;
-    KOLO_TRY(kolo_session_settle(s)); /* in a callback of kolo_fit */
+    KOLO_TRY(complete_step(s));
     KOLO_TRY(kolo_session_evaluate_batch(s, batch, &sums));
     *metrics = kolo_sums_metrics(&sums, kolo_session_has_tokens(s));
     return reduce_tensors(s, metrics);
@@ -153,7 +159,7 @@ static kolo_status agree_on_output(const kolo_session *s, const prediction *p, k
 }
 
 static kolo_status compute(kolo_session *s, const kolo_batch *batch) {
-    KOLO_TRY(kolo_session_settle(s));
+    KOLO_TRY(complete_step(s));
     return kolo_session_forward(s, batch);
 }
 
@@ -226,7 +232,7 @@ kolo_status kolo_session_get(const kolo_session *s, const char *name, void *data
     KOLO_TRY(agree_on_tensor(s, name, find_tensor(s, name, data, bytes, &entry)));
     KOLO_ASSERT(entry);
     if (kolo_store_entry_is_sharded(entry)) KOLO_TRY(kolo_session_check_together(s));
-    KOLO_TRY(kolo_session_settle((kolo_session *)s));
+    KOLO_TRY(complete_step((kolo_session *)s));
     return kolo_store_read(s->store, entry, data);
 }
 
@@ -245,6 +251,7 @@ kolo_status kolo_session_set(kolo_session *s, const char *name, const void *data
     const kolo_store_entry *entry = NULL;
     KOLO_TRY(check_session(s));
     KOLO_TRY(kolo_session_check_together(s));
+    KOLO_TRY(kolo_session_check_new(s, "setting tensors"));
     KOLO_TRY(kolo_session_settle(s));
     const bool root = !s->comm || kolo_comm_rank(s->comm) == 0;
     kolo_status status = find_tensor(s, name, root ? data : &entry, bytes, &entry);

@@ -39,6 +39,9 @@ static kolo_train_opts job_options(const kolo_session_opts *o) {
         .sparse_embedding = o->sparse_embedding,
         .sync_bn = o->sync_bn,
         .zero = o->zero,
+        .consistency = o->evaluate_only ? NULL : o->consistency,
+        .compress = o->evaluate_only ? NULL : o->compress,
+        .compress_min_bytes = o->compress_min_bytes,
         .schedule = o->schedule,
         .lr_min = o->lr_min,
         .lr_power = o->lr_power,
@@ -57,6 +60,24 @@ static kolo_train_opts job_options(const kolo_session_opts *o) {
         .precision = o->precision,
         .algorithm = o->algorithm,
     };
+}
+
+/* What the workers exchange, where it is not whole gradients in every step. */
+static kolo_status check_exchanges(const kolo_session_opts *o, const kolo_session_config *config) {
+    const kolo_compression *codec = &config->plan.compression;
+    const bool compresses = kolo_compresses(codec);
+    if (config->measure_compression || codec->frozen > 0) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "compress %s: what a session compresses is the same in all steps, and "
+                         "this is chosen, or begins, during a run of kolo_train: give a codec",
+                         o->compress);
+    }
+    if (!compresses && config->consistency.kind == KOLO_CONSISTENCY_BSP) return KOLO_OK;
+    if (!o->f64 && !o->keep_gradients) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%s cannot be combined with %s: %s",
+                     compresses ? "compress" : "consistency", o->f64 ? "f64" : "keep_gradients",
+                     o->f64 ? "it is for training in f32"
+                            : "the ranks do not have the gradients of the mean loss");
 }
 
 /* Everything that needs no other rank, with a first call of the builder. */
@@ -79,6 +100,7 @@ static kolo_status open_alone(const kolo_session_opts *o, const kolo_train_opts 
             "logical shards to kolo_fit");
     }
     KOLO_TRY(kolo_setup_open_steps(job, ranks, setup));
+    KOLO_TRY(check_exchanges(o, &setup->session));
     setup->session.build = build;
     setup->session.build_arg = arg;
     setup->session.evaluate_only = o->evaluate_only;
@@ -122,6 +144,7 @@ static void describe(const kolo_session_opts *o, const kolo_setup *s, const kolo
         {"sparse_embedding", s->opts.sparse_embedding},
         {"sync_bn", s->opts.sync_bn},
         {"zero", s->opts.zero},
+        {"compress_min_bytes", (double)s->opts.compress_min_bytes},
         {"lr", s->opts.lr},
         {"schedule", s->opts.schedule},
         {"lr_min", s->opts.lr_min},
@@ -153,6 +176,8 @@ static void describe(const kolo_session_opts *o, const kolo_setup *s, const kolo
     kolo_text_add(text, "placement: %016" PRIx64 " (a hash of its rules)\n",
                   s->placement ? kolo_hash_text(s->placement) : 0);
     kolo_text_add(text, "device: %s\n", o->device ? o->device : "auto");
+    kolo_text_add(text, "consistency: %s\ncompress: %s\n", o->consistency ? o->consistency : "bsp",
+                  o->compress ? o->compress : "none");
     kolo_text_add(text, "no_decay: %s\nno_scale: %s\nfreeze: %s\n", p->no_decay ? p->no_decay : "",
                   p->no_scale ? p->no_scale : "", p->freeze ? p->freeze : "");
     kolo_graph_print(graph, text);
@@ -166,6 +191,18 @@ static kolo_status compare_ranks(kolo_comm *comm, const kolo_session_opts *o,
     if (status == KOLO_OK) status = kolo_agree_text(comm, text.text);
     kolo_text_fini(&text);
     return status;
+}
+
+/* Runs of the session read these options. */
+static bool copy_exchanges(kolo_session *s) {
+    const char **of[] = {&s->job.consistency, &s->job.compress};
+    _Static_assert(KOLO_COUNT(of) == KOLO_COUNT(s->exchanges), "all are copied");
+    for (size_t i = 0; i < KOLO_COUNT(of); i++) {
+        if (!*of[i]) continue;
+        *of[i] = s->exchanges[i] = kolo_strdup(*of[i]);
+        if (!s->exchanges[i]) return false;
+    }
+    return true;
 }
 
 static kolo_status start(kolo_session *s, const kolo_setup *setup, const kolo_train_opts *job) {
@@ -182,7 +219,8 @@ static kolo_status start(kolo_session *s, const kolo_setup *setup, const kolo_tr
     s->job.optimizer = s->opts.plan.optimizer;
     const size_t bytes = (size_t)ranks_of(s) * sizeof *s->given;
     s->given = kolo_alloc(bytes);
-    KOLO_TRY(kolo_agree(s->comm, s->given ? KOLO_OK : KOLO_NOMEM(bytes)));
+    const bool copied = copy_exchanges(s);
+    KOLO_TRY(kolo_agree(s->comm, s->given && copied ? KOLO_OK : KOLO_NOMEM(bytes)));
     return kolo_session_init(s, setup->opts.seed);
 }
 
@@ -229,7 +267,7 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, kolo_met
     KOLO_TRY(check_session(s));
     KOLO_TRY(kolo_own_batch_complete(s, batch, &whole));
     kolo_status status = kolo_session_step_batch(s, &whole, kolo_session_lr(s), &sums);
-    if (status == KOLO_OK) status = kolo_session_settle(s);
+    if (status == KOLO_OK && !s->rounds) status = kolo_session_settle(s);
     if (status != KOLO_OK) return kolo_session_end(s, status);
     if (metrics) *metrics = kolo_sums_metrics(&sums, kolo_session_has_tokens(s));
     return KOLO_OK;

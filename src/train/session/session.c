@@ -104,10 +104,10 @@ static kolo_status create_rounds(kolo_session *s) {
     return kolo_rounds_create(s->plans[0]->plan, &opts, s->store, s->comm, &s->rounds);
 }
 
-/* Later plans read the name patterns of the optimizer too. */
+/* Later plans read these patterns of names too. */
 static bool copy_patterns(kolo_session *s) {
     const char **of[] = {&s->opts.plan.optimizer.no_decay, &s->opts.plan.optimizer.no_scale,
-                         &s->opts.plan.optimizer.freeze};
+                         &s->opts.plan.optimizer.freeze, &s->opts.plan.compression.only};
     _Static_assert(KOLO_COUNT(of) == KOLO_COUNT(s->patterns), "all are copied");
     for (size_t i = 0; i < KOLO_COUNT(of); i++) {
         if (!*of[i]) continue;
@@ -220,6 +220,7 @@ void kolo_session_destroy(kolo_session *s) {
     kolo_free(s->placement);
     kolo_free(s->speeds);
     for (size_t i = 0; i < KOLO_COUNT(s->patterns); i++) kolo_free(s->patterns[i]);
+    for (size_t i = 0; i < KOLO_COUNT(s->exchanges); i++) kolo_free(s->exchanges[i]);
     kolo_free(s->model);
     kolo_free(s->model_options);
     kolo_free(s);
@@ -233,6 +234,7 @@ kolo_status kolo_session_check_f32(const kolo_session *s, const char *what) {
 
 kolo_status kolo_session_init(kolo_session *s, uint64_t seed) {
     s->seed = seed;
+    s->settled = false;
     s->steps = 0;
     s->order = KOLO_SAMPLE_ORDER;
     if (s->opts.plan.share) KOLO_TRY(kolo_barrier(s->comm)); /* no rank reads shared parameters */

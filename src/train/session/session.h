@@ -291,6 +291,8 @@ kolo_status kolo_session_settle(kolo_session *session);
 /* With owners, after kolo_session_settle: adds what other workers have done and no step of this one
  * has reported. */
 void kolo_session_add_rest(kolo_session *session, kolo_sums *sums);
+/* UNSUPPORTED, for `what` ("loading a file"): ranks train on their own, and have begun. */
+kolo_status kolo_session_check_new(const kolo_session *session, const char *what);
 /* Continues with the rank's own version, after kolo_session_settle or from a checkpoint. */
 void kolo_session_unsettle(kolo_session *session);
 

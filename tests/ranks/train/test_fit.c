@@ -29,7 +29,7 @@ static kolo_status build_lenet(kolo_graph *g, int64_t samples, void *arg) {
 
 typedef struct setting {
     int64_t global_batch, reproducible, audit, stop_after; /* stop_after: epochs; 0: never */
-    const char *weights, *augment;
+    const char *weights, *augment, *consistency, *compress;
     bool resumes; /* in two parts */
 } setting;
 
@@ -66,6 +66,8 @@ static kolo_status train_job(kolo_comm *comm, const setting *s, outcome *o) {
                             .audit = s->audit,
                             .worker_weights = s->weights,
                             .augment = s->augment,
+                            .consistency = s->consistency,
+                            .compress = s->compress,
                             .epochs = s->stop_after ? s->stop_after : EPOCHS,
                             .eval_every = 1,
                             .lr = 0.05,
@@ -79,6 +81,8 @@ static kolo_status fit_data(kolo_comm *comm, const setting *s, const kolo_datase
     stopping when = {o, s->stop_after};
     const kolo_session_opts opts = {.global_batch = s->global_batch,
                                     .reproducible = s->reproducible,
+                                    .consistency = s->consistency,
+                                    .compress = s->compress,
                                     .lr = 0.05,
                                     .optimizer = {.momentum = 0.9},
                                     .seed = 3};
@@ -157,6 +161,8 @@ static void runs_are_those_of_training_jobs(void **state) {
     (void)run(2, (setting){.global_batch = 32, .augment = "flip,crop=2"});
     (void)run(3, (setting){.global_batch = 32, .reproducible = 8, .weights = "1,3,1"});
     (void)run(2, (setting){.global_batch = 32, .reproducible = 8, .audit = 5});
+    (void)run(2, (setting){.global_batch = 32, .consistency = "lag:2", .compress = "int8"});
+    (void)run(2, (setting){.global_batch = 32, .consistency = "diloco:4,fragments=2,overlap=1"});
 }
 
 /* ---- updates in the next step ---- */

@@ -1,0 +1,233 @@
+/* Sessions whose ranks do not sum whole gradients in every step: parameters of their own between
+ * rounds, files that continue with the same bits, and what is refused. Runs of kolo_fit are
+ * compared with training jobs in test_fit.c. */
+#include "base/compiler.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include "kolo/session.h"
+#include "support/folder.h"
+#include "support/own_net.h"
+#include "support/ranks.h"
+#include "support/support.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { RANKS = 2, SAVED = 3, STEPS = 6, WORDS = OWN_WORDS * OWN_WIDTH };
+static const char file[] = "exchanges.safetensors";
+
+typedef struct policy {
+    const char *consistency, *compress;
+    bool apart_when_saved, apart_at_the_end; /* the ranks have other parameters then */
+} policy;
+
+/* Hashes of a parameter. */
+typedef struct outcome {
+    uint64_t own, saved; /* before and after saving */
+    uint64_t end[2];     /* of the session, and of one that loaded the file */
+    uint64_t last[2];    /* the same once all ranks have the mean */
+    double loss[2];      /* of the latest step */
+} outcome;
+
+static kolo_session_opts options_of(const policy *p) {
+    return (kolo_session_opts){.global_batch = OWN_SAMPLES,
+                               .lr = 0.05,
+                               .optimizer = {.momentum = 0.9},
+                               .seed = 3,
+                               .consistency = p->consistency,
+                               .compress = p->compress,
+                               .compress_min_bytes = 1};
+}
+
+static kolo_status steps(kolo_session *s, int from, int to, double *loss) {
+    own_net_samples samples;
+    kolo_batch batch;
+    kolo_metrics metrics;
+    for (int k = from; k < to; k++) {
+        KOLO_TRY(own_net_batch(s, k, &samples, &batch));
+        KOLO_TRY(kolo_session_step(s, &batch, &metrics));
+    }
+    if (loss) *loss = kolo_metrics_get(&metrics, "loss");
+    return KOLO_OK;
+}
+
+static kolo_status hash_words(kolo_session *s, uint64_t *hash) {
+    float words[WORDS];
+    KOLO_TRY(kolo_session_get(s, "words", words, sizeof words));
+    *hash = kolo_hash_bytes(words, sizeof words);
+    return KOLO_OK;
+}
+
+static kolo_status save_and_load(kolo_comm *comm, const void *arg, void *result) {
+    const kolo_session_opts opts = options_of(arg);
+    outcome *o = result;
+    kolo_session *a = NULL, *b = NULL;
+    kolo_status status;
+    KOLO_TRY_GOTO(kolo_session_create(comm, &opts, own_net_build, NULL, &a), done);
+    KOLO_TRY_GOTO(kolo_session_create(comm, &opts, own_net_build, NULL, &b), done);
+    KOLO_TRY_GOTO(steps(a, 0, SAVED, NULL), done);
+    KOLO_TRY_GOTO(hash_words(a, &o->own), done);
+    KOLO_TRY_GOTO(kolo_session_save(a, file), done);
+    KOLO_TRY_GOTO(hash_words(a, &o->saved), done);
+    KOLO_TRY_GOTO(kolo_session_load(b, file), done);
+    kolo_session *const both[] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        KOLO_TRY_GOTO(steps(both[i], SAVED, STEPS, &o->loss[i]), done);
+        KOLO_TRY_GOTO(hash_words(both[i], &o->end[i]), done);
+        KOLO_TRY_GOTO(kolo_session_save(both[i], file), done);
+        KOLO_TRY_GOTO(hash_words(both[i], &o->last[i]), done);
+    }
+done:
+    kolo_session_destroy(a);
+    kolo_session_destroy(b);
+    return status;
+}
+
+static void files_continue_with_the_same_bits(void **state) {
+    static const policy cases[] = {
+        {"lag:2", NULL, false, false},
+        {NULL, "int8", false, false},
+        {"lag:1", "topk:0.1", false, false},
+        {"local:2", NULL, true, false},
+        {"local:4", NULL, true, true},
+        {"bmuf:4", "bf16", true, true},
+        {"diloco:4,fragments=2,overlap=1", NULL, true, true},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        outcome o[RANKS];
+        rank_job job = {.n = RANKS,
+                        .transport = RANKS_THREAD,
+                        .body = save_and_load,
+                        .arg = &cases[i],
+                        .arg_bytes = sizeof cases[i],
+                        .results = o,
+                        .result_bytes = sizeof *o};
+        ASSERT_OK(run_rank_job(&job));
+        assert_int_equal(o[0].own != o[1].own, cases[i].apart_when_saved);
+        assert_true(o[0].saved == o[1].saved && o[0].last[0] == o[1].last[0]);
+        assert_int_equal(o[0].saved != o[0].own, cases[i].apart_when_saved);
+        assert_int_equal(o[0].end[0] != o[1].end[0], cases[i].apart_at_the_end);
+        for (int rank = 0; rank < RANKS; rank++) {
+            assert_true(o[rank].end[0] == o[rank].end[1] && o[rank].last[0] == o[rank].last[1]);
+            assert_true(o[rank].loss[0] == o[0].loss[0] && o[rank].loss[1] == o[0].loss[0]);
+        }
+    }
+}
+
+/* Saving makes no difference to what follows. */
+static kolo_status reads_between(kolo_comm *comm, const void *arg, void *result) {
+    const policy p = {.consistency = "diloco:4,fragments=2,overlap=1"};
+    const bool reads = *(const bool *)arg;
+    const kolo_session_opts opts = options_of(&p);
+    kolo_session *s = NULL;
+    kolo_status status;
+    KOLO_TRY_GOTO(kolo_session_create(comm, &opts, own_net_build, NULL, &s), done);
+    for (int k = 0; k < STEPS; k++) {
+        if (reads) KOLO_TRY_GOTO(kolo_session_save(s, "read.safetensors"), done);
+        KOLO_TRY_GOTO(steps(s, k, k + 1, NULL), done);
+    }
+    KOLO_TRY_GOTO(hash_words(s, result), done);
+done:
+    kolo_session_destroy(s);
+    return status;
+}
+
+static void reading_the_mean_changes_no_bit(void **state) {
+    uint64_t hash[2][RANKS];
+    for (int i = 0; i < 2; i++) {
+        const bool reads = i;
+        rank_job job = {.n = RANKS,
+                        .transport = RANKS_THREAD,
+                        .body = reads_between,
+                        .arg = &reads,
+                        .arg_bytes = sizeof reads,
+                        .results = hash[i],
+                        .result_bytes = sizeof hash[i][0]};
+        ASSERT_OK(run_rank_job(&job));
+    }
+    assert_memory_equal(hash[0], hash[1], sizeof hash[0]);
+}
+
+/* ---- misuse ---- */
+
+typedef enum misuse { CREATES, SETS, LOADS, LOADS_PARTIALLY, FITS } misuse;
+
+typedef struct refusal {
+    misuse what;
+    kolo_session_opts opts;
+    const char *text;
+} refusal;
+
+static kolo_status fit(kolo_session *s) {
+    static own_net_samples samples;
+    const kolo_source source = {.count = OWN_SAMPLES,
+                                .n_fields = 2,
+                                .fields = own_net_fields,
+                                .data = {samples.ids, samples.next}};
+    const kolo_fit_opts opts = {.steps = STEPS, .resume = "."};
+    kolo_dataset *data;
+    KOLO_TRY(kolo_dataset_create(&source, &data));
+    const kolo_status status = kolo_fit(s, data, NULL, &opts, NULL);
+    kolo_dataset_close(data);
+    return status;
+}
+
+static kolo_status misuse_session(kolo_session *s, misuse what) {
+    static const float words[WORDS];
+    switch (what) {
+    case SETS:
+        return kolo_session_set(s, "words", words, sizeof words);
+    case LOADS:
+        return kolo_session_load(s, file);
+    case LOADS_PARTIALLY:
+        return kolo_session_load_partial(s, file, NULL);
+    default:
+        return fit(s);
+    }
+}
+
+static kolo_status refused_body(kolo_comm *comm, const void *arg, void *result) {
+    const refusal *r = arg;
+    kolo_session_opts opts = r->opts;
+    kolo_session *s = NULL;
+    opts.global_batch = OWN_SAMPLES;
+    kolo_status status = kolo_session_create(comm, &opts, own_net_build, NULL, &s);
+    if (r->what != CREATES && status == KOLO_OK) {
+        status = steps(s, 0, 1, NULL);
+        if (status == KOLO_OK) status = misuse_session(s, r->what);
+    }
+    kolo_session_destroy(s);
+    if (status == KOLO_ERR_UNSUPPORTED && strstr(kolo_last_error(), r->text)) return KOLO_OK;
+    char found[256];
+    snprintf(found, sizeof found, "%s", status == KOLO_OK ? "nothing" : kolo_last_error());
+    return kolo_error_set(KOLO_ERR_FORMAT, "expected \"%s\", got: %s", r->text, found);
+}
+
+static void what_sessions_cannot_exchange_is_refused(void **state) {
+    static const refusal cases[] = {
+        {CREATES, {.consistency = "ssp:2"}, "no worker runs ahead"},
+        {CREATES, {.compress = "auto"}, "give a codec"},
+        {CREATES,
+         {.compress = "1bit,warmup=3", .optimizer = {.kind = KOLO_OPTIMIZER_ADAM}},
+         "give a codec"},
+        {CREATES, {.compress = "int8", .f64 = true}, "compress cannot be combined with f64"},
+        {CREATES, {.consistency = "lag:1", .keep_gradients = true}, "keep_gradients"},
+        {CREATES, {.consistency = "local:2", .zero = 1}, "--zero"},
+        {SETS, {.consistency = "local:4"}, "setting tensors after step 1"},
+        {LOADS, {.consistency = "local:4"}, "loading a file after step 1"},
+        {LOADS_PARTIALLY, {.consistency = "bmuf:4"}, "loading a file after step 1"},
+        {FITS, {.consistency = "diloco:4"}, "resuming a run after step 1"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        ASSERT_OK(run_ranks(RANKS, RANKS_THREAD, refused_body, &cases[i], sizeof cases[i]));
+    }
+}
+
+TEST_MAIN(test_session_exchanges) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_continue_with_the_same_bits),
+        cmocka_unit_test(reading_the_mean_changes_no_bit),
+        cmocka_unit_test(what_sessions_cannot_exchange_is_refused),
+    };
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
+}
