@@ -351,7 +351,7 @@ static kolo_status read_initializers(kolo_onnx *onnx) {
 }
 
 static kolo_status find_opset(kolo_onnx *onnx) {
-    enum { OLDEST = 7, NEWEST = 26 };
+    enum { OLDEST = 7, NEWEST = 28 };
     for (size_t i = 0; i < onnx->model->n_opset_import; i++) {
         const Onnx__OperatorSetIdProto *set = onnx->model->opset_import[i];
         bool standard = !set->domain || !*set->domain || strcmp(set->domain, "ai.onnx") == 0;

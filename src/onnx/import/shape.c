@@ -337,7 +337,9 @@ kolo_status onnx_map_depth_to_space(onnx_call *c) {
     if (!to_space) {
         if (d[2] % b || d[3] % b) return ONNX_FAIL(c, "attribute blocksize does not fit");
         x = onnx_as(c, x, (kolo_shape){6, {d[0], d[1], d[2] / b, b, d[3] / b, b}});
-        x = kolo_permute(c->g, x, (const int[]){0, 3, 5, 1, 2, 4});
+        x = kolo_permute(c->g, x,
+                         onnx_text_is(c, "mode", "CRD", false) ? (const int[]){0, 1, 3, 5, 2, 4}
+                                                               : (const int[]){0, 3, 5, 1, 2, 4});
         return onnx_set(c, 0, onnx_as(c, x, kolo_shape_4(d[0], d[1] * b * b, d[2] / b, d[3] / b)));
     }
     if (d[1] % (b * b)) return ONNX_FAIL(c, "attribute blocksize does not fit");
