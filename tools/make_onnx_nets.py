@@ -115,19 +115,44 @@ def write_data(path, x):
             file.write(numpy_helper.from_array(array, of).SerializeToString())
 
 
-def write_upsample(folder):
-    """The bilinear Upsample of opset 9, which exporters of today do not write."""
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, "model.onnx")
-    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in
-            (("x", (1, 2, 3, 2)), ("y", (1, 2, 6, 6)))]
-    scales = numpy_helper.from_array(np.array([1, 1, 2, 3], np.float32), "scales")
-    node = helper.make_node("Upsample", ["x", "scales"], ["y"], mode="linear")
-    graph = helper.make_graph([node], "upsample", info[:1], info[1:], [scales])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=4)
+def write_graph(path, nodes, constants, shapes, opset):
+    """Writes nodes from x to y, and constants."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in zip("xy", shapes)]
+    for name, array in constants.items():
+        value = numpy_helper.from_array(np.array(array), name)
+        nodes = [helper.make_node("Constant", [], [name], value=value), *nodes]
+    graph = helper.make_graph(nodes, "graph", info[:1], info[1:])
+    version = 4 if opset < 10 else 8
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=version)
     with open(path, "wb") as file:
         file.write(model.SerializeToString())
+
+
+def write_upsample(folder):
+    """The bilinear Upsample of opset 9, which exporters of today do not write."""
+    path = os.path.join(folder, "model.onnx")
+    node = helper.make_node("Upsample", ["x", "scales"], ["y"], mode="linear")
+    write_graph(path, [node], {"scales": np.float32([1, 1, 2, 3])}, [(1, 2, 3, 2), (1, 2, 6, 6)], 9)
     write_data(path, np.arange(12, dtype=np.float32).reshape(1, 2, 3, 2) ** 2 / 8)
+
+
+def write_constants(folder):
+    """Arithmetic on constants alone."""
+    path = os.path.join(folder, "model.onnx")
+    table = np.arange(6, dtype=np.float32).reshape(2, 3) / 4 - 0.5
+    constants = {"list": table[1], "table": table, "rows": np.int64([0]), "all": np.int64([1, 0]), "two": np.float32([2])}
+    nodes = [helper.make_node("ReduceL1", ["table", "rows"], ["a"]),
+             helper.make_node("ReduceLogSumExp", ["table", "all"], ["b"]),
+             helper.make_node("ReduceSumSquare", ["list"], ["c"], keepdims=0),
+             helper.make_node("ReduceMean", ["table", "rows"], ["d"], keepdims=0),
+             helper.make_node("Mod", ["table", "two"], ["rest"], fmod=1),
+             helper.make_node("ReduceL2", ["rest", "rows"], ["e"]),
+             helper.make_node("ReduceProd", ["rest", "rows"], ["f"])]
+    for name, last, y in zip("abcdef", ("x", *"ghijk"), (*"ghijk", "y")):
+        nodes.append(helper.make_node("Add", [last, name], [y]))
+    write_graph(path, nodes, constants, [(1, 3), (1, 3)], 18)
+    write_data(path, np.float32([[1, 2, 3]]))
 
 
 def main():
@@ -167,6 +192,7 @@ def main():
         onnx.save(model, path)
         write_data(path, x.numpy())
     write_upsample(os.path.join(sys.argv[1], "upsample"))
+    write_constants(os.path.join(sys.argv[1], "constants"))
 
 
 if __name__ == "__main__":

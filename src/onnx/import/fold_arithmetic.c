@@ -1,6 +1,7 @@
 /* Arithmetic on constants: elementwise operators and functions, casts, selection, ranges,
  * reductions. */
 #include "onnx/import/fold.h"
+#include "onnx/import/ops.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -37,6 +38,7 @@ static int64_t imod(int64_t a, int64_t b) {
     int64_t r = a % b;
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
+static int64_t irest(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
 
 static const struct {
     const char *name;
@@ -50,7 +52,8 @@ static const struct {
     {"Div", divide, idiv, false},
     {"Min", least, imin, false},
     {"Max", most, imax, false},
-    {"Mod", remainder_of, imod, false},
+    {"Mod", remainder_of, imod, false}, /* of the divisor's sign */
+    {"Mod", fmod, irest, false},        /* with fmod: of the dividend's */
     {"Pow", pow, NULL, false},
     {"Equal", equal, NULL, true},
     {"Less", less, NULL, true},
@@ -71,6 +74,7 @@ static int64_t to_integer(double number) {
 kolo_status onnx_fold_arithmetic(onnx_call *c) {
     size_t row = 0;
     while (strcmp(functions[row].name, c->node->op_type) != 0) row++;
+    if (strcmp(c->node->op_type, "Mod") == 0 && onnx_int(c, "fmod", 0)) row++;
     if (!onnx_has(c, 1)) return onnx_fold_identity(c); /* Min, Max of one */
     const host_tensor *a = &c->in[0]->tensor, *b = &c->in[1]->tensor;
     if (c->n_in > 2) return ONNX_FAIL(c, "more than two constants");
@@ -219,26 +223,75 @@ kolo_status onnx_fold_range(onnx_call *c) {
 }
 
 /* ReduceProd, ReduceSum, ReduceMax, ReduceMin of a list over everything: shape arithmetic. */
+static double itself(double x) { return x; }
+static double square(double x) { return x * x; }
+
+/* y = after(join of before(x)). */
+static const struct {
+    const char *name;
+    double (*before)(double);
+    real_fn *join;
+    double (*after)(double);
+} reductions[] = {
+    {"ReduceSum", itself, add, itself},   {"ReduceMean", itself, add, itself},
+    {"ReduceProd", itself, mul, itself},  {"ReduceMax", itself, most, itself},
+    {"ReduceMin", itself, least, itself}, {"ReduceSumSquare", square, add, itself},
+    {"ReduceL1", fabs, add, itself},      {"ReduceL2", square, add, sqrt},
+    {"ReduceLogSum", itself, add, log},   {"ReduceLogSumExp", exp, add, log},
+};
+
+/* The shape of a reduction with its axes as dimensions of 1, and without them. */
+static kolo_status reduced_shapes(onnx_call *c, const kolo_shape *x, kolo_shape *kept,
+                                  kolo_shape *y) {
+    int n, axes[KOLO_MAX_RANK];
+    *kept = *x;
+    KOLO_TRY(onnx_reduced_axes(c, x->rank, axes, &n));
+    for (int d = 0; d < x->rank && n == 0; d++) kept->dim[d] = 1;
+    for (int k = 0; k < n; k++) kept->dim[axes[k]] = 1;
+    *y = *kept;
+    if (onnx_int(c, "keepdims", 1) || n < 0) return KOLO_OK;
+    y->rank = 0;
+    for (int d = 0; d < x->rank; d++) {
+        bool gone = n == 0;
+        for (int k = 0; k < n; k++) gone = gone || axes[k] == d;
+        if (!gone) y->dim[y->rank++] = x->dim[d];
+    }
+    return KOLO_OK;
+}
+
 kolo_status onnx_fold_reduce(onnx_call *c) {
     const host_tensor *x = &c->in[0]->tensor;
-    if (x->shape.rank > 1 || x->count < 1) return ONNX_FAIL(c, "a constant that is not a list");
-    const char kind = c->node->op_type[6] == 'M' ? c->node->op_type[7] : c->node->op_type[6];
-    double number = host_number(x, 0); /* S P a(x) i(n) e(an) */
-    for (int64_t k = 1; k < x->count; k++) {
-        double next = host_number(x, k);
-        if (kind == 'P') number *= next;
-        if (kind == 'S' || kind == 'e') number += next;
-        if (kind == 'a') number = most(number, next);
-        if (kind == 'i') number = least(number, next);
-    }
-    if (kind == 'e') number /= (double)x->count;
-    kolo_shape shape = kolo_shape_0();
-    if (onnx_int(c, "keepdims", 1) && x->shape.rank == 1) shape = kolo_shape_1(1);
+    kolo_shape kept, shape;
     host_tensor y;
     float *f = NULL;
-    int64_t *i = NULL;
+    int64_t *i = NULL, stride[KOLO_MAX_RANK], index[KOLO_MAX_RANK] = {0};
+    size_t row = 0;
+    while (strcmp(reductions[row].name, c->node->op_type) != 0) row++;
+    if (x->count < 1) return ONNX_FAIL(c, "an empty constant");
+    KOLO_TRY(reduced_shapes(c, &x->shape, &kept, &shape));
     KOLO_TRY(onnx_new_constant(c, &shape, x->integer, &y, &f, &i));
-    if (i) i[0] = to_integer(number);
-    if (f) f[0] = (float)number;
+    const int64_t each = x->count / y.count;
+    double *sum = kolo_arena_alloc(&c->m->arena, (size_t)y.count * sizeof *sum);
+    bool *begun = kolo_arena_alloc(&c->m->arena, (size_t)y.count * sizeof *begun);
+    if (!sum || !begun) return KOLO_NOMEM((size_t)y.count * sizeof *sum);
+    memset(begun, 0, (size_t)y.count * sizeof *begun);
+    onnx_broadcast_strides(&kept, &x->shape, stride);
+    for (int64_t k = 0, at = 0; k < x->count; k++) {
+        const double number = reductions[row].before(host_number(x, k));
+        sum[at] = begun[at] ? reductions[row].join(sum[at], number) : number;
+        begun[at] = true;
+        for (int d = x->shape.rank - 1; d >= 0; d--) {
+            at += stride[d];
+            if (++index[d] < x->shape.dim[d]) break;
+            at -= stride[d] * x->shape.dim[d];
+            index[d] = 0;
+        }
+    }
+    const bool mean = strcmp(c->node->op_type, "ReduceMean") == 0;
+    for (int64_t k = 0; k < y.count; k++) {
+        const double number = reductions[row].after(mean ? sum[k] / (double)each : sum[k]);
+        if (i) i[k] = to_integer(number);
+        if (f) f[k] = (float)number;
+    }
     return onnx_set_constant(c, 0, &y);
 }

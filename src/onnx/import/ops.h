@@ -54,5 +54,7 @@ kolo_status onnx_map_matmul(onnx_call *c);
 kolo_status onnx_map_gemm(onnx_call *c);
 kolo_status onnx_map_softmax(onnx_call *c);
 kolo_status onnx_map_reduce(onnx_call *c);
+/* The axes of a reduction; *n 0: all of them, -1: none. */
+kolo_status onnx_reduced_axes(onnx_call *c, int rank, int *axes, int *n);
 kolo_status onnx_map_lp_norm(onnx_call *c);
 kolo_status onnx_map_mean_variance_norm(onnx_call *c);

@@ -138,24 +138,27 @@ static const struct {
     {"ReduceLogSumExp", kolo_exp, kolo_reduce_sum, kolo_log},
 };
 
-/* Since which opset the axes are an input. */
-static int axes_since(const char *name) { return strcmp(name, "ReduceSum") == 0 ? 13 : 18; }
+kolo_status onnx_reduced_axes(onnx_call *c, int rank, int *axes, int *n) {
+    const int64_t since = strcmp(c->node->op_type, "ReduceSum") == 0 ? 13 : 18; /* as an input */
+    int64_t list[KOLO_MAX_RANK];
+    KOLO_TRY(onnx_list_since(c, since, 1, "axes", list, KOLO_MAX_RANK, n));
+    for (int k = 0; k < *n; k++) KOLO_TRY(onnx_axis(c, list[k], rank, &axes[k]));
+    if (*n <= 0) *n = onnx_int(c, "noop_with_empty_axes", 0) ? -1 : 0;
+    return KOLO_OK;
+}
 
 kolo_status onnx_map_reduce(onnx_call *c) {
     size_t row = 0;
-    int64_t list[KOLO_MAX_RANK];
     int n, axes[KOLO_MAX_RANK];
     kolo_value x;
     while (row < KOLO_COUNT(reductions) && strcmp(reductions[row].name, c->node->op_type) != 0)
         row++;
     if (row == KOLO_COUNT(reductions)) return ONNX_FAIL(c, "it is supported on constants only");
     KOLO_TRY(onnx_value(c, 0, &x));
-    const int rank = kolo_value_shape(c->g, x).rank;
-    KOLO_TRY(onnx_list_since(c, axes_since(c->node->op_type), 1, "axes", list, KOLO_MAX_RANK, &n));
-    for (int k = 0; k < n; k++) KOLO_TRY(onnx_axis(c, list[k], rank, &axes[k]));
+    KOLO_TRY(onnx_reduced_axes(c, kolo_value_shape(c->g, x).rank, axes, &n));
     x = reductions[row].before(c->g, x);
-    if (n > 0 || !onnx_int(c, "noop_with_empty_axes", 0)) {
-        x = reductions[row].reduce(c->g, x, axes, n > 0 ? n : 0, onnx_int(c, "keepdims", 1) != 0);
+    if (n >= 0) {
+        x = reductions[row].reduce(c->g, x, axes, n, onnx_int(c, "keepdims", 1) != 0);
     }
     return onnx_set(c, 0, reductions[row].after(c->g, x));
 }

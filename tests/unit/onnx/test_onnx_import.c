@@ -18,8 +18,8 @@
 #define NETS KOLO_SOURCE_DIR "/tests/onnx/nets/"
 
 static void nets_give_the_outputs_of_onnx_runtime(void **state) {
-    static const char *const nets[] = {"mlp",   "cnn",     "vit",       "gpt",     "rnn",
-                                       "video", "resized", "attention", "upsample"};
+    static const char *const nets[] = {"mlp",   "cnn",     "vit",       "gpt",      "rnn",
+                                       "video", "resized", "attention", "upsample", "constants"};
     for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
         char op[ONNX_CASE_OP], *folder = kolo_format(NETS "%s", nets[i]);
         ASSERT_OK(onnx_case_run(folder, 1e-5, op));
