@@ -18,12 +18,12 @@ DATA = "synthetic:N=320,test=64,shape=1x28x28,classes=10"
 COMMAND = os.path.join(os.path.dirname(os.environ["KOLO_LIBRARY"]), "kolo")
 
 
-def train(folder):
+def train(folder, **exchange):
     """As rank of a job or alone: the run of `kolo train`, then faults."""
     with kolo.init() as comm:
         data, test = kolo.Dataset.open(DATA), kolo.Dataset.open(DATA, "test")
         session = kolo.Session(kolo.Model("lenet", data=data), comm, batch=16, lr=0.05,
-                               momentum=0.9, seed=5)
+                               momentum=0.9, seed=5, **exchange)
         result = session.fit(data, test, steps=15, out_dir=folder, log_every=1)
         assert result.steps == 15 and result.test["accuracy"] >= 0
         # each rank with its share of arrays of the program
@@ -87,14 +87,16 @@ def preempt(folder):
     assert hashes[0] == hashes[1]
 
 
-def compare(folder, ranks):
+def compare(folder, ranks, **exchange):
     """The files of a job of the command and of this program."""
-    names = [os.path.join(folder, f"{kind}{ranks}") for kind in ("command", "module")]
+    names = [os.path.join(folder, "_".join([kind, str(ranks), *exchange])) for kind in ("command", "module")]
+    given = [text for name, value in exchange.items() for text in ("--" + name, value)]
     subprocess.run([COMMAND, "train", "--model", "lenet", "--data", DATA, "--batch", "16", "--lr",
                     "0.05", "--momentum", "0.9", "--seed", "5", "--steps", "15", "--log-every", "1",
-                    "--no-recipe", "--autotune", "off", "--threads", "1", "--workers", str(ranks), "--out", names[0]],
+                    "--no-recipe", "--autotune", "off", "--threads", "1", "--workers", str(ranks), "--out", names[0],
+                    *given],
                    check=True, capture_output=True)
-    program = [sys.executable, os.path.abspath(__file__), names[1]]
+    program = [sys.executable, os.path.abspath(__file__), names[1], json.dumps(exchange)]
     subprocess.run([COMMAND, "run", "-n", str(ranks), "--", *program] if ranks > 1 else program,
                    check=True)
     losses = []
@@ -109,10 +111,11 @@ def compare(folder, ranks):
 
 
 if len(sys.argv) > 1:
-    train(sys.argv[1])
+    train(sys.argv[1], **json.loads(sys.argv[2]))
 else:
     with tempfile.TemporaryDirectory() as temporary:
         compare(temporary, 1)
         compare(temporary, 2)
+        compare(temporary, 2, consistency="diloco:4", compress="int8")
         preempt(os.path.join(temporary, "preempted"))
     interrupt()
