@@ -2,30 +2,35 @@
 """Test accuracies of what changes training: large batches, compressed gradients, and fewer rounds. Markdown and an SVG plot.
 
     bench/accuracy.py [--studies batches,codecs,rounds,tokens] [--epochs 16] [--batch-epochs 16] [--seeds 0,1,2]
-                      [--batch-seeds 0] [--steps 2000] [--runs runs.jsonl] [--out report] [--kolo build/release/kolo]
+                      [--batch-seeds 0] [--steps 2000] [--jobs 1] [--folder accuracy] [--out accuracy]
+                      [--kolo build/release/kolo]
 
 batches: resnet20 on Fashion-MNIST with 128, 1024 and 4096 samples in a step, in micro-batches of 128, the largest with LARS.
 codecs: four workers with 128 samples in a step, gradients whole, topk:0.01 and 1bit. rounds: the same workers, diloco:50.
 tokens: gpt2_tiny on the documentation of this repository, four workers, whole gradients and diloco:50, equal samples; the
-test loss is that of the last tenth of the text. Workers are threads of one process, so that a run takes one processor; results have the same bits as
-with processes.
+test loss is that of the last tenth of the text. Workers are threads of one process; results have the same bits as with
+processes. --jobs runs are made at the same time, each of one thread (batches) or four (the others).
 
-Each run is one row of --runs, with its command; rows that are there are not run again, so that the study can be interrupted.
-Tables have what is there: OUT.md and OUT.svg (test accuracy by epoch, batches). --print shows the commands and runs nothing.
+The study can be interrupted at any time: with the same --folder it goes on where it was, with equal results. There, runs.jsonl
+has a row for each run that has ended, with its command; one that has not ended has a folder with a checkpoint of its latest
+epoch; text.txt is the text of tokens, as the study began with it. Tables have what is there: OUT.md and OUT.svg (test accuracy
+by epoch, batches). --print shows the commands and runs nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
-import tempfile
 import time
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from namespaces import HERE, end_on_signals
+
 SGD = "--optimizer nesterov --momentum 0.9 --lr 0.1 --scale-lr 128 --weight-decay 5e-4 --schedule cosine"
 LARS = ("--optimizer lars --momentum 0.9 --lr 0.1 --scale-lr 128 --weight-decay 1e-4 --schedule poly --trust 0.02 "
         "--scale-matrices-only --decay-matrices-only")
@@ -61,47 +66,91 @@ def rows_of(o):
             raise SystemExit(f"accuracy.py: no study named {study}: batches, codecs, rounds or tokens")
 
 
-def write_text(folder):
+def write_text(path):
     """The documentation of this repository in one file, whose last tenth is the test split."""
     names = sorted(n for n in os.listdir(os.path.join(HERE, "docs")) if n.endswith(".md"))
-    path = os.path.join(folder, "text.txt")
-    with open(path, "wb") as out:
+    with open(path + ".part", "wb") as out:
         for name in ["README.md", *(os.path.join("docs", n) for n in names)]:
             with open(os.path.join(HERE, name), "rb") as f:
                 out.write(f.read())
-    return {"text": path}
+    os.replace(path + ".part", path)
 
 
-def read_runs(path):
-    done = {}
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as f:
-            for line in f:
-                row = json.loads(line)
-                done[row["command"]] = row
-    return done
+def open_folder(folder):
+    """Makes the folder, with the text, or reads the rows that it has, by their commands."""
+    os.makedirs(folder, exist_ok=True)
+    text, runs = (os.path.join(folder, name) for name in ("text.txt", "runs.jsonl"))
+    if not os.path.exists(text):
+        write_text(text)
+    if not os.path.exists(runs):
+        return {}
+    with open(runs, encoding="utf-8") as f:
+        return {row["command"]: row for row in map(json.loads, f)}
 
 
-def run(o, command, files):
-    """The result of a run, and its test accuracies by epoch."""
-    with tempfile.TemporaryDirectory() as folder:
-        out, result = os.path.join(folder, "run"), os.path.join(folder, "result.json")
-        begin = time.monotonic()
-        done = subprocess.run([o.kolo, *shlex.split(command.format(**files)), "--out", out, "--json", result, "--quiet"],
-                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-        if done.returncode != 0:
-            raise SystemExit(f"accuracy.py: kolo {command}\n{done.stderr.strip()}")
-        with open(result, encoding="utf-8") as f:
+class Run:
+    """A run that goes on where it was, in a folder of its own."""
+
+    def __init__(self, o, command):
+        self.command = command
+        self.place = os.path.join(o.folder, hashlib.sha256(command.encode()).hexdigest()[:16])
+        self.result = self.place + ".json"
+        words = shlex.split(command.format(text=shlex.quote(os.path.join(o.folder, "text.txt"))))
+        with open(self.place + ".log", "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen([o.kolo, *words, "--out", self.place, "--checkpoint-every", "1e", "--resume", "latest",
+                                             "--json", self.result, "--quiet"], stdout=subprocess.DEVNULL, stderr=log)
+
+    def row(self):
+        """Its row once it has ended; else None."""
+        if self.process.poll() is None:
+            return None
+        if self.process.returncode != 0:
+            with open(self.place + ".log", encoding="utf-8") as f:
+                raise SystemExit(f"accuracy.py: kolo {self.command}\n{f.read().strip()}")
+        with open(self.result, encoding="utf-8") as f:
             found = json.load(f)
-        curve = []
-        with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
-            for line in f:
-                row = json.loads(line)
-                if "test_accuracy" in row:
-                    curve.append(row["test_accuracy"])
-    keys = ("test_accuracy", "test_loss", "final_loss", "steps", "samples")
-    return {"command": command, **{k: found[k] for k in keys if k in found}, "curve": curve,
-            "seconds": round(time.monotonic() - begin)}
+        if found.get("preempted"):
+            raise SystemExit(f"accuracy.py: kolo {self.command}\nwas ended by a signal: start the study again, it goes on")
+        with open(os.path.join(self.place, "metrics.jsonl"), encoding="utf-8") as f:
+            lines = [json.loads(line) for line in f]
+        keys = ("test_accuracy", "test_loss", "steps", "samples")
+        return {"command": self.command, **{k: found[k] for k in keys if k in found},
+                "curve": [line["test_accuracy"] for line in lines if "test_accuracy" in line]}
+
+    def remove(self):
+        shutil.rmtree(self.place)
+        os.remove(self.result)
+        os.remove(self.place + ".log")
+
+    def interrupt(self):
+        """It writes a checkpoint, unless it cannot in time."""
+        self.process.terminate()
+        self.process.wait()
+
+
+def study(o, runs, done):
+    """Makes the runs that are not done, --jobs at a time."""
+    todo, going = [r for r in runs if r[3] not in done], []
+    try:
+        while todo or going:
+            while todo and len(going) < o.jobs:
+                names = todo.pop(0)
+                going.append((names, Run(o, names[3])))
+            for names, run in list(going):
+                row = run.row()
+                if row is None:
+                    continue
+                going.remove((names, run))
+                done[row["command"]] = row
+                with open(os.path.join(o.folder, "runs.jsonl"), "a", encoding="utf-8") as f:
+                    f.write(json.dumps(row) + "\n")
+                run.remove()
+                print("{}, {}, seed {}: ".format(*names) + json.dumps(row), file=sys.stderr, flush=True)
+                write(o, runs, done)
+            time.sleep(0.2)
+    finally:
+        for _, run in going:
+            run.interrupt()
 
 
 # ---- output ----
@@ -192,27 +241,21 @@ def main():
     parser.add_argument("--seeds", default="0,1,2", help="of codecs, rounds and tokens")
     parser.add_argument("--batch-seeds", default="0", help="of batches")
     parser.add_argument("--steps", type=int, default=2000, help="of tokens")
-    parser.add_argument("--runs", default="accuracy.jsonl", help="what has been run")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
+    parser.add_argument("--folder", default="accuracy", help="of the runs")
     parser.add_argument("--out", default="accuracy", help="files without their ends")
     parser.add_argument("--kolo", default=os.path.join(HERE, "build/release/kolo"))
     parser.add_argument("--print", action="store_true", dest="show", help="print the commands")
     o = parser.parse_args()
-    runs, done = list(rows_of(o)), read_runs(o.runs)
-    runs.sort(key=lambda row: row[2])  # the first seed of all first
-    with tempfile.TemporaryDirectory() as folder:
-        files = write_text(folder)
-        for study, name, seed, command in runs:
-            if o.show:
-                print("kolo " + command)
-            elif command not in done:
-                done[command] = run(o, command, files)
-                with open(o.runs, "a", encoding="utf-8") as f:
-                    f.write(json.dumps(done[command]) + "\n")
-                print(f"{study}, {name}, seed {seed}: {done[command]}", file=sys.stderr, flush=True)
-                write(o, runs, done)
-    if not o.show:
-        write(o, runs, done)
-        print(f"{o.out}.md")
+    runs = sorted(rows_of(o), key=lambda row: row[2])  # the first seed of all first
+    if o.show:
+        print("\n".join("kolo " + command for *_, command in runs))
+        return 0
+    end_on_signals()
+    done = open_folder(o.folder)
+    study(o, runs, done)
+    write(o, runs, done)
+    print(f"{o.out}.md")
     return 0
 
 
