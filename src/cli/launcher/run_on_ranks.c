@@ -114,14 +114,17 @@ static kolo_status check_world(const kolo_comm *comm, const ranks_opts *opts) {
                      opts->option, opts->workers, world, opts->option);
 }
 
-/* Binds each rank of Kolo's launcher to cores of its own; other launchers have their own binding.
- * Warns about oversubscription. */
+/* Binds each rank of Kolo's launcher to cores of its own, with the thread that makes progress over
+ * a network, so that it delays the kernels of no other rank; other launchers have their own
+ * binding. Warns about oversubscription. */
 static void bind_rank(const kolo_comm *comm, const ranks_opts *opts, int ranks, int threads) {
     int processors = kolo_comm_local_processors(comm);
     bool oversubscribed = ranks * threads > processors;
     if (oversubscribed && kolo_comm_rank(comm) == 0) launch_warn(ranks, threads, processors);
     bool ours = ranks > 1 && report_to_launcher();
-    if (ours && !oversubscribed && !opts->no_bind) topology_bind(kolo_comm_local_rank(comm), ranks);
+    if (ours && !oversubscribed && !opts->no_bind) {
+        topology_bind_process(kolo_comm_local_rank(comm), ranks);
+    }
 }
 
 static kolo_status run_as_rank(kolo_options *o, const ranks_opts *opts, rank_body body) {

@@ -35,7 +35,7 @@ static kolo_status copy_options(const kolo_options *from, kolo_options *to) {
 
 static kolo_status work(worker *w) {
     KOLO_TRY(costs_file_load(w->comm));
-    if (w->binds) topology_bind(kolo_comm_rank(w->comm), w->opts->workers);
+    if (w->binds) topology_bind_thread(kolo_comm_rank(w->comm), w->opts->workers);
     return w->body(w->comm, w->opts->threads, &w->options);
 }
 

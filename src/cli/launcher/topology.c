@@ -22,7 +22,7 @@ static hwloc_topology_t load(void) {
     return NULL;
 }
 
-void topology_bind(int rank, int ranks) {
+static void bind(int rank, int ranks, hwloc_cpubind_flags_t what) {
     hwloc_topology_t topology = load();
     if (!topology) return;
     int cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
@@ -30,12 +30,15 @@ void topology_bind(int rank, int ranks) {
     hwloc_obj_t machine = hwloc_get_root_obj(topology);
     if (shares && cores >= ranks &&
         hwloc_distrib(topology, &machine, 1, shares, (unsigned)ranks, INT_MAX, 0) == 0) {
-        (void)hwloc_set_cpubind(topology, shares[rank], HWLOC_CPUBIND_THREAD);
+        (void)hwloc_set_cpubind(topology, shares[rank], what);
         for (int r = 0; r < ranks; r++) hwloc_bitmap_free(shares[r]);
     }
     kolo_free((void *)shares);
     hwloc_topology_destroy(topology);
 }
+
+void topology_bind_thread(int rank, int ranks) { bind(rank, ranks, HWLOC_CPUBIND_THREAD); }
+void topology_bind_process(int rank, int ranks) { bind(rank, ranks, HWLOC_CPUBIND_PROCESS); }
 
 /* Appends "L2 1 MiB x 2" for the caches of one level, if any. */
 static void add_cache(kolo_text *t, hwloc_topology_t topology, hwloc_obj_type_t type,
