@@ -47,6 +47,16 @@ crosses hierarchical 100
 start 2 "$kolo" train --model lenet --data synthetic:N=512 --steps 6 --batch 16 --timeout 60
 finish || fail "training on 2 hosts x 2 ranks"
 
+# One trace of hosts whose clocks are 1000 s apart.
+if unshare --time --fork --monotonic 1 true 2>/dev/null; then
+    start 2 sh -c 'exec unshare --time --fork --kill-child --monotonic $((RANK / 2 * 1000)) "$@"' sh "$kolo" train \
+        --model lenet --data synthetic:N=512 --steps 6 --batch 16 --no-eval --timeout 60 --trace "$work/trace.json"
+    finish || fail "training on 2 hosts x 2 ranks with other clocks"
+    python3 "$here/trace.py" "$work/trace.json" 4 || fail "a trace of hosts with other clocks"
+else
+    echo "skip: no namespaces of clocks"
+fi
+
 # The two workers of a host push the sum of their gradients: half the bytes cross the network.
 serve_sent() {
     before=$(hosts_sent 1)
