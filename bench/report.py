@@ -123,7 +123,7 @@ def hosts_of(text):
 def simulated(rows, o, hosts, skipped):
     """Steps of more hosts, from the parts that rows of mode hosts with two workers and the first algorithm have: a list of
     (row, hosts, a, b, ms of communication beside the kernels, ms of the step). The work of a host in a sum grows with the bytes
-    that it sends, 2 (N - 1) / N of the sum's, and the rounds, log2 N."""
+    that it sends, 2 (N - 1) / N of the sum's, and the rounds, log2 N; the slowest of N is as slow as that of two."""
     first = o.algorithms.split(",")[0]
     parts = [r for r in rows if r["mode"] == "hosts" and r["workers"] == 2 and r["algorithm"] == first
              and r["found"].get("gradients")]
@@ -137,7 +137,7 @@ def simulated(rows, o, hosts, skipped):
         for r in parts:
             found = r["found"]
             ms, backward = found["predicted_ms"], found["backward_kernels_ms"]
-            alone = ms["input"] + ms["forward"] + backward + ms["update"]
+            alone = found["slowest_over_mean"] * (ms["input"] + ms["forward"] + ms["update"]) + backward
             work = math.ceil(math.log2(n)) * found["work_fixed_us"] / 1e3
             per_byte = 2 * (n - 1) / n * found["work_us_per_mib"] / 1e3 / 2**20
             over = after_forward(found["gradients"], backward, a, b, work, per_byte) - backward

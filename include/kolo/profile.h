@@ -39,8 +39,10 @@ typedef struct kolo_profile {
     double peak_flops, peak_bytes; /* per second, of all threads, measured by short loops */
     int64_t swept_bytes;           /* working set of peak_bytes: as much as a step touches */
     double step_ms, fastest_ms;    /* median and fastest step, input included */
-    double bound_ms;               /* sum over rows */
-    double phase_ms[KOLO_PHASES];  /* medians */
+    double together_ms; /* median of the steps, until the last rank of `together` has ended them;
+                           without, step_ms */
+    double bound_ms;    /* sum over rows */
+    double phase_ms[KOLO_PHASES]; /* medians */
     int regions; /* whose operations ran at the same time, in lanes; 0 unless they were asked for */
     int64_t arena_bytes, scratch_bytes, gradient_bytes, store_bytes, peak_rss_bytes;
     const kolo_profile_row *rows;
@@ -52,8 +54,12 @@ typedef struct kolo_profile_opts {
     int64_t steps; /* measured, after two warm-up steps; default 10 */
     bool lanes; /* as the options of the run have them, instead of one operation after another; the
                    ms of a row is then its share of the time of its region */
-    bool times_only; /* neither kernels by themselves nor the machine are measured: alone_ms,
-                        bound_ms, isa and the peaks stay 0 */
+    bool times_only;     /* neither kernels by themselves nor the machine are measured: alone_ms,
+                            bound_ms, isa and the peaks stay 0 */
+    kolo_comm *together; /* with `comm` NULL: each rank of this group profiles a step of a single
+                            rank, and all begin each measured step at the same time; then the call
+                            is collective in it, with equal options, and fails on all ranks if it
+                            does on one. NULL: this process alone */
 } kolo_profile_opts;
 
 /* Profiles the training step that `train` describes, with in_memory data, as this rank of `comm`

@@ -28,7 +28,7 @@ typedef struct kolo_modelled_buckets {
     double step_ms;
 } kolo_modelled_buckets;
 
-enum { KOLO_MODELLED_BUCKETS = 7 };
+enum { KOLO_MODELLED_BUCKETS = 8 };
 
 typedef struct kolo_step_model {
     int workers, threads;
@@ -39,17 +39,21 @@ typedef struct kolo_step_model {
                                               thread alone makes progress, as in shared memory */
     bool shared; /* the workers share parameters: updates read the gradients of all of them, and
                     nothing is summed */
-    kolo_step_time predicted;   /* with the buckets of the options; no idle time. backward: with the
-                                   work of a thread that makes progress meanwhile */
-    kolo_step_time measured;    /* means over steps and workers */
-    double backward_kernels_ms; /* predicted, without the work of sums */
+    kolo_step_time predicted; /* with the buckets of the options; means over the workers.
+                                 backward: with the work of a thread that makes progress
+                                 meanwhile; exposed: also the waiting for the slowest worker */
+    kolo_step_time measured;  /* means over steps and workers */
+    double slowest; /* the time until the last worker has run the kernels of a step, over the mean
+                       time of the workers for them */
+    double backward_kernels_ms; /* predicted, of the slowest worker, without the work of sums */
     double measured_median_ms;  /* of a step */
-    /* Other buckets: those of the options, of 1, 4, 25 and 100 MiB, one for all, and the best. */
+    /* Buckets: those of the options, of 1, 4, 25 and 100 MiB, one for each gradient, one for all,
+     * and the best. */
     kolo_modelled_buckets buckets[KOLO_MODELLED_BUCKETS];
     int n_best;               /* buckets of the best plan */
     const size_t *best_bytes; /* their sizes, in the order of the backward pass */
-    /* The gradients, in that order: their bytes, and when they are complete, from the beginning of
-     * the backward pass on. */
+    /* The gradients, in that order: their bytes, and when the slowest worker has completed them,
+     * from the beginning of the backward pass on. */
     int n_gradients;
     const size_t *gradient_bytes;
     const double *ready_ms;

@@ -3,7 +3,10 @@
  *
  * Kernels that overwrite their inputs run several times in the last step, so its parameters are
  * garbage: nothing is trained here. Each kernel runs by itself, on all threads, unless lanes are
- * asked for: then the kernels of a region share its time in proportion to theirs. */
+ * asked for: then the kernels of a region share its time in proportion to theirs.
+ *
+ * Ranks that profile together agree before each step: none begins before all have ended the one
+ * before. A rank that fails in between takes part in the next agreement, with its error. */
 #include "kolo/profile.h"
 
 #include "base/clock.h"
@@ -33,6 +36,7 @@ typedef struct region_span {
 
 typedef struct profiler {
     kolo_comm *comm;
+    kolo_comm *together; /* see kolo_profile_opts */
     kolo_setup setup;
     kolo_resident_batch resident;
     kolo_session *session;
@@ -45,6 +49,7 @@ typedef struct profiler {
     int64_t runs, run; /* recorded steps; the current one */
     double *ms;        /* [n_steps][runs] */
     double *step_ms;   /* [runs] */
+    double *last_ms;   /* [runs]: of the rank that ends the step last */
     double *phase_ms;  /* [KOLO_PHASES][runs] */
     double *alone_ms;  /* [n_steps] */
     region_span span;
@@ -127,21 +132,37 @@ static kolo_status one_step(profiler *p, double *ms) {
     return KOLO_OK;
 }
 
+static kolo_status record_step(profiler *p) {
+    KOLO_TRY(one_step(p, &p->step_ms[p->run]));
+    end_region(p);
+    double rest = p->step_ms[p->run];
+    for (int phase = 1; phase < KOLO_PHASES; phase++) {
+        rest -= p->phase_ms[phase * p->runs + p->run];
+    }
+    p->phase_ms[KOLO_PHASE_INPUT * p->runs + p->run] = rest; /* with the overhead of the loop */
+    return KOLO_OK;
+}
+
 static kolo_status record_steps(profiler *p) {
-    const char *trace = p->setup.opts.trace;
     double unused;
-    for (int i = 0; i < WARM_UP; i++) KOLO_TRY(one_step(p, &unused));
+    kolo_status status = KOLO_OK;
+    for (int i = 0; i < WARM_UP && status == KOLO_OK; i++) status = one_step(p, &unused);
     kolo_plan_observe(p->plan, record, p);
     for (p->run = 0; p->run < p->runs; p->run++) {
-        KOLO_TRY(one_step(p, &p->step_ms[p->run]));
-        end_region(p);
-        double rest = p->step_ms[p->run];
-        for (int phase = 1; phase < KOLO_PHASES; phase++) {
-            rest -= p->phase_ms[phase * p->runs + p->run];
-        }
-        p->phase_ms[KOLO_PHASE_INPUT * p->runs + p->run] = rest; /* with the overhead of the loop */
+        KOLO_TRY(kolo_agree(p->together, status));
+        status = record_step(p);
     }
     kolo_plan_observe(p->plan, NULL, NULL);
+    KOLO_TRY(kolo_agree(p->together, status));
+    memcpy(p->last_ms, p->step_ms, (size_t)p->runs * sizeof *p->last_ms);
+    if (!p->together) return KOLO_OK;
+    return kolo_allreduce(p->together, p->last_ms, (size_t)p->runs, KOLO_DTYPE_F64, KOLO_MAX);
+}
+
+/* A trace, and the kernels by themselves. */
+static kolo_status record_more(profiler *p) {
+    const char *trace = p->setup.opts.trace;
+    double unused;
     if (trace) {
         KOLO_TRY(kolo_trace_create(&p->trace));
         KOLO_TRY(kolo_trace_follow(p->trace, p->plan));
@@ -216,6 +237,7 @@ static kolo_status put_together(const profiler *p, owned_profile *o) {
         .peak_bytes = p->machine.bytes_per_s,
         .swept_bytes = (int64_t)p->machine.bytes,
         .step_ms = median(p->step_ms, p->runs),
+        .together_ms = median(p->last_ms, p->runs),
         .arena_bytes = (int64_t)memory.arena,
         .scratch_bytes = (int64_t)memory.scratch,
         .gradient_bytes = (int64_t)memory.gradients,
@@ -245,12 +267,13 @@ static kolo_status prepare(profiler *p) {
     p->infos = kolo_zalloc(n * sizeof *p->infos);
     p->ms = kolo_zalloc(n * runs * sizeof *p->ms);
     p->step_ms = kolo_zalloc(runs * sizeof *p->step_ms);
+    p->last_ms = kolo_zalloc(runs * sizeof *p->last_ms);
     p->phase_ms = kolo_zalloc(KOLO_PHASES * runs * sizeof *p->phase_ms);
     p->alone_ms = kolo_zalloc(n * sizeof *p->alone_ms);
     p->span_ms = kolo_zalloc(n * sizeof *p->span_ms);
     p->times = kolo_zalloc(n * sizeof *p->times);
-    if (!p->infos || !p->ms || !p->step_ms || !p->phase_ms || !p->alone_ms || !p->span_ms ||
-        !p->times) {
+    if (!p->infos || !p->ms || !p->step_ms || !p->last_ms || !p->phase_ms || !p->alone_ms ||
+        !p->span_ms || !p->times) {
         return KOLO_NOMEM(n * runs * sizeof *p->ms);
     }
     kolo_plan_describe(p->plan, p->infos);
@@ -269,14 +292,14 @@ static void release(profiler *p) {
     kolo_free(p->infos);
     kolo_free(p->ms);
     kolo_free(p->step_ms);
+    kolo_free(p->last_ms);
     kolo_free(p->phase_ms);
     kolo_free(p->alone_ms);
     kolo_free(p->span_ms);
     kolo_free(p->times);
 }
 
-static kolo_status run(profiler *p, const kolo_train_opts *train, bool lanes,
-                       owned_profile **made) {
+static kolo_status set_up(profiler *p, const kolo_train_opts *train, bool lanes) {
     kolo_train_opts in_memory = *train;
     in_memory.in_memory = true;
     in_memory.out_dir = NULL;
@@ -287,8 +310,10 @@ static kolo_status run(profiler *p, const kolo_train_opts *train, bool lanes,
     KOLO_TRY(kolo_session_create_for(&p->setup.session, p->comm, &p->session));
     KOLO_TRY(kolo_session_check_memory(p->session, p->comm, 0));
     KOLO_TRY(kolo_session_init(p->session, p->setup.opts.seed));
-    KOLO_TRY(kolo_agree(p->comm, prepare(p)));
-    KOLO_TRY(record_steps(p));
+    return kolo_agree(p->comm, prepare(p));
+}
+
+static kolo_status make_profile(const profiler *p, owned_profile **made) {
     owned_profile *o = kolo_zalloc(sizeof *o);
     if (!o) return KOLO_NOMEM(sizeof *o);
     o->rows = kolo_zalloc(((size_t)p->n_steps + 1) * sizeof *o->rows);
@@ -302,6 +327,14 @@ static kolo_status run(profiler *p, const kolo_train_opts *train, bool lanes,
     return KOLO_OK;
 }
 
+static kolo_status run(profiler *p, const kolo_train_opts *train, bool lanes,
+                       owned_profile **made) {
+    KOLO_TRY(kolo_agree(p->together, set_up(p, train, lanes)));
+    KOLO_TRY(record_steps(p));
+    KOLO_TRY(kolo_agree(p->together, record_more(p)));
+    return kolo_agree(p->together, make_profile(p, made));
+}
+
 kolo_status kolo_profile_train(kolo_comm *comm, const kolo_train_opts *train,
                                const kolo_profile_opts *opts, kolo_profile **profile) {
     kolo_profile_opts o = opts ? *opts : (kolo_profile_opts){0};
@@ -310,11 +343,16 @@ kolo_status kolo_profile_train(kolo_comm *comm, const kolo_train_opts *train,
         return KOLO_FAIL(KOLO_ERR_ARG, "a profile over %lld steps: choose 1 to %d",
                          (long long)o.steps, MOST_STEPS);
     }
-    profiler p = {.comm = comm, .runs = o.steps, .times_only = o.times_only};
+    profiler p = {
+        .comm = comm, .together = o.together, .runs = o.steps, .times_only = o.times_only};
     owned_profile *made = NULL;
     kolo_status status = run(&p, train, o.lanes, &made);
     release(&p);
-    if (status == KOLO_OK) *profile = &made->profile;
+    if (status == KOLO_OK) {
+        *profile = &made->profile;
+    } else if (made) { /* another rank has failed */
+        kolo_profile_destroy(&made->profile);
+    }
     return status;
 }
 

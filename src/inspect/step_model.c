@@ -13,6 +13,7 @@
 #include "train/session/tuning.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 
 enum {
@@ -30,7 +31,10 @@ typedef struct owned_model {
 typedef struct predictor {
     kolo_comm *comm;
     kolo_train_opts opts;
-    kolo_profile *profile; /* of this rank alone */
+    kolo_profile *profile;        /* of this rank alone */
+    double phase_ms[KOLO_PHASES]; /* means over the ranks */
+    double step_ms;               /* the kernels of a step and its input, likewise */
+    double slowest;               /* the time until the last rank has done them, over that mean */
     kolo_ready_gradient *gradients;
     int n;
     size_t bucket_bytes;
@@ -58,9 +62,15 @@ static kolo_status measure_kernels(predictor *p, int64_t steps) {
     kolo_train_opts alone = p->opts;
     if (kolo_comm_rank(p->comm) > 0) alone.notice = NULL;
     if (alone.autotune == KOLO_AUTOTUNE_ON) alone.autotune = KOLO_AUTOTUNE_CACHED;
-    KOLO_TRY(kolo_barrier(p->comm));
-    const kolo_profile_opts opts = {.steps = steps, .lanes = true, .times_only = true};
-    return kolo_agree(p->comm, kolo_profile_train(NULL, &alone, &opts, &p->profile));
+    const kolo_profile_opts opts = {
+        .steps = steps, .lanes = true, .times_only = true, .together = p->comm};
+    KOLO_TRY(kolo_profile_train(NULL, &alone, &opts, &p->profile));
+    memcpy(p->phase_ms, p->profile->phase_ms, sizeof p->phase_ms);
+    p->step_ms = p->profile->step_ms;
+    KOLO_TRY(kolo_allreduce(p->comm, p->phase_ms, KOLO_PHASES, KOLO_DTYPE_F64, KOLO_MEAN));
+    KOLO_TRY(kolo_allreduce(p->comm, &p->step_ms, 1, KOLO_DTYPE_F64, KOLO_MEAN));
+    p->slowest = p->profile->together_ms / p->step_ms;
+    return KOLO_OK;
 }
 
 /* The gradients, in the order of the POSTs of a plan with a bucket for each. The backward kernels
@@ -87,7 +97,7 @@ static void list_gradients(predictor *p, const kolo_plan *plan, const kolo_step_
  * read the gradients of all others for it. Updates are as fast as memory: their time is in
  * proportion to the bytes that they read and write. */
 static double update_of(const predictor *p, const kolo_step_info *steps, int n) {
-    const double ms = p->profile->phase_ms[KOLO_PHASE_UPDATE];
+    const double ms = p->phase_ms[KOLO_PHASE_UPDATE];
     double alone = 0, bytes = 0;
     for (int i = 0; i < p->profile->n_rows; i++) {
         const kolo_profile_row *row = &p->profile->rows[i];
@@ -152,20 +162,23 @@ static double stretch(const predictor *p, const kolo_bucket_times *t) {
     return kolo_progress_has_thread(p->comm) ? t->early_work_ms : 0;
 }
 
-/* The step with the buckets that p->ends marks. */
+/* The step with the buckets that p->ends marks. The slowest worker completes the gradients; that
+ * the others wait for it is exposed communication, as it is measured. */
 static kolo_modelled_buckets predict(const predictor *p, const char *name, size_t bytes) {
-    const double *phase = p->profile->phase_ms, backward_ms = phase[KOLO_PHASE_BACKWARD];
+    const double *phase = p->phase_ms, backward_ms = phase[KOLO_PHASE_BACKWARD];
+    const double rest_ms = phase[KOLO_PHASE_INPUT] + phase[KOLO_PHASE_FORWARD] + p->update_ms;
     const kolo_sum_time sum = time_of_sums(p);
     const kolo_bucket_times t = kolo_bucket_plan_times(p->gradients, p->n, &sum, p->ends);
-    const double end_ms = fmax(backward_ms + t.work_ms, t.end_ms);
+    const double step_ms =
+        p->slowest * rest_ms + fmax(p->slowest * backward_ms + t.work_ms, t.end_ms);
     return (kolo_modelled_buckets){
         .name = name,
         .bytes = bytes,
         .buckets = t.buckets,
         .sums_ms = t.sums_ms,
         .work_ms = t.work_ms,
-        .exposed_ms = fmax(0, end_ms - backward_ms - stretch(p, &t)),
-        .step_ms = phase[KOLO_PHASE_INPUT] + phase[KOLO_PHASE_FORWARD] + end_ms + p->update_ms,
+        .exposed_ms = fmax(0, step_ms - rest_ms - backward_ms - stretch(p, &t)),
+        .step_ms = step_ms,
     };
 }
 
@@ -176,11 +189,10 @@ static kolo_modelled_buckets predict_fixed(predictor *p, const char *name, size_
 
 static kolo_status predict_all(predictor *p, owned_model *o) {
     kolo_modelled_buckets *b = o->prediction.buckets;
-    const double *phase = p->profile->phase_ms;
+    const double backward_ms = p->slowest * p->phase_ms[KOLO_PHASE_BACKWARD];
     const kolo_sum_time sum = time_of_sums(p);
-    /* The sum of medians is less than the median of sums. */
-    for (int i = 0; i < p->n && p->kernels_ms > 0; i++) {
-        p->gradients[i].ready_ms *= phase[KOLO_PHASE_BACKWARD] / p->kernels_ms;
+    for (int i = 0; i < p->n && p->kernels_ms > 0; i++) { /* also: a sum of medians is less */
+        p->gradients[i].ready_ms *= backward_ms / p->kernels_ms;
     }
     b[0] = predict_fixed(p, "as the options", p->bucket_bytes);
     b[1] = predict_fixed(p, "1 MiB", (size_t)1 << 20);
@@ -188,8 +200,9 @@ static kolo_status predict_all(predictor *p, owned_model *o) {
     b[3] = predict_fixed(p, "25 MiB", (size_t)25 << 20);
     b[4] = predict_fixed(p, "100 MiB", (size_t)100 << 20);
     b[5] = predict_fixed(p, "one for each", 1);
+    b[6] = predict_fixed(p, "one for all", SIZE_MAX);
     KOLO_TRY(kolo_bucket_plan_best(p->gradients, p->n, &sum, p->ends));
-    b[6] = predict(p, "best", 0);
+    b[7] = predict(p, "best", 0);
     o->best = kolo_zalloc(((size_t)p->n + 1) * sizeof *o->best);
     o->bytes = kolo_zalloc(((size_t)p->n + 1) * sizeof *o->bytes);
     o->ready_ms = kolo_zalloc(((size_t)p->n + 1) * sizeof *o->ready_ms);
@@ -208,7 +221,7 @@ static kolo_status predict_all(predictor *p, owned_model *o) {
 }
 
 static void fill(const predictor *p, const kolo_train_result *run, kolo_step_model *out) {
-    const double *phase = p->profile->phase_ms;
+    const double *phase = p->phase_ms;
     double *ms = out->predicted.ms;
     const kolo_modelled_buckets *b = &out->buckets[0];
     out->workers = run->workers;
@@ -220,7 +233,8 @@ static void fill(const predictor *p, const kolo_train_result *run, kolo_step_mod
     out->work_fixed_us = 1e3 * p->sum.work_fixed_ms;
     out->work_us_per_mib = 1e3 * p->sum.work_ms_per_byte * (1 << 20);
     out->shared = p->shared;
-    out->backward_kernels_ms = phase[KOLO_PHASE_BACKWARD];
+    out->slowest = p->slowest;
+    out->backward_kernels_ms = p->slowest * phase[KOLO_PHASE_BACKWARD];
     out->measured = run->times.mean;
     out->measured_median_ms = run->step_ms_median;
     ms[KOLO_TIME_STEP] = b->step_ms;
@@ -229,6 +243,7 @@ static void fill(const predictor *p, const kolo_train_result *run, kolo_step_mod
     ms[KOLO_TIME_EXPOSED] = b->exposed_ms;
     ms[KOLO_TIME_UPDATE] = p->update_ms;
     ms[KOLO_TIME_COMMUNICATION] = b->sums_ms;
+    ms[KOLO_TIME_IDLE] = (p->slowest - 1) * p->step_ms;
     /* The rest of the step: the kernels and what stretches them. */
     ms[KOLO_TIME_BACKWARD] = b->step_ms - ms[KOLO_TIME_INPUT] - ms[KOLO_TIME_FORWARD] -
                              ms[KOLO_TIME_EXPOSED] - ms[KOLO_TIME_UPDATE];

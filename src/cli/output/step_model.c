@@ -41,7 +41,7 @@ static void add_verdict(kolo_text *t, const kolo_step_model *p) {
 static void add_times(kolo_text *t, const kolo_step_model *p) {
     kolo_text_add(t, "%-22s %12s %12s %9s\n", "ms", "predicted", "measured", "error");
     for (int i = 0; i < KOLO_TIMES; i++) {
-        if (i == KOLO_TIME_IDLE || i == KOLO_TIME_OTHER) continue; /* not predicted */
+        if (i == KOLO_TIME_OTHER) continue; /* not predicted */
         double a = p->predicted.ms[i], b = p->measured.ms[i];
         kolo_text_add(t, "%-22s %12.3f %12.3f %8.1f%%\n", kolo_time_name((kolo_time)i), a, b,
                       error_of(a, b));
@@ -72,6 +72,7 @@ static void add_table(kolo_text *t, const kolo_step_model *p, const char *model)
     kolo_text_add(t, "sums              %.1f us + %.1f us per MiB\n", p->fixed_us, p->us_per_mib);
     kolo_text_add(t, "work in them      %.1f us + %.1f us per MiB, of the processors of kernels\n",
                   p->work_fixed_us, p->work_us_per_mib);
+    kolo_text_add(t, "slowest worker    its kernels take %.3f of the mean\n", p->slowest);
     if (p->shared) kolo_text_add(t, "updates           sum the gradients of all workers\n");
     kolo_text_add(t, "\n");
     add_times(t, p);
@@ -99,6 +100,7 @@ static void add_json(kolo_text *t, const kolo_step_model *p, const char *model) 
     kolo_json_double(&j, "work_fixed_us", p->work_fixed_us);
     kolo_json_double(&j, "work_us_per_mib", p->work_us_per_mib);
     kolo_json_bool(&j, "shared", p->shared);
+    kolo_json_double(&j, "slowest_over_mean", p->slowest);
     kolo_json_double(&j, "backward_kernels_ms", p->backward_kernels_ms);
     add_json_times(&j, "predicted_ms", &p->predicted);
     add_json_times(&j, "measured_ms", &p->measured);

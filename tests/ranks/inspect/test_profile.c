@@ -117,6 +117,39 @@ static void times_alone_are_measured(void **state) {
     kolo_profile_destroy(p);
 }
 
+/* Rank 1 cannot build its model. */
+static kolo_status together(kolo_comm *comm, const void *arg, void *result) {
+    const bool *fails = arg;
+    const bool cannot = *fails && kolo_comm_rank(comm) == 1;
+    const kolo_train_opts opts = {.model = cannot ? "nonsense" : "mlp", .batch = BATCH};
+    const kolo_profile_opts how = {.steps = STEPS, .times_only = true, .together = comm};
+    kolo_profile *p;
+    KOLO_TRY(kolo_profile_train(NULL, &opts, &how, &p));
+    ((double *)result)[0] = p->step_ms;
+    ((double *)result)[1] = p->together_ms;
+    kolo_profile_destroy(p);
+    return KOLO_OK;
+}
+
+/* All have the times until the last one has ended a step, and fail if one does. */
+static void ranks_profile_together(void **state) {
+    for (int fails = 0; fails < 2; fails++) {
+        double ms[RANKS][2];
+        const bool arg = fails;
+        rank_job job = {.n = RANKS,
+                        .transport = RANKS_THREAD,
+                        .body = together,
+                        .arg = &arg,
+                        .arg_bytes = sizeof arg,
+                        .results = ms,
+                        .result_bytes = sizeof *ms};
+        assert_int_equal(run_rank_job(&job), fails ? KOLO_ERR_ARG : KOLO_OK);
+        for (int r = 0; r < RANKS && !fails; r++) {
+            assert_true(ms[r][0] > 0 && ms[r][1] >= ms[r][0] && ms[r][1] == ms[0][1]);
+        }
+    }
+}
+
 static kolo_status in_lanes(kolo_comm *comm, const void *arg, void *result) {
     kolo_profile *p;
     KOLO_TRY(kolo_profile_train(comm, arg, &(kolo_profile_opts){.steps = 1, .lanes = true}, &p));
@@ -357,6 +390,7 @@ TEST_MAIN(test_profile) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(micro_batches_count),
         cmocka_unit_test(times_alone_are_measured),
+        cmocka_unit_test(ranks_profile_together),
         cmocka_unit_test(lanes_count_once),
         cmocka_unit_test(every_step_is_in_its_phase),
         cmocka_unit_test(the_numbers_are_those_of_the_net),

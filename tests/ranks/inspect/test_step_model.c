@@ -1,11 +1,15 @@
 /* Predictions of a step: consistent parts and buckets. No times are compared. */
 #include "base/compiler.h"
 #include "base/status.h"
+#include "kolo/custom_op.h"
+#include "kolo/models.h"
 #include "kolo/step_model.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
 #include <math.h>
+#include <string.h>
+#include <time.h>
 
 typedef struct outcome {
     kolo_step_model model;
@@ -59,9 +63,12 @@ static void parts_and_buckets_are_consistent(void **state) {
             assert_true(m->buckets[i].buckets >= 1 &&
                         m->buckets[i].buckets <= m->buckets[5].buckets);
         }
+        assert_true(m->slowest >= 1 && ms[KOLO_TIME_IDLE] >= 0);
+        assert_true(m->backward_kernels_ms <= best->step_ms);
         assert_int_equal(m->n_best, best->buckets);
         assert_int_equal(m->buckets[4].buckets, 1); /* less than 100 MiB */
         assert_true(m->buckets[5].buckets > 2);     /* a weight and a bias for each layer */
+        assert_int_equal(m->buckets[6].buckets, 1);
         assert_true(o[0].best_sum > 4 * 784 * 16 && o[0].best_sum % 4 == 0);
     }
 }
@@ -95,10 +102,85 @@ static void lanes_are_predicted(void **state) {
                     .results = o,
                     .result_bytes = sizeof *o};
     ASSERT_OK(run_rank_job(&job));
-    const double backward_ms = o[0].model.predicted.ms[KOLO_TIME_BACKWARD];
+    const double backward_ms = o[0].model.backward_kernels_ms;
     assert_true(o[0].model.regions > 0);
     assert_int_equal(o[0].unordered, 0);
     assert_true(o[0].ready_ms > 0 && o[0].ready_ms <= 1.0001 * backward_ms);
+}
+
+/* ---- a slower worker ---- */
+
+enum { SLEEP_MS = 40 };
+static long sleep_ms; /* of this process, in a forward pass */
+
+static kolo_status shape(const kolo_custom_shapes *s) {
+    s->out[0] = s->in[0];
+    return KOLO_OK;
+}
+
+static void run_slowly(const kolo_custom_call *c) {
+    (void)nanosleep(&(struct timespec){0, sleep_ms * 1000000}, NULL);
+    memcpy(c->out_data[0], c->in_data[0], (size_t)kolo_shape_count(&c->in[0].shape) * 4);
+}
+
+static void pass_on(kolo_graph *g, const kolo_custom_node *n, const kolo_value *d_out,
+                    const bool *wants, kolo_value *d_in) {
+    if (wants[0]) d_in[0] = d_out[0];
+}
+
+static kolo_status build_sleeper(kolo_graph *g, const kolo_model_opts *opts) {
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_4(opts->batch, 1, 28, 28));
+    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(opts->batch)), logits;
+    kolo_value w = kolo_param(g, "w", kolo_shape_2(10, 784), kolo_init_fan_in(784));
+    kolo_value z = kolo_linear(g, kolo_flatten(g, x), w);
+    kolo_custom(g, "sleep", &z, 1, NULL, &logits);
+    kolo_output(g, "logits", logits);
+    kolo_output(g, "loss", kolo_softmax_xent(g, logits, y));
+    kolo_output(g, "correct", kolo_accuracy(g, logits, y));
+    return kolo_graph_check(g);
+}
+
+static kolo_status predict_sleeper(kolo_comm *comm, const void *arg, void *result) {
+    static const kolo_custom_op op = {.version = KOLO_CUSTOM_OP_VERSION,
+                                      .name = "sleep",
+                                      .n_in = 1,
+                                      .n_out = 1,
+                                      .index = "n*->n*",
+                                      .shape = shape,
+                                      .run = run_slowly,
+                                      .grad = pass_on};
+    static const kolo_model model = {.name = "sleeper",
+                                     .summary = "a linear classifier that sleeps",
+                                     .sample = {3, {1, 28, 28}},
+                                     .classes = 10,
+                                     .build = build_sleeper};
+    outcome *o = result;
+    kolo_step_model *m;
+    if (kolo_comm_rank(comm) == 1) sleep_ms = SLEEP_MS;
+    KOLO_TRY(kolo_custom_op_register(&op));
+    KOLO_TRY(kolo_model_register(&model));
+    const kolo_train_opts opts = {.model = "sleeper", .batch = 4};
+    KOLO_TRY(kolo_step_model_measure(comm, &opts, 3, &m));
+    o->model = *m;
+    kolo_step_model_destroy(m);
+    return KOLO_OK;
+}
+
+/* The step ends when the slowest worker has ended it; the times of the parts are means. */
+static void the_slowest_worker_is_waited_for(void **state) {
+    static outcome o[2];
+    rank_job job = {.n = 2,
+                    .transport = RANKS_SHM,
+                    .body = predict_sleeper,
+                    .results = o,
+                    .result_bytes = sizeof *o};
+    ASSERT_OK(run_rank_job(&job));
+    const kolo_step_model *m = &o[0].model;
+    const double *ms = m->predicted.ms;
+    assert_true(ms[KOLO_TIME_STEP] >= SLEEP_MS && m->measured_median_ms >= SLEEP_MS);
+    assert_true(ms[KOLO_TIME_FORWARD] >= SLEEP_MS / 2);
+    assert_true(ms[KOLO_TIME_EXPOSED] > 0 && ms[KOLO_TIME_IDLE] > 0);
+    assert_true(o[1].model.slowest == m->slowest && m->slowest > 1);
 }
 
 static kolo_status refused(kolo_comm *comm, const void *arg, void *result) {
@@ -119,6 +201,7 @@ TEST_MAIN(test_step_model) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_and_buckets_are_consistent),
         cmocka_unit_test(lanes_are_predicted),
+        cmocka_unit_test(the_slowest_worker_is_waited_for),
         cmocka_unit_test(one_rank_and_micro_batches_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
