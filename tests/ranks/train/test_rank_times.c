@@ -291,16 +291,19 @@ done:
 
 /* Most of the time rank 1 does not run, for less than the heartbeat. */
 static void a_rank_that_is_often_stopped_is_named(void **state) {
-    outcome o[2];
-    rank_job job = {.n = 2,
-                    .transport = RANKS_SHM,
-                    .body = train_stopped,
-                    .results = o,
-                    .result_bytes = sizeof *o};
-    ASSERT_OK(run_rank_job(&job));
-    for (int r = 0; r < 2; r++) {
-        assert_int_equal(o[r].times.slowest, 1);
-        check_sum(&o[r].times.mean);
+    static const rank_transport transports[] = {RANKS_SHM, RANKS_TCP};
+    for (size_t i = 0; i < KOLO_COUNT(transports); i++) {
+        outcome o[2];
+        rank_job job = {.n = 2,
+                        .transport = transports[i],
+                        .body = train_stopped,
+                        .results = o,
+                        .result_bytes = sizeof *o};
+        ASSERT_OK(run_rank_job(&job));
+        for (int r = 0; r < 2; r++) {
+            assert_int_equal(o[r].times.slowest, 1);
+            check_sum(&o[r].times.mean);
+        }
     }
 }
 
