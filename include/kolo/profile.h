@@ -57,9 +57,10 @@ typedef struct kolo_profile_opts {
     bool times_only;     /* neither kernels by themselves nor the machine are measured: alone_ms,
                             bound_ms, isa and the peaks stay 0 */
     kolo_comm *together; /* with `comm` NULL: each rank of this group profiles a step of a single
-                            rank, and all begin each measured step at the same time; then the call
-                            is collective in it, with equal options, and fails on all ranks if it
-                            does on one. NULL: this process alone */
+                            rank, which updates as ranks do that others can interrupt, not in place,
+                            and all begin each measured step at the same time; then the call is
+                            collective in it, with equal options, and fails on all ranks if it does
+                            on one. NULL: this process alone */
 } kolo_profile_opts;
 
 /* Profiles the training step that `train` describes, with in_memory data, as this rank of `comm`

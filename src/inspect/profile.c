@@ -307,6 +307,7 @@ static kolo_status set_up(profiler *p, const kolo_train_opts *train, bool lanes)
     int size = p->comm ? kolo_comm_size(p->comm) : 1;
     KOLO_TRY(kolo_agree(p->comm, kolo_setup_open(&in_memory, size, &p->setup)));
     KOLO_TRY(kolo_tuning_begin(&p->setup, p->comm));
+    p->setup.session.two_versions = p->together != NULL;
     KOLO_TRY(kolo_session_create_for(&p->setup.session, p->comm, &p->session));
     KOLO_TRY(kolo_session_check_memory(p->session, p->comm, 0));
     KOLO_TRY(kolo_session_init(p->session, p->setup.opts.seed));

@@ -142,7 +142,8 @@ static kolo_status open_alone(kolo_session *s, const kolo_session_config *opts) 
         kolo_device_open(opts->device, s->comm ? kolo_comm_local_rank(s->comm) : 0, &s->device));
     s->opts.device = s->device->kind->name;
     KOLO_TRY(kolo_store_create(s->device, &s->store));
-    if (ranks_of(s) == 1 || opts->served) kolo_store_set_alone(s->store);
+    const bool single = ranks_of(s) == 1 && !opts->two_versions;
+    if (single || opts->served) kolo_store_set_alone(s->store);
     if (s->opts.global_batch == 0) {
         s->opts.global_batch = opts->batch * s->opts.accumulate * data_ranks(s);
     }

@@ -68,6 +68,7 @@ typedef struct kolo_session_config {
     const char *device;         /* see kolo_train_opts; a session has its kind alone */
     int loader_threads;         /* of a host, see kolo_train_opts */
     bool evaluate_only;         /* forward pass alone: no gradients, optimizer or collectives */
+    bool two_versions;          /* also a single rank updates as one of several: not in place */
     bool f64;                   /* the graph is of f64 */
     bool mixes;                 /* batches of training have mixed samples (data/mix.h) */
     bool scalars_only;          /* without the outputs of metrics that tensors are summed for */

@@ -117,6 +117,11 @@ static void times_alone_are_measured(void **state) {
     kolo_profile_destroy(p);
 }
 
+typedef struct profiled {
+    double ms, together_ms;
+    int64_t store_bytes;
+} profiled;
+
 /* Rank 1 cannot build its model. */
 static kolo_status together(kolo_comm *comm, const void *arg, void *result) {
     const bool *fails = arg;
@@ -125,27 +130,36 @@ static kolo_status together(kolo_comm *comm, const void *arg, void *result) {
     const kolo_profile_opts how = {.steps = STEPS, .times_only = true, .together = comm};
     kolo_profile *p;
     KOLO_TRY(kolo_profile_train(NULL, &opts, &how, &p));
-    ((double *)result)[0] = p->step_ms;
-    ((double *)result)[1] = p->together_ms;
+    ((profiled *)result)->ms = p->step_ms;
+    ((profiled *)result)->together_ms = p->together_ms;
+    ((profiled *)result)->store_bytes = p->store_bytes;
     kolo_profile_destroy(p);
     return KOLO_OK;
 }
 
-/* All have the times until the last one has ended a step, and fail if one does. */
+/* All have the times until the last one has ended a step, and fail if one does. They have two
+ * versions of the parameters, as in training. */
 static void ranks_profile_together(void **state) {
+    kolo_profile *alone;
+    ASSERT_OK(kolo_profile_train(NULL, &(kolo_train_opts){.model = "mlp", .batch = BATCH},
+                                 &(kolo_profile_opts){.steps = 1, .times_only = true}, &alone));
+    const int64_t one_version = alone->store_bytes;
+    kolo_profile_destroy(alone);
     for (int fails = 0; fails < 2; fails++) {
-        double ms[RANKS][2];
+        profiled p[RANKS];
         const bool arg = fails;
         rank_job job = {.n = RANKS,
                         .transport = RANKS_THREAD,
                         .body = together,
                         .arg = &arg,
                         .arg_bytes = sizeof arg,
-                        .results = ms,
-                        .result_bytes = sizeof *ms};
+                        .results = p,
+                        .result_bytes = sizeof *p};
         assert_int_equal(run_rank_job(&job), fails ? KOLO_ERR_ARG : KOLO_OK);
         for (int r = 0; r < RANKS && !fails; r++) {
-            assert_true(ms[r][0] > 0 && ms[r][1] >= ms[r][0] && ms[r][1] == ms[0][1]);
+            assert_true(p[r].ms > 0 && p[r].together_ms >= p[r].ms);
+            assert_true(p[r].together_ms == p[0].together_ms);
+            assert_true(p[r].store_bytes >= 2 * one_version);
         }
     }
 }
