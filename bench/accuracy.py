@@ -2,14 +2,15 @@
 """Test accuracies of what changes training: large batches, compressed gradients, and fewer rounds. Markdown and an SVG plot.
 
     bench/accuracy.py [--studies batches,codecs,rounds,tokens] [--epochs 16] [--batch-epochs 16] [--seeds 0,1,2]
-                      [--batch-seeds 0] [--steps 2000] [--jobs 1] [--folder accuracy] [--out accuracy]
+                      [--batch-seeds 0] [--steps 2000] [--policies diloco:50] [--jobs 1] [--folder accuracy] [--out accuracy]
                       [--kolo build/release/kolo]
 
 batches: resnet20 on Fashion-MNIST with 128, 1024 and 4096 samples in a step, in micro-batches of 128, the largest with LARS.
-codecs: four workers with 128 samples in a step, gradients whole, topk:0.01 and 1bit. rounds: the same workers, diloco:50.
-tokens: gpt2_tiny on the documentation of this repository, four workers, whole gradients and diloco:50, equal samples; the
-test loss is that of the last tenth of the text. Workers are threads of one process; results have the same bits as with
-processes. --jobs runs are made at the same time, each of one thread (batches) or four (the others).
+codecs: four workers with 128 samples in a step, gradients whole, topk:0.01 and 1bit. rounds: the same workers, --policies (of
+--consistency, with spaces between them). tokens: gpt2_tiny on the documentation of this repository, four workers, whole
+gradients and --policies, equal samples; the test loss is that of the last tenth of the text. Workers are threads of one
+process; results have the same bits as with processes. --jobs runs are made at the same time, each of one thread (batches) or
+four (the others).
 
 The study can be interrupted at any time: with the same --folder it goes on where it was, with equal results. There, runs.jsonl
 has a row for each run that has ended, with its command; one that has not ended has a folder with a checkpoint of its latest
@@ -42,6 +43,7 @@ ADAM = "--optimizer adamw --lr 1e-3 --beta2 0.99 --weight-decay 0.1 --decay-matr
 def rows_of(o):
     """(study, name, seed, options) of all runs."""
     seeds, few = ([int(s) for s in text.split(",")] for text in (o.seeds, o.batch_seeds))
+    policies = {policy: f"--consistency {policy}" for policy in o.policies.split()}
     for study in o.studies.split(","):
         if study == "batches":
             for batch, warm_up, rule in ((128, 1, SGD), (1024, 2, SGD), (4096, 2, LARS)):
@@ -51,13 +53,13 @@ def rows_of(o):
         elif study in ("codecs", "rounds"):
             more = {"codecs": {"topk:0.01": "--compress topk:0.01 --compress-min-bytes 4K",
                                "1bit": "--compress 1bit --compress-min-bytes 4K"},
-                    "rounds": {"diloco:50": "--consistency diloco:50"}}[study]
+                    "rounds": policies}[study]
             for name, options in {"whole gradients": "", **more}.items():
                 for seed in seeds:
                     yield study, name, seed, (f"{IMAGES} {WORKERS} --batch 32 {SGD} --warmup-epochs 1 --epochs {o.epochs} "
                                               f"--seed {seed} {options}").strip()
         elif study == "tokens":
-            for name, options in {"whole gradients": "", "diloco:50": "--consistency diloco:50"}.items():
+            for name, options in {"whole gradients": "", **policies}.items():
                 for seed in seeds:
                     yield study, name, seed, (f"train --model gpt2_tiny --data text:{{text}} --no-recipe "
                                               f"--threads 1 {WORKERS} --batch 4 {ADAM} --steps {o.steps} --epochs 1000 --seed {seed} "
@@ -241,6 +243,7 @@ def main():
     parser.add_argument("--seeds", default="0,1,2", help="of codecs, rounds and tokens")
     parser.add_argument("--batch-seeds", default="0", help="of batches")
     parser.add_argument("--steps", type=int, default=2000, help="of tokens")
+    parser.add_argument("--policies", default="diloco:50", help="of rounds and tokens")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--folder", default="accuracy", help="of the runs")
     parser.add_argument("--out", default="accuracy", help="files without their ends")

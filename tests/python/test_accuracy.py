@@ -24,6 +24,14 @@ SMALL = ("train --model mlp:hidden=8 --data synthetic:N=64,test=9,shape=1x8x8 --
 RUNS = [("batches", "8", seed, SMALL + str(seed)) for seed in (0, 1, 2)]
 
 
+# Policies have rows of their own, beside whole gradients.
+studies = argparse.Namespace(studies="rounds,tokens", seeds="0,1", batch_seeds="0", epochs=1, steps=9, policies="local:2 bmuf:2,lr=1")
+found = {(study, name, seed): command for study, name, seed, command in accuracy.rows_of(studies)}
+assert sorted({name for _, name, _ in found}) == ["bmuf:2,lr=1", "local:2", "whole gradients"] and len(found) == 12
+assert found["tokens", "bmuf:2,lr=1", 1].endswith("--steps 9 --epochs 1000 --seed 1 --consistency bmuf:2,lr=1")
+assert "--consistency" not in found["rounds", "whole gradients", 0]
+
+
 def options(folder):
     return argparse.Namespace(folder=folder, out=os.path.join(folder, "table"), kolo=KOLO, jobs=2, studies="batches")
 
