@@ -2,8 +2,8 @@
 """What feeds a fast network: the samples per second that a loader of one thread gives, those that lenet takes, and the
 part of a step that waits for them.
 
-    tools/make_jpegs.py /tmp/j28 --size 28x28 --images 2048 --plain
-    tools/make_jpegs.py /tmp/j256 --size 256x256 --images 512 --plain
+    tools/make_jpegs.py /tmp/j28 --size 28x28 --images 2048 --only plain
+    tools/make_jpegs.py /tmp/j256 --size 256x256 --images 512 --only plain
     bench/feeds.py fashion-mnist folder:/tmp/j28,size=28 folder:/tmp/j256,size=28 [--build build/release] [--rounds 3]
                    [--cifar] [--slowed MS]
 

@@ -2,11 +2,12 @@
 """Makes a folder of JPEGs cut from photographs that Python packages ship, for benchmarks of loaders.
 
     pip install pillow scikit-image scikit-learn
-    tools/make_jpegs.py DIR [--images 192] [--size 500x375] [--plain] [--seed 0]
+    tools/make_jpegs.py DIR [--images 192] [--size 500x375] [--only KIND] [--seed 0]
 
 Nothing is enlarged, so the bytes per pixel are those of photographs; the quality is 92. Of 16 images one is
-progressive, one grey, one CMYK and one rotated by EXIF; with --plain none. They are in DIR/train/0 and DIR/train/1,
-one of each class also in DIR/val. DIR must not exist.
+progressive, one grey, one CMYK and one rotated by EXIF; with --only all are of one kind: plain (none of these),
+progressive, grey, cmyk or rotated. They are in DIR/train/0 and DIR/train/1, one of each class also in DIR/val. DIR must
+not exist.
 """
 import argparse
 import importlib.util
@@ -15,6 +16,7 @@ import random
 
 from PIL import Image
 
+KINDS = {"plain": 0, "progressive": 1, "grey": 5, "cmyk": 9, "rotated": 13}  # of 16 images; the others are plain
 PACKAGES = ("skimage", "sklearn", "scipy", "imageio", "matplotlib", "torchvision", "torch", "gradio")
 
 
@@ -39,13 +41,13 @@ def photographs(width, height):
 
 def save(image, path, kind):
     options = {"quality": 92}
-    if kind == 1:
+    if kind == KINDS["progressive"]:
         options["progressive"] = True
-    elif kind == 5:
+    elif kind == KINDS["grey"]:
         image = image.convert("L")
-    elif kind == 9:
+    elif kind == KINDS["cmyk"]:
         image = image.convert("CMYK")
-    elif kind == 13:
+    elif kind == KINDS["rotated"]:
         exif = Image.Exif()
         exif[0x0112] = 6  # to be turned by 90 degrees
         options["exif"] = exif
@@ -58,7 +60,7 @@ def main():
     parser.add_argument("dir", type=pathlib.Path)
     parser.add_argument("--images", type=int, default=192)
     parser.add_argument("--size", default="500x375", metavar="WIDTHxHEIGHT")
-    parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--only", choices=list(KINDS))
     parser.add_argument("--seed", type=int, default=0)
     opts = parser.parse_args()
     width, height = map(int, opts.size.split("x"))
@@ -77,7 +79,7 @@ def main():
             part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         split = "train" if i < opts.images else "val"
         path = opts.dir / split / str(i % 2) / f"{i:05d}.jpg"
-        save(part, path, 0 if opts.plain else i % 16)
+        save(part, path, KINDS[opts.only] if opts.only else i % 16)
         written += path.stat().st_size
     print(f"{opts.images} images of {opts.size} from {len(sources)} photographs, "
           f"{written / (opts.images + 2) / 1024:.1f} KiB each: {opts.dir}")

@@ -34,6 +34,22 @@ static kolo_box choose_all(const void *arg, int64_t height, int64_t width, int64
     return (kolo_box){0, 0, height, width};
 }
 
+/* Grey images, and the same as RGB, resize alike. */
+static void compare_grey(const uint8_t *bytes, size_t length) {
+    kolo_image_request request = {.turned = true, .keeps_grey = true};
+    kolo_image grey, rgb;
+    uint8_t small[2][3 * 3 * 2];
+    if (kolo_image_decode_part(bytes, length, "input", &request, &grey) != KOLO_OK) return;
+    request.keeps_grey = false;
+    KOLO_ASSERT(!kolo_image_decode_part(bytes, length, "input", &request, &rgb));
+    const kolo_box all = {0, 0, rgb.height, rgb.width}, window = {0, 0, 3, 2};
+    KOLO_ASSERT(!kolo_image_resize(&grey, all, 3, 2, window, small[0]));
+    KOLO_ASSERT(!kolo_image_resize(&rgb, all, 3, 2, window, small[1]));
+    KOLO_ASSERT(memcmp(small[0], small[1], sizeof small[0]) == 0);
+    kolo_image_fini(&grey);
+    kolo_image_fini(&rgb);
+}
+
 static bool decode(const uint8_t *bytes, size_t length, const kolo_image_choice *choice,
                    kolo_image *image) {
     const kolo_image_request request = {.choice = choice, .turned = true};
@@ -90,6 +106,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     kolo_image image;
     decode_mask(bytes, length);
     decode_part(bytes, length);
+    compare_grey(bytes, length);
     rewrite(bytes, length);
     kolo_status status = kolo_image_decode(bytes, length, "input", &image);
     if (status != KOLO_OK) {

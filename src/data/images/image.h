@@ -16,15 +16,16 @@ typedef struct kolo_box {
 } kolo_box;
 
 /* An image as it is shown, or the part of it that is in memory: pixel (y,x) of that part is the
- * three bytes at origin + y * row + x * column. */
+ * three bytes at origin + y * row + x * column, or the byte there, if the image is grey. */
 typedef struct kolo_image {
     int64_t height, width; /* of the whole image */
     int64_t shrink;        /* a pixel in memory is this many of the image each way: 1, 2, 4 or 8 */
     int64_t before[2];     /* pixels that the first one, y and x, has outside the image */
     kolo_box held;         /* what is in memory, in pixels of that size */
+    bool grey;             /* a pixel is one byte: red, green and blue are equal */
     const uint8_t *origin;
     ptrdiff_t row, column;
-    uint8_t *pixels;           /* as stored, [h,w,3] of `held` */
+    uint8_t *pixels;           /* as stored, [h,w,3] of `held`; grey: [h,w] */
     kolo_image_memory *memory; /* holds the pixels, and what resizing takes; NULL: none */
 } kolo_image;
 
@@ -47,6 +48,7 @@ typedef struct kolo_image_choice {
 typedef struct kolo_image_request {
     const kolo_image_choice *choice; /* of the image as it is shown; NULL: all */
     bool turned;                     /* shown by its orientation, not as stored, as masks are */
+    bool keeps_grey;                 /* a grey JPEG is a grey image, not RGB */
     kolo_image_memory *memory;       /* of images one after the other: each has it until the next
                                         one is decoded; NULL: the image has its own */
 } kolo_image_request;

@@ -87,7 +87,7 @@ static void from_cmyk(const uint8_t *inks, int64_t width, bool inverted, uint8_t
     }
 }
 
-static void read_header(kolo_jpeg_decoder *d, const uint8_t *bytes, size_t length,
+static void read_header(kolo_jpeg_decoder *d, const uint8_t *bytes, size_t length, bool keeps_grey,
                         int *orientation) {
     struct jpeg_decompress_struct *j = &d->jpeg;
     jpeg_mem_src(j, bytes, (unsigned long)length);
@@ -99,7 +99,8 @@ static void read_header(kolo_jpeg_decoder *d, const uint8_t *bytes, size_t lengt
         if (*orientation != 1) break;
     }
     const bool inks = j->jpeg_color_space == JCS_CMYK || j->jpeg_color_space == JCS_YCCK;
-    j->out_color_space = inks ? JCS_CMYK : JCS_RGB;
+    const bool grey = keeps_grey && j->jpeg_color_space == JCS_GRAYSCALE;
+    j->out_color_space = inks ? JCS_CMYK : grey ? JCS_GRAYSCALE : JCS_RGB;
 }
 
 /* The interval of `count` pixels from `first`, in pixels that are `shrink` of them, with one more
@@ -173,7 +174,7 @@ static kolo_status begin_part(kolo_jpeg_decoder *d, const uint8_t *bytes, size_t
 static void read_rows(kolo_jpeg_decoder *d, int64_t top, kolo_image *image) {
     struct jpeg_decompress_struct *j = &d->jpeg;
     const kolo_box *held = &image->held;
-    const size_t stride = 3 * (size_t)held->width;
+    const size_t stride = (image->grey ? 1 : 3) * (size_t)held->width;
     JSAMPARRAY inks = NULL;
     if (j->out_color_space == JCS_CMYK) {
         inks = j->mem->alloc_sarray((j_common_ptr)j, JPOOL_IMAGE, 4 * j->output_width, 1);
@@ -197,7 +198,8 @@ static kolo_status decode(kolo_jpeg_decoder *d, const uint8_t *bytes, size_t len
         }
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: damaged JPEG: %s", where, d->text);
     }
-    read_header(d, bytes, length, orientation);
+    read_header(d, bytes, length, request->keeps_grey, orientation);
+    image->grey = d->jpeg.out_color_space == JCS_GRAYSCALE;
     image->height = d->jpeg.image_height;
     image->width = d->jpeg.image_width;
     KOLO_TRY(kolo_image_check(image->height, image->width, length, where));
@@ -206,8 +208,8 @@ static kolo_status decode(kolo_jpeg_decoder *d, const uint8_t *bytes, size_t len
     const bool whole = !request->choice || !kolo_jpeg_is_whole(bytes, length);
     int64_t top;
     KOLO_TRY(begin_part(d, bytes, length, &part, whole, image, &top));
-    const size_t size = 3 * (size_t)image->held.height * (size_t)image->held.width;
-    KOLO_TRY(kolo_image_make_room(image, size));
+    const size_t pixels = (size_t)image->held.height * (size_t)image->held.width;
+    KOLO_TRY(kolo_image_make_room(image, (image->grey ? 1 : 3) * pixels));
     read_rows(d, top, image);
     return KOLO_OK;
 }

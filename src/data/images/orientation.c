@@ -35,7 +35,7 @@ void kolo_image_show(kolo_image *image, int orientation) {
     const int64_t s = image->shrink, rows = (image->height + s - 1) / s;
     const int64_t columns = (image->width + s - 1) / s;
     kolo_box *held = &image->held;
-    ptrdiff_t column = 3, row = 3 * (ptrdiff_t)held->width;
+    ptrdiff_t column = image->grey ? 1 : 3, row = column * (ptrdiff_t)held->width;
     image->origin = image->pixels + (t.bottom ? (held->height - 1) * row : 0) +
                     (t.right ? (held->width - 1) * column : 0);
     if (t.bottom) {

@@ -85,7 +85,7 @@ static kolo_status filter_init(const side *s, int64_t from, int64_t n, kolo_imag
 
 /* What resizing one image takes: the rows of the part, filtered, and room for a few of them. */
 typedef struct scratch {
-    uint8_t *between; /* [row, 3, n] */
+    uint8_t *between; /* [row, channel, n] */
     uint8_t *work;
     uint8_t *turned; /* rows whose pixels are not beside each other; NULL: they are */
     uint8_t *spare;  /* filtered rows below the last */
@@ -94,7 +94,7 @@ typedef struct scratch {
 static kolo_status scratch_init(const kolo_image *image, kolo_image_memory *memory, int64_t rows,
                                 int64_t width, int64_t n, scratch *s) {
     const size_t bytes = (size_t)(3 * n * rows) + KOLO_RESIZE_PAD;
-    const bool turned = image->column != 3;
+    const bool turned = image->column != (image->grey ? 1 : 3);
     s->between = kolo_image_reserve(memory, KOLO_IMAGE_BETWEEN, bytes);
     s->work = kolo_image_reserve(memory, KOLO_IMAGE_WORK, (size_t)kolo_resize_work(width, n));
     s->spare = kolo_image_reserve(memory, KOLO_IMAGE_SPARE, (size_t)(3 * n));
@@ -112,7 +112,13 @@ static const uint8_t *row_of(const kolo_image *image, int64_t y, int64_t x, int6
                              uint8_t *turned) {
     const uint8_t *from = image->origin + y * image->row + x * image->column;
     if (!turned) return from;
-    for (int64_t i = 0; i < width; i++) memcpy(turned + 3 * i, from + i * image->column, 3);
+    for (int64_t i = 0; i < width; i++, from += image->column) {
+        if (image->grey) {
+            turned[i] = *from;
+        } else {
+            memcpy(turned + 3 * i, from, 3);
+        }
+    }
     return turned;
 }
 
@@ -121,7 +127,8 @@ static kolo_status resize_by(const kolo_image *image, kolo_image_memory *memory,
                              int64_t x0, const filter *rows, filter *columns, kolo_box window,
                              uint8_t *to) {
     const kolo_resize_loops *loops = KOLO_ISA_PICK(kolo_resize);
-    const int64_t n = window.width, last = window.height - 1;
+    const int channels = image->grey ? 1 : 3;
+    const int64_t n = window.width, last = window.height - 1, row = channels * n;
     const int64_t top = rows->first[0], bottom = rows->first[last] + rows->count[last];
     const int64_t left = columns->first[0];
     const int64_t width = columns->first[n - 1] + columns->count[n - 1] - left;
@@ -134,15 +141,17 @@ static kolo_status resize_by(const kolo_image *image, kolo_image_memory *memory,
         for (int64_t r = 0; r < loops->rows; r++) {
             const bool there = y + r < bottom;
             uint8_t *turned = s.turned ? s.turned + 3 * width * r : NULL;
-            filtered[r] = there ? s.between + (y + r - top) * 3 * n : s.spare;
+            filtered[r] = there ? s.between + (y + r - top) * row : s.spare;
             from[r] = there ? row_of(image, y0 + y + r, x0 + left, width, turned) : from[r - 1];
         }
-        loops->along_rows(from, width, columns, n, s.work, filtered, n);
+        loops->along_rows(from, width, channels, columns, n, s.work, filtered);
     }
-    for (int64_t i = 0; i < 3 * window.height; i++) {
+    for (int64_t i = 0; i < channels * window.height; i++) {
         const int64_t c = i / window.height, y = i % window.height;
-        loops->along_columns(s.between + c * n, 3 * n, top, rows, y, n, to + i * n);
+        loops->along_columns(s.between + c * n, row, top, rows, y, n, to + i * n);
     }
+    const size_t plane = (size_t)(window.height * n);
+    for (int c = channels; c < 3; c++) memcpy(to + (size_t)c * plane, to, plane);
     return KOLO_OK;
 }
 

@@ -17,11 +17,11 @@ typedef struct kolo_resize_filter {
 
 typedef struct kolo_resize_loops {
     int64_t rows; /* that are filtered at a time, at most KOLO_RESIZE_MOST_ROWS */
-    /* Filters this many rows of `width` pixels, three bytes each. Writes `n` bytes of each
-     * channel of row r to to[r] + c * stride, c = 0, 1, 2. `work` is scratch memory of
-     * kolo_resize_work bytes. */
-    void (*along_rows)(const uint8_t *const *rows, int64_t width, const kolo_resize_filter *f,
-                       int64_t n, uint8_t *work, uint8_t *const *to, int64_t stride);
+    /* Filters this many rows of `width` pixels, of `channels` bytes each: 3, or 1. Writes `n` bytes
+     * of channel c of row r to to[r] + c * n. `work` is scratch memory of kolo_resize_work bytes.
+     */
+    void (*along_rows)(const uint8_t *const *rows, int64_t width, int channels,
+                       const kolo_resize_filter *f, int64_t n, uint8_t *work, uint8_t *const *to);
     /* Output i of a column, for `n` columns: rows of inputs `stride` bytes apart, the first of them
      * number `top`. KOLO_RESIZE_PAD bytes behind the last row can be read. */
     void (*along_columns)(const uint8_t *from, int64_t stride, int64_t top,

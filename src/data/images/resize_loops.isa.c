@@ -135,32 +135,39 @@ INLINE void narrow(ints sum, uint8_t *to) {
     }
 
 /* n outputs of all rows: [channel][output][row], channels `room` bytes apart. */
-INLINE void weigh(const uint8_t *bytes, const kolo_resize_filter *f, int64_t n, uint8_t *out,
-                  int64_t room, int32_t taps) {
+INLINE void weigh(const uint8_t *bytes, int channels, const kolo_resize_filter *f, int64_t n,
+                  uint8_t *out, int64_t room, int32_t taps) {
     for (int64_t i = 0; i < n; i++) {
-        const uint8_t *from = bytes + (int64_t)f->first[i] * 3 * ROWS;
+        const uint8_t *from = bytes + (int64_t)f->first[i] * channels * ROWS;
         const int32_t *weight = f->weight + i * f->taps, count = taps ? taps : f->count[i];
         ints red = (ints){0} + HALF, green = red, blue = red;
-        for (int32_t k = 0; k < count; k++, from += 3 * ROWS) {
+        for (int32_t k = 0; k < count; k++, from += channels * ROWS) {
             const int32_t w = weight[k];
             red += widen(from) * w;
+            if (channels == 1) continue;
             green += widen(from + ROWS) * w;
             blue += widen(from + 2 * ROWS) * w;
         }
         narrow(red, out + i * ROWS);
+        if (channels == 1) continue;
         narrow(green, out + room + i * ROWS);
         narrow(blue, out + 2 * room + i * ROWS);
     }
 }
 
-static void along_rows(const uint8_t *const *rows, int64_t width, const kolo_resize_filter *f,
-                       int64_t n, uint8_t *work, uint8_t *const *to, int64_t stride) {
+static void along_rows(const uint8_t *const *rows, int64_t width, int channels,
+                       const kolo_resize_filter *f, int64_t n, uint8_t *work, uint8_t *const *to) {
     const int64_t room = (n + BYTES) * ROWS;
-    uint8_t *out = work + (3 * width + BYTES) * ROWS;
-    gather(rows, 3 * width, work);
-#define WEIGH(taps) weigh(work, f, n, out, room, taps)
-    BY_TAPS(f->even, WEIGH)
-    for (int c = 0; c < 3; c++) scatter(out + c * room, n, to, c * stride);
+    uint8_t *out = work + (channels * width + BYTES) * ROWS;
+    gather(rows, channels * width, work);
+#define WEIGH_COLOURS(taps) weigh(work, 3, f, n, out, room, taps)
+#define WEIGH_GREY(taps) weigh(work, 1, f, n, out, room, taps)
+    if (channels == 3) {
+        BY_TAPS(f->even, WEIGH_COLOURS)
+    } else {
+        BY_TAPS(f->even, WEIGH_GREY)
+    }
+    for (int c = 0; c < channels; c++) scatter(out + c * room, n, to, c * n);
 }
 
 /* `taps` rows, `stride` bytes apart; 0: `count`. */

@@ -198,7 +198,11 @@ static kolo_status decode(const kolo_images *images, int64_t index, const kolo_d
     const request w = {images, index, draw};
     const kolo_image_choice choice = {choose_part, &w};
     const kolo_image_request asked = {
-        .choice = draw && draw->whole ? NULL : &choice, .turned = !masks, .memory = s->memory};
+        .choice = draw && draw->whole ? NULL : &choice,
+        .turned = !masks,
+        .keeps_grey = true,
+        .memory = s->memory,
+    };
     const kolo_encoded *image = &s->files[0], *mask = &s->files[1];
     KOLO_TRY(kolo_image_decode_part(image->bytes, image->length, image->name, &asked, &s->pixels));
     if (masks) {

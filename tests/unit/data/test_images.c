@@ -390,18 +390,19 @@ static void instruction_sets_resize_alike(void **state) {
     uint64_t random = 3;
     for (size_t i = 0; i < sizeof pixels; i++) pixels[i] = (uint8_t)below(&random, 256);
     for (int i = 0; i < 40; i++) {
-        kolo_image image = {.height = HEIGHT, .width = WIDTH, .shrink = 1};
+        kolo_image image = {.height = HEIGHT, .width = WIDTH, .shrink = 1, .grey = i % 2 == 1};
+        const ptrdiff_t pixel = image.grey ? 1 : 3;
         image.origin = pixels;
-        image.row = 3 * WIDTH;
-        image.column = 3;
+        image.row = pixel * WIDTH;
+        image.column = pixel;
         if (i % 3 == 1) { /* mirrored */
-            image.origin = pixels + (ptrdiff_t)3 * (WIDTH - 1);
-            image.column = -3;
+            image.origin = pixels + pixel * (WIDTH - 1);
+            image.column = -pixel;
         } else if (i % 3 == 2) { /* rows and columns exchanged */
             image.height = WIDTH;
             image.width = HEIGHT;
-            image.row = 3;
-            image.column = 3 * WIDTH;
+            image.row = pixel;
+            image.column = pixel * WIDTH;
         }
         image.held = (kolo_box){0, 0, image.height, image.width};
         const int64_t height = 1 + below(&random, 41), width = 1 + below(&random, 67);
@@ -419,6 +420,41 @@ static void instruction_sets_resize_alike(void **state) {
     }
 }
 
+/* A grey JPEG that is kept grey takes a third of the memory; its samples are those of its RGB. */
+static void grey_images_resize_as_rgb(void **state) {
+    enum { HEIGHT = 61, WIDTH = 75, SIDE = 13, GREY = 4, CMYK = 5 };
+    static uint8_t file[1 << 16];
+    uint64_t random = 5;
+    const kolo_box window = {0, 0, SIDE, SIDE};
+    for (int turned = 0; turned <= 8; turned++) {
+        for (int64_t shrink = 1; shrink <= 4; shrink *= 2) {
+            const size_t n = make_texture(GREY, HEIGHT, WIDTH, turned, file, sizeof file);
+            uint8_t is[3 * SIDE * SIDE], should[3 * SIDE * SIDE];
+            wanted w = {.shrink = shrink, .height = HEIGHT, .width = WIDTH};
+            if (turned > 4) w.height = WIDTH, w.width = HEIGHT;
+            w.part = (kolo_box){below(&random, 9), below(&random, 7), 52, 54};
+            const kolo_image_choice choice = {want, &w};
+            kolo_image_request request = {.choice = &choice, .turned = true};
+            kolo_image rgb, grey;
+            ASSERT_OK(kolo_image_decode_part(file, n, "a.jpg", &request, &rgb));
+            request.keeps_grey = true;
+            ASSERT_OK(kolo_image_decode_part(file, n, "a.jpg", &request, &grey));
+            assert_true(grey.grey && !rgb.grey);
+            ASSERT_OK(kolo_image_resize(&grey, w.part, SIDE, SIDE, window, is));
+            ASSERT_OK(kolo_image_resize(&rgb, w.part, SIDE, SIDE, window, should));
+            assert_memory_equal(is, should, sizeof is);
+            kolo_image_fini(&grey);
+            kolo_image_fini(&rgb);
+        }
+    }
+    kolo_image image;
+    const kolo_image_request request = {.keeps_grey = true};
+    const size_t n = make_texture(CMYK, HEIGHT, WIDTH, 0, file, sizeof file);
+    ASSERT_OK(kolo_image_decode_part(file, n, "a.jpg", &request, &image));
+    assert_false(image.grey);
+    kolo_image_fini(&image);
+}
+
 TEST_MAIN(test_images) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(colours_become_rgb),
@@ -432,6 +468,7 @@ TEST_MAIN(test_images) {
         cmocka_unit_test(memory_is_used_again),
         cmocka_unit_test(shrunk_images_lie_where_they_were),
         cmocka_unit_test(instruction_sets_resize_alike),
+        cmocka_unit_test(grey_images_resize_as_rgb),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
