@@ -1,8 +1,10 @@
 /* Jobs killed by SIGKILL while they write a checkpoint in the background: existing files stay
- * intact, and the same command continues, bitwise equal to an uninterrupted run. */
+ * intact, and the same command continues, bitwise equal to an uninterrupted run; also with other
+ * workers, which use each sample once. */
 #define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/file.h"
+#include "support/command.h"
 #include "support/folder.h"
 #include "support/support.h"
 
@@ -18,14 +20,14 @@
 
 enum { IN_THE_MIDDLE = 3, MOST_KILLS = 40 };
 
-#define JOB                                                                                  \
-    "train --model mlp:hidden=256 --data synthetic:N=640 --batch 16 --threads 1 --steps 90 " \
+#define JOB                                                                       \
+    "train --model mlp:hidden=256 --data synthetic:N=640 --threads 1 --steps 90 " \
     "--momentum 0.9 --augment crop=2 --no-eval --progress none"
+#define SAVES "--out run --checkpoint-every 1 --resume latest "
 
-static kolo_process start(int workers, const char *more) {
+static kolo_process start(const char *options) {
     char line[512];
-    snprintf(line, sizeof line, "exec '%s' " JOB " --workers %d %s >out 2>err", KOLO_COMMAND,
-             workers, more);
+    snprintf(line, sizeof line, "exec '%s' " JOB " %s >out 2>err", KOLO_COMMAND, options);
     return test_job_start((char *[]){"sh", "-c", line, NULL});
 }
 
@@ -61,8 +63,8 @@ static void assert_latest_is_whole(void) {
 
 /* Starts or resumes the job and kills it as soon as it writes a file; returns whether that
  * interrupted the writing. */
-static bool kill_writer(int workers) {
-    kolo_process job = start(workers, "--out run --checkpoint-every 1 --resume latest");
+static bool kill_writer(const char *options) {
+    kolo_process job = start(options);
     int64_t hangs = test_hangs_ns();
     bool begun = false; /* else the files are those of the last job */
     for (int n = 0; !begun || n == 0; n = temporary()) {
@@ -76,10 +78,10 @@ static bool kill_writer(int workers) {
     return temporary() > 0;
 }
 
-static void run_to_the_end(int workers, const char *more, const char *json) {
-    char options[128];
-    snprintf(options, sizeof options, "%s --json %s", more, json);
-    kolo_process job = start(workers, options);
+static void run_to_the_end(const char *options, const char *json) {
+    char all[256];
+    snprintf(all, sizeof all, "%s --json %s", options, json);
+    kolo_process job = start(all);
     int code = test_job_end(&job).code;
     if (code != 0) fail_msg("exit %d: %s", code, test_contents("err"));
 }
@@ -96,8 +98,8 @@ static void assert_same_result(const char *a, const char *b) {
 }
 
 /* Starts or resumes the job and kills it after some time. */
-static void kill_after(int workers, int ms) {
-    kolo_process job = start(workers, "--out run --checkpoint-every 1 --resume latest");
+static void kill_after(const char *options, int ms) {
+    kolo_process job = start(options);
     poll(NULL, 0, ms);
     kolo_process_signal(&job, SIGKILL, false);
     (void)test_job_end(&job); /* it may have ended */
@@ -106,31 +108,64 @@ static void kill_after(int workers, int ms) {
     assert_latest_is_whole();
 }
 
-static void kill_and_resume(int workers) {
+/* Kills the job until enough kills were in the middle of writing. Each start has the options that
+ * follow those of the one before. */
+static void kill_often(const char *const *options, size_t n) {
     int middle = 0, kills = 0;
     for (; middle < IN_THE_MIDDLE && kills < MOST_KILLS; kills++) {
-        middle += kill_writer(workers);
-        if (getenv("KOLO_SOAK")) kill_after(workers, rand() % 100);
+        const char *own = options[(size_t)kills % n];
+        middle += kill_writer(own);
+        if (getenv("KOLO_SOAK")) kill_after(own, rand() % 100);
     }
-    printf("%d workers: %d of %d kills in the middle of writing\n", workers, middle, kills);
+    printf("%s: %d of %d kills in the middle of writing\n", options[0], middle, kills);
     assert_int_equal(middle, IN_THE_MIDDLE);
-    run_to_the_end(workers, "--out run --checkpoint-every 50 --resume latest", "killed.json");
-    assert_same_result("straight.json", "killed.json");
-    assert_int_equal(temporary(), 0);
-    assert_int_equal(system("rm -r run"), 0);
 }
 
 static void a_killed_writer_costs_no_bit(void **state) {
     const int rounds = getenv("KOLO_SOAK") ? 25 : 1; /* 300 kills, half of them in the middle */
     for (int workers = 1; workers <= 2; workers++) {
-        run_to_the_end(workers, "", "straight.json");
-        for (int round = 0; round < rounds; round++) kill_and_resume(workers);
+        char all[64], saves[128], last[160];
+        snprintf(all, sizeof all, "--batch 16 --workers %d ", workers);
+        snprintf(saves, sizeof saves, "%s" SAVES, all);
+        snprintf(last, sizeof last, "%s--out run --checkpoint-every 50 --resume latest", all);
+        run_to_the_end(all, "straight.json");
+        for (int round = 0; round < rounds; round++) {
+            kill_often((const char *[]){saves}, 1);
+            run_to_the_end(last, "killed.json");
+            assert_same_result("straight.json", "killed.json");
+            assert_int_equal(temporary(), 0);
+            assert_int_equal(system("rm -r run"), 0);
+        }
+    }
+}
+
+/* With logical shards the bits are those of any number of workers, and of state that is sharded,
+ * where all workers write. */
+static void other_workers_go_on_with_each_sample_once(void **state) {
+#define SHARDS "--global-batch 16 --reproducible 4 "
+    static const char *const starts[] = {
+        SHARDS SAVES "--ledger used --workers 2 --zero 3",
+        SHARDS SAVES "--ledger used --workers 1",
+        SHARDS SAVES "--ledger used --workers 3 --zero 1",
+        SHARDS SAVES "--ledger used --workers 2",
+    };
+    const int rounds = getenv("KOLO_SOAK") ? 50 : 1; /* as many kills */
+    run_to_the_end(SHARDS, "straight.json");
+    for (int round = 0; round < rounds; round++) {
+        kill_often(starts, KOLO_COUNT(starts));
+        run_to_the_end(SHARDS "--out run --checkpoint-every 50 --resume latest --ledger used",
+                       "killed.json");
+        assert_same_result("straight.json", "killed.json");
+        assert_int_equal(test_run("data ledger used"), 0);
+        assert_true(test_contains("out", "epoch 2: 640 samples, each once\n"));
+        assert_int_equal(system("rm -r run used.*"), 0);
     }
 }
 
 TEST_MAIN(test_killed_writer) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_writer_costs_no_bit),
+        cmocka_unit_test(other_workers_go_on_with_each_sample_once),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
