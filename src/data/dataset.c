@@ -174,12 +174,19 @@ kolo_status kolo_dataset_refuse_stream(const kolo_dataset *d, const char *what) 
                      d->info.name, d->info.place, what);
 }
 
-/* Passes over the samples before `first` of a stream that has just been opened. */
-static kolo_status pass_over(const kolo_dataset *d, int64_t first) {
+/* Passes over the samples before a place of a stream that has just been opened. */
+static kolo_status pass_over(const kolo_dataset *d, const kolo_stream_place *place) {
     kolo_dataset_stream *s = d->stream;
+    const int64_t first = place->samples;
     bool there = true;
     if (s->record > 0) {
         KOLO_TRY(kolo_feed_skip(s->source, (uint64_t)first * s->record, &there));
+    } else if (s->read_head && place->bytes > 0) {
+        kolo_feed_grows(s->source, false);
+        KOLO_TRY(s->read_head(d));
+        kolo_feed_grows(s->source, true);
+        KOLO_TRY(kolo_feed_go_to_line(s->source, place->bytes, &there));
+        s->lines = place->lines;
     } else {
         void *data[KOLO_MAX_FIELDS] = {NULL};
         s->repeats = true;
@@ -195,14 +202,23 @@ static kolo_status pass_over(const kolo_dataset *d, int64_t first) {
                      d->info.place, first);
 }
 
-kolo_status kolo_dataset_begin(const kolo_dataset *d, int64_t first) {
+kolo_stream_place kolo_dataset_place(const kolo_dataset *d, int64_t samples) {
+    const kolo_dataset_stream *s = d->stream;
+    kolo_stream_place place = {.samples = samples};
+    if (!s->read_head) return place;
+    place.bytes = kolo_feed_place(s->source);
+    place.lines = s->lines;
+    return place;
+}
+
+kolo_status kolo_dataset_begin(const kolo_dataset *d, const kolo_stream_place *place) {
     kolo_dataset_stream *s = d->stream;
     if (s->source) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s is a stream that has been read: open it again",
                          d->info.place);
     }
     KOLO_TRY(kolo_feed_open(s->path, s->follow, &s->source));
-    return first > 0 && !kolo_feed_is_pipe(s->path) ? pass_over(d, first) : KOLO_OK;
+    return place->samples > 0 && !kolo_feed_is_pipe(s->path) ? pass_over(d, place) : KOLO_OK;
 }
 
 kolo_status kolo_dataset_next(const kolo_dataset *d, int64_t n, void *const *data, int64_t *got,

@@ -63,6 +63,13 @@ struct kolo_reader {
     const char *folder, *package; /* default folder and the Debian package that installs it */
 };
 
+/* A place between two samples of a stream. */
+typedef struct kolo_stream_place {
+    int64_t samples; /* before it */
+    uint64_t bytes;  /* of a text: before it, with those that are no samples; 0: not known */
+    int64_t lines;   /* the same in lines */
+} kolo_stream_place;
+
 /* A data set of KOLO_STREAM_SAMPLES samples: as many as come. */
 struct kolo_dataset_stream {
     const char *path; /* of kolo_feed_open, with `follow` */
@@ -71,13 +78,20 @@ struct kolo_dataset_stream {
     size_t record;     /* bytes from a sample to the next one; 0: they differ */
     int64_t damaged;   /* skipped since the latest kolo_dataset_next began */
     bool repeats;      /* samples that an earlier run has used are read again: no warnings */
+    int64_t lines;     /* of a text: consumed */
+    /* Of a text whose samples are lines: reads the header, if it has one, which others depend on;
+     * NULL: it is no such text. */
+    kolo_status (*read_head)(const kolo_dataset *dataset);
     /* Reads the next sample to data[field]; *got false: there is none. */
     kolo_status (*next)(const kolo_dataset *dataset, void *const *data, bool *got);
 };
 
-/* Opens a stream where sample `first` begins; a pipe at what it gives next. ARG: it has been opened
- * before; IO; FORMAT: the file has fewer samples; NOMEM. */
-kolo_status kolo_dataset_begin(const kolo_dataset *dataset, int64_t first);
+/* Opens a stream at a place; a pipe at what it gives next. A text whose bytes before the place are
+ * not known is read up to it. ARG: it has been opened before; IO; FORMAT: the file has fewer
+ * samples, or no line begins there; NOMEM. */
+kolo_status kolo_dataset_begin(const kolo_dataset *dataset, const kolo_stream_place *place);
+/* Where a stream is, after `samples` samples. */
+kolo_stream_place kolo_dataset_place(const kolo_dataset *dataset, int64_t samples);
 /* Reads the next n samples of a stream as kolo_dataset_gather does. *got: how many there are, below
  * n at its end; *damaged: how many were skipped. One thread at a time. */
 kolo_status kolo_dataset_next(const kolo_dataset *dataset, int64_t n, void *const *data,

@@ -185,18 +185,37 @@ kolo_status kolo_feed_line(kolo_feed *feed, const char **line, size_t *length) {
     }
 }
 
-kolo_status kolo_feed_skip(kolo_feed *feed, uint64_t bytes, bool *there) {
+/* Goes to a place of a file; false in *there: it is shorter. What is in the buffer is dropped. */
+static kolo_status go_to(kolo_feed *feed, uint64_t place, bool *there) {
     struct stat st;
     if (!feed->file) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: what a pipe has given cannot be skipped",
                          feed->path);
     }
     if (fstat(feed->fd, &st) != 0) return kolo_file_fail("read", feed->path, errno);
-    KOLO_ASSERT(feed->first == feed->end);
-    *there = bytes <= (uint64_t)st.st_size - feed->position;
+    *there = place <= (uint64_t)st.st_size;
     if (!*there) return KOLO_OK;
-    feed->position += bytes;
-    if (lseek(feed->fd, (off_t)feed->position, SEEK_SET) < 0)
+    if (lseek(feed->fd, (off_t)place, SEEK_SET) < 0)
         return kolo_file_fail("read", feed->path, errno);
+    feed->position = place;
+    feed->first = feed->end = 0;
+    return KOLO_OK;
+}
+
+kolo_status kolo_feed_skip(kolo_feed *feed, uint64_t bytes, bool *there) {
+    KOLO_ASSERT(feed->first == feed->end);
+    return go_to(feed, feed->position + bytes, there);
+}
+
+uint64_t kolo_feed_place(const kolo_feed *feed) {
+    return feed->position - (feed->end - feed->first);
+}
+
+kolo_status kolo_feed_go_to_line(kolo_feed *feed, uint64_t bytes, bool *there) {
+    char before = '\n';
+    KOLO_TRY(go_to(feed, bytes, there));
+    if (*there && bytes > 0 && pread(feed->fd, &before, 1, (off_t)bytes - 1) != 1)
+        return kolo_file_fail("read", feed->path, errno);
+    *there = *there && before == '\n';
     return KOLO_OK;
 }

@@ -39,3 +39,8 @@ kolo_status kolo_feed_line(kolo_feed *feed, const char **line, size_t *length);
 /* Passes over bytes of a file, without reading them; false in *there: it has less. FORMAT: it is a
  * pipe; the errors of kolo_feed_peek. */
 kolo_status kolo_feed_skip(kolo_feed *feed, uint64_t bytes, bool *there);
+/* The bytes that were consumed or skipped. */
+uint64_t kolo_feed_place(const kolo_feed *feed);
+/* Goes to the line that begins after `bytes` bytes of a file; false in *there: none does. FORMAT:
+ * it is a pipe; IO. */
+kolo_status kolo_feed_go_to_line(kolo_feed *feed, uint64_t bytes, bool *there);

@@ -3,6 +3,7 @@
 
 #include "data/augment.h"
 #include "data/batch.h"
+#include "data/dataset.h"
 #include "data/sampler.h"
 
 /* Zero means the default. */
@@ -20,10 +21,10 @@ typedef struct kolo_loader_opts {
     int first_shard, end_shard; /* of this rank */
     int slots;                  /* batches in memory, with the consumer's; default 4, at least 2 */
     int threads;                /* default 1; KOLO_LOADER_NO_THREAD: kolo_loader_next reads */
-    /* Of a stream: the samples before step `first`. Without it a stream is refused: its loader, of
+    /* Of a stream: where step `first` begins. Without `streams` a stream is refused: its loader, of
      * one thread, has all samples of each step, and the batches end where the stream does. */
     bool streams;
-    int64_t position;
+    kolo_stream_place from;
     bool on_demand;       /* reads the batches that kolo_loader_ask names */
     bool no_shuffle;      /* data set order in every epoch: for evaluation */
     kolo_augment augment; /* drawn from `seed` */

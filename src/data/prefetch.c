@@ -40,6 +40,7 @@ typedef struct slot {
     int64_t *indices;            /* of the samples in the data set */
     int64_t *used;               /* the same, but where another takes the place of a damaged one */
     void *data[KOLO_MAX_FIELDS]; /* what the batch points to */
+    kolo_stream_place end;       /* behind the batch of a stream */
     /* Under lock: */
     int64_t taken, done; /* samples that threads have taken, and completed */
     kolo_status failed;  /* the error of the first part that failed, at sample failed_at */
@@ -221,6 +222,7 @@ static kolo_status read_stream(kolo_loader *l, slot *s) {
     KOLO_TRY(kolo_dataset_next(l->opts.dataset, s->total, s->data, &got, &damaged));
     for (int64_t i = 0; i < got; i++) s->indices[i] = s->used[i] = l->position + i;
     l->position += got;
+    s->end = kolo_dataset_place(l->opts.dataset, l->position);
     s->batch.count = s->batch.global_count = got;
     s->batch.damaged = damaged;
     return KOLO_OK;
@@ -358,7 +360,7 @@ static kolo_status set_up(const kolo_loader_opts *given, kolo_loader *l) {
     KOLO_TRY(kolo_loader_resolve(given, &opts, &l->order));
     KOLO_TRY(kolo_loader_fields(&opts, l->fields, &l->n_fields));
     l->opts = opts;
-    l->position = opts.position;
+    l->position = opts.from.samples;
     l->now = l->next = (deal){.first = opts.first_shard, .end = opts.end_shard};
     return KOLO_OK;
 }
@@ -414,7 +416,7 @@ kolo_status kolo_loader_create(const kolo_loader_opts *opts, kolo_loader **loade
     KOLO_TRY_GOTO(kolo_sampler_create(&l->order, &l->sampler), fail);
     KOLO_TRY_GOTO(make_ring(l), fail);
     if (l->opts.streams) {
-        KOLO_TRY_GOTO(kolo_dataset_begin(l->opts.dataset, l->opts.position), fail);
+        KOLO_TRY_GOTO(kolo_dataset_begin(l->opts.dataset, &l->opts.from), fail);
     }
     KOLO_TRY_GOTO(make_workers(l), fail);
     KOLO_TRY_GOTO(start(l), fail);
@@ -529,6 +531,11 @@ bool kolo_loader_peek(kolo_loader *l, kolo_batch *batch) {
     if (complete) *batch = s->batch;
     pthread_mutex_unlock(&l->lock);
     return complete;
+}
+
+kolo_stream_place kolo_loader_place(const kolo_loader *l) {
+    KOLO_ASSERT(l->opts.streams && l->lent);
+    return slot_of(l, l->used)->end;
 }
 
 kolo_status kolo_loader_next(kolo_loader *l, kolo_batch *batch) {

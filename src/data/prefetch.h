@@ -30,6 +30,9 @@ void kolo_loader_ask(kolo_loader *loader, int64_t step, int part);
  * stays valid as that does. Does not block. */
 bool kolo_loader_peek(kolo_loader *loader, kolo_batch *batch);
 
+/* Where a stream is behind the batch that kolo_loader_next returned last. */
+kolo_stream_place kolo_loader_place(const kolo_loader *loader);
+
 /* Steps of an epoch, and the samples of this rank in a full step: the size of its largest batch. */
 int64_t kolo_loader_steps(const kolo_loader *loader);
 int64_t kolo_loader_largest(const kolo_loader *loader);

@@ -274,6 +274,23 @@ typedef struct csv_stream {
     int64_t features;
 } csv_stream;
 
+/* The next row that is not blank; *row at NULL: there is none. */
+static kolo_status next_line(const kolo_dataset *d, csv_stream *own, span *row) {
+    span text;
+    do {
+        const char *line;
+        size_t length;
+        *row = (span){NULL, NULL};
+        KOLO_TRY(kolo_feed_line(d->stream->source, &line, &length));
+        if (!line) return KOLO_OK;
+        own->at.line = ++d->stream->lines;
+        *row = (span){line, line + length};
+        if (own->at.line == 1) *row = skip_mark(*row);
+        text = trim(*row);
+    } while (text.at == text.end);
+    return KOLO_OK;
+}
+
 /* The first row, which may be a header. */
 static kolo_status begin_rows(csv_stream *own, span row) {
     scanner one = own->at;
@@ -320,15 +337,9 @@ static kolo_status next_streamed(const kolo_dataset *d, void *const *data, bool 
     csv_stream *own = d->own;
     int damaged = 0;
     for (*got = false; !*got;) {
-        const char *line;
-        size_t length;
-        KOLO_TRY(kolo_feed_line(d->stream->source, &line, &length));
-        if (!line) return KOLO_OK;
-        own->at.line++;
-        span row = {line, line + length};
-        if (own->at.line == 1) row = skip_mark(row);
-        const span text = trim(row);
-        if (text.at == text.end) continue;
+        span row;
+        KOLO_TRY(next_line(d, own, &row));
+        if (!row.at) return KOLO_OK;
         const bool first = own->c.count == 0;
         if (first) KOLO_TRY(begin_rows(own, row));
         if (first && own->c.header) continue;
@@ -337,6 +348,13 @@ static kolo_status next_streamed(const kolo_dataset *d, void *const *data, bool 
         if (!*got) KOLO_TRY(pass_row(d, status, ++damaged));
     }
     return KOLO_OK;
+}
+
+static kolo_status read_head(const kolo_dataset *d) {
+    csv_stream *own = d->own;
+    span row;
+    KOLO_TRY(next_line(d, own, &row));
+    return row.at ? begin_rows(own, row) : KOLO_OK;
 }
 
 static void close_streamed(kolo_dataset *d) { kolo_free(d->own); }
@@ -356,6 +374,7 @@ static kolo_status open_streamed(kolo_dataset *d, const kolo_csv_opts *opts, int
     own->at.where = d->place;
     own->features = width - 1;
     d->stream->next = next_streamed;
+    d->stream->read_head = read_head;
     d->info.classes = opts->values ? 1 : (int)opts->classes;
     return KOLO_OK;
 }

@@ -8,8 +8,8 @@
  * smaller step; with logical shards, or layers that are divided, which are compiled for certain
  * sizes, they are left out.
  *
- * A checkpoint stores the position behind the samples that were used: a resumed run reads a file
- * from there, and a pipe from wherever it is. */
+ * A checkpoint stores the place behind the samples that were used: a resumed run reads a file from
+ * there, and a pipe from wherever it is. */
 #include "base/memory.h"
 #include "data/batch.h"
 #include "data/dataset.h"
@@ -59,7 +59,8 @@ kolo_status kolo_job_open_stream(kolo_job *j, const kolo_loader_opts *opts) {
     kolo_loader_opts all = *opts;
     struct kolo_job_stream *s = j->stream = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
-    s->used = all.position = j->state.run.sums.samples;
+    s->used = j->state.run.sums.samples;
+    all.from = j->state.place;
     KOLO_TRY(allocate(j, s));
     if (j->rank > 0) return KOLO_OK;
     notify_pipe(j);
@@ -148,6 +149,7 @@ static void take_share(kolo_job *j, struct kolo_job_stream *s) {
     j->dealt = kolo_batch_part(&s->all, share.first, share.count);
     if (j->rank > 0) j->dealt.damaged = 0;
     s->used += s->all.count;
+    if (j->rank == 0) j->state.place = kolo_loader_place(j->loader);
 }
 
 /* While no samples come: whether any rank is to end the run. */

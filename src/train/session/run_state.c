@@ -1,8 +1,8 @@
 /* The state of a run as text: integers, and doubles in the shortest form that reads back exactly,
  * in a fixed order, each followed by a blank. Sums that only some models report stand at the end,
  * then the number of damaged samples, that of updates, the best evaluation (its step, value, the
- * evaluations since then, and its metric by name), and the run's number in its ledger. Zeros at the
- * end are left out. */
+ * evaluations since then, and its metric by name), the run's number in its ledger, and the place in
+ * a text that is a stream (bytes, lines). Zeros at the end are left out. */
 #include "train/session/run_state.h"
 
 #include "base/number.h"
@@ -59,7 +59,9 @@ void kolo_run_state_write(const kolo_run_state *s, kolo_text *text) {
     add_metrics(text, &s->run.sums, zero, false);
     add_metrics(text, &s->epoch.sums, zero, false);
     for (int i = 0; i < KOLO_LAST_STEPS; i++) add_metrics(text, &s->recent[i], zero, false);
-    const bool has_ledger = s->ledger > 0, has_best = s->best_step > 0 || has_ledger;
+    const bool has_place = s->place.bytes > 0 && s->place.samples == s->run.sums.samples;
+    const bool has_ledger = s->ledger > 0 || has_place;
+    const bool has_best = s->best_step > 0 || has_ledger;
     if (s->damaged > 0 || s->updates > 0 || has_best) add_int(text, s->damaged);
     if (s->updates > 0 || has_best) add_int(text, s->updates);
     if (!has_best) return;
@@ -68,6 +70,9 @@ void kolo_run_state_write(const kolo_run_state *s, kolo_text *text) {
     add_int(text, s->stale);
     kolo_text_add(text, "%s ", kolo_metric_table()[s->best_row].name);
     if (has_ledger) add_int(text, s->ledger);
+    if (!has_place) return;
+    add_int(text, (int64_t)s->place.bytes);
+    add_int(text, s->place.lines);
 }
 
 /* ---- reading ---- */
@@ -157,6 +162,9 @@ kolo_status kolo_run_state_read(const char *where, const char *text, const kolo_
     s.updates = *r.at ? next_int(&r) : 0;
     if (*r.at) next_best(&r, &s);
     s.ledger = *r.at ? next_int(&r) : 0;
+    s.place.bytes = *r.at ? (uint64_t)next_int(&r) : 0;
+    s.place.lines = *r.at ? next_int(&r) : 0;
+    s.place.samples = s.run.sums.samples;
     if (r.failed || *r.at) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,
                          "%s: the metadata have an invalid run state: the file is "

@@ -2,6 +2,7 @@
 /* State of a run besides parameters and optimizer state. A checkpoint stores it, so that a resumed
  * run reports what an uninterrupted one would have reported. */
 
+#include "data/dataset.h"
 #include "kolo/train.h"
 #include "train/session/metrics.h"
 
@@ -14,8 +15,9 @@ typedef struct kolo_run_state {
     int64_t best_step, best_row, stale; /* of the best evaluation, 0: none; of its metric in the
                                            table; evaluations since then */
     double best;                        /* its value */
-    int64_t damaged; /* samples of all ranks that took the place of damaged ones */
-    int64_t ledger;  /* number of the run in its ledger; 0: it has none */
+    int64_t damaged;         /* samples of all ranks that took the place of damaged ones */
+    int64_t ledger;          /* number of the run in its ledger; 0: it has none */
+    kolo_stream_place place; /* where the next step of a stream begins, as far as it is known */
 } kolo_run_state;
 
 /* Appends the state as one line of numbers. Reading it back is exact. */

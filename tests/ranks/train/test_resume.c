@@ -412,6 +412,12 @@ static void run_states_are_read_back_exactly(void **state) {
         ASSERT_OK(kolo_run_state_read("here", text.text, &zero, &t));
         assert_memory_equal(&s, &t, sizeof s);
         kolo_text_fini(&text);
+        s.place = (kolo_stream_place){0, (uint64_t)1 << 40, 1 << 30};
+        kolo_run_state_write(&s, &text);
+        ASSERT_OK(kolo_run_state_read("here", text.text, &zero, &t));
+        assert_memory_equal(&s, &t, sizeof s);
+        kolo_text_fini(&text);
+        s.place = (kolo_stream_place){0};
         s.best_step = 70;
         s.best = 1.0 / 3;
         s.stale = 2;

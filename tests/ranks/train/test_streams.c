@@ -175,7 +175,22 @@ static void bits_do_not_depend_on_ranks(void **state) {
     }
 }
 
-/* A run on a file that grows is ended, and resumed with other workers while it grows on. */
+/* Makes the rows up to a place of a table unreadable, behind its first one. */
+static void spoil_rows(const char *path, int end) {
+    kolo_text rows = {0}, first = {0};
+    add_rows(0, end, &rows);
+    add_rows(0, 1, &first);
+    const int fd = open(path, O_WRONLY);
+    for (size_t i = first.length; i < rows.length; i++) {
+        assert_int_equal(pwrite(fd, rows.text[i] == '\n' ? "\n" : "?", 1, (off_t)i), 1);
+    }
+    close(fd);
+    kolo_text_fini(&rows);
+    kolo_text_fini(&first);
+}
+
+/* A run on a file that grows is ended, and resumed with other workers while it grows on. What it
+ * has used is not read again. */
 static void a_file_goes_on_where_it_was_used(void **state) {
     kolo_train_opts opts = job;
     clear();
@@ -189,6 +204,7 @@ static void a_file_goes_on_where_it_was_used(void **state) {
     opts.out_dir = "run";
     opts.checkpoint_steps = 2;
     assert_int_equal(train_well(3, &opts).steps, 3);
+    spoil_rows("table.csv", 18);
     writer w = {.path = "table.csv", .first = 20, .end = ROWS, .pieces = 4, .appends = true};
     assert_int_equal(pthread_create(&w.thread, NULL, write_rows, &w), 0);
     opts.resume = "run";

@@ -173,7 +173,7 @@ static void rows_of_a_table_come(void **state) {
     assert_true(kolo_dataset_describe(d)->count == KOLO_STREAM_SAMPLES);
     assert_int_equal(kolo_dataset_gather(d, (int64_t[]){0}, 1, (void *[]){x, y}), KOLO_ERR_ARG);
     writer w = {.path = "table", .texts = {tables[0], tables[1], tables[2]}, .pause_ms = 2};
-    ASSERT_OK(kolo_dataset_begin(d, 0));
+    ASSERT_OK(kolo_dataset_begin(d, &(kolo_stream_place){.samples = 0}));
     start_writer(&w);
     ASSERT_OK(kolo_dataset_next(d, 8, (void *[]){x, y}, &got, &damaged));
     pthread_join(w.thread, NULL);
@@ -201,14 +201,14 @@ static void a_byte_order_mark_is_no_text(void **state) {
     ASSERT_OK(kolo_file_write("mark.csv", table, sizeof table - 1));
     ASSERT_OK(
         kolo_dataset_open("csv:mark.csv,columns=2,classes=2,follow=0.05", KOLO_SPLIT_TRAIN, &d));
-    ASSERT_OK(kolo_dataset_begin(d, 0));
+    ASSERT_OK(kolo_dataset_begin(d, &(kolo_stream_place){.samples = 0}));
     ASSERT_OK(kolo_dataset_next(d, 3, (void *[]){x, y}, &got, &damaged));
     assert_true(got == 2 && x[0] == 1 && y[0] == 0 && x[1] == 2 && y[1] == 1);
     kolo_dataset_close(d);
     ASSERT_OK(kolo_file_write("mark.csv", named, sizeof named - 1));
     ASSERT_OK(kolo_dataset_open("csv:mark.csv,columns=2,classes=2,target=y,follow=0.05",
                                 KOLO_SPLIT_TRAIN, &d));
-    ASSERT_OK(kolo_dataset_begin(d, 0));
+    ASSERT_OK(kolo_dataset_begin(d, &(kolo_stream_place){.samples = 0}));
     ASSERT_OK(kolo_dataset_next(d, 3, (void *[]){x, y}, &got, &damaged));
     assert_true(got == 2 && x[0] == 2 && y[0] == 1 && x[1] == 3 && y[1] == 0);
     kolo_dataset_close(d);
@@ -222,7 +222,8 @@ static void without_a_listener_a_bad_row_is_an_error(void **state) {
     ASSERT_OK(kolo_file_write("bad.csv", "1,2,0\n1,2,1\n1,,1\n", 17));
     ASSERT_OK(
         kolo_dataset_open("csv:bad.csv,columns=3,classes=2,follow=0.1", KOLO_SPLIT_TRAIN, &d));
-    ASSERT_OK(kolo_dataset_begin(d, 1)); /* of a file, past the first row */
+    ASSERT_OK(kolo_dataset_begin(
+        d, &(kolo_stream_place){.samples = 1})); /* of a file, past the first row */
     ASSERT_OK(kolo_dataset_next(d, 1, (void *[]){x, &y}, &got, &damaged));
     assert_true(got == 1 && y == 1);
     assert_int_equal(kolo_dataset_next(d, 1, (void *[]){x, &y}, &got, &damaged), KOLO_ERR_FORMAT);
@@ -230,10 +231,54 @@ static void without_a_listener_a_bad_row_is_an_error(void **state) {
     kolo_dataset_close(d);
     ASSERT_OK(
         kolo_dataset_open("csv:bad.csv,columns=4,classes=2,follow=0.1", KOLO_SPLIT_TRAIN, &d));
-    ASSERT_OK(kolo_dataset_begin(d, 0));
+    ASSERT_OK(kolo_dataset_begin(d, &(kolo_stream_place){.samples = 0}));
     assert_int_equal(kolo_dataset_next(d, 1, (void *[]){x, &y}, &got, &damaged), KOLO_ERR_FORMAT);
     assert_non_null(strstr(kolo_last_error(), "bad.csv: line 1 has 3 columns: give columns=3"));
     kolo_dataset_close(d);
+}
+
+/* Rows of a table are read from the place behind any of them, whatever is before it. */
+static void a_table_goes_on_at_a_place(void **state) {
+    static const char text[] = "a,class\n\n1,0\nbad,0\n2,1\n\n3,0\n4,1\n5,x\n";
+    static const char spec[] = "csv:placed.csv,columns=2,classes=2,follow=0.05";
+    enum { SAMPLES = 4 };
+    kolo_stream_place places[SAMPLES + 1] = {{0}};
+    kolo_dataset *d;
+    float x;
+    int32_t y;
+    int64_t got, damaged;
+    lines warned = {0};
+    const kolo_dataset_opts opts = {.warn = note, .warn_arg = &warned};
+    ASSERT_OK(kolo_file_write("placed.csv", text, sizeof text - 1));
+    ASSERT_OK(kolo_dataset_open_for(spec, KOLO_SPLIT_TRAIN, &opts, &d));
+    ASSERT_OK(kolo_dataset_begin(d, &places[0]));
+    for (int i = 0; i < SAMPLES; i++) {
+        ASSERT_OK(kolo_dataset_next(d, 1, (void *[]){&x, &y}, &got, &damaged));
+        places[i + 1] = kolo_dataset_place(d, i + 1);
+    }
+    kolo_dataset_close(d);
+    assert_int_equal(warned.count, 1);
+    assert_int_equal(places[1].bytes, strlen("a,class\n\n1,0\n"));
+    assert_int_equal(places[3].lines, 7);
+    for (int i = 1; i <= SAMPLES; i++) {
+        ASSERT_OK(kolo_dataset_open(spec, KOLO_SPLIT_TRAIN, &d));
+        ASSERT_OK(kolo_dataset_begin(d, &places[i]));
+        kolo_status status = kolo_dataset_next(d, 1, (void *[]){&x, &y}, &got, &damaged);
+        assert_int_equal(status, i == 1 || i == SAMPLES ? KOLO_ERR_FORMAT : KOLO_OK);
+        if (status == KOLO_OK) assert_true(got == 1 && x == (float)(i + 1) && y == i % 2);
+        const char *where = i == 1 ? "line 4, column 1" : "line 9, column 2";
+        if (status != KOLO_OK) assert_non_null(strstr(kolo_last_error(), where));
+        kolo_dataset_close(d);
+    }
+    /* Places of another file: in a line, or behind the end. */
+    for (uint64_t off = 1; off <= sizeof text; off += sizeof text - 1) {
+        kolo_stream_place wrong = places[3];
+        wrong.bytes += off;
+        ASSERT_OK(kolo_dataset_open(spec, KOLO_SPLIT_TRAIN, &d));
+        assert_int_equal(kolo_dataset_begin(d, &wrong), KOLO_ERR_FORMAT);
+        assert_non_null(strstr(kolo_last_error(), "is it the same file?"));
+        kolo_dataset_close(d);
+    }
 }
 
 static void windows_of_a_file_that_grows(void **state) {
@@ -247,7 +292,8 @@ static void windows_of_a_file_that_grows(void **state) {
     writer w = {
         .path = "grows.bin", .texts = {(const char *)(tokens + 14)}, .bytes = 5, .appends = true};
     ASSERT_OK(kolo_dataset_open_for("tokens:grows.bin,follow=0.2", KOLO_SPLIT_TRAIN, &opts, &d));
-    ASSERT_OK(kolo_dataset_begin(d, 2)); /* tokens 8 to 12, then 12 to 16 */
+    ASSERT_OK(kolo_dataset_begin(
+        d, &(kolo_stream_place){.samples = 2})); /* tokens 8 to 12, then 12 to 16 */
     start_writer(&w);
     ASSERT_OK(kolo_dataset_next(d, 4, (void *[]){x, y}, &got, &damaged));
     pthread_join(w.thread, NULL);
@@ -255,21 +301,22 @@ static void windows_of_a_file_that_grows(void **state) {
     for (int t = 0; t < 4; t++) assert_true(x[0][t] == 8 + t && y[0][t] == 9 + t);
     kolo_dataset_close(d);
     ASSERT_OK(kolo_dataset_open_for("tokens:grows.bin,follow=0.1", KOLO_SPLIT_TRAIN, &opts, &d));
-    assert_int_equal(kolo_dataset_begin(d, 100), KOLO_ERR_FORMAT);
+    assert_int_equal(kolo_dataset_begin(d, &(kolo_stream_place){.samples = 100}), KOLO_ERR_FORMAT);
     assert_non_null(strstr(kolo_last_error(), "fewer than the 100 samples that the run has used"));
     kolo_dataset_close(d);
     ASSERT_OK(kolo_file_write("short.csv", "1,0\n2,1\n3,", 10));
     for (int rows = 3; rows <= 4; rows++) { /* that a row may come does not matter */
         ASSERT_OK(kolo_dataset_open("csv:short.csv,columns=2,classes=2,follow=forever",
                                     KOLO_SPLIT_TRAIN, &d));
-        assert_int_equal(kolo_dataset_begin(d, rows), KOLO_ERR_FORMAT);
+        assert_int_equal(kolo_dataset_begin(d, &(kolo_stream_place){.samples = rows}),
+                         KOLO_ERR_FORMAT);
         kolo_dataset_close(d);
     }
     float rest;
     int32_t class;
     ASSERT_OK(
         kolo_dataset_open("csv:short.csv,columns=2,classes=2,follow=1", KOLO_SPLIT_TRAIN, &d));
-    ASSERT_OK(kolo_dataset_begin(d, 2));
+    ASSERT_OK(kolo_dataset_begin(d, &(kolo_stream_place){.samples = 2}));
     writer last = {.path = "short.csv", .texts = {"1\n"}, .appends = true};
     start_writer(&last);
     ASSERT_OK(kolo_dataset_next(d, 1, (void *[]){&rest, &class}, &got, &damaged));
@@ -279,7 +326,7 @@ static void windows_of_a_file_that_grows(void **state) {
     /* A token outside the vocabulary. */
     const kolo_dataset_opts few = {.context = 4, .vocabulary = 3};
     ASSERT_OK(kolo_dataset_open_for("tokens:grows.bin,follow=0.1", KOLO_SPLIT_TRAIN, &few, &d));
-    ASSERT_OK(kolo_dataset_begin(d, 0));
+    ASSERT_OK(kolo_dataset_begin(d, &(kolo_stream_place){.samples = 0}));
     assert_int_equal(kolo_dataset_next(d, 1, (void *[]){x, y}, &got, &damaged), KOLO_ERR_FORMAT);
     kolo_dataset_close(d);
 }
@@ -298,7 +345,7 @@ static void a_loader_ends_with_the_stream(void **state) {
         kolo_loader_opts opts = {.dataset = d, .global_batch = 3, .end = 100};
         assert_int_equal(kolo_loader_create(&opts, &loader), KOLO_ERR_ARG);
         opts.streams = true;
-        opts.position = positions[i];
+        opts.from.samples = positions[i];
         ASSERT_OK(kolo_loader_create(&opts, &loader));
         int64_t next = positions[i];
         for (;;) {
@@ -400,6 +447,7 @@ TEST_MAIN(test_feed) {
         cmocka_unit_test(rows_of_a_table_come),
         cmocka_unit_test(a_byte_order_mark_is_no_text),
         cmocka_unit_test(without_a_listener_a_bad_row_is_an_error),
+        cmocka_unit_test(a_table_goes_on_at_a_place),
         cmocka_unit_test(windows_of_a_file_that_grows),
         cmocka_unit_test(a_loader_ends_with_the_stream),
         cmocka_unit_test(a_loader_of_a_silent_stream_is_destroyed),

@@ -136,7 +136,7 @@ static void headers_are_no_rows_of_a_stream(void **state) {
     put_npy("t.npy", NPY("(4, 3)"), rows, sizeof rows);
     ASSERT_OK(
         kolo_dataset_open("raw:t.npy,columns=2,type=value,follow=0.05", KOLO_SPLIT_TRAIN, &d));
-    ASSERT_OK(kolo_dataset_begin(d, 0));
+    ASSERT_OK(kolo_dataset_begin(d, &(kolo_stream_place){.samples = 0}));
     assert_int_equal(kolo_dataset_next(d, 1, (void *[]){x, &y}, &got, &damaged), KOLO_ERR_FORMAT);
     assert_non_null(strstr(kolo_last_error(), "t.npy: a stream of f32 has no header"));
     kolo_dataset_close(d);
