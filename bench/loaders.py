@@ -11,9 +11,11 @@ can be taken on a machine that does other work, too; and by the clock. "whole" i
 decode the images, with nothing else. "seekable" are the same images in a pack of `kolo data pack --seekable`. Printed are
 medians over the rounds, and the median of the ratios to Kolo in the same round. --python runs those of other projects
 (bench/peers/loader_peers.py names the packages of each); one that cannot be measured is named with the reason. --scaling
-also compares loaders of one and of two threads.
+also compares loaders of one and of two threads, and two processes of one thread each at a time: what the machine allows,
+as its cores share caches, memory and frequency.
 """
 import argparse
+import concurrent.futures
 import json
 import pathlib
 import statistics
@@ -55,6 +57,15 @@ def peer(opts, name, seen):
                                str(opts.seconds)]).splitlines()[-1])
     seen.update(found["versions"])
     return found["samples"] / found["processor"], found["samples"] / found["wall"]
+
+
+def scale(opts):
+    """Samples/s by the clock of a loader of one thread, of one of two, and of two of one at the same time."""
+    def samples(threads):
+        return kolo(opts, "", threads)[1]
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        return samples("1"), samples("2"), sum(pool.map(samples, ("1", "1")))
 
 
 def measure(contenders, rounds):
@@ -107,9 +118,10 @@ def report(opts, seekable):
     if seen:
         print(", ".join(f"{name} {version}" for name, version in sorted(seen.items())))
     if opts.scaling:
-        pairs = [(kolo(opts, "", "1")[1], kolo(opts, "", "2")[1]) for _ in range(opts.rounds)]
-        ratios = ", ".join(f"{two / one:.2f}" for one, two in pairs)
-        print(f"two threads, by the clock: {statistics.median(b / a for a, b in pairs):.2f}x one ({ratios})")
+        rows = [scale(opts) for _ in range(opts.rounds)]
+        for i, what in (1, "two threads"), (2, "two processes"):
+            ratios = [row[i] / row[0] for row in rows]
+            print(f"{what}, by the clock: {statistics.median(ratios):.2f}x one ({', '.join(f'{r:.2f}' for r in ratios)})")
     if opts.json:
         with open(opts.json, "w", encoding="utf-8") as file:
             json.dump({"figures": figures, "versions": seen}, file)
