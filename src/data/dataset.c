@@ -218,6 +218,7 @@ kolo_status kolo_dataset_begin(const kolo_dataset *d, const kolo_stream_place *p
                          d->info.place);
     }
     KOLO_TRY(kolo_feed_open(s->path, s->follow, &s->source));
+    s->first = place->samples;
     return place->samples > 0 && !kolo_feed_is_pipe(s->path) ? pass_over(d, place) : KOLO_OK;
 }
 

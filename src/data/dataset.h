@@ -78,6 +78,7 @@ struct kolo_dataset_stream {
     size_t record;     /* bytes from a sample to the next one; 0: they differ */
     int64_t damaged;   /* skipped since the latest kolo_dataset_next began */
     bool repeats;      /* samples that an earlier run has used are read again: no warnings */
+    int64_t first;     /* samples before the first one that is read, for errors */
     int64_t lines;     /* of a text: consumed */
     /* Of a text whose samples are lines: reads the header, if it has one, which others depend on;
      * NULL: it is no such text. */

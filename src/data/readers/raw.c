@@ -171,13 +171,15 @@ static kolo_status next_streamed(const kolo_dataset *d, void *const *data, bool 
     KOLO_TRY(kolo_feed_peek(d->stream->source, d->stream->record, &row, &there));
     *got = there == d->stream->record;
     if (!*got) return KOLO_OK;
-    if (own->next == 0 && kolo_npy_is(row, there)) {
+    const int64_t number = d->stream->first + own->next;
+    if (number == 0 && kolo_npy_is(row, there)) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,
                          "%s: a stream of f32 has no header, and this is a .npy file: write the "
                          "table with numpy's tofile()",
                          d->info.place);
     }
-    KOLO_TRY(check_row(d, row, own->next++));
+    KOLO_TRY(check_row(d, row, number));
+    own->next++;
     take_row(own, row, data[KOLO_FIELD_X], data[KOLO_FIELD_Y]);
     kolo_feed_consume(d->stream->source, d->stream->record);
     return KOLO_OK;

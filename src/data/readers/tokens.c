@@ -94,11 +94,11 @@ static kolo_status next_streamed(const kolo_dataset *d, void *const *data, bool 
     for (int64_t t = 0; t <= length; t++) {
         const uint32_t token = token_at(own, t);
         if ((int64_t)token >= d->opts.vocabulary) {
-            return KOLO_FAIL(KOLO_ERR_FORMAT,
-                             "%s: token %" PRIu32 " of window %" PRId64
-                             " exceeds the vocabulary of %" PRId64
-                             ": give the model a larger vocabulary, or another stream",
-                             d->info.place, token, own->first, d->opts.vocabulary);
+            return KOLO_FAIL(
+                KOLO_ERR_FORMAT,
+                "%s: token %" PRIu32 " of window %" PRId64 " exceeds the vocabulary of %" PRId64
+                ": give the model a larger vocabulary, or another stream",
+                d->info.place, token, d->stream->first + own->first, d->opts.vocabulary);
         }
         if (t < length) x[t] = (int32_t)token;
         if (t > 0) labels[t - 1] = (int32_t)token;

@@ -325,10 +325,16 @@ static void windows_of_a_file_that_grows(void **state) {
     kolo_dataset_close(d);
     /* A token outside the vocabulary. */
     const kolo_dataset_opts few = {.context = 4, .vocabulary = 3};
-    ASSERT_OK(kolo_dataset_open_for("tokens:grows.bin,follow=0.1", KOLO_SPLIT_TRAIN, &few, &d));
-    ASSERT_OK(kolo_dataset_begin(d, &(kolo_stream_place){.samples = 0}));
-    assert_int_equal(kolo_dataset_next(d, 1, (void *[]){x, y}, &got, &damaged), KOLO_ERR_FORMAT);
-    kolo_dataset_close(d);
+    for (int first = 0; first <= 2; first++) {
+        char where[32];
+        ASSERT_OK(kolo_dataset_open_for("tokens:grows.bin,follow=0.1", KOLO_SPLIT_TRAIN, &few, &d));
+        ASSERT_OK(kolo_dataset_begin(d, &(kolo_stream_place){.samples = first}));
+        assert_int_equal(kolo_dataset_next(d, 1, (void *[]){x, y}, &got, &damaged),
+                         KOLO_ERR_FORMAT);
+        snprintf(where, sizeof where, " of window %d exceeds", first);
+        assert_non_null(strstr(kolo_last_error(), where));
+        kolo_dataset_close(d);
+    }
 }
 
 /* ---- loaders ---- */
