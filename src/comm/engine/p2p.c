@@ -254,6 +254,15 @@ static kolo_status take_frame(kolo_comm *comm, int peer, lane *l) {
     return KOLO_OK;
 }
 
+/* A sender that has reported a failure may have used the memory of its message since, or freed it:
+ * this is asked before data is taken and after. */
+static bool has_failed(kolo_transport *t, int peer) {
+    kolo_peer_state state;
+    if (!kolo_transport_alarmed(t)) return false;
+    t->ops->peer_state(t, peer, &state);
+    return state.condition == KOLO_PEER_FAILED;
+}
+
 static void take_body(lane *l) {
     kolo_traffic_add(&l->body->traffic, KOLO_ENTRY_RECV, l->body->count);
     complete(l->body);
@@ -267,6 +276,7 @@ static kolo_status pump_in(kolo_comm *comm, int peer, bool *moved) {
     for (;;) {
         size_t taken, body = l->body ? l->body->count * l->body->element_bytes : 0;
         bool arrived;
+        if (has_failed(t, peer)) return KOLO_OK; /* a check of the peers finds that too */
         if (l->body && l->body->moved == body) {
             take_body(l);
             continue;

@@ -169,7 +169,7 @@ kolo_status kolo_family_watch(kolo_comm *comm) {
 
 kolo_status kolo_comm_watch_completion(kolo_comm *comm, uint64_t seq) {
     kolo_transport *t = comm->transport;
-    if (!t->alarm || !atomic_load_explicit(t->alarm, memory_order_acquire)) return KOLO_OK;
+    if (!kolo_transport_alarmed(t)) return KOLO_OK;
     for (int p = 0; p < comm->size; p++) {
         kolo_peer_state state;
         if (p == comm->rank) continue;

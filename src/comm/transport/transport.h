@@ -150,6 +150,13 @@ static inline void kolo_transport_need(kolo_transport *t, int peer, bool now) {
     if (t->ops->need && peer != t->rank) t->ops->need(t, peer, now);
 }
 
+/* Whether some peer has reported a failure. The fence orders this look after the reads of peers'
+ * memory before it: what a peer has written there since its report is not taken for its data. */
+static inline bool kolo_transport_alarmed(const kolo_transport *t) {
+    atomic_thread_fence(memory_order_acquire);
+    return t->alarm && atomic_load_explicit(t->alarm, memory_order_acquire);
+}
+
 static inline bool kolo_transport_started(kolo_transport *t, uint64_t seq, int peer) {
     kolo_peer_call unused;
     return t->ops->started ? t->ops->started(t, seq, peer) : t->ops->query(t, seq, peer, &unused);

@@ -5,9 +5,13 @@
 #include "base/status.h"
 #include "comm/engine/comm.h"
 #include "comm/engine/request.h"
+#include "comm/transport/shm/control_block.h"
+#include "kolo/embed.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
+#include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 
 static kolo_status make(kolo_comm *comm, kolo_collective kind, void *data, size_t count, int peer,
@@ -404,6 +408,53 @@ static void a_rank_that_leaves_is_missed(void **state) {
     if (ranks_have(RANKS_UCX)) ASSERT_OK(run_ranks(2, RANKS_UCX, leave_body, NULL, 0));
 }
 
+/* Rank 0 fails after it has posted a message, and uses its memory for something else before rank 1
+ * takes the message. */
+static _Atomic int overwritten_stage; /* 1: rank 1 has granted the message, 2: it is overwritten */
+
+static kolo_status send_and_fail(kolo_comm *comm, kolo_request *q, int32_t *data) {
+    enum { FRAMES = 3 }; /* an offer, and two of the body: its head, and the data */
+    const kolo_block_transport *t = (const kolo_block_transport *)comm->transport;
+    const kolo_channel *to_1 = &t->blocks[0]->channels[KOLO_FLIGHT_MAX * comm->size + 1];
+    bool complete;
+    while (atomic_load(&to_1->posted) < FRAMES) KOLO_TRY(kolo_request_test(q, &complete));
+    kolo_comm_abort(comm, "aborted by the test");
+    fill(data, LENGTH, -1000);
+    atomic_store(&overwritten_stage, 2);
+    return KOLO_OK;
+}
+
+static kolo_status receive_late(kolo_request *q) {
+    bool complete;
+    while (q->state != REQUEST_RUNNING) KOLO_TRY(kolo_request_test(q, &complete));
+    atomic_store(&overwritten_stage, 1);
+    while (atomic_load(&overwritten_stage) < 2) sched_yield();
+    kolo_status status = kolo_request_wait(q, 0);
+    bool reported =
+        status == KOLO_ERR_PEER && strstr(kolo_last_error(), "rank 0 reports: aborted by the test");
+    return reported
+               ? KOLO_OK
+               : KOLO_FAIL(KOLO_ERR_FORMAT, "%d: %s", (int)status, status ? kolo_last_error() : "");
+}
+
+static kolo_status overwritten_body(kolo_comm *comm, const void *arg, void *result) {
+    static int32_t data[2][LENGTH];
+    int rank = kolo_comm_rank(comm);
+    kolo_request *q;
+    fill(data[rank], LENGTH, 0);
+    KOLO_TRY(make(comm, rank == 0 ? KOLO_COLLECTIVE_SEND : KOLO_COLLECTIVE_RECV, data[rank], LENGTH,
+                  1 - rank, 0, &q));
+    KOLO_TRY(kolo_request_start(q));
+    if (rank == 1) return receive_late(q);
+    while (atomic_load(&overwritten_stage) < 1) sched_yield();
+    return send_and_fail(comm, q, data[0]);
+}
+
+static void the_memory_of_a_failed_sender_is_not_taken(void **state) {
+    atomic_store(&overwritten_stage, 0);
+    ASSERT_OK(run_ranks(2, RANKS_THREAD, overwritten_body, NULL, 0));
+}
+
 TEST_MAIN(test_comm_messages) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_of_any_size_go_around),
@@ -417,6 +468,7 @@ TEST_MAIN(test_comm_messages) {
         cmocka_unit_test(ranks_send_and_receive_at_once),
         cmocka_unit_test(a_receive_from_any_rank_does_not_hang),
         cmocka_unit_test(a_rank_that_leaves_is_missed),
+        cmocka_unit_test(the_memory_of_a_failed_sender_is_not_taken),
     };
     return cmocka_run_group_tests_name("comm_messages", tests, NULL, NULL);
 }

@@ -323,4 +323,5 @@ void kolo_block_report(kolo_transport *base, kolo_status status, const char *tex
         kolo_control_block *peer = block_transport(base)->blocks[p];
         if (peer && p != base->rank) atomic_store_explicit(&peer->alarm, 1, memory_order_release);
     }
+    atomic_thread_fence(memory_order_release); /* before the program uses its memory again */
 }

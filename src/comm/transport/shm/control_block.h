@@ -10,7 +10,9 @@
  * peer reads `state` (acquire) and then the rest. The same pair orders the data of a schedule's
  * phases. `posted` (release by the sender) and `consumed` (release by the receiver) order messages.
  * A slot is reused only after `finished` of all peers, stored (release) after their last access,
- * has passed its previous collective.
+ * has passed its previous collective. A rank that fails sets `broken` and its peers' `alarm` before
+ * its memory is used again (a release fence); a peer that has copied from there looks at them
+ * afterwards (an acquire fence), and does not use the copy if they are set.
  *
  * Private memory. Data outside of any segment is copied by the sender to a stage block, and from
  * there by the receiver. If the system lets a process read the memory of another

@@ -68,7 +68,8 @@ static int copy_from(pid_t pid, void *to, uint64_t from, size_t bytes) {
 kolo_status kolo_private_memory_read(const kolo_control_block *block, int peer, void *to,
                                      uint64_t from, size_t bytes, bool *valid) {
     int error = copy_from(block->pid, to, from, bytes);
-    bool failed = atomic_load_explicit(&block->broken, memory_order_acquire); /* after the copy */
+    atomic_thread_fence(memory_order_acquire); /* the copy is complete before the look */
+    bool failed = atomic_load_explicit(&block->broken, memory_order_acquire);
     *valid = error == 0 && !failed;
     if (error == 0 || error == ESRCH || failed) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_PEER, "cannot read the memory of rank %d: %s", peer,
