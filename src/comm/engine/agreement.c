@@ -11,11 +11,10 @@
 #include "comm/engine/progress_thread.h"
 
 #include <string.h>
-#include <time.h>
 
 enum {
-    POLLS = 200, /* without progress before the first nap */
-    NAP_NS = 50000,
+    POLLS = 200,    /* without progress before the first nap */
+    NAP_NS = 50000, /* at least */
 };
 
 typedef enum kind { KIND_ROUND, KIND_DECISION, KIND_RECORD, KINDS } kind;
@@ -226,8 +225,6 @@ static kolo_status timed_out(kolo_agreement *a) {
     return status;
 }
 
-static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL); }
-
 /* After a look at all ranks that did or did not find anything (`moved`). The group may be broken,
  * and what its progress returns is not of interest. */
 static kolo_status pause_briefly(kolo_agreement *a, bool moved) {
@@ -235,10 +232,11 @@ static kolo_status pause_briefly(kolo_agreement *a, bool moved) {
     (void)kolo_engine_progress(comm, &moved);
     a->polls = moved ? 0 : a->polls + 1;
     if (a->polls < POLLS) return KOLO_OK;
+    int64_t nap_ns = kolo_nap_ns(kolo_now_ns() - a->started_ns, NAP_NS);
     if (comm->lock && comm->lock->shared) {
-        kolo_progress_let_in(comm, nap);
+        kolo_progress_let_in(comm, kolo_nap, nap_ns);
     } else {
-        nap();
+        kolo_nap(nap_ns);
     }
     if (kolo_comm_whole(comm)->aborts != a->aborts) {
         return KOLO_FAIL(KOLO_ERR_PEER, "%s", kolo_comm_whole(comm)->broken_text);

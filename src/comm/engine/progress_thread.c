@@ -160,11 +160,11 @@ void kolo_progress_rest(kolo_comm *comm, bool only) {
     kolo_comm_wake_followers(comm);
 }
 
-void kolo_progress_let_in(kolo_comm *comm, void (*meanwhile)(void)) {
+void kolo_progress_let_in(kolo_comm *comm, void (*meanwhile)(int64_t ns), int64_t ns) {
     kolo_comm_lock *l = comm->lock;
     bool release = kolo_comm_may_release(comm);
     if (release) kolo_comm_unlock(comm);
-    meanwhile();
+    meanwhile(ns);
     if (!release) return;
     lock_after_callers(l);
     l->depth = 1;

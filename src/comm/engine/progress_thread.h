@@ -15,8 +15,8 @@ int64_t kolo_progress_tick_ns(int64_t heartbeat_ms);
 bool kolo_progress_drive(kolo_comm *comm);
 /* Ends this, if the caller was the only one. */
 void kolo_progress_rest(kolo_comm *comm, bool only);
-/* Calls `meanwhile`, with the lock released if that may be, for callers that wait for it. */
-void kolo_progress_let_in(kolo_comm *comm, void (*meanwhile)(void));
+/* Calls `meanwhile(ns)`, with the lock released if that may be, for callers that wait for it. */
+void kolo_progress_let_in(kolo_comm *comm, void (*meanwhile)(int64_t ns), int64_t ns);
 /* Sleeps at most `ns`, until the transport has an event; releases the lock meanwhile if that may
  * be. */
 void kolo_progress_sleep(kolo_comm *comm, int64_t ns);

@@ -1,5 +1,7 @@
 /* How long workers wait for each other: as long as any of them makes progress. One that computes
- * does, whatever it computes; one that is stopped does not, nor do those that wait. */
+ * does, whatever it computes; one that is stopped does not, nor do those that wait. How often a
+ * long wait wakes up. */
+#define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/status.h"
 #include "comm/sync/parameters_group.h"
@@ -11,6 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -212,11 +215,41 @@ static void waits_end_if_workers_wait_for_each_other(void **state) {
     assert_true(timeouts > 0);
 }
 
+/* ---- sleeping ---- */
+
+/* How often this thread has slept. */
+static long count_sleeps(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw;
+}
+
+/* Rank 1 comes late. Naps of rank 0 take a 128th of the time waited, up to 1 ms: about 128 ln(64)
+ * of them until they do, then one each ms, however busy the processors are. */
+static kolo_status sleep_body(kolo_comm *comm, const void *arg, void *result) {
+    enum { LATE = 400, GROWING = 128 * 5 };
+    KOLO_TRY(kolo_barrier(comm));
+    if (kolo_comm_rank(comm) == 1) pause_ms(LATE);
+    const long before = count_sleeps();
+    const int64_t started_ns = kolo_now_ns();
+    KOLO_TRY(kolo_barrier(comm));
+    const long slept = count_sleeps() - before;
+    const long most = GROWING + (long)((kolo_now_ns() - started_ns) / 1000000);
+    if (kolo_comm_rank(comm) == 1 || slept <= most) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "slept %ld times, not at most %ld", slept, most);
+}
+
+static void a_long_wait_seldom_wakes_up(void **state) {
+    ASSERT_OK(run_ranks(2, RANKS_SHM, sleep_body, NULL, 0));
+    ASSERT_OK(run_ranks(3, RANKS_HOSTS, sleep_body, NULL, 0));
+}
+
 TEST_MAIN(test_comm_waits) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(waits_go_on_while_a_worker_computes),
         cmocka_unit_test(waits_end_if_a_worker_is_stopped),
         cmocka_unit_test(waits_end_if_workers_wait_for_each_other),
+        cmocka_unit_test(a_long_wait_seldom_wakes_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
