@@ -20,7 +20,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { RANKS_MOST = 64, DEADLINE_MS = 60000, TIMEOUT_MS = 20000, SECRET_BYTES = 32 };
+enum { RANKS_MOST = 256, DEADLINE_MS = 60000, TIMEOUT_MS = 20000, SECRET_BYTES = 32 };
 
 static const int64_t segment_default = (int64_t)1 << 30;
 

@@ -17,6 +17,8 @@ enum {
     SLICE_ALIGN_BYTES = 64,
     PRIVATE_MESH_BYTES = 64 << 10, /* from here private data is sent by mesh, whose messages peers
                                       may read in place; below, it is staged through SCRATCH */
+    NEAR_RING_BYTES = 1 << 20,     /* from here a reduce-scatter of few connections is that of the
+                                      ring, whose SCRATCH is a slice and two chunks */
 };
 
 /* Whether some peer reads this rank's memory, and whether all that do can map it. */
@@ -61,13 +63,23 @@ static kolo_status find_handles(kolo_request *q) {
 
 /* ---- schedules ---- */
 
+/* The algorithm by messages of another kind than allreduce. Those of groups in which ranks connect
+ * on demand need few connections. */
+static kolo_algorithm by_messages(const kolo_request *q) {
+    bool ordered = kolo_request_is_ordered(q), sparse = q->comm->transport->sparse;
+    if (q->kind == KOLO_COLLECTIVE_REDUCE && ordered) return KOLO_ALGORITHM_MESH;
+    if (q->kind == KOLO_COLLECTIVE_ALLGATHER && sparse) return KOLO_ALGORITHM_HALVING_DOUBLING;
+    if (q->kind == KOLO_COLLECTIVE_REDUCE_SCATTER && sparse && !ordered) {
+        bool small = q->count * q->element_bytes < NEAR_RING_BYTES;
+        return small ? KOLO_ALGORITHM_HALVING_DOUBLING : KOLO_ALGORITHM_RING;
+    }
+    return KOLO_ALGORITHM_AUTO;
+}
+
 static const kolo_algorithm_row *find_row(const kolo_request *q, kolo_algorithm algorithm,
                                           kolo_variant variant) {
-    bool tree = q->kind == KOLO_COLLECTIVE_REDUCE && variant == KOLO_VARIANT_MESSAGES;
-    if (tree && kolo_request_is_ordered(q)) {
-        algorithm = KOLO_ALGORITHM_MESH;
-    } else if (q->kind != KOLO_COLLECTIVE_ALLREDUCE) {
-        algorithm = KOLO_ALGORITHM_AUTO;
+    if (q->kind != KOLO_COLLECTIVE_ALLREDUCE) {
+        algorithm = variant == KOLO_VARIANT_MESSAGES ? by_messages(q) : KOLO_ALGORITHM_AUTO;
     }
     return kolo_algorithm_find(q->kind, algorithm, variant);
 }

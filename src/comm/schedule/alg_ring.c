@@ -9,7 +9,10 @@
  * Slices are sent in chunks. Message m (step m / chunks, chunk m % chunks) is sent and received in
  * round m and reduced in round m + 1, while message m + 1 is in transit; SCRATCH is a double buffer
  * of two chunks, whose size is that of kolo_comm_set_tuning. The ring may cover a subset of the
- * ranks and a range of DATA, as alg_hierarchical.c uses it. */
+ * ranks and a range of DATA, as alg_hierarchical.c uses it.
+ *
+ * The reduce-scatter alone keeps its input, cuts it into the slices of the ranks, and ends with
+ * slice r on rank r. */
 #include "comm/schedule/writers.h"
 
 typedef struct ring {
@@ -94,6 +97,82 @@ static void ring_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
     kolo_ring_write(spec, s, &all, (range){0, spec->count});
 }
 
+/* ---- the reduce-scatter alone ---- */
+
+/* The sums of a slice that is passed on are in SCRATCH. */
+typedef struct ring_sums {
+    const kolo_schedule_spec *spec;
+    size_t chunk, chunks; /* elements of one; chunks of the longest slice */
+    size_t sums, halves;  /* in SCRATCH: of a slice; a double buffer of two chunks */
+} ring_sums;
+
+/* Chunk c of the slice that this rank receives in a step, and, with step - 1, sends in it. */
+static range piece_of(const ring_sums *g, int step, size_t c) {
+    int slice = wrap(g->spec->rank - 2 - step, g->spec->size);
+    const size_t *firsts = g->spec->firsts;
+    return kolo_range_chunk((range){firsts[slice], firsts[slice + 1] - firsts[slice]}, g->chunk, c);
+}
+
+static void send_sum(const ring_sums *g, kolo_schedule *s, int step, size_t c) {
+    range out = piece_of(g, step - 1, c);
+    kolo_schedule_send(s, wrap(g->spec->rank + 1, g->spec->size),
+                       step == 0 ? g->spec->source : KOLO_BUFFER_SCRATCH,
+                       step == 0 ? out.first : g->sums + c * g->chunk, out.count);
+}
+
+/* Adds chunk c, received into `half` in a step, to this rank's elements; the last slice is its own.
+ */
+static void add_sum(const ring_sums *g, kolo_schedule *s, int step, size_t c, size_t half) {
+    const kolo_schedule_spec *spec = g->spec;
+    bool last = step == spec->size - 2;
+    range in = piece_of(g, step, c);
+    size_t to = last ? (spec->in_place ? spec->firsts[spec->rank] : 0) : g->sums;
+    kolo_schedule_accumulate(s, spec->rank, spec->source, in.first, in.count, true);
+    kolo_schedule_accumulate(s, spec->rank, KOLO_BUFFER_SCRATCH, half, in.count, false);
+    kolo_schedule_store(s, spec->rank, last ? KOLO_BUFFER_DATA : KOLO_BUFFER_SCRATCH,
+                        to + c * g->chunk, in.count);
+}
+
+static size_t longest_slice(const kolo_schedule_spec *spec) {
+    size_t longest = 0;
+    for (int r = 0; r < spec->size; r++) {
+        size_t slice = spec->firsts[r + 1] - spec->firsts[r];
+        if (slice > longest) longest = slice;
+    }
+    return longest;
+}
+
+/* In step 0, ..., n-2: send slice r - 1 - step, receive slice r - 2 - step. */
+static void reduce_scatter_write(const kolo_schedule_spec *spec, kolo_schedule *s) {
+    size_t longest = longest_slice(spec), before_c = 0;
+    if (longest == 0) return;
+    ring_sums g = {.spec = spec, .chunk = longest < spec->chunk ? longest : spec->chunk};
+    g.chunks = (longest + g.chunk - 1) / g.chunk;
+    g.sums = kolo_schedule_scratch(s, longest);
+    g.halves = kolo_schedule_scratch(s, 2 * g.chunk);
+    size_t half = g.halves, other = g.halves + g.chunk; /* received before, received next */
+    int before = -1;                                    /* the step of the chunk received before */
+    for (int step = 0; step < spec->size - 1; step++) {
+        for (size_t c = 0; c < g.chunks; c++) {
+            kolo_schedule_round(s);
+            if (g.chunks > 1) send_sum(&g, s, step, c);
+            if (before >= 0) add_sum(&g, s, before, before_c, half);
+            if (g.chunks == 1) send_sum(&g, s, step, c);
+            kolo_schedule_recv(s, wrap(spec->rank - 1, spec->size), KOLO_BUFFER_SCRATCH, other,
+                               piece_of(&g, step, c).count);
+            size_t swap = half;
+            half = other;
+            other = swap;
+            before = step;
+            before_c = c;
+        }
+    }
+    kolo_schedule_round(s);
+    add_sum(&g, s, before, before_c, half);
+}
+
+/* ---- cost ---- */
+
 static double ring_steps(int n, int hosts) { return 2 * (n - 1); }
 
 /* Only one rank of each host sends to the next host. */
@@ -108,4 +187,12 @@ const kolo_algorithm_info kolo_allreduce_ring = {
               .algorithm = KOLO_ALGORITHM_RING,
               .variant = KOLO_VARIANT_MESSAGES,
               .write = ring_write}},
+};
+
+const kolo_algorithm_row kolo_ring_reduce_scatter = {
+    .name = "reduce-scatter-ring",
+    .kind = KOLO_COLLECTIVE_REDUCE_SCATTER,
+    .algorithm = KOLO_ALGORITHM_RING,
+    .variant = KOLO_VARIANT_MESSAGES,
+    .write = reduce_scatter_write,
 };

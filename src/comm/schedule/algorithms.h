@@ -48,8 +48,9 @@ extern const kolo_algorithm_row kolo_tree_broadcast, kolo_direct_broadcast, kolo
     kolo_eager_broadcast;
 extern const kolo_algorithm_row kolo_dissemination_barrier, kolo_direct_barrier;
 extern const kolo_algorithm_row kolo_tree_reduce, kolo_mesh_reduce, kolo_window_reduce;
-extern const kolo_algorithm_row kolo_mesh_reduce_scatter, kolo_window_reduce_scatter;
-extern const kolo_algorithm_row kolo_mesh_allgather, kolo_window_allgather;
+extern const kolo_algorithm_row kolo_mesh_reduce_scatter, kolo_window_reduce_scatter,
+    kolo_ring_reduce_scatter, kolo_bruck_reduce_scatter;
+extern const kolo_algorithm_row kolo_mesh_allgather, kolo_window_allgather, kolo_bruck_allgather;
 extern const kolo_algorithm_row kolo_mesh_gather, kolo_mesh_scatter, kolo_mesh_alltoall;
 
 /* For backends; not in the table. */

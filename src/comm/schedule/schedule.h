@@ -139,8 +139,9 @@ typedef enum kolo_variant {
 #undef KOLO_VARIANT_ENUM
 } kolo_variant;
 
-/* One way to carry out one kind of collective. `algorithm` is AUTO for other kinds than allreduce
- * (MESH for the reduce in rank order), KOLO_ALGORITHM_REPRODUCIBLE for a reproducible allreduce. */
+/* One way to carry out one kind of collective. `algorithm` of other kinds than allreduce is AUTO;
+ * that of the reduce in rank order is MESH, and those that connect few ranks (choose_schedule.c)
+ * are RING and HALVING_DOUBLING. It is KOLO_ALGORITHM_REPRODUCIBLE for a reproducible allreduce. */
 typedef struct kolo_algorithm_row {
     const char *name;
     kolo_collective kind;

@@ -49,7 +49,7 @@ static void run_with(const char *value, rank_job job, bool encrypt) {
 /* Of a rank, in memory that all ranks share, side by side. */
 typedef struct flag {
     _Alignas(64) _Atomic int done;
-    int connections[3]; /* at first, after a ring's collective, after messages between all */
+    int connections[3]; /* at first, after collectives, after messages between all */
 } flag;
 
 /* Without communication: waits until all ranks have come here. */
@@ -62,17 +62,69 @@ static void await_all(flag *own, int rank, int size) {
 
 /* ---- which connections there are ---- */
 
+static kolo_status sum_by(kolo_comm *comm, kolo_algorithm algorithm, float *data) {
+    int size = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
+    kolo_part part = {.data = data, .count = COUNT};
+    kolo_request *q;
+    for (int i = 0; i < COUNT; i++) data[i] = (float)(rank + i % 7);
+    KOLO_TRY(kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_F32, KOLO_SUM, algorithm, "sum", &q));
+    KOLO_TRY(kolo_request_start(q));
+    KOLO_TRY(kolo_request_wait(q, 0));
+    kolo_request_destroy(q);
+    for (int i = 0; i < COUNT; i++) {
+        if (data[i] != (float)(size * (size - 1) / 2 + size * (i % 7))) return wrong("sum", rank);
+    }
+    return KOLO_OK;
+}
+
+enum { RING_BYTES = 1 << 20 }; /* from here a reduce-scatter follows a ring */
+
+/* Each element of the vector has another value, so that a slice in another place is noticed. */
+static kolo_status scatter_sums(kolo_comm *comm, size_t count, int32_t *in, int32_t *out) {
+    int size = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
+    for (size_t i = 0; i < count * (size_t)size; i++) in[i] = (int32_t)i * (rank + 1);
+    KOLO_TRY(kolo_reduce_scatter(comm, in, out, count, KOLO_DTYPE_I32, KOLO_SUM));
+    for (size_t i = 0; i < count; i++) {
+        int32_t want = (int32_t)(i + count * (size_t)rank) * (size * (size + 1) / 2);
+        if (out[i] != want) return wrong("a reduce-scatter", rank);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status gather_all(kolo_comm *comm, size_t count, int32_t *all, int32_t *own) {
+    int size = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
+    for (size_t i = 0; i < count; i++) own[i] = (int32_t)(i + count * (size_t)rank);
+    KOLO_TRY(kolo_allgather(comm, own, all, count, KOLO_DTYPE_I32));
+    for (size_t i = 0; i < count * (size_t)size; i++) {
+        if (all[i] != (int32_t)i) return wrong("an allgather", rank);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status run_near(kolo_comm *comm) {
+    kolo_comm *half;
+    size_t size = (size_t)kolo_comm_size(comm), many = RING_BYTES / sizeof(int32_t) / size + 1;
+    const size_t counts[] = {3, many};
+    int32_t *memory = kolo_alloc((size + 1) * many * sizeof *memory), *slice = memory + size * many;
+    if (!memory) return KOLO_NOMEM((size + 1) * many * sizeof *memory);
+    kolo_status status = KOLO_OK;
+    for (size_t i = 0; i < 2 && status == KOLO_OK; i++) {
+        status = scatter_sums(comm, counts[i], memory, slice);
+        if (status == KOLO_OK) status = gather_all(comm, counts[i], memory, slice);
+    }
+    kolo_free(memory);
+    KOLO_TRY(status);
+    KOLO_TRY(kolo_comm_split(comm, kolo_comm_rank(comm) % 2, 0, &half)); /* at even distances */
+    return kolo_barrier(half);
+}
+
 static kolo_status count_body(kolo_comm *comm, const void *arg, void *result) {
     int *n = ((flag *)result)->connections;
     int size = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
     static float data[COUNT];
-    kolo_part part = {.data = data, .count = COUNT};
-    kolo_request *q;
+    bool ring = *(const bool *)arg;
     n[0] = connections(comm);
-    KOLO_TRY(kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_F32, KOLO_SUM, KOLO_ALGORITHM_RING,
-                                   "ring", &q));
-    KOLO_TRY(kolo_request_start(q));
-    KOLO_TRY(kolo_request_wait(q, 0));
+    KOLO_TRY(ring ? sum_by(comm, KOLO_ALGORITHM_RING, data) : run_near(comm));
     n[1] = connections(comm);
     await_all(result, rank, size);
     for (int d = 1; d < size; d++) {
@@ -91,9 +143,12 @@ static void only_those_that_need_each_other_are_connected(void **state) {
     } cases[] = {{"ring", RANKS, 2, 2}, {"near", 12, 6, 6}, {"all", RANKS, 5, 5}};
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         flag found[16];
+        bool ring = strcmp(cases[i].value, "ring") == 0;
         rank_job job = {.n = cases[i].ranks,
                         .transport = RANKS_TCP,
                         .body = count_body,
+                        .arg = &ring,
+                        .arg_bytes = sizeof ring,
                         .results = found,
                         .result_bytes = sizeof found[0],
                         .segment_bytes = 64 << 20};
@@ -106,6 +161,31 @@ static void only_those_that_need_each_other_are_connected(void **state) {
                      n[2]);
         }
     }
+}
+
+/* Joining, sub-groups and collectives of many ranks connect each one to few: at distances of 1, 2,
+ * 4, ... upwards and downwards. */
+static kolo_status crowd_body(kolo_comm *comm, const void *arg, void *result) {
+    static float data[COUNT];
+    int size = kolo_comm_size(comm), few = 0;
+    KOLO_TRY(run_near(comm));
+    KOLO_TRY(sum_by(comm, KOLO_ALGORITHM_TREE, data));
+    for (int up = 1; up < size; up++) {
+        int down = size - up;
+        few += (up & (up - 1)) == 0 || (down & (down - 1)) == 0;
+    }
+    if (connections(comm) != few) return wrong("the connections", connections(comm));
+    return kolo_barrier(comm);
+}
+
+static void many_ranks_have_few_connections(void **state) {
+    const int n = getenv("KOLO_SOAK") ? 256 : 40;
+    const rank_job job = {.n = n,
+                          .transport = RANKS_TCP,
+                          .body = crowd_body,
+                          .segment_bytes = 64 << 20,
+                          .timeout_ms = 60000};
+    ASSERT_OK(run_rank_job(&job));
 }
 
 /* ---- everything ---- */
@@ -136,21 +216,6 @@ static kolo_status exchange_all(kolo_comm *comm, float *out, float *in) {
     for (int i = 0; i < size * (COUNT / RANKS); i++) {
         int from = i / (COUNT / RANKS);
         if (from != rank && in[i] != (float)(from * 100 + rank)) return wrong("exchanged", rank);
-    }
-    return KOLO_OK;
-}
-
-static kolo_status sum_by(kolo_comm *comm, kolo_algorithm algorithm, float *data) {
-    int size = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
-    kolo_part part = {.data = data, .count = COUNT};
-    kolo_request *q;
-    for (int i = 0; i < COUNT; i++) data[i] = (float)(rank + i % 7);
-    KOLO_TRY(kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_F32, KOLO_SUM, algorithm, "sum", &q));
-    KOLO_TRY(kolo_request_start(q));
-    KOLO_TRY(kolo_request_wait(q, 0));
-    kolo_request_destroy(q);
-    for (int i = 0; i < COUNT; i++) {
-        if (data[i] != (float)(size * (size - 1) / 2 + size * (i % 7))) return wrong("sum", rank);
     }
     return KOLO_OK;
 }
@@ -195,6 +260,7 @@ static kolo_status everything_body(kolo_comm *comm, const void *arg, void *resul
     uint64_t flags = 7;
     int lost;
     KOLO_TRY(run_everything(comm, out, in));
+    KOLO_TRY(run_near(comm));
     KOLO_TRY(kolo_comm_split(comm, kolo_comm_rank(comm) % 2, 0, &sub));
     KOLO_TRY(run_everything(sub, out, in));
     KOLO_TRY(kolo_comm_allow_shrink(comm));
@@ -459,6 +525,7 @@ static void another_value_is_refused(void **state) {
 TEST_MAIN(test_comm_sparse) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_those_that_need_each_other_are_connected),
+        cmocka_unit_test(many_ranks_have_few_connections),
         cmocka_unit_test(everything_works_on_demand),
         cmocka_unit_test(the_end_of_a_rank_is_known_to_all),
         cmocka_unit_test(a_rank_that_ended_for_another_is_not_named),

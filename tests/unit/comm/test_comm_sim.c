@@ -1,5 +1,6 @@
 /* The modelled network: times against closed formulas, the same log for the same seed, sharing of
  * links, and schedules that cannot end. */
+#include "base/compiler.h"
 #include "comm/schedule/algorithms.h"
 #include "comm/schedule/sim.h"
 #include "support/fewer.h"
@@ -162,6 +163,108 @@ static void a_thousand_ranks_run_in_one_process(void **state) {
     }
 }
 
+/* ---- few connections ---- */
+
+enum { CROWD = TEST_FEWER(200, 1000) };
+
+/* The schedule of a collective in place, with slices of one element. */
+static void build_slices(const kolo_algorithm_row *row, int rank, int size, kolo_schedule *s) {
+    static size_t firsts[4097];
+    for (int i = 0; i <= size; i++) firsts[i] = (size_t)i;
+    const kolo_schedule_spec spec = {.kind = row->kind,
+                                     .rank = rank,
+                                     .size = size,
+                                     .count = (size_t)size,
+                                     .firsts = firsts,
+                                     .in_place = true,
+                                     .chunk = 64,
+                                     .align = 1};
+    ASSERT_OK(kolo_schedule_build(row, &spec, s));
+}
+
+/* Every peer is at a distance of a power of two, upwards or downwards. */
+static void check_peers(const kolo_schedule *s, int rank, int size) {
+    for (size_t i = 0; i < s->n_entries; i++) {
+        const kolo_entry *e = &s->entries[i];
+        if (e->kind != KOLO_ENTRY_SEND && e->kind != KOLO_ENTRY_RECV) continue;
+        const int up = (e->peer - rank + size) % size, down = size - up;
+        if (up == 0 || ((up & (up - 1)) != 0 && (down & (down - 1)) != 0)) {
+            fail_msg("%s: rank %d of %d has peer %d", s->row->name, rank, size, e->peer);
+        }
+    }
+}
+
+static const kolo_algorithm_row *few_connections(kolo_collective kind, kolo_algorithm algorithm) {
+    return kolo_algorithm_find(kind, algorithm, KOLO_VARIANT_MESSAGES);
+}
+
+/* Runs it on rows of one matrix, [rank][element]; returns the messages. */
+static uint64_t run_crowd(const kolo_algorithm_row *row, float (*data)[CROWD]) {
+    static kolo_schedule schedules[CROWD];
+    static kolo_sim_data of[CROWD];
+    kolo_sim_result result;
+    for (int r = 0; r < CROWD; r++) {
+        build_slices(row, r, CROWD, &schedules[r]);
+        check_peers(&schedules[r], r, CROWD);
+        of[r] = (kolo_sim_data){.elements = data[r]};
+    }
+    ASSERT_OK(kolo_sim_run(NULL, schedules, CROWD, of, NULL, NULL, &result));
+    for (int r = 0; r < CROWD; r++) kolo_schedule_fini(&schedules[r]);
+    return result.messages;
+}
+
+/* 10 steps of 1,000 ranks, with one message or two (8 of 200). */
+static void an_allgather_needs_few_connections(void **state) {
+    enum { STEPS = TEST_FEWER(8, 10) };
+    static float data[CROWD][CROWD];
+    for (int r = 0; r < CROWD; r++) {
+        for (int i = 0; i < CROWD; i++) data[r][i] = i == r ? (float)r : -1;
+    }
+    const kolo_algorithm_row *row =
+        few_connections(KOLO_COLLECTIVE_ALLGATHER, KOLO_ALGORITHM_HALVING_DOUBLING);
+    const uint64_t messages = run_crowd(row, data);
+    assert_true(messages >= STEPS * CROWD && messages < 2 * STEPS * CROWD);
+    for (int r = 0; r < CROWD; r++) {
+        for (int i = 0; i < CROWD; i++) assert_true(data[r][i] == (float)i);
+    }
+}
+
+static void a_reduce_scatter_needs_few_connections(void **state) {
+    static const kolo_algorithm algorithms[] = {KOLO_ALGORITHM_HALVING_DOUBLING,
+                                                KOLO_ALGORITHM_RING};
+    static float data[CROWD][CROWD];
+    for (size_t a = 0; a < KOLO_COUNT(algorithms); a++) {
+        int total = 0;
+        for (int r = 0; r < CROWD; r++) {
+            for (int i = 0; i < CROWD; i++) data[r][i] = (float)((r % 7) * (i + 1));
+            total += r % 7;
+        }
+        (void)run_crowd(few_connections(KOLO_COLLECTIVE_REDUCE_SCATTER, algorithms[a]), data);
+        for (int r = 0; r < CROWD; r++) { /* other slices are kept */
+            for (int i = 0; i < CROWD; i++) {
+                assert_true(data[r][i] == (float)((i == r ? total : r % 7) * (i + 1)));
+            }
+        }
+    }
+}
+
+static void ranks_of_the_largest_groups_have_few_peers(void **state) {
+    static const struct {
+        kolo_collective kind;
+        kolo_algorithm algorithm;
+    } cases[] = {{KOLO_COLLECTIVE_ALLGATHER, KOLO_ALGORITHM_HALVING_DOUBLING},
+                 {KOLO_COLLECTIVE_REDUCE_SCATTER, KOLO_ALGORITHM_HALVING_DOUBLING},
+                 {KOLO_COLLECTIVE_REDUCE_SCATTER, KOLO_ALGORITHM_RING}};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        for (int rank = 0; rank < 4096; rank += 585) {
+            kolo_schedule s;
+            build_slices(few_connections(cases[i].kind, cases[i].algorithm), rank, 4096, &s);
+            check_peers(&s, rank, 4096);
+            kolo_schedule_fini(&s);
+        }
+    }
+}
+
 /* An allreduce with data, whose sum the simulator checks, twice with equal results. On hosts of 3
  * ranks the last host is not full. */
 static void check_allreduce(kolo_algorithm algorithm, int shards) {
@@ -235,6 +338,9 @@ TEST_MAIN(test_comm_sim) {
         cmocka_unit_test(ranks_of_a_host_share_its_link),
         cmocka_unit_test(a_seed_gives_the_same_events),
         cmocka_unit_test(a_thousand_ranks_run_in_one_process),
+        cmocka_unit_test(an_allgather_needs_few_connections),
+        cmocka_unit_test(a_reduce_scatter_needs_few_connections),
+        cmocka_unit_test(ranks_of_the_largest_groups_have_few_peers),
         cmocka_unit_test(every_algorithm_with_messages_runs),
         cmocka_unit_test(hierarchical_spares_the_links_between_hosts),
         cmocka_unit_test(deadlocks_are_detected),
