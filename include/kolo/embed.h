@@ -1,6 +1,7 @@
 #pragma once
-/* Communicators inside a framework that has a key-value store and threads of its own, such as
- * PyTorch: the ranks find each other by the store, and several threads use one communicator.
+/* Communicators inside a framework that has a key-value store, threads and a profiler of its own,
+ * such as PyTorch: the ranks find each other by the store, several threads use one communicator,
+ * and a hook is called for each collective.
  *
  *     kolo_comm *comm;
  *     kolo_comm_opts opts = {.rank = rank, .world = world, .progress_thread = true};
@@ -51,6 +52,30 @@ KOLO_API void kolo_comm_keep_memory(kolo_comm *comm);
  * Where groups may shrink (<kolo/group.h>) the others go on without this rank, whose agreements
  * fail too: to end calls and then shrink together, use kolo_comm_revoke. */
 KOLO_API void kolo_comm_abort(kolo_comm *comm, const char *reason);
+
+/* A collective or message that begins or ends on this rank. */
+typedef struct kolo_comm_event {
+    uint64_t id; /* the same at the begin and at the end; counted from 1 */
+    int64_t ns;  /* of CLOCK_MONOTONIC */
+    bool ends;   /* else it begins: it has been started */
+    bool failed; /* it ends without its result: its communicator has broken, or is destroyed */
+    kolo_collective kind;
+    int peer;              /* of a message, KOLO_ANY_RANK while any may send it; else -1 */
+    size_t bytes;          /* of the vector: of all slices */
+    const char *name;      /* `site` of its options, "" without one */
+    const char *title;     /* what errors call it: "allreduce 'bucket 3' (1000 x f32, sum, ring)" */
+    const char *algorithm; /* at the end of a collective: "ring", "allgather-bruck"; else "" */
+} kolo_comm_event;
+
+/* The texts are valid during the call. It may come from any thread that makes progress, also one of
+ * the library, never from two at once; it must be brief, and must not use the communicator. */
+typedef void kolo_comm_hook(void *arg, const kolo_comm_event *event);
+
+/* Calls `hook` whenever a collective or message of this communicator or of its sub-groups begins
+ * and ends, until it is destroyed or another hook is set; NULL: none. Of what is in flight then
+ * only the end is seen; of collectives that are in flight when their communicator is destroyed,
+ * only the begin. A local call, which does not block. ARG: a sub-group; NOMEM. */
+KOLO_API kolo_status kolo_comm_set_hook(kolo_comm *comm, kolo_comm_hook *hook, void *arg);
 
 #ifdef __cplusplus
 }

@@ -14,6 +14,7 @@ the library's message.
 from . import _bindings, checkpoint, nn, ops
 from ._errors import (ArgumentError, DivergedError, Error, FileError, FormatError,
                       OutOfMemoryError, PeerError, TimeoutError, UnsupportedError)
+from ._hook import Event
 from ._memory import Buffer, Operation
 from ._reducer import Codec, Reducer
 from .comm import ANY_RANK, Comm, Handle, Request, combine, init
@@ -25,7 +26,7 @@ from .zoo import Model, models
 
 __version__: str = _bindings.lib.kolo_version().decode()
 __all__ = ["ANY_RANK", "ArgumentError", "Batch", "Buffer", "Codec", "Comm", "Dataset",
-           "DivergedError", "Error", "FileError", "FormatError", "Graph", "Handle", "Loader",
+           "DivergedError", "Error", "Event", "FileError", "FormatError", "Graph", "Handle", "Loader",
            "Model", "Op", "Operation", "OutOfMemoryError", "PeerError", "Progress", "Reducer",
            "Request", "Result", "Session", "Tensor", "TimeoutError", "UnsupportedError", "Value", "__version__",
            "checkpoint", "combine", "init", "models", "nn", "ops"]

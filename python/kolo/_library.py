@@ -53,6 +53,11 @@ struct kolo_request_opts {
 typedef kolo_status kolo_share(void *arg, char *text, size_t bytes, int64_t timeout_ms);
 struct kolo_peer_traffic { uint64_t sent_bytes, received_bytes, sends, receives; };
 struct kolo_message { int from, tag; kolo_dtype dtype; size_t count; };
+struct kolo_comm_event {
+    uint64_t id; int64_t ns; bool ends, failed; kolo_collective kind; int peer; size_t bytes;
+    const char *name, *title, *algorithm;
+};
+typedef void kolo_comm_hook(void *arg, const kolo_comm_event *event);
 
 typedef void on_stall(void *arg, const char *report);
 struct kolo_named_opts {
@@ -220,6 +225,7 @@ kolo_status kolo_comm_create_by(const kolo_comm_opts *opts, kolo_share *share, v
                                 kolo_comm **comm);
 kolo_status kolo_comm_allow_threads(kolo_comm *comm);
 void kolo_comm_abort(kolo_comm *comm, const char *reason);
+kolo_status kolo_comm_set_hook(kolo_comm *comm, kolo_comm_hook *hook, void *arg);
 void kolo_comm_destroy(kolo_comm *comm);
 int kolo_comm_rank(const kolo_comm *comm);
 int kolo_comm_size(const kolo_comm *comm);

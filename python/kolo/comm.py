@@ -20,6 +20,7 @@ from . import _errors
 from ._bindings import c
 from ._bindings import lib as _lib
 from ._errors import Error
+from ._hook import Event, calling
 from ._memory import DTYPES, Buffer, Op, Operation, buffer_of, encoded, integer, milliseconds, op_code
 from ._options import code_of
 
@@ -127,6 +128,7 @@ class Comm:
         self._handle: Optional[ctypes.c_void_p] = handle
         self._named: Optional[ctypes.c_void_p] = None
         self._opts: Any = None
+        self._hook: Any = None
         self.threads = False  # whether several threads may use requests
         self._parent = parent  # which must outlive it
         self.rank: int = _lib.kolo_comm_rank(handle)
@@ -505,6 +507,14 @@ class Comm:
         traffic = c.kolo_peer_traffic()
         _lib.kolo_comm_peer_traffic(self._open(), peer, ctypes.byref(traffic))
         return {name: getattr(traffic, name) for name, _ in traffic._fields_}
+
+    def set_hook(self, hook: Optional[Callable[[Event], None]]) -> None:
+        """Calls ``hook`` with an Event whenever a collective or message of this communicator or of its sub-groups
+        begins and ends; None: not any more. It may be called in any thread, must not use the communicator, and its
+        exceptions are only printed. Not of a sub-group."""
+        function = c.kolo_comm_hook(calling(hook) if hook else 0)
+        _lib.kolo_comm_set_hook(self._open(), function, None)
+        self._hook = function  # keeps it alive
 
 
 class Handle:

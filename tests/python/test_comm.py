@@ -35,6 +35,21 @@ def check_allreduce(comm):
     assert bytes(comm.allreduce(bytearray(b"\1\2"))) == bytes([n, 2 * n])
 
 
+def check_hook(comm):
+    events, before = [], time.monotonic_ns()
+    comm.set_hook(events.append)
+    comm.allreduce(np.ones(5, np.float32), site="hooked")
+    comm.barrier()
+    begin, end = events[:2]
+    assert (begin.kind, begin.name, begin.bytes, begin.peer, begin.algorithm) == ("allreduce", "hooked", 20, -1, "")
+    assert begin.id == end.id and before <= begin.ns <= end.ns <= time.monotonic_ns()
+    assert not begin.ends and end.ends and not end.failed and end.algorithm and "5 x f32" in end.title
+    assert [e.kind for e in events[2:]] == ["barrier", "barrier"]
+    comm.set_hook(None)
+    comm.barrier()
+    assert len(events) == 4
+
+
 def check_booleans(comm):
     n, rank = comm.size, comm.rank
     mine = np.array([True, False, rank == 1])
@@ -307,6 +322,7 @@ def main():
     assert comm.size == 3 and comm.transport == "shm", (comm.size, comm.transport)
     check_allreduce(comm)
     check_booleans(comm)
+    check_hook(comm)
     check_numbers(comm)
     check_registered(comm)
     check_types(comm)

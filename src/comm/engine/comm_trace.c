@@ -21,10 +21,13 @@
 enum { BUFFER_BYTES = 64 << 10 };
 
 struct kolo_comm_trace {
-    int fd, rank;
+    int fd; /* -1: no file */
+    int rank;
     int64_t offset_ns; /* of the wall clock, which hosts share, to kolo_now_ns */
     uint64_t n_begun;
     kolo_text text;
+    kolo_comm_hook *hook; /* NULL: none */
+    void *arg;
 };
 
 static int64_t wall_ns(void) {
@@ -59,7 +62,23 @@ kolo_status kolo_comm_trace_open(int rank, int size, kolo_comm_trace **trace) {
     return KOLO_OK;
 }
 
+kolo_status kolo_comm_trace_set_hook(kolo_comm_trace **trace, int rank, kolo_comm_hook *hook,
+                                     void *arg) {
+    kolo_comm_trace *t = *trace;
+    if (!t && hook) {
+        t = kolo_zalloc(sizeof *t);
+        if (!t) return KOLO_NOMEM(sizeof *t);
+        *t = (kolo_comm_trace){.fd = -1, .rank = rank};
+        *trace = t;
+    }
+    if (!t) return KOLO_OK;
+    t->hook = hook;
+    t->arg = arg;
+    return KOLO_OK;
+}
+
 void kolo_comm_trace_flush(kolo_comm_trace *t) {
+    if (t->fd < 0) return;
     if (!kolo_write_all(t->fd, t->text.text, t->text.length)) {
         kolo_log_line(KOLO_LOG_WARN, t->rank, "KOLO_TRACE: cannot write: %s",
                       kolo_errno_text(errno));
@@ -69,6 +88,10 @@ void kolo_comm_trace_flush(kolo_comm_trace *t) {
 
 void kolo_comm_trace_close(kolo_comm_trace *t) {
     if (!t) return;
+    if (t->fd < 0) {
+        kolo_free(t);
+        return;
+    }
     kolo_text_add(&t->text,
                   "{\"ph\": \"M\", \"name\": \"process_labels\", \"pid\": %d, \"args\": "
                   "{\"labels\": \"%llu requests\"}}\n]\n",
@@ -91,17 +114,41 @@ static void add_event(kolo_comm_trace *t, const kolo_request *q, char phase) {
     kolo_text_add_quoted(&t->text, q->title);
 }
 
+static const char *algorithm_of(const kolo_request *q) {
+    return q->schedule && q->schedule->row ? q->schedule->row->name : "";
+}
+
+static void call_hook(const kolo_comm_trace *t, const kolo_request *q, bool ends) {
+    const bool message = kolo_collective_is_message(q->kind);
+    const kolo_comm_event event = {
+        .id = q->trace_id,
+        .ns = kolo_now_ns(),
+        .ends = ends,
+        .failed = ends && (q->comm->broken != KOLO_OK || q->state != REQUEST_IDLE),
+        .kind = q->kind,
+        .peer = message ? q->root : -1,
+        .bytes = q->count * q->element_bytes,
+        .name = q->site,
+        .title = q->title,
+        .algorithm = ends ? algorithm_of(q) : ""};
+    t->hook(t->arg, &event);
+}
+
 void kolo_comm_trace_begin(kolo_comm_trace *t, kolo_request *q) {
     q->trace_id = ++t->n_begun;
+    if (t->hook) call_hook(t, q, false);
+    if (t->fd < 0) return;
     add_event(t, q, 'b');
     kolo_text_add(&t->text, ", \"args\": {\"bytes\": %zu}},\n", q->count * q->element_bytes);
     if (t->text.length > BUFFER_BYTES) kolo_comm_trace_flush(t);
 }
 
 void kolo_comm_trace_end(kolo_comm_trace *t, const kolo_request *q) {
+    if (t->hook) call_hook(t, q, true);
+    if (t->fd < 0) return;
     add_event(t, q, 'e');
-    if (q->schedule && q->schedule->row) {
-        kolo_text_add(&t->text, ", \"args\": {\"algorithm\": \"%s\"}", q->schedule->row->name);
+    if (algorithm_of(q)[0]) {
+        kolo_text_add(&t->text, ", \"args\": {\"algorithm\": \"%s\"}", algorithm_of(q));
     }
     kolo_text_add(&t->text, "},\n");
     if (t->text.length > BUFFER_BYTES) kolo_comm_trace_flush(t);

@@ -83,8 +83,8 @@ void kolo_p2p_drop(kolo_comm *comm) {
     kolo_p2p *p = comm->p2p;
     if (!p) return;
     for (size_t i = 0; i < comm->n_messages; i++) {
+        if (comm->trace) kolo_comm_trace_end(comm->trace, p->open[i]); /* still in flight */
         p->open[i]->state = REQUEST_IDLE;
-        if (comm->trace) kolo_comm_trace_end(comm->trace, p->open[i]);
     }
     for (int r = 0; r < comm->size; r++) p->lanes[r].open = 0;
     comm->n_messages = 0;

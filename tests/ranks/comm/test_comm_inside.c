@@ -9,6 +9,8 @@
 #include "support/ranks.h"
 #include "support/support.h"
 
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,6 +193,118 @@ static void a_trace_has_begin_and_end_of_each_request(void **state) {
     }
 }
 
+/* ---- a hook ---- */
+
+enum { EVENTS_MOST = 64 };
+
+typedef struct events {
+    int n;
+    struct one_event {
+        kolo_comm_event event; /* its texts are copied */
+        char name[32], title[96], algorithm[32];
+    } of[EVENTS_MOST];
+} events;
+
+static void keep_event(void *arg, const kolo_comm_event *event) {
+    events *seen = arg;
+    struct one_event *e = &seen->of[seen->n++ % EVENTS_MOST];
+    e->event = *event;
+    snprintf(e->name, sizeof e->name, "%s", event->name);
+    snprintf(e->title, sizeof e->title, "%s", event->title);
+    snprintf(e->algorithm, sizeof e->algorithm, "%s", event->algorithm);
+}
+
+/* The end of the event at `i`, after it; NULL: none. */
+static const struct one_event *end_of(const events *seen, int i) {
+    for (int k = i + 1; k < seen->n; k++) {
+        if (seen->of[k].event.id == seen->of[i].event.id) return &seen->of[k];
+    }
+    return NULL;
+}
+
+static kolo_status check_pairs(const events *seen) {
+    int begun = 0;
+    for (int i = 0; i < seen->n; i++) {
+        const kolo_comm_event *e = &seen->of[i].event;
+        if (e->ends) continue;
+        const struct one_event *end = end_of(seen, i);
+        bool pair = end && end->event.ends && !end->event.failed && end->event.ns >= e->ns &&
+                    end->event.kind == e->kind && end->event.bytes == e->bytes &&
+                    strcmp(end->title, seen->of[i].title) == 0;
+        if (!pair) return KOLO_FAIL(KOLO_ERR_FORMAT, "%s has no end", seen->of[i].title);
+        begun++;
+    }
+    return begun * 2 == seen->n ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "%d begun", begun);
+}
+
+static kolo_status check_first(const struct one_event *e, const struct one_event *end) {
+    bool right = end && e->event.id == 1 && e->event.bytes == COUNT * sizeof(float) &&
+                 e->event.kind == KOLO_COLLECTIVE_ALLREDUCE && e->event.peer == -1 &&
+                 strcmp(e->name, "first \"quoted\"") == 0 && e->algorithm[0] == '\0' &&
+                 strcmp(end->algorithm, "ring") == 0 && strstr(e->title, "5000 x f32, sum, ring");
+    return right ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "first: %s", e->title);
+}
+
+/* Of each rank, side by side in memory that all share. */
+typedef struct flag {
+    _Alignas(64) _Atomic int done;
+} flag;
+
+/* Without communication: waits until all ranks have come here. */
+static void await_all(flag *own, int rank) {
+    atomic_store(&own->done, 1);
+    for (int r = 0; r < RANKS; r++) {
+        while (!atomic_load(&own[r - rank].done)) sched_yield();
+    }
+}
+
+/* The work of the trace, then a hook that is removed, and an allreduce that fails. */
+static kolo_status hook_body(kolo_comm *comm, const void *arg, void *result) {
+    static float data[RANKS][2 * COUNT];
+    static events of[RANKS];
+    int rank = kolo_comm_rank(comm);
+    events *seen = &of[rank];
+    kolo_comm *sub;
+    *seen = (events){.n = 0};
+    KOLO_TRY(kolo_comm_set_hook(comm, keep_event, seen));
+    KOLO_TRY(work(comm, data[rank]));
+    KOLO_TRY(check_pairs(seen));
+    KOLO_TRY(check_first(&seen->of[0], end_of(seen, 0)));
+    if (seen->n != (rank < 2 ? 12 : 10)) return KOLO_FAIL(KOLO_ERR_FORMAT, "%d events", seen->n);
+    if (rank < 2 && (seen->of[4].event.peer != 1 - rank || seen->of[4].event.bytes != 40)) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "a message with rank %d", seen->of[4].event.peer);
+    }
+    KOLO_TRY(kolo_comm_set_hook(comm, NULL, NULL));
+    KOLO_TRY(kolo_comm_split(comm, 0, 0, &sub));
+    if (seen->n != (rank < 2 ? 12 : 10)) return KOLO_FAIL(KOLO_ERR_FORMAT, "not removed");
+    if (kolo_comm_set_hook(sub, keep_event, seen) != KOLO_ERR_ARG) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "a hook of a sub-group");
+    }
+    KOLO_TRY(kolo_comm_set_hook(comm, keep_event, seen));
+    seen->n = 0;
+    await_all(result, rank);          /* the failure breaks what other ranks are in */
+    size_t count = rank == 0 ? 7 : 8; /* ranks disagree */
+    kolo_status status = kolo_allreduce(sub, data[rank], count, KOLO_DTYPE_F32, KOLO_SUM);
+    bool started = seen->n == 2 && seen->of[1].event.failed; /* or broken before */
+    if (status == KOLO_OK || (seen->n > 0 && !started)) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "a failure: %d events", seen->n);
+    }
+    return KOLO_OK;
+}
+
+static void a_hook_is_called_at_begin_and_end(void **state) {
+    static const rank_transport transports[] = {RANKS_THREAD, RANKS_TCP};
+    for (size_t i = 0; i < KOLO_COUNT(transports); i++) {
+        flag flags[RANKS];
+        const rank_job job = {.n = RANKS,
+                              .transport = transports[i],
+                              .body = hook_body,
+                              .results = flags,
+                              .result_bytes = sizeof flags[0]};
+        ASSERT_OK(run_rank_job(&job));
+    }
+}
+
 static kolo_status invalid_log_body(kolo_comm *unused, const void *arg, void *result) {
     kolo_comm *comm;
     setenv("KOLO_LOG", (const char *)arg, 1);
@@ -265,6 +379,7 @@ TEST_MAIN(test_comm_inside) {
         cmocka_unit_test(a_log_shows_joining_and_leaving),
         cmocka_unit_test(joining_by_a_store_is_logged_too),
         cmocka_unit_test(a_trace_has_begin_and_end_of_each_request),
+        cmocka_unit_test(a_hook_is_called_at_begin_and_end),
         cmocka_unit_test(an_invalid_log_is_refused),
         cmocka_unit_test(bytes_are_counted_by_peer),
     };
