@@ -14,6 +14,7 @@
 typedef struct shape {
     const char *name;
     int64_t n, c, h, o, kernel, stride, pad;
+    int64_t groups; /* 0: 1 */
 } shape;
 
 static const shape shapes[] = {
@@ -39,8 +40,17 @@ static const shape shapes[] = {
     {"resnet20-s2", 128, 16, 28, 32, 3, 2, 1},
 };
 
+static const shape depthwise[] = {
+    {"mobile-1", 16, 32, 112, 32, 3, 1, 1, 32},    {"mobile-2", 16, 96, 112, 96, 3, 2, 1, 96},
+    {"mobile-3", 16, 144, 56, 144, 3, 1, 1, 144},  {"mobile-4", 16, 144, 56, 144, 3, 2, 1, 144},
+    {"mobile-5", 16, 192, 28, 192, 3, 1, 1, 192},  {"mobile-8", 16, 384, 14, 384, 3, 1, 1, 384},
+    {"mobile-14", 16, 576, 14, 576, 3, 2, 1, 576}, {"mobile-15", 16, 960, 7, 960, 3, 1, 1, 960},
+    {"convnext-1", 8, 96, 56, 96, 7, 1, 3, 96},
+};
+
 static const char *const layouts[] = {"abcd", "acdb", "aBcd8b", "aBcd16b"};
 
+static int64_t groups_of(const shape *s) { return s->groups > 0 ? s->groups : 1; }
 static int64_t out_size(const shape *s) { return (s->h + 2 * s->pad - s->kernel) / s->stride + 1; }
 
 /* The spec of one pass; images of less than eight channels stay plain or NHWC. */
@@ -49,8 +59,8 @@ static bool make_spec(const shape *s, char pass, const char *layout, const kolo_
     int64_t size = out_size(s);
     kolo_tensor x = kolo_tensor_plain(KOLO_DTYPE_F32, kolo_shape_4(s->n, s->c, s->h, s->h));
     kolo_tensor y = kolo_tensor_plain(KOLO_DTYPE_F32, kolo_shape_4(s->n, s->o, size, size));
-    kolo_tensor w =
-        kolo_tensor_plain(KOLO_DTYPE_F32, kolo_shape_4(s->o, s->c, s->kernel, s->kernel));
+    kolo_tensor w = kolo_tensor_plain(
+        KOLO_DTYPE_F32, kolo_shape_4(s->o, s->c / groups_of(s), s->kernel, s->kernel));
     if (kolo_layout_parse(layout, &y.layout) != KOLO_OK) return false;
     if (s->c >= 8) x.layout = y.layout;
     w.layout = (kolo_layout){0};
@@ -110,9 +120,11 @@ static double time_of(const kolo_kernel *kernel, const kolo_kernel_spec *spec) {
 
 static void time_all(const shape *s, char pass, const char *layout, const char *only) {
     int64_t size = out_size(s);
-    kolo_attr attr[KOLO_MAX_ATTRS] = {{s->stride}, {s->stride}, {s->pad}, {s->pad}, {1}, {1}, {1}};
+    kolo_attr attr[KOLO_MAX_ATTRS] = {{s->stride}, {s->stride}, {s->pad}, {s->pad}, {1}, {1}};
+    attr[KOLO_CONV_GROUPS].i = groups_of(s);
     attr[KOLO_CONV_SIZE_H].i = attr[KOLO_CONV_SIZE_W].i = pass == 'd' ? s->h : s->kernel;
-    double flops = 2e-9 * (double)(s->n * s->o * size * size * s->c * s->kernel * s->kernel);
+    double flops = 2e-9 * (double)(s->n * s->o * size * size) *
+                   (double)(s->c / groups_of(s) * s->kernel * s->kernel);
     const kolo_kernel *k;
     for (size_t n = 0; (k = kolo_kernel_at(n)); n++) {
         kolo_kernel_spec spec;
@@ -126,19 +138,24 @@ static void time_all(const shape *s, char pass, const char *layout, const char *
     }
 }
 
-int main(int argc, char **argv) {
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    printf("%-14s %-2s %-8s %-26s %9s %9s %9s\n", "shape", "", "images", "kernel", "ms", "GFLOP/s",
-           "estimate");
-    for (size_t i = 0; i < KOLO_COUNT(shapes); i++) {
-        if (argc > 1 && !strstr(shapes[i].name, argv[1])) continue;
+static void time_shapes(const shape *shapes_of, size_t n, int argc, char **argv) {
+    for (size_t i = 0; i < n; i++) {
+        if (argc > 1 && !strstr(shapes_of[i].name, argv[1])) continue;
         for (const char *pass = "fdw"; *pass; pass++) {
             if (argc > 2 && !strchr(argv[2], *pass)) continue;
             for (size_t j = 0; j < KOLO_COUNT(layouts); j++) {
                 if (argc > 3 && !strstr(layouts[j], argv[3])) continue;
-                time_all(&shapes[i], *pass, layouts[j], argc > 4 ? argv[4] : "");
+                time_all(&shapes_of[i], *pass, layouts[j], argc > 4 ? argv[4] : "");
             }
         }
     }
+}
+
+int main(int argc, char **argv) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    printf("%-14s %-2s %-8s %-26s %9s %9s %9s\n", "shape", "", "images", "kernel", "ms", "GFLOP/s",
+           "estimate");
+    time_shapes(shapes, KOLO_COUNT(shapes), argc, argv);
+    time_shapes(depthwise, KOLO_COUNT(depthwise), argc, argv);
     return 0;
 }
