@@ -37,7 +37,6 @@ static double conv_efficiency(const char *impl, conv_pass pass, double in, doubl
     if (strstr(impl, "gemm")) {
         return 0.9 * out / (out + 30) * (pass == CONV_BWD_WEIGHTS ? 0.8 : 1);
     }
-    if (strstr(impl, "jit_dw")) return 0.3;
     double lanes = strstr(impl, "avx512") ? 16 : 8;
     double whole = lanes * ceil(out / lanes);
     double share = out / (whole + (pass == CONV_FWD ? lanes : lanes / 2));
@@ -60,6 +59,15 @@ static double wino_seconds(const conv *c, double flops, double bytes, const kolo
     return kolo_kernel_seconds(flops, bytes, efficiency) + kolo_kernel_seconds(0, filters, 1.2);
 }
 
+/* The estimate of a loop for depthwise convolutions, a sum of arithmetic and bytes: each element of
+ * the images is used for few operations. NHWC images take longer, gradients above all. */
+static double depthwise_seconds(const conv *c, const char *impl, double flops, double bytes,
+                                bool nhwc) {
+    double vectors = strstr(impl, "avx512") || kolo_isa_now() != KOLO_ISA_AVX512 ? 0.5 : 0.25;
+    double share = !nhwc ? 1 : c->pass == CONV_FWD ? 0.8 : 0.6;
+    return (kolo_kernel_seconds(flops, 0, vectors) + kolo_kernel_seconds(0, bytes, 2)) / share;
+}
+
 /* The estimate of a primitive on x, w, y. */
 static double conv_seconds(const conv *c, const char *impl, const kolo_tensor *x,
                            const kolo_tensor *w, const kolo_tensor *y) {
@@ -74,6 +82,7 @@ static double conv_seconds(const conv *c, const char *impl, const kolo_tensor *x
     }
     bool nhwc = x->layout.order[3] == 1 && x->layout.n_blocks == 0;
     if (c->algorithm == dnnl_convolution_winograd) return wino_seconds(c, flops, bytes, w, y);
+    if (strstr(impl, "_dw")) return depthwise_seconds(c, impl, flops, bytes, nhwc);
     return kolo_kernel_seconds(flops / kolo_dnn_gain(impl, y->dtype), bytes,
                                conv_efficiency(impl, c->pass, in, out, nhwc));
 }

@@ -253,6 +253,29 @@ static void wrong_types_do_not_fit(void **state) {
     assert_true(test_kernel("dnn_conv2d")->fit(&spec) < 0);
 }
 
+/* The estimate of a depthwise convolution of mobilenet_v2, with its weights open. */
+static double depthwise_seconds(const char *layout) {
+    static const conv_case mobile = {"mobile", 16, 192, 28, 28, 192, 3,   3,
+                                     1,        1,  1,   1,  1,  1,   192, 0};
+    conv_run r = run_of(&mobile, (const char *const[]){layout, layout}, 1);
+    kolo_kernel_spec spec;
+    const kolo_kernel *kernel;
+    double seconds = 0;
+    test_kernel_spec(&spec, &kolo_op_conv2d, r.attr, 2, (kolo_shape[]){r.x, r.w},
+                     (const char *[]){layout, "any"}, 1, &layout, 1);
+    assert_int_equal(kolo_kernel_select(KOLO_KERNELS_BEST, &spec, &kernel, &seconds), KOLO_OK);
+    return seconds;
+}
+
+/* Estimates select layouts and which candidates are measured: oneDNN has loops for NHWC and blocked
+ * images, of about the same speed, and for plain ones its gemm, which takes ten times as long. */
+static void depthwise_estimates_rank_layouts(void **state) {
+    const double nhwc = depthwise_seconds("acdb"), plain = depthwise_seconds("abcd");
+    const double blocks = depthwise_seconds("aBcd8b");
+    assert_true(nhwc < 2 * blocks && blocks < 2 * nhwc);
+    assert_true(plain > 4 * nhwc);
+}
+
 /* Each allocation of ours in turn fails: an error, no leak, nothing made. */
 static void failed_allocations_are_reported(void **state) {
     conv_run r = run_of(&cases[1], layouts[1], 1);
@@ -285,6 +308,7 @@ TEST_MAIN(test_dnn_conv) {
         cmocka_unit_test(winograd_is_the_reference),
         cmocka_unit_test(winograd_can_be_forbidden),
         cmocka_unit_test(wrong_types_do_not_fit),
+        cmocka_unit_test(depthwise_estimates_rank_layouts),
         cmocka_unit_test(failed_allocations_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
