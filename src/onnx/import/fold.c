@@ -57,7 +57,9 @@ static int batch_dim(const onnx_call *c, const kolo_shape *x, const kolo_shape *
     for (int d = 0; d < y->rank; d++) known *= d == open ? 1 : y->dim[d];
     const int64_t count = host_count(x, INT64_MAX / 64);
     if (open >= 0) {
-        bool first = open > 0 && x->rank > 0 && x->dim[0] == s && y->dim[0] == b;
+        /* The samples, or parts of them such as windows, become the samples or parts of them. */
+        const bool apart = open > 0 && x->rank > 0 && x->dim[0] % s == 0;
+        bool first = apart && (y->dim[0] == b || y->dim[0] == x->dim[0] / s * b);
         return first ? 0 : -1;
     }
     if (known == count || known <= 0 || known % b != 0 || known / b > count / s ||
