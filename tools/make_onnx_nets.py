@@ -103,6 +103,40 @@ class Resized(nn.Module):
         return functional.interpolate(x, (5, 7), mode="bilinear").flatten(2).mean(2)
 
 
+class Windows(nn.Module):
+    """Attention in shifted windows; assignments to slices become ScatterND."""
+
+    def __init__(self, width=8, heads=2, window=2):
+        super().__init__()
+        self.window, self.heads = window, heads
+        self.patches = nn.Conv2d(1, width, 2, 2)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 4)
+
+    def windows(self, x):
+        n, h, w, c = x.shape
+        x = x.view(n, h // self.window, self.window, w // self.window, self.window, c)
+        return x.permute(0, 1, 3, 2, 4, 5).reshape(-1, self.window * self.window, c)
+
+    def forward(self, x):
+        x = self.patches(x).permute(0, 2, 3, 1)
+        n, h, w, c = x.shape
+        y = self.windows(torch.roll(x, (-1, -1), (1, 2)))
+        regions = x.new_zeros((1, h, w, 1))
+        for i, rows in enumerate((slice(0, -2), slice(-2, -1), slice(-1, None))):
+            for k, columns in enumerate((slice(0, -2), slice(-2, -1), slice(-1, None))):
+                regions[:, rows, columns] = 3 * i + k
+        regions = self.windows(regions).squeeze(2)
+        mask = (regions.unsqueeze(1) != regions.unsqueeze(2)) * -100.0
+        q, k, v = (z.view(*z.shape[:2], self.heads, -1).transpose(1, 2) for z in self.qkv(self.norm(y)).split(c, 2))
+        scores = (q @ k.transpose(2, 3)).view(n, mask.shape[0], self.heads, *mask.shape[1:])
+        scores = (scores + mask.unsqueeze(1).unsqueeze(0)).view(-1, self.heads, *mask.shape[1:])
+        y = self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(y.shape)) + y
+        y = y.view(n, -1, c)
+        y[:, 1:3] = torch.tanh(y[:, 3:5])
+        return self.head(y.mean(1))
+
+
 def write_data(path, x):
     """The input and ONNX Runtime's output, beside the model."""
     folder = os.path.join(os.path.dirname(path), "test_data_set_0")
@@ -165,6 +199,8 @@ def main():
         nets["video"] = (Video(), torch.randn(1, 2, 4, 6, 5))
         nets["resized"] = (Resized(), image)
         nets["attention"] = (Gpt(), nets["gpt"][1])
+    with torch.random.fork_rng():
+        nets["windows"] = (Windows(), torch.randn(1, 1, 8, 8))
     for name, (net, x) in nets.items():
         for module in net.modules():  # as after training
             if isinstance(module, (nn.BatchNorm2d, nn.BatchNorm3d)):

@@ -11,6 +11,7 @@ kolo_status onnx_fold_transpose(onnx_call *c);
 kolo_status onnx_fold_concat(onnx_call *c);
 kolo_status onnx_fold_slice(onnx_call *c);
 kolo_status onnx_fold_gather(onnx_call *c);
+kolo_status onnx_fold_scatter_nd(onnx_call *c); /* scatter.c */
 kolo_status onnx_fold_expand(onnx_call *c);
 kolo_status onnx_fold_trilu(onnx_call *c);
 kolo_status onnx_fold_range(onnx_call *c);

@@ -133,6 +133,7 @@ const onnx_op onnx_ops[] = {
     {"Split", onnx_map_split, NULL, 1, 2, "axis split num_outputs "},
     {"Slice", onnx_map_slice, onnx_fold_slice, 1, 5, "starts ends axes "},
     {"Gather", onnx_map_gather, onnx_fold_gather, 2, 2, "axis "},
+    {"ScatterND", onnx_map_scatter_nd, onnx_fold_scatter_nd, 3, 3, "reduction "},
     {"Expand", onnx_map_expand, onnx_fold_expand, 2, 2, ""},
     {"Tile", onnx_map_tile, NULL, 2, 2, ""},
     {"Pad", onnx_map_pad, NULL, 1, 4, "mode pads value "},

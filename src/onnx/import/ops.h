@@ -30,6 +30,9 @@ kolo_status onnx_map_trilu(onnx_call *c);
 kolo_status onnx_map_depth_to_space(onnx_call *c);
 kolo_status onnx_map_resize(onnx_call *c);
 
+/* scatter.c */
+kolo_status onnx_map_scatter_nd(onnx_call *c);
+
 /* einsum.c */
 kolo_status onnx_map_einsum(onnx_call *c);
 

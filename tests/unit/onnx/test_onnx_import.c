@@ -18,8 +18,9 @@
 #define NETS KOLO_SOURCE_DIR "/tests/onnx/nets/"
 
 static void nets_give_the_outputs_of_onnx_runtime(void **state) {
-    static const char *const nets[] = {"mlp",   "cnn",     "vit",       "gpt",      "rnn",
-                                       "video", "resized", "attention", "upsample", "constants"};
+    static const char *const nets[] = {"mlp",      "cnn",       "vit",     "gpt",
+                                       "rnn",      "video",     "resized", "attention",
+                                       "upsample", "constants", "windows"};
     for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
         char op[ONNX_CASE_OP], *folder = kolo_format(NETS "%s", nets[i]);
         ASSERT_OK(onnx_case_run(folder, 1e-5, op));
@@ -54,7 +55,7 @@ static void sessions_begin_with_the_weights_of_the_file(void **state) {
 
 /* The number of samples may equal another dimension: the three of q, k, v, or a 1. */
 static void any_number_of_samples_gives_the_same_nodes(void **state) {
-    static const char *const nets[] = {"cnn", "vit", "gpt", "rnn", "video", "attention"};
+    static const char *const nets[] = {"cnn", "vit", "gpt", "rnn", "video", "attention", "windows"};
     for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
         kolo_onnx *net;
         kolo_graph *want, *got;
@@ -75,6 +76,31 @@ static void any_number_of_samples_gives_the_same_nodes(void **state) {
         kolo_onnx_close(net);
         kolo_free(path);
     }
+}
+
+static void predict(kolo_onnx *net, int64_t n, const float *x, float *logits) {
+    const kolo_session_opts opts = {.batch = n, .evaluate_only = true};
+    kolo_field fields[] = {{.name = "x", .dtype = KOLO_DTYPE_F32, .shape = {3, {1, 8, 8}}}};
+    kolo_batch batch = {.count = n, .n_fields = 1, .fields = fields, .data = {x}};
+    kolo_session *s;
+    ASSERT_OK(kolo_session_create(NULL, &opts, kolo_onnx_build, net, &s));
+    ASSERT_OK(
+        kolo_session_predict(s, &batch, "logits", logits, (size_t)n * 4 * sizeof *logits, NULL));
+    kolo_session_destroy(s);
+}
+
+/* The windows of all samples are one dimension, and slices of each are assigned. */
+static void windows_of_several_samples_are_theirs(void **state) {
+    kolo_onnx *net;
+    float x[3 * 64], together[3 * 4], alone[4];
+    for (int k = 0; k < 3 * 64; k++) x[k] = (float)(k * k % 17) / 8 - 1;
+    ASSERT_OK(kolo_onnx_open(NETS "windows/model.onnx", NULL, &net));
+    predict(net, 3, x, together);
+    for (int64_t i = 0; i < 3; i++) {
+        predict(net, 1, x + i * 64, alone);
+        for (int k = 0; k < 4; k++) assert_true(fabsf(alone[k] - together[i * 4 + k]) < 1e-5F);
+    }
+    kolo_onnx_close(net);
 }
 
 /* ---- errors ---- */
@@ -315,6 +341,25 @@ static void open_dim(small_net *n) {
     n->dim[1].value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
     n->dim[1].dim_param = (char *)"tokens";
 }
+/* y = ScatterND(h, w, h) with indices that are no integers. */
+static void float_indices(small_net *n) {
+    static char *in[] = {(char *)"h", (char *)"w", (char *)"h"};
+    n->node[1].op_type = (char *)"ScatterND";
+    n->node[1].n_input = 3;
+    n->node[1].input = in;
+}
+static void index_outside(small_net *n) {
+    float_indices(n);
+    n->w.data_type = ONNX__TENSOR_PROTO__DATA_TYPE__INT64;
+    n->w.n_float_data = 0;
+    n->w.n_int64_data = 2;
+    n->w.int64_data = n->shape_data;
+    n->shape_data[1] = 2;
+}
+static void some_samples(small_net *n) {
+    index_outside(n);
+    n->w_dims[1] = n->w.n_int64_data = 1;
+}
 /* y = Reshape(x, w), whose sizes overflow once they are scaled to the samples of the graph. */
 static void huge_reshape(small_net *n) {
     n->node[0].op_type = (char *)"Reshape";
@@ -344,6 +389,9 @@ static void what_cannot_be_read_is_named(void **state) {
         {cycle, {"reads \"y\"", "cycle"}},
         {twice, {"\"h\" is defined twice", ""}},
         {no_output, {"nothing computes", "\"z\""}},
+        {float_indices, {"(ScatterND)", "the indices do not fit"}},
+        {index_outside, {"(ScatterND)", "index 2 of dimension 1 is outside [0, 2)"}},
+        {some_samples, {"(ScatterND)", "of every sample"}},
         {short_data, {"initializer \"w\"", "4 bytes of data for the shape [1,2], which needs 8"}},
         {huge, {"initializer \"w\"", "impossible dimensions"}},
         {negative, {"initializer \"w\"", "impossible dimensions"}},
@@ -408,6 +456,7 @@ TEST_MAIN(test_onnx_import) {
         cmocka_unit_test(nets_give_the_outputs_of_onnx_runtime),
         cmocka_unit_test(sessions_begin_with_the_weights_of_the_file),
         cmocka_unit_test(any_number_of_samples_gives_the_same_nodes),
+        cmocka_unit_test(windows_of_several_samples_are_theirs),
         cmocka_unit_test(a_view_by_indices_is_of_any_number_of_samples),
         cmocka_unit_test(einsum_is_read),
         cmocka_unit_test(what_cannot_be_read_is_named),

@@ -1,0 +1,204 @@
+/* ScatterND: data in which updates replace the elements, or slices, that indices select. Exporters
+ * write assignments to slices so. The indices are constants. */
+#include "base/integer.h"
+#include "onnx/import/fold.h"
+#include "onnx/import/ops.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* The first `depth` dimensions of data are one: `rows` rows of `width` elements. Update k is for
+ * row row[k] of them. */
+typedef struct scatter {
+    int depth;
+    int64_t rows, width, n;
+    int64_t *row;
+} scatter;
+
+/* The row that a tuple of indices selects. */
+static kolo_status row_of(onnx_call *c, const kolo_shape *data, int depth, const int64_t *tuple,
+                          int64_t *row) {
+    *row = 0;
+    for (int d = 0; d < depth; d++) {
+        const int64_t index = tuple[d] < 0 ? tuple[d] + data->dim[d] : tuple[d];
+        if (index < 0 || index >= data->dim[d]) {
+            return ONNX_FAIL(c, "index %" PRId64 " of dimension %d is outside [0, %" PRId64 ")",
+                             tuple[d], d, data->dim[d]);
+        }
+        *row = *row * data->dim[d] + index;
+    }
+    return KOLO_OK;
+}
+
+static kolo_status read_scatter(onnx_call *c, const kolo_shape *data, scatter *s) {
+    const host_tensor *at = NULL;
+    KOLO_TRY(onnx_constant(c, 1, &at));
+    KOLO_ASSERT(at);
+    const int last = at->shape.rank - 1;
+    *s = (scatter){.rows = 1, .width = 1};
+    if (!at->integer || last < 0 || at->count < 1 || at->shape.dim[last] > data->rank) {
+        return ONNX_FAIL(c, "the indices do not fit the data");
+    }
+    s->depth = (int)at->shape.dim[last];
+    s->n = at->count / s->depth;
+    for (int d = 0; d < data->rank; d++) *(d < s->depth ? &s->rows : &s->width) *= data->dim[d];
+    KOLO_TRY(onnx_indices(c, s->n, &s->row));
+    KOLO_ASSERT(s->row);
+    for (int64_t k = 0; k < s->n; k++) {
+        KOLO_TRY(row_of(c, data, s->depth, at->i + k * s->depth, &s->row[k]));
+    }
+    return KOLO_OK;
+}
+
+/* ---- on constants ---- */
+
+static double joined(char how, double a, double b) {
+    switch (how) {
+    case 'a':
+        return a + b;
+    case 'u':
+        return a * b;
+    case 'i':
+        return a < b ? a : b;
+    case 'x':
+        return a > b ? a : b;
+    default:
+        return b;
+    }
+}
+
+/* A letter for each reduction: of add, mul, min and max one that only it has; 'n': none. */
+static kolo_status reduction_of(onnx_call *c, char *how) {
+    static const char *const names[] = {"add", "mul", "min", "max", "none"};
+    for (size_t i = 0; i < KOLO_COUNT(names); i++) {
+        if (!onnx_text_is(c, "reduction", names[i], i == KOLO_COUNT(names) - 1)) continue;
+        *how = names[i][0] == 'm' ? names[i][1] == 'a' ? 'x' : names[i][1] : names[i][0];
+        return KOLO_OK;
+    }
+    return ONNX_FAIL(c, "attribute reduction: add, mul, min, max and none are supported");
+}
+
+kolo_status onnx_fold_scatter_nd(onnx_call *c) {
+    const host_tensor *x = &c->in[0]->tensor, *updates = &c->in[2]->tensor;
+    scatter s;
+    host_tensor y;
+    float *f = NULL;
+    int64_t *i = NULL;
+    char how = 0;
+    KOLO_TRY(reduction_of(c, &how));
+    KOLO_TRY(read_scatter(c, &x->shape, &s));
+    if (updates->count != s.n * s.width || updates->integer != x->integer) {
+        return ONNX_FAIL(c, "the updates do not fit the indices");
+    }
+    KOLO_TRY(onnx_new_constant(c, &x->shape, x->integer, &y, &f, &i));
+    y.boolean = x->boolean;
+    if (i) memcpy(i, x->i, (size_t)x->count * sizeof *i);
+    if (f) memcpy(f, x->f, (size_t)x->count * sizeof *f);
+    for (int64_t k = 0; k < updates->count; k++) {
+        const int64_t to = s.row[k / s.width] * s.width + k % s.width;
+        if (i) i[to] = (int64_t)joined(how, (double)i[to], (double)updates->i[k]);
+        if (f) f[to] = (float)joined(how, (double)f[to], (double)updates->f[k]);
+    }
+    return onnx_set_constant(c, 0, &y);
+}
+
+/* ---- on values ---- */
+
+/* Replaces rows of x along `axis` by those of the updates; of several for a row the last counts. */
+static kolo_status replace_rows(onnx_call *c, const scatter *s, kolo_value x, kolo_value updates,
+                                int axis, kolo_value *y) {
+    const int64_t rows = kolo_value_shape(c->g, x).dim[axis];
+    int64_t *source;
+    KOLO_TRY(onnx_indices(c, rows, &source));
+    for (int64_t r = 0; r < rows; r++) source[r] = r;
+    for (int64_t k = 0; k < s->n; k++) source[s->row[k]] = rows + k;
+    *y = kolo_concat_along(c->g, (kolo_value[]){x, updates}, 2, axis);
+    KOLO_TRY(kolo_graph_check(c->g));
+    return onnx_pick(c, *y, axis, source, rows, y);
+}
+
+/* Indices that select the same rows of every sample become those of one sample. The first index of
+ * a tuple is the sample, of as many as the file states or the graph has. */
+static kolo_status rows_of_a_sample(onnx_call *c, scatter *s, int64_t samples) {
+    const int64_t of_sample = s->rows / samples;
+    int64_t last = 0;
+    for (int64_t k = 0; k < s->n; k++) last = kolo_max_i64(last, s->row[k] / of_sample);
+    const int64_t groups = last + 1, each = s->n / groups;
+    bool same = s->depth > 1 && s->n % groups == 0 && (groups == samples || groups == c->m->stated);
+    for (int64_t k = 0; k < s->n && same; k++) {
+        same = s->row[k] == k / each * of_sample + s->row[k % each];
+    }
+    if (!same) return ONNX_FAIL(c, "the indices must select the same elements of every sample");
+    s->n = each;
+    s->rows = of_sample;
+    return KOLO_OK;
+}
+
+/* The updates as [samples, n, ...]. Those for one sample count for each. */
+static kolo_status updates_as(onnx_call *c, kolo_value updates, const kolo_shape *shape,
+                              kolo_value *as) {
+    const kolo_shape have = kolo_value_shape(c->g, updates);
+    kolo_shape one = *shape;
+    const int64_t count = kolo_shape_count(&have);
+    if (count == kolo_shape_count(shape)) {
+        *as = onnx_as(c, updates, *shape);
+        return KOLO_OK;
+    }
+    one.dim[0] = 1;
+    if (count != kolo_shape_count(&one)) {
+        return ONNX_FAIL(c, "the updates do not fit the indices");
+    }
+    return onnx_expand(c, onnx_as(c, updates, one), shape, as);
+}
+
+/* Whether all elements of an initializer are equal. Written into a constant they are no parameter,
+ * but the number that `mask[:4] = 1` assigns, which exporters repeat to the slice. */
+static bool is_filled(const onnx_item *item) {
+    const host_tensor *t = &item->tensor;
+    bool equal = item->constant && t->count > 0;
+    for (int64_t k = 1; k < t->count && equal; k++) equal = host_number(t, k) == host_number(t, 0);
+    return equal;
+}
+
+kolo_status onnx_map_scatter_nd(onnx_call *c) {
+    if (c->in[0]->constant && !c->in[0]->trained && c->in[1]->constant && is_filled(c->in[2])) {
+        return onnx_fold_scatter_nd(c);
+    }
+    kolo_value x, updates, y;
+    scatter s;
+    char how = 0;
+    KOLO_TRY(reduction_of(c, &how));
+    if (how != 'n') return ONNX_FAIL(c, "attribute reduction is supported on constants only");
+    KOLO_TRY(onnx_value(c, 0, &x));
+    KOLO_TRY(onnx_value(c, 2, &updates));
+    const kolo_shape data = kolo_value_shape(c->g, x);
+    const int64_t samples = c->m->samples;
+    KOLO_TRY(read_scatter(c, &data, &s));
+    const int first = onnx_decide(c->m, c->in[0]->batched && data.dim[0] == samples);
+    if (first) KOLO_TRY(rows_of_a_sample(c, &s, data.dim[0]));
+    if (!first && c->in[0]->batched && s.depth > 1) {
+        return ONNX_FAIL(c, "%d indices for an element, the first of which is not the sample",
+                         s.depth);
+    }
+    kolo_shape flat = {.rank = first}, of_updates;
+    if (first) flat.dim[0] = data.dim[0];
+    flat.dim[flat.rank++] = s.rows;
+    for (int d = s.depth; d < data.rank; d++) flat.dim[flat.rank++] = data.dim[d];
+    of_updates = flat;
+    of_updates.dim[first] = s.n;
+    x = onnx_as(c, x, flat);
+    if (first) {
+        KOLO_TRY(updates_as(c, updates, &of_updates, &updates));
+    } else {
+        updates = onnx_as(c, updates, of_updates);
+    }
+    /* Samples behind the rows: as in onnx_pick. */
+    const bool behind = onnx_decide(c->m, !first && c->in[0]->batched && flat.rank > 2) != 0;
+    if (behind) {
+        x = kolo_transpose(c->g, x, 0, 1);
+        updates = kolo_transpose(c->g, updates, 0, 1);
+    }
+    KOLO_TRY(replace_rows(c, &s, x, updates, first || behind ? 1 : 0, &y));
+    if (behind) y = kolo_transpose(c->g, y, 0, 1);
+    return onnx_set(c, 0, onnx_as(c, y, data));
+}
