@@ -5,8 +5,17 @@
  * its tag, type, count and title. A receive takes the oldest offer with its tag and answers with a
  * grant; then the body arrives directly in the receiver's memory. So messages are never buffered,
  * messages of different tags do not block each other, and a mismatch is detected before any data
- * moves. Frames are received only while a send or receive with that rank is in flight, or a probe
- * looks for them. A receive from any rank belongs to the lanes of all ranks until it has an offer.
+ * moves.
+ *
+ * A receive that finds no offer announces itself: the frame is a grant for the next message with
+ * its tag, whose body follows without an offer if the send starts later. So a message to a receive
+ * that waits moves as soon as it is sent. If announcement and offer cross, both sides count the
+ * former as the grant of the latter: the n-th announcement of a tag is for the n-th send that has
+ * no other grant, in the order of both. A receive from any rank does not announce itself, and while
+ * one waits, no other receive with its tag does.
+ *
+ * Frames are received only while a send or receive with that rank is in flight, or a probe looks
+ * for them. A receive from any rank belongs to the lanes of all ranks until it has an offer.
  *
  * All input from a peer is validated: kinds, sizes, and that a grant or body belongs to a request
  * in flight. */
@@ -18,7 +27,13 @@
 
 #include <string.h>
 
-typedef enum frame_kind { FRAME_OFFER, FRAME_GRANT, FRAME_BODY, FRAME_KINDS } frame_kind;
+typedef enum frame_kind {
+    FRAME_OFFER,
+    FRAME_GRANT,
+    FRAME_BODY,
+    FRAME_READY, /* a receive waits for the next message with the tag */
+    FRAME_KINDS
+} frame_kind;
 
 typedef struct frame {
     uint32_t kind, dtype;
@@ -28,6 +43,12 @@ typedef struct frame {
     uint64_t count;        /* elements */
     char title[KOLO_TITLE_BYTES];
 } frame;
+
+/* Frames, in order of arrival. */
+typedef struct frame_list {
+    frame *items;
+    size_t n, cap;
+} frame_list;
 
 /* A frame being sent. The transport reads it in place until it is sent. */
 typedef struct outgoing {
@@ -40,6 +61,7 @@ typedef struct lane {
     int open; /* requests in flight with this peer */
 
     outgoing now; /* being sent, if `sending` */
+    frame *head;  /* its header, in memory that peers may read until they have left too */
     outgoing *queue;
     size_t n_queue, cap_queue;
     bool sending;
@@ -49,8 +71,8 @@ typedef struct lane {
     size_t in_bytes;
     kolo_request *body; /* request whose data follows `in`; NULL: none */
 
-    frame *offers; /* unmatched, in order of arrival */
-    size_t n_offers, cap_offers;
+    frame_list offers; /* of sends that no receive has taken */
+    frame_list ready;  /* of receives that wait for a send of this rank */
 } lane;
 
 typedef struct kolo_p2p {
@@ -71,8 +93,12 @@ void kolo_p2p_close(kolo_comm *comm) {
     kolo_p2p *p = comm->p2p;
     if (!p) return;
     for (int r = 0; r < comm->size; r++) {
+        if (comm->parent && !p->lanes[r].sending) { /* else a peer may still read it */
+            kolo_segment_give(&comm->parent->transport->segment, p->lanes[r].head, sizeof(frame));
+        }
         kolo_free(p->lanes[r].queue);
-        kolo_free(p->lanes[r].offers);
+        kolo_free(p->lanes[r].offers.items);
+        kolo_free(p->lanes[r].ready.items);
     }
     kolo_free(p->open);
     kolo_free(p);
@@ -112,6 +138,7 @@ kolo_status kolo_p2p_start(kolo_request *q) {
     }
     q->state = REQUEST_QUEUED;
     q->moved = 0;
+    q->granted = false;
     return KOLO_OK;
 }
 
@@ -177,7 +204,7 @@ static kolo_status send_some(kolo_comm *comm, int peer, lane *l, bool *accepted)
         const char *from;
         size_t left;
         if (l->out_bytes < head) {
-            from = (const char *)&l->now.head + l->out_bytes;
+            from = (const char *)l->head + l->out_bytes;
             left = head - l->out_bytes;
         } else {
             from = q->input + (l->out_bytes - head);
@@ -197,7 +224,13 @@ static kolo_status pump_out(kolo_comm *comm, int peer, bool *moved) {
     for (;;) {
         if (!l->sending) {
             if (l->n_queue == 0) return KOLO_OK;
+            if (!l->head) {
+                void *head;
+                KOLO_TRY(kolo_segment_take(&t->segment, sizeof *l->head, &head));
+                l->head = head;
+            }
             l->now = l->queue[0];
+            *l->head = l->now.head;
             memmove(l->queue, l->queue + 1, --l->n_queue * sizeof *l->queue);
             l->sending = true;
             l->out_bytes = 0;
@@ -229,26 +262,93 @@ static kolo_request *find_open(const kolo_comm *comm, int peer, kolo_collective 
     return NULL;
 }
 
+/* The oldest request with a peer and a tag that waits for one of the other side: a send that has
+ * been offered, or a receive that has been announced. NULL: none. */
+static kolo_request *find_waiting(const kolo_comm *comm, int peer, kolo_collective kind, int tag) {
+    for (size_t i = 0; i < comm->n_messages; i++) {
+        kolo_request *q = comm->p2p->open[i];
+        const bool waits = kind == KOLO_COLLECTIVE_SEND ? q->state == REQUEST_RUNNING && !q->granted
+                                                        : q->state == REQUEST_QUEUED && q->granted;
+        if (q->root == peer && q->kind == kind && q->tag == tag && waits) return q;
+    }
+    return NULL;
+}
+
+static kolo_status keep(frame_list *list, const frame *f) {
+    if (!KOLO_GROW(list->items, list->n, list->cap)) return KOLO_NOMEM(sizeof *f);
+    list->items[list->n++] = *f;
+    return KOLO_OK;
+}
+
+static void drop(frame_list *list, frame *f) {
+    memmove(f, f + 1, (size_t)(list->items + --list->n - f) * sizeof *f);
+}
+
+static bool fits(const kolo_request *q, const frame *f) {
+    return f->count == q->count && f->dtype == q->dtype;
+}
+
+static kolo_status grant(lane *l, kolo_request *q) {
+    q->granted = true;
+    return push(l, FRAME_BODY, q, q);
+}
+
+/* A receive of the peer waits: for a send that has been offered, or a later one. Where types or
+ * counts differ, the peer reports that when it gets the offer. */
+static kolo_status take_ready(kolo_comm *comm, int peer, lane *l, const frame *f) {
+    kolo_request *q = find_waiting(comm, peer, KOLO_COLLECTIVE_SEND, f->tag);
+    if (!q) return keep(&l->ready, f);
+    if (fits(q, f)) return grant(l, q);
+    q->granted = true; /* as for an offer that the peer refuses */
+    return KOLO_OK;
+}
+
+static kolo_status mismatch(const kolo_request *q, const frame *offer) {
+    return KOLO_FAIL(KOLO_ERR_ARG, "ranks disagree on a message: rank %d started %.*s, rank %d %s",
+                     q->root, KOLO_TITLE_BYTES - 1, offer->title, q->comm->rank, q->title);
+}
+
+/* A receive gets the message with this number. */
+static void bind_message(kolo_request *q, const frame *f) {
+    q->seq = f->serial;
+    q->state = REQUEST_RUNNING;
+}
+
+/* A send waits: for a receive that has been announced to it, or for a later one. */
+static kolo_status take_offer(kolo_comm *comm, int peer, lane *l, const frame *f) {
+    kolo_request *q = find_waiting(comm, peer, KOLO_COLLECTIVE_RECV, f->tag);
+    if (!q) return keep(&l->offers, f);
+    if (!fits(q, f)) return mismatch(q, f);
+    bind_message(q, f);
+    return KOLO_OK;
+}
+
+/* The receive of a body whose send was never offered; NULL: there is none. */
+static kolo_request *take_announced(const kolo_comm *comm, int peer, const frame *f) {
+    kolo_request *q = find_waiting(comm, peer, KOLO_COLLECTIVE_RECV, f->tag);
+    if (!q || !fits(q, f)) return NULL;
+    bind_message(q, f);
+    return q;
+}
+
 /* Processes a complete header. */
 static kolo_status take_frame(kolo_comm *comm, int peer, lane *l) {
     const frame *f = &l->in;
-    if (f->kind == FRAME_OFFER) {
-        if (!KOLO_GROW(l->offers, l->n_offers, l->cap_offers)) return KOLO_NOMEM(sizeof *f);
-        l->offers[l->n_offers++] = *f;
+    if (f->kind == FRAME_OFFER || f->kind == FRAME_READY) {
         l->in_bytes = 0;
-        return KOLO_OK;
+        return f->kind == FRAME_OFFER ? take_offer(comm, peer, l, f) : take_ready(comm, peer, l, f);
     }
-    bool grant = f->kind == FRAME_GRANT;
+    const bool granted = f->kind == FRAME_GRANT;
     kolo_request *q =
-        find_open(comm, peer, grant ? KOLO_COLLECTIVE_SEND : KOLO_COLLECTIVE_RECV, f->serial);
-    if (f->kind >= FRAME_KINDS || !q || q->count != f->count || (grant && q->granted)) {
+        find_open(comm, peer, granted ? KOLO_COLLECTIVE_SEND : KOLO_COLLECTIVE_RECV, f->serial);
+    if (!q && f->kind == FRAME_BODY) q = take_announced(comm, peer, f);
+    if (f->kind >= FRAME_KINDS || !q || q->count != f->count || (granted && q->granted)) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sent a frame that matches no request (kind %u)",
                          peer, (unsigned)f->kind);
     }
-    if (grant) {
-        q->granted = true;
+    if (granted) {
         l->in_bytes = 0;
-        return push(l, FRAME_BODY, q, q);
+        return grant(l, q);
     }
     l->body = q;
     return KOLO_OK;
@@ -299,34 +399,45 @@ static kolo_status pump_in(kolo_comm *comm, int peer, bool *moved) {
 
 /* ---- matching ---- */
 
-static kolo_status mismatch(kolo_request *q, frame *offer) {
-    offer->title[sizeof offer->title - 1] = '\0';
-    return KOLO_FAIL(KOLO_ERR_ARG, "ranks disagree on a message: rank %d started %s, rank %d %s",
-                     q->root, offer->title, q->comm->rank, q->title);
+/* The oldest frame of a tag; NULL: none. */
+static frame *find_frame(const frame_list *list, int tag) {
+    size_t i = 0;
+    while (i < list->n && list->items[i].tag != tag) i++;
+    return i < list->n ? &list->items[i] : NULL;
 }
 
-/* The oldest offer of a tag; NULL: none. */
-static frame *find_offer(lane *l, int tag) {
-    size_t i = 0;
-    while (i < l->n_offers && l->offers[i].tag != tag) i++;
-    return i < l->n_offers ? &l->offers[i] : NULL;
+/* Whether a receive from any rank waits for a message with the tag. */
+static bool any_waits(const kolo_comm *comm, int tag) {
+    for (size_t i = 0; i < comm->n_messages; i++) {
+        const kolo_request *q = comm->p2p->open[i];
+        if (q->root == KOLO_ANY_RANK && q->tag == tag) return true;
+    }
+    return false;
+}
+
+/* Announces a receive for which there is no offer. */
+static kolo_status announce(kolo_request *q, lane *l, bool *moved) {
+    if (q->root == KOLO_ANY_RANK || any_waits(q->comm, q->tag)) return KOLO_OK;
+    q->granted = true;
+    *moved = true;
+    return push(l, FRAME_READY, q, NULL);
 }
 
 /* Matches a receive with the oldest offer of its tag from a rank. */
 static kolo_status match_from(kolo_request *q, int peer, bool *moved) {
     lane *l = &q->comm->p2p->lanes[peer];
-    frame *f = find_offer(l, q->tag);
-    if (!f) return KOLO_OK;
+    if (q->granted) return KOLO_OK; /* it gets its message when that arrives */
+    frame *f = find_frame(&l->offers, q->tag);
+    if (!f) return announce(q, l, moved);
     if (q->root == KOLO_ANY_RANK) { /* from now on it belongs to this lane only */
         add_open(q->comm, q, -1);
         q->root = peer;
         add_open(q->comm, q, 1);
         q->comm->p2p->next_any = (peer + 1) % q->comm->size;
     }
-    if (f->count != q->count || f->dtype != q->dtype) return mismatch(q, f);
-    q->seq = f->serial;
-    q->state = REQUEST_RUNNING;
-    memmove(f, f + 1, (size_t)(l->offers + --l->n_offers - f) * sizeof *f);
+    if (!fits(q, f)) return mismatch(q, f);
+    bind_message(q, f);
+    drop(&l->offers, f);
     *moved = true;
     return push(l, FRAME_GRANT, q, NULL);
 }
@@ -340,7 +451,8 @@ static kolo_status match(kolo_request *q, bool *moved) {
     return KOLO_OK;
 }
 
-/* Starts a queued request: posts the offer of a send, matches a receive. */
+/* Starts a queued request: matches a receive; of a send posts the body, if a receive waits for it,
+ * else an offer. */
 static kolo_status begin(kolo_request *q, bool *moved) {
     if (q->state != REQUEST_QUEUED) return KOLO_OK;
     if (q->comm->gate && !q->comm->gate(q->comm->gate_arg, q)) return KOLO_OK;
@@ -350,6 +462,11 @@ static kolo_status begin(kolo_request *q, bool *moved) {
     q->granted = false;
     q->state = REQUEST_RUNNING;
     *moved = true;
+    frame *ready = find_frame(&l->ready, q->tag);
+    const bool waits = ready && fits(q, ready);
+    if (ready) drop(&l->ready, ready);
+    if (waits) return grant(l, q);
+    q->granted = ready != NULL; /* the peer reports that it expects another message */
     return push(l, FRAME_OFFER, q, NULL);
 }
 
@@ -380,7 +497,7 @@ kolo_status kolo_p2p_probe(kolo_comm *comm, int from, int tag, bool *found, kolo
         kolo_status status = in_message(pump_in(comm, r, &moved));
         l->open--;
         KOLO_TRY(status);
-        const frame *f = find_offer(l, tag);
+        const frame *f = find_frame(&l->offers, tag);
         if (!f || f->dtype >= KOLO_DTYPE_COUNT) continue;
         *message = (kolo_message){
             .from = r, .tag = tag, .dtype = (kolo_dtype)f->dtype, .count = (size_t)f->count};

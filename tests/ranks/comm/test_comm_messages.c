@@ -192,6 +192,81 @@ static void tags_overtake_each_other(void **state) {
     if (ranks_have(RANKS_UCX)) ASSERT_OK(run_ranks(2, RANKS_UCX, overtake_body, NULL, 0));
 }
 
+/* Polls a request once. */
+static bool is_complete(kolo_request *q) {
+    bool done;
+    ASSERT_OK(kolo_request_test(q, &done));
+    return done;
+}
+
+/* A message to a receive that waits is there after one poll of each side. Where the send is first,
+ * its offer is granted; and where announcement and offer cross, the former is the grant. */
+static void a_receive_that_waits_takes_one_poll(void **state) {
+    enum { REPEATS = 3, ROOM = 5 * LENGTH };
+    static int32_t data[2][ROOM];
+    kolo_comm *comms[2];
+    kolo_request *send, *receive;
+    (void)state;
+    ASSERT_OK(kolo_comm_create_threads(2, NULL, comms));
+    ASSERT_OK(make(comms[0], KOLO_COLLECTIVE_SEND, data[0], ROOM, 1, 3, &send));
+    ASSERT_OK(make(comms[1], KOLO_COLLECTIVE_RECV, data[1], ROOM, 0, 3, &receive));
+    for (int i = 0; i < REPEATS; i++) {
+        fill(data[0], ROOM, i);
+        ASSERT_OK(kolo_request_start(receive));
+        assert_false(is_complete(receive));
+        ASSERT_OK(kolo_request_start(send));
+        assert_false(is_complete(send));
+        assert_true(is_complete(receive));
+        assert_true(is_complete(send));
+        ASSERT_OK(check(data[1], ROOM, i, "to a receive that waits"));
+    }
+    for (int crossed = 0; crossed < 2; crossed++) {
+        fill(data[0], ROOM, 7 + crossed);
+        ASSERT_OK(kolo_request_start(send));
+        if (crossed) ASSERT_OK(kolo_request_start(receive));
+        assert_false(is_complete(send));
+        if (!crossed) ASSERT_OK(kolo_request_start(receive));
+        for (bool sent = false, received = false; !sent || !received;) {
+            received = received || is_complete(receive);
+            sent = sent || is_complete(send);
+        }
+        ASSERT_OK(check(data[1], ROOM, 7 + crossed, "to a later receive"));
+    }
+    for (int r = 0; r < 2; r++) kolo_comm_destroy(comms[r]);
+}
+
+/* Receives of one rank and of any with one tag: messages stay in order. */
+static void order_holds_beside_receives_from_any_rank(void **state) {
+    enum { MESSAGES = 4 };
+    static int32_t data[2][MESSAGES][LENGTH];
+    kolo_comm *comms[2];
+    kolo_request *send[MESSAGES], *receive[MESSAGES];
+    (void)state;
+    ASSERT_OK(kolo_comm_create_threads(2, NULL, comms));
+    for (int i = 0; i < MESSAGES; i++) {
+        const int from = i % 2 == 0 ? 0 : KOLO_ANY_RANK;
+        fill(data[0][i], LENGTH, 100 * i);
+        ASSERT_OK(make(comms[0], KOLO_COLLECTIVE_SEND, data[0][i], LENGTH, 1, 3, &send[i]));
+        ASSERT_OK(make(comms[1], KOLO_COLLECTIVE_RECV, data[1][i], LENGTH, from, 3, &receive[i]));
+    }
+    for (int i = 0; i < MESSAGES; i++) {
+        ASSERT_OK(kolo_request_start(receive[i]));
+        (void)is_complete(receive[i]);
+        ASSERT_OK(kolo_request_start(send[i]));
+    }
+    int left = 2 * MESSAGES;
+    bool done[2 * MESSAGES] = {false};
+    while (left > 0) {
+        for (int i = 0; i < 2 * MESSAGES; i++) {
+            if (done[i]) continue;
+            done[i] = is_complete(i < MESSAGES ? receive[i] : send[i - MESSAGES]);
+            left -= done[i];
+        }
+    }
+    for (int i = 0; i < MESSAGES; i++) ASSERT_OK(check(data[1][i], LENGTH, 100 * i, "in order"));
+    for (int r = 0; r < 2; r++) kolo_comm_destroy(comms[r]);
+}
+
 static kolo_status mismatch_body(kolo_comm *comm, const void *arg, void *result) {
     int32_t data[8] = {0};
     kolo_status status = kolo_comm_rank(comm) == 0 ? kolo_send(comm, data, 8, KOLO_DTYPE_I32, 1, 4)
@@ -461,6 +536,8 @@ TEST_MAIN(test_comm_messages) {
         cmocka_unit_test(private_memory_is_read_where_it_lies),
         cmocka_unit_test(order_holds_within_a_tag_and_not_between),
         cmocka_unit_test(tags_overtake_each_other),
+        cmocka_unit_test(a_receive_that_waits_takes_one_poll),
+        cmocka_unit_test(order_holds_beside_receives_from_any_rank),
         cmocka_unit_test(messages_that_do_not_fit_are_an_error_on_both_sides),
         cmocka_unit_test(a_deadline_names_rank_and_tag),
         cmocka_unit_test(a_message_is_received_from_any_rank),
