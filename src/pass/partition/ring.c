@@ -19,30 +19,16 @@
  * half a block: of the keys of an earlier rank all queries see the first range, and those of a
  * later one the second range of the queries sees. */
 #include "graph/ops/ops.h"
-#include "graph/propagate.h"
+#include "pass/partition/replace.h"
 #include "pass/pass.h"
 
 #include <string.h>
 
 typedef struct ringer {
     kolo_graph *g;
+    kolo_replacer *replacer;
     int axis, size, at; /* of the positions, and this rank's coordinate */
-    kolo_value *now;    /* by value: what replaces it */
-    kolo_node **order;
-    size_t n, cap;
 } ringer;
-
-/* Adds the nodes that were appended to the graph since the last call to the order, and finds their
- * placements. */
-static kolo_status take_new(ringer *r, int32_t *taken) {
-    KOLO_TRY(kolo_graph_check(r->g));
-    for (; *taken < r->g->n_nodes; ++*taken) {
-        if (!KOLO_GROW(r->order, r->n, r->cap)) return KOLO_NOMEM(sizeof *r->order);
-        r->order[r->n++] = r->g->nodes[*taken];
-        KOLO_TRY(kolo_node_propagate(r->g, r->g->nodes[*taken]));
-    }
-    return KOLO_OK;
-}
 
 /* Rotation of the keys of step `step`: those of the rank that many places before. */
 static int turn_of(const ringer *r, int step) { return (r->size - step) % r->size; }
@@ -58,11 +44,11 @@ static kolo_value rotated(ringer *r, kolo_value v, int turn) {
 
 /* The keys of the next step; a copy of these travels while the rank computes with them. After the
  * last step: none. */
-static kolo_value next_keys(ringer *r, kolo_value kv, int step, int32_t *taken) {
+static kolo_value next_keys(ringer *r, kolo_value kv, int step) {
     if (step + 1 == r->size) return KOLO_NONE;
     if (step > 0) {
         kv = kolo_graph_add1(r->g, &kolo_op_reorder, &kv, 1, NULL);
-        if (take_new(r, taken) != KOLO_OK) return KOLO_NONE;
+        if (kolo_replacer_take(r->replacer) != KOLO_OK) return KOLO_NONE;
     }
     return rotated(r, kv, turn_of(r, step + 1));
 }
@@ -152,13 +138,13 @@ static void own(ringer *r, const kolo_node *n, int more, kolo_value *out) {
     kolo_graph_add(r->g, n->op, in, count, attr, out);
 }
 
-static kolo_status forward(ringer *r, const kolo_node *n, int32_t *taken) {
+static kolo_status forward(ringer *r, const kolo_node *n) {
     kolo_graph *g = r->g;
     kolo_value kv = keys_of(g, n->in[0]), out[KOLO_MAX_IO] = {{0}};
-    KOLO_TRY(take_new(r, taken));
+    KOLO_TRY(kolo_replacer_take(r->replacer));
     for (int step = 0; step < r->size; step++) {
-        const kolo_value next = next_keys(r, kv, step, taken);
-        KOLO_TRY(take_new(r, taken));
+        const kolo_value next = next_keys(r, kv, step);
+        KOLO_TRY(kolo_replacer_take(r->replacer));
         if (step == 0) {
             own(r, n, KOLO_ATTENTION_INPUTS, out);
         } else {
@@ -169,23 +155,23 @@ static kolo_status forward(ringer *r, const kolo_node *n, int32_t *taken) {
             block_attrs(r, n, step, attr);
             kolo_graph_add(g, &kolo_op_attention_block, in, count, attr, out);
         }
-        KOLO_TRY(take_new(r, taken));
+        KOLO_TRY(kolo_replacer_take(r->replacer));
         kv = next;
     }
-    for (int k = 0; k < 2; k++) r->now[n->out[k].id] = out[k];
+    for (int k = 0; k < 2; k++) r->replacer->now[n->out[k].id] = out[k];
     return KOLO_OK;
 }
 
-static kolo_status backward(ringer *r, const kolo_node *n, int32_t *taken) {
+static kolo_status backward(ringer *r, const kolo_node *n) {
     kolo_graph *g = r->g;
     kolo_value kv = keys_of(g, n->in[1]), own_part[KOLO_MAX_IO], dq = KOLO_NONE, dkv = KOLO_NONE;
-    KOLO_TRY(take_new(r, taken));
-    kv = next_keys(r, kv, 0, taken);
+    KOLO_TRY(kolo_replacer_take(r->replacer));
+    kv = next_keys(r, kv, 0);
     own(r, n, KOLO_ATTENTION_BWD_INPUTS, own_part);
-    KOLO_TRY(take_new(r, taken));
+    KOLO_TRY(kolo_replacer_take(r->replacer));
     for (int step = 1; step < r->size; step++) {
-        const kolo_value next = next_keys(r, kv, step, taken);
-        KOLO_TRY(take_new(r, taken));
+        const kolo_value next = next_keys(r, kv, step);
+        KOLO_TRY(kolo_replacer_take(r->replacer));
         kolo_value part[KOLO_MAX_IO];
         kolo_value in[KOLO_MAX_IO] = {n->in[0], n->in[1], kv, n->in[2], n->in[3]};
         kolo_attr attr[KOLO_MAX_ATTRS];
@@ -195,38 +181,22 @@ static kolo_status backward(ringer *r, const kolo_node *n, int32_t *taken) {
         kolo_graph_add(g, &kolo_op_attention_block_bwd, in, count, attr, part);
         dq = step > 1 ? kolo_add(g, dq, part[0]) : part[0];
         dkv = step > 1 ? kolo_add(g, dkv, part[1]) : part[1];
-        KOLO_TRY(take_new(r, taken));
+        KOLO_TRY(kolo_replacer_take(r->replacer));
         dkv = rotated(r, dkv, turn_of(r, step + 1));
-        KOLO_TRY(take_new(r, taken));
+        KOLO_TRY(kolo_replacer_take(r->replacer));
         kv = next;
     }
-    r->now[n->out[0].id] = kolo_add(g, own_part[0], join_gradients(g, dq, dkv));
-    KOLO_TRY(take_new(r, taken));
+    r->replacer->now[n->out[0].id] = kolo_add(g, own_part[0], join_gradients(g, dq, dkv));
+    KOLO_TRY(kolo_replacer_take(r->replacer));
     return KOLO_OK;
 }
 
-static kolo_status walk(ringer *r) {
-    kolo_graph *g = r->g;
-    const int32_t n_nodes = g->n_nodes, n_values = g->n_values;
-    int32_t taken = n_nodes;
-    for (int32_t v = 0; v < n_values; v++) r->now[v] = (kolo_value){.id = v};
-    for (int32_t i = 0; i < n_nodes; i++) {
-        kolo_node *n = g->nodes[i];
-        for (int k = 0; k < n->n_in; k++) n->in[k] = r->now[n->in[k].id];
-        const bool ring = kolo_attention_rings(n);
-        if (ring && n->op == &kolo_op_attention) {
-            KOLO_TRY(forward(r, n, &taken));
-        } else if (ring) {
-            KOLO_TRY(backward(r, n, &taken));
-        } else {
-            if (!KOLO_GROW(r->order, r->n, r->cap)) return KOLO_NOMEM(sizeof *r->order);
-            r->order[r->n++] = n;
-        }
-    }
-    for (int32_t i = 0; i < g->n_outputs; i++) {
-        g->outputs[i].value = r->now[g->outputs[i].value.id];
-    }
-    return kolo_graph_set_nodes(g, r->order, (int32_t)r->n);
+static kolo_status visit(kolo_replacer *replacer, kolo_node *n, void *arg, bool *replaced) {
+    ringer *r = arg;
+    r->replacer = replacer;
+    *replaced = kolo_attention_rings(n);
+    if (!*replaced) return KOLO_OK;
+    return n->op == &kolo_op_attention ? forward(r, n) : backward(r, n);
 }
 
 kolo_status kolo_pass_ring(kolo_graph *g) {
@@ -236,9 +206,6 @@ kolo_status kolo_pass_ring(kolo_graph *g) {
     if (!any) return KOLO_OK;
     r.size = g->mesh.axes[r.axis].size;
     r.at = kolo_mesh_coordinate(&g->mesh, g->rank, r.axis);
-    r.now = kolo_alloc((size_t)g->n_values * sizeof *r.now);
-    kolo_status status = r.now ? walk(&r) : KOLO_NOMEM((size_t)g->n_values * sizeof *r.now);
-    kolo_free(r.now);
-    kolo_free((void *)r.order);
+    const kolo_status status = kolo_replace_nodes(g, visit, &r);
     return status == KOLO_OK ? KOLO_OK : kolo_fail_in(status, "ring attention");
 }
