@@ -10,28 +10,39 @@
  * The contribution of the input to the gates, gx, is one linear layer over all steps; only the
  * product with h[t-1] is sequential. Likewise in the backward pass: lstm_bwd and gru_bwd compute
  * the gradients of the gates step by step, and those of w and b are of a linear layer over h
- * delayed by one step. */
+ * delayed by one step.
+ * One time step of lstm, without the product, is in lstm_cell.c. */
+#include "graph/ops/lstm.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 #include "kernel/ref/ref.h"
+#include "op/lstm_cell.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 static const char *const no_attrs[] = {NULL}, *const shift_attrs[] = {"back", NULL};
+static const char *const lstm_attrs[] = {"units", NULL};
 
-/* Checks inputs: gates in[0] [N,T,gates H], weights in[w] [gates H,H], bias in[w + 1], and from
- * in[state] on [N,H]. Number -1: there is none. */
+/* The hidden units that a product with w reads: those of all ranks. */
+static int64_t units_of(const kolo_shape_query *q, int n_gates, int64_t hidden) {
+    const bool divided = n_gates == KOLO_LSTM_GATES && q->attr[KOLO_LSTM_UNITS].i > 0;
+    return divided ? q->attr[KOLO_LSTM_UNITS].i : hidden;
+}
+
+/* Checks inputs: gates in[0] [N,T,gates H], weights in[w] [gates H,units], bias in[w + 1], from
+ * in[state] on states: [N,units] of what w multiplies, that is `h`, else [N,H]. Number -1: there is
+ * none. */
 typedef struct layer_inputs {
-    int gates, w, bias, state;
+    int gates, w, bias, state, h;
 } layer_inputs;
 
 static kolo_status check_inputs(const kolo_shape_query *q, const layer_inputs *i, int64_t samples,
                                 int64_t hidden) {
-    const kolo_shape w = kolo_shape_2(i->gates * hidden, hidden);
+    const int64_t units = units_of(q, i->gates, hidden);
+    const kolo_shape w = kolo_shape_2(i->gates * hidden, units);
     const kolo_shape bias = kolo_shape_1(i->gates * hidden);
-    const kolo_shape state = kolo_shape_2(samples, hidden);
     if (!kolo_shape_equal(&q->in[i->w].shape, &w)) {
         return KOLO_RULE_FAIL(q, "w must be [%" PRId64 ",%" PRId64 "]", w.dim[0], w.dim[1]);
     }
@@ -39,9 +50,10 @@ static kolo_status check_inputs(const kolo_shape_query *q, const layer_inputs *i
         return KOLO_RULE_FAIL(q, "the bias must have %" PRId64 " elements", bias.dim[0]);
     }
     for (int k = i->state; k < q->n_in; k++) {
+        const kolo_shape state = kolo_shape_2(samples, k == i->h ? units : hidden);
         if (kolo_shape_equal(&q->in[k].shape, &state)) continue;
         return KOLO_RULE_FAIL(q, "the initial state must be [%" PRId64 ",%" PRId64 "]", samples,
-                              hidden);
+                              state.dim[1]);
     }
     return KOLO_OK;
 }
@@ -55,7 +67,7 @@ static kolo_status layer_shape(kolo_shape_query *q, int n_gates, const char *let
         return KOLO_RULE_FAIL(q, "the gates must be %s times H", n_gates == 4 ? "four" : "three");
     }
     h.dim[2] = gates.dim[2] / n_gates;
-    KOLO_TRY(check_inputs(q, &(layer_inputs){n_gates, 1, 2, 3}, h.dim[0], h.dim[2]));
+    KOLO_TRY(check_inputs(q, &(layer_inputs){n_gates, 1, 2, 3, 3}, h.dim[0], h.dim[2]));
     KOLO_TRY(kolo_rule_out(q, 0, q->in[0].dtype, h));
     KOLO_TRY(kolo_rule_out(q, 1, q->in[0].dtype, gates));
     return kolo_rule_out(q, 2, q->in[0].dtype, h);
@@ -82,12 +94,13 @@ static kolo_status bwd_shape(kolo_shape_query *q, int n_gates, int like, int n_g
         return KOLO_RULE_FAIL(q, "the gates must have %s times the channels of dh",
                               n_gates == 4 ? "four" : "three");
     }
-    KOLO_TRY(check_inputs(q, &(layer_inputs){n_gates, w, -1, w + 1}, gates.dim[0], hidden));
+    KOLO_TRY(check_inputs(q, &(layer_inputs){n_gates, w, -1, w + 1, -1}, gates.dim[0], hidden));
     for (int i = 0; i < n_gradients; i++) KOLO_TRY(kolo_rule_out(q, i, q->in[0].dtype, gates));
     if (q->n_in == w + 1) return KOLO_OK;
-    for (int i = 0; i < parts; i++) {
-        KOLO_TRY(
-            kolo_rule_out(q, n_gradients + i, q->in[0].dtype, kolo_shape_2(gates.dim[0], hidden)));
+    for (int i = 0; i < parts; i++) { /* that of h0 first */
+        const kolo_shape state =
+            kolo_shape_2(gates.dim[0], i == 0 ? units_of(q, n_gates, hidden) : hidden);
+        KOLO_TRY(kolo_rule_out(q, n_gradients + i, q->in[0].dtype, state));
     }
     return KOLO_OK;
 }
@@ -116,12 +129,34 @@ static kolo_value delayed(kolo_graph *g, kolo_value h, kolo_value h0) {
     return kolo_concat_along(g, (kolo_value[]){first, rest}, 2, 1);
 }
 
+bool kolo_lstm_is_divided(const kolo_node *n) {
+    const bool is = n->op == &kolo_op_lstm || n->op == &kolo_op_lstm_bwd;
+    return is && n->attr[KOLO_LSTM_UNITS].i > 0;
+}
+
+/* The states of a layer, of the units of all ranks. */
+static kolo_value all_units(kolo_graph *g, const kolo_node *n) {
+    if (!kolo_lstm_is_divided(n)) return n->out[0];
+    const kolo_value_info *h = kolo_info(g, n->out[0]);
+    const kolo_placements from = h->placements;
+    kolo_placements to = from;
+    kolo_shape shape = h->tensor.shape;
+    shape.dim[2] = n->attr[KOLO_LSTM_UNITS].i;
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        const bool units = from.axis[a].kind == KOLO_PLACEMENT_SHARDED && from.axis[a].dim == 2;
+        if (units) to.axis[a] = (kolo_placement){.kind = KOLO_PLACEMENT_INVARIANT};
+    }
+    const kolo_tensor tensor = kolo_tensor_plain(h->tensor.dtype, shape);
+    return kolo_redistribute_as(g, n->out[0], &from, &to, &tensor);
+}
+
 /* Gradients of w and b, by that of w h[t-1] + b. */
 static void of_weights(kolo_graph *g, const kolo_node *n, kolo_value dgates, const bool *wants,
                        kolo_value *d_in) {
     const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_LINEAR_BWD_BIAS].i = 1};
     if (!wants[1] && !wants[2]) return;
-    const kolo_value in[] = {dgates, delayed(g, n->out[0], n->n_in > 3 ? n->in[3] : KOLO_NONE)};
+    const kolo_value in[] = {dgates,
+                             delayed(g, all_units(g, n), n->n_in > 3 ? n->in[3] : KOLO_NONE)};
     kolo_value out[KOLO_MAX_IO];
     kolo_graph_add(g, &kolo_op_linear_bwd_weights, in, 2, attr, out);
     if (wants[1]) d_in[1] = out[0];
@@ -142,7 +177,7 @@ static void lstm_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out
     const kolo_value in[] = {d_out[0], n->out[1], n->out[2], n->in[1],
                              state ? n->in[4] : KOLO_NONE};
     kolo_value out[KOLO_MAX_IO];
-    kolo_graph_add(g, &kolo_op_lstm_bwd, in, state ? 5 : 4, NULL, out);
+    kolo_graph_add(g, &kolo_op_lstm_bwd, in, state ? 5 : 4, n->attr, out);
     if (wants[0]) d_in[0] = out[0];
     of_weights(g, n, out[0], wants, d_in);
     for (int i = 3; i < n->n_in; i++) {
@@ -179,13 +214,27 @@ static kolo_cost lstm_bwd_cost(const kolo_shape_query *q) { return cost_of(q, &q
 static kolo_cost gru_cost(const kolo_shape_query *q) { return cost_of(q, &q->out[0].shape, 3); }
 static kolo_cost gru_bwd_cost(const kolo_shape_query *q) { return cost_of(q, &q->in[0].shape, 3); }
 
+/* Each rank has some of the units, and the states of all of them: what the pass recurrence makes
+ * of such a layer. */
+static const char *lstm_index(const kolo_attr *attr, int n_in, const kolo_shape *in, char *text) {
+    (void)n_in, (void)in, (void)text;
+    return attr[KOLO_LSTM_UNITS].i > 0 ? "nT4h,4hH,4h,nH,nh->nTh,nT4h,nTh"
+                                       : "nTG,GH,G,nH,nH->nTH,nTG,nTH";
+}
+static const char *lstm_bwd_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
+                                  char *text) {
+    (void)n_in, (void)in, (void)text;
+    return attr[KOLO_LSTM_UNITS].i > 0 ? "nTh,nT4h,nTh,4hH,nh->nT4h,nH,nh"
+                                       : "nTH,nTG,nTH,GH,nH->nTG,nH,nH";
+}
+
 const kolo_op kolo_op_lstm = {
     .name = "lstm",
-    .index = "nTG,GH,G,nH,nH->nTH,nTG,nTH",
+    .index_of = lstm_index,
     .min_in = 3,
     .max_in = 5,
     .layout = {.in = "apppp", .out = "aaa"},
-    .attrs = no_attrs,
+    .attrs = lstm_attrs,
     .shape = lstm_shape,
     .grad = lstm_grad,
     .cost = lstm_cost,
@@ -193,12 +242,12 @@ const kolo_op kolo_op_lstm = {
 };
 const kolo_op kolo_op_lstm_bwd = {
     .name = "lstm_bwd",
-    .index = "nTH,nTG,nTH,GH,nH->nTG,nH,nH",
+    .index_of = lstm_bwd_index,
     .linear = 0x1u,
     .min_in = 4,
     .max_in = 5,
     .layout = {.in = "aaapp", .out = "app"},
-    .attrs = no_attrs,
+    .attrs = lstm_attrs,
     .shape = lstm_bwd_shape,
     .cost = lstm_bwd_cost,
     .bf16 = 1u << 0 | 1u << 1 | 1u << 2,
@@ -310,7 +359,6 @@ kolo_value kolo_gru(kolo_graph *g, kolo_value x, const char *name, int layer, in
 
 /* ---- reference ---- */
 
-enum { INPUT, FORGET, CELL, OUTPUT, LSTM_GATES }; /* gates, H of each */
 enum { RESET, UPDATE, NEW, GRU_GATES };
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
@@ -342,17 +390,11 @@ static void lstm_sample(const double *gx, const double *w, const double *b, cons
     for (int64_t t = 0; t < length; t++) {
         const double *before = t > 0 ? h + (t - 1) * hidden : h0;
         const double *old = t > 0 ? c + (t - 1) * hidden : c0;
-        double *gate = gates + t * LSTM_GATES * hidden;
-        for (int64_t i = 0; i < LSTM_GATES * hidden; i++) {
-            double sum = gx[t * LSTM_GATES * hidden + i] + b[i] + dot(before, w, i, hidden);
-            gate[i] = i / hidden == CELL ? tanh(sum) : sigmoid(sum);
+        double *gate = gates + t * KOLO_LSTM_GATES * hidden;
+        for (int64_t i = 0; i < KOLO_LSTM_GATES * hidden; i++) {
+            gate[i] = gx[t * KOLO_LSTM_GATES * hidden + i] + b[i] + dot(before, w, i, hidden);
         }
-        for (int64_t i = 0; i < hidden; i++) {
-            double now = gate[FORGET * hidden + i] * (old ? old[i] : 0) +
-                         gate[INPUT * hidden + i] * gate[CELL * hidden + i];
-            c[t * hidden + i] = now;
-            h[t * hidden + i] = gate[OUTPUT * hidden + i] * tanh(now);
-        }
+        kolo_ref_lstm_step(gate, old, hidden, h + t * hidden, c + t * hidden);
     }
 }
 
@@ -361,11 +403,11 @@ static void lstm(const kolo_call *call) {
     const int64_t sample = dim[1] * dim[2];
     const bool state = call->spec->n_in > 3;
     for (int64_t n = 0; n < dim[0]; n++) {
-        lstm_sample((const double *)call->in[0] + LSTM_GATES * n * sample, call->in[1], call->in[2],
-                    state ? sample_of(call->in[3], n, dim[2]) : NULL,
+        lstm_sample((const double *)call->in[0] + KOLO_LSTM_GATES * n * sample, call->in[1],
+                    call->in[2], state ? sample_of(call->in[3], n, dim[2]) : NULL,
                     state ? sample_of(call->in[4], n, dim[2]) : NULL, dim[1], dim[2],
                     (double *)call->out[0] + n * sample,
-                    (double *)call->out[1] + LSTM_GATES * n * sample,
+                    (double *)call->out[1] + KOLO_LSTM_GATES * n * sample,
                     (double *)call->out[2] + n * sample);
     }
 }
@@ -376,21 +418,14 @@ static void lstm_sample_bwd(const double *dh, const double *gates, const double 
                             double *dgx) {
     memset(dc, 0, sizeof(double) * (size_t)hidden);
     for (int64_t t = length - 1; t >= 0; t--) {
-        const double *gate = gates + t * LSTM_GATES * hidden;
-        const double *after = t + 1 < length ? dgx + (t + 1) * LSTM_GATES * hidden : NULL;
-        double *d = dgx + t * LSTM_GATES * hidden;
+        const double *gate = gates + t * KOLO_LSTM_GATES * hidden;
+        const double *after = t + 1 < length ? dgx + (t + 1) * KOLO_LSTM_GATES * hidden : NULL;
+        double *d = dgx + t * KOLO_LSTM_GATES * hidden;
         for (int64_t i = 0; i < hidden; i++) {
-            double in = gate[INPUT * hidden + i], forget = gate[FORGET * hidden + i];
-            double cell = gate[CELL * hidden + i], out = gate[OUTPUT * hidden + i];
             double old = t > 0 ? c[(t - 1) * hidden + i] : c0 ? c0[i] : 0;
-            double th = tanh(c[t * hidden + i]);
-            double to_h = dh[t * hidden + i] + dot_column(after, w, LSTM_GATES * hidden, i, hidden);
-            double to_c = dc[i] + to_h * out * (1 - th * th);
-            d[INPUT * hidden + i] = to_c * cell * in * (1 - in);
-            d[FORGET * hidden + i] = to_c * old * forget * (1 - forget);
-            d[CELL * hidden + i] = to_c * in * (1 - cell * cell);
-            d[OUTPUT * hidden + i] = to_h * th * out * (1 - out);
-            dc[i] = to_c * forget;
+            double to_h =
+                dh[t * hidden + i] + dot_column(after, w, KOLO_LSTM_GATES * hidden, i, hidden);
+            kolo_ref_lstm_unit_bwd(gate, c[t * hidden + i], old, to_h, hidden, i, &dc[i], d);
         }
     }
 }
@@ -409,14 +444,14 @@ static void lstm_bwd(const kolo_call *call) {
     const double *w = call->in[3];
     double *dc = kolo_ref_scratch(call);
     for (int64_t n = 0; n < dim[0]; n++) {
-        double *dgx = (double *)call->out[0] + LSTM_GATES * n * sample;
+        double *dgx = (double *)call->out[0] + KOLO_LSTM_GATES * n * sample;
         lstm_sample_bwd((const double *)call->in[0] + n * sample,
-                        (const double *)call->in[1] + LSTM_GATES * n * sample,
+                        (const double *)call->in[1] + KOLO_LSTM_GATES * n * sample,
                         (const double *)call->in[2] + n * sample, w,
                         state ? sample_of(call->in[4], n, dim[2]) : NULL, dim[1], dim[2], dc, dgx);
         for (int64_t i = 0; i < dim[2] && state; i++) {
             ((double *)call->out[1])[n * dim[2] + i] =
-                dot_column(dgx, w, LSTM_GATES * dim[2], i, dim[2]);
+                dot_column(dgx, w, KOLO_LSTM_GATES * dim[2], i, dim[2]);
             ((double *)call->out[2])[n * dim[2] + i] = dc[i];
         }
     }

@@ -8,6 +8,7 @@
 #include "kernel/select/families.h"
 #include "pass/cuts.h"
 #include "pass/lanes.h"
+#include "pass/partition/recurrence.h"
 #include "pass/pass.h"
 
 #include <string.h>
@@ -184,6 +185,10 @@ static kolo_status ring(kolo_graph *g, const kolo_pipeline_opts *opts) {
     (void)opts;
     return kolo_pass_ring(g);
 }
+static kolo_status recurrence(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    (void)opts;
+    return kolo_pass_recurrence(g);
+}
 static kolo_status accumulate(kolo_graph *g, const kolo_pipeline_opts *opts) {
     int64_t parts = opts->micro_batches > 1 ? opts->micro_batches : 1;
     return kolo_pass_accumulate(g, parts, opts->zero > 1);
@@ -313,6 +318,7 @@ static const struct {
     {"zero", zero, is_zero},
     {"synchronize", synchronize, trains}, /* placements are verified from here on */
     {"ring", ring, is_partitioned},
+    {"recurrence", recurrence, is_partitioned},
     {"accumulate", accumulate, accumulates},
     {"lag", lag, lags},
     {"compress", compress, compresses},

@@ -17,6 +17,7 @@
  * nets with sublinear memory cost", 2016: with n layers, 2 sqrt(n) of the memory. A segment ends
  * where the fewest bytes cross, once a budget is full; of several budgets, the one with the least
  * memory for crossing values and the largest segment is chosen. */
+#include "graph/ops/lstm.h"
 #include "graph/propagate.h"
 #include "pass/pass.h"
 
@@ -272,6 +273,7 @@ static bool is_kept(const recomputer *r, kolo_value v) {
     const kolo_node *maker = maker_of(r, v);
     if (maker->move && !kolo_redistribution_is_local(&r->g->mesh, maker->move)) return true;
     if (kolo_attention_rings(maker)) return true; /* keys went round for it */
+    if (kolo_lstm_is_divided(maker)) return true; /* states were gathered in each time step */
     return maker->op->kept || (maker->op->recompute.op && v.id != maker->out[0].id);
 }
 

@@ -113,6 +113,8 @@
     X(cached_attention)                 \
     X(lstm)                             \
     X(lstm_bwd)                         \
+    X(lstm_cell)                        \
+    X(lstm_cell_bwd)                    \
     X(gru)                              \
     X(gru_bwd)                          \
     X(shift)

@@ -1,8 +1,10 @@
-/* LSTM, GRU and their gradients (loops: recurrent.isa.c), and shift. The recurrent weights are
- * packed into tiles once; each time step is then one matrix product for all samples, followed by
- * the gates. */
+/* LSTM, GRU and their gradients (loops: recurrent.isa.c), time steps of an LSTM, and shift. The
+ * recurrent weights are packed into tiles once; each time step is then one matrix product for all
+ * samples, followed by the gates. */
 
 #include "kernel/simd/recurrent.h"
+
+#include "graph/ops/lstm.h"
 
 #include <string.h>
 
@@ -64,6 +66,7 @@ static kolo_simd_recurrent_job job_of(const kolo_call *call) {
         .length = dim[1],
         .hidden = dim[2],
         .n_gates = s->n_gates,
+        .kept = dim[1],
         .packed = scratch,
         .product = scratch + s->packed,
         .pitch = s->panels * s->table->tile,
@@ -92,7 +95,8 @@ static void run_forward(const kolo_call *call) {
     job.q = lstm ? NULL : call->out[2];
     kolo_kernel_parallel(threads, s->panels, s->table->pack, &job);
     for (job.step = 0; job.step < job.length; job.step++) {
-        if (job.step > 0 || job.h0) {
+        job.follows = job.step > 0 || job.h0;
+        if (job.follows) {
             kolo_kernel_parallel(threads, s->panels, s->table->multiply, &job);
         }
         kolo_kernel_parallel(threads, job.samples, s->loops->gates, &job);
@@ -104,7 +108,8 @@ static void steps_bwd(const kolo_call *call, kolo_simd_recurrent_job *job) {
     const int threads = call->spec->threads;
     kolo_kernel_parallel(threads, s->panels, s->table->pack_bwd, job);
     for (job->step = job->length - 1; job->step >= 0; job->step--) {
-        if (job->step < job->length - 1) {
+        job->follows = job->step < job->length - 1;
+        if (job->follows) {
             kolo_kernel_parallel(threads, s->panels, s->table->multiply_bwd, job);
         }
         kolo_kernel_parallel(threads, job->samples, s->loops->gates_bwd, job);
@@ -157,6 +162,65 @@ KOLO_SIMD_KERNEL(lstm, run_forward);
 KOLO_SIMD_KERNEL(lstm_bwd, run_lstm_bwd);
 KOLO_SIMD_KERNEL(gru, run_forward);
 KOLO_SIMD_KERNEL(gru_bwd, run_gru_bwd);
+
+/* ---- time steps ---- */
+
+static void run_cell(const kolo_call *call) {
+    enum { CELL_GX, CELL_B, CELL_PRODUCT, CELL_BEFORE };
+    const kolo_kernel_spec *spec = call->spec;
+    const int64_t *dim = spec->out[0].shape.dim;
+    const kolo_simd_recurrent_job job = {
+        .samples = dim[0],
+        .length = spec->in[CELL_GX].shape.dim[1],
+        .hidden = dim[2],
+        .n_gates = 4,
+        .step = spec->attr[KOLO_LSTM_CELL_STEP].i,
+        .kept = 1,
+        .follows = spec->n_in > CELL_PRODUCT,
+        .gx = call->in[CELL_GX],
+        .b = call->in[CELL_B],
+        .c0 = input(call, CELL_BEFORE),
+        .product = spec->n_in > CELL_PRODUCT ? call->in[CELL_PRODUCT] : NULL,
+        .pitch = 4 * dim[2],
+        .h = call->out[0],
+        .gates = call->out[1],
+        .c = call->out[2],
+    };
+    const kolo_simd_recurrent_table *table = KOLO_ISA_PICK(kolo_simd_recurrent);
+    kolo_kernel_parallel(spec->threads, job.samples, table->lstm.gates, &job);
+}
+
+static void run_cell_bwd(const kolo_call *call) {
+    enum { CELL_DH, CELL_GATES, CELL_C, CELL_TO_H, CELL_DC };
+    const kolo_kernel_spec *spec = call->spec;
+    const int64_t *dim = spec->in[CELL_DH].shape.dim;
+    const bool follows = spec->n_in > CELL_DC; /* another time step does */
+    const kolo_simd_recurrent_job job = {
+        .samples = dim[0],
+        .length = dim[1],
+        .hidden = dim[2],
+        .n_gates = 4,
+        .step = spec->attr[KOLO_LSTM_CELL_STEP].i,
+        .kept = 1,
+        .follows = follows,
+        .dh = call->in[CELL_DH],
+        .gates = call->in[CELL_GATES],
+        .c = call->in[CELL_C],
+        .c0 = spec->n_in % 2 == 0 ? call->in[spec->n_in - 1] : NULL,
+        .product = follows ? call->in[CELL_TO_H] : NULL,
+        .pitch = dim[2],
+        .dgx = call->out[0],
+        .carry = call->out[1],
+    };
+    const kolo_simd_recurrent_table *table = KOLO_ISA_PICK(kolo_simd_recurrent);
+    if (follows) memcpy(job.carry, call->in[CELL_DC], kolo_tensor_bytes(&spec->out[1]));
+    kolo_kernel_parallel(spec->threads, job.samples, table->lstm.gates_bwd, &job);
+}
+
+const kolo_kernel kolo_simd_lstm_cell = {
+    .name = "simd_lstm_cell", .op = &kolo_op_lstm_cell, .fit = fit, .run = run_cell};
+const kolo_kernel kolo_simd_lstm_cell_bwd = {
+    .name = "simd_lstm_cell_bwd", .op = &kolo_op_lstm_cell_bwd, .fit = fit, .run = run_cell_bwd};
 
 /* ---- shift ---- */
 

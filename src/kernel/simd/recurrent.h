@@ -7,6 +7,9 @@ typedef struct kolo_simd_recurrent_job {
     int64_t samples, length, hidden;
     int64_t n_gates; /* 4 or 3 */
     int64_t step;    /* time step t, for products and gates; -1 of a product: before the first */
+    int64_t kept;    /* time steps of gates, c, h, q and what is computed from them: length, or 1 */
+    bool follows;    /* gates: `product` is h[t-1] w^T; their gradients: a later step has set
+                        `product` and `carry` */
     const float *w, *gx, *b, *dh;
     const float *h0, *c0;     /* [samples][hidden] before the first step; NULL: zero */
     float *gates, *c, *h, *q; /* inputs of the backward pass; q: gru */

@@ -42,11 +42,16 @@ static void multiply_step(const void *arg, int part, int64_t begin, int64_t end)
     multiply(&p, begin, end * TILE);
 }
 
+/* The place of a time step in what a layer keeps of all of its steps, or a cell of its own. */
+INLINE int64_t kept_at(const kolo_simd_recurrent_job *job, int64_t sample) {
+    return sample * job->kept + (job->kept > 1 ? job->step : 0);
+}
+
 /* The state before this step at channels from c on: `row` is that of this step, `first` that before
- * the first one of all samples; NULL: zero. */
+ * the first one of those that are kept, of all samples; NULL: zero. */
 INLINE vf state_before(const kolo_simd_recurrent_job *job, const float *row, const float *first,
                        int64_t i, int64_t c, int64_t n) {
-    if (job->step > 0) return get(row - job->hidden + c, n);
+    if (job->kept > 1 && job->step > 0) return get(row - job->hidden + c, n);
     return first ? get(first + i * job->hidden + c, n) : splat(0);
 }
 
@@ -62,11 +67,11 @@ static void lstm_gates(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_recurrent_job *job = arg;
     int64_t hidden = job->hidden;
     for (int64_t i = begin; i < end; i++) {
-        int64_t token = i * job->length + job->step;
+        int64_t token = i * job->length + job->step, at = kept_at(job, i);
         const float *gx = job->gx + token * 4 * hidden;
-        const float *of_h = job->step > 0 || job->h0 ? job->product + i * job->pitch : NULL;
-        float *gate = job->gates + token * 4 * hidden, *cell = job->c + token * hidden;
-        float *h = job->h + token * hidden;
+        const float *of_h = job->follows ? job->product + i * job->pitch : NULL;
+        float *gate = job->gates + at * 4 * hidden, *cell = job->c + at * hidden;
+        float *h = job->h + at * hidden;
         for (int64_t c = 0; c < hidden; c += VL) {
             int64_t n = hidden - c;
             vf in = sigmoid(raw(job, gx, of_h, INPUT, c, n));
@@ -114,12 +119,11 @@ static void multiply_step_bwd(const void *arg, int part, int64_t begin, int64_t 
 static void lstm_gates_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_recurrent_job *job = arg;
     int64_t hidden = job->hidden;
-    bool last = job->step == job->length - 1;
     for (int64_t i = begin; i < end; i++) {
-        int64_t token = i * job->length + job->step;
-        const float *gate = job->gates + token * 4 * hidden, *cell = job->c + token * hidden;
-        const float *from_after = job->product + i * job->pitch;
-        float *d = job->dgx + token * 4 * hidden, *dc = job->carry + i * hidden;
+        int64_t token = i * job->length + job->step, at = kept_at(job, i);
+        const float *gate = job->gates + at * 4 * hidden, *cell = job->c + at * hidden;
+        const float *from_after = job->follows ? job->product + i * job->pitch : NULL;
+        float *d = job->dgx + at * 4 * hidden, *dc = job->carry + i * hidden;
         for (int64_t c = 0; c < hidden; c += VL) {
             int64_t n = hidden - c;
             vf in = get(gate + INPUT * hidden + c, n), forget = get(gate + FORGET * hidden + c, n);
@@ -127,9 +131,9 @@ static void lstm_gates_bwd(const void *arg, int part, int64_t begin, int64_t end
             vf old = state_before(job, cell, job->c0, i, c, n);
             vf th = hyperbolic_tangent(get(cell + c, n)),
                to_h = get(job->dh + token * hidden + c, n);
-            if (!last) to_h += get(from_after + c, n);
+            if (job->follows) to_h += get(from_after + c, n);
             vf to_c = to_h * out * (1.0f - th * th);
-            if (!last) to_c += get(dc + c, n);
+            if (job->follows) to_c += get(dc + c, n);
             put(d + INPUT * hidden + c, to_c * new *in *(1.0f - in), n);
             put(d + FORGET * hidden + c, to_c * old * forget * (1.0f - forget), n);
             put(d + CELL * hidden + c, to_c * in * (1.0f - new *new), n);
@@ -147,7 +151,7 @@ static void gru_gates(const void *arg, int part, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
         const int64_t token = i * job->length + job->step;
         const float *gx = job->gx + token * GRU_GATES * hidden;
-        const float *of_h = job->step > 0 || job->h0 ? job->product + i * job->pitch : NULL;
+        const float *of_h = job->follows ? job->product + i * job->pitch : NULL;
         float *gate = job->gates + token * GRU_GATES * hidden;
         float *h = job->h + token * hidden, *q = job->q + token * hidden;
         for (int64_t c = 0; c < hidden; c += VL) {
@@ -170,12 +174,11 @@ static void gru_gates(const void *arg, int part, int64_t begin, int64_t end) {
 static void gru_gates_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_recurrent_job *job = arg;
     const int64_t hidden = job->hidden;
-    const bool last = job->step == job->length - 1;
     for (int64_t i = begin; i < end; i++) {
         const int64_t token = i * job->length + job->step;
         const float *gate = job->gates + token * GRU_GATES * hidden;
         const float *h = job->h + token * hidden, *q = job->q + token * hidden;
-        const float *from_after = job->product + i * job->pitch;
+        const float *from_after = job->follows ? job->product + i * job->pitch : NULL;
         float *dx = job->dgx + token * GRU_GATES * hidden, *carry = job->carry + i * hidden;
         float *dh = job->dgh + token * GRU_GATES * hidden;
         for (int64_t c = 0; c < hidden; c += VL) {
@@ -185,7 +188,7 @@ static void gru_gates_bwd(const void *arg, int part, int64_t begin, int64_t end)
             vf new = get(gate + NEW * hidden + c, n);
             vf old = state_before(job, h, job->h0, i, c, n);
             vf to_h = get(job->dh + token * hidden + c, n);
-            if (!last) to_h += get(from_after + c, n) + get(carry + c, n);
+            if (job->follows) to_h += get(from_after + c, n) + get(carry + c, n);
             vf d_new = to_h * (1.0f - update) * (1.0f - new *new);
             vf d_reset = d_new * get(q + c, n) * reset * (1.0f - reset);
             vf d_update = to_h * (old - new) * update * (1.0f - update);

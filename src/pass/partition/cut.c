@@ -1,6 +1,7 @@
 /* What a cut makes of parameters and of nodes, on one axis after the other: inputs that have the
  * index of the cut are sharded as the leading input is, attributes become those of this rank, and
  * where the op needs the dimension whole, positions are exchanged or collected before it. */
+#include "graph/ops/lstm.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 #include "graph/propagate.h"
@@ -125,6 +126,12 @@ static kolo_status follow_cut(partitioner *p, const cut_node *c, int k) {
     if (is_divided_batch(p, c->n->in[c->lead], c->axis) && batch &&
         !is_cut(placed(p, v, c->axis))) {
         c->n->in[k] = kolo_partition_slice(p, v, c->axis, &want);
+        return kolo_graph_check(p->g);
+    }
+    const bool whole = !is_parameter(p, v) && !is_cut(placed(p, v, c->axis));
+    if (whole && !is_varying(p, v, c->axis) && !of_positions &&
+        !is_divided_batch(p, c->n->in[c->lead], c->axis)) {
+        c->n->in[k] = kolo_partition_slice(p, v, c->axis, &want); /* all ranks have it */
         return kolo_graph_check(p->g);
     }
     if (of_positions || !is_parameter(p, v) || is_cut(placed(p, v, c->axis)) || p->used[v.id]) {
@@ -315,6 +322,20 @@ static kolo_status make_dims(const partitioner *p, const cut_node *c) {
     return KOLO_OK;
 }
 
+/* Makes a layer of which the rules divide the gates one of hidden units: each rank has some of
+ * these, and the states of all others, as the pass recurrence gathers them. False: it is no such
+ * layer. */
+static bool take_units(const partitioner *p, const cut_node *c) {
+    enum { W = 1, GATES = 4 };
+    const kolo_placement *cut = placed(p, c->n->in[c->lead], c->axis);
+    const bool gates = cut->blocks == GATES && cut->dim == (c->lead == 0 ? 2 : 0);
+    if (c->n->op != &kolo_op_lstm || c->lead > 2 || !gates || kolo_lstm_is_divided(c->n)) {
+        return false;
+    }
+    c->n->attr[KOLO_LSTM_UNITS].i = kolo_info(p->g, c->n->in[W])->tensor.shape.dim[1];
+    return true;
+}
+
 /* Whether a term has the index in several parts of a dimension. */
 static bool has_parts(const kolo_index_term *term, int code) {
     const int d = kolo_index_find(term, code);
@@ -410,10 +431,10 @@ static kolo_status cut_on(partitioner *p, kolo_node *n, const kolo_index *index,
         return refuse(p, n, lead, axis,
                       "it makes a sequence of the rows of images, as vision transformers do");
     }
-    if (needs_whole(p, &c) && kolo_partition_take_ring(p, &c)) {
-        kolo_index of_ring;
-        KOLO_TRY(index_of_whole(p, n, &of_ring));
-        return cut_on(p, n, &of_ring, axis, summed);
+    if (needs_whole(p, &c) && (kolo_partition_take_ring(p, &c) || take_units(p, &c))) {
+        kolo_index divided;
+        KOLO_TRY(index_of_whole(p, n, &divided));
+        return cut_on(p, n, &divided, axis, summed);
     }
     if (needs_whole(p, &c) && kolo_partition_take_heads(p, &c)) {
         KOLO_TRY(kolo_graph_check(p->g));
@@ -426,7 +447,11 @@ static kolo_status cut_on(partitioner *p, kolo_node *n, const kolo_index *index,
         return leader(p, n, axis) < 0 ? vary(p, n, axis) : cut_on(p, n, index, axis, summed);
     }
     if (needs_whole(p, &c)) {
-        return refuse(p, n, lead, axis, "the op needs the sharded dimension whole");
+        return refuse(p, n, lead, axis,
+                      n->op == &kolo_op_lstm
+                          ? "each of its four gates has to be sharded, by hidden units: "
+                            "give a rule such as \"rnn.weight_?h_l* 0 4\""
+                          : "the op needs the sharded dimension whole");
     }
     for (int k = 0; k < n->n_out; k++) {
         c.summed |= kolo_index_find(&index->out[k], c.code) < 0;

@@ -35,7 +35,8 @@ kolo_value kolo_partition_collect(partitioner *p, kolo_value v, int axis,
     const kolo_placement to = {.kind = kind};
     const int d = placed(p, v, axis)->dim;
     kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
-    if (is_of_positions(p, axis)) { /* slices may differ; no other axis cuts the dimension */
+    if (is_of_positions(p, axis) || placed(p, v, axis)->depth >= KOLO_DEPTH_POSITIONS) {
+        /* Slices may differ; no other axis cuts the dimension. */
         shape.dim[d] = p->whole[v.id].dim[d];
     } else {
         shape.dim[d] *= p->g->mesh.axes[axis].size;

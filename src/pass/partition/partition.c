@@ -16,6 +16,7 @@
  * (experts.c). */
 #include "pass/partition/partition.h"
 
+#include "graph/ops/lstm.h"
 #include "graph/ops/ops.h"
 #include "graph/propagate.h"
 #include "pass/partition/rules.h"
@@ -23,6 +24,18 @@
 #include <string.h>
 
 /* ---- rules ---- */
+
+/* The placement of a parameter by its rule. */
+static kolo_placement cut_of_rule(const partitioner *p, int axis, const kolo_value_info *info,
+                                  const kolo_placement_rule *rule) {
+    const int blocks = rule->blocks > 0 ? rule->blocks : 1, size = p->g->mesh.axes[axis].size;
+    const bool even = rule->dim < info->tensor.shape.rank &&
+                      info->tensor.shape.dim[rule->dim] % ((int64_t)blocks * size) == 0;
+    return (kolo_placement){.kind = KOLO_PLACEMENT_SHARDED,
+                            .dim = rule->dim,
+                            .blocks = rule->blocks,
+                            .depth = even ? 0 : KOLO_DEPTH_UNEVEN};
+}
 
 static kolo_status apply_rules(partitioner *p, int axis) {
     int placed = 0;
@@ -36,8 +49,7 @@ static kolo_status apply_rules(partitioner *p, int axis) {
         KOLO_TRY(kolo_placement_rule_of(p->rules, info->name, &rule));
         if (rule.dim == KOLO_PLACE_SAMPLES) p->by_samples |= (kolo_axes)1 << axis;
         if (rule.dim < 0) continue;
-        const kolo_placement cut = {
-            .kind = KOLO_PLACEMENT_SHARDED, .dim = rule.dim, .blocks = rule.blocks};
+        const kolo_placement cut = cut_of_rule(p, axis, info, &rule);
         KOLO_TRY(kolo_partition_cut_leaf(p, axis, (kolo_value){.id = v}, &cut));
         placed++;
     }
@@ -182,6 +194,9 @@ static kolo_status visit(partitioner *p, kolo_node *n) {
     for (int a = 0; a < p->g->mesh.n_axes && kolo_graph_check(p->g) == KOLO_OK; a++) {
         kolo_value *y = &p->now[n->out[0].id];
         if (p->by_heads >> a & 1) *y = kolo_partition_give_heads(p, *y, a);
+        if (kolo_lstm_is_divided(n) && is_cut(placed(p, *y, a)) && placed(p, *y, a)->dim == 2) {
+            *y = kolo_partition_collect(p, *y, a, KOLO_PLACEMENT_INVARIANT);
+        }
         const bool to_experts =
             n->op == &kolo_op_expert_dispatch && is_of_experts(p, a) && p->g->mesh.axes[a].size > 1;
         if (to_experts) *y = kolo_partition_to_experts(p, *y, a);

@@ -7,8 +7,9 @@
 
 #include <string.h>
 
-/* The depth of cuts of experts: they are exchanged as positions are, and merged with nothing. */
-enum { KOLO_DEPTH_EXPERTS = KOLO_DEPTH_POSITIONS + 1 };
+/* The depth of cuts of experts, and of slices that differ in length: they are exchanged as
+ * positions are, and merged with nothing. */
+enum { KOLO_DEPTH_EXPERTS = KOLO_DEPTH_POSITIONS + 1, KOLO_DEPTH_UNEVEN };
 
 typedef struct partitioner {
     kolo_graph *g;

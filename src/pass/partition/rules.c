@@ -42,6 +42,7 @@
     "*.mlp.down_proj.weight 1\n"                                        \
     "encoder.weight 0 # lstm_lm: tables\n"                              \
     "decoder.weight 0\n"                                                \
+    "rnn.weight_?h_l* 0 4 # its gates, by hidden units\n"               \
     "emb.weight 0 # dlrm\n"                                             \
     "layer?.*.conv1.weight 0 # resnet: channels between convolutions\n" \
     "layer?.*.conv2.weight 1\n"                                         \

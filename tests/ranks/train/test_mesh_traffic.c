@@ -33,6 +33,23 @@ static double tensor_parallel(int rank) {
     return (4 * LAYERS + 2) * activation + of_loss;
 }
 
+/* An allgather and a reduce-scatter instead of each allreduce, half its bytes each; but the last
+ * activation is gathered for the output layer, and its gradient summed. So are those of layer
+ * norms. */
+static double sequence_parallel(int rank) {
+    const double norms = 4 * WIDTH * LAYERS + 2 * WIDTH;
+    return tensor_parallel(rank) + activation / 2 + 4 * norms;
+}
+
+/* lstm_lm: of the states of a layer each rank has half, and gives that to the other in each time
+ * step; the gradients come back in all but the last. Inputs of layers and of the output layer have
+ * an allreduce of their gradient, the embedding one of itself. */
+static double recurrence(int rank) {
+    const double states = activation / TOKENS;
+    (void)rank;
+    return 2 * (2 * TOKENS - 1) * states / 2 + 4 * activation + of_loss;
+}
+
 /* Queries, keys and values go one way and the outputs back; of 4 activations a rank has half the
  * positions and sends half of those. Their gradients move as much. All gradients are summed. */
 static double context_parallel(int rank) {
@@ -98,6 +115,16 @@ static const struct {
     const char *placement;
 } cases[] = {
     {GPT2, "tp=2", 2, tensor_parallel, NULL},
+    {GPT2, "tp=2", 2, sequence_parallel, "megatron-sp"},
+    {{.model = "lstm_lm",
+      .model_options = "layers=2,width=64,hidden=64,context=32,vocab=60",
+      .data = "synthetic-tokens:N=67,test=1",
+      .batch = BATCH / PARTS,
+      .accumulate = PARTS},
+     "tp=2",
+     2,
+     recurrence,
+     NULL},
     {GPT2, "sp=2", 2, context_parallel, NULL},
     {GPT2, "sp=4", 4, ring, "ring"},
     {GPT2, "sp=4", 4, ring, "zigzag"},

@@ -1,6 +1,7 @@
 /* Index notation: reading it, and what it states of ops without a gradient rule. The others are
  * compared with their kernels in test_op_gradient.c. */
 #include "graph/index.h"
+#include "graph/ops/lstm.h"
 #include "graph/ops/ops.h"
 #include "support/index_check.h"
 #include "support/shapes.h"
@@ -161,6 +162,11 @@ static const index_case cases[] = {
      {S3(2, 5, 4), S4(3, 2, 3, 4), S3(2, 5, 3)},
      .labels = 4,
      .attr = {{0}}},
+    {&kolo_op_lstm_cell, 4, {S3(2, 3, 20), S1(20), S3(2, 1, 20), S3(2, 1, 5)}, .attr = {{1}}},
+    {&kolo_op_lstm_cell_bwd,
+     6,
+     {S3(2, 3, 5), S3(2, 1, 20), S3(2, 1, 5), S3(2, 1, 5), S3(2, 1, 5), S3(2, 1, 5)},
+     .attr = {{1}}},
     {&kolo_op_rotary, 1, {S3(2, 5, 8)}, .attr = {{2}, {.f = 100}, {3}}},
     {&kolo_op_rotary, 2, {S3(2, 5, 8), S2(2, 5)}, .labels = 2, .attr = {{2}, {.f = 100}, {3}}},
     {&kolo_op_cache_write, 3, {S4(2, 4, 5, 3), S3(2, 1, 24), S2(2, 1)}, .labels = 4, .attr = {{0}}},

@@ -3,6 +3,7 @@
  * with and without rests of vectors, tiles and blocks, and over threads. */
 #include "base/bf16.h"
 #include "base/rng.h"
+#include "graph/ops/lstm.h"
 #include "kernel/simd/kernels.h"
 #include "support/kernel_check.h"
 
@@ -201,6 +202,24 @@ static void row_updates_are_the_reference(void **state) { test_each_set(row_upda
 
 /* ---- recurrent layers ---- */
 
+/* The last time step of a layer, and its gradient; with `state` one that others follow. */
+static void time_steps(int64_t n, int64_t t, int64_t h, int state, const float *gates,
+                       const float *c, int threads) {
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {{t - 1}};
+    const kolo_shape one = kolo_shape_3(n, 1, h), four = kolo_shape_3(n, 1, 4 * h);
+    const kolo_shape cell[] = {kolo_shape_3(n, t, 4 * h), kolo_shape_1(4 * h), four, one};
+    const kolo_shape bwd[] = {kolo_shape_3(n, t, h), four, one, one, one, one};
+    const void *data[] = {NULL, gates, c, NULL, NULL, NULL};
+    kolo_kernel_spec spec;
+    test_kernel_spec(&spec, &kolo_op_lstm_cell, attr, 2 + 2 * state, cell, NULL, 3, NULL, threads);
+    test_kernel_fitting(&kolo_simd_lstm_cell, &spec, NULL, 1e-5);
+    for (int more = 0; more < 2; more++) { /* without and with cells before */
+        test_kernel_spec(&spec, &kolo_op_lstm_cell_bwd, attr, 3 + 2 * state + more, bwd, NULL, 2,
+                         NULL, threads);
+        test_kernel_fitting(&kolo_simd_lstm_cell_bwd, &spec, data, 1e-5);
+    }
+}
+
 /* Layers without and with an initial state. */
 static void recurrent(int threads) {
     static const int64_t shapes[][3] = {{1, 1, 1}, {2, 5, 8}, {7, 4, 33}, {3, 6, 64}, {13, 3, 20}};
@@ -229,6 +248,7 @@ static void recurrent(int threads) {
         test_kernel_spec(&spec, &kolo_op_gru_bwd, NULL, 5 + state, gru_bwd, NULL, 2 + state, NULL,
                          threads);
         test_kernel_fitting(&kolo_simd_gru_bwd, &spec, data, 1e-5);
+        time_steps(n, t, h, state, gates, c, threads);
         if (state) continue;
         for (int64_t back = 0; back < 2; back++) {
             const kolo_attr attr[KOLO_MAX_ATTRS] = {{back}};

@@ -1,4 +1,5 @@
 /* Shape rules that no builder call reaches: of gradients and updates. */
+#include "graph/ops/lstm.h"
 #include "graph/ops/ops.h"
 #include "support/support.h"
 
@@ -74,6 +75,29 @@ static void inner_rules_refuse_what_does_not_fit(void **state) {
         {&kolo_op_lstm, 3, {{3, {2, 4, 8}}, kolo_shape_2(8, 3), vector}, {{0}}, "[8,2]"},
         {&kolo_op_lstm, 3, {{3, {2, 4, 8}}, kolo_shape_2(8, 2), vector}, {{0}}, "8 elements"},
         {&kolo_op_lstm_bwd, 4, {tokens, tokens, tokens, w}, {{0}}, "four times"},
+        {&kolo_op_lstm,
+         3,
+         {{3, {2, 4, 8}}, kolo_shape_2(8, 3), kolo_shape_1(8)},
+         {{5}}, /* units of all ranks */
+         "[8,5]"},
+        {&kolo_op_lstm_cell, 2, {tokens, vector}, {{0}}, "four times H"},
+        {&kolo_op_lstm_cell, 2, {{3, {2, 4, 8}}, kolo_shape_1(8)}, {{4}}, "no time step 4 of 4"},
+        {&kolo_op_lstm_cell, 2, {{3, {2, 4, 8}}, vector}, {{0}}, "8 elements"},
+        {&kolo_op_lstm_cell,
+         3,
+         {{3, {2, 4, 8}}, kolo_shape_1(8), {3, {2, 1, 8}}},
+         {{0}},
+         "the cells before"},
+        {&kolo_op_lstm_cell,
+         4,
+         {{3, {2, 4, 8}}, kolo_shape_1(8), {3, {2, 1, 8}}, {3, {2, 2, 2}}},
+         {{0}},
+         "[2,1,2]"},
+        {&kolo_op_lstm_cell_bwd,
+         3,
+         {{3, {2, 4, 2}}, {3, {2, 1, 6}}, {3, {2, 1, 2}}},
+         {{0}},
+         "[2,1,8]"},
         {&kolo_op_lstm,
          4,
          {{3, {2, 4, 8}}, kolo_shape_2(8, 2), kolo_shape_1(8), kolo_shape_2(2, 2)},

@@ -4,6 +4,7 @@
 #include "graph/ops/ops.h"
 #include "graph/propagate.h"
 #include "kolo/models.h"
+#include "pass/partition/recurrence.h"
 #include "pass/partition/rules.h"
 #include "pass/pass.h"
 #include "support/support.h"
@@ -164,6 +165,7 @@ static kolo_graph *divided_on(int rank, const char *model, const char *options, 
     ASSERT_OK(kolo_pass_synchronize(g));
     ASSERT_OK(kolo_graph_propagate(g));
     ASSERT_OK(kolo_pass_ring(g));
+    ASSERT_OK(kolo_pass_recurrence(g));
     ASSERT_OK(kolo_graph_verify(g));
     ASSERT_OK(kolo_graph_propagate(g));
     return g;

@@ -1,0 +1,128 @@
+/* LSTM layers divided by hidden units: the ranks of any mesh compute what one rank does, in f64
+ * with the reference kernels to rounding, with units that do not divide, initial states, both
+ * directions, dropout, clipping, accumulation and recomputation. What cannot be divided is refused
+ * by name. */
+#include "graph/ops/ops.h"
+#include "pass/partition/rules.h"
+#include "support/mesh_run.h"
+#include "support/support.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { TOKENS = 5, WIDTH = 6, WORDS = 13, SAMPLES = 4 };
+
+typedef struct setting {
+    char mesh[32];
+    int ranks;
+    int64_t units, micro_batches;
+    kolo_optimizer_opts optimizer;
+    kolo_recompute recompute;
+    int zero;
+    bool states, both; /* with initial states; in both directions */
+} setting;
+
+/* Initial states, of the first token. */
+static kolo_value state_of(kolo_graph *g, kolo_value x, const char *name, int64_t n,
+                           int64_t units) {
+    const kolo_value w = kolo_param(g, name, kolo_shape_2(units, WIDTH), kolo_init_fan_in(WIDTH));
+    const kolo_value first = kolo_reshape(g, kolo_slice(g, x, 1, 0, 1), kolo_shape_2(n, WIDTH));
+    return kolo_linear(g, first, w);
+}
+
+static kolo_status build(kolo_graph *g, int64_t n, const void *arg) {
+    const setting *s = arg;
+    const int64_t wide = s->both ? 2 * s->units : s->units;
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_I32, kolo_shape_2(n, TOKENS));
+    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_2(n, TOKENS));
+    kolo_value table =
+        kolo_param(g, "encoder.weight", kolo_shape_2(WORDS, WIDTH), kolo_init_fan_in(1));
+    kolo_value h = kolo_dropout(g, kolo_embedding(g, table, x, KOLO_NONE), 0.1);
+    kolo_recurrent_opts opts = {.bidirectional = s->both};
+    if (s->states) {
+        opts.use_state = true;
+        opts.h = state_of(g, h, "of_h", n, wide);
+        opts.c = state_of(g, h, "of_c", n, wide);
+    }
+    h = kolo_lstm_opts(g, h, "rnn", 0, s->units, &opts);
+    h = kolo_lstm(g, kolo_dropout(g, h, 0.2), "rnn", 1, s->units);
+    h = kolo_reshape(g, kolo_dropout(g, h, 0.1), kolo_shape_2(n * TOKENS, s->units));
+    kolo_value w =
+        kolo_param(g, "decoder.weight", kolo_shape_2(WORDS, s->units), kolo_init_fan_in(8));
+    kolo_value b = kolo_param(g, "decoder.bias", kolo_shape_1(WORDS), kolo_init_fan_in(8));
+    kolo_value labels = kolo_reshape(g, y, kolo_shape_1(n * TOKENS));
+    kolo_output(g, "loss", kolo_softmax_xent(g, kolo_linear_bias(g, h, w, b), labels));
+    return kolo_graph_check(g);
+}
+
+static void feed(kolo_plan *p, int step, int64_t first, int64_t count, const void *arg) {
+    int32_t *x = kolo_plan_input(p, "x", &(kolo_tensor){0});
+    int32_t *y = kolo_plan_input(p, "y", &(kolo_tensor){0});
+    (void)arg;
+    for (int64_t i = 0; i < count * TOKENS; i++) {
+        const int64_t at = step % 3 * 1000 + first * TOKENS + i;
+        x[i] = (int32_t)(at * 7 % WORDS);
+        y[i] = (int32_t)(at * at % WORDS);
+    }
+}
+
+static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
+    const setting *s = arg;
+    const mesh_model m = {.mesh = s->mesh,
+                          .samples = SAMPLES,
+                          .terms = TOKENS,
+                          .micro_batches = s->micro_batches,
+                          .optimizer = s->optimizer,
+                          .recompute = s->recompute,
+                          .zero = s->zero,
+                          .placement = kolo_placement_rules(NULL),
+                          .build = build,
+                          .feed = feed,
+                          .arg = s};
+    return mesh_train(comm, &m, result);
+}
+
+static void any_mesh_computes_what_one_rank_does(void **state) {
+    static const setting cases[] = {
+        {.mesh = "dp=1,tp=2",
+         .ranks = 2,
+         .units = 8,
+         .micro_batches = 1,
+         .optimizer = {.momentum = 0.9, .clip = 0.5}},
+        {.mesh = "tp=3,dp=2",
+         .ranks = 6,
+         .units = 7,
+         .micro_batches = 2,
+         .optimizer = {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3, .clip = 0.5},
+         .zero = 1},
+        {.mesh = "dp=1,tp=3",
+         .ranks = 3,
+         .units = 7,
+         .micro_batches = 1,
+         .optimizer = {.kind = KOLO_OPTIMIZER_LAMB, .weight_decay = 0.01},
+         .recompute = KOLO_RECOMPUTE_FULL,
+         .states = true},
+        {.mesh = "dp=2,tp=2",
+         .ranks = 4,
+         .units = 6,
+         .micro_batches = 1,
+         .optimizer = {.momentum = 0.9},
+         .recompute = KOLO_RECOMPUTE_CHEAP,
+         .states = true,
+         .both = true},
+    };
+    (void)state;
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        setting alone = cases[i];
+        snprintf(alone.mesh, sizeof alone.mesh, "dp=1");
+        alone.zero = 0;
+        mesh_assert_equals(cases[i].mesh, body, &cases[i], cases[i].ranks, &alone, 1, sizeof alone);
+    }
+}
+
+TEST_MAIN(test_recurrent_parallel) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_mesh_computes_what_one_rank_does),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
