@@ -85,6 +85,7 @@ static int count_norms(const kolo_graph *g) {
 
 kolo_status kolo_pass_sync_batch_norm(kolo_graph *g) {
     const int norms = count_norms(g);
+    if (norms == 0 && g->stages > 1) return KOLO_OK; /* other stages have them */
     if (norms == 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "the model has no batch normalization to synchronize: "
                                        "omit --sync-bn");

@@ -172,6 +172,13 @@ static inline int64_t micro_batches(const kolo_session *s, int64_t global) {
     return divide_up(divide_up(global, step_ranks(s)), s->opts.batch);
 }
 
+/* Whether in a step of `global` samples each of `ranks` has as many micro-batches with samples, of
+ * up to `batch` of them: then they agree in the order of what stages exchange among these ranks. */
+static inline bool equal_micro_batches(int64_t global, int64_t ranks, int64_t batch) {
+    const int64_t least = global / ranks, most = divide_up(global, ranks);
+    return least == most || divide_up(most, batch) <= least;
+}
+
 /* Samples of all ranks in micro-batch i of `parts`. Shares have one of two sizes (data/sampler.h).
  */
 static inline int64_t micro_global(const kolo_session *s, int64_t global, int64_t parts,

@@ -3,6 +3,8 @@
 #include "plan/program/run.h"
 #include "train/session/internal.h"
 
+#include <inttypes.h>
+
 /* The step, for its passes. */
 typedef struct staged_step {
     kolo_session *s;
@@ -37,8 +39,23 @@ static kolo_status find_plans(staged_step *t, const cached *finish) {
     return KOLO_OK;
 }
 
+/* Synchronized statistics are those of a micro-batch of all ranks. */
+static kolo_status check_norms(const staged_step *t) {
+    const int64_t global = t->batch->global_count;
+    if (!t->s->opts.plan.sync_batch_norm ||
+        equal_micro_batches(global, step_ranks(t->s), t->s->opts.batch)) {
+        return KOLO_OK;
+    }
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "a step of %" PRId64 " samples gives some of %" PRId64
+                     " workers along dp no sample in a micro-batch, and its batch normalization is "
+                     "synchronized: use fewer micro-batches, or omit --sync-bn",
+                     global, (int64_t)step_ranks(t->s));
+}
+
 /* The micro-batches that have samples; then zeros for the others, and the update. */
 static kolo_status run(staged_step *t, const cached *finish) {
+    KOLO_TRY(check_norms(t));
     const int64_t full = t->batch->count < t->n ? t->batch->count : t->n;
     KOLO_TRY(find_plans(t, finish));
     if (full > 0) {

@@ -9,6 +9,7 @@
 #include "data/sampler.h"
 #include "kernel/select/families.h"
 #include "train/session/buckets.h"
+#include "train/session/internal.h"
 #include "train/session/model_check.h"
 #include "train/session/setup_parts.h"
 
@@ -157,6 +158,23 @@ static kolo_status compute_steps(kolo_setup *s, int workers) {
         by_epochs = s->opts.epochs * s->epoch_steps;
     }
     s->total_steps = s->opts.steps > 0 ? kolo_min_i64(s->opts.steps, by_epochs) : by_epochs;
+    return KOLO_OK;
+}
+
+/* Where stages synchronize batch normalization, the workers along dp agree in their micro-batches,
+ * also in the last step of an epoch. */
+static kolo_status check_norms(const kolo_setup *s) {
+    const int64_t sizes[] = {s->global_batch,
+                             kolo_dataset_describe(s->train)->count % s->global_batch};
+    if (!s->opts.sync_bn || kolo_mesh_stages(&s->mesh) == 1) return KOLO_OK;
+    for (size_t i = 0; i < KOLO_COUNT(sizes); i++) {
+        if (sizes[i] == 0 || equal_micro_batches(sizes[i], s->workers, s->opts.batch)) continue;
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "--sync-bn: a step of %" PRId64 " samples gives some of %d workers along "
+                         "dp no sample in a micro-batch: use fewer micro-batches, another batch, "
+                         "or omit --sync-bn",
+                         sizes[i], s->workers);
+    }
     return KOLO_OK;
 }
 
@@ -440,6 +458,7 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
     }
     KOLO_TRY(open_data(s, model));
     KOLO_TRY(compute_steps(s, s->workers));
+    KOLO_TRY(check_norms(s));
     KOLO_TRY(check_buckets(s));
     const kolo_dataset_info *info = kolo_dataset_describe(s->train);
     if (kolo_augment_any(&s->augment) && info->fields[KOLO_FIELD_X].dtype != KOLO_DTYPE_U8) {

@@ -29,6 +29,14 @@ static const kolo_train_opts gpt2 = {
     .epochs = 20,
 };
 
+/* With a last batch of an epoch whose shares differ. */
+#define SYNCHRONIZED                                                                   \
+    {                                                                                  \
+        .model = "resnet20", .model_options = "width=0.25",                            \
+        .data = "synthetic:N=13,test=2,shape=3x8x8,seed=2", .optimizer.momentum = 0.9, \
+        .global_batch = 8, .accumulate = 2, .steps = 4, .epochs = 3, .sync_bn = true,  \
+    }
+
 /* Uneven micro-batches, last batches of an epoch with fewer samples than micro-batches or places on
  * dp, metrics of several stages, convolutions and batch normalization in micro-batches. */
 static void jobs_train_and_evaluate(void **state) {
@@ -164,6 +172,9 @@ static void jobs_train_and_evaluate(void **state) {
          "zbv",
          4,
          1},
+        {SYNCHRONIZED, "dp=2,pp=2", "zb-h1", 4, 2},
+        {SYNCHRONIZED, "dp=2,tp=2", NULL, 4, 2},
+        {SYNCHRONIZED, "dp=1,pp=4", "1f1b", 4, 1}, /* the last stage has no batch normalization */
     };
     for (size_t i = 0; i < KOLO_COUNT(jobs); i++) {
         kolo_train_opts opts = jobs[i].opts;
@@ -361,7 +372,7 @@ static void what_stages_cannot_do_is_named(void **state) {
         {"pp=8", "interleaved:16", "at most 64 parts", 8, 0, false},
         {"pp=2", "2f2b", "no schedule", 2, 0, false},
         {"pp=2", NULL, "--zero above 1", 2, 2, false},
-        {"pp=2", NULL, "--sync-bn", 2, 0, true},
+        {"pp=2", NULL, "no batch normalization to synchronize", 2, 0, true},
         {"xp=2", NULL, "the axes are dp", 2, 0, false},
         {"dp=1,pp=3", NULL, "too few layers", 3, 0, false},
     };
@@ -378,6 +389,11 @@ static void what_stages_cannot_do_is_named(void **state) {
         }
         assert_job_refused(bad[i].ranks, &opts, bad[i].text);
     }
+    kolo_train_opts uneven = SYNCHRONIZED;
+    uneven.data = "synthetic:N=9,test=2,shape=3x8x8";
+    uneven.mesh = "dp=2,pp=2";
+    assert_job_refused(4, &uneven,
+                       "a step of 1 samples gives some of 2 workers along dp no sample");
     kolo_train_opts placed = gpt2;
     placed.mesh = "pp=2";
     placed.placement = "megatron";

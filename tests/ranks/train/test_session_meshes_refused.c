@@ -116,7 +116,7 @@ static kolo_status refused_body(kolo_comm *comm, const void *arg, void *result) 
     } cases[] = {
         {{.mesh = "pp=2"}, build_with_counts, "confusion, which stages of a pipeline do not sum"},
         {{.mesh = "tp=2"}, own_net_build, "no rule of tensor parallelism names a parameter"},
-        {{.mesh = "pp=2", .sync_bn = true}, own_net_build, "--sync-bn is for data parallelism"},
+        {{.mesh = "pp=2", .sync_bn = true}, own_net_build, "no batch normalization to synchronize"},
         {{.mesh = "dp=1,tp=2", .zero = 1}, own_net_build, "--zero divides the optimizer state"},
         {{.mesh = "dp=2", .placement = own_net_rules},
          own_net_build,
