@@ -9,6 +9,7 @@
 #include "base/integer.h"
 #include "comm/engine/failure.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- communicators ---- */
@@ -26,6 +27,18 @@ struct kolo_mesh_comms {
     size_t n_groups, cap_groups;
 };
 
+/* The place of a rank: "dp=1,tp=0". */
+static void name_place(const void *arg, int rank, char *text, size_t bytes) {
+    const kolo_mesh *mesh = arg;
+    size_t used = 0;
+    for (int a = 0; a < mesh->n_axes && used < bytes; a++) {
+        if (mesh->axes[a].size == 1) continue;
+        const int at = kolo_mesh_coordinate(mesh, rank, a);
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s=%d", used > 0 ? "," : "",
+                                 mesh->axes[a].name, at);
+    }
+}
+
 kolo_status kolo_mesh_comms_create(const kolo_mesh *mesh, kolo_comm *world,
                                    kolo_mesh_comms **comms) {
     if (kolo_comm_size(world) != kolo_mesh_size(mesh)) {
@@ -37,6 +50,7 @@ kolo_status kolo_mesh_comms_create(const kolo_mesh *mesh, kolo_comm *world,
     if (!c) return KOLO_NOMEM(sizeof *c);
     c->mesh = *mesh;
     c->world = world;
+    kolo_comm_name_ranks(world, name_place, &c->mesh);
     *comms = c;
     return KOLO_OK;
 }
@@ -73,6 +87,7 @@ void kolo_mesh_comms_fail(kolo_mesh_comms *comms, kolo_status status) {
 void kolo_mesh_comms_destroy(kolo_mesh_comms *comms) {
     if (!comms) return;
     for (size_t i = 0; i < comms->n_groups; i++) kolo_comm_destroy(comms->groups[i].comm);
+    if (comms->world->namer_arg == &comms->mesh) kolo_comm_name_ranks(comms->world, NULL, NULL);
     kolo_free(comms->groups);
     kolo_free(comms);
 }

@@ -68,6 +68,12 @@ void kolo_comm_set_gate(kolo_comm *comm, kolo_comm_gate gate, void *arg) {
     comm->gate_arg = arg;
 }
 
+void kolo_comm_name_ranks(kolo_comm *comm, kolo_rank_namer namer, const void *arg) {
+    KOLO_COMM_LOCK_SCOPE(comm);
+    comm->namer = namer;
+    comm->namer_arg = arg;
+}
+
 void kolo_comm_set_tuning(kolo_comm *comm, kolo_comm_tuning tuning) {
     KOLO_COMM_LOCK_SCOPE(comm);
     if (tuning.chunk_bytes == 0) {

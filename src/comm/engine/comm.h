@@ -27,6 +27,7 @@ typedef bool (*kolo_comm_gate)(void *arg, const kolo_request *request);
 
 enum {
     KOLO_GROUP_BYTES = 40,
+    KOLO_RANK_BYTES = 128, /* "rank 3 (dp=1,tp=1; 1 in sub-group 2/0)" */
     KOLO_SERVICE_KEY_BYTES = 32,
 };
 
@@ -35,6 +36,9 @@ typedef struct kolo_service_link {
     struct kolo_service_link *next;
     void (*abandon)(struct kolo_service_link *link); /* in a forked child: closes descriptors */
 } kolo_service_link;
+
+/* Writes the name of a rank of a group in messages, such as its place in a mesh. */
+typedef void (*kolo_rank_namer)(const void *arg, int rank, char *text, size_t bytes);
 
 /* Lets waits of a group go on after their timeout. */
 typedef struct kolo_comm_patience {
@@ -55,6 +59,8 @@ struct kolo_comm {
     kolo_comm *parent, *children, *sibling; /* sub-groups: a list of children, linked by sibling */
     int *whole_rank; /* [size]: number in the whole group; NULL: this is the whole group */
     char group[KOLO_GROUP_BYTES]; /* "sub-group 2/0", by colours; "" for the whole group */
+    kolo_rank_namer namer;        /* NULL: ranks are called by their numbers alone */
+    const void *namer_arg;
     kolo_algorithm algorithm;
     kolo_comm_tuning tuning;
     kolo_comm_costs costs; /* the same on all ranks */
@@ -120,6 +126,9 @@ struct kolo_comm {
 /* Called each time before a request would make progress. A request that the gate holds is announced
  * at most, never complete. NULL removes the gate. */
 KOLO_SHARED void kolo_comm_set_gate(kolo_comm *comm, kolo_comm_gate gate, void *arg);
+/* Names the ranks of a group and its sub-groups in messages from now on; NULL: by their numbers
+ * alone. `arg` is borrowed. */
+KOLO_SHARED void kolo_comm_name_ranks(kolo_comm *comm, kolo_rank_namer namer, const void *arg);
 /* For requests created from now on. */
 KOLO_SHARED void kolo_comm_set_tuning(kolo_comm *comm, kolo_comm_tuning tuning);
 /* Replaces the map of hosts found when joining: hosts[r] is any number that identifies the host of

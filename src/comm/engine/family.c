@@ -42,8 +42,18 @@ int kolo_comm_member(const kolo_comm *comm, int whole_rank) {
 }
 
 const char *kolo_comm_rank_text(const kolo_comm *comm, int rank, char *text, size_t bytes) {
-    int n = snprintf(text, bytes, "rank %d", kolo_comm_whole_rank(comm, rank));
-    if (comm->parent) snprintf(text + n, bytes - (size_t)n, " (%d in %s)", rank, comm->group);
+    const int whole = kolo_comm_whole_rank(comm, rank);
+    char name[KOLO_RANK_BYTES / 2] = "";
+    const kolo_comm *named = comm;
+    while (named && !named->namer) named = named->parent;
+    if (named) named->namer(named->namer_arg, kolo_comm_member(named, whole), name, sizeof name);
+    const char *between = name[0] && comm->parent ? "; " : "";
+    int n = snprintf(text, bytes, "rank %d%s%s%s", whole, name[0] || comm->parent ? " (" : "", name,
+                     between);
+    if (comm->parent) {
+        n += snprintf(text + n, bytes - (size_t)n, "%d in %s", rank, comm->group);
+    }
+    if (name[0] || comm->parent) snprintf(text + n, bytes - (size_t)n, ")");
     return text;
 }
 

@@ -19,10 +19,11 @@ bool kolo_family_in_flight(const kolo_comm *comm);
 int kolo_comm_whole_rank(const kolo_comm *comm, int rank);
 /* The number here of a rank of the whole group; -1: it is no member. */
 int kolo_comm_member(const kolo_comm *comm, int whole_rank);
-/* Names a rank in messages, by its number in the whole group and, in a sub-group, by its own too.
- * The text is valid until the end of the enclosing block. */
+/* Names a rank in messages, by its number in the whole group, what the namer of the group, or of
+ * the nearest one above that has one, makes of it, and in a sub-group by its own number too. The
+ * text is valid until the end of the enclosing block. */
 #define KOLO_RANK(comm, rank) \
-    kolo_comm_rank_text((comm), (rank), (char[KOLO_GROUP_BYTES + 32]){0}, KOLO_GROUP_BYTES + 32)
+    kolo_comm_rank_text((comm), (rank), (char[KOLO_RANK_BYTES]){0}, KOLO_RANK_BYTES)
 const char *kolo_comm_rank_text(const kolo_comm *comm, int rank, char *text, size_t bytes);
 /* Whether a rank and this one share memory, so that each reads and writes registered memory of the
  * other in place. The same on both sides. */

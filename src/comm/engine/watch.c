@@ -108,7 +108,7 @@ static bool is_lost(const kolo_comm *comm, int peer, char why[KOLO_REPORT_BYTES]
  * order in which they were lost is not known. */
 static kolo_status lose(kolo_comm *comm, int first, const char *where) {
     enum { NAMED = 3 };
-    char text[NAMED * (KOLO_GROUP_BYTES + 128)] = "", more[32] = "", why[KOLO_REPORT_BYTES];
+    char text[NAMED * (KOLO_RANK_BYTES + 96)] = "", more[32] = "", why[KOLO_REPORT_BYTES];
     int n = 0;
     for (int p = first; p < comm->size; p++) {
         if (!is_lost(comm, p, why)) continue;
