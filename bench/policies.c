@@ -1,40 +1,72 @@
 /* The time of a policy of parameter servers in virtual time, for bench/stragglers.py:
  *
  *     policies POLICY WORKERS TARGET FILE
+ *     policies POLICY WORKERS accuracy=A FILE SEED
  *
  * FILE has a double for each step of each worker, in seconds: those of the first step, then those
- * of the second. Prints when TARGET gradients are applied, and the changes of a bound that adapts,
- * as JSON. The owner of the parameters is the library's. */
+ * of the second. Prints when TARGET gradients are applied, or when a network that is trained by
+ * them has this test accuracy (null: never), and the changes of a bound that adapts, as JSON. The
+ * owner of the parameters is the library's. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "support/policy_sim.h"
 #include "train/session/consistency.h"
+#include "virtual_training.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int fail(void) {
     fprintf(stderr, "policies: %s\n", kolo_last_error());
     return 1;
 }
 
-static void print(const policy_sim *sim) {
-    char name[KOLO_CONSISTENCY_NAME];
-    printf("{\"seconds\": %.9g, \"applied\": %llu, \"changes\": [", sim->seconds,
+/* `training`: NULL, or what was trained. */
+static void print(const policy_sim *sim, const virtual_training *training) {
+    const double seconds = training ? virtual_training_seconds(training) : sim->seconds;
+    char name[KOLO_CONSISTENCY_NAME], text[32] = "null";
+    double at, accuracy;
+    if (isfinite(seconds)) snprintf(text, sizeof text, "%.9g", seconds);
+    printf("{\"seconds\": %s, \"applied\": %llu, \"changes\": [", text,
            (unsigned long long)sim->applied);
     for (int i = 0; i < sim->n_changes; i++) {
         kolo_consistency_print(sim->changes[i].staleness, name);
         printf("%s[%.9g, \"%s\"]", i > 0 ? ", " : "", sim->changes[i].seconds, name);
     }
+    printf("], \"evaluations\": [");
+    for (int i = 0; training && virtual_training_evaluation(training, i, &at, &accuracy); i++) {
+        printf("%s[%.9g, %.9g]", i > 0 ? ", " : "", at, accuracy);
+    }
     printf("]}\n");
+}
+
+/* Trains until an accuracy is reached, or counts gradients. */
+static kolo_status run(policy_sim *sim, const char *target, const char *seed) {
+    static const char accuracy[] = "accuracy=";
+    virtual_training *training = NULL;
+    if (strncmp(target, accuracy, sizeof accuracy - 1) == 0) {
+        KOLO_TRY(virtual_training_create(seed ? strtoull(seed, NULL, 10) : 0, sim->workers,
+                                         sim->opts.adapts,
+                                         strtod(target + sizeof accuracy - 1, NULL), &training));
+        sim->model = virtual_training_model(training);
+    } else {
+        sim->target = strtoull(target, NULL, 10);
+    }
+    policy_sim_run(sim);
+    print(sim, training);
+    virtual_training_destroy(training);
+    return KOLO_OK;
 }
 
 int main(int argc, char **argv) {
     kolo_consistency c;
     char *data;
     size_t bytes;
-    if (argc != 5) {
-        fprintf(stderr, "usage: policies POLICY WORKERS TARGET FILE\n");
+    if (argc != 5 && argc != 6) {
+        fprintf(stderr, "usage: policies POLICY WORKERS TARGET FILE\n"
+                        "       policies POLICY WORKERS accuracy=A FILE SEED\n");
         return 2;
     }
     const int workers = atoi(argv[2]);
@@ -44,14 +76,12 @@ int main(int argc, char **argv) {
         .workers = workers,
         .steps = (int)(bytes / sizeof(double) / (size_t)workers),
         .units = (const double *)(const void *)data,
-        .target = strtoull(argv[3], NULL, 10),
         .opts = {.staleness = kolo_consistency_staleness(&c),
                  .drop = c.drop,
                  .discard = c.discard,
                  .adapts = c.kind == KOLO_CONSISTENCY_AUTO},
     };
-    policy_sim_run(&sim);
-    print(&sim);
+    const kolo_status status = run(&sim, argv[3], argv[5]);
     kolo_free(data);
-    return 0;
+    return status == KOLO_OK ? 0 : fail();
 }

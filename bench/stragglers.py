@@ -7,6 +7,7 @@ steps, by a simulation in virtual time that counts nothing but the steps.
     bench/stragglers.py --patterns build/release [--steps 1000] [--seeds 5]
     bench/stragglers.py --patterns build/release --measure build/release --steps 150 [--ms 20]
     bench/stragglers.py --accuracy 0.88 --measure build/release [--steps 3000] [--ms 20] [--seeds 5] [--jobs 2]
+    bench/stragglers.py --accuracy 0.88 --patterns build/release [--steps 3000] [--ms 20] [--seeds 5] [--jobs 2]
     bench/stragglers.py --measure build/release --balance 13 --slower 4 --steps 40
 
 Every step of a worker takes 1 unit, and with the probability the factor; with --slower, those of
@@ -17,7 +18,9 @@ shards in a step, each of which sleeps, with equal shares and with --worker-weig
 of a worker is in proportion to its speed. --patterns compares `auto` with the fixed policies under six patterns of
 delays, in virtual time with the library's owner of parameters (bench/policies.c), or with steps that sleep.
 --accuracy trains a small convolutional network on Fashion-MNIST with such steps, and prints the median time to a test
-accuracy; policies that update at each push have the learning rate of a batch of one worker. --jobs run beside each other.
+accuracy; policies that update at each push have the learning rate of a batch of one worker. With --patterns that is under
+each of the patterns, in virtual time: the gradients are real, and nothing takes time but the steps. --jobs run beside each
+other.
 """
 import argparse
 import array
@@ -30,6 +33,8 @@ import statistics
 import subprocess
 import tempfile
 import time
+
+from plots import curves
 
 POLICIES = ("ssp:1", "ssp:3", "ssp:10", "asp", "bsp:drop=1", "bsp:drop=1,discard")
 
@@ -238,6 +243,55 @@ def compare(opts):
               f" | {share:.1%} | {chosen} |", flush=True)
 
 
+def virtual_time_to(build, units, policy, opts, seed):
+    """Virtual seconds until a network trained with these steps has the test accuracy, infinite: never; and its evaluations."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(array.array("d", [opts.ms / 1000 * unit for row in units for unit in row]).tobytes())
+        file.flush()
+        found = json.loads(subprocess.run(
+            [f"{build}/bench/policies", policy, str(len(units[0])), f"accuracy={opts.accuracy}", file.name, str(seed)],
+            check=True, stdout=subprocess.PIPE).stdout)
+    return float("inf") if found["seconds"] is None else found["seconds"], found["evaluations"]
+
+
+def accuracy_at(evaluations, second):
+    """By linear interpolation; after the end as at the end."""
+    before = (0, 0)
+    for now in evaluations:
+        if now[0] >= second:
+            return before[1] + (now[1] - before[1]) * (second - before[0]) / (now[0] - before[0])
+        before = now
+    return before[1]
+
+
+def plot(path, what, policies, found):
+    """The accuracies by time; found: by policy the results of all seeds."""
+    most = max(statistics.median(seconds for seconds, _ in found[policy]) for policy in policies)
+    every = max(1, round(most / 16))
+    times = range(0, int(most) + every, every)
+    lines = [(policy, {time: statistics.median(accuracy_at(points, time) for _, points in found[policy]) for time in times})
+             for policy in policies]
+    curves(path, f"Test accuracy, medians: {what}", "seconds", "accuracy", lines, 1)
+
+
+def race_under_patterns(opts):
+    """The median virtual time to a test accuracy under each pattern, and that of `auto` beside the best fixed policy."""
+    policies, seeds = (*FIXED, "auto"), range(1, opts.seeds + 1)
+    with concurrent.futures.ThreadPoolExecutor(opts.jobs) as pool:
+        runs = {(what, policy, seed): pool.submit(
+            virtual_time_to, opts.patterns, draw(pattern, opts.workers, opts.steps, seed), policy, opts, seed)
+                for what, pattern in PATTERNS.items() for policy in policies for seed in seeds}
+        print("| slow steps | `bsp`, s | " + " | ".join(f"`{policy}`" for policy in policies[1:]) +
+              " | of the best |\n|" + " --- |" * (len(policies) + 2))
+        for what in PATTERNS:
+            found = {policy: [runs[what, policy, seed].result() for seed in seeds] for policy in policies}
+            seconds = [statistics.median(time for time, _ in found[policy]) for policy in policies]
+            print(f"| {what} | {seconds[0]:.0f} | " + " | ".join(f"{seconds[0] / time:.2f}" for time in seconds[1:]) +
+                  f" | {min(seconds[:-1]) / seconds[-1]:.1%} |", flush=True)
+            if opts.plot and PATTERNS[what] is at_random:
+                plot(opts.plot, what, policies, found)
+
+
 def time_to(build, units, policy, opts, seed):
     """Seconds until the test accuracy is reached, by linear interpolation between evaluations; infinite: never."""
     workers, at_push = len(units[0]), policy.startswith(("ssp", "asp"))
@@ -294,6 +348,7 @@ def main():
     parser.add_argument("--seeds", type=int, help="of --patterns and --accuracy; 1")
     parser.add_argument("--accuracy", type=float)
     parser.add_argument("--jobs", type=int, default=1, help="of --accuracy")
+    parser.add_argument("--plot", metavar="FILE.svg", help="of --accuracy --patterns: accuracies by time, one step of 5 slow")
     parser.add_argument("--balance", type=int, default=0, metavar="SHARDS")
     opts = parser.parse_args()
     if opts.balance and not opts.measure:
@@ -304,18 +359,21 @@ def main():
         refuse(parser, opts, ("probability", "factor", "seed"), "--accuracy has its own")
     else:
         refuse(parser, opts, ("seeds",), "it is for --patterns and --accuracy")
-    if opts.accuracy and not opts.measure:
-        parser.error("--accuracy needs --measure BUILD")
+    if opts.accuracy and bool(opts.measure) == bool(opts.patterns):
+        parser.error("--accuracy needs either --measure BUILD or --patterns BUILD")
     if opts.balance or opts.slower:
         refuse(parser, opts, ("probability", "factor", "seed"), "nothing is drawn")
-    if not opts.measure:
-        refuse(parser, opts, ("ms",), "it is for --measure")
-    steps = 40 if opts.balance else 1000 if opts.patterns else 3000 if opts.accuracy else 20000
+    if not opts.measure and not opts.accuracy:
+        refuse(parser, opts, ("ms",), "it is for --measure and --accuracy")
+    steps = 40 if opts.balance else 3000 if opts.accuracy else 1000 if opts.patterns else 20000
     defaults = {"probability": 0.2, "factor": 8, "steps": steps, "seed": 1, "seeds": 1,
                 "ms": 20 if opts.accuracy else 50}
     for name, value in defaults.items():
         if getattr(opts, name) is None:
             setattr(opts, name, value)
+    if opts.accuracy and opts.patterns:
+        race_under_patterns(opts)
+        return
     if opts.accuracy:
         race(opts)
         return

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { START_NS = 1000 }; /* a time of 0 means that there is none */
 
@@ -14,7 +15,6 @@ enum { START_NS = 1000 }; /* a time of 0 means that there is none */
 typedef struct message {
     kolo_service_call call;
     bool open;
-    float value;
 } message;
 
 typedef struct actor {
@@ -22,6 +22,8 @@ typedef struct actor {
     double end; /* of its step; INFINITY: it waits, or has finished */
     int made;
     uint32_t choice;
+    float *values,
+        *gradient; /* [count], [count + 1]: what it has read, and its gradient and loss */
 } actor;
 
 /* The simulation that runs, since clocks have no argument. */
@@ -30,6 +32,8 @@ static struct {
     kolo_parameters_owner *owner;
     actor *actors;
     double now, samples, loss;
+    size_t count;
+    bool ended;
 } x;
 
 static void check(kolo_status status) {
@@ -41,10 +45,15 @@ static void check(kolo_status status) {
 static int64_t now_ns(void) { return START_NS + (int64_t)(x.now * 1e9); }
 
 static void update(void *arg, const kolo_parameters_update *u) {
+    const policy_sim_model *m = x.sim->model;
     (void)arg;
-    u->values[0] += u->gradient[0];
     x.samples += u->workers;
-    if (x.sim->loss) x.loss += u->workers * x.sim->loss(x.now);
+    x.loss += (double)u->gradient[x.count];
+    if (m) {
+        x.ended |= m->update(m->arg, x.now, u);
+    } else {
+        u->values[0] += u->gradient[0];
+    }
 }
 
 static void progress(void *arg, double *samples, double *loss) {
@@ -76,23 +85,38 @@ static void learn(actor *a, uint64_t clock) {
 static void reply(kolo_service_call *call, kolo_status status, uint64_t clock, const void *data,
                   size_t bytes) {
     message *m = (message *)(void *)call;
-    (void)data, (void)bytes;
+    actor *a = &x.actors[call->client];
     check(status);
     m->open = false;
-    if (call->kind == KOLO_OWNER_PULL) learn(&x.actors[call->client], clock);
+    if (call->kind != KOLO_OWNER_PULL) return;
+    memcpy(a->values, data, bytes);
+    learn(a, clock);
 }
 
 static void send(int w, message *m, kolo_owner_request kind) {
     const actor *a = &x.actors[w];
-    *m = (message){.open = true, .value = 1};
+    *m = (message){.open = true};
     m->call = (kolo_service_call){.client = w, .kind = kind, .clock = (uint64_t)a->made};
     if (kind == KOLO_OWNER_PUSH) {
         m->call.key = a->choice;
-        m->call.input = &m->value;
-        m->call.input_bytes = sizeof m->value;
+        m->call.input = a->gradient;
+        m->call.input_bytes = (x.count + 1) * sizeof *a->gradient;
     }
-    if (kind == KOLO_OWNER_PULL) m->call.output_bytes = sizeof m->value;
+    if (kind == KOLO_OWNER_PULL) m->call.output_bytes = x.count * sizeof *a->values;
     kolo_parameters_owner_serve(x.owner, &m->call);
+}
+
+/* The gradient of a step that ends, and its loss. */
+static void compute(int w) {
+    const policy_sim_model *m = x.sim->model;
+    const actor *a = &x.actors[w];
+    double loss = x.sim->loss ? x.sim->loss(x.now) : 0;
+    if (m) {
+        loss = m->compute(m->arg, w, a->values, a->gradient);
+    } else {
+        a->gradient[0] = 1;
+    }
+    a->gradient[x.count] = (float)loss;
 }
 
 /* The worker whose step ends next; -1: none is in a step. */
@@ -120,29 +144,51 @@ static void begin_steps(void) {
     }
 }
 
+/* Room for what the workers have read and computed. */
+static void open_actors(const policy_sim *s) {
+    x.actors = kolo_zalloc((size_t)s->workers * sizeof *x.actors);
+    KOLO_ASSERT(x.actors);
+    for (int w = 0; w < s->workers; w++) {
+        actor *a = &x.actors[w];
+        a->end = INFINITY;
+        a->values = kolo_zalloc(x.count * sizeof *a->values);
+        a->gradient = kolo_zalloc((x.count + 1) * sizeof *a->gradient);
+        KOLO_ASSERT(a->values && a->gradient);
+    }
+}
+
+static void close_actors(const policy_sim *s) {
+    for (int w = 0; w < s->workers; w++) {
+        kolo_free(x.actors[w].values);
+        kolo_free(x.actors[w].gradient);
+    }
+    kolo_free(x.actors);
+}
+
 void policy_sim_run(policy_sim *s) {
-    const kolo_owned has = {{0, 1}, {0, 1}, {0, 0}};
     const float zero = 0;
     s->opts.update = update;
     s->opts.observe = observe;
-    s->opts.progress = s->loss ? progress : NULL;
+    s->opts.progress = s->loss || s->model ? progress : NULL;
     s->applied = 0;
     s->n_changes = 0;
     x.sim = s;
     x.now = x.samples = x.loss = 0;
-    x.actors = kolo_zalloc((size_t)s->workers * sizeof *x.actors);
+    x.count = s->model ? s->model->count : 1;
+    x.ended = false;
+    open_actors(s);
+    const kolo_owned has = {{0, x.count}, {0, x.count + 1}, {0, 0}};
     check(kolo_parameters_owner_create(&s->opts, &has, s->workers, reply, &x.owner));
     kolo_parameters_owner_set_clock(x.owner, now_ns);
-    kolo_parameters_owner_load(x.owner, &zero);
-    for (int w = 0; w < s->workers; w++) {
-        x.actors[w].end = INFINITY;
-        send(w, &x.actors[w].pull, KOLO_OWNER_PULL);
-    }
+    kolo_parameters_owner_load(x.owner, s->model ? s->model->initial : &zero);
+    for (int w = 0; w < s->workers; w++) send(w, &x.actors[w].pull, KOLO_OWNER_PULL);
     begin_steps();
-    for (int w; (w = first_to_end()) >= 0 && (s->target == 0 || s->applied < s->target);) {
+    for (int w;
+         !x.ended && (w = first_to_end()) >= 0 && (s->target == 0 || s->applied < s->target);) {
         actor *a = &x.actors[w];
         x.now = a->end;
         a->end = INFINITY;
+        compute(w);
         send(w, &a->push, KOLO_OWNER_PUSH);
         a->made++;
         send(w, &a->pull, KOLO_OWNER_PULL);
@@ -150,5 +196,5 @@ void policy_sim_run(policy_sim *s) {
     }
     s->seconds = x.now;
     kolo_parameters_owner_destroy(x.owner);
-    kolo_free(x.actors);
+    close_actors(s);
 }
