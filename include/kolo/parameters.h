@@ -75,8 +75,9 @@ typedef struct kolo_parameters_event {
 /* What an owner has, where owners have other things than equal ranges of one vector. In numbers. */
 typedef struct kolo_parameters_part {
     size_t values;   /* that workers pull */
-    size_t gradient; /* that workers push */
+    size_t gradient; /* that it updates these by, and workers push, unless `pushed` is given */
     size_t state;    /* that the owner keeps, such as momentum; see kolo_parameters_read_state */
+    size_t pushed;   /* with `unpack`: that workers push; otherwise 0 */
 } kolo_parameters_part;
 
 /* A zero field takes its default. All ranks pass the same numbers. */
@@ -118,6 +119,10 @@ typedef struct kolo_parameters_opts {
      * 2 servers, and calls the functions below with `replica_arg`. 0: the loss of a server ends the
      * job. */
     int replicas;
+    /* Called at the owner, in the service's thread, for each push: makes the gradient of the part
+     * from what a worker has pushed, such as codes. An error is that of the push, which is then not
+     * taken. With `parts` alone. NULL: workers push gradients. */
+    kolo_status (*unpack)(void *arg, const float *pushed, float *gradient);
     /* Called at the owner, in the service's thread. Required there. */
     void (*update)(void *arg, const kolo_parameters_update *update);
     /* Called once at the owner, before the first update, with its initial values and then its
@@ -198,7 +203,8 @@ KOLO_API bool kolo_parameters_works(const kolo_parameters *parameters);
  * its earlier push is complete too. PEER: an owner is lost; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_pull(kolo_parameters *parameters, float *values);
 /* Sends a gradient [count] to the owners, and advances this worker's clock. Does not wait for the
- * update: the gradient is borrowed until the next pull, or the end. ARG: the latest push was not
+ * update: the gradient is borrowed until the next pull, or the end. With `pushed` of a part it is
+ * what the parts are unpacked from, one after the other. ARG: the latest push was not
  * followed by a pull; PEER. */
 KOLO_API kolo_status kolo_parameters_push(kolo_parameters *parameters, const float *gradient);
 /* Sends a piece of the next gradient [count] while its rest is computed: the first `ready` numbers

@@ -177,7 +177,7 @@ void policy_sim_run(policy_sim *s) {
     x.count = s->model ? s->model->count : 1;
     x.ended = false;
     open_actors(s);
-    const kolo_owned has = {{0, x.count}, {0, x.count + 1}, {0, 0}};
+    const kolo_owned has = {.values = {0, x.count}, .gradient = {0, x.count + 1}};
     check(kolo_parameters_owner_create(&s->opts, &has, s->workers, reply, &x.owner));
     kolo_parameters_owner_set_clock(x.owner, now_ns);
     kolo_parameters_owner_load(x.owner, s->model ? s->model->initial : &zero);

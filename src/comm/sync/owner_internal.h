@@ -23,6 +23,7 @@ typedef struct kolo_owner_worker {
     uint32_t rests;          /* that have ended */
     kolo_service_call *push; /* kept until the step is complete; bsp only */
     const float *gradient;   /* of `push` */
+    float *unpacked;         /* its gradient; NULL: it is pushed as it is */
     float *staged; /* the first n_staged numbers of its next push; NULL: it sends no parts */
     size_t n_staged;
     kolo_service_call *pull;  /* kept until the others have caught up */

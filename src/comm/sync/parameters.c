@@ -30,22 +30,26 @@ static kolo_owned_span range_of(const kolo_parameters *p, int i) {
 
 /* What each part has. */
 static void divide(kolo_parameters *p) {
-    size_t values = 0, gradient = 0, state = 0;
+    size_t values = 0, gradient = 0, state = 0, pushed = 0;
     for (int i = 0; i < p->n_parts; i++) {
         const kolo_parameters_part *part = p->opts.parts ? &p->opts.parts[i] : NULL;
         const kolo_owned_span range = range_of(p, i);
-        p->owned[i] = (kolo_owned){range, range, {0, 0}};
+        p->owned[i] = (kolo_owned){range, range, {0, 0}, range};
         if (range.count > p->largest && !part) p->largest = range.count;
         if (!part) continue;
-        const size_t counts[] = {part->values, part->gradient, part->state};
+        const size_t packed = part->pushed > 0 ? part->pushed : part->gradient;
+        const size_t counts[] = {part->values, part->gradient, part->state, packed};
         for (size_t k = 0; k < KOLO_COUNT(counts); k++) {
             if (counts[k] > p->largest) p->largest = counts[k];
         }
-        p->owned[i] =
-            (kolo_owned){{values, part->values}, {gradient, part->gradient}, {state, part->state}};
+        p->owned[i] = (kolo_owned){{values, part->values},
+                                   {gradient, part->gradient},
+                                   {state, part->state},
+                                   {pushed, packed}};
         values += part->values;
         gradient += part->gradient;
         state += part->state;
+        pushed += packed;
     }
     p->opts.parts = NULL; /* of the caller */
 }

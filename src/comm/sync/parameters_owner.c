@@ -154,7 +154,7 @@ static bool is_valid(const owner *o, int number, const kolo_service_call *call) 
     if (!works) return false;
     const worker *w = &o->workers[number];
     const size_t input = call->input_bytes / sizeof(float);
-    const size_t left = o->has.gradient.count - w->n_staged;
+    const size_t left = o->has.pushed.count - w->n_staged;
     if (call->input_bytes % sizeof(float) || !kolo_parameters_owner_fits(o, call)) return false;
     switch (call->kind) {
     case KOLO_OWNER_PULL:
@@ -200,12 +200,19 @@ static void take_part(owner *o, int w, kolo_service_call *call) {
     o->reply(call, KOLO_OK, 0, NULL, 0);
 }
 
-/* The gradient of a push: where it lies, or what has come of it and the rest. */
-static const float *gradient_of(worker *x, const kolo_service_call *call) {
-    if (x->n_staged == 0) return call->input;
-    stage(x, call->input, call->input_bytes);
-    x->n_staged = 0;
-    return x->staged;
+/* The gradient of a push: where it lies, or what has come of it and the rest, unpacked. */
+static kolo_status find_gradient(const owner *o, worker *x, const kolo_service_call *call,
+                                 const float **gradient) {
+    *gradient = call->input;
+    if (x->n_staged > 0) {
+        stage(x, call->input, call->input_bytes);
+        x->n_staged = 0;
+        *gradient = x->staged;
+    }
+    if (!x->unpacked) return KOLO_OK;
+    KOLO_TRY(o->opts->unpack(o->opts->arg, *gradient, x->unpacked));
+    *gradient = x->unpacked;
+    return KOLO_OK;
 }
 
 /* A push that is an update. It needs an answer. */
@@ -251,7 +258,12 @@ static void adapt(owner *o, int w) {
 
 static void push(owner *o, int w, kolo_service_call *call) {
     worker *x = &o->workers[w];
-    const float *gradient = gradient_of(x, call);
+    const float *gradient;
+    const kolo_status status = find_gradient(o, x, call, &gradient);
+    if (status != KOLO_OK) {
+        o->reply(call, status, 0, NULL, 0);
+        return;
+    }
     adapt(o, w);
     take_choice(o, (uint32_t)call->key);
     if (o->leases) kolo_leases_acknowledge(o->leases, w);
@@ -358,7 +370,10 @@ void kolo_parameters_owner_destroy(owner *o) {
     if (!o->sum_shared) kolo_free(o->sum);
     kolo_free((void *)o->summands);
     kolo_free(o->late);
-    for (int w = 0; w < o->n_workers && o->workers; w++) kolo_free(o->workers[w].staged);
+    for (int w = 0; w < o->n_workers && o->workers; w++) {
+        kolo_free(o->workers[w].staged);
+        kolo_free(o->workers[w].unpacked);
+    }
     kolo_free(o->workers);
     kolo_free(o->pushes);
     kolo_free(o->lost);
@@ -382,6 +397,7 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     o->n_workers = (int)n;
     o->missing = -1;
     o->has = *has;
+    if (!opts->unpack) o->has.pushed = has->gradient;
     o->staleness = opts->staleness;
     o->now_ns = kolo_now_ns;
     size_t bytes = (has->values.count + 1) * sizeof(float);
@@ -405,6 +421,10 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     const bool chooses = opts->adapts && has->gradient.first == 0;
     if (chooses && kolo_adapt_create(workers, &o->adapt) != KOLO_OK) all = false;
     for (size_t w = (size_t)workers; w < n && o->workers; w++) o->workers[w].gone = true;
+    for (size_t w = 0; w < n && o->workers && opts->unpack; w++) {
+        o->workers[w].unpacked = kolo_alloc(sum_bytes);
+        all = all && o->workers[w].unpacked;
+    }
     if (all && o->workers && o->pushes && o->lost && o->reported && o->taken) {
         for (size_t w = 0; w < n && keeps; w++) {
             o->workers[w].late = o->late + w * has->gradient.count;
@@ -452,7 +472,7 @@ void kolo_parameters_owner_set_reply(owner *o, kolo_owner_reply *reply) { o->rep
 void kolo_parameters_owner_set_clock(owner *o, int64_t (*now_ns)(void)) { o->now_ns = now_ns; }
 
 kolo_status kolo_parameters_owner_stage(owner *o, int w) {
-    const size_t bytes = (o->has.gradient.count + 1) * sizeof *o->workers[w].staged;
+    const size_t bytes = (o->has.pushed.count + 1) * sizeof *o->workers[w].staged;
     o->workers[w].staged = kolo_alloc(bytes);
     return o->workers[w].staged ? KOLO_OK : KOLO_NOMEM(bytes);
 }

@@ -52,6 +52,7 @@ typedef struct kolo_owned_span {
 /* What an owner has, as parts of the vectors of all owners. */
 typedef struct kolo_owned {
     kolo_owned_span values, gradient, state;
+    kolo_owned_span pushed; /* of what workers push; without `unpack` the gradient */
 } kolo_owned;
 
 typedef struct kolo_parameters_owner kolo_parameters_owner;

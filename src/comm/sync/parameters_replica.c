@@ -49,7 +49,7 @@ struct kolo_replicas {
     /* The part that it follows. */
     bool taken_over;
     replayed *replayed;       /* [clients][KOLO_OWNER_KINDS] */
-    float *gradients;         /* [n_workers][followed.gradient.count]: of pushes that are kept */
+    float *gradients;         /* [n_workers][followed.pushed.count]: of pushes that are kept */
     kolo_service_call **held; /* [n_entries]: requests of workers, until it leads; as they came */
     int n_held;
     loss *losses; /* [n_workers]: seen by this server, until it leads */
@@ -213,11 +213,11 @@ static void follow(replicas *r, kolo_service_call *copy) {
         replayed other, *e = &r->replayed[client * KOLO_OWNER_KINDS + (int)kind];
         const void *input = copy->input;
         if (e->kept) e = &other; /* the owner refuses a second one */
-        const size_t room = r->opts.followed.gradient.count * sizeof *r->gradients;
+        const size_t room = r->opts.followed.pushed.count * sizeof *r->gradients;
         const int worker = worker_of(r, client);
         if (kind == KOLO_OWNER_PUSH && r->gradients && copy->input_bytes <= room && e != &other &&
             worker >= 0) {
-            float *own = r->gradients + (size_t)worker * r->opts.followed.gradient.count;
+            float *own = r->gradients + (size_t)worker * r->opts.followed.pushed.count;
             if (copy->input_bytes > 0) memcpy(own, input, copy->input_bytes);
             input = own;
         }
@@ -332,7 +332,7 @@ void kolo_replicas_destroy(replicas *r) {
 
 kolo_status kolo_replicas_create(const kolo_replicas_opts *opts, replicas **made) {
     const size_t clients = (size_t)clients_of(opts), workers = (size_t)workers_of(opts);
-    const size_t open = clients * OPEN_MOST + workers, count = opts->followed.gradient.count;
+    const size_t open = clients * OPEN_MOST + workers, count = opts->followed.pushed.count;
     if (count > UINT32_MAX) { /* of keys */
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "a part of %zu numbers is too large for a replica: use more servers",

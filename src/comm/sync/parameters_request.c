@@ -41,7 +41,7 @@ kolo_service_request kolo_parameters_request(const kolo_parameters *p, int i, ui
 }
 
 void kolo_parameters_add_gradient(const kolo_parameters *p, int i, kolo_service_request *q) {
-    const kolo_owned_span *span = &p->owned[i].gradient;
+    const kolo_owned_span *span = &p->owned[i].pushed;
     q->input = p->pushed + span->first + p->early[i].sent;
     q->input_bytes = (span->count - p->early[i].sent) * sizeof *p->pushed;
 }

@@ -168,11 +168,11 @@ static kolo_status push_ready(kolo_parameters *p, const float *gradient) {
 kolo_status kolo_parameters_push_early(kolo_parameters *p, const float *gradient, int i,
                                        size_t ready) {
     KOLO_TRY(check_push(p));
-    if (i < 0 || i >= p->n_parts || ready > p->owned[i].gradient.count) {
+    if (i < 0 || i >= p->n_parts || ready > p->owned[i].pushed.count) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%zu numbers of part %d", ready, i);
     }
     early_push *e = &p->early[i];
-    const kolo_owned_span *part = &p->owned[i].gradient;
+    const kolo_owned_span *part = &p->owned[i].pushed;
     if (kolo_parameters_buckets(p) > 1) {
         p->ready[i] = ready == part->count;
         return push_ready(p, gradient);

@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* Then of each owner its range in the row, and where its range in the tensor begins. */
-enum { NAME, KIND, LAYOUT, BUCKET, ELEMENTS, OWNERS };
+enum { NAME, KIND, LAYOUT, BUCKET, ELEMENTS, CODED, OWNERS };
 enum { FIRST, END, BASE, RANGE };
 enum { MORE_BUCKETS = 512 /* than units, at most */ };
 
@@ -207,6 +207,18 @@ kolo_status kolo_division_make(int owners, const kolo_store *store, const kolo_p
     return KOLO_OK;
 }
 
+void kolo_division_compress(kolo_division *d, const kolo_compression *how,
+                            const kolo_plan_sum *sums, int n_sums) {
+    d->codec = how->codec;
+    for (int i = 0; i < n_sums && kolo_compresses(how); i++) {
+        int row = kolo_division_find(d, sums[i].name);
+        const size_t bytes = (size_t)kolo_division_elements(d, row) * sizeof(float);
+        const bool chosen = !how->only || kolo_name_matches(how->only, sums[i].name);
+        if (sums[i].kind != KOLO_SUM_GRADIENT || bytes < how->min_bytes || !chosen) continue;
+        for (; row >= 0; row = kolo_division_next(d, row)) row_of(d, row)[CODED] = 1;
+    }
+}
+
 kolo_status kolo_division_broadcast(kolo_division *d, kolo_comm *comm) {
     const int last = kolo_comm_size(comm) - 1;
     int64_t sizes[] = {d->owners, d->n_rows, d->n_metrics, d->buckets};
@@ -327,6 +339,26 @@ static size_t sum_of(const kolo_division *d, int part, unsigned kinds) {
     return n;
 }
 
+size_t kolo_division_count(const kolo_division *d, int row, int part) {
+    return range_of(d, row, part);
+}
+
+/* The numbers that a range of a row takes in a push. */
+static size_t packed_of(const kolo_division *d, int row, int part) {
+    const size_t n = range_of(d, row, part);
+    if (!row_of(d, row)[CODED] || n == 0) return n;
+    return (kolo_codec_bytes(&d->codec, n) + sizeof(float) - 1) / sizeof(float);
+}
+
+/* The numbers of a push of a part. */
+static size_t pushed_of(const kolo_division *d, int part) {
+    size_t n = KOLO_SUMMED_HEAD;
+    for (int i = 0; i < d->n_rows; i++) {
+        if (is_among(d, i, KOLO_ROWS_PUSHED)) n += packed_of(d, i, part);
+    }
+    return n;
+}
+
 size_t kolo_division_totals(const kolo_division *d) {
     return ((size_t)kolo_division_updates(d) + 1) * (sizeof(double) / sizeof(float));
 }
@@ -338,6 +370,7 @@ kolo_parameters_part kolo_division_part(const kolo_division *d, int part) {
         .values = kolo_division_totals(d) + sum_of(d, part, KOLO_ROWS_PULLED),
         .gradient = KOLO_SUMMED_HEAD + sum_of(d, part, KOLO_ROWS_PUSHED),
         .state = sum_of(d, part, KOLO_ROWS_STATE),
+        .pushed = d->codec.kind == KOLO_CODEC_NONE ? 0 : pushed_of(d, part),
     };
 }
 
@@ -378,6 +411,41 @@ size_t kolo_division_gather_row(const kolo_division *d, int row, int part, doubl
     memcpy(numbers, range_at(d, row, part, false, place), n * sizeof *numbers);
     for (size_t k = 0; k < n && factor != 1; k++) numbers[k] = (float)(factor * (double)numbers[k]);
     return n;
+}
+
+size_t kolo_division_pack_row(const kolo_division *d, int row, int part, const float *numbers,
+                              float *residual, float *packed) {
+    const size_t n = range_of(d, row, part), to = packed_of(d, row, part);
+    if (n == 0) return 0;
+    if (!row_of(d, row)[CODED]) {
+        memcpy(packed, numbers, n * sizeof *packed);
+        return n;
+    }
+    packed[to - 1] = 0; /* what the code leaves of it */
+    const kolo_status status =
+        kolo_codec_encode(&d->codec, numbers, n, residual, packed, kolo_codec_bytes(&d->codec, n));
+    KOLO_ASSERT(status == KOLO_OK); /* the codec and the size are right */
+    return to;
+}
+
+kolo_status kolo_division_unpack(const kolo_division *d, int part, const float *packed,
+                                 float *gradient) {
+    memcpy(gradient, packed, KOLO_SUMMED_HEAD * sizeof *gradient);
+    packed += KOLO_SUMMED_HEAD;
+    gradient += KOLO_SUMMED_HEAD;
+    for (int i = 0; i < d->n_rows; i++) {
+        const size_t n = range_of(d, i, part);
+        if (!is_among(d, i, KOLO_ROWS_PUSHED) || n == 0) continue;
+        if (row_of(d, i)[CODED]) {
+            KOLO_TRY(
+                kolo_codec_decode(&d->codec, packed, kolo_codec_bytes(&d->codec, n), gradient, n));
+        } else {
+            memcpy(gradient, packed, n * sizeof *gradient);
+        }
+        packed += packed_of(d, i, part);
+        gradient += n;
+    }
+    return KOLO_OK;
 }
 
 enum { LOW = 1 << 12 }; /* sums of up to 4,096 workers are below 2^24 */

@@ -15,12 +15,15 @@
  *
  *     a gradient    what was summed over (KOLO_SUMMED_*), then its ranges of gradients, statistics
  *                   and metrics
+ *     a push        the same; with a codec, codes in place of the gradients that are compressed
  *     the values    totals of the run, in f64: samples, labels, the sum of each metric, and
  *                   updates; then its ranges of parameters and statistics
  *     the state     its ranges of optimizer state */
 
+#include "kolo/codec.h"
 #include "kolo/comm.h"
 #include "kolo/parameters.h"
+#include "pass/pass.h"
 #include "plan/plan.h"
 #include "plan/sums.h"
 
@@ -43,7 +46,9 @@ enum { KOLO_SUMMED_SAMPLES, KOLO_SUMMED_LABELS = 2, KOLO_SUMMED_HEAD = 4 };
 
 typedef struct kolo_division {
     int owners, buckets, n_rows, n_metrics;
-    int64_t *numbers; /* of row i: name, kind, layout, bucket, elements, and ranges of owners */
+    int64_t *numbers; /* of row i: name, kind, layout, bucket, elements, whether it is pushed as a
+                         code, and ranges of owners */
+    kolo_codec codec; /* of these; the same on all ranks by their options */
 } kolo_division;
 
 /* The rows of owner `index` of `owners`, whose plan has these sums. A parameter of more than
@@ -51,6 +56,9 @@ typedef struct kolo_division {
  * UNSUPPORTED: not in f32; NOMEM. */
 kolo_status kolo_division_make(int owners, const kolo_store *store, const kolo_plan_sum *sums,
                                int n_sums, size_t piece_bytes, kolo_division *division);
+/* The gradients that are compressed are pushed as codes. */
+void kolo_division_compress(kolo_division *division, const kolo_compression *how,
+                            const kolo_plan_sum *sums, int n_sums);
 /* Sends the rows of the last rank to all. Collective; PEER, TIMEOUT, NOMEM. */
 kolo_status kolo_division_broadcast(kolo_division *division, kolo_comm *comm);
 /* Appends the rows as a line of numbers; reads it at *text, which is moved behind it. FORMAT:
@@ -96,6 +104,17 @@ void kolo_division_scatter(const kolo_division *division, int part, unsigned kin
  * Returns its elements. */
 size_t kolo_division_gather_row(const kolo_division *division, int row, int part, double factor,
                                 float *place, float *numbers);
+
+/* The same of what a part is pushed as: packs the range that a part has of a row, whose elements
+ * are `numbers`, and returns the numbers of the push that it takes. `residual`: error feedback of
+ * these elements; NULL: none. */
+size_t kolo_division_pack_row(const kolo_division *division, int row, int part,
+                              const float *numbers, float *residual, float *packed);
+/* The gradient of a part from its push. FORMAT: a code is none. */
+kolo_status kolo_division_unpack(const kolo_division *division, int part, const float *packed,
+                                 float *gradient);
+/* Elements of a row that a part has. */
+size_t kolo_division_count(const kolo_division *division, int row, int part);
 
 /* An exact number in two floats whose sums over the workers stay exact. */
 void kolo_summed_set(float *summed, int64_t number);

@@ -128,8 +128,10 @@ void kolo_owner_destroy(kolo_owner *o) {
 }
 
 kolo_status kolo_owner_divide(const kolo_owner *o, kolo_division *division) {
-    return kolo_division_make(o->opts.owners, o->store, o->sums, o->n_sums, o->piece_bytes,
-                              division);
+    KOLO_TRY(
+        kolo_division_make(o->opts.owners, o->store, o->sums, o->n_sums, o->piece_bytes, division));
+    kolo_division_compress(division, &o->opts.codes, o->sums, o->n_sums);
+    return KOLO_OK;
 }
 
 static void print_row(const kolo_division *d, int owner, int row, const char *name,
@@ -154,7 +156,7 @@ kolo_status kolo_owner_print(const kolo_owner *o, kolo_text *text) {
         for (int b = 0; b < d.buckets; b++) {
             const kolo_parameters_part part = kolo_division_part(&d, b * d.owners + i);
             all.values += part.values;
-            all.gradient += part.gradient;
+            all.gradient += part.pushed > 0 ? part.pushed : part.gradient;
             all.state += part.state;
         }
         kolo_text_add(text, "%s %d: ", i < workers ? "worker" : "server",
@@ -186,6 +188,12 @@ static kolo_owner *enter(const void *arg) {
 static void leave(owned_part *p) {
     p->updates = p->owner->updates;
     p->pushes = p->owner->pushes;
+}
+
+/* The gradient of a push. */
+static kolo_status unpack(void *arg, const float *pushed, float *gradient) {
+    const owned_part *p = arg;
+    return kolo_division_unpack(p->owner->division, p->part, pushed, gradient);
 }
 
 static void take_values(const kolo_owner *o, int worker) {
@@ -466,6 +474,7 @@ kolo_status kolo_owner_serve(kolo_owner *o, const kolo_division *division,
     opts->load = load;
     opts->save = save;
     opts->update = update;
+    opts->unpack = division->codec.kind == KOLO_CODEC_NONE ? NULL : unpack;
     opts->observe = observe;
     opts->progress = progress;
     opts->arg = o->args[0];

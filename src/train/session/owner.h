@@ -22,9 +22,10 @@ typedef struct kolo_owner_opts {
     /* Of rounds: workers push how far they have come, which is weighted by samples; the optimizer
      * is that of the outer update, and running statistics are averaged. */
     bool rounds;
-    int64_t steps;      /* of each worker, made before */
-    int workers, joins; /* joins: that may come later */
-    kolo_lr schedule;   /* of steps */
+    int64_t steps;          /* of each worker, made before */
+    int workers, joins;     /* joins: that may come later */
+    kolo_compression codes; /* of the gradients that are pushed */
+    kolo_lr schedule;       /* of steps */
     /* Where each push is an update: of the delay of gradients, see docs/servers.md. 0: none. */
     double compensation;
     bool scale;  /* learning rates by staleness */

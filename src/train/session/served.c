@@ -152,6 +152,7 @@ void kolo_served_begin(kolo_served *d, int64_t samples, int64_t labels) {
     d->labels = labels;
     d->next = 0;
     memset(d->ready, 0, (size_t)d->division.n_rows * sizeof *d->ready);
+    kolo_served_begin_pack(d);
     for (int i = 0; i < kolo_division_parts(&d->division); i++) {
         float *part = d->pushed + d->pushed_at[i];
         kolo_summed_set(part + KOLO_SUMMED_SAMPLES, samples);
@@ -193,10 +194,8 @@ static kolo_status push_posted(void *arg, const kolo_plan *plan, int32_t node) {
     gather_ready(d);
     kolo_parameters_pull_early(d->parameters, d->pulled);
     if (d->group) return kolo_served_sum_ready(d);
-    for (int i = 0; i < kolo_division_parts(&d->division); i++) {
-        KOLO_TRY(kolo_parameters_push_early(d->parameters, d->pushed, i, d->filled[i]));
-    }
-    return KOLO_OK;
+    kolo_served_pack(d, d->next);
+    return kolo_served_push_early(d, 0, kolo_division_parts(&d->division));
 }
 
 /* Copies the rows that no POST has reported to the host: of a last micro-batch without samples. */
@@ -217,9 +216,10 @@ static kolo_status push(kolo_served *d, const kolo_plan *plan) {
         gather_ready(d);
     } else {
         memset(d->pushed, 0, d->gradient * sizeof *d->pushed);
+        kolo_served_begin_pack(d);
     }
     if (d->group) KOLO_TRY(kolo_served_sum_rest(d));
-    return kolo_served_leads(d) ? kolo_parameters_push(d->parameters, d->pushed) : KOLO_OK;
+    return kolo_served_leads(d) ? kolo_served_push(d) : KOLO_OK;
 }
 
 kolo_status kolo_served_pull(kolo_served *d, const kolo_session *s) {

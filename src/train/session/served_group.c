@@ -91,14 +91,22 @@ static bool is_filled(const kolo_served *d, int bucket) {
     return filled;
 }
 
+/* Rows are in the order of buckets; statistics and metrics, in the last one, are behind the
+ * gradients, and what is not pushed is last. */
+static int rows_before(const kolo_served *d, int bucket) {
+    int row = 0;
+    while (row < d->division.n_rows && kolo_division_bucket(&d->division, row) < bucket) row++;
+    return row;
+}
+
 /* The first one pushes a bucket that is summed. */
 static kolo_status push_bucket(kolo_served *d, int bucket) {
     const int owners = d->division.owners;
     if (!kolo_served_leads(d) || d->division.buckets == 1) return KOLO_OK;
-    for (int i = bucket * owners; i < (bucket + 1) * owners; i++) {
-        KOLO_TRY(kolo_parameters_push_early(d->parameters, d->pushed, i, d->parts[i].gradient));
-    }
-    return KOLO_OK;
+    for (int i = bucket * owners; i < (bucket + 1) * owners; i++)
+        d->filled[i] = d->parts[i].gradient;
+    kolo_served_pack(d, rows_before(d, bucket + 1));
+    return kolo_served_push_early(d, bucket * owners, (bucket + 1) * owners);
 }
 
 /* Takes the sums that are complete, up to one that is not; `wait`: waits for the first. */

@@ -29,6 +29,13 @@ struct kolo_served {
     float *pushed, *pulled; /* [gradient], [values]; registered memory, unless it has joined */
     bool joined;
     float *states; /* [state] */
+    /* With a codec a worker pushes this, in place of `pushed` (served_pack.c); else NULL: */
+    bool packs;
+    float *packed;   /* registered memory, unless it has joined */
+    float *residual; /* [gradient]: the errors of codes */
+    /* By part: its first number in `packed`; how many it has, of how many of `pushed`. */
+    size_t *packed_at, *n_packed, *n_taken;
+    int packed_rows; /* rows before this one are packed */
     /* Of rounds; otherwise NULL, and 0: */
     int64_t every;                   /* steps of a round */
     float *base;                     /* [values]: that the round has begun with */
@@ -62,6 +69,15 @@ void kolo_served_begin(kolo_served *served, int64_t samples, int64_t labels);
 kolo_status kolo_served_pull(kolo_served *served, const kolo_session *session);
 /* What all workers have done since the last call, as far as this one has pulled it. */
 kolo_sums kolo_served_sums(kolo_served *served, const kolo_session *session);
+/* served_pack.c */
+/* Before the numbers of a push: nothing is packed. */
+void kolo_served_begin_pack(kolo_served *served);
+/* Packs what the parts have of the rows before `end`, unless gradients are pushed as they are. */
+void kolo_served_pack(kolo_served *served, int end);
+/* Pushes early what parts [first, end) have so far. PEER. */
+kolo_status kolo_served_push_early(kolo_served *served, int first, int end);
+/* Pushes everything; `pushed` is complete. PEER. */
+kolo_status kolo_served_push(kolo_served *served);
 /* served_group.c */
 /* Hosts whose workers sum their gradients before they push; 0: each pushes its own. The same on all
  * ranks. */

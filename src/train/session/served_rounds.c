@@ -82,7 +82,7 @@ static kolo_status exchange_round(kolo_served *d, const kolo_session *s) {
         part += d->parts[i].gradient;
     }
     d->round = (kolo_sums){0};
-    KOLO_TRY(kolo_parameters_push(d->parameters, d->pushed));
+    KOLO_TRY(kolo_served_push(d));
     KOLO_TRY(kolo_served_pull(d, s));
     memcpy(d->base, d->pulled, d->values * sizeof *d->base);
     return KOLO_OK;

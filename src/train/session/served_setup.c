@@ -67,6 +67,7 @@ static kolo_status make_owner(const kolo_session_config *config, const kolo_serv
         .steps = o->steps,
         .workers = ranks - o->servers,
         .joins = o->joins,
+        .codes = config->codes,
         .schedule = o->schedule,
         .compensation = config->consistency.compensation,
         .scale = config->consistency.scale,
@@ -152,6 +153,23 @@ static kolo_status allocate_vector(const kolo_served *d, kolo_comm *world, size_
     return KOLO_OK;
 }
 
+/* What is pushed in place of the gradient, and the errors of its codes. */
+static kolo_status allocate_packed(kolo_served *d, kolo_comm *world) {
+    const size_t parts = (size_t)kolo_division_parts(&d->division);
+    size_t numbers = 0;
+    d->packed_at = kolo_zalloc(3 * parts * sizeof *d->packed_at);
+    if (!d->packed_at) return KOLO_NOMEM(parts * sizeof *d->packed_at);
+    for (size_t i = 0; i < parts; i++) {
+        d->packed_at[i] = numbers;
+        numbers += d->parts[i].pushed;
+    }
+    d->n_packed = d->packed_at + parts;
+    d->n_taken = d->n_packed + parts;
+    d->residual = kolo_zalloc((d->gradient + 1) * sizeof *d->residual);
+    if (!d->residual) return KOLO_NOMEM(d->gradient * sizeof *d->residual);
+    return allocate_vector(d, world, numbers, &d->packed);
+}
+
 /* `workers`: those who may join included. */
 static kolo_status allocate(kolo_served *d, kolo_comm *world, int workers) {
     const size_t parts = (size_t)kolo_division_parts(&d->division);
@@ -187,7 +205,8 @@ static kolo_status allocate(kolo_served *d, kolo_comm *world, int workers) {
         if (!d->base || !d->kept || !d->summed) return KOLO_NOMEM(d->values * sizeof *d->base);
     }
     KOLO_TRY(allocate_vector(d, world, d->gradient, &d->pushed));
-    return allocate_vector(d, world, d->values, &d->pulled);
+    KOLO_TRY(allocate_vector(d, world, d->values, &d->pulled));
+    return d->packs ? allocate_packed(d, world) : KOLO_OK;
 }
 
 /* Updates that were made before. Earlier versions did not store them. */
@@ -254,10 +273,17 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
     return kolo_parameters_create(o->world, initial, d->values + d->state, &opts, &d->parameters);
 }
 
+/* The codec, which the rows of the last rank have not. */
+static void take_codec(kolo_served *d, const kolo_session_config *config, bool works) {
+    d->division.codec = config->codes.codec;
+    d->packs = works && kolo_compresses(&config->codes);
+}
+
 static kolo_status prepare(kolo_served *d, const kolo_session_config *config,
                            const kolo_served_opts *o, kolo_session *session) {
     d->weighted = kolo_consistency_is_weighted(&config->consistency);
     if (kolo_consistency_has_rounds(&config->consistency)) d->every = config->consistency.steps;
+    take_codec(d, config, session != NULL);
     KOLO_TRY(allocate(d, o->world, kolo_comm_size(o->world) + o->joins));
     return session ? find_entries(d, session) : KOLO_OK;
 }
@@ -307,6 +333,9 @@ void kolo_served_destroy(kolo_served *d) {
     kolo_division_fini(&d->division);
     if (d->joined) kolo_free(d->pushed);
     if (d->joined) kolo_free(d->pulled);
+    if (d->joined) kolo_free(d->packed);
+    kolo_free(d->packed_at);
+    kolo_free(d->residual);
     kolo_free(d->parts);
     kolo_free(d->pushed_at);
     kolo_free(d->pulled_at);
@@ -357,6 +386,7 @@ static kolo_status join(kolo_served *d, const kolo_session_config *config, const
         return KOLO_FAIL(KOLO_ERR_ARG, "the run has %d servers, not %d", d->division.owners,
                          o->servers);
     }
+    take_codec(d, config, true);
     KOLO_TRY(allocate(d, NULL, data_ranks(session) + o->joins));
     KOLO_TRY(find_entries(d, session));
     const kolo_parameters_opts opts = {

@@ -73,8 +73,10 @@ typedef struct kolo_session_config {
     bool mixes;                 /* batches of training have mixed samples (data/mix.h) */
     bool scalars_only;          /* without the outputs of metrics that tensors are summed for */
     kolo_consistency consistency;
-    bool served;              /* owners of the parameters update them; see kolo_session_connect */
-    bool no_local_aggregate;  /* with bsp; see kolo_train_opts */
+    bool served;             /* owners of the parameters update them; see kolo_session_connect */
+    bool no_local_aggregate; /* with bsp; see kolo_train_opts */
+    kolo_compression
+        codes; /* of the gradients that workers push; plan.compression compresses none */
     kolo_table_config tables; /* with `served` */
     bool measure_buckets;     /* of gradients, see kolo_session_choose_buckets */
     bool measure_compression; /* the same for the gradients that plan.compression is for; its `only`

@@ -388,7 +388,8 @@ static kolo_plan_opts plan_of(const kolo_setup *s, const kolo_strategy *strategy
         .zero = s->opts.zero,
         .lag = strategy->consistency.kind == KOLO_CONSISTENCY_LAG ? (int)strategy->consistency.steps
                                                                   : 0,
-        .compression = strategy->compression,
+        .compression = s->opts.sync == KOLO_SYNC_ALLREDUCE ? strategy->compression
+                                                           : (kolo_compression){.power_rank = 0},
         .optimizer = s->opts.optimizer,
         .sparse_embedding = s->opts.sparse_embedding,
         .sync_batch_norm = s->opts.sync_bn,
@@ -419,6 +420,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
         s->opts.optimizer.delay = strategy.consistency.delay;
         s->opts.optimizer.ahead = strategy.consistency.ahead;
     }
+    const bool served = s->opts.sync != KOLO_SYNC_ALLREDUCE;
     compute_batches(s);
     KOLO_TRY(deal_shards(s, workers));
     KOLO_TRY(weigh_stages(s, workers));
@@ -429,8 +431,9 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
         .shards = (int)s->opts.reproducible,
         .counts = s->counts,
         .consistency = strategy.consistency,
-        .served = s->opts.sync != KOLO_SYNC_ALLREDUCE,
+        .served = served,
         .no_local_aggregate = s->opts.no_local_aggregate,
+        .codes = served ? strategy.compression : (kolo_compression){.power_rank = 0},
         .tables = tables_of(&s->opts, &strategy.consistency, workers),
         .device = s->opts.device,
         .loader_threads = s->opts.loader_threads,

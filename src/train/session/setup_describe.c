@@ -104,7 +104,8 @@ void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
         if (o->table_prefetch) kolo_text_add(text, "table-prefetch: 1\n");
     }
     bool policy = setup->session.consistency.kind != KOLO_CONSISTENCY_BSP;
-    bool codes = kolo_compresses(&setup->session.plan.compression);
+    bool codes =
+        kolo_compresses(&setup->session.plan.compression) || kolo_compresses(&setup->session.codes);
     if (policy) kolo_text_add(text, "consistency: %s\n", o->consistency);
     if (codes) {
         kolo_text_add(text, "compress: %s\ncompress-min-bytes: %" PRId64 "\n", o->compress,

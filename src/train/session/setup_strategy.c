@@ -323,8 +323,6 @@ static kolo_status check_owners(const kolo_train_opts *o, const kolo_consistency
         {o->reproducible > 0, "--reproducible", "owners sum over the workers"},
         {o->sync_bn, "--sync-bn", "workers do not communicate within a step"},
         {o->sparse_embedding, "--sparse-embedding", "use --table, whose rows are at servers"},
-        {o->compress && strcmp(o->compress, "none") != 0, "--compress",
-         "gradients are pushed whole"},
         {kolo_mesh_has_model_axis(mesh), "--mesh", "workers are data-parallel"},
         {o->in_memory, "a benchmark", "its first steps are repeated on the workers"},
         {several && !rounds && o->optimizer.clip > 0, "--clip",
@@ -365,6 +363,18 @@ static kolo_status check_one_bit_adam(const kolo_train_opts *o, const kolo_consi
     return check_conflicts("compression ", o->compress, refused, KOLO_COUNT(refused));
 }
 
+/* Owners sum what they decode. */
+static kolo_status check_pushed_codes(const kolo_train_opts *o, const kolo_compression *c,
+                                      bool measured) {
+    const char *why = measured ? "it measures the sums of an allreduce; give the codec alone"
+                      : c->power_rank > 0 ? "its factors are sums of all workers; give a codec"
+                      : c->frozen > 0 ? "the momentum is at the owners; give 1bit, or another codec"
+                                      : NULL;
+    if (!why) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "--sync %s cannot be combined with --compress %s: %s",
+                     kolo_sync_name(o->sync), o->compress, why);
+}
+
 /* How gradients are compressed. */
 static kolo_status choose_codec(const kolo_train_opts *o, int workers, kolo_strategy *strategy) {
     const kolo_consistency *consistency = &strategy->consistency;
@@ -386,6 +396,7 @@ static kolo_status choose_codec(const kolo_train_opts *o, int workers, kolo_stra
         {*measured && workers == 1, "one worker", "it exchanges nothing"},
     };
     KOLO_TRY(check_conflicts("compression ", text, refused, KOLO_COUNT(refused)));
+    if (o->sync != KOLO_SYNC_ALLREDUCE) KOLO_TRY(check_pushed_codes(o, compression, *measured));
     if (compression->frozen > 0) return check_one_bit_adam(o, consistency);
     if (compression->codec.kind == KOLO_CODEC_ONEBIT && !rounds &&
         !kolo_optimizer_has_momentum(o->optimizer.kind)) {

@@ -39,7 +39,8 @@ static void save_part(void *arg, float *state) { state[0] = ((kept *)arg)->total
 static kolo_status parts_body(kolo_comm *comm, const void *arg, void *result) {
     static const float initial[] = {1, 2, 3, 4};
     const int rank = kolo_comm_rank(comm);
-    const kolo_parameters_part parts[OWNERS] = {{1, 3, 1}, {1, 3, 1}};
+    const kolo_parameters_part part = {.values = 1, .gradient = 3, .state = 1},
+                               parts[OWNERS] = {part, part};
     kept own = {{0}, {0}};
     kolo_parameters_opts opts = {.servers = OWNERS,
                                  .parts = parts,
@@ -191,7 +192,7 @@ static uint64_t send_part(kolo_parameters_owner *owner, int worker) {
 /* The memory for parts is there before the first one, or workers send none. */
 static void parts_of_pushes_need_no_memory(void **state) {
     const kolo_parameters_opts opts = {.update = add_gradient};
-    const kolo_owned has = {{0, 8}, {0, 8}, {0, 0}};
+    const kolo_owned has = {.values = {0, 8}, .gradient = {0, 8}};
     const float initial[8] = {0};
     kolo_parameters_owner *owner;
     ASSERT_OK(kolo_parameters_owner_create(&opts, &has, 2, keep_status, &owner));
@@ -220,7 +221,7 @@ static bool reads_a_copy(kolo_parameters_owner *owner, int worker) {
  * those that rest or have finished, which get copies. */
 static void workers_that_updates_do_not_wait_for_read_copies(void **state) {
     const kolo_parameters_opts opts = {.update = add_gradient};
-    const kolo_owned has = {{0, 8}, {0, 8}, {0, 0}};
+    const kolo_owned has = {.values = {0, 8}, .gradient = {0, 8}};
     const float initial[8] = {0};
     kolo_service_call finish = {.client = 0, .kind = KOLO_OWNER_FINISH};
     kolo_service_call rest = {

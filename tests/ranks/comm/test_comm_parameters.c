@@ -436,8 +436,9 @@ static void a_bound_is_reached_and_kept(void **state) {
 static kolo_status invalid_body(kolo_comm *comm, const void *arg, void *result) {
     kolo_parameters *p;
     float value = 0;
-    static const kolo_parameters_part large[] = {{1, 1, 0}, {1, 1, 0}},
-                                      unsaved[] = {{0, 1, 1}, {0}};
+    static const kolo_parameters_part large[] = {{.values = 1, .gradient = 1},
+                                                 {.values = 1, .gradient = 1}},
+                                      unsaved[] = {{.gradient = 1, .state = 1}, {0}};
     static const kolo_parameters_opts cases[] = {
         {.servers = 0},
         {.update = no_update, .servers = 2},

@@ -325,7 +325,7 @@ static void what_servers_cannot_do_is_refused(void **state) {
         bool sync_bn, sparse, allreduce, mesh_of_owners;
     } cases[] = {
         {.zero = 1, .why = "--zero"},
-        {.compress = "f16", .why = "--compress"},
+        {.compress = "powersgd:2", .why = "--compress"},
         {.mesh = "tp=3", .why = "--mesh"},
         {.sync_bn = true, .why = "--sync-bn"},
         {.sparse = true, .why = "--sparse-embedding"},

@@ -24,7 +24,7 @@ static void record(kolo_order *order, int worker) {
 static void record_late_worker(void) {
     static const int workers[] = {1, 2, 1, 2, 0, 0}; /* pushes and pulls */
     const kolo_parameters_opts opts = {.drop = 1};
-    const kolo_owned has = {{0, 1}, {0, 1}, {0, 0}};
+    const kolo_owned has = {.values = {0, 1}, .gradient = {0, 1}};
     kolo_order_opts order = {
         .record = "late.0", .workers = 3, .owners = 1, .drop = 1, .reply = refuse};
     kolo_order *made;

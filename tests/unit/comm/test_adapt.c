@@ -270,7 +270,7 @@ static void push(int w, const kolo_rng *rng, uint64_t draw) {
  * Workers rest together now and then, and one may be lost. */
 static void run(uint64_t seed) {
     const kolo_parameters_opts opts = {.adapts = true, .update = apply, .observe = observe};
-    const kolo_owned has = {{0, COUNT}, {0, COUNT}, {0, 0}};
+    const kolo_owned has = {.values = {0, COUNT}, .gradient = {0, COUNT}};
     const kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_INIT, 2);
     const float zero = 0;
     uint64_t k = 0;

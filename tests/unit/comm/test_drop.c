@@ -118,7 +118,7 @@ typedef struct world {
 } world;
 
 static void init(world *x, int workers, int drop, bool discard) {
-    const kolo_owned has = {{0, COUNT}, {0, COUNT}, {0, 0}};
+    const kolo_owned has = {.values = {0, COUNT}, .gradient = {0, COUNT}};
     const float initial[COUNT] = {1, 2, 3};
     *x = (world){.s = {.n = workers, .drop = drop, .discard = discard, .w = {1, 2, 3}}};
     x->opts = (kolo_parameters_opts){.update = update, .drop = drop, .discard = discard};

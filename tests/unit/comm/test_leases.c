@@ -167,7 +167,7 @@ static void act(scene *s, int w, bool asks, int *done) {
 
 /* Workers that have no lease left, or are lost, hold nobody up. */
 static void a_bound_is_kept_with_leases(void **state) {
-    const kolo_owned has = {{0, 1}, {0, 1}, {0, 0}};
+    const kolo_owned has = {.values = {0, 1}, .gradient = {0, 1}};
     const float initial = 0;
     for (uint64_t seed = 0; seed < 300; seed++) {
         static scene s;
@@ -206,7 +206,7 @@ static void a_bound_is_kept_with_leases(void **state) {
 /* A worker that joins has made no pushes before, and none of these is missing: reads are no more
  * stale. */
 static void one_that_joins_lacks_no_pushes(void **state) {
-    const kolo_owned has = {{0, 1}, {0, 1}, {0, 0}};
+    const kolo_owned has = {.values = {0, 1}, .gradient = {0, 1}};
     const float initial = 0;
     const int joins = 2; /* as a client: behind worker 0 and server 1 */
     static scene s;

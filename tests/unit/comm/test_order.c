@@ -59,7 +59,7 @@ static void reply(kolo_service_call *call, kolo_status status, uint64_t clock, c
 
 static kolo_status init(world *x, const char *record, const char *replay) {
     static const float initial[COUNT] = {1, 2, 3, 4, 5};
-    const kolo_owned has = {{0, COUNT}, {0, COUNT}, {0, 0}};
+    const kolo_owned has = {.values = {0, COUNT}, .gradient = {0, COUNT}};
     kolo_order_opts order = {.record = record,
                              .replay = replay,
                              .workers = WORKERS,

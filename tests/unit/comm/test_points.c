@@ -76,7 +76,7 @@ static void lose(scene *s, int w) {
 
 static void nobody_passes_a_point(void **state) {
     const kolo_parameters_opts opts = {.staleness = KOLO_STALENESS_ANY, .update = add};
-    const kolo_owned has = {{0, 1}, {0, 1}, {0, 0}};
+    const kolo_owned has = {.values = {0, 1}, .gradient = {0, 1}};
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         kolo_rng rng = kolo_rng_make(seed, 1, 0);
         scene s = {.owner = NULL};

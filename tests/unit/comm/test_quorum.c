@@ -144,7 +144,7 @@ typedef struct world {
 } world;
 
 static void init(world *x, int replicas, int quorum, int grace_ms) {
-    const kolo_owned has = {{0, COUNT}, {0, COUNT + 1}, {0, 0}};
+    const kolo_owned has = {.values = {0, COUNT}, .gradient = {0, COUNT + 1}};
     const float initial[COUNT] = {1, 2, 3};
     *x = (world){.s = {.n = replicas,
                        .quorum = quorum,

@@ -261,7 +261,7 @@ static bool goes_on(const world *x) {
 /* ---- a run ---- */
 
 static void create(world *x, const kolo_parameters_opts *opts) {
-    const kolo_owned has = {{0, COUNT}, {0, COUNT}, {0, 0}};
+    const kolo_owned has = {.values = {0, COUNT}, .gradient = {0, COUNT}, .pushed = {0, COUNT}};
     static const float zeros[COUNT];
     memset(x, 0, sizeof *x);
     x->leases = opts->leases;

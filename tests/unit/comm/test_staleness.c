@@ -108,7 +108,7 @@ static void reply(kolo_service_call *call, kolo_status status, uint64_t clock, c
 }
 
 static void init(world *x, int workers, int owners, int clocks, int bound, int drop) {
-    const kolo_owned has = {{0, 1}, {0, 1}, {0, 0}};
+    const kolo_owned has = {.values = {0, 1}, .gradient = {0, 1}};
     const float zero[1] = {0};
     const size_t n = (size_t)workers, pairs = n * (size_t)owners, events = n * (MESSAGES + 1);
     *x = (world){.workers = workers, .owners = owners, .clocks = clocks, .bound = bound};

@@ -201,6 +201,57 @@ static void pieces_are_not_too_many(void **state) {
     }
 }
 
+/* Packs a gradient as a worker does; returns the numbers of the push. */
+static size_t pack(const kolo_division *d, int part, const float *gradient, float *packed) {
+    size_t from = KOLO_SUMMED_HEAD, to = KOLO_SUMMED_HEAD;
+    memcpy(packed, gradient, KOLO_SUMMED_HEAD * sizeof *packed);
+    for (int row = 0; row < d->n_rows; row++) {
+        if (!(KOLO_ROWS_PUSHED >> kolo_division_kind(d, row) & 1)) continue;
+        to += kolo_division_pack_row(d, row, part, gradient + from, NULL, packed + to);
+        from += kolo_division_count(d, row, part);
+    }
+    return to;
+}
+
+/* Codes of the large gradients become numbers again; what is no code is refused. */
+static void pushes_are_unpacked(void **state) {
+    const kolo_plan_opts plan = {0};
+    const kolo_owner_opts opts = {
+        .index = 1,
+        .owners = 2,
+        .workers = 2,
+        .codes = {.codec = {.kind = KOLO_CODEC_TOPK, .ratio = 0.1}, .min_bytes = 4096},
+        .schedule = {.kind = KOLO_LR_CONSTANT, .lr = rate, .total = 1000, .step_every = 1}};
+    const kolo_rng rng = kolo_rng_make(7, KOLO_RNG_INIT, 4);
+    kolo_owner *owner;
+    kolo_division d;
+    kolo_parameters_opts calls = {0};
+    ASSERT_OK(kolo_owner_create(build(), &plan, &opts, &owner));
+    ASSERT_OK(kolo_owner_divide(owner, &d));
+    ASSERT_OK(kolo_owner_serve(owner, &d, &calls));
+    const kolo_parameters_part part = kolo_division_part(&d, opts.index);
+    float *gradient = kolo_zalloc(part.gradient * sizeof *gradient);
+    float *back = kolo_zalloc(part.gradient * sizeof *back);
+    float *packed = kolo_zalloc(part.gradient * sizeof *packed);
+    assert_true(gradient && back && packed && part.pushed < part.gradient / 2);
+    for (size_t i = 0; i < part.gradient; i++) gradient[i] = kolo_rng_normal(&rng, i);
+    assert_int_equal(pack(&d, opts.index, gradient, packed), part.pushed);
+    ASSERT_OK(calls.unpack(calls.arg, packed, back));
+    size_t kept = 0;
+    for (size_t i = 0; i < part.gradient; i++) {
+        assert_true(back[i] == gradient[i] || back[i] == 0);
+        kept += back[i] == gradient[i];
+    }
+    assert_in_range(kept, part.gradient / 10, part.gradient / 5);
+    memset(packed + KOLO_SUMMED_HEAD, 0xff, (part.pushed - KOLO_SUMMED_HEAD) * sizeof *packed);
+    assert_int_equal(calls.unpack(calls.arg, packed, back), KOLO_ERR_FORMAT);
+    kolo_free(gradient);
+    kolo_free(back);
+    kolo_free(packed);
+    kolo_owner_destroy(owner);
+    kolo_division_fini(&d);
+}
+
 static void sums_of_counts_are_exact(void **state) {
     float sum[2] = {0, 0}, one[2];
     for (int w = 0; w < 4096; w++) {
@@ -215,6 +266,7 @@ TEST_MAIN(test_owner) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(owners_follow_the_equations),
         cmocka_unit_test(pieces_are_not_too_many),
+        cmocka_unit_test(pushes_are_unpacked),
         cmocka_unit_test(sums_of_counts_are_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

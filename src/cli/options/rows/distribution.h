@@ -131,7 +131,7 @@
              "1bit,warmup=N, which is 1-bit Adam after N updates; CODEC,only=A,B: those of the "
              "parameters of these names, with * and ?; auto=CODEC, or auto for auto=bf16: where it shortens the step, by "
              "times of the first steps; with --consistency bmuf or diloco, the changes of a "
-             "round (docs/consistency.md)"},
+             "round (docs/consistency.md); with --sync ps or mesh, what workers push (docs/servers.md)"},
     {.name = "compress", .type = KOLO_OPTION_TEXT, .metavar = "CODEC", .commands = CMD_DUMP, .preset = "none",
      .help = "compress gradients: a codec as of kolo train, such as int8 or bf16,only=A,B"},
     {.name = "compress-min-bytes", .type = KOLO_OPTION_BYTES, .metavar = "BYTES", .preset = "64K",
