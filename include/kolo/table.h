@@ -71,8 +71,10 @@ typedef struct kolo_table_opts {
                         before are dropped; default 1 */
     uint64_t expire; /* a row is removed that this many updates in a row have not changed; default:
                         none is */
-    size_t batch;    /* ids of a pull or push, at most; default 65536 */
-    int servers;     /* as in kolo_parameters_opts, and so are the following */
+    int64_t expire_ms; /* the same for a time, up to 1/64 longer, at the next update of its owner; a
+                          row that was restored counts as changed then; default: none is */
+    size_t batch;      /* ids of a pull or push, at most; default 65536 */
+    int servers;       /* as in kolo_parameters_opts, and so are the following */
     int staleness;
     bool needs_all;
     /* Called at the owner, in the service's thread. Required there. */

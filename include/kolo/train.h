@@ -176,13 +176,14 @@ typedef struct kolo_train_opts {
     /* With KOLO_SYNC_PS or KOLO_SYNC_MESH: patterns of embedding tables, "A,B", whose rows the
      * servers create as their ids occur; docs/servers.md. NULL: none. UNSUPPORTED: a
      * table that something else than one embedding reads, momentum, weight decay or clipping,
-     * `accumulate`, `replicas`, `record`, `replay`, bf16, and checkpoints to resume from. */
+     * `accumulate`, `replicas`, `record`, `replay` and bf16. */
     const char *table;
     const char *table_consistency; /* of these rows: "bsp", "ssp:S" or "asp"; NULL: `consistency` */
     int64_t table_bytes;           /* memory of the rows of a server; default 1 GiB */
     int64_t table_admit;           /* pushes of an id until it has a row; default 1 */
     int64_t table_expire;          /* steps until a row that none of them changes is removed; 0: it
                                       stays */
+    double table_expire_seconds;   /* the same for a time, of at least 1 ms */
     bool table_prefetch;           /* asp: the rows of the next batch are read while this one is
                                       computed; they lack this worker's latest push */
     bool table_refuse;             /* without room new ids get no row; else that of the id whose

@@ -16,28 +16,54 @@
 
 static const long long many = 1000000000;
 
-/* --checkpoint-every: "500" steps, "2e" epochs, "90s", "10m", "1h". */
-static kolo_status parse_every(kolo_options *o, kolo_train_opts *opts) {
-    const char *text = kolo_options_text(o, "checkpoint-every");
-    if (!text) return KOLO_OK;
+/* A number of steps or epochs, or a time: "500", "2e", "90s", "10m", "1h". */
+typedef struct period {
+    int64_t steps, epochs;
+    double seconds;
+} period;
+
+/* Whether a text is a period: steps from `least` on. */
+static bool parse_period(const char *text, long long least, period *p) {
     char *end;
     errno = 0;
-    long long number = strtoll(text, &end, 10);
+    const long long number = strtoll(text, &end, 10);
     const char unit = *text >= '0' && *text <= '9' && !errno && *end && !end[1] ? *end : '\0';
     const int seconds = unit == 's' ? 1 : unit == 'm' ? 60 : unit == 'h' ? 3600 : 0;
     const bool known = unit == 'e' || seconds > 0 || !*end;
-    if (*text < '0' || *text > '9' || errno || number < 1 || number > many || !known) {
+    if (*text < '0' || *text > '9' || errno || number > many || !known) return false;
+    *p = (period){.steps = unit == '\0' ? number : 0,
+                  .epochs = unit == 'e' ? number : 0,
+                  .seconds = (double)number * seconds};
+    return number >= (unit == '\0' ? least : 1);
+}
+
+static kolo_status parse_every(kolo_options *o, kolo_train_opts *opts) {
+    const char *text = kolo_options_text(o, "checkpoint-every");
+    period p = {0};
+    if (text && !parse_period(text, 1, &p)) {
         return KOLO_FAIL(
             KOLO_ERR_ARG,
             "--checkpoint-every %s: must be a number of steps, such as 500, of epochs, "
             "such as 1e, or a time, such as 10m",
             text);
     }
-    if (seconds > 0) {
-        opts->checkpoint_seconds = (double)number * seconds;
-    } else {
-        *(unit == 'e' ? &opts->checkpoint_epochs : &opts->checkpoint_steps) = number;
+    opts->checkpoint_steps = p.steps;
+    opts->checkpoint_epochs = p.epochs;
+    opts->checkpoint_seconds = p.seconds;
+    return KOLO_OK;
+}
+
+static kolo_status parse_expiry(kolo_options *o, kolo_train_opts *opts) {
+    const char *text = kolo_options_text(o, "table-expire");
+    period p = {0};
+    if (text && (!parse_period(text, 0, &p) || p.epochs > 0)) {
+        return KOLO_FAIL(
+            KOLO_ERR_ARG,
+            "--table-expire %s: must be a number of steps, such as 100000, or a time, such as 12h",
+            text);
     }
+    opts->table_expire = p.steps;
+    opts->table_expire_seconds = p.seconds;
     return KOLO_OK;
 }
 
@@ -89,6 +115,7 @@ static kolo_status resolve(kolo_options *o, int threads, kolo_train_opts *opts) 
         opts->resume = opts->out_dir;
         opts->resume_if_any = true;
     }
+    KOLO_TRY(parse_expiry(o, opts));
     return parse_every(o, opts);
 }
 

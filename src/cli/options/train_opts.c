@@ -89,7 +89,6 @@ void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
         opts->table_consistency = kolo_options_text(o, "table-consistency");
         opts->table_bytes = kolo_options_int(o, "table-bytes");
         opts->table_admit = kolo_options_int(o, "table-admit");
-        opts->table_expire = kolo_options_int(o, "table-expire");
         opts->table_refuse = kolo_options_flag(o, "table-refuse");
         opts->table_prefetch = kolo_options_flag(o, "table-prefetch");
         opts->joins = (int)kolo_options_int(o, "joins");

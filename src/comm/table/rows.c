@@ -2,6 +2,8 @@
  * creates the missing ones. So it evicts no row that it updates. */
 #include "comm/table/rows.h"
 
+#include "base/clock.h"
+#include "base/integer.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "comm/table/id_map.h"
@@ -10,6 +12,14 @@
 #include <string.h>
 
 enum { LINE = 64, LINES_AHEAD = 2 };
+enum { LIFE_PARTS = 64, MARKS = LIFE_PARTS + 2 };
+
+/* Updates of a part of the life of rows: the version of the first one, when it was, and the last.
+ */
+typedef struct mark {
+    uint64_t version;
+    int64_t first_ns, last_ns;
+} mark;
 
 struct kolo_rows {
     const kolo_table_opts *opts;
@@ -26,6 +36,10 @@ struct kolo_rows {
     int32_t *slots; /* [most]: their rows; -1: none */
     int32_t chunk[KOLO_TABLE_CHUNK + 1];
     float *gradients; /* [KOLO_TABLE_CHUNK][width] */
+    int64_t (*now_ns)(void);
+    mark marks[MARKS]; /* a ring, from the oldest; of the latest expire_ms */
+    int first_mark, n_marks;
+    uint64_t dead_before; /* rows that were changed last before this version are too old */
     kolo_table_stats stats;
 };
 
@@ -89,6 +103,7 @@ kolo_status kolo_rows_create(const kolo_table_opts *o, size_t most, uint64_t sec
     r->width = o->width;
     r->room = room;
     r->most = most;
+    r->now_ns = kolo_now_ns;
     /* As the store of a plan draws the elements of a parameter of this name, row after row. */
     r->rng = kolo_rng_make(o->seed, KOLO_RNG_INIT, kolo_hash_text(o->name) >> 8);
     kolo_status status = allocate(r, secret);
@@ -99,6 +114,8 @@ kolo_status kolo_rows_create(const kolo_table_opts *o, size_t most, uint64_t sec
     *rows = r;
     return KOLO_OK;
 }
+
+void kolo_rows_set_clock(kolo_rows *r, int64_t (*now_ns)(void)) { r->now_ns = now_ns; }
 
 void kolo_rows_destroy(kolo_rows *r) {
     if (!r) return;
@@ -239,12 +256,36 @@ static int32_t create_row(kolo_rows *r, uint64_t id) {
     return slot;
 }
 
-/* Removes the ids whose latest push is `expire` updates old. */
+static mark *mark_at(kolo_rows *r, int i) { return &r->marks[(r->first_mark + i) % MARKS]; }
+
+/* Finds which versions are expire_ms old. Instead of a time of each row there are those of at most
+ * MARKS versions, so that a row may live a LIFE_PARTS-th longer. */
+static void mark_time(kolo_rows *r) {
+    const int64_t now = r->now_ns(), life = kolo_ms_to_ns(r->opts->expire_ms);
+    while (r->n_marks > 0 && now - mark_at(r, 0)->last_ns >= life) {
+        r->first_mark = (r->first_mark + 1) % MARKS;
+        r->n_marks--;
+        r->dead_before = r->n_marks > 0 ? mark_at(r, 0)->version : r->version;
+    }
+    mark *latest = r->n_marks > 0 ? mark_at(r, r->n_marks - 1) : NULL;
+    if (latest && now - latest->first_ns < life / LIFE_PARTS) {
+        latest->last_ns = now;
+    } else {
+        *mark_at(r, r->n_marks++) = (mark){r->version, now, now};
+    }
+}
+
+/* Whether rows that were changed last in a version are removed. */
+static bool is_old(const kolo_rows *r, uint64_t tick) {
+    return tick < r->dead_before || (r->opts->expire > 0 && r->version - tick >= r->opts->expire);
+}
+
+/* Removes the ids whose latest push is too old. */
 static uint64_t expire(const kolo_rows *r, kolo_id_map *map) {
     uint64_t n = 0;
     for (;; n++) {
         const int32_t oldest = kolo_id_map_oldest(map);
-        if (oldest < 0 || r->version - kolo_id_map_tick(map, oldest) < r->opts->expire) return n;
+        if (oldest < 0 || !is_old(r, kolo_id_map_tick(map, oldest))) return n;
         kolo_id_map_remove(map, oldest);
     }
 }
@@ -300,7 +341,8 @@ void kolo_rows_update(kolo_rows *r, const uint64_t *ids, const float *gradients,
         const size_t count = n - i < KOLO_TABLE_CHUNK ? n - i : KOLO_TABLE_CHUNK;
         update_chunk(r, r->slots + i, gradients + i * r->width, count, &u);
     }
-    if (r->opts->expire == 0) return;
+    if (r->opts->expire == 0 && r->opts->expire_ms == 0) return;
+    if (r->opts->expire_ms > 0) mark_time(r);
     r->stats.expired += expire(r, r->map);
     if (r->waiting) r->stats.forgotten += expire(r, r->waiting);
 }

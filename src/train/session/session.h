@@ -35,11 +35,11 @@
 
 /* Embedding tables whose rows are at servers. */
 typedef struct kolo_table_config {
-    const char *names;            /* patterns of parameters; NULL: none is */
-    uint64_t seed;                /* of initial values */
-    int staleness;                /* see kolo/parameters.h */
-    bool outlives;                /* the run goes on when a worker dies */
-    int64_t bytes, admit, expire; /* see kolo/table.h */
+    const char *names;                       /* patterns of parameters; NULL: none is */
+    uint64_t seed;                           /* of initial values */
+    int staleness;                           /* see kolo/parameters.h */
+    bool outlives;                           /* the run goes on when a worker dies */
+    int64_t bytes, admit, expire, expire_ms; /* see kolo/table.h */
     bool refuse;
 } kolo_table_config;
 

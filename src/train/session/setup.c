@@ -376,6 +376,7 @@ static kolo_table_config tables_of(const kolo_train_opts *o, const kolo_consiste
         .bytes = o->table_bytes,
         .admit = o->table_admit,
         .expire = o->table_expire * (at_push ? workers : 1),
+        .expire_ms = (int64_t)ceil(o->table_expire_seconds * 1000),
         .refuse = o->table_refuse,
     };
 }

@@ -101,6 +101,8 @@ void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
                       "\ntable-admit: %" PRId64 "\ntable-expire: %" PRId64 "\ntable-refuse: %d\n",
                       o->table, o->table_consistency ? o->table_consistency : "", o->table_bytes,
                       o->table_admit, o->table_expire, o->table_refuse);
+        if (o->table_expire_seconds > 0)
+            add_number(text, "table-expire-seconds", o->table_expire_seconds);
         if (o->table_prefetch) kolo_text_add(text, "table-prefetch: 1\n");
     }
     bool policy = setup->session.consistency.kind != KOLO_CONSISTENCY_BSP;

@@ -184,6 +184,8 @@ static kolo_status check_ranges(const kolo_train_opts *o, int workers) {
     KOLO_TRY(kolo_check_count("bytes of a table", o->table_bytes, 0, INT64_MAX));
     KOLO_TRY(kolo_check_count("pushes until an id has a row", o->table_admit, 0, INT32_MAX));
     KOLO_TRY(kolo_check_count("steps until a row expires", o->table_expire, 0, 1 << 30));
+    KOLO_TRY(
+        kolo_check_real("seconds until a row expires", o->table_expire_seconds, 0, false, 1e10));
     KOLO_TRY(kolo_check_count("recomputation", o->recompute, 0, KOLO_RECOMPUTE_COUNT - 1));
     return kolo_check_count("learning-rate schedule", o->schedule, 0, KOLO_LR_SCHEDULE_COUNT - 1);
 }

@@ -162,6 +162,7 @@ static kolo_status open_table(kolo_tables *d, table *t, const kolo_session_confi
         .refuse = c->refuse,
         .admit = (uint32_t)c->admit,
         .expire = (uint64_t)c->expire,
+        .expire_ms = c->expire_ms,
         .batch = t->batch,
         .servers = o->servers,
         .staleness = c->staleness,

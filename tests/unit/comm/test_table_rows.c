@@ -252,6 +252,61 @@ static void rows_are_those_of_a_naive_model(void **state) {
     free(m);
 }
 
+static int64_t virtual_ns = 1;
+static int64_t virtual_now(void) { return virtual_ns; }
+
+static void add_ones(void *arg, const kolo_table_update *u) {
+    for (size_t i = 0; i < u->n; i++) {
+        float *value = u->values + (size_t)u->slots[i] * u->width;
+        for (size_t c = 0; c < u->width; c++) value[c] += u->gradients[i * u->width + c];
+    }
+}
+
+/* With updates at random times, in long pauses too: a row stays for its time since its latest
+ * change, and no more than a 64th of that longer. */
+static void rows_expire_by_time(void **state) {
+    enum { IDS = 100, LIFE_MS = 640 };
+    const int64_t life = LIFE_MS * INT64_C(1000000);
+    const kolo_rng rng = kolo_rng_make(5, KOLO_RNG_TEST, 4);
+    const kolo_table_opts opts = {.name = "rows",
+                                  .width = WIDTH,
+                                  .bytes = 1 << 16,
+                                  .admit = 1,
+                                  .expire_ms = LIFE_MS,
+                                  .update = add_ones};
+    uint64_t next = 0, gone = 0, kept = 0;
+    int64_t changed[IDS] = {0};
+    kolo_rows *r;
+    ASSERT_OK(kolo_rows_create(&opts, MOST, 1, &r));
+    kolo_rows_set_clock(r, virtual_now);
+    for (int step = 0; step < TEST_FEWER(300, 3000); step++) {
+        uint64_t ids[MOST];
+        float ones[MOST * WIDTH], value[WIDTH];
+        const bool pauses = kolo_rng_below(&rng, next++, 100) == 0;
+        virtual_ns +=
+            (int64_t)kolo_rng_below(&rng, next++, (uint64_t)(pauses ? 3 * life : life / 40));
+        const size_t n = (size_t)kolo_rng_below(&rng, next++, 6);
+        for (size_t i = 0; i < n; i++) {
+            ids[i] = (kolo_rng_below(&rng, next++, IDS / 6) * 6 + i) % IDS;
+            changed[ids[i]] = virtual_ns;
+        }
+        for (size_t i = 0; i < n * WIDTH; i++) ones[i] = 1;
+        kolo_rows_update(r, ids, ones, n, &(kolo_table_update){.worker = 0});
+        for (uint64_t id = 0; id < IDS; id++) {
+            kolo_rows_read(r, &id, 1, value);
+            const int64_t age = virtual_ns - changed[id];
+            const bool has = value[0] > 0, was = changed[id] > 0;
+            if ((was && age < life && !has) || (has && age >= life + life / 64)) {
+                fail_msg("step %d: id %d, %g ms old: %d", step, (int)id, (double)age / 1e6, has);
+            }
+            gone += was && !has;
+            kept += has;
+        }
+    }
+    assert_true(gone > 1000 && kept > 1000);
+    kolo_rows_destroy(r);
+}
+
 /* An id that occurs twice, which an owner cannot exclude, has one row and both gradients. */
 static void an_id_that_occurs_twice_has_one_row(void **state) {
     const kolo_table_opts opts = {.name = "rows",
@@ -380,13 +435,6 @@ static size_t resident(void) {
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-static void add_ones(void *arg, const kolo_table_update *u) {
-    for (size_t i = 0; i < u->n; i++) {
-        float *value = u->values + (size_t)u->slots[i] * u->width;
-        for (size_t c = 0; c < u->width; c++) value[c] += u->gradients[i * u->width + c];
-    }
-}
-
 /* Fills a table of `rows` rows of 16 floats and then pushes 10 % more: the memory that it takes, by
  * the kernel, is within the bound. 10 million rows with KOLO_SOAK=1. */
 static void the_bound_of_memory_holds(void **state) {
@@ -440,6 +488,7 @@ static void the_bound_of_memory_holds(void **state) {
 TEST_MAIN(test_table_rows) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_those_of_a_naive_model),
+        cmocka_unit_test(rows_expire_by_time),
         cmocka_unit_test(an_id_that_occurs_twice_has_one_row),
         cmocka_unit_test(initial_values_follow_from_the_id),
         cmocka_unit_test(loaded_rows_go_on),

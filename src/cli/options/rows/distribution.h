@@ -73,9 +73,10 @@
     {.name = "table-admit", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,
      .max = 1 << 30, .commands = CMD_TRAIN,
      .help = "an id gets its row with its N-th push; earlier gradients are dropped"},
-    {.name = "table-expire", .type = KOLO_OPTION_INT, .metavar = "STEPS", .preset = "0", .min = 0,
-     .max = 1 << 30, .commands = CMD_TRAIN,
-     .help = "remove rows that STEPS steps in a row have not changed; 0: keep them"},
+    {.name = "table-expire", .type = KOLO_OPTION_TEXT, .metavar = "STEPS|TIME", .preset = "0",
+     .commands = CMD_TRAIN,
+     .help = "remove rows that so many steps in a row have not changed, or no update within a time, such as 90s, 30m or "
+             "12h; 0: keep them"},
     {.name = "table-prefetch", .type = KOLO_OPTION_FLAG, .commands = CMD_TRAIN,
      .help = "with rows of asp: read those of the next batch while this one is computed; they lack this "
              "worker's latest push"},
