@@ -14,30 +14,30 @@
 typedef struct shape {
     const char *name;
     int64_t n, c, h, o, kernel, stride, pad;
-    int64_t groups; /* 0: 1 */
+    int64_t groups;
 } shape;
 
 static const shape shapes[] = {
-    {"resnet18-1", 16, 64, 56, 64, 3, 1, 1},    {"resnet18-2", 16, 128, 28, 128, 3, 1, 1},
-    {"resnet18-3", 16, 256, 14, 256, 3, 1, 1},  {"resnet18-4", 16, 512, 7, 512, 3, 1, 1},
-    {"resnet18-in", 16, 3, 224, 64, 7, 2, 3},   {"resnet18-s2", 16, 64, 56, 128, 3, 2, 1},
-    {"resnet18-s4", 16, 256, 14, 512, 3, 2, 1}, {"resnet50-a", 16, 256, 56, 64, 1, 1, 0},
-    {"resnet50-b", 16, 64, 56, 256, 1, 1, 0},   {"resnet50-c", 16, 1024, 14, 256, 1, 1, 0},
-    {"resnet50-1a", 8, 64, 56, 256, 1, 1, 0},   {"resnet50-1b", 8, 256, 56, 64, 1, 1, 0},
-    {"resnet50-2a", 8, 128, 28, 512, 1, 1, 0},  {"resnet50-2b", 8, 512, 28, 128, 1, 1, 0},
-    {"resnet50-3a", 8, 256, 14, 1024, 1, 1, 0}, {"resnet50-3b", 8, 1024, 14, 256, 1, 1, 0},
-    {"resnet50-4a", 8, 512, 7, 2048, 1, 1, 0},  {"resnet50-4b", 8, 2048, 7, 512, 1, 1, 0},
-    {"resnet50-s2", 16, 256, 56, 512, 1, 2, 0}, {"vgg16-in", 8, 3, 224, 64, 3, 1, 1},
-    {"vgg16-1", 8, 64, 224, 64, 3, 1, 1},       {"vgg16-2", 8, 128, 112, 128, 3, 1, 1},
-    {"vgg16-3", 8, 256, 56, 256, 3, 1, 1},      {"vgg16-4", 8, 512, 28, 512, 3, 1, 1},
-    {"vgg16-5", 8, 512, 14, 512, 3, 1, 1},      {"alexnet-in", 32, 3, 224, 64, 11, 4, 2},
-    {"alexnet-2", 32, 64, 27, 192, 5, 1, 2},    {"alexnet-3", 32, 192, 13, 384, 3, 1, 1},
-    {"alexnet-5", 32, 256, 13, 256, 3, 1, 1},   {"googlenet-2", 16, 64, 56, 192, 3, 1, 1},
-    {"googlenet-3a", 16, 96, 28, 128, 3, 1, 1}, {"googlenet-4b", 16, 112, 14, 224, 3, 1, 1},
-    {"googlenet-5b", 16, 192, 7, 384, 3, 1, 1}, {"googlenet-3a5", 16, 16, 28, 32, 3, 1, 1},
-    {"resnet20-in", 128, 1, 28, 16, 3, 1, 1},   {"resnet20-1", 128, 16, 28, 16, 3, 1, 1},
-    {"resnet20-2", 128, 32, 14, 32, 3, 1, 1},   {"resnet20-3", 128, 64, 7, 64, 3, 1, 1},
-    {"resnet20-s2", 128, 16, 28, 32, 3, 2, 1},
+    {"resnet18-1", 16, 64, 56, 64, 3, 1, 1, 1},    {"resnet18-2", 16, 128, 28, 128, 3, 1, 1, 1},
+    {"resnet18-3", 16, 256, 14, 256, 3, 1, 1, 1},  {"resnet18-4", 16, 512, 7, 512, 3, 1, 1, 1},
+    {"resnet18-in", 16, 3, 224, 64, 7, 2, 3, 1},   {"resnet18-s2", 16, 64, 56, 128, 3, 2, 1, 1},
+    {"resnet18-s4", 16, 256, 14, 512, 3, 2, 1, 1}, {"resnet50-a", 16, 256, 56, 64, 1, 1, 0, 1},
+    {"resnet50-b", 16, 64, 56, 256, 1, 1, 0, 1},   {"resnet50-c", 16, 1024, 14, 256, 1, 1, 0, 1},
+    {"resnet50-1a", 8, 64, 56, 256, 1, 1, 0, 1},   {"resnet50-1b", 8, 256, 56, 64, 1, 1, 0, 1},
+    {"resnet50-2a", 8, 128, 28, 512, 1, 1, 0, 1},  {"resnet50-2b", 8, 512, 28, 128, 1, 1, 0, 1},
+    {"resnet50-3a", 8, 256, 14, 1024, 1, 1, 0, 1}, {"resnet50-3b", 8, 1024, 14, 256, 1, 1, 0, 1},
+    {"resnet50-4a", 8, 512, 7, 2048, 1, 1, 0, 1},  {"resnet50-4b", 8, 2048, 7, 512, 1, 1, 0, 1},
+    {"resnet50-s2", 16, 256, 56, 512, 1, 2, 0, 1}, {"vgg16-in", 8, 3, 224, 64, 3, 1, 1, 1},
+    {"vgg16-1", 8, 64, 224, 64, 3, 1, 1, 1},       {"vgg16-2", 8, 128, 112, 128, 3, 1, 1, 1},
+    {"vgg16-3", 8, 256, 56, 256, 3, 1, 1, 1},      {"vgg16-4", 8, 512, 28, 512, 3, 1, 1, 1},
+    {"vgg16-5", 8, 512, 14, 512, 3, 1, 1, 1},      {"alexnet-in", 32, 3, 224, 64, 11, 4, 2, 1},
+    {"alexnet-2", 32, 64, 27, 192, 5, 1, 2, 1},    {"alexnet-3", 32, 192, 13, 384, 3, 1, 1, 1},
+    {"alexnet-5", 32, 256, 13, 256, 3, 1, 1, 1},   {"googlenet-2", 16, 64, 56, 192, 3, 1, 1, 1},
+    {"googlenet-3a", 16, 96, 28, 128, 3, 1, 1, 1}, {"googlenet-4b", 16, 112, 14, 224, 3, 1, 1, 1},
+    {"googlenet-5b", 16, 192, 7, 384, 3, 1, 1, 1}, {"googlenet-3a5", 16, 16, 28, 32, 3, 1, 1, 1},
+    {"resnet20-in", 128, 1, 28, 16, 3, 1, 1, 1},   {"resnet20-1", 128, 16, 28, 16, 3, 1, 1, 1},
+    {"resnet20-2", 128, 32, 14, 32, 3, 1, 1, 1},   {"resnet20-3", 128, 64, 7, 64, 3, 1, 1, 1},
+    {"resnet20-s2", 128, 16, 28, 32, 3, 2, 1, 1},
 };
 
 static const shape depthwise[] = {
@@ -50,7 +50,6 @@ static const shape depthwise[] = {
 
 static const char *const layouts[] = {"abcd", "acdb", "aBcd8b", "aBcd16b"};
 
-static int64_t groups_of(const shape *s) { return s->groups > 0 ? s->groups : 1; }
 static int64_t out_size(const shape *s) { return (s->h + 2 * s->pad - s->kernel) / s->stride + 1; }
 
 /* The spec of one pass; images of less than eight channels stay plain or NHWC. */
@@ -59,8 +58,8 @@ static bool make_spec(const shape *s, char pass, const char *layout, const kolo_
     int64_t size = out_size(s);
     kolo_tensor x = kolo_tensor_plain(KOLO_DTYPE_F32, kolo_shape_4(s->n, s->c, s->h, s->h));
     kolo_tensor y = kolo_tensor_plain(KOLO_DTYPE_F32, kolo_shape_4(s->n, s->o, size, size));
-    kolo_tensor w = kolo_tensor_plain(
-        KOLO_DTYPE_F32, kolo_shape_4(s->o, s->c / groups_of(s), s->kernel, s->kernel));
+    kolo_tensor w = kolo_tensor_plain(KOLO_DTYPE_F32,
+                                      kolo_shape_4(s->o, s->c / s->groups, s->kernel, s->kernel));
     if (kolo_layout_parse(layout, &y.layout) != KOLO_OK) return false;
     if (s->c >= 8) x.layout = y.layout;
     w.layout = (kolo_layout){0};
@@ -121,10 +120,10 @@ static double time_of(const kolo_kernel *kernel, const kolo_kernel_spec *spec) {
 static void time_all(const shape *s, char pass, const char *layout, const char *only) {
     int64_t size = out_size(s);
     kolo_attr attr[KOLO_MAX_ATTRS] = {{s->stride}, {s->stride}, {s->pad}, {s->pad}, {1}, {1}};
-    attr[KOLO_CONV_GROUPS].i = groups_of(s);
+    attr[KOLO_CONV_GROUPS].i = s->groups;
     attr[KOLO_CONV_SIZE_H].i = attr[KOLO_CONV_SIZE_W].i = pass == 'd' ? s->h : s->kernel;
     double flops = 2e-9 * (double)(s->n * s->o * size * size) *
-                   (double)(s->c / groups_of(s) * s->kernel * s->kernel);
+                   (double)(s->c / s->groups * s->kernel * s->kernel);
     const kolo_kernel *k;
     for (size_t n = 0; (k = kolo_kernel_at(n)); n++) {
         kolo_kernel_spec spec;
