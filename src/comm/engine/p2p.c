@@ -12,7 +12,7 @@
  * that waits moves as soon as it is sent. If announcement and offer cross, both sides count the
  * former as the grant of the latter: the n-th announcement of a tag is for the n-th send that has
  * no other grant, in the order of both. A receive from any rank does not announce itself, and while
- * one waits, no other receive with its tag does.
+ * one waits, no later receive with its tag does: so announcements are in the order of receives.
  *
  * Frames are received only while a send or receive with that rank is in flight, or a probe looks
  * for them. A receive from any rank belongs to the lanes of all ranks until it has an offer.
@@ -406,18 +406,18 @@ static frame *find_frame(const frame_list *list, int tag) {
     return i < list->n ? &list->items[i] : NULL;
 }
 
-/* Whether a receive from any rank waits for a message with the tag. */
-static bool any_waits(const kolo_comm *comm, int tag) {
-    for (size_t i = 0; i < comm->n_messages; i++) {
-        const kolo_request *q = comm->p2p->open[i];
-        if (q->root == KOLO_ANY_RANK && q->tag == tag) return true;
+/* Whether a receive from any rank that was started before q waits for a message with its tag. */
+static bool any_waits(const kolo_request *q) {
+    for (size_t i = 0; q->comm->p2p->open[i] != q; i++) {
+        const kolo_request *before = q->comm->p2p->open[i];
+        if (before->root == KOLO_ANY_RANK && before->tag == q->tag) return true;
     }
     return false;
 }
 
 /* Announces a receive for which there is no offer. */
 static kolo_status announce(kolo_request *q, lane *l, bool *moved) {
-    if (q->root == KOLO_ANY_RANK || any_waits(q->comm, q->tag)) return KOLO_OK;
+    if (q->root == KOLO_ANY_RANK || any_waits(q)) return KOLO_OK;
     q->granted = true;
     *moved = true;
     return push(l, FRAME_READY, q, NULL);

@@ -267,6 +267,45 @@ static void order_holds_beside_receives_from_any_rank(void **state) {
     for (int r = 0; r < 2; r++) kolo_comm_destroy(comms[r]);
 }
 
+/* Receives of rank 0, of one tag: from any rank and from rank 1 in turn. One from rank 1 is
+ * announced before a later one, whatever becomes of those from any rank. */
+static void announcements_are_in_the_order_of_receives(void **state) {
+    enum { MESSAGES = 4, ANY = KOLO_ANY_RANK };
+    static const int from[MESSAGES] = {ANY, 1, ANY, 1}, by[MESSAGES] = {2, 2, 1, 1};
+    static const int place[MESSAGES] = {0, 2, 1, 3}; /* the receive of each send */
+    static int32_t sent[MESSAGES][LENGTH], received[MESSAGES][LENGTH];
+    kolo_comm *comms[3];
+    kolo_request *send[MESSAGES], *receive[MESSAGES];
+    (void)state;
+    ASSERT_OK(kolo_comm_create_threads(3, NULL, comms));
+    for (int i = 0; i < MESSAGES; i++) {
+        fill(sent[i], LENGTH, 100 * i);
+        ASSERT_OK(make(comms[by[i]], KOLO_COLLECTIVE_SEND, sent[i], LENGTH, 0, 3, &send[i]));
+        ASSERT_OK(
+            make(comms[0], KOLO_COLLECTIVE_RECV, received[i], LENGTH, from[i], 3, &receive[i]));
+        ASSERT_OK(kolo_request_start(receive[i]));
+    }
+    ASSERT_OK(kolo_request_start(send[0]));
+    for (bool receives = true, sends = true; receives || sends;) {
+        receives = !is_complete(receive[0]);
+        sends = !is_complete(send[0]);
+    }
+    ASSERT_OK(kolo_request_start(send[1]));
+    assert_false(is_complete(receive[2])); /* it has an offer, and none waits from any rank */
+    ASSERT_OK(kolo_request_start(send[2]));
+    ASSERT_OK(kolo_request_start(send[3]));
+    for (int left = 2 * MESSAGES; left > 0;) {
+        left = 2 * MESSAGES;
+        for (int i = 0; i < 2 * MESSAGES; i++) {
+            left -= is_complete(i < MESSAGES ? receive[i] : send[i - MESSAGES]);
+        }
+    }
+    for (int i = 0; i < MESSAGES; i++) {
+        ASSERT_OK(check(received[place[i]], LENGTH, 100 * i, "in the order of receives"));
+    }
+    for (int r = 0; r < 3; r++) kolo_comm_destroy(comms[r]);
+}
+
 static kolo_status mismatch_body(kolo_comm *comm, const void *arg, void *result) {
     int32_t data[8] = {0};
     kolo_status status = kolo_comm_rank(comm) == 0 ? kolo_send(comm, data, 8, KOLO_DTYPE_I32, 1, 4)
@@ -538,6 +577,7 @@ TEST_MAIN(test_comm_messages) {
         cmocka_unit_test(tags_overtake_each_other),
         cmocka_unit_test(a_receive_that_waits_takes_one_poll),
         cmocka_unit_test(order_holds_beside_receives_from_any_rank),
+        cmocka_unit_test(announcements_are_in_the_order_of_receives),
         cmocka_unit_test(messages_that_do_not_fit_are_an_error_on_both_sides),
         cmocka_unit_test(a_deadline_names_rank_and_tag),
         cmocka_unit_test(a_message_is_received_from_any_rank),
