@@ -52,7 +52,7 @@ static kolo_status read_scatter(onnx_call *c, const kolo_shape *data, scatter *s
 
 /* ---- on constants ---- */
 
-static double joined(char how, double a, double b) {
+static float joined(char how, float a, float b) {
     switch (how) {
     case 'a':
         return a + b;
@@ -62,6 +62,22 @@ static double joined(char how, double a, double b) {
         return a < b ? a : b;
     case 'x':
         return a > b ? a : b;
+    default:
+        return b;
+    }
+}
+
+/* Integers wrap, as in ONNX. */
+static int64_t joined_integers(char how, int64_t a, int64_t b) {
+    switch (how) {
+    case 'a':
+        return (int64_t)((uint64_t)a + (uint64_t)b);
+    case 'u':
+        return (int64_t)((uint64_t)a * (uint64_t)b);
+    case 'i':
+        return kolo_min_i64(a, b);
+    case 'x':
+        return kolo_max_i64(a, b);
     default:
         return b;
     }
@@ -96,8 +112,8 @@ kolo_status onnx_fold_scatter_nd(onnx_call *c) {
     if (f) memcpy(f, x->f, (size_t)x->count * sizeof *f);
     for (int64_t k = 0; k < updates->count; k++) {
         const int64_t to = s.row[k / s.width] * s.width + k % s.width;
-        if (i) i[to] = (int64_t)joined(how, (double)i[to], (double)updates->i[k]);
-        if (f) f[to] = (float)joined(how, (double)f[to], (double)updates->f[k]);
+        if (i) i[to] = joined_integers(how, i[to], updates->i[k]);
+        if (f) f[to] = joined(how, f[to], updates->f[k]);
     }
     return onnx_set_constant(c, 0, &y);
 }

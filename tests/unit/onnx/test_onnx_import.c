@@ -302,6 +302,62 @@ static void einsum_is_read(void **state) {
     }
 }
 
+/* The output of a net of one input for `count` samples. */
+static void run_net(const small_net *n, const kolo_field *field, int64_t count, const float *x,
+                    float *y, size_t bytes) {
+    const kolo_session_opts opts = {.batch = count, .evaluate_only = true};
+    kolo_batch batch = {.count = count, .n_fields = 1, .fields = field, .data = {x}};
+    kolo_session *s;
+    kolo_onnx *net;
+    ASSERT_OK(open_net(n, 0, &net));
+    ASSERT_OK(kolo_session_create(NULL, &opts, kolo_onnx_build, net, &s));
+    ASSERT_OK(kolo_session_predict(s, &batch, "y", y, bytes, NULL));
+    kolo_session_destroy(s);
+    kolo_onnx_close(net);
+}
+
+static void make_integers(Onnx__TensorProto *t, const char *name, int n_dims, int64_t *dims,
+                          int64_t *data) {
+    onnx__tensor_proto__init(t);
+    t->name = (char *)(uintptr_t)name;
+    t->has_data_type = 1;
+    t->data_type = ONNX__TENSOR_PROTO__DATA_TYPE__INT64;
+    t->n_dims = (size_t)n_dims;
+    t->dims = dims;
+    t->n_int64_data = 1;
+    for (int d = 0; d < n_dims; d++) t->n_int64_data *= (size_t)dims[d];
+    t->int64_data = data;
+}
+
+/* y = Slice(x, zero, ScatterND(zero, at, most), axes): ends are INT64_MAX, which f64 has not. */
+static void integers_are_scattered_exactly(void **state) {
+    static char *scatter[] = {(char *)"zero", (char *)"at", (char *)"most"};
+    static char *slice[] = {(char *)"x", (char *)"zero", (char *)"h", (char *)"axes"};
+    const kolo_field field = {.name = "x", .shape = {1, {2}}};
+    int64_t ones[] = {1, 1}, zero = 0, most = INT64_MAX, axis = 1;
+    Onnx__TensorProto tensors[4], *initializers[4];
+    const float x[] = {1, 2};
+    float y[2];
+    small_net n;
+    (void)state;
+    make(&n);
+    make_integers(&tensors[0], "zero", 1, ones, &zero);
+    make_integers(&tensors[1], "at", 2, ones, &zero);
+    make_integers(&tensors[2], "most", 1, ones, &most);
+    make_integers(&tensors[3], "axes", 1, ones, &axis);
+    for (int k = 0; k < 4; k++) initializers[k] = &tensors[k];
+    n.graph.n_initializer = 4;
+    n.graph.initializer = initializers;
+    n.node[0].op_type = (char *)"ScatterND";
+    n.node[0].n_input = 3;
+    n.node[0].input = scatter;
+    n.node[1].op_type = (char *)"Slice";
+    n.node[1].n_input = 4;
+    n.node[1].input = slice;
+    run_net(&n, &field, 1, x, y, sizeof y);
+    assert_true(y[0] == 1 && y[1] == 2);
+}
+
 typedef void damage(small_net *n);
 static void other_op(small_net *n) { n->node[0].op_type = (char *)"Frobnicate"; }
 static void other_domain(small_net *n) { n->node[0].domain = (char *)"com.microsoft"; }
@@ -459,6 +515,7 @@ TEST_MAIN(test_onnx_import) {
         cmocka_unit_test(windows_of_several_samples_are_theirs),
         cmocka_unit_test(a_view_by_indices_is_of_any_number_of_samples),
         cmocka_unit_test(einsum_is_read),
+        cmocka_unit_test(integers_are_scattered_exactly),
         cmocka_unit_test(what_cannot_be_read_is_named),
         cmocka_unit_test(deep_nesting_is_refused),
     };
