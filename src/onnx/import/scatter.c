@@ -30,6 +30,7 @@ static kolo_status row_of(onnx_call *c, const kolo_shape *data, int depth, const
     return KOLO_OK;
 }
 
+/* Reads the indices, of data with these sizes. */
 static kolo_status read_scatter(onnx_call *c, const kolo_shape *data, scatter *s) {
     const host_tensor *at = NULL;
     KOLO_TRY(onnx_constant(c, 1, &at));
@@ -135,12 +136,16 @@ static kolo_status replace_rows(onnx_call *c, const scatter *s, kolo_value x, ko
 
 /* Indices that select the same rows of every sample become those of one sample. The first index of
  * a tuple is the sample, of as many as the file states or the graph has. */
-static kolo_status rows_of_a_sample(onnx_call *c, scatter *s, int64_t samples) {
-    const int64_t of_sample = s->rows / samples;
+static kolo_status rows_of_a_sample(onnx_call *c, const kolo_shape *data, scatter *s) {
+    const int64_t samples = data->dim[0], stated = c->m->stated;
+    kolo_shape most = *data;
+    most.dim[0] = kolo_max_i64(samples, stated);
+    KOLO_TRY(read_scatter(c, &most, s));
+    const int64_t of_sample = s->rows / most.dim[0];
     int64_t last = 0;
     for (int64_t k = 0; k < s->n; k++) last = kolo_max_i64(last, s->row[k] / of_sample);
     const int64_t groups = last + 1, each = s->n / groups;
-    bool same = s->depth > 1 && s->n % groups == 0 && (groups == samples || groups == c->m->stated);
+    bool same = s->depth > 1 && s->n % groups == 0 && (groups == samples || groups == stated);
     for (int64_t k = 0; k < s->n && same; k++) {
         same = s->row[k] == k / each * of_sample + s->row[k % each];
     }
@@ -189,9 +194,8 @@ kolo_status onnx_map_scatter_nd(onnx_call *c) {
     KOLO_TRY(onnx_value(c, 2, &updates));
     const kolo_shape data = kolo_value_shape(c->g, x);
     const int64_t samples = c->m->samples;
-    KOLO_TRY(read_scatter(c, &data, &s));
     const int first = onnx_decide(c->m, c->in[0]->batched && data.dim[0] == samples);
-    if (first) KOLO_TRY(rows_of_a_sample(c, &s, data.dim[0]));
+    KOLO_TRY(first ? rows_of_a_sample(c, &data, &s) : read_scatter(c, &data, &s));
     if (!first && c->in[0]->batched && s.depth > 1) {
         return ONNX_FAIL(c, "%d indices for an element, the first of which is not the sample",
                          s.depth);

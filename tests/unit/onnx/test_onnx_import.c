@@ -358,6 +358,27 @@ static void integers_are_scattered_exactly(void **state) {
     assert_true(y[0] == 1 && y[1] == 2);
 }
 
+/* y = ScatterND(h, at, h) of a file of two samples, of each of which all elements are assigned. */
+static void scattered_samples_may_be_fewer_than_the_file_has(void **state) {
+    static char *in[] = {(char *)"h", (char *)"w", (char *)"h"};
+    const kolo_field field = {.name = "x", .shape = {1, {2}}};
+    const float x[] = {1, 2, 3, 4, 5, 6};
+    int64_t dims[] = {4, 2}, at[] = {0, 0, 0, 1, 1, 0, 1, 1};
+    small_net n;
+    (void)state;
+    make(&n);
+    make_integers(&n.w, "w", 2, dims, at);
+    n.dim[0].dim_value = 2;
+    n.node[1].op_type = (char *)"ScatterND";
+    n.node[1].n_input = 3;
+    n.node[1].input = in;
+    for (int64_t count = 1; count <= 3; count++) {
+        float y[6] = {0};
+        run_net(&n, &field, count, x, y, (size_t)count * 2 * sizeof *y);
+        assert_memory_equal(y, x, (size_t)count * 2 * sizeof *y);
+    }
+}
+
 typedef void damage(small_net *n);
 static void other_op(small_net *n) { n->node[0].op_type = (char *)"Frobnicate"; }
 static void other_domain(small_net *n) { n->node[0].domain = (char *)"com.microsoft"; }
@@ -516,6 +537,7 @@ TEST_MAIN(test_onnx_import) {
         cmocka_unit_test(a_view_by_indices_is_of_any_number_of_samples),
         cmocka_unit_test(einsum_is_read),
         cmocka_unit_test(integers_are_scattered_exactly),
+        cmocka_unit_test(scattered_samples_may_be_fewer_than_the_file_has),
         cmocka_unit_test(what_cannot_be_read_is_named),
         cmocka_unit_test(deep_nesting_is_refused),
     };
