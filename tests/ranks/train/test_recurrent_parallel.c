@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TOKENS = 5, WIDTH = 6, WORDS = 13, SAMPLES = 4 };
+enum { TOKENS = 9 /* more than a concat has inputs */, WIDTH = 6, WORDS = 13, SAMPLES = 4 };
 
 typedef struct setting {
     char mesh[32];
