@@ -205,7 +205,7 @@ static kolo_status pass_over(const kolo_dataset *d, const kolo_stream_place *pla
 kolo_stream_place kolo_dataset_place(const kolo_dataset *d, int64_t samples) {
     const kolo_dataset_stream *s = d->stream;
     kolo_stream_place place = {.samples = samples};
-    if (!s->read_head) return place;
+    if (!s->read_head || kolo_feed_is_pipe(s->path)) return place;
     place.bytes = kolo_feed_place(s->source);
     place.lines = s->lines;
     return place;

@@ -66,7 +66,8 @@ struct kolo_reader {
 /* A place between two samples of a stream. */
 typedef struct kolo_stream_place {
     int64_t samples; /* before it */
-    uint64_t bytes;  /* of a text: before it, with those that are no samples; 0: not known */
+    uint64_t bytes;  /* of a text: before it, with those that are no samples; 0: not known, as of
+                        a pipe, which may be a part of the text */
     int64_t lines;   /* the same in lines */
 } kolo_stream_place;
 

@@ -244,6 +244,11 @@ static void a_pipe_goes_on_with_what_it_gives(void **state) {
     assert_int_equal(train_piped(2, &opts, 30, ROWS).samples, ROWS);
     assert_non_null(strstr(train_notices, "what it gives first is used as sample 30"));
     assert_ledger("stream: 43 samples, each once\n2 runs, 8 steps, at most 2 workers\n");
+    /* A file that has all rows has other bytes before the next one than the latest pipe. */
+    write_table("table.csv", ROWS + BATCH);
+    opts.data = "csv:table.csv,columns=4,classes=3,follow=0.05";
+    assert_int_equal(train_well(1, &opts).samples, ROWS + BATCH);
+    assert_ledger("stream: 49 samples, each once\n3 runs, 9 steps, at most 2 workers\n");
 }
 
 /* Steps are enough, and nothing more comes: the run ends. */
