@@ -174,6 +174,22 @@ kolo_status kolo_dataset_refuse_stream(const kolo_dataset *d, const char *what) 
                      d->info.name, d->info.place, what);
 }
 
+/* Goes to a row of a text. Of those before it only the first one is read, for its header. */
+static kolo_status go_to_row(const kolo_dataset *d, const kolo_stream_place *place) {
+    kolo_dataset_stream *s = d->stream;
+    bool there;
+    kolo_feed_grows(s->source, false);
+    KOLO_TRY(s->read_head(d, &there));
+    kolo_feed_grows(s->source, true);
+    if (there) KOLO_TRY(kolo_feed_go_to_line(s->source, place->bytes, &there));
+    s->lines = place->lines;
+    if (there) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT,
+                     "%s: no row begins at byte %" PRIu64 ", after the %" PRId64
+                     " samples that the run has used: is it the same file?",
+                     d->info.place, place->bytes, place->samples);
+}
+
 /* Passes over the samples before a place of a stream that has just been opened. */
 static kolo_status pass_over(const kolo_dataset *d, const kolo_stream_place *place) {
     kolo_dataset_stream *s = d->stream;
@@ -182,11 +198,7 @@ static kolo_status pass_over(const kolo_dataset *d, const kolo_stream_place *pla
     if (s->record > 0) {
         KOLO_TRY(kolo_feed_skip(s->source, (uint64_t)first * s->record, &there));
     } else if (s->read_head && place->bytes > 0) {
-        kolo_feed_grows(s->source, false);
-        KOLO_TRY(s->read_head(d));
-        kolo_feed_grows(s->source, true);
-        KOLO_TRY(kolo_feed_go_to_line(s->source, place->bytes, &there));
-        s->lines = place->lines;
+        return go_to_row(d, place);
     } else {
         void *data[KOLO_MAX_FIELDS] = {NULL};
         s->repeats = true;

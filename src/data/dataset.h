@@ -81,9 +81,9 @@ struct kolo_dataset_stream {
     bool repeats;      /* samples that an earlier run has used are read again: no warnings */
     int64_t first;     /* samples before the first one that is read, for errors */
     int64_t lines;     /* of a text: consumed */
-    /* Of a text whose samples are lines: reads the header, if it has one, which others depend on;
-     * NULL: it is no such text. */
-    kolo_status (*read_head)(const kolo_dataset *dataset);
+    /* Of a text whose samples are lines: reads the first row, which may be a header that others
+     * depend on; *there false: there is none. NULL: it is no such text. */
+    kolo_status (*read_head)(const kolo_dataset *dataset, bool *there);
     /* Reads the next sample to data[field]; *got false: there is none. */
     kolo_status (*next)(const kolo_dataset *dataset, void *const *data, bool *got);
 };

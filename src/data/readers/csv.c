@@ -350,11 +350,12 @@ static kolo_status next_streamed(const kolo_dataset *d, void *const *data, bool 
     return KOLO_OK;
 }
 
-static kolo_status read_head(const kolo_dataset *d) {
+static kolo_status read_head(const kolo_dataset *d, bool *there) {
     csv_stream *own = d->own;
     span row;
     KOLO_TRY(next_line(d, own, &row));
-    return row.at ? begin_rows(own, row) : KOLO_OK;
+    *there = row.at != NULL;
+    return *there ? begin_rows(own, row) : KOLO_OK;
 }
 
 static void close_streamed(kolo_dataset *d) { kolo_free(d->own); }

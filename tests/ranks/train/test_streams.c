@@ -228,7 +228,7 @@ static void a_file_goes_on_where_it_was_used(void **state) {
     write_table("table.csv", 20);
     opts.steps = 2000;
     opts.ledger = NULL;
-    assert_job_refused(2, &opts, "table.csv has fewer than the 43 samples that the run has used");
+    assert_job_refused(2, &opts, ", after the 43 samples that the run has used: is it the same");
 }
 
 static void a_pipe_goes_on_with_what_it_gives(void **state) {

@@ -270,13 +270,22 @@ static void a_table_goes_on_at_a_place(void **state) {
         if (status != KOLO_OK) assert_non_null(strstr(kolo_last_error(), where));
         kolo_dataset_close(d);
     }
-    /* Places of another file: in a line, or behind the end. */
-    for (uint64_t off = 1; off <= sizeof text; off += sizeof text - 1) {
-        kolo_stream_place wrong = places[3];
-        wrong.bytes += off;
+    /* Places of another file: in a line, behind the end, or behind lines of which none is a row. */
+    const kolo_stream_place third = places[3];
+    const struct {
+        const char *text;
+        uint64_t bytes;
+    } wrong[] = {{text, third.bytes + 1}, {text, sizeof text}, {"\n\n\n", 2}};
+    for (size_t i = 0; i < KOLO_COUNT(wrong); i++) {
+        const kolo_stream_place place = {third.samples, wrong[i].bytes, third.lines};
+        char problem[160];
+        snprintf(problem, sizeof problem,
+                 "placed.csv: no row begins at byte %d, after the 3 samples that the run has used",
+                 (int)wrong[i].bytes);
+        ASSERT_OK(kolo_file_write("placed.csv", wrong[i].text, strlen(wrong[i].text)));
         ASSERT_OK(kolo_dataset_open(spec, KOLO_SPLIT_TRAIN, &d));
-        assert_int_equal(kolo_dataset_begin(d, &wrong), KOLO_ERR_FORMAT);
-        assert_non_null(strstr(kolo_last_error(), "is it the same file?"));
+        assert_int_equal(kolo_dataset_begin(d, &place), KOLO_ERR_FORMAT);
+        assert_non_null(strstr(kolo_last_error(), problem));
         kolo_dataset_close(d);
     }
 }
