@@ -172,6 +172,13 @@ static kolo_status fault(const trial *t, const char *what, const kolo_placements
                      kolo_placements_text(&t->mesh, to, b));
 }
 
+static kolo_status attach_measured(const trial *t, kolo_mesh_link *link) {
+    KOLO_TRY(kolo_mesh_link_attach(link, t->comms));
+    kolo_request *request;
+    for (int i = 0; (request = kolo_mesh_link_request(link, i)); i++) kolo_request_measure(request);
+    return KOLO_OK;
+}
+
 /* Each collective of a link has been timed, in the order in which they ran. */
 static kolo_status check_times(const trial *t, const kolo_mesh_link *link,
                                const kolo_mesh_link_opts *o) {
@@ -179,7 +186,7 @@ static kolo_status check_times(const trial *t, const kolo_mesh_link *link,
     const kolo_request *request;
     for (int i = 0; (request = kolo_mesh_link_request(link, i)); i++) {
         kolo_request_interval(request, &begin, &end);
-        if (begin == 0 && end == 0) continue; /* messages are not timed */
+        if (kolo_collective_is_message(request->kind)) continue; /* not timed */
         if (begin < before || end < begin) return fault(t, "times", &o->from, &o->to);
         before = begin;
     }
@@ -202,11 +209,11 @@ static kolo_status move(const trial *t, const kolo_placements *from, const kolo_
     };
     kolo_mesh_link *link;
     if (kolo_mesh_link_create(&o, &link) != KOLO_OK) return fault(t, kolo_last_error(), from, to);
-    kolo_status status = kolo_mesh_link_attach(link, t->comms);
+    kolo_status status = attach_measured(t, link);
     for (int i = 0; i < 3 && status == KOLO_OK; i++) {
         if (i == 2) {
             kolo_mesh_link_detach(link);
-            KOLO_TRY(kolo_mesh_link_attach(link, t->comms));
+            KOLO_TRY(attach_measured(t, link));
         }
         memset(target, 0x7f, ELEMENTS * sizeof *target);
         status = kolo_mesh_link_post(link);
