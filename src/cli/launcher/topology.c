@@ -25,10 +25,10 @@ static hwloc_topology_t load(void) {
 static void bind(int rank, int ranks, hwloc_cpubind_flags_t what) {
     hwloc_topology_t topology = load();
     if (!topology) return;
-    int cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+    int processors = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PU);
     hwloc_bitmap_t *shares = kolo_zalloc((size_t)ranks * sizeof(hwloc_bitmap_t));
     hwloc_obj_t machine = hwloc_get_root_obj(topology);
-    if (shares && cores >= ranks &&
+    if (shares && processors >= ranks &&
         hwloc_distrib(topology, &machine, 1, shares, (unsigned)ranks, INT_MAX, 0) == 0) {
         (void)hwloc_set_cpubind(topology, shares[rank], what);
         for (int r = 0; r < ranks; r++) hwloc_bitmap_free(shares[r]);

@@ -4,9 +4,10 @@
 #include "base/text.h"
 
 /* Bind this thread, or all threads of this process, and those that they start later, to the share
- * of local rank `rank` of `ranks`: the cores available to this process are divided into disjoint
- * shares of about equal size, each compact in the topology. Do nothing if there are fewer cores
- * than ranks or if the system refuses. */
+ * of local rank `rank` of `ranks`: the processors available to this process are divided into
+ * disjoint shares of about equal size, each compact in the topology: whole cores, unless there are
+ * fewer of them than ranks. Do nothing if there are fewer processors than ranks or if the system
+ * refuses. */
 void topology_bind_thread(int rank, int ranks);
 void topology_bind_process(int rank, int ranks);
 
