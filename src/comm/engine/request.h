@@ -4,11 +4,6 @@
 #include "base/compiler.h"
 #include "comm/engine/comm.h"
 
-/* In place of the number of a request that is started once, right after its creation. It is not
- * compared: the ranks may have created different numbers of requests before, as when one of them
- * has failed (comm/sync/agree.c). */
-enum { KOLO_REQUEST_ONE_SHOT = 0 };
-
 typedef enum request_state {
     REQUEST_IDLE,
     REQUEST_QUEUED,  /* started, waits for a slot of the transport */

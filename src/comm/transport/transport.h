@@ -18,10 +18,15 @@ enum {
     KOLO_REPORT_BYTES = 640, /* error text sent to peers */
 };
 
+/* In place of the number of a request that is started once, right after its creation. It is not
+ * compared: the ranks may have created different numbers of requests before, as when one of them
+ * has failed (comm/sync/agree.c). */
+enum { KOLO_REQUEST_ONE_SHOT = 0 };
+
 /* Announces the start of a collective. All fields but the last three and `staged` must agree on
  * all ranks. */
 typedef struct kolo_announcement {
-    uint32_t request; /* its number */
+    uint32_t request; /* its number, of one title; or KOLO_REQUEST_ONE_SHOT */
     uint8_t kind, dtype, op;
     uint8_t staged;   /* peers cannot access this rank's data */
     uint64_t count;   /* elements */

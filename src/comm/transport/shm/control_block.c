@@ -150,7 +150,7 @@ void kolo_block_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
     kolo_slot *slot = slot_of(t->blocks[base->rank], seq);
     KOLO_ASSERT(phase < phase_mask);
     if (phase == 0) {
-        if (slot->call.request != call->request || slot->title[0] == '\0') {
+        if (slot->call.request != call->request || call->request == KOLO_REQUEST_ONE_SHOT) {
             strncpy(slot->title, title, sizeof slot->title);
         }
         slot->call = *call;
