@@ -102,7 +102,7 @@ kolo_status kolo_session_load(kolo_session *s, const char *path) {
     if (comm) KOLO_TRY(kolo_broadcast(comm, &at, sizeof at, KOLO_DTYPE_U8, 0));
     kolo_session_set_steps(s, at.steps, (int)at.order);
     KOLO_TRY(share(s));
-    if (at.steps > 0) kolo_session_unsettle(s); /* the file has what each rank had */
+    kolo_session_unsettle(s); /* the file has what each rank had */
     return KOLO_OK;
 }
 

@@ -79,14 +79,14 @@ kolo_status kolo_session_settle(kolo_session *s) {
         return kolo_served_read_all(s->served, s);
     }
     if (!s->rounds) return settle_store(s);
-    if (s->settled) return KOLO_OK;
+    if (s->settled || s->steps == 0) return KOLO_OK; /* before the first step all have the same */
     KOLO_TRY(kolo_rounds_settle(s->rounds, (int64_t)s->steps));
     s->settled = true;
     return KOLO_OK;
 }
 
 void kolo_session_unsettle(kolo_session *s) {
-    if (s->rounds) kolo_rounds_unsettle(s->rounds);
+    if (s->rounds && s->steps > 0) kolo_rounds_unsettle(s->rounds);
     s->settled = false;
     if (s->served) kolo_served_restore(s->served, s);
 }

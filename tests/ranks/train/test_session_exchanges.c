@@ -8,6 +8,7 @@
 #include "support/folder.h"
 #include "support/own_net.h"
 #include "support/ranks.h"
+#include "support/sum_model.h"
 #include "support/support.h"
 
 #include <stdio.h>
@@ -148,6 +149,74 @@ static void reading_the_mean_changes_no_bit(void **state) {
     assert_memory_equal(hash[0], hash[1], sizeof hash[0]);
 }
 
+/* ---- values of the program before the first step ---- */
+
+typedef enum giving { SET, LOADED, FITTED, N_GIVINGS } giving;
+
+typedef struct given {
+    float before[SUM_A], after[2][SUM_A]; /* of the session that gets values; of both */
+} given;
+
+static kolo_status give(kolo_session *from, kolo_session *to, giving how) {
+    float a[SUM_A], b[SUM_B];
+    if (how != SET) KOLO_TRY(kolo_session_save(from, file));
+    if (how == LOADED) return kolo_session_load(to, file);
+    if (how == FITTED) return kolo_session_load_partial(to, file, NULL);
+    KOLO_TRY(kolo_session_get(from, "a", a, sizeof a));
+    KOLO_TRY(kolo_session_get(from, "b", b, sizeof b));
+    KOLO_TRY(kolo_session_set(to, "a", a, sizeof a));
+    return kolo_session_set(to, "b", b, sizeof b);
+}
+
+static kolo_status sum_step(kolo_session *s) {
+    int64_t first, count;
+    KOLO_TRY(kolo_session_share(s, SUM_SAMPLES, &first, &count));
+    const kolo_batch batch = sum_batch(first, count);
+    return kolo_session_step(s, &batch, NULL);
+}
+
+/* A session with the seed 4 gets what one with the seed 3 has: both then take the same step. */
+static kolo_status given_body(kolo_comm *comm, const void *arg, void *result) {
+    const giving *how = arg;
+    given *g = result;
+    kolo_session_opts opts = {
+        .global_batch = SUM_SAMPLES, .lr = 0.01, .seed = 3, .consistency = "diloco:4"};
+    kolo_session *s[2] = {NULL, NULL};
+    kolo_status status;
+    KOLO_TRY_GOTO(kolo_session_create(comm, &opts, sum_build, NULL, &s[0]), done);
+    opts.seed = 4;
+    KOLO_TRY_GOTO(kolo_session_create(comm, &opts, sum_build, NULL, &s[1]), done);
+    KOLO_TRY_GOTO(kolo_session_get(s[1], "a", g->before, sizeof g->before), done);
+    KOLO_TRY_GOTO(give(s[0], s[1], *how), done);
+    for (int i = 0; i < 2; i++) {
+        KOLO_TRY_GOTO(sum_step(s[i]), done);
+        KOLO_TRY_GOTO(kolo_session_get(s[i], "a", g->after[i], sizeof g->after[i]), done);
+    }
+done:
+    for (int i = 0; i < 2; i++) kolo_session_destroy(s[i]);
+    return status;
+}
+
+static void the_first_step_begins_with_given_values(void **state) {
+    (void)sum_fill(NULL);
+    for (int how = 0; how < N_GIVINGS; how++) {
+        const giving g = (giving)how;
+        given out[3];
+        const rank_job job = {.n = 3,
+                              .transport = RANKS_THREAD,
+                              .body = given_body,
+                              .arg = &g,
+                              .arg_bytes = sizeof g,
+                              .results = out,
+                              .result_bytes = sizeof *out};
+        ASSERT_OK(run_rank_job(&job));
+        for (int rank = 0; rank < 3; rank++) {
+            assert_memory_not_equal(out[rank].before, out[rank].after[0], sizeof out->before);
+            assert_memory_equal(out[rank].after[0], out[rank].after[1], sizeof out->before);
+        }
+    }
+}
+
 /* ---- misuse ---- */
 
 typedef enum misuse { CREATES, SETS, LOADS, LOADS_PARTIALLY, FITS } misuse;
@@ -227,6 +296,7 @@ TEST_MAIN(test_session_exchanges) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_continue_with_the_same_bits),
         cmocka_unit_test(reading_the_mean_changes_no_bit),
+        cmocka_unit_test(the_first_step_begins_with_given_values),
         cmocka_unit_test(what_sessions_cannot_exchange_is_refused),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
