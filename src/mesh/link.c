@@ -22,9 +22,9 @@ typedef struct group_comm {
 struct kolo_mesh_comms {
     kolo_mesh mesh;
     kolo_comm *world;
-    int next_tag; /* of links that send and receive */
-    group_comm *groups;
-    size_t n_groups, cap_groups;
+    int next_tag;                           /* of links that send and receive */
+    group_comm groups[1 << KOLO_MESH_AXES]; /* one for each set of axes that was asked for */
+    size_t n_groups;
 };
 
 /* The place of a rank: "dp=1,tp=0". */
@@ -66,9 +66,6 @@ kolo_status kolo_mesh_comms_get(kolo_mesh_comms *comms, kolo_axes axes, kolo_com
         *comm = comms->groups[i].comm;
         return KOLO_OK;
     }
-    if (!KOLO_GROW(comms->groups, comms->n_groups, comms->cap_groups)) {
-        return KOLO_NOMEM(sizeof *comms->groups);
-    }
     kolo_comm *made;
     KOLO_TRY(kolo_comm_split(comms->world, kolo_mesh_group_colour(&comms->mesh, axes, rank),
                              kolo_mesh_group_index(&comms->mesh, axes, rank), &made));
@@ -88,7 +85,6 @@ void kolo_mesh_comms_destroy(kolo_mesh_comms *comms) {
     if (!comms) return;
     for (size_t i = 0; i < comms->n_groups; i++) kolo_comm_destroy(comms->groups[i].comm);
     if (comms->world->namer_arg == &comms->mesh) kolo_comm_name_ranks(comms->world, NULL, NULL);
-    kolo_free(comms->groups);
     kolo_free(comms);
 }
 

@@ -128,7 +128,8 @@ static bool copy_mesh_options(kolo_session *s) {
     return (s->placement || !rules) && (s->speeds || !speeds);
 }
 
-/* What needs no other rank: copies of the options, the device, and a store without entries. */
+/* What needs no other rank: copies of the options, the device, a store without entries, and a place
+ * for the groups of a mesh with other axes than dp. */
 static kolo_status open_alone(kolo_session *s, const kolo_session_config *opts) {
     s->opts = *opts;
     if (s->opts.accumulate == 0) s->opts.accumulate = 1;
@@ -149,15 +150,9 @@ static kolo_status open_alone(kolo_session *s, const kolo_session_config *opts) 
     }
     s->opts.plan.share = s->opts.share && !kolo_session_unshared(&s->opts, s->comm);
     s->buckets.measures = (opts->measure_buckets || opts->measure_compression) && ranks_of(s) > 1;
-    return KOLO_OK;
-}
-
-/* The groups of a mesh with other axes than dp. Collective. */
-static kolo_status create_groups(kolo_session *s) {
     const kolo_mesh *mesh = &s->opts.plan.mesh;
     if (!s->comm || !kolo_mesh_has_model_axis(mesh)) return KOLO_OK;
-    KOLO_TRY(kolo_mesh_comms_create(mesh, s->comm, &s->groups));
-    return kolo_session_stages(s) > 1 ? kolo_program_make_groups(s->groups, mesh) : KOLO_OK;
+    return kolo_mesh_comms_create(mesh, s->comm, &s->groups);
 }
 
 static kolo_status compile_plans(kolo_session *s) {
@@ -169,9 +164,12 @@ static kolo_status compile_plans(kolo_session *s) {
 /* Any rank may fail alone: it may lack memory, or have a stage that is refused. */
 static kolo_status create(kolo_session *s, const kolo_session_config *opts) {
     KOLO_TRY(kolo_agree(s->comm, open_alone(s, opts)));
-    KOLO_TRY(create_groups(s));
+    if (kolo_session_stages(s) > 1 && s->groups) {
+        KOLO_TRY(kolo_program_make_groups(s->groups, &s->opts.plan.mesh));
+    }
     KOLO_TRY(agree_on_plans(s, compile_plans(s)));
-    return s->opts.plan.share ? kolo_store_share(s->store, s->comm) : KOLO_OK;
+    if (!s->opts.plan.share) return KOLO_OK;
+    return kolo_agree(s->comm, kolo_store_share(s->store, s->comm));
 }
 
 kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *comm,
