@@ -39,9 +39,10 @@ static kolo_status read_mask(onnx_call *c, kolo_value *bias) {
 /* Query i sees the keys up to i, also where their numbers differ. */
 static kolo_status earlier_keys(onnx_call *c, int64_t rows, int64_t keys, kolo_value *bias) {
     const kolo_shape shape = kolo_shape_2(rows, keys);
+    const int64_t count = host_count(&shape, HOST_MOST);
     float *f;
-    KOLO_TRY(onnx_floats(c, rows * keys, &f));
-    for (int64_t k = 0; k < rows * keys; k++) f[k] = k % keys > k / keys ? (float)lowest : 0;
+    KOLO_TRY(onnx_floats(c, count, &f));
+    for (int64_t k = 0; k < count; k++) f[k] = k % keys > k / keys ? (float)lowest : 0;
     return onnx_table(c, c->node->output[0], &shape, f, bias);
 }
 

@@ -222,7 +222,6 @@ kolo_status onnx_fold_range(onnx_call *c) {
     return onnx_set_constant(c, 0, &y);
 }
 
-/* ReduceProd, ReduceSum, ReduceMax, ReduceMin of a list over everything: shape arithmetic. */
 static double itself(double x) { return x; }
 static double square(double x) { return x * x; }
 

@@ -355,6 +355,8 @@ kolo_status onnx_map_depth_to_space(onnx_call *c) {
 static kolo_status resize_sizes(onnx_call *c, const kolo_shape *x, int64_t *sizes) {
     int64_t list[KOLO_MAX_RANK], axes[KOLO_MAX_RANK];
     int n, n_axes, axis;
+    if (!onnx_text_is(c, "keep_aspect_ratio_policy", "stretch", true))
+        return ONNX_FAIL(c, "attribute keep_aspect_ratio_policy");
     KOLO_TRY(onnx_list(c, 3, list, KOLO_MAX_RANK, &n));
     KOLO_TRY(onnx_ints(c, "axes", axes, KOLO_MAX_RANK, &n_axes));
     if (n != (n_axes < 0 ? x->rank : n_axes)) return ONNX_FAIL(c, "sizes do not fit");

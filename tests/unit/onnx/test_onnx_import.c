@@ -414,6 +414,19 @@ static void attribute(small_net *n) {
     n->node[0].n_attribute = 1;
     n->node[0].attribute = n->attributes;
 }
+/* y = Resize(x, sizes w) of sizes that are not those. */
+static void keeps_aspect(small_net *n) {
+    static char *in[] = {(char *)"x", (char *)"", (char *)"", (char *)"w"};
+    attribute(n);
+    n->attribute.name = (char *)"keep_aspect_ratio_policy";
+    n->attribute.has_type = n->attribute.has_s = 1;
+    n->attribute.type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING;
+    n->attribute.s.data = (uint8_t *)(uintptr_t) "not_larger";
+    n->attribute.s.len = strlen("not_larger");
+    n->node[0].op_type = (char *)"Resize";
+    n->node[0].n_input = 4;
+    n->node[0].input = in;
+}
 static void open_dim(small_net *n) {
     n->dim[1].value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
     n->dim[1].dim_param = (char *)"tokens";
@@ -481,6 +494,7 @@ static void what_cannot_be_read_is_named(void **state) {
         {absolute, {"\"/etc/passwd\"", "not a file in the folder"}},
         {missing_file, {"no.such.data", "external data"}},
         {attribute, {"node \"first\" (Relu)", "attribute shiny"}},
+        {keeps_aspect, {"node \"first\" (Resize)", "attribute keep_aspect_ratio_policy"}},
         {huge_reshape, {"node \"first\" (Reshape)", "cannot have the shape"}},
         {open_dim, {"dimension 1 of the input \"x\" is open", ""}},
     };
