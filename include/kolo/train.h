@@ -166,8 +166,8 @@ typedef struct kolo_train_opts {
                                ranks; an error names the rank that differs. 0: at the end only */
     /* With KOLO_SYNC_PS: the last ranks, which hold the parameters and do not compute; 0, also with
      * KOLO_SYNC_MESH: each worker owns a part. UNSUPPORTED, with both: with `zero`, `reproducible`,
-     * `sparse_embedding`, `sync_bn`, `compress`, `in_memory` or tensor parallelism; several owners
-     * with `clip`, LARS or LAMB. */
+     * `sparse_embedding`, `sync_bn`, `in_memory` or tensor parallelism; several owners with `clip`,
+     * LARS or LAMB. */
     int servers;
     /* 1: each server has a replica of the part of another one, so that the run goes on when a
      * server dies (docs/servers.md). ARG: with less than 2 servers, `record` or `replay`. 0: none.
@@ -222,7 +222,9 @@ typedef struct kolo_train_opts {
                              parameters, "int8,only=A,B"; "auto=int8", where it pays by times of the
                              first steps (docs/consistency.md); with bmuf and diloco, the changes of
                              a round; "1bit,warmup=N": with Adam and AdamW, after N updates, their
-                             momenta, with second moments that stay (1-bit Adam). NULL: none.
+                             momenta, with second moments that stay (1-bit Adam); with
+                             KOLO_SYNC_PS and KOLO_SYNC_MESH what workers push, without "auto",
+                             "powersgd:R" and a warm-up (docs/servers.md). NULL: none.
                              UNSUPPORTED with `zero`, `reproducible`, local rounds, 1bit without a
                              warm-up with optimizers that have second moments, and with a warm-up
                              `clip` and other policies than bsp */

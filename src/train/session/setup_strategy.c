@@ -368,8 +368,8 @@ static kolo_status check_pushed_codes(const kolo_train_opts *o, const kolo_compr
                                       bool measured) {
     const char *why = measured ? "it measures the sums of an allreduce; give the codec alone"
                       : c->power_rank > 0 ? "its factors are sums of all workers; give a codec"
-                      : c->frozen > 0 ? "the momentum is at the owners; give 1bit, or another codec"
-                                      : NULL;
+                      : c->frozen > 0     ? "the momentum is at the owners; give another codec"
+                                          : NULL;
     if (!why) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "--sync %s cannot be combined with --compress %s: %s",
                      kolo_sync_name(o->sync), o->compress, why);
@@ -403,7 +403,7 @@ static kolo_status choose_codec(const kolo_train_opts *o, int workers, kolo_stra
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "1-bit gradients have no second moments, which %s needs: %s",
                          kolo_optimizer_name(o->optimizer.kind),
-                         kolo_optimizer_scales(o->optimizer.kind)
+                         kolo_optimizer_scales(o->optimizer.kind) || o->sync != KOLO_SYNC_ALLREDUCE
                              ? "use another --compress, or another optimizer"
                              : "give 1bit,warmup=N, which is 1-bit Adam after N updates, or use "
                                "another --compress");

@@ -161,7 +161,9 @@ static void what_owners_cannot_sum_is_refused(void **state) {
     assert_job_refused(3, &opts, "factors are sums of all workers");
     opts.compress = "1bit,warmup=2";
     opts.optimizer = (kolo_optimizer_opts){.kind = KOLO_OPTIMIZER_ADAM};
-    assert_job_refused(3, &opts, "the momentum is at the owners");
+    assert_job_refused(3, &opts, "the momentum is at the owners; give another codec");
+    opts.compress = "1bit";
+    assert_job_refused(3, &opts, "use another --compress, or another optimizer");
 }
 
 TEST_MAIN(test_servers_codes) {
