@@ -41,8 +41,8 @@ typedef struct kolo_dump_opts {
     int64_t bucket_bytes;  /* default KOLO_BUCKET_BYTES */
     const char *buckets;   /* PLAN: bytes of the first buckets of gradients, "1M,400K", of workers
                               that do not share parameters; NULL: all of bucket_bytes */
-    const char *compress;  /* PASSES, PLAN, SCHEDULE: see kolo_train_opts; of workers that do not
-                              share parameters; not auto */
+    const char *compress;  /* PASSES, PLAN, SCHEDULE, SERVERS: see kolo_train_opts; of workers that
+                              do not share parameters; not auto */
     int64_t compress_min_bytes; /* default 64 KiB */
     int threads;                /* default 1 */
     const char *device;         /* PLAN, SCHEDULE: see kolo_train_opts */

@@ -42,10 +42,14 @@ static kolo_mesh mesh_of(const kolo_dump_opts *o) {
     return (kolo_mesh){o->zero > 0 || o->share || o->sync_bn || o->compress, {{"dp", o->ranks}}};
 }
 
-static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
+static kolo_compression compression_of(const kolo_dump_opts *o) {
     kolo_compression compression = {.min_bytes = (size_t)o->compress_min_bytes};
     bool measured;
     if (o->compress) (void)kolo_compression_parse(o->compress, &compression, &measured); /* valid */
+    return compression;
+}
+
+static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
     return (kolo_plan_opts){
         .train = !o->evaluate,
         .optimizer = o->optimizer,
@@ -58,7 +62,7 @@ static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
         .no_chains = o->no_chains,
         .lanes = o->lanes,
         .sync_batch_norm = o->sync_bn,
-        .compression = compression,
+        .compression = compression_of(o),
         .recompute = o->recompute,
         .precision = o->precision,
         .micro_batches = o->accumulate,
@@ -271,8 +275,11 @@ static kolo_status dump_servers(const kolo_dump_opts *o, kolo_tuner *tuner, kolo
     const bool works = o->by_law && o->servers < workers;
     const kolo_owner_opts opts = {.owners = o->by_law && !works ? o->servers : o->ranks,
                                   .working = works ? workers : 0,
-                                  .buckets = o->by_law};
-    kolo_plan_opts plan = plan_opts(o, tuner);
+                                  .buckets = o->by_law,
+                                  .codes = compression_of(o)};
+    kolo_dump_opts whole = *o; /* owners sum what they have decoded */
+    whole.compress = NULL;
+    kolo_plan_opts plan = plan_opts(&whole, tuner);
     kolo_owner *owner;
     kolo_graph *g;
     plan.share = plan.cross_step = false; /* as in kolo train, where owners have the parameters */
@@ -334,13 +341,18 @@ static kolo_status check_compression(const kolo_dump_opts *o) {
                          "of --compress %s",
                          o->compress);
     }
+    if (o->what == KOLO_DUMP_SERVERS && (compression.power_rank > 0 || compression.frozen > 0)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "--what servers: workers push codes of f16, bf16, int8, 1bit or topk:R, "
+                         "and not of --compress %s",
+                         o->compress);
+    }
     const bool exchanges = o->what != KOLO_DUMP_GRAPH && o->what != KOLO_DUMP_PROGRAM &&
-                           o->what != KOLO_DUMP_SERVERS && o->zero == 0 && !o->mesh &&
-                           !o->evaluate && o->ranks > 1;
+                           o->zero == 0 && !o->mesh && !o->evaluate && o->ranks > 1;
     if (exchanges) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
-                     "--compress is for --what passes, plan or schedule of data-parallel training "
-                     "on several ranks without --zero: omit it");
+                     "--compress is for --what passes, plan, schedule or servers of data-parallel "
+                     "training on several ranks without --zero: omit it");
 }
 
 static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {

@@ -62,6 +62,36 @@ static void the_division_is_printed(void **state) {
     kolo_dump_free(text);
 }
 
+/* The sum over the owners of the bytes of pushes. */
+static double pushed_bytes(const char *compress) {
+    const kolo_dump_opts opts = {.what = KOLO_DUMP_SERVERS,
+                                 .model = "lenet",
+                                 .ranks = 2,
+                                 .compress = compress,
+                                 .compress_min_bytes = 4096};
+    double bytes = 0;
+    char *text;
+    ASSERT_OK(kolo_dump(&opts, &text));
+    for (const char *at = text; (at = strstr(at, "pushed "));) {
+        bytes += strtod(at += strlen("pushed "), NULL);
+    }
+    kolo_dump_free(text);
+    return bytes;
+}
+
+/* The three large tensors have 60,480 of 61,706 parameters; an int8 is 1 byte, and 4 more for each
+ * 256. */
+static void the_division_states_codes(void **state) {
+    const double whole = pushed_bytes(NULL), saved = whole - pushed_bytes("int8");
+    const double codes = 60480 * (1 + 4.0 / 256);
+    if (fabs(saved - (60480 * 4 - codes)) > 64) fail_msg("%g of %g bytes saved", saved, whole);
+    const kolo_dump_opts factors = {
+        .what = KOLO_DUMP_SERVERS, .model = "lenet", .ranks = 2, .compress = "powersgd:2"};
+    char *text;
+    assert_int_equal(kolo_dump(&factors, &text), KOLO_ERR_UNSUPPORTED);
+    assert_non_null(strstr(kolo_last_error(), "and not of --compress powersgd:2"));
+}
+
 /* Three workers and a server: 2 and 4 tenths of each bucket, at any element. */
 static void the_division_follows_the_law(void **state) {
     const kolo_dump_opts opts = {.what = KOLO_DUMP_SERVERS,
@@ -118,9 +148,8 @@ static void the_law_keeps_the_bits(void **state) {
 
 TEST_MAIN(test_servers_buckets) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_division_is_printed),
-        cmocka_unit_test(the_division_follows_the_law),
-        cmocka_unit_test(the_law_keeps_the_bits),
+        cmocka_unit_test(the_division_is_printed),      cmocka_unit_test(the_division_states_codes),
+        cmocka_unit_test(the_division_follows_the_law), cmocka_unit_test(the_law_keeps_the_bits),
         cmocka_unit_test(pushes_follow_the_buckets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
