@@ -361,6 +361,20 @@ void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
     }
 }
 
+/* Pushes that are kept until a step is complete have a gradient each; others are applied one after
+ * the other. */
+static bool has_own_unpacked(const owner *o, int w) { return w == 0 || o->opts->staleness == 0; }
+
+static bool allocate_unpacked(owner *o, size_t bytes) {
+    bool all = true;
+    for (int w = 0; w < o->n_workers; w++) {
+        float **unpacked = &o->workers[w].unpacked;
+        *unpacked = has_own_unpacked(o, w) ? kolo_alloc(bytes) : o->workers[0].unpacked;
+        all = all && *unpacked;
+    }
+    return all;
+}
+
 void kolo_parameters_owner_destroy(owner *o) {
     if (!o) return;
     pthread_cond_destroy(&o->all_gone);
@@ -372,7 +386,7 @@ void kolo_parameters_owner_destroy(owner *o) {
     kolo_free(o->late);
     for (int w = 0; w < o->n_workers && o->workers; w++) {
         kolo_free(o->workers[w].staged);
-        kolo_free(o->workers[w].unpacked);
+        if (has_own_unpacked(o, w)) kolo_free(o->workers[w].unpacked);
     }
     kolo_free(o->workers);
     kolo_free(o->pushes);
@@ -421,10 +435,7 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     const bool chooses = opts->adapts && has->gradient.first == 0;
     if (chooses && kolo_adapt_create(workers, &o->adapt) != KOLO_OK) all = false;
     for (size_t w = (size_t)workers; w < n && o->workers; w++) o->workers[w].gone = true;
-    for (size_t w = 0; w < n && o->workers && opts->unpack; w++) {
-        o->workers[w].unpacked = kolo_alloc(sum_bytes);
-        all = all && o->workers[w].unpacked;
-    }
+    if (o->workers && opts->unpack) all = allocate_unpacked(o, sum_bytes) && all;
     if (all && o->workers && o->pushes && o->lost && o->reported && o->taken) {
         for (size_t w = 0; w < n && keeps; w++) {
             o->workers[w].late = o->late + w * has->gradient.count;

@@ -208,6 +208,56 @@ static void parts_of_pushes_need_no_memory(void **state) {
     kolo_parameters_owner_destroy(owner);
 }
 
+/* A code is one number, of which all 8 of the gradient are copies; a negative one is none. */
+static kolo_status unpack(void *arg, const float *pushed, float *gradient) {
+    if (!(pushed[0] >= 0)) return KOLO_FAIL(KOLO_ERR_FORMAT, "no code");
+    for (int i = 0; i < 8; i++) gradient[i] = pushed[1];
+    return KOLO_OK;
+}
+
+static void sum_first(void *arg, const kolo_parameters_update *u) {
+    *(float *)arg += u->gradient[0];
+}
+
+/* Sends the numbers of a push from `first` on; returns the status of the answer. */
+static kolo_status send_code(kolo_parameters_owner *owner, kolo_owner_request kind, uint64_t clock,
+                             const float *code, size_t first, size_t end) {
+    kolo_service_call call = {.kind = kind, .clock = clock, .input = code + first};
+    if (kind == KOLO_OWNER_PART) call.key = first;
+    call.input_bytes = (end - first) * sizeof *code;
+    kolo_parameters_owner_serve(owner, &call);
+    return (kolo_status)call.clock;
+}
+
+/* A push that is no code, too short or too long, whole or in parts, changes nothing: the next one
+ * is taken as if there had been none. */
+static void a_push_that_is_no_code_is_not_taken(void **state) {
+    float sum = 0;
+    const kolo_parameters_opts opts = {
+        .update = sum_first, .arg = &sum, .staleness = KOLO_STALENESS_ANY, .unpack = unpack};
+    const kolo_owned has = {.values = {0, 8}, .gradient = {0, 8}, .pushed = {0, 2}};
+    const float initial[8] = {0}, good[] = {1, 3, 0, 0, 0, 0, 0, 0}, bad[] = {NAN, 5};
+    kolo_parameters_stats stats;
+    kolo_parameters_owner *owner;
+    ASSERT_OK(kolo_parameters_owner_create(&opts, &has, 1, keep_status, &owner));
+    ASSERT_OK(kolo_parameters_owner_stage(owner, 0));
+    kolo_parameters_owner_load(owner, initial);
+    for (uint64_t clock = 0; clock < 3; clock++) {
+        assert_int_equal(send_code(owner, KOLO_OWNER_PUSH, clock, bad, 0, 2), KOLO_ERR_FORMAT);
+        assert_int_equal(send_code(owner, KOLO_OWNER_PUSH, clock, good, 0, 1), KOLO_ERR_ARG);
+        assert_int_equal(send_code(owner, KOLO_OWNER_PUSH, clock, good, 0, 8), KOLO_ERR_ARG);
+        assert_int_equal(send_code(owner, KOLO_OWNER_PART, clock, good, 0, 3), KOLO_ERR_ARG);
+        ASSERT_OK(send_code(owner, KOLO_OWNER_PART, clock, bad, 0, 1));
+        assert_int_equal(send_code(owner, KOLO_OWNER_PUSH, clock, bad, 0, 2), KOLO_ERR_ARG);
+        assert_int_equal(send_code(owner, KOLO_OWNER_PUSH, clock, bad, 1, 2), KOLO_ERR_FORMAT);
+        if (clock == 1) ASSERT_OK(send_code(owner, KOLO_OWNER_PART, clock, good, 0, 1));
+        ASSERT_OK(send_code(owner, KOLO_OWNER_PUSH, clock, good, clock == 1, 2));
+        kolo_parameters_owner_stats(owner, &stats);
+        assert_true(stats.version == clock + 1 && sum == 3 * (float)(clock + 1));
+    }
+    kolo_parameters_owner_destroy(owner);
+}
+
 /* Whether the service copies what a worker reads. */
 static bool reads_a_copy(kolo_parameters_owner *owner, int worker) {
     kolo_service_call call = {
@@ -370,6 +420,7 @@ TEST_MAIN(test_comm_parameter_parts) {
         cmocka_unit_test(owners_have_parts_and_state),
         cmocka_unit_test(pushes_begin_early),
         cmocka_unit_test(parts_of_pushes_need_no_memory),
+        cmocka_unit_test(a_push_that_is_no_code_is_not_taken),
         cmocka_unit_test(workers_that_updates_do_not_wait_for_read_copies),
         cmocka_unit_test(leases_are_not_asked_for_after_a_push),
         cmocka_unit_test(a_killed_server_is_replaced),
