@@ -20,6 +20,7 @@ static const int staleness[] = {0, 1, 3, 10, KOLO_STALENESS_ANY};
 enum { LEVELS = KOLO_COUNT(staleness), BOUND_MOST = 10 };
 
 static const double nearly = 0.98; /* of the most steps per second */
+static const double worth = 1.15;  /* times those of bsp, from which stale gradients pay */
 static const double rise = 1.1;    /* of the loss, that counts; */
 static const double errors = 3;    /* and by this many standard errors */
 
@@ -190,7 +191,7 @@ static void restrict_levels(kolo_adapt *a, int level, bool risen) {
 }
 
 int kolo_adapt_choose(kolo_adapt *a, int level) {
-    double rates[LEVELS], best = 0;
+    double rates[LEVELS] = {0}, best = 0;
     int want = 0;
     restrict_levels(a, level, has_risen(a));
     for (int w = 0; w < a->n_workers; w++) a->tracks[w].in_window = 0;
@@ -198,7 +199,7 @@ int kolo_adapt_choose(kolo_adapt *a, int level) {
         rates[i] = kolo_adapt_predict(a, i);
         best = fmax(best, rates[i]);
     }
-    while (want < a->most && rates[want] < nearly * best) want++;
+    while (best >= worth * rates[0] && want < a->most && rates[want] < nearly * best) want++;
     if (want >= level || level > a->most) {
         a->agreeing = 0;
         return want;

@@ -3,8 +3,9 @@
  *
  * The owner records the time of each step, from the read of a worker to its push. A simulation in
  * virtual time of the latest steps gives the steps per second that each bound would allow. The
- * choice is the smallest bound within a small margin of the maximum, and a smaller one for some
- * time after the loss has risen. It depends on the recorded values alone. Used by one thread. */
+ * choice is the smallest bound within a small margin of the maximum, but 0 if that gains little,
+ * since stale gradients help less, and a smaller one for some time after the loss has risen. It
+ * depends on the recorded values alone. Used by one thread. */
 
 #include "kolo/status.h"
 
