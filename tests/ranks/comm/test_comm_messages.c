@@ -524,25 +524,39 @@ static void a_rank_that_leaves_is_missed(void **state) {
 
 /* Rank 0 fails after it has posted a message, and uses its memory for something else before rank 1
  * takes the message. */
-static _Atomic int overwritten_stage; /* 1: rank 1 has granted the message, 2: it is overwritten */
+enum { OFFERED = 1, GRANTED, OVERWRITTEN }; /* the message */
+static _Atomic int overwritten_stage;
 
-static kolo_status send_and_fail(kolo_comm *comm, kolo_request *q, int32_t *data) {
-    enum { FRAMES = 3 }; /* an offer, and two of the body: its head, and the data */
+static void wait_for_stage(int stage) {
+    while (atomic_load(&overwritten_stage) < stage) sched_yield();
+}
+
+/* Makes progress until rank 0 has posted this many frames to rank 1. */
+static kolo_status post_frames(kolo_comm *comm, kolo_request *q, uint64_t frames) {
     const kolo_block_transport *t = (const kolo_block_transport *)comm->transport;
     const kolo_channel *to_1 = &t->blocks[0]->channels[KOLO_FLIGHT_MAX * comm->size + 1];
     bool complete;
-    while (atomic_load(&to_1->posted) < FRAMES) KOLO_TRY(kolo_request_test(q, &complete));
+    while (atomic_load(&to_1->posted) < frames) KOLO_TRY(kolo_request_test(q, &complete));
+    return KOLO_OK;
+}
+
+static kolo_status send_and_fail(kolo_comm *comm, kolo_request *q, int32_t *data) {
+    enum { OFFER = 1, BODY = 2 }; /* frames: the body has a head and the data */
+    KOLO_TRY(post_frames(comm, q, OFFER));
+    atomic_store(&overwritten_stage, OFFERED);
+    wait_for_stage(GRANTED);
+    KOLO_TRY(post_frames(comm, q, OFFER + BODY));
     kolo_comm_abort(comm, "aborted by the test");
     fill(data, LENGTH, -1000);
-    atomic_store(&overwritten_stage, 2);
+    atomic_store(&overwritten_stage, OVERWRITTEN);
     return KOLO_OK;
 }
 
 static kolo_status receive_late(kolo_request *q) {
     bool complete;
     while (q->state != REQUEST_RUNNING) KOLO_TRY(kolo_request_test(q, &complete));
-    atomic_store(&overwritten_stage, 1);
-    while (atomic_load(&overwritten_stage) < 2) sched_yield();
+    atomic_store(&overwritten_stage, GRANTED);
+    wait_for_stage(OVERWRITTEN);
     kolo_status status = kolo_request_wait(q, 0);
     bool reported =
         status == KOLO_ERR_PEER && strstr(kolo_last_error(), "rank 0 reports: aborted by the test");
@@ -558,10 +572,10 @@ static kolo_status overwritten_body(kolo_comm *comm, const void *arg, void *resu
     fill(data[rank], LENGTH, 0);
     KOLO_TRY(make(comm, rank == 0 ? KOLO_COLLECTIVE_SEND : KOLO_COLLECTIVE_RECV, data[rank], LENGTH,
                   1 - rank, 0, &q));
+    if (rank == 1)
+        wait_for_stage(OFFERED); /* a receive that waits would be granted without an offer */
     KOLO_TRY(kolo_request_start(q));
-    if (rank == 1) return receive_late(q);
-    while (atomic_load(&overwritten_stage) < 1) sched_yield();
-    return send_and_fail(comm, q, data[0]);
+    return rank == 1 ? receive_late(q) : send_and_fail(comm, q, data[0]);
 }
 
 static void the_memory_of_a_failed_sender_is_not_taken(void **state) {
