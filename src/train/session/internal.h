@@ -113,7 +113,7 @@ struct kolo_session {
     void *watch_arg;
     cached **plans;
     size_t n_plans, cap_plans;
-    bool settled;   /* with `rounds`: the parameters are the mean; this rank has its own aside */
+    bool settled;   /* with `rounds`: the parameters are the mean; this rank's own are saved */
     bool replanned; /* by measurements, or after a warm-up */
     kolo_bucket_search buckets;
     kolo_stage_window window;

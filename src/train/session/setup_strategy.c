@@ -49,7 +49,7 @@ static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *m
     for (size_t i = 0; i < KOLO_COUNT(others); i++) {
         if (!others[i].given) continue;
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "%s is for data parallelism, and the mesh is %s: omit one of the two",
+                         "%s cannot be combined with the mesh %s: omit one of the two",
                          others[i].option, kolo_mesh_text(mesh, text));
     }
     if (o->zero == 0 || mesh->axes[kolo_mesh_find(mesh, "dp")].size > 1) return KOLO_OK;
