@@ -66,6 +66,23 @@ kolo_status train_counted(kolo_comm *comm, const kolo_train_opts *opts, void *re
     return KOLO_OK;
 }
 
+kolo_train_result train_on_hosts(int ranks, rank_body body, const void *arg, size_t arg_bytes) {
+    static train_outcome outcomes[TRAIN_JOB_RANKS];
+    const rank_job job = {.n = ranks,
+                          .transport = RANKS_HOSTS,
+                          .body = body,
+                          .arg = arg,
+                          .arg_bytes = arg_bytes,
+                          .results = outcomes,
+                          .result_bytes = sizeof *outcomes};
+    memset(outcomes, 0, sizeof outcomes);
+    ASSERT_OK(run_rank_job(&job));
+    for (int r = 0; r < ranks; r++) {
+        if (outcomes[r].status != KOLO_OK) fail_msg("rank %d: %s", r, outcomes[r].error);
+    }
+    return outcomes[0].result;
+}
+
 kolo_train_result train_traffic(int ranks, rank_body body, const void *arg, size_t arg_bytes,
                                 double *sent) {
     static traffic_outcome outcomes[TRAIN_JOB_RANKS];

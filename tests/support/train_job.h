@@ -22,6 +22,9 @@ kolo_status train_body(kolo_comm *comm, const kolo_train_opts *opts, void *resul
 const train_outcome *train_job(int ranks, rank_transport transport, const kolo_train_opts *opts);
 /* The result of rank 0 of ranks that are threads; all must succeed. */
 kolo_train_result train_well(int ranks, const kolo_train_opts *opts);
+/* The result of rank 0 of ranks on hosts, whose body calls train_body; all must succeed. They are
+ * processes of their own: the argument contains no pointers. */
+kolo_train_result train_on_hosts(int ranks, rank_body body, const void *arg, size_t arg_bytes);
 /* The bytes that each rank sends over tcp in a job, whose body calls train_counted. Ranks are
  * processes of their own: the argument contains no pointers. */
 kolo_train_result train_traffic(int ranks, rank_body body, const void *arg, size_t arg_bytes,

@@ -47,21 +47,7 @@ static kolo_status train_scheme(kolo_comm *comm, const void *arg, void *result) 
 }
 
 static kolo_train_result run_on_hosts(const scheme *s) {
-    static train_outcome outcomes[TRAIN_JOB_RANKS];
-    const int ranks = s->workers + s->servers;
-    const rank_job job = {.n = ranks,
-                          .transport = RANKS_HOSTS,
-                          .body = train_scheme,
-                          .arg = s,
-                          .arg_bytes = sizeof *s,
-                          .results = outcomes,
-                          .result_bytes = sizeof *outcomes};
-    memset(outcomes, 0, sizeof outcomes);
-    ASSERT_OK(run_rank_job(&job));
-    for (int r = 0; r < ranks; r++) {
-        if (outcomes[r].status != KOLO_OK) fail_msg("rank %d: %s", r, outcomes[r].error);
-    }
-    return outcomes[0].result;
+    return train_on_hosts(s->workers + s->servers, train_scheme, s, sizeof *s);
 }
 
 /* Within a host in the order of ranks, then over the hosts: with one host that is the order of an
