@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "support/support.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,15 @@ char *test_contents(const char *path) {
     size_t bytes;
     ASSERT_OK(kolo_file_read(path, 1 << 20, &text, &bytes));
     return text;
+}
+
+int test_count_descriptors(void) {
+    int n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    assert_non_null(dir);
+    while (readdir(dir)) n++;
+    closedir(dir);
+    return n;
 }
 
 kolo_process test_job_start(char *const *argv) {

@@ -15,6 +15,9 @@ kolo_process test_job_start(char *const *argv);
 /* Waits for a job and frees it; fails the test if the job hangs. */
 kolo_exit test_job_end(kolo_process *job);
 
+/* Descriptors that this process has open. */
+int test_count_descriptors(void);
+
 /* The time on kolo_now_ns()'s clock when an operation that starts now counts as hanging: late
  * enough that a slow or oversubscribed machine does not get there. */
 int64_t test_hangs_ns(void);

@@ -9,10 +9,10 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "kolo/comm.h"
+#include "support/folder.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -124,16 +124,6 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     return KOLO_FAIL(status, "%s", text);
 }
 
-/* Descriptors that this process has open. */
-static int count_descriptors(void) {
-    int n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    assert_non_null(dir);
-    while (readdir(dir)) n++;
-    closedir(dir);
-    return n;
-}
-
 /* One round; the time from the kill to the last survivor's error. */
 static int64_t run_round(uint64_t number, rank_transport transport, int64_t limit) {
     round_arg r = {.number = number, .ranks = 2 + (int)draw(number, 0, RANKS_MOST - 1)};
@@ -179,12 +169,12 @@ static int ascending(const void *a, const void *b) {
 static void run_rounds(rank_transport transport, const char *name) {
     static int64_t ns[ROUNDS_SOAK];
     bool soak = getenv("KOLO_SOAK") != NULL;
-    int rounds = soak ? ROUNDS_SOAK : ROUNDS, before = count_descriptors();
+    int rounds = soak ? ROUNDS_SOAK : ROUNDS, before = test_count_descriptors();
     for (int i = 0; i < rounds; i++) {
         ns[i] =
             run_round((uint64_t)i + 1000 * transport, transport, soak ? limit_soak_ns : limit_ns);
     }
-    assert_int_equal(count_descriptors(), before);
+    assert_int_equal(test_count_descriptors(), before);
     assert_true(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
     qsort(ns, (size_t)rounds, sizeof ns[0], ascending);
     if (soak) {

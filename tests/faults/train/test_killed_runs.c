@@ -13,7 +13,6 @@
 #include "support/ranks.h"
 #include "support/support.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -194,16 +193,6 @@ static const whole *whole_of(int number, shared *results) {
     return w;
 }
 
-/* Descriptors that this process has open. */
-static int count_descriptors(void) {
-    int n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    assert_non_null(dir);
-    while (readdir(dir)) n++;
-    closedir(dir);
-    return n;
-}
-
 typedef struct summary {
     int workers, servers; /* that were killed */
     double mean, worst;   /* accuracy below that of the undisturbed run */
@@ -238,13 +227,13 @@ static void check_run(uint64_t number, shared *results, summary *s) {
 }
 
 static void runs_end_with_their_accuracy(void **state) {
-    const int runs = getenv("KOLO_SOAK") ? RUNS_SOAK : RUNS, before = count_descriptors();
+    const int runs = getenv("KOLO_SOAK") ? RUNS_SOAK : RUNS, before = test_count_descriptors();
     shared *results = kolo_zalloc(RANKS * sizeof *results);
     summary s = {.worst = -1};
     assert_non_null(results);
     for (int i = 0; i < runs; i++) check_run((uint64_t)i, results, &s);
     kolo_free(results);
-    assert_int_equal(count_descriptors(), before);
+    assert_int_equal(test_count_descriptors(), before);
     assert_true(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
     if (runs == RUNS) return;
     printf("%d workers and %d servers killed: accuracy %.4f below the undisturbed run in the mean, "
