@@ -192,7 +192,8 @@ static void what_experts_do_not_go_with_is_named(void **state) {
         {"gpt2_moe", "layers=1,context=8", "tp=2", "megatron-sp", "expert_dispatch: input 1", 2, 0,
          0},
         {"gpt2_moe", "layers=1,context=8", "dp=2,ep=2", NULL, "--zero above 1", 4, 2, 0},
-        {"gpt2_moe", "layers=1,context=8", "ep=2", NULL, "--reproducible is for", 2, 0, 4},
+        {"gpt2_moe", "layers=1,context=8", "ep=2", NULL,
+         "--reproducible cannot be combined with the mesh", 2, 0, 4},
     };
     (void)state;
     for (size_t i = 0; i < KOLO_COUNT(bad); i++) {

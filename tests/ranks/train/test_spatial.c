@@ -352,7 +352,8 @@ static void what_rows_do_not_go_with_is_named(void **state) {
          false},
         {"vit_tiny", "synthetic:N=19,test=5,shape=3x32x32", "sp=2", "makes a sequence of the rows",
          2, false},
-        {"resnet20", "synthetic:N=19,test=5,shape=3x16x16", "sp=2", "--sync-bn is for", 2, true},
+        {"resnet20", "synthetic:N=19,test=5,shape=3x16x16", "sp=2",
+         "--sync-bn cannot be combined with the mesh", 2, true},
     };
     (void)state;
     for (size_t i = 0; i < KOLO_COUNT(bad); i++) {
