@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Steps between a ring and parameter servers, against the law of docs/servers.md. As root.
+"""Steps between a ring and parameter servers, against the formula of docs/servers.md. As root.
 
     bench/servers.py [--workers 3] [--servers 0,1,2,3] [--rate 1gbit] [--size 32M] [--seconds 5] [--turns 3]
                      [--step-buckets 64] [--kolo build/release/kolo]
@@ -7,8 +7,8 @@
 
 Each rank is on a host of its own: a network namespace whose link has this rate in both directions (tests/hosts/net.sh). B is
 the goodput of plain TCP over such a link, M the size. A step is a push of M by each worker, the update, and a pull
-(kolo bench ps --bsp). Printed, medians of --turns runs: the median step in M/B, the law's, their ratio, and the most bytes
-that a rank sends and receives in a step over those of the law, as the service counts them.
+(kolo bench ps --bsp). Printed, medians of --turns runs: the median step in M/B, that of the formula, their ratio, and
+the most bytes that a rank sends and receives in a step over those of the formula, as the service counts them.
 
 With --vectors each worker pushes a vector of such a size and then pulls it back, repeatedly, without waiting for others
 (kolo bench ps). Printed: the bytes per second that all servers together receive and send, over B times the servers: 2 at most,
@@ -25,7 +25,7 @@ import sys
 from namespaces import HERE, Failure, Hosts, end_on_signals
 
 
-def law(n, k):
+def formula(n, k):
     """The step in M/B; what the busiest link carries, in M."""
     return 1 if k >= n else 2 * n * (n - 1) / (n * n + k * n - 2 * k)
 
@@ -83,11 +83,11 @@ def main():
         for k in counts:
             found[k].append(run(o, k))
     print(f"{o.workers} workers, {o.size}, {o.rate}, {o.step_buckets} buckets\n")
-    print("| servers | law, M/B | step, M/B | of the law | sent, of the law | received, of the law | TCP, MB/s |")
+    print("| servers | formula, M/B | step, M/B | of the formula | sent, of the formula | received, of the formula | TCP, MB/s |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for k in counts:
         step, sent, received, goodput = (statistics.median(column) for column in zip(*found[k]))
-        due = law(o.workers, k)
+        due = formula(o.workers, k)
         print(f"| {k} | {due:.3f} | {step:.3f} | {step / due:.3f} | {sent / due:.4f} | {received / due:.4f} | {goodput / 1e6:.1f} |")
 
 

@@ -67,9 +67,9 @@ typedef struct kolo_dump_opts {
                         default 2, or that of mesh */
     int rank;        /* PLAN of several ranks: whose; default 0 */
     kolo_algorithm algorithm; /* SCHEDULE */
-    bool by_law; /* SERVERS: parts as with bsp, in buckets, where the last `servers` of the ranks
-                    serve and the others are workers (docs/servers.md); else equal parts of all
-                    ranks */
+    bool byte_split; /* SERVERS: parts as with bsp, in buckets, where the last `servers` of the
+                        ranks serve and the others are workers (docs/servers.md); else equal parts
+                        of all ranks */
     int servers;
 } kolo_dump_opts;
 

@@ -147,7 +147,7 @@ typedef struct kolo_parameters_opts {
      * other options. */
     const char *record, *replay;
     int64_t timeout_ms; /* of creation, and of waits while no worker makes progress: see
-                           kolo_service_show_life; default the communicator's */
+                           kolo_service_report_progress; default the communicator's */
 } kolo_parameters_opts;
 
 enum { KOLO_STALENESS_BINS = 32 };
@@ -245,7 +245,8 @@ KOLO_API void kolo_parameters_count_delays(const kolo_parameters *parameters, ui
  * same on all workers: whether any rank has asked all to stop (kolo_parameters_stop). NULL: not
  * needed. A worker. Blocks. ARG: the latest push was not followed by a pull, or this worker has
  * finished; PEER; TIMEOUT. */
-KOLO_API kolo_status kolo_parameters_rest(kolo_parameters *parameters, uint64_t *lost, bool *asked);
+KOLO_API kolo_status kolo_parameters_barrier(kolo_parameters *parameters, uint64_t *lost,
+                                             bool *asked);
 /* With `leases` the work has numbered parts, such as ranges of samples, that workers take from one
  * counter at the first owner:
  *
@@ -285,7 +286,7 @@ KOLO_API kolo_status kolo_parameters_stop(kolo_parameters *parameters, bool asks
 /* Lets all workers meet at one point, such as for a checkpoint, and go on: as kolo_parameters_stop,
  * but repeatedly. `asks`: this worker wants another point, and has met the others at the latest
  * one. Fills `at`: the latest point, which this worker has not passed if it is new, or 0: there was
- * none. What to do there, for example kolo_parameters_rest, is up to the workers. A
+ * none. What to do there, for example kolo_parameters_barrier, is up to the workers. A
  * worker, without `leases`. Blocks. ARG: with `record` or `replay`; PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_pause(kolo_parameters *parameters, bool asks, uint64_t next,
                                            uint64_t *at);

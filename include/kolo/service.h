@@ -20,7 +20,7 @@
  *
  * Data. Inside a host a server reads the input of a request in place, and writes its reply in
  * place, if the memory is registered (kolo_comm_alloc; between threads: any memory). Where a server
- * has `lent` memory, clients on its host copy replies out of it themselves, beside each other.
+ * has `exposed` memory, clients on its host copy replies out of it themselves, beside each other.
  * Other data is sent over the connection.
  *
  * Limits. A server holds at most `credits` requests and `client_bytes` bytes of each client. Then
@@ -53,7 +53,7 @@ typedef struct kolo_service_call {
     void *output; /* the client's memory, which the reply may be written to; NULL: elsewhere */
     size_t output_bytes; /* room for the reply */
     bool copied; /* set before the reply: its data may change afterwards, so that the server copies
-                    it, also out of `lent` memory */
+                    it, also out of `exposed` memory */
 } kolo_service_call;
 
 /* Options of kolo_service_create. A zero field takes its default. */
@@ -82,8 +82,8 @@ typedef struct kolo_service_opts {
      * there, instead of the server's thread. After such a reply the data must not change before the
      * server gets a request that this client has started after it had the reply; where it may, set
      * `copied` of the call. Borrowed. NULL: none. */
-    const void *lent;
-    size_t lent_bytes;
+    const void *exposed;
+    size_t exposed_bytes;
     int joins;            /* processes that may join as clients later; the same on all servers */
     int64_t timeout_ms;   /* deadline of creation and of each wait; default the communicator's */
     int64_t heartbeat_ms; /* a host that does not answer this long is lost; default 10000 */
@@ -126,8 +126,8 @@ KOLO_API void kolo_service_traffic(kolo_service *service, uint64_t *sent, uint64
 
 /* Completes a call. With status OK sends a clock and up to call->output_bytes bytes of `data`,
  * which may be call->output itself; otherwise sends this thread's last error. Does not block: what
- * the connection does not take is copied, but see `lent` of kolo_service_opts. Only in `serve` and
- * `lost`, once per call. */
+ * the connection does not take is copied, but see `exposed` of kolo_service_opts. Only in `serve`
+ * and `lost`, once per call. */
 KOLO_API void kolo_service_reply(kolo_service_call *call, kolo_status status, uint64_t clock,
                                  const void *data, size_t bytes);
 
@@ -164,14 +164,15 @@ KOLO_API kolo_status kolo_service_start(kolo_service *service, kolo_service_requ
 KOLO_API kolo_status kolo_service_wait(kolo_service *service, kolo_service_request *request,
                                        int64_t timeout_ms);
 /* As kolo_service_wait, for a reply that depends on other clients: the wait goes on after
- * timeout_ms while any client of this server makes progress, which those that show their life do
+ * timeout_ms while any client of this server makes progress, which those that report progress do
  * unless they wait for a service themselves. TIMEOUT: none has within timeout_ms. */
 KOLO_API kolo_status kolo_service_await(kolo_service *service, kolo_service_request *request,
                                         int64_t timeout_ms);
-/* From now on this rank shows its life: it states to all servers, each second or four times in the
- * service's timeout, that it makes progress, unless it waits for a service of its group. A thread
- * of the library does so, whatever this rank computes; a process that is stopped does not. */
-KOLO_API void kolo_service_show_life(kolo_service *service);
+/* From now on this rank reports progress: it states to all servers, each second or four times in
+ * the service's timeout, that it makes progress, unless it waits for a service of its group. A
+ * thread of the library does so, whatever this rank computes; a process that is stopped does not.
+ */
+KOLO_API void kolo_service_report_progress(kolo_service *service);
 /* Whether a started request is complete. Does not block. */
 KOLO_API bool kolo_service_test(kolo_service *service, const kolo_service_request *request);
 /* Whether the connection to a server is lost, or the server has left. */

@@ -1,6 +1,6 @@
 #pragma once
-/* Numbers as text, with a decimal point in every locale: the host program of the library may have
- * set one with a decimal comma. */
+/* The order of numbers, and numbers as text, with a decimal point in every locale: the host program
+ * of the library may have set one with a decimal comma. */
 
 #include "base/compiler.h"
 

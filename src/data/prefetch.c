@@ -72,7 +72,7 @@ struct kolo_loader {
     int64_t announced; /* batches */
     worker *workers;
     int started; /* threads */
-    bool lent;   /* the consumer's: it owns slot `used` */
+    bool held;   /* the consumer's: it owns slot `used` */
 
     pthread_mutex_t lock;
     pthread_cond_t filled; /* a batch is complete; the consumer waits */
@@ -518,14 +518,14 @@ static kolo_status take_batch(kolo_loader *l, kolo_batch *batch) {
     if (s->failed) {
         return KOLO_FAIL(s->failed, "%s", s->failed_text ? s->failed_text : "the loader failed");
     }
-    l->lent = true;
+    l->held = true;
     *batch = s->batch;
     return KOLO_OK;
 }
 
 bool kolo_loader_peek(kolo_loader *l, kolo_batch *batch) {
     pthread_mutex_lock(&l->lock);
-    const int64_t next = l->used + l->lent;
+    const int64_t next = l->used + l->held;
     const slot *s = slot_of(l, next);
     const bool complete = next < batches_of(l) && is_complete(l, next) && !s->failed;
     if (complete) *batch = s->batch;
@@ -534,16 +534,16 @@ bool kolo_loader_peek(kolo_loader *l, kolo_batch *batch) {
 }
 
 kolo_stream_place kolo_loader_place(const kolo_loader *l) {
-    KOLO_ASSERT(l->opts.streams && l->lent);
+    KOLO_ASSERT(l->opts.streams && l->held);
     return slot_of(l, l->used)->end;
 }
 
 kolo_status kolo_loader_next(kolo_loader *l, kolo_batch *batch) {
     kolo_status status = KOLO_OK;
     pthread_mutex_lock(&l->lock);
-    if (l->lent) {
+    if (l->held) {
         l->used++;
-        l->lent = false;
+        l->held = false;
         pthread_cond_signal(&l->work);
     }
     if (l->used < batches_of(l)) {

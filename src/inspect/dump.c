@@ -272,10 +272,10 @@ static kolo_status dump_program(const kolo_dump_opts *o, kolo_tuner *tuner, kolo
 
 static kolo_status dump_servers(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
     const int workers = o->ranks - o->servers;
-    const bool works = o->by_law && o->servers < workers;
-    const kolo_owner_opts opts = {.owners = o->by_law && !works ? o->servers : o->ranks,
+    const bool works = o->byte_split && o->servers < workers;
+    const kolo_owner_opts opts = {.owners = o->byte_split && !works ? o->servers : o->ranks,
                                   .working = works ? workers : 0,
-                                  .buckets = o->by_law,
+                                  .buckets = o->byte_split,
                                   .codes = compression_of(o)};
     kolo_dump_opts whole = *o; /* owners sum what they have decoded */
     whole.compress = NULL;
@@ -307,9 +307,9 @@ static kolo_status check_rank(const kolo_dump_opts *o) {
                      ranks, ranks - 1);
 }
 
-static kolo_status check_law(const kolo_dump_opts *o) {
-    const bool served = o->what == KOLO_DUMP_SERVERS && o->by_law;
-    if (!o->by_law && o->servers == 0) return KOLO_OK;
+static kolo_status check_byte_split(const kolo_dump_opts *o) {
+    const bool served = o->what == KOLO_DUMP_SERVERS && o->byte_split;
+    if (!o->byte_split && o->servers == 0) return KOLO_OK;
     if (served && o->servers >= 0 && o->servers < o->ranks && o->ranks - o->servers > 1) {
         return KOLO_OK;
     }
@@ -397,7 +397,7 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     if (out->compress && strcmp(out->compress, "none") == 0) out->compress = NULL;
     if (out->compress) KOLO_TRY(check_compression(out));
     if (out->buckets) KOLO_TRY(check_buckets(out));
-    KOLO_TRY(check_law(out));
+    KOLO_TRY(check_byte_split(out));
     out->share &= !out->buckets && !out->compress && out->what != KOLO_DUMP_SCHEDULE &&
                   !out->mesh && !out->sparse_embedding && (!out->evaluate || out->zero > 2);
     if (out->batch < 0 || out->classes < 0 || out->bucket_bytes < 0 || out->threads < 0 ||

@@ -16,10 +16,10 @@
 
 typedef struct finder {
     const kolo_graph *g;
-    kolo_later *when; /* by bucket */
-    int *bucket_of;   /* by value: the sum that it depends on, in the next step; -1: none */
-    int *readers;     /* by value: kernels that read it; MIXED: other nodes or outputs do too */
-    bool *later;      /* by node */
+    kolo_deferral *when; /* by bucket */
+    int *bucket_of;      /* by value: the sum that it depends on, in the next step; -1: none */
+    int *readers;        /* by value: kernels that read it; MIXED: other nodes or outputs do too */
+    bool *deferred;      /* by node */
     bool changed;
 } finder;
 
@@ -27,8 +27,8 @@ enum { MIXED = -1 };
 
 static int bucket_of(const kolo_node *n) { return (int)n->attr[KOLO_COMM_BUCKET].i; }
 
-static void keep_in_step(finder *f, int bucket, kolo_later why) {
-    if (bucket < 0 || f->when[bucket] != KOLO_LATER_NEXT) return;
+static void keep_in_step(finder *f, int bucket, kolo_deferral why) {
+    if (bucket < 0 || f->when[bucket] != KOLO_DEFERRAL_NEXT) return;
     f->when[bucket] = why;
     f->changed = true;
 }
@@ -53,16 +53,16 @@ static bool updates_in_place(const kolo_graph *g) {
 }
 
 /* A WAIT by itself. */
-static kolo_later kind_of(const kolo_graph *g, const kolo_node *wait) {
-    if (wait->attr[KOLO_COMM_INSIDE].i) return KOLO_LATER_KIND;
+static kolo_deferral kind_of(const kolo_graph *g, const kolo_node *wait) {
+    if (wait->attr[KOLO_COMM_INSIDE].i) return KOLO_DEFERRAL_KIND;
     switch ((kolo_collective)wait->attr[KOLO_COMM_COLLECTIVE].i) {
     case KOLO_COLLECTIVE_ALLREDUCE:
-        if (wait->attr[KOLO_COMM_OF_SAMPLES].i) return KOLO_LATER_NEXT;
-        return is_compressed(g, wait) ? KOLO_LATER_NEXT : KOLO_LATER_KIND;
+        if (wait->attr[KOLO_COMM_OF_SAMPLES].i) return KOLO_DEFERRAL_NEXT;
+        return is_compressed(g, wait) ? KOLO_DEFERRAL_NEXT : KOLO_DEFERRAL_KIND;
     case KOLO_COLLECTIVE_ALLGATHER:
-        return is_compressed(g, wait) ? KOLO_LATER_NEXT : KOLO_LATER_KIND;
+        return is_compressed(g, wait) ? KOLO_DEFERRAL_NEXT : KOLO_DEFERRAL_KIND;
     default:
-        return KOLO_LATER_KIND;
+        return KOLO_DEFERRAL_KIND;
     }
 }
 
@@ -124,15 +124,15 @@ static void follow(finder *f, int32_t i) {
     for (int k = 0; k < n->n_in && bucket < 0; k++) bucket = f->bucket_of[n->in[k].id];
     if (n->op->comm == KOLO_OP_WAIT) {
         const int own = bucket_of(n);
-        bucket = f->when[own] == KOLO_LATER_NEXT ? own : -1;
+        bucket = f->when[own] == KOLO_DEFERRAL_NEXT ? own : -1;
     } else if (bucket >= 0 && !n->op->view && !may_wait(f, n, bucket)) {
         for (int k = 0; k < n->n_in; k++) {
-            keep_in_step(f, f->bucket_of[n->in[k].id], KOLO_LATER_READ);
+            keep_in_step(f, f->bucket_of[n->in[k].id], KOLO_DEFERRAL_READ);
         }
     } else if (bucket >= 0 && n->op->comm != KOLO_OP_LOCAL) {
-        keep_in_step(f, bucket, KOLO_LATER_READ);
+        keep_in_step(f, bucket, KOLO_DEFERRAL_READ);
     }
-    f->later[i] = bucket >= 0;
+    f->deferred[i] = bucket >= 0;
     for (int k = 0; k < n->n_out; k++) f->bucket_of[n->out[k].id] = bucket;
 }
 
@@ -160,17 +160,17 @@ static void walk(finder *f) {
     for (int32_t v = 0; v < g->n_values; v++) f->bucket_of[v] = -1;
     for (int32_t i = 0; i < g->n_nodes && !f->changed; i++) follow(f, i);
     for (int32_t i = 0; i < g->n_outputs && !f->changed; i++) {
-        keep_in_step(f, f->bucket_of[g->outputs[i].value.id], KOLO_LATER_REPORTED);
+        keep_in_step(f, f->bucket_of[g->outputs[i].value.id], KOLO_DEFERRAL_REPORTED);
     }
 }
 
-static kolo_status create(finder *f, kolo_arena *arena, bool *later) {
+static kolo_status create(finder *f, kolo_arena *arena, bool *deferred) {
     const size_t nodes = (size_t)f->g->n_nodes + 1, values = (size_t)f->g->n_values + 1;
     f->when = kolo_arena_alloc(arena, nodes * sizeof *f->when); /* more than there are buckets */
     f->bucket_of = kolo_arena_alloc(arena, values * sizeof *f->bucket_of);
     f->readers = kolo_arena_alloc(arena, values * sizeof *f->readers);
-    f->later = later ? later : kolo_arena_alloc(arena, nodes * sizeof *f->later);
-    if (!f->when || !f->bucket_of || !f->readers || !f->later) {
+    f->deferred = deferred ? deferred : kolo_arena_alloc(arena, nodes * sizeof *f->deferred);
+    if (!f->when || !f->bucket_of || !f->readers || !f->deferred) {
         return KOLO_NOMEM(values * sizeof(int));
     }
     count_readers(f);
@@ -185,7 +185,7 @@ kolo_status kolo_pass_cross_step(kolo_graph *g) {
     for (int32_t i = 0; i < g->n_nodes && status == KOLO_OK; i++) {
         const kolo_node *n = g->nodes[i];
         if (n->op->comm != KOLO_OP_WAIT) continue;
-        f.when[bucket_of(n)] = in_place ? KOLO_LATER_IN_PLACE : kind_of(g, n);
+        f.when[bucket_of(n)] = in_place ? KOLO_DEFERRAL_IN_PLACE : kind_of(g, n);
     }
     do {
         if (status == KOLO_OK) walk(&f);
@@ -193,7 +193,7 @@ kolo_status kolo_pass_cross_step(kolo_graph *g) {
     for (int32_t i = 0; i < g->n_nodes && status == KOLO_OK; i++) {
         kolo_node *n = g->nodes[i];
         if (n->op->comm != KOLO_OP_POST && n->op->comm != KOLO_OP_WAIT) continue;
-        n->attr[KOLO_COMM_LATER].i = f.when[bucket_of(n)];
+        n->attr[KOLO_COMM_DEFERRAL].i = f.when[bucket_of(n)];
     }
     kolo_arena_fini(&arena);
     return status;
@@ -203,22 +203,22 @@ kolo_status kolo_pass_cross_step(kolo_graph *g) {
 static void move(finder *f) {
     for (int32_t i = 0; i < f->g->n_nodes; i++) {
         const kolo_node *n = f->g->nodes[i];
-        for (int k = 0; k < n->n_in && f->later[i] && n->op->comm == KOLO_OP_LOCAL; k++) {
+        for (int k = 0; k < n->n_in && f->deferred[i] && n->op->comm == KOLO_OP_LOCAL; k++) {
             const kolo_value v = n->in[k];
             const bool moves = f->bucket_of[v.id] < 0 && !is_kept(f->g, v) && may_move(f, v);
-            if (moves) f->later[kolo_info(f->g, v)->producer] = true;
+            if (moves) f->deferred[kolo_info(f->g, v)->producer] = true;
         }
     }
 }
 
-kolo_status kolo_find_later(const kolo_graph *g, bool *later) {
+kolo_status kolo_find_deferred(const kolo_graph *g, bool *deferred) {
     kolo_arena arena = {0};
     finder f = {.g = g};
-    const kolo_status status = create(&f, &arena, later);
+    const kolo_status status = create(&f, &arena, deferred);
     for (int32_t i = 0; i < g->n_nodes && status == KOLO_OK; i++) {
         const kolo_node *n = g->nodes[i];
         if (n->op->comm != KOLO_OP_WAIT) continue;
-        f.when[bucket_of(n)] = (kolo_later)n->attr[KOLO_COMM_LATER].i;
+        f.when[bucket_of(n)] = (kolo_deferral)n->attr[KOLO_COMM_DEFERRAL].i;
     }
     if (status == KOLO_OK) walk(&f);
     KOLO_ASSERT(!f.changed); /* the pass has found all buckets that are awaited in the step */

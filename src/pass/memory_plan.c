@@ -125,27 +125,27 @@ static void keep_read(memory_planner *p, kolo_value v) {
 }
 
 /* Lifetimes of what the next step computes or reads. Updates of different parameters run one after
- * another there too, each with all of its nodes (plan/later.c): the order of the graph states which
- * of their values are alive at the same time. */
+ * another there too, each with all of its nodes (plan/deferred.c): the order of the graph states
+ * which of their values are alive at the same time. */
 static kolo_status find_left(memory_planner *p) {
     const kolo_graph *g = p->g;
-    bool *later = kolo_zalloc((size_t)g->n_nodes + 1);
-    if (!later) return KOLO_NOMEM(g->n_nodes);
-    const kolo_status status = kolo_find_later(g, later);
+    bool *deferred = kolo_zalloc((size_t)g->n_nodes + 1);
+    if (!deferred) return KOLO_NOMEM(g->n_nodes);
+    const kolo_status status = kolo_find_deferred(g, deferred);
     for (int32_t i = 0; i < g->n_nodes && status == KOLO_OK; i++) {
         const kolo_node *n = g->nodes[i];
-        if (!later[i] || !is_local(n) || n->op->view) continue;
+        if (!deferred[i] || !is_local(n) || n->op->view) continue;
         for (int k = 0; k < n->n_out; k++) p->groups[root_of(p, n->out[k].id)].left = true;
     }
     for (int32_t i = 0; i < g->n_nodes && status == KOLO_OK; i++) {
         const kolo_node *n = g->nodes[i];
-        if (!later[i]) continue;
+        if (!deferred[i]) continue;
         for (int k = 0; k < n->n_in; k++) keep_read(p, n->in[k]);
         if (is_local(n)) continue;
         const kolo_node *post = g->nodes[kolo_info(g, n->in[0])->producer];
         for (int k = 0; k < post->n_in; k++) keep(p, post->in[k]);
     }
-    kolo_free(later);
+    kolo_free(deferred);
     return status;
 }
 

@@ -276,23 +276,23 @@ kolo_status kolo_pass_lower_comm(kolo_graph *g, const kolo_bucket_sizes *sizes, 
                                  bool keep, bool share);
 
 /* When the sums of a bucket are awaited. */
-typedef enum kolo_later {
-    KOLO_LATER_OFF,      /* in the step: nothing else is wanted */
-    KOLO_LATER_NEXT,     /* in the next step, before it reads what they update */
-    KOLO_LATER_REPORTED, /* in the step, which reports some of them */
-    KOLO_LATER_KIND,     /* in the step: they are no sums of whole gradients */
-    KOLO_LATER_READ,     /* in the step: an update reads more than them and the store */
-    KOLO_LATER_IN_PLACE, /* in the step: what is updated in place follows all sums */
-} kolo_later;
+typedef enum kolo_deferral {
+    KOLO_DEFERRAL_OFF,      /* in the step: nothing else is wanted */
+    KOLO_DEFERRAL_NEXT,     /* in the next step, before it reads what they update */
+    KOLO_DEFERRAL_REPORTED, /* in the step, which reports some of them */
+    KOLO_DEFERRAL_KIND,     /* in the step: they are no sums of whole gradients */
+    KOLO_DEFERRAL_READ,     /* in the step: an update reads more than them and the store */
+    KOLO_DEFERRAL_IN_PLACE, /* in the step: what is updated in place follows all sums */
+} kolo_deferral;
 
-/* Finds the buckets whose WAIT and updates may run in the next step (KOLO_COMM_LATER of POST and
+/* Finds the buckets whose WAIT and updates may run in the next step (KOLO_COMM_DEFERRAL of POST and
  * WAIT): sums over the samples, and codes of gradients, that only updates read, which have their
  * results in the store and read nothing else but the store, scalars, norms of what is in the store,
  * and factors. Runs after lower_comm. NOMEM. */
 kolo_status kolo_pass_cross_step(kolo_graph *g);
 /* Marks the nodes that run with these buckets: their WAITs, updates, and norms that only these
- * read. later: by node. NOMEM. */
-kolo_status kolo_find_later(const kolo_graph *g, bool *later);
+ * read. `deferred`: by node. NOMEM. */
+kolo_status kolo_find_deferred(const kolo_graph *g, bool *deferred);
 
 /* ---- memory ---- */
 

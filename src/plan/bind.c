@@ -36,10 +36,10 @@ static kolo_status bind_step(kolo_plan *p, kolo_step *step) {
                                                       (size_t)step->lane * p->lane_scratch_bytes)};
         for (int k = 0; k < n->n_in; k++) {
             const kolo_location *in = &p->map.locations[n->in[k].id];
-            const bool later = step->later && in->region == KOLO_REGION_TABLE;
+            const bool deferred = step->deferred && in->region == KOLO_REGION_TABLE;
             call->in[k] =
-                kernel_address(p, later ? p->later_table + in->offset
-                                        : (char *)kolo_plan_address(p, n->in[k].id, bank));
+                kernel_address(p, deferred ? p->deferred_table + in->offset
+                                           : (char *)kolo_plan_address(p, n->in[k].id, bank));
         }
         for (int k = 0; k < n->n_out; k++) {
             call->out[k] = kernel_address(p, kolo_plan_address(p, n->out[k].id, bank));

@@ -143,8 +143,8 @@ static kolo_status make_steps(kolo_plan *p, const kolo_plan_opts *o, kolo_select
     KOLO_TRY(kolo_plan_tie_store(p));
     KOLO_TRY(kolo_plan_add_steps(p, o, selections));
     KOLO_TRY(kolo_plan_set_phases(p));
-    KOLO_TRY(kolo_plan_find_later_steps(p));
-    KOLO_ASSERT(p->n_later == 0 || (o->shards == 0 && o->lag == 0 && stages <= 1));
+    KOLO_TRY(kolo_plan_find_deferred_steps(p));
+    KOLO_ASSERT(p->n_deferred == 0 || (o->shards == 0 && o->lag == 0 && stages <= 1));
     KOLO_TRY(kolo_plan_find_summands(p));
     KOLO_TRY(kolo_plan_map_memory(p, o));
     KOLO_TRY(kolo_plan_bind(p));
@@ -163,7 +163,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
         kolo_graph_destroy(graph);
         return KOLO_NOMEM(sizeof *p);
     }
-    KOLO_ASSERT(!store->unsettled); /* its memory may move */
+    KOLO_ASSERT(!store->deferring); /* its memory may move */
     p->graph = graph;
     p->store = store;
     graph->device = kolo_regions_device(store->regions)->kind;
@@ -190,7 +190,7 @@ void kolo_plan_destroy(kolo_plan *p) {
         const kolo_kernel *kernel = p->steps[i].kernel;
         if (kernel && kernel->release && p->steps[i].state) kernel->release(p->steps[i].state);
     }
-    if (p->store->unsettled == p) p->store->unsettled = NULL;
+    if (p->store->deferring == p) p->store->deferring = NULL;
     if (p->begun) kolo_plan_leave_background(p);
     if (p->arena && p->comm && p->map.bucket_bytes > 0) {
         kolo_regions_unmap(p->store->regions, p->gradients);
@@ -199,11 +199,11 @@ void kolo_plan_destroy(kolo_plan *p) {
     kolo_regions_unmap(p->store->regions, p->model);
     kolo_regions_unmap(p->store->regions, p->slot_memory);
     kolo_regions_unmap(p->store->regions, p->table);
-    kolo_regions_unmap(p->store->regions, p->later_table);
+    kolo_regions_unmap(p->store->regions, p->deferred_table);
     kolo_free((void *)p->summand_addresses);
     kolo_free(p->summands);
     kolo_free(p->ready_ns);
-    kolo_free(p->later);
+    kolo_free(p->deferred);
     kolo_free(p->calls);
     kolo_free(p->transfers);
     kolo_free(p->steps);

@@ -20,21 +20,21 @@ static void print_step(const kolo_plan *p, int i, kolo_text *text) {
     const kolo_node *n = p->graph->nodes[step->node];
     if (n->region > 0) kolo_text_add(text, " region %d lane %d", n->region, n->lane);
     if (step->once_per_step && p->accumulates) kolo_text_add(text, " once_per_step");
-    for (int k = 0; k < p->n_later && step->later; k++) {
-        if (p->later[k].step != i) continue;
-        kolo_text_add(text, " in the next step, before %d", p->later[k].before);
+    for (int k = 0; k < p->n_deferred && step->deferred; k++) {
+        if (p->deferred[k].step != i) continue;
+        kolo_text_add(text, " in the next step, before %d", p->deferred[k].before);
     }
     kolo_text_add(text, "\n");
 }
 
 /* When a bucket is awaited. */
-static kolo_later awaited(const kolo_plan *p, int bucket) {
+static kolo_deferral awaited(const kolo_plan *p, int bucket) {
     for (int32_t i = 0; i < p->graph->n_nodes; i++) {
         const kolo_node *n = p->graph->nodes[i];
         if (n->op->comm != KOLO_OP_WAIT || n->attr[KOLO_COMM_BUCKET].i != bucket) continue;
-        return (kolo_later)n->attr[KOLO_COMM_LATER].i;
+        return (kolo_deferral)n->attr[KOLO_COMM_DEFERRAL].i;
     }
-    return KOLO_LATER_OFF;
+    return KOLO_DEFERRAL_OFF;
 }
 
 /* The reorders of a step: count and bytes. */
@@ -108,12 +108,12 @@ void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
         [KOLO_COLLECTIVE_ALLTOALL] = ", exchanged",
     };
     static const char *const when[] = {
-        [KOLO_LATER_OFF] = "",
-        [KOLO_LATER_NEXT] = ", awaited in the next step",
-        [KOLO_LATER_REPORTED] = ", awaited in the step: it reports some",
-        [KOLO_LATER_KIND] = ", awaited in the step: no whole gradients",
-        [KOLO_LATER_READ] = ", awaited in the step: updates read more than these",
-        [KOLO_LATER_IN_PLACE] = ", awaited in the step: updates in place follow all sums",
+        [KOLO_DEFERRAL_OFF] = "",
+        [KOLO_DEFERRAL_NEXT] = ", awaited in the next step",
+        [KOLO_DEFERRAL_REPORTED] = ", awaited in the step: it reports some",
+        [KOLO_DEFERRAL_KIND] = ", awaited in the step: no whole gradients",
+        [KOLO_DEFERRAL_READ] = ", awaited in the step: updates read more than these",
+        [KOLO_DEFERRAL_IN_PLACE] = ", awaited in the step: updates in place follow all sums",
     };
     for (int i = 0; i < p->map.n_buckets; i++) {
         const kolo_bucket *bucket = &p->map.buckets[i];

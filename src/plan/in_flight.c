@@ -25,16 +25,16 @@ static int most_of_stage(const kolo_plan *p, kolo_axes axes) {
 int kolo_plan_most_in_flight(const kolo_plan *p, kolo_axes axes) {
     int n = 0, most = 0, left = 0;
     if (p->slots > 1) return most_of_stage(p, axes);
-    for (int i = 0; i < p->n_later; i++) { /* what the run before has left */
-        n += is_among(p, p->later[i].step, KOLO_STEP_WAIT, axes);
+    for (int i = 0; i < p->n_deferred; i++) { /* what the run before has left */
+        n += is_among(p, p->deferred[i].step, KOLO_STEP_WAIT, axes);
     }
     for (int i = 0; i < p->n_steps; i++) {
-        for (; left < p->n_later && p->later[left].before <= i; left++) {
-            n -= is_among(p, p->later[left].step, KOLO_STEP_WAIT, axes);
+        for (; left < p->n_deferred && p->deferred[left].before <= i; left++) {
+            n -= is_among(p, p->deferred[left].step, KOLO_STEP_WAIT, axes);
         }
         n += is_among(p, i, KOLO_STEP_POST, axes);
         if (n > most) most = n;
-        n -= !p->steps[i].later && is_among(p, i, KOLO_STEP_WAIT, axes);
+        n -= !p->steps[i].deferred && is_among(p, i, KOLO_STEP_WAIT, axes);
     }
     return most;
 }

@@ -12,7 +12,7 @@ typedef struct kolo_step {
     int bucket;   /* POST, WAIT */
     kolo_phase phase;
     bool once_per_step; /* runs in the last micro-batch of a step only */
-    bool later;         /* runs in the next step, see kolo_plan_find_later_steps */
+    bool deferred;      /* runs in the next step, see kolo_plan_find_deferred_steps */
     bool inside; /* runs in every micro-batch, also without samples: a POST or WAIT inside the
                     passes, or what no sample is needed for */
     const kolo_kernel *kernel;
@@ -26,9 +26,9 @@ typedef struct kolo_step {
     kolo_call *calls;         /* by slot, then by the store's current bank */
 } kolo_step;
 
-typedef struct kolo_later_step {
+typedef struct kolo_deferred_step {
     int step, before;
-} kolo_later_step;
+} kolo_deferred_step;
 
 /* A range of which the ranks have summands, in memory that all read. */
 typedef struct kolo_plan_summand {
@@ -71,11 +71,11 @@ struct kolo_plan {
     char *slot_memory;                    /* of all slots */
     kolo_call *calls;                     /* of all steps */
     /* Steps that run in the next run of the plan, in their order, each before a step of it. */
-    struct kolo_later_step *later;
-    int n_later, next_later; /* next_later: the first that has not run */
-    int later_bank;          /* the store's bank in the run that left them */
-    char *later_table;       /* the scalars of that run */
-    int64_t communicated_ns; /* until when its collectives were counted */
+    struct kolo_deferred_step *deferred;
+    int n_deferred, next_deferred; /* next_deferred: the first that has not run */
+    int deferred_bank;             /* the store's bank in the run that left them */
+    char *deferred_table;          /* the scalars of that run */
+    int64_t communicated_ns;       /* until when its collectives were counted */
     struct kolo_plan_crossing *crossings;
     int n_crossings;
     uint32_t *readers; /* by value: the chunks of a stage that read it; NULL: no stage */
@@ -128,7 +128,7 @@ void *kolo_plan_address(const kolo_plan *plan, int32_t value, int bank);
 void *kolo_plan_host(const kolo_plan *plan, int32_t value, int bank);
 /* Finds the steps that run in the next step of training, and before which of its steps: the first
  * that reads what they write. Needs the phases. NOMEM. */
-kolo_status kolo_plan_find_later_steps(kolo_plan *plan);
+kolo_status kolo_plan_find_deferred_steps(kolo_plan *plan);
 
 /* ---- the parts of compilation, whose order is in compile.c ---- */
 

@@ -134,9 +134,9 @@ kolo_status kolo_store_broadcast(kolo_store *store, kolo_comm *comm);
  * without inputs (else kolo_plan_prepare); what else accesses entries, and compiling a plan, needs
  * it. PEER, TIMEOUT: the store is as before that step. The error of a device that has failed, whose
  * memory is lost. */
-kolo_status kolo_store_settle(kolo_store *store);
-/* Whether kolo_store_settle has something to do. */
-bool kolo_store_is_unsettled(const kolo_store *store);
+kolo_status kolo_store_run_deferred(kolo_store *store);
+/* Whether kolo_store_run_deferred has something to do. */
+bool kolo_store_has_deferred(const kolo_store *store);
 /* Hash of the current bank in row-major order, to compare replicas and runs with any layouts. */
 uint64_t kolo_store_hash(const kolo_store *store);
 /* The same where some entries are shards. Collective; PEER, TIMEOUT, NOMEM. */
@@ -191,10 +191,10 @@ typedef struct kolo_plan_opts {
     const int64_t *shares; /* of the ranks, with zero: see kolo_zero_opts; borrowed */
     size_t unit_bytes;     /* the same */
     int lag;               /* of gradients, in steps; see kolo_pass_lag */
-    bool cross_step;       /* sums may be awaited in the next step; see kolo_store_settle. Not with
-                              shards, a lag, stages or a store of one rank */
-    bool no_chains;        /* each elementwise node runs by itself; see kolo_pass_chains */
-    kolo_lanes lanes;      /* see kolo_pass_lanes */
+    bool cross_step;  /* sums may be awaited in the next step; see kolo_store_run_deferred. Not with
+                         shards, a lag, stages or a store of one rank */
+    bool no_chains;   /* each elementwise node runs by itself; see kolo_pass_chains */
+    kolo_lanes lanes; /* see kolo_pass_lanes */
     kolo_compression compression; /* of gradients; default none. See kolo_pass_compress */
     kolo_recompute recompute;     /* default none */
     kolo_precision precision;     /* default f32 */
@@ -234,7 +234,7 @@ void kolo_plan_destroy(kolo_plan *plan);
 
 /* Before the inputs of a run are filled: completes the latest step of another plan of the store,
  * which may use their memory. The plan itself leaves updates that do not. PEER, TIMEOUT: those of
- * kolo_store_settle. */
+ * kolo_store_run_deferred. */
 kolo_status kolo_plan_prepare(kolo_plan *plan);
 /* Address and tensor of an input, for the caller to fill before a run; KOLO_ASSERTs that it exists.
  */

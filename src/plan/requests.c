@@ -90,8 +90,8 @@ static bool all_fit(const kolo_plan *p) {
 /* The sum that the next step needs first goes before the others. */
 static int priority_of(const kolo_plan *p, int bucket) {
     if (!all_fit(p)) return 0;
-    for (int i = 0; i < p->n_later; i++) {
-        const kolo_step *step = &p->steps[p->later[i].step];
+    for (int i = 0; i < p->n_deferred; i++) {
+        const kolo_step *step = &p->steps[p->deferred[i].step];
         if (step->kind == KOLO_STEP_WAIT && step->bucket == bucket) return -1 - i;
     }
     return 0;

@@ -436,7 +436,7 @@ static bool are_equal(const kolo_rounds *r, int64_t steps) {
     return at_once && steps % r->opts.every == 0;
 }
 
-kolo_status kolo_rounds_settle(kolo_rounds *r, int64_t steps) {
+kolo_status kolo_rounds_average(kolo_rounds *r, int64_t steps) {
     KOLO_TRY(kolo_regions_wait(r->store->regions)); /* else what is read may be stale */
     for (int i = 0; i < r->n_fragments; i++) KOLO_TRY(kolo_plan_drain(r->fragments[i].combine));
     for (int i = 0; i < r->n_members; i++) {
@@ -445,7 +445,7 @@ kolo_status kolo_rounds_settle(kolo_rounds *r, int64_t steps) {
     return r->average && !are_equal(r, steps) ? kolo_plan_run(r->average) : KOLO_OK;
 }
 
-void kolo_rounds_unsettle(kolo_rounds *r) {
+void kolo_rounds_restore(kolo_rounds *r) {
     for (int i = 0; i < r->n_members; i++) {
         copy(r->store, r->members[i].replica, r->members[i].own);
     }

@@ -19,7 +19,7 @@
  * in the LOCAL state "optimizer.cut.NAME"; its sums are in flight during the next T steps, and the
  * update follows these.
  *
- * Within a round the parameters are settled for evaluation and files: each rank saves its version
+ * Within a round the parameters are averaged for evaluation and files: each rank saves its version
  * in the LOCAL state "optimizer.replica.NAME" and holds the mean instead. */
 
 #include "plan/plan.h"
@@ -62,6 +62,6 @@ kolo_status kolo_rounds_start(kolo_rounds *rounds, int64_t steps);
 kolo_status kolo_rounds_advance(kolo_rounds *rounds, int64_t steps);
 /* Waits for the sums in flight and saves this rank's version; unless all are equal after `steps`
  * steps, the parameters become the mean over the ranks. Collective; blocks. PEER, TIMEOUT. */
-kolo_status kolo_rounds_settle(kolo_rounds *rounds, int64_t steps);
+kolo_status kolo_rounds_average(kolo_rounds *rounds, int64_t steps);
 /* Restores the version that was saved, or loaded from a file. */
-void kolo_rounds_unsettle(kolo_rounds *rounds);
+void kolo_rounds_restore(kolo_rounds *rounds);

@@ -183,7 +183,7 @@ static bool is_due(const kolo_plan *p, const kolo_step *step, part run) {
     if (run.segments && step->chunk != run.chunk && step->segment != KOLO_SEGMENT_UPDATE) {
         return false;
     }
-    if (step->later) return false;
+    if (step->deferred) return false;
     if (run.groups && run.groups[step - p->steps] != run.group &&
         run.groups[step - p->steps] >= 0) {
         return false;
@@ -231,49 +231,49 @@ static kolo_status run_observed(kolo_plan *p, int i, part run, progress *now) {
 
 /* The run is complete but for these steps. */
 static void leave_rest(kolo_plan *p, const progress *now) {
-    if (p->n_later == 0) return;
-    kolo_regions_copy(p->store->regions, p->later_table, p->table, p->map.table_bytes);
-    p->next_later = 0;
-    p->later_bank = now->bank;
+    if (p->n_deferred == 0) return;
+    kolo_regions_copy(p->store->regions, p->deferred_table, p->table, p->map.table_bytes);
+    p->next_deferred = 0;
+    p->deferred_bank = now->bank;
     p->communicated_ns = now->communicated_ns;
-    p->store->unsettled = p;
+    p->store->deferring = p;
 }
 
 /* WAITs that are left. */
 static int count_left(const kolo_plan *p) {
     int n = 0;
-    for (int i = p->next_later; i < p->n_later; i++) {
-        n += p->steps[p->later[i].step].kind == KOLO_STEP_WAIT;
+    for (int i = p->next_deferred; i < p->n_deferred; i++) {
+        n += p->steps[p->deferred[i].step].kind == KOLO_STEP_WAIT;
     }
     return n;
 }
 
 /* The communicator failed before the run was complete: the store is as before it. */
 static void take_back(kolo_plan *p) {
-    p->next_later = p->n_later;
-    p->store->current = p->later_bank;
-    p->store->unsettled = NULL;
-    p->store->undone++;
+    p->next_deferred = p->n_deferred;
+    p->store->current = p->deferred_bank;
+    p->store->deferring = NULL;
+    p->store->rollbacks++;
 }
 
 /* Runs what is left and has to run before a step. */
 static kolo_status run_left(kolo_plan *p, int before, progress *now) {
     const int bank = now->bank;
-    const bool left = p->next_later < p->n_later;
+    const bool left = p->next_deferred < p->n_deferred;
     kolo_status status = KOLO_OK;
-    now->bank = p->later_bank;
-    while (status == KOLO_OK && p->next_later < p->n_later &&
-           p->later[p->next_later].before <= before) {
-        status = run_observed(p, p->later[p->next_later++].step,
+    now->bank = p->deferred_bank;
+    while (status == KOLO_OK && p->next_deferred < p->n_deferred &&
+           p->deferred[p->next_deferred].before <= before) {
+        status = run_observed(p, p->deferred[p->next_deferred++].step,
                               (part){.compute = true, .complete = true}, now);
     }
     now->bank = bank;
-    if (status == KOLO_OK && left && p->next_later == p->n_later) p->store->unsettled = NULL;
+    if (status == KOLO_OK && left && p->next_deferred == p->n_deferred) p->store->deferring = NULL;
     return status;
 }
 
 static progress begin_run(const kolo_plan *p) {
-    const bool left = p->next_later < p->n_later;
+    const bool left = p->next_deferred < p->n_deferred;
     return (progress){
         .bank = p->store->current,
         .in_flight = count_left(p),
@@ -290,14 +290,14 @@ static void end_run(const kolo_plan *p, const progress *now) {
 /* Runs all that is left in the order of the step, which is that of its sums: an update runs while
  * later sums are on their way. */
 static kolo_status run_all_left(kolo_plan *p, progress *now) {
-    KOLO_ASSERT(p->next_later == 0);
-    now->bank = p->later_bank;
+    KOLO_ASSERT(p->next_deferred == 0);
+    now->bank = p->deferred_bank;
     for (int i = 0; i < p->n_steps; i++) {
-        if (!p->steps[i].later) continue;
+        if (!p->steps[i].deferred) continue;
         KOLO_TRY(run_observed(p, i, (part){.compute = true, .complete = true}, now));
     }
-    p->next_later = p->n_later;
-    p->store->unsettled = NULL;
+    p->next_deferred = p->n_deferred;
+    p->store->deferring = NULL;
     return KOLO_OK;
 }
 
@@ -311,8 +311,8 @@ static kolo_status complete_on_device(kolo_plan *p, kolo_status status, bool rep
     return failed == KOLO_OK ? status : abort_ranks(p, failed);
 }
 
-kolo_status kolo_store_settle(kolo_store *s) {
-    kolo_plan *p = s->unsettled;
+kolo_status kolo_store_run_deferred(kolo_store *s) {
+    kolo_plan *p = s->deferring;
     if (!p) return kolo_regions_wait(s->regions);
     if (p->bound_at != s->moves) KOLO_TRY(kolo_plan_bind(p));
     progress now = begin_run(p);
@@ -323,13 +323,13 @@ kolo_status kolo_store_settle(kolo_store *s) {
 }
 
 kolo_status kolo_plan_prepare(kolo_plan *p) {
-    return p->store->unsettled == p ? KOLO_OK : kolo_store_settle(p->store);
+    return p->store->deferring == p ? KOLO_OK : kolo_store_run_deferred(p->store);
 }
 
 /* Whether a run computes all of the forward pass, so that it can run what is left when it needs it.
  */
 static bool takes_over(const kolo_plan *p, part run) {
-    return p->store->unsettled == p && run.compute && !run.segments && !run.begins && !run.ends;
+    return p->store->deferring == p && run.compute && !run.segments && !run.begins && !run.ends;
 }
 
 /* ---- runs ---- */
@@ -414,7 +414,7 @@ static kolo_status run_due(kolo_plan *p, part run, progress *now) {
 
 static kolo_status run_steps(kolo_plan *p, part run) {
     if (p->bound_at != p->store->moves) KOLO_TRY(kolo_plan_bind(p));
-    if (!takes_over(p, run)) KOLO_TRY(kolo_store_settle(p->store));
+    if (!takes_over(p, run)) KOLO_TRY(kolo_store_run_deferred(p->store));
     progress now = begin_run(p);
     p->ran_bank = now.bank;
     p->posted = run.posted;
@@ -428,7 +428,7 @@ static kolo_status run_steps(kolo_plan *p, part run) {
     const bool reports = run.complete || run.posted || !p->train;
     status = complete_on_device(p, status, reports);
     if (status != KOLO_OK) {
-        if (p->store->unsettled == p) take_back(p);
+        if (p->store->deferring == p) take_back(p);
         return status;
     }
     if (p->train && run.complete && !run.begins) {
@@ -520,7 +520,7 @@ void kolo_plan_skip_shard(kolo_plan *p, int shard) {
 }
 
 kolo_status kolo_plan_skip(kolo_plan *p, bool last) {
-    KOLO_TRY(kolo_store_settle(p->store)); /* what is left reads the sums */
+    KOLO_TRY(kolo_store_run_deferred(p->store)); /* what is left reads the sums */
     kolo_plan_add_zeros(p);
     return run_steps(p, (part){.complete = last, .empty = true});
 }

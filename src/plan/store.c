@@ -296,7 +296,7 @@ bool kolo_store_entry_is_model(const kolo_store_entry *entry) {
 }
 
 void *kolo_store_data(const kolo_store *s, const kolo_store_entry *entry) {
-    KOLO_ASSERT(!s->unsettled);
+    KOLO_ASSERT(!s->deferring);
     return kolo_regions_stage(s->regions, kolo_store_at(s, entry, s->current),
                               kolo_store_entry_bytes(entry));
 }

@@ -38,13 +38,14 @@ struct kolo_store {
                               step of a run has posted: of plans that have begun, and messages
                               between stages; NULL: it has none */
     int n_background;      /* these plans and messages */
-    kolo_plan *unsettled;  /* that has left updates of the latest step; NULL: none has */
-    int64_t undone;        /* steps that were complete but for what they left, which failed */
-    kolo_comm *comm;       /* borrowed: of the ranks that flat shards are of; NULL: one rank */
+    kolo_plan *deferring;  /* that has left updates of the latest step; NULL: none has */
+    int64_t rollbacks; /* of steps that were complete but for what they deferred, which failed */
+    kolo_comm *comm;   /* borrowed: of the ranks that flat shards are of; NULL: one rank */
 };
 
-/* The steps whose runs have succeeded, and which were undone when the rest of them failed. */
-int64_t kolo_store_undone(const kolo_store *store);
+/* Steps whose runs had succeeded, and which were rolled back because what they had deferred to the
+ * next one failed. */
+int64_t kolo_store_rollbacks(const kolo_store *store);
 /* The address of an entry on the device while `bank` is current. */
 char *kolo_store_at(const kolo_store *store, const kolo_store_entry *entry, int bank);
 /* The same on the host side, for what the host writes; kolo_store_put takes it to the device. */

@@ -26,7 +26,7 @@ const kolo_stage_cuts *kolo_store_cuts(const kolo_store *s) { return &s->cuts; }
 kolo_status kolo_store_detach(kolo_store *s, kolo_store **old) {
     kolo_store *o = kolo_alloc(sizeof *o);
     if (!o) return KOLO_NOMEM(sizeof *o);
-    KOLO_ASSERT(!s->unsettled && s->n_background == 0 && !s->shares);
+    KOLO_ASSERT(!s->deferring && s->n_background == 0 && !s->shares);
     *o = *s;
     o->detached = true;
     o->arena = o->gradients = NULL;
@@ -42,7 +42,7 @@ kolo_status kolo_store_detach(kolo_store *s, kolo_store **old) {
         .own_gradients = s->own_gradients,
         .spare = s->spare,
         .spare_bytes = s->spare_bytes,
-        .undone = s->undone,
+        .rollbacks = s->rollbacks,
         .comm = s->comm,
     };
     *old = o;

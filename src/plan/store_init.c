@@ -69,7 +69,7 @@ static kolo_status init_whole(kolo_store *s, const kolo_store_entry *entry, uint
 }
 
 kolo_status kolo_store_init(kolo_store *s, uint64_t seed) {
-    KOLO_ASSERT(!s->unsettled);
+    KOLO_ASSERT(!s->deferring);
     for (size_t e = 0; e < s->n_entries; e++) {
         const kolo_store_entry *entry = &s->entries[e];
         bool zero = !entry->initial && entry->init.kind == KOLO_INIT_ZERO;
@@ -136,7 +136,7 @@ static kolo_status broadcast_wholes(kolo_store *s, kolo_comm *comm) {
 }
 
 kolo_status kolo_store_broadcast(kolo_store *s, kolo_comm *comm) {
-    KOLO_ASSERT(!s->unsettled);
+    KOLO_ASSERT(!s->deferring);
     if (!comm || kolo_comm_size(comm) == 1) return KOLO_OK;
     uint64_t mine = hash_layouts(s), rank0 = mine;
     KOLO_TRY(kolo_broadcast(comm, &rank0, sizeof rank0, KOLO_DTYPE_U8, 0));

@@ -234,7 +234,7 @@ kolo_status kolo_store_read(const kolo_store *s, const kolo_store_entry *entry, 
 }
 
 kolo_status kolo_store_write(kolo_store *s, const kolo_store_entry *entry, const void *canonical) {
-    KOLO_ASSERT(!s->unsettled);
+    KOLO_ASSERT(!s->deferring);
     kolo_tensor plain = canonical_of(entry);
     if (entry->joins && s->follows) return KOLO_OK;
     if (entry->elsewhere) return KOLO_OK;

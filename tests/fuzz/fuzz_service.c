@@ -102,7 +102,7 @@ static void send_call(game *g, int client) {
     if (how % 16 == 4) h.serial += next(g);
     if (how % 16 == 8) h.type = KOLO_MESSAGE_LEAVE;
     if (how % 16 == 12) h.type ^= next(g);
-    if (how % 16 == 13) h = (kolo_call_head){.type = KOLO_MESSAGE_SIGN, .serial = h.serial};
+    if (how % 16 == 13) h = (kolo_call_head){.type = KOLO_MESSAGE_PROGRESS, .serial = h.serial};
     size_t n = h.input_handle ? 0 : h.input_bytes;
     if (n > sizeof input) n = sizeof input;
     g->violated[client] = true; /* what it sends later may be taken for input */

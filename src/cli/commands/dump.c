@@ -60,7 +60,7 @@ int cmd_dump(kolo_options *o) {
         .ranks = (int)kolo_options_int(o, "ranks"),
         .rank = (int)kolo_options_int(o, "rank"),
         .algorithm = (kolo_algorithm)kolo_options_choice(o, "algorithm"),
-        .by_law = kolo_options_typed(o, "servers"), /* not those of the run of a config file */
+        .byte_split = kolo_options_typed(o, "servers"), /* not those of the run of a config file */
         .servers = kolo_options_typed(o, "servers") ? (int)kolo_options_int(o, "servers") : 0,
         .cached = kolo_options_choice(o, "autotune") == KOLO_AUTOTUNE_CACHED,
         .notice = train_opts_notice,

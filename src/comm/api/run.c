@@ -29,11 +29,11 @@ static bool waited_for(const kolo_comm *comm, const kolo_request *request) {
     return request ? request->state == REQUEST_IDLE : comm->n_flight < comm->max_in_flight;
 }
 
-/* Whether a wait ends: after `*limit_ns`, at first its timeout, unless the group has patience. */
+/* Whether a wait ends: after `*limit_ns`, at first its timeout, unless a hook extends it. */
 static bool is_over(const kolo_comm *comm, int64_t waited_ns, int64_t timeout_ns,
                     int64_t *limit_ns) {
     if (waited_ns <= *limit_ns) return false;
-    if (!comm->patience || !comm->patience->goes_on(comm->patience->arg)) return true;
+    if (!comm->wait_hooks || !comm->wait_hooks->goes_on(comm->wait_hooks->arg)) return true;
     *limit_ns = waited_ns + timeout_ns / 2;
     return false;
 }
@@ -80,15 +80,15 @@ static kolo_status drive(kolo_comm *comm, const kolo_request *request, int64_t t
     }
     bool only = kolo_progress_drive(comm);
     kolo_status status = wait_for(comm, request, timeout_ns, since_ns);
-    kolo_progress_rest(comm, only);
+    kolo_progress_end_drive(comm, only);
     return status;
 }
 
 static kolo_status wait_driving(kolo_comm *comm, const kolo_request *request, int64_t timeout_ns) {
-    const kolo_comm_patience *patience = comm->patience;
-    if (patience) patience->begin(patience->arg);
+    const kolo_comm_wait_hooks *hooks = comm->wait_hooks;
+    if (hooks) hooks->begin(hooks->arg);
     kolo_status status = drive(comm, request, timeout_ns);
-    if (patience) patience->end(patience->arg);
+    if (hooks) hooks->end(hooks->arg);
     return status;
 }
 

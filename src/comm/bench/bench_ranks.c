@@ -98,7 +98,7 @@ kolo_status kolo_bench_copies_rate(const kolo_bench_copies *c, size_t bytes, boo
         now_ns = kolo_now_ns();
     }
     if (takes_part) now = copied / ((double)(now_ns - begin_ns) * 1e-3);
-    KOLO_TRY(kolo_bench_meet(c->comm));
+    KOLO_TRY(kolo_bench_barrier(c->comm));
     KOLO_TRY(kolo_allreduce(c->comm, &now, 1, KOLO_DTYPE_F64, KOLO_SUM));
     if (now > *rate) *rate = now;
     return KOLO_OK;

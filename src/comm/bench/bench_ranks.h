@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* A barrier that leaves the processors to others: a rank that waits looks once in a millisecond. */
-kolo_status kolo_bench_meet(kolo_comm *comm);
+kolo_status kolo_bench_barrier(kolo_comm *comm);
 
 /* Copies of vectors that no core's own cache holds, out of the memory of another rank where it is
  * mapped: of at least 32 MiB, or 32 times the largest one if that is less. */

@@ -88,7 +88,7 @@ static kolo_status run(bench *b, size_t count, double *moved) {
     memset(b->us, 0, sizeof b->us);
     KOLO_TRY(kolo_barrier(b->comm));
     for (int i = 0; b->works && i < b->steps; i++) KOLO_TRY(step(b, &b->us[i]));
-    KOLO_TRY(kolo_bench_meet(b->comm));
+    KOLO_TRY(kolo_bench_barrier(b->comm));
     kolo_parameters_traffic(b->parameters, &after[0], &after[1]);
     for (int i = 0; i < 2; i++) moved[i] = (double)(after[i] - before[i]) / b->steps;
     return check(b, count, 1 + b->steps);

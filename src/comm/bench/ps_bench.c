@@ -158,7 +158,7 @@ static kolo_status bench_size(bench *b, size_t bytes, kolo_bench_ps_row *row) {
     int64_t start_ns = kolo_now_ns();
     for (int i = 0; b->works && i < n; i++) KOLO_TRY(push_pull(b, bytes, &b->us[i]));
     if (b->works) wall_us = (double)(kolo_now_ns() - start_ns) * 1e-3;
-    KOLO_TRY(kolo_bench_meet(b->comm));
+    KOLO_TRY(kolo_bench_barrier(b->comm));
     KOLO_TRY(measure_bound(b, bytes, &bound));
     KOLO_TRY(kolo_allreduce(b->comm, &wall_us, 1, KOLO_DTYPE_F64, KOLO_MAX));
     KOLO_TRY(kolo_allreduce(b->comm, b->us, (size_t)n, KOLO_DTYPE_F64, KOLO_MAX));
@@ -237,10 +237,10 @@ static void close_memory(bench *b, size_t most) {
 
 static kolo_status run(bench *b, size_t most, kolo_bench_ps_row *rows) {
     KOLO_TRY(open_memory(b, most));
-    const bool lends = b->serves && !b->opts->private_buffers;
+    const bool exposes = b->serves && !b->opts->private_buffers;
     kolo_service_opts service = {.serve = b->serves ? serve : NULL,
-                                 .lent = lends ? b->store.slices : NULL,
-                                 .lent_bytes = lends ? store_bytes(b) : 0,
+                                 .exposed = exposes ? b->store.slices : NULL,
+                                 .exposed_bytes = exposes ? store_bytes(b) : 0,
                                  .arg = &b->store};
     KOLO_TRY(kolo_service_create(b->comm, &service, &b->service));
     for (int i = 0; i < b->opts->n_sizes; i++) {

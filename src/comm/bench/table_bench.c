@@ -77,7 +77,7 @@ static kolo_status run_times(const bench *b, work what, size_t batch, int n, dou
     for (int i = 0; b->works && i < n; i++) KOLO_TRY(run_once(b, what, batch, i));
     if (b->works) KOLO_TRY(kolo_table_flush(b->table));
     *us = (double)(kolo_now_ns() - start_ns) * 1e-3;
-    return kolo_bench_meet(b->comm);
+    return kolo_bench_barrier(b->comm);
 }
 
 /* Millions of rows per second and worker, by the slowest one. */
@@ -133,7 +133,7 @@ static kolo_status measure_copies(const bench *b, size_t batch, double *speed) {
         copy_rows(b, batch, n++, true);
     }
     if (b->serves) rows = (double)batch * n / ((double)(kolo_now_ns() - start_ns) * 1e-3);
-    KOLO_TRY(kolo_bench_meet(b->comm));
+    KOLO_TRY(kolo_bench_barrier(b->comm));
     KOLO_TRY(kolo_allreduce(b->comm, &rows, 1, KOLO_DTYPE_F64, KOLO_SUM));
     *speed = rows / b->n_workers;
     return KOLO_OK;
@@ -210,7 +210,7 @@ static kolo_status run(bench *b, kolo_bench_table_row *rows) {
     KOLO_TRY(open_memory(b));
     KOLO_TRY(kolo_table_create(b->comm, &table, &b->table));
     if (b->works) KOLO_TRY(create_rows(b));
-    KOLO_TRY(kolo_bench_meet(b->comm));
+    KOLO_TRY(kolo_bench_barrier(b->comm));
     for (int i = 0; i < b->opts->n_sizes; i++) {
         KOLO_TRY(bench_size(b, b->opts->sizes[i], &rows[i]));
     }

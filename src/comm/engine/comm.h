@@ -41,12 +41,12 @@ typedef struct kolo_service_link {
 typedef void (*kolo_rank_namer)(const void *arg, int rank, char *text, size_t bytes);
 
 /* Lets waits of a group go on after their timeout. */
-typedef struct kolo_comm_patience {
+typedef struct kolo_comm_wait_hooks {
     void (*begin)(void *arg), (*end)(void *arg); /* called around each wait */
     /* Whether a wait goes on, asked after its timeout and then after each half of it. May block. */
     bool (*goes_on)(void *arg);
     void *arg;
-} kolo_comm_patience;
+} kolo_comm_wait_hooks;
 
 struct kolo_comm {
     kolo_transport *transport;
@@ -90,11 +90,11 @@ struct kolo_comm {
 
     kolo_protection protection; /* whole group: of its connections between hosts */
     unsigned char service_key[KOLO_SERVICE_KEY_BYTES]; /* derived from the job's secret; 0: none */
-    char (*addresses)[KOLO_ADDRESS_BYTES]; /* whole group: [size], by which to reach the ranks;
-                                              NULL: not joined over a network */
-    struct kolo_service_link *services;    /* whole group: its services, for forked children */
-    kolo_activity activity;                /* whole group: of its services */
-    const kolo_comm_patience *patience;    /* borrowed; NULL: waits end after their timeout */
+    char (*addresses)[KOLO_ADDRESS_BYTES];  /* whole group: [size], by which to reach the ranks;
+                                               NULL: not joined over a network */
+    struct kolo_service_link *services;     /* whole group: its services, for forked children */
+    kolo_activity activity;                 /* whole group: of its services */
+    const kolo_comm_wait_hooks *wait_hooks; /* borrowed; NULL: waits end after their timeout */
 
     kolo_comm *registered_next; /* of the whole groups of this process (forked.c) */
     bool inherited;             /* this process is a forked child of the rank */

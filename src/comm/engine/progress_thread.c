@@ -154,7 +154,7 @@ bool kolo_progress_drive(kolo_comm *comm) {
     return true;
 }
 
-void kolo_progress_rest(kolo_comm *comm, bool only) {
+void kolo_progress_end_drive(kolo_comm *comm, bool only) {
     if (!only) return;
     comm->lock->driven = false;
     kolo_comm_wake_followers(comm);

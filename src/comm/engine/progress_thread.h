@@ -14,7 +14,7 @@ int64_t kolo_progress_tick_ns(int64_t heartbeat_ms);
 /* The caller makes progress from now on, and the thread pauses. Returns whether it alone did. */
 bool kolo_progress_drive(kolo_comm *comm);
 /* Ends this, if the caller was the only one. */
-void kolo_progress_rest(kolo_comm *comm, bool only);
+void kolo_progress_end_drive(kolo_comm *comm, bool only);
 /* Calls `meanwhile(ns)`, with the lock released if that may be, for callers that wait for it. */
 void kolo_progress_let_in(kolo_comm *comm, void (*meanwhile)(int64_t ns), int64_t ns);
 /* Sleeps at most `ns`, until the transport has an event; releases the lock meanwhile if that may

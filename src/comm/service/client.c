@@ -1,6 +1,6 @@
 /* The client of a service.
  *
- * A client that shows its life states to all servers, each second or four times in the timeout,
+ * A client that reports progress states to all servers, each second or four times in the timeout,
  * that it makes progress, unless it has waited all the time since it stated that last. The driver
  * does so, or a thread of the library, whatever the program computes. */
 #define _GNU_SOURCE
@@ -23,15 +23,17 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DRIVE_MS = 100, SIGNS_MS = 1000 };
+enum { DRIVE_MS = 100, REPORT_MS = 1000 };
 
-/* ---- signs of life ---- */
+/* ---- progress reports ---- */
 
-static int64_t sign_period_ns(const kolo_client *c) {
-    return kolo_min_i64(kolo_ms_to_ns(c->timeout_ms) / 4, kolo_ms_to_ns(SIGNS_MS));
+static int64_t report_period_ns(const kolo_client *c) {
+    return kolo_min_i64(kolo_ms_to_ns(c->timeout_ms) / 4, kolo_ms_to_ns(REPORT_MS));
 }
 
-static int64_t next_signs_ns(const kolo_client *c) { return c->signed_ns + sign_period_ns(c); }
+static int64_t next_reports_ns(const kolo_client *c) {
+    return c->reported_ns + report_period_ns(c);
+}
 
 /* Starts a request; the mutex is held. */
 static void add_started(kolo_client *c, kolo_service_request *q) {
@@ -42,21 +44,21 @@ static void add_started(kolo_client *c, kolo_service_request *q) {
     c->n_open++;
 }
 
-/* Starts a sign for a server, unless it has not answered the one before; the mutex is held. */
-static void add_sign(kolo_client *c, kolo_client_link *l, bool progresses) {
-    if (!l->serves || l->broken != KOLO_OK || l->sign.internal.state != KOLO_REQUEST_DONE) return;
-    l->sign = (kolo_service_request){.server = (int)(l - c->links), .key = progresses};
-    add_started(c, &l->sign);
+/* Starts a report to a server, unless it has not answered the one before; the mutex is held. */
+static void add_report(kolo_client *c, kolo_client_link *l, bool progresses) {
+    if (!l->serves || l->broken != KOLO_OK || l->report.internal.state != KOLO_REQUEST_DONE) return;
+    l->report = (kolo_service_request){.server = (int)(l - c->links), .key = progresses};
+    add_started(c, &l->report);
 }
 
 /* The driver: states what is due. */
-static void add_due_signs(kolo_client *c) {
+static void add_due_reports(kolo_client *c) {
     const int64_t now_ns = kolo_now_ns();
-    if (now_ns < next_signs_ns(c)) return;
-    c->signed_ns = now_ns;
+    if (now_ns < next_reports_ns(c)) return;
+    c->reported_ns = now_ns;
     if (!kolo_activity_take(c->activity, &c->seen)) return;
     pthread_mutex_lock(&c->mutex);
-    for (int r = 0; r < c->size && c->shows_life; r++) add_sign(c, &c->links[r], true);
+    for (int r = 0; r < c->size && c->reports; r++) add_report(c, &c->links[r], true);
     pthread_mutex_unlock(&c->mutex);
 }
 
@@ -66,7 +68,7 @@ static void add_due_signs(kolo_client *c) {
 static void take_turn(kolo_client *c, int timeout_ms, bool spins) {
     c->driven = true;
     pthread_mutex_unlock(&c->mutex);
-    add_due_signs(c);
+    add_due_reports(c);
     kolo_client_drive(c, timeout_ms, spins);
     pthread_mutex_lock(&c->mutex);
     c->driven = false;
@@ -85,11 +87,11 @@ static void *run(void *arg) {
     pthread_mutex_lock(&c->mutex);
     while (!c->stop) {
         const bool moves = c->n_open > 0 && c->n_waiting == 0;
-        if (!c->driven && (moves || (c->shows_life && kolo_now_ns() >= next_signs_ns(c)))) {
+        if (!c->driven && (moves || (c->reports && kolo_now_ns() >= next_reports_ns(c)))) {
             take_turn(c, moves ? DRIVE_MS : 0, false);
-        } else if (c->shows_life) { /* a driver sends signs that are due until it ends */
+        } else if (c->reports) { /* a driver sends reports that are due until it ends */
             wait_until_ns(c, &c->work,
-                          c->driven ? kolo_now_ns() + sign_period_ns(c) : next_signs_ns(c));
+                          c->driven ? kolo_now_ns() + report_period_ns(c) : next_reports_ns(c));
         } else {
             pthread_cond_wait(&c->work, &c->mutex);
         }
@@ -98,9 +100,9 @@ static void *run(void *arg) {
     return NULL;
 }
 
-void kolo_client_show_life(kolo_client *c) {
+void kolo_client_report_progress(kolo_client *c) {
     pthread_mutex_lock(&c->mutex);
-    c->shows_life = true;
+    c->reports = true;
     pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->mutex);
 }
@@ -260,10 +262,10 @@ static int64_t half_deadline(int64_t timeout_ms) {
 
 /* Whether a client of a server has made progress within the timeout. The mutex is held. */
 static bool asks_for_progress(kolo_client *c, kolo_client_link *l, int64_t timeout_ms) {
-    add_sign(c, l, false);
+    add_report(c, l, false);
     if (c->driven) kick(c);
-    return wait_until(c, &l->sign, half_deadline(timeout_ms)) && l->broken == KOLO_OK &&
-           l->sign.internal.status == KOLO_OK && l->sign.reply_clock < (uint64_t)timeout_ms;
+    return wait_until(c, &l->report, half_deadline(timeout_ms)) && l->broken == KOLO_OK &&
+           l->report.internal.status == KOLO_OK && l->report.reply_clock < (uint64_t)timeout_ms;
 }
 
 kolo_status kolo_client_await(kolo_client *c, kolo_service_request *q, int64_t timeout_ms) {
@@ -276,7 +278,7 @@ kolo_status kolo_client_await(kolo_client *c, kolo_service_request *q, int64_t t
     return result_of(q);
 }
 
-bool kolo_client_lives(kolo_client *c, int server, int64_t timeout_ms) {
+bool kolo_client_has_progress(kolo_client *c, int server, int64_t timeout_ms) {
     if (timeout_ms <= 0) timeout_ms = c->timeout_ms;
     begin_wait(c);
     const bool lives = asks_for_progress(c, &c->links[server], timeout_ms);
@@ -312,7 +314,7 @@ kolo_status kolo_client_create(kolo_transport *transport, int size, int64_t time
     c->size = size;
     c->timeout_ms = timeout_ms;
     c->activity = activity;
-    c->signed_ns = kolo_now_ns();
+    c->reported_ns = kolo_now_ns();
     c->started_end = &c->started;
     for (int r = 0; r < size; r++) c->links[r].socket.fd = -1;
     pthread_mutex_init(&c->mutex, NULL);
@@ -344,7 +346,7 @@ kolo_status kolo_client_attach(kolo_client *c, int server, int fd, bool mapped,
     return KOLO_OK;
 }
 
-void kolo_client_lack(kolo_client *c, int server) {
+void kolo_client_attach_lost(kolo_client *c, int server) {
     kolo_client_link *l = &c->links[server];
     l->serves = true;
     l->end = &l->queue;
@@ -358,7 +360,7 @@ void kolo_client_traffic(kolo_client *c, uint64_t *sent, uint64_t *received) {
     *received += atomic_load_explicit(&c->traffic.received, memory_order_relaxed);
 }
 
-void kolo_client_inform(kolo_client *c, void (*completed)(void *arg), void *arg) {
+void kolo_client_set_completed(kolo_client *c, void (*completed)(void *arg), void *arg) {
     c->completed = completed;
     c->completed_arg = arg;
 }

@@ -22,11 +22,11 @@ kolo_status kolo_client_create(kolo_transport *transport, int size, int64_t time
 kolo_status kolo_client_attach(kolo_client *client, int server, int fd, bool mapped,
                                const kolo_seal_keys *keys);
 /* Adds a server that is lost already. */
-void kolo_client_lack(kolo_client *client, int server);
+void kolo_client_attach_lost(kolo_client *client, int server);
 /* Whether a server shares memory with this rank. */
 bool kolo_client_maps(const kolo_client *client, int server);
 /* Before the first request: calls `completed` whenever requests are complete, from any thread. */
-void kolo_client_inform(kolo_client *client, void (*completed)(void *arg), void *arg);
+void kolo_client_set_completed(kolo_client *client, void (*completed)(void *arg), void *arg);
 /* Adds the bytes exchanged with other hosts. Any thread. */
 void kolo_client_traffic(kolo_client *client, uint64_t *sent, uint64_t *received);
 /* See kolo_service_is_lost. */
@@ -43,8 +43,8 @@ kolo_status kolo_client_wait(kolo_client *c, kolo_service_request *q, int64_t ti
 void kolo_client_hold(kolo_client *c);
 void kolo_client_release(kolo_client *c);
 void kolo_client_release_sent(kolo_client *c);
-/* See kolo_service_show_life, kolo_service_await and kolo_service_lives. */
-void kolo_client_show_life(kolo_client *c);
+/* See kolo_service_report_progress, kolo_service_await and kolo_service_has_progress. */
+void kolo_client_report_progress(kolo_client *c);
 kolo_status kolo_client_await(kolo_client *c, kolo_service_request *q, int64_t timeout_ms);
-bool kolo_client_lives(kolo_client *c, int server, int64_t timeout_ms);
+bool kolo_client_has_progress(kolo_client *c, int server, int64_t timeout_ms);
 bool kolo_client_test(kolo_client *client, const kolo_service_request *request);

@@ -24,7 +24,7 @@ typedef struct kolo_client_link {
     kolo_reply_head in;             /* being received */
     size_t filled, body_filled;
     kolo_service_request *reading; /* its reply is being received; NULL: none */
-    kolo_service_request sign;     /* of life; see KOLO_MESSAGE_SIGN */
+    kolo_service_request report;   /* of progress; see KOLO_MESSAGE_PROGRESS */
 } kolo_client_link;
 
 struct kolo_client {
@@ -38,11 +38,11 @@ struct kolo_client {
     void *completed_arg;
     kolo_activity *activity; /* of this rank */
     uint64_t seen;           /* of it, by the driver */
-    int64_t signed_ns;       /* when signs of life were due last; of the driver */
+    int64_t reported_ns;     /* when reports were due last; of the driver */
     pthread_mutex_t mutex;   /* protects the following, and states of requests */
     pthread_cond_t changed;  /* for callers: who drives has changed, or a request is complete */
-    pthread_cond_t work;     /* for the thread: signs are due, or no caller waits for a request */
-    bool driven, stop, shows_life;
+    pthread_cond_t work;     /* for the thread: reports are due, or no caller waits for a request */
+    bool driven, stop, reports;
     int n_open, n_waiting; /* requests in flight; callers that wait, or hold */
     int n_before;          /* requests in flight when a caller began to hold */
     kolo_service_request *started, **started_end; /* not yet known to the driver */

@@ -87,7 +87,7 @@ void kolo_client_take_started(kolo_client *c) {
 static void begin_send(kolo_client_link *l) {
     kolo_service_request *q = l->queue;
     q->internal.serial = ++l->serial;
-    l->out = (kolo_call_head){.type = q == &l->sign ? KOLO_MESSAGE_SIGN : KOLO_MESSAGE_CALL,
+    l->out = (kolo_call_head){.type = q == &l->report ? KOLO_MESSAGE_PROGRESS : KOLO_MESSAGE_CALL,
                               .kind = q->kind,
                               .key = q->key,
                               .clock = q->clock,
@@ -113,19 +113,19 @@ static kolo_service_request *take_awaiting(kolo_client_link *l) {
     size_t room = h->status == KOLO_OK ? q->output_bytes : KOLO_SERVICE_TEXT_BYTES;
     bool placed = h->placed && h->status == KOLO_OK && q->internal.output_handle;
     if (h->bytes > room || h->placed != placed || h->status > KOLO_ERR_DIVERGED) return NULL;
-    if (h->lent_handle && (placed || h->status != KOLO_OK || !l->mapped)) return NULL;
+    if (h->exposed_handle && (placed || h->status != KOLO_OK || !l->mapped)) return NULL;
     *at = q->internal.next;
     return q;
 }
 
-/* Copies a reply from memory that the server lends. FORMAT: it is not in its memory. */
-static kolo_status copy_lent(const kolo_client *c, kolo_client_link *l) {
+/* Copies a reply from memory that the server exposes. FORMAT: it is not in its memory. */
+static kolo_status copy_exposed(const kolo_client *c, kolo_client_link *l) {
     const kolo_reply_head *h = &l->in;
-    const size_t bytes = (size_t)h->bytes, at = (size_t)h->lent_at;
+    const size_t bytes = (size_t)h->bytes, at = (size_t)h->exposed_at;
     kolo_transport *t = c->transport;
     const char *memory = NULL;
     if (at <= SIZE_MAX - bytes) {
-        memory = t->ops->window(t, (int)(l - c->links), h->lent_handle, at + bytes);
+        memory = t->ops->window(t, (int)(l - c->links), h->exposed_handle, at + bytes);
     }
     if (!memory) return KOLO_FAIL(KOLO_ERR_FORMAT, "sent a reply outside of its memory");
     memcpy(l->reading->output, memory + at, bytes);
@@ -162,7 +162,7 @@ static kolo_status receive_some(kolo_client *c, kolo_client_link *l, bool *more,
         l->reading = take_awaiting(l);
         if (!l->reading) return KOLO_FAIL(KOLO_ERR_FORMAT, "sent an invalid reply");
         l->body_filled = l->in.placed ? (size_t)l->in.bytes : 0;
-        if (l->in.lent_handle) KOLO_TRY(copy_lent(c, l));
+        if (l->in.exposed_handle) KOLO_TRY(copy_exposed(c, l));
     }
     bool failed = l->in.status != KOLO_OK;
     void *to = failed ? (void *)l->reading->internal.error : l->reading->output;

@@ -19,9 +19,9 @@ enum { KOLO_SERVICE_TEXT_BYTES = 200 }; /* error text of a reply */
 
 typedef enum kolo_message_type {
     KOLO_MESSAGE_CALL = 0x4b43414c,
-    KOLO_MESSAGE_SIGN = 0x4b534947, /* a call without data. The key 1: this client makes progress;
-                                       0: it waits. The clock of the reply: milliseconds since a
-                                       client has made progress */
+    KOLO_MESSAGE_PROGRESS = 0x4b534947, /* a call without data. The key 1: this client makes
+                                       progress; 0: it waits. The clock of the reply: milliseconds
+                                       since a client has made progress */
     KOLO_MESSAGE_REPLY = 0x4b524550,
     KOLO_MESSAGE_LEAVE = 0x4b42594e, /* in both directions: the sender leaves; no other field */
 } kolo_message_type;
@@ -37,9 +37,10 @@ typedef struct kolo_call_head {
 typedef struct kolo_reply_head {
     uint32_t type, status;
     uint64_t serial, clock;
-    uint64_t bytes;                /* of the reply, or of the error's text */
-    uint64_t placed;               /* 1: the reply is in the client's memory already */
-    uint64_t lent_handle, lent_at; /* of memory that the server lends; where the reply is in it */
+    uint64_t bytes;  /* of the reply, or of the error's text */
+    uint64_t placed; /* 1: the reply is in the client's memory already */
+    uint64_t exposed_handle,
+        exposed_at; /* of memory that the server exposes; where the reply is in it */
 } kolo_reply_head;
 
 /* Bytes that connections have carried. Any thread; relaxed. */

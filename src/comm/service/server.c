@@ -79,12 +79,12 @@ kolo_status kolo_server_attach(kolo_server *s, int rank, int fd, const kolo_seal
 
 /* ---- replies ---- */
 
-/* Whether a client copies this reply itself: it is in memory that the server lends. */
-static bool is_lent(const kolo_server *s, int rank, const void *data, size_t bytes) {
-    const size_t lent = s->lent_handle ? s->opts.lent_bytes : 0;
-    const uintptr_t first = (uintptr_t)s->opts.lent, at = (uintptr_t)data;
-    return bytes > 0 && s->mapped[rank] && at >= first && at - first <= lent &&
-           bytes <= lent - (at - first);
+/* Whether a client copies this reply itself: it is in memory that the server exposes. */
+static bool is_exposed(const kolo_server *s, int rank, const void *data, size_t bytes) {
+    const size_t exposed = s->exposed_handle ? s->opts.exposed_bytes : 0;
+    const uintptr_t first = (uintptr_t)s->opts.exposed, at = (uintptr_t)data;
+    return bytes > 0 && s->mapped[rank] && at >= first && at - first <= exposed &&
+           bytes <= exposed - (at - first);
 }
 
 void kolo_service_reply(kolo_service_call *view, kolo_status status, uint64_t clock,
@@ -98,8 +98,8 @@ void kolo_service_reply(kolo_service_call *view, kolo_status status, uint64_t cl
         status = KOLO_FAIL(KOLO_ERR_ARG, "a reply of %zu bytes, room for %zu", bytes,
                            view->output_bytes);
     }
-    const bool lent = status == KOLO_OK && !view->copied && is_lent(s, rank, data, bytes);
-    bool placed = status == KOLO_OK && !lent && view->output && bytes > 0;
+    const bool exposed = status == KOLO_OK && !view->copied && is_exposed(s, rank, data, bytes);
+    bool placed = status == KOLO_OK && !exposed && view->output && bytes > 0;
     if (placed && data != view->output) memcpy(view->output, data, bytes);
     char text[KOLO_SERVICE_TEXT_BYTES];
     if (status != KOLO_OK) {
@@ -116,10 +116,11 @@ void kolo_service_reply(kolo_service_call *view, kolo_status status, uint64_t cl
                             .clock = clock,
                             .bytes = bytes,
                             .placed = placed,
-                            .lent_handle = lent ? s->lent_handle : 0,
-                            .lent_at = lent ? (uintptr_t)data - (uintptr_t)s->opts.lent : 0};
-    if (kolo_reply_queue_send(&c->replies, &c->socket, &head, data, placed || lent ? 0 : bytes) !=
-        KOLO_OK) {
+                            .exposed_handle = exposed ? s->exposed_handle : 0,
+                            .exposed_at =
+                                exposed ? (uintptr_t)data - (uintptr_t)s->opts.exposed : 0};
+    if (kolo_reply_queue_send(&c->replies, &c->socket, &head, data,
+                              placed || exposed ? 0 : bytes) != KOLO_OK) {
         kolo_server_end_client(s, rank, false, kolo_last_error());
         return;
     }
@@ -198,12 +199,12 @@ static kolo_status map(const kolo_server *s, int rank, uint64_t handle, uint64_t
     return KOLO_FAIL(KOLO_ERR_FORMAT, "a request with data outside of its memory");
 }
 
-/* Takes a sign of life. `*paused`: there is no memory for the reply. */
-static kolo_status answer_sign(kolo_server *s, client *c, bool *paused) {
+/* Takes a progress report. `*paused`: there is no memory for the reply. */
+static kolo_status answer_report(kolo_server *s, client *c, bool *paused) {
     const kolo_call_head *h = &c->head;
     const int64_t now_ns = kolo_now_ns();
     if (h->serial != c->serial + 1 || h->input_bytes > 0 || h->output_bytes > 0) {
-        return KOLO_FAIL(KOLO_ERR_FORMAT, "an invalid sign of life");
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "an invalid progress report");
     }
     *paused = held_by(c) + KOLO_REPLY_BYTES > s->opts.client_bytes;
     if (*paused) return KOLO_OK;
@@ -221,7 +222,7 @@ static kolo_status begin(kolo_server *s, int rank, bool *paused) {
     client *c = &s->clients[rank];
     const kolo_call_head *h = &c->head;
     void *input, *output;
-    if (h->type == KOLO_MESSAGE_SIGN) return answer_sign(s, c, paused);
+    if (h->type == KOLO_MESSAGE_PROGRESS) return answer_report(s, c, paused);
     KOLO_TRY(check_head(s, c, h));
     KOLO_TRY(map(s, rank, h->input_handle, h->input_bytes, &input));
     KOLO_TRY(map(s, rank, h->output_handle, h->output_bytes, &output));
@@ -270,7 +271,7 @@ static kolo_status receive_some(kolo_server *s, int rank, bool *more, bool *ende
         if (c->paused) return KOLO_OK;
     }
     call *q = c->reading;
-    if (!q) { /* it was a sign of life */
+    if (!q) { /* it was a progress report */
         *more = true;
         return KOLO_OK;
     }
@@ -331,7 +332,7 @@ static void resume(kolo_server *s) {
 
 /* Attaches those who have joined since the last call. */
 static void attach_joined(kolo_server *s) {
-    kolo_newcomer n;
+    kolo_joined_client n;
     while (s->joiners && kolo_joiners_take(s->joiners, &n)) {
         kolo_log_line(KOLO_LOG_INFO, -1, "service: client %d has joined", n.number);
         if (kolo_server_attach(s, n.number, n.fd, kolo_seal_keys_or_none(&n.keys)) != KOLO_OK) {

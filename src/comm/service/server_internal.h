@@ -43,14 +43,14 @@ struct kolo_server {
     kolo_transport *transport;
     kolo_message_traffic traffic; /* with other hosts */
     bool *local, *mapped;
-    uint64_t lent_handle;  /* of what the server lends; 0: nothing */
-    int ranks, size;       /* clients: the ranks, then those who join */
-    kolo_joiners *joiners; /* NULL: no process may join */
-    bool resume;           /* some client has it set */
-    bool buffered;         /* some client may have data in its buffer */
-    int64_t progress_ns;   /* when a client has stated that it makes progress, or sent data, last */
-    int epoll, wake;   /* wake: an eventfd, written when `stop` is set or requests are complete */
-    _Atomic bool stop; /* release by the owner, acquire by the thread */
+    uint64_t exposed_handle; /* of what the server exposes; 0: nothing */
+    int ranks, size;         /* clients: the ranks, then those who join */
+    kolo_joiners *joiners;   /* NULL: no process may join */
+    bool resume;             /* some client has it set */
+    bool buffered;           /* some client may have data in its buffer */
+    int64_t progress_ns; /* when a client has stated that it makes progress, or sent data, last */
+    int epoll, wake;     /* wake: an eventfd, written when `stop` is set or requests are complete */
+    _Atomic bool stop;   /* release by the owner, acquire by the thread */
     kolo_service_thread thread;
     int listeners[2]; /* local, TCP; -1: none */
     kolo_key key;

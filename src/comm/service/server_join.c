@@ -34,12 +34,12 @@ struct kolo_joiners {
     kolo_key key;
     kolo_protection protection; /* between hosts */
     joiner joiners[2];
-    int ended;             /* an eventfd, written when `stop` is set */
-    _Atomic bool stop;     /* release by the owner, acquire by the threads */
-    pthread_mutex_t mutex; /* protects the following */
-    bool *taken;           /* [most]: numbers that were given */
-    kolo_newcomer *joined; /* [most]: to be taken; fd -1: none */
-    int n_joined;          /* of these */
+    int ended;                  /* an eventfd, written when `stop` is set */
+    _Atomic bool stop;          /* release by the owner, acquire by the threads */
+    pthread_mutex_t mutex;      /* protects the following */
+    bool *taken;                /* [most]: numbers that were given */
+    kolo_joined_client *joined; /* [most]: to be taken; fd -1: none */
+    int n_joined;               /* of these */
 };
 
 /* The number of a client that joins: the one that it asks for or, -1, the next. Returns -1 if there
@@ -76,7 +76,8 @@ static void admit(kolo_joiners *s, const kolo_member *m, bool local) {
     if (!local) kolo_socket_tune(m->fd, s->heartbeat_ms);
     if (!local) kolo_socket_keep_alive(m->fd, s->heartbeat_ms);
     pthread_mutex_lock(&s->mutex);
-    s->joined[number - s->first] = (kolo_newcomer){.fd = m->fd, .number = number, .keys = keys};
+    s->joined[number - s->first] =
+        (kolo_joined_client){.fd = m->fd, .number = number, .keys = keys};
     s->n_joined++;
     pthread_mutex_unlock(&s->mutex);
     kolo_seal_keys_clear(&keys);
@@ -121,16 +122,16 @@ kolo_status kolo_joiners_start(kolo_joiners *s, int listeners[2], const kolo_key
     return KOLO_OK;
 }
 
-bool kolo_joiners_take(kolo_joiners *s, kolo_newcomer *newcomer) {
-    newcomer->fd = -1;
+bool kolo_joiners_take(kolo_joiners *s, kolo_joined_client *client) {
+    client->fd = -1;
     pthread_mutex_lock(&s->mutex);
-    for (int i = 0; s->n_joined > 0 && newcomer->fd < 0; i++) {
-        *newcomer = s->joined[i];
-        s->joined[i] = (kolo_newcomer){.fd = -1};
+    for (int i = 0; s->n_joined > 0 && client->fd < 0; i++) {
+        *client = s->joined[i];
+        s->joined[i] = (kolo_joined_client){.fd = -1};
     }
-    s->n_joined -= newcomer->fd >= 0;
+    s->n_joined -= client->fd >= 0;
     pthread_mutex_unlock(&s->mutex);
-    return newcomer->fd >= 0;
+    return client->fd >= 0;
 }
 
 /* ---- creation and the end ---- */

@@ -141,8 +141,9 @@ kolo_status kolo_server_create(const kolo_service_opts *opts, const kolo_server_
     s->ranks = place->size;
     s->progress_ns = kolo_now_ns();
     s->size = size;
-    if (opts->lent && s->transport) {
-        s->lent_handle = s->transport->ops->handle(s->transport, opts->lent, opts->lent_bytes);
+    if (opts->exposed && s->transport) {
+        s->exposed_handle =
+            s->transport->ops->handle(s->transport, opts->exposed, opts->exposed_bytes);
     }
     s->epoll = s->wake = s->listeners[0] = s->listeners[1] = -1;
     for (int r = 0; r < s->size; r++) s->clients[r].socket.fd = -1;

@@ -237,7 +237,7 @@ static kolo_status connect_service(setup *s, kolo_service *service) {
     KOLO_TRY(kolo_client_create(comm->transport, comm->size, s->opts.timeout_ms, service->activity,
                                 &service->client));
     if (service->server && s->opts.completed) {
-        kolo_client_inform(service->client, kolo_server_wake, service->server);
+        kolo_client_set_completed(service->client, kolo_server_wake, service->server);
     }
     KOLO_TRY(connect_all(s, service->client, true));
     return connect_all(s, service->client, false);
@@ -380,7 +380,7 @@ static kolo_status join_line(joining *j, const char **line, kolo_service *servic
     *line += parse_line(*line, j->ranks, &rank, &p, address);
     service->servers[service->n_servers++] = rank;
     if (is_lost(&p)) {
-        kolo_client_lack(service->client, rank);
+        kolo_client_attach_lost(service->client, rank);
         return KOLO_OK;
     }
     kolo_status status = join_server(j, &p, address, &fd, &keys);
@@ -569,10 +569,12 @@ kolo_status kolo_service_await(kolo_service *service, kolo_service_request *requ
     return kolo_client_await(service->client, request, timeout_ms);
 }
 
-void kolo_service_show_life(kolo_service *service) { kolo_client_show_life(service->client); }
+void kolo_service_report_progress(kolo_service *service) {
+    kolo_client_report_progress(service->client);
+}
 
-bool kolo_service_lives(kolo_service *service, int server, int64_t timeout_ms) {
-    return kolo_client_lives(service->client, server, timeout_ms);
+bool kolo_service_has_progress(kolo_service *service, int server, int64_t timeout_ms) {
+    return kolo_client_has_progress(service->client, server, timeout_ms);
 }
 
 void kolo_service_hold(kolo_service *service) { kolo_client_hold(service->client); }

@@ -388,7 +388,7 @@ kolo_status kolo_named_wait(kolo_named *m, int handle, int64_t timeout_ms) {
     bool only = kolo_progress_drive(m->comm);
     kolo_status status =
         wait_for(m, handle, timeout_ms > 0 ? kolo_ms_to_ns(timeout_ms) : m->comm->timeout_ns);
-    kolo_progress_rest(m->comm, only);
+    kolo_progress_end_drive(m->comm, only);
     return status;
 }
 

@@ -115,9 +115,9 @@ void kolo_owner_take_late(owner *o, int w, kolo_service_call *call, const float 
     o->reply(call, KOLO_OK, delay, NULL, 0);
 }
 
-/* Once no worker is active, those that rest go on together, with the same report and knowledge of
- * whether a rank has asked for the end of the run. */
-void kolo_owner_end_rest(owner *o) {
+/* Once no worker is active, those in the barrier go on together, with the same report and knowledge
+ * of whether a rank has asked for the end of the run. */
+void kolo_owner_end_barrier(owner *o) {
     const size_t bytes = (size_t)o->n_workers * sizeof *o->lost;
     for (int w = 0; w < o->n_workers; w++) {
         if (kolo_owner_is_active(&o->workers[w])) return;
@@ -126,10 +126,10 @@ void kolo_owner_end_rest(owner *o) {
     memcpy(o->reported, o->lost, bytes); /* a reply may detect another loss */
     o->reported_stop = o->stops;
     for (int w = 0; w < o->n_workers; w++) {
-        kolo_service_call *call = kolo_owner_take(&o->workers[w].rest);
-        o->workers[w].rests += call != NULL;
+        kolo_service_call *call = kolo_owner_take(&o->workers[w].barrier);
+        o->workers[w].barriers += call != NULL;
         o->workers[w].read_ns = 0; /* evaluations and checkpoints are no part of a step */
-        o->workers[w].rested = true;
+        o->workers[w].after_barrier = true;
         if (o->opts->adapts) o->workers[w].from = o->pushes[w];
         if (call) o->reply(call, KOLO_OK, o->reported_stop, o->reported, bytes);
     }

@@ -11,19 +11,19 @@
 
 /* A worker, as an owner sees it. */
 typedef struct kolo_owner_worker {
-    bool gone;               /* has finished or is lost */
-    bool idle;               /* has no lease: clocks do not wait for it */
-    uint64_t skipped;        /* of its clock, without a push */
-    uint64_t from;           /* of its clock: the bound counts from here, modulo 2^64 */
-    int64_t read_ns;         /* when it has read last; 0: its step is not timed, */
-    bool rested;             /* since it rests before it */
-    uint64_t read_at;        /* the version that it has read last */
-    uint64_t delay;          /* of its latest push */
-    kolo_service_call *rest; /* it waits until no worker is active */
-    uint32_t rests;          /* that have ended */
-    kolo_service_call *push; /* kept until the step is complete; bsp only */
-    const float *gradient;   /* of `push` */
-    float *unpacked;         /* its gradient; NULL: it is pushed as it is */
+    bool gone;                  /* has finished or is lost */
+    bool idle;                  /* has no lease: clocks do not wait for it */
+    uint64_t skipped;           /* of its clock, without a push */
+    uint64_t from;              /* of its clock: the bound counts from here, modulo 2^64 */
+    int64_t read_ns;            /* when it has read last; 0: its step is not timed, */
+    bool after_barrier;         /* since it waits in a barrier before it */
+    uint64_t read_at;           /* the version that it has read last */
+    uint64_t delay;             /* of its latest push */
+    kolo_service_call *barrier; /* it waits until no worker is active */
+    uint32_t barriers;          /* that have ended */
+    kolo_service_call *push;    /* kept until the step is complete; bsp only */
+    const float *gradient;      /* of `push` */
+    float *unpacked;            /* its gradient; NULL: it is pushed as it is */
     float *staged; /* the first n_staged numbers of its next push; NULL: it sends no parts */
     size_t n_staged;
     kolo_service_call *pull;  /* kept until the others have caught up */
@@ -52,8 +52,8 @@ struct kolo_parameters_owner {
     kolo_owner_worker *workers;    /* [n_workers] */
     float *late;                   /* of all workers; only if late gradients are kept */
     uint64_t *pushes;              /* [n_workers]: taken, and skipped with leases: the clock */
-    uint64_t *lost;                /* [n_workers]: as kolo_parameters_rest gives it */
-    uint64_t *reported;            /* [n_workers]: the same, at the end of a rest, */
+    uint64_t *lost;                /* [n_workers]: as kolo_parameters_barrier gives it */
+    uint64_t *reported;            /* [n_workers]: the same, at the end of a barrier, */
     bool reported_stop;            /* and `stops` */
     kolo_service_call **taken;     /* [n_workers]: of the step that is being completed */
     kolo_leases *leases;           /* NULL: none */
@@ -68,7 +68,7 @@ struct kolo_parameters_owner {
     uint64_t stop_at;  /* the point where all workers stop; 0: not known */
     bool pauses;       /* a worker has asked for it; the point is not known */
     uint64_t pause_at; /* the latest; 0: none so far */
-    uint64_t end;      /* of the leases that are asked for since the latest rest; 0: none */
+    uint64_t end;      /* of the leases that are asked for since the latest barrier; 0: none */
     uint64_t version;
     int missing;           /* a lost worker that ends the job; -1: none */
     char why[160];         /* it is missing */
@@ -87,7 +87,9 @@ static inline kolo_service_call *kolo_owner_take(kolo_service_call **kept) {
 }
 
 /* Whether steps wait for a worker, unless they drop it. */
-static inline bool kolo_owner_is_active(const kolo_owner_worker *w) { return !w->gone && !w->rest; }
+static inline bool kolo_owner_is_active(const kolo_owner_worker *w) {
+    return !w->gone && !w->barrier;
+}
 
 /* owner_state.c */
 /* The smallest clock of a worker that is still waited for, without what is before a change of the
@@ -105,9 +107,9 @@ void kolo_owner_complete_step(kolo_parameters_owner *o);
 /* A gradient whose step is over: it waits for the next one of its worker, or is discarded. */
 void kolo_owner_take_late(kolo_parameters_owner *o, int w, kolo_service_call *call,
                           const float *gradient);
-/* Once no worker is active, those that rest go on together, with the same report and knowledge of
- * whether a rank has asked for the end of the run. */
-void kolo_owner_end_rest(kolo_parameters_owner *o);
+/* Once no worker is active, those in the barrier go on together, with the same report and knowledge
+ * of whether a rank has asked for the end of the run. */
+void kolo_owner_end_barrier(kolo_parameters_owner *o);
 
 /* owner_lease.c */
 /* Clocks wait for a worker again, which had no lease. */

@@ -99,12 +99,13 @@ void kolo_owner_stop(owner *o, int w, kolo_service_call *call) {
 /* ---- workers that join ---- */
 
 /* A worker joins while the others make steps, unless they are about to end. At the first owner the
- * lease that a worker has asked for shows that all have passed the latest rest, at all owners. */
+ * lease that a worker has asked for shows that all have passed the latest barrier, at all owners.
+ */
 void kolo_owner_join(owner *o, int w, kolo_service_call *call) {
     worker *x = &o->workers[w];
     const bool first = o->has.gradient.first == 0;
     bool between = !first || o->end > 0;
-    for (int i = 0; i < o->n_workers; i++) between &= !o->workers[i].rest;
+    for (int i = 0; i < o->n_workers; i++) between &= !o->workers[i].barrier;
     if (o->n_present == 0 || o->stops) {
         kolo_status status = KOLO_FAIL(KOLO_ERR_ARG, "the run is about to end: nobody can join it");
         o->reply(call, status, 0, NULL, 0);

@@ -7,7 +7,7 @@
 #include "comm/engine/lock.h"
 #include "comm/service/waits.h"
 #include "comm/sync/agree.h"
-#include "comm/sync/law.h"
+#include "comm/sync/byte_split.h"
 #include "comm/sync/parameters_internal.h"
 
 #include <string.h>
@@ -15,12 +15,13 @@
 /* Where part i of one vector begins. */
 static size_t begin_of(const kolo_parameters *p, int i) {
     const bool shared = p->opts.shared && p->n_workers < p->n_servers;
-    const kolo_law law =
-        shared ? (kolo_law){.workers = p->n_workers, .servers = p->n_servers - p->n_workers}
-               : (kolo_law){.workers = p->n_servers};
-    const uint64_t all = kolo_law_all(law), bucket = (uint64_t)(i / p->n_servers);
-    return kolo_law_cut(p->count, bucket * all + kolo_law_before(law, i % p->n_servers),
-                        all * (uint64_t)kolo_parameters_buckets(p));
+    const kolo_byte_split split =
+        shared ? (kolo_byte_split){.workers = p->n_workers, .servers = p->n_servers - p->n_workers}
+               : (kolo_byte_split){.workers = p->n_servers};
+    const uint64_t all = kolo_byte_split_total(split), bucket = (uint64_t)(i / p->n_servers);
+    return kolo_byte_split_part(p->count,
+                                bucket * all + kolo_byte_split_before(split, i % p->n_servers),
+                                all * (uint64_t)kolo_parameters_buckets(p));
 }
 
 static kolo_owned_span range_of(const kolo_parameters *p, int i) {
@@ -239,7 +240,7 @@ static kolo_status follow(kolo_parameters *p, int i) {
 /* Whether workers on this host copy values themselves. Values must only change after all workers
  * have read them, and started another request: in plain bsp an update has a push of each. Where
  * workers own parts too, all ranks copy beside each other anyway. */
-static bool lends(const kolo_parameters *p) {
+static bool exposes(const kolo_parameters *p) {
     const kolo_parameters_opts *o = &p->opts;
     bool maps = false;
     for (int w = 0; w < p->n_workers; w++) maps = maps || kolo_comm_maps(p->comm, w);
@@ -248,22 +249,22 @@ static bool lends(const kolo_parameters *p) {
 }
 
 /* Puts the values into registered memory. */
-static kolo_status lend_values(kolo_parameters *p) {
+static kolo_status expose_values(kolo_parameters *p) {
     const size_t bytes = kolo_owner_parts_bytes(p->parts_here);
-    if (bytes == 0 || !lends(p)) return KOLO_OK;
+    if (bytes == 0 || !exposes(p)) return KOLO_OK;
     KOLO_COMM_LOCK_SCOPE(p->comm);
-    KOLO_TRY(kolo_segment_take(&p->comm->transport->segment, bytes, &p->lent));
-    p->lent_bytes = bytes;
-    kolo_owner_parts_place(p->parts_here, p->lent);
+    KOLO_TRY(kolo_segment_take(&p->comm->transport->segment, bytes, &p->exposed));
+    p->exposed_bytes = bytes;
+    kolo_owner_parts_place(p->parts_here, p->exposed);
     return KOLO_OK;
 }
 
 /* Not while a worker may still copy them: then they stay until the communicator ends. */
 static void take_back_values(kolo_parameters *p) {
-    kolo_comm *comm = p->lent && !p->abandoned ? p->comm : NULL;
+    kolo_comm *comm = p->exposed && !p->abandoned ? p->comm : NULL;
     if (!comm) return;
     KOLO_COMM_LOCK_SCOPE(comm);
-    kolo_segment_give(&comm->transport->segment, p->lent, p->lent_bytes);
+    kolo_segment_give(&comm->transport->segment, p->exposed, p->exposed_bytes);
 }
 
 kolo_status kolo_parameters_allocate(kolo_parameters *p) {
@@ -298,7 +299,7 @@ static kolo_status allocate(kolo_parameters *p, const float *initial, float **al
                                              .workers = p->n_workers};
         KOLO_TRY(kolo_owner_parts_create(&parts, &p->parts_here));
         p->owner = kolo_owner_parts_at(p->parts_here, 0);
-        KOLO_TRY(lend_values(p));
+        KOLO_TRY(expose_values(p));
     }
     KOLO_TRY(stage(p, p->owner));
     KOLO_TRY(follow(p, rank - first_server));
@@ -323,8 +324,8 @@ static kolo_service_opts serving(const kolo_parameters *p) {
     const size_t held = 4 + (kolo_parameters_buckets(p) > 1 ? 2 * KOLO_BUCKETS_AHEAD : 0);
     kolo_service_opts o = {.client_bytes = held * p->largest * sizeof(float) + (1 << 20),
                            .joins = p->opts.joins,
-                           .lent = p->lent,
-                           .lent_bytes = p->lent_bytes,
+                           .exposed = p->exposed,
+                           .exposed_bytes = p->exposed_bytes,
                            .timeout_ms = p->opts.timeout_ms};
     if (p->replicas) {
         o.serve = kolo_replicas_serve;
@@ -356,13 +357,13 @@ static kolo_status build(kolo_parameters *p, const float *initial) {
     KOLO_TRY(status);
     const kolo_service_opts service = serving(p);
     KOLO_TRY(kolo_service_create(p->comm, &service, &p->service));
-    if (p->works) kolo_service_show_life(p->service);
+    if (p->works) kolo_service_report_progress(p->service);
     if (p->replicas) kolo_replicas_connect(p->replicas, p->service);
     return p->opts.replicas > 0 ? kolo_barrier(p->comm) : KOLO_OK; /* before the first request */
 }
 
 void kolo_parameters_free(kolo_parameters *p) {
-    if (p->group) p->group->patience = NULL;
+    if (p->group) p->group->wait_hooks = NULL;
     kolo_service_destroy(p->service);
     kolo_order_destroy(p->order);
     kolo_replicas_destroy(p->replicas);

@@ -6,4 +6,4 @@
 
 /* Waits of a group of workers go on like those of kolo_parameters_pull: after their timeout, as
  * long as any worker makes progress. Destroy the parameters first. */
-KOLO_SHARED void kolo_parameters_lend_patience(kolo_parameters *parameters, kolo_comm *group);
+KOLO_SHARED void kolo_parameters_extend_waits(kolo_parameters *parameters, kolo_comm *group);

@@ -31,8 +31,8 @@ struct kolo_parameters {
     bool works, pushing, finished, abandoned;
     uint64_t clock;
     uint32_t choice;                      /* of the bound, as a read has returned it last */
-    void *lent;                           /* values that workers on this host copy, registered; */
-    size_t lent_bytes;                    /* NULL: the owner copies them */
+    void *exposed;                        /* values that workers on this host copy, registered; */
+    size_t exposed_bytes;                 /* NULL: the owner copies them */
     kolo_owner_parts *parts_here;         /* what this rank owns; NULL: nothing, */
     kolo_parameters_owner *owner;         /* and its first part */
     kolo_order *order;                    /* recorded or replayed; NULL: neither */
@@ -47,18 +47,18 @@ struct kolo_parameters {
     int n_pushed, n_pulled;               /* parts that are requested in this step */
     float *reads_into;                    /* see kolo_parameters_pull_early */
     early_push *early;                    /* [n_parts] */
-    kolo_comm_patience patience;          /* of `group`, */
+    kolo_comm_wait_hooks wait_hooks;      /* of `group`, */
     kolo_comm *group;                     /* of workers; NULL: none */
     kolo_service_request lease;           /* in flight if `asked` */
     bool asked;
-    int held;               /* leases that no push has acknowledged */
-    bool idle;              /* it has reported to the owners that it has none */
-    bool goes_on;           /* it has one again, and reads before it computes */
-    uint64_t resume;        /* the clock of the reply to `lease` */
-    uint64_t paused_at;     /* the latest point of a pause, as an owner has replied it */
-    uint32_t rests, leases; /* requests of these kinds that were answered */
-    const float *pushed;    /* the gradient of the latest push */
-    uint64_t parts;         /* sent before the rest of pushes */
+    int held;                  /* leases that no push has acknowledged */
+    bool idle;                 /* it has reported to the owners that it has none */
+    bool goes_on;              /* it has one again, and reads before it computes */
+    uint64_t resume;           /* the clock of the reply to `lease` */
+    uint64_t paused_at;        /* the latest point of a pause, as an owner has replied it */
+    uint32_t barriers, leases; /* requests of these kinds that were answered */
+    const float *pushed;       /* the gradient of the latest push */
+    uint64_t parts;            /* sent before the rest of pushes */
     uint64_t reads[KOLO_STALENESS_BINS];  /* of this worker, by staleness */
     uint64_t delays[KOLO_STALENESS_BINS]; /* of its gradients */
 };
@@ -87,7 +87,7 @@ kolo_status kolo_parameters_start(kolo_parameters *p, int i, kolo_service_reques
 /* Waits for a request to the owner of part i, which the replica gets again if that is lost. */
 kolo_status kolo_parameters_await(kolo_parameters *p, int i, kolo_service_request *q);
 /* Whether a worker makes progress, or has within the timeout. */
-bool kolo_parameters_lives(kolo_parameters *p);
+bool kolo_parameters_has_progress(kolo_parameters *p);
 /* Both. */
 kolo_status kolo_parameters_run(kolo_parameters *p, int i, kolo_service_request *q);
 /* Waits for the requests to the owners of parts [first, end); returns the first error. */

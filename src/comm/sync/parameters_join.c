@@ -75,7 +75,7 @@ static kolo_status try_until_it_enters(kolo_parameters *p, uint64_t *end) {
     for (int64_t next_ns = kolo_now_ns() + asked_ns;;) {
         KOLO_TRY(try_to_enter(p, end));
         if (*end > 0) return KOLO_OK;
-        if (kolo_now_ns() > next_ns && !kolo_parameters_lives(p)) {
+        if (kolo_now_ns() > next_ns && !kolo_parameters_has_progress(p)) {
             return KOLO_FAIL(KOLO_ERR_TIMEOUT, "the workers wait for each other, and none makes "
                                                "progress: nobody can join");
         }
@@ -90,7 +90,7 @@ kolo_status kolo_parameters_enter(kolo_parameters *p, uint64_t *end) {
         return KOLO_FAIL(KOLO_ERR_ARG, "only a process that has joined takes part later, and once");
     }
     KOLO_TRY(try_until_it_enters(p, end));
-    kolo_service_show_life(p->service);
+    kolo_service_report_progress(p->service);
     p->abandoned = false;
     return KOLO_OK;
 }

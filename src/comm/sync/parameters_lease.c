@@ -4,13 +4,13 @@
 #include "base/status.h"
 #include "comm/sync/parameters_internal.h"
 
-/* Starts a rest at all owners, before it waits for one: their steps may need each other's. */
-static kolo_status rest(kolo_parameters *p, uint64_t *lost) {
+/* Starts a barrier at all owners, before it waits for one: their steps may need each other's. */
+static kolo_status barrier(kolo_parameters *p, uint64_t *lost) {
     const size_t n = (size_t)p->n_workers + (size_t)p->opts.joins;
     for (int i = 0; i < p->n_parts; i++) {
         kolo_service_request *q = &p->pulls[i];
-        *q = kolo_parameters_request(p, i, KOLO_OWNER_REST);
-        q->key = p->rests;
+        *q = kolo_parameters_request(p, i, KOLO_OWNER_BARRIER);
+        q->key = p->barriers;
         q->output = lost + (size_t)i * n;
         q->output_bytes = n * sizeof *lost;
         kolo_status status = kolo_parameters_start(p, i, q);
@@ -19,19 +19,19 @@ static kolo_status rest(kolo_parameters *p, uint64_t *lost) {
     return kolo_parameters_wait_for(p, p->pulls, 0, p->n_parts);
 }
 
-kolo_status kolo_parameters_rest(kolo_parameters *p, uint64_t *lost, bool *asked) {
+kolo_status kolo_parameters_barrier(kolo_parameters *p, uint64_t *lost, bool *asked) {
     const size_t n = (size_t)p->n_workers + (size_t)p->opts.joins, all = n * (size_t)p->n_parts;
     KOLO_TRY(kolo_parameters_check_worker(p));
     if (p->pushing || p->finished) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         p->finished ? "a rest after the end" : "a rest after a push: pull first");
+        return KOLO_FAIL(KOLO_ERR_ARG, p->finished ? "a barrier after the end"
+                                                   : "a barrier after a push: pull first");
     }
     uint64_t *seen = kolo_zalloc(all * sizeof *seen);
     if (!seen) return KOLO_NOMEM(all * sizeof *seen);
-    kolo_status status = rest(p, seen);
-    p->rests += status == KOLO_OK;
+    kolo_status status = barrier(p, seen);
+    p->barriers += status == KOLO_OK;
     for (size_t w = 0; w < n && lost && status == KOLO_OK; w++) {
-        /* One that dies in the rest is lost to some owners only, after all its pushes. */
+        /* One that dies in the barrier is lost to some owners only, after all its pushes. */
         lost[w] = seen[w];
         for (size_t at = w; at < all && lost[w] == 0; at += n) lost[w] = seen[at];
     }

@@ -58,7 +58,7 @@ static void answer_pull(owner *o, int w) {
     if (!o->workers[w].pull || !may_read(o, w, o->workers[w].pull->clock)) return;
     kolo_service_call *call = kolo_owner_take(&o->workers[w].pull);
     o->workers[w].read_at = o->version;
-    if (o->adapt && !o->workers[w].rested) o->workers[w].read_ns = o->now_ns();
+    if (o->adapt && !o->workers[w].after_barrier) o->workers[w].read_ns = o->now_ns();
     uint64_t stale = count_read(o, w, call->clock);
     kolo_owner_observe(o, (kolo_parameters_event){.read = true, .worker = w, .clock = call->clock});
     call->copied = !kolo_owner_is_active(&o->workers[w]); /* updates do not wait for it */
@@ -68,10 +68,10 @@ static void answer_pull(owner *o, int w) {
 
 /* ---- requests ---- */
 
-/* After a push, or after a worker has gone or rests. */
+/* After a push, or after a worker has gone or waits in a barrier. */
 static void go_on(owner *o) {
     if (o->staleness == 0) kolo_owner_complete_step(o);
-    kolo_owner_end_rest(o);
+    kolo_owner_end_barrier(o);
     for (int w = 0; w < o->n_workers; w++) kolo_owner_answer_lease(o, w);
     for (int w = 0; w < o->n_workers; w++) answer_pull(o, w);
 }
@@ -105,7 +105,7 @@ static void refuse_kept(owner *o) {
         worker *w = &o->workers[i];
         refuse(o, kolo_owner_take(&w->push));
         refuse(o, kolo_owner_take(&w->pull));
-        refuse(o, kolo_owner_take(&w->rest));
+        refuse(o, kolo_owner_take(&w->barrier));
         refuse(o, kolo_owner_take(&w->lease));
     }
 }
@@ -123,7 +123,7 @@ void kolo_parameters_owner_lost(void *arg, int client, bool left, const char *re
     w->n_staged = 0;
     free_call(o, kolo_owner_take(&w->push));
     free_call(o, kolo_owner_take(&w->pull));
-    free_call(o, kolo_owner_take(&w->rest));
+    free_call(o, kolo_owner_take(&w->barrier));
     free_call(o, kolo_owner_take(&w->lease));
     const bool joined = number >= o->n_first; /* its errors are its own */
     const bool spared = joined || (!left && o->opts->spared > 0 && number >= o->opts->spared);
@@ -170,7 +170,7 @@ static bool is_valid(const owner *o, int number, const kolo_service_call *call) 
         if (call->kind == KOLO_OWNER_PUSH && !is_choice(o, call->key)) return false;
         return kolo_owner_is_active(w) && !w->push && call->clock == o->pushes[number] &&
                (uintptr_t)call->input % sizeof(float) == 0;
-    case KOLO_OWNER_REST:
+    case KOLO_OWNER_BARRIER:
         return input == 0 && kolo_owner_is_active(w) && !w->push;
     case KOLO_OWNER_LEASE:
         return o->leases && input == 0 && kolo_owner_is_active(w) && !w->lease &&
@@ -245,7 +245,7 @@ static void take_choice(owner *o, uint32_t choice) {
 /* Counts the time of a step, and after enough of them chooses a bound. */
 static void adapt(owner *o, int w) {
     worker *x = &o->workers[w];
-    x->rested = false;
+    x->after_barrier = false;
     if (!o->adapt || x->read_ns == 0) return;
     kolo_adapt_add_step(o->adapt, w, (double)(o->now_ns() - x->read_ns) / 1e9);
     x->read_ns = 0;
@@ -287,13 +287,13 @@ static bool answer_again(owner *o, int w, kolo_service_call *call) {
     const uint32_t next = (uint32_t)call->key + 1;
     if (call->kind == KOLO_OWNER_PUSH && call->clock + 1 == o->pushes[w]) {
         o->reply(call, KOLO_OK, x->delay, NULL, 0);
-    } else if (call->kind == KOLO_OWNER_REST && next == x->rests) {
+    } else if (call->kind == KOLO_OWNER_BARRIER && next == x->barriers) {
         o->reply(call, KOLO_OK, o->reported_stop, o->reported,
                  (size_t)o->n_workers * sizeof *o->reported);
     } else if (call->kind == KOLO_OWNER_LEASE && next == x->asked) {
         o->reply(call, KOLO_OK, x->number, &x->resume, x->number > 0 ? sizeof x->resume : 0);
     } else if (call->kind == KOLO_OWNER_JOIN && w >= o->n_first && !x->gone) {
-        /* No rest has ended without it: the end of leases is that of its first answer. */
+        /* No barrier has ended without it: the end of leases is that of its first answer. */
         o->reply(call, KOLO_OK, o->has.gradient.first == 0 ? o->end : 1, NULL, 0);
     } else {
         return false;
@@ -353,8 +353,8 @@ void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
         o->reply(call, KOLO_OK, 0, NULL, 0);
         leave(o, w, false);
         go_on(o);
-    } else if (call->kind == KOLO_OWNER_REST) {
-        o->workers[w].rest = call;
+    } else if (call->kind == KOLO_OWNER_BARRIER) {
+        o->workers[w].barrier = call;
         go_on(o);
     } else {
         push(o, w, call);
@@ -457,11 +457,11 @@ int kolo_parameters_owner_due(void *arg) {
 }
 
 size_t kolo_parameters_owner_room(const owner *o, uint32_t kind) {
-    return kind == KOLO_OWNER_PULL    ? o->has.values.count * sizeof *o->values
-           : kind == KOLO_OWNER_STATE ? o->has.state.count * sizeof *o->state
-           : kind == KOLO_OWNER_REST  ? (size_t)o->n_workers * sizeof *o->lost
-           : kind == KOLO_OWNER_LEASE ? sizeof o->workers->resume
-                                      : 0;
+    return kind == KOLO_OWNER_PULL      ? o->has.values.count * sizeof *o->values
+           : kind == KOLO_OWNER_STATE   ? o->has.state.count * sizeof *o->state
+           : kind == KOLO_OWNER_BARRIER ? (size_t)o->n_workers * sizeof *o->lost
+           : kind == KOLO_OWNER_LEASE   ? sizeof o->workers->resume
+                                        : 0;
 }
 
 bool kolo_parameters_owner_fits(const owner *o, const kolo_service_call *call) {
@@ -472,7 +472,7 @@ bool kolo_parameters_owner_fits(const owner *o, const kolo_service_call *call) {
 void kolo_parameters_owner_lead(owner *o) {
     for (int w = 0; w < o->n_workers; w++) {
         worker *x = &o->workers[w];
-        x->push = x->pull = x->rest = x->lease = NULL;
+        x->push = x->pull = x->barrier = x->lease = NULL;
         x->n_staged = 0;
     }
     o->again = true;

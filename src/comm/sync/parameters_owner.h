@@ -6,7 +6,7 @@
  * which are then added where they lie, in the workers' memory if that is mapped; with any bound the
  * reads of workers that are too far ahead. An update releases them. One thread does it all, so a
  * read never sees half an update, and needs no version to be pinned. With plain bsp workers may
- * copy the values themselves (`lent` of kolo/service.h): an update needs a push of each worker,
+ * copy the values themselves (`exposed` of kolo/service.h): an update needs a push of each worker,
  * which the worker starts after its read. A worker that has finished gets copies. */
 
 #include "kolo/parameters.h"
@@ -19,15 +19,16 @@ typedef enum kolo_owner_request {
                         where bounds adapt, KOLO_CHOICE_SHIFT bits above it the choice */
     KOLO_OWNER_PUSH, /* the key: the choice that its worker has found last */
     KOLO_OWNER_FINISH,
-    KOLO_OWNER_STATE, /* the key: as of a pull */
-    KOLO_OWNER_REST,  /* the key: those before; the clock of the reply: whether a rank asks to stop
-                       */
-    KOLO_OWNER_LEASE, /* the key: those before; the clock of the request is the end; that of the
-                         reply the number and 1. The reply is the clock with which the worker goes
-                         on */
-    KOLO_OWNER_IDLE,  /* this worker has no lease: clocks do not wait for it until its next pull
-                         with key 1 */
-    KOLO_OWNER_PART,  /* of the next push, in order; the key: numbers that came before */
+    KOLO_OWNER_STATE,   /* the key: as of a pull */
+    KOLO_OWNER_BARRIER, /* the key: those before; the clock of the reply: whether a rank asks to
+                         * stop
+                         */
+    KOLO_OWNER_LEASE,   /* the key: those before; the clock of the request is the end; that of the
+                           reply the number and 1. The reply is the clock with which the worker goes
+                           on */
+    KOLO_OWNER_IDLE,    /* this worker has no lease: clocks do not wait for it until its next pull
+                           with key 1 */
+    KOLO_OWNER_PART,    /* of the next push, in order; the key: numbers that came before */
     KOLO_OWNER_STOP,  /* of any rank; the key: whether it asks to stop; the clock: the point before
                          which it calls again, 0: it passes none; that of the reply: where all stop
                        */

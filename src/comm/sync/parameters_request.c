@@ -26,7 +26,7 @@ kolo_service_request kolo_parameters_request(const kolo_parameters *p, int i, ui
         [KOLO_OWNER_PART] = "a part of a push",
         [KOLO_OWNER_FINISH] = "the end of this worker",
         [KOLO_OWNER_STATE] = "a read of optimizer state",
-        [KOLO_OWNER_REST] = "the wait for all workers",
+        [KOLO_OWNER_BARRIER] = "the wait for all workers",
         [KOLO_OWNER_LEASE] = "a request for a lease",
         [KOLO_OWNER_IDLE] = "a report of having no lease",
         [KOLO_OWNER_STOP] = "an agreement on the end of the run",
@@ -97,18 +97,19 @@ static kolo_status wait_patiently(kolo_parameters *p, kolo_service_request *q) {
     return p->works ? kolo_service_await(p->service, q, 0) : kolo_service_wait(p->service, q, 0);
 }
 
-bool kolo_parameters_lives(kolo_parameters *p) {
-    return kolo_service_lives(p->service, kolo_service_server_rank(p->service, server_of(p, 0)), 0);
+bool kolo_parameters_has_progress(kolo_parameters *p) {
+    return kolo_service_has_progress(p->service,
+                                     kolo_service_server_rank(p->service, server_of(p, 0)), 0);
 }
 
 static void begin_wait(void *arg) { kolo_service_begin_wait(((kolo_parameters *)arg)->service); }
 static void end_wait(void *arg) { kolo_service_end_wait(((kolo_parameters *)arg)->service); }
-static bool goes_on(void *arg) { return kolo_parameters_lives(arg); }
+static bool goes_on(void *arg) { return kolo_parameters_has_progress(arg); }
 
-void kolo_parameters_lend_patience(kolo_parameters *p, kolo_comm *group) {
-    p->patience = (kolo_comm_patience){begin_wait, end_wait, goes_on, p};
+void kolo_parameters_extend_waits(kolo_parameters *p, kolo_comm *group) {
+    p->wait_hooks = (kolo_comm_wait_hooks){begin_wait, end_wait, goes_on, p};
     p->group = group;
-    group->patience = &p->patience;
+    group->wait_hooks = &p->wait_hooks;
 }
 
 kolo_status kolo_parameters_await(kolo_parameters *p, int i, kolo_service_request *q) {

@@ -150,7 +150,7 @@ static kolo_status build(kolo_table *t) {
         service.arg = t->owner;
     }
     KOLO_TRY(kolo_service_create(t->comm, &service, &t->service));
-    if (t->works) kolo_service_show_life(t->service);
+    if (t->works) kolo_service_report_progress(t->service);
     return KOLO_OK;
 }
 

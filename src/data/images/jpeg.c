@@ -49,7 +49,7 @@ bool kolo_jpeg_try(kolo_jpeg_decoder *d, void (*use)(kolo_jpeg_decoder *d, void 
     return true;
 }
 
-bool kolo_jpeg_lacks_memory(const kolo_jpeg_decoder *d) {
+bool kolo_jpeg_is_out_of_memory(const kolo_jpeg_decoder *d) {
     const int code = d->errors.msg_code;
     return code == JERR_OUT_OF_MEMORY || code == JERR_NO_BACKING_STORE;
 }
@@ -58,7 +58,7 @@ bool kolo_jpeg_is_whole(const uint8_t *bytes, size_t length) {
     return length >= 2 && bytes[length - 2] == 0xff && bytes[length - 1] == JPEG_EOI;
 }
 
-bool kolo_jpeg_lacks_scans(const struct jpeg_decompress_struct *j) {
+bool kolo_jpeg_misses_scans(const struct jpeg_decompress_struct *j) {
     if (!j->progressive_mode || !j->coef_bits) return false;
     for (int c = 0; c < j->num_components; c++) {
         for (int k = 0; k < DCTSIZE2; k++) {
@@ -159,7 +159,7 @@ static kolo_status begin_part(kolo_jpeg_decoder *d, const uint8_t *bytes, size_t
     j->scale_num = 1;
     j->scale_denom = (unsigned)image->shrink;
     jpeg_start_decompress(j);
-    if (whole || kolo_jpeg_lacks_scans(j)) {
+    if (whole || kolo_jpeg_misses_scans(j)) {
         *held = (kolo_box){0, 0, j->output_height, j->output_width};
         return KOLO_OK;
     }
@@ -193,7 +193,7 @@ static kolo_status decode(kolo_jpeg_decoder *d, const uint8_t *bytes, size_t len
                           const char *where, const kolo_image_request *request, kolo_image *image,
                           int *orientation) {
     if (setjmp(d->failed)) {
-        if (kolo_jpeg_lacks_memory(d)) {
+        if (kolo_jpeg_is_out_of_memory(d)) {
             return KOLO_FAIL(KOLO_ERR_NOMEM, "%s: no memory for libjpeg: %s", where, d->text);
         }
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: damaged JPEG: %s", where, d->text);

@@ -33,10 +33,10 @@ bool kolo_jpeg_try(kolo_jpeg_decoder *d, void (*use)(kolo_jpeg_decoder *d, void 
 bool kolo_jpeg_is_whole(const uint8_t *bytes, size_t length);
 /* Whether scans of a progressive image are missing: libjpeg then smooths blocks by their
  * neighbours. After jpeg_start_decompress or jpeg_read_coefficients. */
-bool kolo_jpeg_lacks_scans(const struct jpeg_decompress_struct *j);
+bool kolo_jpeg_misses_scans(const struct jpeg_decompress_struct *j);
 /* Whether the error was that the system has no memory left, or that the image exceeds the limit of
  * JPEGMEM: the image is not damaged. */
-bool kolo_jpeg_lacks_memory(const kolo_jpeg_decoder *d);
+bool kolo_jpeg_is_out_of_memory(const kolo_jpeg_decoder *d);
 
 /* ---- restart markers ---- */
 

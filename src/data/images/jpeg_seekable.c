@@ -74,7 +74,7 @@ static void rewrite(kolo_jpeg_decoder *d, void *arg) {
     const int64_t height = from->image_height, width = from->image_width;
     if (kolo_image_check(height, width, w->source_length, "JPEG") != KOLO_OK) return;
     jvirt_barray_ptr *coefficients = jpeg_read_coefficients(from);
-    if (kolo_jpeg_lacks_scans(from) || d->errors.num_warnings > 0) return;
+    if (kolo_jpeg_misses_scans(from) || d->errors.num_warnings > 0) return;
     w->jpeg.err = &d->errors;
     w->jpeg.client_data = d;
     jpeg_create_compress(&w->jpeg);
@@ -101,7 +101,7 @@ kolo_status kolo_jpeg_make_seekable(const uint8_t *bytes, size_t length, uint8_t
     *out = NULL;
     if (!d) return KOLO_NOMEM(sizeof *d);
     const bool done = kolo_jpeg_is_whole(bytes, length) && kolo_jpeg_try(d, rewrite, &w);
-    const bool no_memory = !done && kolo_jpeg_lacks_memory(d);
+    const bool no_memory = !done && kolo_jpeg_is_out_of_memory(d);
     jpeg_destroy_compress(&w.jpeg);
     jpeg_destroy_decompress(&d->jpeg);
     kolo_free(d);

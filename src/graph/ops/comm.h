@@ -49,7 +49,7 @@ enum {
     KOLO_COMM_KEPT,       /* from the first logical shard of a step to the last, in memory that no
                              other bucket uses */
     KOLO_COMM_OP,         /* of a reduction */
-    KOLO_COMM_LATER,      /* a kolo_later, see the pass cross_step */
+    KOLO_COMM_DEFERRAL,   /* a kolo_deferral, see the pass cross_step */
     KOLO_COMM_SUMMANDS,   /* a reduce-scatter in place: who reads the own range of the result adds
                              the ranges of all ranks, which stay to the end of the step */
     KOLO_COMM_ORDER,      /* of the redistributions that became buckets, the same on all ranks */

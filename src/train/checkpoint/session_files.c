@@ -41,7 +41,7 @@ static kolo_status check_numbers(const kolo_store *store) {
 kolo_status kolo_session_save(kolo_session *s, const char *path) {
     if (!s) return check(s, path);
     KOLO_TRY(kolo_session_check_together(s));
-    KOLO_TRY(kolo_session_settle(s));
+    KOLO_TRY(kolo_session_consolidate(s));
     kolo_comm *comm = kolo_session_comm(s);
     const kolo_store *store = kolo_session_store(s);
     const kolo_checkpoint_info info = {.model = "",
@@ -95,14 +95,14 @@ kolo_status kolo_session_load(kolo_session *s, const char *path) {
     if (!s) return check(s, path);
     KOLO_TRY(kolo_session_check_together(s));
     KOLO_TRY(kolo_session_check_new(s, "loading a file"));
-    KOLO_TRY(kolo_session_settle(s));
+    KOLO_TRY(kolo_session_consolidate(s));
     kolo_comm *comm = kolo_session_comm(s);
     position at = {kolo_session_steps(s), kolo_session_order(s)};
     KOLO_TRY(kolo_agree(comm, takes_part(s) ? read_file(s, path, &at) : KOLO_OK));
     if (comm) KOLO_TRY(kolo_broadcast(comm, &at, sizeof at, KOLO_DTYPE_U8, 0));
     kolo_session_set_steps(s, at.steps, (int)at.order);
     KOLO_TRY(share(s));
-    kolo_session_unsettle(s); /* the file has what each rank had */
+    kolo_session_restore_local(s); /* the file has what each rank had */
     return KOLO_OK;
 }
 
@@ -133,7 +133,7 @@ kolo_status kolo_session_load_partial(kolo_session *s, const char *path, char **
     if (!s) return check(s, path);
     KOLO_TRY(kolo_session_check_together(s));
     KOLO_TRY(kolo_session_check_new(s, "loading a file"));
-    KOLO_TRY(kolo_session_settle(s));
+    KOLO_TRY(kolo_session_consolidate(s));
     kolo_comm *comm = kolo_session_comm(s);
     kolo_text lines = {0};
     char *text = NULL;

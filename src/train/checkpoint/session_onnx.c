@@ -25,7 +25,7 @@ kolo_status kolo_session_export_onnx(kolo_session *session, const char *path) {
     if (!session || !path) return KOLO_FAIL(KOLO_ERR_ARG, "no session or no path");
     KOLO_TRY(kolo_session_check_f32(session, "ONNX files"));
     KOLO_TRY(kolo_session_check_together(session));
-    KOLO_TRY(kolo_session_settle(session));
+    KOLO_TRY(kolo_session_consolidate(session));
     kolo_comm *comm = kolo_session_comm(session);
     const bool writes = !comm || kolo_comm_rank(comm) == 0;
     kolo_session_config config = *kolo_session_config_of(session);

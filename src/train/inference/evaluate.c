@@ -157,7 +157,7 @@ kolo_status kolo_session_evaluate_dataset(kolo_session *s, const kolo_dataset *d
                                     : "place");
     }
     KOLO_TRY(kolo_session_check_together(s));
-    KOLO_TRY(kolo_session_settle(s)); /* in a callback of kolo_fit */
+    KOLO_TRY(kolo_session_consolidate(s)); /* in a callback of kolo_fit */
     KOLO_TRY(kolo_session_evaluate_all(s, kolo_session_comm(s), dataset, kolo_session_batch(s),
                                        &evaluation));
     *metrics = evaluation.metrics;

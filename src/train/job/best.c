@@ -84,14 +84,14 @@ kolo_status kolo_job_begin_best(kolo_job *j) {
     kolo_run_state *s = &j->state;
     if (!is_wanted(j) || s->best_row != row_of(j)) s->best_step = s->best_row = s->stale = 0;
     if (s->best_step == 0) s->best = 0;
-    j->stopped = kolo_job_lacks_patience(j) && s->steps < j->end;
+    j->stopped = kolo_job_is_out_of_patience(j) && s->steps < j->end;
     if (j->stopped) j->end = s->steps;
     if (!j->setup.opts.keep_best) return KOLO_OK;
     KOLO_TRY(kolo_agree(j->comm, j->files ? read_weights(j) : KOLO_OK));
     return j->comm ? kolo_broadcast(j->comm, &j->kept, sizeof j->kept, KOLO_DTYPE_U8, 0) : KOLO_OK;
 }
 
-bool kolo_job_lacks_patience(const kolo_job *j) {
+bool kolo_job_is_out_of_patience(const kolo_job *j) {
     const int64_t patience = j->setup.opts.patience;
     return patience > 0 && j->state.stale >= patience;
 }

@@ -151,17 +151,17 @@ static kolo_status finish(kolo_job *j, kolo_train_result *result) {
     return state_memory(j, result);
 }
 
-static kolo_status settle(kolo_job *j) {
-    KOLO_TRY(kolo_job_settle(j));
+static kolo_status consolidate(kolo_job *j) {
+    KOLO_TRY(kolo_job_consolidate(j));
     kolo_session_add_rest(j->session, &j->state.run.sums);
     return KOLO_OK;
 }
 
 kolo_status kolo_job_finish(kolo_job *j, kolo_train_result *result) {
-    KOLO_TRY(settle(j));
+    KOLO_TRY(consolidate(j));
     const kolo_status status = finish(j, result);
     if (!kolo_job_goes_on(j, status)) return status;
-    KOLO_TRY(settle(j)); /* which worker is lost */
+    KOLO_TRY(consolidate(j)); /* which worker is lost */
     return finish(j, result);
 }
 
@@ -216,5 +216,5 @@ kolo_status kolo_job_check_losses(kolo_job *j, kolo_train_result *result) {
                          k + 1, j->first_losses[k], loss);
     }
     result->losses_checked = steps;
-    return kolo_session_settle(j->session);
+    return kolo_session_consolidate(j->session);
 }

@@ -28,15 +28,15 @@ static kolo_status end_with_stream(kolo_job *j, bool preempted) {
 /* Takes the samples of the next step of a stream, or ends the run. A checkpoint that is being
  * written is completed meanwhile. */
 static kolo_status wait_for_samples(kolo_job *j) {
-    kolo_stream_news news;
+    kolo_stream_state state;
     for (;;) {
-        const kolo_status status = kolo_job_deal_stream(j, &news);
+        const kolo_status status = kolo_job_deal_stream(j, &state);
         if (status != KOLO_OK) return kolo_job_fail_together(j, status);
-        if (news != KOLO_STREAM_WAITS) break;
+        if (state != KOLO_STREAM_WAITS) break;
         KOLO_TRY(kolo_job_complete_save(j, false));
     }
-    if (news == KOLO_STREAM_SAMPLES_CAME) return KOLO_OK;
-    return end_with_stream(j, news == KOLO_STREAM_PREEMPTED);
+    if (state == KOLO_STREAM_SAMPLES_CAME) return KOLO_OK;
+    return end_with_stream(j, state == KOLO_STREAM_PREEMPTED);
 }
 
 static kolo_status run_steps(kolo_job *j) {
@@ -104,7 +104,7 @@ static kolo_status train(kolo_job *j, const kolo_train_opts *opts, kolo_train_re
 /* After an error: lets the sums of the latest step end, which the other ranks have begun too. */
 static void complete_sums(const kolo_job *j) {
     kolo_store *store = j->session ? kolo_session_store(j->session) : NULL;
-    if (store && kolo_store_is_unsettled(store)) (void)kolo_session_settle(j->session);
+    if (store && kolo_store_has_deferred(store)) (void)kolo_session_consolidate(j->session);
 }
 
 /* With its place, where nothing else has failed. */

@@ -102,8 +102,8 @@ typedef struct kolo_job {
     int64_t unstated_ns;   /* and this is the time of the steps since then */
     kolo_step_times times;
     kolo_rank_times *rank_times;
-    kolo_plan_times settled; /* of what steps have left and was completed since the latest one, */
-    int64_t settled_ns;      /* which has taken so long; recorded with the next step */
+    kolo_plan_times deferred; /* of what steps have left and was completed since the latest one, */
+    int64_t deferred_ns;      /* which has taken so long; recorded with the next step */
     kolo_evaluation evaluation;
     bool evaluated; /* `evaluation` is valid */
     kolo_best kept; /* keep_best: of the weights in the folder */
@@ -166,14 +166,14 @@ void kolo_job_close_stream(kolo_job *j);
 /* Waits for the samples of the next step, about a second; when they have come, `dealt` has those of
  * this rank. ENDED: there are no more; PREEMPTED: the run is to end while it waits. FORMAT: a
  * stream that ended before the first step; the errors of reading. Collective. */
-typedef enum kolo_stream_news {
+typedef enum kolo_stream_state {
     KOLO_STREAM_SAMPLES_CAME,
     KOLO_STREAM_WAITS,
     KOLO_STREAM_ENDED,
     KOLO_STREAM_PREEMPTED,
     KOLO_STREAM_FAILED,
-} kolo_stream_news;
-kolo_status kolo_job_deal_stream(kolo_job *j, kolo_stream_news *news);
+} kolo_stream_state;
+kolo_status kolo_job_deal_stream(kolo_job *j, kolo_stream_state *state);
 
 /* invite.c */
 /* The options that a process must have as the ranks do to join, without where the run begins, and
@@ -192,9 +192,9 @@ kolo_status kolo_job_join(kolo_job *j, const kolo_train_opts *opts);
 kolo_status kolo_job_enter(kolo_job *j);
 
 /* leases.c */
-/* The number of steps before `rest` at which the workers have waited for each other last; 0: at
+/* The number of steps before `barrier` at which the workers have waited for each other last; 0: at
  * none. */
-int64_t kolo_job_rest_before(const kolo_job *j, int64_t rest);
+int64_t kolo_job_barrier_before(const kolo_job *j, int64_t barrier);
 /* All steps, if workers take their samples from one counter. Collective. */
 kolo_status kolo_job_run_leases(kolo_job *j);
 
@@ -243,10 +243,10 @@ kolo_status kolo_job_decide(const kolo_job *j, kolo_status status);
  * that is resumed and of the weights in the folder. ARG: these are of another run. Collective. */
 kolo_status kolo_job_begin_best(kolo_job *j);
 /* After an evaluation: compares it with the best one, and keeps the weights of a better one if that
- * is asked for. The session is settled. Collective. */
+ * is asked for. The session is consolidated. Collective. */
 kolo_status kolo_job_compare_best(kolo_job *j);
 /* Whether there were too many evaluations without a better one. */
-bool kolo_job_lacks_patience(const kolo_job *j);
+bool kolo_job_is_out_of_patience(const kolo_job *j);
 /* Fills in the fields of the best evaluation. */
 void kolo_job_report_best(const kolo_job *j, kolo_train_result *result);
 
@@ -269,9 +269,9 @@ bool kolo_job_has_own_state(const kolo_job *j);
 void kolo_job_note_policy(kolo_job *j);
 /* Whether the run goes on if a worker dies. */
 bool kolo_job_outlives_workers(const kolo_job *j);
-/* kolo_session_settle. If a worker has died without which the job goes on, there are no collectives
- * from then on: rank 0 does alone what is left to do. */
-kolo_status kolo_job_settle(kolo_job *j);
+/* kolo_session_consolidate. If a worker has died without which the job goes on, there are no
+ * collectives from then on: rank 0 does alone what is left to do. */
+kolo_status kolo_job_consolidate(kolo_job *j);
 /* Whether collectives failed because a worker has died without which the job goes on. The caller
  * then repeats what it does, without collectives. */
 bool kolo_job_goes_on(kolo_job *j, kolo_status status);

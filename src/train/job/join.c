@@ -127,7 +127,7 @@ kolo_status kolo_job_enter(kolo_job *j) {
     KOLO_TRY(kolo_session_enter(j->session, &end));
     /* It meets the others at that end next, and passes the steps before, as they do: so it takes
      * part in agreements on the end of the run. */
-    j->state.steps = kolo_job_rest_before(j, end / j->size);
+    j->state.steps = kolo_job_barrier_before(j, end / j->size);
     j->saved = j->joined_saved;
     kolo_session_seek(j->session, j->state.steps);
     return KOLO_OK;

@@ -8,22 +8,22 @@
 #include "train/job/job.h"
 
 /* Whether the workers wait for each other once `done` steps are made. */
-static bool is_rest(const kolo_job *j, int64_t done) {
+static bool is_barrier(const kolo_job *j, int64_t done) {
     const int64_t replicas = j->setup.opts.check_replicas;
     return done >= j->end || kolo_job_wants_evaluation(j, done) ||
            kolo_job_wants_checkpoint(j, done) || (replicas > 0 && done % replicas == 0);
 }
 
 /* The step before which the workers wait for each other next, after step k. */
-static int64_t next_rest(const kolo_job *j, int64_t k) {
+static int64_t next_barrier(const kolo_job *j, int64_t k) {
     int64_t done = k + 1;
-    while (!is_rest(j, done)) done++;
+    while (!is_barrier(j, done)) done++;
     return done;
 }
 
-int64_t kolo_job_rest_before(const kolo_job *j, int64_t rest) {
-    int64_t done = rest - 1;
-    while (done > 0 && !is_rest(j, done)) done--;
+int64_t kolo_job_barrier_before(const kolo_job *j, int64_t barrier) {
+    int64_t done = barrier - 1;
+    while (done > 0 && !is_barrier(j, done)) done--;
     return done;
 }
 
@@ -38,9 +38,9 @@ static kolo_status take_answer(kolo_job *j) {
     return KOLO_OK;
 }
 
-/* The next lease of steps before `rest`; -1: all of them are used. */
-static kolo_status next_lease(kolo_job *j, int64_t rest, int64_t *lease) {
-    const int64_t end = rest * j->size;
+/* The next lease of steps before `barrier`; -1: all of them are used. */
+static kolo_status next_lease(kolo_job *j, int64_t barrier, int64_t *lease) {
+    const int64_t end = barrier * j->size;
     if (j->asked) KOLO_TRY(take_answer(j));
     *lease = -1;
     if (j->n_leases == 0) { /* it waits for the others, whose leases may return */
@@ -73,9 +73,9 @@ kolo_status kolo_job_run_leases(kolo_job *j) {
     int64_t k = j->state.steps;
     while (k < j->end) {
         int64_t lease;
-        const int64_t start = kolo_now_ns(), rest = next_rest(j, k);
-        KOLO_TRY(next_lease(j, rest, &lease));
-        const int64_t step = lease < 0 ? rest : kolo_max_i64(lease / j->size, k);
+        const int64_t start = kolo_now_ns(), barrier = next_barrier(j, k);
+        KOLO_TRY(next_lease(j, barrier, &lease));
+        const int64_t step = lease < 0 ? barrier : kolo_max_i64(lease / j->size, k);
         for (; k < step && k < j->end; k++) KOLO_TRY(pass_step(j, k)); /* may end the run */
         if (lease < 0) continue;
         /* A step may have several leases, and each has a row of times. */

@@ -140,12 +140,12 @@ static kolo_status evaluate(kolo_job *j) {
 kolo_status kolo_job_evaluate(kolo_job *j) {
     if (!j->setup.test) return KOLO_OK;
     j->evaluated = true;
-    KOLO_TRY(kolo_job_settle(j));
+    KOLO_TRY(kolo_job_consolidate(j));
     kolo_status status = evaluate(j);
     if (kolo_job_goes_on(j, status)) status = evaluate(j);
     if (status == KOLO_OK && j->setup.opts.keep_best) status = kolo_job_await_rows(j);
     KOLO_TRY(status);
-    kolo_session_unsettle(j->session);
+    kolo_session_restore_local(j->session);
     notify_nan(j);
     return KOLO_OK;
 }
@@ -208,7 +208,7 @@ kolo_status kolo_job_after_step(kolo_job *j, int64_t k) {
     KOLO_TRY(check_interrupted(j, k));
     bool stops = false;
     if (epoch_end || due) KOLO_TRY(ask_to_stop(j, k, epoch_end, due, &stops));
-    if (due && !ends && kolo_job_lacks_patience(j)) j->stopped = stops = true;
+    if (due && !ends && kolo_job_is_out_of_patience(j)) j->stopped = stops = true;
     if (stops) {
         j->preemption.due = false; /* the run is complete */
         j->end = done;

@@ -238,7 +238,7 @@ static kolo_status save_resumable(kolo_job *j) {
  * found the loss before another. */
 kolo_status kolo_job_await_rows(kolo_job *j) {
     const bool copied = kolo_session_has_tables(j->session) && kolo_job_is_asynchronous(j);
-    return copied ? kolo_session_meet(j->session, NULL) : KOLO_OK;
+    return copied ? kolo_session_barrier(j->session, NULL) : KOLO_OK;
 }
 
 /* Writes a resumable checkpoint if one is due. */
@@ -247,12 +247,12 @@ kolo_status kolo_job_save_resumable(kolo_job *j) {
     KOLO_TRY(is_due(j, &due));
     KOLO_TRY(kolo_job_complete_save(j, due)); /* saves do not overlap */
     if (!due) return KOLO_OK;
-    KOLO_TRY(kolo_job_settle(j));
+    KOLO_TRY(kolo_job_consolidate(j));
     kolo_session_add_rest(j->session, &j->state.run.sums);
     kolo_status status = save_resumable(j);
     if (kolo_job_goes_on(j, status)) status = save_resumable(j);
     if (status == KOLO_OK) status = kolo_job_await_rows(j);
-    kolo_session_unsettle(j->session);
+    kolo_session_restore_local(j->session);
     j->saved_ns = kolo_now_ns(); /* also of one that failed */
     return status;
 }

@@ -131,26 +131,26 @@ static kolo_status notify_lost_servers(kolo_job *j) {
 }
 
 /* What the latest step has left counts as part of the run, and of the next step. */
-static kolo_status settle(kolo_job *j) {
-    if (!kolo_store_is_unsettled(kolo_session_store(j->session))) {
-        return kolo_session_settle(j->session);
+static kolo_status consolidate(kolo_job *j) {
+    if (!kolo_store_has_deferred(kolo_session_store(j->session))) {
+        return kolo_session_consolidate(j->session);
     }
     const kolo_plan_times *times = kolo_session_times(j->session), before = *times;
     const int64_t begin = kolo_now_ns();
-    KOLO_TRY(kolo_session_settle(j->session));
+    KOLO_TRY(kolo_session_consolidate(j->session));
     const int64_t ns = kolo_now_ns() - begin;
     kolo_accumulator *const all[] = {&j->state.run, &j->state.epoch, &j->report, &j->line};
     for (size_t i = 0; i < KOLO_COUNT(all); i++) all[i]->ns += ns;
-    j->settled_ns += ns;
+    j->deferred_ns += ns;
     for (int i = 0; i < KOLO_PHASES; i++) {
-        j->settled.phase_ns[i] += times->phase_ns[i] - before.phase_ns[i];
+        j->deferred.phase_ns[i] += times->phase_ns[i] - before.phase_ns[i];
     }
-    j->settled.communication_ns += times->communication_ns - before.communication_ns;
+    j->deferred.communication_ns += times->communication_ns - before.communication_ns;
     return KOLO_OK;
 }
 
-kolo_status kolo_job_settle(kolo_job *j) {
-    KOLO_TRY(settle(j));
+kolo_status kolo_job_consolidate(kolo_job *j) {
+    KOLO_TRY(consolidate(j));
     KOLO_TRY(notify_lost_servers(j));
     if (!kolo_job_outlives_workers(j)) return KOLO_OK;
     const int workers = j->size + j->setup.opts.joins;

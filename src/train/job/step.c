@@ -93,11 +93,11 @@ kolo_status kolo_job_check_replicas(kolo_job *j, int64_t k) {
     char when[48];
     if (every == 0 || (k + 1) % every != 0) return KOLO_OK;
     snprintf(when, sizeof when, "after step %" PRId64, k + 1);
-    KOLO_TRY(kolo_job_settle(j));
+    KOLO_TRY(kolo_job_consolidate(j));
     kolo_status status = kolo_compare_replicas(j->comm, kolo_session_store(j->session),
                                                kolo_job_has_own_state(j), when);
     if (status != KOLO_OK && !kolo_job_goes_on(j, status)) return status;
-    kolo_session_unsettle(j->session);
+    kolo_session_restore_local(j->session);
     return KOLO_OK;
 }
 
@@ -113,7 +113,7 @@ static kolo_status prepare_audit(kolo_job *j, int64_t k) {
 /* Records where the step that took `ns`, with what was completed before it, spent its time;
  * wait_ns: waiting for the batch. */
 static void record_times(kolo_job *j, int64_t ns, int64_t wait_ns) {
-    kolo_plan_times *t = &j->settled;
+    kolo_plan_times *t = &j->deferred;
     const kolo_plan_times *step = kolo_session_times(j->session);
     for (int i = 0; i < KOLO_PHASES; i++) t->phase_ns[i] += step->phase_ns[i];
     t->communication_ns += step->communication_ns;
@@ -129,8 +129,8 @@ static void record_times(kolo_job *j, int64_t ns, int64_t wait_ns) {
     row[KOLO_TIME_OTHER] = ns - wait_ns;
     for (int i = 0; i < KOLO_PHASES; i++) row[KOLO_TIME_OTHER] -= t->phase_ns[i];
     kolo_rank_times_add(j->rank_times, row);
-    j->settled = (kolo_plan_times){0};
-    j->settled_ns = 0;
+    j->deferred = (kolo_plan_times){0};
+    j->deferred_ns = 0;
 }
 
 /* Informs the user of what was chosen: "buckets of gradients from step 6 on: 1048576,400",
@@ -192,9 +192,9 @@ static void prefetch_rows(kolo_job *j) {
 }
 
 /* Completes a step that shall leave nothing to the next one. */
-static kolo_status settle(kolo_job *j) {
-    const bool left = kolo_store_is_unsettled(kolo_session_store(j->session));
-    return left && j->setup.opts.no_cross_step ? kolo_session_settle(j->session) : KOLO_OK;
+static kolo_status run_deferred(kolo_job *j) {
+    const bool left = kolo_store_has_deferred(kolo_session_store(j->session));
+    return left && j->setup.opts.no_cross_step ? kolo_session_consolidate(j->session) : KOLO_OK;
 }
 
 kolo_status kolo_job_step(kolo_job *j, int64_t k, int64_t start) {
@@ -224,15 +224,15 @@ kolo_status kolo_job_step(kolo_job *j, int64_t k, int64_t start) {
     const bool before = kolo_job_outlives_workers(j);
     if (j->ledger && before) KOLO_TRY(kolo_ledger_add(j->ledger, &batch));
     KOLO_TRY(kolo_session_step_batch(j->session, &batch, lr, &sums));
-    KOLO_TRY(settle(j)); /* of a session whose plans leave some updates */
+    KOLO_TRY(run_deferred(j)); /* of a session whose plans leave some updates */
     if (j->ledger && !before) KOLO_TRY(kolo_ledger_add(j->ledger, &batch));
     if (j->state.run.sums.samples == 0) j->state.first_loss = kolo_sums_loss(&sums);
     KOLO_TRY(check_loss(j, k, &sums));
     KOLO_TRY(balance(j, k));
     /* Record the time and the metrics. */
     int64_t ns = kolo_now_ns() - start;
-    kolo_step_times_add(&j->times, ns + j->settled_ns);
-    record_times(j, ns + j->settled_ns, ready - start);
+    kolo_step_times_add(&j->times, ns + j->deferred_ns);
+    record_times(j, ns + j->deferred_ns, ready - start);
     kolo_accumulator_add(&j->state.run, &sums, ns);
     kolo_accumulator_add(&j->state.epoch, &sums, ns);
     j->unstated_ns += ns;

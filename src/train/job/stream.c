@@ -87,7 +87,7 @@ static bool takes_rest(const kolo_job *j) {
     return j->setup.opts.reproducible == 0 && !kolo_mesh_divides_layers(&j->setup.mesh);
 }
 
-static kolo_stream_news read_next(const kolo_job *j, struct kolo_job_stream *s) {
+static kolo_stream_state read_next(const kolo_job *j, struct kolo_job_stream *s) {
     const kolo_status status = kolo_loader_next(j->loader, &s->all);
     if (status == KOLO_ERR_TIMEOUT) return KOLO_STREAM_WAITS;
     if (status != KOLO_OK) return KOLO_STREAM_FAILED;
@@ -153,15 +153,15 @@ static void take_share(kolo_job *j, struct kolo_job_stream *s) {
 }
 
 /* While no samples come: whether any rank is to end the run. */
-static kolo_status ask_all(const kolo_job *j, kolo_stream_news *news) {
+static kolo_status ask_all(const kolo_job *j, kolo_stream_state *state) {
     int32_t asked = j->preempted && j->preempted(j->preempted_arg);
     if (!j->preemption.asks) return KOLO_OK;
     if (j->comm) KOLO_TRY(kolo_allreduce(j->comm, &asked, 1, KOLO_DTYPE_I32, KOLO_MAX));
-    if (asked) *news = KOLO_STREAM_PREEMPTED;
+    if (asked) *state = KOLO_STREAM_PREEMPTED;
     return KOLO_OK;
 }
 
-kolo_status kolo_job_deal_stream(kolo_job *j, kolo_stream_news *news) {
+kolo_status kolo_job_deal_stream(kolo_job *j, kolo_stream_state *state) {
     struct kolo_job_stream *s = j->stream;
     int64_t head[2] = {0};
     if (j->rank == 0) {
@@ -169,15 +169,15 @@ kolo_status kolo_job_deal_stream(kolo_job *j, kolo_stream_news *news) {
         head[1] = s->all.global_count;
     }
     if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, head, 2, KOLO_DTYPE_I64, 0));
-    *news = (kolo_stream_news)head[0];
-    if (*news == KOLO_STREAM_FAILED) { /* the loader returns the error again */
+    *state = (kolo_stream_state)head[0];
+    if (*state == KOLO_STREAM_FAILED) { /* the loader returns the error again */
         return kolo_agree(j->comm, j->rank == 0 ? kolo_loader_next(j->loader, &s->all) : KOLO_OK);
     }
-    if (*news == KOLO_STREAM_ENDED) {
+    if (*state == KOLO_STREAM_ENDED) {
         if (j->rank == 0) j->damaged += s->all.damaged;
         return kolo_agree(j->comm, j->rank == 0 ? check_end(j) : KOLO_OK);
     }
-    if (*news == KOLO_STREAM_WAITS) return ask_all(j, news);
+    if (*state == KOLO_STREAM_WAITS) return ask_all(j, state);
     KOLO_TRY(receive(j, s, head[1]));
     take_share(j, s);
     return KOLO_OK;

@@ -6,14 +6,14 @@
 #include <inttypes.h>
 
 /* The number of computations that gave `hash`. */
-static int count_votes(const kolo_dispute *d, uint64_t hash) {
+static int count_votes(const kolo_audit_mismatch *d, uint64_t hash) {
     int votes = (d->of_owner == hash) + (d->of_auditor == hash);
     for (int r = 0; r < d->ranks; r++) votes += d->again[r] == hash;
     return votes;
 }
 
 /* The value that more computations gave than any other; false: there is none. */
-static bool find_right(const kolo_dispute *d, uint64_t *right) {
+static bool find_right(const kolo_audit_mismatch *d, uint64_t *right) {
     int most = 0;
     bool single = false;
     for (int i = -2; i < d->ranks; i++) {
@@ -28,7 +28,7 @@ static bool find_right(const kolo_dispute *d, uint64_t *right) {
     return single;
 }
 
-kolo_status kolo_audit_verdict(const kolo_dispute *d) {
+kolo_status kolo_audit_verdict(const kolo_audit_mismatch *d) {
     uint64_t right = 0;
     if (!find_right(d, &right)) {
         return KOLO_FAIL(KOLO_ERR_PEER,

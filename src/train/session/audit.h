@@ -10,15 +10,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef struct kolo_dispute {
+typedef struct kolo_audit_mismatch {
     int64_t step; /* counts from 1 */
     int shard;
     int owner, auditor;            /* ranks */
     uint64_t of_owner, of_auditor; /* hashes that differ */
     const uint64_t *again;         /* by rank: of the repeated computations */
     int ranks;
-} kolo_dispute;
+} kolo_audit_mismatch;
 
 /* Returns PEER with a message that names the rank that was wrong, and whether it was so again; or
  * both ranks, if neither value has a majority. */
-kolo_status kolo_audit_verdict(const kolo_dispute *dispute);
+kolo_status kolo_audit_verdict(const kolo_audit_mismatch *mismatch);

@@ -52,8 +52,9 @@ static kolo_status share_shard(const kolo_session *s, const kolo_batch *batch, i
 
 /* Shard k has two gradients: all ranks compute it again, and the error names the rank that was
  * wrong. */
-static kolo_status settle(kolo_session *s, const kolo_batch *batch, int k,
-                          const kolo_step_scalars *x, const cached *finish, kolo_dispute d) {
+static kolo_status find_mismatch(kolo_session *s, const kolo_batch *batch, int k,
+                                 const kolo_step_scalars *x, const cached *finish,
+                                 kolo_audit_mismatch d) {
     size_t bytes = 0;
     for (int f = 0; f < batch->n_fields; f++) {
         bytes += bytes_of(&batch->fields[f], s->opts.batch);
@@ -86,14 +87,14 @@ static kolo_status compare(kolo_session *s, const kolo_batch *batch, const kolo_
         kolo_session_shards(s, owner, &first, &end);
         for (int k = first; k < end; k++) {
             if (hashes[k] == hashes[shards + k]) continue;
-            return settle(s, batch, k, x, finish,
-                          (kolo_dispute){.step = (int64_t)s->steps + 1,
-                                         .shard = k,
-                                         .owner = owner,
-                                         .auditor = (owner + ranks - 1) % ranks,
-                                         .of_owner = hashes[k],
-                                         .of_auditor = hashes[shards + k],
-                                         .ranks = ranks});
+            return find_mismatch(s, batch, k, x, finish,
+                                 (kolo_audit_mismatch){.step = (int64_t)s->steps + 1,
+                                                       .shard = k,
+                                                       .owner = owner,
+                                                       .auditor = (owner + ranks - 1) % ranks,
+                                                       .of_owner = hashes[k],
+                                                       .of_auditor = hashes[shards + k],
+                                                       .ranks = ranks});
         }
     }
     return KOLO_OK;

@@ -275,7 +275,7 @@ kolo_status kolo_session_choose_compression(kolo_session *s) {
 bool kolo_session_warms_up(const kolo_session *s) { return s->opts.warms_up; }
 
 kolo_status kolo_session_freeze(kolo_session *s) {
-    KOLO_TRY(kolo_session_settle(s)); /* with the plans that left updates */
+    KOLO_TRY(kolo_session_consolidate(s)); /* with the plans that left updates */
     s->opts.warms_up = false;
     return kolo_session_replan(s);
 }

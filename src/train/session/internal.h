@@ -86,7 +86,7 @@ struct kolo_session {
     kolo_batch upcoming;          /* whose rows the next step reads ahead; count 0: none */
     kolo_plan_posted *posted;     /* pushes what the backward pass has completed to these */
     uint64_t seed, steps;         /* steps: completed */
-    int64_t undone;               /* of the store's steps, and not counted in `steps` any more */
+    int64_t rollbacks;            /* of the store's steps, and not counted in `steps` any more */
     int order;                    /* version of the order of samples, for loaders */
     int first_shard, end_shard;   /* of this rank */
     int *counts;                  /* of shards, by rank; NULL: none */
@@ -113,8 +113,8 @@ struct kolo_session {
     void *watch_arg;
     cached **plans;
     size_t n_plans, cap_plans;
-    bool settled;   /* with `rounds`: the parameters are the mean; this rank's own are saved */
-    bool replanned; /* by measurements, or after a warm-up */
+    bool consolidated; /* with `rounds`: the parameters are the mean; this rank's own are saved */
+    bool replanned;    /* by measurements, or after a warm-up */
     kolo_bucket_search buckets;
     kolo_stage_window window;
 };
@@ -306,8 +306,8 @@ kolo_status kolo_session_run_stage(kolo_session *s, const kolo_batch *batch,
 /* A step of this rank alone, and the round that is due after it. Collective. */
 kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, double lr,
                                     kolo_sums *sums);
-/* Takes back the steps that the store has undone, as what they had left to the next one failed. */
-void kolo_session_count_undone(kolo_session *s);
+/* Takes back the steps that the store has rolled back, as what they had deferred failed. */
+void kolo_session_count_rollbacks(kolo_session *s);
 
 /* served.c */
 /* A step whose update the owners of the parameters make. */

@@ -35,7 +35,7 @@ kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, do
     kolo_batch own = *batch;
     own.global_count = batch->count;
     *sums = no_sums(s);
-    if (s->settled) kolo_session_unsettle(s);
+    if (s->consolidated) kolo_session_restore_local(s);
     if (s->steps == 0) kolo_rounds_begin(s->rounds);
     KOLO_TRY(kolo_rounds_start(s->rounds, (int64_t)s->steps));
     if (own.count > 0) {
@@ -54,40 +54,41 @@ kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, do
     return kolo_rounds_advance(s->rounds, (int64_t)s->steps);
 }
 
-void kolo_session_count_undone(kolo_session *s) {
-    const int64_t undone = kolo_store_undone(s->store);
-    s->steps -= (uint64_t)(undone - s->undone);
-    s->undone = undone;
+void kolo_session_count_rollbacks(kolo_session *s) {
+    const int64_t rollbacks = kolo_store_rollbacks(s->store);
+    s->steps -= (uint64_t)(rollbacks - s->rollbacks);
+    s->rollbacks = rollbacks;
 }
 
-static kolo_status settle_store(kolo_session *s) {
-    const kolo_status status = kolo_store_settle(s->store);
-    kolo_session_count_undone(s);
+static kolo_status run_deferred(kolo_session *s) {
+    const kolo_status status = kolo_store_run_deferred(s->store);
+    kolo_session_count_rollbacks(s);
     return status;
 }
 
-kolo_status kolo_session_settle(kolo_session *s) {
+kolo_status kolo_session_consolidate(kolo_session *s) {
     if (s->served) { /* each worker has waited for its pushes */
         if (s->tables) KOLO_TRY(kolo_tables_flush(s->tables));
         if (kolo_consistency_is_alone(&s->opts.consistency)) {
-            KOLO_TRY(kolo_served_rest(s->served, NULL));
+            KOLO_TRY(kolo_served_barrier(s->served, NULL));
             kolo_served_keep(s->served, s);
             KOLO_TRY(kolo_served_read_all(s->served, s));
-            return kolo_served_rest(s->served, NULL); /* no push before all have read */
+            return kolo_served_barrier(s->served, NULL); /* no push before all have read */
         }
         if (s->comm) KOLO_TRY(kolo_barrier(s->comm));
         return kolo_served_read_all(s->served, s);
     }
-    if (!s->rounds) return settle_store(s);
-    if (s->settled || s->steps == 0) return KOLO_OK; /* before the first step all have the same */
-    KOLO_TRY(kolo_rounds_settle(s->rounds, (int64_t)s->steps));
-    s->settled = true;
+    if (!s->rounds) return run_deferred(s);
+    if (s->consolidated || s->steps == 0)
+        return KOLO_OK; /* before the first step all have the same */
+    KOLO_TRY(kolo_rounds_average(s->rounds, (int64_t)s->steps));
+    s->consolidated = true;
     return KOLO_OK;
 }
 
-void kolo_session_unsettle(kolo_session *s) {
-    if (s->rounds && s->steps > 0) kolo_rounds_unsettle(s->rounds);
-    s->settled = false;
+void kolo_session_restore_local(kolo_session *s) {
+    if (s->rounds && s->steps > 0) kolo_rounds_restore(s->rounds);
+    s->consolidated = false;
     if (s->served) kolo_served_restore(s->served, s);
 }
 

@@ -11,7 +11,7 @@
 /* What a step of kolo_fit has left for the next one, in a callback. Ranks that train on their own
  * leave nothing, and have the mean of all only after collective calls. */
 static kolo_status complete_step(kolo_session *s) {
-    return s->rounds ? KOLO_OK : kolo_session_settle(s);
+    return s->rounds ? KOLO_OK : kolo_session_consolidate(s);
 }
 
 /* The metrics of tensors, from those that the batch has left. */
@@ -252,7 +252,7 @@ kolo_status kolo_session_set(kolo_session *s, const char *name, const void *data
     KOLO_TRY(check_session(s));
     KOLO_TRY(kolo_session_check_together(s));
     KOLO_TRY(kolo_session_check_new(s, "setting tensors"));
-    KOLO_TRY(kolo_session_settle(s));
+    KOLO_TRY(kolo_session_consolidate(s));
     const bool root = !s->comm || kolo_comm_rank(s->comm) == 0;
     kolo_status status = find_tensor(s, name, root ? data : &entry, bytes, &entry);
     if (status == KOLO_OK && root && data) {

@@ -267,7 +267,7 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, kolo_met
     KOLO_TRY(check_session(s));
     KOLO_TRY(kolo_own_batch_complete(s, batch, &whole));
     kolo_status status = kolo_session_step_batch(s, &whole, kolo_session_lr(s), &sums);
-    if (status == KOLO_OK && !s->rounds) status = kolo_session_settle(s);
+    if (status == KOLO_OK && !s->rounds) status = kolo_session_consolidate(s);
     if (status != KOLO_OK) return kolo_session_end(s, status);
     if (metrics) *metrics = kolo_sums_metrics(&sums, kolo_session_has_tokens(s));
     return KOLO_OK;

@@ -6,7 +6,7 @@
 #include "base/integer.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/sync/law.h"
+#include "comm/sync/byte_split.h"
 #include "plan/pieces.h"
 #include "train/session/metrics.h"
 
@@ -75,8 +75,10 @@ static kolo_status compile(kolo_owner *o, kolo_graph *graph, const kolo_plan_opt
         return KOLO_NOMEM(bytes);
     }
     const int working = o->opts.working > 0 ? o->opts.working : owners;
-    const kolo_law law = {.workers = working, .servers = owners - working, .hosts = o->opts.hosts};
-    for (int i = 0; i <= owners && shares; i++) shares[i] = (int64_t)kolo_law_before(law, i);
+    const kolo_byte_split split = {
+        .workers = working, .servers = owners - working, .hosts = o->opts.hosts};
+    for (int i = 0; i <= owners && shares; i++)
+        shares[i] = (int64_t)kolo_byte_split_before(split, i);
     opts.shares = shares;
     const kolo_status status = kolo_plan_compile(graph, &opts, o->store, NULL, &o->plan);
     kolo_free(shares);

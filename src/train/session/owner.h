@@ -13,7 +13,7 @@ typedef struct kolo_owner kolo_owner;
 
 typedef struct kolo_owner_opts {
     int index, owners;
-    int working;  /* of the owners, the first ones, are workers: they share by kolo_law */
+    int working;  /* of the owners, the first ones, are workers: they share by kolo_byte_split */
     int hosts;    /* of workers that push together; 0: each pushes by itself */
     bool buckets; /* of the plan's bucket_bytes */
     /* Of a sum over any number of workers: they push gradients times their labels and statistics

@@ -271,7 +271,7 @@ kolo_status kolo_session_watch_plans(kolo_session *s,
 /* Compiles a plan into the cache. */
 static kolo_status add_plan(kolo_session *s, kolo_purpose use, int64_t key, int64_t local,
                             const cached **made) {
-    KOLO_TRY(kolo_store_settle(s->store));
+    KOLO_TRY(kolo_store_run_deferred(s->store));
     if (!KOLO_GROW(s->plans, s->n_plans, s->cap_plans)) return KOLO_NOMEM(sizeof *s->plans);
     cached *c = kolo_zalloc(sizeof *c);
     if (!c) return KOLO_NOMEM(sizeof *c);

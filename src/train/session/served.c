@@ -17,7 +17,7 @@ static const kolo_store_entry *first_of(const kolo_served *d, const kolo_session
 
 kolo_status kolo_served_place(const kolo_served *d, const kolo_session *s) {
     const kolo_store *store = s->store;
-    KOLO_ASSERT(!store->unsettled);
+    KOLO_ASSERT(!store->deferring);
     kolo_served_make_room(d, s);
     for (int i = 0; i < d->division.n_rows; i++) {
         const kolo_store_entry *entry = first_of(d, s, i);
@@ -83,9 +83,9 @@ bool kolo_served_has_lost(const kolo_served *d, int server) {
     return kolo_parameters_has_lost(d->parameters, server);
 }
 
-kolo_status kolo_served_rest(kolo_served *d, bool *asked) {
+kolo_status kolo_served_barrier(kolo_served *d, bool *asked) {
     bool any = false;
-    if (kolo_served_leads(d)) KOLO_TRY(kolo_parameters_rest(d->parameters, d->lost, &any));
+    if (kolo_served_leads(d)) KOLO_TRY(kolo_parameters_barrier(d->parameters, d->lost, &any));
     KOLO_TRY(kolo_served_share(d, &any, sizeof any, KOLO_DTYPE_U8));
     if (asked) *asked = any;
     return KOLO_OK;
@@ -354,8 +354,8 @@ kolo_status kolo_session_pause(kolo_session *s, bool asks, int64_t *next, int64_
     return agree_on_point(s->served, kolo_parameters_pause, asks, next, at);
 }
 
-kolo_status kolo_session_meet(kolo_session *s, bool *asked) {
-    return kolo_served_rest(s->served, asked);
+kolo_status kolo_session_barrier(kolo_session *s, bool *asked) {
+    return kolo_served_barrier(s->served, asked);
 }
 
 int kolo_session_staleness(const kolo_session *s) {

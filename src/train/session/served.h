@@ -48,7 +48,7 @@ uint64_t kolo_served_count_parts(const kolo_served *served);
 void kolo_served_count_bytes(const kolo_served *served, uint64_t *sent, uint64_t *received);
 /* See kolo_parameters_has_lost. */
 bool kolo_served_has_lost(const kolo_served *served, int server);
-/* Waits for the other workers: see kolo_parameters_rest. */
-kolo_status kolo_served_rest(kolo_served *served, bool *asked);
+/* Waits for the other workers: see kolo_parameters_barrier. */
+kolo_status kolo_served_barrier(kolo_served *served, bool *asked);
 /* As kolo_session_lost. */
 int64_t kolo_served_lost(const kolo_served *served, int worker);

@@ -67,7 +67,7 @@ kolo_status kolo_served_join_group(kolo_served *d, const kolo_session *s,
         d->group = NULL;
         return KOLO_OK;
     }
-    kolo_parameters_lend_patience(d->parameters, d->group);
+    kolo_parameters_extend_waits(d->parameters, d->group);
     KOLO_TRY(create_sums(d, by_host));
     /* No worker waits for those of it that do not push. */
     return kolo_served_leads(d) ? KOLO_OK : kolo_parameters_finish(d->parameters);

@@ -53,7 +53,7 @@ struct kolo_served {
     int next;                /* row to gather; all before are in the vector, */
     size_t *filled;          /* of which this many numbers are final, by part */
     double *totals, *before; /* of the run: see train/session/division.h */
-    uint64_t *lost;          /* by worker: see kolo_parameters_rest */
+    uint64_t *lost;          /* by worker: see kolo_parameters_barrier */
 };
 
 /* The places become what the session's tensors have, copied to the host. The error of its device.

@@ -29,13 +29,14 @@ typedef struct ownership {
 static ownership own(const kolo_session_config *config, const kolo_served_opts *o) {
     const kolo_optimizer_opts *optimizer = &config->plan.optimizer;
     const int ranks = kolo_comm_size(o->world), workers = ranks - o->servers;
-    const bool by_law = config->consistency.kind == KOLO_CONSISTENCY_BSP && o->replicas == 0 &&
-                        o->joins == 0 && optimizer->clip == 0 &&
-                        !kolo_optimizer_scales(optimizer->kind) && workers > 1;
+    const bool byte_split = config->consistency.kind == KOLO_CONSISTENCY_BSP && o->replicas == 0 &&
+                            o->joins == 0 && optimizer->clip == 0 &&
+                            !kolo_optimizer_scales(optimizer->kind) && workers > 1;
     const int hosts = kolo_served_hosts(config, o);
-    const bool works = o->servers == 0 || (by_law && o->servers < (hosts > 0 ? hosts : workers));
+    const bool works =
+        o->servers == 0 || (byte_split && o->servers < (hosts > 0 ? hosts : workers));
     const int owners = works ? ranks : o->servers;
-    return (ownership){owners, works ? workers : 0, by_law && owners > 1};
+    return (ownership){owners, works ? workers : 0, byte_split && owners > 1};
 }
 
 /* The outer update of rounds is that of an optimizer. */
@@ -268,7 +269,6 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
     };
     kolo_status status = KOLO_OK;
     if (initial) status = fill_initial(d, session, updates_before(session, o), initial);
-    if (status == KOLO_OK) status = serve(d, &opts);
     KOLO_TRY(kolo_agree(o->world, status));
     return kolo_parameters_create(o->world, initial, d->values + d->state, &opts, &d->parameters);
 }

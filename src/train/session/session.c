@@ -233,7 +233,7 @@ kolo_status kolo_session_check_f32(const kolo_session *s, const char *what) {
 
 kolo_status kolo_session_init(kolo_session *s, uint64_t seed) {
     s->seed = seed;
-    s->settled = false;
+    s->consolidated = false;
     s->steps = 0;
     s->order = KOLO_SAMPLE_ORDER;
     if (s->opts.plan.share) KOLO_TRY(kolo_barrier(s->comm)); /* no rank reads shared parameters */

@@ -238,8 +238,8 @@ void kolo_session_count_delays(const kolo_session *session, uint64_t *counts);
 uint64_t kolo_session_count_parts(const kolo_session *session);
 /* The bytes that this worker has exchanged with other hosts for gradients and parameters. */
 void kolo_session_count_bytes(const kolo_session *session, uint64_t *sent, uint64_t *received);
-/* The steps of a worker that has died, as seen in the latest kolo_session_settle; -1: it has not.
- * The same on all other workers. */
+/* The steps of a worker that has died, as seen in the latest kolo_session_consolidate; -1: it has
+ * not. The same on all other workers. */
 int64_t kolo_session_lost(const kolo_session *session, int worker);
 /* Whether this rank has found a server dead, whose part the replica has now. */
 bool kolo_session_has_lost_server(const kolo_session *session, int server);
@@ -268,8 +268,9 @@ kolo_status kolo_session_lease(kolo_session *session, int64_t *lease);
 kolo_status kolo_session_stop(kolo_session *session, bool asks, int64_t *next, int64_t *at);
 /* The same of kolo_parameters_pause. */
 kolo_status kolo_session_pause(kolo_session *session, bool asks, int64_t *next, int64_t *at);
-/* Waits for all workers, and fills whether any rank has asked for the end: kolo_parameters_rest. */
-kolo_status kolo_session_meet(kolo_session *session, bool *asked);
+/* Waits for all workers, and fills whether any rank has asked for the end: kolo_parameters_barrier.
+ */
+kolo_status kolo_session_barrier(kolo_session *session, bool *asked);
 /* Before a step on a lease: its random draws are those of step `step`. */
 void kolo_session_seek(kolo_session *session, int64_t step);
 
@@ -290,14 +291,14 @@ kolo_status kolo_session_step_batch(kolo_session *session, const kolo_batch *bat
  * one and makes the parameters the mean over the ranks; with owners, reads their values and state,
  * when they have all gradients so far; otherwise does nothing. A collective must follow before the
  * next step. Collective. PEER, TIMEOUT. */
-kolo_status kolo_session_settle(kolo_session *session);
-/* With owners, after kolo_session_settle: adds what other workers have done and no step of this one
- * has reported. */
+kolo_status kolo_session_consolidate(kolo_session *session);
+/* With owners, after kolo_session_consolidate: adds what other workers have done and no step of
+ * this one has reported. */
 void kolo_session_add_rest(kolo_session *session, kolo_sums *sums);
 /* UNSUPPORTED, for `what` ("loading a file"): ranks train on their own, and have begun. */
 kolo_status kolo_session_check_new(const kolo_session *session, const char *what);
-/* Continues with the rank's own version, after kolo_session_settle or from a checkpoint. */
-void kolo_session_unsettle(kolo_session *session);
+/* Continues with the rank's own version, after kolo_session_consolidate or from a checkpoint. */
+void kolo_session_restore_local(kolo_session *session);
 
 /* Whether the ranks hold ranges of the parameters: all then evaluate each global batch, with their
  * share of it, if any. */

@@ -91,6 +91,6 @@ static kolo_status step(kolo_session *s, const kolo_batch *batch, double lr, kol
 kolo_status kolo_session_step_batch(kolo_session *s, const kolo_batch *batch, double lr,
                                     kolo_sums *sums) {
     const kolo_status status = step(s, batch, lr, sums);
-    kolo_session_count_undone(s);
+    kolo_session_count_rollbacks(s);
     return status;
 }

@@ -275,7 +275,7 @@ static void workers_that_updates_do_not_wait_for_read_copies(void **state) {
     const float initial[8] = {0};
     kolo_service_call finish = {.client = 0, .kind = KOLO_OWNER_FINISH};
     kolo_service_call rest = {
-        .client = 2, .kind = KOLO_OWNER_REST, .output_bytes = 3 * sizeof(uint64_t)};
+        .client = 2, .kind = KOLO_OWNER_BARRIER, .output_bytes = 3 * sizeof(uint64_t)};
     kolo_parameters_owner *owner;
     ASSERT_OK(kolo_parameters_owner_create(&opts, &has, 3, keep_status, &owner));
     kolo_parameters_owner_load(owner, initial);
@@ -371,7 +371,7 @@ static kolo_status killing_body(kolo_comm *comm, const void *arg, void *result) 
     }
     if (status == KOLO_OK && rank < 2) {
         uint64_t lost[2];
-        status = kolo_parameters_rest(p, lost, NULL);
+        status = kolo_parameters_barrier(p, lost, NULL);
         if (status == KOLO_OK) status = kolo_parameters_pull(p, values);
         for (int i = 1 - rank; i < LARGE && status == KOLO_OK; i += 2) {
             const float last =

@@ -2,7 +2,7 @@
  * updates, and the bound of ssp by a checker that reads logs only. */
 #include "base/memory.h"
 #include "base/status.h"
-#include "comm/sync/law.h"
+#include "comm/sync/byte_split.h"
 #include "kolo/parameters.h"
 #include "support/ranks.h"
 #include "support/support.h"
@@ -203,7 +203,7 @@ static void a_push_needs_no_pull(void **state) {
 
 enum { LAW_COUNT = 1 << 18, LAW_BUCKETS = 4, LAW_STEPS = 3 };
 
-/* What a rank sends and receives in a step, in vectors: each within 1 % of the law. */
+/* What a rank sends and receives in a step, in vectors: each within 1 % of the byte split. */
 static kolo_status count_bytes(kolo_comm *comm, int servers, float *values, const float *gradient) {
     const int rank = kolo_comm_rank(comm);
     const double n = WORKERS, k = servers, d = n * n + k * n - 2 * k;
@@ -229,14 +229,14 @@ static kolo_status count_bytes(kolo_comm *comm, int servers, float *values, cons
     const double out = (double)(sent[1] - sent[0]) / all / expected;
     const double in = (double)(received[1] - received[0]) / all / expected;
     if (status == KOLO_OK && (out < 1 || out > 1.01 || in < 1 || in > 1.01)) {
-        status = KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d, %d servers: %.4f and %.4f of the law", rank,
+        status = KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d, %d servers: %.4f and %.4f of the split", rank,
                            servers, out, in);
     }
     kolo_parameters_destroy(p);
     return status;
 }
 
-static kolo_status law_body(kolo_comm *comm, const void *arg, void *result) {
+static kolo_status traffic_body(kolo_comm *comm, const void *arg, void *result) {
     float *both = kolo_zalloc(2 * LAW_COUNT * sizeof *both);
     if (!both) return KOLO_NOMEM(2 * LAW_COUNT * sizeof *both);
     kolo_status status = count_bytes(comm, *(const int *)arg, both, both + LAW_COUNT);
@@ -244,21 +244,23 @@ static kolo_status law_body(kolo_comm *comm, const void *arg, void *result) {
     return status;
 }
 
-static void bytes_follow_the_law(void **state) {
+static void bytes_follow_the_split(void **state) {
     for (int servers = 0; servers <= 3; servers++) {
-        ASSERT_OK(run_ranks(WORKERS + servers, RANKS_TCP, law_body, &servers, sizeof servers));
+        ASSERT_OK(run_ranks(WORKERS + servers, RANKS_TCP, traffic_body, &servers, sizeof servers));
     }
 }
 
 /* The shares of equally long busy links, of 1,000 groups. */
-static void the_law_fills_all_links(void **state) {
+static void the_split_fills_all_links(void **state) {
     for (int n = 2; n <= 32; n++) {
         for (int k = 0; k <= 32; k++) {
-            const kolo_law law = {.workers = n, .servers = k};
-            const double all = (double)kolo_law_all(law);
-            const double worker = (double)kolo_law_before(law, 1) / all;
-            const double server =
-                k > 0 ? (double)(kolo_law_all(law) - kolo_law_before(law, n + k - 1)) / all : 0;
+            const kolo_byte_split split = {.workers = n, .servers = k};
+            const double all = (double)kolo_byte_split_total(split);
+            const double worker = (double)kolo_byte_split_before(split, 1) / all;
+            const double server = k > 0 ? (double)(kolo_byte_split_total(split) -
+                                                   kolo_byte_split_before(split, n + k - 1)) /
+                                              all
+                                        : 0;
             const double of_worker = 1 + (n - 2) * worker, of_server = n * server;
             assert_float_equal(n * worker + k * server, 1, 1e-12);
             if (k > 0 && k <= n) assert_float_equal(of_worker, of_server, 1e-12);
@@ -269,16 +271,17 @@ static void the_law_fills_all_links(void **state) {
     for (int i = 0; i < 1000;
          i++) { /* where the workers of a host push together, hosts have links */
         const int n = 2 + i % 10, each = 1 + i / 10 % 5, k = i / 50;
-        const kolo_law hosts = {.workers = n * each, .servers = k, .hosts = n};
-        const kolo_law one = {.workers = n, .servers = k};
-        const double all = (double)kolo_law_all(hosts), of = (double)kolo_law_all(one);
+        const kolo_byte_split hosts = {.workers = n * each, .servers = k, .hosts = n};
+        const kolo_byte_split one = {.workers = n, .servers = k};
+        const double all = (double)kolo_byte_split_total(hosts),
+                     of = (double)kolo_byte_split_total(one);
         for (int r = 0; r <= n + k; r++) {
             const int at = r <= n ? r * each : n * each + r - n;
-            assert_float_equal((double)kolo_law_before(hosts, at) / all,
-                               (double)kolo_law_before(one, r) / of, 1e-12);
+            assert_float_equal((double)kolo_byte_split_before(hosts, at) / all,
+                               (double)kolo_byte_split_before(one, r) / of, 1e-12);
         }
     }
-    assert_int_equal(kolo_law_cut((uint64_t)1 << 40, 3, 7), ((uint64_t)3 << 40) / 7);
+    assert_int_equal(kolo_byte_split_part((uint64_t)1 << 40, 3, 7), ((uint64_t)3 << 40) / 7);
 }
 
 /* ---- asp with one worker ---- */
@@ -475,8 +478,8 @@ TEST_MAIN(test_comm_parameters) {
         cmocka_unit_test(bsp_equals_direct_bitwise),
         cmocka_unit_test(shared_parts_keep_the_bits),
         cmocka_unit_test(a_push_needs_no_pull),
-        cmocka_unit_test(bytes_follow_the_law),
-        cmocka_unit_test(the_law_fills_all_links),
+        cmocka_unit_test(bytes_follow_the_split),
+        cmocka_unit_test(the_split_fills_all_links),
         cmocka_unit_test(asp_with_one_worker_is_plain_training),
         cmocka_unit_test(a_bound_is_reached_and_kept),
         cmocka_unit_test(invalid_options_are_refused),

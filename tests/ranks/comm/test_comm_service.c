@@ -211,7 +211,7 @@ static void requests_give_what_a_model_gives(void **state) {
     }
 }
 
-/* ---- lent memory ---- */
+/* ---- exposed memory ---- */
 
 enum { SLOT = 300000, TURNS = 12 };
 
@@ -245,7 +245,7 @@ static kolo_status push_and_pull(kolo_service *service, int turn, const char *in
     return KOLO_OK;
 }
 
-static kolo_status lent_body(kolo_comm *comm, const void *arg, void *result) {
+static kolo_status exposed_body(kolo_comm *comm, const void *arg, void *result) {
     kolo_service *service;
     void *slots, *memory;
     char *own = kolo_alloc(SLOT);
@@ -256,7 +256,7 @@ static kolo_status lent_body(kolo_comm *comm, const void *arg, void *result) {
     for (size_t i = 0; i < SLOT + RANKS; i++)
         in[i] = byte_of((uint64_t)kolo_comm_rank(comm) + 3, i);
     const kolo_service_opts opts = {
-        .serve = serve_slots, .arg = slots, .lent = slots, .lent_bytes = RANKS * SLOT};
+        .serve = serve_slots, .arg = slots, .exposed = slots, .exposed_bytes = RANKS * SLOT};
     KOLO_TRY(kolo_service_create(comm, &opts, &service));
     kolo_status status = KOLO_OK;
     for (int turn = 0; turn < TURNS && status == KOLO_OK; turn++) {
@@ -268,10 +268,10 @@ static kolo_status lent_body(kolo_comm *comm, const void *arg, void *result) {
     return status;
 }
 
-static void lent_memory_gives_the_same_replies(void **state) {
+static void exposed_memory_gives_the_same_replies(void **state) {
     static const rank_transport transports[] = {RANKS_THREAD, RANKS_SHM, RANKS_TCP, RANKS_HOSTS};
     for (size_t i = 0; i < 4; i++) {
-        ASSERT_OK(run_ranks(RANKS, transports[i], lent_body, NULL, 0));
+        ASSERT_OK(run_ranks(RANKS, transports[i], exposed_body, NULL, 0));
     }
 }
 
@@ -471,7 +471,7 @@ static void a_forked_child_is_no_client(void **state) {
 TEST_MAIN(test_comm_service) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_give_what_a_model_gives),
-        cmocka_unit_test(lent_memory_gives_the_same_replies),
+        cmocka_unit_test(exposed_memory_gives_the_same_replies),
         cmocka_unit_test(a_rank_may_serve_or_not),
         cmocka_unit_test(a_client_that_is_not_attached_is_lost_alone),
         cmocka_unit_test(errors_of_one_rank_are_errors_of_all),

@@ -109,7 +109,7 @@ static kolo_status sum_in_group(kolo_comm *comm, kolo_comm *group, kolo_paramete
     float value = 1;
     const kolo_part part = {.data = &value, .count = 1};
     kolo_request *sum;
-    kolo_parameters_lend_patience(p, group);
+    kolo_parameters_extend_waits(p, group);
     KOLO_TRY(kolo_allreduce_create(group, &part, 1, KOLO_DTYPE_F32, KOLO_SUM, KOLO_ALGORITHM_AUTO,
                                    "sum", &sum));
     if (kolo_comm_rank(comm) == 1) be_late(s);

@@ -29,7 +29,7 @@ typedef struct setting {
     bool gated;   /* rank 1 begins when rank 0 has made the steps of the first overlap */
 } setting;
 
-/* After each step, settled. */
+/* After each step, averaged. */
 typedef struct outcome {
     double parameters[STEPS][NUMBERS];
 } outcome;

@@ -131,9 +131,9 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *o, k
         if (o->gated) pass_gate(o, rank, step);
         if (alone) KOLO_TRY(kolo_rounds_advance(*rounds, step + 1));
         if (o->gated && step < STEPS - 1) continue;
-        if (alone) KOLO_TRY(kolo_rounds_settle(*rounds, step + 1));
+        if (alone) KOLO_TRY(kolo_rounds_average(*rounds, step + 1));
         KOLO_TRY(read_parameters(store, result->parameters[step]));
-        if (alone) kolo_rounds_unsettle(*rounds);
+        if (alone) kolo_rounds_restore(*rounds);
     }
     return KOLO_OK;
 }

@@ -177,13 +177,13 @@ static void a_verdict_needs_a_majority(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         /* The owner is rank 0, the auditor the last rank. */
-        kolo_dispute d = {.step = 7,
-                          .shard = 5,
-                          .auditor = cases[i].ranks - 1,
-                          .of_owner = cases[i].of_owner,
-                          .of_auditor = cases[i].of_auditor,
-                          .again = cases[i].again,
-                          .ranks = cases[i].ranks};
+        kolo_audit_mismatch d = {.step = 7,
+                                 .shard = 5,
+                                 .auditor = cases[i].ranks - 1,
+                                 .of_owner = cases[i].of_owner,
+                                 .of_auditor = cases[i].of_auditor,
+                                 .again = cases[i].again,
+                                 .ranks = cases[i].ranks};
         assert_int_equal(kolo_audit_verdict(&d), KOLO_ERR_PEER);
         if (!strstr(kolo_last_error(), cases[i].error)) fail_msg("%zu: %s", i, kolo_last_error());
     }

@@ -281,7 +281,7 @@ static kolo_status peak_body(kolo_comm *comm, const void *arg, void *result) {
         numbers[0] += bytes;
         numbers[1] = fmax(numbers[1], bytes);
     }
-    if (status == KOLO_OK) status = kolo_session_settle(s); /* nothing is in flight */
+    if (status == KOLO_OK) status = kolo_session_consolidate(s); /* nothing is in flight */
     kolo_session_destroy(s);
     return status;
 }

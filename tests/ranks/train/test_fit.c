@@ -185,7 +185,7 @@ typedef struct watch {
 static bool look(void *arg) {
     watch *w = arg;
     float values[10 * 84];
-    w->out->left += kolo_store_is_unsettled(kolo_session_store(w->session));
+    w->out->left += kolo_store_has_deferred(kolo_session_store(w->session));
     if (!w->reads) return false;
     const bool read = kolo_session_get(w->session, "fc3.weight", values, sizeof values) == KOLO_OK;
     w->out->hash[w->out->steps++ % MOST_STEPS] = read ? kolo_hash_bytes(values, sizeof values) : 0;

@@ -98,7 +98,7 @@ static kolo_status body(kolo_comm *none, const void *arg, void *out) {
         kolo_comm_set_gate(w.comm, gate, &w);
         kolo_plan_observe(plan, observe, &w);
         status = run(r, plan);
-        if (status == KOLO_OK) status = kolo_store_settle(store);
+        if (status == KOLO_OK) status = kolo_store_run_deferred(store);
         kolo_comm_set_gate(w.comm, NULL, NULL);
         *found = (result){w.comm->max_in_flight, kolo_plan_most_in_flight(plan, 0), w.most};
     }

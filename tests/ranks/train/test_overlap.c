@@ -188,7 +188,7 @@ typedef struct crossed {
     uint64_t hash;
     int before, after; /* the current bank */
     bool stayed;
-    int unsettled; /* steps that leave updates */
+    int deferred; /* steps that leave updates */
 } crossed;
 
 typedef struct crossing_watch {
@@ -210,7 +210,7 @@ static bool cross_gate(void *arg, const kolo_request *request) {
 static void cross_observe(void *arg, int step, kolo_step_kind kind, int bucket, int64_t begin_ns,
                           int64_t end_ns) {
     crossing_watch *w = arg;
-    w->kernels += kind == KOLO_STEP_KERNEL && !w->plan->steps[step].later;
+    w->kernels += kind == KOLO_STEP_KERNEL && !w->plan->steps[step].deferred;
     if (kind == KOLO_STEP_POST) w->posted[bucket] = true; /* in this run */
     if (kind != KOLO_STEP_WAIT || w->posted[bucket] || w->runs == STEPS) return;
     if (w->least[bucket] == 0 || w->kernels < w->least[bucket]) w->least[bucket] = w->kernels;
@@ -222,11 +222,11 @@ static kolo_status run_crossing(crossing_watch *w, kolo_store *store, const cros
         memset(w->posted, 0, sizeof w->posted);
         kolo_plan_set_scalar(w->plan, "lr", 0.01 * (w->runs + 1)); /* that of each step counts */
         KOLO_TRY(kolo_plan_run(w->plan));
-        if (kolo_store_is_unsettled(store) != c->cross_step) {
+        if (kolo_store_has_deferred(store) != c->cross_step) {
             return KOLO_FAIL(KOLO_ERR_FORMAT, "the updates are in another step");
         }
     }
-    return kolo_store_settle(store);
+    return kolo_store_run_deferred(store);
 }
 
 static kolo_status run_crossed(kolo_comm *comm, const void *arg, void *out) {
@@ -277,38 +277,38 @@ static void sums_end_in_the_next_forward_pass(void **state) {
     }
 }
 
-typedef struct settle_watch {
+typedef struct deferred_watch {
     kolo_plan *plan;
     int updated; /* kernels of updates that were left, since the last POST */
-} settle_watch;
+} deferred_watch;
 
 /* What is posted first, and the last bucket, which is awaited in the step, may end. */
-static bool settle_gate(void *arg, const kolo_request *request) {
-    const settle_watch *w = arg;
+static bool deferred_gate(void *arg, const kolo_request *request) {
+    const deferred_watch *w = arg;
     const int bucket = bucket_of(w->plan, request);
     return bucket <= 0 || bucket == w->plan->map.n_buckets - 1 || w->updated > 0;
 }
 
-static void settle_observe(void *arg, int step, kolo_step_kind kind, int bucket, int64_t begin_ns,
-                           int64_t end_ns) {
-    settle_watch *w = arg;
+static void deferred_observe(void *arg, int step, kolo_step_kind kind, int bucket, int64_t begin_ns,
+                             int64_t end_ns) {
+    deferred_watch *w = arg;
     if (kind == KOLO_STEP_POST) w->updated = 0;
-    w->updated += kind == KOLO_STEP_KERNEL && w->plan->steps[step].later;
+    w->updated += kind == KOLO_STEP_KERNEL && w->plan->steps[step].deferred;
 }
 
-static kolo_status run_settled(kolo_comm *comm, const void *arg, void *out) {
+static kolo_status run_deferred(kolo_comm *comm, const void *arg, void *out) {
     const crossing *c = arg;
     crossed *r = out;
     kolo_store *store = NULL;
-    settle_watch w = {.plan = NULL};
+    deferred_watch w = {.plan = NULL};
     kolo_status status = make_plan(comm, LAYERS, c->cross_step, &store, &w.plan);
-    if (status == KOLO_OK && c->cross_step) kolo_comm_set_gate(comm, settle_gate, &w);
-    if (status == KOLO_OK) kolo_plan_observe(w.plan, settle_observe, &w);
+    if (status == KOLO_OK && c->cross_step) kolo_comm_set_gate(comm, deferred_gate, &w);
+    if (status == KOLO_OK) kolo_plan_observe(w.plan, deferred_observe, &w);
     for (int i = 0; i < STEPS && status == KOLO_OK; i++) {
         kolo_plan_set_scalar(w.plan, "lr", 0.01 * (i + 1));
         status = kolo_plan_run(w.plan);
-        if (status == KOLO_OK) r->unsettled += kolo_store_is_unsettled(store);
-        if (status == KOLO_OK) status = kolo_store_settle(store);
+        if (status == KOLO_OK) r->deferred += kolo_store_has_deferred(store);
+        if (status == KOLO_OK) status = kolo_store_run_deferred(store);
     }
     kolo_comm_set_gate(comm, NULL, NULL);
     if (status == KOLO_OK) r->hash = kolo_store_hash(store);
@@ -326,7 +326,7 @@ static void sums_end_after_the_first_update_of_a_completed_step(void **state) {
             crossed results[RANKS];
             rank_job job = {.n = RANKS,
                             .transport = transports[t],
-                            .body = run_settled,
+                            .body = run_deferred,
                             .arg = &c,
                             .arg_bytes = sizeof c,
                             .results = results,
@@ -334,7 +334,7 @@ static void sums_end_after_the_first_update_of_a_completed_step(void **state) {
             ASSERT_OK(run_rank_job(&job));
             if (!on) hash = results[0].hash;
             for (int rank = 0; rank < RANKS; rank++) {
-                assert_int_equal(results[rank].unsettled, on ? STEPS : 0);
+                assert_int_equal(results[rank].deferred, on ? STEPS : 0);
                 assert_true(results[rank].hash == hash);
             }
         }
@@ -361,7 +361,7 @@ static kolo_status run_taken_back(kolo_comm *comm, const void *arg, void *out) {
         status = kolo_plan_run(w.plan);
         r->after = store->current;
         r->stayed = before && !memcmp(before, store->bank[store->current], store->bytes) &&
-                    kolo_store_undone(store) == 1;
+                    kolo_store_rollbacks(store) == 1;
     }
     kolo_comm_set_gate(comm, NULL, NULL);
     kolo_free(before);
@@ -404,11 +404,11 @@ static kolo_status run_skipping(kolo_comm *comm, const void *arg, void *out) {
                 status = i == 0 ? kolo_plan_accumulate(plan) : kolo_plan_run(plan);
             }
         }
-        if (status == KOLO_OK && kolo_store_is_unsettled(store) != c->cross_step) {
+        if (status == KOLO_OK && kolo_store_has_deferred(store) != c->cross_step) {
             status = KOLO_FAIL(KOLO_ERR_FORMAT, "the updates are in another step");
         }
     }
-    if (status == KOLO_OK) status = kolo_store_settle(store);
+    if (status == KOLO_OK) status = kolo_store_run_deferred(store);
     if (status == KOLO_OK) r->hash = kolo_store_hash(store);
     kolo_plan_destroy(plan);
     kolo_store_destroy(store);

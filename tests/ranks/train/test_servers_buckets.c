@@ -93,12 +93,12 @@ static void the_division_states_codes(void **state) {
 }
 
 /* Three workers and a server: 2 and 4 tenths of each bucket, at any element. */
-static void the_division_follows_the_law(void **state) {
+static void the_division_follows_the_byte_split(void **state) {
     const kolo_dump_opts opts = {.what = KOLO_DUMP_SERVERS,
                                  .model = "lenet",
                                  .bucket_bytes = 1 << 14,
                                  .ranks = 4,
-                                 .by_law = true,
+                                 .byte_split = true,
                                  .servers = 1};
     char *text;
     ASSERT_OK(kolo_dump(&opts, &text));
@@ -119,7 +119,7 @@ static void the_division_follows_the_law(void **state) {
 
 /* Servers from none, as in a ring, to as many as workers: buckets, small tensors and large ones,
  * which are cut at any element. */
-static void the_law_keeps_the_bits(void **state) {
+static void the_byte_split_keeps_the_bits(void **state) {
     static const struct {
         const char *model;
         kolo_optimizer optimizer;
@@ -148,8 +148,10 @@ static void the_law_keeps_the_bits(void **state) {
 
 TEST_MAIN(test_servers_buckets) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_division_is_printed),      cmocka_unit_test(the_division_states_codes),
-        cmocka_unit_test(the_division_follows_the_law), cmocka_unit_test(the_law_keeps_the_bits),
+        cmocka_unit_test(the_division_is_printed),
+        cmocka_unit_test(the_division_states_codes),
+        cmocka_unit_test(the_division_follows_the_byte_split),
+        cmocka_unit_test(the_byte_split_keeps_the_bits),
         cmocka_unit_test(pushes_follow_the_buckets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -184,8 +184,8 @@ typedef struct message {
 } message;
 
 typedef struct actor {
-    message push, pull, rest;
-    uint64_t made, rests;
+    message push, pull, barrier;
+    uint64_t made, barriers;
     bool gone;
 } actor;
 
@@ -212,7 +212,7 @@ static void check_read(int reader) {
     const uint64_t made = x.pushes[reader] - x.from[reader];
     for (int w = 0; w < WORKERS && bound > 0; w++) {
         const actor *a = &x.actors[w];
-        if (a->gone || a->rest.open) continue;
+        if (a->gone || a->barrier.open) continue;
         assert_true(x.pushes[w] - x.from[w] + (uint64_t)bound >= made);
     }
 }
@@ -231,7 +231,7 @@ static void reply(kolo_service_call *call, kolo_status status, uint64_t clock, c
     if (status != KOLO_OK) fail_msg("%s", kolo_last_error());
     assert_true(m->open);
     m->open = false;
-    if (call->kind != KOLO_OWNER_REST || x.actors[call->client].gone) return;
+    if (call->kind != KOLO_OWNER_BARRIER || x.actors[call->client].gone) return;
     for (int w = 0; w < WORKERS; w++) x.from[w] = x.pushes[w];
 }
 
@@ -243,7 +243,7 @@ static void send(int w, message *m, kolo_owner_request kind, uint64_t key) {
         m->call.input_bytes = sizeof m->value;
     }
     if (kind == KOLO_OWNER_PULL) m->call.output_bytes = sizeof m->value;
-    if (kind == KOLO_OWNER_REST) m->call.output_bytes = WORKERS * sizeof(uint64_t);
+    if (kind == KOLO_OWNER_BARRIER) m->call.output_bytes = WORKERS * sizeof(uint64_t);
     kolo_parameters_owner_serve(x.owner, &m->call);
 }
 
@@ -271,7 +271,7 @@ static void push(int w, const kolo_rng *rng, uint64_t draw) {
 }
 
 /* Every step ends however the bound changes, each push is applied once, and reads keep the bound.
- * Workers rest together now and then, and one may be lost. */
+ * Workers wait in a barrier now and then, and one may be lost. */
 static void run(uint64_t seed) {
     const kolo_parameters_opts opts = {.adapts = true, .update = apply, .observe = observe};
     const kolo_owned has = {.values = {0, COUNT}, .gradient = {0, COUNT}};
@@ -290,16 +290,16 @@ static void run(uint64_t seed) {
             a->gone = true;
             kolo_parameters_owner_lost(x.owner, w, false, "a test");
             left--;
-        } else if (a->push.open || a->pull.open || a->rest.open) {
+        } else if (a->push.open || a->pull.open || a->barrier.open) {
             continue;
         } else if (a->made == LEFT) {
             message end;
             a->gone = true;
             send(w, &end, KOLO_OWNER_FINISH, 0);
             left--;
-        } else if (a->made % 20 == 19 && a->rests == a->made / 20) {
-            a->rests++;
-            send(w, &a->rest, KOLO_OWNER_REST, a->rests - 1);
+        } else if (a->made % 20 == 19 && a->barriers == a->made / 20) {
+            a->barriers++;
+            send(w, &a->barrier, KOLO_OWNER_BARRIER, a->barriers - 1);
         } else {
             push(w, &rng, k + 2);
         }

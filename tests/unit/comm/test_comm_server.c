@@ -113,14 +113,14 @@ static void a_client_that_does_not_read_holds_its_share(void **state) {
     close_scene(&s);
 }
 
-static ssize_t send_sign(scene *s, int client, uint64_t serial, uint64_t key, uint64_t bytes) {
+static ssize_t send_report(scene *s, int client, uint64_t serial, uint64_t key, uint64_t bytes) {
     const kolo_call_head head = {
-        .type = KOLO_MESSAGE_SIGN, .serial = serial, .key = key, .input_bytes = bytes};
+        .type = KOLO_MESSAGE_PROGRESS, .serial = serial, .key = key, .input_bytes = bytes};
     return send(s->fds[client], &head, sizeof head, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 /* Signs of life need no credit. The reply states how long ago a client made progress. */
-static void signs_of_life_are_answered(void **state) {
+static void progress_reports_are_answered(void **state) {
     scene s;
     kolo_reply_head head;
     open_scene(&s);
@@ -131,24 +131,24 @@ static void signs_of_life_are_answered(void **state) {
     send_sign(&s, 0, CREDITS + 1, 0, 0);
     assert_true(receive_all(&s, 0, &head, sizeof head) && head.serial == CREDITS + 1);
     assert_true(head.status == KOLO_OK && head.clock >= 30); /* since the server was created */
-    send_sign(&s, 1, 1, 1, 0);
+    send_report(&s, 1, 1, 1, 0);
     assert_true(receive_all(&s, 1, &head, sizeof head) && head.clock == 0);
-    send_sign(&s, 1, 2, 1, 8); /* it has no data */
+    send_report(&s, 1, 2, 1, 8); /* it has no data */
     poll_all(&s);
     assert_int_equal(s.lost[1], 1);
-    assert_non_null(strstr(s.reason, "invalid sign of life"));
+    assert_non_null(strstr(s.reason, "invalid progress report"));
     for (int i = 0; i < CREDITS; i++) kolo_service_reply(s.kept[i], KOLO_OK, 0, NULL, 0);
     close_scene(&s);
 }
 
-/* A client that sends signs of life without reading the answers is not read any more. */
-static void unread_answers_to_signs_are_bounded(void **state) {
+/* A client that sends progress reports without reading the answers is not read any more. */
+static void unread_answers_to_reports_are_bounded(void **state) {
     enum { SIGNS = 200000 };
     scene s;
     open_scene(&s);
     uint64_t sent = 0;
     for (int blocked = 0; sent < SIGNS && blocked < 100;) {
-        const bool taken = send_sign(&s, 0, sent + 1, 0, 0) == sizeof(kolo_call_head);
+        const bool taken = send_report(&s, 0, sent + 1, 0, 0) == sizeof(kolo_call_head);
         sent += taken;
         blocked = taken ? 0 : blocked + 1;
         kolo_server_poll(s.server, 0);
@@ -416,8 +416,8 @@ static void a_client_that_ends_in_its_handshake_is_lost_alone(void **state) {
 TEST_MAIN(test_comm_server) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_client_that_does_not_read_holds_its_share),
-        cmocka_unit_test(signs_of_life_are_answered),
-        cmocka_unit_test(unread_answers_to_signs_are_bounded),
+        cmocka_unit_test(progress_reports_are_answered),
+        cmocka_unit_test(unread_answers_to_reports_are_bounded),
         cmocka_unit_test(credits_bound_the_calls_in_progress),
         cmocka_unit_test(the_end_of_a_paused_client_is_detected),
         cmocka_unit_test(a_client_leaves),

@@ -1,5 +1,5 @@
 /* Steps that do not wait for the latest gradients, against a simulation in f64 of the equations of
- * docs/servers.md: workers push, read, rest, finish and are lost in random order. */
+ * docs/servers.md: workers push, read, wait in barriers, finish and are lost in random order. */
 #include "base/compiler.h"
 #include "base/rng.h"
 #include "comm/sync/parameters_owner.h"
@@ -14,7 +14,7 @@ static const double rate = 0.1;
 
 /* A worker of the simulation. */
 typedef struct simulated {
-    bool gone, lost, rests, in;
+    bool gone, lost, waits, in;
     int version; /* that it has read */
     int n_late;
     double gradient[COUNT], late[COUNT];
@@ -65,13 +65,13 @@ static void simulate_step(simulation *s) {
     double sum[COUNT] = {0};
     for (int w = 0; w < s->n; w++) {
         least += !s->worker[w].lost;
-        active += !s->worker[w].gone && !s->worker[w].rests;
+        active += !s->worker[w].gone && !s->worker[w].waits;
         in += s->worker[w].in;
     }
     if (active > 0 && (in < 1 || in < active - s->drop)) return;
     for (int w = 0; w < s->n; w++) {
         simulated *x = &s->worker[w];
-        const bool waits = !x->in && !x->gone && !x->rests;
+        const bool waits = !x->in && !x->gone && !x->waits;
         if (!waits) {
             add(sum, x->late);
             n += x->n_late;
@@ -83,7 +83,7 @@ static void simulate_step(simulation *s) {
         n++;
         x->in = false;
     }
-    for (int w = 0; w < s->n && active == 0; w++) s->worker[w].rests = false;
+    for (int w = 0; w < s->n && active == 0; w++) s->worker[w].waits = false;
     if (n == 0) return;
     for (int i = 0; i < COUNT; i++) s->w[i] -= rate * sum[i] / (n > least ? n : least);
     s->version++;
@@ -113,7 +113,7 @@ typedef struct world {
     simulation s;
     kolo_parameters_opts opts;
     kolo_parameters_owner *owner;
-    message push[WORKERS], pull[WORKERS], rest[WORKERS], other;
+    message push[WORKERS], pull[WORKERS], barrier[WORKERS], other;
     uint64_t clocks[WORKERS];
 } world;
 
@@ -123,7 +123,7 @@ static void init(world *x, int workers, int drop, bool discard) {
     *x = (world){.s = {.n = workers, .drop = drop, .discard = discard, .w = {1, 2, 3}}};
     x->opts = (kolo_parameters_opts){.update = update, .drop = drop, .discard = discard};
     for (int w = 0; w < workers; w++)
-        x->push[w].answered = x->pull[w].answered = x->rest[w].answered = true;
+        x->push[w].answered = x->pull[w].answered = x->barrier[w].answered = true;
     ASSERT_OK(kolo_parameters_owner_create(&x->opts, &has, workers, reply, &x->owner));
     kolo_parameters_owner_load(x->owner, initial);
 }
@@ -134,7 +134,7 @@ static void send(const world *x, message *m, int w, kolo_owner_request kind) {
     if (kind == KOLO_OWNER_PUSH) {
         m->call.input = m->gradient;
         m->call.input_bytes = sizeof m->gradient;
-    } else if (kind == KOLO_OWNER_REST) {
+    } else if (kind == KOLO_OWNER_BARRIER) {
         m->call.output_bytes = (size_t)x->s.n * sizeof(uint64_t);
     } else if (kind == KOLO_OWNER_PULL) {
         m->call.output = m->values;
@@ -147,7 +147,7 @@ static void send(const world *x, message *m, int w, kolo_owner_request kind) {
 static void check_reads(world *x) {
     for (int w = 0; w < x->s.n; w++) {
         simulated *y = &x->s.worker[w];
-        if (!y->gone) assert_true(x->rest[w].answered == !y->rests);
+        if (!y->gone) assert_true(x->barrier[w].answered == !y->waits);
         if (y->gone || y->version >= 0) continue;
         assert_int_equal(x->pull[w].answered, !y->in);
         assert_int_equal(x->push[w].answered, !y->in);
@@ -194,13 +194,13 @@ static int run(int workers, int drop, bool discard, const kolo_rng *rng) {
         const int w = (int)(kolo_rng_uniform(rng, drawn++) * (float)workers);
         const float what = kolo_rng_uniform(rng, drawn++);
         simulated *y = &x.s.worker[w];
-        if (y->gone || y->rests) continue;
+        if (y->gone || y->waits) continue;
         if (!y->in && what < 0.8F && (w > 0 || what < 0.2F)) { /* worker 0 is slow */
             train(&x, w, rng, &drawn);
         } else if (!y->in && what >= 0.8F && what < 0.9F) {
-            y->rests = true;
+            y->waits = true;
             simulate_step(&x.s);
-            send(&x, &x.rest[w], w, KOLO_OWNER_REST);
+            send(&x, &x.barrier[w], w, KOLO_OWNER_BARRIER);
         } else if (what > 0.995F) {
             leave(&x, w, y->in);
         }

@@ -195,11 +195,11 @@ static void records_of_other_runs_are_refused(void **state) {
         assert_int_equal(kolo_order_create(&opts[i], &order), KOLO_ERR_ARG);
 }
 
-static void rest(world *x, int w) {
+static void barrier(world *x, int w) {
     message *m = &x->sent[w][0];
     m->world = x;
     m->call = (kolo_service_call){
-        .client = w, .kind = KOLO_OWNER_REST, .output_bytes = WORKERS * sizeof(uint64_t)};
+        .client = w, .kind = KOLO_OWNER_BARRIER, .output_bytes = WORKERS * sizeof(uint64_t)};
     kolo_order_serve(x->order, &m->call);
 }
 
@@ -209,9 +209,9 @@ static void calls_of_workers_that_die_together_get_one_reply(void **state) {
     for (int replays = 0; replays < 2; replays++) {
         ASSERT_OK(init(&x, replays ? NULL : "together", replays ? "together" : NULL));
         x.opts.needs_all = true;
-        if (!replays) rest(&x, 3);
-        rest(&x, 1);
-        rest(&x, 2);
+        if (!replays) barrier(&x, 3);
+        barrier(&x, 1);
+        barrier(&x, 2);
         for (int w = 1; w < WORKERS; w++) assert_false(x.sent[w][0].answered);
         if (!replays) ASSERT_OK(kolo_order_finish(x.order));
         x.dead[1] = x.dead[2] = x.ended[3] = true;
@@ -233,7 +233,7 @@ static void workers_that_wait_get_the_same_report(void **state) {
         x.dead[1] = true;
         for (int w = 0; w < WORKERS; w++) {
             x.sent[w][0].answered = false;
-            if (!x.ended[w]) rest(&x, w);
+            if (!x.ended[w]) barrier(&x, w);
         }
         for (int w = 0; w < WORKERS; w++) {
             const message *m = &x.sent[w][0];

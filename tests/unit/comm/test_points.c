@@ -8,7 +8,7 @@
 enum { WORKERS = 4, STEPS = 400, POINTS = STEPS + 16, SEEDS = 100 };
 
 typedef struct member {
-    bool gone, rests;
+    bool gone, waits;
     uint64_t step, next; /* steps made; it asks again before it passes `next` */
     uint64_t known;      /* of the latest reply */
     bool met[POINTS];
@@ -48,25 +48,25 @@ static void meet(scene *s) {
     for (int w = 0; w < WORKERS; w++) {
         const member *m = &s->members[w];
         if (m->gone) continue;
-        if (!m->rests) return;
+        if (!m->waits) return;
         assert_true(at == 0 || at == m->step); /* all at one */
         at = m->step;
     }
     for (int w = 0; w < WORKERS; w++) {
         s->members[w].met[at] = true;
-        s->members[w].rests = false;
+        s->members[w].waits = false;
     }
 }
 
 static void move(scene *s, int w, kolo_rng *rng, uint64_t draw) {
     member *m = &s->members[w];
-    if (m->gone || m->rests || m->step == STEPS) return;
+    if (m->gone || m->waits || m->step == STEPS) return;
     m->step++;
     if (m->step >= m->next) {
         m->next = m->step + 1 + kolo_rng_below(rng, draw, 9);
         ask(s, w, w == 0 && m->known < m->step);
     }
-    m->rests = m->known == m->step && !m->met[m->step];
+    m->waits = m->known == m->step && !m->met[m->step];
 }
 
 static void lose(scene *s, int w) {

@@ -1,7 +1,7 @@
 /* Rounds that end with a quorum and a grace, against a simulation in f64 of the equations of
- * docs/consistency.md: replicas push what they have learned, weighted by samples, read, rest,
- * finish and are lost in random order, and time passes. All that the owner adds up is exact in f32,
- * so that the two agree to the rounding of f64. */
+ * docs/consistency.md: replicas push what they have learned, weighted by samples, read, wait in
+ * barriers, finish and are lost in random order, and time passes. All that the owner adds up is
+ * exact in f32, so that the two agree to the rounding of f64. */
 #include "base/compiler.h"
 #include "base/integer.h"
 #include "base/rng.h"
@@ -38,7 +38,7 @@ typedef struct delta {
 } delta;
 
 typedef struct simulated {
-    bool gone, rests, in;
+    bool gone, waits, in;
     int version; /* that it has read; -1: it waits for a read */
     delta pushed, late[8];
     int n_late;
@@ -93,7 +93,7 @@ static void simulate_round(simulation *s) {
     int active = 0, in = 0;
     delta sum = {.samples = 0};
     for (int w = 0; w < s->n; w++) {
-        active += !s->replica[w].gone && !s->replica[w].rests;
+        active += !s->replica[w].gone && !s->replica[w].waits;
         in += s->replica[w].in;
     }
     const bool enough = in > 0 && (in >= s->quorum || in >= active);
@@ -107,7 +107,7 @@ static void simulate_round(simulation *s) {
         if (x->in) add(&sum, &x->pushed);
         x->n_late = 0;
         x->in = false;
-        if (active == 0) x->rests = false;
+        if (active == 0) x->waits = false;
     }
     s->quorum_ns = -1;
     if (sum.samples == 0) return;
@@ -139,7 +139,7 @@ typedef struct world {
     outer outer;
     kolo_parameters_opts opts;
     kolo_parameters_owner *owner;
-    message push[REPLICAS], pull[REPLICAS], rest[REPLICAS], other;
+    message push[REPLICAS], pull[REPLICAS], barrier[REPLICAS], other;
     uint64_t clocks[REPLICAS];
 } world;
 
@@ -156,7 +156,7 @@ static void init(world *x, int replicas, int quorum, int grace_ms) {
     x->opts = (kolo_parameters_opts){
         .update = update, .arg = &x->outer, .quorum = quorum, .grace_ms = grace_ms};
     for (int w = 0; w < replicas; w++)
-        x->push[w].answered = x->pull[w].answered = x->rest[w].answered = true;
+        x->push[w].answered = x->pull[w].answered = x->barrier[w].answered = true;
     now_of = &x->s;
     ASSERT_OK(kolo_parameters_owner_create(&x->opts, &has, replicas, reply, &x->owner));
     kolo_parameters_owner_set_clock(x->owner, now_ns);
@@ -169,7 +169,7 @@ static void send(const world *x, message *m, int w, kolo_owner_request kind) {
     if (kind == KOLO_OWNER_PUSH) {
         m->call.input = m->pushed;
         m->call.input_bytes = sizeof m->pushed;
-    } else if (kind == KOLO_OWNER_REST) {
+    } else if (kind == KOLO_OWNER_BARRIER) {
         m->call.output_bytes = (size_t)x->s.n * sizeof(uint64_t);
     } else if (kind == KOLO_OWNER_PULL) {
         m->call.output_bytes = sizeof m->values;
@@ -192,7 +192,7 @@ static void check(world *x) {
     }
     for (int w = 0; w < x->s.n; w++) {
         simulated *y = &x->s.replica[w];
-        if (!y->gone) assert_true(x->rest[w].answered == !y->rests);
+        if (!y->gone) assert_true(x->barrier[w].answered == !y->waits);
         if (y->gone || y->version >= 0) continue;
         assert_int_equal(x->pull[w].answered, !y->in);
         assert_int_equal(x->push[w].answered, !y->in);
@@ -255,13 +255,13 @@ static int run(int replicas, int quorum, int grace_ms, const kolo_rng *rng) {
         simulated *y = &x.s.replica[w];
         pass_time(&x, (int64_t)(kolo_rng_uniform(rng, drawn++) * 4 * MS));
         check(&x);
-        if (y->gone || y->rests) continue;
+        if (y->gone || y->waits) continue;
         if (!y->in && what < 0.8F && (w > 0 || what < 0.2F)) { /* replica 0 is slow */
             train(&x, w, rng, &drawn);
         } else if (!y->in && what >= 0.8F && what < 0.87F) {
-            y->rests = true;
+            y->waits = true;
             simulate_round(&x.s);
-            send(&x, &x.rest[w], w, KOLO_OWNER_REST);
+            send(&x, &x.barrier[w], w, KOLO_OWNER_BARRIER);
         } else if (what > 0.997F) {
             leave(&x, w, y->in);
         }

@@ -304,16 +304,16 @@ static void memory_is_used_again(void **state) {
         uint8_t is[3 * SIDE * SIDE] = {0}, should[3 * SIDE * SIDE];
         const size_t n = i % 5 == 4 ? make_png(SIDE, SIDE, PNG_FORMAT_GRAY, is, file, sizeof file)
                                     : make_texture(i % 6, height, width, turned, file, sizeof file);
-        kolo_image lent, own;
+        kolo_image part, own;
         ASSERT_OK(kolo_image_pool_take(pool, &memory));
         const kolo_image_request request = {.turned = true, .memory = memory};
-        ASSERT_OK(kolo_image_decode_part(file, n, "a.jpg", &request, &lent));
+        ASSERT_OK(kolo_image_decode_part(file, n, "a.jpg", &request, &part));
         ASSERT_OK(kolo_image_decode(file, n, "a.jpg", &own));
-        assert_ptr_equal(lent.pixels, memory->block[KOLO_IMAGE_PIXELS]);
-        ASSERT_OK(kolo_image_resize(&lent, lent.held, SIDE, SIDE, window, is));
+        assert_ptr_equal(part.pixels, memory->block[KOLO_IMAGE_PIXELS]);
+        ASSERT_OK(kolo_image_resize(&part, part.held, SIDE, SIDE, window, is));
         ASSERT_OK(kolo_image_resize(&own, own.held, SIDE, SIDE, window, should));
         assert_memory_equal(is, should, sizeof is);
-        kolo_image_fini(&lent);
+        kolo_image_fini(&part);
         kolo_image_fini(&own);
         kolo_image_pool_give(pool, memory);
         ASSERT_OK(kolo_image_pool_take(pool, &other));

@@ -10,10 +10,10 @@
 
 typedef struct finder {
     const kolo_plan *p;
-    bool *later; /* by node */
-    int *reader; /* by value: the first step that reads it and is not left */
-    int *before; /* by node */
-    int latest;  /* every step that is left runs before this one */
+    bool *deferred; /* by node */
+    int *reader;    /* by value: the first step that reads it and is not left */
+    int *before;    /* by node */
+    int latest;     /* every step that is left runs before this one */
 } finder;
 
 /* The parameter or state that v is, or a part of; else v. */
@@ -44,7 +44,7 @@ static void find_readers(finder *f) {
     for (int i = p->n_steps - 1; i >= 0; i--) {
         const kolo_node *n = g->nodes[p->steps[i].node];
         if (ends_forward(&p->steps[i])) f->latest = i;
-        if (f->later[p->steps[i].node]) continue;
+        if (f->deferred[p->steps[i].node]) continue;
         for (int k = 0; k < n->n_in; k++) {
             if (is_read(n, k)) f->reader[leaf_of(g, n->in[k]).id] = i;
         }
@@ -67,10 +67,10 @@ static void join_updates(finder *f) {
         changed = false;
         for (int32_t i = 0; i < g->n_nodes; i++) {
             const kolo_node *n = g->nodes[i];
-            if (!f->later[i] || n->op->comm == KOLO_OP_WAIT) continue;
+            if (!f->deferred[i] || n->op->comm == KOLO_OP_WAIT) continue;
             for (int k = 0; k < n->n_in; k++) {
                 const int32_t of = kolo_info(g, n->in[k])->producer;
-                if (of < 0 || !f->later[of] || g->nodes[of]->op->comm == KOLO_OP_WAIT) continue;
+                if (of < 0 || !f->deferred[of] || g->nodes[of]->op->comm == KOLO_OP_WAIT) continue;
                 changed |= join(&f->before[i], &f->before[of]);
             }
         }
@@ -82,9 +82,9 @@ static void precede_readers(finder *f) {
     const kolo_graph *g = f->p->graph;
     for (int32_t i = g->n_nodes - 1; i >= 0; i--) {
         const kolo_node *n = g->nodes[i];
-        for (int k = 0; k < n->n_in && f->later[i]; k++) {
+        for (int k = 0; k < n->n_in && f->deferred[i]; k++) {
             const int32_t producer = kolo_info(g, n->in[k])->producer;
-            if (producer < 0 || !f->later[producer]) continue;
+            if (producer < 0 || !f->deferred[producer]) continue;
             f->before[producer] = (int)kolo_min_i64(f->before[producer], f->before[i]);
         }
     }
@@ -96,7 +96,7 @@ static void find_places(finder *f) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
         f->before[i] = f->latest;
-        for (int k = 0; k < n->n_out && f->later[i]; k++) {
+        for (int k = 0; k < n->n_out && f->deferred[i]; k++) {
             const kolo_value old = kolo_info(g, n->out[k])->next_of;
             if (!kolo_value_ok(old)) continue;
             f->before[i] = (int)kolo_min_i64(f->before[i], f->reader[old.id]);
@@ -107,39 +107,39 @@ static void find_places(finder *f) {
 }
 
 static int by_place(const void *a, const void *b) {
-    const kolo_later_step *x = a, *y = b;
+    const kolo_deferred_step *x = a, *y = b;
     if (x->before != y->before) return x->before < y->before ? -1 : 1;
     return x->step < y->step ? -1 : x->step > y->step;
 }
 
 static kolo_status list(kolo_plan *p, const finder *f) {
     int n = 0;
-    for (int i = 0; i < p->n_steps; i++) n += f->later[p->steps[i].node];
+    for (int i = 0; i < p->n_steps; i++) n += f->deferred[p->steps[i].node];
     if (n == 0) return KOLO_OK;
-    p->later = kolo_zalloc((size_t)n * sizeof *p->later);
-    if (!p->later) return KOLO_NOMEM((size_t)n * sizeof *p->later);
-    KOLO_TRY(kolo_regions_map(p->store->regions, NULL, p->map.table_bytes + 1, &p->later_table));
+    p->deferred = kolo_zalloc((size_t)n * sizeof *p->deferred);
+    if (!p->deferred) return KOLO_NOMEM((size_t)n * sizeof *p->deferred);
+    KOLO_TRY(kolo_regions_map(p->store->regions, NULL, p->map.table_bytes + 1, &p->deferred_table));
     for (int i = 0; i < p->n_steps; i++) {
-        if (!f->later[p->steps[i].node]) continue;
-        p->steps[i].later = true;
-        p->later[p->n_later++] = (kolo_later_step){i, f->before[p->steps[i].node]};
+        if (!f->deferred[p->steps[i].node]) continue;
+        p->steps[i].deferred = true;
+        p->deferred[p->n_deferred++] = (kolo_deferred_step){i, f->before[p->steps[i].node]};
     }
-    qsort(p->later, (size_t)p->n_later, sizeof *p->later, by_place);
-    p->next_later = p->n_later;
+    qsort(p->deferred, (size_t)p->n_deferred, sizeof *p->deferred, by_place);
+    p->next_deferred = p->n_deferred;
     return KOLO_OK;
 }
 
-kolo_status kolo_plan_find_later_steps(kolo_plan *p) {
+kolo_status kolo_plan_find_deferred_steps(kolo_plan *p) {
     const size_t nodes = (size_t)p->graph->n_nodes + 1, values = (size_t)p->graph->n_values + 1;
     kolo_arena arena = {0};
     finder f = {.p = p};
     if (!p->comm || p->adds_to || p->store->alone) return KOLO_OK; /* nothing is awaited */
-    f.later = kolo_arena_alloc(&arena, nodes * sizeof *f.later);
+    f.deferred = kolo_arena_alloc(&arena, nodes * sizeof *f.deferred);
     f.before = kolo_arena_alloc(&arena, nodes * sizeof *f.before);
     f.reader = kolo_arena_alloc(&arena, values * sizeof *f.reader);
     kolo_status status =
-        f.later && f.before && f.reader ? KOLO_OK : KOLO_NOMEM(values * sizeof *f.reader);
-    if (status == KOLO_OK) status = kolo_find_later(p->graph, f.later);
+        f.deferred && f.before && f.reader ? KOLO_OK : KOLO_NOMEM(values * sizeof *f.reader);
+    if (status == KOLO_OK) status = kolo_find_deferred(p->graph, f.deferred);
     if (status == KOLO_OK) {
         find_readers(&f);
         find_places(&f);
@@ -149,5 +149,5 @@ kolo_status kolo_plan_find_later_steps(kolo_plan *p) {
     return status;
 }
 
-int64_t kolo_store_undone(const kolo_store *s) { return s->undone; }
-bool kolo_store_is_unsettled(const kolo_store *s) { return s->unsettled != NULL; }
+int64_t kolo_store_rollbacks(const kolo_store *s) { return s->rollbacks; }
+bool kolo_store_has_deferred(const kolo_store *s) { return s->deferring != NULL; }

@@ -19,13 +19,13 @@
 
 /* The ranks are workers, then servers. Where the workers of a host push and pull together, n is the
  * number of hosts, whose share its workers divide equally. */
-typedef struct kolo_law {
+typedef struct kolo_byte_split {
     int workers, servers;
     int hosts; /* of the workers, which divide them equally; 0: each has a link of its own */
-} kolo_law;
+} kolo_byte_split;
 
-/* The sum of the shares of the ranks before `rank`, of kolo_law_all. */
-KOLO_SHARED uint64_t kolo_law_before(kolo_law law, int rank);
-KOLO_SHARED uint64_t kolo_law_all(kolo_law law);
+/* The sum of the shares of the ranks before `rank`, of kolo_byte_split_total. */
+KOLO_SHARED uint64_t kolo_byte_split_before(kolo_byte_split split, int rank);
+KOLO_SHARED uint64_t kolo_byte_split_total(kolo_byte_split split);
 /* total * part / all, rounded down; part <= all < 2^32. */
-KOLO_SHARED uint64_t kolo_law_cut(uint64_t total, uint64_t part, uint64_t all);
+KOLO_SHARED uint64_t kolo_byte_split_part(uint64_t total, uint64_t part, uint64_t all);

@@ -1,4 +1,4 @@
-/* Replies out of memory that a server lends: what the server sends, and what a client accepts. */
+/* Replies out of memory that a server exposes: what the server sends, and what a client accepts. */
 #define _GNU_SOURCE
 #include "comm/service/client.h"
 #include "comm/service/message.h"
@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { BLOCK = 4096, LENT = 1000, MAPPED = 0, UNMAPPED = 1, CLIENTS = 2 };
+enum { BLOCK = 4096, EXPOSED = 1000, MAPPED = 0, UNMAPPED = 1, CLIENTS = 2 };
 
 /* ---- a transport that maps one block ---- */
 
@@ -45,15 +45,18 @@ static void serve(void *arg, kolo_service_call *call) {
     kolo_service_reply(call, KOLO_OK, 0, block + call->key, call->output_bytes);
 }
 
-/* A request to a server that lends the first LENT bytes of the block. Returns whether the reply has
- * no body, and is to be copied from there. */
-static bool is_lent(int client, uint64_t at, uint64_t bytes, bool copied) {
+/* A request to a server that exposes the first EXPOSED bytes of the block. Returns whether the
+ * reply has no body, and is to be copied from there. */
+static bool is_exposed(int client, uint64_t at, uint64_t bytes, bool copied) {
     static const bool local[CLIENTS] = {true, true}, mapped[CLIENTS] = {[MAPPED] = true};
     kolo_transport t = open_transport();
     const kolo_server_place place = {
         .transport = &t, .local = local, .mapped = mapped, .size = CLIENTS};
-    const kolo_service_opts opts = {
-        .serve = serve, .credits = 2, .client_bytes = 8192, .lent = block, .lent_bytes = LENT};
+    const kolo_service_opts opts = {.serve = serve,
+                                    .credits = 2,
+                                    .client_bytes = 8192,
+                                    .exposed = block,
+                                    .exposed_bytes = EXPOSED};
     const kolo_call_head call = {
         .type = KOLO_MESSAGE_CALL, .kind = copied, .serial = 1, .key = at, .output_bytes = bytes};
     kolo_server *server;
@@ -69,28 +72,28 @@ static bool is_lent(int client, uint64_t at, uint64_t bytes, bool copied) {
     assert_true(head.type == KOLO_MESSAGE_REPLY && head.status == KOLO_OK && head.placed == 0);
     assert_int_equal(head.bytes, bytes);
     const ssize_t n = recv(fds[0], body, sizeof body, 0);
-    if (head.lent_handle == 0) {
+    if (head.exposed_handle == 0) {
         assert_int_equal(n, bytes > 0 ? (ssize_t)bytes : -1);
         if (bytes > 0) assert_memory_equal(body, block + at, bytes);
     } else {
         assert_int_equal(n, -1);
-        assert_int_equal(head.lent_at, at);
+        assert_int_equal(head.exposed_at, at);
     }
     close(fds[0]);
     kolo_server_destroy(server);
-    return head.lent_handle != 0;
+    return head.exposed_handle != 0;
 }
 
-static void a_server_sends_what_it_does_not_lend(void **state) {
-    assert_true(is_lent(MAPPED, 0, LENT, false));
-    assert_true(is_lent(MAPPED, 3, 700, false));
-    assert_true(is_lent(MAPPED, LENT - 1, 1, false));
-    assert_false(is_lent(MAPPED, LENT - 1, 2, false)); /* it is not all there */
-    assert_false(is_lent(MAPPED, LENT, 1, false));
-    assert_false(is_lent(MAPPED, 2000, 1000, false));
-    assert_false(is_lent(MAPPED, 5, 0, false));
-    assert_false(is_lent(UNMAPPED, 0, LENT, false));
-    assert_false(is_lent(MAPPED, 3, 700, true));
+static void a_server_sends_what_it_does_not_expose(void **state) {
+    assert_true(is_exposed(MAPPED, 0, EXPOSED, false));
+    assert_true(is_exposed(MAPPED, 3, 700, false));
+    assert_true(is_exposed(MAPPED, EXPOSED - 1, 1, false));
+    assert_false(is_exposed(MAPPED, EXPOSED - 1, 2, false)); /* it is not all there */
+    assert_false(is_exposed(MAPPED, EXPOSED, 1, false));
+    assert_false(is_exposed(MAPPED, 2000, 1000, false));
+    assert_false(is_exposed(MAPPED, 5, 0, false));
+    assert_false(is_exposed(UNMAPPED, 0, EXPOSED, false));
+    assert_false(is_exposed(MAPPED, 3, 700, true));
 }
 
 /* ---- the client ---- */
@@ -115,7 +118,7 @@ static kolo_status receive(const kolo_reply_head *reply, bool mapped, size_t roo
     return status;
 }
 
-static void a_client_copies_lent_replies(void **state) {
+static void a_client_copies_exposed_replies(void **state) {
     static const struct {
         uint64_t handle, at, bytes;
     } cases[] = {{1, 0, 4000}, {1, 17, 900}, {1, BLOCK - 1, 1}, {100, 1, 33}};
@@ -124,8 +127,8 @@ static void a_client_copies_lent_replies(void **state) {
         const kolo_reply_head head = {.type = KOLO_MESSAGE_REPLY,
                                       .serial = 1,
                                       .bytes = cases[i].bytes,
-                                      .lent_handle = cases[i].handle,
-                                      .lent_at = cases[i].at};
+                                      .exposed_handle = cases[i].handle,
+                                      .exposed_at = cases[i].at};
         ASSERT_OK(receive(&head, true, sizeof output, output));
         assert_memory_equal(output, block + cases[i].handle - 1 + cases[i].at, cases[i].bytes);
         for (size_t k = cases[i].bytes; k < BLOCK; k++) assert_int_equal(output[k], 0);
@@ -133,20 +136,26 @@ static void a_client_copies_lent_replies(void **state) {
 }
 
 /* The transport determines how large the server's memory is, not the reply. */
-static void a_client_refuses_invalid_lent_replies(void **state) {
+static void a_client_refuses_invalid_exposed_replies(void **state) {
     static const struct {
         kolo_reply_head head;
         bool unmapped;
         const char *error;
     } cases[] = {
-        {{.bytes = 2, .lent_handle = 1, .lent_at = BLOCK - 1}, false, "outside of its memory"},
-        {{.bytes = 2, .lent_handle = BLOCK + 2}, false, "outside of its memory"},
-        {{.bytes = 2, .lent_handle = 1, .lent_at = UINT64_MAX}, false, "outside of its memory"},
-        {{.bytes = 2, .lent_handle = UINT64_MAX, .lent_at = 1}, false, "outside of its memory"},
-        {{.bytes = 2, .lent_handle = 1}, true, "an invalid reply"},
-        {{.bytes = 101, .lent_handle = 1}, false, "an invalid reply"},
-        {{.bytes = 2, .lent_handle = 1, .placed = 1}, false, "an invalid reply"},
-        {{.bytes = 2, .lent_handle = 1, .status = KOLO_ERR_ARG}, false, "an invalid reply"},
+        {{.bytes = 2, .exposed_handle = 1, .exposed_at = BLOCK - 1},
+         false,
+         "outside of its memory"},
+        {{.bytes = 2, .exposed_handle = BLOCK + 2}, false, "outside of its memory"},
+        {{.bytes = 2, .exposed_handle = 1, .exposed_at = UINT64_MAX},
+         false,
+         "outside of its memory"},
+        {{.bytes = 2, .exposed_handle = UINT64_MAX, .exposed_at = 1},
+         false,
+         "outside of its memory"},
+        {{.bytes = 2, .exposed_handle = 1}, true, "an invalid reply"},
+        {{.bytes = 101, .exposed_handle = 1}, false, "an invalid reply"},
+        {{.bytes = 2, .exposed_handle = 1, .placed = 1}, false, "an invalid reply"},
+        {{.bytes = 2, .exposed_handle = 1, .status = KOLO_ERR_ARG}, false, "an invalid reply"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         char output[100] = {0};
@@ -160,11 +169,11 @@ static void a_client_refuses_invalid_lent_replies(void **state) {
     }
 }
 
-TEST_MAIN(test_comm_lent) {
+TEST_MAIN(test_comm_exposed) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_server_sends_what_it_does_not_lend),
-        cmocka_unit_test(a_client_copies_lent_replies),
-        cmocka_unit_test(a_client_refuses_invalid_lent_replies),
+        cmocka_unit_test(a_server_sends_what_it_does_not_expose),
+        cmocka_unit_test(a_client_copies_exposed_replies),
+        cmocka_unit_test(a_client_refuses_invalid_exposed_replies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
