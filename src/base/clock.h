@@ -8,6 +8,9 @@
 /* The current time. */
 KOLO_SHARED int64_t kolo_now_ns(void);
 
+/* Sleeps for this long, or until a signal. */
+KOLO_SHARED void kolo_sleep_ns(int64_t ns);
+
 /* Converts milliseconds, clamped to about 70 years so that adding the longest timeout to the
  * current time cannot overflow. */
 static inline int64_t kolo_ms_to_ns(int64_t ms) {

@@ -10,6 +10,13 @@
 
 static locale_t c_locale(void) { return newlocale(LC_ALL_MASK, "C", (locale_t)0); }
 
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void kolo_sort_doubles(double *values, size_t n) { qsort(values, n, sizeof *values, ascending); }
+
 double kolo_parse_double(const char *text, char **end) { return strtod_l(text, end, c_locale()); }
 
 int kolo_vsnprintf(char *text, size_t bytes, const char *fmt, va_list args) {

@@ -16,3 +16,6 @@ KOLO_SHARED int kolo_vsnprintf(char *text, size_t bytes, const char *fmt, va_lis
 /* Formats a double in at most 31 characters: the shortest form that parses to the same value, or
  * "nan", "inf", "-inf". */
 KOLO_SHARED void kolo_double_text(double value, char text[32]);
+
+/* Sorts them in ascending order. */
+KOLO_SHARED void kolo_sort_doubles(double *values, size_t n);

@@ -14,7 +14,6 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { CHUNK = 1 << 16, WAIT_MS = 50, MOST_LINE = 1 << 24 };
@@ -111,14 +110,12 @@ static kolo_status check_size(const kolo_feed *feed) {
                      feed->path, (int64_t)st.st_size, feed->position);
 }
 
-static void sleep_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
-
 /* At the end of what is there: whether more may come. Waits a little then. */
 static kolo_status wait_at_end(kolo_feed *feed) {
     const double idle = (double)(kolo_now_ns() - feed->since) / 1e9;
     KOLO_TRY(check_size(feed));
     feed->ended = !feed->file || feed->stays || idle >= feed->follow;
-    if (!feed->ended) sleep_ms(WAIT_MS / 5);
+    if (!feed->ended) kolo_sleep_ns(kolo_ms_to_ns(WAIT_MS / 5));
     return KOLO_OK;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/integer.h"
+#include "base/number.h"
 #include "base/process.h"
 #include "inspect/machine.h"
 #include "kernel/parallel.h"
@@ -20,7 +21,6 @@
 #include "train/session/resident_batch.h"
 #include "train/session/tuning.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { WARM_UP = 2, DEFAULT_STEPS = 10, MOST_STEPS = 1000, LEAST_REPEATS = 3, REPEATS = 50 };
@@ -180,14 +180,9 @@ static kolo_status record_more(profiler *p) {
 
 /* ---- the profile ---- */
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Reorders the values. */
 static double median(double *values, int64_t n) {
-    qsort(values, (size_t)n, sizeof *values, ascending);
+    kolo_sort_doubles(values, (size_t)n);
     return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 

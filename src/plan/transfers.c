@@ -1,11 +1,10 @@
 #include "plan/transfers.h"
 
+#include "base/clock.h"
 #include "comm/engine/request.h"
 #include "plan/chunk_inputs.h"
 
-#include <time.h>
-
-enum { NAP_NS = 5000 }; /* between two looks at the device */
+enum { SLEEP_NS = 5000 }; /* between two looks at the device */
 
 /* A POST that has not started: its values are being copied to the host. */
 struct kolo_plan_transfer {
@@ -102,8 +101,6 @@ kolo_status kolo_plan_start_ready(kolo_plan *p) {
     return KOLO_OK;
 }
 
-static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL); }
-
 /* Waits for an event. Meanwhile POSTs start, and what is in flight goes on. */
 static kolo_status reach(kolo_plan *p, kolo_event event) {
     kolo_comm *comm = kolo_plan_owner(p)->comm;
@@ -111,7 +108,7 @@ static kolo_status reach(kolo_plan *p, kolo_event event) {
     while (!kolo_regions_reached(p->store->regions, event)) {
         KOLO_TRY(kolo_plan_start_ready(p));
         if (comm) KOLO_TRY(kolo_comm_progress(comm));
-        nap();
+        kolo_sleep_ns(SLEEP_NS);
     }
     KOLO_TRY(kolo_regions_await(p->store->regions, event));
     return kolo_plan_start_ready(p);
@@ -136,7 +133,7 @@ kolo_status kolo_plan_await(kolo_plan *p, const kolo_step *wait, int bank) {
         KOLO_TRY(kolo_plan_start_ready(p));
         KOLO_TRY(test(p, wait, bank, &complete));
         if (complete) break;
-        nap();
+        kolo_sleep_ns(SLEEP_NS);
     }
     return KOLO_OK;
 }

@@ -1,11 +1,11 @@
 #include "support/victim.h"
 
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "support/support.h"
 
 #include <signal.h>
 #include <stdatomic.h>
-#include <time.h>
 
 /* A rank's flag, in memory that all ranks share, side by side: it has created what they share. */
 typedef struct flag {
@@ -17,7 +17,7 @@ void victim_wait(void *result, int rank, bool victim) {
     atomic_store(&own->created, 1);
     for (int r = 0; victim && r < VICTIM_RANKS; r++) {
         while (!atomic_load(&own[r - rank].created)) {
-            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+            kolo_sleep_ns(1000000);
         }
     }
 }

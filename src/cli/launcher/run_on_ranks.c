@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "cli/launcher/run_on_ranks.h"
 
+#include "base/clock.h"
 #include "base/process.h"
 #include "cli/launcher/error_report.h"
 #include "cli/launcher/launch.h"
@@ -19,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
 
 /* The argv of this command: program, words of the command name, arguments. Free it and *words,
@@ -74,7 +74,7 @@ static int running_others(void) {
         if (file) fclose(file);
         if (!read) return 0;
         if (running < least) least = running;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        kolo_sleep_ns(1000000);
     }
     return (int)least - 1;
 }

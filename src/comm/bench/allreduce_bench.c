@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "base/status.h"
 #include "comm/bench/work.h"
 #include "comm/engine/comm.h"
@@ -17,7 +18,6 @@
 
 #include <math.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -168,15 +168,10 @@ static kolo_status measure(const bench *b, const pace *p, kolo_request *request,
     return KOLO_OK;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void fill_row(const bench *b, size_t bytes, int n, kolo_algorithm algorithm,
                      kolo_bench_row *row) {
     int ranks = kolo_comm_size(b->comm);
-    qsort(b->us, (size_t)n, sizeof *b->us, ascending);
+    kolo_sort_doubles(b->us, (size_t)n);
     double mean = 0;
     for (int i = 0; i < n; i++) mean += b->us[i] / n;
     double median = b->us[n / 2], gigabytes_per_s = median > 0 ? (double)bytes / median * 1e-3 : 0;

@@ -9,9 +9,8 @@
 
 #include <sched.h>
 #include <string.h>
-#include <time.h>
 
-enum { NAP_NS = 1000000 };
+enum { SLEEP_NS = 1000000 };
 enum {
     LEAST = 32 << 20,
     TIMES = 32,
@@ -20,22 +19,22 @@ enum {
 
 /* ---- a barrier ---- */
 
-static kolo_status nap_until_complete(const kolo_comm *comm, kolo_request *barrier) {
+static kolo_status sleep_until_complete(const kolo_comm *comm, kolo_request *barrier) {
     const int64_t end_ns = kolo_now_ns() + comm->timeout_ns;
     bool complete = false;
     KOLO_TRY(kolo_request_test(barrier, &complete));
     while (!complete && kolo_now_ns() < end_ns) {
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        kolo_sleep_ns(SLEEP_NS);
         KOLO_TRY(kolo_request_test(barrier, &complete));
     }
     return complete ? KOLO_OK : kolo_request_wait(barrier, 0);
 }
 
-kolo_status kolo_bench_meet(kolo_comm *comm) {
+kolo_status kolo_bench_barrier(kolo_comm *comm) {
     kolo_request *barrier;
     KOLO_TRY(kolo_barrier_create(comm, "benchmark", &barrier));
     kolo_status status = kolo_request_start(barrier);
-    if (status == KOLO_OK) status = nap_until_complete(comm, barrier);
+    if (status == KOLO_OK) status = sleep_until_complete(comm, barrier);
     kolo_request_destroy(barrier);
     return status;
 }

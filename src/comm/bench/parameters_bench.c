@@ -6,12 +6,12 @@
  * time. */
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "base/status.h"
 #include "comm/bench/bench_ranks.h"
 #include "kolo/bench.h"
 #include "kolo/parameters.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { STEPS_LEAST = 3, STEPS_MOST = 2000 };
@@ -75,11 +75,6 @@ static kolo_status begin(bench *b, size_t count) {
     return KOLO_OK;
 }
 
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The steps; returns what this rank has sent and received. */
 static kolo_status run(bench *b, size_t count, double *moved) {
     uint64_t before[2], after[2];
@@ -120,7 +115,7 @@ static kolo_status measure(bench *b, size_t bytes, kolo_bench_parameters_row *ro
     update[0] = (double)b->update_ns;
     update[1] = (double)b->updated;
     KOLO_TRY(kolo_allreduce(b->comm, update, 2, KOLO_DTYPE_F64, KOLO_SUM));
-    qsort(b->us, (size_t)b->steps, sizeof *b->us, ascending);
+    kolo_sort_doubles(b->us, (size_t)b->steps);
     row->steps = b->steps;
     row->us_median = b->us[b->steps / 2];
     row->us_min = b->us[0];

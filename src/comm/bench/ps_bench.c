@@ -9,13 +9,13 @@
 #include "base/clock.h"
 #include "base/integer.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "base/status.h"
 #include "comm/bench/bench_ranks.h"
 #include "comm/service/waits.h"
 #include "kolo/bench.h"
 #include "kolo/service.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { ITERATIONS_LEAST = 5, ITERATIONS_MOST = 20000, WARM_UP = 2, SERVERS_MAX = 1024 };
@@ -126,11 +126,6 @@ static kolo_status check_result(bench *b, size_t bytes) {
     return KOLO_FAIL(KOLO_ERR_FORMAT, "a pull of %zu bytes gave other data than was pushed", bytes);
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The number of iterations that fit into the budget, by the slowest worker. */
 static kolo_status choose_iterations(bench *b, size_t bytes, int *n) {
     double us = 0, slowest = 1;
@@ -162,7 +157,7 @@ static kolo_status bench_size(bench *b, size_t bytes, kolo_bench_ps_row *row) {
     KOLO_TRY(measure_bound(b, bytes, &bound));
     KOLO_TRY(kolo_allreduce(b->comm, &wall_us, 1, KOLO_DTYPE_F64, KOLO_MAX));
     KOLO_TRY(kolo_allreduce(b->comm, b->us, (size_t)n, KOLO_DTYPE_F64, KOLO_MAX));
-    qsort(b->us, (size_t)n, sizeof *b->us, ascending);
+    kolo_sort_doubles(b->us, (size_t)n);
     double moved = 2.0 * (double)bytes * b->n_workers * n;
     *row = (kolo_bench_ps_row){.bytes = bytes,
                                .workers = b->n_workers,

@@ -7,10 +7,10 @@
 #include "base/clock.h"
 #include "base/integer.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "base/status.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <time.h>
 
 enum {
@@ -54,13 +54,8 @@ static void calibrate(loop *l, double us) {
     l->kernel = kolo_max_i64(1, (int64_t)(KERNEL_NS / each_ns));
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(double *us, int n) {
-    qsort(us, (size_t)n, sizeof *us, ascending);
+    kolo_sort_doubles(us, (size_t)n);
     return us[n / 2];
 }
 

@@ -13,8 +13,8 @@
 #include <string.h>
 
 enum {
-    POLLS = 200,    /* without progress before the first nap */
-    NAP_NS = 50000, /* at least */
+    POLLS = 200,      /* without progress before the first sleep */
+    SLEEP_NS = 50000, /* at least */
 };
 
 typedef enum kind { KIND_ROUND, KIND_DECISION, KIND_RECORD, KINDS } kind;
@@ -232,11 +232,11 @@ static kolo_status pause_briefly(kolo_agreement *a, bool moved) {
     (void)kolo_engine_progress(comm, &moved);
     a->polls = moved ? 0 : a->polls + 1;
     if (a->polls < POLLS) return KOLO_OK;
-    int64_t nap_ns = kolo_nap_ns(kolo_now_ns() - a->started_ns, NAP_NS);
+    int64_t sleep_ns = kolo_backoff_ns(kolo_now_ns() - a->started_ns, SLEEP_NS);
     if (comm->lock && comm->lock->shared) {
-        kolo_progress_let_in(comm, kolo_nap, nap_ns);
+        kolo_progress_let_in(comm, kolo_sleep_ns, sleep_ns);
     } else {
-        kolo_nap(nap_ns);
+        kolo_sleep_ns(sleep_ns);
     }
     if (kolo_comm_whole(comm)->aborts != a->aborts) {
         return KOLO_FAIL(KOLO_ERR_PEER, "%s", kolo_comm_whole(comm)->broken_text);

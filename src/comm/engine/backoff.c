@@ -1,16 +1,16 @@
 /* Backoff of a wait: spin, yield, sleep.
  *
  * A wait first spins, because a peer on another core responds within a fraction of a microsecond;
- * then it yields; then it sleeps in naps, which take a certain part of the time that it has waited,
- * so that a long wait seldom wakes up and is hardly longer for it. If the host is oversubscribed it
- * yields at once, since the peer may need this core.
+ * then it yields; then it sleeps repeatedly, each time for a certain part of the time that it has
+ * waited, so that a long wait seldom wakes up and is hardly longer for it. If the host is
+ * oversubscribed it yields at once, since the peer may need this core.
  *
  * A long yield means that other programs compete for the processors: a thread that yields to them
  * waits for a whole time slice, whereas a thread that sleeps is scheduled soon after it wakes. If
- * long yields have cost more time than naps in every wait would have, all waits nap for a while.
- * The peers are checked every millisecond, and less often where a host has so many ranks that the
- * checks, a system call for each pair of them, would take the processors' time. The constants are
- * below and in backoff.h (KOLO_SPINS). */
+ * long yields have cost more time than sleeps in every wait would have, all waits sleep for a
+ * while. The peers are checked every millisecond, and less often where a host has so many ranks
+ * that the checks, a system call for each pair of them, would take the processors' time. The
+ * constants are below and in backoff.h (KOLO_SPINS). */
 #define _GNU_SOURCE
 #include "comm/engine/backoff.h"
 
@@ -24,7 +24,6 @@
 #include "comm/engine/watch.h"
 
 #include <sched.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -35,12 +34,12 @@ enum {
     WATCH_PEER_NS = 6000,      /* for each peer and rank of the host: twenty times their cost */
     INTERRUPTED_NS = 20000000, /* between calls of `interrupted` */
     YIELD_NS = 2000000,        /* of yielding before sleeping */
-    NAP_NS = 5000,             /* at least; at most WATCH_NS */
-    NAP_PART = 128,            /* of the time since the latest progress */
+    SLEEP_NS = 5000,           /* at least; at most WATCH_NS */
+    SLEEP_PART = 128,          /* of the time since the latest progress */
     LONG_YIELD_NS = 1000000,   /* a yield of at least this means that the processors are busy */
-    NAP_COST_NS = 60000,       /* a nap makes a wait this much longer */
-    LOST_MAX_NS = 5000000,     /* in long yields, beyond the cost of naps */
-    BUSY_NS = 50000000,        /* for which waits then nap */
+    SLEEP_COST_NS = 60000,     /* a sleep makes a wait this much longer */
+    LOST_MAX_NS = 5000000,     /* in long yields, beyond the cost of sleeps */
+    BUSY_NS = 50000000,        /* for which waits then sleep */
 };
 
 static void relax(void) {
@@ -91,10 +90,8 @@ kolo_status kolo_comm_watch_sometimes(kolo_comm *comm, int64_t now_ns) {
     return kolo_family_watch(comm);
 }
 
-void kolo_nap(int64_t ns) { nanosleep(&(struct timespec){.tv_nsec = ns}, NULL); }
-
-int64_t kolo_nap_ns(int64_t waited_ns, int64_t least_ns) {
-    return kolo_max_i64(least_ns, kolo_min_i64(WATCH_NS, waited_ns / NAP_PART));
+int64_t kolo_backoff_ns(int64_t waited_ns, int64_t least_ns) {
+    return kolo_max_i64(least_ns, kolo_min_i64(WATCH_NS, waited_ns / SLEEP_PART));
 }
 
 static void yield(int64_t unused_ns) { sched_yield(); }
@@ -111,20 +108,20 @@ static void pause_by(kolo_comm *comm, void (*how)(int64_t ns), int64_t ns) {
 /* Releases the processor for a moment. */
 static void yield_or_nap(kolo_comm *comm, kolo_idle *w) {
     int64_t before_ns = w->now_ns, waited_ns = before_ns - w->since_ns;
-    int64_t nap_ns = kolo_nap_ns(waited_ns, NAP_NS);
-    bool nap = waited_ns > YIELD_NS || before_ns < comm->busy_until_ns;
-    if (kolo_comm_whole(comm)->n_offloaded > 0) nap = false; /* a backend must be polled */
+    int64_t sleep_ns = kolo_backoff_ns(waited_ns, SLEEP_NS);
+    bool sleeps = waited_ns > YIELD_NS || before_ns < comm->busy_until_ns;
+    if (kolo_comm_whole(comm)->n_offloaded > 0) sleeps = false; /* a backend must be polled */
     const kolo_transport *t = comm->transport;
-    if (t->events >= 0 && (nap || !t->no_wakeup)) { /* the peer will wake this thread */
-        kolo_progress_sleep(comm, t->no_wakeup ? nap_ns : WATCH_NS);
-        nap = true;
-    } else if (nap) {
-        pause_by(comm, kolo_nap, nap_ns);
+    if (t->events >= 0 && (sleeps || !t->no_wakeup)) { /* the peer will wake this thread */
+        kolo_progress_sleep(comm, t->no_wakeup ? sleep_ns : WATCH_NS);
+        sleeps = true;
+    } else if (sleeps) {
+        pause_by(comm, kolo_sleep_ns, sleep_ns);
     } else {
         pause_by(comm, yield, 0);
     }
     w->now_ns = kolo_now_ns();
-    if (nap || w->now_ns - before_ns <= LONG_YIELD_NS) return;
+    if (sleeps || w->now_ns - before_ns <= LONG_YIELD_NS) return;
     comm->lost_ns += w->now_ns - before_ns;
     if (comm->lost_ns > LOST_MAX_NS) comm->busy_until_ns = w->now_ns + BUSY_NS;
 }
@@ -145,7 +142,7 @@ kolo_status kolo_idle_step(kolo_comm *comm, kolo_idle *w, bool moved) {
     if (!w->since_ns) {
         w->since_ns = w->now_ns = kolo_now_ns();
         if (w->now_ns >= comm->busy_until_ns) {
-            comm->lost_ns = kolo_max_i64(comm->lost_ns - NAP_COST_NS, 0);
+            comm->lost_ns = kolo_max_i64(comm->lost_ns - SLEEP_COST_NS, 0);
         }
     }
     if (!w->started_ns) w->started_ns = w->since_ns;

@@ -16,9 +16,7 @@ typedef struct kolo_idle {
  * sleeps for a moment, and checks the peers from time to time. */
 kolo_status kolo_idle_step(kolo_comm *comm, kolo_idle *w, bool moved);
 /* How long a wait sleeps next, after so much time without progress: a part of that. */
-int64_t kolo_nap_ns(int64_t waited_ns, int64_t least_ns);
-/* Sleeps for less than a second. */
-void kolo_nap(int64_t ns);
+int64_t kolo_backoff_ns(int64_t waited_ns, int64_t least_ns);
 /* Adapts the number of spins after a wait. */
 void kolo_idle_learn(kolo_comm *comm, const kolo_idle *w);
 /* Asks the program now and then whether it has been interrupted; if so, breaks the communicator.

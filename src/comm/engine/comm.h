@@ -109,7 +109,7 @@ struct kolo_comm {
     int64_t looked_ns;     /* time of the latest look for signals */
     int64_t watched_ns;    /* and of the latest check of the peers */
     int64_t busy_until_ns; /* until then processors are assumed busy: waits sleep */
-    int64_t lost_ns;       /* time lost in long yields, minus the cost of naps (backoff.c) */
+    int64_t lost_ns;       /* time lost in long yields, minus the cost of sleeps (backoff.c) */
 
     char last_title[KOLO_TITLE_BYTES]; /* of the collective completed last; "": none */
     kolo_signals report_signal;        /* requests a report; fd -1: none */

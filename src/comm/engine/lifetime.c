@@ -17,7 +17,6 @@
 #include "comm/engine/p2p.h"
 #include "comm/engine/progress_thread.h"
 
-#include <time.h>
 #include <unistd.h>
 
 enum { LEAVE_NS = 100000 }; /* between checks whether all threads have left */
@@ -152,7 +151,7 @@ static bool wait_for_threads(kolo_comm *comm) {
         kolo_comm_break_all(comm, KOLO_ERR_PEER, "destroyed while a thread waited in it");
         if (own) break;
         kolo_comm_unlock(comm);
-        nanosleep(&(struct timespec){.tv_nsec = LEAVE_NS}, NULL);
+        kolo_sleep_ns(LEAVE_NS);
         kolo_comm_relock(comm);
     }
     kolo_comm_unlock(comm);

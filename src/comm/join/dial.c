@@ -328,7 +328,7 @@ static void *accept_all(void *arg) {
             admit(d, &m);
         } else if (status == KOLO_ERR_NOMEM || status == KOLO_ERR_IO) {
             kolo_log_line(KOLO_LOG_WARN, d->own.rank, "cannot accept: %s", kolo_last_error());
-            nanosleep(&(struct timespec){.tv_nsec = FULL_NS}, NULL);
+            kolo_sleep_ns(FULL_NS);
         }
     }
     lock(d);

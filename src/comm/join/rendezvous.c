@@ -14,7 +14,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -286,7 +285,7 @@ static kolo_status reach_leader(kolo_joining *j, int *fd, kolo_nonces *nonces) {
             return KOLO_FAIL(KOLO_ERR_TIMEOUT, "rank 0 did not listen within %.1f s (%s)",
                              kolo_joining_s(j), last);
         }
-        nanosleep(&(struct timespec){.tv_nsec = RETRY_NS}, NULL);
+        kolo_sleep_ns(RETRY_NS);
     }
 }
 

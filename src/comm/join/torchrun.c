@@ -24,7 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -133,7 +132,7 @@ static kolo_status enter(torchrun_manager *m, int64_t *joined, int64_t deadline_
         status = kolo_socket_connect_tcp(m->base.address, m->port, until_ns, &m->fd);
         if (status == KOLO_OK) break;
         if (status != KOLO_ERR_PEER || kolo_now_ns() + RETRY_NS > until_ns) return status;
-        nanosleep(&(struct timespec){.tv_nsec = RETRY_NS}, NULL);
+        kolo_sleep_ns(RETRY_NS);
     }
     char key[KEY_BYTES];
     snprintf(key, sizeof key, "%s/joined/%d", m->group, m->base.rank);

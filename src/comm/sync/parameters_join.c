@@ -4,8 +4,6 @@
 #include "base/status.h"
 #include "comm/sync/parameters_internal.h"
 
-#include <time.h>
-
 const char *kolo_parameters_address(const kolo_parameters *p) {
     return p->service ? kolo_service_address(p->service) : NULL;
 }
@@ -71,7 +69,7 @@ static kolo_status try_to_enter(kolo_parameters *p, uint64_t *end) {
 
 /* Tries as long as a worker makes progress. */
 static kolo_status try_until_it_enters(kolo_parameters *p, uint64_t *end) {
-    static const int64_t nap_ns = 10000000, asked_ns = 1000000000;
+    static const int64_t sleep_ns = 10000000, asked_ns = 1000000000;
     for (int64_t next_ns = kolo_now_ns() + asked_ns;;) {
         KOLO_TRY(try_to_enter(p, end));
         if (*end > 0) return KOLO_OK;
@@ -80,7 +78,7 @@ static kolo_status try_until_it_enters(kolo_parameters *p, uint64_t *end) {
                                                "progress: nobody can join");
         }
         if (kolo_now_ns() > next_ns) next_ns += asked_ns;
-        nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
+        kolo_sleep_ns(sleep_ns);
     }
 }
 

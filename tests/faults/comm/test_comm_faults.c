@@ -12,7 +12,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { RANKS = 3, VICTIM = 1 };
@@ -117,7 +116,7 @@ static void run_child(kolo_comm *comm, fork_flag *own) {
                  strstr(kolo_last_error(), "belongs to the parent process");
     kolo_comm_destroy(comm);
     for (int ms = 0; ms < 30000 && !atomic_load(&(own - 1)->set); ms++) {
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        kolo_sleep_ns(1000000);
     }
     atomic_store(&own->set, inert ? 1 : 2);
     _exit(0);
@@ -138,7 +137,7 @@ static kolo_status forked_body(kolo_comm *comm, const void *arg, void *result) {
     text[sizeof text - 1] = '\0';
     atomic_store(&own->set, 1);
     while (!atomic_load(&(own + VICTIM)->set)) {
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        kolo_sleep_ns(1000000);
     }
     if (atomic_load(&(own + VICTIM)->set) != 1) return KOLO_FAIL(KOLO_ERR_FORMAT, "not inert");
     return KOLO_FAIL(status, "%s", text);
@@ -256,8 +255,6 @@ static void a_mismatch_shows_both_sides_on_all_ranks(void **state) {
 
 /* ---- late ranks ---- */
 
-static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); }
-
 /* A short deadline for waits only: ranks of a busy machine may take longer to join. */
 static void shorten_waits(kolo_comm *comm, int64_t ms) { comm->timeout_ns = ms * 1000000; }
 
@@ -272,7 +269,7 @@ static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
                                    "bucket 7", &q));
     if (kolo_comm_rank(comm) == VICTIM) {
         kolo_status status; /* of the others' failure; progress may be made by another thread */
-        while ((status = kolo_comm_watch(comm)) == KOLO_OK) nap();
+        while ((status = kolo_comm_watch(comm)) == KOLO_OK) kolo_sleep_ns(1000000);
         return status;
     }
     return start_and_wait(q);
@@ -283,7 +280,8 @@ static kolo_status too_late_body(kolo_comm *comm, const void *arg, void *result)
     float x = 1;
     KOLO_TRY(kolo_barrier(comm));
     if (kolo_comm_rank(comm) == 0) shorten_waits(comm, 100);
-    while (kolo_comm_rank(comm) == 1 && !atomic_load(comm->transport->alarm)) nap();
+    while (kolo_comm_rank(comm) == 1 && !atomic_load(comm->transport->alarm))
+        kolo_sleep_ns(1000000);
     return kolo_allreduce(comm, &x, 1, KOLO_DTYPE_F32, KOLO_SUM);
 }
 

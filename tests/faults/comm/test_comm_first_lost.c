@@ -3,6 +3,7 @@
  * error reports it to those that still need it, and a failure that a rank has reported is named
  * before a rank that has left. */
 #define _GNU_SOURCE
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -19,12 +20,9 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { RANKS = 3, LATEST_MS = 30000 };
-
-static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); }
 
 /* Of a rank, in memory that all ranks share, side by side. */
 typedef struct own_state {
@@ -102,9 +100,9 @@ static kolo_status play(kolo_comm *comm, const scene *s, own_state *all, kolo_re
         if (s->work != PIECES) KOLO_TRY(kolo_request_start(q));
         return kolo_request_wait(q, 0);
     }
-    while (!is_stopped(atomic_load(&all[late].pid))) nap();
+    while (!is_stopped(atomic_load(&all[late].pid))) kolo_sleep_ns(1000000);
     if (rank == s->dies) {
-        while (!atomic_load(&all[s->notices].ready)) nap();
+        while (!atomic_load(&all[s->notices].ready)) kolo_sleep_ns(1000000);
         raise(SIGKILL);
     }
     if (s->work == PIECES) KOLO_TRY(kolo_request_start(q)); /* its first message is out */
@@ -220,7 +218,7 @@ static kolo_status failed_body(kolo_comm *comm, const void *arg, void *result) {
     if (rank == 2) (void)kolo_comm_break_one(sub, KOLO_ERR_NOMEM, "no memory left");
     atomic_store(&all[rank].ready, 1);
     for (int r = 0; r < RANKS; r++) {
-        while (!atomic_load(&all[r].ready)) nap();
+        while (!atomic_load(&all[r].ready)) kolo_sleep_ns(1000000);
     }
     if (rank == 1) {
         named = kolo_barrier(sub) == KOLO_ERR_NOMEM &&

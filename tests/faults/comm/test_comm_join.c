@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- success ---- */
@@ -38,7 +37,7 @@ static kolo_status no_listener_body(kolo_comm *comm, const void *arg, void *resu
     if (fd) {
         close(atoi(fd));
         unsetenv("KOLO_LISTEN_FD");
-        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+        kolo_sleep_ns(100000000);
     }
     return join_and_add(20000);
 }

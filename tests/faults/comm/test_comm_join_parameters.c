@@ -1,5 +1,6 @@
 /* Workers that join the parameters of a group later: in a thread of a rank, which has connections
  * of its own. Each lease is applied once, whenever they join and leave. */
+#include "base/clock.h"
 #include "base/status.h"
 #include "kolo/comm.h"
 #include "kolo/parameters.h"
@@ -11,7 +12,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { COUNT = 300, PHASES = 3, PHASE = COUNT / PHASES, JOINS = 2, WORKERS = 2 };
 
@@ -61,8 +61,6 @@ static kolo_parameters_opts options(const setting *s) {
                                   .update = add_gradient};
 }
 
-static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL); }
-
 static void *join_in_thread(void *arg);
 
 /* Lets a process join, while this one has a lease: so the others do not wait for each other. */
@@ -71,7 +69,7 @@ static kolo_status let_join(joining *j) {
         return KOLO_FAIL(KOLO_ERR_IO, "no thread");
     }
     j->started = true;
-    while (!atomic_load(&j->entered)) nap();
+    while (!atomic_load(&j->entered)) kolo_sleep_ns(300000);
     return KOLO_OK;
 }
 
@@ -81,7 +79,7 @@ static kolo_status await_step(const joining *j, int rank) {
     int unused = 0;
     if (j->s->dies > 0 && rank > 0) return KOLO_OK;
     if (rank > 0) return kolo_recv(j->comm, &unused, 1, KOLO_DTYPE_I32, 0, 0);
-    while (j->started && !atomic_load(&j->worked)) nap();
+    while (j->started && !atomic_load(&j->worked)) kolo_sleep_ns(300000);
     if (j->s->dies > 0) return KOLO_OK;
     return kolo_send(j->comm, &unused, 1, KOLO_DTYPE_I32, 1, 0);
 }
@@ -94,7 +92,7 @@ static kolo_status step(kolo_parameters *p, uint64_t end, joining *j, bool *made
     KOLO_TRY(kolo_parameters_lease(p, made, &number));
     if (!*made) return KOLO_OK;
     if (kolo_parameters_reads_again(p)) KOLO_TRY(kolo_parameters_pull(p, values));
-    nap();
+    kolo_sleep_ns(300000);
     if (j) j->address = kolo_parameters_address(p);
     if (j) KOLO_TRY(let_join(j));
     gradient[number] = 1;

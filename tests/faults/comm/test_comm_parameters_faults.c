@@ -1,4 +1,5 @@
 /* Parameters on servers whose workers or owners die. */
+#include "base/clock.h"
 #include "base/status.h"
 #include "kolo/parameters.h"
 #include "support/support.h"
@@ -6,7 +7,6 @@
 
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 
 enum { VICTIM = 1, OWNER = 3, COUNT = 500, STEPS = 40, DEATH = 10 };
 
@@ -31,7 +31,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     KOLO_TRY(kolo_parameters_create(comm, values, COUNT, &opts, &p));
     victim_wait(result, rank, rank == s->victim);
     if (rank == OWNER && s->victim == OWNER) {
-        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+        kolo_sleep_ns(100000000);
         raise(SIGKILL);
     }
     for (int i = 0; i < COUNT; i++) gradient[i] = 1;

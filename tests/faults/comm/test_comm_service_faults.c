@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { RANKS = 4, SERVER = 0, OTHER_SERVER = 1, VICTIM = 2, BYTES = 100000 };
@@ -70,11 +69,10 @@ static kolo_status create(kolo_comm *comm, server *s, kolo_service **service) {
     return kolo_service_run(*service, &q, 0); /* no rank is in a collective any more */
 }
 
-static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
-
 static bool wait_until(const _Atomic int *value, int wanted) {
     int64_t until_ns = kolo_now_ns() + INT64_C(15000000000);
-    while (atomic_load(value) != wanted && kolo_now_ns() < until_ns) pause_ms(2);
+    while (atomic_load(value) != wanted && kolo_now_ns() < until_ns)
+        kolo_sleep_ns(kolo_ms_to_ns(2));
     return atomic_load(value) == wanted;
 }
 
@@ -100,7 +98,7 @@ static kolo_status killed_client_body(kolo_comm *comm, const void *arg, void *re
     if (status == KOLO_OK && rank > OTHER_SERVER) kolo_service_destroy(service);
     if (status == KOLO_OK && rank <= OTHER_SERVER) { /* the communicator is of no use any more */
         if (!wait_until(&s.left, 1)) status = KOLO_FAIL(KOLO_ERR_FORMAT, "%d left", s.left);
-        pause_ms(200);
+        kolo_sleep_ns(kolo_ms_to_ns(200));
         kolo_service_destroy(service);
     }
     return status;
@@ -134,7 +132,7 @@ static kolo_status killed_server_body(kolo_comm *comm, const void *arg, void *re
     s = (server){0};
     KOLO_TRY(create(comm, &s, &service));
     if (rank == SERVER) {
-        pause_ms(100);
+        kolo_sleep_ns(kolo_ms_to_ns(100));
         raise(SIGKILL);
     }
     kolo_service_request kept = {.server = SERVER, .kind = KEEP};

@@ -17,7 +17,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { RANKS = 4, STEPS = 24 };
@@ -229,7 +228,7 @@ static kolo_status absent_body(kolo_comm *comm, const void *arg, void *result) {
     KOLO_TRY(kolo_comm_allow_shrink(comm));
     KOLO_TRY(kolo_barrier(comm));
     if (kolo_comm_rank(comm) == 2) {
-        nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
+        kolo_sleep_ns(2000000000);
         return KOLO_OK;
     }
     return kolo_comm_agree(comm, &flags, NULL);
@@ -270,7 +269,7 @@ static kolo_status stopped_body(kolo_comm *comm, const void *arg, void *result) 
     if (rank == 0) kill((pid_t)pids[1], SIGCONT);
     for (int i = 0; i < 300; i++) { /* while it finds out */
         KOLO_TRY(kolo_barrier(others));
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        kolo_sleep_ns(1000000);
     }
     return KOLO_OK;
 }
@@ -362,7 +361,7 @@ static void await_all(alive *own, int rank, int done) {
     atomic_store(&own->done, done);
     for (int r = 0; r < 3; r++) {
         while (atomic_load(&own[r - rank].done) < done) {
-            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+            kolo_sleep_ns(1000000);
         }
     }
 }
@@ -420,7 +419,7 @@ static kolo_status abort_body(kolo_comm *comm, const void *arg, void *result) {
     KOLO_TRY(own->allowed);
     if (*(const bool *)arg) kolo_comm_revoke(comm, "revoked by the test");
     if (rank == 1) {
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        kolo_sleep_ns(20000000);
         kolo_comm_abort(comm, "aborted by the test");
         own->agreed = kolo_comm_shrink(comm, &others);
     } else {

@@ -1,6 +1,7 @@
 /* Groups in which ranks connect when they need each other: the connections there are, everything
  * that needs others, at the same time from both sides, and the failures of ranks that are not
  * connected. With KOLO_CONNECTIONS=ring only neighbours are connected at first. */
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -16,17 +17,12 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { RANKS = 6, COUNT = 3000 };
 
 static kolo_status wrong(const char *what, int rank) {
     return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d: %s: %.300s", rank, what, kolo_last_error());
-}
-
-static void nap_ms(long ms) {
-    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
 static int connections(const kolo_comm *comm) {
@@ -56,7 +52,7 @@ typedef struct flag {
 static void await_all(flag *own, int rank, int size) {
     atomic_store(&own->done, 1);
     for (int r = 0; r < size; r++) {
-        while (!atomic_load(&own[r - rank].done)) nap_ms(1);
+        while (!atomic_load(&own[r - rank].done)) kolo_sleep_ns(kolo_ms_to_ns(1));
     }
 }
 
@@ -225,7 +221,7 @@ static kolo_status run_ahead(kolo_comm *comm) {
     int rank = kolo_comm_rank(comm), size = kolo_comm_size(comm);
     for (int32_t i = 0; i < 100; i++) {
         int32_t x = rank == 0 ? i : -1;
-        if (rank == size / 2 && i == 3) nap_ms(50);
+        if (rank == size / 2 && i == 3) kolo_sleep_ns(kolo_ms_to_ns(50));
         KOLO_TRY(kolo_broadcast(comm, &x, 1, KOLO_DTYPE_I32, 0));
         if (x != i) return wrong("broadcast", rank);
     }
@@ -316,7 +312,7 @@ static bool has_ended(kolo_comm *comm, int peer) {
 }
 
 static void await_stage(const flag *of, int stage) {
-    while (atomic_load(&of->done) < stage) nap_ms(1);
+    while (atomic_load(&of->done) < stage) kolo_sleep_ns(kolo_ms_to_ns(1));
 }
 
 /* Rank 3 is killed. Rank 2 notices that, after the others, and ends; then rank 5 looks, which is
@@ -339,7 +335,7 @@ static kolo_status ended_body(kolo_comm *comm, const void *arg, void *result) {
     atomic_store(&own->done, rank == 5 ? LOOKED : NOTICED);
     while (rank == 0 && !has_ended(comm, 2)) {
         (void)kolo_comm_progress(comm);
-        nap_ms(1);
+        kolo_sleep_ns(kolo_ms_to_ns(1));
     }
     if (rank == 0) atomic_store(&own->done, PASSED_ON);
     if (rank != 2) await_stage(&all[5], LOOKED);
@@ -492,7 +488,7 @@ static kolo_status addresses_body(kolo_comm *none, const void *arg, void *result
     KOLO_TRY(kolo_comm_create(&opts, &comm));
     kolo_status status = KOLO_OK;
     if (rank == 0) status = kolo_send(comm, &x, 1, KOLO_DTYPE_I32, 2, 0);
-    if (rank == 2) nap_ms(100);
+    if (rank == 2) kolo_sleep_ns(kolo_ms_to_ns(100));
     if (rank == 2) status = kolo_recv(comm, &x, 1, KOLO_DTYPE_I32, 0, 0);
     if (rank == 2 && status == KOLO_OK && x != 7) status = wrong("a message", rank);
     if (status == KOLO_OK) status = kolo_barrier(comm);

@@ -1,4 +1,5 @@
 /* Tables on servers whose workers or owners die. */
+#include "base/clock.h"
 #include "base/status.h"
 #include "kolo/table.h"
 #include "support/support.h"
@@ -6,7 +7,6 @@
 
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 
 enum { VICTIM = 1, OWNER = 3, IDS = 300, WIDTH = 4, STEPS = 30, DEATH = 8 };
 
@@ -65,7 +65,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     KOLO_TRY(kolo_table_create(comm, &opts, &t));
     victim_wait(result, rank, rank == s->victim);
     if (rank == OWNER && s->victim == OWNER) {
-        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+        kolo_sleep_ns(100000000);
         raise(SIGKILL);
     }
     kolo_status status = kolo_table_works(t) ? work(t, s, rank) : KOLO_OK;

@@ -22,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 
 enum { WORKERS = 3, SERVERS = 2, RANKS = WORKERS + SERVERS };
 enum { BATCH = 8, STEPS = 375, EPOCHS = 3, RUNS = 4, RUNS_SOAK = 200 };
@@ -62,9 +61,7 @@ typedef struct scene {
     int64_t begin_ns;
 } scene;
 
-static void sleep_us(int64_t us) {
-    nanosleep(&(struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000}, NULL);
-}
+static void sleep_us(int64_t us) { kolo_sleep_ns(1000 * us); }
 
 static void *die_when_due(void *arg) {
     const scene *s = arg;

@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { RANKS = 4 };
 
@@ -112,9 +111,7 @@ typedef struct scene {
     int rank;
 } scene;
 
-static void sleep_us(int64_t us) {
-    nanosleep(&(struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000}, NULL);
-}
+static void sleep_us(int64_t us) { kolo_sleep_ns(1000 * us); }
 
 static void *die_when_due(void *arg) {
     const scene *s = arg;

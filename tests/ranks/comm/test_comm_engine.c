@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { COUNT = 3000 };
 
@@ -197,7 +196,7 @@ static kolo_status limit_body(kolo_comm *none, const void *arg, void *result) {
         KOLO_TRY(make(comm, data[i], COUNT, KOLO_ALGORITHM_RING, "limited", &requests[i]));
         fill(data[i], COUNT, kolo_comm_rank(comm));
     }
-    if (kolo_comm_rank(comm) == 1) nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    if (kolo_comm_rank(comm) == 1) kolo_sleep_ns(20000000);
     for (int i = 0; i < REQUESTS; i++) {
         KOLO_TRY(kolo_request_start(requests[i]));
         if (in_flight(comm) > 3) return KOLO_FAIL(KOLO_ERR_FORMAT, "more than 3 in flight");
@@ -461,7 +460,7 @@ static void wrong_use_is_refused(void **state) {
 
 static kolo_status patience_body(kolo_comm *comm, const void *arg, void *result) {
     kolo_request *q;
-    if (kolo_comm_rank(comm) == 1) nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    if (kolo_comm_rank(comm) == 1) kolo_sleep_ns(20000000);
     KOLO_TRY(kolo_barrier_create(comm, "patience", &q));
     KOLO_TRY(kolo_request_start(q));
     return kolo_request_wait(q, INT64_MAX);

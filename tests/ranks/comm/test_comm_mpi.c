@@ -1,6 +1,7 @@
 /* Transport mpi: several collectives in flight, started and awaited in any order; parts; bitwise
  * equal results; unsupported calls are refused; a missing rank is named; training gives the same
  * results as with Kolo's own transports. All with Open MPI and with MPICH, if installed. */
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/process.h"
@@ -12,7 +13,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { N_FLIGHT = 6, COUNT = 5003 };
 
@@ -224,7 +224,7 @@ static void unsupported_by_mpi_is_refused(void **state) { run_by_each(2, refused
 /* Rank 1 is away for longer than the timeout of rank 0. */
 static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
     float data = 1;
-    if (kolo_comm_rank(comm) == 1) nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
+    if (kolo_comm_rank(comm) == 1) kolo_sleep_ns(500000000);
     kolo_request_opts o = {.output = &data, .count = 1, .site = "late"};
     kolo_status status = kolo_request_run(comm, &o, kolo_comm_rank(comm) == 0 ? 100 : 20000);
     const char *want = "allreduce 'late' (1 x f32, sum, auto), sequence 0: not started by rank 1";

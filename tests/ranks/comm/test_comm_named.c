@@ -1,5 +1,6 @@
 /* Named tensors: any order, fusing, the cost of agreeing once names are known, differences and
  * tensors that never come. */
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { TENSORS = 40, STEPS = 6, COUNT_MOST = 3000, TIMEOUT_MS = 1500 };
 
@@ -220,7 +220,7 @@ static kolo_status stall_body(kolo_comm *comm, const void *arg, void *result) {
     ((stall_note *)result)->times = 0; /* on a busy machine the first wait may stall too */
     while (rank == 1 && silent && status == KOLO_OK) { /* until the others give up */
         status = kolo_comm_watch(comm);
-        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        kolo_sleep_ns(5000000);
     }
     if (status == KOLO_OK) {
         status = kolo_named_post(named, rank == 1 ? "right" : "left", y, 4, KOLO_DTYPE_F32,
@@ -290,7 +290,7 @@ static kolo_status wrong_use_body(kolo_comm *comm, const void *arg, void *result
             kolo_named_post(named, "x", x, 4, KOLO_DTYPE_F32, KOLO_SUM, &handle) == KOLO_ERR_ARG;
         KOLO_TRY(kolo_named_wait(named, handle, 0));
     } else {
-        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+        kolo_sleep_ns(50000000);
         KOLO_TRY(kolo_named_post(named, "x", x, 4, KOLO_DTYPE_F32, KOLO_SUM, &handle));
         KOLO_TRY(kolo_named_wait(named, handle, 0));
         right[5] = 1;

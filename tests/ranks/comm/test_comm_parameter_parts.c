@@ -1,5 +1,6 @@
 /* Parameters whose parts the program defines, pushes that come in parts, and servers that are
  * killed while they have replicas. */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/sync/parameters_owner.h"
@@ -12,7 +13,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- parts ---- */
 
@@ -106,7 +106,7 @@ static kolo_status await_parts(kolo_parameters *p, uint64_t parts) {
     kolo_parameters_stats stats;
     KOLO_TRY(kolo_parameters_stats_get(p, &stats));
     for (int ms = 0; ms < 20000 && stats.parts < parts; ms++) {
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        kolo_sleep_ns(1000000);
         KOLO_TRY(kolo_parameters_stats_get(p, &stats));
     }
     return check_parts(p, parts);
@@ -367,7 +367,7 @@ static kolo_status killing_body(kolo_comm *comm, const void *arg, void *result) 
             status =
                 KOLO_FAIL(KOLO_ERR_FORMAT, "step %d, number %d: %g", step, i, (double)values[i]);
         }
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        kolo_sleep_ns(1000000);
     }
     if (status == KOLO_OK && rank < 2) {
         uint64_t lost[2];

@@ -1,5 +1,6 @@
 /* Parameters on servers: bsp against the algorithm direct, asp with one worker against plain
  * updates, and the bound of ssp by a checker that reads logs only. */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/sync/byte_split.h"
@@ -10,7 +11,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { COUNT = 1003, STEPS = 12, WORKERS = 3 };
 
@@ -223,7 +223,7 @@ static kolo_status count_bytes(kolo_comm *comm, int servers, float *values, cons
     const double all = (double)LAW_STEPS * LAW_COUNT * sizeof(float);
     kolo_parameters_traffic(p, &sent[1], &received[1]);
     for (int i = 0; i < 1000 && (double)(sent[1] - sent[0]) < all * expected; i++) {
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* they are counted when sent */
+        kolo_sleep_ns(1000000); /* they are counted when sent */
         kolo_parameters_traffic(p, &sent[1], &received[1]);
     }
     const double out = (double)(sent[1] - sent[0]) / all / expected;
@@ -370,7 +370,7 @@ static kolo_status race_body(kolo_comm *comm, const void *arg, void *result) {
         status = kolo_parameters_pull(p, values);
         if (status == KOLO_OK) status = meet(comm, step, opts.staleness);
         int slow = step < RACE_STEPS / 2 ? 0 : 1;
-        if (rank == slow) nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+        if (rank == slow) kolo_sleep_ns(2000000);
         if (status == KOLO_OK) status = kolo_parameters_push(p, gradient);
     }
     if (status == KOLO_OK) status = kolo_parameters_pull(p, values);

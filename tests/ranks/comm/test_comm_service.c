@@ -19,7 +19,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { RANKS = 3, KEYS = 4, BYTES_MAX = 150000, OPEN = 3 };
@@ -39,8 +38,6 @@ typedef struct store {
     int n_waiting;
     value *values; /* [RANKS][KEYS] */
 } store;
-
-static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL); }
 
 static void serve(void *arg, kolo_service_call *call) {
     store *s = arg;
@@ -296,7 +293,7 @@ static kolo_status one_server_body(kolo_comm *comm, const void *arg, void *resul
     if (status == KOLO_OK) status = kolo_barrier(comm);
     if (serves) { /* its own client may leave too */
         int64_t until_ns = kolo_now_ns() + INT64_C(10000000000);
-        while (kolo_now_ns() < until_ns && s.n_left < RANKS - 1) pause_ms(1);
+        while (kolo_now_ns() < until_ns && s.n_left < RANKS - 1) kolo_sleep_ns(kolo_ms_to_ns(1));
         kolo_service_destroy(service);
         if (s.n_left < RANKS - 1 || s.n_lost != s.n_left) {
             status = KOLO_FAIL(KOLO_ERR_FORMAT, "%d of %d left", s.n_left, s.n_lost);

@@ -1,5 +1,6 @@
 /* Sub-groups over every transport: members and their order, collectives of different groups in
  * flight at once, memory that serves both, sub-groups of sub-groups, failures. */
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const rank_transport transports[] = {RANKS_THREAD,  RANKS_SHM,   RANKS_TCP,
                                             RANKS_UCX,     RANKS_HOSTS, RANKS_HOSTS_UCX,
@@ -237,7 +237,7 @@ static kolo_status death_body(kolo_comm *comm, const void *arg, void *result) {
     KOLO_TRY(kolo_comm_split(comm, rank % 2, 0, &sub));
     kolo_status status = kolo_barrier(comm);
     if (rank == 3) {
-        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+        kolo_sleep_ns(50000000);
         raise(SIGKILL);
     }
     if (status == KOLO_ERR_PEER) return KOLO_OK; /* so late that the whole group has failed */
@@ -351,7 +351,7 @@ static kolo_status survivors_body(kolo_comm *comm, const void *arg, void *result
     KOLO_TRY(kolo_allreduce_create(groups[0], &part, 1, KOLO_DTYPE_F32, KOLO_SUM,
                                    KOLO_ALGORITHM_AUTO, "row", &q));
     KOLO_TRY(kolo_barrier(comm));
-    if (rank == 3) nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* all have left it */
+    if (rank == 3) kolo_sleep_ns(50000000); /* all have left it */
     if (rank == 3) raise(SIGKILL);
     if (rank == 0) KOLO_TRY(kolo_request_start(q));
     kolo_status whole = kolo_barrier(comm);

@@ -1,5 +1,6 @@
 /* Tables of rows on servers: bsp against a simulation, bitwise; asp, where each gradient counts
  * once; the bound of ssp; rows that are saved and loaded by other numbers of owners. */
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "kolo/table.h"
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { WORKERS = 3, IDS = 90, WIDTH = 5, STEPS = 8, BATCH = 40 };
 
@@ -280,7 +280,7 @@ static kolo_status ssp_body(kolo_comm *comm, const void *arg, void *result) {
         const uint64_t id = id_of(rank);
         float row[WIDTH];
         status = kolo_table_pull(t, &id, 1, row);
-        if (rank == 0) nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
+        if (rank == 0) kolo_sleep_ns(3000000);
         if (status == KOLO_OK) status = kolo_table_push(t, &id, 1, row);
     }
     kolo_table_count_reads(t, reads);

@@ -14,7 +14,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { RANKS = 3, COUNT = 20000, ROUNDS = 20, TEXT_BYTES = 636 };
 
@@ -42,7 +41,7 @@ static kolo_status share(void *arg, char *text, size_t bytes, int64_t timeout_ms
         if (kolo_now_ns() > until_ns) {
             return kolo_error_set(KOLO_ERR_TIMEOUT, "rank 0 has published nothing");
         }
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        kolo_sleep_ns(1000000);
     }
     snprintf(text, bytes, "%s", e->store->text);
     return KOLO_OK;

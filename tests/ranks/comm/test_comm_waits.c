@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Signs of life come four times as often as the timeout: longer under sanitizers, which slow down
@@ -29,15 +28,11 @@ static void add_rows(void *arg, const kolo_table_update *u) {
     for (size_t i = 0; i < u->n; i++) u->values[(size_t)u->slots[i] * u->width] += u->gradients[i];
 }
 
-static void pause_ms(int64_t ms) {
-    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
-}
-
 /* Another process lets this one go on. */
 static void stop_for_ms(int64_t ms) {
     const pid_t self = getpid();
     if (fork() == 0) {
-        pause_ms(ms);
+        kolo_sleep_ns(kolo_ms_to_ns(ms));
         (void)kill(self, SIGCONT);
         _exit(0);
     }
@@ -54,7 +49,7 @@ typedef struct scheme {
 
 static void be_late(const scheme *s) {
     if (s->stops) stop_for_ms(LATE_MS);
-    if (!s->stops) pause_ms(LATE_MS);
+    if (!s->stops) kolo_sleep_ns(kolo_ms_to_ns(LATE_MS));
 }
 
 static kolo_status check(float value) {
@@ -224,12 +219,12 @@ static long count_sleeps(void) {
     return usage.ru_nvcsw;
 }
 
-/* Rank 1 comes late. Naps of rank 0 take a 128th of the time waited, up to 1 ms: about 128 ln(64)
- * of them until they do, then one each ms, however busy the processors are. */
+/* Rank 1 comes late. Rank 0 sleeps, each time for a 128th of the time waited, up to 1 ms: about
+ * 128 ln(64) times until it is 1 ms, then once each ms, however busy the processors are. */
 static kolo_status sleep_body(kolo_comm *comm, const void *arg, void *result) {
     enum { LATE = 400, GROWING = 128 * 5 };
     KOLO_TRY(kolo_barrier(comm));
-    if (kolo_comm_rank(comm) == 1) pause_ms(LATE);
+    if (kolo_comm_rank(comm) == 1) kolo_sleep_ns(kolo_ms_to_ns(LATE));
     const long before = count_sleeps();
     const int64_t started_ns = kolo_now_ns();
     KOLO_TRY(kolo_barrier(comm));

@@ -1,4 +1,5 @@
 /* Predictions of a step: consistent parts and buckets. No times are compared. */
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/status.h"
 #include "kolo/custom_op.h"
@@ -9,7 +10,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct outcome {
     kolo_step_model model;
@@ -119,7 +119,7 @@ static kolo_status shape(const kolo_custom_shapes *s) {
 }
 
 static void run_slowly(const kolo_custom_call *c) {
-    (void)nanosleep(&(struct timespec){0, sleep_ms * 1000000}, NULL);
+    kolo_sleep_ns(kolo_ms_to_ns(sleep_ms));
     memcpy(c->out_data[0], c->in_data[0], (size_t)kolo_shape_count(&c->in[0].shape) * 4);
 }
 

@@ -1,13 +1,12 @@
 /* Ranks that read each other's gradients in place: one that is ahead of the others overwrites
  * nothing that they still read, so that delays change no bit. */
+#include "base/clock.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "plan/internal.h"
 #include "support/layers.h"
 #include "support/ranks.h"
 #include "support/support.h"
-
-#include <time.h>
 
 enum { RANKS = 3, BATCH = 4, LAYERS = 3, WIDTH = 128, STEPS = 3, DELAY_NS = 3000000 };
 
@@ -65,8 +64,7 @@ static void feed(kolo_plan *plan, int rank, int step) {
 
 static void delay(void *arg, int step, kolo_step_kind kind, int bucket, int64_t begin_ns,
                   int64_t end_ns) {
-    if (kind == *(const kolo_step_kind *)arg)
-        nanosleep(&(struct timespec){.tv_nsec = DELAY_NS}, NULL);
+    if (kind == *(const kolo_step_kind *)arg) kolo_sleep_ns(DELAY_NS);
 }
 
 static kolo_status run(kolo_plan *plan, const row *r, int rank, int step) {

@@ -1,5 +1,6 @@
 /* Where the time of steps goes: idle times and the slowest rank, and runs in which one is slowed.
  */
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/status.h"
 #include "kolo/models.h"
@@ -13,7 +14,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- arithmetic ---- */
@@ -127,10 +127,6 @@ static kolo_status build(kolo_graph *g, int64_t samples, void *arg) {
     return model->build(g, &opts);
 }
 
-static void sleep_ms(long n) {
-    (void)nanosleep(&(struct timespec){n / 1000, n % 1000 * 1000000}, NULL);
-}
-
 static atomic_int steps_done; /* of the run, as rank 0 sees it; relaxed */
 
 /* Rank 1 starts to read a batch only when the step before it is done, and takes long. */
@@ -142,9 +138,9 @@ static kolo_status read_slowly(void *arg, const int64_t *indices, int64_t n, voi
     const int batch = r->batches++;
     for (int i = 0; i < 10000; i++) { /* a failed run ends too */
         if (atomic_load_explicit(&steps_done, memory_order_relaxed) >= batch) break;
-        sleep_ms(1);
+        kolo_sleep_ns(kolo_ms_to_ns(1));
     }
-    sleep_ms(100);
+    kolo_sleep_ns(kolo_ms_to_ns(100));
     return KOLO_OK;
 }
 
@@ -252,9 +248,9 @@ static pid_t slow_down(atomic_bool *done) {
     if (helper != 0) return helper;
     while (!atomic_load_explicit(done, memory_order_relaxed) && getppid() == slowed) {
         kill(slowed, SIGSTOP);
-        sleep_ms(90);
+        kolo_sleep_ns(kolo_ms_to_ns(90));
         kill(slowed, SIGCONT);
-        sleep_ms(10);
+        kolo_sleep_ns(kolo_ms_to_ns(10));
     }
     _exit(0);
 }

@@ -1,5 +1,6 @@
 /* Training on streams: rank 0 reads, all ranks get their samples, the run ends with the stream, and
  * a checkpoint is at the samples that were used. */
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -16,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { ROWS = 43, BATCH = 6 /* 7 steps, and a sample */ };
@@ -32,8 +32,6 @@ static const kolo_train_opts job = {
     .notice = train_note,
     .ledger = "ledger",
 };
-
-static void sleep_ms(int ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL); }
 
 /* The rows [first, end) of a table. */
 static void add_rows(int first, int end, kolo_text *text) {
@@ -59,7 +57,7 @@ static void *write_rows(void *arg) {
     for (size_t at = 0; at < text.length; at += piece) {
         const size_t left = text.length - at;
         if (!kolo_write_all(fd, text.text + at, left < piece ? left : piece)) break;
-        sleep_ms(10);
+        kolo_sleep_ns(kolo_ms_to_ns(10));
     }
     close(fd);
     kolo_text_fini(&text);

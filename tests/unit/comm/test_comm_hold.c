@@ -6,10 +6,7 @@
 #include "support/support.h"
 
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
-
-static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); }
 
 static bool is_driven(kolo_client *c) {
     pthread_mutex_lock(&c->mutex);
@@ -33,7 +30,7 @@ static void reply(int fd, uint64_t serial) {
 static void start_held(kolo_client *client, kolo_service_request *q) {
     kolo_client_hold(client);
     ASSERT_OK(kolo_client_start(client, q, false));
-    while (is_driven(client)) nap(); /* the thread ends its turn */
+    while (is_driven(client)) kolo_sleep_ns(1000000); /* the thread ends its turn */
     kolo_client_release_sent(client);
 }
 
@@ -55,7 +52,7 @@ static void a_request_from_before_makes_progress(void **state) {
     start_held(client, &held);
     expect_call(fds[0], 3);
     reply(fds[0], 2);
-    while (!kolo_client_test(client, &before) && kolo_now_ns() < end_ns) nap();
+    while (!kolo_client_test(client, &before) && kolo_now_ns() < end_ns) kolo_sleep_ns(1000000);
     assert_true(kolo_client_test(client, &before)); /* without a wait */
     reply(fds[0], 3);
     ASSERT_OK(kolo_client_wait(client, &held, 0));

@@ -1,4 +1,5 @@
 /* Streams: bytes of pipes and of files that grow, and the samples that readers make of them. */
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/file.h"
 #include "data/dataset.h"
@@ -11,10 +12,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
-
-static void sleep_ms(int ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL); }
 
 /* A thread that writes texts to a path, one after the other, some time apart. */
 typedef struct writer {
@@ -30,7 +28,7 @@ static void *run_writer(void *arg) {
     const int fd = open(w->path, O_WRONLY | (w->appends ? O_APPEND : 0));
     for (size_t i = 0; fd >= 0 && i < KOLO_COUNT(w->texts) && w->texts[i]; i++) {
         (void)kolo_write_all(fd, w->texts[i], w->bytes ? w->bytes : strlen(w->texts[i]));
-        sleep_ms(w->pause_ms);
+        kolo_sleep_ns(kolo_ms_to_ns(w->pause_ms));
     }
     close(fd);
     return NULL;

@@ -1,5 +1,6 @@
 /* Reading ahead: threads where the storage is slow, none where it is fast, and the same files in
  * any case. What overlaps is counted, no time is measured. */
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -10,9 +11,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
-
-static void sleep_ms(int ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL); }
 
 typedef struct storage {
     int delay;
@@ -26,7 +24,7 @@ static kolo_status read_files(const void *arg, int64_t index, kolo_encoded *file
     int most = atomic_load(&s->most);
     while (now > most && !atomic_compare_exchange_weak(&s->most, &most, now)) {
     }
-    if (s->delay > 0) sleep_ms(s->delay);
+    if (s->delay > 0) kolo_sleep_ns(kolo_ms_to_ns(s->delay));
     atomic_fetch_sub(&s->now, 1);
     atomic_fetch_add(&s->reads, 1);
     if (index % 7 == 6) return KOLO_FAIL(KOLO_ERR_IO, "file %d is lost", (int)index);
@@ -99,7 +97,7 @@ static void samples_that_nobody_takes_make_room(void **state) {
     for (;;) {
         kolo_read_ahead_count(a, &threads, &by_threads);
         if (by_threads >= 100) break;
-        sleep_ms(1);
+        kolo_sleep_ns(kolo_ms_to_ns(1));
     }
     kolo_read_ahead_announce(a, indices + 512, 256);
     for (int i = 700; i < 712; i++) take(a, i);
@@ -132,7 +130,7 @@ static void several_may_wait_for_one_sample(void **state) {
         const int64_t index = 7 * r;
         const int before = atomic_load(&slow.reads);
         kolo_read_ahead_announce(a, &index, 1);
-        sleep_ms(2); /* the thread reads it */
+        kolo_sleep_ns(kolo_ms_to_ns(2)); /* the thread reads it */
         for (int i = 0; i < TAKERS; i++) {
             takers[i] = (taker){.ahead = a, .index = index};
             assert_int_equal(pthread_create(&takers[i].thread, NULL, run_taker, &takers[i]), 0);

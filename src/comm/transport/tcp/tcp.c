@@ -33,7 +33,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     FINISHED_INTERVAL = KOLO_FLIGHT_MAX / 4,
@@ -327,7 +326,7 @@ static void linger(kolo_tcp_transport *t) {
     while (kolo_wire_has_unsent(t->wire) && kolo_now_ns() < until_ns) {
         bool moved = false;
         if (tcp_progress(&t->base, &moved) != KOLO_OK) break;
-        if (!moved) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        if (!moved) kolo_sleep_ns(100000);
     }
 }
 

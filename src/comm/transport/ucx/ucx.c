@@ -30,7 +30,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -167,7 +166,7 @@ static void leave_in_order(kolo_ucx_transport *t) {
         open = t->n_operations > 0;
         for (int p = 0; p < t->base.size; p++) open = open || may_wait(t, p);
         if (ucx_progress(&t->base, &moved) != KOLO_OK) return;
-        if (open && !moved) nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+        if (open && !moved) kolo_sleep_ns(20000);
     }
 }
 
