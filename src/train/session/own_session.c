@@ -118,9 +118,7 @@ static void describe_number(kolo_text *text, const char *name, double number) {
     kolo_text_add(text, "%s: %s\n", name, digits);
 }
 
-/* What must be equal on all ranks, a line each. */
-static void describe(const kolo_session_opts *o, const kolo_setup *s, const kolo_graph *graph,
-                     kolo_text *text) {
+static void describe_numbers(const kolo_session_opts *o, const kolo_setup *s, kolo_text *text) {
     const kolo_optimizer_opts *p = &s->opts.optimizer;
     const struct {
         const char *name;
@@ -169,6 +167,13 @@ static void describe(const kolo_session_opts *o, const kolo_setup *s, const kolo
     for (size_t i = 0; i < KOLO_COUNT(numbers); i++) {
         describe_number(text, numbers[i].name, numbers[i].number);
     }
+}
+
+/* What must be equal on all ranks, a line each. */
+static void describe(const kolo_session_opts *o, const kolo_setup *s, const kolo_graph *graph,
+                     kolo_text *text) {
+    const kolo_optimizer_opts *p = &s->opts.optimizer;
+    describe_numbers(o, s, text);
     char mesh[KOLO_MESH_TEXT];
     kolo_text_add(text, "mesh: %s\npipeline: %s:%d\nworker_weights: %s\n",
                   kolo_mesh_text(&s->mesh, mesh), s->session.schedule->name, s->session.chunks,

@@ -193,61 +193,82 @@ static bool crosses_steps(const kolo_session *s, const kolo_plan_opts *o) {
 
 static bool is_of_steps(const cached *c) { return c->purpose == FINISH || c->purpose == ADD; }
 
+/* The graph of a plan. That of the first plan states what the session needs. */
+static kolo_status build_graph(kolo_session *s, const cached *c, kolo_graph **graph) {
+    kolo_session_config config = s->opts;
+    config.mixes &= is_of_steps(c);
+    KOLO_TRY(kolo_session_build(&config, kolo_max_i64(c->local, 1), graph));
+    const bool first = s->n_plans == 0;
+    kolo_status status = first ? find_inputs(s, *graph) : KOLO_OK;
+    if (status == KOLO_OK && first) status = find_needs(s, *graph);
+    if (status == KOLO_OK) status = kolo_label_rule_find(*graph, &s->rule);
+    if (status != KOLO_OK) kolo_graph_destroy(*graph);
+    return status;
+}
+
+/* Who sums gradients and who updates: the mesh, and what of the updates the plan has. */
+static void choose_mesh(const kolo_session *s, const cached *c, kolo_plan_opts *opts) {
+    const bool alone = kolo_consistency_has_rounds(&s->opts.consistency);
+    if (opts->mesh.n_axes == 0) opts->mesh = (kolo_mesh){1, {{"dp", (int)ranks_of(s)}}};
+    if (alone) opts->mesh = (kolo_mesh){1, {{"dp", 1}}};
+    if (pushes_gradients(s)) opts->mesh = (kolo_mesh){1, {{"dp", 2}}}; /* owners sum */
+    if (alone && s->opts.served) { /* owners make the outer update */
+        opts->outer = s->opts.consistency.momentum != 0;
+        opts->delays = s->opts.consistency.delay > 0;
+    }
+    if (alone && !s->opts.served && ranks_of(s) > 1) {
+        opts->versions = ranks_of(s);
+        opts->version = rank_of(s);
+    }
+    opts->posts = pushes_gradients(s) && c->purpose == FINISH;
+}
+
+static void choose_step(kolo_session *s, const cached *c, kolo_plan_opts *opts) {
+    opts->shards = s->opts.shards;
+    opts->times = &s->times;
+    if (s->buckets.measures) opts->bucket_bytes = 1;
+    if (!opts->shards) opts->micro_batches = micro_batches(s, c->key);
+}
+
+static kolo_status choose_stage(kolo_session *s, kolo_plan_opts *opts) {
+    if (kolo_session_stages(s) == 1) return KOLO_OK;
+    opts->parts = kolo_session_parts(s);
+    if (!opts->train) return KOLO_OK;
+    KOLO_TRY(kolo_session_find_program(s, opts->micro_batches));
+    opts->slots = s->program->stage[kolo_session_stage(s)].slots;
+    opts->splits = s->program->schedule->splits;
+    return KOLO_OK;
+}
+
+/* Whether the plan communicates, so that all ranks compile it together. */
+static bool is_collective(const kolo_session *s, const cached *c) {
+    const bool alone = kolo_consistency_has_rounds(&s->opts.consistency);
+    if (c->purpose == FINISH) return !alone && !s->opts.served;
+    if (c->purpose == ADD) return s->groups != NULL;
+    return evaluates_together(s);
+}
+
 static kolo_status compile(kolo_session *s, cached *c) {
     kolo_graph *graph;
-    kolo_session_config config = s->opts;
-    const bool trains = is_of_steps(c);
-    config.mixes &= trains;
-    KOLO_TRY(kolo_session_build(&config, kolo_max_i64(c->local, 1), &graph));
-    const bool first = s->n_plans == 0;
-    kolo_status status = first ? find_inputs(s, graph) : KOLO_OK;
-    if (status == KOLO_OK && first) status = find_needs(s, graph);
-    if (status == KOLO_OK) status = kolo_label_rule_find(graph, &s->rule);
+    KOLO_TRY(build_graph(s, c, &graph));
+    kolo_plan_opts opts = s->opts.plan;
+    opts.train = is_of_steps(c);
+    opts.sharded_outputs = c->purpose == PREDICT;
+    opts.cross_step = opts.train && crosses_steps(s, &opts);
+    opts.groups = s->groups;
+    if (s->opts.warms_up) opts.compression = (kolo_compression){.power_rank = 0};
+    if (opts.train) choose_step(s, c, &opts);
+    choose_mesh(s, c, &opts);
+    if (c->purpose == FINISH) opts.most_samples = divide_up(c->key, data_ranks(s));
+    if (c->purpose == ADD)
+        opts.adds_to = kolo_session_find_plan(s, FINISH, finished_by(s, c->key))->plan;
+    const kolo_status status = choose_stage(s, &opts);
     if (status != KOLO_OK) {
         kolo_graph_destroy(graph);
         return status;
     }
-    kolo_plan_opts opts = s->opts.plan;
-    opts.train = trains;
-    opts.sharded_outputs = c->purpose == PREDICT;
-    opts.cross_step = opts.train && crosses_steps(s, &opts);
-    if (opts.train && s->buckets.measures) opts.bucket_bytes = 1;
-    if (s->opts.warms_up) opts.compression = (kolo_compression){.power_rank = 0};
-    opts.shards = opts.train ? s->opts.shards : 0;
-    if (opts.train && !opts.shards) opts.micro_batches = micro_batches(s, c->key);
-    if (opts.mesh.n_axes == 0) {
-        opts.mesh = (kolo_mesh){1, {{"dp", (int)ranks_of(s)}}};
-    }
-    const bool alone = kolo_consistency_has_rounds(&s->opts.consistency);
-    if (alone) opts.mesh = (kolo_mesh){1, {{"dp", 1}}};
-    if (pushes_gradients(s)) opts.mesh = (kolo_mesh){1, {{"dp", 2}}}; /* owners sum */
-    if (alone && s->opts.served) { /* owners make the outer update */
-        opts.outer = s->opts.consistency.momentum != 0;
-        opts.delays = s->opts.consistency.delay > 0;
-    }
-    if (alone && !s->opts.served && ranks_of(s) > 1) {
-        opts.versions = ranks_of(s);
-        opts.version = rank_of(s);
-    }
-    opts.posts = pushes_gradients(s) && c->purpose == FINISH;
-    if (c->purpose == FINISH) opts.most_samples = divide_up(c->key, data_ranks(s));
-    opts.groups = s->groups;
-    opts.times = opts.train ? &s->times : NULL;
-    if (kolo_session_stages(s) > 1) opts.parts = kolo_session_parts(s);
-    if (opts.train && kolo_session_stages(s) > 1) {
-        status = kolo_session_find_program(s, opts.micro_batches);
-        if (status != KOLO_OK) {
-            kolo_graph_destroy(graph);
-            return status;
-        }
-        opts.slots = s->program->stage[kolo_session_stage(s)].slots;
-        opts.splits = s->program->schedule->splits;
-    }
-    if (c->purpose == ADD)
-        opts.adds_to = kolo_session_find_plan(s, FINISH, finished_by(s, c->key))->plan;
-    bool collective = (c->purpose == FINISH && !alone && !s->opts.served) ||
-                      (!trains && evaluates_together(s)) || (c->purpose == ADD && s->groups);
-    return kolo_plan_compile(graph, &opts, s->store, collective ? s->comm : NULL, &c->plan);
+    return kolo_plan_compile(graph, &opts, s->store, is_collective(s, c) ? s->comm : NULL,
+                             &c->plan);
 }
 
 static void destroy_cached(cached *c) {
