@@ -172,7 +172,7 @@ static kolo_status next_streamed(const kolo_dataset *d, void *const *data, bool 
     *got = there == d->stream->record;
     if (!*got) return KOLO_OK;
     const int64_t number = d->stream->first + own->next;
-    if (number == 0 && kolo_npy_is(row, there)) {
+    if (kolo_feed_place(d->stream->source) == 0 && kolo_npy_is(row, there)) { /* of any run */
         return KOLO_FAIL(KOLO_ERR_FORMAT,
                          "%s: a stream of f32 has no header, and this is a .npy file: write the "
                          "table with numpy's tofile()",

@@ -405,6 +405,27 @@ static void a_loader_of_a_silent_stream_is_destroyed(void **state) {
     kolo_dataset_close(d);
 }
 
+/* Also at the start of a run that goes on, which reads a pipe from wherever it is. */
+static void a_header_in_a_table_of_numbers_is_an_error(void **state) {
+    static const char header[] = "\x93NUMPY\x01\x00v\x00{'descr': '<f4'";
+    const int64_t before[] = {0, 30};
+    assert_int_equal(mkfifo("numbers", 0600), 0);
+    for (size_t i = 0; i < KOLO_COUNT(before); i++) {
+        kolo_dataset *d;
+        float x[2], y;
+        int64_t got, damaged;
+        writer w = {.path = "numbers", .texts = {header}, .bytes = sizeof header - 1};
+        ASSERT_OK(kolo_dataset_open("raw:numbers,columns=3,type=value", KOLO_SPLIT_TRAIN, &d));
+        ASSERT_OK(kolo_dataset_begin(d, &(kolo_stream_place){.samples = before[i]}));
+        start_writer(&w);
+        const kolo_status status = kolo_dataset_next(d, 1, (void *[]){x, &y}, &got, &damaged);
+        pthread_join(w.thread, NULL);
+        assert_int_equal(status, KOLO_ERR_FORMAT);
+        assert_non_null(strstr(kolo_last_error(), "this is a .npy file: write the table with"));
+        kolo_dataset_close(d);
+    }
+}
+
 static void what_a_stream_lacks_is_an_error(void **state) {
     const kolo_dataset_opts opts = {.context = 4, .vocabulary = 300};
     const struct {
@@ -464,6 +485,7 @@ TEST_MAIN(test_feed) {
         cmocka_unit_test(windows_of_a_file_that_grows),
         cmocka_unit_test(a_loader_ends_with_the_stream),
         cmocka_unit_test(a_loader_of_a_silent_stream_is_destroyed),
+        cmocka_unit_test(a_header_in_a_table_of_numbers_is_an_error),
         cmocka_unit_test(what_a_stream_lacks_is_an_error),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
