@@ -30,6 +30,9 @@ import time
 import plots
 from namespaces import HERE, Failure, Hosts, end_on_signals
 
+sys.path.insert(0, os.path.join(HERE, "tools"))
+from wrap_docs import wrap  # noqa: E402  pylint: disable=wrong-import-position
+
 PHASES = ("input", "forward", "backward", "exposed_communication", "update")
 OFF = 10  # percent: the error of a step above which its term that is most wrong is named
 
@@ -332,7 +335,7 @@ def write(o, head, weak, strong, more, skipped):
     if skipped:
         lines += ["Not measured: " + "; ".join(skipped) + ".", ""]
     with open(o.out + ".md", "w", encoding="utf-8") as f:
-        f.write("\n".join(lines))
+        f.write(wrap("\n".join(lines)))
 
 
 def draw(o, weak, strong, more):

@@ -80,6 +80,7 @@ with tempfile.TemporaryDirectory() as folder:
     for line in ("| mlp, 4 | 1 | shm |", "| mlp, 4 | 2 | shm |", "| mlp, 2 | 2 | shm |", "| mlp, 4 | 2 | threads |", "## Weak scaling", "](r-weak.svg)", "| mlp, shm | 2 |",
                  "Mean of the absolute errors", "Not measured: nonsense, 1 workers, shm, auto: "):
         assert line in text, (line, text)
+    assert report.wrap(text) == text, text
     for kind in ("phases", "weak", "strong"):
         svg = xml.etree.ElementTree.parse(f"{out}-{kind}.svg")
         assert any("mlp" in (e.text or "") for e in svg.iter()), kind
