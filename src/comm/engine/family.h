@@ -27,4 +27,4 @@ int kolo_comm_member(const kolo_comm *comm, int whole_rank);
 const char *kolo_comm_rank_text(const kolo_comm *comm, int rank, char *text, size_t bytes);
 /* Whether a rank and this one share memory, so that each reads and writes registered memory of the
  * other in place. The same on both sides. */
-bool kolo_comm_maps(const kolo_comm *comm, int peer);
+KOLO_SHARED bool kolo_comm_maps(const kolo_comm *comm, int peer);

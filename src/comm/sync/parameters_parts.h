@@ -3,6 +3,7 @@
  * every owner: a request names its part (kolo_replicas_kind), and each part has an owner of its
  * own, so that one is updated and read while the next is pushed. */
 
+#include "base/compiler.h"
 #include "comm/sync/parameters_owner.h"
 
 /* Of all owners, at most: a request has 16 bits for the number of a part. */
@@ -18,6 +19,10 @@ typedef struct kolo_owner_parts_opts {
     int workers;
 } kolo_owner_parts_opts;
 
+/* The bytes that owner `index` of these options, with parts, allocates for its values, its state
+ * and gradients; `remote`: workers whose pushes it receives, since it does not map their memory. */
+KOLO_SHARED size_t kolo_owner_parts_needs(const kolo_parameters_opts *opts, int owners, int index,
+                                          int workers, int remote);
 /* NOMEM. */
 kolo_status kolo_owner_parts_create(const kolo_owner_parts_opts *opts, kolo_owner_parts **made);
 /* NULL is allowed. */

@@ -347,7 +347,8 @@ kolo_status kolo_job_create_session(kolo_job *j) {
     KOLO_TRY(kolo_session_create_for(&j->setup.session, j->comm, &j->own));
     j->session = j->own;
     KOLO_TRY(kolo_job_compile_sizes(j));
-    KOLO_TRY(kolo_session_check_memory(j->session, j->comm, copied_bytes(j)));
+    j->copied_bytes = copied_bytes(j);
+    KOLO_TRY(kolo_session_check_memory(j->session, j->comm, j->copied_bytes));
     const int zero = j->setup.opts.zero;
     if (j->setup.opts.reproducible > 0)
         KOLO_TRY(kolo_agree_kernels(j->comm, kolo_session_plan(j->session),

@@ -102,6 +102,7 @@ typedef struct kolo_job {
     int64_t unstated_ns;   /* and this is the time of the steps since then */
     kolo_step_times times;
     kolo_rank_times *rank_times;
+    size_t copied_bytes;      /* of the copy that checkpoints are written from; 0: no copy */
     kolo_plan_times deferred; /* of what steps have left and was completed since the latest one, */
     int64_t deferred_ns;      /* which has taken so long; recorded with the next step */
     kolo_evaluation evaluation;

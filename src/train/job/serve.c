@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "train/job/job.h"
 #include "train/session/agree.h"
+#include "train/session/memory.h"
 #include "train/session/served.h"
 
 #include <inttypes.h>
@@ -184,6 +185,8 @@ kolo_status kolo_job_connect(kolo_job *j, kolo_status status) {
     const kolo_session_servers servers = {.servers = j->setup.opts.servers,
                                           .replicas = j->setup.opts.replicas,
                                           .joins = j->setup.opts.joins,
+                                          .need = {.memory = kolo_session_memory_parts(j->session),
+                                                   .copies = (int64_t)j->copied_bytes},
                                           .updates = j->resume.state.updates};
     KOLO_TRY(kolo_session_connect(j->session, j->world, &servers, status));
     if (j->resume.state.steps == 0 || !kolo_session_has_tables(j->session)) return KOLO_OK;

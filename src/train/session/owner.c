@@ -129,6 +129,17 @@ void kolo_owner_destroy(kolo_owner *o) {
     kolo_free(o);
 }
 
+size_t kolo_owner_bytes(const kolo_owner *o) {
+    size_t numbers = 0;
+    for (int b = 0; b < o->division->buckets; b++) {
+        const kolo_parameters_part part =
+            kolo_division_part(o->division, b * o->opts.owners + o->opts.index);
+        const size_t read = o->opts.compensation > 0 ? (size_t)readers_of(o) * part.values : 0;
+        numbers += part.values + part.gradient + part.state + read;
+    }
+    return numbers * sizeof(float);
+}
+
 kolo_status kolo_owner_divide(const kolo_owner *o, kolo_division *division) {
     KOLO_TRY(
         kolo_division_make(o->opts.owners, o->store, o->sums, o->n_sums, o->piece_bytes, division));

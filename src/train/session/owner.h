@@ -41,6 +41,10 @@ kolo_status kolo_owner_create(kolo_graph *graph, const kolo_plan_opts *plan,
 void kolo_owner_destroy(kolo_owner *owner);
 /* Appends what each owner has: a line with its bytes, and a line for each tensor. NOMEM. */
 kolo_status kolo_owner_print(const kolo_owner *owner, kolo_text *text);
+/* After kolo_owner_serve: the bytes of its parameters, their state, sums, and what workers have
+ * read.
+ */
+size_t kolo_owner_bytes(const kolo_owner *owner);
 /* What it and the other owners have. The caller frees it. NOMEM. */
 kolo_status kolo_owner_divide(const kolo_owner *owner, kolo_division *division);
 /* Completes the options of the parameters, which call the owner. `division` is borrowed. NOMEM. */

@@ -4,6 +4,7 @@
  * part, or ranks of their own (docs/servers.md). */
 
 #include "kolo/parameters.h"
+#include "train/session/memory_check.h"
 #include "train/session/session.h"
 #include "train/session/tables.h"
 
@@ -18,11 +19,13 @@ typedef struct kolo_served_opts {
     kolo_lr schedule;
     const char *record, *replay; /* as in kolo_parameters_opts; on servers */
     int replicas, joins;         /* the same */
+    kolo_memory_need need;       /* of a worker, but for `served` */
 } kolo_served_opts;
 
 /* Connects workers and owners. A worker passes its session, whose parameters on rank 0 are the
  * initial ones; a server passes NULL. Collective over `world`; `status` is an error of this rank
- * so far, with which all fail. PEER, TIMEOUT, UNSUPPORTED, NOMEM; ARG: layouts differ. */
+ * so far, with which all fail. PEER, TIMEOUT, UNSUPPORTED; NOMEM, as of kolo_check_memory; ARG:
+ * layouts differ. */
 kolo_status kolo_served_create(const kolo_session_config *config, const kolo_served_opts *opts,
                                kolo_session *session, kolo_status status, kolo_served **served);
 /* A server: waits until all workers have ended. PEER: one was lost. */

@@ -1,6 +1,8 @@
 /* How workers and owners of parameters connect: who owns what, where it is in the vectors that are
  * exchanged, and the initial values. */
 #include "base/memory.h"
+#include "comm/engine/family.h"
+#include "comm/sync/parameters_parts.h"
 #include "comm/sync/parameters_replica.h"
 #include "train/session/agree.h"
 #include "train/session/served_internal.h"
@@ -244,10 +246,10 @@ static kolo_status serve(kolo_served *d, kolo_parameters_opts *opts) {
     return d->owner ? kolo_owner_serve(d->owner, &d->division, opts) : KOLO_OK;
 }
 
-static kolo_status connect(kolo_served *d, const kolo_session_config *config,
-                           const kolo_served_opts *o, const kolo_session *session, float *initial) {
+static kolo_parameters_opts parameters_opts(const kolo_served *d, const kolo_session_config *config,
+                                            const kolo_served_opts *o) {
     const kolo_consistency *c = &config->consistency;
-    kolo_parameters_opts opts = {
+    return (kolo_parameters_opts){
         .servers = o->servers,
         .shared = d->shared,
         .buckets = d->division.buckets,
@@ -267,6 +269,61 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
         .replicas = o->replicas,
         .joins = o->joins,
     };
+}
+
+/* The bytes of an owner here: in its plan, and in the vectors that are exchanged. */
+static size_t bytes_of_owner(const kolo_served *d, const kolo_parameters_opts *p,
+                             const kolo_served_opts *o, const kolo_owner *owner, int index) {
+    const int workers = kolo_comm_size(o->world) - o->servers;
+    int remote = 0;
+    for (int w = 0; w < workers; w++) remote += o->replicas > 0 || !kolo_comm_maps(o->world, w);
+    return kolo_owner_bytes(owner) +
+           kolo_owner_parts_needs(p, d->division.owners, index, workers, remote);
+}
+
+/* While they are created each rank has the initial values of all owners. */
+static size_t bytes_of_creation(const kolo_served *d, int index) {
+    size_t numbers = d->values + d->state;
+    for (int i = 0; i < kolo_division_parts(&d->division) && index >= 0; i++) {
+        if (i % d->division.owners == index)
+            numbers += 2 * (d->parts[i].values + d->parts[i].state);
+    }
+    return numbers * sizeof(float);
+}
+
+/* The bytes that this rank needs beside its session. */
+static size_t bytes_of_rank(const kolo_served *d, const kolo_parameters_opts *p,
+                            const kolo_served_opts *o, bool works) {
+    const int owners = d->division.owners;
+    const int index = kolo_comm_rank(o->world) - (kolo_comm_size(o->world) - owners);
+    size_t numbers = works ? d->values + d->gradient + d->state : 0, bytes = 0;
+    if (works && d->every > 0) numbers += 2 * d->values;
+    if (d->packs) numbers += d->gradient;
+    for (int i = 0; i < kolo_division_parts(&d->division) && d->packs; i++) {
+        numbers += d->parts[i].pushed;
+    }
+    if (d->owner) bytes += bytes_of_owner(d, p, o, d->owner, index);
+    if (d->follower) {
+        bytes += bytes_of_owner(d, p, o, d->follower, kolo_replicas_followed(index, owners));
+    }
+    bytes += numbers * sizeof(float);
+    const size_t created = bytes_of_creation(d, index);
+    return created > bytes ? created : bytes;
+}
+
+/* With its servers a run may need more memory than its workers, which have checked theirs. */
+static kolo_status check_memory(const kolo_served *d, const kolo_parameters_opts *p,
+                                const kolo_served_opts *o, bool works) {
+    kolo_memory_need own = o->need;
+    own.served = (int64_t)bytes_of_rank(d, p, o, works);
+    return kolo_check_memory(o->world, &own);
+}
+
+static kolo_status connect(kolo_served *d, const kolo_session_config *config,
+                           const kolo_served_opts *o, const kolo_session *session, float *initial) {
+    kolo_parameters_opts opts = parameters_opts(d, config, o);
+    KOLO_TRY(kolo_agree(o->world, serve(d, &opts)));
+    KOLO_TRY(check_memory(d, &opts, o, session != NULL));
     kolo_status status = KOLO_OK;
     if (initial) status = fill_initial(d, session, updates_before(session, o), initial);
     KOLO_TRY(kolo_agree(o->world, status));
@@ -368,6 +425,7 @@ kolo_status kolo_session_connect(kolo_session *s, kolo_comm *world,
         .steps = (int64_t)s->steps,
         .updates = servers->updates,
         .schedule = s->schedule,
+        .need = servers->need,
     };
     KOLO_TRY(kolo_served_create(&s->opts, &opts, s, status, &s->served));
     s->tables = s->served->tables;

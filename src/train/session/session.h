@@ -31,6 +31,7 @@
 #include "plan/plan.h"
 #include "train/session/consistency.h"
 #include "train/session/learning_rate.h"
+#include "train/session/memory_check.h"
 #include "train/session/metrics.h"
 
 /* Embedding tables whose rows are at servers. */
@@ -206,6 +207,7 @@ int64_t kolo_session_parameters(const kolo_session *session);
 /* Owners of the parameters that a session connects to. */
 typedef struct kolo_session_servers {
     int servers, replicas, joins; /* as in kolo_train_opts */
+    kolo_memory_need need;        /* of this worker, but for `served` */
     const char *secret;           /* of a process that joins: the file of the job's secret */
     int64_t timeout_ms;           /* of a process that joins: deadline of each wait */
     int64_t

@@ -2,6 +2,7 @@
  * what each policy allows, files, and what is refused. */
 #include "base/compiler.h"
 #include "base/file.h"
+#include "base/process.h"
 #include "support/folder.h"
 #include "support/served_job.h"
 #include "support/support.h"
@@ -41,6 +42,55 @@ static void bsp_equals_a_direct_allreduce(void **state) {
         opts.replicas = cases[i].replicas;
         const kolo_train_result served = train_well(cases[i].workers + cases[i].servers, &opts);
         assert_same_served(cases[i].what, &plain, &served);
+    }
+}
+
+typedef struct limited_job {
+    kolo_train_opts opts;
+    int64_t bytes; /* of the machine */
+} limited_job;
+
+static kolo_status limited_body(kolo_comm *comm, const void *arg, void *result) {
+    const limited_job *job = arg;
+    kolo_memory_limit_pin(job->bytes);
+    const kolo_status status = train_body(comm, &job->opts, result);
+    kolo_memory_limit_pin(0);
+    return status;
+}
+
+static void train_limited(const kolo_train_opts *opts, int64_t bytes, train_outcome o[3]) {
+    const limited_job limited = {*opts, bytes};
+    const rank_job job = {.n = 3,
+                          .transport = RANKS_THREAD,
+                          .body = limited_body,
+                          .arg = &limited,
+                          .arg_bytes = sizeof limited,
+                          .results = o,
+                          .result_bytes = sizeof *o};
+    ASSERT_OK(run_rank_job(&job));
+}
+
+/* All ranks of a machine are checked together. A server has two copies of the parameters, the state
+ * and the gradient, one in its plan; a worker has one of each to exchange. */
+static void memory_of_servers_is_checked(void **state) {
+    static train_outcome o[3];
+    kolo_train_opts opts = served_opts(KOLO_SYNC_PS, 1);
+    opts.model = "mlp";
+    opts.model_options = "hidden=256";
+    opts.optimizer = (kolo_optimizer_opts){
+        .kind = KOLO_OPTIMIZER_SGD, .momentum = 0.9, .clip = 1}; /* the server owns everything */
+    const kolo_train_result r = train_well(3, &opts);
+    const kolo_train_memory *m = &r.memory;
+    const int64_t served = 2 * (3 + 3) * r.parameters * (int64_t)sizeof(float), slack = 1 << 16;
+    const int64_t all = 2 * (m->store + m->exchanged + m->values) + m->shared + served;
+    train_limited(&opts, all + slack, o);
+    for (int rank = 0; rank < 3; rank++) assert_int_equal(o[rank].status, KOLO_OK);
+    train_limited(&opts, all - slack, o);
+    for (int rank = 0; rank < 3; rank++) {
+        assert_int_equal(o[rank].status, KOLO_ERR_NOMEM);
+        assert_non_null(strstr(o[rank].error, "a worker needs"));
+        assert_non_null(strstr(o[rank].error, ", a server 0.0 GiB, the 2 workers and 1 servers of "
+                                              "this machine 0.0"));
     }
 }
 
@@ -412,6 +462,7 @@ static void a_run_that_diverges_ends_on_all_ranks(void **state) {
 
 TEST_MAIN(test_servers) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_of_servers_is_checked),
         cmocka_unit_test(one_worker_trains_as_without_servers),
         cmocka_unit_test(a_momentum_is_delayed),
         cmocka_unit_test(a_mesh_has_each_policy_of_servers),
