@@ -57,6 +57,7 @@ typedef struct kolo_step_model {
     int n_gradients;
     const size_t *gradient_bytes;
     const double *ready_ms;
+    kolo_train_memory memory; /* of a worker, by its plan */
 } kolo_step_model;
 
 /* Predicts the step that `train` describes, with in_memory data and one micro-batch, and measures

@@ -294,7 +294,7 @@ static void release(profiler *p) {
     kolo_free(p->times);
 }
 
-static kolo_status set_up(profiler *p, const kolo_train_opts *train, bool lanes) {
+static kolo_status create_session(profiler *p, const kolo_train_opts *train, bool lanes) {
     kolo_train_opts in_memory = *train;
     in_memory.in_memory = true;
     in_memory.out_dir = NULL;
@@ -303,8 +303,10 @@ static kolo_status set_up(profiler *p, const kolo_train_opts *train, bool lanes)
     KOLO_TRY(kolo_agree(p->comm, kolo_setup_open(&in_memory, size, &p->setup)));
     KOLO_TRY(kolo_tuning_begin(&p->setup, p->comm));
     p->setup.session.two_versions = p->together != NULL;
-    KOLO_TRY(kolo_session_create_for(&p->setup.session, p->comm, &p->session));
-    KOLO_TRY(kolo_session_check_memory(p->session, p->comm, 0));
+    return kolo_session_create_for(&p->setup.session, p->comm, &p->session);
+}
+
+static kolo_status fill_session(profiler *p) {
     KOLO_TRY(kolo_session_init(p->session, p->setup.opts.seed));
     return kolo_agree(p->comm, prepare(p));
 }
@@ -325,7 +327,9 @@ static kolo_status make_profile(const profiler *p, owned_profile **made) {
 
 static kolo_status run(profiler *p, const kolo_train_opts *train, bool lanes,
                        owned_profile **made) {
-    KOLO_TRY(kolo_agree(p->together, set_up(p, train, lanes)));
+    KOLO_TRY(kolo_agree(p->together, create_session(p, train, lanes)));
+    KOLO_TRY(kolo_session_check_memory(p->session, p->together ? p->together : p->comm, 0));
+    KOLO_TRY(kolo_agree(p->together, fill_session(p)));
     KOLO_TRY(record_steps(p));
     KOLO_TRY(kolo_agree(p->together, record_more(p)));
     return kolo_agree(p->together, make_profile(p, made));

@@ -237,6 +237,7 @@ static void fill(const predictor *p, const kolo_train_result *run, kolo_step_mod
     out->backward_kernels_ms = p->slowest * phase[KOLO_PHASE_BACKWARD];
     out->measured = run->times.mean;
     out->measured_median_ms = run->step_ms_median;
+    out->memory = run->memory;
     ms[KOLO_TIME_STEP] = b->step_ms;
     ms[KOLO_TIME_INPUT] = phase[KOLO_PHASE_INPUT];
     ms[KOLO_TIME_FORWARD] = phase[KOLO_PHASE_FORWARD];

@@ -134,16 +134,20 @@ static void add_unequal_memory(kolo_text *t, const kolo_train_result *r) {
             (double)sum / mib, rank, (double)most / mib);
 }
 
-/* What the steps of a worker need by their plan. */
-static void add_memory(kolo_text *t, const kolo_train_result *r) {
-    const kolo_train_memory *m = &r->memory;
+void result_add_memory(kolo_text *t, const kolo_train_memory *m) {
     const double mib = 1 << 20;
     const int64_t all = m->store + m->shared + m->exchanged + m->values;
-    if (all == 0) return;
     add_row(t, "planned memory",
             "%.1f MiB: parameters and optimizer %.1f, exchanged %.1f, values of a step %.1f",
             (double)all / mib, (double)(m->store + m->shared) / mib, (double)m->exchanged / mib,
             (double)m->values / mib);
+}
+
+static void add_memory(kolo_text *t, const kolo_train_result *r) {
+    const kolo_train_memory *m = &r->memory;
+    const double mib = 1 << 20;
+    if (m->store + m->shared + m->exchanged + m->values == 0) return;
+    result_add_memory(t, m);
     add_unequal_memory(t, r);
     if (r->workers > 1 && m->shared > 0) {
         add_row(t, "shared by workers", "%.1f MiB of parameters", (double)m->shared / mib);
@@ -262,7 +266,7 @@ static void add_json_report(kolo_json *j, const kolo_time_report *times) {
     kolo_json_close(j);
 }
 
-static void add_json_memory(kolo_json *j, const kolo_train_memory *m) {
+void result_add_json_memory(kolo_json *j, const kolo_train_memory *m) {
     kolo_json_int(j, "store_bytes", m->store);
     kolo_json_int(j, "shared_bytes", m->shared);
     kolo_json_int(j, "exchanged_bytes", m->exchanged);
@@ -270,12 +274,12 @@ static void add_json_memory(kolo_json *j, const kolo_train_memory *m) {
 }
 
 static void add_json_memories(kolo_json *j, const kolo_train_result *r) {
-    add_json_memory(j, &r->memory);
+    result_add_json_memory(j, &r->memory);
     if (r->workers == 1 || !r->memory_by_rank) return;
     kolo_json_array(j, "memory_by_rank");
     for (int i = 0; i < r->workers; i++) {
         kolo_json_object(j, NULL);
-        add_json_memory(j, &r->memory_by_rank[i]);
+        result_add_json_memory(j, &r->memory_by_rank[i]);
         kolo_json_close(j);
     }
     kolo_json_close(j);

@@ -1,7 +1,9 @@
 #pragma once
 /* The result of a run, as a table and as JSON. */
 
+#include "base/json.h"
 #include "base/option.h"
+#include "base/text.h"
 #include "kolo/train.h"
 
 /* The run that the result belongs to. */
@@ -17,6 +19,9 @@ typedef struct result_about {
     bool quiet;           /* no table */
 } result_about;
 
+/* Adds the row and the fields of the planned memory of a worker. */
+void result_add_memory(kolo_text *t, const kolo_train_memory *m);
+void result_add_json_memory(kolo_json *j, const kolo_train_memory *m);
 /* Prints the table and writes the JSON as output_result does. */
 kolo_status result_report(const kolo_train_result *result, const result_about *about,
                           const char *json);

@@ -4,6 +4,7 @@
 #include "base/compiler.h"
 #include "base/json.h"
 #include "cli/output/output.h"
+#include "cli/output/result.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -74,6 +75,7 @@ static void add_table(kolo_text *t, const kolo_step_model *p, const char *model)
                   p->work_fixed_us, p->work_us_per_mib);
     kolo_text_add(t, "slowest worker    its kernels take %.3f of the mean\n", p->slowest);
     if (p->shared) kolo_text_add(t, "updates           sum the gradients of all workers\n");
+    result_add_memory(t, &p->memory);
     kolo_text_add(t, "\n");
     add_times(t, p);
     add_buckets(t, p);
@@ -100,6 +102,7 @@ static void add_json(kolo_text *t, const kolo_step_model *p, const char *model) 
     kolo_json_double(&j, "work_fixed_us", p->work_fixed_us);
     kolo_json_double(&j, "work_us_per_mib", p->work_us_per_mib);
     kolo_json_bool(&j, "shared", p->shared);
+    result_add_json_memory(&j, &p->memory);
     kolo_json_double(&j, "slowest_over_mean", p->slowest);
     kolo_json_double(&j, "backward_kernels_ms", p->backward_kernels_ms);
     add_json_times(&j, "predicted_ms", &p->predicted);

@@ -1,6 +1,7 @@
 /* Predictions of a step: consistent parts and buckets. No times are compared. */
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "base/process.h"
 #include "base/status.h"
 #include "kolo/custom_op.h"
 #include "kolo/models.h"
@@ -186,6 +187,29 @@ static void the_slowest_worker_is_waited_for(void **state) {
     assert_true(ms[KOLO_TIME_EXPOSED] > 0 && m->measured.ms[KOLO_TIME_STEP] >= SLEEP_MS / 2);
 }
 
+/* The limit has room for the memory of one worker, and not for that of both. */
+static kolo_status limited(kolo_comm *comm, const void *arg, void *result) {
+    const kolo_train_opts opts = {.model = "mlp", .model_options = "hidden=64", .batch = 4};
+    kolo_step_model *m;
+    KOLO_TRY(kolo_step_model_measure(comm, &opts, 2, &m));
+    const kolo_train_memory need = m->memory;
+    kolo_step_model_destroy(m);
+    const int64_t one = need.store + need.shared + need.exchanged + need.values;
+    KOLO_TRY(kolo_barrier(comm));
+    kolo_memory_limit_pin(one + one / 2);
+    const kolo_status status = kolo_step_model_measure(comm, &opts, 2, &m);
+    KOLO_TRY(kolo_barrier(comm));
+    kolo_memory_limit_pin(0);
+    if (status == KOLO_OK) kolo_step_model_destroy(m);
+    if (status == KOLO_ERR_NOMEM && strstr(kolo_last_error(), "all 2 of them")) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "status %d: %s", status, kolo_last_error());
+}
+
+/* Before the first kernel: two workers profile at the same time, each by itself. */
+static void memory_is_checked_for_all_workers(void **state) {
+    ASSERT_OK(run_ranks(2, RANKS_SHM, limited, NULL, 0));
+}
+
 static kolo_status refused(kolo_comm *comm, const void *arg, void *result) {
     kolo_step_model *p;
     kolo_train_opts opts = {.model = "mlp", .batch = 4, .accumulate = 2};
@@ -205,6 +229,7 @@ TEST_MAIN(test_step_model) {
         cmocka_unit_test(parts_and_buckets_are_consistent),
         cmocka_unit_test(lanes_are_predicted),
         cmocka_unit_test(the_slowest_worker_is_waited_for),
+        cmocka_unit_test(memory_is_checked_for_all_workers),
         cmocka_unit_test(one_rank_and_micro_batches_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
