@@ -37,7 +37,7 @@ typedef enum kolo_frame_kind {
 } kolo_frame_kind;
 
 enum {
-    KOLO_FRAME_DATA_MAX = 1 << 20,
+    KOLO_FRAME_DATA_MAX = 256 << 10,
     KOLO_STREAM_INPUT = 16 << 10,
     KOLO_FRAME_WHY_BYTES = 63,
     KOLO_FRAME_STARTED_MAX = KOLO_STREAM_INPUT / 2,
