@@ -38,7 +38,7 @@ typedef struct kolo_dump_opts {
     kolo_optimizer_opts optimizer;
     bool sparse_embedding; /* see kolo_train_opts */
     bool sync_bn;          /* see kolo_train_opts */
-    int64_t bucket_bytes;  /* default KOLO_BUCKET_BYTES */
+    int64_t bucket_bytes;  /* default: see kolo/pass.h */
     const char *buckets;   /* PLAN: bytes of the first buckets of gradients, "1M,400K", of workers
                               that do not share parameters; NULL: all of bucket_bytes */
     const char *compress;  /* PASSES, PLAN, SCHEDULE, SERVERS: see kolo_train_opts; of workers that

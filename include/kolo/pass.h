@@ -10,8 +10,10 @@
 extern "C" {
 #endif
 
-/* The default size of a bucket of gradients, which are reduced together. */
-enum { KOLO_BUCKET_BYTES = 1 << 20 };
+/* The default size of a bucket of gradients, which are reduced together; and how many buckets
+ * there are at most where updates are left to the next step: then buckets are larger if need be, as
+ * more than KOLO_FLIGHT_MAX in flight have no priorities. */
+enum { KOLO_BUCKET_BYTES = 1 << 20, KOLO_BUCKETS_MOST = 24 };
 
 enum { KOLO_DELAY_MOST = 1 << 16 };
 

@@ -111,7 +111,7 @@ typedef struct kolo_session_opts {
     kolo_precision precision;
     kolo_recompute recompute;
     kolo_algorithm algorithm;
-    int64_t bucket_bytes; /* default KOLO_BUCKET_BYTES */
+    int64_t bucket_bytes; /* default: see kolo/pass.h */
     bool reference_kernels;
     bool no_winograd;
     bool no_chains; /* see kolo_train_opts */

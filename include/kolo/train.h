@@ -277,7 +277,7 @@ typedef struct kolo_train_opts {
     kolo_train_notice notice; /* called on rank 0, on damaged images on any rank and by any thread;
                                  may be NULL */
     void *notice_arg;
-    int64_t bucket_bytes; /* default KOLO_BUCKET_BYTES */
+    int64_t bucket_bytes; /* default: see kolo/pass.h */
     const char *buckets;  /* of gradients: the bytes of the first ones, "1M,400K", or "auto": the
                              best by a model of the step, from times of the first steps
                              (docs/performance.md). NULL: all of bucket_bytes. UNSUPPORTED with

@@ -390,7 +390,6 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
     if (out->sample.rank == 0) out->sample = sample;
     if (!out->classes) out->classes = classes;
     if (!out->batch) out->batch = 64;
-    if (!out->bucket_bytes) out->bucket_bytes = KOLO_BUCKET_BYTES;
     if (!out->threads) out->threads = 1;
     if (!out->ranks) out->ranks = 2;
     if (!out->compress_min_bytes) out->compress_min_bytes = KOLO_COMPRESS_MIN_BYTES;

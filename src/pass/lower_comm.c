@@ -87,8 +87,22 @@ static bool starts(const lower_member *m, const lower_member *first, const lower
            m->chunks != previous->chunks;
 }
 
+/* The bytes after which a bucket is full. */
+static size_t least_bytes(const lowerer *b, const kolo_bucket_sizes *sizes) {
+    size_t bytes = 0;
+    if (sizes->most == 0) return sizes->least;
+    for (int i = 0; i < b->n_members; i++) {
+        const lower_member *m = &b->members[i];
+        if (m->class == SUM) bytes += kolo_tensor_bytes(&kolo_info(b->g, m->value)->tensor);
+    }
+    const size_t most = (size_t)sizes->most;
+    bytes = (bytes + most - 1) / most; /* of one */
+    return bytes > sizes->least ? bytes : sizes->least;
+}
+
 /* Divides the members into buckets. */
 static void cut(lowerer *b, const kolo_bucket_sizes *sizes) {
+    const size_t least = least_bytes(b, sizes);
     size_t filled = 0, size = 0;
     const lower_member *first = NULL;
     qsort(b->members, (size_t)b->n_members, sizeof *b->members, by_class);
@@ -98,7 +112,7 @@ static void cut(lowerer *b, const kolo_bucket_sizes *sizes) {
         const kolo_tensor *tensor = &kolo_info(b->g, m->value)->tensor;
         bool full = filled >= size && tensor->shape.rank > 0;
         if (starts(m, first, m - 1, full)) {
-            size = b->n_buckets < sizes->n ? sizes->each[b->n_buckets] : sizes->least;
+            size = b->n_buckets < sizes->n ? sizes->each[b->n_buckets] : least;
             b->n_buckets++;
             filled = 0;
             first = m;

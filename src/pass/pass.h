@@ -380,6 +380,7 @@ typedef struct kolo_pipeline_opts {
     bool summands;    /* with share: ranks read each other's gradients, see lower_comm */
     int lag;          /* of gradients, in steps */
     bool cross_step;  /* sums may be awaited in the next step */
+    int most_buckets; /* of gradients; see kolo_bucket_sizes */
     bool no_chains;   /* each elementwise node runs by itself */
     kolo_lanes lanes; /* see kolo_pass_lanes */
     kolo_compression compression;

@@ -218,7 +218,10 @@ static kolo_status compress(kolo_graph *g, const kolo_pipeline_opts *opts) {
 }
 static kolo_status lower_comm(kolo_graph *g, const kolo_pipeline_opts *opts) {
     const size_t in_flight = opts->zero > 1 ? 4 * opts->bucket_bytes : SIZE_MAX;
-    const kolo_bucket_sizes sizes = {opts->bucket_bytes, opts->bucket_sizes, opts->n_bucket_sizes};
+    const kolo_bucket_sizes sizes = {.least = opts->bucket_bytes,
+                                     .most = opts->most_buckets,
+                                     .each = opts->bucket_sizes,
+                                     .n = opts->n_bucket_sizes};
     return kolo_pass_lower_comm(g, &sizes, in_flight, opts->keep_sums, opts->summands);
 }
 

@@ -12,7 +12,6 @@
 
 static kolo_status resolve(const kolo_plan_opts *in, kolo_plan_opts *out) {
     *out = in ? *in : (kolo_plan_opts){0};
-    if (!out->bucket_bytes) out->bucket_bytes = KOLO_BUCKET_BYTES;
     if (!out->threads) out->threads = 1;
     if (out->threads < 0)
         return KOLO_FAIL(KOLO_ERR_ARG, "threads is %d: must be at least 1", out->threads);
@@ -51,7 +50,8 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .lanes = o->lanes,
         .compression = o->compression,
         .micro_batches = o->micro_batches,
-        .bucket_bytes = o->bucket_bytes,
+        .bucket_bytes = o->bucket_bytes ? o->bucket_bytes : KOLO_BUCKET_BYTES,
+        .most_buckets = o->bucket_bytes || !o->cross_step ? 0 : KOLO_BUCKETS_MOST,
         .bucket_sizes = o->bucket_sizes,
         .n_bucket_sizes = o->n_bucket_sizes,
         .kernels = o->kernels,

@@ -202,7 +202,8 @@ typedef struct kolo_plan_opts {
     bool sync_batch_norm;         /* see kolo_pass_sync_batch_norm; not with shards */
     bool keep_gradients;          /* until the next run, for kolo_plan_gradient */
     int64_t most_samples;         /* largest batch of any rank; default the batch of the graph */
-    size_t bucket_bytes;          /* minimum bytes of a bucket; default 1 MiB */
+    size_t bucket_bytes;          /* minimum bytes of a bucket; default KOLO_BUCKET_BYTES, or with
+                                     cross_step what makes KOLO_BUCKETS_MOST of them */
     const size_t *bucket_sizes;   /* of the first buckets of gradients instead, in the order of the
                                      backward pass; borrowed until the plan is compiled */
     int n_bucket_sizes;

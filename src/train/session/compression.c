@@ -266,7 +266,8 @@ kolo_status kolo_session_choose_compression(kolo_session *s) {
     }
     costs->ranks = ranks_of(s);
     costs->min_bytes = how->min_bytes;
-    costs->bucket_bytes = s->opts.plan.bucket_bytes;
+    const size_t bytes = s->opts.plan.bucket_bytes;
+    costs->bucket_bytes = bytes ? bytes : KOLO_BUCKET_BYTES;
     return agree_on_names(s);
 }
 

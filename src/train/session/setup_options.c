@@ -24,7 +24,6 @@ static void fill_defaults(kolo_train_opts *o) {
     if (o->lr_step_factor == 0) o->lr_step_factor = 0.1;
     if (o->lr_step_epochs == 0) o->lr_step_epochs = 30;
     if (o->threads == 0) o->threads = 1;
-    if (o->bucket_bytes == 0) o->bucket_bytes = KOLO_BUCKET_BYTES;
     if (o->compress_min_bytes == 0) o->compress_min_bytes = KOLO_COMPRESS_MIN_BYTES;
 }
 
@@ -153,7 +152,7 @@ static kolo_status check_ranges(const kolo_train_opts *o, int workers) {
     KOLO_TRY(kolo_check_count("threads", o->threads, 1, 1024));
     KOLO_TRY(kolo_check_count("loader threads", o->loader_threads, KOLO_LOADER_NO_THREAD,
                               KOLO_LOADER_MAX_THREADS));
-    KOLO_TRY(kolo_check_count("bucket bytes", o->bucket_bytes, 1, many));
+    KOLO_TRY(kolo_check_count("bucket bytes", o->bucket_bytes, 0, many));
     KOLO_TRY(kolo_check_count("epochs between evaluations", o->eval_every, 0, 1 << 30));
     KOLO_TRY(kolo_check_count("steps between evaluations", o->eval_steps, 0, many));
     KOLO_TRY(kolo_check_count("steps between lines", o->log_every, 1, many));

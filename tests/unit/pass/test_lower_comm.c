@@ -1,10 +1,13 @@
 /* Redistributions inside the forward and backward passes: where their POST and WAIT stand, what is
  * copied, and what is refused. */
+#include "base/compiler.h"
+#include "comm/transport/transport.h"
 #include "graph/ops/ops.h"
 #include "graph/propagate.h"
 #include "pass/pass.h"
 #include "support/support.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const kolo_mesh dp3 = {1, {{"dp", 3}}};
@@ -131,12 +134,55 @@ static void what_is_no_sum_is_refused(void **state) {
     kolo_graph_destroy(m.g);
 }
 
+/* Buckets of gradients of a chain of layers with 36 bytes each. */
+static int count_buckets(const kolo_bucket_sizes *sizes, int layers) {
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_2(4, 3));
+    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(4));
+    kolo_value seed = kolo_scalar(g, "grad_scale");
+    for (int i = 0; i < layers; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "w%d", i);
+        x = kolo_linear(g, x, kolo_param(g, name, kolo_shape_2(3, 3), kolo_init_fan_in(3)));
+    }
+    kolo_output(g, "loss", kolo_softmax_xent(g, x, y));
+    ASSERT_OK(kolo_pass_shard(g, &dp3));
+    ASSERT_OK(kolo_pass_gradient(g, kolo_graph_output(g, "loss"), seed));
+    ASSERT_OK(kolo_pass_optimizer(g, &(kolo_optimizer_opts){0}));
+    ASSERT_OK(kolo_pass_synchronize(g));
+    ASSERT_OK(kolo_graph_propagate(g));
+    ASSERT_OK(kolo_pass_lower_comm(g, sizes, SIZE_MAX, false, false));
+    int buckets = 0;
+    for (int32_t i = 0; i < g->n_nodes; i++) buckets += g->nodes[i]->op == &kolo_op_post;
+    kolo_graph_destroy(g);
+    return buckets;
+}
+
+/* The last bucket has the loss, too. */
+static void buckets_are_larger_than_the_least_where_there_would_be_too_many(void **state) {
+    static const struct {
+        kolo_bucket_sizes sizes;
+        int layers, least, most;
+    } cases[] = {
+        {{.least = 1}, 12, 12, 13},          {{.least = 1, .most = 4}, 12, 4, 5},
+        {{.least = 1, .most = 5}, 12, 4, 5}, {{.least = 216, .most = 4}, 12, 2, 3},
+        {{.least = 1, .most = 12}, 3, 3, 4},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        const int n = count_buckets(&cases[i].sizes, cases[i].layers);
+        assert_in_range(n, cases[i].least, cases[i].most);
+    }
+    _Static_assert(KOLO_BUCKETS_MOST + 1 < KOLO_FLIGHT_MAX, "all buckets have priorities");
+}
+
 TEST_MAIN(test_lower_comm) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sum_is_posted_at_once_and_awaited_late),
         cmocka_unit_test(a_summand_with_another_reader_is_copied),
         cmocka_unit_test(what_is_sent_is_summed_in_each_micro_batch),
         cmocka_unit_test(what_is_no_sum_is_refused),
+        cmocka_unit_test(buckets_are_larger_than_the_least_where_there_would_be_too_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
