@@ -87,7 +87,7 @@ static void list_gradients(predictor *p, const kolo_plan *plan, const kolo_step_
             const kolo_request *q = kolo_plan_request(plan, steps[i].bucket);
             const size_t bytes =
                 kolo_request_spec(q)->count * kolo_dtype_bytes(kolo_request_dtype(q));
-            p->gradients[p->n++] = (kolo_ready_gradient){done_ms, bytes};
+            p->gradients[p->n++] = (kolo_ready_gradient){.ready_ms = done_ms, .bytes = bytes};
         }
     }
     p->kernels_ms = done_ms;
@@ -201,7 +201,7 @@ static kolo_status predict_all(predictor *p, owned_model *o) {
     b[4] = predict_fixed(p, "100 MiB", (size_t)100 << 20);
     b[5] = predict_fixed(p, "one for each", 1);
     b[6] = predict_fixed(p, "one for all", SIZE_MAX);
-    KOLO_TRY(kolo_bucket_plan_best(p->gradients, p->n, &sum, p->ends));
+    KOLO_TRY(kolo_bucket_plan_best(p->gradients, p->n, p->n, &sum, p->ends));
     b[7] = predict(p, "best", 0);
     o->best = kolo_zalloc(((size_t)p->n + 1) * sizeof *o->best);
     o->bytes = kolo_zalloc(((size_t)p->n + 1) * sizeof *o->bytes);

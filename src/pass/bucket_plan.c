@@ -16,17 +16,23 @@ double kolo_sum_wait_ms(const kolo_sum_time *sum, double bytes) {
     return fmax(0, ms - kolo_sum_work_ms(sum, bytes));
 }
 
+/* When the sum of a gradient may begin, in the time by which the next step begins. */
+static double start_of(const kolo_ready_gradient *gradient) {
+    return gradient->ready_ms - gradient->needed_ms;
+}
+
 kolo_bucket_times kolo_bucket_plan_times(const kolo_ready_gradient *gradients, int n,
                                          const kolo_sum_time *sum, const bool *ends) {
     kolo_bucket_times t = {0};
-    double clock = 0; /* of the kernels */
+    double clock = -INFINITY; /* of the kernels */
     size_t bytes = 0;
+    if (n == 0) return t;
     for (int i = 0; i < n; i++) {
         bytes += gradients[i].bytes;
         if (!ends[i] && i < n - 1) continue;
         const double work = kolo_sum_work_ms(sum, (double)bytes);
         const double wait = kolo_sum_wait_ms(sum, (double)bytes);
-        const double begin = fmax(clock, gradients[i].ready_ms);
+        const double begin = fmax(clock, start_of(&gradients[i]));
         const double left = gradients[n - 1].ready_ms - begin; /* of the kernels */
         clock = begin + wait;
         t.buckets++;
@@ -59,7 +65,7 @@ typedef struct division {
 typedef struct search {
     const kolo_ready_gradient *gradients;
     const kolo_sum_time *sum;
-    int n;
+    int n, most;
     division *kept;
     size_t n_kept, capacity;
     size_t *of;      /* [n + 2]: those of the first j gradients are kept[of[j]] to kept[of[j + 1]],
@@ -70,7 +76,7 @@ typedef struct search {
 /* The division of no gradients, with which all others begin. */
 static kolo_status keep_none(search *s) {
     if (!KOLO_GROW(s->kept, s->n_kept, s->capacity)) return KOLO_NOMEM(sizeof *s->kept);
-    s->kept[s->n_kept++] = (division){0};
+    s->kept[s->n_kept++] = (division){.end_ms = -INFINITY};
     s->of[1] = 1;
     return KOLO_OK;
 }
@@ -84,7 +90,8 @@ static void extend(search *s, int j) {
         const double wait = kolo_sum_wait_ms(s->sum, (double)bytes);
         for (size_t k = s->of[i]; k < s->of[i + 1]; k++) {
             const division *before = &s->kept[k];
-            const double end = fmax(before->end_ms, s->gradients[j - 1].ready_ms) + wait;
+            if (before->buckets == s->most) continue;
+            const double end = fmax(before->end_ms, start_of(&s->gradients[j - 1])) + wait;
             division *least = &s->least[before->buckets + 1];
             if (end < least->end_ms) *least = (division){end, before->buckets + 1, i, k};
         }
@@ -93,7 +100,7 @@ static void extend(search *s, int j) {
 
 /* Keeps the divisions of the first j gradients that no other one with fewer buckets replaces. */
 static kolo_status keep(search *s, int j) {
-    const double next = j < s->n ? s->gradients[j].ready_ms : -INFINITY;
+    const double next = j < s->n ? start_of(&s->gradients[j]) : -INFINITY;
     double earliest = INFINITY;
     for (int m = 1; m <= j && earliest > next; m++) {
         if (s->least[m].end_ms >= earliest) continue;
@@ -119,9 +126,9 @@ static void mark(const search *s, bool *ends) {
     }
 }
 
-kolo_status kolo_bucket_plan_best(const kolo_ready_gradient *gradients, int n,
+kolo_status kolo_bucket_plan_best(const kolo_ready_gradient *gradients, int n, int most,
                                   const kolo_sum_time *sum, bool *ends) {
-    search s = {.gradients = gradients, .sum = sum, .n = n};
+    search s = {.gradients = gradients, .sum = sum, .n = n, .most = most};
     kolo_status status = KOLO_OK;
     memset(ends, 0, (size_t)n * sizeof *ends);
     if (n == 0) return KOLO_OK;

@@ -19,6 +19,19 @@
  * this is the model of Shi, Chu, Li, "MG-WFBP: Efficient Data Communication for Distributed
  * Synchronous SGD", 2019.
  *
+ * Where updates are left to the next step (cross_step.c), that step reads what a sum updates only
+ * after needed(k) of its forward pass F, and sums progress in the order in which it needs them, so
+ * the latest bucket goes before all others. It begins once the last sum has ended. With W(k), the
+ * waiting for bucket k and those behind it, bucket k has ended by the greatest ready(j) + W(j) of
+ * all j >= k, and no kernel waits for it if F begins by that time less needed(k). Since needed(k)
+ * falls from bucket to bucket, the next step begins as if F began at
+ *
+ *     max over k of (ready(k) - needed(k) + W(k))
+ *
+ * which is what the recurrence above gives with ready(k) - needed(k) instead of ready(k). Peng
+ * et al., "A generic communication scheduler for distributed DNN training acceleration", SOSP 2019,
+ * have these priorities.
+ *
  * The best plan has the least end. An earlier end of one bucket never delays another, and work
  * depends on the number of buckets alone, so a division of the first j gradients can be discarded
  * if another one with as few buckets ends as early. What is left for j follows from what is left
@@ -35,6 +48,8 @@
 typedef struct kolo_ready_gradient {
     double ready_ms; /* since the backward pass began; never less than that of the one before */
     size_t bytes;
+    double needed_ms; /* since the next forward pass began, when its parameter is read; never more
+                         than that of the one before; 0: the sum is awaited in its step */
 } kolo_ready_gradient;
 
 /* The time of a sum over the ranks: fixed_ms + bytes * ms_per_byte, and the work in it, likewise.
@@ -58,7 +73,9 @@ typedef struct kolo_bucket_times {
     double sums_ms;       /* work and waiting of all sums */
     double work_ms;       /* the work in that */
     double early_work_ms; /* the work done before the last gradient is complete */
-    double end_ms;        /* of the last sum, since the backward pass began */
+    double end_ms;        /* of the last sum, since the backward pass began; with sums that the
+                             next step needs later, when its forward pass begins, were it to wait
+                             at its beginning for all that it waits */
 } kolo_bucket_times;
 
 double kolo_sum_work_ms(const kolo_sum_time *sum, double bytes);
@@ -71,6 +88,6 @@ kolo_bucket_times kolo_bucket_plan_times(const kolo_ready_gradient *gradients, i
                                          const kolo_sum_time *sum, const bool *ends);
 /* Buckets that end once they hold `bytes`, as those of plans do. */
 void kolo_bucket_plan_fixed(const kolo_ready_gradient *gradients, int n, size_t bytes, bool *ends);
-/* The buckets with the earliest end; the fewest of them. NOMEM. */
-kolo_status kolo_bucket_plan_best(const kolo_ready_gradient *gradients, int n,
+/* The buckets with the earliest end, of at most `most`, at least 1; the fewest of them. NOMEM. */
+kolo_status kolo_bucket_plan_best(const kolo_ready_gradient *gradients, int n, int most,
                                   const kolo_sum_time *sum, bool *ends);

@@ -203,6 +203,7 @@ void kolo_plan_destroy(kolo_plan *p) {
     kolo_free((void *)p->summand_addresses);
     kolo_free(p->summands);
     kolo_free(p->ready_ns);
+    kolo_free(p->needed_ns);
     kolo_free(p->deferred);
     kolo_free(p->calls);
     kolo_free(p->transfers);

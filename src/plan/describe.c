@@ -178,7 +178,9 @@ int kolo_plan_list_gradients(const kolo_plan *p, kolo_ready_gradient *gradients)
         const size_t bytes = summed_bytes(p, &p->steps[i]);
         const int bucket = p->steps[i].bucket;
         if (bytes == 0) continue;
-        gradients[bucket] = (kolo_ready_gradient){(double)p->ready_ns[bucket] / 1e6, bytes};
+        gradients[bucket] = (kolo_ready_gradient){.ready_ms = (double)p->ready_ns[bucket] / 1e6,
+                                                  .bytes = bytes,
+                                                  .needed_ms = (double)p->needed_ns[bucket] / 1e6};
         n = n > bucket + 1 ? n : bucket + 1;
     }
     return n;

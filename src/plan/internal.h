@@ -47,6 +47,8 @@ struct kolo_plan {
     kolo_mesh_link **links;  /* by slot, then bucket: of what a link moves; else NULL */
     size_t link_bytes;       /* buffers of all links */
     int64_t *ready_ns;       /* by bucket: in backward kernels before its latest POST */
+    int64_t *needed_ns;      /* by bucket: in forward kernels of the run before which it was left,
+                                before its latest WAIT; 0: it is awaited in its own run */
     bool train;
     bool updates_only;        /* of some entries of the store: the others stay where they are */
     bool accumulates;         /* several micro-batches per step */

@@ -256,6 +256,13 @@ static void take_back(kolo_plan *p) {
     p->store->rollbacks++;
 }
 
+/* The forward pass needs the sum of a WAIT now. */
+static void note_need(kolo_plan *p, const kolo_step *step, progress *now) {
+    if (!p->times || !p->needed_ns || step->kind != KOLO_STEP_WAIT) return;
+    enter(p, now, KOLO_PHASE_SYNCHRONIZE);
+    p->needed_ns[step->bucket] = p->times->phase_ns[KOLO_PHASE_FORWARD];
+}
+
 /* Runs what is left and has to run before a step. */
 static kolo_status run_left(kolo_plan *p, int before, progress *now) {
     const int bank = now->bank;
@@ -264,8 +271,9 @@ static kolo_status run_left(kolo_plan *p, int before, progress *now) {
     now->bank = p->deferred_bank;
     while (status == KOLO_OK && p->next_deferred < p->n_deferred &&
            p->deferred[p->next_deferred].before <= before) {
-        status = run_observed(p, p->deferred[p->next_deferred++].step,
-                              (part){.compute = true, .complete = true}, now);
+        const int step = p->deferred[p->next_deferred++].step;
+        note_need(p, &p->steps[step], now);
+        status = run_observed(p, step, (part){.compute = true, .complete = true}, now);
     }
     now->bank = bank;
     if (status == KOLO_OK && left && p->next_deferred == p->n_deferred) p->store->deferring = NULL;

@@ -74,14 +74,27 @@ kolo_status kolo_session_measure_buckets(kolo_session *s, const cached *finish) 
     return KOLO_OK;
 }
 
+/* A POST may also wait for the last reader of a parameter, and a forward pass may read parameters
+ * in another order than that in which the backward pass completes their gradients. */
+static void put_in_order(kolo_bucket_search *b) {
+    for (int i = 1; i < b->n; i++) {
+        kolo_ready_gradient *g = &b->gradients[i];
+        g->ready_ms = fmax(g->ready_ms, g[-1].ready_ms);
+        g->needed_ms = fmin(g->needed_ms, g[-1].needed_ms);
+    }
+}
+
+/* The most buckets that can have priorities, where these matter. */
+static int most_of(const kolo_bucket_search *b) {
+    return b->n > 0 && b->gradients[0].needed_ms > 0 ? KOLO_BUCKETS_MOST : b->n;
+}
+
 /* Rank 0: the best sizes. */
 static kolo_status find_sizes(kolo_bucket_search *b, uint64_t *n) {
     bool *ends = kolo_alloc((size_t)b->n + 1);
     if (!ends) return KOLO_NOMEM((size_t)b->n + 1);
-    for (int i = 1; i < b->n; i++) { /* a POST may also wait for the last reader of a parameter */
-        b->gradients[i].ready_ms = fmax(b->gradients[i].ready_ms, b->gradients[i - 1].ready_ms);
-    }
-    kolo_status status = kolo_bucket_plan_best(b->gradients, b->n, &b->sum, ends);
+    put_in_order(b);
+    kolo_status status = kolo_bucket_plan_best(b->gradients, b->n, most_of(b), &b->sum, ends);
     *n = 0;
     for (int i = 0; i < b->n && status == KOLO_OK; i++) {
         b->sizes[*n] += b->gradients[i].bytes;
@@ -113,6 +126,7 @@ bool kolo_session_has_measured_buckets(const kolo_session *s) {
 kolo_status kolo_session_choose_buckets(kolo_session *s) {
     kolo_bucket_search *b = &s->buckets;
     const int64_t begin = kolo_now_ns();
+    KOLO_TRY(kolo_session_consolidate(s)); /* with the plans that deferred updates */
     b->measures = false;
     if (!s->opts.costs) {
         KOLO_TRY(kolo_sum_time_measure(s->comm, s->opts.plan.algorithm, SUM_MS, &b->sum));

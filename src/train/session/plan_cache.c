@@ -183,12 +183,11 @@ static int64_t finished_by(const kolo_session *s, int64_t key) {
 }
 
 /* Whether some updates of a step may run in the next one. Shards are summed in memory that the next
- * step uses from its beginning; a lag leaves the sums all of a step already; the measurement of
- * buckets is of whole steps. */
+ * step uses from its beginning; a lag leaves the sums all of a step already. */
 static bool crosses_steps(const kolo_session *s, const kolo_plan_opts *o) {
     return o->cross_step && ranks_of(s) > 1 && s->opts.shards == 0 && o->lag == 0 &&
            !kolo_consistency_has_rounds(&s->opts.consistency) && !s->opts.served &&
-           kolo_session_stages(s) == 1 && !s->buckets.measures;
+           kolo_session_stages(s) == 1;
 }
 
 static bool is_of_steps(const cached *c) { return c->purpose == FINISH || c->purpose == ADD; }

@@ -70,18 +70,13 @@ static void build(kolo_graph *g, int layers) {
     kolo_output(g, "loss", kolo_softmax_xent(g, kolo_linear(g, kolo_flatten(g, x), w), y));
 }
 
-static kolo_status make_parts(kolo_comm *comm, int layers, bool cross_step, int micro_batches,
-                              kolo_store **store, kolo_plan **plan) {
+static kolo_status make(kolo_comm *comm, int layers, const kolo_plan_opts *opts, kolo_store **store,
+                        kolo_plan **plan) {
     kolo_graph *g;
     KOLO_TRY(kolo_store_create(NULL, store));
     KOLO_TRY(kolo_graph_create(NULL, &g));
     build(g, layers);
-    kolo_plan_opts opts = {.train = true,
-                           .optimizer.momentum = 0.9,
-                           .micro_batches = micro_batches,
-                           .bucket_bytes = 64,
-                           .cross_step = cross_step};
-    kolo_status status = kolo_plan_compile(g, &opts, *store, comm, plan);
+    kolo_status status = kolo_plan_compile(g, opts, *store, comm, plan);
     if (status == KOLO_OK) status = kolo_store_init(*store, 7);
     if (status != KOLO_OK) return status;
     float *x = kolo_plan_input(*plan, "x", NULL);
@@ -91,6 +86,23 @@ static kolo_status make_parts(kolo_comm *comm, int layers, bool cross_step, int 
     kolo_plan_set_scalar(*plan, "lr", 0.01);
     kolo_plan_set_scalar(*plan, "grad_scale", 1.0 / (RANKS * BATCH));
     return KOLO_OK;
+}
+
+static kolo_status make_parts(kolo_comm *comm, int layers, bool cross_step, int micro_batches,
+                              kolo_store **store, kolo_plan **plan) {
+    const kolo_plan_opts opts = {.train = true,
+                                 .optimizer.momentum = 0.9,
+                                 .micro_batches = micro_batches,
+                                 .bucket_bytes = 64,
+                                 .cross_step = cross_step};
+    return make(comm, layers, &opts, store, plan);
+}
+
+static kolo_status make_timed(kolo_comm *comm, kolo_plan_times *times, kolo_store **store,
+                              kolo_plan **plan) {
+    const kolo_plan_opts opts = {
+        .train = true, .bucket_bytes = 1, .cross_step = true, .times = times};
+    return make(comm, LAYERS, &opts, store, plan);
 }
 
 static kolo_status make_plan(kolo_comm *comm, int layers, bool cross_step, kolo_store **store,
@@ -474,6 +486,43 @@ static void sums_have_priorities_where_all_fit(void **state) {
     }
 }
 
+static kolo_status measure_needs(kolo_comm *comm, const void *arg, void *out) {
+    kolo_ready_gradient *r = out;
+    kolo_store *store = NULL;
+    kolo_plan *plan = NULL;
+    kolo_plan_times times = {0};
+    KOLO_TRY(make_timed(comm, &times, &store, &plan));
+    kolo_status status = kolo_plan_run(plan);
+    if (status == KOLO_OK) status = kolo_plan_run(plan);
+    if (status == KOLO_OK && kolo_plan_list_gradients(plan, r) != LAYERS + 1) {
+        status = KOLO_FAIL(KOLO_ERR_FORMAT, "not a bucket for each gradient");
+    }
+    if (status == KOLO_OK) status = kolo_store_run_deferred(store);
+    kolo_plan_destroy(plan);
+    kolo_store_destroy(store);
+    return status;
+}
+
+/* The backward pass completes the gradients of the last layer first, the forward pass needs its
+ * parameters last; what the first layer needs is awaited in the step. */
+static void a_forward_pass_shows_when_it_needs_sums(void **state) {
+    kolo_ready_gradient results[RANKS][LAYERS + 1];
+    rank_job job = {.n = RANKS,
+                    .transport = RANKS_THREAD,
+                    .body = measure_needs,
+                    .results = results,
+                    .result_bytes = sizeof results[0]};
+    ASSERT_OK(run_rank_job(&job));
+    for (int rank = 0; rank < RANKS; rank++) {
+        const kolo_ready_gradient *g = results[rank];
+        for (int i = 0; i < LAYERS; i++) {
+            assert_true(g[i].ready_ms < g[i + 1].ready_ms);
+            assert_true(g[i].needed_ms > g[i + 1].needed_ms);
+        }
+        assert_true(g[LAYERS].needed_ms == 0);
+    }
+}
+
 TEST_MAIN(test_overlap) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kernel_runs_between_post_and_completion),
@@ -483,6 +532,7 @@ TEST_MAIN(test_overlap) {
         cmocka_unit_test(a_broken_step_takes_back_the_one_before),
         cmocka_unit_test(a_step_without_samples_follows_what_is_left),
         cmocka_unit_test(sums_have_priorities_where_all_fit),
+        cmocka_unit_test(a_forward_pass_shows_when_it_needs_sums),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

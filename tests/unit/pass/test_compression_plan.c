@@ -33,7 +33,7 @@ static kolo_compression_costs costs(void) {
 }
 
 static void ends_are_those_of_the_model(void **state) {
-    const kolo_ready_gradient g[] = {{1, 100}, {2, 200}};
+    const kolo_ready_gradient g[] = {{1, 100, 0}, {2, 200, 0}};
     static const struct {
         bool compressed[2];
         size_t bucket_bytes;
@@ -70,7 +70,7 @@ static int count(const bool *marks, int n) {
 }
 
 static void nothing_is_compressed_where_it_does_not_pay(void **state) {
-    const kolo_ready_gradient g[] = {{1, 100}, {50, 200}, {100, 4}};
+    const kolo_ready_gradient g[] = {{1, 100, 0}, {50, 200, 0}, {100, 4, 0}};
     kolo_compression_costs c = costs();
     bool marks[3];
     ASSERT_OK(kolo_compression_plan_best(g, 3, &c, marks)); /* the backward pass hides all sums */
@@ -89,7 +89,7 @@ static void nothing_is_compressed_where_it_does_not_pay(void **state) {
 
 /* One alone saves no sum, two do. */
 static void gradients_of_one_bucket_are_compressed_together(void **state) {
-    const kolo_ready_gradient g[] = {{1, 100}, {1, 100}, {1, 100}, {1, 100}};
+    const kolo_ready_gradient g[] = {{1, 100, 0}, {1, 100, 0}, {1, 100, 0}, {1, 100, 0}};
     kolo_compression_costs c = costs();
     bool marks[4];
     c.sum.fixed_ms = 40;
@@ -114,7 +114,7 @@ static void the_choice_is_the_best_of_all(void **state) {
         for (int i = 0; i < n; i++) {
             random = random * 1664525 + 1013904223;
             ready += (double)(random >> 24 & 15);
-            g[i] = (kolo_ready_gradient){ready, 1 + (random >> 8 & 255)};
+            g[i] = (kolo_ready_gradient){ready, 1 + (random >> 8 & 255), 0};
         }
         kolo_compression_costs c = costs();
         c.sum.ms_per_byte = 0.02 * (round % 7);
