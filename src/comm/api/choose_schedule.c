@@ -146,8 +146,10 @@ static kolo_status choose_schedules(kolo_request *q, kolo_algorithm algorithm) {
 static kolo_status make_tables(kolo_request *q) {
     size_t n = (size_t)q->comm->size, widest = 1;
     for (int i = 0; i < q->n_schedules; i++) {
-        size_t w = kolo_schedule_widest(&q->schedules[i]);
+        const kolo_schedule *s = &q->schedules[i];
+        size_t w = kolo_schedule_widest(s), scratch = s->scratch * q->element_bytes;
         if (w > widest) widest = w;
+        if (scratch > q->scratch_need) q->scratch_need = scratch;
     }
     q->entries = kolo_zalloc(widest * sizeof *q->entries);
     q->ahead = kolo_zalloc(widest * sizeof *q->ahead);

@@ -73,7 +73,8 @@ static kolo_status follow(kolo_comm *comm, const kolo_request *request, int64_t 
 /* Waits while the progress thread pauses; the lock is held. */
 static kolo_status drive(kolo_comm *comm, const kolo_request *request, int64_t timeout_ns) {
     int64_t since_ns = 0;
-    if (comm->lock && comm->lock->driven && kolo_comm_may_release(comm)) {
+    if (!comm->lock) return wait_for(comm, request, timeout_ns, 0);
+    if (comm->lock->driven && kolo_comm_may_release(comm)) {
         since_ns = kolo_now_ns();
         KOLO_TRY(follow(comm, request, timeout_ns, since_ns));
         if (waited_for(comm, request)) return KOLO_OK;

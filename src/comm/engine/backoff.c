@@ -132,7 +132,7 @@ kolo_status kolo_idle_step(kolo_comm *comm, kolo_idle *w, bool moved) {
         w->since_ns = 0;
     }
     if (w->polls++ < comm->spins) {
-        if (kolo_comm_wanted(comm)) {
+        if (comm->lock && kolo_comm_wanted(comm)) {
             kolo_progress_let_in(comm, yield, 0);
         } else {
             relax();

@@ -27,12 +27,8 @@ static kolo_status call(const kolo_request *q, void *to, const void *from, size_
     return known ? status : KOLO_FAIL(KOLO_ERR_ARG, "%s", kolo_last_error());
 }
 
-kolo_status kolo_request_combine(kolo_request *q, void *const *to, int n_to,
+kolo_status kolo_user_op_combine(kolo_request *q, void *const *to, int n_to,
                                  const void *const *from, int n_from, size_t count) {
-    if (!q->user_op.combine) {
-        q->comm->reduce->fn[q->dtype][kolo_reduce_kernel(q->op)](to, n_to, from, n_from, count);
-        return KOLO_OK;
-    }
     if (n_to == 1 && to[0] == from[0]) {
         for (int p = 1; p < n_from; p++) KOLO_TRY(call(q, to[0], from[p], count));
         return KOLO_OK;

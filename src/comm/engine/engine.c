@@ -140,15 +140,6 @@ static kolo_status open_data(kolo_request *q, int peer, uint64_t handle) {
     return KOLO_OK;
 }
 
-/* Elements of SCRATCH that a start needs, whichever of its schedules runs. */
-static size_t scratch_of(const kolo_request *q) {
-    size_t most = 0;
-    for (int i = 0; i < q->n_schedules; i++) {
-        if (q->schedules[i].scratch > most) most = q->schedules[i].scratch;
-    }
-    return most;
-}
-
 /* Checks the announcement of a peer against the request; `ready` is false if there is none yet. */
 static kolo_status match_peer(kolo_request *q, int peer, bool *ready) {
     kolo_transport *t = q->comm->transport;
@@ -171,11 +162,11 @@ static kolo_status match_peer(kolo_request *q, int peer, bool *ready) {
     }
     if (call->staged && q->n_schedules > 1) q->schedule = &q->schedules[1];
     if (q->schedules[0].windows) {
-        if (kolo_request_reads_from(q, q->comm->rank, peer) && !call->staged && !q->eager)
+        bool opened = q->eager || q->peer_data[peer * q->exposed_most];
+        if (!opened && !call->staged && kolo_request_reads_from(q, q->comm->rank, peer))
             KOLO_TRY(open_data(q, peer, call->data));
         if (call->scratch) {
-            size_t bytes = scratch_of(q) * q->element_bytes;
-            q->peer_scratch[peer] = t->ops->window(t, peer, call->scratch, bytes);
+            q->peer_scratch[peer] = t->ops->window(t, peer, call->scratch, q->scratch_need);
             if (!q->peer_scratch[peer]) return bad_handle(q, peer);
         }
     }
@@ -444,12 +435,11 @@ static kolo_status run_round(kolo_request *q, bool *complete, bool *moved) {
 
 /* Allocates SCRATCH: the payload of an eager request, else a block of the segment. */
 static kolo_status take_scratch(kolo_request *q, void *payload) {
-    size_t bytes = scratch_of(q) * q->element_bytes;
     q->scratch = payload;
     q->scratch_bytes = 0;
-    if (q->eager || bytes == 0) return KOLO_OK;
-    KOLO_TRY(kolo_segment_take(&q->comm->transport->segment, bytes, &q->scratch));
-    q->scratch_bytes = bytes;
+    if (q->eager || q->scratch_need == 0) return KOLO_OK;
+    KOLO_TRY(kolo_segment_take(&q->comm->transport->segment, q->scratch_need, &q->scratch));
+    q->scratch_bytes = q->scratch_need;
     return KOLO_OK;
 }
 
@@ -476,13 +466,12 @@ static kolo_status announce(kolo_request *q, bool *moved) {
         .shape = q->shape,
     };
     if (first->windows) {
-        size_t scratch = scratch_of(q) * q->element_bytes;
         if (!q->private_data && q->n_exposed == 1) {
             call.data = q->handle;
         } else if (!q->private_data) {
             call.data = t->ops->handle(t, q->handles, (size_t)q->n_exposed * sizeof *q->handles);
         }
-        if (scratch > 0) call.scratch = t->ops->handle(t, q->scratch, scratch);
+        if (q->scratch_need > 0) call.scratch = t->ops->handle(t, q->scratch, q->scratch_need);
     }
     t->ops->signal(t, q->seq, 0, &call, q->peer_counts, q->title);
     q->state = REQUEST_RUNNING;
@@ -553,6 +542,6 @@ kolo_status kolo_engine_progress(kolo_comm *comm, bool *moved) {
     if (whole->inherited) return kolo_comm_check(comm);
     (void)progress_one(whole, moved);
     if (whole->children) progress_below(whole, moved);
-    if (*moved) kolo_comm_wake_followers(whole);
+    if (*moved && whole->lock) kolo_comm_wake_followers(whole);
     return kolo_comm_check(comm);
 }

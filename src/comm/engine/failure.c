@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-kolo_status kolo_comm_check(kolo_comm *comm) {
+kolo_status kolo_comm_failure(kolo_comm *comm) {
     kolo_comm *whole = kolo_comm_whole(comm);
     if (atomic_load_explicit(&whole->misused, memory_order_relaxed) && whole->broken == KOLO_OK) {
         (void)kolo_comm_break(whole, KOLO_ERR_ARG, KOLO_TWO_THREADS, whole->rank);

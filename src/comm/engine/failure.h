@@ -3,6 +3,7 @@
 
 #include "base/compiler.h"
 #include "comm/engine/comm.h"
+#include "comm/engine/family.h"
 
 /* Breaks the communicator and its whole family, unless it is broken: reports to the peers, drops
  * what is in flight. Returns the communicator's first failure, with its text in this thread's error
@@ -20,5 +21,12 @@ KOLO_SHARED kolo_status kolo_comm_break_one(kolo_comm *comm, kolo_status status,
 KOLO_SHARED void kolo_comm_break_pending(kolo_comm *comm, kolo_status status, const char *text);
 /* The same as kolo_comm_break, for communicators too that go on after an earlier failure. */
 void kolo_comm_break_all(kolo_comm *comm, kolo_status status, const char *text);
+/* The same if a second thread was refused and the family is not broken yet. Returns the failure of
+ * this communicator. */
+kolo_status kolo_comm_failure(kolo_comm *comm);
 /* OK, or the failure that broke the communicator. */
-kolo_status kolo_comm_check(kolo_comm *comm);
+static inline kolo_status kolo_comm_check(kolo_comm *comm) {
+    const kolo_comm *whole = kolo_comm_whole(comm);
+    bool misused = atomic_load_explicit(&whole->misused, memory_order_relaxed);
+    return comm->broken == KOLO_OK && !misused ? KOLO_OK : kolo_comm_failure(comm);
+}

@@ -3,11 +3,6 @@
 
 #include <stdio.h>
 
-kolo_comm *kolo_comm_whole(kolo_comm *comm) {
-    while (comm->parent) comm = comm->parent;
-    return comm;
-}
-
 void kolo_comm_unlink(kolo_comm *comm) {
     if (!comm->parent) return;
     kolo_comm **p = &comm->parent->children;

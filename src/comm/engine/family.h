@@ -8,7 +8,10 @@
 #include "comm/engine/comm.h"
 
 /* The communicator that has no parent. */
-kolo_comm *kolo_comm_whole(kolo_comm *comm);
+static inline kolo_comm *kolo_comm_whole(kolo_comm *comm) {
+    while (comm->parent) comm = comm->parent;
+    return comm;
+}
 /* Removes a sub-group from its parent's list. */
 void kolo_comm_unlink(kolo_comm *comm);
 /* Whether anything is in flight, sends and receives included: here, or anywhere in the family. */

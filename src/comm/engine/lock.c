@@ -102,12 +102,9 @@ static void begin_call(kolo_comm_lock *l) {
     if (l->depth++ == 0) atomic_fetch_add_explicit(&l->inside, 1, memory_order_relaxed);
 }
 
-kolo_comm *kolo_comm_enter(kolo_comm *comm) {
-    kolo_comm_lock *l = comm->lock;
-    if (!l) return comm;
-    lock_mutex(l);
-    begin_call(l);
-    return comm;
+void kolo_comm_lock_take(kolo_comm *comm) {
+    lock_mutex(comm->lock);
+    begin_call(comm->lock);
 }
 
 bool kolo_comm_enter_if_free(kolo_comm *comm) {
@@ -118,12 +115,11 @@ bool kolo_comm_enter_if_free(kolo_comm *comm) {
 }
 
 /* Requests that were started meanwhile need the thread, unless the caller goes on to wait. */
-void kolo_comm_leave(kolo_comm *const *comm) {
-    kolo_comm_lock *l = (*comm)->lock;
-    if (!l) return;
-    bool needs_thread = kolo_family_in_flight(*comm) && !l->driven;
+void kolo_comm_lock_give(kolo_comm *comm) {
+    kolo_comm_lock *l = comm->lock;
+    bool needs_thread = kolo_family_in_flight(comm) && !l->driven;
     if (needs_thread && l->paused) pthread_cond_signal(&l->work);
-    if (needs_thread && l->sleeping_idle && kolo_comm_whole(*comm)->transport->no_wakeup) {
+    if (needs_thread && l->sleeping_idle && kolo_comm_whole(comm)->transport->no_wakeup) {
         kolo_comm_lock_wake(l);
     }
     if (--l->depth == 0) atomic_fetch_sub_explicit(&l->inside, 1, memory_order_relaxed);

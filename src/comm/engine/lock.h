@@ -61,9 +61,17 @@ void kolo_comm_follow(kolo_comm *comm);
 /* Whether callers wait for the lock of a family that several threads use. */
 bool kolo_comm_wanted(const kolo_comm *comm);
 
-kolo_comm *kolo_comm_enter(kolo_comm *comm);
+/* Take the lock, at once or not at all, and release it: for calls, which may be nested. */
+void kolo_comm_lock_take(kolo_comm *comm);
 bool kolo_comm_enter_if_free(kolo_comm *comm);
-void kolo_comm_leave(kolo_comm *const *comm);
+void kolo_comm_lock_give(kolo_comm *comm);
+static inline kolo_comm *kolo_comm_enter(kolo_comm *comm) {
+    if (comm->lock) kolo_comm_lock_take(comm);
+    return comm;
+}
+static inline void kolo_comm_leave(kolo_comm *const *comm) {
+    if ((*comm)->lock) kolo_comm_lock_give(*comm);
+}
 /* NULL, with an error text, if another thread of the program is in a call. Then the call of that
  * thread, or the next one, breaks the communicator (kolo_comm_check). */
 kolo_comm *kolo_comm_claim(kolo_comm *comm);

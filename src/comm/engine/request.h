@@ -56,6 +56,7 @@ struct kolo_request {
     kolo_schedule_spec spec;
     kolo_schedule schedules[2]; /* [1]: used if some rank's data is private */
     int n_schedules;
+    size_t scratch_need; /* bytes of SCRATCH of a start, whichever of them runs */
 
     request_state state;
     uint64_t seq; /* of a send and its receive: the sender's count of sends to that peer */

@@ -167,9 +167,8 @@ kolo_status kolo_family_watch(kolo_comm *comm) {
     return kolo_comm_check(comm);
 }
 
-kolo_status kolo_comm_watch_completion(kolo_comm *comm, uint64_t seq) {
+kolo_status kolo_comm_watch_alarm(kolo_comm *comm, uint64_t seq) {
     kolo_transport *t = comm->transport;
-    if (!kolo_transport_alarmed(t)) return KOLO_OK;
     for (int p = 0; p < comm->size; p++) {
         kolo_peer_state state;
         if (p == comm->rank) continue;

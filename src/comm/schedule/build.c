@@ -98,10 +98,6 @@ void kolo_schedule_remove(kolo_schedule *s, size_t index) {
     }
 }
 
-size_t kolo_schedule_round_end(const kolo_schedule *s, size_t round) {
-    return round + 1 < s->n_rounds ? s->rounds[round + 1] : s->n_entries;
-}
-
 size_t kolo_schedule_widest(const kolo_schedule *s) {
     size_t widest = 0;
     for (size_t r = 0; r < s->n_rounds; r++) {

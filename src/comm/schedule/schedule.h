@@ -175,7 +175,9 @@ void kolo_schedule_store(kolo_schedule *s, int peer, kolo_buffer to, size_t firs
 /* Removes entry `index`, for tests that every entry is needed. */
 KOLO_SHARED void kolo_schedule_remove(kolo_schedule *schedule, size_t index);
 /* Index past the last entry of a round. */
-KOLO_SHARED size_t kolo_schedule_round_end(const kolo_schedule *schedule, size_t round);
+static inline size_t kolo_schedule_round_end(const kolo_schedule *s, size_t round) {
+    return round + 1 < s->n_rounds ? s->rounds[round + 1] : s->n_entries;
+}
 /* Number of entries of the largest round. */
 size_t kolo_schedule_widest(const kolo_schedule *schedule);
 
