@@ -7,6 +7,7 @@
 #include "comm/engine/family.h"
 #include "comm/engine/lock.h"
 #include "comm/engine/offload.h"
+#include "comm/engine/traffic.h"
 #include "kolo/embed.h"
 
 enum {
@@ -32,7 +33,7 @@ kolo_status kolo_comm_peer_traffic(kolo_comm *comm, int peer, kolo_peer_traffic 
         return KOLO_FAIL(KOLO_ERR_ARG, "rank %d outside the group of %d", peer, comm->size);
     }
     KOLO_COMM_LOCK_SCOPE(comm);
-    *traffic = comm->traffic[peer];
+    *traffic = kolo_traffic_with(comm, peer);
     return KOLO_OK;
 }
 

@@ -79,7 +79,7 @@ struct kolo_comm {
     uint64_t next_seq;
     uint32_t n_created; /* collectives, so far; the same on all ranks */
 
-    kolo_peer_traffic *traffic;    /* [size] */
+    kolo_peer_traffic *traffic;    /* [size]: without that of requests that exist (traffic.c) */
     struct kolo_comm_trace *trace; /* of the family, owned by the whole group; NULL: none */
 
     _Atomic uintptr_t user; /* whole group: the thread that is in a call; acquire, release */

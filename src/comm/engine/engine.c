@@ -295,29 +295,6 @@ static void run_barrier(kolo_request *q, entry_progress *p) {
     p->done = true;
 }
 
-static void count_entry(kolo_request *q, const kolo_entry *e) {
-    kolo_traffic_add(&q->traffic, e->kind, e->count);
-    kolo_peer_traffic *traffic = &q->comm->traffic[e->peer];
-    uint64_t bytes = e->count * q->element_bytes;
-    switch (e->kind) {
-    case KOLO_ENTRY_SEND:
-    case KOLO_ENTRY_COPY_TO:
-        if (e->peer == q->comm->rank) return;
-        traffic->sent_bytes += bytes;
-        traffic->sends++;
-        return;
-    case KOLO_ENTRY_RECV:
-    case KOLO_ENTRY_COPY_FROM:
-    case KOLO_ENTRY_REDUCE_FROM:
-        if (e->peer == q->comm->rank) return;
-        traffic->received_bytes += bytes;
-        traffic->receives++;
-        return;
-    default:
-        return;
-    }
-}
-
 /* Runs one entry of the current round; `*n` is the number of entries processed (several in a
  * sweep).
  */
@@ -369,7 +346,6 @@ static kolo_status run_entry(kolo_request *q, size_t i, size_t end, entry_progre
     if (!later) {
         for (size_t k = 0; k < *n; k++) p[k].done = true;
     }
-    for (size_t k = 0; k < *n && p[k].done; k++) count_entry(q, &e[k]);
     return KOLO_OK;
 }
 
@@ -492,8 +468,10 @@ static kolo_status advance(kolo_request *q, bool *moved) {
     }
     bool complete = true;
     while (q->round < q->schedule->n_rounds && complete) KOLO_TRY(run_round(q, &complete, moved));
-    if (complete) KOLO_TRY(kolo_comm_watch_completion(q->comm, q->seq));
-    if (complete) q->state = REQUEST_IDLE;
+    if (!complete) return KOLO_OK;
+    KOLO_TRY(kolo_comm_watch_completion(q->comm, q->seq));
+    q->state = REQUEST_IDLE;
+    q->completed[q->schedule - q->schedules]++;
     return KOLO_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "comm/engine/comm_trace.h"
 #include "comm/engine/lock.h"
+#include "comm/engine/traffic.h"
 
 #include <string.h>
 
@@ -74,6 +75,7 @@ void kolo_flight_drop(kolo_comm *comm) {
     for (int i = 0; i < comm->n_flight; i++) {
         /* Peers that have not noticed the failure may still write to it, so that other
          * communicators of the family must not get it. */
+        kolo_traffic_settle(comm->flight[i]);
         comm->flight[i]->scratch = NULL;
         comm->flight[i]->scratch_bytes = 0;
         if (comm->trace) kolo_comm_trace_end(comm->trace, comm->flight[i]);

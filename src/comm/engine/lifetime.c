@@ -16,6 +16,7 @@
 #include "comm/engine/offload.h"
 #include "comm/engine/p2p.h"
 #include "comm/engine/progress_thread.h"
+#include "comm/engine/traffic.h"
 
 #include <unistd.h>
 
@@ -90,6 +91,7 @@ void kolo_request_destroy(kolo_request *q) {
     if (q->state != REQUEST_IDLE) {
         (void)kolo_comm_break(q->comm, KOLO_ERR_ARG, "%s was destroyed while in flight", q->title);
     }
+    kolo_traffic_settle(q);
     unlink_request(q);
     if (q->call) q->comm->backend->ops->release(q->call);
     for (int i = 0; i < q->n_schedules; i++) kolo_schedule_fini(&q->schedules[i]);
@@ -165,7 +167,10 @@ static void destroy(kolo_comm *comm) {
     kolo_comm_unlink(comm);
     if (!comm->parent) kolo_fork_forget(comm);
     if (!comm->parent) kolo_progress_stop(comm);
-    for (int i = 0; i < comm->n_flight; i++) comm->flight[i]->state = REQUEST_IDLE;
+    for (int i = 0; i < comm->n_flight; i++) {
+        kolo_traffic_settle(comm->flight[i]);
+        comm->flight[i]->state = REQUEST_IDLE;
+    }
     kolo_p2p_drop(comm);
     while (comm->requests) kolo_request_destroy(comm->requests);
     if (kolo_log_writes(KOLO_LOG_INFO)) log_traffic(comm);

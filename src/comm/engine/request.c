@@ -34,10 +34,6 @@ void kolo_request_interval(const kolo_request *q, int64_t *start_ns, int64_t *en
     *start_ns = q->started_ns;
     *end_ns = q->ended_ns;
 }
-kolo_traffic kolo_request_traffic(const kolo_request *q) {
-    KOLO_COMM_LOCK_SCOPE(q->comm);
-    return q->traffic;
-}
 
 kolo_schedule *kolo_request_schedule(kolo_request *q) {
     return &q->schedules[q->private_data ? q->n_schedules - 1 : 0];

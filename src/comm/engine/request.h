@@ -79,6 +79,7 @@ struct kolo_request {
     uint64_t *matched_seq; /* [size]: number of the start whose announcement was checked, plus 1 */
     const void **from;     /* [size]: pointers of a sweep */
     void **to;             /* [size] */
+    uint64_t completed[2]; /* starts, by schedule, that `traffic` does not contain (traffic.c) */
     kolo_traffic traffic;
     uint64_t trace_id;            /* of the latest start */
     int64_t started_ns, ended_ns; /* timed: of the latest start and its completion */
