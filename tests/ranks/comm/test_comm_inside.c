@@ -336,7 +336,8 @@ static void an_invalid_log_is_refused(void **state) {
 
 /* ---- bytes per peer ---- */
 
-/* A ring sends 2 (n - 1) / n of the vector to the next rank; a message goes to its rank only. */
+/* A ring sends 2 (n - 1) / n of the vector to the next rank; a message goes to its rank only. What
+ * a request has moved counts after it is destroyed, too. */
 static kolo_status traffic_body(kolo_comm *comm, const void *arg, void *result) {
     int n = kolo_comm_size(comm), rank = kolo_comm_rank(comm);
     float x[192] = {0}; /* slices of 64 elements */
@@ -351,7 +352,12 @@ static kolo_status traffic_body(kolo_comm *comm, const void *arg, void *result) 
     if (rank == 0) KOLO_TRY(kolo_send(comm, x, 7, KOLO_DTYPE_F32, 1, 0));
     if (rank == 1) KOLO_TRY(kolo_recv(comm, x, 7, KOLO_DTYPE_F32, 0, 0));
     if (rank == 0) message = 28;
+    KOLO_TRY(kolo_comm_peer_traffic(comm, (rank + 1) % n, &previous));
+    kolo_request_destroy(q);
     KOLO_TRY(kolo_comm_peer_traffic(comm, (rank + 1) % n, &next));
+    if (memcmp(&next, &previous, sizeof next) != 0) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "the traffic of a destroyed request is another");
+    }
     KOLO_TRY(kolo_comm_peer_traffic(comm, (rank + n - 1) % n, &previous));
     KOLO_TRY(kolo_comm_peer_traffic(comm, rank, &none));
     uint64_t around = sizeof x / RANKS * 2 * (RANKS - 1), received = rank == 1 ? 28 : 0;
