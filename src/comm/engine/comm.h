@@ -111,7 +111,8 @@ struct kolo_comm {
     int64_t busy_until_ns; /* until then processors are assumed busy: waits sleep */
     int64_t lost_ns;       /* time lost in long yields, minus the cost of sleeps (backoff.c) */
 
-    char last_title[KOLO_TITLE_BYTES]; /* of the collective completed last; "": none */
+    const kolo_request *last; /* the collective completed last; NULL: none, or it is destroyed */
+    char last_title[KOLO_TITLE_BYTES]; /* of one that is destroyed; "": none */
     kolo_signals report_signal;        /* requests a report; fd -1: none */
     int report_fd;
 

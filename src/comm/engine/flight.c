@@ -59,7 +59,7 @@ void kolo_flight_retire(kolo_comm *comm) {
         kolo_request *q = comm->flight[i];
         if (q->state == REQUEST_IDLE) {
             if (q->timed) q->ended_ns = kolo_now_ns();
-            memcpy(comm->last_title, q->title, sizeof q->title);
+            comm->last = q;
             if (comm->trace) kolo_comm_trace_end(comm->trace, q);
             release_scratch(q);
         } else {

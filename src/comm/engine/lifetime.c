@@ -18,6 +18,7 @@
 #include "comm/engine/progress_thread.h"
 #include "comm/engine/traffic.h"
 
+#include <string.h>
 #include <unistd.h>
 
 enum { LEAVE_NS = 100000 }; /* between checks whether all threads have left */
@@ -78,11 +79,15 @@ kolo_status kolo_comm_of_transport(kolo_transport *transport, const kolo_comm_op
     return KOLO_OK;
 }
 
-/* Removes a request from its communicator's list. */
+/* Removes a request from its communicator's list. Reports name it for longer, if it was the last
+ * collective. */
 static void unlink_request(kolo_request *q) {
     kolo_request **p = &q->comm->requests;
     while (*p && *p != q) p = &(*p)->next;
     if (*p) *p = q->next;
+    if (q->comm->last != q) return;
+    memcpy(q->comm->last_title, q->title, sizeof q->title);
+    q->comm->last = NULL;
 }
 
 void kolo_request_destroy(kolo_request *q) {

@@ -49,6 +49,11 @@ static void add_finished(kolo_text *text, uint64_t finished, const char *title) 
                   finished == 1 ? "" : "s", title[0] ? ", last " : "", title);
 }
 
+/* The title of the collective that this rank finished last; "": none. */
+static const char *own_last(const kolo_comm *comm) {
+    return comm->last ? comm->last->title : comm->last_title;
+}
+
 /* The title of the collective that a peer finished last, if its slot still holds it. */
 static void last_of(const kolo_comm *comm, int peer, uint64_t finished,
                     char title[KOLO_TITLE_BYTES]) {
@@ -131,7 +136,7 @@ void kolo_comm_describe(const kolo_comm *comm, kolo_text *text) {
         add_message_reason(text, q);
     }
     kolo_text_add(text, "; this rank finished ");
-    add_finished(text, comm->n_flight > 0 ? q->seq : comm->next_seq, comm->last_title);
+    add_finished(text, comm->n_flight > 0 ? q->seq : comm->next_seq, own_last(comm));
 }
 
 void kolo_comm_report(kolo_comm *comm, char *text, size_t bytes) {
@@ -145,7 +150,7 @@ void kolo_comm_report(kolo_comm *comm, char *text, size_t bytes) {
         kolo_comm_describe(comm, &line);
     } else {
         kolo_text_add(&line, "waits for no rank; it finished ");
-        add_finished(&line, comm->next_seq, comm->last_title);
+        add_finished(&line, comm->next_seq, own_last(comm));
     }
     snprintf(text, bytes, "%s", line.failed ? "no memory for a report" : line.text);
     kolo_text_fini(&line);

@@ -78,7 +78,8 @@ typedef struct kolo_transport_ops {
     bool (*start)(kolo_transport *t, uint64_t seq, void **payload);
     /* Publishes the announcement with phase 0, and then each later phase. `peer_counts` has one
      * entry per rank, delivered to that rank with the announcement (in memory: in groups of up to
-     * KOLO_EAGER_BYTES / 8 ranks); it excludes a payload. NULL: none. */
+     * KOLO_EAGER_BYTES / 8 ranks); it excludes a payload. NULL: none. `title` has
+     * KOLO_TITLE_BYTES. */
     void (*signal)(kolo_transport *t, uint64_t seq, uint32_t phase, const kolo_announcement *call,
                    const uint64_t *peer_counts, const char *title);
     /* Gets the announcement of `peer` for `seq`; false if it has not arrived. */

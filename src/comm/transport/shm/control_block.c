@@ -151,7 +151,7 @@ void kolo_block_signal(kolo_transport *base, uint64_t seq, uint32_t phase,
     KOLO_ASSERT(phase < phase_mask);
     if (phase == 0) {
         if (slot->call.request != call->request || call->request == KOLO_REQUEST_ONE_SHOT) {
-            strncpy(slot->title, title, sizeof slot->title);
+            memcpy(slot->title, title, sizeof slot->title);
         }
         slot->call = *call;
         if (peer_counts && base->size <= PEER_COUNTS_MAX) {
