@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <sys/eventfd.h>
+#include <sys/single_threaded.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -126,16 +127,27 @@ void kolo_comm_lock_give(kolo_comm *comm) {
     pthread_mutex_unlock(&l->mutex);
 }
 
+/* Makes a thread the user of the family, if no other one is. A process of one thread has no other
+ * one, and needs no atomic exchange, which takes longer than the rest of a call's checks. */
+static bool take_use(kolo_comm *whole, uintptr_t own) {
+    uintptr_t user = atomic_load_explicit(&whole->user, memory_order_relaxed);
+    if (user == own) return true;
+    if (user == 0 && __libc_single_threaded) {
+        atomic_store_explicit(&whole->user, own, memory_order_relaxed);
+        return true;
+    }
+    user = 0;
+    return atomic_compare_exchange_strong_explicit(&whole->user, &user, own, memory_order_acquire,
+                                                   memory_order_relaxed);
+}
+
 kolo_comm *kolo_comm_claim(kolo_comm *comm) {
     if (shared(comm)) {
         atomic_fetch_add_explicit(&comm->lock->inside, 1, memory_order_relaxed);
         return comm;
     }
     kolo_comm *whole = kolo_comm_whole(comm);
-    uintptr_t own = (uintptr_t)pthread_self(), user = 0;
-    if (atomic_load_explicit(&whole->user, memory_order_relaxed) != own &&
-        !atomic_compare_exchange_strong_explicit(&whole->user, &user, own, memory_order_acquire,
-                                                 memory_order_relaxed)) {
+    if (!take_use(whole, (uintptr_t)pthread_self())) {
         atomic_store_explicit(&whole->misused, true, memory_order_relaxed);
         (void)KOLO_FAIL(KOLO_ERR_ARG, KOLO_TWO_THREADS, whole->rank);
         return NULL;
