@@ -8,8 +8,9 @@
  * staged  For private vectors: data outside the rank's own slice passes through two halves of
  *         SCRATCH. While chunk k is reduced in one half, chunk k + 1 is copied into the other, with
  *         one barrier per chunk.
- * eager   For tiny vectors: a copy is sent with the announcement and every rank reduces all of it.
- *         No barrier: the copies' memory is reused only after all ranks have finished.
+ * eager   For tiny vectors: a copy is sent with the announcement and every rank reduces all of it,
+ *         its own part from its vector. No barrier: the copies' memory is reused only after all
+ *         ranks have finished.
  *
  * Broadcast has the same three variants. A barrier is the announcement itself. */
 #include "comm/schedule/writers.h"
@@ -121,7 +122,10 @@ static void allreduce_eager(const kolo_schedule_spec *spec, kolo_schedule *s) {
     kolo_schedule_copy(s, KOLO_BUFFER_SCRATCH, 0, KOLO_BUFFER_DATA, 0, spec->count);
     s->prologue = s->n_rounds;
     kolo_schedule_round(s);
-    add_sum(spec, s, KOLO_BUFFER_SCRATCH, 0, spec->count);
+    for (int p = 0; p < spec->size; p++) {
+        kolo_buffer from = p == spec->rank ? KOLO_BUFFER_DATA : KOLO_BUFFER_SCRATCH;
+        kolo_schedule_accumulate(s, p, from, 0, spec->count, p == 0);
+    }
     kolo_schedule_store(s, spec->rank, KOLO_BUFFER_DATA, 0, spec->count);
 }
 
