@@ -12,10 +12,11 @@ enum {
     STAGE_BYTES = 256 << 10,
     PHASE_BITS = 24,
     PEER_COUNTS_MAX = KOLO_EAGER_BYTES / sizeof(uint64_t),
-    /* Rank r leaves r times this much address space unused. Segments are mapped at multiples of
-     * their large size, so equal offsets differ only in the highest bits; first-level caches that
-     * predict ways by a hash of the lower bits (AMD) mistake such addresses for each other, and a
-     * loop over all ranks' vectors misses at every step (measured: half the speed). */
+    /* Rank r leaves r times this much address space unused, before its control block. Segments are
+     * mapped at multiples of their large size, so equal offsets differ only in the highest bits;
+     * first-level caches that predict ways by a hash of the lower bits (AMD) mistake such addresses
+     * for each other, and a loop over all ranks' vectors misses at every step (measured: half the
+     * speed). */
     SKEW_BYTES = 17 * 4096,
     MEMORY_MIN = 1 << 20, /* beside the control block and the skew */
 };
@@ -46,6 +47,8 @@ static kolo_channel_end *end_of(kolo_block_transport *t, uint64_t seq, int peer)
     return &t->ends[slot * (size_t)t->base.size + (size_t)peer];
 }
 
+size_t kolo_control_block_offset(int rank) { return (size_t)rank * SKEW_BYTES; }
+
 size_t kolo_control_block_bytes(int size) {
     return sizeof(kolo_control_block) + sizeof(kolo_channel) * KOLO_BLOCK_CHANNELS * (size_t)size;
 }
@@ -69,7 +72,7 @@ static kolo_status init_tables(kolo_block_transport *t, const kolo_transport_ops
     return KOLO_NOMEM(n * KOLO_BLOCK_CHANNELS * sizeof *t->ends);
 }
 
-/* The own block, the first thing in a segment of its own. */
+/* The own block, the first thing in a segment of its own, but for its offset. */
 static kolo_status alloc_block(kolo_block_transport *t) {
     void *block;
     KOLO_TRY(kolo_segment_alloc(&t->base.segment, kolo_control_block_bytes(t->base.size), &block));
@@ -82,16 +85,21 @@ static kolo_status alloc_block(kolo_block_transport *t) {
 kolo_status kolo_block_init(kolo_block_transport *t, const kolo_transport_ops *ops, int rank,
                             int size, size_t segment_bytes, bool shared) {
     void *skew;
-    size_t least = kolo_control_block_bytes(size) + (size_t)size * SKEW_BYTES + MEMORY_MIN;
+    size_t least = kolo_control_block_offset(size) + kolo_control_block_bytes(size) + MEMORY_MIN;
     if (segment_bytes < least) segment_bytes = least;
     kolo_status status = init_tables(t, ops, rank, size);
     if (status == KOLO_OK) status = kolo_segment_init(&t->base.segment, segment_bytes, shared);
-    if (status == KOLO_OK) status = alloc_block(t);
     if (status == KOLO_OK) {
-        status = kolo_segment_alloc(&t->base.segment, (size_t)rank * SKEW_BYTES, &skew);
+        status = kolo_segment_alloc(&t->base.segment, kolo_control_block_offset(rank), &skew);
     }
-    if (status != KOLO_OK) kolo_block_fini(t);
-    return status;
+    if (status == KOLO_OK) status = alloc_block(t);
+    if (status != KOLO_OK) {
+        kolo_block_fini(t);
+        return status;
+    }
+    char *block = t->base.segment.base + kolo_control_block_offset(rank); /* as peers find it */
+    KOLO_ASSERT((char *)t->blocks[rank] == block);
+    return KOLO_OK;
 }
 
 kolo_status kolo_block_init_in(kolo_block_transport *t, const kolo_transport_ops *ops, int rank,

@@ -1,7 +1,7 @@
 #pragma once
 /* The shared-memory protocol, used by the transports `thread` and `shm`.
  *
- * Each rank has a control block at the start of its segment, which it writes and all peers read
+ * Each rank has a control block in its segment, which it writes and all peers read
  * (only `alarm` is written by peers, and the `consumed` counters by the receiver of a message).
  * Collective seq uses slot seq % KOLO_FLIGHT_MAX of every control block. A slot has a state word,
  * the announcement and a small payload, and a channel to each peer.
@@ -97,8 +97,10 @@ typedef struct kolo_block_transport {
     kolo_transport *remote; /* the part for other hosts (transport/multihost.c); else NULL */
 } kolo_block_transport;
 
-/* Creates segment, control block (at the start of the segment) and tables of one rank; the caller
- * fills in the blocks of the peers. Frees everything on failure. */
+/* Where the control block of a rank is in its segment. */
+size_t kolo_control_block_offset(int rank);
+/* Creates segment, control block and tables of one rank; the caller fills in the blocks of the
+ * peers. Frees everything on failure. */
 kolo_status kolo_block_init(kolo_block_transport *t, const kolo_transport_ops *ops, int rank,
                             int size, size_t segment_bytes, bool shared);
 /* The same in an existing segment, which must outlive it. `block`: a retired control block of that

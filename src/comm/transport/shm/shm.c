@@ -109,7 +109,8 @@ kolo_status kolo_shm_attach(kolo_transport *t, int peer, int segment, int contro
     KOLO_ASSERT(peer != t->rank && !p->base);
     p->control = control;
     KOLO_TRY(kolo_segment_map(segment, t->segment.bytes, &p->base));
-    shm(t)->transport.blocks[peer] = (kolo_control_block *)p->base;
+    shm(t)->transport.blocks[peer] =
+        (kolo_control_block *)(p->base + kolo_control_block_offset(peer));
     if (peer == 0) t->reads_private = shm(t)->transport.blocks[0]->prefers_reads;
     return KOLO_OK;
 }
