@@ -21,8 +21,7 @@ KOLO_SHARED kolo_status kolo_comm_break_one(kolo_comm *comm, kolo_status status,
 KOLO_SHARED void kolo_comm_break_pending(kolo_comm *comm, kolo_status status, const char *text);
 /* The same as kolo_comm_break, for communicators too that go on after an earlier failure. */
 void kolo_comm_break_all(kolo_comm *comm, kolo_status status, const char *text);
-/* The same if a second thread was refused and the family is not broken yet. Returns the failure of
- * this communicator. */
+/* The rest of kolo_comm_check: breaks the family if a second thread was refused. */
 kolo_status kolo_comm_failure(kolo_comm *comm);
 /* OK, or the failure that broke the communicator. */
 static inline kolo_status kolo_comm_check(kolo_comm *comm) {

@@ -61,7 +61,7 @@ void kolo_comm_follow(kolo_comm *comm);
 /* Whether callers wait for the lock of a family that several threads use. */
 bool kolo_comm_wanted(const kolo_comm *comm);
 
-/* Take the lock, at once or not at all, and release it: for calls, which may be nested. */
+/* Calls, which may be nested, take the lock, wait for it or not, and release it. */
 void kolo_comm_lock_take(kolo_comm *comm);
 bool kolo_comm_enter_if_free(kolo_comm *comm);
 void kolo_comm_lock_give(kolo_comm *comm);
