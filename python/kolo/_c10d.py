@@ -33,6 +33,8 @@ from ._c10d_work import TAGS, Engine, Several, Task, Work
 from ._errors import Error, TimeoutError  # pylint: disable=redefined-builtin
 from .comm import ANY_RANK, Comm
 
+_dist: Any = dist  # its hints have no PrefixStore
+
 LIST_RANKS = 16  # up to which a list of tensors is moved by a request for each rank
 NESTED = tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 15)  # hooks expect results of all_gather so
 POLL_S = 0.0005  # between looks for the ranks of monitored_barrier
@@ -103,7 +105,7 @@ class ProcessGroup(_Group):  # type: ignore[misc]
         if self.rank() not in ranks:
             return None
         name = group_name or f"{self.group_name}/split/{'-'.join(map(str, ranks))}"
-        store = dist.PrefixStore(f"{name}/", self._store)
+        store = _dist.PrefixStore(f"{name}/", self._store)
         group = create(store, list(ranks).index(self.rank()), len(ranks), timeout or self._backend.options._timeout)
         group._set_group_name(name)
         group._set_group_desc(group_desc or f"{self.group_desc}:split")

@@ -23,7 +23,8 @@ from .comm import Comm
 
 PAGE = 4096
 
-_Base: Any = dist.Reducer
+_dist: Any = dist  # its hints have no Reducer
+_Base: Any = _dist.Reducer
 _Mode: Any = TorchDispatchMode
 
 
@@ -130,4 +131,4 @@ class Reducer(_Base):  # type: ignore[misc]
 
 def install() -> None:
     """Makes DistributedDataParallel use it for the groups of the backend; other groups are not affected."""
-    dist.Reducer = Reducer
+    _dist.Reducer = Reducer

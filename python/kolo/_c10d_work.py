@@ -31,7 +31,8 @@ class Work(_Work):  # type: ignore[misc]
     def __init__(self, group: Engine, requests: Sequence[Kept], result: List[torch.Tensor],
                  finish: Sequence[Callable[[], Any]] = (), timeout_s: float = 0) -> None:
         super().__init__()
-        self._group, self._requests, self._result = group, requests, result
+        self._group, self._requests = group, requests
+        self._result: Any = result  # tensors, or lists of them
         self._finish, self._timeout_s = finish, timeout_s
         self._lock = threading.Lock()
         self._done = not requests and not finish
@@ -84,7 +85,8 @@ class Work(_Work):  # type: ignore[misc]
 
     def result(self) -> List[torch.Tensor]:
         """The tensors with the result."""
-        return self._result
+        result: List[torch.Tensor] = self._result
+        return result
 
     def source_rank(self) -> int:
         """The rank from which a message came."""

@@ -256,7 +256,8 @@ class _Entry:
         results = [_arrays.view(k.out_data[i], t.dtype, t.shape, None)
                    for i, t in enumerate(self._tensors(k.out, n_out))]
         op = self._node(k.attr)
-        _check_result(op, "forward", op.forward(tuple(given), tuple(results)), "outputs")
+        forward: Any = op.forward  # that of a program may return something
+        _check_result(op, "forward", forward(tuple(given), tuple(results)), "outputs")
 
     def _add_gradient(self, handle: int, node: Any, d_out: Any, wants: Any, d_in: Any) -> None:
         _guarded(lambda: self._set_gradients(handle, node.contents, d_out, wants, d_in))
@@ -344,7 +345,8 @@ class _Backward(Op):
         d_inputs: List[Any] = [None] * n_in
         for i, d in zip(self.wanted, outputs):
             d_inputs[i] = d
-        found = op.backward(inputs[:n_in], tuple(d_outputs), tuple(d_inputs))
+        backward: Any = op.backward
+        found = backward(inputs[:n_in], tuple(d_outputs), tuple(d_inputs))
         _check_result(op, "backward", found, "d_inputs")
 
 
