@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdint.h>
@@ -139,6 +140,90 @@ kolo_status kolo_file_map(const char *path, kolo_file_view *view) {
 void kolo_file_unmap(kolo_file_view *view) {
     if (view->bytes > 0) munmap((void *)(uintptr_t)view->data, view->bytes);
     *view = (kolo_file_view){0};
+}
+
+struct kolo_file {
+    char *path;
+    int fd; /* -1: each read opens the file */
+    uint64_t bytes;
+    dev_t device;
+    ino_t inode;
+};
+
+kolo_status kolo_file_open(const char *path, kolo_file **file) {
+    struct stat info;
+    kolo_file *made = kolo_zalloc(sizeof *made);
+    if (!made) return KOLO_NOMEM(sizeof *made);
+    made->fd = -1;
+    made->path = kolo_strdup(path);
+    kolo_status status =
+        made->path ? open_to_read(path, &made->fd, &info) : KOLO_NOMEM(strlen(path));
+    if (status != KOLO_OK) {
+        kolo_file_close(made);
+        return status;
+    }
+    made->bytes = (uint64_t)info.st_size;
+    made->device = info.st_dev;
+    made->inode = info.st_ino;
+    *file = made;
+    return KOLO_OK;
+}
+
+void kolo_file_rest(kolo_file *file) {
+    if (file->fd >= 0) close(file->fd);
+    file->fd = -1;
+}
+
+uint64_t kolo_file_bytes(const kolo_file *file) { return file->bytes; }
+
+/* Of the file that has the name of one without a descriptor. */
+static kolo_status open_again(const kolo_file *file, uint64_t offset, int *fd) {
+    struct stat info;
+    KOLO_TRY(open_to_read(file->path, fd, &info));
+    if (info.st_dev == file->device && info.st_ino == file->inode) return KOLO_OK;
+    close(*fd);
+    return KOLO_FAIL(KOLO_ERR_FORMAT,
+                     "%s: offset %" PRIu64 ": replaced by another file while it was in use",
+                     file->path, offset);
+}
+
+static kolo_status read_range(const kolo_file *file, int fd, uint64_t offset, char *to,
+                              size_t bytes) {
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t got = pread(fd, to + done, bytes - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return kolo_file_fail("read", file->path, errno);
+        if (got == 0) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT,
+                             "%s: offset %" PRIu64
+                             ": truncated while it was in use: it had %" PRIu64
+                             " bytes when it was opened",
+                             file->path, offset, file->bytes);
+        }
+        done += (size_t)got;
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_file_read_at(const kolo_file *file, uint64_t offset, void *to, size_t bytes) {
+    if (file->fd >= 0) return read_range(file, file->fd, offset, to, bytes);
+    int fd = -1;
+    KOLO_TRY(open_again(file, offset, &fd));
+    const kolo_status status = read_range(file, fd, offset, to, bytes);
+    close(fd);
+    return status;
+}
+
+kolo_status kolo_file_changed(const kolo_file *file, uint64_t offset) {
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: offset %" PRIu64 ": changed while it was in use",
+                     file->path, offset);
+}
+
+void kolo_file_close(kolo_file *file) {
+    if (!file) return;
+    kolo_file_rest(file);
+    kolo_free(file->path);
+    kolo_free(file);
 }
 
 bool kolo_write_all(int fd, const void *data, size_t bytes) {

@@ -24,7 +24,8 @@ KOLO_SHARED kolo_status kolo_file_fail(const char *verb, const char *path, int e
 KOLO_SHARED kolo_status kolo_file_read(const char *path, size_t max_bytes, char **data,
                                        size_t *bytes);
 
-/* A file mapped for reading. The file must not shrink while it is mapped. */
+/* A file mapped for reading. The file must not shrink while it is mapped: the system then sends
+ * SIGBUS to who reads what is gone. For files that are in use for long there is kolo_file. */
 typedef struct kolo_file_view {
     const void *data; /* never NULL, not even for an empty file */
     size_t bytes;
@@ -32,6 +33,23 @@ typedef struct kolo_file_view {
 KOLO_SHARED kolo_status kolo_file_map(const char *path, kolo_file_view *view);
 /* A zeroed view is allowed. */
 KOLO_SHARED void kolo_file_unmap(kolo_file_view *view);
+
+/* A file whose parts are read while it is in use: what it has lost meanwhile is an error. */
+typedef struct kolo_file kolo_file;
+/* Opens a file, and keeps a descriptor. IO, NOMEM. */
+KOLO_SHARED kolo_status kolo_file_open(const char *path, kolo_file **file);
+/* Closes the descriptor of one of many files: from here on each read opens the file anew. */
+KOLO_SHARED void kolo_file_rest(kolo_file *file);
+/* Bytes when it was opened. */
+KOLO_SHARED uint64_t kolo_file_bytes(const kolo_file *file);
+/* Copies the bytes from an offset on. FORMAT, naming the offset: the file was truncated, or
+ * replaced by another one, since it was opened; IO: it cannot be read. Any thread. */
+KOLO_SHARED kolo_status kolo_file_read_at(const kolo_file *file, uint64_t offset, void *to,
+                                          size_t bytes);
+/* The FORMAT error of bytes that are others than when the file was opened. */
+KOLO_SHARED kolo_status kolo_file_changed(const kolo_file *file, uint64_t offset);
+/* NULL is allowed. */
+KOLO_SHARED void kolo_file_close(kolo_file *file);
 
 /* Writes a file atomically; writes a device or an open pipe (/dev/fd/N) directly. IO: it cannot be
  * written, or it is a named pipe. */

@@ -54,6 +54,38 @@ static void reads_back_what_was_written(void **state) {
     unlink("plain");
 }
 
+/* With a descriptor and without. */
+static void a_file_in_use_names_what_it_lost(void **state) {
+    for (int rests = 0; rests < 2; rests++) {
+        char part[8] = "";
+        kolo_file *file;
+        ASSERT_OK(kolo_file_write("used", "0123456789", 10));
+        ASSERT_OK(kolo_file_open("used", &file));
+        if (rests) kolo_file_rest(file);
+        assert_int_equal(kolo_file_bytes(file), 10);
+        ASSERT_OK(kolo_file_read_at(file, 4, part, 3));
+        assert_string_equal(part, "456");
+        assert_int_equal(truncate("used", 6), 0);
+        ASSERT_OK(kolo_file_read_at(file, 4, part, 2));
+        assert_int_equal(kolo_file_read_at(file, 4, part, 3), KOLO_ERR_FORMAT);
+        assert_string_equal(kolo_last_error(),
+                            "used: offset 4: truncated while it was in use: it had 10 bytes when "
+                            "it was opened");
+        ASSERT_OK(kolo_file_write("used", "ABCDEFGHIJ", 10)); /* another file of that name */
+        assert_int_equal(kolo_file_read_at(file, 6, part, 1), KOLO_ERR_FORMAT);
+        const char *why = rests ? "replaced by another file" : "truncated";
+        if (!strstr(kolo_last_error(), why)) fail_msg("%s", kolo_last_error());
+        unlink("used");
+        if (rests) assert_int_equal(kolo_file_read_at(file, 4, part, 1), KOLO_ERR_IO);
+        kolo_file_close(file);
+    }
+    kolo_file *file = NULL;
+    assert_int_equal(kolo_file_open("missing", &file), KOLO_ERR_IO);
+    assert_int_equal(kolo_file_open(".", &file), KOLO_ERR_IO);
+    assert_null(file);
+    kolo_file_close(NULL);
+}
+
 static void size_limit_is_exact(void **state) {
     ASSERT_OK(kolo_file_write("ten", "0123456789", 10));
     char *data;
@@ -198,6 +230,7 @@ static void each_failed_allocation_is_reported(void **state) {
 TEST_MAIN(test_file) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_back_what_was_written),
+        cmocka_unit_test(a_file_in_use_names_what_it_lost),
         cmocka_unit_test(size_limit_is_exact),
         cmocka_unit_test(files_without_a_size_are_read_to_their_end),
         cmocka_unit_test(errors_name_path_and_reason),
