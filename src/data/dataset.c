@@ -65,7 +65,7 @@ kolo_status kolo_dataset_open_with(const kolo_reader *reader, kolo_reader_open *
             d->bytes[f] = kolo_field_bytes(&d->info.fields[f]);
         }
         bool labels = d->info.fields[KOLO_FIELD_Y].dtype == KOLO_DTYPE_I32;
-        if (!d->gather && !d->stream && labels) status = check_labels(d, KOLO_FIELD_Y);
+        if (d->data[KOLO_FIELD_Y] && labels) status = check_labels(d, KOLO_FIELD_Y);
     }
     if (status != KOLO_OK) {
         kolo_dataset_close(d);

@@ -15,8 +15,9 @@
 /* The third field of click logs and labelled texts: rows of tables, "ids". */
 enum { KOLO_FIELD_IDS = KOLO_FIELD_Y + 1 };
 
-/* A reader that holds its samples in memory sets `data` and leaves `gather` NULL; one that decodes
- * sets `gather`. It owns the memory, keeps what it has to free in `own` and frees it in `close`. */
+/* A reader that holds its samples in memory sets `data` and leaves `gather` NULL; one that reads or
+ * decodes them sets `gather`, and of `data` at most labels, which are checked. It owns the memory,
+ * keeps what it has to free in `own` and frees it in `close`. */
 typedef struct kolo_dataset_stream kolo_dataset_stream;
 
 struct kolo_dataset {

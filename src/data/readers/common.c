@@ -60,6 +60,27 @@ size_t kolo_byte_order_mark(const char *text, size_t length) {
     return length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
+/* Most lines are short: those that exceed the room are read once more, with twice as much. */
+kolo_status kolo_line_read(const kolo_file *file, uint64_t at, kolo_line *line) {
+    const uint64_t rest = kolo_file_bytes(file) - at;
+    const char *end = NULL;
+    for (size_t n = 0; !end && n < rest;) {
+        if (n == line->room) {
+            const size_t room = n > 0 ? 2 * n : 1024;
+            kolo_free(line->text);
+            line->room = 0;
+            line->text = kolo_alloc(room);
+            if (!line->text) return KOLO_NOMEM(room);
+            line->room = room;
+        }
+        n = rest < line->room ? (size_t)rest : line->room;
+        KOLO_TRY(kolo_file_read_at(file, at, line->text, n));
+        end = memchr(line->text, '\n', n);
+        line->length = end ? (size_t)(end - line->text) + 1 : n;
+    }
+    return KOLO_OK;
+}
+
 bool kolo_split_takes(uint64_t seed, int64_t i, int64_t count, int64_t *left) {
     kolo_rng rng = kolo_rng_make(seed, KOLO_RNG_SPLIT, 0);
     bool takes = (int64_t)kolo_rng_below(&rng, (uint64_t)i, (uint64_t)(count - i)) < *left;

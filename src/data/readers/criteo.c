@@ -1,5 +1,5 @@
-/* Click logs in Criteo's format. The file stays mapped and is parsed as samples are read, so memory
- * holds the places of the lines alone. Opening checks each line; blank ones are skipped. */
+/* Click logs in Criteo's format. Lines are read and parsed as samples are, so memory holds their
+ * places alone. Opening checks each line; blank ones are skipped. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "data/readers/clicks.h"
@@ -192,28 +192,53 @@ kolo_status kolo_criteo_read(const kolo_criteo *log, int64_t i, int64_t rows, fl
 /* ---- data set ---- */
 
 typedef struct criteo {
-    kolo_file_view view;
-    kolo_criteo log;
+    kolo_file *file;
+    kolo_criteo log; /* without its text, once it is open */
 } criteo;
 
 static void close_criteo(kolo_dataset *d) {
     criteo *own = d->own;
     if (!own) return;
     kolo_criteo_fini(&own->log);
-    kolo_file_unmap(&own->view);
+    kolo_file_close(own->file);
     kolo_free(own);
+}
+
+static kolo_status read_sample(const kolo_dataset *d, int64_t index, kolo_line *line, float *x,
+                               float *y, int32_t *ids) {
+    const criteo *own = d->own;
+    size_t first = 0;
+    KOLO_TRY(kolo_line_read(own->file, own->log.at[index], line));
+    const kolo_criteo one = {
+        .text = line->text, .where = d->place, .length = line->length, .count = 1, .at = &first};
+    const kolo_status status = kolo_criteo_read(&one, 0, d->opts.rows, x, y, ids);
+    if (status != KOLO_ERR_FORMAT) return status;
+    return kolo_file_changed(own->file, own->log.at[index]);
 }
 
 static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
                           const kolo_draw *draw, void *const *data) {
-    const criteo *own = d->own;
     float *x = data[KOLO_FIELD_X], *y = data[KOLO_FIELD_Y];
     int32_t *ids = data[KOLO_FIELD_IDS];
-    for (int64_t i = 0; i < n; i++) {
-        KOLO_TRY(kolo_criteo_read(&own->log, indices[i], d->opts.rows, x + i * KOLO_CRITEO_NUMBERS,
-                                  y + i, ids + i * KOLO_CRITEO_CATEGORIES));
+    kolo_line line = {0};
+    kolo_status status = KOLO_OK;
+    for (int64_t i = 0; i < n && status == KOLO_OK; i++) {
+        status = read_sample(d, indices[i], &line, x + i * KOLO_CRITEO_NUMBERS, y + i,
+                             ids + i * KOLO_CRITEO_CATEGORIES);
     }
-    return KOLO_OK;
+    kolo_free(line.text);
+    return status;
+}
+
+static kolo_status open_log(const kolo_dataset *d, const kolo_criteo_opts *opts) {
+    criteo *own = d->own;
+    kolo_file_view view = {0};
+    KOLO_TRY(kolo_file_open(d->place, &own->file));
+    KOLO_TRY(kolo_file_map(d->place, &view));
+    const kolo_status status = kolo_criteo_open(view.data, view.bytes, d->place, opts, &own->log);
+    kolo_file_unmap(&view);
+    own->log.text = NULL;
+    return status;
 }
 
 kolo_status kolo_read_criteo(const kolo_reader *reader, const char *argument, kolo_dataset *d) {
@@ -237,8 +262,7 @@ kolo_status kolo_read_criteo(const kolo_reader *reader, const char *argument, ko
     if (!own) return KOLO_NOMEM(sizeof *own);
     d->close = close_criteo;
     d->gather = gather;
-    KOLO_TRY(kolo_file_map(d->place, &own->view));
-    KOLO_TRY(kolo_criteo_open(own->view.data, own->view.bytes, d->place, &opts, &own->log));
+    KOLO_TRY(open_log(d, &opts));
     d->info.count = own->log.count;
     return KOLO_OK;
 }

@@ -98,9 +98,7 @@ static kolo_status fetch(const kolo_images *images, int64_t index, kolo_encoded 
     e->name = kolo_format("%s/%s/%s", own->root, own->classes.items[images->labels[index]],
                           own->of[index]);
     if (!e->name) return KOLO_NOMEM(strlen(own->root));
-    KOLO_TRY(kolo_file_read(e->name, max_file, &e->owned, &e->length));
-    e->bytes = (const uint8_t *)e->owned;
-    return KOLO_OK;
+    return kolo_file_read(e->name, max_file, &e->bytes, &e->length);
 }
 
 /* Sets the folder of the split; *whole: it has no other samples. */

@@ -1,7 +1,7 @@
-/* The IDX reader. A plain file is used in place. A gzipped one is decompressed into one block of
- * the size that its header announces; decompression stops at the first byte beyond it, so a gzip
- * bomb costs nothing. Sizes that no deflate stream of that length can reach are refused before
- * memory is allocated. */
+/* The IDX reader. Elements of a plain file are read as they are needed. A gzipped one is
+ * decompressed into one block of the size that its header announces; decompression stops at the
+ * first byte beyond it, so a gzip bomb costs nothing. Sizes that no deflate stream of that length
+ * can reach are refused before memory is allocated. */
 #include "data/readers/idx.h"
 
 #include "base/memory.h"
@@ -179,20 +179,34 @@ kolo_status kolo_idx_parse(const uint8_t *bytes, size_t length, kolo_idx_kind ki
     return KOLO_OK;
 }
 
-kolo_status kolo_idx_open(const char *path, kolo_idx_kind kind, kolo_idx *idx) {
+static kolo_status parse_file(const char *path, kolo_idx_kind kind, kolo_idx *idx) {
     kolo_file_view view = {0};
     KOLO_TRY(kolo_file_map(path, &view));
-    kolo_status status = kolo_idx_parse(view.data, view.bytes, kind, path, idx);
+    const kolo_status status = kolo_idx_parse(view.data, view.bytes, kind, path, idx);
     if (status == KOLO_OK && !idx->unpacked) {
-        idx->view = view;
-    } else {
-        kolo_file_unmap(&view);
+        idx->begin = (uint64_t)(idx->data - (const uint8_t *)view.data);
+        idx->data = NULL;
     }
+    kolo_file_unmap(&view);
     return status;
+}
+
+kolo_status kolo_idx_open(const char *path, kolo_idx_kind kind, kolo_idx *idx) {
+    kolo_idx parsed = {.data = NULL};
+    KOLO_TRY(parse_file(path, kind, &parsed));
+    if (!parsed.unpacked) KOLO_TRY(kolo_file_open(path, &parsed.file));
+    *idx = parsed;
+    return KOLO_OK;
+}
+
+kolo_status kolo_idx_read(const kolo_idx *idx, uint64_t first, size_t n, uint8_t *to) {
+    if (idx->file) return kolo_file_read_at(idx->file, idx->begin + first, to, n);
+    memcpy(to, idx->data + first, n);
+    return KOLO_OK;
 }
 
 void kolo_idx_fini(kolo_idx *idx) {
     kolo_free(idx->unpacked);
-    kolo_file_unmap(&idx->view);
+    kolo_file_close(idx->file);
     *idx = (kolo_idx){0};
 }

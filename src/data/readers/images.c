@@ -181,7 +181,7 @@ typedef struct source {
 static void source_fini(source *s) {
     for (size_t i = 0; i < KOLO_COUNT(s->files); i++) {
         kolo_free(s->files[i].name);
-        kolo_free(s->files[i].owned);
+        kolo_free(s->files[i].bytes);
     }
     kolo_image_fini(&s->pixels);
     kolo_image_fini(&s->classes);
@@ -204,9 +204,11 @@ static kolo_status decode(const kolo_images *images, int64_t index, const kolo_d
         .memory = s->memory,
     };
     const kolo_encoded *image = &s->files[0], *mask = &s->files[1];
-    KOLO_TRY(kolo_image_decode_part(image->bytes, image->length, image->name, &asked, &s->pixels));
+    KOLO_TRY(kolo_image_decode_part((const uint8_t *)image->bytes, image->length, image->name,
+                                    &asked, &s->pixels));
     if (masks) {
-        KOLO_TRY(kolo_mask_decode(mask->bytes, mask->length, mask->name, &s->classes));
+        KOLO_TRY(
+            kolo_mask_decode((const uint8_t *)mask->bytes, mask->length, mask->name, &s->classes));
         KOLO_TRY(check_sizes(&s->pixels, &s->classes, mask->name));
     }
     kolo_stage_time_add(times, KOLO_LOADER_DECODE, &since);

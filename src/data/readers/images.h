@@ -11,15 +11,14 @@
 
 /* The bytes of an image. */
 typedef struct kolo_encoded {
-    const uint8_t *bytes;
+    char *bytes;
     size_t length;
-    char *name;  /* for messages */
-    char *owned; /* the bytes, or NULL: they stay */
+    char *name; /* for messages */
 } kolo_encoded;
 
 typedef struct kolo_images kolo_images;
 typedef struct kolo_read_ahead kolo_read_ahead;
-/* Reads the bytes of image `index`; the caller frees name and owned. Any thread. */
+/* Reads the bytes of image `index`; the caller frees name and bytes. Any thread. */
 typedef kolo_status kolo_images_fetch(const kolo_images *images, int64_t index, kolo_encoded *e);
 
 /* The first member of what a reader of images keeps in `own`. */

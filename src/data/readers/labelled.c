@@ -1,6 +1,6 @@
-/* Labelled texts in fastText's format. The file stays mapped and a line is parsed when its sample
- * is read, so memory holds the places of the lines and the names of the labels alone. Opening
- * checks each line; blank ones are skipped. */
+/* Labelled texts in fastText's format. A line is read and parsed when its sample is, so memory
+ * holds the places of the lines and the names of the labels alone. Opening checks each line; blank
+ * ones are skipped. */
 #include "data/readers/labelled.h"
 
 #include "base/file.h"
@@ -251,9 +251,9 @@ int64_t kolo_labelled_read(const kolo_labelled *f, int64_t i, int64_t rows, int6
     kolo_word line = line_at(f->text, f->length, f->at[i], &next), word;
     window w = {.words = 0};
     int64_t n = 0;
-    (void)next_word(&line, &word); /* checked by open: the label */
-    word.at += PREFIX;
-    *y = class_of(f->names, word);
+    const bool labelled = next_word(&line, &word) && is_label(word);
+    if (labelled) word.at += PREFIX;
+    *y = labelled ? class_of(f->names, word) : -1;
     /* The window holds the words from one on, as many as there are and n-grams have. */
     for (bool more = true; n < features;) {
         while (more && w.words < f->ngrams && (more = next_word(&line, &word))) {
@@ -285,49 +285,99 @@ kolo_status kolo_labelled_describe(const kolo_reader *reader, kolo_dataset *d) {
 }
 
 typedef struct labelled {
-    kolo_file_view names_view, view; /* the second one of a file that is a split */
+    kolo_file *file;
+    char *words; /* of the names */
     kolo_label_names names;
-    kolo_labelled file;
+    kolo_labelled lines; /* without their text, once they are open */
 } labelled;
 
 static void close_labelled(kolo_dataset *d) {
     labelled *own = d->own;
     if (!own) return;
-    kolo_labelled_fini(&own->file);
+    kolo_labelled_fini(&own->lines);
     kolo_label_names_fini(&own->names);
-    kolo_file_unmap(&own->view);
-    kolo_file_unmap(&own->names_view);
+    kolo_free(own->words);
+    kolo_file_close(own->file);
     kolo_free(own);
+}
+
+static kolo_status read_sample(const labelled *own, int64_t index, int64_t rows, int64_t features,
+                               kolo_line *line, float *x, int32_t *y, int32_t *ids) {
+    size_t first = 0;
+    kolo_labelled one = own->lines;
+    KOLO_TRY(kolo_line_read(own->file, own->lines.at[index], line));
+    one.text = line->text;
+    one.length = line->length;
+    one.at = &first;
+    const int64_t found = kolo_labelled_read(&one, 0, rows, features, ids, y);
+    *x = found > 0 ? 1 / (float)found : 0;
+    return *y >= 0 ? KOLO_OK : kolo_file_changed(own->file, own->lines.at[index]);
 }
 
 static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
                           const kolo_draw *draw, void *const *data) {
-    const labelled *own = d->own;
     const int64_t features = d->opts.features;
     float *x = data[KOLO_FIELD_X];
     int32_t *y = data[KOLO_FIELD_Y], *ids = data[KOLO_FIELD_IDS];
-    for (int64_t i = 0; i < n; i++, ids += features) {
-        const int64_t found =
-            kolo_labelled_read(&own->file, indices[i], d->opts.rows, features, ids, &y[i]);
-        x[i] = found > 0 ? 1 / (float)found : 0;
+    kolo_line line = {0};
+    kolo_status status = KOLO_OK;
+    for (int64_t i = 0; i < n && status == KOLO_OK; i++) {
+        status = read_sample(d->own, indices[i], d->opts.rows, features, &line, &x[i], &y[i],
+                             ids + i * features);
+    }
+    kolo_free(line.text);
+    return status;
+}
+
+/* Copies the names from the text, which does not stay. */
+static kolo_status keep_names(labelled *own) {
+    size_t bytes = 1;
+    for (int i = 0; i < own->names.count; i++) {
+        bytes += (size_t)(own->names.name[i].end - own->names.name[i].at);
+    }
+    char *next = own->words = kolo_alloc(bytes);
+    if (!next) return KOLO_NOMEM(bytes);
+    for (int i = 0; i < own->names.count; i++) {
+        kolo_word *name = &own->names.name[i];
+        const size_t n = (size_t)(name->end - name->at);
+        memcpy(next, name->at, n);
+        *name = (kolo_word){next, next + n};
+        next += n;
     }
     return KOLO_OK;
 }
 
-static kolo_status open_file(kolo_dataset *d, kolo_labelled_opts *opts, const char *test) {
+static kolo_status find_names(const char *path, labelled *own) {
+    kolo_file_view view = {0};
+    KOLO_TRY(kolo_file_map(path, &view));
+    kolo_status status = kolo_label_names_find(view.data, view.bytes, path, &own->names);
+    if (status == KOLO_OK) status = keep_names(own);
+    kolo_file_unmap(&view);
+    return status;
+}
+
+static kolo_status open_lines(const kolo_dataset *d, const kolo_labelled_opts *opts) {
     labelled *own = d->own;
-    kolo_file_view *view = &own->names_view;
-    KOLO_TRY(kolo_file_map(d->place, view));
-    KOLO_TRY(kolo_label_names_find(view->data, view->bytes, d->place, &own->names));
+    kolo_file_view view = {0};
+    KOLO_TRY(kolo_file_open(d->place, &own->file));
+    KOLO_TRY(kolo_file_map(d->place, &view));
+    const kolo_status status =
+        kolo_labelled_open(view.data, view.bytes, d->place, &own->names, opts, &own->lines);
+    kolo_file_unmap(&view);
+    own->lines.text = NULL;
+    return status;
+}
+
+static kolo_status open_file(kolo_dataset *d, const kolo_labelled_opts *opts, const char *test) {
+    labelled *own = d->own;
+    KOLO_TRY(find_names(d->place, own));
     if (*test && opts->split == KOLO_SPLIT_TEST) {
         kolo_free(d->place);
         d->info.place = d->place = kolo_strdup(test);
         if (!d->place) return KOLO_NOMEM(strlen(test));
-        view = &own->view;
-        KOLO_TRY(kolo_file_map(d->place, view));
     }
-    KOLO_TRY(kolo_labelled_open(view->data, view->bytes, d->place, &own->names, opts, &own->file));
-    d->info.count = own->file.count;
+    KOLO_TRY(open_lines(d, opts));
+    d->info.count = own->lines.count;
     d->info.classes = own->names.count;
     return KOLO_OK;
 }

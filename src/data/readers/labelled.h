@@ -48,7 +48,7 @@ void kolo_labelled_fini(kolo_labelled *file);
 
 /* Reads line i of the split: its class, and the rows below `rows` of its first features, in the
  * order of their first words and then of their lengths; the rest of ids[0 .. features) is -1.
- * Returns the number of features. */
+ * Returns the number of features. A line that lost its label since it was found has class -1. */
 int64_t kolo_labelled_read(const kolo_labelled *file, int64_t i, int64_t rows, int64_t features,
                            int32_t *ids, int32_t *y);
 

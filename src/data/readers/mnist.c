@@ -15,7 +15,7 @@ typedef struct mnist {
     int32_t *wide_labels; /* widened from the bytes of the file */
 } mnist;
 
-/* The samples point into the mapped or decompressed images: nothing is copied. */
+/* Samples of gzipped files are in memory, those of others are read as they are needed. */
 static void close_mnist(kolo_dataset *d) {
     mnist *m = d->own;
     if (!m) return;
@@ -49,6 +49,33 @@ static kolo_status open_one(const char *folder, const char *file, kolo_idx_kind 
     return status;
 }
 
+static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
+                          const kolo_draw *draw, void *const *data) {
+    const mnist *m = d->own;
+    const size_t bytes = d->bytes[KOLO_FIELD_X];
+    uint8_t *x = data[KOLO_FIELD_X];
+    int32_t *y = data[KOLO_FIELD_Y];
+    for (int64_t i = 0; i < n; i++) {
+        KOLO_TRY(
+            kolo_idx_read(&m->images, (uint64_t)indices[i] * bytes, bytes, x + (size_t)i * bytes));
+        y[i] = m->wide_labels[indices[i]];
+    }
+    return KOLO_OK;
+}
+
+/* Widens all labels from bytes. */
+static kolo_status take_labels(mnist *m) {
+    const size_t count = (size_t)m->labels.dim[0];
+    uint8_t *bytes = kolo_alloc(count);
+    m->wide_labels = kolo_alloc(count * sizeof *m->wide_labels);
+    kolo_status status = bytes && m->wide_labels ? kolo_idx_read(&m->labels, 0, count, bytes)
+                                                 : KOLO_NOMEM(count * sizeof *m->wide_labels);
+    for (size_t i = 0; status == KOLO_OK && i < count; i++) m->wide_labels[i] = bytes[i];
+    kolo_free(bytes);
+    kolo_idx_fini(&m->labels);
+    return status;
+}
+
 kolo_status kolo_read_mnist(const kolo_reader *reader, const char *argument, kolo_dataset *d) {
     KOLO_TRY(kolo_reader_folder(reader, argument, "the IDX files", d));
     const char *folder = d->place;
@@ -68,14 +95,11 @@ kolo_status kolo_read_mnist(const kolo_reader *reader, const char *argument, kol
                          " labels in %s: download both files again",
                          folder, count, images, m->labels.dim[0], labels);
     }
-    m->wide_labels = kolo_alloc((size_t)count * sizeof *m->wide_labels);
-    if (!m->wide_labels) return KOLO_NOMEM((size_t)count * sizeof *m->wide_labels);
-    for (int64_t i = 0; i < count; i++) m->wide_labels[i] = m->labels.data[i];
-    kolo_idx_fini(&m->labels);
-
+    KOLO_TRY(take_labels(m));
     const kolo_shape image = {3, {1, m->images.dim[1], m->images.dim[2]}};
     d->data[KOLO_FIELD_X] = m->images.data;
     d->data[KOLO_FIELD_Y] = m->wide_labels;
+    if (!m->images.data) d->gather = gather;
     d->info.count = count;
     d->info.classes = reader->classes;
     kolo_dataset_set_fields(&d->info, KOLO_DTYPE_U8, image, kolo_shape_0());

@@ -20,7 +20,7 @@ enum { MAX_CLASSES = 1 << 24, PARTS = 5 };
 /* A tensor and its blocks. */
 typedef struct part {
     const kolo_safetensors_entry *entry;
-    const uint8_t *data, *hashes;
+    uint64_t *hashes;
     atomic_uchar *good; /* blocks that were checked */
 } part;
 
@@ -31,39 +31,66 @@ typedef struct pack {
     const char *path;
     part parts[PARTS];
     int n_parts;
-    const part *x, *y;                            /* decoded */
-    const part *bytes, *ends, *masks, *mask_ends; /* encoded */
+    const part *x, *y;         /* decoded */
+    const part *bytes, *masks; /* encoded */
+    int64_t *ends, *mask_ends; /* where their images and masks end */
 } pack;
 
 static void close_pack(kolo_dataset *d) {
     pack *own = d->own;
     if (!own) return;
     kolo_images_fini(&own->images);
-    for (int i = 0; i < own->n_parts; i++) kolo_free(own->parts[i].good);
+    for (int i = 0; i < own->n_parts; i++) {
+        kolo_free(own->parts[i].hashes);
+        kolo_free(own->parts[i].good);
+    }
+    kolo_free(own->ends);
+    kolo_free(own->mask_ends);
     if (own->owns) kolo_safetensors_close(own->file);
     kolo_free(own);
 }
 
 /* ---- blocks ---- */
 
-/* Checks the blocks of bytes [first, first + n) that were not checked before. IO, not FORMAT: a
- * damaged block is no damaged image, which may be skipped. */
-static kolo_status check_blocks(const pack *own, const part *p, size_t first, size_t n) {
+/* Reads bytes of a tensor. IO, not FORMAT: a damaged pack is no damaged image, which may be
+ * skipped. */
+static kolo_status read_part(const pack *own, const kolo_safetensors_entry *e, size_t first,
+                             void *to, size_t n) {
+    const kolo_status status = kolo_safetensors_read(own->file, e, first, to, n);
+    if (status != KOLO_ERR_FORMAT) return status;
+    return KOLO_FAIL(KOLO_ERR_IO, "%s", kolo_last_error());
+}
+
+/* Reads block b into `room`, of KOLO_PACK_BLOCK bytes, and compares its hash. */
+static kolo_status check_block(const pack *own, const part *p, size_t b, uint8_t *room) {
+    const size_t at = b * KOLO_PACK_BLOCK, rest = p->entry->bytes - at;
+    const size_t n = rest < KOLO_PACK_BLOCK ? rest : KOLO_PACK_BLOCK;
+    KOLO_TRY(read_part(own, p->entry, at, room, n));
+    if (kolo_hash_bytes(room, n) != p->hashes[b]) {
+        return KOLO_FAIL(KOLO_ERR_IO,
+                         "%s: block %zu of tensor \"%s\" is damaged: pack the data set again",
+                         own->path, b, p->entry->name);
+    }
+    atomic_store_explicit(&p->good[b], 1, memory_order_relaxed);
+    return KOLO_OK;
+}
+
+static kolo_status check_new_block(const pack *own, const part *p, size_t b) {
+    uint8_t *room = kolo_alloc(KOLO_PACK_BLOCK);
+    if (!room) return KOLO_NOMEM(KOLO_PACK_BLOCK);
+    const kolo_status status = check_block(own, p, b, room);
+    kolo_free(room);
+    return status;
+}
+
+/* Reads bytes [first, first + n), and checks the blocks of them that were not checked before. */
+static kolo_status read_checked(const pack *own, const part *p, size_t first, void *to, size_t n) {
     if (n == 0) return KOLO_OK;
     for (size_t b = first / KOLO_PACK_BLOCK; b <= (first + n - 1) / KOLO_PACK_BLOCK; b++) {
-        const size_t at = b * KOLO_PACK_BLOCK, rest = p->entry->bytes - at;
-        uint64_t wanted;
         if (atomic_load_explicit(&p->good[b], memory_order_relaxed)) continue;
-        memcpy(&wanted, p->hashes + b * sizeof wanted, sizeof wanted);
-        if (kolo_hash_bytes(p->data + at, rest < KOLO_PACK_BLOCK ? rest : KOLO_PACK_BLOCK) !=
-            wanted) {
-            return KOLO_FAIL(KOLO_ERR_IO,
-                             "%s: block %zu of tensor \"%s\" is damaged: pack the data set again",
-                             own->path, b, p->entry->name);
-        }
-        atomic_store_explicit(&p->good[b], 1, memory_order_relaxed);
+        KOLO_TRY(check_new_block(own, p, b));
     }
-    return KOLO_OK;
+    return read_part(own, p->entry, first, to, n);
 }
 
 /* The tensor NAME of the split, with its blocks. */
@@ -80,11 +107,11 @@ static kolo_status find_part(const kolo_dataset *d, pack *own, const char *name,
                          own->path, tensor);
     }
     part *p = &own->parts[own->n_parts];
-    *p = (part){e, e->data, h->data, kolo_zalloc(n + 1)};
-    if (!p->good) return KOLO_NOMEM(n + 1);
+    *p = (part){e, kolo_alloc(h->bytes + 1), kolo_zalloc(n + 1)};
     own->n_parts++;
+    if (!p->hashes || !p->good) return KOLO_NOMEM(h->bytes);
     *to = p;
-    return KOLO_OK;
+    return read_part(own, h, 0, p->hashes, h->bytes);
 }
 
 static kolo_status fail_shape(const pack *own, const part *p) {
@@ -115,9 +142,7 @@ static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t
         const bool labels = f == KOLO_FIELD_Y && d->info.fields[f].dtype == KOLO_DTYPE_I32;
         for (int64_t i = 0; i < n; i++) {
             char *to = (char *)data[f] + (size_t)i * bytes;
-            const size_t at = (size_t)indices[i] * bytes;
-            KOLO_TRY(check_blocks(own, parts[f], at, bytes));
-            memcpy(to, parts[f]->data + at, bytes);
+            KOLO_TRY(read_checked(own, parts[f], (size_t)indices[i] * bytes, to, bytes));
             if (!labels) continue;
             KOLO_TRY(check_labels(d, (const int32_t *)(const void *)to,
                                   (int64_t)(bytes / sizeof(int32_t))));
@@ -155,22 +180,15 @@ static kolo_status take_decoded(kolo_dataset *d, pack *own) {
 
 /* ---- encoded ---- */
 
-static int64_t end_of(const part *ends, int64_t i) {
-    int64_t end = 0;
-    if (i >= 0) memcpy(&end, ends->data + (size_t)i * sizeof end, sizeof end);
-    return end;
-}
-
-static kolo_status fetch_from(const pack *own, const part *bytes, const part *ends, int64_t index,
-                              kolo_encoded *e) {
-    const size_t first = (size_t)end_of(ends, index - 1), end = (size_t)end_of(ends, index);
+static kolo_status fetch_from(const pack *own, const part *bytes, const int64_t *ends,
+                              int64_t index, kolo_encoded *e) {
+    const size_t first = index > 0 ? (size_t)ends[index - 1] : 0, end = (size_t)ends[index];
     e->name = kolo_format("%s: sample %" PRId64 " of tensor \"%s\"", own->path, index,
                           bytes->entry->name);
-    if (!e->name) return KOLO_NOMEM(strlen(own->path));
-    KOLO_TRY(check_blocks(own, bytes, first, end - first));
-    e->bytes = bytes->data + first;
     e->length = end - first;
-    return KOLO_OK;
+    e->bytes = kolo_alloc(e->length + 1);
+    if (!e->name || !e->bytes) return KOLO_NOMEM(e->length);
+    return read_checked(own, bytes, first, e->bytes, e->length);
 }
 
 static kolo_status fetch(const kolo_images *images, int64_t index, kolo_encoded *e) {
@@ -183,36 +201,55 @@ static kolo_status fetch_mask(const kolo_images *images, int64_t index, kolo_enc
     return fetch_from(own, own->masks, own->mask_ends, index, e);
 }
 
-/* A small tensor of `n` elements, which is read as a whole; n of 0: any number. */
-static kolo_status check_list(const pack *own, const part *p, kolo_dtype dtype, int64_t n) {
+/* Reads a small tensor of `n` elements as a whole, for kolo_free; n of 0: any number. */
+static kolo_status read_list(const pack *own, const part *p, kolo_dtype dtype, int64_t n,
+                             void **to) {
     const kolo_safetensors_entry *e = p->entry;
     if (e->dtype != dtype || e->shape.rank != 1 || e->bytes == 0) return fail_shape(own, p);
     if (n > 0 && e->shape.dim[0] != n) return fail_shape(own, p);
-    return check_blocks(own, p, 0, e->bytes);
+    void *list = kolo_alloc(e->bytes);
+    if (!list) return KOLO_NOMEM(e->bytes);
+    const kolo_status status = read_checked(own, p, 0, list, e->bytes);
+    if (status != KOLO_OK) {
+        kolo_free(list);
+        return status;
+    }
+    *to = list;
+    return KOLO_OK;
 }
 
 /* Ends grow up to the end of the bytes. */
-static kolo_status check_ends(const pack *own, const part *ends, const part *bytes, int64_t n) {
-    KOLO_TRY(check_list(own, ends, KOLO_DTYPE_I64, n));
-    n = ends->entry->shape.dim[0];
+static kolo_status check_ends(const pack *own, const part *ends, const int64_t *list,
+                              const part *bytes) {
+    const int64_t n = ends->entry->shape.dim[0];
     for (int64_t i = 0; i < n; i++) {
-        if (end_of(ends, i) < end_of(ends, i - 1)) return fail_shape(own, ends);
+        if (list[i] < (i > 0 ? list[i - 1] : 0)) return fail_shape(own, ends);
     }
     if (bytes->entry->dtype != KOLO_DTYPE_U8 || bytes->entry->shape.rank != 1 ||
-        end_of(ends, n - 1) != (int64_t)bytes->entry->bytes) {
+        list[n - 1] != (int64_t)bytes->entry->bytes) {
         return fail_shape(own, bytes);
     }
     return KOLO_OK;
 }
 
+/* Reads where the *n files in `bytes` end; *n of 0: any number, which it becomes. */
+static kolo_status take_ends(const kolo_dataset *d, pack *own, const char *name, const part *bytes,
+                             int64_t *n, int64_t **ends) {
+    const part *p;
+    void *list;
+    KOLO_TRY(find_part(d, own, name, &p));
+    KOLO_TRY(read_list(own, p, KOLO_DTYPE_I64, *n, &list));
+    *ends = list;
+    *n = p->entry->shape.dim[0];
+    return check_ends(own, p, list, bytes);
+}
+
 static kolo_status take_labels(const kolo_dataset *d, pack *own, int classes) {
     const part *labels;
-    const size_t bytes = (size_t)d->info.count * sizeof *own->images.labels;
+    void *list;
     KOLO_TRY(find_part(d, own, "labels", &labels));
-    KOLO_TRY(check_list(own, labels, KOLO_DTYPE_I32, d->info.count));
-    own->images.labels = kolo_alloc(bytes);
-    if (!own->images.labels) return KOLO_NOMEM(bytes);
-    memcpy(own->images.labels, labels->data, bytes);
+    KOLO_TRY(read_list(own, labels, KOLO_DTYPE_I32, d->info.count, &list));
+    own->images.labels = list;
     for (int64_t i = 0; i < d->info.count; i++) {
         if (own->images.labels[i] < 0 || own->images.labels[i] >= classes) {
             return fail_shape(own, labels);
@@ -226,13 +263,10 @@ static kolo_status take_encoded(kolo_dataset *d, pack *own, const kolo_pack_requ
     const char *text = kolo_safetensors_metadata(own->file, "size");
     const kolo_data_key key = {.value = own->images.size, .min = 1, .max = 8192};
     KOLO_TRY(find_part(d, own, "images", &own->bytes));
-    KOLO_TRY(find_part(d, own, "ends", &own->ends));
-    KOLO_TRY(check_ends(own, own->ends, own->bytes, 0));
-    d->info.count = own->ends->entry->shape.dim[0];
+    KOLO_TRY(take_ends(d, own, "ends", own->bytes, &d->info.count, &own->ends));
     if (masks) {
         KOLO_TRY(find_part(d, own, "masks", &own->masks));
-        KOLO_TRY(find_part(d, own, "mask_ends", &own->mask_ends));
-        KOLO_TRY(check_ends(own, own->mask_ends, own->masks, d->info.count));
+        KOLO_TRY(take_ends(d, own, "mask_ends", own->masks, &d->info.count, &own->mask_ends));
         own->images.fetch_mask = fetch_mask;
     } else {
         KOLO_TRY(take_labels(d, own, classes));

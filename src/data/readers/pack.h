@@ -1,6 +1,6 @@
 #pragma once
-/* Packed data sets: a safetensors file with both splits of another data set, which is mapped and
- * read at random. SPLIT is "train" or "test".
+/* Packed data sets: a safetensors file with both splits of another data set, which is read
+ * at random. SPLIT is "train" or "test".
  *
  *     metadata        kolo_pack (version, 1), kind (of the data set), classes; of images mean
  *                     and std (of the channels, numbers with blanks between); of encoded ones

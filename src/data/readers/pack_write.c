@@ -107,11 +107,10 @@ static kolo_status fetch(const packer *p, const kolo_dataset *d, int which, int6
     size_t length;
     KOLO_TRY(fetch_of(d, which)(d->own, i, e));
     if (!p->seekable || which != 0) return KOLO_OK;
-    KOLO_TRY(kolo_image_make_seekable(e->bytes, e->length, &bytes, &length));
+    KOLO_TRY(kolo_image_make_seekable((const uint8_t *)e->bytes, e->length, &bytes, &length));
     if (!bytes) return KOLO_OK;
-    kolo_free(e->owned);
-    e->owned = (char *)bytes;
-    e->bytes = bytes;
+    kolo_free(e->bytes);
+    e->bytes = (char *)bytes;
     e->length = length;
     return KOLO_OK;
 }
@@ -125,7 +124,7 @@ static kolo_status each_file(const kolo_dataset *d, int which, packer *p,
         kolo_status status = fetch(p, d, which, i, &e);
         if (status == KOLO_OK) status = each(p, d, which, i, &e);
         kolo_free(e.name);
-        kolo_free(e.owned);
+        kolo_free(e.bytes);
         KOLO_TRY(status);
     }
     return KOLO_OK;

@@ -1,7 +1,6 @@
 /* Tables of little-endian f32 in memory order, a row for each sample: files without a header, whose
  * number of columns is a key, and NumPy's .npy files. One column is the target, and the others are
- * the features. The file is mapped, and all numbers are checked when it is opened; those of a
- * stream on arrival. */
+ * the features. All numbers are checked when the file is opened, those of a stream on arrival. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "data/readers/keys.h"
@@ -15,8 +14,10 @@
 enum { MOST_CLASSES = 1 << 24 };
 
 typedef struct raw {
-    kolo_file_view view;
-    const char *data; /* [all, columns], of any alignment */
+    kolo_file *file;
+    kolo_file_view view; /* while it is opened */
+    const char *data;    /* [all, columns] of the view, of any alignment */
+    uint64_t begin;      /* of the data in the file */
     int64_t all, columns, target, classes;
     bool values;   /* targets are numbers, not classes */
     int64_t *rows; /* of the split; NULL: all */
@@ -27,6 +28,7 @@ static void close_raw(kolo_dataset *d) {
     raw *own = d->own;
     if (!own) return;
     kolo_file_unmap(&own->view);
+    kolo_file_close(own->file);
     kolo_free(own->rows);
     kolo_free(own);
 }
@@ -73,18 +75,30 @@ static kolo_status check_row(const kolo_dataset *d, const char *row, int64_t num
 
 /* ---- files ---- */
 
-static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
-                          const kolo_draw *draw, void *const *data) {
+static kolo_status read_rows(const kolo_dataset *d, const int64_t *indices, int64_t n, char *row,
+                             void *const *data) {
     const raw *own = d->own;
     float *x = data[KOLO_FIELD_X];
     char *y = data[KOLO_FIELD_Y];
-    const size_t row = (size_t)own->columns * sizeof *x;
+    const size_t bytes = (size_t)own->columns * sizeof *x;
     for (int64_t i = 0; i < n; i++) {
         const int64_t at = own->rows ? own->rows[indices[i]] : indices[i];
-        take_row(own, own->data + (size_t)at * row, x + i * (own->columns - 1),
-                 y + (size_t)i * d->bytes[KOLO_FIELD_Y]);
+        const uint64_t offset = own->begin + (uint64_t)at * bytes;
+        KOLO_TRY(kolo_file_read_at(own->file, offset, row, bytes));
+        if (check_row(d, row, at) != KOLO_OK) return kolo_file_changed(own->file, offset);
+        take_row(own, row, x + i * (own->columns - 1), y + (size_t)i * d->bytes[KOLO_FIELD_Y]);
     }
     return KOLO_OK;
+}
+
+static kolo_status gather(const kolo_dataset *d, const int64_t *indices, int64_t n,
+                          const kolo_draw *draw, void *const *data) {
+    const size_t bytes = (size_t)((const raw *)d->own)->columns * sizeof(float);
+    char *row = kolo_alloc(bytes);
+    if (!row) return KOLO_NOMEM(bytes);
+    const kolo_status status = read_rows(d, indices, n, row, data);
+    kolo_free(row);
+    return status;
 }
 
 /* By its name or by its contents. */
@@ -111,6 +125,7 @@ static kolo_status find_rows(const kolo_dataset *d, raw *own) {
                                "data set raw: %s has no header: give columns=N, with the target",
                                d->place);
     }
+    own->begin = begin;
     own->data = (const char *)own->view.data + begin;
     const size_t row = (size_t)own->columns * sizeof(float), bytes = own->view.bytes - begin;
     own->all = (int64_t)(bytes / row);
@@ -230,10 +245,12 @@ kolo_status kolo_read_raw(const kolo_reader *reader, const char *argument, kolo_
         KOLO_TRY(open_streamed(d, own));
         KOLO_TRY(choose_target(d, own, target));
     } else {
+        KOLO_TRY(kolo_file_open(d->place, &own->file));
         KOLO_TRY(kolo_file_map(d->place, &own->view));
         KOLO_TRY(find_rows(d, own));
         KOLO_TRY(choose_target(d, own, target));
         KOLO_TRY(check_rows(d, own));
+        kolo_file_unmap(&own->view);
         KOLO_TRY(choose_rows(d, own, whole ? 0 : part, seed));
         d->gather = gather;
     }

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { MOST_SAMPLES = 512, MOST_THREADS = 64, PAGE = 4096 };
+enum { MOST_SAMPLES = 512, MOST_THREADS = 64 };
 static const int64_t slow_ns = 2000000;
 
 typedef enum state { WAITS, IS_READ, IS_THERE } state;
@@ -39,7 +39,7 @@ struct kolo_read_ahead {
 static void free_files(kolo_encoded *files) {
     for (int i = 0; i < KOLO_READ_AHEAD_FILES; i++) {
         kolo_free(files[i].name);
-        kolo_free(files[i].owned);
+        kolo_free(files[i].bytes);
         files[i] = (kolo_encoded){0};
     }
 }
@@ -48,19 +48,6 @@ static void free_sample(sample *s) {
     free_files(s->files);
     kolo_free(s->error);
     kolo_free(s);
-}
-
-/* Reads mapped bytes now: a page that is not in memory delays its first access. */
-static void touch(const kolo_encoded *e) {
-    for (size_t at = 0; !e->owned && at < e->length; at += PAGE) {
-        (void)*(const volatile uint8_t *)(e->bytes + at);
-    }
-}
-
-static kolo_status read_files(const kolo_read_ahead *a, int64_t index, kolo_encoded *files) {
-    kolo_status status = a->read(a->arg, index, files);
-    for (int i = 0; i < KOLO_READ_AHEAD_FILES && status == KOLO_OK; i++) touch(&files[i]);
-    return status;
 }
 
 /* ---- threads; under lock ---- */
@@ -102,7 +89,7 @@ static void *run(void *arg) {
         s->state = IS_READ;
         a->waiting--;
         pthread_mutex_unlock(&a->lock);
-        s->status = read_files(a, s->index, s->files);
+        s->status = a->read(a->arg, s->index, s->files);
         if (s->status != KOLO_OK) s->error = kolo_strdup(kolo_last_error());
         pthread_mutex_lock(&a->lock);
         s->state = IS_THERE;
@@ -193,7 +180,7 @@ kolo_status kolo_read_ahead_take(kolo_read_ahead *a, int64_t index, kolo_encoded
             free_sample(s);
         }
         pthread_mutex_unlock(&a->lock);
-        status = read_files(a, index, files);
+        status = a->read(a->arg, index, files);
         if (kolo_now_ns() - begun < slow_ns) return status;
         pthread_mutex_lock(&a->lock);
         add_threads(a);

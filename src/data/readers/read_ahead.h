@@ -10,7 +10,7 @@
 
 enum { KOLO_READ_AHEAD_FILES = 2 /* an image, and its mask */ };
 
-/* Reads the files of a sample; the receiver frees names and owned bytes, also after an error. Any
+/* Reads the files of a sample; the receiver frees names and bytes, also after an error. Any
  * thread. */
 typedef kolo_status kolo_read_files(const void *arg, int64_t index, kolo_encoded *files);
 

@@ -1,6 +1,7 @@
 #pragma once
 /* The table of readers, and their open functions. */
 
+#include "base/file.h"
 #include "data/dataset.h"
 #include "data/readers/keys.h"
 
@@ -62,6 +63,14 @@ void kolo_reader_moments(const kolo_reader *reader, kolo_field *images);
 
 /* The bytes of the byte order mark of UTF-8 that a text begins with: 3, or 0. */
 size_t kolo_byte_order_mark(const char *text, size_t length);
+
+/* Lines of a text file, read one at a time while it is in use. Zeroed at first; free `text`. */
+typedef struct kolo_line {
+    char *text;
+    size_t length, room;
+} kolo_line;
+/* Reads the line that begins at `at`, with its end mark. Errors of kolo_file_read_at; NOMEM. */
+kolo_status kolo_line_read(const kolo_file *file, uint64_t at, kolo_line *line);
 
 /* Whether sample i of `count` is in the test split, which has *left samples of those from i on: a
  * fixed number of them, drawn by `seed`. Called for each sample in order (Knuth, volume 2, section

@@ -43,9 +43,7 @@ static char *path_of(const voc *own, bool mask, const char *name) {
 static kolo_status read(const voc *own, int64_t index, bool mask, kolo_encoded *e) {
     e->name = path_of(own, mask, own->names[index]);
     if (!e->name) return KOLO_NOMEM(strlen(own->root));
-    KOLO_TRY(kolo_file_read(e->name, max_file, &e->owned, &e->length));
-    e->bytes = (const uint8_t *)e->owned;
-    return KOLO_OK;
+    return kolo_file_read(e->name, max_file, &e->bytes, &e->length);
 }
 
 static kolo_status fetch(const kolo_images *images, int64_t index, kolo_encoded *e) {

@@ -1,8 +1,8 @@
 /* WebDataset: images and classes in tar shards, as KEY.jpg (or .jpeg, .png) and KEY.cls, or a
  * number in KEY.json, where KEY is the member's name up to the first dot of its last part. Members
- * of a sample follow each other; those of other kinds are skipped. Shards are mapped, and
- * indexed on opening, which reads one page of each member; with index=FOLDER once, as the index is
- * kept there (data/readers/shard_index.h). */
+ * of a sample follow each other; those of other kinds are skipped. Shards are indexed on opening,
+ * while they are mapped, which reads one page of each member; with index=FOLDER once, as the index
+ * is kept there (data/readers/shard_index.h). Images are read as they are needed. */
 #include "base/compiler.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -23,7 +23,8 @@
 enum { MAX_CLASS = 1 << 24 };
 
 typedef struct shard {
-    kolo_file_view view;
+    kolo_file *file;     /* without a descriptor: there may be thousands */
+    kolo_file_view view; /* while it is indexed */
     char *path;
 } shard;
 
@@ -59,6 +60,7 @@ static void close_webdataset(kolo_dataset *d) {
     kolo_images_fini(&own->images);
     for (size_t i = 0; i < own->n_shards; i++) {
         kolo_file_unmap(&own->shards[i].view);
+        kolo_file_close(own->shards[i].file);
         kolo_free(own->shards[i].path);
     }
     kolo_free(own->shards);
@@ -72,15 +74,15 @@ static kolo_status fetch(const kolo_images *images, int64_t index, kolo_encoded 
     const sample *s = &own->samples[index];
     const shard *from = &own->shards[s->shard];
     e->name = kolo_format("%s: offset %zu", from->path, s->at);
-    if (!e->name) return KOLO_NOMEM(strlen(from->path));
-    e->bytes = (const uint8_t *)from->view.data + s->at;
+    e->bytes = kolo_alloc(s->length + 1);
+    if (!e->name || !e->bytes) return KOLO_NOMEM(s->length);
     e->length = s->length;
-    return KOLO_OK;
+    return kolo_file_read_at(from->file, s->at, e->bytes, s->length);
 }
 
 /* ---- index ---- */
 
-static const shard *newest(const webdataset *own) { return &own->shards[own->n_shards - 1]; }
+static shard *newest(const webdataset *own) { return &own->shards[own->n_shards - 1]; }
 
 static const char *kind_of_class(const webdataset *own) { return *own->label ? "json" : "cls"; }
 
@@ -250,8 +252,12 @@ static kolo_status add_shard(webdataset *own, const char *path) {
     *s = (shard){.path = kolo_strdup(path)};
     if (!s->path) return KOLO_NOMEM(strlen(path));
     own->n_shards++;
+    KOLO_TRY(kolo_file_open(path, &s->file));
     KOLO_TRY(kolo_file_map(path, &s->view));
-    return *own->index ? open_index(own) : scan_shard(own);
+    KOLO_TRY(*own->index ? open_index(own) : scan_shard(own));
+    kolo_file_unmap(&newest(own)->view);
+    kolo_file_rest(newest(own)->file);
+    return KOLO_OK;
 }
 
 /* The shards of a pattern without ranges. */

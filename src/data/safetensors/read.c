@@ -18,6 +18,7 @@ struct kolo_safetensors {
     int count;
     json_t *root;        /* owns the names and the metadata */
     kolo_file_view view; /* mapping of a file opened by name */
+    kolo_file *opened;   /* the same file */
     char *where;
 };
 
@@ -261,19 +262,34 @@ kolo_status kolo_safetensors_parse(const uint8_t *bytes, size_t length, const ch
 
 kolo_status kolo_safetensors_open(const char *path, kolo_safetensors **file) {
     kolo_file_view view = {0};
+    kolo_file *opened = NULL;
     kolo_safetensors *made = NULL;
     if (kolo_folder_exists(path)) {
         return KOLO_FAIL(KOLO_ERR_IO, "%s is a folder: give a .safetensors file in it", path);
     }
     KOLO_TRY(kolo_file_map(path, &view));
-    kolo_status status = kolo_safetensors_parse(view.data, view.bytes, path, &made);
+    kolo_status status = kolo_file_open(path, &opened);
+    if (status == KOLO_OK) status = kolo_safetensors_parse(view.data, view.bytes, path, &made);
     if (status != KOLO_OK) {
+        kolo_file_close(opened);
         kolo_file_unmap(&view);
         return status;
     }
     made->view = view;
+    made->opened = opened;
     *file = made;
     return KOLO_OK;
+}
+
+kolo_status kolo_safetensors_read(const kolo_safetensors *file, const kolo_safetensors_entry *entry,
+                                  size_t first, void *to, size_t bytes) {
+    const uint8_t *from = (const uint8_t *)entry->data + first;
+    if (!file->opened) {
+        memcpy(to, from, bytes);
+        return KOLO_OK;
+    }
+    const uint64_t offset = (uint64_t)(from - (const uint8_t *)file->view.data);
+    return kolo_file_read_at(file->opened, offset, to, bytes);
 }
 
 /* ---- hashes ---- */
@@ -364,6 +380,7 @@ void kolo_safetensors_close(kolo_safetensors *file) {
     if (!file) return;
     json_decref(file->root);
     kolo_file_unmap(&file->view);
+    kolo_file_close(file->opened);
     kolo_free(file->where);
     kolo_free(file->entries);
     kolo_free(file);

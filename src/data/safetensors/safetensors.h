@@ -54,6 +54,10 @@ int kolo_safetensors_count(const kolo_safetensors *file);
 const kolo_safetensors_entry *kolo_safetensors_get(const kolo_safetensors *file, int i);
 /* The tensor of that name, or NULL. */
 const kolo_safetensors_entry *kolo_safetensors_find(const kolo_safetensors *file, const char *name);
+/* Copies bytes [first, first + bytes) of a tensor. FORMAT: the file was truncated since it was
+ * opened, where the use of `data` ends the process; IO. */
+kolo_status kolo_safetensors_read(const kolo_safetensors *file, const kolo_safetensors_entry *entry,
+                                  size_t first, void *to, size_t bytes);
 /* The metadata value of `key`, or NULL. */
 const char *kolo_safetensors_metadata(const kolo_safetensors *file, const char *key);
 

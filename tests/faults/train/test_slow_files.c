@@ -1,5 +1,7 @@
-/* Training on folders whose files take long to open, as those of remote storage do: a preloaded
+/* Training on folders and shards that take long to open, as those of remote storage do: a preloaded
  * library makes them slow, and counts how many are opened at once. */
+#include "base/compiler.h"
+#include "base/file.h"
 #include "base/process.h"
 #include "support/command.h"
 #include "support/folder.h"
@@ -9,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static void put_image(const char *path, int seed) {
     uint8_t pixels[64];
@@ -18,19 +21,24 @@ static void put_image(const char *path, int seed) {
     assert_true(png_image_write_to_file(&png, path, 0, pixels, 0, NULL));
 }
 
-static void a_loader_opens_slow_files_ahead(void **state) {
-    char path[64], sanitizer[512];
-    struct stat opens;
-    const char *options = getenv("ASAN_OPTIONS");
+static void make_images(void) {
+    char path[64];
     assert_int_equal(mkdir("set", 0700) | mkdir("set/a", 0700) | mkdir("set/b", 0700), 0);
     for (int i = 0; i < 120; i++) {
         snprintf(path, sizeof path, "set/%s/%03d.png", i % 2 ? "a" : "b", i);
         put_image(path, i);
+        snprintf(path, sizeof path, "set/%s/%03d.cls", i % 2 ? "a" : "b", i);
+        assert_int_equal(kolo_file_write(path, i % 2 ? "0" : "1", 1), KOLO_OK);
     }
-    const char *train = "train --model mlp:hidden=4 --data folder:set,size=8,split=0.1 --batch 16 "
-                        "--steps 6 --no-eval --no-recipe --lr 0.01 --json out.json";
-    assert_int_equal(test_run(train), 0);
-    json_t *fast = test_json("out.json");
+    assert_int_equal(system("tar --format=ustar --sort=name -cf set/0.tar set/a && "
+                            "tar --format=ustar --sort=name -cf set/1.tar set/b"),
+                     0);
+}
+
+/* Trains with files that take 20 ms to open. */
+static int train_slowly(const char *train) {
+    char sanitizer[512];
+    const char *options = getenv("ASAN_OPTIONS");
     if (options && !strstr(options, "link_order")) {
         snprintf(sanitizer, sizeof sanitizer, "%s:verify_asan_link_order=0", options);
         setenv("ASAN_OPTIONS", sanitizer, 1);
@@ -40,14 +48,32 @@ static void a_loader_opens_slow_files_ahead(void **state) {
     const int code = test_run(train);
     unsetenv("LD_PRELOAD");
     unsetenv("KOLO_FAIL");
-    assert_int_equal(code, 0);
-    json_t *slow = test_json("out.json");
-    assert_string_equal(json_string_value(json_object_get(fast, "parameter_hash")),
-                        json_string_value(json_object_get(slow, "parameter_hash")));
-    assert_int_equal(stat("opens", &opens), 0);
-    assert_true(opens.st_size >= 4); /* so many at once, by one loader thread */
-    json_decref(fast);
-    json_decref(slow);
+    return code;
+}
+
+static void a_loader_opens_slow_files_ahead(void **state) {
+    static const char *const sets[] = {"folder:set,size=8,split=0.1",
+                                       "'webdataset:set/*.tar,size=8,split=0.1'"};
+    make_images();
+    for (size_t i = 0; i < KOLO_COUNT(sets); i++) {
+        char train[256];
+        struct stat opens;
+        snprintf(train, sizeof train,
+                 "train --model mlp:hidden=4 --data %s --batch 16 --steps 6 --no-eval --no-recipe "
+                 "--lr 0.01 --json out.json",
+                 sets[i]);
+        assert_int_equal(test_run(train), 0);
+        json_t *fast = test_json("out.json");
+        (void)unlink("opens");
+        assert_int_equal(train_slowly(train), 0);
+        json_t *slow = test_json("out.json");
+        assert_string_equal(json_string_value(json_object_get(fast, "parameter_hash")),
+                            json_string_value(json_object_get(slow, "parameter_hash")));
+        assert_int_equal(stat("opens", &opens), 0);
+        assert_true(opens.st_size >= 4); /* so many at once, by one loader thread */
+        json_decref(fast);
+        json_decref(slow);
+    }
 }
 
 TEST_MAIN(test_slow_files) {

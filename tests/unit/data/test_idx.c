@@ -167,7 +167,11 @@ static void files_are_opened_by_name(void **state) {
         ASSERT_OK(kolo_file_write("test_idx.tmp", files[f]->data, files[f]->n));
         kolo_idx idx;
         ASSERT_OK(kolo_idx_open("test_idx.tmp", KOLO_IDX_IMAGES, &idx));
-        assert_memory_equal(idx.data, plain.data + 16, 60);
+        uint8_t elements[60];
+        ASSERT_OK(kolo_idx_read(&idx, 0, 60, elements));
+        assert_memory_equal(elements, plain.data + 16, 60);
+        ASSERT_OK(kolo_idx_read(&idx, 7, 5, elements));
+        assert_memory_equal(elements, plain.data + 16 + 7, 5);
         kolo_idx_fini(&idx);
         assert_int_equal(kolo_idx_open("test_idx.tmp", KOLO_IDX_LABELS, &idx), KOLO_ERR_FORMAT);
     }

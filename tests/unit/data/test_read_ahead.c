@@ -29,10 +29,9 @@ static kolo_status read_files(const void *arg, int64_t index, kolo_encoded *file
     atomic_fetch_add(&s->reads, 1);
     if (index % 7 == 6) return KOLO_FAIL(KOLO_ERR_IO, "file %d is lost", (int)index);
     files[0].name = kolo_format("%" PRId64, index);
-    files[0].owned = kolo_format("contents of %" PRId64, index);
-    if (!files[0].name || !files[0].owned) return KOLO_NOMEM(1);
-    files[0].bytes = (const uint8_t *)files[0].owned;
-    files[0].length = strlen(files[0].owned);
+    files[0].bytes = kolo_format("contents of %" PRId64, index);
+    if (!files[0].name || !files[0].bytes) return KOLO_NOMEM(1);
+    files[0].length = strlen(files[0].bytes);
     return KOLO_OK;
 }
 
@@ -52,7 +51,7 @@ static void take(kolo_read_ahead *a, int64_t index) {
     assert_memory_equal(files[0].bytes, wanted, strlen(wanted));
     for (int f = 0; f < KOLO_READ_AHEAD_FILES; f++) {
         kolo_free(files[f].name);
-        kolo_free(files[f].owned);
+        kolo_free(files[f].bytes);
     }
 }
 
