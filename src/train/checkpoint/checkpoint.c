@@ -63,6 +63,7 @@ static kolo_status read_metadata(kolo_checkpoint *c) {
     info->model = kolo_safetensors_metadata(c->file, "model");
     info->model_options = kolo_safetensors_metadata(c->file, "model_options");
     info->data = kolo_safetensors_metadata(c->file, "data");
+    info->table = kolo_safetensors_metadata(c->file, "table");
     const char *sample = kolo_safetensors_metadata(c->file, "sample");
     if (!info->model || !info->model_options || !sample) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,

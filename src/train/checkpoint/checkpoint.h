@@ -8,6 +8,7 @@
  *     model, model_options, sample (1x28x28), classes
  *     data, epochs, steps, seed
  *     best           of the weights of --keep-best: metric and value
+ *     table          tensors of the model whose rows are in a file of their own, "A,B"
  *
  * A resumable checkpoint also holds the optimizer state ("optimizer.*") and the metadata
  *
@@ -37,6 +38,7 @@ typedef struct kolo_checkpoint_info {
     const char *best;               /* "accuracy 0.9": the best metric so far, of these weights */
     const char *options, *progress; /* both NULL: parameters only */
     const char *compressed;         /* NULL: not chosen */
+    const char *table;              /* NULL: the file has all tensors */
 } kolo_checkpoint_info;
 
 /* The version of the state of training that is written. */

@@ -5,7 +5,9 @@
 #include "kolo/train.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/finite.h"
+#include "train/checkpoint/folder.h"
 #include "train/session/session.h"
+#include "train/session/tables.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -137,6 +139,16 @@ static kolo_status find_labels(const kolo_model *model, kolo_session_config *opt
     return status;
 }
 
+/* The rows of tables beside a checkpoint that a run can go on from. */
+static kolo_status check_rows(const kolo_checkpoint *c) {
+    if (!c->info.table || !c->info.options) return KOLO_OK;
+    char *rows = kolo_checkpoint_tables_path(c->path);
+    if (!rows) return KOLO_NOMEM(strlen(c->path));
+    const kolo_status status = kolo_tables_check(rows, c->info.steps);
+    kolo_free(rows);
+    return status;
+}
+
 /* Builds the model that the file names and loads the parameters. */
 static kolo_status try_loading(const char *path) {
     kolo_checkpoint c;
@@ -152,10 +164,12 @@ static kolo_status try_loading(const char *path) {
         .classes = c.info.classes,
         .batch = 1,
         .evaluate_only = true,
+        .tables.names = c.info.table,
     };
     KOLO_TRY_GOTO(find_labels(model, &opts), done);
     KOLO_TRY_GOTO(kolo_session_create_for(&opts, NULL, &session), done);
-    status = kolo_checkpoint_load(&c, kolo_session_store(session));
+    KOLO_TRY_GOTO(kolo_checkpoint_load(&c, kolo_session_store(session)), done);
+    status = check_rows(&c);
 done:
     kolo_session_destroy(session);
     if (status != KOLO_OK) status = kolo_fail_in(status, "%s", path);

@@ -112,6 +112,7 @@ static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_chec
     KOLO_TRY(set_number(writer, "steps", (uint64_t)info->steps));
     KOLO_TRY(set_number(writer, "seed", info->seed));
     if (info->best) KOLO_TRY(kolo_safetensors_set(writer, "best", info->best));
+    if (info->table) KOLO_TRY(kolo_safetensors_set(writer, "table", info->table));
     if (!info->options) return KOLO_OK;
     KOLO_TRY(set_number(writer, "training", kolo_checkpoint_training_version));
     KOLO_TRY(set_number(writer, "order", (uint64_t)info->order));

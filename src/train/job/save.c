@@ -27,6 +27,7 @@ static kolo_status describe(const kolo_job *j, const char *best, bool training, 
                            .seed = j->setup.opts.seed,
                            .order = kolo_session_order(j->session),
                            .best = best,
+                           .table = j->setup.opts.table,
                        }};
     if (training) {
         kolo_setup_describe_learning(&j->setup, &d->options);

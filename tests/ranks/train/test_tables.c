@@ -4,6 +4,7 @@
 #include "base/compiler.h"
 #include "base/file.h"
 #include "data/safetensors/safetensors.h"
+#include "kolo/checkpoint.h"
 #include "support/fewer.h"
 #include "support/folder.h"
 #include "support/support.h"
@@ -167,6 +168,13 @@ static void the_rows_are_saved_at_the_end(void **state) {
     kolo_safetensors_close(file);
 }
 
+static kolo_status verify(const char *path) {
+    char *text = NULL;
+    const kolo_status status = kolo_checkpoint_verify(path, &text);
+    kolo_checkpoint_text_free(text);
+    return status;
+}
+
 /* A run that stops and goes on, with other servers, is the run that does not, to the last bit:
  * rows, states, versions, ids that wait for their rows, and which rows are the oldest. */
 static void runs_resume_with_their_rows(void **state) {
@@ -191,8 +199,11 @@ static void runs_resume_with_their_rows(void **state) {
         opts.checkpoint_steps = 7;
         opts.steps = 14;
         (void)train_well(cases[i].workers + cases[i].servers, &opts);
+        ASSERT_OK(verify("rows/checkpoint-14.safetensors"));
         if (cases[i].servers == 1) { /* a damaged file: the checkpoint before is taken */
             assert_int_equal(system("truncate -s -1 rows/checkpoint-14.tables.safetensors"), 0);
+            assert_int_equal(verify("rows/checkpoint-14.safetensors"), KOLO_ERR_FORMAT);
+            assert_non_null(strstr(kolo_last_error(), "checkpoint-14.tables.safetensors"));
         }
         opts.resume = "rows";
         opts.servers = cases[i].later;
