@@ -308,9 +308,8 @@ typedef struct kolo_train_opts {
      * `wait_for_saves` without an interval */
     int64_t checkpoint_steps, checkpoint_epochs, keep;
     double checkpoint_seconds;
-    bool wait_for_saves; /* steps wait until a checkpoint is written; ARG where they always do, as
-                            workers make steps without each other (asp). Else a thread writes a
-                            copy, a version more in `memory.store` of the result */
+    bool wait_for_saves; /* steps wait until a checkpoint is written. Else a thread writes a copy, a
+                            version more in `memory.store` of the result */
     /* The weights with the best value of this metric in the evaluations so far are kept as
      * checkpoint-best.safetensors in out_dir, the rows of `table` as tables-best.safetensors; a run
      * that is resumed, or with resume_if_any started again, replaces these files by better ones
@@ -327,8 +326,7 @@ typedef struct kolo_train_opts {
     /* Asked on each rank, about once a second after a step, and on servers: true on any ends the
      * run on all, after the same step, with a resumable checkpoint in out_dir instead of an
      * evaluation and the final checkpoint. For the signal of a scheduler that takes the machine
-     * back. ARG: rank 0 has no out_dir; UNSUPPORTED: with `record`, `replay` or `table`. NULL:
-     * never */
+     * back. ARG: rank 0 has no out_dir; UNSUPPORTED: with `record` or `replay`. NULL: never */
     bool (*preempted)(void *arg);
     void *preempted_arg;
     const char *resume; /* a resumable checkpoint, or a folder: its latest. The run continues after

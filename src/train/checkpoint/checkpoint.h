@@ -60,12 +60,14 @@ kolo_status kolo_checkpoint_save(const char *path, const kolo_store *store,
 typedef struct kolo_checkpoint_saver kolo_checkpoint_saver;
 kolo_status kolo_checkpoint_saver_create(kolo_checkpoint_saver **saver);
 /* Copies what kolo_checkpoint_save would write and starts to write it, then makes the checkpoint
- * the latest of the folder (kolo_checkpoint_folder_commit). Called like kolo_checkpoint_save; rank
- * 0 gives the folder. After the last one is done. IO, NOMEM, PEER, TIMEOUT: as
- * kolo_checkpoint_save. */
+ * the latest of the folder (kolo_checkpoint_folder_commit). `rows`, on rank 0: the file of the rows
+ * of tables, which is completed before, and belongs to the saver; or NULL. Called like
+ * kolo_checkpoint_save; rank 0 gives the folder. Waits for the last one, if that is not done, and
+ * removes it unless it is complete. IO, NOMEM, PEER, TIMEOUT: as kolo_checkpoint_save. */
 kolo_status kolo_checkpoint_saver_start(kolo_checkpoint_saver *saver, const char *folder,
                                         int64_t step, int64_t keep, const kolo_store *store,
-                                        const kolo_checkpoint_info *info);
+                                        const kolo_checkpoint_info *info,
+                                        kolo_safetensors_writer *rows);
 /* Whether kolo_checkpoint_saver_advance would wait. */
 bool kolo_checkpoint_saver_is_busy(const kolo_checkpoint_saver *saver);
 /* Waits, and goes on. *done: the checkpoint is complete, or the saver has none; else call it again,

@@ -54,7 +54,8 @@ struct kolo_checkpoint_saver {
     size_t used, capacity;
     piece *pieces;
     size_t n_pieces, cap_pieces;
-    kolo_task *task; /* of the stage; NULL: this rank has none */
+    kolo_safetensors_writer *rows; /* of tables, completed before the checkpoint; or NULL */
+    kolo_task *task;               /* of the stage; NULL: this rank has none */
 };
 
 /* Entry i if it is saved, else NULL. */
@@ -385,6 +386,7 @@ static kolo_status put_pieces(kolo_checkpoint_saver *r) {
 /* Rank 0, once all parts are in the file. */
 static kolo_status finish(void *saver) {
     kolo_checkpoint_saver *r = saver;
+    if (r->rows) KOLO_TRY(kolo_safetensors_finish(r->rows));
     KOLO_TRY(kolo_safetensors_finish(r->s.writer));
     return kolo_checkpoint_folder_commit(r->folder, r->step, r->keep);
 }
@@ -415,6 +417,8 @@ static void leave(kolo_checkpoint_saver *r) {
     kolo_task_destroy(r->task);
     r->task = NULL;
     close_file(&r->s);
+    kolo_safetensors_destroy(r->rows);
+    r->rows = NULL;
     kolo_free(r->folder);
     r->folder = NULL;
     r->n_pieces = r->used = 0;
@@ -442,10 +446,12 @@ static kolo_status begin(kolo_checkpoint_saver *r, const char *path) {
 
 kolo_status kolo_checkpoint_saver_start(kolo_checkpoint_saver *r, const char *folder, int64_t step,
                                         int64_t keep, const kolo_store *store,
-                                        const kolo_checkpoint_info *info) {
-    KOLO_ASSERT(r->stage == IDLE);
+                                        const kolo_checkpoint_info *info,
+                                        kolo_safetensors_writer *rows) {
+    leave(r);
     r->s = start(kolo_store_shard_comm(store), store, info);
     r->s.saver = r;
+    r->rows = rows;
     r->step = step;
     r->keep = keep;
     char *path = NULL;

@@ -336,7 +336,7 @@ static size_t copied_bytes(const kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     const kolo_store *store = kolo_session_store(j->session);
     const bool saves = o->checkpoint_steps + o->checkpoint_epochs > 0 || o->checkpoint_seconds > 0;
-    if (!saves || o->wait_for_saves || kolo_job_is_asynchronous(j)) return 0;
+    if (!saves || o->wait_for_saves) return 0;
     if (j->rank > 0 && !kolo_store_is_sharded(store)) return 0;
     return kolo_checkpoint_saver_needs(store);
 }

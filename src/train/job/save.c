@@ -132,13 +132,24 @@ kolo_status kolo_job_save_rows(const kolo_job *j, const char *name) {
     return status;
 }
 
-/* The rows of tables, beside the checkpoint and before it: so there is none without them. */
-static kolo_status save_tables(const kolo_job *j, const char *path) {
+/* Copies the rows of tables to their file beside the checkpoint `path`, which is completed before
+ * that: so there is none without them. *file NULL: there are no tables. */
+static kolo_status copy_tables(const kolo_job *j, const char *path,
+                               kolo_safetensors_writer **file) {
+    *file = NULL;
     if (!kolo_session_has_tables(j->session)) return KOLO_OK;
     char *rows = kolo_checkpoint_tables_path(path);
     if (!rows) return KOLO_NOMEM(strlen(path));
-    const kolo_status status = kolo_session_write_tables(j->session, rows, j->state.steps);
+    const kolo_status status = kolo_session_copy_tables(j->session, rows, j->state.steps, file);
     kolo_free(rows);
+    return status;
+}
+
+static kolo_status save_tables(const kolo_job *j, const char *path) {
+    kolo_safetensors_writer *file;
+    KOLO_TRY(copy_tables(j, path, &file));
+    const kolo_status status = file ? kolo_safetensors_finish(file) : KOLO_OK;
+    kolo_safetensors_destroy(file);
     return status;
 }
 
@@ -162,16 +173,30 @@ static kolo_status save_at_once(kolo_job *j) {
     return status;
 }
 
+/* Rank 0: the copy of the rows of tables, of the checkpoint that begins. */
+static kolo_status begin_tables(const kolo_job *j, kolo_safetensors_writer **rows) {
+    char *path = kolo_checkpoint_folder_path(j->setup.opts.out_dir, j->state.steps);
+    if (!path) return KOLO_NOMEM(strlen(j->setup.opts.out_dir));
+    const kolo_status status = copy_tables(j, path, rows);
+    kolo_free(path);
+    return status;
+}
+
 /* Starts to write a checkpoint in the background. */
 static kolo_status start_saving(kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     description d = {0};
-    KOLO_TRY(kolo_agree(j->comm, j->saver || !writes(j) ? KOLO_OK
-                                                        : kolo_checkpoint_saver_create(&j->saver)));
-    kolo_status status = writes(j) ? describe_on_all(j, NULL, true, &d) : KOLO_OK;
+    kolo_safetensors_writer *rows = NULL;
+    kolo_status status = KOLO_OK;
+    if (writes(j) && !j->saver) status = kolo_checkpoint_saver_create(&j->saver);
+    if (status == KOLO_OK && j->rank == 0) status = begin_tables(j, &rows);
+    status = kolo_agree(j->comm, status);
+    if (status == KOLO_OK && writes(j)) status = describe_on_all(j, NULL, true, &d);
     if (status == KOLO_OK && writes(j)) {
         status = kolo_checkpoint_saver_start(j->saver, o->out_dir, j->state.steps, o->keep,
-                                             kolo_session_store(j->session), &d.info);
+                                             kolo_session_store(j->session), &d.info, rows);
+    } else {
+        kolo_safetensors_destroy(rows);
     }
     forget(&d);
     status = kolo_agree(j->comm, status);
@@ -179,18 +204,18 @@ static kolo_status start_saving(kolo_job *j) {
     return status;
 }
 
-/* As kolo_job_complete_save; all errors count. */
+/* As kolo_job_complete_save; all errors count. Workers that make steps without each other have no
+ * collectives in between: rank 0, which alone writes, ends the run where a checkpoint failed. */
 static kolo_status complete_save(kolo_job *j, bool wait) {
+    kolo_comm *comm = kolo_job_is_asynchronous(j) ? NULL : j->comm;
     bool done = false;
     while (j->saving > 0 && !done) {
         int32_t busy = j->saver && kolo_checkpoint_saver_is_busy(j->saver);
-        if (!wait && j->comm) {
-            KOLO_TRY(kolo_allreduce(j->comm, &busy, 1, KOLO_DTYPE_I32, KOLO_MAX));
-        }
+        if (!wait && comm) KOLO_TRY(kolo_allreduce(comm, &busy, 1, KOLO_DTYPE_I32, KOLO_MAX));
         if (!wait && busy) return KOLO_OK;
         done = true; /* of ranks that do not write */
         kolo_status status = j->saver ? kolo_checkpoint_saver_advance(j->saver, &done) : KOLO_OK;
-        status = kolo_agree(j->comm, status);
+        status = kolo_agree(comm, status);
         if (status == KOLO_OK && done) j->saved = j->saving;
         if (status != KOLO_OK || done) j->saving = 0;
         if (status != KOLO_OK) return kolo_job_name_kept(status, "checkpoint", j->saved);
@@ -217,19 +242,13 @@ kolo_status kolo_job_fail_together(kolo_job *j, kolo_status status) {
     return status;
 }
 
-/* Whether steps go on while a checkpoint is written: that takes a collective in each of them. */
-static bool saves_in_background(const kolo_job *j) {
-    return !j->setup.opts.wait_for_saves && !kolo_job_is_asynchronous(j) &&
-           !kolo_session_has_tables(j->session);
-}
-
 /* Writes a resumable checkpoint. The run does not go on without its ledger. */
 static kolo_status save_resumable(kolo_job *j) {
     KOLO_TRY(kolo_job_sum_damaged(j));
     j->state.updates = kolo_session_updates(j->session);
     KOLO_TRY(kolo_job_check_parameters(j));
     if (j->setup.opts.ledger) KOLO_TRY(kolo_agree(j->comm, kolo_ledger_sync(j->ledger)));
-    const bool starts = saves_in_background(j) && has_interval(j) && !j->preemption.due;
+    const bool starts = !j->setup.opts.wait_for_saves && has_interval(j) && !j->preemption.due;
     const kolo_status status =
         kolo_job_name_kept(starts ? start_saving(j) : save_at_once(j), "checkpoint", j->saved);
     return j->preemption.due ? status : kolo_job_decide(j, status);

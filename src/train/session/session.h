@@ -25,6 +25,7 @@
  * Not thread-safe: one thread at a time. */
 
 #include "data/batch.h"
+#include "data/safetensors/safetensors.h"
 #include "kolo/session.h"
 #include "kolo/table.h"
 #include "pass/compression_plan.h"
@@ -255,9 +256,10 @@ kolo_status kolo_session_save_tables(kolo_session *session, const char *path, in
  * step of the batch; and the reads that steps have taken so. */
 void kolo_session_prefetch_rows(kolo_session *session, const kolo_batch *next);
 uint64_t kolo_session_count_ahead(const kolo_session *session);
-/* With tables, the files of checkpoints: see kolo_tables_write and kolo_tables_read. */
+/* With tables, the files of checkpoints: see kolo_tables_copy and kolo_tables_read. */
 bool kolo_session_has_tables(const kolo_session *session);
-kolo_status kolo_session_write_tables(kolo_session *session, const char *path, int64_t steps);
+kolo_status kolo_session_copy_tables(kolo_session *session, const char *path, int64_t steps,
+                                     kolo_safetensors_writer **file);
 kolo_status kolo_session_read_tables(kolo_session *session, const char *path);
 
 /* Whether workers take their samples from one counter: lease L is the share of worker L % n in step

@@ -344,19 +344,13 @@ static kolo_status try_model(kolo_setup *s) {
 
 /* Options of checkpoints where workers make steps without each other. */
 static kolo_status check_saves_alone(const kolo_train_opts *o, const kolo_consistency *c) {
-    if (o->checkpoint_seconds > 0 && (c->lease || o->record || o->replay)) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "checkpoints by time with %s: the workers meet at steps that are known "
-                         "before: give --checkpoint-every in steps",
-                         c->lease    ? "leases"
-                         : o->record ? "--record"
-                                     : "--replay");
-    }
-    if (!o->wait_for_saves) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG,
-                     "--wait-for-saves has no effect with --consistency %s: the workers wait for "
-                     "checkpoints anyway: omit it",
-                     o->consistency);
+    if (o->checkpoint_seconds <= 0 || (!c->lease && !o->record && !o->replay)) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "checkpoints by time with %s: the workers meet at steps that are known "
+                     "before: give --checkpoint-every in steps",
+                     c->lease    ? "leases"
+                     : o->record ? "--record"
+                                 : "--replay");
 }
 
 /* The tables at servers. Rows expire after updates: steps, or with a bound the steps of a worker.

@@ -46,10 +46,12 @@ kolo_status kolo_tables_flush(kolo_tables *d);
  * and NAME.rows, f32 [n,C]. In memory they are there twice for a moment. While no worker pushes.
  * IO, NOMEM, PEER, TIMEOUT. */
 kolo_status kolo_tables_save(kolo_tables *d, const char *path, int64_t steps);
-/* Writes everything that a run goes on from after `steps` steps: rows, states, ages and versions,
- * and the ids that wait for their rows. While no worker pushes. IO, NOMEM, PEER, TIMEOUT;
- * FORMAT: one does. */
-kolo_status kolo_tables_write(kolo_tables *d, const char *path, int64_t steps);
+/* Copies everything that a run goes on from after `steps` steps to a file: rows, states, ages and
+ * versions, and the ids that wait for their rows. While no worker pushes. The file has its name,
+ * and is durable, once kolo_safetensors_finish has ended, which may run while workers push. IO,
+ * NOMEM, PEER, TIMEOUT; FORMAT: a worker pushes. */
+kolo_status kolo_tables_copy(kolo_tables *d, const char *path, int64_t steps,
+                             kolo_safetensors_writer **file);
 /* Verifies that a file of rows is intact, and of that step. IO, FORMAT, NOMEM. */
 kolo_status kolo_tables_check(const char *path, int64_t steps);
 /* Gives its rows to their owners, however many there are. While no worker pushes. IO, NOMEM, PEER,

@@ -230,23 +230,29 @@ static kolo_status write_all(const kolo_tables *d, int64_t steps, kolo_safetenso
         KOLO_TRY(copy_table(&d->tables[i], d->owners, count, i * TENSORS, writer));
         KOLO_TRY(check_unchanged(&d->tables[i], &stats[i]));
     }
-    return kolo_safetensors_finish(writer);
+    return KOLO_OK;
 }
 
-static kolo_status write_once(const kolo_tables *d, const char *path, int64_t steps) {
+static kolo_status copy_once(const kolo_tables *d, const char *path, int64_t steps,
+                             kolo_safetensors_writer **file) {
     kolo_safetensors_writer *writer = NULL;
     kolo_status status = kolo_safetensors_create(path, &writer);
     if (status == KOLO_OK) status = write_all(d, steps, writer);
-    kolo_safetensors_destroy(writer);
-    return status;
+    if (status != KOLO_OK) {
+        kolo_safetensors_destroy(writer);
+        return status;
+    }
+    *file = writer;
+    return KOLO_OK;
 }
 
 /* The last push of a worker that has just died may still come: then the copy begins again. */
-kolo_status kolo_tables_write(kolo_tables *d, const char *path, int64_t steps) {
+kolo_status kolo_tables_copy(kolo_tables *d, const char *path, int64_t steps,
+                             kolo_safetensors_writer **file) {
     enum { TRIES = 1 + 2 * KOLO_TABLES_MOST };
     kolo_status status = KOLO_ERR_FORMAT;
     for (int k = 0; k < TRIES && status == KOLO_ERR_FORMAT; k++) {
-        status = write_once(d, path, steps);
+        status = copy_once(d, path, steps, file);
     }
     return status;
 }

@@ -1,6 +1,7 @@
 /* Jobs killed by SIGKILL while they write a checkpoint in the background: existing files stay
- * intact, and the same command continues, bitwise equal to an uninterrupted run; also with other
- * workers, which use each sample once. */
+ * intact, and the same command continues, bitwise equal to an uninterrupted run, also of a worker
+ * that makes steps on its own, and with the rows of tables; and with other workers, which use each
+ * sample once. */
 #define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/file.h"
@@ -20,14 +21,21 @@
 
 enum { IN_THE_MIDDLE = 3, MOST_KILLS = 40 };
 
-#define JOB                                                                       \
-    "train --model mlp:hidden=256 --data synthetic:N=640 --threads 1 --steps 90 " \
-    "--momentum 0.9 --augment crop=2 --no-eval --progress none"
+static const char images[] =
+    "train --model mlp:hidden=256 --data synthetic:N=640 --threads 1 --steps 90 "
+    "--momentum 0.9 --augment crop=2 --no-eval --progress none";
+static const char rows[] =
+    "train --model fasttext:rows=20000,width=16,features=12 --data synthetic-labelled:N=640 "
+    "--threads 1 --steps 90 --optimizer adam --no-eval --progress none";
+static const char uneven[] =
+    "train --model mlp:hidden=64 --data synthetic:N=647 --threads 1 --steps 90 --momentum 0.9 "
+    "--augment crop=2 --no-eval --progress none --global-batch 18 --reproducible 9 --no-bind";
+static const char *job = images;
 #define SAVES "--out run --checkpoint-every 1 --resume latest "
 
 static kolo_process start(const char *options) {
-    char line[512];
-    snprintf(line, sizeof line, "exec '%s' " JOB " %s >out 2>err", KOLO_COMMAND, options);
+    char line[640];
+    snprintf(line, sizeof line, "exec '%s' %s %s >out 2>err", KOLO_COMMAND, job, options);
     return test_job_start((char *[]){"sh", "-c", line, NULL});
 }
 
@@ -64,15 +72,15 @@ static void assert_latest_is_whole(void) {
 /* Starts or resumes the job and kills it as soon as it writes a file; returns whether that
  * interrupted the writing. */
 static bool kill_writer(const char *options) {
-    kolo_process job = start(options);
+    kolo_process killed = start(options);
     int64_t hangs = test_hangs_ns();
     bool begun = false; /* else the files are those of the last job */
     for (int n = 0; !begun || n == 0; n = temporary()) {
         begun |= kolo_folder_exists("run") && temporary() == 0;
         assert_true(kolo_now_ns() < hangs);
     }
-    kolo_process_signal(&job, SIGKILL, false);
-    assert_int_equal(test_job_end(&job).signal, SIGKILL);
+    kolo_process_signal(&killed, SIGKILL, false);
+    assert_int_equal(test_job_end(&killed).signal, SIGKILL);
     await_the_end_of_ranks();
     assert_latest_is_whole();
     return temporary() > 0;
@@ -81,8 +89,8 @@ static bool kill_writer(const char *options) {
 static void run_to_the_end(const char *options, const char *json) {
     char all[256];
     snprintf(all, sizeof all, "%s --json %s", options, json);
-    kolo_process job = start(all);
-    int code = test_job_end(&job).code;
+    kolo_process whole = start(all);
+    int code = test_job_end(&whole).code;
     if (code != 0) fail_msg("exit %d: %s", code, test_contents("err"));
 }
 
@@ -99,10 +107,10 @@ static void assert_same_result(const char *a, const char *b) {
 
 /* Starts or resumes the job and kills it after some time. */
 static void kill_after(const char *options, int ms) {
-    kolo_process job = start(options);
+    kolo_process killed = start(options);
     poll(NULL, 0, ms);
-    kolo_process_signal(&job, SIGKILL, false);
-    (void)test_job_end(&job); /* it may have ended */
+    kolo_process_signal(&killed, SIGKILL, false);
+    (void)test_job_end(&killed); /* it may have ended */
     if (!kolo_folder_exists("run")) return;
     await_the_end_of_ranks();
     assert_latest_is_whole();
@@ -121,22 +129,35 @@ static void kill_often(const char *const *options, size_t n) {
     assert_int_equal(middle, IN_THE_MIDDLE);
 }
 
-static void a_killed_writer_costs_no_bit(void **state) {
-    const int rounds = getenv("KOLO_SOAK") ? 25 : 1; /* 300 kills, half of them in the middle */
-    for (int workers = 1; workers <= 2; workers++) {
-        char all[64], saves[128], last[160];
-        snprintf(all, sizeof all, "--batch 16 --workers %d ", workers);
-        snprintf(saves, sizeof saves, "%s" SAVES, all);
-        snprintf(last, sizeof last, "%s--out run --checkpoint-every 50 --resume latest", all);
-        run_to_the_end(all, "straight.json");
-        for (int round = 0; round < rounds; round++) {
-            kill_often((const char *[]){saves}, 1);
-            run_to_the_end(last, "killed.json");
-            assert_same_result("straight.json", "killed.json");
-            assert_int_equal(temporary(), 0);
-            assert_int_equal(system("rm -r run"), 0);
-        }
+static void kill_and_compare(const char *all) {
+    const int rounds = getenv("KOLO_SOAK") ? 25 : 1; /* 300 kills of two jobs, half in the middle */
+    char saves[256], last[256];
+    snprintf(saves, sizeof saves, "%s" SAVES, all);
+    snprintf(last, sizeof last, "%s--out run --checkpoint-every 50 --resume latest", all);
+    run_to_the_end(all, "straight.json");
+    for (int round = 0; round < rounds; round++) {
+        kill_often((const char *[]){saves}, 1);
+        run_to_the_end(last, "killed.json");
+        assert_same_result("straight.json", "killed.json");
+        assert_int_equal(temporary(), 0);
+        assert_int_equal(system("rm -r run"), 0);
     }
+}
+
+static void a_killed_writer_costs_no_bit(void **state) {
+    kill_and_compare("--batch 16 --workers 1 ");
+    kill_and_compare("--batch 16 --workers 2 ");
+}
+
+#define SERVED "--batch 16 --sync ps --servers 1 --no-bind "
+
+/* With one worker the order of updates is the same. */
+static void a_killed_writer_of_a_served_run_costs_no_bit(void **state) {
+    kill_and_compare(SERVED "--workers 1 --consistency asp ");
+    job = rows;
+    kill_and_compare(SERVED "--workers 2 --table emb.weight ");
+    kill_and_compare(SERVED "--workers 1 --table emb.weight --consistency asp ");
+    job = images;
 }
 
 /* With logical shards the bits are those of any number of workers, and of state that is sharded,
@@ -162,10 +183,51 @@ static void other_workers_go_on_with_each_sample_once(void **state) {
     }
 }
 
+/* The options of a start with 1 to 8 workers of unequal weights. */
+static void draw_workers(char *options, size_t size) {
+    static const char *const weights[] = {"0.5", "1", "2"};
+    const int workers = 1 + rand() % 8;
+    int length = snprintf(options, size, SAVES "--ledger used --workers %d", workers);
+    for (int w = 0; workers > 1 && w < workers; w++) {
+        length += snprintf(options + length, size - (size_t)length, "%s%s",
+                           w == 0 ? " --worker-weights " : ",", weights[rand() % 3]);
+    }
+}
+
+/* 18 samples of a step, 17 of the last one of an epoch, in 9 shards. */
+static void any_workers_go_on_with_each_sample_once(void **state) {
+    enum { KILLS = 4 };
+    const int rounds = getenv("KOLO_SOAK") ? 25 : 1;
+    job = uneven;
+    run_to_the_end("", "straight.json");
+    for (int round = 0; round < rounds; round++) {
+        for (int kill = 0; kill < KILLS; kill++) {
+            char options[256];
+            draw_workers(options, sizeof options);
+            printf("%s\n", options);
+            if (kill % 2 == 0) {
+                (void)kill_writer(options);
+            } else {
+                kill_after(options, 300 + rand() % 700);
+            }
+        }
+        run_to_the_end("--out run --checkpoint-every 50 --resume latest --ledger used",
+                       "killed.json");
+        assert_same_result("straight.json", "killed.json");
+        assert_int_equal(test_run("data ledger used"), 0);
+        assert_true(test_contains("out", "epoch 1: 647 samples, each once\n"));
+        assert_true(test_contains("out", "epoch 2: 647 samples, each once\n"));
+        assert_int_equal(system("rm -r run used.*"), 0);
+    }
+    job = images;
+}
+
 TEST_MAIN(test_killed_writer) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_writer_costs_no_bit),
+        cmocka_unit_test(a_killed_writer_of_a_served_run_costs_no_bit),
         cmocka_unit_test(other_workers_go_on_with_each_sample_once),
+        cmocka_unit_test(any_workers_go_on_with_each_sample_once),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }

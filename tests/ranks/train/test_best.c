@@ -178,8 +178,6 @@ static void options_without_effect_are_refused(void **state) {
         {"--checkpoint-every 10m --sync ps --servers 1 --workers 2 --consistency asp,lease=1 --out "
          "run",
          "give --checkpoint-every in steps"},
-        {"--checkpoint-every 5 --sync ps --workers 2 --consistency asp --out run --wait-for-saves",
-         "--wait-for-saves has no effect"},
         {"--wait-for-saves --out run", "--wait-for-saves requires --checkpoint-every"},
         {"--checkpoint-every 10m", "--checkpoint-every needs --out DIR"},
         {"--checkpoint-every 10d --out run", "or a time, such as 10m"},
