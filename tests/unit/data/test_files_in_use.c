@@ -70,7 +70,7 @@ static void make_images(void) {
         system("rm -rf set && mkdir -p set/train/a set/val/a && for i in 1 2 3 4; do "
                "cp " CORPUS "baseline.jpg set/train/a/$i.jpg; echo 0 >set/train/a/$i.cls; done && "
                "cp " CORPUS "grey.png set/val/a && rm -f shard-*.tar && tar -C set/train/a "
-                            "--format=ustar --sort=name -cf shard-0.tar ."),
+               "--format=ustar --sort=name -cf shard-0.tar ."),
         0);
     ASSERT_OK(kolo_dataset_pack("folder:set,size=9", &(kolo_pack_opts){.replace = true}, "e.pack"));
     ASSERT_OK(kolo_dataset_pack("synthetic:N=60,test=7,shape=3x100x100,classes=3",
