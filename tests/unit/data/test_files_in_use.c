@@ -127,7 +127,7 @@ static kolo_status read_sample(const kolo_dataset *d, int64_t i, char *sample) {
     memset(sample, 0, MOST_BYTES);
     for (int f = 0; f < d->info.n_fields; f++) {
         data[f] = sample + at;
-        at += d->bytes[f];
+        at += (d->bytes[f] + 63) / 64 * 64;
     }
     assert_true(at <= MOST_BYTES);
     return kolo_dataset_gather(d, &i, 1, data);
