@@ -226,7 +226,8 @@ bool kolo_job_wants_checkpoint_now(const kolo_job *j);
 /* Writes a resumable checkpoint if one is due, on rank 0. Collective. */
 kolo_status kolo_job_save_resumable(kolo_job *j);
 /* Completes a checkpoint that is being written in the background. `wait`: else only if no rank
- * would wait. Collective. */
+ * would wait. Collective, unless workers make steps without each other: then rank 0 does it alone.
+ */
 kolo_status kolo_job_complete_save(kolo_job *j, bool wait);
 /* After an error that all ranks return in the same step, unless it is that a rank is lost:
  * completes the checkpoint that is being written, and adds to the error which one is kept. Returns
