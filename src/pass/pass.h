@@ -86,6 +86,8 @@ bool kolo_node_is_once_per_step(const kolo_graph *g, int32_t i, const bool *once
  * "sample_weight" is one over their number. Runs between the passes shard and statistics. ARG:
  * there is none. UNSUPPORTED: the graph reads the statistics of one. */
 kolo_status kolo_pass_sync_batch_norm(kolo_graph *g);
+/* How many there are, by the samples of a rank or of all. */
+int kolo_count_batch_norms(const kolo_graph *g);
 
 /* Adds the update of the running statistics of each batch normalization. Uses the scalar "share",
  * the fraction of the global batch on this rank. Runs before the gradient pass. */

@@ -84,13 +84,9 @@ static kolo_status units(kolo_graph *g, const kolo_pipeline_opts *opts) {
     (void)opts;
     return kolo_pass_units(g);
 }
-static bool normalizes(const kolo_graph *g) {
-    bool any = false;
-    for (int32_t i = 0; i < g->n_nodes; i++) any |= g->nodes[i]->op == &kolo_op_batch_norm;
-    return any;
-}
 static kolo_status stages(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    if (opts->train && opts->sync_batch_norm && !normalizes(g)) { /* a stage alone may have none */
+    const bool none = kolo_count_batch_norms(g) == 0; /* a stage alone may have none */
+    if (opts->train && opts->sync_batch_norm && none) {
         return KOLO_FAIL(KOLO_ERR_ARG, "the model has no batch normalization to synchronize: "
                                        "omit --sync-bn");
     }

@@ -10,7 +10,8 @@
  * scalar "sample_weight" is one over the samples of all ranks in the micro-batch. The sums are
  * PARTIAL where the samples are SHARDED, and redistributed to all ranks. Runs after the pass shard
  * and before statistics and the gradient, whose sums over the ranks the rule of sync_norm adds.
- * (PyTorch's SyncBatchNorm.) */
+ * Where ranks have rows of images each (partition/rows.c), these nodes are there already and sum
+ * over the rows alone; they get the samples. (PyTorch's SyncBatchNorm.) */
 #include "graph/ops/ops.h"
 #include "graph/propagate.h"
 #include "pass/pass.h"
@@ -59,12 +60,54 @@ static kolo_status replace(synchronizer *s, kolo_node *n) {
     return KOLO_OK;
 }
 
+/* A redistribution of what belonged to the samples of a rank: of sums, now over the samples too; of
+ * statistics, which are those of all samples. */
+static kolo_status widen_move(kolo_graph *g, kolo_node *n) {
+    const int dp = kolo_mesh_find(&g->mesh, "dp");
+    const int32_t producer = kolo_info(g, n->in[0])->producer;
+    const bool sums = producer >= 0 && g->nodes[producer]->op == &kolo_op_sync_norm_sums;
+    kolo_redistribution *move = kolo_arena_alloc(&g->arena, sizeof *move);
+    if (!move) return KOLO_NOMEM(sizeof *move);
+    *move = *n->move;
+    move->from.axis[dp] = kolo_info(g, n->in[0])->placements.axis[dp];
+    move->to.axis[dp] =
+        sums ? (kolo_placement){.kind = KOLO_PLACEMENT_REPLICATED} : move->from.axis[dp];
+    n->move = move;
+    return KOLO_OK;
+}
+
+static bool is_of_samples(const kolo_graph *g, const kolo_node *n) {
+    const int dp = kolo_mesh_find(&g->mesh, "dp");
+    return n->op == &kolo_op_redistribute && dp >= 0 &&
+           n->move->from.axis[dp].kind == KOLO_PLACEMENT_LOCAL;
+}
+
+/* The nodes that the pass partition makes of a normalization where each rank has some rows of the
+ * images (partition/rows.c) sum over the rows of a rank's samples: now over all samples. */
+static kolo_status widen(const synchronizer *s, kolo_node *n) {
+    if (n->op == &kolo_op_sync_norm_sums) {
+        n->attr[KOLO_SYNC_SUMS_OF_RANK].i = 0;
+        n->in[2] = s->weight;
+    } else if (n->op == &kolo_op_sync_norm_statistics) {
+        n->in[3] = s->weight;
+    } else if (n->op == &kolo_op_sync_norm) {
+        n->attr[KOLO_SYNC_NORM_OF_RANK].i = 0;
+        n->in[5] = s->weight;
+    } else if (is_of_samples(s->g, n)) {
+        KOLO_TRY(widen_move(s->g, n));
+    } else {
+        return KOLO_OK;
+    }
+    return kolo_node_propagate(s->g, n);
+}
+
 static kolo_status walk(synchronizer *s) {
     kolo_graph *g = s->g;
     const int32_t n_nodes = g->n_nodes;
     for (int32_t i = 0; i < n_nodes; i++) {
         kolo_node *n = g->nodes[i];
         if (n->op != &kolo_op_batch_norm) {
+            KOLO_TRY(widen(s, n));
             s->order[s->n++] = n;
             continue;
         }
@@ -77,14 +120,17 @@ static kolo_status walk(synchronizer *s) {
     return kolo_graph_set_nodes(g, s->order, s->n);
 }
 
-static int count_norms(const kolo_graph *g) {
+int kolo_count_batch_norms(const kolo_graph *g) {
     int norms = 0;
-    for (int32_t i = 0; i < g->n_nodes; i++) norms += g->nodes[i]->op == &kolo_op_batch_norm;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_op *op = g->nodes[i]->op;
+        norms += op == &kolo_op_batch_norm || op == &kolo_op_sync_norm;
+    }
     return norms;
 }
 
 kolo_status kolo_pass_sync_batch_norm(kolo_graph *g) {
-    const int norms = count_norms(g);
+    const int norms = kolo_count_batch_norms(g);
     if (norms == 0 && g->stages > 1) return KOLO_OK; /* other stages have them */
     if (norms == 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "the model has no batch normalization to synchronize: "

@@ -32,6 +32,7 @@ static kolo_status run_step(kolo_plan *p, const mesh_model *m, const share *of, 
     kolo_plan_set(p, kolo_plan_find_scalar(p, "share"),
                   1.0 / (double)(of->ranks * m->micro_batches));
     kolo_plan_set(p, kolo_plan_find_scalar(p, "rank_weight"), 1.0 / (double)count);
+    kolo_plan_set(p, kolo_plan_find_scalar(p, "sample_weight"), 1.0 / (double)m->samples);
     kolo_plan_set_integer(p, kolo_plan_find_scalar(p, "rng_key"), 77 + step);
     for (int64_t k = 0; k < m->micro_batches; k++) {
         const int64_t from = k * m->samples + first;
@@ -59,6 +60,8 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const mesh_model *m
     const kolo_plan_opts opts = {.train = true,
                                  .optimizer = m->optimizer,
                                  .micro_batches = m->micro_batches,
+                                 .sync_batch_norm = m->sync_batch_norm,
+                                 .sparse_embedding = m->sparse_embedding,
                                  .recompute = m->recompute,
                                  .zero = m->zero,
                                  .mesh = *mesh,

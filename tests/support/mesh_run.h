@@ -21,7 +21,9 @@ typedef struct mesh_model {
     int64_t samples, terms, micro_batches; /* samples of a micro-batch; terms of the loss in each */
     kolo_optimizer_opts optimizer;
     kolo_recompute recompute;
-    int zero;              /* level of ZeRO */
+    int zero;             /* level of ZeRO */
+    bool sync_batch_norm; /* statistics of all samples of a micro-batch */
+    bool sparse_embedding;
     const char *placement; /* rules; NULL: the built-in ones */
     kolo_status (*build)(kolo_graph *g, int64_t samples, const void *arg);
     /* Fills the inputs with samples first to first + count - 1 of a step. */

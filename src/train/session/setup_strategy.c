@@ -33,7 +33,6 @@ static kolo_status check_conflicts(const char *what, const char *value, const co
 
 /* What stages and tensor parallelism do not go with. */
 static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *mesh) {
-    const int sp = kolo_mesh_find(mesh, "sp");
     const struct {
         bool given;
         const char *option;
@@ -41,7 +40,6 @@ static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *m
         {o->zero > 1, "--zero above 1"},
         {o->reproducible > 0, "--reproducible"},
         {o->sparse_embedding, "--sparse-embedding"},
-        {o->sync_bn && sp >= 0 && mesh->axes[sp].size > 1, "--sync-bn"},
         {o->consistency && strcmp(o->consistency, "bsp") != 0, "--consistency"},
         {o->compress && strcmp(o->compress, "none") != 0, "--compress"},
     };

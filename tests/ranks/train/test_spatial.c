@@ -32,6 +32,7 @@ typedef struct setting {
     kolo_recompute recompute;
     int zero;
     const char *rules; /* of tensor parallelism */
+    bool sync;         /* batch normalization by all samples */
 } setting;
 
 /* ---- nets ---- */
@@ -200,6 +201,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
                           .optimizer = s->optimizer,
                           .recompute = s->recompute,
                           .zero = s->zero,
+                          .sync_batch_norm = s->sync,
                           .placement = s->rules,
                           .build = build,
                           .feed = feed,
@@ -225,16 +227,16 @@ static const struct {
     setting s;
     bool soak;
 } cases[] = {
-    {{"dp=1,sp=2", 2, PIXELS(12), 2, 1, CLIPPED, 0, 0, NULL}, false},
-    {{"dp=1,sp=2", 2, PIXELS(11), 2, 2, ADAM, KOLO_RECOMPUTE_CHEAP, 0, NULL}, false},
-    {{"dp=1,sp=3", 3, PIXELS(13), 1, 1, CLIPPED, KOLO_RECOMPUTE_FULL, 0, NULL}, false},
-    {{"dp=1,sp=2", 2, LABELS(21), 3, 1, CLIPPED, 0, 0, NULL}, false},
-    {{"dp=1,sp=3", 3, LABELS(22), 2, 2, ADAM, 0, 0, NULL}, false},
-    {{"dp=1,sp=2", 2, FOLDS(12), 3, 1, CLIPPED, 0, 0, NULL}, false},
-    {{"dp=1,sp=2", 2, PAIRS(12), 3, 1, CLIPPED, 0, 0, NULL}, false},
-    {{"dp=1,sp=2", 2, UNET(48), 4, 1, CLIPPED, 0, 0, NULL}, true},
-    {{"dp=1,sp=3", 3, UNET(48), 4, 1, ADAM, 0, 0, NULL}, true},
-    {{"dp=1,sp=5", 5, PIXELS(23), 1, 1, CLIPPED, 0, 0, NULL}, true},
+    {{"dp=1,sp=2", 2, PIXELS(12), 2, 1, CLIPPED, 0, 0, NULL, false}, false},
+    {{"dp=1,sp=2", 2, PIXELS(11), 2, 2, ADAM, KOLO_RECOMPUTE_CHEAP, 0, NULL, false}, false},
+    {{"dp=1,sp=3", 3, PIXELS(13), 1, 1, CLIPPED, KOLO_RECOMPUTE_FULL, 0, NULL, false}, false},
+    {{"dp=1,sp=2", 2, LABELS(21), 3, 1, CLIPPED, 0, 0, NULL, false}, false},
+    {{"dp=1,sp=3", 3, LABELS(22), 2, 2, ADAM, 0, 0, NULL, false}, false},
+    {{"dp=1,sp=2", 2, FOLDS(12), 3, 1, CLIPPED, 0, 0, NULL, false}, false},
+    {{"dp=1,sp=2", 2, PAIRS(12), 3, 1, CLIPPED, 0, 0, NULL, false}, false},
+    {{"dp=1,sp=2", 2, UNET(48), 4, 1, CLIPPED, 0, 0, NULL, false}, true},
+    {{"dp=1,sp=3", 3, UNET(48), 4, 1, ADAM, 0, 0, NULL, false}, true},
+    {{"dp=1,sp=5", 5, PIXELS(23), 1, 1, CLIPPED, 0, 0, NULL, false}, true},
 };
 
 static void rows_are_computed_as_on_one_rank(void **state) {
@@ -254,9 +256,9 @@ static void samples_and_rows_are_divided_at_once(void **state) {
         setting s;
         bool soak;
     } mixed[] = {
-        {{"dp=2,sp=2", 4, PIXELS(12), 4, 1, CLIPPED, 0, 0, NULL}, false},
-        {{"dp=2,sp=2", 4, LABELS(21), 4, 2, ADAM, 0, 1, NULL}, false},
-        {{"dp=2,sp=3", 6, PIXELS(13), 2, 1, ADAM, 0, 1, NULL}, true},
+        {{"dp=2,sp=2", 4, PIXELS(12), 4, 1, CLIPPED, 0, 0, NULL, false}, false},
+        {{"dp=2,sp=2", 4, LABELS(21), 4, 2, ADAM, 0, 1, NULL, false}, false},
+        {{"dp=2,sp=3", 6, PIXELS(13), 2, 1, ADAM, 0, 1, NULL, false}, true},
     };
     (void)state;
     for (size_t i = 0; i < KOLO_COUNT(mixed); i++) {
@@ -268,11 +270,34 @@ static void samples_and_rows_are_divided_at_once(void **state) {
     }
 }
 
+/* By all rows of the samples of all ranks: what one rank computes. */
+static void batch_norms_of_all_samples_and_rows(void **state) {
+    static const struct {
+        setting s;
+        bool soak;
+    } all[] = {
+        {{"dp=2,sp=2", 4, PIXELS(12), 4, 1, CLIPPED, 0, 0, NULL, true}, false},
+        {{"dp=2,sp=2", 4, LABELS(21), 4, 2, ADAM, KOLO_RECOMPUTE_FULL, 1, NULL, true}, false},
+        {{"sp=2,dp=1,tp=2", 4, LABELS(22), 2, 1, CLIPPED, 0, 0, "w1 0\nw2 1\n", true}, false},
+        {{"dp=2,sp=3", 6, PIXELS(13), 4, 2, ADAM, KOLO_RECOMPUTE_CHEAP, 0, NULL, true}, true},
+        {{"dp=2,sp=2,tp=2", 8, LABELS(22), 4, 1, ADAM, 0, 1, "w1 0\nw2 1\n", true}, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < KOLO_COUNT(all); i++) {
+        setting s = all[i].s, alone = all[i].s;
+        if (all[i].soak && !getenv("KOLO_SOAK")) continue;
+        alone.mesh = "dp=1";
+        alone.zero = 0;
+        alone.rules = NULL;
+        mesh_assert_equals(s.mesh, body, &s, s.ranks, &alone, 1, sizeof s);
+    }
+}
+
 /* Channels of convolutions over tp, rows over sp. */
 static void channels_and_rows_are_divided_at_once(void **state) {
     static const setting mixed[] = {
-        {"dp=1,sp=2,tp=2", 4, LABELS(21), 3, 1, CLIPPED, 0, 0, "w1 0\nw2 1\n"},
-        {"dp=1,tp=2,sp=2", 4, LABELS(22), 2, 2, ADAM, 0, 0, "w1 0\nw2 1\nfc 0\n"},
+        {"dp=1,sp=2,tp=2", 4, LABELS(21), 3, 1, CLIPPED, 0, 0, "w1 0\nw2 1\n", false},
+        {"dp=1,tp=2,sp=2", 4, LABELS(22), 2, 2, ADAM, 0, 0, "w1 0\nw2 1\nfc 0\n", false},
     };
     static mesh_outcome expected;
     (void)state;
@@ -302,18 +327,27 @@ static void jobs_train_and_evaluate(void **state) {
         kolo_train_opts opts;
         const char *mesh, *alone;
         int ranks, alone_ranks, zero;
+        bool sync;
     } jobs[] = {
-        {JOB("unet", "width=4", SEGMENTS("48")), "sp=2", NULL, 2, 1, 0},
-        {JOB("unet", "width=16", SEGMENTS("48")), "sp=3", NULL, 3, 1, 0},
-        {JOB("unet", "width=4", SEGMENTS("32")), "dp=2,sp=2", "dp=2", 4, 2, 1},
-        {JOB("resnet20", NULL, "synthetic:N=19,test=5,shape=3x32x16"), "sp=2", NULL, 2, 1, 0},
-        {JOB("lenet", NULL, "synthetic:N=19,test=5"), "sp=3", NULL, 3, 1, 0},
-        {JOB("resnet20", NULL, "synthetic:N=19,test=5,shape=3x32x16"), "sp=2,tp=2", NULL, 4, 1, 0},
-        {JOB("resnet20", NULL, "synthetic:N=18,test=5,shape=3x32x16"), "pp=2,sp=2", NULL, 4, 1, 0},
+        {JOB("unet", "width=4", SEGMENTS("48")), "sp=2", NULL, 2, 1, 0, false},
+        {JOB("unet", "width=16", SEGMENTS("48")), "sp=3", NULL, 3, 1, 0, false},
+        {JOB("unet", "width=4", SEGMENTS("32")), "dp=2,sp=2", "dp=2", 4, 2, 1, false},
+        {JOB("resnet20", NULL, "synthetic:N=19,test=5,shape=3x32x16"), "sp=2", NULL, 2, 1, 0,
+         false},
+        {JOB("lenet", NULL, "synthetic:N=19,test=5"), "sp=3", NULL, 3, 1, 0, false},
+        {JOB("resnet20", NULL, "synthetic:N=19,test=5,shape=3x32x16"), "sp=2,tp=2", NULL, 4, 1, 0,
+         false},
+        {JOB("resnet20", NULL, "synthetic:N=18,test=5,shape=3x32x16"), "pp=2,sp=2", NULL, 4, 1, 0,
+         false},
+        {JOB("resnet20", NULL, "synthetic:N=19,test=5,shape=3x32x16"), "dp=2,sp=2", NULL, 4, 1, 1,
+         true},
+        {JOB("resnet20", NULL, "synthetic:N=18,test=5,shape=3x32x16"), "dp=2,pp=2,sp=2", NULL, 8, 1,
+         0, true},
     };
     (void)state;
     for (size_t i = 0; i < KOLO_COUNT(jobs); i++) {
         kolo_train_opts opts = jobs[i].opts;
+        opts.sync_bn = jobs[i].sync;
         opts.mesh = jobs[i].alone;
         const kolo_train_result alone = train_well(jobs[i].alone_ranks, &opts);
         opts.mesh = jobs[i].mesh;
@@ -345,15 +379,11 @@ static void what_rows_do_not_go_with_is_named(void **state) {
     static const struct {
         const char *model, *data, *mesh, *text;
         int ranks;
-        bool sync;
     } bad[] = {
-        {"mlp", "synthetic:N=19,test=5", "sp=2", "linear combines all of them", 2, false},
-        {"resnet20", "synthetic:N=19,test=5,shape=3x3x16", "sp=4", "3 rows of images cannot be", 4,
-         false},
+        {"mlp", "synthetic:N=19,test=5", "sp=2", "linear combines all of them", 2},
+        {"resnet20", "synthetic:N=19,test=5,shape=3x3x16", "sp=4", "3 rows of images cannot be", 4},
         {"vit_tiny", "synthetic:N=19,test=5,shape=3x32x32", "sp=2", "makes a sequence of the rows",
-         2, false},
-        {"resnet20", "synthetic:N=19,test=5,shape=3x16x16", "sp=2",
-         "--sync-bn cannot be combined with the mesh", 2, true},
+         2},
     };
     (void)state;
     for (size_t i = 0; i < KOLO_COUNT(bad); i++) {
@@ -361,7 +391,6 @@ static void what_rows_do_not_go_with_is_named(void **state) {
         opts.model = bad[i].model;
         opts.data = bad[i].data;
         opts.mesh = bad[i].mesh;
-        opts.sync_bn = bad[i].sync;
         assert_job_refused(bad[i].ranks, &opts, bad[i].text);
     }
 }
@@ -370,6 +399,7 @@ TEST_MAIN(test_spatial) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_computed_as_on_one_rank),
         cmocka_unit_test(samples_and_rows_are_divided_at_once),
+        cmocka_unit_test(batch_norms_of_all_samples_and_rows),
         cmocka_unit_test(channels_and_rows_are_divided_at_once),
         cmocka_unit_test(jobs_train_and_evaluate),
         cmocka_unit_test(half_precision_sends_half_rows),
