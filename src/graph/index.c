@@ -32,7 +32,7 @@ static bool read_dimensions(const char *p, const char *end, const kolo_shape *sh
                             kolo_index_term *term) {
     int letters = 0, any = 0;
     for (const char *c = p; c < end; c++) {
-        letters += !isdigit((unsigned char)*c) && *c != '(' && *c != ')' && *c != '~';
+        letters += !isdigit((unsigned char)*c) && !strchr("()~@", *c);
         letters -= *c == '('; /* two are one dimension */
         any += *c == '*' || *c == '#';
     }
@@ -46,6 +46,10 @@ static bool read_dimensions(const char *p, const char *end, const kolo_shape *sh
         }
         if (*p == '~') {
             term->window[term->n] = true;
+            continue;
+        }
+        if (*p == '@') {
+            term->listed[term->n] = true;
             continue;
         }
         if (*p == '(') {

@@ -16,10 +16,13 @@
  *     ~     before an index that both inputs and outputs have: a window. Of an input: the slice of
  *           the outputs needs more than that slice of it, its halo. Of an output: a slice of the
  *           inputs gives more than that slice of it, summands where these overlap
+ *     @     before an index: the dimension lists some values of it, whose numbers are elements of a
+ *           tensor: the rows of a row-sparse gradient. Slices of the others give those of the slice
  *     *     any number of indices; those of all terms are the same
  *     #     any number of whole dimensions. A term has one * or # at most
  *     s     first in a term: no dimension. The value belongs to a shard of the samples, as the mean
- *           of a batch does, or the number of the first sample. Nothing else is called s.
+ *           of a batch does, or the number of the first sample. Nothing else is called s. With an
+ *           index after / that no output has, each slice along that gives a version of its own too
  *     ,     between factors     +   between addends, each of which has the factors up to the next
  *     /     in an output, before indices that it neither has nor sums over
  *     |     between alternatives; the first that fits the ranks of the tensors holds
@@ -38,6 +41,7 @@ typedef struct kolo_index_term {
     int code[KOLO_MAX_RANK];      /* a letter, KOLO_INDEX_STAR + i, or KOLO_INDEX_WHOLE */
     int parts[KOLO_MAX_RANK];     /* by dimension; 1 without a digit */
     bool window[KOLO_MAX_RANK];   /* ~ */
+    bool listed[KOLO_MAX_RANK];   /* @ */
     int inner[KOLO_MAX_RANK];     /* of merged dimensions: the code of the inner one; else 0 */
     int64_t outer[KOLO_MAX_RANK]; /* then the length of the outer one */
     int n_without;                /* outputs: indices after '/' */

@@ -92,6 +92,17 @@ static bool is_independent(const kolo_index_term *term, int code) {
     return false;
 }
 
+/* Whether slices along an index each give a version of an output: those of the samples, and others
+ * that no output has. */
+static bool has_versions(const axis_query *q, const kolo_index_term *term, int code) {
+    if (!term->by_shard || code == KOLO_DIM_FLAT) return false;
+    if (code == 'n') return true;
+    for (int k = 0; k < q->n->n_out; k++) {
+        if (kolo_index_find(&q->index->out[k], code) >= 0) return false;
+    }
+    return is_independent(term, code);
+}
+
 /* Adds the halo, or its summands, to the placement of a term with a window along the index. */
 static void add_halo(const axis_query *q, const kolo_index_term *term, int code, bool output,
                      kolo_placement *placement) {
@@ -192,7 +203,7 @@ static kolo_status sharded(axis_query *q) {
             const kolo_placement slice = bare(&q->in[first]);
             (void)cut_alike(&slice, &q->index->in[first], slice.dim, term, d, &q->out[k]);
             add_halo(q, term, code, true, &q->out[k]);
-        } else if (term->by_shard && code == 'n') {
+        } else if (has_versions(q, term, code)) {
             q->out[k].kind = KOLO_PLACEMENT_LOCAL;
         } else if (!is_independent(term, code)) {
             if (is_nonlinear(q->n)) return refuse(q, first, "the op is no sum over this index");

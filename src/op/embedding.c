@@ -1,5 +1,6 @@
 /* Embedding lookup: rows of a table by token id, plus an optional row by position. The gradient of
  * the table is dense, or row-sparse if the table is marked (rows.c). */
+#include "base/integer.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 #include "kernel/ref/ref.h"
@@ -67,22 +68,22 @@ static kolo_attr rows_of(const kolo_graph *g, kolo_value table) {
 
 static void embedding_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
                            const bool *wants, kolo_value *d_in) {
-    int64_t room = kolo_info(g, n->in[0])->rows;
+    const int64_t room = kolo_info(g, n->in[0])->rows, height = rows_of(g, n->in[0]).i;
+    const kolo_value in[] = {d_out[0], n->in[1], n->in[0]};
+    const int n_in = kolo_is_slice(g, n->in[0]) ? 3 : 2;
     if (wants[0] && room > 0) {
         const kolo_attr attr[KOLO_MAX_ATTRS] = {
-            [KOLO_ROWS_TABLE] = rows_of(g, n->in[0]),
-            [KOLO_ROWS_ROOM].i = room,
+            [KOLO_ROWS_TABLE].i = height,
+            [KOLO_ROWS_ROOM].i = kolo_min_i64(room, height),
+            [KOLO_ROWS_FIRST] = n->attr[KOLO_EMBEDDING_FIRST],
         };
-        d_in[0] = kolo_graph_add1(g, &kolo_op_embedding_bwd_rows,
-                                  (kolo_value[]){d_out[0], n->in[1]}, 2, attr);
+        d_in[0] = kolo_graph_add1(g, &kolo_op_embedding_bwd_rows, in, n_in, attr);
     } else if (wants[0]) {
         const kolo_attr attr[KOLO_MAX_ATTRS] = {
-            [KOLO_EMBEDDING_ROWS] = rows_of(g, n->in[0]),
+            [KOLO_EMBEDDING_ROWS].i = height,
             [KOLO_EMBEDDING_FIRST] = n->attr[KOLO_EMBEDDING_FIRST],
         };
-        const kolo_value in[] = {d_out[0], n->in[1], n->in[0]};
-        d_in[0] = kolo_graph_add1(g, &kolo_op_embedding_bwd, in, kolo_is_slice(g, n->in[0]) ? 3 : 2,
-                                  attr);
+        d_in[0] = kolo_graph_add1(g, &kolo_op_embedding_bwd, in, n_in, attr);
     }
     if (n->n_in == 3 && wants[2]) {
         const kolo_attr attr[KOLO_MAX_ATTRS] = {

@@ -15,7 +15,8 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const rows_attrs[] = {"table", "room", NULL}, *const no_attrs[] = {NULL};
+static const char *const rows_attrs[] = {"table", "room", "first", NULL};
+static const char *const merge_attrs[] = {"table", "room", NULL}, *const no_attrs[] = {NULL};
 static const char *const adam_attrs[] = {"%beta1", "%beta2", "%eps", NULL};
 
 /* Sets the outputs, with capacity for `count` ids. */
@@ -32,11 +33,15 @@ static kolo_status rows_out(kolo_shape_query *q, int64_t count, int64_t channels
 }
 
 static kolo_status embedding_bwd_rows_shape(kolo_shape_query *q) {
-    KOLO_TRY(kolo_rule_types(q, "fi"));
+    KOLO_TRY(kolo_rule_types(q, "fif"));
     KOLO_TRY(kolo_rule_rank(q, 0, 3, "N,T,C"));
     const int64_t *dy = q->in[0].shape.dim;
     kolo_shape ids = kolo_shape_2(dy[0], dy[1]);
     if (!kolo_shape_equal(&q->in[1].shape, &ids)) return KOLO_RULE_FAIL(q, "the ids must be N,T");
+    const kolo_shape table = kolo_shape_2(q->attr[KOLO_ROWS_TABLE].i, dy[2]);
+    if (q->n_in > 2 && !kolo_shape_equal(&q->in[2].shape, &table)) {
+        return KOLO_RULE_FAIL(q, "the table must be V,C");
+    }
     return rows_out(q, dy[0] * dy[1], dy[2]);
 }
 
@@ -93,27 +98,27 @@ static kolo_cost update_cost(const kolo_shape_query *q) {
 
 const kolo_op kolo_op_embedding_bwd_rows = {
     .name = "embedding_bwd_rows",
-    .index = "nTC,nT->sRC,sR",
+    .index = "ntc,nt,vc->s@vc/t,s@v/tc",
     .min_in = 2,
-    .max_in = 2,
-    .layout = {.in = "ap", .out = "pp"},
+    .max_in = 3,
+    .layout = {.in = "app", .out = "pp"},
     .attrs = rows_attrs,
     .shape = embedding_bwd_rows_shape,
     .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_merge_rows = {
     .name = "merge_rows",
-    .index = "MC,M->RC,R",
+    .index = "@vc,@v->@vc,@v/c",
     .min_in = 2,
     .max_in = 2,
     .layout = {.in = "pp", .out = "pp"},
-    .attrs = rows_attrs,
+    .attrs = merge_attrs,
     .shape = merge_rows_shape,
     .with_updates = true,
 };
 const kolo_op kolo_op_sgd_rows = {
     .name = "sgd_rows",
-    .index = "VC,RC,R,->VC",
+    .index = "vc,@vc,@v,->vc",
     .min_in = 4,
     .max_in = 4,
     .layout = {.in = "pppp", .out = "p"},
@@ -124,7 +129,7 @@ const kolo_op kolo_op_sgd_rows = {
 };
 const kolo_op kolo_op_adam_rows = {
     .name = "adam_rows",
-    .index = "VC,RC,R,,,VC,VC->VC,VC,VC",
+    .index = "vc,@vc,@v,,,vc,vc->vc,vc,vc",
     .min_in = 7,
     .max_in = 7,
     .layout = {.in = "ppppppp", .out = "ppp"},
@@ -139,8 +144,8 @@ const kolo_op kolo_op_adam_rows = {
 /* Row-sparse gradients of embedding tables, and the optimizer updates that use them. Updates may
  * run in place. */
 
-/* Sums the rows of each id that occurs, in ascending order of ids. */
-static void sum_rows(const kolo_call *call) {
+/* Sums the rows of each id that occurs, in ascending order of ids, which count from `first`. */
+static void sum_rows(const kolo_call *call, int64_t first) {
     const kolo_kernel_spec *spec = call->spec;
     int64_t room = spec->out[0].shape.dim[0], channels = spec->out[0].shape.dim[1];
     int64_t count = kolo_shape_count(&spec->in[1].shape);
@@ -152,16 +157,22 @@ static void sum_rows(const kolo_call *call) {
     for (int64_t k = 0, last = -1; k < room; k++) {
         int64_t next = spec->attr[KOLO_ROWS_TABLE].i, end = next;
         for (int64_t i = 0; i < count; i++) {
-            if (ids[i] > last && ids[i] < next) next = ids[i];
+            if (ids[i] - first > last && ids[i] - first < next) next = ids[i] - first;
         }
         found[k] = next < end ? (int32_t)next : -1;
         for (int64_t i = 0; i < count && next < end; i++) {
-            if (ids[i] != next) continue;
+            if (ids[i] - first != next) continue;
             for (int64_t c = 0; c < channels; c++) rows[k * channels + c] += x[i * channels + c];
         }
         last = next;
     }
 }
+
+static void embedding_bwd_rows(const kolo_call *call) {
+    sum_rows(call, call->spec->attr[KOLO_ROWS_FIRST].i);
+}
+
+static void merge_rows(const kolo_call *call) { sum_rows(call, 0); }
 
 /* Output i starts as a copy of input `from`. */
 static double *copy(const kolo_call *call, int i, int from) {
@@ -204,13 +215,16 @@ static void adam_rows(const kolo_call *call) {
     }
 }
 
-static void run_sum_rows(const kolo_call *call) { kolo_ref_run(call, sum_rows); }
+static void run_embedding_bwd_rows(const kolo_call *call) {
+    kolo_ref_run(call, embedding_bwd_rows);
+}
+static void run_merge_rows(const kolo_call *call) { kolo_ref_run(call, merge_rows); }
 static void run_sgd_rows(const kolo_call *call) { kolo_ref_run(call, sgd_rows); }
 static void run_adam_rows(const kolo_call *call) { kolo_ref_run(call, adam_rows); }
 
 const kolo_kernel kolo_ops_rows[] = {
-    KOLO_REF_KERNEL("ref_embedding_bwd_rows", &kolo_op_embedding_bwd_rows, run_sum_rows),
-    KOLO_REF_KERNEL("ref_merge_rows", &kolo_op_merge_rows, run_sum_rows),
+    KOLO_REF_KERNEL("ref_embedding_bwd_rows", &kolo_op_embedding_bwd_rows, run_embedding_bwd_rows),
+    KOLO_REF_KERNEL("ref_merge_rows", &kolo_op_merge_rows, run_merge_rows),
     KOLO_REF_KERNEL("ref_sgd_rows", &kolo_op_sgd_rows, run_sgd_rows),
     KOLO_REF_KERNEL("ref_adam_rows", &kolo_op_adam_rows, run_adam_rows),
     {0},

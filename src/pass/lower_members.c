@@ -135,8 +135,8 @@ static kolo_status class_of(const kolo_graph *g, const kolo_node *n, member_clas
         }
         bool slices = on_axis == COLLECT || on_axis == DEAL;
         if (slices && g->mesh.axes[a].size == 1) continue; /* one rank has all of them */
-        bool sums = *class == METRIC && on_axis == METRIC;
-        if (axes++ > 0 && !sums) return refuse(g, n->move);
+        const bool joins = *class == on_axis && (on_axis == METRIC || on_axis == ROWS);
+        if (axes++ > 0 && !joins) return refuse(g, n->move);
         *class = on_axis;
     }
     return KOLO_OK;
@@ -153,20 +153,23 @@ static bool make_view(const kolo_graph *g, kolo_node *n) {
     return true;
 }
 
-/* Whether a redistribution makes a summand of a whole; all ranks but one multiply it by 0. */
+/* Whether a redistribution makes a summand of a whole, or a version; all ranks but one multiply it
+ * by 0. The ids of rows stay, of which the rows are 0. */
 static bool make_pad(const kolo_graph *g, kolo_node *n) {
     bool keeps = true, pads = false;
     for (int a = 0; a < g->mesh.n_axes; a++) {
         const kolo_placement *from = &n->move->from.axis[a], *to = &n->move->to.axis[a];
         if (is_same(from, to, g->mesh.axes[a].size)) continue;
-        if (!is_whole(from) || to->kind != KOLO_PLACEMENT_PARTIAL) return false;
+        const bool own = to->kind == KOLO_PLACEMENT_PARTIAL || to->kind == KOLO_PLACEMENT_LOCAL;
+        if (!is_whole(from) || !own) return false;
         pads = true;
         keeps &= kolo_mesh_coordinate(&g->mesh, g->rank, a) == 0;
     }
     if (!pads) return false;
-    n->op = &kolo_op_scale;
+    const bool ids = kolo_info(g, n->in[0])->tensor.dtype == KOLO_DTYPE_I32;
+    n->op = ids ? &kolo_op_own_range : &kolo_op_scale;
     memset(n->attr, 0, sizeof n->attr);
-    n->attr[KOLO_SCALE_FACTOR].f = keeps;
+    if (!ids) n->attr[KOLO_SCALE_FACTOR].f = keeps;
     return true;
 }
 

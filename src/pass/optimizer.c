@@ -2,6 +2,7 @@
  * (Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013)
  * sums the squares of all gradients and scales each. These nodes are updates too: they read
  * synchronized gradients. So is the merge of the rows of all ranks, for a row-sparse gradient. */
+#include "base/integer.h"
 #include "base/range.h"
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
@@ -292,7 +293,7 @@ static void merge_ranks(kolo_graph *g, kolo_value w) {
     const kolo_node *maker = g->nodes[kolo_info(g, info->grad)->producer];
     const kolo_attr attr[KOLO_MAX_ATTRS] = {
         [KOLO_ROWS_TABLE] = maker->attr[KOLO_ROWS_TABLE],
-        [KOLO_ROWS_ROOM].i = info->all_rows,
+        [KOLO_ROWS_ROOM].i = kolo_min_i64(info->all_rows, maker->attr[KOLO_ROWS_TABLE].i),
     };
     kolo_value merged = kolo_graph_add1(g, &kolo_op_merge_rows, maker->out, 2, attr);
     kolo_info(g, w)->grad = merged;

@@ -99,7 +99,7 @@ kolo_status kolo_pass_freeze(kolo_graph *g, const char *list);
 
 typedef struct kolo_sparse_opts {
     int64_t samples; /* largest batch of any rank; 0: the batch of the graph */
-    int ranks;
+    kolo_mesh mesh;  /* of the ranks */
 } kolo_sparse_opts;
 
 /* Marks the tables that embeddings read: their gradients become row-sparse (graph/ops/ops.h), and

@@ -7,12 +7,15 @@
  * combinations are errors, here and in those passes, and never become dense silently: momentum and
  * weight decay change rows without a gradient, and a table with other readers has a dense gradient.
  *
- * The capacity is that of the largest batch of any rank, since ranks gather equal slices. */
+ * The capacity is that of the largest batch of any rank, since ranks gather equal slices. Along dp,
+ * ep and sp ranks have samples or positions of their own, and gather; along tp each has the rows of
+ * its slice of the table. */
 #include "base/integer.h"
 #include "graph/graph.h"
 #include "pass/pass.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static kolo_status refuse_reader(const kolo_graph *g, kolo_value table, const kolo_node *n) {
     return KOLO_FAIL(KOLO_ERR_ARG,
@@ -36,6 +39,23 @@ static kolo_status check_readers(const kolo_graph *g, kolo_value table) {
     return KOLO_OK;
 }
 
+/* The ranks that have samples or positions of their own. */
+static int64_t count_ranks(const kolo_mesh *mesh) {
+    int64_t ranks = 1;
+    for (int a = 0; a < mesh->n_axes; a++) {
+        const char *name = mesh->axes[a].name;
+        const bool own = strcmp(name, "tp") != 0 && strcmp(name, "pp") != 0;
+        if (own) ranks *= mesh->axes[a].size;
+    }
+    return ranks;
+}
+
+/* The most positions of a sample that a rank has. */
+static int64_t count_positions(const kolo_mesh *mesh, int64_t positions) {
+    const int sp = kolo_mesh_find(mesh, "sp"), size = sp < 0 ? 1 : mesh->axes[sp].size;
+    return (positions + size - 1) / size;
+}
+
 static kolo_status mark(kolo_graph *g, const kolo_node *n, const kolo_sparse_opts *opts) {
     kolo_value_info *table = kolo_info(g, n->in[0]);
     const kolo_shape *ids = &kolo_info(g, n->in[1])->tensor.shape;
@@ -48,8 +68,9 @@ static kolo_status mark(kolo_graph *g, const kolo_node *n, const kolo_sparse_opt
     }
     int64_t height = table->tensor.shape.dim[0];
     table->in_place = true;
-    table->rows = kolo_min_i64(height, samples * ids->dim[1]);
-    if (opts->ranks > 1) table->all_rows = kolo_min_i64(height, opts->ranks * table->rows);
+    const int64_t ranks = count_ranks(&opts->mesh);
+    table->rows = kolo_min_i64(height, samples * count_positions(&opts->mesh, ids->dim[1]));
+    if (ranks > 1) table->all_rows = kolo_min_i64(height, ranks * table->rows);
     return KOLO_OK;
 }
 

@@ -45,17 +45,18 @@ static int axis_of_experts(const kolo_mesh *mesh) {
     return axis >= 0 && mesh->axes[axis].size > 1 ? axis : -1;
 }
 
-/* A sum over samples that do not divide over the axis ep: all its ranks have it, of which one
- * counts. Places on dp where the samples divide sum over ep too, and all have to alike. The node
- * stands behind that of the sum, so that all have sums in one order. */
+/* A sum over samples that do not divide over the axis ep, or rows of these: all its ranks have it,
+ * of which one counts. Places on dp where the samples divide sum over ep too, and all have to
+ * alike. The node stands behind that of the sum, so that all have sums in one order. */
 static kolo_status count_once(synchronizer *s, kolo_value v) {
     const int ep = axis_of_experts(&s->g->mesh), dp = kolo_mesh_find(&s->g->mesh, "dp");
     const kolo_placements is = kolo_info(s->g, v)->placements;
     kolo_placements to = is;
     if (v.id >= s->n_values || !s->wanted[v.id] || ep < 0 || dp < 0) return KOLO_OK;
-    if (is.axis[dp].kind != KOLO_PLACEMENT_PARTIAL) return KOLO_OK;
+    const kolo_placement_kind kind = is.axis[dp].kind;
+    if (kind != KOLO_PLACEMENT_PARTIAL && kind != KOLO_PLACEMENT_LOCAL) return KOLO_OK;
     if (is.axis[ep].kind != KOLO_PLACEMENT_INVARIANT) return KOLO_OK;
-    to.axis[ep].kind = KOLO_PLACEMENT_PARTIAL;
+    to.axis[ep].kind = kind;
     s->once[v.id] = kolo_redistribute(s->g, v, &is, &to);
     KOLO_TRY(kolo_graph_check(s->g));
     s->order[s->n++] = s->g->nodes[kolo_info(s->g, s->once[v.id])->producer];

@@ -423,6 +423,17 @@ static int64_t index_size(const graph_eval *e, const kolo_node *n, const kolo_in
     return size;
 }
 
+/* Whether the index has a dimension that lists some of its values: no slice of it is one of these.
+ */
+static bool is_listed(const kolo_node *n, const kolo_index *index, int code) {
+    for (int k = 0; k < n->n_in + n->n_out; k++) {
+        const kolo_index_term *term = k < n->n_in ? &index->in[k] : &index->out[k - n->n_in];
+        const int d = kolo_index_find(term, code);
+        if (d >= 0 && term->listed[d]) return true;
+    }
+    return false;
+}
+
 int test_index_of_node(const graph_eval *e, const kolo_node *n) {
     int checked = 0;
     kolo_index index;
@@ -435,6 +446,7 @@ int test_index_of_node(const graph_eval *e, const kolo_node *n) {
             bool seen = false;
             for (int j = 0; j < k; j++) seen |= kolo_index_find(&index.in[j], code) >= 0;
             if (seen || code == KOLO_INDEX_WHOLE || size < 2) continue;
+            if (is_listed(n, &index, code)) continue;
             int rows, places;
             if (find_window(n, &index, code, &rows, &places)) {
                 if (places >= 0) checked += check_window(e, n, &index, code, rows, places);

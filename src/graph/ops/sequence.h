@@ -21,12 +21,13 @@ static inline int64_t kolo_position_jump(int64_t first, int64_t length, int64_t 
 extern const kolo_op kolo_op_embedding, kolo_op_embedding_bwd, kolo_op_position_bwd;
 
 /* Row-sparse gradients, {rows [R,C], ids i32 [R]}, of tables [V,C]: ids are unique and
- * ascending, followed by -1 with rows of zeros. embedding_bwd_rows: dy [N,T,C], ids i32 [N,T] ->
- * rows, ids, the rows of embedding_bwd's dw for the ids that occur; merge_rows: rows [M,C], ids
- * i32 [M] in any order, or -1 -> rows, ids; rows of one id are summed in their order. V is `table`,
- * R is the capacity `room`, at least the minimum of V and the number of input ids. merge_rows is
- * with_updates. */
-enum { KOLO_ROWS_TABLE, KOLO_ROWS_ROOM };
+ * ascending, followed by -1 with rows of zeros. embedding_bwd_rows: dy [N,T,C], ids i32 [N,T], [w
+ * [V,C]] -> rows, ids, the rows of embedding_bwd's dw for the ids that occur; w, a slice of the
+ * table that begins with row `first`, makes the result one of it, and is not read. merge_rows: rows
+ * [M,C], ids i32 [M] in any order, or -1 -> rows, ids; rows of one id are summed in their order. V
+ * is `table`, R is the capacity `room`, at least the minimum of V and the number of input ids.
+ * merge_rows is with_updates. */
+enum { KOLO_ROWS_TABLE, KOLO_ROWS_ROOM, KOLO_ROWS_FIRST };
 extern const kolo_op kolo_op_embedding_bwd_rows, kolo_op_merge_rows;
 
 /* mask_tokens: rng_key i64 [], first_sample i64 [], ids i32 [N,T], y i32 [N,T] -> masked, labels,

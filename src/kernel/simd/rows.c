@@ -55,11 +55,13 @@ static void sort_digit(const keyed *from, keyed *to, int64_t n, int shift) {
     for (int64_t i = 0; i < n; i++) to[begin[from[i].id >> shift & (DIGITS - 1)]++] = from[i];
 }
 
-/* The ids with their positions, sorted, in one of the two arrays. */
-static const keyed *sort(const int32_t *ids, int64_t *count, int64_t table, keyed *a, keyed *b) {
+/* The ids, counted from `first`, with their positions, sorted, in one of the two arrays. */
+static const keyed *sort(const int32_t *ids, int64_t *count, int64_t first, int64_t table, keyed *a,
+                         keyed *b) {
     int64_t n = 0;
     for (int64_t i = 0; i < *count; i++) {
-        if (ids[i] >= 0 && ids[i] < table) a[n++] = (keyed){ids[i], (int32_t)i};
+        const int64_t id = ids[i] - first;
+        if (id >= 0 && id < table) a[n++] = (keyed){(int32_t)id, (int32_t)i};
     }
     for (int shift = 0; shift < 31 && (table - 1) >> shift > 0; shift += DIGIT_BITS) {
         sort_digit(a, b, n, shift);
@@ -75,9 +77,10 @@ static void run_sum(const kolo_call *call) {
     const kolo_simd_token_table *const *table = call->state;
     const kolo_kernel_spec *spec = call->spec;
     int64_t count = count_of(spec), room = room_of(spec), found = 0;
+    const int64_t from = spec->attr[KOLO_ROWS_FIRST].i, rows = spec->attr[KOLO_ROWS_TABLE].i;
     keyed *a = call->scratch, *b = a + count;
     int32_t *first = (int32_t *)(b + count), *ids = call->out[1];
-    const keyed *sorted = sort(call->in[1], &count, spec->attr[KOLO_ROWS_TABLE].i, a, b);
+    const keyed *sorted = sort(call->in[1], &count, from, rows, a, b);
     int32_t *order = (int32_t *)(sorted == a ? b : a);
     for (int64_t i = 0; i < count; i++) {
         if (i == 0 || sorted[i].id != sorted[i - 1].id) {

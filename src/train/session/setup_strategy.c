@@ -39,7 +39,7 @@ static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *m
     } others[] = {
         {o->zero > 1, "--zero above 1"},
         {o->reproducible > 0, "--reproducible"},
-        {o->sparse_embedding, "--sparse-embedding"},
+        {o->sparse_embedding && kolo_mesh_stages(mesh) > 1, "--sparse-embedding"},
         {o->consistency && strcmp(o->consistency, "bsp") != 0, "--consistency"},
         {o->compress && strcmp(o->compress, "none") != 0, "--compress"},
     };

@@ -46,6 +46,10 @@ static void terms_name_every_dimension(void **state) {
     assert_true(x.in[1].by_shard && x.in[1].n == 0 && x.out[0].by_shard);
     assert_int_equal(x.out[1].without[0], 'q');
     assert_int_equal(x.out[1].without[1], KOLO_INDEX_STAR);
+    ASSERT_OK(read_as("nt,vc->s@vc/t", 2, (int[]){2, 2}, 1, (int[]){2}, &x));
+    assert_true(x.out[0].by_shard && x.out[0].listed[0] && !x.out[0].listed[1]);
+    assert_int_equal(kolo_index_find(&x.out[0], 'v'), 0);
+    assert_int_equal(x.out[0].without[0], 't');
 }
 
 static void the_first_alternative_that_fits_holds(void **state) {

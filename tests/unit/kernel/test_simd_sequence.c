@@ -2,6 +2,7 @@
  * normalization of rows, embedding, experts, row-sparse gradients, recurrent layers; over shapes
  * with and without rests of vectors, tiles and blocks, and over threads. */
 #include "base/bf16.h"
+#include "base/integer.h"
 #include "base/rng.h"
 #include "graph/ops/lstm.h"
 #include "kernel/simd/kernels.h"
@@ -169,9 +170,18 @@ static void rows(int threads) {
         const kolo_attr attr[KOLO_MAX_ATTRS] = {{table}, {all[i].room}};
         const kolo_shape in[] = {{3, {n, t, c}}, kolo_shape_2(n, t)};
         const kolo_shape merged[] = {kolo_shape_2(n * t, c), kolo_shape_1(n * t)};
-        const void *ids[] = {NULL, test_integers(n * t, -1, table + 1, i)};
+        const void *ids[] = {NULL, test_integers(n * t, -1, table + 1, i), NULL};
         test_kernel_spec(&spec, &kolo_op_embedding_bwd_rows, attr, 2, in, NULL, 2, NULL, threads);
         test_kernel_fitting(&kolo_simd_embedding_bwd_rows, &spec, ids, 1e-6);
+        const int64_t half = (table + 1) / 2; /* of which this is the second */
+        if (half < table && half * c < 1 << 20) {
+            const kolo_attr of_slice[KOLO_MAX_ATTRS] = {
+                {half}, {kolo_min_i64(all[i].room, half)}, {half}};
+            const kolo_shape with[] = {in[0], in[1], kolo_shape_2(half, c)};
+            test_kernel_spec(&spec, &kolo_op_embedding_bwd_rows, of_slice, 3, with, NULL, 2, NULL,
+                             threads);
+            test_kernel_fitting(&kolo_simd_embedding_bwd_rows, &spec, ids, 1e-6);
+        }
         test_kernel_spec(&spec, &kolo_op_merge_rows, attr, 2, merged, NULL, 2, NULL, threads);
         test_kernel_fitting(&kolo_simd_merge_rows, &spec, ids, 1e-6);
     }

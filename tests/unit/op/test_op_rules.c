@@ -229,6 +229,7 @@ static void row_sparse_rules_refuse_what_does_not_fit(void **state) {
         {&kolo_op_embedding_bwd_rows, 2, {dy, ids}, {{3}, {2}}, "3 or more"},
         {&kolo_op_embedding_bwd_rows, 2, {dy, ids}, {{0}, {8}}, "0 rows"},
         {&kolo_op_embedding_bwd_rows, 2, {dy, five}, {{9}, {8}}, "N,T"},
+        {&kolo_op_embedding_bwd_rows, 3, {dy, ids, rows}, {{9}, {8}}, "V,C"},
         {&kolo_op_merge_rows, 2, {rows, five}, {{9}, {5}}, NULL},
         {&kolo_op_merge_rows, 2, {rows, ids}, {{9}, {5}}, "an id for each row"},
         {&kolo_op_merge_rows, 2, {rows, five}, {{9}, {4}}, "5 or more"},
