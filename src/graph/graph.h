@@ -234,11 +234,12 @@ typedef struct kolo_op {
      * of the first of those that are the dimensions of output 0. sample: of where the samples
      * begin, along index 'n'; position: of where the positions of sequences begin, along index 't';
      * length: of the length of the sequence, where a rank has two ranges of it (zigzag).
+     * other: of the first three attributes, first, all and dim, of a second dimension.
      * samples, rows: of the dimension of input 0 that the samples are along, and of its steps for
      * each sample. 0: none. */
     struct {
         char index;
-        int size, first, all, dim, dims, sample, samples, rows, position, length;
+        int size, first, all, dim, dims, sample, samples, rows, position, length, other;
         unsigned lengths;
     } part;
 

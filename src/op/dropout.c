@@ -10,8 +10,8 @@
 #include "graph/ops/rules.h"
 #include "kernel/ref/ref.h"
 
-static const char *const attrs[] = {"%p",      "layer", "first",  "all", "dim",
-                                    "samples", "rows",  "zigzag", NULL};
+static const char *const attrs[] = {"%p",     "layer", "first",  "all",  "dim",  "samples", "rows",
+                                    "zigzag", "begin", "first2", "all2", "dim2", NULL};
 
 static kolo_status dropout_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "fll"));
@@ -37,38 +37,89 @@ static kolo_status dropout_evaluate(const kolo_graph *g, kolo_node *n, kolo_valu
     return KOLO_OK;
 }
 
-kolo_dropout_places kolo_dropout_places_of(const kolo_attr *attr, const kolo_shape *x,
-                                           int64_t first_sample) {
-    const int64_t all = attr[KOLO_DROPOUT_ALL].i, first = attr[KOLO_DROPOUT_FIRST].i;
-    const int64_t count = kolo_shape_count(x), row = count / x->dim[0];
-    const int dim = (int)attr[KOLO_DROPOUT_DIM].i, samples = (int)attr[KOLO_DROPOUT_SAMPLES].i;
-    if (samples > 0) { /* all numbers of a sample, then those of the next one */
-        kolo_dropout_places p = {.count = 1, .group = x->dim[samples]};
-        for (int d = samples + 1; d < x->rank; d++) p.count *= x->dim[d];
-        p.rows = count / p.count;
-        p.stride = count / p.group;
-        p.first = first_sample * p.stride;
-        return p;
-    }
-    const int64_t first_row = first_sample * kolo_max_i64(attr[KOLO_DROPOUT_ROWS].i, 1);
-    kolo_dropout_places p = {.rows = 1, .count = count, .group = 1, .first = first_row * row};
-    if (all == 0) return p;
-    if (dim == 0) { /* of the samples */
-        p.first += first * row;
-        return p;
-    }
-    for (int d = 0; d < dim; d++) p.rows *= x->dim[d];
-    p.group = p.rows;
-    const int64_t each = count / p.rows / x->dim[dim]; /* numbers for one step along dim */
-    p.count = x->dim[dim] * each;
-    p.stride = all * each;
-    p.first = first_row * (row / x->dim[dim] * all) + first * each;
-    if (attr[KOLO_DROPOUT_ZIGZAG].i == 0) return p;
-    p.halves = true;
+/* A dimension of which x has the elements from `first` on, of `all`. */
+typedef struct cut {
+    int dim;
+    int64_t first, all;
+} cut;
+
+static int64_t count_between(const kolo_shape *x, int from, int to) {
+    int64_t count = 1;
+    for (int d = from; d < to; d++) count *= x->dim[d];
+    return count;
+}
+
+/* By how many elements the second range of a cut begins after the first one. */
+static int64_t jump_of(const cut *c, const kolo_shape *x) {
+    const int64_t have = x->dim[c->dim];
+    return kolo_position_of(c->first, c->all, have, have / 2) - c->first;
+}
+
+/* Each row has what is contiguous along the dimension; of two ranges, each is a row. */
+static kolo_dropout_places places_of_one(const cut *c, const kolo_shape *x, int64_t first_row,
+                                         bool zigzag) {
+    const int64_t each = count_between(x, c->dim + 1, x->rank);
+    const int64_t rows = count_between(x, 0, c->dim), all = c->all * each;
+    const int64_t of_row = count_between(x, 1, c->dim) * all; /* of dimension 0 */
+    kolo_dropout_places p = {.rows = rows, .count = x->dim[c->dim] * each, .group = 1, .part = 1};
+    p.first = first_row * of_row + c->first * each;
+    p.outer = all;
+    if (!zigzag) return p;
     p.rows *= 2;
     p.count /= 2;
-    p.jump = kolo_position_of(first, all, x->dim[dim], x->dim[dim] / 2) * each - first * each;
+    p.group = 2;
+    p.jump = jump_of(c, x) * each;
     return p;
+}
+
+/* The same along the inner of two dimensions; a group has the elements along the outer one. */
+static kolo_dropout_places places_of_two(const cut *outer, const cut *inner, const kolo_shape *x,
+                                         int64_t first_row, bool zigzag) {
+    const int64_t each = count_between(x, inner->dim + 1, x->rank);
+    const int64_t middle = count_between(x, outer->dim + 1, inner->dim);
+    const int64_t stride = inner->all * each, step = middle * stride; /* step along the outer one */
+    kolo_dropout_places p = {.rows = count_between(x, 0, inner->dim),
+                             .count = x->dim[inner->dim] * each,
+                             .group = x->dim[outer->dim] * middle,
+                             .stride = stride,
+                             .outer = outer->all * step};
+    p.part = zigzag ? p.group / 2 : p.group;
+    p.jump = zigzag ? jump_of(outer, x) * step : 0;
+    p.first = first_row * count_between(x, 1, outer->dim) * p.outer + outer->first * step +
+              inner->first * each;
+    return p;
+}
+
+/* All numbers of a sample, then those of the next one, along an inner dimension. */
+static kolo_dropout_places places_by_samples(const kolo_shape *x, int samples,
+                                             int64_t first_sample) {
+    const int64_t count = count_between(x, samples + 1, x->rank), all = kolo_shape_count(x);
+    kolo_dropout_places p = {.rows = all / count, .count = count, .outer = count};
+    p.group = p.part = x->dim[samples];
+    p.stride = all / p.group;
+    p.first = first_sample * p.stride;
+    return p;
+}
+
+kolo_dropout_places kolo_dropout_places_of(const kolo_attr *attr, const kolo_shape *x,
+                                           int64_t first_sample) {
+    const cut one = {(int)attr[KOLO_DROPOUT_DIM].i, attr[KOLO_DROPOUT_FIRST].i,
+                     attr[KOLO_DROPOUT_ALL].i};
+    const cut two = {(int)attr[KOLO_DROPOUT_DIM2].i, attr[KOLO_DROPOUT_FIRST2].i,
+                     attr[KOLO_DROPOUT_ALL2].i};
+    const int64_t steps = kolo_max_i64(attr[KOLO_DROPOUT_ROWS].i, 1);
+    const int64_t first_row = first_sample * steps + attr[KOLO_DROPOUT_BEGIN].i;
+    const bool zigzag = attr[KOLO_DROPOUT_ZIGZAG].i != 0;
+    const int samples = (int)attr[KOLO_DROPOUT_SAMPLES].i;
+    if (samples > 0) return places_by_samples(x, samples, first_sample);
+    if (one.all > 0 && two.all > 0) {
+        const bool ordered = one.dim < two.dim;
+        return places_of_two(ordered ? &one : &two, ordered ? &two : &one, x, first_row, zigzag);
+    }
+    if (one.all > 0) return places_of_one(&one, x, first_row, zigzag);
+    const int64_t count = kolo_shape_count(x);
+    return (kolo_dropout_places){
+        .rows = 1, .count = count, .group = 1, .part = 1, .first = first_row * (count / x->dim[0])};
 }
 
 const kolo_op kolo_op_dropout = {
@@ -81,7 +132,9 @@ const kolo_op kolo_op_dropout = {
              .dim = KOLO_ATTR(KOLO_DROPOUT_DIM),
              .samples = KOLO_ATTR(KOLO_DROPOUT_SAMPLES),
              .rows = KOLO_ATTR(KOLO_DROPOUT_ROWS),
-             .length = KOLO_ATTR(KOLO_DROPOUT_ZIGZAG)},
+             .length = KOLO_ATTR(KOLO_DROPOUT_ZIGZAG),
+             .sample = KOLO_ATTR(KOLO_DROPOUT_BEGIN),
+             .other = KOLO_ATTR(KOLO_DROPOUT_FIRST2)},
     .min_in = 3,
     .max_in = 3,
     .layout = {.in = "app", .out = "a"},

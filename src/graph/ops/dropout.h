@@ -9,7 +9,8 @@
  * sample, then that in the sample. x begins with sample first_sample; each has `rows` steps (0: 1)
  * along dimension 0, or one along dimension `samples`. All 64 bits of rng_key count. The gradient
  * is the same dropout of dy. With `all`, x has the elements from `first` on of `all` along
- * dimension `dim`, or with `zigzag` two ranges of them (kolo_position_of). */
+ * dimension `dim`, and with `all2` so along another one, `dim2`; with `zigzag` two ranges of them
+ * along the first of both (kolo_position_of). x lacks the first `begin` steps along dimension 0. */
 enum {
     KOLO_DROPOUT_P,
     KOLO_DROPOUT_LAYER,
@@ -19,18 +20,24 @@ enum {
     KOLO_DROPOUT_SAMPLES,
     KOLO_DROPOUT_ROWS,
     KOLO_DROPOUT_ZIGZAG, /* all, or 0 */
+    KOLO_DROPOUT_BEGIN,
+    KOLO_DROPOUT_FIRST2,
+    KOLO_DROPOUT_ALL2,
+    KOLO_DROPOUT_DIM2,
 };
-/* What is contiguous in the order of the random numbers: `rows` times `count` elements. The first
- * of row i has number first + i % group * stride + i / group * count. Where x has two ranges, rows
- * are first divided by 2, with a remainder of 1 for the second one, which is `jump` further. */
+/* What is contiguous in the order of the random numbers: `rows` times `count` elements. Rows are in
+ * groups, `outer` numbers apart, of one or two parts, `jump` apart, whose rows are `stride` apart.
+ */
 typedef struct kolo_dropout_places {
-    int64_t rows, count, group, stride, first, jump;
-    bool halves; /* rows are of two ranges */
+    int64_t rows, count, first; /* first: the number of row 0 */
+    int64_t group, part;        /* rows of each */
+    int64_t outer, jump, stride;
 } kolo_dropout_places;
 kolo_dropout_places kolo_dropout_places_of(const kolo_attr *attr, const kolo_shape *x,
                                            int64_t first_sample);
+/* The number of the first element of a row. */
 static inline int64_t kolo_dropout_place(const kolo_dropout_places *p, int64_t row) {
-    if (p->halves) return p->first + row / 2 * p->stride + row % 2 * p->jump;
-    return p->first + row % p->group * p->stride + row / p->group * p->count;
+    return p->first + row / p->group * p->outer + row % p->group / p->part * p->jump +
+           row % p->part * p->stride;
 }
 extern const kolo_op kolo_op_dropout;

@@ -63,7 +63,7 @@ static bool is_divided_batch(const partitioner *p, kolo_value v, int axis) {
     const kolo_placement *cut = placed(p, v, axis);
     if (!is_cut(cut) || !is_activation(p, v)) return false;
     return is_of_positions(p, axis) || (cut->dim == 0 && p->by_samples >> axis & 1) ||
-           cut->dim == p->sums;
+           (cut->dim == p->sums && !is_of_experts(p, axis));
 }
 
 /* ---- nodes ---- */
@@ -122,7 +122,8 @@ static kolo_status follow_cut(partitioner *p, const cut_node *c, int k) {
         return KOLO_OK;
     }
     const bool of_positions = is_of_positions(p, c->axis);
-    const bool batch = is_activation(p, v) || (of_positions && !is_parameter(p, v)); /* ids too */
+    const bool ids = (of_positions || want.dim > 0) && !is_parameter(p, v);
+    const bool batch = is_activation(p, v) || ids;
     if (is_divided_batch(p, c->n->in[c->lead], c->axis) && batch &&
         !is_cut(placed(p, v, c->axis))) {
         c->n->in[k] = kolo_partition_slice(p, v, c->axis, &want);
@@ -185,42 +186,65 @@ static int blocks_of(const partitioner *p, const cut_node *c) {
            (int)kolo_index_parts(&c->index->in[c->lead], cut->dim, c->code);
 }
 
-/* Where the slice of the leading input begins along the index, in what the axes before this one
+/* Whether the cut of a value along an axis is of what another axis leaves of the same dimension:
+ * those of layers follow the order of the axes; positions are around sums of layers, and inside
+ * samples. */
+static bool is_around(const partitioner *p, kolo_value v, int other, int axis) {
+    const kolo_placement *cut = placed(p, v, other), *inner = placed(p, v, axis);
+    if (other == axis || is_of_samples(p, other) || !is_cut(cut)) return false;
+    if (cut->dim != inner->dim) return false;
+    if (is_of_positions(p, other)) return inner->depth > cut->depth;
+    return !is_of_positions(p, axis) && other < axis;
+}
+
+/* Where the slice of the leading input begins along the index, in what the axes around this one
  * leave of it. */
 static int64_t first_of(const partitioner *p, const cut_node *c) {
     const kolo_mesh *mesh = &p->g->mesh;
     const kolo_value lead = c->n->in[c->lead];
-    const int d = placed(p, lead, c->axis)->dim;
-    int64_t length = p->whole[lead.id].dim[d], first = 0;
-    for (int a = 0; a <= c->axis; a++) {
-        if (is_of_samples(p, a) || !is_cut(placed(p, lead, a)) || placed(p, lead, a)->dim != d)
-            continue;
-        const int size = mesh->axes[a].size, at = kolo_mesh_coordinate(mesh, p->g->rank, a);
-        if (placed(p, lead, a)->zigzag) { /* no other axis cuts it */
-            return at * (length / (2 * size));
-        }
-        first = at * (length / size) + (at < length % size ? at : length % size);
-        length = local_length(length, 1, size, at);
+    const kolo_placement *cut = placed(p, lead, c->axis);
+    const int size = mesh->axes[c->axis].size, at = kolo_mesh_coordinate(mesh, p->g->rank, c->axis);
+    int64_t length = p->whole[lead.id].dim[cut->dim];
+    for (int a = 0; a < mesh->n_axes; a++) {
+        if (!is_around(p, lead, a, c->axis)) continue;
+        length =
+            local_length(length, 1, mesh->axes[a].size, kolo_mesh_coordinate(mesh, p->g->rank, a));
     }
-    return first;
+    if (cut->zigzag) return at * (length / (2 * size)); /* no other axis cuts it */
+    return at * (length / size) + (at < length % size ? at : length % size);
 }
 
-/* Attributes of a shard along any dimension of the leading input. */
+/* The attributes of a shard along a dimension: those of the op, or where another dimension is
+ * sharded already, those of a second one. NULL: there are none. */
+static kolo_attr *part_along(kolo_node *n, int dim, kolo_attr **all, kolo_attr **of_dim) {
+    kolo_attr *first = kolo_node_attr(n, n->op->part.first);
+    *all = kolo_node_attr(n, n->op->part.all);
+    *of_dim = kolo_node_attr(n, n->op->part.dim);
+    if ((*all)->i == 0 || (*of_dim)->i == dim) return first;
+    first = kolo_node_attr(n, n->op->part.other);
+    *all = first + 1;
+    *of_dim = first + 2;
+    return (*all)->i == 0 || (*of_dim)->i == dim ? first : NULL;
+}
+
+/* Attributes of a shard along any dimension of the leading input but that of the samples. */
 static kolo_status make_any_part(const partitioner *p, const cut_node *c) {
     const kolo_placement *cut = placed(p, c->n->in[c->lead], c->axis);
-    int64_t *all = &kolo_node_attr(c->n, c->n->op->part.all)->i;
-    int64_t *dim = &kolo_node_attr(c->n, c->n->op->part.dim)->i;
-    const bool ranges = cut->zigzag && cut->blocks == 2 && cut->dim > 0 && c->n->op->part.length;
-    if ((cut->blocks > 1 && !ranges) || (*all > 0 && *dim != cut->dim)) {
-        return refuse(p, c->n, c->lead, c->axis, "it is sharded along two dimensions, or in parts");
+    const bool ranges = cut->zigzag && cut->blocks == 2 && c->n->op->part.length;
+    bool parts = cut->blocks > 1 && !ranges;
+    for (int a = 0; a < p->g->mesh.n_axes; a++) { /* a slice of two ranges */
+        const kolo_placement *around = placed(p, c->n->in[c->lead], a);
+        parts |= is_around(p, c->n->in[c->lead], a, c->axis) && around->zigzag;
     }
-    if (c->n->op->part.samples && kolo_node_attr(c->n, c->n->op->part.samples)->i > 0) {
-        return refuse(p, c->n, c->lead, c->axis, "its samples are not along dimension 0");
+    kolo_attr *all, *dim, *first = part_along(c->n, cut->dim, &all, &dim);
+    if (parts || !first) {
+        return refuse(p, c->n, c->lead, c->axis,
+                      "it is sharded along three dimensions, or in parts");
     }
-    *all = p->whole[c->n->in[c->lead].id].dim[cut->dim];
-    *dim = cut->dim;
-    kolo_node_attr(c->n, c->n->op->part.first)->i += first_of(p, c);
-    if (ranges) kolo_node_attr(c->n, c->n->op->part.length)->i = *all;
+    all->i = p->whole[c->n->in[c->lead].id].dim[cut->dim];
+    dim->i = cut->dim;
+    first->i += first_of(p, c);
+    if (ranges) kolo_node_attr(c->n, c->n->op->part.length)->i = all->i;
     return KOLO_OK;
 }
 
@@ -245,6 +269,7 @@ static kolo_status make_part(const partitioner *p, const cut_node *c) {
     kolo_node *n = c->n;
     const kolo_mesh *mesh = &p->g->mesh;
     if (n->op->part.sample && c->code == 'n') {
+        if (blocks_of(p, c) > 1) return refuse(p, n, c->lead, c->axis, "it is sharded in parts");
         kolo_node_attr(n, n->op->part.sample)->i += first_of(p, c);
     }
     if (n->op->part.position && c->code == 't') {
@@ -255,7 +280,10 @@ static kolo_status make_part(const partitioner *p, const cut_node *c) {
             kolo_node_attr(n, n->op->part.length)->i = p->whole[lead.id].dim[cut->dim];
         }
     }
-    if (n->op->part.index == '*') return make_any_part(p, c);
+    if (n->op->part.samples && kolo_node_attr(n, n->op->part.samples)->i > 0) {
+        return refuse(p, n, c->lead, c->axis, "its samples are not along dimension 0");
+    }
+    if (n->op->part.index == '*' && c->code != 'n') return make_any_part(p, c);
     if (n->op->part.index == 0 || n->op->part.index != c->code) return KOLO_OK;
     if (n->op->part.lengths) return make_lengths(p, c);
     if (n->op->part.size == 0) {
@@ -307,13 +335,16 @@ static kolo_status make_dims(const partitioner *p, const cut_node *c) {
     const kolo_value lead = c->n->in[c->lead];
     const int from = placed(p, lead, c->axis)->dim,
               to = kolo_index_find(&c->index->out[0], c->code);
-    const int64_t whole = p->whole[lead.id].dim[from];
+    const int64_t whole = kolo_partition_shape_before(p, lead, c->axis).dim[from];
     if (c->n->op->part.dims == 0 || to < 0) return KOLO_OK;
     int64_t *length = &kolo_node_attr(c->n, c->n->op->part.dims + to)->i;
-    const int64_t part = *length * kolo_info(p->g, lead)->tensor.shape.dim[from];
     const int blocks = blocks_of(p, c) * (int)kolo_index_parts(&c->index->out[0], to, c->code);
     const int size = p->g->mesh.axes[c->axis].size;
     const int at = kolo_mesh_coordinate(&p->g->mesh, p->g->rank, c->axis);
+    const int64_t own = is_of_experts(p, c->axis) /* positions may be cut inside */
+                            ? local_length(whole, blocks_of(p, c), size, at)
+                            : kolo_info(p->g, lead)->tensor.shape.dim[from];
+    const int64_t part = *length * own;
     if (part % whole != 0 || *length % blocks != 0 ||
         part / whole != local_length(*length, blocks, size, at)) {
         return refuse(p, c->n, c->lead, c->axis, "its slices do not divide the new dimensions");
@@ -491,6 +522,19 @@ static kolo_status cut_along(partitioner *p, kolo_node *n, const kolo_index *ind
     return leader(p, n, axis) < 0 ? vary(p, n, axis) : cut_on(p, n, index, axis, summed);
 }
 
+/* Where samples and positions are one dimension, positions are cut inside the samples that the axis
+ * ep leaves to this rank. */
+static void divide_outer(const partitioner *p, const kolo_node *n, int axis, kolo_index *index) {
+    const int lead = leader(p, n, axis), size = p->g->mesh.axes[axis].size;
+    if (lead < 0 || !is_of_experts(p, axis)) return;
+    const int code = kolo_index_of_cut(&index->in[lead], placed(p, n->in[lead], axis));
+    for (int k = 0; k < n->n_in + n->n_out; k++) {
+        kolo_index_term *term = k < n->n_in ? &index->in[k] : &index->out[k - n->n_in];
+        const int d = kolo_index_find(term, code);
+        if (d >= 0 && term->inner[d] && term->code[d] == code) term->outer[d] /= size;
+    }
+}
+
 kolo_status kolo_partition_cut_node(partitioner *p, kolo_node *n, bool *summed) {
     kolo_index index = {0};
     if (n->op->comm == KOLO_OP_LOCAL && kolo_op_has_index(n->op)) {
@@ -501,6 +545,7 @@ kolo_status kolo_partition_cut_node(partitioner *p, kolo_node *n, bool *summed) 
         const bool later = i >= p->g->mesh.n_axes;
         if (!divides_layers(&p->g->mesh, a) || is_of_positions(p, a) != later) continue;
         KOLO_TRY(cut_along(p, n, &index, a, summed));
+        divide_outer(p, n, a, &index);
     }
     return KOLO_OK;
 }

@@ -28,28 +28,24 @@ static const kolo_node *find(const kolo_graph *g, const kolo_op *op) {
     return NULL;
 }
 
+bool kolo_partition_has_experts(const partitioner *p) {
+    return find(p->g, &kolo_op_expert_dispatch) != NULL;
+}
+
 kolo_status kolo_partition_begin_experts(partitioner *p, int axis) {
     const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
     const kolo_node *dispatch = find(p->g, &kolo_op_expert_dispatch);
-    const int sp = kolo_mesh_find(&p->g->mesh, "sp");
-    if (sp >= 0 && p->g->mesh.axes[sp].size > 1) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "%s=%d divides the samples of all activations, and sp=%d their positions: "
-                         "give one of the two, with dp or tp",
-                         of->name, of->size, p->g->mesh.axes[sp].size);
-    }
     if (!dispatch) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "%s=%d divides the experts of mixtures, and this model has none: give "
                          "another axis, such as dp, or a model such as gpt2_moe",
                          of->name, of->size);
     }
-    if (p->sums >= 0 || p->by_samples != 0) {
-        return KOLO_FAIL(
-            KOLO_ERR_UNSUPPORTED,
-            "%s=%d divides the samples of all activations, and the placement rules those "
-            "or the positions of some: give rules without \"%s\" (--placement megatron)",
-            of->name, of->size, p->sums >= 0 ? "sums" : "samples");
+    if (p->sums == 0 || p->by_samples != 0) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "%s=%d divides the samples of all activations, and the placement rules "
+                         "those of some: give rules without \"%s\" (--placement megatron)",
+                         of->name, of->size, p->sums == 0 ? "sums 0" : "samples");
     }
     const int64_t experts = kolo_info(p->g, dispatch->out[0])->tensor.shape.dim[OF_EXPERTS];
     if (experts < of->size) {

@@ -30,14 +30,29 @@ kolo_value kolo_partition_replicate(partitioner *p, kolo_value v, int axis) {
     return p->read[v.id][axis];
 }
 
+kolo_shape kolo_partition_shape_before(const partitioner *p, kolo_value v, int axis) {
+    const kolo_mesh *mesh = &p->g->mesh;
+    kolo_shape shape = p->whole[v.id];
+    const kolo_placement *own = placed(p, v, axis);
+    for (int a = 0; a < mesh->n_axes; a++) {
+        const kolo_placement *cut = placed(p, v, a);
+        const bool samples =
+            is_of_positions(p, axis) && is_of_experts(p, a) && cut->depth < KOLO_DEPTH_POSITIONS;
+        const bool around =
+            is_of_positions(p, a) && is_cut(own) && own->dim == cut->dim && own->depth > cut->depth;
+        if ((samples || around) && is_cut(cut)) shape.dim[cut->dim] /= mesh->axes[a].size;
+    }
+    return shape;
+}
+
 kolo_value kolo_partition_collect(partitioner *p, kolo_value v, int axis,
                                   kolo_placement_kind kind) {
     const kolo_placement to = {.kind = kind};
     const int d = placed(p, v, axis)->dim;
     kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
     if (is_of_positions(p, axis) || placed(p, v, axis)->depth >= KOLO_DEPTH_POSITIONS) {
-        /* Slices may differ; no other axis cuts the dimension. */
-        shape.dim[d] = p->whole[v.id].dim[d];
+        /* Slices may differ. */
+        shape.dim[d] = kolo_partition_shape_before(p, v, axis).dim[d];
     } else {
         shape.dim[d] *= p->g->mesh.axes[axis].size;
     }

@@ -37,11 +37,21 @@ static kolo_placement cut_of_rule(const partitioner *p, int axis, const kolo_val
                             .depth = even ? 0 : KOLO_DEPTH_UNEVEN};
 }
 
+/* The depth of cuts of sums. Where sp cuts positions before, or ids such as those of experts are
+ * cut as sums are, these move by links, as all that is cut inside positions does. */
+static int depth_of_sums(const partitioner *p) {
+    const int sp = kolo_mesh_find(&p->g->mesh, "sp");
+    const bool inside = sp >= 0 && p->g->mesh.axes[sp].size > 1;
+    const bool links = inside || kolo_partition_has_experts(p);
+    return links && p->sums > 0 ? KOLO_DEPTH_UNEVEN : 0;
+}
+
 static kolo_status apply_rules(partitioner *p, int axis) {
     int placed = 0;
     kolo_placement_rule sums;
     KOLO_TRY(kolo_placement_keyword(p->rules, "sums", &sums));
     p->sums = sums.dim;
+    p->sums_depth = depth_of_sums(p);
     for (int32_t v = 0; v < p->n_values; v++) {
         const kolo_value_info *info = &p->g->values[v];
         kolo_placement_rule rule;
@@ -78,15 +88,35 @@ static kolo_status infer_shapes(const partitioner *p, const kolo_node *n) {
     return KOLO_OK;
 }
 
-/* Whether a sum is an activation [N,T,C], of which the rules give each rank equal positions. */
+/* Whether v begins with the samples: not with experts, for example. */
+static bool has_samples(const partitioner *p, kolo_value v) {
+    const kolo_node *n = p->g->nodes[kolo_info(p->g, v)->producer];
+    kolo_index index;
+    if (!kolo_op_has_index(n->op) || kolo_index_of(p->g, n, &index) != KOLO_OK) return false;
+    for (int k = 0; k < n->n_out; k++) {
+        if (n->out[k].id == v.id) return index.out[k].code[0] == 'n';
+    }
+    return false;
+}
+
+/* Whether a sum is an activation [N,T,C], of which the rules give each rank equal positions: on all
+ * ranks alike, also where sp cuts them before. */
 static bool is_shardable(const partitioner *p, kolo_value v, int axis) {
-    const kolo_shape *shape = &kolo_info(p->g, v)->tensor.shape;
-    return p->sums >= 0 && !is_of_positions(p, axis) && placed(p, v, axis)->op == KOLO_SUM &&
-           shape->rank == 3 && shape->dim[p->sums] % p->g->mesh.axes[axis].size == 0;
+    const kolo_shape *shape = &kolo_info(p->g, v)->tensor.shape, *whole = &p->whole[v.id];
+    int64_t ranks = p->g->mesh.axes[axis].size;
+    if (p->sums < 0 || is_of_inputs(p, axis) || placed(p, v, axis)->op != KOLO_SUM) return false;
+    if (shape->rank != 3 || !has_samples(p, v)) return false;
+    for (int a = 0; a < p->g->mesh.n_axes; a++) {
+        const kolo_placement *cut = placed(p, v, a);
+        const bool same = is_cut(cut) && cut->dim == p->sums && !is_of_samples(p, a);
+        if (a != axis && same) ranks *= p->g->mesh.axes[a].size;
+    }
+    return (whole->rank > 0 ? whole : shape)->dim[p->sums] % ranks == 0;
 }
 
 static kolo_value sharded_sum(partitioner *p, kolo_value v, int axis) {
-    const kolo_placement to = {.kind = KOLO_PLACEMENT_SHARDED, .dim = p->sums};
+    const kolo_placement to = {
+        .kind = KOLO_PLACEMENT_SHARDED, .dim = p->sums, .depth = p->sums_depth};
     kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
     shape.dim[p->sums] /= p->g->mesh.axes[axis].size;
     return kolo_partition_move(p, v, axis, &to, &shape);

@@ -23,6 +23,7 @@ typedef struct partitioner {
     const char *rules;
     int sums;               /* the dimension along which activations that are sums are sharded, or
                                KOLO_PLACE_WHOLE */
+    int sums_depth;         /* of these cuts */
     kolo_axes by_samples;   /* axes that divide the samples of some layers */
     kolo_axes by_heads;     /* axes along which the node has heads in place of positions */
     bool rings;             /* keys and values go round the ranks that divide positions, */
@@ -88,6 +89,9 @@ kolo_value kolo_partition_move(partitioner *p, kolo_value v, int axis, const kol
 kolo_value kolo_partition_move_to(partitioner *p, kolo_value v, int axis, kolo_placement_kind kind);
 /* A whole activation, each rank of the axis computing a summand of its gradient. */
 kolo_value kolo_partition_replicate(partitioner *p, kolo_value v, int axis);
+/* The shape of v before it is cut along an axis: whole, or what axes around that leave of it. The
+ * samples of ep are around positions, and these around sums that the rules shard. */
+kolo_shape kolo_partition_shape_before(const partitioner *p, kolo_value v, int axis);
 /* An activation of which the ranks of an axis have slices, as a whole. */
 kolo_value kolo_partition_collect(partitioner *p, kolo_value v, int axis, kolo_placement_kind kind);
 /* The same, each rank of the axis computing a summand of its gradient. */
@@ -148,6 +152,8 @@ void kolo_partition_add_row_sums(const partitioner *p, const kolo_node *n, kolo_
 
 /* ---- experts: experts.c ---- */
 
+/* Whether the model has mixtures. */
+bool kolo_partition_has_experts(const partitioner *p);
 /* Slices the samples of all inputs, if they divide. UNSUPPORTED: there are
  * no experts, or what they do not go with; ARG: fewer experts than ranks. */
 kolo_status kolo_partition_begin_experts(partitioner *p, int axis);

@@ -2,6 +2,7 @@
  * kernels to rounding, whether experts are divided (ep), each expert is (tp), or neither, with
  * tokens that find no place, dropout, clipping and accumulation; jobs, files and refusals. */
 #include "kolo/models.h"
+#include "pass/partition/rules.h"
 #include "plan/internal.h"
 #include "support/folder.h"
 #include "support/mesh_run.h"
@@ -23,6 +24,7 @@ typedef struct setting {
     kolo_optimizer_opts optimizer;
     kolo_recompute recompute;
     int zero;
+    const char *placement; /* a name, or rules; NULL: the built-in rules */
 } setting;
 
 /* ---- plans in f64 ---- */
@@ -48,6 +50,7 @@ static kolo_status build(kolo_graph *g, int64_t samples, const void *arg) {
 
 static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     const setting *s = arg;
+    const char *built = s->placement ? kolo_placement_rules(s->placement) : NULL;
     const mesh_model m = {.mesh = s->mesh,
                           .samples = s->samples,
                           .terms = TOKENS,
@@ -55,12 +58,16 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
                           .optimizer = s->optimizer,
                           .recompute = s->recompute,
                           .zero = s->zero,
+                          .placement = built ? built : s->placement,
                           .build = build,
                           .feed = feed,
                           .arg = s};
     return mesh_train(comm, &m, result);
 }
 
+#define RINGS                                                                                  \
+    "sums 1\nattention ring\nwte.weight 0\n*.attn.c_attn.weight 0 3\n*.attn.c_proj.weight 1\n" \
+    "*.experts.c_fc.weight 1\n*.experts.c_proj.weight 2\n"
 #define CLIPPED \
     { .momentum = 0.9, .clip = 0.5 }
 #define ADAM \
@@ -69,20 +76,37 @@ static const struct {
     setting s;
     bool soak;
 } cases[] = {
-    {{"dp=2", 2, "layers=1,experts=3,dropout=10", 4, 2, CLIPPED, 0, 0}, false},
-    {{"dp=1,tp=2", 2, "layers=1,experts=4,top=1,capacity=100", 2, 1, CLIPPED, 0, 0}, false},
-    {{"dp=1,ep=2", 2, "layers=2,experts=4,dropout=10", 4, 1, CLIPPED, 0, 0}, false},
+    {{"dp=2", 2, "layers=1,experts=3,dropout=10", 4, 2, CLIPPED, 0, 0, NULL}, false},
+    {{"dp=1,tp=2", 2, "layers=1,experts=4,top=1,capacity=100", 2, 1, CLIPPED, 0, 0, NULL}, false},
+    {{"dp=1,ep=2", 2, "layers=2,experts=4,dropout=10", 4, 1, CLIPPED, 0, 0, NULL}, false},
     /* Experts and samples that do not divide, places that are not enough. */
-    {{"dp=1,ep=3", 3, "layers=1,experts=5,capacity=60", 3, 2, ADAM, KOLO_RECOMPUTE_FULL, 0}, false},
-    {{"dp=1,ep=2", 2, "layers=1,experts=3,top=3,dropout=10", 3, 1, CLIPPED, 0, 0}, false},
-    {{"dp=2,ep=2", 4, "layers=1,experts=4,dropout=10,balance=50", 4, 1, ADAM, 0, 0}, false},
-    /* Slices of samples and experts that are unequal, and ranges of them. */
-    {{"dp=2,ep=2", 4, "layers=1,experts=3,dropout=10", 6, 1, ADAM, 0, 1}, false},
-    {{"ep=2,tp=2,dp=1", 4, "layers=1,experts=4,top=1", 2, 1, CLIPPED, KOLO_RECOMPUTE_CHEAP, 0},
+    {{"dp=1,ep=3", 3, "layers=1,experts=5,capacity=60", 3, 2, ADAM, KOLO_RECOMPUTE_FULL, 0, NULL},
      false},
-    {{"dp=2,ep=2,tp=2", 8, "layers=2,experts=2,top=1", 4, 2, CLIPPED, 0, 0}, true},
-    {{"dp=2,tp=4", 8, "layers=2,experts=3", 4, 1, ADAM, 0, 0}, true},
-    {{"ep=4,dp=2", 8, "layers=2,experts=8,tied=0", 8, 1, CLIPPED, 0, 0}, true},
+    {{"dp=1,ep=2", 2, "layers=1,experts=3,top=3,dropout=10", 3, 1, CLIPPED, 0, 0, NULL}, false},
+    {{"dp=2,ep=2", 4, "layers=1,experts=4,dropout=10,balance=50", 4, 1, ADAM, 0, 0, NULL}, false},
+    /* Slices of samples and experts that are unequal, and ranges of them. */
+    {{"dp=2,ep=2", 4, "layers=1,experts=3,dropout=10", 6, 1, ADAM, 0, 1, NULL}, false},
+    {{"ep=2,tp=2,dp=1", 4, "layers=1,experts=4,top=1", 2, 1, CLIPPED, KOLO_RECOMPUTE_CHEAP, 0,
+      NULL},
+     false},
+    /* Samples over ep, positions over sp; one or two positions, samples that do not divide. */
+    {{"dp=1,ep=2,sp=2", 4, "layers=2,experts=4,dropout=10", 4, 1, CLIPPED, 0, 0, NULL}, false},
+    {{"sp=4,ep=2,dp=1", 8, "layers=1,experts=3,capacity=60", 2, 2, ADAM, KOLO_RECOMPUTE_FULL, 0,
+      NULL},
+     true},
+    {{"sp=2,dp=1,ep=2", 4, "layers=1,experts=4,dropout=10", 3, 1, ADAM, KOLO_RECOMPUTE_CHEAP, 0,
+      NULL},
+     false},
+    {{"dp=2,ep=2,sp=2", 8, "layers=1,experts=4,top=1,dropout=10", 4, 1, ADAM, 0, 1, NULL}, true},
+    {{"dp=1,ep=2,sp=2,tp=2", 8, "layers=1,experts=4,dropout=10", 2, 1, CLIPPED, 0, 0, NULL}, true},
+    /* Positions over tp, between layers; what sp leaves of them. */
+    {{"dp=1,tp=2", 2, "layers=1,experts=4,dropout=10", 2, 1, ADAM, 0, 0, "megatron-sp"}, false},
+    {{"ep=2,tp=2,dp=1", 4, "layers=1,experts=3,dropout=10", 4, 1, CLIPPED, 0, 0, "megatron-sp"},
+     true},
+    {{"sp=3,tp=2,dp=1", 6, "layers=1,experts=4,dropout=10", 2, 1, ADAM, 0, 0, RINGS}, true},
+    {{"dp=2,ep=2,tp=2", 8, "layers=2,experts=2,top=1", 4, 2, CLIPPED, 0, 0, NULL}, true},
+    {{"dp=2,tp=4", 8, "layers=2,experts=3", 4, 1, ADAM, 0, 0, NULL}, true},
+    {{"ep=4,dp=2", 8, "layers=2,experts=8,tied=0", 8, 1, CLIPPED, 0, 0, NULL}, true},
 };
 
 static void any_mesh_computes_what_one_rank_does(void **state) {
@@ -125,6 +149,7 @@ static void jobs_train_and_evaluate(void **state) {
         {GPT2_MOE("layers=1,experts=3"), "dp=2,ep=2", 4, 1},
         {GPT2_MOE("layers=2,experts=4"), "pp=2", 2, 0},
         {GPT2_MOE("layers=1,experts=4"), "sp=2", 2, 0},
+        {GPT2_MOE("layers=1,experts=4,dropout=10"), "ep=2,sp=2", 4, 0},
         {{.model = "gpt2_moe",
           .model_options = "layers=2,width=16,heads=4,context=8,vocab=50,experts=3,dropout=10",
           .data = "synthetic-tokens:N=32,test=6",
@@ -186,11 +211,8 @@ static void what_experts_do_not_go_with_is_named(void **state) {
          0, 0},
         {"gpt2_moe", "layers=2,context=8", "ep=2,pp=2", NULL, "of unequal sizes have different", 4,
          0, 0},
-        {"gpt2_moe", "layers=1,context=8", "ep=2,tp=2", "megatron-sp", "rules without \"sums\"", 4,
-         0, 0},
-        {"gpt2_moe", "layers=1,context=8", "ep=2,sp=2", NULL, "and sp=2 their positions", 4, 0, 0},
-        {"gpt2_moe", "layers=1,context=8", "tp=2", "megatron-sp", "expert_dispatch: input 1", 2, 0,
-         0},
+        {"gpt2_moe", "layers=1,context=8", "ep=2,tp=2", "sums 0\nwte.weight 0\n",
+         "rules without \"sums 0\"", 4, 0, 0},
         {"gpt2_moe", "layers=1,context=8", "dp=2,ep=2", NULL, "--zero above 1", 4, 2, 0},
         {"gpt2_moe", "layers=1,context=8", "ep=2", NULL,
          "--reproducible cannot be combined with the mesh", 2, 0, 4},

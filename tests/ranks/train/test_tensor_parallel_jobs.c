@@ -342,8 +342,8 @@ static void what_cannot_be_divided_is_named(void **state) {
     assert_job_refused(2, &ring, "layers that an axis tp divides");
     kolo_train_opts slices = gpt2;
     slices.mesh = "tp=2,sp=2";
-    slices.placement = "megatron-sp";
-    assert_job_refused(4, &slices, "give rules without \"sums\"");
+    slices.placement = "wte.weight 0\nsums 0\n";
+    assert_job_refused(4, &slices, "give rules without \"sums 0\"");
 }
 
 /* Steps of 5 samples cannot be sharded by samples, so these rules divide other layers only; the

@@ -96,58 +96,54 @@ static void ours_is_the_reference(void **state) {
     }
 }
 
-/* A shard along any dimension drops what the whole does. */
+/* Shards along the samples, along one other dimension or two, of two ranges along the first of
+ * these too, drop what the whole does. */
 static void shards_drop_what_the_whole_drops(void **state) {
-    enum { N = 3, A = 10, B = 7, FIRST = 3, SOME = 4 };
-    static float ones[N * A * B], all[N * A * B], part[N * A * B];
+    enum { RANK = 4, COUNT = 3 * 8 * 3 * 7 };
+    static const kolo_shape whole = {RANK, {3, 8, 3, 7}};
+    static const int64_t from[RANK] = {1, 2, 1, 3}, some[RANK] = {2, 4, 2, 3};
+    static float ones[COUNT], all[COUNT], part[COUNT];
     const int64_t key = 9, first = 5;
-    for (int i = 0; i < N * A * B; i++) ones[i] = 1;
-    for (int dim = 0; dim < 3; dim++) {
-        const kolo_shape whole = kolo_shape_3(N, A, B);
-        kolo_shape some = whole;
-        const int64_t from = dim == 1 ? FIRST : 1;
-        some.dim[dim] = dim == 1 ? SOME : 2;
-        const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 0.5}, {2}};
-        const kolo_attr sharded[KOLO_MAX_ATTRS] = {
-            {.f = 0.5}, {2}, {from}, {whole.dim[dim]}, {dim}};
-        const kolo_shape in[] = {whole, kolo_shape_0(), kolo_shape_0()};
-        const kolo_shape in_some[] = {some, kolo_shape_0(), kolo_shape_0()};
-        run_dropout(in, attr, ones, key, first, all);
-        run_dropout(in_some, sharded, ones, key, first, part);
-        int64_t at[3], i = 0;
-        for (at[0] = 0; at[0] < some.dim[0]; at[0]++) {
-            for (at[1] = 0; at[1] < some.dim[1]; at[1]++) {
-                for (at[2] = 0; at[2] < some.dim[2]; at[2]++, i++) {
-                    int64_t of[3] = {at[0], at[1], at[2]};
-                    of[dim] += from;
-                    assert_true(part[i] == all[(of[0] * A + of[1]) * B + of[2]]);
-                }
-            }
-        }
-    }
-}
-
-/* Two ranges, as far from the ends as each other. */
-static void ranges_drop_what_the_whole_drops(void **state) {
-    enum { N = 3, A = 12, B = 7, FIRST = 2, SOME = 4, SECOND = A - FIRST - SOME / 2 };
-    static float ones[N * A * B], all[N * A * B], part[N * SOME * B];
-    const int64_t key = 9, first = 5;
-    const kolo_shape in[] = {kolo_shape_3(N, A, B), kolo_shape_0(), kolo_shape_0()};
-    const kolo_shape in_some[] = {kolo_shape_3(N, SOME, B), kolo_shape_0(), kolo_shape_0()};
     const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 0.5}, {2}};
-    const kolo_attr ranges[KOLO_MAX_ATTRS] = {{.f = 0.5},
-                                              {2},
-                                              [KOLO_DROPOUT_FIRST] = {FIRST},
-                                              [KOLO_DROPOUT_ALL] = {A},
-                                              [KOLO_DROPOUT_DIM] = {1},
-                                              [KOLO_DROPOUT_ZIGZAG] = {A}};
-    for (int i = 0; i < N * A * B; i++) ones[i] = 1;
+    const kolo_shape in[] = {whole, kolo_shape_0(), kolo_shape_0()};
+    for (int i = 0; i < COUNT; i++) ones[i] = 1;
     run_dropout(in, attr, ones, key, first, all);
-    run_dropout(in_some, ranges, ones, key, first, part);
-    for (int i = 0; i < N * SOME * B; i++) {
-        const int n = i / B / SOME, t = i / B % SOME;
-        const int at = t < SOME / 2 ? FIRST + t : SECOND + t - SOME / 2;
-        assert_true(part[i] == all[(n * A + at) * B + i % B]);
+    for (int dims = 1; dims < 1 << (RANK + 1); dims++) { /* bit RANK: two ranges */
+        const bool zigzag = dims >> RANK;
+        kolo_attr sharded[KOLO_MAX_ATTRS] = {{.f = 0.5}, {2}};
+        kolo_shape slice = whole;
+        int at = KOLO_DROPOUT_FIRST, inner = 0;
+        for (int d = 0; d < RANK; d++) {
+            if (!(dims >> d & 1)) continue;
+            slice.dim[d] = some[d];
+            if (d == 0) sharded[KOLO_DROPOUT_BEGIN].i = from[0];
+            if (d == 0) continue;
+            if (inner++ < 2) {
+                sharded[at].i = from[d];
+                sharded[at + 1].i = whole.dim[d];
+                sharded[at + 2].i = d;
+            }
+            at = KOLO_DROPOUT_FIRST2;
+        }
+        if (inner > 2 || (zigzag && !(dims & 2))) continue;
+        if (zigzag) sharded[KOLO_DROPOUT_ZIGZAG].i = whole.dim[1];
+        const kolo_shape in_slice[] = {slice, kolo_shape_0(), kolo_shape_0()};
+        run_dropout(in_slice, sharded, ones, key, first, part);
+        for (int64_t i = 0; i < kolo_shape_count(&slice); i++) {
+            int64_t of = 0, left = i, place[RANK];
+            for (int d = RANK - 1; d >= 0; d--) {
+                place[d] = left % slice.dim[d];
+                left /= slice.dim[d];
+            }
+            for (int d = 0; d < RANK; d++) {
+                const bool second = zigzag && d == 1 && place[d] >= some[1] / 2;
+                if (dims >> d & 1) place[d] += second ? whole.dim[1] - from[1] - some[1] : from[d];
+                of = of * whole.dim[d] + place[d];
+            }
+            if (part[i] == all[of]) continue;
+            fail_msg("dimensions %x: element %d is %g, not %g", (unsigned)dims, (int)i,
+                     (double)part[i], (double)all[of]);
+        }
     }
 }
 
@@ -204,7 +200,6 @@ TEST_MAIN(test_dropout) {
         cmocka_unit_test(all_bits_of_the_key_count),
         cmocka_unit_test(ours_is_the_reference),
         cmocka_unit_test(shards_drop_what_the_whole_drops),
-        cmocka_unit_test(ranges_drop_what_the_whole_drops),
         cmocka_unit_test(each_set_draws_the_same),
         cmocka_unit_test(evaluation_drops_nothing),
     };
