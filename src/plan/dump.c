@@ -2,6 +2,87 @@
 #include "plan/internal.h"
 
 #include <inttypes.h>
+#include <string.h>
+
+/* ---- what is redistributed ---- */
+
+/* The placements of a move on the axes whose groups communicate. */
+static void add_move(const kolo_graph *g, const kolo_redistribution *move, kolo_axes axes,
+                     kolo_text *text) {
+    kolo_placements from = {0}, to = {0};
+    char before[KOLO_PLACEMENT_TEXT], after[KOLO_PLACEMENT_TEXT];
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        if (!(axes >> a & 1)) continue;
+        from.axis[a] = move->from.axis[a];
+        to.axis[a] = move->to.axis[a];
+    }
+    kolo_text_add(text, "%s -> %s", kolo_placements_text(&g->mesh, &from, before),
+                  kolo_placements_text(&g->mesh, &to, after));
+}
+
+static size_t bytes_of(const kolo_graph *g, const kolo_value *values, int n) {
+    size_t bytes = 0;
+    for (int k = 0; k < n; k++) bytes += kolo_tensor_bytes(&kolo_info(g, values[k])->tensor);
+    return bytes;
+}
+
+/* From which placements to which a POST moves its values, and their bytes on this rank; where these
+ * change, before and after. */
+static void print_moves(const kolo_graph *g, const kolo_node *post, const kolo_node *wait,
+                        kolo_text *text) {
+    const kolo_axes axes = (kolo_axes)post->attr[KOLO_COMM_AXES].i;
+    const size_t before = bytes_of(g, post->in, post->n_in),
+                 after = bytes_of(g, wait->out, wait->n_out);
+    kolo_text last = {0};
+    if (axes == 0) { /* of this rank alone */
+        if (kolo_mesh_size(&g->mesh) > 1) kolo_text_add(text, ": nothing moves");
+        return;
+    }
+    kolo_text_add(text, ":");
+    for (int k = 0; k < post->n_in; k++) {
+        kolo_text move = {0};
+        add_move(g, &post->move[k], axes, &move);
+        const bool same = last.text && move.text && strcmp(last.text, move.text) == 0;
+        if (!same && move.text) kolo_text_add(text, "%s %s", k > 0 ? "," : "", move.text);
+        kolo_text_fini(&last);
+        last = move;
+    }
+    kolo_text_fini(&last);
+    kolo_text_add(text, ", %zu", before);
+    if (after != before) kolo_text_add(text, " -> %zu", after);
+    kolo_text_add(text, " bytes");
+}
+
+/* The WAIT of a bucket. */
+static const kolo_node *wait_of(const kolo_plan *p, int64_t bucket) {
+    for (int32_t i = 0; i < p->graph->n_nodes; i++) {
+        const kolo_node *n = p->graph->nodes[i];
+        if (n->op->comm == KOLO_OP_WAIT && n->attr[KOLO_COMM_BUCKET].i == bucket) return n;
+    }
+    return NULL;
+}
+
+static void print_crossing(const kolo_graph *g, const kolo_crossing *c, const char *what,
+                           kolo_value v, kolo_text *text) {
+    const kolo_tensor *t = &kolo_info(g, v)->tensor;
+    char shape[KOLO_SHAPE_TEXT];
+    if (c->number == 0) return;
+    kolo_text_add(text, "%s stage %d, %s: %%%" PRId32 " %s %s, %zu bytes\n", what, c->peer,
+                  c->gradient ? "gradient" : "activations", v.id, kolo_dtype_name(t->dtype),
+                  kolo_shape_text(&t->shape, shape), kolo_tensor_bytes(t));
+}
+
+/* What the stage of a pipeline exchanges with others in each micro-batch. */
+static void print_crossings(const kolo_graph *g, kolo_text *text) {
+    for (int32_t v = 0; v < g->n_values; v++) {
+        print_crossing(g, &g->values[v].crossing, "from", (kolo_value){.id = v}, text);
+    }
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        print_crossing(g, &g->outputs[i].crossing, "to", g->outputs[i].value, text);
+    }
+}
+
+/* ---- the plan ---- */
 
 static void print_step(const kolo_plan *p, int i, kolo_text *text) {
     static const char *const kinds[] = {
@@ -16,6 +97,10 @@ static void print_step(const kolo_plan *p, int i, kolo_text *text) {
         kolo_node_print(p->graph, p->graph->nodes[step->node], text);
     } else {
         kolo_text_add(text, "bucket %d", step->bucket);
+        if (step->kind == KOLO_STEP_POST) {
+            const kolo_node *post = p->graph->nodes[step->node];
+            print_moves(p->graph, post, wait_of(p, post->attr[KOLO_COMM_BUCKET].i), text);
+        }
     }
     const kolo_node *n = p->graph->nodes[step->node];
     if (n->region > 0) kolo_text_add(text, " region %d lane %d", n->region, n->lane);
@@ -29,12 +114,8 @@ static void print_step(const kolo_plan *p, int i, kolo_text *text) {
 
 /* When a bucket is awaited. */
 static kolo_deferral awaited(const kolo_plan *p, int bucket) {
-    for (int32_t i = 0; i < p->graph->n_nodes; i++) {
-        const kolo_node *n = p->graph->nodes[i];
-        if (n->op->comm != KOLO_OP_WAIT || n->attr[KOLO_COMM_BUCKET].i != bucket) continue;
-        return (kolo_deferral)n->attr[KOLO_COMM_DEFERRAL].i;
-    }
-    return KOLO_DEFERRAL_OFF;
+    const kolo_node *wait = wait_of(p, bucket);
+    return wait ? (kolo_deferral)wait->attr[KOLO_COMM_DEFERRAL].i : KOLO_DEFERRAL_OFF;
 }
 
 /* The reorders of a step: count and bytes. */
@@ -123,6 +204,7 @@ void kolo_plan_print(const kolo_plan *p, kolo_text *text) {
                       bucket->summands ? ", summed where it is read" : what[bucket->collective],
                       in_store ? " in the store" : "", when[awaited(p, i)]);
     }
+    print_crossings(p->graph, text);
     print_reorders(p, text);
     print_regions(p, text);
     for (int i = 0; i < p->n_steps; i++) print_step(p, i, text);

@@ -181,6 +181,47 @@ static void a_dump_has_the_plans_collectives(void **state) {
     assert_true(test_contains("err", "dump: --sparse-embedding takes effect in the passes: "));
 }
 
+/* Every POST states from which placements to which it moves values, and their bytes. */
+static void assert_moves_have_bytes(const char *options) {
+    char words[320], line[4096];
+    int moves = 0;
+    snprintf(words, sizeof words,
+             "dump --what plan --batch 4 --model gpt2_moe:layers=2,experts=4,context=8,width=32,"
+             "heads=4,vocab=50 %s",
+             options);
+    assert_int_equal(test_run(words), 0);
+    FILE *f = fopen("out", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        if (!strstr(line, " post   bucket")) continue;
+        if (strstr(line, ": nothing moves")) continue;
+        moves++;
+        if (!strstr(line, " -> ") || !strstr(line, " bytes")) fail_msg("%s: %s", options, line);
+    }
+    fclose(f);
+    assert_true(moves > 0);
+}
+
+static void a_dump_has_each_redistribution(void **state) {
+    static const struct {
+        const char *options, *some;
+    } meshes[] = {
+        {"--mesh dp=2,tp=2", ": tp:partial -> invariant, 4096 bytes"},
+        {"--mesh dp=2,tp=2 --placement megatron-sp", ": tp:partial -> tp:sharded1, 4096 -> 2048"},
+        {"--mesh dp=2,sp=2 --zero 1", ": sp:sharded1 -> sp:sharded2/3, 6144 bytes"},
+        {"--mesh dp=1,ep=2", ": ep:sharded1 -> ep:sharded0, 5120 bytes"},
+        {"--mesh dp=1,pp=2,sp=2 --accumulate 2", "to stage 1, activations: %"},
+        {"--mesh dp=1,pp=2,tp=2 --accumulate 2 --rank 3", "to stage 0, gradient: %"},
+    };
+    (void)state;
+    for (size_t i = 0; i < KOLO_COUNT(meshes); i++) {
+        assert_moves_have_bytes(meshes[i].options);
+        if (!test_contains("out", meshes[i].some)) {
+            fail_msg("%s lacks %s", meshes[i].options, meshes[i].some);
+        }
+    }
+}
+
 static void parts_of_servers_are_printed(void **state) {
     assert_int_equal(test_run("dump --model lenet --what servers --ranks 2"), 0);
     assert_true(test_contains("out", "server 1: pulled "));
@@ -206,6 +247,7 @@ TEST_MAIN(test_command) {
         cmocka_unit_test(models_have_default_samples),
         cmocka_unit_test(a_dump_has_the_runs_optimizer),
         cmocka_unit_test(a_dump_has_the_plans_collectives),
+        cmocka_unit_test(a_dump_has_each_redistribution),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
