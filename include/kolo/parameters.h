@@ -119,6 +119,10 @@ typedef struct kolo_parameters_opts {
      * 2 servers, and calls the functions below with `replica_arg`. 0: the loss of a server ends the
      * job. */
     int replicas;
+    /* Called at the owner, in the service's thread, for each push: an error of what a worker has
+     * pushed is that of the push, which is then not taken. Where workers are on the owner's host,
+     * these may still change what they have pushed until its update is made. May be NULL. */
+    kolo_status (*check)(void *arg, const float *pushed);
     /* Called at the owner, in the service's thread, for each push: makes the gradient of the part
      * from what a worker has pushed, such as codes. An error is that of the push, which is then not
      * taken. With `parts` alone. NULL: workers push gradients. */

@@ -146,10 +146,21 @@ static bool is_choice(const owner *o, uint64_t key) {
     return key <= UINT32_MAX && kolo_choice_level((uint32_t)key) < kolo_adapt_levels();
 }
 
+/* Whether the clock of a read is that of its worker: the number of its pushes or, once it has a
+ * lease again, that of another worker, of whose latest push this owner may not know yet. */
+static bool is_clock(const owner *o, int number, const kolo_service_call *call) {
+    const uint64_t own = o->pushes[number];
+    uint64_t most = own;
+    if (call->key == 0) return call->clock <= own + (o->workers[number].push != NULL);
+    for (int w = 0; w < o->n_workers; w++) most = o->pushes[w] > most ? o->pushes[w] : most;
+    return call->key == 1 && o->opts->leases && call->clock >= own && call->clock <= most + 1;
+}
+
 static bool is_valid(const owner *o, int number, const kolo_service_call *call) {
     const bool works = number < o->n_workers;
     if (call->kind == KOLO_OWNER_STOP) {
-        return call->input_bytes == 0 && call->output_bytes == 0 && works == (call->clock > 0);
+        return call->input_bytes == 0 && call->output_bytes == 0 && works == (call->clock > 0) &&
+               call->clock <= KOLO_OWNER_POINT_MOST;
     }
     if (!works) return false;
     const worker *w = &o->workers[number];
@@ -158,9 +169,9 @@ static bool is_valid(const owner *o, int number, const kolo_service_call *call) 
     if (call->input_bytes % sizeof(float) || !kolo_parameters_owner_fits(o, call)) return false;
     switch (call->kind) {
     case KOLO_OWNER_PULL:
-        return input == 0 && !w->pull && (call->key == 0 || call->clock >= o->pushes[number]);
+        return input == 0 && !w->pull && is_clock(o, number, call);
     case KOLO_OWNER_STATE:
-        return input == 0;
+        return input == 0 && is_clock(o, number, call);
     case KOLO_OWNER_PUSH:
     case KOLO_OWNER_PART:
         if (call->kind == KOLO_OWNER_PART ? !w->staged || input > left || call->key != w->n_staged
@@ -174,11 +185,12 @@ static bool is_valid(const owner *o, int number, const kolo_service_call *call) 
         return input == 0 && kolo_owner_is_active(w) && !w->push;
     case KOLO_OWNER_LEASE:
         return o->leases && input == 0 && kolo_owner_is_active(w) && !w->lease &&
+               call->clock <= KOLO_OWNER_POINT_MOST &&
                kolo_leases_of(o->leases, number) < KOLO_LEASES_MOST;
     case KOLO_OWNER_JOIN:
         return number >= o->n_first && w->gone && o->lost[number] == 0 && input == 0;
     case KOLO_OWNER_PAUSE:
-        return input == 0 && call->clock > 0;
+        return input == 0 && call->clock > 0 && call->clock <= KOLO_OWNER_POINT_MOST;
     case KOLO_OWNER_IDLE:
         return o->opts->leases && input == 0 && kolo_owner_is_active(w) && !w->push;
     default:
@@ -200,7 +212,7 @@ static void take_part(owner *o, int w, kolo_service_call *call) {
     o->reply(call, KOLO_OK, 0, NULL, 0);
 }
 
-/* The gradient of a push: where it lies, or what has come of it and the rest, unpacked. */
+/* The gradient of a push, checked: where it lies, or what has come of it and the rest, unpacked. */
 static kolo_status find_gradient(const owner *o, worker *x, const kolo_service_call *call,
                                  const float **gradient) {
     *gradient = call->input;
@@ -209,6 +221,7 @@ static kolo_status find_gradient(const owner *o, worker *x, const kolo_service_c
         x->n_staged = 0;
         *gradient = x->staged;
     }
+    if (o->opts->check) KOLO_TRY(o->opts->check(o->opts->arg, *gradient));
     if (!x->unpacked) return KOLO_OK;
     KOLO_TRY(o->opts->unpack(o->opts->arg, *gradient, x->unpacked));
     *gradient = x->unpacked;
@@ -319,13 +332,13 @@ void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
                                                       "has taken: the connection between the "
                                                       "servers was lost");
         o->reply(call, status, 0, NULL, 0);
+    } else if (o->missing >= 0 && call->kind != KOLO_OWNER_FINISH) {
+        refuse(o, call);
     } else if (!is_valid(o, w, call)) {
         kolo_status status = KOLO_FAIL(
             KOLO_ERR_ARG, "an invalid request: kind %u, clock %llu, %zu and %zu bytes", call->kind,
             (unsigned long long)call->clock, call->input_bytes, call->output_bytes);
         o->reply(call, status, 0, NULL, 0);
-    } else if (o->missing >= 0 && call->kind != KOLO_OWNER_FINISH) {
-        refuse(o, call);
     } else if (call->kind == KOLO_OWNER_JOIN) {
         kolo_owner_join(o, w, call);
     } else if (call->kind == KOLO_OWNER_PART) {

@@ -14,6 +14,9 @@
 
 enum { KOLO_PUSH_PARTS_MOST = 24 }; /* of a push to an owner, before its rest */
 
+/* The largest point or lease that a client may name. */
+#define KOLO_OWNER_POINT_MOST (UINT64_C(1) << 48)
+
 typedef enum kolo_owner_request {
     KOLO_OWNER_PULL, /* the key: see KOLO_OWNER_IDLE; the clock of the reply: its staleness and,
                         where bounds adapt, KOLO_CHOICE_SHIFT bits above it the choice */

@@ -89,12 +89,25 @@ static kolo_status end_push(kolo_parameters *p) {
     return KOLO_OK;
 }
 
+/* After a read was refused: an owner that has refused a push refuses the read behind it, too. Then
+ * returns the error of the push. */
+static kolo_status find_cause(kolo_parameters *p, kolo_status status) {
+    for (int i = 0; i < p->n_pushed && status == KOLO_ERR_ARG; i++) {
+        if (!kolo_service_test(p->service, &p->pushes[i])) continue;
+        const kolo_status pushed = kolo_service_wait(p->service, &p->pushes[i], 0);
+        if (pushed != KOLO_OK) return pushed;
+    }
+    return status;
+}
+
 static kolo_status pull(kolo_parameters *p, float *values) {
     const kolo_status status = read_buckets(p, values);
     const int started = p->n_pulled;
     p->n_pulled = 0;
     p->reads_into = NULL;
-    if (status != KOLO_OK) return kolo_parameters_fail_after(p, p->pulls, started, status);
+    if (status != KOLO_OK) {
+        return find_cause(p, kolo_parameters_fail_after(p, p->pulls, started, status));
+    }
     p->goes_on = false;
     const uint32_t choice = (uint32_t)(p->pulls[0].reply_clock >> KOLO_CHOICE_SHIFT);
     if (choice > p->choice) p->choice = choice; /* a replica may be behind */

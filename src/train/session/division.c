@@ -447,14 +447,3 @@ kolo_status kolo_division_unpack(const kolo_division *d, int part, const float *
     }
     return KOLO_OK;
 }
-
-enum { LOW = 1 << 12 }; /* sums of up to 4,096 workers are below 2^24 */
-
-void kolo_summed_set(float *summed, int64_t number) {
-    summed[0] = (float)(number / LOW);
-    summed[1] = (float)(number % LOW);
-}
-
-int64_t kolo_summed_get(const float *summed) {
-    return (int64_t)summed[0] * LOW + (int64_t)summed[1];
-}

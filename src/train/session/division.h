@@ -20,6 +20,7 @@
  *                   updates; then its ranges of parameters and statistics
  *     the state     its ranges of optimizer state */
 
+#include "comm/sync/summed.h"
 #include "kolo/codec.h"
 #include "kolo/comm.h"
 #include "kolo/parameters.h"
@@ -40,9 +41,9 @@ enum {
     KOLO_ROWS_STATE = 1 << KOLO_ROW_STATE,
 };
 
-/* What precedes a part of a gradient: samples and labels, each in two numbers whose sums over the
- * workers are exact, and padding. */
+/* What precedes a part of a gradient: samples and labels, see kolo_summed_set. */
 enum { KOLO_SUMMED_SAMPLES, KOLO_SUMMED_LABELS = 2, KOLO_SUMMED_HEAD = 4 };
+_Static_assert(KOLO_SUMMED_HEAD == 2 * KOLO_SUMMED_FLOATS, "samples and labels");
 
 typedef struct kolo_division {
     int owners, buckets, n_rows, n_metrics;
@@ -115,7 +116,3 @@ kolo_status kolo_division_unpack(const kolo_division *division, int part, const 
                                  float *gradient);
 /* Elements of a row that a part has. */
 size_t kolo_division_count(const kolo_division *division, int row, int part);
-
-/* An exact number in two floats whose sums over the workers stay exact. */
-void kolo_summed_set(float *summed, int64_t number);
-int64_t kolo_summed_get(const float *summed);

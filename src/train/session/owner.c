@@ -203,6 +203,12 @@ static void leave(owned_part *p) {
     p->pushes = p->owner->pushes;
 }
 
+/* What a push was summed over. */
+static kolo_status check(void *arg, const float *pushed) {
+    (void)arg;
+    return kolo_summed_check(pushed, KOLO_SUMMED_HEAD / KOLO_SUMMED_FLOATS);
+}
+
 /* The gradient of a push. */
 static kolo_status unpack(void *arg, const float *pushed, float *gradient) {
     const owned_part *p = arg;
@@ -487,6 +493,7 @@ kolo_status kolo_owner_serve(kolo_owner *o, const kolo_division *division,
     opts->load = load;
     opts->save = save;
     opts->update = update;
+    opts->check = check;
     opts->unpack = division->codec.kind == KOLO_CODEC_NONE ? NULL : unpack;
     opts->observe = observe;
     opts->progress = progress;
