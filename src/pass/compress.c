@@ -276,6 +276,24 @@ static kolo_status walk(compressor *c) {
     return kolo_graph_set_nodes(g, c->order, c->n);
 }
 
+kolo_status kolo_pass_residual_state(kolo_graph *g, const kolo_compression *how, int ranks,
+                                     int rank) {
+    const int32_t n_values = g->n_values;
+    for (int32_t v = 0; v < n_values; v++) {
+        const kolo_value_info *info = &g->values[v];
+        const bool trained = info->kind == KOLO_VALUE_PARAM && kolo_value_ok(info->grad);
+        if (!trained || kolo_tensor_bytes(&info->tensor) < how->min_bytes) continue;
+        if (how->only && !kolo_name_matches(how->only, info->name)) continue;
+        char *name = kolo_format("optimizer.residual.%s", info->name);
+        if (!name) return KOLO_NOMEM(64);
+        const kolo_value state = kolo_graph_state(g, name, (kolo_value){.id = v});
+        kolo_free(name);
+        KOLO_TRY(kolo_graph_check(g));
+        if (ranks > 1) kolo_graph_make_local(g, state, ranks, rank);
+    }
+    return KOLO_OK;
+}
+
 kolo_status kolo_pass_compress(kolo_graph *g, const kolo_compression *how) {
     compressor c = {.g = g, .how = how, .n_values = g->n_values, .n_nodes = g->n_nodes};
     const size_t values = (size_t)g->n_values + 1, nodes = 8 * (size_t)g->n_nodes + 1;

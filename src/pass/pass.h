@@ -263,6 +263,10 @@ static inline bool kolo_compresses(const kolo_compression *c) {
  * the axis dp. Adds a residual for each to the optimizer state. Runs before lower_comm.
  * UNSUPPORTED: `frozen`, and a gradient that is not for an update of Adam alone. */
 kolo_status kolo_pass_compress(kolo_graph *g, const kolo_compression *how);
+/* Adds the residuals of gradients that are compressed elsewhere, when they are pushed, which this
+ * rank keeps for files: the same state, of `ranks`, each of which has its own. */
+kolo_status kolo_pass_residual_state(kolo_graph *g, const kolo_compression *how, int ranks,
+                                     int rank);
 
 /* Lowers redistributions to communication: a post and a wait for each bucket (comm_order.h). Groups
  * the sums that updates read into buckets of the given sizes, in the order in which they are
@@ -359,6 +363,9 @@ typedef struct kolo_pipeline_opts {
     int version;       /* which is this rank's */
     kolo_optimizer_opts optimizer;
     bool outer, delays; /* see kolo_pass_outer_state */
+    /* See kolo_pass_residual_state; 0 ranks: none. */
+    kolo_compression pushed;
+    int pushing_ranks, pushing_rank;
     kolo_recompute recompute;
     kolo_precision precision;
     bool sparse_embedding;

@@ -161,6 +161,9 @@ static kolo_status layout(kolo_graph *g, const kolo_pipeline_opts *opts) {
 static kolo_status outer_state(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_outer_state(g, opts->delays);
 }
+static kolo_status residual_state(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    return kolo_pass_residual_state(g, &opts->pushed, opts->pushing_ranks, opts->pushing_rank);
+}
 /* Each rank has optimizer state of its own. */
 static kolo_status local_state(kolo_graph *g, const kolo_pipeline_opts *opts) {
     for (int32_t v = 0; v < g->n_values; v++) {
@@ -246,6 +249,7 @@ static bool trains(const kolo_pipeline_opts *o) { return o->train && !o->updates
 static bool has_layers(const kolo_pipeline_opts *o) { return !o->updates_only; }
 static bool is_local(const kolo_pipeline_opts *o) { return trains(o) && o->versions > 0; }
 static bool has_outer_state(const kolo_pipeline_opts *o) { return trains(o) && o->outer; }
+static bool pushes_codes(const kolo_pipeline_opts *o) { return trains(o) && o->pushing_ranks > 0; }
 static bool evaluates(const kolo_pipeline_opts *o) { return !o->train; }
 static bool is_zero(const kolo_pipeline_opts *o) {
     return o->zero > (o->train ? 0 : 2) || (o->train && o->share);
@@ -321,7 +325,8 @@ static const struct {
     {"halos", halos, divides_rows},
     {"precision", precision, is_mixed},
     {"layout", layout, has_layers},
-    {"outer_state", outer_state, has_outer_state}, /* in the layouts of the parameters */
+    {"outer_state", outer_state, has_outer_state},    /* in the layouts of the parameters */
+    {"residual_state", residual_state, pushes_codes}, /* the same */
     {"local_state", local_state, is_local},
     {"zero", zero, is_zero},
     {"synchronize", synchronize, trains}, /* placements are verified from here on */

@@ -66,6 +66,8 @@ kolo_status kolo_store_create(kolo_device *device, kolo_store **store);
 /* Keeps one version of every entry. For a single rank, whose steps cannot fail. Call it before the
  * first plan. */
 void kolo_store_set_alone(kolo_store *store);
+/* The ranks that have entries of their own, where no plan of the store communicates with them. */
+void kolo_store_set_comm(kolo_store *store, kolo_comm *comm);
 /* Sets where the parts of a pipeline begin, before the first plan, else that decides by estimates:
  * the names of kolo_stage_cuts, a line each. Ranks must give the same. NOMEM. */
 kolo_status kolo_store_set_cuts(kolo_store *store, const char *lines);
@@ -165,6 +167,9 @@ typedef struct kolo_plan_opts {
     int version;  /* this rank's */
     kolo_optimizer_opts optimizer;
     bool outer, delays; /* see kolo_pass_outer_state */
+    /* See kolo_pass_residual_state; 0 ranks: none. */
+    kolo_compression pushed;
+    int pushing_ranks, pushing_rank;
     /* Micro-batches per step, default 1. Above 1 the plan runs one of them, and the scalar "fresh"
      * is 1 in the first and 0 in the others. */
     int64_t micro_batches;

@@ -29,6 +29,8 @@ void kolo_store_set_alone(kolo_store *s) {
     s->alone = true;
 }
 
+void kolo_store_set_comm(kolo_store *s, kolo_comm *comm) { s->comm = comm; }
+
 void kolo_store_destroy(kolo_store *s) {
     if (!s) return;
     for (int b = 0; b < 2 && s->detached; b++) {

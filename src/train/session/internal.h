@@ -200,6 +200,13 @@ static inline bool evaluates_together(const kolo_session *s) {
            (ranks_of(s) > 1 && kolo_mesh_has_model_axis(&s->opts.plan.mesh));
 }
 
+/* Whether checkpoints have the errors of codes that are pushed, of each worker: other policies than
+ * bsp outlive workers, without which no communicator is left to write them with. */
+static inline bool keeps_residuals(const kolo_session *s) {
+    return s->opts.served && s->opts.consistency.kind == KOLO_CONSISTENCY_BSP &&
+           kolo_compresses(&s->opts.codes);
+}
+
 /* plan_cache.c */
 /* The plan for a purpose and key; NULL: not compiled yet. */
 const cached *kolo_session_find_plan(const kolo_session *s, kolo_purpose use, int64_t key);

@@ -215,6 +215,11 @@ static void choose_mesh(const kolo_session *s, const cached *c, kolo_plan_opts *
         opts->outer = s->opts.consistency.momentum != 0;
         opts->delays = s->opts.consistency.delay > 0;
     }
+    if (keeps_residuals(s)) {
+        opts->pushed = s->opts.codes;
+        opts->pushing_ranks = (int)ranks_of(s);
+        opts->pushing_rank = (int)rank_of(s);
+    }
     if (alone && !s->opts.served && ranks_of(s) > 1) {
         opts->versions = ranks_of(s);
         opts->version = rank_of(s);

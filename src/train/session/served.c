@@ -245,7 +245,8 @@ kolo_status kolo_served_read_all(kolo_served *d, kolo_session *s) {
         kolo_division_scatter(&d->division, i, KOLO_ROWS_STATE, false, part, d->places);
         part += d->parts[i].state;
     }
-    return kolo_served_put(d, s, KOLO_ROWS_STATE);
+    KOLO_TRY(kolo_served_put(d, s, KOLO_ROWS_STATE));
+    return kolo_served_save_residuals(d, s);
 }
 
 kolo_sums kolo_served_sums(kolo_served *d, const kolo_session *s) {

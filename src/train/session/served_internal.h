@@ -44,6 +44,7 @@ struct kolo_served {
     kolo_sums round;                 /* of the round so far */
     float *summed;                   /* by row: of the metrics of the round */
     int *entries;                    /* by row: of the session's store; -1: none */
+    int *residuals;                  /* the same, of the errors of its codes */
     float **places;                  /* by row */
     kolo_served_exchange *exchanges; /* of the plans that have run */
     size_t n_exchanges, cap_exchanges;
@@ -76,6 +77,10 @@ void kolo_served_begin_pack(kolo_served *served);
 void kolo_served_pack(kolo_served *served, int end);
 /* Pushes early what parts [first, end) have so far. PEER. */
 kolo_status kolo_served_push_early(kolo_served *served, int first, int end);
+/* The errors of codes become those of the session's store, or the other way round; nothing without
+ * keeps_residuals. The error of the session's device. */
+kolo_status kolo_served_load_residuals(const kolo_served *served, const kolo_session *session);
+kolo_status kolo_served_save_residuals(const kolo_served *served, const kolo_session *session);
 /* Pushes everything; `pushed` is complete. PEER. */
 kolo_status kolo_served_push(kolo_served *served);
 /* served_group.c */

@@ -1,5 +1,6 @@
 /* Pushes as codes: a worker adds the errors of its latest codes to a gradient, pushes the code of
  * the sum, and keeps the new error (kolo/codec.h). The owner decodes (kolo_division_unpack). */
+#include "plan/store.h"
 #include "train/session/served_internal.h"
 
 #include <string.h>
@@ -39,6 +40,48 @@ void kolo_served_pack(kolo_served *d, int end) {
             pack_row(d, row, i);
         }
     }
+}
+
+/* The places become where the session has the errors; `fetch`: copied to the host. */
+static kolo_status place_residuals(const kolo_served *d, const kolo_session *s, bool fetch) {
+    const kolo_store *store = s->store;
+    for (int row = 0; row < d->division.n_rows; row++) {
+        const int e = d->residuals[row];
+        d->places[row] = NULL;
+        if (e < 0) continue;
+        const kolo_store_entry *entry = kolo_store_entry_at(store, e);
+        if (fetch) {
+            kolo_regions_fetch(store->regions, kolo_store_at(store, entry, store->current),
+                               kolo_store_entry_bytes(entry));
+        }
+        d->places[row] = (float *)(void *)kolo_store_host(store, entry, store->current);
+    }
+    return kolo_store_check(store);
+}
+
+kolo_status kolo_served_load_residuals(const kolo_served *d, const kolo_session *s) {
+    if (!d->packs) return KOLO_OK;
+    KOLO_TRY(place_residuals(d, s, true));
+    for (int i = 0; i < kolo_division_parts(&d->division); i++) {
+        kolo_division_gather(&d->division, i, KOLO_ROWS_PUSHED, false, d->places,
+                             d->residual + d->pushed_at[i] + KOLO_SUMMED_HEAD);
+    }
+    return KOLO_OK;
+}
+
+kolo_status kolo_served_save_residuals(const kolo_served *d, const kolo_session *s) {
+    const kolo_store *store = s->store;
+    if (!d->packs) return KOLO_OK;
+    KOLO_TRY(place_residuals(d, s, false));
+    for (int i = 0; i < kolo_division_parts(&d->division); i++) {
+        kolo_division_scatter(&d->division, i, KOLO_ROWS_PUSHED, false,
+                              d->residual + d->pushed_at[i] + KOLO_SUMMED_HEAD, d->places);
+    }
+    for (int row = 0; row < d->division.n_rows; row++) {
+        if (d->residuals[row] < 0) continue;
+        kolo_store_put(store, kolo_store_entry_at(store, d->residuals[row]), store->current);
+    }
+    return kolo_store_check(store);
 }
 
 static const float *vector_of(const kolo_served *d) { return d->packs ? d->packed : d->pushed; }

@@ -118,13 +118,22 @@ static kolo_status find_row(const kolo_served *d, const char *name, int *row) {
     return KOLO_OK;
 }
 
+/* Takes an entry that has the errors of a gradient's codes. */
+static void find_residual(const kolo_served *d, const char *name, int entry) {
+    static const char prefix[] = "optimizer.residual.";
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0) return;
+    int row = kolo_division_find(&d->division, name + sizeof prefix - 1);
+    for (; row >= 0; row = kolo_division_next(&d->division, row)) d->residuals[row] = entry;
+}
+
 /* Finds the tensors of the session, which must be what the owners have. */
 static kolo_status find_entries(const kolo_served *d, const kolo_session *s) {
     int found = 0;
-    for (int i = 0; i < d->division.n_rows; i++) d->entries[i] = -1;
+    for (int i = 0; i < d->division.n_rows; i++) d->entries[i] = d->residuals[i] = -1;
     for (int i = 0; i < kolo_store_count(s->store); i++) {
         const kolo_store_entry *entry = kolo_store_entry_at(s->store, i);
         int row;
+        find_residual(d, entry->name, i);
         KOLO_TRY(find_row(d, entry->name, &row));
         if (row < 0) continue;
         const bool fits = kolo_division_fits(&d->division, row, entry);
@@ -182,7 +191,8 @@ static kolo_status allocate(kolo_served *d, kolo_comm *world, int workers) {
     d->pushed_at = kolo_zalloc(parts * sizeof *d->pushed_at);
     d->pulled_at = kolo_zalloc(parts * sizeof *d->pulled_at);
     d->places = kolo_zalloc(rows * sizeof *d->places);
-    d->entries = kolo_zalloc(rows * sizeof *d->entries);
+    d->entries = kolo_zalloc(2 * rows * sizeof *d->entries);
+    d->residuals = d->entries ? d->entries + rows : NULL;
     d->totals = kolo_zalloc(totals);
     d->before = kolo_zalloc(totals);
     d->lost = kolo_zalloc((size_t)workers * sizeof *d->lost);
@@ -342,7 +352,9 @@ static kolo_status prepare(kolo_served *d, const kolo_session_config *config,
     if (kolo_consistency_has_rounds(&config->consistency)) d->every = config->consistency.steps;
     take_codec(d, config, session != NULL);
     KOLO_TRY(allocate(d, o->world, kolo_comm_size(o->world) + o->joins));
-    return session ? find_entries(d, session) : KOLO_OK;
+    if (!session) return KOLO_OK;
+    KOLO_TRY(find_entries(d, session));
+    return kolo_served_load_residuals(d, session);
 }
 
 static kolo_status create(kolo_served *d, const kolo_session_config *config,

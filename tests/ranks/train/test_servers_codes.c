@@ -7,6 +7,7 @@
 #include "support/train_job.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { STEPS = 24 };
@@ -95,6 +96,56 @@ static void runs_come_near_those_without_codes(void **state) {
     }
 }
 
+/* Whether a run of a policy that repeats goes on from a checkpoint as if it had not stopped: with
+ * the errors of its codes. */
+static void check_resumed(int workers, const char *codec, int servers) {
+    kolo_train_opts opts =
+        options(servers > 0 ? KOLO_SYNC_PS : KOLO_SYNC_MESH, servers, "bsp", codec);
+    const int ranks = workers + servers;
+    const kolo_train_result whole = train_well(ranks, &opts);
+    assert_int_equal(system("rm -rf half"), 0);
+    opts.out_dir = "half";
+    opts.checkpoint_steps = STEPS / 2;
+    opts.steps = STEPS / 2;
+    (void)train_well(ranks, &opts);
+    opts.out_dir = NULL;
+    opts.checkpoint_steps = 0;
+    opts.resume = "half";
+    opts.steps = STEPS;
+    const kolo_train_result resumed = train_well(ranks, &opts);
+    if (memcmp(&whole.test, &resumed.test, sizeof whole.test) != 0) {
+        fail_msg("%s, %d servers: test losses %.9g and resumed %.9g", codec, servers,
+                 loss_of(&whole), loss_of(&resumed));
+    }
+}
+
+static void a_run_goes_on_with_its_errors(void **state) {
+    check_resumed(2, "topk:0.02", 1);
+    check_resumed(2, "1bit", 2);
+    check_resumed(3, "int8", 0);
+    check_resumed(1, "topk:0.1", 2);
+}
+
+/* The errors of a worker are those that it has in an allreduce. */
+static void an_allreduce_goes_on_with_the_errors(void **state) {
+    kolo_train_opts opts = options(KOLO_SYNC_ALLREDUCE, 0, "bsp", "bf16");
+    const kolo_train_result whole = train_well(2, &opts);
+    assert_int_equal(system("rm -rf half"), 0);
+    opts.sync = KOLO_SYNC_PS;
+    opts.servers = 2;
+    opts.out_dir = "half";
+    opts.checkpoint_steps = opts.steps = STEPS / 2;
+    (void)train_well(4, &opts);
+    opts.sync = KOLO_SYNC_ALLREDUCE;
+    opts.servers = 0;
+    opts.out_dir = NULL;
+    opts.checkpoint_steps = 0;
+    opts.resume = "half";
+    opts.steps = STEPS;
+    const kolo_train_result resumed = train_well(2, &opts);
+    assert_memory_equal(&whole.test, &resumed.test, sizeof whole.test);
+}
+
 /* ---- between hosts ---- */
 
 /* Ranks are processes of their own: their argument contains no pointers. */
@@ -156,6 +207,8 @@ TEST_MAIN(test_servers_codes) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codes_of_numbers_equal_an_allreduce),
         cmocka_unit_test(runs_come_near_those_without_codes),
+        cmocka_unit_test(a_run_goes_on_with_its_errors),
+        cmocka_unit_test(an_allreduce_goes_on_with_the_errors),
         cmocka_unit_test(codes_are_fewer_bytes),
         cmocka_unit_test(codes_go_with_sums_of_hosts_and_replicas),
         cmocka_unit_test(what_owners_cannot_sum_is_refused),
