@@ -129,6 +129,14 @@ typedef struct kolo_parameters_opts {
     kolo_status (*unpack)(void *arg, const float *pushed, float *gradient);
     /* Called at the owner, in the service's thread. Required there. */
     void (*update)(void *arg, const kolo_parameters_update *update);
+    /* bsp, with needs_all: an update may need sums over the parts of all owners, such as the norm
+     * of the gradient. Called at the owner before `update`, with k = 0, 1, ... and the same
+     * gradient: fills `numbers` with what this owner adds to sum k, and returns how many these are,
+     * up to `exchanged`; 0: `update` follows. From k = 1 on `numbers` has sum k - 1, in the order
+     * of owners. All owners return the same. Not with drop, quorum, adapts, spared, shared,
+     * buckets, replicas, record or replay. NULL: none. */
+    size_t (*exchange)(void *arg, const kolo_parameters_update *update, int k, float *numbers);
+    size_t exchanged;
     /* Called once at the owner, before the first update, with its initial values and then its
      * state. May be NULL. */
     void (*load)(void *arg, const float *initial);

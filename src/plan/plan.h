@@ -288,8 +288,10 @@ typedef kolo_status kolo_plan_posted(void *arg, const kolo_plan *plan, int32_t n
 /* Runs the last micro-batch, but not the rest of the step: no update, and nothing is summed over
  * the ranks: the caller may, from `posted` on. See plan/sums.h. */
 kolo_status kolo_plan_gradients(kolo_plan *plan, kolo_plan_posted *posted, void *arg);
-/* The rest of such a step: the updates, from the sums. */
-kolo_status kolo_plan_update(kolo_plan *plan);
+/* The rest of such a step: the updates, from the sums. In parts, one after the other, of the plan's
+ * steps those from `first` on, up to `end`; 0: up to the last, which completes the update. Where
+ * the parts end, see kolo_plan_find_norms. */
+kolo_status kolo_plan_update(kolo_plan *plan, int first, int end);
 /* The updates of one group, as kolo_plan_group_updates has them by step. */
 kolo_status kolo_plan_update_group(kolo_plan *plan, const int *groups, int group);
 /* Instead of running a micro-batch without samples: every gradient and sum of this rank is

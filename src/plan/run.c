@@ -21,6 +21,7 @@ typedef struct part {
     const int *groups; /* by step: of these `group` alone, and -1; NULL: all */
     int group;
     bool begins, ends;        /* up to the first WAIT or update; from there on */
+    int first, end;           /* of the steps; end 0: up to the last, which completes them */
     kolo_plan_posted *posted; /* takes the place of POSTs; NULL: none */
     void *arg;
 } part;
@@ -404,7 +405,8 @@ static kolo_status run_region(kolo_plan *p, int begin, part run, progress *now) 
 /* The steps of a run, and those that the one before has left. */
 static kolo_status run_due(kolo_plan *p, part run, progress *now) {
     const int slot = p->slot;
-    for (int i = run.ends ? p->n_first : 0; i < (run.begins ? p->n_first : p->n_steps); i++) {
+    const int end = run.begins ? p->n_first : run.end > 0 ? run.end : p->n_steps;
+    for (int i = run.ends ? p->n_first : run.first; i < end; i++) {
         if (p->steps[i].region_end > 0) { /* all of one segment and chunk */
             p->slot = slot_of(p, &p->steps[i], run, slot);
             KOLO_TRY(run_region(p, i, run, now));
@@ -439,7 +441,7 @@ static kolo_status run_steps(kolo_plan *p, part run) {
         if (p->store->deferring == p) take_back(p);
         return status;
     }
-    if (p->train && run.complete && !run.begins) {
+    if (p->train && run.complete && !run.begins && run.end == 0) {
         commit(p);
         leave_rest(p, &now);
     }
@@ -485,9 +487,9 @@ kolo_status kolo_plan_gradients(kolo_plan *p, kolo_plan_posted *posted, void *ar
     return run_steps(p, (part){.compute = true, .posted = posted, .arg = arg});
 }
 
-kolo_status kolo_plan_update(kolo_plan *p) {
+kolo_status kolo_plan_update(kolo_plan *p, int first, int end) {
     KOLO_ASSERT(!p->comm && !p->adds_to);
-    return run_steps(p, (part){.complete = true, .outside = true});
+    return run_steps(p, (part){.complete = true, .outside = true, .first = first, .end = end});
 }
 
 kolo_status kolo_plan_update_group(kolo_plan *p, const int *groups, int group) {

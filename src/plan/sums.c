@@ -87,6 +87,12 @@ static kolo_status add(finder *f, int32_t post, kolo_value posted, kolo_value ar
     return KOLO_OK;
 }
 
+/* Whether it is the squares of a range, of which others have the rest. */
+static bool is_norm(const kolo_graph *g, kolo_value posted) {
+    const int32_t producer = kolo_info(g, posted)->producer;
+    return producer >= 0 && g->nodes[producer]->op == &kolo_op_square_blocks;
+}
+
 static kolo_status find(finder *f) {
     const kolo_graph *g = f->g;
     kolo_find_gradients(g, f->param_of);
@@ -96,7 +102,10 @@ static kolo_status find(finder *f) {
         const int32_t node = kolo_info(g, wait->in[0])->producer;
         const kolo_node *post = g->nodes[node];
         if (post->attr[KOLO_COMM_COLLECTIVE].i == KOLO_COLLECTIVE_ALLGATHER) continue;
-        for (int k = 0; k < wait->n_out; k++) KOLO_TRY(add(f, node, post->in[k], wait->out[k]));
+        for (int k = 0; k < wait->n_out; k++) {
+            if (is_norm(g, post->in[k])) continue;
+            KOLO_TRY(add(f, node, post->in[k], wait->out[k]));
+        }
     }
     return KOLO_OK;
 }
@@ -115,6 +124,31 @@ kolo_status kolo_plan_find_sums(const kolo_plan *plan, kolo_plan_sum **sums, int
     }
     *sums = f.sums;
     *count = f.n;
+    return KOLO_OK;
+}
+
+kolo_status kolo_plan_find_norms(const kolo_plan *plan, kolo_plan_norm **norms, int *count) {
+    const kolo_graph *g = plan->graph;
+    const size_t bytes = ((size_t)g->n_values + 1) * sizeof **norms;
+    kolo_plan_norm *list = kolo_alloc(bytes);
+    int n = 0, s = 0;
+    if (!list) return KOLO_NOMEM(bytes);
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *wait = g->nodes[i];
+        while (s < plan->n_steps && plan->steps[s].node < i) s++;
+        if (wait->op->comm != KOLO_OP_WAIT) continue;
+        const kolo_node *post = g->nodes[kolo_info(g, wait->in[0])->producer];
+        for (int k = 0; k < wait->n_out; k++) {
+            if (!is_norm(g, post->in[k])) continue;
+            list[n++] =
+                (kolo_plan_norm){.step = s,
+                                 .posted = post->in[k],
+                                 .arrived = wait->out[k],
+                                 .count = kolo_tensor_elements(&kolo_info(g, post->in[k])->tensor)};
+        }
+    }
+    *norms = list;
+    *count = n;
     return KOLO_OK;
 }
 

@@ -20,9 +20,20 @@ typedef struct kolo_plan_sum {
     int64_t posts, arrives;     /* elements: all, and of the range that this rank updates */
 } kolo_plan_sum;
 
-/* Lists the sums in the order of their exchange; `sums` is freed with kolo_free. UNSUPPORTED: the
- * plan exchanges something else, such as norms of ranges; NOMEM. */
+/* Lists the sums in the order of their exchange, without those of kolo_plan_find_norms; `sums` is
+ * freed with kolo_free. UNSUPPORTED: the plan exchanges something else; NOMEM. */
 kolo_status kolo_plan_find_sums(const kolo_plan *plan, kolo_plan_sum **sums, int *count);
+
+/* The squares of a range, which become those of the whole tensor by a sum over the ranks: what an
+ * update needs of other ranges. */
+typedef struct kolo_plan_norm {
+    int step; /* of the plan: the first behind their WAIT, see kolo_plan_update */
+    kolo_value posted, arrived;
+    int64_t count;
+} kolo_plan_norm;
+
+/* Lists them in the order of their steps; `norms` is freed with kolo_free. NOMEM. */
+kolo_status kolo_plan_find_norms(const kolo_plan *plan, kolo_plan_norm **norms, int *count);
 
 /* Finds the group of each step of the updates: that of the sum which it follows from, group[i] of
  * sums[i]; -1: none, it runs with all. Fills groups[steps of the plan]. UNSUPPORTED: an update

@@ -75,22 +75,38 @@ static int list_gradients(owner *o, int *n, uint64_t *clock) {
     return listed;
 }
 
-/* The sum of the listed gradients, in one pass over all; a single one stays where it is. */
+/* The sum of the listed gradients, in one pass over all; a single one stays where it is, unless the
+ * update is made later, until when its worker may change it. */
 static const float *sum_gradients(const owner *o, int listed) {
+    const size_t count = o->has.gradient.count;
     void *sum = o->sum;
-    if (listed == 1) return o->summands[0];
-    kolo_reduce_best()->fn[KOLO_DTYPE_F32][kolo_reduce_kernel(KOLO_SUM)](
-        &sum, 1, o->summands, listed, o->has.gradient.count);
+    if (listed == 1 && !o->sums) return o->summands[0];
+    if (listed == 1) return count > 0 ? memcpy(sum, o->summands[0], count * sizeof(float)) : sum;
+    kolo_reduce_best()->fn[KOLO_DTYPE_F32][kolo_reduce_kernel(KOLO_SUM)](&sum, 1, o->summands,
+                                                                         listed, count);
     return sum;
 }
 
+/* Finds the gradient of a step by which an update may be made; false: there is none now. */
+static bool find_step(owner *o, const float **gradient, int *n, uint64_t *clock) {
+    if (!o->sums || !kolo_owner_sums_are_open(o->sums)) {
+        if (!is_complete(o)) return false;
+        const int listed = list_gradients(o, n, clock);
+        o->quorum_ns = 0;
+        *gradient = sum_gradients(o, listed);
+        if (!o->sums) return true;
+        kolo_owner_sums_begin(o->sums, *gradient, *n, *clock);
+    }
+    const bool refused = o->missing >= 0; /* its pushes */
+    return !refused && kolo_owner_sums_advance(o, gradient, n, clock);
+}
+
 void kolo_owner_complete_step(owner *o) {
+    const float *gradient;
     uint64_t clock;
     int n;
-    if (!is_complete(o)) return;
-    const int listed = list_gradients(o, &n, &clock);
-    o->quorum_ns = 0;
-    kolo_owner_apply(o, sum_gradients(o, listed), n, -1, clock);
+    if (!find_step(o, &gradient, &n, &clock)) return;
+    kolo_owner_apply(o, gradient, n, -1, clock);
     for (int w = 0; w < o->n_workers; w++) { /* all, before a reply detects a lost worker */
         const kolo_service_call *call = o->taken[w] = kolo_owner_take(&o->workers[w].push);
         o->pushes[w] += call != NULL;

@@ -1,7 +1,8 @@
 #pragma once
 /* The owner of a part of the parameters, as the files that implement it see it: owner_state.c has
  * what they share, parameters_owner.c takes requests, owner_bsp.c completes steps of several
- * workers, owner_lease.c has leases, the common end of the run, and workers that join. */
+ * workers, owner_exchange.c sums over the owners, owner_lease.c has leases, the common end of the
+ * run, and workers that join. */
 
 #include "comm/sync/adapt.h"
 #include "comm/sync/leases.h"
@@ -36,6 +37,9 @@ typedef struct kolo_owner_worker {
     uint64_t late_clock; /* of the latest of them */
 } kolo_owner_worker;
 
+/* Sums over the owners: owner_exchange.c. */
+typedef struct kolo_owner_sums kolo_owner_sums;
+
 /* The service's thread owns all but what the mutex protects. */
 struct kolo_parameters_owner {
     const kolo_parameters_opts *opts;
@@ -56,6 +60,7 @@ struct kolo_parameters_owner {
     uint64_t *reported;            /* [n_workers]: the same, at the end of a barrier, */
     bool reported_stop;            /* and `stops` */
     kolo_service_call **taken;     /* [n_workers]: of the step that is being completed */
+    kolo_owner_sums *sums;         /* that updates need; NULL: none */
     kolo_leases *leases;           /* NULL: none */
     int staleness;                 /* the bound now */
     kolo_adapt *adapt;             /* at the first owner, of a bound that adapts; else NULL */
@@ -97,6 +102,9 @@ static inline bool kolo_owner_is_active(const kolo_owner_worker *w) {
 uint64_t kolo_owner_slowest(const kolo_parameters_owner *o);
 /* Reports an event to the program. */
 void kolo_owner_observe(const kolo_parameters_owner *o, kolo_parameters_event event);
+/* What the program gets of an update: see kolo_owner_apply. */
+kolo_parameters_update kolo_owner_describe(const kolo_parameters_owner *o, const float *gradient,
+                                           int n, int w, uint64_t clock);
 /* Changes the values by a gradient: that of worker w, or if w is -1 the sum of n. */
 void kolo_owner_apply(kolo_parameters_owner *o, const float *gradient, int n, int w,
                       uint64_t clock);
@@ -110,6 +118,20 @@ void kolo_owner_take_late(kolo_parameters_owner *o, int w, kolo_service_call *ca
 /* Once no worker is active, those in the barrier go on together, with the same report and knowledge
  * of whether a rank has asked for the end of the run. */
 void kolo_owner_end_barrier(kolo_parameters_owner *o);
+
+/* owner_exchange.c */
+void kolo_owner_sums_destroy(kolo_owner_sums *sums);
+/* Begins an update by this sum of n gradients, which stays where it is. */
+void kolo_owner_sums_begin(kolo_owner_sums *sums, const float *gradient, int n, uint64_t clock);
+/* Whether an update has begun. */
+bool kolo_owner_sums_are_open(const kolo_owner_sums *sums);
+/* Makes the sums for which the other owners have sent their parts: whether there is no other one.
+ * Then the update is that of these arguments. */
+bool kolo_owner_sums_advance(kolo_parameters_owner *o, const float **gradient, int *n,
+                             uint64_t *clock);
+/* Whether a request has what another owner may send now; takes it. */
+bool kolo_owner_sums_fit(const kolo_owner_sums *sums, const kolo_service_call *call);
+void kolo_owner_sums_take(kolo_owner_sums *sums, const kolo_service_call *call);
 
 /* owner_lease.c */
 /* Clocks wait for a worker again, which had no lease. */

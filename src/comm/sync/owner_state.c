@@ -32,17 +32,22 @@ static void add_loss(owner *o) {
     o->loss = loss;
 }
 
+kolo_parameters_update kolo_owner_describe(const owner *o, const float *gradient, int n, int w,
+                                           uint64_t clock) {
+    return (kolo_parameters_update){.first = o->has.values.first,
+                                    .count = o->has.values.count,
+                                    .values = o->values,
+                                    .gradient = gradient,
+                                    .workers = n,
+                                    .least = o->opts->drop > 0 ? o->n_not_lost - o->opts->drop : 0,
+                                    .worker = w,
+                                    .clock = clock,
+                                    .version = o->version,
+                                    .present = o->n_present};
+}
+
 void kolo_owner_apply(owner *o, const float *gradient, int n, int w, uint64_t clock) {
-    kolo_parameters_update u = {.first = o->has.values.first,
-                                .count = o->has.values.count,
-                                .values = o->values,
-                                .gradient = gradient,
-                                .workers = n,
-                                .least = o->opts->drop > 0 ? o->n_not_lost - o->opts->drop : 0,
-                                .worker = w,
-                                .clock = clock,
-                                .version = o->version,
-                                .present = o->n_present};
+    const kolo_parameters_update u = kolo_owner_describe(o, gradient, n, w, clock);
     if (o->has.values.count > 0) o->opts->update(o->opts->arg, &u);
     if (o->adapt) add_loss(o);
     o->version++;

@@ -106,6 +106,16 @@ static kolo_status check_parts(const kolo_parameters_opts *o, size_t count, int 
     return KOLO_FAIL(KOLO_ERR_ARG, "parts of %zu numbers of %zu initial ones", all, count);
 }
 
+static kolo_status check_exchange(const kolo_parameters_opts *o) {
+    const bool bsp = o->staleness == 0 && o->drop == 0 && o->quorum == 0 && !o->adapts;
+    const bool alone = o->shared || o->buckets > 1 || o->replicas > 0 || o->record || o->replay;
+    if (!o->exchange || (bsp && !alone && o->needs_all && o->spared == 0)) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "sums over the owners are for updates that all of them make by the same "
+                     "gradients: a staleness of 0 and needs_all, without drop, quorum, adapts, "
+                     "spared, shared, buckets, replicas, record and replay");
+}
+
 static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int ranks, int rank) {
     const bool owns = rank >= ranks - o->servers || o->servers <= 0 || o->shared;
     const bool bsp = o->staleness == 0 && o->drop == 0 && o->quorum == 0 && !o->adapts;
@@ -161,6 +171,7 @@ static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int r
                                        "does not outlive servers");
     }
     KOLO_TRY(check_drop(o, o->servers > 0 ? ranks - o->servers : ranks));
+    KOLO_TRY(check_exchange(o));
     return o->parts ? check_parts(o, count, owners, owns) : KOLO_OK;
 }
 
@@ -213,6 +224,16 @@ static kolo_status wait_request(void *service, kolo_service_request *request) {
     return kolo_service_wait(service, request, 0);
 }
 
+static const kolo_owner_channel channel = {start_request, test_request, wait_request,
+                                           kolo_service_reply};
+
+/* Lets owner i make sums over all owners. */
+static kolo_status exchange(const kolo_parameters *p, int i) {
+    const int first = kolo_comm_size(p->comm) - p->n_servers;
+    if (!p->opts.exchange || !p->owner) return KOLO_OK;
+    return kolo_parameters_owner_exchange(p->owner, i, p->n_servers, first, &channel);
+}
+
 /* Creates what server i has of the part of the one before it. */
 static kolo_status follow(kolo_parameters *p, int i) {
     if (p->opts.replicas == 0 || !p->owner) return KOLO_OK;
@@ -232,7 +253,7 @@ static kolo_status follow(kolo_parameters *p, int i) {
         .leader = p->owner,
         .follower = p->follower,
         .followed = *has,
-        .channel = {start_request, test_request, wait_request, kolo_service_reply},
+        .channel = channel,
     };
     return kolo_replicas_create(&opts, &p->replicas);
 }
@@ -303,6 +324,7 @@ static kolo_status allocate(kolo_parameters *p, const float *initial, float **al
     }
     KOLO_TRY(stage(p, p->owner));
     KOLO_TRY(follow(p, rank - first_server));
+    KOLO_TRY(exchange(p, rank - first_server));
     KOLO_TRY(open_order(p, rank - first_server));
     const size_t bytes = (p->count + 1) * sizeof **all;
     *all = kolo_alloc(bytes);
@@ -359,7 +381,8 @@ static kolo_status build(kolo_parameters *p, const float *initial) {
     KOLO_TRY(kolo_service_create(p->comm, &service, &p->service));
     if (p->works) kolo_service_report_progress(p->service);
     if (p->replicas) kolo_replicas_connect(p->replicas, p->service);
-    return p->opts.replicas > 0 ? kolo_barrier(p->comm) : KOLO_OK; /* before the first request */
+    if (p->owner) kolo_parameters_owner_connect(p->owner, p->service);
+    return p->n_servers > 1 ? kolo_barrier(p->comm) : KOLO_OK; /* before the first request */
 }
 
 void kolo_parameters_free(kolo_parameters *p) {

@@ -162,6 +162,7 @@ static bool is_valid(const owner *o, int number, const kolo_service_call *call) 
         return call->input_bytes == 0 && call->output_bytes == 0 && works == (call->clock > 0) &&
                call->clock <= KOLO_OWNER_POINT_MOST;
     }
+    if (call->kind == KOLO_OWNER_SUMMANDS) return o->sums && kolo_owner_sums_fit(o->sums, call);
     if (!works) return false;
     const worker *w = &o->workers[number];
     const size_t input = call->input_bytes / sizeof(float);
@@ -339,6 +340,10 @@ void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
             KOLO_ERR_ARG, "an invalid request: kind %u, clock %llu, %zu and %zu bytes", call->kind,
             (unsigned long long)call->clock, call->input_bytes, call->output_bytes);
         o->reply(call, status, 0, NULL, 0);
+    } else if (call->kind == KOLO_OWNER_SUMMANDS) {
+        kolo_owner_sums_take(o->sums, call);
+        o->reply(call, KOLO_OK, 0, NULL, 0);
+        go_on(o);
     } else if (call->kind == KOLO_OWNER_JOIN) {
         kolo_owner_join(o, w, call);
     } else if (call->kind == KOLO_OWNER_PART) {
@@ -406,6 +411,7 @@ void kolo_parameters_owner_destroy(owner *o) {
     kolo_free(o->lost);
     kolo_free(o->reported);
     kolo_free(o->taken);
+    kolo_owner_sums_destroy(o->sums);
     kolo_leases_destroy(o->leases);
     kolo_adapt_destroy(o->adapt);
     kolo_free(o);

@@ -40,6 +40,7 @@ typedef enum kolo_owner_request {
                          the latest point where all pause, 0: none */
     KOLO_OWNER_JOIN,  /* of a worker that joins: the clock of the reply is 0 while workers wait for
                          each other; at the first owner otherwise the end of leases, at others 1 */
+    KOLO_OWNER_SUMMANDS, /* of another owner: its part of a sum; the key: its number, from 0 */
     KOLO_OWNER_KINDS
 } kolo_owner_request;
 
@@ -65,6 +66,14 @@ typedef struct kolo_parameters_owner kolo_parameters_owner;
 typedef void kolo_owner_reply(kolo_service_call *call, kolo_status status, uint64_t clock,
                               const void *data, size_t bytes);
 
+/* What a service does for an owner that makes requests; a test has another one. */
+typedef struct kolo_owner_channel {
+    kolo_status (*start)(void *arg, kolo_service_request *request);
+    bool (*test)(void *arg, const kolo_service_request *request);
+    kolo_status (*wait)(void *arg, kolo_service_request *request);
+    kolo_owner_reply *reply;
+} kolo_owner_channel;
+
 /* `opts` is borrowed. The values are undefined; see kolo_parameters_owner_load. NOMEM. */
 kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const kolo_owned *has,
                                          int workers, kolo_owner_reply *reply,
@@ -85,6 +94,12 @@ void kolo_parameters_owner_set_reply(kolo_parameters_owner *owner, kolo_owner_re
 void kolo_parameters_owner_set_clock(kolo_parameters_owner *owner, int64_t (*now_ns)(void));
 /* The memory of the values. */
 size_t kolo_parameters_owner_bytes(const kolo_parameters_owner *owner);
+/* With `exchange`, before the first request: the owners are the ranks from `first` on, and this one
+ * is number `index` of them. NOMEM. */
+kolo_status kolo_parameters_owner_exchange(kolo_parameters_owner *owner, int index, int owners,
+                                           int first, const kolo_owner_channel *channel);
+/* Before the first request of another owner: `arg` is that of the channel. */
+void kolo_parameters_owner_connect(kolo_parameters_owner *owner, void *arg);
 /* Before the load: values are in this memory of the caller from then on. The state is not, since
  * each request for it writes it. */
 void kolo_parameters_owner_place(kolo_parameters_owner *owner, void *memory);

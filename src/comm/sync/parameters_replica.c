@@ -110,7 +110,7 @@ static void take_entry(replicas *r) {
  * until then the channel may read their input. */
 void kolo_replicas_completed(void *arg) {
     replicas *r = arg;
-    const kolo_replicas_channel *channel = &r->opts.channel;
+    const kolo_owner_channel *channel = &r->opts.channel;
     void *service = atomic_load_explicit(&r->service, memory_order_acquire);
     if (r->taking) return;
     r->taking = true;

@@ -17,14 +17,6 @@
 
 typedef struct kolo_replicas kolo_replicas;
 
-/* What the service does; a test has another one. */
-typedef struct kolo_replicas_channel {
-    kolo_status (*start)(void *arg, kolo_service_request *request);
-    bool (*test)(void *arg, const kolo_service_request *request);
-    kolo_status (*wait)(void *arg, kolo_service_request *request); /* of a complete request */
-    kolo_owner_reply *reply;
-} kolo_replicas_channel;
-
 typedef struct kolo_replicas_opts {
     int ranks, workers, servers; /* ranks: workers, then servers */
     int joins;                   /* workers that may join: clients behind the ranks */
@@ -34,7 +26,7 @@ typedef struct kolo_replicas_opts {
      * kolo_replicas_reply. */
     kolo_parameters_owner *leader, *follower;
     kolo_owned followed; /* what the follower has */
-    kolo_replicas_channel channel;
+    kolo_owner_channel channel;
 } kolo_replicas_opts;
 
 /* The server that follows the owner of a part, and the part that a server follows. */

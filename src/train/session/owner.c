@@ -44,6 +44,9 @@ struct kolo_owner {
     kolo_optimizer_opts optimizer;
     kolo_plan_sum *sums;
     int n_sums;
+    kolo_plan_norm *norms; /* whose squares are of the ranges of all owners */
+    int n_norms;
+    int step, norm; /* of the update that is being made: its next step, and norm */
     const kolo_division *division;
     float **sum_at, **value_at; /* by row: where sums arrive; where parameters and state are */
     uint64_t updates;
@@ -86,6 +89,7 @@ static kolo_status compile(kolo_owner *o, kolo_graph *graph, const kolo_plan_opt
     o->optimizer = plan->optimizer;
     o->lr = kolo_plan_find_scalar(o->plan, "lr");
     o->update = kolo_plan_find_scalar(o->plan, "update");
+    KOLO_TRY(kolo_plan_find_norms(o->plan, &o->norms, &o->n_norms));
     return kolo_plan_find_sums(o->plan, &o->sums, &o->n_sums);
 }
 
@@ -113,6 +117,7 @@ void kolo_owner_destroy(kolo_owner *o) {
     kolo_plan_destroy(o->plan);
     kolo_store_destroy(o->store);
     kolo_free(o->sums);
+    kolo_free(o->norms);
     kolo_free((void *)o->sum_at);
     kolo_free((void *)o->value_at);
     kolo_free(o->parts ? o->parts[0].totals : NULL);
@@ -331,20 +336,16 @@ static void run_update(const kolo_owner *o, int bucket) {
     const int first = o->first ? o->first[bucket] : 0;
     const kolo_plan_pieces *pieces = o->pieces ? o->pieces[first] : NULL;
     const kolo_status status =
-        !o->groups ? kolo_plan_update(o->plan)
+        !o->groups ? kolo_plan_update(o->plan, o->step, 0)
                    : kolo_plan_update_group(o->plan, o->groups, pieces ? -1 : bucket);
     KOLO_ASSERT(status == KOLO_OK); /* it does not communicate */
     if (pieces) kolo_plan_pieces_update(o->plan, pieces, bucket - first);
 }
 
-/* Runs the updates of the plan on sums, or on what one worker has. A worker without samples changes
- * nothing. */
-static void update_part(kolo_owner *o, const kolo_parameters_update *u) {
-    const int index = o->part;
-    const int64_t samples = kolo_summed_get(u->gradient + KOLO_SUMMED_SAMPLES);
+/* The plan gets sums, or what one worker has. */
+static void begin_update(kolo_owner *o, const kolo_parameters_update *u) {
     const int64_t pushes = o->pushes++;
-    if (samples == 0) return;
-    kolo_division_scatter(o->division, index, KOLO_ROWS_PUSHED, true,
+    kolo_division_scatter(o->division, o->part, KOLO_ROWS_PUSHED, true,
                           u->gradient + KOLO_SUMMED_HEAD, o->sum_at);
     add_totals(o, u->gradient);
     if (o->opts.weighted) average(o, u);
@@ -352,16 +353,79 @@ static void update_part(kolo_owner *o, const kolo_parameters_update *u) {
     kolo_plan_set(o->plan, o->lr, rate_of(o, u, pushes));
     kolo_plan_set(o->plan, o->update, kolo_optimizer_number(&o->optimizer, ++o->updates));
     o->totals[kolo_division_updates(o->division)] = (double)o->updates;
-    run_update(o, o->part / o->opts.owners);
+    o->step = o->norm = 0;
+}
+
+/* Workers read what the updates of the plan have made. */
+static void end_update(const kolo_owner *o, const kolo_parameters_update *u) {
     if (o->opts.rounds) take_statistics(o);
     memcpy(u->values, o->totals, kolo_division_totals(o->division) * sizeof(float));
-    kolo_division_gather(o->division, index, KOLO_ROWS_PULLED, true, o->value_at,
+    kolo_division_gather(o->division, o->part, KOLO_ROWS_PULLED, true, o->value_at,
                          u->values + kolo_division_totals(o->division));
 }
 
+/* A push without samples, or a step of such, changes nothing. */
+static bool has_samples(const kolo_parameters_update *u) {
+    return kolo_summed_get(u->gradient + KOLO_SUMMED_SAMPLES) > 0;
+}
+
 static void update(void *arg, const kolo_parameters_update *u) {
-    update_part(enter(arg), u);
+    kolo_owner *o = enter(arg);
+    if (!has_samples(u)) {
+        o->pushes++;
+    } else {
+        if (o->n_norms == 0) begin_update(o, u);
+        run_update(o, o->part / o->opts.owners);
+        end_update(o, u);
+    }
     leave(arg);
+}
+
+/* Copies the squares that are read behind one step between the plan and `numbers`. Returns how many
+ * they are. */
+static size_t copy_squares(const kolo_owner *o, bool back, float *numbers) {
+    size_t n = 0;
+    for (int i = o->norm; i < o->n_norms && o->norms[i].step == o->step; i++) {
+        const kolo_plan_norm *norm = &o->norms[i];
+        float *at = kolo_plan_data(o->plan, back ? norm->arrived : norm->posted);
+        const size_t count = (size_t)norm->count;
+        memcpy(back ? at : numbers + n, back ? numbers + n : at, count * sizeof *at);
+        n += count;
+    }
+    return n;
+}
+
+/* Runs the updates up to the next norms, of which the other owners have their squares. */
+static size_t add_squares(void *arg, const kolo_parameters_update *u, int k, float *numbers) {
+    kolo_owner *o = enter(arg);
+    if (!has_samples(u)) return 0;
+    if (k == 0) {
+        begin_update(o, u);
+    } else {
+        copy_squares(o, true, numbers);
+        while (o->norm < o->n_norms && o->norms[o->norm].step == o->step) o->norm++;
+    }
+    size_t n = 0;
+    if (o->norm < o->n_norms) {
+        const int end = o->norms[o->norm].step;
+        const kolo_status status = kolo_plan_update(o->plan, o->step, end);
+        KOLO_ASSERT(status == KOLO_OK); /* it does not communicate */
+        o->step = end;
+        n = copy_squares(o, false, numbers);
+    }
+    leave(arg);
+    return n;
+}
+
+/* The most squares that are exchanged at once. */
+static size_t most_squares(const kolo_owner *o) {
+    size_t most = 0, n = 0;
+    for (int i = 0; i < o->n_norms; i++) {
+        if (i > 0 && o->norms[i].step != o->norms[i - 1].step) n = 0;
+        n += (size_t)o->norms[i].count;
+        if (n > most) most = n;
+    }
+    return most;
 }
 
 /* Finds where the plan has the rows. */
@@ -495,6 +559,8 @@ kolo_status kolo_owner_serve(kolo_owner *o, const kolo_division *division,
     opts->update = update;
     opts->check = check;
     opts->unpack = division->codec.kind == KOLO_CODEC_NONE ? NULL : unpack;
+    opts->exchange = o->n_norms > 0 ? add_squares : NULL;
+    opts->exchanged = most_squares(o);
     opts->observe = observe;
     opts->progress = progress;
     opts->arg = o->args[0];

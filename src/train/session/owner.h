@@ -34,8 +34,8 @@ typedef struct kolo_owner_opts {
 } kolo_owner_opts;
 
 /* Compiles a graph, of as many samples as the first plan of a worker, and takes ownership of it,
- * even on failure. `plan`: the options of a worker's plans. UNSUPPORTED: an update reads more than
- * a range of gradients; the errors of kolo_plan_compile. */
+ * even on failure. `plan`: the options of a worker's plans. UNSUPPORTED: an update reads more
+ * than a range of gradients and norms; the errors of kolo_plan_compile. */
 kolo_status kolo_owner_create(kolo_graph *graph, const kolo_plan_opts *plan,
                               const kolo_owner_opts *opts, kolo_owner **owner);
 void kolo_owner_destroy(kolo_owner *owner);

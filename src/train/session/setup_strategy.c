@@ -316,6 +316,9 @@ static kolo_status check_owners(const kolo_train_opts *o, const kolo_consistency
                                 const kolo_mesh *mesh, int workers) {
     const bool several = (o->servers > 0 ? o->servers : workers) > 1;
     const bool rounds = kolo_consistency_has_rounds(consistency); /* the optimizer is a worker's */
+    /* Owners that update by the same gradients sum what each has of a norm. */
+    const bool sums = consistency->kind == KOLO_CONSISTENCY_BSP && o->replicas == 0;
+    const bool parts = several && !rounds && !sums;
     const conflict refused[] = {
         {o->zero > 0, "--zero", "owners have the optimizer state already"},
         {o->reproducible > 0, "--reproducible", "owners sum over the workers"},
@@ -323,10 +326,12 @@ static kolo_status check_owners(const kolo_train_opts *o, const kolo_consistency
         {o->sparse_embedding, "--sparse-embedding", "use --table, whose rows are at servers"},
         {kolo_mesh_has_model_axis(mesh), "--mesh", "workers are data-parallel"},
         {o->in_memory, "a benchmark", "its first steps are repeated on the workers"},
-        {several && !rounds && o->optimizer.clip > 0, "--clip",
-         "an owner has only a part of the gradient, whose norm is needed: give --servers 1"},
-        {several && !rounds && kolo_optimizer_scales(o->optimizer.kind), "--optimizer lars or lamb",
-         "an owner has only parts of tensors, whose norms are needed: give --servers 1"},
+        {parts && o->optimizer.clip > 0, "--clip",
+         "an owner has only a part of the gradient, whose norm is needed: give --servers 1, or "
+         "--consistency bsp without --replicas"},
+        {parts && kolo_optimizer_scales(o->optimizer.kind), "--optimizer lars or lamb",
+         "an owner has only parts of tensors, whose norms are needed: give --servers 1, or "
+         "--consistency bsp without --replicas"},
     };
     if (o->sync == KOLO_SYNC_ALLREDUCE) return KOLO_OK;
     return check_conflicts("--sync ", kolo_sync_name(o->sync), refused, KOLO_COUNT(refused));

@@ -82,6 +82,155 @@ static void owners_have_parts_and_state(void **state) {
     ASSERT_OK(run_ranks(4, RANKS_TCP, parts_body, NULL, 0));
 }
 
+/* ---- pushes that are checked ---- */
+
+static kolo_status check_first(void *arg, const float *pushed) {
+    if (pushed[0] >= 0) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%g is negative", (double)pushed[0]);
+}
+
+/* Two workers; the second push of worker 1 is refused by the second server, at once. */
+static kolo_status checked_body(kolo_comm *comm, const void *arg, void *result) {
+    static const float initial[] = {1, 2, 3, 4};
+    const int rank = kolo_comm_rank(comm);
+    const kolo_parameters_part part = {.values = 1, .gradient = 3, .state = 1},
+                               parts[OWNERS] = {part, part};
+    kept own = {{0}, {0}};
+    kolo_parameters_opts opts = {.servers = OWNERS,
+                                 .parts = parts,
+                                 .staleness = KOLO_STALENESS_ANY,
+                                 .check = check_first,
+                                 .load = load_part,
+                                 .update = update_part,
+                                 .save = save_part,
+                                 .arg = &own};
+    kolo_parameters *p;
+    float gradient[] = {1, 10, 100, 2, 20, 200}, values[OWNERS] = {0};
+    KOLO_TRY(kolo_parameters_create(comm, initial, 4, &opts, &p));
+    for (int step = 0; step < 2 && kolo_parameters_works(p); step++) {
+        if (rank == 1 && step == 1) gradient[3] = -5;
+        KOLO_TRY(kolo_parameters_push(p, gradient));
+        const kolo_status status = kolo_parameters_pull(p, values);
+        const bool refused = status == KOLO_ERR_FORMAT && strstr(kolo_last_error(), "-5 is neg");
+        if (rank == 1 && step == 1 ? refused : status == KOLO_OK) continue;
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "step %d: %s", step, kolo_last_error());
+    }
+    if (rank == 1) kolo_parameters_abandon(p);
+    kolo_parameters_destroy(p);
+    return KOLO_OK;
+}
+
+static void pushes_are_checked(void **state) {
+    ASSERT_OK(run_ranks(4, RANKS_THREAD, checked_body, NULL, 0));
+    ASSERT_OK(run_ranks(4, RANKS_TCP, checked_body, NULL, 0));
+}
+
+/* ---- sums over the owners ---- */
+
+enum { NORMED = 11, NORMED_STEPS = 40 };
+
+/* An owner: of an update the sum of the squares of the gradient, then that of the sum times each
+ * number of the range. */
+typedef struct normed {
+    float squares, total;
+} normed;
+
+static size_t add_squares(void *arg, const kolo_parameters_update *u, int k, float *numbers) {
+    normed *n = arg;
+    if (k == 1) n->squares = numbers[0];
+    if (k == 2) n->total = numbers[1];
+    if (k == 2) return 0;
+    numbers[0] = numbers[1] = 0;
+    for (size_t i = 0; i < u->count; i++) {
+        numbers[k] += k == 0 ? u->gradient[i] * u->gradient[i] : n->squares * u->values[i];
+    }
+    return k == 0 ? 1 : 2;
+}
+
+static void subtract_scaled(void *arg, const kolo_parameters_update *u) {
+    const normed *n = arg;
+    const float factor = 1 / (1 + n->squares + n->total * n->total);
+    for (size_t i = 0; i < u->count; i++) u->values[i] -= factor * u->gradient[i];
+}
+
+static float squared_gradient(int worker, int step, int i) {
+    return (float)((i * 5 + worker * 3 + step * 7) % 13 - 6);
+}
+
+/* The same by one owner; sums of whole numbers are the same in any order, the others nearly. */
+static void simulate_norms(int workers, float *values) {
+    for (int s = 0; s < NORMED_STEPS; s++) {
+        float gradient[NORMED] = {0};
+        normed n = {0, 0};
+        for (int i = 0; i < NORMED; i++) {
+            for (int w = 0; w < workers; w++) gradient[i] += squared_gradient(w, s, i);
+            n.squares += gradient[i] * gradient[i];
+        }
+        for (int i = 0; i < NORMED; i++) n.total += n.squares * values[i];
+        const float factor = 1 / (1 + n.squares + n.total * n.total);
+        for (int i = 0; i < NORMED; i++) values[i] -= factor * gradient[i];
+    }
+}
+
+static kolo_status norms_body(kolo_comm *comm, const void *arg, void *result) {
+    const int servers = *(const int *)arg, size = kolo_comm_size(comm);
+    const int workers = servers > 0 ? size - servers : size, rank = kolo_comm_rank(comm);
+    normed own = {0, 0};
+    kolo_parameters_opts opts = {.servers = servers,
+                                 .needs_all = true,
+                                 .exchange = add_squares,
+                                 .exchanged = 2,
+                                 .update = subtract_scaled,
+                                 .arg = &own};
+    float values[NORMED], gradient[NORMED], expected[NORMED];
+    kolo_parameters *p;
+    for (int i = 0; i < NORMED; i++) values[i] = expected[i] = (float)(i + 1) / 4096;
+    simulate_norms(workers, expected);
+    KOLO_TRY(kolo_parameters_create(comm, values, NORMED, &opts, &p));
+    for (int s = 0; s < NORMED_STEPS && kolo_parameters_works(p); s++) {
+        for (int i = 0; i < NORMED; i++) gradient[i] = squared_gradient(rank, s, i);
+        KOLO_TRY(kolo_parameters_push(p, gradient));
+        KOLO_TRY(kolo_parameters_pull(p, values));
+    }
+    for (int i = 0; i < NORMED && kolo_parameters_works(p); i++) {
+        if (fabsf(values[i] - expected[i]) <= 1e-5F * (1 + fabsf(expected[i]))) continue;
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "value %d is %.9g, not %.9g", i, (double)values[i],
+                         (double)expected[i]);
+    }
+    kolo_parameters_destroy(p);
+    return KOLO_OK;
+}
+
+static kolo_status refused_body(kolo_comm *comm, const void *arg, void *result) {
+    normed own = {0, 0};
+    kolo_parameters_opts opts = {.servers = 2,
+                                 .needs_all = true,
+                                 .staleness = 1,
+                                 .exchange = add_squares,
+                                 .exchanged = 2,
+                                 .update = subtract_scaled,
+                                 .arg = &own};
+    kolo_parameters *p;
+    const kolo_status stale = kolo_parameters_create(comm, NULL, NORMED, &opts, &p);
+    opts.staleness = 0;
+    opts.needs_all = false;
+    const kolo_status alone = kolo_parameters_create(comm, NULL, NORMED, &opts, &p);
+    if (stale == KOLO_ERR_ARG && alone == KOLO_ERR_ARG) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%s", kolo_last_error());
+}
+
+static void updates_have_sums_over_the_owners(void **state) {
+    static const rank_transport transports[] = {RANKS_THREAD, RANKS_SHM, RANKS_TCP};
+    static const int servers[] = {0, 1, 2, 3};
+    for (size_t t = 0; t < TEST_FEWER(2, 3); t++) {
+        for (size_t i = 0; i < 4; i++) {
+            ASSERT_OK(run_ranks(3 + (servers[i] > 1), transports[t], norms_body, &servers[i],
+                                sizeof servers[i]));
+        }
+    }
+    ASSERT_OK(run_ranks(3, RANKS_THREAD, refused_body, NULL, 0));
+}
+
 /* ---- pushes in parts ---- */
 
 enum { LARGE = 120000, HALF = LARGE / 2, ROUNDS = 3 };
@@ -418,6 +567,8 @@ static void a_killed_server_is_replaced(void **state) {
 TEST_MAIN(test_comm_parameter_parts) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(owners_have_parts_and_state),
+        cmocka_unit_test(pushes_are_checked),
+        cmocka_unit_test(updates_have_sums_over_the_owners),
         cmocka_unit_test(pushes_begin_early),
         cmocka_unit_test(parts_of_pushes_need_no_memory),
         cmocka_unit_test(a_push_that_is_no_code_is_not_taken),

@@ -28,6 +28,9 @@ static void bsp_equals_a_direct_allreduce(void **state) {
         {"adam, workers serve", "resnet8", KOLO_OPTIMIZER_ADAM, 0, 0, 3, 0, 1, 0},
         {"momentum, workers serve", "mlp", KOLO_OPTIMIZER_SGD, 0.9, 0, 4, 0, 2, 0},
         {"adam, two servers with replicas", "mlp", KOLO_OPTIMIZER_ADAM, 0, 0, 2, 2, 1, 1},
+        {"momentum and clipping, two servers", "mlp", KOLO_OPTIMIZER_SGD, 0.9, 0.5, 3, 2, 1, 0},
+        {"lars, workers serve", "mlp", KOLO_OPTIMIZER_LARS, 0.9, 0, 3, 0, 1, 0},
+        {"lamb and clipping, three servers", "mlp", KOLO_OPTIMIZER_LAMB, 0, 1, 2, 3, 2, 0},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_train_opts opts = served_opts(KOLO_SYNC_ALLREDUCE, 0);
@@ -379,8 +382,9 @@ static void what_servers_cannot_do_is_refused(void **state) {
         {.mesh = "tp=3", .why = "--mesh"},
         {.sync_bn = true, .why = "--sync-bn"},
         {.sparse = true, .why = "--sparse-embedding"},
-        {.clip = 1, .why = "--servers 1"},
-        {.clip = 1, .servers = 2, .why = "--servers 1"},
+        {.clip = 1, .consistency = "asp", .why = "--servers 1"},
+        {.clip = 1, .consistency = "bsp:drop=1", .why = "--servers 1"},
+        {.clip = 1, .servers = 2, .replicas = 1, .why = "bsp without --replicas"},
         {.accumulate = 2, .why = "--accumulate"},
         {.consistency = "lag:1", .why = "--sync ps"},
         {.consistency = "local:4", .why = "--sync ps"},
@@ -404,7 +408,10 @@ static void what_servers_cannot_do_is_refused(void **state) {
         {.consistency = "bsp:drop=1,delay=2", .why = "as in bsp:drop=1"},
         {.mesh_of_owners = true, .servers = 1, .why = "with --sync mesh, whose workers own"},
         {.mesh_of_owners = true, .consistency = "lag:1", .why = "--sync mesh"},
-        {.mesh_of_owners = true, .clip = 1, .why = "--sync mesh cannot be combined with --clip"},
+        {.mesh_of_owners = true,
+         .consistency = "ssp:1",
+         .clip = 1,
+         .why = "--sync mesh cannot be combined with --clip"},
         {.mesh_of_owners = true, .consistency = "asp,lease=1", .why = "--servers 1"},
         {.consistency = "ssp:2,scale=2", .why = "none of dc=X"},
         {.consistency = "bsp,dc=1", .why = "no other parameters"},
