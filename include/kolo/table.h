@@ -77,6 +77,11 @@ typedef struct kolo_table_opts {
     int servers;       /* as in kolo_parameters_opts, and so are the following */
     int staleness;
     bool needs_all;
+    /* 1: the next server has a replica of the rows of each, which is the first to take each push;
+     * if a server is lost, its rows continue from there. It needs 2 servers, each of which has
+     * `bytes` twice, and calls the function below for both. Rows that expire by time may do so a
+     * little earlier or later in a replica. 0: the loss of a server makes requests fail. */
+    int replicas;
     /* Called at the owner, in the service's thread. Required there. */
     void (*update)(void *arg, const kolo_table_update *update);
     void *arg;

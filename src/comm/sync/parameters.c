@@ -238,6 +238,11 @@ static kolo_status exchange(const kolo_parameters *p, int i) {
 static kolo_status follow(kolo_parameters *p, int i) {
     if (p->opts.replicas == 0 || !p->owner) return KOLO_OK;
     const kolo_owned *has = &p->owned[kolo_replicas_followed(i, p->n_servers)];
+    if (has->pushed.count > UINT32_MAX) { /* of keys */
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "a part of %zu numbers is too large for a replica: use more servers",
+                         has->pushed.count);
+    }
     p->followed = p->opts;
     p->followed.arg = p->opts.replica_arg;
     KOLO_TRY(kolo_parameters_owner_create(&p->followed, has, p->n_workers, kolo_replicas_reply,
@@ -249,10 +254,11 @@ static kolo_status follow(kolo_parameters *p, int i) {
         .servers = p->n_servers,
         .joins = p->opts.joins,
         .index = i,
-        .staleness = p->opts.staleness,
+        .of = &kolo_replicated_parameters,
         .leader = p->owner,
         .follower = p->follower,
-        .followed = *has,
+        .push_bytes = has->pushed.count * sizeof(float),
+        .keeps = p->opts.staleness == 0,
         .channel = channel,
     };
     return kolo_replicas_create(&opts, &p->replicas);

@@ -22,6 +22,7 @@ typedef struct entry {
     char reason[REASON_BYTES];
     kolo_service_request copy;
     bool used;
+    bool sent; /* the copy; else the leader takes it once it is the first */
 } entry;
 
 /* A request that a follower takes, which it may keep. */
@@ -48,8 +49,9 @@ struct kolo_replicas {
     int n_queue;
     /* The part that it follows. */
     bool taken_over;
-    replayed *replayed;       /* [clients][KOLO_OWNER_KINDS] */
-    float *gradients;         /* [n_workers][followed.pushed.count]: of pushes that are kept */
+    replayed *replayed; /* [clients][kinds] */
+    char *pushes;       /* [n_workers][push_stride]: that are kept; NULL: none are */
+    size_t push_stride;
     kolo_service_call **held; /* [n_entries]: requests of workers, until it leads; as they came */
     int n_held;
     loss *losses; /* [n_workers]: seen by this server, until it leads */
@@ -99,9 +101,9 @@ static void take_entry(replicas *r) {
     entry *e = &r->entries[r->queue[0]];
     memmove(r->queue, r->queue + 1, (size_t)--r->n_queue * sizeof *r->queue);
     if (e->call) {
-        kolo_parameters_owner_serve(r->opts.leader, e->call);
+        r->opts.of->serve(r->opts.leader, e->call);
     } else {
-        kolo_parameters_owner_lost(r->opts.leader, e->client, e->left, e->reason);
+        r->opts.of->lost(r->opts.leader, e->client, e->left, e->reason);
     }
     e->used = false;
 }
@@ -115,9 +117,9 @@ void kolo_replicas_completed(void *arg) {
     if (r->taking) return;
     r->taking = true;
     while (r->n_queue > 0) {
-        kolo_service_request *copy = &r->entries[r->queue[0]].copy;
-        if (service && !channel->test(service, copy)) break;
-        if (service && channel->wait(service, copy) != KOLO_OK) r->followed = false;
+        entry *e = &r->entries[r->queue[0]];
+        if (e->sent && !channel->test(service, &e->copy)) break;
+        if (e->sent && channel->wait(service, &e->copy) != KOLO_OK) r->followed = false;
         take_entry(r);
     }
     r->taking = false;
@@ -130,13 +132,20 @@ static entry *find_entry(const replicas *r) {
     return NULL;
 }
 
-/* Adds an entry behind the others, and sends it to the follower. There is no service yet if a
- * worker leaves while it is created, which then fails on all ranks. */
+/* Adds an entry behind the others. */
+static void queue_entry(replicas *r, entry *e) {
+    e->used = true;
+    e->sent = false;
+    r->queue[r->n_queue++] = (int)(e - r->entries);
+}
+
+/* The same, and sends it to the follower. There is no service yet if a worker leaves while it is
+ * created, which then fails on all ranks. */
 static void copy_entry(replicas *r, entry *e, uint32_t kind, uint64_t key, const void *input,
                        size_t bytes) {
     const int follower = kolo_replicas_follower(r->leads, r->opts.servers);
     void *service = atomic_load_explicit(&r->service, memory_order_acquire);
-    e->used = true;
+    queue_entry(r, e);
     e->copy = (kolo_service_request){
         .server = rank_of(r, follower),
         .name = "a copy of a request",
@@ -146,17 +155,15 @@ static void copy_entry(replicas *r, entry *e, uint32_t kind, uint64_t key, const
         .input = input,
         .input_bytes = bytes,
     };
-    r->queue[r->n_queue++] = (int)(e - r->entries);
-    const bool sent = r->followed && service && r->opts.channel.start(service, &e->copy) == KOLO_OK;
-    if (!sent) r->followed = false;
+    e->sent = r->followed && service && r->opts.channel.start(service, &e->copy) == KOLO_OK;
+    if (!e->sent) r->followed = false;
     kolo_replicas_completed(r);
 }
 
 static void lead(replicas *r, kolo_service_call *call) {
-    const bool reads = call->kind == KOLO_OWNER_STATE;
-    const bool alone = !r->followed && r->n_queue == 0;
-    if (alone || reads || !kolo_parameters_owner_fits(r->opts.leader, call)) {
-        kolo_parameters_owner_serve(r->opts.leader, call);
+    const bool copies = r->followed && r->opts.of->changes(r->opts.leader, call);
+    if (r->n_queue == 0 && !copies) {
+        r->opts.of->serve(r->opts.leader, call);
         return;
     }
     int open = 0;
@@ -171,7 +178,11 @@ static void lead(replicas *r, kolo_service_call *call) {
     }
     e->call = call;
     e->client = call->client;
-    copy_entry(r, e, call->kind, call->key, call->input, call->input_bytes);
+    if (copies) {
+        copy_entry(r, e, call->kind, call->key, call->input, call->input_bytes);
+    } else {
+        queue_entry(r, e); /* behind what its worker has asked before */
+    }
 }
 
 static void lead_without(replicas *r, int client, bool left, const char *reason) {
@@ -196,7 +207,7 @@ void kolo_replicas_reply(kolo_service_call *call, kolo_status status, uint64_t c
 static void follow(replicas *r, kolo_service_call *copy) {
     const uint32_t kind = copied_kind(copy->kind);
     const int client = (int)(copy->key >> 32);
-    const bool loses = kind == LOSS, asks = kind < KOLO_OWNER_KINDS;
+    const bool loses = kind == LOSS, asks = kind < r->opts.of->kinds;
     const bool right = client >= 0 && client < clients_of(&r->opts) && !r->taken_over &&
                        (asks || (loses && worker_of(r, client) >= 0)) &&
                        copy->client == rank_of(r, r->follows) && part_of(copy->kind) == r->follows;
@@ -208,16 +219,15 @@ static void follow(replicas *r, kolo_service_call *copy) {
         char reason[REASON_BYTES];
         const int n = copy->input_bytes < sizeof reason ? (int)copy->input_bytes : 0;
         snprintf(reason, sizeof reason, "%.*s", n, n > 0 ? (const char *)copy->input : "");
-        kolo_parameters_owner_lost(r->opts.follower, client, copy->key & 1, reason);
+        r->opts.of->lost(r->opts.follower, client, copy->key & 1, reason);
     } else {
-        replayed other, *e = &r->replayed[client * KOLO_OWNER_KINDS + (int)kind];
+        replayed other, *e = &r->replayed[(uint32_t)client * r->opts.of->kinds + kind];
         const void *input = copy->input;
         if (e->kept) e = &other; /* the owner refuses a second one */
-        const size_t room = r->opts.followed.pushed.count * sizeof *r->gradients;
         const int worker = worker_of(r, client);
-        if (kind == KOLO_OWNER_PUSH && r->gradients && copy->input_bytes <= room && e != &other &&
-            worker >= 0) {
-            float *own = r->gradients + (size_t)worker * r->opts.followed.pushed.count;
+        if (kind == r->opts.of->push && r->pushes && copy->input_bytes <= r->opts.push_bytes &&
+            e != &other && worker >= 0) {
+            char *own = r->pushes + (size_t)worker * r->push_stride;
             if (copy->input_bytes > 0) memcpy(own, input, copy->input_bytes);
             input = own;
         }
@@ -228,10 +238,10 @@ static void follow(replicas *r, kolo_service_call *copy) {
                      .clock = copy->clock,
                      .input = input,
                      .input_bytes = copy->input_bytes,
-                     .output_bytes = kolo_parameters_owner_room(r->opts.follower, kind)},
+                     .output_bytes = r->opts.of->room(r->opts.follower, kind)},
             .kept = true,
         };
-        kolo_parameters_owner_serve(r->opts.follower, &e->call);
+        r->opts.of->serve(r->opts.follower, &e->call);
     }
     r->opts.channel.reply(copy, KOLO_OK, 0, NULL, 0);
 }
@@ -262,15 +272,15 @@ static void drop_held(replicas *r, int client) {
 
 static void take_over(replicas *r) {
     r->taken_over = true;
-    kolo_parameters_owner_lead(r->opts.follower);
-    kolo_parameters_owner_set_reply(r->opts.follower, r->opts.channel.reply);
+    r->opts.of->lead(r->opts.follower);
+    r->opts.of->set_reply(r->opts.follower, r->opts.channel.reply);
     for (int w = 0; w < workers_of(&r->opts); w++) {
         const loss *l = &r->losses[w];
         if (!l->lost) continue;
-        kolo_parameters_owner_lost(r->opts.follower, client_of(r, w), l->left, l->reason);
+        r->opts.of->lost(r->opts.follower, client_of(r, w), l->left, l->reason);
     }
     while (r->n_held > 0) {
-        kolo_parameters_owner_serve(r->opts.follower, take_first(r->held, &r->n_held));
+        r->opts.of->serve(r->opts.follower, take_first(r->held, &r->n_held));
     }
 }
 
@@ -290,7 +300,7 @@ void kolo_replicas_serve(void *arg, kolo_service_call *call) {
     } else if (part != r->follows) {
         refuse(r, call, "a request for a part that this server does not have");
     } else if (r->taken_over) {
-        kolo_parameters_owner_serve(r->opts.follower, call);
+        r->opts.of->serve(r->opts.follower, call);
     } else {
         hold(r, call);
     }
@@ -303,7 +313,7 @@ void kolo_replicas_lost(void *arg, int client, bool left, const char *reason) {
     if (worker >= 0) {
         lead_without(r, client, left, reason);
         if (r->taken_over) {
-            kolo_parameters_owner_lost(r->opts.follower, client, left, reason);
+            r->opts.of->lost(r->opts.follower, client, left, reason);
         } else {
             loss *l = &r->losses[worker];
             *l = (loss){.lost = true, .left = left};
@@ -324,20 +334,44 @@ void kolo_replicas_destroy(replicas *r) {
     kolo_free(r->entries);
     kolo_free(r->queue);
     kolo_free(r->replayed);
-    kolo_free(r->gradients);
+    kolo_free(r->pushes);
     kolo_free((void *)r->held);
     kolo_free(r->losses);
     kolo_free(r);
 }
 
+/* ---- owners of parameters ---- */
+
+static bool changes_parameters(const void *owner, const kolo_service_call *call) {
+    return call->kind != KOLO_OWNER_STATE && kolo_parameters_owner_fits(owner, call);
+}
+
+static size_t room_of_parameters(const void *owner, uint32_t kind) {
+    return kolo_parameters_owner_room(owner, kind);
+}
+
+static void lead_parameters(void *owner) { kolo_parameters_owner_lead(owner); }
+
+static void set_reply_of_parameters(void *owner, kolo_owner_reply *reply) {
+    kolo_parameters_owner_set_reply(owner, reply);
+}
+
+const kolo_replicated kolo_replicated_parameters = {
+    .kinds = KOLO_OWNER_KINDS,
+    .push = KOLO_OWNER_PUSH,
+    .changes = changes_parameters,
+    .serve = kolo_parameters_owner_serve,
+    .lost = kolo_parameters_owner_lost,
+    .room = room_of_parameters,
+    .lead = lead_parameters,
+    .set_reply = set_reply_of_parameters,
+};
+
 kolo_status kolo_replicas_create(const kolo_replicas_opts *opts, replicas **made) {
     const size_t clients = (size_t)clients_of(opts), workers = (size_t)workers_of(opts);
-    const size_t open = clients * OPEN_MOST + workers, count = opts->followed.pushed.count;
-    if (count > UINT32_MAX) { /* of keys */
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "a part of %zu numbers is too large for a replica: use more servers",
-                         count);
-    }
+    enum { LINE = 64 };
+    const size_t open = clients * OPEN_MOST + workers;
+    const size_t stride = (opts->push_bytes + LINE - 1) / LINE * LINE;
     replicas *r = kolo_zalloc(sizeof *r);
     if (!r) return KOLO_NOMEM(sizeof *r);
     r->opts = *opts;
@@ -345,15 +379,16 @@ kolo_status kolo_replicas_create(const kolo_replicas_opts *opts, replicas **made
     r->follows = kolo_replicas_followed(opts->index, opts->servers);
     r->followed = true;
     r->n_entries = (int)open;
-    const bool keeps = opts->staleness == 0;
-    const size_t bytes = keeps ? (workers * count + 1) * sizeof *r->gradients : 0;
+    r->push_stride = stride;
+    const size_t bytes = opts->keeps ? workers * stride + 1 : 0;
     r->entries = kolo_zalloc(open * sizeof *r->entries);
     r->queue = kolo_alloc(open * sizeof *r->queue);
-    r->replayed = kolo_zalloc(clients * KOLO_OWNER_KINDS * sizeof *r->replayed);
-    r->gradients = keeps ? kolo_alloc(bytes) : NULL;
+    r->replayed = kolo_zalloc(clients * opts->of->kinds * sizeof *r->replayed);
+    r->pushes = opts->keeps ? kolo_alloc(bytes) : NULL;
     r->held = kolo_alloc(open * sizeof *r->held);
     r->losses = kolo_zalloc(workers * sizeof *r->losses);
-    if (r->entries && r->queue && r->replayed && (r->gradients || !keeps) && r->held && r->losses) {
+    if (r->entries && r->queue && r->replayed && (r->pushes || !opts->keeps) && r->held &&
+        r->losses) {
         *made = r;
         return KOLO_OK;
     }

@@ -17,15 +17,33 @@
 
 typedef struct kolo_replicas kolo_replicas;
 
+/* What leads and follows: an owner of parameters, or of the rows of a table. */
+typedef struct kolo_replicated {
+    uint32_t kinds, push; /* of requests; that of a push */
+    /* Whether the owner may take a request, and has another state then, which a replica needs to
+     * know. */
+    bool (*changes)(const void *owner, const kolo_service_call *call);
+    void (*serve)(void *owner, kolo_service_call *call);
+    void (*lost)(void *owner, int client, bool left, const char *reason);
+    /* The room for a reply to a kind of request that changes it. */
+    size_t (*room)(const void *owner, uint32_t kind);
+    /* As kolo_parameters_owner_lead. */
+    void (*lead)(void *owner);
+    void (*set_reply)(void *owner, kolo_owner_reply *reply);
+} kolo_replicated;
+
+extern const kolo_replicated kolo_replicated_parameters;
+
 typedef struct kolo_replicas_opts {
     int ranks, workers, servers; /* ranks: workers, then servers */
     int joins;                   /* workers that may join: clients behind the ranks */
     int index;                   /* of this server */
-    int staleness;               /* as in kolo_parameters_opts */
+    const kolo_replicated *of;
     /* That lead and follow; borrowed. The one that follows is created with
      * kolo_replicas_reply. */
-    kolo_parameters_owner *leader, *follower;
-    kolo_owned followed; /* what the follower has */
+    void *leader, *follower;
+    size_t push_bytes; /* of a push to the follower, at most */
+    bool keeps;        /* owners keep pushes, until a step is complete */
     kolo_owner_channel channel;
 } kolo_replicas_opts;
 
@@ -35,7 +53,7 @@ KOLO_SHARED int kolo_replicas_followed(int server, int servers);
 /* The kind of a request to the owner of a part. */
 uint32_t kolo_replicas_kind(uint32_t kind, int part);
 
-/* ARG: a part is too large; NOMEM. */
+/* NOMEM. */
 kolo_status kolo_replicas_create(const kolo_replicas_opts *opts, kolo_replicas **made);
 /* Before the first request: `arg` is that of the channel. */
 void kolo_replicas_connect(kolo_replicas *replicas, void *arg);

@@ -48,13 +48,17 @@ typedef struct transfer {
     target *targets;    /* [n_servers] */
     kolo_service_request *requests; /* [n_servers] */
     bool started;
+    bool counts; /* a read: as one of the clock */
 } transfer;
 
 struct kolo_table {
     kolo_comm *comm;
     kolo_table_opts opts;
     kolo_service *service;
-    kolo_table_owner *owner; /* NULL: owns nothing */
+    kolo_table_owner *owner;    /* NULL: owns nothing */
+    kolo_table_owner *follower; /* of the rows of the server before; NULL: none */
+    kolo_replicas *replicas;    /* both; NULL: none */
+    bool *moved;                /* [n_servers]: its rows are at the next one */
     int n_workers, n_servers;
     bool works, finished, abandoned;
     uint64_t clock;
@@ -77,6 +81,11 @@ static kolo_status check_opts(const kolo_table_opts *o, int ranks, int rank) {
                          "%s: rows of %zu floats with %d states: there may be 1 to %d floats and "
                          "up to %d states",
                          o->name, o->width, o->states, WIDTH_MOST, KOLO_TABLE_STATES);
+    }
+    if (o->replicas < 0 || o->replicas > 1 || (o->replicas == 1 && o->servers < 2)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s: %d replicas with %d servers: there may be 1, with 2 servers or more",
+                         o->name, o->replicas, o->servers);
     }
     const uint64_t page = kolo_table_page_bytes(o, o->batch);
     if (o->batch > BATCH_MOST || page > message_most) {
@@ -124,16 +133,54 @@ static void close_transfer(transfer *x) {
     kolo_free(x->requests);
 }
 
+static kolo_status start_request(void *service, kolo_service_request *request) {
+    return kolo_service_start(service, request);
+}
+
+static bool test_request(void *service, const kolo_service_request *request) {
+    return kolo_service_test(service, request);
+}
+
+static kolo_status wait_request(void *service, kolo_service_request *request) {
+    return kolo_service_wait(service, request, 0);
+}
+
+/* What server i has of the rows of the one before it. */
+static kolo_status follow(kolo_table *t, int i, uint64_t secret) {
+    const size_t row = sizeof(uint64_t) + t->opts.width * sizeof(float);
+    if (t->opts.replicas == 0) return KOLO_OK;
+    KOLO_TRY(
+        kolo_table_owner_create(&t->opts, t->n_workers, secret, kolo_replicas_reply, &t->follower));
+    const kolo_replicas_opts opts = {
+        .ranks = kolo_comm_size(t->comm),
+        .workers = t->n_workers,
+        .servers = t->n_servers,
+        .index = i,
+        .of = &kolo_replicated_rows,
+        .leader = t->owner,
+        .follower = t->follower,
+        .push_bytes = t->opts.batch * row,
+        .keeps = t->opts.staleness == 0,
+        .channel = {start_request, test_request, wait_request, kolo_service_reply},
+    };
+    return kolo_replicas_create(&opts, &t->replicas);
+}
+
 static kolo_status allocate(kolo_table *t) {
+    const int index = kolo_comm_rank(t->comm) - (kolo_comm_size(t->comm) - t->n_servers);
     unsigned char drawn[KOLO_NONCE_BYTES];
     uint64_t secret;
     _Static_assert(sizeof drawn >= sizeof secret, "a number that no other rank has");
     kolo_nonce_draw(drawn);
     memcpy(&secret, drawn, sizeof secret);
+    t->moved = kolo_zalloc((size_t)t->n_servers * sizeof *t->moved);
+    if (!t->moved) return KOLO_NOMEM((size_t)t->n_servers);
     KOLO_TRY(open_transfer(t, &t->pull, secret));
     KOLO_TRY(open_transfer(t, &t->push, secret));
-    if (kolo_comm_rank(t->comm) < kolo_comm_size(t->comm) - t->n_servers) return KOLO_OK;
-    return kolo_table_owner_create(&t->opts, t->n_workers, secret, kolo_service_reply, &t->owner);
+    if (index < 0) return KOLO_OK;
+    KOLO_TRY(
+        kolo_table_owner_create(&t->opts, t->n_workers, secret, kolo_service_reply, &t->owner));
+    return follow(t, index, secret);
 }
 
 static kolo_status build(kolo_table *t) {
@@ -144,19 +191,29 @@ static kolo_status build(kolo_table *t) {
         .credits = 8,
         .timeout_ms = t->opts.timeout_ms,
     };
-    if (t->owner) {
+    if (t->replicas) {
+        service.serve = kolo_replicas_serve;
+        service.lost = kolo_replicas_lost;
+        service.completed = kolo_replicas_completed;
+        service.arg = t->replicas;
+    } else if (t->owner) {
         service.serve = kolo_table_owner_serve;
         service.lost = kolo_table_owner_lost;
         service.arg = t->owner;
     }
     KOLO_TRY(kolo_service_create(t->comm, &service, &t->service));
     if (t->works) kolo_service_report_progress(t->service);
-    return KOLO_OK;
+    if (t->opts.replicas == 0) return KOLO_OK;
+    if (t->replicas) kolo_replicas_connect(t->replicas, t->service);
+    return kolo_barrier(t->comm); /* before the first request */
 }
 
 static void free_table(kolo_table *t) {
     kolo_service_destroy(t->service);
+    kolo_replicas_destroy(t->replicas);
     kolo_table_owner_destroy(t->owner);
+    kolo_table_owner_destroy(t->follower);
+    kolo_free(t->moved);
     close_transfer(&t->pull);
     close_transfer(&t->push);
     kolo_free(t->page);
@@ -223,6 +280,12 @@ static int owner_of(const kolo_table *t, uint64_t id) {
     return (int)(upper * (uint64_t)t->n_servers >> 32);
 }
 
+/* The server that has the rows of owner i now. */
+static int server_of(const kolo_table *t, int i) {
+    const int now = t->moved[i] ? kolo_replicas_follower(i, t->n_servers) : i;
+    return kolo_service_server_rank(t->service, now);
+}
+
 static kolo_service_request request_of(const kolo_table *t, int i, uint32_t kind) {
     static const char *const names[] = {
         [KOLO_TABLE_PULL] = "a pull of rows",
@@ -233,9 +296,9 @@ static kolo_service_request request_of(const kolo_table *t, int i, uint32_t kind
         [KOLO_TABLE_SAVE] = "a copy of rows",
         [KOLO_TABLE_LOAD] = "rows to restore",
     };
-    return (kolo_service_request){.server = kolo_service_server_rank(t->service, i),
+    return (kolo_service_request){.server = server_of(t, i),
                                   .name = names[kind],
-                                  .kind = kind,
+                                  .kind = kolo_replicas_kind(kind, t->opts.replicas > 0 ? i : 0),
                                   .clock = t->clock};
 }
 
@@ -291,12 +354,59 @@ static void place_ids(const kolo_table *t, transfer *x) {
     }
 }
 
+/* ---- requests to an owner, or to its replica once its server is lost ---- */
+
+/* After a request to owner i has failed, returns OK if the replica has its rows now. Then it has
+ * got the latest push, unless that was complete. */
+static kolo_status move(kolo_table *t, int i, kolo_status status) {
+    kolo_service_request *push = &t->push.requests[i];
+    if (t->opts.replicas == 0 || !kolo_service_is_lost(t->service, server_of(t, i))) return status;
+    if (t->moved[i]) return status; /* the replica is lost, too */
+    t->moved[i] = true;
+    if (!t->push.started || kolo_service_wait(t->service, push, 0) == KOLO_OK) return KOLO_OK;
+    push->server = server_of(t, i);
+    return kolo_service_start(t->service, push);
+}
+
+/* After a request has failed, returns OK if the server that has the rows of owner i now can get it.
+ */
+static kolo_status redirect(kolo_table *t, int i, const kolo_service_request *q,
+                            kolo_status status) {
+    if (q->server == server_of(t, i)) return move(t, i, status);
+    return kolo_service_is_lost(t->service, q->server) ? KOLO_OK : status;
+}
+
+static kolo_status start_at(kolo_table *t, int i, kolo_service_request *q) {
+    const kolo_status status = kolo_service_start(t->service, q);
+    if (status == KOLO_OK) return status;
+    KOLO_TRY(redirect(t, i, q, status));
+    q->server = server_of(t, i);
+    return kolo_service_start(t->service, q);
+}
+
+static kolo_status await_at(kolo_table *t, int i, kolo_service_request *q) {
+    const bool pushes = q == &t->push.requests[i] && t->push.started;
+    const kolo_status status = kolo_service_await(t->service, q, 0);
+    if (status == KOLO_OK) return status;
+    KOLO_TRY(redirect(t, i, q, status));
+    if (!pushes) { /* `move` has sent a push */
+        q->server = server_of(t, i);
+        KOLO_TRY(kolo_service_start(t->service, q));
+    }
+    return kolo_service_await(t->service, q, 0);
+}
+
+static kolo_status run_at(kolo_table *t, int i, kolo_service_request *q) {
+    KOLO_TRY(start_at(t, i, q));
+    return await_at(t, i, q);
+}
+
 /* Waits for the first n requests; returns the first error. */
 static kolo_status wait_all(kolo_table *t, kolo_service_request *requests, int n) {
     kolo_status first = KOLO_OK;
     char text[256] = "";
     for (int s = 0; s < n; s++) {
-        const kolo_status status = kolo_service_await(t->service, &requests[s], 0);
+        const kolo_status status = await_at(t, s, &requests[s]);
         if (status == KOLO_OK || first != KOLO_OK) continue;
         first = status;
         snprintf(text, sizeof text, "%s", kolo_last_error());
@@ -307,7 +417,7 @@ static kolo_status wait_all(kolo_table *t, kolo_service_request *requests, int n
 /* Starts the requests to all owners, also of no ids if the clocks need them. */
 static kolo_status start_all(kolo_table *t, transfer *x) {
     for (int s = 0; s < t->n_servers; s++) {
-        const kolo_status status = kolo_service_start(t->service, &x->requests[s]);
+        const kolo_status status = start_at(t, s, &x->requests[s]);
         if (status == KOLO_OK) continue;
         char text[256];
         snprintf(text, sizeof text, "%s", kolo_last_error());
@@ -320,8 +430,9 @@ static kolo_status start_all(kolo_table *t, transfer *x) {
 
 static kolo_status wait_transfer(kolo_table *t, transfer *x) {
     if (!x->started) return KOLO_OK;
+    const kolo_status status = wait_all(t, x->requests, t->n_servers);
     x->started = false;
-    return wait_all(t, x->requests, t->n_servers);
+    return status;
 }
 
 /* ---- reads ---- */
@@ -336,6 +447,7 @@ static kolo_status start_read(kolo_table *t, const uint64_t *ids, size_t n, uint
     collect(t, &x->own, ids, n);
     divide(t, x, kind);
     place_ids(t, x);
+    x->counts = kind == KOLO_TABLE_PULL;
     return start_all(t, x);
 }
 
@@ -350,7 +462,7 @@ static kolo_status finish_read(kolo_table *t, float *rows) {
     for (int s = 0; s < t->n_servers; s++) {
         if (x->requests[s].reply_clock > stale) stale = x->requests[s].reply_clock;
     }
-    if (x->requests[0].kind == KOLO_TABLE_PULL) t->reads[kolo_staleness_bin(stale)]++;
+    if (x->counts) t->reads[kolo_staleness_bin(stale)]++;
     return KOLO_OK;
 }
 
@@ -444,7 +556,7 @@ kolo_status kolo_table_finish(kolo_table *t) {
     snprintf(text, sizeof text, "%s", kolo_last_error());
     for (int s = 0; s < t->n_servers; s++) { /* also if one is lost: the others wait for it */
         kolo_service_request q = request_of(t, s, KOLO_TABLE_FINISH);
-        const kolo_status status = kolo_service_run(t->service, &q, 0);
+        const kolo_status status = run_at(t, s, &q);
         if (status == KOLO_OK || first != KOLO_OK) continue;
         first = status;
         snprintf(text, sizeof text, "%s", kolo_last_error());
@@ -476,7 +588,7 @@ kolo_status kolo_table_stats_get(kolo_table *t, kolo_table_stats *stats) {
         kolo_service_request q = request_of(t, s, KOLO_TABLE_STATS);
         q.output = &one;
         q.output_bytes = sizeof one;
-        KOLO_TRY(kolo_service_run(t->service, &q, 0));
+        KOLO_TRY(run_at(t, s, &q));
         kolo_table_stats_add(&sum, &one);
     }
     *stats = sum;
@@ -503,7 +615,7 @@ kolo_status kolo_table_save_rows(kolo_table *t, int owner, size_t most, uint64_t
     q.clock = rows->pushes != NULL;
     q.output = t->page;
     q.output_bytes = kolo_table_page_bytes(&t->opts, most);
-    KOLO_TRY(kolo_service_run(t->service, &q, 0));
+    KOLO_TRY(run_at(t, owner, &q));
     const kolo_table_rows got = kolo_table_page_rows(t->page, most);
     if (got.n > most) return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: an invalid page", t->opts.name);
     *cursor = q.reply_clock;
@@ -535,7 +647,7 @@ static kolo_status load_at(kolo_table *t, int owner, const kolo_table_rows *rows
     q.key = k;
     q.input = t->page;
     q.input_bytes = kolo_table_page_bytes(&t->opts, n);
-    return kolo_service_run(t->service, &q, 0);
+    return run_at(t, owner, &q);
 }
 
 kolo_status kolo_table_load_rows(kolo_table *t, const kolo_table_rows *rows) {
@@ -557,6 +669,7 @@ void kolo_table_destroy(kolo_table *t) {
     if (t->owner && !t->abandoned) {
         kolo_service_begin_wait(t->service);
         kolo_table_owner_wait(t->owner);
+        if (t->follower) kolo_table_owner_wait(t->follower);
         kolo_service_end_wait(t->service);
     }
     free_table(t);

@@ -20,7 +20,8 @@ typedef struct worker {
 /* The service's thread owns all but what the mutex protects. */
 struct kolo_table_owner {
     const kolo_table_opts *opts;
-    kolo_table_reply *reply;
+    kolo_owner_reply *reply;
+    bool again; /* workers may send what it has taken: kolo_parameters_owner_lead */
     kolo_rows *rows;
     int n_workers, n_present;
     worker *workers;      /* [n_workers] */
@@ -310,9 +311,35 @@ static void load(const owner *o, kolo_service_call *call) {
     o->reply(call, KOLO_OK, 0, NULL, 0);
 }
 
+/* Answers a push that was taken before, as a copy. */
+static bool answer_again(const owner *o, kolo_service_call *call) {
+    const bool taken = o->again && call->kind == KOLO_TABLE_PUSH && call->client < o->n_workers &&
+                       call->clock + 1 == o->workers[call->client].clock;
+    if (taken) o->reply(call, KOLO_OK, 0, NULL, 0);
+    return taken;
+}
+
+/* Whether a worker has made pushes that a lost owner took, and this one has no copies of. */
+static bool lacks_pushes(const owner *o, const kolo_service_call *call) {
+    const bool counts = call->kind == KOLO_TABLE_PUSH || call->kind == KOLO_TABLE_PULL;
+    if (!o->again || !counts || call->client >= o->n_workers) return false;
+    const worker *w = &o->workers[call->client];
+    return call->clock > w->clock + (w->push != NULL);
+}
+
 void kolo_table_owner_serve(void *arg, kolo_service_call *call) {
     owner *o = arg;
     kolo_table_stats stats = {0};
+    if (answer_again(o, call)) return;
+    if (lacks_pushes(o, call)) {
+        const kolo_status status =
+            KOLO_FAIL(KOLO_ERR_PEER,
+                      "%s: the replica lacks pushes that its leader has taken: the connection "
+                      "between the servers was lost",
+                      o->opts->name);
+        o->reply(call, status, 0, NULL, 0);
+        return;
+    }
     if (!is_valid(o, call)) {
         const kolo_status status =
             KOLO_FAIL(KOLO_ERR_ARG,
@@ -354,6 +381,38 @@ void kolo_table_owner_serve(void *arg, kolo_service_call *call) {
     }
 }
 
+/* ---- replicas ---- */
+
+static bool changes_rows(const void *arg, const kolo_service_call *call) {
+    (void)arg;
+    return call->kind == KOLO_TABLE_PUSH || call->kind == KOLO_TABLE_FINISH ||
+           call->kind == KOLO_TABLE_LOAD;
+}
+
+static size_t room_of_change(const void *arg, uint32_t kind) {
+    (void)arg, (void)kind;
+    return 0;
+}
+
+static void lead(void *arg) {
+    owner *o = arg;
+    for (int w = 0; w < o->n_workers; w++) o->workers[w].push = o->workers[w].pull = NULL;
+    o->again = true;
+}
+
+static void set_reply(void *arg, kolo_owner_reply *reply) { ((owner *)arg)->reply = reply; }
+
+const kolo_replicated kolo_replicated_rows = {
+    .kinds = KOLO_TABLE_KINDS,
+    .push = KOLO_TABLE_PUSH,
+    .changes = changes_rows,
+    .serve = kolo_table_owner_serve,
+    .lost = kolo_table_owner_lost,
+    .room = room_of_change,
+    .lead = lead,
+    .set_reply = set_reply,
+};
+
 /* ---- creation ---- */
 
 void kolo_table_owner_destroy(owner *o) {
@@ -384,7 +443,7 @@ static kolo_status build(owner *o, uint64_t secret) {
 }
 
 kolo_status kolo_table_owner_create(const kolo_table_opts *opts, int workers, uint64_t secret,
-                                    kolo_table_reply *reply, owner **made) {
+                                    kolo_owner_reply *reply, owner **made) {
     owner *o = kolo_zalloc(sizeof *o);
     if (!o) return KOLO_NOMEM(sizeof *o);
     pthread_mutex_init(&o->lock, NULL);

@@ -6,6 +6,7 @@
  * arrived, which are then added in the order of ranks; with any bound the reads of workers that are
  * too far ahead. */
 
+#include "comm/sync/parameters_replica.h"
 #include "comm/table/rows.h"
 #include "kolo/service.h"
 
@@ -35,16 +36,14 @@ kolo_table_rows kolo_table_page_rows(void *page, size_t room);
 
 typedef struct kolo_table_owner kolo_table_owner;
 
-/* As kolo_service_reply. */
-typedef void kolo_table_reply(kolo_service_call *call, kolo_status status, uint64_t clock,
-                              const void *data, size_t bytes);
-
 /* `opts` is resolved, and borrowed. `secret`: see kolo_id_map_create. ARG: no row fits; NOMEM. */
 kolo_status kolo_table_owner_create(const kolo_table_opts *opts, int workers, uint64_t secret,
-                                    kolo_table_reply *reply, kolo_table_owner **made);
+                                    kolo_owner_reply *reply, kolo_table_owner **made);
 void kolo_table_owner_destroy(kolo_table_owner *owner);
 /* The calls of a service; `arg`: a kolo_table_owner. */
 void kolo_table_owner_serve(void *arg, kolo_service_call *call);
 void kolo_table_owner_lost(void *arg, int client, bool left, const char *reason);
 /* Blocks until no worker is present. Any thread. */
 void kolo_table_owner_wait(kolo_table_owner *owner);
+/* Owners of rows as they lead and follow. */
+extern const kolo_replicated kolo_replicated_rows;

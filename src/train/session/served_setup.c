@@ -373,8 +373,11 @@ static kolo_status create(kolo_served *d, const kolo_session_config *config,
     kolo_free(initial);
     if (status == KOLO_OK && session) status = kolo_served_join_group(d, session, o);
     if (status != KOLO_OK || !config->tables.names) return status;
-    const kolo_tables_opts tables = {
-        .world = o->world, .servers = o->servers, .steps = all.steps, .schedule = o->schedule};
+    const kolo_tables_opts tables = {.world = o->world,
+                                     .servers = o->servers,
+                                     .replicas = o->replicas,
+                                     .steps = all.steps,
+                                     .schedule = o->schedule};
     return kolo_tables_create(config, &tables, &d->tables);
 }
 

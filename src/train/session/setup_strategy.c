@@ -200,7 +200,6 @@ static kolo_status check_tables(const kolo_train_opts *o, const kolo_consistency
     if (!o->table) return KOLO_OK;
     const conflict refused[] = {
         {o->sync == KOLO_SYNC_ALLREDUCE, "--sync allreduce", "rows are at servers: give --sync ps"},
-        {o->replicas > 0, "--replicas", "rows have no replica"},
         {o->record || o->replay, "--record and --replay", "the order of rows is not recorded"},
         {o->accumulate > 1, "--accumulate", "the rows of a step are pulled once"},
         {o->precision != KOLO_PRECISION_F32, "--precision bf16", "rows are f32"},

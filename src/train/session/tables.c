@@ -167,6 +167,7 @@ static kolo_status open_table(kolo_tables *d, table *t, const kolo_session_confi
         .servers = o->servers,
         .staleness = c->staleness,
         .needs_all = !c->outlives,
+        .replicas = o->replicas,
         .update = update,
         .arg = &t->updater,
     };

@@ -14,6 +14,7 @@ typedef struct kolo_tables kolo_tables;
 typedef struct kolo_tables_opts {
     kolo_comm *world; /* workers, then servers */
     int servers;      /* 0: each worker owns a part */
+    int replicas;     /* as in kolo_table_opts */
     int64_t steps;    /* made before */
     kolo_lr schedule;
 } kolo_tables_opts;

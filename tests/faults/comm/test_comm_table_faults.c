@@ -6,6 +6,7 @@
 #include "support/victim.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 
 enum { VICTIM = 1, OWNER = 3, IDS = 300, WIDTH = 4, STEPS = 30, DEATH = 8 };
@@ -78,6 +79,81 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     return status;
 }
 
+/* ---- servers with replicas ---- */
+
+enum { FIRST_SERVER = 2, SERVERS = 2 };
+
+static atomic_bool armed; /* this rank dies soon, */
+static atomic_int left;   /* after so many updates */
+
+/* The victim dies after it has changed the rows that it has, or follows, before the reply. */
+static void update_and_die(void *arg, const kolo_table_update *u) {
+    update(arg, u);
+    if (atomic_load(&armed) && atomic_fetch_sub(&left, 1) <= 1) raise(SIGKILL);
+}
+
+/* Pushes ones, in steps that are not over before the server dies; then each push of this worker is
+ * in the rows once, and with a bound that all keep to those of the others, too. */
+static kolo_status work_with_replicas(kolo_table *t, const scene *s) {
+    enum { MOST = 100 };
+    static uint64_t ids[IDS];
+    static float ones[IDS * WIDTH], rows[IDS * WIDTH];
+    for (int i = 0; i < IDS * WIDTH; i++) ones[i] = 1;
+    for (int i = 0; i < IDS; i++) ids[i] = (uint64_t)i << 50;
+    for (int step = 0; step < MOST; step++) {
+        KOLO_TRY(kolo_table_pull(t, ids, IDS, rows));
+        const float least = (float)(s->staleness == 0 ? 2 * step : step);
+        const float most = (float)(s->staleness == 0 ? 2 * step : step + MOST);
+        for (int i = 0; i < IDS * WIDTH; i++) {
+            if (rows[i] >= least && rows[i] <= most) continue;
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "step %d: number %d is %g", step, i, (double)rows[i]);
+        }
+        KOLO_TRY(kolo_table_push(t, ids, IDS, ones));
+    }
+    return kolo_table_flush(t);
+}
+
+static kolo_status replicas_body(kolo_comm *comm, const void *arg, void *result) {
+    const scene *s = arg;
+    const int rank = kolo_comm_rank(comm);
+    const kolo_table_opts opts = {.width = WIDTH,
+                                  .bytes = 1 << 20,
+                                  .batch = IDS,
+                                  .servers = SERVERS,
+                                  .staleness = s->staleness,
+                                  .needs_all = true,
+                                  .replicas = 1,
+                                  .update = update_and_die,
+                                  .timeout_ms = 20000};
+    kolo_table *t;
+    kolo_table_stats stats;
+    KOLO_TRY(kolo_table_create(comm, &opts, &t));
+    victim_wait(result, rank, rank == s->victim);
+    atomic_store(&left, DEATH);
+    atomic_store(&armed, rank == s->victim);
+    kolo_status status = KOLO_OK;
+    if (kolo_table_works(t)) {
+        status = work_with_replicas(t, s);
+        if (status == KOLO_OK) status = kolo_table_stats_get(t, &stats);
+        if (status == KOLO_OK && stats.rows != IDS) {
+            status = KOLO_FAIL(KOLO_ERR_FORMAT, "%d rows", (int)stats.rows);
+        }
+    }
+    if (status != KOLO_OK) kolo_table_abandon(t);
+    kolo_table_destroy(t);
+    return status;
+}
+
+static void rows_continue_from_a_replica(void **state) {
+    static const int bounds[] = {0, 2, KOLO_STALENESS_ANY};
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
+        for (int server = FIRST_SERVER; server < FIRST_SERVER + SERVERS; server++) {
+            const scene s = {.staleness = bounds[i], .victim = server};
+            victim_check(replicas_body, &s, sizeof s, s.victim);
+        }
+    }
+}
+
 static void check(const scene *s) { victim_check(body, s, sizeof *s, s->victim); }
 
 static void the_others_go_on_without_a_killed_worker(void **state) {
@@ -97,6 +173,7 @@ TEST_MAIN(test_comm_table_faults) {
         cmocka_unit_test(the_others_go_on_without_a_killed_worker),
         cmocka_unit_test(a_worker_that_the_job_needs_ends_it),
         cmocka_unit_test(a_killed_owner_is_named),
+        cmocka_unit_test(rows_continue_from_a_replica),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -430,7 +430,11 @@ typedef struct server_loss {
     int victim;
     rank_transport transport;
     int64_t us;
+    bool rows; /* of tables, too */
 } server_loss;
+
+static const char rows_model[] =
+    "tables=2,rows=50,dim=4,dense=3,bottom1=5,bottom2=0,bottom3=0,top1=7,top2=6";
 
 static kolo_status losing_body(kolo_comm *comm, const void *arg, void *result) {
     static scene s;
@@ -440,8 +444,11 @@ static kolo_status losing_body(kolo_comm *comm, const void *arg, void *result) {
     d = (departure){.victim = l->victim, .victims = l->victim > 0, .us = l->us};
     s = (scene){.d = &d, .own = result, .rank = kolo_comm_rank(comm)};
     const kolo_train_opts opts = {
-        .model = "mlp",
-        .data = "synthetic:N=61,test=10,shape=1x8x8,seed=2",
+        .model = l->rows ? "dlrm" : "mlp",
+        .model_options = l->rows ? rows_model : NULL,
+        .data = l->rows ? "synthetic-clicks:N=61,test=10,seed=3"
+                        : "synthetic:N=61,test=10,shape=1x8x8,seed=2",
+        .table = l->rows ? "emb.weight" : NULL,
         .optimizer.kind = KOLO_OPTIMIZER_ADAM,
         .sync = KOLO_SYNC_PS,
         .servers = 2,
@@ -498,14 +505,14 @@ static kolo_train_result lose_server(const server_loss *l) {
  * has lost none, and with leases each sample of an epoch is used once. */
 static void a_run_outlives_its_servers(void **state) {
     static const server_loss losses[] = {
-        {"bsp", 2, RANKS_SHM, 0},           {"asp,lease=1", 2, RANKS_TCP, 0},
-        {"ssp:2", 3, RANKS_SHM, 0},         {"bsp:drop=1", 3, RANKS_SHM, 0},
-        {"asp,dc=0.1", 2, RANKS_SHM, 0},    {"bsp", 3, RANKS_TCP, 0},
-        {"ssp:1,lease=1", 3, RANKS_SHM, 0}, {"asp,lease=1", 3, RANKS_SHM, 0},
-        {"auto", 2, RANKS_SHM, 0},
+        {"bsp", 2, RANKS_SHM, 0, false},           {"asp,lease=1", 2, RANKS_TCP, 0, false},
+        {"ssp:2", 3, RANKS_SHM, 0, false},         {"bsp:drop=1", 3, RANKS_SHM, 0, false},
+        {"asp,dc=0.1", 2, RANKS_SHM, 0, false},    {"bsp", 3, RANKS_TCP, 0, false},
+        {"ssp:1,lease=1", 3, RANKS_SHM, 0, false}, {"asp,lease=1", 3, RANKS_SHM, 0, false},
+        {"auto", 2, RANKS_SHM, 0, false},
     };
     const int rounds = getenv("KOLO_SOAK") ? 25 : 1; /* 225 deaths */
-    const kolo_train_result whole = lose_server(&(server_loss){"bsp", 0, RANKS_SHM, 0});
+    const kolo_train_result whole = lose_server(&(server_loss){"bsp", 0, RANKS_SHM, 0, false});
     for (int k = 0; k < rounds; k++) {
         for (size_t i = 0; i < (rounds > 1 ? KOLO_COUNT(losses) : 4); i++) {
             server_loss l = losses[i];
@@ -525,6 +532,27 @@ static void a_run_outlives_its_servers(void **state) {
     }
 }
 
+/* Rows of tables continue from their replicas, with the bits of a run that has lost no server. */
+static void rows_outlive_a_server(void **state) {
+    const kolo_train_result whole =
+        lose_server(&(server_loss){.policy = "bsp", .transport = RANKS_SHM, .rows = true});
+    for (int server = 2; server < RANKS; server++) {
+        const server_loss l = {.policy = "bsp",
+                               .victim = server,
+                               .transport = server == 2 ? RANKS_SHM : RANKS_TCP,
+                               .us = server * 700,
+                               .rows = true};
+        const kolo_train_result result = lose_server(&l);
+        assert_int_equal(result.parameter_hash, whole.parameter_hash);
+        assert_true(result.test.value[KOLO_METRIC_LOSS] == whole.test.value[KOLO_METRIC_LOSS]);
+        assert_int_equal(result.table.rows, whole.table.rows);
+        assert_true(whole.table.rows > 0);
+    }
+    const server_loss stale = {
+        .policy = "asp", .victim = 3, .transport = RANKS_SHM, .us = 1500, .rows = true};
+    assert_true(lose_server(&stale).table.rows > 0);
+}
+
 TEST_MAIN(test_servers_faults) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survivors_go_on),
@@ -533,6 +561,7 @@ TEST_MAIN(test_servers_faults) {
         cmocka_unit_test(a_preempted_run_is_resumed),
         cmocka_unit_test(a_signal_after_the_last_step_saves),
         cmocka_unit_test(a_run_outlives_its_servers),
+        cmocka_unit_test(rows_outlive_a_server),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }

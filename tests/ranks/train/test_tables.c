@@ -46,18 +46,18 @@ static double loss_of(const kolo_metrics *metrics) { return kolo_metrics_get(met
 static void bsp_is_a_run_with_row_sparse_gradients(void **state) {
     static const struct {
         kolo_optimizer optimizer;
-        int workers, servers;
+        int workers, servers, replicas;
     } cases[] = {
-        {KOLO_OPTIMIZER_SGD, 1, 1},
-        {KOLO_OPTIMIZER_SGD, 3, 2},
-        {KOLO_OPTIMIZER_ADAM, 2, 1},
-        {KOLO_OPTIMIZER_ADAM, 3, 0},
+        {KOLO_OPTIMIZER_SGD, 1, 1, 0},  {KOLO_OPTIMIZER_SGD, 3, 2, 0},
+        {KOLO_OPTIMIZER_ADAM, 2, 1, 0}, {KOLO_OPTIMIZER_ADAM, 3, 0, 0},
+        {KOLO_OPTIMIZER_ADAM, 2, 2, 1},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_train_opts opts = options(cases[i].optimizer);
         opts.sparse_embedding = true;
         const kolo_train_result sparse = train_well(cases[i].workers, &opts);
-        const kolo_train_opts served = at_servers(opts, cases[i].servers);
+        kolo_train_opts served = at_servers(opts, cases[i].servers);
+        served.replicas = cases[i].replicas;
         const kolo_train_result at = train_well(cases[i].workers + cases[i].servers, &served);
         assert_true(at.first_loss == sparse.first_loss);
         assert_true(loss_of(&at.final) == loss_of(&sparse.final));
@@ -335,9 +335,6 @@ static void what_tables_cannot_do_is_refused(void **state) {
     opts = at_servers(options(KOLO_OPTIMIZER_SGD), 0);
     opts.sync = KOLO_SYNC_ALLREDUCE;
     assert_job_refused(2, &opts, "give --sync ps");
-    opts = at_servers(options(KOLO_OPTIMIZER_SGD), 2);
-    opts.replicas = 1;
-    assert_job_refused(3, &opts, "rows have no replica");
     opts = at_servers(options(KOLO_OPTIMIZER_SGD), 0);
     opts.accumulate = 2;
     assert_job_refused(2, &opts, "pulled once");

@@ -281,10 +281,11 @@ static void create(world *x, const kolo_parameters_opts *opts) {
                                       .workers = WORKERS,
                                       .servers = SERVERS,
                                       .index = s,
-                                      .staleness = opts->staleness,
+                                      .of = &kolo_replicated_parameters,
                                       .leader = me->owners[0],
                                       .follower = me->owners[1],
-                                      .followed = has,
+                                      .push_bytes = COUNT * sizeof(float),
+                                      .keeps = opts->staleness == 0,
                                       .channel = {start, test, wait, reply}};
         ASSERT_OK(kolo_replicas_create(&o, &me->replicas));
     }
