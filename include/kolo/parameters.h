@@ -54,8 +54,8 @@ typedef struct kolo_parameters_update {
     const float *gradient; /* [count], or of a part its own number: one worker's, or with bsp the
                               sum of all workers' */
     int workers;           /* how many gradients it is the sum of */
-    int least;             /* with drop: a mean is over at least this many gradients, as many as a
-                              step of all workers waits for; otherwise 0 */
+    int least;             /* with drop or a quorum: a mean is over at least this many gradients, as
+                              many as a step of all workers waits for; otherwise 0 */
     int worker;            /* whose it is; bsp: -1 */
     uint64_t clock;        /* at which it was computed, from 0; with drop the largest */
     uint64_t version;      /* updates of this range so far */

@@ -1,4 +1,5 @@
 /* What the files of an owner share: clocks, events, and the update of its part. */
+#include "base/integer.h"
 #include "comm/sync/owner_internal.h"
 
 typedef kolo_owner_worker worker;
@@ -32,6 +33,13 @@ static void add_loss(owner *o) {
     o->loss = loss;
 }
 
+/* The gradients that a mean is over at least: as many as a step or round of all workers waits for.
+ */
+static int least_of(const owner *o) {
+    if (o->opts->drop > 0) return o->n_not_lost - o->opts->drop;
+    return (int)kolo_min_i64(o->opts->quorum, o->n_not_lost);
+}
+
 kolo_parameters_update kolo_owner_describe(const owner *o, const float *gradient, int n, int w,
                                            uint64_t clock) {
     return (kolo_parameters_update){.first = o->has.values.first,
@@ -39,7 +47,7 @@ kolo_parameters_update kolo_owner_describe(const owner *o, const float *gradient
                                     .values = o->values,
                                     .gradient = gradient,
                                     .workers = n,
-                                    .least = o->opts->drop > 0 ? o->n_not_lost - o->opts->drop : 0,
+                                    .least = least_of(o),
                                     .worker = w,
                                     .clock = clock,
                                     .version = o->version,

@@ -147,7 +147,7 @@ static bool is_choice(const owner *o, uint64_t key) {
 }
 
 /* Whether the clock of a read is that of its worker: the number of its pushes or, once it has a
- * lease again, that of another worker, of whose latest push this owner may not know yet. */
+ * lease again, that of another worker, whose latest push this owner may lack. */
 static bool is_clock(const owner *o, int number, const kolo_service_call *call) {
     const uint64_t own = o->pushes[number];
     uint64_t most = own;

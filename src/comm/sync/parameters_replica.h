@@ -20,8 +20,7 @@ typedef struct kolo_replicas kolo_replicas;
 /* What leads and follows: an owner of parameters, or of the rows of a table. */
 typedef struct kolo_replicated {
     uint32_t kinds, push; /* of requests; that of a push */
-    /* Whether the owner may take a request, and has another state then, which a replica needs to
-     * know. */
+    /* Whether the owner may take a request that changes what it has: a replica needs a copy. */
     bool (*changes)(const void *owner, const kolo_service_call *call);
     void (*serve)(void *owner, kolo_service_call *call);
     void (*lost)(void *owner, int client, bool left, const char *reason);

@@ -270,6 +270,7 @@ static double rate_of(const kolo_owner *o, const kolo_parameters_update *u, int6
     const int64_t step = o->opts.steps + made;
     double lr = kolo_lr_at(&o->opts.schedule, kolo_min_i64(step, o->opts.schedule.total - 1));
     if (o->opts.adapts && u->worker >= 0) lr /= u->present; /* bsp has one update for them all */
+    if (o->opts.rounds && u->least > u->workers) lr *= (double)u->workers / u->least; /* a part */
     if (!o->opts.scale || u->worker < 0) return lr;
     const uint64_t stale = o->updates - o->readers[u->worker].updates;
     return stale > 1 ? lr / (double)stale : lr;
@@ -303,14 +304,15 @@ static void add_totals(const kolo_owner *o, const float *gradient) {
  * more than in such a step. */
 static void average(const kolo_owner *o, const kolo_parameters_update *u) {
     const kolo_division *d = o->division;
-    const double missing = u->least > u->workers ? (double)u->least / u->workers : 1;
+    const bool few = u->least > u->workers && !o->opts.rounds;
+    const double missing = few ? (double)u->least / u->workers : 1;
     const double labels = (double)kolo_summed_get(u->gradient + KOLO_SUMMED_LABELS);
     const double samples = (double)kolo_summed_get(u->gradient + KOLO_SUMMED_SAMPLES);
     for (int row = 0; row < d->n_rows; row++) {
         int64_t first, end;
         const kolo_row_kind kind = kolo_division_kind(d, row);
         const double by = kind == KOLO_ROW_STATISTIC ? samples
-                          : o->opts.rounds           ? samples * missing
+                          : o->opts.rounds           ? samples
                                                      : labels * missing;
         if ((kind != KOLO_ROW_GRADIENT && kind != KOLO_ROW_STATISTIC) || by == 0) continue;
         kolo_division_range(d, row, o->part, &first, &end);

@@ -22,11 +22,11 @@ typedef struct outer {
     int64_t samples;
 } outer;
 
-/* SGD with Nesterov's momentum. */
-static void update_outer(outer *o, const double *d) {
+/* SGD with Nesterov's momentum; `part`: of an update. */
+static void update_outer(outer *o, const double *d, double part) {
     for (int i = 0; i < COUNT; i++) {
         o->v[i] = momentum * o->v[i] + d[i];
-        o->a[i] -= lr * (d[i] + momentum * o->v[i]);
+        o->a[i] -= part * lr * (d[i] + momentum * o->v[i]);
     }
     o->updates++;
 }
@@ -45,7 +45,7 @@ typedef struct simulated {
 } simulated;
 
 typedef struct simulation {
-    int n, quorum, late;
+    int n, quorum, late, lost;
     int64_t grace_ns, now_ns, quorum_ns; /* quorum_ns -1: it is not there */
     outer outer;
     simulated replica[REPLICAS];
@@ -67,7 +67,7 @@ static void update(void *arg, const kolo_parameters_update *u) {
     double d[COUNT];
     for (int i = 0; i < COUNT; i++) d[i] = (double)u->gradient[i] / (double)u->gradient[COUNT];
     o->samples += (int64_t)u->gradient[COUNT];
-    update_outer(o, d);
+    update_outer(o, d, u->least > u->workers ? (double)u->workers / u->least : 1);
     for (int i = 0; i < COUNT; i++) u->values[i] = (float)o->a[i];
 }
 
@@ -90,7 +90,7 @@ static void add(delta *sum, const delta *x) {
 
 /* Ends the round, if it is due: after the quorum and the grace, or if nobody is waited for. */
 static void simulate_round(simulation *s) {
-    int active = 0, in = 0;
+    int active = 0, in = 0, deltas = 0;
     delta sum = {.samples = 0};
     for (int w = 0; w < s->n; w++) {
         active += !s->replica[w].gone && !s->replica[w].waits;
@@ -105,15 +105,17 @@ static void simulate_round(simulation *s) {
         simulated *x = &s->replica[w];
         for (int i = 0; i < x->n_late; i++) add(&sum, &x->late[i]);
         if (x->in) add(&sum, &x->pushed);
+        deltas += x->n_late + x->in;
         x->n_late = 0;
         x->in = false;
         if (active == 0) x->waits = false;
     }
     s->quorum_ns = -1;
     if (sum.samples == 0) return;
+    const int least = s->quorum < s->n - s->lost ? s->quorum : s->n - s->lost;
     for (int i = 0; i < COUNT; i++) sum.d[i] /= (double)sum.samples;
     s->outer.samples += sum.samples;
-    update_outer(&s->outer, sum.d);
+    update_outer(&s->outer, sum.d, least > deltas ? (double)deltas / least : 1);
 }
 
 /* Returns how many rounds the delta is late. */
@@ -222,6 +224,7 @@ static void train(world *x, int w, const kolo_rng *rng, uint64_t *drawn) {
 static void leave(world *x, int w, bool lost) {
     x->s.replica[w].gone = true;
     x->s.replica[w].in = false;
+    x->s.lost += lost;
     simulate_round(&x->s);
     if (lost) {
         kolo_parameters_owner_lost(x->owner, w, false, "a test");
