@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { WORKERS = 3, EVENTS = 40 };
+enum { WORKERS = 3, EVENTS = 40, PARTS = 4, SAMPLES = 4 };
 
 static const double rate = 0.05;
 
@@ -24,6 +24,7 @@ typedef struct setting {
     bool adapts; /* the weighted gradient of a worker, with its share of the learning rate */
     int delay;   /* of Nesterov's momentum; 0: classical momentum */
     double ahead;
+    bool rounds; /* an update by one of PARTS deltas, which is as large a part of one */
 } setting;
 
 /* The simulation: the part of an owner. */
@@ -53,9 +54,13 @@ static double *zeros(size_t n) {
 
 static void simulate_push(simulation *s, const setting *c, int worker, const float *gradient) {
     const int stale = s->updates - s->updates_at[worker];
-    const double lr = c->adapts ? rate / WORKERS : c->scale && stale > 1 ? rate / stale : rate;
+    const double lr = c->adapts               ? rate / WORKERS
+                      : c->rounds             ? rate / PARTS
+                      : c->scale && stale > 1 ? rate / stale
+                                              : rate;
+    const int of = c->rounds ? SAMPLES : c->labels > 0 ? c->labels : 1;
     for (size_t i = 0; i < s->n; i++) {
-        double g = (double)gradient[i] / (c->labels > 0 ? c->labels : 1);
+        double g = (double)gradient[i] / of;
         g += c->compensation * g * g * (s->w[i] - s->read[worker][i]);
         if (c->delay > 0) {
             /* The run has made 5 updates before. */
@@ -95,6 +100,7 @@ static void run(const setting *c) {
         .compensation = c->compensation,
         .scale = c->scale,
         .adapts = c->adapts,
+        .rounds = c->rounds,
     };
     kolo_owner *owner;
     kolo_division d;
@@ -130,7 +136,7 @@ static void run(const setting *c) {
             simulate_read(&s, worker);
             continue;
         }
-        kolo_summed_set(gradient + KOLO_SUMMED_SAMPLES, 4);
+        kolo_summed_set(gradient + KOLO_SUMMED_SAMPLES, SAMPLES);
         kolo_summed_set(gradient + KOLO_SUMMED_LABELS, c->labels);
         float *g = gradient + KOLO_SUMMED_HEAD + metrics;
         for (size_t i = 0; i < n; i++) g[i] = 0.3F * kolo_rng_normal(&rng, drawn++);
@@ -138,6 +144,7 @@ static void run(const setting *c) {
                                           .values = values,
                                           .gradient = gradient,
                                           .workers = 1,
+                                          .least = c->rounds ? PARTS : 0,
                                           .worker = c->labels > 0 && !c->adapts ? -1 : worker,
                                           .present = WORKERS,
                                           .clock = clocks[worker]++,
@@ -147,7 +154,7 @@ static void run(const setting *c) {
     }
     double samples;
     memcpy(&samples, values, sizeof samples);
-    assert_true(samples == 4.0 * s.updates && s.updates > 10);
+    assert_true(samples == (double)SAMPLES * s.updates && s.updates > 10);
     memcpy(&made, values + totals - 2, sizeof made);
     assert_true(made == 5 + s.updates);
     for (size_t i = 0; i < n; i++) {
@@ -167,15 +174,17 @@ static void run(const setting *c) {
 
 static void owners_follow_the_equations(void **state) {
     static const setting settings[] = {
-        {"plain", 0, 1, 0, 0, false, 0, false, 0, 0},
-        {"momentum", 1, 2, 0.9, 0, false, 0, false, 0, 0},
-        {"compensated", 0, 2, 0, 0.5, false, 0, false, 0, 0},
-        {"scaled", 0, 1, 0.5, 0, true, 0, false, 0, 0},
-        {"compensated and scaled", 1, 2, 0.9, 0.2, true, 0, false, 0, 0},
-        {"weighted", 1, 2, 0.9, 0, false, 7, false, 0, 0},
-        {"a share of the rate", 0, 1, 0.9, 0, false, 7, true, 0, 0},
-        {"delayed momentum", 0, 2, 0.9, 0, false, 0, false, 3, 0},
-        {"delayed momentum ahead, compensated and scaled", 1, 2, 0.9, 0.2, true, 0, false, 4, 0.2},
+        {"plain", 0, 1, 0, 0, false, 0, false, 0, 0, false},
+        {"momentum", 1, 2, 0.9, 0, false, 0, false, 0, 0, false},
+        {"compensated", 0, 2, 0, 0.5, false, 0, false, 0, 0, false},
+        {"scaled", 0, 1, 0.5, 0, true, 0, false, 0, 0, false},
+        {"compensated and scaled", 1, 2, 0.9, 0.2, true, 0, false, 0, 0, false},
+        {"weighted", 1, 2, 0.9, 0, false, 7, false, 0, 0, false},
+        {.what = "a part of a round", .owners = 1, .momentum = 0.9, .labels = 7, .rounds = true},
+        {"a share of the rate", 0, 1, 0.9, 0, false, 7, true, 0, 0, false},
+        {"delayed momentum", 0, 2, 0.9, 0, false, 0, false, 3, 0, false},
+        {"delayed momentum ahead, compensated and scaled", 1, 2, 0.9, 0.2, true, 0, false, 4, 0.2,
+         false},
     };
     for (size_t i = 0; i < KOLO_COUNT(settings); i++) run(&settings[i]);
 }
