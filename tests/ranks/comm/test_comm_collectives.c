@@ -15,8 +15,10 @@
 
 #include <math.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const int worlds[] = {1, 2, 3, 4, 5, 8};
 
@@ -375,6 +377,52 @@ static void nobody_leaves_a_barrier_before_all_have_come(void **state) {
     check_barriers(4, RANKS_HOSTS, KOLO_ALGORITHM_RING);
 }
 
+/* ---- a barrier waits for all ---- */
+
+enum { COMING = 16, POLLS = 200, POLLED = 1 }; /* so many that most do not exchange messages */
+
+typedef struct arrival {
+    _Alignas(64) _Atomic int stage;
+} arrival;
+
+static void nap_1_ms(void) { nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); }
+
+/* Rank 0 comes after all others have waited for a while. */
+static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
+    arrival *own = result;
+    const int rank = kolo_comm_rank(comm);
+    kolo_request *q;
+    KOLO_TRY(kolo_barrier_create(comm, "late", &q));
+    for (int r = 1; rank == 0 && r < COMING; r++) {
+        while (atomic_load(&own[r].stage) < POLLED) nap_1_ms();
+    }
+    KOLO_TRY(kolo_request_start(q));
+    for (int i = 0; rank > 0 && i < POLLS; i++) {
+        bool complete;
+        KOLO_TRY(kolo_request_test(q, &complete));
+        if (complete && atomic_load(&own[-rank].stage) < POLLED) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d does not wait for rank 0", rank);
+        }
+        nap_1_ms();
+    }
+    atomic_store(&own->stage, POLLED);
+    return kolo_request_wait(q, 0);
+}
+
+static void a_barrier_waits_for_all(void **state) {
+    static const rank_transport transports[] = {RANKS_SHM, RANKS_TCP, RANKS_HOSTS};
+    for (size_t i = 0; i < KOLO_COUNT(transports); i++) {
+        arrival arrivals[COMING];
+        rank_job job = {.n = COMING,
+                        .transport = transports[i],
+                        .body = late_body,
+                        .segment_bytes = 64 << 20,
+                        .results = arrivals,
+                        .result_bytes = sizeof arrivals[0]};
+        ASSERT_OK(run_rank_job(&job));
+    }
+}
+
 TEST_MAIN(test_comm_collectives) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_count_with_default_sizes),
@@ -383,6 +431,7 @@ TEST_MAIN(test_comm_collectives) {
         cmocka_unit_test(every_type_and_operation_eager),
         cmocka_unit_test(broadcast_reaches_all_from_any_root),
         cmocka_unit_test(nobody_leaves_a_barrier_before_all_have_come),
+        cmocka_unit_test(a_barrier_waits_for_all),
     };
     return cmocka_run_group_tests_name("comm_collectives", tests, NULL, NULL);
 }
