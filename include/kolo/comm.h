@@ -270,9 +270,9 @@ KOLO_API bool kolo_comm_has_ucx(void);
 
 /* Creates a group of `n` ranks that are threads of this process; comms[r] is for the thread of rank
  * r. Only algorithm, timeout_ms, segment_bytes, max_in_flight and progress_thread of `opts` are
- * used. Does not
- * block. Ranks read each other's buffers in place: after an error of one rank, its buffers must
- * stay valid until the calls of the others have returned. ARG; NOMEM. */
+ * used. Does not block. Ranks read and write each other's buffers in place: a call that fails, and
+ * kolo_comm_destroy with requests in flight, return after the others have ended that. ARG; NOMEM.
+ */
 KOLO_API kolo_status kolo_comm_create_threads(int n, const kolo_comm_opts *opts, kolo_comm **comms);
 
 /* Leaves the group and frees its requests, sub-groups and registered memory. NULL is allowed. Does

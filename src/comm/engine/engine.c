@@ -457,6 +457,24 @@ static kolo_status announce(kolo_request *q, bool *moved) {
     return KOLO_OK;
 }
 
+static kolo_status run_rounds(kolo_request *q, bool *complete, bool *moved) {
+    *complete = true;
+    while (q->round < q->schedule->n_rounds && *complete) KOLO_TRY(run_round(q, complete, moved));
+    return KOLO_OK;
+}
+
+/* The same for rounds that access the memory of peers. Those that have left the collective after a
+ * failure may use it for others, or free it. The failure breaks the communicator after the
+ * accesses, for whose end this rank's peers wait too. */
+static kolo_status run_windows(kolo_request *q, bool *complete, bool *moved) {
+    kolo_status status = KOLO_OK;
+    kolo_transport_begin_access(q->comm->transport);
+    bool may = kolo_comm_may_complete(q->comm, q->seq);
+    if (may) status = run_rounds(q, complete, moved);
+    kolo_transport_end_access(q->comm->transport);
+    return may ? status : kolo_comm_watch_completion(q->comm, q->seq);
+}
+
 /* Advances one request as far as possible. */
 static kolo_status advance(kolo_request *q, bool *moved) {
     if (q->state == REQUEST_QUEUED) KOLO_TRY(announce(q, moved));
@@ -465,11 +483,10 @@ static kolo_status advance(kolo_request *q, bool *moved) {
         bool ready;
         KOLO_TRY(match_all(q, &ready));
         if (!ready) return KOLO_OK;
-        /* Peers that have left the collective after a failure may use their memory for others. */
-        if (q->schedules[0].windows) KOLO_TRY(kolo_comm_watch_completion(q->comm, q->seq));
     }
-    bool complete = true;
-    while (q->round < q->schedule->n_rounds && complete) KOLO_TRY(run_round(q, &complete, moved));
+    bool complete;
+    KOLO_TRY(q->schedules[0].windows ? run_windows(q, &complete, moved)
+                                     : run_rounds(q, &complete, moved));
     if (!complete) return KOLO_OK;
     KOLO_TRY(kolo_comm_watch_completion(q->comm, q->seq));
     q->state = REQUEST_IDLE;

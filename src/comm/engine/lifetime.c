@@ -172,6 +172,7 @@ static void destroy(kolo_comm *comm) {
     kolo_comm_unlink(comm);
     if (!comm->parent) kolo_fork_forget(comm);
     if (!comm->parent) kolo_progress_stop(comm);
+    comm->transport->unfinished = kolo_comm_in_flight(comm);
     for (int i = 0; i < comm->n_flight; i++) {
         kolo_traffic_settle(comm->flight[i]);
         comm->flight[i]->state = REQUEST_IDLE;

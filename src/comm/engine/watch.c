@@ -35,6 +35,15 @@ static kolo_status reported(kolo_comm *comm, int peer, const kolo_peer_state *st
                                kolo_comm_whole_rank(comm, peer), state->report);
 }
 
+static kolo_status left(kolo_comm *comm, int peer, const kolo_peer_state *state,
+                        const char *where) {
+    const char *error = state->report;
+    return kolo_comm_break_one(comm, KOLO_ERR_PEER,
+                               "%s has left the group (after %llu collectives)%s%s%s",
+                               KOLO_RANK(comm, peer), (unsigned long long)state->finished, where,
+                               error[0] ? "; its error: " : "", error);
+}
+
 /* Whether a peer has reported a failure in a group above: what it had lost there may be no member
  * of this one. Those above a successor had failed before it. */
 static bool has_reported_above(const kolo_comm *comm, int peer, kolo_peer_state *report) {
@@ -141,14 +150,9 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
         return kolo_comm_break_lost(comm, f.ended, "%s is gone%s; it had reported: %s",
                                     KOLO_RANK(comm, f.ended), where, f.failure.report);
     }
-    if (f.leaver >= 0) {
-        const char *error = f.leave.report;
-        return kolo_comm_break_one(comm, KOLO_ERR_PEER,
-                                   "%s has left the group (after %llu collectives)%s%s%s",
-                                   KOLO_RANK(comm, f.leaver), (unsigned long long)f.leave.finished,
-                                   where, error[0] ? "; its error: " : "", error);
-    }
-    if (f.n_left > 0 && f.n_left == comm->size - 1 && kolo_p2p_open_any(comm)) {
+    if (f.leaver >= 0) return left(comm, f.leaver, &f.leave, where);
+    if (f.n_left == 0 || !kolo_p2p_open_any(comm)) return KOLO_OK;
+    if (f.n_left == comm->size - 1) {
         return kolo_comm_break_one(comm, KOLO_ERR_PEER, "all other ranks have left the group%s",
                                    where);
     }
@@ -167,14 +171,29 @@ kolo_status kolo_family_watch(kolo_comm *comm) {
     return kolo_comm_check(comm);
 }
 
-kolo_status kolo_comm_watch_alarm(kolo_comm *comm, uint64_t seq) {
+/* A peer that has reported a failure, or left, before it has finished a collective; -1: none. */
+static int find_departed(kolo_comm *comm, uint64_t seq, kolo_peer_state *state) {
     kolo_transport *t = comm->transport;
     for (int p = 0; p < comm->size; p++) {
-        kolo_peer_state state;
         if (p == comm->rank) continue;
-        t->ops->peer_state(t, p, &state);
-        if (state.condition == KOLO_PEER_FAILED && state.finished <= seq)
-            return reported(comm, p, &state);
+        t->ops->peer_state(t, p, state);
+        bool gone = state->condition == KOLO_PEER_FAILED || state->condition == KOLO_PEER_LEFT;
+        if (gone && state->finished <= seq) return p;
     }
-    return KOLO_OK;
+    return -1;
+}
+
+bool kolo_comm_may_complete_alarmed(kolo_comm *comm, uint64_t seq) {
+    kolo_peer_state state;
+    return find_departed(comm, seq, &state) < 0;
+}
+
+kolo_status kolo_comm_watch_alarm(kolo_comm *comm, uint64_t seq) {
+    kolo_peer_state state;
+    char where[KOLO_TITLE_BYTES + 64];
+    int peer = find_departed(comm, seq, &state);
+    if (peer < 0) return KOLO_OK;
+    if (state.condition == KOLO_PEER_FAILED) return reported(comm, peer, &state);
+    add_where(comm, where, sizeof where);
+    return left(comm, peer, &state, where);
 }

@@ -7,11 +7,16 @@
 kolo_status kolo_comm_watch(kolo_comm *comm);
 /* The same, for this communicator and for all in its family that have requests in flight. */
 kolo_status kolo_family_watch(kolo_comm *comm);
-/* The check of kolo_comm_watch_completion after some peer has reported a failure. */
+/* The checks below, after some peer has reported a failure or left. */
 kolo_status kolo_comm_watch_alarm(kolo_comm *comm, uint64_t seq);
+bool kolo_comm_may_complete_alarmed(kolo_comm *comm, uint64_t seq);
 /* Before a collective accesses the memory of its peers, and before it completes: breaks the
- * communicator if a peer that has not finished it has reported a failure, such as its deadline. So
- * a late rank does not complete what has failed elsewhere. */
+ * communicator if a peer that has not finished it has reported a failure, such as its deadline, or
+ * has left. So a late rank does not complete what has failed elsewhere. */
 static inline kolo_status kolo_comm_watch_completion(kolo_comm *comm, uint64_t seq) {
     return kolo_transport_alarmed(comm->transport) ? kolo_comm_watch_alarm(comm, seq) : KOLO_OK;
+}
+/* Whether that would return OK. */
+static inline bool kolo_comm_may_complete(kolo_comm *comm, uint64_t seq) {
+    return !kolo_transport_alarmed(comm->transport) || kolo_comm_may_complete_alarmed(comm, seq);
 }

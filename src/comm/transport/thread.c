@@ -72,6 +72,7 @@ kolo_status kolo_thread_transports(int n, size_t segment_bytes, kolo_transport *
         }
         group->ranks[r].base.name = n == 1 ? "self" : "thread";
         group->ranks[r].base.reaches_all = true;
+        group->ranks[r].base.accesses = &group->ranks[r].blocks[r]->accesses;
     }
     for (int r = 0; r < n; r++) {
         for (int p = 0; p < n; p++) group->ranks[r].blocks[p] = group->ranks[p].blocks[p];

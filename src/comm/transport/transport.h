@@ -143,8 +143,11 @@ struct kolo_transport {
     bool no_wakeup;   /* writes of some peer to shared memory wake no sleeper: poll */
     bool sparse;      /* ranks connect on demand; the same on all */
     int events;       /* readable if there is incoming data; -1: all peers use shared memory */
-    _Atomic uint32_t
-        *alarm;         /* 1: some peer has reported a failure (release); NULL: see peer_state */
+    _Atomic uint32_t *alarm;    /* 1: some peer has reported a failure, or left with requests in
+                                   flight (release); NULL: see peer_state */
+    _Atomic uint32_t *accesses; /* not 0: this rank accesses memory of peers that may be freed;
+                                   those that report a failure, or leave, wait; NULL: it never is */
+    bool unfinished;    /* requests are in flight while this rank leaves; set before `destroy` */
     bool reads_private; /* receivers read private memory in place, so such messages are cheap */
     kolo_segment segment;
 };
@@ -156,8 +159,26 @@ static inline void kolo_transport_need(kolo_transport *t, int peer, bool now) {
     if (t->ops->need && peer != t->rank) t->ops->need(t, peer, now);
 }
 
-/* Whether some peer has reported a failure. The fence orders this look after the reads of peers'
- * memory before it: what a peer has written there since its report is not taken for its data. */
+/* Around accesses to memory of peers that their programs may free. A rank that reports a failure or
+ * leaves first publishes that, and then waits for the accesses of others: what is looked at in
+ * between is either published, or the memory stays until the end. The fence pairs with the one
+ * between those two steps. */
+static inline void kolo_transport_begin_access(kolo_transport *t) {
+    if (!t->accesses) return;
+    uint32_t n = atomic_load_explicit(t->accesses, memory_order_relaxed);
+    atomic_store_explicit(t->accesses, n + 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+static inline void kolo_transport_end_access(kolo_transport *t) {
+    if (!t->accesses) return;
+    uint32_t n = atomic_load_explicit(t->accesses, memory_order_relaxed);
+    atomic_store_explicit(t->accesses, n - 1, memory_order_release);
+}
+
+/* Whether some peer has reported a failure, or left in the middle. The fence orders this look after
+ * the reads of peers' memory before it: what a peer has written there since its report is not taken
+ * for its data. */
 static inline bool kolo_transport_alarmed(const kolo_transport *t) {
     atomic_thread_fence(memory_order_acquire);
     return t->alarm && atomic_load_explicit(t->alarm, memory_order_acquire);

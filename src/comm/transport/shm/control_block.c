@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "comm/transport/shm/private_memory.h"
 
+#include <sched.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -204,6 +205,13 @@ void kolo_block_finish(kolo_transport *base, uint64_t finished) {
     atomic_store_explicit(&own->finished, finished, memory_order_release);
 }
 
+/* Memory of a segment stays until all ranks have left. */
+static bool in_segment(const kolo_segment *s, const void *data) {
+    while (s->of) s = s->of;
+    uintptr_t first = (uintptr_t)s->base, p = (uintptr_t)data;
+    return p >= first && p - first < s->bytes;
+}
+
 /* Gets a handle for the data that the peer can use: of the data itself, its private address
  * (`bytes` with KOLO_PRIVATE_BIT), or of a copy in the stage block. */
 static kolo_status expose(kolo_block_transport *t, const kolo_channel *channel,
@@ -211,6 +219,9 @@ static kolo_status expose(kolo_block_transport *t, const kolo_channel *channel,
                           uint64_t *handle) {
     kolo_transport *base = &t->base;
     *handle = base->ops->handle(base, data, *bytes);
+    if (*bytes > 0 && base->accesses && !in_segment(&base->segment, data)) {
+        *bytes |= KOLO_PRIVATE_BIT;
+    }
     if (*handle || *bytes == 0) return KOLO_OK;
     if (base->reads_private && *bytes >= KOLO_READ_MIN &&
         atomic_load_explicit(&channel->reads, memory_order_acquire)) {
@@ -257,6 +268,21 @@ bool kolo_block_sent(kolo_transport *base, uint64_t seq, int peer) {
            end_of(t, seq, peer)->posted;
 }
 
+/* Copies from the private memory of a peer; `valid` is false if it may have been freed. */
+static kolo_status read_private(kolo_block_transport *t, int peer, void *data, uint64_t from,
+                                size_t bytes, bool *valid) {
+    const kolo_control_block *block = t->blocks[peer];
+    if (!t->base.accesses) {
+        return kolo_private_memory_read(block, peer, data, from, bytes, valid);
+    }
+    kolo_transport_begin_access(&t->base);
+    *valid = !kolo_block_withdrawn(block);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another thread of this process
+    if (*valid) memcpy(data, (const void *)(uintptr_t)from, bytes);
+    kolo_transport_end_access(&t->base);
+    return KOLO_OK;
+}
+
 kolo_status kolo_block_recv(kolo_transport *base, uint64_t seq, int peer, void *data, size_t bytes,
                             size_t *received, bool *arrived) {
     kolo_block_transport *t = block_transport(base);
@@ -278,8 +304,7 @@ kolo_status kolo_block_recv(kolo_transport *base, uint64_t seq, int peer, void *
         }
         *received = left < bytes ? left : bytes;
         if (private_data) {
-            KOLO_TRY(kolo_private_memory_read(t->blocks[peer], peer, data, handle + end->offset,
-                                              *received, arrived));
+            KOLO_TRY(read_private(t, peer, data, handle + end->offset, *received, arrived));
             if (!*arrived) {
                 *received = 0;
                 return KOLO_OK;
@@ -315,21 +340,49 @@ void kolo_block_peer_state(kolo_transport *base, int peer, kolo_peer_state *stat
     state->report[sizeof state->report - 1] = '\0';
 }
 
+static void raise_alarms(kolo_block_transport *t) {
+    for (int p = 0; p < t->base.size; p++) {
+        kolo_control_block *peer = t->blocks[p];
+        if (peer && p != t->base.rank) atomic_store_explicit(&peer->alarm, 1, memory_order_release);
+    }
+}
+
+/* Waits until no peer accesses memory that this rank may free. Own accesses, around this call, do
+ * not go on: two ranks may fail in the middle of them. */
+static void await_accesses(kolo_block_transport *t) {
+    _Atomic uint32_t *own = t->base.accesses;
+    if (!own) return;
+    uint32_t n = atomic_load_explicit(own, memory_order_relaxed);
+    atomic_store_explicit(own, 0, memory_order_release);
+    atomic_thread_fence(memory_order_seq_cst);
+    for (int p = 0; p < t->base.size; p++) {
+        kolo_control_block *peer = t->blocks[p];
+        while (peer && atomic_load_explicit(&peer->accesses, memory_order_acquire) > 0) {
+            sched_yield();
+        }
+    }
+    atomic_store_explicit(own, n, memory_order_relaxed);
+}
+
 void kolo_block_leave(kolo_transport *base, const char *why) {
-    kolo_control_block *own = block_transport(base)->blocks[base->rank];
+    kolo_block_transport *t = block_transport(base);
+    kolo_control_block *own = t->blocks[base->rank];
     bool broken = atomic_load_explicit(&own->broken, memory_order_relaxed);
+    kolo_left left = base->unfinished ? KOLO_LEFT_UNFINISHED : KOLO_LEFT_IN_ORDER;
     if (why && !broken) strncpy(own->report, why, sizeof own->report - 1);
-    atomic_store_explicit(&own->left, 1, memory_order_release);
+    atomic_store_explicit(&own->left, left, memory_order_release);
+    if (!base->unfinished) return;
+    raise_alarms(t);
+    await_accesses(t);
 }
 
 void kolo_block_report(kolo_transport *base, kolo_status status, const char *text) {
-    kolo_control_block *own = block_transport(base)->blocks[base->rank];
+    kolo_block_transport *t = block_transport(base);
+    kolo_control_block *own = t->blocks[base->rank];
     own->status = (int32_t)status;
     strncpy(own->report, text, sizeof own->report - 1);
     atomic_store_explicit(&own->broken, 1, memory_order_release);
-    for (int p = 0; p < base->size; p++) {
-        kolo_control_block *peer = block_transport(base)->blocks[p];
-        if (peer && p != base->rank) atomic_store_explicit(&peer->alarm, 1, memory_order_release);
-    }
+    raise_alarms(t);
     atomic_thread_fence(memory_order_release); /* before the program uses its memory again */
+    await_accesses(t);
 }

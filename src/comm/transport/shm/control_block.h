@@ -12,7 +12,11 @@
  * A slot is reused only after `finished` of all peers, stored (release) after their last access,
  * has passed its previous collective. A rank that fails sets `broken` and its peers' `alarm` before
  * its memory is used again (a release fence); a peer that has copied from there looks at them
- * afterwards (an acquire fence), and does not use the copy if they are set.
+ * afterwards (an acquire fence), and does not use the copy if they are set. Likewise a rank that
+ * leaves with requests in flight, by `left`. Where the ranks are threads, the memory may be freed
+ * then: a peer sets `accesses` while it accesses memory outside of the segments, and looks at
+ * `broken` and `left` after that; a rank that has set these waits for `accesses` of all peers
+ * (kolo_transport_begin_access).
  *
  * Private memory. Data outside of any segment is copied by the sender to a stage block, and from
  * there by the receiver. If the system lets a process read the memory of another
@@ -51,20 +55,29 @@ typedef struct kolo_channel {
     _Atomic uint32_t reads; /* 1: the receiver can read the sender's private memory */
 } kolo_channel;
 
+/* How the owner of a control block has left. */
+typedef enum kolo_left {
+    KOLO_LEFT_NOT,
+    KOLO_LEFT_IN_ORDER,
+    KOLO_LEFT_UNFINISHED, /* with requests in flight, whose memory is not to be accessed */
+} kolo_left;
+
 typedef struct kolo_control_block {
     /* Control blocks of sub-groups are reused after all members have left; these two are kept. */
     _Alignas(64) uint64_t
         generation; /* number of its use, from 1; read by peers until they leave */
     _Atomic uint64_t left_generation; /* last use that its owner has left (release) */
     _Alignas(64) _Atomic uint64_t finished;
-    _Atomic uint32_t left;   /* 1: the owner has left in order; `report`: why, or empty */
+    _Atomic uint32_t left;   /* a kolo_left: the owner has left; `report`: why, or empty */
     _Atomic uint32_t broken; /* 1: status and report are set */
     int32_t status;
     int32_t pid;                         /* of the owner; 0: ranks are threads */
     int32_t prefers_reads;               /* 1: reading private memory is faster than staging */
     uint64_t probe_address, probe_value; /* an address in its private memory, and the value there */
     char report[KOLO_REPORT_BYTES];
-    _Alignas(64) _Atomic uint32_t alarm; /* set by a peer that has reported a failure */
+    _Alignas(64) _Atomic uint32_t alarm; /* set by a peer that has reported a failure, or left with
+                                            requests in flight */
+    _Alignas(64) _Atomic uint32_t accesses; /* see kolo_transport */
     kolo_slot slots[KOLO_FLIGHT_MAX];
     kolo_channel channels[]; /* [KOLO_BLOCK_CHANNELS][peer] */
 } kolo_control_block;
@@ -73,6 +86,12 @@ enum {
     KOLO_READ_MIN = 16 << 10
 }; /* bytes of private memory from which reading in place is faster */
 #define KOLO_PRIVATE_BIT ((uint64_t)1 << 63) /* in message.bytes: `handle` is a private address */
+
+/* Whether a rank may have freed, or changed, the memory of what it had in flight. */
+static inline bool kolo_block_withdrawn(const kolo_control_block *block) {
+    return atomic_load_explicit(&block->broken, memory_order_acquire) ||
+           atomic_load_explicit(&block->left, memory_order_acquire) == KOLO_LEFT_UNFINISHED;
+}
 
 /* A rank's local state of the channels to and from a peer. */
 typedef struct kolo_channel_end {

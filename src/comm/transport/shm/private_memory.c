@@ -69,7 +69,7 @@ kolo_status kolo_private_memory_read(const kolo_control_block *block, int peer, 
                                      uint64_t from, size_t bytes, bool *valid) {
     int error = copy_from(block->pid, to, from, bytes);
     atomic_thread_fence(memory_order_acquire); /* the copy is complete before the look */
-    bool failed = atomic_load_explicit(&block->broken, memory_order_acquire);
+    bool failed = kolo_block_withdrawn(block);
     *valid = error == 0 && !failed;
     if (error == 0 || error == ESRCH || failed) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_PEER, "cannot read the memory of rank %d: %s", peer,

@@ -151,6 +151,7 @@ kolo_status kolo_subgroup_create(kolo_transport *parent, const int *members, int
     s->transport.base.name = size == 1 ? "self" : parent->reaches_all ? "thread" : "shm";
     memcpy(s->members, members, (size_t)size * sizeof(int));
     s->transport.base.reaches_all = parent->reaches_all;
+    if (parent->accesses) s->transport.base.accesses = &s->transport.blocks[rank]->accesses;
     uint64_t handle =
         sub_handle(&s->transport.base, s->transport.blocks[rank], kolo_control_block_bytes(size));
     *address = (kolo_subgroup_address){.block = handle};
