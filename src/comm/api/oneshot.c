@@ -6,6 +6,7 @@
 #include "comm/engine/failure.h"
 #include "comm/engine/lock.h"
 #include "comm/engine/p2p.h"
+#include "comm/engine/watch.h"
 
 /* ---- one-time forms ---- */
 
@@ -169,13 +170,21 @@ kolo_status kolo_sendrecv(kolo_comm *comm, const void *data, size_t count, int t
 
 /* Whether all ranks from which a message could come have left. */
 static bool all_left(kolo_comm *comm, int from) {
+    int n = 0, left = 0;
     for (int r = 0; r < comm->size; r++) {
         kolo_peer_state state;
         if (r == comm->rank || (from != KOLO_ANY_RANK && r != from)) continue;
         comm->transport->ops->peer_state(comm->transport, r, &state);
-        if (state.condition != KOLO_PEER_LEFT) return false;
+        left += state.condition == KOLO_PEER_LEFT ||
+                (state.condition == KOLO_PEER_ALIVE && state.ended);
+        n++;
     }
-    return true;
+    if (from != KOLO_ANY_RANK) {
+        kolo_transport_need(comm->transport, from, false);
+    } else if (left > 0 && left < n) {
+        kolo_comm_look_for_others(comm);
+    }
+    return left == n;
 }
 
 kolo_status kolo_probe(kolo_comm *comm, int from, int tag, bool *found, kolo_message *message) {

@@ -134,9 +134,7 @@ kolo_status kolo_p2p_start(kolo_request *q) {
     p->open[comm->n_messages++] = q;
     if (q->any) q->root = KOLO_ANY_RANK;
     add_open(comm, q, 1);
-    for (int r = 0; r < comm->size; r++) { /* one of those from which any may send may have left */
-        if (q->root == r || q->any) kolo_transport_need(comm->transport, r, !q->any);
-    }
+    if (!q->any) kolo_transport_need(comm->transport, q->root, true); /* else the sender connects */
     q->state = REQUEST_QUEUED;
     q->moved = 0;
     q->granted = false;

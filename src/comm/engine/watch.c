@@ -135,6 +135,10 @@ static kolo_status lose(kolo_comm *comm, int first, const char *where) {
     return kolo_comm_check(comm);
 }
 
+void kolo_comm_look_for_others(kolo_comm *comm) {
+    for (int p = 0; p < comm->size; p++) kolo_transport_need(comm->transport, p, false);
+}
+
 kolo_status kolo_comm_watch(kolo_comm *comm) {
     KOLO_COMM_LOCK_SCOPE(comm);
     KOLO_TRY(kolo_comm_check(comm));
@@ -156,6 +160,7 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
         return kolo_comm_break_one(comm, KOLO_ERR_PEER, "all other ranks have left the group%s",
                                    where);
     }
+    kolo_comm_look_for_others(comm);
     return KOLO_OK;
 }
 
