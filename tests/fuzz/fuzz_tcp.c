@@ -82,7 +82,7 @@ static void start_one(game *g) {
     void *payload;
     kolo_announcement call = {.request = next(&g->in), .count = next(&g->in)};
     if (!g->t->ops->start(g->t, g->started, &payload)) return;
-    uint64_t peer_counts[2] = {1, 2};
+    uint64_t peer_counts[4] = {1, 2, 2, 1};
     bool counted = next(&g->in) % 2;
     g->t->ops->signal(g->t, g->started++, 0, &call, counted ? peer_counts : NULL, "fuzz");
 }

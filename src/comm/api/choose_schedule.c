@@ -231,13 +231,17 @@ kolo_algorithm kolo_request_resolve(const kolo_request *q, const kolo_request_op
     return windows ? KOLO_ALGORITHM_DIRECT : KOLO_ALGORITHM_RING;
 }
 
-/* The elements that an uneven all-to-all sends to each rank, for the announcement. */
+/* The elements that an uneven all-to-all sends to and gets from each rank, for the announcement. */
 static kolo_status set_peer_counts(kolo_request *q) {
     size_t n = (size_t)q->comm->size;
     if (q->agreed != UINT64_MAX) return KOLO_OK;
-    q->peer_counts = kolo_alloc(n * sizeof *q->peer_counts);
-    if (!q->peer_counts) return KOLO_NOMEM(n * sizeof *q->peer_counts);
-    for (size_t p = 0; p < n; p++) q->peer_counts[p] = q->slices[p + 1] - q->slices[p];
+    q->peer_counts = kolo_alloc(2 * n * sizeof *q->peer_counts);
+    if (!q->peer_counts) return KOLO_NOMEM(2 * n * sizeof *q->peer_counts);
+    for (size_t p = 0; p < n; p++) {
+        const size_t *in = &q->slices[p], *out = &q->slices[n + 1 + p];
+        q->peer_counts[p] = in[1] - in[0];
+        q->peer_counts[n + p] = out[1] - out[0];
+    }
     return KOLO_OK;
 }
 

@@ -342,7 +342,7 @@ static void connect_peers(const kolo_request *q) {
     kolo_transport *t = q->comm->transport;
     if (!t->ops->need) return;
     for (int r = 0; r < q->comm->size && q->n_schedules > 0; r++) {
-        if (q->schedules[0].windows || q->peer_counts) kolo_transport_need(t, r, false);
+        if (q->schedules[0].windows) kolo_transport_need(t, r, false);
     }
     for (int i = 0; i < q->n_schedules; i++) {
         const kolo_schedule *s = &q->schedules[i];

@@ -99,20 +99,42 @@ static kolo_status mismatch(kolo_request *q, int peer, const kolo_peer_call *oth
         alike ? ", with other parts, counts of ranks, root, shards, scales, tuning or hosts" : "");
 }
 
-static size_t expected_of(const kolo_request *q, int peer) {
-    return q->spec.output_firsts[peer + 1] - q->spec.output_firsts[peer];
-}
-
-/* An all-to-all in which the peer sends another number of elements than this rank expects. */
-static kolo_status uneven(kolo_request *q, int peer, const kolo_peer_call *other) {
+/* An all-to-all in which `from` sends another number of elements than `to` expects. */
+static kolo_status uneven(kolo_request *q, int from, int to, uint64_t sent, uint64_t expected) {
     return kolo_comm_break(q->comm, KOLO_ERR_ARG,
-                           "ranks disagree on collective %llu: in %s rank %d expects %zu elements "
+                           "ranks disagree on collective %llu: in %s rank %d expects %llu elements "
                            "from rank %d, which sends %llu; the output_count of the receiver must "
                            "equal the count of the sender",
-                           (unsigned long long)q->seq, q->title,
-                           kolo_comm_whole_rank(q->comm, q->comm->rank), expected_of(q, peer),
-                           kolo_comm_whole_rank(q->comm, peer),
-                           (unsigned long long)*other->peer_count);
+                           (unsigned long long)q->seq, q->title, kolo_comm_whole_rank(q->comm, to),
+                           (unsigned long long)expected, kolo_comm_whole_rank(q->comm, from),
+                           (unsigned long long)sent);
+}
+
+/* Compares what this rank and a peer send to each other in an uneven all-to-all. */
+static kolo_status match_counts(kolo_request *q, int peer, const kolo_peer_call *other) {
+    const int own = q->comm->rank;
+    const uint64_t sends = q->peer_counts[peer], expects = q->peer_counts[q->comm->size + peer];
+    if (other->peer_count && *other->peer_count != expects) {
+        return uneven(q, peer, own, *other->peer_count, expects);
+    }
+    if (other->peer_expects && *other->peer_expects != sends) {
+        return uneven(q, own, peer, sends, *other->peer_expects);
+    }
+    return KOLO_OK;
+}
+
+/* In an uneven all-to-all a peer without elements for this rank may have gone on, if it is not
+ * connected to this rank. */
+static kolo_status await_announcement(kolo_request *q, int peer) {
+    kolo_transport *t = q->comm->transport;
+    kolo_peer_state state;
+    kolo_transport_need(t, peer, true);
+    if (!q->peer_counts || !t->sparse) return KOLO_OK;
+    t->ops->peer_state(t, peer, &state);
+    if (state.condition == KOLO_PEER_LOST || state.finished <= q->seq) return KOLO_OK;
+    const uint64_t sends = q->peer_counts[peer], expects = q->peer_counts[q->comm->size + peer];
+    return sends > 0 ? uneven(q, q->comm->rank, peer, sends, 0)
+                     : uneven(q, peer, q->comm->rank, 0, expects);
 }
 
 static kolo_status bad_handle(kolo_request *q, int peer) {
@@ -147,9 +169,8 @@ static kolo_status match_peer(kolo_request *q, int peer, bool *ready) {
     if (q->matched_seq[peer] == q->seq + 1) return KOLO_OK;
     kolo_peer_call other;
     if (!t->ops->query(t, q->seq, peer, &other)) {
-        kolo_transport_need(t, peer, true);
         *ready = false;
-        return KOLO_OK;
+        return await_announcement(q, peer);
     }
     const kolo_announcement *call = other.call;
     if (!same_number(call->request, q->number) || call->kind != q->kind ||
@@ -157,9 +178,7 @@ static kolo_status match_peer(kolo_request *q, int peer, bool *ready) {
         call->shape != q->shape) {
         return mismatch(q, peer, &other);
     }
-    if (q->peer_counts && other.peer_count && *other.peer_count != expected_of(q, peer)) {
-        return uneven(q, peer, &other);
-    }
+    if (q->peer_counts) KOLO_TRY(match_counts(q, peer, &other));
     if (call->staged && q->n_schedules > 1) q->schedule = &q->schedules[1];
     if (q->schedules[0].windows) {
         bool opened = q->eager || q->peer_data[peer * q->exposed_most];
@@ -174,11 +193,17 @@ static kolo_status match_peer(kolo_request *q, int peer, bool *ready) {
     return KOLO_OK;
 }
 
+/* An uneven all-to-all needs no connection to a rank with which it exchanges nothing. */
+static bool matches_first(const kolo_request *q, int peer) {
+    if (peer == q->comm->rank) return false;
+    return !q->peer_counts || !q->comm->transport->sparse || kolo_comm_maps(q->comm, peer);
+}
+
 /* Matches all peers, which decides which schedule runs. */
 static kolo_status match_all(kolo_request *q, bool *ready) {
     *ready = true;
     while (q->matched < q->comm->size && *ready) {
-        if (q->matched != q->comm->rank) KOLO_TRY(match_peer(q, q->matched, ready));
+        if (matches_first(q, q->matched)) KOLO_TRY(match_peer(q, q->matched, ready));
         if (*ready) q->matched++;
     }
     return KOLO_OK;

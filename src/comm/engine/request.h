@@ -42,7 +42,8 @@ struct kolo_request {
     const char *input;     /* INPUT; NULL: none */
     kolo_part *nodes;      /* reproducible allreduce: the parts of INPUT, `count` elements each */
     size_t *slices;        /* [2][size + 1]: spec.firsts, spec.output_firsts */
-    uint64_t *peer_counts; /* [size]: elements for each rank, in an uneven all-to-all; else NULL */
+    uint64_t *peer_counts; /* [2][size]: elements for each rank, and expected from each, in an
+                              uneven all-to-all; else NULL */
     kolo_part *parts;      /* DATA */
     size_t *firsts;        /* [n_parts + 1]: start of each part in DATA */
     int n_parts;
@@ -64,14 +65,13 @@ struct kolo_request {
         *schedule; /* of the latest start; it may change until all peers are matched */
     size_t round;
     uint32_t phase;
-    int matched;                 /* ranks [0, matched) have announced this start */
-    entry_progress *entries;     /* of the current round */
-    entry_progress *ahead;       /* of the next round: sends already posted */
-    void *scratch;               /* SCRATCH of this start */
-    size_t scratch_bytes;        /* of its block in the segment; 0: it is the slot's payload */
-    size_t moved;                /* receive: bytes received */
-    bool granted;                /* send: the receiver is ready for the data */
-    void *call;                  /* the backend's handle; NULL: not offloaded */
+    int matched;                /* ranks [0, matched) have announced this start */
+    entry_progress *entries;    /* of the current round */
+    entry_progress *ahead;      /* of the next round: sends already posted */
+    void *scratch;              /* SCRATCH of this start */
+    size_t scratch_bytes;       /* of its block in the segment; 0: it is the slot's payload */
+    size_t moved;               /* receive: bytes received */
+    bool granted;               /* send: the receiver is ready for the data */
     int n_exposed, exposed_most; /* addresses of this rank that peers need, DATA first, then
                                     nodes; the maximum over ranks */
     void **peer_data;            /* [size][exposed_most]; mapped at the first match */

@@ -38,9 +38,10 @@ typedef struct kolo_announcement {
 /* A peer's state in one collective. */
 typedef struct kolo_peer_call {
     const kolo_announcement *call;
-    const char *title;          /* KOLO_TITLE_BYTES, not necessarily NUL-terminated */
-    uint32_t phase;             /* barriers reached */
-    const uint64_t *peer_count; /* elements it sends to this rank; NULL: not transmitted */
+    const char *title;            /* KOLO_TITLE_BYTES, not necessarily NUL-terminated */
+    uint32_t phase;               /* barriers reached */
+    const uint64_t *peer_count;   /* elements it sends to this rank; NULL: not transmitted */
+    const uint64_t *peer_expects; /* and those that it receives from it; NULL: not transmitted */
 } kolo_peer_call;
 
 typedef enum kolo_peer_condition {
@@ -78,8 +79,9 @@ typedef struct kolo_transport_ops {
     bool (*start)(kolo_transport *t, uint64_t seq, void **payload);
     /* Publishes the announcement with phase 0, and then each later phase. `peer_counts` has one
      * entry per rank, delivered to that rank with the announcement (in memory: in groups of up to
-     * KOLO_EAGER_BYTES / 8 ranks); it excludes a payload. NULL: none. `title` has
-     * KOLO_TITLE_BYTES. */
+     * KOLO_EAGER_BYTES / 8 ranks); it excludes a payload. NULL: none. One entry per rank more, of
+     * what is expected from it, is delivered by transports that connect on demand. `title`
+     * has KOLO_TITLE_BYTES. */
     void (*signal)(kolo_transport *t, uint64_t seq, uint32_t phase, const kolo_announcement *call,
                    const uint64_t *peer_counts, const char *title);
     /* Gets the announcement of `peer` for `seq`; false if it has not arrived. */

@@ -42,7 +42,7 @@ typedef struct kolo_tcp_own {
     uint64_t seq;
     bool started, announced;
     uint32_t phase;
-    const uint64_t *peer_counts; /* of the request, which lives as long; NULL: none */
+    const uint64_t *peer_counts; /* [2][size]: of the request, which lives as long; NULL: none */
     kolo_frame_call body;
 } kolo_tcp_own;
 

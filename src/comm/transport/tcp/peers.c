@@ -44,8 +44,12 @@ kolo_status kolo_tcp_announce_one(kolo_tcp_transport *t, int peer, const kolo_tc
     }
     *sent = own->seq + 1;
     kolo_frame f = {.kind = KOLO_FRAME_ANNOUNCE, .bytes = sizeof own->body, .seq = own->seq};
-    if (own->peer_counts) f.value = own->peer_counts[peer];
-    KOLO_TRY(kolo_tcp_send_frame(t, peer, f, &own->body));
+    kolo_frame_call body = own->body;
+    if (own->peer_counts) {
+        f.value = own->peer_counts[peer];
+        body.expects = own->peer_counts[t->base.size + peer];
+    }
+    KOLO_TRY(kolo_tcp_send_frame(t, peer, f, &body));
     for (uint32_t phase = 1; phase <= own->phase; phase++) {
         f = (kolo_frame){.kind = KOLO_FRAME_PHASE, .seq = own->seq, .value = phase};
         KOLO_TRY(kolo_tcp_send_frame(t, peer, f, NULL));

@@ -53,6 +53,7 @@ typedef struct kolo_frame {
 
 typedef struct kolo_frame_call {
     kolo_announcement call;
+    uint64_t expects; /* see peer_expects in transport.h */
     char title[KOLO_TITLE_BYTES];
 } kolo_frame_call;
 

@@ -146,7 +146,8 @@ static bool tcp_query(kolo_transport *base, uint64_t seq, int peer, kolo_peer_ca
     *peer_call = (kolo_peer_call){.call = &c->body.call,
                                   .title = c->body.title,
                                   .phase = c->phase,
-                                  .peer_count = &c->peer_count};
+                                  .peer_count = &c->peer_count,
+                                  .peer_expects = &c->body.expects};
     return true;
 }
 
