@@ -4,7 +4,10 @@
  * rank finds the members of its sub-group. It creates a transport over the parent's (control blocks
  * in its segment, group numbers on its connections). A second allgather distributes the addresses
  * of these transports, to which the members attach. The members that create a group among
- * themselves exchange these addresses by messages, since the other ranks take no part. */
+ * themselves exchange these addresses by messages, since the other ranks take no part: directly, or
+ * where ranks connect on demand, passed on by members at distances of powers of two in the list
+ * (Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing
+ * systems", 1997), which the new group connects too. */
 #include "comm/api/split.h"
 
 #include "base/memory.h"
@@ -13,6 +16,7 @@
 #include "comm/engine/family.h"
 #include "comm/engine/lifetime.h"
 #include "comm/engine/lock.h"
+#include "comm/engine/request.h"
 #include "kolo/group.h"
 
 #include <stdio.h>
@@ -203,16 +207,23 @@ static kolo_status check_members(const kolo_comm *comm, const int *ranks, int n)
 
 struct kolo_creation {
     kolo_comm *comm, *child;
-    int n;
+    int n, own;                       /* members; this one's place in the list */
     int *ranks, *hosts;               /* [n]; `hosts` for the child */
     kolo_subgroup_address *addresses; /* of each rank of `comm` */
-    kolo_request **requests; /* [2 n]: a receive and a send for each member; NULL: itself */
+    kolo_subgroup_address *passed;    /* [n]: of this member, the one before it in the list, ... */
+    kolo_request **receives, **sends; /* [n_messages] */
+    int n_messages;
 };
 
 /* Requests in flight break the communicator: the other members wait for them. */
 static void free_creation(kolo_creation *c) {
-    for (int i = 0; c->requests && i < 2 * c->n; i++) kolo_request_destroy(c->requests[i]);
-    kolo_free(c->requests);
+    for (int i = 0; i < c->n_messages; i++) {
+        kolo_request_destroy(c->sends[i]);
+        kolo_request_destroy(c->receives[i]);
+    }
+    kolo_free(c->sends);
+    kolo_free(c->receives);
+    kolo_free(c->passed);
     kolo_free(c->addresses);
     kolo_free(c->ranks);
     kolo_free(c->hosts);
@@ -227,46 +238,63 @@ static kolo_status alloc_creation(kolo_comm *comm, const int *ranks, int n, kolo
     c->ranks = kolo_zalloc(members * sizeof *c->ranks);
     c->hosts = kolo_zalloc(members * sizeof *c->hosts);
     c->addresses = kolo_zalloc(size * sizeof *c->addresses);
-    c->requests = kolo_zalloc(2 * members * sizeof *c->requests);
-    if (!c->ranks || !c->hosts || !c->addresses || !c->requests) {
+    c->passed = kolo_zalloc(members * sizeof *c->passed);
+    c->receives = kolo_zalloc(members * sizeof *c->receives);
+    c->sends = kolo_zalloc(members * sizeof *c->sends);
+    if (!c->ranks || !c->hosts || !c->addresses || !c->passed || !c->receives || !c->sends) {
         free_creation(c);
         return KOLO_NOMEM(size * sizeof *c->addresses);
     }
     memcpy(c->ranks, ranks, members * sizeof *ranks);
+    while (ranks[c->own] != comm->rank) c->own++;
     for (size_t r = 0; r < size; r++) c->addresses[r].block = 1; /* of ranks that take no part */
     *made = c;
     return KOLO_OK;
 }
 
-static kolo_status start_message(kolo_creation *c, kolo_collective kind, int peer, int tag,
-                                 kolo_request **request) {
-    bool sends = kind == KOLO_COLLECTIVE_SEND;
-    kolo_request_opts opts = {.kind = kind,
+/* Addresses to or from a member at a distance in the list; sends wait for `after` receives. */
+static kolo_status start_message(kolo_creation *c, bool sends, int distance, int count, int tag,
+                                 int after) {
+    int place = (c->own + (sends ? distance : c->n - distance)) % c->n;
+    kolo_request **request = sends ? &c->sends[c->n_messages] : &c->receives[c->n_messages];
+    kolo_request_opts opts = {.kind = sends ? KOLO_COLLECTIVE_SEND : KOLO_COLLECTIVE_RECV,
                               .dtype = KOLO_DTYPE_I64,
-                              .input = sends ? &c->addresses[c->comm->rank] : NULL,
-                              .output = sends ? NULL : &c->addresses[peer],
-                              .count = 2,
-                              .root = peer,
+                              .input = sends ? c->passed : NULL,
+                              .output = sends ? NULL : &c->passed[distance],
+                              .count = 2 * (size_t)count,
+                              .root = c->ranks[place],
                               .tag = tag,
                               .site = "group"};
     KOLO_TRY(kolo_request_create(c->comm, &opts, request));
+    (*request)->after = c->receives;
+    (*request)->n_after = sends ? after : 0;
     return kolo_request_start(*request);
+}
+
+/* In each stage a member gives the addresses that it has to `radix` - 1 others, and so has `radix`
+ * times as many after it. */
+static kolo_status exchange_addresses(kolo_creation *c, int tag) {
+    int radix = c->comm->transport->sparse ? 2 : c->n;
+    for (int has = 1; has < c->n; has *= radix) {
+        int after = c->n_messages;
+        for (int to = has; to < c->n && to < radix * has; to += has) {
+            int count = c->n - to < has ? c->n - to : has;
+            kolo_status status = start_message(c, false, to, count, tag, 0);
+            if (status == KOLO_OK) status = start_message(c, true, to, count, tag, after);
+            c->n_messages++;
+            KOLO_TRY(status);
+        }
+    }
+    return KOLO_OK;
 }
 
 /* A member without memory sends an address of zeros. */
 static kolo_status start_creation(kolo_creation *c, int tag) {
-    kolo_comm *comm = c->comm;
-    if (kolo_subgroup_make(comm, c->ranks[0], c->ranks, c->n, c->hosts, &c->addresses[comm->rank],
+    if (kolo_subgroup_make(c->comm, c->ranks[0], c->ranks, c->n, c->hosts, &c->passed[0],
                            &c->child) != KOLO_OK) {
-        c->addresses[comm->rank] = (kolo_subgroup_address){0};
+        c->passed[0] = (kolo_subgroup_address){0};
     }
-    for (int i = 0; i < c->n; i++) {
-        int peer = c->ranks[i];
-        if (peer == comm->rank) continue;
-        KOLO_TRY(start_message(c, KOLO_COLLECTIVE_RECV, peer, tag, &c->requests[2 * i]));
-        KOLO_TRY(start_message(c, KOLO_COLLECTIVE_SEND, peer, tag, &c->requests[2 * i + 1]));
-    }
-    return KOLO_OK;
+    return exchange_addresses(c, tag);
 }
 
 kolo_status kolo_creation_start(kolo_comm *comm, const int *ranks, int n, int tag,
@@ -293,17 +321,21 @@ kolo_status kolo_creation_start(kolo_comm *comm, const int *ranks, int n, int ta
 
 kolo_status kolo_creation_test(kolo_creation *c, bool *complete) {
     *complete = true;
-    for (int i = 0; i < 2 * c->n && *complete; i++) {
-        if (c->requests[i]) KOLO_TRY(kolo_request_test(c->requests[i], complete));
+    for (int i = 0; i < c->n_messages && *complete; i++) {
+        KOLO_TRY(kolo_request_test(c->receives[i], complete));
+        if (*complete) KOLO_TRY(kolo_request_test(c->sends[i], complete));
     }
     return KOLO_OK;
 }
 
 kolo_status kolo_creation_wait(kolo_creation *c, kolo_comm **sub) {
     kolo_status status = KOLO_OK;
-    for (int i = 0; i < 2 * c->n && status == KOLO_OK; i++) {
-        if (c->requests[i]) status = kolo_request_wait(c->requests[i], 0);
+    for (int i = 0; i < c->n_messages && status == KOLO_OK; i++) {
+        status = kolo_request_wait(c->receives[i], 0);
+        if (status == KOLO_OK) status = kolo_request_wait(c->sends[i], 0);
     }
+    for (int i = 0; i < c->n; i++)
+        c->addresses[c->ranks[(c->own + c->n - i) % c->n]] = c->passed[i];
     if (status == KOLO_OK) status = attach(c->comm, c->child, c->addresses, c->ranks);
     if (status == KOLO_OK) {
         *sub = c->child;

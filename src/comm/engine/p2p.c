@@ -453,11 +453,17 @@ static kolo_status match(kolo_request *q, bool *moved) {
     return KOLO_OK;
 }
 
+static bool may_begin(const kolo_request *q) {
+    for (int i = 0; i < q->n_after; i++) {
+        if (q->after[i]->state != REQUEST_IDLE) return false;
+    }
+    return !q->comm->gate || q->comm->gate(q->comm->gate_arg, q);
+}
+
 /* Starts a queued request: matches a receive; of a send posts the body, if a receive waits for it,
  * else an offer. */
 static kolo_status begin(kolo_request *q, bool *moved) {
-    if (q->state != REQUEST_QUEUED) return KOLO_OK;
-    if (q->comm->gate && !q->comm->gate(q->comm->gate_arg, q)) return KOLO_OK;
+    if (q->state != REQUEST_QUEUED || !may_begin(q)) return KOLO_OK;
     if (q->kind == KOLO_COLLECTIVE_RECV) return match(q, moved);
     lane *l = &q->comm->p2p->lanes[q->root];
     q->seq = l->next_serial++;

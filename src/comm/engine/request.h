@@ -72,6 +72,9 @@ struct kolo_request {
     size_t scratch_bytes;       /* of its block in the segment; 0: it is the slot's payload */
     size_t moved;               /* receive: bytes received */
     bool granted;               /* send: the receiver is ready for the data */
+    kolo_request *const *after; /* [n_after]: a send begins when these have completed; borrowed */
+    int n_after;
+    void *call;                  /* the backend's handle; NULL: not offloaded */
     int n_exposed, exposed_most; /* addresses of this rank that peers need, DATA first, then
                                     nodes; the maximum over ranks */
     void **peer_data;            /* [size][exposed_most]; mapped at the first match */
